@@ -1,0 +1,67 @@
+# The commands of this repository. `make` alone lists them.
+
+export GOTOOLCHAIN := auto
+
+VERSION   := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+BINARY    := bin/carstate
+FUZZTIME  ?= 30s
+BENCH     ?= .
+COUNT     ?= 1
+TESTFLAGS ?=
+ARGS      ?=
+
+# Every module with packages of its own; the lint tools' module has none.
+MODULES := $(sort $(patsubst %/go.mod,%,$(shell find . -name go.mod -not -path './tools/*')))
+
+LINT := go tool -modfile=$(CURDIR)/tools/lint/go.mod
+
+.PHONY: help
+help: ## list these commands
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' Makefile
+
+.PHONY: build
+build: ## build the static binary bin/carstate
+	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o $(BINARY) ./cmd/carstate
+
+.PHONY: run
+run: build ## build, then run the demo (ARGS="--query-addr …" passes flags on)
+	exec $(BINARY) demo $(ARGS)
+
+.PHONY: test
+test: setup ## install what the tests need, then run all tests with the race detector
+	@set -e; for m in $(MODULES); do \
+		echo "go test -race ./... in $$m"; \
+		CGO_ENABLED=1 go -C $$m test -race -timeout 15m $(TESTFLAGS) ./...; \
+	done
+
+.PHONY: setup
+setup:
+	@./scripts/setup-tests.sh
+
+.PHONY: lint
+lint: ## gofmt, go vet, go fix, staticcheck, errcheck, deadcode
+	@unformatted=$$("$$(go env GOROOT)/bin/gofmt" -l .); \
+	if [ -n "$$unformatted" ]; then echo "not formatted, run gofmt -w on:" $$unformatted >&2; exit 1; fi
+	@set -e; for m in $(MODULES); do \
+		echo "lint $$m"; cd $(CURDIR)/$$m; \
+		go vet ./...; \
+		go fix -diff ./... || { echo 'outdated idioms, run: go fix ./...' >&2; exit 1; }; \
+		$(LINT) staticcheck ./...; \
+		$(LINT) errcheck -ignoretests -exclude $(CURDIR)/tools/lint/errcheck.txt ./...; \
+		dead=$$($(LINT) deadcode -test ./...); \
+		if [ -n "$$dead" ]; then echo "nothing calls:" >&2; echo "$$dead" >&2; exit 1; fi; \
+	done
+
+.PHONY: vuln
+vuln: ## govulncheck: known vulnerabilities in what we call (asks vuln.go.dev)
+	$(LINT) govulncheck ./...
+
+.PHONY: bench
+bench: ## run the benchmarks (BENCH=regexp, COUNT=10 for benchstat)
+	@set -e; for m in $(MODULES); do \
+		go -C $$m test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) ./...; \
+	done
+
+.PHONY: fuzz
+fuzz: ## run every fuzz target for FUZZTIME (30s) each
+	@FUZZTIME=$(FUZZTIME) ./scripts/fuzz.sh

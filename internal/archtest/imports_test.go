@@ -1,0 +1,135 @@
+package archtest
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const root = "../.."
+
+// listed is what `go list -json` prints of a package, as far as it is used here.
+type listed struct {
+	ImportPath string
+	Standard   bool
+	Module     *struct {
+		Path string
+		Main bool
+	}
+	Imports      []string
+	TestImports  []string
+	XTestImports []string
+}
+
+// TestImports holds the tree against the tables of ARCHITECTURE.md.
+func TestImports(t *testing.T) {
+	doc, err := os.ReadFile(root + "/ARCHITECTURE.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := parseRules(string(doc))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range r.violations(ourPackages(t)) {
+		t.Error(v)
+	}
+}
+
+// ourPackages asks the go command for every package of this module.
+func ourPackages(t *testing.T) []pkg {
+	cmd := exec.Command("go", "list", "-deps", "-json=ImportPath,Standard,Module,Imports,TestImports,XTestImports", "./...")
+	cmd.Dir = root
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v\n%s", err, &stderr)
+	}
+	byPath := map[string]listed{}
+	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
+		var l listed
+		if err := dec.Decode(&l); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		byPath[l.ImportPath] = l
+	}
+
+	var pkgs []pkg
+	for _, l := range byPath {
+		if l.Module == nil || !l.Module.Main {
+			continue
+		}
+		dir := func(path string) (string, bool) {
+			return strings.CutPrefix(path, l.Module.Path+"/")
+		}
+		p := pkg{}
+		p.dir, _ = dir(l.ImportPath)
+		for _, path := range l.Imports {
+			if d, ok := dir(path); ok {
+				p.ours = append(p.ours, d)
+			} else if to := byPath[path]; !to.Standard && to.Module != nil {
+				p.modules = append(p.modules, to.Module.Path)
+			}
+		}
+		for _, path := range slices.Concat(l.TestImports, l.XTestImports) {
+			if d, ok := dir(path); ok {
+				p.testOurs = append(p.testOurs, d)
+			}
+		}
+		pkgs = append(pkgs, p)
+	}
+	if len(pkgs) < 3 {
+		t.Fatalf("go list found %d packages of ours", len(pkgs))
+	}
+	return pkgs
+}
+
+// TestViolations tests the test: each kind of breach is seen, and nothing else.
+func TestViolations(t *testing.T) {
+	r, err := parseRules("# x\n## Packages\n\n| package | purpose | may import |\n|---|---|---|\n" +
+		"| `internal/vehicle` | cars | nothing |\n" +
+		"| `internal/fleet`, `internal/access` | more | `internal/vehicle` |\n" +
+		"| `cmd/carstate` | all | everything |\n\n## Dependencies\n- `example.com/good`: because\n\n## Other\n`example.com/bad`\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := r.violations([]pkg{
+		{dir: "internal/vehicle", modules: []string{"example.com/good"}},
+		{dir: "internal/fleet", ours: []string{"internal/vehicle", "internal/access"}, testOurs: []string{"internal/fleet", "internal/stream/streamtest"}},
+		{dir: "internal/access", testOurs: []string{"internal/fleet"}, modules: []string{"example.com/good", "example.com/bad"}},
+		{dir: "cmd/carstate", ours: []string{"internal/fleet", "internal/new"}},
+		{dir: "internal/new"},
+	})
+	want := []string{
+		`internal/access imports example.com/bad: ARCHITECTURE.md must say under "## Dependencies" why it and not another`,
+		"internal/fleet must not import internal/access",
+		"internal/new has no row in the packages table of ARCHITECTURE.md",
+		"internal/vehicle imports the standard library only, not example.com/good",
+		"the tests of internal/access must not import internal/fleet",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+func TestParseRulesRefusesDoubt(t *testing.T) {
+	for name, doc := range map[string]string{
+		"no sections":     "# carstate\n",
+		"no dependencies": "## Packages\n| `a` | b | nothing |\n",
+		"two columns":     "## Packages\n| `a` | nothing |\n## Dependencies\n`m`\n",
+		"vague column":    "## Packages\n| `a` | b | little |\n## Dependencies\n`m`\n",
+	} {
+		if _, err := parseRules(doc); err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+}

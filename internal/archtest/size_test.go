@@ -1,0 +1,83 @@
+package archtest
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const (
+	maxGoLines   = 600
+	maxMainLines = 40        // of cmd/carstate/main.go: the rest is run, which tests call
+	maxFileBytes = 400 << 10 // of any file in the repository
+)
+
+// TestFileSizes looks at every file that is tracked by git or is about to be.
+func TestFileSizes(t *testing.T) {
+	// The checkout may belong to another user, as it does in a container.
+	cmd := exec.Command("git", "-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+	cmd.Dir = root
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("this test needs git and a checkout: %v\n%s", err, &stderr)
+	}
+	files := strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00")
+	if len(files) < 10 {
+		t.Fatalf("git lists %d files", len(files))
+	}
+	for _, name := range files {
+		content, err := os.ReadFile(filepath.Join(root, name))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // deleted, but not yet committed
+		}
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		if complaint := tooLarge(name, content); complaint != "" {
+			t.Errorf("%s %s", name, complaint)
+		}
+	}
+}
+
+// tooLarge says what is wrong with the size of a file; "" if nothing is.
+func tooLarge(name string, content []byte) string {
+	lines := bytes.Count(content, []byte("\n"))
+	switch {
+	case len(content) > maxFileBytes:
+		return "is larger than 400 KB: cut it, or keep it outside the repository"
+	case name == "cmd/carstate/main.go" && lines > maxMainLines:
+		return "has more than 40 lines: what it does belongs where tests can call it"
+	case strings.HasSuffix(name, ".go") && lines > maxGoLines:
+		return "has more than 600 lines: what second thing does it do?"
+	}
+	return ""
+}
+
+func TestTooLarge(t *testing.T) {
+	lines := func(n int) []byte { return bytes.Repeat([]byte("x\n"), n) }
+	for _, c := range []struct {
+		name    string
+		content []byte
+		tooBig  bool
+	}{
+		{"a.go", lines(600), false},
+		{"a.go", lines(601), true},
+		{"go.sum", lines(5000), false},
+		{"cmd/carstate/main.go", lines(40), false},
+		{"cmd/carstate/main.go", lines(41), true},
+		{"drive.csv", make([]byte, 400<<10), false},
+		{"drive.csv", make([]byte, 400<<10+1), true},
+	} {
+		if got := tooLarge(c.name, c.content) != ""; got != c.tooBig {
+			t.Errorf("%s of %d bytes: too large = %v, want %v", c.name, len(c.content), got, c.tooBig)
+		}
+	}
+}

@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# Installs the programs that the tests run against, and only those that are
+# missing. It never leaves a test without its program: what it cannot install it
+# names in one line, and fails.
+set -euo pipefail
+
+missing=()
+
+# need COMMAND PACKAGE…: the packages that bring a command.
+need() {
+	command -v "$1" >/dev/null || missing+=("${@:2}")
+}
+
+need mosquitto_pub mosquitto-clients # a real MQTT client
+
+# The race detector is linked by a C compiler, against the C library's headers.
+if ! printf '#include <stdlib.h>\nint main(void) { return 0; }\n' |
+	$(go env CC) -x c -o /dev/null - 2>/dev/null; then
+	missing+=(gcc libc6-dev)
+fi
+
+if [ ${#missing[@]} -eq 0 ]; then
+	exit 0
+fi
+
+if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then
+	echo "the tests need ${missing[*]}: run as root 'apt-get install -y ${missing[*]}', then try again" >&2
+	exit 1
+fi
+
+install() {
+	DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${missing[@]}" </dev/null
+}
+
+# Package lists may be absent or out of date, and mirrors fail at times: refresh
+# the lists and try once more.
+echo "installing for the tests: ${missing[*]}"
+if [ -z "$(find /var/lib/apt/lists -maxdepth 1 -name '*_Packages*' -print -quit 2>/dev/null)" ] || ! install; then
+	apt-get update || apt-get update
+	install || { sleep 5 && install; }
+fi
