@@ -1,0 +1,216 @@
+package vehicle_test
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"carstate/internal/vehicle"
+)
+
+// TestDrives tells the stories in testdata/drives: a short drive in, verdicts
+// out, one file a story. A line is one of
+//
+//	# what the story is about
+//	90s speed=50 engine=900        a sample, 90 s after the drive's start
+//	+1s speed=50                   … or 1 s after the previous sample
+//	+1s x120 speed=0/4/9           120 samples, 1 s apart, going through the values in turn
+//	expect driving=3 throttle=1    the verdicts now
+//	never driving=3                from here on, no sample may lead to this verdict
+//
+// Signals: those of signalWords in their units, codes=P0120,P0300 (codes=none
+// for an empty list) and ignition=ON. Repeated values are separated by "/".
+//
+// Verdicts of expect: driving is 1, 2, 3, unknown, stale or not_driving;
+// throttle is 0, 1, unknown or stale; driving_time and throttle_time are the
+// verdicts' times since the start, or none. at=6m asks later than the last
+// sample and max_age=5m limits the age of what is accepted.
+func TestDrives(t *testing.T) {
+	files, err := filepath.Glob("testdata/drives/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no stories: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			d := drive{start: vehicle.At(time.Date(2026, 1, 5, 8, 0, 0, 0, time.UTC))}
+			expects := 0
+			lines := bufio.NewScanner(strings.NewReader(string(text)))
+			for n := 1; lines.Scan(); n++ {
+				line, _, _ := strings.Cut(lines.Text(), "#")
+				words := strings.Fields(line)
+				if len(words) == 0 {
+					continue
+				}
+				if words[0] == "expect" {
+					expects++
+				}
+				if err := d.do(words); err != nil {
+					t.Fatalf("%s:%d: %v", file, n, err)
+				}
+			}
+			if expects == 0 {
+				t.Errorf("%s expects nothing", file)
+			}
+		})
+	}
+}
+
+// drive is a story being told.
+type drive struct {
+	start vehicle.UnixMilli
+	last  time.Duration // of the last sample, since the start
+	state vehicle.State
+	never []string // forbidden verdicts, such as driving=3
+}
+
+func (d *drive) do(words []string) error {
+	switch words[0] {
+	case "expect":
+		return d.expect(words[1:])
+	case "never":
+		d.never = append(d.never, words[1:]...)
+		return nil
+	}
+	step, relative := strings.CutPrefix(words[0], "+")
+	at, err := time.ParseDuration(step)
+	if err != nil {
+		return err
+	}
+	words = words[1:]
+	repeat := 1
+	if len(words) > 0 && strings.HasPrefix(words[0], "x") {
+		if repeat, err = strconv.Atoi(words[0][1:]); err != nil {
+			return err
+		}
+		words = words[1:]
+	}
+	if len(words) == 0 || repeat > 1 && !relative {
+		return fmt.Errorf("a sample needs a signal, and a repeated one a relative time")
+	}
+	for i := range repeat {
+		when := at
+		if relative {
+			when += d.last
+		}
+		x := vehicle.Sample{Vehicle: "car", Time: d.start.Add(when)}
+		for _, w := range words {
+			if err := read(&x.Readings, w, i); err != nil {
+				return err
+			}
+		}
+		d.state, d.last = vehicle.Observe(d.state, x), when
+		for _, n := range d.never {
+			if d.expect([]string{n}) == nil {
+				return fmt.Errorf("%s at %v", n, when)
+			}
+		}
+	}
+	return nil
+}
+
+var signalWords = map[string]vehicle.Signal{
+	"speed": vehicle.Speed, "obd_speed": vehicle.OBDSpeed, "engine": vehicle.EngineSpeed, "load": vehicle.EngineLoad,
+	"throttle": vehicle.ThrottlePosition, "throttle_b": vehicle.ThrottlePositionB, "relative": vehicle.RelativeThrottlePosition,
+	"actuator": vehicle.ThrottleActuator, "pedal_d": vehicle.AcceleratorPositionD, "pedal_e": vehicle.AcceleratorPositionE,
+	"mil": vehicle.MILOn,
+}
+
+// read adds the reading that a word such as speed=0/4/9 gives to the i-th of
+// the repeated samples.
+func read(r *vehicle.Readings, word string, i int) error {
+	name, list, _ := strings.Cut(word, "=")
+	values := strings.Split(list, "/")
+	value := values[i%len(values)]
+	switch name {
+	case "codes":
+		var codes []vehicle.TroubleCode
+		for c := range strings.SplitSeq(value, ",") {
+			if c == "none" {
+				continue
+			}
+			code, err := vehicle.ParseTroubleCode(c)
+			if err != nil {
+				return err
+			}
+			codes = append(codes, code)
+		}
+		return r.SetCodes(codes)
+	case "ignition":
+		ignition, err := vehicle.ParseIgnition(value)
+		if err != nil {
+			return err
+		}
+		return r.SetIgnition(ignition)
+	}
+	s, ok := signalWords[name]
+	if !ok {
+		return fmt.Errorf("no signal is called %q", name)
+	}
+	v, err := strconv.ParseFloat(value, 64)
+	if err != nil {
+		return err
+	}
+	return r.Set(s, v)
+}
+
+// expect compares the verdicts with what the words say.
+func (d *drive) expect(words []string) error {
+	now, maxAge := d.start.Add(d.last), time.Duration(0)
+	for _, w := range words {
+		name, value, _ := strings.Cut(w, "=")
+		var err error
+		driving, throttle := d.state.Driving(), d.state.Throttle()
+		var got string
+		switch name {
+		case "at":
+			var at time.Duration
+			at, err = time.ParseDuration(value)
+			now, got = d.start.Add(at), value
+		case "max_age":
+			maxAge, err = time.ParseDuration(value)
+			got = value
+		case "driving":
+			if got = driving.At(now, maxAge).String(); got == "" {
+				got = strconv.Itoa(int(driving.State))
+			}
+		case "throttle":
+			if got = throttle.At(now, maxAge).String(); got == "" {
+				got = strconv.Itoa(int(throttle.System))
+			}
+		case "driving_time":
+			got, value, err = d.times(driving.Time, value)
+		case "throttle_time":
+			got, value, err = d.times(throttle.Time, value)
+		default:
+			err = fmt.Errorf("nothing is called %q", name)
+		}
+		if err != nil {
+			return err
+		}
+		if got != value {
+			return fmt.Errorf("%s is %s, want %s (mean %.1f km/h)", name, got, value, d.state.MeanSpeed)
+		}
+	}
+	return nil
+}
+
+// times makes a verdict's time and an expected one comparable, since the start.
+func (d *drive) times(t vehicle.UnixMilli, want string) (got, wanted string, err error) {
+	if got = "none"; t != 0 {
+		got = t.Sub(d.start).String()
+	}
+	if want == "none" {
+		return got, want, nil
+	}
+	w, err := time.ParseDuration(want)
+	return got, w.String(), err
+}

@@ -1,0 +1,58 @@
+package vehicle
+
+import (
+	"encoding/binary"
+	"math"
+	"testing"
+)
+
+// FuzzObserve turns bytes into a sequence of samples, hostile values and times
+// included, and folds them. Each sample is: the step to it in milliseconds
+// (int32), which signals it carries (uint16), then four bytes a carried signal;
+// a DTCList takes its four bytes as the digits of one code.
+func FuzzObserve(f *testing.F) {
+	f.Add([]byte{})
+	f.Add(appendSample(nil, 0, 1<<Speed|1<<EngineSpeed, 50, 2000))
+	f.Add(appendSample(appendSample(nil, 0, 1<<Speed, 5), 60_000, 1<<Speed|1<<ThrottlePosition, 5, 12))
+	f.Add(appendSample(appendSample(nil, 0, 1<<LowVoltageSystemState, 2), 31_000, 1<<OBDSpeed, 40))
+	f.Add(appendSample(appendSample(nil, 0, 1<<Speed|1<<EngineSpeed, 0, 0), 300_000, 1<<Speed, 0))
+	f.Add(appendSample(nil, 1, 1<<Speed|1<<DTCList, float32(math.NaN()), float32(math.Inf(1))))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var s State
+		at := UnixMilli(1_800_000_000_000)
+		for len(b) >= 6 {
+			at += UnixMilli(int32(binary.LittleEndian.Uint32(b)))
+			x := Sample{Vehicle: "car", Time: at, present: binary.LittleEndian.Uint16(b[4:])}
+			b = b[6:]
+			for g := range Signal(NumSignals) {
+				if !x.Has(g) || len(b) < 4 {
+					continue
+				}
+				x.value[g] = math.Float32frombits(binary.LittleEndian.Uint32(b))
+				if g == DTCList {
+					x.value[g] = 1
+					x.Codes = []TroubleCode{{'P', b[0], b[1], b[2], b[3]}}
+				}
+				b = b[4:]
+			}
+			next := Observe(s, x)
+			check(t, next)
+			if at < s.Time && next != s {
+				t.Fatalf("an older sample changed %+v to %+v", s, next)
+			}
+			if again := Observe(next, x); again != next {
+				t.Fatalf("the same sample again changed %+v to %+v", next, again)
+			}
+			s = next
+		}
+	})
+}
+
+func appendSample(b []byte, stepMillis int32, present uint16, values ...float32) []byte {
+	b = binary.LittleEndian.AppendUint32(b, uint32(stepMillis))
+	b = binary.LittleEndian.AppendUint16(b, present)
+	for _, v := range values {
+		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(v))
+	}
+	return b
+}

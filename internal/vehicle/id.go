@@ -1,0 +1,40 @@
+package vehicle
+
+import "errors"
+
+// ID identifies one vehicle: a non-empty string of ASCII letters and digits of
+// any length, compared byte for byte. Obtain one with [ParseID].
+type ID string
+
+// MaxReportingID is the longest ID, in bytes, of a vehicle that sends
+// telemetry. A query may ask for a longer one; it is then simply not known.
+const MaxReportingID = 256
+
+// Errors of [ParseID].
+var (
+	ErrIDEmpty     = errors.New("a vid must not be empty")
+	ErrIDCharacter = errors.New("a vid consists of ASCII letters and digits only")
+)
+
+// ParseID turns text from outside into an ID, or says why it is none
+// ([ErrIDEmpty], [ErrIDCharacter]).
+func ParseID(s string) (ID, error) {
+	if err := CheckID(s); err != nil {
+		return "", err
+	}
+	return ID(s), nil
+}
+
+// CheckID is ParseID for callers that hold bytes and must not allocate.
+func CheckID[T string | []byte](s T) error {
+	if len(s) == 0 {
+		return ErrIDEmpty
+	}
+	for i := range len(s) {
+		c := s[i]
+		if c-'0' > 9 && c-'A' > 25 && c-'a' > 25 {
+			return ErrIDCharacter
+		}
+	}
+	return nil
+}

@@ -1,0 +1,74 @@
+package vehicle_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"carstate/internal/vehicle"
+)
+
+func TestParseID(t *testing.T) {
+	for _, c := range []struct {
+		in   string
+		want error
+	}{
+		{"NHeN4UqVsohGS55I7LBdh", nil},
+		{"0", nil},
+		{"azAZ09", nil},
+		{strings.Repeat("a", 100_000), nil},
+		{"", vehicle.ErrIDEmpty},
+		// The neighbours of the three ranges in ASCII.
+		{"/", vehicle.ErrIDCharacter},
+		{":", vehicle.ErrIDCharacter},
+		{"@", vehicle.ErrIDCharacter},
+		{"[", vehicle.ErrIDCharacter},
+		{"`", vehicle.ErrIDCharacter},
+		{"{", vehicle.ErrIDCharacter},
+		{"a-b", vehicle.ErrIDCharacter},
+		{"a b", vehicle.ErrIDCharacter},
+		{"ab\x00", vehicle.ErrIDCharacter},
+		{"ab\n", vehicle.ErrIDCharacter},
+		{"é", vehicle.ErrIDCharacter},
+		{"\xc0\xb0", vehicle.ErrIDCharacter}, // overlong "0"
+		{"\xff", vehicle.ErrIDCharacter},
+		{"４", vehicle.ErrIDCharacter}, // a full-width digit
+	} {
+		id, err := vehicle.ParseID(c.in)
+		if !errors.Is(err, c.want) || (err == nil) != (c.want == nil) {
+			t.Errorf("ParseID(%.20q): %v, want %v", c.in, err, c.want)
+		}
+		if want := vehicle.ID(c.in); err == nil && id != want || err != nil && id != "" {
+			t.Errorf("ParseID(%.20q) = %.20q", c.in, id)
+		}
+		if byBytes := vehicle.CheckID([]byte(c.in)); !errors.Is(byBytes, c.want) {
+			t.Errorf("CheckID(%.20q): %v, want %v", c.in, byBytes, c.want)
+		}
+	}
+}
+
+// TestParseIDEveryByte holds ParseID against the definition, byte by byte.
+func TestParseIDEveryByte(t *testing.T) {
+	const allowed = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+	for b := range 256 {
+		in := string([]byte{'a', byte(b), 'z'})
+		want := strings.IndexByte(allowed, byte(b)) >= 0
+		if _, err := vehicle.ParseID(in); (err == nil) != want {
+			t.Errorf("ParseID(%q): %v, want accepted = %v", in, err, want)
+		}
+	}
+}
+
+func TestParseIDAllocatesNothing(t *testing.T) {
+	good, bad := "NHeN4UqVsohGS55I7LBdh", []byte("NHeN4UqVsohGS55I7LB-h")
+	if n := testing.AllocsPerRun(100, func() {
+		if _, err := vehicle.ParseID(good); err != nil {
+			t.Fatal(err)
+		}
+		if err := vehicle.CheckID(bad); err == nil {
+			t.Fatal("accepted")
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}

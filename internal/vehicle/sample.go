@@ -1,0 +1,74 @@
+package vehicle
+
+import "time"
+
+// UnixMilli is a time in milliseconds since 1970-01-01 UTC, the resolution in
+// which the service keeps event time. Zero means "never".
+type UnixMilli int64
+
+// At converts a time, rounding down to the millisecond.
+func At(t time.Time) UnixMilli { return UnixMilli(t.UnixMilli()) }
+
+// Time converts back, in UTC.
+func (m UnixMilli) Time() time.Time { return time.UnixMilli(int64(m)).UTC() }
+
+// Sub returns the duration m − n.
+func (m UnixMilli) Sub(n UnixMilli) time.Duration { return time.Duration(m-n) * time.Millisecond }
+
+// Add returns m + d.
+func (m UnixMilli) Add(d time.Duration) UnixMilli { return m + UnixMilli(d.Milliseconds()) }
+
+// Sample is what one vehicle read at one time. It may carry any subset of the
+// signals; readings are never carried forward onto other times.
+type Sample struct {
+	Vehicle ID
+	Time    UnixMilli
+	Readings
+}
+
+// Readings are the values of the signals that a sample carries.
+type Readings struct {
+	present uint16
+	value   [NumSignals]float32
+	// Codes are the entries of DTCList, in the order of the report.
+	Codes []TroubleCode
+}
+
+// Has reports whether the signal was read.
+func (r *Readings) Has(s Signal) bool { return r.present&(1<<s) != 0 }
+
+// Empty reports whether nothing was read.
+func (r *Readings) Empty() bool { return r.present == 0 }
+
+// Value returns the signal's value in its unit; ok is false if it was not read.
+func (r *Readings) Value(s Signal) (v float32, ok bool) { return r.value[s], r.Has(s) }
+
+// Set records a reading in the signal's unit. It refuses, with an error that
+// wraps [ErrImpossible], what the sensor cannot give.
+func (r *Readings) Set(s Signal, v float64) error {
+	if err := s.check(v); err != nil {
+		return err
+	}
+	r.present |= 1 << s
+	r.value[s] = float32(v)
+	return nil
+}
+
+// SetCodes records a reading of DTCList. An empty list is a reading too: the
+// car says that it has no trouble code. The slice is kept.
+func (r *Readings) SetCodes(codes []TroubleCode) error {
+	if err := r.Set(DTCList, float64(len(codes))); err != nil {
+		return err
+	}
+	r.Codes = codes
+	return nil
+}
+
+// SetIgnition records a reading of LowVoltageSystemState. Undefined is dropped:
+// the car does not know.
+func (r *Readings) SetIgnition(i Ignition) error {
+	if i == IgnitionUndefined {
+		return nil
+	}
+	return r.Set(LowVoltageSystemState, float64(i))
+}

@@ -1,0 +1,138 @@
+package vehicle
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Signal names one of the sensor readings that the rules use.
+type Signal uint8
+
+// The signals, by their COVESA VSS names (see [Signal.String]).
+const (
+	Speed                    Signal = iota // Vehicle.Speed, km/h
+	OBDSpeed                               // Vehicle.OBD.Speed, km/h
+	EngineSpeed                            // Vehicle.OBD.EngineSpeed, rpm
+	EngineLoad                             // Vehicle.OBD.EngineLoad, percent
+	ThrottlePosition                       // Vehicle.OBD.ThrottlePosition, percent, sensor A
+	ThrottlePositionB                      // Vehicle.OBD.ThrottlePositionB, percent, sensor B
+	RelativeThrottlePosition               // Vehicle.OBD.RelativeThrottlePosition, percent
+	ThrottleActuator                       // Vehicle.OBD.ThrottleActuator, percent, commanded
+	AcceleratorPositionD                   // Vehicle.OBD.AcceleratorPositionD, percent
+	AcceleratorPositionE                   // Vehicle.OBD.AcceleratorPositionE, percent
+	DTCList                                // Vehicle.OBD.DTCList, trouble codes; the reading's value is their number
+	MILOn                                  // Vehicle.OBD.Status.IsMILOn, 0 or 1
+	LowVoltageSystemState                  // Vehicle.LowVoltageSystemState, an [Ignition]
+	NumSignals               = iota
+)
+
+// signalTable gives each signal its VSS name and the range that a sensor can
+// report. Percent ranges and engine speed (two bytes / 4) are those of SAE
+// J1979; J1979 speed ends at 255 km/h, other sources report up to 500.
+var signalTable = [NumSignals]struct {
+	name     string
+	unit     string
+	min, max float64
+}{
+	Speed:                    {"Vehicle.Speed", "km/h", 0, 500},
+	OBDSpeed:                 {"Vehicle.OBD.Speed", "km/h", 0, 500},
+	EngineSpeed:              {"Vehicle.OBD.EngineSpeed", "rpm", 0, 20000},
+	EngineLoad:               {"Vehicle.OBD.EngineLoad", "percent", 0, 100},
+	ThrottlePosition:         {"Vehicle.OBD.ThrottlePosition", "percent", 0, 100},
+	ThrottlePositionB:        {"Vehicle.OBD.ThrottlePositionB", "percent", 0, 100},
+	RelativeThrottlePosition: {"Vehicle.OBD.RelativeThrottlePosition", "percent", 0, 100},
+	ThrottleActuator:         {"Vehicle.OBD.ThrottleActuator", "percent", 0, 100},
+	AcceleratorPositionD:     {"Vehicle.OBD.AcceleratorPositionD", "percent", 0, 100},
+	AcceleratorPositionE:     {"Vehicle.OBD.AcceleratorPositionE", "percent", 0, 100},
+	DTCList:                  {"Vehicle.OBD.DTCList", "codes", 0, 65535},
+	MILOn:                    {"Vehicle.OBD.Status.IsMILOn", "", 0, 1},
+	LowVoltageSystemState:    {"Vehicle.LowVoltageSystemState", "", float64(IgnitionLock), float64(ignitionEnd) - 1},
+}
+
+// String returns the VSS name.
+func (s Signal) String() string {
+	if s >= NumSignals {
+		return fmt.Sprintf("Signal(%d)", uint8(s))
+	}
+	return signalTable[s].name
+}
+
+// Unit returns the unit of the signal's value, "" where it has none.
+func (s Signal) Unit() string { return signalTable[s].unit }
+
+// IsNumber reports whether the signal is a plain number in its [Signal.Unit].
+func (s Signal) IsNumber() bool { return s < DTCList }
+
+// SignalByName finds a signal by its VSS name. The name may be a string or
+// bytes; the look-up does not allocate.
+func SignalByName[T string | []byte](name T) (Signal, bool) {
+	s, ok := signalsByName[string(name)]
+	return s, ok
+}
+
+var signalsByName = func() map[string]Signal {
+	m := make(map[string]Signal, NumSignals)
+	for i := range signalTable {
+		m[signalTable[i].name] = Signal(i)
+	}
+	return m
+}()
+
+// ErrImpossible marks a value that no sensor can give.
+var ErrImpossible = errors.New("impossible value")
+
+// holds reports whether the signal's sensor can report v: not NaN, not infinite,
+// within its range.
+func (s Signal) holds(v float64) bool {
+	return v >= signalTable[s].min && v <= signalTable[s].max
+}
+
+func (s Signal) check(v float64) error {
+	if s.holds(v) {
+		return nil
+	}
+	t := &signalTable[s]
+	unit := t.unit
+	if unit != "" {
+		unit = " " + unit
+	}
+	return fmt.Errorf("%w: %s must be between %g and %g%s", ErrImpossible, t.name, t.min, t.max, unit)
+}
+
+// Ignition is the value of Vehicle.LowVoltageSystemState.
+type Ignition uint8
+
+// The states that VSS lists. IgnitionUndefined is what a car says that does not
+// know; it counts as no reading.
+const (
+	IgnitionUndefined Ignition = iota
+	IgnitionLock
+	IgnitionOff
+	IgnitionAccessory
+	IgnitionOn
+	IgnitionStart
+	ignitionEnd
+)
+
+var ignitionNames = [...]string{"UNDEFINED", "LOCK", "OFF", "ACC", "ON", "START"}
+
+// String returns the VSS name, such as "ON".
+func (i Ignition) String() string {
+	if int(i) >= len(ignitionNames) {
+		return fmt.Sprintf("Ignition(%d)", uint8(i))
+	}
+	return ignitionNames[i]
+}
+
+// On reports whether the engine may run in this state.
+func (i Ignition) On() bool { return i == IgnitionOn || i == IgnitionStart }
+
+// ParseIgnition reads a VSS name.
+func ParseIgnition(s string) (Ignition, error) {
+	for i, n := range ignitionNames {
+		if n == s {
+			return Ignition(i), nil
+		}
+	}
+	return 0, fmt.Errorf("%w: %s must be one of UNDEFINED, LOCK, OFF, ACC, ON, START", ErrImpossible, LowVoltageSystemState)
+}

@@ -1,0 +1,128 @@
+package vehicle_test
+
+import (
+	"errors"
+	"math"
+	"strings"
+	"testing"
+
+	"carstate/internal/vehicle"
+)
+
+func TestSignalRanges(t *testing.T) {
+	percent := []vehicle.Signal{
+		vehicle.EngineLoad, vehicle.ThrottlePosition, vehicle.ThrottlePositionB, vehicle.RelativeThrottlePosition,
+		vehicle.ThrottleActuator, vehicle.AcceleratorPositionD, vehicle.AcceleratorPositionE,
+	}
+	type limits struct{ min, max float64 }
+	want := map[vehicle.Signal]limits{
+		vehicle.Speed: {0, 500}, vehicle.OBDSpeed: {0, 500}, vehicle.EngineSpeed: {0, 20000},
+		vehicle.DTCList: {0, 65535}, vehicle.MILOn: {0, 1}, vehicle.LowVoltageSystemState: {1, 5},
+	}
+	for _, s := range percent {
+		want[s] = limits{0, 100}
+	}
+	if len(want) != vehicle.NumSignals {
+		t.Fatalf("%d signals tested of %d", len(want), vehicle.NumSignals)
+	}
+	for s, l := range want {
+		for _, v := range []float64{l.min, l.max, (l.min + l.max) / 2} {
+			var r vehicle.Readings
+			if err := r.Set(s, v); err != nil {
+				t.Errorf("%s = %g: %v", s, v, err)
+			}
+			if got, ok := r.Value(s); !ok || got != float32(v) || !r.Has(s) || r.Empty() {
+				t.Errorf("%s = %g reads back as %g, %v", s, v, got, ok)
+			}
+		}
+		for _, v := range []float64{
+			math.NaN(), math.Inf(1), math.Inf(-1), -math.MaxFloat64, math.MaxFloat64,
+			math.Nextafter(l.min, -1), l.min - 1, math.Nextafter(l.max, l.max+1), l.max + 1,
+		} {
+			var r vehicle.Readings
+			err := r.Set(s, v)
+			if !errors.Is(err, vehicle.ErrImpossible) {
+				t.Errorf("%s = %g: %v, want ErrImpossible", s, v, err)
+			} else if !strings.Contains(err.Error(), s.String()) || strings.HasSuffix(err.Error(), " ") {
+				t.Errorf("%s = %g: unhelpful error %q", s, v, err)
+			}
+			if r.Has(s) || !r.Empty() {
+				t.Errorf("%s = %g is refused, yet recorded", s, v)
+			}
+		}
+	}
+}
+
+func TestSignalNames(t *testing.T) {
+	for s := range vehicle.Signal(vehicle.NumSignals) {
+		if got, ok := vehicle.SignalByName(s.String()); !ok || got != s {
+			t.Errorf("SignalByName(%q) = %v, %v", s, got, ok)
+		}
+		if got, ok := vehicle.SignalByName([]byte(s.String())); !ok || got != s {
+			t.Errorf("SignalByName of bytes %q = %v, %v", s, got, ok)
+		}
+	}
+	for _, name := range []string{"", "Vehicle", "vehicle.speed", "Vehicle.Speed ", "Vehicle.OBD.ShortTermFuelTrim"} {
+		if s, ok := vehicle.SignalByName(name); ok {
+			t.Errorf("SignalByName(%q) = %v", name, s)
+		}
+	}
+	if got := vehicle.Signal(200).String(); got != "Signal(200)" {
+		t.Errorf("an unknown signal calls itself %q", got)
+	}
+	for s, unit := range map[vehicle.Signal]string{
+		vehicle.Speed: "km/h", vehicle.OBDSpeed: "km/h", vehicle.EngineSpeed: "rpm", vehicle.ThrottlePosition: "percent", vehicle.MILOn: "",
+	} {
+		if s.Unit() != unit {
+			t.Errorf("%s is in %q, want %q", s, s.Unit(), unit)
+		}
+	}
+}
+
+func TestSignalByNameAllocatesNothing(t *testing.T) {
+	known, unknown := []byte("Vehicle.OBD.RelativeThrottlePosition"), []byte("Vehicle.Cabin.Door.Row1.DriverSide.IsOpen")
+	if n := testing.AllocsPerRun(100, func() {
+		vehicle.SignalByName(known)
+		vehicle.SignalByName(unknown)
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+func TestIgnition(t *testing.T) {
+	for name, on := range map[string]bool{"UNDEFINED": false, "LOCK": false, "OFF": false, "ACC": false, "ON": true, "START": true} {
+		i, err := vehicle.ParseIgnition(name)
+		if err != nil || i.String() != name || i.On() != on {
+			t.Errorf("ParseIgnition(%q) = %s, on %v, %v", name, i, i.On(), err)
+		}
+		var r vehicle.Readings
+		if err := r.SetIgnition(i); err != nil {
+			t.Errorf("SetIgnition(%s): %v", i, err)
+		}
+		if got, want := r.Has(vehicle.LowVoltageSystemState), i != vehicle.IgnitionUndefined; got != want {
+			t.Errorf("SetIgnition(%s) recorded = %v, want %v", i, got, want)
+		}
+	}
+	for _, name := range []string{"", "on", "RUN", "ON "} {
+		if i, err := vehicle.ParseIgnition(name); !errors.Is(err, vehicle.ErrImpossible) {
+			t.Errorf("ParseIgnition(%q) = %s, %v", name, i, err)
+		}
+	}
+	var r vehicle.Readings
+	if err := r.SetIgnition(vehicle.Ignition(6)); !errors.Is(err, vehicle.ErrImpossible) {
+		t.Errorf("an ignition state that VSS lacks: %v", err)
+	}
+	if got := vehicle.Ignition(77).String(); got != "Ignition(77)" {
+		t.Errorf("an unknown ignition state calls itself %q", got)
+	}
+}
+
+func TestSetCodes(t *testing.T) {
+	var r vehicle.Readings
+	if err := r.SetCodes(nil); err != nil || !r.Has(vehicle.DTCList) {
+		t.Errorf("an empty list is a reading too: %v", err)
+	}
+	if err := r.SetCodes(make([]vehicle.TroubleCode, 65536)); !errors.Is(err, vehicle.ErrImpossible) {
+		t.Errorf("65536 codes: %v", err)
+	}
+}

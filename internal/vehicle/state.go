@@ -1,0 +1,114 @@
+package vehicle
+
+import "time"
+
+// State is all that the service remembers of one vehicle: the latest reading of
+// each signal and what the rules carry from one sample to the next. Its size
+// does not depend on how long or how often the vehicle reports. The zero State
+// is a vehicle that has never reported.
+type State struct {
+	// Time is the newest event time seen.
+	Time UnixMilli
+	// Latest holds the newest reading of each signal. An "ignition off" that
+	// the car's motion has disproved keeps its time and becomes
+	// [IgnitionUndefined].
+	Latest [NumSignals]Reading
+	// FaultCode is the first throttle code in the latest DTCList; zero if
+	// that list held none.
+	FaultCode TroubleCode
+	// MeanSpeed is the time-decayed mean speed of this drive in km/h.
+	MeanSpeed float32
+	// Pace is the driving state that the mean speed stands for, with
+	// hysteresis. Zero until a speed was read.
+	Pace DrivingState
+	// RestingSince is when the car was first seen standing with its engine
+	// off, without a reading to the contrary since. Zero if it is not.
+	RestingSince UnixMilli
+}
+
+// Reading is one signal's value, in the signal's unit, at the time it was read.
+// A zero Time means that the signal was never read.
+type Reading struct {
+	Value float32
+	Time  UnixMilli
+}
+
+// Observe folds one sample into the state of its vehicle and returns the next
+// state. Samples are ordered by event time: one that is older than what is
+// known changes nothing, and neither does the same one twice. A sample of the
+// same time may add signals that were not read at that time before; of two
+// readings of one signal at one time the first counts. A sample without a time
+// changes nothing. It costs no allocation.
+func Observe(s State, x Sample) State {
+	if x.Time < s.Time {
+		return s
+	}
+	r := &x.Readings
+	fresh := r.present
+	for i := range s.Latest {
+		if s.Latest[i].Time == x.Time || !Signal(i).holds(float64(r.value[i])) {
+			fresh &^= 1 << i
+		}
+	}
+	if fresh == 0 {
+		return s
+	}
+	has := func(g Signal) bool { return fresh&(1<<g) != 0 }
+
+	// The speed rule looks back at the previous speed, so it runs before the
+	// latest readings are replaced.
+	if g, ok := speedOf(has); ok {
+		s.observeSpeed(r.value[g], x.Time)
+	}
+	s.Time = x.Time
+	for i := range s.Latest {
+		if g := Signal(i); has(g) {
+			s.Latest[i] = Reading{r.value[g], x.Time}
+		}
+	}
+	if has(DTCList) {
+		s.FaultCode = firstThrottleCode(r.Codes)
+	}
+	s.observeIgnition()
+	s.observeRest()
+	return s
+}
+
+func firstThrottleCode(codes []TroubleCode) TroubleCode {
+	for _, c := range codes {
+		if c.IsThrottle() {
+			return c
+		}
+	}
+	return TroubleCode{}
+}
+
+// Outcome says whether a verdict answers a question asked at some time, and if
+// not, why.
+type Outcome uint8
+
+// Outcomes of a question.
+const (
+	Answered   Outcome = iota
+	Unknown            // nothing was ever read that could answer it
+	Stale              // what was read is older than the asker accepts
+	NotDriving         // the car stands with its engine or ignition off
+)
+
+// String returns the outcome as the wire spells it: "", "unknown", "stale",
+// "not_driving".
+func (o Outcome) String() string {
+	return [...]string{"", "unknown", "stale", "not_driving"}[o]
+}
+
+// fresh judges the age of a verdict made at t for a question asked at now. A
+// maxAge of zero or less accepts any age.
+func fresh(t, now UnixMilli, maxAge time.Duration) Outcome {
+	switch {
+	case t == 0:
+		return Unknown
+	case maxAge > 0 && now.Sub(t) > maxAge:
+		return Stale
+	}
+	return Answered
+}

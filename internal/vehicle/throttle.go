@@ -1,0 +1,51 @@
+package vehicle
+
+import "time"
+
+// ThrottleSystem says whether a car's throttle system is healthy. The values
+// are those of the wire.
+type ThrottleSystem uint8
+
+// The states of the throttle system.
+const (
+	ThrottleAnomaly ThrottleSystem = 0
+	ThrottleNormal  ThrottleSystem = 1
+)
+
+// String names the state for people.
+func (t ThrottleSystem) String() string {
+	if t == ThrottleNormal {
+		return "normal"
+	}
+	return "anomaly"
+}
+
+// ThrottleVerdict is the health of a throttle system, judged at the time of its
+// readings.
+type ThrottleVerdict struct {
+	System ThrottleSystem
+	// Time is the oldest among the newest readings of the signals used;
+	// zero if there is no verdict.
+	Time UnixMilli
+}
+
+// At says whether the verdict answers a question asked at now, when readings
+// may be at most maxAge old (zero or less: any age).
+func (v ThrottleVerdict) At(now UnixMilli, maxAge time.Duration) Outcome {
+	return fresh(v.Time, now, maxAge)
+}
+
+// Throttle returns the throttle verdict. A throttle or pedal trouble code in
+// the latest list is an anomaly, and stays one until a later list no longer
+// holds it: silence does not clear a code. Otherwise a throttle reading says
+// "normal". Without either there is no verdict.
+func (s *State) Throttle() ThrottleVerdict {
+	if s.FaultCode != (TroubleCode{}) {
+		return ThrottleVerdict{ThrottleAnomaly, s.Latest[DTCList].Time}
+	}
+	var newest UnixMilli
+	for _, g := range [...]Signal{ThrottlePosition, ThrottlePositionB, RelativeThrottlePosition, ThrottleActuator} {
+		newest = max(newest, s.Latest[g].Time)
+	}
+	return ThrottleVerdict{ThrottleNormal, newest}
+}

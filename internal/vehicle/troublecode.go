@@ -1,0 +1,83 @@
+package vehicle
+
+import (
+	"fmt"
+	"strings"
+)
+
+// TroubleCode is a diagnostic trouble code in the five characters of SAE J2012,
+// such as P0120.
+type TroubleCode [5]byte
+
+// String returns the five characters, or "" for the zero code.
+func (c TroubleCode) String() string {
+	if c == (TroubleCode{}) {
+		return ""
+	}
+	return string(c[:])
+}
+
+// ParseTroubleCode reads a code. Lower case is accepted, and so is the failure
+// type that SAE J2012-DA appends (P0120-13, P012013), which the rules do not
+// need and drop.
+func ParseTroubleCode(s string) (TroubleCode, error) {
+	var c TroubleCode
+	if len(s) < len(c) || !validFailureType(s[len(c):]) {
+		return TroubleCode{}, errTroubleCode
+	}
+	copy(c[:], strings.ToUpper(s[:len(c)]))
+	ok := strings.IndexByte("PCBU", c[0]) >= 0 && c[1] >= '0' && c[1] <= '3' &&
+		isHex(c[2]) && isHex(c[3]) && isHex(c[4])
+	if !ok {
+		return TroubleCode{}, errTroubleCode
+	}
+	return c, nil
+}
+
+var errTroubleCode = fmt.Errorf("%w: an entry of %s is no trouble code such as P0120", ErrImpossible, DTCList)
+
+func validFailureType(s string) bool {
+	if s == "" {
+		return true
+	}
+	if s[0] == '-' || s[0] == ':' {
+		s = s[1:]
+	}
+	return len(s) == 2 && isHex(s[0]) && isHex(s[1])
+}
+
+func isHex(c byte) bool {
+	return c >= '0' && c <= '9' || c >= 'A' && c <= 'F' || c >= 'a' && c <= 'f'
+}
+
+// throttleCodes are the code families of SAE J2012 that speak of the throttle
+// plate, its actuator, its position sensors, or the pedal's sensors.
+var throttleCodes = []struct {
+	first, last string
+	about       string
+}{
+	{"P0120", "P0124", "throttle/pedal position sensor A circuit"},
+	{"P0220", "P0229", "throttle/pedal position sensor B and C circuit"},
+	{"P0638", "P0639", "throttle actuator control range/performance"},
+	{"P2100", "P2119", "throttle actuator control motor, plate and system"},
+	{"P2120", "P2140", "throttle/pedal position sensor D, E, F circuit and correlation"},
+	{"P2172", "P2176", "throttle actuator control: airflow and idle position"},
+}
+
+// IsThrottle reports whether the code speaks of the throttle system: its plate,
+// actuator or sensors, or the pedal's sensors. Codes are compared as text; the
+// families hold decimal digits only, so P210A is not among them.
+func (c TroubleCode) IsThrottle() bool {
+	for _, d := range c[1:] {
+		if d > '9' {
+			return false
+		}
+	}
+	s := string(c[:])
+	for i := range throttleCodes {
+		if f := &throttleCodes[i]; s >= f.first && s <= f.last {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,82 @@
+package vehicle_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"carstate/internal/vehicle"
+)
+
+// TestIsThrottleBoundaries names the first and last code of each family and
+// their neighbours outside.
+func TestIsThrottleBoundaries(t *testing.T) {
+	for code, want := range map[string]bool{
+		"P0119": false, "P0120": true, "P0122": true, "P0124": true, "P0125": false,
+		"P0219": false, "P0220": true, "P0225": true, "P0229": true, "P0230": false,
+		"P0637": false, "P0638": true, "P0639": true, "P0640": false,
+		"P2099": false, "P2100": true, "P2119": true, "P2120": true, "P2140": true, "P2141": false,
+		"P2171": false, "P2172": true, "P2176": true, "P2177": false,
+		// Hexadecimal codes lie between the decimal ones as text, but in no family.
+		"P012A": false, "P022F": false, "P063A": false, "P210A": false, "P212F": false, "P213C": false, "P217A": false,
+		// The same digits in another system are another matter.
+		"C0120": false, "B0120": false, "U0120": false, "P1120": false, "P3120": false,
+		"P0000": false, "P0300": false, "P0420": false,
+	} {
+		c, err := vehicle.ParseTroubleCode(code)
+		if err != nil {
+			t.Errorf("ParseTroubleCode(%q): %v", code, err)
+			continue
+		}
+		if c.String() != code {
+			t.Errorf("%s reads back as %s", code, c)
+		}
+		if got := c.IsThrottle(); got != want {
+			t.Errorf("%s: throttle = %v, want %v", code, got, want)
+		}
+	}
+	if (vehicle.TroubleCode{}).IsThrottle() {
+		t.Error("no code at all counts as a throttle code")
+	}
+}
+
+// TestThrottleFamilySize counts over every powertrain code, so that no family
+// is wider than its boundaries say.
+func TestThrottleFamilySize(t *testing.T) {
+	n := 0
+	for i := range 0x4000 {
+		c, err := vehicle.ParseTroubleCode(fmt.Sprintf("P%04X", i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.IsThrottle() {
+			n++
+		}
+	}
+	if want := 5 + 10 + 2 + 20 + 21 + 5; n != want {
+		t.Errorf("%d throttle codes, want %d", n, want)
+	}
+}
+
+func TestParseTroubleCode(t *testing.T) {
+	for in, want := range map[string]string{
+		"P0120":    "P0120",
+		"p0120":    "P0120",
+		"p210a":    "P210A",
+		"U3FFF":    "U3FFF",
+		"P0120-13": "P0120",
+		"P0120:1a": "P0120",
+		"P012013":  "P0120",
+		"":         "", "P": "", "P012": "", "P01200": "", "P0120-1": "", "P0120-": "", "P0120-1G": "", "P0120_13": "", "P0120-133": "",
+		"P4120": "", "X0120": "", "P012G": "", "0120P": "", " P0120": "", "P0120 ": "", "P01\x000": "",
+		"Pſ120": "", "PO120": "", "P０120": "",
+	} {
+		c, err := vehicle.ParseTroubleCode(in)
+		if c.String() != want || (err == nil) != (want != "") {
+			t.Errorf("ParseTroubleCode(%q) = %q, %v; want %q", in, c, err, want)
+		}
+		if err != nil && !errors.Is(err, vehicle.ErrImpossible) {
+			t.Errorf("ParseTroubleCode(%q): %v does not wrap ErrImpossible", in, err)
+		}
+	}
+}

@@ -1,0 +1,68 @@
+package vehicle_test
+
+import (
+	"testing"
+	"time"
+
+	"carstate/internal/vehicle"
+)
+
+// TestOutcomes asks a verdict at the edges of its age.
+func TestOutcomes(t *testing.T) {
+	const read = vehicle.UnixMilli(1_000_000)
+	for _, c := range []struct {
+		name   string
+		v      vehicle.DrivingVerdict
+		now    vehicle.UnixMilli
+		maxAge time.Duration
+		want   vehicle.Outcome
+	}{
+		{"nothing known", vehicle.DrivingVerdict{}, read, time.Minute, vehicle.Unknown},
+		{"nothing known, any age", vehicle.DrivingVerdict{}, read, 0, vehicle.Unknown},
+		{"just read", vehicle.DrivingVerdict{State: 1, Time: read}, read, time.Minute, vehicle.Answered},
+		{"as old as it may be", vehicle.DrivingVerdict{State: 1, Time: read}, read.Add(time.Minute), time.Minute, vehicle.Answered},
+		{"too old", vehicle.DrivingVerdict{State: 1, Time: read}, read.Add(time.Minute) + 1, time.Minute, vehicle.Stale},
+		{"any age", vehicle.DrivingVerdict{State: 1, Time: read}, read.Add(24 * 365 * time.Hour), 0, vehicle.Answered},
+		{"from a clock ahead", vehicle.DrivingVerdict{State: 1, Time: read}, read.Add(-time.Minute), time.Second, vehicle.Answered},
+		{"parked", vehicle.DrivingVerdict{NotDriving: true, Time: read}, read, time.Minute, vehicle.NotDriving},
+		{"parked, long ago", vehicle.DrivingVerdict{NotDriving: true, Time: read}, read.Add(time.Hour), time.Minute, vehicle.Stale},
+	} {
+		if got := c.v.At(c.now, c.maxAge); got != c.want {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
+		if c.v.NotDriving {
+			continue
+		}
+		if got := (vehicle.ThrottleVerdict{Time: c.v.Time}).At(c.now, c.maxAge); got != c.want {
+			t.Errorf("throttle, %s: %q, want %q", c.name, got, c.want)
+		}
+	}
+}
+
+// TestWireValues pins the numbers and words that travel.
+func TestWireValues(t *testing.T) {
+	if vehicle.NormalDriving != 1 || vehicle.SlowDriving != 2 || vehicle.TrafficJam != 3 {
+		t.Error("driving states are not those of the wire")
+	}
+	if vehicle.ThrottleAnomaly != 0 || vehicle.ThrottleNormal != 1 {
+		t.Error("throttle states are not those of the wire")
+	}
+	for o, want := range map[vehicle.Outcome]string{
+		vehicle.Answered: "", vehicle.Unknown: "unknown", vehicle.Stale: "stale", vehicle.NotDriving: "not_driving",
+	} {
+		if o.String() != want {
+			t.Errorf("outcome %d is %q, want %q", o, o, want)
+		}
+	}
+}
+
+func TestUnixMilli(t *testing.T) {
+	at := time.Date(2026, 11, 20, 4, 0, 0, 250_999_999, time.FixedZone("", 3600))
+	m := vehicle.At(at)
+	if want := at.UTC().Truncate(time.Millisecond); !m.Time().Equal(want) || m.Time().Location() != time.UTC {
+		t.Errorf("%v became %v", at, m.Time())
+	}
+	if got := m.Add(90 * time.Second).Sub(m); got != 90*time.Second {
+		t.Errorf("Add and Sub disagree: %v", got)
+	}
+}
