@@ -1,0 +1,12 @@
+package access
+
+import "errors"
+
+// Errors of whoever keeps the records.
+var (
+	// ErrNotFound says that there is no token of this ID, or no source of
+	// this name.
+	ErrNotFound = errors.New("there is no such record")
+	// ErrExists says that a source of this name exists and was not removed.
+	ErrExists = errors.New("the name is taken")
+)

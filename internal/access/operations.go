@@ -1,0 +1,58 @@
+package access
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Operations is a set of the query operations.
+type Operations uint8
+
+// The two operations.
+const (
+	CarDrivingState Operations = 1 << iota
+	ThrottleSystem
+
+	AllOperations = CarDrivingState | ThrottleSystem
+)
+
+var operationNames = []struct {
+	op   Operations
+	name string
+}{
+	{CarDrivingState, "car_driving_state"},
+	{ThrottleSystem, "throttle_system"},
+}
+
+// Has reports whether the set holds all of op.
+func (o Operations) Has(op Operations) bool { return o&op == op }
+
+// Names lists the operations by name.
+func (o Operations) Names() []string {
+	var names []string
+	for _, e := range operationNames {
+		if o.Has(e.op) {
+			names = append(names, e.name)
+		}
+	}
+	return names
+}
+
+// ParseOperations reads names; none at all is an error.
+func ParseOperations(names []string) (Operations, error) {
+	var o Operations
+next:
+	for _, n := range names {
+		for _, e := range operationNames {
+			if n == e.name {
+				o |= e.op
+				continue next
+			}
+		}
+		return 0, fmt.Errorf("there is no such operation: the operations are %s", strings.Join(AllOperations.Names(), ", "))
+	}
+	if o == 0 {
+		return 0, fmt.Errorf("at least one operation is needed: %s", strings.Join(AllOperations.Names(), ", "))
+	}
+	return o, nil
+}

@@ -1,0 +1,187 @@
+package access_test
+
+import (
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"carstate/internal/access"
+)
+
+var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+
+func TestParseRate(t *testing.T) {
+	for text, want := range map[string]access.Rate{
+		"":          {},
+		"1/s":       {Calls: 1, Window: time.Second},
+		"10/s":      {Calls: 10, Window: time.Second},
+		"90/min":    {Calls: 90, Window: time.Minute},
+		"1000000/h": {Calls: 1_000_000, Window: time.Hour},
+	} {
+		got, err := access.ParseRate(text)
+		if err != nil || got != want {
+			t.Errorf("%q: %v, %v", text, got, err)
+		}
+		if got.String() != text || got.Limited() != (text != "") {
+			t.Errorf("%q comes back as %q, limited %v", text, got, got.Limited())
+		}
+	}
+	for _, text := range []string{"10", "/s", "10/", "0/s", "-1/s", "1.5/s", "10/d", "10/s ", "1000001/s", "99999999999999999999/s", "10 / s", "10/s/s"} {
+		if r, err := access.ParseRate(text); err == nil {
+			t.Errorf("%q is taken for %v", text, r)
+		}
+	}
+}
+
+// A budget that was left alone gives Calls at once and then no more; refused
+// calls cost nothing, and what it says is left is what there is.
+func TestBudgetBurst(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := access.Rate{
+			Calls:  rapid.Int64Range(1, 200).Draw(t, "calls"),
+			Window: rapid.SampledFrom([]time.Duration{time.Second, time.Minute, time.Hour}).Draw(t, "window"),
+		}
+		var b access.Budget
+		for left := r.Calls - 1; left >= 0; left-- {
+			remaining, next, ok := b.Take(r, noon)
+			if !ok || remaining != left || (next == 0) != (left > 0) {
+				t.Fatalf("with %d left: %d, %v, %v", left, remaining, next, ok)
+			}
+		}
+		for range 3 {
+			remaining, next, ok := b.Take(r, noon)
+			if ok || remaining != 0 || next != r.Window/time.Duration(r.Calls) {
+				t.Fatalf("beyond the burst: %d, %v, %v", remaining, next, ok)
+			}
+		}
+	})
+}
+
+// However calls come, no stretch of time sees more of them pass than a full
+// budget and what is refilled meanwhile, evenly.
+func TestBudgetNeverExceeded(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := access.Rate{
+			Calls:  rapid.OneOf(rapid.Int64Range(1, 20), rapid.Int64Range(1, 1_000_000)).Draw(t, "calls"),
+			Window: rapid.SampledFrom([]time.Duration{time.Second, time.Minute, time.Hour}).Draw(t, "window"),
+		}
+		each := r.Window / time.Duration(r.Calls)
+		gap := rapid.OneOf(
+			rapid.Just(time.Duration(0)),
+			rapid.Map(rapid.Int64Range(0, int64(3*each)), func(n int64) time.Duration { return time.Duration(n) }),
+			rapid.Map(rapid.Int64Range(0, int64(2*r.Window)), func(n int64) time.Duration { return time.Duration(n) }),
+		)
+		var b access.Budget
+		now := noon
+		var passed []time.Time
+		for range rapid.IntRange(1, 100).Draw(t, "attempts") {
+			now = now.Add(gap.Draw(t, "gap"))
+			if _, _, ok := b.Take(r, now); ok {
+				passed = append(passed, now)
+			}
+		}
+		for i := range passed {
+			for j := i; j < len(passed); j++ {
+				if most := r.Calls + int64(passed[j].Sub(passed[i])/each); int64(j-i+1) > most {
+					t.Fatalf("%d calls of %v within %v, at most %d may", j-i+1, r, passed[j].Sub(passed[i]), most)
+				}
+			}
+		}
+	})
+}
+
+// An empty budget gives one call back after each even share of the window, no
+// earlier, and says when.
+func TestBudgetRefillsEvenly(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := access.Rate{
+			Calls:  rapid.Int64Range(1, 1000).Draw(t, "calls"),
+			Window: rapid.SampledFrom([]time.Duration{time.Second, time.Minute, time.Hour}).Draw(t, "window"),
+		}
+		each := r.Window / time.Duration(r.Calls)
+		var b access.Budget
+		now := noon
+		for range r.Calls {
+			b.Take(r, now)
+		}
+		for range rapid.IntRange(1, 20).Draw(t, "refills") {
+			_, next, ok := b.Take(r, now)
+			if ok || next <= 0 || next > each {
+				t.Fatalf("an empty budget: %v, next in %v, share %v", ok, next, each)
+			}
+			if _, _, ok := b.Take(r, now.Add(next-1)); ok {
+				t.Fatalf("a call came back %v after %v", next-1, now)
+			}
+			now = now.Add(next)
+			if remaining, _, ok := b.Take(r, now); !ok || remaining != 0 {
+				t.Fatalf("no call came back when promised: %v, %d left", ok, remaining)
+			}
+		}
+	})
+}
+
+// A clock that jumps back, however far and however often, locks a token out for
+// one window at most, also while it keeps calling.
+func TestBudgetClockJumpsBack(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := access.Rate{
+			Calls:  rapid.Int64Range(1, 50).Draw(t, "calls"),
+			Window: rapid.SampledFrom([]time.Duration{time.Second, time.Minute, time.Hour}).Draw(t, "window"),
+		}
+		var b access.Budget
+		now := noon
+		for range rapid.IntRange(1, 5).Draw(t, "jumps") {
+			for range rapid.Int64Range(0, 2*r.Calls).Draw(t, "calls before") {
+				b.Take(r, now)
+			}
+			now = now.Add(-time.Duration(rapid.OneOf(
+				rapid.Int64Range(1, int64(3*r.Window)),
+				rapid.Int64Range(1, int64(10*365*24*time.Hour)),
+			).Draw(t, "back")))
+			tries := rapid.Int64Range(1, 20).Draw(t, "tries")
+			passed := false
+			for i := range tries + 1 {
+				_, _, ok := b.Take(r, now.Add(r.Window*time.Duration(i)/time.Duration(tries)))
+				passed = passed || ok
+			}
+			if !passed {
+				t.Fatalf("%v: locked out for a whole window of %d tries", r, tries)
+			}
+		}
+	})
+}
+
+// Calls at the same instant from many goroutines pass exactly Calls times.
+func TestBudgetConcurrent(t *testing.T) {
+	r := access.Rate{Calls: 500, Window: time.Hour}
+	var b access.Budget
+	var passed atomic.Int64
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 200 {
+				if _, _, ok := b.Take(r, noon); ok {
+					passed.Add(1)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if passed.Load() != r.Calls {
+		t.Fatalf("%d calls passed, want %d", passed.Load(), r.Calls)
+	}
+}
+
+func BenchmarkBudgetTake(b *testing.B) {
+	r := access.Rate{Calls: 1_000_000, Window: time.Second}
+	var budget access.Budget
+	now := noon
+	b.ReportAllocs()
+	for b.Loop() {
+		now = now.Add(time.Microsecond)
+		budget.Take(r, now)
+	}
+}

@@ -1,0 +1,137 @@
+package access_test
+
+import (
+	"errors"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"carstate/internal/access"
+)
+
+func TestParseOperations(t *testing.T) {
+	for _, tt := range []struct {
+		names []string
+		want  access.Operations
+	}{
+		{[]string{"car_driving_state"}, access.CarDrivingState},
+		{[]string{"throttle_system"}, access.ThrottleSystem},
+		{[]string{"throttle_system", "car_driving_state", "throttle_system"}, access.AllOperations},
+	} {
+		got, err := access.ParseOperations(tt.names)
+		if err != nil || got != tt.want {
+			t.Errorf("%v: %v, %v", tt.names, got, err)
+		}
+	}
+	if got := access.AllOperations.Names(); !slices.Equal(got, []string{"car_driving_state", "throttle_system"}) {
+		t.Errorf("names: %v", got)
+	}
+	if access.CarDrivingState.Has(access.AllOperations) || !access.AllOperations.Has(access.ThrottleSystem) {
+		t.Error("Has is wrong about all operations")
+	}
+	for _, names := range [][]string{nil, {}, {""}, {"Throttle_System"}, {"car_driving_state", "nosuchthing"}} {
+		_, err := access.ParseOperations(names)
+		if err == nil {
+			t.Errorf("%q are taken for operations", names)
+			continue
+		}
+		if strings.Contains(err.Error(), "nosuchthing") || !strings.Contains(err.Error(), "throttle_system") {
+			t.Errorf("the error repeats the input, or does not help: %v", err)
+		}
+	}
+}
+
+func TestIssue(t *testing.T) {
+	at := noon.Add(123456789 * time.Nanosecond).In(time.FixedZone("", 3600))
+	req := access.TokenRequest{
+		Developer:  "Müller & Söhne 車",
+		Operations: access.ThrottleSystem,
+		Vehicles:   access.VehicleSet("A"),
+		Rate:       access.Rate{Calls: 10, Window: time.Second},
+		Expires:    at.Add(access.DefaultTokenLife),
+	}
+	tok, secret, err := access.Issue(req, at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if access.Check(access.TokenKind, []byte(secret)) != nil || tok.Hash != access.HashOf(secret) {
+		t.Error("the secret is not the token's")
+	}
+	if !regexp.MustCompile(`^cstid[0-9A-Za-z]{12}$`).MatchString(tok.ID) {
+		t.Errorf("ID %q", tok.ID)
+	}
+	if tok.Developer != req.Developer || tok.Operations != req.Operations || tok.Rate != req.Rate || !tok.Vehicles.Include("A") {
+		t.Errorf("the record is not what was asked for: %+v", tok)
+	}
+	if tok.Created != noon.Add(123*time.Millisecond) || tok.Expires != tok.Created.Add(access.DefaultTokenLife) || !tok.Revoked.IsZero() {
+		t.Errorf("times: %v, %v, %v", tok.Created, tok.Expires, tok.Revoked)
+	}
+
+	req.Expires = time.Time{}
+	if tok, _, err = access.Issue(req, at); err != nil || !tok.Expires.IsZero() {
+		t.Errorf("one that never expires: %v, %v", tok.Expires, err)
+	}
+}
+
+func TestIssueRefuses(t *testing.T) {
+	good := access.TokenRequest{Developer: "d", Operations: access.AllOperations, Vehicles: access.AllVehicles()}
+	for name, spoil := range map[string]func(*access.TokenRequest){
+		"no developer":      func(r *access.TokenRequest) { r.Developer = "" },
+		"a long one":        func(r *access.TokenRequest) { r.Developer = strings.Repeat("d", 201) },
+		"a line break":      func(r *access.TokenRequest) { r.Developer = "a\nb" },
+		"an escape":         func(r *access.TokenRequest) { r.Developer = "a\x1b[31m" },
+		"invalid UTF-8":     func(r *access.TokenRequest) { r.Developer = "\xff" },
+		"no operation":      func(r *access.TokenRequest) { r.Operations = 0 },
+		"unknown operation": func(r *access.TokenRequest) { r.Operations = 8 | access.AllOperations },
+		"expired":           func(r *access.TokenRequest) { r.Expires = noon },
+	} {
+		r := good
+		spoil(&r)
+		if _, secret, err := access.Issue(r, noon); err == nil || secret != "" {
+			t.Errorf("%s: issued", name)
+		}
+	}
+}
+
+func TestTokenUsable(t *testing.T) {
+	for name, tt := range map[string]struct {
+		tok  access.Token
+		want error
+	}{
+		"fresh":               {access.Token{}, nil},
+		"expires later":       {access.Token{Expires: noon.Add(1)}, nil},
+		"expires now":         {access.Token{Expires: noon}, access.ErrExpired},
+		"revoked":             {access.Token{Revoked: noon.Add(-1)}, access.ErrRevoked},
+		"revoked and expired": {access.Token{Revoked: noon, Expires: noon}, access.ErrRevoked},
+	} {
+		if err := tt.tok.Usable(noon); !errors.Is(err, tt.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestAddSource(t *testing.T) {
+	src, key, err := access.AddSource("gateway-7_b", access.VehicleSet("A"), noon.Add(time.Hour), noon)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if access.Check(access.SourceKind, []byte(key)) != nil || src.Hash != access.HashOf(key) {
+		t.Error("the key is not the source's")
+	}
+	if src.Name != "gateway-7_b" || !src.Vehicles.Include("A") || src.Created != noon || src.Expires != noon.Add(time.Hour) {
+		t.Errorf("%+v", src)
+	}
+	for _, name := range []string{"", "a b", "a.b", "a/b", "a*", "a>", "é", "a\x00", strings.Repeat("a", 65)} {
+		if _, key, err := access.AddSource(name, access.AllVehicles(), time.Time{}, noon); err == nil || key != "" {
+			t.Errorf("%q can name a source", name)
+		}
+	}
+	if _, _, err := access.AddSource("a", access.Vehicles{}, time.Time{}, noon); err == nil {
+		t.Error("a source may speak for nobody")
+	}
+	if _, _, err := access.AddSource("a", access.AllVehicles(), noon, noon); err == nil {
+		t.Error("a source may be over before it begins")
+	}
+}

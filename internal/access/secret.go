@@ -1,0 +1,124 @@
+package access
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"errors"
+	"hash/crc32"
+	"strings"
+)
+
+// Kind is the prefix of a secret, which tells people and scanners what it is.
+type Kind string
+
+// The kinds of secret that the service hands out.
+const (
+	TokenKind  Kind = "cst_" // a developer's access token
+	SourceKind Kind = "css_" // a source's key
+	AdminKind  Kind = "csa_" // the operator's key
+)
+
+// A secret is its kind, randomLength base62 characters from crypto/rand
+// (178 bits), and the CRC-32 of all that in checksumLength base62 characters.
+const (
+	randomLength   = 30
+	checksumLength = 6
+	prefixLength   = 4
+	// SecretLength is the length of every secret in bytes.
+	SecretLength = prefixLength + randomLength + checksumLength
+)
+
+const base62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+
+// Hash is the SHA-256 of a secret, the only form in which one is stored.
+type Hash [sha256.Size]byte
+
+// Errors of [Check].
+var (
+	ErrMalformed = errors.New("it does not have the form of such a secret")
+	ErrChecksum  = errors.New("its checksum does not match: it is mistyped or cut off")
+)
+
+// NewSecret makes a secret of the kind and its hash. The caller shows the
+// secret once and forgets it.
+func NewSecret(kind Kind) (secret string, hash Hash) {
+	b := make([]byte, 0, SecretLength)
+	b = append(b, kind...)
+	b = appendRandom(b, randomLength)
+	sum := checksum(b)
+	b = append(b, sum[:]...)
+	return string(b), HashOf(b)
+}
+
+// HashOf hashes a secret.
+func HashOf[T string | []byte](secret T) Hash { return sha256.Sum256([]byte(secret)) }
+
+// Check tells whether a text can be a secret of the kind, without looking
+// anything up: [ErrMalformed] or [ErrChecksum] if not.
+func Check(kind Kind, s []byte) error {
+	if len(s) != SecretLength || string(s[:prefixLength]) != string(kind) {
+		return ErrMalformed
+	}
+	for _, c := range s[prefixLength:] {
+		if c-'0' > 9 && c-'A' > 25 && c-'a' > 25 {
+			return ErrMalformed
+		}
+	}
+	const body = SecretLength - checksumLength
+	if want := checksum(s[:body]); string(want[:]) != string(s[body:]) {
+		return ErrChecksum
+	}
+	return nil
+}
+
+// appendRandom appends n uniformly random base62 characters.
+func appendRandom(b []byte, n int) []byte {
+	const fair = 256 / 62 * 62 // bytes from here on would favour some letters
+	var buf [64]byte
+	for n > 0 {
+		rand.Read(buf[:])
+		for _, r := range buf {
+			if r < fair && n > 0 {
+				b = append(b, base62[r%62])
+				n--
+			}
+		}
+	}
+	return b
+}
+
+// checksum is the CRC-32 (IEEE) of b in base62, most significant digit first.
+func checksum(b []byte) (digits [checksumLength]byte) {
+	sum := crc32.ChecksumIEEE(b)
+	for i := checksumLength - 1; i >= 0; i-- {
+		digits[i] = base62[sum%62]
+		sum /= 62
+	}
+	return digits
+}
+
+// newID makes a public identifier: a prefix and twelve random characters.
+func newID(prefix string) string {
+	return prefix + string(appendRandom(nil, 12))
+}
+
+// Redact replaces every secret-looking run in s, for texts whose origin is not
+// known, such as an error from a library.
+func Redact(s string) string {
+	for _, k := range []Kind{TokenKind, SourceKind, AdminKind} {
+		for {
+			i := strings.Index(s, string(k))
+			if i < 0 {
+				break
+			}
+			j := i + prefixLength
+			// The underscore belongs to the run: a second secret may
+			// follow without a gap.
+			for j < len(s) && (s[j] == '_' || strings.IndexByte(base62, s[j]) >= 0) {
+				j++
+			}
+			s = s[:i] + strings.ToUpper(string(k[:3])) + "…" + s[j:]
+		}
+	}
+	return s
+}

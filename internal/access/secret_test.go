@@ -1,0 +1,162 @@
+package access_test
+
+import (
+	"errors"
+	"regexp"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"carstate/internal/access"
+)
+
+const base62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+
+var kinds = []access.Kind{access.TokenKind, access.SourceKind, access.AdminKind}
+
+func TestSecretForm(t *testing.T) {
+	form := regexp.MustCompile(`^cs[tsa]_[0-9A-Za-z]{36}$`)
+	for _, kind := range kinds {
+		seen := make(map[string]bool)
+		letters := make(map[byte]int)
+		for range 500 {
+			secret, hash := access.NewSecret(kind)
+			if len(secret) != access.SecretLength || !form.MatchString(secret) || !strings.HasPrefix(secret, string(kind)) {
+				t.Fatalf("%s secret has the wrong form (%d bytes)", kind, len(secret))
+			}
+			if seen[secret] {
+				t.Fatal("the same secret twice")
+			}
+			seen[secret] = true
+			if hash != access.HashOf(secret) || hash != access.HashOf([]byte(secret)) {
+				t.Fatal("the hash is not that of the secret")
+			}
+			if err := access.Check(kind, []byte(secret)); err != nil {
+				t.Fatalf("a new %s secret is refused: %v", kind, err)
+			}
+			for i := 4; i < 34; i++ {
+				letters[secret[i]]++
+			}
+		}
+		// 15,000 letters, 242 each: six standard deviations are about 93.
+		for i := range len(base62) {
+			if n := letters[base62[i]]; n < 149 || n > 335 {
+				t.Errorf("%s: letter %c came %d times of 15,000", kind, base62[i], n)
+			}
+		}
+	}
+}
+
+// The checksum is part of what is printed on paper and stored in other people's
+// scanners: a known secret must stay one.
+func TestSecretKnown(t *testing.T) {
+	for secret, want := range map[string]error{
+		"cst_0123456789ABCDEFGHIJKLMNOPQRST" + "34Indg": nil,
+		"cst_0123456789ABCDEFGHIJKLMNOPQRST" + "34Indh": access.ErrChecksum,
+		"css_0123456789ABCDEFGHIJKLMNOPQRST" + "34Indg": access.ErrMalformed,
+	} {
+		if err := access.Check(access.TokenKind, []byte(secret)); !errors.Is(err, want) {
+			t.Errorf("%s: %v, want %v", secret, err, want)
+		}
+	}
+}
+
+func TestSecretOtherKind(t *testing.T) {
+	for _, made := range kinds {
+		secret, _ := access.NewSecret(made)
+		for _, asked := range kinds {
+			err := access.Check(asked, []byte(secret))
+			if (made == asked) != (err == nil) {
+				t.Errorf("a %s secret taken as %s: %v", made, asked, err)
+			}
+		}
+	}
+}
+
+func TestSecretOneCharacterWrong(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		kind := rapid.SampledFrom(kinds).Draw(t, "kind")
+		secret, _ := access.NewSecret(kind)
+		b := []byte(secret)
+		at := rapid.IntRange(0, len(b)-1).Draw(t, "at")
+		c := rapid.OneOf(rapid.Byte(), rapid.SampledFrom([]byte(base62))).Filter(func(c byte) bool { return c != b[at] }).Draw(t, "c")
+		b[at] = c
+		if access.Check(kind, b) == nil {
+			t.Fatalf("accepted with byte %d changed to %q", at, c)
+		}
+	})
+}
+
+func TestSecretTwoNeighboursSwapped(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		secret, _ := access.NewSecret(access.TokenKind)
+		b := []byte(secret)
+		at := rapid.IntRange(0, len(b)-2).Draw(t, "at")
+		b[at], b[at+1] = b[at+1], b[at]
+		if err := access.Check(access.TokenKind, b); (err == nil) != (string(b) == secret) {
+			t.Fatalf("swap at %d: %v", at, err)
+		}
+	})
+}
+
+func TestSecretCutOrExtended(t *testing.T) {
+	secret, _ := access.NewSecret(access.TokenKind)
+	for n := range len(secret) {
+		if err := access.Check(access.TokenKind, []byte(secret[:n])); !errors.Is(err, access.ErrMalformed) {
+			t.Errorf("cut to %d bytes: %v", n, err)
+		}
+		if err := access.Check(access.TokenKind, []byte(secret[n+1:])); !errors.Is(err, access.ErrMalformed) {
+			t.Errorf("without its first %d bytes: %v", n+1, err)
+		}
+	}
+	for _, more := range []string{"0", " ", "\n", "\x00", "é"} {
+		if err := access.Check(access.TokenKind, []byte(secret+more)); !errors.Is(err, access.ErrMalformed) {
+			t.Errorf("with %q behind it: %v", more, err)
+		}
+	}
+}
+
+func TestCheckNeverPanics(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		b := rapid.SliceOfN(rapid.Byte(), 0, 80).Draw(t, "b")
+		if access.Check(access.TokenKind, b) == nil {
+			t.Fatal("noise passed for a secret")
+		}
+	})
+}
+
+func TestRedact(t *testing.T) {
+	token, _ := access.NewSecret(access.TokenKind)
+	key, _ := access.NewSecret(access.SourceKind)
+	admin, _ := access.NewSecret(access.AdminKind)
+	for in, want := range map[string]string{
+		"":                                       "",
+		"nothing to hide":                        "nothing to hide",
+		token:                                    "CST…",
+		"GET /?access_token=" + token + "&vid=A": "GET /?access_token=CST…&vid=A",
+		key + " and " + admin + " and " + key:    "CSS… and CSA… and CSS…",
+		"cut: " + token[:12]:                     "cut: CST…",
+		"glued:" + token + token:                 "glued:CST…",
+		"glued:" + token + admin + "&a=b":        "glued:CST…&a=b",
+		"cst_":                                   "CST…",
+	} {
+		if got := access.Redact(in); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
+func TestRedactLeavesNoSecret(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		secret, _ := access.NewSecret(rapid.SampledFrom(kinds).Draw(t, "kind"))
+		text := rapid.String().Draw(t, "before") + secret + rapid.String().Draw(t, "after")
+		got := access.Redact(text)
+		if strings.Contains(got, secret[4:16]) {
+			t.Fatal("part of the secret is left")
+		}
+		if access.Redact(got) != got {
+			t.Fatal("a second time changes it again")
+		}
+	})
+}

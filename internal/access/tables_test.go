@@ -1,0 +1,346 @@
+package access_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"carstate/internal/access"
+)
+
+func issue(t testing.TB, developer string, at time.Time) (access.Token, string) {
+	t.Helper()
+	tok, secret, err := access.Issue(access.TokenRequest{
+		Developer: developer, Operations: access.AllOperations, Vehicles: access.AllVehicles(),
+	}, at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tok, secret
+}
+
+func TestTokensVerify(t *testing.T) {
+	var table access.Tokens
+	good, goodSecret := issue(t, "good", noon)
+	expired, expiredSecret := issue(t, "expired", noon)
+	expired.Expires = noon.Add(time.Minute)
+	revoked, revokedSecret := issue(t, "revoked", noon)
+	revoked.Revoked = noon
+	_, unknown := issue(t, "unknown", noon)
+	key, _ := access.NewSecret(access.SourceKind)
+	for _, tok := range []access.Token{good, expired, revoked} {
+		table.Put(tok)
+	}
+
+	mistyped := []byte(goodSecret)
+	mistyped[10] ^= 1 // letters and digits come in pairs that differ in the last bit, but for the ends
+	if mistyped[10]-'0' > 9 && mistyped[10]-'A' > 25 && mistyped[10]-'a' > 25 {
+		mistyped[10] = '0'
+	}
+	for name, tt := range map[string]struct {
+		secret string
+		id     string
+		err    error
+	}{
+		"good":       {goodSecret, good.ID, nil},
+		"expired":    {expiredSecret, expired.ID, access.ErrExpired},
+		"revoked":    {revokedSecret, revoked.ID, access.ErrRevoked},
+		"unknown":    {unknown, "", access.ErrNotKnown},
+		"empty":      {"", "", access.ErrMalformed},
+		"cut off":    {goodSecret[:39], "", access.ErrMalformed},
+		"mistyped":   {string(mistyped), "", access.ErrChecksum},
+		"other kind": {key, "", access.ErrMalformed},
+	} {
+		g, err := table.Verify([]byte(tt.secret), noon.Add(time.Minute))
+		if !errors.Is(err, tt.err) {
+			t.Errorf("%s: %v, want %v", name, err, tt.err)
+		}
+		if (g == nil) != (tt.id == "") || g != nil && g.ID != tt.id {
+			t.Errorf("%s: the wrong grant", name)
+		}
+	}
+	if table.Len() != 3 {
+		t.Errorf("len %d", table.Len())
+	}
+}
+
+func TestTokensPutReplaces(t *testing.T) {
+	var table access.Tokens
+	tok, secret := issue(t, "d", noon)
+	table.Put(tok)
+	g, err := table.Verify([]byte(secret), noon)
+	if err != nil {
+		t.Fatal(err)
+	}
+	limit := access.Rate{Calls: 1, Window: time.Hour}
+	g.Budget.Take(limit, noon)
+	g.Used(noon)
+
+	tok.Revoked = noon
+	table.Put(tok)
+	g, err = table.Verify([]byte(secret), noon)
+	if !errors.Is(err, access.ErrRevoked) || table.Len() != 1 {
+		t.Fatalf("after revocation: %v, len %d", err, table.Len())
+	}
+	if _, _, ok := g.Budget.Take(limit, noon); ok {
+		t.Error("an update of the record refilled the budget")
+	}
+	if g.LastUsed() != noon {
+		t.Errorf("an update of the record forgot the last use: %v", g.LastUsed())
+	}
+}
+
+func TestTokensPutRotatesHash(t *testing.T) {
+	var table access.Tokens
+	tok, old := issue(t, "d", noon)
+	table.Put(tok)
+	secret, hash := access.NewSecret(access.TokenKind)
+	tok.Hash = hash
+	table.Put(tok)
+	if _, err := table.Verify([]byte(old), noon); !errors.Is(err, access.ErrNotKnown) {
+		t.Errorf("the old secret: %v", err)
+	}
+	if g, err := table.Verify([]byte(secret), noon); err != nil || g.ID != tok.ID {
+		t.Errorf("the new secret: %v", err)
+	}
+}
+
+func TestTokensGetAndList(t *testing.T) {
+	var table access.Tokens
+	if _, ok := table.Get("cstid000000000000"); ok || table.Len() != 0 || len(table.List()) != 0 {
+		t.Fatal("an empty table holds something")
+	}
+	var want []string
+	for i := range 20 {
+		tok, _ := issue(t, "d", noon.Add(-time.Duration(i)*time.Minute))
+		table.Put(tok)
+		want = append(want, tok.ID)
+		if g, ok := table.Get(tok.ID); !ok || g.Hash != tok.Hash {
+			t.Fatal("not found by its ID")
+		}
+	}
+	slices.Reverse(want)
+	var got []string
+	for _, g := range table.List() {
+		got = append(got, g.ID)
+	}
+	if !slices.Equal(got, want) {
+		t.Error("the list is not oldest first")
+	}
+}
+
+func TestLastUsedIsCoarse(t *testing.T) {
+	var table access.Tokens
+	tok, _ := issue(t, "d", noon)
+	table.Put(tok)
+	g, _ := table.Get(tok.ID)
+	if !g.LastUsed().IsZero() {
+		t.Fatal("used before it was used")
+	}
+	for _, step := range []struct{ at, want time.Duration }{
+		{10 * time.Second, 0},
+		{59 * time.Second, 0},
+		{75 * time.Second, 60 * time.Second},
+		{30 * time.Second, 60 * time.Second}, // an older use changes nothing
+	} {
+		g.Used(noon.Add(step.at))
+		if g.LastUsed() != noon.Add(step.want) {
+			t.Errorf("used at %v: last used %v", step.at, g.LastUsed().Sub(noon))
+		}
+	}
+	table.NoteUsed(tok.ID, noon) // older
+	if g.LastUsed() != noon.Add(time.Minute) {
+		t.Error("an older note won")
+	}
+	table.NoteUsed(tok.ID, noon.Add(time.Hour))
+	table.NoteUsed("cstid000000000000", noon)
+	if g.LastUsed() != noon.Add(time.Hour) {
+		t.Error("a newer note was lost")
+	}
+}
+
+// Readers must find a token that stays in the table at any moment, whatever is
+// written beside it; a revoked one never comes back.
+func TestTokensConcurrent(t *testing.T) {
+	var table access.Tokens
+	steady, secret := issue(t, "steady", noon)
+	table.Put(steady)
+	var writers, readers sync.WaitGroup
+	stop := make(chan struct{})
+	for range 4 {
+		readers.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				g, err := table.Verify([]byte(secret), noon)
+				if err != nil || g.ID != steady.ID {
+					t.Errorf("the steady token: %v", err)
+					return
+				}
+				g.Used(noon)
+				table.List()
+			}
+		})
+	}
+	for range 4 {
+		writers.Go(func() {
+			for range 200 {
+				tok, secret := issue(t, "d", noon)
+				table.Put(tok)
+				if _, err := table.Verify([]byte(secret), noon); err != nil {
+					t.Errorf("after Put: %v", err)
+				}
+				tok.Revoked = noon
+				table.Put(tok)
+				if _, err := table.Verify([]byte(secret), noon); !errors.Is(err, access.ErrRevoked) {
+					t.Errorf("after revocation: %v", err)
+				}
+				table.Put(steady)
+			}
+		})
+	}
+	writers.Wait()
+	close(stop)
+	readers.Wait()
+	if table.Len() != 801 {
+		t.Errorf("len %d", table.Len())
+	}
+}
+
+func TestVerifyAllocatesNothing(t *testing.T) {
+	var table access.Tokens
+	tok, secret := issue(t, "d", noon)
+	table.Put(tok)
+	_, unknown := issue(t, "d", noon)
+	for name, s := range map[string][]byte{"known": []byte(secret), "unknown": []byte(unknown), "malformed": []byte("x")} {
+		if n := testing.AllocsPerRun(100, func() { table.Verify(s, noon) }); n != 0 {
+			t.Errorf("%s: %v allocations", name, n)
+		}
+	}
+}
+
+func addSource(t testing.TB, name string) (access.Source, string) {
+	t.Helper()
+	src, key, err := access.AddSource(name, access.AllVehicles(), time.Time{}, noon)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return src, key
+}
+
+func TestSources(t *testing.T) {
+	var table access.Sources
+	if _, ok := table.Get("a"); ok || len(table.List()) != 0 {
+		t.Fatal("an empty table holds something")
+	}
+	a, keyA := addSource(t, "a")
+	b, keyB := addSource(t, "b")
+	b.Expires = noon.Add(time.Minute)
+	token, _ := access.NewSecret(access.TokenKind)
+	table.Put(b)
+	table.Put(a)
+
+	verify := func(name, key string, at time.Time, want error) {
+		t.Helper()
+		if _, err := table.Verify([]byte(key), at); !errors.Is(err, want) {
+			t.Errorf("Verify: %v, want %v", err, want)
+		}
+		if _, err := table.VerifyNamed(name, []byte(key), at); !errors.Is(err, want) {
+			t.Errorf("VerifyNamed: %v, want %v", err, want)
+		}
+	}
+	verify("a", keyA, noon, nil)
+	verify("b", keyB, noon, nil)
+	verify("b", keyB, noon.Add(time.Minute), access.ErrExpired)
+	verify("a", token, noon, access.ErrMalformed)
+	if s, err := table.VerifyNamed("b", []byte(keyA), noon); err == nil {
+		t.Errorf("the key of a opens b as %v", s.Name)
+	}
+
+	a.Removed = noon
+	table.Put(a)
+	verify("a", keyA, noon, access.ErrRevoked)
+	if s, ok := table.Get("a"); !ok || s.Removed != noon {
+		t.Error("a removed source is not known by its name")
+	}
+	if list := table.List(); len(list) != 1 || list[0].Name != "b" {
+		t.Errorf("the list has %d sources", len(list))
+	}
+
+	again, keyAgain := addSource(t, "a")
+	table.Put(again)
+	verify("a", keyAgain, noon, nil)
+	verify("a", keyA, noon, access.ErrNotKnown)
+	if list := table.List(); len(list) != 2 || list[0].Name != "a" || list[1].Name != "b" {
+		t.Error("the list is not by name")
+	}
+}
+
+func TestSourcesConcurrent(t *testing.T) {
+	var table access.Sources
+	steady, key := addSource(t, "steady")
+	table.Put(steady)
+	var wg sync.WaitGroup
+	for w := range 4 {
+		wg.Go(func() {
+			for i := range 200 {
+				src, key := addSource(t, fmt.Sprintf("s%d-%d", w, i))
+				table.Put(src)
+				if _, err := table.VerifyNamed(src.Name, []byte(key), noon); err != nil {
+					t.Errorf("after Put: %v", err)
+				}
+				table.Put(steady)
+			}
+		})
+		wg.Go(func() {
+			for range 200 {
+				if _, err := table.Verify([]byte(key), noon); err != nil {
+					t.Errorf("the steady source: %v", err)
+				}
+				table.List()
+			}
+		})
+	}
+	wg.Wait()
+	if n := len(table.List()); n != 801 {
+		t.Errorf("%d sources", n)
+	}
+}
+
+func BenchmarkTokensVerify(b *testing.B) {
+	var table access.Tokens
+	var secret string
+	for range 10_000 {
+		var tok access.Token
+		tok, secret = issue(b, "d", noon)
+		table.Put(tok)
+	}
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		s := []byte(secret)
+		for pb.Next() {
+			if _, err := table.Verify(s, noon); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
+
+func BenchmarkTokensPut(b *testing.B) {
+	var table access.Tokens
+	for range 100_000 {
+		tok, _ := issue(b, "d", noon)
+		table.Put(tok)
+	}
+	tok, _ := issue(b, "d", noon)
+	b.ReportAllocs()
+	for b.Loop() {
+		table.Put(tok)
+	}
+}
