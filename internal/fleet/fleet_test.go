@@ -1,0 +1,244 @@
+package fleet_test
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"carstate/internal/fleet"
+	"carstate/internal/vehicle"
+)
+
+var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+
+// answer is one whose verdicts were both reached at t.
+func answer(t time.Time) fleet.Answer {
+	return fleet.Answer{
+		Driving:  vehicle.DrivingVerdict{State: vehicle.TrafficJam, Time: vehicle.At(t)},
+		Throttle: vehicle.ThrottleVerdict{System: vehicle.ThrottleNormal, Time: vehicle.At(t)},
+	}
+}
+
+func TestUnknownVehicle(t *testing.T) {
+	table := fleet.New()
+	a := table.Get([]byte("A"))
+	if a != (fleet.Answer{}) {
+		t.Fatalf("an empty table answers %+v", a)
+	}
+	now := vehicle.At(noon)
+	if a.Driving.At(now, time.Minute) != vehicle.Unknown || a.Throttle.At(now, 0) != vehicle.Unknown {
+		t.Error("the zero answer is not unknown")
+	}
+	if table.Len() != 0 {
+		t.Error("asking added a vehicle")
+	}
+}
+
+// The table is compared with a plain map through any series of changes.
+func TestTableIsAMap(t *testing.T) {
+	ids := rapid.SampledFrom([]vehicle.ID{"A", "a", "B", "AB", "BA", "0", vehicle.ID(strings.Repeat("Z", 256))})
+	verdictTime := rapid.Map(rapid.Int64Range(0, 100), func(n int64) vehicle.UnixMilli { return vehicle.UnixMilli(n) })
+	rapid.Check(t, func(t *rapid.T) {
+		table, model := fleet.New(), map[vehicle.ID]fleet.Answer{}
+		t.Repeat(map[string]func(*rapid.T){
+			"put": func(t *rapid.T) {
+				id := ids.Draw(t, "id")
+				a := fleet.Answer{
+					Driving: vehicle.DrivingVerdict{
+						State:      vehicle.DrivingState(rapid.IntRange(0, 3).Draw(t, "state")),
+						NotDriving: rapid.Bool().Draw(t, "not driving"),
+						Time:       verdictTime.Draw(t, "driving time"),
+					},
+					Throttle: vehicle.ThrottleVerdict{
+						System: vehicle.ThrottleSystem(rapid.IntRange(0, 1).Draw(t, "throttle")),
+						Time:   verdictTime.Draw(t, "throttle time"),
+					},
+				}
+				table.Put(id, a)
+				model[id] = a
+			},
+			"delete": func(t *rapid.T) {
+				id := ids.Draw(t, "id")
+				table.Delete(id)
+				delete(model, id)
+			},
+			"expire": func(t *rapid.T) {
+				before, want := verdictTime.Draw(t, "before"), 0
+				for id, a := range model {
+					if a.Driving.Time < before && a.Throttle.Time < before {
+						delete(model, id)
+						want++
+					}
+				}
+				if n := table.Expire(before.Time()); n != want {
+					t.Fatalf("expired %d, want %d", n, want)
+				}
+			},
+			"": func(t *rapid.T) {
+				if table.Len() != len(model) {
+					t.Fatalf("len %d, want %d", table.Len(), len(model))
+				}
+				id := ids.Draw(t, "asked")
+				if got := table.Get([]byte(id)); got != model[id] {
+					t.Fatalf("%s: %+v, want %+v", id, got, model[id])
+				}
+			},
+		})
+	})
+}
+
+func TestExpireKeepsWhatIsHalfFresh(t *testing.T) {
+	table := fleet.New()
+	old, fresh := answer(noon.Add(-time.Hour)), answer(noon)
+	table.Put("OLD", old)
+	table.Put("FRESH", fresh)
+	table.Put("DRIVES", fleet.Answer{Driving: fresh.Driving, Throttle: old.Throttle})
+	table.Put("THROTTLE", fleet.Answer{Driving: old.Driving, Throttle: fresh.Throttle})
+	table.Put("NEVER", fleet.Answer{})
+	if n := table.Expire(noon); n != 2 || table.Len() != 3 {
+		t.Fatalf("expired %d, %d left", n, table.Len())
+	}
+	for _, vid := range []string{"FRESH", "DRIVES", "THROTTLE"} {
+		if table.Get([]byte(vid)) == (fleet.Answer{}) {
+			t.Errorf("%s is gone", vid)
+		}
+	}
+}
+
+func TestGetAllocatesNothing(t *testing.T) {
+	table := fleet.New()
+	known, unknown := []byte(strings.Repeat("A", 200)), []byte("B")
+	table.Put(vehicle.ID(known), answer(noon))
+	for _, vid := range [][]byte{known, unknown} {
+		if n := testing.AllocsPerRun(100, func() { table.Get(vid) }); n != 0 {
+			t.Errorf("%d bytes of vid: %v allocations", len(vid), n)
+		}
+	}
+}
+
+// Writers, readers and the expiry at once: a reader sees a whole answer, one
+// that was put, and a vehicle that stays is always there.
+func TestConcurrent(t *testing.T) {
+	table := fleet.New()
+	steady := vehicle.ID("STEADY")
+	table.Put(steady, answer(noon))
+	stop := make(chan struct{})
+	var writers, others sync.WaitGroup
+	for w := range 3 {
+		writers.Go(func() {
+			for i := range 2000 {
+				id := vehicle.ID(fmt.Sprintf("V%d", i%50))
+				table.Put(id, answer(noon.Add(time.Duration(w)*time.Minute)))
+				table.Put(steady, answer(noon.Add(time.Duration(i)*time.Second)))
+				if i%7 == 0 {
+					table.Delete(id)
+				}
+			}
+		})
+	}
+	until := func(f func()) {
+		others.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					f()
+				}
+			}
+		})
+	}
+	for range 2 {
+		until(func() {
+			a := table.Get([]byte(steady))
+			if a.Driving.Time != a.Throttle.Time || a.Driving.Time < vehicle.At(noon) {
+				t.Errorf("half an answer, or none: %+v", a)
+			}
+		})
+	}
+	until(func() { table.Expire(noon); table.Len() })
+	writers.Wait()
+	close(stop)
+	others.Wait()
+}
+
+// No two of many vehicles, with ids as alike as fleets have them, share an
+// answer.
+func TestManyVehiclesKeepApart(t *testing.T) {
+	table := fleet.New()
+	const n = 100_000
+	for i := range n {
+		table.Put(vehicle.ID(fmt.Sprintf("V%d", i)), answer(noon.Add(time.Duration(i)*time.Millisecond)))
+	}
+	if table.Len() != n {
+		t.Fatalf("%d of %d vehicles", table.Len(), n)
+	}
+	for i := range n {
+		a := table.Get(fmt.Appendf(nil, "V%d", i))
+		if want := vehicle.At(noon) + vehicle.UnixMilli(i); a.Driving.Time != want {
+			t.Fatalf("V%d: %v, want %v", i, a.Driving.Time, want)
+		}
+	}
+}
+
+func BenchmarkGet(b *testing.B) {
+	table := fleet.New()
+	const n = 1_000_000
+	for i := range n {
+		table.Put(vehicle.ID(fmt.Sprintf("NHeN4UqVsohGS%08d", i)), answer(noon))
+	}
+	b.ReportAllocs()
+	b.ResetTimer()
+	b.RunParallel(func(pb *testing.PB) {
+		vid, i := []byte("NHeN4UqVsohGS00000000"), 0
+		for pb.Next() {
+			i = (i + 7919) % n
+			for k, d := 20, i; k > 12; k, d = k-1, d/10 {
+				vid[k] = '0' + byte(d%10)
+			}
+			if table.Get(vid).Driving.Time == 0 {
+				b.Fatal("not found")
+			}
+		}
+	})
+}
+
+func BenchmarkPut(b *testing.B) {
+	table := fleet.New()
+	id, a := vehicle.ID("NHeN4UqVsohGS55I7LBdh"), answer(noon)
+	b.ReportAllocs()
+	for b.Loop() {
+		table.Put(id, a)
+	}
+}
+
+// BenchmarkMemory fills a table with a million vehicles and reports the heap
+// that each costs, and what a full collection takes with the table alive.
+func BenchmarkMemory(b *testing.B) {
+	const n = 1_000_000
+	heap := func() uint64 {
+		runtime.GC()
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	for b.Loop() {
+		before := heap()
+		table := fleet.New()
+		for i := range n {
+			table.Put(vehicle.ID(fmt.Sprintf("NHeN4UqVsohGS%08d", i)), answer(noon))
+		}
+		after := heap()
+		start := time.Now()
+		runtime.GC()
+		b.ReportMetric(float64(time.Since(start).Microseconds())/1000, "ms/GC")
+		b.ReportMetric(float64(after-before)/n, "bytes/vehicle")
+		runtime.KeepAlive(table)
+	}
+}
