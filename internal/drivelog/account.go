@@ -1,0 +1,46 @@
+package drivelog
+
+// account collects what was left out or put right, in the order in which it
+// was first met.
+type account struct{ rows, readings, mended []Count }
+
+func (a *account) row(reason string)     { a.rows = count(a.rows, reason) }
+func (a *account) reading(reason string) { a.readings = count(a.readings, reason) }
+func (a *account) mend(what string)      { a.mended = count(a.mended, what) }
+
+func count(list []Count, reason string) []Count {
+	for i := range list {
+		if list[i].Reason == reason {
+			list[i].N++
+			return list
+		}
+	}
+	return append(list, Count{reason, 1})
+}
+
+// Why a row is left out.
+const (
+	noTime      = "no readable time"
+	tooLong     = "more cells than the header has columns, so none can be trusted"
+	noCell      = "every cell is blank or unreadable"
+	noGoodCell  = "the only readings are outside what their sensors can give"
+	otherSensor = "only sensors that no rule uses were read"
+	nothingNew  = "repeats earlier values; no sensor was certainly read anew"
+)
+
+// Why a reading is left out of a row that stays.
+const (
+	notANumber   = "not a number"
+	impossible   = "outside what the sensor can give"
+	cutOff       = "last cell of a row that ends early, perhaps cut in the middle"
+	unknownLabel = "a label that is not one of the three known"
+)
+
+// What is put right.
+const (
+	repeatedHeader = "header line repeated inside the file: taken as the start of another recording"
+	clockSet       = "clock set back, or ahead by more than a day: the row follows the one before by 1 ms"
+	runTimeAgain   = "engine run time starts again: the row follows the one before"
+	newSession     = "recording joined on: a pause of an hour put before it"
+	damagedEnd     = "file ends early or damaged: read up to there"
+)

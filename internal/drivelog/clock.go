@@ -1,0 +1,158 @@
+package drivelog
+
+import (
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const (
+	day = 24 * time.Hour
+	// longestDrive is what the rows of one file may span; without it, a file
+	// of nothing but gaps could carry the time past what a Duration holds.
+	longestDrive = 366 * day
+)
+
+// timeOfDay reads HH:MM:SS with an optional fraction.
+func timeOfDay(cell string) (int64, bool) {
+	t, err := time.Parse("15:04:05", cell)
+	if err != nil {
+		return 0, false
+	}
+	midnight := time.Date(t.Year(), t.Month(), t.Day(), 0, 0, 0, 0, time.UTC)
+	return t.Sub(midnight).Milliseconds(), true
+}
+
+// seconds reads seconds since some start, at most a year.
+func seconds(cell string) (int64, bool) {
+	s, err := strconv.ParseFloat(cell, 64)
+	if err != nil || !(s >= 0 && s < 366*86400) {
+		return 0, false
+	}
+	return int64(math.Round(s * 1000)), true
+}
+
+// unixMillis reads Unix milliseconds between the years 2000 and 2100.
+func unixMillis(cell string) (int64, bool) {
+	whole, _, _ := strings.Cut(cell, ".")
+	ms, err := strconv.ParseInt(whole, 10, 64)
+	return ms, err == nil && ms >= 946684800000 && ms < 4102444800000
+}
+
+// plainClock takes the stamps as they are.
+func plainClock(t *table, a *account) []time.Duration {
+	return clockBy(t.records, a, func(step time.Duration) time.Duration { return step })
+}
+
+// dailyClock takes times of day. One that falls by more than half a day has
+// passed midnight; one that rises by more was set back across it.
+func dailyClock(t *table, a *account) []time.Duration {
+	return clockBy(t.records, a, func(step time.Duration) time.Duration {
+		switch {
+		case step < -day/2:
+			return step + day
+		case step > day/2:
+			return step - day
+		}
+		return step
+	})
+}
+
+// clockBy adds up the steps between rows. A step back, or ahead by more than a
+// day, is a clock being set and no time passing; the smallest step that the
+// service can tell apart stands in for it, so that no row hides another. So it
+// is with every step once the rows span more than any drive.
+func clockBy(recs []record, a *account, step func(time.Duration) time.Duration) []time.Duration {
+	at := make([]time.Duration, len(recs))
+	for i := 1; i < len(recs); i++ {
+		d := step(time.Duration(recs[i].stamp-recs[i-1].stamp) * time.Millisecond)
+		if d < 0 || d > day || at[i-1] > longestDrive {
+			a.mend(clockSet)
+			d = time.Millisecond
+		}
+		at[i] = at[i-1] + d
+	}
+	return at
+}
+
+// snapshotEvery is the time between two rows of a carOBD log: 0.491 to 0.495 s
+// in each of the 54 published files.
+const snapshotEvery = 490 * time.Millisecond
+
+// runTimeClock places the rows of logs whose only clock is the engine's run
+// time in whole seconds, read anew once in three or four rows. The rows of one
+// value are spread evenly up to the next. Where that cannot be true, they are
+// taken as snapshotEvery apart: at run time 0, when the engine is off and its
+// clock stands; at the end; before a gap; and where the clock starts again.
+func runTimeClock(t *table, a *account) []time.Duration {
+	recs := t.records
+	at := make([]time.Duration, len(recs))
+	base := time.Duration(0)
+	for i := 0; i < len(recs); {
+		end := i + 1
+		for end < len(recs) && recs[end].stamp == recs[i].stamp && !recs[end].joined {
+			end++
+		}
+		n := time.Duration(end - i)
+		every, next := snapshotEvery, n*snapshotEvery
+		if end < len(recs) {
+			step := time.Duration(recs[end].stamp-recs[i].stamp) * time.Millisecond
+			switch {
+			case step < 0 || step > day || base > longestDrive || recs[end].joined:
+				a.mend(runTimeAgain)
+			case step > next*3: // a gap follows these rows
+				next = step
+			case recs[i].stamp > 0 && step >= next/3:
+				every, next = step/n, step
+			}
+		}
+		for k := i; k < end; k++ {
+			at[k] = base + (time.Duration(k-i) * every).Round(time.Millisecond)
+		}
+		base += next
+		i = end
+	}
+	return at
+}
+
+// sessionColumn is blank in the first rows of a recording, because it averages
+// over the last minute. The published files are several recordings joined; the
+// runs of blanks that mark the joints are 10 to 59 rows long.
+const (
+	sessionColumn = "vehiclespeedaverage"
+	sessionBlanks = 5
+	sessionPause  = time.Hour
+)
+
+// sessionClock places the rows of logs without a clock: one a second, and a
+// pause before each recording that was joined on. How long the car really
+// stood in between is not known; that it is another drive is.
+func sessionClock(t *table, a *account) []time.Duration {
+	recs := t.records
+	at := make([]time.Duration, len(recs))
+	blanks := blankRuns(t)
+	for i := 1; i < len(recs); i++ {
+		at[i] = at[i-1] + time.Duration(recs[i].line-recs[i-1].line)*time.Second
+		if recs[i].joined || blanks[i] >= sessionBlanks && blanks[i-1] == 0 {
+			a.mend(newSession)
+			at[i] += sessionPause
+		}
+	}
+	return at
+}
+
+// blankRuns tells for each row how many rows from it on, itself included, have
+// no value in the session column, the one column of these logs that is kept
+// though no rule uses it.
+func blankRuns(t *table) []int {
+	session := slices.IndexFunc(t.columns, func(c column) bool { return !c.used })
+	runs := make([]int, len(t.records)+1)
+	for i := len(t.records) - 1; i >= 0; i-- {
+		if isNaN(t.records[i].cells[session]) {
+			runs[i] = runs[i+1] + 1
+		}
+	}
+	return runs
+}

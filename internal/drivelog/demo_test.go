@@ -1,0 +1,67 @@
+package drivelog
+
+import (
+	"os"
+	"testing"
+	"time"
+
+	"carstate/internal/vehicle"
+)
+
+// demoDrive is the excerpt that the demo replays; NOTICE credits it.
+const demoDrive = "../../cmd/carstate/demo_drive.csv.gz"
+
+// TestDemoDrive holds the bundled drive to its purpose: some minutes of fast
+// driving, then a jam that is still there at the end, and a healthy throttle.
+func TestDemoDrive(t *testing.T) {
+	info, err := os.Stat(demoDrive)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.Size() > 60_000 {
+		t.Errorf("%d bytes; at most 60,000 are bundled", info.Size())
+	}
+	d, err := Open(demoDrive)
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkSums(t, d)
+	if d.Format != KIT || len(d.ReadingsLeftOut) != 0 || len(d.Mended) != 0 {
+		t.Errorf("a %s log, %v", d.Format, d.Notes())
+	}
+	end := d.Duration()
+	if end < 10*time.Minute || end > 30*time.Minute {
+		t.Errorf("lasts %v", end)
+	}
+
+	start := vehicle.At(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
+	var state vehicle.State
+	var jamSince time.Duration
+	for i := range d.Rows {
+		r := &d.Rows[i]
+		state = vehicle.Observe(state, vehicle.Sample{Time: start.Add(r.At), Readings: r.Readings})
+		if state.Driving().State != vehicle.TrafficJam {
+			jamSince = r.At
+		}
+		// A jam by any measure, not by today's rules alone.
+		if v, ok := r.Readings.Value(vehicle.OBDSpeed); ok {
+			if r.At < 3*time.Minute && v < 80 {
+				t.Errorf("only %g km/h at %v, where the road should be free", v, r.At)
+			}
+			if r.At > end-12*time.Minute && v > 20 {
+				t.Errorf("%g km/h at %v, in what should be the jam", v, r.At)
+			}
+		}
+	}
+	driving, throttle := state.Driving(), state.Throttle()
+	if driving.State != vehicle.TrafficJam || driving.NotDriving || end-jamSince < time.Minute {
+		t.Errorf("ends as %v, not driving %v, in the jam for %v", driving.State, driving.NotDriving, end-jamSince)
+	}
+	if throttle.System != vehicle.ThrottleNormal || throttle.Time == 0 {
+		t.Errorf("throttle %v of %v", throttle.System, throttle.Time.Time())
+	}
+	last := start.Add(end)
+	if last.Sub(driving.Time) > time.Second || last.Sub(throttle.Time) > time.Second {
+		t.Errorf("ends with a speed %v and a throttle %v old", last.Sub(driving.Time), last.Sub(throttle.Time))
+	}
+}

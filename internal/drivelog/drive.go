@@ -1,0 +1,178 @@
+package drivelog
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"carstate/internal/vehicle"
+)
+
+// Drive is one recorded file, as far as it could be read.
+type Drive struct {
+	// Format names the logger: [KIT], [CarOBD], [PyOBD], [TDS] or [HIL].
+	Format string
+	// Start is the time of the file's first row, zero if the log has no
+	// absolute time.
+	Start time.Time
+	// Rows are the rows that carry a reading or a label, in order of time.
+	Rows []Row
+	// Lines counts the file's data rows, with readings or without: it is the
+	// length of Rows plus all of RowsLeftOut.
+	Lines int
+	// RowsLeftOut says how many rows are not in Rows, and why.
+	RowsLeftOut []Count
+	// ReadingsLeftOut says which single readings are missing from Rows.
+	ReadingsLeftOut []Count
+	// Mended says what was put right rather than left out.
+	Mended []Count
+}
+
+// Row is what was read at one time.
+type Row struct {
+	// At is the time since the file's first row. It never decreases.
+	At time.Duration
+	// Readings holds only what was read at this time, nothing forward-filled.
+	// It may be empty in a labelled row.
+	Readings vehicle.Readings
+	// Label is the driving state that an observer noted, 0 for none.
+	Label vehicle.DrivingState
+}
+
+// Count is how often something happened, in plain words.
+type Count struct {
+	Reason string
+	N      int
+}
+
+// Duration is the time from the file's first row to the last of Rows.
+func (d *Drive) Duration() time.Duration {
+	if len(d.Rows) == 0 {
+		return 0
+	}
+	return d.Rows[len(d.Rows)-1].At
+}
+
+// Notes tells in one line each what was left out or put right, for people. It
+// is empty for a flawless file.
+func (d *Drive) Notes() []string {
+	var notes []string
+	tell := func(counts []Count, one, many string) {
+		for _, c := range counts {
+			what := many
+			if c.N == 1 {
+				what = one
+			}
+			notes = append(notes, fmt.Sprintf("%d %s: %s", c.N, what, c.Reason))
+		}
+	}
+	tell(d.RowsLeftOut, "row left out", "rows left out")
+	tell(d.ReadingsLeftOut, "reading left out", "readings left out")
+	tell(d.Mended, "thing put right", "things put right")
+	return notes
+}
+
+// Open reads the drive in a file, plain or gzip.
+func Open(path string) (*Drive, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("open the drive: %w", err)
+	}
+	defer f.Close()
+	return Read(f, filepath.Base(path))
+}
+
+// Read reads a drive, plain or gzip. The name is used in errors only. An error
+// means that nothing could be read: the header is unknown, the file holds no
+// usable row, it is beyond the package's bounds, or r failed. A file that was
+// cut off or damaged yields what came before, with a note.
+func Read(r io.Reader, name string) (*Drive, error) {
+	d, err := read(r, bounds)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return d, nil
+}
+
+// limits bound what a file may cost.
+type limits struct {
+	unpacked int64 // bytes of the whole file
+	line     int   // bytes of one row
+	rows     int
+}
+
+// bounds are far above any real drive: 2,000,000 rows are two days at 10 Hz.
+var bounds = limits{unpacked: 1 << 30, line: 1 << 20, rows: 2_000_000}
+
+func read(r io.Reader, max limits) (*Drive, error) {
+	var a account
+	l, err := openLines(r, max)
+	if err != nil {
+		return nil, err
+	}
+	t, err := readTable(l, max, &a)
+	if err != nil {
+		return nil, err
+	}
+	at := t.format.clock(t, &a)
+	d := &Drive{
+		Format: t.format.name,
+		Rows:   assemble(t, at, t.format.read(t, at), &a),
+		Lines:  t.lines,
+	}
+	if len(d.Rows) == 0 {
+		return nil, fmt.Errorf("a %s log without a usable row%s", d.Format, because(a.rows))
+	}
+	if t.format.absolute {
+		d.Start = time.UnixMilli(t.records[0].stamp).UTC()
+	}
+	d.RowsLeftOut, d.ReadingsLeftOut, d.Mended = a.rows, a.readings, a.mended
+	return d, nil
+}
+
+// because names the reasons for which all rows were left out.
+func because(rows []Count) string {
+	var reasons []string
+	for _, c := range rows {
+		reasons = append(reasons, c.Reason)
+	}
+	if len(reasons) == 0 {
+		return ""
+	}
+	return ": " + strings.Join(reasons, "; ")
+}
+
+// assemble builds the rows from the cells that were read anew.
+func assemble(t *table, at []time.Duration, reads []readSet, a *account) []Row {
+	rows := make([]Row, 0, len(t.records))
+	for i := range t.records {
+		rec := &t.records[i]
+		row := Row{At: at[i], Label: rec.label}
+		usable := false // a cell that the rules use was read, if not well
+		for c, col := range t.columns {
+			if !reads[i].has(c) || !col.used {
+				continue
+			}
+			usable = true
+			if row.Readings.Set(col.signal, float64(rec.cells[c])) != nil {
+				a.reading(impossible)
+			}
+		}
+		switch {
+		case !row.Readings.Empty() || row.Label != 0:
+			rows = append(rows, row)
+		case usable:
+			a.row(noGoodCell)
+		case reads[i] != 0:
+			a.row(otherSensor)
+		case rec.empty():
+			a.row(noCell)
+		default:
+			a.row(nothingNew)
+		}
+	}
+	return rows
+}

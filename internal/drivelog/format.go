@@ -1,0 +1,178 @@
+package drivelog
+
+import (
+	"errors"
+	"strings"
+	"time"
+
+	"carstate/internal/vehicle"
+)
+
+// The formats, as [Drive.Format] names them.
+const (
+	KIT    = "KIT"    // KIT "Automotive OBD-II Dataset": one sensor a row, time of day
+	CarOBD = "carOBD" // carOBD: snapshots about every 0.49 s, engine run time
+	PyOBD  = "pyobd"  // pyobd: every sensor in each row, Unix milliseconds, mph
+	TDS    = "TDS"    // "Traffic, Driving Style and Road Surface Condition": labelled, no time
+	HIL    = "HIL"    // hardware-in-the-loop bench: 10 Hz
+)
+
+// maxColumns is what a readSet can hold. Real headers have at most 27.
+const maxColumns = 64
+
+// errUnknown does not repeat the header: it is whatever the file holds.
+var errUnknown = errors.New("the first line is no header of a supported drive log (KIT, carOBD, pyobd, TDS, HIL)")
+
+// column says what a column of the file stands for.
+type column struct {
+	signal vehicle.Signal
+	used   bool    // false: needed to tell what was read, but no rule uses it
+	factor float64 // to the signal's unit
+}
+
+func in(s vehicle.Signal) column { return column{s, true, 1} }
+
+// format is one kind of log. Columns are known by the text before their unit,
+// in lower case; the bytes of the unit differ from export to export.
+type format struct {
+	name     string
+	needs    []string // columns that tell this format from all others
+	time     string   // column of the time; "" if rows are a second apart
+	label    string   // column of the label; "" for none
+	columns  map[string]column
+	watchAll bool // keep the other columns too: they take part in polling
+	absolute bool // stamps are Unix milliseconds
+	stamp    func(cell string) (ms int64, ok bool)
+	clock    func(*table, *account) []time.Duration
+	read     func(*table, []time.Duration) []readSet
+}
+
+var formats = []format{
+	{
+		name:  KIT,
+		needs: []string{"time", "vehicle speed sensor"},
+		time:  "time",
+		columns: map[string]column{
+			"vehicle speed sensor":         in(vehicle.OBDSpeed),
+			"engine rpm":                   in(vehicle.EngineSpeed),
+			"calculated engine load value": in(vehicle.EngineLoad),
+			"absolute throttle position":   in(vehicle.ThrottlePosition),
+			"accelerator pedal position d": in(vehicle.AcceleratorPositionD),
+			"accelerator pedal position e": in(vehicle.AcceleratorPositionE),
+		},
+		watchAll: true,
+		stamp:    timeOfDay,
+		clock:    dailyClock,
+		read:     roundRobin,
+	},
+	{
+		// The first column's name is misspelt in every published file.
+		name:  CarOBD,
+		needs: []string{"engine_run_tine", "vehicle_speed"},
+		time:  "engine_run_tine",
+		columns: map[string]column{
+			"vehicle_speed":               in(vehicle.OBDSpeed),
+			"engine_rpm":                  in(vehicle.EngineSpeed),
+			"engine_load":                 in(vehicle.EngineLoad),
+			"throttle":                    in(vehicle.ThrottlePosition),
+			"absolute_throttle_b":         in(vehicle.ThrottlePositionB),
+			"relative_throttle_position":  in(vehicle.RelativeThrottlePosition),
+			"commanded_throttle_actuator": in(vehicle.ThrottleActuator),
+			"pedal_d":                     in(vehicle.AcceleratorPositionD),
+			"pedal_e":                     in(vehicle.AcceleratorPositionE),
+		},
+		stamp: seconds,
+		clock: runTimeClock,
+		read:  snapshots,
+	},
+	{
+		name:  PyOBD,
+		needs: []string{"ts", "rpm", "speed"},
+		time:  "ts",
+		columns: map[string]column{
+			// The logger divides whole km/h by 1.609: multiplied back, every
+			// speed of the published drive is whole again to 1e-10.
+			"speed":        {vehicle.OBDSpeed, true, 1.609},
+			"rpm":          in(vehicle.EngineSpeed),
+			"load":         in(vehicle.EngineLoad),
+			"throttle_pos": in(vehicle.ThrottlePosition),
+		},
+		absolute: true,
+		stamp:    unixMillis,
+		clock:    plainClock,
+		read:     everyCell,
+	},
+	{
+		name:  TDS,
+		needs: []string{"vehiclespeedinstantaneous", sessionColumn, "traffic"},
+		label: "traffic",
+		columns: map[string]column{
+			sessionColumn:               {},
+			"vehiclespeedinstantaneous": in(vehicle.OBDSpeed),
+			"enginerpm":                 in(vehicle.EngineSpeed),
+			"engineload":                in(vehicle.EngineLoad),
+		},
+		clock: sessionClock,
+		read:  everyCell,
+	},
+	{
+		name:  HIL,
+		needs: []string{"time_s", "v_vehicle"},
+		time:  "time_s",
+		columns: map[string]column{
+			"v_vehicle":    in(vehicle.Speed),
+			"n_engine":     in(vehicle.EngineSpeed),
+			"pos_accpedal": in(vehicle.AcceleratorPositionD),
+		},
+		stamp: seconds,
+		clock: plainClock,
+		read:  everyCell,
+	},
+}
+
+// labels are the traffic labels of the TDS logs.
+var labels = map[string]vehicle.DrivingState{
+	"LowCongestionCondition":    vehicle.NormalDriving,
+	"NormalCongestionCondition": vehicle.SlowDriving,
+	"HighCongestionCondition":   vehicle.TrafficJam,
+}
+
+// spellings maps other names of a column, as the logger's own description has
+// them, to those in its files and in the tables above.
+var spellings = map[string]string{
+	"engine_run_time":              "engine_run_tine",
+	"accelerator_pedal_position_d": "pedal_d",
+	"accelerator_pedal_position_e": "pedal_e",
+}
+
+// columnKey is a header cell's name without its unit.
+func columnKey(cell string) string {
+	name, _, _ := strings.Cut(cell, "[")
+	name, _, _ = strings.Cut(name, "(")
+	name = strings.ToLower(trimCell(name))
+	if known, ok := spellings[name]; ok {
+		return known
+	}
+	return name
+}
+
+// trimCell removes white space and the quotes that some exports add.
+func trimCell(s string) string { return strings.Trim(s, " \t\r\"") }
+
+// findFormat matches a header, given as its column keys.
+func findFormat(keys []string) (*format, error) {
+	has := make(map[string]bool, len(keys))
+	for _, k := range keys {
+		has[k] = true
+	}
+next:
+	for i := range formats {
+		for _, k := range formats[i].needs {
+			if !has[k] {
+				continue next
+			}
+		}
+		return &formats[i], nil
+	}
+	return nil, errUnknown
+}

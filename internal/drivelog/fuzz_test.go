@@ -1,0 +1,43 @@
+package drivelog
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// FuzzRead looks for bytes that make the readers panic, lose count of rows, let
+// time run backwards or echo what they read.
+func FuzzRead(f *testing.F) {
+	files, err := filepath.Glob("testdata/*.csv")
+	if err != nil || len(files) == 0 {
+		f.Fatalf("no drives in testdata: %v", err)
+	}
+	for _, file := range files {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+		if len(b) > 600 {
+			f.Add(zip(f, b[:600]))
+			f.Add(zip(f, b)[:200])
+		}
+	}
+	f.Add([]byte("Time,Vehicle Speed Sensor,,Time,Vehicle Speed Sensor\n10:00:00,1,2,3,4\nTime,Vehicle Speed Sensor,,Time,Vehicle Speed Sensor\n"))
+	f.Add([]byte("Time;Vehicle Speed Sensor\n10:00:00,5;1,5\n;;;\n"))
+	f.Add([]byte("VehicleSpeedAverage;VehicleSpeedInstantaneous;traffic\n;;LowCongestionCondition\n"))
+	small := limits{unpacked: 1 << 16, line: 1 << 12, rows: 1000}
+	f.Fuzz(func(t *testing.T, file []byte) {
+		d, err := read(bytes.NewReader(file), small)
+		if err != nil {
+			if msg := err.Error(); len(msg) > 400 {
+				t.Fatalf("an error of %d bytes", len(msg))
+			}
+			return
+		}
+		checkSums(t, d)
+		d.Notes()
+	})
+}

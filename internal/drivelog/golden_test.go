@@ -1,0 +1,98 @@
+package drivelog
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"carstate/internal/vehicle"
+)
+
+var update = flag.Bool("update", false, "write what is read now to testdata/*.want")
+
+// TestDrives reads the invented drives in testdata and compares them with what
+// a person should find there: each row's time, readings and label, and what was
+// left out.
+func TestDrives(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.csv")
+	if err != nil || len(files) < len(formats) {
+		t.Fatalf("%d drives in testdata, %v", len(files), err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".csv"), func(t *testing.T) {
+			d, err := Open(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			checkSums(t, d)
+			got := tell(d)
+			golden := strings.TrimSuffix(file, ".csv") + ".want"
+			if *update {
+				if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(golden)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got != string(want) {
+				t.Errorf("%s reads as\n%s\nwant\n%s", file, got, want)
+			}
+		})
+	}
+}
+
+// tell writes a drive out for people.
+func tell(d *Drive) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s, %d rows of %d", d.Format, len(d.Rows), d.Lines)
+	if !d.Start.IsZero() {
+		fmt.Fprintf(&b, ", from %s", d.Start.Format("2006-01-02T15:04:05.000Z07:00"))
+	}
+	b.WriteString("\n")
+	for _, n := range d.Notes() {
+		fmt.Fprintln(&b, "-", n)
+	}
+	for i := range d.Rows {
+		r := &d.Rows[i]
+		fmt.Fprintf(&b, "%9.3f", r.At.Seconds())
+		for s := range vehicle.Signal(vehicle.NumSignals) {
+			if v, ok := r.Readings.Value(s); ok {
+				fmt.Fprintf(&b, "  %s %.6g", s.String()[strings.LastIndex(s.String(), ".")+1:], v)
+			}
+		}
+		if r.Label != 0 {
+			fmt.Fprintf(&b, "  (%s)", r.Label)
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
+}
+
+// checkSums checks what holds for every drive.
+func checkSums(t testing.TB, d *Drive) {
+	t.Helper()
+	total := len(d.Rows)
+	for _, c := range d.RowsLeftOut {
+		total += c.N
+	}
+	if total != d.Lines {
+		t.Errorf("%d rows kept or left out, of %d", total, d.Lines)
+	}
+	if len(d.Rows) == 0 {
+		t.Error("no row and no error")
+	}
+	for i := range d.Rows {
+		r := &d.Rows[i]
+		if r.At < 0 || i > 0 && r.At < d.Rows[i-1].At {
+			t.Fatalf("row %d is at %v, after %v", i, r.At, d.Rows[max(i-1, 0)].At)
+		}
+		if r.Readings.Empty() && r.Label == 0 {
+			t.Fatalf("row %d tells nothing", i)
+		}
+	}
+}

@@ -1,0 +1,89 @@
+package drivelog
+
+import (
+	"bufio"
+	"bytes"
+	"compress/flate"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// lines yields a file's lines without their ends. A last line before damage is
+// withheld: it may be cut anywhere, and a number cut short is a wrong number.
+type lines struct {
+	scan    *bufio.Scanner
+	next    string
+	more    bool
+	damaged bool
+	err     error
+	max     limits
+}
+
+// openLines unpacks gzip, known by its first two bytes, and skips a byte order
+// mark.
+func openLines(r io.Reader, max limits) (*lines, error) {
+	in := bufio.NewReader(r)
+	l := &lines{max: max}
+	if magic, _ := in.Peek(2); bytes.Equal(magic, []byte{0x1f, 0x8b}) {
+		z, err := gzip.NewReader(in)
+		if err != nil {
+			return nil, fmt.Errorf("the gzip file is damaged from its first bytes on; fetch it again: %w", err)
+		}
+		in = bufio.NewReader(&bounded{z, max.unpacked})
+	} else {
+		in = bufio.NewReader(&bounded{in, max.unpacked})
+	}
+	if mark, _ := in.Peek(3); string(mark) == "\xef\xbb\xbf" {
+		in.Discard(3)
+	}
+	l.scan = bufio.NewScanner(in)
+	l.scan.Buffer(nil, max.line)
+	l.fetch()
+	return l, l.err
+}
+
+// Next returns the next line; ok is false at the end or after an error, which
+// l.err then holds.
+func (l *lines) Next() (line string, ok bool) {
+	if !l.more {
+		return "", false
+	}
+	line = l.next
+	l.fetch()
+	return line, l.err == nil && (l.more || !l.damaged)
+}
+
+func (l *lines) fetch() {
+	if l.more = l.scan.Scan(); l.more {
+		l.next = l.scan.Text()
+		return
+	}
+	var corrupt flate.CorruptInputError
+	switch err := l.scan.Err(); {
+	case err == nil:
+	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, gzip.ErrChecksum), errors.Is(err, gzip.ErrHeader), errors.As(err, &corrupt):
+		l.damaged = true
+	case errors.Is(err, bufio.ErrTooLong):
+		l.err = fmt.Errorf("a row is longer than %d bytes; this is no drive log", l.max.line)
+	default:
+		l.err = err
+	}
+}
+
+// bounded fails once more than left bytes were read.
+type bounded struct {
+	r    io.Reader
+	left int64
+}
+
+func (b *bounded) Read(p []byte) (int, error) {
+	n, err := b.r.Read(p)
+	if b.left -= int64(n); b.left < 0 {
+		return 0, errTooLarge
+	}
+	return n, err
+}
+
+var errTooLarge = errors.New("the unpacked file is larger than a drive log may be (1 GiB); split it")

@@ -1,0 +1,217 @@
+package drivelog
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"carstate/internal/vehicle"
+)
+
+// Both loggers are played here by models that know when each sensor was truly
+// read, and write the forward-filled rows that the real ones write. What the
+// package calls a reading must be one.
+
+// kitColumns are those of the models, in the order of polling.
+var kitColumns = []struct {
+	name   string
+	signal vehicle.Signal
+}{
+	{"Engine RPM [RPM]", vehicle.EngineSpeed},
+	{"Vehicle Speed Sensor [km/h]", vehicle.OBDSpeed},
+	{"Absolute Throttle Position [%]", vehicle.ThrottlePosition},
+	{"Accelerator Pedal Position D [%]", vehicle.AcceleratorPositionD},
+	{"Accelerator Pedal Position E [%]", vehicle.AcceleratorPositionE},
+}
+
+type truth struct {
+	at     time.Duration
+	signal vehicle.Signal
+	value  float32
+}
+
+// kitLog is a round-robin logger: one sensor a row. A read that fails writes no
+// row, and the next sensor has its turn.
+func kitLog(t *rapid.T, mayFail bool) (text string, truths []truth) {
+	var b strings.Builder
+	b.WriteString("Time")
+	for _, c := range kitColumns {
+		b.WriteString("," + c.name)
+	}
+	b.WriteString("\n")
+	shown := make([]string, len(kitColumns))
+	ms, turn, rpm := 0, 0, 800
+	values := make([]int, len(kitColumns))
+	for range rapid.IntRange(20, 120).Draw(t, "rows") {
+		ms += rapid.IntRange(60, 200).Draw(t, "step")
+		// Connection trouble never strikes a whole cycle without a pause.
+		if mayFail && rapid.IntRange(0, 15).Draw(t, "fails") == 0 {
+			turn++
+			ms += 60
+		}
+		if mayFail && rapid.IntRange(0, 30).Draw(t, "pauses") == 0 {
+			turn += rapid.IntRange(0, 7).Draw(t, "lost in the pause")
+			ms += 5000
+		}
+		c := turn % len(kitColumns)
+		turn++
+		if c == 0 {
+			rpm++ // the engine never turns at quite the same speed twice
+			values[c] = rpm
+		} else if rapid.Bool().Draw(t, "moves") {
+			values[c] = rapid.IntRange(0, 100).Draw(t, "value")
+		}
+		shown[c] = strconv.Itoa(values[c])
+		at := time.Duration(ms) * time.Millisecond
+		truths = append(truths, truth{at, kitColumns[c].signal, float32(values[c])})
+		fmt.Fprintf(&b, "%s,%s\n", time.Time{}.Add(at).Format("15:04:05.000"), strings.Join(shown, ","))
+	}
+	first := truths[0].at
+	for i := range truths {
+		truths[i].at -= first
+	}
+	return b.String(), truths
+}
+
+func readingsOf(d *Drive) (all []truth) {
+	for i := range d.Rows {
+		for s := range vehicle.Signal(vehicle.NumSignals) {
+			if v, ok := d.Rows[i].Readings.Value(s); ok {
+				all = append(all, truth{d.Rows[i].At, s, v})
+			}
+		}
+	}
+	return all
+}
+
+func TestRoundRobinYieldsOnlyTrueReadings(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		text, truths := kitLog(t, true)
+		d, err := Read(strings.NewReader(text), "kit")
+		if err != nil {
+			t.Fatal(err)
+		}
+		real := make(map[truth]bool, len(truths))
+		for _, x := range truths {
+			real[x] = true
+		}
+		for _, x := range readingsOf(d) {
+			if !real[x] {
+				t.Fatalf("%s %g at %v was never read\n%s", x.signal, x.value, x.at, text)
+			}
+		}
+	})
+}
+
+// With a sound connection nothing is missed between the first and the last
+// change, repeated values included.
+func TestRoundRobinYieldsAllReadings(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		text, truths := kitLog(t, false)
+		d, err := Read(strings.NewReader(text), "kit")
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := readingsOf(d)
+		// The engine speed changes each time: no more than the sensors that
+		// follow its last reading can be in doubt.
+		if missing := len(truths) - len(got); missing < 0 || missing >= len(kitColumns) {
+			t.Fatalf("%d of %d readings\n%s", len(got), len(truths), text)
+		}
+		for i, x := range got {
+			if x != truths[i] {
+				t.Fatalf("reading %d is %v, want %v\n%s", i, x, truths[i], text)
+			}
+		}
+	})
+}
+
+// snapshotColumns are polled in this order, all of them in 1.8 s.
+var snapshotColumns = []struct {
+	name   string
+	signal vehicle.Signal
+}{
+	{"ENGINE_LOAD ()", vehicle.EngineLoad},
+	{"VEHICLE_SPEED ()", vehicle.OBDSpeed},
+	{"THROTTLE ()", vehicle.ThrottlePosition},
+	{"ABSOLUTE_THROTTLE_B ()", vehicle.ThrottlePositionB},
+	{"PEDAL_D ()", vehicle.AcceleratorPositionD},
+	{"PEDAL_E ()", vehicle.AcceleratorPositionE},
+}
+
+// A snapshot logger's rows yield a reading only if the sensor was read, with
+// that very value, since the last cycle of rows; and no sensor that is being
+// read goes unreported for more than two cycles.
+func TestSnapshotsYieldOnlyRecentReadings(t *testing.T) {
+	const poll, cycleMs = 300, 1800
+	rapid.Check(t, func(t *rapid.T) {
+		n := len(snapshotColumns)
+		var b strings.Builder
+		b.WriteString("ENGINE_RUN_TINE ()")
+		for _, c := range snapshotColumns {
+			b.WriteString("," + c.name)
+		}
+		b.WriteString("\n")
+
+		values := make([]int, n)
+		reads := make([]map[int]int, n) // per column: when it was read, and what
+		for c := range reads {
+			reads[c] = map[int]int{}
+		}
+		rows := rapid.IntRange(10, 80).Draw(t, "rows")
+		next, k := 0, 0
+		for row := range rows {
+			for ; next <= row*490; next += poll {
+				c := k % n
+				k++
+				if rapid.IntRange(0, 3).Draw(t, "moves") == 0 {
+					values[c] = rapid.IntRange(0, 100).Draw(t, "value")
+				}
+				reads[c][next] = values[c]
+			}
+			// The engine is off: run time 0, rows 0.49 s apart.
+			fmt.Fprintf(&b, "0.0,%s,\n", strings.Trim(strings.ReplaceAll(fmt.Sprint(values), " ", ","), "[]"))
+		}
+		d, err := Read(strings.NewReader(b.String()), "carobd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		last := map[vehicle.Signal]time.Duration{}
+		for _, x := range readingsOf(d) {
+			ms, recent := int(x.at.Milliseconds()), ms0(x.at)
+			found := recent // values before the first poll are the logger's own
+			for c, col := range snapshotColumns {
+				for at, v := range reads[c] {
+					found = found || col.signal == x.signal && float32(v) == x.value && at <= ms && at > ms-snapshotCycle*490
+				}
+			}
+			if !found {
+				t.Fatalf("%s %g at %v was not read in the cycle before\n%s", x.signal, x.value, x.at, &b)
+			}
+			if x.at-last[x.signal] > 2*cycleMs*time.Millisecond {
+				t.Fatalf("%s went unreported from %v to %v", x.signal, last[x.signal], x.at)
+			}
+			last[x.signal] = x.at
+		}
+	})
+}
+
+// ms0 reports whether the first cycle is not complete yet.
+func ms0(at time.Duration) bool { return at < snapshotCycle*snapshotEvery }
+
+// Two sensors in one forward-filled row look as if they agreed; they were read
+// at different times, and no row may say otherwise.
+func TestPedalsNeverShareAKITRow(t *testing.T) {
+	for _, name := range []string{"kit.csv", "kit_flaws.csv", "kit_cut.csv"} {
+		d := mustRead(t, string(fixture(t, name)))
+		for i := range d.Rows {
+			if r := &d.Rows[i].Readings; r.Has(vehicle.AcceleratorPositionD) && r.Has(vehicle.AcceleratorPositionE) {
+				t.Errorf("%s: D and E both at %v", name, d.Rows[i].At)
+			}
+		}
+	}
+}

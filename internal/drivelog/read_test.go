@@ -1,0 +1,299 @@
+package drivelog
+
+import (
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"io"
+	"os"
+	"reflect"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"carstate/internal/vehicle"
+)
+
+func mustRead(t *testing.T, text string) *Drive {
+	t.Helper()
+	d, err := Read(strings.NewReader(text), "drive.csv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkSums(t, d)
+	return d
+}
+
+func fixture(t testing.TB, name string) []byte {
+	t.Helper()
+	b, err := os.ReadFile("testdata/" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func zip(t testing.TB, b []byte) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	z := gzip.NewWriter(&out)
+	if _, err := z.Write(b); err != nil {
+		t.Fatal(err)
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+func TestUnitsInAnyEncoding(t *testing.T) {
+	for name, degree := range map[string]string{
+		"UTF-8":                 "\u00b0",
+		"Windows-1252":          "\xb0",
+		"UTF-8 read as Windows": "\u00c2\u00b0",
+		"no unit at all":        "",
+	} {
+		for _, mark := range []string{"", "\xef\xbb\xbf"} {
+			d := mustRead(t, mark+"Time,Intake Air Temperature ["+degree+"C],\"Vehicle Speed Sensor [km/h]\"\r\n"+
+				"10:00:00.000,20,\r\n10:00:00.100,20,42.0\r\n")
+			v, ok := d.Rows[0].Readings.Value(vehicle.OBDSpeed)
+			if d.Format != KIT || !ok || v != 42 {
+				t.Errorf("%s: a %s log with speed %v", name, d.Format, v)
+			}
+		}
+	}
+}
+
+func TestNamelessAndRepeatedColumns(t *testing.T) {
+	d := mustRead(t, ";VehicleSpeedInstantaneous;VehicleSpeedAverage;traffic;;VehicleSpeedInstantaneous\n"+
+		"7;3,5;1;HighCongestionCondition;8;99\n")
+	r := &d.Rows[0]
+	if v, _ := r.Readings.Value(vehicle.OBDSpeed); v != 3.5 || r.Label != vehicle.TrafficJam {
+		t.Errorf("speed %v, label %v", v, r.Label)
+	}
+}
+
+func TestUnknownHeader(t *testing.T) {
+	for name, text := range map[string]string{
+		"empty":        "",
+		"blank":        "\n\r\n  \n",
+		"page":         "<!doctype html><title>secret</title>",
+		"binary":       "\x00\x01secret\xff\n\x00",
+		"other log":    "secret,lat,lon\n1,2,3\n",
+		"no speed":     "Time,secret\n10:00:00,1\n",
+		"wide":         "Time,Vehicle Speed Sensor,secret" + strings.Repeat(",x", 100) + "\n",
+		"rows first":   "10:00:00.000,secret\nTime,Vehicle Speed Sensor\n",
+		"wrong commas": "Time|Vehicle Speed Sensor|secret\n10:00:00|3|1\n",
+	} {
+		_, err := Read(strings.NewReader(text), "upload")
+		if !errors.Is(err, errUnknown) {
+			t.Errorf("%s: error %v", name, err)
+			continue
+		}
+		msg := err.Error()
+		for _, f := range formats {
+			if !strings.Contains(msg, f.name) {
+				t.Errorf("%s: %q does not name %s", name, msg, f.name)
+			}
+		}
+		if strings.Contains(msg, "secret") || strings.Contains(msg, "\n") {
+			t.Errorf("%s: error repeats the content: %q", name, msg)
+		}
+	}
+}
+
+func TestNoUsableRow(t *testing.T) {
+	for text, want := range map[string]string{
+		"ts,rpm,speed\n":                     "a pyobd log without a usable row",
+		"ts,rpm,speed\nnever,900,3\n":        noTime,
+		"ts,rpm,speed\n1700000000000,,\n":    noCell,
+		"ts,rpm,speed\n1700000000000,,1e9\n": noGoodCell,
+	} {
+		_, err := Read(strings.NewReader(text), "x.csv")
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "x.csv: ") {
+			t.Errorf("%q: error %v, want %q", text, err, want)
+		}
+	}
+}
+
+func TestOpen(t *testing.T) {
+	if _, err := Open("testdata/absent.csv"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("absent file: %v", err)
+	}
+	if _, err := Open("testdata"); err == nil {
+		t.Error("a directory was read as a drive")
+	}
+}
+
+func TestGzipReadsAlike(t *testing.T) {
+	for _, name := range []string{"kit.csv", "tds.csv"} {
+		text := fixture(t, name)
+		plain := mustRead(t, string(text))
+		packed, err := Read(iotest.OneByteReader(bytes.NewReader(zip(t, text))), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(plain, packed) {
+			t.Errorf("%s reads otherwise when packed", name)
+		}
+	}
+}
+
+// A download that broke off yields what arrived, but for the row that it broke
+// in: 6.0 may be what is left of 60.5.
+func TestDamagedGzip(t *testing.T) {
+	var text strings.Builder
+	text.WriteString("time_s,v_Vehicle[km|h]\n")
+	for i := range 5000 {
+		text.WriteString(strings.Repeat("0", i%7)) // hard to pack evenly
+		text.WriteString(strconv.Itoa(i) + "." + strconv.Itoa(i*7919%10) + "," + strconv.Itoa(i%90) + "." + strconv.Itoa(i*i%1000) + "\n")
+	}
+	whole := mustRead(t, text.String())
+	packed := zip(t, []byte(text.String()))
+
+	cut := packed[:len(packed)/2]
+	corrupt := bytes.Clone(packed)
+	corrupt[len(corrupt)-6] ^= 0xff // in the checksum
+	for name, file := range map[string][]byte{
+		"cut off":         cut,
+		"checksum wrong":  corrupt,
+		"rubbish follows": append(bytes.Clone(packed), "rubbish"...),
+	} {
+		d, err := Read(bytes.NewReader(file), name)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if len(d.Mended) != 1 || d.Mended[0].Reason != damagedEnd {
+			t.Errorf("%s: damage is not told: %v", name, d.Notes())
+		}
+		if n := len(d.Rows); n < 1000 || !reflect.DeepEqual(d.Rows, whole.Rows[:n]) {
+			t.Errorf("%s: %d rows that are not the first of the whole", name, n)
+		}
+	}
+	if _, err := Read(bytes.NewReader(packed[:5]), "head only"); err == nil {
+		t.Error("five bytes of gzip were read as a drive")
+	}
+}
+
+func TestReaderFails(t *testing.T) {
+	broken := errors.New("disk gone")
+	r := io.MultiReader(bytes.NewReader(fixture(t, "hil.csv")), iotest.ErrReader(broken))
+	if _, err := Read(r, "x"); !errors.Is(err, broken) {
+		t.Errorf("error %v, want the reader's", err)
+	}
+}
+
+func TestBounds(t *testing.T) {
+	row := "1,2\n"
+	head := "time_s,v_vehicle\n"
+	small := limits{unpacked: 4 << 10, line: 1 << 10, rows: 100}
+	for name, c := range map[string]struct {
+		text string
+		want string
+	}{
+		"too many bytes": {head + row + strings.Repeat("\n", 8<<10), "1 GiB"},
+		"long row":       {head + row + strings.Repeat("9", 2<<10), "longer than 1024 bytes"},
+		"long header":    {strings.Repeat("t", 2<<10), "longer than 1024 bytes"},
+		"too many rows":  {head + strings.Repeat(row, 101), "more than 100 rows"},
+	} {
+		for _, file := range [][]byte{[]byte(c.text), zip(t, []byte(c.text))} {
+			if _, err := read(bytes.NewReader(file), small); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%s: error %v, want %q", name, err, c.want)
+			}
+		}
+	}
+	if _, err := read(strings.NewReader(head+strings.Repeat(row, 100)), small); err != nil {
+		t.Errorf("within all bounds: %v", err)
+	}
+	// The real bound of a row, through the front door.
+	long := head + strings.Repeat("1", bounds.line+1)
+	if _, err := Read(strings.NewReader(long), "x"); err == nil || !strings.Contains(err.Error(), "longer than 1048576 bytes") {
+		t.Errorf("row over 1 MiB: %v", err)
+	}
+}
+
+func TestClocks(t *testing.T) {
+	const kit = "Time,Vehicle Speed Sensor\n"
+	for name, c := range map[string]struct {
+		text string
+		want []string // times of the rows
+		set  bool     // a clock was set
+	}{
+		"midnight":            {kit + "23:59:59.900,1\n00:00:00.100,2\n", []string{"0s", "200ms"}, false},
+		"set back a little":   {kit + "10:00:01.000,1\n10:00:00.960,2\n10:00:01.060,3\n", []string{"0s", "1ms", "101ms"}, true},
+		"set back over night": {kit + "00:00:00.100,1\n23:59:59.900,2\n00:00:00.000,3\n", []string{"0s", "1ms", "101ms"}, true},
+		"summer time ends":    {kit + "02:59:59.000,1\n02:00:00.000,2\n02:00:01.000,3\n", []string{"0s", "1ms", "1.001s"}, true},
+		"long gap":            {kit + "10:00:00,1\n21:00:00,2\n", []string{"0s", "11h0m0s"}, false},
+		"clock found late": {"ts,rpm,speed\n946684800000,900,1\n1700000000000,910,2\n1700000001000,920,3\n",
+			[]string{"0s", "1ms", "1.001s"}, true},
+		"one wild time": {"time_s,v_vehicle\n1.0,1\n9000000,2\n1.2,3\n1.3,4\n", []string{"0s", "1ms", "2ms", "102ms"}, true},
+	} {
+		d := mustRead(t, c.text)
+		var got []string
+		for _, r := range d.Rows {
+			got = append(got, r.At.String())
+		}
+		if !reflect.DeepEqual(got, c.want) {
+			t.Errorf("%s: rows at %v, want %v", name, got, c.want)
+		}
+		if set := len(d.Mended) > 0 && d.Mended[0].Reason == clockSet; set != c.set {
+			t.Errorf("%s: told of a set clock: %v, want %v", name, set, c.set)
+		}
+	}
+}
+
+// A file of gaps alone would add up to more than a Duration holds.
+func TestTimeNeverOverflows(t *testing.T) {
+	for name, head := range map[string]string{"pyobd": "ts,rpm,speed\n", "carOBD": "ENGINE_RUN_TINE (),VEHICLE_SPEED ()\n"} {
+		var b strings.Builder
+		b.WriteString(head)
+		for i := range 3_000 {
+			ms := i % 2 * 86_000_000 // a day ahead and back again
+			if name == "pyobd" {
+				ms += 1_700_000_000_000
+			} else {
+				ms /= 1000
+			}
+			b.WriteString(strconv.Itoa(ms) + "," + strconv.Itoa(i%50) + ",1\n")
+		}
+		text := b.String()
+		if name == "carOBD" {
+			text = strings.ReplaceAll(text, ",1\n", ",\n")
+		}
+		if d := mustRead(t, text); d.Duration() < longestDrive || d.Duration() > 2*longestDrive {
+			t.Errorf("%s: %v long", name, d.Duration())
+		}
+	}
+}
+
+// Rows of one second of run time lie evenly in it; while the engine is off and
+// its clock stands at 0, time passes all the same.
+func TestRunTime(t *testing.T) {
+	d := mustRead(t, "ENGINE_RUN_TIME (),VEHICLE_SPEED ()\n"+
+		"0.0,1,\n0.0,2,\n0.0,3,\n0.0,4,\n0.0,5,\n0.0,6,\n2.0,7,\n2.0,8,\n2.0,9,\n2.0,10,\n4.0,11,\n500.0,12,\n1.0,13,\n")
+	want := []int64{0, 490, 980, 1470, 1960, 2450, 2940, 3440, 3940, 4440, 4940, 500940, 501430}
+	for i, r := range d.Rows {
+		if r.At.Milliseconds() != want[i] {
+			t.Errorf("row %d at %v, want %d ms", i, r.At, want[i])
+		}
+	}
+	if len(d.Rows) != len(want) || len(d.Mended) != 1 || d.Mended[0].Reason != runTimeAgain {
+		t.Errorf("%d rows, %v", len(d.Rows), d.Notes())
+	}
+}
+
+func BenchmarkRead(b *testing.B) {
+	file, err := os.ReadFile(demoDrive)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	b.SetBytes(int64(len(file)))
+	for b.Loop() {
+		if _, err := Read(bytes.NewReader(file), "demo"); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

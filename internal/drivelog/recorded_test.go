@@ -1,0 +1,210 @@
+package drivelog
+
+import (
+	"bytes"
+	"compress/gzip"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"carstate/internal/vehicle"
+)
+
+// recordedDrives is the folder with the published drives, which may not be
+// copied into the project: CARSTATE_DATA, by default ../shared/data, relative
+// to the repository.
+func recordedDrives() string {
+	const root = "../.."
+	dir := os.Getenv("CARSTATE_DATA")
+	switch {
+	case dir == "":
+		return filepath.Join(root, "../shared/data")
+	case filepath.IsAbs(dir):
+		return dir
+	}
+	return filepath.Join(root, dir)
+}
+
+// TestRecordedDrives reads every published drive there is. Where there is none,
+// the invented drives and the bundled one are all that is tested, and it says so.
+func TestRecordedDrives(t *testing.T) {
+	dir := recordedDrives()
+	if _, err := os.Stat(dir); err != nil {
+		fmt.Fprintf(os.Stderr, "drivelog: recorded drives are absent at %s: set CARSTATE_DATA to their folder; only invented drives and the bundled one are tested\n", dir)
+		return
+	}
+	for _, c := range []struct {
+		folder, format string
+		files          int
+		check          func(*testing.T, *Drive)
+	}{
+		{"kit_obd", KIT, 38, checkKIT},
+		{"carobd", CarOBD, 54, checkCarOBD},
+		{"pyobd", PyOBD, 1, checkPyOBD},
+		{"tds", TDS, 2, checkTDS},
+		{"hil", HIL, 1, checkHIL},
+	} {
+		files, err := filepath.Glob(filepath.Join(dir, c.folder, "*.csv*"))
+		if err != nil || len(files) < c.files {
+			t.Errorf("%d drives in %s, want %d or more", len(files), c.folder, c.files)
+		}
+		for _, file := range files {
+			t.Run(filepath.Base(file), func(t *testing.T) {
+				d, err := Open(file)
+				if err != nil {
+					t.Fatal(err)
+				}
+				checkSums(t, d)
+				if d.Format != c.format {
+					t.Errorf("read as a %s log", d.Format)
+				}
+				if n := countRows(t, file); d.Lines != n {
+					t.Errorf("%d rows, the file has %d", d.Lines, n)
+				}
+				for _, n := range d.ReadingsLeftOut {
+					t.Errorf("healthy file, but %d readings left out: %s", n.N, n.Reason)
+				}
+				if top := topSpeed(d); c.folder != "carobd" && (top < 50 || top > 250) {
+					t.Errorf("top speed %g km/h", top)
+				}
+				c.check(t, d)
+			})
+		}
+	}
+}
+
+func countRows(t *testing.T, file string) int {
+	t.Helper()
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(z)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bytes.Count(bytes.TrimSpace(text), []byte("\n")) // the header has no row
+}
+
+func topSpeed(d *Drive) (top float32) {
+	for i := range d.Rows {
+		for _, s := range []vehicle.Signal{vehicle.Speed, vehicle.OBDSpeed} {
+			if v, ok := d.Rows[i].Readings.Value(s); ok {
+				top = max(top, v)
+			}
+		}
+	}
+	return top
+}
+
+func of(counts []Count, reason string) int {
+	for _, c := range counts {
+		if c.Reason == reason {
+			return c.N
+		}
+	}
+	return 0
+}
+
+// checkKIT: one reading a row, about half of the rows of a used sensor, and few
+// in doubt. Most files have 5 such rows or fewer; the worst, whose connection
+// stumbled 58 times in 6,829 rows, has 2.5 %.
+func checkKIT(t *testing.T, d *Drive) {
+	for i := range d.Rows {
+		n := 0
+		for s := range vehicle.Signal(vehicle.NumSignals) {
+			if d.Rows[i].Readings.Has(s) {
+				n++
+			}
+		}
+		if n != 1 {
+			t.Fatalf("%d readings at %v", n, d.Rows[i].At)
+		}
+	}
+	if doubt := of(d.RowsLeftOut, nothingNew); doubt > d.Lines/20 {
+		t.Errorf("%d rows of %d in doubt", doubt, d.Lines)
+	}
+	if used := float64(len(d.Rows)) / float64(d.Lines); used < 0.46 || used > 0.52 {
+		t.Errorf("%.3f of the rows have a reading, want about 5 of 10", used)
+	}
+	if n := of(d.Mended, clockSet); n > 1 {
+		t.Errorf("clock set %d times", n)
+	}
+}
+
+// checkCarOBD: each sensor is read about every 1.81 s, and rows come every 0.49 s.
+func checkCarOBD(t *testing.T, d *Drive) {
+	if every := d.Duration().Seconds() / float64(d.Lines-1); every < 0.47 || every > 0.51 {
+		t.Errorf("%.3f s a row", every)
+	}
+	for s := range vehicle.Signal(vehicle.NumSignals) {
+		n := 0
+		for i := range d.Rows {
+			if d.Rows[i].Readings.Has(s) {
+				n++
+			}
+		}
+		if n == 0 {
+			if s != vehicle.Speed && s < vehicle.DTCList {
+				t.Errorf("%s was never read", s)
+			}
+			continue
+		}
+		if every := d.Duration().Seconds() / float64(n); every < 1.7 || every > 2.1 {
+			t.Errorf("%s every %.2f s", s, every)
+		}
+	}
+	if len(d.Mended) != 0 {
+		t.Errorf("put right: %v", d.Mended)
+	}
+}
+
+// checkPyOBD: the speed is whole km/h, as a car reports it, once the logger's
+// miles are undone.
+func checkPyOBD(t *testing.T, d *Drive) {
+	published := strings.HasSuffix(t.Name(), "/2019-5-22-12-41-16.csv.gz")
+	if want := time.Date(2019, 5, 22, 11, 41, 19, 922e6, time.UTC); published && !d.Start.Equal(want) {
+		t.Errorf("starts %v, want %v", d.Start, want)
+	}
+	if top := topSpeed(d); published && top != 114 {
+		t.Errorf("top speed %g km/h, want 114", top)
+	}
+	for i := range d.Rows {
+		v, ok := d.Rows[i].Readings.Value(vehicle.OBDSpeed)
+		if !ok || math.Abs(float64(v)-math.Round(float64(v))) > 1e-4 {
+			t.Fatalf("%v km/h at %v", v, d.Rows[i].At)
+		}
+	}
+}
+
+// checkTDS: every row is kept for its label.
+func checkTDS(t *testing.T, d *Drive) {
+	labelled := map[vehicle.DrivingState]int{}
+	for i := range d.Rows {
+		labelled[d.Rows[i].Label]++
+	}
+	if len(d.Rows) != d.Lines || labelled[0] != 0 || len(labelled) != 3 {
+		t.Errorf("%d rows of %d, labels %v", len(d.Rows), d.Lines, labelled)
+	}
+	joints := of(d.Mended, newSession)
+	want := time.Duration(d.Lines-1)*time.Second + time.Duration(joints)*sessionPause
+	if joints < 1 || d.Duration() != want {
+		t.Errorf("%d joints, %v long, want %v", joints, d.Duration(), want)
+	}
+}
+
+func checkHIL(t *testing.T, d *Drive) {
+	if len(d.Notes()) != 0 {
+		t.Errorf("left out: %v", d.Notes())
+	}
+}
