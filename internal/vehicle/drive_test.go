@@ -121,7 +121,7 @@ var signalWords = map[string]vehicle.Signal{
 	"speed": vehicle.Speed, "obd_speed": vehicle.OBDSpeed, "engine": vehicle.EngineSpeed, "load": vehicle.EngineLoad,
 	"throttle": vehicle.ThrottlePosition, "throttle_b": vehicle.ThrottlePositionB, "relative": vehicle.RelativeThrottlePosition,
 	"actuator": vehicle.ThrottleActuator, "pedal_d": vehicle.AcceleratorPositionD, "pedal_e": vehicle.AcceleratorPositionE,
-	"mil": vehicle.MILOn,
+	"mil": vehicle.MILOn, "free_flow": vehicle.FreeFlowSpeed,
 }
 
 // read adds the reading that a word such as speed=0/4/9 gives to the i-th of
@@ -197,7 +197,7 @@ func (d *drive) expect(words []string) error {
 			return err
 		}
 		if got != value {
-			return fmt.Errorf("%s is %s, want %s (mean %.1f km/h)", name, got, value, d.state.MeanSpeed)
+			return fmt.Errorf("%s is %s, want %s (mean %.1f km/h, %+v)", name, got, value, d.state.MeanSpeed, d.state.Traffic)
 		}
 	}
 	return nil

@@ -16,11 +16,14 @@ type State struct {
 	// FaultCode is the first throttle code in the latest DTCList; zero if
 	// that list held none.
 	FaultCode TroubleCode
-	// MeanSpeed is the time-decayed mean speed of this drive in km/h.
+	// MeanSpeed is the time-decayed mean speed of about the last 20 seconds
+	// in km/h.
 	MeanSpeed float32
-	// Pace is the driving state that the mean speed stands for, with
+	// Pace is the driving state that the evidence in Traffic stands for, with
 	// hysteresis. Zero until a speed was read.
 	Pace DrivingState
+	// Traffic is what the driving rules remember of this drive.
+	Traffic TrafficMemory
 	// RestingSince is when the car was first seen standing with its engine
 	// off, without a reading to the contrary since. Zero if it is not.
 	RestingSince UnixMilli
@@ -39,7 +42,9 @@ type Reading struct {
 // same time may add signals that were not read at that time before; of two
 // readings of one signal at one time the first counts. A sample without a time
 // changes nothing. It costs no allocation.
-func Observe(s State, x Sample) State {
+func Observe(s State, x Sample) State { return observe(&standardRules, s, x) }
+
+func observe(rules *rules, s State, x Sample) State {
 	if x.Time < s.Time {
 		return s
 	}
@@ -58,7 +63,7 @@ func Observe(s State, x Sample) State {
 	// The speed rule looks back at the previous speed, so it runs before the
 	// latest readings are replaced.
 	if g, ok := speedOf(has); ok {
-		s.observeSpeed(r.value[g], x.Time)
+		s.observeSpeed(rules, r.value[g], x.Time)
 	}
 	s.Time = x.Time
 	for i := range s.Latest {
