@@ -50,9 +50,9 @@ var standardRules = rules{
 	standing: 3,
 	// Walking pace. A parking manoeuvre stays below it.
 	crawl: 6,
-	// Highway Capacity Manual 2000, exhibit 15-2: on streets with free flows of
-	// 50 and 55 km/h the level of service is F (jam) up to 14 and 17 km/h, and
-	// C (stable) from 28 km/h: about a third, and 0.6, of the free flow.
+	// Highway Capacity Manual 2000, exhibit 15-2: on streets with a free flow of
+	// 55 km/h the level of service is F, a jam, up to 17 km/h, and at least C,
+	// stable, from 28. Taken at 50, what European cities allow.
 	creep:    17.5,
 	fluent:   30,
 	freeFlow: 50,
@@ -64,8 +64,9 @@ var standardRules = rules{
 	// creeping says nearly four times what a second of standing says. Under
 	// way all of it is forgotten in 13 s; between, at 17.5 to 30 km/h, in 38 s.
 	perCrawl: 0.4, perCreep: 1.5, perBetween: -2, perFluent: -6,
-	// A signal's cycle is at most 120 s (HCM, and the German RiLSA 90 s).
+	// Traffic lights go through all their phases in two minutes or less.
 	stopCounts: 60, longStop: 120, perLongStop: 1,
+	// A car park's exit takes a minute or two at 8 to 12 km/h.
 	leaving: 0.33,
 
 	// 42 is 28 s of creeping, 105 s at walking pace, or 138 s on the spot. A red
