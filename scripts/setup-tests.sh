@@ -12,6 +12,7 @@ need() {
 }
 
 need mosquitto_pub mosquitto-clients # a real MQTT client
+need curl curl # pastes what the demo prints
 
 # The race detector is linked by a C compiler, against the C library's headers.
 if ! printf '#include <stdlib.h>\nint main(void) { return 0; }\n' |

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"encoding/json/jsontext"
+	"encoding/json/v2"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"carstate/internal/access"
+	"carstate/internal/admin"
+	"carstate/internal/vehicle"
+)
+
+// adminFlags say which running service a command speaks to.
+type adminFlags struct {
+	DataDir   string `default:"./carstate-data" placeholder:"DIR" help:"The service's data directory, which holds the admin key (${default})."`
+	AdminAddr string `default:"127.0.0.1:8082" placeholder:"ADDR" help:"The service's admin listener (${default}); may be a URL."`
+}
+
+// client returns a client of the running service.
+func (f adminFlags) client() (*admin.Client, error) {
+	key, err := admin.LoadKey(f.DataDir)
+	if err != nil {
+		return nil, err
+	}
+	return &admin.Client{URL: baseURL(f.AdminAddr), Key: key}, nil
+}
+
+// baseURL makes a URL of an address. Other machines are spoken to by TLS only,
+// unless the URL is spelt out.
+func baseURL(addr string) string {
+	switch {
+	case strings.Contains(addr, "://"):
+		return strings.TrimSuffix(addr, "/")
+	case isLoopback(addr):
+		return "http://" + addr
+	}
+	return "https://" + addr
+}
+
+// parseVehicles reads "all", a list "VID,VID", or "@FILE" with one vid a line.
+func parseVehicles(s string) (access.Vehicles, error) {
+	if s == "all" {
+		return access.AllVehicles(), nil
+	}
+	ids, err := parseVIDs(s)
+	return access.VehicleSet(ids...), err
+}
+
+// parseVIDs reads a list "VID,VID", or "@FILE" with one vid a line.
+func parseVIDs(s string) ([]vehicle.ID, error) {
+	where, parts := "vehicle", strings.Split(s, ",")
+	if name, ok := strings.CutPrefix(s, "@"); ok {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return nil, fmt.Errorf("the list of vehicles cannot be read: %w", err)
+		}
+		where, parts = "line", strings.Split(strings.TrimRight(string(text), "\r\n"), "\n")
+	}
+	ids := make([]vehicle.ID, 0, len(parts))
+	for i, p := range parts {
+		p = strings.TrimSpace(p)
+		if p == "" && where == "line" {
+			continue
+		}
+		id, err := vehicle.ParseID(p)
+		if err != nil {
+			return nil, usageError("%s %d of the list: %v", where, i+1, err)
+		}
+		if len(id) > vehicle.MaxReportingID {
+			return nil, usageError("%s %d of the list: a vid has at most %d characters", where, i+1, vehicle.MaxReportingID)
+		}
+		ids = append(ids, id)
+	}
+	if len(ids) == 0 {
+		return nil, usageError("the list names no vehicle")
+	}
+	return ids, nil
+}
+
+// lifetime reads "never", days such as 90d, or a duration such as 12h.
+func lifetime(s string, now time.Time) (time.Time, error) {
+	if s == "never" {
+		return time.Time{}, nil
+	}
+	var d time.Duration
+	var days int
+	if n, err := fmt.Sscanf(s, "%dd", &days); err == nil && n == 1 && fmt.Sprintf("%dd", days) == s && days <= 36500 {
+		d = time.Duration(days) * 24 * time.Hour
+	} else if d, err = time.ParseDuration(s); err != nil {
+		d = 0
+	}
+	if d <= 0 {
+		return time.Time{}, usageError("--expires is never, a number of days such as 90d, or a duration such as 12h")
+	}
+	return now.Add(d), nil
+}
+
+// printJSON prints one value and nothing else.
+func printJSON(w io.Writer, v any) error {
+	text, err := json.Marshal(v, jsontext.WithIndent("  "))
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(w, "%s\n", text)
+	return err
+}
+
+// day shows a time to people; never is what a missing one means.
+func day(t *time.Time, never string) string {
+	if t == nil {
+		return never
+	}
+	return t.UTC().Format("2006-01-02 15:04Z")
+}
+
+// count shows how many vehicles a record names.
+func count(c admin.VehicleCount) string {
+	if c.All {
+		return "all"
+	}
+	return fmt.Sprint(c.N)
+}
+
+// optionalVIDs is parseVIDs for a flag that may be left out.
+func optionalVIDs(s string) ([]vehicle.ID, error) {
+	if s == "" {
+		return nil, nil
+	}
+	return parseVIDs(s)
+}

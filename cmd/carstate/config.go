@@ -1,0 +1,205 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/alecthomas/kong"
+
+	"carstate/internal/stream"
+)
+
+// serveFlags is the configuration of a node, and its manual.
+type serveFlags struct {
+	DataDir string `default:"./carstate-data" placeholder:"DIR" help:"Directory of everything that is kept (${default})."`
+
+	QueryAddr   string `default:"127.0.0.1:8080" placeholder:"ADDR" help:"Where developers ask (${default})."`
+	IngestAddr  string `default:"127.0.0.1:8081" placeholder:"ADDR" help:"Where cars and gateways send telemetry by HTTP (${default})."`
+	MqttAddr    string `default:"127.0.0.1:1883" placeholder:"ADDR" help:"Where cars and gateways send telemetry by MQTT (${default}); empty: nowhere."`
+	MqttTLSAddr string `name:"mqtt-tls-addr" placeholder:"ADDR" help:"The same by MQTT over TLS; needs --tls-cert."`
+	AdminAddr   string `default:"127.0.0.1:8082" placeholder:"ADDR" help:"Where the operator works: API, health, metrics (${default})."`
+
+	MaxAge       time.Duration `default:"5m" help:"How old readings may be and still answer a query (${default})."`
+	Retention    time.Duration `default:"1h" help:"How long telemetry is kept after it was judged (${default})."`
+	Partitions   int           `default:"0" help:"Into how many parts vehicles are spread; fixed at the first start. 0 means 4, or 64 with --nats."`
+	SyncInterval string        `default:"always" placeholder:"always|DURATION" help:"When acknowledged telemetry is on disk: always, or at the latest after this long (embedded engine only)."`
+	MaxFeedAge   time.Duration `default:"60s" help:"How long queries are answered out of touch with the engine (${default})."`
+
+	Roles     []string `default:"query,ingest,derive,admin" enum:"query,ingest,derive,admin" help:"What this node does (${default})."`
+	Nats      string   `placeholder:"URL,…" help:"An external NATS cluster instead of the embedded engine."`
+	NatsCreds string   `placeholder:"FILE" help:"Credentials for --nats."`
+	Replicas  int      `default:"0" help:"Copies of every stream on the cluster. 0 means 1, or 3 with several URLs in --nats."`
+
+	TLSCert     string `name:"tls-cert" placeholder:"FILE" help:"Certificate chain, PEM. Queries and telemetry then use TLS."`
+	TLSKey      string `name:"tls-key" placeholder:"FILE" help:"Its key, PEM."`
+	BehindProxy bool   `help:"A proxy in front ends TLS, so addresses other than loopback may go without."`
+
+	LogLevel  string `default:"info" enum:"debug,info,warn,error" help:"debug, info, warn or error (${default})."`
+	LogFormat string `default:"text" enum:"text,json" help:"text or json (${default})."`
+}
+
+// validate refuses what cannot work, before any port or file is opened.
+func (f *serveFlags) validate() error {
+	if f.DataDir == "" {
+		return usageError("--data-dir must name a directory")
+	}
+	if (f.TLSCert == "") != (f.TLSKey == "") {
+		return usageError("--tls-cert and --tls-key go together")
+	}
+	if f.MqttTLSAddr != "" && f.TLSCert == "" {
+		return usageError("--mqtt-tls-addr needs --tls-cert and --tls-key")
+	}
+	for _, a := range f.addresses() {
+		if err := f.checkAddress(a); err != nil {
+			return err
+		}
+	}
+	if f.MaxAge <= 0 || f.Retention <= 0 || f.MaxFeedAge <= 0 {
+		return usageError("--max-age, --retention and --max-feed-age must be positive durations such as 5m")
+	}
+	if f.Partitions < 0 || f.Partitions > 4096 {
+		return usageError("--partitions must be between 1 and 4096")
+	}
+	if _, err := f.syncInterval(); err != nil {
+		return err
+	}
+	if len(f.Roles) == 0 {
+		return usageError("--roles must name at least one of query, ingest, derive, admin")
+	}
+	if f.Nats == "" {
+		return f.validateEmbedded()
+	}
+	if f.SyncInterval != "always" {
+		return usageError("--sync-interval is for the embedded engine: set sync_interval in the NATS servers' configuration")
+	}
+	return nil
+}
+
+func (f *serveFlags) validateEmbedded() error {
+	switch {
+	case f.NatsCreds != "":
+		return usageError("--nats-creds needs --nats")
+	case f.Replicas > 1:
+		return usageError("--replicas needs --nats: the embedded engine keeps one copy")
+	case !f.has("query") || !f.has("ingest") || !f.has("derive") || !f.has("admin"):
+		return usageError("--roles needs --nats: alone, a node has to do everything")
+	}
+	return nil
+}
+
+// address is one listener as it was asked for.
+type address struct {
+	flag string
+	addr string
+	role string
+	tls  bool // the listener itself speaks TLS
+}
+
+// addresses lists the listeners of this node.
+func (f *serveFlags) addresses() []address {
+	cert := f.TLSCert != ""
+	all := []address{
+		{"--query-addr", f.QueryAddr, "query", cert},
+		{"--ingest-addr", f.IngestAddr, "ingest", cert},
+		{"--mqtt-addr", f.MqttAddr, "ingest", false},
+		{"--mqtt-tls-addr", f.MqttTLSAddr, "ingest", true},
+		// On loopback the admin listener stays plain, so that the commands
+		// of this machine need no certificate.
+		{"--admin-addr", f.AdminAddr, "admin", cert && !isLoopback(f.AdminAddr)},
+	}
+	var mine []address
+	for _, a := range all {
+		optional := strings.HasPrefix(a.flag, "--mqtt")
+		if f.has(a.role) && !(optional && a.addr == "") {
+			mine = append(mine, a)
+		}
+	}
+	return mine
+}
+
+func (f *serveFlags) checkAddress(a address) error {
+	if _, _, err := net.SplitHostPort(a.addr); err != nil {
+		return usageError("%s must be an address with a port, such as 127.0.0.1:8080", a.flag)
+	}
+	if isLoopback(a.addr) || a.tls || f.BehindProxy {
+		return nil
+	}
+	if a.flag == "--mqtt-addr" {
+		return usageError("--mqtt-addr is not a loopback address and would carry keys in clear: use --mqtt-tls-addr with --tls-cert and --tls-key, or --behind-proxy if a proxy ends TLS")
+	}
+	return usageError("%s is not a loopback address and would carry secrets in clear: give --tls-cert and --tls-key, or --behind-proxy if a proxy ends TLS", a.flag)
+}
+
+// isLoopback reports whether only this machine can reach the address.
+func isLoopback(addr string) bool {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return false
+	}
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+func (f *serveFlags) has(role string) bool {
+	return slices.Contains(f.Roles, role)
+}
+
+// syncInterval is zero for "always".
+func (f *serveFlags) syncInterval() (time.Duration, error) {
+	if f.SyncInterval == "always" {
+		return 0, nil
+	}
+	d, err := time.ParseDuration(f.SyncInterval)
+	if err != nil || d < time.Millisecond {
+		return 0, usageError("--sync-interval is always, or a duration of at least 1ms such as 200ms")
+	}
+	return d, nil
+}
+
+// streamConfig is what the engine needs of the flags, which are valid.
+func (f *serveFlags) streamConfig() stream.Config {
+	interval, _ := f.syncInterval()
+	replicas := f.Replicas
+	if replicas == 0 && strings.Contains(f.Nats, ",") {
+		replicas = 3
+	}
+	return stream.Config{
+		DataDir:      f.DataDir,
+		SyncInterval: interval,
+		URLs:         f.Nats,
+		CredsFile:    f.NatsCreds,
+		Replicas:     replicas,
+		Partitions:   f.Partitions,
+		Retention:    f.Retention,
+	}
+}
+
+// logger writes to w as the flags say.
+func (f *serveFlags) logger(w streams) *slog.Logger {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(f.LogLevel)); err != nil {
+		panic(fmt.Sprintf("the flag's enum admits %q: %v", f.LogLevel, err))
+	}
+	opts := &slog.HandlerOptions{Level: level}
+	if f.LogFormat == "json" {
+		return slog.New(slog.NewJSONHandler(w.err, opts))
+	}
+	return slog.New(slog.NewTextHandler(w.err, opts))
+}
+
+// defaults returns the flags as they are when nobody sets them.
+func defaults() *serveFlags {
+	var f serveFlags
+	parser, err := kong.New(&f, kong.Exit(func(int) {}))
+	if err == nil {
+		_, err = parser.Parse(nil)
+	}
+	if err != nil {
+		panic(err) // the struct's tags are wrong
+	}
+	return &f
+}

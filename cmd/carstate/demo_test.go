@@ -1,0 +1,96 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"carstate/internal/stream/streamtest"
+)
+
+// TestDemo runs the demo as `make run` does, pastes what it prints, and looks
+// at the answers. The default query port is made busy first.
+func TestDemo(t *testing.T) {
+	if l, err := net.Listen("tcp", defaults().QueryAddr); err == nil {
+		defer l.Close() // otherwise somebody else keeps it busy
+	}
+	t.Setenv("TMPDIR", t.TempDir())
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var stdout, stderr lockedBuffer
+	ended := make(chan int, 1)
+	go func() { ended <- run(ctx, []string{"demo"}, &stdout, &stderr) }()
+	if err := until(time.Minute, func() error {
+		if !strings.Contains(stdout.String(), "End with Ctrl-C") {
+			return errors.New("the demo is not up")
+		}
+		return nil
+	}); err != nil {
+		t.Fatalf("%v\n%s%s", err, &stdout, &stderr)
+	}
+	want := []string{
+		`{"code":200,"msg":"success","data":{"vid":"NHeN4UqVsohGS55I7LBdh","status":1,"vehicle_runing_state":"3"}}`,
+		`{"code":200,"msg":"success","data":{"vid":"NHeN4UqVsohGS55I7LBdh","status":1,"throttle_system":"1"}}`,
+	}
+	var got []string
+	for line := range strings.Lines(stdout.String()) {
+		if strings.HasPrefix(line, "curl ") {
+			out, err := exec.Command("sh", "-c", line).Output()
+			if err != nil {
+				t.Fatalf("%s: %v", line, err)
+			}
+			got = append(got, string(out))
+		}
+	}
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Fatalf("the pasted lines answered %q", got)
+	}
+	if stderr.String() != "" {
+		t.Errorf("the demo complained: %s", &stderr)
+	}
+	cancel()
+	if code := <-ended; code != exitOK {
+		t.Errorf("the demo ended with %d: %s", code, &stderr)
+	}
+	if left, err := os.ReadDir(os.Getenv("TMPDIR")); err != nil || len(left) != 0 {
+		t.Errorf("the demo left %d entries behind: %v", len(left), err)
+	}
+}
+
+// TestExternal runs the whole service on a NATS server of its own, twice over
+// the same streams.
+func TestExternal(t *testing.T) {
+	nats := streamtest.External(t)
+	dir := t.TempDir()
+	p := start(t, dir, "--nats", nats, "--partitions", "4")
+	token, key := p.issue(t), p.addSource(t, "gateway")
+	if n, err := post(p, key, []string{"carA", "carB"}); n != 2 || err != nil {
+		t.Fatalf("%d accepted, %v", n, err)
+	}
+	known := func() error {
+		for _, vid := range []string{"carA", "carB"} {
+			a, err := p.ask(drivingPath, token, vid)
+			if err != nil {
+				return err
+			}
+			if a.http != http.StatusOK || a.driving != "1" {
+				return errors.New(vid + " is not known")
+			}
+		}
+		return nil
+	}
+	if err := until(30*time.Second, known); err != nil {
+		t.Fatal(err)
+	}
+	p.stop(t)
+	p = start(t, dir, "--nats", nats)
+	if err := until(30*time.Second, known); err != nil {
+		t.Fatal(err)
+	}
+}

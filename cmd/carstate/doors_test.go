@@ -1,0 +1,122 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"carstate/internal/stream"
+	"carstate/internal/vehicle"
+)
+
+// TestDoors replays one drive by HTTP and by MQTT and wants the same states. It
+// then looks for every secret of the run in what the program left on disk and
+// in its log.
+func TestDoors(t *testing.T) {
+	dir := t.TempDir()
+	p := start(t, dir, "--log-level", "debug", "--max-age", "24h")
+	token, key := p.issue(t), p.addSource(t, "gateway")
+	p.carstate(t, "replay", "demo_drive.csv.gz", "--vid", "byHTTP")
+	p.carstate(t, "replay", "demo_drive.csv.gz", "--vid", "byMQTT", "--mqtt-addr", p.address["mqtt-addr"])
+	p.carstate(t, "replay", "demo_drive.csv.gz", "--vid", "byMQTT2", "--mqtt-url", "mqtt://"+p.address["mqtt-addr"], "--source", "gateway", "--key", key)
+	for _, vid := range []string{"byHTTP", "byMQTT", "byMQTT2"} {
+		if err := until(30*time.Second, func() error {
+			a, err := p.ask(drivingPath, token, vid)
+			if err == nil && a.driving != "3" {
+				err = errNotJam
+			}
+			return err
+		}); err != nil {
+			t.Fatalf("%s: %v", vid, err)
+		}
+		if a, err := p.ask(throttlePath, token, vid); err != nil || a.throttle != "1" {
+			t.Fatalf("%s: throttle %+v, %v", vid, a, err)
+		}
+	}
+	// Refusals must not leave secrets behind either.
+	for _, q := range []string{"?access_token=" + token, "?access_token=" + token + "&vid=x-y", "/" + token, "?access_token=" + token + "%zz&vid=a"} {
+		resp, err := http.Get("http://" + p.address["query-addr"] + drivingPath + q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+	}
+	if took := p.stop(t); took > 5*time.Second {
+		t.Errorf("ending took %s", took)
+	}
+	compareStates(t, dir)
+	for name, secret := range map[string]string{"token": token, "key": key} {
+		if strings.Contains(p.log.String(), secret) {
+			t.Errorf("the %s is in the log", name)
+		}
+		searchFiles(t, dir, name, secret)
+	}
+}
+
+var errNotJam = errors.New("it is not in a traffic jam")
+
+// compareStates opens the directory of the ended program and compares the
+// states of the three cars, whose drives differ only in when they ended.
+func compareStates(t *testing.T, dir string) {
+	t.Helper()
+	e, err := stream.Open(t.Context(), stream.Config{DataDir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	states := make(map[vehicle.ID]vehicle.State)
+	if err := e.FollowStates(ctx, func(id vehicle.ID, s vehicle.State) { states[id] = s }, cancel); err != nil {
+		t.Fatal(err)
+	}
+	if len(states) != 3 {
+		t.Fatalf("%d states were stored", len(states))
+	}
+	want := atZero(states["byHTTP"])
+	for id, s := range states {
+		if atZero(s) != want {
+			t.Errorf("%s: %+v\nbyHTTP: %+v", id, atZero(s), want)
+		}
+	}
+}
+
+// atZero moves a state's times so that it ends at a fixed moment.
+func atZero(s vehicle.State) vehicle.State {
+	by := s.Time - 1_000_000_000
+	s.Time -= by
+	for i := range s.Latest {
+		if s.Latest[i].Time != 0 {
+			s.Latest[i].Time -= by
+		}
+	}
+	if s.RestingSince != 0 {
+		s.RestingSince -= by
+	}
+	return s
+}
+
+func searchFiles(t *testing.T, dir, name, secret string) {
+	t.Helper()
+	files := 0
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		files++
+		text, err := os.ReadFile(path)
+		if strings.Contains(string(text), secret) {
+			t.Errorf("the %s is in %s", name, path)
+		}
+		return err
+	})
+	if err != nil || files < 5 {
+		t.Fatalf("%d files were searched: %v", files, err)
+	}
+}

@@ -1,0 +1,65 @@
+package main
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"syscall"
+)
+
+// listeners holds the open ports of a node, by flag.
+type listeners map[string]net.Listener
+
+// listen opens all ports or none. With anyPort, a port that is in use is
+// replaced by a free one.
+func listen(addrs []address, anyPort func(address) bool) (_ listeners, err error) {
+	open := make(listeners)
+	defer func() {
+		if err != nil {
+			open.close()
+		}
+	}()
+	for _, a := range addrs {
+		l, err := net.Listen("tcp", a.addr)
+		if errors.Is(err, syscall.EADDRINUSE) && anyPort(a) {
+			host, _, _ := net.SplitHostPort(a.addr)
+			l, err = net.Listen("tcp", net.JoinHostPort(host, "0"))
+		}
+		if err != nil {
+			return nil, listenError(a, err)
+		}
+		open[a.flag] = l
+	}
+	return open, nil
+}
+
+func listenError(a address, err error) error {
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return fmt.Errorf("the address %s is in use, perhaps by another carstate: stop that program or choose another %s", a.addr, a.flag)
+	case errors.Is(err, syscall.EACCES):
+		return fmt.Errorf("the port of %s needs more rights than this user has: choose one above 1023 for %s", a.addr, a.flag)
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return fmt.Errorf("%s is no address of this machine: choose another %s", a.addr, a.flag)
+	}
+	return fmt.Errorf("%s cannot be opened: check %s: %w", a.addr, a.flag, err)
+}
+
+func (l listeners) close() {
+	for _, x := range l {
+		x.Close()
+	}
+}
+
+// loadTLS reads the certificate, or returns nil if there is to be none.
+func loadTLS(certFile, keyFile string) (*tls.Config, error) {
+	if certFile == "" {
+		return nil, nil
+	}
+	cert, err := tls.LoadX509KeyPair(certFile, keyFile)
+	if err != nil {
+		return nil, fmt.Errorf("the certificate cannot be used: check --tls-cert and --tls-key: %w", err)
+	}
+	return &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}, nil
+}

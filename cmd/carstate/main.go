@@ -1,0 +1,21 @@
+// Command carstate answers how cars drive and whether their throttle systems are
+// healthy, from the telemetry that they send. `carstate --help` lists what it
+// can do.
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+// version is set when the binary is built.
+var version = "development"
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
+}

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/vbauerster/mpb/v8"
+	"github.com/vbauerster/mpb/v8/decor"
+)
+
+// progress shows how far a replay is: a bar on a terminal, else a line now and
+// then.
+type progress struct {
+	w     io.Writer
+	total int
+	done  int
+	next  time.Time // of the next line
+
+	bars *mpb.Progress // on a terminal
+	bar  *mpb.Bar
+}
+
+// progressEvery is the time between two lines.
+const progressEvery = 10 * time.Second
+
+func newProgress(w io.Writer, total int) *progress {
+	p := &progress{w: w, total: total, next: time.Now().Add(progressEvery)}
+	if isTerminal(w) {
+		p.bars = mpb.New(mpb.WithOutput(w), mpb.WithWidth(60))
+		p.bar = p.bars.AddBar(int64(total),
+			mpb.PrependDecorators(decor.CountersNoUnit("%d of %d samples ")),
+			mpb.AppendDecorators(decor.AverageETA(decor.ET_STYLE_GO)))
+	}
+	return p
+}
+
+// isTerminal reports whether people watch w.
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0 && os.Getenv("TERM") != "dumb"
+}
+
+// add notes that n more samples were acknowledged.
+func (p *progress) add(n int) {
+	p.done += n
+	if p.bar != nil {
+		p.bar.IncrBy(n)
+		return
+	}
+	if now := time.Now(); now.After(p.next) {
+		p.next = now.Add(progressEvery)
+		fmt.Fprintf(p.w, "%d of %d samples\n", p.done, p.total)
+	}
+}
+
+// end leaves the terminal in order.
+func (p *progress) end(complete bool) {
+	if p.bar == nil {
+		return
+	}
+	if !complete {
+		p.bar.Abort(false)
+	}
+	p.bars.Wait()
+}

@@ -1,0 +1,228 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"time"
+
+	"carstate/internal/access"
+	"carstate/internal/drivelog"
+	"carstate/internal/vehicle"
+)
+
+type replayCommand struct {
+	adminFlags
+	Files      []string `arg:"" name:"file" help:"Recorded drives, plain or gzip; the format is known by the header."`
+	VID        string   `name:"vid" required:"" placeholder:"VID" help:"The vehicle that the drives are said to be of."`
+	Live       bool     `help:"Send each reading when it is due, as the car did, beginning now."`
+	Source     string   `placeholder:"NAME" help:"Send as this source; without, a short-lived one is added and removed."`
+	Key        string   `placeholder:"KEY" help:"The source's key; better given as CARSTATE_KEY, which no process list shows."`
+	IngestAddr string   `default:"127.0.0.1:8081" placeholder:"ADDR" help:"The service's HTTP ingest listener (${default})."`
+	IngestURL  string   `name:"ingest-url" placeholder:"URL" help:"The same as a URL, such as https://cars.example:8081."`
+	MqttURL    string   `placeholder:"URL" help:"Send by MQTT instead, such as mqtt://127.0.0.1:1883 or mqtts://cars.example:8883."`
+	MqttAddr   string   `placeholder:"ADDR" help:"The same as an address on this machine, such as 127.0.0.1:1883."`
+}
+
+// Help is shown by --help.
+func (*replayCommand) Help() string {
+	return `Times are shifted so that the last drive ends now, unless --live paces it.
+Returns when every reading is acknowledged.
+
+Example:
+  carstate replay drive.csv.gz --vid NHeN4UqVsohGS55I7LBdh
+  carstate replay drive.csv.gz --vid NHeN4UqVsohGS55I7LBdh --live --mqtt-url mqtt://127.0.0.1:1883`
+}
+
+// between is the silence between two drives that are replayed one after the
+// other: long enough to count as two.
+const between = 20 * time.Minute
+
+// Run replays the drives.
+func (c *replayCommand) Run(ctx context.Context, w streams) error {
+	id, err := vehicle.ParseID(c.VID)
+	if err == nil && len(id) > vehicle.MaxReportingID {
+		err = fmt.Errorf("a vid has at most %d characters", vehicle.MaxReportingID)
+	}
+	if err != nil {
+		return usageError("--vid: %v", err)
+	}
+	if err := c.checkDoor(); err != nil {
+		return err
+	}
+	if (c.Source == "") != (c.Key == "") {
+		return usageError("--source and --key go together")
+	}
+	var drives []*drivelog.Drive
+	for _, name := range c.Files {
+		d, err := drivelog.Open(name)
+		if err != nil {
+			return readError(name, err)
+		}
+		fmt.Fprintf(w.err, "%s: a %s log of %s, %d of %d rows\n", name, d.Format, d.Duration().Round(time.Second), len(d.Rows), d.Lines)
+		for _, n := range d.Notes() {
+			fmt.Fprintf(w.err, "  %s\n", n)
+		}
+		drives = append(drives, d)
+	}
+	return c.withSource(ctx, id, func(name, key string) error {
+		s, err := c.connect(ctx, name, key)
+		if err != nil {
+			return err
+		}
+		defer s.close()
+		samples := samplesOf(drives, id)
+		progress := newProgress(w.err, len(samples))
+		if c.Live {
+			err = sendLive(ctx, s, samples, progress)
+		} else {
+			shift(samples, vehicle.At(time.Now()))
+			err = sendAll(ctx, s, samples, progress)
+		}
+		progress.end(err == nil)
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(w.out, "%d samples of %s acknowledged\n", len(samples), id)
+		return err
+	})
+}
+
+// checkDoor refuses addresses that cannot be meant, before any file is read.
+func (c *replayCommand) checkDoor() error {
+	if c.IngestURL != "" && c.MqttURL != "" {
+		return usageError("--ingest-url and --mqtt-url are two doors: choose one")
+	}
+	if u, err := url.Parse(c.MqttURL); c.MqttURL != "" && (err != nil || u.Host == "" || u.Scheme != "mqtt" && u.Scheme != "mqtts") {
+		return usageError("--mqtt-url must be a URL such as mqtt://127.0.0.1:1883 or mqtts://cars.example:8883")
+	}
+	if u, err := url.Parse(c.IngestURL); c.IngestURL != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
+		return usageError("--ingest-url must be a URL such as http://127.0.0.1:8081")
+	}
+	return nil
+}
+
+// readError names a file that could not be read, once.
+func readError(name string, err error) error {
+	if p, ok := errors.AsType[*os.PathError](err); ok {
+		return fmt.Errorf("the drive %s cannot be read: %w", name, p.Err)
+	}
+	return fmt.Errorf("the drive cannot be read: %w", err)
+}
+
+// temporarySourceLife outlasts any replay that is not live and bounds the life
+// of a source whose removal was prevented.
+const temporarySourceLife = 24 * time.Hour
+
+// withSource calls send with a source's name and key: those given, or those of
+// a source that lives as long as the call.
+func (c *replayCommand) withSource(ctx context.Context, id vehicle.ID, send func(name, key string) error) (err error) {
+	if c.Source != "" {
+		return send(c.Source, c.Key)
+	}
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	name := fmt.Sprintf("replay-%d-%d", os.Getpid(), time.Now().UnixMilli())
+	s, err := client.AddSource(ctx, name, access.VehicleSet(id), time.Now().Add(temporarySourceLife))
+	if err != nil {
+		return err
+	}
+	defer func() {
+		// Also after an interrupt, which has ended ctx.
+		rctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		_, rerr := client.RemoveSource(rctx, name)
+		err = errors.Join(err, rerr)
+	}()
+	return send(name, s.Key)
+}
+
+// connect opens the front door that the flags name; a URL counts before an
+// address, which may be in the environment for serve.
+func (c *replayCommand) connect(ctx context.Context, source, key string) (sender, error) {
+	switch {
+	case c.MqttURL != "":
+		return newMQTTSender(ctx, c.MqttURL, source, key)
+	case c.IngestURL != "":
+		return newHTTPSender(c.IngestURL, key), nil
+	case c.MqttAddr != "":
+		return newMQTTSender(ctx, "mqtt://"+c.MqttAddr, source, key)
+	}
+	return newHTTPSender(baseURL(c.IngestAddr), key), nil
+}
+
+// samplesOf makes samples of the drives' rows, with times from zero on.
+func samplesOf(drives []*drivelog.Drive, id vehicle.ID) []vehicle.Sample {
+	var samples []vehicle.Sample
+	start := vehicle.UnixMilli(0)
+	for _, d := range drives {
+		for i := range d.Rows {
+			if r := &d.Rows[i]; !r.Readings.Empty() {
+				samples = append(samples, vehicle.Sample{Vehicle: id, Time: start.Add(r.At), Readings: r.Readings})
+			}
+		}
+		start = start.Add(d.Duration() + between)
+	}
+	return samples
+}
+
+// shift moves times so that the last one is end.
+func shift(samples []vehicle.Sample, end vehicle.UnixMilli) {
+	if len(samples) == 0 {
+		return
+	}
+	by := end - samples[len(samples)-1].Time
+	for i := range samples {
+		samples[i].Time += by
+	}
+}
+
+// batchSamples is how many samples travel together.
+const batchSamples = 500
+
+// sendAll sends everything at once.
+func sendAll(ctx context.Context, s sender, samples []vehicle.Sample, p *progress) error {
+	for len(samples) > 0 {
+		n := min(batchSamples, len(samples))
+		if err := s.send(ctx, samples[:n]); err != nil {
+			return err
+		}
+		p.add(n)
+		samples = samples[n:]
+	}
+	return nil
+}
+
+// sendLive sends each sample when it is due, the first one now.
+func sendLive(ctx context.Context, s sender, samples []vehicle.Sample, p *progress) error {
+	if len(samples) == 0 {
+		return nil
+	}
+	begin := vehicle.At(time.Now()) - samples[0].Time
+	for i := range samples {
+		samples[i].Time += begin
+	}
+	for len(samples) > 0 {
+		due := time.NewTimer(time.Until(samples[0].Time.Time()))
+		select {
+		case <-ctx.Done():
+			due.Stop()
+			return ctx.Err()
+		case <-due.C:
+		}
+		now, n := vehicle.At(time.Now()), 1
+		for n < len(samples) && n < batchSamples && samples[n].Time <= now {
+			n++
+		}
+		if err := s.send(ctx, samples[:n]); err != nil {
+			return err
+		}
+		p.add(n)
+		samples = samples[n:]
+	}
+	return nil
+}

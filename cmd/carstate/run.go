@@ -1,0 +1,109 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/alecthomas/kong"
+
+	"carstate/internal/access"
+)
+
+// commands is the command line. Every flag has an environment twin: --query-addr
+// is CARSTATE_QUERY_ADDR.
+type commands struct {
+	Serve   serveCommand   `cmd:"" help:"Run the service."`
+	Demo    demoCommand    `cmd:"" help:"Run the service on a recorded drive and print queries to paste."`
+	Token   tokenCommand   `cmd:"" help:"Issue, list and revoke the access tokens of developers."`
+	Source  sourceCommand  `cmd:"" help:"Add, list and remove the cars and gateways that may send telemetry."`
+	Replay  replayCommand  `cmd:"" help:"Send recorded drives to a running service."`
+	Version versionCommand `cmd:"" help:"Print the version."`
+}
+
+// Exit codes.
+const (
+	exitOK    = 0
+	exitError = 1
+	exitUsage = 2
+)
+
+// streams is where a command writes: results to out, everything else to err.
+type streams struct{ out, err io.Writer }
+
+// exited carries the exit code with which the parser ends the program after
+// --help.
+type exited int
+
+// run runs one command line and returns the exit code. Errors are written to
+// stderr, one line each.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) (code int) {
+	defer func() {
+		if r := recover(); r != nil {
+			e, ok := r.(exited)
+			if !ok {
+				panic(r)
+			}
+			code = int(e)
+		}
+	}()
+	var cmds commands
+	parser, err := kong.New(&cmds,
+		kong.Name("carstate"),
+		kong.Description("Is this car driving normally, slowly or in a traffic jam? Is its throttle system healthy?"),
+		kong.Writers(stdout, stderr),
+		kong.Exit(func(code int) { panic(exited(code)) }),
+		kong.DefaultEnvars("CARSTATE"),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, Summary: false}),
+		kong.BindTo(ctx, (*context.Context)(nil)),
+		kong.Bind(streams{stdout, stderr}),
+	)
+	if err != nil {
+		panic(err) // the structs above are wrong, whatever the arguments
+	}
+	parsed, err := parser.Parse(args)
+	if err != nil {
+		fmt.Fprintf(stderr, "carstate: %s\n%s\n", oneLine(err), usageHint(err))
+		return exitUsage
+	}
+	if err := parsed.Run(); err != nil {
+		fmt.Fprintf(stderr, "carstate: %s\n", oneLine(err))
+		if errors.Is(err, errUsage) {
+			return exitUsage
+		}
+		return exitError
+	}
+	return exitOK
+}
+
+// errUsage marks an error in how the command was called.
+var errUsage = errors.New("wrong usage")
+
+// usageError is an error in how the command was called; the text says what to do.
+func usageError(format string, args ...any) error {
+	return usage{fmt.Sprintf(format, args...)}
+}
+
+type usage struct{ text string }
+
+func (u usage) Error() string        { return u.text }
+func (u usage) Is(target error) bool { return target == errUsage }
+
+// usageHint names the help of the command that was meant.
+func usageHint(err error) string {
+	var p *kong.ParseError
+	if errors.As(err, &p) && p.Context != nil {
+		if n := p.Context.Selected(); n != nil {
+			return fmt.Sprintf("Try: carstate %s --help", n.Path())
+		}
+	}
+	return "Try: carstate --help"
+}
+
+// oneLine keeps an error to one line and free of secrets, wherever its text
+// comes from.
+func oneLine(err error) string {
+	return access.Redact(strings.Join(strings.Fields(err.Error()), " "))
+}

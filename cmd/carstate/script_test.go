@@ -1,0 +1,134 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// TestScripts runs the stories in testdata: what a person types, and what comes
+// back. Besides the usual commands they have
+//
+//	serve DIR [FLAG…]     start `carstate serve` on free ports; later commands find it
+//	stop                  end it with SIGTERM, within 5 s
+//	busy                  occupy a port and put its address into $BUSY
+//	get URL               an HTTP GET; $QUERY, $INGEST and $ADMIN are base URLs; status, headers and body go to stdout
+//	eventually URL TEXT   get until TEXT is in what comes back
+//	oneline               the last command's stderr is one line, or two where the second begins with "Try:"
+//	let NAME              put the last command's stdout into $NAME
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata",
+		Setup: func(env *testscript.Env) error {
+			env.Setenv("PATH", filepath.Dir(binary)+string(filepath.ListSeparator)+env.Getenv("PATH"))
+			env.Values[processKey] = new(*process)
+			drive, err := filepath.Abs("demo_drive.csv.gz")
+			env.Setenv("DRIVE", drive)
+			return err
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"serve":      scriptServe,
+			"stop":       scriptStop,
+			"busy":       scriptBusy,
+			"get":        scriptGet,
+			"eventually": scriptEventually,
+			"oneline":    scriptOneLine,
+			"let":        scriptLet,
+		},
+	})
+}
+
+func scriptServe(ts *testscript.TestScript, _ bool, args []string) {
+	p, err := startProcess(ts.MkAbs(args[0]), []string{"PATH=" + ts.Getenv("PATH")}, args[1:]...)
+	ts.Check(err)
+	ts.Defer(p.kill)
+	for _, e := range p.env() {
+		if name, value, _ := strings.Cut(e, "="); strings.HasPrefix(name, "CARSTATE_") {
+			ts.Setenv(name, value)
+		}
+	}
+	ts.Setenv("MQTT", p.address["mqtt-addr"])
+	_, port, _ := net.SplitHostPort(p.address["mqtt-addr"])
+	ts.Setenv("MQTT_PORT", port)
+	for _, name := range []string{"query", "ingest", "admin"} {
+		ts.Setenv(strings.ToUpper(name), "http://"+p.address[name+"-addr"])
+	}
+	*ts.Value(processKey).(**process) = p
+}
+
+// processKey is where a script keeps its process.
+const processKey = "process"
+
+func scriptStop(ts *testscript.TestScript, _ bool, _ []string) {
+	p := *ts.Value(processKey).(**process)
+	begin := time.Now()
+	ts.Check(p.cmd.Process.Signal(syscall.SIGTERM))
+	<-p.ended
+	if took := time.Since(begin); took > 5*time.Second {
+		ts.Fatalf("ending took %s", took)
+	}
+	if code := p.cmd.ProcessState.ExitCode(); code != 0 {
+		ts.Fatalf("carstate ended with %d:\n%s", code, p.log)
+	}
+}
+
+func scriptBusy(ts *testscript.TestScript, _ bool, _ []string) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	ts.Check(err)
+	ts.Defer(func() { l.Close() })
+	ts.Setenv("BUSY", l.Addr().String())
+}
+
+func fetch(url string) (string, error) {
+	resp, err := http.Get(url)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	var b strings.Builder
+	fmt.Fprintf(&b, "HTTP %d\n", resp.StatusCode)
+	resp.Header.Write(&b)
+	fmt.Fprintf(&b, "\n%s\n", body)
+	return b.String(), err
+}
+
+func scriptGet(ts *testscript.TestScript, _ bool, args []string) {
+	text, err := fetch(args[0])
+	ts.Check(err)
+	fmt.Fprint(ts.Stdout(), text)
+}
+
+func scriptEventually(ts *testscript.TestScript, _ bool, args []string) {
+	ts.Check(until(30*time.Second, func() error {
+		text, err := fetch(args[0])
+		if err == nil && !strings.Contains(text, args[1]) {
+			err = fmt.Errorf("%q is not in:\n%s", args[1], text)
+		}
+		return err
+	}))
+}
+
+func scriptOneLine(ts *testscript.TestScript, _ bool, _ []string) {
+	text := ts.ReadFile("stderr")
+	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+	if len(lines) == 2 && strings.HasPrefix(lines[1], "Try: carstate") {
+		lines = lines[:1]
+	}
+	if len(lines) != 1 || !regexp.MustCompile(`^carstate: .{20,}`).MatchString(lines[0]) {
+		ts.Fatalf("not one clear line:\n%s", text)
+	}
+}
+
+func scriptLet(ts *testscript.TestScript, _ bool, args []string) {
+	ts.Setenv(args[0], strings.TrimSpace(ts.ReadFile("stdout")))
+}

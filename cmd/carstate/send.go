@@ -1,0 +1,215 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json/v2"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/eclipse/paho.golang/packets"
+	"github.com/eclipse/paho.golang/paho"
+
+	"carstate/internal/ingest"
+	"carstate/internal/vehicle"
+)
+
+// sender is a front door of the service, seen from a car.
+type sender interface {
+	// send returns nil once all samples, which are of one vehicle, are
+	// acknowledged.
+	send(ctx context.Context, samples []vehicle.Sample) error
+	close()
+}
+
+// sendTries is how often a batch is sent before the service is given up.
+const sendTries = 8
+
+// httpSender posts NDJSON.
+type httpSender struct {
+	url, key string
+	client   *http.Client
+	body     []byte
+}
+
+func newHTTPSender(base, key string) *httpSender {
+	return &httpSender{
+		url: strings.TrimSuffix(base, "/") + "/v1/telemetry",
+		key: key,
+		client: &http.Client{
+			Timeout: 30 * time.Second,
+			// A redirect would carry the key to where it was not given.
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
+	}
+}
+
+func (s *httpSender) close() { s.client.CloseIdleConnections() }
+
+func (s *httpSender) send(ctx context.Context, samples []vehicle.Sample) error {
+	s.body = s.body[:0]
+	for i := range samples {
+		s.body = ingest.AppendJSON(s.body, &samples[i])
+	}
+	for try := 1; ; try++ {
+		wait, err := s.post(ctx)
+		if err == nil || wait == 0 || try == sendTries {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(wait):
+		}
+	}
+}
+
+// post sends the body once. If it may help to send it again, wait says when.
+func (s *httpSender) post(ctx context.Context) (wait time.Duration, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url, bytes.NewReader(s.body))
+	if err != nil {
+		return 0, errors.New("the ingest address makes no sense (--ingest-url, --ingest-addr)")
+	}
+	req.Header.Set("Authorization", "Bearer "+s.key)
+	req.Header.Set("Content-Type", "application/x-ndjson")
+	resp, err := s.client.Do(req)
+	if err != nil {
+		if ctx.Err() != nil {
+			return 0, ctx.Err()
+		}
+		return 0, unreachable("ingest listener", req.URL.Host, "--ingest-addr or --ingest-url", err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+	if err != nil {
+		return time.Second, fmt.Errorf("the ingest listener's answer broke off: %w", err)
+	}
+	var answer struct {
+		Error    string `json:"error"`
+		Rejected []struct {
+			Line   int    `json:"line"`
+			Reason string `json:"reason"`
+		} `json:"rejected"`
+	}
+	if err := json.Unmarshal(text, &answer); err != nil {
+		return 0, fmt.Errorf("what answers at %s is not carstate's ingest listener (--ingest-addr, --ingest-url)", req.URL.Host)
+	}
+	switch {
+	case len(answer.Rejected) > 0:
+		r := answer.Rejected[0]
+		return 0, fmt.Errorf("%d samples were refused; the first: %s", len(answer.Rejected), r.Reason)
+	case resp.StatusCode == http.StatusAccepted:
+		return 0, nil
+	case resp.StatusCode == http.StatusServiceUnavailable:
+		seconds, _ := strconv.Atoi(resp.Header.Get("Retry-After"))
+		return time.Duration(max(1, min(seconds, 30))) * time.Second, fmt.Errorf("the service does not take telemetry now: %s", answer.Error)
+	}
+	return 0, fmt.Errorf("the service refused the telemetry: %s", answer.Error)
+}
+
+// unreachable says what to do about a service that does not answer.
+func unreachable(what, host, flags string, err error) error {
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		return fmt.Errorf("no %s answers at %s: is `carstate serve` running? (%s)", what, host, flags)
+	}
+	if u, ok := errors.AsType[*url.Error](err); ok {
+		err = u.Err
+	}
+	return fmt.Errorf("the %s at %s cannot be reached: %w (%s)", what, host, err, flags)
+}
+
+// mqttSender publishes NDJSON with QoS 1 over MQTT 5.
+type mqttSender struct {
+	client *paho.Client
+	broken chan error // why the connection ended
+	body   []byte
+}
+
+// mqttBatch keeps a message well below the service's packet limit.
+const mqttBatch = 500
+
+func newMQTTSender(ctx context.Context, rawURL, source, key string) (*mqttSender, error) {
+	conn, host, err := dialMQTT(ctx, rawURL)
+	if err != nil {
+		return nil, err
+	}
+	s := &mqttSender{broken: make(chan error, 2)}
+	s.client = paho.NewClient(paho.ClientConfig{
+		Conn:               packets.NewThreadSafeConn(conn),
+		OnClientError:      func(err error) { s.broken <- err },
+		OnServerDisconnect: func(d *paho.Disconnect) { s.broken <- fmt.Errorf("it said goodbye with reason 0x%02x", d.ReasonCode) },
+	})
+	ack, err := s.client.Connect(ctx, &paho.Connect{
+		ClientID: source, KeepAlive: 30, CleanStart: true,
+		Username: source, UsernameFlag: true, Password: []byte(key), PasswordFlag: true,
+	})
+	if ack != nil && ack.ReasonCode >= 0x80 {
+		return nil, fmt.Errorf("the MQTT listener at %s refused the connection with reason 0x%02x: check --source and --key", host, ack.ReasonCode)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the MQTT listener at %s refused the connection: %w", host, err)
+	}
+	return s, nil
+}
+
+func dialMQTT(ctx context.Context, rawURL string) (net.Conn, string, error) {
+	u, err := url.Parse(rawURL)
+	if err != nil {
+		return nil, "", errors.New("the MQTT address makes no sense (--mqtt-url, --mqtt-addr)")
+	}
+	host := u.Host
+	if u.Port() == "" {
+		host = net.JoinHostPort(u.Hostname(), map[string]string{"mqtt": "1883", "mqtts": "8883"}[u.Scheme])
+	}
+	d := &net.Dialer{Timeout: 10 * time.Second}
+	var conn net.Conn
+	if u.Scheme == "mqtts" {
+		conn, err = (&tls.Dialer{NetDialer: d, Config: &tls.Config{MinVersion: tls.VersionTLS12}}).DialContext(ctx, "tcp", host)
+	} else {
+		conn, err = d.DialContext(ctx, "tcp", host)
+	}
+	if err != nil {
+		return nil, "", unreachable("MQTT listener", host, "--mqtt-url or --mqtt-addr", err)
+	}
+	return conn, host, nil
+}
+
+func (s *mqttSender) send(ctx context.Context, samples []vehicle.Sample) error {
+	for len(samples) > 0 {
+		n := min(mqttBatch, len(samples))
+		s.body = s.body[:0]
+		for i := range samples[:n] {
+			s.body = ingest.AppendJSON(s.body, &samples[i])
+		}
+		resp, err := s.client.Publish(ctx, &paho.Publish{
+			QoS: 1, Topic: "vehicles/" + string(samples[0].Vehicle) + "/telemetry", Payload: s.body,
+		})
+		if resp != nil && resp.ReasonCode >= 0x80 {
+			return fmt.Errorf("the service refused the telemetry with MQTT reason 0x%02x", resp.ReasonCode)
+		}
+		if err != nil {
+			select {
+			case why := <-s.broken:
+				err = why
+			default:
+			}
+			return fmt.Errorf("the MQTT connection broke before the telemetry was acknowledged: %w", err)
+		}
+		samples = samples[n:]
+	}
+	return nil
+}
+
+func (s *mqttSender) close() {
+	// The connection may be broken already; nothing depends on the goodbye.
+	_ = s.client.Disconnect(&paho.Disconnect{ReasonCode: 0})
+}

@@ -1,0 +1,274 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"carstate/internal/access"
+	"carstate/internal/admin"
+	"carstate/internal/derive"
+	"carstate/internal/fleet"
+	"carstate/internal/ingest"
+	"carstate/internal/query"
+	"carstate/internal/stream"
+	"carstate/internal/vehicle"
+)
+
+// service is a running node.
+type service struct {
+	flags    *serveFlags
+	log      *slog.Logger
+	registry *prometheus.Registry
+	ports    listeners
+
+	tokens  access.Tokens
+	sources access.Sources
+	fleet   *fleet.Table
+	engine  *stream.Engine
+	keeper  *stream.Keeper
+	health  *health
+
+	servers []server
+	stop    context.CancelFunc // ends what runs in the background
+	running sync.WaitGroup
+	failed  chan error // what ended by itself
+}
+
+// server is one listener's server.
+type server struct {
+	name     string
+	serve    func() error
+	shutdown func(context.Context) error
+}
+
+// stopWithin is how long a node takes to end at most.
+const stopWithin = 3 * time.Second
+
+// startService brings a node up. Ports are opened first, because a busy one is
+// the likeliest obstacle and nothing has been touched by then.
+func startService(ctx context.Context, f *serveFlags, log *slog.Logger, anyPort func(address) bool) (_ *service, err error) {
+	if err := f.validate(); err != nil {
+		return nil, err
+	}
+	tlsConfig, err := loadTLS(f.TLSCert, f.TLSKey)
+	if err != nil {
+		return nil, err
+	}
+	s := &service{flags: f, log: log, registry: prometheus.NewRegistry(), fleet: fleet.New(), failed: make(chan error, 8)}
+	if s.ports, err = listen(f.addresses(), anyPort); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			s.ports.close()
+		}
+	}()
+	c := f.streamConfig()
+	c.Log, c.Registry = log, s.registry
+	if s.engine, err = stream.Open(ctx, c); err != nil {
+		return nil, err
+	}
+	key, err := adminKey(f)
+	if err != nil {
+		return nil, errors.Join(err, s.engine.Close())
+	}
+	s.registerMetrics()
+	s.startBackground()
+	s.addServers(tlsConfig, access.HashOf(key))
+	for _, srv := range s.servers {
+		s.running.Go(func() {
+			if err := srv.serve(); err != nil && !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
+				s.failed <- fmt.Errorf("the %s listener ended: %w", srv.name, err)
+			}
+		})
+	}
+	return s, nil
+}
+
+// adminKey returns the key of the node's admin listener, made at its first
+// start. Nodes without that role have none.
+func adminKey(f *serveFlags) (string, error) {
+	if !f.has("admin") {
+		return "", nil
+	}
+	if err := os.MkdirAll(f.DataDir, 0o700); err != nil {
+		return "", fmt.Errorf("the data directory cannot be made: %w", err)
+	}
+	return admin.LoadOrCreateKey(f.DataDir)
+}
+
+// startBackground starts what follows and folds the streams.
+func (s *service) startBackground() {
+	var ctx context.Context
+	ctx, s.stop = context.WithCancel(context.Background())
+	s.keeper = s.engine.NewKeeper(&s.tokens, &s.sources)
+	s.health = newHealth(s.engine, s.flags.MaxFeedAge)
+
+	s.background(func() error { return s.keeper.RunTokens(ctx, s.health.caughtUp) })
+	s.background(func() error { return s.keeper.RunSources(ctx, s.health.caughtUp) })
+	s.background(func() error {
+		return s.engine.FollowStates(ctx, func(id vehicle.ID, st vehicle.State) {
+			s.fleet.Put(id, fleet.Answer{Driving: st.Driving(), Throttle: st.Throttle()})
+		}, s.health.caughtUp)
+	})
+	s.background(func() error { s.health.run(ctx); return nil })
+	s.background(func() error { s.expire(ctx); return nil })
+	if s.flags.has("query") {
+		s.background(func() error { s.keeper.KeepUse(ctx); return nil })
+	}
+	if s.flags.has("derive") {
+		d := s.newDeriver()
+		s.background(func() error { d.Run(ctx); return nil })
+		s.background(func() error { s.engine.Trim(ctx); return nil })
+	}
+}
+
+func (s *service) background(f func() error) {
+	s.running.Go(func() {
+		if err := f(); err != nil {
+			s.failed <- err
+		}
+	})
+}
+
+func (s *service) newDeriver() *derive.Deriver {
+	host, _ := os.Hostname()
+	owner := fmt.Sprintf("%s-%d", host, os.Getpid())
+	d := derive.New(derive.Config{
+		Partitions: s.engine.Partitions(),
+		MaxStates:  stream.MaxStates,
+		Log:        s.log,
+		Take: func(ctx context.Context, p int) (derive.Partition, error) {
+			return s.engine.Take(ctx, p, owner)
+		},
+	})
+	s.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: "carstate_samples_folded_total",
+		Help: "Samples folded into states by this node.",
+	}, func() float64 { return float64(d.Samples()) }))
+	return d
+}
+
+// forgetAfter is how long the fleet table remembers a vehicle that has gone
+// silent, so that it can say "stale" rather than "unknown".
+const forgetAfter = 30 * 24 * time.Hour
+
+// expire drops vehicles that have been silent for long.
+func (s *service) expire(ctx context.Context) {
+	tick := time.NewTicker(time.Hour)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			if n := s.fleet.Expire(time.Now().Add(-max(forgetAfter, s.flags.MaxAge))); n > 0 {
+				s.log.Info("silent vehicles were dropped from memory", "vehicles", n)
+			}
+		}
+	}
+}
+
+// addServers makes the servers of the ports that are open.
+func (s *service) addServers(t *tls.Config, adminKey access.Hash) {
+	tlsFor := func(flag string) *tls.Config {
+		for _, a := range s.flags.addresses() {
+			if a.flag == flag && a.tls {
+				return t
+			}
+		}
+		return nil
+	}
+	if l := s.ports["--query-addr"]; l != nil {
+		q := query.New(query.Config{
+			Tokens: &s.tokens, Fleet: s.fleet, MaxAge: s.flags.MaxAge, Ready: s.health.canAnswer,
+			TLS: tlsFor("--query-addr"), Log: s.log, Registry: s.registry,
+		})
+		s.servers = append(s.servers, server{"query", func() error { return q.Serve(l) }, q.Shutdown})
+	}
+	c := ingest.Config{Store: s.engine, Sources: &s.sources, Ready: s.health.canStore, Log: s.log, Registry: s.registry, TLS: tlsFor("--ingest-addr")}
+	if l := s.ports["--ingest-addr"]; l != nil {
+		h := ingest.NewHTTP(c)
+		s.servers = append(s.servers, server{"ingest", func() error { return h.Serve(l) }, h.Shutdown})
+	}
+	if plain, secure := s.ports["--mqtt-addr"], s.ports["--mqtt-tls-addr"]; plain != nil || secure != nil {
+		c.TLS = t
+		m := ingest.NewMQTT(c)
+		if plain != nil {
+			s.servers = append(s.servers, server{"MQTT", func() error { return m.Serve(plain) }, m.Shutdown})
+		}
+		if secure != nil {
+			s.servers = append(s.servers, server{"MQTT TLS", func() error { return m.ServeTLS(secure) }, m.Shutdown})
+		}
+	}
+	if l := s.ports["--admin-addr"]; l != nil {
+		a := admin.New(admin.Config{
+			Tokens: &s.tokens, Sources: &s.sources, Keeper: s.keeper, AdminKey: adminKey,
+			Alive: s.engine.Writable, Ready: s.health.ready,
+			Gatherer: s.registry, Registry: s.registry, Log: s.log, TLS: tlsFor("--admin-addr"), Version: version,
+		})
+		s.servers = append(s.servers, server{"admin", func() error { return a.Serve(l) }, a.Shutdown})
+	}
+}
+
+func (s *service) registerMetrics() {
+	s.registry.MustRegister(
+		collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "carstate_vehicles", Help: "Vehicles in this node's table.",
+		}, func() float64 { return float64(s.fleet.Len()) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "carstate_tokens", Help: "Tokens known, revoked and expired ones included.",
+		}, func() float64 { return float64(s.tokens.Len()) }),
+	)
+}
+
+// wait returns when the node is to end: nil after ctx did, else what failed.
+func (s *service) wait(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-s.failed:
+		return err
+	case err := <-s.engine.Failed():
+		return err
+	}
+}
+
+// close ends the node: first what takes in and answers, so that nothing is
+// acknowledged that cannot be stored, then what folds, then the engine.
+func (s *service) close() error {
+	s.health.drain()
+	ctx, cancel := context.WithTimeout(context.Background(), stopWithin)
+	defer cancel()
+	errs := make([]error, len(s.servers))
+	var closing sync.WaitGroup
+	for i, srv := range s.servers {
+		closing.Go(func() {
+			if err := srv.shutdown(ctx); err != nil && !errors.Is(err, net.ErrClosed) {
+				errs[i] = fmt.Errorf("the %s listener did not end in time: %w", srv.name, err)
+			}
+		})
+	}
+	closing.Wait()
+	s.stop()
+	s.running.Wait()
+	for _, err := range errs {
+		if err != nil {
+			s.log.Warn("connections were cut off", "error", err)
+		}
+	}
+	return s.engine.Close()
+}

@@ -1,0 +1,140 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"text/tabwriter"
+	"time"
+)
+
+type sourceCommand struct {
+	Add    sourceAdd    `cmd:"" help:"Add a car or a gateway; its key is shown this once."`
+	List   sourceList   `cmd:"" help:"List all sources."`
+	Show   sourceShow   `cmd:"" help:"Show one source."`
+	Remove sourceRemove `cmd:"" help:"Remove a source, at once."`
+}
+
+type sourceAdd struct {
+	adminFlags
+	Name     string `arg:"" help:"The source's name, also its MQTT user name: letters, digits, '-' and '_'."`
+	Vehicles string `required:"" placeholder:"all|VID,…|@FILE" help:"For which vehicles it speaks; a file has one vid a line."`
+	JSON     bool   `name:"json" help:"Print one JSON value and nothing else."`
+}
+
+// Help is shown by --help.
+func (*sourceAdd) Help() string {
+	return `The key is stored as a hash only: write it down now, it cannot be shown again.
+
+Example:
+  carstate source add gateway-1 --vehicles all
+  curl -H "Authorization: Bearer KEY" -H "Content-Type: application/json" http://127.0.0.1:8081/v1/telemetry \
+    -d '{"vid":"NHeN4UqVsohGS55I7LBdh","time":1790000000000,"signals":{"Vehicle.Speed":12.4}}'`
+}
+
+// Run adds a source.
+func (c *sourceAdd) Run(ctx context.Context, w streams) error {
+	v, err := parseVehicles(c.Vehicles)
+	if err != nil {
+		return fmt.Errorf("--vehicles: %w", err)
+	}
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	s, err := client.AddSource(ctx, c.Name, v, time.Time{})
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return printJSON(w.out, s)
+	}
+	_, err = fmt.Fprintf(w.out, "%s\n", s.Key)
+	fmt.Fprintf(w.err, "This is the key of source %s, shown this once.\n", s.Name)
+	return err
+}
+
+type sourceList struct {
+	adminFlags
+	JSON bool `name:"json" help:"Print one JSON value and nothing else."`
+}
+
+// Help is shown by --help.
+func (*sourceList) Help() string { return "Example:\n  carstate source list" }
+
+// Run lists the sources.
+func (c *sourceList) Run(ctx context.Context, w streams) error {
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	sources, err := client.Sources(ctx)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return printJSON(w.out, sources)
+	}
+	if len(sources) == 0 {
+		_, err := fmt.Fprintln(w.out, "There is no source yet: carstate source add NAME --vehicles all")
+		return err
+	}
+	t := tabwriter.NewWriter(w.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "NAME\tVEHICLES\tADDED\tEXPIRES")
+	for _, x := range sources {
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", x.Name, count(x.VehicleCount), day(&x.CreatedAt, ""), day(x.ExpiresAt, "never"))
+	}
+	return t.Flush()
+}
+
+type sourceShow struct {
+	adminFlags
+	Name string `arg:"" help:"The source's name."`
+	JSON bool   `name:"json" help:"Print one JSON value and nothing else."`
+}
+
+// Help is shown by --help.
+func (*sourceShow) Help() string { return "Example:\n  carstate source show gateway-1" }
+
+// Run shows a source.
+func (c *sourceShow) Run(ctx context.Context, w streams) error {
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	s, err := client.Source(ctx, c.Name)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return printJSON(w.out, s)
+	}
+	_, err = fmt.Fprintf(w.out, "source    %s\nvehicles  %s\nadded     %s\nexpires   %s\nremoved   %s\n",
+		s.Name, someVehicles(s.Vehicles), day(&s.CreatedAt, ""), day(s.ExpiresAt, "never"), day(s.RemovedAt, "-"))
+	return err
+}
+
+type sourceRemove struct {
+	adminFlags
+	Name string `arg:"" help:"The source's name."`
+	JSON bool   `name:"json" help:"Print one JSON value and nothing else."`
+}
+
+// Help is shown by --help.
+func (*sourceRemove) Help() string { return "Example:\n  carstate source remove gateway-1" }
+
+// Run removes a source.
+func (c *sourceRemove) Run(ctx context.Context, w streams) error {
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	s, err := client.RemoveSource(ctx, c.Name)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return printJSON(w.out, s)
+	}
+	_, err = fmt.Fprintf(w.out, "source %s is removed\n", s.Name)
+	return err
+}

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestTLS gives the service a certificate: queries, telemetry and MQTT use it,
+// the admin listener on loopback stays plain for the commands.
+func TestTLS(t *testing.T) {
+	cert, key, roots := certificate(t)
+	p := start(t, t.TempDir(), "--tls-cert", cert, "--tls-key", key, "--mqtt-tls-addr", "127.0.0.1:0", "--max-age", "24h")
+	token := p.issue(t)
+	config := &tls.Config{RootCAs: roots}
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: config}}
+	resp, err := client.Get("https://" + p.address["query-addr"] + drivingPath + "?vid=x&access_token=" + token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		t.Errorf("HTTP %d", resp.StatusCode)
+	}
+	resp, err = client.Post("https://"+p.address["ingest-addr"]+"/v1/telemetry", "application/json", strings.NewReader("{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusUnauthorized {
+		t.Errorf("ingest: HTTP %d", resp.StatusCode)
+	}
+	// replay trusts what the system trusts, so the test's certificate is
+	// handed over the way OpenSSL and Go agree on.
+	t.Setenv("SSL_CERT_FILE", cert)
+	p.carstate(t, "replay", "demo_drive.csv.gz", "--vid", "byTLS", "--ingest-url", "https://"+p.address["ingest-addr"])
+	p.carstate(t, "replay", "demo_drive.csv.gz", "--vid", "byMQTTS", "--mqtt-url", "mqtts://"+p.address["mqtt-tls-addr"])
+
+	// TLS 1.1 is over.
+	old := &tls.Dialer{Config: &tls.Config{RootCAs: roots, MaxVersion: tls.VersionTLS11}}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	for _, flag := range []string{"query-addr", "ingest-addr", "mqtt-tls-addr"} {
+		if c, err := old.DialContext(ctx, "tcp", p.address[flag]); err == nil {
+			c.Close()
+			t.Errorf("%s speaks TLS 1.1", flag)
+		}
+	}
+}
+
+// certificate makes a certificate for 127.0.0.1 that signs itself.
+func certificate(t *testing.T) (certFile, keyFile string, roots *x509.CertPool) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	certFile, keyFile = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	for name, block := range map[string]*pem.Block{certFile: {Type: "CERTIFICATE", Bytes: der}, keyFile: {Type: "PRIVATE KEY", Bytes: keyDER}} {
+		if err := os.WriteFile(name, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	parsed, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots = x509.NewCertPool()
+	roots.AddCert(parsed)
+	return certFile, keyFile, roots
+}

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+)
+
+// TestUsage calls commands wrongly: exit code 2, and one line that says what to
+// do, before anything is opened.
+func TestUsage(t *testing.T) {
+	dir := t.TempDir()
+	for _, args := range []string{
+		"",
+		"frobnicate",
+		"serve --no-such-flag",
+		"serve stray",
+		"serve --query-addr nonsense",
+		"serve --query-addr 0.0.0.0:0",
+		"serve --ingest-addr :0",
+		"serve --admin-addr [::]:0",
+		"serve --mqtt-addr 0.0.0.0:0",
+		"serve --mqtt-addr 0.0.0.0:0 --tls-cert a --tls-key b",
+		"serve --mqtt-tls-addr 127.0.0.1:0",
+		"serve --tls-cert a",
+		"serve --tls-key a",
+		"serve --max-age 0s",
+		"serve --max-age yesterday",
+		"serve --retention=-1h",
+		"serve --partitions=-1",
+		"serve --partitions 5000",
+		"serve --sync-interval sometimes",
+		"serve --sync-interval 1ns",
+		"serve --roles query",
+		"serve --roles cook",
+		"serve --replicas 3",
+		"serve --nats-creds file",
+		"serve --nats nats://127.0.0.1:1 --sync-interval 1s",
+		"serve --log-level loud",
+		"serve --log-format xml",
+		"token",
+		"token issue",
+		"token issue --developer Ada --operations fly",
+		"token issue --developer Ada --vehicles a-b",
+		"token issue --developer Ada --vehicles ,",
+		"token issue --developer Ada --expires soon",
+		"token issue --developer Ada --expires=-1d",
+		"token issue --developer Ada --expires 0d",
+		"token issue --developer Ada --rate fast",
+		"token show",
+		"token grant cstidX",
+		"token revoke",
+		"source add gateway",
+		"source add --vehicles all",
+		"source remove",
+		"replay",
+		"replay demo_drive.csv.gz",
+		"replay demo_drive.csv.gz --vid not-a-vid",
+		"replay demo_drive.csv.gz --vid x --source s",
+		"replay demo_drive.csv.gz --vid x --source s --key k --ingest-url http://a --mqtt-url mqtt://b",
+		"replay demo_drive.csv.gz --vid x --source s --key k --mqtt-url http://127.0.0.1:1",
+		"replay demo_drive.csv.gz --vid x --source s --key k --ingest-url nonsense",
+	} {
+		t.Run(args, func(t *testing.T) {
+			fields := strings.Fields(args)
+			if len(fields) > 0 && fields[0] == "serve" {
+				fields = append(fields, "--data-dir", dir+"/never")
+			}
+			var stdout, stderr bytes.Buffer
+			code := run(t.Context(), fields, &stdout, &stderr)
+			lines := strings.Split(strings.TrimSuffix(stderr.String(), "\n"), "\n")
+			if code != exitUsage || stdout.Len() != 0 {
+				t.Errorf("exit code %d, stdout %q", code, &stdout)
+			}
+			if len(lines) > 2 || len(lines) == 2 && !strings.HasPrefix(lines[1], "Try: carstate") || len(lines[0]) < 20 {
+				t.Errorf("not one clear line: %q", &stderr)
+			}
+			t.Log(lines[0])
+		})
+	}
+}
+
+// TestDefaults: the zero command line listens on this machine only.
+func TestDefaults(t *testing.T) {
+	f := defaults()
+	if err := f.validate(); err != nil {
+		t.Fatal(err)
+	}
+	if len(f.addresses()) != 4 {
+		t.Fatalf("%d listeners", len(f.addresses()))
+	}
+	for _, a := range f.addresses() {
+		if !isLoopback(a.addr) || a.tls {
+			t.Errorf("%s listens on %s", a.flag, a.addr)
+		}
+	}
+}

@@ -1,0 +1,150 @@
+package admin_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"carstate/internal/access"
+	"carstate/internal/admin"
+	"carstate/internal/vehicle"
+)
+
+// deeds are the calls that change something.
+func deeds(s *service, tok, src string) map[string]func(context.Context) error {
+	return map[string]func(context.Context) error{
+		"token.issue": func(ctx context.Context) error {
+			t, err := s.IssueToken(ctx, access.TokenRequest{Developer: "Ada", Operations: access.AllOperations, Vehicles: access.AllVehicles()})
+			if err == nil {
+				s.keepFromLogs(t.AccessToken)
+			}
+			return err
+		},
+		"token.grant":  func(ctx context.Context) error { _, err := s.GrantToken(ctx, tok, []vehicle.ID{"C"}, nil); return err },
+		"token.revoke": func(ctx context.Context) error { _, err := s.RevokeToken(ctx, tok); return err },
+		"source.add": func(ctx context.Context) error {
+			a, err := s.AddSource(ctx, "new", access.AllVehicles(), time.Time{})
+			if err == nil {
+				s.keepFromLogs(a.Key)
+			}
+			return err
+		},
+		"source.remove": func(ctx context.Context) error { _, err := s.RemoveSource(ctx, src); return err },
+	}
+}
+
+var deedMethod = map[string]string{
+	"token.issue": "CreateToken", "token.grant": "UpdateToken", "token.revoke": "UpdateToken",
+	"source.add": "CreateSource", "source.remove": "UpdateSource",
+}
+
+func TestAuditComesFirst(t *testing.T) {
+	for action, method := range deedMethod {
+		t.Run(action, func(t *testing.T) {
+			s := start(t)
+			deed := deeds(s, s.issue(t).ID, s.add(t, "old").Name)[action]
+			s.keeper.did()
+			if err := deed(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if did := s.keeper.did(); !slices.Equal(did, []string{"Audit intended", method}) {
+				t.Errorf("order: %v", did)
+			}
+			events, err := s.Audit(t.Context(), 1)
+			if err != nil || len(events) != 1 || events[0].Action != action || events[0].Object == "" {
+				t.Errorf("event: %+v, %v", events, err)
+			}
+		})
+	}
+}
+
+func TestNoAuditNoDeed(t *testing.T) {
+	for action := range deedMethod {
+		t.Run(action, func(t *testing.T) {
+			s := start(t)
+			deed := deeds(s, s.issue(t).ID, s.add(t, "old").Name)[action]
+			s.keeper.failing("Audit intended", errDisk)
+			s.keeper.did()
+			err := deed(t.Context())
+			var e *admin.Error
+			if !errors.As(err, &e) || e.Status != 503 || !strings.Contains(err.Error(), "nothing was done") {
+				t.Errorf("answer: %v", err)
+			}
+			if did := s.keeper.did(); !slices.Equal(did, []string{"Audit intended"}) {
+				t.Errorf("without an audit, this was done: %v", did)
+			}
+			if strings.Contains(err.Error(), "disk full") || !strings.Contains(s.log.String(), "disk full") {
+				t.Error("the cause belongs into the log, and there only")
+			}
+		})
+	}
+}
+
+func TestFailedDeedIsAudited(t *testing.T) {
+	for action, method := range deedMethod {
+		t.Run(action, func(t *testing.T) {
+			s := start(t)
+			deed := deeds(s, s.issue(t).ID, s.add(t, "old").Name)[action]
+			s.keeper.failing(method, errDisk)
+			err := deed(t.Context())
+			var e *admin.Error
+			if !errors.As(err, &e) || e.Status != 503 || strings.Contains(err.Error(), "disk full") {
+				t.Errorf("answer: %v", err)
+			}
+			s.keeper.failing(method, nil)
+			events, err := s.Audit(t.Context(), 2)
+			if err != nil || len(events) != 2 || events[0].Outcome != "failed" || events[1].Outcome != "intended" ||
+				events[0].Object != events[1].Object || events[0].Action != action {
+				t.Errorf("events: %+v, %v", events, err)
+			}
+			if !strings.Contains(s.log.String(), "disk full") {
+				t.Error("the cause is not in the log")
+			}
+		})
+	}
+}
+
+func TestFailureThatCannotBeAudited(t *testing.T) {
+	s := start(t)
+	s.keeper.failing("CreateToken", errDisk)
+	s.keeper.failing("Audit failed", errDisk)
+	if got := s.do(t, "POST", "/v1/tokens", `{"developer":"Ada","vehicles":"all"}`); got.status != 503 || got.header.Get("Retry-After") != "1" {
+		t.Errorf("%d %s", got.status, got.body)
+	}
+	if !strings.Contains(s.log.String(), "the audit has the intention but not that it failed") {
+		t.Error("nobody is told that the audit is incomplete")
+	}
+}
+
+func TestAuditUnreadable(t *testing.T) {
+	s := start(t)
+	s.keeper.failing("AuditTail", errDisk)
+	if got := s.do(t, "GET", "/v1/audit", ""); got.status != 503 || strings.Contains(got.body, "disk") {
+		t.Errorf("%d %s", got.status, got.body)
+	}
+}
+
+// A deed that has begun is finished although its caller hangs up.
+func TestDeedOutlivesItsCaller(t *testing.T) {
+	s := start(t)
+	tok := s.issue(t)
+	ctx, hangUp := context.WithCancel(t.Context())
+	gone, finished := make(chan struct{}), make(chan error, 1)
+	s.keeper.before = func(ctx context.Context, method string) {
+		if method == "UpdateToken" {
+			hangUp()
+			<-gone
+			finished <- ctx.Err()
+		}
+	}
+	if _, err := s.RevokeToken(ctx, tok.ID); !errors.Is(err, context.Canceled) {
+		t.Fatalf("the caller did not hang up: %v", err)
+	}
+	close(gone)
+	if err := <-finished; err != nil {
+		t.Errorf("the deed was told to stop: %v", err)
+	}
+}

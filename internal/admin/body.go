@@ -1,0 +1,52 @@
+package admin
+
+import (
+	"encoding/json/jsontext"
+	"encoding/json/v2"
+	"errors"
+	"net/http"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// explainBody says in one line what is wrong with a body, without repeating any
+// of it.
+func explainBody[In any](err error) *refusal {
+	var (
+		r      *refusal
+		big    *http.MaxBytesError
+		syntax *jsontext.SyntacticError
+		wrong  *json.SemanticError
+	)
+	switch known := members(reflect.TypeFor[In]()); {
+	case errors.As(err, &r):
+		return r
+	case errors.As(err, &big):
+		return refuse(http.StatusRequestEntityTooLarge, "the body is larger than %d MiB: send the vehicles in several grants", maxBody>>20)
+	case errors.Is(err, jsontext.ErrDuplicateName):
+		return refuse(http.StatusBadRequest, "a member of the body is there twice")
+	case errors.Is(err, json.ErrUnknownName) && len(known) == 0:
+		return refuse(http.StatusBadRequest, "this call takes no members")
+	case errors.Is(err, json.ErrUnknownName):
+		return refuse(http.StatusBadRequest, "the body has a member that this call does not know: it takes %s", strings.Join(known, ", "))
+	case errors.As(err, &syntax):
+		return refuse(http.StatusBadRequest, "the body is not valid JSON, at byte %d", syntax.ByteOffset)
+	case errors.As(err, &wrong):
+		if m, _, _ := strings.Cut(strings.TrimPrefix(string(wrong.JSONPointer), "/"), "/"); slices.Contains(known, m) {
+			return refuse(http.StatusBadRequest, "%s has the wrong type", m)
+		}
+		return refuse(http.StatusBadRequest, "the body must be a JSON object")
+	}
+	return refuse(http.StatusBadRequest, "the body could not be read to its end")
+}
+
+// members are the names of a body's members, in their order.
+func members(t reflect.Type) []string {
+	var names []string
+	for field := range t.Fields() {
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		names = append(names, name)
+	}
+	return names
+}

@@ -1,0 +1,107 @@
+package admin
+
+import (
+	"encoding/json/v2"
+	"errors"
+	"fmt"
+	"mime"
+	"net/http"
+	"strconv"
+
+	"carstate/internal/access"
+)
+
+// nothing is the body of a call that takes none.
+type nothing struct{}
+
+// call makes one call of the API: it identifies the caller, reads the body, does
+// what is asked, maps errors to statuses, and counts.
+func call[In, Out any](s *Server, name string, status int, do func(*http.Request, In) (Out, error)) http.Handler {
+	answer := func(w http.ResponseWriter, r *http.Request) error {
+		if err := s.identify(w, r); err != nil {
+			return err
+		}
+		in, err := readBody[In](w, r)
+		if err != nil {
+			return err
+		}
+		out, err := do(r, in)
+		if err != nil {
+			return err
+		}
+		writeJSON(w, status, out)
+		return nil
+	}
+	seconds := s.metrics.seconds.WithLabelValues(name)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		start, code := s.cfg.Now(), status
+		if err := answer(w, r); err != nil {
+			code = writeError(w, s.explain(name, err))
+		}
+		s.metrics.calls.WithLabelValues(name, strconv.Itoa(code)).Inc()
+		seconds.Observe(s.cfg.Now().Sub(start).Seconds())
+	})
+}
+
+// readBody decodes the body as it arrives. Unknown and repeated members, and
+// anything after the value, are refused; no body at all is a body without
+// members.
+func readBody[In any](w http.ResponseWriter, r *http.Request) (in In, err error) {
+	if r.ContentLength == 0 {
+		return in, nil
+	}
+	if t, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || t != "application/json" {
+		return in, refuse(http.StatusUnsupportedMediaType, "the body must be JSON: Content-Type: application/json")
+	}
+	err = json.UnmarshalRead(http.MaxBytesReader(w, r.Body, maxBody), &in, json.RejectUnknownMembers(true))
+	if err != nil {
+		return in, explainBody[In](err)
+	}
+	return in, nil
+}
+
+// refusal is an error that says to the caller what was wrong and what to do.
+type refusal struct {
+	status int
+	text   string
+}
+
+func (r *refusal) Error() string { return r.text }
+
+func refuse(status int, format string, args ...any) *refusal {
+	return &refusal{status, fmt.Sprintf(format, args...)}
+}
+
+// explain turns any error into one that may be shown. What is not known to be
+// fit for that is logged here, once, and shown without its text.
+func (s *Server) explain(name string, err error) *refusal {
+	var r *refusal
+	switch {
+	case errors.As(err, &r):
+		return r
+	case errors.Is(err, access.ErrNotFound):
+		return refuse(http.StatusNotFound, "there is no such record: list them to see the names")
+	case errors.Is(err, access.ErrExists):
+		return refuse(http.StatusConflict, "a source of this name exists: choose another name, or remove that source first")
+	}
+	s.cfg.Log.Error("a call of the admin API failed", "call", name, "error", oneLine(err))
+	return refuse(http.StatusServiceUnavailable,
+		"it could not be confirmed that this was stored: look at the record before trying again; the service's log says why")
+}
+
+func writeError(w http.ResponseWriter, r *refusal) int {
+	if r.status == http.StatusServiceUnavailable {
+		w.Header().Set("Retry-After", "1")
+	}
+	writeJSON(w, r.status, failure{r.text})
+	return r.status
+}
+
+// writeJSON streams the answer. An error here means that the caller has gone.
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	if json.MarshalWrite(w, v) == nil {
+		w.Write([]byte("\n"))
+	}
+}

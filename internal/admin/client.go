@@ -1,0 +1,137 @@
+package admin
+
+import (
+	"bytes"
+	"context"
+	"encoding/json/v2"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"carstate/internal/access"
+	"carstate/internal/vehicle"
+)
+
+// Client calls the admin API. Its errors are one line each that says what to do;
+// they wrap [access.ErrNotFound] and [access.ErrExists] where those apply.
+type Client struct {
+	URL  string       // such as http://127.0.0.1:8082
+	Key  string       // the admin key; see [LoadKey]
+	HTTP *http.Client // nil: one that uses no proxy and follows no redirect
+}
+
+// clientTimeout leaves time for a list of a million vehicles.
+const clientTimeout = 2 * time.Minute
+
+// directly keeps the key from proxies that the environment names, and from where
+// a redirect leads.
+var directly = &http.Client{
+	Timeout:       clientTimeout,
+	Transport:     &http.Transport{IdleConnTimeout: idleTimeout, ForceAttemptHTTP2: true},
+	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+}
+
+// IssueToken issues a token. The answer holds its secret, which is shown never
+// again.
+func (c *Client) IssueToken(ctx context.Context, r access.TokenRequest) (IssuedToken, error) {
+	return send[IssuedToken](ctx, c, http.MethodPost, "/v1/tokens", tokenRequest{
+		Developer:  r.Developer,
+		Operations: r.Operations.Names(),
+		Vehicles:   &VehicleList{r.Vehicles},
+		ExpiresAt:  expiry{true, r.Expires},
+		Rate:       r.Rate.String(),
+	})
+}
+
+// Tokens lists all tokens, oldest first.
+func (c *Client) Tokens(ctx context.Context) ([]TokenSummary, error) {
+	list, err := send[tokenList](ctx, c, http.MethodGet, "/v1/tokens", nil)
+	return list.Tokens, err
+}
+
+// Token shows one token.
+func (c *Client) Token(ctx context.Context, id string) (TokenRecord, error) {
+	return send[TokenRecord](ctx, c, http.MethodGet, "/v1/tokens/"+url.PathEscape(id), nil)
+}
+
+// RevokeToken revokes a token. Revoking it again changes nothing.
+func (c *Client) RevokeToken(ctx context.Context, id string) (TokenSummary, error) {
+	return send[TokenSummary](ctx, c, http.MethodPost, "/v1/tokens/"+url.PathEscape(id)+"/revoke", nil)
+}
+
+// GrantToken adds vehicles to a token and takes others away.
+func (c *Client) GrantToken(ctx context.Context, id string, add, remove []vehicle.ID) (TokenSummary, error) {
+	return send[TokenSummary](ctx, c, http.MethodPost, "/v1/tokens/"+url.PathEscape(id)+"/grant", grantRequest{add, remove})
+}
+
+// AddSource adds a source; a zero expires is never. The answer holds its key,
+// which is shown never again.
+func (c *Client) AddSource(ctx context.Context, name string, v access.Vehicles, expires time.Time) (AddedSource, error) {
+	return send[AddedSource](ctx, c, http.MethodPost, "/v1/sources", sourceRequest{name, &VehicleList{v}, expiry{true, expires}})
+}
+
+// Sources lists the sources that were not removed, by name.
+func (c *Client) Sources(ctx context.Context) ([]SourceSummary, error) {
+	list, err := send[sourceList](ctx, c, http.MethodGet, "/v1/sources", nil)
+	return list.Sources, err
+}
+
+// Source shows one source; a removed one too.
+func (c *Client) Source(ctx context.Context, name string) (SourceRecord, error) {
+	return send[SourceRecord](ctx, c, http.MethodGet, "/v1/sources/"+url.PathEscape(name), nil)
+}
+
+// RemoveSource removes a source. Removing it again changes nothing.
+func (c *Client) RemoveSource(ctx context.Context, name string) (SourceSummary, error) {
+	return send[SourceSummary](ctx, c, http.MethodDelete, "/v1/sources/"+url.PathEscape(name), nil)
+}
+
+// Audit returns the latest events, newest first, at most limit of them (1 to
+// 1,000).
+func (c *Client) Audit(ctx context.Context, limit int) ([]access.Event, error) {
+	list, err := send[eventList](ctx, c, http.MethodGet, "/v1/audit?limit="+strconv.Itoa(limit), nil)
+	return list.Events, err
+}
+
+// send makes one call. A nil body sends none.
+func send[Out any](ctx context.Context, c *Client, method, path string, body any) (out Out, err error) {
+	where := shown(c.URL)
+	if c.Key == "" {
+		return out, errorf("there is no admin key to show to %s: name the service's data directory (--data-dir)", where)
+	}
+	var payload io.Reader
+	if body != nil {
+		text, err := json.Marshal(body)
+		if err != nil {
+			return out, err
+		}
+		payload = bytes.NewReader(text)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(c.URL, "/")+path, payload)
+	if err != nil || req.URL.Host == "" {
+		return out, errorf("%s is no URL of an admin listener: it looks like http://127.0.0.1:8082 (--admin-addr)", where)
+	}
+	req.Header.Set("Authorization", "Bearer "+c.Key)
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	via := c.HTTP
+	if via == nil {
+		via = directly
+	}
+	resp, err := via.Do(req)
+	if err != nil {
+		return out, unreachable(where, err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode/100 != 2 {
+		return out, refused(where, resp)
+	}
+	if err := json.UnmarshalRead(resp.Body, &out); err != nil {
+		return out, errorf("what answers at %s is not carstate's admin listener, or broke off (--admin-addr)", where)
+	}
+	return out, nil
+}

@@ -1,0 +1,204 @@
+package admin_test
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"carstate/internal/access"
+	"carstate/internal/admin"
+)
+
+// fails makes a call and returns the error's line; no secret may be in it.
+func fails(t *testing.T, c *admin.Client, ctx context.Context) string {
+	t.Helper()
+	_, err := c.Tokens(ctx)
+	if err == nil {
+		t.Fatal("it worked")
+	}
+	line := err.Error()
+	if c.Key != "" && strings.Contains(line, c.Key[4:20]) || strings.ContainsAny(line, "\n\r") {
+		t.Errorf("not fit to be shown: %q", line)
+	}
+	return line
+}
+
+func expect(t *testing.T, line string, parts ...string) {
+	t.Helper()
+	for _, part := range parts {
+		if !strings.Contains(line, part) {
+			t.Errorf("%q does not say %q", line, part)
+		}
+	}
+}
+
+func TestClientNobodyAnswers(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	url := "http://" + l.Addr().String()
+	l.Close()
+	key, _ := access.NewSecret(access.AdminKind)
+	expect(t, fails(t, &admin.Client{URL: url, Key: key}, t.Context()),
+		"no carstate answers at "+url, "is `carstate serve` running?", "--admin-addr")
+}
+
+func TestClientWrongKey(t *testing.T) {
+	s := start(t)
+	s.Key, _ = access.NewSecret(access.AdminKind)
+	expect(t, fails(t, s.Client, t.Context()), "does not take this admin key", "--data-dir")
+	s.Key = ""
+	expect(t, fails(t, s.Client, t.Context()), "there is no admin key", "--data-dir")
+}
+
+func TestClientWrongURL(t *testing.T) {
+	key, _ := access.NewSecret(access.AdminKind)
+	for _, url := range []string{"", "127.0.0.1:8082", "localhost", "ftp//x", "http://", "http://a b/", ":"} {
+		expect(t, fails(t, &admin.Client{URL: url, Key: key}, t.Context()), "--admin-addr")
+	}
+	line := fails(t, &admin.Client{URL: "http://joe:hunter2@127.0.0.1:1", Key: key}, t.Context())
+	if strings.Contains(line, "hunter2") {
+		t.Error("the password is shown")
+	}
+}
+
+func TestClientSomebodyElseAnswers(t *testing.T) {
+	var seen http.Header
+	for name, handler := range map[string]http.HandlerFunc{
+		"a page":      func(w http.ResponseWriter, r *http.Request) { w.Write([]byte("<html>")) },
+		"a plain 404": func(w http.ResponseWriter, r *http.Request) { http.NotFound(w, r) },
+		"the query side": func(w http.ResponseWriter, r *http.Request) {
+			w.WriteHeader(404)
+			w.Write([]byte(`{"code":404,"msg":"x","data":null}`))
+		},
+		"an answer cut off": func(w http.ResponseWriter, r *http.Request) { w.Write([]byte(`{"tokens":[`)) },
+		"a redirect":        func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/elsewhere", http.StatusFound) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Path == "/elsewhere" {
+					seen = r.Header
+				}
+				handler(w, r)
+			}))
+			defer other.Close()
+			key, _ := access.NewSecret(access.AdminKind)
+			c := &admin.Client{URL: other.URL, Key: key}
+			expect(t, fails(t, c, t.Context()), "is not carstate's admin listener", "--admin-addr")
+			if _, err := c.Token(t.Context(), "x"); errors.Is(err, access.ErrNotFound) {
+				t.Error("somebody else's 404 is taken for a missing record")
+			}
+			if seen != nil {
+				t.Error("the redirect was followed")
+			}
+		})
+	}
+}
+
+func TestClientPatience(t *testing.T) {
+	asked, over := make(chan struct{}, 2), make(chan struct{})
+	slow := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked <- struct{}{}; <-over }))
+	defer slow.Close()
+	defer close(over)
+	key, _ := access.NewSecret(access.AdminKind)
+	c := &admin.Client{URL: slow.URL, Key: key}
+
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	expect(t, fails(t, c, ctx), "did not answer in time")
+
+	ctx, interrupt := context.WithCancel(t.Context())
+	go func() { <-asked; <-asked; interrupt() }()
+	expect(t, fails(t, c, ctx), "was interrupted")
+}
+
+func TestTLS(t *testing.T) {
+	// The certificate and its client are borrowed from net/http's tests.
+	lender := httptest.NewTLSServer(http.NotFoundHandler())
+	defer lender.Close()
+	s := start(t, func(c *admin.Config) {
+		c.TLS = &tls.Config{Certificates: lender.TLS.Certificates, MinVersion: tls.VersionTLS12}
+	})
+	plain, trusting := *s.Client, *s.Client
+	expect(t, fails(t, &plain, t.Context()), "is not carstate's admin listener")
+
+	trusting.URL = strings.Replace(s.URL, "http://", "https://", 1)
+	trusting.HTTP = lender.Client()
+	defer trusting.HTTP.CloseIdleConnections()
+	if _, err := trusting.Tokens(t.Context()); err != nil {
+		t.Errorf("over TLS: %v", err)
+	}
+	stranger := trusting
+	stranger.HTTP = s.HTTP
+	expect(t, fails(t, &stranger, t.Context()), "could not be reached", "certificate")
+}
+
+// busyServer is a server with one call under way, which goes on until leave is
+// closed and whose error comes from answered.
+func busyServer(t *testing.T) (server *admin.Server, c *admin.Client, leave chan struct{}, answered, served chan error) {
+	t.Helper()
+	key, hash := access.NewSecret(access.AdminKind)
+	keeper := &memory{tokens: new(access.Tokens), sources: new(access.Sources), fail: map[string]error{}}
+	entered, leave := make(chan struct{}), make(chan struct{})
+	keeper.before = func(_ context.Context, method string) {
+		if method == "CreateSource" {
+			close(entered)
+			<-leave
+		}
+	}
+	server = admin.New(admin.Config{Tokens: keeper.tokens, Sources: keeper.sources, Keeper: keeper, AdminKey: hash})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	answered, served = make(chan error, 1), make(chan error, 1)
+	go func() { served <- server.Serve(l) }()
+	c = &admin.Client{URL: "http://" + l.Addr().String(), Key: key, HTTP: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}}
+	go func() {
+		_, err := c.AddSource(context.Background(), "a", access.AllVehicles(), time.Time{})
+		answered <- err
+	}()
+	<-entered
+	return server, c, leave, answered, served
+}
+
+// A call under way is answered while the server shuts down, and no new one is.
+func TestShutdownWaits(t *testing.T) {
+	server, c, leave, answered, served := busyServer(t)
+	stopped := make(chan error, 1)
+	go func() { stopped <- server.Shutdown(context.Background()) }()
+	if err := <-served; err != nil {
+		t.Fatalf("serve: %v", err)
+	}
+	expect(t, fails(t, c, t.Context()), "no carstate answers")
+	close(leave)
+	if err := errors.Join(<-answered, <-stopped); err != nil {
+		t.Error(err)
+	}
+}
+
+// When patience ends first, the connection is closed and the caller told.
+func TestShutdownGivesUp(t *testing.T) {
+	server, _, leave, answered, served := busyServer(t)
+	defer close(leave)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := server.Shutdown(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("shutdown: %v", err)
+	}
+	if err := <-served; err != nil {
+		t.Errorf("serve: %v", err)
+	}
+	if err := <-answered; err == nil {
+		t.Error("the call was answered")
+	} else {
+		expect(t, err.Error(), "broke off without an answer", "look before trying again")
+	}
+}

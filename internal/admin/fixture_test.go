@@ -1,0 +1,195 @@
+package admin_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+
+	"carstate/internal/access"
+	"carstate/internal/admin"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+
+// service is an admin server on a real listener, and what surrounds it. When its
+// test ends, no secret that it saw may be in its log or its audit.
+type service struct {
+	*admin.Client
+	keeper *memory
+	log    *logBuffer
+	clock  *clock
+
+	mu      sync.Mutex // guards secrets
+	secrets []string
+}
+
+func start(t *testing.T, changes ...func(*admin.Config)) *service {
+	t.Helper()
+	key, hash := access.NewSecret(access.AdminKind)
+	registry := prometheus.NewPedanticRegistry()
+	s := &service{
+		keeper: &memory{tokens: new(access.Tokens), sources: new(access.Sources), fail: make(map[string]error)},
+		log:    new(logBuffer),
+		clock:  &clock{now: noon},
+	}
+	s.keepFromLogs(key)
+	cfg := admin.Config{
+		Tokens:   s.keeper.tokens,
+		Sources:  s.keeper.sources,
+		Keeper:   s.keeper,
+		AdminKey: hash,
+		Gatherer: registry,
+		Registry: registry,
+		Now:      s.clock.Now,
+		Log:      slog.New(slog.NewJSONHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Version:  "v0-test",
+	}
+	for _, change := range changes {
+		change(&cfg)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	transport := &http.Transport{}
+	s.Client = &admin.Client{URL: "http://" + l.Addr().String(), Key: key, HTTP: &http.Client{
+		Transport:     transport,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}
+	server, served := admin.New(cfg), make(chan error, 1)
+	go func() { served <- server.Serve(l) }()
+	t.Cleanup(func() {
+		transport.CloseIdleConnections()
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if err := server.Shutdown(ctx); err != nil {
+			t.Errorf("shutdown: %v", err)
+		}
+		if err := <-served; err != nil {
+			t.Errorf("serve: %v", err)
+		}
+		s.checkSecrets(t)
+	})
+	return s
+}
+
+// keepFromLogs names a secret that must be found neither in log nor audit.
+func (s *service) keepFromLogs(secret string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.secrets = append(s.secrets, secret)
+}
+
+func (s *service) checkSecrets(t *testing.T) {
+	t.Helper()
+	text := s.log.String() + fmt.Sprintf("%+v", s.keeper.events)
+	for _, secret := range s.secrets {
+		if strings.Contains(text, secret[4:20]) {
+			t.Errorf("a secret is in the log or the audit")
+		}
+	}
+}
+
+// answer is what came back for one request.
+type answer struct {
+	status int
+	header http.Header
+	body   string
+}
+
+// do sends a request with the admin key; change may alter it.
+func (s *service) do(t *testing.T, method, path, body string, change ...func(*http.Request)) answer {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, s.URL+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+s.Key)
+	if body != "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	for _, c := range change {
+		c(req)
+	}
+	resp, err := s.HTTP.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer{resp.StatusCode, resp.Header, string(text)}
+}
+
+// issue issues a token for vehicles A and B.
+func (s *service) issue(t *testing.T) admin.IssuedToken {
+	t.Helper()
+	tok, err := s.IssueToken(t.Context(), access.TokenRequest{
+		Developer: "Ada", Operations: access.AllOperations, Vehicles: access.VehicleSet("B", "A"),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.keepFromLogs(tok.AccessToken)
+	return tok
+}
+
+// add adds a source that speaks for A.
+func (s *service) add(t *testing.T, name string) admin.AddedSource {
+	t.Helper()
+	src, err := s.AddSource(t.Context(), name, access.VehicleSet("A"), time.Time{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.keepFromLogs(src.Key)
+	return src
+}
+
+type clock struct {
+	mu  sync.Mutex
+	now time.Time
+}
+
+func (c *clock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+func (c *clock) advance(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = c.now.Add(d)
+}
+
+type logBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *logBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *logBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}

@@ -1,0 +1,61 @@
+package admin
+
+import (
+	"net"
+	"net/http"
+	"net/netip"
+	"path"
+	"slices"
+	"strings"
+)
+
+// guard refuses what a browser may have been tricked into sending, and paths
+// that are not exact.
+//
+// The listener usually stands on loopback, where every page the operator opens
+// can send requests to it. A page of another site is known by its Origin or
+// Sec-Fetch-Site; one that rebound its own name to 127.0.0.1 by that name in
+// Host. There are no CORS headers, so no page reads an answer either.
+func (s *Server) guard(next http.Handler) http.Handler {
+	sameOrigin := http.NewCrossOriginProtection()
+	sameOrigin.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		writeError(w, refuse(http.StatusForbidden, "a page of another origin may not send this"))
+	}))
+	next = sameOrigin.Handler(next)
+
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("Cache-Control", "no-store")
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
+
+		if !s.answersTo(r.Host) {
+			writeError(w, refuse(http.StatusMisdirectedRequest,
+				"this listener answers to IP addresses, localhost and the host names it was configured with"))
+			return
+		}
+		if p := r.URL.EscapedPath(); !strings.HasPrefix(p, "/") || p != path.Clean(p) {
+			notFound(w, r)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// answersTo judges the Host of a request. Only an HTTP/1.0 client can leave it
+// out; load balancers' probes do, browsers never.
+func (s *Server) answersTo(host string) bool {
+	if host == "" {
+		return true
+	}
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		host = h
+	}
+	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
+	if _, err := netip.ParseAddr(host); err == nil {
+		return true
+	}
+	host = strings.TrimSuffix(host, ".")
+	same := func(name string) bool { return strings.EqualFold(name, host) }
+	return same("localhost") || slices.ContainsFunc(s.cfg.Hosts, same)
+}

@@ -1,0 +1,55 @@
+package admin
+
+import (
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"carstate/internal/access"
+)
+
+// health answers with one line of text: that all is well, or the reason why not.
+func health(well string, check func() error) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		line := well
+		if check != nil {
+			if err := check(); err != nil {
+				line = oneLine(err)
+				w.WriteHeader(http.StatusServiceUnavailable)
+			}
+		}
+		w.Write([]byte(line + "\n"))
+	}
+}
+
+// oneLine makes an error fit for a probe's log: no line breaks, no secret, no
+// essay.
+func oneLine(err error) string {
+	const long = 400
+	text := strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return ' '
+	}, access.Redact(err.Error()))
+	if len(text) > long {
+		text = strings.ToValidUTF8(text[:long], "") + "…"
+	}
+	return text
+}
+
+// showMetrics serves the gatherer. What can be collected is shown even where
+// something else cannot.
+func (s *Server) showMetrics() http.Handler {
+	return promhttp.HandlerFor(s.cfg.Gatherer, promhttp.HandlerOpts{
+		ErrorHandling:       promhttp.ContinueOnError,
+		ErrorLog:            slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelWarn),
+		MaxRequestsInFlight: 4,
+		Timeout:             10 * time.Second,
+	})
+}

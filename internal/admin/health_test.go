@@ -1,0 +1,97 @@
+package admin_test
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"carstate/internal/access"
+	"carstate/internal/admin"
+)
+
+func withoutKey(r *http.Request) { r.Header.Del("Authorization") }
+
+func TestHealth(t *testing.T) {
+	s := start(t)
+	for path, want := range map[string]string{"/healthz": "alive\n", "/readyz": "ready\n"} {
+		if got := s.do(t, "GET", path, "", withoutKey); got.status != 200 || got.body != want {
+			t.Errorf("%s: %d %q", path, got.status, got.body)
+		}
+	}
+}
+
+func TestUnwell(t *testing.T) {
+	secret, _ := access.NewSecret(access.TokenKind)
+	s := start(t, func(c *admin.Config) {
+		c.Alive = func() error { return errors.New("the engine has stopped") }
+		c.Ready = func() error {
+			return errors.New("the fleet table\n is\tcatching up " + secret + strings.Repeat(" ü", 500))
+		}
+	})
+	if got := s.do(t, "GET", "/healthz", "", withoutKey); got.status != 503 || got.body != "the engine has stopped\n" {
+		t.Errorf("healthz: %d %q", got.status, got.body)
+	}
+	got := s.do(t, "GET", "/readyz", "", withoutKey)
+	if got.status != 503 || !strings.HasPrefix(got.body, "the fleet table  is catching up CST… ü") {
+		t.Errorf("readyz: %d %q", got.status, got.body)
+	}
+	if strings.Count(got.body, "\n") != 1 || len(got.body) > 410 {
+		t.Errorf("readyz: not one short line: %q", got.body)
+	}
+}
+
+func TestMetrics(t *testing.T) {
+	s := start(t)
+	tok := s.issue(t)
+	s.do(t, "GET", "/v1/tokens/"+tok.ID, "")
+	s.do(t, "GET", "/v1/tokens/nobody", "")
+	s.do(t, "GET", "/v1/tokens", "", withoutKey)
+	got := s.do(t, "GET", "/metrics", "", withoutKey)
+	for _, line := range []string{
+		`carstate_admin_calls_total{call="token.issue",code="201"} 1`,
+		`carstate_admin_calls_total{call="token.show",code="200"} 1`,
+		`carstate_admin_calls_total{call="token.show",code="404"} 1`,
+		`carstate_admin_calls_total{call="token.list",code="401"} 1`,
+		`carstate_admin_wrong_keys_total 1`,
+		`carstate_admin_call_duration_seconds_count{call="token.show"} 2`,
+		`,version="v0-test"} 1`,
+	} {
+		if !strings.Contains(got.body, line+"\n") {
+			t.Errorf("missing: %s", line)
+		}
+	}
+	for _, private := range []string{tok.ID, "Ada", "nobody", "cst_"} {
+		if strings.Contains(got.body, private) {
+			t.Errorf("%q is in the metrics", private)
+		}
+	}
+}
+
+type broken struct{}
+
+func (broken) Describe(c chan<- *prometheus.Desc) {
+	c <- prometheus.NewDesc("broken", "", nil, nil)
+}
+
+func (broken) Collect(c chan<- prometheus.Metric) {
+	c <- prometheus.NewInvalidMetric(prometheus.NewDesc("broken", "", nil, nil), errors.New("cannot be read"))
+}
+
+func TestMetricsWithABrokenCollector(t *testing.T) {
+	s := start(t, func(c *admin.Config) { c.Registry.MustRegister(broken{}) })
+	got := s.do(t, "GET", "/metrics", "")
+	if got.status != 200 || !strings.Contains(got.body, "carstate_build_info") || !strings.Contains(s.log.String(), "cannot be read") {
+		t.Errorf("%d, log %s", got.status, s.log.String())
+	}
+}
+
+func TestNoGathererNoMetrics(t *testing.T) {
+	s := start(t, func(c *admin.Config) { c.Gatherer, c.Registry = nil, nil })
+	if got := s.do(t, "GET", "/metrics", ""); got.status != 404 {
+		t.Errorf("%d", got.status)
+	}
+	s.issue(t)
+}

@@ -1,0 +1,97 @@
+package admin
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"carstate/internal/access"
+)
+
+// keyFile is the admin key's file in the data directory.
+const keyFile = "admin.key"
+
+// LoadOrCreateKey returns the admin key that the data directory holds, and makes
+// one if it holds none. It is for the service; a directory that does not exist
+// is an error. When it returns, the key is on disk.
+func LoadOrCreateKey(dir string) (secret string, err error) {
+	secret, err = readKey(dir)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return secret, err
+	}
+	secret, _ = access.NewSecret(access.AdminKind)
+	if err := writeKey(dir, secret); err != nil && !errors.Is(err, fs.ErrExist) {
+		return "", fmt.Errorf("the admin key cannot be written: %w", err)
+	}
+	// Another process may have come first: what the file says counts.
+	return readKey(dir)
+}
+
+// LoadKey returns the admin key that the data directory holds. It is for the
+// commands that speak to a running service, and makes nothing.
+func LoadKey(dir string) (secret string, err error) {
+	secret, err = readKey(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("there is no admin key in %s: is this the data directory of a service that was started here? (--data-dir)", dir)
+	}
+	return secret, err
+}
+
+func readKey(dir string) (string, error) {
+	name := filepath.Join(dir, keyFile)
+	f, err := os.Open(name)
+	if err != nil {
+		return "", fmt.Errorf("the admin key cannot be read: %w", err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return "", fmt.Errorf("the admin key cannot be read: %w", err)
+	}
+	if !info.Mode().IsRegular() {
+		return "", fmt.Errorf("%s is not a file: move it away and start the service again", name)
+	}
+	if info.Mode().Perm()&0o077 != 0 {
+		return "", fmt.Errorf("%s can be read or changed by others: run chmod 600 %s", name, name)
+	}
+	text, err := io.ReadAll(io.LimitReader(f, 2*access.SecretLength))
+	if err != nil {
+		return "", fmt.Errorf("the admin key cannot be read: %w", err)
+	}
+	text = bytes.TrimSpace(text)
+	if err := access.Check(access.AdminKind, text); err != nil {
+		return "", fmt.Errorf("%s holds no admin key: %w; move it away and start the service again for a new one", name, err)
+	}
+	return string(text), nil
+}
+
+// writeKey makes the file whole or not at all, and never over another: the link
+// fails with [fs.ErrExist] if there is one.
+func writeKey(dir, secret string) error {
+	f, err := os.CreateTemp(dir, "."+keyFile+"-*") // mode 0600
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	_, err = f.WriteString(secret + "\n")
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := os.Link(f.Name(), filepath.Join(dir, keyFile)); err != nil {
+		return err
+	}
+	return syncDir(dir)
+}
+
+// syncDir makes the directory's entries durable.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

@@ -1,0 +1,122 @@
+package admin_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"carstate/internal/access"
+	"carstate/internal/admin"
+)
+
+func TestKeyIsMadeOnce(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := admin.LoadKey(dir); err == nil || !strings.Contains(err.Error(), "--data-dir") {
+		t.Fatalf("before there is one: %v", err)
+	}
+	key, err := admin.LoadOrCreateKey(dir)
+	if err != nil || access.Check(access.AdminKind, []byte(key)) != nil {
+		t.Fatalf("no key: %v", err)
+	}
+	again, err := admin.LoadOrCreateKey(dir)
+	if err != nil || again != key {
+		t.Errorf("the second time: another key, or %v", err)
+	}
+	loaded, err := admin.LoadKey(dir)
+	if err != nil || loaded != key {
+		t.Errorf("loaded: another key, or %v", err)
+	}
+	info, err := os.Stat(filepath.Join(dir, "admin.key"))
+	if err != nil || info.Mode() != 0o600 {
+		t.Errorf("mode %v, %v", info.Mode(), err)
+	}
+	if files, _ := os.ReadDir(dir); len(files) != 1 {
+		t.Errorf("left behind: %v", files)
+	}
+}
+
+// However many start at once, all hold the same key.
+func TestKeyRace(t *testing.T) {
+	dir := t.TempDir()
+	keys := make([]string, 16)
+	var wg sync.WaitGroup
+	for i := range keys {
+		wg.Go(func() {
+			var err error
+			if keys[i], err = admin.LoadOrCreateKey(dir); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	for _, key := range keys {
+		if key != keys[0] {
+			t.Fatal("two keys")
+		}
+	}
+	if files, _ := os.ReadDir(dir); len(files) != 1 {
+		t.Errorf("left behind: %v", files)
+	}
+}
+
+func TestKeyRefused(t *testing.T) {
+	key, _ := access.NewSecret(access.AdminKind)
+	token, _ := access.NewSecret(access.TokenKind)
+	for name, tt := range map[string]struct {
+		text string
+		mode os.FileMode
+		says string
+	}{
+		"readable by the group": {key, 0o640, "chmod 600"},
+		"readable by all":       {key, 0o604, "chmod 600"},
+		"writable by others":    {key, 0o602, "chmod 600"},
+		"empty":                 {"", 0o600, "holds no admin key"},
+		"a token":               {token, 0o600, "holds no admin key"},
+		"cut off":               {key[:39], 0o600, "holds no admin key"},
+		"mistyped":              {key[:39] + "-", 0o600, "holds no admin key"},
+		"two keys":              {key + "\n" + key, 0o600, "holds no admin key"},
+		"long":                  {strings.Repeat(key, 1000), 0o600, "holds no admin key"},
+	} {
+		dir := t.TempDir()
+		file := filepath.Join(dir, "admin.key")
+		if err := os.WriteFile(file, []byte(tt.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(file, tt.mode); err != nil {
+			t.Fatal(err)
+		}
+		for _, load := range []func(string) (string, error){admin.LoadKey, admin.LoadOrCreateKey} {
+			got, err := load(dir)
+			if err == nil || got != "" || !strings.Contains(err.Error(), tt.says) || !strings.Contains(err.Error(), file) {
+				t.Errorf("%s: %v", name, err)
+			} else if strings.Contains(err.Error(), key[4:20]) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("%s: the error shows the key, or has several lines", name)
+			}
+		}
+		if now, _ := os.ReadFile(file); string(now) != tt.text {
+			t.Errorf("%s: the file was changed", name)
+		}
+	}
+}
+
+func TestKeyWithoutItsDirectory(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "missing")
+	if _, err := admin.LoadOrCreateKey(dir); err == nil {
+		t.Error("a key in a directory that does not exist")
+	}
+	if _, err := admin.LoadKey(dir); err == nil || !strings.Contains(err.Error(), "--data-dir") {
+		t.Errorf("%v", err)
+	}
+	if _, err := os.Stat(dir); !os.IsNotExist(err) {
+		t.Error("the directory was made")
+	}
+	odd := t.TempDir()
+	if err := os.Mkdir(filepath.Join(odd, "admin.key"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := admin.LoadOrCreateKey(odd); err == nil || !strings.Contains(err.Error(), "is not a file") {
+		t.Errorf("%v", err)
+	}
+}

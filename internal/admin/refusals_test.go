@@ -1,0 +1,228 @@
+package admin_test
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"carstate/internal/access"
+	"carstate/internal/admin"
+)
+
+func TestBadRequests(t *testing.T) {
+	s := start(t)
+	const ok = `"developer":"Ada","vehicles":"all"`
+	for _, tt := range []struct {
+		method, path, body string
+		status             int
+		says               string
+	}{
+		{"POST", "/v1/tokens", ``, 400, `vehicles are missing: \"all\", or a list`},
+		{"POST", "/v1/tokens", `{}`, 400, "vehicles are missing"},
+		{"POST", "/v1/tokens", `{"vehicles":"all"}`, 400, "a developer's name"},
+		{"POST", "/v1/tokens", `{"developer":"Ada","vehicles":null}`, 400, "vehicles are missing"},
+		{"POST", "/v1/tokens", `{"developer":"Ada","vehicles":"some"}`, 400, "or a list of vids"},
+		{"POST", "/v1/tokens", `{"developer":"Ada","vehicles":7}`, 400, "a list of vids is needed"},
+		{"POST", "/v1/tokens", `{"developer":"Ada","vehicles":["A",7]}`, 400, "vid 2 of a list is no string"},
+		{"POST", "/v1/tokens", `{"developer":"Ada","vehicles":["A",""]}`, 400, "vid 2 of a list: a vid must not be empty"},
+		{"POST", "/v1/tokens", `{"developer":"Ada","vehicles":["` + strings.Repeat("A", 257) + `"]}`, 400, "more than 256 characters"},
+		{"POST", "/v1/tokens", `{"developer":"Ada\n","vehicles":"all"}`, 400, "printable"},
+		{"POST", "/v1/tokens", `{` + ok + `,"operations":[]}`, 400, "at least one operation"},
+		{"POST", "/v1/tokens", `{` + ok + `,"operations":["cst_oops"]}`, 400, "no such operation"},
+		{"POST", "/v1/tokens", `{` + ok + `,"operations":"throttle_system"}`, 400, "operations has the wrong type"},
+		{"POST", "/v1/tokens", `{` + ok + `,"rate":"fast"}`, 400, "a rate is a whole number"},
+		{"POST", "/v1/tokens", `{` + ok + `,"rate":10}`, 400, "rate has the wrong type"},
+		{"POST", "/v1/tokens", `{` + ok + `,"expires_at":"tomorrow"}`, 400, "expires_at is null for never"},
+		{"POST", "/v1/tokens", `{` + ok + `,"expires_at":7}`, 400, "expires_at is null for never"},
+		{"POST", "/v1/tokens", `{` + ok + `,"expires_at":"2026-11-20T12:00:00Z"}`, 400, "before it is issued"},
+		{"POST", "/v1/tokens", `{` + ok + `,"Rate":"1/s"}`, 400, "it takes developer, operations, vehicles, expires_at, rate"},
+		{"POST", "/v1/tokens", `{` + ok + `,"developer":"Bo"}`, 400, "there twice"},
+		{"POST", "/v1/tokens", `{` + ok + `} {}`, 400, "not valid JSON, at byte 37"},
+		{"POST", "/v1/tokens", `{` + ok, 400, "not valid JSON"},
+		{"POST", "/v1/tokens", "{\"developer\":\"\xff\",\"vehicles\":\"all\"}", 400, "not valid JSON"},
+		{"POST", "/v1/tokens", `[1]`, 400, "must be a JSON object"},
+		{"POST", "/v1/tokens/x/revoke", `{"why":"because"}`, 400, "this call takes no members"},
+		{"POST", "/v1/sources", `{"name":"a b","vehicles":"all"}`, 400, "a source's name"},
+		{"POST", "/v1/sources", `{"name":"a","vehicles":[]}`, 400, "vehicles to speak for"},
+		{"POST", "/v1/sources", `{"name":"a"}`, 400, "vehicles are missing"},
+		{"POST", "/v1/sources", `{"name":"a","vehicles":"all","expires_at":"2026-11-20T12:00:00Z"}`, 400, "before it is added"},
+		{"GET", "/v1/tokens/cstid000000000000", ``, 404, "no such record"},
+		{"POST", "/v1/tokens/cstid000000000000/revoke", ``, 404, "no such record"},
+		{"GET", "/v1/sources/nobody", ``, 404, "no such record"},
+		{"DELETE", "/v1/sources/nobody", ``, 404, "no such record"},
+	} {
+		got := s.do(t, tt.method, tt.path, tt.body)
+		if got.status != tt.status || !strings.HasPrefix(got.body, `{"error":"`) || !strings.Contains(got.body, tt.says) {
+			t.Errorf("%s %s %.100s: %d %s", tt.method, tt.path, tt.body, got.status, got.body)
+		}
+		if strings.Contains(got.body, "oops") || strings.Contains(got.body, "because") || strings.Count(got.body, "\n") != 1 {
+			t.Errorf("the answer repeats the input, or has several lines: %s", got.body)
+		}
+	}
+	if did := s.keeper.did(); len(did) != 0 {
+		t.Errorf("a refused call reached the keeper: %v", did)
+	}
+}
+
+func TestBodyTooLarge(t *testing.T) {
+	s := start(t)
+	got := s.do(t, "POST", "/v1/tokens", `{"developer":"Ada","vehicles":[`+strings.Repeat(" ", 64<<20)+`"A"]}`)
+	if got.status != http.StatusRequestEntityTooLarge || !strings.Contains(got.body, "64 MiB") {
+		t.Errorf("%d %.200s", got.status, got.body)
+	}
+}
+
+func TestBodyType(t *testing.T) {
+	s := start(t)
+	for value, status := range map[string]int{
+		"": 415, "application/x-www-form-urlencoded": 415, "text/plain": 415, "application/jsonx": 415,
+		"application/json": 400, "Application/JSON; charset=utf-8": 400,
+	} {
+		got := s.do(t, "POST", "/v1/tokens", `{}`, func(r *http.Request) { r.Header.Set("Content-Type", value) })
+		if got.status != status {
+			t.Errorf("%q: %d %s", value, got.status, got.body)
+		}
+	}
+}
+
+func TestWrongKeys(t *testing.T) {
+	s := start(t)
+	key := func(value string) func(*http.Request) {
+		return func(r *http.Request) { r.Header.Set("Authorization", value) }
+	}
+	another, _ := access.NewSecret(access.AdminKind)
+	token := s.issue(t).AccessToken
+	s.keepFromLogs(another)
+	wrong := []string{"", "Bearer", "Bearer ", "Bearer " + another, "Bearer " + token, "Basic " + s.Key, s.Key, "Bearer  " + s.Key, "Bearer " + s.Key + "x", "Bearer " + s.Key[:39]}
+	s.keeper.did()
+	for _, value := range wrong {
+		got := s.do(t, "POST", "/v1/tokens", `{"developer":"Eve","vehicles":"all"}`, key(value))
+		if got.status != 401 || !strings.HasPrefix(got.header.Get("WWW-Authenticate"), "Bearer ") || !strings.Contains(got.body, "admin key") {
+			t.Errorf("%d %s", got.status, got.body)
+		}
+	}
+	// Those were ten, and the clock stands still.
+	if got := s.do(t, "GET", "/v1/tokens", "", key("Bearer "+another)); got.status != 429 || got.header.Get("Retry-After") != "1" {
+		t.Errorf("the eleventh: %d %s", got.status, got.body)
+	}
+	if got := s.do(t, "GET", "/v1/tokens", "", key("bearer "+s.Key)); got.status != 200 {
+		t.Errorf("the right key: %d %s", got.status, got.body)
+	}
+	s.clock.advance(100 * time.Millisecond)
+	if got := s.do(t, "GET", "/v1/tokens", "", key("Bearer "+another)); got.status != 401 {
+		t.Errorf("a tenth of a second later: %d %s", got.status, got.body)
+	}
+	if did := s.keeper.did(); len(did) != 0 {
+		t.Errorf("a wrong key reached the keeper: %v", did)
+	}
+}
+
+func TestEveryCallNeedsTheKey(t *testing.T) {
+	s := start(t)
+	for _, call := range []string{
+		"GET /v1/tokens", "POST /v1/tokens", "GET /v1/tokens/x", "POST /v1/tokens/x/revoke", "POST /v1/tokens/x/grant",
+		"GET /v1/sources", "POST /v1/sources", "GET /v1/sources/x", "DELETE /v1/sources/x", "GET /v1/audit",
+	} {
+		s.clock.advance(time.Second)
+		method, path, _ := strings.Cut(call, " ")
+		if got := s.do(t, method, path, "", func(r *http.Request) { r.Header.Del("Authorization") }); got.status != 401 {
+			t.Errorf("%s: %d", call, got.status)
+		}
+	}
+}
+
+func TestPathsAndMethods(t *testing.T) {
+	s := start(t)
+	for _, tt := range []struct {
+		method, path string
+		status       int
+		allow        string
+	}{
+		{"GET", "/", 404, ""},
+		{"GET", "/v1", 404, ""},
+		{"GET", "/v1/tokens/", 404, ""},
+		{"GET", "//v1/tokens", 404, ""},
+		{"GET", "/v1/./tokens", 404, ""},
+		{"GET", "/v1/x/../tokens", 404, ""},
+		{"GET", "/V1/tokens", 404, ""},
+		{"GET", "/v1/tokens/a/b", 404, ""},
+		{"GET", "/debug/pprof/", 404, ""},
+		{"PUT", "/v1/tokens", 405, "GET, POST, HEAD"},
+		{"GET", "/v1/tokens/x/revoke", 405, "POST"},
+		{"POST", "/v1/sources/x", 405, "DELETE, GET, HEAD"},
+		{"OPTIONS", "/v1/tokens", 405, "GET, POST, HEAD"},
+		{"POST", "/healthz", 405, "GET, HEAD"},
+		{"HEAD", "/v1/tokens", 200, ""},
+		{"HEAD", "/healthz", 200, ""},
+	} {
+		got := s.do(t, tt.method, tt.path, "")
+		if got.status != tt.status || got.header.Get("Allow") != tt.allow || got.header.Get("Location") != "" {
+			t.Errorf("%s %s: %d %v", tt.method, tt.path, got.status, got.header)
+		}
+		for name := range got.header {
+			if strings.HasPrefix(name, "Access-Control-") {
+				t.Errorf("%s %s: %s", tt.method, tt.path, name)
+			}
+		}
+	}
+}
+
+func TestHosts(t *testing.T) {
+	s := start(t, func(c *admin.Config) { c.Hosts = []string{"Cars.example"} })
+	for host, status := range map[string]int{
+		"localhost": 200, "LOCALHOST:8082": 200, "localhost.": 200, "127.0.0.1": 200, "127.0.0.1:80": 200, "10.1.2.3:8082": 200,
+		"[::1]": 200, "[::1]:8082": 200, "cars.example": 200, "cars.example:8082": 200, "CARS.EXAMPLE.": 200,
+		"evil.example": 421, "localhost.evil.example": 421, "127.0.0.1.evil.example": 421, "cars.example.evil.example": 421,
+		"xcars.example": 421, "127.1": 421, "2130706433": 421, "0x7f000001": 421, ":8082": 421,
+	} {
+		for _, path := range []string{"/healthz", "/v1/tokens"} {
+			if got := s.do(t, "GET", path, "", func(r *http.Request) { r.Host = host }); got.status != status {
+				t.Errorf("Host %s, %s: %d %s", host, path, got.status, got.body)
+			}
+		}
+	}
+}
+
+// Probes of load balancers speak HTTP/1.0 and name no host.
+func TestNoHost(t *testing.T) {
+	s := start(t)
+	conn, err := net.Dial("tcp", strings.TrimPrefix(s.URL, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	io.WriteString(conn, "GET /healthz HTTP/1.0\r\n\r\n")
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != 200 {
+		t.Errorf("status %d", resp.StatusCode)
+	}
+}
+
+func TestOtherOrigins(t *testing.T) {
+	s := start(t)
+	for _, tt := range []struct {
+		header, value string
+		status        int
+	}{
+		{"Sec-Fetch-Site", "cross-site", 403},
+		{"Sec-Fetch-Site", "same-site", 403},
+		{"Origin", "https://evil.example", 403},
+		{"Origin", "null", 403},
+		{"Sec-Fetch-Site", "same-origin", 400},
+		{"Sec-Fetch-Site", "none", 400},
+		{"Origin", s.URL, 400},
+	} {
+		got := s.do(t, "POST", "/v1/tokens", `{}`, func(r *http.Request) { r.Header.Set(tt.header, tt.value) })
+		if got.status != tt.status || !strings.HasPrefix(got.body, `{"error":"`) {
+			t.Errorf("%s: %s: %d %s", tt.header, tt.value, got.status, got.body)
+		}
+	}
+}

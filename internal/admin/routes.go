@@ -1,0 +1,66 @@
+package admin
+
+import (
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// routes is every path of the listener. There are no others: the guard before
+// it lets through only paths that net/http will not clean or redirect.
+func (s *Server) routes() http.Handler {
+	mux := http.NewServeMux()
+
+	mux.Handle("/healthz", methods{"GET": health("alive", s.cfg.Alive)})
+	mux.Handle("/readyz", methods{"GET": health("ready", s.cfg.Ready)})
+	if s.cfg.Gatherer != nil {
+		mux.Handle("/metrics", methods{"GET": s.showMetrics()})
+	}
+
+	mux.Handle("/v1/tokens", methods{
+		"GET":  call(s, "token.list", http.StatusOK, s.listTokens),
+		"POST": call(s, "token.issue", http.StatusCreated, s.issueToken),
+	})
+	mux.Handle("/v1/tokens/{id}", methods{"GET": call(s, "token.show", http.StatusOK, s.showToken)})
+	mux.Handle("/v1/tokens/{id}/revoke", methods{"POST": call(s, "token.revoke", http.StatusOK, s.revokeToken)})
+	mux.Handle("/v1/tokens/{id}/grant", methods{"POST": call(s, "token.grant", http.StatusOK, s.grantToken)})
+
+	mux.Handle("/v1/sources", methods{
+		"GET":  call(s, "source.list", http.StatusOK, s.listSources),
+		"POST": call(s, "source.add", http.StatusCreated, s.addSource),
+	})
+	mux.Handle("/v1/sources/{name}", methods{
+		"GET":    call(s, "source.show", http.StatusOK, s.showSource),
+		"DELETE": call(s, "source.remove", http.StatusOK, s.removeSource),
+	})
+
+	mux.Handle("/v1/audit", methods{"GET": call(s, "audit.list", http.StatusOK, s.listAudit)})
+
+	mux.HandleFunc("/", notFound)
+	return mux
+}
+
+// methods are the handlers of one path by method. HEAD goes with GET.
+type methods map[string]http.Handler
+
+func (m methods) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	method := r.Method
+	if method == http.MethodHead {
+		method = http.MethodGet
+	}
+	if h, ok := m[method]; ok {
+		h.ServeHTTP(w, r)
+		return
+	}
+	allow := slices.Sorted(maps.Keys(m))
+	if _, ok := m[http.MethodGet]; ok {
+		allow = append(allow, http.MethodHead)
+	}
+	w.Header().Set("Allow", strings.Join(allow, ", "))
+	writeError(w, refuse(http.StatusMethodNotAllowed, "this path takes %s", strings.Join(allow, ", ")))
+}
+
+func notFound(w http.ResponseWriter, _ *http.Request) {
+	writeError(w, refuse(http.StatusNotFound, "there is nothing at this path"))
+}

@@ -1,0 +1,136 @@
+package admin
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"carstate/internal/access"
+)
+
+// Config is what a [Server] is made of. Tokens, Sources, Keeper and AdminKey
+// are required.
+type Config struct {
+	// Tokens and Sources are this node's copies. They are read for listings
+	// and written by the Keeper alone.
+	Tokens  *access.Tokens
+	Sources *access.Sources
+	Keeper  Keeper
+
+	// AdminKey is the hash of the key that opens the API.
+	AdminKey access.Hash
+
+	// Hosts are the names under which the listener answers, beside every IP
+	// address and localhost.
+	Hosts []string
+
+	// Alive and Ready answer /healthz and /readyz. An error's text is shown
+	// to whoever asks, without login. Nil is always well.
+	Alive func() error
+	Ready func() error
+
+	// Gatherer is what /metrics shows; nil: /metrics is not found.
+	Gatherer prometheus.Gatherer
+	// Registry takes the server's own metrics; nil: they are not kept.
+	Registry prometheus.Registerer
+
+	Now     func() time.Time // nil: time.Now
+	Log     *slog.Logger     // nil: nothing is logged
+	TLS     *tls.Config      // nil: plain HTTP
+	Version string           // shown as a metric
+}
+
+// Keeper stores tokens, sources and the audit. When a call returns nil, the
+// record is on disk and this node's own tables hold it. Errors wrap
+// [access.ErrNotFound] and [access.ErrExists] where those apply, and what a
+// change function returned.
+type Keeper interface {
+	CreateToken(ctx context.Context, t access.Token) error
+	// UpdateToken applies change to the stored record, by compare-and-set:
+	// change may run more than once. An error from it stores nothing.
+	UpdateToken(ctx context.Context, id string, change func(*access.Token) error) (access.Token, error)
+	// CreateSource refuses, with ErrExists, a name held by a source that was
+	// not removed.
+	CreateSource(ctx context.Context, s access.Source) error
+	// UpdateSource is UpdateToken for a source that was not removed.
+	UpdateSource(ctx context.Context, name string, change func(*access.Source) error) (access.Source, error)
+	Audit(ctx context.Context, e access.Event) error
+	// AuditTail returns the latest events, newest first.
+	AuditTail(ctx context.Context, limit int) ([]access.Event, error)
+}
+
+// Limits of the listener.
+const (
+	// maxBody admits a list of a million vehicles, about 25 bytes each, with
+	// room to spare. The list is decoded as it arrives.
+	maxBody       = 64 << 20
+	maxHead       = 16 << 10
+	headTimeout   = 5 * time.Second
+	readTimeout   = time.Minute // head and body
+	answerTimeout = 2 * time.Minute
+	idleTimeout   = time.Minute
+)
+
+// Server is the admin listener. Make one with [New].
+type Server struct {
+	cfg     Config
+	http    *http.Server
+	metrics *metrics
+	wrong   access.Budget // what is left for wrong keys, of all callers together
+}
+
+// New makes a server that does not listen yet.
+func New(cfg Config) *Server {
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	s := &Server{cfg: cfg, metrics: newMetrics(cfg.Registry, cfg.Version)}
+	s.http = &http.Server{
+		Handler:                      s.guard(s.routes()),
+		ReadHeaderTimeout:            headTimeout,
+		ReadTimeout:                  readTimeout,
+		WriteTimeout:                 answerTimeout,
+		IdleTimeout:                  idleTimeout,
+		MaxHeaderBytes:               maxHead,
+		DisableGeneralOptionsHandler: true,
+		ErrorLog:                     slog.NewLogLogger(cfg.Log.Handler(), slog.LevelWarn),
+	}
+	if cfg.TLS != nil {
+		s.http.TLSConfig = cfg.TLS.Clone()
+	}
+	return s
+}
+
+// Serve answers on l until [Server.Shutdown], and then returns nil. It closes l.
+func (s *Server) Serve(l net.Listener) error {
+	var err error
+	if s.http.TLSConfig != nil {
+		err = s.http.ServeTLS(l, "", "")
+	} else {
+		err = s.http.Serve(l)
+	}
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}
+
+// Shutdown stops listening and waits for calls under way. When ctx ends first,
+// their connections are closed and the context's error is returned; a deed under
+// way is then still finished or failed by the Keeper.
+func (s *Server) Shutdown(ctx context.Context) error {
+	err := s.http.Shutdown(ctx)
+	if err != nil {
+		s.http.Close()
+	}
+	return err
+}

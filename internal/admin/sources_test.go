@@ -1,0 +1,115 @@
+package admin_test
+
+import (
+	"errors"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"carstate/internal/access"
+)
+
+func TestAddSourceAnswersExactly(t *testing.T) {
+	s := start(t)
+	for _, tt := range []struct{ body, want string }{
+		{`{"name":"car-7","vehicles":["A"]}`, `^{"name":"car-7","key":"(css_[0-9A-Za-z]{36})","vehicles":\["A"\]}\n$`},
+		{`{"name":"gateway","vehicles":"all","expires_at":"2026-11-20T13:00:00Z"}`, `^{"name":"gateway","key":"(css_[0-9A-Za-z]{36})","vehicles":"all"}\n$`},
+	} {
+		got := s.do(t, "POST", "/v1/sources", tt.body)
+		m := regexp.MustCompile(tt.want).FindStringSubmatch(got.body)
+		if got.status != http.StatusCreated || m == nil {
+			t.Errorf("%s: %d %s", tt.body, got.status, got.body)
+			continue
+		}
+		s.keepFromLogs(m[1])
+		if _, err := s.keeper.sources.Verify([]byte(m[1]), noon); err != nil {
+			t.Errorf("the key that was shown does not work: %v", err)
+		}
+	}
+	show, err := s.Source(t.Context(), "gateway")
+	if err != nil || show.ExpiresAt == nil || *show.ExpiresAt != noon.Add(time.Hour) || !show.VehicleCount.All || !show.Vehicles.All() {
+		t.Errorf("show: %+v, %v", show, err)
+	}
+}
+
+func TestSourceLife(t *testing.T) {
+	s := start(t)
+	src := s.add(t, "car-7")
+	s.add(t, "a_gateway")
+
+	_, err := s.AddSource(t.Context(), "car-7", access.AllVehicles(), time.Time{})
+	if !errors.Is(err, access.ErrExists) {
+		t.Errorf("a name twice: %v", err)
+	}
+	list, err := s.Sources(t.Context())
+	if err != nil || len(list) != 2 || list[0].Name != "a_gateway" || list[1].Name != "car-7" {
+		t.Fatalf("list: %+v, %v", list, err)
+	}
+
+	for range 2 {
+		s.clock.advance(time.Hour)
+		got, err := s.RemoveSource(t.Context(), "car-7")
+		if err != nil || got.RemovedAt == nil || *got.RemovedAt != noon.Add(time.Hour) {
+			t.Fatalf("removed at %v, %v", got.RemovedAt, err)
+		}
+	}
+	if _, err := s.keeper.sources.Verify([]byte(src.Key), noon); !errors.Is(err, access.ErrRevoked) {
+		t.Errorf("the key of a removed source: %v", err)
+	}
+	if list, err := s.Sources(t.Context()); err != nil || len(list) != 1 {
+		t.Errorf("after removal: %+v, %v", list, err)
+	}
+	if show, err := s.Source(t.Context(), "car-7"); err != nil || show.RemovedAt == nil {
+		t.Errorf("a removed source: %+v, %v", show, err)
+	}
+	if again := s.add(t, "car-7"); again.Key == src.Key {
+		t.Error("the new source has the old key")
+	}
+	if show, err := s.Source(t.Context(), "car-7"); err != nil || show.RemovedAt != nil {
+		t.Errorf("the new source: %+v, %v", show, err)
+	}
+	for _, call := range []func() error{
+		func() error { _, err := s.Source(t.Context(), "nobody"); return err },
+		func() error { _, err := s.RemoveSource(t.Context(), "../tokens"); return err },
+	} {
+		if err := call(); !errors.Is(err, access.ErrNotFound) {
+			t.Errorf("of an unknown source: %v", err)
+		}
+	}
+	if got := s.do(t, "GET", "/v1/sources", ""); strings.Contains(got.body, "hash") {
+		t.Error("the list shows hashes")
+	}
+}
+
+func TestAuditList(t *testing.T) {
+	s := start(t)
+	for _, name := range []string{"a", "b", "c"} {
+		s.add(t, name)
+	}
+	events, err := s.Audit(t.Context(), 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	objects := []string{}
+	for _, e := range events {
+		objects = append(objects, e.Object)
+	}
+	if !slices.Equal(objects, []string{"c", "b"}) {
+		t.Errorf("the latest two: %v", objects)
+	}
+	want := access.Event{Time: noon, Actor: "admin", Action: "source.add", Object: "c", Detail: "vehicles 1", Outcome: "intended"}
+	if events[0] != want {
+		t.Errorf("got %+v, want %+v", events[0], want)
+	}
+	if got := s.do(t, "GET", "/v1/audit", ""); strings.Count(got.body, `"action"`) != 3 {
+		t.Errorf("without a limit: %s", got.body)
+	}
+	for _, limit := range []string{"0", "-1", "1001", "x", "1e2"} {
+		if got := s.do(t, "GET", "/v1/audit?limit="+limit, ""); got.status != 400 {
+			t.Errorf("limit %s: %d", limit, got.status)
+		}
+	}
+}

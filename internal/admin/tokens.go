@@ -1,0 +1,162 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"carstate/internal/access"
+)
+
+func (s *Server) issueToken(r *http.Request, in tokenRequest) (IssuedToken, error) {
+	req, err := s.tokenRequest(in)
+	if err != nil {
+		return IssuedToken{}, err
+	}
+	t, secret, err := access.Issue(req, s.cfg.Now())
+	if err != nil {
+		return IssuedToken{}, refuse(http.StatusBadRequest, "%v", err)
+	}
+	detail := fmt.Sprintf("developer %s; operations %s; vehicles %s", t.Developer, strings.Join(t.Operations.Names(), ", "), inWords(t.Vehicles))
+	err = s.deed(r, access.Event{Action: "token.issue", Object: t.ID, Detail: detail}, func(ctx context.Context) error {
+		return s.cfg.Keeper.CreateToken(ctx, t)
+	})
+	if err != nil {
+		return IssuedToken{}, err
+	}
+	return IssuedToken{
+		ID:          t.ID,
+		AccessToken: secret,
+		Developer:   t.Developer,
+		Operations:  t.Operations.Names(),
+		Vehicles:    VehicleList{t.Vehicles},
+		ExpiresAt:   orNil(t.Expires),
+		Rate:        t.Rate.String(),
+	}, nil
+}
+
+// tokenRequest turns what came over the wire into the domain's request.
+func (s *Server) tokenRequest(in tokenRequest) (access.TokenRequest, error) {
+	if in.Vehicles == nil {
+		return access.TokenRequest{}, errVehiclesMissing
+	}
+	operations := access.AllOperations
+	if in.Operations != nil {
+		var err error
+		if operations, err = access.ParseOperations(in.Operations); err != nil {
+			return access.TokenRequest{}, refuse(http.StatusBadRequest, "%v", err)
+		}
+	}
+	rate, err := access.ParseRate(in.Rate)
+	if err != nil {
+		return access.TokenRequest{}, refuse(http.StatusBadRequest, "%v", err)
+	}
+	return access.TokenRequest{
+		Developer:  in.Developer,
+		Operations: operations,
+		Vehicles:   in.Vehicles.Vehicles,
+		Rate:       rate,
+		Expires:    in.ExpiresAt.or(s.cfg.Now().Add(access.DefaultTokenLife)),
+	}, nil
+}
+
+// errVehiclesMissing keeps "all" from being what happens when nobody decides.
+var errVehiclesMissing = refuse(http.StatusBadRequest, `vehicles are missing: "all", or a list of vids`)
+
+func (s *Server) listTokens(*http.Request, nothing) (tokenList, error) {
+	list := tokenList{Tokens: []TokenSummary{}}
+	for _, g := range s.cfg.Tokens.List() {
+		list.Tokens = append(list.Tokens, s.summary(g.Token))
+	}
+	return list, nil
+}
+
+func (s *Server) showToken(r *http.Request, _ nothing) (TokenRecord, error) {
+	g, ok := s.cfg.Tokens.Get(r.PathValue("id"))
+	if !ok {
+		return TokenRecord{}, access.ErrNotFound
+	}
+	return TokenRecord{s.summary(g.Token), VehicleList{g.Vehicles}}, nil
+}
+
+// revokeToken revokes once; a second call changes nothing and says the same.
+func (s *Server) revokeToken(r *http.Request, _ nothing) (TokenSummary, error) {
+	if g, ok := s.cfg.Tokens.Get(r.PathValue("id")); ok && !g.Revoked.IsZero() {
+		return s.summary(g.Token), nil
+	}
+	now := wireTime(s.cfg.Now())
+	return s.updateToken(r, access.Event{Action: "token.revoke"}, func(t *access.Token) error {
+		if t.Revoked.IsZero() {
+			t.Revoked = now
+		}
+		return nil
+	})
+}
+
+func (s *Server) grantToken(r *http.Request, in grantRequest) (TokenSummary, error) {
+	if len(in.Add)+len(in.Remove) == 0 {
+		return TokenSummary{}, refuse(http.StatusBadRequest, "name the vehicles to add or to remove")
+	}
+	added := access.VehicleSet(in.Add...)
+	if slices.ContainsFunc(in.Remove, added.Include) {
+		return TokenSummary{}, refuse(http.StatusBadRequest, "a vehicle is to be added and removed at once: decide")
+	}
+	now := s.cfg.Now()
+	e := access.Event{Action: "token.grant", Detail: fmt.Sprintf("%d to add, %d to remove", len(in.Add), len(in.Remove))}
+	return s.updateToken(r, e, func(t *access.Token) error {
+		if err := t.Usable(now); err != nil {
+			return refuse(http.StatusConflict, "the token cannot be granted anything: %v", err)
+		}
+		v, ok := t.Vehicles.Without(in.Remove...)
+		if !ok && len(in.Remove) > 0 {
+			return refuse(http.StatusConflict, "the token counts for all vehicles and cannot lose a few: issue one with a list instead")
+		}
+		t.Vehicles = v.With(in.Add...)
+		return nil
+	})
+}
+
+// updateToken audits and applies a change to the token that the path names.
+func (s *Server) updateToken(r *http.Request, e access.Event, change func(*access.Token) error) (TokenSummary, error) {
+	e.Object = r.PathValue("id")
+	if _, ok := s.cfg.Tokens.Get(e.Object); !ok {
+		// Free text from a path must not reach the audit.
+		return TokenSummary{}, access.ErrNotFound
+	}
+	var t access.Token
+	err := s.deed(r, e, func(ctx context.Context) (err error) {
+		t, err = s.cfg.Keeper.UpdateToken(ctx, e.Object, change)
+		return err
+	})
+	if err != nil {
+		return TokenSummary{}, err
+	}
+	return s.summary(t), nil
+}
+
+func (s *Server) summary(t access.Token) TokenSummary {
+	sum := TokenSummary{
+		ID:           t.ID,
+		Developer:    t.Developer,
+		Operations:   t.Operations.Names(),
+		VehicleCount: countOf(t.Vehicles),
+		Rate:         t.Rate.String(),
+		CreatedAt:    t.Created,
+		ExpiresAt:    orNil(t.Expires),
+		RevokedAt:    orNil(t.Revoked),
+	}
+	if g, ok := s.cfg.Tokens.Get(t.ID); ok {
+		sum.LastUsedAt = orNil(g.LastUsed())
+	}
+	return sum
+}
+
+// inWords says for people how many vehicles there are.
+func inWords(v access.Vehicles) string {
+	if v.All() {
+		return "all"
+	}
+	return fmt.Sprint(v.Len())
+}

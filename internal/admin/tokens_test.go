@@ -1,0 +1,188 @@
+package admin_test
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"carstate/internal/access"
+	"carstate/internal/vehicle"
+)
+
+func TestIssueAnswersExactly(t *testing.T) {
+	s := start(t)
+	for _, tt := range []struct{ body, want string }{
+		{
+			`{"developer":"Ada","operations":["throttle_system"],"vehicles":["B","A"],"expires_at":"2027-01-31T12:00:00+01:00","rate":"10/s"}`,
+			`^{"id":"cstid[0-9A-Za-z]{12}","access_token":"(cst_[0-9A-Za-z]{36})","developer":"Ada","operations":\["throttle_system"\],"vehicles":\["A","B"\],"expires_at":"2027-01-31T11:00:00Z","rate":"10/s"}\n$`,
+		},
+		{
+			`{"developer":"Ada","vehicles":"all"}`,
+			`^{"id":"cstid[0-9A-Za-z]{12}","access_token":"(cst_[0-9A-Za-z]{36})","developer":"Ada","operations":\["car_driving_state","throttle_system"\],"vehicles":"all","expires_at":"2027-02-18T12:00:00Z","rate":""}\n$`,
+		},
+		{
+			`{"developer":"Ada","vehicles":[],"expires_at":null}`,
+			`^{"id":"cstid[0-9A-Za-z]{12}","access_token":"(cst_[0-9A-Za-z]{36})","developer":"Ada","operations":\["car_driving_state","throttle_system"\],"vehicles":\[\],"expires_at":null,"rate":""}\n$`,
+		},
+	} {
+		got := s.do(t, "POST", "/v1/tokens", tt.body)
+		m := regexp.MustCompile(tt.want).FindStringSubmatch(got.body)
+		if got.status != http.StatusCreated || m == nil {
+			t.Errorf("%s: %d %s", tt.body, got.status, got.body)
+			continue
+		}
+		s.keepFromLogs(m[1])
+		if _, err := s.keeper.tokens.Verify([]byte(m[1]), noon); err != nil {
+			t.Errorf("the token that was shown does not work: %v", err)
+		}
+		if got.header.Get("Content-Type") != "application/json" || got.header.Get("Cache-Control") != "no-store" {
+			t.Errorf("headers: %v", got.header)
+		}
+	}
+}
+
+func TestTokenListAndShow(t *testing.T) {
+	s := start(t)
+	if list, err := s.Tokens(t.Context()); err != nil || len(list) != 0 {
+		t.Fatalf("at first: %v, %v", list, err)
+	}
+	if got := s.do(t, "GET", "/v1/tokens", ""); got.body != `{"tokens":[]}`+"\n" {
+		t.Errorf("an empty list: %s", got.body)
+	}
+	first := s.issue(t)
+	s.clock.advance(time.Minute)
+	second := s.issue(t)
+	g, _ := s.keeper.tokens.Get(second.ID)
+	g.Used(noon.Add(time.Minute))
+
+	list, err := s.Tokens(t.Context())
+	if err != nil || len(list) != 2 || list[0].ID != first.ID || list[1].ID != second.ID {
+		t.Fatalf("list: %+v, %v", list, err)
+	}
+	if list[0].LastUsedAt != nil || list[1].LastUsedAt == nil || *list[1].LastUsedAt != noon.Add(time.Minute) {
+		t.Errorf("last used: %v, %v", list[0].LastUsedAt, list[1].LastUsedAt)
+	}
+	show, err := s.Token(t.Context(), second.ID)
+	if err != nil || show.ID != second.ID || show.VehicleCount.N != 2 || show.VehicleCount.All {
+		t.Fatalf("show: %+v, %v", show, err)
+	}
+	if show.CreatedAt != noon.Add(time.Minute) || show.ExpiresAt != nil || show.RevokedAt != nil {
+		t.Errorf("times: %+v", show)
+	}
+	if got := slices.Collect(show.Vehicles.Sorted()); !slices.Equal(got, []vehicle.ID{"A", "B"}) {
+		t.Errorf("vehicles: %v", got)
+	}
+	raw := s.do(t, "GET", "/v1/tokens/"+second.ID, "")
+	want := `{"id":"` + second.ID + `","developer":"Ada","operations":["car_driving_state","throttle_system"],"vehicle_count":2,"rate":"",` +
+		`"created_at":"2026-11-20T12:01:00Z","expires_at":null,"revoked_at":null,"last_used_at":"2026-11-20T12:01:00Z","vehicles":["A","B"]}` + "\n"
+	if raw.body != want {
+		t.Errorf("show:\n got %s\nwant %s", raw.body, want)
+	}
+	if strings.Contains(s.do(t, "GET", "/v1/tokens", "").body, `"vehicles"`) {
+		t.Error("the list shows whole lists of vehicles")
+	}
+}
+
+func TestRevoke(t *testing.T) {
+	s := start(t)
+	tok := s.issue(t)
+	for range 2 {
+		s.clock.advance(time.Hour)
+		got, err := s.RevokeToken(t.Context(), tok.ID)
+		if err != nil || got.RevokedAt == nil || *got.RevokedAt != noon.Add(time.Hour) {
+			t.Fatalf("revoked at %v, %v", got.RevokedAt, err)
+		}
+	}
+	if did := s.keeper.did(); !slices.Equal(did, []string{"Audit intended", "CreateToken", "Audit intended", "UpdateToken"}) {
+		t.Errorf("the second time something was done: %v", did)
+	}
+	if _, err := s.keeper.tokens.Verify([]byte(tok.AccessToken), s.clock.Now()); !errors.Is(err, access.ErrRevoked) {
+		t.Errorf("a revoked token: %v", err)
+	}
+	if got := s.do(t, "POST", "/v1/tokens/"+tok.ID+"/revoke", "{}"); got.status != http.StatusOK {
+		t.Errorf("with an empty object for a body: %d %s", got.status, got.body)
+	}
+}
+
+func TestGrant(t *testing.T) {
+	s := start(t)
+	tok := s.issue(t)
+	got, err := s.GrantToken(t.Context(), tok.ID, []vehicle.ID{"C", "D"}, []vehicle.ID{"A", "X"})
+	if err != nil || got.VehicleCount.N != 3 {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	show, err := s.Token(t.Context(), tok.ID)
+	if got := slices.Collect(show.Vehicles.Sorted()); err != nil || !slices.Equal(got, []vehicle.ID{"B", "C", "D"}) {
+		t.Errorf("vehicles: %v, %v", got, err)
+	}
+}
+
+func TestGrantRefuses(t *testing.T) {
+	s := start(t)
+	some := s.issue(t)
+	all, err := s.IssueToken(t.Context(), access.TokenRequest{
+		Developer: "Bo", Operations: access.ThrottleSystem, Vehicles: access.AllVehicles(), Expires: noon.Add(time.Hour),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.keepFromLogs(all.AccessToken)
+	for _, tt := range []struct {
+		id, body string
+		status   int
+		says     string
+	}{
+		{some.ID, ``, 400, "name the vehicles"},
+		{some.ID, `{"add":[],"remove":[]}`, 400, "name the vehicles"},
+		{some.ID, `{"add":["A"],"remove":["A"]}`, 400, "decide"},
+		{some.ID, `{"add":"all"}`, 400, "a list of vids"},
+		{some.ID, `{"add":["A-1"]}`, 400, "vid 1 of a list: a vid consists of ASCII letters and digits only"},
+		{all.ID, `{"remove":["A"]}`, 409, "all vehicles"},
+		{"cstid000000000000", `{"add":["A"]}`, 404, "no such record"},
+	} {
+		got := s.do(t, "POST", "/v1/tokens/"+tt.id+"/grant", tt.body)
+		if got.status != tt.status || !strings.Contains(got.body, tt.says) {
+			t.Errorf("%s: %d %s", tt.body, got.status, got.body)
+		}
+	}
+	if got := s.do(t, "POST", "/v1/tokens/"+all.ID+"/grant", `{"add":["A"]}`); got.status != 200 || !strings.Contains(got.body, `"vehicle_count":"all"`) {
+		t.Errorf("adding to all: %d %s", got.status, got.body)
+	}
+	s.clock.advance(time.Hour)
+	if got := s.do(t, "POST", "/v1/tokens/"+all.ID+"/grant", `{"add":["A"]}`); got.status != 409 || !strings.Contains(got.body, "expired") {
+		t.Errorf("granting to an expired token: %d %s", got.status, got.body)
+	}
+	if _, err := s.RevokeToken(t.Context(), some.ID); err != nil {
+		t.Fatal(err)
+	}
+	_, err = s.GrantToken(t.Context(), some.ID, []vehicle.ID{"C"}, nil)
+	if err == nil || !strings.Contains(err.Error(), "revoked") || errors.Is(err, access.ErrExists) {
+		t.Errorf("granting to a revoked token: %v", err)
+	}
+}
+
+// The size that the body's limit is made for.
+func TestIssueForAMillionVehicles(t *testing.T) {
+	s := start(t)
+	const n = 1_000_000
+	ids := make([]vehicle.ID, n)
+	for i := range ids {
+		ids[i] = vehicle.ID(fmt.Sprintf("NHeN4UqVsohGS%08d", i))
+	}
+	tok, err := s.IssueToken(t.Context(), access.TokenRequest{
+		Developer: "Ada", Operations: access.AllOperations, Vehicles: access.VehicleSet(ids...),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.keepFromLogs(tok.AccessToken)
+	g, _ := s.keeper.tokens.Get(tok.ID)
+	if tok.Vehicles.Len() != n || g.Vehicles.Len() != n || !g.Vehicles.Include(ids[n-1]) {
+		t.Errorf("%d shown, %d stored", tok.Vehicles.Len(), g.Vehicles.Len())
+	}
+}

@@ -1,0 +1,103 @@
+package admin
+
+import (
+	"time"
+
+	"carstate/internal/access"
+)
+
+// IssuedToken is a new token with its secret, which is shown this once.
+type IssuedToken struct {
+	ID          string      `json:"id"`
+	AccessToken string      `json:"access_token"`
+	Developer   string      `json:"developer"`
+	Operations  []string    `json:"operations"`
+	Vehicles    VehicleList `json:"vehicles"`
+	ExpiresAt   *time.Time  `json:"expires_at"` // nil: never
+	Rate        string      `json:"rate"`       // "" is no limit
+}
+
+// TokenSummary is a token as listings show it.
+type TokenSummary struct {
+	ID           string       `json:"id"`
+	Developer    string       `json:"developer"`
+	Operations   []string     `json:"operations"`
+	VehicleCount VehicleCount `json:"vehicle_count"`
+	Rate         string       `json:"rate"`
+	CreatedAt    time.Time    `json:"created_at"`
+	ExpiresAt    *time.Time   `json:"expires_at"`   // nil: never
+	RevokedAt    *time.Time   `json:"revoked_at"`   // nil: not revoked
+	LastUsedAt   *time.Time   `json:"last_used_at"` // to the minute; nil: not used that this node knows of
+}
+
+// TokenRecord is all that is known of a token.
+type TokenRecord struct {
+	TokenSummary
+	Vehicles VehicleList `json:"vehicles"`
+}
+
+// AddedSource is a new source with its key, which is shown this once.
+type AddedSource struct {
+	Name     string      `json:"name"`
+	Key      string      `json:"key"`
+	Vehicles VehicleList `json:"vehicles"`
+}
+
+// SourceSummary is a source as listings show it.
+type SourceSummary struct {
+	Name         string       `json:"name"`
+	VehicleCount VehicleCount `json:"vehicle_count"`
+	CreatedAt    time.Time    `json:"created_at"`
+	ExpiresAt    *time.Time   `json:"expires_at"` // nil: never
+	RemovedAt    *time.Time   `json:"removed_at"` // nil: not removed
+}
+
+// SourceRecord is all that is known of a source.
+type SourceRecord struct {
+	SourceSummary
+	Vehicles VehicleList `json:"vehicles"`
+}
+
+// The bodies that the calls take.
+type (
+	tokenRequest struct {
+		Developer  string       `json:"developer"`
+		Operations []string     `json:"operations,omitzero"` // nil: all
+		Vehicles   *VehicleList `json:"vehicles"`
+		ExpiresAt  expiry       `json:"expires_at,omitzero"` // not given: access.DefaultTokenLife from now
+		Rate       string       `json:"rate,omitzero"`
+	}
+	grantRequest struct {
+		Add    vids `json:"add,omitzero"`
+		Remove vids `json:"remove,omitzero"`
+	}
+	sourceRequest struct {
+		Name      string       `json:"name"`
+		Vehicles  *VehicleList `json:"vehicles"`
+		ExpiresAt expiry       `json:"expires_at,omitzero"` // not given: never
+	}
+)
+
+// The bodies that the calls answer with, where they are not a record.
+type (
+	tokenList struct {
+		Tokens []TokenSummary `json:"tokens"`
+	}
+	sourceList struct {
+		Sources []SourceSummary `json:"sources"`
+	}
+	eventList struct {
+		Events []access.Event `json:"events"`
+	}
+	failure struct {
+		Error string `json:"error"`
+	}
+)
+
+// orNil is how the wire spells a time that is not set.
+func orNil(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}

@@ -1,0 +1,151 @@
+package admin
+
+import (
+	"encoding/json/jsontext"
+	"encoding/json/v2"
+	"net/http"
+	"time"
+
+	"carstate/internal/access"
+	"carstate/internal/vehicle"
+)
+
+// VehicleList is a set of vehicles on the wire: "all", or a list of vids.
+type VehicleList struct{ access.Vehicles }
+
+// MarshalJSONTo writes the vehicles in the order of their text, one by one.
+func (v VehicleList) MarshalJSONTo(e *jsontext.Encoder) error {
+	if v.All() {
+		return e.WriteToken(jsontext.String("all"))
+	}
+	if err := e.WriteToken(jsontext.BeginArray); err != nil {
+		return err
+	}
+	for id := range v.Sorted() {
+		if err := e.WriteToken(jsontext.String(string(id))); err != nil {
+			return err
+		}
+	}
+	return e.WriteToken(jsontext.EndArray)
+}
+
+// UnmarshalJSONFrom reads what MarshalJSONTo writes, in any order.
+func (v *VehicleList) UnmarshalJSONFrom(d *jsontext.Decoder) error {
+	if d.PeekKind() != '"' {
+		var ids vids
+		if err := ids.UnmarshalJSONFrom(d); err != nil {
+			return err
+		}
+		v.Vehicles = access.VehicleSet(ids...)
+		return nil
+	}
+	t, err := d.ReadToken()
+	if err != nil {
+		return err
+	}
+	if t.String() != "all" {
+		return refuse(http.StatusBadRequest, `vehicles are "all", or a list of vids`)
+	}
+	v.Vehicles = access.AllVehicles()
+	return nil
+}
+
+// vids is a list of vehicles on the wire. Each is checked as it arrives.
+type vids []vehicle.ID
+
+func (v *vids) UnmarshalJSONFrom(d *jsontext.Decoder) error {
+	if k := d.PeekKind(); k != '[' && k != jsontext.KindInvalid {
+		return refuse(http.StatusBadRequest, "a list of vids is needed")
+	}
+	if _, err := d.ReadToken(); err != nil {
+		return err
+	}
+	list := vids{}
+	for d.PeekKind() != ']' {
+		t, err := d.ReadToken()
+		if err != nil {
+			return err
+		}
+		if t.Kind() != '"' {
+			return refuse(http.StatusBadRequest, "vid %d of a list is no string", len(list)+1)
+		}
+		id, err := vehicle.ParseID(t.String())
+		if err != nil {
+			return refuse(http.StatusBadRequest, "vid %d of a list: %v", len(list)+1, err)
+		}
+		if len(id) > vehicle.MaxReportingID {
+			return refuse(http.StatusBadRequest, "vid %d of a list: no vehicle reports with more than %d characters", len(list)+1, vehicle.MaxReportingID)
+		}
+		list = append(list, id)
+	}
+	*v = list
+	_, err := d.ReadToken()
+	return err
+}
+
+// VehicleCount says how many vehicles a record names: "all", or a number.
+type VehicleCount struct {
+	All bool
+	N   int
+}
+
+func countOf(v access.Vehicles) VehicleCount { return VehicleCount{v.All(), v.Len()} }
+
+// MarshalJSONTo writes "all" or the number.
+func (c VehicleCount) MarshalJSONTo(e *jsontext.Encoder) error {
+	if c.All {
+		return e.WriteToken(jsontext.String("all"))
+	}
+	return e.WriteToken(jsontext.Int(int64(c.N)))
+}
+
+// UnmarshalJSONFrom reads what MarshalJSONTo writes.
+func (c *VehicleCount) UnmarshalJSONFrom(d *jsontext.Decoder) error {
+	if d.PeekKind() == '"' {
+		c.All = true
+		return d.SkipValue()
+	}
+	return json.UnmarshalDecode(d, &c.N)
+}
+
+// expiry is when something ends: not given, null for never, or a time.
+type expiry struct {
+	given bool
+	at    time.Time // zero: never
+}
+
+// IsZero reports whether none was given.
+func (x expiry) IsZero() bool { return !x.given }
+
+// or returns the time to use, zero for never; otherwise is used if none was
+// given.
+func (x expiry) or(otherwise time.Time) time.Time {
+	if x.given {
+		return x.at
+	}
+	return otherwise
+}
+
+// MarshalJSONTo writes null for never, else RFC 3339.
+func (x expiry) MarshalJSONTo(e *jsontext.Encoder) error {
+	return json.MarshalEncode(e, orNil(x.at))
+}
+
+// UnmarshalJSONFrom reads what MarshalJSONTo writes.
+func (x *expiry) UnmarshalJSONFrom(d *jsontext.Decoder) error {
+	t, err := d.ReadToken()
+	if err != nil {
+		return err
+	}
+	switch t.Kind() {
+	case 'n':
+		*x = expiry{given: true}
+		return nil
+	case '"':
+		if at, err := time.Parse(time.RFC3339, t.String()); err == nil && !at.IsZero() {
+			*x = expiry{true, at}
+			return nil
+		}
+	}
+	return refuse(http.StatusBadRequest, "expires_at is null for never, or a time such as 2030-01-31T12:00:00Z")
+}

@@ -1,0 +1,463 @@
+package derive_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"carstate/internal/derive"
+	"carstate/internal/stream/streamtest"
+	"carstate/internal/vehicle"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// maxStates is what the engine stores in one batch.
+const maxStates = 999
+
+// engine is what these tests use of a real one.
+type engine interface {
+	Partitions() int
+	Append(ctx context.Context, samples []vehicle.Sample) error
+	FollowStates(ctx context.Context, put func(vehicle.ID, vehicle.State), caughtUp func()) error
+}
+
+// spy notes what a deriver reads and commits.
+type spy struct {
+	limit int // states a commit may have
+
+	mu      sync.Mutex
+	read    map[int]map[uint64][]vehicle.Sample // partition → sequence → samples
+	commits int
+	errs    []error // of commits
+	fail    int     // how many of the next commits fail
+}
+
+func newSpy() *spy {
+	return &spy{limit: maxStates, read: make(map[int]map[uint64][]vehicle.Sample)}
+}
+
+// spied is a partition under a spy's eyes.
+type spied struct {
+	derive.Partition
+	number int
+	spy    *spy
+}
+
+func (p spied) Next(ctx context.Context) (uint64, []vehicle.Sample, error) {
+	seq, samples, err := p.Partition.Next(ctx)
+	if err == nil {
+		p.spy.mu.Lock()
+		defer p.spy.mu.Unlock()
+		if p.spy.read[p.number] == nil {
+			p.spy.read[p.number] = make(map[uint64][]vehicle.Sample)
+		}
+		p.spy.read[p.number][seq] = samples
+	}
+	return seq, samples, err
+}
+
+var errInjected = errors.New("the disk is on fire")
+
+func (p spied) Commit(ctx context.Context, seq uint64, states map[vehicle.ID]vehicle.State) error {
+	p.spy.mu.Lock()
+	p.spy.commits++
+	fail := p.spy.fail > 0
+	if fail {
+		p.spy.fail--
+	}
+	p.spy.mu.Unlock()
+	if fail {
+		return errInjected
+	}
+	err := p.Partition.Commit(ctx, seq, states)
+	if len(states) > p.spy.limit {
+		err = fmt.Errorf("a commit of %d states", len(states))
+	}
+	if err != nil {
+		p.spy.mu.Lock()
+		p.spy.errs = append(p.spy.errs, err)
+		p.spy.mu.Unlock()
+	}
+	return err
+}
+
+// expected folds all that was stored in the order in which it was.
+func (s *spy) expected() map[vehicle.ID]vehicle.State {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	states := make(map[vehicle.ID]vehicle.State)
+	for _, commits := range s.read {
+		var order []uint64
+		for seq := range commits {
+			order = append(order, seq)
+		}
+		slices.Sort(order)
+		for _, seq := range order {
+			for _, x := range commits[seq] {
+				states[x.Vehicle] = vehicle.Observe(states[x.Vehicle], x)
+			}
+		}
+	}
+	return states
+}
+
+// world is a real engine and a way to derive from it.
+type world struct {
+	engine
+	take func(ctx context.Context, p int, owner string) (derive.Partition, error)
+}
+
+func newWorld(t *testing.T) world {
+	e := streamtest.Embedded(t)
+	return world{e, func(ctx context.Context, p int, owner string) (derive.Partition, error) {
+		part, err := e.Take(ctx, p, owner)
+		if err != nil {
+			return nil, err // not a nil pointer that is no nil interface
+		}
+		return part, nil
+	}}
+}
+
+// deriver makes a deriver of all partitions under the spy's eyes.
+func (w world) deriver(s *spy, owner string) *derive.Deriver {
+	return derive.New(derive.Config{
+		Partitions: w.Partitions(),
+		MaxStates:  s.limit,
+		Take: func(ctx context.Context, p int) (derive.Partition, error) {
+			part, err := w.take(ctx, p, owner)
+			if err != nil {
+				return nil, err
+			}
+			return spied{part, p, s}, nil
+		},
+	})
+}
+
+// table is a copy of all states.
+type table struct {
+	mu      sync.Mutex
+	states  map[vehicle.ID]vehicle.State
+	changed chan struct{}
+}
+
+func follow(t *testing.T, e engine) *table {
+	t.Helper()
+	tab := &table{states: make(map[vehicle.ID]vehicle.State), changed: make(chan struct{}, 1)}
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() {
+		err := e.FollowStates(ctx, func(id vehicle.ID, s vehicle.State) {
+			tab.mu.Lock()
+			tab.states[id] = s
+			tab.mu.Unlock()
+			select {
+			case tab.changed <- struct{}{}:
+			default:
+			}
+		}, func() {})
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(func() { cancel(); running.Wait() })
+	return tab
+}
+
+// wait returns a copy once the states of n vehicles have come to the time.
+func (tab *table) wait(t *testing.T, n int, at vehicle.UnixMilli) map[vehicle.ID]vehicle.State {
+	t.Helper()
+	deadline := time.After(time.Minute)
+	for {
+		tab.mu.Lock()
+		there, copied := 0, make(map[vehicle.ID]vehicle.State)
+		for id, s := range tab.states {
+			copied[id] = s
+			if s.Time == at {
+				there++
+			}
+		}
+		tab.mu.Unlock()
+		if there == n {
+			return copied
+		}
+		select {
+		case <-tab.changed:
+		case <-deadline:
+			t.Fatalf("%d of %d vehicles came to %d", there, n, at)
+		}
+	}
+}
+
+func equal(t *testing.T, got, want map[vehicle.ID]vehicle.State) {
+	t.Helper()
+	if len(got) != len(want) {
+		t.Errorf("%d states; want %d", len(got), len(want))
+	}
+	for id, s := range want {
+		if got[id] != s {
+			t.Errorf("%s: %+v; want %+v", id, got[id], s)
+		}
+	}
+}
+
+func sample(id vehicle.ID, at int64, speed float64) vehicle.Sample {
+	x := vehicle.Sample{Vehicle: id, Time: vehicle.UnixMilli(at)}
+	if err := x.Set(vehicle.Speed, speed); err != nil {
+		panic(err)
+	}
+	return x
+}
+
+// last is the time of each vehicle's last sample.
+const last = 1 << 40
+
+// traffic stores random batches of vehicles' samples, old and repeated ones
+// among them, and at the end one sample of each at the time last. It returns
+// the number of vehicles.
+func traffic(t *testing.T, e engine, writers, vehicles, batches int) int {
+	var running sync.WaitGroup
+	for w := range writers {
+		running.Go(func() {
+			rnd := rand.New(rand.NewPCG(uint64(w), 7))
+			now := int64(1_000_000)
+			var before []vehicle.Sample
+			id := func(v int) vehicle.ID { return vehicle.ID(fmt.Sprintf("w%dcar%d", w, v)) }
+			for range batches {
+				var batch []vehicle.Sample
+				for range 1 + rnd.IntN(60) {
+					now += rnd.Int64N(2000)
+					x := sample(id(rnd.IntN(vehicles)), now, rnd.Float64()*120)
+					switch rnd.IntN(5) {
+					case 0:
+						x.Time -= vehicle.UnixMilli(rnd.Int64N(100_000)) // late
+					case 1:
+						if len(before) > 0 {
+							x = before[rnd.IntN(len(before))] // again
+						}
+					}
+					batch = append(batch, x)
+				}
+				before = batch
+				if err := e.Append(t.Context(), batch); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+			var batch []vehicle.Sample
+			for v := range vehicles {
+				batch = append(batch, sample(id(v), last, 33))
+			}
+			if err := e.Append(t.Context(), batch); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	running.Wait()
+	return writers * vehicles
+}
+
+// Restarts at any moment lose and double nothing.
+func TestRestarts(t *testing.T) {
+	s, w := newSpy(), newWorld(t)
+	tab := follow(t, w)
+	ctx, finished := context.WithCancel(t.Context())
+	defer finished()
+	var running sync.WaitGroup
+	restarts := 0
+	running.Go(func() {
+		for ; ctx.Err() == nil; restarts++ {
+			life, cancel := context.WithTimeout(ctx, time.Duration(rand.IntN(60))*time.Millisecond)
+			w.deriver(s, "node").Run(life)
+			cancel()
+		}
+	})
+	n := traffic(t, w, 4, 50, 60)
+	got := tab.wait(t, n, last)
+	finished()
+	running.Wait()
+	if restarts < 5 {
+		t.Errorf("only %d restarts", restarts)
+	}
+	equal(t, got, s.expected())
+	for _, err := range s.errs {
+		if !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+	}
+}
+
+// Commits that fail are made up for.
+func TestFailedCommits(t *testing.T) {
+	s, w := newSpy(), newWorld(t)
+	s.fail = 3
+	tab := follow(t, w)
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	d := w.deriver(s, "node")
+	running.Go(func() { d.Run(ctx) })
+	got := tab.wait(t, traffic(t, w, 2, 20, 20), last)
+	stop()
+	running.Wait()
+	if s.fail != 0 {
+		t.Errorf("%d failures did not come about", s.fail)
+	}
+	equal(t, got, s.expected())
+	if d.Samples() == 0 {
+		t.Error("no sample was counted")
+	}
+}
+
+// Once a second deriver has taken the partitions, the first stores nothing.
+func TestTakeover(t *testing.T) {
+	first, second, w := newSpy(), newSpy(), newWorld(t)
+	tab := follow(t, w)
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	// The first takes each partition once, and does not come back.
+	w1 := w
+	once := make([]sync.Once, w.Partitions())
+	w1.take = func(ctx context.Context, p int, owner string) (part derive.Partition, err error) {
+		again := true
+		once[p].Do(func() {
+			again = false
+			part, err = w.take(ctx, p, owner)
+		})
+		if again {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		return part, err
+	}
+	d1 := w1.deriver(first, "first")
+	running.Go(func() { d1.Run(ctx) })
+	vehicles := traffic(t, w, 2, 20, 10)
+	tab.wait(t, vehicles, last)
+
+	taken := make(chan struct{}, w.Partitions())
+	w2 := w
+	w2.take = func(ctx context.Context, p int, owner string) (derive.Partition, error) {
+		part, err := w.take(ctx, p, owner)
+		taken <- struct{}{}
+		return part, err
+	}
+	d2 := w2.deriver(second, "second")
+	running.Go(func() { d2.Run(ctx) })
+	for range w.Partitions() {
+		<-taken
+	}
+	first.mu.Lock()
+	reads := first.read // of both: each partition is read on where the other stopped
+	first.mu.Unlock()
+	const later = last + 1000
+	var batch []vehicle.Sample
+	for id := range first.expected() {
+		batch = append(batch, sample(id, later, 66))
+	}
+	if err := w.Append(t.Context(), batch); err != nil {
+		t.Fatal(err)
+	}
+	got := tab.wait(t, vehicles, later)
+	fenced := func() int {
+		first.mu.Lock()
+		defer first.mu.Unlock()
+		return len(first.errs)
+	}
+	deadline := time.After(30 * time.Second)
+	for fenced() < w.Partitions() {
+		select {
+		case <-deadline:
+			t.Fatalf("the first deriver was fenced out of %d partitions of %d", fenced(), w.Partitions())
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	stop()
+	running.Wait()
+	for _, err := range first.errs {
+		if !strings.Contains(err.Error(), "another node has taken") {
+			t.Error(err)
+		}
+	}
+	for p, commits := range second.read {
+		for seq, samples := range commits {
+			reads[p][seq] = samples
+		}
+	}
+	equal(t, got, first.expected())
+}
+
+// More vehicles than one batch of the engine holds are stored in several.
+func TestManyDirtyVehicles(t *testing.T) {
+	s, w := newSpy(), newWorld(t)
+	s.limit = 250
+	const vehicles, each = 4000, 100
+	for v := 0; v < vehicles; v += each {
+		var batch []vehicle.Sample
+		for i := range each {
+			batch = append(batch, sample(vehicle.ID(fmt.Sprintf("car%d", v+i)), last, 50))
+		}
+		if err := w.Append(t.Context(), batch); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tab := follow(t, w)
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	d := w.deriver(s, "node")
+	running.Go(func() { d.Run(ctx) })
+	got := tab.wait(t, vehicles, last)
+	stop()
+	running.Wait()
+	equal(t, got, s.expected())
+	for _, err := range s.errs {
+		t.Error(err)
+	}
+	if s.commits < vehicles/s.limit {
+		t.Errorf("%d commits for %d vehicles", s.commits, vehicles)
+	}
+}
+
+// A deriver ends at once when it is told to, whatever it is doing.
+func TestEnds(t *testing.T) {
+	w := newWorld(t)
+	blocked := func(ctx context.Context, p int, owner string) (derive.Partition, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	refused := func(context.Context, int, string) (derive.Partition, error) { return nil, errInjected }
+	for name, take := range map[string]func(context.Context, int, string) (derive.Partition, error){
+		"idle": w.take, "taking": blocked, "resting": refused,
+	} {
+		t.Run(name, func(t *testing.T) {
+			reached := make(chan struct{}, 1)
+			w := world{w.engine, func(ctx context.Context, p int, owner string) (derive.Partition, error) {
+				select {
+				case reached <- struct{}{}:
+				default:
+				}
+				return take(ctx, p, owner)
+			}}
+			ctx, stop := context.WithCancel(t.Context())
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				w.deriver(newSpy(), "node").Run(ctx)
+			}()
+			<-reached
+			stop()
+			select {
+			case <-done:
+			case <-time.After(5 * time.Second):
+				t.Fatal("it goes on")
+			}
+		})
+	}
+}

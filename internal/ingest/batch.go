@@ -1,0 +1,179 @@
+package ingest
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"errors"
+	"io"
+	"slices"
+	"sync"
+
+	"carstate/internal/access"
+	"carstate/internal/vehicle"
+)
+
+// maxRejections is how many refused lines a batch lists; beyond it they are
+// only counted.
+const maxRejections = 1000
+
+// rejection is one refused line.
+type rejection struct {
+	Line   int    `json:"line"` // from 1; empty lines count
+	Reason string `json:"reason"`
+}
+
+// batch is what came out of one request or message.
+type batch struct {
+	samples  []vehicle.Sample // those that say something, by time
+	accepted int              // samples, those that say nothing included
+	rejected []rejection      // the first maxRejections
+	refused  [refusalEnds]int
+	ignored  int // signals that no rule uses
+}
+
+func (b *batch) rejectedTotal() int {
+	n := 0
+	for _, k := range b.refused {
+		n += k
+	}
+	return n
+}
+
+// reader reads batches. It holds buffers that are used again and must not be
+// shared between goroutines.
+type reader struct {
+	dec   *decoder
+	lines *bufio.Reader
+}
+
+// readers keeps the buffers, 64 KiB each, of those at work.
+var readers = sync.Pool{New: func() any {
+	return &reader{dec: newDecoder(), lines: bufio.NewReaderSize(nil, MaxSample+len("\r\n"))}
+}}
+
+// origin is what is known of a batch before it is read.
+type origin struct {
+	vehicles access.Vehicles   // whom its source speaks for
+	topic    vehicle.ID        // the vehicle that an MQTT topic names, or empty
+	latest   vehicle.UnixMilli // the latest time a sample may have
+}
+
+// lineBatch reads NDJSON. An error means that the whole batch is refused (a
+// *refusal) or could not be read (any other).
+func (rd *reader) lineBatch(r io.Reader, o origin) (*batch, error) {
+	rd.lines.Reset(r)
+	b := new(batch)
+	for n, count := 1, 0; ; n++ {
+		line, err := rd.lines.ReadSlice('\n')
+		if errors.Is(err, bufio.ErrBufferFull) {
+			return nil, errSampleTooLarge
+		}
+		if err != nil && err != io.EOF {
+			return nil, err
+		}
+		// The line break may be the buffer's last two bytes or none.
+		if len(bytes.TrimRight(line, "\r\n")) > MaxSample {
+			return nil, errSampleTooLarge
+		}
+		if line = bytes.TrimSpace(line); len(line) > 0 {
+			if count++; count > MaxSamples {
+				return nil, errTooManySamples
+			}
+			rd.add(b, n, line, o)
+		}
+		if err == io.EOF {
+			b.sort()
+			return b, nil
+		}
+	}
+}
+
+// objectBatch reads one JSON object, which may span lines.
+func (rd *reader) objectBatch(r io.Reader, o origin) (*batch, error) {
+	rd.lines.Reset(r)
+	object, err := rd.lines.Peek(MaxSample + 1)
+	switch {
+	case err == nil:
+		return nil, errSampleTooLarge
+	case err != io.EOF:
+		return nil, err
+	}
+	b := new(batch)
+	if object = bytes.TrimSpace(object); len(object) > 0 {
+		rd.add(b, 1, object, o)
+	}
+	return b, nil
+}
+
+// messageBatch reads NDJSON or one JSON object that may span lines: MQTT does
+// not say which. It is NDJSON unless its first line is the beginning of
+// something that the whole message completes.
+func (rd *reader) messageBatch(p []byte, o origin) (*batch, error) {
+	first, rest, _ := bytes.Cut(bytes.TrimSpace(p), []byte{'\n'})
+	if len(rest) > 0 && len(p) <= MaxSample {
+		if _, err := rd.dec.sample(first, o.topic, o.latest); err == errTruncated {
+			b, err := rd.objectBatch(bytes.NewReader(p), o)
+			if err != nil || b.refused[malformed]+b.refused[truncated] == 0 {
+				return b, err
+			}
+		}
+		rd.dec.ignored = 0
+	}
+	return rd.lineBatch(bytes.NewReader(p), o)
+}
+
+// add reads the sample in line number n into b.
+func (rd *reader) add(b *batch, n int, line []byte, o origin) {
+	x, err := rd.dec.sample(line, o.topic, o.latest)
+	if err == nil && !o.vehicles.Include(x.Vehicle) {
+		err = errNotAllowed
+	}
+	b.ignored += rd.dec.ignored
+	rd.dec.ignored = 0
+	if err != nil {
+		b.reject(n, err)
+		return
+	}
+	b.accepted++
+	// What says nothing would change nothing: it need not be stored.
+	if !x.Empty() {
+		b.samples = append(b.samples, x)
+	}
+}
+
+func (b *batch) reject(line int, err error) {
+	k := malformed
+	if r, ok := errors.AsType[*refusal](err); ok {
+		k = r.kind
+	}
+	b.refused[k]++
+	if len(b.rejected) < maxRejections {
+		b.rejected = append(b.rejected, rejection{line, err.Error()})
+	}
+}
+
+// join adds what another batch holds, but for its list of refused lines. The
+// caller sorts when it has joined all.
+func (b *batch) join(other *batch) {
+	if b.samples == nil {
+		b.samples = other.samples
+	} else {
+		b.samples = append(b.samples, other.samples...)
+	}
+	b.accepted += other.accepted
+	b.ignored += other.ignored
+	for k, n := range other.refused {
+		b.refused[k] += n
+	}
+}
+
+// sort puts the samples in the order of their times, those of the same time as
+// they came. Whoever folds them ignores what is older than what it knows, so a
+// batch out of order would lose samples.
+func (b *batch) sort() {
+	byTime := func(x, y vehicle.Sample) int { return cmp.Compare(x.Time, y.Time) }
+	if !slices.IsSortedFunc(b.samples, byTime) {
+		slices.SortStableFunc(b.samples, byTime)
+	}
+}

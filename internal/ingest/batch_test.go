@@ -1,0 +1,143 @@
+package ingest
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+
+	"carstate/internal/access"
+)
+
+func testReader() *reader { return readers.New().(*reader) }
+
+var anyone = origin{vehicles: access.AllVehicles(), latest: testLatest}
+
+// rejectedLines lists the numbers of the refused lines.
+func rejectedLines(b *batch) (lines []int) {
+	for _, r := range b.rejected {
+		lines = append(lines, r.Line)
+	}
+	return lines
+}
+
+func TestLinesAreNumberedAndSorted(t *testing.T) {
+	body := strings.Join([]string{
+		sampleLine("V1", 3, 30),
+		"",
+		`nonsense`,
+		"  \t",
+		sampleLine("V2", 1, 10) + "\r",
+		sampleLine("V1", 3, 31), // of the same time: stays behind the first
+		`{"vid":"V1","time":1795147200000,"signals":{"Vehicle.Other":1}}`,
+		`{}`,
+		sampleLine("V1", 2, 20), // no line break at the end
+	}, "\n")
+	b, err := testReader().lineBatch(strings.NewReader(body), anyone)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, wants := rejectedLines(b), []int{3, 8}; !slices.Equal(got, wants) {
+		t.Errorf("rejected lines %v, want %v", got, wants)
+	}
+	m := &memory{samples: b.samples}
+	m.wants(t, "V2 10", "V1 20", "V1 30", "V1 31")
+	if b.accepted != 5 || b.ignored != 1 {
+		t.Errorf("accepted %d, ignored %d; want 5 (one says nothing of use) and 1", b.accepted, b.ignored)
+	}
+}
+
+func TestBatchLimits(t *testing.T) {
+	padded := func(n int) string { // a sample of n bytes
+		s := sampleLine("V1", 1, 1)
+		return `{"x":"` + strings.Repeat("x", n-len(s)-len(`"x":"",`)) + `",` + s[1:]
+	}
+	many := func(n int) string { return strings.Repeat(sampleLine("V1", 1, 1)+"\n", n) }
+	for name, c := range map[string]struct {
+		body     string
+		object   bool
+		err      error
+		accepted int
+	}{
+		"largest sample":                {padded(MaxSample), false, nil, 1},
+		"largest sample, LF":            {padded(MaxSample) + "\n", false, nil, 1},
+		"largest sample, CR LF":         {padded(MaxSample) + "\r\n" + padded(MaxSample), false, nil, 2},
+		"too large a sample":            {padded(MaxSample + 1), false, errSampleTooLarge, 0},
+		"too large a sample, LF":        {padded(MaxSample+1) + "\n", false, errSampleTooLarge, 0},
+		"too large after a good one":    {padded(200) + "\n" + padded(2*MaxSample), false, errSampleTooLarge, 0},
+		"most samples":                  {many(MaxSamples), false, nil, MaxSamples},
+		"too many samples":              {many(MaxSamples + 1), false, errTooManySamples, 0},
+		"largest object":                {padded(MaxSample), true, nil, 1},
+		"too large an object":           {padded(MaxSample + 1), true, errSampleTooLarge, 0},
+		"an object that spans lines":    {strings.ReplaceAll(padded(300), ",", ",\n  "), true, nil, 1},
+		"empty lines are not samples":   {strings.Repeat("\n", 3*MaxSamples) + padded(100), false, nil, 1},
+		"nothing":                       {"", false, nil, 0},
+		"nothing, where one is awaited": {" \n", true, nil, 0},
+	} {
+		rd := testReader()
+		read := rd.lineBatch
+		if c.object {
+			read = rd.objectBatch
+		}
+		b, err := read(strings.NewReader(c.body), anyone)
+		if !errors.Is(err, c.err) {
+			t.Errorf("%s: error %v, want %v", name, err, c.err)
+		} else if err == nil && (b.accepted != c.accepted || b.rejectedTotal() != 0) {
+			t.Errorf("%s: accepted %d, rejected %v, want %d", name, b.accepted, b.rejected, c.accepted)
+		}
+	}
+}
+
+func TestListOfRejectionsEnds(t *testing.T) {
+	b, err := testReader().lineBatch(strings.NewReader(strings.Repeat("{}\n", maxRejections+7)), anyone)
+	if err != nil || len(b.rejected) != maxRejections || b.rejectedTotal() != maxRejections+7 {
+		t.Errorf("%d listed of %d, %v", len(b.rejected), b.rejectedTotal(), err)
+	}
+}
+
+func TestBrokenOffBodyIsNoBatch(t *testing.T) {
+	r := io.MultiReader(strings.NewReader(sampleLine("V1", 1, 1)+"\n"), &limited{strings.NewReader("more"), 0})
+	if b, err := testReader().lineBatch(r, anyone); !errors.Is(err, errBodyTooLarge) {
+		t.Errorf("%v, %v", b, err)
+	}
+}
+
+// MQTT does not say whether a message is NDJSON or one object over many lines.
+func TestMessages(t *testing.T) {
+	spread := func(s string) string { return strings.ReplaceAll(s, ",", ",\n") }
+	good := sampleLine("V1", 1, 1)
+	bad := `{"vid":"V1","time":1,"signals":{}}`
+	for name, c := range map[string]struct {
+		message  string
+		accepted int
+		rejected []string
+	}{
+		"one":                      {good, 1, nil},
+		"one, then a line break":   {good + "\n", 1, nil},
+		"one over many lines":      {spread(good), 1, nil},
+		"pretty":                   {"{\n\"time\":1795147200000,\n\"signals\":{}\n}\n", 1, nil},
+		"bad over many lines":      {spread(bad), 0, []string{"1 " + errAncient.text}},
+		"many":                     {good + "\n" + good, 2, nil},
+		"many, the first bad":      {bad + "\n" + good, 1, []string{"1 " + errAncient.text}},
+		"many, the first cut off":  {good[:40] + "\n" + good, 1, []string{"1 " + errTruncated.text}},
+		"many, the second cut off": {good + "\n" + good[:40], 1, []string{"2 " + errTruncated.text}},
+		"nothing":                  {"", 0, nil},
+	} {
+		o := anyone
+		o.topic = "V1"
+		b, err := testReader().messageBatch([]byte(c.message), o)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		var rejected []string
+		for _, r := range b.rejected {
+			rejected = append(rejected, fmt.Sprint(r.Line, " ", r.Reason))
+		}
+		if b.accepted != c.accepted || !slices.Equal(rejected, c.rejected) {
+			t.Errorf("%s: accepted %d, rejected %q; want %d, %q", name, b.accepted, rejected, c.accepted, c.rejected)
+		}
+	}
+}

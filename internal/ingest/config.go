@@ -1,0 +1,81 @@
+package ingest
+
+import (
+	"context"
+	"crypto/tls"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"carstate/internal/access"
+	"carstate/internal/vehicle"
+)
+
+// Store keeps samples.
+type Store interface {
+	// Append returns nil only when all samples are on disk. After any error
+	// nothing may be acknowledged: the samples may or may not be there. The
+	// samples are ordered by time and belong to the store afterwards.
+	Append(ctx context.Context, samples []vehicle.Sample) error
+}
+
+// Limits of what comes in. Over them a request is refused whole.
+const (
+	MaxBody    = 8 << 20  // bytes of a request body, after decompression
+	MaxSamples = 10_000   // samples of a request or MQTT message
+	MaxSample  = 64 << 10 // bytes of one sample
+	// MaxAhead is how far a sample's time may be ahead of our clock.
+	MaxAhead = 30 * time.Second
+)
+
+// Config is what [NewHTTP] and [NewMQTT] need. Both may get the same one.
+type Config struct {
+	Store   Store           // required
+	Sources *access.Sources // required: who may write
+
+	// Ready says why telemetry cannot be taken now, or nil. Without it the
+	// service is always ready. It is asked for every request and
+	// connection and must answer at once.
+	Ready func() error
+
+	// TLS makes [HTTP.Serve] speak TLS, and is what [MQTT.ServeTLS] uses.
+	TLS *tls.Config
+
+	// MaxRequests is how many HTTP requests may be in work at once; the
+	// newest is refused. 0 means 256.
+	MaxRequests int
+	// MaxConnections is how many MQTT connections may be open; the newest
+	// is refused. 0 means 20,000.
+	MaxConnections int
+
+	Now      func() time.Time      // nil means time.Now
+	Log      *slog.Logger          // nil logs nothing
+	Registry prometheus.Registerer // nil counts for nobody
+}
+
+// withDefaults fills in what was left out.
+func (c Config) withDefaults() Config {
+	if c.Ready == nil {
+		c.Ready = func() error { return nil }
+	}
+	if c.MaxRequests == 0 {
+		c.MaxRequests = 256
+	}
+	if c.MaxConnections == 0 {
+		c.MaxConnections = 20_000
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.Registry == nil {
+		c.Registry = prometheus.NewRegistry()
+	}
+	return c
+}
+
+// storeTimeout ends the wait for a store that neither takes nor refuses.
+const storeTimeout = 15 * time.Second

@@ -1,0 +1,228 @@
+package ingest
+
+import (
+	"bytes"
+	"encoding/json/jsontext"
+	"errors"
+	"io"
+	"math"
+	"strconv"
+	"time"
+	"unicode/utf8"
+
+	"carstate/internal/vehicle"
+)
+
+// maxDepth is how deep JSON may nest. A sample needs 3 levels; the rest is room
+// for members that we ignore.
+const maxDepth = 16
+
+// earliest is the oldest time a sample may have, 2000-01-01.
+const earliest vehicle.UnixMilli = 946_684_800_000
+
+// decoder reads one sample at a time. It holds buffers that are used again and
+// must not be shared between goroutines.
+type decoder struct {
+	json    *jsontext.Decoder
+	in      bytes.Buffer
+	scratch []byte     // strings with escapes, unquoted
+	lastVID vehicle.ID // saves an allocation when one vehicle fills a batch
+	ignored int        // signals that no rule uses, since the caller last looked
+}
+
+func newDecoder() *decoder {
+	return &decoder{json: jsontext.NewDecoder(new(bytes.Buffer))}
+}
+
+// sample reads the one sample that line holds. topic is the vehicle that an MQTT
+// topic names, or empty; latest is the latest time that a sample may have. An
+// error is a *refusal.
+func (d *decoder) sample(line []byte, topic vehicle.ID, latest vehicle.UnixMilli) (vehicle.Sample, error) {
+	if !utf8.Valid(line) {
+		return vehicle.Sample{}, errNotUTF8
+	}
+	// Parsing from a bytes.Buffer copies nothing.
+	d.in = *bytes.NewBuffer(line)
+	d.json.Reset(&d.in)
+	if err := d.expect(jsontext.KindBeginObject, errNotObject); err != nil {
+		return vehicle.Sample{}, err
+	}
+	x := vehicle.Sample{Vehicle: topic}
+	hasSignals := false
+	err := d.members(func(name []byte) (err error) {
+		switch string(name) {
+		case "vid":
+			x.Vehicle, err = d.vid(topic)
+		case "time":
+			x.Time, err = d.time(latest)
+		case "signals":
+			hasSignals = true
+			err = d.signals(&x.Readings)
+		default:
+			err = d.skip()
+		}
+		return err
+	})
+	if err != nil {
+		return vehicle.Sample{}, err
+	}
+	if _, err := d.json.ReadToken(); err != io.EOF {
+		return vehicle.Sample{}, errTrailing
+	}
+	switch {
+	case x.Vehicle == "":
+		return vehicle.Sample{}, errNoVID
+	case x.Time == 0:
+		return vehicle.Sample{}, errNoTime
+	case !hasSignals:
+		return vehicle.Sample{}, errNoSignals
+	}
+	return x, nil
+}
+
+// members reads an object and calls f for each name; f must read the value. The
+// name is valid only until f reads.
+func (d *decoder) members(f func(name []byte) error) error {
+	if _, err := d.json.ReadToken(); err != nil {
+		return syntax(err)
+	}
+	for d.json.PeekKind() != jsontext.KindEndObject {
+		name, err := d.text()
+		if err != nil {
+			return err
+		}
+		if err := f(name); err != nil {
+			return err
+		}
+	}
+	_, err := d.json.ReadToken()
+	return syntax(err)
+}
+
+func (d *decoder) vid(topic vehicle.ID) (vehicle.ID, error) {
+	if err := d.expect(jsontext.KindString, errVIDType); err != nil {
+		return "", err
+	}
+	b, err := d.text()
+	switch {
+	case err != nil:
+		return "", err
+	case topic != "" && string(b) != string(topic):
+		return "", errOtherVID
+	case topic != "":
+		return topic, nil
+	case string(b) == string(d.lastVID) && d.lastVID != "":
+		return d.lastVID, nil
+	case len(b) > vehicle.MaxReportingID:
+		return "", errLongVID
+	}
+	id, err := vehicle.ParseID(string(b))
+	if err != nil {
+		return "", refuse(badVID, err.Error())
+	}
+	d.lastVID = id
+	return id, nil
+}
+
+func (d *decoder) time(latest vehicle.UnixMilli) (vehicle.UnixMilli, error) {
+	var at vehicle.UnixMilli
+	if d.json.PeekKind() == jsontext.KindNumber {
+		raw, err := d.json.ReadValue()
+		if err != nil {
+			return 0, syntax(err)
+		}
+		ms, err := strconv.ParseFloat(string(raw), 64)
+		if err != nil || ms < 0 || ms > math.MaxInt64/2 {
+			return 0, errTime
+		}
+		at = vehicle.UnixMilli(ms)
+	} else {
+		if err := d.expect(jsontext.KindString, errTimeType); err != nil {
+			return 0, err
+		}
+		b, err := d.text()
+		if err != nil {
+			return 0, err
+		}
+		var t time.Time
+		if t.UnmarshalText(b) != nil {
+			return 0, errTime
+		}
+		at = vehicle.At(t)
+	}
+	switch {
+	case at < earliest:
+		return 0, errAncient
+	case at > latest:
+		return 0, errAhead
+	}
+	return at, nil
+}
+
+// text reads a JSON string. The result is valid until the next read.
+func (d *decoder) text() ([]byte, error) {
+	raw, err := d.json.ReadValue()
+	if err != nil {
+		return nil, syntax(err)
+	}
+	if len(raw) < 2 || raw[0] != '"' {
+		return nil, errNotObject
+	}
+	if bytes.IndexByte(raw, '\\') < 0 {
+		return raw[1 : len(raw)-1], nil
+	}
+	d.scratch, err = jsontext.AppendUnquote(d.scratch[:0], raw)
+	return d.scratch, syntax(err)
+}
+
+// expect tells whether a value of the kind comes next, and if not, whether that
+// is for its type (wrong) or because it is no JSON.
+func (d *decoder) expect(k jsontext.Kind, wrong *refusal) error {
+	switch d.json.PeekKind() {
+	case k:
+		return nil
+	case jsontext.KindInvalid:
+		_, err := d.json.ReadToken()
+		return syntax(err)
+	}
+	return wrong
+}
+
+// skip reads a value that nobody wants.
+func (d *decoder) skip() error {
+	base := d.json.StackDepth()
+	for {
+		if _, err := d.json.ReadToken(); err != nil {
+			return syntax(err)
+		}
+		switch depth := d.json.StackDepth(); {
+		case depth > maxDepth:
+			return errDeep
+		case depth == base:
+			return nil
+		}
+	}
+}
+
+// syntax turns an error of the JSON parser, whose text repeats input, into a
+// refusal. nil stays nil.
+func syntax(err error) error {
+	if err == nil {
+		return nil
+	}
+	if errors.Is(err, io.ErrUnexpectedEOF) || err == io.EOF {
+		return errTruncated
+	}
+	var s *jsontext.SyntacticError
+	if !errors.As(err, &s) {
+		return refuse(malformed, "the line is not valid JSON")
+	}
+	if !errors.Is(err, jsontext.ErrDuplicateName) {
+		return refuse(malformed, "the line is not valid JSON from byte "+strconv.FormatInt(s.ByteOffset+1, 10)+" on")
+	}
+	name := s.JSONPointer.LastToken()
+	if _, ours := vehicle.SignalByName(name); ours || name == "vid" || name == "time" || name == "signals" {
+		return refuse(duplicate, name+" appears twice")
+	}
+	return refuse(duplicate, "a name appears twice in one object")
+}

@@ -1,0 +1,169 @@
+package ingest
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"carstate/internal/vehicle"
+)
+
+// testNow is what the clock says in tests.
+var testNow = time.Date(2026, 11, 20, 4, 0, 10, 0, time.UTC)
+
+var testLatest = vehicle.At(testNow.Add(MaxAhead))
+
+// describe writes a sample as testdata/samples.txt does.
+func describe(x vehicle.Sample, ignored int) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s %s", x.Vehicle, x.Time.Time().Format("2006-01-02T15:04:05.000Z"))
+	for s := range vehicle.Signal(vehicle.NumSignals) {
+		if v, ok := x.Value(s); ok {
+			fmt.Fprintf(&b, " %s=%g", s, v)
+			if s == vehicle.DTCList {
+				fmt.Fprintf(&b, "%v", x.Codes)
+			}
+		}
+	}
+	if ignored > 0 {
+		fmt.Fprintf(&b, " ignored=%d", ignored)
+	}
+	return b.String()
+}
+
+// sampleCase is one pair of lines of testdata/samples.txt.
+type sampleCase struct {
+	line      int
+	in, wants string
+}
+
+func sampleCases(t testing.TB) (cases []sampleCase) {
+	t.Helper()
+	f, err := os.Open("testdata/samples.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	scan := bufio.NewScanner(f)
+	for n := 1; scan.Scan(); n++ {
+		text := scan.Text()
+		switch {
+		case strings.HasPrefix(text, `<"`):
+			in, err := strconv.Unquote(text[1:])
+			if err != nil {
+				t.Fatalf("samples.txt:%d: %v", n, err)
+			}
+			cases = append(cases, sampleCase{line: n, in: in})
+		case strings.HasPrefix(text, "< "):
+			cases = append(cases, sampleCase{line: n, in: text[2:]})
+		case strings.HasPrefix(text, "> "):
+			cases[len(cases)-1].wants = text[2:]
+		case text != "" && !strings.HasPrefix(text, "#"):
+			t.Fatalf("samples.txt:%d: a line begins with <, > or #", n)
+		}
+	}
+	if scan.Err() != nil || len(cases) == 0 {
+		t.Fatalf("samples.txt: %d cases, %v", len(cases), scan.Err())
+	}
+	return cases
+}
+
+func TestSamples(t *testing.T) {
+	d := newDecoder() // one for all: nothing of a line may stick
+	for _, c := range sampleCases(t) {
+		d.ignored = 0
+		x, err := d.sample([]byte(c.in), "", testLatest)
+		got := describe(x, d.ignored)
+		if r, ok := errors.AsType[*refusal](err); ok {
+			got = fmt.Sprintf("refused %s: %s", kindNames[r.kind], r.text)
+		} else if err != nil {
+			t.Errorf("samples.txt:%d: the error is no refusal: %v", c.line, err)
+		}
+		if got != c.wants {
+			t.Errorf("samples.txt:%d:\n in    %s\n got   %s\n wants %s", c.line, c.in, got, c.wants)
+		}
+	}
+}
+
+func TestSampleOfATopic(t *testing.T) {
+	const rest = `"time":1795147200000,"signals":{"Vehicle.Speed":1}}`
+	for in, wants := range map[string]string{
+		`{` + rest:                 "",
+		`{"vid":"V1",` + rest:      "",
+		`{"vid":"V2",` + rest:      errOtherVID.text,
+		`{"vid":"",` + rest:        errOtherVID.text,
+		`{"vid":null,` + rest:      errVIDType.text,
+		`{"vid":"\u00561",` + rest: "",
+	} {
+		x, err := newDecoder().sample([]byte(in), "V1", testLatest)
+		switch {
+		case wants == "" && (err != nil || x.Vehicle != "V1"):
+			t.Errorf("%s: %q, %v", in, x.Vehicle, err)
+		case wants != "" && (err == nil || err.Error() != wants):
+			t.Errorf("%s: error %v, want %s", in, err, wants)
+		}
+	}
+}
+
+func TestLongVID(t *testing.T) {
+	for n, ok := range map[int]bool{vehicle.MaxReportingID: true, vehicle.MaxReportingID + 1: false} {
+		in := fmt.Sprintf(`{"vid":"%s","time":1795147200000,"signals":{}}`, strings.Repeat("a", n))
+		if _, err := newDecoder().sample([]byte(in), "", testLatest); (err == nil) != ok {
+			t.Errorf("a vid of %d characters: %v", n, err)
+		}
+	}
+}
+
+// FuzzDecode: whatever comes in, an accepted sample is one that a car could
+// have sent and that AppendJSON writes back, and anything else is a refusal.
+func FuzzDecode(f *testing.F) {
+	for _, c := range sampleCases(f) {
+		f.Add([]byte(c.in))
+	}
+	f.Fuzz(func(t *testing.T, line []byte) {
+		before := string(line)
+		d := newDecoder()
+		x, err := d.sample(line, "", testLatest)
+		if string(line) != before {
+			t.Fatal("the input was changed")
+		}
+		if err != nil {
+			var r *refusal
+			if !errors.As(err, &r) || r.text == "" || r.kind >= refusalEnds {
+				t.Fatalf("no proper refusal: %v", err)
+			}
+			return
+		}
+		if vehicle.CheckID(string(x.Vehicle)) != nil || len(x.Vehicle) > vehicle.MaxReportingID {
+			t.Fatalf("vid %q", x.Vehicle)
+		}
+		if x.Time < earliest || x.Time > testLatest {
+			t.Fatalf("time %d", x.Time)
+		}
+		sent := AppendJSON(nil, &x)
+		again, err := d.sample(sent, "", testLatest)
+		if err != nil {
+			t.Fatalf("%s, sent again as %s, is refused: %v", line, sent, err)
+		}
+		if describe(again, 0) != describe(x, 0) {
+			t.Fatalf("%s becomes %s, and sent again %s", line, describe(x, 0), describe(again, 0))
+		}
+	})
+}
+
+func BenchmarkDecode(b *testing.B) {
+	line := []byte(`{"vid":"NHeN4UqVsohGS55I7LBdh","time":"2026-11-20T04:00:00.250Z","signals":{"Vehicle.Speed":12.4,"Vehicle.OBD.ThrottlePosition":17.6,"Vehicle.OBD.EngineSpeed":1820}}`)
+	d := newDecoder()
+	b.SetBytes(int64(len(line)))
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := d.sample(line, "", testLatest); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

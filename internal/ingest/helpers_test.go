@@ -1,0 +1,178 @@
+package ingest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"carstate/internal/access"
+	"carstate/internal/vehicle"
+)
+
+// memory is a Store that keeps samples, or does what append says.
+type memory struct {
+	mu      sync.Mutex
+	samples []vehicle.Sample
+	append  func(context.Context) error // nil: keep them
+}
+
+var errDisk = errors.New("the disk is gone")
+
+func (m *memory) Append(ctx context.Context, samples []vehicle.Sample) error {
+	if m.append != nil {
+		if err := m.append(ctx); err != nil {
+			return err
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.samples = append(m.samples, samples...)
+	return nil
+}
+
+// describe lists what was stored as "VID speed", in order.
+func (m *memory) describe() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	list := []string{}
+	for _, x := range m.samples {
+		v, _ := x.Value(vehicle.Speed)
+		list = append(list, fmt.Sprintf("%s %g", x.Vehicle, v))
+	}
+	return list
+}
+
+func (m *memory) wants(t *testing.T, wants ...string) {
+	t.Helper()
+	if got := m.describe(); !slices.Equal(got, wants) {
+		t.Errorf("stored %q, want %q", got, wants)
+	}
+}
+
+// fixture is a configuration with one source, "car", that speaks for V1 and V2.
+type fixture struct {
+	Config
+	store    *memory
+	registry *prometheus.Registry
+	source   access.Source
+	key      string
+}
+
+func newFixture(t *testing.T) *fixture {
+	t.Helper()
+	f := &fixture{store: new(memory), registry: prometheus.NewRegistry()}
+	f.Config = Config{
+		Store:    f.store,
+		Sources:  new(access.Sources),
+		Now:      func() time.Time { return testNow },
+		Registry: f.registry,
+	}
+	f.source, f.key = f.add(t, "car", access.VehicleSet("V1", "V2"))
+	return f
+}
+
+func (f *fixture) add(t *testing.T, name string, v access.Vehicles) (access.Source, string) {
+	t.Helper()
+	s, key, err := access.AddSource(name, v, time.Time{}, testNow)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Sources.Put(s)
+	return s, key
+}
+
+// remove takes a source away, as an operator would.
+func (f *fixture) remove(s access.Source) {
+	s.Removed = testNow
+	f.Sources.Put(s)
+}
+
+// mistyped is the key with its last character changed.
+func mistyped(key string) string {
+	last := "x"
+	if key[len(key)-1] == 'x' {
+		last = "y"
+	}
+	return key[:len(key)-1] + last
+}
+
+// metric returns a counter's or gauge's value, or a histogram's count. Labels
+// are name, value, name, value.
+func (f *fixture) metric(t *testing.T, name string, labels ...string) float64 {
+	t.Helper()
+	families, err := f.registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	total := 0.0
+	for _, family := range families {
+		if family.GetName() != name {
+			continue
+		}
+	next:
+		for _, m := range family.GetMetric() {
+			have := make(map[string]string)
+			for _, l := range m.GetLabel() {
+				have[l.GetName()] = l.GetValue()
+			}
+			for i := 0; i < len(labels); i += 2 {
+				if have[labels[i]] != labels[i+1] {
+					continue next
+				}
+			}
+			total += m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+		}
+	}
+	return total
+}
+
+func (f *fixture) wantMetric(t *testing.T, wants float64, name string, labels ...string) {
+	t.Helper()
+	if got := f.metric(t, name, labels...); got != wants {
+		t.Errorf("%s%q is %g, want %g", name, labels, got, wants)
+	}
+}
+
+// listen opens a port of this machine.
+func listen(t testing.TB) net.Listener {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// sampleLine is a good sample of the vehicle, s seconds after 04:00.
+func sampleLine(vid string, s int, speed float64) string {
+	return fmt.Sprintf(`{"vid":%q,"time":%d,"signals":{"Vehicle.Speed":%g}}`, vid, 1795147200000+s*1000, speed)
+}
+
+// shutdownContext is time enough for a graceful end.
+func shutdownContext(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// eventually waits until ok, and fails the test if that takes long.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.After(10 * time.Second)
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("not within 10 s: %s", what)
+		}
+	}
+}

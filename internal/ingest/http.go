@@ -1,0 +1,175 @@
+package ingest
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"carstate/internal/access"
+)
+
+// telemetryPath is the one path that the listener serves.
+const telemetryPath = "/v1/telemetry"
+
+// HTTP takes telemetry by POST /v1/telemetry.
+//
+//	202  something was accepted, and all of that is on disk
+//	400  nothing was accepted, or the body cannot be read
+//	401  no valid key; 403 nothing but other sources' vehicles
+//	404, 405, 408, 413, 415  as usual; nothing was stored
+//	503  not now: come back after Retry-After; nothing was acknowledged
+//
+// The answer to a batch that was read is
+//
+//	{"accepted":2,"rejected":[{"line":3,"reason":"…"}]}
+//
+// The list ends after 1,000 lines; only then "rejected_total" follows and says
+// how many there were. Every other answer is {"error":"…"}.
+type HTTP struct {
+	in     *intake
+	server *http.Server
+	// slots holds one entry for each request whose body is being read or
+	// stored.
+	slots chan struct{}
+}
+
+// NewHTTP makes the listener's server. It serves nothing until [HTTP.Serve].
+func NewHTTP(c Config) *HTTP {
+	in := newIntake(c, "http")
+	h := &HTTP{in: in, slots: make(chan struct{}, in.MaxRequests)}
+	h.server = &http.Server{
+		Handler:           http.HandlerFunc(h.handle),
+		TLSConfig:         in.TLS,
+		ReadHeaderTimeout: 10 * time.Second,
+		ReadTimeout:       60 * time.Second,
+		WriteTimeout:      90 * time.Second, // begins with the head: reading, storing and answering
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    16 << 10,
+		ErrorLog:          slog.NewLogLogger(redactor{in.Log.Handler()}, slog.LevelDebug),
+	}
+	return h
+}
+
+// Serve serves l, with TLS if the configuration has it, until [HTTP.Shutdown].
+// It always returns an error, which wraps [http.ErrServerClosed] after a
+// Shutdown.
+func (h *HTTP) Serve(l net.Listener) error {
+	if h.in.TLS != nil {
+		return h.server.ServeTLS(l, "", "")
+	}
+	return h.server.Serve(l)
+}
+
+// Shutdown stops listening, lets the requests in work end until ctx does, and
+// then cuts them off.
+func (h *HTTP) Shutdown(ctx context.Context) error {
+	err := h.server.Shutdown(ctx)
+	if err != nil {
+		return errors.Join(err, h.server.Close())
+	}
+	return nil
+}
+
+// handle answers one request. It checks path, method, key, format, readiness
+// and room, in this order, before it reads the body.
+func (h *HTTP) handle(w http.ResponseWriter, r *http.Request) {
+	start := h.in.Now()
+	w.Header().Set("Cache-Control", "no-store")
+	h.in.observe(start, h.answer(w, r))
+}
+
+func (h *HTTP) answer(w http.ResponseWriter, r *http.Request) outcome {
+	if r.URL.EscapedPath() != telemetryPath {
+		return fail(w, http.StatusNotFound, "there is nothing here: telemetry goes to POST "+telemetryPath)
+	}
+	if r.Method != http.MethodPost {
+		w.Header().Set("Allow", http.MethodPost)
+		return fail(w, http.StatusMethodNotAllowed, "telemetry is sent by POST")
+	}
+	source, err := h.authenticate(w, r)
+	if err != nil {
+		return fail(w, http.StatusUnauthorized, err.Error())
+	}
+	f, err := formatOf(r.Header)
+	if err != nil {
+		w.Header().Set("Accept", "application/x-ndjson, application/json")
+		w.Header().Set("Accept-Encoding", "gzip")
+		return fail(w, http.StatusUnsupportedMediaType, err.Error())
+	}
+	if h.in.Ready() != nil {
+		return failLater(w, "telemetry cannot be taken yet")
+	}
+	select {
+	case h.slots <- struct{}{}:
+		defer func() { <-h.slots }()
+	default:
+		return failLater(w, "too many requests are in work")
+	}
+	if r.ContentLength > MaxBody {
+		return fail(w, http.StatusRequestEntityTooLarge, errBodyTooLarge.text)
+	}
+	b, err := h.read(r, f, h.in.origin(source, ""))
+	if err != nil {
+		return h.unreadable(w, err)
+	}
+	return h.keep(w, r, b)
+}
+
+// authenticate finds the source of the request's key. On failure it sets the
+// challenge and returns words for the caller.
+func (h *HTTP) authenticate(w http.ResponseWriter, r *http.Request) (*access.Source, error) {
+	const challenge = `Bearer realm="carstate-ingest"`
+	values := r.Header["Authorization"]
+	if len(values) == 0 {
+		w.Header().Set("WWW-Authenticate", challenge)
+		return nil, errors.New("a source's key is needed: Authorization: Bearer KEY")
+	}
+	w.Header().Set("WWW-Authenticate", challenge+`, error="invalid_token"`)
+	scheme, key, _ := strings.Cut(values[0], " ")
+	if len(values) > 1 || !strings.EqualFold(scheme, "Bearer") {
+		return nil, errors.New("the Authorization header must be Bearer and a source's key")
+	}
+	s, err := h.in.Sources.Verify([]byte(strings.TrimSpace(key)), h.in.Now())
+	if err != nil {
+		return nil, errors.New("the source's key is refused: " + err.Error())
+	}
+	w.Header().Del("WWW-Authenticate")
+	return s, nil
+}
+
+// keep stores the batch and answers. The answer says 202 only when everything
+// accepted is on disk.
+func (h *HTTP) keep(w http.ResponseWriter, r *http.Request, b *batch) outcome {
+	if err := h.in.store(r.Context(), b); err != nil {
+		return failLater(w, "telemetry cannot be stored now; nothing of this request counts as accepted")
+	}
+	total := b.rejectedTotal()
+	if b.accepted == 0 && total == 0 {
+		return fail(w, http.StatusBadRequest, "the body holds no sample")
+	}
+	answer := struct {
+		Accepted int         `json:"accepted"`
+		Rejected []rejection `json:"rejected"`
+		Total    int         `json:"rejected_total,omitempty"`
+	}{b.accepted, b.rejected, 0}
+	if answer.Rejected == nil {
+		answer.Rejected = []rejection{}
+	}
+	if total > len(b.rejected) {
+		answer.Total = total
+	}
+	switch {
+	case b.accepted > 0:
+		writeJSON(w, http.StatusAccepted, answer)
+		return stored
+	case b.refused[notAllowed] == total:
+		writeJSON(w, http.StatusForbidden, answer)
+		return unauthorised
+	}
+	writeJSON(w, http.StatusBadRequest, answer)
+	return rejected
+}

@@ -1,0 +1,141 @@
+package ingest
+
+import (
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"mime"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+
+	"carstate/internal/access"
+)
+
+// format is how a body is to be read.
+type format struct {
+	lines bool // NDJSON; otherwise one JSON object
+	gzip  bool
+}
+
+// formatOf reads the headers that describe the body.
+func formatOf(h http.Header) (format, error) {
+	var f format
+	media, params, err := mime.ParseMediaType(single(h, "Content-Type"))
+	charset, hasCharset := params["charset"]
+	if hasCharset && !strings.EqualFold(charset, "utf-8") || !hasCharset && len(params) > 0 || len(params) > 1 {
+		err = errors.New("another parameter")
+	}
+	switch {
+	case err != nil || media != "application/x-ndjson" && media != "application/json":
+		return f, errors.New("the Content-Type must be application/x-ndjson or application/json, in UTF-8")
+	case media == "application/x-ndjson":
+		f.lines = true
+	}
+	switch coding := single(h, "Content-Encoding"); {
+	case strings.EqualFold(coding, "gzip"):
+		f.gzip = true
+	case coding != "" && !strings.EqualFold(coding, "identity"):
+		return f, errors.New("the Content-Encoding must be gzip or none")
+	}
+	return f, nil
+}
+
+// single returns a header's one value; several are joined and so match nothing.
+func single(h http.Header, name string) string { return strings.Join(h[name], ", ") }
+
+// inflaters keeps gzip readers, about 40 KiB each, of those at work.
+var inflaters = sync.Pool{New: func() any { return new(gzip.Reader) }}
+
+// read reads the body into a batch, line by line: what it holds of the body at
+// a time is one line. The limits count decompressed bytes; compressed ones
+// cannot be more than the same.
+func (h *HTTP) read(r *http.Request, f format, o origin) (*batch, error) {
+	var body io.Reader = &limited{r.Body, MaxBody}
+	if f.gzip {
+		z := inflaters.Get().(*gzip.Reader)
+		defer inflaters.Put(z)
+		if err := z.Reset(body); err != nil {
+			return nil, err
+		}
+		body = &limited{z, MaxBody}
+	}
+	rd := readers.Get().(*reader)
+	defer readers.Put(rd)
+	if f.lines {
+		return rd.lineBatch(body, o)
+	}
+	return rd.objectBatch(body, o)
+}
+
+// limited fails with errBodyTooLarge at the first byte beyond left.
+type limited struct {
+	r    io.Reader
+	left int
+}
+
+func (l *limited) Read(p []byte) (int, error) {
+	n, err := l.r.Read(p[:min(len(p), l.left+1)])
+	if l.left -= n; l.left < 0 {
+		return 0, errBodyTooLarge
+	}
+	return n, err
+}
+
+// unreadable answers a request whose body was refused whole or broke off.
+func (h *HTTP) unreadable(w http.ResponseWriter, err error) outcome {
+	if whole, ok := errors.AsType[*refusal](err); ok {
+		h.in.refused[whole.kind].Inc()
+		return fail(w, http.StatusRequestEntityTooLarge, whole.text)
+	}
+	h.in.refused[malformed].Inc()
+	// What follows on this connection can no longer be told from the body.
+	w.Header().Set("Connection", "close")
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return fail(w, http.StatusRequestTimeout, "the body took too long to arrive")
+	}
+	return fail(w, http.StatusBadRequest, "the body cannot be read: it breaks off, or is not what its Content-Encoding says")
+}
+
+// retryAfter is when to come back after a 503, in seconds. Overload passes
+// quickly, and the engine takes a few seconds at worst to elect a leader.
+const retryAfter = 1
+
+func failLater(w http.ResponseWriter, text string) outcome {
+	w.Header().Set("Retry-After", strconv.Itoa(retryAfter))
+	fail(w, http.StatusServiceUnavailable, text)
+	return unavailable
+}
+
+func fail(w http.ResponseWriter, status int, text string) outcome {
+	writeJSON(w, status, struct {
+		Error string `json:"error"`
+	}{text})
+	if status == http.StatusUnauthorized {
+		return unauthorised
+	}
+	return rejected
+}
+
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	// Neither our types nor our texts can fail to encode.
+	body, _ := json.Marshal(v)
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)+1))
+	w.WriteHeader(status)
+	// A client that has gone needs no answer.
+	_, _ = w.Write(append(body, '\n'))
+}
+
+// redactor keeps secrets out of what net/http logs on its own.
+type redactor struct{ slog.Handler }
+
+func (h redactor) Handle(ctx context.Context, r slog.Record) error {
+	r.Message = access.Redact(strings.TrimSpace(r.Message))
+	return h.Handler.Handle(ctx, r)
+}

@@ -1,0 +1,297 @@
+package ingest
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"carstate/internal/access"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// startHTTP serves f on a port of its own until the test ends.
+func startHTTP(t *testing.T, f *fixture) (h *HTTP, url string) {
+	t.Helper()
+	l := listen(t)
+	h = NewHTTP(f.Config)
+	done := make(chan error, 1)
+	go func() { done <- h.Serve(l) }()
+	t.Cleanup(func() {
+		http.DefaultClient.CloseIdleConnections()
+		if err := h.Shutdown(shutdownContext(t)); err != nil {
+			t.Errorf("shutdown: %v", err)
+		}
+		if err := <-done; !errors.Is(err, http.ErrServerClosed) {
+			t.Errorf("serve: %v", err)
+		}
+	})
+	return h, "http://" + l.Addr().String() + telemetryPath
+}
+
+// request is one HTTP request and what must come back.
+type request struct {
+	method, path string // default POST and telemetryPath
+	header       string // "Name: value" lines; the key and NDJSON if they do not say otherwise
+	body         string
+
+	status int
+	answer string // its body
+	wants  string // headers that the answer must have, "Name: value" lines
+}
+
+func (r request) send(t *testing.T, url, key string) {
+	t.Helper()
+	if r.method == "" {
+		r.method = http.MethodPost
+	}
+	if r.path != "" {
+		url = strings.TrimSuffix(url, telemetryPath) + r.path
+	}
+	req, err := http.NewRequest(r.method, url, strings.NewReader(r.body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+key)
+	req.Header.Set("Content-Type", "application/x-ndjson")
+	for name, value := range headerLines(r.header) {
+		if req.Header.Del(name); value != "" {
+			req.Header.Set(name, value)
+		}
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.TrimSuffix(string(body), "\n"); resp.StatusCode != r.status || r.answer != "" && got != r.answer {
+		t.Errorf("%s %s %.200q:\n got   %d %s\n wants %d %s", r.method, r.header, r.body, resp.StatusCode, got, r.status, r.answer)
+	}
+	for name, value := range headerLines("Cache-Control: no-store\nContent-Type: application/json\n" + r.wants) {
+		if got := resp.Header.Get(name); got != value {
+			t.Errorf("%d answer: %s is %q, want %q", resp.StatusCode, name, got, value)
+		}
+	}
+}
+
+func headerLines(s string) map[string]string {
+	h := make(map[string]string)
+	for line := range strings.Lines(s) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+			h[name] = strings.TrimSpace(value)
+		}
+	}
+	return h
+}
+
+func zip(s string) string {
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	_, _ = z.Write([]byte(s))
+	_ = z.Close()
+	return b.String()
+}
+
+func TestHTTPAccepts(t *testing.T) {
+	f := newFixture(t)
+	_, url := startHTTP(t, f)
+	for _, r := range []request{
+		{body: sampleLine("V1", 1, 1), status: 202, answer: `{"accepted":1,"rejected":[]}`},
+		{body: sampleLine("V2", 1, 2) + "\n\nx\n" + sampleLine("V9", 1, 9) + "\n" + sampleLine("V1", 2, 3), status: 202,
+			answer: `{"accepted":2,"rejected":[{"line":3,"reason":"the line is not valid JSON from byte 1 on"},{"line":4,"reason":"not this source's vehicle"}]}`},
+		{header: "Content-Type: application/json", body: strings.ReplaceAll(sampleLine("V1", 3, 4), ":", ":\n"), status: 202},
+		{header: "Content-Type: Application/JSON; Charset=\"UTF-8\"", body: sampleLine("V1", 4, 5), status: 202},
+		{header: "Content-Encoding: gzip", body: zip(sampleLine("V1", 5, 6)), status: 202},
+		{header: "Content-Encoding: identity", body: sampleLine("V1", 6, 7), status: 202},
+		{header: "Authorization: bearer " + f.key, body: sampleLine("V1", 7, 8), status: 202},
+		{path: telemetryPath + "?x=1", body: sampleLine("V1", 8, 9), status: 202},
+	} {
+		r.send(t, url, f.key)
+	}
+	f.store.wants(t, "V1 1", "V2 2", "V1 3", "V1 4", "V1 5", "V1 6", "V1 7", "V1 8", "V1 9")
+	f.wantMetric(t, 9, "carstate_samples_accepted_total", "protocol", "http")
+	f.wantMetric(t, 1, "carstate_samples_refused_total", "protocol", "http", "reason", "malformed")
+	f.wantMetric(t, 1, "carstate_samples_refused_total", "protocol", "http", "reason", "not_allowed")
+	f.wantMetric(t, 8, "carstate_ingest_request_duration_seconds", "outcome", "stored")
+}
+
+func TestHTTPRefuses(t *testing.T) {
+	f := newFixture(t)
+	removed, removedKey := f.add(t, "gone", access.AllVehicles())
+	f.remove(removed)
+	_, token, err := access.Issue(access.TokenRequest{Developer: "d", Operations: access.AllOperations}, testNow)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, url := startHTTP(t, f)
+	good := sampleLine("V1", 1, 1)
+	const challenge = `WWW-Authenticate: Bearer realm="carstate-ingest"`
+	const invalid = challenge + `, error="invalid_token"`
+	const formats = "Accept: application/x-ndjson, application/json\nAccept-Encoding: gzip"
+	for _, r := range []request{
+		{path: "/", status: 404},
+		{path: "/v1/telemetry/", body: good, status: 404},
+		{path: "//v1/telemetry", body: good, status: 404},
+		{path: "/v1/%74elemetry", body: good, status: 404},
+		{path: "/v1/../v1/telemetry", body: good, status: 404},
+		{method: "GET", status: 405, wants: "Allow: POST"},
+		{method: "PUT", body: good, status: 405, wants: "Allow: POST"},
+
+		{header: "Authorization:", body: good, status: 401, wants: challenge},
+		{header: "Authorization: Basic Y2FyOng=", body: good, status: 401, wants: invalid},
+		{header: "Authorization: Bearer", body: good, status: 401, wants: invalid},
+		{header: "Authorization: Bearer " + mistyped(f.key), body: good, status: 401, wants: invalid},
+		{header: "Authorization: Bearer " + removedKey, body: good, status: 401, wants: invalid},
+		{header: "Authorization: Bearer " + token, body: good, status: 401, wants: invalid},
+
+		{header: "Content-Type:", body: good, status: 415, wants: formats},
+		{header: "Content-Type: text/plain", body: good, status: 415, wants: formats},
+		{header: "Content-Type: application/json; charset=latin1", body: good, status: 415},
+		{header: "Content-Type: application/json; profile=x", body: good, status: 415},
+		{header: "Content-Type: application/json; charset=utf-8; x=y", body: good, status: 415},
+		{header: "Content-Encoding: br", body: good, status: 415, wants: formats},
+		{header: "Content-Encoding: gzip, gzip", body: zip(zip(good)), status: 415},
+
+		{body: "", status: 400, answer: `{"error":"the body holds no sample"}`},
+		{body: "\n \n", status: 400},
+		{body: "x", status: 400, answer: `{"accepted":0,"rejected":[{"line":1,"reason":"the line is not valid JSON from byte 1 on"}]}`},
+		{body: sampleLine("V9", 1, 1) + "\n" + sampleLine("V8", 1, 1), status: 403},
+		{body: sampleLine("V9", 1, 1) + "\nx", status: 400},
+		{header: "Content-Type: application/json", body: good + "\n" + good, status: 400},
+		{header: "Content-Encoding: gzip", body: good, status: 400},
+		{header: "Content-Encoding: gzip", body: zip(good)[:40], status: 400},
+
+		{body: strings.Repeat(" \n", MaxBody/2) + good, status: 413, answer: `{"error":"the body is larger than 8 MiB after decompression"}`},
+		{header: "Content-Encoding: gzip", body: zip(strings.Repeat(" \n", MaxBody)), status: 413},
+		{header: "Content-Encoding: gzip\nContent-Type: application/json", body: zip(strings.Repeat(" ", MaxBody)), status: 413},
+		{body: strings.Repeat(good+"\n", MaxSamples+1), status: 413},
+		{body: good + "\n" + strings.Repeat("x", MaxSample+1), status: 413, answer: `{"error":"a sample is larger than 64 KiB"}`},
+	} {
+		r.send(t, url, f.key)
+	}
+	f.store.wants(t)
+	f.wantMetric(t, 0, "carstate_samples_accepted_total")
+}
+
+func TestHTTPSaysWhenTheListWasCut(t *testing.T) {
+	f := newFixture(t)
+	_, url := startHTTP(t, f)
+	const one = `{"line":1,"reason":"vid is missing"}`
+	var lines []string
+	for n := range maxRejections {
+		lines = append(lines, strings.Replace(one, "1", strconv.Itoa(n+1), 1))
+	}
+	list := `"rejected":[` + strings.Join(lines, ",") + `]`
+	request{body: strings.Repeat("{}\n", maxRejections), status: 400, answer: `{"accepted":0,` + list + `}`}.send(t, url, f.key)
+	request{body: strings.Repeat("{}\n", maxRejections+1), status: 400, answer: `{"accepted":0,` + list + `,"rejected_total":1001}`}.send(t, url, f.key)
+}
+
+func TestHTTPNeverAcknowledgesWhatIsNotStored(t *testing.T) {
+	f := newFixture(t)
+	f.store.append = func(context.Context) error { return errDisk }
+	_, url := startHTTP(t, f)
+	request{body: sampleLine("V1", 1, 1), status: 503, wants: "Retry-After: 1"}.send(t, url, f.key)
+	f.wantMetric(t, 0, "carstate_samples_accepted_total")
+	f.wantMetric(t, 1, "carstate_samples_refused_total", "reason", "not_stored")
+}
+
+func TestHTTPNotReady(t *testing.T) {
+	f := newFixture(t)
+	f.Ready = func() error { return errDisk }
+	_, url := startHTTP(t, f)
+	request{body: sampleLine("V1", 1, 1), status: 503, wants: "Retry-After: 1"}.send(t, url, f.key)
+	f.store.wants(t)
+}
+
+func TestHTTPRefusesTheNewestWhenFull(t *testing.T) {
+	f := newFixture(t)
+	f.MaxRequests = 1
+	arrived, release := make(chan struct{}), make(chan struct{})
+	f.store.append = func(context.Context) error {
+		arrived <- struct{}{}
+		<-release
+		return nil
+	}
+	_, url := startHTTP(t, f)
+	first := make(chan struct{})
+	go func() {
+		defer close(first)
+		request{body: sampleLine("V1", 1, 1), status: 202}.send(t, url, f.key)
+	}()
+	<-arrived
+	request{body: sampleLine("V1", 2, 2), status: 503, wants: "Retry-After: 1"}.send(t, url, f.key)
+	close(release)
+	<-first
+	f.store.wants(t, "V1 1")
+}
+
+func TestHTTPShutdownLetsARequestEnd(t *testing.T) {
+	f := newFixture(t)
+	arrived, release := make(chan struct{}), make(chan struct{})
+	f.store.append = func(context.Context) error {
+		close(arrived)
+		<-release
+		return nil
+	}
+	h, url := startHTTP(t, f)
+	first := make(chan struct{})
+	go func() {
+		defer close(first)
+		request{body: sampleLine("V1", 1, 1), status: 202}.send(t, url, f.key)
+	}()
+	<-arrived
+	done := make(chan error, 1)
+	go func() { done <- h.Shutdown(shutdownContext(t)) }()
+	close(release)
+	<-first
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	f.store.wants(t, "V1 1")
+}
+
+// A server that is told to stop and cannot wait cuts off what is in work.
+func TestHTTPShutdownEnds(t *testing.T) {
+	f := newFixture(t)
+	arrived := make(chan struct{})
+	f.store.append = func(ctx context.Context) error {
+		close(arrived)
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	h, url := startHTTP(t, f)
+	first := make(chan error)
+	go func() {
+		req, _ := http.NewRequest(http.MethodPost, url, strings.NewReader(sampleLine("V1", 1, 1)))
+		req.Header.Set("Authorization", "Bearer "+f.key)
+		req.Header.Set("Content-Type", "application/json")
+		resp, err := http.DefaultClient.Do(req)
+		if err == nil {
+			resp.Body.Close()
+			err = errors.New(resp.Status)
+		}
+		first <- err
+	}()
+	<-arrived
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := h.Shutdown(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("shutdown: %v", err)
+	}
+	if err := <-first; err == nil || strings.HasPrefix(err.Error(), "202") {
+		t.Errorf("the request ended with %v", err)
+	}
+	f.store.wants(t)
+}

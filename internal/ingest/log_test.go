@@ -1,0 +1,109 @@
+package ingest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// logBuffer collects a log that several goroutines write.
+type logBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *logBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
+func (l *logBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}
+
+// The log tells when the store begins to fail and when it ends, once each, and
+// never a key or what was sent.
+func TestLog(t *testing.T) {
+	f := newFixture(t)
+	var log logBuffer
+	f.Log = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	failing := true
+	f.store.append = func(context.Context) error {
+		if failing {
+			return errDisk
+		}
+		return nil
+	}
+	h, url := startHTTP(t, f)
+	_, addr := startMQTT(t, f.Config)
+	for range 3 {
+		request{body: sampleLine("V1", 1, 1), status: 503}.send(t, url, f.key)
+	}
+	request{header: "Authorization: Bearer " + mistyped(f.key), body: "hello " + f.key, status: 401}.send(t, url, f.key)
+	c := dialRaw(t, addr, 5)
+	c.connect("car", mistyped(f.key), "", 30)
+	c = f.login(t, addr, 5)
+	c.publish(2, 1, "vehicles/"+f.key+"/telemetry", f.key)
+	c.wantPuback(1, 0x90)
+	h.server.ErrorLog.Printf("http: something about %s", f.key)
+	failing = false
+	request{body: sampleLine("V1", 1, 1), status: 202}.send(t, url, f.key)
+
+	text := log.String()
+	for what, n := range map[string]int{
+		"telemetry is not being stored":   1,
+		"telemetry is being stored again": 1,
+		"something about":                 1,
+		f.key[4:]:                         0,
+		"hello":                           0,
+	} {
+		if got := strings.Count(text, what); got != n {
+			t.Errorf("%q is in the log %d times, want %d:\n%s", what, got, n, text)
+		}
+	}
+}
+
+// A client that stops in the middle of its body is told so, and nothing of it is
+// stored.
+func TestHTTPStalledBody(t *testing.T) {
+	f := newFixture(t)
+	h := NewHTTP(f.Config)
+	h.server.ReadTimeout = 50 * time.Millisecond
+	l := listen(t)
+	done := make(chan error, 1)
+	go func() { done <- h.Serve(l) }()
+	conn, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	line := sampleLine("V1", 1, 1) + "\n"
+	fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: application/x-ndjson\r\nContent-Length: %d\r\n\r\n%s",
+		telemetryPath, f.key, 2*len(line), line)
+	answer, err := io.ReadAll(conn)
+	if err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 408 ") || !strings.Contains(string(answer), "Connection: close") {
+		t.Errorf("answer %q, %v", answer, err)
+	}
+	f.store.wants(t)
+	if err := h.Shutdown(shutdownContext(t)); err != nil {
+		t.Error(err)
+	}
+	if err := <-done; !errors.Is(err, http.ErrServerClosed) {
+		t.Errorf("serve: %v", err)
+	}
+}

@@ -1,0 +1,244 @@
+package ingest
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"log/slog"
+	"math"
+	"net"
+	"sync"
+	"syscall"
+	"time"
+
+	mqtt "github.com/mochi-mqtt/server/v2"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Limits of an MQTT connection.
+const (
+	maxPacket      = 1 << 20          // bytes of a packet
+	maxConnect     = 16 << 10         // bytes of the first packet, whose sender is not known yet
+	connectTimeout = 10 * time.Second // from accepting a connection to its CONNECT, TLS included
+	writeTimeout   = 10 * time.Second // of a packet to a client, which is never large
+	maxKeepAlive   = 600              // seconds; a connection may be silent for half as long again
+	receiveMaximum = 128              // messages that a client may have unacknowledged
+	maxAliases     = 1000             // topic aliases of a connection
+)
+
+// MQTT takes telemetry by MQTT 3.1.1 and 5, on topic vehicles/VID/telemetry
+// with QoS 0 or 1. User name and password are a source's name and key. It is a
+// front door and no broker: nobody can subscribe, nothing is retained (the flag
+// has no effect), wills are dropped, and no session outlives its connection.
+//
+// A PUBACK that reports success means that the message's samples are on disk;
+// if some of its lines were refused, they are counted and the PUBACK still
+// reports success, since sending them again would not help. A message that is
+// refused gets, under MQTT 5 with QoS 1, a PUBACK that says why: 0x87 for
+// another's vehicle, 0x90 for another topic, 0x99 if no line was good. MQTT
+// 3.1.1 cannot say no, so there the connection is closed, as it is for QoS 0
+// (under MQTT 5 with a reason); only a bad payload with QoS 0 is dropped and
+// counted. If the store does not take a sample, the connection is closed
+// without an acknowledgement, and the client sends again. A source that was
+// removed is found out at its next message.
+type MQTT struct {
+	in      *intake
+	server  *mqtt.Server
+	start   sync.Once
+	refused *prometheus.CounterVec // connections, by reason
+
+	// ctx ends when the time for a graceful end is over.
+	ctx    context.Context
+	cancel context.CancelFunc
+
+	mu        sync.Mutex // guards what follows
+	closing   bool
+	listeners map[net.Listener]struct{}
+	conns     map[*conn]struct{}
+	work      sync.WaitGroup // counts conns; added to under mu, before closing
+	ended     chan struct{}  // closed when Shutdown is done
+}
+
+// NewMQTT makes the front door. It serves nothing until [MQTT.Serve].
+func NewMQTT(c Config) *MQTT {
+	m := &MQTT{
+		in:        newIntake(c, "mqtt"),
+		listeners: make(map[net.Listener]struct{}),
+		conns:     make(map[*conn]struct{}),
+		ended:     make(chan struct{}),
+	}
+	m.ctx, m.cancel = context.WithCancel(context.Background())
+	m.refused = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "carstate_mqtt_connections_refused_total",
+		Help: "MQTT connections that were refused, by reason.",
+	}, []string{"reason"})
+	m.in.Registry.MustRegister(m.refused, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "carstate_mqtt_connections",
+		Help: "MQTT connections that are open.",
+	}, m.connections))
+
+	capabilities := mqtt.NewDefaultServerCapabilities()
+	capabilities.MaximumQos = 1
+	capabilities.MaximumPacketSize = maxPacket
+	capabilities.MaximumSessionExpiryInterval = 0
+	capabilities.MaximumClientWritesPending = 1 // nothing is ever published to a client; the default costs 64 KiB each
+	capabilities.MinimumProtocolVersion = 4
+	capabilities.ReceiveMaximum = receiveMaximum
+	capabilities.MaximumInflight = receiveMaximum
+	capabilities.TopicAliasMaximum = maxAliases
+	// Otherwise a PUBACK repeats the message's user properties, and with them
+	// a reason code that MQTT does not know.
+	capabilities.Compatibilities.NoInheritedPropertiesOnAck = true
+	m.server = mqtt.New(&mqtt.Options{
+		Capabilities: capabilities,
+		// The library logs whole packets, passwords included.
+		Logger: slog.New(slog.DiscardHandler),
+		// Nobody can read $SYS, and filling it stops the world each time.
+		SysTopicResendInterval: math.MaxInt32,
+	})
+	if err := m.server.AddHook(&hook{m: m}, nil); err != nil {
+		panic(err) // the hook has no Init that could fail
+	}
+	return m
+}
+
+// Serve serves l until [MQTT.Shutdown], after which it returns [net.ErrClosed].
+// It may be called for several listeners.
+func (m *MQTT) Serve(l net.Listener) error {
+	m.mu.Lock()
+	if m.closing {
+		m.mu.Unlock()
+		return errors.Join(net.ErrClosed, l.Close())
+	}
+	m.listeners[l] = struct{}{}
+	m.mu.Unlock()
+
+	// The library's own listeners are not used: they end silently at the
+	// first error and let a client that sends nothing stay for ever.
+	var err error
+	m.start.Do(func() { err = m.server.Serve() })
+	if err != nil {
+		return err
+	}
+	for {
+		c, err := l.Accept()
+		switch {
+		case err == nil:
+			m.accept(c)
+		case outOfFiles(err):
+			m.in.Log.Warn("no MQTT connection can be accepted for now", "error", err)
+			select {
+			case <-time.After(100 * time.Millisecond):
+			case <-m.ctx.Done():
+			}
+		case m.isClosing():
+			return net.ErrClosed
+		default:
+			return err
+		}
+	}
+}
+
+// ServeTLS is Serve with the configuration's TLS.
+func (m *MQTT) ServeTLS(l net.Listener) error { return m.Serve(tls.NewListener(l, m.in.TLS)) }
+
+// outOfFiles reports an error of Accept that passes.
+func outOfFiles(err error) bool {
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ECONNABORTED)
+}
+
+// accept starts serving nc unless there are too many.
+func (m *MQTT) accept(nc net.Conn) {
+	c := newConn(nc)
+	m.mu.Lock()
+	ok := !m.closing && len(m.conns) < m.in.MaxConnections
+	if ok {
+		m.conns[c] = struct{}{}
+		m.work.Add(1)
+	}
+	m.mu.Unlock()
+	if !ok {
+		m.refused.WithLabelValues("full").Inc()
+		_ = nc.Close()
+		return
+	}
+	go m.serve(c)
+}
+
+// serve serves one connection to its end.
+func (m *MQTT) serve(c *conn) {
+	defer func() {
+		// What one client sends must not end the process.
+		if p := recover(); p != nil {
+			m.in.Log.Error("an MQTT connection was dropped: its packet cannot be handled", "panic", p)
+		}
+		_ = c.Close()
+		// A client may leave without waiting; what it sent is still stored.
+		c.queue.wait()
+		m.mu.Lock()
+		delete(m.conns, c)
+		m.mu.Unlock()
+		m.work.Done()
+	}()
+	if err := c.begin(connectTimeout); err != nil {
+		m.refused.WithLabelValues("no_connect").Inc()
+		return
+	}
+	// How a connection ends is the client's business; what we refuse is
+	// counted where it is refused.
+	_ = m.server.EstablishConnection("mqtt", c)
+}
+
+// Shutdown stops listening, acknowledges the messages that are being stored,
+// and closes every connection; when ctx ends first, it cuts them off. A second
+// call waits for the first.
+func (m *MQTT) Shutdown(ctx context.Context) error {
+	m.mu.Lock()
+	already := m.closing
+	m.closing = true
+	for l := range m.listeners {
+		_ = l.Close()
+	}
+	for c := range m.conns {
+		c.stopReading()
+	}
+	m.mu.Unlock()
+	if already {
+		<-m.ended
+		return nil
+	}
+	defer close(m.ended)
+
+	done := make(chan struct{})
+	go func() {
+		m.work.Wait()
+		close(done)
+	}()
+	var err error
+	select {
+	case <-done:
+	case <-ctx.Done():
+		err = ctx.Err()
+		m.cancel()
+		m.mu.Lock()
+		for c := range m.conns {
+			_ = c.Close()
+		}
+		m.mu.Unlock()
+		<-done
+	}
+	m.cancel()
+	return errors.Join(err, m.server.Close())
+}
+
+func (m *MQTT) isClosing() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.closing
+}
+
+func (m *MQTT) connections() float64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return float64(len(m.conns))
+}

@@ -1,0 +1,78 @@
+package ingest
+
+import (
+	"bufio"
+	"context"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"carstate/internal/access"
+	"carstate/internal/vehicle"
+)
+
+// slowStore takes a while, as a disk does.
+type slowStore time.Duration
+
+func (s slowStore) Append(ctx context.Context, _ []vehicle.Sample) error {
+	select {
+	case <-time.After(time.Duration(s)):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// BenchmarkMQTTOneClient: one gateway sends QoS 1 messages as fast as the
+// receive maximum lets it, to a store that takes 1 ms.
+func BenchmarkMQTTOneClient(b *testing.B) {
+	sources := new(access.Sources)
+	source, key, err := access.AddSource("gateway", access.AllVehicles(), time.Time{}, testNow)
+	if err != nil {
+		b.Fatal(err)
+	}
+	sources.Put(source)
+	_, addr := startMQTT(b, Config{
+		Store:    slowStore(time.Millisecond),
+		Sources:  sources,
+		Now:      func() time.Time { return testNow },
+		Registry: prometheus.NewRegistry(),
+	})
+	conn, err := net.Dial("tcp", addr)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer conn.Close()
+	send := func(p []byte) {
+		if _, err := conn.Write(p); err != nil {
+			b.Error(err)
+		}
+	}
+	in := bufio.NewReader(conn)
+	acknowledged := func() {
+		var p [4]byte // CONNACK and PUBACK of MQTT 3.1.1 are as long
+		for i := range p {
+			if p[i], err = in.ReadByte(); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	send(packet(0x10, field("MQTT"), []byte{4, 0xc2, 0, 30}, field("id"), field("gateway"), field(key)))
+	acknowledged()
+	window := make(chan struct{}, receiveMaximum)
+	go func() {
+		for i := range b.N {
+			window <- struct{}{}
+			id := i%60000 + 1
+			send(packet(0x32, field(topicV1), []byte{byte(id >> 8), byte(id)}, []byte(sampleLine("V1", 1, 1))))
+		}
+	}()
+	b.ResetTimer()
+	for range b.N {
+		acknowledged()
+		<-window
+	}
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "messages/s")
+}

@@ -1,0 +1,130 @@
+package ingest
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/eclipse/paho.golang/paho"
+)
+
+// mosquitto runs one of the clients that Debian has. It returns what the client
+// printed and whether it ended well.
+func mosquitto(t *testing.T, name, addr string, args ...string) (output string, ok bool) {
+	t.Helper()
+	path, err := exec.LookPath(name)
+	if err != nil {
+		t.Fatalf("%s is missing: apt-get install mosquitto-clients", name)
+	}
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, path, append([]string{"-h", host, "-p", port}, args...)...).CombinedOutput()
+	if ctx.Err() != nil {
+		t.Fatalf("%s %s does not end:\n%s", name, args, out)
+	}
+	return string(out), err == nil
+}
+
+func TestMosquitto(t *testing.T) {
+	for _, version := range []string{"mqttv311", "mqttv5"} {
+		t.Run(version, func(t *testing.T) {
+			f := newFixture(t)
+			_, addr := startMQTT(t, f.Config)
+			login := []string{"-V", version, "-u", "car", "-P", f.key}
+			publish := func(args ...string) bool {
+				t.Helper()
+				out, ok := mosquitto(t, "mosquitto_pub", addr, append(args, login...)...)
+				if strings.Contains(out, f.key) {
+					t.Error("the key was printed")
+				}
+				return ok
+			}
+			if !publish("-t", topicV1, "-q", "1", "-m", sampleLine("V1", 1, 1)) {
+				t.Error("QoS 1 was not acknowledged")
+			}
+			if !publish("-t", topicV1, "-q", "1", "-m", sampleLine("V1", 2, 2)+"\n"+sampleLine("V1", 3, 3)) {
+				t.Error("NDJSON was not acknowledged")
+			}
+			f.store.wants(t, "V1 1", "V1 2", "V1 3")
+			publish("-t", topicV1, "-q", "0", "-m", sampleLine("V1", 4, 4))
+			eventually(t, "QoS 0 is stored", func() bool { return len(f.store.describe()) == 4 })
+
+			publish("-t", "vehicles/V9/telemetry", "-q", "1", "-m", sampleLine("V9", 1, 9))
+			f.wantMetric(t, 1, "carstate_samples_refused_total", "reason", "not_allowed")
+			publish("-t", topicV1, "-q", "2", "-m", sampleLine("V1", 5, 5))
+			if len(f.store.describe()) != 4 {
+				t.Errorf("stored %q: what was refused is there", f.store.describe())
+			}
+		})
+		t.Run(version+" wrong key", func(t *testing.T) {
+			f := newFixture(t)
+			_, addr := startMQTT(t, f.Config)
+			out, ok := mosquitto(t, "mosquitto_pub", addr, "-V", version, "-u", "car", "-P", "wrong", "-t", topicV1, "-q", "1", "-m", sampleLine("V1", 1, 1))
+			said := strings.ToLower(out)
+			if ok || !strings.Contains(said, "not authori") && !strings.Contains(said, "password") {
+				t.Errorf("ended well: %t, and said %q", ok, out)
+			}
+			f.store.wants(t)
+		})
+		t.Run(version+" subscribe", func(t *testing.T) {
+			f := newFixture(t)
+			_, addr := startMQTT(t, f.Config)
+			out, _ := mosquitto(t, "mosquitto_sub", addr, "-V", version, "-u", "car", "-P", f.key, "-t", "#", "-W", "5")
+			if !strings.Contains(out, "denied") {
+				t.Errorf("mosquitto_sub said %q", out)
+			}
+		})
+	}
+}
+
+// A client library that keeps to MQTT 5: limits from the CONNACK, aliases,
+// reason codes.
+func TestPaho(t *testing.T) {
+	f := newFixture(t)
+	_, addr := startMQTT(t, f.Config)
+	ctx := shutdownContext(t)
+	conn, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := paho.NewClient(paho.ClientConfig{Conn: conn})
+	ack, err := client.Connect(ctx, &paho.Connect{
+		ClientID: "gateway", CleanStart: true, KeepAlive: 0,
+		Username: "car", UsernameFlag: true, Password: []byte(f.key), PasswordFlag: true,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := ack.Properties
+	if p.TopicAliasMaximum == nil || *p.TopicAliasMaximum != maxAliases || p.MaximumQoS == nil || *p.MaximumQoS != 1 ||
+		p.MaximumPacketSize == nil || *p.MaximumPacketSize != maxPacket || p.ServerKeepAlive == nil || *p.ServerKeepAlive != maxKeepAlive {
+		t.Errorf("CONNACK properties %+v", p)
+	}
+	alias := uint16(5)
+	for i, topic := range []string{topicV1, ""} {
+		r, err := client.Publish(ctx, &paho.Publish{
+			Topic: topic, QoS: 1, Payload: []byte(sampleLine("V1", i, float64(i))),
+			Properties: &paho.PublishProperties{TopicAlias: &alias, User: paho.UserProperties{{Key: "k", Value: "v"}}},
+		})
+		if err != nil || r.ReasonCode != 0 {
+			t.Errorf("publish %d: %+v, %v", i, r, err)
+		}
+	}
+	r, err := client.Publish(ctx, &paho.Publish{Topic: topicV1, QoS: 1, Payload: []byte(sampleLine("V1", 9, 501))})
+	if err == nil || r == nil || r.ReasonCode != 0x99 || !strings.Contains(r.Properties.ReasonString, "Vehicle.Speed") {
+		t.Errorf("a bad sample: %+v, %v", r, err)
+	}
+	if err := client.Disconnect(&paho.Disconnect{}); err != nil && !errors.Is(err, net.ErrClosed) {
+		t.Error(err)
+	}
+	<-client.Done()
+	f.store.wants(t, "V1 0", "V1 1")
+}

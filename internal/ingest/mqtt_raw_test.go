@@ -1,0 +1,168 @@
+package ingest
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"testing"
+	"time"
+)
+
+// rawClient speaks MQTT byte by byte, so that a test sees what is on the wire
+// and can send what no library would.
+type rawClient struct {
+	t       *testing.T
+	version byte // 4: 3.1.1, 5
+	conn    net.Conn
+	in      *bufio.Reader
+}
+
+// Packet types, as the first byte of a packet.
+const (
+	connackType    = 0x20
+	pubackType     = 0x40
+	subackType     = 0x90
+	pingrespType   = 0xd0
+	disconnectType = 0xe0
+)
+
+func dialRaw(t *testing.T, addr string, version byte) *rawClient {
+	t.Helper()
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return &rawClient{t, version, c, bufio.NewReader(c)}
+}
+
+func field(s string) []byte { return append(binary.BigEndian.AppendUint16(nil, uint16(len(s))), s...) }
+
+// packet puts a fixed header before the parts.
+func packet(first byte, parts ...[]byte) []byte {
+	var body []byte
+	for _, p := range parts {
+		body = append(body, p...)
+	}
+	out := []byte{first}
+	n := len(body)
+	for {
+		b := byte(n & 0x7f)
+		if n >>= 7; n > 0 {
+			out = append(out, b|0x80)
+			continue
+		}
+		return append(append(out, b), body...)
+	}
+}
+
+func (c *rawClient) write(p []byte) {
+	c.t.Helper()
+	if _, err := c.conn.Write(p); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// properties is an MQTT 5 property list, and nothing under 3.1.1.
+func (c *rawClient) properties(p ...byte) []byte {
+	if c.version < 5 {
+		return nil
+	}
+	return append([]byte{byte(len(p))}, p...)
+}
+
+// connect sends a CONNECT and returns the reason code of the CONNACK. The will,
+// if any, is a sample on the topic.
+func (c *rawClient) connect(user, password, willTopic string, keepAlive uint16) byte {
+	c.t.Helper()
+	flags, will := byte(0xc2), []byte(nil)
+	if willTopic != "" {
+		flags |= 0x04
+		will = append(append(c.properties(), field(willTopic)...), field(sampleLine("V1", 9, 99))...)
+	}
+	head := append(field("MQTT"), c.version, flags)
+	head = binary.BigEndian.AppendUint16(head, keepAlive)
+	c.write(packet(0x10, head, c.properties(), field("id"), will, field(user), field(password)))
+	first, body := c.read()
+	if first != connackType || len(body) < 2 {
+		c.t.Fatalf("CONNECT was answered by %#x % x", first, body)
+	}
+	return body[1]
+}
+
+// publish sends a message. flags are those of the fixed header: QoS 1 is 2, QoS
+// 2 is 4, retain is 1.
+func (c *rawClient) publish(flags byte, id uint16, topic, payload string, properties ...byte) {
+	c.t.Helper()
+	head := field(topic)
+	if flags&6 != 0 {
+		head = binary.BigEndian.AppendUint16(head, id)
+	}
+	c.write(packet(0x30|flags, head, c.properties(properties...), []byte(payload)))
+}
+
+// read returns the next packet's first byte and the rest.
+func (c *rawClient) read() (first byte, body []byte) {
+	c.t.Helper()
+	first, body, err := c.tryRead()
+	if err != nil {
+		c.t.Fatalf("no packet came: %v", err)
+	}
+	return first, body
+}
+
+func (c *rawClient) tryRead() (first byte, body []byte, err error) {
+	if first, err = c.in.ReadByte(); err != nil {
+		return 0, nil, err
+	}
+	n, err := binary.ReadUvarint(c.in)
+	if err != nil {
+		return 0, nil, err
+	}
+	body = make([]byte, n)
+	_, err = io.ReadFull(c.in, body)
+	return first, body, err
+}
+
+// wantPuback reads the PUBACK of message id with the reason code.
+func (c *rawClient) wantPuback(id uint16, code byte) {
+	c.t.Helper()
+	first, body := c.read()
+	got := byte(0)
+	if len(body) > 2 {
+		got = body[2]
+	}
+	if first != pubackType || len(body) < 2 || binary.BigEndian.Uint16(body) != id || got != code {
+		c.t.Fatalf("got packet %#x % x; want the PUBACK of %d with code %#x", first, body, id, code)
+	}
+}
+
+// wantClosed reads what ends the connection: a DISCONNECT with the code under
+// MQTT 5 (unless code is 0), nothing under 3.1.1, and then the end.
+func (c *rawClient) wantClosed(code byte) {
+	c.t.Helper()
+	if c.version == 5 && code != 0 {
+		if first, body := c.read(); first != disconnectType || len(body) < 1 || body[0] != code {
+			c.t.Fatalf("got packet %#x % x; want DISCONNECT %#x", first, body, code)
+		}
+	}
+	first, body, err := c.tryRead()
+	var timeout net.Error
+	if err == nil || errors.As(err, &timeout) && timeout.Timeout() {
+		c.t.Fatalf("the connection goes on: %#x % x, %v", first, body, err)
+	}
+}
+
+// wantPong shows that the connection is alive and that nothing came before.
+func (c *rawClient) wantPong() {
+	c.t.Helper()
+	c.write([]byte{0xc0, 0})
+	if first, body := c.read(); first != pingrespType {
+		c.t.Fatalf("got packet %#x % x; want PINGRESP", first, body)
+	}
+}

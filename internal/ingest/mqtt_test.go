@@ -1,0 +1,499 @@
+package ingest
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"testing"
+
+	"carstate/internal/access"
+)
+
+// startMQTT serves f on a port of its own until the test ends.
+func startMQTT(t testing.TB, c Config) (m *MQTT, addr string) {
+	t.Helper()
+	l := listen(t)
+	m = NewMQTT(c)
+	done := make(chan error, 1)
+	go func() { done <- m.Serve(l) }()
+	t.Cleanup(func() {
+		if err := m.Shutdown(shutdownContext(t)); err != nil {
+			t.Errorf("shutdown: %v", err)
+		}
+		if err := <-done; !errors.Is(err, net.ErrClosed) {
+			t.Errorf("serve: %v", err)
+		}
+	})
+	return m, l.Addr().String()
+}
+
+// login connects as the fixture's source.
+func (f *fixture) login(t *testing.T, addr string, version byte) *rawClient {
+	t.Helper()
+	c := dialRaw(t, addr, version)
+	if code := c.connect("car", f.key, "", 30); code != 0 {
+		t.Fatalf("CONNACK code %#x", code)
+	}
+	return c
+}
+
+// bothVersions runs a test under MQTT 3.1.1 and 5.
+func bothVersions(t *testing.T, test func(t *testing.T, version byte)) {
+	t.Run("3.1.1", func(t *testing.T) { test(t, 4) })
+	t.Run("5", func(t *testing.T) { test(t, 5) })
+}
+
+const topicV1 = "vehicles/V1/telemetry"
+
+func TestMQTTAcknowledgesWhatIsStored(t *testing.T) {
+	bothVersions(t, func(t *testing.T, version byte) {
+		f := newFixture(t)
+		_, addr := startMQTT(t, f.Config)
+		c := f.login(t, addr, version)
+		c.publish(2, 7, topicV1, sampleLine("V1", 1, 1))
+		c.wantPuback(7, 0)
+		c.publish(2, 8, "vehicles/V2/telemetry", `{"time":1795147200000,"signals":{"Vehicle.Speed":2}}`)
+		c.wantPuback(8, 0)
+		// One line is bad: the good one is stored and acknowledged.
+		c.publish(2, 9, topicV1, sampleLine("V1", 2, 3)+"\n"+sampleLine("V2", 2, 4))
+		c.wantPuback(9, 0)
+		// QoS 0, and the retain flag means nothing.
+		c.publish(1, 0, topicV1, sampleLine("V1", 3, 5))
+		eventually(t, "QoS 0 is stored", func() bool { return f.metric(t, "carstate_samples_accepted_total") == 4 })
+		f.store.wants(t, "V1 1", "V2 2", "V1 3", "V1 5")
+		f.wantMetric(t, 4, "carstate_samples_accepted_total", "protocol", "mqtt")
+		f.wantMetric(t, 1, "carstate_samples_refused_total", "protocol", "mqtt", "reason", "vid_differs")
+		f.wantMetric(t, 1, "carstate_mqtt_connections")
+	})
+}
+
+// The acknowledgement must not leave before the store has answered.
+func TestMQTTAcknowledgesNothingBefore(t *testing.T) {
+	bothVersions(t, func(t *testing.T, version byte) {
+		f := newFixture(t)
+		arrived, release := make(chan struct{}), make(chan error)
+		f.store.append = func(context.Context) error {
+			close(arrived)
+			return <-release
+		}
+		_, addr := startMQTT(t, f.Config)
+		c := f.login(t, addr, version)
+		c.publish(2, 7, topicV1, sampleLine("V1", 1, 1))
+		<-arrived
+		release <- errDisk
+		c.wantClosed(0x89)
+		f.wantMetric(t, 0, "carstate_samples_accepted_total")
+		f.wantMetric(t, 1, "carstate_samples_refused_total", "reason", "not_stored")
+	})
+}
+
+// What a client pipelines while the store is at work is stored together, and
+// every answer leaves in the order of the messages, refusals included.
+func TestMQTTPipelining(t *testing.T) {
+	f := newFixture(t)
+	arrived, release := make(chan struct{}, 10), make(chan struct{})
+	f.store.append = func(context.Context) error {
+		arrived <- struct{}{}
+		<-release
+		return nil
+	}
+	_, addr := startMQTT(t, f.Config)
+	c := f.login(t, addr, 5)
+	c.publish(2, 1, topicV1, sampleLine("V1", 1, 1))
+	<-arrived
+	c.publish(2, 2, topicV1, sampleLine("V1", 5, 2)) // later than the next
+	c.publish(2, 3, topicV1, "hello")
+	c.publish(2, 4, "vehicles/V9/telemetry", sampleLine("V9", 1, 9))
+	c.publish(2, 5, topicV1, sampleLine("V1", 4, 5))
+	c.wantPong() // all have been read, none is answered
+	close(release)
+	for id, code := range []byte{0, 0, 0x99, 0x87, 0} {
+		c.wantPuback(uint16(id+1), code)
+	}
+	if n := len(arrived); n != 1 {
+		t.Errorf("%d appends after the first, want 1", n)
+	}
+	f.store.wants(t, "V1 1", "V1 5", "V1 2")
+}
+
+// More than the receive maximum makes the client wait; it breaks nothing.
+func TestMQTTManyAtOnce(t *testing.T) {
+	bothVersions(t, func(t *testing.T, version byte) {
+		f := newFixture(t)
+		_, addr := startMQTT(t, f.Config)
+		c := f.login(t, addr, version)
+		const n = 10 * receiveMaximum
+		sent := make(chan error, 1)
+		go func() {
+			for id := range n {
+				head := append(field(topicV1), byte((id+1)>>8), byte(id+1))
+				if _, err := c.conn.Write(packet(0x32, head, c.properties(), []byte(sampleLine("V1", -n+id, 1)))); err != nil {
+					sent <- err
+					return
+				}
+			}
+			sent <- nil
+		}()
+		for id := range uint16(n) {
+			c.wantPuback(id+1, 0)
+		}
+		if err := <-sent; err != nil {
+			t.Error(err)
+		}
+		if got := len(f.store.describe()); got != n {
+			t.Errorf("stored %d of %d", got, n)
+		}
+	})
+}
+
+// After a message that could not be stored, nothing that followed it may be:
+// the client sends it again, and it would then be older than what is known.
+func TestMQTTStoresNothingAfterAFailure(t *testing.T) {
+	f := newFixture(t)
+	arrived, release := make(chan struct{}), make(chan struct{})
+	calls := 0 // by one goroutine at a time
+	f.store.append = func(context.Context) error {
+		if calls++; calls > 1 {
+			return nil
+		}
+		close(arrived)
+		<-release
+		return errDisk
+	}
+	m, addr := startMQTT(t, f.Config)
+	c := f.login(t, addr, 5)
+	c.publish(2, 1, topicV1, sampleLine("V1", 1, 1))
+	<-arrived
+	c.publish(2, 2, topicV1, sampleLine("V1", 2, 2))
+	c.wantPong()
+	close(release)
+	c.wantClosed(0x89)
+	if err := m.Shutdown(shutdownContext(t)); err != nil {
+		t.Error(err)
+	}
+	f.store.wants(t)
+}
+
+// A client may leave right after a QoS 0 message.
+func TestMQTTStoresWhatALeavingClientSent(t *testing.T) {
+	bothVersions(t, func(t *testing.T, version byte) {
+		f := newFixture(t)
+		arrived, release := make(chan struct{}), make(chan struct{})
+		f.store.append = func(context.Context) error {
+			close(arrived)
+			<-release
+			return nil
+		}
+		m, addr := startMQTT(t, f.Config)
+		c := f.login(t, addr, version)
+		c.publish(0, 0, topicV1, sampleLine("V1", 1, 1))
+		c.write([]byte{disconnectType, 0})
+		<-arrived
+		c.wantClosed(0)
+		close(release)
+		if err := m.Shutdown(shutdownContext(t)); err != nil {
+			t.Error(err)
+		}
+		f.store.wants(t, "V1 1")
+	})
+}
+
+// Each refusal: what is published, the PUBACK's code under MQTT 5 (0: none, the
+// connection is closed), the DISCONNECT's code.
+func TestMQTTRefuses(t *testing.T) {
+	good := sampleLine("V1", 1, 1)
+	for name, r := range map[string]struct {
+		flags          byte
+		topic, payload string
+		puback         byte
+		disconnect     byte
+		reason         string
+	}{
+		"another's vehicle":        {2, "vehicles/V9/telemetry", sampleLine("V9", 1, 1), 0x87, 0, "not_allowed"},
+		"another's vehicle, QoS 0": {0, "vehicles/V9/telemetry", sampleLine("V9", 1, 1), 0, 0x87, "not_allowed"},
+		"another topic":            {2, "vehicles/V1/state", good, 0x90, 0, "topic"},
+		"another topic, QoS 0":     {0, "cars/V1/telemetry", good, 0, 0x90, "topic"},
+		"a deeper topic":           {2, "vehicles/V1/x/telemetry", good, 0x90, 0, "topic"},
+		"no vehicle in the topic":  {2, "vehicles//telemetry", good, 0x90, 0, "topic"},
+		"half a topic":             {2, "vehicles/telemetry", good, 0x90, 0, "topic"},
+		"a system topic":           {2, "$SYS/broker/uptime", good, 0, 0x90, "topic"},
+		"a very long topic":        {2, strings.Repeat("a", 300), good, 0, 0x90, "topic"},
+		"no JSON":                  {2, topicV1, "hello", 0x99, 0, "malformed"},
+		"another vid":              {2, topicV1, sampleLine("V2", 1, 1), 0x99, 0, "vid_differs"},
+		"an impossible value":      {2, topicV1, sampleLine("V1", 1, 501), 0x99, 0, "impossible"},
+		"nothing":                  {2, topicV1, "", 0x99, 0, "malformed"},
+		"too large a sample":       {2, topicV1, strings.Repeat("x", MaxSample+1), 0x99, 0, "over_limit"},
+		"too many samples":         {2, topicV1, strings.Repeat("{}\n", MaxSamples+1), 0x99, 0, "over_limit"},
+		"QoS 2":                    {4, topicV1, good, 0, 0x9b, "qos"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bothVersions(t, func(t *testing.T, version byte) {
+				f := newFixture(t)
+				_, addr := startMQTT(t, f.Config)
+				c := f.login(t, addr, version)
+				c.publish(r.flags, 7, r.topic, r.payload)
+				if version == 5 && r.puback != 0 {
+					c.wantPuback(7, r.puback)
+					c.publish(2, 8, topicV1, good) // the connection goes on
+					c.wantPuback(8, 0)
+					f.store.wants(t, "V1 1")
+				} else {
+					c.wantClosed(r.disconnect)
+					f.store.wants(t)
+				}
+				f.wantMetric(t, 1, "carstate_samples_refused_total", "reason", r.reason)
+			})
+		})
+	}
+}
+
+// QoS 0 asks for no answer: what is wrong with it is counted, no more.
+func TestMQTTDropsABadPayloadWithQoS0(t *testing.T) {
+	bothVersions(t, func(t *testing.T, version byte) {
+		f := newFixture(t)
+		_, addr := startMQTT(t, f.Config)
+		c := f.login(t, addr, version)
+		c.publish(0, 0, topicV1, "hello")
+		c.wantPong()
+		f.store.wants(t)
+		f.wantMetric(t, 1, "carstate_samples_refused_total", "reason", "malformed")
+	})
+}
+
+func TestMQTTTopicAliases(t *testing.T) {
+	f := newFixture(t)
+	_, addr := startMQTT(t, f.Config)
+	c := f.login(t, addr, 5)
+	const aliasProperty = 0x23
+	c.publish(2, 1, topicV1, sampleLine("V1", 1, 1), aliasProperty, 0, 1)
+	c.wantPuback(1, 0)
+	c.publish(2, 2, "", sampleLine("V1", 2, 2), aliasProperty, 0, 1)
+	c.wantPuback(2, 0)
+	// An alias does not lead around the check of the vehicle.
+	c.publish(2, 3, "vehicles/V9/telemetry", sampleLine("V9", 3, 3), aliasProperty, 0, 1)
+	c.wantPuback(3, 0x87)
+	c.publish(2, 4, "", sampleLine("V9", 4, 4), aliasProperty, 0, 1)
+	c.wantPuback(4, 0x87)
+	// An alias that was never given names no topic.
+	c.publish(2, 5, "", sampleLine("V1", 5, 5), aliasProperty, 0, 9)
+	c.wantPuback(5, 0x90)
+	f.store.wants(t, "V1 1", "V1 2")
+}
+
+func TestMQTTConnectNeedsASource(t *testing.T) {
+	bothVersions(t, func(t *testing.T, version byte) {
+		f := newFixture(t)
+		removed, removedKey := f.add(t, "gone", access.AllVehicles())
+		f.remove(removed)
+		_, otherKey := f.add(t, "other", access.AllVehicles())
+		_, addr := startMQTT(t, f.Config)
+		bad := byte(0x86)
+		if version == 4 {
+			bad = 5
+		}
+		for _, login := range [][2]string{
+			{"car", "wrong"}, {"car", mistyped(f.key)}, {"nobody", f.key}, {"car", otherKey}, {"gone", removedKey},
+		} {
+			c := dialRaw(t, addr, version)
+			if code := c.connect(login[0], login[1], "", 30); code != bad {
+				t.Errorf("%s: CONNACK code %#x, want %#x", login[0], code, bad)
+			}
+			c.wantClosed(0)
+		}
+		f.wantMetric(t, 5, "carstate_mqtt_connections_refused_total", "reason", "credentials")
+		// Empty ones do not even reach the check.
+		for _, login := range [][2]string{{"", ""}, {"", f.key}, {"car", ""}} {
+			c := dialRaw(t, addr, version)
+			if code := c.connect(login[0], login[1], "", 30); code != bad && (version == 4 || code != 0x82) {
+				t.Errorf("%q: CONNACK code %#x, want %#x", login[0], code, bad)
+			}
+			c.wantClosed(0)
+		}
+		// No user name at all.
+		c := dialRaw(t, addr, version)
+		c.write(packet(0x10, field("MQTT"), []byte{version, 2, 0, 30}, c.properties(), field("id")))
+		if _, body := c.read(); body[1] != bad {
+			t.Errorf("anonymous: CONNACK code %#x, want %#x", body[1], bad)
+		}
+	})
+}
+
+func TestMQTTChecksTheSourceAtEachMessage(t *testing.T) {
+	bothVersions(t, func(t *testing.T, version byte) {
+		f := newFixture(t)
+		_, addr := startMQTT(t, f.Config)
+		c := f.login(t, addr, version)
+		c.publish(2, 1, topicV1, sampleLine("V1", 1, 1))
+		c.wantPuback(1, 0)
+		f.remove(f.source)
+		c.publish(2, 2, topicV1, sampleLine("V1", 2, 2))
+		c.wantClosed(0x87)
+		f.store.wants(t, "V1 1")
+	})
+}
+
+func TestMQTTRefusesSubscriptions(t *testing.T) {
+	bothVersions(t, func(t *testing.T, version byte) {
+		f := newFixture(t)
+		_, addr := startMQTT(t, f.Config)
+		c := f.login(t, addr, version)
+		wants := byte(0x87)
+		if version == 4 {
+			wants = 0x80
+		}
+		for _, filter := range []string{topicV1, "#", "$SYS/#", "$share/g/vehicles/+/telemetry"} {
+			c.write(packet(0x82, []byte{0, 1}, c.properties(), field(filter), []byte{1}))
+			first, body := c.read()
+			if first != subackType || body[len(body)-1] != wants {
+				t.Errorf("%s: got %#x % x, want SUBACK %#x", filter, first, body, wants)
+			}
+		}
+		c.publish(2, 1, topicV1, sampleLine("V1", 1, 1))
+		c.wantPuback(1, 0)
+		c.wantPong() // and no message came back
+	})
+}
+
+// A will is dropped: the connection's violent end publishes nothing.
+func TestMQTTDropsWills(t *testing.T) {
+	bothVersions(t, func(t *testing.T, version byte) {
+		f := newFixture(t)
+		_, addr := startMQTT(t, f.Config)
+		for _, topic := range []string{topicV1, "vehicles/V9/telemetry", "somewhere/else"} {
+			c := dialRaw(t, addr, version)
+			if code := c.connect("car", f.key, topic, 30); code != 0 {
+				t.Fatalf("CONNACK code %#x", code)
+			}
+			_ = c.conn.Close()
+			eventually(t, "the connection is gone", func() bool { return f.metric(t, "carstate_mqtt_connections") == 0 })
+		}
+		f.store.wants(t)
+	})
+}
+
+// Clients of two sources may have the same client ID; neither ends the other.
+func TestMQTTClientIDsAreASourcesOwn(t *testing.T) {
+	f := newFixture(t)
+	_, otherKey := f.add(t, "other", access.AllVehicles())
+	_, addr := startMQTT(t, f.Config)
+	first := f.login(t, addr, 4)
+	second := dialRaw(t, addr, 4)
+	if code := second.connect("other", otherKey, "", 30); code != 0 {
+		t.Fatalf("CONNACK code %#x", code)
+	}
+	first.wantPong()
+	second.wantPong()
+	// The same source's second one takes the place of the first.
+	third := f.login(t, addr, 5)
+	third.wantPong()
+	second.wantPong()
+	if _, _, err := first.tryRead(); err == nil {
+		// Under 3.1.1 a library packet may come before the end.
+		first.wantClosed(0)
+	}
+}
+
+func TestMQTTNotReady(t *testing.T) {
+	bothVersions(t, func(t *testing.T, version byte) {
+		f := newFixture(t)
+		f.Ready = func() error { return errDisk }
+		_, addr := startMQTT(t, f.Config)
+		wants := byte(0x88)
+		if version == 4 {
+			wants = 3
+		}
+		c := dialRaw(t, addr, version)
+		if code := c.connect("car", f.key, "", 30); code != wants {
+			t.Errorf("CONNACK code %#x, want %#x", code, wants)
+		}
+		c.wantClosed(0)
+	})
+}
+
+func TestMQTTRefusesTheNewestWhenFull(t *testing.T) {
+	f := newFixture(t)
+	f.MaxConnections = 1
+	_, addr := startMQTT(t, f.Config)
+	first := f.login(t, addr, 5)
+	dialRaw(t, addr, 5).wantClosed(0)
+	first.wantPong()
+	f.wantMetric(t, 1, "carstate_mqtt_connections_refused_total", "reason", "full")
+}
+
+// What a stranger sends before its CONNECT must neither be waited for nor
+// allocated.
+func TestMQTTStrangers(t *testing.T) {
+	f := newFixture(t)
+	_, addr := startMQTT(t, f.Config)
+	for name, bytes := range map[string][]byte{
+		"a huge length":  {0x10, 0xff, 0xff, 0x7f},
+		"a longer one":   {0x10, 0xff, 0xff, 0xff, 0x7f},
+		"no CONNECT":     {0x30, 2, 0, 0},
+		"HTTP":           []byte("GET / HTTP/1.1\r\n\r\n"),
+		"cut off":        packet(0x10, field("MQTT"), []byte{5}),
+		"MQTT 3.1":       packet(0x10, field("MQIsdp"), []byte{3, 2, 0, 30}, field("id")),
+		"empty CONNECT":  {0x10, 0},
+		"bad properties": packet(0x10, field("MQTT"), []byte{5, 2, 0, 30, 0xff, 0xff, 0xff, 0xff}),
+	} {
+		c := dialRaw(t, addr, 4)
+		c.write(bytes)
+		for {
+			if _, _, err := c.tryRead(); err != nil {
+				var timeout net.Error
+				if errors.As(err, &timeout) && timeout.Timeout() {
+					t.Errorf("%s: the connection stays open", name)
+				}
+				break
+			}
+		}
+	}
+	f.login(t, addr, 4).wantPong()
+}
+
+// A message that is being stored when the service stops is still acknowledged.
+func TestMQTTShutdownAcknowledges(t *testing.T) {
+	f := newFixture(t)
+	arrived, release := make(chan struct{}), make(chan struct{})
+	f.store.append = func(context.Context) error {
+		close(arrived)
+		<-release
+		return nil
+	}
+	m, addr := startMQTT(t, f.Config)
+	c := f.login(t, addr, 5)
+	idle := dialRaw(t, addr, 5) // has not even connected
+	eventually(t, "both are connected", func() bool { return f.metric(t, "carstate_mqtt_connections") == 2 })
+	c.publish(2, 7, topicV1, sampleLine("V1", 1, 1))
+	<-arrived
+	done := make(chan error, 1)
+	go func() { done <- m.Shutdown(shutdownContext(t)) }()
+	idle.wantClosed(0)
+	close(release)
+	c.wantPuback(7, 0)
+	c.wantClosed(0)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestMQTTShutdownEnds(t *testing.T) {
+	f := newFixture(t)
+	arrived := make(chan struct{})
+	f.store.append = func(ctx context.Context) error {
+		close(arrived)
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	m, addr := startMQTT(t, f.Config)
+	c := f.login(t, addr, 5)
+	c.publish(2, 7, topicV1, sampleLine("V1", 1, 1))
+	<-arrived
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := m.Shutdown(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("shutdown: %v", err)
+	}
+	c.wantClosed(0)
+	f.store.wants(t)
+}

@@ -1,0 +1,117 @@
+package ingest
+
+import (
+	"encoding/json/jsontext"
+	"strconv"
+
+	"carstate/internal/vehicle"
+)
+
+// signals reads the object of signals into r.
+func (d *decoder) signals(r *vehicle.Readings) error {
+	if err := d.expect(jsontext.KindBeginObject, errSignalsType); err != nil {
+		return err
+	}
+	return d.members(func(name []byte) error {
+		s, ok := vehicle.SignalByName(name)
+		if !ok {
+			d.ignored++
+			return d.skip()
+		}
+		switch s {
+		case vehicle.DTCList:
+			return d.codes(r)
+		case vehicle.MILOn:
+			return d.milOn(r)
+		case vehicle.LowVoltageSystemState:
+			return d.ignition(r)
+		}
+		return d.number(s, r)
+	})
+}
+
+func (d *decoder) number(s vehicle.Signal, r *vehicle.Readings) error {
+	if k := d.json.PeekKind(); k != jsontext.KindNumber && k != jsontext.KindInvalid {
+		return refuse(wrongType, s.String()+" must be a number")
+	}
+	raw, err := d.json.ReadValue()
+	if err != nil {
+		return syntax(err)
+	}
+	// A number beyond float64 becomes an infinity, which Set refuses.
+	v, _ := strconv.ParseFloat(string(raw), 64)
+	return possible(r.Set(s, v))
+}
+
+func (d *decoder) milOn(r *vehicle.Readings) error {
+	switch d.json.PeekKind() {
+	case jsontext.KindTrue:
+		return d.set(vehicle.MILOn, 1, r)
+	case jsontext.KindFalse:
+		return d.set(vehicle.MILOn, 0, r)
+	case jsontext.KindInvalid:
+		_, err := d.json.ReadToken()
+		return syntax(err)
+	}
+	return errMILType
+}
+
+// set reads past the value that the caller has seen and records v for it.
+func (d *decoder) set(s vehicle.Signal, v float64, r *vehicle.Readings) error {
+	if _, err := d.json.ReadToken(); err != nil {
+		return syntax(err)
+	}
+	return possible(r.Set(s, v))
+}
+
+func (d *decoder) ignition(r *vehicle.Readings) error {
+	if err := d.expect(jsontext.KindString, errPowerType); err != nil {
+		return err
+	}
+	b, err := d.text()
+	if err != nil {
+		return err
+	}
+	i, err := vehicle.ParseIgnition(string(b))
+	if err != nil {
+		return possible(err)
+	}
+	return possible(r.SetIgnition(i))
+}
+
+func (d *decoder) codes(r *vehicle.Readings) error {
+	if err := d.expect(jsontext.KindBeginArray, errCodesType); err != nil {
+		return err
+	}
+	if _, err := d.json.ReadToken(); err != nil {
+		return syntax(err)
+	}
+	var codes []vehicle.TroubleCode
+	for d.json.PeekKind() != jsontext.KindEndArray {
+		if err := d.expect(jsontext.KindString, errCodesType); err != nil {
+			return err
+		}
+		b, err := d.text()
+		if err != nil {
+			return err
+		}
+		c, err := vehicle.ParseTroubleCode(string(b))
+		if err != nil {
+			return possible(err)
+		}
+		codes = append(codes, c)
+	}
+	if _, err := d.json.ReadToken(); err != nil {
+		return syntax(err)
+	}
+	return possible(r.SetCodes(codes))
+}
+
+// possible passes on the vehicle package's word that a value is impossible.
+// Its errors name the signal and its range and repeat nothing.
+func possible(err error) error {
+	if err == nil {
+		return nil
+	}
+	return refuse(impossible, err.Error())
+}

@@ -1,0 +1,101 @@
+package ingest
+
+import (
+	"bufio"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+)
+
+// testTLS returns a server's and a client's configuration that fit together.
+func testTLS(t *testing.T) (server, client *tls.Config) {
+	t.Helper()
+	s := httptest.NewTLSServer(http.NotFoundHandler())
+	defer s.Close()
+	roots := x509.NewCertPool()
+	roots.AddCert(s.Certificate())
+	return &tls.Config{Certificates: s.TLS.Certificates}, &tls.Config{RootCAs: roots, ServerName: "example.com"}
+}
+
+func TestHTTPOverTLS(t *testing.T) {
+	f := newFixture(t)
+	var config *tls.Config
+	f.TLS, config = testTLS(t)
+	_, url := startHTTP(t, f)
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}}
+	defer client.CloseIdleConnections()
+	req, err := http.NewRequest(http.MethodPost, "https"+strings.TrimPrefix(url, "http"), strings.NewReader(sampleLine("V1", 1, 1)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+f.key)
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusAccepted {
+		t.Errorf("status %s over %s", resp.Status, resp.Proto)
+	}
+	f.store.wants(t, "V1 1")
+}
+
+func TestMQTTOverTLSBesidePlain(t *testing.T) {
+	f := newFixture(t)
+	var config *tls.Config
+	f.TLS, config = testTLS(t)
+	m, plain := startMQTT(t, f.Config)
+	l := listen(t)
+	done := make(chan error, 1)
+	go func() { done <- m.ServeTLS(l) }()
+
+	conn, err := tls.Dial("tcp", l.Addr().String(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	c := &rawClient{t, 5, conn, bufio.NewReader(conn)}
+	if code := c.connect("car", f.key, "", 30); code != 0 {
+		t.Fatalf("CONNACK code %#x", code)
+	}
+	c.publish(2, 1, topicV1, sampleLine("V1", 1, 1))
+	c.wantPuback(1, 0)
+	f.login(t, plain, 4).wantPong()
+	// Plain MQTT at the TLS port gets nowhere.
+	stray := dialRaw(t, l.Addr().String(), 4)
+	stray.write(packet(0x10, field("MQTT"), []byte{4, 2, 0, 30}, field("id")))
+	for {
+		if _, _, err := stray.tryRead(); err != nil {
+			break
+		}
+	}
+	f.wantMetric(t, 1, "carstate_mqtt_connections_refused_total", "reason", "no_connect")
+
+	if err := m.Shutdown(shutdownContext(t)); err != nil {
+		t.Error(err)
+	}
+	if err := <-done; !errors.Is(err, net.ErrClosed) {
+		t.Errorf("serve: %v", err)
+	}
+}
+
+// A stranger that connects and says nothing, or half a CONNECT, is not waited for.
+func TestMQTTStrangerThatStalls(t *testing.T) {
+	for _, said := range []string{"", "\x10", "\x10\x80"} {
+		here, there := net.Pipe()
+		go func() { _, _ = there.Write([]byte(said)) }()
+		var timeout net.Error
+		if err := newConn(here).begin(20 * time.Millisecond); !errors.As(err, &timeout) || !timeout.Timeout() {
+			t.Errorf("after %q: %v", said, err)
+		}
+		_ = here.Close()
+		_ = there.Close()
+	}
+}

@@ -1,0 +1,234 @@
+package query
+
+import (
+	"bytes"
+	"time"
+
+	"carstate/internal/access"
+	"carstate/internal/fleet"
+	"carstate/internal/vehicle"
+)
+
+// The paths of the operations. They are compared with the path as sent.
+const (
+	drivingPath  = "/api/ic/if_dt_tflow_car_driving_state"
+	throttlePath = "/api/ic/if_dt_amo_throttle_system"
+)
+
+// Limits of a request, in bytes. The line is counted without its end, the head
+// with everything up to the empty line.
+const (
+	maxLine = 8 << 10
+	maxHead = 16 << 10
+)
+
+// request is what the answerer gets. The slices are only read.
+type request struct {
+	method     []byte
+	target     []byte // the request target as sent
+	version    []byte // such as HTTP/1.1
+	headers    []byte // the header block as sent, with the empty line
+	overloaded bool   // too many others are in progress
+}
+
+// answerer decides what a request gets. It is safe for concurrent use.
+type answerer struct {
+	tokens *access.Tokens
+	fleet  *fleet.Table
+	maxAge time.Duration
+	ready  func() error
+	ids    *requestIDs
+}
+
+// answer judges the request at now. It does not allocate once w has grown.
+func (a *answerer) answer(r *request, now time.Time, w *response) {
+	a.begin(now, w)
+	h := scanHead(r.headers)
+	w.closes = h.closes
+	if f := framing(r, &h); f != nil {
+		w.fail(f)
+		return
+	}
+	path, query := splitTarget(r.target)
+	switch string(path) {
+	case drivingPath:
+		w.operation = carDrivingState
+	case throttlePath:
+		w.operation = throttleSystem
+	default:
+		w.fail(failPath)
+		return
+	}
+	if m := string(r.method); m != "GET" && m != "HEAD" {
+		w.fail(failMethod)
+		return
+	}
+	p, f := parseQuery(query, &w.scratch)
+	if f == nil {
+		f = checkVid(&p)
+	}
+	if f == nil && r.overloaded {
+		f = failOverloaded
+	}
+	if f == nil && a.ready != nil && a.ready() != nil {
+		f = failNotReady
+	}
+	if f != nil {
+		w.fail(f)
+		return
+	}
+	a.authorize(&p, &h, now, w)
+}
+
+// refuse answers with a failure that was found before there was a request.
+func (a *answerer) refuse(f *failure, now time.Time, w *response) {
+	a.begin(now, w)
+	w.fail(f)
+}
+
+// begin sets the headers that every answer carries.
+func (a *answerer) begin(now time.Time, w *response) {
+	w.reset()
+	w.setTime("Date", now)
+	w.set("Content-Type", "application/json")
+	w.set("Cache-Control", "private, no-store")
+	start := len(w.values)
+	w.values = a.ids.append(w.values)
+	w.setFrom("X-Request-Id", start)
+}
+
+// framing says why it is not certain what the request is.
+func framing(r *request, h *head) *failure {
+	line := len(r.method) + len(r.target) + len(r.version) + 2
+	isV11 := string(r.version) == "HTTP/1.1"
+	switch {
+	case h.fault != nil:
+		return h.fault
+	case !isV11 && string(r.version) != "HTTP/1.0":
+		return failVersion
+	case h.hosts > 1 || isV11 && h.hosts == 0:
+		return failHost
+	case line > maxLine:
+		return failLineSize
+	case line+len("\r\n")+len(r.headers) > maxHead:
+		return failHeadSize
+	}
+	return nil
+}
+
+// splitTarget takes the path and the query out of a request target, in origin
+// form or in absolute form, without decoding or cleaning anything.
+func splitTarget(target []byte) (path, query []byte) {
+	path = target
+	if len(path) > 0 && path[0] != '/' {
+		path = afterAuthority(path)
+	}
+	if i := bytes.IndexByte(path, '?'); i >= 0 {
+		return path[:i], path[i+1:]
+	}
+	return path, nil
+}
+
+// afterAuthority returns what follows scheme and host of an http or https URL,
+// nil if target is none.
+func afterAuthority(target []byte) []byte {
+	i := bytes.Index(target, []byte("://"))
+	if i < 0 || !equalFold(target[:i], "http") && !equalFold(target[:i], "https") {
+		return nil
+	}
+	rest := target[i+len("://"):]
+	if i = bytes.IndexAny(rest, "/?#"); i <= 0 {
+		return nil
+	}
+	return rest[i:]
+}
+
+// authorize checks token, operation and rate, and answers: with a failure, or
+// with what is known of the vehicle.
+func (a *answerer) authorize(p *params, h *head, now time.Time, w *response) {
+	if !p.hasToken {
+		if h.authorization {
+			w.fail(failWrongPlace)
+		} else {
+			w.fail(failNoToken)
+		}
+		return
+	}
+	g, err := a.tokens.Verify(p.token, now)
+	if err != nil {
+		w.fail(refusal(err, p.token))
+		return
+	}
+	g.Used(now)
+	if g.Rate.Limited() {
+		w.setPolicy(g.Rate)
+	}
+	if w.operation == carDrivingState && !g.Operations.Has(access.CarDrivingState) {
+		w.fail(failNoDriving)
+		return
+	}
+	if w.operation == throttleSystem && !g.Operations.Has(access.ThrottleSystem) {
+		w.fail(failNoThrottle)
+		return
+	}
+	if g.Rate.Limited() {
+		remaining, next, ok := g.Budget.Take(g.Rate, now)
+		w.setRemaining(g.Rate, remaining, next)
+		if !ok {
+			w.failRate(g.Rate, next)
+			return
+		}
+	}
+	a.look(p.vid, g, now, w)
+}
+
+// look answers from the fleet table. A vehicle that is not granted is looked up
+// all the same and then forgotten, so that it cannot be told from one that does
+// not exist.
+func (a *answerer) look(vid []byte, g *access.Grant, now time.Time, w *response) {
+	known := a.fleet.Get(vid)
+	if !g.Vehicles.IncludeBytes(vid) {
+		known = fleet.Answer{}
+	}
+	at := vehicle.At(now)
+	var (
+		why   vehicle.Outcome
+		made  vehicle.UnixMilli
+		field string
+		value byte
+	)
+	if w.operation == carDrivingState {
+		why, made = known.Driving.At(at, a.maxAge), known.Driving.Time
+		field, value = `,"vehicle_runing_state":"`, '0'+byte(known.Driving.State)
+	} else {
+		why, made = known.Throttle.At(at, a.maxAge), known.Throttle.Time
+		field, value = `,"throttle_system":"`, '0'+byte(known.Throttle.System)
+	}
+	w.status, w.outcome = 200, outcomeOf[why]
+	w.body = append(w.body, `{"code":200,"msg":"success","data":{"vid":"`...)
+	w.body = append(w.body, vid...)
+	if why == vehicle.Answered {
+		// Event time may run ahead of our clock a little.
+		w.setTime("Last-Modified", min(made, at).Time())
+		w.body = append(w.body, `","status":1`...)
+		w.body = append(w.body, field...)
+		w.body = append(w.body, value)
+	} else {
+		w.set("Carstate-Reason", why.String())
+		w.body = append(w.body, `","status":0`...)
+		w.body = append(w.body, field...)
+		if w.operation == carDrivingState {
+			// The throttle's "0" already means anomaly, so a failed
+			// query of it says nothing at all.
+			w.body = append(w.body, '0')
+		}
+	}
+	w.body = append(w.body, `"}}`...)
+}
+
+var outcomeOf = [...]outcome{
+	vehicle.Answered:   answered,
+	vehicle.Unknown:    unknownVehicle,
+	vehicle.Stale:      stale,
+	vehicle.NotDriving: notDriving,
+}

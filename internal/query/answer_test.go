@@ -1,0 +1,312 @@
+package query
+
+import (
+	"bytes"
+	"encoding/json"
+	"go/parser"
+	"go/token"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"carstate/internal/access"
+	"carstate/internal/fleet"
+	"carstate/internal/vehicle"
+
+	"pgregory.net/rapid"
+)
+
+func (f *fixture) answerer() *answerer {
+	return &answerer{tokens: f.Tokens, fleet: f.Fleet, maxAge: f.MaxAge, ready: f.Ready, ids: newRequestIDs()}
+}
+
+func get(target string) *request {
+	return &request{
+		method:  []byte("GET"),
+		target:  []byte(target),
+		version: []byte("HTTP/1.1"),
+		headers: []byte("Host: localhost:8080\r\nUser-Agent: curl/8.14.1\r\nAccept: */*\r\n\r\n"),
+	}
+}
+
+// text is everything of an answer that a caller can tell apart, but for the
+// request's ID.
+func (w *response) text() string {
+	var b strings.Builder
+	for _, h := range w.headers {
+		if h.name != "X-Request-Id" {
+			b.WriteString(h.name + ": " + string(h.value) + "\n")
+		}
+	}
+	b.Write(w.body)
+	return b.String()
+}
+
+func (w *response) header(name string) string {
+	for _, h := range w.headers {
+		if h.name == name {
+			return string(h.value)
+		}
+	}
+	return ""
+}
+
+func TestAnswersWithoutAllocating(t *testing.T) {
+	f := newFixture(t)
+	a := f.answerer()
+	for name, target := range map[string]string{
+		"answered":      drivingPath + "?access_token=" + f.secrets["TOKEN"] + "&vid=CarJam",
+		"throttle":      throttlePath + "?access_token=" + f.secrets["TOKEN"] + "&vid=CarFaulty",
+		"encoded":       drivingPath + "?access%5Ftoken=" + f.secrets["TOKEN"] + "&vid=%43arJam",
+		"unknown":       drivingPath + "?access_token=" + f.secrets["TOKEN"] + "&vid=Nobody",
+		"not granted":   drivingPath + "?access_token=" + f.secrets["ONLY_NORMAL"] + "&vid=CarJam",
+		"limited":       drivingPath + "?access_token=" + f.secrets["HUNDRED_A_SECOND"] + "&vid=CarJam",
+		"over the rate": drivingPath + "?access_token=" + f.secrets["TWO_A_MINUTE"] + "&vid=CarJam",
+		"bad token":     drivingPath + "?access_token=" + f.secrets["UNKNOWN"] + "&vid=CarJam",
+		"bad query":     drivingPath + "?access_token=%",
+		"no path":       "/",
+	} {
+		var w response
+		r := get(target)
+		if n := testing.AllocsPerRun(200, func() { a.answer(r, noon, &w) }); n != 0 {
+			t.Errorf("%s: %v allocations", name, n)
+		}
+	}
+}
+
+func TestEveryFailureIsAnEnvelope(t *testing.T) {
+	file, err := parser.ParseFile(token.NewFileSet(), "failure.go", nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := []*failure{
+		failMalformed, failBareLine, failFolded, failHeaderName, failHost, failBody, failExpect, failVersion,
+		failLineSize, failHeadSize, failSlow, failPath, failMethod, failEncoding, failTwoVids, failTwoTokens,
+		failNoVid, failEmptyVid, failVidSpace, failVid, failNotReady, failOverloaded, failCrowded, failBroken,
+		failNoToken, failWrongPlace, failEmptyToken, failSourceKey, failAdminKey, failTokenID, failBearer,
+		failTokenSpace, failTokenForm, failChecksum, failNotKnown, failRevoked, failExpired, failNoDriving,
+		failNoThrottle, failRateLimited,
+	}
+	declared := 0
+	for name := range file.Scope.Objects {
+		if strings.HasPrefix(name, "fail") && file.Scope.Objects[name].Kind.String() == "var" {
+			declared++
+		}
+	}
+	if declared != len(all) {
+		t.Errorf("failure.go declares %d failures, this test knows %d", declared, len(all))
+	}
+	for _, f := range all {
+		var got struct {
+			Code int
+			Msg  string
+			Data *struct{}
+		}
+		d := json.NewDecoder(strings.NewReader(f.body))
+		d.DisallowUnknownFields()
+		if err := d.Decode(&got); err != nil {
+			t.Errorf("%s: %v", f.body, err)
+		}
+		if got.Code != f.status || !strings.HasPrefix(got.Msg, f.outcome.String()+": ") || got.Data != nil {
+			t.Errorf("status %d, outcome %s: %s", f.status, f.outcome, f.body)
+		}
+	}
+}
+
+func TestOnlyTheAdapterKnowsFasthttp(t *testing.T) {
+	entries, err := os.ReadDir(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var with []string
+	for _, e := range entries {
+		if !strings.HasSuffix(e.Name(), ".go") || strings.HasSuffix(e.Name(), "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), e.Name(), nil, parser.ImportsOnly)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, i := range file.Imports {
+			if strings.Contains(i.Path.Value, "fasthttp") {
+				with = append(with, e.Name())
+			}
+		}
+	}
+	if len(with) != 1 || with[0] != "server.go" {
+		t.Errorf("fasthttp is imported by %v", with)
+	}
+}
+
+// A vehicle that exists and is not granted, in whatever state, must answer as
+// one that does not exist.
+func TestNotGrantedIsUnknown(t *testing.T) {
+	f := newFixture(t)
+	f.issue(t, "NONE", access.TokenRequest{Vehicles: access.VehicleSet("Other")})
+	a := f.answerer()
+	rapid.Check(t, func(t *rapid.T) {
+		var known fleet.Answer
+		made := vehicle.At(noon.Add(-time.Duration(rapid.Int64Range(-60e3, 600e3).Draw(t, "age ms")) * time.Millisecond))
+		if rapid.Bool().Draw(t, "driving") {
+			known.Driving = vehicle.DrivingVerdict{State: vehicle.DrivingState(rapid.IntRange(1, 3).Draw(t, "state")), Time: made}
+		} else {
+			known.Driving = vehicle.DrivingVerdict{NotDriving: true, Time: made}
+		}
+		known.Throttle = vehicle.ThrottleVerdict{System: vehicle.ThrottleSystem(rapid.IntRange(0, 1).Draw(t, "system")), Time: made}
+		target := rapid.SampledFrom([]string{drivingPath, throttlePath}).Draw(t, "path") + "?access_token=" + f.secrets["NONE"] + "&vid=Probe"
+
+		var there, gone response
+		f.Fleet.Put("Probe", known)
+		a.answer(get(target), noon, &there)
+		f.Fleet.Delete("Probe")
+		a.answer(get(target), noon, &gone)
+		if there.text() != gone.text() {
+			t.Fatalf("there:\n%s\ngone:\n%s", there.text(), gone.text())
+		}
+		if there.outcome != gone.outcome {
+			t.Fatalf("counted as %s and %s", there.outcome, gone.outcome)
+		}
+	})
+}
+
+func TestLastModifiedIsNeverAfterDate(t *testing.T) {
+	f := newFixture(t)
+	f.MaxAge = 0
+	a := f.answerer()
+	target := drivingPath + "?access_token=" + f.secrets["TOKEN"] + "&vid=Probe"
+	var w response
+	rapid.Check(t, func(t *rapid.T) {
+		now := noon.Add(time.Duration(rapid.Int64Range(0, 3e9).Draw(t, "now")))
+		made := vehicle.At(now.Add(time.Duration(rapid.Int64Range(-40e3, 40e3).Draw(t, "ahead ms")) * time.Millisecond))
+		f.Fleet.Put("Probe", fleet.Answer{Driving: vehicle.DrivingVerdict{State: vehicle.NormalDriving, Time: made}})
+		a.answer(get(target), now, &w)
+		date, err := http.ParseTime(w.header("Date"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		modified, err := http.ParseTime(w.header("Last-Modified"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if modified.After(date) || !modified.Equal(made.Time().Truncate(time.Second)) && !modified.Equal(date) {
+			t.Fatalf("verdict of %s, Last-Modified %s, Date %s", made.Time(), modified, date)
+		}
+	})
+}
+
+func TestRequestIDs(t *testing.T) {
+	one, other := newRequestIDs(), newRequestIDs()
+	seen := map[string]bool{}
+	for range 1000 {
+		seen[string(one.append(nil))] = true
+		seen[string(other.append(nil))] = true
+	}
+	if len(seen) != 2000 {
+		t.Errorf("%d different IDs of 2000", len(seen))
+	}
+}
+
+func TestUseIsNoted(t *testing.T) {
+	f := newFixture(t)
+	a := f.answerer()
+	var w response
+	a.answer(get(drivingPath+"?vid=CarJam&access_token="+f.secrets["TOKEN"]), noon, &w)
+	a.answer(get(drivingPath+"?vid=CarJam&access_token="+f.secrets["EXPIRED"]), noon, &w)
+	for _, g := range f.Tokens.List() {
+		if used := !g.LastUsed().IsZero(); used != (g.Developer == "TOKEN") {
+			t.Errorf("%s: used is %t", g.Developer, used)
+		}
+	}
+}
+
+// The answerer judges the framing by itself, whatever the library before it
+// lets pass.
+func TestFraming(t *testing.T) {
+	f := newFixture(t)
+	a := f.answerer()
+	for _, c := range []struct {
+		version, headers string
+		want             *failure
+	}{
+		{"HTTP/1.1", "Host: a\r\n\r\n", nil},
+		{"HTTP/1.0", "\r\n", nil},
+		{"HTTP/1.0", "", nil},
+		{"HTTP/1.1", "", failHost},
+		{"HTTP/1.1", "Accept: */*\r\n\r\n", failHost},
+		{"HTTP/1.1", "Host: a\r\nHost: a\r\n\r\n", failHost},
+		{"HTTP/1.0", "Host: a\r\nHost: b\r\n\r\n", failHost},
+		{"HTTP/2.0", "Host: a\r\n\r\n", failVersion},
+		{"", "Host: a\r\n\r\n", failVersion},
+		{"HTTP/1.1", "Host: a\r\nTransfer-Encoding: chunked\r\nContent-Length: 0\r\n\r\n", failBody},
+	} {
+		var w response
+		r := get(drivingPath + "?vid=CarJam&access_token=" + f.secrets["TOKEN"])
+		r.version, r.headers = []byte(c.version), []byte(c.headers)
+		a.answer(r, noon, &w)
+		if c.want == nil && w.status != 200 {
+			t.Errorf("%s %q: status %d", c.version, c.headers, w.status)
+		}
+		if c.want != nil && (string(w.body) != c.want.body || !w.closes) {
+			t.Errorf("%s %q: closes is %t, %s", c.version, c.headers, w.closes, w.body)
+		}
+	}
+}
+
+func TestScanHead(t *testing.T) {
+	for _, c := range []struct {
+		raw  string
+		want head
+	}{
+		{"", head{}},
+		{"\r\n", head{}},
+		{"Host: a\r\n\r\n", head{hosts: 1}},
+		{"HOST:a\r\nhost: \t b \r\n\r\n", head{hosts: 2}},
+		{"authorization: x\r\n\r\n", head{authorization: true}},
+		{"Connection: a,\tClose ,b\r\n\r\n", head{closes: true}},
+		{"Connection: closed\r\n\r\n", head{}},
+		{"Content-Length: 0\r\n\r\n", head{}},
+		{"Content-Length:\t0 \r\n\r\n", head{}},
+		{"Content-Length:\r\n\r\n", head{fault: failBody}},
+		{"Content-Length: 1\r\n\r\n", head{fault: failBody}},
+		{"transfer-encoding:\r\n\r\n", head{fault: failBody}},
+		{"EXPECT: x\r\n\r\n", head{fault: failExpect}},
+		{" a: b\r\n\r\n", head{fault: failFolded}},
+		{"a: b\n\r\n", head{fault: failBareLine}},
+		{"a: b\rc\r\n\r\n", head{fault: failBareLine}},
+		{"a: b", head{fault: failBareLine}},
+		{"\n", head{fault: failBareLine}},
+		{"ab\r\n\r\n", head{fault: failHeaderName}},
+		{"a : b\r\n\r\n", head{fault: failHeaderName}},
+		{": b\r\n\r\n", head{fault: failHeaderName}},
+		{"a\x00: b\r\n\r\n", head{fault: failHeaderName}},
+	} {
+		if got := scanHead([]byte(c.raw)); got != c.want {
+			t.Errorf("%q: got %+v, want %+v", c.raw, got, c.want)
+		}
+	}
+}
+
+// What a request says must not be in what it is answered, but for the vid.
+func TestNothingIsEchoed(t *testing.T) {
+	f := newFixture(t)
+	a := f.answerer()
+	const mark = "Xyzzy"
+	for _, target := range []string{
+		"/" + mark,
+		drivingPath + "?" + mark + "=%",
+		drivingPath + "?vid=" + mark + "-",
+		drivingPath + "?vid=CarJam&access_token=" + mark,
+		drivingPath + "?vid=CarJam&access_token=cst_" + mark,
+		drivingPath + "?vid=CarJam&x=" + mark + "&access_token=" + f.secrets["TOKEN"],
+	} {
+		var w response
+		r := get(target)
+		r.headers = []byte("Host: " + mark + "\r\nX-Request-Id: " + mark + "\r\n\r\n")
+		a.answer(r, noon, &w)
+		if bytes.Contains([]byte(w.text()), []byte(mark)) || strings.Contains(w.header("X-Request-Id"), mark) {
+			t.Errorf("%s: %s", target, w.text())
+		}
+	}
+}

@@ -1,0 +1,72 @@
+package query
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"testing"
+	"time"
+
+	"carstate/internal/fleet"
+	"carstate/internal/vehicle"
+)
+
+// BenchmarkAnswer is the answerer alone, on one core.
+func BenchmarkAnswer(b *testing.B) {
+	f := newFixture(b)
+	for i := range 100_000 {
+		f.Fleet.Put(vehicle.ID(fmt.Sprintf("Car%d", i)), fleet.Answer{
+			Driving: vehicle.DrivingVerdict{State: vehicle.NormalDriving, Time: vehicle.At(noon)},
+		})
+	}
+	a := f.answerer()
+	for name, target := range map[string]string{
+		"answered":    drivingPath + "?access_token=" + f.secrets["TOKEN"] + "&vid=CarJam",
+		"unknown":     drivingPath + "?access_token=" + f.secrets["ONLY_NORMAL"] + "&vid=Nobody",
+		"not-granted": drivingPath + "?access_token=" + f.secrets["ONLY_NORMAL"] + "&vid=CarJam",
+		"bad-token":   drivingPath + "?access_token=" + f.secrets["UNKNOWN"] + "&vid=CarJam",
+	} {
+		b.Run(name, func(b *testing.B) {
+			var w response
+			r := get(target)
+			b.ReportAllocs()
+			for b.Loop() {
+				a.answer(r, noon, &w)
+			}
+		})
+	}
+}
+
+// BenchmarkLoopback is the whole server over loopback, client included: one
+// request at a time, and pipelined, where the cost of system calls is shared.
+func BenchmarkLoopback(b *testing.B) {
+	for _, depth := range []int{1, 16} {
+		b.Run(fmt.Sprintf("pipelined-%d", depth), func(b *testing.B) {
+			f := newFixture(b)
+			f.Now = time.Now
+			f.MaxAge = 0
+			r := start(b, f.Config)
+			request := bytes.Repeat([]byte("GET "+drivingPath+"?access_token="+f.secrets["TOKEN"]+"&vid=CarJam HTTP/1.1\r\nHost: localhost:8080\r\nUser-Agent: curl/8.14.1\r\nAccept: */*\r\n\r\n"), depth)
+			c := r.dial(b)
+			c.SetDeadline(time.Time{})
+			in := bufio.NewReaderSize(c, 64<<10)
+			c.Write(request[:len(request)/depth])
+			size := len(readAnswer(b, in, false).raw)
+			b.ReportAllocs()
+			b.ResetTimer()
+			for n := 0; n < b.N; n += depth {
+				c.Write(request)
+				for range depth {
+					// The counter in X-Request-Id makes answers grow.
+					if _, err := in.Discard(size - 1); err != nil {
+						b.Fatal(err)
+					}
+					if _, err := in.ReadSlice('}'); err != nil && err != io.EOF {
+						b.Fatal(err)
+					}
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,185 @@
+package query
+
+import (
+	"crypto/tls"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// listener hands out connections that know how they are used, and bounds how
+// many there are, so that the limits of the HTTP library, which answer with
+// texts of their own, are never reached.
+type listener struct {
+	net.Listener
+	tls     *tls.Config // nil: plain
+	max     int64
+	dropped prometheus.Counter
+	log     *slog.Logger
+
+	closeOnce sync.Once
+	closeErr  error
+	closed    chan struct{}
+
+	open atomic.Int64
+	mu   sync.Mutex // guards all
+	all  map[*conn]struct{}
+}
+
+func newListener(ln net.Listener, t *tls.Config, max int64, dropped prometheus.Counter, log *slog.Logger) *listener {
+	return &listener{
+		Listener: ln, tls: t, max: max, dropped: dropped, log: log,
+		closed: make(chan struct{}),
+		all:    make(map[*conn]struct{}),
+	}
+}
+
+// Accept waits for the next connection. Errors that pass, such as too many open
+// files, are waited out here: the HTTP library would stop serving.
+func (l *listener) Accept() (net.Conn, error) {
+	var pause time.Duration
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			var passing interface{ Temporary() bool }
+			if !errors.As(err, &passing) || !passing.Temporary() {
+				return nil, err
+			}
+			if pause == 0 {
+				l.log.Warn("cannot accept a connection: trying again", "error", err)
+			}
+			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
+			select {
+			case <-time.After(pause):
+			case <-l.closed:
+				return nil, net.ErrClosed
+			}
+			continue
+		}
+		n := l.open.Add(1)
+		if n > l.max+spareConnections {
+			l.open.Add(-1)
+			l.dropped.Inc()
+			c.Close()
+			continue
+		}
+		k := &conn{Conn: c, from: l, crowded: n > l.max}
+		l.mu.Lock()
+		l.all[k] = struct{}{}
+		l.mu.Unlock()
+		if l.tls != nil {
+			return &tlsConn{tls.Server(k, l.tls), k}, nil
+		}
+		return k, nil
+	}
+}
+
+// Close stops accepting. Both this package and the HTTP library call it.
+func (l *listener) Close() error {
+	l.closeOnce.Do(func() {
+		close(l.closed)
+		l.closeErr = l.Listener.Close()
+	})
+	return l.closeErr
+}
+
+// closeSilent closes the connections that have not sent a byte yet.
+func (l *listener) closeSilent() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for c := range l.all {
+		if !c.spoke.Load() {
+			c.Conn.Close()
+		}
+	}
+}
+
+// cut closes every connection at once.
+func (l *listener) cut() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for c := range l.all {
+		c.Conn.Close()
+	}
+}
+
+// conn is a connection. Whoever handles it closes it; closing it twice is
+// harmless.
+type conn struct {
+	net.Conn
+	from    *listener
+	crowded bool        // there were too many when it came
+	spoke   atomic.Bool // a byte has arrived
+	linger  atomic.Bool // the last answer must survive what else is arriving
+
+	busy bool // a request is counted as in progress; only its handler's goroutine touches it
+	once sync.Once
+}
+
+// Limits of lingering.
+const (
+	lingerTime  = 500 * time.Millisecond
+	lingerBytes = 256 << 10
+)
+
+// Read notes that the peer has spoken.
+func (c *conn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if n > 0 && !c.spoke.Load() {
+		c.spoke.Store(true)
+	}
+	return n, err
+}
+
+// Close closes the connection. A connection closed while data is still arriving
+// is reset, and the reset can overtake the answer that says what was wrong; so
+// where we refuse to read on, we say that we are done and read a little longer.
+func (c *conn) Close() error {
+	err := net.ErrClosed
+	c.once.Do(func() {
+		if half, ok := c.Conn.(interface{ CloseWrite() error }); ok && c.linger.Load() && half.CloseWrite() == nil {
+			c.Conn.SetReadDeadline(time.Now().Add(lingerTime))
+			_, _ = io.CopyN(io.Discard, c.Conn, lingerBytes)
+		}
+		err = c.Conn.Close()
+		c.from.open.Add(-1)
+		c.from.mu.Lock()
+		delete(c.from.all, c)
+		c.from.mu.Unlock()
+	})
+	return err
+}
+
+func (c *conn) begin(inFlight *atomic.Int64) {
+	if !c.busy {
+		c.busy = true
+		inFlight.Add(1)
+	}
+}
+
+func (c *conn) end(inFlight *atomic.Int64) {
+	if c.busy {
+		c.busy = false
+		inFlight.Add(-1)
+	}
+}
+
+// tlsConn is a TLS connection over a conn. Closing it closes the conn.
+type tlsConn struct {
+	*tls.Conn
+	under *conn
+}
+
+// connOf returns the conn under what the listener handed out.
+func connOf(c net.Conn) *conn {
+	if t, ok := c.(*tlsConn); ok {
+		return t.under
+	}
+	return c.(*conn)
+}

@@ -1,0 +1,26 @@
+// Package query answers the two operations of the service over HTTP/1.1: how a
+// vehicle drives, and whether its throttle system is healthy.
+//
+// It has two halves. The answerer (answer.go and the files beside it) knows no
+// HTTP library: it gets the method, the request target as sent, and what the
+// head says about framing, and it produces status, headers and body without
+// allocating. [Server] (server.go) is a thin adapter that carries those over
+// fasthttp, and the only file that imports it. Requests are read strictly:
+// where a request could be understood in two ways it is refused and the
+// connection closed.
+//
+// The contract on the wire is written as scripts in testdata, which a person
+// can read and which the tests run against a real listener.
+//
+// The checks come in this order, and the first that fails decides the answer:
+// framing (HTTP version and sizes included), path, method, query syntax (that
+// of vid included), overload and readiness, token, operation, rate, vehicle.
+// Readiness comes after everything that can be judged from the request alone,
+// so that a wrong request is told so even while the service starts, and before
+// the token, because a node that is out of touch cannot judge tokens.
+//
+// This package must never do I/O while answering, never write a request, or
+// any part of it but the vid, into a response, a log or a metric (the access
+// token travels in the request line), and never let a caller see whether a
+// vehicle it was not granted exists.
+package query

@@ -1,0 +1,175 @@
+package query
+
+import (
+	"bytes"
+	"errors"
+	"strconv"
+
+	"carstate/internal/access"
+	"carstate/internal/vehicle"
+)
+
+// failure is an answer that says what was wrong with a request. All of it is
+// fixed text: nothing of the request is ever put into it.
+type failure struct {
+	status  int
+	outcome outcome
+	body    string
+	// authenticate is the value of WWW-Authenticate; "" for none.
+	authenticate string
+	// retryAfter is the value of Retry-After, in seconds; "" for none.
+	retryAfter string
+	// closes is set where it is not certain where the request ended, or
+	// where the connection is what there is too much of.
+	closes bool
+}
+
+// fail makes a failure. The text needs no escaping in JSON; a test checks that.
+func fail(status int, o outcome, text string) *failure {
+	return &failure{
+		status:  status,
+		outcome: o,
+		body:    `{"code":` + strconv.Itoa(status) + `,"msg":"` + o.String() + ": " + text + `","data":null}`,
+	}
+}
+
+func closing(status int, o outcome, text string) *failure {
+	f := fail(status, o, text)
+	f.closes = true
+	return f
+}
+
+func unauthorized(text string) *failure {
+	f := fail(401, invalidToken, text)
+	f.authenticate = `Bearer realm="carstate", error="invalid_token"`
+	return f
+}
+
+// missing is unauthorized for a request without a token, which RFC 6750 does
+// not call an error.
+func missing(text string) *failure {
+	f := fail(401, invalidToken, text)
+	f.authenticate = `Bearer realm="carstate"`
+	return f
+}
+
+func forbidden(text string) *failure {
+	f := fail(403, insufficientScope, text)
+	f.authenticate = `Bearer realm="carstate", error="insufficient_scope"`
+	return f
+}
+
+func retry(after string, f *failure) *failure {
+	f.retryAfter = after
+	return f
+}
+
+// Framing.
+var (
+	failMalformed  = closing(400, invalidRequest, "this is not a complete HTTP/1.1 request: check the request line, the headers, and that there is one Host")
+	failBareLine   = closing(400, invalidRequest, "a header line must end in CR LF and hold no other CR")
+	failFolded     = closing(400, invalidRequest, "a header must be on one line")
+	failHeaderName = closing(400, invalidRequest, "a header's name must be a token directly before its colon")
+	failHost       = closing(400, invalidRequest, "an HTTP/1.1 request has exactly one Host header")
+	failBody       = closing(400, invalidRequest, "the request must have no body: send the parameters in the query of a GET")
+	failExpect     = closing(400, invalidRequest, "the Expect header is not accepted here: there is no body to wait for")
+	failVersion    = closing(400, invalidRequest, "the HTTP version must be 1.1 or 1.0")
+	failLineSize   = closing(414, invalidRequest, "the request line is longer than 8192 bytes")
+	failHeadSize   = closing(431, invalidRequest, "the request head is longer than 16384 bytes")
+	failSlow       = closing(408, invalidRequest, "the request head did not arrive in time")
+)
+
+// Path, method, query.
+var (
+	failPath      = fail(404, notFound, "the paths are /api/ic/if_dt_tflow_car_driving_state and /api/ic/if_dt_amo_throttle_system, exactly so")
+	failMethod    = fail(405, methodNotAllowed, "use GET or HEAD, in capital letters")
+	failEncoding  = fail(400, invalidRequest, "in the query every percent sign must begin a percent-encoded byte such as %20")
+	failTwoVids   = fail(400, invalidRequest, "vid was given more than once")
+	failTwoTokens = fail(400, invalidRequest, "access_token was given more than once")
+	failNoVid     = fail(400, invalidRequest, "the parameter vid is missing: add vid=VEHICLE_ID to the query")
+	failEmptyVid  = fail(400, invalidRequest, "vid is empty: give the vehicle id")
+	failVidSpace  = fail(400, invalidRequest, "vid holds white space: a vehicle id consists of ASCII letters and digits only (in a query a plus sign means a blank)")
+	failVid       = fail(400, invalidRequest, "vid must consist of ASCII letters and digits only, without dashes or other signs")
+)
+
+// checkVid says what is wrong with the vid, nil if nothing is.
+func checkVid(p *params) *failure {
+	switch {
+	case !p.hasVid:
+		return failNoVid
+	case len(p.vid) == 0:
+		return failEmptyVid
+	case vehicle.CheckID(p.vid) == nil:
+		return nil
+	case bytes.ContainsAny(p.vid, " \t\r\n"):
+		return failVidSpace
+	}
+	return failVid
+}
+
+// Readiness.
+var (
+	failNotReady   = retry("5", fail(503, unavailable, "the service is starting or out of touch with its data: try again later"))
+	failOverloaded = retry("1", fail(503, unavailable, "the service is overloaded: try again later"))
+	failCrowded    = retry("1", closing(503, unavailable, "the service has too many connections: try again later"))
+	failBroken     = retry("5", closing(503, unavailable, "the service could not answer: try again later"))
+)
+
+// Token and operation.
+var (
+	failNoToken     = missing("the parameter access_token is missing: add access_token=TOKEN to the query")
+	failWrongPlace  = missing("this interface wants the token in the query, as access_token=TOKEN, not in an Authorization header")
+	failEmptyToken  = unauthorized("access_token is empty: give the token that was issued to you")
+	failSourceKey   = unauthorized("this is the key of a source, which may write telemetry: a query takes an access token, which begins with cst_")
+	failAdminKey    = unauthorized("this is an operator's key: a query takes an access token, which begins with cst_")
+	failTokenID     = unauthorized("this is the ID of an access token, not the access token itself")
+	failBearer      = unauthorized("access_token must be the token alone, without the word Bearer")
+	failTokenSpace  = unauthorized("access_token holds white space: give the token alone")
+	failTokenForm   = unauthorized("this does not have the form of an access token: cst_ and 36 letters and digits")
+	failChecksum    = unauthorized("the checksum of the access token does not match: it is mistyped or cut off")
+	failNotKnown    = unauthorized("the access token is not known here")
+	failRevoked     = unauthorized("the access token was revoked: ask for a new one")
+	failExpired     = unauthorized("the access token has expired: ask for a new one")
+	failNoDriving   = forbidden("the access token does not include the operation car_driving_state")
+	failNoThrottle  = forbidden("the access token does not include the operation throttle_system")
+	failRateLimited = fail(429, rateLimited, "") // its text names the policy and is made for each answer
+)
+
+// refusal says why a token does not count. err is what [access.Tokens.Verify]
+// returned.
+func refusal(err error, token []byte) *failure {
+	switch {
+	case errors.Is(err, access.ErrExpired):
+		return failExpired
+	case errors.Is(err, access.ErrRevoked):
+		return failRevoked
+	case errors.Is(err, access.ErrNotKnown):
+		return failNotKnown
+	case errors.Is(err, access.ErrChecksum):
+		return failChecksum
+	}
+	return malformed(token)
+}
+
+// malformed guesses what was sent in place of a token, so that the message can
+// say what to do.
+func malformed(token []byte) *failure {
+	begins := func(prefix string) bool { return bytes.HasPrefix(token, []byte(prefix)) }
+	switch {
+	case len(token) == 0:
+		return failEmptyToken
+	case begins("Bearer ") || begins("bearer "):
+		return failBearer
+	case bytes.ContainsAny(token, " \t\r\n"):
+		return failTokenSpace
+	case begins(string(access.SourceKind)):
+		return failSourceKey
+	case begins(string(access.AdminKind)):
+		return failAdminKey
+	case begins("cstid"):
+		return failTokenID
+	case begins(string(access.TokenKind)) && len(token) < access.SecretLength:
+		return failChecksum
+	}
+	return failTokenForm
+}

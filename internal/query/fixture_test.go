@@ -1,0 +1,138 @@
+package query
+
+import (
+	"context"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"carstate/internal/access"
+	"carstate/internal/fleet"
+	"carstate/internal/vehicle"
+)
+
+// noon is when the tests' clock stands still. It lies within a second, so that
+// rounding shows.
+var noon = time.Date(2026, 11, 20, 12, 0, 0, 750e6, time.UTC)
+
+const maxAge = 5 * time.Minute
+
+// fixture is a fleet, some tokens, and a clock that stands still at noon.
+type fixture struct {
+	Config
+	// secrets are the placeholders of the scripts.
+	secrets map[string]string
+}
+
+func newFixture(t testing.TB) *fixture {
+	t.Helper()
+	f := &fixture{
+		Tokens:  new(access.Tokens),
+		Fleet:   fleet.New(),
+		MaxAge:  maxAge,
+		Now:     func() time.Time { return noon },
+		secrets: map[string]string{},
+	}
+	at := func(ago time.Duration) vehicle.UnixMilli { return vehicle.At(noon.Add(-ago)) }
+	fresh := 2 * time.Second
+	driving := func(id vehicle.ID, d vehicle.DrivingState, ago time.Duration) {
+		f.Fleet.Put(id, fleet.Answer{
+			Driving:  vehicle.DrivingVerdict{State: d, Time: at(ago)},
+			Throttle: vehicle.ThrottleVerdict{System: vehicle.ThrottleNormal, Time: at(ago)},
+		})
+	}
+	driving("CarNormal", vehicle.NormalDriving, fresh)
+	driving("CarSlow", vehicle.SlowDriving, fresh)
+	driving("CarJam", vehicle.TrafficJam, fresh)
+	driving("CarOld", vehicle.TrafficJam, maxAge+time.Millisecond)
+	driving("CarLast", vehicle.TrafficJam, maxAge)
+	driving("CarAhead", vehicle.TrafficJam, -20*time.Second)
+	f.Fleet.Put("CarParked", fleet.Answer{
+		Driving: vehicle.DrivingVerdict{NotDriving: true, Time: at(fresh)},
+	})
+	f.Fleet.Put("CarFaulty", fleet.Answer{
+		Driving:  vehicle.DrivingVerdict{State: vehicle.NormalDriving, Time: at(fresh)},
+		Throttle: vehicle.ThrottleVerdict{System: vehicle.ThrottleAnomaly, Time: at(90 * time.Second)},
+	})
+
+	all := access.AllVehicles()
+	f.issue(t, "TOKEN", access.TokenRequest{Vehicles: all})
+	f.issue(t, "ONLY_NORMAL", access.TokenRequest{Vehicles: access.VehicleSet("CarNormal")})
+	f.issue(t, "DRIVING", access.TokenRequest{Vehicles: all, Operations: access.CarDrivingState})
+	f.issue(t, "THROTTLE", access.TokenRequest{Vehicles: all, Operations: access.ThrottleSystem, Rate: access.Rate{Calls: 5, Window: time.Second}})
+	f.issue(t, "TWO_A_MINUTE", access.TokenRequest{Vehicles: all, Rate: access.Rate{Calls: 2, Window: time.Minute}})
+	f.issue(t, "TEN_AN_HOUR", access.TokenRequest{Vehicles: all, Rate: access.Rate{Calls: 10, Window: time.Hour}})
+	f.issue(t, "HUNDRED_A_SECOND", access.TokenRequest{Vehicles: all, Rate: access.Rate{Calls: 100, Window: time.Second}})
+	f.issue(t, "EXPIRED", access.TokenRequest{Vehicles: all, Expires: noon})
+	revoked := f.issue(t, "REVOKED", access.TokenRequest{Vehicles: all})
+	revoked.Revoked = noon.Add(-time.Hour)
+	f.Tokens.Put(revoked)
+
+	good := f.secrets["TOKEN"]
+	f.secrets["UNKNOWN"], _ = access.NewSecret(access.TokenKind)
+	f.secrets["MISTYPED"] = good[:len(good)-1] + map[bool]string{true: "1", false: "0"}[strings.HasSuffix(good, "0")]
+	f.secrets["CUT"] = good[:20]
+	f.secrets["SOURCE_KEY"], _ = access.NewSecret(access.SourceKind)
+	f.secrets["ADMIN_KEY"], _ = access.NewSecret(access.AdminKind)
+	f.secrets["TOKEN_ID"] = revoked.ID
+	return f
+}
+
+func (f *fixture) issue(t testing.TB, name string, r access.TokenRequest) access.Token {
+	t.Helper()
+	r.Developer = name
+	if r.Operations == 0 {
+		r.Operations = access.AllOperations
+	}
+	tok, secret, err := access.Issue(r, noon.Add(-24*time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Tokens.Put(tok)
+	f.secrets[name] = secret
+	return tok
+}
+
+// running is a server on a port of its own.
+type running struct {
+	*Server
+	addr string
+	done chan error // what Serve returned
+}
+
+// start serves until the test ends.
+func start(t testing.TB, c Config) *running {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return startOn(t, New(c), ln)
+}
+
+func startOn(t testing.TB, s *Server, ln net.Listener) *running {
+	t.Helper()
+	r := &running{Server: s, addr: ln.Addr().String(), done: make(chan error, 1)}
+	go func() { r.done <- s.Serve(ln) }()
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if err := s.Shutdown(ctx); err != nil {
+			t.Errorf("shutdown: %v", err)
+		}
+	})
+	return r
+}
+
+// dial opens a raw connection with a deadline for all that the test does on it.
+func (r *running) dial(t testing.TB) net.Conn {
+	t.Helper()
+	c, err := net.Dial("tcp", r.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	c.SetDeadline(time.Now().Add(20 * time.Second))
+	return c
+}

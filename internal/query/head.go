@@ -1,0 +1,137 @@
+package query
+
+import "bytes"
+
+// head is what the answerer must know of a request's header block.
+type head struct {
+	fault         *failure // why the framing is in doubt; nil if it is not
+	hosts         int      // number of Host headers
+	authorization bool     // there is an Authorization header
+	closes        bool     // the client asks for the connection to be closed
+}
+
+// scanHead reads a header block as it came, from the first header to the empty
+// line. It trusts no parser before it: two parsers that disagree on where a
+// request ends are how one request is smuggled inside another.
+func scanHead(raw []byte) (h head) {
+	for len(raw) > 0 {
+		end := bytes.IndexByte(raw, '\n')
+		if end < 1 || raw[end-1] != '\r' {
+			h.fault = failBareLine
+			return h
+		}
+		line := raw[:end-1]
+		raw = raw[end+1:]
+		if len(line) == 0 {
+			break
+		}
+		if line[0] == ' ' || line[0] == '\t' {
+			h.fault = failFolded
+			return h
+		}
+		if bytes.IndexByte(line, '\r') >= 0 {
+			h.fault = failBareLine
+			return h
+		}
+		colon := bytes.IndexByte(line, ':')
+		if colon < 1 || !isToken(line[:colon]) {
+			h.fault = failHeaderName
+			return h
+		}
+		if h.note(line[:colon], trimSpace(line[colon+1:])); h.fault != nil {
+			return h
+		}
+	}
+	return h
+}
+
+// note records one header.
+func (h *head) note(name, value []byte) {
+	switch len(name) {
+	case len("Host"):
+		if equalFold(name, "host") {
+			h.hosts++
+		}
+	case len("Expect"):
+		if equalFold(name, "expect") {
+			h.fault = failExpect
+		}
+	case len("Connection"):
+		if equalFold(name, "connection") {
+			h.closes = h.closes || hasOption(value, "close")
+		}
+	case len("Authorization"):
+		if equalFold(name, "authorization") {
+			h.authorization = true
+		}
+	case len("Content-Length"):
+		if equalFold(name, "content-length") && string(value) != "0" {
+			h.fault = failBody
+		}
+	case len("Transfer-Encoding"):
+		if equalFold(name, "transfer-encoding") {
+			h.fault = failBody
+		}
+	}
+}
+
+// hasOption reports whether a comma-separated list holds the option, which is
+// in lower case.
+func hasOption(list []byte, option string) bool {
+	for len(list) > 0 {
+		item := list
+		if i := bytes.IndexByte(list, ','); i >= 0 {
+			item, list = list[:i], list[i+1:]
+		} else {
+			list = nil
+		}
+		if equalFold(trimSpace(item), option) {
+			return true
+		}
+	}
+	return false
+}
+
+// equalFold compares ASCII text with a name in lower case, ignoring case.
+func equalFold(b []byte, lower string) bool {
+	if len(b) != len(lower) {
+		return false
+	}
+	for i, c := range b {
+		if 'A' <= c && c <= 'Z' {
+			c += 'a' - 'A'
+		}
+		if c != lower[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// trimSpace removes optional white space as HTTP has it: blanks and tabs.
+func trimSpace(b []byte) []byte {
+	for len(b) > 0 && (b[0] == ' ' || b[0] == '\t') {
+		b = b[1:]
+	}
+	for len(b) > 0 && (b[len(b)-1] == ' ' || b[len(b)-1] == '\t') {
+		b = b[:len(b)-1]
+	}
+	return b
+}
+
+// isToken reports whether b is a token of RFC 9110, as a header's name must be.
+func isToken(b []byte) bool {
+	for _, c := range b {
+		if !tokenBytes[c] {
+			return false
+		}
+	}
+	return len(b) > 0
+}
+
+var tokenBytes = func() (t [256]bool) {
+	for _, c := range "!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz" {
+		t[c] = true
+	}
+	return t
+}()

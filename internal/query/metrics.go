@@ -1,0 +1,97 @@
+package query
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// operation numbers the two operations; noOperation is a request that named
+// neither.
+type operation uint8
+
+const (
+	carDrivingState operation = iota
+	throttleSystem
+	noOperation
+	operationCount
+)
+
+// String returns the operation's name in metrics.
+func (o operation) String() string {
+	return [...]string{"car_driving_state", "throttle_system", "none"}[o]
+}
+
+// outcome is how a request ended.
+type outcome uint8
+
+const (
+	answered outcome = iota
+	unknownVehicle
+	stale
+	notDriving
+	invalidRequest
+	invalidToken
+	insufficientScope
+	notFound
+	methodNotAllowed
+	rateLimited
+	unavailable
+	outcomeCount
+)
+
+// String returns the outcome's name in metrics, which is also the first word of
+// a failure's message.
+func (o outcome) String() string {
+	return [...]string{
+		"answered", "unknown", "stale", "not_driving",
+		"invalid_request", "invalid_token", "insufficient_scope", "not_found",
+		"method_not_allowed", "rate_limited", "unavailable",
+	}[o]
+}
+
+// metrics counts requests. All children are looked up once, so that counting
+// takes no lock. A vehicle that is not granted counts as unknown, as it looks
+// to its caller.
+type metrics struct {
+	queries  [operationCount][outcomeCount]prometheus.Counter
+	duration [noOperation]prometheus.Observer
+	dropped  prometheus.Counter
+}
+
+func newMetrics(reg prometheus.Registerer) *metrics {
+	queries := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "carstate_queries_total",
+		Help: "Requests on the query listener by operation and outcome.",
+	}, []string{"operation", "outcome"})
+	duration := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "carstate_query_duration_seconds",
+		Help:    "Time to answer a query, from the parsed head to the finished answer, without reading and writing.",
+		Buckets: []float64{1e-6, 2.5e-6, 5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 1e-2, 1e-1},
+	}, []string{"operation"})
+	m := &metrics{
+		dropped: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "carstate_query_connections_dropped_total",
+			Help: "Connections to the query listener closed without an answer because there were far too many.",
+		}),
+	}
+	if reg != nil {
+		reg.MustRegister(queries, duration, m.dropped)
+	}
+	for op := range operationCount {
+		for o := range outcomeCount {
+			m.queries[op][o] = queries.WithLabelValues(op.String(), o.String())
+		}
+	}
+	for op := range noOperation {
+		m.duration[op] = duration.WithLabelValues(op.String())
+	}
+	return m
+}
+
+func (m *metrics) count(r *response, took time.Duration) {
+	m.queries[r.operation][r.outcome].Inc()
+	if r.operation < noOperation {
+		m.duration[r.operation].Observe(took.Seconds())
+	}
+}

@@ -1,0 +1,112 @@
+package query
+
+import "bytes"
+
+// params are the two parameters of an operation, form-decoded. A parameter that
+// was sent without a value is there and empty.
+type params struct {
+	vid, token       []byte
+	hasVid, hasToken bool
+}
+
+// parseQuery reads a query string as application/x-www-form-urlencoded: pairs
+// separated by '&', '+' for a blank, percent-encoding in names and values.
+// Unknown parameters are ignored. Decoded values are appended to *scratch, so
+// that nothing is allocated once it has grown; a value that needs no decoding
+// stays where it is in raw.
+func parseQuery(raw []byte, scratch *[]byte) (p params, _ *failure) {
+	if !validEscapes(raw) {
+		return p, failEncoding
+	}
+	for len(raw) > 0 {
+		pair := raw
+		if i := bytes.IndexByte(raw, '&'); i >= 0 {
+			pair, raw = raw[:i], raw[i+1:]
+		} else {
+			raw = nil
+		}
+		name, value := pair, []byte(nil)
+		if i := bytes.IndexByte(pair, '='); i >= 0 {
+			name, value = pair[:i], pair[i+1:]
+		}
+		switch {
+		case nameIs(name, "vid"):
+			if p.hasVid {
+				return p, failTwoVids
+			}
+			p.hasVid, p.vid = true, decode(value, scratch)
+		case nameIs(name, "access_token"):
+			if p.hasToken {
+				return p, failTwoTokens
+			}
+			p.hasToken, p.token = true, decode(value, scratch)
+		}
+	}
+	return p, nil
+}
+
+// validEscapes reports whether every '%' begins a percent-encoded byte.
+func validEscapes(b []byte) bool {
+	for {
+		i := bytes.IndexByte(b, '%')
+		if i < 0 {
+			return true
+		}
+		if len(b) < i+3 || unhex(b[i+1]) < 0 || unhex(b[i+2]) < 0 {
+			return false
+		}
+		b = b[i+3:]
+	}
+}
+
+// nameIs reports whether a name, once decoded, is want. want holds no blank.
+func nameIs(encoded []byte, want string) bool {
+	i := 0
+	for len(encoded) > 0 {
+		c := encoded[0]
+		if c == '%' {
+			c = byte(unhex(encoded[1])<<4 | unhex(encoded[2]))
+			encoded = encoded[3:]
+		} else {
+			encoded = encoded[1:]
+		}
+		if i == len(want) || c != want[i] {
+			return false
+		}
+		i++
+	}
+	return i == len(want)
+}
+
+// decode undoes the encoding of a value whose escapes are valid.
+func decode(encoded []byte, scratch *[]byte) []byte {
+	if bytes.IndexByte(encoded, '%') < 0 && bytes.IndexByte(encoded, '+') < 0 {
+		return encoded
+	}
+	start := len(*scratch)
+	for i := 0; i < len(encoded); i++ {
+		c := encoded[i]
+		switch c {
+		case '+':
+			c = ' '
+		case '%':
+			c = byte(unhex(encoded[i+1])<<4 | unhex(encoded[i+2]))
+			i += 2
+		}
+		*scratch = append(*scratch, c)
+	}
+	return (*scratch)[start:]
+}
+
+// unhex returns the value of a hexadecimal digit, or -1.
+func unhex(c byte) int {
+	switch {
+	case '0' <= c && c <= '9':
+		return int(c - '0')
+	case 'a' <= c && c <= 'f':
+		return int(c-'a') + 10
+	case 'A' <= c && c <= 'F':
+		return int(c-'A') + 10
+	}
+	return -1
+}

@@ -1,0 +1,117 @@
+package query
+
+import (
+	"strconv"
+	"time"
+
+	"carstate/internal/access"
+)
+
+// response is what the answerer produces. It is reused: the slices keep what
+// they have grown to, and are valid until the next reset.
+type response struct {
+	status  int
+	headers []header
+	body    []byte
+	closes  bool // close the connection after this answer
+
+	operation operation
+	outcome   outcome
+
+	values  []byte // backs the values of headers
+	scratch []byte // backs decoded parameters
+}
+
+// header is one header of the answer. Content-Length is the adapter's.
+type header struct {
+	name  string
+	value []byte
+}
+
+func (w *response) reset() {
+	*w = response{
+		headers:   w.headers[:0],
+		body:      w.body[:0],
+		values:    w.values[:0],
+		scratch:   w.scratch[:0],
+		operation: noOperation,
+	}
+}
+
+func (w *response) set(name, value string) {
+	start := len(w.values)
+	w.values = append(w.values, value...)
+	w.setFrom(name, start)
+}
+
+func (w *response) setTime(name string, t time.Time) {
+	start := len(w.values)
+	w.values = t.UTC().AppendFormat(w.values, "Mon, 02 Jan 2006 15:04:05 GMT")
+	w.setFrom(name, start)
+}
+
+// setFrom sets a header to what was appended to values since start.
+func (w *response) setFrom(name string, start int) {
+	w.headers = append(w.headers, header{name, w.values[start:len(w.values):len(w.values)]})
+}
+
+// fail turns the response into a failure.
+func (w *response) fail(f *failure) {
+	w.status, w.outcome = f.status, f.outcome
+	w.closes = w.closes || f.closes
+	if f.authenticate != "" {
+		w.set("WWW-Authenticate", f.authenticate)
+	}
+	if f.retryAfter != "" {
+		w.set("Retry-After", f.retryAfter)
+	}
+	if f.status == 405 {
+		w.set("Allow", "GET, HEAD")
+	}
+	w.body = append(w.body, f.body...)
+}
+
+// setPolicy tells the token's limit, in the syntax of
+// draft-ietf-httpapi-ratelimit-headers-11.
+func (w *response) setPolicy(r access.Rate) {
+	start := len(w.values)
+	w.values = append(w.values, `"token";q=`...)
+	w.values = strconv.AppendInt(w.values, r.Calls, 10)
+	w.values = append(w.values, ";w="...)
+	w.values = strconv.AppendInt(w.values, int64(r.Window/time.Second), 10)
+	w.setFrom("RateLimit-Policy", start)
+}
+
+// setRemaining tells what is left of the limit and within how many seconds there
+// will be more. next is as [access.Budget.Take] returned it.
+func (w *response) setRemaining(r access.Rate, remaining int64, next time.Duration) {
+	if remaining > 0 {
+		// The budget refills evenly: at the latest after one interval
+		// there is one call more.
+		next = r.Window / time.Duration(r.Calls)
+	}
+	start := len(w.values)
+	w.values = append(w.values, `"token";r=`...)
+	w.values = strconv.AppendInt(w.values, remaining, 10)
+	w.values = append(w.values, ";t="...)
+	w.values = strconv.AppendInt(w.values, seconds(next), 10)
+	w.setFrom("RateLimit", start)
+}
+
+// failRate is fail for a token over its rate.
+func (w *response) failRate(r access.Rate, next time.Duration) {
+	w.status, w.outcome = failRateLimited.status, failRateLimited.outcome
+	start := len(w.values)
+	w.values = strconv.AppendInt(w.values, seconds(next), 10)
+	w.setFrom("Retry-After", start)
+	w.body = append(w.body, `{"code":429,"msg":"rate_limited: the policy of this token allows `...)
+	w.body = strconv.AppendInt(w.body, r.Calls, 10)
+	w.body = append(w.body, ` calls in `...)
+	w.body = strconv.AppendInt(w.body, int64(r.Window/time.Second), 10)
+	w.body = append(w.body, ` s: wait as many seconds as Retry-After says","data":null}`...)
+}
+
+// seconds rounds up to whole seconds, at least one.
+func seconds(d time.Duration) int64 {
+	return max(1, int64((d+time.Second-1)/time.Second))
+}

@@ -1,0 +1,252 @@
+package query
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// TestScripts runs the contract in testdata/*.txt. README.txt there describes
+// the format.
+func TestScripts(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ran := 0
+	for _, file := range files {
+		if filepath.Base(file) == "README.txt" {
+			continue
+		}
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			f := newFixture(t)
+			s := readScript(t, file)
+			switch s.server {
+			case "":
+			case "not ready":
+				f.Ready = func() error { return errors.New("secret internals") }
+			default:
+				t.Fatalf("%s: there is no server %q", file, s.server)
+			}
+			r := start(t, f.Config)
+			for _, c := range s.cases {
+				ran++
+				t.Run(c.title, func(t *testing.T) { c.run(t, r, f) })
+			}
+		})
+	}
+	if ran < 100 {
+		t.Errorf("only %d cases ran", ran)
+	}
+}
+
+type script struct {
+	server string
+	cases  []*scriptCase
+}
+
+type scriptCase struct {
+	where   string
+	title   string
+	request string
+	answers []*scriptAnswer
+	closed  bool
+}
+
+type scriptAnswer struct {
+	status  string
+	headers []string
+	body    string
+	inBody  bool
+}
+
+func readScript(t *testing.T, file string) (s script) {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var c *scriptCase
+	var a *scriptAnswer
+	for i, line := range strings.Split(string(text), "\n") {
+		where := fmt.Sprintf("%s:%d", file, i+1)
+		mark, rest, _ := strings.Cut(line, " ")
+		if c == nil && slices.Contains([]string{">", ">>", ">lf", "<", "--", "closed"}, mark) {
+			t.Fatalf("%s: no case has begun", where)
+		}
+		switch mark {
+		case "", "#":
+		case "server:":
+			s.server = rest
+		case "==":
+			c, a = &scriptCase{where: where, title: rest}, nil
+			s.cases = append(s.cases, c)
+		case ">":
+			c.request += rest + "\r\n"
+		case ">lf":
+			c.request += rest + "\n"
+		case ">>":
+			c.request += rest
+		case "closed":
+			c.closed = true
+		case "--":
+			a = nil
+		case "<":
+			switch {
+			case a == nil:
+				a = &scriptAnswer{status: rest}
+				c.answers = append(c.answers, a)
+			case rest == "":
+				a.inBody = true
+			case a.inBody:
+				a.body += rest
+			default:
+				a.headers = append(a.headers, rest)
+			}
+		default:
+			t.Fatalf("%s: a line begins with ==, >, >>, >lf, <, --, closed, server: or #", where)
+		}
+	}
+	return s
+}
+
+var placeholder = regexp.MustCompile(`\{\{([^}]*)\}\}`)
+
+// fill replaces the placeholders of a script.
+func (f *fixture) fill(t *testing.T, s string) string {
+	t.Helper()
+	return placeholder.ReplaceAllStringFunc(s, func(m string) string {
+		name := m[2 : len(m)-2]
+		if secret, ok := f.secrets[name]; ok {
+			return secret
+		}
+		if hex, ok := strings.CutPrefix(name, "byte "); ok {
+			if n, err := strconv.ParseUint(hex, 16, 8); err == nil {
+				return string([]byte{byte(n)})
+			}
+		}
+		if times, what, ok := strings.Cut(name, " times "); ok {
+			if n, err := strconv.Atoi(times); err == nil {
+				return strings.Repeat(what, n)
+			}
+		}
+		t.Fatalf("there is no placeholder %s", m)
+		return ""
+	})
+}
+
+func (c *scriptCase) run(t *testing.T, r *running, f *fixture) {
+	conn := r.dial(t)
+	request := f.fill(t, c.request)
+	go io.WriteString(conn, request) // the answer may come before all is sent
+	in := bufio.NewReader(conn)
+	heads := strings.HasPrefix(request, "HEAD ")
+	for i, want := range c.answers {
+		got := readAnswer(t, in, heads && i == 0)
+		want.check(t, c.where, f, got, heads && i == 0)
+		for name, secret := range f.secrets {
+			if strings.Contains(got.raw, secret) {
+				t.Errorf("%s: the answer repeats %s", c.where, name)
+			}
+		}
+	}
+	if c.closed {
+		if rest, err := io.ReadAll(in); err != nil || len(rest) > 0 {
+			t.Errorf("%s: the connection should be closed without more; got %q, %v", c.where, rest, err)
+		}
+		return
+	}
+	// The connection goes on, and exactly where the request ended.
+	io.WriteString(conn, "GET /probe HTTP/1.1\r\nHost: x\r\n\r\n")
+	if got := readAnswer(t, in, false); got.status != "HTTP/1.1 404 Not Found" {
+		t.Errorf("%s: a request after it got %s", c.where, got.status)
+	}
+}
+
+type answerRead struct {
+	raw    string
+	status string
+	header []string
+	body   string
+}
+
+// readAnswer reads one response. It is strict: CR LF, no folding, exact names.
+func readAnswer(t testing.TB, in *bufio.Reader, head bool) (a answerRead) {
+	t.Helper()
+	length := -1
+	for first := true; ; first = false {
+		line, err := in.ReadString('\n')
+		if err != nil {
+			t.Fatalf("after %q: %v", a.raw+line, err)
+		}
+		a.raw += line
+		line, ok := strings.CutSuffix(line, "\r\n")
+		if !ok {
+			t.Fatalf("a line of the answer ends in LF alone: %q", line)
+		}
+		if line == "" {
+			break
+		}
+		if first {
+			a.status = line
+			continue
+		}
+		a.header = append(a.header, line)
+		if v, ok := strings.CutPrefix(line, "Content-Length: "); ok {
+			if length, err = strconv.Atoi(v); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if length < 0 {
+		t.Fatalf("no Content-Length in %q", a.raw)
+	}
+	if head {
+		return a
+	}
+	body := make([]byte, length)
+	if _, err := io.ReadFull(in, body); err != nil {
+		t.Fatal(err)
+	}
+	a.body = string(body)
+	a.raw += a.body
+	return a
+}
+
+// everywhere are headers that every answer carries.
+var everywhere = []string{
+	"Date: " + noon.Format(http.TimeFormat),
+	"Content-Type: application/json",
+	"Cache-Control: private, no-store",
+}
+
+func (want *scriptAnswer) check(t *testing.T, where string, f *fixture, got answerRead, head bool) {
+	t.Helper()
+	if w := "HTTP/1.1 " + want.status; got.status != w {
+		t.Errorf("%s: status\n got %s\nwant %s", where, got.status, w)
+	}
+	body := f.fill(t, want.body)
+	if w := body; !head && got.body != w {
+		t.Errorf("%s: body\n got %s\nwant %s", where, got.body, w)
+	}
+	wanted := slices.Concat(everywhere, want.headers, []string{"Content-Length: " + strconv.Itoa(len(body))})
+	rest := slices.DeleteFunc(slices.Clone(got.header), func(h string) bool { return strings.HasPrefix(h, "X-Request-Id: ") })
+	if len(rest) != len(got.header)-1 {
+		t.Errorf("%s: there is not one X-Request-Id in %q", where, got.header)
+	}
+	slices.Sort(wanted)
+	slices.Sort(rest)
+	if !slices.Equal(rest, wanted) {
+		t.Errorf("%s: headers\n got %q\nwant %q", where, rest, wanted)
+	}
+}

@@ -1,0 +1,546 @@
+package query
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/big"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+)
+
+// TestMain also looks for goroutines that outlive the servers. The one excepted
+// is fasthttp's, which notices that its server has stopped within 10 s.
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.(*workerPool).Start.func2"))
+}
+
+func (f *fixture) line(vid string) string {
+	return "GET " + drivingPath + "?access_token=" + f.secrets["TOKEN"] + "&vid=" + vid + " HTTP/1.1\r\n"
+}
+
+func (f *fixture) query(vid string) string { return f.line(vid) + "Host: x\r\n\r\n" }
+
+// until waits for a condition.
+func until(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(20 * time.Second)
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("waited too long: %s", what)
+		}
+	}
+}
+
+func TestOverARealClient(t *testing.T) {
+	f := newFixture(t)
+	r := start(t, f.Config)
+	client := &http.Client{Transport: &http.Transport{}}
+	defer client.CloseIdleConnections()
+	for range 3 {
+		resp, err := client.Get("http://" + r.addr + throttlePath + "?vid=CarFaulty&access_token=" + f.secrets["TOKEN"])
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, _ := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if want := `{"code":200,"msg":"success","data":{"vid":"CarFaulty","status":1,"throttle_system":"0"}}`; string(body) != want {
+			t.Errorf("got %s", body)
+		}
+	}
+	// The refusal of a large body must reach a client that is still sending.
+	resp, err := client.Post("http://"+r.addr+drivingPath, "text/plain", bytes.NewReader(make([]byte, 200<<10)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != 400 {
+		t.Errorf("status %d", resp.StatusCode)
+	}
+}
+
+func TestTLS(t *testing.T) {
+	f := newFixture(t)
+	cert, roots := selfSigned(t)
+	f.TLS = &tls.Config{Certificates: []tls.Certificate{cert}}
+	r := start(t, f.Config)
+	conf := &tls.Config{RootCAs: roots, ServerName: "localhost", NextProtos: []string{"h2", "http/1.1"}}
+	dial := func() *tls.Conn { return tls.Client(r.dial(t), conf) }
+
+	c := dial()
+	io.WriteString(c, f.query("CarJam")+f.query("CarSlow"))
+	in := bufio.NewReader(c)
+	for _, want := range []string{`"3"`, `"2"`} {
+		if a := readAnswer(t, in, false); a.status != "HTTP/1.1 200 OK" || !strings.Contains(a.body, want) {
+			t.Errorf("got %s", a.raw)
+		}
+	}
+	if p := c.ConnectionState().NegotiatedProtocol; p != "http/1.1" {
+		t.Errorf("negotiated %q", p)
+	}
+	c.Close()
+
+	// A refusal reaches a client over TLS too, and then the connection ends.
+	c = dial()
+	io.WriteString(c, f.line("CarJam")+"Host: x\r\nContent-Length: 100000\r\n\r\n"+strings.Repeat("x", 50000))
+	in = bufio.NewReader(c)
+	if a := readAnswer(t, in, false); a.status != "HTTP/1.1 400 Bad Request" {
+		t.Errorf("got %s", a.raw)
+	}
+	if _, err := in.ReadByte(); err != io.EOF {
+		t.Errorf("after it: %v", err)
+	}
+
+	// A client that speaks plain HTTP, and one that offers only HTTP/2.
+	p := r.dial(t)
+	io.WriteString(p, f.query("CarJam"))
+	if b, _ := io.ReadAll(p); bytes.Contains(b, []byte("CarJam")) {
+		t.Errorf("plain HTTP was answered: %q", b)
+	}
+	h2 := tls.Client(r.dial(t), &tls.Config{RootCAs: roots, ServerName: "localhost", NextProtos: []string{"h2"}})
+	if err := h2.Handshake(); err == nil {
+		t.Error("a client that speaks HTTP/2 only was accepted")
+	}
+}
+
+// Half a head is answered when its time is up; silence is not. The deadline for
+// writing that the handshake leaves behind has passed by then.
+func TestSlowHeadOverTLS(t *testing.T) {
+	f := newFixture(t)
+	cert, roots := selfSigned(t)
+	f.TLS = &tls.Config{Certificates: []tls.Certificate{cert}}
+	f.HeadTimeout, f.WriteTimeout = 1500*time.Millisecond, time.Second
+	r := start(t, f.Config)
+	conf := &tls.Config{RootCAs: roots, ServerName: "localhost"}
+	half, silent := tls.Client(r.dial(t), conf), tls.Client(r.dial(t), conf)
+	if err := silent.Handshake(); err != nil {
+		t.Fatal(err)
+	}
+	io.WriteString(half, f.line("CarJam"))
+	if a := readAnswer(t, bufio.NewReader(half), false); a.status != "HTTP/1.1 408 Request Timeout" {
+		t.Errorf("got %s", a.raw)
+	}
+	if b, err := io.ReadAll(silent); err != nil || len(b) > 0 {
+		t.Errorf("a silent client got %q, %v", b, err)
+	}
+}
+
+func selfSigned(t *testing.T) (tls.Certificate, *x509.CertPool) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), DNSNames: []string{"localhost"},
+		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(time.Hour),
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(leaf)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, roots
+}
+
+func TestSlowHead(t *testing.T) {
+	f := newFixture(t)
+	f.HeadTimeout = 300 * time.Millisecond
+	r := start(t, f.Config)
+	began := time.Now()
+	c := r.dial(t)
+	// A byte now and then must not buy time.
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		tick := time.NewTicker(20 * time.Millisecond)
+		defer tick.Stop()
+		for _, b := range []byte(f.query("CarJam") + f.query("CarJam")) {
+			select {
+			case <-stop:
+				return
+			case <-tick.C:
+				if _, err := c.Write([]byte{b}); err != nil {
+					return
+				}
+			}
+		}
+	})
+	in := bufio.NewReader(c)
+	a := readAnswer(t, in, false)
+	if a.status != "HTTP/1.1 408 Request Timeout" || !strings.Contains(a.raw, "\r\nConnection: close\r\n") {
+		t.Errorf("got %s", a.raw)
+	}
+	if took := time.Since(began); took < f.HeadTimeout || took > 10*f.HeadTimeout {
+		t.Errorf("after %s", took)
+	}
+	close(stop)
+	wg.Wait()
+
+	// Who says nothing is told nothing.
+	silent := r.dial(t)
+	if b, err := io.ReadAll(silent); err != nil || len(b) > 0 {
+		t.Errorf("a silent client got %q, %v", b, err)
+	}
+}
+
+func TestIdleConnectionIsClosed(t *testing.T) {
+	f := newFixture(t)
+	f.IdleTimeout = 100 * time.Millisecond
+	r := start(t, f.Config)
+	c := r.dial(t)
+	io.WriteString(c, f.query("CarJam"))
+	in := bufio.NewReader(c)
+	readAnswer(t, in, false)
+	if b, err := io.ReadAll(in); err != nil || len(b) > 0 {
+		t.Errorf("got %q, %v", b, err)
+	}
+}
+
+func TestClientThatDoesNotRead(t *testing.T) {
+	f := newFixture(t)
+	f.WriteTimeout = 200 * time.Millisecond
+	r := start(t, f.Config)
+	c := r.dial(t)
+	c.SetDeadline(time.Now().Add(20 * time.Second))
+	many := strings.Repeat(f.query("CarJam"), 1000)
+	for {
+		if _, err := io.WriteString(c, many); err != nil {
+			var timeout net.Error
+			if errors.As(err, &timeout) && timeout.Timeout() {
+				t.Error("the server waits for ever for a client that does not read")
+			}
+			return
+		}
+	}
+}
+
+func TestTooManyInFlight(t *testing.T) {
+	f := newFixture(t)
+	var asked atomic.Int64
+	hold := make(chan struct{})
+	f.MaxInFlight = 2
+	f.Ready = func() error {
+		asked.Add(1)
+		<-hold
+		return nil
+	}
+	r := start(t, f.Config)
+	var held []net.Conn
+	for range f.MaxInFlight {
+		c := r.dial(t)
+		io.WriteString(c, f.query("CarJam"))
+		held = append(held, c)
+	}
+	until(t, "both are in progress", func() bool { return asked.Load() == 2 })
+
+	c := r.dial(t)
+	in := bufio.NewReader(c)
+	io.WriteString(c, f.query("CarJam"))
+	a := readAnswer(t, in, false)
+	if a.status != "HTTP/1.1 503 Service Unavailable" || !strings.Contains(a.raw, "\r\nRetry-After: 1\r\n") || !strings.Contains(a.body, "overloaded") {
+		t.Errorf("got %s", a.raw)
+	}
+	close(hold)
+	for _, h := range held {
+		if a := readAnswer(t, bufio.NewReader(h), false); a.status != "HTTP/1.1 200 OK" {
+			t.Errorf("got %s", a.raw)
+		}
+	}
+	until(t, "none is in progress", func() bool { return r.inFlight.Load() == 0 })
+	io.WriteString(c, f.query("CarJam"))
+	if a := readAnswer(t, in, false); a.status != "HTTP/1.1 200 OK" {
+		t.Errorf("afterwards got %s", a.raw)
+	}
+}
+
+func TestTooManyConnections(t *testing.T) {
+	f := newFixture(t)
+	f.MaxConnections = 1
+	reg := prometheus.NewRegistry()
+	f.Registry = reg
+	r := start(t, f.Config)
+	first := r.dial(t)
+	in := bufio.NewReader(first)
+	io.WriteString(first, f.query("CarJam"))
+	readAnswer(t, in, false)
+
+	second := r.dial(t)
+	io.WriteString(second, f.query("CarJam"))
+	in2 := bufio.NewReader(second)
+	a := readAnswer(t, in2, false)
+	if a.status != "HTTP/1.1 503 Service Unavailable" || !strings.Contains(a.raw, "\r\nRetry-After: 1\r\n") {
+		t.Errorf("got %s", a.raw)
+	}
+	if _, err := in2.ReadByte(); err != io.EOF {
+		t.Errorf("after it: %v", err)
+	}
+	// The older connection is served all the same.
+	io.WriteString(first, f.query("CarJam"))
+	if a := readAnswer(t, in, false); a.status != "HTTP/1.1 200 OK" {
+		t.Errorf("got %s", a.raw)
+	}
+	// Who leaves makes room.
+	first.Close()
+	second.Close()
+	until(t, "a new connection is served", func() bool {
+		c := r.dial(t)
+		defer c.Close()
+		io.WriteString(c, f.query("CarJam"))
+		return readAnswer(t, bufio.NewReader(c), false).status == "HTTP/1.1 200 OK"
+	})
+	// Far too many are dropped, before the library's own limit.
+	for range spareConnections + 10 {
+		r.dial(t)
+	}
+	until(t, "connections are dropped", func() bool { return gathered(t, reg, "carstate_query_connections_dropped_total", nil) > 0 })
+	if n := r.fast.GetRejectedConnectionsCount(); n > 0 {
+		t.Errorf("fasthttp refused %d connections with a text of its own", n)
+	}
+}
+
+// gathered is the sum of a metric over the label values given.
+func gathered(t *testing.T, reg *prometheus.Registry, name string, labels map[string]string) (sum float64) {
+	t.Helper()
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() != name {
+			continue
+		}
+	metric:
+		for _, m := range f.GetMetric() {
+			for _, l := range m.GetLabel() {
+				if w, ok := labels[l.GetName()]; ok && w != l.GetValue() {
+					continue metric
+				}
+			}
+			sum += m.GetCounter().GetValue() + float64(m.GetHistogram().GetSampleCount())
+		}
+	}
+	return sum
+}
+
+func TestMetrics(t *testing.T) {
+	f := newFixture(t)
+	reg := prometheus.NewRegistry()
+	f.Registry = reg
+	r := start(t, f.Config)
+	c := r.dial(t)
+	in := bufio.NewReader(c)
+	for _, q := range []string{f.query("CarJam"), f.query("CarJam"), f.query("CarOld"), "GET /x HTTP/1.1\r\nHost: x\r\n\r\n", "nonsense\r\n\r\n"} {
+		io.WriteString(c, q)
+		readAnswer(t, in, false)
+	}
+	for _, w := range []struct {
+		operation, outcome string
+		n                  float64
+	}{
+		{"car_driving_state", "answered", 2},
+		{"car_driving_state", "stale", 1},
+		{"none", "not_found", 1},
+		{"none", "invalid_request", 1},
+		{"throttle_system", "answered", 0},
+	} {
+		labels := map[string]string{"operation": w.operation, "outcome": w.outcome}
+		if n := gathered(t, reg, "carstate_queries_total", labels); n != w.n {
+			t.Errorf("%s %s: %v", w.operation, w.outcome, n)
+		}
+	}
+	if n := gathered(t, reg, "carstate_query_duration_seconds", nil); n != 3 {
+		t.Errorf("%v durations", n)
+	}
+}
+
+func TestShutdownDrains(t *testing.T) {
+	f := newFixture(t)
+	asked, hold := make(chan struct{}, 1), make(chan struct{})
+	var later atomic.Bool
+	f.Ready = func() error {
+		if !later.Swap(true) {
+			asked <- struct{}{}
+			<-hold
+		}
+		return nil
+	}
+	r := start(t, f.Config)
+	silent := r.dial(t)
+	busy := r.dial(t)
+	io.WriteString(busy, f.query("CarJam"))
+	<-asked
+	idle := r.dial(t)
+	idleIn := bufio.NewReader(idle)
+	io.WriteString(idle, f.query("CarSlow"))
+	readAnswer(t, idleIn, false)
+
+	began := time.Now()
+	ended := make(chan error, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		ended <- r.Shutdown(ctx)
+	}()
+	for name, c := range map[string]io.Reader{"silent": silent, "idle": idleIn} {
+		if b, err := io.ReadAll(c); err != nil || len(b) > 0 {
+			t.Errorf("the %s connection got %q, %v", name, b, err)
+		}
+	}
+	if took := time.Since(began); took > 3*time.Second {
+		t.Errorf("connections without a request were closed after %s", took)
+	}
+	if err := <-r.done; err != nil {
+		t.Errorf("Serve returned %v", err)
+	}
+	if c, err := net.Dial("tcp", r.addr); err == nil {
+		c.Close()
+		t.Error("a connection was accepted after the shutdown began")
+	}
+	select {
+	case err := <-ended:
+		t.Fatalf("the shutdown ended (%v) with a request in progress", err)
+	default:
+	}
+	close(hold)
+	in := bufio.NewReader(busy)
+	if a := readAnswer(t, in, false); a.status != "HTTP/1.1 200 OK" || !strings.Contains(a.raw, "\r\nConnection: close\r\n") {
+		t.Errorf("the request in progress got %s", a.raw)
+	}
+	if err := <-ended; err != nil {
+		t.Errorf("Shutdown returned %v", err)
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Serve(ln); !errors.Is(err, ErrStopped) {
+		t.Errorf("serving again: %v", err)
+	}
+}
+
+func TestShutdownCutsWhatDoesNotEnd(t *testing.T) {
+	f := newFixture(t)
+	f.HeadTimeout = time.Minute
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := New(f.Config)
+	r := &running{Server: s, addr: ln.Addr().String(), done: make(chan error, 1)}
+	go func() { r.done <- s.Serve(ln) }()
+	c := r.dial(t)
+	io.WriteString(c, f.line("CarJam"))
+	until(t, "the half head has arrived", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for _, l := range s.listeners {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			for k := range l.all {
+				if k.spoke.Load() {
+					return true
+				}
+			}
+		}
+		return false
+	})
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	if err := s.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Shutdown returned %v", err)
+	}
+	if _, err := io.ReadAll(c); errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("the connection was not cut: %v", err)
+	}
+	if err := <-r.done; err != nil {
+		t.Errorf("Serve returned %v", err)
+	}
+	until(t, "the connection is gone", func() bool { return s.fast.GetOpenConnectionsCount() <= 0 })
+}
+
+// flaky fails to accept a few times before it does.
+type flaky struct {
+	net.Listener
+	fails atomic.Int64
+}
+
+func (f *flaky) Accept() (net.Conn, error) {
+	if f.fails.Add(-1) >= 0 {
+		return nil, &net.OpError{Op: "accept", Net: "tcp", Err: syscall.EMFILE}
+	}
+	return f.Listener.Accept()
+}
+
+func TestTooManyOpenFilesIsWaitedOut(t *testing.T) {
+	f := newFixture(t)
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fl := &flaky{Listener: ln}
+	fl.fails.Store(3)
+	r := startOn(t, New(f.Config), fl)
+	c := r.dial(t)
+	io.WriteString(c, f.query("CarJam"))
+	if a := readAnswer(t, bufio.NewReader(c), false); a.status != "HTTP/1.1 200 OK" {
+		t.Errorf("got %s", a.raw)
+	}
+}
+
+func TestABugIsNotFatal(t *testing.T) {
+	f := newFixture(t)
+	var log bytes.Buffer
+	f.Log = slog.New(slog.NewTextHandler(&log, nil))
+	var once sync.Once
+	f.Ready = func() error {
+		once.Do(func() { panic(fmt.Sprintf("bug near %s", f.secrets["TOKEN"])) })
+		return nil
+	}
+	r := start(t, f.Config)
+	c := r.dial(t)
+	in := bufio.NewReader(c)
+	io.WriteString(c, f.query("CarJam"))
+	if a := readAnswer(t, in, false); a.status != "HTTP/1.1 503 Service Unavailable" || !strings.Contains(a.raw, "\r\nConnection: close\r\n") {
+		t.Errorf("got %s", a.raw)
+	}
+	if _, err := in.ReadByte(); err != io.EOF {
+		t.Errorf("after it: %v", err)
+	}
+	c = r.dial(t)
+	io.WriteString(c, f.query("CarJam"))
+	if a := readAnswer(t, bufio.NewReader(c), false); a.status != "HTTP/1.1 200 OK" {
+		t.Errorf("got %s", a.raw)
+	}
+	if s := log.String(); !strings.Contains(s, "this is a bug") || strings.Contains(s, f.secrets["TOKEN"]) {
+		t.Errorf("logged %s", s)
+	}
+}

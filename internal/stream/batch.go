@@ -1,0 +1,102 @@
+package stream
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
+)
+
+// write is one record of an atomic batch.
+type write struct {
+	subject string
+	record  []byte // sealed
+	// expect is the sequence of the subject's last record, if expected is
+	// set; 0 means that there is none. Only the last write of a batch may
+	// carry one, so that a torn batch never satisfies it.
+	expect   uint64
+	expected bool
+}
+
+// storeBatch stores all writes or none, and returns the sequence of the last.
+// A batch of one is an ordinary message, which costs fewer syncs. An error for
+// which conflict is true means that the expectation failed and nothing was
+// stored. After a time-out nobody knows; the caller reads or tries again.
+//
+// The client library has no call for atomic batches; the protocol is NATS
+// ADR-50: every message names the batch and its place, the last one commits and
+// is answered.
+//
+// The server drops batches beyond 50 open ones a stream, so a node keeps few
+// open; it handles a stream's batches one by one anyway.
+func (e *Engine) storeBatch(ctx context.Context, stream string, writes []write) (uint64, error) {
+	if len(writes) > maxBatch {
+		return 0, fmt.Errorf("a batch of %d records exceeds the limit of %d", len(writes), maxBatch)
+	}
+	if len(writes) > 1 {
+		select {
+		case e.batches <- struct{}{}:
+			defer func() { <-e.batches }()
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
+	defer cancel()
+	id := nuid.Next()
+	for i, w := range writes {
+		m := &nats.Msg{Subject: w.subject, Data: w.record, Header: nats.Header{jetstream.ExpectedStreamHeader: {stream}}}
+		if w.expected {
+			m.Header[jetstream.ExpectedLastSubjSeqHeader] = []string{strconv.FormatUint(w.expect, 10)}
+		}
+		if len(writes) > 1 {
+			m.Header["Nats-Batch-Id"] = []string{id}
+			m.Header["Nats-Batch-Sequence"] = []string{strconv.Itoa(i + 1)}
+		}
+		if i < len(writes)-1 {
+			if err := e.nc.PublishMsg(m); err != nil {
+				return 0, err
+			}
+			continue
+		}
+		if len(writes) > 1 {
+			m.Header["Nats-Batch-Commit"] = []string{"1"}
+		}
+		answer, err := e.nc.RequestMsgWithContext(ctx, m)
+		if err != nil {
+			return 0, err
+		}
+		return parseAck(answer.Data)
+	}
+	return 0, nil
+}
+
+func parseAck(data []byte) (uint64, error) {
+	var ack struct {
+		Error    *jetstream.APIError `json:"error"`
+		Sequence uint64              `json:"seq"`
+	}
+	if err := json.Unmarshal(data, &ack); err != nil {
+		return 0, fmt.Errorf("the engine's answer makes no sense: %w", err)
+	}
+	if ack.Error != nil {
+		return 0, ack.Error
+	}
+	return ack.Sequence, nil
+}
+
+// Codes of a failed expectation.
+const (
+	wrongLastSequence         = 10071
+	wrongLastSequenceConstant = 10164
+)
+
+// conflict reports whether a write failed because its expectation did.
+func conflict(err error) bool {
+	api, ok := asAPIError(err)
+	return ok && (api.ErrorCode == wrongLastSequence || api.ErrorCode == wrongLastSequenceConstant)
+}

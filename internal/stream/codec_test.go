@@ -1,0 +1,230 @@
+package stream
+
+import (
+	"bytes"
+	"encoding/hex"
+	"errors"
+	"math"
+	"reflect"
+	"runtime"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"carstate/internal/vehicle"
+)
+
+var (
+	ids      = rapid.StringMatching(`[0-9A-Za-z]{1,256}`)
+	times    = rapid.Int64Range(1, math.MaxInt64/4)
+	subjects = rapid.StringMatching(`(state|token|telemetry)\.[0-9]{1,3}(\.[0-9A-Za-z]{1,20})?`)
+)
+
+func code(t *rapid.T) vehicle.TroubleCode {
+	c, err := vehicle.ParseTroubleCode(rapid.StringMatching(`[PCBU][0-3][0-9A-F]{3}`).Draw(t, "code"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// anySample draws any sample that the domain accepts.
+func anySample(t *rapid.T) vehicle.Sample {
+	x := vehicle.Sample{Vehicle: vehicle.ID(ids.Draw(t, "vid")), Time: vehicle.UnixMilli(times.Draw(t, "time"))}
+	for s := range vehicle.Signal(vehicle.NumSignals) {
+		if !rapid.Bool().Draw(t, "has") {
+			continue
+		}
+		var err error
+		switch s {
+		case vehicle.DTCList:
+			err = x.SetCodes(rapid.SliceOfN(rapid.Custom(code), 0, 40).Draw(t, "codes"))
+		case vehicle.LowVoltageSystemState:
+			err = x.SetIgnition(vehicle.Ignition(rapid.IntRange(0, 5).Draw(t, "ignition")))
+		default:
+			limit := map[vehicle.Signal]float64{vehicle.Speed: 500, vehicle.OBDSpeed: 500, vehicle.EngineSpeed: 20000, vehicle.MILOn: 1}[s]
+			if limit == 0 {
+				limit = 100
+			}
+			err = x.Set(s, rapid.Float64Range(0, limit).Draw(t, "value"))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return x
+}
+
+func TestSamplesRoundTrip(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		want := rapid.SliceOfN(rapid.Custom(anySample), 0, 20).Draw(t, "samples")
+		var body []byte
+		for i := range want {
+			body = appendSample(body, &want[i])
+		}
+		var got []vehicle.Sample
+		if err := decodeSamples(body, func(x vehicle.Sample) { got = append(got, x) }); err != nil {
+			t.Fatal(err)
+		}
+		if len(got) != len(want) {
+			t.Fatalf("%d samples became %d", len(want), len(got))
+		}
+		for i := range want {
+			if len(want[i].Codes) == 0 {
+				want[i].Codes, got[i].Codes = nil, nil
+			}
+			if !reflect.DeepEqual(got[i], want[i]) {
+				t.Fatalf("%+v became %+v", want[i], got[i])
+			}
+		}
+	})
+}
+
+// States are made by the rules, from any samples in any order.
+func TestStatesRoundTrip(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var want vehicle.State
+		base := times.Draw(t, "base")
+		for range rapid.IntRange(0, 30).Draw(t, "samples") {
+			x := anySample(t)
+			if rapid.Bool().Draw(t, "near") {
+				x.Time = vehicle.UnixMilli(base + rapid.Int64Range(0, 3_600_000).Draw(t, "after"))
+			}
+			want = vehicle.Observe(want, x)
+		}
+		got, err := decodeState(appendState(nil, &want))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got != want {
+			t.Fatalf("%+v became %+v", want, got)
+		}
+	})
+}
+
+func TestSealCatches(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		subject := subjects.Draw(t, "subject")
+		body := rapid.SliceOfN(rapid.Byte(), 0, 300).Draw(t, "body")
+		record := seal(subject, append([]byte{0}, body...))
+		got, err := unseal(subject, record)
+		if err != nil || !bytes.Equal(got, body) {
+			t.Fatalf("%x became %x, %v", body, got, err)
+		}
+		at := rapid.IntRange(0, len(record)-1).Draw(t, "byte")
+		flipped := bytes.Clone(record)
+		flipped[at] ^= byte(rapid.IntRange(1, 255).Draw(t, "bits"))
+		if _, err := unseal(subject, flipped); !errors.Is(err, errDamaged) {
+			t.Fatalf("byte %d changed: %v", at, err)
+		}
+		if _, err := unseal(subject, record[:rapid.IntRange(0, len(record)-1).Draw(t, "cut")]); !errors.Is(err, errDamaged) {
+			t.Fatalf("cut short: %v", err)
+		}
+		if other := subjects.Draw(t, "other"); other != subject {
+			if _, err := unseal(other, record); !errors.Is(err, errDamaged) {
+				t.Fatalf("under another subject: %v", err)
+			}
+		}
+	})
+}
+
+// A record of a later version is whole, and we are too old for it.
+func TestSealTellsNewerVersions(t *testing.T) {
+	const subject = "state.0.car"
+	record := []byte{schemaVersion + 1, 1, 2, 3}
+	sum := checksum(subject, record)
+	record = append(record, byte(sum), byte(sum>>8), byte(sum>>16), byte(sum>>24))
+	if _, err := unseal(subject, record); !errors.Is(err, errNewer) {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name   string
+		decode func() error
+	}{
+		{"a sample with a signal that is not known", func() error {
+			return decodeSamples([]byte{1, 'a', 2, 0x80, 0x80, 0x04}, func(vehicle.Sample) {})
+		}},
+		{"a state with a signal that is not known", func() error {
+			s := appendState(nil, &vehicle.State{Time: 1})
+			_, err := decodeState(append(s[:len(s)-1], 0x80, 0x80, 0x04))
+			return err
+		}},
+	} {
+		if err := c.decode(); !errors.Is(err, errNewer) {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+}
+
+// What is written now must be readable for as long as records live: this pins
+// the stored format to the byte.
+func TestStoredFormat(t *testing.T) {
+	x := vehicle.Sample{Vehicle: "carA", Time: 1000}
+	for _, err := range []error{x.Set(vehicle.Speed, 12.5), x.SetCodes([]vehicle.TroubleCode{{'P', '0', '1', '2', '0'}})} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	state := vehicle.Observe(vehicle.State{}, x)
+	for _, c := range []struct {
+		what string
+		got  []byte
+		want string
+	}{
+		{"a sample", appendSample(nil, &x), "0463617241d00f8108000048410000803f015030313230"},
+		{"a state", appendState(nil, &state), "d00f5030313230000020420101810800004841000000803f00"},
+		{"a seal", seal("state.0.carA", []byte{0, 'x'}), "0178c5da7071"},
+	} {
+		if got := hex.EncodeToString(c.got); got != c.want {
+			t.Errorf("%s is stored as\n%s, not\n%s", c.what, got, c.want)
+		}
+	}
+}
+
+func FuzzDecodeSamples(f *testing.F) {
+	x := vehicle.Sample{Vehicle: "carA", Time: 1000}
+	x.Set(vehicle.Speed, 12.5)
+	x.SetCodes([]vehicle.TroubleCode{{'P', '0', '1', '2', '0'}})
+	f.Add(appendSample(nil, &x))
+	f.Add(appendSample(appendSample(nil, &x), &x))
+	f.Add([]byte{1, 'a', 2, 0x80, 0x08, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1})
+	f.Add([]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1})
+	f.Fuzz(func(t *testing.T, body []byte) {
+		bounded(t, len(body), func() {
+			err := decodeSamples(body, func(x vehicle.Sample) {
+				if _, err := vehicle.ParseID(string(x.Vehicle)); err != nil {
+					t.Errorf("a sample of the vehicle %q", x.Vehicle)
+				}
+			})
+			if err != nil && !errors.Is(err, errDamaged) && !errors.Is(err, errNewer) {
+				t.Error(err)
+			}
+		})
+	})
+}
+
+func FuzzDecodeState(f *testing.F) {
+	x := vehicle.Sample{Vehicle: "carA", Time: 1000}
+	x.Set(vehicle.Speed, 12.5)
+	s := vehicle.Observe(vehicle.State{}, x)
+	f.Add(appendState(nil, &s))
+	f.Add(appendState(nil, &vehicle.State{}))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		bounded(t, len(body), func() {
+			if _, err := decodeState(body); err != nil && !errors.Is(err, errDamaged) && !errors.Is(err, errNewer) {
+				t.Error(err)
+			}
+		})
+	})
+}
+
+// bounded runs f, which must not allocate out of proportion to its input.
+func bounded(t *testing.T, input int, f func()) {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f()
+	runtime.ReadMemStats(&after)
+	if got, limit := after.TotalAlloc-before.TotalAlloc, uint64(64<<10+100*input); got > limit {
+		t.Errorf("%d bytes of input took %d bytes of memory", input, got)
+	}
+}

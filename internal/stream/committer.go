@@ -1,0 +1,178 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
+)
+
+const (
+	// maxWaitingBytes bounds what waits for one partition's disk.
+	maxWaitingBytes = 8 << 20
+	// storeTimeout is how long one commit is tried.
+	storeTimeout = 20 * time.Second
+	// tryTimeout is how long one try may take before the same bytes are
+	// sent again.
+	tryTimeout = 4 * time.Second
+)
+
+// committer stores one partition's samples. All that wait go to disk as one
+// message, and while that one is under way the next ones gather, so that a lone
+// sample never waits for company and a slow disk makes commits larger.
+type committer struct {
+	e       *Engine
+	subject string
+	wake    chan struct{} // holds a token while something may be waiting
+
+	mu      sync.Mutex // guards what follows
+	waiting []chunk
+	bytes   int // of waiting
+	closed  bool
+}
+
+func newCommitter(e *Engine, partition int) *committer {
+	return &committer{e: e, subject: telemetrySubject(partition), wake: make(chan struct{}, 1)}
+}
+
+// enqueue takes a chunk over; its waiter is told in any case. What follows a
+// chunk that was refused is refused too: stored alone, it would make the older
+// samples count for nothing when they are sent again.
+func (c *committer) enqueue(k chunk) {
+	c.mu.Lock()
+	var err error
+	switch {
+	case k.waiter.failed():
+		err = *k.waiter.err.Load()
+	case c.closed:
+		err = errClosed
+	case c.bytes+len(k.packed) > maxWaitingBytes:
+		err = ErrOverloaded
+	default:
+		c.waiting = append(c.waiting, k)
+		c.bytes += len(k.packed)
+	}
+	c.mu.Unlock()
+	if err != nil {
+		k.waiter.finish(err)
+		return
+	}
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run stores what is enqueued until the context ends. One commit is under way
+// at a time.
+func (c *committer) run(ctx context.Context) {
+	var record []byte
+	for {
+		select {
+		case <-ctx.Done():
+			c.close()
+			return
+		case <-c.wake:
+		}
+		for ctx.Err() == nil {
+			batch, samples := c.take()
+			if len(batch) == 0 {
+				break
+			}
+			record = append(record[:0], 0)
+			for i := range batch {
+				record = append(record, batch[i].packed...)
+			}
+			var err error
+			if samples > 0 {
+				start := time.Now()
+				err = c.store(ctx, seal(c.subject, record))
+				c.e.metrics.commit(samples, time.Since(start), err)
+			}
+			for i := range batch {
+				batch[i].waiter.finish(err)
+			}
+		}
+	}
+}
+
+// take removes from the queue what one commit holds. Chunks whose Append has
+// failed already are among the batch with nothing in them.
+func (c *committer) take() (batch []chunk, samples int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n, bytes := 0, 0
+	for n < len(c.waiting) {
+		k := &c.waiting[n]
+		if k.waiter.failed() {
+			c.bytes -= len(k.packed)
+			k.packed, k.samples = nil, 0
+		}
+		if n > 0 && (samples+k.samples > maxCommitSamples || bytes+len(k.packed) > maxCommitBytes) {
+			break
+		}
+		samples += k.samples
+		bytes += len(k.packed)
+		n++
+	}
+	batch = c.waiting[:n:n]
+	c.waiting = c.waiting[n:]
+	c.bytes -= bytes
+	if len(c.waiting) == 0 {
+		c.waiting = nil // the array goes once the batch is done
+	}
+	return batch, samples
+}
+
+// store sends one commit until the engine says that it is on disk. After a
+// time-out nobody knows whether it is, so the same bytes go again under the
+// same id; the engine recognises them if they are.
+func (c *committer) store(ctx context.Context, record []byte) error {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	id := nuid.Next()
+	for {
+		began := time.Now()
+		try, cancel := context.WithTimeout(ctx, tryTimeout)
+		_, err := c.e.js.Publish(try, c.subject, record,
+			jetstream.WithMsgID(id), jetstream.WithExpectStream(Telemetry))
+		cancel()
+		if err == nil {
+			c.e.writes[Telemetry].noteStored()
+			return nil // stored now, or before: ack.Duplicate
+		}
+		switch {
+		case full(err):
+			return ErrBacklog
+		case errors.Is(ctx.Err(), context.Canceled):
+			return errClosed
+		case refused(err) && !stillInProcess(err), errors.Is(err, nats.ErrMaxPayload):
+			return err
+		}
+		c.e.writes[Telemetry].noteFailed(began)
+		if ctx.Err() != nil {
+			return err
+		}
+		c.e.log.Warn("a commit of samples is sent again", "subject", c.subject, "error", err)
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// close refuses what still waits and all that comes later.
+func (c *committer) close() {
+	c.mu.Lock()
+	waiting := c.waiting
+	c.waiting, c.closed = nil, true
+	c.mu.Unlock()
+	for i := range waiting {
+		waiting[i].waiter.finish(errClosed)
+	}
+}

@@ -1,0 +1,96 @@
+package stream
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Config says where the engine is and what it may use. The zero value of each
+// optional field works.
+type Config struct {
+	// DataDir is the directory of the embedded engine. It belongs to one
+	// process at a time.
+	DataDir string
+	// SyncInterval relaxes the embedded engine: data reaches the disk this
+	// long after it was acknowledged. Zero means before.
+	SyncInterval time.Duration
+
+	// URLs of an external NATS cluster, comma separated. Empty: embedded.
+	URLs string
+	// CredsFile holds the NATS credentials for URLs. Optional.
+	CredsFile string
+	// Replicas of each stream; 0 means 1. Only a cluster has more.
+	Replicas int
+
+	// Partitions into which vehicles are spread. Fixed when the streams are
+	// made; later it must be 0 or the same. 0 means 4 embedded, 64 outside.
+	Partitions int
+	// Retention is how long telemetry is kept after it was folded. 0 means
+	// an hour.
+	Retention time.Duration
+	// TelemetryBytes and StatesBytes bound the two large streams.
+	// 0 means [DefaultTelemetryBytes] and [DefaultStatesBytes].
+	TelemetryBytes, StatesBytes int64
+
+	Now      func() time.Time      // nil: time.Now
+	Log      *slog.Logger          // nil: discarded
+	Registry prometheus.Registerer // nil: not exported
+}
+
+// Limits that the package keeps. See ARCHITECTURE.md for what happens at each.
+const (
+	DefaultRetention      = time.Hour
+	DefaultTelemetryBytes = 4 << 30
+	DefaultStatesBytes    = 16 << 30
+	recordBytes           = 1 << 30 // TOKENS, SOURCES, AUDIT
+
+	embeddedPartitions = 4
+	externalPartitions = 64
+
+	// maxBatch is JetStream's limit of messages in an atomic batch.
+	maxBatch = 1000
+	// openBatches bounds the atomic batches that a node has under way.
+	openBatches = 8
+	// maxCommitSamples leaves room for the cursor in the batch that folds
+	// one commit of all different vehicles.
+	maxCommitSamples = maxBatch - 1
+	// maxCommitBytes is where a commit ends. The last sample may exceed it,
+	// by at most maxSampleBytes, which stays below payloadBytes.
+	maxCommitBytes = 512 << 10
+	// maxSampleBytes is more than the largest sample of 65,535 trouble codes.
+	maxSampleBytes = 400 << 10
+	// payloadBytes is what NATS must take in one message, its default.
+	payloadBytes = 1 << 20
+	// duplicateWindow is how long the engine recognises a commit sent again.
+	// It outlasts storeTimeout, after which nobody sends it again.
+	duplicateWindow = time.Minute
+)
+
+func (c Config) withDefaults() Config {
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.Registry == nil {
+		c.Registry = prometheus.NewRegistry()
+	}
+	if c.Replicas == 0 {
+		c.Replicas = 1
+	}
+	if c.Retention == 0 {
+		c.Retention = DefaultRetention
+	}
+	if c.TelemetryBytes == 0 {
+		c.TelemetryBytes = DefaultTelemetryBytes
+	}
+	if c.StatesBytes == 0 {
+		c.StatesBytes = DefaultStatesBytes
+	}
+	return c
+}
+
+func (c Config) embedded() bool { return c.URLs == "" }

@@ -1,0 +1,209 @@
+package stream
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+)
+
+// A data directory holds
+//
+//	carstate.json  what this directory is; written before anything else
+//	lock           locked by the process that owns the directory
+//	engine/        the files of the embedded NATS server
+//
+// and whatever other packages keep beside them (the admin key).
+const (
+	identityFile = "carstate.json"
+	lockFile     = "lock"
+	engineDir    = "engine"
+
+	// unfinished is what a kill leaves of a file that save was replacing.
+	unfinished = ".new"
+
+	directoryFormat = 1
+)
+
+// harmless are the entries that an empty directory may hold: what a first start
+// leaves when it is killed, and what mkfs puts into each new volume.
+var harmless = []string{lockFile, identityFile + unfinished, "lost+found"}
+
+// identity is the content of carstate.json.
+type identity struct {
+	Format     int    `json:"format"`
+	Partitions int    `json:"partitions"`
+	Ready      bool   `json:"ready"`             // the streams were made: from now on a missing one is damage
+	Damaged    string `json:"damaged,omitempty"` // what was found wrong; the directory is not opened again
+	// Closed is what each stream held when the engine was last closed in
+	// order. It is absent while the engine runs, and so after a crash.
+	Closed map[string]streamEnd `json:"closed,omitempty"`
+}
+
+// streamEnd tells whether a stream still holds all that it held.
+type streamEnd struct {
+	Last    uint64 `json:"last"` // newest sequence
+	Records uint64 `json:"records"`
+}
+
+// dataDir is an open data directory. The lock is held until close.
+type dataDir struct {
+	path string
+	lock *os.File
+	identity
+}
+
+// openDataDir opens or makes a data directory and takes its lock. If it cannot,
+// nothing in the directory was changed.
+func openDataDir(path string) (*dataDir, error) {
+	id, err := readIdentity(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return nil, fmt.Errorf("the data directory %s cannot be made: %w", path, plain(err))
+	}
+	lock, err := os.OpenFile(filepath.Join(path, lockFile), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("the data directory %s cannot be written: %w", path, plain(err))
+	}
+	// The kernel drops the lock with the process, however that ends.
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		lock.Close()
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, fmt.Errorf("the data directory %s is in use by another carstate: stop that one or choose another --data-dir", path)
+		}
+		return nil, fmt.Errorf("the data directory %s cannot be locked: %w", path, err)
+	}
+	// Until the lock was ours another process may have made or marked it.
+	if id, err = readIdentity(path); err != nil {
+		lock.Close()
+		return nil, err
+	}
+	d := &dataDir{path: path, lock: lock, identity: id}
+	if id.Format == 0 {
+		d.Format = directoryFormat
+		if err := d.save(); err != nil {
+			lock.Close()
+			return nil, err
+		}
+	}
+	return d, nil
+}
+
+// readIdentity tells what a directory is: the zero identity if it is absent or
+// empty, an error if it is not ours or cannot be used.
+func readIdentity(path string) (identity, error) {
+	var id identity
+	entries, err := os.ReadDir(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return id, nil
+	case err != nil:
+		return id, fmt.Errorf("the data directory %s cannot be read: %w", path, plain(err))
+	}
+	text, err := os.ReadFile(filepath.Join(path, identityFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		for _, e := range entries {
+			if !slices.Contains(harmless, e.Name()) {
+				return id, fmt.Errorf("the directory %s holds files that are not carstate's: choose an empty or a new --data-dir", path)
+			}
+		}
+		return id, nil
+	}
+	if err != nil {
+		return id, fmt.Errorf("the data directory %s cannot be read: %w", path, plain(err))
+	}
+	if err := json.Unmarshal(text, &id); err != nil || id.Format < 1 {
+		return id, damagedDir(path, identityFile+" makes no sense")
+	}
+	if id.Format > directoryFormat {
+		return id, fmt.Errorf("the data directory %s was written by a newer carstate (format %d): use that version", path, id.Format)
+	}
+	if id.Damaged != "" {
+		return id, damagedDir(path, id.Damaged)
+	}
+	if id.Ready {
+		return id, checkEngineFiles(path)
+	}
+	return id, nil
+}
+
+// checkEngineFiles looks, without touching anything, whether each stream still
+// has its description: the server would otherwise start without it.
+func checkEngineFiles(path string) error {
+	for _, name := range streamNames {
+		meta := filepath.Join(streamDir(path, name), "meta.inf")
+		text, err := os.ReadFile(meta)
+		if err != nil || !json.Valid(text) {
+			return damagedDir(path, "the description of stream "+name+" cannot be read")
+		}
+	}
+	return nil
+}
+
+// streamDir is where the server keeps a stream.
+func streamDir(path, name string) string {
+	return filepath.Join(path, engineDir, "jetstream", "$G", "streams", name)
+}
+
+func damagedDir(path, what string) error {
+	return fmt.Errorf("the data directory %s is damaged (%s): restore a backup into a new --data-dir", path, what)
+}
+
+// save writes carstate.json so that it is whole or not there at all.
+func (d *dataDir) save() error {
+	text, err := json.MarshalIndent(d.identity, "", "  ")
+	if err != nil {
+		return err
+	}
+	name := filepath.Join(d.path, identityFile)
+	if err := writeFileSynced(name, append(text, '\n')); err != nil {
+		return fmt.Errorf("the data directory %s cannot be written: %w", d.path, plain(err))
+	}
+	return nil
+}
+
+// writeFileSynced replaces a file; when it returns nil the new content is on
+// disk.
+func writeFileSynced(name string, content []byte) error {
+	f, err := os.OpenFile(name+unfinished, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	if err == nil {
+		err = f.Sync()
+	}
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = os.Rename(name+unfinished, name)
+	}
+	if err != nil {
+		os.Remove(name + ".new")
+		return err
+	}
+	dir, err := os.Open(filepath.Dir(name))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return dir.Sync()
+}
+
+func (d *dataDir) close() error { return d.lock.Close() }
+
+// plain drops the path from an error that names it already.
+func plain(err error) error {
+	var p *fs.PathError
+	if errors.As(err, &p) {
+		return p.Err
+	}
+	return err
+}

@@ -1,0 +1,20 @@
+// Package stream keeps what must not be lost: it is the service's view of NATS
+// JetStream, embedded in the process or outside of it behind the same code.
+//
+// Five streams hold everything:
+//
+//	TELEMETRY  telemetry.P                 packed samples of partition P, as they were acknowledged
+//	STATES     state.P.VID, cursor.P       last state of each vehicle; how far partition P is folded
+//	TOKENS     token.ID, tokenset.ID.N     who may read, and the vehicles of a large grant
+//	           tokenuse.ID                 when a token was last used, to the minute
+//	SOURCES    source.NAME, sourceset.NAME.N
+//	AUDIT      audit.event                 who did what
+//
+// STATES, TOKENS and SOURCES also carry a heartbeat record each, by which every
+// node knows how old its copy may be.
+//
+// Every call that stores something returns nil only once it is on disk (on a
+// quorum of disks on a cluster), unless the operator chose a sync interval.
+// Every record carries a schema version and a checksum of its own. The package
+// must never judge telemetry and must never see a secret.
+package stream

@@ -1,0 +1,201 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Engine is an open store. Make one with [Open], end it with [Engine.Close].
+type Engine struct {
+	config     Config
+	partitions int
+	log        *slog.Logger
+	now        func() time.Time
+
+	dir    *dataDir       // embedded only
+	server *server.Server // embedded only
+	nc     *nats.Conn
+	js     jetstream.JetStream
+	legacy nats.JetStreamContext // only this one has ordered push consumers
+
+	committers []*committer
+	batches    chan struct{} // holds a token for each atomic batch under way
+	backlog    backlog
+	writes     map[string]*writeHealth // of watchedStreams
+	beats      map[string]*heartbeat
+	metrics    *metrics
+
+	stop    context.CancelFunc // ends what runs in the background
+	running sync.WaitGroup
+	failed  chan error
+	failure atomic.Pointer[error]
+}
+
+// Open opens the store that the configuration names and makes its streams at
+// the first start. On an error nothing is left running, and a data directory
+// that could not be used was not changed.
+func Open(ctx context.Context, c Config) (_ *Engine, err error) {
+	c = c.withDefaults()
+	e := &Engine{config: c, log: c.Log, now: c.Now, failed: make(chan error, 1), batches: make(chan struct{}, openBatches)}
+	defer func() {
+		if err != nil {
+			e.abandon()
+		}
+	}()
+	if c.embedded() {
+		err = e.openEmbedded(ctx)
+	} else {
+		err = e.openExternal()
+	}
+	if err != nil {
+		return nil, err
+	}
+	if e.js, err = jetstream.New(e.nc); err != nil {
+		return nil, err
+	}
+	if e.legacy, err = e.nc.JetStream(); err != nil {
+		return nil, err
+	}
+	if e.nc.MaxPayload() < payloadBytes {
+		return nil, fmt.Errorf("the NATS cluster takes messages of %d bytes at most: set its max_payload to 1MB or more", e.nc.MaxPayload())
+	}
+	if c.embedded() && e.dir.Ready {
+		if err = e.checkWhole(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if e.partitions, err = ensureStreams(ctx, e.js, c); err != nil {
+		return nil, err
+	}
+	if c.embedded() {
+		e.dir.Partitions, e.dir.Ready, e.dir.Closed = e.partitions, true, nil
+		if err = e.dir.save(); err != nil {
+			return nil, err
+		}
+	}
+	e.start()
+	return e, nil
+}
+
+// start sets going what runs until Close.
+func (e *Engine) start() {
+	var ctx context.Context
+	ctx, e.stop = context.WithCancel(context.Background())
+	e.metrics = newMetrics(e.config.Registry, e)
+	e.beats = make(map[string]*heartbeat)
+	e.writes = make(map[string]*writeHealth)
+	for _, name := range watchedStreams {
+		e.writes[name] = new(writeHealth)
+	}
+	e.backlog.init(e.partitions)
+	for p := range e.partitions {
+		c := newCommitter(e, p)
+		e.committers = append(e.committers, c)
+		e.running.Go(func() { c.run(ctx) })
+	}
+	for _, name := range fedStreams {
+		b := newHeartbeat(e, name)
+		e.beats[name] = b
+		e.running.Go(func() { b.run(ctx) })
+	}
+	e.running.Go(func() { e.watchBacklog(ctx) })
+	e.running.Go(func() { e.watchWrites(ctx) })
+}
+
+func (e *Engine) openEmbedded(ctx context.Context) (err error) {
+	if e.dir, err = openDataDir(e.config.DataDir); err != nil {
+		return err
+	}
+	if e.dir.Ready {
+		// Before the server starts: it cuts off what it cannot read.
+		if err = checkBlocks(ctx, e.config.DataDir, e.tornWrites()); err != nil {
+			return err
+		}
+	}
+	if e.server, err = startServer(ctx, e.config.DataDir, e.config.SyncInterval, e.log); err != nil {
+		return err
+	}
+	e.nc, err = nats.Connect("", nats.InProcessServer(e.server), nats.Name("carstate"), e.onAsyncError())
+	if err != nil {
+		return fmt.Errorf("the embedded engine cannot be reached: %w", err)
+	}
+	return nil
+}
+
+func (e *Engine) openExternal() (err error) {
+	opts := []nats.Option{
+		nats.Name("carstate"),
+		nats.MaxReconnects(-1),
+		nats.ReconnectWait(250 * time.Millisecond),
+		nats.Timeout(5 * time.Second),
+		nats.PingInterval(2 * time.Second),
+		nats.MaxPingsOutstanding(2),
+		e.onAsyncError(),
+	}
+	if e.config.CredsFile != "" {
+		opts = append(opts, nats.UserCredentials(e.config.CredsFile))
+	}
+	// The addresses may carry a password, so the error must not repeat them.
+	if e.nc, err = nats.Connect(e.config.URLs, opts...); err != nil {
+		return fmt.Errorf("the NATS cluster cannot be reached: check --nats and --nats-creds: %w", err)
+	}
+	return nil
+}
+
+func (e *Engine) onAsyncError() nats.Option {
+	return nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+		e.log.Warn("engine connection", "error", err)
+	})
+}
+
+// Close ends everything in order: what writes first, the server last. Samples
+// whose Append has not returned are not acknowledged.
+func (e *Engine) Close() error {
+	e.stop()
+	e.running.Wait()
+	e.nc.Close()
+	if e.server == nil {
+		return nil
+	}
+	ends := e.streamEnds()
+	stopServer(e.server)
+	e.dir.Closed = ends
+	return errors.Join(e.dir.save(), e.dir.close())
+}
+
+// abandon ends what an Open that failed has begun.
+func (e *Engine) abandon() {
+	if e.nc != nil {
+		e.nc.Close()
+	}
+	if e.server != nil {
+		stopServer(e.server)
+	}
+	if e.dir != nil {
+		e.dir.close()
+	}
+}
+
+// Partitions is the number of partitions, fixed when the streams were made.
+func (e *Engine) Partitions() int { return e.partitions }
+
+// Failed yields one error when the engine can no longer store anything and
+// only a restart helps.
+func (e *Engine) Failed() <-chan error { return e.failed }
+
+// fail reports the first failure of which only a restart is the cure.
+func (e *Engine) fail(err error) {
+	if e.failure.CompareAndSwap(nil, &err) {
+		e.log.Error("the engine failed", "error", err)
+		e.failed <- err
+	}
+}

@@ -1,0 +1,203 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// record is a stored record as a feed delivers it: checked, without its seal.
+// The body is valid until the next record.
+type record struct {
+	subject string
+	body    []byte
+	seq     uint64
+}
+
+// feed follows a stream from the last record of each subject on, in order and
+// without gaps, for as long as it runs. It survives the engine's absence.
+//
+// The legacy ordered push consumer is used because it notices a lost server
+// after two missed heartbeats, where the newer calls can stay silent for 16 s.
+type feed struct {
+	e        *Engine
+	stream   string
+	filters  []string           // subjects to follow; empty: all of the stream
+	apply    func(record) error // an error means that the store cannot be trusted
+	caughtUp func()             // called once, after every record there was at the start
+
+	created time.Time // of the stream that was read
+	live    bool      // caughtUp was called
+
+	mu      sync.Mutex // guards what follows
+	last    uint64     // sequence of the newest record applied
+	changed chan struct{}
+}
+
+func newFeed(e *Engine, stream string) *feed {
+	return &feed{e: e, stream: stream, caughtUp: func() {}, changed: make(chan struct{})}
+}
+
+const (
+	idleHeartbeat = 500 * time.Millisecond
+	// feedStall is how long a feed that carries our heartbeats may be silent
+	// before it is set up again.
+	feedStall = 10 * time.Second
+	// feedSetup is how long the engine may take to set up a feed from the
+	// start: it looks up the last record of each of millions of subjects.
+	feedSetup = 30 * time.Second
+)
+
+// run follows the stream until the context ends or the store turns out to be
+// damaged.
+func (f *feed) run(ctx context.Context) error {
+	for {
+		err := f.follow(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, errDamaged), errors.Is(err, errNewer), errors.Is(err, errReplaced):
+			f.e.fail(err)
+			return err
+		}
+		f.e.log.Warn("a feed is set up again", "stream", f.stream, "error", err)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(idleHeartbeat):
+		}
+	}
+}
+
+// errReplaced means that the stream is not the one that was read before, so
+// that the copy made from it must be thrown away.
+var errReplaced = errors.New("the stream was replaced")
+
+// errConsumerChanged means that the client library has replaced a consumer that
+// the server lost. It does not look whether the stream is still the same.
+var errConsumerChanged = errors.New("the engine lost the consumer")
+
+// follow reads one subscription until it fails.
+func (f *feed) follow(ctx context.Context) error {
+	info, err := f.e.js.Stream(ctx, f.stream)
+	if err != nil {
+		return err
+	}
+	created, last := info.CachedInfo().Created, info.CachedInfo().State.LastSeq
+	if f.last != 0 && (!created.Equal(f.created) || last < f.last) {
+		return fmt.Errorf("%w: %s was read up to %d and now ends at %d: restart carstate", errReplaced, f.stream, f.last, last)
+	}
+	f.created = created
+
+	opts := []nats.SubOpt{nats.OrderedConsumer(), nats.BindStream(f.stream), nats.IdleHeartbeat(idleHeartbeat)}
+	js := f.e.legacy
+	if f.last == 0 {
+		if js, err = f.e.nc.JetStream(nats.MaxWait(feedSetup)); err != nil {
+			return err
+		}
+		opts = append(opts, nats.DeliverLastPerSubject())
+	} else {
+		opts = append(opts, nats.StartSequence(f.last+1))
+	}
+	subject := ">"
+	if len(f.filters) > 0 {
+		subject = ""
+		opts = append(opts, nats.ConsumerFilterSubjects(f.filters...))
+	}
+	sub, err := js.SubscribeSync(subject, opts...)
+	if err != nil {
+		return err
+	}
+	defer sub.Unsubscribe()
+	// The consumer's flow control bounds what waits here; a limit of the
+	// client library would drop records instead.
+	if err := sub.SetPendingLimits(-1, -1); err != nil {
+		return err
+	}
+	pending, err := sub.InitialConsumerPending()
+	if err != nil {
+		return err
+	}
+	if pending == 0 {
+		f.goLive()
+	}
+	consumer := ""
+	for {
+		m, err := f.next(ctx, sub)
+		if err != nil {
+			return err
+		}
+		meta, err := m.Metadata()
+		if err != nil {
+			return err
+		}
+		if consumer != "" && meta.Consumer != consumer {
+			return errConsumerChanged
+		}
+		consumer = meta.Consumer
+		if meta.Sequence.Stream <= f.last {
+			// The client library starts anew from the stream's beginning
+			// if a consumer breaks before its first record.
+			continue
+		}
+		body, err := unseal(m.Subject, m.Data)
+		if err != nil {
+			return fmt.Errorf("%s: record %d: %w", f.stream, meta.Sequence.Stream, err)
+		}
+		if m.Subject == heartbeatSubject(f.stream) {
+			f.e.beats[f.stream].observe(body)
+		} else if err := f.apply(record{m.Subject, body, meta.Sequence.Stream}); err != nil {
+			return fmt.Errorf("%s: record %d: %w", f.stream, meta.Sequence.Stream, err)
+		}
+		f.advance(meta.Sequence.Stream)
+		if meta.NumPending == 0 {
+			f.goLive()
+		}
+	}
+}
+
+// next waits for a record. A feed of a whole stream carries a heartbeat every
+// second, and one with filters ends with a record that is there already, so a
+// long silence means that it is dead.
+func (f *feed) next(ctx context.Context, sub *nats.Subscription) (*nats.Msg, error) {
+	ctx, cancel := context.WithTimeout(ctx, feedStall)
+	defer cancel()
+	return sub.NextMsgWithContext(ctx)
+}
+
+func (f *feed) goLive() {
+	if !f.live {
+		f.live = true
+		f.caughtUp()
+	}
+}
+
+// advance notes that the record seq was applied and wakes who waits for it.
+func (f *feed) advance(seq uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.last = seq
+	close(f.changed)
+	f.changed = make(chan struct{})
+}
+
+// wait returns once the record seq was applied.
+func (f *feed) wait(ctx context.Context, seq uint64) error {
+	for {
+		f.mu.Lock()
+		last, changed := f.last, f.changed
+		f.mu.Unlock()
+		if last >= seq {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("stored, but not seen on this node's feed yet: %w", ctx.Err())
+		case <-changed:
+		}
+	}
+}

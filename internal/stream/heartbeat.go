@@ -1,0 +1,121 @@
+package stream
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// heartbeat writes this node's heartbeat into one stream and notes when it
+// comes back on the feed. What came back was written at a known moment of this
+// node's own clock, so the age of the copy needs no clock of another node.
+type heartbeat struct {
+	e      *Engine
+	stream string
+	node   uint64 // tells our heartbeats from those of other nodes
+
+	start    time.Time    // monotonic origin of the numbers below
+	returned atomic.Int64 // ns after start: when the newest one that came back was sent; 0: none yet
+}
+
+// heartbeatEvery is how often a node writes its heartbeat.
+const heartbeatEvery = time.Second
+
+func newHeartbeat(e *Engine, stream string) *heartbeat {
+	return &heartbeat{e: e, stream: stream, node: rand.Uint64(), start: time.Now()}
+}
+
+func (h *heartbeat) run(ctx context.Context) {
+	tick := time.NewTicker(heartbeatEvery)
+	defer tick.Stop()
+	for {
+		h.beat(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// beat writes one heartbeat.
+func (h *heartbeat) beat(ctx context.Context) {
+	try, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	began := time.Now()
+	subject := heartbeatSubject(h.stream)
+	b := binary.LittleEndian.AppendUint64([]byte{0}, h.node)
+	b = binary.LittleEndian.AppendUint64(b, uint64(began.Sub(h.start)))
+	_, err := h.e.js.Publish(try, subject, seal(subject, b), jetstream.WithExpectStream(h.stream))
+	switch {
+	case err == nil:
+		h.e.writes[h.stream].noteStored()
+	case ctx.Err() == nil:
+		h.e.writes[h.stream].noteFailed(began)
+	}
+}
+
+// full reports whether a write was refused because its stream has no room.
+func full(err error) bool {
+	const storeFailed = 10077
+	api, ok := asAPIError(err)
+	return ok && api.ErrorCode == storeFailed && strings.Contains(api.Description, "maximum bytes")
+}
+
+// stillInProcess reports whether a write was refused because the engine is at
+// work on an earlier one with the same id.
+func stillInProcess(err error) bool {
+	const duplicateInProcess = 10158
+	api, ok := asAPIError(err)
+	return ok && api.ErrorCode == duplicateInProcess
+}
+
+// refused reports whether the engine itself said no, as opposed to not
+// answering.
+func refused(err error) bool {
+	_, ok := asAPIError(err)
+	return ok
+}
+
+func asAPIError(err error) (*jetstream.APIError, bool) {
+	var js jetstream.JetStreamError
+	if errors.As(err, &js) && js.APIError() != nil {
+		return js.APIError(), true
+	}
+	return nil, false
+}
+
+// observe takes a heartbeat record off the feed.
+func (h *heartbeat) observe(body []byte) {
+	if len(body) == 16 && binary.LittleEndian.Uint64(body) == h.node {
+		h.returned.Store(max(1, int64(binary.LittleEndian.Uint64(body[8:]))))
+	}
+}
+
+// age is how old this node's copy of the stream may be; ok is false before the
+// first heartbeat came back.
+func (h *heartbeat) age() (d time.Duration, ok bool) {
+	r := h.returned.Load()
+	return time.Since(h.start) - time.Duration(r), r != 0
+}
+
+// FeedAge is how old this node's copy of the worst of the fed streams may be.
+// It is an error before every feed has caught up.
+func (e *Engine) FeedAge() (time.Duration, error) {
+	worst := time.Duration(0)
+	for _, name := range fedStreams {
+		age, ok := e.beats[name].age()
+		if !ok {
+			return 0, fmt.Errorf("the feed of %s has not caught up yet", name)
+		}
+		worst = max(worst, age)
+	}
+	return worst, nil
+}

@@ -1,0 +1,339 @@
+package stream
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"carstate/internal/access"
+)
+
+// Keeper stores tokens, sources and the audit, and keeps a node's tables of
+// them up to date. When one of its calls returns nil, the record is on disk and
+// this node's table holds it; other nodes follow within their feed's latency.
+type Keeper struct {
+	e         *Engine
+	tokens    *access.Tokens
+	sources   *access.Sources
+	tokenFeed *feed
+	srcFeed   *feed
+	written   map[string]int64 // last use of each token as stored; owned by KeepUse
+}
+
+// tokenRecord is a token as it is stored.
+type tokenRecord struct {
+	ID         string            `json:"id"`
+	Hash       []byte            `json:"hash"`
+	Developer  string            `json:"developer"`
+	Operations access.Operations `json:"operations"`
+	Vehicles   grantedRecord     `json:"vehicles"`
+	Rate       string            `json:"rate,omitempty"`
+	Created    time.Time         `json:"created"`
+	Expires    time.Time         `json:"expires,omitzero"`
+	Revoked    time.Time         `json:"revoked,omitzero"`
+}
+
+// sourceRecord is a source as it is stored.
+type sourceRecord struct {
+	Name     string        `json:"name"`
+	Hash     []byte        `json:"hash"`
+	Vehicles grantedRecord `json:"vehicles"`
+	Created  time.Time     `json:"created"`
+	Expires  time.Time     `json:"expires,omitzero"`
+	Removed  time.Time     `json:"removed,omitzero"`
+}
+
+// useRecord is when a token was last used.
+type useRecord struct {
+	LastUsed time.Time `json:"last_used"`
+}
+
+// NewKeeper returns a keeper that feeds the two tables once it runs.
+func (e *Engine) NewKeeper(tokens *access.Tokens, sources *access.Sources) *Keeper {
+	k := &Keeper{e: e, tokens: tokens, sources: sources, written: make(map[string]int64)}
+	k.tokenFeed, k.srcFeed = newFeed(e, Tokens), newFeed(e, Sources)
+	tokenSets, sourceSets := sets{}, sets{}
+	k.tokenFeed.apply = func(r record) error { return k.applyToken(r, tokenSets) }
+	k.srcFeed.apply = func(r record) error { return k.applySource(r, sourceSets) }
+	return k
+}
+
+// RunTokens keeps the tokens' table up to date until the context ends. caughtUp
+// is called once it holds all that was stored.
+func (k *Keeper) RunTokens(ctx context.Context, caughtUp func()) error {
+	k.tokenFeed.caughtUp = caughtUp
+	return k.tokenFeed.run(ctx)
+}
+
+// RunSources does the same for the sources' table.
+func (k *Keeper) RunSources(ctx context.Context, caughtUp func()) error {
+	k.srcFeed.caughtUp = caughtUp
+	return k.srcFeed.run(ctx)
+}
+
+func (k *Keeper) applyToken(r record, large sets) error {
+	kind, rest, _ := strings.Cut(r.subject, ".")
+	switch kind {
+	case "token":
+		t, err := decodeToken(r.body)
+		if err != nil {
+			return err
+		}
+		large.record(t.ID, t.Vehicles, func(v access.Vehicles) {
+			tok := t.token()
+			tok.Vehicles = v
+			k.tokens.Put(tok)
+		})
+	case "tokenset":
+		return large.apply(rest, r.body)
+	case "tokenuse":
+		var u useRecord
+		if err := json.Unmarshal(r.body, &u); err != nil {
+			return errDamaged
+		}
+		k.tokens.NoteUsed(rest, u.LastUsed)
+	}
+	return nil
+}
+
+func (k *Keeper) applySource(r record, large sets) error {
+	kind, rest, _ := strings.Cut(r.subject, ".")
+	switch kind {
+	case "source":
+		s, err := decodeSource(r.body)
+		if err != nil {
+			return err
+		}
+		large.record(s.Name, s.Vehicles, func(v access.Vehicles) {
+			src := s.source()
+			src.Vehicles = v
+			k.sources.Put(src)
+		})
+	case "sourceset":
+		return large.apply(rest, r.body)
+	}
+	return nil
+}
+
+// apply takes a set record whose subject ends with "OWNER.N".
+func (s sets) apply(rest string, body []byte) error {
+	owner, number, _ := strings.Cut(rest, ".")
+	n, err := strconv.Atoi(number)
+	var part setRecord
+	if err != nil || json.Unmarshal(body, &part) != nil {
+		return errDamaged
+	}
+	s.part(owner, n, part)
+	return nil
+}
+
+// CreateToken stores a new token.
+func (k *Keeper) CreateToken(ctx context.Context, t access.Token) error {
+	return k.putToken(ctx, t, 0)
+}
+
+// UpdateToken changes a token's record. change may run more than once: if
+// somebody else changed the record meanwhile, it starts again from theirs.
+func (k *Keeper) UpdateToken(ctx context.Context, id string, change func(*access.Token) error) (access.Token, error) {
+	for {
+		body, rev, err := k.e.lastRecord(ctx, Tokens, "token."+id)
+		if err != nil {
+			return access.Token{}, err
+		}
+		if rev == 0 {
+			return access.Token{}, access.ErrNotFound
+		}
+		r, err := decodeToken(body)
+		if err != nil {
+			return access.Token{}, err
+		}
+		t := r.token()
+		t.Vehicles, err = k.e.readVehicles(ctx, Tokens, "tokenset", id, r.Vehicles)
+		if errors.Is(err, errSetChanged) {
+			continue
+		}
+		if err != nil {
+			return access.Token{}, err
+		}
+		if err := change(&t); err != nil {
+			return access.Token{}, err
+		}
+		if err := k.putToken(ctx, t, rev); !conflict(err) {
+			return t, err
+		}
+	}
+}
+
+func (k *Keeper) putToken(ctx context.Context, t access.Token, rev uint64) error {
+	granted, writes, err := packVehicles("tokenset", t.ID, t.Vehicles)
+	if err != nil {
+		return err
+	}
+	return k.put(ctx, k.tokenFeed, "token."+t.ID, rev, writes, tokenRecord{
+		ID: t.ID, Hash: t.Hash[:], Developer: t.Developer, Operations: t.Operations, Vehicles: granted,
+		Rate: t.Rate.String(), Created: t.Created, Expires: t.Expires, Revoked: t.Revoked,
+	})
+}
+
+// CreateSource stores a new source, or returns [access.ErrExists] if its name is
+// taken. The name of a removed source is free.
+func (k *Keeper) CreateSource(ctx context.Context, s access.Source) error {
+	for {
+		body, rev, err := k.e.lastRecord(ctx, Sources, "source."+s.Name)
+		if err != nil {
+			return err
+		}
+		if rev != 0 {
+			old, err := decodeSource(body)
+			if err != nil {
+				return err
+			}
+			if old.Removed.IsZero() {
+				return access.ErrExists
+			}
+		}
+		if err := k.putSource(ctx, s, rev); !conflict(err) {
+			return err
+		}
+	}
+}
+
+// UpdateSource changes a source's record, as [Keeper.UpdateToken] does. A
+// removed source is [access.ErrNotFound].
+func (k *Keeper) UpdateSource(ctx context.Context, name string, change func(*access.Source) error) (access.Source, error) {
+	for {
+		body, rev, err := k.e.lastRecord(ctx, Sources, "source."+name)
+		if err != nil {
+			return access.Source{}, err
+		}
+		if rev == 0 {
+			return access.Source{}, access.ErrNotFound
+		}
+		r, err := decodeSource(body)
+		if err != nil {
+			return access.Source{}, err
+		}
+		s := r.source()
+		if !s.Removed.IsZero() {
+			return access.Source{}, access.ErrNotFound
+		}
+		s.Vehicles, err = k.e.readVehicles(ctx, Sources, "sourceset", name, r.Vehicles)
+		if errors.Is(err, errSetChanged) {
+			continue
+		}
+		if err != nil {
+			return access.Source{}, err
+		}
+		if err := change(&s); err != nil {
+			return access.Source{}, err
+		}
+		if err := k.putSource(ctx, s, rev); !conflict(err) {
+			return s, err
+		}
+	}
+}
+
+func (k *Keeper) putSource(ctx context.Context, s access.Source, rev uint64) error {
+	granted, writes, err := packVehicles("sourceset", s.Name, s.Vehicles)
+	if err != nil {
+		return err
+	}
+	return k.put(ctx, k.srcFeed, "source."+s.Name, rev, writes, sourceRecord{
+		Name: s.Name, Hash: s.Hash[:], Vehicles: granted, Created: s.Created, Expires: s.Expires, Removed: s.Removed,
+	})
+}
+
+// put stores a record after its set records, if its subject is still at rev,
+// and waits until this node's table holds it.
+func (k *Keeper) put(ctx context.Context, f *feed, subject string, rev uint64, sets []write, v any) error {
+	record, err := sealJSON(subject, v)
+	if err != nil {
+		return err
+	}
+	seq, err := k.e.storeBatch(ctx, f.stream, append(sets, write{subject, record, rev, true}))
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	return f.wait(ctx, seq)
+}
+
+// KeepUse stores when tokens were last used, once a minute and at the end,
+// until the context ends. A use that was not stored yet is lost with the
+// process; nothing but a display depends on it.
+func (k *Keeper) KeepUse(ctx context.Context) {
+	tick := time.NewTicker(time.Minute)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-tick.C:
+		}
+		k.storeUse()
+	}
+}
+
+func (k *Keeper) storeUse() {
+	ctx, cancel := context.WithTimeout(context.Background(), requestTimeout)
+	defer cancel()
+	for _, g := range k.tokens.List() {
+		at := g.LastUsed()
+		if at.IsZero() || at.Unix() <= k.written[g.ID] {
+			continue
+		}
+		subject := "tokenuse." + g.ID
+		record, err := sealJSON(subject, useRecord{at})
+		if err == nil {
+			_, err = k.e.storeBatch(ctx, Tokens, []write{{subject: subject, record: record}})
+		}
+		if err != nil {
+			k.e.log.Warn("the last use of a token cannot be stored", "token_id", g.ID, "error", err)
+			return
+		}
+		k.written[g.ID] = at.Unix()
+	}
+}
+
+func decodeToken(body []byte) (tokenRecord, error) {
+	var r tokenRecord
+	if err := json.Unmarshal(body, &r); err != nil || len(r.Hash) != len(access.Hash{}) {
+		return r, fmt.Errorf("%w: a token", errDamaged)
+	}
+	return r, nil
+}
+
+// token is the record without its vehicles.
+func (r tokenRecord) token() access.Token {
+	rate, _ := access.ParseRate(r.Rate)
+	return access.Token{
+		ID: r.ID, Hash: access.Hash(r.Hash), Developer: r.Developer, Operations: r.Operations,
+		Rate: rate, Created: r.Created, Expires: r.Expires, Revoked: r.Revoked,
+	}
+}
+
+func decodeSource(body []byte) (sourceRecord, error) {
+	var r sourceRecord
+	if err := json.Unmarshal(body, &r); err != nil || len(r.Hash) != len(access.Hash{}) {
+		return r, fmt.Errorf("%w: a source", errDamaged)
+	}
+	return r, nil
+}
+
+// source is the record without its vehicles.
+func (r sourceRecord) source() access.Source {
+	return access.Source{Name: r.Name, Hash: access.Hash(r.Hash), Created: r.Created, Expires: r.Expires, Removed: r.Removed}
+}
+
+// sealJSON seals a record whose body is JSON.
+func sealJSON(subject string, v any) ([]byte, error) {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	return seal(subject, append([]byte{0}, text...)), nil
+}

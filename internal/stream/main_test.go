@@ -1,0 +1,46 @@
+package stream_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+// children are what this test binary does when a test starts it as a process
+// of its own, to be killed or starved.
+var children = map[string]func(dir string) error{
+	"append": appendUntilKilled,
+	"starve": starveOfDisk,
+	"tear":   tearWrite,
+}
+
+const (
+	childVariable = "CARSTATE_TEST_CHILD"
+	dirVariable   = "CARSTATE_TEST_DIR"
+)
+
+func TestMain(m *testing.M) {
+	if child, ok := children[os.Getenv(childVariable)]; ok {
+		if err := child(os.Getenv(dirVariable)); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// childProcess prepares a process that runs one of children.
+func childProcess(t *testing.T, name, dir string) *exec.Cmd {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := exec.Command(self)
+	c.Env = append(os.Environ(), childVariable+"="+name, dirVariable+"="+dir)
+	return c
+}

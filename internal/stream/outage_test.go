@@ -1,0 +1,413 @@
+package stream_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"carstate/internal/stream"
+	"carstate/internal/stream/streamtest"
+	"carstate/internal/vehicle"
+)
+
+// until waits for a condition.
+func until(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	ctx := timeout(t)
+	for !ok() {
+		select {
+		case <-ctx.Done():
+			t.Fatalf("it did not happen: %s", what)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// follower is a goroutine that follows STATES.
+type follower struct {
+	mu   sync.Mutex
+	seen []vehicle.UnixMilli
+	done chan error
+}
+
+func follow(t *testing.T, e *stream.Engine) *follower {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	f := &follower{done: make(chan error, 1)}
+	ready := make(chan struct{})
+	go func() {
+		f.done <- e.FollowStates(ctx, func(_ vehicle.ID, s vehicle.State) {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.seen = append(f.seen, s.Time)
+		}, func() { close(ready) })
+	}()
+	<-ready
+	t.Cleanup(func() {
+		cancel()
+		<-f.done
+	})
+	return f
+}
+
+func (f *follower) all() []vehicle.UnixMilli {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return append([]vehicle.UnixMilli(nil), f.seen...)
+}
+
+// A server that goes away and comes back: feeds, partitions, commits and the
+// engine's word about itself all recover, and nothing is lost or doubled.
+func TestOutage(t *testing.T) {
+	t.Parallel()
+	server := streamtest.StartServer(t)
+	e := streamtest.Open(t, stream.Config{URLs: server.URL(), Partitions: 1})
+	ctx := timeout(t)
+	f := follow(t, e)
+	keeper(t, e)
+	part, err := e.Take(ctx, 0, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer part.Close()
+	at, read := int64(0), int64(0)
+	store := func() {
+		t.Helper()
+		at++
+		if err := e.Append(ctx, []vehicle.Sample{sample("car", at, 10)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// fold reads all that was stored, in order, and commits each on its own.
+	fold := func() {
+		t.Helper()
+		for read < at {
+			seq, samples, err := part.Next(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, x := range samples {
+				if read++; int64(x.Time) != read {
+					t.Fatalf("sample %d came instead of %d", x.Time, read)
+				}
+			}
+			s := vehicle.Observe(vehicle.State{}, samples[len(samples)-1])
+			if err := part.Commit(ctx, seq, map[vehicle.ID]vehicle.State{"car": s}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	healthy := func() bool {
+		age, err := e.FeedAge()
+		return err == nil && age < 2*time.Second && e.Writable() == nil
+	}
+	until(t, "the engine is healthy", healthy)
+	for range 3 {
+		for range 10 {
+			store()
+		}
+		fold()
+		store() // stored, and not read yet, when the server goes
+		server.Stop()
+		until(t, "the copy grows old", func() bool {
+			age, err := e.FeedAge()
+			return err == nil && age > 3*time.Second
+		})
+		until(t, "the engine says that it stores nothing", func() bool { return e.Writable() != nil })
+		// An Append that begins during the outage ends well once it is over.
+		stored := make(chan error, 1)
+		at++
+		go func(at int64) { stored <- e.Append(ctx, []vehicle.Sample{sample("car", at, 10)}) }(at)
+		server.Start()
+		if err := <-stored; err != nil {
+			t.Fatalf("an Append across the outage: %v", err)
+		}
+		fold()
+		until(t, "the engine is healthy again", healthy)
+	}
+	until(t, "the feed has the last state", func() bool {
+		seen := f.all()
+		return len(seen) > 0 && int64(seen[len(seen)-1]) == at
+	})
+	for i, seen := 1, f.all(); i < len(seen); i++ {
+		if seen[i] <= seen[i-1] {
+			t.Fatalf("the feed brought %d after %d", seen[i], seen[i-1])
+		}
+	}
+}
+
+// A stream that was made anew is not the one that was read: the copy is wrong,
+// and only a restart helps.
+func TestReplacedStream(t *testing.T) {
+	t.Parallel()
+	server := streamtest.StartServer(t)
+	e := streamtest.Open(t, stream.Config{URLs: server.URL(), Partitions: 1})
+	ctx := timeout(t)
+	f := follow(t, e)
+	nc, err := nats.Connect(server.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	old, err := js.Stream(ctx, stream.States)
+	if err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the feed has read something", func() bool { _, err := e.FeedAge(); return err == nil || feedRead(e) })
+	config := old.CachedInfo().Config
+	if err := js.DeleteStream(ctx, stream.States); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.CreateStream(ctx, config); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-e.Failed():
+		if !strings.Contains(err.Error(), "replaced") {
+			t.Fatal(err)
+		}
+	case <-ctx.Done():
+		t.Fatal("nobody noticed")
+	}
+	if err := <-f.done; err == nil {
+		t.Error("the feed ended without an error")
+	}
+	f.done <- nil
+	if err := e.Writable(); err == nil {
+		t.Error("an engine that failed calls itself writable")
+	}
+}
+
+// feedRead reports whether the feed of STATES, the only one that runs, has
+// brought its heartbeat back.
+func feedRead(e *stream.Engine) bool {
+	_, err := e.FeedAge()
+	return err != nil && !strings.Contains(err.Error(), stream.States)
+}
+
+// A consumer that the server forgets does not end a partition.
+func TestForgottenConsumers(t *testing.T) {
+	t.Parallel()
+	server := streamtest.StartServer(t)
+	e := streamtest.Open(t, stream.Config{URLs: server.URL(), Partitions: 1})
+	ctx := timeout(t)
+	nc, err := nats.Connect(server.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	telemetry, err := js.Stream(ctx, stream.Telemetry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	forget := func() (n int) {
+		for name := range telemetry.ConsumerNames(ctx).Name() {
+			if err := telemetry.DeleteConsumer(ctx, name); err == nil {
+				n++
+			}
+		}
+		return n
+	}
+	part, err := e.Take(ctx, 0, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { part.Close() }()
+	at := int64(0)
+	for round := range 4 {
+		// In the first round the consumer is forgotten before it delivered
+		// anything. Then the client library begins at the stream's start,
+		// also where the cursor is further on.
+		type result struct {
+			samples []vehicle.Sample
+			seq     uint64
+			err     error
+		}
+		next := make(chan result, 1)
+		go func() {
+			seq, samples, err := part.Next(ctx)
+			next <- result{samples, seq, err}
+		}()
+		until(t, "a consumer was forgotten", func() bool { return forget() > 0 })
+		at++
+		if err := e.Append(ctx, []vehicle.Sample{sample("car", at, 10)}); err != nil {
+			t.Fatal(err)
+		}
+		r := <-next
+		if r.err != nil || int64(r.samples[0].Time) != at {
+			t.Fatalf("round %d: got %+v, want the sample of %d", round, r, at)
+		}
+		if err := part.Commit(ctx, r.seq, nil); err != nil {
+			t.Fatal(err)
+		}
+		if round == 1 {
+			part.Close()
+			if part, err = e.Take(ctx, 0, "again"); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// A commit whose first answer is lost is sent again and stored once.
+func TestLostAnswer(t *testing.T) {
+	t.Parallel()
+	server := streamtest.StartServer(t)
+	wire := newWire(t, strings.TrimPrefix(server.URL(), "nats://"))
+	e := streamtest.Open(t, stream.Config{URLs: "nats://" + wire.addr, Partitions: 1})
+	ctx := timeout(t)
+	direct, err := nats.Connect(server.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer direct.Close()
+	js, err := jetstream.New(direct)
+	if err != nil {
+		t.Fatal(err)
+	}
+	commits := func() uint64 {
+		s, err := js.Stream(ctx, stream.Telemetry)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.CachedInfo().State.Msgs
+	}
+	part, err := e.Take(ctx, 0, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer part.Close()
+	for round := range uint64(2) {
+		wire.deaf.Store(true) // what the server says is dropped from now on
+		stored := make(chan error, 1)
+		go func() { stored <- e.Append(ctx, []vehicle.Sample{sample("car", int64(round+1), 10)}) }()
+		until(t, "the server has stored the commit", func() bool { return commits() == round+1 })
+		select {
+		case err := <-stored:
+			t.Fatalf("an Append ended without an answer: %v", err)
+		default:
+		}
+		wire.deaf.Store(false)
+		wire.cut()
+		if err := <-stored; err != nil {
+			t.Fatal(err)
+		}
+		if n := commits(); n != round+1 {
+			t.Fatalf("%d commits are stored; want %d", n, round+1)
+		}
+		// The same with a fold: its batch is stored, its answer is lost, and
+		// the owner finds that the cursor is its own.
+		seq, samples, err := part.Next(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wire.deaf.Store(true)
+		folded := make(chan error, 1)
+		go func() {
+			s := vehicle.Observe(vehicle.State{}, samples[0])
+			folded <- part.Commit(ctx, seq, map[vehicle.ID]vehicle.State{"car": s})
+		}()
+		want := fmt.Sprintf(`"next":%d`, seq+1)
+		until(t, "the server has stored the fold", func() bool {
+			s, err := js.Stream(ctx, stream.States)
+			if err != nil {
+				t.Fatal(err)
+			}
+			m, err := s.GetLastMsgForSubject(ctx, "cursor.0")
+			return err == nil && strings.Contains(string(m.Data), want)
+		})
+		wire.deaf.Store(false)
+		wire.cut()
+		if err := <-folded; err != nil {
+			t.Fatalf("a fold whose answer was lost: %v", err)
+		}
+	}
+}
+
+// wire is a connection between client and server that a test may disturb.
+type wire struct {
+	addr string
+	deaf atomic.Bool // drop what the server says
+
+	mu   sync.Mutex
+	open map[net.Conn]bool
+}
+
+func newWire(t *testing.T, to string) *wire {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &wire{addr: l.Addr().String(), open: make(map[net.Conn]bool)}
+	var running sync.WaitGroup
+	running.Go(func() {
+		for {
+			client, err := l.Accept()
+			if err != nil {
+				return
+			}
+			server, err := net.Dial("tcp", to)
+			if err != nil {
+				client.Close()
+				continue
+			}
+			w.mu.Lock()
+			w.open[client], w.open[server] = true, true
+			w.mu.Unlock()
+			running.Go(func() { io.Copy(server, client); server.Close() })
+			running.Go(func() { w.answers(client, server); client.Close() })
+		}
+	})
+	t.Cleanup(func() {
+		l.Close()
+		w.cut()
+		running.Wait()
+	})
+	return w
+}
+
+// answers passes on what the server says, or drops it.
+func (w *wire) answers(client, server net.Conn) {
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := server.Read(buf)
+		if errors.Is(err, io.EOF) || err != nil {
+			return
+		}
+		if w.deaf.Load() {
+			continue
+		}
+		if _, err := client.Write(buf[:n]); err != nil {
+			return
+		}
+	}
+}
+
+// cut ends all connections; the client connects again.
+func (w *wire) cut() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for c := range w.open {
+		c.Close()
+		delete(w.open, c)
+	}
+}

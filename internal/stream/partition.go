@@ -1,0 +1,314 @@
+package stream
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"carstate/internal/vehicle"
+)
+
+// Partition is one partition in the hands of the node that folds it. It is not
+// safe for concurrent use.
+type Partition struct {
+	e      *Engine
+	number int
+	cursor cursor
+	rev    uint64 // sequence of the cursor's record: what fences others out
+	next   uint64 // sequence of the first commit that Next has not returned
+
+	sub      *nats.Subscription
+	consumer string // name of the consumer that feeds sub; "" before its first message
+}
+
+// cursor says how far a partition is folded and by whom. It is stored with the
+// states that it stands for, in one atomic batch, so that they can never
+// disagree.
+type cursor struct {
+	Owner      string `json:"owner"`
+	Generation uint64 `json:"generation"` // grows with each change of hands
+	Next       uint64 `json:"next"`       // sequence in TELEMETRY of the next commit to fold
+	Made       int64  `json:"made"`       // when the TELEMETRY that Next counts in was made, Unix ns
+}
+
+// MaxStates is how many states one [Partition.Commit] can store.
+const MaxStates = maxBatch - 1
+
+// ErrFenced means that another node has taken the partition. Nothing was
+// stored, and the partition must be dropped.
+var ErrFenced = errors.New("another node has taken the partition")
+
+// Take makes owner the one who folds partition p. From then on nobody who had
+// it before can commit.
+func (e *Engine) Take(ctx context.Context, p int, owner string) (*Partition, error) {
+	t := &Partition{e: e, number: p}
+	for {
+		old, rev, err := e.readCursor(ctx, p)
+		if err != nil {
+			return nil, err
+		}
+		s, err := e.js.Stream(ctx, Telemetry)
+		if err != nil {
+			return nil, fmt.Errorf("partition %d cannot be taken: %w", p, err)
+		}
+		t.cursor = cursor{Owner: owner, Generation: old.Generation + 1, Next: max(old.Next, 1), Made: s.CachedInfo().Created.UnixNano()}
+		if t.overtaken(s) || old.Made != t.cursor.Made {
+			t.cursor.Next = 1 // what was folded already changes nothing
+		}
+		t.rev, err = e.storeBatch(ctx, States, []write{t.cursorWrite(rev)})
+		if err == nil {
+			t.next = t.cursor.Next
+			return t, nil
+		}
+		if !conflict(err) {
+			return nil, fmt.Errorf("partition %d cannot be taken: %w", p, err)
+		}
+	}
+}
+
+// overtaken reports whether TELEMETRY is not the one that the cursor counts in,
+// or has lost its end, which a cluster that does not sync each write can do in a
+// power cut. What is stored then gets sequences that count as folded.
+func (t *Partition) overtaken(s jetstream.Stream) bool {
+	info := s.CachedInfo()
+	return info.State.LastSeq+1 < max(t.cursor.Next, t.next) || info.Created.UnixNano() != t.cursor.Made
+}
+
+// readCursor returns the cursor of a partition and its revision; zeros if it
+// was never folded.
+func (e *Engine) readCursor(ctx context.Context, p int) (c cursor, rev uint64, err error) {
+	body, rev, err := e.lastRecord(ctx, States, cursorSubject(p))
+	if err != nil || rev == 0 {
+		return cursor{}, 0, err
+	}
+	if err := json.Unmarshal(body, &c); err != nil {
+		return cursor{}, 0, fmt.Errorf("%w: the cursor of partition %d", errDamaged, p)
+	}
+	return c, rev, nil
+}
+
+// lastRecord reads the last record of a subject from the stream's leader, never
+// from a replica that may lag. rev is 0 if there is none.
+func (e *Engine) lastRecord(ctx context.Context, stream, subject string) (body []byte, rev uint64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	m, err := e.legacy.GetLastMsg(stream, subject, nats.Context(ctx))
+	if errors.Is(err, nats.ErrMsgNotFound) {
+		return nil, 0, nil
+	}
+	if err != nil {
+		return nil, 0, fmt.Errorf("the engine cannot be asked for %s: %w", subject, err)
+	}
+	body, err = unseal(subject, m.Data)
+	return body, m.Sequence, err
+}
+
+func (t *Partition) cursorWrite(rev uint64) write {
+	text, err := json.Marshal(t.cursor)
+	if err != nil {
+		panic(err) // a struct of strings and numbers
+	}
+	subject := cursorSubject(t.number)
+	return write{subject, seal(subject, append([]byte{0}, text...)), rev, true}
+}
+
+// States calls put for the stored state of every vehicle of the partition, up
+// to and including all that was committed before the partition was taken.
+func (t *Partition) States(ctx context.Context, put func(vehicle.ID, vehicle.State)) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	f := newFeed(t.e, States)
+	f.filters = []string{fmt.Sprintf("state.%d.*", t.number), cursorSubject(t.number)}
+	done := false
+	f.apply = func(r record) error {
+		if id, ok := vehicleOfState(r.subject); ok {
+			s, err := decodeState(r.body)
+			if err != nil {
+				return err
+			}
+			put(id, s)
+			return nil
+		}
+		// Our own claim was written after everything that is ours to see.
+		if r.seq >= t.rev {
+			done = true
+			cancel()
+		}
+		return nil
+	}
+	if err := f.run(ctx); err != nil || done {
+		return err
+	}
+	return ctx.Err()
+}
+
+// Next waits for the next commit of samples that is to be folded. seq goes into
+// [Partition.Commit] once they are.
+func (t *Partition) Next(ctx context.Context) (seq uint64, samples []vehicle.Sample, err error) {
+	m, seq, err := t.nextMessage(ctx)
+	if err != nil {
+		return 0, nil, err
+	}
+	body, err := unseal(m.Subject, m.Data)
+	if err == nil {
+		err = decodeSamples(body, func(x vehicle.Sample) { samples = append(samples, x) })
+	}
+	if err != nil {
+		err = fmt.Errorf("%s: record %d: %w", Telemetry, seq, err)
+		t.e.fail(err)
+		return 0, nil, err
+	}
+	t.next = seq + 1
+	return seq, samples, nil
+}
+
+// nextMessage waits for the first message at or after t.next.
+func (t *Partition) nextMessage(ctx context.Context) (*nats.Msg, uint64, error) {
+	for {
+		if t.sub == nil {
+			if err := t.subscribe(); err != nil {
+				return nil, 0, err
+			}
+		}
+		try, cancel := context.WithTimeout(ctx, feedStall)
+		m, err := t.sub.NextMsgWithContext(try)
+		silent := err != nil && try.Err() != nil
+		cancel()
+		switch {
+		case ctx.Err() != nil && err != nil:
+			return nil, 0, ctx.Err()
+		case silent:
+			// Nobody may have sent anything, or the subscription is dead.
+			if err := t.checkSubscription(ctx); err != nil {
+				return nil, 0, err
+			}
+			continue
+		case err != nil:
+			return nil, 0, err
+		}
+		meta, err := m.Metadata()
+		if err != nil {
+			return nil, 0, err
+		}
+		if t.consumer != "" && meta.Consumer != t.consumer {
+			// The client library has replaced a consumer that the server lost,
+			// without a look at the stream.
+			t.Close()
+			if err := t.checkSubscription(ctx); err != nil {
+				return nil, 0, err
+			}
+			continue
+		}
+		t.consumer = meta.Consumer
+		// The client library starts anew from the stream's beginning if a
+		// consumer breaks before its first message. What is folded must not
+		// be folded again: it would move the cursor back.
+		if meta.Sequence.Stream >= t.next {
+			return m, meta.Sequence.Stream, nil
+		}
+	}
+}
+
+func (t *Partition) subscribe() (err error) {
+	t.sub, err = t.e.legacy.SubscribeSync(telemetrySubject(t.number),
+		nats.OrderedConsumer(), nats.BindStream(Telemetry),
+		nats.IdleHeartbeat(idleHeartbeat), nats.StartSequence(t.next))
+	if err != nil {
+		return err
+	}
+	return t.sub.SetPendingLimits(-1, -1)
+}
+
+// checkSubscription returns an error if what t.next counts in is gone, and
+// drops a subscription that is silent although there is something to fold, so
+// that the next look subscribes again. While the engine is out of reach nobody
+// knows; the subscription is kept, and mends itself.
+func (t *Partition) checkSubscription(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	s, err := t.e.js.Stream(ctx, Telemetry)
+	if err != nil {
+		return nil
+	}
+	if t.overtaken(s) {
+		return fmt.Errorf("partition %d: %w: %s was read up to %d and now ends at %d", t.number, errReplaced, Telemetry, t.next-1, s.CachedInfo().State.LastSeq)
+	}
+	m, err := firstCommit(ctx, s, t.number, t.next)
+	if err != nil || m == nil || t.sub == nil || t.Waiting() {
+		return nil
+	}
+	t.e.log.Warn("a partition is subscribed again", "partition", t.number, "waiting_since", m.Time)
+	t.Close()
+	return nil
+}
+
+// Waiting reports whether Next would return at once.
+func (t *Partition) Waiting() bool {
+	if t.sub == nil {
+		return false
+	}
+	n, _, err := t.sub.Pending()
+	return err == nil && n > 0
+}
+
+// Commit stores states, at most [MaxStates], and notes that everything up to
+// the commit seq is folded, all or nothing. It tries until it is done, the
+// context ends, or another node turns out to own the partition ([ErrFenced]).
+// With seq 0 and no states it only renews the cursor's record.
+func (t *Partition) Commit(ctx context.Context, seq uint64, states map[vehicle.ID]vehicle.State) error {
+	if len(states) > MaxStates {
+		return fmt.Errorf("%d states are more than one commit can store", len(states))
+	}
+	start := time.Now()
+	if seq != 0 {
+		t.cursor.Next = seq + 1
+	}
+	writes := make([]write, 0, len(states)+1)
+	for id, s := range states {
+		subject := stateSubject(t.number, id)
+		writes = append(writes, write{subject: subject, record: seal(subject, appendState([]byte{0}, &s))})
+	}
+	for {
+		rev, err := t.e.storeBatch(ctx, States, append(writes, t.cursorWrite(t.rev)))
+		if err == nil {
+			t.rev = rev
+			t.e.metrics.foldSeconds.Observe(time.Since(start).Seconds())
+			t.e.metrics.foldedStates.Add(float64(len(states)))
+			return nil
+		}
+		if ctx.Err() != nil {
+			return err
+		}
+		if conflict(err) {
+			// An earlier try of ours may have been stored although its
+			// answer was lost.
+			stored, rev, err := t.e.readCursor(ctx, t.number)
+			if err == nil && stored == t.cursor {
+				t.rev = rev
+				return nil
+			}
+			if err == nil {
+				return fmt.Errorf("partition %d: %w", t.number, ErrFenced)
+			}
+		}
+		t.e.log.Warn("a fold is stored again", "partition", t.number, "error", err)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// Close stops reading. The partition stays ours until somebody takes it.
+func (t *Partition) Close() {
+	if t.sub != nil {
+		t.sub.Unsubscribe()
+		t.sub, t.consumer = nil, ""
+	}
+}

@@ -1,0 +1,141 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"carstate/internal/vehicle"
+)
+
+// A subscription that is silent although there is something to fold is
+// replaced, whatever made it so.
+func TestSilentSubscription(t *testing.T) {
+	t.Parallel()
+	e := openOne(t, Config{})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	p, err := e.Take(ctx, 0, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	store(t, e, 1)
+	if _, _, err := p.Next(ctx); err != nil {
+		t.Fatal(err)
+	}
+	p.Close()
+	if p.sub, err = e.nc.SubscribeSync("nobody.speaks.here"); err != nil {
+		t.Fatal(err)
+	}
+	store(t, e, 2)
+	_, samples, err := p.Next(ctx)
+	if err != nil || samples[0].Time != 2 {
+		t.Fatalf("got %v, %v", samples, err)
+	}
+}
+
+// A subscription that is closed under a partition is an error, not silence.
+func TestClosedSubscription(t *testing.T) {
+	e := openOne(t, Config{})
+	p, err := e.Take(t.Context(), 0, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	store(t, e, 1)
+	if _, _, err := p.Next(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.sub.Unsubscribe(); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := p.Next(t.Context()); !errors.Is(err, nats.ErrBadSubscription) {
+		t.Fatal(err)
+	}
+}
+
+// A TELEMETRY that was made anew, or has lost its end, is folded from its
+// beginning: what is stored there has sequences that the cursor takes for folded.
+func TestTelemetryBehindCursor(t *testing.T) {
+	for name, lose := range map[string]func(*testing.T, *Engine){
+		"made anew": func(t *testing.T, e *Engine) {
+			if err := e.js.DeleteStream(t.Context(), Telemetry); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := ensureStreams(t.Context(), e.js, e.config); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"made anew and grown": func(t *testing.T, e *Engine) {
+			if err := e.js.DeleteStream(t.Context(), Telemetry); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := ensureStreams(t.Context(), e.js, e.config); err != nil {
+				t.Fatal(err)
+			}
+			for at := range int64(20) {
+				store(t, e, 100+at)
+			}
+		},
+		"its end lost": func(t *testing.T, e *Engine) {
+			// The cursor is what can be moved: it is now beyond the end.
+			p, err := e.Take(t.Context(), 0, "future")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := p.Commit(t.Context(), 1000, nil); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var c clock
+			e := openOne(t, Config{Now: c.now})
+			for at := range int64(10) {
+				store(t, e, at+1)
+			}
+			foldAll(t, e, 10)
+			lose(t, e)
+			store(t, e, 1000)
+			c.move(2 * DefaultRetention)
+			trim(t, e)
+			foldAll(t, e, 1000) // comes to an end only if that sample is found
+			measure(t, e)
+			if age := e.backlog.age(); age != 0 {
+				t.Errorf("the backlog's age is %v", age)
+			}
+		})
+	}
+}
+
+// More states than one batch can hold are refused, rather than tried for ever.
+func TestTooManyStates(t *testing.T) {
+	e := openOne(t, Config{})
+	p, err := e.Take(t.Context(), 0, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	states := make(map[vehicle.ID]vehicle.State)
+	for i := 0; len(states) <= MaxStates; i++ {
+		id := vehicle.ID(fmt.Sprintf("car%d", i))
+		states[id] = vehicle.State{Time: 1}
+	}
+	if err := p.Commit(t.Context(), 1, states); err == nil {
+		t.Fatal("it was stored")
+	}
+	for id := range states {
+		delete(states, id)
+		break
+	}
+	if err := p.Commit(t.Context(), 1, states); err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	if err := p.States(t.Context(), func(vehicle.ID, vehicle.State) { n++ }); err != nil || n != MaxStates {
+		t.Fatalf("%d states are stored, %v; want %d", n, err, MaxStates)
+	}
+}

@@ -1,0 +1,146 @@
+package stream_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"carstate/internal/stream"
+	"carstate/internal/stream/streamtest"
+	"carstate/internal/vehicle"
+)
+
+// The partition is part of the stored subjects: these numbers may never change.
+func TestPartitionOf(t *testing.T) {
+	for _, c := range []struct {
+		id          vehicle.ID
+		p4, p64, p7 int
+	}{
+		{"a", 0, 12, 5},
+		{"NHeN4UqVsohGS55I7LBdh", 0, 28, 3},
+		{"WVWZZZ1KZAW000001", 2, 54, 1},
+		{"0", 3, 47, 4},
+		{"carA", 0, 0, 2},
+	} {
+		if p4, p64, p7 := stream.PartitionOf(c.id, 4), stream.PartitionOf(c.id, 64), stream.PartitionOf(c.id, 7); p4 != c.p4 || p64 != c.p64 || p7 != c.p7 {
+			t.Errorf("%s: %d of 4, %d of 64, %d of 7", c.id, p4, p64, p7)
+		}
+	}
+	seen := make([]int, 64)
+	for i := range 64_000 {
+		seen[stream.PartitionOf(vehicle.ID(fmt.Sprintf("car%d", i)), 64)]++
+	}
+	for p, n := range seen {
+		if n < 800 || n > 1200 {
+			t.Errorf("partition %d got %d of 64,000 vehicles", p, n)
+		}
+	}
+}
+
+// The number of partitions is fixed when the streams are made.
+func TestPartitionsAreFixed(t *testing.T) {
+	for _, engine := range []string{"embedded", "external"} {
+		t.Run(engine, func(t *testing.T) {
+			c := stream.Config{DataDir: t.TempDir(), Partitions: 3}
+			if engine == "external" {
+				c = stream.Config{URLs: streamtest.External(t), Partitions: 3}
+			}
+			for _, n := range []int{3, 0, 3} {
+				c.Partitions = n
+				e, err := stream.Open(t.Context(), c)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got := e.Partitions(); got != 3 {
+					t.Errorf("%d partitions; want 3", got)
+				}
+				if err := e.Close(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			c.Partitions = 4
+			refused(t, c, "made with 3 partitions")
+			c.Partitions = 0
+			e, err := stream.Open(t.Context(), c)
+			if err != nil {
+				t.Fatalf("after the refusal: %v", err)
+			}
+			if err := e.Close(); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+// A NATS account in which somebody else has a stream of our name is left alone.
+func TestForeignStream(t *testing.T) {
+	for name, metadata := range map[string]map[string]string{
+		"without metadata":    nil,
+		"with other metadata": {"owner": "somebody"},
+		"with nonsense":       {"carstate.partitions": "many"},
+		"with no partitions":  {"carstate.partitions": "0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			url := streamtest.External(t)
+			nc, err := nats.Connect(url)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer nc.Close()
+			js, err := jetstream.New(nc)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{
+				Name: stream.Telemetry, Subjects: []string{"probes.>"}, Metadata: metadata,
+			}); err != nil {
+				t.Fatal(err)
+			}
+			refused(t, stream.Config{URLs: url}, "not one of carstate's")
+			s, err := js.Stream(t.Context(), stream.Telemetry)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := s.CachedInfo().Config.Subjects; len(got) != 1 || got[0] != "probes.>" {
+				t.Errorf("the stream now has the subjects %v", got)
+			}
+			if _, err := js.Stream(t.Context(), stream.States); err == nil {
+				t.Error("a stream was made beside the foreign one")
+			}
+		})
+	}
+}
+
+// A cluster that takes smaller messages than ours is refused at the start, not
+// at the first large commit. So is one that cannot be reached; the address may
+// hold a password and is not repeated.
+func TestExternalRefused(t *testing.T) {
+	s := streamtest.StartServer(t)
+	url := s.URL()
+	s.Stop()
+	refused(t, stream.Config{URLs: strings.Replace(url, "nats://", "nats://me:secret@", 1)}, "cannot be reached")
+	_, err := stream.Open(t.Context(), stream.Config{URLs: strings.Replace(url, "nats://", "nats://me:secret@", 1)})
+	if strings.Contains(err.Error(), "secret") {
+		t.Errorf("the error tells the password: %v", err)
+	}
+
+	small, err := server.NewServer(&server.Options{
+		Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(),
+		MaxPayload: 512 << 10, NoSigs: true, NoLog: true,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	small.Start()
+	defer small.WaitForShutdown()
+	defer small.Shutdown()
+	if !small.ReadyForConnections(10 * time.Second) {
+		t.Fatal("the server did not start")
+	}
+	refused(t, stream.Config{URLs: small.ClientURL()}, "max_payload")
+}

@@ -1,0 +1,126 @@
+package stream
+
+import (
+	"encoding/binary"
+	"math"
+
+	"carstate/internal/vehicle"
+)
+
+// A packed sample is
+//
+//	uvarint length of vid, vid
+//	varint  time, Unix milliseconds
+//	uvarint bit set of the signals present, bit i for vehicle.Signal(i)
+//	float32 little endian, for each signal present, lowest bit first
+//	uvarint number of codes and 5 bytes each, if DTCList is present
+//
+// A commit is one sealed record of packed samples, one after the other.
+
+// appendSample packs a sample.
+func appendSample(b []byte, x *vehicle.Sample) []byte {
+	b = binary.AppendUvarint(b, uint64(len(x.Vehicle)))
+	b = append(b, x.Vehicle...)
+	b = binary.AppendVarint(b, int64(x.Time))
+	var present uint64
+	for s := range vehicle.Signal(vehicle.NumSignals) {
+		if x.Has(s) {
+			present |= 1 << s
+		}
+	}
+	b = binary.AppendUvarint(b, present)
+	for s := range vehicle.Signal(vehicle.NumSignals) {
+		if v, ok := x.Value(s); ok {
+			b = binary.LittleEndian.AppendUint32(b, math.Float32bits(v))
+		}
+	}
+	if x.Has(vehicle.DTCList) {
+		b = binary.AppendUvarint(b, uint64(len(x.Codes)))
+		for _, c := range x.Codes {
+			b = append(b, c[:]...)
+		}
+	}
+	return b
+}
+
+// decodeSamples calls yield for each sample of a commit's body. The samples'
+// strings are their own.
+func decodeSamples(body []byte, yield func(vehicle.Sample)) error {
+	r := reader{b: body}
+	for len(r.b) > 0 {
+		var x vehicle.Sample
+		x.Vehicle = vehicle.ID(r.bytes(int(r.uvarint())))
+		x.Time = vehicle.UnixMilli(r.varint())
+		present := r.uvarint()
+		if present>>vehicle.NumSignals != 0 {
+			return errNewer
+		}
+		for s := range vehicle.Signal(vehicle.NumSignals) {
+			if present&(1<<s) != 0 {
+				if err := x.Set(s, float64(r.float32())); err != nil {
+					return errDamaged
+				}
+			}
+		}
+		if x.Has(vehicle.DTCList) {
+			n := r.uvarint()
+			if n > uint64(len(r.b)) {
+				return errDamaged
+			}
+			x.Codes = make([]vehicle.TroubleCode, n)
+			for i := range x.Codes {
+				copy(x.Codes[i][:], r.bytes(len(x.Codes[i])))
+			}
+		}
+		if r.short || vehicle.CheckID(string(x.Vehicle)) != nil {
+			return errDamaged // such a vehicle would have no subject
+		}
+		yield(x)
+	}
+	return nil
+}
+
+// reader takes values off the front of b; short is set when b had too few
+// bytes or a length made no sense.
+type reader struct {
+	b     []byte
+	short bool
+}
+
+func (r *reader) bytes(n int) []byte {
+	if n < 0 || n > len(r.b) {
+		r.b, r.short = nil, true
+		return nil
+	}
+	v := r.b[:n]
+	r.b = r.b[n:]
+	return v
+}
+
+func (r *reader) uvarint() uint64 {
+	v, n := binary.Uvarint(r.b)
+	r.bytes(skip(n))
+	return v
+}
+
+func (r *reader) varint() int64 {
+	v, n := binary.Varint(r.b)
+	r.bytes(skip(n))
+	return v
+}
+
+// skip turns the length that encoding/binary reports into one that bytes
+// refuses where there was no value.
+func skip(n int) int {
+	if n <= 0 {
+		return -1
+	}
+	return n
+}
+
+func (r *reader) float32() float32 {
+	if v := r.bytes(4); v != nil {
+		return math.Float32frombits(binary.LittleEndian.Uint32(v))
+	}
+	return 0
+}

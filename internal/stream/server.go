@@ -1,0 +1,80 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+)
+
+// compactEvery is how often the embedded server tidies up overwritten records
+// (it does so when it syncs). With 5 s a store of skewed updates stays a
+// quarter of the size that the default of 2 min gives.
+const compactEvery = 5 * time.Second
+
+// startTimeout bounds the start of the embedded server. Recovery reads the
+// index of every stream; 10 M vehicles take less than a minute.
+const startTimeout = 5 * time.Minute
+
+// startServer runs the embedded server. It opens no port: only this process
+// can reach it, through an in-process connection.
+func startServer(ctx context.Context, dir string, sync time.Duration, log *slog.Logger) (*server.Server, error) {
+	opts := &server.Options{
+		ServerName:             "carstate",
+		DontListen:             true,
+		NoSigs:                 true,
+		JetStream:              true,
+		StoreDir:               filepath.Join(dir, engineDir),
+		SyncAlways:             sync == 0,
+		SyncInterval:           sync,
+		DisableJetStreamBanner: true,
+		// Streams bound themselves; the server must not refuse to make
+		// them because the disk is smaller than all limits together.
+		JetStreamMaxStore: 1 << 50,
+	}
+	if sync == 0 {
+		opts.SyncInterval = compactEvery
+	}
+	s, err := server.NewServer(opts)
+	if err != nil {
+		return nil, fmt.Errorf("the embedded engine cannot be set up: %w", err)
+	}
+	s.SetLoggerV2(serverLog{log}, false, false, false)
+	s.Start()
+	for deadline := time.Now().Add(startTimeout); !s.ReadyForConnections(100 * time.Millisecond); {
+		if ctx.Err() != nil || time.Now().After(deadline) || !s.Running() {
+			stopServer(s)
+			return nil, errors.Join(errors.New("the embedded engine did not start; its log says why (--log-level debug)"), ctx.Err())
+		}
+	}
+	if !s.JetStreamEnabled() {
+		stopServer(s)
+		return nil, errors.New("the embedded engine could not open its store; its log says why (--log-level debug)")
+	}
+	return s, nil
+}
+
+func stopServer(s *server.Server) {
+	s.Shutdown()
+	s.WaitForShutdown()
+}
+
+// serverLog passes the server's log on. Its notices are for people who know
+// NATS, so they come as debug lines.
+type serverLog struct{ log *slog.Logger }
+
+func (l serverLog) Noticef(f string, v ...any) { l.log.Debug("engine: " + line(f, v)) }
+func (l serverLog) Debugf(f string, v ...any)  {}
+func (l serverLog) Tracef(f string, v ...any)  {}
+func (l serverLog) Warnf(f string, v ...any)   { l.log.Warn("engine: " + line(f, v)) }
+func (l serverLog) Errorf(f string, v ...any)  { l.log.Error("engine: " + line(f, v)) }
+
+// Fatalf is an error like others: the process decides for itself when to end.
+func (l serverLog) Fatalf(f string, v ...any) { l.log.Error("engine: " + line(f, v)) }
+
+func line(f string, v []any) string { return strings.TrimSpace(fmt.Sprintf(f, v...)) }

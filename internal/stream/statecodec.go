@@ -1,0 +1,74 @@
+package stream
+
+import (
+	"encoding/binary"
+	"math"
+
+	"carstate/internal/vehicle"
+)
+
+// A packed state is
+//
+//	varint  newest event time, Unix milliseconds
+//	5 bytes fault code, zeros if there is none
+//	float32 mean speed
+//	byte    pace
+//	varint  resting since, as milliseconds before the newest event time; -1 if not resting
+//	uvarint bit set of the signals ever read
+//	for each of them, lowest bit first: float32 value, varint milliseconds before the newest event time
+
+// appendState packs a state.
+func appendState(b []byte, s *vehicle.State) []byte {
+	b = binary.AppendVarint(b, int64(s.Time))
+	b = append(b, s.FaultCode[:]...)
+	b = binary.LittleEndian.AppendUint32(b, math.Float32bits(s.MeanSpeed))
+	b = append(b, byte(s.Pace))
+	resting := int64(-1)
+	if s.RestingSince != 0 {
+		resting = int64(s.Time - s.RestingSince)
+	}
+	b = binary.AppendVarint(b, resting)
+	var present uint64
+	for i := range s.Latest {
+		if s.Latest[i].Time != 0 {
+			present |= 1 << i
+		}
+	}
+	b = binary.AppendUvarint(b, present)
+	for i := range s.Latest {
+		if r := s.Latest[i]; r.Time != 0 {
+			b = binary.LittleEndian.AppendUint32(b, math.Float32bits(r.Value))
+			b = binary.AppendVarint(b, int64(s.Time-r.Time))
+		}
+	}
+	return b
+}
+
+// decodeState unpacks a state's body.
+func decodeState(body []byte) (vehicle.State, error) {
+	var s vehicle.State
+	r := reader{b: body}
+	s.Time = vehicle.UnixMilli(r.varint())
+	copy(s.FaultCode[:], r.bytes(len(s.FaultCode)))
+	s.MeanSpeed = r.float32()
+	if p := r.bytes(1); p != nil {
+		s.Pace = vehicle.DrivingState(p[0])
+	}
+	if ago := r.varint(); ago >= 0 {
+		s.RestingSince = s.Time - vehicle.UnixMilli(ago)
+	}
+	present := r.uvarint()
+	if present>>vehicle.NumSignals != 0 {
+		return vehicle.State{}, errNewer
+	}
+	for i := range s.Latest {
+		if present&(1<<i) != 0 {
+			s.Latest[i].Value = r.float32()
+			s.Latest[i].Time = s.Time - vehicle.UnixMilli(r.varint())
+		}
+	}
+	if r.short || len(r.b) != 0 {
+		return vehicle.State{}, errDamaged
+	}
+	return s, nil
+}

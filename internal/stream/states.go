@@ -1,0 +1,28 @@
+package stream
+
+import (
+	"context"
+
+	"carstate/internal/vehicle"
+)
+
+// FollowStates calls put for the stored state of every vehicle and then for
+// every change, until the context ends. caughtUp is called once, after all that
+// was stored at the start.
+func (e *Engine) FollowStates(ctx context.Context, put func(vehicle.ID, vehicle.State), caughtUp func()) error {
+	f := newFeed(e, States)
+	f.caughtUp = caughtUp
+	f.apply = func(r record) error {
+		id, ok := vehicleOfState(r.subject)
+		if !ok {
+			return nil // a cursor
+		}
+		s, err := decodeState(r.body)
+		if err != nil {
+			return err
+		}
+		put(id, s)
+		return nil
+	}
+	return f.run(ctx)
+}

@@ -1,0 +1,44 @@
+package stream
+
+import (
+	"hash/fnv"
+	"strconv"
+	"strings"
+
+	"carstate/internal/vehicle"
+)
+
+// Names of the streams.
+const (
+	Telemetry = "TELEMETRY"
+	States    = "STATES"
+	Tokens    = "TOKENS"
+	Sources   = "SOURCES"
+	Audit     = "AUDIT"
+)
+
+// PartitionOf spreads vehicles over n partitions by FNV-1a, the same on every
+// node and in every release: the partition is part of the stored subjects.
+func PartitionOf(id vehicle.ID, n int) int {
+	h := fnv.New64a()
+	h.Write([]byte(id))
+	return int(h.Sum64() % uint64(n))
+}
+
+func telemetrySubject(p int) string { return "telemetry." + strconv.Itoa(p) }
+
+func stateSubject(p int, id vehicle.ID) string {
+	return "state." + strconv.Itoa(p) + "." + string(id)
+}
+
+func cursorSubject(p int) string { return "cursor." + strconv.Itoa(p) }
+
+// heartbeatSubject is where a stream's heartbeat record lives, in that stream.
+func heartbeatSubject(stream string) string { return "heartbeat." + strings.ToLower(stream) }
+
+// vehicleOfState takes the vehicle from a state's subject.
+func vehicleOfState(subject string) (vehicle.ID, bool) {
+	rest, ok := strings.CutPrefix(subject, "state.")
+	_, vid, ok2 := strings.Cut(rest, ".")
+	return vehicle.ID(vid), ok && ok2
+}
