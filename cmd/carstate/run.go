@@ -15,12 +15,13 @@ import (
 // commands is the command line. Every flag has an environment twin: --query-addr
 // is CARSTATE_QUERY_ADDR.
 type commands struct {
-	Serve   serveCommand   `cmd:"" help:"Run the service."`
-	Demo    demoCommand    `cmd:"" help:"Run the service on a recorded drive and print queries to paste."`
-	Token   tokenCommand   `cmd:"" help:"Issue, list and revoke the access tokens of developers."`
-	Source  sourceCommand  `cmd:"" help:"Add, list and remove the cars and gateways that may send telemetry."`
-	Replay  replayCommand  `cmd:"" help:"Send recorded drives to a running service."`
-	Version versionCommand `cmd:"" help:"Print the version."`
+	Serve    serveCommand    `cmd:"" help:"Run the service."`
+	Demo     demoCommand     `cmd:"" help:"Run the service on a recorded drive and print queries to paste."`
+	Token    tokenCommand    `cmd:"" help:"Issue, list and revoke the access tokens of developers."`
+	Source   sourceCommand   `cmd:"" help:"Add, list and remove the cars and gateways that may send telemetry."`
+	Replay   replayCommand   `cmd:"" help:"Send recorded drives to a running service."`
+	Evaluate evaluateCommand `cmd:"" help:"Run the rules over recorded drives and print how they did."`
+	Version  versionCommand  `cmd:"" help:"Print the version."`
 }
 
 // Exit codes.

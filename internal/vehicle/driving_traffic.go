@@ -28,6 +28,7 @@ func (s *State) observeSpeed(r *rules, kmh float32, t UnixMilli) {
 	switch {
 	case !ok || step > newDrive:
 		s.startDrive(kmh, t)
+		s.Traffic.UnderWay = kmh >= r.fluent
 	case step > maxStep:
 		// The car may have been anywhere: what was known stands, but it is
 		// another stop and another mean.
@@ -55,6 +56,9 @@ func (m *TrafficMemory) collect(r *rules, from, to, seconds, scale float32) {
 		until := m.Stop + seconds
 		short := min(until, r.stopCounts) - min(m.Stop, r.stopCounts)
 		long := max(until, r.longStop) - max(m.Stop, r.longStop)
+		if !m.UnderWay {
+			long = 0 // it idles where it was parked
+		}
 		m.add(r, short*r.perCrawl+long*r.perLongStop, short)
 		m.Stop = min(until, r.longStop)
 		return
