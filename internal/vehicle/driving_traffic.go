@@ -132,5 +132,5 @@ func (s *State) freeFlow(r *rules, t UnixMilli) float32 {
 // knowsFreeFlow reports whether a free-flow speed of the road at t was read.
 func (s *State) knowsFreeFlow(t UnixMilli) bool {
 	f := s.Latest[FreeFlowSpeed]
-	return f.Time != 0 && t.Sub(f.Time) <= freeFlowHolds
+	return f.Value > 0 && t.Sub(f.Time) <= freeFlowHolds
 }

@@ -24,7 +24,7 @@ const (
 	DTCList                                // Vehicle.OBD.DTCList, trouble codes; the reading's value is their number
 	MILOn                                  // Vehicle.OBD.Status.IsMILOn, 0 or 1
 	LowVoltageSystemState                  // Vehicle.LowVoltageSystemState, an [Ignition]
-	FreeFlowSpeed                          // x-carstate.FreeFlowSpeed, km/h: what cars do on this road when it is empty
+	FreeFlowSpeed                          // x-carstate.FreeFlowSpeed, km/h: what cars do on this road when it is empty; 0 where the source does not know
 	NumSignals               = iota
 )
 
@@ -49,7 +49,7 @@ var signalTable = [NumSignals]struct {
 	DTCList:                  {"Vehicle.OBD.DTCList", "codes", 0, 65535},
 	MILOn:                    {"Vehicle.OBD.Status.IsMILOn", "", 0, 1},
 	LowVoltageSystemState:    {"Vehicle.LowVoltageSystemState", "", float64(IgnitionLock), float64(ignitionEnd) - 1},
-	FreeFlowSpeed:            {"x-carstate.FreeFlowSpeed", "km/h", 1, 300},
+	FreeFlowSpeed:            {"x-carstate.FreeFlowSpeed", "km/h", 0, 300},
 }
 
 // String returns the VSS name.
