@@ -63,7 +63,7 @@ func (s *State) explainTraffic(r *rules, speed Reading) Explanation {
 		{"evidence, for slow driving", float64(m.Evidence), "s", float64(slow), t},
 		{"time not under way", float64(m.Sluggish), "s", float64(sluggish), t},
 		{"mean speed of about 20 s", float64(s.MeanSpeed), "km/h", float64(r.slowMoves), t},
-		{"time standing here", float64(m.Stop), "s", float64(r.stopCounts), t},
+		{"time standing or at walking pace", float64(m.Stop), "s", float64(r.stopCounts), t},
 		free,
 		{"time since the drive began", t.Sub(m.Start).Seconds(), "s", r.settle.Seconds(), t},
 	}

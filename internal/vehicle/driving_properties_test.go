@@ -156,8 +156,8 @@ func TestExactSampling(t *testing.T) {
 		for i := range pieces {
 			many.collect(&r, v(i), v(i+1), float32(seconds)/float32(pieces), 1)
 		}
-		// A part that is below the speed of standing counts as standing: the
-		// same rate for the first minute of a stop.
+		// A part below walking pace counts as a stop: at the same rate, for the
+		// first minute.
 		if d := one.Evidence - many.Evidence; d > 0.1 || d < -0.1 {
 			t.Fatalf("%v at once, %v in %d pieces", one.Evidence-5_000, many.Evidence-5_000, pieces)
 		}

@@ -11,7 +11,6 @@ const DrivingRules = 2
 type rules struct {
 	// Speeds. Those in the middle are for streets where traffic flows freely
 	// at freeFlow; where a source says what the free flow is, they scale.
-	standing float32 // below: the car stands; what a wheel sensor shows at rest
 	crawl    float32 // below: standing, walking pace, manoeuvring; never scaled
 	creep    float32 // below, and above crawl: creeping, what only a queue does
 	fluent   float32 // above: under way
@@ -21,8 +20,8 @@ type rules struct {
 
 	// What a second at such a speed adds to the evidence of a jam.
 	perCrawl, perCreep, perBetween, perFluent float32
-	// A stop adds perCrawl only so long (a red light), then nothing, and from
-	// longStop on perLongStop: no light is red for two minutes.
+	// A stop, a time spent below crawl, adds perCrawl only so long (a red light,
+	// parking), then nothing, and from longStop on perLongStop.
 	stopCounts, longStop, perLongStop float32
 
 	// leaving is what part of the evidence counts before the car has been
@@ -46,9 +45,7 @@ type rules struct {
 // standardRules are the ones in force. What they rest on, and how they do on
 // recorded drives, is in docs/verdicts.md.
 var standardRules = rules{
-	// A car's speed signal shows 0 at rest, a navigation unit up to 3.
-	standing: 3,
-	// Walking pace. A parking manoeuvre stays below it.
+	// Walking pace. A parking manoeuvre stays below it, mostly.
 	crawl: 6,
 	// Highway Capacity Manual 2000, exhibit 15-2: on streets with a free flow of
 	// 55 km/h the level of service is F, a jam, up to 17 km/h, and at least C,
@@ -64,13 +61,14 @@ var standardRules = rules{
 	// creeping says nearly four times what a second of standing says. Under
 	// way all of it is forgotten in 13 s; between, at 17.5 to 30 km/h, in 38 s.
 	perCrawl: 0.4, perCreep: 1.5, perBetween: -2, perFluent: -6,
-	// Traffic lights go through all their phases in two minutes or less.
+	// Traffic lights go through all their phases in two minutes or less, and
+	// nobody needs longer to park.
 	stopCounts: 60, longStop: 120, perLongStop: 1,
 	// A car park's exit takes a minute or two at 8 to 12 km/h.
 	leaving: 0.33,
 
-	// 42 is 28 s of creeping, 105 s at walking pace, or 138 s on the spot. A red
-	// light of 90 s comes to 24, ninety seconds of parking to 36.
+	// 42 is 28 s of creeping, or 138 s on the spot or at walking pace. A red
+	// light of 90 s comes to 24, and so do two minutes of parking.
 	jamAt: 42, jamUntil: 25, slowAt: 35, slowUntil: 25, mostEvidence: 75,
 	// Three minutes without getting under way are slow driving, jam or not.
 	sluggishAt: 180, sluggishUntil: 100, mostSluggish: 190, sluggishFluent: -12,

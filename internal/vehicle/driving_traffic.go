@@ -14,11 +14,12 @@ type TrafficMemory struct {
 	// Sluggish is how long the car has not got under way, in seconds: time
 	// above the fluent speed takes it away again.
 	Sluggish float32
-	// Stop is how long the car has stood in one place, in seconds, as far as
-	// it matters.
+	// Stop is how long the car has stood, or moved at walking pace, in seconds,
+	// as far as it matters.
 	Stop float32
-	// UnderWay is set once the car has driven at a fluent speed.
-	UnderWay bool
+	// Moved is set once the car has moved in this drive, UnderWay once it has
+	// driven at a fluent speed.
+	Moved, UnderWay bool
 }
 
 // observeSpeed takes a speed read at t into the evidence and judges anew.
@@ -28,7 +29,7 @@ func (s *State) observeSpeed(r *rules, kmh float32, t UnixMilli) {
 	switch {
 	case !ok || step > newDrive:
 		s.startDrive(kmh, t)
-		s.Traffic.UnderWay = kmh >= r.fluent
+		s.Traffic.Moved, s.Traffic.UnderWay = kmh > moving, kmh >= r.fluent
 	case step > maxStep:
 		// The car may have been anywhere: what was known stands, but it is
 		// another stop and another mean.
@@ -52,20 +53,19 @@ func (s *State) startDrive(kmh float32, t UnixMilli) {
 // taking the speed to change evenly: then it does not matter how often a car
 // reports on the way. Scale is the road's free flow over that of a city street.
 func (m *TrafficMemory) collect(r *rules, from, to, seconds, scale float32) {
-	if from < r.standing && to < r.standing {
+	m.Moved = m.Moved || to > moving
+	if from < r.crawl && to < r.crawl {
 		until := m.Stop + seconds
 		short := min(until, r.stopCounts) - min(m.Stop, r.stopCounts)
 		long := max(until, r.longStop) - max(m.Stop, r.longStop)
-		if !m.UnderWay {
+		if !m.Moved {
 			long = 0 // it idles where it was parked
 		}
 		m.add(r, short*r.perCrawl+long*r.perLongStop, short)
 		m.Stop = min(until, r.longStop)
 		return
 	}
-	if to >= r.crawl {
-		m.Stop = 0
-	}
+	m.Stop = 0
 	m.UnderWay = m.UnderWay || to >= r.fluent*scale
 	crawl, creep, fluent := below(from, to, r.crawl), below(from, to, r.creep*scale), below(from, to, r.fluent*scale)
 	m.add(r, seconds*(crawl*r.perCrawl+(creep-crawl)*r.perCreep+(fluent-creep)*r.perBetween+(1-fluent)*r.perFluent), seconds*(fluent+(1-fluent)*r.sluggishFluent))

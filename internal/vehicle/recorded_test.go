@@ -77,6 +77,18 @@ func (r recording) sessions() []recording {
 	return parts
 }
 
+// thinned keeps the readings of one row in so many, and every label.
+func (r recording) thinned(every int) recording {
+	thin := recording{name: r.name, labels: r.labels}
+	for i, x := range r.samples {
+		if i%every != 0 {
+			x.Readings = vehicle.Readings{}
+		}
+		thin.samples = append(thin.samples, x)
+	}
+	return thin
+}
+
 // confusion counts labelled rows: by label, then by verdict. Verdict 0 is none.
 type confusion [4][4]float64
 
