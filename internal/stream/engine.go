@@ -166,7 +166,10 @@ func (e *Engine) Close() error {
 	if e.server == nil {
 		return nil
 	}
-	ends := e.streamEnds()
+	var ends map[string]streamEnd
+	if e.Writable() == nil { // otherwise what the server counts may not be on disk
+		ends = e.streamEnds()
+	}
 	stopServer(e.server)
 	e.dir.Closed = ends
 	return errors.Join(e.dir.save(), e.dir.close())
@@ -181,7 +184,7 @@ func (e *Engine) abandon() {
 		stopServer(e.server)
 	}
 	if e.dir != nil {
-		e.dir.close()
+		_ = e.dir.close() // the error that led here is reported
 	}
 }
 
