@@ -147,8 +147,7 @@ func (e *Engine) openExternal() (err error) {
 	}
 	// The addresses may carry a password, so the error must not repeat them.
 	if e.nc, err = nats.Connect(e.config.URLs, opts...); err != nil {
-		var malformed *url.Error
-		if errors.As(err, &malformed) {
+		if malformed, ok := errors.AsType[*url.Error](err); ok {
 			err = malformed.Err
 		}
 		return fmt.Errorf("the NATS cluster cannot be reached: check --nats and --nats-creds: %w", err)
