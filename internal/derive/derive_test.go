@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -387,9 +388,7 @@ func TestTakeover(t *testing.T) {
 		}
 	}
 	for p, commits := range second.read {
-		for seq, samples := range commits {
-			reads[p][seq] = samples
-		}
+		maps.Copy(reads[p], commits)
 	}
 	equal(t, got, first.expected())
 }

@@ -47,13 +47,18 @@ func (b *backlog) folded() uint64 {
 	return first
 }
 
-// watchBacklog keeps the backlog's figures until the context ends.
+// watchBacklog keeps the backlog's figures, and an eye on the other streams'
+// limits, until the context ends.
 func (e *Engine) watchBacklog(ctx context.Context) {
+	alarmed := make(map[string]bool)
 	tick := time.NewTicker(backlogEvery)
 	defer tick.Stop()
 	for {
 		if err := e.measureBacklog(ctx); err != nil && ctx.Err() == nil {
 			e.log.Warn("the backlog cannot be measured", "error", err)
+		}
+		if err := e.watchLimits(ctx, alarmed); err != nil && ctx.Err() == nil {
+			e.log.Warn("the streams' limits cannot be looked at", "error", err)
 		}
 		select {
 		case <-ctx.Done():

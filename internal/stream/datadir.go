@@ -60,8 +60,7 @@ type dataDir struct {
 // openDataDir opens or makes a data directory and takes its lock. If it cannot,
 // nothing in the directory was changed.
 func openDataDir(path string) (*dataDir, error) {
-	id, err := readIdentity(path)
-	if err != nil {
+	if _, err := readIdentity(path); err != nil {
 		return nil, err
 	}
 	if err := os.MkdirAll(path, 0o700); err != nil {
@@ -80,7 +79,8 @@ func openDataDir(path string) (*dataDir, error) {
 		return nil, fmt.Errorf("the data directory %s cannot be locked: %w", path, err)
 	}
 	// Until the lock was ours another process may have made or marked it.
-	if id, err = readIdentity(path); err != nil {
+	id, err := readIdentity(path)
+	if err != nil {
 		lock.Close()
 		return nil, err
 	}
@@ -201,8 +201,7 @@ func (d *dataDir) close() error { return d.lock.Close() }
 
 // plain drops the path from an error that names it already.
 func plain(err error) error {
-	var p *fs.PathError
-	if errors.As(err, &p) {
+	if p, ok := errors.AsType[*fs.PathError](err); ok {
 		return p.Err
 	}
 	return err

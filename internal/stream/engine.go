@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/url"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -146,6 +147,9 @@ func (e *Engine) openExternal() (err error) {
 	}
 	// The addresses may carry a password, so the error must not repeat them.
 	if e.nc, err = nats.Connect(e.config.URLs, opts...); err != nil {
+		if malformed, ok := errors.AsType[*url.Error](err); ok {
+			err = malformed.Err
+		}
 		return fmt.Errorf("the NATS cluster cannot be reached: check --nats and --nats-creds: %w", err)
 	}
 	return nil
@@ -166,7 +170,10 @@ func (e *Engine) Close() error {
 	if e.server == nil {
 		return nil
 	}
-	ends := e.streamEnds()
+	var ends map[string]streamEnd
+	if e.Writable() == nil { // otherwise what the server counts may not be on disk
+		ends = e.streamEnds()
+	}
 	stopServer(e.server)
 	e.dir.Closed = ends
 	return errors.Join(e.dir.save(), e.dir.close())
@@ -181,7 +188,7 @@ func (e *Engine) abandon() {
 		stopServer(e.server)
 	}
 	if e.dir != nil {
-		e.dir.close()
+		_ = e.dir.close() // the error that led here is reported
 	}
 }
 

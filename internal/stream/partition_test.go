@@ -112,6 +112,42 @@ func TestTelemetryBehindCursor(t *testing.T) {
 	}
 }
 
+// A TELEMETRY that is made anew under a partition is noticed by the partition.
+func TestTelemetryReplaced(t *testing.T) {
+	t.Parallel()
+	for _, grown := range []int64{1, 30} {
+		t.Run(fmt.Sprint(grown), func(t *testing.T) {
+			t.Parallel()
+			e := openOne(t, Config{})
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			p, err := e.Take(ctx, 0, "test")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer p.Close()
+			for at := range int64(10) {
+				store(t, e, at+1)
+				if _, _, err := p.Next(ctx); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := e.js.DeleteStream(ctx, Telemetry); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := ensureStreams(ctx, e.js, e.config); err != nil {
+				t.Fatal(err)
+			}
+			for at := range grown {
+				store(t, e, 100+at)
+			}
+			if _, samples, err := p.Next(ctx); !errors.Is(err, errReplaced) {
+				t.Fatalf("got %v, %v", samples, err)
+			}
+		})
+	}
+}
+
 // More states than one batch can hold are refused, rather than tried for ever.
 func TestTooManyStates(t *testing.T) {
 	e := openOne(t, Config{})

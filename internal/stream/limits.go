@@ -1,0 +1,34 @@
+package stream
+
+import "context"
+
+// fullAlarm is the part of a stream's bytes, in percent, at which its filling up
+// is logged; it is logged again after it has fallen below fullOver.
+const (
+	fullAlarm = 80
+	fullOver  = 75
+)
+
+// watchLimits logs streams that fill up. TELEMETRY is not among them: it fills
+// and is trimmed all the time, and says ErrBacklog when that is not enough.
+func (e *Engine) watchLimits(ctx context.Context, alarmed map[string]bool) error {
+	for _, name := range streamNames {
+		if name == Telemetry {
+			continue
+		}
+		s, err := e.js.Stream(ctx, name)
+		if err != nil {
+			return err
+		}
+		info := s.CachedInfo()
+		percent := info.State.Bytes * 100 / uint64(info.Config.MaxBytes)
+		switch {
+		case percent >= fullAlarm && !alarmed[name]:
+			alarmed[name] = true
+			e.log.Error("a stream is filling up", "stream", name, "percent", percent, "limit_bytes", info.Config.MaxBytes)
+		case percent < fullOver:
+			delete(alarmed, name)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,76 @@
+package stream
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+
+	"carstate/internal/vehicle"
+)
+
+// lines is a log that a test reads while others write.
+type lines struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(b)
+}
+
+func (l *lines) count(text string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.buf.String(), text)
+}
+
+// A full STATES drops the vehicle longest unheard of, takes updates all the
+// same, keeps its cursor, and raises an alarm, once.
+func TestStatesFull(t *testing.T) {
+	t.Parallel()
+	const limit = 64 << 10
+	var log lines
+	e := openOne(t, Config{StatesBytes: limit, Log: slog.New(slog.NewTextHandler(&log, nil))})
+	p, err := e.Take(t.Context(), 0, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const vehicles = 2000
+	for i := range vehicles {
+		id := vehicle.ID(fmt.Sprintf("car%d", i))
+		state := vehicle.Observe(vehicle.State{}, speedAt(string(id), int64(i+1)))
+		if err := p.Commit(t.Context(), uint64(i+1), map[vehicle.ID]vehicle.State{id: state}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	left := make(map[vehicle.ID]bool)
+	if err := p.States(t.Context(), func(id vehicle.ID, _ vehicle.State) { left[id] = true }); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(left); n == 0 || n > vehicles/2 {
+		t.Fatalf("%d states are left", n)
+	}
+	for i := vehicles - len(left); i < vehicles; i++ {
+		if !left[vehicle.ID(fmt.Sprintf("car%d", i))] {
+			t.Fatalf("car%d was dropped, although older ones were kept", i)
+		}
+	}
+	if c, _, err := e.readCursor(t.Context(), 0); err != nil || c.Next != vehicles+1 {
+		t.Fatalf("the cursor is %+v, %v", c, err)
+	}
+	alarmed := make(map[string]bool)
+	before := log.count("filling up")
+	for range 3 {
+		if err := e.watchLimits(t.Context(), alarmed); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := log.count("filling up") - before; got != 1 || !alarmed[States] {
+		t.Fatalf("%d alarms", got)
+	}
+}
