@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -36,6 +37,9 @@ func TestKill(t *testing.T) {
 				vids = append(vids, fmt.Sprintf("r%dn%dx%d", round, i, j))
 			}
 			n, err := post(p, key, vids)
+			if errors.Is(err, errRefused) {
+				t.Fatal(err)
+			}
 			if err != nil {
 				break // the process is gone
 			}
@@ -65,6 +69,8 @@ func TestKill(t *testing.T) {
 	}
 }
 
+var errRefused = errors.New("refused")
+
 // post sends one sample of each vehicle and returns how many were accepted.
 func post(p *process, key string, vids []string) (int, error) {
 	var body bytes.Buffer
@@ -87,7 +93,7 @@ func post(p *process, key string, vids []string) (int, error) {
 		return 0, err
 	}
 	if resp.StatusCode != http.StatusAccepted {
-		return 0, fmt.Errorf("HTTP %d: %s", resp.StatusCode, text)
+		return 0, fmt.Errorf("%w: HTTP %d: %s", errRefused, resp.StatusCode, text)
 	}
 	var answer struct {
 		Accepted int `json:"accepted"`

@@ -28,6 +28,8 @@ const (
 	exitOK    = 0
 	exitError = 1
 	exitUsage = 2
+	// exitStopped is what shells give for a program that Ctrl-C ended.
+	exitStopped = 130
 )
 
 // streams is where a command writes: results to out, everything else to err.
@@ -37,8 +39,9 @@ type streams struct{ out, err io.Writer }
 // --help.
 type exited int
 
-// run runs one command line and returns the exit code. Errors are written to
-// stderr, one line each.
+// run runs one command line and returns the exit code. An error is written to
+// stderr in one line; where a flag or argument is wrong, a second one names the
+// help.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) (code int) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -49,6 +52,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (code int
 			code = int(e)
 		}
 	}()
+	if len(args) == 1 && args[0] == "--version" {
+		args = []string{"version"}
+	}
 	var cmds commands
 	parser, err := kong.New(&cmds,
 		kong.Name("carstate"),
@@ -69,13 +75,36 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (code int
 		return exitUsage
 	}
 	if err := parsed.Run(); err != nil {
+		if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+			err = fmt.Errorf("stopped before it was done%s", progressOf(err))
+			code = exitStopped
+		} else {
+			code = exitError
+		}
 		fmt.Fprintf(stderr, "carstate: %s\n", oneLine(err))
 		if errors.Is(err, errUsage) {
 			return exitUsage
 		}
-		return exitError
+		return code
 	}
 	return exitOK
+}
+
+// partly is an error after which a count says how far things got.
+type partly struct {
+	error
+	text string
+}
+
+func (p partly) Unwrap() error { return p.error }
+func (p partly) Error() string { return p.error.Error() + p.text }
+
+// progressOf says how far things got, "" if the error does not know.
+func progressOf(err error) string {
+	if p, ok := errors.AsType[partly](err); ok {
+		return p.text
+	}
+	return ""
 }
 
 // errUsage marks an error in how the command was called.

@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -42,11 +43,14 @@ func TestTLS(t *testing.T) {
 	if resp.StatusCode != http.StatusUnauthorized {
 		t.Errorf("ingest: HTTP %d", resp.StatusCode)
 	}
-	// replay trusts what the system trusts, so the test's certificate is
-	// handed over the way OpenSSL and Go agree on.
-	t.Setenv("SSL_CERT_FILE", cert)
-	p.carstate(t, "replay", "demo_drive.csv.gz", "--vid", "byTLS", "--ingest-url", "https://"+p.address["ingest-addr"])
-	p.carstate(t, "replay", "demo_drive.csv.gz", "--vid", "byMQTTS", "--mqtt-url", "mqtts://"+p.address["mqtt-tls-addr"])
+	// Without --ca the certificate is refused in words that say what to do.
+	cmd := exec.Command(binary, "replay", "demo_drive.csv.gz", "--vid", "byTLS", "--ingest-url", "https://"+p.address["ingest-addr"])
+	cmd.Env = p.env()
+	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "--ca FILE") {
+		t.Errorf("%v: %s", err, out)
+	}
+	p.carstate(t, "replay", "demo_drive.csv.gz", "--vid", "byTLS", "--ca", cert, "--ingest-url", "https://"+p.address["ingest-addr"])
+	p.carstate(t, "replay", "demo_drive.csv.gz", "--vid", "byMQTTS", "--ca", cert, "--mqtt-url", "mqtts://"+p.address["mqtt-tls-addr"])
 
 	// TLS 1.1 is over.
 	old := &tls.Dialer{Config: &tls.Config{RootCAs: roots, MaxVersion: tls.VersionTLS11}}

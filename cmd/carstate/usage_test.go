@@ -27,6 +27,8 @@ func TestUsage(t *testing.T) {
 		"serve --max-age 0s",
 		"serve --max-age yesterday",
 		"serve --retention=-1h",
+		"serve --retention 1ns",
+		"serve --query-addr 127.0.0.1:99999",
 		"serve --partitions=-1",
 		"serve --partitions 5000",
 		"serve --sync-interval sometimes",
