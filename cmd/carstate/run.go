@@ -20,14 +20,16 @@ type commands struct {
 	Token   tokenCommand   `cmd:"" help:"Issue, list and revoke the access tokens of developers."`
 	Source  sourceCommand  `cmd:"" help:"Add, list and remove the cars and gateways that may send telemetry."`
 	Replay  replayCommand  `cmd:"" help:"Send recorded drives to a running service."`
+	Query   queryCommand   `cmd:"" help:"Ask a running service about a vehicle, as a developer does."`
 	Version versionCommand `cmd:"" help:"Print the version."`
 }
 
 // Exit codes.
 const (
-	exitOK    = 0
-	exitError = 1
-	exitUsage = 2
+	exitOK       = 0
+	exitError    = 1
+	exitUsage    = 2
+	exitNoAnswer = 3
 )
 
 // streams is where a command writes: results to out, everything else to err.
@@ -68,15 +70,23 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (code int
 		fmt.Fprintf(stderr, "carstate: %s\n%s\n", oneLine(err), usageHint(err))
 		return exitUsage
 	}
-	if err := parsed.Run(); err != nil {
-		fmt.Fprintf(stderr, "carstate: %s\n", oneLine(err))
-		if errors.Is(err, errUsage) {
-			return exitUsage
-		}
-		return exitError
+	err = parsed.Run()
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.Is(err, errNoAnswer):
+		return exitNoAnswer // it went to stdout, as an answer does
 	}
-	return exitOK
+	fmt.Fprintf(stderr, "carstate: %s\n", oneLine(err))
+	if errors.Is(err, errUsage) {
+		return exitUsage
+	}
+	return exitError
 }
+
+// errNoAnswer is returned by a command that ran well and has printed that there
+// is no answer.
+var errNoAnswer = errors.New("there is no answer")
 
 // errUsage marks an error in how the command was called.
 var errUsage = errors.New("wrong usage")
