@@ -7,11 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
-	"net/url"
 	"os"
 	"time"
 
+	"carstate/client"
 	"carstate/internal/access"
 	"carstate/internal/admin"
 	"carstate/internal/drivelog"
@@ -90,11 +89,11 @@ func (c *demoCommand) prepare(ctx context.Context, s *service) (token string, er
 	if err != nil {
 		return "", err
 	}
-	client := &admin.Client{URL: s.url("--admin-addr"), Key: key}
+	operator := &admin.Client{URL: s.url("--admin-addr"), Key: key}
 	if err := poll(ctx, func() error { return s.health.ready() }); err != nil {
 		return "", err
 	}
-	source, err := client.AddSource(ctx, "demo", access.VehicleSet(demoVehicle), time.Time{})
+	source, err := operator.AddSource(ctx, "demo", access.VehicleSet(demoVehicle), time.Time{})
 	if err != nil {
 		return "", err
 	}
@@ -105,7 +104,7 @@ func (c *demoCommand) prepare(ctx context.Context, s *service) (token string, er
 	if err := sendAll(ctx, sender, samples, newProgress(io.Discard, len(samples))); err != nil {
 		return "", err
 	}
-	issued, err := client.IssueToken(ctx, access.TokenRequest{
+	issued, err := operator.IssueToken(ctx, access.TokenRequest{
 		Developer: "demo", Operations: access.AllOperations, Vehicles: access.AllVehicles(), Expires: time.Now().Add(access.DefaultTokenLife),
 	})
 	if err != nil {
@@ -114,7 +113,8 @@ func (c *demoCommand) prepare(ctx context.Context, s *service) (token string, er
 	// The drive is judged to its end once the driving verdict is as new as
 	// the last speed.
 	end := lastSpeed(samples)
-	if err := poll(ctx, func() error { return answered(ctx, s, drivingPath, issued.AccessToken, end) }); err != nil {
+	developer := client.New(s.url("--query-addr"), issued.AccessToken, client.WithPatience(0)) // poll has the patience
+	if err := poll(ctx, func() error { return answered(ctx, developer, end) }); err != nil {
 		return "", err
 	}
 	return issued.AccessToken, nil
@@ -136,22 +136,15 @@ func lastSpeed(samples []vehicle.Sample) time.Time {
 	return time.Time{}
 }
 
-// answered asks the running service about the demo's car and wants a verdict
-// that is as new as since, to the second.
-func answered(ctx context.Context, s *service, path, token string, since time.Time) error {
-	q := url.Values{"access_token": {token}, "vid": {string(demoVehicle)}}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url("--query-addr")+path+"?"+q.Encode(), nil)
+// answered asks about the demo's car and wants a verdict that is as new as since,
+// to the second.
+func answered(ctx context.Context, service *client.Client, since time.Time) error {
+	a, err := service.CarDrivingState(ctx, string(demoVehicle))
 	if err != nil {
-		return errors.New("the query listener has no usable address")
+		return fmt.Errorf("the query listener does not answer: %w", err)
 	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return errors.New("the query listener does not answer") // the error holds the token
-	}
-	defer resp.Body.Close()
-	at, err := http.ParseTime(resp.Header.Get("Last-Modified"))
-	if err != nil || at.Before(since.Truncate(time.Second)) {
-		return fmt.Errorf("the query listener has no answer yet (HTTP %d)", resp.StatusCode)
+	if a.AsOf.Before(since.Truncate(time.Second)) {
+		return fmt.Errorf("the query listener knows no answer yet, but %s", a)
 	}
 	return nil
 }
