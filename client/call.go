@@ -32,10 +32,11 @@ func (c *Client) ask(ctx context.Context, path, vid string) (*result, error) {
 		if err == nil {
 			return r, nil
 		}
-		wait, again := err.delay(try)
-		if !again || try == maxTries || time.Since(begin)+wait > c.patience {
+		wait, spread := err.delay(try)
+		if wait == 0 || try == maxTries || time.Since(begin)+wait > c.patience {
 			return nil, err
 		}
+		wait += rand.N(spread + 1)
 		if end, ok := ctx.Deadline(); ok && time.Until(end) <= wait {
 			return nil, err // what went wrong tells more than the deadline
 		}
@@ -48,18 +49,18 @@ func (c *Client) ask(ctx context.Context, path, vid string) (*result, error) {
 	}
 }
 
-// delay says whether it may help to ask again after the try, and how long to
-// wait before: what the service wants and up to a quarter more, or between half
-// and all of a delay that doubles.
-func (e *Error) delay(try int) (wait time.Duration, again bool) {
+// delay is how long to wait at least before asking again after the try, 0 if that
+// cannot help, and how much longer by chance: a quarter more than the service
+// wants, or between half and all of a delay that doubles.
+func (e *Error) delay(try int) (wait, spread time.Duration) {
 	switch {
-	case e.RetryAfter > 0 && (e.Code == http.StatusTooManyRequests || e.Code == http.StatusServiceUnavailable):
-		return e.RetryAfter + rand.N(e.RetryAfter/4+1), true
+	case e.Code == http.StatusTooManyRequests || e.Code == http.StatusServiceUnavailable:
+		return e.RetryAfter, e.RetryAfter / 4
 	case e.broken:
 		d := firstDelay << (try - 1)
-		return d/2 + rand.N(d/2+1), true
+		return d / 2, d / 2
 	}
-	return 0, false
+	return 0, 0
 }
 
 // once asks once.

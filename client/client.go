@@ -34,9 +34,10 @@ func WithHTTPClient(h *http.Client) Option {
 	}
 }
 
-// WithPatience bounds how long after its begin a call may try again; the default
-// is 30 seconds. A call that would have to wait longer returns at once with the
-// error that it has. Zero: no call tries again.
+// WithPatience bounds how long after its begin a call may try again, the chance
+// part of the last wait aside; the default is 30 seconds. A call that would have
+// to wait longer returns at once with the error that it has. Zero: no call tries
+// again.
 func WithPatience(d time.Duration) Option {
 	return func(c *Client) { c.patience = d }
 }
@@ -142,7 +143,7 @@ func (c *Client) where() string {
 // redact takes the token out of a text that comes from elsewhere.
 func (c *Client) redact(s string) string {
 	token := c.token()
-	for _, t := range []string{token, url.QueryEscape(token), url.PathEscape(token)} {
+	for _, t := range []string{token, url.QueryEscape(token)} {
 		if t != "" {
 			s = strings.ReplaceAll(s, t, "[token]")
 		}

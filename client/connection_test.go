@@ -164,3 +164,27 @@ func TestBrokenConnections(t *testing.T) {
 		t.Errorf("%v, %v", a, err)
 	}
 }
+
+// endless is a body that does not end.
+type endless struct{ read int }
+
+func (e *endless) Read(b []byte) (int, error) {
+	e.read += len(b)
+	return len(b), nil
+}
+
+func (*endless) Close() error { return nil }
+
+// TestEndlessAnswer: what is read of an answer is bounded.
+func TestEndlessAnswer(t *testing.T) {
+	for _, code := range []int{200, 401, 503} {
+		body := new(endless)
+		f := transport(func(*http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: code, Header: http.Header{}, Body: body}, nil
+		})
+		_, err := client.New("https://cars.example", token, f.option()).CarDrivingState(t.Context(), "Car1")
+		if !errors.Is(err, client.ErrBadAnswer) || body.read > 200<<10 {
+			t.Errorf("%d: %v after %d bytes", code, err, body.read)
+		}
+	}
+}

@@ -80,11 +80,7 @@ func kindOf(code int) error {
 // failed explains why there was no whole answer. It drops the URL that net/http
 // puts into its errors, because the token is in it.
 func (c *Client) failed(ctx context.Context, err error) *Error {
-	for {
-		u, ok := errors.AsType[*url.Error](err)
-		if !ok {
-			break
-		}
+	if u, ok := errors.AsType[*url.Error](err); ok {
 		err = u.Err
 	}
 	if text := err.Error(); c.redact(text) != text {

@@ -2,6 +2,7 @@ package client_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,8 +10,11 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
+	"os/exec"
 	"strings"
 	"testing"
+	"time"
 
 	"carstate/client"
 )
@@ -111,19 +115,34 @@ func TestRedirect(t *testing.T) {
 }
 
 // TestEnvironmentProxy: a proxy of the environment would read what travels in
-// clear.
+// clear. A process of its own asks, since one process reads that environment
+// only once.
 func TestEnvironmentProxy(t *testing.T) {
-	proxy := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		t.Errorf("the proxy was asked: %s", r.Method)
-	}))
-	defer proxy.Close()
-	t.Setenv("HTTP_PROXY", proxy.URL)
-	t.Setenv("NO_PROXY", "")
-	_, err := client.New("http://cars.invalid", token, client.WithPatience(0)).CarDrivingState(t.Context(), "Car1")
-	if !errors.Is(err, client.ErrUnreachable) {
-		t.Errorf("%v", err)
+	if os.Getenv("HTTP_PROXY") != "" && os.Getenv("HTTP_PROXY") == os.Getenv("ASK_THROUGH") {
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		_, err := client.New("http://cars.invalid", token, client.WithPatience(0)).CarDrivingState(ctx, "Car1")
+		mustBeClean(t, err)
+		client.New("https://cars.invalid", token, client.WithPatience(0)).CarDrivingState(ctx, "Car1")
+		return
 	}
-	mustBeClean(t, err)
+	asked := make(chan string, 10)
+	proxy := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { asked <- r.Method + " " + r.RequestURI }))
+	defer proxy.Close()
+	cmd := exec.Command(os.Args[0], "-test.run", "^TestEnvironmentProxy$")
+	cmd.Env = append(os.Environ(), "ASK_THROUGH="+proxy.URL, "HTTP_PROXY="+proxy.URL, "HTTPS_PROXY="+proxy.URL, "NO_PROXY=")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	close(asked)
+	var got []string
+	for line := range asked {
+		got = append(got, line)
+	}
+	// With TLS inside, the proxy sees the name alone.
+	if len(got) != 1 || got[0] != "CONNECT cars.invalid:443" {
+		t.Errorf("the proxy was asked: %q", got)
+	}
 }
 
 // transport answers in place of a network.
