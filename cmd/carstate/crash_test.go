@@ -8,6 +8,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 )
@@ -77,7 +78,12 @@ func post(p *process, key string, vids []string) (int, error) {
 	for _, vid := range vids {
 		fmt.Fprintf(&body, "{\"vid\":%q,\"time\":%d,\"signals\":{\"Vehicle.Speed\":50,\"Vehicle.OBD.ThrottlePosition\":20}}\n", vid, time.Now().UnixMilli())
 	}
-	req, err := http.NewRequest(http.MethodPost, "http://"+p.address["ingest-addr"]+"/v1/telemetry", &body)
+	return postLines(p, key, body.String())
+}
+
+// postLines sends NDJSON and returns how many samples were accepted.
+func postLines(p *process, key, lines string) (int, error) {
+	req, err := http.NewRequest(http.MethodPost, "http://"+p.address["ingest-addr"]+"/v1/telemetry", strings.NewReader(lines))
 	if err != nil {
 		return 0, err
 	}

@@ -7,14 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
-	"net/url"
 	"os"
 	"strings"
 	"time"
 
 	"github.com/alecthomas/kong"
 
+	"carstate/client"
 	"carstate/internal/access"
 	"carstate/internal/admin"
 	"carstate/internal/drivelog"
@@ -115,13 +114,13 @@ func prepareDemo(ctx context.Context, s *service) (token string, err error) {
 	if err != nil {
 		return "", err
 	}
-	client := &admin.Client{URL: s.url("--admin-addr"), Key: key, HTTP: clientTrusting(trust)}
+	operator := &admin.Client{URL: s.url("--admin-addr"), Key: key, HTTP: clientTrusting(trust)}
 	if err := poll(ctx, func() error { return s.health.ready() }); err != nil {
 		return "", err
 	}
 	samples := samplesOf([]*drivelog.Drive{drive}, demoVehicle)
 	shift(samples, vehicle.At(time.Now()))
-	err = withSource(ctx, client, demoVehicle, func(_, key string) error {
+	err = withSource(ctx, operator, demoVehicle, func(_, key string) error {
 		sender := newHTTPSender(s.url("--ingest-addr"), key, trust)
 		defer sender.close()
 		return sendAll(ctx, sender, samples, newProgress(io.Discard, len(samples)))
@@ -129,7 +128,7 @@ func prepareDemo(ctx context.Context, s *service) (token string, err error) {
 	if err != nil {
 		return "", err
 	}
-	issued, err := client.IssueToken(ctx, access.TokenRequest{
+	issued, err := operator.IssueToken(ctx, access.TokenRequest{
 		Developer: "demo", Operations: access.AllOperations, Vehicles: access.AllVehicles(), Expires: time.Now().Add(access.DefaultTokenLife),
 	})
 	if err != nil {
@@ -138,7 +137,9 @@ func prepareDemo(ctx context.Context, s *service) (token string, err error) {
 	// The drive is judged to its end once the driving verdict is as new as
 	// the last speed.
 	end := lastSpeed(samples)
-	if err := poll(ctx, func() error { return answered(ctx, s, clientTrusting(trust), issued.AccessToken, end) }); err != nil {
+	developer := client.New(s.url("--query-addr"), issued.AccessToken,
+		client.WithHTTPClient(clientTrusting(trust)), client.WithPatience(0)) // poll has the patience
+	if err := poll(ctx, func() error { return answered(ctx, developer, end) }); err != nil {
 		return "", err
 	}
 	return issued.AccessToken, nil
@@ -160,22 +161,15 @@ func lastSpeed(samples []vehicle.Sample) time.Time {
 	return time.Time{}
 }
 
-// answered asks the running service about the demo's car and wants a verdict
-// that is as new as since, to the second.
-func answered(ctx context.Context, s *service, client *http.Client, token string, since time.Time) error {
-	q := url.Values{"access_token": {token}, "vid": {string(demoVehicle)}}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url("--query-addr")+drivingPath+"?"+q.Encode(), nil)
+// answered asks about the demo's car and wants a verdict that is as new as since,
+// to the second.
+func answered(ctx context.Context, service *client.Client, since time.Time) error {
+	a, err := service.CarDrivingState(ctx, string(demoVehicle))
 	if err != nil {
-		return errors.New("the query listener has no usable address")
+		return fmt.Errorf("the query listener does not answer: %w", err)
 	}
-	resp, err := client.Do(req)
-	if err != nil {
-		return errors.New("the query listener does not answer") // the error holds the token
-	}
-	defer resp.Body.Close()
-	at, err := http.ParseTime(resp.Header.Get("Last-Modified"))
-	if err != nil || at.Before(since.Truncate(time.Second)) {
-		return fmt.Errorf("the query listener has no answer yet (HTTP %d)", resp.StatusCode)
+	if a.AsOf.Before(since.Truncate(time.Second)) {
+		return fmt.Errorf("the query listener knows no answer yet, but %s", a)
 	}
 	return nil
 }

@@ -20,14 +20,16 @@ type commands struct {
 	Token   tokenCommand   `cmd:"" help:"Issue, list and revoke the access tokens of developers."`
 	Source  sourceCommand  `cmd:"" help:"Add, list and remove the cars and gateways that may send telemetry."`
 	Replay  replayCommand  `cmd:"" help:"Send recorded drives to a running service."`
+	Query   queryCommand   `cmd:"" help:"Ask a running service about a vehicle, as a developer does."`
 	Version versionCommand `cmd:"" help:"Print the version."`
 }
 
 // Exit codes.
 const (
-	exitOK    = 0
-	exitError = 1
-	exitUsage = 2
+	exitOK       = 0
+	exitError    = 1
+	exitUsage    = 2
+	exitNoAnswer = 3
 	// exitStopped is what shells give for a program that Ctrl-C ended.
 	exitStopped = 130
 )
@@ -74,20 +76,22 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (code int
 		fmt.Fprintf(stderr, "carstate: %s\n%s\n", oneLine(err), usageHint(err))
 		return exitUsage
 	}
-	if err := parsed.Run(); err != nil {
-		if ctx.Err() != nil && errors.Is(err, context.Canceled) {
-			err = fmt.Errorf("stopped before it was done%s", progressOf(err))
-			code = exitStopped
-		} else {
-			code = exitError
-		}
-		fmt.Fprintf(stderr, "carstate: %s\n", oneLine(err))
-		if errors.Is(err, errUsage) {
-			return exitUsage
-		}
-		return code
+	err = parsed.Run()
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.Is(err, errNoAnswer):
+		return exitNoAnswer // it went to stdout, as an answer does
 	}
-	return exitOK
+	code = exitError
+	switch {
+	case errors.Is(err, errUsage):
+		code = exitUsage
+	case ctx.Err() != nil && errors.Is(err, context.Canceled):
+		code, err = exitStopped, errors.New("stopped before it was done"+progressOf(err))
+	}
+	fmt.Fprintf(stderr, "carstate: %s\n", oneLine(err))
+	return code
 }
 
 // partly is an error after which a count says how far things got.
@@ -106,6 +110,10 @@ func progressOf(err error) string {
 	}
 	return ""
 }
+
+// errNoAnswer is returned by a command that ran well and has printed that there
+// is no answer.
+var errNoAnswer = errors.New("there is no answer")
 
 // errUsage marks an error in how the command was called.
 var errUsage = errors.New("wrong usage")

@@ -17,6 +17,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"carstate/client"
 )
 
 // TestTLS gives the service a certificate: queries, telemetry and MQTT use it,
@@ -26,16 +28,12 @@ func TestTLS(t *testing.T) {
 	p := start(t, t.TempDir(), "--tls-cert", cert, "--tls-key", key, "--mqtt-tls-addr", "127.0.0.1:0", "--max-age", "24h")
 	token := p.issue(t)
 	config := &tls.Config{RootCAs: roots}
-	client := &http.Client{Transport: &http.Transport{TLSClientConfig: config}}
-	resp, err := client.Get("https://" + p.address["query-addr"] + drivingPath + "?vid=x&access_token=" + token)
-	if err != nil {
-		t.Fatal(err)
+	own := &http.Client{Transport: &http.Transport{TLSClientConfig: config}}
+	answer, err := client.New("https://"+p.address["query-addr"], token, client.WithHTTPClient(own)).CarDrivingState(t.Context(), "x")
+	if err != nil || answer.Reason != client.ReasonUnknown {
+		t.Errorf("%v, %v", answer, err)
 	}
-	resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		t.Errorf("HTTP %d", resp.StatusCode)
-	}
-	resp, err = client.Post("https://"+p.address["ingest-addr"]+"/v1/telemetry", "application/json", strings.NewReader("{}"))
+	resp, err := own.Post("https://"+p.address["ingest-addr"]+"/v1/telemetry", "application/json", strings.NewReader("{}"))
 	if err != nil {
 		t.Fatal(err)
 	}
