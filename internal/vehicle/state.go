@@ -27,6 +27,10 @@ type State struct {
 	// RestingSince is when the car was first seen standing with its engine
 	// off, without a reading to the contrary since. Zero if it is not.
 	RestingSince UnixMilli
+	// ThrottleMemory is what the throttle rules remember. Readings of Time
+	// itself are judged when the next time begins, so that they may come in
+	// pieces.
+	ThrottleMemory ThrottleMemory
 }
 
 // Reading is one signal's value, in the signal's unit, at the time it was read.
@@ -60,6 +64,10 @@ func observe(rules *rules, s State, x Sample) State {
 	}
 	has := func(g Signal) bool { return fresh&(1<<g) != 0 }
 
+	if x.Time > s.Time {
+		s.ThrottleMemory.judge(&s)
+	}
+	s.observeThrottle(r, fresh, x.Time)
 	// The speed rule looks back at the previous speed, so it runs before the
 	// latest readings are replaced.
 	if g, ok := speedOf(has); ok {
