@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"time"
@@ -135,7 +134,7 @@ func (e *evaluator) throttle(at time.Duration) {
 	}
 	switch {
 	case found && e.anomaly == nil:
-		e.result.Anomalies = append(e.result.Anomalies, anomaly{At: at.Seconds(), Reason: throttleReason(&e.state), since: at})
+		e.result.Anomalies = append(e.result.Anomalies, anomaly{At: at.Seconds(), Reason: e.state.ExplainThrottle().Text, since: at})
 		e.anomaly = &e.result.Anomalies[len(e.result.Anomalies)-1]
 	case !found:
 		e.anomaly = nil
@@ -145,9 +144,4 @@ func (e *evaluator) throttle(at time.Duration) {
 func (e *evaluator) end() (fileResult, track) {
 	e.result.Seconds = e.driven.Seconds()
 	return e.result, e.track
-}
-
-// throttleReason says why the throttle verdict is an anomaly.
-func throttleReason(s *vehicle.State) string {
-	return fmt.Sprintf("trouble code %s", s.FaultCode)
 }

@@ -91,8 +91,11 @@ func verdict(o vehicle.Outcome, at vehicle.UnixMilli, e vehicle.Explanation) Ver
 		v.Outcome = "answered"
 	}
 	for _, f := range e.Facts {
+		if math.IsNaN(f.Value) || math.IsInf(f.Value, 0) {
+			continue // JSON has no word for it
+		}
 		r := FactRecord{Name: f.Name, Value: f.Value, Unit: f.Unit, Time: timeOrNil(f.Time)}
-		if !math.IsNaN(f.Threshold) {
+		if !math.IsNaN(f.Threshold) && !math.IsInf(f.Threshold, 0) {
 			r.Threshold = &f.Threshold
 		}
 		v.Facts = append(v.Facts, r)

@@ -43,7 +43,7 @@ func allFaults() (fs []Fault) {
 
 // floor is the least share of the observable faults of a class that must be found;
 // 0 where nothing that the car reports could tell. They stand a little below what
-// the full table of docs/verdicts-throttle.md shows.
+// the full table of docs/verdicts.md shows.
 func (c class) floor() float64 {
 	pedal := c.on == "AcceleratorPositionD" || c.on == "AcceleratorPositionE"
 	switch c.kind {

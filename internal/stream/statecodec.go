@@ -30,6 +30,7 @@ func appendState(b []byte, s *vehicle.State) []byte {
 	}
 	b = binary.AppendVarint(b, resting)
 	b = appendSparse(b, &s.Traffic)
+	b = appendSparse(b, &s.ThrottleMemory)
 	var present uint64
 	for i := range s.Latest {
 		if s.Latest[i].Time != 0 {
@@ -60,6 +61,7 @@ func decodeState(body []byte) (vehicle.State, error) {
 		s.RestingSince = s.Time - vehicle.UnixMilli(ago)
 	}
 	r.sparse(&s.Traffic)
+	r.sparse(&s.ThrottleMemory)
 	present := r.uvarint()
 	if present>>vehicle.NumSignals != 0 {
 		return vehicle.State{}, errNewer

@@ -51,7 +51,7 @@ func (r ThrottleRule) String() string { return throttleRules[min(r, numThrottleR
 // Thresholds of the throttle rules. Positions are in percent of the sensor's
 // range, as PIDs $11, $47, $49, $4A and $4C of SAE J1979 give them (one byte: steps
 // of 0.4), durations in seconds. "Healthy" is the most that 47 hours of healthy
-// driving reached (docs/verdicts-throttle.md has the table and the command).
+// driving reached (docs/verdicts.md has the table and the command).
 const (
 	// How readings of two sensors are compared that were not read at once.
 
