@@ -42,8 +42,12 @@ func (c *explainCommand) Run(ctx context.Context, w streams) error {
 	if c.JSON {
 		return printJSON(w.out, v)
 	}
-	printVerdict(w.out, "driving", v.AskedAt, v.Driving)
-	printVerdict(w.out, "throttle", v.AskedAt, v.Throttle)
+	if err := printVerdict(w.out, "driving", v.AskedAt, v.Driving); err != nil {
+		return err
+	}
+	if err := printVerdict(w.out, "throttle", v.AskedAt, v.Throttle); err != nil {
+		return err
+	}
 	fmt.Fprintln(w.out, "newest readings")
 	t := tabwriter.NewWriter(w.out, 0, 0, 2, ' ', 0)
 	for _, r := range v.Readings {
@@ -52,7 +56,7 @@ func (c *explainCommand) Run(ctx context.Context, w streams) error {
 	return t.Flush()
 }
 
-func printVerdict(w io.Writer, what string, now time.Time, v admin.VerdictRecord) {
+func printVerdict(w io.Writer, what string, now time.Time, v admin.VerdictRecord) error {
 	switch {
 	case v.Verdict == "":
 		fmt.Fprintf(w, "%s: no verdict (%s)\n", what, v.Outcome)
@@ -73,8 +77,8 @@ func printVerdict(w io.Writer, what string, now time.Time, v admin.VerdictRecord
 		}
 		fmt.Fprintf(t, "    %s\t%.4g %s\t%s\t%s\n", f.Name, f.Value, f.Unit, threshold, ago(now, f.Time))
 	}
-	t.Flush()
-	fmt.Fprintln(w)
+	fmt.Fprintln(t)
+	return t.Flush()
 }
 
 // ago says how long before now something was, for people.
