@@ -17,7 +17,7 @@ LINT := go tool -modfile=$(CURDIR)/tools/lint/go.mod
 
 .PHONY: help
 help: ## list these commands
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' Makefile
 
 .PHONY: build
 build: ## build the static binary bin/carstate
@@ -26,6 +26,13 @@ build: ## build the static binary bin/carstate
 .PHONY: run
 run: build ## build, then run the demo (ARGS="--query-addr …" passes flags on)
 	exec $(BINARY) demo $(ARGS)
+
+DATA = $(or $(CARSTATE_DATA),../shared/data)
+
+.PHONY: evaluate
+evaluate: build ## run the rules over the recorded drives in CARSTATE_DATA (../shared/data) and print the tables
+	@test -d "$(DATA)" || { echo "no recorded drives at $(DATA): set CARSTATE_DATA to their folder" >&2; exit 1; }
+	@$(BINARY) evaluate $(ARGS) $(wildcard $(DATA)/*/*.csv $(DATA)/*/*.csv.gz)
 
 .PHONY: test
 test: setup ## install what the tests need, then run all tests with the race detector

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -89,17 +90,26 @@ func compareStates(t *testing.T, dir string) {
 
 // atZero moves a state's times so that it ends at a fixed moment.
 func atZero(s vehicle.State) vehicle.State {
-	by := s.Time - 1_000_000_000
-	s.Time -= by
-	for i := range s.Latest {
-		if s.Latest[i].Time != 0 {
-			s.Latest[i].Time -= by
+	moveTimes(reflect.ValueOf(&s).Elem(), s.Time-1_000_000_000)
+	return s
+}
+
+// moveTimes subtracts by from every time that is set.
+func moveTimes(v reflect.Value, by vehicle.UnixMilli) {
+	switch {
+	case v.Type() == reflect.TypeFor[vehicle.UnixMilli]():
+		if v.Int() != 0 {
+			v.SetInt(v.Int() - int64(by))
+		}
+	case v.Kind() == reflect.Struct:
+		for _, field := range v.Fields() {
+			moveTimes(field, by)
+		}
+	case v.Kind() == reflect.Array:
+		for i := range v.Len() {
+			moveTimes(v.Index(i), by)
 		}
 	}
-	if s.RestingSince != 0 {
-		s.RestingSince -= by
-	}
-	return s
 }
 
 func searchFiles(t *testing.T, dir, name, secret string) {

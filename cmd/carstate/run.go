@@ -15,13 +15,15 @@ import (
 // commands is the command line. Every flag has an environment twin: --query-addr
 // is CARSTATE_QUERY_ADDR.
 type commands struct {
-	Serve   serveCommand   `cmd:"" help:"Run the service."`
-	Demo    demoCommand    `cmd:"" help:"Run the service on a recorded drive and print queries to paste."`
-	Token   tokenCommand   `cmd:"" help:"Issue, list and revoke the access tokens of developers."`
-	Source  sourceCommand  `cmd:"" help:"Add, list and remove the cars and gateways that may send telemetry."`
-	Replay  replayCommand  `cmd:"" help:"Send recorded drives to a running service."`
-	Query   queryCommand   `cmd:"" help:"Ask a running service about a vehicle, as a developer does."`
-	Version versionCommand `cmd:"" help:"Print the version."`
+	Serve    serveCommand    `cmd:"" help:"Run the service."`
+	Demo     demoCommand     `cmd:"" help:"Run the service on a recorded drive and print queries to paste."`
+	Token    tokenCommand    `cmd:"" help:"Issue, list and revoke the access tokens of developers."`
+	Source   sourceCommand   `cmd:"" help:"Add, list and remove the cars and gateways that may send telemetry."`
+	Replay   replayCommand   `cmd:"" help:"Send recorded drives to a running service."`
+	Evaluate evaluateCommand `cmd:"" help:"Run the rules over recorded drives and print how they did."`
+	Query    queryCommand    `cmd:"" help:"Ask a running service about a vehicle, as a developer does."`
+	Explain  explainCommand  `cmd:"" help:"Say why a vehicle is judged as it is."`
+	Version  versionCommand  `cmd:"" help:"Print the version."`
 }
 
 // Exit codes.

@@ -215,6 +215,7 @@ func (s *service) addServers(t *tls.Config, adminKey access.Hash) {
 	if l := s.ports["--admin-addr"]; l != nil {
 		a := admin.New(admin.Config{
 			Tokens: &s.tokens, Sources: &s.sources, Keeper: s.keeper, AdminKey: adminKey,
+			State: s.engine.State, MaxAge: s.flags.MaxAge,
 			Alive: s.engine.Writable, Ready: s.health.ready,
 			Gatherer: s.registry, Registry: s.registry, Log: s.log, TLS: tlsFor("--admin-addr"), Version: version,
 		})

@@ -89,6 +89,11 @@ func (c *Client) RemoveSource(ctx context.Context, name string) (SourceSummary, 
 	return send[SourceSummary](ctx, c, http.MethodDelete, "/v1/sources/"+url.PathEscape(name), nil)
 }
 
+// Vehicle tells what is known of a vehicle and why it is judged as it is.
+func (c *Client) Vehicle(ctx context.Context, id vehicle.ID) (VehicleRecord, error) {
+	return send[VehicleRecord](ctx, c, http.MethodGet, "/v1/vehicles/"+url.PathEscape(string(id)), nil)
+}
+
 // Audit returns the latest events, newest first, at most limit of them (1 to
 // 1,000).
 func (c *Client) Audit(ctx context.Context, limit int) ([]access.Event, error) {

@@ -35,6 +35,10 @@ func (s *Server) routes() http.Handler {
 		"DELETE": call(s, "source.remove", http.StatusOK, s.removeSource),
 	})
 
+	if s.cfg.State != nil {
+		mux.Handle("/v1/vehicles/{vid}", methods{"GET": call(s, "vehicle.show", http.StatusOK, s.showVehicle)})
+	}
+
 	mux.Handle("/v1/audit", methods{"GET": call(s, "audit.list", http.StatusOK, s.listAudit)})
 
 	mux.HandleFunc("/", notFound)

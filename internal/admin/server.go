@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"carstate/internal/access"
+	"carstate/internal/vehicle"
 )
 
 // Config is what a [Server] is made of. Tokens, Sources, Keeper and AdminKey
@@ -22,6 +23,11 @@ type Config struct {
 	Tokens  *access.Tokens
 	Sources *access.Sources
 	Keeper  Keeper
+
+	// State reads what is stored of a vehicle; nil: vehicles are not shown.
+	State func(context.Context, vehicle.ID) (s vehicle.State, ok bool, err error)
+	// MaxAge is how old readings may be and still answer a query.
+	MaxAge time.Duration
 
 	// AdminKey is the hash of the key that opens the API.
 	AdminKey access.Hash

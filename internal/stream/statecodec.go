@@ -14,6 +14,7 @@ import (
 //	float32 mean speed
 //	byte    pace
 //	varint  resting since, as milliseconds before the newest event time; -1 if not resting
+//	what the rules remember, packed as sparse.go says
 //	uvarint bit set of the signals ever read
 //	for each of them, lowest bit first: float32 value, varint milliseconds before the newest event time
 
@@ -28,6 +29,8 @@ func appendState(b []byte, s *vehicle.State) []byte {
 		resting = int64(s.Time - s.RestingSince)
 	}
 	b = binary.AppendVarint(b, resting)
+	b = appendSparse(b, &s.Traffic)
+	b = appendSparse(b, &s.ThrottleMemory)
 	var present uint64
 	for i := range s.Latest {
 		if s.Latest[i].Time != 0 {
@@ -57,6 +60,8 @@ func decodeState(body []byte) (vehicle.State, error) {
 	if ago := r.varint(); ago >= 0 {
 		s.RestingSince = s.Time - vehicle.UnixMilli(ago)
 	}
+	r.sparse(&s.Traffic)
+	r.sparse(&s.ThrottleMemory)
 	present := r.uvarint()
 	if present>>vehicle.NumSignals != 0 {
 		return vehicle.State{}, errNewer

@@ -26,3 +26,13 @@ func (e *Engine) FollowStates(ctx context.Context, put func(vehicle.ID, vehicle.
 	}
 	return f.run(ctx)
 }
+
+// State reads the stored state of one vehicle; ok is false if it has none.
+func (e *Engine) State(ctx context.Context, id vehicle.ID) (s vehicle.State, ok bool, err error) {
+	body, rev, err := e.lastRecord(ctx, States, stateSubject(PartitionOf(id, e.partitions), id))
+	if err != nil || rev == 0 {
+		return vehicle.State{}, false, err
+	}
+	s, err = decodeState(body)
+	return s, err == nil, err
+}

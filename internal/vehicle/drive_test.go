@@ -22,6 +22,7 @@ import (
 //	+1s x120 speed=0/4/9           120 samples, 1 s apart, going through the values in turn
 //	expect driving=3 throttle=1    the verdicts now
 //	never driving=3                from here on, no sample may lead to this verdict
+//	explain throttle/noise         the rule behind the throttle verdict
 //
 // Signals: those of signalWords in their units, codes=P0120,P0300 (codes=none
 // for an empty list) and ignition=ON. Repeated values are separated by "/".
@@ -76,6 +77,11 @@ func (d *drive) do(words []string) error {
 	switch words[0] {
 	case "expect":
 		return d.expect(words[1:])
+	case "explain":
+		if got := d.state.ExplainThrottle().Rule; got != words[1] {
+			return fmt.Errorf("the rule is %s, want %s", got, words[1])
+		}
+		return nil
 	case "never":
 		d.never = append(d.never, words[1:]...)
 		return nil
@@ -121,7 +127,7 @@ var signalWords = map[string]vehicle.Signal{
 	"speed": vehicle.Speed, "obd_speed": vehicle.OBDSpeed, "engine": vehicle.EngineSpeed, "load": vehicle.EngineLoad,
 	"throttle": vehicle.ThrottlePosition, "throttle_b": vehicle.ThrottlePositionB, "relative": vehicle.RelativeThrottlePosition,
 	"actuator": vehicle.ThrottleActuator, "pedal_d": vehicle.AcceleratorPositionD, "pedal_e": vehicle.AcceleratorPositionE,
-	"mil": vehicle.MILOn,
+	"mil": vehicle.MILOn, "free_flow": vehicle.FreeFlowSpeed,
 }
 
 // read adds the reading that a word such as speed=0/4/9 gives to the i-th of
@@ -197,7 +203,7 @@ func (d *drive) expect(words []string) error {
 			return err
 		}
 		if got != value {
-			return fmt.Errorf("%s is %s, want %s (mean %.1f km/h)", name, got, value, d.state.MeanSpeed)
+			return fmt.Errorf("%s is %s, want %s (mean %.1f km/h, %+v)", name, got, value, d.state.MeanSpeed, d.state.Traffic)
 		}
 	}
 	return nil

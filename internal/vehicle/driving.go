@@ -1,9 +1,6 @@
 package vehicle
 
-import (
-	"math"
-	"time"
-)
+import "time"
 
 // DrivingState says how a car drives. The values are those of the wire.
 type DrivingState uint8
@@ -27,35 +24,6 @@ func (d DrivingState) String() string {
 	}
 	return "none"
 }
-
-// Thresholds of the driving rule. Speeds in km/h.
-const (
-	// meanSpeedDecay is the time constant of the mean: a minute ago weighs
-	// e^-0.5 of now. About two minutes outlast a red light.
-	meanSpeedDecay = 120 * time.Second
-	// startSpeed is the mean that a drive starts with, so that it starts in
-	// "normal" and needs minutes of evidence for anything else.
-	startSpeed = 40
-	jamBelow   = 15
-	jamUntil   = 18 // a jam ends above this: hysteresis
-	slowBelow  = 25
-	slowUntil  = 28 // slow driving ends above this
-	// maxStep is the longest time between two speeds that counts as driving
-	// at their mean. A longer gap is not evidence of anything.
-	maxStep = 75 * time.Second
-	// newDrive is a silence after which the old mean says nothing more.
-	newDrive = 10 * time.Minute
-	// moving is the speed above which a car is certainly under way.
-	moving = 3
-	// restAfter is how long a car stands with its engine off until it is
-	// parked rather than waiting (start-stop systems idle for minutes).
-	restAfter = 5 * time.Minute
-	// ignitionHolds is how long "ignition on" outweighs a resting engine.
-	ignitionHolds = time.Hour
-	// coasting is how long a car may roll after its ignition went off. One
-	// that moves later has it on, and the message that said so was lost.
-	coasting = 30 * time.Second
-)
 
 // DrivingVerdict is how a car drives, judged at the time of its readings.
 type DrivingVerdict struct {
@@ -81,7 +49,8 @@ func (v DrivingVerdict) At(now UnixMilli, maxAge time.Duration) Outcome {
 }
 
 // Driving returns the driving verdict. It uses the newest speed reading; one is
-// enough. "Not driving" uses the newest reading that shows it.
+// enough. A free-flow speed counts too while it is fresh. "Not driving" uses the
+// newest reading that shows it.
 func (s *State) Driving() DrivingVerdict {
 	speed, ok := s.speed()
 	if s.ignitionOff() {
@@ -93,7 +62,11 @@ func (s *State) Driving() DrivingVerdict {
 	if s.resting() {
 		return DrivingVerdict{NotDriving: true, Time: speed.Time}
 	}
-	return DrivingVerdict{State: s.Pace, Time: speed.Time}
+	t := speed.Time
+	if s.knowsFreeFlow(t) {
+		t = min(t, s.Latest[FreeFlowSpeed].Time)
+	}
+	return DrivingVerdict{State: s.Pace, Time: t}
 }
 
 // speedOf picks the speed signal to use: the car's own over OBD's.
@@ -113,41 +86,8 @@ func (s *State) speed() (Reading, bool) {
 	return r, r.Time != 0
 }
 
-// observeSpeed updates the mean with a speed read at t.
-func (s *State) observeSpeed(kmh float32, t UnixMilli) {
-	prev, ok := s.speed()
-	step := t.Sub(prev.Time)
-	switch {
-	case !ok || step > newDrive:
-		s.MeanSpeed, s.Pace = startSpeed, NormalDriving
-	case step > 0 && step <= maxStep:
-		over := (prev.Value + kmh) / 2
-		weight := float32(-math.Expm1(-step.Seconds() / meanSpeedDecay.Seconds()))
-		s.MeanSpeed += weight * (over - s.MeanSpeed)
-	}
-	s.Pace = pace(s.Pace, s.MeanSpeed)
-}
-
-// pace applies the thresholds with hysteresis.
-func pace(was DrivingState, mean float32) DrivingState {
-	jam, slow := float32(jamBelow), float32(slowBelow)
-	if was == TrafficJam {
-		jam = jamUntil
-	}
-	if was != NormalDriving {
-		slow = slowUntil
-	}
-	switch {
-	case mean < jam:
-		return TrafficJam
-	case mean < slow:
-		return SlowDriving
-	}
-	return NormalDriving
-}
-
-// observeRest keeps RestingSince, and forgets the drive's mean once the drive
-// is over, so that the next one starts in "normal".
+// observeRest keeps RestingSince, and forgets the drive once it is over, so that
+// the next one starts in "normal".
 func (s *State) observeRest() {
 	speed, ok := s.speed()
 	engine := s.Latest[EngineSpeed]
@@ -157,7 +97,7 @@ func (s *State) observeRest() {
 		s.RestingSince = max(speed.Time, engine.Time)
 	}
 	if ok && (s.ignitionOff() || s.resting()) {
-		s.MeanSpeed, s.Pace = startSpeed, NormalDriving
+		s.startDrive(speed.Value, speed.Time)
 	}
 }
 

@@ -48,7 +48,7 @@ func TestObserveAllocatesNothing(t *testing.T) {
 	}); n != 0 {
 		t.Errorf("%v allocations a sample", n)
 	}
-	if s.FaultCode.String() != "P2135" || s.Driving().State != vehicle.TrafficJam {
+	if s.FaultCode.String() != "P2135" || s.Driving().State != vehicle.NormalDriving {
 		t.Errorf("code %s, %s", s.FaultCode, s.Driving().State)
 	}
 }

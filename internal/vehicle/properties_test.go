@@ -34,6 +34,10 @@ func check(t interface{ Fatalf(string, ...any) }, s State) {
 	if m := float64(s.MeanSpeed); math.IsNaN(m) || m < 0 || m > 500 {
 		t.Fatalf("mean speed is %g", m)
 	}
+	if m := s.Traffic; !(m.Evidence >= 0 && m.Evidence <= standardRules.mostEvidence) || !(m.Sluggish >= 0 && m.Sluggish <= standardRules.mostSluggish) || !(m.Stop >= 0 && m.Stop <= standardRules.longStop) ||
+		m.Start > s.Time || m.Changed > s.Time || (m.Start != 0) != speedRead {
+		t.Fatalf("traffic is %+v at %d, speed read: %v", m, s.Time, speedRead)
+	}
 	if s.RestingSince < 0 || s.RestingSince > s.Time {
 		t.Fatalf("resting since %d, after %d", s.RestingSince, s.Time)
 	}
@@ -42,7 +46,7 @@ func check(t interface{ Fatalf(string, ...any) }, s State) {
 	}
 
 	d := s.Driving()
-	if d.Time != 0 && !readAt(s, d.Time, Speed, OBDSpeed, LowVoltageSystemState) {
+	if d.Time != 0 && !readAt(s, d.Time, Speed, OBDSpeed, LowVoltageSystemState, FreeFlowSpeed) {
 		t.Fatalf("the driving verdict's time %d is that of no reading", d.Time)
 	}
 	if d.State != 0 && d.NotDriving || d.Time == 0 && d != (DrivingVerdict{}) || d.Time != 0 && d.State == 0 && !d.NotDriving {
@@ -51,10 +55,8 @@ func check(t interface{ Fatalf(string, ...any) }, s State) {
 	if speedRead && d.Time == 0 {
 		t.Fatalf("a speed was read, but there is no driving verdict")
 	}
+	checkThrottle(t, s)
 	h := s.Throttle()
-	if h.Time != 0 && !readAt(s, h.Time, DTCList, ThrottlePosition, ThrottlePositionB, RelativeThrottlePosition, ThrottleActuator) {
-		t.Fatalf("the throttle verdict's time %d is that of no reading", h.Time)
-	}
 	if h.Time == 0 && h.System == ThrottleNormal && readAny(s, ThrottlePosition, ThrottlePositionB, RelativeThrottlePosition, ThrottleActuator) {
 		t.Fatalf("a throttle was read, but there is no throttle verdict")
 	}
@@ -88,7 +90,7 @@ func genReadings(t *rapid.T) Readings {
 		default:
 			lo, hi := signalTable[g].min, signalTable[g].max
 			err = r.Set(g, rapid.OneOf(
-				rapid.SampledFrom([]float64{lo, hi, min(hi, 3), min(hi, 15), min(hi, 25)}),
+				rapid.SampledFrom([]float64{lo, hi, min(hi, 3), min(hi, 6), min(hi, 17.5)}),
 				rapid.Float64Range(lo, hi),
 			).Draw(t, "value"))
 		}
@@ -178,10 +180,11 @@ func TestOlderSampleChangesNothing(t *testing.T) {
 //   - with at most one of the two speeds: whether the car is driving, and the
 //     driving verdict's time;
 //   - with at most one of the signals that the driving rule weighs against each
-//     other (two speeds, engine speed, ignition): the whole state.
+//     other (two speeds, engine speed, ignition, free flow): the whole state.
 //
-// More cannot hold: the mean takes the first of two speeds of one time, and a
-// drive ends as soon as what has come so far says so.
+// More cannot hold: the evidence takes the first of two speeds of one time and
+// the free flow known by then, and a drive ends as soon as what has come so far
+// says so.
 func TestSplitSample(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := genState(t)
@@ -223,7 +226,7 @@ func TestSplitSample(t *testing.T) {
 		if speeds <= 1 && (d.NotDriving != e.NotDriving || d.Time != e.Time) {
 			t.Fatalf("driving: %+v or %+v", d, e)
 		}
-		if speeds+count(x, EngineSpeed, LowVoltageSystemState) <= 1 && one != other {
+		if speeds+count(x, EngineSpeed, LowVoltageSystemState, FreeFlowSpeed) <= 1 && one != other {
 			t.Fatalf("%+v or %+v", one, other)
 		}
 	})

@@ -8,7 +8,8 @@ import (
 // Signal names one of the sensor readings that the rules use.
 type Signal uint8
 
-// The signals, by their COVESA VSS names (see [Signal.String]).
+// The signals, by their COVESA VSS names (see [Signal.String]). VSS has none for
+// the free flow of a road, so that one is ours.
 const (
 	Speed                    Signal = iota // Vehicle.Speed, km/h
 	OBDSpeed                               // Vehicle.OBD.Speed, km/h
@@ -23,6 +24,7 @@ const (
 	DTCList                                // Vehicle.OBD.DTCList, trouble codes; the reading's value is their number
 	MILOn                                  // Vehicle.OBD.Status.IsMILOn, 0 or 1
 	LowVoltageSystemState                  // Vehicle.LowVoltageSystemState, an [Ignition]
+	FreeFlowSpeed                          // x-carstate.FreeFlowSpeed, km/h: what cars do on this road when it is empty; 0 where the source does not know
 	NumSignals               = iota
 )
 
@@ -47,6 +49,7 @@ var signalTable = [NumSignals]struct {
 	DTCList:                  {"Vehicle.OBD.DTCList", "codes", 0, 65535},
 	MILOn:                    {"Vehicle.OBD.Status.IsMILOn", "", 0, 1},
 	LowVoltageSystemState:    {"Vehicle.LowVoltageSystemState", "", float64(IgnitionLock), float64(ignitionEnd) - 1},
+	FreeFlowSpeed:            {"x-carstate.FreeFlowSpeed", "km/h", 0, 300},
 }
 
 // String returns the VSS name.
@@ -61,7 +64,7 @@ func (s Signal) String() string {
 func (s Signal) Unit() string { return signalTable[s].unit }
 
 // IsNumber reports whether the signal is a plain number in its [Signal.Unit].
-func (s Signal) IsNumber() bool { return s < DTCList }
+func (s Signal) IsNumber() bool { return s < DTCList || s == FreeFlowSpeed }
 
 // SignalByName finds a signal by its VSS name. The name may be a string or
 // bytes; the look-up does not allocate.

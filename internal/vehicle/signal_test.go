@@ -18,6 +18,7 @@ func TestSignalRanges(t *testing.T) {
 	want := map[vehicle.Signal]limits{
 		vehicle.Speed: {0, 500}, vehicle.OBDSpeed: {0, 500}, vehicle.EngineSpeed: {0, 20000},
 		vehicle.DTCList: {0, 65535}, vehicle.MILOn: {0, 1}, vehicle.LowVoltageSystemState: {1, 5},
+		vehicle.FreeFlowSpeed: {0, 300},
 	}
 	for _, s := range percent {
 		want[s] = limits{0, 100}

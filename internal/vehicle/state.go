@@ -16,14 +16,21 @@ type State struct {
 	// FaultCode is the first throttle code in the latest DTCList; zero if
 	// that list held none.
 	FaultCode TroubleCode
-	// MeanSpeed is the time-decayed mean speed of this drive in km/h.
+	// MeanSpeed is the time-decayed mean speed of about the last 20 seconds
+	// in km/h.
 	MeanSpeed float32
-	// Pace is the driving state that the mean speed stands for, with
+	// Pace is the driving state that the evidence in Traffic stands for, with
 	// hysteresis. Zero until a speed was read.
 	Pace DrivingState
+	// Traffic is what the driving rules remember of this drive.
+	Traffic TrafficMemory
 	// RestingSince is when the car was first seen standing with its engine
 	// off, without a reading to the contrary since. Zero if it is not.
 	RestingSince UnixMilli
+	// ThrottleMemory is what the throttle rules remember. Readings of Time
+	// itself are judged when the next time begins, so that they may come in
+	// pieces.
+	ThrottleMemory ThrottleMemory
 }
 
 // Reading is one signal's value, in the signal's unit, at the time it was read.
@@ -39,7 +46,9 @@ type Reading struct {
 // same time may add signals that were not read at that time before; of two
 // readings of one signal at one time the first counts. A sample without a time
 // changes nothing. It costs no allocation.
-func Observe(s State, x Sample) State {
+func Observe(s State, x Sample) State { return observe(&standardRules, s, x) }
+
+func observe(rules *rules, s State, x Sample) State {
 	if x.Time < s.Time {
 		return s
 	}
@@ -55,10 +64,14 @@ func Observe(s State, x Sample) State {
 	}
 	has := func(g Signal) bool { return fresh&(1<<g) != 0 }
 
+	if x.Time > s.Time {
+		s.ThrottleMemory.judge(&s)
+	}
+	s.observeThrottle(r, fresh, x.Time)
 	// The speed rule looks back at the previous speed, so it runs before the
 	// latest readings are replaced.
 	if g, ok := speedOf(has); ok {
-		s.observeSpeed(r.value[g], x.Time)
+		s.observeSpeed(rules, r.value[g], x.Time)
 	}
 	s.Time = x.Time
 	for i := range s.Latest {

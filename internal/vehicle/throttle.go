@@ -37,15 +37,25 @@ func (v ThrottleVerdict) At(now UnixMilli, maxAge time.Duration) Outcome {
 
 // Throttle returns the throttle verdict. A throttle or pedal trouble code in
 // the latest list is an anomaly, and stays one until a later list no longer
-// holds it: silence does not clear a code. Otherwise a throttle reading says
-// "normal". Without either there is no verdict.
+// holds it: silence does not clear a code. So is what any other rule found, until
+// it has looked for a minute without finding it. Otherwise a throttle reading
+// says "normal". Without any of these there is no verdict.
 func (s *State) Throttle() ThrottleVerdict {
 	if s.FaultCode != (TroubleCode{}) {
 		return ThrottleVerdict{ThrottleAnomaly, s.Latest[DTCList].Time}
 	}
-	var newest UnixMilli
+	m := s.ThrottleMemory
+	m.judge(s)
+	if a := &m.Alarm; a.Since != 0 {
+		return ThrottleVerdict{ThrottleAnomaly, min(s.reading(a.X).Time, s.reading(a.Y).Time)}
+	}
+	return ThrottleVerdict{ThrottleNormal, s.plateTime()}
+}
+
+// plateTime is when the plate was last read, by any sensor.
+func (s *State) plateTime() (newest UnixMilli) {
 	for _, g := range [...]Signal{ThrottlePosition, ThrottlePositionB, RelativeThrottlePosition, ThrottleActuator} {
 		newest = max(newest, s.Latest[g].Time)
 	}
-	return ThrottleVerdict{ThrottleNormal, newest}
+	return newest
 }

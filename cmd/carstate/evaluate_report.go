@@ -1,0 +1,258 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"carstate/internal/vehicle"
+)
+
+// evaluation is what `evaluate --json` prints.
+type evaluation struct {
+	Files []fileResult `json:"files"`
+	Total fileResult   `json:"total"`
+}
+
+// fileResult is how the rules did on one drive, or on all of them.
+type fileResult struct {
+	File string `json:"file,omitempty"` // without its folder; none in the total
+	// Seconds driven: gaps of more than 75 s are left out.
+	Seconds   float64      `json:"seconds"`
+	States    stateSeconds `json:"seconds_in_state"`
+	Anomalies []anomaly    `json:"throttle_anomalies"`
+	*agreement
+}
+
+// stateSeconds is the time driven in each state. State 0 is no verdict.
+type stateSeconds struct {
+	None   float64 `json:"0"`
+	Normal float64 `json:"1"`
+	Slow   float64 `json:"2"`
+	Jam    float64 `json:"3"`
+}
+
+func (s *stateSeconds) add(state vehicle.DrivingState, d time.Duration) {
+	*[...]*float64{&s.None, &s.Normal, &s.Slow, &s.Jam}[state] += d.Seconds()
+}
+
+// anomaly is a time in which the throttle verdict was "anomaly".
+type anomaly struct {
+	At     float64 `json:"at_seconds"` // since the file's first row
+	For    float64 `json:"for_seconds"`
+	Reason string  `json:"reason"`
+	since  time.Duration
+}
+
+// agreement is how the verdicts agree with the labels of a log that has some.
+type agreement struct {
+	Rows int `json:"labelled_rows"`
+	// Confusion counts labelled rows: by label 1, 2, 3; then by verdict: none,
+	// 1, 2, 3.
+	Confusion [3][4]int `json:"confusion"`
+	Accuracy  float64   `json:"accuracy"`
+	MacroF1   float64   `json:"macro_f1"`
+}
+
+// label counts one labelled row.
+func (r *fileResult) label(truth, verdict vehicle.DrivingState) {
+	if r.agreement == nil {
+		r.agreement = new(agreement)
+	}
+	r.Confusion[truth-1][verdict]++
+	r.count()
+}
+
+// count makes the figures of the confusion.
+func (a *agreement) count() {
+	right := 0
+	a.Rows = 0
+	for truth, row := range a.Confusion {
+		right += row[truth+1]
+		for _, n := range row {
+			a.Rows += n
+		}
+	}
+	a.Accuracy = float64(right) / float64(a.Rows)
+	sum, states := 0.0, 0
+	for state := vehicle.NormalDriving; state <= vehicle.TrafficJam; state++ {
+		if s := a.score(state); s.labelled+s.said > 0 {
+			sum += s.f1()
+			states++
+		}
+	}
+	a.MacroF1 = sum / float64(states)
+}
+
+// score is how well one state was told.
+type score struct{ right, labelled, said int }
+
+func (a *agreement) score(state vehicle.DrivingState) score {
+	s := score{right: a.Confusion[state-1][state]}
+	for truth, row := range a.Confusion {
+		s.said += row[state]
+		for _, n := range row {
+			if truth == int(state-1) {
+				s.labelled += n
+			}
+		}
+	}
+	return s
+}
+
+func (s score) f1() float64        { return part(2*s.right, s.labelled+s.said) }
+func (s score) precision() float64 { return part(s.right, s.said) }
+func (s score) recall() float64    { return part(s.right, s.labelled) }
+
+// part is a share, 0 of nothing.
+func part(n, of int) float64 {
+	if of == 0 {
+		return 0
+	}
+	return float64(n) / float64(of)
+}
+
+// add appends a file's result and adds it to the total.
+func (e *evaluation) add(r fileResult) {
+	if r.Anomalies == nil {
+		r.Anomalies = []anomaly{}
+	}
+	e.Files = append(e.Files, r)
+	t := &e.Total
+	t.Seconds += r.Seconds
+	t.States.None += r.States.None
+	t.States.Normal += r.States.Normal
+	t.States.Slow += r.States.Slow
+	t.States.Jam += r.States.Jam
+	t.Anomalies = append(t.Anomalies, r.Anomalies...)
+	if t.Anomalies == nil {
+		t.Anomalies = []anomaly{}
+	}
+	if r.agreement == nil {
+		return
+	}
+	if t.agreement == nil {
+		t.agreement = new(agreement)
+	}
+	for i, row := range r.Confusion {
+		for j, n := range row {
+			t.Confusion[i][j] += n
+		}
+	}
+	t.count()
+}
+
+func (e *evaluation) writeJSON(w io.Writer) error {
+	b, err := json.Marshal(e)
+	if err != nil {
+		return fmt.Errorf("write the evaluation: %w", err)
+	}
+	_, err = w.Write(append(b, '\n'))
+	return err
+}
+
+// writeTables prints the evaluation for people.
+func (e *evaluation) writeTables(w io.Writer) error {
+	t := &tables{w: tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)}
+	t.states(e)
+	t.anomalies(e)
+	if a := e.Total.agreement; a != nil {
+		t.confusion(a)
+		t.files(e)
+	}
+	t.flush()
+	return t.err
+}
+
+// tables writes tables until the first error.
+type tables struct {
+	w   *tabwriter.Writer
+	err error
+}
+
+func (t *tables) line(format string, args ...any) {
+	if t.err == nil {
+		_, t.err = fmt.Fprintf(t.w, format+"\n", args...)
+	}
+}
+
+// flush ends a table, so that the next one has columns of its own.
+func (t *tables) flush() {
+	if t.err == nil {
+		t.err = t.w.Flush()
+	}
+}
+
+func (t *tables) states(e *evaluation) {
+	t.line("drive\tminutes\tnormal\tslow\tjam\tno verdict\tanomalies")
+	row := func(name string, r *fileResult) {
+		of := func(seconds float64) string {
+			if r.Seconds == 0 {
+				return "-"
+			}
+			return fmt.Sprintf("%.1f %%", 100*seconds/r.Seconds)
+		}
+		t.line("%s\t%.1f\t%s\t%s\t%s\t%s\t%d", name, r.Seconds/60, of(r.States.Normal), of(r.States.Slow), of(r.States.Jam), of(r.States.None), len(r.Anomalies))
+	}
+	for i := range e.Files {
+		row(e.Files[i].File, &e.Files[i])
+	}
+	if len(e.Files) > 1 {
+		row("all", &e.Total)
+	}
+	t.flush()
+}
+
+func (t *tables) anomalies(e *evaluation) {
+	if len(e.Total.Anomalies) == 0 {
+		t.line("\nNo throttle anomaly.")
+		t.flush()
+		return
+	}
+	t.line("\nthrottle anomaly in\tat\tfor\treason")
+	for i := range e.Files {
+		for _, a := range e.Files[i].Anomalies {
+			t.line("%s\t%.1f s\t%.1f s\t%s", e.Files[i].File, a.At, a.For, a.Reason)
+		}
+	}
+	t.flush()
+}
+
+var stateColumns = [...]string{"none", "normal", "slow", "jam"}
+
+// confusion prints the confusion matrix and the scores of each state.
+func (t *tables) confusion(a *agreement) {
+	t.line("\nlabel \\ verdict\tnone\tnormal\tslow\tjam\tprecision\trecall\tF1")
+	for truth, row := range a.Confusion {
+		s := a.score(vehicle.DrivingState(truth + 1))
+		t.line("%s\t%d\t%d\t%d\t%d\t%.3f\t%.3f\t%.3f", stateColumns[truth+1], row[0], row[1], row[2], row[3], s.precision(), s.recall(), s.f1())
+	}
+	t.flush()
+	t.line("\n%d labelled rows, accuracy %.3f, macro-F1 %.3f", a.Rows, a.Accuracy, a.MacroF1)
+	t.flush()
+}
+
+// files prints the scores of each labelled drive, if there are several.
+func (t *tables) files(e *evaluation) {
+	labelled := 0
+	for i := range e.Files {
+		if e.Files[i].agreement != nil {
+			labelled++
+		}
+	}
+	if labelled < 2 {
+		return
+	}
+	t.line("\nlabelled drive\trows\taccuracy\tnormal F1\tslow F1\tjam F1\tmacro-F1")
+	for i := range e.Files {
+		a := e.Files[i].agreement
+		if a == nil {
+			continue
+		}
+		f1 := func(s vehicle.DrivingState) float64 { return a.score(s).f1() }
+		t.line("%s\t%d\t%.3f\t%.3f\t%.3f\t%.3f\t%.3f", e.Files[i].File, a.Rows, a.Accuracy,
+			f1(vehicle.NormalDriving), f1(vehicle.SlowDriving), f1(vehicle.TrafficJam), a.MacroF1)
+	}
+}

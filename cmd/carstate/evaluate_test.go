@@ -1,0 +1,313 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"carstate/internal/drivelog"
+	"carstate/internal/vehicle"
+)
+
+// labelledDrive invents a TDS log: city, then a queue, then city, with the labels
+// of an observer who sees the queue when it begins.
+func labelledDrive(t *testing.T) string {
+	t.Helper()
+	var b strings.Builder
+	b.WriteString("VehicleSpeedInstantaneous;VehicleSpeedAverage;EngineLoad;EngineRPM;traffic\r\n")
+	row := func(kmh, label string) { fmt.Fprintf(&b, "%s;20,0;30,0;1500;%s\r\n", kmh, label) }
+	for i := range 300 {
+		row(fmt.Sprint(40+i%10), "LowCongestionCondition")
+	}
+	for i := range 300 {
+		row([]string{"0", "4,5", "9", "12", "8", "0"}[i%6], "HighCongestionCondition")
+	}
+	for i := range 300 {
+		row(fmt.Sprint(40+i%10), "LowCongestionCondition")
+	}
+	return writeDrive(t, "labelled.csv", b.String())
+}
+
+func writeDrive(t *testing.T, name, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// evaluated runs the command and returns what it prints.
+func evaluated(t *testing.T, args ...string) string {
+	t.Helper()
+	var out, stderr bytes.Buffer
+	if code := run(t.Context(), append([]string{"evaluate"}, args...), &out, &stderr); code != exitOK || stderr.Len() > 0 {
+		t.Fatalf("exit %d: %s", code, &stderr)
+	}
+	return out.String()
+}
+
+func TestEvaluateJSON(t *testing.T) {
+	out := evaluated(t, "--json", labelledDrive(t), "demo_drive.csv.gz")
+	if strings.Count(out, "\n") != 1 {
+		t.Errorf("not one line: %s", out)
+	}
+	var got struct {
+		Files []map[string]json.RawMessage `json:"files"`
+		Total map[string]json.RawMessage   `json:"total"`
+	}
+	if err := json.Unmarshal([]byte(out), &got); err != nil {
+		t.Fatal(err)
+	}
+	if len(got.Files) != 2 {
+		t.Fatalf("%d files", len(got.Files))
+	}
+	for key, want := range map[string]string{
+		"file": `"labelled.csv"`, "seconds": "899", "throttle_anomalies": "[]", "labelled_rows": "900",
+	} {
+		if v := string(got.Files[0][key]); v != want {
+			t.Errorf("%s is %s, want %s", key, v, want)
+		}
+	}
+	for _, key := range []string{"labelled_rows", "confusion", "accuracy", "macro_f1"} {
+		if _, ok := got.Files[1][key]; ok {
+			t.Errorf("%s of a log without labels", key)
+		}
+		if string(got.Total[key]) != string(got.Files[0][key]) {
+			t.Errorf("%s of the total is %s", key, got.Total[key])
+		}
+	}
+
+	var parts [3]struct {
+		Seconds   float64            `json:"seconds"`
+		States    map[string]float64 `json:"seconds_in_state"`
+		Confusion [3][4]int          `json:"confusion"`
+		Accuracy  float64            `json:"accuracy"`
+		MacroF1   float64            `json:"macro_f1"`
+	}
+	for i, raw := range []map[string]json.RawMessage{got.Files[0], got.Files[1], got.Total} {
+		b, err := json.Marshal(raw)
+		if err == nil {
+			err = json.Unmarshal(b, &parts[i])
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := parts[i].States
+		if sum := s["0"] + s["1"] + s["2"] + s["3"]; len(s) != 4 || math.Abs(sum-parts[i].Seconds) > 1e-6 {
+			t.Errorf("%v do not add up to %v s", s, parts[i].Seconds)
+		}
+	}
+	if s := parts[1].States; s["3"] < 600 || s["1"] < 240 || s["0"] > 2 {
+		t.Errorf("the demo: %v", s)
+	}
+	p := &parts[0]
+	if p.Confusion[0][1] < 550 || p.Confusion[2][3] < 180 || p.Confusion[1] != [4]int{} {
+		t.Errorf("confusion %v", p.Confusion)
+	}
+	if p.Accuracy < 0.8 || p.MacroF1 <= 0.5 || p.MacroF1 >= 1 {
+		t.Errorf("accuracy %v, macro-F1 %v", p.Accuracy, p.MacroF1)
+	}
+}
+
+// TestAgreement counts by hand.
+func TestAgreement(t *testing.T) {
+	var r fileResult
+	for _, c := range []struct{ truth, said vehicle.DrivingState }{
+		{1, 1}, {1, 1}, {1, 1}, {1, 2}, {2, 2}, {2, 1}, {3, 0}, {3, 3},
+	} {
+		r.label(c.truth, c.said)
+	}
+	want := [3][4]int{{0, 3, 1, 0}, {0, 1, 1, 0}, {1, 0, 0, 1}}
+	if r.Confusion != want || r.Rows != 8 || r.Accuracy != 5.0/8 {
+		t.Errorf("%+v", *r.agreement)
+	}
+	// F1: 2·3/(4+4), 2·1/(2+2), 2·1/(2+1).
+	if f := (0.75 + 0.5 + 2.0/3) / 3; math.Abs(r.MacroF1-f) > 1e-12 {
+		t.Errorf("macro-F1 %v, want %v", r.MacroF1, f)
+	}
+	if s := r.score(vehicle.TrafficJam); s.precision() != 1 || s.recall() != 0.5 {
+		t.Errorf("jam: precision %v, recall %v", s.precision(), s.recall())
+	}
+
+	// A state that was neither labelled nor said has no F1 to average.
+	var one fileResult
+	one.label(1, 1)
+	if one.MacroF1 != 1 || one.Accuracy != 1 {
+		t.Errorf("all right, but %+v", *one.agreement)
+	}
+}
+
+// TestEvaluator follows one drive row by row: pauses are no time driven, old
+// verdicts are none, and anomalies have a beginning, a length and a reason.
+func TestEvaluator(t *testing.T) {
+	p2135, err := vehicle.ParseTroubleCode("P2135")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &drivelog.Drive{}
+	row := func(at time.Duration, label vehicle.DrivingState, set func(*vehicle.Readings) error) {
+		r := drivelog.Row{At: at, Label: label}
+		if set != nil {
+			if err := set(&r.Readings); err != nil {
+				t.Fatal(err)
+			}
+		}
+		d.Rows = append(d.Rows, r)
+	}
+	speed := func(r *vehicle.Readings) error { return r.Set(vehicle.Speed, 50) }
+	codes := func(c ...vehicle.TroubleCode) func(*vehicle.Readings) error {
+		return func(r *vehicle.Readings) error { return r.SetCodes(c) }
+	}
+	row(0, 1, nil) // before anything was read
+	row(10*time.Second, 1, speed)
+	row(20*time.Second, 0, speed)
+	row(30*time.Second, 0, codes(p2135))
+	row(45*time.Second, 0, codes())
+	row(120*time.Second, 0, speed)                        // 75 s later: driven
+	row(120*time.Second+75001*time.Millisecond, 0, speed) // a pause
+	row(600*time.Second, 1, nil)                          // more than five minutes old: no verdict
+	row(610*time.Second, 0, codes(p2135))
+	r, tr := evaluate("x", d)
+	if r.Seconds != 130 || r.States != (stateSeconds{None: 20, Normal: 110}) {
+		t.Errorf("%v s driven, %+v", r.Seconds, r.States)
+	}
+	if want := [4]int{2, 1, 0, 0}; r.Confusion[0] != want {
+		t.Errorf("confusion %v", r.Confusion)
+	}
+	if len(r.Anomalies) != 2 || r.Anomalies[0].At != 30 || r.Anomalies[0].For != 15 || !strings.Contains(r.Anomalies[0].Reason, "P2135") ||
+		r.Anomalies[1].At != 610 || r.Anomalies[1].For != 0 {
+		t.Errorf("anomalies %+v", r.Anomalies)
+	}
+	if len(tr.pauses) != 2 || tr.end != 130*time.Second || len(tr.speeds) != 4 || !tr.speeds[3].after {
+		t.Errorf("track %+v", tr)
+	}
+}
+
+func TestEvaluateTables(t *testing.T) {
+	labelled := labelledDrive(t)
+	one := evaluated(t, labelled)
+	for _, want := range []string{
+		"labelled.csv", "No throttle anomaly.", "label \\ verdict", "precision", "900 labelled rows, accuracy 0.",
+	} {
+		if !strings.Contains(one, want) {
+			t.Errorf("no %q in\n%s", want, one)
+		}
+	}
+	for _, absent := range []string{"labelled drive", "\nall "} {
+		if strings.Contains(one, absent) {
+			t.Errorf("%q for one drive in\n%s", absent, one)
+		}
+	}
+	two := evaluated(t, labelled, labelled, "demo_drive.csv.gz")
+	for _, want := range []string{"\nall ", "1800 labelled rows", "\nlabelled drive"} {
+		if !strings.Contains(two, want) {
+			t.Errorf("no %q in\n%s", want, two)
+		}
+	}
+	if none := evaluated(t, "demo_drive.csv.gz"); strings.Contains(none, "label") {
+		t.Errorf("labels of a log without any:\n%s", none)
+	}
+
+	var e evaluation
+	e.add(fileResult{File: "broken.csv", Seconds: 60, States: stateSeconds{Normal: 60}, Anomalies: []anomaly{{At: 12.5, For: 3, Reason: "because"}}})
+	var b bytes.Buffer
+	if err := e.writeTables(&b); err != nil || !strings.Contains(b.String(), "broken.csv           12.5 s  3.0 s  because") {
+		t.Errorf("%v, anomalies in\n%s", err, &b)
+	}
+	if err := e.writeTables(failing{}); !errors.Is(err, io.ErrShortWrite) {
+		t.Errorf("a full disk: %v", err)
+	}
+}
+
+type failing struct{}
+
+func (failing) Write([]byte) (int, error) { return 0, io.ErrShortWrite }
+
+func TestEvaluatePlot(t *testing.T) {
+	labelled := labelledDrive(t)
+	file := filepath.Join(t.TempDir(), "plot.svg")
+	evaluated(t, "--plot", file, labelled, "demo_drive.csv.gz")
+	svg, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wellFormed(t, string(svg))
+	for _, want := range []string{"labelled.csv", "demo_drive.csv.gz", "speed, km/h", "minutes driven", "traffic jam", bandColours[3], lineColour} {
+		if !strings.Contains(string(svg), want) {
+			t.Errorf("no %q", want)
+		}
+	}
+	if len(svg) > 200_000 {
+		t.Errorf("%d bytes", len(svg))
+	}
+
+	// Whatever a file is called, and however little is in it.
+	d := &drivelog.Drive{Rows: []drivelog.Row{{}}}
+	_, empty := evaluate(`<script>&"`, d)
+	text := plot([]track{empty, {name: "no rows"}})
+	wellFormed(t, text)
+	if strings.Contains(text, "<script") || strings.Contains(text, "NaN") || strings.Contains(text, "Inf") {
+		t.Error(text)
+	}
+}
+
+func wellFormed(t *testing.T, svg string) {
+	t.Helper()
+	dec := xml.NewDecoder(strings.NewReader(svg))
+	for {
+		if _, err := dec.Token(); errors.Is(err, io.EOF) {
+			return
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestEvaluateRefuses(t *testing.T) {
+	drive := labelledDrive(t)
+	before, err := os.ReadFile(drive)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		args []string
+		code int
+		text string
+	}{
+		{nil, exitUsage, "expected"},
+		{[]string{"--plot", drive, drive}, exitUsage, "is one of the drives"},
+		{[]string{filepath.Join(t.TempDir(), "none.csv")}, exitError, "cannot be read"},
+		{[]string{writeDrive(t, "odd.csv", "a,b\n1,2\n")}, exitError, "odd.csv"},
+		{[]string{"--plot", filepath.Join(t.TempDir(), "no", "such.svg"), drive}, exitError, "write the plot"},
+	} {
+		var out, stderr bytes.Buffer
+		if code := run(t.Context(), append([]string{"evaluate"}, c.args...), &out, &stderr); code != c.code || !strings.Contains(stderr.String(), c.text) || out.Len() > 0 {
+			t.Errorf("%v: exit %d, %s, %s", c.args, code, &stderr, &out)
+		}
+	}
+	if after, err := os.ReadFile(drive); err != nil || !bytes.Equal(before, after) {
+		t.Errorf("the drive was changed: %v", err)
+	}
+}
+
+func TestSpeedSteps(t *testing.T) {
+	for _, c := range []struct {
+		fastest     float32
+		step, lines int
+	}{{20, 10, 2}, {50, 10, 5}, {50.5, 20, 3}, {100, 20, 5}, {101, 30, 4}, {151, 50, 4}, {500, 100, 5}} {
+		step := speedStep(c.fastest)
+		if n := ceil(c.fastest, step); step != c.step || n != c.lines {
+			t.Errorf("%v km/h: %d lines of %d, want %d of %d", c.fastest, n, step, c.lines, c.step)
+		}
+	}
+}

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"carstate/internal/admin"
+	"carstate/internal/vehicle"
+)
+
+type explainCommand struct {
+	adminFlags
+	VID  string `arg:"" name:"vid" help:"The vehicle."`
+	JSON bool   `name:"json" help:"Print one JSON value and nothing else."`
+}
+
+// Help is shown by --help.
+func (*explainCommand) Help() string {
+	return `Shows both verdicts with the rule that decided, what it looked at, and its thresholds.
+
+Example:
+  carstate explain NHeN4UqVsohGS55I7LBdh`
+}
+
+// Run explains a vehicle's verdicts.
+func (c *explainCommand) Run(ctx context.Context, w streams) error {
+	id, err := vehicle.ParseID(c.VID)
+	if err != nil {
+		return usageError("%v", err)
+	}
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	v, err := client.Vehicle(ctx, id)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return printJSON(w.out, v)
+	}
+	if err := printVerdict(w.out, "driving", v.AskedAt, v.Driving); err != nil {
+		return err
+	}
+	if err := printVerdict(w.out, "throttle", v.AskedAt, v.Throttle); err != nil {
+		return err
+	}
+	fmt.Fprintln(w.out, "newest readings")
+	t := tabwriter.NewWriter(w.out, 0, 0, 2, ' ', 0)
+	for _, r := range v.Readings {
+		fmt.Fprintf(t, "  %s\t%.4g %s\t%s\n", r.Signal, r.Value, r.Unit, ago(v.AskedAt, &r.Time))
+	}
+	return t.Flush()
+}
+
+func printVerdict(w io.Writer, what string, now time.Time, v admin.VerdictRecord) error {
+	switch {
+	case v.Verdict == "":
+		fmt.Fprintf(w, "%s: no verdict (%s)\n", what, v.Outcome)
+	case v.Outcome != "answered":
+		fmt.Fprintf(w, "%s: %s (%s), but a query gets no answer: %s\n", what, v.Verdict, v.Value, v.Outcome)
+	default:
+		fmt.Fprintf(w, "%s: %s (%s), as of %s\n", what, v.Verdict, v.Value, ago(now, v.Time))
+	}
+	fmt.Fprintf(w, "  %s\n", v.Text)
+	if v.Rule != "" {
+		fmt.Fprintf(w, "  rule %s, version %d\n", v.Rule, v.Version)
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, f := range v.Facts {
+		threshold := ""
+		if f.Threshold != nil {
+			threshold = fmt.Sprintf("threshold %.4g %s", *f.Threshold, f.Unit)
+		}
+		fmt.Fprintf(t, "    %s\t%.4g %s\t%s\t%s\n", f.Name, f.Value, f.Unit, threshold, ago(now, f.Time))
+	}
+	fmt.Fprintln(t)
+	return t.Flush()
+}
+
+// ago says how long before now something was, for people.
+func ago(now time.Time, t *time.Time) string {
+	if t == nil {
+		return ""
+	}
+	return now.Sub(*t).Round(100*time.Millisecond).String() + " ago"
+}

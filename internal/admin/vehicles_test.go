@@ -1,0 +1,68 @@
+package admin_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"carstate/internal/access"
+	"carstate/internal/admin"
+	"carstate/internal/vehicle"
+)
+
+// TestVehicle asks about a car that drives, one that has gone silent, one that
+// never reported, and one that cannot be read.
+func TestVehicle(t *testing.T) {
+	x := vehicle.Sample{Vehicle: "carA", Time: vehicle.At(noon.Add(-time.Minute))}
+	for _, err := range []error{x.Set(vehicle.Speed, 50), x.Set(vehicle.ThrottlePosition, 20)} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	state := vehicle.Observe(vehicle.State{}, x)
+	s := start(t, func(c *admin.Config) {
+		c.MaxAge = 5 * time.Minute
+		c.State = func(_ context.Context, id vehicle.ID) (vehicle.State, bool, error) {
+			switch id {
+			case "carA":
+				return state, true, nil
+			case "broken":
+				return vehicle.State{}, false, errors.New("the disk is on fire")
+			}
+			return vehicle.State{}, false, nil
+		}
+	})
+	v, err := s.Vehicle(t.Context(), "carA")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v.VID != "carA" || v.MaxAgeSeconds != 300 || len(v.Readings) != 2 || v.Readings[0].Signal != "Vehicle.Speed" || v.Readings[0].Value != 50 {
+		t.Errorf("%+v", v)
+	}
+	d := v.Driving
+	if d.Outcome != "answered" || d.Verdict != "normal driving" || d.Value != "1" || d.Rule == "" || d.Version < 1 || len(d.Facts) == 0 || d.Time == nil || !d.Time.Equal(noon.Add(-time.Minute)) {
+		t.Errorf("driving: %+v", d)
+	}
+	if h := v.Throttle; h.Outcome != "answered" || h.Verdict != "normal" || h.Value != "1" || h.Text == "" {
+		t.Errorf("throttle: %+v", h)
+	}
+	s.clock.advance(time.Hour)
+	if v, err = s.Vehicle(t.Context(), "carA"); err != nil || v.Driving.Outcome != "stale" || v.Driving.Value != "1" {
+		t.Errorf("an hour later: %+v, %v", v.Driving, err)
+	}
+	var refused *admin.Error
+	if _, err := s.Vehicle(t.Context(), "carB"); !errors.As(err, &refused) || refused.Status != 404 {
+		t.Errorf("never reported: %v", err)
+	}
+	if _, err := s.Vehicle(t.Context(), "car-B"); !errors.As(err, &refused) || refused.Status != 400 {
+		t.Errorf("no vid: %v", err)
+	}
+	if _, err := s.Vehicle(t.Context(), "broken"); !errors.As(err, &refused) || refused.Status != 503 {
+		t.Errorf("not readable: %v", err)
+	}
+	s.Key, _ = access.NewSecret(access.AdminKind)
+	if _, err := s.Vehicle(t.Context(), "carA"); !errors.As(err, &refused) || refused.Status != 401 {
+		t.Errorf("with another key: %v", err)
+	}
+}

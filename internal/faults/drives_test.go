@@ -1,0 +1,217 @@
+package faults
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"carstate/internal/drivelog"
+	"carstate/internal/vehicle"
+)
+
+// aDrive is a healthy drive.
+type aDrive struct {
+	car, name string
+	samples   []vehicle.Sample
+}
+
+const start = vehicle.UnixMilli(1_790_000_000_000)
+
+// recordedDrives is the folder with the published drives, which may not be
+// copied into the project: CARSTATE_DATA, by default ../shared/data, relative
+// to the repository.
+func recordedDrives() string {
+	const root = "../.."
+	dir := os.Getenv("CARSTATE_DATA")
+	switch {
+	case dir == "":
+		return filepath.Join(root, "../shared/data")
+	case filepath.IsAbs(dir):
+		return dir
+	}
+	return filepath.Join(root, dir)
+}
+
+// recorded reads the published drives that have a throttle or a pedal. Where there
+// are none, the invented ones are all that is tested, and it says so.
+func recorded(t testing.TB) []aDrive {
+	dir := recordedDrives()
+	if _, err := os.Stat(dir); err != nil {
+		fmt.Fprintf(os.Stderr, "faults: recorded drives are absent at %s: set CARSTATE_DATA to their folder; only invented drives are tested\n", dir)
+		return nil
+	}
+	var drives []aDrive
+	for _, c := range []struct {
+		folder string
+		files  int
+	}{{"kit_obd", 38}, {"carobd", 54}, {"pyobd", 1}, {"hil", 1}} {
+		files, err := filepath.Glob(filepath.Join(dir, c.folder, "*.csv*"))
+		if err != nil || len(files) < c.files {
+			t.Errorf("%d drives in %s, want %d or more", len(files), c.folder, c.files)
+		}
+		for _, file := range files {
+			d, err := drivelog.Open(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			one := aDrive{car: c.folder, name: strings.TrimSuffix(filepath.Base(file), ".csv.gz")}
+			for i := range d.Rows {
+				one.samples = append(one.samples, vehicle.Sample{Vehicle: "car", Time: start.Add(d.Rows[i].At), Readings: d.Rows[i].Readings})
+			}
+			drives = append(drives, one)
+			if c.folder == "carobd" {
+				drives = append(drives,
+					one.only("carobd, A and load", vehicle.OBDSpeed, vehicle.EngineSpeed, vehicle.EngineLoad, vehicle.ThrottlePosition),
+					one.only("carobd, A and D", vehicle.OBDSpeed, vehicle.EngineSpeed, vehicle.ThrottlePosition, vehicle.AcceleratorPositionD))
+			}
+		}
+	}
+	return drives
+}
+
+// only is a drive of a car that reports less.
+func (d aDrive) only(car string, signals ...vehicle.Signal) aDrive {
+	out := aDrive{car: car, name: d.name}
+	for i := range d.samples {
+		x := vehicle.Sample{Vehicle: "car", Time: d.samples[i].Time}
+		copyReadings(&x.Readings, &d.samples[i].Readings, func(g vehicle.Signal) bool { return slices.Contains(signals, g) })
+		if !x.Empty() {
+			out.samples = append(out.samples, x)
+		}
+	}
+	return out
+}
+
+// inventedCars are cars that nobody recorded: what they report, by the foot's
+// position from 0 to 100 and the plate's answer to it.
+var inventedCars = map[string]func(foot, plate float64) map[vehicle.Signal]float64{
+	"petrol": func(foot, plate float64) map[vehicle.Signal]float64 {
+		return map[vehicle.Signal]float64{
+			vehicle.ThrottlePosition: 17 + 0.7*plate, vehicle.ThrottlePositionB: min(49+0.7*plate, 99.2), vehicle.ThrottleActuator: 17 + 0.7*plate,
+			vehicle.AcceleratorPositionD: 16 + 0.6*foot, vehicle.AcceleratorPositionE: 31.7 + 0.6*foot, vehicle.EngineLoad: 25 + 0.7*foot,
+		}
+	},
+	// The second sensor of each runs against the first, or at half its slope.
+	"opposed": func(foot, plate float64) map[vehicle.Signal]float64 {
+		return map[vehicle.Signal]float64{
+			vehicle.ThrottlePosition: 15 + 0.6*plate, vehicle.ThrottlePositionB: 85 - 0.6*plate,
+			vehicle.AcceleratorPositionD: 15 + 0.7*foot, vehicle.AcceleratorPositionE: 7.5 + 0.35*foot,
+		}
+	},
+	"diesel": func(foot, _ float64) map[vehicle.Signal]float64 {
+		return map[vehicle.Signal]float64{
+			vehicle.ThrottlePosition: 83.5, vehicle.AcceleratorPositionD: 14 + 0.7*foot, vehicle.AcceleratorPositionE: 14.4 + 0.7*foot,
+		}
+	},
+	"one sensor": func(foot, plate float64) map[vehicle.Signal]float64 {
+		return map[vehicle.Signal]float64{vehicle.ThrottlePosition: 17 + 0.7*plate, vehicle.EngineLoad: 25 + 0.7*foot}
+	},
+}
+
+// invented drives a car for so long, read at an interval. The foot moves within
+// half a second and then stays, or rests.
+func invented(t testing.TB, car string, seed uint64, long, every time.Duration) aDrive {
+	d := aDrive{car: car, name: fmt.Sprintf("%d, every %v", seed, every)}
+	random := rand.New(rand.NewPCG(seed, 0))
+	const tick = 50 * time.Millisecond
+	var foot, plate, aim float64
+	var until, next time.Duration
+	for now := time.Duration(0); now < long; now += tick {
+		if now >= until {
+			until = now + time.Duration(2000+random.IntN(10_000))*time.Millisecond
+			if aim = 0; random.IntN(3) > 0 {
+				aim = random.Float64() * 70
+			}
+		}
+		foot += (aim - foot) * 0.2
+		plate += (foot - plate) * 0.4
+		if now < next {
+			continue
+		}
+		next = now + every
+		x := vehicle.Sample{Vehicle: "car", Time: start.Add(now)}
+		for g, v := range inventedCars[car](foot, plate) {
+			if err := x.Set(g, quantised(v)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		d.samples = append(d.samples, x)
+	}
+	return d
+}
+
+// together is a drive as a gateway sends it that gathers readings and sends the
+// newest of each signal from time to time, all with one stamp.
+func (d aDrive) together(every time.Duration) aDrive {
+	out := aDrive{d.car, fmt.Sprintf("%s, together every %v", d.name, every), nil}
+	var newest vehicle.Readings
+	next := d.samples[0].Time.Add(every)
+	for i := range d.samples {
+		x := &d.samples[i]
+		copyReadings(&newest, &x.Readings, func(vehicle.Signal) bool { return true })
+		if x.Time >= next && !newest.Empty() {
+			out.samples = append(out.samples, vehicle.Sample{Vehicle: "car", Time: x.Time, Readings: newest})
+			newest, next = vehicle.Readings{}, x.Time.Add(every)
+		}
+	}
+	return out
+}
+
+// thinned keeps of each signal a reading at most so often, each at its own time.
+func (d aDrive) thinned(every time.Duration) aDrive {
+	out := aDrive{d.car, fmt.Sprintf("%s, thinned to %v", d.name, every), nil}
+	var next [vehicle.NumSignals]vehicle.UnixMilli
+	for i := range d.samples {
+		x := vehicle.Sample{Vehicle: "car", Time: d.samples[i].Time}
+		copyReadings(&x.Readings, &d.samples[i].Readings, func(g vehicle.Signal) bool {
+			due := x.Time >= next[g]
+			if due {
+				next[g] = x.Time.Add(every)
+			}
+			return due
+		})
+		if !x.Empty() {
+			out.samples = append(out.samples, x)
+		}
+	}
+	return out
+}
+
+func copyReadings(to, from *vehicle.Readings, which func(vehicle.Signal) bool) {
+	for g := range vehicle.Signal(vehicle.NumSignals) {
+		if v, ok := from.Value(g); ok && g.IsNumber() && which(g) {
+			if to.Set(g, float64(v)) != nil {
+				panic("a reading that was accepted is refused")
+			}
+		}
+	}
+}
+
+// anomaly drives on from a state and returns when the first anomaly was, and why.
+func (d aDrive) anomaly(s *vehicle.State) (at vehicle.UnixMilli, why string) {
+	for _, x := range d.samples {
+		*s = vehicle.Observe(*s, x)
+		if v := s.Throttle(); at == 0 && v.Time != 0 && v.System == vehicle.ThrottleAnomaly {
+			at, why = x.Time, explained(s.ExplainThrottle())
+		}
+	}
+	return at, why
+}
+
+func explained(e vehicle.Explanation) string {
+	words := []string{e.Rule + ":"}
+	for _, f := range e.Facts {
+		threshold := ""
+		if !math.IsNaN(f.Threshold) {
+			threshold = fmt.Sprintf(" of %g", f.Threshold)
+		}
+		words = append(words, fmt.Sprintf("%s %.1f%s %s at %.1f s;", f.Name, f.Value, threshold, f.Unit, f.Time.Sub(start).Seconds()))
+	}
+	return strings.Join(words, " ")
+}

@@ -1,0 +1,123 @@
+package faults
+
+import (
+	"math"
+
+	"carstate/internal/vehicle"
+)
+
+// Kind is a way to fail.
+type Kind uint8
+
+// The kinds of fault. The first seven befall one sensor's signal; the last
+// three the throttle itself.
+const (
+	Offset       Kind = iota // adds Size percent
+	Gain                     // multiplies by Size
+	Stuck                    // repeats the last healthy value
+	ShortGround              // reads 0 %
+	ShortBattery             // reads 100 %
+	Noise                    // adds up to ± Size percent, anew for each reading
+	LostCommand              // the command reads 0 %: it does not arrive
+	StuckPlate               // both plate sensors keep their last healthy values
+	OpenPlate                // the plate stands Size percent further open, at most as far as it goes
+	LimpHome                 // the plate falls to where its springs hold it, whatever is commanded
+	NumKinds     = iota
+)
+
+var kindNames = [NumKinds]string{"offset", "gain", "stuck", "short to ground", "short to battery", "noise", "lost command", "stuck plate", "open plate", "limp home"}
+
+// String names the kind for people.
+func (k Kind) String() string { return kindNames[k] }
+
+// Fault is one fault, from one time on.
+type Fault struct {
+	Kind Kind
+	// On is the signal that fails; faults of the plate concern both its sensors.
+	On   vehicle.Signal
+	Size float64
+	Seed uint64
+}
+
+// springs is where a plate without drive stands, in percent above its closed
+// position: open enough to creep home.
+const springs = 6
+
+// plateSensors see the plate itself.
+var plateSensors = [...]vehicle.Signal{vehicle.ThrottlePosition, vehicle.ThrottlePositionB}
+
+// Injector applies a fault to the samples of a drive, one after the other. It
+// knows the healthy values up to the fault's beginning.
+type Injector struct {
+	fault  Fault
+	last   [vehicle.NumSignals]float64 // latest healthy value
+	closed [vehicle.NumSignals]float64 // lowest healthy value
+	random uint64
+}
+
+// Watch takes in a healthy sample from before the fault.
+func (j *Injector) Watch(r *vehicle.Readings) {
+	for g := range vehicle.Signal(vehicle.NumSignals) {
+		if v, ok := r.Value(g); ok {
+			if j.closed[g] == 0 || float64(v) < j.closed[g] {
+				j.closed[g] = float64(v)
+			}
+			j.last[g] = float64(v)
+		}
+	}
+}
+
+// Begin starts a fault after the samples watched so far.
+func (j Injector) Begin(f Fault) *Injector {
+	j.fault, j.random = f, f.Seed*2862933555777941757+3037000493
+	return &j
+}
+
+// Apply changes a sample as the fault does. It reports by how many percent the
+// reading that changed most differs from the healthy one.
+func (j *Injector) Apply(r *vehicle.Readings) (changed float64, err error) {
+	concerned := []vehicle.Signal{j.fault.On}
+	if j.fault.Kind >= StuckPlate {
+		concerned = plateSensors[:]
+	}
+	for _, g := range concerned {
+		v, ok := r.Value(g)
+		if !ok {
+			continue
+		}
+		healthy := float64(v)
+		faulty := quantised(j.value(g, healthy))
+		changed = max(changed, math.Abs(faulty-healthy))
+		if err := r.Set(g, faulty); err != nil {
+			return 0, err
+		}
+	}
+	return changed, nil
+}
+
+func (j *Injector) value(g vehicle.Signal, healthy float64) float64 {
+	switch j.fault.Kind {
+	case Offset:
+		return healthy + j.fault.Size
+	case Gain:
+		return healthy * j.fault.Size
+	case Stuck, StuckPlate:
+		return j.last[g]
+	case ShortBattery:
+		return 100
+	case Noise:
+		j.random = j.random*6364136223846793005 + 1442695040888963407
+		return healthy + j.fault.Size*(float64(j.random>>11)/(1<<52)-1)
+	case OpenPlate:
+		return max(healthy, min(j.closed[g]+j.fault.Size, 99))
+	case LimpHome:
+		return j.closed[g] + springs
+	}
+	return 0 // ShortGround, LostCommand
+}
+
+// quantised is the value as a car sends it: one byte for 0 to 100 %, the scale
+// of SAE J1979.
+func quantised(percent float64) float64 {
+	return math.Round(min(max(percent, 0), 100)*255/100) * 100 / 255
+}

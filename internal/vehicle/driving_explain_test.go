@@ -1,0 +1,97 @@
+package vehicle
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// TestExplainDriving tells each reason once, and holds it against the verdict.
+func TestExplainDriving(t *testing.T) {
+	start := At(time.Date(2026, 1, 5, 8, 0, 0, 0, time.UTC))
+	at := start
+	var s State
+	read := func(values map[Signal]float64) {
+		t.Helper()
+		x := Sample{Vehicle: "car", Time: at}
+		for g, v := range values {
+			if err := x.Set(g, v); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s = Observe(s, x)
+	}
+	drive := func(seconds int, kmh float64) {
+		t.Helper()
+		for range seconds {
+			at = at.Add(time.Second)
+			read(map[Signal]float64{Speed: kmh})
+		}
+	}
+	want := func(rule, text string, facts ...string) {
+		t.Helper()
+		e := s.ExplainDriving()
+		if e.Rule != rule || e.Version != DrivingRules || !strings.Contains(e.Text, text) {
+			t.Errorf("%s %d: %q, want %s: %q", e.Rule, e.Version, e.Text, rule, text)
+		}
+		for _, name := range facts {
+			if !slices.ContainsFunc(e.Facts, func(f Fact) bool { return f.Name == name && f.Time != 0 }) {
+				t.Errorf("no fact %q with a time in %+v", name, e.Facts)
+			}
+		}
+	}
+	want("", "no speed was read")
+	drive(60, 50)
+	want(RuleTraffic, "normal driving: 0 s of evidence", "Vehicle.Speed", "evidence of a jam")
+	drive(27, 12)
+	want(RuleTraffic, "slow driving: ", "mean speed of about 20 s")
+	drive(10, 12)
+	want(RuleTraffic, "slow driving for now: the readings say traffic jam", "time since the verdict changed")
+	drive(60, 12)
+	want(RuleTraffic, "traffic jam: 75 s of evidence")
+	drive(80, 22)
+	want(RuleTraffic, "slow driving: not under way for", "time not under way")
+	drive(300, 60)
+	read(map[Signal]float64{FreeFlowSpeed: 100})
+	at = at.Add(time.Second)
+	read(map[Signal]float64{FreeFlowSpeed: 100, Speed: 60})
+	want(RuleTraffic, "normal driving", "x-carstate.FreeFlowSpeed")
+
+	at = at.Add(time.Second)
+	read(map[Signal]float64{Speed: 0, EngineSpeed: 0})
+	drive(301, 0)
+	want(RuleEngineAtRest, "engine off for 5m1s", "Vehicle.OBD.EngineSpeed", "time at rest")
+	at = at.Add(time.Second)
+	read(map[Signal]float64{LowVoltageSystemState: float64(IgnitionLock)})
+	want(RuleIgnitionOff, "the ignition is LOCK", "Vehicle.LowVoltageSystemState", "Vehicle.Speed")
+
+	s = State{}
+	at = at.Add(time.Hour)
+	read(map[Signal]float64{Speed: 12})
+	drive(59, 12)
+	want(RuleTraffic, "normal driving: ")
+}
+
+// TestExplanationFitsTheVerdict holds for any drive: there is a rule if and only
+// if there is a verdict, and no fact is newer than the state.
+func TestExplanationFitsTheVerdict(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := genState(t)
+		v, e := s.Driving(), s.ExplainDriving()
+		if (v.Time != 0) != (e.Rule != "") || e.Text == "" {
+			t.Fatalf("verdict %+v, explanation %+v", v, e)
+		}
+		if v.State != 0 && (e.Rule != RuleTraffic || !strings.HasPrefix(e.Text, v.State.String())) {
+			t.Fatalf("%s is explained by %+v", v.State, e)
+		}
+		for _, f := range e.Facts {
+			if f.Time > s.Time || math.IsNaN(f.Value) || math.IsInf(f.Value, 0) || f.Name == "" {
+				t.Fatalf("fact %+v at %d", f, s.Time)
+			}
+		}
+	})
+}

@@ -1,0 +1,25 @@
+package vehicle
+
+// Explanation says why a verdict was given.
+type Explanation struct {
+	// Rule is the name of the rule that decided.
+	Rule string
+	// Version is that of the rule: it changes whenever the same readings may
+	// lead to another verdict.
+	Version int
+	// Text says it in one sentence, for people.
+	Text string
+	// Facts are what the rule looked at.
+	Facts []Fact
+}
+
+// Fact is one reading or measure that a rule looked at.
+type Fact struct {
+	Name  string
+	Value float64
+	Unit  string
+	// Threshold is what Value was compared with; NaN: with nothing.
+	Threshold float64
+	// Time is when it was read, or for a measure, the newest reading in it.
+	Time UnixMilli
+}

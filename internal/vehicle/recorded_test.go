@@ -1,0 +1,164 @@
+package vehicle_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"carstate/internal/drivelog"
+	"carstate/internal/vehicle"
+)
+
+// recordedDrives is the folder with the published drives, which may not be
+// copied into the project: CARSTATE_DATA, by default ../shared/data, relative
+// to the repository. Empty, after saying so loudly, if there is none.
+func recordedDrives() string {
+	const root = "../.."
+	dir := os.Getenv("CARSTATE_DATA")
+	if dir == "" {
+		dir = "../shared/data"
+	}
+	if !filepath.IsAbs(dir) {
+		dir = filepath.Join(root, dir)
+	}
+	if _, err := os.Stat(dir); err != nil {
+		fmt.Fprintf(os.Stderr, "vehicle: recorded drives are absent at %s: set CARSTATE_DATA to their folder; the rules are tried on invented drives only\n", dir)
+		return ""
+	}
+	return dir
+}
+
+// recording is a recorded drive as samples, with the label of each.
+type recording struct {
+	name    string
+	samples []vehicle.Sample
+	labels  []vehicle.DrivingState
+}
+
+// recordings reads the drives that a pattern names, in the order of their names.
+func recordings(t *testing.T, dir, pattern string) []recording {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, pattern))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no %s in %s: %v", pattern, dir, err)
+	}
+	var all []recording
+	for _, file := range files {
+		d, err := drivelog.Open(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rec := recording{name: strings.TrimSuffix(filepath.Base(file), ".csv.gz")}
+		start := vehicle.At(time.Date(2026, 1, 5, 8, 0, 0, 0, time.UTC))
+		for i := range d.Rows {
+			r := &d.Rows[i]
+			rec.samples = append(rec.samples, vehicle.Sample{Vehicle: "car", Time: start.Add(r.At), Readings: r.Readings})
+			rec.labels = append(rec.labels, r.Label)
+		}
+		all = append(all, rec)
+	}
+	return all
+}
+
+// sessions takes a recording apart where drives were joined.
+func (r recording) sessions() []recording {
+	var parts []recording
+	from := 0
+	for i := 1; i <= len(r.samples); i++ {
+		if i < len(r.samples) && r.samples[i].Time.Sub(r.samples[i-1].Time) < 10*time.Minute {
+			continue
+		}
+		parts = append(parts, recording{fmt.Sprintf("%s/%d", r.name, len(parts)), r.samples[from:i], r.labels[from:i]})
+		from = i
+	}
+	return parts
+}
+
+// thinned keeps the readings of one row in so many, and every label.
+func (r recording) thinned(every int) recording {
+	thin := recording{name: r.name, labels: r.labels}
+	for i, x := range r.samples {
+		if i%every != 0 {
+			x.Readings = vehicle.Readings{}
+		}
+		thin.samples = append(thin.samples, x)
+	}
+	return thin
+}
+
+// confusion counts labelled rows: by label, then by verdict. Verdict 0 is none.
+type confusion [4][4]float64
+
+func (c *confusion) add(o confusion) {
+	for i := range c {
+		for j := range c[i] {
+			c[i][j] += o[i][j]
+		}
+	}
+}
+
+// f1 is the F1 score of each state, and their mean.
+func (c *confusion) f1() (of [4]float64, macro float64) {
+	for k := 1; k <= 3; k++ {
+		var said, true float64
+		for i := 1; i <= 3; i++ {
+			said += c[i][k]
+		}
+		for j := range c[k] {
+			true += c[k][j]
+		}
+		if said+true > 0 {
+			of[k] = 2 * c[k][k] / (said + true)
+		}
+		macro += of[k] / 3
+	}
+	return of, macro
+}
+
+func (c *confusion) String() string {
+	f, macro := c.f1()
+	return fmt.Sprintf("macro-F1 %.3f  normal %.3f  slow %.3f  jam %.3f", macro, f[1], f[2], f[3])
+}
+
+// outcome is what the rules made of a recording.
+type outcome struct {
+	confusion confusion
+	seconds   [4]float64 // driven in each state
+	changes   []vehicle.UnixMilli
+}
+
+// longestDrivenGap is the longest step between two samples that counts as driven.
+const longestDrivenGap = 75 * time.Second
+
+// drive lets the rules judge a recording. A verdict older than five minutes is
+// none.
+func (r *recording) drive(rules *vehicle.Rules) outcome {
+	var o outcome
+	var s vehicle.State
+	was := vehicle.DrivingState(0)
+	for i := range r.samples {
+		x := &r.samples[i]
+		if i > 0 {
+			if step := x.Time.Sub(r.samples[i-1].Time); step <= longestDrivenGap {
+				o.seconds[was] += step.Seconds()
+			}
+		}
+		s = vehicle.ObserveWith(rules, s, *x)
+		v := s.Driving()
+		now := v.State
+		if v.At(x.Time, 5*time.Minute) != vehicle.Answered {
+			now = 0
+		}
+		if was != 0 && now != 0 && now != was {
+			o.changes = append(o.changes, x.Time)
+		}
+		was = now
+		if l := r.labels[i]; l != 0 {
+			o.confusion[l][now]++
+		}
+	}
+	return o
+}

@@ -1,0 +1,91 @@
+package vehicle
+
+// follow watches whether the plate moves when it is asked to.
+func (m *ThrottleMemory) follow(s *State, t UnixMilli) (after float32, looked bool) {
+	f := &m.Follow
+	demand := Load
+	for _, pedal := range [...]ThrottleSensor{PedalE, PedalD} {
+		if s.reading(pedal).Time != 0 {
+			demand = pedal
+		}
+	}
+	asked, plate := s.reading(demand), s.reading(PlateA)
+	if asked.Time == 0 || plate.Time == 0 || asked.Time != t && plate.Time != t {
+		return 0, false
+	}
+	up := m.Sensors[demand].span()
+	gap := t.seconds(f.Last)
+	if f.Demand != demand {
+		*f = FollowMemory{Demand: demand, Floor: up.hi}
+		gap = 2 * bracketWithin
+	}
+	f.Last = t
+	if gap > bracketWithin || t.seconds(asked.Time) > bracketWithin || t.seconds(plate.Time) > bracketWithin {
+		f.restart(up.hi, plate.Value)
+		return 0, false
+	}
+	if f.Floor = min(f.Floor, up.hi); f.Floor == 0 && demand == Load {
+		f.Floor = up.hi // no load at all: the engine was off
+	}
+	if up.hi-f.Floor <= demand.rest() {
+		f.Rest = max(f.Rest, m.Sensors[PlateA].span().lo)
+		f.RestFor = min(f.RestFor+min(gap, most), restsFor)
+	}
+	if up.hi <= f.Low {
+		f.restart(up.hi, plate.Value)
+	}
+	f.PlateLo, f.PlateHi = min(f.PlateLo, plate.Value), max(f.PlateHi, plate.Value)
+	rise, lasts := f.asks()
+	after = min(gap, most)
+	if up.lo-f.Low >= rise {
+		if f.For += after; f.For >= lasts {
+			f.count(f.PlateHi-f.PlateLo > plateMoves)
+			f.restart(up.hi, plate.Value)
+		}
+	}
+	return after, true
+}
+
+// rest is how far above its floor a demand is still none: an idling engine bears
+// some load.
+func (i ThrottleSensor) rest() float32 {
+	if i == Load {
+		return loadRests
+	}
+	return settledWithin
+}
+
+// asks is by how much the demand must rise, and for how long, for the plate to
+// answer.
+func (f *FollowMemory) asks() (rise, lasts float32) {
+	if f.Demand == Load {
+		return loadRise, loadLasts
+	}
+	return pedalRise, pedalLasts
+}
+
+// restart begins to watch for a rise from low.
+func (f *FollowMemory) restart(low, plate float32) {
+	f.Low, f.PlateLo, f.PlateHi, f.For = low, plate, plate, 0
+}
+
+// count takes in a rise that moved the plate, or did not. Once the plate is known
+// to follow, a rise that it ignores is evidence, and no longer a habit.
+func (f *FollowMemory) count(moved bool) {
+	const many = 1000
+	switch {
+	case moved:
+		f.Missed = 0
+		f.Followed = min(f.Followed+1, many)
+	case f.follows():
+		f.Missed = min(f.Missed+1, 100)
+	default:
+		f.Ignored = min(f.Ignored+1, many)
+	}
+}
+
+// follows reports whether the plate is known to follow.
+func (f *FollowMemory) follows() bool {
+	return f.Followed >= followsAfter && f.Ignored*ignoredShare <= f.Followed &&
+		f.RestFor >= restsFor && f.Rest < restsClosedBelow
+}

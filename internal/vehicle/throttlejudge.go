@@ -1,0 +1,167 @@
+package vehicle
+
+// finding is what one rule measured of one or two sensors.
+type finding struct {
+	rule           ThrottleRule
+	x, y           ThrottleSensor
+	measure, alarm float32
+	unit           string
+}
+
+// judge runs the rules over all that was read at s.Time. It looks at each time
+// once.
+func (m *ThrottleMemory) judge(s *State) {
+	t := s.Time
+	if m.Last == t || !s.throttleReadAt(t) {
+		return
+	}
+	if m.Last != 0 && t.Sub(m.Last) > newDrive {
+		m.startDrive(t)
+	}
+	m.Last = t
+	for i := range m.Pairs {
+		if after, ok := m.compare(s, i, t); ok {
+			for _, f := range m.pairFindings(i) {
+				m.report(s, f, after)
+			}
+		}
+	}
+	for i := range Load {
+		if s.reading(i).Time == t {
+			after := m.Sensors[i].standsFor()
+			m.report(s, m.limitFinding(s, i), after)
+			for _, f := range m.travelFindings(s, i) {
+				m.report(s, f, after)
+			}
+		}
+	}
+	if after, ok := m.follow(s, t); ok {
+		m.report(s, m.followFinding(), after)
+	}
+	if a := &m.Alarm; a.Calm >= calmFor || a.Since != 0 && t.Sub(a.Looked) > newDrive {
+		*a = AlarmMemory{}
+	}
+}
+
+func (s *State) reading(i ThrottleSensor) Reading { return s.Latest[throttleSensors[i]] }
+
+func (s *State) throttleReadAt(t UnixMilli) bool {
+	for _, g := range throttleSensors {
+		if t != 0 && s.Latest[g].Time == t {
+			return true
+		}
+	}
+	return false
+}
+
+// recent reports whether the sensor was read close before t.
+func (s *State) recent(i ThrottleSensor, t UnixMilli) bool {
+	r := s.reading(i)
+	return r.Time != 0 && t.seconds(r.Time) <= bracketWithin
+}
+
+// startDrive keeps what was learned, lets this drive correct it, and keeps an
+// anomaly: a fault does not heal overnight.
+func (m *ThrottleMemory) startDrive(t UnixMilli) {
+	for i := range m.Pairs {
+		m.Pairs[i].forget(driveMemory)
+	}
+	if a := &m.Alarm; a.Since != 0 {
+		a.Looked = t
+		if a.Drives++; a.Drives >= forgetDrives {
+			*m = ThrottleMemory{Sensors: m.Sensors}
+		}
+	}
+}
+
+// report raises an alarm, or keeps or calms the one that stands. after is the time
+// for which the look stands.
+func (m *ThrottleMemory) report(s *State, f finding, after float32) {
+	a := &m.Alarm
+	switch {
+	case a.Since == 0 && f.measure >= f.alarm:
+		*a = AlarmMemory{
+			Since: s.Time, Seen: s.Time, Looked: s.Time,
+			ValueX: s.reading(f.x).Value, ValueY: s.reading(f.y).Value,
+			Expected: m.expected(s, f.x, f.y), Measure: f.measure,
+			Rule: f.rule, X: f.x, Y: f.y,
+		}
+	case a.Since != 0 && a.Rule == f.rule && a.X == f.x && a.Y == f.y:
+		a.Looked = s.Time
+		if f.measure >= f.alarm/2 {
+			a.Seen, a.Calm = s.Time, 0
+		} else {
+			a.Calm += after
+		}
+	}
+}
+
+// expected is what y should read by x, 0 if that is not known.
+func (m *ThrottleMemory) expected(s *State, x, y ThrottleSensor) float32 {
+	for i := range throttlePairs {
+		d, p := &throttlePairs[i], &m.Pairs[i]
+		v := s.reading(x).Value
+		switch {
+		case !p.mature():
+		case d.x == x && d.y == y:
+			return p.MeanY + p.slope()*(v-p.MeanX)
+		case d.x == y && d.y == x && abs(p.slope()) >= slopeLeast:
+			return p.MeanX + (v-p.MeanY)/p.slope()
+		}
+	}
+	return 0
+}
+
+// pairFindings are the measures of a pair.
+func (m *ThrottleMemory) pairFindings(i int) [5]finding {
+	d, p := &throttlePairs[i], &m.Pairs[i]
+	return [...]finding{
+		{d.apart, d.x, d.y, p.Apart, apartAlarm, "percent s"},
+		{d.still, d.x, d.y, p.Still[0].For, stillAlarm, "s"},
+		{d.still, d.y, d.x, p.Still[1].For, stillAlarm, "s"},
+		{RuleNoise, d.x, d.y, p.Rough[0].Level, roughAlarm, "percent"},
+		{RuleNoise, d.y, d.x, p.Rough[1].Level, roughAlarm, "percent"},
+	}
+}
+
+// limitFinding is how long a sensor has been at an end of its electrical range
+// where it does not belong.
+func (m *ThrottleMemory) limitFinding(s *State, i ThrottleSensor) finding {
+	sensor := &m.Sensors[i]
+	f := finding{RuleElectricalLimit, i, i, sensor.AtLimit, lowLimitAlarm, "s"}
+	at := limit(s.reading(i).Value)
+	if at == 2 {
+		f.alarm = highLimitAlarm
+	}
+	wideOpen := at == 2 && s.recent(Load, s.reading(i).Time) && s.reading(Load).Value >= fullLoad
+	if sensor.Rests&at != 0 || wideOpen {
+		f.measure = 0
+	}
+	return f
+}
+
+// travelFindings are how far a sensor has moved of late: beyond what any foot does,
+// and, for a plate whose position nothing else reports, beyond what a witness
+// explains.
+func (m *ThrottleMemory) travelFindings(s *State, i ThrottleSensor) [2]finding {
+	travel, t := m.Sensors[i].Travel, s.reading(i).Time
+	all := finding{RuleNoise, i, i, travel, travelAlarm, "percent"}
+	alone := i == PlateA && !s.recent(PlateB, t) && !s.recent(Command, t)
+	switch {
+	case alone && s.recent(Load, t):
+		return [...]finding{all, {RuleNoise, i, Load, travel - m.Sensors[Load].Travel, loadTravelAlarm, "percent"}}
+	case alone && s.recent(PedalD, t):
+		alarm := float32(pedalTravelAlarm)
+		if m.Follow.follows() {
+			alarm = followTravelAlarm
+		}
+		return [...]finding{all, {RuleNoise, i, PedalD, travel - m.Sensors[PedalD].Travel, alarm, "percent"}}
+	}
+	return [...]finding{all, {RuleNoise, i, i, 0, travelAlarm, "percent"}}
+}
+
+// followFinding is how many demands in a row the plate has missed.
+func (m *ThrottleMemory) followFinding() finding {
+	f := &m.Follow
+	return finding{RulePlatePedal, PlateA, f.Demand, float32(f.Missed), missedAlarm, "demands missed"}
+}

@@ -1,0 +1,193 @@
+package vehicle
+
+// compare compares the two sensors of pair i, if one was read at t and the other
+// at a time that says where it was then. It reports how much time the comparison
+// stands for, and whether there was one.
+func (m *ThrottleMemory) compare(s *State, i int, t UnixMilli) (after float32, compared bool) {
+	d, p := &throttlePairs[i], &m.Pairs[i]
+	sx, sy := &m.Sensors[d.x], &m.Sensors[d.y]
+	x, y := s.reading(d.x), s.reading(d.y)
+	if x.Time != t && y.Time != t || x.Time == 0 || y.Time == 0 {
+		return 0, false
+	}
+	// Between two close readings of x, x was somewhere in its range; so was y,
+	// if it was read meanwhile.
+	together := x.Time == y.Time
+	bracketed := sx.Gap > 0 && sy.Gap > 0 &&
+		(together || x.Time == t && t.seconds(y.Time) <= sx.Gap || y.Time == t && t.seconds(x.Time) <= sy.Gap)
+	hx, hy := sx.span(), sy.span()
+	settled := hx.width() <= settledWithin && hy.width() <= settledWithin
+	free := d.free
+	switch {
+	case bracketed:
+		after = min(t.seconds(p.Last), most)
+	case together:
+		after = min(t.seconds(p.Last), aloneMost)
+		hx, hy = span{x.Value, x.Value}, span{y.Value, y.Value}
+		settled = sx.Step <= settledWithin && sy.Step <= settledWithin
+		free = aloneFree
+	default:
+		p.Rough[0].Moved, p.Rough[1].Moved = 0, 0
+		return 0, false
+	}
+	last := p.Last
+	p.Last = t
+
+	var off float32
+	if p.mature() {
+		var told bool
+		off, told = p.off(hx, hy)
+		if off > free || told {
+			p.Apart = min(max(p.Apart+after*(min(off, apartMost)-free), 0), apartAlarm)
+		}
+	}
+	if bracketed {
+		slope := min(max(abs(p.slope()), 0.5), 2)
+		p.Rough[0].fade(after)
+		p.Rough[1].fade(after)
+		if x.Time == t {
+			p.Rough[0].moved(sx.Step)
+		}
+		if y.Time == t {
+			p.Rough[1].moved(sy.Step)
+		}
+		// A reading of one, before and after which the other was read.
+		if y.Time == t {
+			p.Still[0].observe(x, hy, sy.PrevStart, sy.sure(together), sy.standsFor())
+			p.Rough[0].observe(hy.width() / slope)
+		}
+		if x.Time == t {
+			p.Still[1].observe(y, hx, sx.PrevStart, sx.sure(together), sx.standsFor())
+			p.Rough[1].observe(hx.width() * slope)
+		}
+	} else {
+		p.Still, p.Rough = [2]StillMemory{}, [2]RoughMemory{}
+	}
+
+	within := d.free
+	if p.Weight < trustedAfter {
+		within *= 2
+	}
+	healthy := m.Alarm.Since == 0 && s.FaultCode == (TroubleCode{}) && off <= within
+	if healthy && settled && !hx.saturated() && !hy.saturated() {
+		p.learn(x.Value, y.Value, min(t.seconds(last), most))
+	}
+	return after, true
+}
+
+// sure reports whether the partner was surely read between this sensor's last two
+// readings. Where both carry one stamp, it may have been read a second before.
+func (m *SensorMemory) sure(together bool) bool {
+	return m.Gap <= sureWithin && (!together || m.Gap >= sureFrom)
+}
+
+// mature reports whether the pair's relation is known well enough to judge by.
+func (p *PairMemory) mature() bool { return p.Weight >= matureAfter }
+
+// slope is how much y moves for x, drawn to 1 while x has hardly moved.
+func (p *PairMemory) slope() float32 { return (p.Sxy + slopePrior) / (p.Sxx + slopePrior) }
+
+// doubt is by how much the slope may be off.
+func (p *PairMemory) doubt() float32 { return slopeDoubt * slopePrior / (p.Sxx + slopePrior) }
+
+// off is by how much x and y, somewhere in these ranges, disagree at least. It
+// asks both ways: where x says y should be, and where y says x should be. While
+// the slope is in doubt, only one of them may tell: a sensor that leaves its
+// place while the other does not is wrong at any slope. Agreement means something
+// only if told: where either way leaves room for any answer, it does not.
+func (p *PairMemory) off(x, y span) (off float32, told bool) {
+	x, y = x.open(), y.open()
+	toY, toX := p.expectY(x), p.expectX(y)
+	return max(y.apart(toY), x.apart(toX)), min(toY.width(), toX.width()) <= apartMost
+}
+
+// expectY is where y should be when x is in a range.
+func (p *PairMemory) expectY(x span) span {
+	return expect(x, p.MeanX, p.MeanY, p.slope()-p.doubt(), p.slope()+p.doubt())
+}
+
+// expectX is where x should be when y is in a range.
+func (p *PairMemory) expectX(y span) span {
+	flat, steep := p.slope()-p.doubt(), p.slope()+p.doubt()
+	switch {
+	case flat > 0:
+		flat, steep = 1/max(steep, slopeLeast), 1/max(flat, slopeLeast)
+	case steep < 0:
+		flat, steep = 1/min(steep, -slopeLeast), 1/min(flat, -slopeLeast)
+	default:
+		flat, steep = -1/slopeLeast, 1/slopeLeast
+	}
+	return expect(y, p.MeanY, p.MeanX, flat, steep)
+}
+
+// expect maps a range through a relation that goes through (from, to) with a slope
+// between flat and steep.
+func expect(a span, from, to, flat, steep float32) span {
+	lo, hi := a.lo-from, a.hi-from
+	return span{to + min(lo*flat, lo*steep, hi*flat, hi*steep), to + max(lo*flat, lo*steep, hi*flat, hi*steep)}
+}
+
+// learn takes in two positions that belong together.
+func (p *PairMemory) learn(x, y, weight float32) {
+	if weight <= 0 {
+		return
+	}
+	p.forget(memory)
+	dx, dy := x-p.MeanX, y-p.MeanY
+	if p.Weight > 0 {
+		weight = min(weight, leverage/max(dx*dx, 1))
+	}
+	p.Weight += weight
+	share := weight / p.Weight
+	p.MeanX += dx * share
+	p.MeanY += dy * share
+	p.Sxx += weight * (1 - share) * dx * dx
+	p.Sxy += weight * (1 - share) * dx * dy
+}
+
+// forget leaves what was learned at most this weight.
+func (p *PairMemory) forget(weight float32) {
+	if p.Weight > weight {
+		keep := weight / p.Weight
+		p.Weight, p.Sxx, p.Sxy = weight, p.Sxx*keep, p.Sxy*keep
+	}
+}
+
+// observe takes in a sensor's reading and the range of its partner, which began
+// at the given time.
+func (m *StillMemory) observe(r Reading, partner span, began UnixMilli, sure bool, after float32) {
+	if m.Since == 0 || abs(r.Value-m.At) > stillWithin {
+		*m = StillMemory{Since: r.Time, At: r.Value, Low: 100, High: 0, WasLo: 0, WasHi: 100}
+		return
+	}
+	if began < m.Since {
+		return // some of the partner's range is older than the stillness
+	}
+	lo, hi := partner.lo, partner.hi
+	if !sure {
+		lo, hi = min(lo, m.WasLo), max(hi, m.WasHi)
+	}
+	m.WasLo, m.WasHi = partner.lo, partner.hi
+	m.Low, m.High = min(m.Low, hi), max(m.High, lo)
+	room := float32(stillRange)
+	if (span{r.Value, r.Value}).saturated() {
+		room = stillRangeAtEnd
+	}
+	if m.High-m.Low > room {
+		m.For = min(m.For+after, 2*stillAlarm)
+	}
+}
+
+func (m *RoughMemory) fade(after float32) { m.Level = fade(m.Level, after, roughDecay) }
+
+// moved takes in a step of the sensor; what its partner did is not known yet.
+func (m *RoughMemory) moved(step float32) {
+	m.Moved = min(m.Moved+max(0, min(step, roughMost)-roughFree), 2*roughMost)
+}
+
+// observe adds what the sensor moved while its partner was in a range, as wide as
+// it is now or was just before.
+func (m *RoughMemory) observe(width float32) {
+	m.Level += max(0, m.Moved-max(width, m.Wide))
+	m.Wide, m.Moved = width, 0
+}

@@ -1,0 +1,114 @@
+package vehicle
+
+// observeThrottle takes in the fresh readings of a sample, each into the memory
+// of its own sensor only: readings of one time may come in any order and in
+// pieces. They are judged once the next time begins, or a verdict is asked for.
+// Latest must still hold the readings before them.
+func (s *State) observeThrottle(r *Readings, fresh uint16, t UnixMilli) {
+	if fresh&throttleSignals == 0 {
+		return
+	}
+	for i, g := range throttleSensors {
+		if fresh&(1<<g) != 0 {
+			s.ThrottleMemory.Sensors[i].observe(ThrottleSensor(i), r.value[g], s.Latest[g], t)
+		}
+	}
+}
+
+// observe takes in a reading v at t; was is the one before.
+func (m *SensorMemory) observe(i ThrottleSensor, v float32, was Reading, t UnixMilli) {
+	gap := t.seconds(was.Time)
+	m.Step = abs(v - was.Value)
+	if was.Time == 0 || gap > bracketWithin {
+		m.Start, m.Lo, m.Hi = t, v, v
+		m.PrevStart, m.PrevLo, m.PrevHi = t, v, v
+		m.Gap, m.Travel = 0, 0
+	} else {
+		m.Gap = gap
+		m.Travel = fade(m.Travel, gap, travelDecay) + min(m.Step, travelMost)
+		if t-m.Start >= bucketMillis {
+			m.PrevStart, m.PrevLo, m.PrevHi = m.Start, m.Lo, m.Hi
+			m.Start, m.Lo, m.Hi = t, v, v
+		} else {
+			m.Lo, m.Hi = min(m.Lo, v), max(m.Hi, v)
+		}
+	}
+	if i != Load && was.Time != 0 {
+		m.observeLimit(i, v, was, m.standsFor())
+	} else if i != Load {
+		m.Rests |= limit(v)
+	}
+}
+
+// standsFor is how much time the last reading stands for.
+func (m *SensorMemory) standsFor() float32 {
+	if m.Gap == 0 {
+		return aloneMost
+	}
+	return min(m.Gap, most)
+}
+
+// limit is the end of the electrical range at which a reading is: 1 the low one,
+// 2 the high one, 0 neither.
+func limit(v float32) uint8 {
+	switch {
+	case v <= lowLimit:
+		return 1
+	case v >= highLimit:
+		return 2
+	}
+	return 0
+}
+
+func (m *SensorMemory) observeLimit(i ThrottleSensor, v float32, was Reading, after float32) {
+	at := limit(v)
+	seen := float32(plateSeen)
+	if i == PedalD || i == PedalE {
+		seen = pedalSeen
+	}
+	switch {
+	case at == 0:
+		m.AtLimit, m.OffLimits = 0, min(m.OffLimits+after, seen)
+	case m.OffLimits < seen:
+		m.Rests |= at
+	case limit(was.Value) == at:
+		m.AtLimit = min(m.AtLimit+after, 2*highLimitAlarm)
+	default:
+		m.AtLimit = 0
+	}
+}
+
+// span is the range in which a sensor was around the time of its last reading.
+type span struct{ lo, hi float32 }
+
+func (m *SensorMemory) span() span { return span{min(m.Lo, m.PrevLo), max(m.Hi, m.PrevHi)} }
+
+func (a span) width() float32 { return a.hi - a.lo }
+
+// apart is how far two ranges are from touching.
+func (a span) apart(b span) float32 { return max(0, a.lo-b.hi, b.lo-a.hi) }
+
+// saturated reports whether a bound may be the sensor's end rather than a position.
+func (a span) saturated() bool { return a.lo <= 100-saturated || a.hi >= saturated }
+
+// open removes the bounds at which a sensor may be cut off: beyond, it may be
+// anywhere.
+func (a span) open() span {
+	const anywhere = 1000
+	if a.lo <= 100-saturated {
+		a.lo = -anywhere
+	}
+	if a.hi >= saturated {
+		a.hi = anywhere
+	}
+	return a
+}
+
+// fade lets a level decay over a step of time. Unlike an exponential it costs
+// one division; over steps much shorter than decay they are the same.
+func fade(level, step, decay float32) float32 { return level * decay / (decay + step) }
+
+// seconds returns m − n in seconds.
+func (m UnixMilli) seconds(n UnixMilli) float32 { return float32(m-n) / 1000 }
+
+func abs(x float32) float32 { return max(x, -x) }
