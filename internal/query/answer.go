@@ -38,6 +38,7 @@ type answerer struct {
 	maxAge time.Duration
 	ready  func() error
 	ids    *requestIDs
+	docs   documents // nil: none are served
 }
 
 // answer judges the request at now. It does not allocate once w has grown.
@@ -56,10 +57,10 @@ func (a *answerer) answer(r *request, now time.Time, w *response) {
 	case throttlePath:
 		w.operation = throttleSystem
 	default:
-		w.fail(failPath)
+		a.document(r, a.docs[string(path)], &h, w)
 		return
 	}
-	if m := string(r.method); m != "GET" && m != "HEAD" {
+	if !reads(r.method) {
 		w.fail(failMethod)
 		return
 	}
@@ -95,6 +96,11 @@ func (a *answerer) begin(now time.Time, w *response) {
 	start := len(w.values)
 	w.values = a.ids.append(w.values)
 	w.setFrom("X-Request-Id", start)
+}
+
+// reads reports whether the method is one that is answered.
+func reads(method []byte) bool {
+	return string(method) == "GET" || string(method) == "HEAD"
 }
 
 // framing says why it is not certain what the request is.

@@ -19,7 +19,7 @@ import (
 )
 
 func (f *fixture) answerer() *answerer {
-	return &answerer{tokens: f.Tokens, fleet: f.Fleet, maxAge: f.MaxAge, ready: f.Ready, ids: newRequestIDs()}
+	return &answerer{tokens: f.Tokens, fleet: f.Fleet, maxAge: f.MaxAge, ready: f.Ready, ids: newRequestIDs(), docs: newDocuments(f.MaxAge)}
 }
 
 func get(target string) *request {
@@ -66,7 +66,8 @@ func TestAnswersWithoutAllocating(t *testing.T) {
 		"over the rate": drivingPath + "?access_token=" + f.secrets["TWO_A_MINUTE"] + "&vid=CarJam",
 		"bad token":     drivingPath + "?access_token=" + f.secrets["UNKNOWN"] + "&vid=CarJam",
 		"bad query":     drivingPath + "?access_token=%",
-		"no path":       "/",
+		"no path":       "/nothing",
+		"a document":    "/",
 	} {
 		var w response
 		r := get(target)

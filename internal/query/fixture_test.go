@@ -23,6 +23,8 @@ type fixture struct {
 	Config
 	// secrets are the placeholders of the scripts.
 	secrets map[string]string
+	// docs are what the scripts' placeholders for documents stand for.
+	docs documents
 }
 
 func newFixture(t testing.TB) *fixture {

@@ -37,6 +37,7 @@ const (
 	methodNotAllowed
 	rateLimited
 	unavailable
+	documentation
 	outcomeCount
 )
 
@@ -47,6 +48,7 @@ func (o outcome) String() string {
 		"answered", "unknown", "stale", "not_driving",
 		"invalid_request", "invalid_token", "insufficient_scope", "not_found",
 		"method_not_allowed", "rate_limited", "unavailable",
+		"documentation",
 	}[o]
 }
 

@@ -13,7 +13,8 @@ type response struct {
 	status  int
 	headers []header
 	body    []byte
-	closes  bool // close the connection after this answer
+	shared  []byte // if not nil the body, in place of body; it is only read
+	closes  bool   // close the connection after this answer
 
 	operation operation
 	outcome   outcome
@@ -42,6 +43,17 @@ func (w *response) set(name, value string) {
 	start := len(w.values)
 	w.values = append(w.values, value...)
 	w.setFrom(name, start)
+}
+
+// replace gives another value to a header that was set.
+func (w *response) replace(name, value string) {
+	for i := range w.headers {
+		if w.headers[i].name == name {
+			start := len(w.values)
+			w.values = append(w.values, value...)
+			w.headers[i].value = w.values[start:len(w.values):len(w.values)]
+		}
+	}
 }
 
 func (w *response) setTime(name string, t time.Time) {
