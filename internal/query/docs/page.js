@@ -67,7 +67,7 @@ function addCopy(block) {
     say("Copied");
     setTimeout(() => { button.textContent = "Copy"; say(""); }, 1500);
   });
-  block.append(button);
+  block.querySelector(".bar").append(button);
 }
 
 for (const e of document.querySelectorAll(".base")) e.textContent = base;
@@ -82,7 +82,6 @@ for (const block of document.querySelectorAll(".code[data-language]")) {
 const groups = [...document.querySelectorAll(".samples")].map((samples, g) => {
   const panels = [...samples.querySelectorAll(".code")];
   const tabs = panels.map((panel, i) => {
-    panel.querySelector("h3").remove();
     panel.id = `sample-${g}-${i}`;
     panel.setAttribute("role", "tabpanel");
     const tab = element("button", { type: "button", id: `tab-${g}-${i}` }, panel.dataset.title);
