@@ -34,6 +34,8 @@ type serveFlags struct {
 	NatsCreds string   `placeholder:"FILE" help:"Credentials for --nats."`
 	Replicas  int      `default:"0" help:"Copies of every stream on the cluster. 0 means 1, or 3 with several URLs in --nats."`
 
+	NoDocs bool `help:"Serve no documentation beside the queries: only the two operations answer."`
+
 	TLSCert     string `name:"tls-cert" placeholder:"FILE" help:"Certificate chain, PEM. Queries and telemetry then use TLS."`
 	TLSKey      string `name:"tls-key" placeholder:"FILE" help:"Its key, PEM."`
 	BehindProxy bool   `help:"A proxy in front ends TLS, so addresses other than loopback may go without."`

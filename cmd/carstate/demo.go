@@ -180,6 +180,9 @@ func printDemo(w streams, s *service, token string) {
 		fmt.Fprintf(w.out, "curl -G %s%s -d access_token=%s -d vid=%s\n", base, path, token, demoVehicle)
 	}
 	fmt.Fprintf(w.out, "\n\"vehicle_runing_state\" is 1 for normal driving, 2 for slow, 3 for a traffic jam; \"throttle_system\" is 0 for an anomaly, 1 for normal.\n")
+	if !s.flags.NoDocs {
+		fmt.Fprintf(w.out, "Documentation, to try in a browser: %s/\n", base)
+	}
 	fmt.Fprintf(w.out, "Operator: %s/metrics and /readyz; commands take --data-dir %s --admin-addr %s\n",
 		s.url("--admin-addr"), s.flags.DataDir, s.ports["--admin-addr"].Addr())
 	fmt.Fprintf(w.out, "End with Ctrl-C.\n")

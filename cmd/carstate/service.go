@@ -193,7 +193,7 @@ func (s *service) addServers(t *tls.Config, adminKey access.Hash) {
 	if l := s.ports["--query-addr"]; l != nil {
 		q := query.New(query.Config{
 			Tokens: &s.tokens, Fleet: s.fleet, MaxAge: s.flags.MaxAge, Ready: s.health.canAnswer,
-			TLS: tlsFor("--query-addr"), Log: s.log, Registry: s.registry,
+			NoDocs: s.flags.NoDocs, TLS: tlsFor("--query-addr"), Log: s.log, Registry: s.registry,
 		})
 		s.servers = append(s.servers, server{"query", func() error { return q.Serve(l) }, q.Shutdown})
 	}

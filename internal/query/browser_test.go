@@ -62,7 +62,7 @@ func TestPageInABrowser(t *testing.T) {
 			b.tabTo(`document.activeElement.dataset.field === "vehicle_runing_state"`)
 			b.press(kb.Enter)
 			b.expect(`document.querySelector("#verdict").innerText`, "Traffic jam (3)\nas of 2 s ago")
-			b.expect(`document.querySelector("#body").innerText`, `{"code":200,"msg":"success","data":{"vid":"SandboxJam","status":1,"vehicle_runing_state":"3"}}`)
+			b.expect(`document.querySelector("#body").innerText`, "{\n  \"code\": 200,\n  \"msg\": \"success\",\n  \"data\": {\n    \"vid\": \"SandboxJam\",\n    \"status\": 1,\n    \"vehicle_runing_state\": \"3\"\n  }\n}")
 			b.tabTo(`document.activeElement.dataset.field === "throttle_system"`)
 			b.press(" ")
 			b.expect(`document.querySelector("#verdict").innerText`, "Throttle normal (1)\nas of 2 s ago")
@@ -125,6 +125,9 @@ func TestReferenceInABrowser(t *testing.T) {
 		chromedp.Click(chromedp.CSS(".auth-btn-wrapper .authorize")),
 		chromedp.Click(chromedp.CSS(".btn-done")),
 		chromedp.Click(chromedp.CSS(".opblock-summary-control")),
+		// Swagger UI resolves an operation once it is opened, and cannot ask
+		// before it has: only then the refusals have their descriptions.
+		chromedp.WaitVisible(chromedp.CSS(`.response[data-code="503"] .renderedMarkdown p`)),
 		chromedp.Click(chromedp.CSS(".execute")),
 		chromedp.WaitVisible(chromedp.CSS(".live-responses-table tbody .response-col_status")),
 	)
@@ -205,7 +208,7 @@ func (b *browser) hear(event any) {
 	case *runtime.EventExceptionThrown:
 		b.complaints = append(b.complaints, (&chromedp.ExceptionError{ExceptionDetails: e.ExceptionDetails}).Error())
 	case *runtime.EventConsoleAPICalled:
-		b.complaints = append(b.complaints, fmt.Sprintf("%s on the console: %s", e.Type, e.Args[0].Value))
+		b.complaints = append(b.complaints, fmt.Sprintf("%s on the console: %s", e.Type, e.Args[0].Description))
 	case *log.EventEntryAdded: // violations of the policy among them
 		if !strings.Contains(e.Entry.Text, "the server responded with a status of 40") {
 			b.complaints = append(b.complaints, e.Entry.Text)

@@ -1,5 +1,7 @@
 // Package query answers the two operations of the service over HTTP/1.1: how a
-// vehicle drives, and whether its throttle system is healthy.
+// vehicle drives, and whether its throttle system is healthy. Beside them it
+// serves the public documentation, which is embedded and made once, at the start
+// (docs.go and the directory docs).
 //
 // It has two halves. The answerer (answer.go and the files beside it) knows no
 // HTTP library: it gets the method, the request target as sent, and what the

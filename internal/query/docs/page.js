@@ -201,7 +201,8 @@ async function ask(button) {
       answer = undefined;
     }
     show(verdict(response, answer, field));
-    $("body").textContent = text;
+    $("body").textContent = answer === undefined ? text : JSON.stringify(answer, null, 2);
+    colour($("body"), "json");
     $("head").textContent = [`HTTP ${response.status}`, ...[...response.headers].map(([k, v]) => `${k}: ${v}`)].join("\n");
   } catch {
     // The error is not shown: it may hold the address, and with it the token.
