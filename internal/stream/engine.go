@@ -23,6 +23,7 @@ type Engine struct {
 
 	dir    *dataDir       // embedded only
 	server *server.Server // embedded only
+	node   *node
 	nc     *nats.Conn
 	js     jetstream.JetStream
 	legacy nats.JetStreamContext // only this one has ordered push consumers
@@ -82,6 +83,7 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 			return nil, err
 		}
 	}
+	e.node = openNode(c.DataDir, c.Log)
 	e.start()
 	return e, nil
 }
@@ -163,6 +165,7 @@ func (e *Engine) Close() error {
 	e.stop()
 	e.running.Wait()
 	e.nc.Close()
+	e.node.close()
 	if e.server == nil {
 		return nil
 	}
