@@ -69,6 +69,17 @@ func newUsageKeeper() usageKeeper {
 	}
 }
 
+// isLoaded reports whether the table holds all that was stored. Before that,
+// nothing may be stored: it would replace what is yet to be read.
+func (u *usageKeeper) isLoaded() bool {
+	select {
+	case <-u.loaded:
+		return true
+	default:
+		return false
+	}
+}
+
 // applyUsage takes a record from the feed; rest is ID.NODE.
 func (k *Keeper) applyUsage(rest string, body []byte) error {
 	var r usageRecord
@@ -80,10 +91,8 @@ func (k *Keeper) applyUsage(rest string, body []byte) error {
 		return nil
 	}
 	if by == k.e.node.id {
-		select {
-		case <-k.usage.loaded:
+		if k.usage.isLoaded() {
 			return nil // our own echo: the table counts it already
-		default:
 		}
 	} else if by != "" {
 		k.usage.mu.Lock()
@@ -100,17 +109,19 @@ func (k *Keeper) applyUsage(rest string, body []byte) error {
 func (k *Keeper) KeepUsage(ctx context.Context) {
 	select {
 	case <-ctx.Done():
-		return
 	case <-k.usage.loaded:
 	}
 	tick := time.NewTicker(usageEvery)
 	defer tick.Stop()
-	for n := 1; ctx.Err() == nil; n++ {
+	for n := 1; k.usage.isLoaded(); n++ {
 		select {
 		case <-ctx.Done():
 		case <-tick.C:
 		}
 		k.storeUsage()
+		if ctx.Err() != nil {
+			return
+		}
 		if n%pruneEach == 0 {
 			k.pruneUsage(ctx)
 		}
