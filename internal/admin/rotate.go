@@ -44,7 +44,7 @@ func (s *Server) rotateSource(r *http.Request, in rotateRequest) (RotatedSource,
 		return RotatedSource{}, err
 	}
 	name, now := r.PathValue("name"), s.cfg.Now()
-	if _, ok := s.cfg.Sources.Get(name); !ok {
+	if known, ok := s.cfg.Sources.Get(name); !ok || !known.Removed.IsZero() {
 		// Free text from a path must not reach the audit.
 		return RotatedSource{}, access.ErrNotFound
 	}
