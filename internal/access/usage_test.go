@@ -1,6 +1,7 @@
 package access_test
 
 import (
+	"maps"
 	"reflect"
 	"sync"
 	"testing"
@@ -107,10 +108,7 @@ func TestCountedYieldsWhatWasCounted(t *testing.T) {
 	for range 3 {
 		g.Count(access.ThrottleSystem, access.Answered, noon)
 	}
-	got := map[string]int64{}
-	for id, n := range table.Counted() {
-		got[id] = n
-	}
+	got := maps.Collect(table.Counted())
 	if !reflect.DeepEqual(got, map[string]int64{g.ID: 3}) {
 		t.Errorf("%v", got)
 	}
