@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -104,5 +105,18 @@ func TestDefaults(t *testing.T) {
 		if !isLoopback(a.addr) || a.tls {
 			t.Errorf("%s listens on %s", a.flag, a.addr)
 		}
+	}
+}
+
+// TestTrustedProxies: networks and single addresses, of both families.
+func TestTrustedProxies(t *testing.T) {
+	f := defaults()
+	f.TrustedProxies = []string{"10.1.2.3/8", "fd00::/8", "192.0.2.7", "2001:db8::1"}
+	if err := f.validate(); err != nil {
+		t.Fatal(err)
+	}
+	got, err := f.trustedProxies()
+	if want := "[10.0.0.0/8 fd00::/8 192.0.2.7/32 2001:db8::1/128]"; err != nil || fmt.Sprint(got) != want {
+		t.Errorf("%v, %v; want %s", got, err, want)
 	}
 }
