@@ -1,10 +1,12 @@
 package main
 
 import (
+	"crypto/tls"
 	"encoding/json/jsontext"
 	"encoding/json/v2"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"slices"
 	"strings"
@@ -19,15 +21,37 @@ import (
 type adminFlags struct {
 	DataDir   string `default:"./carstate-data" placeholder:"DIR" help:"The service's data directory, which holds the admin key (${default})."`
 	AdminAddr string `default:"127.0.0.1:8082" placeholder:"ADDR" help:"The service's admin listener (${default}); may be a URL."`
+	AdminCA   string `name:"admin-ca" placeholder:"FILE" help:"Trust this certificate (PEM) of the admin listener besides those that the system trusts."`
 }
 
 // client returns a client of the running service.
 func (f adminFlags) client() (*admin.Client, error) {
+	if !strings.Contains(f.AdminAddr, "://") && !isAddress(f.AdminAddr) {
+		return nil, usageError("--admin-addr must be an address such as 127.0.0.1:8082, or a URL")
+	}
 	key, err := admin.LoadKey(f.DataDir)
 	if err != nil {
 		return nil, err
 	}
-	return &admin.Client{URL: baseURL(f.AdminAddr), Key: key}, nil
+	c := &admin.Client{URL: baseURL(f.AdminAddr), Key: key}
+	if f.AdminCA != "" {
+		trust, err := trusting(f.AdminCA)
+		if err != nil {
+			return nil, err
+		}
+		c.HTTP = clientTrusting(trust)
+	}
+	return c, nil
+}
+
+// clientTrusting is an HTTP client for a listener whose certificate is in trust.
+// It follows no redirect, which would carry a key elsewhere.
+func clientTrusting(trust *tls.Config) *http.Client {
+	return &http.Client{
+		Timeout:       2 * time.Minute,
+		Transport:     &http.Transport{TLSClientConfig: trust},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
 }
 
 // baseURL makes a URL of an address. Other machines are spoken to by TLS only,
@@ -46,6 +70,9 @@ func baseURL(addr string) string {
 func parseVehicles(s string) (access.Vehicles, error) {
 	if s == "all" {
 		return access.AllVehicles(), nil
+	}
+	if strings.EqualFold(s, "all") {
+		return access.Vehicles{}, usageError("write all in small letters, or list vids")
 	}
 	ids, err := parseVIDs(s)
 	return access.VehicleSet(ids...), err

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -16,8 +17,20 @@ import (
 
 // serveFlags is the configuration of a node, and its manual.
 type serveFlags struct {
-	DataDir string `default:"./carstate-data" placeholder:"DIR" help:"Directory of everything that is kept (${default})."`
+	storeFlags
+	nodeFlags
+}
 
+// storeFlags say where everything is kept.
+type storeFlags struct {
+	DataDir   string `default:"./carstate-data" placeholder:"DIR" help:"Directory of everything that is kept (${default})."`
+	Nats      string `placeholder:"URL,…" help:"An external NATS cluster instead of the embedded engine."`
+	NatsCreds string `placeholder:"FILE" help:"Credentials for --nats."`
+	Replicas  int    `default:"0" help:"Copies of every stream on the cluster. 0 means 1, or 3 with several URLs in --nats."`
+}
+
+// nodeFlags say what a node does and where it listens.
+type nodeFlags struct {
 	QueryAddr   string `default:"127.0.0.1:8080" placeholder:"ADDR" help:"Where developers ask (${default})."`
 	IngestAddr  string `default:"127.0.0.1:8081" placeholder:"ADDR" help:"Where cars and gateways send telemetry by HTTP (${default})."`
 	MqttAddr    string `default:"127.0.0.1:1883" placeholder:"ADDR" help:"Where cars and gateways send telemetry by MQTT (${default}); empty: nowhere."`
@@ -30,12 +43,9 @@ type serveFlags struct {
 	SyncInterval string        `default:"always" placeholder:"always|DURATION" help:"When acknowledged telemetry is on disk: always, or at the latest after this long (embedded engine only)."`
 	MaxFeedAge   time.Duration `default:"60s" help:"How long queries are answered out of touch with the engine (${default})."`
 
-	Roles     []string `default:"query,ingest,derive,admin" enum:"query,ingest,derive,admin" help:"What this node does (${default})."`
-	Nats      string   `placeholder:"URL,…" help:"An external NATS cluster instead of the embedded engine."`
-	NatsCreds string   `placeholder:"FILE" help:"Credentials for --nats."`
-	Replicas  int      `default:"0" help:"Copies of every stream on the cluster. 0 means 1, or 3 with several URLs in --nats."`
+	Roles []string `default:"query,ingest,derive,admin" enum:"query,ingest,derive,admin" help:"What this node does (${default})."`
 
-	TLSCert     string `name:"tls-cert" placeholder:"FILE" help:"Certificate chain, PEM. Queries and telemetry then use TLS."`
+	TLSCert     string `name:"tls-cert" placeholder:"FILE" help:"Certificate chain, PEM. Queries and telemetry then use TLS; so does the admin listener unless it is on loopback. --mqtt-addr never does."`
 	TLSKey      string `name:"tls-key" placeholder:"FILE" help:"Its key, PEM."`
 	BehindProxy bool   `help:"A proxy in front ends TLS, so addresses other than loopback may go without."`
 
@@ -61,8 +71,11 @@ func (f *serveFlags) validate() error {
 			return err
 		}
 	}
-	if f.MaxAge <= 0 || f.Retention <= 0 || f.MaxFeedAge <= 0 {
-		return usageError("--max-age, --retention and --max-feed-age must be positive durations such as 5m")
+	if f.MaxAge <= 0 || f.MaxFeedAge <= 0 {
+		return usageError("--max-age and --max-feed-age must be positive durations such as 5m")
+	}
+	if f.Retention < time.Minute {
+		return usageError("--retention must be at least 1m: ingest refuses telemetry when judging lags behind by half of it")
 	}
 	if f.Partitions < 0 || f.Partitions > 4096 {
 		return usageError("--partitions must be between 1 and 4096")
@@ -128,7 +141,7 @@ func (f *serveFlags) addresses() []address {
 }
 
 func (f *serveFlags) checkAddress(a address) error {
-	if _, _, err := net.SplitHostPort(a.addr); err != nil {
+	if !isAddress(a.addr) {
 		return usageError("%s must be an address with a port, such as 127.0.0.1:8080", a.flag)
 	}
 	if isLoopback(a.addr) || a.tls || f.BehindProxy {
@@ -138,6 +151,16 @@ func (f *serveFlags) checkAddress(a address) error {
 		return usageError("--mqtt-addr is not a loopback address and would carry keys in clear: use --mqtt-tls-addr with --tls-cert and --tls-key, or --behind-proxy if a proxy ends TLS")
 	}
 	return usageError("%s is not a loopback address and would carry secrets in clear: give --tls-cert and --tls-key, or --behind-proxy if a proxy ends TLS", a.flag)
+}
+
+// isAddress reports whether s is a host, perhaps none, and a port.
+func isAddress(s string) bool {
+	_, port, err := net.SplitHostPort(s)
+	if err != nil {
+		return false
+	}
+	_, err = strconv.ParseUint(port, 10, 16)
+	return err == nil
 }
 
 // isLoopback reports whether only this machine can reach the address.

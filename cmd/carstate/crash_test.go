@@ -3,10 +3,12 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 )
@@ -36,6 +38,9 @@ func TestKill(t *testing.T) {
 				vids = append(vids, fmt.Sprintf("r%dn%dx%d", round, i, j))
 			}
 			n, err := post(p, key, vids)
+			if errors.Is(err, errRefused) {
+				t.Fatal(err)
+			}
 			if err != nil {
 				break // the process is gone
 			}
@@ -65,13 +70,20 @@ func TestKill(t *testing.T) {
 	}
 }
 
+var errRefused = errors.New("refused")
+
 // post sends one sample of each vehicle and returns how many were accepted.
 func post(p *process, key string, vids []string) (int, error) {
 	var body bytes.Buffer
 	for _, vid := range vids {
 		fmt.Fprintf(&body, "{\"vid\":%q,\"time\":%d,\"signals\":{\"Vehicle.Speed\":50,\"Vehicle.OBD.ThrottlePosition\":20}}\n", vid, time.Now().UnixMilli())
 	}
-	req, err := http.NewRequest(http.MethodPost, "http://"+p.address["ingest-addr"]+"/v1/telemetry", &body)
+	return postLines(p, key, body.String())
+}
+
+// postLines sends NDJSON and returns how many samples were accepted.
+func postLines(p *process, key, lines string) (int, error) {
+	req, err := http.NewRequest(http.MethodPost, "http://"+p.address["ingest-addr"]+"/v1/telemetry", strings.NewReader(lines))
 	if err != nil {
 		return 0, err
 	}
@@ -87,7 +99,7 @@ func post(p *process, key string, vids []string) (int, error) {
 		return 0, err
 	}
 	if resp.StatusCode != http.StatusAccepted {
-		return 0, fmt.Errorf("HTTP %d: %s", resp.StatusCode, text)
+		return 0, fmt.Errorf("%w: HTTP %d: %s", errRefused, resp.StatusCode, text)
 	}
 	var answer struct {
 		Accepted int `json:"accepted"`

@@ -7,11 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
-	"net/url"
 	"os"
+	"strings"
 	"time"
 
+	"github.com/alecthomas/kong"
+
+	"carstate/client"
 	"carstate/internal/access"
 	"carstate/internal/admin"
 	"carstate/internal/drivelog"
@@ -27,13 +29,17 @@ var demoDrive []byte
 const demoVehicle vehicle.ID = "NHeN4UqVsohGS55I7LBdh"
 
 type demoCommand struct {
-	serveFlags
+	// No environment twin: what is set for serve must not lead the demo into
+	// a directory that somebody needs.
+	DataDir string `env:"-" placeholder:"DIR" help:"Keep everything here, which must be new or empty, rather than in a temporary directory that goes when the demo ends."`
+	nodeFlags
 }
 
 // Help is shown by --help.
 func (*demoCommand) Help() string {
 	return `Keeps everything in a new temporary directory, which goes when the demo ends.
 Takes serve's flags; a default port that is busy is replaced by a free one.
+Unless you say otherwise, readings count for 24 h and only warnings are logged.
 
 Example:
   carstate demo`
@@ -44,68 +50,85 @@ Example:
 const demoMaxAge = 24 * time.Hour
 
 // Run runs the demo until it is told to end.
-func (c *demoCommand) Run(ctx context.Context, w streams) (err error) {
-	def := defaults()
-	if c.DataDir == def.DataDir {
-		dir, err := os.MkdirTemp("", "carstate-demo-")
-		if err != nil {
+func (c *demoCommand) Run(ctx context.Context, w streams, given *kong.Context) (err error) {
+	f := &serveFlags{storeFlags{DataDir: c.DataDir}, c.nodeFlags}
+	if c.DataDir == "" {
+		if f.DataDir, err = os.MkdirTemp("", "carstate-demo-"); err != nil {
 			return fmt.Errorf("no temporary directory can be made: %w", err)
 		}
-		defer os.RemoveAll(dir)
-		c.DataDir = dir
+		defer os.RemoveAll(f.DataDir)
+	} else if entries, err := os.ReadDir(c.DataDir); err == nil && len(entries) > 0 {
+		return usageError("--data-dir %s is not empty, and the demo must not write into what somebody needs: choose a new one, or leave it out", c.DataDir)
 	}
-	if c.MaxAge == def.MaxAge {
-		c.MaxAge = demoMaxAge
+	if !isGiven(given, "max-age") {
+		f.MaxAge = demoMaxAge
 	}
-	if c.LogLevel == def.LogLevel {
-		c.LogLevel = "warn" // what the demo has to say must not drown
+	if !isGiven(given, "log-level") {
+		f.LogLevel = "warn" // what the demo has to say must not drown
 	}
 	standard := make(map[string]string)
-	for _, a := range def.addresses() {
+	for _, a := range defaults().addresses() {
 		standard[a.flag] = a.addr
 	}
-	s, err := startService(ctx, &c.serveFlags, c.logger(w), func(a address) bool { return standard[a.flag] == a.addr })
+	s, err := startService(ctx, f, f.logger(w), func(a address) bool { return standard[a.flag] == a.addr })
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
-	token, err := c.prepare(ctx, s)
+	token, err := prepareDemo(ctx, s)
 	if err != nil {
 		return err
 	}
-	printDemo(w, s, token)
+	if err := printDemo(w, s, token); err != nil {
+		return err
+	}
 	return s.wait(ctx)
 }
 
-// prepare replays the drive through the front door, issues a token, and waits
-// until both questions are answered.
-func (c *demoCommand) prepare(ctx context.Context, s *service) (token string, err error) {
+// isGiven reports whether somebody set the flag, on the command line or in the
+// environment.
+func isGiven(c *kong.Context, flag string) bool {
+	for _, p := range c.Path {
+		if p.Flag != nil && p.Flag.Name == flag {
+			return true
+		}
+	}
+	_, ok := os.LookupEnv("CARSTATE_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_")))
+	return ok
+}
+
+// prepareDemo replays the drive through the front door, issues a token, and waits
+// until the drive is judged to its end.
+func prepareDemo(ctx context.Context, s *service) (token string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	drive, err := drivelog.Read(bytes.NewReader(demoDrive), "the bundled drive")
 	if err != nil {
 		return "", err
 	}
-	key, err := admin.LoadKey(c.DataDir)
+	key, err := admin.LoadKey(s.flags.DataDir)
 	if err != nil {
 		return "", err
 	}
-	client := &admin.Client{URL: s.url("--admin-addr"), Key: key}
+	trust, err := trusting(s.flags.TLSCert)
+	if err != nil {
+		return "", err
+	}
+	operator := &admin.Client{URL: s.url("--admin-addr"), Key: key, HTTP: clientTrusting(trust)}
 	if err := poll(ctx, func() error { return s.health.ready() }); err != nil {
-		return "", err
-	}
-	source, err := client.AddSource(ctx, "demo", access.VehicleSet(demoVehicle), time.Time{})
-	if err != nil {
 		return "", err
 	}
 	samples := samplesOf([]*drivelog.Drive{drive}, demoVehicle)
 	shift(samples, vehicle.At(time.Now()))
-	sender := newHTTPSender(s.url("--ingest-addr"), source.Key)
-	defer sender.close()
-	if err := sendAll(ctx, sender, samples, newProgress(io.Discard, len(samples))); err != nil {
+	err = withSource(ctx, operator, demoVehicle, func(_, key string) error {
+		sender := newHTTPSender(s.url("--ingest-addr"), key, trust)
+		defer sender.close()
+		return sendAll(ctx, sender, samples, newProgress(io.Discard, len(samples)))
+	})
+	if err != nil {
 		return "", err
 	}
-	issued, err := client.IssueToken(ctx, access.TokenRequest{
+	issued, err := operator.IssueToken(ctx, access.TokenRequest{
 		Developer: "demo", Operations: access.AllOperations, Vehicles: access.AllVehicles(), Expires: time.Now().Add(access.DefaultTokenLife),
 	})
 	if err != nil {
@@ -114,7 +137,9 @@ func (c *demoCommand) prepare(ctx context.Context, s *service) (token string, er
 	// The drive is judged to its end once the driving verdict is as new as
 	// the last speed.
 	end := lastSpeed(samples)
-	if err := poll(ctx, func() error { return answered(ctx, s, drivingPath, issued.AccessToken, end) }); err != nil {
+	developer := client.New(s.url("--query-addr"), issued.AccessToken,
+		client.WithHTTPClient(clientTrusting(trust)), client.WithPatience(0)) // poll has the patience
+	if err := poll(ctx, func() error { return answered(ctx, developer, end) }); err != nil {
 		return "", err
 	}
 	return issued.AccessToken, nil
@@ -136,22 +161,15 @@ func lastSpeed(samples []vehicle.Sample) time.Time {
 	return time.Time{}
 }
 
-// answered asks the running service about the demo's car and wants a verdict
-// that is as new as since, to the second.
-func answered(ctx context.Context, s *service, path, token string, since time.Time) error {
-	q := url.Values{"access_token": {token}, "vid": {string(demoVehicle)}}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url("--query-addr")+path+"?"+q.Encode(), nil)
+// answered asks about the demo's car and wants a verdict that is as new as since,
+// to the second.
+func answered(ctx context.Context, service *client.Client, since time.Time) error {
+	a, err := service.CarDrivingState(ctx, string(demoVehicle))
 	if err != nil {
-		return errors.New("the query listener has no usable address")
+		return fmt.Errorf("the query listener does not answer: %w", err)
 	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return errors.New("the query listener does not answer") // the error holds the token
-	}
-	defer resp.Body.Close()
-	at, err := http.ParseTime(resp.Header.Get("Last-Modified"))
-	if err != nil || at.Before(since.Truncate(time.Second)) {
-		return fmt.Errorf("the query listener has no answer yet (HTTP %d)", resp.StatusCode)
+	if a.AsOf.Before(since.Truncate(time.Second)) {
+		return fmt.Errorf("the query listener knows no answer yet, but %s", a)
 	}
 	return nil
 }
@@ -173,14 +191,24 @@ func poll(ctx context.Context, ask func() error) error {
 	}
 }
 
-func printDemo(w streams, s *service, token string) {
-	base := s.url("--query-addr")
-	fmt.Fprintf(w.out, "A recorded drive was replayed: the car is in a traffic jam. Ask:\n\n")
-	for _, path := range []string{drivingPath, throttlePath} {
-		fmt.Fprintf(w.out, "curl -G %s%s -d access_token=%s -d vid=%s\n", base, path, token, demoVehicle)
+func printDemo(w streams, s *service, token string) error {
+	var b strings.Builder
+	base, trust := s.url("--query-addr"), ""
+	if s.flags.TLSCert != "" {
+		trust = "--cacert " + s.flags.TLSCert + " "
 	}
-	fmt.Fprintf(w.out, "\n\"vehicle_runing_state\" is 1 for normal driving, 2 for slow, 3 for a traffic jam; \"throttle_system\" is 0 for an anomaly, 1 for normal.\n")
-	fmt.Fprintf(w.out, "Operator: %s/metrics and /readyz; commands take --data-dir %s --admin-addr %s\n",
+	fmt.Fprintf(&b, "A recorded drive was replayed: the car is in a traffic jam. Ask:\n\n")
+	for _, path := range []string{drivingPath, throttlePath} {
+		fmt.Fprintf(&b, "curl %s-G %s%s -d access_token=%s -d vid=%s\n", trust, base, path, token, demoVehicle)
+	}
+	fmt.Fprintf(&b, "\n\"vehicle_runing_state\" is 1 for normal driving, 2 for slow, 3 for a traffic jam; \"throttle_system\" is 0 for an anomaly, 1 for normal.\n")
+	fmt.Fprintf(&b, "Telemetry goes to %s", s.url("--ingest-addr"))
+	if l := s.ports["--mqtt-addr"]; l != nil {
+		fmt.Fprintf(&b, " or mqtt://%s", l.Addr())
+	}
+	fmt.Fprintf(&b, ".\nOperator: %s/metrics and /readyz; commands take --data-dir %s --admin-addr %s\n",
 		s.url("--admin-addr"), s.flags.DataDir, s.ports["--admin-addr"].Addr())
-	fmt.Fprintf(w.out, "End with Ctrl-C.\n")
+	fmt.Fprintf(&b, "End with Ctrl-C.\n")
+	_, err := fmt.Fprint(w.out, b.String())
+	return err
 }

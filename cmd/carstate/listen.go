@@ -2,9 +2,11 @@ package main
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"syscall"
 )
 
@@ -62,4 +64,24 @@ func loadTLS(certFile, keyFile string) (*tls.Config, error) {
 		return nil, fmt.Errorf("the certificate cannot be used: check --tls-cert and --tls-key: %w", err)
 	}
 	return &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}, nil
+}
+
+// trusting returns the TLS settings of a client that trusts the certificate in a
+// file besides those of the system; "" is none.
+func trusting(caFile string) (*tls.Config, error) {
+	c := &tls.Config{MinVersion: tls.VersionTLS12}
+	if caFile == "" {
+		return c, nil
+	}
+	text, err := os.ReadFile(caFile)
+	if err != nil {
+		return nil, fmt.Errorf("the certificate to trust cannot be read: %w (--ca)", err)
+	}
+	if c.RootCAs, err = x509.SystemCertPool(); err != nil {
+		c.RootCAs = x509.NewCertPool()
+	}
+	if !c.RootCAs.AppendCertsFromPEM(text) {
+		return nil, errors.New("the file of --ca holds no certificate in PEM")
+	}
+	return c, nil
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"carstate/internal/access"
+	"carstate/internal/admin"
 	"carstate/internal/drivelog"
 	"carstate/internal/vehicle"
 )
@@ -23,7 +24,10 @@ type replayCommand struct {
 	IngestAddr string   `default:"127.0.0.1:8081" placeholder:"ADDR" help:"The service's HTTP ingest listener (${default})."`
 	IngestURL  string   `name:"ingest-url" placeholder:"URL" help:"The same as a URL, such as https://cars.example:8081."`
 	MqttURL    string   `placeholder:"URL" help:"Send by MQTT instead, such as mqtt://127.0.0.1:1883 or mqtts://cars.example:8883."`
-	MqttAddr   string   `placeholder:"ADDR" help:"The same as an address on this machine, such as 127.0.0.1:1883."`
+	// No environment twin: CARSTATE_MQTT_ADDR is there for serve and must not
+	// move a replay to another door.
+	MqttAddr string `env:"-" placeholder:"ADDR" help:"The same as an address on this machine, such as 127.0.0.1:1883."`
+	CA       string `name:"ca" placeholder:"FILE" help:"Trust this certificate (PEM) besides those that the system trusts."`
 }
 
 // Help is shown by --help.
@@ -67,27 +71,37 @@ func (c *replayCommand) Run(ctx context.Context, w streams) error {
 		}
 		drives = append(drives, d)
 	}
-	return c.withSource(ctx, id, func(name, key string) error {
-		s, err := c.connect(ctx, name, key)
+	if c.Source == "" {
+		client, err := c.client()
 		if err != nil {
 			return err
 		}
-		defer s.close()
-		samples := samplesOf(drives, id)
-		progress := newProgress(w.err, len(samples))
-		if c.Live {
-			err = sendLive(ctx, s, samples, progress)
-		} else {
-			shift(samples, vehicle.At(time.Now()))
-			err = sendAll(ctx, s, samples, progress)
-		}
-		progress.end(err == nil)
-		if err != nil {
-			return err
-		}
-		_, err = fmt.Fprintf(w.out, "%d samples of %s acknowledged\n", len(samples), id)
+		return withSource(ctx, client, id, func(name, key string) error { return c.send(ctx, w, drives, id, name, key) })
+	}
+	return c.send(ctx, w, drives, id, c.Source, c.Key)
+}
+
+// send replays the drives as a source.
+func (c *replayCommand) send(ctx context.Context, w streams, drives []*drivelog.Drive, id vehicle.ID, name, key string) error {
+	s, err := c.connect(ctx, name, key)
+	if err != nil {
 		return err
-	})
+	}
+	defer s.close()
+	samples := samplesOf(drives, id)
+	progress := newProgress(w.err, len(samples))
+	if c.Live {
+		err = sendLive(ctx, s, samples, progress)
+	} else {
+		shift(samples, vehicle.At(time.Now()))
+		err = sendAll(ctx, s, samples, progress)
+	}
+	progress.end(err == nil)
+	if err != nil {
+		return partly{err, fmt.Sprintf("; %d of %d samples of %s were acknowledged", progress.done, len(samples), id)}
+	}
+	_, err = fmt.Fprintf(w.out, "%d samples of %s acknowledged by %s; what they mean can be asked within a second\n", len(samples), id, s.door())
+	return err
 }
 
 // checkDoor refuses addresses that cannot be meant, before any file is read.
@@ -116,16 +130,9 @@ func readError(name string, err error) error {
 // of a source whose removal was prevented.
 const temporarySourceLife = 24 * time.Hour
 
-// withSource calls send with a source's name and key: those given, or those of
-// a source that lives as long as the call.
-func (c *replayCommand) withSource(ctx context.Context, id vehicle.ID, send func(name, key string) error) (err error) {
-	if c.Source != "" {
-		return send(c.Source, c.Key)
-	}
-	client, err := c.client()
-	if err != nil {
-		return err
-	}
+// withSource calls send with the name and key of a source for one vehicle that
+// lives as long as the call.
+func withSource(ctx context.Context, client *admin.Client, id vehicle.ID, send func(name, key string) error) (err error) {
 	name := fmt.Sprintf("replay-%d-%d", os.Getpid(), time.Now().UnixMilli())
 	s, err := client.AddSource(ctx, name, access.VehicleSet(id), time.Now().Add(temporarySourceLife))
 	if err != nil {
@@ -135,24 +142,28 @@ func (c *replayCommand) withSource(ctx context.Context, id vehicle.ID, send func
 		// Also after an interrupt, which has ended ctx.
 		rctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 		defer cancel()
-		_, rerr := client.RemoveSource(rctx, name)
-		err = errors.Join(err, rerr)
+		if _, rerr := client.RemoveSource(rctx, name); err == nil {
+			err = rerr // after another error, the source goes when it expires
+		}
 	}()
 	return send(name, s.Key)
 }
 
-// connect opens the front door that the flags name; a URL counts before an
-// address, which may be in the environment for serve.
+// connect opens the front door that the flags name.
 func (c *replayCommand) connect(ctx context.Context, source, key string) (sender, error) {
+	trust, err := trusting(c.CA)
+	if err != nil {
+		return nil, err
+	}
 	switch {
 	case c.MqttURL != "":
-		return newMQTTSender(ctx, c.MqttURL, source, key)
+		return newMQTTSender(ctx, c.MqttURL, source, key, trust)
 	case c.IngestURL != "":
-		return newHTTPSender(c.IngestURL, key), nil
+		return newHTTPSender(c.IngestURL, key, trust), nil
 	case c.MqttAddr != "":
-		return newMQTTSender(ctx, "mqtt://"+c.MqttAddr, source, key)
+		return newMQTTSender(ctx, "mqtt://"+c.MqttAddr, source, key, trust)
 	}
-	return newHTTPSender(baseURL(c.IngestAddr), key), nil
+	return newHTTPSender(baseURL(c.IngestAddr), key, trust), nil
 }
 
 // samplesOf makes samples of the drives' rows, with times from zero on.

@@ -20,14 +20,18 @@ type commands struct {
 	Token   tokenCommand   `cmd:"" help:"Issue, list and revoke the access tokens of developers."`
 	Source  sourceCommand  `cmd:"" help:"Add, list and remove the cars and gateways that may send telemetry."`
 	Replay  replayCommand  `cmd:"" help:"Send recorded drives to a running service."`
+	Query   queryCommand   `cmd:"" help:"Ask a running service about a vehicle, as a developer does."`
 	Version versionCommand `cmd:"" help:"Print the version."`
 }
 
 // Exit codes.
 const (
-	exitOK    = 0
-	exitError = 1
-	exitUsage = 2
+	exitOK       = 0
+	exitError    = 1
+	exitUsage    = 2
+	exitNoAnswer = 3
+	// exitStopped is what shells give for a program that Ctrl-C ended.
+	exitStopped = 130
 )
 
 // streams is where a command writes: results to out, everything else to err.
@@ -37,8 +41,9 @@ type streams struct{ out, err io.Writer }
 // --help.
 type exited int
 
-// run runs one command line and returns the exit code. Errors are written to
-// stderr, one line each.
+// run runs one command line and returns the exit code. An error is written to
+// stderr in one line; where a flag or argument is wrong, a second one names the
+// help.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) (code int) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -49,6 +54,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (code int
 			code = int(e)
 		}
 	}()
+	if len(args) == 1 && args[0] == "--version" {
+		args = []string{"version"}
+	}
 	var cmds commands
 	parser, err := kong.New(&cmds,
 		kong.Name("carstate"),
@@ -68,15 +76,44 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (code int
 		fmt.Fprintf(stderr, "carstate: %s\n%s\n", oneLine(err), usageHint(err))
 		return exitUsage
 	}
-	if err := parsed.Run(); err != nil {
-		fmt.Fprintf(stderr, "carstate: %s\n", oneLine(err))
-		if errors.Is(err, errUsage) {
-			return exitUsage
-		}
-		return exitError
+	err = parsed.Run()
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.Is(err, errNoAnswer):
+		return exitNoAnswer // it went to stdout, as an answer does
 	}
-	return exitOK
+	code = exitError
+	switch {
+	case errors.Is(err, errUsage):
+		code = exitUsage
+	case ctx.Err() != nil && errors.Is(err, context.Canceled):
+		code, err = exitStopped, errors.New("stopped before it was done"+progressOf(err))
+	}
+	fmt.Fprintf(stderr, "carstate: %s\n", oneLine(err))
+	return code
 }
+
+// partly is an error after which a count says how far things got.
+type partly struct {
+	error
+	text string
+}
+
+func (p partly) Unwrap() error { return p.error }
+func (p partly) Error() string { return p.error.Error() + p.text }
+
+// progressOf says how far things got, "" if the error does not know.
+func progressOf(err error) string {
+	if p, ok := errors.AsType[partly](err); ok {
+		return p.text
+	}
+	return ""
+}
+
+// errNoAnswer is returned by a command that ran well and has printed that there
+// is no answer.
+var errNoAnswer = errors.New("there is no answer")
 
 // errUsage marks an error in how the command was called.
 var errUsage = errors.New("wrong usage")

@@ -28,6 +28,8 @@ type sender interface {
 	// send returns nil once all samples, which are of one vehicle, are
 	// acknowledged.
 	send(ctx context.Context, samples []vehicle.Sample) error
+	// door says where the samples went.
+	door() string
 	close()
 }
 
@@ -41,17 +43,20 @@ type httpSender struct {
 	body     []byte
 }
 
-func newHTTPSender(base, key string) *httpSender {
+func newHTTPSender(base, key string, trust *tls.Config) *httpSender {
 	return &httpSender{
 		url: strings.TrimSuffix(base, "/") + "/v1/telemetry",
 		key: key,
 		client: &http.Client{
-			Timeout: 30 * time.Second,
+			Timeout:   30 * time.Second,
+			Transport: &http.Transport{TLSClientConfig: trust, Proxy: http.ProxyFromEnvironment},
 			// A redirect would carry the key to where it was not given.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 	}
 }
+
+func (s *httpSender) door() string { return strings.TrimSuffix(s.url, "/v1/telemetry") }
 
 func (s *httpSender) close() { s.client.CloseIdleConnections() }
 
@@ -100,7 +105,7 @@ func (s *httpSender) post(ctx context.Context) (wait time.Duration, err error) {
 			Reason string `json:"reason"`
 		} `json:"rejected"`
 	}
-	if err := json.Unmarshal(text, &answer); err != nil {
+	if err := json.Unmarshal(text, &answer); err != nil || resp.StatusCode != http.StatusAccepted && answer.Error == "" && answer.Rejected == nil {
 		return 0, fmt.Errorf("what answers at %s is not carstate's ingest listener (--ingest-addr, --ingest-url)", req.URL.Host)
 	}
 	switch {
@@ -124,12 +129,16 @@ func unreachable(what, host, flags string, err error) error {
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		err = u.Err
 	}
-	return fmt.Errorf("the %s at %s cannot be reached: %w (%s)", what, host, err, flags)
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return fmt.Errorf("the %s at %s shows a certificate that this system does not trust: name it with --ca FILE", what, host)
+	}
+	return fmt.Errorf("the %s at %s cannot be reached: %w: check the address, and say https:// or mqtts:// if it uses TLS (%s)", what, host, err, flags)
 }
 
 // mqttSender publishes NDJSON with QoS 1 over MQTT 5.
 type mqttSender struct {
 	client *paho.Client
+	host   string
 	broken chan error // why the connection ended
 	body   []byte
 }
@@ -137,12 +146,12 @@ type mqttSender struct {
 // mqttBatch keeps a message well below the service's packet limit.
 const mqttBatch = 500
 
-func newMQTTSender(ctx context.Context, rawURL, source, key string) (*mqttSender, error) {
-	conn, host, err := dialMQTT(ctx, rawURL)
+func newMQTTSender(ctx context.Context, rawURL, source, key string, trust *tls.Config) (*mqttSender, error) {
+	conn, host, err := dialMQTT(ctx, rawURL, trust)
 	if err != nil {
 		return nil, err
 	}
-	s := &mqttSender{broken: make(chan error, 2)}
+	s := &mqttSender{host: host, broken: make(chan error, 2)}
 	s.client = paho.NewClient(paho.ClientConfig{
 		Conn:               packets.NewThreadSafeConn(conn),
 		OnClientError:      func(err error) { s.broken <- err },
@@ -153,15 +162,18 @@ func newMQTTSender(ctx context.Context, rawURL, source, key string) (*mqttSender
 		Username: source, UsernameFlag: true, Password: []byte(key), PasswordFlag: true,
 	})
 	if ack != nil && ack.ReasonCode >= 0x80 {
-		return nil, fmt.Errorf("the MQTT listener at %s refused the connection with reason 0x%02x: check --source and --key", host, ack.ReasonCode)
+		return nil, fmt.Errorf("the MQTT listener at %s refused the source's name or key: check --source and --key (MQTT reason 0x%02x)", host, ack.ReasonCode)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("the MQTT listener at %s refused the connection: %w", host, err)
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		return nil, fmt.Errorf("there is no MQTT at %s: is the port right, and does it need mqtts://? (--mqtt-url)", host)
 	}
 	return s, nil
 }
 
-func dialMQTT(ctx context.Context, rawURL string) (net.Conn, string, error) {
+func dialMQTT(ctx context.Context, rawURL string, trust *tls.Config) (net.Conn, string, error) {
 	u, err := url.Parse(rawURL)
 	if err != nil {
 		return nil, "", errors.New("the MQTT address makes no sense (--mqtt-url, --mqtt-addr)")
@@ -173,7 +185,7 @@ func dialMQTT(ctx context.Context, rawURL string) (net.Conn, string, error) {
 	d := &net.Dialer{Timeout: 10 * time.Second}
 	var conn net.Conn
 	if u.Scheme == "mqtts" {
-		conn, err = (&tls.Dialer{NetDialer: d, Config: &tls.Config{MinVersion: tls.VersionTLS12}}).DialContext(ctx, "tcp", host)
+		conn, err = (&tls.Dialer{NetDialer: d, Config: trust}).DialContext(ctx, "tcp", host)
 	} else {
 		conn, err = d.DialContext(ctx, "tcp", host)
 	}
@@ -194,7 +206,11 @@ func (s *mqttSender) send(ctx context.Context, samples []vehicle.Sample) error {
 			QoS: 1, Topic: "vehicles/" + string(samples[0].Vehicle) + "/telemetry", Payload: s.body,
 		})
 		if resp != nil && resp.ReasonCode >= 0x80 {
-			return fmt.Errorf("the service refused the telemetry with MQTT reason 0x%02x", resp.ReasonCode)
+			why := fmt.Sprintf("MQTT reason 0x%02x", resp.ReasonCode)
+			if resp.Properties != nil && resp.Properties.ReasonString != "" {
+				why = resp.Properties.ReasonString
+			}
+			return fmt.Errorf("the service refused the telemetry: %s", why)
 		}
 		if err != nil {
 			select {
@@ -208,6 +224,8 @@ func (s *mqttSender) send(ctx context.Context, samples []vehicle.Sample) error {
 	}
 	return nil
 }
+
+func (s *mqttSender) door() string { return "MQTT at " + s.host }
 
 func (s *mqttSender) close() {
 	// The connection may be broken already; nothing depends on the goodbye.

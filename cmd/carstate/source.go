@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"text/tabwriter"
 	"time"
+
+	"carstate/internal/access"
 )
 
 type sourceCommand struct {
@@ -34,6 +36,9 @@ Example:
 
 // Run adds a source.
 func (c *sourceAdd) Run(ctx context.Context, w streams) error {
+	if err := access.CheckSourceName(c.Name); err != nil {
+		return usageError("%v", err)
+	}
 	v, err := parseVehicles(c.Vehicles)
 	if err != nil {
 		return fmt.Errorf("--vehicles: %w", err)

@@ -12,10 +12,13 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"carstate/client"
 )
 
 // TestTLS gives the service a certificate: queries, telemetry and MQTT use it,
@@ -25,16 +28,12 @@ func TestTLS(t *testing.T) {
 	p := start(t, t.TempDir(), "--tls-cert", cert, "--tls-key", key, "--mqtt-tls-addr", "127.0.0.1:0", "--max-age", "24h")
 	token := p.issue(t)
 	config := &tls.Config{RootCAs: roots}
-	client := &http.Client{Transport: &http.Transport{TLSClientConfig: config}}
-	resp, err := client.Get("https://" + p.address["query-addr"] + drivingPath + "?vid=x&access_token=" + token)
-	if err != nil {
-		t.Fatal(err)
+	own := &http.Client{Transport: &http.Transport{TLSClientConfig: config}}
+	answer, err := client.New("https://"+p.address["query-addr"], token, client.WithHTTPClient(own)).CarDrivingState(t.Context(), "x")
+	if err != nil || answer.Reason != client.ReasonUnknown {
+		t.Errorf("%v, %v", answer, err)
 	}
-	resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		t.Errorf("HTTP %d", resp.StatusCode)
-	}
-	resp, err = client.Post("https://"+p.address["ingest-addr"]+"/v1/telemetry", "application/json", strings.NewReader("{}"))
+	resp, err := own.Post("https://"+p.address["ingest-addr"]+"/v1/telemetry", "application/json", strings.NewReader("{}"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,11 +41,14 @@ func TestTLS(t *testing.T) {
 	if resp.StatusCode != http.StatusUnauthorized {
 		t.Errorf("ingest: HTTP %d", resp.StatusCode)
 	}
-	// replay trusts what the system trusts, so the test's certificate is
-	// handed over the way OpenSSL and Go agree on.
-	t.Setenv("SSL_CERT_FILE", cert)
-	p.carstate(t, "replay", "demo_drive.csv.gz", "--vid", "byTLS", "--ingest-url", "https://"+p.address["ingest-addr"])
-	p.carstate(t, "replay", "demo_drive.csv.gz", "--vid", "byMQTTS", "--mqtt-url", "mqtts://"+p.address["mqtt-tls-addr"])
+	// Without --ca the certificate is refused in words that say what to do.
+	cmd := exec.Command(binary, "replay", "demo_drive.csv.gz", "--vid", "byTLS", "--ingest-url", "https://"+p.address["ingest-addr"])
+	cmd.Env = p.env()
+	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "--ca FILE") {
+		t.Errorf("%v: %s", err, out)
+	}
+	p.carstate(t, "replay", "demo_drive.csv.gz", "--vid", "byTLS", "--ca", cert, "--ingest-url", "https://"+p.address["ingest-addr"])
+	p.carstate(t, "replay", "demo_drive.csv.gz", "--vid", "byMQTTS", "--ca", cert, "--mqtt-url", "mqtts://"+p.address["mqtt-tls-addr"])
 
 	// TLS 1.1 is over.
 	old := &tls.Dialer{Config: &tls.Config{RootCAs: roots, MaxVersion: tls.VersionTLS11}}

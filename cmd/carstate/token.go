@@ -42,6 +42,9 @@ Example:
 
 // Run issues a token.
 func (c *tokenIssue) Run(ctx context.Context, w streams) error {
+	if c.Developer == "" {
+		return usageError("--developer must not be empty")
+	}
 	r := access.TokenRequest{Developer: c.Developer}
 	var err error
 	if r.Operations, err = access.ParseOperations(c.Operations); err != nil {

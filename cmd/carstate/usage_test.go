@@ -31,6 +31,8 @@ func TestUsage(t *testing.T) {
 		"serve --trusted-proxies proxy",
 		"serve --trusted-proxies 10.0.0.0/33",
 		"serve --trusted-proxies ::ffff:10.0.0.1",
+		"serve --retention 1ns",
+		"serve --query-addr 127.0.0.1:99999",
 		"serve --partitions=-1",
 		"serve --partitions 5000",
 		"serve --sync-interval sometimes",
@@ -72,6 +74,15 @@ func TestUsage(t *testing.T) {
 		"replay demo_drive.csv.gz --vid x --source s --key k --ingest-url http://a --mqtt-url mqtt://b",
 		"replay demo_drive.csv.gz --vid x --source s --key k --mqtt-url http://127.0.0.1:1",
 		"replay demo_drive.csv.gz --vid x --source s --key k --ingest-url nonsense",
+		"query",
+		"query car-driving-state",
+		"query car-driving-state x",
+		"query throttle-system --token cst_x",
+		"query throttle-system x y --token cst_x",
+		"query throttle-system x --token cst_x --url nonsense",
+		"query throttle-system x --token cst_x --url https://cars.example/?access_token=cst_x",
+		"query throttle-system x --token cst_x --query-addr :8080",
+		"query speed x --token cst_x",
 	} {
 		t.Run(args, func(t *testing.T) {
 			fields := strings.Fields(args)

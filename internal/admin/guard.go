@@ -29,7 +29,7 @@ func (s *Server) guard(next http.Handler) http.Handler {
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
 
-		if !s.answersTo(r.Host) {
+		if !keyless(r.URL.EscapedPath()) && !s.answersTo(r.Host) {
 			writeError(w, refuse(http.StatusMisdirectedRequest,
 				"this listener answers to IP addresses, localhost and the host names it was configured with"))
 			return
@@ -41,6 +41,10 @@ func (s *Server) guard(next http.Handler) http.Handler {
 		next.ServeHTTP(w, r)
 	})
 }
+
+// keyless are the paths that need no login and show nothing that a page could
+// use: probes and scrapers reach them by whatever name they know.
+func keyless(p string) bool { return p == "/healthz" || p == "/readyz" || p == "/metrics" }
 
 // answersTo judges the Host of a request. Only an HTTP/1.0 client can leave it
 // out; load balancers' probes do, browsers never.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/url"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -148,6 +149,9 @@ func (e *Engine) openExternal() (err error) {
 	}
 	// The addresses may carry a password, so the error must not repeat them.
 	if e.nc, err = nats.Connect(e.config.URLs, opts...); err != nil {
+		if malformed, ok := errors.AsType[*url.Error](err); ok {
+			err = malformed.Err
+		}
 		return fmt.Errorf("the NATS cluster cannot be reached: check --nats and --nats-creds: %w", err)
 	}
 	return nil

@@ -32,6 +32,7 @@ func (l *lines) count(text string) int {
 // A full STATES drops the vehicle longest unheard of, takes updates all the
 // same, keeps its cursor, and raises an alarm, once.
 func TestStatesFull(t *testing.T) {
+	t.Parallel()
 	const limit = 64 << 10
 	var log lines
 	e := openOne(t, Config{StatesBytes: limit, Log: slog.New(slog.NewTextHandler(&log, nil))})

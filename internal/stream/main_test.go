@@ -1,6 +1,7 @@
 package stream_test
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -29,6 +30,11 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 		os.Exit(0)
+	}
+	// The slow tests wait for time-outs rather than compute.
+	flag.Parse()
+	if err := flag.Set("test.parallel", "16"); err != nil {
+		panic(err)
 	}
 	goleak.VerifyTestMain(m)
 }

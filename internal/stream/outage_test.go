@@ -111,7 +111,7 @@ func TestOutage(t *testing.T) {
 		return err == nil && age < 2*time.Second && e.Writable() == nil
 	}
 	until(t, "the engine is healthy", healthy)
-	for range 3 {
+	for range 2 {
 		for range 10 {
 			store()
 		}

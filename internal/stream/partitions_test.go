@@ -123,10 +123,12 @@ func TestExternalRefused(t *testing.T) {
 	s := streamtest.StartServer(t)
 	url := s.URL()
 	s.Stop()
-	refused(t, stream.Config{URLs: strings.Replace(url, "nats://", "nats://me:secret@", 1)}, "cannot be reached")
-	_, err := stream.Open(t.Context(), stream.Config{URLs: strings.Replace(url, "nats://", "nats://me:secret@", 1)})
-	if strings.Contains(err.Error(), "secret") {
-		t.Errorf("the error tells the password: %v", err)
+	withPassword := strings.Replace(url, "nats://", "nats://me:secret@", 1)
+	for _, urls := range []string{withPassword, withPassword + "x", "nats://me:secret%zz@host"} {
+		refused(t, stream.Config{URLs: urls}, "cannot be reached")
+		if _, err := stream.Open(t.Context(), stream.Config{URLs: urls}); strings.Contains(err.Error(), "secret") {
+			t.Errorf("the error tells the password: %v", err)
+		}
 	}
 
 	small, err := server.NewServer(&server.Options{

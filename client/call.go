@@ -1,0 +1,90 @@
+package client
+
+import (
+	"context"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+const (
+	maxTries = 4
+	// maxBody bounds an answer; the longest vid that fits a request line
+	// has 8 KiB.
+	maxBody    = 64 << 10
+	firstDelay = 100 * time.Millisecond // before a new connection; doubles
+)
+
+// ask asks until there is an answer, or trying again cannot help or would take
+// too long.
+func (c *Client) ask(ctx context.Context, path, vid string) (*result, error) {
+	if c.base == "" {
+		return nil, &Error{
+			Message: "the base URL must look like https://cars.example or http://127.0.0.1:8080, without user, query and fragment",
+			causes:  []error{ErrBaseURL},
+		}
+	}
+	begin := time.Now()
+	for try := 1; ; try++ {
+		r, err := c.once(ctx, path, vid)
+		if err == nil {
+			return r, nil
+		}
+		wait, spread := err.delay(try)
+		if wait == 0 || try == maxTries || time.Since(begin)+wait > c.patience {
+			return nil, err
+		}
+		wait += rand.N(spread + 1)
+		if end, ok := ctx.Deadline(); ok && time.Until(end) <= wait {
+			return nil, err // what went wrong tells more than the deadline
+		}
+		select {
+		case <-ctx.Done():
+			err.causes = append(err.causes, ctx.Err())
+			return nil, err
+		case <-time.After(wait):
+		}
+	}
+}
+
+// delay is how long to wait at least before asking again after the try, 0 if that
+// cannot help, and how much longer by chance: a quarter more than the service
+// wants, or between half and all of a delay that doubles.
+func (e *Error) delay(try int) (wait, spread time.Duration) {
+	switch {
+	case e.Code == http.StatusTooManyRequests || e.Code == http.StatusServiceUnavailable:
+		return e.RetryAfter, e.RetryAfter / 4
+	case e.broken:
+		d := firstDelay << (try - 1)
+		return d / 2, d / 2
+	}
+	return 0, 0
+}
+
+// once asks once.
+func (c *Client) once(ctx context.Context, path, vid string) (*result, *Error) {
+	query := url.Values{"access_token": {c.token()}, "vid": {vid}}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+path+"?"+query.Encode(), nil)
+	if err != nil {
+		return nil, &Error{Message: "no request can be made for " + c.where(), causes: []error{ErrBaseURL}}
+	}
+	req.Header.Set("Accept", "application/json")
+	req.Header.Set("Cache-Control", "no-store")
+	req.Header.Set("User-Agent", "carstate-client")
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, c.failed(ctx, err)
+	}
+	defer resp.Body.Close()
+	r := &reply{code: resp.StatusCode, header: resp.Header, at: time.Now(), redact: c.redact}
+	r.body, err = io.ReadAll(io.LimitReader(resp.Body, maxBody+1))
+	switch {
+	case err != nil:
+		return nil, c.failed(ctx, err)
+	case len(r.body) > maxBody:
+		return nil, bad(r, "it is longer than any answer can be")
+	}
+	return parse(r, vid)
+}

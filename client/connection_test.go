@@ -1,0 +1,190 @@
+package client_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"carstate/client"
+)
+
+// TestBaseURL: what cannot be meant is told before anything is sent.
+func TestBaseURL(t *testing.T) {
+	for _, base := range []string{
+		"", "cars.example", "127.0.0.1:8080", "ftp://cars.example", "http://", "http://:8080", "http://ca rs", "/api", "https://cars.example/%zz",
+		"https://user:" + token + "@cars.example", "https://cars.example/?access_token=" + token, "https://cars.example/?", "https://cars.example/#x",
+	} {
+		c := client.New(base, token)
+		_, err := c.CarDrivingState(t.Context(), "Car1")
+		if !errors.Is(err, client.ErrBaseURL) {
+			t.Errorf("%q: %v", base, err)
+		}
+		mustBeClean(t, err)
+		mustHide(t, c.String())
+		if !strings.Contains(c.String(), "no usable address") {
+			t.Errorf("%s", c)
+		}
+	}
+	c := client.New("https://cars.example", token)
+	var none context.Context
+	if _, err := c.CarDrivingState(none, "Car1"); err == nil {
+		t.Error("a nil context was accepted")
+	}
+}
+
+// TestContext: a context that ends ends the call, and is what the error unwraps
+// to.
+func TestContext(t *testing.T) {
+	asked := make(chan struct{}, 2)
+	service := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		asked <- struct{}{}
+		<-r.Context().Done()
+	}))
+	defer service.Close()
+	c := client.New(service.URL, token)
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		<-asked
+		cancel()
+	}()
+	_, err := c.CarDrivingState(ctx, "Car1")
+	if !errors.Is(err, context.Canceled) || errors.Is(err, client.ErrUnreachable) {
+		t.Errorf("%v", err)
+	}
+	mustBeClean(t, err)
+	late, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	if _, err = c.CarDrivingState(late, "Car1"); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v", err)
+	}
+	mustBeClean(t, err)
+}
+
+// TestUnreachable asks where nobody listens, and where another protocol is
+// spoken.
+func TestUnreachable(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
+	_, err = client.New("http://"+l.Addr().String(), token).ThrottleSystem(t.Context(), "Car1")
+	if !errors.Is(err, client.ErrUnreachable) || !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("%v", err)
+	}
+	mustBeClean(t, err)
+
+	plain := httptest.NewServer(http.NotFoundHandler())
+	defer plain.Close()
+	_, err = client.New(strings.Replace(plain.URL, "http:", "https:", 1), token).ThrottleSystem(t.Context(), "Car1")
+	if !errors.Is(err, client.ErrUnreachable) {
+		t.Errorf("%v", err)
+	}
+	mustBeClean(t, err)
+}
+
+// TestTimeout: one attempt does not take longer than the HTTP client allows.
+func TestTimeout(t *testing.T) {
+	service := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+	defer service.Close()
+	c := client.New(service.URL, token, client.WithPatience(0), client.WithHTTPClient(&http.Client{Timeout: 10 * time.Millisecond}))
+	_, err := c.ThrottleSystem(t.Context(), "Car1")
+	if !errors.Is(err, client.ErrUnreachable) || !strings.Contains(err.Error(), "in time") {
+		t.Errorf("%v", err)
+	}
+	mustBeClean(t, err)
+}
+
+// TestCertificate: a certificate that is not trusted is not asked again, and
+// one that the caller trusts is.
+func TestCertificate(t *testing.T) {
+	service := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte(jam)) }))
+	dials := 0 // counted by the listener's one goroutine, read after Close
+	service.Config.ErrorLog = log.New(io.Discard, "", 0)
+	service.Listener = &counting{service.Listener, &dials}
+	service.StartTLS()
+	_, err := client.New(service.URL, token).CarDrivingState(t.Context(), "Car1")
+	if !errors.Is(err, client.ErrUnreachable) || !strings.Contains(err.Error(), "certificate") {
+		t.Errorf("%v", err)
+	}
+	mustBeClean(t, err)
+	a, err := client.New(service.URL, token, client.WithHTTPClient(service.Client())).CarDrivingState(t.Context(), "Car1")
+	if err != nil || a.State != client.TrafficJam {
+		t.Errorf("%v, %v", a, err)
+	}
+	service.Close()
+	if dials != 2 {
+		t.Errorf("%d connections", dials)
+	}
+}
+
+// counting counts the connections that it accepts.
+type counting struct {
+	net.Listener
+	n *int
+}
+
+func (l *counting) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err == nil {
+		*l.n++
+	}
+	return c, err
+}
+
+// TestBrokenConnections: a real connection that breaks is made anew.
+func TestBrokenConnections(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		for _, answer := range []string{"", "HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n" + jam, "HTTP/1.1 200 OK\r\n\r\n" + jam} {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			http.ReadRequest(bufio.NewReader(c))
+			c.Write([]byte(answer))
+			c.Close()
+		}
+	}()
+	a, err := client.New("http://"+l.Addr().String(), token).CarDrivingState(t.Context(), "Car1")
+	if err != nil || a.State != client.TrafficJam {
+		t.Errorf("%v, %v", a, err)
+	}
+}
+
+// endless is a body that does not end.
+type endless struct{ read int }
+
+func (e *endless) Read(b []byte) (int, error) {
+	e.read += len(b)
+	return len(b), nil
+}
+
+func (*endless) Close() error { return nil }
+
+// TestEndlessAnswer: what is read of an answer is bounded.
+func TestEndlessAnswer(t *testing.T) {
+	for _, code := range []int{200, 401, 503} {
+		body := new(endless)
+		f := transport(func(*http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: code, Header: http.Header{}, Body: body}, nil
+		})
+		_, err := client.New("https://cars.example", token, f.option()).CarDrivingState(t.Context(), "Car1")
+		if !errors.Is(err, client.ErrBadAnswer) || body.read > 200<<10 {
+			t.Errorf("%d: %v after %d bytes", code, err, body.read)
+		}
+	}
+}

@@ -1,0 +1,149 @@
+package client
+
+import (
+	"encoding/json/jsontext"
+	"encoding/json/v2"
+	"errors"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// reply is an HTTP answer, read to its end.
+type reply struct {
+	code   int
+	header http.Header
+	body   []byte
+	at     time.Time // when it came
+	redact func(string) string
+}
+
+// result is the record of either operation.
+type result struct {
+	answer            Answer
+	driving, throttle string
+}
+
+// The envelope and the records, of which only what came is filled.
+type (
+	envelope struct {
+		Code text           `json:"code"`
+		Msg  text           `json:"msg"`
+		Data jsontext.Value `json:"data"`
+	}
+	record struct {
+		VID      text `json:"vid"`
+		Status   text `json:"status"`
+		Driving  text `json:"vehicle_runing_state"` // spelt so by the interface
+		Throttle text `json:"throttle_system"`
+	}
+)
+
+// text is a JSON string, or the text of any other JSON value: 1 and "1" are the
+// same, null is "".
+type text string
+
+// UnmarshalJSON never refuses a value.
+func (t *text) UnmarshalJSON(b []byte) error {
+	switch {
+	case b[0] == '"':
+		return json.Unmarshal(b, (*string)(t))
+	case string(b) == "null":
+		*t = ""
+	default:
+		*t = text(b)
+	}
+	return nil
+}
+
+// parse reads an answer to a query for the vehicle. Its error has no cause.
+func parse(r *reply, vid string) (*result, *Error) {
+	var e envelope
+	isEnvelope := json.Unmarshal(r.body, &e) == nil && e.Code != ""
+	if r.code != http.StatusOK || isEnvelope && e.Code != "200" {
+		return nil, refused(r, e, isEnvelope)
+	}
+	if !isEnvelope {
+		return nil, bad(r, "what it says is not the envelope with code, msg and data")
+	}
+	var rec record
+	if len(e.Data) == 0 || e.Data[0] != '{' || json.Unmarshal(e.Data, &rec) != nil {
+		return nil, bad(r, "the envelope has no record")
+	}
+	if rec.VID != "" && string(rec.VID) != vid {
+		return nil, bad(r, "the record is of another vehicle than was asked for")
+	}
+	a := Answer{VID: vid, Status: Status(rec.Status), RequestID: r.id(), Record: e.Data}
+	if a.Status != Succeed {
+		a.Reason = Reason(r.redact(r.header.Get("Carstate-Reason")))
+	}
+	a.AsOf, a.Age = r.times()
+	if a.Status == Fail {
+		// Some services fill in a value all the same, and the throttle's
+		// "0" would mean an anomaly.
+		rec.Driving, rec.Throttle = "", ""
+	}
+	return &result{a, string(rec.Driving), string(rec.Throttle)}, nil
+}
+
+// refused explains an answer that tells of a failure.
+func refused(r *reply, e envelope, isEnvelope bool) *Error {
+	out := &Error{Code: r.code, RequestID: r.id(), RetryAfter: r.retryAfter(), Message: oneLine(r.redact(string(e.Msg)))}
+	if n, err := strconv.Atoi(string(e.Code)); err == nil && r.code == http.StatusOK {
+		out.Code = n // the HTTP status tells nothing
+	}
+	switch {
+	case isEnvelope && out.Message != "":
+	case r.code >= 300 && r.code < 400:
+		out.Message = "the address answers with a redirect (HTTP " + strconv.Itoa(r.code) + "), which is not followed because it would carry the token: give the address where it leads, perhaps with https"
+	default:
+		out.Message = "the address answers HTTP " + strconv.Itoa(r.code) + " and not as this interface does: is it the base URL of the service?"
+	}
+	out.causes = []error{kindOf(out.Code)}
+	return out
+}
+
+// bad is the error for an answer that makes no sense.
+func bad(r *reply, why string) *Error {
+	return &Error{
+		Code: r.code, RequestID: r.id(), causes: []error{ErrBadAnswer},
+		Message: "what answers is not this interface: " + why,
+	}
+}
+
+// id is the service's name of the request.
+func (r *reply) id() string { return oneLine(r.redact(r.header.Get("X-Request-Id"))) }
+
+// times is what Last-Modified says, and how old that was at Date.
+func (r *reply) times() (asOf time.Time, age time.Duration) {
+	asOf, err := http.ParseTime(r.header.Get("Last-Modified"))
+	if err != nil {
+		return time.Time{}, 0
+	}
+	return asOf, max(0, r.date().Sub(asOf))
+}
+
+// date is the time of the answer, by the service's clock if it says.
+func (r *reply) date() time.Time {
+	if t, err := http.ParseTime(r.header.Get("Date")); err == nil {
+		return t
+	}
+	return r.at
+}
+
+// maxRetryAfter bounds what is taken for a number of seconds.
+const maxRetryAfter = 365 * 24 * time.Hour
+
+// retryAfter reads Retry-After, in seconds or as a date; 0 if there is none that
+// makes sense.
+func (r *reply) retryAfter() time.Duration {
+	value := r.header.Get("Retry-After")
+	if n, err := strconv.ParseUint(value, 10, 64); err == nil || errors.Is(err, strconv.ErrRange) {
+		return time.Duration(min(n, uint64(maxRetryAfter/time.Second))) * time.Second
+	}
+	if t, err := http.ParseTime(value); err == nil {
+		d := min(max(0, t.Sub(r.date())), maxRetryAfter)
+		return (d + time.Second - 1).Truncate(time.Second)
+	}
+	return 0
+}

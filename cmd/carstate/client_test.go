@@ -1,0 +1,192 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"carstate/client"
+)
+
+// TestClient asks the real service with the Go client: every kind of answer and
+// of refusal that a developer meets.
+func TestClient(t *testing.T) {
+	p := start(t, t.TempDir())
+	token, key := p.issue(t), p.addSource(t, "gateway")
+	base := "http://" + p.address["query-addr"]
+	ask := func(token, vid string) (client.DrivingAnswer, error) {
+		return client.New(base, token).CarDrivingState(t.Context(), vid)
+	}
+	now := time.Now().Truncate(time.Second)
+	if n, err := postLines(p, key, fmt.Sprintf(
+		`{"vid":"moving","time":%[1]d,"signals":{"Vehicle.Speed":50,"Vehicle.OBD.ThrottlePosition":20}}
+{"vid":"faulty","time":%[1]d,"signals":{"Vehicle.Speed":50,"Vehicle.OBD.DTCList":["P0121"]}}
+{"vid":"parked","time":%[1]d,"signals":{"Vehicle.LowVoltageSystemState":"OFF"}}
+{"vid":"gone","time":%[2]d,"signals":{"Vehicle.Speed":50,"Vehicle.OBD.ThrottlePosition":20}}
+`, now.UnixMilli(), now.Add(-6*time.Minute).UnixMilli())); err != nil || n != 4 {
+		t.Fatalf("%d accepted, %v", n, err)
+	}
+
+	for _, want := range []struct {
+		vid    string
+		status client.Status
+		state  client.DrivingState
+		reason client.Reason
+	}{
+		{"moving", client.Succeed, client.NormalDriving, ""},
+		{"parked", client.Fail, "", client.ReasonNotDriving},
+		{"gone", client.Fail, "", client.ReasonStale},
+		{"nobody", client.Fail, "", client.ReasonUnknown},
+	} {
+		var a client.DrivingAnswer
+		if err := until(30*time.Second, func() (err error) {
+			a, err = ask(token, want.vid)
+			if err == nil && (a.Status != want.status || a.State != want.state || a.Reason != want.reason) {
+				err = errors.New(a.String())
+			}
+			return err
+		}); err != nil {
+			t.Fatalf("%s: %v", want.vid, err)
+		}
+		if a.VID != want.vid || a.RequestID == "" || !strings.HasPrefix(string(a.Record), `{"vid":"`+want.vid+`",`) {
+			t.Errorf("%s: %+v", want.vid, a.Answer)
+		}
+		if a.Answered() && (!a.AsOf.Equal(now) || a.Age < 0 || a.Age > time.Minute) || !a.Answered() && !a.AsOf.IsZero() {
+			t.Errorf("%s: as of %s, %s old, want %s", want.vid, a.AsOf, a.Age, now)
+		}
+	}
+	for vid, want := range map[string]client.ThrottleState{"moving": client.ThrottleNormal, "faulty": client.ThrottleAnomaly, "nobody": ""} {
+		if err := until(30*time.Second, func() error {
+			a, err := client.New(base, token).ThrottleSystem(t.Context(), vid)
+			if err == nil && (a.System != want || a.Answered() != (want != "")) {
+				err = errors.New(a.String())
+			}
+			return err
+		}); err != nil {
+			t.Errorf("%s: %v", vid, err)
+		}
+	}
+
+	onlyThrottle := strings.TrimSpace(p.carstate(t, "token", "issue", "--developer", "Bob", "--operations", "throttle_system"))
+	hourly := strings.TrimSpace(p.carstate(t, "token", "issue", "--developer", "Eve", "--rate", "1/h"))
+	if _, err := ask(hourly, "moving"); err != nil {
+		t.Error(err)
+	}
+	for _, c := range []struct {
+		token, vid string
+		want       error
+		code       int
+	}{
+		{token, "with-dash", client.ErrInvalidRequest, 400},
+		{token, "", client.ErrInvalidRequest, 400},
+		{token, strings.Repeat("a", 9000), client.ErrInvalidRequest, 414},
+		{"", "moving", client.ErrInvalidToken, 401},
+		{token[:20], "moving", client.ErrInvalidToken, 401},
+		{key, "moving", client.ErrInvalidToken, 401},
+		{onlyThrottle, "moving", client.ErrInsufficientScope, 403},
+		{hourly, "moving", client.ErrRateLimited, 429},
+	} {
+		_, err := ask(c.token, c.vid)
+		e, ok := errors.AsType[*client.Error](err)
+		if !ok || !errors.Is(err, c.want) || e.Code != c.code || e.RequestID == "" {
+			t.Errorf("%d: %#v", c.code, err)
+			continue
+		}
+		if wait := e.RetryAfter; (c.code == 429) != (wait > 0) || wait > time.Hour {
+			t.Errorf("%d: wait %s", c.code, wait)
+		}
+		if c.token != "" && strings.Contains(fmt.Sprintf("%v %#v", err, err), c.token) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%d: %v", c.code, err)
+		}
+	}
+
+	// The service's Retry-After is long enough: nobody is refused twice.
+	perSecond := strings.TrimSpace(p.carstate(t, "token", "issue", "--developer", "Ann", "--rate", "1/s"))
+	c := client.New(base, perSecond)
+	begin := time.Now()
+	for range 3 {
+		if a, err := c.CarDrivingState(t.Context(), "moving"); err != nil || !a.Answered() {
+			t.Errorf("%v, %v", a, err)
+		}
+	}
+	if took := time.Since(begin); took < 2*time.Second {
+		t.Errorf("three calls at one a second took %s", took)
+	}
+
+	// One client, many callers.
+	c = client.New(base, token)
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for range 50 {
+				if a, err := c.CarDrivingState(t.Context(), "moving"); err != nil || a.State != client.NormalDriving {
+					t.Errorf("%v, %v", a, err)
+				}
+			}
+		})
+	}
+	all.Wait()
+
+	p.stop(t)
+	if _, err := c.CarDrivingState(t.Context(), "moving"); !errors.Is(err, client.ErrUnreachable) || !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestReadmeSample makes a new module as the README tells it, and runs the Go
+// program that stands there against the real service. Nothing is downloaded.
+func TestReadmeSample(t *testing.T) {
+	readme, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	program := regexp.MustCompile("(?s)```go\n(.*?)```").FindSubmatch(readme)
+	edit := regexp.MustCompile("`(go mod edit [^`]*)`").FindSubmatch(readme)
+	root, err := filepath.Abs("../..")
+	if program == nil || edit == nil || err != nil {
+		t.Fatal("README.md has no Go program, or does not tell how a module finds the client", err)
+	}
+
+	p := start(t, t.TempDir(), "--max-age", "24h")
+	token := p.issue(t)
+	p.carstate(t, "replay", "demo_drive.csv.gz", "--vid", string(demoVehicle))
+	if err := until(30*time.Second, func() error {
+		a, err := p.ask(drivingPath, token, string(demoVehicle))
+		if err == nil && a.driving != "3" {
+			err = errNotJam
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+
+	dir := t.TempDir()
+	text := strings.ReplaceAll(string(program[1]), "http://127.0.0.1:8080", "http://"+p.address["query-addr"])
+	if err := os.WriteFile(filepath.Join(dir, "main.go"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var out []byte
+	for _, args := range [][]string{
+		{"go", "mod", "init", "hello"},
+		strings.Fields(strings.ReplaceAll(string(edit[1]), "../carstate", root)),
+		{"go", "run", "."},
+	} {
+		cmd := exec.Command(args[0], args[1:]...)
+		cmd.Dir = dir
+		cmd.Env = append(os.Environ(), "CARSTATE_TOKEN="+token, "GOPROXY=off")
+		if out, err = cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v\n%s", strings.Join(args, " "), err, out)
+		}
+	}
+	if !regexp.MustCompile(`^traffic jam \(3\), as of \d+ (s|min) ago\n$`).Match(out) {
+		t.Errorf("the program printed %q", out)
+	}
+}

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+	"time"
+
+	"carstate/client"
+)
+
+type queryCommand struct {
+	CarDrivingState queryDriving  `cmd:"" help:"Does it drive normally, slowly, or stand in a traffic jam?"`
+	ThrottleSystem  queryThrottle `cmd:"" help:"Is its throttle system normal?"`
+}
+
+// queryFlags say whom to ask, about what, and with which token.
+type queryFlags struct {
+	VID       string `arg:"" name:"vid" help:"The vehicle."`
+	Token     string `placeholder:"TOKEN" help:"The access token; better given as CARSTATE_TOKEN, which no process list shows."`
+	URL       string `name:"url" env:"CARSTATE_QUERY_URL" placeholder:"URL" help:"The base URL of the service, such as https://cars.example."`
+	QueryAddr string `default:"127.0.0.1:8080" placeholder:"ADDR" help:"The same as an address, if there is no URL (${default})."`
+	JSON      bool   `name:"json" help:"Print the record as it came, and nothing else."`
+}
+
+type (
+	queryDriving  struct{ queryFlags }
+	queryThrottle struct{ queryFlags }
+)
+
+const queryHelp = `Exits with 0 if there is an answer, with 3 if the service has none and says why,
+with 1 if the query failed.
+
+Example:
+  export CARSTATE_TOKEN=cst_…
+  carstate query %s NHeN4UqVsohGS55I7LBdh`
+
+// Help is shown by --help.
+func (*queryDriving) Help() string { return fmt.Sprintf(queryHelp, "car-driving-state") }
+
+// Help is shown by --help.
+func (*queryThrottle) Help() string { return fmt.Sprintf(queryHelp, "throttle-system") }
+
+// Run asks how the vehicle drives.
+func (c *queryDriving) Run(ctx context.Context, w streams) error {
+	service, err := c.service()
+	if err != nil {
+		return err
+	}
+	a, err := service.CarDrivingState(ctx, c.VID)
+	return c.print(w, a.Answer, a, err)
+}
+
+// Run asks how the vehicle's throttle system is.
+func (c *queryThrottle) Run(ctx context.Context, w streams) error {
+	service, err := c.service()
+	if err != nil {
+		return err
+	}
+	a, err := service.ThrottleSystem(ctx, c.VID)
+	return c.print(w, a.Answer, a, err)
+}
+
+// queryPatience is how long a person at a terminal is kept waiting for a service
+// that wants to be asked again later.
+const queryPatience = 10 * time.Second
+
+// service returns a client of the service that the flags name.
+func (f *queryFlags) service() (*client.Client, error) {
+	if f.Token == "" {
+		return nil, usageError("there is no access token: put it into CARSTATE_TOKEN, or give --token (`carstate token issue` makes one)")
+	}
+	base := f.URL
+	if base == "" {
+		base = baseURL(f.QueryAddr)
+	}
+	return client.New(base, f.Token, client.WithPatience(queryPatience)), nil
+}
+
+// print prints the answer, or says why there is none.
+func (f *queryFlags) print(w streams, a client.Answer, line fmt.Stringer, err error) error {
+	switch {
+	case errors.Is(err, client.ErrBaseURL):
+		return usageError("%v (--url, --query-addr)", err)
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return fmt.Errorf("%w: is `carstate serve` running there? (--url, --query-addr)", err)
+	case errors.Is(err, client.ErrUnreachable), errors.Is(err, client.ErrBadAnswer), errors.Is(err, client.ErrNotFound):
+		return fmt.Errorf("%w (--url, --query-addr)", err)
+	case err != nil:
+		return err
+	}
+	text := line.String()
+	if f.JSON {
+		text = string(a.Record)
+	}
+	if _, err := fmt.Fprintln(w.out, text); err != nil {
+		return err
+	}
+	if !a.Answered() {
+		return errNoAnswer
+	}
+	return nil
+}
