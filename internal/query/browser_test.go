@@ -13,13 +13,10 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/fleet"
-	"carstate/internal/vehicle"
-
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/log"
-	"github.com/chromedp/cdproto/network"
+	traffic "github.com/chromedp/cdproto/network"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
@@ -43,7 +40,8 @@ var screens = []struct {
 // TestPageInABrowser uses the page as a reader does who has a keyboard and no
 // mouse: finds the form, types a token, asks both questions, reads the answers.
 func TestPageInABrowser(t *testing.T) {
-	r, secrets := startForReaders(t)
+	f := newFixture(t)
+	r := start(t, f.Config)
 	axe := axeSource(t)
 	for _, screen := range screens {
 		t.Run(screen.name, func(t *testing.T) {
@@ -57,15 +55,15 @@ func TestPageInABrowser(t *testing.T) {
 			b.press(kb.Enter)
 			b.expect(`document.activeElement.id`, "content")
 			b.tabTo(`document.activeElement.id === "token"`)
-			b.press(secrets["TOKEN"])
+			b.press(f.secrets["SANDBOX"])
 			b.expect(`getComputedStyle(document.activeElement).webkitTextSecurity`, "disc")
 			b.tabTo(`document.activeElement.dataset.field === "vehicle_runing_state"`)
 			b.press(kb.Enter)
-			b.expect(`document.querySelector("#verdict").innerText`, "Traffic jam (3)\nas of 2 s ago")
+			b.expect(`document.querySelector("#verdict").innerText`, "Traffic jam (3)\nas of 0 s ago")
 			b.expect(`document.querySelector("#body").innerText`, "{\n  \"code\": 200,\n  \"msg\": \"success\",\n  \"data\": {\n    \"vid\": \"SandboxJam\",\n    \"status\": 1,\n    \"vehicle_runing_state\": \"3\"\n  }\n}")
 			b.tabTo(`document.activeElement.dataset.field === "throttle_system"`)
 			b.press(" ")
-			b.expect(`document.querySelector("#verdict").innerText`, "Throttle normal (1)\nas of 2 s ago")
+			b.expect(`document.querySelector("#verdict").innerText`, "Throttle normal (1)\nas of 0 s ago")
 			b.expect(`document.querySelector("#request").innerText`, "GET "+throttlePath+"?access_token=…&vid=SandboxJam")
 			if !strings.Contains(b.eval(`document.querySelector("#head").textContent`), "x-request-id: ") {
 				t.Error("the headers of the answer are not shown")
@@ -83,7 +81,7 @@ func TestPageInABrowser(t *testing.T) {
 			b.expect(`String(document.documentElement.scrollWidth <= innerWidth)`, "true")
 			b.isClean(axe)
 
-			b.keepsNothing(secrets["TOKEN"])
+			b.keepsNothing(f.secrets["SANDBOX"])
 			b.run(chromedp.Navigate(b.base + "/reference/"))
 			b.eval(`history.back(); ""`)
 			b.expect(`location.pathname`, "/")
@@ -95,33 +93,38 @@ func TestPageInABrowser(t *testing.T) {
 
 // TestPageSaysWhatIsWrong asks what is refused, and what has no answer.
 func TestPageSaysWhatIsWrong(t *testing.T) {
-	r, secrets := startForReaders(t)
+	f := newFixture(t)
+	r := start(t, f.Config)
 	b := openBrowser(t, "http://"+r.addr)
-	b.run(chromedp.Navigate(b.base + "/?access_token=" + secrets["TOKEN"] + "#try"))
+	b.run(chromedp.Navigate(b.base + "/?access_token=" + f.secrets["SANDBOX"] + "#try"))
 	b.expect(`location.search + location.hash`, "#try")
 	for _, c := range []struct{ token, vid, want string }{
 		{"", "SandboxJam", "401: refused\ninvalid_token: access_token is empty: give the token that was issued to you"},
-		{secrets["TOKEN"], "a-b", "400: refused\ninvalid_request: vid must consist of ASCII letters and digits only, without dashes or other signs"},
-		{secrets["TOKEN"], "Nobody", "No answer\nunknown: the vehicle is unknown, or not granted to this token"},
-		{secrets["TOKEN"], "CarOld", "No answer\nstale: the newest readings are too old"},
-		{secrets["TOKEN"], "CarParked", "No answer\nnot_driving: the car is not driving"},
+		{f.secrets["SANDBOX"], "a-b", "400: refused\ninvalid_request: vid holds a dash: a vehicle id consists of ASCII letters and digits only"},
+		{f.secrets["TOKEN"], "CarJam", "Traffic jam (3)\nas of 2 s ago"},
+		{f.secrets["SANDBOX"], "CarJam", "No answer\nunknown: the vehicle is unknown, or not granted to this token"},
+		{f.secrets["TOKEN"], "CarOld", "No answer\nstale: the newest readings are too old"},
+		{f.secrets["TOKEN"], "CarParked", "No answer\nnot_driving: the car is not driving"},
+		{f.secrets["SANDBOX"], "SandboxRateLimited", "429: refused\nrate_limited: the policy of this token allows 60 calls in 60 s: wait as many seconds as Retry-After says"},
+		{f.secrets["SANDBOX"], "SandboxUnavailable", "503: refused\nunavailable: the service is starting or out of touch with its data: try again later"},
 	} {
 		b.eval(fmt.Sprintf(`document.querySelector("#token").value = %q; document.querySelector("#vid").value = %q`, c.token, c.vid))
 		b.run(chromedp.Click(chromedp.CSS(".primary")))
 		b.expect(`document.querySelector("#verdict").innerText`, c.want)
 	}
-	b.keepsNothing(secrets["TOKEN"])
+	b.keepsNothing(f.secrets["SANDBOX"])
 }
 
 // TestReferenceInABrowser asks from the reference, as its reader would.
 func TestReferenceInABrowser(t *testing.T) {
-	r, secrets := startForReaders(t)
+	f := newFixture(t)
+	r := start(t, f.Config)
 	b := openBrowser(t, "http://"+r.addr)
 	b.run(
 		chromedp.EmulateViewport(1280, 1400),
 		chromedp.Navigate(b.base+"/reference/"),
 		chromedp.Click(chromedp.CSS(".btn.authorize")),
-		chromedp.SendKeys(chromedp.CSS(".auth-container input"), secrets["TOKEN"]),
+		chromedp.SendKeys(chromedp.CSS(".auth-container input"), f.secrets["SANDBOX"]),
 		chromedp.Click(chromedp.CSS(".auth-btn-wrapper .authorize")),
 		chromedp.Click(chromedp.CSS(".btn-done")),
 		chromedp.Click(chromedp.CSS(".opblock-summary-control")),
@@ -136,26 +139,10 @@ func TestReferenceInABrowser(t *testing.T) {
 	if body := b.eval(`document.querySelector(".live-responses-table .highlight-code").innerText`); !strings.Contains(body, `"vehicle_runing_state": "3"`) {
 		t.Errorf("the answer reads %s", body)
 	}
-	b.keepsNothing(secrets["TOKEN"])
+	b.keepsNothing(f.secrets["SANDBOX"])
 	b.run(chromedp.Navigate(b.base+"/reference/"), chromedp.WaitVisible(chromedp.CSS(".opblock")))
 	b.look("reference")
 	b.stayedHere()
-}
-
-// startForReaders serves with the vehicles that the documentation speaks of.
-func startForReaders(t *testing.T) (*running, map[string]string) {
-	t.Helper()
-	f := newFixture(t)
-	at := vehicle.At(noon.Add(-2 * time.Second))
-	f.Fleet.Put("SandboxJam", fleet.Answer{
-		Driving:  vehicle.DrivingVerdict{State: vehicle.TrafficJam, Time: at},
-		Throttle: vehicle.ThrottleVerdict{System: vehicle.ThrottleNormal, Time: at},
-	})
-	f.Fleet.Put("SandboxAnomaly", fleet.Answer{
-		Driving:  vehicle.DrivingVerdict{State: vehicle.NormalDriving, Time: at},
-		Throttle: vehicle.ThrottleVerdict{System: vehicle.ThrottleAnomaly, Time: at},
-	})
-	return start(t, f.Config), f.secrets
 }
 
 // browser is a tab of a real browser that complains to the test.
@@ -194,7 +181,7 @@ func openBrowser(t *testing.T, base string) *browser {
 	if err := chromedp.Listen(ctx, b.hear); err != nil {
 		t.Fatalf("the browser does not start: %v", err)
 	}
-	call(b, network.Enable, network.EnableParams{})
+	call(b, traffic.Enable, traffic.EnableParams{})
 	call(b, log.Enable, cdp.Empty{})
 	call(b, runtime.Enable, cdp.Empty{})
 	return b
@@ -210,10 +197,10 @@ func (b *browser) hear(event any) {
 	case *runtime.EventConsoleAPICalled:
 		b.complaints = append(b.complaints, fmt.Sprintf("%s on the console: %s", e.Type, e.Args[0].Description))
 	case *log.EventEntryAdded: // violations of the policy among them
-		if !strings.Contains(e.Entry.Text, "the server responded with a status of 40") {
+		if !strings.Contains(e.Entry.Text, "the server responded with a status of ") {
 			b.complaints = append(b.complaints, e.Entry.Text)
 		}
-	case *network.EventRequestWillBeSent:
+	case *traffic.EventRequestWillBeSent:
 		b.asked = append(b.asked, e.Request.URL)
 		if from, _ := e.Request.Headers["Referer"].(string); from != "" {
 			b.complaints = append(b.complaints, "a request carries the Referer "+from)

@@ -21,6 +21,11 @@
 // so that a wrong request is told so even while the service starts, and before
 // the token, because a node that is out of touch cannot judge tokens.
 //
+// A token that does not count is refused with 401, or with 429 once its caller's
+// address had too many refused (refusals.go, client.go). A sandbox token is
+// answered by sandbox.go in place of the fleet table. What becomes of a call whose
+// token is known is counted for that token.
+//
 // This package must never do I/O while answering, never write a request, or
 // any part of it but the vid, into a response, a log or a metric (the access
 // token travels in the request line), and never let a caller see whether a

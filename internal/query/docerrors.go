@@ -33,7 +33,10 @@ var statusDocs = []statusDoc{
 	{400, "Bad request", "Something in the request itself is wrong. It was not looked at any further.", "No. Correct the request first.", []failureDoc{
 		{failNoVid, "vid_missing", "The query has no vid.", "Add vid=VEHICLE_ID to the query."},
 		{failEmptyVid, "vid_empty", "vid is there without a value, often from a variable that was not set.", "Put the vehicle id behind vid=."},
-		{failVid, "vid_form", "The vid has a dash, a dot, a letter outside ASCII or another sign.", "Send the id as it was given to you: letters and digits only."},
+		{failVidDash, "vid_dash", "The vid has a dash, as a UUID or a number plate does.", "Send the id as it was given to you: letters and digits only."},
+		{failVidShape, "vid_placeholder", "The placeholder of an example was sent.", "Put a vehicle id in its place."},
+		{failVidASCII, "vid_not_ascii", "The vid has a letter outside ASCII, often one that only looks like a Latin letter.", "Type the id anew, in ASCII."},
+		{failVid, "vid_form", "The vid has a dot, a slash or another sign.", "Send the id as it was given to you: letters and digits only."},
 		{failVidSpace, "vid_white_space", "The vid has a blank or a line end, often from a file. A plus sign in a query means a blank.", "Strip the id before you send it."},
 		{failTwoVids, "vid_twice", "vid is there twice, so it is not certain which one is meant.", "Ask about one vehicle in one call."},
 		{failTwoTokens, "token_twice", "access_token is there twice.", "Send it once."},
@@ -52,14 +55,16 @@ var statusDocs = []statusDoc{
 		{failWrongPlace, "token_in_header", "The token is in an Authorization header, where this interface does not look.", "Send it in the query, as access_token=TOKEN."},
 		{failEmptyToken, "token_empty", "access_token is there without a value, often from a variable that was not set.", "Put the token behind access_token=."},
 		{failChecksum, "token_mistyped", "A sign of the token was changed or lost.", "Copy the whole token again."},
+		{failTokenLong, "token_too_long", "Something stands behind the token, such as a comma or the next parameter.", "Send the token alone."},
 		{failTokenSpace, "token_white_space", "The token has a blank or a line end, often from a file.", "Strip the token before you send it."},
 		{failBearer, "token_bearer", "The word Bearer was sent with the token.", "Send the token alone."},
 		{failTokenForm, "token_form", "This is something else than a token, such as a placeholder.", "Send the token as it was issued to you."},
-		{failTokenID, "token_id", "This is the ID by which the operator knows your token.", "Send the token itself, which begins with cst_."},
+		{failTokenID, "token_id", "This is the ID by which the operator knows your token.", "Send the token itself, which begins with cst_ or cstest_."},
 		{failSourceKey, "source_key", "This key belongs to a car or a gateway that sends telemetry.", "Ask for an access token. Treat that key as leaked."},
 		{failAdminKey, "admin_key", "This key belongs to the operator.", "Ask for an access token. Treat that key as leaked."},
 		{failNotKnown, "token_unknown", "No such token was issued here. It may be one of another installation.", "Check the base address, or ask for a token."},
 		{failExpired, "token_expired", "The token's time is over.", "Ask for a new one."},
+		{failReplaced, "token_replaced", "The token was rotated, and the time of the old secret is over.", "Use the new one."},
 		{failRevoked, "token_revoked", "The operator has withdrawn the token.", "Ask for a new one."},
 	}},
 	{403, "Forbidden", "The token counts, but not for this operation.", "No. Ask for the operation first.", []failureDoc{
@@ -78,8 +83,9 @@ var statusDocs = []statusDoc{
 	{414, "URI too long", "The request line has more than 8192 bytes.", "No. Shorten the request first.", []failureDoc{
 		{failLineSize, "line_size", "The vid or a parameter of your own is far too long.", "Send access_token and vid only."},
 	}},
-	{429, "Too many requests", "You have used up the calls of your token for now.", "Yes, after as many seconds as Retry-After says.", []failureDoc{
+	{429, "Too many requests", "You have used up the calls of your token, or tried too many tokens.", "Yes, after as many seconds as Retry-After says.", []failureDoc{
 		{failRateLimited, "rate_limited", "The token's limit is reached. The message names it.", "Wait as long as Retry-After says; the header RateLimit tells in advance."},
+		{failRefusals, "too_many_refused", "A hundred tokens from your address were refused within a minute, and this one does not count either.", "Correct the token. One that counts is answered at once."},
 	}},
 	{431, "Request header fields too large", "The request's head has more than 16384 bytes.", "No. Shorten the headers first.", []failureDoc{
 		{failHeadSize, "head_size", "The headers are too large, often cookies of other services on the same host.", "Send fewer of them."},

@@ -2,6 +2,7 @@ package query
 
 import (
 	"bytes"
+	"fmt"
 	"go/parser"
 	"go/token"
 	"html"
@@ -9,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -94,10 +96,63 @@ func TestAcceptsGzip(t *testing.T) {
 	}
 }
 
+// TestSandboxTableIsTrue asks a sandbox token's questions for every row of the
+// page's table, at each of six minutes, and writes the row anew.
+func TestSandboxTableIsTrue(t *testing.T) {
+	f := newFixture(t)
+	a := f.answerer()
+	names := map[string]map[string]string{}
+	for _, op := range operationDocs {
+		names[op.Path] = map[string]string{}
+		for _, v := range op.Values {
+			names[op.Path][v.Value] = v.Name
+		}
+	}
+	cell := func(path, vid string) string {
+		var values []string
+		for minute := range 6 {
+			var w response
+			a.answer(get(path+"?access_token="+f.secrets["SANDBOX"]+"&vid="+vid), noon.Add(time.Duration(minute)*time.Minute), &w)
+			if w.status != 200 {
+				if w.header("Retry-After") == "" {
+					t.Errorf("%s: %d without Retry-After", vid, w.status)
+				}
+				return fmt.Sprintf("%d with Retry-After", w.status)
+			}
+			if reason := w.header("Carstate-Reason"); reason != "" {
+				return "status 0, " + reason
+			}
+			value := string(w.body[len(w.body)-len(`1"}}`)])
+			if !slices.Contains(values, value) {
+				values = append(values, value)
+			}
+		}
+		if len(values) == 1 {
+			return fmt.Sprintf("%q %s", values[0], names[path][values[0]])
+		}
+		slices.Sort(values)
+		return fmt.Sprintf("%q in turn, a minute each", strings.Join(values, ", "))
+	}
+	rows := regexp.MustCompile(`(?m)^    <tr><th scope="row">(.*?)</th><td>(.*?)</td><td>(.*?)</td></tr>$`).FindAllStringSubmatch(string(renderPage(maxAge)), -1)
+	plain := func(s string) string { return regexp.MustCompile(`<[^>]*>`).ReplaceAllString(s, "") }
+	if len(rows) != 10 {
+		t.Errorf("the table has %d rows", len(rows))
+	}
+	for _, row := range rows {
+		vid := plain(row[1])
+		for i, op := range operationDocs {
+			if got, want := plain(row[i+2]), cell(op.Path, vid); got != want {
+				t.Errorf("%s, %s: the page says %s, the service %s", vid, op.Title, got, want)
+			}
+		}
+	}
+}
+
 // TestSamplesRun runs the programs that the page shows, as they are shown, and
 // reads what they print: with a token that counts, and with one that does not.
 func TestSamplesRun(t *testing.T) {
-	r, secrets := startForReaders(t)
+	f := newFixture(t)
+	r, secrets := start(t, f.Config), f.secrets
 	run := map[string][]string{
 		"curl":       {"sh", "sample.sh"},
 		"go":         {"go", "run", "sample.go"},
@@ -134,7 +189,7 @@ func TestSamplesRun(t *testing.T) {
 					// curl shows its progress where there is no terminal
 					expected = bodies[op.Scope]
 				}
-				if out, err := ask(secrets["TOKEN"]); err != nil || !strings.HasSuffix(out, expected) {
+				if out, err := ask(secrets["SANDBOX"]); err != nil || !strings.HasSuffix(out, expected) {
 					t.Errorf("it printed %q: %v", out, err)
 				}
 				if out, err := ask(secrets["REVOKED"]); err == nil != (s.Language == "curl") || !strings.Contains(out, "invalid_token: the access token was revoked") {

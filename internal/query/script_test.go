@@ -30,17 +30,7 @@ func TestScripts(t *testing.T) {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
 			f := newFixture(t)
 			s := readScript(t, file)
-			switch s.server {
-			case "":
-			case "no docs":
-				f.NoDocs = true
-			case "not ready":
-				f.Ready = func() error { return errors.New("secret internals") }
-			default:
-				t.Fatalf("%s: there is no server %q", file, s.server)
-			}
-			r := start(t, f.Config)
-			f.docs = r.answerer.docs
+			r := s.start(t, f)
 			for _, c := range s.cases {
 				ran++
 				t.Run(c.title, func(t *testing.T) { c.run(t, r, f) })
@@ -50,6 +40,39 @@ func TestScripts(t *testing.T) {
 	if ran < 100 {
 		t.Errorf("only %d cases ran", ran)
 	}
+}
+
+// haveRefused lets the server refuse n tokens to this machine.
+func (r *running) haveRefused(t *testing.T, f *fixture, n int) {
+	t.Helper()
+	c := r.dial(t)
+	in := bufio.NewReader(c)
+	for range n {
+		io.WriteString(c, "GET "+drivingPath+"?vid=CarJam&access_token="+f.secrets["UNKNOWN"]+" HTTP/1.1\r\nHost: x\r\n\r\n")
+		if got := readAnswer(t, in, false); got.status != "HTTP/1.1 401 Unauthorized" {
+			t.Fatalf("an unknown token got %s", got.raw)
+		}
+	}
+}
+
+// start starts the server that a script is for.
+func (s *script) start(t *testing.T, f *fixture) *running {
+	t.Helper()
+	switch s.server {
+	case "", "100 tokens":
+	case "no docs":
+		f.NoDocs = true
+	case "not ready":
+		f.Ready = func() error { return errors.New("secret internals") }
+	default:
+		t.Fatalf("there is no server %q", s.server)
+	}
+	r := start(t, f.Config)
+	f.docs = r.answerer.docs
+	if s.server == "100 tokens" {
+		r.haveRefused(t, f, 100)
+	}
+	return r
 }
 
 type script struct {

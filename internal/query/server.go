@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"runtime"
 	"runtime/debug"
 	"sync"
@@ -35,6 +36,9 @@ type Config struct {
 	Ready func() error
 	// NoDocs turns the public documentation off: its paths get 404.
 	NoDocs bool
+	// TrustedProxies are the addresses of the proxies in front. Of a request
+	// that comes from one, X-Forwarded-For says who sent it.
+	TrustedProxies []netip.Prefix
 	// MaxInFlight is how many requests may be in progress at once, from the
 	// parsed head to the last byte of the answer; more get 503. Zero: 4096.
 	MaxInFlight int
@@ -92,11 +96,13 @@ var ErrStopped = errors.New("the query server was shut down")
 func New(c Config) *Server {
 	s := &Server{
 		answerer: answerer{
-			tokens: c.Tokens,
-			fleet:  c.Fleet,
-			maxAge: c.MaxAge,
-			ready:  c.Ready,
-			ids:    newRequestIDs(),
+			tokens:  c.Tokens,
+			fleet:   c.Fleet,
+			maxAge:  c.MaxAge,
+			ready:   c.Ready,
+			ids:     newRequestIDs(),
+			trusted: c.TrustedProxies,
+			refused: newRefusals(),
 		},
 		metrics:        newMetrics(c.Registry),
 		now:            c.Now,
@@ -220,6 +226,7 @@ func (s *Server) serve(ctx *fasthttp.RequestCtx) {
 		target:     h.RequestURI(),
 		version:    h.Protocol(),
 		headers:    h.RawHeaders(),
+		peer:       c.peer,
 		overloaded: s.inFlight.Load() > s.maxInFlight,
 	}
 	if c.crowded {
