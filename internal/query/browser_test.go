@@ -46,10 +46,7 @@ func TestPageInABrowser(t *testing.T) {
 	for _, screen := range screens {
 		t.Run(screen.name, func(t *testing.T) {
 			b := openBrowser(t, "http://"+r.addr)
-			call(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
-				{Name: "prefers-color-scheme", Value: screen.scheme},
-				{Name: "prefers-reduced-motion", Value: "reduce"},
-			}})
+			b.prefer(screen.scheme)
 			b.run(chromedp.EmulateViewport(screen.width, screen.height), chromedp.Navigate(b.base+"/"))
 			b.press(kb.Tab)
 			b.press(kb.Enter)
@@ -184,6 +181,7 @@ func openBrowser(t *testing.T, base string) *browser {
 	call(b, traffic.Enable, traffic.EnableParams{})
 	call(b, log.Enable, cdp.Empty{})
 	call(b, runtime.Enable, cdp.Empty{})
+	b.prefer("light")
 	return b
 }
 
@@ -221,6 +219,16 @@ func call[P, R any](b *browser, command cdp.Command[P, R], params P) {
 	if _, err := chromedp.Call(b.ctx, command, params); err != nil {
 		b.t.Fatalf("%s: %v", command.Method, err)
 	}
+}
+
+// prefer says which colours the reader likes. Nothing moves by itself, so that a
+// click does not miss what is scrolling.
+func (b *browser) prefer(scheme string) {
+	b.t.Helper()
+	call(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
+		{Name: "prefers-color-scheme", Value: scheme},
+		{Name: "prefers-reduced-motion", Value: "reduce"},
+	}})
 }
 
 func (b *browser) said() []string {

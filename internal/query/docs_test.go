@@ -155,7 +155,7 @@ func TestSandboxTableIsTrue(t *testing.T) {
 			return fmt.Sprintf("%q %s", values[0], names[path][values[0]])
 		}
 		slices.Sort(values)
-		return fmt.Sprintf("%q in turn, a minute each", strings.Join(values, ", "))
+		return `"` + strings.Join(values, `", "`) + `" in turn, a minute each`
 	}
 	rows := regexp.MustCompile(`(?m)^    <tr><th scope="row">(.*?)</th><td>(.*?)</td><td>(.*?)</td></tr>$`).FindAllStringSubmatch(string(renderPage(maxAge)), -1)
 	plain := func(s string) string { return regexp.MustCompile(`<[^>]*>`).ReplaceAllString(s, "") }
