@@ -13,6 +13,10 @@ need() {
 
 need mosquitto_pub mosquitto-clients # a real MQTT client
 need curl curl # pastes what the demo prints
+need chromium chromium # a real browser reads the documentation
+need npm npm # brings axe-core, which judges the page
+need node nodejs # runs the page's JavaScript samples
+need python3 python3 # and its Python samples
 
 # The race detector is linked by a C compiler, against the C library's headers.
 if ! printf '#include <stdlib.h>\nint main(void) { return 0; }\n' |

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -113,17 +114,39 @@ func lifetime(s string, now time.Time) (time.Time, error) {
 	if s == "never" {
 		return time.Time{}, nil
 	}
-	var d time.Duration
-	var days int
-	if n, err := fmt.Sscanf(s, "%dd", &days); err == nil && n == 1 && fmt.Sprintf("%dd", days) == s && days <= 36500 {
-		d = time.Duration(days) * 24 * time.Hour
-	} else if d, err = time.ParseDuration(s); err != nil {
-		d = 0
-	}
-	if d <= 0 {
+	d, ok := span(s)
+	if !ok || d <= 0 {
 		return time.Time{}, usageError("--expires is never, a number of days such as 90d, or a duration such as 12h")
 	}
 	return now.Add(d), nil
+}
+
+// overlap reads how long a replaced secret is to count.
+func overlap(s string) (time.Duration, error) {
+	d, ok := span(s)
+	if !ok || access.CheckOverlap(d) != nil || d%time.Second != 0 {
+		return 0, usageError("--overlap is a duration in whole seconds such as 24h, or a number of days such as 7d: 0s to 90d")
+	}
+	return d, nil
+}
+
+// span reads days such as 90d, or a duration such as 12h.
+func span(s string) (d time.Duration, ok bool) {
+	var days int
+	if n, err := fmt.Sscanf(s, "%dd", &days); err == nil && n == 1 && fmt.Sprintf("%dd", days) == s {
+		return time.Duration(days) * 24 * time.Hour, days <= 36500
+	}
+	d, err := time.ParseDuration(s)
+	return d, err == nil
+}
+
+// oldUntil says for people what becomes of replaced secrets.
+func oldUntil(until []time.Time) string {
+	if len(until) == 0 {
+		return "The old one has ended."
+	}
+	last := slices.MaxFunc(until, time.Time.Compare)
+	return fmt.Sprintf("The old one counts until %s.", day(&last, ""))
 }
 
 // printJSON prints one value and nothing else.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -44,9 +45,13 @@ type nodeFlags struct {
 
 	Roles []string `default:"query,ingest,derive,admin" enum:"query,ingest,derive,admin" help:"What this node does (${default})."`
 
+	NoDocs bool `help:"Serve no documentation beside the queries: only the two operations answer."`
+
 	TLSCert     string `name:"tls-cert" placeholder:"FILE" help:"Certificate chain, PEM. Queries and telemetry then use TLS; so does the admin listener unless it is on loopback. --mqtt-addr never does."`
 	TLSKey      string `name:"tls-key" placeholder:"FILE" help:"Its key, PEM."`
 	BehindProxy bool   `help:"A proxy in front ends TLS, so addresses other than loopback may go without."`
+
+	TrustedProxies []string `placeholder:"CIDR,…" help:"Networks of the proxies in front. Only from these is X-Forwarded-For believed, which tells one caller from another when tokens are refused."`
 
 	LogLevel  string `default:"info" enum:"debug,info,warn,error" help:"debug, info, warn or error (${default})."`
 	LogFormat string `default:"text" enum:"text,json" help:"text or json (${default})."`
@@ -78,6 +83,9 @@ func (f *serveFlags) validate() error {
 		return usageError("--partitions must be between 1 and 4096")
 	}
 	if _, err := f.syncInterval(); err != nil {
+		return err
+	}
+	if _, err := f.trustedProxies(); err != nil {
 		return err
 	}
 	if len(f.Roles) == 0 {
@@ -181,6 +189,22 @@ func (f *serveFlags) syncInterval() (time.Duration, error) {
 		return 0, usageError("--sync-interval is always, or a duration of at least 1ms such as 200ms")
 	}
 	return d, nil
+}
+
+// trustedProxies reads the networks; one address is a network of its own.
+func (f *serveFlags) trustedProxies() ([]netip.Prefix, error) {
+	var all []netip.Prefix
+	for _, text := range f.TrustedProxies {
+		p, err := netip.ParsePrefix(text)
+		if a, aerr := netip.ParseAddr(text); aerr == nil && a.Zone() == "" {
+			p, err = netip.PrefixFrom(a, a.BitLen()), nil
+		}
+		if err != nil || p.Addr().Is4In6() {
+			return nil, usageError("--trusted-proxies lists networks such as 10.0.0.0/8,fd00::/8, or addresses")
+		}
+		all = append(all, p.Masked())
+	}
+	return all, nil
 }
 
 // streamConfig is what the engine needs of the flags, which are valid.

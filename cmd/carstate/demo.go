@@ -202,6 +202,9 @@ func printDemo(w streams, s *service, token string) error {
 		fmt.Fprintf(&b, "curl %s-G %s%s -d access_token=%s -d vid=%s\n", trust, base, path, token, demoVehicle)
 	}
 	fmt.Fprintf(&b, "\n\"vehicle_runing_state\" is 1 for normal driving, 2 for slow, 3 for a traffic jam; \"throttle_system\" is 0 for an anomaly, 1 for normal.\n")
+	if !s.flags.NoDocs {
+		fmt.Fprintf(&b, "Documentation, to try in a browser: %s/\n", base)
+	}
 	fmt.Fprintf(&b, "Telemetry goes to %s", s.url("--ingest-addr"))
 	if l := s.ports["--mqtt-addr"]; l != nil {
 		fmt.Fprintf(&b, " or mqtt://%s", l.Addr())

@@ -125,7 +125,7 @@ func (s *service) startBackground() {
 	s.background(func() error { s.health.run(ctx); return nil })
 	s.background(func() error { s.expire(ctx); return nil })
 	if s.flags.has("query") {
-		s.background(func() error { s.keeper.KeepUse(ctx); return nil })
+		s.background(func() error { s.keeper.KeepUsage(ctx); return nil })
 	}
 	if s.flags.has("derive") {
 		d := s.newDeriver()
@@ -191,8 +191,10 @@ func (s *service) addServers(t *tls.Config, adminKey access.Hash) {
 		return nil
 	}
 	if l := s.ports["--query-addr"]; l != nil {
+		trusted, _ := s.flags.trustedProxies() // the flags are valid
 		q := query.New(query.Config{
 			Tokens: &s.tokens, Fleet: s.fleet, MaxAge: s.flags.MaxAge, Ready: s.health.canAnswer,
+			NoDocs: s.flags.NoDocs, TrustedProxies: trusted,
 			TLS: tlsFor("--query-addr"), Log: s.log, Registry: s.registry,
 		})
 		s.servers = append(s.servers, server{"query", func() error { return q.Serve(l) }, q.Shutdown})

@@ -13,6 +13,7 @@ type sourceCommand struct {
 	Add    sourceAdd    `cmd:"" help:"Add a car or a gateway; its key is shown this once."`
 	List   sourceList   `cmd:"" help:"List all sources."`
 	Show   sourceShow   `cmd:"" help:"Show one source."`
+	Rotate sourceRotate `cmd:"" help:"Give a source a new key; the old one counts for a while longer."`
 	Remove sourceRemove `cmd:"" help:"Remove a source, at once."`
 }
 
@@ -115,6 +116,47 @@ func (c *sourceShow) Run(ctx context.Context, w streams) error {
 	}
 	_, err = fmt.Fprintf(w.out, "source    %s\nvehicles  %s\nadded     %s\nexpires   %s\nremoved   %s\n",
 		s.Name, someVehicles(s.Vehicles), day(&s.CreatedAt, ""), day(s.ExpiresAt, "never"), day(s.RemovedAt, "-"))
+	for _, until := range s.EarlierUntil {
+		fmt.Fprintf(w.out, "replaced  an earlier key counts until %s\n", day(&until, ""))
+	}
+	return err
+}
+
+type sourceRotate struct {
+	adminFlags
+	Name    string `arg:"" help:"The source's name."`
+	Overlap string `default:"24h" placeholder:"24h|7d|0s" help:"How long the old key counts (${default})."`
+	JSON    bool   `name:"json" help:"Print one JSON value and nothing else."`
+}
+
+// Help is shown by --help.
+func (*sourceRotate) Help() string {
+	return `The new key is stored as a hash only: write it down now, it cannot be shown again.
+After a leak, --overlap 0s ends every earlier key at once.
+
+Example:
+  carstate source rotate gateway-1 --overlap 24h`
+}
+
+// Run gives a source a new key.
+func (c *sourceRotate) Run(ctx context.Context, w streams) error {
+	d, err := overlap(c.Overlap)
+	if err != nil {
+		return err
+	}
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	s, err := client.RotateSource(ctx, c.Name, d)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return printJSON(w.out, s)
+	}
+	_, err = fmt.Fprintf(w.out, "%s\n", s.Key)
+	fmt.Fprintf(w.err, "This is the new key of source %s, shown this once. %s\n", s.Name, oldUntil(s.EarlierUntil))
 	return err
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -16,6 +17,7 @@ type tokenCommand struct {
 	List   tokenList   `cmd:"" help:"List all tokens."`
 	Show   tokenShow   `cmd:"" help:"Show one token."`
 	Grant  tokenGrant  `cmd:"" help:"Add vehicles to a token, or take some away."`
+	Rotate tokenRotate `cmd:"" help:"Give a token a new secret; the old one counts for a while longer."`
 	Revoke tokenRevoke `cmd:"" help:"Revoke a token, at once and for good."`
 }
 
@@ -26,6 +28,7 @@ type tokenIssue struct {
 	Vehicles   string   `default:"all" placeholder:"all|VID,…|@FILE" help:"Of which vehicles (${default}); a file has one vid a line."`
 	Expires    string   `default:"90d" placeholder:"90d|never" help:"How long it lives (${default})."`
 	Rate       string   `placeholder:"N/s|N/min|N/h" help:"How many calls it may make; without, there is no limit."`
+	Sandbox    bool     `help:"A token for trying things out: it sees the reserved vehicles, SandboxNormal and nine others, and no real one."`
 	JSON       bool     `name:"json" help:"Print one JSON value and nothing else."`
 }
 
@@ -46,6 +49,9 @@ func (c *tokenIssue) Run(ctx context.Context, w streams) error {
 	var err error
 	if r.Operations, err = access.ParseOperations(c.Operations); err != nil {
 		return usageError("--operations: %v", err)
+	}
+	if r.Sandbox = c.Sandbox; r.Sandbox && c.Vehicles != "all" {
+		return usageError("--sandbox goes without --vehicles: the token sees the reserved vehicles and no others")
 	}
 	if r.Vehicles, err = parseVehicles(c.Vehicles); err != nil {
 		return fmt.Errorf("--vehicles: %w", err)
@@ -100,7 +106,7 @@ func (c *tokenList) Run(ctx context.Context, w streams) error {
 	t := tabwriter.NewWriter(w.out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "ID\tDEVELOPER\tOPERATIONS\tVEHICLES\tRATE\tEXPIRES\tREVOKED\tLAST USED")
 	for _, x := range tokens {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", x.ID, x.Developer, strings.Join(x.Operations, ","), count(x.VehicleCount),
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", x.ID, x.Developer, strings.Join(x.Operations, ","), vehiclesOf(x),
 			orDash(x.Rate), day(x.ExpiresAt, "never"), day(x.RevokedAt, "-"), day(x.LastUsedAt, "-"))
 	}
 	return t.Flush()
@@ -128,10 +134,41 @@ func (c *tokenShow) Run(ctx context.Context, w streams) error {
 	if c.JSON {
 		return printJSON(w.out, t)
 	}
-	_, err = fmt.Fprintf(w.out, "token       %s\ndeveloper   %s\noperations  %s\nvehicles    %s\nrate        %s\ncreated     %s\nexpires     %s\nrevoked     %s\nlast used   %s\n",
+	refused := day(t.LastRefusedAt, "-")
+	if t.LastRefusedReason != "" {
+		refused += ", " + t.LastRefusedReason
+	}
+	_, err = fmt.Fprintf(w.out, "token         %s\ndeveloper     %s\noperations    %s\nvehicles      %s\nrate          %s\ncreated       %s\nexpires       %s\nrevoked       %s\nlast used     %s\nlast refused  %s\n",
 		t.ID, t.Developer, strings.Join(t.Operations, ", "), someVehicles(t.Vehicles), orDash(t.Rate),
-		day(&t.CreatedAt, ""), day(t.ExpiresAt, "never"), day(t.RevokedAt, "-"), day(t.LastUsedAt, "-"))
-	return err
+		day(&t.CreatedAt, ""), day(t.ExpiresAt, "never"), day(t.RevokedAt, "-"), day(t.LastUsedAt, "-"), refused)
+	for _, until := range t.EarlierUntil {
+		fmt.Fprintf(w.out, "replaced      an earlier secret counts until %s\n", day(&until, ""))
+	}
+	if err != nil {
+		return err
+	}
+	return printUsage(w.out, t.Usage)
+}
+
+// printUsage prints a table of calls, without the outcomes that never were.
+func printUsage(w io.Writer, u admin.TokenUsage) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	calls := 0
+	for op, name := range access.AllOperations.Names() {
+		for o, month := range u.Last30Days.Calls[op] {
+			if month == 0 {
+				continue
+			}
+			if calls++; calls == 1 {
+				fmt.Fprintln(t, "\nOPERATION\tOUTCOME\tTODAY\t30 DAYS")
+			}
+			fmt.Fprintf(t, "%s\t%s\t%d\t%d\n", name, access.Outcome(o), u.Today.Calls[op][o], month)
+		}
+	}
+	if calls == 0 {
+		fmt.Fprintln(t, "\nno calls in the last 30 days")
+	}
+	return t.Flush()
 }
 
 type tokenGrant struct {
@@ -175,6 +212,44 @@ func (c *tokenGrant) Run(ctx context.Context, w streams) error {
 	return err
 }
 
+type tokenRotate struct {
+	adminFlags
+	ID      string `arg:"" help:"The token's ID, as list shows it."`
+	Overlap string `default:"24h" placeholder:"24h|7d|0s" help:"How long the old secret counts (${default})."`
+	JSON    bool   `name:"json" help:"Print one JSON value and nothing else."`
+}
+
+// Help is shown by --help.
+func (*tokenRotate) Help() string {
+	return `The new secret is stored as a hash only: write it down now, it cannot be shown again.
+After a leak, --overlap 0s ends every earlier secret at once.
+
+Example:
+  carstate token rotate cstid4Fz0kQ2mXbP1 --overlap 24h`
+}
+
+// Run gives a token a new secret.
+func (c *tokenRotate) Run(ctx context.Context, w streams) error {
+	d, err := overlap(c.Overlap)
+	if err != nil {
+		return err
+	}
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	t, err := client.RotateToken(ctx, c.ID, d)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return printJSON(w.out, t)
+	}
+	_, err = fmt.Fprintf(w.out, "%s\n", t.AccessToken)
+	fmt.Fprintf(w.err, "This is the new access token of %s, shown this once. %s\n", t.Developer, oldUntil(t.EarlierUntil))
+	return err
+}
+
 type tokenRevoke struct {
 	adminFlags
 	ID   string `arg:"" help:"The token's ID, as list shows it."`
@@ -199,6 +274,14 @@ func (c *tokenRevoke) Run(ctx context.Context, w streams) error {
 	}
 	_, err = fmt.Fprintf(w.out, "token %s of %s is revoked\n", t.ID, t.Developer)
 	return err
+}
+
+// vehiclesOf shows how many vehicles a token names.
+func vehiclesOf(t admin.TokenSummary) string {
+	if t.Sandbox {
+		return "sandbox"
+	}
+	return count(t.VehicleCount)
 }
 
 func orDash(s string) string {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -27,6 +28,9 @@ func TestUsage(t *testing.T) {
 		"serve --max-age 0s",
 		"serve --max-age yesterday",
 		"serve --retention=-1h",
+		"serve --trusted-proxies proxy",
+		"serve --trusted-proxies 10.0.0.0/33",
+		"serve --trusted-proxies ::ffff:10.0.0.1",
 		"serve --retention 1ns",
 		"serve --query-addr 127.0.0.1:99999",
 		"serve --partitions=-1",
@@ -49,6 +53,14 @@ func TestUsage(t *testing.T) {
 		"token issue --developer Ada --expires=-1d",
 		"token issue --developer Ada --expires 0d",
 		"token issue --developer Ada --rate fast",
+		"token issue --developer Ada --sandbox --vehicles Car1",
+		"token rotate",
+		"token rotate cstidX --overlap soon",
+		"token rotate cstidX --overlap=-1h",
+		"token rotate cstidX --overlap 91d",
+		"token rotate cstidX --overlap 1ms",
+		"source rotate",
+		"source rotate gateway --overlap never",
 		"token show",
 		"token grant cstidX",
 		"token revoke",
@@ -104,5 +116,18 @@ func TestDefaults(t *testing.T) {
 		if !isLoopback(a.addr) || a.tls {
 			t.Errorf("%s listens on %s", a.flag, a.addr)
 		}
+	}
+}
+
+// TestTrustedProxies: networks and single addresses, of both families.
+func TestTrustedProxies(t *testing.T) {
+	f := defaults()
+	f.TrustedProxies = []string{"10.1.2.3/8", "fd00::/8", "192.0.2.7", "2001:db8::1"}
+	if err := f.validate(); err != nil {
+		t.Fatal(err)
+	}
+	got, err := f.trustedProxies()
+	if want := "[10.0.0.0/8 fd00::/8 192.0.2.7/32 2001:db8::1/128]"; err != nil || fmt.Sprint(got) != want {
+		t.Errorf("%v, %v; want %s", got, err, want)
 	}
 }

@@ -93,3 +93,15 @@ func (b *Budget) Take(r Rate, now time.Time) (remaining int64, next time.Duratio
 		}
 	}
 }
+
+// Peek tells what [Budget.Take] would leave if it took nothing.
+func (b *Budget) Peek(r Rate, now time.Time) (remaining int64, next time.Duration) {
+	t := now.UnixNano()
+	each := int64(r.Window) / r.Calls
+	depth := each * r.Calls
+	used := min(max(b.fullAt.Load()-t, 0), depth)
+	if remaining = (depth - used) / each; remaining == 0 {
+		next = time.Duration(used + each - depth)
+	}
+	return remaining, next
+}

@@ -185,3 +185,23 @@ func BenchmarkBudgetTake(b *testing.B) {
 		budget.Take(r, now)
 	}
 }
+
+// Peek tells what Take would have left, and takes nothing.
+func TestPeek(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := access.Rate{Calls: rapid.Int64Range(1, 5).Draw(t, "calls"), Window: time.Minute}
+		var b access.Budget
+		now := noon
+		for range rapid.IntRange(0, 20).Draw(t, "steps") {
+			now = now.Add(time.Duration(rapid.Int64Range(0, 30e9).Draw(t, "pause")))
+			remaining, next := b.Peek(r, now)
+			if again, _ := b.Peek(r, now); again != remaining || (remaining == 0) != (next > 0) {
+				t.Fatalf("%d, then %d; next %v", remaining, again, next)
+			}
+			left, wait, ok := b.Take(r, now)
+			if ok != (remaining > 0) || ok && left != remaining-1 || !ok && wait != next {
+				t.Fatalf("peeked %d and %v, took %v and left %d, %v", remaining, next, ok, left, wait)
+			}
+		}
+	})
+}

@@ -13,20 +13,23 @@ type Kind string
 
 // The kinds of secret that the service hands out.
 const (
-	TokenKind  Kind = "cst_" // a developer's access token
-	SourceKind Kind = "css_" // a source's key
-	AdminKind  Kind = "csa_" // the operator's key
+	TokenKind   Kind = "cst_"    // a developer's access token
+	SandboxKind Kind = "cstest_" // an access token that sees the sandbox only
+	SourceKind  Kind = "css_"    // a source's key
+	AdminKind   Kind = "csa_"    // the operator's key
 )
+
+var kinds = [...]Kind{TokenKind, SandboxKind, SourceKind, AdminKind}
 
 // A secret is its kind, randomLength base62 characters from crypto/rand
 // (178 bits), and the CRC-32 of all that in checksumLength base62 characters.
 const (
 	randomLength   = 30
 	checksumLength = 6
-	prefixLength   = 4
-	// SecretLength is the length of every secret in bytes.
-	SecretLength = prefixLength + randomLength + checksumLength
 )
+
+// Length is how many bytes a secret of the kind has.
+func (k Kind) Length() int { return len(k) + randomLength + checksumLength }
 
 const base62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
@@ -42,7 +45,7 @@ var (
 // NewSecret makes a secret of the kind and its hash. The caller shows the
 // secret once and forgets it.
 func NewSecret(kind Kind) (secret string, hash Hash) {
-	b := make([]byte, 0, SecretLength)
+	b := make([]byte, 0, kind.Length())
 	b = append(b, kind...)
 	b = appendRandom(b, randomLength)
 	sum := checksum(b)
@@ -56,15 +59,15 @@ func HashOf[T string | []byte](secret T) Hash { return sha256.Sum256([]byte(secr
 // Check tells whether a text can be a secret of the kind, without looking
 // anything up: [ErrMalformed] or [ErrChecksum] if not.
 func Check(kind Kind, s []byte) error {
-	if len(s) != SecretLength || string(s[:prefixLength]) != string(kind) {
+	if len(s) != kind.Length() || string(s[:len(kind)]) != string(kind) {
 		return ErrMalformed
 	}
-	for _, c := range s[prefixLength:] {
+	for _, c := range s[len(kind):] {
 		if c-'0' > 9 && c-'A' > 25 && c-'a' > 25 {
 			return ErrMalformed
 		}
 	}
-	const body = SecretLength - checksumLength
+	body := len(s) - checksumLength
 	if want := checksum(s[:body]); string(want[:]) != string(s[body:]) {
 		return ErrChecksum
 	}
@@ -105,19 +108,19 @@ func newID(prefix string) string {
 // Redact replaces every secret-looking run in s, for texts whose origin is not
 // known, such as an error from a library.
 func Redact(s string) string {
-	for _, k := range []Kind{TokenKind, SourceKind, AdminKind} {
+	for _, k := range kinds {
 		for {
 			i := strings.Index(s, string(k))
 			if i < 0 {
 				break
 			}
-			j := i + prefixLength
+			j := i + len(k)
 			// The underscore belongs to the run: a second secret may
 			// follow without a gap.
 			for j < len(s) && (s[j] == '_' || strings.IndexByte(base62, s[j]) >= 0) {
 				j++
 			}
-			s = s[:i] + strings.ToUpper(string(k[:3])) + "…" + s[j:]
+			s = s[:i] + strings.ToUpper(string(k[:len(k)-1])) + "…" + s[j:]
 		}
 	}
 	return s

@@ -13,16 +13,16 @@ import (
 
 const base62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
-var kinds = []access.Kind{access.TokenKind, access.SourceKind, access.AdminKind}
+var kinds = []access.Kind{access.TokenKind, access.SandboxKind, access.SourceKind, access.AdminKind}
 
 func TestSecretForm(t *testing.T) {
-	form := regexp.MustCompile(`^cs[tsa]_[0-9A-Za-z]{36}$`)
+	form := regexp.MustCompile(`^cs(t|test|s|a)_[0-9A-Za-z]{36}$`)
 	for _, kind := range kinds {
 		seen := make(map[string]bool)
 		letters := make(map[byte]int)
 		for range 500 {
 			secret, hash := access.NewSecret(kind)
-			if len(secret) != access.SecretLength || !form.MatchString(secret) || !strings.HasPrefix(secret, string(kind)) {
+			if len(secret) != kind.Length() || !form.MatchString(secret) || !strings.HasPrefix(secret, string(kind)) {
 				t.Fatalf("%s secret has the wrong form (%d bytes)", kind, len(secret))
 			}
 			if seen[secret] {
@@ -35,8 +35,8 @@ func TestSecretForm(t *testing.T) {
 			if err := access.Check(kind, []byte(secret)); err != nil {
 				t.Fatalf("a new %s secret is refused: %v", kind, err)
 			}
-			for i := 4; i < 34; i++ {
-				letters[secret[i]]++
+			for i := range 30 {
+				letters[secret[len(kind)+i]]++
 			}
 		}
 		// 15,000 letters, 242 each: six standard deviations are about 93.
@@ -130,6 +130,7 @@ func TestRedact(t *testing.T) {
 	token, _ := access.NewSecret(access.TokenKind)
 	key, _ := access.NewSecret(access.SourceKind)
 	admin, _ := access.NewSecret(access.AdminKind)
+	sandbox, _ := access.NewSecret(access.SandboxKind)
 	for in, want := range map[string]string{
 		"":                                       "",
 		"nothing to hide":                        "nothing to hide",
@@ -140,6 +141,9 @@ func TestRedact(t *testing.T) {
 		"glued:" + token + token:                 "glued:CST…",
 		"glued:" + token + admin + "&a=b":        "glued:CST…&a=b",
 		"cst_":                                   "CST…",
+		"vid=A&access_token=" + sandbox:          "vid=A&access_token=CSTEST…",
+		"glued:" + sandbox + token + sandbox:     "glued:CSTEST……",
+		"glued:" + token + sandbox + "\n":        "glued:CST…\n",
 	} {
 		if got := access.Redact(in); got != want {
 			t.Errorf("got %q, want %q", got, want)
@@ -152,7 +156,7 @@ func TestRedactLeavesNoSecret(t *testing.T) {
 		secret, _ := access.NewSecret(rapid.SampledFrom(kinds).Draw(t, "kind"))
 		text := rapid.String().Draw(t, "before") + secret + rapid.String().Draw(t, "after")
 		got := access.Redact(text)
-		if strings.Contains(got, secret[4:16]) {
+		if strings.Contains(got, secret[7:19]) {
 			t.Fatal("part of the secret is left")
 		}
 		if access.Redact(got) != got {

@@ -2,14 +2,16 @@ package access
 
 import (
 	"errors"
+	"fmt"
 	"time"
 )
 
 // Source is the record of who may write: a car, or a gateway that speaks for
 // many. It holds no secret.
 type Source struct {
-	Name     string // also its MQTT user name
-	Hash     Hash   // of the key
+	Name     string    // also its MQTT user name
+	Hash     Hash      // of the key
+	Earlier  []Earlier // keys that rotation replaced, oldest first
 	Vehicles Vehicles
 	Created  time.Time
 	Expires  time.Time // zero: never; set for the short-lived sources of replay and simulate
@@ -65,4 +67,14 @@ func (s *Source) Usable(now time.Time) error {
 		return ErrExpired
 	}
 	return nil
+}
+
+// Rotate replaces the key by the one of hash. See [rotate] for what becomes of
+// the old one.
+func (s *Source) Rotate(hash Hash, overlap time.Duration, now time.Time) (err error) {
+	if err := s.Usable(now); err != nil {
+		return fmt.Errorf("the source cannot be rotated: %w", err)
+	}
+	s.Hash, s.Earlier, err = rotate(s.Hash, s.Earlier, hash, overlap, now)
+	return err
 }

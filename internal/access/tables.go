@@ -1,7 +1,9 @@
 package access
 
 import (
+	"bytes"
 	"cmp"
+	"iter"
 	"maps"
 	"slices"
 	"sync"
@@ -12,10 +14,11 @@ import (
 // Tokens is a node's copy of all tokens, kept up to date by a feed and asked
 // for every query. Reading takes no lock. The zero value is empty.
 type Tokens struct {
-	byHash shards[*Grant]
+	byHash shards[held[*Grant]]
 
-	mu   sync.Mutex // guards byID and the order of writes
-	byID map[string]*Grant
+	mu     sync.Mutex // guards what follows and the order of writes
+	byID   map[string]*Grant
+	usages map[string]*usage // by ID; what was stored may be known before the token is
 }
 
 // Grant is a token as a node uses it: the record and what the node counts for
@@ -25,54 +28,106 @@ type Grant struct {
 	*usage
 }
 
-type usage struct {
-	Budget   Budget
-	lastUsed atomic.Int64 // Unix seconds
-}
-
-// lastUsedStep is the coarseness of "last used", which is kept for people and
-// must not cost a shared write a query.
-const lastUsedStep = 60
-
-// Used notes that the token was used at now, to the minute.
-func (g *Grant) Used(now time.Time) {
-	if s := now.Unix(); s-g.lastUsed.Load() >= lastUsedStep {
-		g.lastUsed.Store(s - s%lastUsedStep)
-	}
-}
-
-// LastUsed returns when the token was last used on this node, to the minute, or
-// the zero time.
-func (g *Grant) LastUsed() time.Time {
-	if s := g.lastUsed.Load(); s != 0 {
-		return time.Unix(s, 0).UTC()
-	}
-	return time.Time{}
-}
-
 // Put adds or replaces a token's record.
 func (t *Tokens) Put(tok Token) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	g := &Grant{Token: tok, usage: new(usage)}
-	if old := t.byID[tok.ID]; old != nil {
-		g.usage = old.usage
-		if old.Hash != tok.Hash {
-			t.byHash.delete(old.Hash)
-		}
-	}
 	if t.byID == nil {
 		t.byID = make(map[string]*Grant)
 	}
+	g, old := &Grant{Token: tok, usage: t.usage(tok.ID)}, t.byID[tok.ID]
 	t.byID[tok.ID] = g
-	t.byHash.set(tok.Hash, g)
+	now := secretsOf(g, tok.Hash, tok.Earlier)
+	for hash, h := range now {
+		t.byHash.set(hash, h)
+	}
+	if old != nil {
+		for hash := range secretsOf(old, old.Hash, old.Earlier) {
+			if _, kept := now[hash]; !kept {
+				t.byHash.delete(hash)
+			}
+		}
+	}
 }
 
-// NoteUsed records a use that another node, or this one before its restart,
-// has seen.
-func (t *Tokens) NoteUsed(id string, at time.Time) {
-	if g, ok := t.Get(id); ok && at.Unix() > g.lastUsed.Load() {
-		g.lastUsed.Store(at.Unix())
+// usage returns the counters of a token; mu is held.
+func (t *Tokens) usage(id string) *usage {
+	u := t.usages[id]
+	if u == nil {
+		if t.usages == nil {
+			t.usages = make(map[string]*usage)
+		}
+		u = new(usage)
+		t.usages[id] = u
+	}
+	return u
+}
+
+// NoteUsage records what a node has stored as counted for a token, in place of
+// what it had stored before. A node must not note what it stored itself while it
+// runs: that is counted here already.
+func (t *Tokens) NoteUsage(id, node string, stored Usage) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	u := t.usage(id)
+	if u.stored == nil {
+		u.stored = make(map[string]Usage)
+	}
+	u.stored[node] = stored
+	if !stored.LastUsed.IsZero() {
+		raise(&u.lastUsed, stored.LastUsed.Unix())
+	}
+	if !stored.LastRefused.IsZero() {
+		raise(&u.lastRefused, packRefusal(stored.LastRefused.Unix(), stored.Reason))
+	}
+}
+
+// ForgetUsage drops what a node has stored for a token; the last use and refusal
+// stay known.
+func (t *Tokens) ForgetUsage(id, node string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.usage(id).stored, node)
+}
+
+// Usage is what all nodes together have counted for a token: what they stored,
+// and what this node has counted since it started.
+func (t *Tokens) Usage(id string, now time.Time) Usage {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	u := t.usage(id)
+	all := u.running()
+	for _, stored := range u.stored {
+		all.Merge(stored)
+	}
+	all.Trim(now)
+	return all
+}
+
+// UsageOn is the part of [Tokens.Usage] that was counted on the node given,
+// which is this one: what it is to store.
+func (t *Tokens) UsageOn(node, id string, now time.Time) Usage {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	u := t.usage(id)
+	mine := u.running()
+	mine.Merge(u.stored[node])
+	mine.Trim(now)
+	return mine
+}
+
+// Counted yields every token for which this process has counted calls, and how
+// many.
+func (t *Tokens) Counted() iter.Seq2[string, int64] {
+	t.mu.Lock()
+	all := maps.Clone(t.usages)
+	t.mu.Unlock()
+	return func(yield func(string, int64) bool) {
+		for id, u := range all {
+			if n := u.counted(); n > 0 && !yield(id, n) {
+				return
+			}
+		}
 	}
 }
 
@@ -80,14 +135,24 @@ func (t *Tokens) NoteUsed(id string, at time.Time) {
 // is known or not. The error says in words meant for the caller why the secret
 // does not count; the grant is returned beside it where there is one.
 func (t *Tokens) Verify(secret []byte, now time.Time) (*Grant, error) {
-	if err := Check(TokenKind, secret); err != nil {
+	kind := TokenKind
+	if bytes.HasPrefix(secret, []byte(SandboxKind)) {
+		kind = SandboxKind
+	}
+	if err := Check(kind, secret); err != nil {
 		return nil, err
 	}
-	g, ok := t.byHash.get(HashOf(secret))
+	h, ok := t.byHash.get(HashOf(secret))
 	if !ok {
 		return nil, ErrNotKnown
 	}
-	return g, g.Usable(now)
+	if err := h.by.Usable(now); err != nil {
+		return h.by, err
+	}
+	if h.ended(now) {
+		return h.by, ErrReplaced
+	}
+	return h.by, nil
 }
 
 // Get finds a token by its ID.
@@ -117,7 +182,7 @@ func (t *Tokens) Len() int {
 // Sources is a node's copy of all sources. The zero value is empty.
 type Sources struct {
 	mu     sync.RWMutex
-	byHash map[Hash]*Source
+	byHash map[Hash]held[*Source]
 	byName map[string]*Source
 }
 
@@ -127,13 +192,15 @@ func (t *Sources) Put(s Source) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.byName == nil {
-		t.byHash, t.byName = make(map[Hash]*Source), make(map[string]*Source)
+		t.byHash, t.byName = make(map[Hash]held[*Source]), make(map[string]*Source)
 	}
 	if old := t.byName[s.Name]; old != nil {
-		delete(t.byHash, old.Hash)
+		for hash := range secretsOf(old, old.Hash, old.Earlier) {
+			delete(t.byHash, hash)
+		}
 	}
 	t.byName[s.Name] = &s
-	t.byHash[s.Hash] = &s
+	maps.Copy(t.byHash, secretsOf(&s, s.Hash, s.Earlier))
 }
 
 // Verify finds the source of a key, or says why the key does not count.
@@ -141,14 +208,20 @@ func (t *Sources) Verify(key []byte, now time.Time) (*Source, error) {
 	if err := Check(SourceKind, key); err != nil {
 		return nil, err
 	}
-	h := HashOf(key)
+	hash := HashOf(key)
 	t.mu.RLock()
-	s, ok := t.byHash[h]
+	h, ok := t.byHash[hash]
 	t.mu.RUnlock()
 	if !ok {
 		return nil, ErrNotKnown
 	}
-	return s, s.Usable(now)
+	if err := h.by.Usable(now); err != nil {
+		return h.by, err
+	}
+	if h.ended(now) {
+		return h.by, ErrReplaced
+	}
+	return h.by, nil
 }
 
 // VerifyNamed is Verify for a key that comes with the source's name, as over

@@ -77,7 +77,7 @@ func TestTokensPutReplaces(t *testing.T) {
 	}
 	limit := access.Rate{Calls: 1, Window: time.Hour}
 	g.Budget.Take(limit, noon)
-	g.Used(noon)
+	g.Count(access.CarDrivingState, access.Answered, noon)
 
 	tok.Revoked = noon
 	table.Put(tok)
@@ -146,17 +146,17 @@ func TestLastUsedIsCoarse(t *testing.T) {
 		{75 * time.Second, 60 * time.Second},
 		{30 * time.Second, 60 * time.Second}, // an older use changes nothing
 	} {
-		g.Used(noon.Add(step.at))
+		g.Count(access.ThrottleSystem, access.Stale, noon.Add(step.at))
 		if g.LastUsed() != noon.Add(step.want) {
 			t.Errorf("used at %v: last used %v", step.at, g.LastUsed().Sub(noon))
 		}
 	}
-	table.NoteUsed(tok.ID, noon) // older
+	table.NoteUsage(tok.ID, "other", access.Usage{LastUsed: noon}) // older
 	if g.LastUsed() != noon.Add(time.Minute) {
 		t.Error("an older note won")
 	}
-	table.NoteUsed(tok.ID, noon.Add(time.Hour))
-	table.NoteUsed("cstid000000000000", noon)
+	table.NoteUsage(tok.ID, "other", access.Usage{LastUsed: noon.Add(time.Hour)})
+	table.NoteUsage("cstid000000000000", "other", access.Usage{LastUsed: noon})
 	if g.LastUsed() != noon.Add(time.Hour) {
 		t.Error("a newer note was lost")
 	}
@@ -183,7 +183,7 @@ func TestTokensConcurrent(t *testing.T) {
 					t.Errorf("the steady token: %v", err)
 					return
 				}
-				g.Used(noon)
+				g.Count(access.CarDrivingState, access.Answered, noon)
 				table.List()
 			}
 		})

@@ -10,8 +10,10 @@ import (
 
 // Token is the record of who may read. It holds no secret.
 type Token struct {
-	ID         string // public name of the token, cstid…
-	Hash       Hash   // of the secret
+	ID         string    // public name of the token, cstid…
+	Hash       Hash      // of the secret
+	Earlier    []Earlier // secrets that rotation replaced, oldest first
+	Sandbox    bool      // it sees the reserved vehicles and no real ones
 	Developer  string
 	Operations Operations
 	Vehicles   Vehicles
@@ -31,6 +33,7 @@ type TokenRequest struct {
 	Vehicles   Vehicles
 	Rate       Rate
 	Expires    time.Time // zero: never
+	Sandbox    bool      // Vehicles is then not looked at: they are the reserved ones
 }
 
 // Issue makes a token and the secret to be shown once.
@@ -44,17 +47,40 @@ func Issue(r TokenRequest, now time.Time) (Token, string, error) {
 	if !r.Expires.IsZero() && !r.Expires.After(now) {
 		return Token{}, "", errors.New("a token cannot expire before it is issued")
 	}
-	secret, hash := NewSecret(TokenKind)
-	return Token{
+	if r.Sandbox {
+		r.Vehicles = SandboxVehicles()
+	}
+	t := Token{
 		ID:         newID("cstid"),
-		Hash:       hash,
+		Sandbox:    r.Sandbox,
 		Developer:  r.Developer,
 		Operations: r.Operations,
 		Vehicles:   r.Vehicles,
 		Rate:       r.Rate,
 		Created:    now.UTC().Truncate(time.Millisecond),
 		Expires:    r.Expires.UTC().Truncate(time.Millisecond),
-	}, secret, nil
+	}
+	var secret string
+	secret, t.Hash = NewSecret(t.Kind())
+	return t, secret, nil
+}
+
+// Kind is the kind of the token's secret.
+func (t *Token) Kind() Kind {
+	if t.Sandbox {
+		return SandboxKind
+	}
+	return TokenKind
+}
+
+// Rotate replaces the secret by the one of hash. See [rotate] for what becomes
+// of the old one.
+func (t *Token) Rotate(hash Hash, overlap time.Duration, now time.Time) (err error) {
+	if err := t.Usable(now); err != nil {
+		return fmt.Errorf("the token cannot be rotated: %w", err)
+	}
+	t.Hash, t.Earlier, err = rotate(t.Hash, t.Earlier, hash, overlap, now)
+	return err
 }
 
 // Usable says why the token does not count at now: [ErrRevoked], [ErrExpired],
@@ -74,6 +100,7 @@ var (
 	ErrNotKnown = errors.New("it is not known here")
 	ErrRevoked  = errors.New("it was revoked")
 	ErrExpired  = errors.New("it has expired")
+	ErrReplaced = errors.New("it was replaced by a newer one")
 )
 
 // maxName bounds the names of developers and sources, in bytes.

@@ -32,12 +32,26 @@ func deeds(s *service, tok, src string) map[string]func(context.Context) error {
 			}
 			return err
 		},
+		"token.rotate": func(ctx context.Context) error {
+			t, err := s.RotateToken(ctx, tok, time.Hour)
+			if err == nil {
+				s.keepFromLogs(t.AccessToken)
+			}
+			return err
+		},
+		"source.rotate": func(ctx context.Context) error {
+			r, err := s.RotateSource(ctx, src, time.Hour)
+			if err == nil {
+				s.keepFromLogs(r.Key)
+			}
+			return err
+		},
 		"source.remove": func(ctx context.Context) error { _, err := s.RemoveSource(ctx, src); return err },
 	}
 }
 
 var deedMethod = map[string]string{
-	"token.issue": "CreateToken", "token.grant": "UpdateToken", "token.revoke": "UpdateToken",
+	"token.issue": "CreateToken", "token.grant": "UpdateToken", "token.revoke": "UpdateToken", "token.rotate": "UpdateToken", "source.rotate": "UpdateSource",
 	"source.add": "CreateSource", "source.remove": "UpdateSource",
 }
 

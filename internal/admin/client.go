@@ -37,13 +37,18 @@ var directly = &http.Client{
 // IssueToken issues a token. The answer holds its secret, which is shown never
 // again.
 func (c *Client) IssueToken(ctx context.Context, r access.TokenRequest) (IssuedToken, error) {
-	return send[IssuedToken](ctx, c, http.MethodPost, "/v1/tokens", tokenRequest{
+	request := tokenRequest{
 		Developer:  r.Developer,
 		Operations: r.Operations.Names(),
 		Vehicles:   &VehicleList{r.Vehicles},
 		ExpiresAt:  expiry{true, r.Expires},
 		Rate:       r.Rate.String(),
-	})
+		Sandbox:    r.Sandbox,
+	}
+	if r.Sandbox {
+		request.Vehicles = nil
+	}
+	return send[IssuedToken](ctx, c, http.MethodPost, "/v1/tokens", request)
 }
 
 // Tokens lists all tokens, oldest first.
@@ -65,6 +70,12 @@ func (c *Client) RevokeToken(ctx context.Context, id string) (TokenSummary, erro
 // GrantToken adds vehicles to a token and takes others away.
 func (c *Client) GrantToken(ctx context.Context, id string, add, remove []vehicle.ID) (TokenSummary, error) {
 	return send[TokenSummary](ctx, c, http.MethodPost, "/v1/tokens/"+url.PathEscape(id)+"/grant", grantRequest{add, remove})
+}
+
+// RotateToken gives a token a new secret; the old one counts for overlap more, in
+// whole seconds. The answer holds the new one, which is shown never again.
+func (c *Client) RotateToken(ctx context.Context, id string, overlap time.Duration) (RotatedToken, error) {
+	return send[RotatedToken](ctx, c, http.MethodPost, "/v1/tokens/"+url.PathEscape(id)+"/rotate", rotateBody(overlap))
 }
 
 // AddSource adds a source; a zero expires is never. The answer holds its key,
@@ -92,6 +103,16 @@ func (c *Client) RemoveSource(ctx context.Context, name string) (SourceSummary, 
 // Vehicle tells what is known of a vehicle and why it is judged as it is.
 func (c *Client) Vehicle(ctx context.Context, id vehicle.ID) (VehicleRecord, error) {
 	return send[VehicleRecord](ctx, c, http.MethodGet, "/v1/vehicles/"+url.PathEscape(string(id)), nil)
+}
+
+// RotateSource is RotateToken for the key of a source.
+func (c *Client) RotateSource(ctx context.Context, name string, overlap time.Duration) (RotatedSource, error) {
+	return send[RotatedSource](ctx, c, http.MethodPost, "/v1/sources/"+url.PathEscape(name)+"/rotate", rotateBody(overlap))
+}
+
+func rotateBody(overlap time.Duration) rotateRequest {
+	seconds := int64(overlap / time.Second)
+	return rotateRequest{&seconds}
 }
 
 // Audit returns the latest events, newest first, at most limit of them (1 to

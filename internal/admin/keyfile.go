@@ -58,7 +58,7 @@ func readKey(dir string) (string, error) {
 	if info.Mode().Perm()&0o077 != 0 {
 		return "", fmt.Errorf("%s can be read or changed by others: run chmod 600 %s", name, name)
 	}
-	text, err := io.ReadAll(io.LimitReader(f, 2*access.SecretLength))
+	text, err := io.ReadAll(io.LimitReader(f, int64(2*access.AdminKind.Length())))
 	if err != nil {
 		return "", fmt.Errorf("the admin key cannot be read: %w", err)
 	}

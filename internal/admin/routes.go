@@ -25,6 +25,7 @@ func (s *Server) routes() http.Handler {
 	mux.Handle("/v1/tokens/{id}", methods{"GET": call(s, "token.show", http.StatusOK, s.showToken)})
 	mux.Handle("/v1/tokens/{id}/revoke", methods{"POST": call(s, "token.revoke", http.StatusOK, s.revokeToken)})
 	mux.Handle("/v1/tokens/{id}/grant", methods{"POST": call(s, "token.grant", http.StatusOK, s.grantToken)})
+	mux.Handle("/v1/tokens/{id}/rotate", methods{"POST": call(s, "token.rotate", http.StatusOK, s.rotateToken)})
 
 	mux.Handle("/v1/sources", methods{
 		"GET":  call(s, "source.list", http.StatusOK, s.listSources),
@@ -34,6 +35,7 @@ func (s *Server) routes() http.Handler {
 		"GET":    call(s, "source.show", http.StatusOK, s.showSource),
 		"DELETE": call(s, "source.remove", http.StatusOK, s.removeSource),
 	})
+	mux.Handle("/v1/sources/{name}/rotate", methods{"POST": call(s, "source.rotate", http.StatusOK, s.rotateSource)})
 
 	if s.cfg.State != nil {
 		mux.Handle("/v1/vehicles/{vid}", methods{"GET": call(s, "vehicle.show", http.StatusOK, s.showVehicle)})

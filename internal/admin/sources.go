@@ -38,7 +38,7 @@ func (s *Server) showSource(r *http.Request, _ nothing) (SourceRecord, error) {
 	if !ok {
 		return SourceRecord{}, access.ErrNotFound
 	}
-	return SourceRecord{summaryOf(*src), VehicleList{src.Vehicles}}, nil
+	return SourceRecord{summaryOf(*src), earlierUntil(src.Earlier, s.cfg.Now()), VehicleList{src.Vehicles}}, nil
 }
 
 // removeSource removes once; a second call changes nothing and says the same.

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"carstate/internal/access"
+	"carstate/internal/vehicle"
 )
 
 func (s *Server) issueToken(r *http.Request, in tokenRequest) (IssuedToken, error) {
@@ -19,7 +20,11 @@ func (s *Server) issueToken(r *http.Request, in tokenRequest) (IssuedToken, erro
 	if err != nil {
 		return IssuedToken{}, refuse(http.StatusBadRequest, "%v", err)
 	}
-	detail := fmt.Sprintf("developer %s; operations %s; vehicles %s", t.Developer, strings.Join(t.Operations.Names(), ", "), inWords(t.Vehicles))
+	vehicles := inWords(t.Vehicles)
+	if t.Sandbox {
+		vehicles = "of the sandbox"
+	}
+	detail := fmt.Sprintf("developer %s; operations %s; vehicles %s", t.Developer, strings.Join(t.Operations.Names(), ", "), vehicles)
 	err = s.deed(r, access.Event{Action: "token.issue", Object: t.ID, Detail: detail}, func(ctx context.Context) error {
 		return s.cfg.Keeper.CreateToken(ctx, t)
 	})
@@ -39,7 +44,12 @@ func (s *Server) issueToken(r *http.Request, in tokenRequest) (IssuedToken, erro
 
 // tokenRequest turns what came over the wire into the domain's request.
 func (s *Server) tokenRequest(in tokenRequest) (access.TokenRequest, error) {
-	if in.Vehicles == nil {
+	switch {
+	case in.Sandbox && in.Vehicles != nil:
+		return access.TokenRequest{}, refuse(http.StatusBadRequest, "a sandbox token sees the reserved vehicles and no others: leave vehicles out")
+	case in.Sandbox:
+		in.Vehicles = new(VehicleList)
+	case in.Vehicles == nil:
 		return access.TokenRequest{}, errVehiclesMissing
 	}
 	operations := access.AllOperations
@@ -58,6 +68,7 @@ func (s *Server) tokenRequest(in tokenRequest) (access.TokenRequest, error) {
 		Operations: operations,
 		Vehicles:   in.Vehicles.Vehicles,
 		Rate:       rate,
+		Sandbox:    in.Sandbox,
 		Expires:    in.ExpiresAt.or(s.cfg.Now().Add(access.DefaultTokenLife)),
 	}, nil
 }
@@ -78,7 +89,21 @@ func (s *Server) showToken(r *http.Request, _ nothing) (TokenRecord, error) {
 	if !ok {
 		return TokenRecord{}, access.ErrNotFound
 	}
-	return TokenRecord{s.summary(g.Token), VehicleList{g.Vehicles}}, nil
+	now := s.cfg.Now()
+	used := s.cfg.Tokens.Usage(g.ID, now)
+	record := TokenRecord{
+		TokenSummary: s.summary(g.Token),
+		EarlierUntil: earlierUntil(g.Earlier, now),
+		Usage: TokenUsage{
+			Today:      CallCounts{used.Since(access.DayOf(now))},
+			Last30Days: CallCounts{used.Since(access.DayOf(now) - access.UsageDays + 1)},
+		},
+		Vehicles: VehicleList{g.Vehicles},
+	}
+	if !used.LastRefused.IsZero() {
+		record.LastRefusedAt, record.LastRefusedReason = orNil(used.LastRefused), used.Reason.String()
+	}
+	return record, nil
 }
 
 // revokeToken revokes once; a second call changes nothing and says the same.
@@ -113,6 +138,10 @@ func (s *Server) grantToken(r *http.Request, in grantRequest) (TokenSummary, err
 		if !ok && len(in.Remove) > 0 {
 			return refuse(http.StatusConflict, "the token counts for all vehicles and cannot lose a few: issue one with a list instead")
 		}
+		reserved := access.SandboxVehicles()
+		if t.Sandbox && slices.ContainsFunc(in.Add, func(id vehicle.ID) bool { return !reserved.Include(id) }) {
+			return refuse(http.StatusConflict, "a sandbox token sees the reserved vehicles and no others")
+		}
 		t.Vehicles = v.With(in.Add...)
 		return nil
 	})
@@ -146,6 +175,7 @@ func (s *Server) summary(t access.Token) TokenSummary {
 		CreatedAt:    t.Created,
 		ExpiresAt:    orNil(t.Expires),
 		RevokedAt:    orNil(t.Revoked),
+		Sandbox:      t.Sandbox,
 	}
 	if g, ok := s.cfg.Tokens.Get(t.ID); ok {
 		sum.LastUsedAt = orNil(g.LastUsed())

@@ -28,12 +28,33 @@ type TokenSummary struct {
 	ExpiresAt    *time.Time   `json:"expires_at"`   // nil: never
 	RevokedAt    *time.Time   `json:"revoked_at"`   // nil: not revoked
 	LastUsedAt   *time.Time   `json:"last_used_at"` // to the minute; nil: not used that this node knows of
+	Sandbox      bool         `json:"sandbox"`
 }
 
 // TokenRecord is all that is known of a token.
 type TokenRecord struct {
 	TokenSummary
-	Vehicles VehicleList `json:"vehicles"`
+	EarlierUntil      []time.Time `json:"earlier_until"`       // when the secrets end that rotation replaced
+	LastRefusedAt     *time.Time  `json:"last_refused_at"`     // nil: never
+	LastRefusedReason string      `json:"last_refused_reason"` // "" if never
+	Usage             TokenUsage  `json:"usage"`
+	Vehicles          VehicleList `json:"vehicles"`
+}
+
+// TokenUsage is how often a token was used, on all nodes together. Days begin at
+// midnight UTC.
+type TokenUsage struct {
+	Today      CallCounts `json:"today"`
+	Last30Days CallCounts `json:"last_30_days"` // today included
+}
+
+// RotatedToken is a token with its new secret, which is shown this once.
+type RotatedToken struct {
+	ID           string      `json:"id"`
+	AccessToken  string      `json:"access_token"`
+	Developer    string      `json:"developer"`
+	ExpiresAt    *time.Time  `json:"expires_at"`    // nil: never; rotation does not change it
+	EarlierUntil []time.Time `json:"earlier_until"` // when the secrets end that were replaced
 }
 
 // AddedSource is a new source with its key, which is shown this once.
@@ -55,7 +76,15 @@ type SourceSummary struct {
 // SourceRecord is all that is known of a source.
 type SourceRecord struct {
 	SourceSummary
-	Vehicles VehicleList `json:"vehicles"`
+	EarlierUntil []time.Time `json:"earlier_until"` // when the keys end that rotation replaced
+	Vehicles     VehicleList `json:"vehicles"`
+}
+
+// RotatedSource is a source with its new key, which is shown this once.
+type RotatedSource struct {
+	Name         string      `json:"name"`
+	Key          string      `json:"key"`
+	EarlierUntil []time.Time `json:"earlier_until"` // when the keys end that were replaced
 }
 
 // The bodies that the calls take.
@@ -63,9 +92,13 @@ type (
 	tokenRequest struct {
 		Developer  string       `json:"developer"`
 		Operations []string     `json:"operations,omitzero"` // nil: all
-		Vehicles   *VehicleList `json:"vehicles"`
+		Vehicles   *VehicleList `json:"vehicles,omitzero"`
 		ExpiresAt  expiry       `json:"expires_at,omitzero"` // not given: access.DefaultTokenLife from now
 		Rate       string       `json:"rate,omitzero"`
+		Sandbox    bool         `json:"sandbox,omitzero"`
+	}
+	rotateRequest struct {
+		OverlapSeconds *int64 `json:"overlap_seconds,omitzero"` // nil: access.DefaultOverlap
 	}
 	grantRequest struct {
 		Add    vids `json:"add,omitzero"`

@@ -149,3 +149,42 @@ func (x *expiry) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 	}
 	return refuse(http.StatusBadRequest, "expires_at is null for never, or a time such as 2030-01-31T12:00:00Z")
 }
+
+// CallCounts are numbers of calls on the wire: by operation, then by outcome,
+// without the outcomes that never were.
+type CallCounts struct{ access.Calls }
+
+// MarshalJSONTo writes operations and outcomes in their order.
+func (c CallCounts) MarshalJSONTo(e *jsontext.Encoder) error {
+	tokens := []jsontext.Token{jsontext.BeginObject}
+	for op, name := range access.AllOperations.Names() {
+		tokens = append(tokens, jsontext.String(name), jsontext.BeginObject)
+		for o, n := range c.Calls[op] {
+			if n != 0 {
+				tokens = append(tokens, jsontext.String(access.Outcome(o).String()), jsontext.Int(n))
+			}
+		}
+		tokens = append(tokens, jsontext.EndObject)
+	}
+	for _, t := range append(tokens, jsontext.EndObject) {
+		if err := e.WriteToken(t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// UnmarshalJSONFrom reads what MarshalJSONTo writes. What it does not know, from
+// a newer service, is left out.
+func (c *CallCounts) UnmarshalJSONFrom(d *jsontext.Decoder) error {
+	var counts map[string]map[string]int64
+	if err := json.UnmarshalDecode(d, &counts); err != nil {
+		return err
+	}
+	for op, name := range access.AllOperations.Names() {
+		for o := range c.Calls[op] {
+			c.Calls[op][o] = counts[name][access.Outcome(o).String()]
+		}
+	}
+	return nil
+}

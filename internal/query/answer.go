@@ -2,6 +2,7 @@ package query
 
 import (
 	"bytes"
+	"net/netip"
 	"time"
 
 	"carstate/internal/access"
@@ -25,19 +26,23 @@ const (
 // request is what the answerer gets. The slices are only read.
 type request struct {
 	method     []byte
-	target     []byte // the request target as sent
-	version    []byte // such as HTTP/1.1
-	headers    []byte // the header block as sent, with the empty line
-	overloaded bool   // too many others are in progress
+	target     []byte     // the request target as sent
+	version    []byte     // such as HTTP/1.1
+	headers    []byte     // the header block as sent, with the empty line
+	peer       netip.Addr // the other end of the connection
+	overloaded bool       // too many others are in progress
 }
 
 // answerer decides what a request gets. It is safe for concurrent use.
 type answerer struct {
-	tokens *access.Tokens
-	fleet  *fleet.Table
-	maxAge time.Duration
-	ready  func() error
-	ids    *requestIDs
+	tokens  *access.Tokens
+	fleet   *fleet.Table
+	maxAge  time.Duration
+	ready   func() error
+	ids     *requestIDs
+	trusted []netip.Prefix // proxies that tell the truth about who they speak for
+	refused *refusals
+	docs    documents // nil: none are served
 }
 
 // answer judges the request at now. It does not allocate once w has grown.
@@ -56,10 +61,10 @@ func (a *answerer) answer(r *request, now time.Time, w *response) {
 	case throttlePath:
 		w.operation = throttleSystem
 	default:
-		w.fail(failPath)
+		a.document(r, a.docs[string(path)], &h, w)
 		return
 	}
-	if m := string(r.method); m != "GET" && m != "HEAD" {
+	if !reads(r.method) {
 		w.fail(failMethod)
 		return
 	}
@@ -77,7 +82,7 @@ func (a *answerer) answer(r *request, now time.Time, w *response) {
 		w.fail(f)
 		return
 	}
-	a.authorize(&p, &h, now, w)
+	a.authorize(r, &p, &h, now, w)
 }
 
 // refuse answers with a failure that was found before there was a request.
@@ -95,6 +100,11 @@ func (a *answerer) begin(now time.Time, w *response) {
 	start := len(w.values)
 	w.values = a.ids.append(w.values)
 	w.setFrom("X-Request-Id", start)
+}
+
+// reads reports whether the method is one that is answered.
+func reads(method []byte) bool {
+	return string(method) == "GET" || string(method) == "HEAD"
 }
 
 // framing says why it is not certain what the request is.
@@ -143,9 +153,9 @@ func afterAuthority(target []byte) []byte {
 	return rest[i:]
 }
 
-// authorize checks token, operation and rate, and answers: with a failure, or
-// with what is known of the vehicle.
-func (a *answerer) authorize(p *params, h *head, now time.Time, w *response) {
+// authorize checks the token and answers: with a failure, or as far as the token
+// goes.
+func (a *answerer) authorize(r *request, p *params, h *head, now time.Time, w *response) {
 	if !p.hasToken {
 		if h.authorization {
 			w.fail(failWrongPlace)
@@ -155,20 +165,48 @@ func (a *answerer) authorize(p *params, h *head, now time.Time, w *response) {
 		return
 	}
 	g, err := a.tokens.Verify(p.token, now)
-	if err != nil {
-		w.fail(refusal(err, p.token))
+	if err == nil {
+		a.serve(p.vid, g, now, w)
+	} else {
+		a.refuseToken(err, p.token, r, now, w)
+	}
+	if g != nil {
+		g.Count(grantOf[w.operation], usageOf(w.outcome, err), now)
+	}
+}
+
+// refuseToken answers a caller whose token does not count.
+func (a *answerer) refuseToken(err error, token []byte, r *request, now time.Time, w *response) {
+	if wait := a.refused.note(clientOf(r.peer, r.headers, a.trusted), now); wait > 0 {
+		w.retryAfter(wait)
+		w.fail(failRefusals)
 		return
 	}
-	g.Used(now)
+	w.fail(refusal(err, token))
+}
+
+// grantOf is the operation as tokens are granted it.
+var grantOf = [noOperation]access.Operations{
+	carDrivingState: access.CarDrivingState,
+	throttleSystem:  access.ThrottleSystem,
+}
+
+// serve answers a caller whose token counts.
+func (a *answerer) serve(vid []byte, g *access.Grant, now time.Time, w *response) {
+	w.sandbox = g.Sandbox
 	if g.Rate.Limited() {
 		w.setPolicy(g.Rate)
 	}
-	if w.operation == carDrivingState && !g.Operations.Has(access.CarDrivingState) {
-		w.fail(failNoDriving)
+	if !g.Operations.Has(grantOf[w.operation]) {
+		if g.Rate.Limited() {
+			remaining, next := g.Budget.Peek(g.Rate, now)
+			w.setRemaining(g.Rate, remaining, next)
+		}
+		w.fail(failScope[w.operation])
 		return
 	}
-	if w.operation == throttleSystem && !g.Operations.Has(access.ThrottleSystem) {
-		w.fail(failNoThrottle)
+	if g.Sandbox && string(vid) == access.SandboxRateLimited && g.Vehicles.IncludeBytes(vid) {
+		w.pretendRate(g.Rate)
 		return
 	}
 	if g.Rate.Limited() {
@@ -179,56 +217,35 @@ func (a *answerer) authorize(p *params, h *head, now time.Time, w *response) {
 			return
 		}
 	}
-	a.look(p.vid, g, now, w)
+	a.look(vid, g, now, w)
 }
 
-// look answers from the fleet table. A vehicle that is not granted is looked up
-// all the same and then forgotten, so that it cannot be told from one that does
-// not exist.
+// look answers with what is known of the vehicle. One that is not granted is
+// looked up all the same and then forgotten, so that it cannot be told from one
+// that does not exist.
 func (a *answerer) look(vid []byte, g *access.Grant, now time.Time, w *response) {
-	known := a.fleet.Get(vid)
-	if !g.Vehicles.IncludeBytes(vid) {
-		known = fleet.Answer{}
+	granted := g.Vehicles.IncludeBytes(vid)
+	if g.Sandbox && granted && string(vid) == access.SandboxUnavailable {
+		w.fail(failNotReady)
+		return
 	}
 	at := vehicle.At(now)
-	var (
-		why   vehicle.Outcome
-		made  vehicle.UnixMilli
-		field string
-		value byte
-	)
+	var known fleet.Answer
+	var drives, throttles vehicle.Outcome
+	if g.Sandbox {
+		known, drives = sandbox(vid, now)
+		throttles = drives
+	} else {
+		known = a.fleet.Get(vid)
+		drives, throttles = known.Driving.At(at, a.maxAge), known.Throttle.At(at, a.maxAge)
+	}
+	if !granted {
+		drives, throttles = vehicle.Unknown, vehicle.Unknown
+	}
+	// Event time may run ahead of our clock a little.
 	if w.operation == carDrivingState {
-		why, made = known.Driving.At(at, a.maxAge), known.Driving.Time
-		field, value = `,"vehicle_runing_state":"`, '0'+byte(known.Driving.State)
+		w.answer(vid, drives, `,"vehicle_runing_state":"`, byte(known.Driving.State), min(known.Driving.Time, at))
 	} else {
-		why, made = known.Throttle.At(at, a.maxAge), known.Throttle.Time
-		field, value = `,"throttle_system":"`, '0'+byte(known.Throttle.System)
+		w.answer(vid, throttles, `,"throttle_system":"`, byte(known.Throttle.System), min(known.Throttle.Time, at))
 	}
-	w.status, w.outcome = 200, outcomeOf[why]
-	w.body = append(w.body, `{"code":200,"msg":"success","data":{"vid":"`...)
-	w.body = append(w.body, vid...)
-	if why == vehicle.Answered {
-		// Event time may run ahead of our clock a little.
-		w.setTime("Last-Modified", min(made, at).Time())
-		w.body = append(w.body, `","status":1`...)
-		w.body = append(w.body, field...)
-		w.body = append(w.body, value)
-	} else {
-		w.set("Carstate-Reason", why.String())
-		w.body = append(w.body, `","status":0`...)
-		w.body = append(w.body, field...)
-		if w.operation == carDrivingState {
-			// The throttle's "0" already means anomaly, so a failed
-			// query of it says nothing at all.
-			w.body = append(w.body, '0')
-		}
-	}
-	w.body = append(w.body, `"}}`...)
-}
-
-var outcomeOf = [...]outcome{
-	vehicle.Answered:   answered,
-	vehicle.Unknown:    unknownVehicle,
-	vehicle.Stale:      stale,
-	vehicle.NotDriving: notDriving,
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -69,7 +70,7 @@ func (l *listener) Accept() (net.Conn, error) {
 			c.Close()
 			continue
 		}
-		k := &conn{Conn: c, from: l, crowded: n > l.max}
+		k := &conn{Conn: c, from: l, peer: peerOf(c), crowded: n > l.max}
 		l.mu.Lock()
 		l.all[k] = struct{}{}
 		l.mu.Unlock()
@@ -114,6 +115,7 @@ func (l *listener) cut() {
 type conn struct {
 	net.Conn
 	from    *listener
+	peer    netip.Addr  // the zero Addr if it has none
 	crowded bool        // there were too many when it came
 	spoke   atomic.Bool // a byte has arrived
 	linger  atomic.Bool // the last answer must survive what else is arriving

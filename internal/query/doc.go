@@ -1,5 +1,7 @@
 // Package query answers the two operations of the service over HTTP/1.1: how a
-// vehicle drives, and whether its throttle system is healthy.
+// vehicle drives, and whether its throttle system is healthy. Beside them it
+// serves the public documentation, which is embedded and made once, at the start
+// (docs.go and the directory docs).
 //
 // It has two halves. The answerer (answer.go and the files beside it) knows no
 // HTTP library: it gets the method, the request target as sent, and what the
@@ -18,6 +20,11 @@
 // Readiness comes after everything that can be judged from the request alone,
 // so that a wrong request is told so even while the service starts, and before
 // the token, because a node that is out of touch cannot judge tokens.
+//
+// A token that does not count is refused with 401, or with 429 once its caller's
+// address had too many refused (refusals.go, client.go). A sandbox token is
+// answered by sandbox.go in place of the fleet table. What becomes of a call whose
+// token is known is counted for that token.
 //
 // This package must never do I/O while answering, never write a request, or
 // any part of it but the vid, into a response, a log or a metric (the access

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"strconv"
+	"unicode"
 
 	"carstate/internal/access"
 	"carstate/internal/vehicle"
@@ -89,7 +90,10 @@ var (
 	failNoVid     = fail(400, invalidRequest, "the parameter vid is missing: add vid=VEHICLE_ID to the query")
 	failEmptyVid  = fail(400, invalidRequest, "vid is empty: give the vehicle id")
 	failVidSpace  = fail(400, invalidRequest, "vid holds white space: a vehicle id consists of ASCII letters and digits only (in a query a plus sign means a blank)")
-	failVid       = fail(400, invalidRequest, "vid must consist of ASCII letters and digits only, without dashes or other signs")
+	failVidDash   = fail(400, invalidRequest, "vid holds a dash: a vehicle id consists of ASCII letters and digits only")
+	failVidShape  = fail(400, invalidRequest, "vid stands in brackets, as a placeholder does: put a vehicle id in its place, which consists of ASCII letters and digits only")
+	failVidASCII  = fail(400, invalidRequest, "vid holds a character that is not ASCII: a vehicle id consists of ASCII letters and digits only")
+	failVid       = fail(400, invalidRequest, "vid holds a character that is neither letter nor digit: a vehicle id consists of ASCII letters and digits only")
 )
 
 // checkVid says what is wrong with the vid, nil if nothing is.
@@ -103,6 +107,12 @@ func checkVid(p *params) *failure {
 		return nil
 	case bytes.ContainsAny(p.vid, " \t\r\n"):
 		return failVidSpace
+	case bytes.IndexByte([]byte("<{["), p.vid[0]) >= 0:
+		return failVidShape
+	case bytes.IndexFunc(p.vid, func(r rune) bool { return r > unicode.MaxASCII }) >= 0:
+		return failVidASCII
+	case bytes.IndexByte(p.vid, '-') >= 0:
+		return failVidDash
 	}
 	return failVid
 }
@@ -125,15 +135,21 @@ var (
 	failTokenID     = unauthorized("this is the ID of an access token, not the access token itself")
 	failBearer      = unauthorized("access_token must be the token alone, without the word Bearer")
 	failTokenSpace  = unauthorized("access_token holds white space: give the token alone")
+	failTokenLong   = unauthorized("this is longer than an access token: something stands behind the token")
 	failTokenForm   = unauthorized("this does not have the form of an access token: cst_ and 36 letters and digits")
 	failChecksum    = unauthorized("the checksum of the access token does not match: it is mistyped or cut off")
 	failNotKnown    = unauthorized("the access token is not known here")
 	failRevoked     = unauthorized("the access token was revoked: ask for a new one")
 	failExpired     = unauthorized("the access token has expired: ask for a new one")
+	failReplaced    = unauthorized("the access token was replaced by a newer one: use that one")
 	failNoDriving   = forbidden("the access token does not include the operation car_driving_state")
 	failNoThrottle  = forbidden("the access token does not include the operation throttle_system")
+	failRefusals    = fail(429, rateLimited, "100 tokens of this address were refused within 60 s: correct the token, and wait as many seconds as Retry-After says")
 	failRateLimited = fail(429, rateLimited, "") // its text names the policy and is made for each answer
 )
+
+// failScope is the answer to a token that lacks the operation.
+var failScope = [noOperation]*failure{carDrivingState: failNoDriving, throttleSystem: failNoThrottle}
 
 // refusal says why a token does not count. err is what [access.Tokens.Verify]
 // returned.
@@ -143,6 +159,8 @@ func refusal(err error, token []byte) *failure {
 		return failExpired
 	case errors.Is(err, access.ErrRevoked):
 		return failRevoked
+	case errors.Is(err, access.ErrReplaced):
+		return failReplaced
 	case errors.Is(err, access.ErrNotKnown):
 		return failNotKnown
 	case errors.Is(err, access.ErrChecksum):
@@ -168,8 +186,15 @@ func malformed(token []byte) *failure {
 		return failAdminKey
 	case begins("cstid"):
 		return failTokenID
-	case begins(string(access.TokenKind)) && len(token) < access.SecretLength:
-		return failChecksum
+	}
+	for _, kind := range []access.Kind{access.TokenKind, access.SandboxKind} {
+		switch {
+		case !begins(string(kind)):
+		case len(token) < kind.Length():
+			return failChecksum
+		case len(token) > kind.Length():
+			return failTokenLong
+		}
 	}
 	return failTokenForm
 }

@@ -23,6 +23,8 @@ type fixture struct {
 	Config
 	// secrets are the placeholders of the scripts.
 	secrets map[string]string
+	// docs are what the scripts' placeholders for documents stand for.
+	docs documents
 }
 
 func newFixture(t testing.TB) *fixture {
@@ -56,6 +58,10 @@ func newFixture(t testing.TB) *fixture {
 		Throttle: vehicle.ThrottleVerdict{System: vehicle.ThrottleAnomaly, Time: at(90 * time.Second)},
 	})
 
+	// Real cars may bear reserved names; no sandbox token sees them.
+	driving(access.SandboxJam, vehicle.NormalDriving, fresh)
+	driving(access.SandboxUnknown, vehicle.SlowDriving, fresh)
+
 	all := access.AllVehicles()
 	f.issue(t, "TOKEN", access.TokenRequest{Vehicles: all})
 	f.issue(t, "ONLY_NORMAL", access.TokenRequest{Vehicles: access.VehicleSet("CarNormal")})
@@ -69,8 +75,15 @@ func newFixture(t testing.TB) *fixture {
 	revoked.Revoked = noon.Add(-time.Hour)
 	f.Tokens.Put(revoked)
 
+	f.issue(t, "SANDBOX", access.TokenRequest{Sandbox: true})
+	f.issue(t, "SANDBOX_THROTTLE", access.TokenRequest{Sandbox: true, Operations: access.ThrottleSystem})
+	f.issue(t, "SANDBOX_TWO_A_MINUTE", access.TokenRequest{Sandbox: true, Rate: access.Rate{Calls: 2, Window: time.Minute}})
+	f.rotate(t, f.issue(t, "REPLACED", access.TokenRequest{Vehicles: all}), noon.Add(-time.Minute))
+	f.rotate(t, f.issue(t, "OUTGOING", access.TokenRequest{Vehicles: all}), noon.Add(-time.Minute+time.Millisecond))
+
 	good := f.secrets["TOKEN"]
 	f.secrets["UNKNOWN"], _ = access.NewSecret(access.TokenKind)
+	f.secrets["UNKNOWN_SANDBOX"], _ = access.NewSecret(access.SandboxKind)
 	f.secrets["MISTYPED"] = good[:len(good)-1] + map[bool]string{true: "1", false: "0"}[strings.HasSuffix(good, "0")]
 	f.secrets["CUT"] = good[:20]
 	f.secrets["SOURCE_KEY"], _ = access.NewSecret(access.SourceKind)
@@ -92,6 +105,16 @@ func (f *fixture) issue(t testing.TB, name string, r access.TokenRequest) access
 	f.Tokens.Put(tok)
 	f.secrets[name] = secret
 	return tok
+}
+
+// rotate gives a token another secret; the old one counts for a minute.
+func (f *fixture) rotate(t testing.TB, tok access.Token, at time.Time) {
+	t.Helper()
+	_, hash := access.NewSecret(access.TokenKind)
+	if err := tok.Rotate(hash, time.Minute, at); err != nil {
+		t.Fatal(err)
+	}
+	f.Tokens.Put(tok)
 }
 
 // running is a server on a port of its own.

@@ -8,6 +8,7 @@ type head struct {
 	hosts         int      // number of Host headers
 	authorization bool     // there is an Authorization header
 	closes        bool     // the client asks for the connection to be closed
+	gzip          bool     // the client accepts a body that is compressed so
 }
 
 // scanHead reads a header block as it came, from the first header to the empty
@@ -68,6 +69,10 @@ func (h *head) note(name, value []byte) {
 		if equalFold(name, "content-length") && string(value) != "0" {
 			h.fault = failBody
 		}
+	case len("Accept-Encoding"):
+		if equalFold(name, "accept-encoding") {
+			h.gzip = h.gzip || acceptsGzip(value)
+		}
 	case len("Transfer-Encoding"):
 		if equalFold(name, "transfer-encoding") {
 			h.fault = failBody
@@ -79,17 +84,35 @@ func (h *head) note(name, value []byte) {
 // in lower case.
 func hasOption(list []byte, option string) bool {
 	for len(list) > 0 {
-		item := list
-		if i := bytes.IndexByte(list, ','); i >= 0 {
-			item, list = list[:i], list[i+1:]
-		} else {
-			list = nil
-		}
-		if equalFold(trimSpace(item), option) {
+		var item []byte
+		if item, list = cut(list, ','); equalFold(trimSpace(item), option) {
 			return true
 		}
 	}
 	return false
+}
+
+// acceptsGzip reports whether an Accept-Encoding names gzip with a weight other
+// than zero. A "*" is not taken up on: plain is always accepted then.
+func acceptsGzip(list []byte) bool {
+	for len(list) > 0 {
+		var item []byte
+		item, list = cut(list, ',')
+		coding, weight := cut(item, ';')
+		if equalFold(trimSpace(coding), "gzip") {
+			w := trimSpace(weight)
+			return len(w) < 2 || w[0]|0x20 != 'q' || w[1] != '=' || len(bytes.Trim(w[2:], "0.")) > 0
+		}
+	}
+	return false
+}
+
+// cut returns what is before and after the first sep.
+func cut(b []byte, sep byte) (before, after []byte) {
+	if i := bytes.IndexByte(b, sep); i >= 0 {
+		return b[:i], b[i+1:]
+	}
+	return b, nil
 }
 
 // equalFold compares ASCII text with a name in lower case, ignoring case.

@@ -1,7 +1,10 @@
 package query
 
 import (
+	"errors"
 	"time"
+
+	"carstate/internal/access"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -37,6 +40,8 @@ const (
 	methodNotAllowed
 	rateLimited
 	unavailable
+	documentation
+	sandboxed // counted in place of how a call of a sandbox token ended
 	outcomeCount
 )
 
@@ -47,6 +52,29 @@ func (o outcome) String() string {
 		"answered", "unknown", "stale", "not_driving",
 		"invalid_request", "invalid_token", "insufficient_scope", "not_found",
 		"method_not_allowed", "rate_limited", "unavailable",
+		"documentation", "sandbox",
+	}[o]
+}
+
+// usageOf is how a call ended as its token's usage has it. err is why the token
+// did not count, nil if it did.
+func usageOf(o outcome, err error) access.Outcome {
+	switch {
+	case errors.Is(err, access.ErrExpired):
+		return access.Expired
+	case errors.Is(err, access.ErrRevoked):
+		return access.Revoked
+	case errors.Is(err, access.ErrReplaced):
+		return access.Replaced
+	}
+	return [outcomeCount]access.Outcome{
+		answered:          access.Answered,
+		unknownVehicle:    access.Unknown,
+		stale:             access.Stale,
+		notDriving:        access.NotDriving,
+		insufficientScope: access.InsufficientScope,
+		rateLimited:       access.RateLimited,
+		unavailable:       access.Unavailable,
 	}[o]
 }
 
@@ -90,7 +118,12 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 }
 
 func (m *metrics) count(r *response, took time.Duration) {
-	m.queries[r.operation][r.outcome].Inc()
+	o := r.outcome
+	if r.sandbox {
+		// What the sandbox makes up must not look like trouble.
+		o = sandboxed
+	}
+	m.queries[r.operation][o].Inc()
 	if r.operation < noOperation {
 		m.duration[r.operation].Observe(took.Seconds())
 	}

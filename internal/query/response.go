@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"carstate/internal/access"
+	"carstate/internal/vehicle"
 )
 
 // response is what the answerer produces. It is reused: the slices keep what
@@ -13,10 +14,12 @@ type response struct {
 	status  int
 	headers []header
 	body    []byte
-	closes  bool // close the connection after this answer
+	shared  []byte // if not nil the body, in place of body; it is only read
+	closes  bool   // close the connection after this answer
 
 	operation operation
 	outcome   outcome
+	sandbox   bool // the token is a sandbox token
 
 	values  []byte // backs the values of headers
 	scratch []byte // backs decoded parameters
@@ -44,6 +47,17 @@ func (w *response) set(name, value string) {
 	w.setFrom(name, start)
 }
 
+// replace gives another value to a header that was set.
+func (w *response) replace(name, value string) {
+	for i := range w.headers {
+		if w.headers[i].name == name {
+			start := len(w.values)
+			w.values = append(w.values, value...)
+			w.headers[i].value = w.values[start:len(w.values):len(w.values)]
+		}
+	}
+}
+
 func (w *response) setTime(name string, t time.Time) {
 	start := len(w.values)
 	w.values = t.UTC().AppendFormat(w.values, "Mon, 02 Jan 2006 15:04:05 GMT")
@@ -69,6 +83,37 @@ func (w *response) fail(f *failure) {
 		w.set("Allow", "GET, HEAD")
 	}
 	w.body = append(w.body, f.body...)
+}
+
+// answer turns the response into a record: with the value, made at a time, if
+// why is Answered, else without. field is what stands before the value.
+func (w *response) answer(vid []byte, why vehicle.Outcome, field string, value byte, made vehicle.UnixMilli) {
+	w.status, w.outcome = 200, outcomeOf[why]
+	w.body = append(w.body, `{"code":200,"msg":"success","data":{"vid":"`...)
+	w.body = append(w.body, vid...)
+	if why == vehicle.Answered {
+		w.setTime("Last-Modified", made.Time())
+		w.body = append(w.body, `","status":1`...)
+		w.body = append(w.body, field...)
+		w.body = append(w.body, '0'+value)
+	} else {
+		w.set("Carstate-Reason", why.String())
+		w.body = append(w.body, `","status":0`...)
+		w.body = append(w.body, field...)
+		if w.operation == carDrivingState {
+			// The throttle's "0" already means anomaly, so a failed
+			// query of it says nothing at all.
+			w.body = append(w.body, '0')
+		}
+	}
+	w.body = append(w.body, `"}}`...)
+}
+
+var outcomeOf = [...]outcome{
+	vehicle.Answered:   answered,
+	vehicle.Unknown:    unknownVehicle,
+	vehicle.Stale:      stale,
+	vehicle.NotDriving: notDriving,
 }
 
 // setPolicy tells the token's limit, in the syntax of
@@ -101,14 +146,19 @@ func (w *response) setRemaining(r access.Rate, remaining int64, next time.Durati
 // failRate is fail for a token over its rate.
 func (w *response) failRate(r access.Rate, next time.Duration) {
 	w.status, w.outcome = failRateLimited.status, failRateLimited.outcome
-	start := len(w.values)
-	w.values = strconv.AppendInt(w.values, seconds(next), 10)
-	w.setFrom("Retry-After", start)
+	w.retryAfter(next)
 	w.body = append(w.body, `{"code":429,"msg":"rate_limited: the policy of this token allows `...)
 	w.body = strconv.AppendInt(w.body, r.Calls, 10)
 	w.body = append(w.body, ` calls in `...)
 	w.body = strconv.AppendInt(w.body, int64(r.Window/time.Second), 10)
 	w.body = append(w.body, ` s: wait as many seconds as Retry-After says","data":null}`...)
+}
+
+// retryAfter tells the caller to wait.
+func (w *response) retryAfter(wait time.Duration) {
+	start := len(w.values)
+	w.values = strconv.AppendInt(w.values, seconds(wait), 10)
+	w.setFrom("Retry-After", start)
 }
 
 // seconds rounds up to whole seconds, at least one.

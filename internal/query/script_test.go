@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-
 	"net/http"
 	"os"
 	"path/filepath"
@@ -31,14 +30,7 @@ func TestScripts(t *testing.T) {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
 			f := newFixture(t)
 			s := readScript(t, file)
-			switch s.server {
-			case "":
-			case "not ready":
-				f.Ready = func() error { return errors.New("secret internals") }
-			default:
-				t.Fatalf("%s: there is no server %q", file, s.server)
-			}
-			r := start(t, f.Config)
+			r := s.start(t, f)
 			for _, c := range s.cases {
 				ran++
 				t.Run(c.title, func(t *testing.T) { c.run(t, r, f) })
@@ -48,6 +40,39 @@ func TestScripts(t *testing.T) {
 	if ran < 100 {
 		t.Errorf("only %d cases ran", ran)
 	}
+}
+
+// haveRefused lets the server refuse n tokens to this machine.
+func (r *running) haveRefused(t *testing.T, f *fixture, n int) {
+	t.Helper()
+	c := r.dial(t)
+	in := bufio.NewReader(c)
+	for range n {
+		io.WriteString(c, "GET "+drivingPath+"?vid=CarJam&access_token="+f.secrets["UNKNOWN"]+" HTTP/1.1\r\nHost: x\r\n\r\n")
+		if got := readAnswer(t, in, false); got.status != "HTTP/1.1 401 Unauthorized" {
+			t.Fatalf("an unknown token got %s", got.raw)
+		}
+	}
+}
+
+// start starts the server that a script is for.
+func (s *script) start(t *testing.T, f *fixture) *running {
+	t.Helper()
+	switch s.server {
+	case "", "100 tokens":
+	case "no docs":
+		f.NoDocs = true
+	case "not ready":
+		f.Ready = func() error { return errors.New("secret internals") }
+	default:
+		t.Fatalf("there is no server %q", s.server)
+	}
+	r := start(t, f.Config)
+	f.docs = r.answerer.docs
+	if s.server == "100 tokens" {
+		r.haveRefused(t, f, 100)
+	}
+	return r
 }
 
 type script struct {
@@ -129,6 +154,12 @@ func (f *fixture) fill(t *testing.T, s string) string {
 		name := m[2 : len(m)-2]
 		if secret, ok := f.secrets[name]; ok {
 			return secret
+		}
+		if path, ok := strings.CutPrefix(name, "document "); ok && f.docs[path] != nil {
+			return string(f.docs[path].plain())
+		}
+		if path, ok := strings.CutPrefix(name, "gzipped "); ok && f.docs[path] != nil {
+			return string(f.docs[path].gzipped)
 		}
 		if hex, ok := strings.CutPrefix(name, "byte "); ok {
 			if n, err := strconv.ParseUint(hex, 16, 8); err == nil {
@@ -223,7 +254,8 @@ func readAnswer(t testing.TB, in *bufio.Reader, head bool) (a answerRead) {
 	return a
 }
 
-// everywhere are headers that every answer carries.
+// everywhere are headers that every answer carries, unless a case gives another
+// value.
 var everywhere = []string{
 	"Date: " + noon.Format(http.TimeFormat),
 	"Content-Type: application/json",
@@ -239,7 +271,11 @@ func (want *scriptAnswer) check(t *testing.T, where string, f *fixture, got answ
 	if w := body; !head && got.body != w {
 		t.Errorf("%s: body\n got %s\nwant %s", where, got.body, w)
 	}
-	wanted := slices.Concat(everywhere, want.headers, []string{"Content-Length: " + strconv.Itoa(len(body))})
+	usual := slices.DeleteFunc(slices.Clone(everywhere), func(h string) bool {
+		name, _, _ := strings.Cut(h, " ")
+		return slices.ContainsFunc(want.headers, func(w string) bool { return strings.HasPrefix(w, name) })
+	})
+	wanted := slices.Concat(usual, want.headers, []string{"Content-Length: " + strconv.Itoa(len(body))})
 	rest := slices.DeleteFunc(slices.Clone(got.header), func(h string) bool { return strings.HasPrefix(h, "X-Request-Id: ") })
 	if len(rest) != len(got.header)-1 {
 		t.Errorf("%s: there is not one X-Request-Id in %q", where, got.header)

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"runtime"
 	"runtime/debug"
 	"sync"
@@ -33,6 +34,11 @@ type Config struct {
 	// means ready. It is called for every query and must not block or
 	// allocate. Its error is not shown to callers.
 	Ready func() error
+	// NoDocs turns the public documentation off: its paths get 404.
+	NoDocs bool
+	// TrustedProxies are the addresses of the proxies in front. Of a request
+	// that comes from one, X-Forwarded-For says who sent it.
+	TrustedProxies []netip.Prefix
 	// MaxInFlight is how many requests may be in progress at once, from the
 	// parsed head to the last byte of the answer; more get 503. Zero: 4096.
 	MaxInFlight int
@@ -90,17 +96,22 @@ var ErrStopped = errors.New("the query server was shut down")
 func New(c Config) *Server {
 	s := &Server{
 		answerer: answerer{
-			tokens: c.Tokens,
-			fleet:  c.Fleet,
-			maxAge: c.MaxAge,
-			ready:  c.Ready,
-			ids:    newRequestIDs(),
+			tokens:  c.Tokens,
+			fleet:   c.Fleet,
+			maxAge:  c.MaxAge,
+			ready:   c.Ready,
+			ids:     newRequestIDs(),
+			trusted: c.TrustedProxies,
+			refused: newRefusals(),
 		},
 		metrics:        newMetrics(c.Registry),
 		now:            c.Now,
 		log:            c.Log,
 		maxInFlight:    int64(orDefault(c.MaxInFlight, 4096)),
 		maxConnections: int64(orDefault(c.MaxConnections, 16384)),
+	}
+	if !c.NoDocs {
+		s.answerer.docs = newDocuments(c.MaxAge)
 	}
 	if s.now == nil {
 		s.now = time.Now
@@ -116,7 +127,7 @@ func New(c Config) *Server {
 	s.fast = &fasthttp.Server{
 		Handler:        s.serve,
 		ErrorHandler:   s.serveError,
-		HeaderReceived: dropBody,
+		HeaderReceived: s.headerReceived,
 		ConnState:      s.connState,
 
 		// By default fasthttp logs the head of a request that it cannot
@@ -215,6 +226,7 @@ func (s *Server) serve(ctx *fasthttp.RequestCtx) {
 		target:     h.RequestURI(),
 		version:    h.Protocol(),
 		headers:    h.RawHeaders(),
+		peer:       c.peer,
 		overloaded: s.inFlight.Load() > s.maxInFlight,
 	}
 	if c.crowded {
@@ -223,6 +235,12 @@ func (s *Server) serve(ctx *fasthttp.RequestCtx) {
 		s.answerer.answer(&e.request, start, &e.response)
 	}
 	s.metrics.count(&e.response, s.now().Sub(start))
+	if e.response.shared != nil {
+		// A document is large and its reader may be slow. It holds nothing
+		// but the connection, so it must not keep queries from being
+		// answered.
+		c.end(&s.inFlight)
+	}
 	e.send(ctx)
 	e.request = request{}
 	s.exchanges.Put(e)
@@ -290,7 +308,11 @@ func (e *exchange) send(ctx *fasthttp.RequestCtx) {
 		// "Www-Authenticate" and "Ratelimit".
 		out.SetCanonical([]byte(h.name), h.value)
 	}
-	ctx.Response.SetBody(w.body)
+	if w.shared != nil {
+		ctx.Response.SetBodyRaw(w.shared)
+	} else {
+		ctx.Response.SetBody(w.body)
+	}
 	if w.closes {
 		ctx.Response.SetConnectionClose()
 		connOf(ctx.Conn()).linger.Store(true)
@@ -314,15 +336,18 @@ func (e *exchange) sendDate(out *fasthttp.ResponseHeader, value []byte) {
 // chunked is what fasthttp calls the length of a chunked body.
 const chunked = -1
 
-// dropBody runs when a head was read and before its body would be. A request
-// that announces a body is going to be refused for its raw head, so the body is
-// not waited for, and no "100 Continue" is sent.
-func dropBody(h *fasthttp.RequestHeader) (none fasthttp.RequestConfig) {
+// headerReceived runs when a head was read and before its body would be. A
+// request that announces a body is going to be refused for its raw head, so the
+// body is not waited for, and no "100 Continue" is sent.
+func (s *Server) headerReceived(h *fasthttp.RequestHeader) (c fasthttp.RequestConfig) {
 	if n := h.ContentLength(); n > 0 || n == chunked {
 		h.SetContentLength(0)
 	}
 	h.Del(fasthttp.HeaderExpect)
-	return none
+	if s.answerer.documentAt(h.RequestURI()) != nil {
+		c.WriteTimeout = max(documentTimeout, s.fast.WriteTimeout)
+	}
+	return c
 }
 
 // connState keeps the count of requests in progress: begun by the handler, ended

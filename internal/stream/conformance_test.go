@@ -32,6 +32,7 @@ func TestConformance(t *testing.T) {
 		"large vehicle sets":                  largeSets,
 		"racing updates all count":            racingUpdates,
 		"sources are added, removed, renewed": sourcesChange,
+		"secrets rotate on every node":        secretsRotate,
 		"audit keeps the order":               auditOrder,
 	}
 	for engine, config := range engines {
@@ -402,6 +403,87 @@ func sourcesChange(t *testing.T, e *stream.Engine) {
 	}
 	if _, err := sources.Verify([]byte(key2), time.Now()); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// secretsRotate rotates on one node and wants another, which learns of it from
+// its feed, to follow within a second.
+func secretsRotate(t *testing.T, e *stream.Engine) {
+	k, _, _ := keeper(t, e)
+	_, tokens, sources := keeper(t, e) // another node
+	tok, secret := issue(t, k, access.VehicleSet("carA"))
+	src, key, err := access.AddSource("gateway-1", access.AllVehicles(), time.Time{}, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := k.CreateSource(timeout(t), src); err != nil {
+		t.Fatal(err)
+	}
+	for _, overlap := range []time.Duration{time.Hour, 0} {
+		nextSecret, hash := access.NewSecret(access.TokenKind)
+		if _, err := k.UpdateToken(timeout(t), tok.ID, func(t *access.Token) error { return t.Rotate(hash, overlap, time.Now()) }); err != nil {
+			t.Fatal(err)
+		}
+		nextKey, keyHash := access.NewSecret(access.SourceKind)
+		if _, err := k.UpdateSource(timeout(t), "gateway-1", func(s *access.Source) error { return s.Rotate(keyHash, overlap, time.Now()) }); err != nil {
+			t.Fatal(err)
+		}
+		within(t, time.Second, func() bool {
+			g, err := tokens.Verify([]byte(nextSecret), time.Now())
+			_, keyErr := sources.Verify([]byte(nextKey), time.Now())
+			return err == nil && g.ID == tok.ID && g.Vehicles.Include("carA") && keyErr == nil
+		})
+		_, err := tokens.Verify([]byte(secret), time.Now())
+		_, keyErr := sources.Verify([]byte(key), time.Now())
+		if (err == nil) != (overlap > 0) || (keyErr == nil) != (overlap > 0) {
+			t.Errorf("with an overlap of %v the old ones: %v, %v", overlap, err, keyErr)
+		}
+	}
+	_, again, _ := keeper(t, e) // a node that starts later
+	if _, err := again.Verify([]byte(secret), time.Now()); !errors.Is(err, access.ErrNotKnown) {
+		t.Errorf("the first secret after it ended: %v", err)
+	}
+}
+
+// within waits for a condition.
+func within(t *testing.T, d time.Duration, ok func() bool) {
+	t.Helper()
+	tick, late := time.NewTicker(time.Millisecond), time.After(d)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-late:
+			t.Fatalf("not within %v", d)
+		}
+	}
+}
+
+// Each node stores what it has counted; any node adds it up.
+func TestUsageOfSeveralNodes(t *testing.T) {
+	url := streamtest.External(t)
+	now := time.Now()
+	first := streamtest.Open(t, stream.Config{URLs: url, Partitions: 4, DataDir: t.TempDir()})
+	second := streamtest.Open(t, stream.Config{URLs: url, Partitions: 4}) // without a directory
+	k, _, _ := keeper(t, first)
+	tok, _ := issue(t, k, access.AllVehicles())
+	for round := range 3 {
+		for _, e := range []*stream.Engine{first, second} {
+			k, tokens, _ := keeper(t, e)
+			g, ok := tokens.Get(tok.ID)
+			if !ok {
+				t.Fatal("the token is not known")
+			}
+			g.Count(access.ThrottleSystem, access.Answered, now)
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			k.KeepUsage(ctx) // stores once and ends
+		}
+		_, tokens, _ := keeper(t, first) // a node that starts now
+		u := tokens.Usage(tok.ID, now)
+		if got := u.Since(0)[1][access.Answered]; got != int64(2*(round+1)) {
+			t.Errorf("round %d: %d calls", round, got)
+		}
 	}
 }
 

@@ -15,12 +15,14 @@ import (
 //
 //	carstate.json  what this directory is; written before anything else
 //	lock           locked by the process that owns the directory
+//	node           what this node is called, with or without an engine of its own
 //	engine/        the files of the embedded NATS server
 //
 // and whatever other packages keep beside them (the admin key).
 const (
 	identityFile = "carstate.json"
 	lockFile     = "lock"
+	nodeFile     = "node"
 	engineDir    = "engine"
 
 	// unfinished is what a kill leaves of a file that save was replacing.
@@ -30,8 +32,9 @@ const (
 )
 
 // harmless are the entries that an empty directory may hold: what a first start
-// leaves when it is killed, and what mkfs puts into each new volume.
-var harmless = []string{lockFile, identityFile + unfinished, "lost+found"}
+// leaves when it is killed, what a node of a cluster calls itself, and what mkfs
+// puts into each new volume.
+var harmless = []string{lockFile, nodeFile, identityFile + unfinished, "lost+found"}
 
 // identity is the content of carstate.json.
 type identity struct {

@@ -6,7 +6,7 @@
 //	TELEMETRY  telemetry.P                 packed samples of partition P, as they were acknowledged
 //	STATES     state.P.VID, cursor.P       last state of each vehicle; how far partition P is folded
 //	TOKENS     token.ID, tokenset.ID.N     who may read, and the vehicles of a large grant
-//	           tokenuse.ID                 when a token was last used, to the minute
+//	           tokenuse.ID.NODE            what a node counted for a token, by day
 //	SOURCES    source.NAME, sourceset.NAME.N
 //	AUDIT      audit.event                 who did what
 //

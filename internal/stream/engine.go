@@ -24,6 +24,7 @@ type Engine struct {
 
 	dir    *dataDir       // embedded only
 	server *server.Server // embedded only
+	node   *node
 	nc     *nats.Conn
 	js     jetstream.JetStream
 	legacy nats.JetStreamContext // only this one has ordered push consumers
@@ -83,6 +84,7 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 			return nil, err
 		}
 	}
+	e.node = openNode(c.DataDir, c.Log)
 	e.start()
 	return e, nil
 }
@@ -167,6 +169,7 @@ func (e *Engine) Close() error {
 	e.stop()
 	e.running.Wait()
 	e.nc.Close()
+	e.node.close()
 	if e.server == nil {
 		return nil
 	}

@@ -21,13 +21,15 @@ type Keeper struct {
 	sources   *access.Sources
 	tokenFeed *feed
 	srcFeed   *feed
-	written   map[string]int64 // last use of each token as stored; owned by KeepUse
+	usage     usageKeeper
 }
 
 // tokenRecord is a token as it is stored.
 type tokenRecord struct {
 	ID         string            `json:"id"`
 	Hash       []byte            `json:"hash"`
+	Earlier    []earlierRecord   `json:"earlier,omitempty"`
+	Sandbox    bool              `json:"sandbox,omitempty"`
 	Developer  string            `json:"developer"`
 	Operations access.Operations `json:"operations"`
 	Vehicles   grantedRecord     `json:"vehicles"`
@@ -39,22 +41,24 @@ type tokenRecord struct {
 
 // sourceRecord is a source as it is stored.
 type sourceRecord struct {
-	Name     string        `json:"name"`
-	Hash     []byte        `json:"hash"`
-	Vehicles grantedRecord `json:"vehicles"`
-	Created  time.Time     `json:"created"`
-	Expires  time.Time     `json:"expires,omitzero"`
-	Removed  time.Time     `json:"removed,omitzero"`
+	Name     string          `json:"name"`
+	Hash     []byte          `json:"hash"`
+	Earlier  []earlierRecord `json:"earlier,omitempty"`
+	Vehicles grantedRecord   `json:"vehicles"`
+	Created  time.Time       `json:"created"`
+	Expires  time.Time       `json:"expires,omitzero"`
+	Removed  time.Time       `json:"removed,omitzero"`
 }
 
-// useRecord is when a token was last used.
-type useRecord struct {
-	LastUsed time.Time `json:"last_used"`
+// earlierRecord is a secret that rotation replaced, as it is stored.
+type earlierRecord struct {
+	Hash  []byte    `json:"hash"`
+	Until time.Time `json:"until"`
 }
 
 // NewKeeper returns a keeper that feeds the two tables once it runs.
 func (e *Engine) NewKeeper(tokens *access.Tokens, sources *access.Sources) *Keeper {
-	k := &Keeper{e: e, tokens: tokens, sources: sources, written: make(map[string]int64)}
+	k := &Keeper{e: e, tokens: tokens, sources: sources, usage: newUsageKeeper()}
 	k.tokenFeed, k.srcFeed = newFeed(e, Tokens), newFeed(e, Sources)
 	tokenSets, sourceSets := sets{}, sets{}
 	k.tokenFeed.apply = func(r record) error { return k.applyToken(r, tokenSets) }
@@ -65,7 +69,10 @@ func (e *Engine) NewKeeper(tokens *access.Tokens, sources *access.Sources) *Keep
 // RunTokens keeps the tokens' table up to date until the context ends. caughtUp
 // is called once it holds all that was stored.
 func (k *Keeper) RunTokens(ctx context.Context, caughtUp func()) error {
-	k.tokenFeed.caughtUp = caughtUp
+	k.tokenFeed.caughtUp = func() {
+		close(k.usage.loaded)
+		caughtUp()
+	}
 	return k.tokenFeed.run(ctx)
 }
 
@@ -91,11 +98,7 @@ func (k *Keeper) applyToken(r record, large sets) error {
 	case "tokenset":
 		return large.apply(rest, r.body)
 	case "tokenuse":
-		var u useRecord
-		if err := json.Unmarshal(r.body, &u); err != nil {
-			return errDamaged
-		}
-		k.tokens.NoteUsed(rest, u.LastUsed)
+		return k.applyUsage(rest, r.body)
 	}
 	return nil
 }
@@ -174,7 +177,7 @@ func (k *Keeper) putToken(ctx context.Context, t access.Token, rev uint64) error
 		return err
 	}
 	return k.put(ctx, k.tokenFeed, "token."+t.ID, rev, writes, tokenRecord{
-		ID: t.ID, Hash: t.Hash[:], Developer: t.Developer, Operations: t.Operations, Vehicles: granted,
+		ID: t.ID, Hash: t.Hash[:], Earlier: packEarlier(t.Earlier), Sandbox: t.Sandbox, Developer: t.Developer, Operations: t.Operations, Vehicles: granted,
 		Rate: t.Rate.String(), Created: t.Created, Expires: t.Expires, Revoked: t.Revoked,
 	})
 }
@@ -243,7 +246,7 @@ func (k *Keeper) putSource(ctx context.Context, s access.Source, rev uint64) err
 		return err
 	}
 	return k.put(ctx, k.srcFeed, "source."+s.Name, rev, writes, sourceRecord{
-		Name: s.Name, Hash: s.Hash[:], Vehicles: granted, Created: s.Created, Expires: s.Expires, Removed: s.Removed,
+		Name: s.Name, Hash: s.Hash[:], Earlier: packEarlier(s.Earlier), Vehicles: granted, Created: s.Created, Expires: s.Expires, Removed: s.Removed,
 	})
 }
 
@@ -263,45 +266,9 @@ func (k *Keeper) put(ctx context.Context, f *feed, subject string, rev uint64, s
 	return f.wait(ctx, seq)
 }
 
-// KeepUse stores when tokens were last used, once a minute and at the end,
-// until the context ends. A use that was not stored yet is lost with the
-// process; nothing but a display depends on it.
-func (k *Keeper) KeepUse(ctx context.Context) {
-	tick := time.NewTicker(time.Minute)
-	defer tick.Stop()
-	for ctx.Err() == nil {
-		select {
-		case <-ctx.Done():
-		case <-tick.C:
-		}
-		k.storeUse()
-	}
-}
-
-func (k *Keeper) storeUse() {
-	ctx, cancel := context.WithTimeout(context.Background(), requestTimeout)
-	defer cancel()
-	for _, g := range k.tokens.List() {
-		at := g.LastUsed()
-		if at.IsZero() || at.Unix() <= k.written[g.ID] {
-			continue
-		}
-		subject := "tokenuse." + g.ID
-		record, err := sealJSON(subject, useRecord{at})
-		if err == nil {
-			_, err = k.e.storeBatch(ctx, Tokens, []write{{subject: subject, record: record}})
-		}
-		if err != nil {
-			k.e.log.Warn("the last use of a token cannot be stored", "token_id", g.ID, "error", err)
-			return
-		}
-		k.written[g.ID] = at.Unix()
-	}
-}
-
 func decodeToken(body []byte) (tokenRecord, error) {
 	var r tokenRecord
-	if err := json.Unmarshal(body, &r); err != nil || len(r.Hash) != len(access.Hash{}) {
+	if err := json.Unmarshal(body, &r); err != nil || !areHashes(r.Hash, r.Earlier) {
 		return r, fmt.Errorf("%w: a token", errDamaged)
 	}
 	return r, nil
@@ -311,14 +278,14 @@ func decodeToken(body []byte) (tokenRecord, error) {
 func (r tokenRecord) token() access.Token {
 	rate, _ := access.ParseRate(r.Rate)
 	return access.Token{
-		ID: r.ID, Hash: access.Hash(r.Hash), Developer: r.Developer, Operations: r.Operations,
+		ID: r.ID, Hash: access.Hash(r.Hash), Earlier: unpackEarlier(r.Earlier), Sandbox: r.Sandbox, Developer: r.Developer, Operations: r.Operations,
 		Rate: rate, Created: r.Created, Expires: r.Expires, Revoked: r.Revoked,
 	}
 }
 
 func decodeSource(body []byte) (sourceRecord, error) {
 	var r sourceRecord
-	if err := json.Unmarshal(body, &r); err != nil || len(r.Hash) != len(access.Hash{}) {
+	if err := json.Unmarshal(body, &r); err != nil || !areHashes(r.Hash, r.Earlier) {
 		return r, fmt.Errorf("%w: a source", errDamaged)
 	}
 	return r, nil
@@ -326,7 +293,33 @@ func decodeSource(body []byte) (sourceRecord, error) {
 
 // source is the record without its vehicles.
 func (r sourceRecord) source() access.Source {
-	return access.Source{Name: r.Name, Hash: access.Hash(r.Hash), Created: r.Created, Expires: r.Expires, Removed: r.Removed}
+	return access.Source{
+		Name: r.Name, Hash: access.Hash(r.Hash), Earlier: unpackEarlier(r.Earlier),
+		Created: r.Created, Expires: r.Expires, Removed: r.Removed,
+	}
+}
+
+func packEarlier(all []access.Earlier) (packed []earlierRecord) {
+	for _, e := range all {
+		packed = append(packed, earlierRecord{e.Hash[:], e.Until})
+	}
+	return packed
+}
+
+func unpackEarlier(packed []earlierRecord) (all []access.Earlier) {
+	for _, e := range packed {
+		all = append(all, access.Earlier{Hash: access.Hash(e.Hash), Until: e.Until})
+	}
+	return all
+}
+
+// areHashes reports whether stored hashes have the length of one.
+func areHashes(current []byte, earlier []earlierRecord) bool {
+	ok := len(current) == len(access.Hash{})
+	for _, e := range earlier {
+		ok = ok && len(e.Hash) == len(access.Hash{})
+	}
+	return ok
 }
 
 // sealJSON seals a record whose body is JSON.

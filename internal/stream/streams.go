@@ -52,7 +52,7 @@ func streamConfigs(c Config, partitions int) []jetstream.StreamConfig {
 			Metadata:    map[string]string{partitionsKey: strconv.Itoa(partitions)},
 		},
 		lastValue(States, c.StatesBytes, jetstream.DiscardOld, "state.*.*", "cursor.*"),
-		lastValue(Tokens, recordBytes, jetstream.DiscardNew, "token.*", "tokenset.*.*", "tokenuse.*"),
+		lastValue(Tokens, recordBytes, jetstream.DiscardNew, "token.*", "tokenset.*.*", "tokenuse.*", "tokenuse.*.*"),
 		lastValue(Sources, recordBytes, jetstream.DiscardNew, "source.*", "sourceset.*.*"),
 		{
 			Name:        Audit,

@@ -1,0 +1,79 @@
+package access
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Earlier is a secret that was replaced and counts for a while longer, so that
+// whoever holds it has time to change over.
+type Earlier struct {
+	Hash  Hash
+	Until time.Time // from then on it is refused
+}
+
+// Limits of a rotation.
+const (
+	// DefaultOverlap is how long a replaced secret counts if nobody says
+	// otherwise.
+	DefaultOverlap = 24 * time.Hour
+	// MaxOverlap is how long a replaced secret may go on counting.
+	MaxOverlap = 90 * 24 * time.Hour
+	// maxEarlier is how many replaced secrets may count at once.
+	maxEarlier = 8
+)
+
+// CheckOverlap says whether a replaced secret may count for so long.
+func CheckOverlap(d time.Duration) error {
+	if d < 0 || d > MaxOverlap {
+		return fmt.Errorf("the overlap is from 0 to %d days", MaxOverlap/(24*time.Hour))
+	}
+	return nil
+}
+
+// rotate replaces the secret current by next. current counts for overlap more.
+// A secret that an earlier rotation replaced keeps its end, but none outlives
+// current: with no overlap at all, next is the only one left, which is what
+// somebody wants whose secret has leaked.
+func rotate(current Hash, earlier []Earlier, next Hash, overlap time.Duration, now time.Time) (Hash, []Earlier, error) {
+	if err := CheckOverlap(overlap); err != nil {
+		return current, earlier, err
+	}
+	until := now.Add(overlap).UTC().Truncate(time.Millisecond)
+	var kept []Earlier
+	for _, e := range append(slices.Clone(earlier), Earlier{current, until}) {
+		if e.Until.After(until) {
+			e.Until = until
+		}
+		if e.Until.After(now) {
+			kept = append(kept, e)
+		}
+	}
+	if len(kept) > maxEarlier {
+		return current, earlier, fmt.Errorf("%d replaced secrets still count: wait until one has ended, or rotate with no overlap to end them all", maxEarlier)
+	}
+	return next, kept, nil
+}
+
+// held is what a table keeps under a hash: whose secret it is, and until when it
+// counts if it was replaced.
+type held[T any] struct {
+	by    T
+	until time.Time // zero: it is the current one
+}
+
+// ended reports whether the secret was replaced and its time is over.
+func (h *held[T]) ended(now time.Time) bool {
+	return !h.until.IsZero() && !now.Before(h.until)
+}
+
+// secretsOf are all the secrets of a token or a source, those included that have
+// ended: whoever still uses one is told that it was replaced.
+func secretsOf[T any](by T, current Hash, earlier []Earlier) map[Hash]held[T] {
+	all := map[Hash]held[T]{current: {by: by}}
+	for _, e := range earlier {
+		all[e.Hash] = held[T]{by, e.Until}
+	}
+	return all
+}

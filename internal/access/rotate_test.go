@@ -1,0 +1,159 @@
+package access_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"carstate/internal/access"
+)
+
+func TestRotate(t *testing.T) {
+	var table access.Tokens
+	tok, first := issue(t, "d", noon)
+	table.Put(tok)
+	rotate := func(overlap time.Duration, at time.Time) string {
+		t.Helper()
+		secret, hash := access.NewSecret(tok.Kind())
+		if err := tok.Rotate(hash, overlap, at); err != nil {
+			t.Fatal(err)
+		}
+		table.Put(tok)
+		return secret
+	}
+	is := func(secret string, at time.Time, want error) {
+		t.Helper()
+		g, err := table.Verify([]byte(secret), at)
+		if !errors.Is(err, want) || errors.Is(want, access.ErrNotKnown) != (g == nil) || g != nil && g.ID != tok.ID {
+			t.Errorf("got %v, want %v", err, want)
+		}
+	}
+	second := rotate(24*time.Hour, noon)
+	is(first, noon.Add(24*time.Hour-1), nil)
+	is(first, noon.Add(24*time.Hour), access.ErrReplaced)
+	is(second, noon.Add(24*time.Hour), nil)
+
+	third := rotate(time.Hour, noon.Add(time.Minute)) // the first one must not outlive the second
+	is(first, noon.Add(time.Hour+time.Minute-1), nil)
+	is(first, noon.Add(time.Hour+time.Minute), access.ErrReplaced)
+	is(second, noon.Add(time.Hour+time.Minute-1), nil)
+	is(second, noon.Add(time.Hour+time.Minute), access.ErrReplaced)
+
+	fourth := rotate(0, noon.Add(2*time.Minute)) // a leak: all end at once
+	for _, secret := range []string{first, second, third} {
+		is(secret, noon.Add(2*time.Minute), access.ErrNotKnown)
+	}
+	is(fourth, noon.Add(2*time.Minute), nil)
+	if table.Len() != 1 {
+		t.Errorf("%d tokens", table.Len())
+	}
+	tok.Revoked = noon
+	table.Put(tok)
+	is(fourth, noon, access.ErrRevoked)
+}
+
+func TestRotateRefuses(t *testing.T) {
+	_, hash := access.NewSecret(access.TokenKind)
+	for name, tt := range map[string]struct {
+		spoil   func(*access.Token)
+		overlap time.Duration
+	}{
+		"revoked":            {func(t *access.Token) { t.Revoked = noon }, 0},
+		"expired":            {func(t *access.Token) { t.Expires = noon }, 0},
+		"negative":           {func(*access.Token) {}, -1},
+		"too long":           {func(*access.Token) {}, access.MaxOverlap + 1},
+		"too many at a time": {func(tok *access.Token) { tok.Earlier = many(8) }, time.Hour},
+	} {
+		tok, _ := issue(t, "d", noon.Add(-time.Hour))
+		tt.spoil(&tok)
+		before := tok.Hash
+		if err := tok.Rotate(hash, tt.overlap, noon); err == nil || tok.Hash != before {
+			t.Errorf("%s: rotated", name)
+		}
+	}
+	tok, _ := issue(t, "d", noon.Add(-time.Hour))
+	tok.Earlier = many(8)
+	if err := tok.Rotate(hash, 0, noon); err != nil || len(tok.Earlier) != 0 {
+		t.Errorf("no overlap does not end all: %v, %d left", err, len(tok.Earlier))
+	}
+	src, _, err := access.AddSource("s", access.AllVehicles(), noon, noon.Add(-time.Hour))
+	if err != nil || src.Rotate(hash, 0, noon) == nil {
+		t.Errorf("an expired source was rotated: %v", err)
+	}
+}
+
+func many(n int) (all []access.Earlier) {
+	for i := range n {
+		all = append(all, access.Earlier{Hash: access.Hash{byte(i)}, Until: noon.Add(time.Hour)})
+	}
+	return all
+}
+
+func TestRotateSource(t *testing.T) {
+	var table access.Sources
+	src, first := addSource(t, "gateway")
+	table.Put(src)
+	second, hash := access.NewSecret(access.SourceKind)
+	if err := src.Rotate(hash, time.Hour, noon); err != nil {
+		t.Fatal(err)
+	}
+	table.Put(src)
+	for _, tt := range []struct {
+		key  string
+		at   time.Duration
+		want error
+	}{
+		{first, time.Hour - 1, nil}, {first, time.Hour, access.ErrReplaced}, {second, time.Hour, nil},
+	} {
+		if _, err := table.VerifyNamed("gateway", []byte(tt.key), noon.Add(tt.at)); !errors.Is(err, tt.want) {
+			t.Errorf("after %v: %v, want %v", tt.at, err, tt.want)
+		}
+	}
+	again, _ := addSource(t, "gateway")
+	table.Put(again)
+	if _, err := table.Verify([]byte(first), noon); !errors.Is(err, access.ErrNotKnown) {
+		t.Errorf("an earlier key of the source that had the name before: %v", err)
+	}
+}
+
+// Whatever is rotated when: the newest secret counts, each other one until its
+// promised end at the latest and not beyond that of any that came after it.
+func TestRotationKeepsItsWord(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		var table access.Tokens
+		tok, secret := issue(t, "d", noon)
+		table.Put(tok)
+		type promise struct {
+			secret string
+			until  time.Time
+		}
+		var promises []promise
+		now := noon
+		for range rapid.IntRange(1, 12).Draw(rt, "rotations") {
+			now = now.Add(time.Duration(rapid.IntRange(0, 50).Draw(rt, "pause")) * time.Minute)
+			overlap := time.Duration(rapid.IntRange(0, 100).Draw(rt, "overlap")) * time.Minute
+			next, hash := access.NewSecret(access.TokenKind)
+			if err := tok.Rotate(hash, overlap, now); err != nil {
+				continue // too many at once
+			}
+			table.Put(tok)
+			promises = append(promises, promise{secret, now.Add(overlap)})
+			for i := range promises {
+				if promises[i].until.After(now.Add(overlap)) {
+					promises[i].until = now.Add(overlap)
+				}
+			}
+			secret = next
+			for _, p := range promises {
+				if _, err := table.Verify([]byte(p.secret), now); (err == nil) != now.Before(p.until) {
+					rt.Fatalf("%v before its end: %v", p.until.Sub(now), err)
+				}
+			}
+			if _, err := table.Verify([]byte(secret), now); err != nil {
+				rt.Fatal(err)
+			}
+		}
+	})
+}

@@ -1,0 +1,242 @@
+package access
+
+import (
+	"cmp"
+	"slices"
+	"sync/atomic"
+	"time"
+)
+
+// Outcome is how a call with a known token ended. The numbers are stored: new
+// outcomes go to the end.
+type Outcome uint8
+
+// The outcomes. From InsufficientScope on the call was refused.
+const (
+	Answered Outcome = iota
+	Unknown
+	Stale
+	NotDriving
+	InsufficientScope
+	RateLimited
+	Unavailable // only the sandbox says so to a token; the service says so to all
+	Expired
+	Revoked
+	Replaced
+	outcomeCount
+)
+
+// String names the outcome.
+func (o Outcome) String() string {
+	return [...]string{
+		"answered", "unknown", "stale", "not_driving", "insufficient_scope",
+		"rate_limited", "unavailable", "expired", "revoked", "replaced",
+	}[o]
+}
+
+// Known reports whether there is such an outcome.
+func (o Outcome) Known() bool { return o < outcomeCount }
+
+func (o Outcome) refused() bool { return o >= InsufficientScope }
+
+// useless reports whether the secret itself did not count.
+func (o Outcome) useless() bool { return o >= Expired }
+
+// Calls are numbers of calls, by operation ([Operations.Names] has their order)
+// and outcome.
+type Calls [2][outcomeCount]int64
+
+func (c *Calls) add(other *Calls) {
+	for op := range c {
+		for o := range c[op] {
+			c[op][o] += other[op][o]
+		}
+	}
+}
+
+// DayCalls are the calls of one day.
+type DayCalls struct {
+	Day   int64 // since 1 January 1970, UTC
+	Calls Calls
+}
+
+// UsageDays is for how many days calls are kept, today included.
+const UsageDays = 30
+
+// DayOf numbers the day of a moment as [DayCalls] does.
+func DayOf(t time.Time) int64 { return t.Unix() / secondsPerDay }
+
+const secondsPerDay = 24 * 60 * 60
+
+// Usage is what was counted for a token.
+type Usage struct {
+	Days        []DayCalls // oldest first, no day twice
+	LastUsed    time.Time  // to the minute; zero: never
+	LastRefused time.Time  // to the second; zero: never
+	Reason      Outcome    // of the last refusal
+}
+
+// Since adds up the calls from a day on.
+func (u *Usage) Since(day int64) (sum Calls) {
+	for i := range u.Days {
+		if u.Days[i].Day >= day {
+			sum.add(&u.Days[i].Calls)
+		}
+	}
+	return sum
+}
+
+// Merge adds what another node has counted.
+func (u *Usage) Merge(other Usage) {
+	for i := range other.Days {
+		u.addDay(other.Days[i].Day, &other.Days[i].Calls)
+	}
+	if other.LastUsed.After(u.LastUsed) {
+		u.LastUsed = other.LastUsed
+	}
+	if other.LastRefused.After(u.LastRefused) {
+		u.LastRefused, u.Reason = other.LastRefused, other.Reason
+	}
+}
+
+func (u *Usage) addDay(day int64, c *Calls) {
+	i, found := slices.BinarySearchFunc(u.Days, day, func(d DayCalls, day int64) int { return cmp.Compare(d.Day, day) })
+	if !found {
+		u.Days = slices.Insert(u.Days, i, DayCalls{Day: day})
+	}
+	u.Days[i].Calls.add(c)
+}
+
+// Trim drops the days that are over for longer than they are kept.
+func (u *Usage) Trim(now time.Time) {
+	first := DayOf(now) - UsageDays + 1
+	u.Days = slices.DeleteFunc(u.Days, func(d DayCalls) bool { return d.Day < first })
+}
+
+// usage is what a node counts for a token while it runs. It belongs to the
+// token's ID and survives every change of the record.
+type usage struct {
+	Budget      Budget
+	lastUsed    atomic.Int64 // Unix seconds
+	lastRefused atomic.Int64 // Unix seconds and outcome, see packRefusal
+	today       atomic.Pointer[dayCounter]
+
+	// stored is what each node had stored, by node. What this process has
+	// counted comes on top. Guarded by Tokens.mu.
+	stored map[string]Usage
+}
+
+// dayCounter counts the calls of one day in this process. Counters form a list,
+// in the order in which the days were first seen.
+type dayCounter struct {
+	day    int64
+	calls  [2][outcomeCount]atomic.Int64
+	before atomic.Pointer[dayCounter]
+}
+
+// lastUsedStep is the coarseness of "last used", which is kept for people and
+// must not cost a shared write a query.
+const lastUsedStep = 60
+
+// Count notes a call at now. op is one operation. It takes no lock, and
+// allocates once a day.
+func (u *usage) Count(op Operations, o Outcome, now time.Time) {
+	at := now.Unix()
+	i := 0
+	if op == ThrottleSystem {
+		i = 1
+	}
+	u.on(at / secondsPerDay).calls[i][o].Add(1)
+	if o.refused() {
+		raise(&u.lastRefused, packRefusal(at, o))
+	}
+	if !o.useless() && at-u.lastUsed.Load() >= lastUsedStep {
+		u.lastUsed.Store(at - at%lastUsedStep)
+	}
+}
+
+// on returns the counter of a day.
+func (u *usage) on(day int64) *dayCounter {
+	for {
+		newest := u.today.Load()
+		for c := newest; c != nil; c = c.before.Load() {
+			if c.day == day {
+				return c
+			}
+		}
+		c := &dayCounter{day: day}
+		c.before.Store(newest)
+		if u.today.CompareAndSwap(newest, c) {
+			c.cut()
+			return c
+		}
+	}
+}
+
+// cut drops the end of the list: days that are not kept any more.
+func (c *dayCounter) cut() {
+	for range UsageDays {
+		if c = c.before.Load(); c == nil {
+			return
+		}
+	}
+	c.before.Store(nil)
+}
+
+// counted adds up what this process has counted and still holds.
+func (u *usage) counted() (sum int64) {
+	for c := u.today.Load(); c != nil; c = c.before.Load() {
+		for op := range c.calls {
+			for o := range c.calls[op] {
+				sum += c.calls[op][o].Load()
+			}
+		}
+	}
+	return sum
+}
+
+// running is what this process has counted, with the last use and refusal that
+// this node knows of, its own or not.
+func (u *usage) running() (r Usage) {
+	for c := u.today.Load(); c != nil; c = c.before.Load() {
+		var calls Calls
+		for op := range calls {
+			for o := range calls[op] {
+				calls[op][o] = c.calls[op][o].Load()
+			}
+		}
+		r.addDay(c.day, &calls)
+	}
+	r.LastUsed = u.LastUsed()
+	r.LastRefused, r.Reason = unpackRefusal(u.lastRefused.Load())
+	return r
+}
+
+// LastUsed returns when the token was last used, to the minute and as far as
+// this node knows, or the zero time.
+func (u *usage) LastUsed() time.Time {
+	if s := u.lastUsed.Load(); s != 0 {
+		return time.Unix(s, 0).UTC()
+	}
+	return time.Time{}
+}
+
+// packRefusal puts time and outcome into a number that is the larger the later.
+func packRefusal(at int64, o Outcome) int64 { return at<<8 | int64(o) }
+
+func unpackRefusal(n int64) (time.Time, Outcome) {
+	if n == 0 {
+		return time.Time{}, 0
+	}
+	return time.Unix(n>>8, 0).UTC(), Outcome(n & 0xff)
+}
+
+// raise lets a number grow to n.
+func raise(v *atomic.Int64, n int64) {
+	for {
+		old := v.Load()
+		if old >= n || v.CompareAndSwap(old, n) {
+			return
+		}
+	}
+}

@@ -1,0 +1,176 @@
+package access_test
+
+import (
+	"maps"
+	"reflect"
+	"sync"
+	"testing"
+	"time"
+
+	"carstate/internal/access"
+)
+
+const day = 24 * time.Hour
+
+func counting(t *testing.T) (*access.Tokens, *access.Grant) {
+	t.Helper()
+	var table access.Tokens
+	tok, _ := issue(t, "d", noon)
+	table.Put(tok)
+	g, _ := table.Get(tok.ID)
+	return &table, g
+}
+
+func TestUsageByDay(t *testing.T) {
+	table, g := counting(t)
+	midnight := noon.Add(12 * time.Hour)
+	g.Count(access.CarDrivingState, access.Answered, midnight.Add(-1))
+	g.Count(access.CarDrivingState, access.Answered, midnight)
+	g.Count(access.ThrottleSystem, access.Stale, midnight)
+	g.Count(access.CarDrivingState, access.Answered, midnight.Add(-1)) // one that was overtaken
+	table.Put(g.Token)                                                 // a change of the record forgets nothing
+
+	u := table.Usage(g.ID, midnight)
+	today, all := u.Since(access.DayOf(midnight)), u.Since(0)
+	if today[0][access.Answered] != 1 || today[1][access.Stale] != 1 || all[0][access.Answered] != 3 || all[1][access.Stale] != 1 {
+		t.Errorf("today %v, all %v", today, all)
+	}
+	later := midnight.Add(29 * day)
+	if u = table.Usage(g.ID, later); u.Since(0)[0][access.Answered] != 1 {
+		t.Errorf("after 29 days: %v", u.Since(0))
+	}
+	if u = table.Usage(g.ID, later.Add(day)); len(u.Days) != 0 || u.LastUsed.IsZero() {
+		t.Errorf("after 30 days: %+v", u)
+	}
+}
+
+func TestUsageTellsTheLastRefusal(t *testing.T) {
+	table, g := counting(t)
+	for i, o := range []access.Outcome{access.Answered, access.RateLimited, access.Unknown, access.InsufficientScope, access.NotDriving} {
+		g.Count(access.CarDrivingState, o, noon.Add(time.Duration(i)*time.Minute))
+	}
+	u := table.Usage(g.ID, noon)
+	if u.LastRefused != noon.Add(3*time.Minute) || u.Reason != access.InsufficientScope || u.LastUsed != noon.Add(4*time.Minute) {
+		t.Errorf("refused %v: %v; used %v", u.LastRefused, u.Reason, u.LastUsed)
+	}
+	g.Count(access.CarDrivingState, access.Replaced, noon.Add(time.Hour))
+	if u = table.Usage(g.ID, noon); u.Reason != access.Replaced || u.LastUsed != noon.Add(4*time.Minute) {
+		t.Errorf("a secret that does not count was used: %v, %v", u.Reason, u.LastUsed)
+	}
+}
+
+// Nodes add up, and what a node stored before it started again is counted once.
+func TestUsageOfNodes(t *testing.T) {
+	table, g := counting(t)
+	part := func(n int64, at time.Time) access.Usage {
+		d := access.DayCalls{Day: access.DayOf(noon)}
+		d.Calls[0][access.Answered] = n
+		return access.Usage{Days: []access.DayCalls{d}, LastUsed: at, LastRefused: at, Reason: access.RateLimited}
+	}
+	table.NoteUsage(g.ID, "me", part(10, noon.Add(-time.Hour))) // before the token's record, too
+	table.NoteUsage(g.ID, "other", part(100, noon))
+	table.NoteUsage(g.ID, "other", part(200, noon.Add(time.Minute)))
+	g.Count(access.CarDrivingState, access.Answered, noon)
+
+	all, mine := table.Usage(g.ID, noon), table.UsageOn("me", g.ID, noon)
+	if n := all.Since(0)[0][access.Answered]; n != 211 {
+		t.Errorf("%d calls in all", n)
+	}
+	if n := mine.Since(0)[0][access.Answered]; n != 11 {
+		t.Errorf("%d calls here", n)
+	}
+	if all.LastUsed != noon.Add(time.Minute) || all.Reason != access.RateLimited || all.LastRefused != noon.Add(time.Minute) {
+		t.Errorf("%+v", all)
+	}
+	table.ForgetUsage(g.ID, "other")
+	if all = table.Usage(g.ID, noon); all.Since(0)[0][access.Answered] != 11 || all.LastUsed != noon.Add(time.Minute) {
+		t.Errorf("after a node was dropped: %+v", all)
+	}
+}
+
+func TestUsageBeforeTheToken(t *testing.T) {
+	var table access.Tokens
+	tok, _ := issue(t, "d", noon)
+	table.NoteUsage(tok.ID, "other", access.Usage{LastUsed: noon})
+	table.Put(tok)
+	if g, _ := table.Get(tok.ID); g.LastUsed() != noon {
+		t.Errorf("last used %v", g.LastUsed())
+	}
+	for id := range table.Counted() {
+		t.Errorf("%s was counted here", id)
+	}
+}
+
+func TestCountedYieldsWhatWasCounted(t *testing.T) {
+	table, g := counting(t)
+	issueAndForget, _ := issue(t, "idle", noon)
+	table.Put(issueAndForget)
+	for range 3 {
+		g.Count(access.ThrottleSystem, access.Answered, noon)
+	}
+	got := maps.Collect(table.Counted())
+	if !reflect.DeepEqual(got, map[string]int64{g.ID: 3}) {
+		t.Errorf("%v", got)
+	}
+}
+
+// No call is lost, whatever day it is and however many come at once; and a
+// process that runs for years holds no more than the days it shows.
+func TestCountConcurrent(t *testing.T) {
+	table, g := counting(t)
+	const workers, days, each = 8, 100, 50
+	var wg sync.WaitGroup
+	for range workers {
+		wg.Go(func() {
+			for range each {
+				g.Count(access.CarDrivingState, access.Answered, noon)
+				g.Count(access.ThrottleSystem, access.RateLimited, noon.Add(day))
+			}
+		})
+	}
+	wg.Wait()
+	sum := access.Calls{}
+	u := table.Usage(g.ID, noon.Add(day))
+	if sum = u.Since(0); sum[0][access.Answered] != workers*each || sum[1][access.RateLimited] != workers*each {
+		t.Errorf("%v", sum)
+	}
+	for d := range days {
+		g.Count(access.CarDrivingState, access.Answered, noon.Add(time.Duration(d)*day))
+	}
+	if u = table.Usage(g.ID, noon.Add((days-1)*day)); len(u.Days) != access.UsageDays || u.Since(0)[0][access.Answered] != access.UsageDays {
+		t.Errorf("%d days are held", len(u.Days))
+	}
+}
+
+func TestCountAllocatesOnceADay(t *testing.T) {
+	_, g := counting(t)
+	g.Count(access.CarDrivingState, access.Answered, noon)
+	if n := testing.AllocsPerRun(100, func() { g.Count(access.CarDrivingState, access.RateLimited, noon) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+// The names and numbers are stored and shown: they may be added to, not changed.
+func TestOutcomeNames(t *testing.T) {
+	names := []string{"answered", "unknown", "stale", "not_driving", "insufficient_scope", "rate_limited", "unavailable", "expired", "revoked", "replaced"}
+	for i, want := range names {
+		if got := access.Outcome(i).String(); got != want || !access.Outcome(i).Known() {
+			t.Errorf("%d is %s, not %s", i, got, want)
+		}
+	}
+	if access.Outcome(len(names)).Known() {
+		t.Error("an outcome has no name here")
+	}
+}
+
+func BenchmarkCount(b *testing.B) {
+	var table access.Tokens
+	tok, _ := issue(b, "d", noon)
+	table.Put(tok)
+	g, _ := table.Get(tok.ID)
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			g.Count(access.CarDrivingState, access.Answered, noon)
+		}
+	})
+}

@@ -1,0 +1,162 @@
+package admin_test
+
+import (
+	"errors"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"carstate/internal/access"
+)
+
+func TestRotateAnswersExactly(t *testing.T) {
+	s := start(t)
+	tok, src := s.issue(t), s.add(t, "gateway")
+	for _, tt := range []struct{ path, body, want string }{
+		{"/v1/tokens/" + tok.ID + "/rotate", `{"overlap_seconds":3600}`,
+			`^{"id":"` + tok.ID + `","access_token":"(cst_[0-9A-Za-z]{36})","developer":"Ada","expires_at":null,"earlier_until":\["2026-11-20T13:00:00Z"\]}\n$`},
+		{"/v1/tokens/" + tok.ID + "/rotate", `{"overlap_seconds":7200}`,
+			`^{"id":"` + tok.ID + `","access_token":"(cst_[0-9A-Za-z]{36})","developer":"Ada","expires_at":null,"earlier_until":\["2026-11-20T13:00:00Z","2026-11-20T14:00:00Z"\]}\n$`},
+		{"/v1/tokens/" + tok.ID + "/rotate", `{"overlap_seconds":0}`,
+			`^{"id":"` + tok.ID + `","access_token":"(cst_[0-9A-Za-z]{36})","developer":"Ada","expires_at":null,"earlier_until":\[\]}\n$`},
+		{"/v1/sources/gateway/rotate", ``, `^{"name":"gateway","key":"(css_[0-9A-Za-z]{36})","earlier_until":\["2026-11-21T12:00:00Z"\]}\n$`},
+	} {
+		got := s.do(t, "POST", tt.path, tt.body)
+		m := regexp.MustCompile(tt.want).FindStringSubmatch(got.body)
+		if got.status != http.StatusOK || m == nil {
+			t.Errorf("%s: %d %s", tt.body, got.status, got.body)
+			continue
+		}
+		s.keepFromLogs(m[1])
+		_, tokErr := s.keeper.tokens.Verify([]byte(m[1]), noon)
+		_, keyErr := s.keeper.sources.Verify([]byte(m[1]), noon)
+		if tokErr != nil && keyErr != nil {
+			t.Errorf("the secret that was shown does not work: %v, %v", tokErr, keyErr)
+		}
+	}
+	if _, err := s.keeper.tokens.Verify([]byte(tok.AccessToken), noon); !errors.Is(err, access.ErrNotKnown) {
+		t.Errorf("after a rotation without overlap the first secret: %v", err)
+	}
+	if _, err := s.keeper.sources.Verify([]byte(src.Key), noon); err != nil {
+		t.Errorf("the old key, which has a day left: %v", err)
+	}
+	show, err := s.Source(t.Context(), "gateway")
+	if err != nil || len(show.EarlierUntil) != 1 || show.EarlierUntil[0] != noon.Add(24*time.Hour) {
+		t.Errorf("show: %+v, %v", show, err)
+	}
+	s.clock.advance(24 * time.Hour)
+	if show, err = s.Source(t.Context(), "gateway"); err != nil || len(show.EarlierUntil) != 0 {
+		t.Errorf("a day later: %+v, %v", show, err)
+	}
+}
+
+func TestRotateRefuses(t *testing.T) {
+	s := start(t)
+	tok, src := s.issue(t), s.add(t, "gateway")
+	revoked, removed := s.issue(t), s.add(t, "removed")
+	if _, err := s.RevokeToken(t.Context(), revoked.ID); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.RemoveSource(t.Context(), removed.Name); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		path, body string
+		status     int
+		says       string
+	}{
+		{"tokens/" + tok.ID, `{"overlap_seconds":-1}`, 400, "from 0 to 7776000"},
+		{"tokens/" + tok.ID, `{"overlap_seconds":7776001}`, 400, "from 0 to 7776000"},
+		{"tokens/" + tok.ID, `{"overlap_seconds":9223372036854775807}`, 400, "from 0 to 7776000"},
+		{"tokens/" + tok.ID, `{"overlap_seconds":1.5}`, 400, "wrong type"},
+		{"tokens/" + tok.ID, `{"overlap":"24h"}`, 400, "it takes overlap_seconds"},
+		{"tokens/" + revoked.ID, ``, 409, "it was revoked"},
+		{"tokens/cstid000000000000", ``, 404, "no such record"},
+		{"sources/" + src.Name, `{"overlap_seconds":-1}`, 400, "from 0 to 7776000"},
+		{"sources/removed", ``, 404, "no such record"},
+		{"sources/nobody", ``, 404, "no such record"},
+	} {
+		got := s.do(t, "POST", "/v1/"+tt.path+"/rotate", tt.body)
+		if got.status != tt.status || !strings.Contains(got.body, tt.says) {
+			t.Errorf("%s %s: %d %s", tt.path, tt.body, got.status, got.body)
+		}
+	}
+	for range 8 {
+		r, err := s.RotateToken(t.Context(), tok.ID, time.Hour)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.keepFromLogs(r.AccessToken)
+	}
+	if _, err := s.RotateToken(t.Context(), tok.ID, time.Hour); err == nil || !strings.Contains(err.Error(), "8 replaced secrets still count") {
+		t.Errorf("a ninth earlier secret: %v", err)
+	}
+}
+
+func TestSandboxToken(t *testing.T) {
+	s := start(t)
+	tok, err := s.IssueToken(t.Context(), access.TokenRequest{Developer: "Ada", Operations: access.AllOperations, Sandbox: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.keepFromLogs(tok.AccessToken)
+	if !strings.HasPrefix(tok.AccessToken, "cstest_") || tok.Vehicles.All() || tok.Vehicles.Len() != 10 {
+		t.Errorf("%d vehicles", tok.Vehicles.Len())
+	}
+	show, err := s.Token(t.Context(), tok.ID)
+	if err != nil || !show.Sandbox || show.VehicleCount.N != 10 {
+		t.Errorf("show: %+v, %v", show, err)
+	}
+	rotated, err := s.RotateToken(t.Context(), tok.ID, 0)
+	s.keepFromLogs(rotated.AccessToken)
+	if err != nil || !strings.HasPrefix(rotated.AccessToken, "cstest_") {
+		t.Errorf("rotated: %v", err)
+	}
+	for _, tt := range []struct {
+		path, body string
+		status     int
+		says       string
+	}{
+		{"/v1/tokens", `{"developer":"Ada","sandbox":true,"vehicles":"all"}`, 400, "leave vehicles out"},
+		{"/v1/tokens", `{"developer":"Ada","sandbox":true,"vehicles":["A"]}`, 400, "leave vehicles out"},
+		{"/v1/tokens", `{"developer":"Ada","sandbox":false}`, 400, "vehicles are missing"},
+		{"/v1/tokens/" + tok.ID + "/grant", `{"add":["A"]}`, 409, "reserved vehicles"},
+		{"/v1/tokens/" + tok.ID + "/grant", `{"remove":["SandboxJam"]}`, 200, `"vehicle_count":9`},
+		{"/v1/tokens/" + tok.ID + "/grant", `{"add":["SandboxJam"]}`, 200, `"vehicle_count":10`},
+	} {
+		got := s.do(t, "POST", tt.path, tt.body)
+		if got.status != tt.status || !strings.Contains(got.body, tt.says) {
+			t.Errorf("%s %s: %d %s", tt.path, tt.body, got.status, got.body)
+		}
+	}
+}
+
+func TestUsageIsShown(t *testing.T) {
+	s := start(t)
+	tok := s.issue(t)
+	g, _ := s.keeper.tokens.Get(tok.ID)
+	for range 3 {
+		g.Count(access.ThrottleSystem, access.Stale, noon.Add(-24*time.Hour))
+	}
+	g.Count(access.ThrottleSystem, access.Stale, noon)
+	g.Count(access.CarDrivingState, access.Replaced, noon.Add(-time.Minute))
+	s.keeper.tokens.NoteUsage(tok.ID, "OTHER", access.Usage{Days: []access.DayCalls{
+		{Day: access.DayOf(noon) - 30, Calls: access.Calls{{access.Answered: 1000}}}, // too long ago
+		{Day: access.DayOf(noon) - 29, Calls: access.Calls{{access.Answered: 100}}},
+		{Day: access.DayOf(noon), Calls: access.Calls{1: {access.Stale: 10}}},
+	}})
+	show, err := s.Token(t.Context(), tok.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	today := access.Calls{{access.Replaced: 1}, {access.Stale: 11}}
+	month := access.Calls{{access.Replaced: 1, access.Answered: 100}, {access.Stale: 14}}
+	if show.Usage.Today.Calls != today || show.Usage.Last30Days.Calls != month {
+		t.Errorf("%+v", show.Usage)
+	}
+	if show.LastRefusedReason != "replaced" || show.LastRefusedAt == nil || *show.LastRefusedAt != noon.Add(-time.Minute) {
+		t.Errorf("refused %v: %s", show.LastRefusedAt, show.LastRefusedReason)
+	}
+}

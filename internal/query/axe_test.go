@@ -1,0 +1,81 @@
+package query
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"encoding/hex"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+// axe-core judges whether a page can be used by everybody. It is fetched as its
+// registry has it, kept where git does not look, and held against a checksum.
+const (
+	axeVersion = "4.14.1"
+	axeSum     = "e6b0ce02b84d892e2e33e403485e7f3d6c29e2be6df65daf44d89ba564139745"
+	axeCache   = "../../.cache"
+)
+
+// axeSource returns axe-core as a script.
+func axeSource(t *testing.T) string {
+	t.Helper()
+	file := filepath.Join(axeCache, "axe-core-"+axeVersion+".tgz")
+	packed, err := os.ReadFile(file)
+	if err != nil {
+		packed = fetchAxe(t, file)
+	}
+	if sum := sha256.Sum256(packed); hex.EncodeToString(sum[:]) != axeSum {
+		t.Fatalf("%s is not what it should be: delete it, then try again", file)
+	}
+	unzipped, err := gzip.NewReader(bytes.NewReader(packed))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for archive := tar.NewReader(unzipped); ; {
+		h, err := archive.Next()
+		if err != nil {
+			t.Fatalf("axe.min.js is not in %s: %v", file, err)
+		}
+		if h.Name == "package/axe.min.js" {
+			source, err := io.ReadAll(archive)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return string(source)
+		}
+	}
+}
+
+func fetchAxe(t *testing.T, file string) []byte {
+	t.Helper()
+	npm, err := exec.LookPath("npm")
+	if err != nil {
+		t.Fatal("this test needs npm: apt-get install -y npm")
+	}
+	dir := t.TempDir()
+	cmd := exec.Command(npm, "pack", "--silent", "axe-core@"+axeVersion)
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("npm pack: %v\n%s", err, out)
+	}
+	packed, err := os.ReadFile(filepath.Join(dir, filepath.Base(file)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(axeCache, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	// Another test may be reading: the file appears as a whole.
+	if err := os.WriteFile(file+".new", packed, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(file+".new", file); err != nil {
+		t.Fatal(err)
+	}
+	return packed
+}

@@ -1,0 +1,225 @@
+package query
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"go/parser"
+	"go/token"
+	"html"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"carstate/internal/access"
+)
+
+// TestEveryFailureIsDocumented holds docerrors.go against failure.go, and the
+// page against both.
+func TestEveryFailureIsDocumented(t *testing.T) {
+	file, err := parser.ParseFile(token.NewFileSet(), "failure.go", nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	declared := 0
+	for name, o := range file.Scope.Objects {
+		if strings.HasPrefix(name, "fail") && name != "failScope" && o.Kind.String() == "var" {
+			declared++
+		}
+	}
+	page := html.UnescapeString(string(renderPage(maxAge)))
+	failures, names := map[*failure]bool{}, map[string]bool{}
+	for _, s := range statusDocs {
+		for _, d := range s.docs {
+			if d.failure.status != s.Status {
+				t.Errorf("%s stands under %d", d.failure.body, s.Status)
+			}
+			if failures[d.failure] || names[d.name] {
+				t.Errorf("%s is there twice", d.name)
+			}
+			failures[d.failure], names[d.name] = true, true
+			for _, text := range []string{d.message(), d.cause, d.cure} {
+				if text == "" || !strings.Contains(page, text) {
+					t.Errorf("%s: the page lacks %q", d.name, text)
+				}
+			}
+		}
+	}
+	if declared != len(failures) {
+		t.Errorf("failure.go declares %d failures, docerrors.go documents %d", declared, len(failures))
+	}
+}
+
+// TestSlowReadersHoldUpNoQuery has readers of large documents who do not read,
+// as many as there may be requests in progress.
+func TestSlowReadersHoldUpNoQuery(t *testing.T) {
+	f := newFixture(t)
+	f.MaxInFlight = 2
+	r := start(t, f.Config)
+	for range f.MaxInFlight {
+		c := r.dial(t)
+		// Far more than the buffers between the two ends take.
+		go io.WriteString(c, strings.Repeat("GET /reference/swagger-ui-bundle.js HTTP/1.1\r\nHost: x\r\n\r\n", 100))
+		if _, err := io.ReadFull(c, make([]byte, 1<<16)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := r.dial(t)
+	in := bufio.NewReader(c)
+	until(t, "queries are answered", func() bool {
+		io.WriteString(c, f.query("CarJam"))
+		return readAnswer(t, in, false).status == "HTTP/1.1 200 OK"
+	})
+}
+
+// TestDocumentsNameNoOtherHost reads every document of ours for addresses.
+func TestDocumentsNameNoOtherHost(t *testing.T) {
+	address := regexp.MustCompile(`(?:https?:)?//[a-zA-Z0-9][^\s"'<>)]*`)
+	for path, d := range newDocuments(maxAge) {
+		if strings.HasPrefix(path, "/reference/swagger-ui") {
+			continue // the browser test watches what it loads
+		}
+		for _, found := range address.FindAllString(string(d.plain()), -1) {
+			if !strings.HasPrefix(found, localBase) && found != "http://www.w3.org/2000/svg" {
+				t.Errorf("%s names %s", path, found)
+			}
+		}
+	}
+}
+
+// TestPageTellsTheAge holds the page to how long readings count here.
+func TestPageTellsTheAge(t *testing.T) {
+	for age, want := range map[time.Duration]string{
+		5 * time.Minute:         "readings count for <b>5 minutes</b>",
+		24 * time.Hour:          "readings count for <b>24 hours</b>",
+		90 * time.Second:        "readings count for <b>90 seconds</b>",
+		1500 * time.Millisecond: "readings count for <b>1.5s</b>",
+		0:                       "readings of any age count",
+	} {
+		if !bytes.Contains(renderPage(age), []byte(want)) {
+			t.Errorf("the page does not say: %s", want)
+		}
+	}
+}
+
+// TestAcceptsGzip reads Accept-Encoding as clients write it.
+func TestAcceptsGzip(t *testing.T) {
+	for list, want := range map[string]bool{
+		"": false, "gzip": true, "GZip": true, "deflate, gzip": true, "br, gzip;q=0.1": true, "gzip ; Q=1.000": true,
+		"gzip;q=0": false, "gzip; q=0.000": false, "x-gzip": false, "*": false, "gzip;": true, "gzip;q": true, ",,gzip": true, "identity;q=1, *;q=0": false,
+	} {
+		if got := acceptsGzip([]byte(list)); got != want {
+			t.Errorf("%q: %t", list, got)
+		}
+	}
+}
+
+// TestSandboxTableIsTrue asks a sandbox token's questions for every row of the
+// page's table, at each of six minutes, and writes the row anew.
+func TestSandboxTableIsTrue(t *testing.T) {
+	f := newFixture(t)
+	a := f.answerer()
+	names := map[string]map[string]string{}
+	for _, op := range operationDocs {
+		names[op.Path] = map[string]string{}
+		for _, v := range op.Values {
+			names[op.Path][v.Value] = v.Name
+		}
+	}
+	cell := func(path, vid string) string {
+		var values []string
+		for minute := range 6 {
+			var w response
+			a.answer(get(path+"?access_token="+f.secrets["SANDBOX"]+"&vid="+vid), noon.Add(time.Duration(minute)*time.Minute), &w)
+			if w.status != 200 {
+				if w.header("Retry-After") == "" {
+					t.Errorf("%s: %d without Retry-After", vid, w.status)
+				}
+				return fmt.Sprintf("%d with Retry-After", w.status)
+			}
+			if reason := w.header("Carstate-Reason"); reason != "" {
+				return "status 0, " + reason
+			}
+			value := string(w.body[len(w.body)-len(`1"}}`)])
+			if !slices.Contains(values, value) {
+				values = append(values, value)
+			}
+		}
+		if len(values) == 1 {
+			return fmt.Sprintf("%q %s", values[0], names[path][values[0]])
+		}
+		slices.Sort(values)
+		return `"` + strings.Join(values, `", "`) + `" in turn, a minute each`
+	}
+	rows := regexp.MustCompile(`(?m)^    <tr><th scope="row">(.*?)</th><td>(.*?)</td><td>(.*?)</td></tr>$`).FindAllStringSubmatch(string(renderPage(maxAge)), -1)
+	plain := func(s string) string { return regexp.MustCompile(`<[^>]*>`).ReplaceAllString(s, "") }
+	if len(rows) != 10 {
+		t.Errorf("the table has %d rows", len(rows))
+	}
+	for _, row := range rows {
+		vid := plain(row[1])
+		for i, op := range operationDocs {
+			if got, want := plain(row[i+2]), cell(op.Path, vid); got != want {
+				t.Errorf("%s, %s: the page says %s, the service %s", vid, op.Title, got, want)
+			}
+		}
+	}
+}
+
+// TestSamplesRun runs the programs that the page shows, as they are shown, and
+// reads what they print: with a token that counts, and with one that does not.
+func TestSamplesRun(t *testing.T) {
+	f := newFixture(t)
+	r, secrets := start(t, f.Config), f.secrets
+	run := map[string][]string{
+		"curl":       {"sh", "sample.sh"},
+		"go":         {"go", "run", "sample.go"},
+		"python":     {"python3", "sample.py"},
+		"javascript": {"node", "sample.mjs"},
+	}
+	want := map[string]string{"car_driving_state": "traffic jam (3)\n", "throttle_system": "anomaly (0)\n"}
+	bodies := map[string]string{
+		"car_driving_state": `{"code":200,"msg":"success","data":{"vid":"SandboxJam","status":1,"vehicle_runing_state":"3"}}`,
+		"throttle_system":   `{"code":200,"msg":"success","data":{"vid":"SandboxAnomaly","status":1,"throttle_system":"0"}}`,
+	}
+	for _, op := range operationDocs {
+		for _, s := range op.samples("http://" + r.addr) {
+			t.Run(op.Scope+"/"+s.Language, func(t *testing.T) {
+				command, dir := run[s.Language], t.TempDir()
+				if _, err := exec.LookPath(command[0]); err != nil {
+					t.Fatalf("this test needs %s: apt-get install -y curl python3 nodejs", command[0])
+				}
+				if err := os.WriteFile(filepath.Join(dir, command[len(command)-1]), []byte(s.Code), 0o644); err != nil {
+					t.Fatal(err)
+				}
+				ask := func(secret string) (string, error) {
+					cmd := exec.Command(command[0], command[1:]...)
+					cmd.Dir = dir
+					cmd.Env = append(os.Environ(), "CARSTATE_TOKEN="+secret)
+					out, err := cmd.CombinedOutput()
+					if bytes.Contains(out, []byte(secrets["REVOKED"][len(access.TokenKind):])) {
+						t.Error("the sample prints the token")
+					}
+					return string(out), err
+				}
+				expected := want[op.Scope]
+				if s.Language == "curl" {
+					// curl shows its progress where there is no terminal
+					expected = bodies[op.Scope]
+				}
+				if out, err := ask(secrets["SANDBOX"]); err != nil || !strings.HasSuffix(out, expected) {
+					t.Errorf("it printed %q: %v", out, err)
+				}
+				if out, err := ask(secrets["REVOKED"]); err == nil != (s.Language == "curl") || !strings.Contains(out, "invalid_token: the access token was revoked") {
+					t.Errorf("with a revoked token it printed %q: %v", out, err)
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,41 @@
+package query
+
+import (
+	"bytes"
+	"encoding/json"
+	"text/template"
+)
+
+var openAPITemplate = template.Must(template.New("openapi.json.tmpl").Funcs(template.FuncMap{
+	"failures": failureExamples,
+}).ParseFS(docFiles, "docs/openapi.json.tmpl"))
+
+// renderOpenAPI writes the document at /openapi.json. Its examples of failures
+// are the failures themselves.
+func renderOpenAPI() []byte {
+	var b bytes.Buffer
+	if err := openAPITemplate.Execute(&b, nil); err != nil {
+		panic(err) // a test reads the document
+	}
+	return b.Bytes()
+}
+
+// failureExamples returns the examples of every failure with a status, as an
+// "examples" object of OpenAPI.
+func failureExamples(status int) (string, error) {
+	type example struct {
+		Summary string          `json:"summary"`
+		Value   json.RawMessage `json:"value"`
+	}
+	examples := map[string]example{}
+	for _, s := range statusDocs {
+		if s.Status != status {
+			continue
+		}
+		for _, d := range s.docs {
+			examples[d.name] = example{d.cause, json.RawMessage(d.body())}
+		}
+	}
+	out, err := json.Marshal(examples)
+	return string(out), err
+}

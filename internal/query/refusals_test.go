@@ -1,0 +1,182 @@
+package query
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net/netip"
+	"testing"
+	"time"
+
+	"carstate/internal/access"
+
+	"pgregory.net/rapid"
+)
+
+func TestRefusalsLimit(t *testing.T) {
+	r := newRefusals()
+	addr := netip.MustParseAddr("192.0.2.1")
+	for i := range refusedTokens {
+		if wait := r.note(addr, noon.Add(time.Duration(i)*100*time.Millisecond)); wait != 0 {
+			t.Fatalf("refusal %d has to wait %v", i+1, wait)
+		}
+	}
+	// The hundred came within ten seconds; the first leaves the minute first.
+	for _, c := range []struct{ at, wait time.Duration }{
+		{10 * time.Second, 50 * time.Second},
+		{59 * time.Second, time.Second},
+		{time.Minute - 1, 1},
+		{time.Minute, 0},
+		{time.Minute, 100 * time.Millisecond}, // the second of the hundred
+		{time.Minute + 100*time.Millisecond, 0},
+		{10 * time.Minute, 0},
+	} {
+		if wait := r.note(addr, noon.Add(c.at)); wait != c.wait {
+			t.Errorf("at %v the wait is %v, not %v", c.at, wait, c.wait)
+		}
+	}
+}
+
+func TestRefusalsByNetwork(t *testing.T) {
+	for _, c := range []struct {
+		a, b string
+		same bool
+	}{
+		{"192.0.2.1", "192.0.2.2", false},
+		{"192.0.2.1", "::ffff:192.0.2.1", true},
+		{"2001:db8:1:2::1", "2001:db8:1:2:ffff::9", true},
+		{"2001:db8:1:2::1", "2001:db8:1:3::1", false},
+		{"::1", "::2", true},
+		{"0.0.0.1", "::1", false},
+	} {
+		r := newRefusals()
+		a, b := netip.MustParseAddr(c.a), netip.MustParseAddr(c.b)
+		for range refusedTokens {
+			r.note(a, noon)
+		}
+		if got := r.note(b, noon) > 0; got != c.same {
+			t.Errorf("%s and %s are counted together: %t", a, b, got)
+		}
+	}
+	if newRefusals().note(netip.Addr{}, noon) != 0 {
+		t.Error("a peer without an address is not counted")
+	}
+}
+
+// What is remembered stays bounded, and who is busy is not forgotten for others.
+func TestRefusalsAreBounded(t *testing.T) {
+	r := newRefusals()
+	busy := netip.MustParseAddr("192.0.2.1")
+	for i := range refusedTokens {
+		r.note(busy, noon.Add(time.Duration(i)))
+	}
+	for i := range 20_000 {
+		r.note(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), noon.Add(-time.Second))
+	}
+	logs := 0
+	for i := range r.sets {
+		for _, l := range r.sets[i].logs {
+			if l != nil {
+				logs++
+			}
+		}
+	}
+	if logs > refusalSets*refusalWays || logs < refusalSets*refusalWays/2 {
+		t.Errorf("%d addresses are remembered", logs)
+	}
+	if r.note(busy, noon.Add(time.Second)) == 0 {
+		t.Error("the busy one was forgotten for others that are older")
+	}
+}
+
+func TestRefusalsWithAClockThatGoesBack(t *testing.T) {
+	r := newRefusals()
+	addr := netip.MustParseAddr("192.0.2.1")
+	for range refusedTokens {
+		r.note(addr, noon)
+	}
+	if wait := r.note(addr, noon.Add(-time.Hour)); wait != 0 {
+		t.Errorf("an hour back the wait is %v", wait)
+	}
+}
+
+// No minute ever holds more refusals than may be, and a wait that was told is
+// enough.
+func TestRefusalsProperty(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := newRefusals()
+		addr := netip.MustParseAddr("2001:db8::1")
+		var passed []time.Time
+		now := noon
+		for range rapid.IntRange(100, 400).Draw(t, "tokens") {
+			now = now.Add(time.Duration(rapid.Int64Range(0, 1200).Draw(t, "pause ms")) * time.Millisecond)
+			wait := r.note(addr, now)
+			if wait > 0 {
+				if rapid.Bool().Draw(t, "obey") {
+					now = now.Add(wait)
+					if again := r.note(addr, now); again != 0 {
+						t.Fatalf("after %v came %v more", wait, again)
+					}
+					passed = append(passed, now)
+				}
+				continue
+			}
+			passed = append(passed, now)
+			if n := len(passed); n > refusedTokens && now.Sub(passed[n-1-refusedTokens]) < refusedWindow {
+				t.Fatalf("%d within %v", refusedTokens+1, now.Sub(passed[n-1-refusedTokens]))
+			}
+		}
+	})
+}
+
+// Behind a proxy that is trusted, one caller's refusals are not another's; and
+// whoever has too many is still answered with a token that counts.
+func TestRefusalsBehindAProxy(t *testing.T) {
+	f := newFixture(t)
+	f.TrustedProxies = prefixes("127.0.0.0/8")
+	r := start(t, f.Config)
+	c := r.dial(t)
+	in := bufio.NewReader(c)
+	ask := func(from, token string) string {
+		fmt.Fprintf(c, "GET %s?vid=CarJam&access_token=%s HTTP/1.1\r\nHost: x\r\nX-Forwarded-For: %s\r\n\r\n", drivingPath, f.secrets[token], from)
+		return readAnswer(t, in, false).status
+	}
+	for range refusedTokens {
+		if got := ask("203.0.113.1", "UNKNOWN"); got != "HTTP/1.1 401 Unauthorized" {
+			t.Fatal(got)
+		}
+	}
+	for _, want := range []struct{ from, token, status string }{
+		{"203.0.113.1", "UNKNOWN", "429 Too Many Requests"},
+		{"203.0.113.2, 203.0.113.1", "UNKNOWN", "429 Too Many Requests"},
+		{"203.0.113.2", "UNKNOWN", "401 Unauthorized"},
+		{"203.0.113.1", "TOKEN", "200 OK"},
+	} {
+		if got := ask(want.from, want.token); got != "HTTP/1.1 "+want.status {
+			t.Errorf("%s from %s: %s", want.token, want.from, got)
+		}
+	}
+}
+
+// Refused calls of one token cost nothing of another's budget, nor do tokens
+// that are refused.
+func TestRefusalsCostNoBudget(t *testing.T) {
+	f := newFixture(t)
+	f.issue(t, "OTHER", access.TokenRequest{Vehicles: access.AllVehicles(), Rate: access.Rate{Calls: 2, Window: time.Minute}})
+	r := start(t, f.Config)
+	c := r.dial(t)
+	in := bufio.NewReader(c)
+	ask := func(token string) string {
+		io.WriteString(c, "GET "+drivingPath+"?vid=CarJam&access_token="+f.secrets[token]+" HTTP/1.1\r\nHost: x\r\n\r\n")
+		return readAnswer(t, in, false).status
+	}
+	for range 10 {
+		ask("TWO_A_MINUTE")
+		ask("UNKNOWN")
+	}
+	for range 2 {
+		if got := ask("OTHER"); got != "HTTP/1.1 200 OK" {
+			t.Error(got)
+		}
+	}
+}

@@ -1,0 +1,152 @@
+package query
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"carstate/internal/access"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// SandboxCycle goes through every value of both operations, one a minute, and
+// each answer is as new as the call.
+func TestSandboxCycle(t *testing.T) {
+	f := newFixture(t)
+	a := f.answerer()
+	value := regexp.MustCompile(`(?:state|system)":"(.)"`)
+	at := func(path string, now time.Time) string {
+		var w response
+		a.answer(get(path+"?vid=SandboxCycle&access_token="+f.secrets["SANDBOX"]), now, &w)
+		if w.status != 200 || w.header("Last-Modified") != w.header("Date") {
+			t.Fatalf("%d, %s, %s", w.status, w.header("Last-Modified"), w.header("Date"))
+		}
+		return value.FindStringSubmatch(string(w.body))[1]
+	}
+	start := noon.Truncate(time.Minute)
+	for path, want := range map[string]int{drivingPath: 3, throttlePath: 2} {
+		seen := map[string]bool{}
+		before := ""
+		for minute := range 6 {
+			now := start.Add(time.Duration(minute) * time.Minute)
+			first, last := at(path, now), at(path, now.Add(time.Minute-1))
+			if first != last || first == before {
+				t.Errorf("minute %d: %s then %s, before that %s", minute, first, last, before)
+			}
+			before, seen[first] = first, true
+		}
+		if len(seen) != want {
+			t.Errorf("%s: values %v", path, seen)
+		}
+	}
+}
+
+// The table in docs/sandbox.md is what the sandbox answers.
+func TestSandboxTable(t *testing.T) {
+	text, err := os.ReadFile("../../docs/sandbox.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := newFixture(t)
+	a := f.answerer()
+	rows := 0
+	for line := range strings.Lines(string(text)) {
+		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
+		if len(cells) != 3 || !strings.HasPrefix(strings.TrimSpace(cells[0]), "`Sandbox") {
+			continue
+		}
+		rows++
+		vid := strings.Trim(cells[0], " `")
+		if !access.SandboxVehicles().IncludeBytes([]byte(vid)) {
+			t.Errorf("%s is not reserved", vid)
+		}
+		for i, path := range []string{drivingPath, throttlePath} {
+			var w response
+			a.answer(get(path+"?vid="+vid+"&access_token="+f.secrets["SANDBOX"]), noon, &w)
+			got := string(w.body)
+			told := regexp.MustCompile("`([^`]*)`").FindAllStringSubmatch(cells[i+1], -1)
+			if len(told) == 0 {
+				t.Errorf("%s: no answer is given: %s", vid, cells[i+1])
+			}
+			known := false
+			for _, m := range told {
+				found := strings.Contains(got, m[1]) || strings.Contains(w.text(), m[1])
+				if vid == access.SandboxCycle {
+					known = known || found
+				} else if !found {
+					t.Errorf("%s: %s is not in %s", vid, m[1], w.text())
+				}
+			}
+			if vid == access.SandboxCycle && !known {
+				t.Errorf("%s: %s is none of %s", vid, got, cells[i+1])
+			}
+		}
+	}
+	if rows != access.SandboxVehicles().Len() {
+		t.Errorf("%d rows of %d", rows, access.SandboxVehicles().Len())
+	}
+}
+
+// What the sandbox makes up must not look like trouble of the service.
+func TestSandboxIsCountedApart(t *testing.T) {
+	f := newFixture(t)
+	a := f.answerer()
+	reg := prometheus.NewRegistry()
+	m := newMetrics(reg)
+	for _, vid := range []string{access.SandboxUnavailable, access.SandboxRateLimited, access.SandboxJam} {
+		var w response
+		a.answer(get(drivingPath+"?vid="+vid+"&access_token="+f.secrets["SANDBOX"]), noon, &w)
+		m.count(&w, 0)
+	}
+	for o := range outcomeCount {
+		want := 0.0
+		if o == sandboxed {
+			want = 3
+		}
+		if got := gathered(t, reg, "carstate_queries_total", map[string]string{"outcome": o.String()}); got != want {
+			t.Errorf("%s: %v", o, got)
+		}
+	}
+}
+
+// What a developer is told of the usage: the real outcome, of the sandbox too.
+func TestUsageIsCounted(t *testing.T) {
+	f := newFixture(t)
+	a := f.answerer()
+	ask := func(token, path, vid string) {
+		var w response
+		a.answer(get(path+"?vid="+vid+"&access_token="+f.secrets[token]), noon, &w)
+	}
+	ask("TOKEN", drivingPath, "CarJam")
+	ask("TOKEN", throttlePath, "CarOld")
+	ask("TOKEN", throttlePath, "Nobody")
+	ask("TOKEN", drivingPath, "CarParked")
+	ask("TOKEN", drivingPath, "not-a-vid") // judged before the token, so nobody's call
+	ask("DRIVING", throttlePath, "CarJam")
+	for range 3 {
+		ask("TWO_A_MINUTE", drivingPath, "CarJam")
+	}
+	ask("EXPIRED", drivingPath, "CarJam")
+	ask("REVOKED", drivingPath, "CarJam")
+	ask("REPLACED", throttlePath, "CarJam")
+	ask("SANDBOX", drivingPath, access.SandboxUnavailable)
+
+	want := map[string]access.Calls{
+		"TOKEN":        {{access.Answered: 1, access.NotDriving: 1}, {access.Stale: 1, access.Unknown: 1}},
+		"DRIVING":      {1: {access.InsufficientScope: 1}},
+		"TWO_A_MINUTE": {{access.Answered: 2, access.RateLimited: 1}},
+		"EXPIRED":      {{access.Expired: 1}},
+		"REVOKED":      {{access.Revoked: 1}},
+		"REPLACED":     {1: {access.Replaced: 1}},
+		"SANDBOX":      {{access.Unavailable: 1}},
+	}
+	for _, g := range f.Tokens.List() {
+		u := f.Tokens.Usage(g.ID, noon)
+		if got := u.Since(0); got != want[g.Developer] {
+			t.Errorf("%s: %v, want %v", g.Developer, got, want[g.Developer])
+		}
+	}
+}
