@@ -172,7 +172,7 @@ func TestStoredFormat(t *testing.T) {
 		want string
 	}{
 		{"a sample", appendSample(nil, &x), "0463617241d00f8108000048410000803f015030313230"},
-		{"a state", appendState(nil, &state), "d00f503031323000004841010109e8030000000000000000000001000000000000000000000000000000810800004841000000803f00"},
+		{"a state", appendState(nil, &state), "d00f503031323000004841010109e803000000000000000000000100000000000000000000000000000000810800004841000000803f00"},
 		{"a seal", seal("state.0.carA", []byte{0, 'x'}), "0178c5da7071"},
 	} {
 		if got := hex.EncodeToString(c.got); got != c.want {
