@@ -7,7 +7,6 @@ import (
 	"io"
 	"math"
 	"strconv"
-	"time"
 	"unicode/utf8"
 
 	"carstate/internal/vehicle"
@@ -144,11 +143,10 @@ func (d *decoder) time(latest vehicle.UnixMilli) (vehicle.UnixMilli, error) {
 		if err != nil {
 			return 0, err
 		}
-		var t time.Time
-		if t.UnmarshalText(b) != nil {
+		var ok bool
+		if at, ok = parseRFC3339(b); !ok {
 			return 0, errTime
 		}
-		at = vehicle.At(t)
 	}
 	switch {
 	case at < earliest:

@@ -18,6 +18,7 @@
 // refused wherever it is, because nobody can say which value was meant. null is
 // not a reading and is refused. Time is RFC 3339 or Unix milliseconds (a
 // fraction of a millisecond is dropped), at most 30 s ahead of our clock and not
-// before the year 2000, which is what Unix seconds sent by mistake look like.
+// before the year 2000, which is what Unix seconds sent by mistake look like. A
+// leap second, :60, counts as the start of the second after it.
 // A sample is refused whole: one impossible value makes the others doubtful.
 package ingest
