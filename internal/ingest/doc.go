@@ -16,9 +16,10 @@
 // that a sender may carry its own. Signals have VSS names; those that no rule
 // uses are ignored and counted. A name that appears twice in one object is
 // refused wherever it is, because nobody can say which value was meant. null is
-// not a reading and is refused. Time is RFC 3339 or Unix milliseconds (a
-// fraction of a millisecond is dropped), at most 30 s ahead of our clock and not
-// before the year 2000, which is what Unix seconds sent by mistake look like. A
-// leap second, :60, counts as the start of the second after it.
+// not a reading and is refused. A list of trouble codes has at most 255. Time is
+// RFC 3339 or Unix milliseconds (a fraction of a millisecond is dropped), at
+// most 30 s ahead of our clock and not before the year 2000, which is what Unix
+// seconds sent by mistake look like. A leap second, :60, counts as the start of
+// the second after it.
 // A sample is refused whole: one impossible value makes the others doubtful.
 package ingest
