@@ -22,4 +22,11 @@
 // seconds sent by mistake look like. A leap second, :60, counts as the start of
 // the second after it.
 // A sample is refused whole: one impossible value makes the others doubtful.
+//
+// # Memory
+//
+// What senders make us hold is counted in bytes, and [Config.MaxBytes] bounds it
+// for each protocol. Over it, HTTP answers 503, and MQTT stops reading from
+// those who send until there is room. Besides, an open MQTT connection costs
+// about 50 KiB, and with topic aliases up to 20 KiB more.
 package ingest
