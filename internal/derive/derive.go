@@ -3,6 +3,16 @@
 // they were stored, applies [vehicle.Observe], and commits the states together
 // with the place it has read up to. It has no rules of its own and must never
 // store a state without the place, or the place without the states.
+//
+// # Memory
+//
+// Every vehicle's state is in the store; what is in memory are the states that
+// changed and are not committed yet, at most [Config.MaxStates] a partition, and
+// the states of the [Config.MaxCached] vehicles of a partition that were heard
+// of last, about 420 bytes each. A vehicle that is in neither is read from the
+// store when it is heard of, together with the others of the same group commit;
+// taking a partition reads none. So a fleet may be larger than the memory: it
+// then costs a read, and no correctness.
 package derive
 
 import (
@@ -16,11 +26,14 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Partition is one partition in this node's hands. Its methods are called from
-// one goroutine, Waiting included.
+// Partition is one partition in this node's hands. Its methods are called one at
+// a time, but for State.
 type Partition interface {
-	// States yields the stored state of every vehicle of the partition.
-	States(ctx context.Context, put func(vehicle.ID, vehicle.State)) error
+	// State returns the stored state of a vehicle of the partition, as of the
+	// last Commit of this node or, before that, of whoever owned the
+	// partition before; false if there is none. It is called from several
+	// goroutines at once, and not while another method is.
+	State(ctx context.Context, id vehicle.ID) (vehicle.State, bool, error)
 	// Next waits for the next stored samples that are not folded yet.
 	Next(ctx context.Context) (seq uint64, samples []vehicle.Sample, err error)
 	// Waiting reports whether Next would return at once.
@@ -33,7 +46,7 @@ type Partition interface {
 	Close()
 }
 
-// Config of a [Deriver]. All but Log is required.
+// Config of a [Deriver]. All but MaxCached and Log is required.
 type Config struct {
 	Partitions int
 	// Take makes this node the owner of partition p and fences out whoever
@@ -42,6 +55,9 @@ type Config struct {
 	// MaxStates is how many states one Commit can store. It must be at
 	// least the number of vehicles in what one Next returns.
 	MaxStates int
+	// MaxCached is how many vehicles' states a partition keeps in memory
+	// beside those; 0 means 100,000.
+	MaxCached int
 	Log       *slog.Logger // nil: discarded
 }
 
@@ -49,6 +65,7 @@ type Config struct {
 type Deriver struct {
 	config Config
 	folded atomic.Uint64
+	read   atomic.Uint64
 }
 
 // New returns a deriver that starts with [Deriver.Run].
@@ -56,11 +73,19 @@ func New(c Config) *Deriver {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
+	if c.MaxCached <= 0 {
+		c.MaxCached = 100_000
+	}
 	return &Deriver{config: c}
 }
 
 // Samples is how many samples were folded since the start.
 func (d *Deriver) Samples() uint64 { return d.folded.Load() }
+
+// StatesRead is how many states were read from the store since the start, each
+// because its vehicle was not in memory. If it grows as fast as Samples does,
+// MaxCached is too small for the fleet.
+func (d *Deriver) StatesRead() uint64 { return d.read.Load() }
 
 // retryAfter is how long a partition rests after it could not be worked on.
 const retryAfter = time.Second
@@ -104,11 +129,7 @@ func (d *Deriver) fold(ctx context.Context, p int) error {
 		return err
 	}
 	defer part.Close()
-	states := make(map[vehicle.ID]vehicle.State)
-	if err := part.States(ctx, func(id vehicle.ID, s vehicle.State) { states[id] = s }); err != nil {
-		return fmt.Errorf("the states of partition %d cannot be loaded: %w", p, err)
-	}
-	f := folding{states: states, dirty: make(map[vehicle.ID]vehicle.State), limit: d.config.MaxStates}
+	f := newFolding(d.config.MaxStates, d.config.MaxCached)
 	var since time.Time // of the oldest fold that is not committed
 	for {
 		wait := renewAfter
@@ -136,6 +157,11 @@ func (d *Deriver) fold(ctx context.Context, p int) error {
 		if f.seq == 0 {
 			since = time.Now()
 		}
+		n, err := f.load(ctx, part, samples)
+		if err != nil {
+			return fmt.Errorf("the states of partition %d cannot be read: %w", p, err)
+		}
+		d.read.Add(uint64(n))
 		f.observe(seq, samples)
 		d.folded.Add(uint64(len(samples)))
 		if part.Waiting() && time.Since(since) < linger {
@@ -145,50 +171,4 @@ func (d *Deriver) fold(ctx context.Context, p int) error {
 			return err
 		}
 	}
-}
-
-// folding is a partition's states and what of them is not committed yet.
-type folding struct {
-	states map[vehicle.ID]vehicle.State // as of the last sample folded
-	dirty  map[vehicle.ID]vehicle.State // changed since the last commit
-	seq    uint64                       // what the last sample folded belongs to; 0: all is committed
-	limit  int
-}
-
-// fits reports whether the samples can be folded before the next commit.
-func (f *folding) fits(samples []vehicle.Sample) bool {
-	if len(f.dirty)+len(samples) <= f.limit {
-		return true
-	}
-	added := make(map[vehicle.ID]struct{})
-	for i := range samples {
-		id := samples[i].Vehicle
-		if _, ok := f.dirty[id]; !ok {
-			added[id] = struct{}{}
-		}
-	}
-	return len(f.dirty)+len(added) <= f.limit
-}
-
-func (f *folding) observe(seq uint64, samples []vehicle.Sample) {
-	f.seq = seq
-	for i := range samples {
-		x := &samples[i]
-		old := f.states[x.Vehicle]
-		if next := vehicle.Observe(old, *x); next != old {
-			f.states[x.Vehicle] = next
-			f.dirty[x.Vehicle] = next
-		}
-	}
-}
-
-// commit stores what is dirty; with nothing folded it renews the cursor. After
-// an error the dirty set is still whole.
-func (f *folding) commit(ctx context.Context, part Partition) error {
-	if err := part.Commit(ctx, f.seq, f.dirty); err != nil {
-		return err
-	}
-	clear(f.dirty)
-	f.seq = 0
-	return nil
 }

@@ -33,7 +33,8 @@ type engine interface {
 
 // spy notes what a deriver reads and commits.
 type spy struct {
-	limit int // states a commit may have
+	limit  int // states a commit may have
+	cached int // states kept in memory beside those; 0: the default
 
 	mu      sync.Mutex
 	read    map[int]map[uint64][]vehicle.Sample // partition → sequence → samples
@@ -133,6 +134,7 @@ func (w world) deriver(s *spy, owner string) *derive.Deriver {
 	return derive.New(derive.Config{
 		Partitions: w.Partitions(),
 		MaxStates:  s.limit,
+		MaxCached:  s.cached,
 		Take: func(ctx context.Context, p int) (derive.Partition, error) {
 			part, err := w.take(ctx, p, owner)
 			if err != nil {
@@ -269,6 +271,7 @@ func traffic(t *testing.T, e engine, writers, vehicles, batches int) int {
 // Restarts at any moment lose and double nothing.
 func TestRestarts(t *testing.T) {
 	s, w := newSpy(), newWorld(t)
+	s.cached = 3
 	tab := follow(t, w)
 	ctx, finished := context.WithCancel(t.Context())
 	defer finished()
@@ -314,6 +317,46 @@ func TestFailedCommits(t *testing.T) {
 	equal(t, got, s.expected())
 	if d.Samples() == 0 {
 		t.Error("no sample was counted")
+	}
+}
+
+// A fleet that is far larger than the memory comes to the same states, and each
+// vehicle that was forgotten is read again.
+func TestMoreVehiclesThanCached(t *testing.T) {
+	s, w := newSpy(), newWorld(t)
+	s.cached = 3
+	tab := follow(t, w)
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	d := w.deriver(s, "node")
+	running.Go(func() { d.Run(ctx) })
+	vehicles := traffic(t, w, 4, 200, 60)
+	got := tab.wait(t, vehicles, last)
+	stop()
+	running.Wait()
+	equal(t, got, s.expected())
+	for _, err := range s.errs {
+		t.Error(err)
+	}
+	if n := d.StatesRead(); n < 2*uint64(vehicles) {
+		t.Errorf("%d states were read for %d vehicles", n, vehicles)
+	}
+}
+
+// With room for all, each vehicle is read once.
+func TestVehiclesAreReadOnce(t *testing.T) {
+	s, w := newSpy(), newWorld(t)
+	tab := follow(t, w)
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	d := w.deriver(s, "node")
+	running.Go(func() { d.Run(ctx) })
+	vehicles := traffic(t, w, 2, 50, 20)
+	tab.wait(t, vehicles, last)
+	stop()
+	running.Wait()
+	if n := d.StatesRead(); n != uint64(vehicles) {
+		t.Errorf("%d states were read for %d vehicles", n, vehicles)
 	}
 }
 
@@ -396,7 +439,7 @@ func TestTakeover(t *testing.T) {
 // More vehicles than one batch of the engine holds are stored in several.
 func TestManyDirtyVehicles(t *testing.T) {
 	s, w := newSpy(), newWorld(t)
-	s.limit = 250
+	s.limit, s.cached = 250, 3
 	const vehicles, each = 4000, 100
 	for v := 0; v < vehicles; v += each {
 		var batch []vehicle.Sample

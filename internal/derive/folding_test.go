@@ -3,11 +3,17 @@ package derive
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
+	"runtime"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"pgregory.net/rapid"
+
+	"carstate/internal/stream/streamtest"
 	"carstate/internal/vehicle"
 )
 
@@ -18,6 +24,11 @@ type script struct {
 	waiting bool
 	commits []commit
 	err     error // of commits
+
+	mu     sync.Mutex
+	stored map[vehicle.ID]vehicle.State
+	reads  int
+	unread error // of State
 }
 
 type commit struct {
@@ -26,16 +37,27 @@ type commit struct {
 	states int
 }
 
-func (s *script) States(context.Context, func(vehicle.ID, vehicle.State)) error { return nil }
-func (s *script) Next(ctx context.Context) (uint64, []vehicle.Sample, error)    { return s.next(ctx) }
-func (s *script) Waiting() bool                                                 { return s.waiting }
-func (s *script) Close()                                                        {}
+func (s *script) Next(ctx context.Context) (uint64, []vehicle.Sample, error) { return s.next(ctx) }
+func (s *script) Waiting() bool                                              { return s.waiting }
+func (s *script) Close()                                                     {}
+
+func (s *script) State(_ context.Context, id vehicle.ID) (vehicle.State, bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reads++
+	state, ok := s.stored[id]
+	return state, ok, s.unread
+}
 
 func (s *script) Commit(_ context.Context, seq uint64, states map[vehicle.ID]vehicle.State) error {
 	if s.err != nil {
 		return s.err
 	}
 	s.commits = append(s.commits, commit{time.Since(began), seq, len(states)})
+	if s.stored == nil {
+		s.stored = make(map[vehicle.ID]vehicle.State)
+	}
+	maps.Copy(s.stored, states)
 	return nil
 }
 
@@ -47,31 +69,109 @@ func sampleOf(id vehicle.ID, at vehicle.UnixMilli) vehicle.Sample {
 	return x
 }
 
-// A commit that failed leaves what is to be stored as it was.
-func TestFailedCommitKeepsDirty(t *testing.T) {
-	f := folding{states: map[vehicle.ID]vehicle.State{}, dirty: map[vehicle.ID]vehicle.State{}, limit: 10}
-	f.observe(7, []vehicle.Sample{sampleOf("carA", 1), sampleOf("carB", 2)})
-	want := maps.Clone(f.dirty)
-	part := &script{err: errors.New("not now")}
-	if err := f.commit(t.Context(), part); !errors.Is(err, part.err) {
+// fold loads and observes samples.
+func fold(t *testing.T, f *folding, part Partition, seq uint64, samples ...vehicle.Sample) (read int) {
+	t.Helper()
+	read, err := f.load(t.Context(), part, samples)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if !maps.Equal(f.dirty, want) || len(want) != 2 || f.seq != 7 {
-		t.Fatalf("dirty is %v at %d; want %v at 7", f.dirty, f.seq, want)
+	f.observe(seq, samples)
+	return read
+}
+
+// A commit that failed leaves what is to be stored as it was, however small the
+// cache is.
+func TestFailedCommitKeepsDirty(t *testing.T) {
+	f := newFolding(10, 1)
+	part := &script{err: errors.New("not now")}
+	fold(t, f, part, 7, sampleOf("carA", 1), sampleOf("carB", 2), sampleOf("carC", 3))
+	for range 3 {
+		if err := f.commit(t.Context(), part); !errors.Is(err, part.err) {
+			t.Fatal(err)
+		}
+	}
+	if n := fold(t, f, part, 8, sampleOf("carA", 4), sampleOf("carD", 4)); n != 1 || f.seq != 8 {
+		t.Fatalf("%d read at %d; want carD at 8", n, f.seq)
 	}
 	part.err = nil
 	if err := f.commit(t.Context(), part); err != nil {
 		t.Fatal(err)
 	}
-	if len(f.dirty) != 0 || f.seq != 0 || part.commits[0].states != 2 {
-		t.Fatalf("after the commit: %v at %d", f.dirty, f.seq)
+	want := map[vehicle.ID]vehicle.UnixMilli{"carA": 4, "carB": 2, "carC": 3, "carD": 4}
+	for id, at := range want {
+		if part.stored[id].Time != at {
+			t.Errorf("%s is stored at %d; want %d", id, part.stored[id].Time, at)
+		}
 	}
+	if len(part.stored) != len(want) || len(f.touched) != 0 || f.seq != 0 || len(f.cache.index) != 1 {
+		t.Fatalf("stored %d, touched %d at %d, cached %d", len(part.stored), len(f.touched), f.seq, len(f.cache.index))
+	}
+}
+
+// A state that cannot be read must not be taken for none.
+func TestUnreadState(t *testing.T) {
+	f := newFolding(10, 1)
+	known := vehicle.Observe(vehicle.State{}, sampleOf("carA", 5))
+	part := &script{unread: errors.New("not now"), stored: map[vehicle.ID]vehicle.State{"carA": known}}
+	samples := []vehicle.Sample{sampleOf("carA", 1), sampleOf("carB", 1)}
+	if _, err := f.load(t.Context(), part, samples); !errors.Is(err, part.unread) {
+		t.Fatal(err)
+	}
+	part.unread = nil
+	if n := fold(t, f, part, 1, samples...); n != 2 || f.touched["carA"].state != known {
+		t.Fatalf("%d read, carA is %+v", n, f.touched["carA"].state)
+	}
+}
+
+// Whatever the cache forgets, the states are those of the whole fold, and no
+// more of them are in memory than may be.
+func TestForgetfulFold(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		maxCached := rapid.IntRange(1, 5).Draw(t, "maxCached")
+		const maxStates, vehicles = 6, 12
+		part, f := new(script), newFolding(maxStates, maxCached)
+		want := make(map[vehicle.ID]vehicle.State)
+		for seq := uint64(1); seq <= 40; seq++ {
+			samples := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) vehicle.Sample {
+				x := vehicle.Sample{
+					Vehicle: vehicle.ID(rune('a' + rapid.IntRange(0, vehicles-1).Draw(t, "vehicle"))),
+					Time:    vehicle.UnixMilli(1 + rapid.IntRange(0, 50).Draw(t, "time")),
+				}
+				if err := x.Set(vehicle.Speed, rapid.Float64Range(0, 200).Draw(t, "speed")); err != nil {
+					t.Fatal(err)
+				}
+				return x
+			}), 1, maxStates).Draw(t, "samples")
+			for _, x := range samples {
+				want[x.Vehicle] = vehicle.Observe(want[x.Vehicle], x)
+			}
+			if !f.fits(samples) || rapid.IntRange(0, 3).Draw(t, "commit") == 0 {
+				if err := f.commit(context.Background(), part); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := f.load(context.Background(), part, samples); err != nil {
+				t.Fatal(err)
+			}
+			f.observe(seq, samples)
+			if len(f.cache.entries) > maxCached || len(f.cache.index) > maxCached || len(f.touched) > maxStates {
+				t.Fatalf("%d of %d cached, %d of %d touched", len(f.cache.entries), maxCached, len(f.touched), maxStates)
+			}
+		}
+		if err := f.commit(context.Background(), part); err != nil {
+			t.Fatal(err)
+		}
+		if !maps.Equal(part.stored, want) {
+			t.Fatalf("stored %v; want %v", part.stored, want)
+		}
+	})
 }
 
 // fits counts vehicles, not samples.
 func TestFits(t *testing.T) {
-	f := folding{states: map[vehicle.ID]vehicle.State{}, dirty: map[vehicle.ID]vehicle.State{}, limit: 3}
-	f.observe(1, []vehicle.Sample{sampleOf("carA", 1), sampleOf("carB", 1)})
+	f := newFolding(3, 3)
+	fold(t, f, new(script), 1, sampleOf("carA", 1), sampleOf("carB", 1))
 	for _, c := range []struct {
 		ids  []vehicle.ID
 		want bool
@@ -156,4 +256,81 @@ func TestNeverSilent(t *testing.T) {
 			t.Fatalf("%d commits in 10 s", n)
 		}
 	})
+}
+
+// BenchmarkLoad reads the states of one commit's worth of vehicles that are not
+// in memory.
+func BenchmarkLoad(b *testing.B) {
+	e := streamtest.Embedded(b)
+	part, err := e.Take(b.Context(), 0, "test")
+	if err != nil {
+		b.Fatal(err)
+	}
+	const vehicles = 999
+	states := make(map[vehicle.ID]vehicle.State)
+	var samples []vehicle.Sample
+	for v := range vehicles {
+		x := sampleOf(vehicle.ID(fmt.Sprintf("car%d", v)), 1)
+		samples = append(samples, x)
+		states[x.Vehicle] = vehicle.Observe(vehicle.State{}, x)
+	}
+	if err := part.Commit(b.Context(), 1, states); err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		f := newFolding(vehicles, 1)
+		if n, err := f.load(b.Context(), part, samples); n != vehicles || err != nil {
+			b.Fatal(n, err)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N)/vehicles, "µs/state")
+}
+
+// BenchmarkObserve folds samples of vehicles that are all in memory.
+func BenchmarkObserve(b *testing.B) {
+	const vehicles = 999
+	part, f := new(script), newFolding(vehicles, vehicles)
+	seq := uint64(0)
+	for b.Loop() {
+		seq++
+		var samples []vehicle.Sample
+		for v := range vehicles {
+			samples = append(samples, sampleOf(benchIDs[v], vehicle.UnixMilli(seq)))
+		}
+		if _, err := f.load(b.Context(), part, samples); err != nil {
+			b.Fatal(err)
+		}
+		f.observe(seq, samples)
+		if err := f.commit(b.Context(), part); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/vehicles, "ns/sample")
+}
+
+var benchIDs = func() (ids [999]vehicle.ID) {
+	for v := range ids {
+		ids[v] = vehicle.ID(fmt.Sprintf("car%d", v))
+	}
+	return ids
+}()
+
+// BenchmarkCacheMemory fills a cache and says what a vehicle costs.
+func BenchmarkCacheMemory(b *testing.B) {
+	const vehicles = 100_000
+	heap := func() float64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return float64(m.HeapAlloc)
+	}
+	for b.Loop() {
+		before := heap()
+		c := newCache(vehicles)
+		for v := range 3 * vehicles {
+			c.put(vehicle.ID(fmt.Sprintf("NHeN4UqVsohGS55I7LB%d", v)), vehicle.State{Time: 1})
+		}
+		b.ReportMetric((heap()-before)/vehicles, "bytes/vehicle")
+		runtime.KeepAlive(c)
+	}
 }

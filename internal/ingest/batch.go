@@ -8,6 +8,7 @@ import (
 	"io"
 	"slices"
 	"sync"
+	"unsafe"
 
 	"carstate/internal/access"
 	"carstate/internal/vehicle"
@@ -30,7 +31,21 @@ type batch struct {
 	rejected []rejection      // the first maxRejections
 	refused  [refusalEnds]int
 	ignored  int // signals that no rule uses
+	bytes    int // of memory, about; rather more than less
 }
+
+// What a batch costs in memory.
+const (
+	messageBytes = 512 // a message of MQTT that waits, samples aside
+	// A slice that grows has room to spare, and what several messages hold is
+	// copied into one.
+	sampleBytes = 3 * int(unsafe.Sizeof(vehicle.Sample{}))
+	codeBytes   = int(unsafe.Sizeof(vehicle.TroubleCode{})) + 1
+	// A refused line in the list, its text, and both in the answer.
+	rejectionBytes = 400
+	// The buffers of one who reads a request.
+	readerBytes = 128 << 10
+)
 
 func (b *batch) rejectedTotal() int {
 	n := 0
@@ -57,10 +72,14 @@ type origin struct {
 	vehicles access.Vehicles   // whom its source speaks for
 	topic    vehicle.ID        // the vehicle that an MQTT topic names, or empty
 	latest   vehicle.UnixMilli // the latest time a sample may have
+	tab      *tab              // what pays for the memory, or nil: it is paid for
 }
 
+// errNoRoom means that a batch needs more memory than there is now.
+var errNoRoom = errors.New("there is no memory left for this batch")
+
 // lineBatch reads NDJSON. An error means that the whole batch is refused (a
-// *refusal) or could not be read (any other).
+// *refusal), cannot be held (errNoRoom) or could not be read (any other).
 func (rd *reader) lineBatch(r io.Reader, o origin) (*batch, error) {
 	rd.lines.Reset(r)
 	b := new(batch)
@@ -81,6 +100,9 @@ func (rd *reader) lineBatch(r io.Reader, o origin) (*batch, error) {
 				return nil, errTooManySamples
 			}
 			rd.add(b, n, line, o)
+			if o.tab != nil && !o.tab.cover(readerBytes+b.bytes) {
+				return nil, errNoRoom
+			}
 		}
 		if err == io.EOF {
 			b.sort()
@@ -137,9 +159,14 @@ func (rd *reader) add(b *batch, n int, line []byte, o origin) {
 	}
 	b.accepted++
 	// What says nothing would change nothing: it need not be stored.
-	if !x.Empty() {
-		b.samples = append(b.samples, x)
+	if x.Empty() {
+		return
 	}
+	if n := len(b.samples); n == 0 || b.samples[n-1].Vehicle != x.Vehicle {
+		b.bytes += len(x.Vehicle)
+	}
+	b.bytes += sampleBytes + codeBytes*len(x.Codes)
+	b.samples = append(b.samples, x)
 }
 
 func (b *batch) reject(line int, err error) {
@@ -150,6 +177,7 @@ func (b *batch) reject(line int, err error) {
 	b.refused[k]++
 	if len(b.rejected) < maxRejections {
 		b.rejected = append(b.rejected, rejection{line, err.Error()})
+		b.bytes += rejectionBytes
 	}
 }
 

@@ -49,6 +49,12 @@ type Config struct {
 	// is refused. 0 means 20,000.
 	MaxConnections int
 
+	// MaxBytes is how much memory may be held, by each of HTTP and MQTT, by
+	// what senders have sent and are not answered for. When it is used up,
+	// HTTP refuses the newest with 503, and MQTT does not read on. 0 means
+	// 256 MiB.
+	MaxBytes int
+
 	Now      func() time.Time      // nil means time.Now
 	Log      *slog.Logger          // nil logs nothing
 	Registry prometheus.Registerer // nil counts for nobody
@@ -64,6 +70,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.MaxConnections == 0 {
 		c.MaxConnections = 20_000
+	}
+	if c.MaxBytes == 0 {
+		c.MaxBytes = 256 << 20
 	}
 	if c.Now == nil {
 		c.Now = time.Now

@@ -7,7 +7,6 @@ import (
 	"io"
 	"math"
 	"strconv"
-	"time"
 	"unicode/utf8"
 
 	"carstate/internal/vehicle"
@@ -17,6 +16,10 @@ import (
 // for members that we ignore.
 const maxDepth = 16
 
+// maxCodes is how many trouble codes a sample may carry. SAE J1979 counts those
+// of one control unit in 7 bits; a car whose units add up to more is not known.
+const maxCodes = 255
+
 // earliest is the oldest time a sample may have, 2000-01-01.
 const earliest vehicle.UnixMilli = 946_684_800_000
 
@@ -25,7 +28,8 @@ const earliest vehicle.UnixMilli = 946_684_800_000
 type decoder struct {
 	json    *jsontext.Decoder
 	in      bytes.Buffer
-	scratch []byte     // strings with escapes, unquoted
+	scratch []byte // strings with escapes, unquoted
+	codes   [maxCodes]vehicle.TroubleCode
 	lastVID vehicle.ID // saves an allocation when one vehicle fills a batch
 	ignored int        // signals that no rule uses, since the caller last looked
 }
@@ -144,11 +148,10 @@ func (d *decoder) time(latest vehicle.UnixMilli) (vehicle.UnixMilli, error) {
 		if err != nil {
 			return 0, err
 		}
-		var t time.Time
-		if t.UnmarshalText(b) != nil {
+		var ok bool
+		if at, ok = parseRFC3339(b); !ok {
 			return 0, errTime
 		}
-		at = vehicle.At(t)
 	}
 	switch {
 	case at < earliest:

@@ -119,6 +119,37 @@ func TestLongVID(t *testing.T) {
 	}
 }
 
+func TestTroubleCodesAreLimited(t *testing.T) {
+	for n, wants := range map[int]string{
+		0: "", 1: "", maxCodes: "",
+		maxCodes + 1: "Vehicle.OBD.DTCList has more than 255 trouble codes",
+		8000:         "Vehicle.OBD.DTCList has more than 255 trouble codes",
+	} {
+		x, err := newDecoder().sample([]byte(codesLine(1, n)), "", testLatest)
+		switch {
+		case wants == "" && (err != nil || len(x.Codes) != n):
+			t.Errorf("%d codes: %d, %v", n, len(x.Codes), err)
+		case wants != "" && (err == nil || err.Error() != wants):
+			t.Errorf("%d codes: error %v, want %s", n, err, wants)
+		}
+	}
+}
+
+// A sample keeps its codes when the decoder goes on.
+func TestTroubleCodesAreTheSamplesOwn(t *testing.T) {
+	d := newDecoder()
+	x, err := d.sample([]byte(`{"vid":"a","time":1795147200000,"signals":{"Vehicle.OBD.DTCList":["P0120","P0121"]}}`), "", testLatest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.sample([]byte(`{"vid":"a","time":1795147200000,"signals":{"Vehicle.OBD.DTCList":["U0100"]}}`), "", testLatest); err != nil {
+		t.Fatal(err)
+	}
+	if got := fmt.Sprint(x.Codes); got != "[P0120 P0121]" {
+		t.Errorf("the first sample's codes became %s", got)
+	}
+}
+
 // FuzzDecode: whatever comes in, an accepted sample is one that a car could
 // have sent and that AppendJSON writes back, and anything else is a refusal.
 func FuzzDecode(f *testing.F) {

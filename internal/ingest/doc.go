@@ -16,8 +16,17 @@
 // that a sender may carry its own. Signals have VSS names; those that no rule
 // uses are ignored and counted. A name that appears twice in one object is
 // refused wherever it is, because nobody can say which value was meant. null is
-// not a reading and is refused. Time is RFC 3339 or Unix milliseconds (a
-// fraction of a millisecond is dropped), at most 30 s ahead of our clock and not
-// before the year 2000, which is what Unix seconds sent by mistake look like.
+// not a reading and is refused. A list of trouble codes has at most 255. Time is
+// RFC 3339 or Unix milliseconds (a fraction of a millisecond is dropped), at
+// most 30 s ahead of our clock and not before the year 2000, which is what Unix
+// seconds sent by mistake look like. A leap second, :60, counts as the start of
+// the second after it.
 // A sample is refused whole: one impossible value makes the others doubtful.
+//
+// # Memory
+//
+// What senders make us hold is counted in bytes, and [Config.MaxBytes] bounds it
+// for each protocol. Over it, HTTP answers 503, and MQTT stops reading from
+// those who send until there is room. Besides, an open MQTT connection costs
+// about 50 KiB, and with topic aliases up to 20 KiB more.
 package ingest

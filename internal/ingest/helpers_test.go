@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -153,6 +154,12 @@ func listen(t testing.TB) net.Listener {
 // sampleLine is a good sample of the vehicle, s seconds after 04:00.
 func sampleLine(vid string, s int, speed float64) string {
 	return fmt.Sprintf(`{"vid":%q,"time":%d,"signals":{"Vehicle.Speed":%g}}`, vid, 1795147200000+s*1000, speed)
+}
+
+// codesLine is a good sample of V1 with n trouble codes, s seconds after 04:00.
+func codesLine(s, n int) string {
+	codes := strings.TrimSuffix(strings.Repeat(`"P0121",`, n), ",")
+	return fmt.Sprintf(`{"vid":"V1","time":%d,"signals":{"Vehicle.OBD.DTCList":[%s]}}`, 1795147200000+s*1000, codes)
 }
 
 // shutdownContext is time enough for a graceful end.

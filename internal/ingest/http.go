@@ -21,7 +21,7 @@ const telemetryPath = "/v1/telemetry"
 //	400  nothing was accepted, or the body cannot be read
 //	401  no valid key; 403 nothing but other sources' vehicles
 //	404, 405, 408, 413, 415  as usual; nothing was stored
-//	503  not now: come back after Retry-After; nothing was acknowledged
+//	503  not now, or no room for it: come back after Retry-After; nothing was acknowledged
 //
 // The answer to a batch that was read is
 //
@@ -35,12 +35,14 @@ type HTTP struct {
 	// slots holds one entry for each request whose body is being read or
 	// stored.
 	slots chan struct{}
+	room  *budget // the memory of their samples
 }
 
 // NewHTTP makes the listener's server. It serves nothing until [HTTP.Serve].
 func NewHTTP(c Config) *HTTP {
 	in := newIntake(c, "http")
-	h := &HTTP{in: in, slots: make(chan struct{}, in.MaxRequests)}
+	h := &HTTP{in: in, slots: make(chan struct{}, in.MaxRequests), room: newBudget(in.MaxBytes)}
+	in.gauge(h.room.taken)
 	h.server = &http.Server{
 		Handler:           http.HandlerFunc(h.handle),
 		TLSConfig:         in.TLS,
@@ -112,12 +114,24 @@ func (h *HTTP) answer(w http.ResponseWriter, r *http.Request) outcome {
 	if r.ContentLength > MaxBody {
 		return fail(w, http.StatusRequestEntityTooLarge, errBodyTooLarge.text)
 	}
-	b, err := h.read(r, f, h.in.origin(source, ""))
+	o := h.in.origin(source, "")
+	o.tab = &tab{budget: h.room}
+	defer o.tab.close()
+	if !o.tab.cover(readerBytes) {
+		return failLater(w, noRoom)
+	}
+	b, err := h.read(r, f, o)
+	if errors.Is(err, errNoRoom) {
+		return failLater(w, noRoom)
+	}
 	if err != nil {
 		return h.unreadable(w, err)
 	}
 	return h.keep(w, r, b)
 }
+
+// noRoom tells a sender that the memory is used up.
+const noRoom = "too much telemetry is in work; nothing of this request counts as accepted"
 
 // authenticate finds the source of the request's key. On failure it sets the
 // challenge and returns words for the caller.

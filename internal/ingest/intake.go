@@ -68,9 +68,17 @@ func newIntake(c Config, protocol string) *intake {
 	return in
 }
 
+// gauge shows how much of MaxBytes is in use.
+func (in *intake) gauge(taken func() int) {
+	in.Registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "carstate_ingest_held_bytes",
+		Help: "Memory set aside for what senders have sent and are not answered for.",
+	}, func() float64 { return float64(taken()) }))
+}
+
 // origin describes a batch of the source that arrives now.
 func (in *intake) origin(s *access.Source, topic vehicle.ID) origin {
-	return origin{s.Vehicles, topic, vehicle.At(in.Now().Add(MaxAhead))}
+	return origin{vehicles: s.Vehicles, topic: topic, latest: vehicle.At(in.Now().Add(MaxAhead))}
 }
 
 // observe notes how long a request or message took that began at start.

@@ -18,12 +18,12 @@ import (
 // Limits of an MQTT connection.
 const (
 	maxPacket      = 1 << 20          // bytes of a packet
-	maxConnect     = 16 << 10         // bytes of the first packet, whose sender is not known yet
 	connectTimeout = 10 * time.Second // from accepting a connection to its CONNECT, TLS included
+	packetTimeout  = 60 * time.Second // from a large packet's head to its end
 	writeTimeout   = 10 * time.Second // of a packet to a client, which is never large
 	maxKeepAlive   = 600              // seconds; a connection may be silent for half as long again
 	receiveMaximum = 128              // messages that a client may have unacknowledged
-	maxAliases     = 1000             // topic aliases of a connection
+	maxAliases     = 64               // topic aliases of a connection, up to 300 bytes each
 )
 
 // MQTT takes telemetry by MQTT 3.1.1 and 5, on topic vehicles/VID/telemetry
@@ -40,9 +40,11 @@ const (
 // (under MQTT 5 with a reason); only a bad payload with QoS 0 is dropped and
 // counted. If the store does not take a sample, the connection is closed
 // without an acknowledgement, and the client sends again. A source that was
-// removed is found out at its next message.
+// removed is found out at its next message. While there is no room for more,
+// nothing is read, and so clients wait.
 type MQTT struct {
 	in      *intake
+	rooms   *rooms
 	server  *mqtt.Server
 	start   sync.Once
 	refused *prometheus.CounterVec // connections, by reason
@@ -67,6 +69,8 @@ func NewMQTT(c Config) *MQTT {
 		conns:     make(map[*conn]struct{}),
 		ended:     make(chan struct{}),
 	}
+	m.rooms = newRooms(m.in.MaxBytes)
+	m.in.gauge(m.rooms.taken)
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	m.refused = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "carstate_mqtt_connections_refused_total",
@@ -91,6 +95,8 @@ func NewMQTT(c Config) *MQTT {
 	capabilities.Compatibilities.NoInheritedPropertiesOnAck = true
 	m.server = mqtt.New(&mqtt.Options{
 		Capabilities: capabilities,
+		// A connection has a buffer of its own, behind which this one is idle.
+		ClientNetReadBufferSize: 16,
 		// The library logs whole packets, passwords included.
 		Logger: slog.New(slog.DiscardHandler),
 		// Nobody can read $SYS, and filling it stops the world each time.
@@ -149,7 +155,7 @@ func outOfFiles(err error) bool {
 
 // accept starts serving nc unless there are too many.
 func (m *MQTT) accept(nc net.Conn) {
-	c := newConn(nc)
+	c := newConn(nc, m.rooms)
 	m.mu.Lock()
 	ok := !m.closing && len(m.conns) < m.in.MaxConnections
 	if ok {
@@ -175,6 +181,7 @@ func (m *MQTT) serve(c *conn) {
 		_ = c.Close()
 		// A client may leave without waiting; what it sent is still stored.
 		c.queue.wait()
+		c.letGo()
 		m.mu.Lock()
 		delete(m.conns, c)
 		m.mu.Unlock()

@@ -88,6 +88,9 @@ func (h *hook) OnPacketRead(cl *mqtt.Client, pk packets.Packet) (packets.Packet,
 		h.m.hangUp(cl, packets.ErrTopicNameInvalid)
 		return pk, packets.ErrRejectPacket
 	}
+	// The library's text is a piece of the packet, all of which would live as
+	// long as a sample or a topic alias refers to it.
+	pk.TopicName = strings.Clone(pk.TopicName)
 	return pk, nil
 }
 
@@ -136,6 +139,8 @@ func (m *MQTT) take(cl *mqtt.Client, pk packets.Packet) {
 	default:
 		b, err := m.read(source, id, pk.Payload)
 		if err == nil && b.accepted > 0 {
+			// What was refused is counted; the client is not told which it was.
+			b.rejected = nil
 			p.outcome, p.batch = stored, b
 			break
 		}
@@ -151,7 +156,7 @@ func (m *MQTT) take(cl *mqtt.Client, pk packets.Packet) {
 		m.hangUp(cl, p.refusal)
 		return
 	}
-	m.enqueue(cl, &c.queue, p)
+	m.enqueue(cl, c, p)
 }
 
 // because is a reason code with our own words.

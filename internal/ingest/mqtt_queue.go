@@ -16,6 +16,7 @@ type pending struct {
 	qos     byte
 	id      uint16
 	since   time.Time // its arrival
+	bytes   int       // of memory, taken of the room for processing
 }
 
 // queue holds one connection's messages from their arrival to their answer.
@@ -26,9 +27,9 @@ type pending struct {
 // nothing.
 type queue struct {
 	mu      sync.Mutex // guards all of it
-	changed *sync.Cond // with mu: told when waiting, samples or working change
+	changed *sync.Cond // with mu: told when waiting, bytes or working change
 	waiting []pending
-	samples int  // in the messages waiting and being stored
+	bytes   int  // of memory, of the messages waiting and being stored
 	working bool // a goroutine answers
 	broken  bool // a message could not be stored; nothing after it may be
 }
@@ -44,16 +45,20 @@ func (q *queue) wait() {
 
 // enqueue hands a message over to be stored and answered. It waits while too
 // much is under way, and so makes the client wait.
-func (m *MQTT) enqueue(cl *mqtt.Client, q *queue, p pending) {
+func (m *MQTT) enqueue(cl *mqtt.Client, c *conn, p pending) {
+	q := &c.queue
+	p.bytes = messageBytes
+	if p.batch != nil {
+		p.bytes += p.batch.bytes
+	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for len(q.waiting) >= receiveMaximum || q.samples > MaxSamples {
+	for len(q.waiting) >= receiveMaximum || q.bytes > 0 && q.bytes+p.bytes > maxQueued {
 		q.changed.Wait()
 	}
+	p.bytes = c.hand(p.bytes)
 	q.waiting = append(q.waiting, p)
-	if p.batch != nil {
-		q.samples += len(p.batch.samples)
-	}
+	q.bytes += p.bytes
 	if !q.working {
 		q.working = true
 		go m.answerAll(cl, q)
@@ -77,9 +82,8 @@ func (m *MQTT) answerAll(cl *mqtt.Client, q *queue) {
 		q.mu.Lock()
 		q.broken = broken
 		for _, p := range messages {
-			if p.batch != nil {
-				q.samples -= len(p.batch.samples)
-			}
+			q.bytes -= p.bytes
+			m.rooms.processing.give(p.bytes)
 		}
 	}
 	q.working = false

@@ -60,6 +60,7 @@ var (
 	errTimeType    = refuse(wrongType, "time must be a string or a number")
 	errSignalsType = refuse(wrongType, "signals must be an object")
 	errCodesType   = refuse(wrongType, vehicle.DTCList.String()+" must be an array of strings")
+	errManyCodes   = refuse(overLimit, vehicle.DTCList.String()+" has more than 255 trouble codes")
 	errMILType     = refuse(wrongType, vehicle.MILOn.String()+" must be true or false")
 	errPowerType   = refuse(wrongType, vehicle.LowVoltageSystemState.String()+" must be a string")
 	errNotAllowed  = refuse(notAllowed, "not this source's vehicle")

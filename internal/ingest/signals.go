@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"encoding/json/jsontext"
+	"slices"
 	"strconv"
 
 	"carstate/internal/vehicle"
@@ -20,7 +21,7 @@ func (d *decoder) signals(r *vehicle.Readings) error {
 		}
 		switch s {
 		case vehicle.DTCList:
-			return d.codes(r)
+			return d.troubleCodes(r)
 		case vehicle.MILOn:
 			return d.milOn(r)
 		case vehicle.LowVoltageSystemState:
@@ -79,14 +80,14 @@ func (d *decoder) ignition(r *vehicle.Readings) error {
 	return possible(r.SetIgnition(i))
 }
 
-func (d *decoder) codes(r *vehicle.Readings) error {
+func (d *decoder) troubleCodes(r *vehicle.Readings) error {
 	if err := d.expect(jsontext.KindBeginArray, errCodesType); err != nil {
 		return err
 	}
 	if _, err := d.json.ReadToken(); err != nil {
 		return syntax(err)
 	}
-	var codes []vehicle.TroubleCode
+	n := 0
 	for d.json.PeekKind() != jsontext.KindEndArray {
 		if err := d.expect(jsontext.KindString, errCodesType); err != nil {
 			return err
@@ -99,12 +100,17 @@ func (d *decoder) codes(r *vehicle.Readings) error {
 		if err != nil {
 			return possible(err)
 		}
-		codes = append(codes, c)
+		if n == maxCodes {
+			return errManyCodes
+		}
+		d.codes[n] = c
+		n++
 	}
 	if _, err := d.json.ReadToken(); err != nil {
 		return syntax(err)
 	}
-	return possible(r.SetCodes(codes))
+	// The sample gets no more than it needs: it may wait long to be stored.
+	return possible(r.SetCodes(slices.Clone(d.codes[:n])))
 }
 
 // possible passes on the vehicle package's word that a value is impossible.

@@ -92,7 +92,7 @@ func TestMQTTStrangerThatStalls(t *testing.T) {
 		here, there := net.Pipe()
 		go func() { _, _ = there.Write([]byte(said)) }()
 		var timeout net.Error
-		if err := newConn(here).begin(20 * time.Millisecond); !errors.As(err, &timeout) || !timeout.Timeout() {
+		if err := newConn(here, newRooms(0)).begin(20 * time.Millisecond); !errors.As(err, &timeout) || !timeout.Timeout() {
 			t.Errorf("after %q: %v", said, err)
 		}
 		_ = here.Close()

@@ -26,6 +26,7 @@ func TestConformance(t *testing.T) {
 	cases := map[string]func(*testing.T, *stream.Engine){
 		"samples come back in order":          samplesInOrder,
 		"states and cursor are one":           statesAndCursor,
+		"a state is read by its vehicle":      stateOfOne,
 		"only the last owner commits":         fencing,
 		"feeds catch up and follow":           feedsFollow,
 		"tokens are stored and change":        tokensChange,
@@ -163,6 +164,60 @@ func statesAndCursor(t *testing.T, e *stream.Engine) {
 	_, rest := readAll(t, part, 2)
 	if rest[0].Time != 2000 || rest[1].Time != 3000 {
 		t.Fatalf("after the cursor came %v and %v", rest[0].Time, rest[1].Time)
+	}
+}
+
+func stateOfOne(t *testing.T, e *stream.Engine) {
+	ctx := timeout(t)
+	const vehicles = 200
+	first, err := e.Take(ctx, 0, "first")
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := func(v int) vehicle.ID { return vehicle.ID(fmt.Sprintf("car%d", v)) }
+	check := func(part *stream.Partition, at vehicle.UnixMilli) {
+		t.Helper()
+		var wg sync.WaitGroup
+		for v := range vehicles {
+			wg.Go(func() {
+				s, ok, err := part.State(ctx, id(v))
+				if err != nil || ok != (at != 0) || s.Time != at {
+					t.Errorf("%s is at %d, stored %t, %v; want %d", id(v), s.Time, ok, err, at)
+				}
+			})
+		}
+		wg.Wait()
+	}
+	check(first, 0)
+	var all map[vehicle.ID]vehicle.State
+	for at := range int64(3) {
+		all = make(map[vehicle.ID]vehicle.State)
+		for v := range vehicles {
+			all[id(v)] = vehicle.Observe(vehicle.State{}, sample(string(id(v)), at+1, float64(v)))
+		}
+		if err := first.Commit(ctx, uint64(at+1), all); err != nil {
+			t.Fatal(err)
+		}
+		check(first, vehicle.UnixMilli(at+1))
+	}
+	second, err := e.Take(ctx, 0, "second")
+	if err != nil {
+		t.Fatal(err)
+	}
+	check(second, 3)
+	if s, _, err := second.State(ctx, id(7)); err != nil || s != all[id(7)] {
+		t.Errorf("stored %+v, read %+v, %v", all[id(7)], s, err)
+	}
+	// The same vehicle in another partition is another record.
+	other, err := e.Take(ctx, 1, "second")
+	if err != nil {
+		t.Fatal(err)
+	}
+	check(other, 0)
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	if _, ok, err := second.State(ended, id(7)); ok || !errors.Is(err, context.Canceled) {
+		t.Errorf("after the end of its context: %t, %v", ok, err)
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 )
 
 // Partition is one partition in the hands of the node that folds it. It is not
-// safe for concurrent use.
+// safe for concurrent use, but for [Partition.State].
 type Partition struct {
 	e      *Engine
 	number int
@@ -145,6 +145,27 @@ func (t *Partition) States(ctx context.Context, put func(vehicle.ID, vehicle.Sta
 		return err
 	}
 	return ctx.Err()
+}
+
+// State returns the stored state of a vehicle of the partition, including all
+// that was committed before the partition was taken; false if there is none. It
+// may be called from several goroutines at once, unlike the other methods.
+func (t *Partition) State(ctx context.Context, id vehicle.ID) (vehicle.State, bool, error) {
+	// The stream's leader answers. It has every commit that was answered, and
+	// since our claim nobody else's can follow.
+	body, rev, err := t.e.lastRecord(ctx, States, stateSubject(t.number, id))
+	if err == nil && rev == 0 {
+		return vehicle.State{}, false, nil
+	}
+	var s vehicle.State
+	if err == nil {
+		s, err = decodeState(body)
+	}
+	if errors.Is(err, errDamaged) || errors.Is(err, errNewer) {
+		err = fmt.Errorf("%s: record %d: %w", States, rev, err)
+		t.e.fail(err)
+	}
+	return s, err == nil, err
 }
 
 // Next waits for the next commit of samples that is to be folded. seq goes into

@@ -1,0 +1,50 @@
+package derive
+
+import (
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"carstate/internal/vehicle"
+)
+
+// What the cache remembers is what a list sorted by last use would.
+func TestCacheForgetsWhatWasUsedLongestAgo(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		limit := rapid.IntRange(1, 6).Draw(t, "limit")
+		c := newCache(limit)
+		var order []vehicle.ID // the one used last is first
+		state := make(map[vehicle.ID]vehicle.State)
+		use := func(id vehicle.ID) {
+			order = slices.DeleteFunc(order, func(x vehicle.ID) bool { return x == id })
+			order = slices.Insert(order, 0, id)
+			order = order[:min(len(order), limit)]
+		}
+		for n := range rapid.IntRange(1, 100).Draw(t, "uses") {
+			id := vehicle.ID(rune('a' + rapid.IntRange(0, 9).Draw(t, "id")))
+			known := slices.Contains(order, id)
+			if rapid.Bool().Draw(t, "put") {
+				state[id] = vehicle.State{Time: vehicle.UnixMilli(n + 1)}
+				c.put(id, state[id])
+				use(id)
+			} else {
+				got, ok := c.get(id)
+				if ok != known || ok && got != state[id] {
+					t.Fatalf("%s: %v, %t; want %v, %t", id, got.Time, ok, state[id].Time, known)
+				}
+				if ok {
+					use(id)
+				}
+			}
+			var ring []vehicle.ID
+			for i, left := c.newest, len(c.entries); left > 0; left-- {
+				ring = append(ring, c.entries[i].id)
+				i = c.entries[i].older
+			}
+			if !slices.Equal(ring, order) || len(c.index) != len(order) {
+				t.Fatalf("%v, %d in the index; want %v", ring, len(c.index), order)
+			}
+		}
+	})
+}

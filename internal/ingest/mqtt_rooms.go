@@ -1,0 +1,38 @@
+package ingest
+
+import "time"
+
+// Limits of what the messages of MQTT hold in memory.
+const (
+	readBuffer     = 2 << 10  // bytes of each connection's read buffer
+	maxSmallPacket = 16 << 10 // bytes of a packet that is no PUBLISH
+	unaccounted    = 4 << 10  // bytes of a PUBLISH that count as part of the connection until they are all there
+	maxQueued      = 4 << 20  // bytes of memory that a connection's unanswered messages may hold; one message always may
+)
+
+// rooms are the memory that all connections share. When a room is full, those
+// who want more of it are not read from, in turn, until there is some again.
+//
+// There are two, so that senders who are slow do not keep out those whose
+// messages have arrived. They are taken in this order, and nobody who holds
+// some of the second waits for anything but the store, which has a time limit.
+// So what is full empties.
+type rooms struct {
+	receiving  *budget // packets that are on their way
+	processing *budget // packets that have arrived, and the samples of unanswered messages
+	// packetTimeout is how long who has taken room for a packet may take to
+	// send it.
+	packetTimeout time.Duration
+}
+
+func newRooms(maxBytes int) *rooms {
+	return &rooms{newBudget(maxBytes / 2), newBudget(maxBytes - maxBytes/2), packetTimeout}
+}
+
+func (r *rooms) taken() int { return r.receiving.taken() + r.processing.taken() }
+
+// processingBytes is what the library and we need at most for a PUBLISH of n
+// bytes from its arrival to its answer: the library's second copy, and for each
+// byte of that no more than 8 of samples or, which are the library's, of user
+// properties. TestProcessingBytes holds it against the worst messages.
+func processingBytes(n int) int { return messageBytes + 9*n }
