@@ -142,12 +142,20 @@ func (s *service) background(f func() error) {
 	})
 }
 
+// A node keeps the states of this many vehicles at hand, spread over its
+// partitions, about 1.3 KB each; others are read when they report.
+const (
+	cachedStates    = 200_000
+	minCachedStates = 1_000
+)
+
 func (s *service) newDeriver() *derive.Deriver {
 	host, _ := os.Hostname()
 	owner := fmt.Sprintf("%s-%d", host, os.Getpid())
 	d := derive.New(derive.Config{
 		Partitions: s.engine.Partitions(),
 		MaxStates:  stream.MaxStates,
+		MaxCached:  max(minCachedStates, cachedStates/s.engine.Partitions()),
 		Log:        s.log,
 		Take: func(ctx context.Context, p int) (derive.Partition, error) {
 			return s.engine.Take(ctx, p, owner)
@@ -156,7 +164,10 @@ func (s *service) newDeriver() *derive.Deriver {
 	s.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Name: "carstate_samples_folded_total",
 		Help: "Samples folded into states by this node.",
-	}, func() float64 { return float64(d.Samples()) }))
+	}, func() float64 { return float64(d.Samples()) }), prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: "carstate_states_read_total",
+		Help: "States read from the engine because the vehicle was not at hand.",
+	}, func() float64 { return float64(d.StatesRead()) }))
 	return d
 }
 
