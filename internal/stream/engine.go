@@ -33,6 +33,7 @@ type Engine struct {
 	backlog    backlog
 	writes     map[string]*writeHealth // of watchedStreams
 	beats      map[string]*heartbeat
+	committing atomic.Int32 // commits of samples under way
 	metrics    *metrics
 
 	stop    context.CancelFunc // ends what runs in the background
@@ -110,10 +111,14 @@ func (e *Engine) start() {
 	}
 	e.running.Go(func() { e.watchBacklog(ctx) })
 	e.running.Go(func() { e.watchWrites(ctx) })
+	e.running.Go(func() { e.tryTelemetry(ctx) })
 }
 
 func (e *Engine) openEmbedded(ctx context.Context) (err error) {
 	if e.dir, err = openDataDir(e.config.DataDir); err != nil {
+		return err
+	}
+	if err = checkWritable(e.config.DataDir); err != nil {
 		return err
 	}
 	if e.dir.Ready {
