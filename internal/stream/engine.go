@@ -166,6 +166,10 @@ func (e *Engine) onAsyncError() nats.Option {
 	})
 }
 
+// Cut ends the connection to the engine, so that whatever still waits for an
+// answer fails now. Only Close may follow.
+func (e *Engine) Cut() { e.nc.Close() }
+
 // Close ends everything in order: what writes first, the server last. Samples
 // whose Append has not returned are not acknowledged.
 func (e *Engine) Close() error {
