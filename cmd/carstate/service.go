@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -40,6 +41,7 @@ type service struct {
 	health  *health
 
 	servers []server
+	doors   []*halfOpen        // of the servers of net/http
 	stop    context.CancelFunc // ends what runs in the background
 	running sync.WaitGroup
 	failed  chan error // what ended by itself
@@ -52,12 +54,23 @@ type server struct {
 	shutdown func(context.Context) error
 }
 
-// stopWithin is how long a node takes to end at most.
-const stopWithin = 3 * time.Second
+// How long the parts of an end may take. Whatever they are busy with, a node
+// ends within stopWithin, so that a supervisor need not kill it.
+const (
+	stopWithin       = 4500 * time.Millisecond
+	answersWithin    = 2 * time.Second // what was asked or sent is answered
+	backgroundWithin = time.Second     // what folds and follows ends by itself
+	cutWithin        = 500 * time.Millisecond
+)
 
 // startService brings a node up. Ports are opened first, because a busy one is
 // the likeliest obstacle and nothing has been touched by then.
-func startService(ctx context.Context, f *serveFlags, log *slog.Logger, anyPort func(address) bool) (_ *service, err error) {
+func startService(ctx context.Context, f *serveFlags, log *slog.Logger, anyPort func(address) bool) (*service, error) {
+	return startOn(ctx, f, f.streamConfig(), log, anyPort)
+}
+
+// startOn is startService on an engine that is configured already.
+func startOn(ctx context.Context, f *serveFlags, c stream.Config, log *slog.Logger, anyPort func(address) bool) (_ *service, err error) {
 	if err := f.validate(); err != nil {
 		return nil, err
 	}
@@ -74,9 +87,11 @@ func startService(ctx context.Context, f *serveFlags, log *slog.Logger, anyPort 
 			s.ports.close()
 		}
 	}()
-	c := f.streamConfig()
+	if err := checkAdminKey(f); err != nil {
+		return nil, err
+	}
 	c.Log, c.Registry = log, s.registry
-	if s.engine, err = stream.Open(ctx, c); err != nil {
+	if s.engine, err = openEngine(ctx, c); err != nil {
 		return nil, err
 	}
 	key, err := adminKey(f)
@@ -95,6 +110,49 @@ func startService(ctx context.Context, f *serveFlags, log *slog.Logger, anyPort 
 	}
 	return s, nil
 }
+
+// openEngine opens the engine. Where that takes long and the context ends, it
+// does not wait for more than stopWithin: the process then ends as in a crash,
+// for which the engine is made.
+func openEngine(ctx context.Context, c stream.Config) (*stream.Engine, error) {
+	type result struct {
+		engine *stream.Engine
+		err    error
+	}
+	opened := make(chan result, 1)
+	go func() {
+		e, err := stream.Open(ctx, c)
+		opened <- result{e, err}
+	}()
+	select {
+	case r := <-opened:
+		return r.engine, r.err
+	case <-ctx.Done():
+	}
+	select {
+	case r := <-opened:
+		return r.engine, r.err
+	case <-time.After(stopWithin):
+		return nil, fmt.Errorf("ended while the engine was being opened: %w", ctx.Err())
+	}
+}
+
+// checkAdminKey refuses an admin key that cannot be used, before anything in
+// the data directory is changed. One that is missing is made later, once the
+// directory turned out to be ours.
+func checkAdminKey(f *serveFlags) error {
+	if !f.has("admin") {
+		return nil
+	}
+	if _, err := os.Lstat(filepath.Join(f.DataDir, adminKeyFile)); err != nil {
+		return nil // whoever opens the directory says what is wrong with it
+	}
+	_, err := admin.LoadKey(f.DataDir)
+	return err
+}
+
+// adminKeyFile is where package admin keeps the key.
+const adminKeyFile = "admin.key"
 
 // adminKey returns the key of the node's admin listener, made at its first
 // start. Nodes without that role have none.
@@ -211,7 +269,8 @@ func (s *service) addServers(t *tls.Config, adminKey access.Hash) {
 		s.servers = append(s.servers, server{"query", func() error { return q.Serve(l) }, q.Shutdown})
 	}
 	c := ingest.Config{Store: s.engine, Sources: &s.sources, Ready: s.health.canStore, Log: s.log, Registry: s.registry, TLS: tlsFor("--ingest-addr")}
-	if l := s.ports["--ingest-addr"]; l != nil {
+	if s.ports["--ingest-addr"] != nil {
+		l := s.door("--ingest-addr", tlsFor)
 		h := ingest.NewHTTP(c)
 		s.servers = append(s.servers, server{"ingest", func() error { return h.Serve(l) }, h.Shutdown})
 	}
@@ -225,15 +284,23 @@ func (s *service) addServers(t *tls.Config, adminKey access.Hash) {
 			s.servers = append(s.servers, server{"MQTT TLS", func() error { return m.ServeTLS(secure) }, m.Shutdown})
 		}
 	}
-	if l := s.ports["--admin-addr"]; l != nil {
+	if s.ports["--admin-addr"] != nil {
+		l := s.door("--admin-addr", tlsFor)
 		a := admin.New(admin.Config{
 			Tokens: &s.tokens, Sources: &s.sources, Keeper: s.keeper, AdminKey: adminKey,
 			State: s.engine.State, MaxAge: s.flags.MaxAge,
-			Alive: s.engine.Writable, Ready: s.health.ready,
+			Alive: s.engine.Alive, Ready: s.health.ready,
 			Gatherer: s.registry, Registry: s.registry, Log: s.log, TLS: tlsFor("--admin-addr"), Version: version,
 		})
 		s.servers = append(s.servers, server{"admin", func() error { return a.Serve(l) }, a.Shutdown})
 	}
+}
+
+// door wraps the listener of a server of net/http.
+func (s *service) door(flag string, tlsFor func(string) *tls.Config) net.Listener {
+	d := newHalfOpen(s.ports[flag], tlsFor(flag) != nil)
+	s.doors = append(s.doors, d)
+	return d
 }
 
 func (s *service) registerMetrics() {
@@ -262,27 +329,62 @@ func (s *service) wait(ctx context.Context) error {
 }
 
 // close ends the node: first what takes in and answers, so that nothing is
-// acknowledged that cannot be stored, then what folds, then the engine.
+// acknowledged that cannot be stored, then what folds, then the engine. What
+// does not end in time is cut off.
 func (s *service) close() error {
-	s.health.drain()
-	ctx, cancel := context.WithTimeout(context.Background(), stopWithin)
+	deadline, cancel := context.WithTimeout(context.Background(), stopWithin)
 	defer cancel()
-	errs := make([]error, len(s.servers))
+	s.health.drain()
+	if !within(deadline, answersWithin+cutWithin, func() { s.closeServers(deadline) }) {
+		s.log.Warn("a listener does not end")
+	}
+	s.stop()
+	if !within(deadline, backgroundWithin, s.running.Wait) {
+		// Something waits for an engine that does not answer.
+		s.engine.Cut()
+		if !within(deadline, cutWithin, s.running.Wait) {
+			s.log.Warn("work in the background does not end")
+		}
+	}
+	var err error
+	if !within(deadline, stopWithin, func() { err = s.engine.Close() }) {
+		return errors.New("the engine did not close in time: the next start treats the data directory as after a crash")
+	}
+	return err
+}
+
+// closeServers ends all servers.
+func (s *service) closeServers(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, answersWithin)
+	defer cancel()
+	for _, d := range s.doors {
+		d.closeWaiting()
+	}
 	var closing sync.WaitGroup
-	for i, srv := range s.servers {
+	for _, srv := range s.servers {
 		closing.Go(func() {
 			if err := srv.shutdown(ctx); err != nil && !errors.Is(err, net.ErrClosed) {
-				errs[i] = fmt.Errorf("the %s listener did not end in time: %w", srv.name, err)
+				s.log.Warn("connections were cut off", "listener", srv.name, "error", err)
 			}
 		})
 	}
 	closing.Wait()
-	s.stop()
-	s.running.Wait()
-	for _, err := range errs {
-		if err != nil {
-			s.log.Warn("connections were cut off", "error", err)
-		}
+}
+
+// within reports whether f ended before the limit and before the context did. If
+// not, f goes on.
+func within(ctx context.Context, limit time.Duration, f func()) bool {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	ended := make(chan struct{})
+	go func() {
+		f()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+		return true
+	case <-ctx.Done():
+		return false
 	}
-	return s.engine.Close()
 }

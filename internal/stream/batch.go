@@ -45,7 +45,7 @@ func (e *Engine) storeBatch(ctx context.Context, stream string, writes []write) 
 			return 0, ctx.Err()
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
+	ctx, cancel := context.WithTimeout(ctx, e.config.Patience.Try)
 	defer cancel()
 	id := nuid.Next()
 	for i, w := range writes {

@@ -59,8 +59,11 @@ const (
 func checkBlocks(ctx context.Context, dir string, tolerated tornWrites) error {
 	for _, stream := range streamNames {
 		blocks, newest, err := listBlocks(filepath.Join(streamDir(dir, stream), "msgs"))
+		if err != nil && !absent(err) {
+			return unreadableDir(dir, "the records of stream "+stream, err)
+		}
 		if err != nil {
-			return damagedDir(dir, "the records of stream "+stream+" cannot be read")
+			return damagedDir(dir, "the records of stream "+stream+" are missing")
 		}
 		for _, n := range slices.Sorted(maps.Keys(blocks)) {
 			if err := ctx.Err(); err != nil {
@@ -68,7 +71,7 @@ func checkBlocks(ctx context.Context, dir string, tolerated tornWrites) error {
 			}
 			content, err := os.ReadFile(blocks[n])
 			if err != nil {
-				return fmt.Errorf("the data directory %s cannot be read: %w", dir, plain(err))
+				return unreadableDir(dir, fmt.Sprintf("block %d of stream %s", n, stream), err)
 			}
 			b := newBlock(stream, n, content)
 			bad, ok := b.firstBad()

@@ -11,15 +11,8 @@ import (
 	"github.com/nats-io/nuid"
 )
 
-const (
-	// maxWaitingBytes bounds what waits for one partition's disk.
-	maxWaitingBytes = 8 << 20
-	// storeTimeout is how long one commit is tried.
-	storeTimeout = 20 * time.Second
-	// tryTimeout is how long one try may take before the same bytes are
-	// sent again.
-	tryTimeout = 4 * time.Second
-)
+// maxWaitingBytes bounds what waits for one partition's disk.
+const maxWaitingBytes = 8 << 20
 
 // committer stores one partition's samples. All that wait go to disk as one
 // message, and while that one is under way the next ones gather, so that a lone
@@ -132,12 +125,13 @@ func (c *committer) take() (batch []chunk, samples int) {
 // time-out nobody knows whether it is, so the same bytes go again under the
 // same id; the engine recognises them if they are.
 func (c *committer) store(ctx context.Context, record []byte) error {
-	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, c.e.config.Patience.Store)
 	defer cancel()
+	c.e.committing.Add(1)
+	defer c.e.committing.Add(-1)
 	id := nuid.Next()
 	for {
-		began := time.Now()
-		try, cancel := context.WithTimeout(ctx, tryTimeout)
+		try, cancel := context.WithTimeout(ctx, c.e.config.Patience.Try)
 		_, err := c.e.js.Publish(try, c.subject, record,
 			jetstream.WithMsgID(id), jetstream.WithExpectStream(Telemetry))
 		cancel()
@@ -153,7 +147,7 @@ func (c *committer) store(ctx context.Context, record []byte) error {
 		case refused(err) && !stillInProcess(err), errors.Is(err, nats.ErrMaxPayload):
 			return err
 		}
-		c.e.writes[Telemetry].noteFailed(began)
+		c.e.writes[Telemetry].noteFailed()
 		if ctx.Err() != nil {
 			return err
 		}

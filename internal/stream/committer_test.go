@@ -14,6 +14,12 @@ import (
 	"carstate/internal/vehicle"
 )
 
+// impatient engines find out within a second what others take ten for.
+var impatient = Patience{
+	Try: time.Second, Store: 20 * time.Second, Stall: time.Second,
+	Beat: 100 * time.Millisecond, Idle: 100 * time.Millisecond,
+}
+
 func openOne(t *testing.T, c Config) *Engine {
 	t.Helper()
 	if c.DataDir == "" {
@@ -87,6 +93,7 @@ func TestLoneSample(t *testing.T) {
 
 // Samples that come at the same time share commits.
 func TestSharedCommits(t *testing.T) {
+	t.Parallel()
 	e := openOne(t, Config{})
 	const writers, each = 64, 50
 	var wg sync.WaitGroup
@@ -110,6 +117,7 @@ func TestSharedCommits(t *testing.T) {
 // A large batch is split so that each commit can be folded by one batch of
 // states, and no message exceeds what NATS takes.
 func TestLargeBatches(t *testing.T) {
+	t.Parallel()
 	fat := strings.Repeat("v", vehicle.MaxReportingID)
 	codes := make([]vehicle.TroubleCode, 65535)
 	for i := range codes {
@@ -172,6 +180,7 @@ func TestLargeBatches(t *testing.T) {
 
 // The worst case of one commit stays below the payload limit by arithmetic.
 func TestCommitFitsPayload(t *testing.T) {
+	t.Parallel()
 	if worst := maxCommitBytes + maxSampleBytes + sealBytes; worst > payloadBytes-(4<<10) {
 		t.Errorf("a commit may have %d bytes, which leaves no room for headers in %d", worst, payloadBytes)
 	}
@@ -201,6 +210,7 @@ func stalled(t *testing.T, e *Engine) (c *committer, start func()) {
 // What waits for the disk is bounded; what exceeds the bound is refused at once
 // and whole, and who waits may stop waiting.
 func TestOverload(t *testing.T) {
+	t.Parallel()
 	e := openOne(t, Config{})
 	_, start := stalled(t, e)
 	codes := make([]vehicle.TroubleCode, 60_000) // 300,000 bytes
@@ -258,6 +268,7 @@ func TestOverload(t *testing.T) {
 // An older part of a batch that failed takes the younger parts with it: stored
 // alone they would make the older samples count for nothing when sent again.
 func TestNoYoungerWithoutOlder(t *testing.T) {
+	t.Parallel()
 	e := openOne(t, Config{})
 	c, start := stalled(t, e)
 	w := &waiter{done: make(chan struct{})}
@@ -299,6 +310,7 @@ func TestNoYoungerWithoutOlder(t *testing.T) {
 
 // Close answers everybody who waits, and everybody who comes later.
 func TestAppendAroundClose(t *testing.T) {
+	t.Parallel()
 	e, err := Open(t.Context(), Config{DataDir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)

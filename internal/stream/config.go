@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"cmp"
 	"log/slog"
 	"time"
 
@@ -34,9 +35,40 @@ type Config struct {
 	// 0 means [DefaultTelemetryBytes] and [DefaultStatesBytes].
 	TelemetryBytes, StatesBytes int64
 
+	Patience Patience
+
 	Now      func() time.Time      // nil: time.Now
 	Log      *slog.Logger          // nil: discarded
 	Registry prometheus.Registerer // nil: not exported
+}
+
+// Patience is how long the engine waits for what does not come. A zero field
+// means its default; tests are less patient.
+type Patience struct {
+	// Try is how long one try of a write may take before the same bytes are
+	// sent again. 0 means 4 s.
+	Try time.Duration
+	// Store is how long one commit of samples is tried, below
+	// duplicateWindow. 0 means 20 s.
+	Store time.Duration
+	// Stall is how long a subscription may be silent before it is looked
+	// at: many heartbeats. 0 means 10 s.
+	Stall time.Duration
+	// Beat is how often a node writes its heartbeats. 0 means 1 s.
+	Beat time.Duration
+	// Idle is how often the engine shows a subscriber that it is there. 0
+	// means 500 ms, and 100 ms is the least that NATS takes.
+	Idle time.Duration
+}
+
+func (p Patience) withDefaults() Patience {
+	return Patience{
+		Try:   cmp.Or(p.Try, 4*time.Second),
+		Store: cmp.Or(p.Store, 20*time.Second),
+		Stall: cmp.Or(p.Stall, 10*time.Second),
+		Beat:  cmp.Or(p.Beat, time.Second),
+		Idle:  cmp.Or(p.Idle, 500*time.Millisecond),
+	}
 }
 
 // Limits that the package keeps. See ARCHITECTURE.md for what happens at each.
@@ -64,7 +96,7 @@ const (
 	// payloadBytes is what NATS must take in one message, its default.
 	payloadBytes = 1 << 20
 	// duplicateWindow is how long the engine recognises a commit sent again.
-	// It outlasts storeTimeout, after which nobody sends it again.
+	// It outlasts Patience.Store, after which nobody sends it again.
 	duplicateWindow = time.Minute
 )
 
@@ -90,6 +122,7 @@ func (c Config) withDefaults() Config {
 	if c.StatesBytes == 0 {
 		c.StatesBytes = DefaultStatesBytes
 	}
+	c.Patience = c.Patience.withDefaults()
 	return c
 }
 

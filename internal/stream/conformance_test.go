@@ -17,6 +17,7 @@ import (
 // The same suite runs against the embedded engine and against a NATS server
 // that listens on a port.
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	engines := map[string]func(t *testing.T) stream.Config{
 		"embedded": func(t *testing.T) stream.Config { return stream.Config{DataDir: t.TempDir()} },
 		"external": func(t *testing.T) stream.Config {

@@ -15,12 +15,14 @@ import (
 	"testing"
 	"time"
 
+	"carstate/internal/access"
 	"carstate/internal/stream"
 	"carstate/internal/vehicle"
 )
 
 // What was acknowledged before an orderly end is there after it.
 func TestRestart(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	acked := map[vehicle.ID]int64{}
 	for round := range 3 {
@@ -103,7 +105,9 @@ func appendUntilKilled(dir string) error {
 	if err != nil {
 		return err
 	}
-	base := time.Now().UnixMilli() // later than all rounds before
+	// Later than all rounds before, whose samples were numbered one by one: no
+	// disk stores one a microsecond.
+	base := time.Now().UnixMicro()
 	errs := make(chan error)
 	var out sync.Mutex
 	for w := range 4 {
@@ -127,7 +131,7 @@ func appendUntilKilled(dir string) error {
 // on without a gap, within each run of a process, up to what was acknowledged.
 func checkAcked(t *testing.T, e *stream.Engine, acked map[vehicle.ID]int64) {
 	t.Helper()
-	const markers = 1 << 50 // no sample of the children is as late
+	const markers = 1 << 60 // no sample of the children is as late
 	marker := time.Now().UnixNano()
 	got := map[vehicle.ID]int64{}
 	for p := range e.Partitions() {
@@ -184,6 +188,7 @@ func vehicleIn(p, partitions int) vehicle.ID {
 // An engine whose disk refuses to write acknowledges nothing and says so; once
 // the disk takes writes again it asks for the restart that cures it.
 func TestStarved(t *testing.T) {
+	t.Parallel()
 	for _, how := range []string{"starve", "tear"} {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
@@ -236,7 +241,13 @@ func starve(dir string, bound func() (uint64, error)) error {
 	signal.Ignore(syscall.SIGXFSZ)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	e, err := stream.Open(ctx, stream.Config{DataDir: dir})
+	p := impatient
+	p.Try, p.Store = 300*time.Millisecond, time.Second
+	e, err := stream.Open(ctx, stream.Config{DataDir: dir, Patience: p})
+	if err != nil {
+		return err
+	}
+	feeds, err := followAll(ctx, e)
 	if err != nil {
 		return err
 	}
@@ -270,14 +281,17 @@ func starve(dir string, bound func() (uint64, error)) error {
 	if err := store(); err == nil {
 		return errors.New("a sample was acknowledged that no disk took")
 	}
-	for e.Writable() == nil {
-		select {
-		case <-ctx.Done():
-			return errors.New("the engine calls itself writable")
-		case err := <-e.Failed():
-			return fmt.Errorf("failed before the disk recovered: %w", err)
-		case <-time.After(50 * time.Millisecond):
-		}
+	if e.Writable() == nil {
+		return errors.New("the engine calls itself writable")
+	}
+	if err := staysCurrent(ctx, e, 2*p.Stall); err != nil {
+		return err
+	}
+	if err := e.Writable(); err == nil {
+		return errors.New("the engine calls itself writable again")
+	}
+	if err := e.Alive(); err != nil {
+		return fmt.Errorf("failed before the disk recovered: %w", err)
 	}
 	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
 		return err
@@ -287,6 +301,137 @@ func starve(dir string, bound func() (uint64, error)) error {
 	case <-ctx.Done():
 		return errors.New("nobody asked for a restart")
 	}
+	if err := e.Alive(); err == nil {
+		return errors.New("an engine that failed calls itself alive")
+	}
+	feeds()
 	fmt.Fprintln(os.Stdout, acked)
+	return e.Close()
+}
+
+// followAll keeps copies of all streams that are fed, until it is told to end.
+func followAll(ctx context.Context, e *stream.Engine) (end func(), err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	k := e.NewKeeper(new(access.Tokens), new(access.Sources))
+	var running, ready sync.WaitGroup
+	ready.Add(3)
+	running.Go(func() { _ = k.RunTokens(ctx, ready.Done) })
+	running.Go(func() { _ = k.RunSources(ctx, ready.Done) })
+	running.Go(func() {
+		_ = e.FollowStates(ctx, func(vehicle.ID, vehicle.State) {}, ready.Done)
+	})
+	ready.Wait()
+	for {
+		if _, err := e.FeedAge(); err == nil {
+			return func() { cancel(); running.Wait() }, nil
+		}
+		select {
+		case <-ctx.Done():
+			cancel()
+			return nil, errors.New("the feeds did not catch up")
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// staysCurrent looks for a while whether the copies are as current as they can
+// be. No heartbeat can be stored.
+func staysCurrent(ctx context.Context, e *stream.Engine, long time.Duration) error {
+	for end := time.After(long); ; {
+		age, err := e.FeedAge()
+		if err != nil {
+			return err
+		}
+		if age > long/2 {
+			return fmt.Errorf("the copies are said to be %s old, although nothing can be stored", age)
+		}
+		select {
+		case <-end:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// A process that was stopped for longer than any write may take goes on with the
+// engine it has: nothing is wrong with it.
+func TestFrozen(t *testing.T) {
+	t.Parallel()
+	c := childProcess(t, "freeze", t.TempDir())
+	out, err := c.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var complaints bytes.Buffer
+	c.Stderr = &complaints
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	// What is printed is read at once, so that the process is always busy
+	// storing when it is stopped.
+	stored := make(chan struct{})
+	go func() {
+		defer close(stored)
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			select {
+			case stored <- struct{}{}:
+			default:
+			}
+		}
+	}()
+	for range 3 {
+		for range 20 {
+			<-stored
+		}
+		if err := c.Process.Signal(syscall.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+		frozen := time.NewTimer(frozenFor) // what is tested is that time goes by
+		<-frozen.C
+		if err := c.Process.Signal(syscall.SIGCONT); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	for range stored {
+	}
+	if err := c.Wait(); err != nil {
+		t.Fatalf("%v: %s", err, complaints.String())
+	}
+}
+
+// frozenFor is many times what an impatient engine gives a write.
+const frozenFor = time.Second
+
+// appendUntilAsked stores samples of all partitions, prints a line for each one,
+// and wants the engine to be well in the end.
+func appendUntilAsked(dir string) error {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	p := impatient
+	p.Try, p.Beat = 100*time.Millisecond, 20*time.Millisecond
+	e, err := stream.Open(ctx, stream.Config{DataDir: dir, Patience: p})
+	if err != nil {
+		return err
+	}
+	var running sync.WaitGroup
+	for w := range 8 {
+		running.Go(func() {
+			for i := int64(1); ctx.Err() == nil; i++ {
+				err := e.Append(ctx, []vehicle.Sample{sample(fmt.Sprintf("car%d", w), i, 50)})
+				if err == nil {
+					fmt.Println(w, i)
+				}
+			}
+		})
+	}
+	running.Wait()
+	if err := e.Alive(); err != nil {
+		return err
+	}
 	return e.Close()
 }

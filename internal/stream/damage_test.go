@@ -16,6 +16,7 @@ import (
 // A bit that changed on disk is found before the server starts, wherever it is,
 // and nothing is touched, so that the next start says the same.
 func TestFlippedBit(t *testing.T) {
+	t.Parallel()
 	t.Run("closed", func(t *testing.T) {
 		whole := filledDir(t)
 		for _, name := range []string{stream.Telemetry, stream.States, stream.Tokens, stream.Audit} {
@@ -52,23 +53,10 @@ func flipBits(t *testing.T, whole, name string, part float64) {
 	})
 }
 
-// crashedDir returns what a process that was killed leaves: a copy of the files
-// of an engine that runs.
-func crashedDir(t *testing.T) string {
-	t.Helper()
-	dir := t.TempDir()
-	e, err := stream.Open(t.Context(), stream.Config{DataDir: dir})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer e.Close()
-	fill(t, e)
-	return copyDir(t, dir)
-}
-
 // The end of the newest block may be missing or zeros: that is what a power cut
 // leaves of a commit that was not acknowledged.
 func TestTornTail(t *testing.T) {
+	t.Parallel()
 	whole := crashedDir(t)
 	content := block(t, whole, stream.Telemetry)
 	cases := map[string]func() []byte{
@@ -123,7 +111,8 @@ func TestTornTail(t *testing.T) {
 // A torn end is no excuse in a block that was finished, unless the operator
 // chose not to sync each write.
 func TestTornFinishedBlock(t *testing.T) {
-	dir := crashedDir(t)
+	t.Parallel()
+	dir := copyDir(t, crashedDir(t))
 	file := blockFile(t, dir, stream.Telemetry)
 	content := block(t, dir, stream.Telemetry)
 	put(t, file, string(content[:len(content)-5]))
@@ -140,6 +129,7 @@ func TestTornFinishedBlock(t *testing.T) {
 
 // A block that is gone after a clean stop.
 func TestMissingBlock(t *testing.T) {
+	t.Parallel()
 	whole := filledDir(t)
 	for _, name := range []string{stream.Telemetry, stream.States, stream.Tokens} {
 		t.Run(name, func(t *testing.T) {
@@ -157,6 +147,7 @@ func TestMissingBlock(t *testing.T) {
 // A whole directory opens again with everything in it, also when overwritten
 // records were tidied up and files were copied.
 func TestWholeDirectoryOpens(t *testing.T) {
+	t.Parallel()
 	dir := copyDir(t, filledDir(t))
 	for range 3 {
 		e, err := stream.Open(t.Context(), stream.Config{DataDir: dir})

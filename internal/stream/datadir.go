@@ -82,16 +82,15 @@ func openDataDir(path string) (*dataDir, error) {
 		return nil, fmt.Errorf("the data directory %s cannot be locked: %w", path, err)
 	}
 	// Until the lock was ours another process may have made or marked it.
-	id, err := readIdentity(path)
-	if err != nil {
-		lock.Close()
+	d := &dataDir{path: path, lock: lock}
+	if d.identity, err = readIdentity(path); err != nil {
+		_ = d.close()
 		return nil, err
 	}
-	d := &dataDir{path: path, lock: lock, identity: id}
-	if id.Format == 0 {
+	if d.Format == 0 {
 		d.Format = directoryFormat
 		if err := d.save(); err != nil {
-			lock.Close()
+			_ = d.close()
 			return nil, err
 		}
 	}
@@ -142,11 +141,36 @@ func checkEngineFiles(path string) error {
 	for _, name := range streamNames {
 		meta := filepath.Join(streamDir(path, name), "meta.inf")
 		text, err := os.ReadFile(meta)
+		if err != nil && !absent(err) {
+			return unreadableDir(path, "the description of stream "+name, err)
+		}
 		if err != nil || !json.Valid(text) {
-			return damagedDir(path, "the description of stream "+name+" cannot be read")
+			return damagedDir(path, "the description of stream "+name+" is missing or makes no sense")
 		}
 	}
 	return nil
+}
+
+// checkWritable looks, without touching anything, whether we may write the
+// directory and the server all of its files. It would start without a stream that it may not write,
+// as if that one had never been.
+func checkWritable(path string) error {
+	const mayWrite = 2
+	if err := syscall.Access(path, mayWrite); err != nil {
+		return fmt.Errorf("the data directory %s cannot be written: %w", path, err)
+	}
+	return fs.WalkDir(os.DirFS(path), engineDir, func(name string, _ fs.DirEntry, err error) error {
+		switch {
+		case errors.Is(err, fs.ErrNotExist): // no start before this one, or a file that was temporary
+			return nil
+		case err != nil:
+			return unreadableDir(path, name, err)
+		}
+		if err := syscall.Access(filepath.Join(path, name), mayWrite); err != nil && !absent(err) {
+			return fmt.Errorf("the data directory %s cannot be written (%s: %w): check its owner and permissions", path, name, err)
+		}
+		return nil
+	})
 }
 
 // streamDir is where the server keeps a stream.
@@ -156,6 +180,16 @@ func streamDir(path, name string) string {
 
 func damagedDir(path, what string) error {
 	return fmt.Errorf("the data directory %s is damaged (%s): restore a backup into a new --data-dir", path, what)
+}
+
+// absent tells a file that is not there from one that is and cannot be read,
+// which says nothing about its content.
+func absent(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.EISDIR)
+}
+
+func unreadableDir(path, what string, err error) error {
+	return fmt.Errorf("the data directory %s cannot be read (%s: %w): check its owner and permissions", path, what, plain(err))
 }
 
 // save writes carstate.json so that it is whole or not there at all.
@@ -200,7 +234,11 @@ func writeFileSynced(name string, content []byte) error {
 	return dir.Sync()
 }
 
-func (d *dataDir) close() error { return d.lock.Close() }
+// close gives the lock back. To close the file is not enough: a process that is
+// just being started holds a copy of it until it runs its own program.
+func (d *dataDir) close() error {
+	return errors.Join(syscall.Flock(int(d.lock.Fd()), syscall.LOCK_UN), d.lock.Close())
+}
 
 // plain drops the path from an error that names it already.
 func plain(err error) error {

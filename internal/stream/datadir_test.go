@@ -1,14 +1,18 @@
 package stream_test
 
 import (
+	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"carstate/internal/access"
 	"carstate/internal/stream"
@@ -18,6 +22,7 @@ import (
 // A directory that cannot be used is refused with one line and stays as it is,
 // every time.
 func TestDataDirRefused(t *testing.T) {
+	t.Parallel()
 	meta := func(dir, name string) string {
 		return filepath.Join(dir, "engine", "jetstream", "$G", "streams", name, "meta.inf")
 	}
@@ -108,8 +113,119 @@ func TestDataDirRefused(t *testing.T) {
 	}
 }
 
+// An engine that gives up while it starts says why, at once and in one line.
+func TestEngineGivesUp(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	put(t, filepath.Join(dir, "carstate.json"), `{"format":1,"partitions":0,"ready":false}`)
+	if err := os.Mkdir(filepath.Join(dir, "engine"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	put(t, filepath.Join(dir, "engine", "jetstream"), "in the way")
+	begin := time.Now()
+	refused(t, stream.Config{DataDir: dir}, "did not start: Can't start JetStream: storage directory is not a directory")
+	if took := time.Since(begin); took > 5*time.Second {
+		t.Errorf("that took %s", took)
+	}
+}
+
+// Files that this user may not read or write are not damaged. The text says what
+// is in the way, nothing is changed, and with the permissions back all is well.
+func TestDataDirPermissions(t *testing.T) {
+	t.Parallel()
+	streams := "engine/jetstream/$G/streams/"
+	cases := map[string]struct {
+		file string
+		mode os.FileMode
+		want string
+	}{
+		"engine not writable":        {"engine", 0o500, "cannot be written (engine: permission denied)"},
+		"engine not readable":        {"engine", 0o000, "cannot be read (the description of stream TELEMETRY: permission denied)"},
+		"store not writable":         {"engine/jetstream", 0o500, "cannot be written (engine/jetstream: permission denied)"},
+		"description not readable":   {streams + "STATES/meta.inf", 0o200, "cannot be read (the description of stream STATES: permission denied)"},
+		"description not writable":   {streams + "STATES/meta.inf", 0o400, "cannot be written (" + streams + "STATES/meta.inf: permission denied)"},
+		"records not readable":       {streams + "TOKENS/msgs", 0o300, "cannot be read (" + streams + "TOKENS/msgs: permission denied)"},
+		"records not writable":       {streams + "TOKENS/msgs", 0o500, "cannot be written (" + streams + "TOKENS/msgs: permission denied)"},
+		"one block not readable":     {streams + "AUDIT/msgs/1.blk", 0o200, "cannot be read (block 1 of stream AUDIT: permission denied)"},
+		"the directory not writable": {".", 0o500, "cannot be written: permission denied"},
+		"the directory not readable": {".", 0o300, "cannot be read: permission denied"},
+		"the identity not readable":  {"carstate.json", 0o200, "cannot be read: permission denied"},
+		"the lock is another's":      {"lock", 0o000, "cannot be written: permission denied"},
+	}
+	whole := filledDir(t)
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := copyDir(t, whole)
+			giveToNobody(t, dir)
+			before := tree(t, dir)
+			file := filepath.Join(dir, c.file)
+			info, err := os.Stat(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Chmod(file, c.mode); err != nil {
+				t.Fatal(err)
+			}
+			out, err := childProcess(t, "nobody", dir).CombinedOutput()
+			if err == nil {
+				t.Fatal("it was opened")
+			}
+			if text := strings.TrimSpace(string(out)); strings.Contains(text, "\n") || strings.Contains(text, "damaged") || !strings.Contains(text, c.want) {
+				t.Fatalf("the error is %q; want one line with %q", text, c.want)
+			}
+			if err := os.Chmod(file, info.Mode()); err != nil {
+				t.Fatal(err)
+			}
+			if tree(t, dir) != before {
+				t.Fatal("the directory was changed")
+			}
+			if out, err := childProcess(t, "nobody", dir).CombinedOutput(); err != nil {
+				t.Fatalf("with the permissions back: %v: %s", err, out)
+			}
+		})
+	}
+}
+
+// nobody is a user for whom, other than for root, permissions count.
+const nobody = 65534
+
+// giveToNobody makes a directory of a test the nobody's, if the test has the
+// rights of root. Otherwise permissions count as it is.
+func giveToNobody(t *testing.T, dir string) {
+	t.Helper()
+	if os.Getuid() != 0 {
+		return
+	}
+	for up := filepath.Dir(dir); up != filepath.Clean(os.TempDir()) && up != "/"; up = filepath.Dir(up) {
+		if err := os.Chmod(up, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := filepath.WalkDir(dir, func(name string, _ fs.DirEntry, err error) error {
+		return errors.Join(err, os.Lchown(name, nobody, nobody))
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// openAsNobody opens an engine without the rights of root, and closes it.
+func openAsNobody(dir string) error {
+	if os.Getuid() == 0 {
+		if err := errors.Join(syscall.Setgroups(nil), syscall.Setgid(nobody), syscall.Setuid(nobody)); err != nil {
+			return err
+		}
+	}
+	e, err := stream.Open(context.Background(), stream.Config{DataDir: dir})
+	if err != nil {
+		return err
+	}
+	return e.Close()
+}
+
 // What a killed first start leaves, or mkfs, is no reason to refuse.
 func TestDataDirBegins(t *testing.T) {
+	t.Parallel()
 	for _, leftover := range []string{"lock", "carstate.json.new", "lost+found/"} {
 		t.Run(leftover, func(t *testing.T) {
 			dir := t.TempDir()
@@ -134,6 +250,7 @@ func TestDataDirBegins(t *testing.T) {
 // The server leaves out a stream whose description does not match its checksum.
 // The finding is written down, because the server would go on without it.
 func TestDataDirForgottenStream(t *testing.T) {
+	t.Parallel()
 	dir := copyDir(t, filledDir(t))
 	meta := filepath.Join(dir, "engine", "jetstream", "$G", "streams", stream.Tokens, "meta.inf")
 	text, err := os.ReadFile(meta)
@@ -149,19 +266,37 @@ func TestDataDirForgottenStream(t *testing.T) {
 	}
 }
 
+// samples of data directories, made once for all tests, which copy them.
+var samples struct {
+	dir  string // removed by TestMain
+	once sync.Once
+}
+
 // filledDir returns a closed data directory with something in every stream.
-func filledDir(t *testing.T) string {
+// Nobody may change it.
+func filledDir(t *testing.T) string { return sampleDir(t, "closed") }
+
+// crashedDir returns what a process that was killed leaves: a copy of the files
+// of an engine that ran. Nobody may change it.
+func crashedDir(t *testing.T) string { return sampleDir(t, "crashed") }
+
+func sampleDir(t *testing.T, name string) string {
 	t.Helper()
-	dir := t.TempDir()
-	e, err := stream.Open(t.Context(), stream.Config{DataDir: dir})
-	if err != nil {
-		t.Fatal(err)
-	}
-	fill(t, e)
-	if err := e.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return dir
+	samples.once.Do(func() {
+		closed := filepath.Join(samples.dir, "closed")
+		e, err := stream.Open(t.Context(), stream.Config{DataDir: closed})
+		if err != nil {
+			t.Fatal(err)
+		}
+		fill(t, e)
+		if err := os.CopyFS(filepath.Join(samples.dir, "crashed"), os.DirFS(closed)); err != nil {
+			t.Fatal(err)
+		}
+		if err := e.Close(); err != nil {
+			t.Fatal(err)
+		}
+	})
+	return filepath.Join(samples.dir, name)
 }
 
 const (

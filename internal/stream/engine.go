@@ -34,6 +34,7 @@ type Engine struct {
 	backlog    backlog
 	writes     map[string]*writeHealth // of watchedStreams
 	beats      map[string]*heartbeat
+	committing atomic.Int32 // commits of samples under way
 	metrics    *metrics
 
 	stop    context.CancelFunc // ends what runs in the background
@@ -112,10 +113,14 @@ func (e *Engine) start() {
 	}
 	e.running.Go(func() { e.watchBacklog(ctx) })
 	e.running.Go(func() { e.watchWrites(ctx) })
+	e.running.Go(func() { e.tryTelemetry(ctx) })
 }
 
 func (e *Engine) openEmbedded(ctx context.Context) (err error) {
 	if e.dir, err = openDataDir(e.config.DataDir); err != nil {
+		return err
+	}
+	if err = checkWritable(e.config.DataDir); err != nil {
 		return err
 	}
 	if e.dir.Ready {
@@ -162,6 +167,10 @@ func (e *Engine) onAsyncError() nats.Option {
 		e.log.Warn("engine connection", "error", err)
 	})
 }
+
+// Cut ends the connection to the engine, so that whatever still waits for an
+// answer fails now. Only Close may follow.
+func (e *Engine) Cut() { e.nc.Close() }
 
 // Close ends everything in order: what writes first, the server last. Samples
 // whose Append has not returned are not acknowledged.

@@ -32,6 +32,8 @@ type feed struct {
 
 	created time.Time // of the stream that was read
 	live    bool      // caughtUp was called
+	goal    uint64    // live once the record of this sequence was applied
+	lap     int       // how many goals were reached
 
 	mu      sync.Mutex // guards what follows
 	last    uint64     // sequence of the newest record applied
@@ -43,10 +45,12 @@ func newFeed(e *Engine, stream string) *feed {
 }
 
 const (
-	idleHeartbeat = 500 * time.Millisecond
-	// feedStall is how long a feed that carries our heartbeats may be silent
-	// before it is set up again.
-	feedStall = 10 * time.Second
+	// feedAgain is how long a feed rests after it failed.
+	feedAgain = 500 * time.Millisecond
+	// feedLaps is how often a feed that catches up looks where the end is
+	// now. The first lap leaves out vehicles whose record was replaced while
+	// it ran; the second is so short that next to none are left.
+	feedLaps = 2
 	// feedSetup is how long the engine may take to set up a feed from the
 	// start: it looks up the last record of each of millions of subjects.
 	feedSetup = 30 * time.Second
@@ -68,7 +72,7 @@ func (f *feed) run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(idleHeartbeat):
+		case <-time.After(feedAgain):
 		}
 	}
 }
@@ -92,8 +96,11 @@ func (f *feed) follow(ctx context.Context) error {
 		return fmt.Errorf("%w: %s was read up to %d and now ends at %d: restart carstate", errReplaced, f.stream, f.last, last)
 	}
 	f.created = created
+	if f.last == 0 {
+		f.goal = last
+	}
 
-	opts := []nats.SubOpt{nats.OrderedConsumer(), nats.BindStream(f.stream), nats.IdleHeartbeat(idleHeartbeat)}
+	opts := []nats.SubOpt{nats.OrderedConsumer(), nats.BindStream(f.stream), nats.IdleHeartbeat(f.e.config.Patience.Idle)}
 	js := f.e.legacy
 	if f.last == 0 {
 		if js, err = f.e.nc.JetStream(nats.MaxWait(feedSetup)); err != nil {
@@ -154,8 +161,8 @@ func (f *feed) follow(ctx context.Context) error {
 			return fmt.Errorf("%s: record %d: %w", f.stream, meta.Sequence.Stream, err)
 		}
 		f.advance(meta.Sequence.Stream)
-		if meta.NumPending == 0 {
-			f.goLive()
+		if err := f.progress(ctx, meta.NumPending); err != nil {
+			return err
 		}
 	}
 }
@@ -164,9 +171,31 @@ func (f *feed) follow(ctx context.Context) error {
 // second, and one with filters ends with a record that is there already, so a
 // long silence means that it is dead.
 func (f *feed) next(ctx context.Context, sub *nats.Subscription) (*nats.Msg, error) {
-	ctx, cancel := context.WithTimeout(ctx, feedStall)
+	ctx, cancel := context.WithTimeout(ctx, f.e.config.Patience.Stall)
 	defer cancel()
 	return sub.NextMsgWithContext(ctx)
+}
+
+// progress is called after each record, with the number of records that the
+// engine has yet to send. A stream that others write to all the time may never
+// have none, so the feed goes live when it has run its laps, too.
+func (f *feed) progress(ctx context.Context, pending uint64) error {
+	switch {
+	case f.live || pending != 0 && f.last < f.goal:
+		return nil
+	case pending != 0:
+		f.lap++
+	}
+	if pending == 0 || f.lap == feedLaps {
+		f.goLive()
+		return nil
+	}
+	info, err := f.e.js.Stream(ctx, f.stream)
+	if err != nil {
+		return err
+	}
+	f.goal = info.CachedInfo().State.LastSeq
+	return nil
 }
 
 func (f *feed) goLive() {
@@ -181,6 +210,9 @@ func (f *feed) advance(seq uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.last = seq
+	if b := f.e.beats[f.stream]; b != nil && len(f.filters) == 0 {
+		b.applied.Store(seq)
+	}
 	close(f.changed)
 	f.changed = make(chan struct{})
 }

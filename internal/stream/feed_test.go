@@ -29,7 +29,7 @@ func forgetConsumers(ctx context.Context, e *Engine, stream string) (n int) {
 // change in order and none twice.
 func TestFeedLosesConsumers(t *testing.T) {
 	t.Parallel()
-	e := openOne(t, Config{})
+	e := openOne(t, Config{Patience: impatient})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	p, err := e.Take(ctx, 0, "test")
@@ -86,6 +86,56 @@ func TestFeedLosesConsumers(t *testing.T) {
 				case <-time.After(10 * time.Millisecond):
 				}
 			}
+		}
+	}
+}
+
+// A feed goes live although others write to its stream all the time, so that the
+// engine never has nothing more to send.
+func TestFeedOfBusyStream(t *testing.T) {
+	t.Parallel()
+	e := openOne(t, Config{})
+	end := func() uint64 {
+		s, err := e.js.Stream(t.Context(), States)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.CachedInfo().State.LastSeq
+	}
+	p, err := e.Take(t.Context(), 0, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, pending := range []uint64{0, 1} {
+		f := newFeed(e, States)
+		f.goal = end()
+		live := false
+		f.caughtUp = func() { live = true }
+		apply := func(seq, pending uint64) {
+			t.Helper()
+			f.last = seq
+			if err := f.progress(t.Context(), pending); err != nil {
+				t.Fatal(err)
+			}
+		}
+		apply(f.goal-1, 1)
+		// Meanwhile others write.
+		if err := p.Commit(t.Context(), 0, nil); err != nil {
+			t.Fatal(err)
+		}
+		if live {
+			t.Fatal("live before the record that was the last one at the start")
+		}
+		apply(f.goal, pending)
+		if live != (pending == 0) {
+			t.Fatalf("with %d pending at the first goal: live is %t", pending, live)
+		}
+		if now := end(); pending == 1 && (f.goal > now || f.goal < now-2) {
+			t.Fatalf("the second goal is %d; the stream ends at %d", f.goal, now)
+		}
+		apply(f.goal, pending)
+		if !live {
+			t.Fatal("not live after the second goal")
 		}
 	}
 }

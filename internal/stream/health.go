@@ -5,50 +5,120 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"sync/atomic"
+	"sync"
 	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
 )
 
 // writeHealth notes whether a stream takes what is written to it. After a write
 // error the server stores nothing more in the stream until it starts again, and
 // does not even answer.
 type writeHealth struct {
-	failing atomic.Int64 // Unix ns: when the first of the writes began that all failed since; 0: the last one did not
+	mu     sync.Mutex // guards what follows
+	failed int        // tries that failed since the last one that was stored
+	looks  int        // looks of the watcher that saw nothing but failures
 }
 
-func (h *writeHealth) noteStored() { h.failing.Store(0) }
+func (h *writeHealth) noteStored() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.failed, h.looks = 0, 0
+}
 
-// noteFailed takes the time at which the write began.
-func (h *writeHealth) noteFailed(began time.Time) { h.failing.CompareAndSwap(0, began.UnixNano()) }
+func (h *writeHealth) noteFailed() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.failed++
+}
 
-// since is how long writes have failed, 0 if they do not.
-func (h *writeHealth) since() time.Duration {
-	if f := h.failing.Load(); f != 0 {
-		return time.Since(time.Unix(0, f))
+func (h *writeHealth) failing() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.failed > 0
+}
+
+// look is the watcher's, once every Patience.Beat. It reports whether so many
+// tries failed, over so many looks, that no slow disk explains it.
+//
+// Looks are counted, not time: a process that was frozen, or a machine that was
+// paused, wakes up with a write that expired long ago and nothing wrong.
+func (h *writeHealth) look() (hopeless bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.failed == 0 {
+		return false
 	}
-	return 0
+	h.looks++
+	return h.failed >= hopelessTries && h.looks >= hopelessLooks
 }
+
+// With the default patience these cover twelve seconds.
+const (
+	hopelessTries = 3
+	hopelessLooks = 8
+)
 
 // watchedStreams are those that are written to all the time.
 var watchedStreams = append([]string{Telemetry}, fedStreams...)
 
-// Writable says why nothing can be stored at present, nil if it can.
-func (e *Engine) Writable() error {
+// Alive says why only a restart helps, nil while there is hope.
+func (e *Engine) Alive() error {
 	if err := e.failure.Load(); err != nil {
 		return *err
 	}
+	return nil
+}
+
+// Writable says why nothing can be stored at present, nil if it can. It finds
+// out by itself when that changes; nobody has to try.
+func (e *Engine) Writable() error {
+	if err := e.Alive(); err != nil {
+		return err
+	}
 	for _, name := range watchedStreams {
-		if e.writes[name].since() > 0 {
+		if e.writes[name].failing() {
 			return fmt.Errorf("the engine stores nothing in %s", name)
 		}
 	}
 	return nil
 }
 
-// writeGrace is how long the embedded engine may fail to store until we look for
-// the cause. It covers several writes that nobody answered: one alone may have
-// met a slow disk.
-const writeGrace = 12 * time.Second
+// tryTelemetry finds out when TELEMETRY takes writes again after a commit was
+// given up. Nobody else would: while it is said to take none, nobody is let
+// through who could store something. What it stores is a commit without samples, the
+// only proof that there is, and folded like others. The other streams have their
+// heartbeats.
+func (e *Engine) tryTelemetry(ctx context.Context) {
+	h, subject := e.writes[Telemetry], telemetrySubject(0)
+	tick := time.NewTicker(e.config.Patience.Beat)
+	defer tick.Stop()
+	id := "" // the same for all tries, so that one of them is stored
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if !h.failing() || e.committing.Load() > 0 { // a commit is tried until it finds out itself
+			id = ""
+			continue
+		}
+		if id == "" {
+			id = nuid.Next()
+		}
+		try, cancel := context.WithTimeout(ctx, e.config.Patience.Try)
+		_, err := e.js.Publish(try, subject, seal(subject, []byte{0}), jetstream.WithMsgID(id), jetstream.WithExpectStream(Telemetry))
+		cancel()
+		switch {
+		case err == nil, full(err): // a full stream says so itself to whoever appends
+			h.noteStored()
+		case ctx.Err() == nil:
+			h.noteFailed()
+		}
+	}
+}
 
 // watchWrites ends the process's hope for an embedded engine that stores
 // nothing although the disk takes writes: after a write error only a new start
@@ -58,7 +128,7 @@ func (e *Engine) watchWrites(ctx context.Context) {
 	if !e.config.embedded() {
 		return
 	}
-	tick := time.NewTicker(heartbeatEvery)
+	tick := time.NewTicker(e.config.Patience.Beat)
 	defer tick.Stop()
 	for {
 		select {
@@ -67,10 +137,7 @@ func (e *Engine) watchWrites(ctx context.Context) {
 		case <-tick.C:
 		}
 		for _, name := range watchedStreams {
-			if e.writes[name].since() < writeGrace {
-				continue
-			}
-			if probeDisk(e.config.DataDir) == nil {
+			if e.writes[name].look() && probeDisk(e.config.DataDir) == nil {
 				e.fail(fmt.Errorf("the engine stores nothing more in %s after a write error, and the disk takes writes again: restart carstate", name))
 				return
 			}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"carstate/internal/vehicle"
 )
@@ -33,14 +34,14 @@ func (l *lines) count(text string) int {
 // same, keeps its cursor, and raises an alarm, once.
 func TestStatesFull(t *testing.T) {
 	t.Parallel()
-	const limit = 64 << 10
+	const limit = 16 << 10
 	var log lines
-	e := openOne(t, Config{StatesBytes: limit, Log: slog.New(slog.NewTextHandler(&log, nil))})
+	e := openOne(t, Config{StatesBytes: limit, SyncInterval: time.Minute, Log: slog.New(slog.NewTextHandler(&log, nil))})
 	p, err := e.Take(t.Context(), 0, "test")
 	if err != nil {
 		t.Fatal(err)
 	}
-	const vehicles = 2000
+	const vehicles = 500
 	for i := range vehicles {
 		id := vehicle.ID(fmt.Sprintf("car%d", i))
 		state := vehicle.Observe(vehicle.State{}, speedAt(string(id), int64(i+1)))

@@ -16,6 +16,8 @@ var children = map[string]func(dir string) error{
 	"append": appendUntilKilled,
 	"starve": starveOfDisk,
 	"tear":   tearWrite,
+	"freeze": appendUntilAsked,
+	"nobody": openAsNobody,
 }
 
 const (
@@ -36,7 +38,14 @@ func TestMain(m *testing.M) {
 	if err := flag.Set("test.parallel", "16"); err != nil {
 		panic(err)
 	}
-	goleak.VerifyTestMain(m)
+	var err error
+	if samples.dir, err = os.MkdirTemp("", "carstate-stream-"); err != nil {
+		panic(err)
+	}
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		os.RemoveAll(samples.dir)
+		os.Exit(code)
+	}))
 }
 
 // childProcess prepares a process that runs one of children.

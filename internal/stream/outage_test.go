@@ -32,6 +32,12 @@ func until(t *testing.T, what string, ok func() bool) {
 	}
 }
 
+// impatient engines find out within a second what others take ten for.
+var impatient = stream.Patience{
+	Try: time.Second, Store: 20 * time.Second, Stall: time.Second,
+	Beat: 100 * time.Millisecond, Idle: 100 * time.Millisecond,
+}
+
 // follower is a goroutine that follows STATES.
 type follower struct {
 	mu   sync.Mutex
@@ -70,7 +76,7 @@ func (f *follower) all() []vehicle.UnixMilli {
 func TestOutage(t *testing.T) {
 	t.Parallel()
 	server := streamtest.StartServer(t)
-	e := streamtest.Open(t, stream.Config{URLs: server.URL(), Partitions: 1})
+	e := streamtest.Open(t, stream.Config{URLs: server.URL(), Partitions: 1, Patience: impatient})
 	ctx := timeout(t)
 	f := follow(t, e)
 	keeper(t, e)
@@ -108,7 +114,7 @@ func TestOutage(t *testing.T) {
 	}
 	healthy := func() bool {
 		age, err := e.FeedAge()
-		return err == nil && age < 2*time.Second && e.Writable() == nil
+		return err == nil && age < time.Second && e.Writable() == nil
 	}
 	until(t, "the engine is healthy", healthy)
 	for range 2 {
@@ -120,7 +126,7 @@ func TestOutage(t *testing.T) {
 		server.Stop()
 		until(t, "the copy grows old", func() bool {
 			age, err := e.FeedAge()
-			return err == nil && age > 3*time.Second
+			return err == nil && age > time.Second
 		})
 		until(t, "the engine says that it stores nothing", func() bool { return e.Writable() != nil })
 		// An Append that begins during the outage ends well once it is over.
@@ -145,12 +151,63 @@ func TestOutage(t *testing.T) {
 	}
 }
 
+// After an outage that outlasted the patience of a commit the engine finds out by
+// itself that it can store again. Nobody stores anything meanwhile: whoever asks
+// first whether it is worth a try hears no.
+func TestGivenUp(t *testing.T) {
+	t.Parallel()
+	server := streamtest.StartServer(t)
+	p := impatient
+	p.Store = 2 * time.Second
+	e := streamtest.Open(t, stream.Config{URLs: server.URL(), Partitions: 1, Patience: p})
+	ctx := timeout(t)
+	part, err := e.Take(ctx, 0, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer part.Close()
+	for round := range int64(2) {
+		server.Stop()
+		if err := e.Append(ctx, []vehicle.Sample{sample("car", 2*round+1, 10)}); err == nil {
+			t.Fatal("a sample was acknowledged without a server")
+		}
+		if e.Writable() == nil {
+			t.Fatal("an engine that gave a commit up calls itself writable")
+		}
+		if err := e.Alive(); err != nil {
+			t.Fatalf("an outage is no reason to restart: %v", err)
+		}
+		server.Start()
+		until(t, "the engine is writable again", func() bool { return e.Writable() == nil })
+		if err := e.Append(ctx, []vehicle.Sample{sample("car", 2*round+2, 10)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// The first of a round may have been stored, unacknowledged; what the
+	// engine stored to find out has nothing in it.
+	for last := vehicle.UnixMilli(0); last < 4; {
+		seq, samples, err := part.Next(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, x := range samples {
+			if x.Time <= last || x.Time > last+2 {
+				t.Fatalf("%d came after %d", x.Time, last)
+			}
+			last = x.Time
+		}
+		if err := part.Commit(ctx, seq, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // A stream that was made anew is not the one that was read: the copy is wrong,
 // and only a restart helps.
 func TestReplacedStream(t *testing.T) {
 	t.Parallel()
 	server := streamtest.StartServer(t)
-	e := streamtest.Open(t, stream.Config{URLs: server.URL(), Partitions: 1})
+	e := streamtest.Open(t, stream.Config{URLs: server.URL(), Partitions: 1, Patience: impatient})
 	ctx := timeout(t)
 	f := follow(t, e)
 	nc, err := nats.Connect(server.URL())
@@ -199,7 +256,7 @@ func TestReplacedStream(t *testing.T) {
 func TestForgottenConsumers(t *testing.T) {
 	t.Parallel()
 	server := streamtest.StartServer(t)
-	e := streamtest.Open(t, stream.Config{URLs: server.URL(), Partitions: 1})
+	e := streamtest.Open(t, stream.Config{URLs: server.URL(), Partitions: 1, Patience: impatient})
 	ctx := timeout(t)
 	nc, err := nats.Connect(server.URL())
 	if err != nil {
@@ -268,7 +325,7 @@ func TestLostAnswer(t *testing.T) {
 	t.Parallel()
 	server := streamtest.StartServer(t)
 	wire := newWire(t, strings.TrimPrefix(server.URL(), "nats://"))
-	e := streamtest.Open(t, stream.Config{URLs: "nats://" + wire.addr, Partitions: 1})
+	e := streamtest.Open(t, stream.Config{URLs: "nats://" + wire.addr, Partitions: 1, Patience: impatient})
 	ctx := timeout(t)
 	direct, err := nats.Connect(server.URL())
 	if err != nil {

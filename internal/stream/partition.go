@@ -169,7 +169,8 @@ func (t *Partition) State(ctx context.Context, id vehicle.ID) (vehicle.State, bo
 }
 
 // Next waits for the next commit of samples that is to be folded. seq goes into
-// [Partition.Commit] once they are.
+// [Partition.Commit] once they are. There may be none in it: the engine stores an
+// empty commit to see whether it can.
 func (t *Partition) Next(ctx context.Context) (seq uint64, samples []vehicle.Sample, err error) {
 	m, seq, err := t.nextMessage(ctx)
 	if err != nil {
@@ -196,7 +197,7 @@ func (t *Partition) nextMessage(ctx context.Context) (*nats.Msg, uint64, error) 
 				return nil, 0, err
 			}
 		}
-		try, cancel := context.WithTimeout(ctx, feedStall)
+		try, cancel := context.WithTimeout(ctx, t.e.config.Patience.Stall)
 		m, err := t.sub.NextMsgWithContext(try)
 		silent := err != nil && try.Err() != nil
 		cancel()
@@ -238,7 +239,7 @@ func (t *Partition) nextMessage(ctx context.Context) (*nats.Msg, uint64, error) 
 func (t *Partition) subscribe() (err error) {
 	t.sub, err = t.e.legacy.SubscribeSync(telemetrySubject(t.number),
 		nats.OrderedConsumer(), nats.BindStream(Telemetry),
-		nats.IdleHeartbeat(idleHeartbeat), nats.StartSequence(t.next))
+		nats.IdleHeartbeat(t.e.config.Patience.Idle), nats.StartSequence(t.next))
 	if err != nil {
 		return err
 	}

@@ -16,7 +16,7 @@ import (
 // replaced, whatever made it so.
 func TestSilentSubscription(t *testing.T) {
 	t.Parallel()
-	e := openOne(t, Config{})
+	e := openOne(t, Config{Patience: impatient})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	p, err := e.Take(ctx, 0, "test")
@@ -41,6 +41,7 @@ func TestSilentSubscription(t *testing.T) {
 
 // A subscription that is closed under a partition is an error, not silence.
 func TestClosedSubscription(t *testing.T) {
+	t.Parallel()
 	e := openOne(t, Config{})
 	p, err := e.Take(t.Context(), 0, "test")
 	if err != nil {
@@ -61,6 +62,7 @@ func TestClosedSubscription(t *testing.T) {
 // A TELEMETRY that was made anew, or has lost its end, is folded from its
 // beginning: what is stored there has sequences that the cursor takes for folded.
 func TestTelemetryBehindCursor(t *testing.T) {
+	t.Parallel()
 	for name, lose := range map[string]func(*testing.T, *Engine){
 		"made anew": func(t *testing.T, e *Engine) {
 			if err := e.js.DeleteStream(t.Context(), Telemetry); err != nil {
@@ -118,7 +120,7 @@ func TestTelemetryReplaced(t *testing.T) {
 	for _, grown := range []int64{1, 30} {
 		t.Run(fmt.Sprint(grown), func(t *testing.T) {
 			t.Parallel()
-			e := openOne(t, Config{})
+			e := openOne(t, Config{Patience: impatient})
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			p, err := e.Take(ctx, 0, "test")
@@ -150,6 +152,7 @@ func TestTelemetryReplaced(t *testing.T) {
 
 // More states than one batch can hold are refused, rather than tried for ever.
 func TestTooManyStates(t *testing.T) {
+	t.Parallel()
 	e := openOne(t, Config{})
 	p, err := e.Take(t.Context(), 0, "test")
 	if err != nil {

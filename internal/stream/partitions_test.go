@@ -44,6 +44,7 @@ func TestPartitionOf(t *testing.T) {
 
 // The number of partitions is fixed when the streams are made.
 func TestPartitionsAreFixed(t *testing.T) {
+	t.Parallel()
 	for _, engine := range []string{"embedded", "external"} {
 		t.Run(engine, func(t *testing.T) {
 			c := stream.Config{DataDir: t.TempDir(), Partitions: 3}
@@ -79,6 +80,7 @@ func TestPartitionsAreFixed(t *testing.T) {
 
 // A NATS account in which somebody else has a stream of our name is left alone.
 func TestForeignStream(t *testing.T) {
+	t.Parallel()
 	for name, metadata := range map[string]map[string]string{
 		"without metadata":    nil,
 		"with other metadata": {"owner": "somebody"},
@@ -120,6 +122,7 @@ func TestForeignStream(t *testing.T) {
 // at the first large commit. So is one that cannot be reached; the address may
 // hold a password and is not repeated.
 func TestExternalRefused(t *testing.T) {
+	t.Parallel()
 	s := streamtest.StartServer(t)
 	url := s.URL()
 	s.Stop()

@@ -44,19 +44,39 @@ func startServer(ctx context.Context, dir string, sync time.Duration, log *slog.
 	if err != nil {
 		return nil, fmt.Errorf("the embedded engine cannot be set up: %w", err)
 	}
-	s.SetLoggerV2(serverLog{log}, false, false, false)
+	fatal := make(chan string, 1)
+	s.SetLoggerV2(serverLog{log, fatal}, false, false, false)
 	s.Start()
-	for deadline := time.Now().Add(startTimeout); !s.ReadyForConnections(100 * time.Millisecond); {
-		if ctx.Err() != nil || time.Now().After(deadline) || !s.Running() {
-			stopServer(s)
-			return nil, errors.Join(errors.New("the embedded engine did not start; its log says why (--log-level debug)"), ctx.Err())
-		}
+	err = waitForServer(ctx, s, opts.StoreDir, fatal)
+	if err == nil && !s.JetStreamEnabled() {
+		err = errors.New("the embedded engine could not open its store; its log says why (--log-level debug)")
 	}
-	if !s.JetStreamEnabled() {
+	if err != nil {
 		stopServer(s)
-		return nil, errors.New("the embedded engine could not open its store; its log says why (--log-level debug)")
+		return nil, err
 	}
 	return s, nil
+}
+
+// waitForServer returns nil once the server works. A server that has given up
+// goes on running and only says so.
+func waitForServer(ctx context.Context, s *server.Server, store string, fatal <-chan string) error {
+	deadline := time.Now().Add(startTimeout)
+	for {
+		select {
+		case why := <-fatal:
+			return fmt.Errorf("the embedded engine did not start: %s: check that this user may read and write all of %s", why, store)
+		case <-ctx.Done():
+			return fmt.Errorf("the embedded engine did not start: %w", ctx.Err())
+		default:
+		}
+		switch {
+		case s.ReadyForConnections(100 * time.Millisecond):
+			return nil
+		case time.Now().After(deadline) || !s.Running():
+			return errors.New("the embedded engine did not start; its log says why (--log-level debug)")
+		}
+	}
 }
 
 func stopServer(s *server.Server) {
@@ -66,7 +86,10 @@ func stopServer(s *server.Server) {
 
 // serverLog passes the server's log on. Its notices are for people who know
 // NATS, so they come as debug lines.
-type serverLog struct{ log *slog.Logger }
+type serverLog struct {
+	log   *slog.Logger
+	fatal chan<- string // takes why the server gave up
+}
 
 func (l serverLog) Noticef(f string, v ...any) { l.log.Debug("engine: " + line(f, v)) }
 func (l serverLog) Debugf(f string, v ...any)  {}
@@ -74,7 +97,14 @@ func (l serverLog) Tracef(f string, v ...any)  {}
 func (l serverLog) Warnf(f string, v ...any)   { l.log.Warn("engine: " + line(f, v)) }
 func (l serverLog) Errorf(f string, v ...any)  { l.log.Error("engine: " + line(f, v)) }
 
-// Fatalf is an error like others: the process decides for itself when to end.
-func (l serverLog) Fatalf(f string, v ...any) { l.log.Error("engine: " + line(f, v)) }
+// Fatalf does not end the process: who waits for the start is told, and reports
+// it. Later it is an error like others.
+func (l serverLog) Fatalf(f string, v ...any) {
+	select {
+	case l.fatal <- line(f, v):
+	default:
+		l.log.Error("engine: " + line(f, v))
+	}
+}
 
 func line(f string, v []any) string { return strings.TrimSpace(fmt.Sprintf(f, v...)) }

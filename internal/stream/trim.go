@@ -71,7 +71,7 @@ func overBytes(state jetstream.StreamState, limit int64) uint64 {
 // firstSince finds the first commit stored at t or later; 0 if there is none.
 func (e *Engine) firstSince(ctx context.Context, t time.Time) (uint64, error) {
 	sub, err := e.legacy.SubscribeSync("telemetry.*", nats.OrderedConsumer(), nats.BindStream(Telemetry),
-		nats.StartTime(t), nats.HeadersOnly(), nats.IdleHeartbeat(idleHeartbeat))
+		nats.StartTime(t), nats.HeadersOnly(), nats.IdleHeartbeat(e.config.Patience.Idle))
 	if err != nil {
 		return 0, err
 	}

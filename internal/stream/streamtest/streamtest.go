@@ -3,6 +3,8 @@ package streamtest
 
 import (
 	"net"
+	"os"
+	"runtime"
 	"testing"
 	"time"
 
@@ -49,13 +51,30 @@ type Server struct {
 // StartServer starts a server that ends with the test.
 func StartServer(t testing.TB) *Server {
 	t.Helper()
+	dir, err := os.MkdirTemp("", "carstate-nats-")
+	if err != nil {
+		t.Fatal(err)
+	}
 	s := &Server{t: t, opts: server.Options{
 		Host: "127.0.0.1", Port: server.RANDOM_PORT,
-		JetStream: true, StoreDir: t.TempDir(), SyncAlways: true,
+		JetStream: true, StoreDir: dir, SyncAlways: true,
 		NoSigs: true, NoLog: true,
 	}}
+	t.Cleanup(func() {
+		s.Stop()
+		// The server ends before the last of its batches does, which may
+		// still make a file.
+		for tries := 0; ; tries++ {
+			if err := os.RemoveAll(dir); err == nil {
+				return
+			} else if tries == 100 {
+				t.Error(err)
+				return
+			}
+			runtime.Gosched()
+		}
+	})
 	s.Start()
-	t.Cleanup(s.Stop)
 	return s
 }
 

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"bytes"
+	"net"
+	"sync"
+)
+
+// halfOpen is a listener that knows on which of its connections no request has
+// arrived yet: a spare one of a browser, a client that went away after half a
+// head. net/http lets such a connection be for five seconds when it shuts down,
+// in the hope of a request; a node that ends has no time for that.
+type halfOpen struct {
+	net.Listener
+	tls bool // what arrives cannot be read here: the first byte counts as a request
+
+	mu      sync.Mutex // guards what follows
+	waiting map[*halfOpenConn]struct{}
+}
+
+func newHalfOpen(l net.Listener, tls bool) *halfOpen {
+	return &halfOpen{Listener: l, tls: tls, waiting: make(map[*halfOpenConn]struct{})}
+}
+
+func (l *halfOpen) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	c := &halfOpenConn{Conn: conn, of: l, waits: true}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.waiting[c] = struct{}{}
+	return c, nil
+}
+
+// closeWaiting closes the connections on which no request has arrived.
+func (l *halfOpen) closeWaiting() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for c := range l.waiting {
+		_ = c.Conn.Close() // it was of no use to anybody
+	}
+}
+
+func (l *halfOpen) forget(c *halfOpenConn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.waiting, c)
+}
+
+// halfOpenConn is read by one goroutine.
+type halfOpenConn struct {
+	net.Conn
+	of    *halfOpen
+	waits bool    // no request has arrived; owned by who reads
+	tail  [3]byte // what was read last
+}
+
+// Read looks for the empty line that ends a request's head.
+func (c *halfOpenConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if c.waits && n > 0 {
+		seen := append(c.tail[:], b[:n]...)
+		if c.of.tls || bytes.Contains(seen, []byte("\n\r\n")) || bytes.Contains(seen, []byte("\n\n")) {
+			c.waits = false
+			c.of.forget(c)
+		}
+		copy(c.tail[:], seen[len(seen)-len(c.tail):])
+	}
+	return n, err
+}
+
+func (c *halfOpenConn) Close() error {
+	c.of.forget(c)
+	return c.Conn.Close()
+}

@@ -1,0 +1,81 @@
+package stream
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"carstate/internal/access"
+)
+
+// A stream of records that is full takes heartbeats all the same, each in place of
+// the one before: telemetry is stored, nothing is restarted, and the copies stay
+// current.
+func TestTokensFull(t *testing.T) {
+	t.Parallel()
+	e := openOne(t, Config{Patience: impatient})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel()
+	k := e.NewKeeper(new(access.Tokens), new(access.Sources))
+	running.Go(func() { _ = k.RunTokens(ctx, func() {}) })
+	running.Go(func() { _ = k.RunSources(ctx, func() {}) })
+	running.Go(func() { _ = newIdleFeed(e, States).run(ctx) })
+	current := func() bool {
+		age, err := e.FeedAge()
+		return err == nil && age < time.Second
+	}
+	eventually(t, ctx, "the copies are current", current)
+
+	s, err := e.js.Stream(ctx, Tokens)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := s.CachedInfo().Config
+	config.MaxBytes = int64(s.CachedInfo().State.Bytes) + 10<<10
+	if _, err := e.js.UpdateStream(ctx, config); err != nil {
+		t.Fatal(err)
+	}
+	for n := 0; !full(err); n++ {
+		subject := fmt.Sprintf("tokenuse.filler%d", n)
+		if _, err = e.js.Publish(ctx, subject, seal(subject, []byte("\x00{}"))); err != nil && !full(err) {
+			t.Fatal(err)
+		}
+	}
+	// Longer than anybody's patience.
+	for end := time.After(2 * hopelessLooks * impatient.Beat); ; {
+		if err := e.Writable(); err != nil {
+			t.Fatal(err)
+		}
+		if !current() {
+			t.Fatal("the copies are said to be old")
+		}
+		select {
+		case <-end:
+			return
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// newIdleFeed follows a stream without looking at it.
+func newIdleFeed(e *Engine, stream string) *feed {
+	f := newFeed(e, stream)
+	f.apply = func(record) error { return nil }
+	return f
+}
+
+// eventually waits for a condition.
+func eventually(t *testing.T, ctx context.Context, what string, ok func() bool) {
+	t.Helper()
+	for !ok() {
+		select {
+		case <-ctx.Done():
+			t.Fatalf("it did not happen: %s", what)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
