@@ -16,6 +16,7 @@ type halfOpen struct {
 
 	mu      sync.Mutex // guards what follows
 	waiting map[*halfOpenConn]struct{}
+	ending  bool
 }
 
 func newHalfOpen(l net.Listener, tls bool) *halfOpen {
@@ -23,21 +24,36 @@ func newHalfOpen(l net.Listener, tls bool) *halfOpen {
 }
 
 func (l *halfOpen) Accept() (net.Conn, error) {
-	conn, err := l.Listener.Accept()
-	if err != nil {
-		return nil, err
+	for {
+		conn, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		if c := l.admit(conn); c != nil {
+			return c, nil
+		}
+		_ = conn.Close() // it came while we were ending
 	}
-	c := &halfOpenConn{Conn: conn, of: l, waits: true}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.waiting[c] = struct{}{}
-	return c, nil
 }
 
-// closeWaiting closes the connections on which no request has arrived.
+// admit returns nil once the waiting connections were closed.
+func (l *halfOpen) admit(conn net.Conn) *halfOpenConn {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ending {
+		return nil
+	}
+	c := &halfOpenConn{Conn: conn, of: l, waits: true}
+	l.waiting[c] = struct{}{}
+	return c
+}
+
+// closeWaiting closes the connections on which no request has arrived, and those
+// that are still to be accepted.
 func (l *halfOpen) closeWaiting() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.ending = true
 	for c := range l.waiting {
 		_ = c.Conn.Close() // it was of no use to anybody
 	}
