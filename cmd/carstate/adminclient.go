@@ -44,6 +44,23 @@ func (f adminFlags) client() (*admin.Client, error) {
 	return c, nil
 }
 
+// ask makes one call of the admin API and prints what comes back: as one JSON
+// value, or as show does for people.
+func ask[T any](f adminFlags, asJSON bool, w streams, call func(*admin.Client) (T, error), show func(T) error) error {
+	client, err := f.client()
+	if err != nil {
+		return err
+	}
+	v, err := call(client)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		return printJSON(w.out, v)
+	}
+	return show(v)
+}
+
 // clientTrusting is an HTTP client for a listener whose certificate is in trust.
 // It follows no redirect, which would carry a key elsewhere.
 func clientTrusting(trust *tls.Config) *http.Client {

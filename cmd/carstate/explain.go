@@ -31,29 +31,22 @@ func (c *explainCommand) Run(ctx context.Context, w streams) error {
 	if err != nil {
 		return usageError("%v", err)
 	}
-	client, err := c.client()
-	if err != nil {
-		return err
-	}
-	v, err := client.Vehicle(ctx, id)
-	if err != nil {
-		return err
-	}
-	if c.JSON {
-		return printJSON(w.out, v)
-	}
-	if err := printVerdict(w.out, "driving", v.AskedAt, v.Driving); err != nil {
-		return err
-	}
-	if err := printVerdict(w.out, "throttle", v.AskedAt, v.Throttle); err != nil {
-		return err
-	}
-	fmt.Fprintln(w.out, "newest readings")
-	t := tabwriter.NewWriter(w.out, 0, 0, 2, ' ', 0)
-	for _, r := range v.Readings {
-		fmt.Fprintf(t, "  %s\t%.4g %s\t%s\n", r.Signal, r.Value, r.Unit, ago(v.AskedAt, &r.Time))
-	}
-	return t.Flush()
+	return ask(c.adminFlags, c.JSON, w, func(client *admin.Client) (admin.VehicleRecord, error) {
+		return client.Vehicle(ctx, id)
+	}, func(v admin.VehicleRecord) error {
+		if err := printVerdict(w.out, "driving", v.AskedAt, v.Driving); err != nil {
+			return err
+		}
+		if err := printVerdict(w.out, "throttle", v.AskedAt, v.Throttle); err != nil {
+			return err
+		}
+		fmt.Fprintln(w.out, "newest readings")
+		t := tabwriter.NewWriter(w.out, 0, 0, 2, ' ', 0)
+		for _, r := range v.Readings {
+			fmt.Fprintf(t, "  %s\t%.4g %s\t%s\n", r.Signal, r.Value, r.Unit, ago(v.AskedAt, &r.Time))
+		}
+		return t.Flush()
+	})
 }
 
 func printVerdict(w io.Writer, what string, now time.Time, v admin.VerdictRecord) error {

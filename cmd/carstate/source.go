@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"carstate/internal/access"
+	"carstate/internal/admin"
 )
 
 type sourceCommand struct {
@@ -43,20 +44,13 @@ func (c *sourceAdd) Run(ctx context.Context, w streams) error {
 	if err != nil {
 		return fmt.Errorf("--vehicles: %w", err)
 	}
-	client, err := c.client()
-	if err != nil {
+	return ask(c.adminFlags, c.JSON, w, func(client *admin.Client) (admin.AddedSource, error) {
+		return client.AddSource(ctx, c.Name, v, time.Time{})
+	}, func(s admin.AddedSource) error {
+		_, err := fmt.Fprintf(w.out, "%s\n", s.Key)
+		fmt.Fprintf(w.err, "This is the key of source %s, shown this once.\n", s.Name)
 		return err
-	}
-	s, err := client.AddSource(ctx, c.Name, v, time.Time{})
-	if err != nil {
-		return err
-	}
-	if c.JSON {
-		return printJSON(w.out, s)
-	}
-	_, err = fmt.Fprintf(w.out, "%s\n", s.Key)
-	fmt.Fprintf(w.err, "This is the key of source %s, shown this once.\n", s.Name)
-	return err
+	})
 }
 
 type sourceList struct {
@@ -69,27 +63,20 @@ func (*sourceList) Help() string { return "Example:\n  carstate source list" }
 
 // Run lists the sources.
 func (c *sourceList) Run(ctx context.Context, w streams) error {
-	client, err := c.client()
-	if err != nil {
-		return err
-	}
-	sources, err := client.Sources(ctx)
-	if err != nil {
-		return err
-	}
-	if c.JSON {
-		return printJSON(w.out, sources)
-	}
-	if len(sources) == 0 {
-		_, err := fmt.Fprintln(w.out, "There is no source yet: carstate source add NAME --vehicles all")
-		return err
-	}
-	t := tabwriter.NewWriter(w.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "NAME\tVEHICLES\tADDED\tEXPIRES")
-	for _, x := range sources {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", x.Name, count(x.VehicleCount), day(&x.CreatedAt, ""), day(x.ExpiresAt, "never"))
-	}
-	return t.Flush()
+	return ask(c.adminFlags, c.JSON, w, func(client *admin.Client) ([]admin.SourceSummary, error) {
+		return client.Sources(ctx)
+	}, func(sources []admin.SourceSummary) error {
+		if len(sources) == 0 {
+			_, err := fmt.Fprintln(w.out, "There is no source yet: carstate source add NAME --vehicles all")
+			return err
+		}
+		t := tabwriter.NewWriter(w.out, 0, 0, 2, ' ', 0)
+		fmt.Fprintln(t, "NAME\tVEHICLES\tADDED\tEXPIRES")
+		for _, x := range sources {
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", x.Name, count(x.VehicleCount), day(&x.CreatedAt, ""), day(x.ExpiresAt, "never"))
+		}
+		return t.Flush()
+	})
 }
 
 type sourceShow struct {
@@ -103,23 +90,16 @@ func (*sourceShow) Help() string { return "Example:\n  carstate source show gate
 
 // Run shows a source.
 func (c *sourceShow) Run(ctx context.Context, w streams) error {
-	client, err := c.client()
-	if err != nil {
+	return ask(c.adminFlags, c.JSON, w, func(client *admin.Client) (admin.SourceRecord, error) {
+		return client.Source(ctx, c.Name)
+	}, func(s admin.SourceRecord) error {
+		_, err := fmt.Fprintf(w.out, "source    %s\nvehicles  %s\nadded     %s\nexpires   %s\nremoved   %s\n",
+			s.Name, someVehicles(s.Vehicles), day(&s.CreatedAt, ""), day(s.ExpiresAt, "never"), day(s.RemovedAt, "-"))
+		for _, until := range s.EarlierUntil {
+			fmt.Fprintf(w.out, "replaced  an earlier key counts until %s\n", day(&until, ""))
+		}
 		return err
-	}
-	s, err := client.Source(ctx, c.Name)
-	if err != nil {
-		return err
-	}
-	if c.JSON {
-		return printJSON(w.out, s)
-	}
-	_, err = fmt.Fprintf(w.out, "source    %s\nvehicles  %s\nadded     %s\nexpires   %s\nremoved   %s\n",
-		s.Name, someVehicles(s.Vehicles), day(&s.CreatedAt, ""), day(s.ExpiresAt, "never"), day(s.RemovedAt, "-"))
-	for _, until := range s.EarlierUntil {
-		fmt.Fprintf(w.out, "replaced  an earlier key counts until %s\n", day(&until, ""))
-	}
-	return err
+	})
 }
 
 type sourceRotate struct {
@@ -144,20 +124,13 @@ func (c *sourceRotate) Run(ctx context.Context, w streams) error {
 	if err != nil {
 		return err
 	}
-	client, err := c.client()
-	if err != nil {
+	return ask(c.adminFlags, c.JSON, w, func(client *admin.Client) (admin.RotatedSource, error) {
+		return client.RotateSource(ctx, c.Name, d)
+	}, func(s admin.RotatedSource) error {
+		_, err := fmt.Fprintf(w.out, "%s\n", s.Key)
+		fmt.Fprintf(w.err, "This is the new key of source %s, shown this once. %s\n", s.Name, oldUntil(s.EarlierUntil))
 		return err
-	}
-	s, err := client.RotateSource(ctx, c.Name, d)
-	if err != nil {
-		return err
-	}
-	if c.JSON {
-		return printJSON(w.out, s)
-	}
-	_, err = fmt.Fprintf(w.out, "%s\n", s.Key)
-	fmt.Fprintf(w.err, "This is the new key of source %s, shown this once. %s\n", s.Name, oldUntil(s.EarlierUntil))
-	return err
+	})
 }
 
 type sourceRemove struct {
@@ -171,17 +144,10 @@ func (*sourceRemove) Help() string { return "Example:\n  carstate source remove 
 
 // Run removes a source.
 func (c *sourceRemove) Run(ctx context.Context, w streams) error {
-	client, err := c.client()
-	if err != nil {
+	return ask(c.adminFlags, c.JSON, w, func(client *admin.Client) (admin.SourceSummary, error) {
+		return client.RemoveSource(ctx, c.Name)
+	}, func(s admin.SourceSummary) error {
+		_, err := fmt.Fprintf(w.out, "source %s is removed\n", s.Name)
 		return err
-	}
-	s, err := client.RemoveSource(ctx, c.Name)
-	if err != nil {
-		return err
-	}
-	if c.JSON {
-		return printJSON(w.out, s)
-	}
-	_, err = fmt.Fprintf(w.out, "source %s is removed\n", s.Name)
-	return err
+	})
 }

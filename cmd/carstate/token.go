@@ -62,20 +62,13 @@ func (c *tokenIssue) Run(ctx context.Context, w streams) error {
 	if r.Expires, err = lifetime(c.Expires, time.Now()); err != nil {
 		return err
 	}
-	client, err := c.client()
-	if err != nil {
+	return ask(c.adminFlags, c.JSON, w, func(client *admin.Client) (admin.IssuedToken, error) {
+		return client.IssueToken(ctx, r)
+	}, func(t admin.IssuedToken) error {
+		_, err := fmt.Fprintf(w.out, "%s\n", t.AccessToken)
+		fmt.Fprintf(w.err, "This is the access token of %s, shown this once. Its ID is %s; it expires %s.\n", t.Developer, t.ID, day(t.ExpiresAt, "never"))
 		return err
-	}
-	t, err := client.IssueToken(ctx, r)
-	if err != nil {
-		return err
-	}
-	if c.JSON {
-		return printJSON(w.out, t)
-	}
-	_, err = fmt.Fprintf(w.out, "%s\n", t.AccessToken)
-	fmt.Fprintf(w.err, "This is the access token of %s, shown this once. Its ID is %s; it expires %s.\n", t.Developer, t.ID, day(t.ExpiresAt, "never"))
-	return err
+	})
 }
 
 type tokenList struct {
@@ -88,28 +81,21 @@ func (*tokenList) Help() string { return "Example:\n  carstate token list" }
 
 // Run lists the tokens.
 func (c *tokenList) Run(ctx context.Context, w streams) error {
-	client, err := c.client()
-	if err != nil {
-		return err
-	}
-	tokens, err := client.Tokens(ctx)
-	if err != nil {
-		return err
-	}
-	if c.JSON {
-		return printJSON(w.out, tokens)
-	}
-	if len(tokens) == 0 {
-		_, err := fmt.Fprintln(w.out, "There is no token yet: carstate token issue --developer NAME")
-		return err
-	}
-	t := tabwriter.NewWriter(w.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "ID\tDEVELOPER\tOPERATIONS\tVEHICLES\tRATE\tEXPIRES\tREVOKED\tLAST USED")
-	for _, x := range tokens {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", x.ID, x.Developer, strings.Join(x.Operations, ","), vehiclesOf(x),
-			orDash(x.Rate), day(x.ExpiresAt, "never"), day(x.RevokedAt, "-"), day(x.LastUsedAt, "-"))
-	}
-	return t.Flush()
+	return ask(c.adminFlags, c.JSON, w, func(client *admin.Client) ([]admin.TokenSummary, error) {
+		return client.Tokens(ctx)
+	}, func(tokens []admin.TokenSummary) error {
+		if len(tokens) == 0 {
+			_, err := fmt.Fprintln(w.out, "There is no token yet: carstate token issue --developer NAME")
+			return err
+		}
+		t := tabwriter.NewWriter(w.out, 0, 0, 2, ' ', 0)
+		fmt.Fprintln(t, "ID\tDEVELOPER\tOPERATIONS\tVEHICLES\tRATE\tEXPIRES\tREVOKED\tLAST USED")
+		for _, x := range tokens {
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", x.ID, x.Developer, strings.Join(x.Operations, ","), vehiclesOf(x),
+				orDash(x.Rate), day(x.ExpiresAt, "never"), day(x.RevokedAt, "-"), day(x.LastUsedAt, "-"))
+		}
+		return t.Flush()
+	})
 }
 
 type tokenShow struct {
@@ -123,31 +109,24 @@ func (*tokenShow) Help() string { return "Example:\n  carstate token show cstid4
 
 // Run shows a token.
 func (c *tokenShow) Run(ctx context.Context, w streams) error {
-	client, err := c.client()
-	if err != nil {
-		return err
-	}
-	t, err := client.Token(ctx, c.ID)
-	if err != nil {
-		return err
-	}
-	if c.JSON {
-		return printJSON(w.out, t)
-	}
-	refused := day(t.LastRefusedAt, "-")
-	if t.LastRefusedReason != "" {
-		refused += ", " + t.LastRefusedReason
-	}
-	_, err = fmt.Fprintf(w.out, "token         %s\ndeveloper     %s\noperations    %s\nvehicles      %s\nrate          %s\ncreated       %s\nexpires       %s\nrevoked       %s\nlast used     %s\nlast refused  %s\n",
-		t.ID, t.Developer, strings.Join(t.Operations, ", "), someVehicles(t.Vehicles), orDash(t.Rate),
-		day(&t.CreatedAt, ""), day(t.ExpiresAt, "never"), day(t.RevokedAt, "-"), day(t.LastUsedAt, "-"), refused)
-	for _, until := range t.EarlierUntil {
-		fmt.Fprintf(w.out, "replaced      an earlier secret counts until %s\n", day(&until, ""))
-	}
-	if err != nil {
-		return err
-	}
-	return printUsage(w.out, t.Usage)
+	return ask(c.adminFlags, c.JSON, w, func(client *admin.Client) (admin.TokenRecord, error) {
+		return client.Token(ctx, c.ID)
+	}, func(t admin.TokenRecord) error {
+		refused := day(t.LastRefusedAt, "-")
+		if t.LastRefusedReason != "" {
+			refused += ", " + t.LastRefusedReason
+		}
+		_, err := fmt.Fprintf(w.out, "token         %s\ndeveloper     %s\noperations    %s\nvehicles      %s\nrate          %s\ncreated       %s\nexpires       %s\nrevoked       %s\nlast used     %s\nlast refused  %s\n",
+			t.ID, t.Developer, strings.Join(t.Operations, ", "), someVehicles(t.Vehicles), orDash(t.Rate),
+			day(&t.CreatedAt, ""), day(t.ExpiresAt, "never"), day(t.RevokedAt, "-"), day(t.LastUsedAt, "-"), refused)
+		for _, until := range t.EarlierUntil {
+			fmt.Fprintf(w.out, "replaced      an earlier secret counts until %s\n", day(&until, ""))
+		}
+		if err != nil {
+			return err
+		}
+		return printUsage(w.out, t.Usage)
+	})
 }
 
 // printUsage prints a table of calls, without the outcomes that never were.
@@ -197,19 +176,12 @@ func (c *tokenGrant) Run(ctx context.Context, w streams) error {
 	if err != nil {
 		return fmt.Errorf("--remove: %w", err)
 	}
-	client, err := c.client()
-	if err != nil {
+	return ask(c.adminFlags, c.JSON, w, func(client *admin.Client) (admin.TokenSummary, error) {
+		return client.GrantToken(ctx, c.ID, add, remove)
+	}, func(t admin.TokenSummary) error {
+		_, err := fmt.Fprintf(w.out, "token %s now counts for %s vehicles\n", t.ID, count(t.VehicleCount))
 		return err
-	}
-	t, err := client.GrantToken(ctx, c.ID, add, remove)
-	if err != nil {
-		return err
-	}
-	if c.JSON {
-		return printJSON(w.out, t)
-	}
-	_, err = fmt.Fprintf(w.out, "token %s now counts for %s vehicles\n", t.ID, count(t.VehicleCount))
-	return err
+	})
 }
 
 type tokenRotate struct {
@@ -234,20 +206,13 @@ func (c *tokenRotate) Run(ctx context.Context, w streams) error {
 	if err != nil {
 		return err
 	}
-	client, err := c.client()
-	if err != nil {
+	return ask(c.adminFlags, c.JSON, w, func(client *admin.Client) (admin.RotatedToken, error) {
+		return client.RotateToken(ctx, c.ID, d)
+	}, func(t admin.RotatedToken) error {
+		_, err := fmt.Fprintf(w.out, "%s\n", t.AccessToken)
+		fmt.Fprintf(w.err, "This is the new access token of %s, shown this once. %s\n", t.Developer, oldUntil(t.EarlierUntil))
 		return err
-	}
-	t, err := client.RotateToken(ctx, c.ID, d)
-	if err != nil {
-		return err
-	}
-	if c.JSON {
-		return printJSON(w.out, t)
-	}
-	_, err = fmt.Fprintf(w.out, "%s\n", t.AccessToken)
-	fmt.Fprintf(w.err, "This is the new access token of %s, shown this once. %s\n", t.Developer, oldUntil(t.EarlierUntil))
-	return err
+	})
 }
 
 type tokenRevoke struct {
@@ -261,19 +226,12 @@ func (*tokenRevoke) Help() string { return "Example:\n  carstate token revoke cs
 
 // Run revokes a token.
 func (c *tokenRevoke) Run(ctx context.Context, w streams) error {
-	client, err := c.client()
-	if err != nil {
+	return ask(c.adminFlags, c.JSON, w, func(client *admin.Client) (admin.TokenSummary, error) {
+		return client.RevokeToken(ctx, c.ID)
+	}, func(t admin.TokenSummary) error {
+		_, err := fmt.Fprintf(w.out, "token %s of %s is revoked\n", t.ID, t.Developer)
 		return err
-	}
-	t, err := client.RevokeToken(ctx, c.ID)
-	if err != nil {
-		return err
-	}
-	if c.JSON {
-		return printJSON(w.out, t)
-	}
-	_, err = fmt.Fprintf(w.out, "token %s of %s is revoked\n", t.ID, t.Developer)
-	return err
+	})
 }
 
 // vehiclesOf shows how many vehicles a token names.
