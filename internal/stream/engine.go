@@ -128,6 +128,9 @@ func (e *Engine) openEmbedded(ctx context.Context) (err error) {
 		if err = checkBlocks(ctx, e.config.DataDir, e.tornWrites()); err != nil {
 			return err
 		}
+		if e.dir.Closed == nil {
+			e.log.Info("the last run was cut off: every stored record was read again and is whole")
+		}
 	}
 	if e.server, err = startServer(ctx, e.config.DataDir, e.config.SyncInterval, e.log); err != nil {
 		return err

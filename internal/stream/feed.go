@@ -68,7 +68,7 @@ func (f *feed) run(ctx context.Context) error {
 			f.e.fail(err)
 			return err
 		}
-		f.e.log.Warn("a feed is set up again", "stream", f.stream, "error", err)
+		f.e.log.Info("a feed is set up again; nothing is lost", "stream", f.stream, "error", err)
 		select {
 		case <-ctx.Done():
 			return nil

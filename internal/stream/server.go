@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -45,7 +46,8 @@ func startServer(ctx context.Context, dir string, sync time.Duration, log *slog.
 		return nil, fmt.Errorf("the embedded engine cannot be set up: %w", err)
 	}
 	fatal := make(chan string, 1)
-	s.SetLoggerV2(serverLog{log, fatal}, false, false, false)
+	started := new(atomic.Bool)
+	s.SetLoggerV2(serverLog{log, fatal, started}, false, false, false)
 	s.Start()
 	err = waitForServer(ctx, s, opts.StoreDir, fatal)
 	if err == nil && !s.JetStreamEnabled() {
@@ -55,6 +57,7 @@ func startServer(ctx context.Context, dir string, sync time.Duration, log *slog.
 		stopServer(s)
 		return nil, err
 	}
+	started.Store(true)
 	return s, nil
 }
 
@@ -89,13 +92,23 @@ func stopServer(s *server.Server) {
 type serverLog struct {
 	log   *slog.Logger
 	fatal chan<- string // takes why the server gave up
+	// started is set once the server works. Before, it warns of what a crash
+	// leaves behind, which was looked at and found harmless before it started.
+	started *atomic.Bool
 }
 
 func (l serverLog) Noticef(f string, v ...any) { l.log.Debug("engine: " + line(f, v)) }
 func (l serverLog) Debugf(f string, v ...any)  {}
 func (l serverLog) Tracef(f string, v ...any)  {}
-func (l serverLog) Warnf(f string, v ...any)   { l.log.Warn("engine: " + line(f, v)) }
 func (l serverLog) Errorf(f string, v ...any)  { l.log.Error("engine: " + line(f, v)) }
+
+func (l serverLog) Warnf(f string, v ...any) {
+	if !l.started.Load() {
+		l.Noticef(f, v...)
+		return
+	}
+	l.log.Warn("engine: " + line(f, v))
+}
 
 // Fatalf does not end the process: who waits for the start is told, and reports
 // it. Later it is an error like others.
