@@ -13,8 +13,10 @@ const (
 	maxTries = 4
 	// maxBody bounds an answer; the longest vid that fits a request line
 	// has 8 KiB.
-	maxBody    = 64 << 10
-	firstDelay = 100 * time.Millisecond // before a new connection; doubles
+	maxBody = 64 << 10
+	// firstDelay comes before asking again where nobody says how long to
+	// wait; it doubles.
+	firstDelay = 100 * time.Millisecond
 )
 
 // ask asks until there is an answer, or trying again cannot help or would take
@@ -54,13 +56,19 @@ func (c *Client) ask(ctx context.Context, path, vid string) (*result, error) {
 // wants, or between half and all of a delay that doubles.
 func (e *Error) delay(try int) (wait, spread time.Duration) {
 	switch {
-	case e.Code == http.StatusTooManyRequests || e.Code == http.StatusServiceUnavailable:
+	case e.RetryAfter > 0 && (e.Code == http.StatusTooManyRequests || isOutage(e.Code)):
 		return e.RetryAfter, e.RetryAfter / 4
 	case e.broken:
 		d := firstDelay << (try - 1)
 		return d / 2, d / 2
 	}
 	return 0, 0
+}
+
+// isOutage reports whether a code says that the service cannot be had for the
+// moment. Each comes from gateways too, which seldom say how long it will take.
+func isOutage(code int) bool {
+	return code == http.StatusBadGateway || code == http.StatusServiceUnavailable || code == http.StatusGatewayTimeout
 }
 
 // once asks once.

@@ -17,8 +17,9 @@
 // which keep their text (see [DrivingState.Unknown]).
 //
 // A call tries again by itself, a few times and within [WithPatience], where
-// that can help: after 429 and 503 as late as the service's Retry-After says,
-// and after a connection that could not be made or broke. It waits a little
+// that can help: after 429, 502, 503 and 504 as late as Retry-After says; soon
+// after 502, 503 and 504 without one, which gateways send, and after a connection
+// that could not be made or broke. It waits a little
 // longer than it has to, by chance, so that many clients do not come back at
 // the same moment. It never waits past the deadline of its context.
 //

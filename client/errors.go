@@ -44,7 +44,7 @@ type Error struct {
 	RequestID string
 
 	causes []error
-	broken bool // the connection; another may work
+	broken bool // the connection, or what is behind a gateway; soon it may work
 }
 
 // Error returns the message, and how long to wait if that is known.

@@ -96,10 +96,12 @@ func refused(r *reply, e envelope, isEnvelope bool) *Error {
 	case isEnvelope && out.Message != "":
 	case r.code >= 300 && r.code < 400:
 		out.Message = "the address answers with a redirect (HTTP " + strconv.Itoa(r.code) + "), which is not followed because it would carry the token: give the address where it leads, perhaps with https"
+	case isOutage(r.code):
+		out.Message = "a gateway before the service answers HTTP " + strconv.Itoa(r.code) + ": it cannot reach the service for the moment; if that lasts, ask who runs it"
 	default:
 		out.Message = "the address answers HTTP " + strconv.Itoa(r.code) + " and not as this interface does: is it the base URL of the service?"
 	}
-	out.causes = []error{kindOf(out.Code)}
+	out.causes, out.broken = []error{kindOf(out.Code)}, isOutage(out.Code)
 	return out
 }
 

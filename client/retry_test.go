@@ -91,7 +91,13 @@ func TestRetries(t *testing.T) {
 		{name: "503 for ever", steps: []step{failure(503, "Retry-After: 1")}, tries: 4, least: 3 * second, most: 3750 * time.Millisecond, want: client.ErrUnavailable},
 		{name: "429 without Retry-After", steps: []step{failure(429), ok}, tries: 1, want: client.ErrRateLimited},
 		{name: "429 with Retry-After 0", steps: []step{failure(429, "Retry-After: 0"), ok}, tries: 1, want: client.ErrRateLimited},
-		{name: "503 without Retry-After", steps: []step{failure(503), ok}, tries: 1, want: client.ErrUnavailable},
+		{name: "503 without Retry-After", steps: []step{failure(503), ok}, tries: 2, least: second / 20, most: second / 10},
+		{name: "503 with Retry-After 0", steps: []step{failure(503, "Retry-After: 0"), ok}, tries: 2, least: second / 20, most: second / 10},
+		{name: "a gateway's 502, 503 and 504", steps: []step{says(502, "<h1>502 Bad Gateway</h1>"), says(503, ""), says(504, "upstream timed out"), ok}, tries: 4, least: 350 * time.Millisecond, most: 700 * time.Millisecond},
+		{name: "a gateway that knows how long", steps: []step{says(502, "", "Retry-After: 2"), says(504, "", "Retry-After: 2"), ok}, tries: 3, least: 4 * second, most: 5 * second},
+		{name: "a gateway for ever", steps: []step{says(502, "")}, tries: 4, least: 350 * time.Millisecond, most: 700 * time.Millisecond, want: client.ErrUnavailable},
+		{name: "a gateway and no patience", patience: -1, steps: []step{says(504, ""), ok}, tries: 1, want: client.ErrUnavailable},
+		{name: "500 without Retry-After", steps: []step{failure(500), ok}, tries: 1, want: client.ErrUnavailable},
 		{name: "longer than patience", steps: []step{failure(429, "Retry-After: 31"), ok}, tries: 1, want: client.ErrRateLimited},
 		{name: "patience used up", steps: []step{failure(503, "Retry-After: 12")}, tries: 3, least: 24 * second, most: 30 * second, want: client.ErrUnavailable},
 		{name: "more patience", patience: time.Minute, steps: []step{failure(429, "Retry-After: 31"), ok}, tries: 2, least: 31 * second, most: 39 * second},
@@ -139,7 +145,7 @@ func TestRetries(t *testing.T) {
 
 // TestJitter: clients that were refused together do not come back together.
 func TestJitter(t *testing.T) {
-	for name, first := range map[string]step{"429": failure(429, "Retry-After: 20"), "connection": breaks(refusedDial)} {
+	for name, first := range map[string]step{"429": failure(429, "Retry-After: 20"), "connection": breaks(refusedDial), "gateway": says(502, "")} {
 		waits := map[time.Duration]bool{}
 		for range 50 {
 			synctest.Test(t, func(t *testing.T) {

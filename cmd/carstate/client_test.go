@@ -190,3 +190,34 @@ func TestReadmeSample(t *testing.T) {
 		t.Errorf("the program printed %q", out)
 	}
 }
+
+// TestGoOnThePages: whoever pastes what the pages say about Go gets the version
+// that go.mod names, whichever is there, and finds the package client.
+func TestGoOnThePages(t *testing.T) {
+	read := func(file string) string {
+		t.Helper()
+		text, err := os.ReadFile("../../" + file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	minor := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(read("go.mod"))
+	edit := regexp.MustCompile("`(go mod edit [^`]*)`").FindStringSubmatch(read("README.md"))
+	if minor == nil || edit == nil {
+		t.Fatal("go.mod names no version, or README.md does not tell how a module finds the client")
+	}
+	page := "internal/query/docs/page.html.tmpl"
+	for _, file := range []string{"README.md", "docs/first-hour.md", page} {
+		text := read(file)
+		if !strings.Contains(text, "Go "+minor[1]) {
+			t.Errorf("%s does not say that it takes Go %s", file, minor[1])
+		}
+		if n := strings.Count(text, "go run ."); n != strings.Count(text, "GOTOOLCHAIN=auto go run .") || n == 0 && file != page {
+			t.Errorf("%s: go run is there %d times, and should be with GOTOOLCHAIN=auto each time", file, n)
+		}
+	}
+	if !strings.Contains(read(page), "<code>"+edit[1]+"</code>") {
+		t.Errorf("%s does not tell how a module finds the client: %s", page, edit[1])
+	}
+}

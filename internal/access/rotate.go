@@ -22,6 +22,9 @@ const (
 	MaxOverlap = 90 * 24 * time.Hour
 	// maxEarlier is how many replaced secrets may count at once.
 	maxEarlier = 8
+	// maxEnded is how many replaced secrets are remembered that count no
+	// longer, so that whoever still uses one is told that it was replaced.
+	maxEnded = 8
 )
 
 // CheckOverlap says whether a replaced secret may count for so long.
@@ -34,25 +37,28 @@ func CheckOverlap(d time.Duration) error {
 
 // rotate replaces the secret current by next. current counts for overlap more.
 // A secret that an earlier rotation replaced keeps its end, but none outlives
-// current: with no overlap at all, next is the only one left, which is what
-// somebody wants whose secret has leaked.
+// current: with no overlap at all, next is the only one that counts, which is
+// what somebody wants whose secret has leaked. Of those that have ended, the last
+// few are kept to be told apart from secrets that never were.
 func rotate(current Hash, earlier []Earlier, next Hash, overlap time.Duration, now time.Time) (Hash, []Earlier, error) {
 	if err := CheckOverlap(overlap); err != nil {
 		return current, earlier, err
 	}
 	until := now.Add(overlap).UTC().Truncate(time.Millisecond)
-	var kept []Earlier
-	for _, e := range append(slices.Clone(earlier), Earlier{current, until}) {
-		if e.Until.After(until) {
-			e.Until = until
+	kept := append(slices.Clone(earlier), Earlier{current, until})
+	ended := 0
+	for i := range kept {
+		if kept[i].Until.After(until) {
+			kept[i].Until = until
 		}
-		if e.Until.After(now) {
-			kept = append(kept, e)
+		if !kept[i].Until.After(now) {
+			ended = i + 1 // none outlives the next, so these come first
 		}
 	}
-	if len(kept) > maxEarlier {
+	if len(kept)-ended > maxEarlier {
 		return current, earlier, fmt.Errorf("%d replaced secrets still count: wait until one has ended, or rotate with no overlap to end them all", maxEarlier)
 	}
+	kept = slices.Clone(kept[max(0, ended-maxEnded):])
 	return next, kept, nil
 }
 

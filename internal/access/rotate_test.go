@@ -43,7 +43,7 @@ func TestRotate(t *testing.T) {
 
 	fourth := rotate(0, noon.Add(2*time.Minute)) // a leak: all end at once
 	for _, secret := range []string{first, second, third} {
-		is(secret, noon.Add(2*time.Minute), access.ErrNotKnown)
+		is(secret, noon.Add(2*time.Minute), access.ErrReplaced)
 	}
 	is(fourth, noon.Add(2*time.Minute), nil)
 	if table.Len() != 1 {
@@ -52,6 +52,40 @@ func TestRotate(t *testing.T) {
 	tok.Revoked = noon
 	table.Put(tok)
 	is(fourth, noon, access.ErrRevoked)
+}
+
+// The last eight secrets that have ended are told that they were replaced; older
+// ones are forgotten, so that a record does not grow for ever.
+func TestRotateRemembersTheLast(t *testing.T) {
+	var table access.Tokens
+	tok, secret := issue(t, "d", noon)
+	secrets := []string{secret}
+	for i := range 20 {
+		next, hash := access.NewSecret(tok.Kind())
+		if err := tok.Rotate(hash, time.Duration(i%2)*time.Hour, noon.Add(time.Duration(i)*time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		table.Put(tok)
+		secrets = append(secrets, next)
+	}
+	later := noon.Add(2 * time.Hour)
+	_, hash := access.NewSecret(tok.Kind())
+	if err := tok.Rotate(hash, time.Hour, later); err != nil {
+		t.Fatal(err)
+	}
+	table.Put(tok)
+	for i, secret := range secrets {
+		want := access.ErrNotKnown
+		switch {
+		case i == 20:
+			want = nil // replaced just now, with an overlap
+		case i >= 20-8:
+			want = access.ErrReplaced
+		}
+		if _, err := table.Verify([]byte(secret), later); !errors.Is(err, want) {
+			t.Errorf("secret %d: %v, want %v", i, err, want)
+		}
+	}
 }
 
 func TestRotateRefuses(t *testing.T) {
@@ -75,8 +109,13 @@ func TestRotateRefuses(t *testing.T) {
 	}
 	tok, _ := issue(t, "d", noon.Add(-time.Hour))
 	tok.Earlier = many(8)
-	if err := tok.Rotate(hash, 0, noon); err != nil || len(tok.Earlier) != 0 {
-		t.Errorf("no overlap does not end all: %v, %d left", err, len(tok.Earlier))
+	if err := tok.Rotate(hash, 0, noon); err != nil || len(tok.Earlier) != 8 {
+		t.Errorf("no overlap: %v, %d remembered", err, len(tok.Earlier))
+	}
+	for _, e := range tok.Earlier {
+		if e.Until.After(noon) {
+			t.Errorf("no overlap does not end all: one counts until %v", e.Until)
+		}
 	}
 	src, _, err := access.AddSource("s", access.AllVehicles(), noon, noon.Add(-time.Hour))
 	if err != nil || src.Rotate(hash, 0, noon) == nil {

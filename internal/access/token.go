@@ -12,7 +12,7 @@ import (
 type Token struct {
 	ID         string    // public name of the token, cstid…
 	Hash       Hash      // of the secret
-	Earlier    []Earlier // secrets that rotation replaced, oldest first
+	Earlier    []Earlier // secrets that rotation replaced, oldest first; the last few that have ended included
 	Sandbox    bool      // it sees the reserved vehicles and no real ones
 	Developer  string
 	Operations Operations

@@ -19,10 +19,11 @@ const (
 	NotDriving
 	InsufficientScope
 	RateLimited
-	Unavailable // only the sandbox says so to a token; the service says so to all
+	Unavailable
 	Expired
 	Revoked
 	Replaced
+	InvalidRequest
 	outcomeCount
 )
 
@@ -31,6 +32,7 @@ func (o Outcome) String() string {
 	return [...]string{
 		"answered", "unknown", "stale", "not_driving", "insufficient_scope",
 		"rate_limited", "unavailable", "expired", "revoked", "replaced",
+		"invalid_request",
 	}[o]
 }
 
@@ -40,7 +42,7 @@ func (o Outcome) Known() bool { return o < outcomeCount }
 func (o Outcome) refused() bool { return o >= InsufficientScope }
 
 // useless reports whether the secret itself did not count.
-func (o Outcome) useless() bool { return o >= Expired }
+func (o Outcome) useless() bool { return o >= Expired && o <= Replaced }
 
 // Calls are numbers of calls, by operation ([Operations.Names] has their order)
 // and outcome.

@@ -152,7 +152,7 @@ func TestCountAllocatesOnceADay(t *testing.T) {
 
 // The names and numbers are stored and shown: they may be added to, not changed.
 func TestOutcomeNames(t *testing.T) {
-	names := []string{"answered", "unknown", "stale", "not_driving", "insufficient_scope", "rate_limited", "unavailable", "expired", "revoked", "replaced"}
+	names := []string{"answered", "unknown", "stale", "not_driving", "insufficient_scope", "rate_limited", "unavailable", "expired", "revoked", "replaced", "invalid_request"}
 	for i, want := range names {
 		if got := access.Outcome(i).String(); got != want || !access.Outcome(i).Known() {
 			t.Errorf("%d is %s, not %s", i, got, want)

@@ -3,6 +3,7 @@ package admin_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -160,5 +161,64 @@ func TestDeedOutlivesItsCaller(t *testing.T) {
 	close(gone)
 	if err := <-finished; err != nil {
 		t.Errorf("the deed was told to stop: %v", err)
+	}
+}
+
+// Who was allowed to read what can be told from the audit: up to 20 vehicles by
+// name, and how many more there are.
+func TestAuditNamesVehicles(t *testing.T) {
+	s := start(t)
+	cars := func(n int) (all []vehicle.ID) {
+		for i := range n {
+			all = append(all, vehicle.ID(fmt.Sprintf("Car%03d", i)))
+		}
+		return all
+	}
+	twenty := "Car000, Car001, Car002, Car003, Car004, Car005, Car006, Car007, Car008, Car009, " +
+		"Car010, Car011, Car012, Car013, Car014, Car015, Car016, Car017, Car018, Car019"
+	newest := func() string {
+		t.Helper()
+		events, err := s.Audit(t.Context(), 1)
+		if err != nil || len(events) != 1 {
+			t.Fatal(err)
+		}
+		return events[0].Detail
+	}
+	for _, tt := range []struct {
+		vehicles access.Vehicles
+		want     string
+	}{
+		{access.AllVehicles(), "all"},
+		{access.VehicleSet("B", "A"), "A, B"},
+		{access.VehicleSet(cars(20)...), twenty},
+		{access.VehicleSet(cars(21)...), twenty + ", and 1 more"},
+		{access.VehicleSet(cars(1020)...), twenty + ", and 1000 more"},
+	} {
+		tok, err := s.IssueToken(t.Context(), access.TokenRequest{Developer: "Ada", Operations: access.ThrottleSystem, Vehicles: tt.vehicles})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.keepFromLogs(tok.AccessToken)
+		if got, want := newest(), "developer Ada; operations throttle_system; vehicles "+tt.want; got != want {
+			t.Errorf("issue: %q, want %q", got, want)
+		}
+		if tt.vehicles.All() {
+			continue
+		}
+		for _, g := range []struct {
+			add, remove []vehicle.ID
+			want        string
+		}{
+			{[]vehicle.ID{"D", "C"}, nil, "add D, C; remove none"},
+			{[]vehicle.ID{"E"}, []vehicle.ID{"C"}, "add E; remove C"},
+			{nil, cars(22), "add none; remove " + twenty + ", and 2 more"},
+		} {
+			if _, err := s.GrantToken(t.Context(), tok.ID, g.add, g.remove); err != nil {
+				t.Fatal(err)
+			}
+			if got := newest(); got != g.want {
+				t.Errorf("grant: %q, want %q", got, g.want)
+			}
+		}
 	}
 }

@@ -3,6 +3,7 @@ package admin
 import (
 	"context"
 	"fmt"
+	"iter"
 	"net/http"
 	"slices"
 	"strings"
@@ -129,7 +130,7 @@ func (s *Server) grantToken(r *http.Request, in grantRequest) (TokenSummary, err
 		return TokenSummary{}, refuse(http.StatusBadRequest, "a vehicle is to be added and removed at once: decide")
 	}
 	now := s.cfg.Now()
-	e := access.Event{Action: "token.grant", Detail: fmt.Sprintf("%d to add, %d to remove", len(in.Add), len(in.Remove))}
+	e := access.Event{Action: "token.grant", Detail: "add " + named(len(in.Add), slices.Values(in.Add)) + "; remove " + named(len(in.Remove), slices.Values(in.Remove))}
 	return s.updateToken(r, e, func(t *access.Token) error {
 		if err := t.Usable(now); err != nil {
 			return refuse(http.StatusConflict, "the token cannot be granted anything: %v", err)
@@ -183,10 +184,34 @@ func (s *Server) summary(t access.Token) TokenSummary {
 	return sum
 }
 
-// inWords says for people how many vehicles there are.
+// inWords names vehicles for people.
 func inWords(v access.Vehicles) string {
 	if v.All() {
 		return "all"
 	}
-	return fmt.Sprint(v.Len())
+	return named(v.Len(), v.Sorted())
+}
+
+// maxNamed bounds what the audit tells of vehicles: a list may have a million.
+const maxNamed = 20
+
+// named names the first of n vehicles and counts the others.
+func named(n int, ids iter.Seq[vehicle.ID]) string {
+	if n == 0 {
+		return "none"
+	}
+	var b strings.Builder
+	i := 0
+	for id := range ids {
+		if i == maxNamed {
+			fmt.Fprintf(&b, ", and %d more", n-maxNamed)
+			break
+		}
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		b.WriteString(string(id))
+		i++
+	}
+	return b.String()
 }

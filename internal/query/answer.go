@@ -79,7 +79,7 @@ func (a *answerer) answer(r *request, now time.Time, w *response) {
 		f = failNotReady
 	}
 	if f != nil {
-		w.fail(f)
+		a.unserved(&p, f, now, w)
 		return
 	}
 	a.authorize(r, &p, &h, now, w)
@@ -175,6 +175,21 @@ func (a *answerer) authorize(r *request, p *params, h *head, now time.Time, w *r
 	}
 }
 
+// unserved answers a caller whose request comes to nothing whatever the token. A
+// token that counts is told its limit all the same, of which nothing is used up,
+// and the call is counted; one that does not makes no difference, because it is
+// not what is wrong. While the tables are not filled, no token counts.
+func (a *answerer) unserved(p *params, f *failure, now time.Time, w *response) {
+	g, err := a.tokens.Verify(p.token, now)
+	if err == nil {
+		w.tellLimit(g, now)
+	}
+	w.fail(f)
+	if err == nil {
+		g.Count(grantOf[w.operation], usageOf(w.outcome, nil), now)
+	}
+}
+
 // refuseToken answers a caller whose token does not count.
 func (a *answerer) refuseToken(err error, token []byte, r *request, now time.Time, w *response) {
 	if wait := a.refused.note(clientOf(r.peer, r.headers, a.trusted), now); wait > 0 {
@@ -194,16 +209,13 @@ var grantOf = [noOperation]access.Operations{
 // serve answers a caller whose token counts.
 func (a *answerer) serve(vid []byte, g *access.Grant, now time.Time, w *response) {
 	w.sandbox = g.Sandbox
-	if g.Rate.Limited() {
-		w.setPolicy(g.Rate)
-	}
 	if !g.Operations.Has(grantOf[w.operation]) {
-		if g.Rate.Limited() {
-			remaining, next := g.Budget.Peek(g.Rate, now)
-			w.setRemaining(g.Rate, remaining, next)
-		}
+		w.tellLimit(g, now)
 		w.fail(failScope[w.operation])
 		return
+	}
+	if g.Rate.Limited() {
+		w.setPolicy(g.Rate)
 	}
 	if g.Sandbox && string(vid) == access.SandboxRateLimited && g.Vehicles.IncludeBytes(vid) {
 		w.pretendRate(g.Rate)

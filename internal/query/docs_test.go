@@ -8,12 +8,15 @@ import (
 	"go/token"
 	"html"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -172,17 +175,68 @@ func TestSandboxTableIsTrue(t *testing.T) {
 	}
 }
 
+// program returns what runs the sample with a token, and tells what it printed.
+func (s sampleDoc) program(t *testing.T) func(secret string) (string, error) {
+	t.Helper()
+	command, dir := map[string][]string{
+		"curl":       {"sh", "sample.sh"},
+		"go":         {"go", "run", "sample.go"},
+		"python":     {"python3", "sample.py"},
+		"javascript": {"node", "sample.mjs"},
+	}[s.Language], t.TempDir()
+	if _, err := exec.LookPath(command[0]); err != nil {
+		t.Fatalf("this test needs %s: apt-get install -y curl python3 nodejs", command[0])
+	}
+	if err := os.WriteFile(filepath.Join(dir, command[len(command)-1]), []byte(s.Code), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return func(secret string) (string, error) {
+		cmd := exec.Command(command[0], command[1:]...)
+		cmd.Dir = dir
+		cmd.Env = append(os.Environ(), "CARSTATE_TOKEN="+secret)
+		out, err := cmd.CombinedOutput()
+		if _, random, _ := strings.Cut(secret, "_"); bytes.Contains(out, []byte(random)) {
+			t.Error("the sample prints the token")
+		}
+		return string(out), err
+	}
+}
+
+// TestSamplesFollowNoRedirect: whoever can make the service's address redirect
+// must not get the token.
+func TestSamplesFollowNoRedirect(t *testing.T) {
+	var asked, followed atomic.Int64
+	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { followed.Add(1) }))
+	defer other.Close()
+	redirects := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		w.Header().Set("Location", other.URL+r.URL.RequestURI())
+		w.WriteHeader(http.StatusTemporaryRedirect)
+	}))
+	defer redirects.Close()
+	secret, _ := access.NewSecret(access.TokenKind)
+	for _, op := range operationDocs {
+		for _, s := range op.samples(redirects.URL) {
+			t.Run(op.Scope+"/"+s.Language, func(t *testing.T) {
+				asked.Store(0)
+				followed.Store(0)
+				out, err := s.program(t)(secret)
+				if err == nil != (s.Language == "curl") {
+					t.Errorf("it printed %q: %v", out, err)
+				}
+				if asked.Load() != 1 || followed.Load() != 0 {
+					t.Errorf("the service was asked %d times, the other host %d times", asked.Load(), followed.Load())
+				}
+			})
+		}
+	}
+}
+
 // TestSamplesRun runs the programs that the page shows, as they are shown, and
 // reads what they print: with a token that counts, and with one that does not.
 func TestSamplesRun(t *testing.T) {
 	f := newFixture(t)
 	r, secrets := start(t, f.Config), f.secrets
-	run := map[string][]string{
-		"curl":       {"sh", "sample.sh"},
-		"go":         {"go", "run", "sample.go"},
-		"python":     {"python3", "sample.py"},
-		"javascript": {"node", "sample.mjs"},
-	}
 	want := map[string]string{"car_driving_state": "traffic jam (3)\n", "throttle_system": "anomaly (0)\n"}
 	bodies := map[string]string{
 		"car_driving_state": `{"code":200,"msg":"success","data":{"vid":"SandboxJam","status":1,"vehicle_runing_state":"3"}}`,
@@ -191,23 +245,7 @@ func TestSamplesRun(t *testing.T) {
 	for _, op := range operationDocs {
 		for _, s := range op.samples("http://" + r.addr) {
 			t.Run(op.Scope+"/"+s.Language, func(t *testing.T) {
-				command, dir := run[s.Language], t.TempDir()
-				if _, err := exec.LookPath(command[0]); err != nil {
-					t.Fatalf("this test needs %s: apt-get install -y curl python3 nodejs", command[0])
-				}
-				if err := os.WriteFile(filepath.Join(dir, command[len(command)-1]), []byte(s.Code), 0o644); err != nil {
-					t.Fatal(err)
-				}
-				ask := func(secret string) (string, error) {
-					cmd := exec.Command(command[0], command[1:]...)
-					cmd.Dir = dir
-					cmd.Env = append(os.Environ(), "CARSTATE_TOKEN="+secret)
-					out, err := cmd.CombinedOutput()
-					if bytes.Contains(out, []byte(secrets["REVOKED"][len(access.TokenKind):])) {
-						t.Error("the sample prints the token")
-					}
-					return string(out), err
-				}
+				ask := s.program(t)
 				expected := want[op.Scope]
 				if s.Language == "curl" {
 					// curl shows its progress where there is no terminal

@@ -75,6 +75,7 @@ func usageOf(o outcome, err error) access.Outcome {
 		insufficientScope: access.InsufficientScope,
 		rateLimited:       access.RateLimited,
 		unavailable:       access.Unavailable,
+		invalidRequest:    access.InvalidRequest,
 	}[o]
 }
 

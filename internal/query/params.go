@@ -1,9 +1,13 @@
 package query
 
-import "bytes"
+import (
+	"bytes"
+	"cmp"
+)
 
 // params are the two parameters of an operation, form-decoded. A parameter that
-// was sent without a value is there and empty.
+// was sent without a value is there and empty. Where the query is refused, token
+// is still the one that it holds, empty if that is not exactly one.
 type params struct {
 	vid, token       []byte
 	hasVid, hasToken bool
@@ -13,10 +17,11 @@ type params struct {
 // separated by '&', '+' for a blank, percent-encoding in names and values.
 // Unknown parameters are ignored. Decoded values are appended to *scratch, so
 // that nothing is allocated once it has grown; a value that needs no decoding
-// stays where it is in raw.
-func parseQuery(raw []byte, scratch *[]byte) (p params, _ *failure) {
+// stays where it is in raw. The failure is the first one; the rest is read all
+// the same, to know whose query it is.
+func parseQuery(raw []byte, scratch *[]byte) (p params, first *failure) {
 	if !validEscapes(raw) {
-		return p, failEncoding
+		first = failEncoding
 	}
 	for len(raw) > 0 {
 		pair := raw
@@ -29,20 +34,29 @@ func parseQuery(raw []byte, scratch *[]byte) (p params, _ *failure) {
 		if i := bytes.IndexByte(pair, '='); i >= 0 {
 			name, value = pair[:i], pair[i+1:]
 		}
+		if first == failEncoding && !validEscapes(name) {
+			continue
+		}
 		switch {
 		case nameIs(name, "vid"):
-			if p.hasVid {
-				return p, failTwoVids
+			switch {
+			case p.hasVid:
+				first = cmp.Or(first, failTwoVids)
+			case first == nil:
+				p.vid = decode(value, scratch)
 			}
-			p.hasVid, p.vid = true, decode(value, scratch)
+			p.hasVid = true
 		case nameIs(name, "access_token"):
-			if p.hasToken {
-				return p, failTwoTokens
+			switch {
+			case p.hasToken:
+				first, p.token = cmp.Or(first, failTwoTokens), nil
+			case first != failEncoding || validEscapes(value):
+				p.token = decode(value, scratch)
 			}
-			p.hasToken, p.token = true, decode(value, scratch)
+			p.hasToken = true
 		}
 	}
-	return p, nil
+	return p, first
 }
 
 // validEscapes reports whether every '%' begins a percent-encoded byte.

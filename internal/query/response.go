@@ -143,6 +143,15 @@ func (w *response) setRemaining(r access.Rate, remaining int64, next time.Durati
 	w.setFrom("RateLimit", start)
 }
 
+// tellLimit tells the token's limit, if it has one, and what is left of it.
+func (w *response) tellLimit(g *access.Grant, now time.Time) {
+	if g.Rate.Limited() {
+		remaining, next := g.Budget.Peek(g.Rate, now)
+		w.setPolicy(g.Rate)
+		w.setRemaining(g.Rate, remaining, next)
+	}
+}
+
 // failRate is fail for a token over its rate.
 func (w *response) failRate(r access.Rate, next time.Duration) {
 	w.status, w.outcome = failRateLimited.status, failRateLimited.outcome

@@ -1,6 +1,7 @@
 package query
 
 import (
+	"net/netip"
 	"os"
 	"regexp"
 	"strings"
@@ -124,7 +125,10 @@ func TestUsageIsCounted(t *testing.T) {
 	ask("TOKEN", throttlePath, "CarOld")
 	ask("TOKEN", throttlePath, "Nobody")
 	ask("TOKEN", drivingPath, "CarParked")
-	ask("TOKEN", drivingPath, "not-a-vid") // judged before the token, so nobody's call
+	ask("TOKEN", drivingPath, "not-a-vid")
+	ask("TWO_A_MINUTE", throttlePath, "not-a-vid")
+	ask("REVOKED", drivingPath, "not-a-vid") // the token is not what is wrong, so nobody's call
+	ask("UNKNOWN", drivingPath, "not-a-vid")
 	ask("DRIVING", throttlePath, "CarJam")
 	for range 3 {
 		ask("TWO_A_MINUTE", drivingPath, "CarJam")
@@ -135,9 +139,9 @@ func TestUsageIsCounted(t *testing.T) {
 	ask("SANDBOX", drivingPath, access.SandboxUnavailable)
 
 	want := map[string]access.Calls{
-		"TOKEN":        {{access.Answered: 1, access.NotDriving: 1}, {access.Stale: 1, access.Unknown: 1}},
+		"TOKEN":        {{access.Answered: 1, access.NotDriving: 1, access.InvalidRequest: 1}, {access.Stale: 1, access.Unknown: 1}},
 		"DRIVING":      {1: {access.InsufficientScope: 1}},
-		"TWO_A_MINUTE": {{access.Answered: 2, access.RateLimited: 1}},
+		"TWO_A_MINUTE": {{access.Answered: 2, access.RateLimited: 1}, {access.InvalidRequest: 1}},
 		"EXPIRED":      {{access.Expired: 1}},
 		"REVOKED":      {{access.Revoked: 1}},
 		"REPLACED":     {1: {access.Replaced: 1}},
@@ -147,6 +151,46 @@ func TestUsageIsCounted(t *testing.T) {
 		u := f.Tokens.Usage(g.ID, noon)
 		if got := u.Since(0); got != want[g.Developer] {
 			t.Errorf("%s: %v, want %v", g.Developer, got, want[g.Developer])
+		}
+	}
+}
+
+// A node that cannot answer still says what a token's limit is, counts the call,
+// and does not hold a token against its caller.
+func TestUnservedCalls(t *testing.T) {
+	f := newFixture(t)
+	a := f.answerer()
+	ask := func(token, vid string, overloaded bool) *response {
+		var w response
+		r := get(drivingPath + "?vid=" + vid + "&access_token=" + f.secrets[token])
+		r.peer, r.overloaded = netip.MustParseAddr("192.0.2.1"), overloaded
+		a.answer(r, noon, &w)
+		return &w
+	}
+	w := ask("TWO_A_MINUTE", "CarJam", true)
+	if w.status != 503 || w.header("RateLimit-Policy") != `"token";q=2;w=60` || w.header("RateLimit") != `"token";r=2;t=30` || w.header("Retry-After") != "1" {
+		t.Errorf("overloaded: %d %s", w.status, w.text())
+	}
+	for range 2 * refusedTokens {
+		for _, token := range []string{"UNKNOWN", "REVOKED", "CUT"} {
+			if w := ask(token, "CarJam", true); w.status != 503 || w.header("RateLimit-Policy") != "" {
+				t.Fatalf("%s, overloaded: %s", token, w.text())
+			}
+			if w := ask(token, "Car-Jam", false); w.status != 400 || w.header("RateLimit-Policy") != "" {
+				t.Fatalf("%s, bad vid: %s", token, w.text())
+			}
+		}
+	}
+	if w := ask("UNKNOWN", "CarJam", false); w.status != 401 {
+		t.Errorf("a bad token after bad requests: %s", w.text())
+	}
+	for _, g := range f.Tokens.List() {
+		u, want := f.Tokens.Usage(g.ID, noon), access.Calls{}
+		if g.Developer == "TWO_A_MINUTE" {
+			want[0][access.Unavailable] = 1
+		}
+		if got := u.Since(0); got != want {
+			t.Errorf("%s: %v, want %v", g.Developer, got, want)
 		}
 	}
 }
