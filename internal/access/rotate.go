@@ -25,6 +25,8 @@ const (
 	// maxEnded is how many replaced secrets are remembered that count no
 	// longer, so that whoever still uses one is told that it was replaced.
 	maxEnded = 8
+	// maxSkew is how far the clocks of two nodes may be apart.
+	maxSkew = time.Hour
 )
 
 // CheckOverlap says whether a replaced secret may count for so long.
@@ -45,6 +47,9 @@ func rotate(current Hash, earlier []Earlier, next Hash, overlap time.Duration, n
 		return current, earlier, err
 	}
 	until := now.Add(overlap).UTC().Truncate(time.Millisecond)
+	if overlap == 0 {
+		until = until.Add(-maxSkew) // on nodes whose clocks are behind, too
+	}
 	kept := append(slices.Clone(earlier), Earlier{current, until})
 	ended := 0
 	for i := range kept {
