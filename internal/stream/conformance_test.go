@@ -496,7 +496,7 @@ func secretsRotate(t *testing.T, e *stream.Engine) {
 		}
 	}
 	_, again, _ := keeper(t, e) // a node that starts later
-	if _, err := again.Verify([]byte(secret), time.Now()); !errors.Is(err, access.ErrNotKnown) {
+	if _, err := again.Verify([]byte(secret), time.Now()); !errors.Is(err, access.ErrReplaced) {
 		t.Errorf("the first secret after it ended: %v", err)
 	}
 }
