@@ -81,7 +81,7 @@ func (m *ThrottleMemory) findings(s *State) (all []finding) {
 			all = append(append(all, m.limitFinding(s, i)), travel[:]...)
 		}
 	}
-	if m.Follow.Last != 0 {
+	if m.Follow.Demand != PlateA { // a rise of something was ever looked for
 		all = append(all, m.followFinding())
 	}
 	return all
