@@ -4,7 +4,8 @@ import "time"
 
 // DrivingRules is the version of the driving rules. It changes whenever the same
 // readings may lead to another verdict. Version 1 was a decayed mean speed; version 2
-// took a light seen once in 30 s for creeping.
+// took a light seen once in 30 s for creeping, and an engine speed of 0 read hours ago
+// for an engine at rest.
 const DrivingRules = 3
 
 // rules are the thresholds of the driving rules: all of them, and nowhere else.
