@@ -52,12 +52,12 @@ func (m *ThrottleMemory) alarmFacts(s *State) []Fact {
 	}
 	for _, f := range m.findings(s) {
 		if f.rule == a.Rule && f.x == a.X && f.y == a.Y {
-			facts = append(facts, Fact{"measure when raised", float64(a.Measure), f.unit, float64(f.alarm), a.Since})
+			facts = append(facts, Fact{"measure when raised", rounded(a.Measure), f.unit, float64(f.alarm), a.Since})
 			facts = append(facts, f.fact(a.Looked))
 			break
 		}
 	}
-	return append(facts, Fact{"looked at without evidence for", float64(a.Calm), "s", calmFor, a.Looked})
+	return append(facts, Fact{"looked at without evidence for", rounded(a.Calm), "s", calmFor, a.Looked})
 }
 
 // measures are those of all rules that have readings to look at.
@@ -95,7 +95,7 @@ func (m *ThrottleMemory) findings(s *State) (all []finding) {
 // fact puts a finding into words.
 func (f finding) fact(t UnixMilli) Fact {
 	name := fmt.Sprintf("%s: %s", f.rule, sensorNames(f.x, f.y))
-	return Fact{name, max(0, math.Round(1000*float64(f.measure))/1000), f.unit, float64(f.alarm), t}
+	return Fact{name, rounded(f.measure), f.unit, float64(f.alarm), t}
 }
 
 // sensorNames names a sensor and the one that it was held against, if any.
