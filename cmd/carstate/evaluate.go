@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"time"
@@ -39,6 +40,9 @@ func (c *evaluateCommand) Run(w streams) error {
 		d, err := drivelog.Open(name)
 		if err != nil {
 			return readError(name, err)
+		}
+		if early := d.EndsEarly(); early != "" {
+			fmt.Fprintf(w.err, "%s: %s\n", name, early)
 		}
 		r, t := evaluate(filepath.Base(name), d)
 		all.add(r)
@@ -134,12 +138,15 @@ func (e *evaluator) throttle(at time.Duration) {
 	}
 	switch {
 	case found && e.anomaly == nil:
-		e.result.Anomalies = append(e.result.Anomalies, anomaly{At: at.Seconds(), Reason: e.state.ExplainThrottle().Text, since: at})
+		e.result.Anomalies = append(e.result.Anomalies, anomaly{At: at.Seconds(), Reason: ruleAndText(e.state.ExplainThrottle()), since: at})
 		e.anomaly = &e.result.Anomalies[len(e.result.Anomalies)-1]
 	case !found:
 		e.anomaly = nil
 	}
 }
+
+// ruleAndText is the rule behind a verdict, and what it found in which sensors.
+func ruleAndText(x vehicle.Explanation) string { return x.Rule + ": " + x.Text }
 
 func (e *evaluator) end() (fileResult, track) {
 	e.result.Seconds = e.driven.Seconds()

@@ -184,7 +184,7 @@ func TestEvaluator(t *testing.T) {
 	if want := [4]int{2, 1, 0, 0}; r.Confusion[0] != want {
 		t.Errorf("confusion %v", r.Confusion)
 	}
-	if len(r.Anomalies) != 2 || r.Anomalies[0].At != 30 || r.Anomalies[0].For != 15 || !strings.Contains(r.Anomalies[0].Reason, "P2135") ||
+	if len(r.Anomalies) != 2 || r.Anomalies[0].At != 30 || r.Anomalies[0].For != 15 || !strings.Contains(r.Anomalies[0].Reason, "throttle/trouble-code: ") || !strings.Contains(r.Anomalies[0].Reason, "P2135") ||
 		r.Anomalies[1].At != 610 || r.Anomalies[1].For != 0 {
 		t.Errorf("anomalies %+v", r.Anomalies)
 	}
@@ -297,6 +297,43 @@ func TestEvaluateRefuses(t *testing.T) {
 	}
 	if after, err := os.ReadFile(drive); err != nil || !bytes.Equal(before, after) {
 		t.Errorf("the drive was changed: %v", err)
+	}
+}
+
+// TestEvaluateCutFile: a file that ends early is evaluated up to there, and standard
+// error says so.
+func TestEvaluateCutFile(t *testing.T) {
+	whole, err := os.ReadFile("demo_drive.csv.gz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cut := writeDrive(t, "cut.csv.gz", string(whole[:len(whole)/2]))
+	var out, stderr bytes.Buffer
+	if code := run(t.Context(), []string{"evaluate", cut}, &out, &stderr); code != exitOK || !strings.Contains(out.String(), "cut.csv.gz") ||
+		stderr.String() != cut+": file ends early or damaged: read up to there\n" {
+		t.Errorf("exit %d: %s\n%s", code, &stderr, &out)
+	}
+}
+
+// TestEvaluateReason: an anomaly that a rule found names the rule and its sensors.
+func TestEvaluateReason(t *testing.T) {
+	d := &drivelog.Drive{}
+	for i := range 200 {
+		plate := float64(15 + 10*(i/10%3))
+		var r drivelog.Row
+		r.At = time.Duration(i) * time.Second
+		b := plate + 30
+		if i >= 150 {
+			b = plate
+		}
+		if err := errors.Join(r.Readings.Set(vehicle.ThrottlePosition, plate), r.Readings.Set(vehicle.ThrottlePositionB, b)); err != nil {
+			t.Fatal(err)
+		}
+		d.Rows = append(d.Rows, r)
+	}
+	const want = "throttle/redundant-sensors: two sensors of one position no longer agree as they did on this car: Vehicle.OBD.ThrottlePosition beside Vehicle.OBD.ThrottlePositionB"
+	if r, _ := evaluate("x", d); len(r.Anomalies) != 1 || r.Anomalies[0].Reason != want {
+		t.Errorf("anomalies %+v", r.Anomalies)
 	}
 }
 

@@ -75,6 +75,16 @@ func (d *Drive) Notes() []string {
 	return notes
 }
 
+// EndsEarly says in one line that the file is cut off or damaged, or nothing.
+func (d *Drive) EndsEarly() string {
+	for _, c := range d.Mended {
+		if c.Reason == damagedEnd {
+			return c.Reason
+		}
+	}
+	return ""
+}
+
 // Open reads the drive in a file, plain or gzip.
 func Open(path string) (*Drive, error) {
 	f, err := os.Open(path)

@@ -50,17 +50,18 @@ func (v DrivingVerdict) At(now UnixMilli, maxAge time.Duration) Outcome {
 
 // Driving returns the driving verdict. It uses the newest speed reading; one is
 // enough. A free-flow speed counts too while it is fresh. "Not driving" uses the
-// newest reading that shows it.
+// ignition, or speed and engine speed.
 func (s *State) Driving() DrivingVerdict {
 	speed, ok := s.speed()
 	if s.ignitionOff() {
-		return DrivingVerdict{NotDriving: true, Time: max(s.Latest[LowVoltageSystemState].Time, speed.Time)}
+		// It stands by itself: an older speed is not used, a newer one only confirms.
+		return DrivingVerdict{NotDriving: true, Time: s.Latest[LowVoltageSystemState].Time}
 	}
 	if !ok {
 		return DrivingVerdict{}
 	}
 	if s.resting() {
-		return DrivingVerdict{NotDriving: true, Time: speed.Time}
+		return DrivingVerdict{NotDriving: true, Time: min(speed.Time, s.Latest[EngineSpeed].Time)}
 	}
 	t := speed.Time
 	if s.knowsFreeFlow(t) {
@@ -87,13 +88,15 @@ func (s *State) speed() (Reading, bool) {
 }
 
 // observeRest keeps RestingSince, and forgets the drive once it is over, so that
-// the next one starts in "normal".
-func (s *State) observeRest() {
+// the next one starts in "normal". before is the speed known before this sample: an
+// engine read earlier than that was read before the car moved last, and says nothing
+// of this stop.
+func (s *State) observeRest(before Reading) {
 	speed, ok := s.speed()
 	engine := s.Latest[EngineSpeed]
 	if !ok || speed.Value > moving || engine.Time == 0 || engine.Value > 0 {
 		s.RestingSince = 0
-	} else if s.RestingSince == 0 {
+	} else if s.RestingSince == 0 && engine.Time >= before.Time {
 		s.RestingSince = max(speed.Time, engine.Time)
 	}
 	if ok && (s.ignitionOff() || s.resting()) {

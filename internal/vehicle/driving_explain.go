@@ -59,11 +59,11 @@ func (s *State) explainTraffic(r *rules, speed Reading) Explanation {
 	scale := s.freeFlow(r, t) / r.freeFlow
 	facts := []Fact{
 		s.speedFact(r.creep * scale),
-		{"evidence of a jam", float64(m.Evidence), "s", float64(jam), t},
-		{"evidence, for slow driving", float64(m.Evidence), "s", float64(slow), t},
-		{"time not under way", float64(m.Sluggish), "s", float64(sluggish), t},
-		{"mean speed of about 20 s", float64(s.MeanSpeed), "km/h", float64(r.slowMoves), t},
-		{"time standing or at walking pace", float64(m.Stop), "s", float64(r.stopCounts), t},
+		{"evidence of a jam", rounded(m.Evidence), "s", float64(jam), t},
+		{"evidence, for slow driving", rounded(m.Evidence), "s", float64(slow), t},
+		{"time not under way", rounded(m.Sluggish), "s", float64(sluggish), t},
+		{"mean speed of about 20 s", rounded(s.MeanSpeed), "km/h", float64(r.slowMoves), t},
+		{"time standing or at walking pace", rounded(m.Stop), "s", float64(r.stopCounts), t},
 		free,
 		{"time since the drive began", t.Sub(m.Start).Seconds(), "s", r.settle.Seconds(), t},
 	}

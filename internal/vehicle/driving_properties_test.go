@@ -1,6 +1,7 @@
 package vehicle
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -146,12 +147,16 @@ func TestSamplingRate(t *testing.T) {
 }
 
 // TestExactSampling: while a speed changes evenly, it makes no difference into how
-// many steps the change is cut.
+// many steps the change is cut. A car that stops or sets off more slowly than cars
+// do is taken to have stood for a part of the time instead.
 func TestExactSampling(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		from := rapid.Float64Range(0, 130).Draw(t, "from")
 		to := rapid.Float64Range(0, 130).Draw(t, "to")
-		seconds := rapid.IntRange(1, 60).Draw(t, "seconds")
+		seconds := rapid.Float64Range(1, 60).Draw(t, "seconds")
+		if (from < float64(standardRules.crawl)) != (to < float64(standardRules.crawl)) {
+			seconds = min(seconds, math.Abs(to-from)/rampKmhPerSecond)
+		}
 		pieces := rapid.IntRange(1, 100).Draw(t, "pieces")
 		// In the middle, so that no end of the scale cuts anything off.
 		r := standardRules
@@ -170,6 +175,25 @@ func TestExactSampling(t *testing.T) {
 		}
 		if d := one.Sluggish - many.Sluggish; d > 0.1 || d < -0.1 {
 			t.Fatalf("sluggish: %v at once, %v in %d pieces", one.Sluggish-5_000, many.Sluggish-5_000, pieces)
+		}
+	})
+}
+
+// TestRedLightAtAnyInterval: a red light of 90 s after a fluent drive is normal, no
+// matter how often, and at which moments of it, the car reports.
+func TestRedLightAtAnyInterval(t *testing.T) {
+	speed := func(second float64) float64 { // brakes at 7 and sets off at 5.4 km/h a second
+		const stops, starts = 180.0, 277.0
+		return max(0, min(50, max(50-7*(second-stops), 5.4*(second-starts))))
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		every := rapid.Float64Range(0.1, 60).Draw(t, "every")
+		var s State
+		for at := rapid.Float64Range(0, 1).Draw(t, "phase") * every; at < 360; at += every {
+			s.drive(t, driveStart+UnixMilli(1000*at), speed(at))
+			if s.Pace != NormalDriving {
+				t.Fatalf("%s after %.1f s, read every %.1f s", s.Pace, at, every)
+			}
 		}
 	})
 }

@@ -3,8 +3,10 @@ package vehicle
 import "time"
 
 // DrivingRules is the version of the driving rules. It changes whenever the same
-// readings may lead to another verdict. Version 1 was a decayed mean speed.
-const DrivingRules = 2
+// readings may lead to another verdict. Version 1 was a decayed mean speed; version 2
+// took a light seen once in 30 s for creeping, and an engine speed of 0 read hours ago
+// for an engine at rest.
+const DrivingRules = 3
 
 // rules are the thresholds of the driving rules: all of them, and nowhere else.
 // Speeds in km/h, evidence in seconds.
@@ -87,6 +89,10 @@ const (
 	maxStep = 75 * time.Second
 	// newDrive is a silence after which what was known says nothing more.
 	newDrive = 10 * time.Minute
+	// rampKmhPerSecond is how fast a car at least gains or loses speed when it sets
+	// off or stops: 1 m/s², less than drivers do at a light. What a step between two
+	// readings is longer, it stood.
+	rampKmhPerSecond = 3.6
 	// freeFlowHolds is how long a free-flow speed counts: a car has left the
 	// road that it was said of.
 	freeFlowHolds = 2 * time.Minute

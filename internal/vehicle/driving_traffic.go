@@ -51,20 +51,42 @@ func (s *State) startDrive(kmh float32, t UnixMilli) {
 
 // collect adds what driving from one speed to another in so many seconds says,
 // taking the speed to change evenly: then it does not matter how often a car
-// reports on the way. Scale is the road's free flow over that of a city street.
+// reports on the way. But a car that stops or sets off does so at once, and stands
+// for the rest of a long step: a red light seen once in 30 s is no creeping. Scale
+// is the road's free flow over that of a city street.
 func (m *TrafficMemory) collect(r *rules, from, to, seconds, scale float32) {
 	m.Moved = m.Moved || to > moving
-	if from < r.crawl && to < r.crawl {
-		until := m.Stop + seconds
-		short := min(until, r.stopCounts) - min(m.Stop, r.stopCounts)
-		long := max(until, r.longStop) - max(m.Stop, r.longStop)
-		if !m.Moved {
-			long = 0 // it idles where it was parked
-		}
-		m.add(r, short*r.perCrawl+long*r.perLongStop, short)
-		m.Stop = min(until, r.longStop)
-		return
+	stops, starts := to < r.crawl, from < r.crawl
+	switch {
+	case starts && stops:
+		m.stand(r, seconds)
+	case starts:
+		ramp := min(seconds, (to-from)/rampKmhPerSecond)
+		m.stand(r, seconds-ramp)
+		m.drive(r, from, to, ramp, scale)
+	case stops:
+		ramp := min(seconds, (from-to)/rampKmhPerSecond)
+		m.drive(r, from, to, ramp, scale)
+		m.stand(r, seconds-ramp)
+	default:
+		m.drive(r, from, to, seconds, scale)
 	}
+}
+
+// stand adds a time on the spot or at walking pace.
+func (m *TrafficMemory) stand(r *rules, seconds float32) {
+	until := m.Stop + seconds
+	short := min(until, r.stopCounts) - min(m.Stop, r.stopCounts)
+	long := max(until, r.longStop) - max(m.Stop, r.longStop)
+	if !m.Moved {
+		long = 0 // it idles where it was parked
+	}
+	m.add(r, short*r.perCrawl+long*r.perLongStop, short)
+	m.Stop = min(until, r.longStop)
+}
+
+// drive adds an even change of speed that is not all at walking pace.
+func (m *TrafficMemory) drive(r *rules, from, to, seconds, scale float32) {
 	m.Stop = 0
 	m.UnderWay = m.UnderWay || to >= r.fluent*scale
 	crawl, creep, fluent := below(from, to, r.crawl), below(from, to, r.creep*scale), below(from, to, r.fluent*scale)

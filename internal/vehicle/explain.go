@@ -1,5 +1,7 @@
 package vehicle
 
+import "math"
+
 // Explanation says why a verdict was given.
 type Explanation struct {
 	// Rule is the name of the rule that decided.
@@ -23,3 +25,6 @@ type Fact struct {
 	// Time is when it was read, or for a measure, the newest reading in it.
 	Time UnixMilli
 }
+
+// rounded is a measure for people: to a thousandth, and nothing below 0.
+func rounded(measure float32) float64 { return max(0, math.Round(1000*float64(measure))/1000) }

@@ -46,7 +46,7 @@ func check(t interface{ Fatalf(string, ...any) }, s State) {
 	}
 
 	d := s.Driving()
-	if d.Time != 0 && !readAt(s, d.Time, Speed, OBDSpeed, LowVoltageSystemState, FreeFlowSpeed) {
+	if d.Time != 0 && !readAt(s, d.Time, Speed, OBDSpeed, EngineSpeed, LowVoltageSystemState, FreeFlowSpeed) {
 		t.Fatalf("the driving verdict's time %d is that of no reading", d.Time)
 	}
 	if d.State != 0 && d.NotDriving || d.Time == 0 && d != (DrivingVerdict{}) || d.Time != 0 && d.State == 0 && !d.NotDriving {

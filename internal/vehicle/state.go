@@ -68,6 +68,7 @@ func observe(rules *rules, s State, x Sample) State {
 		s.ThrottleMemory.judge(&s)
 	}
 	s.observeThrottle(r, fresh, x.Time)
+	before, _ := s.speed()
 	// The speed rule looks back at the previous speed, so it runs before the
 	// latest readings are replaced.
 	if g, ok := speedOf(has); ok {
@@ -83,7 +84,7 @@ func observe(rules *rules, s State, x Sample) State {
 		s.FaultCode = firstThrottleCode(r.Codes)
 	}
 	s.observeIgnition()
-	s.observeRest()
+	s.observeRest(before)
 	return s
 }
 

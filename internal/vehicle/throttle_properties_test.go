@@ -41,7 +41,12 @@ func checkThrottle(t interface{ Fatalf(string, ...any) }, s State) {
 	if (h.System == ThrottleAnomaly) != (e.Rule != throttleRules[NoThrottleRule].name) || e.Version < 1 || e.Text == "" {
 		t.Fatalf("verdict %+v is explained as %+v", h, e)
 	}
+	told := map[string]bool{}
 	for _, f := range e.Facts {
+		if told[f.Name+f.Unit] || f.Value < 0 || f.Value > 0 && f.Value < 0.001 && f.Threshold > 0 {
+			t.Fatalf("a fact told twice, negative or tiny: %+v of %+v", f, e.Facts)
+		}
+		told[f.Name+f.Unit] = true
 		if f.Name == "" || math.IsNaN(f.Value) || math.IsInf(f.Value, 0) || f.Time > s.Time {
 			t.Fatalf("fact %+v", f)
 		}

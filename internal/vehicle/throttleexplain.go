@@ -19,6 +19,7 @@ func (s *State) ExplainThrottle() Explanation {
 		return e
 	case m.Alarm.Since != 0:
 		e := explain(m.Alarm.Rule)
+		e.Text += ": " + sensorNames(m.Alarm.X, m.Alarm.Y)
 		e.Facts = m.alarmFacts(s)
 		return e
 	}
@@ -51,12 +52,12 @@ func (m *ThrottleMemory) alarmFacts(s *State) []Fact {
 	}
 	for _, f := range m.findings(s) {
 		if f.rule == a.Rule && f.x == a.X && f.y == a.Y {
-			facts = append(facts, Fact{"measure when raised", float64(a.Measure), f.unit, float64(f.alarm), a.Since})
+			facts = append(facts, Fact{"measure when raised", rounded(a.Measure), f.unit, float64(f.alarm), a.Since})
 			facts = append(facts, f.fact(a.Looked))
 			break
 		}
 	}
-	return append(facts, Fact{"looked at without evidence for", float64(a.Calm), "s", calmFor, a.Looked})
+	return append(facts, Fact{"looked at without evidence for", rounded(a.Calm), "s", calmFor, a.Looked})
 }
 
 // measures are those of all rules that have readings to look at.
@@ -77,11 +78,15 @@ func (m *ThrottleMemory) findings(s *State) (all []finding) {
 	}
 	for i := range Load {
 		if s.reading(i).Time != 0 {
+			all = append(all, m.limitFinding(s, i))
 			travel := m.travelFindings(s, i)
-			all = append(append(all, m.limitFinding(s, i)), travel[:]...)
+			all = append(all, travel[0])
+			if travel[1].y != i { // else it repeats the first
+				all = append(all, travel[1])
+			}
 		}
 	}
-	if m.Follow.Last != 0 {
+	if m.Follow.Demand != PlateA { // a rise of something was ever looked for
 		all = append(all, m.followFinding())
 	}
 	return all
@@ -89,9 +94,14 @@ func (m *ThrottleMemory) findings(s *State) (all []finding) {
 
 // fact puts a finding into words.
 func (f finding) fact(t UnixMilli) Fact {
-	name := fmt.Sprintf("%s: %s", f.rule, throttleSensors[f.x])
-	if f.y != f.x {
-		name += " beside " + throttleSensors[f.y].String()
+	name := fmt.Sprintf("%s: %s", f.rule, sensorNames(f.x, f.y))
+	return Fact{name, rounded(f.measure), f.unit, float64(f.alarm), t}
+}
+
+// sensorNames names a sensor and the one that it was held against, if any.
+func sensorNames(x, y ThrottleSensor) string {
+	if x == y {
+		return throttleSensors[x].String()
 	}
-	return Fact{name, float64(f.measure), f.unit, float64(f.alarm), t}
+	return throttleSensors[x].String() + " beside " + throttleSensors[y].String()
 }

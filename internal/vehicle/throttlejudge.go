@@ -19,7 +19,14 @@ func (m *ThrottleMemory) judge(s *State) {
 		m.startDrive(t)
 	}
 	m.Last = t
+	off := s.engineOff(t)
+	if off {
+		m.pauseEngine(t)
+	}
 	for i := range m.Pairs {
+		if off && throttlePairs[i].x == Command {
+			continue
+		}
 		if after, ok := m.compare(s, i, t); ok {
 			for _, f := range m.pairFindings(i) {
 				m.report(s, f, after)
@@ -29,17 +36,49 @@ func (m *ThrottleMemory) judge(s *State) {
 	for i := range Load {
 		if s.reading(i).Time == t {
 			after := m.Sensors[i].standsFor()
-			m.report(s, m.limitFinding(s, i), after)
+			if !off {
+				m.report(s, m.limitFinding(s, i), after)
+			}
 			for _, f := range m.travelFindings(s, i) {
 				m.report(s, f, after)
 			}
 		}
 	}
-	if after, ok := m.follow(s, t); ok {
-		m.report(s, m.followFinding(), after)
+	if !off {
+		if after, ok := m.follow(s, t); ok {
+			m.report(s, m.followFinding(), after)
+		}
 	}
 	if a := &m.Alarm; a.Calm >= calmFor || a.Since != 0 && t.Sub(a.Looked) > newDrive {
 		*a = AlarmMemory{}
+	}
+}
+
+// engineOff reports whether nothing drives the plate at t: the engine stands, in a
+// start-stop system or a hybrid too, or the ignition is off. The plate then rests
+// wherever its spring puts it, and sensors may have no supply.
+func (s *State) engineOff(t UnixMilli) bool {
+	e := s.Latest[EngineSpeed]
+	return e.Time != 0 && e.Value == 0 && t.Sub(e.Time) <= engineHolds || s.ignitionOff()
+}
+
+// pauseEngine drops what the rules that need a running engine have begun to
+// collect. An anomaly that they raised stands: it is not looked for meanwhile.
+func (m *ThrottleMemory) pauseEngine(t UnixMilli) {
+	for i := range m.Sensors {
+		m.Sensors[i].AtLimit = 0
+	}
+	for i := range m.Pairs {
+		if p := &m.Pairs[i]; throttlePairs[i].x == Command {
+			p.Apart, p.Still, p.Rough = 0, [2]StillMemory{}, [2]RoughMemory{}
+		}
+	}
+	m.Follow.Last, m.Follow.For = 0, 0
+	if a := &m.Alarm; a.Since != 0 {
+		switch a.Rule {
+		case RulePlateCommand, RulePlatePedal, RuleElectricalLimit:
+			a.Looked = t
+		}
 	}
 }
 

@@ -1,5 +1,7 @@
 package vehicle
 
+import "time"
+
 // ThrottleRule is a reason for which a throttle system is judged anomalous.
 type ThrottleRule uint8
 
@@ -33,13 +35,13 @@ var throttleRules = [numThrottleRules]struct {
 		"the car reports a trouble code of its throttle or pedal"},
 	RuleRedundantSensors: {"throttle/redundant-sensors", 1, "voltage correlation: P2135 (throttle A/B), P2138 (pedal D/E)",
 		"two sensors of one position no longer agree as they did on this car"},
-	RulePlateCommand: {"throttle/plate-command", 1, "throttle actuator range/performance and stuck plate: P2101, P0638, P2111, P2112",
+	RulePlateCommand: {"throttle/plate-command", 2, "throttle actuator range/performance and stuck plate: P2101, P0638, P2111, P2112",
 		"the plate does not stand where it is commanded to"},
-	RulePlatePedal: {"throttle/plate-pedal", 1, "throttle position rationality: P0121, P0068, P2119",
+	RulePlatePedal: {"throttle/plate-pedal", 2, "throttle position rationality: P0121, P0068, P2119",
 		"the plate no longer moves when it is asked to, as it did on this car"},
 	RuleStuckSensor: {"throttle/stuck-sensor", 1, "sensor range/performance: P0121, P0221, P2121, P2126",
 		"a sensor stands still while its partner moves"},
-	RuleElectricalLimit: {"throttle/electrical-limit", 1, "circuit low and high: P0122, P0123, P0222, P0223, P2122, P2123, P2127, P2128",
+	RuleElectricalLimit: {"throttle/electrical-limit", 2, "circuit low and high: P0122, P0123, P0222, P0223, P2122, P2123, P2127, P2128",
 		"a sensor is at the end of its electrical range, where this car's does not rest"},
 	RuleNoise: {"throttle/noise", 1, "circuit intermittent: P0124, P0224, P2124, P2129",
 		"a sensor moves where no plate or pedal does"},
@@ -147,6 +149,11 @@ const (
 	followsAfter, ignoredShare = 8, 8
 	restsClosedBelow           = 50.0
 	restsFor, loadRests        = 20.0, 12.0
+
+	// engineHolds is how long a reading of engine speed 0 says that nothing drives
+	// the plate: then the limits, the command and the pedal are not looked at.
+	// Loggers read the engine speed at least that often.
+	engineHolds = 10 * time.Second
 
 	// Recovery: normal again after the rule has looked for calmFor without finding
 	// half of what it takes. An anomaly whose sensors report no more is dropped after

@@ -1,0 +1,82 @@
+package faults
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"carstate/internal/vehicle"
+)
+
+// TestForwardFilledFeeds counts, for docs/verdicts.md, the healthy drives that a
+// gateway makes anomalous which repeats old readings as new ones. The rules promise
+// nothing for such a feed; what is held is that the same drives are healthy as read.
+func TestForwardFilledFeeds(t *testing.T) {
+	counts := map[string]int{}
+	for n, d := range recorded(t) {
+		if d.car != "kit_obd" && d.car != "carobd" || !*full && n%10 != 0 {
+			continue
+		}
+		for _, every := range []time.Duration{0, 2 * time.Second, 5 * time.Second, 10 * time.Second} {
+			read := d
+			if every > 0 {
+				read = d.inTurn(every)
+			}
+			for what, fed := range map[string]aDrive{"as read": read, "repeated each second": read.filled(time.Second)} {
+				var s vehicle.State
+				at, why := fed.anomaly(&s)
+				if at != 0 {
+					counts[fmt.Sprintf("%s, read every %v, %s", d.car, every, what)]++
+				}
+				if at != 0 && every == 0 && what == "as read" {
+					t.Errorf("%s/%s: anomaly at %v: %s", d.car, d.name, at.Sub(start), why)
+				}
+			}
+		}
+	}
+	if *table {
+		fmt.Println("drives with an anomaly (0s: read as recorded):", counts)
+	}
+}
+
+// inTurn is a drive of a logger that reads one signal after the other, each so often.
+func (d aDrive) inTurn(every time.Duration) aDrive {
+	out := aDrive{car: d.car, name: d.name}
+	var next [vehicle.NumSignals]vehicle.UnixMilli
+	for g := range next {
+		next[g] = d.samples[0].Time.Add(every * time.Duration(g) / vehicle.NumSignals)
+	}
+	for i := range d.samples {
+		x := vehicle.Sample{Vehicle: "car", Time: d.samples[i].Time}
+		copyReadings(&x.Readings, &d.samples[i].Readings, func(g vehicle.Signal) bool {
+			due := x.Time >= next[g]
+			if due {
+				next[g] = x.Time.Add(every)
+			}
+			return due
+		})
+		if !x.Empty() {
+			out.samples = append(out.samples, x)
+		}
+	}
+	return out
+}
+
+// filled is a drive as a gateway sends it that repeats the newest reading of every
+// signal, however old, as if it had been read now.
+func (d aDrive) filled(every time.Duration) aDrive {
+	out := aDrive{car: d.car, name: d.name}
+	var newest vehicle.Readings
+	next, last := d.samples[0].Time, d.samples[0].Time
+	for i := range d.samples {
+		x := &d.samples[i]
+		if x.Time.Sub(last) > time.Minute {
+			next = x.Time // it was off
+		}
+		for last = x.Time; next < x.Time; next = next.Add(every) {
+			out.samples = append(out.samples, vehicle.Sample{Vehicle: "car", Time: next, Readings: newest})
+		}
+		copyReadings(&newest, &x.Readings, func(vehicle.Signal) bool { return true })
+	}
+	return out
+}
