@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"text/tabwriter"
 	"time"
 
@@ -35,8 +36,12 @@ type stateSeconds struct {
 }
 
 func (s *stateSeconds) add(state vehicle.DrivingState, d time.Duration) {
-	*[...]*float64{&s.None, &s.Normal, &s.Slow, &s.Jam}[state] += d.Seconds()
+	sum := [...]*float64{&s.None, &s.Normal, &s.Slow, &s.Jam}[state]
+	*sum = milliseconds(*sum + d.Seconds())
 }
+
+// milliseconds rounds to the resolution of event time, so that sums stay plain.
+func milliseconds(seconds float64) float64 { return math.Round(seconds*1000) / 1000 }
 
 // anomaly is a time in which the throttle verdict was "anomaly".
 type anomaly struct {
@@ -121,11 +126,11 @@ func (e *evaluation) add(r fileResult) {
 	}
 	e.Files = append(e.Files, r)
 	t := &e.Total
-	t.Seconds += r.Seconds
-	t.States.None += r.States.None
-	t.States.Normal += r.States.Normal
-	t.States.Slow += r.States.Slow
-	t.States.Jam += r.States.Jam
+	t.Seconds = milliseconds(t.Seconds + r.Seconds)
+	t.States.None = milliseconds(t.States.None + r.States.None)
+	t.States.Normal = milliseconds(t.States.Normal + r.States.Normal)
+	t.States.Slow = milliseconds(t.States.Slow + r.States.Slow)
+	t.States.Jam = milliseconds(t.States.Jam + r.States.Jam)
 	t.Anomalies = append(t.Anomalies, r.Anomalies...)
 	if t.Anomalies == nil {
 		t.Anomalies = []anomaly{}
