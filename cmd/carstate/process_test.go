@@ -70,7 +70,8 @@ func startProcess(dir string, env []string, flags ...string) (*process, error) {
 	}
 	p := &process{dir: dir, address: make(map[string]string), log: new(lockedBuffer), ended: make(chan struct{})}
 	p.cmd = exec.Command(binary, append(args, flags...)...)
-	p.cmd.Env = env
+	// Otherwise the race detector makes a program end a second later.
+	p.cmd.Env = append(env, "GORACE=atexit_sleep_ms=0")
 	stderr, err := p.cmd.StderrPipe()
 	if err != nil {
 		return nil, err

@@ -77,7 +77,6 @@ func commits(t *testing.T, e *Engine, n int) (all [][]vehicle.Sample) {
 func TestLoneSample(t *testing.T) {
 	e := openOne(t, Config{})
 	const n = 50
-	start := time.Now()
 	for i := range n {
 		if err := e.Append(t.Context(), []vehicle.Sample{speedAt("car", int64(i+1))}); err != nil {
 			t.Fatal(err)
@@ -85,9 +84,6 @@ func TestLoneSample(t *testing.T) {
 	}
 	if got := telemetryState(t, e).Msgs; got != n {
 		t.Errorf("%d commits for %d samples that came one after the other", got, n)
-	}
-	if took := time.Since(start); took > n*100*time.Millisecond {
-		t.Errorf("it took %v", took)
 	}
 }
 
