@@ -290,11 +290,13 @@ func feedsFollow(t *testing.T, e *stream.Engine) {
 	if u := <-updates; u != (update{"before", 20}) || len(updates) != 0 {
 		t.Fatalf("at the start came %v and %d more", u, len(updates))
 	}
+	// Of two vehicles: a state that is replaced before it was read may be left
+	// out, since only the last one counts.
 	commit("after", 21)
-	commit("after", 22)
-	for want := int64(21); want <= 22; want++ {
-		if u := <-updates; u != (update{"after", vehicle.UnixMilli(want)}) {
-			t.Fatalf("got %v, want %d", u, want)
+	commit("later", 22)
+	for _, want := range []update{{"after", 21}, {"later", 22}} {
+		if u := <-updates; u != want {
+			t.Fatalf("got %v, want %v", u, want)
 		}
 	}
 	cancel()
