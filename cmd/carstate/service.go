@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -144,15 +143,8 @@ func checkAdminKey(f *serveFlags) error {
 	if !f.has("admin") {
 		return nil
 	}
-	if _, err := os.Lstat(filepath.Join(f.DataDir, adminKeyFile)); err != nil {
-		return nil // whoever opens the directory says what is wrong with it
-	}
-	_, err := admin.LoadKey(f.DataDir)
-	return err
+	return admin.CheckKey(f.DataDir)
 }
-
-// adminKeyFile is where package admin keeps the key.
-const adminKeyFile = "admin.key"
 
 // adminKey returns the key of the node's admin listener, made at its first
 // start. Nodes without that role have none.

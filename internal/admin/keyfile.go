@@ -41,6 +41,16 @@ func LoadKey(dir string) (secret string, err error) {
 	return secret, err
 }
 
+// CheckKey refuses a key in the data directory that cannot be used. A directory
+// that holds none, or cannot be looked into, is nothing to this package.
+func CheckKey(dir string) error {
+	if _, err := os.Lstat(filepath.Join(dir, keyFile)); err != nil {
+		return nil
+	}
+	_, err := LoadKey(dir)
+	return err
+}
+
 func readKey(dir string) (string, error) {
 	name := filepath.Join(dir, keyFile)
 	f, err := os.Open(name)
