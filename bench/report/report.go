@@ -1,0 +1,60 @@
+// Package report collects what the parts of the bench measured. Every table,
+// document and plot is drawn from these values, so that no figure is typed by
+// hand. It measures nothing itself.
+package report
+
+import "sync"
+
+// Figure is one measured number.
+type Figure struct {
+	Part    string  `json:"part"`             // "query", "vehicle", "sample"
+	Subject string  `json:"subject"`          // who was measured: "carstate", "nginx return"
+	Name    string  `json:"name"`             // what: "server CPU a request"
+	Value   float64 `json:"value"`            // the median where there were rounds
+	Low     float64 `json:"low,omitempty"`    // least and most of the rounds; both 0: one round
+	High    float64 `json:"high,omitempty"`   //
+	Unit    string  `json:"unit"`             // "µs", "B", "1/s"
+	Aim     string  `json:"aim,omitempty"`    // what was hoped for, as a person would write it: "≤ 64 B"
+	Met     *bool   `json:"met,omitempty"`    // whether the aim was reached; nil without an aim
+	Remark  string  `json:"remark,omitempty"` // what a reader must know about this number
+}
+
+// Line is one curve of a plot.
+type Line struct {
+	Label string    `json:"label"`
+	X     []float64 `json:"x"`
+	Y     []float64 `json:"y"`
+}
+
+// Plot is one picture, drawn from its lines alone.
+type Plot struct {
+	Part  string `json:"part"`
+	File  string `json:"file"` // name of the SVG without its ending: "query-vehicles"
+	Title string `json:"title"`
+	XAxis string `json:"x_axis"` // with its unit
+	YAxis string `json:"y_axis"`
+	LogX  bool   `json:"log_x,omitempty"`
+	LogY  bool   `json:"log_y,omitempty"`
+	Lines []Line `json:"lines"`
+}
+
+// Results is all that one run found. Safe for concurrent use.
+type Results struct {
+	mu      sync.Mutex
+	Figures []Figure `json:"figures"`
+	Plots   []Plot   `json:"plots"`
+}
+
+// Add takes a figure in.
+func (r *Results) Add(f Figure) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.Figures = append(r.Figures, f)
+}
+
+// Draw takes a plot in.
+func (r *Results) Draw(p Plot) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.Plots = append(r.Plots, p)
+}
