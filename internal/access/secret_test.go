@@ -13,7 +13,7 @@ import (
 
 const base62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
-var kinds = []access.Kind{access.TokenKind, access.SandboxKind, access.SourceKind, access.AdminKind}
+var kinds = []access.Kind{access.TokenKind, access.SandboxKind, access.SourceKind, access.OperatorKind, access.AdminKind}
 
 func TestSecretForm(t *testing.T) {
 	form := regexp.MustCompile(`^cs(t|test|s|a)_[0-9A-Za-z]{36}$`)
