@@ -19,6 +19,7 @@ type commands struct {
 	Demo     demoCommand     `cmd:"" help:"Run the service on a recorded drive and print queries to paste."`
 	Token    tokenCommand    `cmd:"" help:"Issue, list and revoke the access tokens of developers."`
 	Source   sourceCommand   `cmd:"" help:"Add, list and remove the cars and gateways that may send telemetry."`
+	Operator operatorCommand `cmd:"" help:"Add, list and remove the people who run the service; rotate the admin key."`
 	Replay   replayCommand   `cmd:"" help:"Send recorded drives to a running service."`
 	Evaluate evaluateCommand `cmd:"" help:"Run the rules over recorded drives and print how they did."`
 	Query    queryCommand    `cmd:"" help:"Ask a running service about a vehicle, as a developer does."`

@@ -279,7 +279,7 @@ func (s *service) addServers(t *tls.Config, adminKey access.Hash) {
 	if s.ports["--admin-addr"] != nil {
 		l := s.door("--admin-addr", tlsFor)
 		a := admin.New(admin.Config{
-			Tokens: &s.tokens, Sources: &s.sources, Keeper: s.keeper, AdminKey: adminKey,
+			Tokens: &s.tokens, Sources: &s.sources, Operators: s.keeper.Operators(), Keeper: s.keeper, AdminKey: adminKey, KeyDir: s.flags.DataDir,
 			State: s.engine.State, MaxAge: s.flags.MaxAge,
 			Alive: s.engine.Alive, Ready: s.health.ready,
 			Gatherer: s.registry, Registry: s.registry, Log: s.log, TLS: tlsFor("--admin-addr"), Version: version,

@@ -56,6 +56,8 @@ func start(t *testing.T, changes ...func(*admin.Config)) *service {
 		Now:      s.clock.Now,
 		Log:      slog.New(slog.NewJSONHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Version:  "v0-test",
+
+		Operators: &s.keeper.operators,
 	}
 	for _, change := range changes {
 		change(&cfg)

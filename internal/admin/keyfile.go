@@ -81,7 +81,13 @@ func readKey(dir string) (string, error) {
 
 // writeKey makes the file whole or not at all, and never over another: the link
 // fails with [fs.ErrExist] if there is one.
-func writeKey(dir, secret string) error {
+func writeKey(dir, secret string) error { return placeKey(dir, secret, os.Link) }
+
+// replaceKey makes the file whole or leaves it as it is.
+func replaceKey(dir, secret string) error { return placeKey(dir, secret, os.Rename) }
+
+// placeKey writes a file beside the key's and puts it in its place.
+func placeKey(dir, secret string, place func(from, to string) error) error {
 	f, err := os.CreateTemp(dir, "."+keyFile+"-*") // mode 0600
 	if err != nil {
 		return err
@@ -91,7 +97,7 @@ func writeKey(dir, secret string) error {
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err
 	}
-	if err := os.Link(f.Name(), filepath.Join(dir, keyFile)); err != nil {
+	if err := place(f.Name(), filepath.Join(dir, keyFile)); err != nil {
 		return err
 	}
 	return syncDir(dir)
