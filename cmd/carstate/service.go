@@ -17,6 +17,7 @@ import (
 
 	"carstate/internal/access"
 	"carstate/internal/admin"
+	"carstate/internal/admin/console"
 	"carstate/internal/derive"
 	"carstate/internal/fleet"
 	"carstate/internal/ingest"
@@ -38,6 +39,7 @@ type service struct {
 	engine  *stream.Engine
 	keeper  *stream.Keeper
 	health  *health
+	monitor *console.Monitor
 
 	servers []server
 	doors   []*halfOpen        // of the servers of net/http
@@ -164,16 +166,23 @@ func (s *service) startBackground() {
 	ctx, s.stop = context.WithCancel(context.Background())
 	s.keeper = s.engine.NewKeeper(&s.tokens, &s.sources)
 	s.health = newHealth(s.engine, s.flags.MaxFeedAge)
+	s.monitor = console.NewMonitor(s.fleet, s.registry, s.flags.MaxAge, nil)
 
 	s.background(func() error { return s.keeper.RunTokens(ctx, s.health.caughtUp) })
 	s.background(func() error { return s.keeper.RunSources(ctx, s.health.caughtUp) })
 	s.background(func() error {
 		return s.engine.FollowStates(ctx, func(id vehicle.ID, st vehicle.State) {
 			s.fleet.Put(id, fleet.Answer{Driving: st.Driving(), Throttle: st.Throttle()})
+			if s.flags.has("admin") {
+				s.monitor.Put(id, st)
+			}
 		}, s.health.caughtUp)
 	})
 	s.background(func() error { s.health.run(ctx); return nil })
 	s.background(func() error { s.expire(ctx); return nil })
+	if s.flags.has("admin") {
+		s.background(func() error { s.monitor.Run(ctx); return nil })
+	}
 	if s.flags.has("query") {
 		s.background(func() error { s.keeper.KeepUsage(ctx); return nil })
 	}
@@ -280,7 +289,7 @@ func (s *service) addServers(t *tls.Config, adminKey access.Hash) {
 		l := s.door("--admin-addr", tlsFor)
 		a := admin.New(admin.Config{
 			Tokens: &s.tokens, Sources: &s.sources, Operators: s.keeper.Operators(), Keeper: s.keeper, AdminKey: adminKey, KeyDir: s.flags.DataDir,
-			State: s.engine.State, MaxAge: s.flags.MaxAge,
+			State: s.engine.State, MaxAge: s.flags.MaxAge, Console: s.console,
 			Alive: s.engine.Alive, Ready: s.health.ready,
 			Gatherer: s.registry, Registry: s.registry, Log: s.log, TLS: tlsFor("--admin-addr"), Version: version,
 		})

@@ -87,6 +87,10 @@ func (t *Table) Get(vid []byte) Answer {
 	s.mu.RLock()
 	r := s.m[k]
 	s.mu.RUnlock()
+	return r.answer()
+}
+
+func (r record) answer() Answer {
 	return Answer{
 		Driving:  vehicle.DrivingVerdict{State: r.driving, NotDriving: r.notDriving, Time: r.drivingTime},
 		Throttle: vehicle.ThrottleVerdict{System: r.throttle, Time: r.throttleTime},

@@ -1,0 +1,118 @@
+package console
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"carstate/internal/vehicle"
+)
+
+// Monitor keeps what the pages tell of the fleet as a whole: who is in a jam, how
+// the figures were over the last hours, what the node does a second. It works
+// whether somebody looks or not. Make one with [NewMonitor].
+type Monitor struct {
+	fleet    Fleet
+	gatherer prometheus.Gatherer
+	maxAge   time.Duration
+	now      func() time.Time
+
+	watchlist *watchlist
+	history   history
+	began     time.Time
+
+	mu      sync.Mutex // guards what follows
+	latest  Survey
+	cost    time.Duration // of the latest survey
+	figures []figures     // the last minute's, oldest first
+}
+
+// How often the monitor looks.
+const (
+	figuresStep = 5 * time.Second
+	ratesOver   = time.Minute
+	// surveyStep is how old a survey may be and still be shown; a large fleet's
+	// is shown for surveyRest times as long as it took, so that looking costs
+	// no more than a twentieth of one core.
+	surveyStep = time.Second
+	surveyRest = 20
+)
+
+// NewMonitor makes a monitor of a fleet whose verdicts count for maxAge. A nil now
+// is time.Now.
+func NewMonitor(f Fleet, g prometheus.Gatherer, maxAge time.Duration, now func() time.Time) *Monitor {
+	if now == nil {
+		now = time.Now
+	}
+	return &Monitor{fleet: f, gatherer: g, maxAge: maxAge, now: now, watchlist: newWatchlist(), began: now()}
+}
+
+// Put takes a vehicle's newest state, the zero one once it is forgotten.
+func (m *Monitor) Put(id vehicle.ID, s vehicle.State) { m.watchlist.put(id, &s) }
+
+// Run looks until the context ends.
+func (m *Monitor) Run(ctx context.Context) {
+	tick := time.NewTicker(figuresStep)
+	defer tick.Stop()
+	noted := time.Time{}
+	for {
+		m.look()
+		if now := m.now(); now.Sub(noted) >= historyStep {
+			noted = now
+			s := m.survey()
+			m.history.add(&s)
+			m.watchlist.dropStale(now, m.maxAge)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// look reads the figures.
+func (m *Monitor) look() {
+	f := readFigures(m.gatherer, m.now())
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.figures = append(m.figures, f)
+	for len(m.figures) > 2 && f.at.Sub(m.figures[1].at) >= ratesOver {
+		m.figures = m.figures[1:]
+	}
+}
+
+// flow is what the node does at present.
+func (m *Monitor) flow() (now figures, r rates) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.figures) == 0 {
+		return figures{feedAge: -1}, rates{}
+	}
+	now = m.figures[len(m.figures)-1]
+	return now, ratesBetween(&m.figures[0], &now)
+}
+
+// survey returns the fleet's figures, counted anew if they are old.
+func (m *Monitor) survey() Survey {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if age := m.now().Sub(m.latest.At); age >= 0 && age < max(surveyStep, surveyRest*m.cost) {
+		return m.latest
+	}
+	begin := time.Now()
+	m.latest = survey(m.fleet, m.now(), m.maxAge)
+	m.cost = time.Since(begin)
+	return m.latest
+}
+
+// jams and anomalies are pages of the lists.
+func (m *Monitor) jams(from, n int) ([]Watched, int) {
+	return m.watchlist.page(m.watchlist.jams, m.now(), m.maxAge, from, n)
+}
+
+func (m *Monitor) anomalies(from, n int) ([]Watched, int) {
+	return m.watchlist.page(m.watchlist.anomalies, m.now(), m.maxAge, from, n)
+}
