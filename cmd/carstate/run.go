@@ -23,6 +23,7 @@ type commands struct {
 	Evaluate evaluateCommand `cmd:"" help:"Run the rules over recorded drives and print how they did."`
 	Query    queryCommand    `cmd:"" help:"Ask a running service about a vehicle, as a developer does."`
 	Explain  explainCommand  `cmd:"" help:"Say why a vehicle is judged as it is."`
+	Forget   forgetCommand   `cmd:"" help:"Erase a vehicle everywhere, with a receipt."`
 	Version  versionCommand  `cmd:"" help:"Print the version."`
 }
 

@@ -22,6 +22,10 @@ type VehicleHash [sha256.Size]byte
 // in the names of records.
 func (h VehicleHash) String() string { return hex.EncodeToString(h[:]) }
 
+// Short is the beginning of the hash, which tells vehicles apart well enough for
+// people.
+func (h VehicleHash) Short() string { return h.String()[:16] }
+
 // ParseVehicleHash reads what String wrote.
 func ParseVehicleHash(s string) (h VehicleHash, err error) {
 	if n, err := hex.Decode(h[:], []byte(s)); err != nil || n != len(h) || len(s) != 2*len(h) {
