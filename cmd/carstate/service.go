@@ -286,6 +286,7 @@ func (s *service) addServers(t *tls.Config, adminKey access.Hash) {
 		a := admin.New(admin.Config{
 			Tokens: &s.tokens, Sources: &s.sources, Keeper: s.keeper, AdminKey: adminKey,
 			State: s.engine.State, MaxAge: s.flags.MaxAge,
+			Store:  s.keeper,
 			Forget: s.keeper.Forget, Allow: s.keeper.Allow, Forgotten: s.engine.Forgotten().Has,
 			VehicleName: func(id vehicle.ID) string { return s.engine.Forgotten().Hash(id).Short() },
 			Alive:       s.engine.Alive, Ready: s.health.ready,

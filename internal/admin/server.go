@@ -41,6 +41,9 @@ type Config struct {
 	// counted, not named.
 	VehicleName func(vehicle.ID) string
 
+	// Store backs up and restores; nil: neither is offered.
+	Store Store
+
 	// AdminKey is the hash of the key that opens the API.
 	AdminKey access.Hash
 

@@ -7,7 +7,6 @@ import (
 
 	"carstate/internal/access"
 	"carstate/internal/derive"
-	"carstate/internal/stream"
 	"carstate/internal/stream/streamtest"
 	"carstate/internal/vehicle"
 )
@@ -31,7 +30,7 @@ func TestForgottenWhileFolding(t *testing.T) {
 	ready.Wait()
 	tab := follow(t, e)
 	d := derive.New(derive.Config{
-		Partitions: e.Partitions(), MaxStates: stream.MaxStates,
+		Partitions: e.Partitions(), MaxStates: 999,
 		Take: func(ctx context.Context, p int) (derive.Partition, error) {
 			part, err := e.Take(ctx, p, "node")
 			if err != nil {

@@ -11,7 +11,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"carstate/internal/access"
-	"carstate/internal/vehicle"
 )
 
 // What was overwritten or purged stays in the engine's files: a block of 8 MiB is
@@ -126,11 +125,11 @@ func (r *eraser) step(ctx context.Context) error {
 		return err
 	}
 	for _, t := range due {
-		_, err := r.k.putTombstone(ctx, t.Vehicle, func(is access.Tombstone) access.Tombstone {
+		_, err := r.k.putTombstone(ctx, t.Vehicle, func(is access.Tombstone) (access.Tombstone, error) {
 			if is.Forgotten.Equal(t.Forgotten) {
 				is.Erased = now.UTC().Truncate(time.Millisecond)
 			}
-			return is
+			return is, nil
 		})
 		if err != nil {
 			return err
@@ -156,18 +155,7 @@ func (e *Engine) pad(ctx context.Context, stream string) (end uint64, err error)
 // erase stores all records of use again, and so rids the streams of the others.
 func (k *Keeper) erase(ctx context.Context) error {
 	// A node that had not seen a tombstone yet may have granted meanwhile.
-	_, _, err := k.dropGrants(ctx, func(v access.Vehicles) (access.Vehicles, bool) {
-		var gone []vehicle.ID
-		for id := range v.Sorted() {
-			if k.e.forgotten.Has(id) {
-				gone = append(gone, id)
-			}
-		}
-		if len(gone) == 0 {
-			return v, false
-		}
-		return v.Without(gone...)
-	})
+	_, _, err := k.dropGrants(ctx, k.withoutForgotten)
 	if err != nil {
 		return err
 	}

@@ -125,7 +125,7 @@ func (k *Keeper) Forget(ctx context.Context, id vehicle.ID, by string) (r access
 	err = k.audited(ctx, access.Event{Actor: by, Action: "vehicle.forget", Object: hash.String()}, func() error {
 		now := k.e.now().UTC().Truncate(time.Millisecond)
 		t := access.Tombstone{Vehicle: hash, Forgotten: now}
-		seq, err := k.putTombstone(ctx, hash, func(access.Tombstone) access.Tombstone { return t })
+		seq, err := k.putTombstone(ctx, hash, func(access.Tombstone) (access.Tombstone, error) { return t, nil })
 		if err != nil {
 			return err
 		}
@@ -166,10 +166,10 @@ func (k *Keeper) lift(ctx context.Context, id vehicle.ID, hash access.VehicleHas
 		return err
 	}
 	info := s.CachedInfo()
-	seq, err := k.putTombstone(ctx, hash, func(t access.Tombstone) access.Tombstone {
+	seq, err := k.putTombstone(ctx, hash, func(t access.Tombstone) (access.Tombstone, error) {
 		t.Lifted = k.e.now().UTC().Truncate(time.Millisecond)
 		t.Stale, t.Made = info.State.LastSeq, info.Created.UnixNano()
-		return t
+		return t, nil
 	})
 	if err != nil {
 		return err
@@ -177,9 +177,9 @@ func (k *Keeper) lift(ctx context.Context, id vehicle.ID, hash access.VehicleHas
 	if err := k.e.fence(ctx, PartitionOf(id, k.e.partitions), seq); err != nil {
 		return err
 	}
-	_, err = k.putTombstone(ctx, hash, func(t access.Tombstone) access.Tombstone {
+	_, err = k.putTombstone(ctx, hash, func(t access.Tombstone) (access.Tombstone, error) {
 		t.Opened = true
-		return t
+		return t, nil
 	})
 	return err
 }
@@ -205,7 +205,7 @@ func (k *Keeper) audited(ctx context.Context, ev access.Event, do func() error) 
 
 // putTombstone replaces a tombstone, the zero one if there is none, and returns
 // its place in SOURCES once this node's table holds it.
-func (k *Keeper) putTombstone(ctx context.Context, hash access.VehicleHash, change func(access.Tombstone) access.Tombstone) (uint64, error) {
+func (k *Keeper) putTombstone(ctx context.Context, hash access.VehicleHash, change func(access.Tombstone) (access.Tombstone, error)) (uint64, error) {
 	subject := tombstoneSubject(hash)
 	for {
 		body, rev, err := k.e.lastRecord(ctx, Sources, subject)
@@ -218,7 +218,9 @@ func (k *Keeper) putTombstone(ctx context.Context, hash access.VehicleHash, chan
 				return 0, err
 			}
 		}
-		t = change(t)
+		if t, err = change(t); err != nil {
+			return 0, err
+		}
 		seq, err := k.store(ctx, k.srcFeed, subject, rev, nil, tombstoneRecord{
 			Vehicle: hash[:], Forgotten: t.Forgotten, Lifted: t.Lifted, Opened: t.Opened, Erased: t.Erased, Stale: t.Stale, Made: t.Made,
 		})

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"carstate/internal/access"
@@ -22,6 +23,7 @@ type Keeper struct {
 	tokenFeed *feed
 	srcFeed   *feed
 	usage     usageKeeper
+	restoring sync.Mutex // held by the one restore
 }
 
 // tokenRecord is a token as it is stored.

@@ -243,7 +243,7 @@ func (t *Partition) nextMessage(ctx context.Context) (*nats.Msg, uint64, error) 
 		if t.consumer != "" && meta.Consumer != t.consumer {
 			// The client library has replaced a consumer that the server lost,
 			// without a look at the stream.
-			t.unsubscribe()
+			t.Close()
 			if err := t.checkSubscription(ctx); err != nil {
 				return nil, 0, err
 			}
@@ -288,7 +288,7 @@ func (t *Partition) checkSubscription(ctx context.Context) error {
 		return nil
 	}
 	t.e.log.Warn("a partition is subscribed again", "partition", t.number, "waiting_since", m.Time)
-	t.unsubscribe()
+	t.Close()
 	return nil
 }
 
@@ -355,11 +355,6 @@ func (t *Partition) Commit(ctx context.Context, seq uint64, states map[vehicle.I
 
 // Close stops reading. The partition stays ours until somebody takes it.
 func (t *Partition) Close() {
-	t.recall()
-	t.unsubscribe()
-}
-
-func (t *Partition) unsubscribe() {
 	if t.sub != nil {
 		t.sub.Unsubscribe()
 		t.sub, t.consumer = nil, ""
