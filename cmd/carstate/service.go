@@ -172,10 +172,14 @@ func (s *service) startBackground() {
 	s.background(func() error { return s.keeper.RunSources(ctx, s.health.caughtUp) })
 	s.background(func() error {
 		return s.engine.FollowStates(ctx, func(id vehicle.ID, st vehicle.State) {
-			s.fleet.Put(id, fleet.Answer{Driving: st.Driving(), Throttle: st.Throttle()})
 			if s.flags.has("admin") {
 				s.monitor.Put(id, st)
 			}
+			if st == (vehicle.State{}) {
+				s.fleet.Delete(id) // it was forgotten
+				return
+			}
+			s.fleet.Put(id, fleet.Answer{Driving: st.Driving(), Throttle: st.Throttle()})
 		}, s.health.caughtUp)
 	})
 	s.background(func() error { s.health.run(ctx); return nil })
@@ -190,6 +194,7 @@ func (s *service) startBackground() {
 		d := s.newDeriver()
 		s.background(func() error { d.Run(ctx); return nil })
 		s.background(func() error { s.engine.Trim(ctx); return nil })
+		s.background(func() error { s.keeper.Erase(ctx); return nil })
 	}
 }
 
@@ -269,7 +274,7 @@ func (s *service) addServers(t *tls.Config, adminKey access.Hash) {
 		})
 		s.servers = append(s.servers, server{"query", func() error { return q.Serve(l) }, q.Shutdown})
 	}
-	c := ingest.Config{Store: s.engine, Sources: &s.sources, Ready: s.health.canStore, Log: s.log, Registry: s.registry, TLS: tlsFor("--ingest-addr")}
+	c := ingest.Config{Store: s.engine, Sources: &s.sources, Ready: s.health.canStore, Forgotten: s.engine.Forgotten().Has, Log: s.log, Registry: s.registry, TLS: tlsFor("--ingest-addr")}
 	if s.ports["--ingest-addr"] != nil {
 		l := s.door("--ingest-addr", tlsFor)
 		h := ingest.NewHTTP(c)
@@ -290,7 +295,10 @@ func (s *service) addServers(t *tls.Config, adminKey access.Hash) {
 		a := admin.New(admin.Config{
 			Tokens: &s.tokens, Sources: &s.sources, Operators: s.keeper.Operators(), Keeper: s.keeper, AdminKey: adminKey, KeyDir: s.flags.DataDir,
 			State: s.engine.State, MaxAge: s.flags.MaxAge, Console: s.console,
-			Alive: s.engine.Alive, Ready: s.health.ready,
+			Store:  s.keeper,
+			Forget: s.keeper.Forget, Allow: s.keeper.Allow, Forgotten: s.engine.Forgotten().Has,
+			VehicleName: func(id vehicle.ID) string { return s.engine.Forgotten().Hash(id).Short() },
+			Alive:       s.engine.Alive, Ready: s.health.ready,
 			Gatherer: s.registry, Registry: s.registry, Log: s.log, TLS: tlsFor("--admin-addr"), Version: version,
 		})
 		s.servers = append(s.servers, server{"admin", func() error { return a.Serve(l) }, a.Shutdown})

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"carstate/internal/access"
+	"carstate/internal/vehicle"
 )
 
 // Deeds are what an operator can do. The API and the console do the same ones, by
@@ -103,6 +104,16 @@ func (d *Deeds) explain(name string, err error) *refusal {
 	d.cfg.Log.Error("a call of the admin API failed", "call", name, "error", oneLine(err))
 	return refuse(http.StatusServiceUnavailable,
 		"it could not be confirmed that this was stored: look at the record before trying again; the service's log says why")
+}
+
+// checkGrantable refuses to write the name of a forgotten vehicle down again.
+func (d *Deeds) checkGrantable(ids ...vehicle.ID) error {
+	for i, id := range ids {
+		if d.cfg.Forgotten != nil && d.cfg.Forgotten(id) {
+			return refuse(http.StatusConflict, "vehicle %d of the list was forgotten: allow it first (carstate forget VID --allow)", i+1)
+		}
+	}
+	return nil
 }
 
 var errNoRecord = refuse(http.StatusNotFound, "there is no such record: list them to see the names")

@@ -3,6 +3,7 @@ package admin
 import (
 	"context"
 	"net/http"
+	"slices"
 	"time"
 
 	"carstate/internal/access"
@@ -10,11 +11,14 @@ import (
 
 // AddSource adds a source; a zero expires is never. The key is to be shown once.
 func (d *Deeds) AddSource(ctx context.Context, by, name string, v access.Vehicles, expires time.Time) (access.Source, string, error) {
+	if err := d.checkGrantable(slices.Collect(v.Sorted())...); err != nil {
+		return access.Source{}, "", err
+	}
 	src, key, err := access.AddSource(name, v, expires, d.cfg.Now())
 	if err != nil {
 		return access.Source{}, "", refuse(http.StatusBadRequest, "%v", err)
 	}
-	e := access.Event{Action: "source.add", Object: src.Name, Detail: "vehicles " + inWords(src.Vehicles)}
+	e := access.Event{Action: "source.add", Object: src.Name, Detail: "vehicles " + d.inWords(src.Vehicles)}
 	err = d.do(ctx, by, e, func(ctx context.Context) error { return d.cfg.Keeper.CreateSource(ctx, src) })
 	if err != nil {
 		return access.Source{}, "", err

@@ -3,8 +3,10 @@ package admin
 import (
 	"context"
 	"fmt"
+	"iter"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -14,11 +16,14 @@ import (
 
 // IssueToken issues a token. The secret is to be shown once.
 func (d *Deeds) IssueToken(ctx context.Context, by string, r access.TokenRequest) (access.Token, string, error) {
+	if err := d.checkGrantable(slices.Collect(r.Vehicles.Sorted())...); err != nil {
+		return access.Token{}, "", err
+	}
 	t, secret, err := access.Issue(r, d.cfg.Now())
 	if err != nil {
 		return access.Token{}, "", refuse(http.StatusBadRequest, "%v", err)
 	}
-	vehicles := inWords(t.Vehicles)
+	vehicles := d.inWords(t.Vehicles)
 	if t.Sandbox {
 		vehicles = "of the sandbox"
 	}
@@ -55,8 +60,11 @@ func (d *Deeds) GrantToken(ctx context.Context, by, id string, add, remove []veh
 	if slices.ContainsFunc(remove, added.Include) {
 		return access.Token{}, refuse(http.StatusBadRequest, "a vehicle is to be added and removed at once: decide")
 	}
+	if err := d.checkGrantable(add...); err != nil {
+		return access.Token{}, err
+	}
 	now := d.cfg.Now()
-	detail := "add " + named(len(add), slices.Values(add)) + "; remove " + named(len(remove), slices.Values(remove))
+	detail := "add " + d.named(len(add), slices.Values(add)) + "; remove " + d.named(len(remove), slices.Values(remove))
 	return d.updateToken(ctx, by, access.Event{Action: "token.grant", Object: id, Detail: detail}, func(t *access.Token) error {
 		if err := t.Usable(now); err != nil {
 			return refuse(http.StatusConflict, "the token cannot be granted anything: %v", err)
@@ -108,4 +116,39 @@ func (d *Deeds) updateToken(ctx context.Context, by string, e access.Event, chan
 		return err
 	})
 	return t, err
+}
+
+// inWords names vehicles for people.
+func (d *Deeds) inWords(v access.Vehicles) string {
+	if v.All() {
+		return "all"
+	}
+	return d.named(v.Len(), v.Sorted())
+}
+
+// maxNamed bounds what the audit tells of vehicles: a list may have a million.
+const maxNamed = 20
+
+// named names the first of n vehicles, by hash, and counts the others.
+func (d *Deeds) named(n int, ids iter.Seq[vehicle.ID]) string {
+	if n == 0 {
+		return "none"
+	}
+	if d.cfg.VehicleName == nil {
+		return strconv.Itoa(n)
+	}
+	var b strings.Builder
+	i := 0
+	for id := range ids {
+		if i == maxNamed {
+			fmt.Fprintf(&b, ", and %d more", n-maxNamed)
+			break
+		}
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		b.WriteString(d.cfg.VehicleName(id))
+		i++
+	}
+	return b.String()
 }

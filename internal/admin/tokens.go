@@ -1,13 +1,9 @@
 package admin
 
 import (
-	"fmt"
-	"iter"
 	"net/http"
-	"strings"
 
 	"carstate/internal/access"
-	"carstate/internal/vehicle"
 )
 
 func (s *Server) issueToken(r *http.Request, in tokenRequest) (IssuedToken, error) {
@@ -126,36 +122,4 @@ func (s *Server) summary(t access.Token) TokenSummary {
 		sum.LastUsedAt = orNil(g.LastUsed())
 	}
 	return sum
-}
-
-// inWords names vehicles for people.
-func inWords(v access.Vehicles) string {
-	if v.All() {
-		return "all"
-	}
-	return named(v.Len(), v.Sorted())
-}
-
-// maxNamed bounds what the audit tells of vehicles: a list may have a million.
-const maxNamed = 20
-
-// named names the first of n vehicles and counts the others.
-func named(n int, ids iter.Seq[vehicle.ID]) string {
-	if n == 0 {
-		return "none"
-	}
-	var b strings.Builder
-	i := 0
-	for id := range ids {
-		if i == maxNamed {
-			fmt.Fprintf(&b, ", and %d more", n-maxNamed)
-			break
-		}
-		if i > 0 {
-			b.WriteString(", ")
-		}
-		b.WriteString(string(id))
-		i++
-	}
-	return b.String()
 }

@@ -41,11 +41,11 @@ func (e *Engine) Recent(ctx context.Context, id vehicle.ID, most int) (Recent, e
 	if err != nil {
 		return Recent{}, fmt.Errorf("the retained telemetry cannot be read: %w", err)
 	}
-	state, now := s.CachedInfo().State, e.now()
+	state, made, now := s.CachedInfo().State, s.CachedInfo().Created.UnixNano(), e.now()
 	found, until := Recent{Since: now}, state.LastSeq+1
 	for span := firstWindow; ; span *= windowGrowth {
 		from := now.Add(-span)
-		first, samples, err := e.window(ctx, id, from, until)
+		first, samples, err := e.window(ctx, id, from, until, made)
 		if ctx.Err() != nil {
 			break
 		}
@@ -62,8 +62,9 @@ func (e *Engine) Recent(ctx context.Context, id vehicle.ID, most int) (Recent, e
 }
 
 // window reads the vehicle's samples that were stored from a time on, in commits
-// before the sequence until. first is the sequence at which it began.
-func (e *Engine) window(ctx context.Context, id vehicle.ID, from time.Time, until uint64) (first uint64, found []vehicle.Sample, err error) {
+// before the sequence until; made is when the stream was. What was forgotten is
+// left out. first is the sequence at which the window began.
+func (e *Engine) window(ctx context.Context, id vehicle.ID, from time.Time, until uint64, made int64) (first uint64, found []vehicle.Sample, err error) {
 	sub, err := e.legacy.SubscribeSync(telemetrySubject(PartitionOf(id, e.partitions)), nats.OrderedConsumer(), nats.BindStream(Telemetry),
 		nats.StartTime(from), nats.IdleHeartbeat(e.config.Patience.Idle))
 	if err != nil {
@@ -99,7 +100,7 @@ func (e *Engine) window(ctx context.Context, id vehicle.ID, from time.Time, unti
 			return 0, nil, err
 		}
 		err = decodeSamples(body, func(x vehicle.Sample) {
-			if x.Vehicle == id {
+			if x.Vehicle == id && !e.forgotten.Covers(id, meta.Sequence.Stream, made) {
 				found = append(found, x)
 			}
 		})

@@ -2,6 +2,7 @@ package stream_test
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -37,14 +38,42 @@ func recentOfOne(t *testing.T, e *stream.Engine) {
 	}
 }
 
+// TestRecentForgets: what was stored before a vehicle was forgotten is not shown,
+// even when it reports again.
+func TestRecentForgets(t *testing.T) {
+	e := streamtest.Embedded(t)
+	k, _, _ := keeper(t, e)
+	if err := e.Append(timeout(t), []vehicle.Sample{sample("car1", 1000, 1)}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := k.Forget(timeout(t), "car1", "admin"); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := e.Recent(timeout(t), "car1", 1000); err != nil || len(r.Samples) != 0 {
+		t.Errorf("forgotten: %+v, %v", r, err)
+	}
+	if _, err := k.Allow(timeout(t), "car1", "admin"); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Append(timeout(t), []vehicle.Sample{sample("car1", 2000, 2)}); err != nil {
+		t.Fatal(err)
+	}
+	r, err := e.Recent(timeout(t), "car1", 1000)
+	if err != nil || len(r.Samples) != 1 || r.Samples[0].Time != 2000 {
+		t.Errorf("allowed again: %+v, %v", r, err)
+	}
+}
+
 // TestRecentLooksBack finds what was stored long ago, window by window.
 func TestRecentLooksBack(t *testing.T) {
-	e := streamtest.Open(t, stream.Config{DataDir: t.TempDir(), Now: func() time.Time { return time.Now().Add(time.Hour) }})
+	var later atomic.Int64
+	e := streamtest.Open(t, stream.Config{DataDir: t.TempDir(), Now: func() time.Time { return time.Now().Add(time.Duration(later.Load())) }})
 	for i := range int64(3) {
 		if err := e.Append(timeout(t), []vehicle.Sample{sample("car1", 1000+i, 1)}); err != nil {
 			t.Fatal(err)
 		}
 	}
+	later.Store(int64(time.Hour))
 	r, err := e.Recent(timeout(t), "car1", 1000)
 	if err != nil || len(r.Samples) != 3 || !r.All {
 		t.Errorf("%+v, %v", r, err)

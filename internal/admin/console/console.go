@@ -18,7 +18,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Config is what a [Console] is made of. All but the last four are required.
+// Config is what a [Console] is made of. All but the last four and
+// QueryURL are required.
 type Config struct {
 	Deeds     Deeds
 	Monitor   *Monitor
@@ -41,11 +42,10 @@ type Config struct {
 	QueryURL string        // where developers ask, for the line to paste; "": not shown
 	Secure   bool          // the listener speaks TLS
 
-	Forget    func(ctx context.Context, by string, id vehicle.ID) (receipt string, err error) // nil: vehicles cannot be forgotten
-	LiveEvery time.Duration                                                                   // 0: 2 s
-	Registry  prometheus.Registerer                                                           // nil: metrics are kept for nobody
-	Log       *slog.Logger                                                                    // nil: nothing is logged
-	Now       func() time.Time                                                                // nil: time.Now
+	LiveEvery time.Duration         // how often pages are kept up to date; 0: every 2 s
+	Registry  prometheus.Registerer // nil: metrics are kept for nobody
+	Log       *slog.Logger          // nil: nothing is logged
+	Now       func() time.Time      // nil: time.Now
 }
 
 // Deeds are what an operator can do, each audited before it is done. An error is
@@ -66,6 +66,8 @@ type Deeds interface {
 	RotateOperator(ctx context.Context, by, name string) (o access.Operator, key string, err error)
 	RemoveOperator(ctx context.Context, by, name string) (access.Operator, error)
 	RotateAdminKey(ctx context.Context, by string) error
+
+	Forget(ctx context.Context, by string, id vehicle.ID) (access.ForgetReceipt, error)
 }
 
 // Console is the handler of all pages. Make one with [New].
@@ -75,7 +77,6 @@ type Console struct {
 	sessions sessions
 	attempts attempts
 	streams  streams
-	curves   curves
 	wrong    prometheus.Counter
 	mux      *http.ServeMux
 
@@ -101,7 +102,6 @@ func New(cfg Config) *Console {
 	c.close = sync.OnceFunc(func() { close(c.closing) })
 	c.sessions = sessions{deeds: cfg.Deeds, now: cfg.Now, secure: cfg.Secure}
 	c.attempts.seed = maphash.MakeSeed()
-	c.curves.scans = make(chan struct{}, maxScans)
 	c.pages = c.parsePages()
 	c.mux = c.routes()
 	auto := promauto.With(cfg.Registry)

@@ -61,37 +61,37 @@ func classOf(v vehicle.DrivingVerdict) string {
 // curve returns a vehicle's past, read anew unless some page keeps it up to date.
 func (c *Console) curve(ctx context.Context, id vehicle.ID) *curve {
 	now := c.Now()
-	c.curves.mu.Lock()
-	known := c.curves.all[id]
-	c.curves.mu.Unlock()
+	c.Monitor.curves.mu.Lock()
+	known := c.Monitor.curves.all[id]
+	c.Monitor.curves.mu.Unlock()
 	if known != nil && known.touched(now) {
 		return known
 	}
 	made := c.readCurve(ctx, id)
 	made.used = now
-	c.curves.mu.Lock()
-	defer c.curves.mu.Unlock()
-	if c.curves.all == nil {
-		c.curves.all = make(map[vehicle.ID]*curve)
+	c.Monitor.curves.mu.Lock()
+	defer c.Monitor.curves.mu.Unlock()
+	if c.Monitor.curves.all == nil {
+		c.Monitor.curves.all = make(map[vehicle.ID]*curve)
 	}
-	for len(c.curves.all) >= maxCurves {
+	for len(c.Monitor.curves.all) >= maxCurves {
 		var oldest vehicle.ID
-		for other, x := range c.curves.all {
-			if y := c.curves.all[oldest]; y == nil || x.lastUsed().Before(y.lastUsed()) {
+		for other, x := range c.Monitor.curves.all {
+			if y := c.Monitor.curves.all[oldest]; y == nil || x.lastUsed().Before(y.lastUsed()) {
 				oldest = other
 			}
 		}
-		delete(c.curves.all, oldest)
+		delete(c.Monitor.curves.all, oldest)
 	}
-	c.curves.all[id] = made
+	c.Monitor.curves.all[id] = made
 	return made
 }
 
-// forgetCurve drops what is kept of a vehicle's past.
-func (c *Console) forgetCurve(id vehicle.ID) {
-	c.curves.mu.Lock()
-	defer c.curves.mu.Unlock()
-	delete(c.curves.all, id)
+// forget drops what is kept of a vehicle's past.
+func (k *curves) forget(id vehicle.ID) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.all, id)
 }
 
 // readCurve runs the rules again over what is retained of a vehicle. The verdicts
@@ -102,8 +102,8 @@ func (c *Console) readCurve(ctx context.Context, id vehicle.ID) *curve {
 	defer cancel()
 	made := &curve{since: c.Now()}
 	select {
-	case c.curves.scans <- struct{}{}:
-		defer func() { <-c.curves.scans }()
+	case c.Monitor.curves.scans <- struct{}{}:
+		defer func() { <-c.Monitor.curves.scans }()
 	case <-ctx.Done():
 		return made
 	}

@@ -22,6 +22,7 @@ type Monitor struct {
 	watchlist *watchlist
 	history   history
 	began     time.Time
+	curves    curves // of the vehicles whose pages were open last
 
 	mu      sync.Mutex // guards what follows
 	latest  Survey
@@ -46,11 +47,16 @@ func NewMonitor(f Fleet, g prometheus.Gatherer, maxAge time.Duration, now func()
 	if now == nil {
 		now = time.Now
 	}
-	return &Monitor{fleet: f, gatherer: g, maxAge: maxAge, now: now, watchlist: newWatchlist(), began: now()}
+	return &Monitor{fleet: f, gatherer: g, maxAge: maxAge, now: now, watchlist: newWatchlist(), began: now(), curves: curves{scans: make(chan struct{}, maxScans)}}
 }
 
 // Put takes a vehicle's newest state, the zero one once it is forgotten.
-func (m *Monitor) Put(id vehicle.ID, s vehicle.State) { m.watchlist.put(id, &s) }
+func (m *Monitor) Put(id vehicle.ID, s vehicle.State) {
+	m.watchlist.put(id, &s)
+	if s.Time == 0 {
+		m.curves.forget(id)
+	}
+}
 
 // Run looks until the context ends.
 func (m *Monitor) Run(ctx context.Context) {

@@ -3,6 +3,7 @@ package console
 import (
 	"bytes"
 	"crypto/rand"
+	"encoding/json/v2"
 	"errors"
 	"fmt"
 	"html/template"
@@ -32,7 +33,7 @@ type page struct {
 // pages are the templates of each page, by name.
 type pages map[string]*template.Template
 
-var pageNames = []string{"login", "fleet", "vehicles", "vehicle", "tokens", "sources", "operators", "audit", "secret", "failed"}
+var pageNames = []string{"login", "fleet", "vehicles", "vehicle", "forgotten", "tokens", "sources", "operators", "audit", "secret", "failed"}
 
 func (c *Console) parsePages() pages {
 	p := make(pages)
@@ -60,6 +61,7 @@ func (c *Console) functions() template.FuncMap {
 		"bytes":   inBytes,
 		"number":  number,
 		"mark":    rand.Text,
+		"receipt": func(r access.ForgetReceipt) (string, error) { text, err := json.Marshal(r); return string(text), err },
 		"has":     strings.Contains,
 	}
 }

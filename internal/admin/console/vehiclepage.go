@@ -60,7 +60,6 @@ type vehicleView struct {
 	Curve      curveView
 	Tokens     []tokenRow
 	MoreTokens int
-	CanForget  bool
 }
 
 // verdictView is one verdict and its reason.
@@ -132,7 +131,7 @@ func (c *Console) vehicleLive(w http.ResponseWriter, r *http.Request) {
 }
 
 func (c *Console) vehicleView(ctx context.Context, id vehicle.ID) (vehicleView, error) {
-	v := vehicleView{VID: id, CanForget: c.Forget != nil}
+	v := vehicleView{VID: id}
 	s, ok, err := c.State(ctx, id)
 	if err != nil {
 		return v, err
@@ -220,18 +219,17 @@ func newReadingView(g vehicle.Signal, r vehicle.Reading) readingView {
 func (c *Console) forget(w http.ResponseWriter, r *http.Request, s *session) {
 	id, err := vehicle.ParseID(r.PathValue("vid"))
 	switch {
-	case err != nil || c.Forget == nil:
+	case err != nil:
 		c.fail(w, s, http.StatusNotFound, "There is nothing here", "the pages are named above")
 		return
 	case !parseForm(w, r, smallForm) || r.PostForm.Get("vid") != string(id):
 		c.fail(w, s, http.StatusBadRequest, "Not forgotten", "write the vehicle's vid into the form to confirm: go back and try again")
 		return
 	}
-	receipt, err := c.Forget(r.Context(), s.who, id)
+	receipt, err := c.Deeds.Forget(r.Context(), s.who, id)
 	if err != nil {
 		c.fail(w, s, statusOf(err), "Not forgotten", err.Error())
 		return
 	}
-	c.forgetCurve(id)
-	c.done(w, r, s, "/vehicles", receipt)
+	c.showTo(w, s, http.StatusOK, "forgotten", page{Title: "Forgotten", Section: "vehicles", Data: receipt})
 }
