@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+
+	"carstate/internal/admin"
 )
 
 type serveCommand struct {
@@ -32,6 +34,9 @@ func (c *serveCommand) Run(ctx context.Context, w streams) error {
 	}
 	for _, a := range c.addresses() {
 		s.log.Info("listening", "for", a.flag[2:], "address", s.ports[a.flag].Addr().String(), "tls", a.tls)
+	}
+	if s.ports["--admin-addr"] != nil {
+		s.log.Info("the console is open", "url", s.url("--admin-addr")+"/", "key", admin.KeyFile(c.DataDir))
 	}
 	err = s.wait(ctx)
 	s.log.Info("ending", "reason", reason(err))

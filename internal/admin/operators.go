@@ -2,7 +2,6 @@ package admin
 
 import (
 	"net/http"
-	"path/filepath"
 
 	"carstate/internal/access"
 )
@@ -43,7 +42,7 @@ func (s *Server) rotateAdminKey(r *http.Request, _ nothing) (RotatedAdminKey, er
 	if err := s.deeds.RotateAdminKey(r.Context(), caller(r)); err != nil {
 		return RotatedAdminKey{}, err
 	}
-	return RotatedAdminKey{filepath.Join(s.cfg.KeyDir, keyFile)}, nil
+	return RotatedAdminKey{KeyFile(s.cfg.KeyDir)}, nil
 }
 
 func operatorSummary(o access.Operator) OperatorSummary {

@@ -202,6 +202,17 @@ func (b *Browser) SentNoReferer() {
 	}
 }
 
+// Fit makes the window as high as the page on it, within a limit.
+func (b *Browser) Fit(limit int64) {
+	b.t.Helper()
+	var width, height int64
+	size := b.Eval(`innerWidth + " " + document.documentElement.getBoundingClientRect().height.toFixed()`)
+	if _, err := fmt.Sscan(size, &width, &height); err != nil {
+		b.t.Fatalf("the page's size is %q", size)
+	}
+	b.Run(chromedp.EmulateViewport(width, min(height, limit)))
+}
+
 // Look keeps what the reader sees in a file.
 func (b *Browser) Look(file string) {
 	b.t.Helper()

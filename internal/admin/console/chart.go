@@ -14,6 +14,9 @@ const (
 	chartHeight = 240.0
 )
 
+// shortestChart is the least time that a chart shows.
+const shortestChart = 5 * time.Minute
+
 // fleetChart is the fleet by driving state over time, as stacked areas.
 type fleetChart struct {
 	Hours  int
@@ -40,7 +43,8 @@ type chartRow struct {
 func newFleetChart(points []point, now Survey, hours int, reach time.Time) fleetChart {
 	c := fleetChart{Hours: hours, Reach: reach, Choice: []int{1, 6, 24}}
 	points = append(points, point{at: now.At, normal: int32(now.Normal), slow: int32(now.Slow), jam: int32(now.Jam), anomaly: int32(now.Anomaly)})
-	span := time.Duration(hours) * time.Hour
+	// A process that has just begun fills the chart with what there is.
+	span := min(time.Duration(hours)*time.Hour, max(shortestChart, now.At.Sub(reach)))
 	from := now.At.Add(-span)
 	most := 0
 	for _, p := range points {

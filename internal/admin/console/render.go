@@ -51,6 +51,7 @@ func (c *Console) functions() template.FuncMap {
 			return grouped(n) + " " + map[bool]string{true: one, false: many}[n == 1]
 		},
 		"ago":     func(t time.Time) string { return ago(c.Now().Sub(t)) },
+		"for":     func(t time.Time) string { return inWords(max(0, c.Now().Sub(t))) },
 		"until":   func(t time.Time) string { return until(t.Sub(c.Now())) },
 		"utc":     func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") + " UTC" },
 		"day":     func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04") + " UTC" },
