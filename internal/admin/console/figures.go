@@ -116,9 +116,7 @@ func ratesBetween(old, now *figures) rates {
 	r.samples, r.queries = each(now.accepted-old.accepted), each(now.queries-old.queries)
 	r.samplesRefused = reasons(old.samples, now.samples, each)
 	r.queriesRefused = reasons(old.refused, now.refused, each)
-	if len(old.buckets) == len(now.buckets) {
-		r.p99, r.beyond = quantile(.99, old.buckets, now.buckets, now.observed-old.observed)
-	}
+	r.p99, r.beyond = quantile(.99, old.buckets, now.buckets, now.observed-old.observed)
 	return r
 }
 
@@ -140,7 +138,12 @@ func quantile(q float64, old, now []bucket, total float64) (seconds float64, bey
 	if len(now) == 0 || total <= 0 {
 		return 0, false
 	}
-	in := func(i int) float64 { return now[i].count - old[i].count }
+	in := func(i int) float64 {
+		if i < len(old) { // else nothing had been timed then
+			return now[i].count - old[i].count
+		}
+		return now[i].count
+	}
 	rank := q * total
 	for i := range now {
 		if in(i) < rank {
