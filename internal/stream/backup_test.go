@@ -92,7 +92,7 @@ func (n *forgetNode) forget(t *testing.T, id vehicle.ID) access.ForgetReceipt {
 // All comes back in an empty service that has other partitions, as it was.
 func TestRestoreIntoEmpty(t *testing.T) {
 	t.Parallel()
-	a := startNode(t, Config{DataDir: t.TempDir(), Patience: forgetPatience})
+	a := startNode(t, Config{DataDir: t.TempDir()})
 	ids := grantAll(t, a)
 	a.revoke(t, ids[1])
 	var cars []vehicle.ID
@@ -111,7 +111,7 @@ func TestRestoreIntoEmpty(t *testing.T) {
 		t.Error("the backup names a forgotten vehicle")
 	}
 
-	b := startNode(t, Config{DataDir: t.TempDir(), Partitions: 7, Patience: forgetPatience})
+	b := startNode(t, Config{DataDir: t.TempDir(), Partitions: 7})
 	report := restoreInto(t, b, backup)
 	if n := report.Kinds["state"]; n != (access.RestoreCount{Restored: 1499}) {
 		t.Errorf("states: %+v", n)
@@ -151,13 +151,13 @@ func TestRestoreIntoEmpty(t *testing.T) {
 // Two services that both have gone on since the backup.
 func TestRestoreMerges(t *testing.T) {
 	t.Parallel()
-	a := startNode(t, Config{DataDir: t.TempDir(), Patience: forgetPatience})
+	a := startNode(t, Config{DataDir: t.TempDir()})
 	a.drive(t, 1000, "Newer", "Older", "GoneThere", "GoneHere", "GoneLater", "Back")
 	revokedHere, revokedThere, granted := a.token(t, access.AllVehicles()), a.token(t, access.AllVehicles()), a.token(t, access.VehicleSet("Older", "GoneThere", "GoneHere"))
 	base := backupOf(t, a)
 
 	// b begins as a copy of a, with a key of its own beside that of a.
-	b := startNode(t, Config{DataDir: t.TempDir(), Patience: forgetPatience})
+	b := startNode(t, Config{DataDir: t.TempDir()})
 	restoreInto(t, b, base)
 	b.drive(t, 3000, "Newer")
 	b.forget(t, "GoneHere")
@@ -207,7 +207,7 @@ func TestRestoreMerges(t *testing.T) {
 // A file that is not whole, not ours or not understood changes nothing.
 func TestBadBackups(t *testing.T) {
 	t.Parallel()
-	a := startNode(t, Config{DataDir: t.TempDir(), Patience: forgetPatience})
+	a := startNode(t, Config{DataDir: t.TempDir()})
 	many := []vehicle.ID{}
 	for i := range maxInlineIDs + 1 {
 		many = append(many, vehicle.ID(fmt.Sprintf("Car%05d", i)))
@@ -291,7 +291,7 @@ func TestBadBackups(t *testing.T) {
 		want error
 	}{without.Bytes(), errTornBackup}
 
-	target := startNode(t, Config{DataDir: t.TempDir(), Patience: forgetPatience})
+	target := startNode(t, Config{DataDir: t.TempDir()})
 	for name, c := range cases {
 		_, err := target.Restore(t.Context(), bytes.NewReader(c.file), "ada", func(int, int) { t.Error("something was done") })
 		if !errors.Is(err, c.want) || !target.BadBackup(err) || strings.Contains(err.Error(), "\n") {
@@ -307,7 +307,7 @@ func TestBadBackups(t *testing.T) {
 // that was stored.
 func TestBackupWhileServing(t *testing.T) {
 	t.Parallel()
-	a := startNode(t, Config{DataDir: t.TempDir(), Patience: forgetPatience})
+	a := startNode(t, Config{DataDir: t.TempDir()})
 	grantAll(t, a)
 	a.drive(t, 1000, "Car1", "Car2")
 	ctx, stop := context.WithCancel(t.Context())
