@@ -218,14 +218,12 @@ func TestBadBackups(t *testing.T) {
 	newer := func(kind string) []byte {
 		var b bytes.Buffer
 		w := newBackupWriter(&b)
-		w.w.WriteString(backupMagic + backupVersion)
-		header, _ := sealJSON(headerSubject, backupHeader{Version: "v9"})
 		subject := kind + ".0.X"
 		record := seal(subject, []byte{0, '{', '}'})
 		record[0]++ // as a later version would, with its checksum
 		record = record[:len(record)-4]
 		record = binary.LittleEndian.AppendUint32(record, checksum(subject, record))
-		if err := errors.Join(w.add(headerSubject, header), w.add(subject, record), w.end()); err != nil {
+		if err := errors.Join(w.begin(backupHeader{Version: "v9"}), w.add(subject, record), w.end()); err != nil {
 			t.Fatal(err)
 		}
 		return b.Bytes()
@@ -233,10 +231,8 @@ func TestBadBackups(t *testing.T) {
 	unknown := func() []byte {
 		var b bytes.Buffer
 		w := newBackupWriter(&b)
-		w.w.WriteString(backupMagic + backupVersion)
-		header, _ := sealJSON(headerSubject, backupHeader{Version: "v9"})
 		record, _ := sealJSON("novelty.x", 1)
-		if err := errors.Join(w.add(headerSubject, header), w.add("novelty.x", record), w.end()); err != nil {
+		if err := errors.Join(w.begin(backupHeader{Version: "v9"}), w.add("novelty.x", record), w.end()); err != nil {
 			t.Fatal(err)
 		}
 		return b.Bytes()
@@ -274,9 +270,7 @@ func TestBadBackups(t *testing.T) {
 	}
 	var without bytes.Buffer
 	w := newBackupWriter(&without)
-	w.w.WriteString(backupMagic + backupVersion)
-	header, _ := sealJSON(headerSubject, backupHeader{})
-	err = w.add(headerSubject, header)
+	err = w.begin(backupHeader{})
 	for err == nil {
 		var r record
 		if r, err = b.next(); err == nil && !strings.HasPrefix(r.subject, "tokenset.") {
@@ -346,11 +340,9 @@ func FuzzCheckBackup(f *testing.F) {
 	n := func() []byte {
 		var b bytes.Buffer
 		w := newBackupWriter(&b)
-		w.w.WriteString(backupMagic + backupVersion)
-		header, _ := sealJSON(headerSubject, backupHeader{Version: "v1", Partitions: 4})
 		s := vehicle.Observe(vehicle.State{}, speedSample("X", 1000))
 		state := seal("state.0.X", appendState([]byte{0}, &s))
-		if err := errors.Join(w.add(headerSubject, header), w.add("state.0.X", state), w.end()); err != nil {
+		if err := errors.Join(w.begin(backupHeader{Version: "v9"}), w.add("state.0.X", state), w.end()); err != nil {
 			f.Fatal(err)
 		}
 		return b.Bytes()

@@ -35,6 +35,8 @@ const (
 	maxBlockBytes = 8 << 20
 	paddingBytes  = 512 << 10
 	paddings      = maxBlockBytes/paddingBytes + 2
+	// forgetTimeout is when a forget that has not noted its end was cut off.
+	forgetTimeout = time.Minute
 	// eraseTimeout bounds one erasure, of millions of states.
 	eraseTimeout = time.Hour
 	// manyAtOnce is how many records that do not belong together are stored at
@@ -99,10 +101,13 @@ func (r *eraser) step(ctx context.Context) error {
 	}
 	now, state := e.now(), s.CachedInfo().State
 	var due, unpadded []access.Tombstone
+	cutOff := false
 	for _, t := range e.forgotten.All() {
 		p, ok := r.padded[t.Vehicle]
 		age := now.Sub(t.Forgotten)
 		switch {
+		case !t.Removed:
+			cutOff = cutOff || age >= forgetTimeout
 		case !t.Erased.IsZero():
 			delete(r.padded, t.Vehicle)
 		case !ok || !p.forgotten.Equal(t.Forgotten):
@@ -111,6 +116,11 @@ func (r *eraser) step(ctx context.Context) error {
 			}
 		case age >= e.keptFor() && (state.FirstSeq > p.end || state.Msgs == 0):
 			due = append(due, t)
+		}
+	}
+	if cutOff {
+		if err := r.k.removeForgotten(ctx); err != nil {
+			return err
 		}
 	}
 	if len(unpadded) > 0 {
@@ -338,5 +348,8 @@ func (e *Engine) removeAll(ctx context.Context, stream string, records []record)
 // noSuchMessage reports whether a message could not be removed because it is
 // gone. The client library keeps no more of the answer than its text.
 func noSuchMessage(err error) bool {
-	return errors.Is(err, jetstream.ErrMsgDeleteUnsuccessful) && strings.Contains(err.Error(), "no message found")
+	if !errors.Is(err, jetstream.ErrMsgDeleteUnsuccessful) {
+		return false
+	}
+	return strings.Contains(err.Error(), "no message found") || strings.Contains(err.Error(), "err_code=10043") // no such sequence
 }

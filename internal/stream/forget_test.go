@@ -391,6 +391,46 @@ func startNATS(t *testing.T) (url string) {
 	return s.ClientURL()
 }
 
+// A node that dies after the tombstone, before anything else: another one, or the
+// next start, does the rest.
+func TestForgetCutOff(t *testing.T) {
+	t.Parallel()
+	var ahead atomic.Int64 // of the clock
+	n := startNode(t, Config{DataDir: t.TempDir(), Now: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }})
+	grantAll(t, n)
+	n.append(t, speedSample(secretVID, 1000), speedSample("Other1", 1000))
+	for p := range n.partitions {
+		n.foldAll(t, p)
+	}
+	hash := n.forgotten.Hash(secretVID)
+	if _, err := n.putTombstone(t.Context(), hash, func(access.Tombstone) (access.Tombstone, error) {
+		return access.Tombstone{Vehicle: hash, Forgotten: n.now()}, nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	r := &eraser{k: n.Keeper, padded: make(map[access.VehicleHash]padding)}
+	if err := r.step(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok, _ := n.State(t.Context(), secretVID); !ok {
+		t.Fatal("who is still at it is not overtaken")
+	}
+	ahead.Store(int64(forgetTimeout))
+	if err := r.step(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	tokens, sources := n.grants()
+	if _, ok, err := n.State(t.Context(), secretVID); ok || err != nil || tokens+sources != 0 || n.knows(secretVID) {
+		t.Errorf("it is still there: %v, %v, %d grants", ok, err, tokens+sources)
+	}
+	if _, ok, err := n.State(t.Context(), "Other1"); !ok || err != nil {
+		t.Errorf("another vehicle lost its state: %v", err)
+	}
+	if all := n.forgotten.All(); !all[0].Removed {
+		t.Error("it is not noted")
+	}
+}
+
 // stored counts the states that are stored.
 func (n *forgetNode) stored(ctx context.Context) (int, error) {
 	s, err := n.js.Stream(ctx, States)

@@ -331,9 +331,10 @@ func (k *Keeper) Bury(ctx context.Context, receipts []access.ForgetReceipt, by s
 	return buried, err
 }
 
-// removeForgotten takes away what is stored of vehicles whose tombstones came
-// without their names.
+// removeForgotten takes away what is stored of vehicles whose names are not at
+// hand: it looks at all states.
 func (k *Keeper) removeForgotten(ctx context.Context) error {
+	before := k.e.forgotten.All()
 	seq, err := k.refresh(ctx)
 	if err != nil {
 		return err
@@ -349,8 +350,17 @@ func (k *Keeper) removeForgotten(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	_, _, err = k.dropGrants(ctx, k.withoutForgotten)
-	return err
+	if _, _, err = k.dropGrants(ctx, k.withoutForgotten); err != nil {
+		return err
+	}
+	for _, t := range before {
+		if !t.Removed {
+			if err := k.noteRemoved(ctx, t); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // refresh makes whoever folds a partition take it anew, so that it reads states
