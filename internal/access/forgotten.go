@@ -41,6 +41,8 @@ func ParseVehicleHash(s string) (h VehicleHash, err error) {
 type Tombstone struct {
 	Vehicle   VehicleHash
 	Forgotten time.Time
+	// Removed is set once all that is forbidden was taken away.
+	Removed bool
 	// Lifted is when the vehicle was allowed again; zero: it is not.
 	Lifted time.Time
 	// Opened is set when samples are taken in again. Between Lifted and that,

@@ -85,19 +85,37 @@ func (b *backupWriter) add(subject string, sealed []byte) error {
 	sum = crc32.Update(sum, castagnoli, sealed)
 	binary.LittleEndian.PutUint32(head, uint32(len(head)-8+len(subject)+len(sealed)))
 	binary.LittleEndian.PutUint32(head[4:], sum)
-	b.w.Write(head)
-	b.w.WriteString(subject)
 	b.n++
-	_, err := b.w.Write(sealed) // a bufio.Writer keeps the first error
-	return err
+	for _, part := range [][]byte{head, []byte(subject), sealed} {
+		if _, err := b.w.Write(part); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// begin writes what every backup begins with.
+func (b *backupWriter) begin(h backupHeader) error {
+	if _, err := b.w.WriteString(backupMagic + backupVersion); err != nil {
+		return err
+	}
+	header, err := sealJSON(headerSubject, h)
+	if err != nil {
+		return err
+	}
+	return b.add(headerSubject, header)
 }
 
 func (b *backupWriter) end() error {
-	b.w.Write(make([]byte, 8))
-	if err := b.w.Flush(); err != nil {
+	if _, err := b.w.Write(make([]byte, 8)); err != nil {
 		return err
 	}
-	b.w.Write(b.hash.Sum(nil))
+	if err := b.w.Flush(); err != nil { // into the hash
+		return err
+	}
+	if _, err := b.w.Write(b.hash.Sum(nil)); err != nil {
+		return err
+	}
 	return b.w.Flush()
 }
 
@@ -105,12 +123,7 @@ func (b *backupWriter) end() error {
 // itself, while the service goes on. It says how many records there were.
 func (e *Engine) Backup(ctx context.Context, w io.Writer, version string) (records int, err error) {
 	b := newBackupWriter(w)
-	b.w.WriteString(backupMagic + backupVersion)
-	header, err := sealJSON(headerSubject, backupHeader{version, e.now().UTC().Truncate(time.Millisecond), e.partitions})
-	if err != nil {
-		return 0, err
-	}
-	if err := b.add(headerSubject, header); err != nil {
+	if err := b.begin(backupHeader{version, e.now().UTC().Truncate(time.Millisecond), e.partitions}); err != nil {
 		return 0, err
 	}
 	for _, part := range backedUp {

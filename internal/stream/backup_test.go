@@ -92,7 +92,7 @@ func (n *forgetNode) forget(t *testing.T, id vehicle.ID) access.ForgetReceipt {
 // All comes back in an empty service that has other partitions, as it was.
 func TestRestoreIntoEmpty(t *testing.T) {
 	t.Parallel()
-	a := startNode(t, Config{DataDir: t.TempDir(), Patience: forgetPatience})
+	a := startNode(t, Config{DataDir: t.TempDir()})
 	ids := grantAll(t, a)
 	a.revoke(t, ids[1])
 	var cars []vehicle.ID
@@ -111,7 +111,7 @@ func TestRestoreIntoEmpty(t *testing.T) {
 		t.Error("the backup names a forgotten vehicle")
 	}
 
-	b := startNode(t, Config{DataDir: t.TempDir(), Partitions: 7, Patience: forgetPatience})
+	b := startNode(t, Config{DataDir: t.TempDir(), Partitions: 7})
 	report := restoreInto(t, b, backup)
 	if n := report.Kinds["state"]; n != (access.RestoreCount{Restored: 1499}) {
 		t.Errorf("states: %+v", n)
@@ -151,13 +151,13 @@ func TestRestoreIntoEmpty(t *testing.T) {
 // Two services that both have gone on since the backup.
 func TestRestoreMerges(t *testing.T) {
 	t.Parallel()
-	a := startNode(t, Config{DataDir: t.TempDir(), Patience: forgetPatience})
+	a := startNode(t, Config{DataDir: t.TempDir()})
 	a.drive(t, 1000, "Newer", "Older", "GoneThere", "GoneHere", "GoneLater", "Back")
 	revokedHere, revokedThere, granted := a.token(t, access.AllVehicles()), a.token(t, access.AllVehicles()), a.token(t, access.VehicleSet("Older", "GoneThere", "GoneHere"))
 	base := backupOf(t, a)
 
 	// b begins as a copy of a, with a key of its own beside that of a.
-	b := startNode(t, Config{DataDir: t.TempDir(), Patience: forgetPatience})
+	b := startNode(t, Config{DataDir: t.TempDir()})
 	restoreInto(t, b, base)
 	b.drive(t, 3000, "Newer")
 	b.forget(t, "GoneHere")
@@ -207,7 +207,7 @@ func TestRestoreMerges(t *testing.T) {
 // A file that is not whole, not ours or not understood changes nothing.
 func TestBadBackups(t *testing.T) {
 	t.Parallel()
-	a := startNode(t, Config{DataDir: t.TempDir(), Patience: forgetPatience})
+	a := startNode(t, Config{DataDir: t.TempDir()})
 	many := []vehicle.ID{}
 	for i := range maxInlineIDs + 1 {
 		many = append(many, vehicle.ID(fmt.Sprintf("Car%05d", i)))
@@ -218,14 +218,12 @@ func TestBadBackups(t *testing.T) {
 	newer := func(kind string) []byte {
 		var b bytes.Buffer
 		w := newBackupWriter(&b)
-		w.w.WriteString(backupMagic + backupVersion)
-		header, _ := sealJSON(headerSubject, backupHeader{Version: "v9"})
 		subject := kind + ".0.X"
 		record := seal(subject, []byte{0, '{', '}'})
 		record[0]++ // as a later version would, with its checksum
 		record = record[:len(record)-4]
 		record = binary.LittleEndian.AppendUint32(record, checksum(subject, record))
-		if err := errors.Join(w.add(headerSubject, header), w.add(subject, record), w.end()); err != nil {
+		if err := errors.Join(w.begin(backupHeader{Version: "v9"}), w.add(subject, record), w.end()); err != nil {
 			t.Fatal(err)
 		}
 		return b.Bytes()
@@ -233,10 +231,8 @@ func TestBadBackups(t *testing.T) {
 	unknown := func() []byte {
 		var b bytes.Buffer
 		w := newBackupWriter(&b)
-		w.w.WriteString(backupMagic + backupVersion)
-		header, _ := sealJSON(headerSubject, backupHeader{Version: "v9"})
 		record, _ := sealJSON("novelty.x", 1)
-		if err := errors.Join(w.add(headerSubject, header), w.add("novelty.x", record), w.end()); err != nil {
+		if err := errors.Join(w.begin(backupHeader{Version: "v9"}), w.add("novelty.x", record), w.end()); err != nil {
 			t.Fatal(err)
 		}
 		return b.Bytes()
@@ -274,9 +270,7 @@ func TestBadBackups(t *testing.T) {
 	}
 	var without bytes.Buffer
 	w := newBackupWriter(&without)
-	w.w.WriteString(backupMagic + backupVersion)
-	header, _ := sealJSON(headerSubject, backupHeader{})
-	err = w.add(headerSubject, header)
+	err = w.begin(backupHeader{})
 	for err == nil {
 		var r record
 		if r, err = b.next(); err == nil && !strings.HasPrefix(r.subject, "tokenset.") {
@@ -291,7 +285,7 @@ func TestBadBackups(t *testing.T) {
 		want error
 	}{without.Bytes(), errTornBackup}
 
-	target := startNode(t, Config{DataDir: t.TempDir(), Patience: forgetPatience})
+	target := startNode(t, Config{DataDir: t.TempDir()})
 	for name, c := range cases {
 		_, err := target.Restore(t.Context(), bytes.NewReader(c.file), "ada", func(int, int) { t.Error("something was done") })
 		if !errors.Is(err, c.want) || !target.BadBackup(err) || strings.Contains(err.Error(), "\n") {
@@ -307,7 +301,7 @@ func TestBadBackups(t *testing.T) {
 // that was stored.
 func TestBackupWhileServing(t *testing.T) {
 	t.Parallel()
-	a := startNode(t, Config{DataDir: t.TempDir(), Patience: forgetPatience})
+	a := startNode(t, Config{DataDir: t.TempDir()})
 	grantAll(t, a)
 	a.drive(t, 1000, "Car1", "Car2")
 	ctx, stop := context.WithCancel(t.Context())
@@ -346,11 +340,9 @@ func FuzzCheckBackup(f *testing.F) {
 	n := func() []byte {
 		var b bytes.Buffer
 		w := newBackupWriter(&b)
-		w.w.WriteString(backupMagic + backupVersion)
-		header, _ := sealJSON(headerSubject, backupHeader{Version: "v1", Partitions: 4})
 		s := vehicle.Observe(vehicle.State{}, speedSample("X", 1000))
 		state := seal("state.0.X", appendState([]byte{0}, &s))
-		if err := errors.Join(w.add(headerSubject, header), w.add("state.0.X", state), w.end()); err != nil {
+		if err := errors.Join(w.begin(backupHeader{Version: "v9"}), w.add("state.0.X", state), w.end()); err != nil {
 			f.Fatal(err)
 		}
 		return b.Bytes()

@@ -7,7 +7,9 @@
 //	STATES     state.P.VID, cursor.P       last state of each vehicle; how far partition P is folded
 //	TOKENS     token.ID, tokenset.ID.N     who may read, and the vehicles of a large grant
 //	           tokenuse.ID.NODE            what a node counted for a token, by day
-//	SOURCES    source.NAME, sourceset.NAME.N, operator.NAME
+//	SOURCES    source.NAME, sourceset.NAME.N
+//	           operator.NAME               who runs the service
+//	           tombstone.HASH              which vehicle was forgotten, under a keyed hash
 //	AUDIT      audit.event                 who did what
 //
 // STATES, TOKENS and SOURCES also carry a heartbeat record each, by which every

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"strings"
 	"sync"
 	"time"
@@ -34,16 +35,22 @@ const (
 	maxBlockBytes = 8 << 20
 	paddingBytes  = 512 << 10
 	paddings      = maxBlockBytes/paddingBytes + 2
+	// forgetTimeout is when a forget that has not noted its end was cut off.
+	forgetTimeout = time.Minute
 	// eraseTimeout bounds one erasure, of millions of states.
 	eraseTimeout = time.Hour
-	// restores is how many records are stored again at a time.
-	restores = 16
+	// manyAtOnce is how many records that do not belong together are stored at
+	// once, and manyWriters how many such batches are under way. They leave
+	// derive its share of the batches that a node may have open.
+	manyAtOnce  = 200
+	manyWriters = 2
 )
 
 // erasedWithin is how long after a vehicle was forgotten its last byte is gone,
-// give or take the trimmer's pace.
+// where the states of a million vehicles can be stored again in some minutes.
 func (e *Engine) erasedWithin() time.Duration {
-	return e.keptFor() + e.config.Patience.Markers + 2*trimEvery
+	const work = 5 * time.Minute
+	return e.keptFor() + e.config.Patience.Markers + work
 }
 
 // keptFor is how long what names a forgotten vehicle is kept: telemetry for the
@@ -94,10 +101,13 @@ func (r *eraser) step(ctx context.Context) error {
 	}
 	now, state := e.now(), s.CachedInfo().State
 	var due, unpadded []access.Tombstone
+	cutOff := false
 	for _, t := range e.forgotten.All() {
 		p, ok := r.padded[t.Vehicle]
 		age := now.Sub(t.Forgotten)
 		switch {
+		case !t.Removed:
+			cutOff = cutOff || age >= forgetTimeout
 		case !t.Erased.IsZero():
 			delete(r.padded, t.Vehicle)
 		case !ok || !p.forgotten.Equal(t.Forgotten):
@@ -106,6 +116,11 @@ func (r *eraser) step(ctx context.Context) error {
 			}
 		case age >= e.keptFor() && (state.FirstSeq > p.end || state.Msgs == 0):
 			due = append(due, t)
+		}
+	}
+	if cutOff {
+		if err := r.k.removeForgotten(ctx); err != nil {
+			return err
 		}
 	}
 	if len(unpadded) > 0 {
@@ -178,16 +193,16 @@ func (k *Keeper) rewrite(ctx context.Context, stream string, subjects []string) 
 	if err != nil {
 		return err
 	}
-	records := make(chan record, restores)
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
 	reading, stop := context.WithCancel(ctx)
 	defer stop()
+	records := make(chan record, manyAtOnce)
 	var storing sync.WaitGroup
-	for range restores {
+	for range manyWriters {
 		storing.Go(func() {
-			for r := range records {
-				if err := k.again(ctx, stream, r); err != nil {
+			for batch := range gather(records) {
+				if err := k.again(ctx, stream, batch); err != nil {
 					fail(err)
 				}
 			}
@@ -227,34 +242,89 @@ func (k *Keeper) rewrite(ctx context.Context, stream string, subjects []string) 
 	return k.e.removeAll(ctx, stream, sets)
 }
 
-// again stores a record again behind the padding, unless it was replaced.
-func (k *Keeper) again(ctx context.Context, stream string, r record) (err error) {
-	kind, rest, _ := strings.Cut(r.subject, ".")
-	switch kind {
-	case "token":
-		_, err = k.UpdateToken(ctx, rest, func(*access.Token) error { return nil })
-		return err
-	case "source":
-		_, err = k.updateSource(ctx, rest, func(*access.Source) error { return nil })
-		return err
-	case "state":
-		if id, _ := vehicleOfState(r.subject); isMarker(r.body) {
-			t, ok := k.e.forgotten.Find(id)
-			if !ok || k.e.now().Sub(t.Forgotten) >= k.e.keptFor() {
-				return k.e.removeAll(ctx, stream, []record{r})
+// gather yields what waits in a channel, up to manyAtOnce together, until it is
+// closed.
+func gather(records <-chan record) iter.Seq[[]record] {
+	return func(yield func([]record) bool) {
+		for r := range records {
+			batch := []record{r}
+			for full := false; !full && len(batch) < manyAtOnce; {
+				select {
+				case r, ok := <-records:
+					if full = !ok; ok {
+						batch = append(batch, r)
+					}
+				default:
+					full = true
+				}
+			}
+			if !yield(batch) {
+				return
 			}
 		}
 	}
-	for {
-		_, err = k.e.storeBatch(ctx, stream, []write{{r.subject, r.sealed, r.seq, true}})
+}
+
+// again stores records again behind the padding, but for those that were
+// replaced.
+func (k *Keeper) again(ctx context.Context, stream string, batch []record) error {
+	var writes []write
+	var expired []record
+	for _, r := range batch {
+		kind, rest, _ := strings.Cut(r.subject, ".")
+		var err error
 		switch {
-		case err == nil, conflict(err):
-			return nil
-		case refused(err), ctx.Err() != nil:
+		case kind == "token":
+			_, err = k.UpdateToken(ctx, rest, func(*access.Token) error { return nil })
+		case kind == "source":
+			_, err = k.updateSource(ctx, rest, func(*access.Source) error { return nil })
+		case kind == "state" && isMarker(r.body) && k.expired(r):
+			expired = append(expired, r)
+		default:
+			writes = append(writes, write{r.subject, r.sealed, r.seq, true})
+		}
+		if err != nil {
 			return err
 		}
-		// Nobody knows whether it was stored. If it was, the next try conflicts.
 	}
+	if _, err := k.e.storeMany(ctx, stream, writes); err != nil {
+		return err
+	}
+	return k.e.removeAll(ctx, stream, expired)
+}
+
+// expired reports whether no node needs a marker any more.
+func (k *Keeper) expired(r record) bool {
+	id, _ := vehicleOfState(r.subject)
+	t, ok := k.e.forgotten.Find(id)
+	return !ok || k.e.now().Sub(t.Forgotten) >= k.e.keptFor()
+}
+
+// storeMany stores writes of different subjects that do not belong together, each
+// if its expectation holds, and returns the places of those whose did not.
+func (e *Engine) storeMany(ctx context.Context, stream string, writes []write) (conflicts []int, err error) {
+	if len(writes) > 1 {
+		_, err = e.storeBatch(ctx, stream, writes)
+		if err == nil {
+			return nil, nil
+		}
+	}
+	// One by one. What was stored although its answer was lost conflicts.
+	for i, w := range writes {
+		for {
+			_, err := e.storeBatch(ctx, stream, []write{w})
+			if err != nil && !refused(err) && ctx.Err() == nil {
+				continue
+			}
+			if conflict(err) {
+				conflicts = append(conflicts, i)
+			} else if err != nil {
+				return conflicts, err
+			}
+			break
+		}
+	}
+	return conflicts, nil
 }
 
 // removeAll removes records that were not replaced meanwhile, and overwrites
@@ -278,5 +348,8 @@ func (e *Engine) removeAll(ctx context.Context, stream string, records []record)
 // noSuchMessage reports whether a message could not be removed because it is
 // gone. The client library keeps no more of the answer than its text.
 func noSuchMessage(err error) bool {
-	return errors.Is(err, jetstream.ErrMsgDeleteUnsuccessful) && strings.Contains(err.Error(), "no message found")
+	if !errors.Is(err, jetstream.ErrMsgDeleteUnsuccessful) {
+		return false
+	}
+	return strings.Contains(err.Error(), "no message found") || strings.Contains(err.Error(), "err_code=10043") // no such sequence
 }

@@ -31,6 +31,7 @@ type tombstoneRecord struct {
 	Forgotten time.Time `json:"forgotten"`
 	Lifted    time.Time `json:"lifted,omitzero"`
 	Opened    bool      `json:"opened,omitempty"`
+	Removed   bool      `json:"removed,omitempty"`
 	Erased    time.Time `json:"erased,omitzero"`
 	Stale     uint64    `json:"stale,omitempty"`
 	Made      int64     `json:"made,omitempty"`
@@ -110,7 +111,7 @@ func decodeTombstone(body []byte) (access.Tombstone, error) {
 		return access.Tombstone{}, fmt.Errorf("%w: a tombstone", errDamaged)
 	}
 	return access.Tombstone{
-		Vehicle: access.VehicleHash(r.Vehicle), Forgotten: r.Forgotten, Lifted: r.Lifted, Opened: r.Opened, Erased: r.Erased, Stale: r.Stale, Made: r.Made,
+		Vehicle: access.VehicleHash(r.Vehicle), Forgotten: r.Forgotten, Lifted: r.Lifted, Opened: r.Opened, Removed: r.Removed, Erased: r.Erased, Stale: r.Stale, Made: r.Made,
 	}, nil
 }
 
@@ -130,10 +131,23 @@ func (k *Keeper) Forget(ctx context.Context, id vehicle.ID, by string) (r access
 			return err
 		}
 		removed, err := k.remove(ctx, id, seq)
+		if err != nil {
+			return err
+		}
 		r = k.receipt(t, removed)
-		return err
+		return k.noteRemoved(ctx, t)
 	})
 	return r, err
+}
+
+// noteRemoved notes that all is taken away that a tombstone forbids. A forget that
+// was cut off before is finished by the erasure.
+func (k *Keeper) noteRemoved(ctx context.Context, t access.Tombstone) error {
+	_, err := k.putTombstone(ctx, t.Vehicle, func(is access.Tombstone) (access.Tombstone, error) {
+		is.Removed = is.Removed || is.Forgotten.Equal(t.Forgotten)
+		return is, nil
+	})
+	return err
 }
 
 // Allow lifts the tombstone of a vehicle, which starts without a past. It is
@@ -222,7 +236,7 @@ func (k *Keeper) putTombstone(ctx context.Context, hash access.VehicleHash, chan
 			return 0, err
 		}
 		seq, err := k.store(ctx, k.srcFeed, subject, rev, nil, tombstoneRecord{
-			Vehicle: hash[:], Forgotten: t.Forgotten, Lifted: t.Lifted, Opened: t.Opened, Erased: t.Erased, Stale: t.Stale, Made: t.Made,
+			Vehicle: hash[:], Forgotten: t.Forgotten, Lifted: t.Lifted, Opened: t.Opened, Removed: t.Removed, Erased: t.Erased, Stale: t.Stale, Made: t.Made,
 		})
 		if !conflict(err) {
 			return seq, err

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -82,9 +83,6 @@ func startNode(t *testing.T, c Config) *forgetNode {
 	ready.Wait()
 	return n
 }
-
-// forgetPatience lets a test see within seconds what takes minutes.
-var forgetPatience = Patience{Markers: 200 * time.Millisecond, Idle: 100 * time.Millisecond, Beat: 50 * time.Millisecond}
 
 func speedSample(id vehicle.ID, at int64) vehicle.Sample {
 	x := vehicle.Sample{Vehicle: id, Time: vehicle.UnixMilli(at)}
@@ -211,8 +209,8 @@ func (n *forgetNode) grants() (tokens, sources int) {
 func TestForgetOnEveryNode(t *testing.T) {
 	t.Parallel()
 	url := startNATS(t)
-	a := startNode(t, Config{URLs: url, Partitions: 4, Patience: forgetPatience})
-	b := startNode(t, Config{URLs: url, Patience: forgetPatience})
+	a := startNode(t, Config{URLs: url, Partitions: 4})
+	b := startNode(t, Config{URLs: url})
 	p := PartitionOf(secretVID, 4)
 	grantAll(t, a)
 	a.append(t, speedSample(secretVID, 1000), speedSample("Other1", 1000))
@@ -305,7 +303,9 @@ func TestForgetOnEveryNode(t *testing.T) {
 func TestForgottenBytes(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	c := Config{DataDir: dir, Retention: 300 * time.Millisecond, Patience: forgetPatience}
+	var ahead atomic.Int64 // of the clock
+	now := func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+	c := Config{DataDir: dir, Now: now}
 	n := startNode(t, c)
 	p := PartitionOf(secretVID, n.partitions)
 	grantAll(t, n)
@@ -333,21 +333,28 @@ func TestForgottenBytes(t *testing.T) {
 	n.append(t, speedSample(secretVID, 9000), speedSample("Other000", 9000))
 
 	r := &eraser{k: n.Keeper, padded: make(map[access.VehicleHash]padding)}
-	soon(t, "everything is erased", func() bool {
+	step := func(to time.Duration) access.Tombstone {
+		t.Helper()
+		ahead.Store(int64(to))
 		n.foldAll(t, p)
 		n.foldAll(t, PartitionOf("Other000", n.partitions))
-		if err := n.measureBacklog(t.Context()); err != nil {
-			t.Fatal(err)
+		for _, do := range []func(context.Context) error{n.measureBacklog, n.trim, r.step} {
+			if err := do(t.Context()); err != nil {
+				t.Fatal(err)
+			}
 		}
-		if err := n.trim(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if err := r.step(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		all := n.forgotten.All()
-		return len(all) == 1 && !all[0].Erased.IsZero()
-	})
+		return n.forgotten.All()[0]
+	}
+	step(trimEvery)
+	if len(r.padded) != 1 {
+		t.Error("telemetry was not padded")
+	}
+	if stone := step(DefaultRetention - time.Minute); !stone.Erased.IsZero() {
+		t.Error("erased before the retention has passed")
+	}
+	if stone := step(DefaultRetention + time.Minute); stone.Erased.IsZero() {
+		t.Error("not erased when the retention has passed")
+	}
 	after, err := n.stored(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -382,6 +389,46 @@ func startNATS(t *testing.T) (url string) {
 		t.Fatal("the NATS server did not start")
 	}
 	return s.ClientURL()
+}
+
+// A node that dies after the tombstone, before anything else: another one, or the
+// next start, does the rest.
+func TestForgetCutOff(t *testing.T) {
+	t.Parallel()
+	var ahead atomic.Int64 // of the clock
+	n := startNode(t, Config{DataDir: t.TempDir(), Now: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }})
+	grantAll(t, n)
+	n.append(t, speedSample(secretVID, 1000), speedSample("Other1", 1000))
+	for p := range n.partitions {
+		n.foldAll(t, p)
+	}
+	hash := n.forgotten.Hash(secretVID)
+	if _, err := n.putTombstone(t.Context(), hash, func(access.Tombstone) (access.Tombstone, error) {
+		return access.Tombstone{Vehicle: hash, Forgotten: n.now()}, nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	r := &eraser{k: n.Keeper, padded: make(map[access.VehicleHash]padding)}
+	if err := r.step(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok, _ := n.State(t.Context(), secretVID); !ok {
+		t.Fatal("who is still at it is not overtaken")
+	}
+	ahead.Store(int64(forgetTimeout))
+	if err := r.step(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	tokens, sources := n.grants()
+	if _, ok, err := n.State(t.Context(), secretVID); ok || err != nil || tokens+sources != 0 || n.knows(secretVID) {
+		t.Errorf("it is still there: %v, %v, %d grants", ok, err, tokens+sources)
+	}
+	if _, ok, err := n.State(t.Context(), "Other1"); !ok || err != nil {
+		t.Errorf("another vehicle lost its state: %v", err)
+	}
+	if all := n.forgotten.All(); !all[0].Removed {
+		t.Error("it is not noted")
+	}
 }
 
 // stored counts the states that are stored.

@@ -160,15 +160,17 @@ func (r *restore) run(ctx context.Context, file io.ReadSeeker, progress func(don
 	// The others, in the order of the file; states many at a time.
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
-	states := make(chan record, restores)
+	states := make(chan record, manyAtOnce)
 	var storing sync.WaitGroup
-	for range restores {
+	for range manyWriters {
 		storing.Go(func() {
-			for rec := range states {
-				if err := r.state(ctx, rec); err != nil {
+			for batch := range gather(states) {
+				if err := r.states(ctx, batch); err != nil {
 					fail(err)
 				}
-				r.step(progress)
+				for range batch {
+					r.step(progress)
+				}
 			}
 		})
 	}
@@ -329,9 +331,10 @@ func (k *Keeper) Bury(ctx context.Context, receipts []access.ForgetReceipt, by s
 	return buried, err
 }
 
-// removeForgotten takes away what is stored of vehicles whose tombstones came
-// without their names.
+// removeForgotten takes away what is stored of vehicles whose names are not at
+// hand: it looks at all states.
 func (k *Keeper) removeForgotten(ctx context.Context) error {
+	before := k.e.forgotten.All()
 	seq, err := k.refresh(ctx)
 	if err != nil {
 		return err
@@ -347,8 +350,17 @@ func (k *Keeper) removeForgotten(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	_, _, err = k.dropGrants(ctx, k.withoutForgotten)
-	return err
+	if _, _, err = k.dropGrants(ctx, k.withoutForgotten); err != nil {
+		return err
+	}
+	for _, t := range before {
+		if !t.Removed {
+			if err := k.noteRemoved(ctx, t); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // refresh makes whoever folds a partition take it anew, so that it reads states
@@ -485,44 +497,94 @@ func (r *restore) missing(ctx context.Context, rec record) error {
 	return r.merged(rec.subject, err)
 }
 
-// state restores a state that is newer than the stored one, into the partition
-// that the vehicle has here.
+// state stands for a state among the restorers; [restore.states] does the work.
 func (r *restore) state(ctx context.Context, rec record) error {
+	return r.states(ctx, []record{rec})
+}
+
+// readersOfStates is how many stored states are looked up at a time.
+const readersOfStates = 16
+
+// states restores those states that are newer than the stored ones, into the
+// partitions that the vehicles have here. Those that change meanwhile are looked
+// at again.
+func (r *restore) states(ctx context.Context, batch []record) error {
+	for len(batch) > 0 {
+		wanted := make([]*write, len(batch))
+		var failed error
+		var mu sync.Mutex // guards failed
+		var looking sync.WaitGroup
+		for n := range min(readersOfStates, len(batch)) {
+			looking.Go(func() {
+				for i := n; i < len(batch); i += readersOfStates {
+					w, err := r.compare(ctx, batch[i])
+					if err != nil {
+						mu.Lock()
+						failed = err
+						mu.Unlock()
+						return
+					}
+					wanted[i] = w
+				}
+			})
+		}
+		looking.Wait()
+		if failed != nil {
+			return failed
+		}
+		var writes []write
+		var of []record
+		for i, w := range wanted {
+			if w != nil {
+				writes, of = append(writes, *w), append(of, batch[i])
+			}
+		}
+		conflicts, err := r.k.e.storeMany(ctx, States, writes)
+		if err != nil {
+			return err
+		}
+		batch = nil
+		for _, i := range conflicts {
+			batch = append(batch, of[i]) // the vehicle has reported, or was forgotten
+			of[i] = record{}
+		}
+		for _, rec := range of {
+			if rec.subject != "" {
+				r.count(rec.subject, taken)
+			}
+		}
+	}
+	return nil
+}
+
+// compare returns what is to be stored of a state; nil if the service knows
+// better.
+func (r *restore) compare(ctx context.Context, rec record) (*write, error) {
 	e := r.k.e
 	id, _ := vehicleOfState(rec.subject)
 	s, err := decodeState(rec.body)
 	if err != nil {
-		return err
+		return nil, err
+	}
+	if t, ok := e.forgotten.Find(id); ok && (t.InForce() || !s.Time.Time().After(t.Forgotten)) {
+		r.count(rec.subject, leftOut)
+		return nil, nil
 	}
 	subject := stateSubject(PartitionOf(id, e.partitions), id)
-	for {
-		if t, ok := e.forgotten.Find(id); ok && (t.InForce() || !s.Time.Time().After(t.Forgotten)) {
-			r.count(rec.subject, leftOut)
-			return nil
-		}
-		body, rev, err := e.lastRecord(ctx, States, subject)
-		if err != nil {
-			return err
-		}
-		if rev != 0 && !isMarker(body) {
-			stored, err := decodeState(body)
-			if err != nil {
-				return err
-			}
-			if stored.Time >= s.Time {
-				r.count(rec.subject, kept)
-				return nil
-			}
-		}
-		// The body goes over as it is: what a newer rule remembers is not lost.
-		record := seal(subject, append([]byte{0}, rec.body...))
-		_, err = e.storeBatch(ctx, States, []write{{subject, record, rev, true}})
-		switch {
-		case conflict(err):
-			continue // the vehicle has reported, or was forgotten
-		case err == nil:
-			r.count(rec.subject, taken)
-		}
-		return err
+	body, rev, err := e.lastRecord(ctx, States, subject)
+	if err != nil {
+		return nil, err
 	}
+	if rev != 0 && !isMarker(body) {
+		stored, err := decodeState(body)
+		if err != nil {
+			return nil, err
+		}
+		if stored.Time >= s.Time {
+			r.count(rec.subject, kept)
+			return nil, nil
+		}
+	}
+	// The body goes over as it is: what a rule remembers is not lost.
+	return &write{subject, seal(subject, append([]byte{0}, rec.body...)), rev, true}, nil
 }
