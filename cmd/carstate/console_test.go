@@ -204,7 +204,7 @@ func TestConsoleDay(t *testing.T) {
 	b.Expect(`document.querySelector("h1").innerText`, "Not forgotten")
 	forget(carInJam)
 	b.Expect(`document.querySelector("h1").innerText`, "Forgotten")
-	b.Expect(`document.querySelector("main").innerText.includes("`+carInJam+`") + document.querySelector("#receipt").innerText.includes("forgotten_at")`, "falsetrue")
+	b.Expect(`"" + document.querySelector("main").innerText.includes("`+carInJam+`") + document.querySelector("#receipt").innerText.includes("forgotten_at")`, "falsetrue")
 	other := f.issue(t)
 	if a, err := f.ask(drivingPath, other, carInJam); err != nil || a.reason != "unknown" {
 		t.Errorf("a forgotten car: %+v, %v", a, err)

@@ -231,8 +231,8 @@ type fixture struct {
 	console *Console
 	monitor *Monitor
 	fleet   *fleet.Table
-	states  map[vehicle.ID]vehicle.State
-	key     string // the admin's
+	states  map[vehicle.ID]vehicle.State // guarded by memory.mu
+	key     string                       // the admin's
 	log     *lockedBuffer
 	server  *httptest.Server
 	browser *http.Client
@@ -248,6 +248,8 @@ func newFixture(t *testing.T, changes ...func(*Config)) *fixture {
 	cfg := Config{
 		Deeds: f.memory, Monitor: f.monitor, Tokens: &f.tokens, Sources: &f.sources, Operators: &f.operators,
 		State: func(_ context.Context, id vehicle.ID) (vehicle.State, bool, error) {
+			f.mu.Lock()
+			defer f.mu.Unlock()
 			s, ok := f.states[id]
 			return s, ok, nil
 		},
@@ -340,7 +342,9 @@ func (f *fixture) want(a answer, status int, texts ...string) {
 
 // report puts a state into all that a console sees of a vehicle.
 func (f *fixture) report(id vehicle.ID, s vehicle.State) {
+	f.mu.Lock()
 	f.states[id] = s
+	f.mu.Unlock()
 	f.fleet.Put(id, fleet.Answer{Driving: s.Driving(), Throttle: s.Throttle()})
 	f.monitor.Put(id, s)
 }
