@@ -27,6 +27,9 @@ func (d *Deeds) Allow(ctx context.Context, by string, id vehicle.ID) (ForgetRece
 }
 
 func (d *Deeds) forgetting(ctx context.Context, by string, id vehicle.ID, name string, do deedOn) (ForgetReceipt, error) {
+	if do == nil {
+		return ForgetReceipt{}, refuse(http.StatusNotFound, "vehicles cannot be forgotten here")
+	}
 	if len(id) > vehicle.MaxReportingID {
 		return ForgetReceipt{}, refuse(http.StatusBadRequest, "no vehicle reports with more than %d characters", vehicle.MaxReportingID)
 	}

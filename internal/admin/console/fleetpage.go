@@ -118,19 +118,17 @@ func (c *Console) fleetView(ctx context.Context, hours int) fleetView {
 // list makes a page of one of the two lists.
 func (c *Console) list(ctx context.Context, name string, number, size int, s Survey) listView {
 	l := listView{Name: name}
-	var rows []Watched
-	var of int
-	if name == "jam" {
-		rows, of = c.Monitor.jams((number-1)*size, size)
-		l.Total = max(s.Jam, of)
-	} else {
-		rows, of = c.Monitor.anomalies((number-1)*size, size)
-		l.Total = max(s.Anomaly, of)
+	rows, anomalies := c.Monitor.lists()
+	counted := s.Jam
+	if name == "anomaly" {
+		rows, counted = anomalies, s.Anomaly
 	}
-	if of < maxWatched {
-		l.Total = of // the survey may be a little older
+	l.Total = len(rows)
+	if l.Total == maxWatched { // only the survey knows how many there are
+		l.Total = max(l.Total, counted)
 	}
-	l.Page = newPaging("/vehicles?list="+name+"&page=", number, size, of)
+	l.Page = newPaging("/vehicles?list="+name+"&page=", number, size, len(rows))
+	rows = rows[l.Page.From-1 : l.Page.To]
 	for _, row := range rows {
 		l.Rows = append(l.Rows, listRow{row, c.reason(ctx, name, row.ID)})
 	}

@@ -54,8 +54,8 @@ func (s *streams) count() float64 {
 type parts map[string]string
 
 // keepUp sends the parts of a page that have changed, as server-sent events, until
-// the reader leaves, the session ends or the console closes. make makes all parts.
-func (c *Console) keepUp(w http.ResponseWriter, r *http.Request, make func(context.Context) (parts, error)) {
+// the reader leaves, the session ends or the console closes. render makes all parts.
+func (c *Console) keepUp(w http.ResponseWriter, r *http.Request, render func(context.Context) (parts, error)) {
 	s := c.sessions.of(r, false)
 	if s == nil {
 		http.Error(w, "log in first", http.StatusUnauthorized)
@@ -82,7 +82,7 @@ func (c *Console) keepUp(w http.ResponseWriter, r *http.Request, make func(conte
 	defer tick.Stop()
 	last := parts{}
 	for {
-		now, err := make(ctx)
+		now, err := render(ctx)
 		if ctx.Err() == nil && err != nil {
 			c.Log.Warn("a page cannot be kept up to date", "error", err)
 		}

@@ -87,6 +87,9 @@ func (c *Console) login(w http.ResponseWriter, r *http.Request) {
 		c.showLogin(w, r, http.StatusForbidden, "this key is not one of this service: it is in admin.key of the data directory, or an operator's of their own")
 		return
 	}
+	if old := c.sessions.of(r, false); old != nil {
+		c.sessions.end(w, old)
+	}
 	c.sessions.begin(w, who, hash)
 	c.Log.Info("logged in at the console", "actor", who, "remote", r.RemoteAddr)
 	http.Redirect(w, r, localPath(r.PostForm.Get("next")), http.StatusSeeOther)

@@ -28,6 +28,9 @@ type Monitor struct {
 	latest  Survey
 	cost    time.Duration // of the latest survey
 	figures []figures     // the last minute's, oldest first
+
+	jams, anomalies []Watched // as they were at listedAt
+	listedAt        time.Time
 }
 
 // How often the monitor looks.
@@ -53,8 +56,11 @@ func NewMonitor(f Fleet, g prometheus.Gatherer, maxAge time.Duration, now func()
 // Put takes a vehicle's newest state, the zero one once it is forgotten.
 func (m *Monitor) Put(id vehicle.ID, s vehicle.State) {
 	m.watchlist.put(id, &s)
-	if s.Time == 0 {
+	if s.Time == 0 { // from now on no page may name it
 		m.curves.forget(id)
+		m.mu.Lock()
+		m.listedAt = time.Time{}
+		m.mu.Unlock()
 	}
 }
 
@@ -114,11 +120,16 @@ func (m *Monitor) survey() Survey {
 	return m.latest
 }
 
-// jams and anomalies are pages of the lists.
-func (m *Monitor) jams(from, n int) ([]Watched, int) {
-	return m.watchlist.page(m.watchlist.jams, m.now(), m.maxAge, from, n)
-}
-
-func (m *Monitor) anomalies(from, n int) ([]Watched, int) {
-	return m.watchlist.page(m.watchlist.anomalies, m.now(), m.maxAge, from, n)
+// lists returns who is in a jam and who has an anomaly, the latest first. The
+// lists are the readers' in common: nobody may change them.
+func (m *Monitor) lists() (jams, anomalies []Watched) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := m.now()
+	if age := now.Sub(m.listedAt); age < 0 || age >= surveyStep {
+		m.listedAt = now
+		m.jams = m.watchlist.listed(m.watchlist.jams, now, m.maxAge)
+		m.anomalies = m.watchlist.listed(m.watchlist.anomalies, now, m.maxAge)
+	}
+	return m.jams, m.anomalies
 }

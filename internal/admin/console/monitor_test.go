@@ -78,12 +78,9 @@ func TestWatchlistIsBounded(t *testing.T) {
 	if _, ok := w.jams["car0"]; ok || len(w.jams) != maxWatched {
 		t.Errorf("%d are listed, one that has left: %t", len(w.jams), ok)
 	}
-	page, of := w.page(w.jams, noon, 5*time.Minute, maxWatched-1, 10)
-	if of != maxWatched || len(page) != 1 || page[0].ID != vehicle.ID(fmt.Sprintf("car%d", maxWatched+1)) {
-		t.Errorf("the last page: %+v of %d", page, of)
-	}
-	if page, _ := w.page(w.jams, noon, 5*time.Minute, 5*maxWatched, 10); len(page) != 0 {
-		t.Errorf("beyond the end: %+v", page)
+	all := w.listed(w.jams, noon, 5*time.Minute)
+	if len(all) != maxWatched || all[maxWatched-1].ID != vehicle.ID(fmt.Sprintf("car%d", maxWatched+1)) {
+		t.Errorf("%d are listed, and the last one is %+v", len(all), all[len(all)-1])
 	}
 	w.dropStale(noon.Add(time.Hour), 5*time.Minute)
 	if len(w.jams) != 0 {
@@ -108,7 +105,7 @@ func TestAnomalySince(t *testing.T) {
 		s = vehicle.Observe(s, x)
 		w.put("carA", &s)
 	}
-	page, _ := w.page(w.anomalies, noon.Add(2*time.Minute), 5*time.Minute, 0, 1)
+	page := w.listed(w.anomalies, noon.Add(2*time.Minute), 5*time.Minute)
 	if len(page) != 1 || !page[0].Since.Equal(noon) || !page[0].Read.Equal(noon.Add(2*time.Minute)) {
 		t.Errorf("%+v", page)
 	}

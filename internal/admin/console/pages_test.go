@@ -143,6 +143,7 @@ func TestJamList(t *testing.T) {
 		t.Error("the latest do not come first, or there are more than 8")
 	}
 	f.want(f.get("/vehicles?list=jam&page=2"), http.StatusOK, "26 to 30 of 30", "car29")
+	f.want(f.get("/vehicles?list=jam&page=77"), http.StatusOK, "26 to 30 of 30", "car29")
 	f.report("car00", vehicle.State{}) // forgotten
 	if a := f.get("/vehicles?list=jam"); strings.Contains(a.body, "car00") {
 		t.Error("a forgotten car is listed")

@@ -107,6 +107,7 @@ func (c *Console) vehiclePage(w http.ResponseWriter, r *http.Request, s *session
 		c.fail(w, s, http.StatusServiceUnavailable, "Vehicle", "the vehicle's state cannot be read at present; the service's log says why")
 		return
 	}
+	v.Tokens, v.MoreTokens = c.tokensThatSee(id)
 	p := page{Title: "Vehicle " + string(id), Section: "vehicles", Data: v, Live: "/live/vehicles/" + string(id)}
 	status := http.StatusOK
 	if !v.Known {
@@ -137,7 +138,6 @@ func (c *Console) vehicleView(ctx context.Context, id vehicle.ID) (vehicleView, 
 		return v, err
 	}
 	v.Known = ok
-	v.Tokens, v.MoreTokens = c.tokensThatSee(id)
 	if !ok {
 		return v, nil
 	}

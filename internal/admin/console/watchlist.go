@@ -67,9 +67,9 @@ func (w *watchlist) note(list map[vehicle.ID]watched, id vehicle.ID, listed bool
 	}
 }
 
-// page returns the vehicles of a list whose verdict answers at now, the latest
-// first, from one on and at most n, and how many of those there are.
-func (w *watchlist) page(list map[vehicle.ID]watched, now time.Time, maxAge time.Duration, from, n int) (page []Watched, of int) {
+// listed returns the vehicles of a list whose verdict answers at now, the latest
+// first.
+func (w *watchlist) listed(list map[vehicle.ID]watched, now time.Time, maxAge time.Duration) []Watched {
 	oldest := vehicle.UnixMilli(0)
 	if maxAge > 0 {
 		oldest = vehicle.At(now.Add(-maxAge))
@@ -85,8 +85,7 @@ func (w *watchlist) page(list map[vehicle.ID]watched, now time.Time, maxAge time
 	slices.SortFunc(all, func(a, b Watched) int {
 		return cmp.Or(b.Since.Compare(a.Since), cmp.Compare(a.ID, b.ID))
 	})
-	from = min(max(from, 0), len(all))
-	return all[from:min(from+n, len(all))], len(all)
+	return all
 }
 
 // dropStale makes room: vehicles that have gone silent in a jam are in none that
