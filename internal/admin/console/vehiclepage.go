@@ -139,6 +139,7 @@ func (c *Console) vehicleView(ctx context.Context, id vehicle.ID) (vehicleView, 
 	}
 	v.Known = ok
 	if !ok {
+		c.Monitor.curves.forget(id) // which a page that was being made may have put back
 		return v, nil
 	}
 	past := c.curve(ctx, id)
