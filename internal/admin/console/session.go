@@ -3,6 +3,7 @@ package console
 import (
 	"crypto/rand"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -141,10 +142,8 @@ func (s *sessions) end(w http.ResponseWriter, n *session) {
 func (s *sessions) first(n *session, mark string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, m := range n.sent {
-		if m == mark {
-			return false
-		}
+	if slices.Contains(n.sent, mark) {
+		return false
 	}
 	n.sent = append(n.sent, mark)
 	if len(n.sent) > maxFormsSent {
