@@ -6,7 +6,10 @@ toolchain go1.27.3
 
 replace carstate => ../
 
-require carstate v0.0.0-00010101000000-000000000000
+require (
+	carstate v0.0.0-00010101000000-000000000000
+	github.com/valyala/fasthttp v1.74.0
+)
 
 require (
 	github.com/beorn7/perks v1.0.1 // indirect
@@ -20,7 +23,6 @@ require (
 	github.com/prometheus/procfs v0.22.0 // indirect
 	github.com/swaggest/swgui v1.8.5 // indirect
 	github.com/valyala/bytebufferpool v1.0.0 // indirect
-	github.com/valyala/fasthttp v1.74.0 // indirect
 	golang.org/x/sys v0.49.0 // indirect
 	google.golang.org/protobuf v1.36.12 // indirect
 )

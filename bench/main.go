@@ -32,6 +32,14 @@ var parts = []part{
 }
 
 func main() {
+	// Peers and generators written in Go are this program too.
+	if len(os.Args) > 1 && os.Args[1] == "self" {
+		if err := query.Self(os.Args[2:], os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
