@@ -49,7 +49,7 @@ type answerer struct {
 func (a *answerer) answer(r *request, now time.Time, w *response) {
 	a.begin(now, w)
 	h := scanHead(r.headers)
-	w.closes = h.closes
+	w.closes, w.keepAlive = h.closes, h.keepAlive
 	if f := framing(r, &h); f != nil {
 		w.fail(f)
 		return
