@@ -168,8 +168,10 @@ func TestRequestIDs(t *testing.T) {
 	one, other := newRequestIDs(), newRequestIDs()
 	seen := map[string]bool{}
 	for range 1000 {
-		seen[string(one.append(nil))] = true
-		seen[string(other.append(nil))] = true
+		for _, ids := range []*requestIDs{one, other} {
+			id, _ := ids.append(nil)
+			seen[string(id)] = true
+		}
 	}
 	if len(seen) != 2000 {
 		t.Errorf("%d different IDs of 2000", len(seen))

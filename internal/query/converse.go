@@ -85,7 +85,7 @@ func (v *conversation) next() bool {
 	goesOn := f == nil
 	if f != nil {
 		s.answerer.refuse(f, s.now(), &e.response)
-		s.metrics.count(&e.response, 0)
+		s.count(&request{peer: v.c.peer}, &e.response, s.now(), 0)
 		v.now = time.Now()
 		e.out = append(e.response.appendHead(e.out, "close"), e.response.body...)
 		v.c.linger = true
@@ -222,7 +222,7 @@ func (v *conversation) answer(head []byte, e *exchange) (goesOn bool) {
 			s.report(p)
 			e.response = response{}
 			s.answerer.refuse(failBroken, s.now(), &e.response)
-			s.metrics.count(&e.response, 0)
+			s.count(&e.request, &e.response, start, 0)
 			e.out = append(e.response.appendHead(e.out[:sent], "close"), e.response.body...)
 			v.c.linger = true
 			goesOn = false
@@ -240,7 +240,7 @@ func (v *conversation) answer(head []byte, e *exchange) (goesOn bool) {
 		s.answerer.answer(&e.request, start, w)
 	}
 	end := s.now()
-	s.metrics.count(w, end.Sub(start))
+	s.count(&e.request, w, start, end.Sub(start))
 	if v.answered, v.now = true, end; s.otherTime {
 		v.now = time.Now()
 	}
@@ -293,6 +293,14 @@ func (v *conversation) send(b []byte) bool {
 	}
 	_, err := v.wire.Write(b)
 	return err == nil
+}
+
+// count notes an answer in the metrics and in the access log.
+func (s *Server) count(r *request, w *response, start time.Time, took time.Duration) {
+	s.metrics.count(w, took)
+	if s.accessLog != nil {
+		s.accessLog.note(r, w, s.answerer.ids, clientOf(r.peer, r.headers, s.answerer.trusted), start, took)
+	}
 }
 
 // report logs a bug that one request found and that must not take down all others.

@@ -23,6 +23,11 @@ type response struct {
 	outcome   outcome
 	sandbox   bool // the token is a sandbox token
 
+	// For the access log.
+	id    uint64 // the number in X-Request-Id
+	token string // ID of the token, if it is known
+	vid   []byte // as it was asked for
+
 	values  []byte // backs the values of headers
 	scratch []byte // backs decoded parameters
 	dates   dates

@@ -34,6 +34,8 @@ type Config struct {
 	// TrustedProxies are the addresses of the proxies in front. Of a request
 	// that comes from one, X-Forwarded-For says who sent it.
 	TrustedProxies []netip.Prefix
+	// AccessLog gets a line of every request; nil: there is none.
+	AccessLog *AccessLog
 	// MaxInFlight is how many requests may be in progress at once, from the
 	// parsed head to the last byte of the answer; more get 503. Zero: 4096.
 	MaxInFlight int
@@ -65,6 +67,7 @@ const spareConnections = 256
 type Server struct {
 	answerer  answerer
 	metrics   *metrics
+	accessLog *AccessLog
 	now       func() time.Time
 	otherTime bool // now is not time.Now, and no deadline can be told by it
 	log       *slog.Logger
@@ -100,6 +103,7 @@ func New(c Config) *Server {
 			refused: newRefusals(),
 		},
 		metrics:        newMetrics(c.Registry),
+		accessLog:      c.AccessLog,
 		now:            c.Now,
 		otherTime:      c.Now != nil,
 		log:            c.Log,
