@@ -77,7 +77,7 @@ type cost struct {
 // runLength is how long a run of a generator is.
 func runLength(o report.Options) time.Duration {
 	if o.Quick {
-		return time.Second
+		return 2 * time.Second
 	}
 	return 4 * time.Second
 }

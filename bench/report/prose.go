@@ -30,7 +30,7 @@ var partsInOrder = []struct {
 			"Processor time is user and system time of the server's processes from `/proc`, over what wrk counted. All peers run at once and are measured in turn. " +
 			"Latencies come from a generator that sends at even distances, whatever the answers do, at half of what wrk found to be the peer's capacity; a latency counts from the time at which the request was to be sent. " +
 			"carstate is the binary that people run, with all it always does: the token hashed and its checksum tested, expiry, grants of a thousand vehicles, a rate limit on the token, metrics, request ids, freshness, and its engine beside it. " +
-			"The vehicles report through ingest before every run. nginx runs as one process, as its worker would, and answers without any of those duties; one row adds a counter, a rate and the headers to it. " +
+			"The vehicles report through ingest every other minute, between the runs. nginx runs as one process, as its worker would, and answers without any of those duties; one row adds a counter, a rate and the headers to it. " +
 			"webdis takes one command a request, so both look-ups are a script in Redis. The rows of many vehicles and tokens are the query server alone with tables filled in memory: ten million vehicles would take hours to report.",
 		"The listener ran on fasthttp first. A profile showed what that costs beside the answer: the head parsed twice, since we trust no parser but our own; every header copied three times; the read and write deadlines moved for every request. " +
 			"Now a loop a connection reads and writes HTTP itself (`internal/query/converse.go`): deadlines move when a quarter of their time is over, dates are remembered by the day, what was pipelined is answered with one write. " +
