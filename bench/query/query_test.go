@@ -145,7 +145,7 @@ func TestTheGeneratorRefusesWhatIsNoAnswer(t *testing.T) {
 
 func TestParseCPU(t *testing.T) {
 	got, err := parseCPU([]byte("12 (a) b (c) S 1 2 3 4 5 6 7 8 9 10 250 50 0 0 20 0 1"))
-	if err != nil || got != 3*time.Second {
+	if err != nil || got != (spent{2500 * time.Millisecond, 500 * time.Millisecond}) {
 		t.Errorf("%v, %v", got, err)
 	}
 	for _, stat := range []string{"", "12 (a", "12 (a) S 1 2"} {

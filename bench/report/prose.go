@@ -34,7 +34,7 @@ var partsInOrder = []struct {
 			"webdis takes one command a request, so both look-ups are a script in Redis. The rows of many vehicles and tokens are the query server alone with tables filled in memory: ten million vehicles would take hours to report.",
 		"The listener ran on fasthttp first. A profile showed what that costs beside the answer: the head parsed twice, since we trust no parser but our own; every header copied three times; the read and write deadlines moved for every request. " +
 			"Now a loop a connection reads and writes HTTP itself (`internal/query/converse.go`): deadlines move when a quarter of their time is over, dates are remembered by the day, what was pipelined is answered with one write. " +
-			"What is left is the kernel's: `go tool pprof` over `go test -bench Loopback ./internal/query` shows most of the time in reading, writing and waiting on sockets, where Go asks the kernel once more a request than nginx does (a read that finds nothing, before it waits). " +
+			"What is left is mostly the kernel's, as the table shows: reading, writing and waiting on sockets, where Go asks the kernel once more a request than nginx does (a read that finds nothing, before it waits). `go test -run ^$ -bench Loopback -cpuprofile cpu.out ./internal/query` has the rest by function, `-bench Answer` the answer alone. " +
 			"The access log adds one record in a ring without a lock; lines are made and written in the background.",
 	},
 	{
