@@ -120,7 +120,7 @@ func prepareDemo(ctx context.Context, s *service) (token string, err error) {
 	}
 	samples := samplesOf([]*drivelog.Drive{drive}, demoVehicle)
 	shift(samples, vehicle.At(time.Now()))
-	err = withSource(ctx, operator, demoVehicle, func(_, key string) error {
+	err = withSource(ctx, operator, "demo", access.VehicleSet(demoVehicle), temporaryLife, func(_, key string) error {
 		sender := newHTTPSender(s.url("--ingest-addr"), key, trust)
 		defer sender.close()
 		return sendAll(ctx, sender, samples, newProgress(io.Discard, len(samples)))

@@ -40,6 +40,7 @@ type car struct {
 	until  time.Duration
 	due    time.Duration // its next report
 	truth  vehicle.DrivingState
+	share  float64       // of the free flow, around it
 	change time.Duration // when truth changed
 }
 
@@ -57,8 +58,11 @@ type Truth struct {
 	// Driving is the state of the road around the car; 0 if it is parked, or in a
 	// side street, of which nothing is known.
 	Driving vehicle.DrivingState
+	Since   time.Duration // when that changed, on the clock of [Fleet.Now]
 	Parked  bool
-	Since   time.Duration // on the clock of [Fleet.Now]
+	// FreeFlowKmh is that of the road, 0 if it is on none; OfFreeFlow is at what
+	// share of it traffic flows around the car.
+	FreeFlowKmh, OfFreeFlow float64
 }
 
 // Step is the time by which [Fleet.Step] advances.
@@ -75,6 +79,8 @@ const (
 	fewRoads = 30
 	// tide is the time in which a road fills and empties once.
 	tide = 30 * time.Minute
+	// leastSwell is by what part the tide is lower on the emptiest roads.
+	leastSwell = 0.8
 	// stay is how long a car is on one road, on average, if the tide does not
 	// carry it away.
 	stay = 20 * time.Minute
@@ -103,7 +109,12 @@ func New(c Config) *Fleet {
 	next := f.cars
 	for i := range roads {
 		k := &kinds[(i+1)%len(kinds)] // a lone road is a street
-		r := newRoad(k, max(400, 1000*mean/k.meanPerKm()))
+		// Some roads jam badly, some hardly ever.
+		_, part := math.Modf(float64(i) * math.Phi)
+		swell := (1 - leastSwell*part) * (k.mostPerKm - k.fewestPerKm)
+		// The mean height of the tide, squared, is 3/8.
+		r := newRoad(k, max(400, 1000*mean/(k.fewestPerKm+swell*3/8)))
+		r.swellPerKm = swell
 		r.phase = 2 * math.Pi * float64(i) / float64(roads)
 		n := min(int(r.target(0)), len(next))
 		for j := range n {
@@ -145,7 +156,11 @@ func (f *Fleet) Now() time.Duration { return f.now - f.epoch }
 // Truth tells about the i-th car.
 func (f *Fleet) Truth(i int) Truth {
 	c := f.cars[i]
-	return Truth{c.truth, c.place == parked, c.change - f.epoch}
+	t := Truth{Driving: c.truth, Since: c.change - f.epoch, Parked: c.place == parked}
+	if c.truth != 0 {
+		t.FreeFlowKmh, t.OfFreeFlow = c.road.freeFlowKmh, c.share
+	}
+	return t
 }
 
 // Step advances all cars and hands over what they read meanwhile, each car's
@@ -172,12 +187,8 @@ func (f *Fleet) Step(report func(car int, at time.Duration, r vehicle.Readings))
 // target is how many cars the tide wants on a road. Most of the time it is low.
 func (r *road) target(now time.Duration) float64 {
 	height := (1 + math.Sin(2*math.Pi*float64(now)/float64(tide)+r.phase)) / 2
-	perKm := r.fewestPerKm + (r.mostPerKm-r.fewestPerKm)*height*height
-	return perKm * r.lengthMeter / 1000
+	return (r.fewestPerKm + r.swellPerKm*height*height) * r.lengthMeter / 1000
 }
-
-// meanPerKm is the target's mean over a tide.
-func (k *kind) meanPerKm() float64 { return k.fewestPerKm + (k.mostPerKm-k.fewestPerKm)*3/8 }
 
 // advance moves everything by one step.
 func (f *Fleet) advance() {
@@ -256,7 +267,7 @@ func (f *Fleet) wander(c *car, wholeSecond bool) {
 func (c *car) learnTruth(now time.Duration) {
 	var truth vehicle.DrivingState
 	if c.place == onRoad {
-		truth = c.road.state(c.meter)
+		truth, c.share = c.road.state(c.meter)
 	}
 	if truth != c.truth {
 		c.truth, c.change = truth, now

@@ -88,16 +88,18 @@ const (
 	slowBelow = 0.50
 )
 
-// state is how traffic flows around a place on the road.
-func (r *road) state(meter float64) vehicle.DrivingState {
+// state is how traffic flows around a place on the road, and at what share of the
+// free flow.
+func (r *road) state(meter float64) (state vehicle.DrivingState, share float64) {
 	mps, ok := r.flow.around(meter)
-	switch share := mps * 3.6 / r.freeFlowKmh; {
+	share = mps * 3.6 / r.freeFlowKmh
+	switch {
 	case !ok:
-		return 0
+		return 0, 0
 	case share <= jamBelow:
-		return vehicle.TrafficJam
+		return vehicle.TrafficJam, share
 	case share <= slowBelow:
-		return vehicle.SlowDriving
+		return vehicle.SlowDriving, share
 	}
-	return vehicle.NormalDriving
+	return vehicle.NormalDriving, share
 }

@@ -6,7 +6,7 @@ import "time"
 type kind struct {
 	driver
 	freeFlowKmh float64
-	// Cars per kilometre when the road is emptiest and fullest.
+	// Cars per kilometre when the road is emptiest, and when the busiest is fullest.
 	fewestPerKm, mostPerKm float64
 	lights                 lights
 	// window is how far back the state of the road looks: one cycle of its lights,
@@ -30,18 +30,18 @@ const yellow = 3 * time.Second
 var kinds = [...]kind{
 	{
 		desiredMps: 120 / 3.6, headwaySec: 1.6, accelMps2: 0.73, brakeMps2: 1.67, minGapMeter: 2,
-		freeFlowKmh: 120, fewestPerKm: 8, mostPerKm: 45,
+		freeFlowKmh: 120, fewestPerKm: 8, mostPerKm: 70,
 		window: time.Minute,
 	},
 	{
 		desiredMps: 50 / 3.6, headwaySec: 1.2, accelMps2: 1.2, brakeMps2: 1.7, minGapMeter: 2,
-		freeFlowKmh: 50, fewestPerKm: 8, mostPerKm: 60,
+		freeFlowKmh: 50, fewestPerKm: 8, mostPerKm: 105,
 		lights: lights{everyMeter: 400, cycle: 70 * time.Second, red: 28 * time.Second},
 		window: 70 * time.Second,
 	},
 	{
 		desiredMps: 70 / 3.6, headwaySec: 1.2, accelMps2: 1.2, brakeMps2: 1.7, minGapMeter: 2,
-		freeFlowKmh: 70, fewestPerKm: 8, mostPerKm: 50,
+		freeFlowKmh: 70, fewestPerKm: 8, mostPerKm: 90,
 		lights: lights{everyMeter: 700, cycle: 90 * time.Second, red: 32 * time.Second},
 		window: 90 * time.Second,
 	},

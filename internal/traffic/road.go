@@ -23,6 +23,7 @@ type road struct {
 	lengthMeter float64
 	lightMeter  float64 // between two lights; 0: there are none
 	phase       float64 // of the tide of cars, 0 to 2π
+	swellPerKm  float64 // what the tide adds at its height
 	// cars in the order in which they drive: each follows the next, the last
 	// one the first.
 	cars []*car
