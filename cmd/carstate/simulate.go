@@ -114,25 +114,29 @@ func (c *simulateCommand) Run(ctx context.Context, w streams) error {
 		if c.Token != "" {
 			return c.simulate(ctx, w, name, key, c.Token)
 		}
-		return withToken(ctx, operator, cars, c.life(), func(token string) error {
+		return withToken(ctx, operator, "simulate", cars, c.life(), func(token string) error {
 			return c.simulate(ctx, w, name, key, token)
 		})
 	})
 }
 
+// endlessLife bounds the life of a source and a token that are used until somebody
+// ends it, and which were not removed then.
+const endlessLife = 30 * 24 * time.Hour
+
 // life bounds the life of the source and of the token.
 func (c *simulateCommand) life() time.Duration {
 	if c.Duration == 0 {
-		return 30 * 24 * time.Hour
+		return endlessLife
 	}
 	return c.Duration + temporaryLife
 }
 
 // withToken calls ask with an access token for some vehicles that is revoked
 // after.
-func withToken(ctx context.Context, operator *admin.Client, of access.Vehicles, life time.Duration, ask func(token string) error) (err error) {
+func withToken(ctx context.Context, operator *admin.Client, what string, of access.Vehicles, life time.Duration, ask func(token string) error) (err error) {
 	t, err := operator.IssueToken(ctx, access.TokenRequest{
-		Developer: fmt.Sprintf("simulate-%d", os.Getpid()), Operations: access.AllOperations, Vehicles: of, Expires: time.Now().Add(life),
+		Developer: fmt.Sprintf("%s-%d", what, os.Getpid()), Operations: access.AllOperations, Vehicles: of, Expires: time.Now().Add(life),
 	})
 	if err != nil {
 		return err

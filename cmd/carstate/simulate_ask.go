@@ -105,8 +105,13 @@ func (s *simulation) known(i int) (k known, compare bool) {
 	defer s.mu.Unlock()
 	c := &s.faults.cars[i]
 	k = known{s.truth[i], s.now, c.now, c.mended}
-	late := !s.ended && time.Since(s.begin.Add(s.now).Time()) > lateMost
-	return k, s.now >= askAfter && !late
+	if s.now < askAfter || !s.ended && s.late() > lateMost {
+		return k, false
+	}
+	if s.asking == 0 {
+		s.asking = s.now
+	}
+	return k, true
 }
 
 // ask asks both questions about a car and compares the answers with the truth of

@@ -56,7 +56,9 @@ const (
 	tellable = time.Minute
 )
 
-func newScoreBoard(cars int) *scoreBoard { return &scoreBoard{alarmed: make([]bool, cars)} }
+func newScoreBoard(cars int) *scoreBoard {
+	return &scoreBoard{alarmed: make([]bool, cars), byRoad: make(map[float64]*agreement)}
+}
 
 // driving compares how a car is said to drive with the road around it. A car in a
 // side street has no truth.
@@ -161,8 +163,9 @@ type faultKind struct {
 	// Telling faults were observable for a minute at least while somebody asked.
 	Telling int `json:"telling"`
 	Found   int `json:"found"`
-	// Median is the median of the seconds from observable to found; 0 if none was.
-	Median float64 `json:"median_seconds"`
+	// Median is the median of the seconds from observable to found, of those that
+	// were healthy when the questions began; null if there is none.
+	Median *float64 `json:"median_seconds"`
 }
 
 // report sums up.
@@ -207,11 +210,13 @@ func (s *simulation) throttleReport() *throttleReport {
 			k.Telling++
 			if f.found != 0 {
 				k.Found++
-				took = append(took, max(0, (f.found-f.observable).Seconds()))
+				if f.observable >= s.asking {
+					took = append(took, max(0, (f.found-f.observable).Seconds()))
+				}
 			}
 		}
 		if slices.Sort(took); len(took) > 0 {
-			k.Median = took[len(took)/2]
+			k.Median = &took[len(took)/2]
 		}
 		telling, found = telling+k.Telling, found+k.Found
 		if k.Begun > 0 {
@@ -266,8 +271,8 @@ func (r *throttleReport) print(t *tables) {
 	t.line("\nfault\tbegun\ttelling\tfound\tmedian")
 	for _, k := range r.Kinds {
 		median := ""
-		if k.Found > 0 {
-			median = fmt.Sprintf("%.0f s", k.Median)
+		if k.Median != nil {
+			median = fmt.Sprintf("%.0f s", *k.Median)
 		}
 		t.line("%s\t%d\t%d\t%d\t%s", k.Kind, k.Begun, k.Telling, k.Found, median)
 	}

@@ -21,13 +21,16 @@ type simulation struct {
 	faults   *faultBook
 	backdate time.Duration
 	duration time.Duration // 0: until it is told to end
-	doors    []sender
-	lanes    []chan vehicle.Sample
-	progress io.Writer
+	// perSecond is how many samples the fleet reads in a second, at most.
+	perSecond float64
+	doors     []sender
+	lanes     []chan vehicle.Sample
+	progress  io.Writer
 	// developer asks for the verdicts; nil: nobody does.
 	developer *client.Client
 
 	begin        vehicle.UnixMilli // event time of the fleet's beginning
+	handed       atomic.Int64      // samples that were given to the lanes
 	acknowledged atomic.Int64
 	refused      atomic.Int64
 
@@ -35,8 +38,9 @@ type simulation struct {
 	now     time.Duration
 	truth   []traffic.Truth
 	score   *scoreBoard
-	refusal string // the first
-	ended   bool   // all is sent and acknowledged
+	refusal string        // the first
+	ended   bool          // all is sent and acknowledged
+	asking  time.Duration // since when answers are compared; 0: not yet
 	// lastDriving is the newest sample of a car that was not parked.
 	lastDriving vehicle.Sample
 }
@@ -54,9 +58,10 @@ const (
 func newSimulation(f *trafficFlags) *simulation {
 	return &simulation{
 		fleet: f.fleet(), ids: f.ids(), backdate: f.Backdate, progress: io.Discard,
-		faults: newFaultBook(f.Vehicles, f.Faults, f.Seed),
-		truth:  make([]traffic.Truth, f.Vehicles),
-		score:  newScoreBoard(f.Vehicles),
+		perSecond: f.Rate * float64(f.Vehicles),
+		faults:    newFaultBook(f.Vehicles, f.Faults, f.Seed),
+		truth:     make([]traffic.Truth, f.Vehicles),
+		score:     newScoreBoard(f.Vehicles),
 	}
 }
 
@@ -161,6 +166,7 @@ func (s *simulation) step(ctx context.Context) (err error) {
 	for i := range samples {
 		select {
 		case s.lanes[cars[i]%len(s.lanes)] <- samples[i]:
+			s.handed.Add(1)
 		case <-ctx.Done():
 			return nil
 		}
@@ -226,6 +232,12 @@ func (s *simulation) tell(ctx context.Context) {
 	}
 }
 
+// late is how far what is stored is behind the clock. The caller holds mu.
+func (s *simulation) late() time.Duration {
+	waiting := float64(s.handed.Load() - s.acknowledged.Load() - s.refused.Load())
+	return time.Since(s.begin.Add(s.now).Time()) + time.Duration(waiting/s.perSecond*float64(time.Second))
+}
+
 // status is where the fleet is, in one line.
 func (s *simulation) status() string {
 	s.mu.Lock()
@@ -240,7 +252,7 @@ func (s *simulation) status() string {
 	}
 	line := fmt.Sprintf("%s: %d normal, %d slow, %d in a jam, %d parked, %d between roads; %d with a fault",
 		s.now.Truncate(time.Second), of[vehicle.NormalDriving], of[vehicle.SlowDriving], of[vehicle.TrafficJam], parked, of[0]-parked, s.faults.standing())
-	if late := time.Since(s.begin.Add(s.now).Time()); late > 2*time.Second {
+	if late := s.late(); late > lateMost {
 		line += fmt.Sprintf("; %s behind the clock", late.Truncate(time.Second))
 	}
 	if s.score.Rows > 0 {
