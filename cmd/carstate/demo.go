@@ -64,7 +64,7 @@ func (c *demoCommand) Run(ctx context.Context, w streams, given *kong.Context) (
 		if f.DataDir, err = os.MkdirTemp("", "carstate-demo-"); err != nil {
 			return fmt.Errorf("no temporary directory can be made: %w", err)
 		}
-		defer os.RemoveAll(f.DataDir)
+		defer removeSoon(f.DataDir)
 	} else if entries, err := os.ReadDir(c.DataDir); err == nil && len(entries) > 0 {
 		return usageError("--data-dir %s is not empty, and the demo must not write into what somebody needs: choose a new one, or leave it out", c.DataDir)
 	}
@@ -103,6 +103,14 @@ func (c *demoCommand) Run(ctx context.Context, w streams, given *kong.Context) (
 	defer roads.Wait()
 	defer park()
 	return s.wait(ctx)
+}
+
+// removeSoon removes a directory in which an engine has just ended: the last of its
+// batches may still make a file.
+func removeSoon(dir string) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	_ = poll(ctx, func() error { return os.RemoveAll(dir) }) // it is in a temporary place anyway
 }
 
 // demoFleet is a fleet of which some cars are in every state from the beginning.

@@ -14,7 +14,6 @@ import (
 
 	"carstate/client"
 	"carstate/internal/faults"
-	"carstate/internal/traffic"
 	"carstate/internal/vehicle"
 )
 
@@ -141,7 +140,7 @@ func TestSimulateOutage(t *testing.T) {
 func TestScoreBoard(t *testing.T) {
 	said := func(s client.DrivingState) client.DrivingAnswer { return client.DrivingAnswer{State: s} }
 	on := func(s vehicle.DrivingState, share float64) known {
-		return known{Truth: traffic.Truth{Driving: s, FreeFlowKmh: 50, OfFreeFlow: share, Since: time.Minute}, now: 90 * time.Second}
+		return known{Driving: s, FreeFlowKmh: 50, OfFreeFlow: share, Since: time.Minute, now: 90 * time.Second}
 	}
 	b := newScoreBoard(2)
 	b.driving(on(vehicle.NormalDriving, 1.2), said(client.NormalDriving))
@@ -151,8 +150,8 @@ func TestScoreBoard(t *testing.T) {
 	old.now = 5 * time.Minute
 	b.driving(old, client.DrivingAnswer{})
 	b.driving(known{}, said(client.TrafficJam)) // in a side street: no truth
-	b.driving(known{Truth: traffic.Truth{Parked: true}}, client.DrivingAnswer{Answer: client.Answer{Reason: client.ReasonNotDriving}})
-	b.driving(known{Truth: traffic.Truth{Parked: true}}, said(client.NormalDriving))
+	b.driving(known{Parked: true}, client.DrivingAnswer{Reason: client.ReasonNotDriving})
+	b.driving(known{Parked: true}, said(client.NormalDriving))
 	if want := [3][4]int{{0, 1, 0, 0}, {1, 0, 0, 0}, {0, 1, 0, 1}}; b.Confusion != want || b.byRoad[50].Confusion != want || b.Accuracy != 0.5 {
 		t.Errorf("%+v", b)
 	}
