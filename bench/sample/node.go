@@ -35,13 +35,13 @@ type node struct {
 const sourceName = "bench"
 
 // startNode starts a carstate with an empty data directory called name.
-func startNode(ctx context.Context, o report.Options, name string) (*node, error) {
+func startNode(ctx context.Context, o report.Options, name string, flags ...string) (*node, error) {
 	dir := filepath.Join(o.Dir, name)
 	args := []string{"serve", "--data-dir", dir, "--log-format", "json", "--log-level", "info"}
 	for _, a := range []string{"query", "ingest", "mqtt", "admin"} {
 		args = append(args, "--"+a+"-addr", "127.0.0.1:0")
 	}
-	n := &node{cmd: exec.Command(o.Binary, args...), address: make(map[string]string), ended: make(chan struct{})}
+	n := &node{cmd: exec.Command(o.Binary, append(args, flags...)...), address: make(map[string]string), ended: make(chan struct{})}
 	stderr, err := n.cmd.StderrPipe()
 	if err != nil {
 		return nil, err

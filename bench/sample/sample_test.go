@@ -3,6 +3,7 @@ package sample
 import (
 	"fmt"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -30,5 +31,38 @@ func TestStages(t *testing.T) {
 		sum := time.Duration(0)
 		for _, s := range stages { t.Logf("%d %-45s %v", per, s.name, of[s.name]); sum += of[s.name] }
 		t.Logf("%d sum %v", per, sum)
+	}
+}
+
+func TestLatency(t *testing.T) {
+	dir := t.TempDir()
+	o := report.Options{Dir: dir, Binary: os.Getenv("BIN"), Logf: t.Logf}
+	fs, _ := fsyncs(dir, 500)
+	t.Logf("fsync p50 %.3f p99 %.3f ms", fs.quantile(.5), fs.quantile(.99))
+	for _, parts := range strings.Fields(os.Getenv("PARTS")) {
+		n, err := startNode(t.Context(), o, "latency"+parts, "--partitions", parts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range []float64{1000, 3000} {
+			f, err := runLone(t.Context(), n, r, 3*time.Second)
+			if err != nil { t.Fatal(err) }
+			t.Logf("%s lone %v: p50 %.2f p99 %.2f commit %.1f", parts, r, f.acks.quantile(.5), f.acks.quantile(.99), f.commit)
+		}
+		for _, r := range []float64{1000, 10000, 30000} {
+			b, _ := n.metrics()
+			c0, _ := n.cpu()
+			l, err := runAnswered(t.Context(), n, r, 4*time.Second)
+			if err != nil { t.Fatal(err) }
+			a, _ := n.metrics()
+			c1, _ := n.cpu()
+			t.Logf("%s answered %v: p50 %.2f p90 %.2f p99 %.2f  cpu %v states/fold %.1f samples/commit %.1f", parts, r, l.quantile(.5), l.quantile(.9), l.quantile(.99), c1-c0, a.since(b, "carstate_states_stored_total")/a.since(b,"carstate_fold_commit_duration_seconds_count"),
+				 a.since(b, "carstate_commit_samples_sum")/a.since(b,"carstate_commit_samples_count"))
+		}
+		for _, per := range []int{10, 1} {
+			f, err := runFlood(t.Context(), n, floodBodies(10000, per), 4, 2*time.Second)
+			t.Logf("%s: %d: %+v %v", parts, per, f, err)
+		}
+		n.stop()
 	}
 }

@@ -22,14 +22,13 @@ import (
 )
 
 // stage is a part of what a sample costs, told by the functions on the stack.
-// The first stage that names one of a stack's functions, from the innermost out,
-// gets its time.
+// The first stage that names any of them gets its time.
 type stage struct {
 	name  string
 	parts []string // of the functions' full names
 }
 
-// stages are looked through in order for each function of a stack.
+// stages are looked through in this order. The last takes what is left.
 var stages = []stage{
 	{"generator", []string{"carstate/bench/sample.", "fasthttp.(*HostClient)"}},
 	{"decode and authorise", []string{"ingest.(*reader)", "ingest.(*batch)", "ingest.(*HTTP).read"}},
@@ -149,17 +148,16 @@ func runStages(ctx context.Context, dir string, bodies []*body, connections int,
 
 // stageOf finds the stage of one stack.
 func stageOf(s *profile.Sample) string {
-	for _, l := range s.Location {
-		for i := range l.Line {
-			name := l.Line[i].Function.Name
-			for _, st := range stages[:len(stages)-1] {
+	for _, st := range stages {
+		for _, l := range s.Location {
+			for i := range l.Line {
 				for _, part := range st.parts {
-					if strings.Contains(name, part) {
+					if strings.Contains(l.Line[i].Function.Name, part) {
 						return st.name
 					}
 				}
 			}
 		}
 	}
-	return stages[len(stages)-1].name
+	return ""
 }
