@@ -9,10 +9,10 @@ import (
 // body is NDJSON in which only the times change from one sending to the next, so
 // that whoever sends spends next to nothing on making it.
 type body struct {
-	text  []byte
-	times []int // where each sample's time begins in text, in order
+	text   []byte
+	times  []int // where each sample's time begins in text, in order
 	perCar int   // samples of one car, one after the other
-	cars  int
+	cars   int
 }
 
 // timeText is how a time is written: RFC 3339 with milliseconds.
@@ -51,7 +51,7 @@ func (b *body) samples() int { return len(b.times) }
 func (b *body) stamp(start time.Time) {
 	var text [32]byte
 	for k := range b.perCar {
-		at := start.Add(time.Duration(k) * step).UTC().AppendFormat(text[:0], timeText)
+		at := start.Add(time.Duration(k)*step).UTC().AppendFormat(text[:0], timeText)
 		for i := k; i < len(b.times); i += b.perCar {
 			copy(b.text[b.times[i]:], at)
 		}

@@ -196,12 +196,34 @@ func (b *batch) join(other *batch) {
 	}
 }
 
-// sort puts the samples in the order of their times, those of the same time as
-// they came. Whoever folds them ignores what is older than what it knows, so a
-// batch out of order would lose samples.
+// sort puts each vehicle's samples in the order of their times, those of the
+// same time as they came. Whoever folds them ignores what is older than what it
+// knows, so a vehicle's samples out of order would be lost. Between vehicles the
+// order means nothing.
 func (b *batch) sort() {
 	byTime := func(x, y vehicle.Sample) int { return cmp.Compare(x.Time, y.Time) }
-	if !slices.IsSortedFunc(b.samples, byTime) {
+	if !slices.IsSortedFunc(b.samples, byTime) && !b.sortedByVehicle() {
 		slices.SortStableFunc(b.samples, byTime)
 	}
+}
+
+// sortedByVehicle reports whether each vehicle's samples are in the order of
+// their times already, as a gateway sends them that empties one car after the
+// other. It looks each run of one vehicle up, not each sample.
+func (b *batch) sortedByVehicle() bool {
+	last := make(map[vehicle.ID]vehicle.UnixMilli) // of the runs that ended
+	for i := 1; i < len(b.samples); i++ {
+		x, y := &b.samples[i-1], &b.samples[i]
+		if x.Vehicle == y.Vehicle {
+			if y.Time < x.Time {
+				return false
+			}
+			continue
+		}
+		last[x.Vehicle] = x.Time
+		if before, ok := last[y.Vehicle]; ok && y.Time < before {
+			return false
+		}
+	}
+	return true
 }
