@@ -58,13 +58,13 @@ func (b *batch) rejectedTotal() int {
 // reader reads batches. It holds buffers that are used again and must not be
 // shared between goroutines.
 type reader struct {
-	dec   *decoder
+	dec   *Decoder
 	lines *bufio.Reader
 }
 
 // readers keeps the buffers, 64 KiB each, of those at work.
 var readers = sync.Pool{New: func() any {
-	return &reader{dec: newDecoder(), lines: bufio.NewReaderSize(nil, MaxSample+len("\r\n"))}
+	return &reader{dec: NewDecoder(), lines: bufio.NewReaderSize(nil, MaxSample+len("\r\n"))}
 }}
 
 // origin is what is known of a batch before it is read.
@@ -134,7 +134,7 @@ func (rd *reader) objectBatch(r io.Reader, o origin) (*batch, error) {
 func (rd *reader) messageBatch(p []byte, o origin) (*batch, error) {
 	first, rest, _ := bytes.Cut(bytes.TrimSpace(p), []byte{'\n'})
 	if len(rest) > 0 && len(p) <= MaxSample {
-		if _, err := rd.dec.sample(first, o.topic, o.latest); err == errTruncated {
+		if _, err := rd.dec.Sample(first, o.topic, o.latest); err == errTruncated {
 			b, err := rd.objectBatch(bytes.NewReader(p), o)
 			if err != nil || b.refused[malformed]+b.refused[truncated] == 0 {
 				return b, err
@@ -147,7 +147,7 @@ func (rd *reader) messageBatch(p []byte, o origin) (*batch, error) {
 
 // add reads the sample in line number n into b.
 func (rd *reader) add(b *batch, n int, line []byte, o origin) {
-	x, err := rd.dec.sample(line, o.topic, o.latest)
+	x, err := rd.dec.Sample(line, o.topic, o.latest)
 	if err == nil && !o.vehicles.Include(x.Vehicle) {
 		err = errNotAllowed
 	}
