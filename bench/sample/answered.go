@@ -8,11 +8,7 @@ import (
 	"time"
 
 	"github.com/valyala/fasthttp"
-
-	"carstate/bench/report"
 )
-
-// Lone samples.
 
 // lone is what an open loop of samples, each in a request of its own, came to.
 type lone struct {
@@ -45,8 +41,6 @@ func runLone(ctx context.Context, n *node, perSecond float64, lasting time.Durat
 	after, err := n.metrics()
 	return lone{acks, after.since(before, "carstate_commit_samples_sum") / after.since(before, "carstate_commit_samples_count")}, err
 }
-
-// From a sample to its answer.
 
 // probes is how many vehicles are asked for, and probeRate how often a second
 // one of them sends a sample and is asked for until the answer stands on it.
@@ -129,5 +123,3 @@ func askUntil(ctx context.Context, c *fasthttp.HostClient, n *node, vid string, 
 		}
 	}
 }
-
-var _ = report.Plot{}

@@ -1,92 +1,65 @@
 package sample
 
 import (
-	"fmt"
 	"os"
-	"strings"
+	"os/exec"
+	"path/filepath"
 	"testing"
-	"time"
 
 	"carstate/bench/report"
 )
 
-func TestTry(t *testing.T) {
-	o := report.Options{Dir: t.TempDir(), Binary: os.Getenv("BIN"), Logf: t.Logf}
-	for _, per := range []int{10, 1} {
-		n, err := startNode(t.Context(), o, fmt.Sprint("flood", per))
-		if err != nil {
-			t.Fatal(err)
-		}
-		f, err := runFlood(t.Context(), n, floodBodies(10000, per), 4, 4*time.Second)
-		t.Logf("%d: %+v %v", per, f, err)
-		n.stop()
+// binary is carstate, built once.
+var binary string
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "carstate-bench-test-")
+	if err != nil {
+		panic(err)
 	}
+	binary = filepath.Join(dir, "carstate")
+	build := exec.Command("go", "build", "-o", binary, "./cmd/carstate")
+	build.Dir = "../.."
+	if out, err := build.CombinedOutput(); err != nil {
+		panic(string(out))
+	}
+	code := m.Run()
+	os.RemoveAll(dir)
+	os.Exit(code)
 }
 
-func TestStages(t *testing.T) {
-	for _, per := range []int{10, 1} {
-		os.Setenv("KEEP_PROFILE", fmt.Sprintf("/tmp/sc-%d.pprof", per))
-		of, err := runStages(t.Context(), t.TempDir(), floodBodies(10000, per), 4, 4*time.Second)
-		if err != nil {
-			t.Fatal(err)
-		}
-		sum := time.Duration(0)
-		for _, s := range stages {
-			t.Logf("%d %-45s %v", per, s.name, of[s.name])
-			sum += of[s.name]
-		}
-		t.Logf("%d sum %v", per, sum)
+// A short run measures everything: each figure that must be more than nothing is.
+func TestRun(t *testing.T) {
+	var r report.Results
+	o := report.Options{Quick: true, Rounds: 1, Dir: t.TempDir(), Binary: binary, Logf: t.Logf}
+	if err := Run(t.Context(), o, &r); err != nil {
+		t.Fatal(err)
 	}
-}
-
-func TestLatency(t *testing.T) {
-	dir := t.TempDir()
-	for i, bin := range strings.Fields(os.Getenv("BINS")) {
-		bin, parts, _ := strings.Cut(bin, ":")
-		o := report.Options{Dir: dir, Binary: bin, Logf: t.Logf}
-		fs, _ := fsyncs(dir, 500)
-		t.Logf("%s %s fsync p50 %.3f p99 %.3f ms", bin, parts, fs.quantile(.5), fs.quantile(.99))
-		n, err := startNode(t.Context(), o, fmt.Sprint("latency", i), "--partitions", parts)
-		if err != nil {
-			t.Fatal(err)
+	subjects := make(map[string]int)
+	for _, f := range r.Figures {
+		t.Logf("%-32s %-45s %12.4g %-4s %s", f.Subject, f.Name, f.Value, f.Unit, f.Aim)
+		subjects[f.Subject]++
+		if f.Part != part || f.Subject == "" || f.Name == "" || f.Value < 0 {
+			t.Errorf("an odd figure: %+v", f)
 		}
-		for _, r := range []float64{1000, 3000} {
-			c0, _ := n.cpu()
-			f, err := runLone(t.Context(), n, r, 2*time.Second)
-			if err != nil {
-				t.Fatal(err)
-			}
-			c1, _ := n.cpu()
-			t.Logf("lone %v: p50 %.2f p99 %.2f commit %.1f cpu %v", r, f.acks.quantile(.5), f.acks.quantile(.99), f.commit, c1-c0)
+		if f.Value == 0 && (f.Unit == "1/s" || f.Unit == "ms" || f.Unit == "ns") {
+			t.Errorf("%s: %s is 0", f.Subject, f.Name)
 		}
-		for _, r := range []float64{1000, 10000, 30000} {
-			b, _ := n.metrics()
-			c0, _ := n.cpu()
-			l, err := runAnswered(t.Context(), n, r, 3*time.Second)
-			if err != nil {
-				t.Fatal(err)
-			}
-			a, _ := n.metrics()
-			c1, _ := n.cpu()
-			t.Logf("answered %v: p50 %.2f p90 %.2f p99 %.2f  cpu %v states/fold %.1f folds %.0f samples/commit %.1f", r, l.quantile(.5), l.quantile(.9), l.quantile(.99), c1-c0, a.since(b, "carstate_states_stored_total")/a.since(b, "carstate_fold_commit_duration_seconds_count"),
-				a.since(b, "carstate_fold_commit_duration_seconds_count"),
-				a.since(b, "carstate_commit_samples_sum")/a.since(b, "carstate_commit_samples_count"))
+		if (f.Aim == "") != (f.Met == nil) {
+			t.Errorf("%s: %s has the aim %q, and met is %v", f.Subject, f.Name, f.Aim, f.Met)
 		}
-		n.stop()
-		n, err = startNode(t.Context(), o, fmt.Sprint("flood", i), "--partitions", parts)
-		if err != nil {
-			t.Fatal(err)
+	}
+	for subject, n := range map[string]int{
+		"carstate": 1, "valyala/fastjson": 1, "the disk": 2, "JetStream alone": 3,
+		"HTTP, 2000 cars, 10 samples a car": 4, "HTTP, 2000 cars, 1 sample a car": 4,
+		"stages, 10 a car": len(stages), "stages, 1 a car": len(stages),
+		"lone samples, 1000/s": 3, "published to answered, 10000/s": 3, "MQTT QoS 1, 100 connected cars": 5,
+	} {
+		if subjects[subject] != n {
+			t.Errorf("%s has %d figures, want %d", subject, subjects[subject], n)
 		}
-		for _, per := range []int{10, 1} {
-			bodies := floodBodies(10000, per)
-			f, err := runFlood(t.Context(), n, bodies, 4, 2*time.Second)
-			t.Logf("%d: %+v %v", per, f, err)
-			n.stop()
-			n, err = startNode(t.Context(), o, fmt.Sprint("flood", i, "-", per), "--partitions", parts)
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
-		n.stop()
+	}
+	if len(r.Plots) != 2 {
+		t.Errorf("%d plots", len(r.Plots))
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"runtime/pprof"
 	"strings"
 	"time"
@@ -128,9 +127,6 @@ func runStages(ctx context.Context, dir string, bodies []*body, connections int,
 	pprof.StopCPUProfile()
 	if err != nil {
 		return nil, err
-	}
-	if f := os.Getenv("KEEP_PROFILE"); f != "" {
-		os.WriteFile(f, raw.Bytes(), 0o600)
 	}
 	p, err := profile.ParseData(raw.Bytes())
 	if err != nil {
