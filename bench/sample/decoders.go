@@ -130,7 +130,7 @@ func plain(line string) string { return line }
 func runDecoders(o report.Options, r *report.Results) error {
 	lines, rounds := 100_000, max(o.Rounds, 1)
 	if o.Quick {
-		lines = 1000
+		lines = 5000
 	}
 	b := newBody(0, 1, 1)
 	b.stamp(time.Now())

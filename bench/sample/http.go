@@ -74,6 +74,7 @@ func floodBodies(cars, perCar int) []*body {
 func (s *sender) send(ctx context.Context, bodies []*body, connections int, lasting time.Duration) (int, error) {
 	start := time.Now()
 	var sent atomic.Int64
+	connections = min(connections, len(bodies))
 	err := together(connections, func(worker int) error {
 		for round := 0; ; round++ {
 			for i := worker; i < len(bodies); i += connections {

@@ -39,7 +39,7 @@ func TestRun(t *testing.T) {
 	for _, f := range r.Figures {
 		t.Logf("%-32s %-45s %12.4g %-4s %s", f.Subject, f.Name, f.Value, f.Unit, f.Aim)
 		subjects[f.Subject]++
-		if f.Part != part || f.Subject == "" || f.Name == "" || f.Value < 0 {
+		if f.Part != part || f.Subject == "" || f.Name == "" || f.Value < 0 && f.Unit != "kB" { // memory may shrink
 			t.Errorf("an odd figure: %+v", f)
 		}
 		if f.Value == 0 && (f.Unit == "1/s" || f.Unit == "ms" || f.Unit == "ns") {
