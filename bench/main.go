@@ -18,6 +18,7 @@ import (
 
 	"carstate/bench/query"
 	"carstate/bench/report"
+	"carstate/bench/sample"
 )
 
 // part is one package of measurements.
@@ -29,9 +30,18 @@ type part struct {
 // parts run in this order, one after the other, each alone on the machine.
 var parts = []part{
 	{"query", query.Run},
+	{"sample", sample.Run},
 }
 
 func main() {
+	// Peers and generators written in Go are this program too.
+	if len(os.Args) > 1 && os.Args[1] == "self" {
+		if err := query.Self(os.Args[2:], os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
