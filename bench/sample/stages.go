@@ -72,7 +72,7 @@ func startInside(ctx context.Context, dir string) (*inside, error) {
 		}, func() {})
 	}()
 	in.derive = derive.New(derive.Config{
-		Partitions: e.Partitions(), MaxStates: stream.MaxStates, MaxCached: 200_000 / e.Partitions(),
+		Partitions: e.Partitions(), MaxStates: max(stream.BatchStates, stream.MaxStates/e.Partitions()), MaxCached: 200_000 / e.Partitions(),
 		Take: func(ctx context.Context, p int) (derive.Partition, error) { return e.Take(ctx, p, "bench") },
 	})
 	go in.derive.Run(background)

@@ -39,10 +39,11 @@ type cursor struct {
 // MaxStates is how many states one [Partition.Commit] can store, in as many
 // atomic batches as it takes. A fold of a backlog holds so many, because a
 // vehicle that is in it several times is then stored once.
-const MaxStates = 16 * batchStates
+const MaxStates = 16 * BatchStates
 
-// batchStates is how many states go into one atomic batch with the cursor.
-const batchStates = maxBatch - 1
+// BatchStates is how many states go into one atomic batch with the cursor, and
+// the most that what one [Partition.Next] returns can touch.
+const BatchStates = maxBatch - 1
 
 // ErrFenced means that another node has taken the partition. Nothing was
 // stored, and the partition must be dropped.
@@ -301,12 +302,11 @@ func (t *Partition) Commit(ctx context.Context, seq uint64, states map[vehicle.I
 		return fmt.Errorf("%d states are more than one commit can store", len(states))
 	}
 	start := time.Now()
-	writes := make([]write, 0, min(len(states), batchStates)+1)
+	writes := make([]write, 0, min(len(states), BatchStates)+1)
 	left := len(states)
 	for id, s := range states {
-		subject := stateSubject(t.number, id)
-		writes = append(writes, write{subject: subject, record: seal(subject, appendState([]byte{0}, &s))})
-		if left--; len(writes) == batchStates && left > 0 {
+		writes = append(writes, t.stateWrite(id, &s))
+		if left--; len(writes) == BatchStates && left > 0 {
 			if err := t.commitBatch(ctx, writes); err != nil {
 				return err
 			}
@@ -324,7 +324,12 @@ func (t *Partition) Commit(ctx context.Context, seq uint64, states map[vehicle.I
 	return nil
 }
 
-// commitBatch stores states, at most batchStates, with the cursor as it is.
+func (t *Partition) stateWrite(id vehicle.ID, s *vehicle.State) write {
+	subject := stateSubject(t.number, id)
+	return write{subject: subject, record: seal(subject, appendState([]byte{0}, s))}
+}
+
+// commitBatch stores states, at most BatchStates, with the cursor as it is.
 func (t *Partition) commitBatch(ctx context.Context, states []write) error {
 	for {
 		rev, err := t.e.storeBatch(ctx, States, append(states, t.cursorWrite(t.rev)))
