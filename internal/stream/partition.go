@@ -175,7 +175,7 @@ func (t *Partition) State(ctx context.Context, id vehicle.ID) (vehicle.State, bo
 }
 
 // usualSampleBytes is about what a packed sample takes.
-const usualSampleBytes = 40
+const usualSampleBytes = 44
 
 // Next waits for the next commit of samples that is to be folded. seq goes into
 // [Partition.Commit] once they are. There may be none in it: the engine stores an
