@@ -157,7 +157,7 @@ func TestBatchOrder(t *testing.T) {
 		{"a2 b1 a2 b1", "a2 b1 a2 b1"},             // the same time twice
 	} {
 		b := new(batch)
-		for _, w := range strings.Fields(c.in) {
+		for w := range strings.FieldsSeq(c.in) {
 			b.samples = append(b.samples, vehicle.Sample{Vehicle: vehicle.ID(w[:1]), Time: vehicle.UnixMilli(w[1] - '0')})
 		}
 		b.sort()
