@@ -221,6 +221,11 @@ func (t *Partition) nextMessage(ctx context.Context) (*nats.Msg, uint64, error) 
 			}
 			continue
 		case err != nil:
+			// The client library gives a subscription up when its stream is
+			// gone, too.
+			if replaced := t.checkSubscription(ctx); replaced != nil {
+				return nil, 0, replaced
+			}
 			return nil, 0, err
 		}
 		meta, err := m.Metadata()
