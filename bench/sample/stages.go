@@ -29,17 +29,17 @@ type stage struct {
 
 // stages are looked through in this order. The last takes what is left.
 var stages = []stage{
-	{"generator", []string{"carstate/bench/sample.", "fasthttp.(*HostClient)"}},
+	{"generator", []string{"bench/sample.(*sender)", "bench/sample.(*body)", "fasthttp.(*HostClient)"}},
 	{"decode and authorise", []string{"ingest.(*reader)", "ingest.(*batch)", "ingest.(*HTTP).read"}},
-	{"derive: fold", []string{"derive.(*folding).observe", "derive.(*folding).load", "derive.(*Deriver).fold", "stream.decodeSamples"}},
+	{"telemetry: read back", []string{"stream.(*Partition).Next"}},
 	{"states: pack and send", []string{"stream.(*Partition).Commit", "stream.(*Engine).storeBatch"}},
 	{"states: the engine's atomic batch", []string{"server.(*stream).processJetStreamAtomicBatchMsg"}},
 	{"telemetry: pack and send", []string{"stream.(*Engine).Append", "stream.(*Engine).pack", "stream.(*committer)"}},
 	{"telemetry: the engine stores", []string{"server.(*stream).processJetStreamMsg", "server.(*stream).processInboundJetStreamMsg"}},
-	{"telemetry: read back", []string{"stream.(*Partition).Next"}},
+	{"derive: fold", []string{"derive.(*Deriver)"}},
 	{"feed into the fleet table", []string{"stream.(*feed)"}},
 	{"the engine sends to derive and the feed", []string{"server.(*consumer)"}},
-	{"the engine's connection and client", []string{"server.(*client)", "nats.(*Conn)", "nats.go", "server.(*stream)"}},
+	{"the engine's connection and client", []string{"server.(*client)", "nats-io/nats%2ego.", "server.(*stream)"}},
 	{"HTTP", []string{"net/http.(*conn)", "net/http.(*Server)"}},
 	{"the engine, in the background", []string{"nats-server"}},
 	{"garbage collection", []string{"runtime.gcBgMarkWorker", "runtime.bgsweep", "runtime.bgscavenge"}},
