@@ -270,7 +270,8 @@ func (e *Engine) fence(ctx context.Context, p int, seq uint64) error {
 		if err != nil {
 			return err
 		}
-		c.Forgotten = max(c.Forgotten, seq)
+		// It always grows, so that nobody takes the record for one of their own.
+		c.Forgotten = max(c.Forgotten+1, seq)
 		t := Partition{e: e, number: p, cursor: c}
 		if _, err = e.storeBatch(ctx, States, []write{t.cursorWrite(rev)}); !conflict(err) {
 			return err
