@@ -74,7 +74,7 @@ func (e *Engine) Take(ctx context.Context, p int, owner string) (*Partition, err
 		t.rev, err = e.storeBatch(ctx, States, []write{t.cursorWrite(rev)})
 		if err == nil {
 			t.next, t.forgotten = t.cursor.Next, old.Forgotten
-			e.taken[p].Store(t)
+			e.taken.Store(p, t)
 			return t, nil
 		}
 		if !conflict(err) {
