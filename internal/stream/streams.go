@@ -53,7 +53,7 @@ func streamConfigs(c Config, partitions int) []jetstream.StreamConfig {
 		},
 		lastValue(States, c.StatesBytes, jetstream.DiscardOld, "state.*.*", "cursor.*"),
 		lastValue(Tokens, recordBytes, jetstream.DiscardNew, "token.*", "tokenset.*.*", "tokenuse.*", "tokenuse.*.*"),
-		lastValue(Sources, recordBytes, jetstream.DiscardNew, "source.*", "sourceset.*.*", "tombstone.*", vidKeysSubject),
+		lastValue(Sources, recordBytes, jetstream.DiscardNew, "source.*", "sourceset.*.*", "operator.*", "tombstone.*", vidKeysSubject),
 		{
 			Name:        Audit,
 			Subjects:    []string{auditSubject},
