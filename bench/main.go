@@ -19,6 +19,7 @@ import (
 
 	"carstate/bench/query"
 	"carstate/bench/report"
+	"carstate/bench/sample"
 )
 
 // part is one package of measurements.
@@ -30,6 +31,7 @@ type part struct {
 // parts run in this order, one after the other, each alone on the machine.
 var parts = []part{
 	{"query", query.Run},
+	{"sample", sample.Run},
 }
 
 func main() {

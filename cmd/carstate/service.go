@@ -223,7 +223,7 @@ func (s *service) newDeriver() *derive.Deriver {
 	owner := fmt.Sprintf("%s-%d", host, os.Getpid())
 	d := derive.New(derive.Config{
 		Partitions: s.engine.Partitions(),
-		MaxStates:  stream.MaxStates,
+		MaxStates:  max(stream.BatchStates, stream.MaxStates/s.engine.Partitions()),
 		MaxCached:  max(minCachedStates, cachedStates/s.engine.Partitions()),
 		Log:        s.log,
 		Take: func(ctx context.Context, p int) (derive.Partition, error) {

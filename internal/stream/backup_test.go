@@ -204,6 +204,43 @@ func TestRestoreMerges(t *testing.T) {
 	soon(t, "the tables follow", func() bool { return b.knows("Older") && !b.knows("GoneThere") && !b.knows("GoneLater") })
 }
 
+// Operators follow the rules of sources, whatever else is in their records.
+func TestRestoreOperators(t *testing.T) {
+	t.Parallel()
+	a, b := startNode(t, Config{DataDir: t.TempDir()}), startNode(t, Config{DataDir: t.TempDir()})
+	hash := bytes.Repeat([]byte{7}, len(access.Hash{}))
+	put := func(n *forgetNode, name string, hash []byte, removed bool) {
+		r := map[string]any{"name": name, "hash": hash, "created": time.Now()}
+		if removed {
+			r["removed"] = time.Now()
+		}
+		record, err := sealJSON("operator."+name, r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := n.storeBatch(t.Context(), Sources, []write{{subject: "operator." + name, record: record}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(a, "new", hash, false)
+	put(a, "removed-there", hash, true)
+	put(b, "removed-there", hash, false)
+	put(a, "removed-here", hash, false)
+	put(b, "removed-here", hash, true)
+	put(a, "another", hash, true)
+	put(b, "another", bytes.Repeat([]byte{8}, len(hash)), false)
+	report := restoreInto(t, b, backupOf(t, a))
+	if n := report.Kinds["operator"]; n != (access.RestoreCount{Restored: 2, Kept: 2}) {
+		t.Errorf("%+v", n)
+	}
+	for name, removed := range map[string]bool{"new": false, "removed-there": true, "removed-here": true, "another": false} {
+		body, rev, err := b.lastRecord(t.Context(), Sources, "operator."+name)
+		if err != nil || rev == 0 || bytes.Contains(body, []byte(`"removed"`)) != removed {
+			t.Errorf("%s: %s, %v; want removed %v", name, body, err, removed)
+		}
+	}
+}
+
 // A file that is not whole, not ours or not understood changes nothing.
 func TestBadBackups(t *testing.T) {
 	t.Parallel()

@@ -43,7 +43,7 @@ type Engine struct {
 	// a Keeper runs; followed is the feed of FollowStates.
 	forgotten        access.Forgotten
 	stones, followed atomic.Pointer[feed]
-	taken            []atomic.Pointer[Partition] // by number: in this node's hands
+	taken            sync.Map // by number: *Partition, taken by this node
 
 	stop    context.CancelFunc // ends what runs in the background
 	running sync.WaitGroup
@@ -87,7 +87,6 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	if e.partitions, err = ensureStreams(ctx, e.js, c); err != nil {
 		return nil, err
 	}
-	e.taken = make([]atomic.Pointer[Partition], e.partitions)
 	if err = e.loadVIDKeys(ctx); err != nil {
 		return nil, err
 	}

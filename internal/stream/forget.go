@@ -270,7 +270,8 @@ func (e *Engine) fence(ctx context.Context, p int, seq uint64) error {
 		if err != nil {
 			return err
 		}
-		c.Forgotten = max(c.Forgotten, seq)
+		// It always grows, so that nobody takes the record for one of their own.
+		c.Forgotten = max(c.Forgotten+1, seq)
 		t := Partition{e: e, number: p, cursor: c}
 		if _, err = e.storeBatch(ctx, States, []write{t.cursorWrite(rev)}); !conflict(err) {
 			return err
@@ -363,12 +364,15 @@ func (e *Engine) awaitTombstone(ctx context.Context, seq uint64) error {
 // was forgotten since this node took it. Its states at hand are then dropped.
 func (e *Engine) recall(r record) {
 	p, ok := partitionOfCursor(r.subject)
-	if !ok || p >= len(e.taken) {
+	if !ok {
 		return
 	}
-	t := e.taken[p].Load()
+	taken, ok := e.taken.Load(p)
+	if !ok {
+		return
+	}
 	var c cursor
-	if t != nil && json.Unmarshal(r.body, &c) == nil && c.Forgotten > t.forgotten {
+	if t := taken.(*Partition); json.Unmarshal(r.body, &c) == nil && c.Forgotten > t.forgotten {
 		t.recall()
 	}
 }
