@@ -93,6 +93,13 @@ func (t *Table) Expire(before time.Time) int {
 	return n
 }
 
+// Clear forgets every vehicle.
+func (t *Table) Clear() {
+	for i := range t.shards {
+		t.shards[i].removeIf(func(value) bool { return true })
+	}
+}
+
 // value is an Answer in two words: the driving verdict's time above four bits
 // for both states, and the throttle verdict's time.
 type value [2]uint64

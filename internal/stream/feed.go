@@ -96,7 +96,7 @@ func (f *feed) follow(ctx context.Context) error {
 		return fmt.Errorf("%w: %s was read up to %d and now ends at %d: restart carstate", errReplaced, f.stream, f.last, last)
 	}
 	f.created = created
-	if f.last == 0 {
+	if !f.live {
 		f.goal = last
 	}
 

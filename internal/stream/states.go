@@ -8,10 +8,14 @@ import (
 
 // FollowStates calls put for the stored state of every vehicle and then for
 // every change, until the context ends. caughtUp is called once, after all that
-// was stored at the start.
+// was stored at the start. What [Config.Answers] has taken in is not repeated.
 func (e *Engine) FollowStates(ctx context.Context, put func(vehicle.ID, vehicle.State), caughtUp func()) error {
 	f := newFeed(e, States)
 	f.caughtUp = caughtUp
+	if p := e.preloaded; p != nil {
+		e.preloaded = nil
+		f.last, f.created = p.last, p.created
+	}
 	f.apply = func(r record) error {
 		id, ok := vehicleOfState(r.subject)
 		if !ok {
