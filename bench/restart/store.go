@@ -71,12 +71,13 @@ type store struct {
 	waiting    []map[vehicle.ID]vehicle.State // a batch for each partition
 }
 
-func openStore(ctx context.Context, dir string) (_ *store, err error) {
+// openStore opens a store. With a sync interval it does not wait for the disk.
+func openStore(ctx context.Context, dir string, syncInterval time.Duration) (_ *store, err error) {
 	s := new(store)
 	if s.states, err = templates(time.Now()); err != nil {
 		return nil, err
 	}
-	if s.engine, err = stream.Open(ctx, stream.Config{DataDir: dir}); err != nil {
+	if s.engine, err = stream.Open(ctx, stream.Config{DataDir: dir, SyncInterval: syncInterval}); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -118,14 +119,14 @@ func (s *store) close(ctx context.Context) (err error) {
 	return errors.Join(err, s.engine.Close())
 }
 
-// fill makes a store of n vehicles.
-func fill(ctx context.Context, dir string, n int) (err error) {
-	s, err := openStore(ctx, dir)
+// fill adds vehicles from..to-1 to a store, or makes it.
+func fill(ctx context.Context, dir string, from, to int) (err error) {
+	s, err := openStore(ctx, dir, 5*time.Second)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.close(ctx)) }()
-	for i := range n {
+	for i := from; i < to; i++ {
 		if err := s.put(ctx, i, 0); err != nil {
 			return err
 		}
@@ -137,7 +138,7 @@ func fill(ctx context.Context, dir string, n int) (err error) {
 // half of all updates come from a hundredth of the cars. It returns the most
 // bytes that the states took on disk meanwhile.
 func overwrite(ctx context.Context, dir string, n, updates int) (most int64, err error) {
-	s, err := openStore(ctx, dir)
+	s, err := openStore(ctx, dir, 0)
 	if err != nil {
 		return 0, err
 	}
