@@ -6,7 +6,10 @@ toolchain go1.27.3
 
 replace carstate => ../
 
-require carstate v0.0.0-00010101000000-000000000000
+require (
+	carstate v0.0.0-00010101000000-000000000000
+	github.com/puzpuzpuz/xsync/v4 v4.5.0
+)
 
 require (
 	github.com/antithesishq/antithesis-sdk-go v0.8.0-default-no-op // indirect
