@@ -6,7 +6,8 @@ import "encoding/binary"
 // most vehicles. A packed memory is its fields in order, little endian, cut into
 // groups of eight bytes, the last one filled up with zeros: first a bit for each
 // group, lowest bit of the first byte first, that says whether it is not all
-// zero, then the groups that are not.
+// zero, then the groups that are not. Fields that are added at its end are zero in
+// what was packed before, as long as the bits fill no more bytes than they did.
 
 const sparseGroup = 8
 

@@ -2,7 +2,9 @@ package stream
 
 import (
 	"bytes"
+	"encoding/json"
 	"math"
+	"os"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -116,6 +118,27 @@ func TestLayoutRefusesPointers(t *testing.T) {
 			}()
 			f()
 		}()
+	}
+}
+
+// What an earlier carstate stored is read as what it meant: testdata holds a state
+// of version 1 with every part of it in use, as bytes and as what they say. Fields
+// that were added since are zero. A change that fails here needs a new version.
+func TestStateOfVersion1(t *testing.T) {
+	text, err := os.ReadFile("testdata/state-v1.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var golden struct {
+		Packed []byte        `json:"packed"` // base64
+		State  vehicle.State `json:"state"`
+	}
+	if err := json.Unmarshal(text, &golden); err != nil {
+		t.Fatal(err)
+	}
+	got, err := decodeState(golden.Packed)
+	if err != nil || got != golden.State || got.ThrottleMemory == (vehicle.ThrottleMemory{}) {
+		t.Errorf("%v\n%+v, not\n%+v", err, got, golden.State)
 	}
 }
 
