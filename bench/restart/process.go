@@ -22,6 +22,7 @@ type process struct {
 	dir     string
 	address map[string]string // by flag without dashes
 	ready   time.Duration     // from the start of the program to the first "ready"
+	cpu     time.Duration     // that it took until then
 	ended   chan struct{}
 }
 
@@ -75,6 +76,12 @@ func start(ctx context.Context, binary, dir string) (*process, error) {
 		status, err := get(ctx, p.url("admin-addr")+"/readyz", io.Discard)
 		if err == nil && status == http.StatusOK {
 			p.ready = time.Since(began)
+			seconds, err := p.metric(ctx, "process_cpu_seconds_total")
+			if err != nil {
+				p.kill()
+				return nil, err
+			}
+			p.cpu = time.Duration(seconds * float64(time.Second))
 			return p, nil
 		}
 		select {

@@ -87,13 +87,13 @@ func (m *measurement) size(ctx context.Context, n int) error {
 
 // starts measures starts after an orderly end and after kill -9 under load.
 func (m *measurement) starts(ctx context.Context, n int) error {
-	var clean, killed, idle, busy []float64
+	var clean, killed, cleanCPU, killedCPU, idle, busy []float64
 	for range m.plan.rounds {
 		p, err := start(ctx, m.options.Binary, m.dir)
 		if err != nil {
 			return err
 		}
-		clean = append(clean, p.ready.Seconds())
+		clean, cleanCPU = append(clean, p.ready.Seconds()), append(cleanCPU, p.cpu.Seconds())
 		rss, err := p.resident()
 		if err != nil {
 			p.kill()
@@ -110,16 +110,18 @@ func (m *measurement) starts(ctx context.Context, n int) error {
 		if p, err = start(ctx, m.options.Binary, m.dir); err != nil {
 			return err
 		}
-		killed = append(killed, p.ready.Seconds())
+		killed, killedCPU = append(killed, p.ready.Seconds()), append(killedCPU, p.cpu.Seconds())
 		if err := p.stop(); err != nil {
 			return err
 		}
 	}
-	m.options.Logf("%s vehicles: ready after %.2f s, after kill -9 %.2f s; %.0f MB, under load %.0f MB",
-		count(n), median(clean), median(killed), median(idle), median(busy))
+	m.options.Logf("%s vehicles: ready after %.2f s (%.2f s of CPU), after kill -9 %.2f s (%.2f s); %.0f MB, under load %.0f MB",
+		count(n), median(clean), median(cleanCPU), median(killed), median(killedCPU), median(idle), median(busy))
 	aim := n == 1_000_000
 	m.add(n, "ready, ended in order", clean, "s", aim, 4, "page cache warm")
 	m.add(n, "ready, after kill -9", killed, "s", aim, 8, "killed while cars reported; page cache warm")
+	m.add(n, "CPU until ready, ended in order", cleanCPU, "s", false, 0, "")
+	m.add(n, "CPU until ready, after kill -9", killedCPU, "s", false, 0, "")
 	m.add(n, "resident memory when ready", idle, "MB", false, 0, "")
 	m.add(n, "resident memory under load", busy, "MB", false, 0, "after cars reported in turn, so that each state was read from the engine")
 	for line, values := range map[*report.Line][]float64{&m.clean: clean, &m.killed: killed, &m.memory: idle, &m.busyMemory: busy} {
