@@ -71,13 +71,17 @@ type store struct {
 	waiting    []map[vehicle.ID]vehicle.State // a batch for each partition
 }
 
-// openStore opens a store. With a sync interval it does not wait for the disk.
-func openStore(ctx context.Context, dir string, syncInterval time.Duration) (_ *store, err error) {
+// syncEvery is how often the engine tidies up overwritten records, as in
+// service. Here it also stands for the sync of each batch: the files come out
+// alike, sooner.
+const syncEvery = 5 * time.Second
+
+func openStore(ctx context.Context, dir string) (_ *store, err error) {
 	s := new(store)
 	if s.states, err = templates(time.Now()); err != nil {
 		return nil, err
 	}
-	if s.engine, err = stream.Open(ctx, stream.Config{DataDir: dir, SyncInterval: syncInterval}); err != nil {
+	if s.engine, err = stream.Open(ctx, stream.Config{DataDir: dir, SyncInterval: syncEvery}); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -121,7 +125,7 @@ func (s *store) close(ctx context.Context) (err error) {
 
 // fill adds vehicles from..to-1 to a store, or makes it.
 func fill(ctx context.Context, dir string, from, to int) (err error) {
-	s, err := openStore(ctx, dir, 5*time.Second)
+	s, err := openStore(ctx, dir)
 	if err != nil {
 		return err
 	}
@@ -138,7 +142,7 @@ func fill(ctx context.Context, dir string, from, to int) (err error) {
 // half of all updates come from a hundredth of the cars. It returns the most
 // bytes that the states took on disk meanwhile.
 func overwrite(ctx context.Context, dir string, n, updates int) (most int64, err error) {
-	s, err := openStore(ctx, dir, 0)
+	s, err := openStore(ctx, dir)
 	if err != nil {
 		return 0, err
 	}
