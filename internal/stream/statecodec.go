@@ -3,6 +3,7 @@ package stream
 import (
 	"encoding/binary"
 	"math"
+	"slices"
 
 	"carstate/internal/vehicle"
 )
@@ -23,8 +24,12 @@ var (
 	throttleLayout = layoutOf[vehicle.ThrottleMemory]()
 )
 
+// mostStateBytes is room for any state, as numbers are in practice, and its seal.
+var mostStateBytes = 64 + trafficLayout.size + throttleLayout.size + 12*vehicle.NumSignals
+
 // appendState packs a state.
 func appendState(b []byte, s *vehicle.State) []byte {
+	b = slices.Grow(b, mostStateBytes) // once, not every time it is full
 	b = binary.AppendVarint(b, int64(s.Time))
 	b = append(b, s.FaultCode[:]...)
 	b = binary.LittleEndian.AppendUint32(b, math.Float32bits(s.MeanSpeed))

@@ -152,6 +152,15 @@ func BenchmarkAppendState(b *testing.B) {
 	b.ReportMetric(float64(len(packed)), "bytes")
 }
 
+// BenchmarkSealState is what derive pays for each state that it stores.
+func BenchmarkSealState(b *testing.B) {
+	s := drivenState(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		seal("state.0.NHeN4UqVsohGS55I7LBdh", appendState([]byte{0}, &s))
+	}
+}
+
 func BenchmarkDecodeState(b *testing.B) {
 	s := drivenState(b)
 	packed := appendState(nil, &s)
