@@ -187,6 +187,27 @@ func TestShardsDoNotGrowTogether(t *testing.T) {
 	}
 }
 
+// A reader whose writer lost its processor half-way waits for its turn.
+func TestReaderOfAStalledWriter(t *testing.T) {
+	var s shard
+	s.init(0)
+	k := key{1, 2}
+	s.put(k, value{3, 4})
+	s.mu.Lock()
+	s.version.Add(1)
+	read := make(chan value)
+	go func() { read <- s.get(k) }()
+	s.version.Add(1)
+	s.mu.Unlock()
+	if v := <-read; v != (value{3, 4}) {
+		t.Errorf("read %v", v)
+	}
+	s.version.Add(1) // for ever
+	if v := s.get(k); v != (value{3, 4}) {
+		t.Errorf("read %v", v)
+	}
+}
+
 // A shard grows and shrinks, vehicles come, change and go, and whoever reads
 // finds those that stay, whole.
 func TestReadersWhileItGrowsAndShrinks(t *testing.T) {

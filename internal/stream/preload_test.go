@@ -129,6 +129,40 @@ func TestAnswersAreReadFromTheBlocks(t *testing.T) {
 	}
 }
 
+// A copy that was read from the blocks is whole, even if nothing can be stored from
+// then on: a node starts on a full disk and answers.
+func TestPreloadedCopyIsCurrent(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	e, err := Open(t.Context(), Config{DataDir: dir, Partitions: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := e.Take(t.Context(), 0, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Commit(t.Context(), 0, map[vehicle.ID]vehicle.State{"car": drivenState(t)}); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	e = openOne(t, Config{DataDir: dir, Answers: &answerMap{m: make(map[vehicle.ID]foundAnswer)}})
+	if e.preloaded == nil {
+		t.Fatal("nothing was read from the blocks")
+	}
+	last := e.preloaded.last
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := e.FollowStates(ended, func(vehicle.ID, vehicle.State) {}, func() {}); err != nil {
+		t.Fatal(err)
+	}
+	if applied := e.beats[States].applied.Load(); applied < last || last == 0 {
+		t.Errorf("the copy holds all up to %d and counts as holding up to %d", last, applied)
+	}
+}
+
 // What was removed does not come back, although its bytes are still in a block.
 func TestRemovedStatesAreNotRead(t *testing.T) {
 	t.Parallel()

@@ -14,7 +14,8 @@ func (e *Engine) FollowStates(ctx context.Context, put func(vehicle.ID, vehicle.
 	f.caughtUp = caughtUp
 	if p := e.preloaded; p != nil {
 		e.preloaded = nil
-		f.last, f.created = p.last, p.created
+		f.created = p.created
+		f.advance(p.last) // as if the feed had brought them
 	}
 	f.apply = func(r record) error {
 		id, ok := vehicleOfState(r.subject)
