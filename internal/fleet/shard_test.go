@@ -140,7 +140,7 @@ func answerAt(t time.Time) Answer {
 // Vehicles that are forgotten or that expire give their memory back.
 func TestMemoryComesBack(t *testing.T) {
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
-	const n = 60_000
+	const n = 30_000
 	for _, c := range []struct {
 		how    string
 		forget func(*Table, int)
@@ -213,14 +213,14 @@ func TestReaderOfAStalledWriter(t *testing.T) {
 func TestReadersWhileItGrowsAndShrinks(t *testing.T) {
 	var s shard
 	s.init(0)
-	const steady, coming = 64, 4096
+	const steady, coming = 64, 1024
 	at := func(i uint64) key { return key{1, i * 0x9e3779b97f4a7c15} }
 	for i := range uint64(steady) {
 		s.put(at(i), value{i, i})
 	}
 	stop := make(chan struct{})
 	var readers sync.WaitGroup
-	for range 3 {
+	for range 2 {
 		readers.Go(func() {
 			for i := uint64(0); ; i++ {
 				select {
