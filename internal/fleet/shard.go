@@ -254,3 +254,16 @@ func (s *shard) replace(a []slot, n int, stays func(*slot) bool) []slot {
 	s.slots.Store(&b)
 	return b
 }
+
+// appendAll appends the value of every vehicle.
+func (s *shard) appendAll(all []value) []value {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a := *s.slots.Load()
+	for i := range a {
+		if !a[i].free() {
+			all = append(all, value{a[i][2], a[i][3]})
+		}
+	}
+	return all
+}
