@@ -78,6 +78,21 @@ func measure(ctx context.Context, s subject, vehicles int) (m measured, err erro
 	return m, ctx.Err()
 }
 
+// beside is what the same reads take of a table that does not change, while
+// another one is filled: what the machine itself keeps them waiting.
+func beside(ctx context.Context, s subject, vehicles int) latencies {
+	still, grows := s.make(), s.make()
+	still.put(vid(0), recordAt(0))
+	reading, stop := context.WithCancel(ctx)
+	read := make(chan latencies, 1)
+	go func() { read <- readOnSchedule(reading, still, vehicles) }()
+	for i := 0; i < vehicles && ctx.Err() == nil; i++ {
+		grows.put(vid(i), recordAt(i))
+	}
+	stop()
+	return <-read
+}
+
 // readEvery is how often a read is due. One that is late because the one before
 // took long counts from when it was due, as a caller would count it.
 const readEvery = 10 * time.Microsecond

@@ -23,6 +23,7 @@ func Run(ctx context.Context, o report.Options, r *report.Results) error {
 		bytes := make([][]float64, len(subjects))
 		collection, left := make([][]float64, len(subjects)), make([][]float64, len(subjects))
 		p999, most := make([][]float64, len(subjects)), make([][]float64, len(subjects))
+		var still []float64
 		for range max(1, min(o.Rounds, 3)) {
 			for i, s := range subjects {
 				m, err := measure(ctx, s, n)
@@ -37,8 +38,12 @@ func Run(ctx context.Context, o report.Options, r *report.Results) error {
 				p999[i] = append(p999[i], m.reads.quantile(0.999).Seconds()*1e3)
 				most[i] = append(most[i], m.reads.most.Seconds()*1e3)
 			}
+			machine := beside(ctx, subjects[0], n)
+			o.Logf("%s vehicles: reads of a table that stays as it is p99.9 %v", count(n), machine.quantile(0.999))
+			still = append(still, machine.quantile(0.999).Seconds()*1e3)
 		}
 		largest := n == 10_000_000
+		add(r, subjects[0].name, "reads of a table that stays as it is, p99.9, "+count(n)+" vehicles", still, "ms", false, 0, "beside one that grows: what the machine itself keeps them waiting")
 		for i, s := range subjects {
 			ours := largest && i == 0
 			at := ", " + count(n) + " vehicles"

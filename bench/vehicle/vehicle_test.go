@@ -13,7 +13,7 @@ func TestRun(t *testing.T) {
 	if err := Run(t.Context(), report.Options{Quick: true, Rounds: 1, Dir: t.TempDir(), Logf: t.Logf}, &r); err != nil {
 		t.Fatal(err)
 	}
-	if want := 2*len(subjects)*5 + 2; len(r.Figures) != want {
+	if want := 2*(len(subjects)*5+1) + 2; len(r.Figures) != want {
 		t.Errorf("%d figures, not %d", len(r.Figures), want)
 	}
 	for _, f := range r.Figures {
