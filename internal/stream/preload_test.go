@@ -89,27 +89,26 @@ func TestAnswersAreReadFromTheBlocks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// More than two blocks, with old and new states of a vehicle in different
-	// ones and in the same.
+	// Two blocks of 8 MiB, with old and new states of a vehicle in different ones
+	// and in the same.
+	const batch = 999
 	driven := drivenState(t)
 	want := make(map[vehicle.ID]foundAnswer)
-	for round := range 3 {
-		for first := 0; first < 8*MaxStates; first += MaxStates {
-			states := make(map[vehicle.ID]vehicle.State)
-			for i := first; i < first+MaxStates; i++ {
-				id, s := vehicle.ID(fmt.Sprintf("car%d", i%(MaxStates*(8-2*round)))), driven
-				s.Pace = vehicle.DrivingState(1 + (i+round)%3)
-				s.Latest[vehicle.Speed].Time -= vehicle.UnixMilli(i)
-				states[id] = s
-				want[id] = foundAnswer{id, s.Driving(), s.Throttle()}
-			}
-			if err := p.Commit(t.Context(), 0, states); err != nil {
-				t.Fatal(err)
-			}
+	for n := range 10 {
+		states := make(map[vehicle.ID]vehicle.State)
+		for i := range batch {
+			id, s := vehicle.ID(fmt.Sprintf("car%d", (n%7)*batch+i)), driven
+			s.Pace = vehicle.DrivingState(1 + (i+n)%3)
+			s.Latest[vehicle.Speed].Time -= vehicle.UnixMilli(n)
+			states[id] = s
+			want[id] = foundAnswer{id, s.Driving(), s.Throttle()}
+		}
+		if err := p.Commit(t.Context(), 0, states); err != nil {
+			t.Fatal(err)
 		}
 	}
 	blocks, _, err := listBlocks(streamDir(closed, States) + "/msgs")
-	if err != nil || len(blocks) < 2 {
+	if err != nil || len(blocks) != 2 {
 		t.Fatalf("the states fill %d blocks: %v", len(blocks), err)
 	}
 	if err := os.CopyFS(crashed, os.DirFS(closed)); err != nil {
