@@ -9,6 +9,7 @@ replace carstate => ../
 require (
 	carstate v0.0.0-00010101000000-000000000000
 	github.com/puzpuzpuz/xsync/v4 v4.5.0
+	github.com/valyala/fasthttp v1.74.0
 )
 
 require (
@@ -31,7 +32,6 @@ require (
 	github.com/prometheus/procfs v0.22.0 // indirect
 	github.com/swaggest/swgui v1.8.5 // indirect
 	github.com/valyala/bytebufferpool v1.0.0 // indirect
-	github.com/valyala/fasthttp v1.74.0 // indirect
 	golang.org/x/crypto v0.58.0 // indirect
 	golang.org/x/sys v0.49.0 // indirect
 	golang.org/x/time v0.16.0 // indirect

@@ -53,6 +53,8 @@ type nodeFlags struct {
 
 	TrustedProxies []string `placeholder:"CIDR,…" help:"Networks of the proxies in front. Only from these is X-Forwarded-For believed, which tells one caller from another when tokens are refused."`
 
+	AccessLog string `placeholder:"FILE|-" help:"Write one line a query to this file, or to standard output. The token is not in it, and the vehicle goes by a hash. A file that is moved away is made anew."`
+
 	LogLevel  string `default:"info" enum:"debug,info,warn,error" help:"debug, info, warn or error (${default})."`
 	LogFormat string `default:"text" enum:"text,json" help:"text or json (${default})."`
 }
@@ -87,6 +89,9 @@ func (f *serveFlags) validate() error {
 	}
 	if _, err := f.trustedProxies(); err != nil {
 		return err
+	}
+	if f.AccessLog != "" && !f.has("query") {
+		return usageError("--access-log is for a node that answers queries: add query to --roles")
 	}
 	if len(f.Roles) == 0 {
 		return usageError("--roles must name at least one of query, ingest, derive, admin")
