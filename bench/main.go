@@ -20,6 +20,7 @@ import (
 	"carstate/bench/query"
 	"carstate/bench/report"
 	"carstate/bench/restart"
+	"carstate/bench/sample"
 	"carstate/bench/vehicle"
 )
 
@@ -34,6 +35,7 @@ var parts = []part{
 	{"query", query.Run},
 	{"vehicle", vehicle.Run},
 	{"restart", restart.Run},
+	{"sample", sample.Run},
 }
 
 func main() {

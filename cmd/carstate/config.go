@@ -39,7 +39,7 @@ type nodeFlags struct {
 
 	MaxAge       time.Duration `default:"5m" help:"How old readings may be and still answer a query (${default})."`
 	Retention    time.Duration `default:"1h" help:"How long telemetry is kept after it was judged (${default})."`
-	Partitions   int           `default:"0" help:"Into how many parts vehicles are spread; fixed at the first start. 0 means 4, or 64 with --nats."`
+	Partitions   int           `default:"0" help:"Into how many parts vehicles are spread; fixed at the first start. 0 means 1, or 64 with --nats."`
 	SyncInterval string        `default:"always" placeholder:"always|DURATION" help:"When acknowledged telemetry is on disk: always, or at the latest after this long (embedded engine only)."`
 	MaxFeedAge   time.Duration `default:"60s" help:"How long queries are answered out of touch with the engine (${default})."`
 

@@ -79,6 +79,9 @@ func checkBlocks(ctx context.Context, dir string, tolerated tornWrites, p *prelo
 			}
 			b := newBlock(stream, n, content)
 			bad, ok := b.firstBad(visit)
+			if b.newer != nil {
+				return f, fmt.Errorf("the data directory %s was written by a newer carstate (%w): use that version", dir, b.newer)
+			}
 			mayTear := tolerated == tornAnywhere || tolerated == tornNewest && n == newest
 			if !ok && !(mayTear && b.torn(bad)) {
 				return f, damagedDir(dir, fmt.Sprintf("stream %s, block %d, byte %d", stream, n, bad))
@@ -113,6 +116,7 @@ type block struct {
 	content []byte
 	hash    hash.Hash
 	sum     [blockHash]byte
+	newer   error // of a sound record that is of a later version than ours
 }
 
 func newBlock(stream string, n int, content []byte) *block {
@@ -182,7 +186,10 @@ func (b *block) record(at int) (storedRecord, bool) {
 	erased := seq&erasedBits != 0
 	if !erased {
 		// The server's hash leaves out the length of the headers.
-		if _, err := unseal(string(text), payload); errors.Is(err, errDamaged) {
+		switch _, err := unseal(string(text), payload); {
+		case errors.Is(err, errNewer):
+			b.newer = err
+		case err != nil:
 			return storedRecord{}, false
 		}
 	}

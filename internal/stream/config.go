@@ -26,7 +26,7 @@ type Config struct {
 	Replicas int
 
 	// Partitions into which vehicles are spread. Fixed when the streams are
-	// made; later it must be 0 or the same. 0 means 4 embedded, 64 outside.
+	// made; later it must be 0 or the same. 0 means 1 embedded, 64 outside.
 	Partitions int
 	// Retention is how long telemetry is kept after it was folded. 0 means
 	// an hour.
@@ -60,6 +60,9 @@ type Patience struct {
 	Stall time.Duration
 	// Beat is how often a node writes its heartbeats. 0 means 1 s.
 	Beat time.Duration
+	// Markers is how long a forgotten vehicle's name stays in STATES, for the
+	// nodes that are out of reach meanwhile. 0 means 10 min.
+	Markers time.Duration
 	// Idle is how often the engine shows a subscriber that it is there. 0
 	// means 500 ms, and 100 ms is the least that NATS takes.
 	Idle time.Duration
@@ -67,11 +70,12 @@ type Patience struct {
 
 func (p Patience) withDefaults() Patience {
 	return Patience{
-		Try:   cmp.Or(p.Try, 4*time.Second),
-		Store: cmp.Or(p.Store, 20*time.Second),
-		Stall: cmp.Or(p.Stall, 10*time.Second),
-		Beat:  cmp.Or(p.Beat, time.Second),
-		Idle:  cmp.Or(p.Idle, 500*time.Millisecond),
+		Try:     cmp.Or(p.Try, 4*time.Second),
+		Store:   cmp.Or(p.Store, 20*time.Second),
+		Stall:   cmp.Or(p.Stall, 10*time.Second),
+		Beat:    cmp.Or(p.Beat, time.Second),
+		Markers: cmp.Or(p.Markers, 10*time.Minute),
+		Idle:    cmp.Or(p.Idle, 500*time.Millisecond),
 	}
 }
 
@@ -82,7 +86,7 @@ const (
 	DefaultStatesBytes    = 16 << 30
 	recordBytes           = 1 << 30 // TOKENS, SOURCES, AUDIT
 
-	embeddedPartitions = 4
+	embeddedPartitions = 1
 	externalPartitions = 64
 
 	// maxBatch is JetStream's limit of messages in an atomic batch.

@@ -13,6 +13,8 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"carstate/internal/access"
 )
 
 // Engine is an open store. Make one with [Open], end it with [Engine.Close].
@@ -37,6 +39,12 @@ type Engine struct {
 	beats      map[string]*heartbeat
 	committing atomic.Int32 // commits of samples under way
 	metrics    *metrics
+
+	// forgotten is this node's copy of the tombstones, which stones feeds once
+	// a Keeper runs; followed is the feed of FollowStates.
+	forgotten        access.Forgotten
+	stones, followed atomic.Pointer[feed]
+	taken            sync.Map // by number: *Partition, taken by this node
 
 	stop    context.CancelFunc // ends what runs in the background
 	running sync.WaitGroup
@@ -81,6 +89,9 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 		return nil, err
 	}
 	if err = e.comparePreloaded(ctx); err != nil {
+		return nil, err
+	}
+	if err = e.loadVIDKeys(ctx); err != nil {
 		return nil, err
 	}
 	if c.embedded() {

@@ -15,6 +15,8 @@ import (
 type Answers interface {
 	// Put replaces what is known of a vehicle.
 	Put(vehicle.ID, vehicle.DrivingVerdict, vehicle.ThrottleVerdict)
+	// Delete forgets one.
+	Delete(vehicle.ID)
 	// Len is the number of vehicles known.
 	Len() int
 	// Clear forgets all of them.
@@ -34,12 +36,14 @@ type preload struct {
 	answers Answers
 	last    uint64              // sequence of the newest record read
 	others  map[string]struct{} // subjects that are not of a vehicle
-	unsure  bool                // something was read that only the feed can judge
-	created time.Time           // of the stream
+	// forgotten are the vehicles whose newest record says no more than that.
+	forgotten map[vehicle.ID]struct{}
+	unsure    bool      // something was read that only the feed can judge
+	created   time.Time // of the stream
 }
 
 func newPreload(a Answers) *preload {
-	return &preload{answers: a, others: make(map[string]struct{})}
+	return &preload{answers: a, others: make(map[string]struct{}), forgotten: make(map[vehicle.ID]struct{})}
 }
 
 // found is what was read of one block.
@@ -51,9 +55,10 @@ type found struct {
 }
 
 type foundAnswer struct {
-	id       vehicle.ID
-	driving  vehicle.DrivingVerdict
-	throttle vehicle.ThrottleVerdict
+	id        vehicle.ID
+	driving   vehicle.DrivingVerdict
+	throttle  vehicle.ThrottleVerdict
+	forgotten bool
 }
 
 // add takes in a block's next record.
@@ -74,6 +79,10 @@ func (f *found) add(r storedRecord) {
 	}
 	var s vehicle.State
 	body, err := unseal(subject, r.payload)
+	if err == nil && isMarker(body) {
+		f.answers = append(f.answers, foundAnswer{id: id, forgotten: true})
+		return
+	}
 	if err == nil {
 		s, err = decodeState(body)
 	}
@@ -81,7 +90,7 @@ func (f *found) add(r storedRecord) {
 		f.unsure = true
 		return
 	}
-	f.answers = append(f.answers, foundAnswer{id, s.Driving(), s.Throttle()})
+	f.answers = append(f.answers, foundAnswer{id: id, driving: s.Driving(), throttle: s.Throttle()})
 }
 
 // take takes in what was read of a block, one block after the other.
@@ -92,7 +101,13 @@ func (p *preload) take(f found) {
 	p.unsure = p.unsure || f.unsure || f.first <= p.last
 	p.last = f.last
 	for _, a := range f.answers {
+		if a.forgotten {
+			p.answers.Delete(a.id)
+			p.forgotten[a.id] = struct{}{}
+			continue
+		}
 		p.answers.Put(a.id, a.driving, a.throttle)
+		delete(p.forgotten, a.id)
 	}
 	for _, s := range f.others {
 		p.others[s] = struct{}{}
@@ -112,7 +127,7 @@ func (e *Engine) comparePreloaded(ctx context.Context) error {
 	}
 	info := s.CachedInfo()
 	p.created = info.Created
-	is, was := info.State.NumSubjects, uint64(p.answers.Len()+len(p.others))
+	is, was := info.State.NumSubjects, uint64(p.answers.Len()+len(p.others)+len(p.forgotten))
 	if p.unsure || p.last == 0 || is != was || info.State.LastSeq < p.last {
 		e.log.Debug("the states are read once more, from the engine", "subjects", is, "found", was)
 		p.answers.Clear()

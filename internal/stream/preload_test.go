@@ -23,10 +23,11 @@ type answerMap struct {
 }
 
 func (a *answerMap) Put(id vehicle.ID, d vehicle.DrivingVerdict, t vehicle.ThrottleVerdict) {
-	a.m[id] = foundAnswer{id, d, t}
+	a.m[id] = foundAnswer{id: id, driving: d, throttle: t}
 }
-func (a *answerMap) Len() int { return len(a.m) }
-func (a *answerMap) Clear()   { clear(a.m); a.cleared++ }
+func (a *answerMap) Delete(id vehicle.ID) { delete(a.m, id) }
+func (a *answerMap) Len() int             { return len(a.m) }
+func (a *answerMap) Clear()               { clear(a.m); a.cleared++ }
 
 // followed opens a directory, follows its states until the feed has caught up
 // and then until it brought a marker, and returns what the opening and the feed
@@ -101,7 +102,7 @@ func TestAnswersAreReadFromTheBlocks(t *testing.T) {
 			s.Pace = vehicle.DrivingState(1 + (i+n)%3)
 			s.Latest[vehicle.Speed].Time -= vehicle.UnixMilli(n)
 			states[id] = s
-			want[id] = foundAnswer{id, s.Driving(), s.Throttle()}
+			want[id] = foundAnswer{id: id, driving: s.Driving(), throttle: s.Throttle()}
 		}
 		if err := p.Commit(t.Context(), 0, states); err != nil {
 			t.Fatal(err)
@@ -215,6 +216,7 @@ func TestPreloadIsUnsure(t *testing.T) {
 	}
 	at := func(seq uint64, r storedRecord) storedRecord { r.seq = seq; return r }
 	good, other := sealed("state.0.carA", schemaVersion), sealed("state.0.carB", schemaVersion)
+	marker := storedRecord{subject: good.subject, payload: seal(string(good.subject), append([]byte{0}, markerBody...))}
 	for name, c := range map[string]struct {
 		blocks [][]storedRecord
 		unsure bool
@@ -222,6 +224,8 @@ func TestPreloadIsUnsure(t *testing.T) {
 	}{
 		"in order":              {[][]storedRecord{{at(1, good), at(2, other)}, {}, {at(3, good)}}, false, 2},
 		"a cursor":              {[][]storedRecord{{at(1, good), at(2, storedRecord{subject: []byte("cursor.0")})}}, false, 1},
+		"forgotten":             {[][]storedRecord{{at(1, good), at(2, other)}, {at(3, marker)}}, false, 1},
+		"allowed again":         {[][]storedRecord{{at(1, good), at(2, marker)}, {at(3, good)}}, false, 1},
 		"a note of a removal":   {[][]storedRecord{{at(2, good), at(1, storedRecord{erased: true})}}, false, 1},
 		"backwards in a block":  {[][]storedRecord{{at(2, good), at(1, other)}}, true, 2},
 		"backwards":             {[][]storedRecord{{at(2, good)}, {at(1, other)}}, true, 2},
@@ -238,8 +242,8 @@ func TestPreloadIsUnsure(t *testing.T) {
 			}
 			p.take(f)
 		}
-		if p.unsure != c.unsure || a.Len() != c.known {
-			t.Errorf("%s: unsure %t, %d answers", name, p.unsure, a.Len())
+		if forgotten := name == "forgotten"; p.unsure != c.unsure || a.Len() != c.known || (len(p.forgotten) > 0) != forgotten {
+			t.Errorf("%s: unsure %t, %d answers, %d forgotten", name, p.unsure, a.Len(), len(p.forgotten))
 		}
 	}
 }
