@@ -17,6 +17,7 @@ need chromium chromium # a real browser reads the documentation
 need npm npm # brings axe-core, which judges the page
 need node nodejs # runs the page's JavaScript samples
 need python3 python3 # and its Python samples
+need redis-server redis-server # what the bench compares with
 
 # The race detector is linked by a C compiler, against the C library's headers.
 if ! printf '#include <stdlib.h>\nint main(void) { return 0; }\n' |

@@ -3,7 +3,10 @@ package main
 import (
 	"flag"
 	"fmt"
+	"io"
 	"net/http"
+	"net/http/cookiejar"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -363,4 +366,40 @@ func looksRight(b *browsertest.Browser, axe, name string) {
 	b.Eval(`document.querySelectorAll("details").forEach(d => d.open = true); ""`)
 	b.Expect(`String(document.documentElement.scrollWidth <= innerWidth)`, "true")
 	b.IsClean(axe)
+}
+
+// TestConsoleAfterARestart: who is in a jam is known again, though nobody has
+// reported since.
+func TestConsoleAfterARestart(t *testing.T) {
+	f := startConsole(t)
+	listed := func(p *process) error {
+		jar, err := cookiejar.New(nil)
+		if err != nil {
+			return err
+		}
+		client := &http.Client{Jar: jar}
+		resp, err := client.PostForm("http://"+p.address["admin-addr"]+"/login", url.Values{"key": {f.adminKey}})
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		page, err := io.ReadAll(resp.Body)
+		if err != nil {
+			return err
+		}
+		for _, want := range []string{"<h1>Fleet</h1>", `href="/vehicles/` + carInJam + `"`, "evidence of a jam", `href="/vehicles/` + carWithCode + `"`, "P0121"} {
+			if !strings.Contains(string(page), want) {
+				return fmt.Errorf("%s is not on the page:\n%s", want, page)
+			}
+		}
+		return nil
+	}
+	if err := until(30*time.Second, func() error { return listed(f.process) }); err != nil {
+		t.Fatal(err)
+	}
+	f.stop(t)
+	again := start(t, f.dir)
+	if err := until(30*time.Second, func() error { return listed(again) }); err != nil {
+		t.Error(err)
+	}
 }

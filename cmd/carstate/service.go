@@ -96,7 +96,8 @@ func startOn(ctx context.Context, f *serveFlags, c stream.Config, log *slog.Logg
 	if err := checkAdminKey(f); err != nil {
 		return nil, err
 	}
-	c.Log, c.Registry = log, s.registry
+	s.monitor = console.NewMonitor(s.fleet, s.registry, f.MaxAge, nil)
+	c.Log, c.Registry, c.Answers = log, s.registry, answers{s.fleet, s.monitor}
 	if s.engine, err = openEngine(ctx, c); err != nil {
 		return nil, err
 	}
@@ -115,6 +116,27 @@ func startOn(ctx context.Context, f *serveFlags, c stream.Config, log *slog.Logg
 		})
 	}
 	return s, nil
+}
+
+// answers is the fleet table as the engine fills it while it opens.
+type answers struct {
+	*fleet.Table
+	monitor *console.Monitor
+}
+
+func (a answers) Put(id vehicle.ID, d vehicle.DrivingVerdict, t vehicle.ThrottleVerdict) {
+	a.Table.Put(id, fleet.Answer{Driving: d, Throttle: t})
+	a.monitor.PutVerdicts(id, d, t)
+}
+
+func (a answers) Delete(id vehicle.ID) {
+	a.Table.Delete(id)
+	a.monitor.Put(id, vehicle.State{})
+}
+
+func (a answers) Clear() {
+	a.Table.Clear()
+	a.monitor.Clear()
 }
 
 // openEngine opens the engine. Where that takes long and the context ends, it
@@ -171,7 +193,6 @@ func (s *service) startBackground() {
 	ctx, s.stop = context.WithCancel(context.Background())
 	s.keeper = s.engine.NewKeeper(&s.tokens, &s.sources)
 	s.health = newHealth(s.engine, s.flags.MaxFeedAge)
-	s.monitor = console.NewMonitor(s.fleet, s.registry, s.flags.MaxAge, nil)
 
 	s.background(func() error { return s.keeper.RunTokens(ctx, s.health.caughtUp) })
 	s.background(func() error { return s.keeper.RunSources(ctx, s.health.caughtUp) })

@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"time"
-
-	"carstate/internal/vehicle"
 )
 
 // How many vehicles the first page and a page of a list show.
@@ -130,23 +128,34 @@ func (c *Console) list(ctx context.Context, name string, number, size int, s Sur
 	l.Page = newPaging("/vehicles?list="+name+"&page=", number, size, len(rows))
 	rows = rows[l.Page.From-1 : l.Page.To]
 	for _, row := range rows {
-		l.Rows = append(l.Rows, listRow{row, c.reason(ctx, name, row.ID)})
+		l.Rows = append(l.Rows, c.listRow(ctx, name, row))
 	}
 	return l
 }
 
-// reason says why a vehicle is on a list.
-func (c *Console) reason(ctx context.Context, list string, id vehicle.ID) string {
-	s, ok, err := c.State(ctx, id)
+// listRow says why a vehicle is on a list.
+func (c *Console) listRow(ctx context.Context, list string, x Watched) listRow {
+	s, ok, err := c.State(ctx, x.ID)
+	since, reason := s.Traffic.Changed, ""
 	switch {
 	case err != nil:
-		return "its state cannot be read at present"
+		reason = "its state cannot be read at present"
 	case !ok:
-		return "it was forgotten"
+		reason = "it was forgotten"
 	case list == "jam":
-		return s.ExplainDriving().Text
+		reason = s.ExplainDriving().Text
+	default:
+		since, reason = s.ThrottleMemory.Alarm.Since, s.ExplainThrottle().Text
 	}
-	return s.ExplainThrottle().Text
+	if x.Since.UnixMilli() == 0 {
+		// Read at the start. A trouble code's time no state tells: it is as
+		// old as the last list at least.
+		x.Since = x.Read
+		if since != 0 {
+			x.Since = since.Time()
+		}
+	}
+	return listRow{x, reason}
 }
 
 func (c *Console) flow() flowView {

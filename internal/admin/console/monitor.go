@@ -64,6 +64,14 @@ func (m *Monitor) Put(id vehicle.ID, s vehicle.State) {
 	}
 }
 
+// PutVerdicts takes what is known of a vehicle where its state is not at hand.
+func (m *Monitor) PutVerdicts(id vehicle.ID, d vehicle.DrivingVerdict, t vehicle.ThrottleVerdict) {
+	m.watchlist.putVerdicts(id, d, t)
+}
+
+// Clear forgets who is in a jam and who has an anomaly.
+func (m *Monitor) Clear() { m.watchlist.clear() }
+
 // Run looks until the context ends.
 func (m *Monitor) Run(ctx context.Context) {
 	tick := time.NewTicker(figuresStep)

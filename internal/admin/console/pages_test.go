@@ -152,6 +152,23 @@ func TestJamList(t *testing.T) {
 	f.want(f.get("/vehicles?list=jam"), http.StatusOK, "No car is in a traffic jam.") // their readings are stale
 }
 
+// TestListsAfterAStart: what was read at the start without its state is listed, and
+// since when comes from the state.
+func TestListsAfterAStart(t *testing.T) {
+	f := newFixture(t)
+	f.logIn(f.key)
+	jam, now := jammed(7*time.Minute), vehicle.At(noon)
+	f.states["carA"] = jam
+	f.monitor.PutVerdicts("carA", jam.Driving(), vehicle.ThrottleVerdict{})
+	f.monitor.PutVerdicts("carB", vehicle.DrivingVerdict{State: vehicle.NormalDriving, Time: now}, vehicle.ThrottleVerdict{System: vehicle.ThrottleAnomaly, Time: now})
+	f.want(f.get("/vehicles"), http.StatusOK, "/vehicles/carA", "since 2026-11-20 11:53:00 UTC", "/vehicles/carB", "since 2026-11-20 12:00:00 UTC")
+	f.monitor.Clear()
+	f.clock.advance(surveyStep)
+	if a := f.get("/vehicles"); strings.Contains(a.body, "/vehicles/car") {
+		t.Error("listed after all was cleared")
+	}
+}
+
 // TestVehicle: the page of a vehicle that is known, of one that is not, and of
 // what is no vid.
 func TestVehicle(t *testing.T) {

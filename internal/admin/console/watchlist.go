@@ -28,7 +28,7 @@ type watched struct{ since, read vehicle.UnixMilli }
 // Watched is one vehicle of a list.
 type Watched struct {
 	ID    vehicle.ID
-	Since time.Time
+	Since time.Time // the Unix epoch: not known before the state is read
 	Read  time.Time // of the reading that the verdict stands on
 }
 
@@ -47,11 +47,27 @@ func (w *watchlist) put(id vehicle.ID, s *vehicle.State) {
 	since := s.ThrottleMemory.Alarm.Since
 	if s.FaultCode != (vehicle.TroubleCode{}) || since == 0 {
 		since = throttle.Time // since when a code is there, no state says
-		if known, ok := w.anomalies[id]; ok {
+		if known, ok := w.anomalies[id]; ok && known.since != 0 {
 			since = known.since
 		}
 	}
 	w.note(w.anomalies, id, anomaly, watched{since, throttle.Time})
+}
+
+// putVerdicts is put where the state is not at hand: since when a verdict stands is
+// then not known before a page asks.
+func (w *watchlist) putVerdicts(id vehicle.ID, d vehicle.DrivingVerdict, t vehicle.ThrottleVerdict) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.note(w.jams, id, d.State == vehicle.TrafficJam, watched{0, d.Time})
+	w.note(w.anomalies, id, t.Time != 0 && t.System == vehicle.ThrottleAnomaly, watched{0, t.Time})
+}
+
+func (w *watchlist) clear() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	clear(w.jams)
+	clear(w.anomalies)
 }
 
 // note keeps or drops a vehicle; mu is held.
