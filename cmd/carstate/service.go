@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"carstate/internal/access"
 	"carstate/internal/admin"
@@ -30,6 +29,7 @@ type service struct {
 	flags    *serveFlags
 	log      *slog.Logger
 	registry *prometheus.Registry
+	cert     *keyPair // nil: no listener speaks TLS
 	ports    listeners
 
 	tokens  access.Tokens
@@ -73,11 +73,11 @@ func startOn(ctx context.Context, f *serveFlags, c stream.Config, log *slog.Logg
 	if err := f.validate(); err != nil {
 		return nil, err
 	}
-	tlsConfig, err := loadTLS(f.TLSCert, f.TLSKey)
+	cert, err := openKeyPair(f, log)
 	if err != nil {
 		return nil, err
 	}
-	s := &service{flags: f, log: log, registry: prometheus.NewRegistry(), fleet: fleet.New(), failed: make(chan error, 8)}
+	s := &service{flags: f, log: log, cert: cert, registry: prometheus.NewRegistry(), fleet: fleet.New(), failed: make(chan error, 8)}
 	if s.ports, err = listen(f.addresses(), anyPort); err != nil {
 		return nil, err
 	}
@@ -99,7 +99,7 @@ func startOn(ctx context.Context, f *serveFlags, c stream.Config, log *slog.Logg
 	}
 	s.registerMetrics()
 	s.startBackground()
-	s.addServers(tlsConfig, access.HashOf(key))
+	s.addServers(cert.config(), access.HashOf(key))
 	for _, srv := range s.servers {
 		s.running.Go(func() {
 			if err := srv.serve(); err != nil && !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
@@ -174,6 +174,9 @@ func (s *service) startBackground() {
 	})
 	s.background(func() error { s.health.run(ctx); return nil })
 	s.background(func() error { s.expire(ctx); return nil })
+	if s.cert != nil {
+		s.background(func() error { s.cert.watch(ctx); return nil })
+	}
 	if s.flags.has("query") {
 		s.background(func() error { s.keeper.KeepUsage(ctx); return nil })
 	}
@@ -293,19 +296,6 @@ func (s *service) door(flag string, tlsFor func(string) *tls.Config) net.Listene
 	d := newHalfOpen(s.ports[flag], tlsFor(flag) != nil)
 	s.doors = append(s.doors, d)
 	return d
-}
-
-func (s *service) registerMetrics() {
-	s.registry.MustRegister(
-		collectors.NewGoCollector(),
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "carstate_vehicles", Help: "Vehicles in this node's table.",
-		}, func() float64 { return float64(s.fleet.Len()) }),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "carstate_tokens", Help: "Tokens known, revoked and expired ones included.",
-		}, func() float64 { return float64(s.tokens.Len()) }),
-	)
 }
 
 // wait returns when the node is to end: nil after ctx did, else what failed.
