@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"carstate/internal/access"
@@ -173,6 +174,7 @@ func (s *service) startBackground() {
 		}, s.health.caughtUp)
 	})
 	s.background(func() error { s.health.run(ctx); return nil })
+	s.background(func() error { s.tellSupervisor(ctx); return nil })
 	s.background(func() error { s.expire(ctx); return nil })
 	if s.cert != nil {
 		s.background(func() error { s.cert.watch(ctx); return nil })
@@ -317,6 +319,7 @@ func (s *service) close() error {
 	deadline, cancel := context.WithTimeout(context.Background(), stopWithin)
 	defer cancel()
 	s.health.drain()
+	notify(daemon.SdNotifyStopping)
 	if !within(deadline, answersWithin+cutWithin, func() { s.closeServers(deadline) }) {
 		s.log.Warn("a listener does not end")
 	}
