@@ -53,6 +53,9 @@ type nodeFlags struct {
 
 	TrustedProxies []string `placeholder:"CIDR,…" help:"Networks of the proxies in front. Only from these is X-Forwarded-For believed, which tells one caller from another when tokens are refused."`
 
+	OtlpEndpoint string  `env:"CARSTATE_OTLP_ENDPOINT,OTEL_EXPORTER_OTLP_ENDPOINT" placeholder:"URL" help:"Send traces of telemetry, from its arrival to its verdict, to this collector by OTLP over HTTP. Headers come from OTEL_EXPORTER_OTLP_HEADERS."`
+	TraceSample  float64 `default:"0.01" placeholder:"PART" help:"The part of requests that is traced, 0 to 1 (${default})."`
+
 	LogLevel  string `default:"info" enum:"debug,info,warn,error" help:"debug, info, warn or error (${default})."`
 	LogFormat string `default:"text" enum:"text,json" help:"text or json (${default})."`
 }
@@ -87,6 +90,14 @@ func (f *serveFlags) validate() error {
 	}
 	if _, err := f.trustedProxies(); err != nil {
 		return err
+	}
+	if f.OtlpEndpoint != "" {
+		if _, err := f.otlpURL(); err != nil {
+			return err
+		}
+	}
+	if !(f.TraceSample >= 0 && f.TraceSample <= 1) {
+		return usageError("--trace-sample is a part between 0 and 1, such as 0.01")
 	}
 	if len(f.Roles) == 0 {
 		return usageError("--roles must name at least one of query, ingest, derive, admin")

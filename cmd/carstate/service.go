@@ -30,6 +30,7 @@ type service struct {
 	flags    *serveFlags
 	log      *slog.Logger
 	registry *prometheus.Registry
+	traces   traces
 	cert     *keyPair // nil: no listener speaks TLS
 	ports    listeners
 
@@ -79,6 +80,9 @@ func startOn(ctx context.Context, f *serveFlags, c stream.Config, log *slog.Logg
 		return nil, err
 	}
 	s := &service{flags: f, log: log, cert: cert, registry: prometheus.NewRegistry(), fleet: fleet.New(), failed: make(chan error, 8)}
+	if s.traces, err = newTraces(ctx, f, log); err != nil {
+		return nil, err
+	}
 	if s.ports, err = listen(f.addresses(), anyPort); err != nil {
 		return nil, err
 	}
@@ -90,7 +94,7 @@ func startOn(ctx context.Context, f *serveFlags, c stream.Config, log *slog.Logg
 	if err := checkAdminKey(f); err != nil {
 		return nil, err
 	}
-	c.Log, c.Registry = log, s.registry
+	c.Log, c.Registry, c.Tracer = log, s.registry, s.traces.tracer()
 	if s.engine, err = openEngine(ctx, c); err != nil {
 		return nil, err
 	}
@@ -265,7 +269,7 @@ func (s *service) addServers(t *tls.Config, adminKey access.Hash) {
 		})
 		s.servers = append(s.servers, server{"query", func() error { return q.Serve(l) }, q.Shutdown})
 	}
-	c := ingest.Config{Store: s.engine, Sources: &s.sources, Ready: s.health.canStore, Log: s.log, Registry: s.registry, TLS: tlsFor("--ingest-addr")}
+	c := ingest.Config{Store: s.engine, Sources: &s.sources, Ready: s.health.canStore, Log: s.log, Registry: s.registry, Tracer: s.traces.tracer(), TLS: tlsFor("--ingest-addr")}
 	if s.ports["--ingest-addr"] != nil {
 		l := s.door("--ingest-addr", tlsFor)
 		h := ingest.NewHTTP(c)
@@ -331,6 +335,11 @@ func (s *service) close() error {
 			s.log.Warn("work in the background does not end")
 		}
 	}
+	within(deadline, cutWithin, func() {
+		if err := s.traces.close(deadline); err != nil {
+			s.log.Warn("the last traces cannot be sent", "error", oneLine(err))
+		}
+	})
 	var err error
 	if !within(deadline, stopWithin, func() { err = s.engine.Close() }) {
 		return errors.New("the engine did not close in time: the next start treats the data directory as after a crash")

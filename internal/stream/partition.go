@@ -24,6 +24,8 @@ type Partition struct {
 
 	sub      *nats.Subscription
 	consumer string // name of the consumer that feeds sub; "" before its first message
+
+	folding folding
 }
 
 // cursor says how far a partition is folded and by whom. It is stored with the
@@ -185,6 +187,7 @@ func (t *Partition) Next(ctx context.Context) (seq uint64, samples []vehicle.Sam
 		t.e.fail(err)
 		return 0, nil, err
 	}
+	t.noteTraced(m)
 	t.next = seq + 1
 	return seq, samples, nil
 }
@@ -301,6 +304,7 @@ func (t *Partition) Commit(ctx context.Context, seq uint64, states map[vehicle.I
 			t.rev = rev
 			t.e.metrics.foldSeconds.Observe(time.Since(start).Seconds())
 			t.e.metrics.foldedStates.Add(float64(len(states)))
+			t.traceFold(ctx, len(states))
 			return nil
 		}
 		if ctx.Err() != nil {
