@@ -1,8 +1,6 @@
 package main
 
 import (
-	"fmt"
-	"log/slog"
 	"net"
 	"net/netip"
 	"slices"
@@ -234,19 +232,6 @@ func (f *serveFlags) streamConfig() stream.Config {
 		Partitions:   f.Partitions,
 		Retention:    f.Retention,
 	}
-}
-
-// logger writes to w as the flags say.
-func (f *serveFlags) logger(w streams) *slog.Logger {
-	var level slog.Level
-	if err := level.UnmarshalText([]byte(f.LogLevel)); err != nil {
-		panic(fmt.Sprintf("the flag's enum admits %q: %v", f.LogLevel, err))
-	}
-	opts := &slog.HandlerOptions{Level: level}
-	if f.LogFormat == "json" {
-		return slog.New(slog.NewJSONHandler(w.err, opts))
-	}
-	return slog.New(slog.NewTextHandler(w.err, opts))
 }
 
 // defaults returns the flags as they are when nobody sets them.
