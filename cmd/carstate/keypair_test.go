@@ -32,7 +32,7 @@ func TestKeyPair(t *testing.T) {
 	newCert, newKey, _ := certificate(t)
 	oldCert, oldKey, _ := certificateUntil(t, time.Now().Add(-time.Minute))
 	log := new(lockedBuffer)
-	k, err := openKeyPair(&serveFlags{nodeFlags: nodeFlags{TLSCert: certFile, TLSKey: keyFile}}, slog.New(slog.NewTextHandler(log, nil)))
+	k, err := openKeyPair(&serveFlags{TLSCert: certFile, TLSKey: keyFile}, slog.New(slog.NewTextHandler(log, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +91,7 @@ func TestKeyPair(t *testing.T) {
 func TestExpiredKeyPairStarts(t *testing.T) {
 	certFile, keyFile, _ := certificateUntil(t, time.Now().Add(-time.Minute))
 	log := new(lockedBuffer)
-	k, err := openKeyPair(&serveFlags{nodeFlags: nodeFlags{TLSCert: certFile, TLSKey: keyFile}}, slog.New(slog.NewTextHandler(log, nil)))
+	k, err := openKeyPair(&serveFlags{TLSCert: certFile, TLSKey: keyFile}, slog.New(slog.NewTextHandler(log, nil)))
 	if err != nil || k.current.Load() == nil || !strings.Contains(log.String(), "has expired") {
 		t.Errorf("%v, %s", err, log)
 	}
