@@ -3,12 +3,14 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	_ "embed"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/alecthomas/kong"
@@ -32,6 +34,7 @@ type demoCommand struct {
 	// No environment twin: what is set for serve must not lead the demo into
 	// a directory that somebody needs.
 	DataDir string `env:"-" placeholder:"DIR" help:"Keep everything here, which must be new or empty, rather than in a temporary directory that goes when the demo ends."`
+	Fleet   int    `placeholder:"N" help:"Drive so many simulated cars in traffic besides, such as 500."`
 	nodeFlags
 }
 
@@ -42,7 +45,8 @@ Takes serve's flags; a default port that is busy is replaced by a free one.
 Unless you say otherwise, readings count for 24 h and only warnings are logged.
 
 Example:
-  carstate demo`
+  carstate demo
+  carstate demo --fleet 500`
 }
 
 // demoMaxAge lets the recorded drive answer for as long as somebody may want to
@@ -52,11 +56,15 @@ const demoMaxAge = 24 * time.Hour
 // Run runs the demo until it is told to end.
 func (c *demoCommand) Run(ctx context.Context, w streams, given *kong.Context) (err error) {
 	f := &serveFlags{storeFlags{DataDir: c.DataDir}, c.nodeFlags}
+	fleet := demoFleet(c.Fleet)
+	if err := fleet.validate(); c.Fleet != 0 && err != nil {
+		return usageError("--fleet must be between 1 and %d cars", mostCars)
+	}
 	if c.DataDir == "" {
 		if f.DataDir, err = os.MkdirTemp("", "carstate-demo-"); err != nil {
 			return fmt.Errorf("no temporary directory can be made: %w", err)
 		}
-		defer os.RemoveAll(f.DataDir)
+		defer removeSoon(f.DataDir)
 	} else if entries, err := os.ReadDir(c.DataDir); err == nil && len(entries) > 0 {
 		return usageError("--data-dir %s is not empty, and the demo must not write into what somebody needs: choose a new one, or leave it out", c.DataDir)
 	}
@@ -79,10 +87,70 @@ func (c *demoCommand) Run(ctx context.Context, w streams, given *kong.Context) (
 	if err != nil {
 		return err
 	}
-	if err := printDemo(w, s, token); err != nil {
+	if err := printDemo(w, s, token, fleet); err != nil {
 		return err
 	}
+	if c.Fleet == 0 {
+		return s.wait(ctx)
+	}
+	driving, park := context.WithCancel(ctx)
+	var roads sync.WaitGroup
+	roads.Go(func() {
+		if err := driveDemo(driving, s, fleet); err != nil {
+			fmt.Fprintf(w.err, "carstate: the simulated fleet stopped: %s\n", oneLine(err))
+		}
+	})
+	defer roads.Wait()
+	defer park()
 	return s.wait(ctx)
+}
+
+// removeSoon removes a directory in which an engine has just ended: the last of its
+// batches may still make a file.
+func removeSoon(dir string) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	_ = poll(ctx, func() error { return os.RemoveAll(dir) }) // it is in a temporary place anyway
+}
+
+// demoFleet is a fleet of which some cars are in every state from the beginning.
+func demoFleet(cars int) *trafficFlags {
+	return &trafficFlags{Vehicles: cars, Rate: 1, Seed: 1, Faults: 0.2, FreeFlow: true, Backdate: 10 * time.Minute, Prefix: "SIM"}
+}
+
+// driveDemo drives a fleet through the front door, and asks about it, until ctx
+// ends.
+func driveDemo(ctx context.Context, s *service, f *trafficFlags) error {
+	operator, trust, err := s.operator()
+	if err != nil {
+		return err
+	}
+	cars := access.VehicleSet(f.ids()...)
+	return withSource(ctx, operator, "demo", cars, endlessLife, func(_, key string) error {
+		return withToken(ctx, operator, "demo-fleet", cars, endlessLife, func(token string) error {
+			fleet := newSimulation(f)
+			fleet.developer = client.New(s.url("--query-addr"), token, client.WithHTTPClient(clientTrusting(trust)), client.WithPatience(0))
+			for range simulationLanes {
+				door := newHTTPSender(s.url("--ingest-addr"), key, trust)
+				defer door.close()
+				fleet.doors = append(fleet.doors, door)
+			}
+			return fleet.run(ctx)
+		})
+	})
+}
+
+// operator is a client of the service's own admin listener, and whom to trust there.
+func (s *service) operator() (*admin.Client, *tls.Config, error) {
+	key, err := admin.LoadKey(s.flags.DataDir)
+	if err != nil {
+		return nil, nil, err
+	}
+	trust, err := trusting(s.flags.TLSCert)
+	if err != nil {
+		return nil, nil, err
+	}
+	return &admin.Client{URL: s.url("--admin-addr"), Key: key, HTTP: clientTrusting(trust)}, trust, nil
 }
 
 // isGiven reports whether somebody set the flag, on the command line or in the
@@ -106,21 +174,16 @@ func prepareDemo(ctx context.Context, s *service) (token string, err error) {
 	if err != nil {
 		return "", err
 	}
-	key, err := admin.LoadKey(s.flags.DataDir)
+	operator, trust, err := s.operator()
 	if err != nil {
 		return "", err
 	}
-	trust, err := trusting(s.flags.TLSCert)
-	if err != nil {
-		return "", err
-	}
-	operator := &admin.Client{URL: s.url("--admin-addr"), Key: key, HTTP: clientTrusting(trust)}
 	if err := poll(ctx, func() error { return s.health.ready() }); err != nil {
 		return "", err
 	}
 	samples := samplesOf([]*drivelog.Drive{drive}, demoVehicle)
 	shift(samples, vehicle.At(time.Now()))
-	err = withSource(ctx, operator, demoVehicle, func(_, key string) error {
+	err = withSource(ctx, operator, "demo", access.VehicleSet(demoVehicle), temporaryLife, func(_, key string) error {
 		sender := newHTTPSender(s.url("--ingest-addr"), key, trust)
 		defer sender.close()
 		return sendAll(ctx, sender, samples, newProgress(io.Discard, len(samples)))
@@ -191,7 +254,7 @@ func poll(ctx context.Context, ask func() error) error {
 	}
 }
 
-func printDemo(w streams, s *service, token string) error {
+func printDemo(w streams, s *service, token string, fleet *trafficFlags) error {
 	var b strings.Builder
 	base, trust := s.url("--query-addr"), ""
 	if s.flags.TLSCert != "" {
@@ -202,6 +265,9 @@ func printDemo(w streams, s *service, token string) error {
 		fmt.Fprintf(&b, "curl %s-G %s%s -d access_token=%s -d vid=%s\n", trust, base, path, token, demoVehicle)
 	}
 	fmt.Fprintf(&b, "\n\"vehicle_runing_state\" is 1 for normal driving, 2 for slow, 3 for a traffic jam; \"throttle_system\" is 0 for an anomaly, 1 for normal.\n")
+	if ids := fleet.ids(); len(ids) > 0 {
+		fmt.Fprintf(&b, "%d simulated cars are on their way too, from vid %s to %s; in 1 of 5 an hour the throttle system fails.\n", len(ids), ids[0], ids[len(ids)-1])
+	}
 	if !s.flags.NoDocs {
 		fmt.Fprintf(&b, "Documentation, to try in a browser: %s/\n", base)
 	}

@@ -3,10 +3,12 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -56,6 +58,43 @@ func TestDemo(t *testing.T) {
 	}
 	cancel()
 	if code := <-ended; code != exitOK {
+		t.Errorf("the demo ended with %d: %s", code, &stderr)
+	}
+	if left, err := os.ReadDir(os.Getenv("TMPDIR")); err != nil || len(left) != 0 {
+		t.Errorf("the demo left %d entries behind: %v", len(left), err)
+	}
+}
+
+// TestDemoFleet: the fleet of the demo is on the road, may be asked about with the
+// token that was printed, and goes home with the demo.
+func TestDemoFleet(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var stdout, stderr lockedBuffer
+	ended := make(chan int, 1)
+	go func() { ended <- run(ctx, []string{"demo", "--fleet", "40"}, &stdout, &stderr) }()
+	ask := func() error {
+		line := regexp.MustCompile(`(?m)^curl -G (\S+/if_dt_tflow_car_driving_state) -d access_token=(\S+)`).FindStringSubmatch(stdout.String())
+		if line == nil {
+			return errors.New("the demo is not up")
+		}
+		for _, vid := range []string{"SIM00000", "SIM00039"} {
+			out, err := exec.Command("curl", "-siG", line[1], "-d", "access_token="+line[2], "-d", "vid="+vid).Output()
+			if err != nil || !strings.Contains(string(out), "HTTP/1.1 200") || strings.Contains(string(out), "Carstate-Reason: unknown") {
+				return fmt.Errorf("%s: %s, %v", vid, out, err)
+			}
+		}
+		return nil
+	}
+	if err := until(time.Minute, ask); err != nil {
+		t.Fatalf("%v\n%s%s", err, &stdout, &stderr)
+	}
+	if !strings.Contains(stdout.String(), "40 simulated cars are on their way too, from vid SIM00000 to SIM00039") {
+		t.Errorf("the demo does not tell of its fleet: %s", &stdout)
+	}
+	cancel()
+	if code := <-ended; code != exitOK || stderr.String() != "" {
 		t.Errorf("the demo ended with %d: %s", code, &stderr)
 	}
 	if left, err := os.ReadDir(os.Getenv("TMPDIR")); err != nil || len(left) != 0 {

@@ -4,30 +4,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"os"
 	"time"
 
 	"carstate/internal/access"
-	"carstate/internal/admin"
 	"carstate/internal/drivelog"
 	"carstate/internal/vehicle"
 )
 
 type replayCommand struct {
 	adminFlags
-	Files      []string `arg:"" name:"file" help:"Recorded drives, plain or gzip; the format is known by the header."`
-	VID        string   `name:"vid" required:"" placeholder:"VID" help:"The vehicle that the drives are said to be of."`
-	Live       bool     `help:"Send each reading when it is due, as the car did, beginning now."`
-	Source     string   `placeholder:"NAME" help:"Send as this source; without, a short-lived one is added and removed."`
-	Key        string   `placeholder:"KEY" help:"The source's key; better given as CARSTATE_KEY, which no process list shows."`
-	IngestAddr string   `default:"127.0.0.1:8081" placeholder:"ADDR" help:"The service's HTTP ingest listener (${default})."`
-	IngestURL  string   `name:"ingest-url" placeholder:"URL" help:"The same as a URL, such as https://cars.example:8081."`
-	MqttURL    string   `placeholder:"URL" help:"Send by MQTT instead, such as mqtt://127.0.0.1:1883 or mqtts://cars.example:8883."`
-	// No environment twin: CARSTATE_MQTT_ADDR is there for serve and must not
-	// move a replay to another door.
-	MqttAddr string `env:"-" placeholder:"ADDR" help:"The same as an address on this machine, such as 127.0.0.1:1883."`
-	CA       string `name:"ca" placeholder:"FILE" help:"Trust this certificate (PEM) besides those that the system trusts."`
+	doorFlags
+	Files []string `arg:"" name:"file" help:"Recorded drives, plain or gzip; the format is known by the header."`
+	VID   string   `name:"vid" required:"" placeholder:"VID" help:"The vehicle that the drives are said to be of."`
+	Live  bool     `help:"Send each reading when it is due, as the car did, beginning now."`
 }
 
 // Help is shown by --help.
@@ -56,9 +46,6 @@ func (c *replayCommand) Run(ctx context.Context, w streams) error {
 	if err := c.checkDoor(); err != nil {
 		return err
 	}
-	if (c.Source == "") != (c.Key == "") {
-		return usageError("--source and --key go together")
-	}
 	var drives []*drivelog.Drive
 	for _, name := range c.Files {
 		d, err := drivelog.Open(name)
@@ -76,7 +63,7 @@ func (c *replayCommand) Run(ctx context.Context, w streams) error {
 		if err != nil {
 			return err
 		}
-		return withSource(ctx, client, id, func(name, key string) error { return c.send(ctx, w, drives, id, name, key) })
+		return withSource(ctx, client, "replay", access.VehicleSet(id), temporaryLife, func(name, key string) error { return c.send(ctx, w, drives, id, name, key) })
 	}
 	return c.send(ctx, w, drives, id, c.Source, c.Key)
 }
@@ -104,66 +91,12 @@ func (c *replayCommand) send(ctx context.Context, w streams, drives []*drivelog.
 	return err
 }
 
-// checkDoor refuses addresses that cannot be meant, before any file is read.
-func (c *replayCommand) checkDoor() error {
-	if c.IngestURL != "" && c.MqttURL != "" {
-		return usageError("--ingest-url and --mqtt-url are two doors: choose one")
-	}
-	if u, err := url.Parse(c.MqttURL); c.MqttURL != "" && (err != nil || u.Host == "" || u.Scheme != "mqtt" && u.Scheme != "mqtts") {
-		return usageError("--mqtt-url must be a URL such as mqtt://127.0.0.1:1883 or mqtts://cars.example:8883")
-	}
-	if u, err := url.Parse(c.IngestURL); c.IngestURL != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
-		return usageError("--ingest-url must be a URL such as http://127.0.0.1:8081")
-	}
-	return nil
-}
-
 // readError names a file that could not be read, once.
 func readError(name string, err error) error {
 	if p, ok := errors.AsType[*os.PathError](err); ok {
 		return fmt.Errorf("the drive %s cannot be read: %w", name, p.Err)
 	}
 	return fmt.Errorf("the drive cannot be read: %w", err)
-}
-
-// temporarySourceLife outlasts any replay that is not live and bounds the life
-// of a source whose removal was prevented.
-const temporarySourceLife = 24 * time.Hour
-
-// withSource calls send with the name and key of a source for one vehicle that
-// lives as long as the call.
-func withSource(ctx context.Context, client *admin.Client, id vehicle.ID, send func(name, key string) error) (err error) {
-	name := fmt.Sprintf("replay-%d-%d", os.Getpid(), time.Now().UnixMilli())
-	s, err := client.AddSource(ctx, name, access.VehicleSet(id), time.Now().Add(temporarySourceLife))
-	if err != nil {
-		return err
-	}
-	defer func() {
-		// Also after an interrupt, which has ended ctx.
-		rctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-		defer cancel()
-		if _, rerr := client.RemoveSource(rctx, name); err == nil {
-			err = rerr // after another error, the source goes when it expires
-		}
-	}()
-	return send(name, s.Key)
-}
-
-// connect opens the front door that the flags name.
-func (c *replayCommand) connect(ctx context.Context, source, key string) (sender, error) {
-	trust, err := trusting(c.CA)
-	if err != nil {
-		return nil, err
-	}
-	switch {
-	case c.MqttURL != "":
-		return newMQTTSender(ctx, c.MqttURL, source, key, trust)
-	case c.IngestURL != "":
-		return newHTTPSender(c.IngestURL, key, trust), nil
-	case c.MqttAddr != "":
-		return newMQTTSender(ctx, "mqtt://"+c.MqttAddr, source, key, trust)
-	}
-	return newHTTPSender(baseURL(c.IngestAddr), key, trust), nil
 }
 
 // samplesOf makes samples of the drives' rows, with times from zero on.

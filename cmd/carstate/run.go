@@ -20,6 +20,7 @@ type commands struct {
 	Token    tokenCommand    `cmd:"" help:"Issue, list and revoke the access tokens of developers."`
 	Source   sourceCommand   `cmd:"" help:"Add, list and remove the cars and gateways that may send telemetry."`
 	Replay   replayCommand   `cmd:"" help:"Send recorded drives to a running service."`
+	Simulate simulateCommand `cmd:"" help:"Send a simulated fleet in traffic to a running service, and compare its verdicts with the truth."`
 	Evaluate evaluateCommand `cmd:"" help:"Run the rules over recorded drives and print how they did."`
 	Query    queryCommand    `cmd:"" help:"Ask a running service about a vehicle, as a developer does."`
 	Explain  explainCommand  `cmd:"" help:"Say why a vehicle is judged as it is."`

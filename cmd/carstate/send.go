@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"crypto/tls"
 	"encoding/json/v2"
 	"errors"
@@ -13,6 +14,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -25,8 +27,8 @@ import (
 
 // sender is a front door of the service, seen from a car.
 type sender interface {
-	// send returns nil once all samples, which are of one vehicle, are
-	// acknowledged.
+	// send returns nil once all samples are acknowledged. Those of one vehicle go
+	// in in their order; vehicles may overtake one another.
 	send(ctx context.Context, samples []vehicle.Sample) error
 	// door says where the samples went.
 	door() string
@@ -35,6 +37,17 @@ type sender interface {
 
 // sendTries is how often a batch is sent before the service is given up.
 const sendTries = 8
+
+// refusal is what becomes of samples that the service will never take; the others
+// that were sent with them went in.
+type refusal struct {
+	samples int
+	reason  string // of the first
+}
+
+func (r refusal) Error() string {
+	return fmt.Sprintf("%d samples were refused; the first: %s", r.samples, r.reason)
+}
 
 // httpSender posts NDJSON.
 type httpSender struct {
@@ -110,8 +123,7 @@ func (s *httpSender) post(ctx context.Context) (wait time.Duration, err error) {
 	}
 	switch {
 	case len(answer.Rejected) > 0:
-		r := answer.Rejected[0]
-		return 0, fmt.Errorf("%d samples were refused; the first: %s", len(answer.Rejected), r.Reason)
+		return 0, refusal{len(answer.Rejected), answer.Rejected[0].Reason}
 	case resp.StatusCode == http.StatusAccepted:
 		return 0, nil
 	case resp.StatusCode == http.StatusServiceUnavailable:
@@ -140,11 +152,14 @@ type mqttSender struct {
 	client *paho.Client
 	host   string
 	broken chan error // why the connection ended
-	body   []byte
 }
 
-// mqttBatch keeps a message well below the service's packet limit.
-const mqttBatch = 500
+const (
+	// mqttBatch keeps a message well below the service's packet limit.
+	mqttBatch = 500
+	// mqttWindow is how many messages are under way; the service allows 128.
+	mqttWindow = 64
+)
 
 func newMQTTSender(ctx context.Context, rawURL, source, key string, trust *tls.Config) (*mqttSender, error) {
 	conn, host, err := dialMQTT(ctx, rawURL, trust)
@@ -154,11 +169,12 @@ func newMQTTSender(ctx context.Context, rawURL, source, key string, trust *tls.C
 	s := &mqttSender{host: host, broken: make(chan error, 2)}
 	s.client = paho.NewClient(paho.ClientConfig{
 		Conn:               packets.NewThreadSafeConn(conn),
+		PacketTimeout:      30 * time.Second, // a service that is busy makes publishers wait
 		OnClientError:      func(err error) { s.broken <- err },
 		OnServerDisconnect: func(d *paho.Disconnect) { s.broken <- fmt.Errorf("it said goodbye with reason 0x%02x", d.ReasonCode) },
 	})
 	ack, err := s.client.Connect(ctx, &paho.Connect{
-		ClientID: source, KeepAlive: 30, CleanStart: true,
+		ClientID: source + "-" + rand.Text()[:8], KeepAlive: 30, CleanStart: true,
 		Username: source, UsernameFlag: true, Password: []byte(key), PasswordFlag: true,
 	})
 	if ack != nil && ack.ReasonCode >= 0x80 {
@@ -196,23 +212,62 @@ func dialMQTT(ctx context.Context, rawURL string, trust *tls.Config) (net.Conn, 
 }
 
 func (s *mqttSender) send(ctx context.Context, samples []vehicle.Sample) error {
+	of := make(map[vehicle.ID][]vehicle.Sample)
+	for i := range samples {
+		of[samples[i].Vehicle] = append(of[samples[i].Vehicle], samples[i])
+	}
+	if len(of) == 1 {
+		return s.sendVehicle(ctx, samples)
+	}
+	// Each vehicle has a topic of its own, so messages cannot hold several; but
+	// they need not wait for one another.
+	var publishing sync.WaitGroup
+	free, errs := make(chan struct{}, mqttWindow), make(chan error, len(of))
+	for _, mine := range of {
+		free <- struct{}{}
+		publishing.Go(func() {
+			errs <- s.sendVehicle(ctx, mine)
+			<-free
+		})
+	}
+	publishing.Wait()
+	close(errs)
+	var refused refusal
+	for err := range errs {
+		r, ok := errors.AsType[refusal](err)
+		switch {
+		case ok:
+			refused = refusal{refused.samples + r.samples, r.reason}
+		case err != nil:
+			return err
+		}
+	}
+	if refused.samples > 0 {
+		return refused
+	}
+	return nil
+}
+
+// sendVehicle sends samples of one vehicle.
+func (s *mqttSender) sendVehicle(ctx context.Context, samples []vehicle.Sample) error {
+	refused := refusal{}
 	for len(samples) > 0 {
 		n := min(mqttBatch, len(samples))
-		s.body = s.body[:0]
+		var body []byte
 		for i := range samples[:n] {
-			s.body = ingest.AppendJSON(s.body, &samples[i])
+			body = ingest.AppendJSON(body, &samples[i])
 		}
 		resp, err := s.client.Publish(ctx, &paho.Publish{
-			QoS: 1, Topic: "vehicles/" + string(samples[0].Vehicle) + "/telemetry", Payload: s.body,
+			QoS: 1, Topic: "vehicles/" + string(samples[0].Vehicle) + "/telemetry", Payload: body,
 		})
-		if resp != nil && resp.ReasonCode >= 0x80 {
-			why := fmt.Sprintf("MQTT reason 0x%02x", resp.ReasonCode)
+		switch {
+		case resp != nil && resp.ReasonCode >= 0x80:
+			refused.samples += n
+			refused.reason = fmt.Sprintf("MQTT reason 0x%02x", resp.ReasonCode)
 			if resp.Properties != nil && resp.Properties.ReasonString != "" {
-				why = resp.Properties.ReasonString
+				refused.reason = resp.Properties.ReasonString
 			}
-			return fmt.Errorf("the service refused the telemetry: %s", why)
-		}
-		if err != nil {
+		case err != nil:
 			select {
 			case why := <-s.broken:
 				err = why
@@ -221,6 +276,9 @@ func (s *mqttSender) send(ctx context.Context, samples []vehicle.Sample) error {
 			return fmt.Errorf("the MQTT connection broke before the telemetry was acknowledged: %w", err)
 		}
 		samples = samples[n:]
+	}
+	if refused.samples > 0 {
+		return refused
 	}
 	return nil
 }

@@ -1,0 +1,185 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"time"
+
+	"carstate/client"
+	"carstate/internal/access"
+	"carstate/internal/admin"
+	"carstate/internal/traffic"
+	"carstate/internal/vehicle"
+)
+
+type simulateCommand struct {
+	adminFlags
+	doorFlags
+	trafficFlags
+	Duration  time.Duration `placeholder:"DURATION" help:"End after this long; without, on Ctrl-C."`
+	QueryAddr string        `default:"127.0.0.1:8080" placeholder:"ADDR" help:"Where to ask for the verdicts (${default})."`
+	QueryURL  string        `name:"query-url" placeholder:"URL" help:"The same as a URL, such as https://cars.example."`
+	Token     string        `placeholder:"TOKEN" help:"Ask with this access token; better given as CARSTATE_TOKEN. Without, a short-lived one is issued and revoked, unless --source is given: then nobody is asked."`
+	JSON      bool          `name:"json" help:"Print one JSON value and nothing else."`
+}
+
+// trafficFlags say what fleet there is to be.
+type trafficFlags struct {
+	Vehicles int           `default:"500" help:"How many cars (${default}); jams need 30 or more."`
+	Rate     float64       `default:"1" placeholder:"HZ" help:"How often each car reports, in samples a second (${default})."`
+	Seed     uint64        `default:"1" help:"The same seed gives the same traffic (${default})."`
+	Faults   float64       `default:"0.2" placeholder:"N" help:"Throttle faults an hour and car (${default})."`
+	FreeFlow bool          `help:"Cars report the free-flow speed of their road too."`
+	Backdate time.Duration `placeholder:"DURATION" help:"Begin so long ago, and catch up as fast as the service takes it."`
+	Prefix   string        `default:"SIM" placeholder:"LETTERS" help:"What the vids of the cars begin with (${default})."`
+}
+
+// Help is shown by --help.
+func (*simulateCommand) Help() string {
+	return `Drives a fleet on ring roads, where jams form and dissolve by themselves, sends what
+the cars read, and asks for the verdicts as a developer does. Prints how the fleet
+is doing every ten seconds, and at the end how the verdicts agree with the truth
+(docs/simulate.md). Ctrl-C ends it with the same report.
+
+Example:
+  carstate simulate --vehicles 500 --duration 10m
+  carstate simulate --vehicles 2000 --rate 0.5 --mqtt-addr 127.0.0.1:1883`
+}
+
+// The most that one process can be asked for.
+const (
+	mostCars     = 100_000
+	mostPrefix   = 200
+	mostBackdate = 24 * time.Hour
+)
+
+func (f *trafficFlags) validate() error {
+	switch {
+	case f.Vehicles < 1 || f.Vehicles > mostCars:
+		return usageError("--vehicles must be between 1 and %d", mostCars)
+	case !(f.Rate >= 0.01 && f.Rate <= 10):
+		return usageError("--rate must be between 0.01 and 10 samples a second")
+	case !(f.Faults >= 0 && f.Faults <= 100):
+		return usageError("--faults must be between 0 and 100 an hour and car")
+	case f.Backdate < 0 || f.Backdate > mostBackdate:
+		return usageError("--backdate must be between 0s and %s", mostBackdate)
+	case vehicle.CheckID(f.Prefix) != nil || len(f.Prefix) > mostPrefix:
+		return usageError("--prefix must be 1 to %d ASCII letters and digits", mostPrefix)
+	}
+	return nil
+}
+
+// ids are the vids of the fleet.
+func (f *trafficFlags) ids() []vehicle.ID {
+	ids := make([]vehicle.ID, f.Vehicles)
+	for i := range ids {
+		ids[i] = vehicle.ID(fmt.Sprintf("%s%05d", f.Prefix, i))
+	}
+	return ids
+}
+
+// fleet makes the fleet that the flags ask for, well under way.
+func (f *trafficFlags) fleet() *traffic.Fleet {
+	fleet := traffic.New(traffic.Config{Vehicles: f.Vehicles, PerSecond: f.Rate, Seed: f.Seed, FreeFlow: f.FreeFlow})
+	fleet.Settle(5 * time.Minute)
+	return fleet
+}
+
+// Run runs the fleet until it is told to end.
+func (c *simulateCommand) Run(ctx context.Context, w streams) error {
+	if err := c.validate(); err != nil {
+		return err
+	}
+	if err := c.checkDoor(); err != nil {
+		return err
+	}
+	if c.Duration < 0 {
+		return usageError("--duration must be a duration such as 10m")
+	}
+	if u, err := url.Parse(c.QueryURL); c.QueryURL != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
+		return usageError("--query-url must be a URL such as http://127.0.0.1:8080")
+	}
+	if c.Source != "" {
+		return c.simulate(ctx, w, c.Source, c.Key, c.Token)
+	}
+	operator, err := c.client()
+	if err != nil {
+		return err
+	}
+	cars := access.VehicleSet(c.ids()...)
+	return withSource(ctx, operator, "simulate", cars, c.life(), func(name, key string) error {
+		if c.Token != "" {
+			return c.simulate(ctx, w, name, key, c.Token)
+		}
+		return withToken(ctx, operator, "simulate", cars, c.life(), func(token string) error {
+			return c.simulate(ctx, w, name, key, token)
+		})
+	})
+}
+
+// endlessLife bounds the life of a source and a token that are used until somebody
+// ends it, and which were not removed then.
+const endlessLife = 30 * 24 * time.Hour
+
+// life bounds the life of the source and of the token.
+func (c *simulateCommand) life() time.Duration {
+	if c.Duration == 0 {
+		return endlessLife
+	}
+	return c.Duration + temporaryLife
+}
+
+// withToken calls ask with an access token for some vehicles that is revoked
+// after.
+func withToken(ctx context.Context, operator *admin.Client, what string, of access.Vehicles, life time.Duration, ask func(token string) error) (err error) {
+	t, err := operator.IssueToken(ctx, access.TokenRequest{
+		Developer: fmt.Sprintf("%s-%d", what, os.Getpid()), Operations: access.AllOperations, Vehicles: of, Expires: time.Now().Add(life),
+	})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		// Also after an interrupt, which has ended ctx.
+		rctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		if _, rerr := operator.RevokeToken(rctx, t.ID); err == nil {
+			err = rerr // after another error, it goes when it expires
+		}
+	}()
+	return ask(t.AccessToken)
+}
+
+// simulate runs the fleet as a source and prints the report, also of a run that
+// failed.
+func (c *simulateCommand) simulate(ctx context.Context, w streams, name, key, token string) error {
+	s := newSimulation(&c.trafficFlags)
+	s.duration, s.progress = c.Duration, w.err
+	if token != "" {
+		trust, err := trusting(c.CA)
+		if err != nil {
+			return err
+		}
+		base := c.QueryURL
+		if base == "" {
+			base = baseURL(c.QueryAddr)
+		}
+		s.developer = client.New(base, token, client.WithHTTPClient(clientTrusting(trust)), client.WithPatience(0))
+	}
+	for range simulationLanes {
+		door, err := c.connect(ctx, name, key)
+		if err != nil {
+			return err
+		}
+		defer door.close()
+		s.doors = append(s.doors, door)
+	}
+	err := s.run(ctx)
+	report := s.report()
+	if c.JSON {
+		return errors.Join(err, printJSON(w.out, report))
+	}
+	return errors.Join(err, report.print(w.out))
+}

@@ -1,0 +1,150 @@
+package main
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"carstate/client"
+	"carstate/internal/traffic"
+	"carstate/internal/vehicle"
+)
+
+// How the verdicts are asked for.
+const (
+	// askEvery is the time between two questions about one car, if the fleet is
+	// not so large that askPerSecond would be exceeded.
+	askEvery     = 10 * time.Second
+	askPerSecond = 200
+	// askAfter is how long cars have driven before their verdicts are compared: a
+	// drive begins in "normal", whatever the traffic.
+	askAfter = 3 * time.Minute
+	askers   = 4
+)
+
+// askOnAndOn asks about one car after the other.
+func (s *simulation) askOnAndOn(ctx context.Context) {
+	tick := time.NewTicker(max(askEvery/time.Duration(len(s.ids)), time.Second/askPerSecond))
+	defer tick.Stop()
+	questions := make(chan int)
+	var asking sync.WaitGroup
+	defer asking.Wait()
+	defer close(questions)
+	for range askers {
+		asking.Go(func() {
+			for i := range questions {
+				s.ask(ctx, i)
+			}
+		})
+	}
+	for next := 0; ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case questions <- next:
+			next = (next + 1) % len(s.ids)
+		}
+	}
+}
+
+// askAll asks about every car once, at the end, when all is acknowledged and judged.
+func (s *simulation) askAll(ctx context.Context) {
+	s.waitJudged(ctx)
+	var asking sync.WaitGroup
+	defer asking.Wait()
+	for k := range askers {
+		asking.Go(func() {
+			for i := k; i < len(s.ids) && ctx.Err() == nil; i += askers {
+				s.ask(ctx, i)
+			}
+		})
+	}
+}
+
+// judgedWithin is how long the last verdicts are waited for.
+const judgedWithin = 10 * time.Second
+
+// waitJudged waits until the verdict on some car is as new as its last sample.
+func (s *simulation) waitJudged(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, judgedWithin)
+	defer cancel()
+	last := s.lastDriving
+	if last.Vehicle == "" {
+		return // nobody drove
+	}
+	// Who waited in vain asks all the same.
+	_ = poll(ctx, func() error {
+		a, err := s.developer.CarDrivingState(ctx, string(last.Vehicle))
+		if err == nil && a.AsOf.Before(last.Time.Time().Truncate(time.Second)) {
+			err = errNoAnswer
+		}
+		return err
+	})
+}
+
+// known is what is so about a car when it is asked about.
+type known struct {
+	traffic.Truth
+	now    time.Duration
+	fault  *standingFault // nil: it is healthy
+	mended time.Duration
+}
+
+// lateMost is how far the fleet may be behind the clock and still be compared: what
+// is not stored yet cannot be judged.
+const lateMost = 2 * time.Second
+
+// known tells about a car; compare is false where that means nothing yet.
+func (s *simulation) known(i int) (k known, compare bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := &s.faults.cars[i]
+	k = known{s.truth[i], s.now, c.now, c.mended}
+	if s.now < askAfter || !s.ended && s.late() > lateMost {
+		return k, false
+	}
+	if s.asking == 0 {
+		s.asking = s.now
+	}
+	return k, true
+}
+
+// ask asks both questions about a car and compares the answers with the truth of
+// that moment.
+func (s *simulation) ask(ctx context.Context, i int) {
+	k, compare := s.known(i)
+	if !compare {
+		return
+	}
+	driving, derr := s.developer.CarDrivingState(ctx, string(s.ids[i]))
+	throttle, terr := s.developer.ThrottleSystem(ctx, string(s.ids[i]))
+	if ctx.Err() != nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if derr != nil || terr != nil {
+		s.score.failed++
+		return
+	}
+	s.score.driving(k, driving)
+	s.score.throttle(i, k, throttle)
+}
+
+// stateOf is the state of an answer; 0 is none.
+func stateOf(a client.DrivingAnswer) vehicle.DrivingState {
+	switch a.State {
+	case client.NormalDriving:
+		return vehicle.NormalDriving
+	case client.SlowDriving:
+		return vehicle.SlowDriving
+	case client.TrafficJam:
+		return vehicle.TrafficJam
+	}
+	return 0
+}

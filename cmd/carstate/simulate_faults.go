@@ -1,0 +1,134 @@
+package main
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"carstate/internal/faults"
+	"carstate/internal/vehicle"
+)
+
+// faultBook puts throttle faults into what a fleet reads, and knows which car has
+// one.
+type faultBook struct {
+	perHour float64
+	random  *rand.Rand
+	cars    []carFaults
+	all     []*standingFault
+}
+
+// carFaults is one car's part of the book.
+type carFaults struct {
+	healthy  faults.Injector
+	injector *faults.Injector // nil: it is healthy
+	now      *standingFault   // nil: it is healthy
+	mended   time.Duration    // when the last one was; 0: never
+	last     time.Duration    // of its latest sample
+}
+
+// standingFault is one fault of one car, for a time.
+type standingFault struct {
+	fault        faults.Fault
+	begun, until time.Duration
+	// observable is since when it changes a reading by more than healthy sensors
+	// deviate for seconds; 0: not yet.
+	observable time.Duration
+	ended      time.Duration // 0: it stands
+	// asked counts the questions about the car from a minute after it was
+	// observable on; found is when one was first answered "anomaly", 0: never.
+	asked int
+	found time.Duration
+}
+
+// Times of faults.
+const (
+	// firstFault is how long a car is left alone: what is wrong from the very
+	// beginning is learned as how the car is (docs/verdicts.md).
+	firstFault    = 2 * time.Minute
+	shortestFault = 4 * time.Minute
+	meanFault     = 10 * time.Minute
+)
+
+func newFaultBook(cars int, perHour float64, seed uint64) *faultBook {
+	return &faultBook{perHour: perHour, random: rand.New(rand.NewPCG(seed, 3)), cars: make([]carFaults, cars)}
+}
+
+// apply changes what a car read, if it has a fault, and lets faults come and go.
+func (b *faultBook) apply(car int, at time.Duration, r *vehicle.Readings) error {
+	if !r.Has(vehicle.ThrottlePosition) {
+		return nil // it is parked
+	}
+	c := &b.cars[car]
+	gone := at - c.last
+	c.last = at
+	if c.now != nil && at >= c.now.until {
+		c.now.ended, c.mended = at, at
+		c.now, c.injector = nil, nil
+	}
+	if c.now == nil {
+		c.healthy.Watch(r)
+		if at > firstFault && gone < time.Minute && b.random.Float64() < b.perHour*gone.Hours() {
+			c.now = &standingFault{fault: b.draw(), begun: at}
+			c.now.until = at + shortestFault + time.Duration(b.random.ExpFloat64()*float64(meanFault-shortestFault))
+			c.injector = c.healthy.Begin(c.now.fault)
+			b.all = append(b.all, c.now)
+		}
+		return nil
+	}
+	changed, err := c.injector.Apply(r)
+	if c.now.observable == 0 && changed >= deviation(c.now.fault) {
+		c.now.observable = at
+	}
+	return err
+}
+
+// deviation is by how many percent the sensors of a fault deviate when they are
+// healthy; the same as in docs/verdicts.md.
+func deviation(f faults.Fault) float64 {
+	switch {
+	case f.Kind >= faults.StuckPlate, f.On == vehicle.ThrottlePosition, f.On == vehicle.ThrottlePositionB:
+		return 8
+	case f.On == vehicle.ThrottleActuator:
+		return 3
+	}
+	return 5
+}
+
+// faultySensors are those that a fault of one sensor befalls.
+var faultySensors = [...]vehicle.Signal{
+	vehicle.ThrottlePosition, vehicle.ThrottlePositionB, vehicle.ThrottleActuator,
+	vehicle.AcceleratorPositionD, vehicle.AcceleratorPositionE,
+}
+
+// draw draws a fault, each kind as often as any other.
+func (b *faultBook) draw() faults.Fault {
+	pick := func(of ...float64) float64 { return of[b.random.IntN(len(of))] }
+	f := faults.Fault{
+		Kind: faults.Kind(b.random.IntN(faults.NumKinds)),
+		On:   faultySensors[b.random.IntN(len(faultySensors))],
+		Seed: b.random.Uint64(),
+	}
+	switch f.Kind {
+	case faults.Offset:
+		f.Size = pick(-30, -20, -10, 10, 20, 30)
+	case faults.Gain:
+		f.Size = pick(0.5, 0.7, 1.5, 2)
+	case faults.Noise:
+		f.Size = pick(10, 20, 30)
+	case faults.OpenPlate:
+		f.Size = pick(20, 60)
+	case faults.LostCommand:
+		f.On = vehicle.ThrottleActuator
+	}
+	return f
+}
+
+// standing is how many faults there are now.
+func (b *faultBook) standing() (n int) {
+	for i := range b.cars {
+		if b.cars[i].now != nil {
+			n++
+		}
+	}
+	return n
+}

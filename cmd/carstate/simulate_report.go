@@ -1,0 +1,289 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"text/tabwriter"
+	"time"
+
+	"carstate/client"
+	"carstate/internal/faults"
+)
+
+// scoreBoard counts how verdicts agree with the truth.
+type scoreBoard struct {
+	agreement                          // of cars on a road
+	byRoad      map[float64]*agreement // by the road's free flow, in km/h
+	byFlow      [10][4]int             // by tenths of the free flow, then by verdict
+	parked      [2]int                 // by whether the service said so
+	disagreed   int                    // of cars on a road
+	soon        int                    // of these, how many soon after the road's state changed
+	faulty      throttleCounts
+	healthy     throttleCounts
+	alarmed     []bool // by car: healthy, and last said to be not
+	falseAlarms int
+	failed      int // questions
+}
+
+// throttleCounts are answers about throttle systems.
+type throttleCounts struct {
+	None    int `json:"no_verdict"`
+	Normal  int `json:"normal"`
+	Anomaly int `json:"anomaly"`
+}
+
+func (c *throttleCounts) add(s client.ThrottleState) {
+	switch s {
+	case client.ThrottleNormal:
+		c.Normal++
+	case client.ThrottleAnomaly:
+		c.Anomaly++
+	default:
+		c.None++
+	}
+}
+
+const (
+	// changedSoon is how long after a change of the road's state a verdict may well
+	// be behind: a verdict stands a minute, and evidence takes time.
+	changedSoon = time.Minute
+	// recovers is how long after a fault was mended nothing is expected: the rules
+	// ask for a minute of healthy readings.
+	recovers = 3 * time.Minute
+	// tellable is how long a fault must have been observable to count as missed.
+	tellable = time.Minute
+)
+
+func newScoreBoard(cars int) *scoreBoard {
+	return &scoreBoard{alarmed: make([]bool, cars), byRoad: make(map[float64]*agreement)}
+}
+
+// driving compares how a car is said to drive with the road around it. A car in a
+// side street has no truth.
+func (b *scoreBoard) driving(k known, a client.DrivingAnswer) {
+	said := stateOf(a)
+	switch {
+	case k.Parked && a.Reason == client.ReasonNotDriving:
+		b.parked[1]++
+	case k.Parked:
+		b.parked[0]++
+	case k.Driving != 0:
+		road := b.byRoad[k.FreeFlowKmh]
+		if road == nil {
+			road = new(agreement)
+			b.byRoad[k.FreeFlowKmh] = road
+		}
+		for _, a := range []*agreement{&b.agreement, road} {
+			a.Confusion[k.Driving-1][said]++
+			a.count()
+		}
+		b.byFlow[min(int(10*k.OfFreeFlow), 9)][said]++
+		if said != k.Driving {
+			b.disagreed++
+			if k.now-k.Since < changedSoon {
+				b.soon++
+			}
+		}
+	}
+}
+
+// throttle compares what is said of a car's throttle system with its faults.
+func (b *scoreBoard) throttle(i int, k known, a client.ThrottleAnswer) {
+	alarm := a.System == client.ThrottleAnomaly
+	switch f := k.fault; {
+	case f != nil:
+		if f.observable != 0 {
+			b.faulty.add(a.System)
+			if k.now-f.observable >= tellable {
+				f.asked++
+			}
+		}
+		if alarm && f.found == 0 {
+			f.found = k.now
+		}
+	case k.mended == 0 || k.now-k.mended >= recovers:
+		b.healthy.add(a.System)
+		if alarm && !b.alarmed[i] {
+			b.falseAlarms++
+		}
+		b.alarmed[i] = alarm
+	}
+}
+
+// simulationReport is what `simulate --json` prints.
+type simulationReport struct {
+	Vehicles      int             `json:"vehicles"`
+	Seconds       float64         `json:"seconds"`
+	Acknowledged  int64           `json:"samples_acknowledged"`
+	Refused       int64           `json:"samples_refused"`
+	FirstRefusal  string          `json:"first_refusal,omitempty"`
+	FailedQueries int             `json:"failed_queries"`
+	Driving       *drivingScore   `json:"driving,omitempty"`
+	Throttle      *throttleReport `json:"throttle,omitempty"`
+}
+
+// drivingScore compares driving verdicts with the truth of roads. A row of its
+// agreement is one answer.
+type drivingScore struct {
+	agreement
+	Disagreed       int         `json:"disagreed"`
+	SoonAfter       int         `json:"disagreed_within_60_s_of_a_change"`
+	ParkedRight     int         `json:"parked_and_not_driving"`
+	ParkedOtherwise int         `json:"parked_and_otherwise"`
+	Roads           []roadScore `json:"roads"`
+	// ByFlow counts answers by the tenth of the free flow at which traffic flows
+	// around the car; then by verdict: none, 1, 2, 3.
+	ByFlow [10][4]int `json:"by_tenth_of_free_flow"`
+}
+
+// roadScore is the agreement on the roads with one free flow.
+type roadScore struct {
+	FreeFlowKmh float64 `json:"free_flow_kmh"`
+	agreement
+}
+
+// throttleReport compares throttle verdicts with the faults.
+type throttleReport struct {
+	Faulty  throttleCounts `json:"answers_with_a_fault"`
+	Healthy throttleCounts `json:"answers_without"`
+	// Precision is the part of alarms that were about a fault, Recall the part of
+	// faults that were found: each alarm and each fault counts once.
+	FalseAlarms int         `json:"false_alarms"`
+	Precision   float64     `json:"precision"`
+	Recall      float64     `json:"recall"`
+	Kinds       []faultKind `json:"faults"`
+}
+
+// faultKind is how one kind of fault was found.
+type faultKind struct {
+	Kind  string `json:"kind"`
+	Begun int    `json:"begun"`
+	// Telling faults were observable for a minute at least while somebody asked.
+	Telling int `json:"telling"`
+	Found   int `json:"found"`
+	// Median is the median of the seconds from observable to found, of those that
+	// were healthy when the questions began; null if there is none.
+	Median *float64 `json:"median_seconds"`
+}
+
+// report sums up.
+func (s *simulation) report() *simulationReport {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := &simulationReport{
+		Vehicles: len(s.ids), Seconds: s.now.Seconds(),
+		Acknowledged: s.acknowledged.Load(), Refused: s.refused.Load(), FirstRefusal: s.refusal,
+		FailedQueries: s.score.failed,
+	}
+	b := s.score
+	if b.Rows > 0 {
+		r.Driving = &drivingScore{b.agreement, b.disagreed, b.soon, b.parked[1], b.parked[0], nil, b.byFlow}
+		for _, kmh := range slices.Sorted(maps.Keys(b.byRoad)) {
+			r.Driving.Roads = append(r.Driving.Roads, roadScore{kmh, *b.byRoad[kmh]})
+		}
+	}
+	if b.faulty != (throttleCounts{}) || b.healthy != (throttleCounts{}) {
+		r.Throttle = s.throttleReport()
+	}
+	return r
+}
+
+func (s *simulation) throttleReport() *throttleReport {
+	r := &throttleReport{Faulty: s.score.faulty, Healthy: s.score.healthy, FalseAlarms: s.score.falseAlarms}
+	telling, found, alarms := 0, 0, 0
+	for kind := range faults.Kind(faults.NumKinds) {
+		k := faultKind{Kind: kind.String()}
+		var took []float64
+		for _, f := range s.faults.all {
+			if f.fault.Kind != kind {
+				continue
+			}
+			k.Begun++
+			if f.found != 0 {
+				alarms++
+			}
+			if f.asked == 0 {
+				continue
+			}
+			k.Telling++
+			if f.found != 0 {
+				k.Found++
+				if f.observable >= s.asking {
+					took = append(took, max(0, (f.found-f.observable).Seconds()))
+				}
+			}
+		}
+		if slices.Sort(took); len(took) > 0 {
+			k.Median = &took[len(took)/2]
+		}
+		telling, found = telling+k.Telling, found+k.Found
+		if k.Begun > 0 {
+			r.Kinds = append(r.Kinds, k)
+		}
+	}
+	r.Precision, r.Recall = part(alarms, alarms+r.FalseAlarms), part(found, telling)
+	return r
+}
+
+// print prints the report for people.
+func (r *simulationReport) print(w io.Writer) error {
+	t := &tables{w: tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)}
+	t.line("%d cars drove for %s; %d samples acknowledged, %d refused", r.Vehicles, (time.Duration(r.Seconds) * time.Second), r.Acknowledged, r.Refused)
+	if r.FirstRefusal != "" {
+		t.line("The first was refused because: %s", r.FirstRefusal)
+	}
+	if r.FailedQueries > 0 {
+		t.line("%d questions were not answered", r.FailedQueries)
+	}
+	if r.Driving == nil {
+		t.line("No verdict was compared with the truth: nobody asked, or the cars did not drive for %s", askAfter)
+	} else {
+		r.Driving.print(t)
+	}
+	if r.Throttle != nil {
+		r.Throttle.print(t)
+	}
+	t.flush()
+	return t.err
+}
+
+func (r *drivingScore) print(t *tables) {
+	t.line("\nThe label is the state of the road around the car; each answer is a row.")
+	t.confusion(&r.agreement)
+	t.line("Of %d answers that disagree, %d came within a minute of a change of the road's state.", r.Disagreed, r.SoonAfter)
+	t.line("Parked cars: %d answers \"not driving\", %d others.", r.ParkedRight, r.ParkedOtherwise)
+
+	t.line("\nfree flow\trows\taccuracy\tmacro-F1")
+	for _, road := range r.Roads {
+		t.line("%.0f km/h\t%d\t%.3f\t%.3f", road.FreeFlowKmh, road.Rows, road.Accuracy, road.MacroF1)
+	}
+	t.flush()
+	t.line("\ntraffic flows at\tnone\tnormal\tslow\tjam")
+	for tenth, row := range r.ByFlow {
+		t.line("%d to %d %% of the free flow\t%d\t%d\t%d\t%d", 10*tenth, 10*tenth+10, row[0], row[1], row[2], row[3])
+	}
+	t.flush()
+}
+
+func (r *throttleReport) print(t *tables) {
+	t.line("\nfault\tbegun\ttelling\tfound\tmedian")
+	for _, k := range r.Kinds {
+		median := ""
+		if k.Median != nil {
+			median = fmt.Sprintf("%.0f s", *k.Median)
+		}
+		t.line("%s\t%d\t%d\t%d\t%s", k.Kind, k.Begun, k.Telling, k.Found, median)
+	}
+	t.flush()
+	t.line("\nthrottle\tno verdict\tnormal\tanomaly")
+	for _, row := range []struct {
+		name string
+		c    throttleCounts
+	}{{"with an observable fault", r.Faulty}, {"healthy", r.Healthy}} {
+		t.line("%s\t%d\t%d\t%d", row.name, row.c.None, row.c.Normal, row.c.Anomaly)
+	}
+	t.flush()
+	t.line("\n%d false alarms, precision %.3f, recall %.3f", r.FalseAlarms, r.Precision, r.Recall)
+}

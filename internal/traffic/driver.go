@@ -1,0 +1,40 @@
+package traffic
+
+import (
+	"math"
+	"math/rand/v2"
+)
+
+// driver holds the parameters of the Intelligent Driver Model (M. Treiber, A.
+// Hennecke, D. Helbing, "Congested traffic states in empirical observations and
+// microscopic simulations", Phys. Rev. E 62, 1805, 2000) for one car.
+type driver struct {
+	desiredMps  float64 // speed on an empty road, v0
+	headwaySec  float64 // time to the car ahead, T
+	accelMps2   float64 // greatest acceleration, a
+	brakeMps2   float64 // comfortable deceleration, b
+	minGapMeter float64 // bumper to bumper in a standstill, s0
+}
+
+// hardestMps2 is what tyres can do on a dry road.
+const hardestMps2 = 9
+
+// follow is the acceleration, in m/s², of a car at a speed behind an obstacle at
+// a distance that moves at its own speed. The exponent of the free road is 4.
+func (d *driver) follow(mps, gapMeter, aheadMps float64) float64 {
+	free := mps / d.desiredMps
+	free *= free
+	wanted := d.minGapMeter + max(0, mps*d.headwaySec+mps*(mps-aheadMps)/(2*math.Sqrt(d.accelMps2*d.brakeMps2)))
+	near := wanted / max(gapMeter, 0.1)
+	return max(d.accelMps2*(1-free*free-near*near), -hardestMps2)
+}
+
+// like is a driver near this one: no two drive alike.
+func (d driver) like(random *rand.Rand) driver {
+	vary := func(by float64) float64 { return 1 + by*(2*random.Float64()-1) }
+	d.desiredMps *= vary(0.1)
+	d.headwaySec *= vary(0.2)
+	d.accelMps2 *= vary(0.15)
+	d.brakeMps2 *= vary(0.15)
+	return d
+}

@@ -1,0 +1,275 @@
+package traffic
+
+import (
+	"math"
+	"math/rand/v2"
+	"time"
+
+	"carstate/internal/vehicle"
+)
+
+// Config says what fleet there is to be.
+type Config struct {
+	Vehicles int
+	// PerSecond is how often each car reports, with a fifth of jitter.
+	PerSecond float64
+	Seed      uint64
+	// FreeFlow makes cars report the free-flow speed of their road.
+	FreeFlow bool
+}
+
+// Fleet is a number of cars in traffic. It is not safe for concurrent use.
+type Fleet struct {
+	config  Config
+	cars    []*car
+	roads   []*road
+	idle    []*car // in side streets, without a road to go to
+	now     time.Duration
+	epoch   time.Duration // where the time that is told begins
+	random  *rand.Rand
+	tremble *rand.Rand // of sensors: how often they are read does not change the traffic
+}
+
+// car is one car of the fleet.
+type car struct {
+	motion
+	sensors
+	place
+	road   *road // where it is, or means to go from a side street; nil: neither
+	parks  bool  // once it stands
+	until  time.Duration
+	due    time.Duration // its next report
+	truth  vehicle.DrivingState
+	share  float64       // of the free flow, around it
+	change time.Duration // when truth changed
+}
+
+// place is where a car is.
+type place uint8
+
+const (
+	onRoad place = iota
+	sideStreet
+	parked
+)
+
+// Truth is what is so about a car, whatever is said.
+type Truth struct {
+	// Driving is the state of the road around the car; 0 if it is parked, or in a
+	// side street, of which nothing is known.
+	Driving vehicle.DrivingState
+	Since   time.Duration // when that changed, on the clock of [Fleet.Now]
+	Parked  bool
+	// FreeFlowKmh is that of the road, 0 if it is on none; OfFreeFlow is at what
+	// share of it traffic flows around the car.
+	FreeFlowKmh, OfFreeFlow float64
+}
+
+// Step is the time by which [Fleet.Step] advances.
+const Step = 200 * time.Millisecond
+
+const stepSeconds = float64(Step) / float64(time.Second)
+
+// How the fleet is spread.
+const (
+	carsPerRoad = 60
+	// onRoads is the part of all cars that roads carry, on average.
+	onRoads = 0.8
+	// fewRoads is the number of cars from which there is a road of each kind.
+	fewRoads = 30
+	// tide is the time in which a road fills and empties once.
+	tide = 30 * time.Minute
+	// leastSwell is by what part the tide is lower on the emptiest roads.
+	leastSwell = 0.8
+	// stay is how long a car is on one road, on average, if the tide does not
+	// carry it away.
+	stay = 20 * time.Minute
+	// parkingShare of the cars that leave a road park, for at least shortestPark
+	// and meanPark on average.
+	parkingShare = 0.3
+	shortestPark = 2 * time.Minute
+	meanPark     = 6 * time.Minute
+	// parkedEvery is how often a parked car reports.
+	parkedEvery = 30 * time.Second
+	// sideStreetMps is the speed in side streets.
+	sideStreetMps = 30 / 3.6
+)
+
+// New makes a fleet whose cars are under way already.
+func New(c Config) *Fleet {
+	f := &Fleet{config: c, random: rand.New(rand.NewPCG(c.Seed, 1)), tremble: rand.New(rand.NewPCG(c.Seed, 2))}
+	for range c.Vehicles {
+		f.cars = append(f.cars, &car{place: sideStreet, sensors: newSensors(f.random)})
+	}
+	roads, spread := max(len(kinds), c.Vehicles/carsPerRoad), onRoads
+	if c.Vehicles < fewRoads {
+		roads, spread = 1, onRoads/2 // half of them wait for the tide
+	}
+	mean := spread * float64(c.Vehicles) / float64(roads)
+	next := f.cars
+	for i := range roads {
+		k := &kinds[(i+1)%len(kinds)] // a lone road is a street
+		// Some roads jam badly, some hardly ever.
+		_, part := math.Modf(float64(i) * math.Phi)
+		swell := (1 - leastSwell*part) * (k.mostPerKm - k.fewestPerKm)
+		// The mean height of the tide, squared, is 3/8.
+		r := newRoad(k, max(400, 1000*mean/(k.fewestPerKm+swell*3/8)))
+		r.swellPerKm = swell
+		r.phase = 2 * math.Pi * float64(i) / float64(roads)
+		n := min(int(r.target(0)), len(next))
+		for j := range n {
+			x := next[j]
+			x.place, x.road, x.driver = onRoad, r, k.like(f.random)
+			x.meter, x.mps = r.lengthMeter*float64(j)/float64(n), 0.3*x.desiredMps
+			r.cars = append(r.cars, x)
+		}
+		next = next[n:]
+		f.roads = append(f.roads, r)
+	}
+	f.idle = append(f.idle, next...)
+	f.schedule()
+	return f
+}
+
+// Settle lets the cars drive unseen; then time begins at 0 anew.
+func (f *Fleet) Settle(d time.Duration) {
+	for end := f.now + d; f.now < end; {
+		f.advance()
+	}
+	f.epoch = f.now
+	f.schedule()
+}
+
+// schedule spreads the cars' first reports over one interval.
+func (f *Fleet) schedule() {
+	for _, c := range f.cars {
+		c.due = f.now + time.Duration(f.tremble.Float64()*f.interval())
+	}
+}
+
+// interval is the time between two reports, in nanoseconds.
+func (f *Fleet) interval() float64 { return float64(time.Second) / f.config.PerSecond }
+
+// Now is the time since the beginning.
+func (f *Fleet) Now() time.Duration { return f.now - f.epoch }
+
+// Truth tells about the i-th car.
+func (f *Fleet) Truth(i int) Truth {
+	c := f.cars[i]
+	t := Truth{Driving: c.truth, Since: c.change - f.epoch, Parked: c.place == parked}
+	if c.truth != 0 {
+		t.FreeFlowKmh, t.OfFreeFlow = c.road.freeFlowKmh, c.share
+	}
+	return t
+}
+
+// Step advances all cars and hands over what they read meanwhile, each car's
+// readings in the order of their times.
+func (f *Fleet) Step(report func(car int, at time.Duration, r vehicle.Readings)) error {
+	f.advance()
+	for i, c := range f.cars {
+		for c.due <= f.now {
+			r, err := c.read(f.tremble, c.due, (f.now - c.due).Seconds(), f.config.FreeFlow)
+			if err != nil {
+				return err
+			}
+			report(i, c.due-f.epoch, r)
+			every := f.interval()
+			if c.place == parked {
+				every = max(every, float64(parkedEvery))
+			}
+			c.due += max(time.Millisecond, time.Duration(every*(0.8+0.4*f.tremble.Float64())))
+		}
+	}
+	return nil
+}
+
+// target is how many cars the tide wants on a road. Most of the time it is low.
+func (r *road) target(now time.Duration) float64 {
+	height := (1 + math.Sin(2*math.Pi*float64(now)/float64(tide)+r.phase)) / 2
+	return (r.fewestPerKm + r.swellPerKm*height*height) * r.lengthMeter / 1000
+}
+
+// advance moves everything by one step.
+func (f *Fleet) advance() {
+	f.now += Step
+	for _, r := range f.roads {
+		r.step(f.now)
+	}
+	wholeSecond := f.now%time.Second == 0
+	if wholeSecond {
+		f.exchange()
+	}
+	for _, c := range f.cars {
+		switch c.place {
+		case sideStreet:
+			f.wander(c, wholeSecond)
+		case parked:
+			if f.now >= c.until {
+				c.place, c.due = sideStreet, f.now // it says that it is on again
+				f.idle = append(f.idle, c)
+			}
+		}
+		if wholeSecond {
+			c.learnTruth(f.now)
+		}
+	}
+}
+
+// exchange moves cars between roads as the tide wants it, and a few more.
+func (f *Fleet) exchange() {
+	coming := make(map[*road]int)
+	for _, c := range f.cars {
+		if c.place == sideStreet && c.road != nil {
+			coming[c.road]++
+		}
+	}
+	for _, r := range f.roads {
+		want := r.target(f.now) - float64(len(r.cars)+coming[r])
+		restless := f.random.Float64() < float64(len(r.cars))/stay.Seconds()
+		if len(r.cars) > 0 && (want < -1 || restless) {
+			c := r.release(f.random.IntN(len(r.cars)))
+			c.place, c.road = sideStreet, nil
+			if c.parks = f.random.Float64() < parkingShare; !c.parks {
+				f.idle = append(f.idle, c)
+			}
+		}
+		if want > 1 && len(f.idle) > 0 {
+			c := f.idle[0]
+			f.idle = f.idle[1:]
+			c.road, c.driver = r, r.kind.like(f.random)
+		}
+	}
+}
+
+// wander moves a car through side streets, where nobody is in its way, until it
+// has turned into its road or stands to park.
+func (f *Fleet) wander(c *car, wholeSecond bool) {
+	want := sideStreetMps
+	switch {
+	case c.parks:
+		want = 0
+	case c.road != nil:
+		want = c.road.meanMps()
+	}
+	c.mps2 = max(-2, min(2, (want-c.mps)/stepSeconds))
+	c.advance(stepSeconds)
+	switch {
+	case c.parks && c.mps == 0:
+		c.place, c.parks, c.mps2, c.due = parked, false, 0, f.now // it says that it is off
+		c.until = f.now + shortestPark + time.Duration(f.random.ExpFloat64()*float64(meanPark-shortestPark))
+	case c.road != nil && wholeSecond && c.road.admit(c, f.random.IntN(max(1, len(c.road.cars))), f.now):
+		c.place = onRoad
+	}
+}
+
+// learnTruth looks at the road around the car.
+func (c *car) learnTruth(now time.Duration) {
+	var truth vehicle.DrivingState
+	if c.place == onRoad {
+		truth, c.share = c.road.state(c.meter)
+	}
+	if truth != c.truth {
+		c.truth, c.change = truth, now
+	}
+}

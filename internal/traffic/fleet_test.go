@@ -1,0 +1,210 @@
+package traffic
+
+import (
+	"fmt"
+	"hash/fnv"
+	"math"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"carstate/internal/vehicle"
+)
+
+// TestFleetHolds: whatever the fleet and the seed, nobody collides, drives backwards
+// or is lost.
+func TestFleetHolds(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		f := New(Config{
+			Vehicles:  rapid.IntRange(1, 150).Draw(t, "vehicles"),
+			PerSecond: 0.1,
+			Seed:      rapid.Uint64().Draw(t, "seed"),
+		})
+		// Somewhere in the tide.
+		f.now = time.Duration(rapid.IntRange(0, 1800).Draw(t, "begin")) * time.Second
+		f.schedule()
+		for range rapid.IntRange(300, 3000).Draw(t, "steps") {
+			if err := f.Step(func(int, time.Duration, vehicle.Readings) {}); err != nil {
+				t.Fatal(err)
+			}
+			if wrong := f.wrong(); wrong != "" {
+				t.Fatal(wrong)
+			}
+		}
+	})
+}
+
+// wrong says what cannot be; "" if all is well.
+func (f *Fleet) wrong() string {
+	found := make(map[*car]bool)
+	for _, r := range f.roads {
+		var around float64
+		for i, c := range r.cars {
+			gap, _ := r.gap(i)
+			if gap < 0 {
+				return fmt.Sprintf("a collision: %.2f m", gap)
+			}
+			around += gap + carLength
+			if found[c] || c.place != onRoad || c.road != r {
+				return "a car on a road is elsewhere too"
+			}
+			found[c] = true
+			if math.IsNaN(c.mps) || c.mps < 0 || c.mps > 1.2*max(c.desiredMps, 40) || c.meter < 0 || c.meter >= r.lengthMeter {
+				return fmt.Sprintf("%.2f m/s at %.2f m", c.mps, c.meter)
+			}
+		}
+		// Cars that have passed one another would go round twice.
+		if len(r.cars) > 0 && math.Abs(around-r.lengthMeter) > 1e-6 {
+			return fmt.Sprintf("the cars and gaps of a road of %.1f m come to %.1f m", r.lengthMeter, around)
+		}
+	}
+	idle := make(map[*car]bool)
+	for _, c := range f.idle {
+		if idle[c] || c.place != sideStreet || c.road != nil || c.parks {
+			return "a car waits for a road and has one, or waits twice"
+		}
+		idle[c] = true
+	}
+	for _, c := range f.cars {
+		switch {
+		case (c.place == onRoad) != found[c]:
+			return "a car is lost"
+		case c.place == sideStreet && c.road == nil && !c.parks && !idle[c]:
+			return "a car drives in side streets for ever"
+		case c.place == parked && (c.mps != 0 || c.road != nil):
+			return "a parked car moves"
+		}
+	}
+	return ""
+}
+
+// drive lets a fleet drive and sums up every reading and truth.
+func drive(t *testing.T, c Config, d time.Duration) (readings, truths uint64) {
+	f := New(c)
+	f.Settle(time.Minute)
+	said, was := fnv.New64a(), fnv.New64a()
+	for f.Now() < d {
+		if err := f.Step(func(i int, at time.Duration, r vehicle.Readings) {
+			fmt.Fprint(said, i, at, r)
+		}); err != nil {
+			t.Fatal(err)
+		}
+		for i := range c.Vehicles {
+			fmt.Fprint(was, f.Truth(i))
+		}
+	}
+	return said.Sum64(), was.Sum64()
+}
+
+// TestSameSeed: a seed gives one drive, however often the cars report in it.
+func TestSameSeed(t *testing.T) {
+	c := Config{Vehicles: 60, PerSecond: 1, Seed: 7}
+	readings, truths := drive(t, c, 2*time.Minute)
+	if r, tr := drive(t, c, 2*time.Minute); r != readings || tr != truths {
+		t.Error("the same seed gave another drive")
+	}
+	c.PerSecond = 0.2
+	if r, tr := drive(t, c, 2*time.Minute); r == readings || tr != truths {
+		t.Error("reporting less often changed the traffic, or not the readings")
+	}
+	c.Seed = 8
+	if _, tr := drive(t, c, 2*time.Minute); tr == truths {
+		t.Error("another seed gave the same drive")
+	}
+}
+
+// TestAllStates: within one tide there is all that the service knows of, and jams
+// come and go on each road.
+func TestAllStates(t *testing.T) {
+	f := New(Config{Vehicles: 300, PerSecond: 0.1, Seed: 1})
+	var seconds [4]int
+	var parked int
+	changes := make(map[*road]int)
+	jammed := make(map[*road]bool)
+	for f.Now() < tide {
+		if err := f.Step(func(int, time.Duration, vehicle.Readings) {}); err != nil {
+			t.Fatal(err)
+		}
+		if f.Now()%time.Second != 0 {
+			continue
+		}
+		jam := make(map[*road]int)
+		for i, c := range f.cars {
+			truth := f.Truth(i)
+			seconds[truth.Driving]++
+			if truth.Parked {
+				parked++
+			}
+			if truth.Driving == vehicle.TrafficJam {
+				jam[c.road]++
+			}
+		}
+		for _, r := range f.roads {
+			if is := jam[r] > len(r.cars)/4; is != jammed[r] {
+				jammed[r] = is
+				changes[r]++
+			}
+		}
+	}
+	all := float64(len(f.cars)) * tide.Seconds()
+	t.Logf("no truth %.2f, normal %.2f, slow %.2f, jam %.2f, parked %.2f of the time",
+		float64(seconds[0])/all, float64(seconds[1])/all, float64(seconds[2])/all, float64(seconds[3])/all, float64(parked)/all)
+	for _, n := range []int{seconds[1], seconds[2], seconds[3], 2 * parked} {
+		if float64(n) < 0.1*all {
+			t.Errorf("too little of something: %v, parked %d", seconds, parked)
+			break
+		}
+	}
+	comesAndGoes := 0
+	for _, n := range changes {
+		if n >= 2 {
+			comesAndGoes++
+		}
+	}
+	if comesAndGoes < 2 {
+		t.Errorf("jams came and went on %d roads", comesAndGoes)
+	}
+}
+
+// TestHealthyCars: no car has a fault here, and the rules must say so, at any
+// interval.
+func TestHealthyCars(t *testing.T) {
+	for _, perSecond := range []float64{0.1, 1, 5} {
+		f := New(Config{Vehicles: 40, PerSecond: perSecond, Seed: 3})
+		states := make([]vehicle.State, len(f.cars))
+		start := vehicle.At(time.Date(2026, 1, 5, 8, 0, 0, 0, time.UTC))
+		reports, last := 0, make([]time.Duration, len(f.cars))
+		for f.Now() < 15*time.Minute {
+			if err := f.Step(func(i int, at time.Duration, r vehicle.Readings) {
+				if at < last[i] || at > f.Now() || at < f.Now()-Step {
+					t.Errorf("a reading of %s after one of %s, at %s", at, last[i], f.Now())
+				}
+				last[i] = at
+				reports++
+				states[i] = vehicle.Observe(states[i], vehicle.Sample{Vehicle: "car", Time: start.Add(at), Readings: r})
+				if v := states[i].Throttle(); v.Time != 0 && v.System == vehicle.ThrottleAnomaly {
+					t.Fatalf("car %d, %g readings a second, after %s: %s", i, perSecond, at, states[i].ExplainThrottle().Text)
+				}
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if want := perSecond * 15 * 60 * 40; float64(reports) < 0.75*want || float64(reports) > 1.05*want {
+			t.Errorf("%d reports, want some %.0f less those of parked cars", reports, want)
+		}
+	}
+}
+
+// BenchmarkStep is what a second of 10,000 cars costs, with one reading each.
+func BenchmarkStep(b *testing.B) {
+	f := New(Config{Vehicles: 10_000, PerSecond: 1, Seed: 1})
+	f.Settle(time.Minute)
+	for b.Loop() {
+		for range time.Second / Step {
+			if err := f.Step(func(int, time.Duration, vehicle.Readings) {}); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+}

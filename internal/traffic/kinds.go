@@ -1,0 +1,48 @@
+package traffic
+
+import "time"
+
+// kind is a sort of road.
+type kind struct {
+	driver
+	freeFlowKmh float64
+	// Cars per kilometre when the road is emptiest, and when the busiest is fullest.
+	fewestPerKm, mostPerKm float64
+	lights                 lights
+	// window is how far back the state of the road looks: one cycle of its lights,
+	// so that it does not change with each red.
+	window time.Duration
+}
+
+// lights are the traffic lights of a road; none if everyMeter is 0.
+type lights struct {
+	everyMeter float64
+	cycle, red time.Duration // red includes yellow
+}
+
+// yellow is how long before red it is too late to pass with a clear conscience.
+const yellow = 3 * time.Second
+
+// kinds are the roads of the town. The motorway's driver is that of the paper of 2000:
+// traffic is densest in flow at about 26 cars a kilometre, and from there on
+// breaks down. Drivers in town are those of Treiber and Kesting, "Traffic Flow
+// Dynamics" (2013), table 11.2, a little less hurried.
+var kinds = [...]kind{
+	{
+		desiredMps: 120 / 3.6, headwaySec: 1.6, accelMps2: 0.73, brakeMps2: 1.67, minGapMeter: 2,
+		freeFlowKmh: 120, fewestPerKm: 8, mostPerKm: 70,
+		window: time.Minute,
+	},
+	{
+		desiredMps: 50 / 3.6, headwaySec: 1.2, accelMps2: 1.2, brakeMps2: 1.7, minGapMeter: 2,
+		freeFlowKmh: 50, fewestPerKm: 8, mostPerKm: 105,
+		lights: lights{everyMeter: 400, cycle: 70 * time.Second, red: 28 * time.Second},
+		window: 70 * time.Second,
+	},
+	{
+		desiredMps: 70 / 3.6, headwaySec: 1.2, accelMps2: 1.2, brakeMps2: 1.7, minGapMeter: 2,
+		freeFlowKmh: 70, fewestPerKm: 8, mostPerKm: 90,
+		lights: lights{everyMeter: 700, cycle: 90 * time.Second, red: 32 * time.Second},
+		window: 90 * time.Second,
+	},
+}

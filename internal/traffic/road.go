@@ -1,0 +1,164 @@
+package traffic
+
+import (
+	"math"
+	"slices"
+	"time"
+)
+
+// carLength is the length of every car, in metres.
+const carLength = 4.5
+
+// motion is where a car is on its road and how it moves.
+type motion struct {
+	driver
+	meter float64 // from the road's beginning
+	mps   float64
+	mps2  float64 // over the last step
+}
+
+// road is a ring with one lane: nobody overtakes.
+type road struct {
+	*kind
+	lengthMeter float64
+	lightMeter  float64 // between two lights; 0: there are none
+	phase       float64 // of the tide of cars, 0 to 2π
+	swellPerKm  float64 // what the tide adds at its height
+	// cars in the order in which they drive: each follows the next, the last
+	// one the first.
+	cars []*car
+	flow flow
+}
+
+func newRoad(k *kind, lengthMeter float64) *road {
+	r := &road{kind: k, lengthMeter: lengthMeter, flow: newFlow(lengthMeter, k.window)}
+	if k.lights.everyMeter > 0 {
+		r.lightMeter = lengthMeter / max(1, math.Round(lengthMeter/k.lights.everyMeter))
+	}
+	return r
+}
+
+// ahead is the way from one place to another in the direction of travel.
+func (r *road) ahead(from, to float64) float64 {
+	d := to - from
+	if d < 0 {
+		d += r.lengthMeter
+	}
+	return d
+}
+
+// gap is what lies between the i-th car and the one before it, bumper to bumper.
+func (r *road) gap(i int) (meter float64, before *car) {
+	c := r.cars[i]
+	if len(r.cars) == 1 {
+		return r.lengthMeter - carLength, c
+	}
+	before = r.cars[(i+1)%len(r.cars)]
+	return r.ahead(c.meter, before.meter) - carLength, before
+}
+
+// step moves all cars at once.
+func (r *road) step(now time.Duration) {
+	for i, c := range r.cars {
+		gap, before := r.gap(i)
+		c.mps2 = min(c.follow(c.mps, gap, before.mps), r.obeyLight(c, now))
+	}
+	for _, c := range r.cars {
+		moved := c.advance(stepSeconds)
+		r.flow.add(c.meter, moved, stepSeconds)
+		if c.meter += moved; c.meter >= r.lengthMeter {
+			c.meter -= r.lengthMeter
+		}
+	}
+	r.flow.tick(now)
+}
+
+// advance changes the speed by the acceleration and returns the way gone. A car
+// does not drive backwards.
+func (m *motion) advance(seconds float64) (meter float64) {
+	after := m.mps + m.mps2*seconds
+	if after >= 0 {
+		meter = (m.mps + after) / 2 * seconds
+		m.mps = after
+		return meter
+	}
+	meter = m.mps * m.mps / (-2 * m.mps2)
+	m.mps2, m.mps = -m.mps/seconds, 0
+	return meter
+}
+
+// waveShare of the desired speed is that of the green wave.
+const waveShare = 0.85
+
+// obeyLight is the acceleration that the next light allows. Who would have to brake too hard for a
+// yellow passes; a red is passed by nobody who can stop at all.
+func (r *road) obeyLight(c *car, now time.Duration) float64 {
+	if r.lightMeter == 0 {
+		return math.Inf(1)
+	}
+	next := math.Floor(c.meter/r.lightMeter) + 1
+	wave := next * r.lightMeter / (waveShare * r.desiredMps)
+	at := now + r.lights.cycle - time.Duration(wave*float64(time.Second))%r.lights.cycle
+	sinceRed := at%r.lights.cycle - (r.lights.cycle - r.lights.red)
+	if sinceRed < 0 {
+		return math.Inf(1)
+	}
+	way := next*r.lightMeter - c.meter
+	willing := 3.0
+	if sinceRed > yellow {
+		willing = hardestMps2 - 1
+	}
+	if c.mps*c.mps > 2*willing*way {
+		return math.Inf(1)
+	}
+	return c.follow(c.mps, way, 0)
+}
+
+// politeMps2 is the deceleration that a car that turns in may ask of the next, and
+// of itself (A. Kesting, M. Treiber, D. Helbing, "MOBIL", 2007: its safe limit).
+const politeMps2 = 4
+
+// admit lets a car turn in behind the i-th car's leader, if both it and the i-th
+// can do so without braking hard.
+func (r *road) admit(c *car, i int, now time.Duration) bool {
+	if len(r.cars) == 0 {
+		c.meter = 0
+		r.cars = append(r.cars, c)
+		return true
+	}
+	behind := r.cars[i]
+	gap, before := r.gap(i)
+	room := (gap - carLength) / 2
+	if room < c.minGapMeter/2 {
+		return false
+	}
+	c.meter = behind.meter + carLength + room
+	if c.meter >= r.lengthMeter {
+		c.meter -= r.lengthMeter
+	}
+	if behind.follow(behind.mps, room, c.mps) < -politeMps2 ||
+		c.follow(c.mps, room, before.mps) < -politeMps2 || r.obeyLight(c, now) < -politeMps2 {
+		return false
+	}
+	r.cars = slices.Insert(r.cars, i+1, c)
+	return true
+}
+
+// release takes the i-th car off the road.
+func (r *road) release(i int) *car {
+	c := r.cars[i]
+	r.cars = slices.Delete(r.cars, i, i+1)
+	return c
+}
+
+// meanMps is the mean speed of the cars there now.
+func (r *road) meanMps() float64 {
+	if len(r.cars) == 0 {
+		return r.desiredMps
+	}
+	var sum float64
+	for _, c := range r.cars {
+		sum += c.mps
+	}
+	return sum / float64(len(r.cars))
+}

@@ -1,0 +1,166 @@
+package traffic
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"carstate/internal/vehicle"
+)
+
+// ring makes a road of one kind with so many cars a kilometre, evenly spread and
+// slow, and lets them drive for a while.
+func ring(k *kind, km, perKm float64, settle time.Duration) (*road, time.Duration) {
+	random := rand.New(rand.NewPCG(1, 1))
+	r := newRoad(k, 1000*km)
+	n := int(km * perKm)
+	for i := range n {
+		r.cars = append(r.cars, &car{road: r, driver: k.like(random), meter: r.lengthMeter * float64(i) / float64(n), mps: 3})
+	}
+	now := time.Duration(0)
+	for now < settle {
+		now += Step
+		r.step(now)
+	}
+	return r, now
+}
+
+// slowest is the lowest desired speed on a road: nobody can overtake.
+func (r *road) slowest() float64 {
+	least := math.Inf(1)
+	for _, c := range r.cars {
+		least = min(least, c.desiredMps)
+	}
+	return least
+}
+
+// TestFreeFlow: below the critical density cars drive nearly as fast as the slowest
+// of them wants, and everything around them is normal.
+func TestFreeFlow(t *testing.T) {
+	r, now := ring(&kinds[0], 5, 8, 20*time.Minute)
+	if mean := r.meanMps(); mean < 0.9*r.slowest() {
+		t.Errorf("%.1f m/s, and the slowest wants %.1f", mean, r.slowest())
+	}
+	for _, c := range r.cars {
+		c.learnTruth(now)
+		if c.truth != vehicle.NormalDriving {
+			t.Errorf("at %.0f m it is %s", c.meter, c.truth)
+		}
+	}
+}
+
+// TestGreenWave: on an empty street the lights hold nobody up for long.
+func TestGreenWave(t *testing.T) {
+	for _, k := range []*kind{&kinds[1], &kinds[2]} {
+		r, now := ring(k, 4.2, 8, 10*time.Minute)
+		var meters, seconds float64
+		for range 10 * 60 * 5 {
+			now += Step
+			r.step(now)
+			meters, seconds = meters+r.meanMps()*stepSeconds, seconds+stepSeconds
+		}
+		if share := meters / seconds * 3.6 / k.freeFlowKmh; share < 0.67 {
+			t.Errorf("at %.0f km/h: %.2f of the free flow, not even level of service B", k.freeFlowKmh, share)
+		}
+	}
+}
+
+// TestJamWave: above the critical density stop-and-go waves form by themselves and
+// move upstream, at the speed that is the same on motorways all over the world: 10 to
+// 25 km/h.
+func TestJamWave(t *testing.T) {
+	const km, cellMeter = 5, 50
+	r, now := ring(&kinds[0], km, 40, 30*time.Minute)
+	const cells = km * 1000 / cellMeter
+	const every, seconds = 10, 600 // a look each 2 s
+	var looks [][cells]float64
+	standing, driving := 0, 0
+	for step := range seconds * 5 {
+		now += Step
+		r.step(now)
+		if step%every != 0 {
+			continue
+		}
+		var sum, n [cells]float64
+		for _, c := range r.cars {
+			i := int(c.meter / cellMeter)
+			sum[i], n[i] = sum[i]+c.mps, n[i]+1
+			switch {
+			case c.mps < 10/3.6:
+				standing++
+			case c.mps > 50/3.6:
+				driving++
+			}
+		}
+		look := [cells]float64{}
+		for i := range look {
+			look[i] = r.desiredMps // nobody there
+			if n[i] > 0 {
+				look[i] = sum[i] / n[i]
+			}
+		}
+		looks = append(looks, look)
+	}
+	all := len(looks) * len(r.cars)
+	if standing < all/20 || driving < all/20 {
+		t.Errorf("no stop and go: of %d looks at cars %d stood nearly and %d drove", all, standing, driving)
+	}
+
+	// By how many cells does the picture of now look most like that of a minute ago?
+	const ago = 30
+	best, shift := math.Inf(1), 0
+	for k := -12; k <= 12; k++ {
+		var differs float64
+		for i := ago; i < len(looks); i++ {
+			for c := range cells {
+				differs += math.Abs(looks[i][(c+k+cells)%cells] - looks[i-ago][c])
+			}
+		}
+		if differs < best {
+			best, shift = differs, k
+		}
+	}
+	kmh := float64(shift) * cellMeter / (ago * 2) * 3.6
+	t.Logf("waves move at %.0f km/h", kmh)
+	if kmh < -25 || kmh > -10 {
+		t.Errorf("waves move at %.0f km/h, want -25 to -10", kmh)
+	}
+	jam := 0
+	for _, c := range r.cars {
+		if c.learnTruth(now); c.truth == vehicle.TrafficJam {
+			jam++
+		}
+	}
+	if jam == 0 || jam == len(r.cars) {
+		t.Errorf("%d of %d cars are in a jam", jam, len(r.cars))
+	}
+}
+
+// TestRedLight: nobody passes a red that they could stop for.
+func TestRedLight(t *testing.T) {
+	r, now := ring(&kinds[1], 2, 15, 0)
+	cycle, red := r.lights.cycle, r.lights.red
+	for range 20 * 60 * 5 {
+		before := make([]float64, len(r.cars))
+		for i, c := range r.cars {
+			before[i] = c.meter
+		}
+		now += Step
+		r.step(now)
+		for i, c := range r.cars {
+			light := math.Floor(before[i]/r.lightMeter) + 1
+			if c.meter > before[i] && c.meter < light*r.lightMeter {
+				continue // between two lights
+			}
+			if c.meter == before[i] {
+				continue
+			}
+			wave := time.Duration(light * r.lightMeter / (waveShare * r.desiredMps) * float64(time.Second))
+			in := (now - wave + 10*cycle) % cycle
+			if since := in - (cycle - red); since > yellow+2*time.Second {
+				t.Fatalf("a car passed a light that had been red for %s, at %.1f m/s", since-yellow, c.mps)
+			}
+		}
+	}
+}

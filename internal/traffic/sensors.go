@@ -1,0 +1,147 @@
+package traffic
+
+import (
+	"errors"
+	"math"
+	"math/rand/v2"
+	"time"
+
+	"carstate/internal/vehicle"
+)
+
+// sensors are what a car reads itself with. Each car has its own offsets.
+type sensors struct {
+	// Where each sensor stands with the plate closed or the foot off, and how
+	// far it goes from there, in percent.
+	plateA, plateB, command, pedalD, pedalE scale
+	idlePercent                             float64 // how far idling opens the plate
+
+	foot        float64       // percent by which the foot trembles
+	lastPercent float64       // the plate as it was commanded at lastAt
+	lastAt      time.Duration // 0: never
+	ignitionDue time.Duration // when it says again that it is on
+}
+
+// scale turns 0 to 100 % of a way into a sensor's reading.
+type scale struct{ closed, span float64 }
+
+func newSensors(random *rand.Rand) sensors {
+	between := func(lo, hi float64) float64 { return lo + (hi-lo)*random.Float64() }
+	s := sensors{
+		plateA:      scale{between(10, 18), between(70, 78)},
+		plateB:      scale{between(24, 34), between(58, 64)},
+		command:     scale{between(0, 6), between(78, 90)},
+		pedalD:      scale{between(14, 17), between(60, 68)},
+		idlePercent: between(2.5, 5),
+	}
+	s.pedalE = scale{s.pedalD.closed / 2, s.pedalD.span / 2} // as the pedal modules of most makers have it
+	return s
+}
+
+// The car that all are: a compact with 75 kW.
+const (
+	massKg        = 1400
+	powerWatt     = 75_000
+	mostNewton    = 6000
+	rollingNewton = 0.012 * massKg * 9.81
+	dragNewton    = 0.39 // at 1 m/s
+)
+
+// effort is how much of what the engine can give a speed and an acceleration take.
+func effort(mps, mps2 float64) float64 {
+	needs := massKg*mps2 + dragNewton*mps*mps
+	if mps > 0.5 {
+		needs += rollingNewton
+	}
+	return max(0, min(needs/min(mostNewton, powerWatt/max(mps, 1)), 1))
+}
+
+// gears are the speeds at which a gear ends, and its engine speed at 1 km/h.
+var gears = [...]struct{ untilKmh, rpm float64 }{{15, 130}, {30, 75}, {50, 52}, {70, 40}, {90, 33}, {math.Inf(1), 27}}
+
+// engineRPM is the engine speed of a car that shifts by speed alone.
+func engineRPM(kmh float64) float64 {
+	i := 0
+	for kmh > gears[i].untilKmh {
+		i++
+	}
+	return max(800, kmh*gears[i].rpm)
+}
+
+// Lags and noise.
+const (
+	plateLagSeconds   = 0.08 // a motor turns the plate
+	footTremble       = 0.8  // percent, standard deviation
+	footSeconds       = 1.0  // how long it trembles one way
+	plateNoisePercent = 0.15
+	pedalNoisePercent = 0.1
+
+	ignitionEvery = time.Minute
+)
+
+// read reads all sensors in one moment, which was so many seconds before the
+// motion that is known.
+func (c *car) read(random *rand.Rand, at time.Duration, seconds float64, freeFlow bool) (vehicle.Readings, error) {
+	var r vehicle.Readings
+	var errs []error
+	set := func(s vehicle.Signal, v float64) { errs = append(errs, r.Set(s, v)) }
+	if c.place == parked {
+		set(vehicle.Speed, 0)
+		set(vehicle.EngineSpeed, 0)
+		errs = append(errs, r.SetIgnition(vehicle.IgnitionOff))
+		c.lastAt, c.ignitionDue = 0, 0
+		return r, errors.Join(errs...)
+	}
+	mps := max(0, c.mps-c.mps2*seconds)
+	kmh := mps * 3.6
+	if kmh > 0.3 {
+		kmh = max(0, kmh+0.15*random.NormFloat64())
+	} else {
+		kmh = 0 // wheel sensors count teeth, and none passed
+	}
+	set(vehicle.Speed, math.Round(kmh*10)/10)
+	set(vehicle.EngineSpeed, math.Round(4*(engineRPM(kmh)+8*random.NormFloat64()))/4)
+
+	gone := footSeconds
+	if c.lastAt != 0 {
+		gone = (at - c.lastAt).Seconds()
+	}
+	keep := math.Exp(-gone / footSeconds)
+	c.foot = keep*c.foot + footTremble*math.Sqrt(1-keep*keep)*random.NormFloat64()
+	pedal := 0.0
+	if e := effort(mps, c.mps2); e > 0.02 {
+		pedal = max(0, min(100*math.Pow(e, 0.8)+c.foot, 100))
+	}
+	command := c.idlePercent + (100-c.idlePercent)*math.Pow(pedal/100, 1.3)
+	plate := command
+	if c.lastAt != 0 {
+		plate -= (command - c.lastPercent) * min(1, plateLagSeconds/max(gone, 1e-3))
+	}
+	c.lastPercent, c.lastAt = command, at
+
+	sense := func(s vehicle.Signal, on scale, percent, noise float64) {
+		set(s, oneByte(on.closed+on.span*percent/100+noise*random.NormFloat64()))
+	}
+	sense(vehicle.ThrottlePosition, c.plateA, plate, plateNoisePercent)
+	sense(vehicle.ThrottlePositionB, c.plateB, plate, plateNoisePercent)
+	sense(vehicle.ThrottleActuator, c.command, command, 0)
+	sense(vehicle.AcceleratorPositionD, c.pedalD, pedal, pedalNoisePercent)
+	sense(vehicle.AcceleratorPositionE, c.pedalE, pedal, pedalNoisePercent)
+	if at >= c.ignitionDue {
+		c.ignitionDue = at + ignitionEvery
+		errs = append(errs, r.SetIgnition(vehicle.IgnitionOn))
+	}
+	if freeFlow {
+		known := 0.0 // in a side street
+		if c.place == onRoad {
+			known = c.road.freeFlowKmh
+		}
+		set(vehicle.FreeFlowSpeed, known)
+	}
+	return r, errors.Join(errs...)
+}
+
+// oneByte is a percentage as SAE J1979 sends it.
+func oneByte(percent float64) float64 {
+	return math.Round(max(0, min(percent, 100))*255/100) * 100 / 255
+}
