@@ -37,7 +37,7 @@ type nodeFlags struct {
 
 	MaxAge       time.Duration `default:"5m" help:"How old readings may be and still answer a query (${default})."`
 	Retention    time.Duration `default:"1h" help:"How long telemetry is kept after it was judged (${default})."`
-	Partitions   int           `default:"0" help:"Into how many parts vehicles are spread; fixed at the first start. 0 means 4, or 64 with --nats."`
+	Partitions   int           `default:"0" help:"Into how many parts vehicles are spread; fixed at the first start. 0 means 1, or 64 with --nats."`
 	SyncInterval string        `default:"always" placeholder:"always|DURATION" help:"When acknowledged telemetry is on disk: always, or at the latest after this long (embedded engine only)."`
 	MaxFeedAge   time.Duration `default:"60s" help:"How long queries are answered out of touch with the engine (${default})."`
 
@@ -53,6 +53,7 @@ type nodeFlags struct {
 
 	OtlpEndpoint string  `env:"CARSTATE_OTLP_ENDPOINT,OTEL_EXPORTER_OTLP_ENDPOINT" placeholder:"URL" help:"Send traces of telemetry, from its arrival to its verdict, to this collector by OTLP over HTTP. Headers come from OTEL_EXPORTER_OTLP_HEADERS."`
 	TraceSample  float64 `default:"0.01" placeholder:"PART" help:"The part of requests that is traced, 0 to 1 (${default})."`
+	AccessLog    string  `placeholder:"FILE|-" help:"Write one line a query to this file, or to standard output. The token is not in it, and the vehicle goes by a hash. A file that is moved away is made anew."`
 
 	LogLevel  string `default:"info" enum:"debug,info,warn,error" help:"debug, info, warn or error (${default})."`
 	LogFormat string `default:"text" enum:"text,json" help:"text or json (${default})."`
@@ -96,6 +97,9 @@ func (f *serveFlags) validate() error {
 	}
 	if !(f.TraceSample >= 0 && f.TraceSample <= 1) {
 		return usageError("--trace-sample is a part between 0 and 1, such as 0.01")
+	}
+	if f.AccessLog != "" && !f.has("query") {
+		return usageError("--access-log is for a node that answers queries: add query to --roles")
 	}
 	if len(f.Roles) == 0 {
 		return usageError("--roles must name at least one of query, ingest, derive, admin")

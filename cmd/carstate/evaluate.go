@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"time"
 
 	"carstate/internal/drivelog"
@@ -36,7 +35,8 @@ func (c *evaluateCommand) Run(w streams) error {
 	}
 	var all evaluation
 	var tracks []track
-	for _, name := range c.Files {
+	short := shortNames(c.Files)
+	for i, name := range c.Files {
 		d, err := drivelog.Open(name)
 		if err != nil {
 			return readError(name, err)
@@ -44,7 +44,7 @@ func (c *evaluateCommand) Run(w streams) error {
 		if early := d.EndsEarly(); early != "" {
 			fmt.Fprintf(w.err, "%s: %s\n", name, early)
 		}
-		r, t := evaluate(filepath.Base(name), d)
+		r, t := evaluate(short[i], d)
 		all.add(r)
 		if c.Plot != "" {
 			tracks = append(tracks, t)

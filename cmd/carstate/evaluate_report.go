@@ -19,7 +19,7 @@ type evaluation struct {
 
 // fileResult is how the rules did on one drive, or on all of them.
 type fileResult struct {
-	File string `json:"file,omitempty"` // without its folder; none in the total
+	File string `json:"file,omitempty"` // its name, with as many folders as tell it from others; none in the total
 	// Seconds driven: gaps of more than 75 s are left out.
 	Seconds   float64      `json:"seconds"`
 	States    stateSeconds `json:"seconds_in_state"`

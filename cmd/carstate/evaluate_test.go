@@ -29,7 +29,7 @@ func labelledDrive(t *testing.T) string {
 		row(fmt.Sprint(40+i%10), "LowCongestionCondition")
 	}
 	for i := range 300 {
-		row([]string{"0", "4,5", "9", "12", "8", "0"}[i%6], "HighCongestionCondition")
+		row([]string{"0", "4,5", "9", "14", "16", "13", "8", "0"}[i%8], "HighCongestionCondition")
 	}
 	for i := range 300 {
 		row(fmt.Sprint(40+i%10), "LowCongestionCondition")

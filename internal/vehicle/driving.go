@@ -50,7 +50,7 @@ func (v DrivingVerdict) At(now UnixMilli, maxAge time.Duration) Outcome {
 
 // Driving returns the driving verdict. It uses the newest speed reading; one is
 // enough. A free-flow speed counts too while it is fresh. "Not driving" uses the
-// ignition, or speed and engine speed.
+// ignition, or speed and engine speed, or a long standstill alone.
 func (s *State) Driving() DrivingVerdict {
 	speed, ok := s.speed()
 	if s.ignitionOff() {
@@ -62,6 +62,9 @@ func (s *State) Driving() DrivingVerdict {
 	}
 	if s.resting() {
 		return DrivingVerdict{NotDriving: true, Time: min(speed.Time, s.Latest[EngineSpeed].Time)}
+	}
+	if s.parked() {
+		return DrivingVerdict{NotDriving: true, Time: speed.Time}
 	}
 	t := speed.Time
 	if s.knowsFreeFlow(t) {
@@ -87,20 +90,31 @@ func (s *State) speed() (Reading, bool) {
 	return r, r.Time != 0
 }
 
-// observeRest keeps RestingSince, and forgets the drive once it is over, so that
-// the next one starts in "normal". before is the speed known before this sample: an
-// engine read earlier than that was read before the car moved last, and says nothing
-// of this stop.
+// observeRest keeps RestingSince and Traffic.Stood, and forgets the drive once it is
+// over, so that the next one starts in "normal". before is the speed known before
+// this sample: an engine read earlier than that was read before the car moved last,
+// and says nothing of this stop.
 func (s *State) observeRest(before Reading) {
 	speed, ok := s.speed()
 	engine := s.Latest[EngineSpeed]
-	if !ok || speed.Value > moving || engine.Time == 0 || engine.Value > 0 {
+	off := engine.Time != 0 && engine.Value == 0 && engine.Time >= before.Time
+	if off && speed.Time > before.Time && speed.Value > drives && before.Value > drives {
+		s.Traffic.EngineMute = true
+	}
+	if !ok || speed.Value > moving || engine.Time == 0 || engine.Value > 0 || s.Traffic.EngineMute {
 		s.RestingSince = 0
-	} else if s.RestingSince == 0 && engine.Time >= before.Time {
+	} else if s.RestingSince == 0 && off {
 		s.RestingSince = max(speed.Time, engine.Time)
 	}
-	if ok && (s.ignitionOff() || s.resting()) {
+	if !ok || speed.Value >= stands {
+		s.Traffic.Stood = 0
+	} else if s.Traffic.Stood == 0 {
+		s.Traffic.Stood = speed.Time
+	}
+	if ok && (s.ignitionOff() || s.resting() || s.parked()) {
+		mute, stood := s.Traffic.EngineMute, s.Traffic.Stood
 		s.startDrive(speed.Value, speed.Time)
+		s.Traffic.EngineMute, s.Traffic.Stood = mute, stood
 	}
 }
 
@@ -129,9 +143,30 @@ func (s *State) ignitionOff() bool {
 // car that is silent, or reports other things, has not been seen resting.
 func (s *State) resting() bool {
 	speed, _ := s.speed()
-	if s.RestingSince == 0 || speed.Time.Sub(s.RestingSince) < restAfter {
-		return false
+	return s.RestingSince != 0 && speed.Time.Sub(s.RestingSince) >= restAfter && !s.ignitionOn(speed.Time)
+}
+
+// parked reports whether the car has stood for so long that it is parked, where
+// neither engine nor ignition tells whether it waits.
+func (s *State) parked() bool {
+	speed, _ := s.speed()
+	t := speed.Time
+	after := parkedAfter
+	if s.Traffic.Cruise >= motorway {
+		after = closedAfter
 	}
+	return s.Traffic.Stood != 0 && t.Sub(s.Traffic.Stood) >= after && !s.engineTells(t) && !s.ignitionOn(t)
+}
+
+// engineTells reports whether the engine speed says at t if the car waits: it was
+// read in the last minutes, and is not one that stands while the car drives.
+func (s *State) engineTells(t UnixMilli) bool {
+	e := s.Latest[EngineSpeed]
+	return e.Time != 0 && t.Sub(e.Time) < parkedAfter && !s.Traffic.EngineMute
+}
+
+// ignitionOn reports whether the ignition was on not long before t.
+func (s *State) ignitionOn(t UnixMilli) bool {
 	i := s.Latest[LowVoltageSystemState]
-	return !Ignition(i.Value).On() || speed.Time.Sub(i.Time) > ignitionHolds
+	return Ignition(i.Value).On() && t.Sub(i.Time) <= ignitionHolds
 }

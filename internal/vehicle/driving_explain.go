@@ -10,6 +10,7 @@ import (
 const (
 	RuleIgnitionOff  = "driving/ignition-off"
 	RuleEngineAtRest = "driving/engine-at-rest"
+	RuleStandstill   = "driving/standstill"
 	RuleTraffic      = "driving/traffic"
 )
 
@@ -30,6 +31,14 @@ func (s *State) ExplainDriving() Explanation {
 		return e
 	case v.Time == 0:
 		return Explanation{Version: DrivingRules, Text: "no verdict: no speed was read"}
+	case v.NotDriving && !s.resting():
+		stood := speed.Time.Sub(s.Traffic.Stood)
+		return Explanation{Rule: RuleStandstill, Version: DrivingRules,
+			Text: fmt.Sprintf("not driving: the car has stood for %s, and neither engine nor ignition says that it waits", stood.Round(time.Second)),
+			Facts: []Fact{
+				s.speedFact(stands),
+				{"time standing", stood.Seconds(), "s", parkedAfter.Seconds(), speed.Time},
+			}}
 	case v.NotDriving:
 		rested := speed.Time.Sub(s.RestingSince)
 		return Explanation{Rule: RuleEngineAtRest, Version: DrivingRules,
@@ -52,7 +61,10 @@ func (s *State) explainTraffic(r *rules, speed Reading) Explanation {
 	if s.Pace != NormalDriving {
 		slow, sluggish = r.slowUntil, r.sluggishUntil
 	}
-	free := Fact{"free flow, assumed", float64(r.freeFlow), "km/h", math.NaN(), 0}
+	free := Fact{"free flow, assumed", rounded(s.freeFlow(r, t)), "km/h", math.NaN(), 0}
+	if m.Cruise > 0 {
+		free.Time = t
+	}
 	if s.knowsFreeFlow(t) {
 		free = fact(FreeFlowSpeed, s.Latest[FreeFlowSpeed])
 	}

@@ -47,7 +47,7 @@ func TestExplainDriving(t *testing.T) {
 	want("", "no speed was read")
 	drive(60, 50)
 	want(RuleTraffic, "normal driving: 0 s of evidence", "Vehicle.Speed", "evidence of a jam")
-	drive(27, 12)
+	drive(24, 12)
 	want(RuleTraffic, "slow driving: ", "mean speed of about 20 s")
 	drive(10, 12)
 	want(RuleTraffic, "slow driving for now: the readings say traffic jam", "time since the verdict changed")
@@ -68,6 +68,20 @@ func TestExplainDriving(t *testing.T) {
 	at = at.Add(time.Second)
 	read(map[Signal]float64{LowVoltageSystemState: float64(IgnitionLock)})
 	want(RuleIgnitionOff, "the ignition is LOCK", "Vehicle.LowVoltageSystemState", "Vehicle.Speed")
+
+	s = State{}
+	at = at.Add(time.Hour)
+	drive(60, 40)
+	drive(601, 0)
+	want(RuleStandstill, "stood for 10m0s, and neither engine nor ignition", "Vehicle.Speed", "time standing")
+
+	s = State{}
+	at = at.Add(time.Hour)
+	drive(300, 130)
+	want(RuleTraffic, "normal driving", "free flow, assumed")
+	if free := s.freeFlow(&standardRules, at); free != standardRules.mostAssumed {
+		t.Errorf("after 130 km/h a free flow of %g km/h is assumed", free)
+	}
 
 	s = State{}
 	at = at.Add(time.Hour)

@@ -20,6 +20,18 @@ type TrafficMemory struct {
 	// Moved is set once the car has moved in this drive, UnderWay once it has
 	// driven at a fluent speed.
 	Moved, UnderWay bool
+	// EngineMute is set once the engine was at rest while the car drove: an electric
+	// car or a hybrid, whose engine tells nothing of a stop. (New fields go to the end:
+	// stored memories then still say what they said.)
+	EngineMute bool
+	// Rolled is how far the car has come since it last stood or went at walking
+	// pace, in metres, as far as it matters.
+	Rolled float32
+	// Cruise is the mean speed of the last minutes under way, in km/h; zero if the
+	// car has not been under way in this drive.
+	Cruise float32
+	// Stood is since when the car has stood; zero if it does not.
+	Stood UnixMilli
 }
 
 // observeSpeed takes a speed read at t into the evidence and judges anew.
@@ -36,7 +48,10 @@ func (s *State) observeSpeed(r *rules, kmh float32, t UnixMilli) {
 		s.Traffic.Stop, s.MeanSpeed = 0, kmh
 	case step > 0:
 		seconds := float32(step.Seconds())
-		s.Traffic.collect(r, prev.Value, kmh, seconds, s.freeFlow(r, t)/r.freeFlow)
+		s.Traffic.collect(r, prev.Value, kmh, seconds, s.scale(r, t))
+		if s.Pace != TrafficJam { // in a queue the road before it still counts
+			s.Traffic.cruise(r, prev.Value, kmh, seconds)
+		}
 		weight := float32(-math.Expm1(-step.Seconds() / r.meanDecay.Seconds()))
 		s.MeanSpeed += weight * ((prev.Value+kmh)/2 - s.MeanSpeed)
 	}
@@ -52,25 +67,28 @@ func (s *State) startDrive(kmh float32, t UnixMilli) {
 // collect adds what driving from one speed to another in so many seconds says,
 // taking the speed to change evenly: then it does not matter how often a car
 // reports on the way. But a car that stops or sets off does so at once, and stands
-// for the rest of a long step: a red light seen once in 30 s is no creeping. Scale
-// is the road's free flow over that of a city street.
-func (m *TrafficMemory) collect(r *rules, from, to, seconds, scale float32) {
+// for the rest of a long step: a red light seen once in 30 s is no creeping.
+func (m *TrafficMemory) collect(r *rules, from, to, seconds float32, road scale) {
 	m.Moved = m.Moved || to > moving
 	stops, starts := to < r.crawl, from < r.crawl
-	switch {
-	case starts && stops:
+	if starts && stops {
 		m.stand(r, seconds)
-	case starts:
-		ramp := min(seconds, (to-from)/rampKmhPerSecond)
-		m.stand(r, seconds-ramp)
-		m.drive(r, from, to, ramp, scale)
-	case stops:
-		ramp := min(seconds, (from-to)/rampKmhPerSecond)
-		m.drive(r, from, to, ramp, scale)
-		m.stand(r, seconds-ramp)
-	default:
-		m.drive(r, from, to, seconds, scale)
+		return
 	}
+	if starts {
+		ramp := min(seconds, (to-from)/rampKmhPerSecond)
+		slow := ramp * below(from, to, r.crawl)
+		m.stand(r, seconds-ramp+slow)
+		from, seconds = r.crawl, ramp-slow
+	}
+	if !stops {
+		m.drive(r, from, to, seconds, road)
+		return
+	}
+	ramp := min(seconds, (from-to)/rampKmhPerSecond)
+	slow := ramp * below(from, to, r.crawl)
+	m.drive(r, from, r.crawl, ramp-slow, road)
+	m.stand(r, seconds-ramp+slow)
 }
 
 // stand adds a time on the spot or at walking pace.
@@ -82,15 +100,58 @@ func (m *TrafficMemory) stand(r *rules, seconds float32) {
 		long = 0 // it idles where it was parked
 	}
 	m.add(r, short*r.perCrawl+long*r.perLongStop, short)
-	m.Stop = min(until, r.longStop)
+	m.Stop, m.Rolled = min(until, r.longStop), 0
 }
 
-// drive adds an even change of speed that is not all at walking pace.
-func (m *TrafficMemory) drive(r *rules, from, to, seconds, scale float32) {
+// drive adds an even change of speed above walking pace. The first metres after a
+// stop are still part of it: a car moves up in a queue before a light, or parks.
+func (m *TrafficMemory) drive(r *rules, from, to, seconds float32, road scale) {
+	if seconds <= 0 {
+		return
+	}
+	if m.Stop > 0 && m.Rolled < r.moveUp {
+		rolls := timeFor(r.moveUp-m.Rolled, from, to, seconds)
+		at := from + (to-from)*rolls/seconds
+		rolled := m.Rolled + (from+at)/2*rolls/3.6
+		m.stand(r, rolls)
+		m.Rolled = rolled
+		if rolls >= seconds {
+			return
+		}
+		from, seconds = at, seconds-rolls
+	}
 	m.Stop = 0
-	m.UnderWay = m.UnderWay || to >= r.fluent*scale
-	crawl, creep, fluent := below(from, to, r.crawl), below(from, to, r.creep*scale), below(from, to, r.fluent*scale)
-	m.add(r, seconds*(crawl*r.perCrawl+(creep-crawl)*r.perCreep+(fluent-creep)*r.perBetween+(1-fluent)*r.perFluent), seconds*(fluent+(1-fluent)*r.sluggishFluent))
+	m.UnderWay = m.UnderWay || to >= r.fluent*road.slow
+	creep, fluent := below(from, to, r.creep*road.jam), below(from, to, r.fluent*road.jam)
+	between := r.perBetween / max(1, road.jam*road.jam)
+	evidence := creep*r.perCreep + (fluent-creep)*between + (1-fluent)*r.perFluent
+	sluggish := below(from, to, r.fluent*road.slow)
+	m.add(r, seconds*evidence, seconds*(sluggish+(1-sluggish)*r.sluggishFluent))
+}
+
+// timeFor is how much of so many seconds, in which the speed changes evenly, it
+// takes to come so many metres.
+func timeFor(metres, from, to, seconds float32) float32 {
+	v, change := from/3.6, (to-from)/3.6
+	root := v*v + 2*change/seconds*metres
+	if root < 0 {
+		return seconds // it stops before
+	}
+	// Of the two forms of the solution this one holds at any acceleration.
+	return min(seconds, 2*metres/(v+float32(math.Sqrt(float64(root)))))
+}
+
+// cruise keeps the speed at which the car goes where it is under way.
+func (m *TrafficMemory) cruise(r *rules, from, to, seconds float32) {
+	above := 1 - below(from, to, r.fluent)
+	if above == 0 {
+		return
+	}
+	kmh := min((max(from, r.fluent)+max(to, r.fluent))/2, r.mostAssumed/r.perCruise)
+	if m.Cruise == 0 {
+		m.Cruise = kmh
+	}
+	m.Cruise += float32(-math.Expm1(-float64(above*seconds)/r.cruiseDecay.Seconds())) * (kmh - m.Cruise)
 }
 
 func (m *TrafficMemory) add(r *rules, evidence, sluggish float32) {
@@ -142,13 +203,27 @@ func (s *State) wants(r *rules, t UnixMilli) DrivingState {
 	return NormalDriving
 }
 
-// freeFlow is the free-flow speed of the road at t, in km/h.
-func (s *State) freeFlow(r *rules, t UnixMilli) float32 {
-	f := s.Latest[FreeFlowSpeed]
-	if !s.knowsFreeFlow(t) {
-		return r.freeFlow
+// scale is a road's free flow over that of a city street, as far as it moves the
+// speeds of a jam and that of slow driving.
+type scale struct{ jam, slow float32 }
+
+// scale is that of the road at t: by the free flow that was given, else by how fast
+// the car went, which makes a queue of what would be driving in a city, but nothing
+// slow of it.
+func (s *State) scale(r *rules, t UnixMilli) scale {
+	free := s.freeFlow(r, t) / r.freeFlow
+	if s.knowsFreeFlow(t) {
+		return scale{free, free}
 	}
-	return max(r.leastFree, min(f.Value, r.mostFree))
+	return scale{free, 1}
+}
+
+// freeFlow is the free-flow speed of the road at t, in km/h, given or assumed.
+func (s *State) freeFlow(r *rules, t UnixMilli) float32 {
+	if !s.knowsFreeFlow(t) {
+		return max(r.freeFlow, min(r.perCruise*s.Traffic.Cruise, r.mostAssumed))
+	}
+	return max(r.leastFree, min(s.Latest[FreeFlowSpeed].Value, r.mostFree))
 }
 
 // knowsFreeFlow reports whether a free-flow speed of the road at t was read.

@@ -35,11 +35,12 @@ func check(t interface{ Fatalf(string, ...any) }, s State) {
 		t.Fatalf("mean speed is %g", m)
 	}
 	if m := s.Traffic; !(m.Evidence >= 0 && m.Evidence <= standardRules.mostEvidence) || !(m.Sluggish >= 0 && m.Sluggish <= standardRules.mostSluggish) || !(m.Stop >= 0 && m.Stop <= standardRules.longStop) ||
+		!(m.Rolled >= 0 && m.Rolled <= 1.001*standardRules.moveUp) || !(m.Cruise >= 0 && m.Cruise <= 1.001*standardRules.mostAssumed/standardRules.perCruise) ||
 		m.Start > s.Time || m.Changed > s.Time || (m.Start != 0) != speedRead {
 		t.Fatalf("traffic is %+v at %d, speed read: %v", m, s.Time, speedRead)
 	}
-	if s.RestingSince < 0 || s.RestingSince > s.Time {
-		t.Fatalf("resting since %d, after %d", s.RestingSince, s.Time)
+	if s.RestingSince < 0 || s.RestingSince > s.Time || s.Traffic.Stood < 0 || s.Traffic.Stood > s.Time {
+		t.Fatalf("resting since %d, standing since %d, after %d", s.RestingSince, s.Traffic.Stood, s.Time)
 	}
 	if s.Pace > TrafficJam || (s.Pace != 0) != speedRead {
 		t.Fatalf("pace is %d, speed read: %v", s.Pace, speedRead)

@@ -118,6 +118,21 @@ func (c *confusion) f1() (of [4]float64, macro float64) {
 	return of, macro
 }
 
+// withShares is what the rule would have scored, had the states had these shares of
+// the time and each been judged as it was.
+func (c *confusion) withShares(normal, slow, jam float64) (o confusion) {
+	for k, share := range []float64{normal, slow, jam} {
+		var rows float64
+		for _, n := range c[k+1] {
+			rows += n
+		}
+		for j, n := range c[k+1] {
+			o[k+1][j] = share * n / rows
+		}
+	}
+	return o
+}
+
 func (c *confusion) String() string {
 	f, macro := c.f1()
 	return fmt.Sprintf("macro-F1 %.3f  normal %.3f  slow %.3f  jam %.3f", macro, f[1], f[2], f[3])

@@ -13,8 +13,8 @@ type State struct {
 	// the car's motion has disproved keeps its time and becomes
 	// [IgnitionUndefined].
 	Latest [NumSignals]Reading
-	// FaultCode is the first throttle code in the latest DTCList; zero if
-	// that list held none.
+	// FaultCode is the first throttle code in the latest DTCList that held one;
+	// zero if none ever did, or the lists have been without for a while.
 	FaultCode TroubleCode
 	// MeanSpeed is the time-decayed mean speed of about the last 20 seconds
 	// in km/h.
@@ -80,12 +80,26 @@ func observe(rules *rules, s State, x Sample) State {
 			s.Latest[i] = Reading{r.value[g], x.Time}
 		}
 	}
-	if has(DTCList) {
-		s.FaultCode = firstThrottleCode(r.Codes)
-	}
+	s.observeCodes(has(DTCList), r.Codes)
 	s.observeIgnition()
 	s.observeRest(before)
 	return s
+}
+
+// observeCodes takes in a list of trouble codes, if one came. A code that was cleared
+// may return: the anomaly ends when the newest lists have been without for a minute.
+func (s *State) observeCodes(listed bool, codes []TroubleCode) {
+	gone := &s.ThrottleMemory.CodeGone
+	if listed {
+		if c := firstThrottleCode(codes); c != (TroubleCode{}) {
+			s.FaultCode, *gone = c, 0
+		} else if s.FaultCode != (TroubleCode{}) && *gone == 0 {
+			*gone = s.Time
+		}
+	}
+	if *gone != 0 && s.Time-*gone >= UnixMilli(codeGoneFor.Milliseconds()) {
+		s.FaultCode, *gone = TroubleCode{}, 0
+	}
 }
 
 func firstThrottleCode(codes []TroubleCode) TroubleCode {

@@ -35,11 +35,11 @@ func (v ThrottleVerdict) At(now UnixMilli, maxAge time.Duration) Outcome {
 	return fresh(v.Time, now, maxAge)
 }
 
-// Throttle returns the throttle verdict. A throttle or pedal trouble code in
-// the latest list is an anomaly, and stays one until a later list no longer
-// holds it: silence does not clear a code. So is what any other rule found, until
-// it has looked for a minute without finding it. Otherwise a throttle reading
-// says "normal". Without any of these there is no verdict.
+// Throttle returns the throttle verdict. A throttle or pedal trouble code in a list is
+// an anomaly, and stays one until the lists have been without for a minute: silence
+// does not clear a code. So is what any other rule found, until it has looked for a
+// minute without finding it. Otherwise a throttle reading says "normal". Without any
+// of these there is no verdict.
 func (s *State) Throttle() ThrottleVerdict {
 	if s.FaultCode != (TroubleCode{}) {
 		return ThrottleVerdict{ThrottleAnomaly, s.Latest[DTCList].Time}
@@ -47,7 +47,7 @@ func (s *State) Throttle() ThrottleVerdict {
 	m := s.ThrottleMemory
 	m.judge(s)
 	if a := &m.Alarm; a.Since != 0 {
-		return ThrottleVerdict{ThrottleAnomaly, min(s.reading(a.X).Time, s.reading(a.Y).Time)}
+		return ThrottleVerdict{ThrottleAnomaly, min(s.Latest[throttleSensors[a.X]].Time, s.Latest[throttleSensors[a.Y]].Time)}
 	}
 	return ThrottleVerdict{ThrottleNormal, s.plateTime()}
 }

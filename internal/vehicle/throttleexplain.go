@@ -16,6 +16,9 @@ func (s *State) ExplainThrottle() Explanation {
 		e := explain(RuleTroubleCode)
 		e.Text += ": " + s.FaultCode.String()
 		e.Facts = []Fact{{"trouble codes in the list", float64(s.Latest[DTCList].Value), "", math.NaN(), s.Latest[DTCList].Time}}
+		if gone := m.CodeGone; gone != 0 {
+			e.Facts = append(e.Facts, Fact{"time since the lists are without", s.Time.Sub(gone).Seconds(), "s", codeGoneFor.Seconds(), s.Time})
+		}
 		return e
 	case m.Alarm.Since != 0:
 		e := explain(m.Alarm.Rule)

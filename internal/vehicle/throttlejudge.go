@@ -18,13 +18,14 @@ func (m *ThrottleMemory) judge(s *State) {
 	if m.Last != 0 && t.Sub(m.Last) > newDrive {
 		m.startDrive(t)
 	}
+	followed := m.observeLags(s, t)
 	m.Last = t
 	off := s.engineOff(t)
 	if off {
 		m.pauseEngine(t)
 	}
 	for i := range m.Pairs {
-		if off && throttlePairs[i].x == Command {
+		if off && throttlePairs[i].x == Command || followed[i] {
 			continue
 		}
 		if after, ok := m.compare(s, i, t); ok {
@@ -34,10 +35,16 @@ func (m *ThrottleMemory) judge(s *State) {
 		}
 	}
 	for i := range Load {
-		if s.reading(i).Time == t {
-			after := m.Sensors[i].standsFor()
+		if after := float32(0); s.Latest[throttleSensors[i]].Time == t {
+			anew := s.reading(i).Time == t
+			if anew {
+				after = m.Sensors[i].standsFor()
+			}
 			if !off {
 				m.report(s, m.limitFinding(s, i), after)
+			}
+			if !anew {
+				continue
 			}
 			for _, f := range m.travelFindings(s, i) {
 				m.report(s, f, after)
@@ -81,8 +88,6 @@ func (m *ThrottleMemory) pauseEngine(t UnixMilli) {
 		}
 	}
 }
-
-func (s *State) reading(i ThrottleSensor) Reading { return s.Latest[throttleSensors[i]] }
 
 func (s *State) throttleReadAt(t UnixMilli) bool {
 	for _, g := range throttleSensors {

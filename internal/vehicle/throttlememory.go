@@ -10,6 +10,15 @@ type ThrottleMemory struct {
 	Pairs   [NumThrottlePairs]PairMemory
 	Follow  FollowMemory
 	Alarm   AlarmMemory
+	// Lags are how the sensors of each pair follow each other, x then y. Ages are how
+	// much older than its latest reading that one is which said something, in
+	// hundredths of a second. (New fields go to the end: stored memories then still
+	// say what they said.)
+	Lags [NumThrottlePairs][2]LagMemory
+	Ages [NumThrottleSensors]uint16
+	// CodeGone is the time of the first list without a throttle code since one held
+	// the state's FaultCode; zero if the newest list holds one.
+	CodeGone UnixMilli
 }
 
 // ThrottleSensor numbers the signals that the throttle rules compare.

@@ -13,6 +13,9 @@ func (m *ThrottleMemory) compare(s *State, i int, t UnixMilli) (after float32, c
 	// Between two close readings of x, x was somewhere in its range; so was y,
 	// if it was read meanwhile.
 	together := x.Time == y.Time
+	if m.waits(i, 0, d.x, together) || m.waits(i, 1, d.y, together) {
+		return 0, false
+	}
 	bracketed := sx.Gap > 0 && sy.Gap > 0 &&
 		(together || x.Time == t && t.seconds(y.Time) <= sx.Gap || y.Time == t && t.seconds(x.Time) <= sy.Gap)
 	hx, hy := sx.span(), sy.span()
@@ -52,12 +55,19 @@ func (m *ThrottleMemory) compare(s *State, i int, t UnixMilli) (after float32, c
 			p.Rough[1].moved(sy.Step)
 		}
 		// A reading of one, before and after which the other was read.
-		if y.Time == t {
+		// A partner that was waited for, and now repeats itself, is no witness of where
+		// it stands: neither reading may be one.
+		waited := m.Lags[i][0].repeats() || m.Lags[i][1].repeats()
+		if y.Time == t && !(waited && sy.Step == 0) {
 			p.Still[0].observe(x, hy, sy.PrevStart, sy.sure(together), sy.standsFor())
+		}
+		if y.Time == t {
 			p.Rough[0].observe(hy.width() / slope)
 		}
-		if x.Time == t {
+		if x.Time == t && !(waited && sx.Step == 0) {
 			p.Still[1].observe(y, hx, sx.PrevStart, sx.sure(together), sx.standsFor())
+		}
+		if x.Time == t {
 			p.Rough[1].observe(hx.width() * slope)
 		}
 	} else {

@@ -31,19 +31,19 @@ var throttleRules = [numThrottleRules]struct {
 }{
 	NoThrottleRule: {"throttle/none", 1, "",
 		"no rule found anything wrong"},
-	RuleTroubleCode: {"throttle/trouble-code", 1, "SAE J2012 families P0120–P0124, P0220–P0229, P0638, P0639, P2100–P2140, P2172–P2176",
+	RuleTroubleCode: {"throttle/trouble-code", 2, "SAE J2012 families P0120–P0124, P0220–P0229, P0638, P0639, P2100–P2140, P2172–P2176",
 		"the car reports a trouble code of its throttle or pedal"},
-	RuleRedundantSensors: {"throttle/redundant-sensors", 1, "voltage correlation: P2135 (throttle A/B), P2138 (pedal D/E)",
+	RuleRedundantSensors: {"throttle/redundant-sensors", 2, "voltage correlation: P2135 (throttle A/B), P2138 (pedal D/E)",
 		"two sensors of one position no longer agree as they did on this car"},
-	RulePlateCommand: {"throttle/plate-command", 2, "throttle actuator range/performance and stuck plate: P2101, P0638, P2111, P2112",
+	RulePlateCommand: {"throttle/plate-command", 3, "throttle actuator range/performance and stuck plate: P2101, P0638, P2111, P2112",
 		"the plate does not stand where it is commanded to"},
-	RulePlatePedal: {"throttle/plate-pedal", 2, "throttle position rationality: P0121, P0068, P2119",
+	RulePlatePedal: {"throttle/plate-pedal", 3, "throttle position rationality: P0121, P0068, P2119",
 		"the plate no longer moves when it is asked to, as it did on this car"},
-	RuleStuckSensor: {"throttle/stuck-sensor", 1, "sensor range/performance: P0121, P0221, P2121, P2126",
+	RuleStuckSensor: {"throttle/stuck-sensor", 2, "sensor range/performance: P0121, P0221, P2121, P2126",
 		"a sensor stands still while its partner moves"},
 	RuleElectricalLimit: {"throttle/electrical-limit", 2, "circuit low and high: P0122, P0123, P0222, P0223, P2122, P2123, P2127, P2128",
 		"a sensor is at the end of its electrical range, where this car's does not rest"},
-	RuleNoise: {"throttle/noise", 1, "circuit intermittent: P0124, P0224, P2124, P2129",
+	RuleNoise: {"throttle/noise", 2, "circuit intermittent: P0124, P0224, P2124, P2129",
 		"a sensor moves where no plate or pedal does"},
 }
 
@@ -70,6 +70,14 @@ const (
 	// evidence. aloneMost is the same for readings with none near them, whose
 	// stamps may hide seconds.
 	most, aloneMost = 2.0, 1.0
+
+	// How a reading is told from the repetition of an old one: a partner has moved by
+	// movesBy, and the sensor has not changed for no longer than it took to follow
+	// before, and half of that, and lagSpare. It followed if it moved by followsBy and
+	// agrees. In hundredths of a second, lags below lagLeast and over lagMost are none.
+	movesBy, followsBy = 2.0, 1.5
+	lagLeast, lagMost  = 5, 2500
+	lagSpare           = 50
 
 	// How the relation of two sensors is learned.
 
@@ -161,6 +169,9 @@ const (
 	// another car or other sensors: everything is learned anew.
 	calmFor      = 60.0
 	forgetDrives = 3
+	// codeGoneFor is the same for a trouble code: a list without it, and none with one
+	// for so long. A code needs no debounce, it has the car's own.
+	codeGoneFor = calmFor * time.Second
 )
 
 // NumThrottlePairs is the number of pairs of sensors that should agree.

@@ -8,35 +8,41 @@ func (s *State) observeThrottle(r *Readings, fresh uint16, t UnixMilli) {
 	if fresh&throttleSignals == 0 {
 		return
 	}
+	m := &s.ThrottleMemory
 	for i, g := range throttleSensors {
-		if fresh&(1<<g) != 0 {
-			s.ThrottleMemory.Sensors[i].observe(ThrottleSensor(i), r.value[g], s.Latest[g], t)
+		if fresh&(1<<g) == 0 {
+			continue
+		}
+		was, v := s.reading(ThrottleSensor(i)), r.value[g]
+		if ThrottleSensor(i) != Load {
+			m.Sensors[i].observeLimit(ThrottleSensor(i), v, s.Latest[g], t)
+		}
+		if m.anew(ThrottleSensor(i), v, s.Latest[g]) {
+			m.Sensors[i].observe(v, was, t)
+			m.Ages[i] = 0
+		} else {
+			m.Ages[i] = addTime(m.Ages[i], hundredths(t-s.Latest[g].Time))
 		}
 	}
 }
 
 // observe takes in a reading v at t; was is the one before.
-func (m *SensorMemory) observe(i ThrottleSensor, v float32, was Reading, t UnixMilli) {
+func (m *SensorMemory) observe(v float32, was Reading, t UnixMilli) {
 	gap := t.seconds(was.Time)
 	m.Step = abs(v - was.Value)
 	if was.Time == 0 || gap > bracketWithin {
 		m.Start, m.Lo, m.Hi = t, v, v
 		m.PrevStart, m.PrevLo, m.PrevHi = t, v, v
 		m.Gap, m.Travel = 0, 0
-	} else {
-		m.Gap = gap
-		m.Travel = fade(m.Travel, gap, travelDecay) + min(m.Step, travelMost)
-		if t-m.Start >= bucketMillis {
-			m.PrevStart, m.PrevLo, m.PrevHi = m.Start, m.Lo, m.Hi
-			m.Start, m.Lo, m.Hi = t, v, v
-		} else {
-			m.Lo, m.Hi = min(m.Lo, v), max(m.Hi, v)
-		}
+		return
 	}
-	if i != Load && was.Time != 0 {
-		m.observeLimit(i, v, was, m.standsFor())
-	} else if i != Load {
-		m.Rests |= limit(v)
+	m.Gap = gap
+	m.Travel = fade(m.Travel, gap, travelDecay) + min(m.Step, travelMost)
+	if t-m.Start >= bucketMillis {
+		m.PrevStart, m.PrevLo, m.PrevHi = m.Start, m.Lo, m.Hi
+		m.Start, m.Lo, m.Hi = t, v, v
+	} else {
+		m.Lo, m.Hi = min(m.Lo, v), max(m.Hi, v)
 	}
 }
 
@@ -60,8 +66,19 @@ func limit(v float32) uint8 {
 	return 0
 }
 
-func (m *SensorMemory) observeLimit(i ThrottleSensor, v float32, was Reading, after float32) {
+// observeLimit takes in any reading, a repeated one too: no healthy sensor is at a
+// limit that it does not know, however often that is said.
+func (m *SensorMemory) observeLimit(i ThrottleSensor, v float32, was Reading, t UnixMilli) {
 	at := limit(v)
+	if was.Time == 0 {
+		m.Rests |= at
+		return
+	}
+	after := t.seconds(was.Time)
+	if after > bracketWithin {
+		after = aloneMost
+	}
+	after = min(after, most)
 	seen := float32(plateSeen)
 	if i == PedalD || i == PedalE {
 		seen = pedalSeen

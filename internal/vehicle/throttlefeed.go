@@ -1,0 +1,129 @@
+package vehicle
+
+// Many loggers and gateways repeat the last value of every sensor in each row, with
+// the row's time. Compared as they come, a sensor that is read every few seconds
+// seems to stand while its partner moves. So each pair learns how long one of its
+// sensors takes to follow the other in what is reported, and meanwhile a repeated
+// value is not taken for a reading.
+
+// LagMemory is how one sensor of a pair follows the other, in hundredths of a second.
+type LagMemory struct {
+	// Behind is how long ago the other moved, if this one has not followed since;
+	// else zero.
+	Behind uint16
+	// Lag is about the longest that it took to follow.
+	Lag uint16
+	// Led is set if the other moved first: else both changed at one time, and which
+	// was read first is not known.
+	Led bool
+}
+
+// repeats reports whether a value that is read again may be an old one.
+func (m *LagMemory) repeats() bool { return m.Behind > 0 && m.Behind < m.patience() }
+
+// patience is how long to wait for the sensor to follow: longer than it took before,
+// for loggers hang.
+func (m *LagMemory) patience() uint16 {
+	if m.Lag < lagLeast {
+		return 0
+	}
+	return m.Lag + m.Lag/2 + lagSpare
+}
+
+// observe takes in, for a time after so long, how far this sensor moved, whether the
+// other did, and whether they agree: else it has not followed, but is wrong.
+func (m *LagMemory) observe(after uint16, step float32, otherMoved, agree bool) {
+	if m.Behind > 0 {
+		m.Behind = addTime(m.Behind, after)
+	}
+	changed := step > 0
+	if changed {
+		if m.Led && agree && step >= followsBy && m.Behind <= lagMost {
+			m.learn(m.Behind)
+		}
+		m.Behind, m.Led = 0, false
+	}
+	switch {
+	case otherMoved && m.Behind == 0:
+		m.Behind, m.Led = 1, !changed
+	case otherMoved:
+		m.Led = false // it moves on, or is noisy: no telling which move is followed
+	}
+}
+
+func (m *LagMemory) learn(lag uint16) {
+	if lag > m.Lag {
+		m.Lag += (lag - m.Lag + 1) / 2
+	} else {
+		m.Lag -= (m.Lag - lag + 63) / 64
+	}
+}
+
+// observeLags takes in what was read at t, when all of it is there. A sensor lags only
+// if it is reported with its partner: where each comes when it is read, none repeats.
+// It reports for each pair whether one has just followed the other.
+func (m *ThrottleMemory) observeLags(s *State, t UnixMilli) (followed [NumThrottlePairs]bool) {
+	after := hundredths(t - m.Last)
+	for i := range throttlePairs {
+		d, lags := &throttlePairs[i], &m.Lags[i]
+		x, y := m.stepAt(s, d.x, t), m.stepAt(s, d.y, t)
+		together := s.Latest[throttleSensors[d.x]].Time == t && s.Latest[throttleSensors[d.y]].Time == t
+		if lags[0].Behind+lags[1].Behind == 0 && (!together || x < movesBy && y < movesBy) {
+			continue
+		}
+		agree := m.agree(s, i)
+		followed[i] = x > 0 && lags[0].repeats() || y > 0 && lags[1].repeats()
+		lags[0].observe(after, x, together && y >= movesBy, agree)
+		lags[1].observe(after, y, together && x >= movesBy, agree)
+	}
+	return followed
+}
+
+// agree reports whether the sensors of a pair stand where they should, or nothing is
+// known of that.
+func (m *ThrottleMemory) agree(s *State, pair int) bool {
+	d, p := &throttlePairs[pair], &m.Pairs[pair]
+	x, y := s.reading(d.x).Value, s.reading(d.y).Value
+	off, _ := p.off(span{x, x}, span{y, y})
+	return !p.mature() || off <= d.free
+}
+
+// stepAt is how far a sensor moved with what was read at t.
+func (m *ThrottleMemory) stepAt(s *State, i ThrottleSensor, t UnixMilli) float32 {
+	if s.reading(i).Time != t || m.Sensors[i].PrevStart == t {
+		return 0
+	}
+	return m.Sensors[i].Step
+}
+
+// anew reports whether a reading v of a sensor says something: another value, or the
+// same one while none of its partners waits for it to follow.
+func (m *ThrottleMemory) anew(i ThrottleSensor, v float32, was Reading) bool {
+	if was.Time == 0 || v != was.Value {
+		return true
+	}
+	for k := range throttlePairs {
+		d := &throttlePairs[k]
+		if d.x == i && m.Lags[k][0].repeats() || d.y == i && m.Lags[k][1].repeats() {
+			return false
+		}
+	}
+	return true
+}
+
+// waits reports whether a sensor of a pair, whose partner has moved, was perhaps not
+// read since.
+func (m *ThrottleMemory) waits(pair, side int, i ThrottleSensor, together bool) bool {
+	return m.Lags[pair][side].repeats() && (together || m.Ages[i] > 0 || m.Sensors[i].Step == 0)
+}
+
+// reading is the sensor's newest reading that says something.
+func (s *State) reading(i ThrottleSensor) Reading {
+	r := s.Latest[throttleSensors[i]]
+	r.Time -= 10 * UnixMilli(s.ThrottleMemory.Ages[i])
+	return r
+}
+
+func hundredths(d UnixMilli) uint16 { return uint16(min(max(d/10, 1), 65535)) }
+
+func addTime(a, b uint16) uint16 { return uint16(min(uint32(a)+uint32(b), 65535)) }
