@@ -24,6 +24,9 @@ type commands struct {
 	Evaluate evaluateCommand `cmd:"" help:"Run the rules over recorded drives and print how they did."`
 	Query    queryCommand    `cmd:"" help:"Ask a running service about a vehicle, as a developer does."`
 	Explain  explainCommand  `cmd:"" help:"Say why a vehicle is judged as it is."`
+	Forget   forgetCommand   `cmd:"" help:"Erase a vehicle everywhere, with a receipt."`
+	Backup   backupCommand   `cmd:"" help:"Write tokens, sources, states and tombstones of a running service to a file."`
+	Restore  restoreCommand  `cmd:"" help:"Merge a backup into a running service."`
 	Version  versionCommand  `cmd:"" help:"Print the version."`
 }
 

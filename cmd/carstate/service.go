@@ -179,6 +179,10 @@ func (s *service) startBackground() {
 	s.background(func() error { return s.keeper.RunSources(ctx, s.health.caughtUp) })
 	s.background(func() error {
 		return s.engine.FollowStates(ctx, func(id vehicle.ID, st vehicle.State) {
+			if st == (vehicle.State{}) {
+				s.fleet.Delete(id) // it was forgotten
+				return
+			}
 			s.fleet.Put(id, fleet.Answer{Driving: st.Driving(), Throttle: st.Throttle()})
 		}, s.health.caughtUp)
 	})
@@ -195,6 +199,7 @@ func (s *service) startBackground() {
 		d := s.newDeriver()
 		s.background(func() error { d.Run(ctx); return nil })
 		s.background(func() error { s.engine.Trim(ctx); return nil })
+		s.background(func() error { s.keeper.Erase(ctx); return nil })
 	}
 }
 
@@ -274,7 +279,7 @@ func (s *service) addServers(t *tls.Config, adminKey access.Hash) {
 		})
 		s.servers = append(s.servers, server{"query", func() error { return q.Serve(l) }, q.Shutdown})
 	}
-	c := ingest.Config{Store: s.engine, Sources: &s.sources, Ready: s.health.canStore, Log: s.log, Registry: s.registry, Tracer: s.traces.tracer(), TLS: tlsFor("--ingest-addr")}
+	c := ingest.Config{Store: s.engine, Sources: &s.sources, Ready: s.health.canStore, Forgotten: s.engine.Forgotten().Has, Log: s.log, Registry: s.registry, Tracer: s.traces.tracer(), TLS: tlsFor("--ingest-addr")}
 	if s.ports["--ingest-addr"] != nil {
 		l := s.door("--ingest-addr", tlsFor)
 		h := ingest.NewHTTP(c)
@@ -295,7 +300,10 @@ func (s *service) addServers(t *tls.Config, adminKey access.Hash) {
 		a := admin.New(admin.Config{
 			Tokens: &s.tokens, Sources: &s.sources, Keeper: s.keeper, AdminKey: adminKey,
 			State: s.engine.State, MaxAge: s.flags.MaxAge,
-			Alive: s.engine.Alive, Ready: s.health.ready,
+			Store:  s.keeper,
+			Forget: s.keeper.Forget, Allow: s.keeper.Allow, Forgotten: s.engine.Forgotten().Has,
+			VehicleName: func(id vehicle.ID) string { return s.engine.Forgotten().Hash(id).Short() },
+			Alive:       s.engine.Alive, Ready: s.health.ready,
 			Gatherer: s.registry, Registry: s.registry, Log: s.log, TLS: tlsFor("--admin-addr"), Version: version,
 		})
 		s.servers = append(s.servers, server{"admin", func() error { return a.Serve(l) }, a.Shutdown})

@@ -268,6 +268,13 @@ func (t *Sources) List() []*Source {
 	return list
 }
 
+// All returns all sources, removed ones included.
+func (t *Sources) All() []*Source {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return slices.Collect(maps.Values(t.byName))
+}
+
 // shards is a map from hash to T that is read without a lock: a reader loads
 // one of 256 maps that are never changed, a writer replaces it. SHA-256 spreads
 // the keys evenly. Writers must not run at the same time.

@@ -105,6 +105,16 @@ func (c *Client) Vehicle(ctx context.Context, id vehicle.ID) (VehicleRecord, err
 	return send[VehicleRecord](ctx, c, http.MethodGet, "/v1/vehicles/"+url.PathEscape(string(id)), nil)
 }
 
+// Forget erases a vehicle everywhere.
+func (c *Client) Forget(ctx context.Context, id vehicle.ID) (ForgetReceipt, error) {
+	return send[ForgetReceipt](ctx, c, http.MethodPost, "/v1/vehicles/"+url.PathEscape(string(id))+"/forget", nil)
+}
+
+// Allow lets a forgotten vehicle report again. It starts without a past.
+func (c *Client) Allow(ctx context.Context, id vehicle.ID) (ForgetReceipt, error) {
+	return send[ForgetReceipt](ctx, c, http.MethodPost, "/v1/vehicles/"+url.PathEscape(string(id))+"/allow", nil)
+}
+
 // RotateSource is RotateToken for the key of a source.
 func (c *Client) RotateSource(ctx context.Context, name string, overlap time.Duration) (RotatedSource, error) {
 	return send[RotatedSource](ctx, c, http.MethodPost, "/v1/sources/"+url.PathEscape(name)+"/rotate", rotateBody(overlap))

@@ -41,6 +41,17 @@ func (s *Server) routes() http.Handler {
 		mux.Handle("/v1/vehicles/{vid}", methods{"GET": call(s, "vehicle.show", http.StatusOK, s.showVehicle)})
 	}
 
+	if s.cfg.Forget != nil {
+		mux.Handle("/v1/vehicles/{vid}/forget", methods{"POST": call(s, "vehicle.forget", http.StatusOK, s.forgetting(s.cfg.Forget))})
+		mux.Handle("/v1/vehicles/{vid}/allow", methods{"POST": call(s, "vehicle.allow", http.StatusOK, s.forgetting(s.cfg.Allow))})
+	}
+
+	if s.cfg.Store != nil {
+		mux.Handle("/v1/backup", methods{"GET": s.stream("backup.take", s.takeBackup)})
+		mux.Handle("/v1/restore", methods{"POST": s.stream("backup.restore", s.restore)})
+		mux.Handle("/v1/tombstones", methods{"POST": call(s, "vehicle.bury", http.StatusOK, s.bury)})
+	}
+
 	mux.Handle("/v1/audit", methods{"GET": call(s, "audit.list", http.StatusOK, s.listAudit)})
 
 	mux.HandleFunc("/", notFound)

@@ -29,6 +29,21 @@ type Config struct {
 	// MaxAge is how old readings may be and still answer a query.
 	MaxAge time.Duration
 
+	// Forget erases a vehicle everywhere, Allow lets it report again; both
+	// audit it as done by the operator named. Nil: it is not offered.
+	Forget func(ctx context.Context, id vehicle.ID, by string) (ForgetReceipt, error)
+	Allow  func(ctx context.Context, id vehicle.ID, by string) (ForgetReceipt, error)
+	// Forgotten reports whether a vehicle is forgotten, so that it can be
+	// granted to nobody; nil: none is.
+	Forgotten func(vehicle.ID) bool
+	// VehicleName is how the audit names a vehicle: by a hash, so that it
+	// need not be changed when the vehicle is forgotten. Nil: vehicles are
+	// counted, not named.
+	VehicleName func(vehicle.ID) string
+
+	// Store backs up and restores; nil: neither is offered.
+	Store Store
+
 	// AdminKey is the hash of the key that opens the API.
 	AdminKey access.Hash
 

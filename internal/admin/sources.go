@@ -3,6 +3,7 @@ package admin
 import (
 	"context"
 	"net/http"
+	"slices"
 	"time"
 
 	"carstate/internal/access"
@@ -12,11 +13,14 @@ func (s *Server) addSource(r *http.Request, in sourceRequest) (AddedSource, erro
 	if in.Vehicles == nil {
 		return AddedSource{}, errVehiclesMissing
 	}
+	if err := s.checkGrantable(slices.Collect(in.Vehicles.Sorted())...); err != nil {
+		return AddedSource{}, err
+	}
 	src, key, err := access.AddSource(in.Name, in.Vehicles.Vehicles, in.ExpiresAt.or(time.Time{}), s.cfg.Now())
 	if err != nil {
 		return AddedSource{}, refuse(http.StatusBadRequest, "%v", err)
 	}
-	e := access.Event{Action: "source.add", Object: src.Name, Detail: "vehicles " + inWords(src.Vehicles)}
+	e := access.Event{Action: "source.add", Object: src.Name, Detail: "vehicles " + s.inWords(src.Vehicles)}
 	err = s.deed(r, e, func(ctx context.Context) error { return s.cfg.Keeper.CreateSource(ctx, src) })
 	if err != nil {
 		return AddedSource{}, err

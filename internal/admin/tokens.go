@@ -6,6 +6,7 @@ import (
 	"iter"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 
 	"carstate/internal/access"
@@ -17,11 +18,14 @@ func (s *Server) issueToken(r *http.Request, in tokenRequest) (IssuedToken, erro
 	if err != nil {
 		return IssuedToken{}, err
 	}
+	if err := s.checkGrantable(slices.Collect(req.Vehicles.Sorted())...); err != nil {
+		return IssuedToken{}, err
+	}
 	t, secret, err := access.Issue(req, s.cfg.Now())
 	if err != nil {
 		return IssuedToken{}, refuse(http.StatusBadRequest, "%v", err)
 	}
-	vehicles := inWords(t.Vehicles)
+	vehicles := s.inWords(t.Vehicles)
 	if t.Sandbox {
 		vehicles = "of the sandbox"
 	}
@@ -129,8 +133,11 @@ func (s *Server) grantToken(r *http.Request, in grantRequest) (TokenSummary, err
 	if slices.ContainsFunc(in.Remove, added.Include) {
 		return TokenSummary{}, refuse(http.StatusBadRequest, "a vehicle is to be added and removed at once: decide")
 	}
+	if err := s.checkGrantable(in.Add...); err != nil {
+		return TokenSummary{}, err
+	}
 	now := s.cfg.Now()
-	e := access.Event{Action: "token.grant", Detail: "add " + named(len(in.Add), slices.Values(in.Add)) + "; remove " + named(len(in.Remove), slices.Values(in.Remove))}
+	e := access.Event{Action: "token.grant", Detail: "add " + s.named(len(in.Add), slices.Values(in.Add)) + "; remove " + s.named(len(in.Remove), slices.Values(in.Remove))}
 	return s.updateToken(r, e, func(t *access.Token) error {
 		if err := t.Usable(now); err != nil {
 			return refuse(http.StatusConflict, "the token cannot be granted anything: %v", err)
@@ -185,20 +192,23 @@ func (s *Server) summary(t access.Token) TokenSummary {
 }
 
 // inWords names vehicles for people.
-func inWords(v access.Vehicles) string {
+func (s *Server) inWords(v access.Vehicles) string {
 	if v.All() {
 		return "all"
 	}
-	return named(v.Len(), v.Sorted())
+	return s.named(v.Len(), v.Sorted())
 }
 
 // maxNamed bounds what the audit tells of vehicles: a list may have a million.
 const maxNamed = 20
 
-// named names the first of n vehicles and counts the others.
-func named(n int, ids iter.Seq[vehicle.ID]) string {
+// named names the first of n vehicles, by hash, and counts the others.
+func (s *Server) named(n int, ids iter.Seq[vehicle.ID]) string {
 	if n == 0 {
 		return "none"
+	}
+	if s.cfg.VehicleName == nil {
+		return strconv.Itoa(n)
 	}
 	var b strings.Builder
 	i := 0
@@ -210,7 +220,7 @@ func named(n int, ids iter.Seq[vehicle.ID]) string {
 		if i > 0 {
 			b.WriteString(", ")
 		}
-		b.WriteString(string(id))
+		b.WriteString(s.cfg.VehicleName(id))
 		i++
 	}
 	return b.String()

@@ -18,6 +18,7 @@ package derive
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -93,7 +94,7 @@ func (d *Deriver) StatesRead() uint64 { return d.read.Load() }
 const retryAfter = time.Second
 
 // Run folds all partitions until the context ends. A partition that fails is
-// taken again; what it had folded but not committed is folded again from the
+// taken again, at once if its error is Recalled; what it had folded but not committed is folded again from the
 // last commit, which comes to the same states.
 func (d *Deriver) Run(ctx context.Context) {
 	var running sync.WaitGroup
@@ -103,6 +104,13 @@ func (d *Deriver) Run(ctx context.Context) {
 				err := d.fold(ctx, p)
 				if ctx.Err() != nil {
 					return
+				}
+				if r, ok := errors.AsType[interface {
+					error
+					Recalled() bool
+				}](err); ok && r.Recalled() {
+					d.config.Log.Info("a partition is taken again", "partition", p, "reason", err)
+					continue
 				}
 				d.config.Log.Warn("a partition is taken again", "partition", p, "error", err)
 				select {

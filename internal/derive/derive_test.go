@@ -160,7 +160,9 @@ func follow(t *testing.T, e engine) *table {
 	running.Go(func() {
 		err := e.FollowStates(ctx, func(id vehicle.ID, s vehicle.State) {
 			tab.mu.Lock()
-			tab.states[id] = s
+			if tab.states[id] = s; s == (vehicle.State{}) {
+				delete(tab.states, id) // it was forgotten
+			}
 			tab.mu.Unlock()
 			select {
 			case tab.changed <- struct{}{}:

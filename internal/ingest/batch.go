@@ -69,10 +69,11 @@ var readers = sync.Pool{New: func() any {
 
 // origin is what is known of a batch before it is read.
 type origin struct {
-	vehicles access.Vehicles   // whom its source speaks for
-	topic    vehicle.ID        // the vehicle that an MQTT topic names, or empty
-	latest   vehicle.UnixMilli // the latest time a sample may have
-	tab      *tab              // what pays for the memory, or nil: it is paid for
+	vehicles  access.Vehicles       // whom its source speaks for
+	topic     vehicle.ID            // the vehicle that an MQTT topic names, or empty
+	forgotten func(vehicle.ID) bool // whom nothing is taken in of; nil: nobody
+	latest    vehicle.UnixMilli     // the latest time a sample may have
+	tab       *tab                  // what pays for the memory, or nil: it is paid for
 }
 
 // errNoRoom means that a batch needs more memory than there is now.
@@ -150,6 +151,9 @@ func (rd *reader) add(b *batch, n int, line []byte, o origin) {
 	x, err := rd.dec.Sample(line, o.topic, o.latest)
 	if err == nil && !o.vehicles.Include(x.Vehicle) {
 		err = errNotAllowed
+	}
+	if err == nil && o.forgotten != nil && o.forgotten(x.Vehicle) {
+		err = errForgotten
 	}
 	b.ignored += rd.dec.ignored
 	rd.dec.ignored = 0

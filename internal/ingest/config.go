@@ -36,6 +36,10 @@ type Config struct {
 	Store   Store           // required
 	Sources *access.Sources // required: who may write
 
+	// Forgotten reports whether nothing may be taken in of a vehicle. Without
+	// it none is. It is asked for every sample and must answer at once.
+	Forgotten func(vehicle.ID) bool
+
 	// Ready says why telemetry cannot be taken now, or nil. Without it the
 	// service is always ready. It is asked for every request and
 	// connection and must answer at once.

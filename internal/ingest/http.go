@@ -183,7 +183,7 @@ func (h *HTTP) keep(w http.ResponseWriter, r *http.Request, b *batch) outcome {
 	case b.accepted > 0:
 		writeJSON(w, http.StatusAccepted, answer)
 		return stored
-	case b.refused[notAllowed] == total:
+	case b.refused[notAllowed]+b.refused[forgotten] == total:
 		writeJSON(w, http.StatusForbidden, answer)
 		return unauthorised
 	}

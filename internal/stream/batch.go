@@ -16,8 +16,8 @@ type write struct {
 	subject string
 	record  []byte // sealed
 	// expect is the sequence of the subject's last record, if expected is
-	// set; 0 means that there is none. Only the last write of a batch may
-	// carry one, so that a torn batch never satisfies it.
+	// set; 0 means that there is none. Of writes that belong together only
+	// the last may carry one, so that a torn batch never satisfies it.
 	expect   uint64
 	expected bool
 }

@@ -75,6 +75,9 @@ func checkBlocks(ctx context.Context, dir string, tolerated tornWrites) error {
 			}
 			b := newBlock(stream, n, content)
 			bad, ok := b.firstBad()
+			if b.newer != nil {
+				return fmt.Errorf("the data directory %s was written by a newer carstate (%w): use that version", dir, b.newer)
+			}
 			mayTear := tolerated == tornAnywhere || tolerated == tornNewest && n == newest
 			if !ok && !(mayTear && b.torn(bad)) {
 				return damagedDir(dir, fmt.Sprintf("stream %s, block %d, byte %d", stream, n, bad))
@@ -105,6 +108,7 @@ type block struct {
 	content []byte
 	hash    hash.Hash
 	sum     [blockHash]byte
+	newer   error // of a sound record that is of a later version than ours
 }
 
 func newBlock(stream string, n int, content []byte) *block {
@@ -163,7 +167,10 @@ func (b *block) record(at int) int {
 	}
 	if binary.LittleEndian.Uint64(r[4:])&erasedBits == 0 {
 		// The server's hash leaves out the length of the headers.
-		if _, err := unseal(string(text), payload); errors.Is(err, errDamaged) {
+		switch _, err := unseal(string(text), payload); {
+		case errors.Is(err, errNewer):
+			b.newer = err
+		case err != nil:
 			return 0
 		}
 	}

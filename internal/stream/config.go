@@ -58,6 +58,9 @@ type Patience struct {
 	Stall time.Duration
 	// Beat is how often a node writes its heartbeats. 0 means 1 s.
 	Beat time.Duration
+	// Markers is how long a forgotten vehicle's name stays in STATES, for the
+	// nodes that are out of reach meanwhile. 0 means 10 min.
+	Markers time.Duration
 	// Idle is how often the engine shows a subscriber that it is there. 0
 	// means 500 ms, and 100 ms is the least that NATS takes.
 	Idle time.Duration
@@ -65,11 +68,12 @@ type Patience struct {
 
 func (p Patience) withDefaults() Patience {
 	return Patience{
-		Try:   cmp.Or(p.Try, 4*time.Second),
-		Store: cmp.Or(p.Store, 20*time.Second),
-		Stall: cmp.Or(p.Stall, 10*time.Second),
-		Beat:  cmp.Or(p.Beat, time.Second),
-		Idle:  cmp.Or(p.Idle, 500*time.Millisecond),
+		Try:     cmp.Or(p.Try, 4*time.Second),
+		Store:   cmp.Or(p.Store, 20*time.Second),
+		Stall:   cmp.Or(p.Stall, 10*time.Second),
+		Beat:    cmp.Or(p.Beat, time.Second),
+		Markers: cmp.Or(p.Markers, 10*time.Minute),
+		Idle:    cmp.Or(p.Idle, 500*time.Millisecond),
 	}
 }
 

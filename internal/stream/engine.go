@@ -13,6 +13,8 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"carstate/internal/access"
 )
 
 // Engine is an open store. Make one with [Open], end it with [Engine.Close].
@@ -36,6 +38,12 @@ type Engine struct {
 	beats      map[string]*heartbeat
 	committing atomic.Int32 // commits of samples under way
 	metrics    *metrics
+
+	// forgotten is this node's copy of the tombstones, which stones feeds once
+	// a Keeper runs; followed is the feed of FollowStates.
+	forgotten        access.Forgotten
+	stones, followed atomic.Pointer[feed]
+	taken            sync.Map // by number: *Partition, taken by this node
 
 	stop    context.CancelFunc // ends what runs in the background
 	running sync.WaitGroup
@@ -77,6 +85,9 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 		}
 	}
 	if e.partitions, err = ensureStreams(ctx, e.js, c); err != nil {
+		return nil, err
+	}
+	if err = e.loadVIDKeys(ctx); err != nil {
 		return nil, err
 	}
 	if c.embedded() {

@@ -50,6 +50,10 @@ func newMetrics(r prometheus.Registerer, e *Engine) *metrics {
 	r.MustRegister(m.commitSamples, m.commitSeconds, m.commitFailures, m.foldSeconds, m.foldedStates,
 		m.streamBytes, m.streamLimit, m.streamRecords, feedAges{e},
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "carstate_forgotten_vehicles",
+			Help: "Vehicles that are forgotten, of which nothing is taken in.",
+		}, func() float64 { return float64(e.forgotten.Len()) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "carstate_backlog_seconds",
 			Help: "Age of the oldest stored sample that is not folded yet.",
 		}, func() float64 { return e.backlog.age().Seconds() }),

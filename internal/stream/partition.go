@@ -25,6 +25,10 @@ type Partition struct {
 	sub      *nats.Subscription
 	consumer string // name of the consumer that feeds sub; "" before its first message
 
+	forgotten uint64          // as in the cursor when it was taken
+	recalled  context.Context // ends when the partition must be taken anew
+	recall    context.CancelFunc
+
 	folding folding
 }
 
@@ -36,6 +40,9 @@ type cursor struct {
 	Generation uint64 `json:"generation"` // grows with each change of hands
 	Next       uint64 `json:"next"`       // sequence in TELEMETRY of the next commit to fold
 	Made       int64  `json:"made"`       // when the TELEMETRY that Next counts in was made, Unix ns
+	// Forgotten is the place in SOURCES of the newest tombstone of the
+	// partition: who folds it must have seen that one.
+	Forgotten uint64 `json:"forgotten,omitempty"`
 }
 
 // MaxStates is how many states one [Partition.Commit] can store, in as many
@@ -55,22 +62,27 @@ var ErrFenced = errors.New("another node has taken the partition")
 // it before can commit.
 func (e *Engine) Take(ctx context.Context, p int, owner string) (*Partition, error) {
 	t := &Partition{e: e, number: p}
+	t.recalled, t.recall = context.WithCancel(context.Background())
 	for {
 		old, rev, err := e.readCursor(ctx, p)
 		if err != nil {
 			return nil, err
 		}
+		if err := e.awaitTombstone(ctx, old.Forgotten); err != nil {
+			return nil, fmt.Errorf("partition %d cannot be taken: %w", p, err)
+		}
 		s, err := e.js.Stream(ctx, Telemetry)
 		if err != nil {
 			return nil, fmt.Errorf("partition %d cannot be taken: %w", p, err)
 		}
-		t.cursor = cursor{Owner: owner, Generation: old.Generation + 1, Next: max(old.Next, 1), Made: s.CachedInfo().Created.UnixNano()}
+		t.cursor = cursor{Owner: owner, Generation: old.Generation + 1, Next: max(old.Next, 1), Made: s.CachedInfo().Created.UnixNano(), Forgotten: old.Forgotten}
 		if t.overtaken(s) || old.Made != t.cursor.Made {
 			t.cursor.Next = 1 // what was folded already changes nothing
 		}
 		t.rev, err = e.storeBatch(ctx, States, []write{t.cursorWrite(rev)})
 		if err == nil {
-			t.next = t.cursor.Next
+			t.next, t.forgotten = t.cursor.Next, old.Forgotten
+			e.taken.Store(p, t)
 			return t, nil
 		}
 		if !conflict(err) {
@@ -135,6 +147,9 @@ func (t *Partition) States(ctx context.Context, put func(vehicle.ID, vehicle.Sta
 	done := false
 	f.apply = func(r record) error {
 		if id, ok := vehicleOfState(r.subject); ok {
+			if isMarker(r.body) {
+				return nil
+			}
 			s, err := decodeState(r.body)
 			if err != nil {
 				return err
@@ -162,7 +177,7 @@ func (t *Partition) State(ctx context.Context, id vehicle.ID) (vehicle.State, bo
 	// The stream's leader answers. It has every commit that was answered, and
 	// since our claim nobody else's can follow.
 	body, rev, err := t.e.lastRecord(ctx, States, stateSubject(t.number, id))
-	if err == nil && rev == 0 {
+	if err == nil && (rev == 0 || isMarker(body)) {
 		return vehicle.State{}, false, nil
 	}
 	var s vehicle.State
@@ -190,7 +205,11 @@ func (t *Partition) Next(ctx context.Context) (seq uint64, samples []vehicle.Sam
 	body, err := unseal(m.Subject, m.Data)
 	if err == nil {
 		samples = make([]vehicle.Sample, 0, len(body)/usualSampleBytes+1)
-		err = decodeSamples(body, func(x vehicle.Sample) { samples = append(samples, x) })
+		err = decodeSamples(body, func(x vehicle.Sample) {
+			if !t.e.forgotten.Covers(x.Vehicle, seq, t.cursor.Made) {
+				samples = append(samples, x)
+			}
+		})
 	}
 	if err != nil {
 		err = fmt.Errorf("%s: record %d: %w", Telemetry, seq, err)
@@ -211,12 +230,16 @@ func (t *Partition) nextMessage(ctx context.Context) (*nats.Msg, uint64, error) 
 			}
 		}
 		try, cancel := context.WithTimeout(ctx, t.e.config.Patience.Stall)
+		stop := context.AfterFunc(t.recalled, cancel)
 		m, err := t.sub.NextMsgWithContext(try)
 		silent := err != nil && try.Err() != nil
+		stop()
 		cancel()
 		switch {
 		case ctx.Err() != nil && err != nil:
 			return nil, 0, ctx.Err()
+		case t.recalled.Err() != nil:
+			return nil, 0, fmt.Errorf("partition %d: %w", t.number, errRecalled)
 		case silent:
 			// Nobody may have sent anything, or the subscription is dead.
 			if err := t.checkSubscription(ctx); err != nil {
@@ -357,6 +380,9 @@ func (t *Partition) commitBatch(ctx context.Context, states []write) error {
 			if err == nil && stored == t.cursor {
 				t.rev = rev
 				return nil
+			}
+			if err == nil && stored.Owner == t.cursor.Owner && stored.Generation == t.cursor.Generation && stored.Forgotten > t.cursor.Forgotten {
+				return fmt.Errorf("partition %d: %w", t.number, errRecalled)
 			}
 			if err == nil {
 				return fmt.Errorf("partition %d: %w", t.number, ErrFenced)

@@ -31,7 +31,7 @@ func streamConfigs(c Config, partitions int) []jetstream.StreamConfig {
 	lastValue := func(name string, bytes int64, d jetstream.DiscardPolicy, subjects ...string) jetstream.StreamConfig {
 		return jetstream.StreamConfig{
 			Name:               name,
-			Subjects:           append(subjects, heartbeatSubject(name)),
+			Subjects:           append(subjects, heartbeatSubject(name), paddingSubject(name)),
 			MaxMsgsPerSubject:  1,
 			MaxBytes:           bytes,
 			Discard:            d,
@@ -53,7 +53,7 @@ func streamConfigs(c Config, partitions int) []jetstream.StreamConfig {
 		},
 		lastValue(States, c.StatesBytes, jetstream.DiscardOld, "state.*.*", "cursor.*"),
 		lastValue(Tokens, recordBytes, jetstream.DiscardNew, "token.*", "tokenset.*.*", "tokenuse.*", "tokenuse.*.*"),
-		lastValue(Sources, recordBytes, jetstream.DiscardNew, "source.*", "sourceset.*.*"),
+		lastValue(Sources, recordBytes, jetstream.DiscardNew, "source.*", "sourceset.*.*", "operator.*", "tombstone.*", vidKeysSubject),
 		{
 			Name:        Audit,
 			Subjects:    []string{auditSubject},

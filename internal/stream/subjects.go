@@ -4,6 +4,7 @@ import (
 	"strconv"
 	"strings"
 
+	"carstate/internal/access"
 	"carstate/internal/vehicle"
 )
 
@@ -40,6 +41,26 @@ func cursorSubject(p int) string { return "cursor." + strconv.Itoa(p) }
 
 // heartbeatSubject is where a stream's heartbeat record lives, in that stream.
 func heartbeatSubject(stream string) string { return "heartbeat." + strings.ToLower(stream) }
+
+// paddingSubject is where a stream's padding goes, in that stream.
+func paddingSubject(stream string) string {
+	if stream == Telemetry {
+		return "telemetry.padding"
+	}
+	return "padding." + strings.ToLower(stream)
+}
+
+// vidKeysSubject is where the keys are under which vids are hashed.
+const vidKeysSubject = "tombstonekey"
+
+func tombstoneSubject(h access.VehicleHash) string { return "tombstone." + h.String() }
+
+// partitionOfCursor takes the partition from a cursor's subject.
+func partitionOfCursor(subject string) (int, bool) {
+	rest, ok := strings.CutPrefix(subject, "cursor.")
+	p, err := strconv.Atoi(rest)
+	return p, ok && err == nil
+}
 
 // vehicleOfState takes the vehicle from a state's subject.
 func vehicleOfState(subject string) (vehicle.ID, bool) {
