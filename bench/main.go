@@ -19,7 +19,9 @@ import (
 
 	"carstate/bench/query"
 	"carstate/bench/report"
+	"carstate/bench/restart"
 	"carstate/bench/sample"
+	"carstate/bench/vehicle"
 )
 
 // part is one package of measurements.
@@ -31,6 +33,8 @@ type part struct {
 // parts run in this order, one after the other, each alone on the machine.
 var parts = []part{
 	{"query", query.Run},
+	{"vehicle", vehicle.Run},
+	{"restart", restart.Run},
 	{"sample", sample.Run},
 }
 

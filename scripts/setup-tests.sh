@@ -19,6 +19,7 @@ need node nodejs # runs the page's JavaScript samples
 need python3 python3 # and its Python samples
 need promtool prometheus # judges metrics and alerts, and watches a service
 need systemd-analyze systemd # judges the systemd unit
+need redis-server redis-server # what the bench compares with
 
 # The race detector is linked by a C compiler, against the C library's headers.
 if ! printf '#include <stdlib.h>\nint main(void) { return 0; }\n' |

@@ -99,7 +99,7 @@ func startOn(ctx context.Context, f *serveFlags, c stream.Config, log *slog.Logg
 	if err := checkAdminKey(f); err != nil {
 		return nil, err
 	}
-	c.Log, c.Registry, c.Tracer = log, s.registry, s.traces.tracer()
+	c.Log, c.Registry, c.Tracer, c.Answers = log, s.registry, s.traces.tracer(), answers{s.fleet}
 	if s.engine, err = openEngine(ctx, c); err != nil {
 		return nil, err
 	}
@@ -118,6 +118,13 @@ func startOn(ctx context.Context, f *serveFlags, c stream.Config, log *slog.Logg
 		})
 	}
 	return s, nil
+}
+
+// answers is the fleet table as the engine fills it while it opens.
+type answers struct{ *fleet.Table }
+
+func (a answers) Put(id vehicle.ID, d vehicle.DrivingVerdict, t vehicle.ThrottleVerdict) {
+	a.Table.Put(id, fleet.Answer{Driving: d, Throttle: t})
 }
 
 // openEngine opens the engine. Where that takes long and the context ends, it

@@ -38,6 +38,10 @@ type Config struct {
 
 	Patience Patience
 
+	// Answers is filled by Open from the files of the embedded engine, which
+	// it reads through anyway. Optional: [Engine.FollowStates] yields all.
+	Answers Answers
+
 	Now      func() time.Time      // nil: time.Now
 	Log      *slog.Logger          // nil: discarded
 	Registry prometheus.Registerer // nil: not exported
@@ -104,6 +108,8 @@ const (
 	// duplicateWindow is how long the engine recognises a commit sent again.
 	// It outlasts Patience.Store, after which nobody sends it again.
 	duplicateWindow = time.Minute
+	// leastDuplicateWindow is the shortest that NATS takes.
+	leastDuplicateWindow = 100 * time.Millisecond
 )
 
 func (c Config) withDefaults() Config {
