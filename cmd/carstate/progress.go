@@ -10,10 +10,11 @@ import (
 	"github.com/vbauerster/mpb/v8/decor"
 )
 
-// progress shows how far a replay is: a bar on a terminal, else a line now and
+// progress shows how far a replay or a restore is: a bar on a terminal, else a line now and
 // then.
 type progress struct {
 	w     io.Writer
+	unit  string
 	total int
 	done  int
 	next  time.Time // of the next line
@@ -25,12 +26,14 @@ type progress struct {
 // progressEvery is the time between two lines.
 const progressEvery = 10 * time.Second
 
-func newProgress(w io.Writer, total int) *progress {
-	p := &progress{w: w, total: total, next: time.Now().Add(progressEvery)}
+func newProgress(w io.Writer, total int) *progress { return newProgressOf(w, total, "samples") }
+
+func newProgressOf(w io.Writer, total int, unit string) *progress {
+	p := &progress{w: w, unit: unit, total: total, next: time.Now().Add(progressEvery)}
 	if isTerminal(w) {
 		p.bars = mpb.New(mpb.WithOutput(w), mpb.WithWidth(60))
 		p.bar = p.bars.AddBar(int64(total),
-			mpb.PrependDecorators(decor.CountersNoUnit("%d of %d samples ")),
+			mpb.PrependDecorators(decor.CountersNoUnit("%d of %d "+unit+" ")),
 			mpb.AppendDecorators(decor.AverageETA(decor.ET_STYLE_GO)))
 	}
 	return p
@@ -55,7 +58,7 @@ func (p *progress) add(n int) {
 	}
 	if now := time.Now(); now.After(p.next) {
 		p.next = now.Add(progressEvery)
-		fmt.Fprintf(p.w, "%d of %d samples\n", p.done, p.total)
+		fmt.Fprintf(p.w, "%d of %d %s\n", p.done, p.total, p.unit)
 	}
 }
 

@@ -9,4 +9,7 @@ var (
 	ErrNotFound = errors.New("there is no such record")
 	// ErrExists says that a source of this name exists and was not removed.
 	ErrExists = errors.New("the name is taken")
+	// ErrBusy says that a restore is under way, besides which there can be no
+	// other.
+	ErrBusy = errors.New("a restore is under way: wait for its end")
 )

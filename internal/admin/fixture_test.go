@@ -18,6 +18,7 @@ import (
 
 	"carstate/internal/access"
 	"carstate/internal/admin"
+	"carstate/internal/vehicle"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -56,6 +57,10 @@ func start(t *testing.T, changes ...func(*admin.Config)) *service {
 		Now:      s.clock.Now,
 		Log:      slog.New(slog.NewJSONHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Version:  "v0-test",
+
+		Operators: &s.keeper.operators,
+		// Told apart by eye; the real one hashes.
+		VehicleName: func(id vehicle.ID) string { return string(id) },
 	}
 	for _, change := range changes {
 		change(&cfg)

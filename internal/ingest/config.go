@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 
 	"carstate/internal/access"
 	"carstate/internal/vehicle"
@@ -15,8 +16,9 @@ import (
 // Store keeps samples.
 type Store interface {
 	// Append returns nil only when all samples are on disk. After any error
-	// nothing may be acknowledged: the samples may or may not be there. The
-	// samples are ordered by time and belong to the store afterwards.
+	// nothing may be acknowledged: the samples may or may not be there. Each
+	// vehicle's samples are ordered by time. All belong to the store
+	// afterwards.
 	Append(ctx context.Context, samples []vehicle.Sample) error
 }
 
@@ -33,6 +35,10 @@ const (
 type Config struct {
 	Store   Store           // required
 	Sources *access.Sources // required: who may write
+
+	// Forgotten reports whether nothing may be taken in of a vehicle. Without
+	// it none is. It is asked for every sample and must answer at once.
+	Forgotten func(vehicle.ID) bool
 
 	// Ready says why telemetry cannot be taken now, or nil. Without it the
 	// service is always ready. It is asked for every request and
@@ -58,6 +64,7 @@ type Config struct {
 	Now      func() time.Time      // nil means time.Now
 	Log      *slog.Logger          // nil logs nothing
 	Registry prometheus.Registerer // nil counts for nobody
+	Tracer   trace.Tracer          // nil: nothing is traced
 }
 
 // withDefaults fills in what was left out.

@@ -78,7 +78,7 @@ func (in *intake) gauge(taken func() int) {
 
 // origin describes a batch of the source that arrives now.
 func (in *intake) origin(s *access.Source, topic vehicle.ID) origin {
-	return origin{vehicles: s.Vehicles, topic: topic, latest: vehicle.At(in.Now().Add(MaxAhead))}
+	return origin{vehicles: s.Vehicles, topic: topic, forgotten: in.Forgotten, latest: vehicle.At(in.Now().Add(MaxAhead))}
 }
 
 // observe notes how long a request or message took that began at start.
@@ -95,6 +95,7 @@ func (in *intake) store(ctx context.Context, b *batch) error {
 		}
 	}
 	in.ignored.Add(float64(b.ignored))
+	in.noteBatch(ctx, b)
 	if err := in.append(ctx, b.samples); err != nil {
 		in.refused[notStored].Add(float64(b.accepted))
 		return err

@@ -145,6 +145,9 @@ func (m *MQTT) take(cl *mqtt.Client, pk packets.Packet) {
 			break
 		}
 		p.outcome, p.refusal = rejected, because(packets.ErrPayloadFormatInvalid, m.whyNothing(b, err))
+		if err == nil && b.refused[forgotten] > 0 && b.refused[forgotten] == b.rejectedTotal() {
+			p.outcome, p.refusal.Code = unauthorised, packets.ErrNotAuthorized.Code
+		}
 		if p.qos == 0 {
 			m.in.observe(p.since, p.outcome)
 			return

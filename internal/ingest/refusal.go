@@ -19,6 +19,7 @@ const (
 	impossible  // a value that no sensor can give
 	notAllowed  // a vehicle that the source does not speak for
 	overLimit   // too large, too many, too deep
+	forgotten   // a vehicle that the operator has had forgotten
 	badTopic    // MQTT: not vehicles/VID/telemetry
 	badQoS      // MQTT: QoS 2
 	notStored   // the store did not take it: nothing wrong with the sample
@@ -27,7 +28,7 @@ const (
 
 var kindNames = [refusalEnds]string{
 	"malformed", "truncated", "duplicate", "wrong_type", "vid", "vid_differs", "time", "time_ahead",
-	"no_signals", "impossible", "not_allowed", "over_limit", "topic", "qos", "not_stored",
+	"no_signals", "impossible", "not_allowed", "over_limit", "forgotten", "topic", "qos", "not_stored",
 }
 
 // refusal is the error that says why a sample was refused. Its text is for the
@@ -63,6 +64,7 @@ var (
 	errManyCodes   = refuse(overLimit, vehicle.DTCList.String()+" has more than 255 trouble codes")
 	errMILType     = refuse(wrongType, vehicle.MILOn.String()+" must be true or false")
 	errPowerType   = refuse(wrongType, vehicle.LowVoltageSystemState.String()+" must be a string")
+	errForgotten   = refuse(forgotten, "the vehicle was forgotten: nothing is taken in of it until the operator allows it again")
 	errNotAllowed  = refuse(notAllowed, "not this source's vehicle")
 )
 

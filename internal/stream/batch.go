@@ -16,8 +16,8 @@ type write struct {
 	subject string
 	record  []byte // sealed
 	// expect is the sequence of the subject's last record, if expected is
-	// set; 0 means that there is none. Only the last write of a batch may
-	// carry one, so that a torn batch never satisfies it.
+	// set; 0 means that there is none. Of writes that belong together only
+	// the last may carry one, so that a torn batch never satisfies it.
 	expect   uint64
 	expected bool
 }
@@ -49,7 +49,7 @@ func (e *Engine) storeBatch(ctx context.Context, stream string, writes []write) 
 	defer cancel()
 	id := nuid.Next()
 	for i, w := range writes {
-		m := &nats.Msg{Subject: w.subject, Data: w.record, Header: nats.Header{jetstream.ExpectedStreamHeader: {stream}}}
+		m := &nats.Msg{Subject: w.subject, Data: w.record, Header: make(nats.Header, 4)}
 		if w.expected {
 			m.Header[jetstream.ExpectedLastSubjSeqHeader] = []string{strconv.FormatUint(w.expect, 10)}
 		}
@@ -63,6 +63,8 @@ func (e *Engine) storeBatch(ctx context.Context, stream string, writes []write) 
 			}
 			continue
 		}
+		// A batch cannot span streams: the last write speaks for all.
+		m.Header[jetstream.ExpectedStreamHeader] = []string{stream}
 		if len(writes) > 1 {
 			m.Header["Nats-Batch-Commit"] = []string{"1"}
 		}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 )
 
 // Config says where the engine is and what it may use. The zero value of each
@@ -26,7 +27,7 @@ type Config struct {
 	Replicas int
 
 	// Partitions into which vehicles are spread. Fixed when the streams are
-	// made; later it must be 0 or the same. 0 means 4 embedded, 64 outside.
+	// made; later it must be 0 or the same. 0 means 1 embedded, 64 outside.
 	Partitions int
 	// Retention is how long telemetry is kept after it was folded. 0 means
 	// an hour.
@@ -37,9 +38,14 @@ type Config struct {
 
 	Patience Patience
 
+	// Answers is filled by Open from the files of the embedded engine, which
+	// it reads through anyway. Optional: [Engine.FollowStates] yields all.
+	Answers Answers
+
 	Now      func() time.Time      // nil: time.Now
 	Log      *slog.Logger          // nil: discarded
 	Registry prometheus.Registerer // nil: not exported
+	Tracer   trace.Tracer          // nil: nothing is traced
 }
 
 // Patience is how long the engine waits for what does not come. A zero field
@@ -56,6 +62,9 @@ type Patience struct {
 	Stall time.Duration
 	// Beat is how often a node writes its heartbeats. 0 means 1 s.
 	Beat time.Duration
+	// Markers is how long a forgotten vehicle's name stays in STATES, for the
+	// nodes that are out of reach meanwhile. 0 means 10 min.
+	Markers time.Duration
 	// Idle is how often the engine shows a subscriber that it is there. 0
 	// means 500 ms, and 100 ms is the least that NATS takes.
 	Idle time.Duration
@@ -63,11 +72,12 @@ type Patience struct {
 
 func (p Patience) withDefaults() Patience {
 	return Patience{
-		Try:   cmp.Or(p.Try, 4*time.Second),
-		Store: cmp.Or(p.Store, 20*time.Second),
-		Stall: cmp.Or(p.Stall, 10*time.Second),
-		Beat:  cmp.Or(p.Beat, time.Second),
-		Idle:  cmp.Or(p.Idle, 500*time.Millisecond),
+		Try:     cmp.Or(p.Try, 4*time.Second),
+		Store:   cmp.Or(p.Store, 20*time.Second),
+		Stall:   cmp.Or(p.Stall, 10*time.Second),
+		Beat:    cmp.Or(p.Beat, time.Second),
+		Markers: cmp.Or(p.Markers, 10*time.Minute),
+		Idle:    cmp.Or(p.Idle, 500*time.Millisecond),
 	}
 }
 
@@ -78,7 +88,7 @@ const (
 	DefaultStatesBytes    = 16 << 30
 	recordBytes           = 1 << 30 // TOKENS, SOURCES, AUDIT
 
-	embeddedPartitions = 4
+	embeddedPartitions = 1
 	externalPartitions = 64
 
 	// maxBatch is JetStream's limit of messages in an atomic batch.
@@ -98,6 +108,8 @@ const (
 	// duplicateWindow is how long the engine recognises a commit sent again.
 	// It outlasts Patience.Store, after which nobody sends it again.
 	duplicateWindow = time.Minute
+	// leastDuplicateWindow is the shortest that NATS takes.
+	leastDuplicateWindow = 100 * time.Millisecond
 )
 
 func (c Config) withDefaults() Config {

@@ -13,6 +13,8 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"carstate/internal/access"
 )
 
 // Engine is an open store. Make one with [Open], end it with [Engine.Close].
@@ -29,6 +31,7 @@ type Engine struct {
 	js     jetstream.JetStream
 	legacy nats.JetStreamContext // only this one has ordered push consumers
 
+	preloaded  *preload // embedded only: what Config.Answers holds, until FollowStates takes it
 	committers []*committer
 	batches    chan struct{} // holds a token for each atomic batch under way
 	backlog    backlog
@@ -36,6 +39,12 @@ type Engine struct {
 	beats      map[string]*heartbeat
 	committing atomic.Int32 // commits of samples under way
 	metrics    *metrics
+
+	// forgotten is this node's copy of the tombstones, which stones feeds once
+	// a Keeper runs; followed is the feed of FollowStates.
+	forgotten        access.Forgotten
+	stones, followed atomic.Pointer[feed]
+	taken            sync.Map // by number: *Partition, taken by this node
 
 	stop    context.CancelFunc // ends what runs in the background
 	running sync.WaitGroup
@@ -77,6 +86,12 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 		}
 	}
 	if e.partitions, err = ensureStreams(ctx, e.js, c); err != nil {
+		return nil, err
+	}
+	if err = e.comparePreloaded(ctx); err != nil {
+		return nil, err
+	}
+	if err = e.loadVIDKeys(ctx); err != nil {
 		return nil, err
 	}
 	if c.embedded() {
@@ -125,7 +140,10 @@ func (e *Engine) openEmbedded(ctx context.Context) (err error) {
 	}
 	if e.dir.Ready {
 		// Before the server starts: it cuts off what it cannot read.
-		if err = checkBlocks(ctx, e.config.DataDir, e.tornWrites()); err != nil {
+		if e.config.Answers != nil {
+			e.preloaded = newPreload(e.config.Answers)
+		}
+		if err = checkBlocks(ctx, e.config.DataDir, e.tornWrites(), e.preloaded); err != nil {
 			return err
 		}
 		if e.dir.Closed == nil {

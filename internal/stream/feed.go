@@ -16,6 +16,7 @@ type record struct {
 	subject string
 	body    []byte
 	seq     uint64
+	sealed  []byte // the record as it is stored
 }
 
 // feed follows a stream from the last record of each subject on, in order and
@@ -31,6 +32,7 @@ type feed struct {
 	caughtUp func()             // called once, after every record there was at the start
 
 	created time.Time // of the stream that was read
+	heard   time.Time // when the newest record was applied
 	live    bool      // caughtUp was called
 	goal    uint64    // live once the record of this sequence was applied
 	lap     int       // how many goals were reached
@@ -95,8 +97,12 @@ func (f *feed) follow(ctx context.Context) error {
 	if f.last != 0 && (!created.Equal(f.created) || last < f.last) {
 		return fmt.Errorf("%w: %s was read up to %d and now ends at %d: restart carstate", errReplaced, f.stream, f.last, last)
 	}
+	if f.last != 0 && f.stream == States && !f.e.config.embedded() && time.Since(f.heard) > f.e.config.Patience.Markers/2 {
+		return fmt.Errorf("%w: nothing was heard of %s for %s, and what was forgotten meanwhile may have left no trace: restart carstate",
+			errReplaced, f.stream, time.Since(f.heard).Round(time.Second))
+	}
 	f.created = created
-	if f.last == 0 {
+	if !f.live {
 		f.goal = last
 	}
 
@@ -157,7 +163,7 @@ func (f *feed) follow(ctx context.Context) error {
 		}
 		if m.Subject == heartbeatSubject(f.stream) {
 			f.e.beats[f.stream].observe(body)
-		} else if err := f.apply(record{m.Subject, body, meta.Sequence.Stream}); err != nil {
+		} else if err := f.apply(record{m.Subject, body, meta.Sequence.Stream, m.Data}); err != nil {
 			return fmt.Errorf("%s: record %d: %w", f.stream, meta.Sequence.Stream, err)
 		}
 		f.advance(meta.Sequence.Stream)
@@ -209,7 +215,7 @@ func (f *feed) goLive() {
 func (f *feed) advance(seq uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.last = seq
+	f.last, f.heard = seq, time.Now()
 	if b := f.e.beats[f.stream]; b != nil && len(f.filters) == 0 {
 		b.applied.Store(seq)
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"carstate/internal/access"
@@ -19,9 +20,11 @@ type Keeper struct {
 	e         *Engine
 	tokens    *access.Tokens
 	sources   *access.Sources
+	operators access.Operators
 	tokenFeed *feed
 	srcFeed   *feed
 	usage     usageKeeper
+	restoring sync.Mutex // held by the one restore
 }
 
 // tokenRecord is a token as it is stored.
@@ -63,6 +66,7 @@ func (e *Engine) NewKeeper(tokens *access.Tokens, sources *access.Sources) *Keep
 	tokenSets, sourceSets := sets{}, sets{}
 	k.tokenFeed.apply = func(r record) error { return k.applyToken(r, tokenSets) }
 	k.srcFeed.apply = func(r record) error { return k.applySource(r, sourceSets) }
+	e.stones.Store(k.srcFeed)
 	return k
 }
 
@@ -76,7 +80,7 @@ func (k *Keeper) RunTokens(ctx context.Context, caughtUp func()) error {
 	return k.tokenFeed.run(ctx)
 }
 
-// RunSources does the same for the sources' table.
+// RunSources does the same for the tables of sources and operators.
 func (k *Keeper) RunSources(ctx context.Context, caughtUp func()) error {
 	k.srcFeed.caughtUp = caughtUp
 	return k.srcFeed.run(ctx)
@@ -118,6 +122,20 @@ func (k *Keeper) applySource(r record, large sets) error {
 		})
 	case "sourceset":
 		return large.apply(rest, r.body)
+	case "operator":
+		o, err := decodeOperator(r.body)
+		if err != nil {
+			return err
+		}
+		k.operators.Put(o)
+	case "tombstone":
+		t, err := decodeTombstone(r.body)
+		if err != nil {
+			return err
+		}
+		k.e.forgotten.Put(t)
+	case vidKeysSubject:
+		return k.e.setVIDKeys(r.body)
 	}
 	return nil
 }
@@ -208,6 +226,16 @@ func (k *Keeper) CreateSource(ctx context.Context, s access.Source) error {
 // UpdateSource changes a source's record, as [Keeper.UpdateToken] does. A
 // removed source is [access.ErrNotFound].
 func (k *Keeper) UpdateSource(ctx context.Context, name string, change func(*access.Source) error) (access.Source, error) {
+	return k.updateSource(ctx, name, func(s *access.Source) error {
+		if !s.Removed.IsZero() {
+			return access.ErrNotFound
+		}
+		return change(s)
+	})
+}
+
+// updateSource changes a source's record, a removed one's too.
+func (k *Keeper) updateSource(ctx context.Context, name string, change func(*access.Source) error) (access.Source, error) {
 	for {
 		body, rev, err := k.e.lastRecord(ctx, Sources, "source."+name)
 		if err != nil {
@@ -221,9 +249,6 @@ func (k *Keeper) UpdateSource(ctx context.Context, name string, change func(*acc
 			return access.Source{}, err
 		}
 		s := r.source()
-		if !s.Removed.IsZero() {
-			return access.Source{}, access.ErrNotFound
-		}
 		s.Vehicles, err = k.e.readVehicles(ctx, Sources, "sourceset", name, r.Vehicles)
 		if errors.Is(err, errSetChanged) {
 			continue
@@ -253,17 +278,23 @@ func (k *Keeper) putSource(ctx context.Context, s access.Source, rev uint64) err
 // put stores a record after its set records, if its subject is still at rev,
 // and waits until this node's table holds it.
 func (k *Keeper) put(ctx context.Context, f *feed, subject string, rev uint64, sets []write, v any) error {
+	_, err := k.store(ctx, f, subject, rev, sets, v)
+	return err
+}
+
+// store is put, and returns the record's sequence.
+func (k *Keeper) store(ctx context.Context, f *feed, subject string, rev uint64, sets []write, v any) (uint64, error) {
 	record, err := sealJSON(subject, v)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	seq, err := k.e.storeBatch(ctx, f.stream, append(sets, write{subject, record, rev, true}))
 	if err != nil {
-		return err
+		return 0, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	return f.wait(ctx, seq)
+	return seq, f.wait(ctx, seq)
 }
 
 func decodeToken(body []byte) (tokenRecord, error) {

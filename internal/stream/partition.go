@@ -24,6 +24,12 @@ type Partition struct {
 
 	sub      *nats.Subscription
 	consumer string // name of the consumer that feeds sub; "" before its first message
+
+	forgotten uint64          // as in the cursor when it was taken
+	recalled  context.Context // ends when the partition must be taken anew
+	recall    context.CancelFunc
+
+	folding folding
 }
 
 // cursor says how far a partition is folded and by whom. It is stored with the
@@ -34,10 +40,19 @@ type cursor struct {
 	Generation uint64 `json:"generation"` // grows with each change of hands
 	Next       uint64 `json:"next"`       // sequence in TELEMETRY of the next commit to fold
 	Made       int64  `json:"made"`       // when the TELEMETRY that Next counts in was made, Unix ns
+	// Forgotten is the place in SOURCES of the newest tombstone of the
+	// partition: who folds it must have seen that one.
+	Forgotten uint64 `json:"forgotten,omitempty"`
 }
 
-// MaxStates is how many states one [Partition.Commit] can store.
-const MaxStates = maxBatch - 1
+// MaxStates is how many states one [Partition.Commit] can store, in as many
+// atomic batches as it takes. A fold of a backlog holds so many, because a
+// vehicle that is in it several times is then stored once.
+const MaxStates = 16 * BatchStates
+
+// BatchStates is how many states go into one atomic batch with the cursor, and
+// the most that what one [Partition.Next] returns can touch.
+const BatchStates = maxBatch - 1
 
 // ErrFenced means that another node has taken the partition. Nothing was
 // stored, and the partition must be dropped.
@@ -47,22 +62,27 @@ var ErrFenced = errors.New("another node has taken the partition")
 // it before can commit.
 func (e *Engine) Take(ctx context.Context, p int, owner string) (*Partition, error) {
 	t := &Partition{e: e, number: p}
+	t.recalled, t.recall = context.WithCancel(context.Background())
 	for {
 		old, rev, err := e.readCursor(ctx, p)
 		if err != nil {
 			return nil, err
 		}
+		if err := e.awaitTombstone(ctx, old.Forgotten); err != nil {
+			return nil, fmt.Errorf("partition %d cannot be taken: %w", p, err)
+		}
 		s, err := e.js.Stream(ctx, Telemetry)
 		if err != nil {
 			return nil, fmt.Errorf("partition %d cannot be taken: %w", p, err)
 		}
-		t.cursor = cursor{Owner: owner, Generation: old.Generation + 1, Next: max(old.Next, 1), Made: s.CachedInfo().Created.UnixNano()}
+		t.cursor = cursor{Owner: owner, Generation: old.Generation + 1, Next: max(old.Next, 1), Made: s.CachedInfo().Created.UnixNano(), Forgotten: old.Forgotten}
 		if t.overtaken(s) || old.Made != t.cursor.Made {
 			t.cursor.Next = 1 // what was folded already changes nothing
 		}
 		t.rev, err = e.storeBatch(ctx, States, []write{t.cursorWrite(rev)})
 		if err == nil {
-			t.next = t.cursor.Next
+			t.next, t.forgotten = t.cursor.Next, old.Forgotten
+			e.taken.Store(p, t)
 			return t, nil
 		}
 		if !conflict(err) {
@@ -97,7 +117,12 @@ func (e *Engine) readCursor(ctx context.Context, p int) (c cursor, rev uint64, e
 func (e *Engine) lastRecord(ctx context.Context, stream, subject string) (body []byte, rev uint64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	m, err := e.legacy.GetLastMsg(stream, subject, nats.Context(ctx))
+	opts := []nats.JSOpt{nats.Context(ctx)}
+	if e.config.embedded() {
+		// Any replica may answer this way, at half the cost; here there is one.
+		opts = append(opts, nats.DirectGet())
+	}
+	m, err := e.legacy.GetLastMsg(stream, subject, opts...)
 	if errors.Is(err, nats.ErrMsgNotFound) {
 		return nil, 0, nil
 	}
@@ -127,6 +152,9 @@ func (t *Partition) States(ctx context.Context, put func(vehicle.ID, vehicle.Sta
 	done := false
 	f.apply = func(r record) error {
 		if id, ok := vehicleOfState(r.subject); ok {
+			if isMarker(r.body) {
+				return nil
+			}
 			s, err := decodeState(r.body)
 			if err != nil {
 				return err
@@ -154,7 +182,7 @@ func (t *Partition) State(ctx context.Context, id vehicle.ID) (vehicle.State, bo
 	// The stream's leader answers. It has every commit that was answered, and
 	// since our claim nobody else's can follow.
 	body, rev, err := t.e.lastRecord(ctx, States, stateSubject(t.number, id))
-	if err == nil && rev == 0 {
+	if err == nil && (rev == 0 || isMarker(body)) {
 		return vehicle.State{}, false, nil
 	}
 	var s vehicle.State
@@ -168,6 +196,9 @@ func (t *Partition) State(ctx context.Context, id vehicle.ID) (vehicle.State, bo
 	return s, err == nil, err
 }
 
+// usualSampleBytes is about what a packed sample takes.
+const usualSampleBytes = 44
+
 // Next waits for the next commit of samples that is to be folded. seq goes into
 // [Partition.Commit] once they are. There may be none in it: the engine stores an
 // empty commit to see whether it can.
@@ -178,13 +209,19 @@ func (t *Partition) Next(ctx context.Context) (seq uint64, samples []vehicle.Sam
 	}
 	body, err := unseal(m.Subject, m.Data)
 	if err == nil {
-		err = decodeSamples(body, func(x vehicle.Sample) { samples = append(samples, x) })
+		samples = make([]vehicle.Sample, 0, len(body)/usualSampleBytes+1)
+		err = decodeSamples(body, func(x vehicle.Sample) {
+			if !t.e.forgotten.Covers(x.Vehicle, seq, t.cursor.Made) {
+				samples = append(samples, x)
+			}
+		})
 	}
 	if err != nil {
 		err = fmt.Errorf("%s: record %d: %w", Telemetry, seq, err)
 		t.e.fail(err)
 		return 0, nil, err
 	}
+	t.noteTraced(m)
 	t.next = seq + 1
 	return seq, samples, nil
 }
@@ -198,12 +235,16 @@ func (t *Partition) nextMessage(ctx context.Context) (*nats.Msg, uint64, error) 
 			}
 		}
 		try, cancel := context.WithTimeout(ctx, t.e.config.Patience.Stall)
+		stop := context.AfterFunc(t.recalled, cancel)
 		m, err := t.sub.NextMsgWithContext(try)
 		silent := err != nil && try.Err() != nil
+		stop()
 		cancel()
 		switch {
 		case ctx.Err() != nil && err != nil:
 			return nil, 0, ctx.Err()
+		case t.recalled.Err() != nil:
+			return nil, 0, fmt.Errorf("partition %d: %w", t.number, errRecalled)
 		case silent:
 			// Nobody may have sent anything, or the subscription is dead.
 			if err := t.checkSubscription(ctx); err != nil {
@@ -211,6 +252,11 @@ func (t *Partition) nextMessage(ctx context.Context) (*nats.Msg, uint64, error) 
 			}
 			continue
 		case err != nil:
+			// The client library gives a subscription up when its stream is
+			// gone, too.
+			if replaced := t.checkSubscription(ctx); replaced != nil {
+				return nil, 0, replaced
+			}
 			return nil, 0, err
 		}
 		meta, err := m.Metadata()
@@ -279,28 +325,53 @@ func (t *Partition) Waiting() bool {
 }
 
 // Commit stores states, at most [MaxStates], and notes that everything up to
-// the commit seq is folded, all or nothing. It tries until it is done, the
-// context ends, or another node turns out to own the partition ([ErrFenced]).
-// With seq 0 and no states it only renews the cursor's record.
+// the commit seq is folded. It tries until it is done, the context ends, or
+// another node turns out to own the partition ([ErrFenced]). With seq 0 and no
+// states it only renews the cursor's record.
+//
+// More states than one atomic batch can hold go in several. Each ends with the
+// cursor, which fences out whoever has lost the partition; only the last one
+// moves it. A crash in between leaves states that are ahead of the cursor: what
+// they know already is folded into them again, which changes nothing.
 func (t *Partition) Commit(ctx context.Context, seq uint64, states map[vehicle.ID]vehicle.State) error {
 	if len(states) > MaxStates {
 		return fmt.Errorf("%d states are more than one commit can store", len(states))
 	}
 	start := time.Now()
+	writes := make([]write, 0, min(len(states), BatchStates)+1)
+	left := len(states)
+	for id, s := range states {
+		writes = append(writes, t.stateWrite(id, &s))
+		if left--; len(writes) == BatchStates && left > 0 {
+			if err := t.commitBatch(ctx, writes); err != nil {
+				return err
+			}
+			writes = writes[:0]
+		}
+	}
 	if seq != 0 {
 		t.cursor.Next = seq + 1
 	}
-	writes := make([]write, 0, len(states)+1)
-	for id, s := range states {
-		subject := stateSubject(t.number, id)
-		writes = append(writes, write{subject: subject, record: seal(subject, appendState([]byte{0}, &s))})
+	if err := t.commitBatch(ctx, writes); err != nil {
+		return err
 	}
+	t.e.metrics.foldSeconds.Observe(time.Since(start).Seconds())
+	t.e.metrics.foldedStates.Add(float64(len(states)))
+	t.traceFold(ctx, len(states))
+	return nil
+}
+
+func (t *Partition) stateWrite(id vehicle.ID, s *vehicle.State) write {
+	subject := stateSubject(t.number, id)
+	return write{subject: subject, record: seal(subject, appendState([]byte{0}, s))}
+}
+
+// commitBatch stores states, at most BatchStates, with the cursor as it is.
+func (t *Partition) commitBatch(ctx context.Context, states []write) error {
 	for {
-		rev, err := t.e.storeBatch(ctx, States, append(writes, t.cursorWrite(t.rev)))
+		rev, err := t.e.storeBatch(ctx, States, append(states, t.cursorWrite(t.rev)))
 		if err == nil {
 			t.rev = rev
-			t.e.metrics.foldSeconds.Observe(time.Since(start).Seconds())
-			t.e.metrics.foldedStates.Add(float64(len(states)))
 			return nil
 		}
 		if ctx.Err() != nil {
@@ -308,11 +379,15 @@ func (t *Partition) Commit(ctx context.Context, seq uint64, states map[vehicle.I
 		}
 		if conflict(err) {
 			// An earlier try of ours may have been stored although its
-			// answer was lost.
+			// answer was lost. The cursor names its owner and the time of
+			// taking, so nobody else can have written the same.
 			stored, rev, err := t.e.readCursor(ctx, t.number)
 			if err == nil && stored == t.cursor {
 				t.rev = rev
 				return nil
+			}
+			if err == nil && stored.Owner == t.cursor.Owner && stored.Generation == t.cursor.Generation && stored.Forgotten > t.cursor.Forgotten {
+				return fmt.Errorf("partition %d: %w", t.number, errRecalled)
 			}
 			if err == nil {
 				return fmt.Errorf("partition %d: %w", t.number, ErrFenced)

@@ -31,12 +31,15 @@ func streamConfigs(c Config, partitions int) []jetstream.StreamConfig {
 	lastValue := func(name string, bytes int64, d jetstream.DiscardPolicy, subjects ...string) jetstream.StreamConfig {
 		return jetstream.StreamConfig{
 			Name:               name,
-			Subjects:           append(subjects, heartbeatSubject(name)),
+			Subjects:           append(subjects, heartbeatSubject(name), paddingSubject(name)),
 			MaxMsgsPerSubject:  1,
 			MaxBytes:           bytes,
 			Discard:            d,
 			AllowDirect:        true,
 			AllowAtomicPublish: true,
+			// No write carries an id. With a longer window the server reads
+			// all that was stored in it when it starts, to look for some.
+			Duplicates: leastDuplicateWindow,
 		}
 	}
 	configs := []jetstream.StreamConfig{
@@ -53,7 +56,7 @@ func streamConfigs(c Config, partitions int) []jetstream.StreamConfig {
 		},
 		lastValue(States, c.StatesBytes, jetstream.DiscardOld, "state.*.*", "cursor.*"),
 		lastValue(Tokens, recordBytes, jetstream.DiscardNew, "token.*", "tokenset.*.*", "tokenuse.*", "tokenuse.*.*"),
-		lastValue(Sources, recordBytes, jetstream.DiscardNew, "source.*", "sourceset.*.*"),
+		lastValue(Sources, recordBytes, jetstream.DiscardNew, "source.*", "sourceset.*.*", "operator.*", "tombstone.*", vidKeysSubject),
 		{
 			Name:        Audit,
 			Subjects:    []string{auditSubject},

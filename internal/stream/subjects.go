@@ -1,10 +1,10 @@
 package stream
 
 import (
-	"hash/fnv"
 	"strconv"
 	"strings"
 
+	"carstate/internal/access"
 	"carstate/internal/vehicle"
 )
 
@@ -20,9 +20,15 @@ const (
 // PartitionOf spreads vehicles over n partitions by FNV-1a, the same on every
 // node and in every release: the partition is part of the stored subjects.
 func PartitionOf(id vehicle.ID, n int) int {
-	h := fnv.New64a()
-	h.Write([]byte(id))
-	return int(h.Sum64() % uint64(n))
+	if n == 1 {
+		return 0
+	}
+	const offset, prime = 14695981039346656037, 1099511628211
+	h := uint64(offset)
+	for i := range len(id) {
+		h = (h ^ uint64(id[i])) * prime
+	}
+	return int(h % uint64(n))
 }
 
 func telemetrySubject(p int) string { return "telemetry." + strconv.Itoa(p) }
@@ -35,6 +41,26 @@ func cursorSubject(p int) string { return "cursor." + strconv.Itoa(p) }
 
 // heartbeatSubject is where a stream's heartbeat record lives, in that stream.
 func heartbeatSubject(stream string) string { return "heartbeat." + strings.ToLower(stream) }
+
+// paddingSubject is where a stream's padding goes, in that stream.
+func paddingSubject(stream string) string {
+	if stream == Telemetry {
+		return "telemetry.padding"
+	}
+	return "padding." + strings.ToLower(stream)
+}
+
+// vidKeysSubject is where the keys are under which vids are hashed.
+const vidKeysSubject = "tombstonekey"
+
+func tombstoneSubject(h access.VehicleHash) string { return "tombstone." + h.String() }
+
+// partitionOfCursor takes the partition from a cursor's subject.
+func partitionOfCursor(subject string) (int, bool) {
+	rest, ok := strings.CutPrefix(subject, "cursor.")
+	p, err := strconv.Atoi(rest)
+	return p, ok && err == nil
+}
 
 // vehicleOfState takes the vehicle from a state's subject.
 func vehicleOfState(subject string) (vehicle.ID, bool) {

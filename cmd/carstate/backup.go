@@ -1,0 +1,243 @@
+package main
+
+import (
+	"context"
+	"encoding/json/jsontext"
+	"encoding/json/v2"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"text/tabwriter"
+	"time"
+
+	"carstate/internal/access"
+	"carstate/internal/admin"
+	"carstate/internal/stream"
+)
+
+type backupCommand struct {
+	adminFlags
+	File  string `arg:"" help:"Where the backup goes."`
+	Force bool   `help:"Replace a file that exists."`
+	JSON  bool   `name:"json" help:"Print what is in the backup as one JSON value and nothing else."`
+}
+
+// Help is shown by --help.
+func (*backupCommand) Help() string {
+	return `Takes tokens, sources, operators, states, tombstones and usage while the service goes on; not
+the telemetry and not the audit. Secrets are in it as hashes only, but it names vehicles and
+holds the key of the tombstones: keep it as you keep the data directory.
+
+Example:
+  carstate backup carstate-2026-11-20.backup
+  carstate restore carstate-2026-11-20.backup`
+}
+
+// Run writes a backup and reads it back before it gets its name.
+func (c *backupCommand) Run(ctx context.Context, w streams) error {
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	if _, err := os.Lstat(c.File); err == nil && !c.Force {
+		return errExists
+	}
+	tmp, err := os.CreateTemp(filepath.Dir(c.File), "."+filepath.Base(c.File)+"-")
+	if err != nil {
+		return fmt.Errorf("the backup cannot be written: %w", err)
+	}
+	defer os.Remove(tmp.Name())
+	defer tmp.Close()
+	meter := newMeter(w.err)
+	err = client.Backup(ctx, io.MultiWriter(tmp, meter))
+	meter.end()
+	if err != nil {
+		return err
+	}
+	if err := tmp.Sync(); err != nil {
+		return fmt.Errorf("the backup cannot be written: %w", err)
+	}
+	if _, err := tmp.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	info, err := stream.CheckBackup(tmp)
+	if err != nil {
+		return errors.New("the backup broke off: the service's log says why, if it still runs")
+	}
+	if err := c.publish(tmp.Name()); err != nil {
+		return err
+	}
+	if c.JSON {
+		return printJSON(w.out, info)
+	}
+	_, err = fmt.Fprintf(w.out, "%s: %s\n", c.File, inside(info))
+	return err
+}
+
+var errExists = errors.New("the file exists: choose another name, or replace it with --force")
+
+// publish gives the finished file its name, which is then on the disk.
+func (c *backupCommand) publish(tmp string) (err error) {
+	if c.Force {
+		err = os.Rename(tmp, c.File)
+	} else {
+		err = os.Link(tmp, c.File) // never replaces
+	}
+	if errors.Is(err, fs.ErrExist) {
+		return errExists
+	}
+	if err != nil {
+		return fmt.Errorf("the backup cannot get its name: %w", err)
+	}
+	dir, err := os.Open(filepath.Dir(c.File))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return dir.Sync()
+}
+
+// inside says for people what is in a backup.
+func inside(b access.BackupInfo) string {
+	return fmt.Sprintf("%d records (%d states, %d tokens, %d sources, %d tombstones) of %s, written by carstate %s",
+		b.Records, b.Kinds["state"], b.Kinds["token"], b.Kinds["source"], b.Kinds["tombstone"], day(&b.Began, ""), b.Version)
+}
+
+// meter shows on a terminal how much has come.
+type meter struct {
+	w     io.Writer // nil: nobody watches
+	bytes int
+	next  time.Time
+}
+
+func newMeter(w io.Writer) *meter {
+	if !isTerminal(w) {
+		w = nil
+	}
+	return &meter{w: w}
+}
+
+func (m *meter) Write(p []byte) (int, error) {
+	m.bytes += len(p)
+	if now := time.Now(); m.w != nil && now.After(m.next) {
+		m.next = now.Add(200 * time.Millisecond)
+		fmt.Fprintf(m.w, "\r%.1f MB", float64(m.bytes)/1e6)
+	}
+	return len(p), nil
+}
+
+func (m *meter) end() {
+	if m.w != nil && m.bytes > 0 {
+		fmt.Fprintf(m.w, "\r%.1f MB\n", float64(m.bytes)/1e6)
+	}
+}
+
+type restoreCommand struct {
+	adminFlags
+	File      string   `arg:"" help:"The backup."`
+	Forgotten []string `placeholder:"FILE,…" help:"Receipts of carstate forget --json: what was forgotten after the backup stays forgotten."`
+	JSON      bool     `name:"json" help:"Print what was done as one JSON value and nothing else."`
+}
+
+// Help is shown by --help.
+func (*restoreCommand) Help() string {
+	return `Merges the backup: what the service has goes before it, except that a state with newer readings
+replaces an older one. What was revoked, removed or forgotten on either side stays so.
+A file that is torn, foreign or of a newer carstate is refused before anything is changed.
+
+Example:
+  carstate restore carstate-2026-11-20.backup --forgotten receipts.json`
+}
+
+// Run restores a backup.
+func (c *restoreCommand) Run(ctx context.Context, w streams) error {
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	file, err := os.Open(c.File)
+	if err != nil {
+		return fmt.Errorf("the backup cannot be read: %w", err)
+	}
+	defer file.Close()
+	info, err := stream.CheckBackup(file)
+	if err != nil {
+		return err
+	}
+	receipts, err := readReceipts(c.Forgotten)
+	if err != nil {
+		return err
+	}
+	if _, err := file.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	buried := 0
+	if len(receipts) > 0 {
+		r, err := client.Bury(ctx, receipts)
+		if err != nil {
+			return err
+		}
+		buried = r.Buried
+	}
+	if !c.JSON {
+		fmt.Fprintf(w.err, "%s\n", inside(info))
+	}
+	p := newProgressOf(w.err, info.Records, "records")
+	report, err := client.Restore(ctx, file, func(done, _ int) { p.add(done - p.done) })
+	if err == nil {
+		p.add(info.Records - p.done)
+	}
+	p.end(err == nil)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return printJSON(w.out, report)
+	}
+	return printRestored(w.out, report, len(receipts), buried)
+}
+
+func printRestored(w io.Writer, r access.RestoreReport, receipts, buried int) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "KIND\tRESTORED\tKEPT\tFORGOTTEN")
+	for _, kind := range slices.Sorted(maps.Keys(r.Kinds)) {
+		n := r.Kinds[kind]
+		fmt.Fprintf(t, "%s\t%d\t%d\t%d\n", kind, n.Restored, n.Kept, n.Forgotten)
+	}
+	if receipts > 0 {
+		fmt.Fprintf(t, "receipt\t%d\t%d\t\n", buried, receipts-buried)
+	}
+	return t.Flush()
+}
+
+// readReceipts reads files of receipts, one JSON value after the other.
+func readReceipts(files []string) (all []admin.ForgetReceipt, err error) {
+	for _, name := range files {
+		f, err := os.Open(name)
+		if err != nil {
+			return nil, fmt.Errorf("the receipts cannot be read: %w", err)
+		}
+		defer f.Close()
+		d := jsontext.NewDecoder(f)
+		for n := 1; ; n++ {
+			var r admin.ForgetReceipt
+			err := json.UnmarshalDecode(d, &r)
+			if err == io.EOF {
+				break
+			}
+			if err == nil {
+				err = admin.CheckReceipt(r)
+			}
+			if err != nil {
+				return nil, fmt.Errorf("value %d of the receipts is none of carstate forget --json", n)
+			}
+			all = append(all, r)
+		}
+	}
+	return all, nil
+}

@@ -1,0 +1,58 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"carstate/internal/access"
+	"carstate/internal/admin"
+	"carstate/internal/vehicle"
+)
+
+type forgetCommand struct {
+	adminFlags
+	VID   string `arg:"" name:"vid" help:"The vehicle."`
+	Allow bool   `help:"Lift it: the vehicle may report again, and starts without a past."`
+	JSON  bool   `name:"json" help:"Print the receipt as one JSON value and nothing else."`
+}
+
+// Help is shown by --help.
+func (*forgetCommand) Help() string {
+	return `Erases what is known of the vehicle on every node, takes it out of every token's and
+source's list, and refuses what it sends from now on. The receipt does not name the vehicle:
+keep it, and a restore from an older backup will not bring the vehicle back.
+
+Example:
+  carstate forget NHeN4UqVsohGS55I7LBdh --json > receipt.json
+  carstate forget NHeN4UqVsohGS55I7LBdh --allow`
+}
+
+// Run forgets a vehicle or allows it again.
+func (c *forgetCommand) Run(ctx context.Context, w streams) error {
+	id, err := vehicle.ParseID(c.VID)
+	if err == nil && len(id) > vehicle.MaxReportingID {
+		err = fmt.Errorf("a vid has at most %d characters", vehicle.MaxReportingID)
+	}
+	if err != nil {
+		return usageError("%v", err)
+	}
+	return ask(c.adminFlags, c.JSON, w, func(client *admin.Client) (admin.ForgetReceipt, error) {
+		if !c.Allow {
+			return client.Forget(ctx, id)
+		}
+		r, err := client.Allow(ctx, id)
+		if errors.Is(err, access.ErrNotFound) {
+			err = errors.New("this vehicle is not forgotten: there is nothing to lift")
+		}
+		return r, err
+	}, func(r admin.ForgetReceipt) error {
+		if r.AllowedAt != nil {
+			_, err := fmt.Fprintf(w.out, "allowed again at %s: vehicle %s starts without a past; grants are to be given anew\n", day(r.AllowedAt, ""), r.Vehicle)
+			return err
+		}
+		_, err := fmt.Fprintf(w.out, "vehicle        %s\nforgotten      %s\nstates         %d\ntoken grants   %d\nsource grants  %d\nerased by      %s\n",
+			r.Vehicle, r.ForgottenAt.UTC().Format("2006-01-02 15:04:05Z"), r.Removed.States, r.Removed.TokenGrants, r.Removed.SourceGrants, day(r.ErasedBy, ""))
+		return err
+	})
+}

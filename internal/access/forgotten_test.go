@@ -1,0 +1,116 @@
+package access
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"carstate/internal/vehicle"
+)
+
+func vidKeyOf(b byte) []byte {
+	key := make([]byte, 32)
+	key[0] = b
+	return key
+}
+
+func TestForgottenUnderSeveralKeys(t *testing.T) {
+	var f Forgotten
+	if f.Has("A") || f.Covers("A", 1, 1) || f.Len() != 0 {
+		t.Error("the zero table knows of a vehicle")
+	}
+	f.SetKeys(vidKeyOf(1))
+	mac := hmac.New(sha256.New, vidKeyOf(1))
+	mac.Write([]byte("A"))
+	own := f.Hash("A")
+	if want := hex.EncodeToString(mac.Sum(nil)); own.String() != want || own.Short() != want[:16] {
+		t.Errorf("the hash is %s, want HMAC-SHA-256 %s", own, want)
+	}
+	f.Put(Tombstone{Vehicle: own, Forgotten: time.Unix(1, 0)})
+	if !f.Has("A") || f.Has("B") || f.Len() != 1 {
+		t.Error("A is forgotten, and nobody else")
+	}
+	// Allowed again here, and forgotten by the other installation.
+	f.Put(Tombstone{Vehicle: own, Forgotten: time.Unix(1, 0), Lifted: time.Unix(2, 0), Opened: true, Stale: 7, Made: 3})
+	if f.Has("A") || f.Len() != 0 {
+		t.Error("A was allowed again")
+	}
+	if !f.Covers("A", 7, 3) || f.Covers("A", 8, 3) || f.Covers("A", 7, 4) {
+		t.Error("of one that was allowed again, samples count from the next place on")
+	}
+	f.SetKeys(vidKeyOf(1), vidKeyOf(2))
+	var theirs Forgotten
+	theirs.SetKeys(vidKeyOf(2))
+	f.Put(Tombstone{Vehicle: theirs.Hash("A"), Forgotten: time.Unix(3, 0)})
+	if f.Hash("A") != own {
+		t.Error("the own key is the first")
+	}
+	if !f.Has("A") || !f.Covers("A", 99, 3) || len(f.All()) != 2 {
+		t.Error("what either installation has forgotten is forgotten")
+	}
+	// Between the two steps of being allowed nothing is taken in yet.
+	f.Put(Tombstone{Vehicle: theirs.Hash("A"), Forgotten: time.Unix(3, 0), Lifted: time.Unix(4, 0), Stale: 9, Made: 3})
+	if !f.Has("A") || f.Covers("A", 10, 3) {
+		t.Error("half allowed: what comes now counts, and is not taken in")
+	}
+}
+
+func TestParseVehicleHash(t *testing.T) {
+	var f Forgotten
+	f.SetKeys(vidKeyOf(1))
+	want := f.Hash("A")
+	if got, err := ParseVehicleHash(want.String()); err != nil || got != want {
+		t.Errorf("%s, %v", got, err)
+	}
+	for _, bad := range []string{"", "ab", want.String() + "00", want.String()[1:] + "g"} {
+		if _, err := ParseVehicleHash(bad); err == nil {
+			t.Errorf("%q is a hash", bad)
+		}
+	}
+}
+
+// Readers and the feed at once, for the race detector.
+func TestForgottenConcurrently(t *testing.T) {
+	var f Forgotten
+	f.SetKeys(vidKeyOf(1))
+	var running sync.WaitGroup
+	for range 4 {
+		running.Go(func() {
+			for i := range 200 {
+				id := vehicle.ID(fmt.Sprint("Car", i))
+				f.Put(Tombstone{Vehicle: f.Hash(id)})
+				if !f.Has(id) {
+					t.Error("what was put is not there")
+				}
+			}
+		})
+	}
+	running.Wait()
+	if f.Len() != 200 {
+		t.Errorf("%d are forgotten", f.Len())
+	}
+}
+
+// What the table costs every sample: nothing to speak of before a vehicle was
+// ever forgotten, then a hash.
+func BenchmarkForgottenHas(b *testing.B) {
+	for _, n := range []int{0, 1, 100_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			var f Forgotten
+			f.SetKeys(vidKeyOf(1))
+			for i := range n {
+				f.Put(Tombstone{Vehicle: f.Hash(vehicle.ID(fmt.Sprint(i)))})
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				if f.Has("NHeN4UqVsohGS55I7LBdh") {
+					b.Fatal("found")
+				}
+			}
+		})
+	}
+}

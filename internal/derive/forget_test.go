@@ -1,0 +1,100 @@
+package derive_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+
+	"carstate/internal/access"
+	"carstate/internal/derive"
+	"carstate/internal/stream/streamtest"
+	"carstate/internal/vehicle"
+)
+
+// A vehicle that reports all the while is forgotten, allowed and forgotten again
+// while its samples are being folded: nothing of it comes back, it starts without
+// a past, and no other vehicle loses a sample.
+func TestForgottenWhileFolding(t *testing.T) {
+	e := streamtest.Embedded(t)
+	k := e.NewKeeper(new(access.Tokens), new(access.Sources))
+	ctx, stop := context.WithCancel(t.Context())
+	var running, ready sync.WaitGroup
+	ready.Add(2)
+	for _, run := range []func(context.Context, func()) error{k.RunTokens, k.RunSources} {
+		running.Go(func() {
+			if err := run(ctx, ready.Done); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	ready.Wait()
+	tab := follow(t, e)
+	d := derive.New(derive.Config{
+		Partitions: e.Partitions(), MaxStates: 999,
+		Take: func(ctx context.Context, p int) (derive.Partition, error) {
+			part, err := e.Take(ctx, p, "node")
+			if err != nil {
+				return nil, err
+			}
+			return part, nil
+		},
+	})
+	running.Go(func() { d.Run(ctx) })
+	defer running.Wait()
+	defer stop()
+
+	const gone, other, rounds = vehicle.ID("Gone"), vehicle.ID("Other"), 6
+	var now int64 = 1_000_000
+	var want vehicle.State // of the other one
+	send := func(n int, both bool) {
+		for range n {
+			now += 100
+			x := sample(other, now, 50)
+			want = vehicle.Observe(want, x)
+			batch := []vehicle.Sample{x}
+			if both {
+				batch = append(batch, sample(gone, now, 50))
+			}
+			if err := e.Append(t.Context(), batch); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for range rounds {
+		send(30, true)
+		forgotten := make(chan error, 1)
+		go func() {
+			_, err := k.Forget(t.Context(), gone, "test")
+			forgotten <- err
+		}()
+		send(30, true) // whichever of them are stored before
+		if err := <-forgotten; err != nil {
+			t.Fatal(err)
+		}
+		tab.mu.Lock()
+		if _, ok := tab.states[gone]; ok {
+			t.Error("it is known when Forget returns")
+		}
+		tab.mu.Unlock()
+		send(10, true)
+		if got := tab.wait(t, 1, vehicle.UnixMilli(now)); got[other] != want {
+			t.Errorf("the other vehicle: %+v, want %+v", got[other], want)
+		} else if _, ok := got[gone]; ok {
+			t.Error("what waited to be folded brought it back")
+		}
+		if _, ok, err := e.State(t.Context(), gone); ok || err != nil {
+			t.Errorf("it has a state: %v", err)
+		}
+		if _, err := k.Allow(t.Context(), gone, "test"); err != nil {
+			t.Fatal(err)
+		}
+		now += 100
+		fresh := sample(gone, now, 7)
+		if err := e.Append(t.Context(), []vehicle.Sample{fresh}); err != nil {
+			t.Fatal(err)
+		}
+		if got := tab.wait(t, 1, vehicle.UnixMilli(now)); got[gone] != vehicle.Observe(vehicle.State{}, fresh) {
+			t.Errorf("it did not start without a past: %+v", got[gone])
+		}
+	}
+}

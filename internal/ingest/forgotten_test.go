@@ -1,0 +1,52 @@
+package ingest
+
+import (
+	"testing"
+
+	"carstate/internal/vehicle"
+)
+
+// A forgotten vehicle is refused with a reason of its own; others of the same
+// batch go in. To a source that does not speak for it, it is like any other.
+func TestForgottenIsRefused(t *testing.T) {
+	f := newFixture(t)
+	gone := true
+	f.Forgotten = func(id vehicle.ID) bool { return gone && (id == "V2" || id == "V9") }
+	_, url := startHTTP(t, f)
+	const why = `the vehicle was forgotten: nothing is taken in of it until the operator allows it again`
+	for _, r := range []request{
+		{body: sampleLine("V1", 1, 1) + "\n" + sampleLine("V2", 1, 2), status: 202, answer: `{"accepted":1,"rejected":[{"line":2,"reason":"` + why + `"}]}`},
+		{body: sampleLine("V2", 2, 2), status: 403, answer: `{"accepted":0,"rejected":[{"line":1,"reason":"` + why + `"}]}`},
+		{body: sampleLine("V9", 2, 2), status: 403, answer: `{"accepted":0,"rejected":[{"line":1,"reason":"not this source's vehicle"}]}`},
+	} {
+		r.send(t, url, f.key)
+	}
+	f.wantMetric(t, 2, "carstate_samples_refused_total", "protocol", "http", "reason", "forgotten")
+	gone = false
+	request{body: sampleLine("V2", 3, 4), status: 202}.send(t, url, f.key)
+	f.store.wants(t, "V1 1", "V2 4")
+}
+
+func TestMQTTRefusesTheForgotten(t *testing.T) {
+	bothVersions(t, func(t *testing.T, version byte) {
+		f := newFixture(t)
+		f.Forgotten = func(id vehicle.ID) bool { return id == "V2" }
+		_, addr := startMQTT(t, f.Config)
+		c := f.login(t, addr, version)
+		const topicV2 = "vehicles/V2/telemetry"
+		c.publish(0, 0, topicV2, sampleLine("V2", 1, 1)) // counted, no more
+		c.publish(2, 1, topicV1, sampleLine("V1", 1, 1))
+		c.wantPuback(1, 0)
+		c.publish(2, 2, topicV2, sampleLine("V2", 1, 1))
+		if version == 5 {
+			c.wantPuback(2, 0x87)
+			c.publish(2, 3, topicV1, sampleLine("V1", 2, 2))
+			c.wantPuback(3, 0)
+			f.store.wants(t, "V1 1", "V1 2")
+		} else {
+			c.wantClosed(0x87)
+			f.store.wants(t, "V1 1")
+		}
+		f.wantMetric(t, 2, "carstate_samples_refused_total", "protocol", "mqtt", "reason", "forgotten")
+	})
+}

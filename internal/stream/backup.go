@@ -1,0 +1,352 @@
+package stream
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash"
+	"hash/crc32"
+	"io"
+	"strings"
+	"time"
+
+	"carstate/internal/access"
+)
+
+// A backup is a file of
+//
+//	"carstate backup 1\n"
+//	frames: uint32 length, uint32 CRC-32C of what follows, uvarint length of the
+//	        subject, subject, the sealed record
+//	an empty frame: two zero uint32
+//	32 bytes SHA-256 of all before
+//
+// The first record is the header. Those of SOURCES come before those of TOKENS,
+// and these before those of STATES, so that whoever reads knows what is forgotten
+// and what was revoked before anything else. Numbers are little endian.
+//
+// Each record is as it was at some moment between the beginning and the end of
+// the backup. What is left out: telemetry, with the cursors that count in it, the
+// audit, heartbeats.
+
+const (
+	backupMagic   = "carstate backup "
+	backupVersion = "1\n"
+	headerSubject = "backup.header"
+	// maxFrame is more than the largest record and its subject.
+	maxFrame = payloadBytes + 1024
+)
+
+// Errors of a backup that cannot be used. Nothing was changed.
+var (
+	errForeignBackup = errors.New("this is no backup of carstate")
+	errNewerBackup   = errors.New("this backup was written by a newer carstate: restore it with that version or a newer one")
+	errTornBackup    = errors.New("this backup is cut off or damaged: take another one, or use an older file")
+)
+
+// backedUp lists what goes into a backup, in this order.
+var backedUp = []struct {
+	stream   string
+	subjects []string
+}{
+	{Sources, []string{vidKeysSubject, "tombstone.*", "source.*", "sourceset.*.*", "operator.*"}},
+	{Tokens, []string{"token.*", "tokenset.*.*", "tokenuse.*", "tokenuse.*.*"}},
+	{States, []string{"state.*.*"}},
+}
+
+// backupHeader is the first record of a backup.
+type backupHeader struct {
+	Version    string    `json:"version"`
+	Began      time.Time `json:"began"`
+	Partitions int       `json:"partitions"`
+}
+
+// backupWriter writes frames and hashes them.
+type backupWriter struct {
+	w    *bufio.Writer
+	hash hash.Hash
+	n    int
+}
+
+func newBackupWriter(w io.Writer) *backupWriter {
+	h := sha256.New()
+	return &backupWriter{w: bufio.NewWriterSize(io.MultiWriter(w, h), 64<<10), hash: h}
+}
+
+func (b *backupWriter) add(subject string, sealed []byte) error {
+	head := binary.AppendUvarint(make([]byte, 8, 16), uint64(len(subject)))
+	sum := crc32.Checksum(head[8:], castagnoli)
+	sum = crc32.Update(sum, castagnoli, []byte(subject))
+	sum = crc32.Update(sum, castagnoli, sealed)
+	binary.LittleEndian.PutUint32(head, uint32(len(head)-8+len(subject)+len(sealed)))
+	binary.LittleEndian.PutUint32(head[4:], sum)
+	b.n++
+	for _, part := range [][]byte{head, []byte(subject), sealed} {
+		if _, err := b.w.Write(part); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// begin writes what every backup begins with.
+func (b *backupWriter) begin(h backupHeader) error {
+	if _, err := b.w.WriteString(backupMagic + backupVersion); err != nil {
+		return err
+	}
+	header, err := sealJSON(headerSubject, h)
+	if err != nil {
+		return err
+	}
+	return b.add(headerSubject, header)
+}
+
+func (b *backupWriter) end() error {
+	if _, err := b.w.Write(make([]byte, 8)); err != nil {
+		return err
+	}
+	if err := b.w.Flush(); err != nil { // into the hash
+		return err
+	}
+	if _, err := b.w.Write(b.hash.Sum(nil)); err != nil {
+		return err
+	}
+	return b.w.Flush()
+}
+
+// Backup writes all that is stored but telemetry, audit and what a node makes for
+// itself, while the service goes on. It says how many records there were.
+func (e *Engine) Backup(ctx context.Context, w io.Writer, version string) (records int, err error) {
+	b := newBackupWriter(w)
+	if err := b.begin(backupHeader{version, e.now().UTC().Truncate(time.Millisecond), e.partitions}); err != nil {
+		return 0, err
+	}
+	for _, part := range backedUp {
+		err := e.readStored(ctx, part.stream, part.subjects, func(r record) error {
+			if strings.HasPrefix(r.subject, "state.") && isMarker(r.body) {
+				return nil // it would name who is forgotten
+			}
+			return b.add(r.subject, r.sealed)
+		})
+		if err != nil {
+			return 0, fmt.Errorf("the backup of %s failed: %w", part.stream, err)
+		}
+	}
+	return b.n - 1, b.end()
+}
+
+// readStored calls do for the last record of every subject there is, and returns
+// when it has come to the end. Other writers go on meanwhile: of a subject that
+// they change, do gets the later record too, or instead.
+func (e *Engine) readStored(ctx context.Context, stream string, subjects []string, do func(record) error) error {
+	reading, stop := context.WithCancel(ctx)
+	defer stop()
+	f := newFeed(e, stream)
+	f.filters = subjects
+	var failed error
+	caughtUp, whole := false, true
+	end := func() {
+		if caughtUp && whole {
+			stop()
+		}
+	}
+	f.caughtUp = func() { caughtUp = true; end() }
+	f.apply = func(r record) error {
+		if reading.Err() != nil {
+			return nil
+		}
+		if failed = do(r); failed != nil {
+			stop()
+			return nil
+		}
+		// The parts of a set come right before the record that refers to them.
+		kind, _, _ := strings.Cut(r.subject, ".")
+		whole = !strings.HasSuffix(kind, "set")
+		end()
+		return nil
+	}
+	if err := f.run(reading); err != nil {
+		return err
+	}
+	return errors.Join(failed, ctx.Err())
+}
+
+// backupReader reads frames and hashes them.
+type backupReader struct {
+	r    *bufio.Reader
+	hash hash.Hash
+	buf  []byte
+}
+
+// openBackup reads the beginning of a backup.
+func openBackup(r io.Reader) (*backupReader, backupHeader, error) {
+	h := sha256.New()
+	b := &backupReader{r: bufio.NewReaderSize(r, 64<<10), hash: h}
+	var header backupHeader
+	magic := make([]byte, len(backupMagic)+len(backupVersion))
+	n, err := io.ReadFull(b.r, magic)
+	h.Write(magic)
+	switch {
+	case !bytes.HasPrefix(magic[:n], []byte(backupMagic)):
+		return nil, header, errForeignBackup
+	case err != nil:
+		return nil, header, errTornBackup
+	case string(magic[len(backupMagic):]) != backupVersion:
+		return nil, header, errNewerBackup
+	}
+	first, err := b.next()
+	if err != nil {
+		return nil, header, err
+	}
+	if first.subject != headerSubject || json.Unmarshal(first.body, &header) != nil {
+		return nil, header, errTornBackup
+	}
+	return b, header, nil
+}
+
+// next returns the next record, which is valid until the one after it; io.EOF
+// after the last, when all of the file turned out to be whole.
+func (b *backupReader) next() (record, error) {
+	var head [8]byte
+	if err := b.read(head[:]); err != nil {
+		return record{}, err
+	}
+	n := int(binary.LittleEndian.Uint32(head[:]))
+	if n == 0 {
+		return record{}, b.end()
+	}
+	if n > maxFrame {
+		return record{}, errTornBackup
+	}
+	if cap(b.buf) < n {
+		b.buf = make([]byte, n)
+	}
+	frame := b.buf[:n]
+	if err := b.read(frame); err != nil {
+		return record{}, err
+	}
+	if crc32.Checksum(frame, castagnoli) != binary.LittleEndian.Uint32(head[4:]) {
+		return record{}, errTornBackup
+	}
+	rd := reader{b: frame}
+	subject := string(rd.bytes(int(rd.uvarint())))
+	if rd.short {
+		return record{}, errTornBackup
+	}
+	body, err := unseal(subject, rd.b)
+	switch {
+	case errors.Is(err, errNewer):
+		return record{}, fmt.Errorf("%w (%w)", errNewerBackup, err)
+	case err != nil:
+		return record{}, errTornBackup
+	}
+	return record{subject: subject, body: body, sealed: rd.b}, nil
+}
+
+func (b *backupReader) read(p []byte) error {
+	_, err := io.ReadFull(b.r, p)
+	b.hash.Write(p)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return errTornBackup
+	}
+	return fmt.Errorf("the backup cannot be read: %w", err)
+}
+
+// end compares the hash, after which nothing may follow.
+func (b *backupReader) end() error {
+	want := b.hash.Sum(nil)
+	sum := make([]byte, sha256.Size)
+	if err := b.read(sum); err != nil {
+		return err
+	}
+	if _, err := b.r.ReadByte(); !bytes.Equal(sum, want) || err != io.EOF {
+		return errTornBackup
+	}
+	return io.EOF
+}
+
+// CheckBackup reads a backup to its end and says what is in it. It returns an
+// error if any byte of it is not what was written, or cannot be understood.
+func CheckBackup(r io.Reader) (access.BackupInfo, error) {
+	b, header, err := openBackup(r)
+	if err != nil {
+		return access.BackupInfo{}, err
+	}
+	parts := make(map[string]setsSeen)
+	info := access.BackupInfo{Version: header.Version, Began: header.Began, Partitions: header.Partitions, Kinds: make(map[string]int)}
+	for {
+		r, err := b.next()
+		if err == io.EOF {
+			return info, nil
+		}
+		if err != nil {
+			return info, err
+		}
+		kind, rest, _ := strings.Cut(r.subject, ".")
+		if err := checkRecord(kind, rest, r.body, parts); err != nil {
+			return info, err
+		}
+		info.Records++
+		info.Kinds[kind]++
+	}
+}
+
+// setsSeen counts the parts of a large set.
+type setsSeen struct {
+	mark string
+	n    int
+}
+
+// checkRecord looks whether a record of a backup is understood, and whether what
+// it refers to was there.
+func checkRecord(kind, rest string, body []byte, parts map[string]setsSeen) (err error) {
+	if _, ok := restorers[kind]; !ok {
+		return fmt.Errorf("%w (it holds records of a kind that is not known here)", errNewerBackup)
+	}
+	var granted grantedRecord
+	switch kind {
+	case "state":
+		_, err = decodeState(body)
+	case "tombstone":
+		_, err = decodeTombstone(body)
+	case vidKeysSubject:
+		_, err = decodeVIDKeys(body)
+	case "token":
+		var t tokenRecord
+		t, err = decodeToken(body)
+		granted = t.Vehicles
+	case "source":
+		var s sourceRecord
+		s, err = decodeSource(body)
+		granted = s.Vehicles
+	case "tokenset", "sourceset":
+		var part setRecord
+		if err = json.Unmarshal(body, &part); err == nil {
+			owner, _, _ := strings.Cut(rest, ".")
+			seen := parts[kind+owner]
+			if seen.mark != part.Set {
+				seen = setsSeen{mark: part.Set}
+			}
+			seen.n++
+			parts[kind+owner] = seen
+		}
+	}
+	if granted.Sets > 0 && parts[kind+"set"+rest] != (setsSeen{granted.Set, granted.Sets}) {
+		err = errDamaged
+	}
+	switch {
+	case errors.Is(err, errNewer):
+		return fmt.Errorf("%w (%w)", errNewerBackup, err)
+	case err != nil:
+		return errTornBackup
+	}
+	return nil
+}

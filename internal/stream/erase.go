@@ -1,0 +1,355 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"carstate/internal/access"
+)
+
+// What was overwritten or purged stays in the engine's files: a block of 8 MiB is
+// written anew only when more than half of it is of no use, and the newest block
+// never. So the bytes of a forgotten vehicle are driven out:
+//
+//   - TELEMETRY is padded by more than a block once every node refuses the
+//     vehicle. All that names it then lies in blocks before the padding, which go
+//     as a whole when the retention has passed and the trimmer has passed them.
+//   - Then STATES, TOKENS and SOURCES are padded, and every record from before
+//     that is stored again behind it, with a check that nobody changed it
+//     meanwhile. What is left before the padding is of no use at all, and the
+//     engine removes a block without a record of use at once.
+//
+// This needs nothing but what the engine offers to every client, and so works on
+// a cluster too. It writes the fleet's states once for all that was forgotten
+// since the last time, not more often than every Patience.Markers.
+
+const (
+	// maxBlockBytes is the size of the engine's largest blocks.
+	maxBlockBytes = 8 << 20
+	paddingBytes  = 512 << 10
+	paddings      = maxBlockBytes/paddingBytes + 2
+	// forgetTimeout is when a forget that has not noted its end was cut off.
+	forgetTimeout = time.Minute
+	// eraseTimeout bounds one erasure, of millions of states.
+	eraseTimeout = time.Hour
+	// manyAtOnce is how many records that do not belong together are stored at
+	// once, and manyWriters how many such batches are under way. They leave
+	// derive its share of the batches that a node may have open.
+	manyAtOnce  = 200
+	manyWriters = 2
+)
+
+// erasedWithin is how long after a vehicle was forgotten its last byte is gone,
+// where the states of a million vehicles can be stored again in some minutes.
+func (e *Engine) erasedWithin() time.Duration {
+	const work = 5 * time.Minute
+	return e.keptFor() + e.config.Patience.Markers + work
+}
+
+// keptFor is how long what names a forgotten vehicle is kept: telemetry for the
+// other vehicles in it, the marker for nodes that are out of reach.
+func (e *Engine) keptFor() time.Duration {
+	return max(e.config.Retention, e.config.Patience.Markers)
+}
+
+// eraser drives out what names forgotten vehicles. It belongs to one goroutine.
+type eraser struct {
+	k      *Keeper
+	padded map[access.VehicleHash]padding
+	last   time.Time // of the last erasure
+}
+
+// padding is where TELEMETRY was padded after a vehicle was forgotten.
+type padding struct {
+	forgotten time.Time // which time, if it happened more than once
+	end       uint64    // the last padding
+}
+
+// Erase removes the bytes that name forgotten vehicles once they are due, until
+// the context ends. Nodes that derive run it.
+func (k *Keeper) Erase(ctx context.Context) {
+	r := &eraser{k: k, padded: make(map[access.VehicleHash]padding)}
+	tick := time.NewTicker(trimEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if err := r.step(ctx); err != nil && ctx.Err() == nil {
+			k.e.log.Warn("what names forgotten vehicles cannot be erased yet: trying again", "error", err)
+		}
+	}
+}
+
+// step does what is due.
+func (r *eraser) step(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, eraseTimeout)
+	defer cancel()
+	e := r.k.e
+	s, err := e.js.Stream(ctx, Telemetry)
+	if err != nil {
+		return err
+	}
+	now, state := e.now(), s.CachedInfo().State
+	var due, unpadded []access.Tombstone
+	cutOff := false
+	for _, t := range e.forgotten.All() {
+		p, ok := r.padded[t.Vehicle]
+		age := now.Sub(t.Forgotten)
+		switch {
+		case !t.Removed:
+			cutOff = cutOff || age >= forgetTimeout
+		case !t.Erased.IsZero():
+			delete(r.padded, t.Vehicle)
+		case !ok || !p.forgotten.Equal(t.Forgotten):
+			if age >= min(trimEvery, e.config.Patience.Markers) { // every node has its tombstone
+				unpadded = append(unpadded, t)
+			}
+		case age >= e.keptFor() && (state.FirstSeq > p.end || state.Msgs == 0):
+			due = append(due, t)
+		}
+	}
+	if cutOff {
+		if err := r.k.removeForgotten(ctx); err != nil {
+			return err
+		}
+	}
+	if len(unpadded) > 0 {
+		end, err := e.pad(ctx, Telemetry)
+		if err != nil {
+			return err
+		}
+		for _, t := range unpadded {
+			r.padded[t.Vehicle] = padding{t.Forgotten, end}
+		}
+	}
+	if len(due) == 0 || now.Sub(r.last) < e.config.Patience.Markers {
+		return nil
+	}
+	r.last = now
+	if err := r.k.erase(ctx); err != nil {
+		return err
+	}
+	for _, t := range due {
+		_, err := r.k.putTombstone(ctx, t.Vehicle, func(is access.Tombstone) (access.Tombstone, error) {
+			if is.Forgotten.Equal(t.Forgotten) {
+				is.Erased = now.UTC().Truncate(time.Millisecond)
+			}
+			return is, nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	e.log.Info("what named forgotten vehicles was erased", "vehicles", len(due), "took", e.now().Sub(now).Round(time.Millisecond))
+	return nil
+}
+
+// pad fills a stream until a new block has begun, and returns the sequence of the
+// last padding, which lies in that block.
+func (e *Engine) pad(ctx context.Context, stream string) (end uint64, err error) {
+	subject := paddingSubject(stream)
+	record := seal(subject, make([]byte, paddingBytes))
+	for range paddings {
+		if end, err = e.storeBatch(ctx, stream, []write{{subject: subject, record: record}}); err != nil {
+			return 0, fmt.Errorf("%s cannot be padded: %w", stream, err)
+		}
+	}
+	return end, nil
+}
+
+// erase stores all records of use again, and so rids the streams of the others.
+func (k *Keeper) erase(ctx context.Context) error {
+	// A node that had not seen a tombstone yet may have granted meanwhile.
+	_, _, err := k.dropGrants(ctx, k.withoutForgotten)
+	if err != nil {
+		return err
+	}
+	streams := map[string][]string{
+		States:  {"state.*.*"},
+		Tokens:  {"token.*", "tokenset.*.*", "tokenuse.*", "tokenuse.*.*"},
+		Sources: {"source.*", "sourceset.*.*", "operator.*", "tombstone.*", vidKeysSubject},
+	}
+	for _, stream := range fedStreams {
+		if err := k.rewrite(ctx, stream, streams[stream]); err != nil {
+			return fmt.Errorf("%s: %w", stream, err)
+		}
+	}
+	return nil
+}
+
+// rewrite pads a stream and stores every record from before the padding again.
+func (k *Keeper) rewrite(ctx context.Context, stream string, subjects []string) error {
+	end, err := k.e.pad(ctx, stream)
+	if err != nil {
+		return err
+	}
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	reading, stop := context.WithCancel(ctx)
+	defer stop()
+	records := make(chan record, manyAtOnce)
+	var storing sync.WaitGroup
+	for range manyWriters {
+		storing.Go(func() {
+			for batch := range gather(records) {
+				if err := k.again(ctx, stream, batch); err != nil {
+					fail(err)
+				}
+			}
+		})
+	}
+	var sets []record
+	done := false
+	f := newFeed(k.e, stream)
+	f.filters = append(subjects, paddingSubject(stream))
+	f.apply = func(r record) error {
+		kind, _, _ := strings.Cut(r.subject, ".")
+		switch {
+		case r.seq >= end:
+			done = true
+			stop()
+		case strings.HasSuffix(kind, "set"):
+			sets = append(sets, record{subject: r.subject, seq: r.seq})
+		default:
+			select {
+			case records <- record{subject: r.subject, body: r.body, sealed: r.sealed, seq: r.seq}:
+			case <-ctx.Done():
+			}
+		}
+		return nil
+	}
+	err = f.run(reading)
+	close(records)
+	storing.Wait()
+	switch {
+	case err != nil:
+		return err
+	case !done || ctx.Err() != nil:
+		return context.Cause(ctx)
+	}
+	// The owners of sets were stored again with all of theirs. What is left is
+	// of sets that were replaced.
+	return k.e.removeAll(ctx, stream, sets)
+}
+
+// gather yields what waits in a channel, up to manyAtOnce together, until it is
+// closed.
+func gather(records <-chan record) iter.Seq[[]record] {
+	return func(yield func([]record) bool) {
+		for r := range records {
+			batch := []record{r}
+			for full := false; !full && len(batch) < manyAtOnce; {
+				select {
+				case r, ok := <-records:
+					if full = !ok; ok {
+						batch = append(batch, r)
+					}
+				default:
+					full = true
+				}
+			}
+			if !yield(batch) {
+				return
+			}
+		}
+	}
+}
+
+// again stores records again behind the padding, but for those that were
+// replaced.
+func (k *Keeper) again(ctx context.Context, stream string, batch []record) error {
+	var writes []write
+	var expired []record
+	for _, r := range batch {
+		kind, rest, _ := strings.Cut(r.subject, ".")
+		var err error
+		switch {
+		case kind == "token":
+			_, err = k.UpdateToken(ctx, rest, func(*access.Token) error { return nil })
+		case kind == "source":
+			_, err = k.updateSource(ctx, rest, func(*access.Source) error { return nil })
+		case kind == "state" && isMarker(r.body) && k.expired(r):
+			expired = append(expired, r)
+		default:
+			writes = append(writes, write{r.subject, r.sealed, r.seq, true})
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if _, err := k.e.storeMany(ctx, stream, writes); err != nil {
+		return err
+	}
+	return k.e.removeAll(ctx, stream, expired)
+}
+
+// expired reports whether no node needs a marker any more.
+func (k *Keeper) expired(r record) bool {
+	id, _ := vehicleOfState(r.subject)
+	t, ok := k.e.forgotten.Find(id)
+	return !ok || k.e.now().Sub(t.Forgotten) >= k.e.keptFor()
+}
+
+// storeMany stores writes of different subjects that do not belong together, each
+// if its expectation holds, and returns the places of those whose did not.
+func (e *Engine) storeMany(ctx context.Context, stream string, writes []write) (conflicts []int, err error) {
+	if len(writes) > 1 {
+		_, err = e.storeBatch(ctx, stream, writes)
+		if err == nil {
+			return nil, nil
+		}
+	}
+	// One by one. What was stored although its answer was lost conflicts.
+	for i, w := range writes {
+		for {
+			_, err := e.storeBatch(ctx, stream, []write{w})
+			if err != nil && !refused(err) && ctx.Err() == nil {
+				continue
+			}
+			if conflict(err) {
+				conflicts = append(conflicts, i)
+			} else if err != nil {
+				return conflicts, err
+			}
+			break
+		}
+	}
+	return conflicts, nil
+}
+
+// removeAll removes records that were not replaced meanwhile, and overwrites
+// them on the disk.
+func (e *Engine) removeAll(ctx context.Context, stream string, records []record) error {
+	if len(records) == 0 {
+		return nil
+	}
+	s, err := e.js.Stream(ctx, stream)
+	if err != nil {
+		return err
+	}
+	for _, r := range records {
+		if err := s.SecureDeleteMsg(ctx, r.seq); err != nil && !noSuchMessage(err) {
+			return err
+		}
+	}
+	return nil
+}
+
+// noSuchMessage reports whether a message could not be removed because it is
+// gone. The client library keeps no more of the answer than its text.
+func noSuchMessage(err error) bool {
+	if !errors.Is(err, jetstream.ErrMsgDeleteUnsuccessful) {
+		return false
+	}
+	return strings.Contains(err.Error(), "no message found") || strings.Contains(err.Error(), "err_code=10043") // no such sequence
+}

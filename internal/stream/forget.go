@@ -1,0 +1,378 @@
+package stream
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"carstate/internal/access"
+	"carstate/internal/vehicle"
+)
+
+// Forgetting a vehicle is a record, never a purge: every node must come to know
+// of it from a feed. What names the vehicle goes in this order:
+//
+//  1. A tombstone under the vehicle's keyed hash, in SOURCES. From then on
+//     ingest refuses the vehicle, and samples that are stored count for nothing.
+//  2. The partition's cursor, which notes the tombstone: a fold that is under way
+//     fails on its revision, and nobody takes the partition without having seen
+//     the tombstone. Nothing can write the vehicle's state any more.
+//  3. A marker in place of the state, by which every node's table drops it.
+//  4. The grants of tokens and sources.
+//
+// Erase (erase.go) later removes the marker and what is left of the bytes.
+
+// tombstoneRecord is a tombstone as it is stored, beside the hash in its subject.
+type tombstoneRecord struct {
+	Vehicle   []byte    `json:"vehicle"`
+	Forgotten time.Time `json:"forgotten"`
+	Lifted    time.Time `json:"lifted,omitzero"`
+	Opened    bool      `json:"opened,omitempty"`
+	Removed   bool      `json:"removed,omitempty"`
+	Erased    time.Time `json:"erased,omitzero"`
+	Stale     uint64    `json:"stale,omitempty"`
+	Made      int64     `json:"made,omitempty"`
+}
+
+// vidKeysRecord holds the keys under which vids are hashed, our own first.
+type vidKeysRecord struct {
+	Keys [][]byte `json:"keys"`
+}
+
+const vidKeyBytes = 32
+
+// errRecalled means that the partition must be taken anew, because one of its
+// vehicles was forgotten. Nothing that was not committed is lost by that.
+var errRecalled error = recalled{}
+
+type recalled struct{}
+
+func (recalled) Error() string { return "a vehicle of the partition was forgotten" }
+
+// Recalled tells derive, which knows no errors of ours, that there is nothing to
+// wait for.
+func (recalled) Recalled() bool { return true }
+
+// markerBody is the body of the record that replaces the state of a forgotten
+// vehicle. No state is empty.
+var markerBody []byte
+
+func isMarker(body []byte) bool { return len(body) == len(markerBody) }
+
+// loadVIDKeys reads the keys of this installation; the first node to start makes
+// them.
+func (e *Engine) loadVIDKeys(ctx context.Context) error {
+	for {
+		body, rev, err := e.lastRecord(ctx, Sources, vidKeysSubject)
+		if err != nil {
+			return err
+		}
+		if rev != 0 {
+			return e.setVIDKeys(body)
+		}
+		key := make([]byte, vidKeyBytes)
+		rand.Read(key)
+		record, err := sealJSON(vidKeysSubject, vidKeysRecord{Keys: [][]byte{key}})
+		if err != nil {
+			return err
+		}
+		if _, err := e.storeBatch(ctx, Sources, []write{{vidKeysSubject, record, 0, true}}); err != nil && !conflict(err) {
+			return fmt.Errorf("the key of tombstones cannot be stored: %w", err)
+		}
+	}
+}
+
+func (e *Engine) setVIDKeys(body []byte) error {
+	r, err := decodeVIDKeys(body)
+	if err != nil {
+		return err
+	}
+	e.forgotten.SetKeys(r.Keys...)
+	return nil
+}
+
+func decodeVIDKeys(body []byte) (r vidKeysRecord, err error) {
+	ok := json.Unmarshal(body, &r) == nil && len(r.Keys) > 0
+	for _, k := range r.Keys {
+		ok = ok && len(k) == vidKeyBytes
+	}
+	if !ok {
+		return r, fmt.Errorf("%w: the key of tombstones", errDamaged)
+	}
+	return r, nil
+}
+
+func decodeTombstone(body []byte) (access.Tombstone, error) {
+	var r tombstoneRecord
+	if json.Unmarshal(body, &r) != nil || len(r.Vehicle) != len(access.VehicleHash{}) {
+		return access.Tombstone{}, fmt.Errorf("%w: a tombstone", errDamaged)
+	}
+	return access.Tombstone{
+		Vehicle: access.VehicleHash(r.Vehicle), Forgotten: r.Forgotten, Lifted: r.Lifted, Opened: r.Opened, Removed: r.Removed, Erased: r.Erased, Stale: r.Stale, Made: r.Made,
+	}, nil
+}
+
+// Forgotten is this node's copy of the tombstones, which a [Keeper] feeds.
+func (e *Engine) Forgotten() *access.Forgotten { return &e.forgotten }
+
+// Forget erases a vehicle and keeps it from coming back. When it returns nil,
+// this node knows nothing of the vehicle any more; other nodes follow within
+// their feeds' latency. It audits itself.
+func (k *Keeper) Forget(ctx context.Context, id vehicle.ID, by string) (r access.ForgetReceipt, err error) {
+	hash := k.e.forgotten.Hash(id)
+	err = k.audited(ctx, access.Event{Actor: by, Action: "vehicle.forget", Object: hash.String()}, func() error {
+		now := k.e.now().UTC().Truncate(time.Millisecond)
+		t := access.Tombstone{Vehicle: hash, Forgotten: now}
+		seq, err := k.putTombstone(ctx, hash, func(access.Tombstone) (access.Tombstone, error) { return t, nil })
+		if err != nil {
+			return err
+		}
+		removed, err := k.remove(ctx, id, seq)
+		if err != nil {
+			return err
+		}
+		r = k.receipt(t, removed)
+		return k.noteRemoved(ctx, t)
+	})
+	return r, err
+}
+
+// noteRemoved notes that all is taken away that a tombstone forbids. A forget that
+// was cut off before is finished by the erasure.
+func (k *Keeper) noteRemoved(ctx context.Context, t access.Tombstone) error {
+	_, err := k.putTombstone(ctx, t.Vehicle, func(is access.Tombstone) (access.Tombstone, error) {
+		is.Removed = is.Removed || is.Forgotten.Equal(t.Forgotten)
+		return is, nil
+	})
+	return err
+}
+
+// Allow lifts the tombstone of a vehicle, which starts without a past. It is
+// [access.ErrNotFound] if the vehicle is not forgotten.
+func (k *Keeper) Allow(ctx context.Context, id vehicle.ID, by string) (r access.ForgetReceipt, err error) {
+	if !k.e.forgotten.Has(id) {
+		return r, access.ErrNotFound
+	}
+	hash := k.e.forgotten.Hash(id)
+	err = k.audited(ctx, access.Event{Actor: by, Action: "vehicle.allow", Object: hash.String()}, func() error {
+		for {
+			t, ok := k.e.forgotten.Find(id) // under any key
+			if !ok || t.Opened {
+				r = k.receipt(t, access.RemovedCount{})
+				return nil
+			}
+			if err := k.lift(ctx, id, t.Vehicle); err != nil {
+				return err
+			}
+		}
+	})
+	return r, err
+}
+
+// lift opens the way in two steps, so that no node still drops what another one
+// has begun to acknowledge.
+func (k *Keeper) lift(ctx context.Context, id vehicle.ID, hash access.VehicleHash) error {
+	s, err := k.e.js.Stream(ctx, Telemetry)
+	if err != nil {
+		return err
+	}
+	info := s.CachedInfo()
+	seq, err := k.putTombstone(ctx, hash, func(t access.Tombstone) (access.Tombstone, error) {
+		t.Lifted = k.e.now().UTC().Truncate(time.Millisecond)
+		t.Stale, t.Made = info.State.LastSeq, info.Created.UnixNano()
+		return t, nil
+	})
+	if err != nil {
+		return err
+	}
+	if err := k.e.fence(ctx, PartitionOf(id, k.e.partitions), seq); err != nil {
+		return err
+	}
+	_, err = k.putTombstone(ctx, hash, func(t access.Tombstone) (access.Tombstone, error) {
+		t.Opened = true
+		return t, nil
+	})
+	return err
+}
+
+// audited writes the intention, does the deed, and writes it if that failed.
+func (k *Keeper) audited(ctx context.Context, ev access.Event, do func() error) error {
+	write := func(ctx context.Context, outcome string) error {
+		ev.Time, ev.Outcome = k.e.now().UTC().Truncate(time.Millisecond), outcome
+		return k.Audit(ctx, ev)
+	}
+	if err := write(ctx, "intended"); err != nil {
+		return fmt.Errorf("the audit cannot be written, so nothing was done: %w", err)
+	}
+	err := do()
+	if err == nil {
+		k.e.log.Info("done", "action", ev.Action, "object", ev.Object, "actor", ev.Actor)
+		return nil
+	}
+	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTimeout)
+	defer cancel()
+	return errors.Join(err, write(late, "failed"))
+}
+
+// putTombstone replaces a tombstone, the zero one if there is none, and returns
+// its place in SOURCES once this node's table holds it.
+func (k *Keeper) putTombstone(ctx context.Context, hash access.VehicleHash, change func(access.Tombstone) (access.Tombstone, error)) (uint64, error) {
+	subject := tombstoneSubject(hash)
+	for {
+		body, rev, err := k.e.lastRecord(ctx, Sources, subject)
+		if err != nil {
+			return 0, err
+		}
+		t := access.Tombstone{Vehicle: hash}
+		if rev != 0 {
+			if t, err = decodeTombstone(body); err != nil {
+				return 0, err
+			}
+		}
+		if t, err = change(t); err != nil {
+			return 0, err
+		}
+		seq, err := k.store(ctx, k.srcFeed, subject, rev, nil, tombstoneRecord{
+			Vehicle: hash[:], Forgotten: t.Forgotten, Lifted: t.Lifted, Opened: t.Opened, Removed: t.Removed, Erased: t.Erased, Stale: t.Stale, Made: t.Made,
+		})
+		if !conflict(err) {
+			return seq, err
+		}
+	}
+}
+
+// remove takes away all that the tombstone stored at seq forbids.
+func (k *Keeper) remove(ctx context.Context, id vehicle.ID, seq uint64) (n access.RemovedCount, err error) {
+	p := PartitionOf(id, k.e.partitions)
+	if err := k.e.fence(ctx, p, seq); err != nil {
+		return n, err
+	}
+	if n.States, err = k.e.mark(ctx, p, id); err != nil {
+		return n, err
+	}
+	n.TokenGrants, n.SourceGrants, err = k.dropGrants(ctx, func(v access.Vehicles) (access.Vehicles, bool) {
+		if v.All() || !v.Include(id) {
+			return v, false
+		}
+		return v.Without(id)
+	})
+	return n, err
+}
+
+// fence notes in a partition's cursor that nobody may fold it without having
+// seen the tombstone at seq. A fold under way fails on the cursor's revision.
+func (e *Engine) fence(ctx context.Context, p int, seq uint64) error {
+	for {
+		c, rev, err := e.readCursor(ctx, p)
+		if err != nil {
+			return err
+		}
+		// It always grows, so that nobody takes the record for one of their own.
+		c.Forgotten = max(c.Forgotten+1, seq)
+		t := Partition{e: e, number: p, cursor: c}
+		if _, err = e.storeBatch(ctx, States, []write{t.cursorWrite(rev)}); !conflict(err) {
+			return err
+		}
+	}
+}
+
+// mark replaces the state of a vehicle, which nobody writes any more, and returns
+// once this node's feed has passed that.
+func (e *Engine) mark(ctx context.Context, p int, id vehicle.ID) (replaced int, err error) {
+	subject := stateSubject(p, id)
+	for {
+		body, rev, err := e.lastRecord(ctx, States, subject)
+		if err != nil || rev == 0 {
+			return 0, err
+		}
+		seq := rev
+		if !isMarker(body) {
+			marker := write{subject, seal(subject, append([]byte{0}, markerBody...)), rev, true}
+			seq, err = e.storeBatch(ctx, States, []write{marker})
+			if conflict(err) {
+				continue // the same state, stored anew by an erasure
+			}
+			if err != nil {
+				return 0, err
+			}
+			replaced = 1
+		}
+		if f := e.followed.Load(); f != nil {
+			ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+			defer cancel()
+			err = f.wait(ctx, seq)
+		}
+		return replaced, err
+	}
+}
+
+// dropGrants changes the vehicles of every token and source for which without
+// returns true, removed ones included, and counts them.
+func (k *Keeper) dropGrants(ctx context.Context, without func(access.Vehicles) (access.Vehicles, bool)) (tokens, sources int, err error) {
+	for _, g := range k.tokens.List() {
+		if _, ok := without(g.Vehicles); !ok {
+			continue
+		}
+		if _, err := k.UpdateToken(ctx, g.ID, func(t *access.Token) error {
+			t.Vehicles, _ = without(t.Vehicles)
+			return nil
+		}); err != nil {
+			return tokens, sources, err
+		}
+		tokens++
+	}
+	for _, s := range k.sources.All() {
+		if _, ok := without(s.Vehicles); !ok {
+			continue
+		}
+		if _, err := k.updateSource(ctx, s.Name, func(s *access.Source) error {
+			s.Vehicles, _ = without(s.Vehicles)
+			return nil
+		}); err != nil {
+			return tokens, sources, err
+		}
+		sources++
+	}
+	return tokens, sources, nil
+}
+
+// receipt tells what became of a vehicle.
+func (k *Keeper) receipt(t access.Tombstone, removed access.RemovedCount) access.ForgetReceipt {
+	r := access.ForgetReceipt{Format: access.ReceiptFormat, Vehicle: t.Vehicle.String(), ForgottenAt: t.Forgotten, Removed: removed}
+	if !t.Lifted.IsZero() {
+		r.AllowedAt = &t.Lifted
+		return r
+	}
+	by := t.Forgotten.Add(k.e.erasedWithin())
+	r.ErasedBy = &by
+	return r
+}
+
+// awaitTombstone waits until this node has seen the tombstone at seq.
+func (e *Engine) awaitTombstone(ctx context.Context, seq uint64) error {
+	f := e.stones.Load()
+	if f == nil || seq == 0 {
+		return nil // without a keeper, nobody on this node forgets
+	}
+	return f.wait(ctx, seq)
+}
+
+// recall sees whether a record is the cursor of a partition in which a vehicle
+// was forgotten since this node took it. Its states at hand are then dropped.
+func (e *Engine) recall(r record) {
+	p, ok := partitionOfCursor(r.subject)
+	if !ok {
+		return
+	}
+	taken, ok := e.taken.Load(p)
+	if !ok {
+		return
+	}
+	var c cursor
+	if t := taken.(*Partition); json.Unmarshal(r.body, &c) == nil && c.Forgotten > t.forgotten {
+		t.recall()
+	}
+}
