@@ -270,8 +270,8 @@ func (e *Engine) fence(ctx context.Context, p int, seq uint64) error {
 		if err != nil {
 			return err
 		}
-		// It always grows, so that nobody takes the record for one of their own.
-		c.Forgotten = max(c.Forgotten+1, seq)
+		// Fences grows, so that nobody takes the record for one of their own.
+		c.Forgotten, c.Fences = max(c.Forgotten, seq), c.Fences+1
 		t := Partition{e: e, number: p, cursor: c}
 		if _, err = e.storeBatch(ctx, States, []write{t.cursorWrite(rev)}); !conflict(err) {
 			return err
@@ -280,16 +280,17 @@ func (e *Engine) fence(ctx context.Context, p int, seq uint64) error {
 }
 
 // mark replaces the state of a vehicle, which nobody writes any more, and returns
-// once this node's feed has passed that.
+// once this node's feed has passed that. Where none is stored, a table may still
+// have what a full stream has dropped, and a restore may be about to store one.
 func (e *Engine) mark(ctx context.Context, p int, id vehicle.ID) (replaced int, err error) {
 	subject := stateSubject(p, id)
 	for {
 		body, rev, err := e.lastRecord(ctx, States, subject)
-		if err != nil || rev == 0 {
+		if err != nil {
 			return 0, err
 		}
 		seq := rev
-		if !isMarker(body) {
+		if rev == 0 || !isMarker(body) {
 			marker := write{subject, seal(subject, append([]byte{0}, markerBody...)), rev, true}
 			seq, err = e.storeBatch(ctx, States, []write{marker})
 			if conflict(err) {
@@ -298,7 +299,7 @@ func (e *Engine) mark(ctx context.Context, p int, id vehicle.ID) (replaced int, 
 			if err != nil {
 				return 0, err
 			}
-			replaced = 1
+			replaced = min(1, int(rev))
 		}
 		if f := e.followed.Load(); f != nil {
 			ctx, cancel := context.WithTimeout(ctx, requestTimeout)
@@ -360,6 +361,17 @@ func (e *Engine) awaitTombstone(ctx context.Context, seq uint64) error {
 	return f.wait(ctx, seq)
 }
 
+// awaitTombstones waits until this node has seen every tombstone there is.
+func (e *Engine) awaitTombstones(ctx context.Context) error {
+	s, err := e.js.Stream(ctx, Sources)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	return e.awaitTombstone(ctx, s.CachedInfo().State.LastSeq)
+}
+
 // recall sees whether a record is the cursor of a partition in which a vehicle
 // was forgotten since this node took it. Its states at hand are then dropped.
 func (e *Engine) recall(r record) {
@@ -372,7 +384,7 @@ func (e *Engine) recall(r record) {
 		return
 	}
 	var c cursor
-	if t := taken.(*Partition); json.Unmarshal(r.body, &c) == nil && c.Forgotten > t.forgotten {
+	if t := taken.(*Partition); json.Unmarshal(r.body, &c) == nil && c.Fences != t.fences {
 		t.recall()
 	}
 }
