@@ -32,6 +32,7 @@ type tombstoneRecord struct {
 	Lifted    time.Time `json:"lifted,omitzero"`
 	Opened    bool      `json:"opened,omitempty"`
 	Removed   bool      `json:"removed,omitempty"`
+	Padded    uint64    `json:"padded,omitempty"`
 	Erased    time.Time `json:"erased,omitzero"`
 	Stale     uint64    `json:"stale,omitempty"`
 	Made      int64     `json:"made,omitempty"`
@@ -111,7 +112,7 @@ func decodeTombstone(body []byte) (access.Tombstone, error) {
 		return access.Tombstone{}, fmt.Errorf("%w: a tombstone", errDamaged)
 	}
 	return access.Tombstone{
-		Vehicle: access.VehicleHash(r.Vehicle), Forgotten: r.Forgotten, Lifted: r.Lifted, Opened: r.Opened, Removed: r.Removed, Erased: r.Erased, Stale: r.Stale, Made: r.Made,
+		Vehicle: access.VehicleHash(r.Vehicle), Forgotten: r.Forgotten, Lifted: r.Lifted, Opened: r.Opened, Removed: r.Removed, Padded: r.Padded, Erased: r.Erased, Stale: r.Stale, Made: r.Made,
 	}, nil
 }
 
@@ -123,6 +124,10 @@ func (e *Engine) Forgotten() *access.Forgotten { return &e.forgotten }
 // their feeds' latency. It audits itself.
 func (k *Keeper) Forget(ctx context.Context, id vehicle.ID, by string) (r access.ForgetReceipt, err error) {
 	hash := k.e.forgotten.Hash(id)
+	within, err := k.e.erasedWithin(ctx)
+	if err != nil {
+		return r, err
+	}
 	err = k.audited(ctx, access.Event{Actor: by, Action: "vehicle.forget", Object: hash.String()}, func() error {
 		now := k.e.now().UTC().Truncate(time.Millisecond)
 		t := access.Tombstone{Vehicle: hash, Forgotten: now}
@@ -134,7 +139,9 @@ func (k *Keeper) Forget(ctx context.Context, id vehicle.ID, by string) (r access
 		if err != nil {
 			return err
 		}
-		r = k.receipt(t, removed)
+		r = receipt(t, removed)
+		by := t.Forgotten.Add(within)
+		r.ErasedBy = &by
 		return k.noteRemoved(ctx, t)
 	})
 	return r, err
@@ -161,7 +168,7 @@ func (k *Keeper) Allow(ctx context.Context, id vehicle.ID, by string) (r access.
 		for {
 			t, ok := k.e.forgotten.Find(id) // under any key
 			if !ok || t.Opened {
-				r = k.receipt(t, access.RemovedCount{})
+				r = receipt(t, access.RemovedCount{})
 				return nil
 			}
 			if err := k.lift(ctx, id, t.Vehicle); err != nil {
@@ -236,7 +243,7 @@ func (k *Keeper) putTombstone(ctx context.Context, hash access.VehicleHash, chan
 			return 0, err
 		}
 		seq, err := k.store(ctx, k.srcFeed, subject, rev, nil, tombstoneRecord{
-			Vehicle: hash[:], Forgotten: t.Forgotten, Lifted: t.Lifted, Opened: t.Opened, Removed: t.Removed, Erased: t.Erased, Stale: t.Stale, Made: t.Made,
+			Vehicle: hash[:], Forgotten: t.Forgotten, Lifted: t.Lifted, Opened: t.Opened, Removed: t.Removed, Padded: t.Padded, Erased: t.Erased, Stale: t.Stale, Made: t.Made,
 		})
 		if !conflict(err) {
 			return seq, err
@@ -341,14 +348,11 @@ func (k *Keeper) dropGrants(ctx context.Context, without func(access.Vehicles) (
 }
 
 // receipt tells what became of a vehicle.
-func (k *Keeper) receipt(t access.Tombstone, removed access.RemovedCount) access.ForgetReceipt {
+func receipt(t access.Tombstone, removed access.RemovedCount) access.ForgetReceipt {
 	r := access.ForgetReceipt{Format: access.ReceiptFormat, Vehicle: t.Vehicle.String(), ForgottenAt: t.Forgotten, Removed: removed}
 	if !t.Lifted.IsZero() {
 		r.AllowedAt = &t.Lifted
-		return r
 	}
-	by := t.Forgotten.Add(k.e.erasedWithin())
-	r.ErasedBy = &by
 	return r
 }
 

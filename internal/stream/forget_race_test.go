@@ -2,6 +2,8 @@ package stream
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -139,4 +141,38 @@ func TestFenceManyTimes(t *testing.T) {
 		t.Error("a fold from before the fence was stored")
 	}
 	soon(t, "the node drops what it has at hand", func() bool { return part.recalled.Err() != nil })
+}
+
+// Of many records stored together some have changed meanwhile: they, and no
+// others, are left as they are.
+func TestStoreManyWithConflicts(t *testing.T) {
+	t.Parallel()
+	e := openOne(t, Config{})
+	put := func(i int, text string) write {
+		subject := stateSubject(0, vehicle.ID(fmt.Sprintf("car%03d", i)))
+		return write{subject, seal(subject, append([]byte{0}, text...)), 0, true}
+	}
+	changed := []int{0, 7, 8, 299}
+	for _, i := range changed {
+		if _, err := e.storeBatch(t.Context(), States, []write{put(i, "changed")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var all []write
+	for i := range 300 {
+		all = append(all, put(i, "again"))
+	}
+	conflicts, err := e.storeMany(t.Context(), States, all)
+	if err != nil || !slices.Equal(conflicts, changed) {
+		t.Fatalf("%v conflict, want %v: %v", conflicts, changed, err)
+	}
+	for i, w := range all {
+		want := "again"
+		if slices.Contains(changed, i) {
+			want = "changed"
+		}
+		if body, _, err := e.lastRecord(t.Context(), States, w.subject); err != nil || string(body) != want {
+			t.Fatalf("%s: %s, %v", w.subject, body, err)
+		}
+	}
 }
