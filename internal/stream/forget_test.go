@@ -143,7 +143,7 @@ func soon(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for deadline := time.After(2 * time.Minute); !ok(); {
+	for deadline := timeout(t).Done(); !ok(); {
 		select {
 		case <-deadline:
 			t.Fatalf("it does not happen: %s", what)
