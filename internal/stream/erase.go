@@ -127,7 +127,9 @@ func (r *eraser) step(ctx context.Context) error {
 			cutOff = cutOff || age >= forgetTimeout
 		case !t.Erased.IsZero():
 		case t.Padded == 0:
-			if age >= min(trimEvery, e.config.Patience.Markers) { // every node has its tombstone
+			// Every node has its tombstone, and has stored or given up what it
+			// let through before.
+			if age >= min(2*e.config.Patience.Store, e.config.Patience.Markers) {
 				unpadded = append(unpadded, t)
 			}
 		case age >= e.keptFor() && trimmed:

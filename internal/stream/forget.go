@@ -130,14 +130,31 @@ func (k *Keeper) Forget(ctx context.Context, id vehicle.ID, by string) (r access
 	}
 	err = k.audited(ctx, access.Event{Actor: by, Action: "vehicle.forget", Object: hash.String()}, func() error {
 		now := k.e.now().UTC().Truncate(time.Millisecond)
-		t := access.Tombstone{Vehicle: hash, Forgotten: now}
-		seq, err := k.putTombstone(ctx, hash, func(access.Tombstone) (access.Tombstone, error) { return t, nil })
+		var t access.Tombstone
+		put := func(again func(access.Tombstone) bool) (seq uint64, err error) {
+			return k.putTombstone(ctx, hash, func(is access.Tombstone) (access.Tombstone, error) {
+				if t = is; !again(is) {
+					t = access.Tombstone{Vehicle: hash, Forgotten: now}
+				}
+				return t, nil
+			})
+		}
+		// Who asks again does not put the erasure off.
+		seq, err := put(func(is access.Tombstone) bool {
+			return !is.Forgotten.IsZero() && is.Removed && is.Lifted.IsZero() && is.Erased.IsZero()
+		})
 		if err != nil {
 			return err
 		}
 		removed, err := k.remove(ctx, id, seq)
 		if err != nil {
 			return err
+		}
+		if removed != (access.RemovedCount{}) && !t.Forgotten.Equal(now) {
+			// Some of it had come back, and is to be erased as well.
+			if _, err := put(func(access.Tombstone) bool { return false }); err != nil {
+				return err
+			}
 		}
 		r = receipt(t, removed)
 		by := t.Forgotten.Add(within)
