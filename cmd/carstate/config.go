@@ -39,7 +39,7 @@ type nodeFlags struct {
 
 	MaxAge       time.Duration `default:"5m" help:"How old readings may be and still answer a query (${default})."`
 	Retention    time.Duration `default:"1h" help:"How long telemetry is kept after it was judged (${default})."`
-	Partitions   int           `default:"0" help:"Into how many parts vehicles are spread; fixed at the first start. 0 means 4, or 64 with --nats."`
+	Partitions   int           `default:"0" help:"Into how many parts vehicles are spread; fixed at the first start. 0 means 1, or 64 with --nats."`
 	SyncInterval string        `default:"always" placeholder:"always|DURATION" help:"When acknowledged telemetry is on disk: always, or at the latest after this long (embedded engine only)."`
 	MaxFeedAge   time.Duration `default:"60s" help:"How long queries are answered out of touch with the engine (${default})."`
 
@@ -52,6 +52,8 @@ type nodeFlags struct {
 	BehindProxy bool   `help:"A proxy in front ends TLS, so addresses other than loopback may go without."`
 
 	TrustedProxies []string `placeholder:"CIDR,…" help:"Networks of the proxies in front. Only from these is X-Forwarded-For believed, which tells one caller from another when tokens are refused."`
+
+	AccessLog string `placeholder:"FILE|-" help:"Write one line a query to this file, or to standard output. The token is not in it, and the vehicle goes by a hash. A file that is moved away is made anew."`
 
 	LogLevel  string `default:"info" enum:"debug,info,warn,error" help:"debug, info, warn or error (${default})."`
 	LogFormat string `default:"text" enum:"text,json" help:"text or json (${default})."`
@@ -87,6 +89,9 @@ func (f *serveFlags) validate() error {
 	}
 	if _, err := f.trustedProxies(); err != nil {
 		return err
+	}
+	if f.AccessLog != "" && !f.has("query") {
+		return usageError("--access-log is for a node that answers queries: add query to --roles")
 	}
 	if len(f.Roles) == 0 {
 		return usageError("--roles must name at least one of query, ingest, derive, admin")

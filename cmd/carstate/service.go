@@ -32,12 +32,13 @@ type service struct {
 	registry *prometheus.Registry
 	ports    listeners
 
-	tokens  access.Tokens
-	sources access.Sources
-	fleet   *fleet.Table
-	engine  *stream.Engine
-	keeper  *stream.Keeper
-	health  *health
+	accessLog *query.AccessLog // nil: none is kept
+	tokens    access.Tokens
+	sources   access.Sources
+	fleet     *fleet.Table
+	engine    *stream.Engine
+	keeper    *stream.Keeper
+	health    *health
 
 	servers []server
 	doors   []*halfOpen        // of the servers of net/http
@@ -84,8 +85,12 @@ func startOn(ctx context.Context, f *serveFlags, c stream.Config, log *slog.Logg
 	defer func() {
 		if err != nil {
 			s.ports.close()
+			s.closeAccessLog()
 		}
 	}()
+	if s.accessLog, err = s.openAccessLog(); err != nil {
+		return nil, err
+	}
 	if err := checkAdminKey(f); err != nil {
 		return nil, err
 	}
@@ -209,7 +214,7 @@ func (s *service) newDeriver() *derive.Deriver {
 	owner := fmt.Sprintf("%s-%d", host, os.Getpid())
 	d := derive.New(derive.Config{
 		Partitions: s.engine.Partitions(),
-		MaxStates:  stream.MaxStates,
+		MaxStates:  max(stream.BatchStates, stream.MaxStates/s.engine.Partitions()),
 		MaxCached:  max(minCachedStates, cachedStates/s.engine.Partitions()),
 		Log:        s.log,
 		Take: func(ctx context.Context, p int) (derive.Partition, error) {
@@ -260,7 +265,7 @@ func (s *service) addServers(t *tls.Config, adminKey access.Hash) {
 		trusted, _ := s.flags.trustedProxies() // the flags are valid
 		q := query.New(query.Config{
 			Tokens: &s.tokens, Fleet: s.fleet, MaxAge: s.flags.MaxAge, Ready: s.health.canAnswer,
-			NoDocs: s.flags.NoDocs, TrustedProxies: trusted,
+			NoDocs: s.flags.NoDocs, TrustedProxies: trusted, AccessLog: s.accessLog,
 			TLS: tlsFor("--query-addr"), Log: s.log, Registry: s.registry,
 		})
 		s.servers = append(s.servers, server{"query", func() error { return q.Serve(l) }, q.Shutdown})
@@ -338,6 +343,7 @@ func (s *service) close() error {
 	if !within(deadline, answersWithin+cutWithin, func() { s.closeServers(deadline) }) {
 		s.log.Warn("a listener does not end")
 	}
+	within(deadline, cutWithin, s.closeAccessLog) // its disk may not answer
 	s.stop()
 	if !within(deadline, backgroundWithin, s.running.Wait) {
 		// Something waits for an engine that does not answer.

@@ -2,14 +2,15 @@
 // node owns, it reads the samples that were acknowledged, in the order in which
 // they were stored, applies [vehicle.Observe], and commits the states together
 // with the place it has read up to. It has no rules of its own and must never
-// store a state without the place, or the place without the states.
+// store the place without the states. States may be ahead of the place: what is
+// folded into them again changes nothing.
 //
 // # Memory
 //
 // Every vehicle's state is in the store; what is in memory are the states that
 // changed and are not committed yet, at most [Config.MaxStates] a partition, and
 // the states of the [Config.MaxCached] vehicles of a partition that were heard
-// of last, about 420 bytes each. A vehicle that is in neither is read from the
+// of last, about 1.3 KB each. A vehicle that is in neither is read from the
 // store when it is heard of, together with the others of the same group commit;
 // taking a partition reads none. So a fleet may be larger than the memory: it
 // then costs a read, and no correctness.
@@ -54,7 +55,8 @@ type Config struct {
 	// owned it before.
 	Take func(ctx context.Context, p int) (Partition, error)
 	// MaxStates is how many states one Commit can store. It must be at
-	// least the number of vehicles in what one Next returns.
+	// least the number of vehicles in what one Next returns. Many times that
+	// lets a backlog be folded with few states stored.
 	MaxStates int
 	// MaxCached is how many vehicles' states a partition keeps in memory
 	// beside those; 0 means 100,000.
@@ -126,9 +128,15 @@ func (d *Deriver) Run(ctx context.Context) {
 // the one that a full stream drops.
 const renewAfter = time.Minute
 
-// linger bounds how long states wait for more to be committed with them, so
-// that a few vehicles that never fall silent are still seen.
-const linger = 100 * time.Millisecond
+// States wait for more to be committed with them while more samples are at hand,
+// for as long as the commit before took: folding then keeps pace with storing.
+// When commits are quick, nobody waits long for an answer; when there is a
+// backlog, a vehicle that is in it many times is stored once. linger bounds the
+// wait, so that a few vehicles that never fall silent are still seen.
+const (
+	linger      = 100 * time.Millisecond
+	leastLinger = 2 * time.Millisecond
+)
 
 // fold works on one partition until something fails.
 func (d *Deriver) fold(ctx context.Context, p int) error {
@@ -139,17 +147,24 @@ func (d *Deriver) fold(ctx context.Context, p int) error {
 	defer part.Close()
 	f := newFolding(d.config.MaxStates, d.config.MaxCached)
 	var since time.Time // of the oldest fold that is not committed
+	lingers := leastLinger
+	commit := func() error {
+		start := time.Now()
+		err := f.commit(ctx, part)
+		lingers = min(max(time.Since(start), leastLinger), linger)
+		return err
+	}
 	for {
 		wait := renewAfter
 		if f.seq != 0 {
-			wait = linger
+			wait = lingers
 		}
 		idle, cancel := context.WithTimeout(ctx, wait)
 		seq, samples, err := part.Next(idle)
 		late := err != nil && idle.Err() != nil && ctx.Err() == nil
 		cancel()
 		if late {
-			if err := f.commit(ctx, part); err != nil {
+			if err := commit(); err != nil {
 				return err
 			}
 			continue
@@ -158,7 +173,7 @@ func (d *Deriver) fold(ctx context.Context, p int) error {
 			return err
 		}
 		if f.seq != 0 && !f.fits(samples) {
-			if err := f.commit(ctx, part); err != nil {
+			if err := commit(); err != nil {
 				return err
 			}
 		}
@@ -172,10 +187,10 @@ func (d *Deriver) fold(ctx context.Context, p int) error {
 		d.read.Add(uint64(n))
 		f.observe(seq, samples)
 		d.folded.Add(uint64(len(samples)))
-		if part.Waiting() && time.Since(since) < linger {
+		if part.Waiting() && time.Since(since) < lingers {
 			continue // a larger commit costs hardly more than a small one
 		}
-		if err := f.commit(ctx, part); err != nil {
+		if err := commit(); err != nil {
 			return err
 		}
 	}

@@ -281,7 +281,9 @@ func TestRestarts(t *testing.T) {
 	restarts := 0
 	running.Go(func() {
 		for ; ctx.Err() == nil; restarts++ {
-			life, cancel := context.WithTimeout(ctx, time.Duration(rand.IntN(60))*time.Millisecond)
+			// Lives get longer, because on a busy machine the first ones may
+			// all be too short for a single commit.
+			life, cancel := context.WithTimeout(ctx, time.Duration(rand.IntN(60+4*restarts))*time.Millisecond)
 			w.deriver(s, "node").Run(life)
 			cancel()
 		}

@@ -18,6 +18,7 @@ type folding struct {
 	cache   *cache                       // states as of the last commit; stale for a vehicle in touched
 	seq     uint64                       // what the last sample folded belongs to; 0: all is committed
 	dirty   map[vehicle.ID]vehicle.State // what commit hands over, used again
+	spare   []*touched                   // out of use, at most limit
 }
 
 // touched is a vehicle's state as of the last sample folded.
@@ -67,7 +68,7 @@ func (f *folding) load(ctx context.Context, part Partition, samples []vehicle.Sa
 		if _, ok := f.touched[id]; ok {
 			continue
 		}
-		t := new(touched)
+		t := f.newTouched()
 		f.touched[id] = t
 		var ok bool
 		if t.state, ok = f.cache.get(id); !ok {
@@ -108,6 +109,18 @@ func (f *folding) load(ctx context.Context, part Partition, samples []vehicle.Sa
 	return len(misses), nil
 }
 
+// newTouched returns one that is not in use; its state is whatever it was.
+func (f *folding) newTouched() *touched {
+	n := len(f.spare)
+	if n == 0 {
+		return new(touched)
+	}
+	t := f.spare[n-1]
+	f.spare = f.spare[:n-1]
+	t.dirty = false
+	return t
+}
+
 // observe folds samples, whose vehicles' states were loaded.
 func (f *folding) observe(seq uint64, samples []vehicle.Sample) {
 	f.seq = seq
@@ -134,6 +147,7 @@ func (f *folding) commit(ctx context.Context, part Partition) error {
 	}
 	for id, t := range f.touched {
 		f.cache.put(id, t.state)
+		f.spare = append(f.spare, t)
 	}
 	clear(f.touched)
 	f.seq = 0

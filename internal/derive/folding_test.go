@@ -23,7 +23,8 @@ type script struct {
 	next    func(ctx context.Context) (uint64, []vehicle.Sample, error)
 	waiting bool
 	commits []commit
-	err     error // of commits
+	err     error         // of commits
+	takes   time.Duration // a commit
 
 	mu     sync.Mutex
 	stored map[vehicle.ID]vehicle.State
@@ -54,6 +55,7 @@ func (s *script) Commit(_ context.Context, seq uint64, states map[vehicle.ID]veh
 		return s.err
 	}
 	s.commits = append(s.commits, commit{time.Since(began), seq, len(states)})
+	time.Sleep(s.takes)
 	if s.stored == nil {
 		s.stored = make(map[vehicle.ID]vehicle.State)
 	}
@@ -231,29 +233,49 @@ func TestAnnouncedAndLate(t *testing.T) {
 			return 0, nil, ctx.Err()
 		}
 		run(t, part, time.Second)
-		if len(part.commits) != 1 || part.commits[0] != (commit{linger, 1, 1}) {
+		if len(part.commits) != 1 || part.commits[0] != (commit{leastLinger, 1, 1}) {
 			t.Fatalf("commits: %+v", part.commits)
 		}
 	})
 }
 
-// A vehicle that never falls silent is seen all the same.
+// A vehicle that never falls silent is seen all the same: states wait for others
+// for as long as a commit takes, and no longer than linger.
 func TestNeverSilent(t *testing.T) {
+	for _, c := range []struct {
+		takes time.Duration
+		most  time.Duration // from one commit to the next, with a sample every millisecond
+	}{
+		{0, 5 * time.Millisecond},
+		{20 * time.Millisecond, 45 * time.Millisecond},
+		{time.Second, time.Second + linger + 5*time.Millisecond},
+	} {
+		t.Run(c.takes.String(), func(t *testing.T) { neverSilent(t, c.takes, c.most) })
+	}
+}
+
+func neverSilent(t *testing.T, takes, most time.Duration) {
 	synctest.Test(t, func(t *testing.T) {
-		part := &script{waiting: true}
+		part := &script{waiting: true, takes: takes}
 		seq := uint64(0)
 		part.next = func(ctx context.Context) (uint64, []vehicle.Sample, error) {
 			select {
 			case <-ctx.Done():
 				return 0, nil, ctx.Err()
-			case <-time.After(10 * time.Millisecond):
+			case <-time.After(time.Millisecond):
 				seq++
 				return seq, []vehicle.Sample{sampleOf("carA", vehicle.UnixMilli(seq))}, nil
 			}
 		}
 		run(t, part, 10*time.Second)
-		if n := len(part.commits); n < 50 || n > 150 {
+		n := len(part.commits)
+		if n < 5 {
 			t.Fatalf("%d commits in 10 s", n)
+		}
+		for i := 2; i < n; i++ { // the second is the first to know how long one takes
+			if d := part.commits[i].after - part.commits[i-1].after; d < takes || d > most {
+				t.Fatalf("commit %d came %v after the one before; want %v at most", i, d, most)
+			}
 		}
 	})
 }

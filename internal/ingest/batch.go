@@ -58,13 +58,13 @@ func (b *batch) rejectedTotal() int {
 // reader reads batches. It holds buffers that are used again and must not be
 // shared between goroutines.
 type reader struct {
-	dec   *decoder
+	dec   *Decoder
 	lines *bufio.Reader
 }
 
 // readers keeps the buffers, 64 KiB each, of those at work.
 var readers = sync.Pool{New: func() any {
-	return &reader{dec: newDecoder(), lines: bufio.NewReaderSize(nil, MaxSample+len("\r\n"))}
+	return &reader{dec: NewDecoder(), lines: bufio.NewReaderSize(nil, MaxSample+len("\r\n"))}
 }}
 
 // origin is what is known of a batch before it is read.
@@ -135,7 +135,7 @@ func (rd *reader) objectBatch(r io.Reader, o origin) (*batch, error) {
 func (rd *reader) messageBatch(p []byte, o origin) (*batch, error) {
 	first, rest, _ := bytes.Cut(bytes.TrimSpace(p), []byte{'\n'})
 	if len(rest) > 0 && len(p) <= MaxSample {
-		if _, err := rd.dec.sample(first, o.topic, o.latest); err == errTruncated {
+		if _, err := rd.dec.Sample(first, o.topic, o.latest); err == errTruncated {
 			b, err := rd.objectBatch(bytes.NewReader(p), o)
 			if err != nil || b.refused[malformed]+b.refused[truncated] == 0 {
 				return b, err
@@ -148,7 +148,7 @@ func (rd *reader) messageBatch(p []byte, o origin) (*batch, error) {
 
 // add reads the sample in line number n into b.
 func (rd *reader) add(b *batch, n int, line []byte, o origin) {
-	x, err := rd.dec.sample(line, o.topic, o.latest)
+	x, err := rd.dec.Sample(line, o.topic, o.latest)
 	if err == nil && !o.vehicles.Include(x.Vehicle) {
 		err = errNotAllowed
 	}
@@ -200,12 +200,34 @@ func (b *batch) join(other *batch) {
 	}
 }
 
-// sort puts the samples in the order of their times, those of the same time as
-// they came. Whoever folds them ignores what is older than what it knows, so a
-// batch out of order would lose samples.
+// sort puts each vehicle's samples in the order of their times, those of the
+// same time as they came. Whoever folds them ignores what is older than what it
+// knows, so a vehicle's samples out of order would be lost. Between vehicles the
+// order means nothing.
 func (b *batch) sort() {
 	byTime := func(x, y vehicle.Sample) int { return cmp.Compare(x.Time, y.Time) }
-	if !slices.IsSortedFunc(b.samples, byTime) {
+	if !slices.IsSortedFunc(b.samples, byTime) && !b.sortedByVehicle() {
 		slices.SortStableFunc(b.samples, byTime)
 	}
+}
+
+// sortedByVehicle reports whether each vehicle's samples are in the order of
+// their times already, as a gateway sends them that empties one car after the
+// other. It looks each run of one vehicle up, not each sample.
+func (b *batch) sortedByVehicle() bool {
+	last := make(map[vehicle.ID]vehicle.UnixMilli) // of the runs that ended
+	for i := 1; i < len(b.samples); i++ {
+		x, y := &b.samples[i-1], &b.samples[i]
+		if x.Vehicle == y.Vehicle {
+			if y.Time < x.Time {
+				return false
+			}
+			continue
+		}
+		last[x.Vehicle] = x.Time
+		if before, ok := last[y.Vehicle]; ok && y.Time < before {
+			return false
+		}
+	}
+	return true
 }

@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -9,6 +10,7 @@ import (
 	"testing"
 
 	"carstate/internal/access"
+	"carstate/internal/vehicle"
 )
 
 func testReader() *reader { return readers.New().(*reader) }
@@ -140,4 +142,55 @@ func TestMessages(t *testing.T) {
 			t.Errorf("%s: accepted %d, rejected %q; want %d, %q", name, b.accepted, rejected, c.accepted, c.rejected)
 		}
 	}
+}
+
+// A batch keeps its order when each vehicle's samples are in the order of their
+// times; else it is put in the order of time.
+func TestBatchOrder(t *testing.T) {
+	for _, c := range []struct{ in, want string }{
+		{"a1 a2 b1 b2", "a1 a2 b1 b2"},             // one car after the other
+		{"a2 b1 b2", "a2 b1 b2"},                   //
+		{"a1 b1 a2 b2", "a1 b1 a2 b2"},             // by time
+		{"a2 a1 b1", "a1 b1 a2"},                   // a car that is out of order
+		{"a2 b3 a1", "a1 a2 b3"},                   // with another one in between
+		{"a1 b1 a3 c2 a2 b9", "a1 b1 c2 a2 a3 b9"}, //
+		{"a2 b1 a2 b1", "a2 b1 a2 b1"},             // the same time twice
+	} {
+		b := new(batch)
+		for w := range strings.FieldsSeq(c.in) {
+			b.samples = append(b.samples, vehicle.Sample{Vehicle: vehicle.ID(w[:1]), Time: vehicle.UnixMilli(w[1] - '0')})
+		}
+		b.sort()
+		var got []string
+		for _, x := range b.samples {
+			got = append(got, fmt.Sprint(x.Vehicle, x.Time))
+		}
+		if s := strings.Join(got, " "); s != c.want {
+			t.Errorf("%s becomes %s, want %s", c.in, s, c.want)
+		}
+	}
+}
+
+// BenchmarkBatch reads a body of 1,000 cars with ten samples each.
+func BenchmarkBatch(b *testing.B) {
+	var body []byte
+	for car := range 1000 {
+		for k := range 10 {
+			x := vehicle.Sample{Vehicle: vehicle.ID(fmt.Sprintf("NHeN4UqVsohGS5%07d", car)), Time: vehicle.At(testNow) - vehicle.UnixMilli(1000-100*k)}
+			if err := errors.Join(x.Set(vehicle.Speed, 12.4), x.Set(vehicle.ThrottlePosition, 17.6)); err != nil {
+				b.Fatal(err)
+			}
+			body = AppendJSON(body, &x)
+		}
+	}
+	rd := readers.Get().(*reader)
+	b.SetBytes(int64(len(body)))
+	b.ReportAllocs()
+	for b.Loop() {
+		got, err := rd.lineBatch(bytes.NewReader(body), origin{vehicles: access.AllVehicles(), latest: testLatest})
+		if err != nil || got.accepted != 10_000 {
+			b.Fatal(got, err)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/10_000, "ns/sample")
 }

@@ -15,8 +15,9 @@ import (
 // Store keeps samples.
 type Store interface {
 	// Append returns nil only when all samples are on disk. After any error
-	// nothing may be acknowledged: the samples may or may not be there. The
-	// samples are ordered by time and belong to the store afterwards.
+	// nothing may be acknowledged: the samples may or may not be there. Each
+	// vehicle's samples are ordered by time. All belong to the store
+	// afterwards.
 	Append(ctx context.Context, samples []vehicle.Sample) error
 }
 

@@ -23,9 +23,10 @@ const maxCodes = 255
 // earliest is the oldest time a sample may have, 2000-01-01.
 const earliest vehicle.UnixMilli = 946_684_800_000
 
-// decoder reads one sample at a time. It holds buffers that are used again and
-// must not be shared between goroutines.
-type decoder struct {
+// Decoder reads one sample at a time. It holds buffers that are used again and
+// must not be shared between goroutines. Make one with [NewDecoder].
+type Decoder struct {
+	quick   quick
 	json    *jsontext.Decoder
 	in      bytes.Buffer
 	scratch []byte // strings with escapes, unquoted
@@ -34,14 +35,24 @@ type decoder struct {
 	ignored int        // signals that no rule uses, since the caller last looked
 }
 
-func newDecoder() *decoder {
-	return &decoder{json: jsontext.NewDecoder(new(bytes.Buffer))}
+// NewDecoder returns a decoder that has read nothing.
+func NewDecoder() *Decoder {
+	return &Decoder{json: jsontext.NewDecoder(new(bytes.Buffer))}
 }
 
-// sample reads the one sample that line holds. topic is the vehicle that an MQTT
+// Sample reads the one sample that line holds. topic is the vehicle that an MQTT
 // topic names, or empty; latest is the latest time that a sample may have. An
 // error is a *refusal.
-func (d *decoder) sample(line []byte, topic vehicle.ID, latest vehicle.UnixMilli) (vehicle.Sample, error) {
+func (d *Decoder) Sample(line []byte, topic vehicle.ID, latest vehicle.UnixMilli) (vehicle.Sample, error) {
+	if x, ok := d.quick.sample(d, line, topic, latest); ok {
+		return x, nil
+	}
+	return d.careful(line, topic, latest)
+}
+
+// careful is Sample for a line that may be anything, and says what is wrong with
+// it.
+func (d *Decoder) careful(line []byte, topic vehicle.ID, latest vehicle.UnixMilli) (vehicle.Sample, error) {
 	if !utf8.Valid(line) {
 		return vehicle.Sample{}, errNotUTF8
 	}
@@ -86,7 +97,7 @@ func (d *decoder) sample(line []byte, topic vehicle.ID, latest vehicle.UnixMilli
 
 // members reads an object and calls f for each name; f must read the value. The
 // name is valid only until f reads.
-func (d *decoder) members(f func(name []byte) error) error {
+func (d *Decoder) members(f func(name []byte) error) error {
 	if _, err := d.json.ReadToken(); err != nil {
 		return syntax(err)
 	}
@@ -103,7 +114,7 @@ func (d *decoder) members(f func(name []byte) error) error {
 	return syntax(err)
 }
 
-func (d *decoder) vid(topic vehicle.ID) (vehicle.ID, error) {
+func (d *Decoder) vid(topic vehicle.ID) (vehicle.ID, error) {
 	if err := d.expect(jsontext.KindString, errVIDType); err != nil {
 		return "", err
 	}
@@ -128,7 +139,7 @@ func (d *decoder) vid(topic vehicle.ID) (vehicle.ID, error) {
 	return id, nil
 }
 
-func (d *decoder) time(latest vehicle.UnixMilli) (vehicle.UnixMilli, error) {
+func (d *Decoder) time(latest vehicle.UnixMilli) (vehicle.UnixMilli, error) {
 	var at vehicle.UnixMilli
 	if d.json.PeekKind() == jsontext.KindNumber {
 		raw, err := d.json.ReadValue()
@@ -163,7 +174,7 @@ func (d *decoder) time(latest vehicle.UnixMilli) (vehicle.UnixMilli, error) {
 }
 
 // text reads a JSON string. The result is valid until the next read.
-func (d *decoder) text() ([]byte, error) {
+func (d *Decoder) text() ([]byte, error) {
 	raw, err := d.json.ReadValue()
 	if err != nil {
 		return nil, syntax(err)
@@ -180,7 +191,7 @@ func (d *decoder) text() ([]byte, error) {
 
 // expect tells whether a value of the kind comes next, and if not, whether that
 // is for its type (wrong) or because it is no JSON.
-func (d *decoder) expect(k jsontext.Kind, wrong *refusal) error {
+func (d *Decoder) expect(k jsontext.Kind, wrong *refusal) error {
 	switch d.json.PeekKind() {
 	case k:
 		return nil
@@ -192,7 +203,7 @@ func (d *decoder) expect(k jsontext.Kind, wrong *refusal) error {
 }
 
 // skip reads a value that nobody wants.
-func (d *decoder) skip() error {
+func (d *Decoder) skip() error {
 	base := d.json.StackDepth()
 	for {
 		if _, err := d.json.ReadToken(); err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"reflect"
 	"strconv"
 	"strings"
 	"testing"
@@ -74,10 +75,10 @@ func sampleCases(t testing.TB) (cases []sampleCase) {
 }
 
 func TestSamples(t *testing.T) {
-	d := newDecoder() // one for all: nothing of a line may stick
+	d := NewDecoder() // one for all: nothing of a line may stick
 	for _, c := range sampleCases(t) {
 		d.ignored = 0
-		x, err := d.sample([]byte(c.in), "", testLatest)
+		x, err := d.Sample([]byte(c.in), "", testLatest)
 		got := describe(x, d.ignored)
 		if r, ok := errors.AsType[*refusal](err); ok {
 			got = fmt.Sprintf("refused %s: %s", kindNames[r.kind], r.text)
@@ -100,7 +101,7 @@ func TestSampleOfATopic(t *testing.T) {
 		`{"vid":null,` + rest:      errVIDType.text,
 		`{"vid":"\u00561",` + rest: "",
 	} {
-		x, err := newDecoder().sample([]byte(in), "V1", testLatest)
+		x, err := NewDecoder().Sample([]byte(in), "V1", testLatest)
 		switch {
 		case wants == "" && (err != nil || x.Vehicle != "V1"):
 			t.Errorf("%s: %q, %v", in, x.Vehicle, err)
@@ -113,7 +114,7 @@ func TestSampleOfATopic(t *testing.T) {
 func TestLongVID(t *testing.T) {
 	for n, ok := range map[int]bool{vehicle.MaxReportingID: true, vehicle.MaxReportingID + 1: false} {
 		in := fmt.Sprintf(`{"vid":"%s","time":1795147200000,"signals":{}}`, strings.Repeat("a", n))
-		if _, err := newDecoder().sample([]byte(in), "", testLatest); (err == nil) != ok {
+		if _, err := NewDecoder().Sample([]byte(in), "", testLatest); (err == nil) != ok {
 			t.Errorf("a vid of %d characters: %v", n, err)
 		}
 	}
@@ -125,7 +126,7 @@ func TestTroubleCodesAreLimited(t *testing.T) {
 		maxCodes + 1: "Vehicle.OBD.DTCList has more than 255 trouble codes",
 		8000:         "Vehicle.OBD.DTCList has more than 255 trouble codes",
 	} {
-		x, err := newDecoder().sample([]byte(codesLine(1, n)), "", testLatest)
+		x, err := NewDecoder().Sample([]byte(codesLine(1, n)), "", testLatest)
 		switch {
 		case wants == "" && (err != nil || len(x.Codes) != n):
 			t.Errorf("%d codes: %d, %v", n, len(x.Codes), err)
@@ -137,12 +138,12 @@ func TestTroubleCodesAreLimited(t *testing.T) {
 
 // A sample keeps its codes when the decoder goes on.
 func TestTroubleCodesAreTheSamplesOwn(t *testing.T) {
-	d := newDecoder()
-	x, err := d.sample([]byte(`{"vid":"a","time":1795147200000,"signals":{"Vehicle.OBD.DTCList":["P0120","P0121"]}}`), "", testLatest)
+	d := NewDecoder()
+	x, err := d.Sample([]byte(`{"vid":"a","time":1795147200000,"signals":{"Vehicle.OBD.DTCList":["P0120","P0121"]}}`), "", testLatest)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := d.sample([]byte(`{"vid":"a","time":1795147200000,"signals":{"Vehicle.OBD.DTCList":["U0100"]}}`), "", testLatest); err != nil {
+	if _, err := d.Sample([]byte(`{"vid":"a","time":1795147200000,"signals":{"Vehicle.OBD.DTCList":["U0100"]}}`), "", testLatest); err != nil {
 		t.Fatal(err)
 	}
 	if got := fmt.Sprint(x.Codes); got != "[P0120 P0121]" {
@@ -158,8 +159,8 @@ func FuzzDecode(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, line []byte) {
 		before := string(line)
-		d := newDecoder()
-		x, err := d.sample(line, "", testLatest)
+		d := NewDecoder()
+		x, err := d.Sample(line, "", testLatest)
 		if string(line) != before {
 			t.Fatal("the input was changed")
 		}
@@ -177,7 +178,7 @@ func FuzzDecode(f *testing.F) {
 			t.Fatalf("time %d", x.Time)
 		}
 		sent := AppendJSON(nil, &x)
-		again, err := d.sample(sent, "", testLatest)
+		again, err := d.Sample(sent, "", testLatest)
 		if err != nil {
 			t.Fatalf("%s, sent again as %s, is refused: %v", line, sent, err)
 		}
@@ -187,14 +188,85 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-func BenchmarkDecode(b *testing.B) {
-	line := []byte(`{"vid":"NHeN4UqVsohGS55I7LBdh","time":"2026-11-20T04:00:00.250Z","signals":{"Vehicle.Speed":12.4,"Vehicle.OBD.ThrottlePosition":17.6,"Vehicle.OBD.EngineSpeed":1820}}`)
-	d := newDecoder()
-	b.SetBytes(int64(len(line)))
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := d.sample(line, "", testLatest); err != nil {
-			b.Fatal(err)
+// FuzzQuick: what quick accepts, the general parser accepts, with the same result.
+func FuzzQuick(f *testing.F) {
+	for _, c := range sampleCases(f) {
+		f.Add([]byte(c.in), "")
+		f.Add([]byte(c.in), "V1")
+	}
+	f.Add([]byte(`{"a":1,"signals":{"a":true,"b":-0.5,"Vehicle.OBD.DTCList":["P0120"]},"b":"c","vid":"V1","time":1795147200000.9}`), "")
+	f.Add([]byte(` { "time" : "2026-11-20t04:00:00.25z" , "signals" : { } , "vid" : "V1" } `), "V1")
+	f.Fuzz(func(t *testing.T, line []byte, topic string) {
+		id, err := vehicle.ParseID(topic)
+		if err != nil {
+			id = ""
 		}
+		d := NewDecoder()
+		got, ok := d.quick.sample(d, line, id, testLatest)
+		if !ok {
+			if d.ignored != 0 {
+				t.Fatalf("%d signals are counted that will be counted again", d.ignored)
+			}
+			return
+		}
+		ignored := d.ignored
+		d = NewDecoder()
+		want, err := d.careful(line, id, testLatest)
+		if err != nil {
+			t.Fatalf("%s is accepted, and is refused: %v", line, err)
+		}
+		if describe(got, ignored) != describe(want, d.ignored) || !reflect.DeepEqual(got, want) {
+			t.Fatalf("%s becomes %s, not %s", line, describe(got, ignored), describe(want, d.ignored))
+		}
+	})
+}
+
+// The lines that a machine writes need no general parser.
+func TestQuickReadsWhatIsUsual(t *testing.T) {
+	for _, line := range []string{
+		usualLine,
+		`{"time":1795147200250,"signals":{"Vehicle.Speed":0,"Vehicle.OBD.Status.IsMILOn":true},"vid":"V1"}`,
+		`{"vid":"V1","time":1795147200250,"seq":7,"signals":{"Vehicle.Cabin.DogMode":null,"Vehicle.TripMeterReading":12.5},"gateway":"north"}`,
+		`{"vid": "V1", "time": 1795147200250, "signals": {"Vehicle.OBD.DTCList": ["P0120", "U0100"], "Vehicle.LowVoltageSystemState": "ON"}}`,
+		`{"vid":"V1","time":1795147200250,"signals":{}}`,
+		"{\"vid\":\"V1\",\r\n\t\"time\":1795147200250,\"signals\":{}}",
+	} {
+		d := NewDecoder()
+		if _, ok := d.quick.sample(d, []byte(line), "", testLatest); !ok {
+			t.Errorf("%s is left to the general parser", line)
+		}
+	}
+}
+
+// Reading the samples of one vehicle costs no allocation.
+func TestUsualLineAllocatesNothing(t *testing.T) {
+	d, line := NewDecoder(), []byte(usualLine)
+	if n := testing.AllocsPerRun(100, func() {
+		if _, err := d.Sample(line, "", testLatest); err != nil {
+			t.Fatal(err)
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+const usualLine = `{"vid":"NHeN4UqVsohGS55I7LBdh","time":"2026-11-20T04:00:00.250Z","signals":{"Vehicle.Speed":12.4,"Vehicle.OBD.ThrottlePosition":17.6,"Vehicle.OBD.EngineSpeed":1820}}`
+
+func BenchmarkDecode(b *testing.B) {
+	for name, line := range map[string]string{
+		"usual":   usualLine,
+		"careful": strings.Replace(usualLine, "vid", `v\u0069d`, 1),
+		"ignored": strings.Replace(usualLine, `"Vehicle.Speed"`, `"Vehicle.Chassis.Axle.Row1.Wheel.Left.Speed":12.5,"Vehicle.Speed"`, 1),
+	} {
+		b.Run(name, func(b *testing.B) {
+			line, d := []byte(line), NewDecoder()
+			b.SetBytes(int64(len(line)))
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := d.Sample(line, "", testLatest); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }

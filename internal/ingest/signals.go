@@ -9,7 +9,7 @@ import (
 )
 
 // signals reads the object of signals into r.
-func (d *decoder) signals(r *vehicle.Readings) error {
+func (d *Decoder) signals(r *vehicle.Readings) error {
 	if err := d.expect(jsontext.KindBeginObject, errSignalsType); err != nil {
 		return err
 	}
@@ -31,7 +31,7 @@ func (d *decoder) signals(r *vehicle.Readings) error {
 	})
 }
 
-func (d *decoder) number(s vehicle.Signal, r *vehicle.Readings) error {
+func (d *Decoder) number(s vehicle.Signal, r *vehicle.Readings) error {
 	if k := d.json.PeekKind(); k != jsontext.KindNumber && k != jsontext.KindInvalid {
 		return refuse(wrongType, s.String()+" must be a number")
 	}
@@ -44,7 +44,7 @@ func (d *decoder) number(s vehicle.Signal, r *vehicle.Readings) error {
 	return possible(r.Set(s, v))
 }
 
-func (d *decoder) milOn(r *vehicle.Readings) error {
+func (d *Decoder) milOn(r *vehicle.Readings) error {
 	switch d.json.PeekKind() {
 	case jsontext.KindTrue:
 		return d.set(vehicle.MILOn, 1, r)
@@ -58,14 +58,14 @@ func (d *decoder) milOn(r *vehicle.Readings) error {
 }
 
 // set reads past the value that the caller has seen and records v for it.
-func (d *decoder) set(s vehicle.Signal, v float64, r *vehicle.Readings) error {
+func (d *Decoder) set(s vehicle.Signal, v float64, r *vehicle.Readings) error {
 	if _, err := d.json.ReadToken(); err != nil {
 		return syntax(err)
 	}
 	return possible(r.Set(s, v))
 }
 
-func (d *decoder) ignition(r *vehicle.Readings) error {
+func (d *Decoder) ignition(r *vehicle.Readings) error {
 	if err := d.expect(jsontext.KindString, errPowerType); err != nil {
 		return err
 	}
@@ -80,7 +80,7 @@ func (d *decoder) ignition(r *vehicle.Readings) error {
 	return possible(r.SetIgnition(i))
 }
 
-func (d *decoder) troubleCodes(r *vehicle.Readings) error {
+func (d *Decoder) troubleCodes(r *vehicle.Readings) error {
 	if err := d.expect(jsontext.KindBeginArray, errCodesType); err != nil {
 		return err
 	}

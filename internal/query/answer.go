@@ -49,7 +49,7 @@ type answerer struct {
 func (a *answerer) answer(r *request, now time.Time, w *response) {
 	a.begin(now, w)
 	h := scanHead(r.headers)
-	w.closes = h.closes
+	w.closes, w.keepAlive = h.closes, h.keepAlive
 	if f := framing(r, &h); f != nil {
 		w.fail(f)
 		return
@@ -69,6 +69,7 @@ func (a *answerer) answer(r *request, now time.Time, w *response) {
 		return
 	}
 	p, f := parseQuery(query, &w.scratch)
+	w.vid = p.vid
 	if f == nil {
 		f = checkVid(&p)
 	}
@@ -98,7 +99,7 @@ func (a *answerer) begin(now time.Time, w *response) {
 	w.set("Content-Type", "application/json")
 	w.set("Cache-Control", "private, no-store")
 	start := len(w.values)
-	w.values = a.ids.append(w.values)
+	w.values, w.id = a.ids.append(w.values)
 	w.setFrom("X-Request-Id", start)
 }
 
@@ -171,6 +172,7 @@ func (a *answerer) authorize(r *request, p *params, h *head, now time.Time, w *r
 		a.refuseToken(err, p.token, r, now, w)
 	}
 	if g != nil {
+		w.token = g.ID
 		g.Count(grantOf[w.operation], usageOf(w.outcome, err), now)
 	}
 }
@@ -186,6 +188,7 @@ func (a *answerer) unserved(p *params, f *failure, now time.Time, w *response) {
 	}
 	w.fail(f)
 	if err == nil {
+		w.token = g.ID
 		g.Count(grantOf[w.operation], usageOf(w.outcome, nil), now)
 	}
 }

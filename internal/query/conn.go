@@ -90,13 +90,14 @@ func (l *listener) Close() error {
 	return l.closeErr
 }
 
-// closeSilent closes the connections that have not sent a byte yet.
-func (l *listener) closeSilent() {
+// closeWaiting wakes the connections that wait for a request, so that whoever
+// handles them closes them.
+func (l *listener) closeWaiting() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for c := range l.all {
-		if !c.spoke.Load() {
-			c.Conn.Close()
+		if c.state.CompareAndSwap(waiting, woken) {
+			c.Conn.SetReadDeadline(time.Unix(1, 0))
 		}
 	}
 }
@@ -115,10 +116,12 @@ func (l *listener) cut() {
 type conn struct {
 	net.Conn
 	from    *listener
-	peer    netip.Addr  // the zero Addr if it has none
-	crowded bool        // there were too many when it came
-	spoke   atomic.Bool // a byte has arrived
-	linger  atomic.Bool // the last answer must survive what else is arriving
+	peer    netip.Addr // the zero Addr if it has none
+	crowded bool       // there were too many when it came
+	linger  bool       // the last answer must survive what else is arriving; only its handler's goroutine touches it
+
+	// state is waiting, working or woken.
+	state atomic.Int32
 
 	busy bool // a request is counted as in progress; only its handler's goroutine touches it
 	once sync.Once
@@ -130,22 +133,13 @@ const (
 	lingerBytes = 256 << 10
 )
 
-// Read notes that the peer has spoken.
-func (c *conn) Read(b []byte) (int, error) {
-	n, err := c.Conn.Read(b)
-	if n > 0 && !c.spoke.Load() {
-		c.spoke.Store(true)
-	}
-	return n, err
-}
-
 // Close closes the connection. A connection closed while data is still arriving
 // is reset, and the reset can overtake the answer that says what was wrong; so
 // where we refuse to read on, we say that we are done and read a little longer.
 func (c *conn) Close() error {
 	err := net.ErrClosed
 	c.once.Do(func() {
-		if half, ok := c.Conn.(interface{ CloseWrite() error }); ok && c.linger.Load() && half.CloseWrite() == nil {
+		if half, ok := c.Conn.(interface{ CloseWrite() error }); ok && c.linger && half.CloseWrite() == nil {
 			c.Conn.SetReadDeadline(time.Now().Add(lingerTime))
 			_, _ = io.CopyN(io.Discard, c.Conn, lingerBytes)
 		}

@@ -6,8 +6,10 @@ import "bytes"
 type head struct {
 	fault         *failure // why the framing is in doubt; nil if it is not
 	hosts         int      // number of Host headers
+	length        bool     // there is a Content-Length
 	authorization bool     // there is an Authorization header
 	closes        bool     // the client asks for the connection to be closed
+	keepAlive     bool     // the client asks for it to be kept, as HTTP/1.0 must
 	gzip          bool     // the client accepts a body that is compressed so
 }
 
@@ -30,13 +32,16 @@ func scanHead(raw []byte) (h head) {
 			h.fault = failFolded
 			return h
 		}
-		if bytes.IndexByte(line, '\r') >= 0 {
-			h.fault = failBareLine
-			return h
-		}
 		colon := bytes.IndexByte(line, ':')
 		if colon < 1 || !isToken(line[:colon]) {
 			h.fault = failHeaderName
+			return h
+		}
+		if i := controlIn(line[colon:]); i >= 0 {
+			h.fault = failMalformed
+			if line[colon+i] == '\r' {
+				h.fault = failBareLine
+			}
 			return h
 		}
 		if h.note(line[:colon], trimSpace(line[colon+1:])); h.fault != nil {
@@ -46,12 +51,26 @@ func scanHead(raw []byte) (h head) {
 	return h
 }
 
+// controlIn returns where the first control character other than a tab stands in a
+// line, -1 if there is none.
+func controlIn(line []byte) int {
+	for i, c := range line {
+		if c < ' ' && c != '\t' || c == 0x7f {
+			return i
+		}
+	}
+	return -1
+}
+
 // note records one header.
 func (h *head) note(name, value []byte) {
 	switch len(name) {
 	case len("Host"):
 		if equalFold(name, "host") {
 			h.hosts++
+			if len(value) == 0 {
+				h.fault = failHost
+			}
 		}
 	case len("Expect"):
 		if equalFold(name, "expect") {
@@ -60,14 +79,15 @@ func (h *head) note(name, value []byte) {
 	case len("Connection"):
 		if equalFold(name, "connection") {
 			h.closes = h.closes || hasOption(value, "close")
+			h.keepAlive = h.keepAlive || hasOption(value, "keep-alive")
 		}
 	case len("Authorization"):
 		if equalFold(name, "authorization") {
 			h.authorization = true
 		}
 	case len("Content-Length"):
-		if equalFold(name, "content-length") && string(value) != "0" {
-			h.fault = failBody
+		if equalFold(name, "content-length") {
+			h.noteLength(value)
 		}
 	case len("Accept-Encoding"):
 		if equalFold(name, "accept-encoding") {
@@ -78,6 +98,27 @@ func (h *head) note(name, value []byte) {
 			h.fault = failBody
 		}
 	}
+}
+
+// noteLength records a Content-Length.
+func (h *head) noteLength(value []byte) {
+	switch {
+	case h.length || !isLength(value):
+		h.fault = failMalformed
+	case string(value) != "0":
+		h.fault = failBody
+	}
+	h.length = true
+}
+
+// isLength reports whether b is a number that a body's length can be.
+func isLength(b []byte) bool {
+	for _, c := range b {
+		if c < '0' || c > '9' {
+			return false
+		}
+	}
+	return len(b) > 0 && len(b) <= len("9223372036854775807")
 }
 
 // hasOption reports whether a comma-separated list holds the option, which is

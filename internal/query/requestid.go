@@ -17,6 +17,8 @@ func newRequestIDs() *requestIDs {
 	return &requestIDs{prefix: rand.Text()[:12] + "-"}
 }
 
-func (r *requestIDs) append(b []byte) []byte {
-	return strconv.AppendUint(append(b, r.prefix...), r.last.Add(1), 36)
+// append draws a number and writes the ID.
+func (r *requestIDs) append(b []byte) (_ []byte, n uint64) {
+	n = r.last.Add(1)
+	return strconv.AppendUint(append(b, r.prefix...), n, 36), n
 }

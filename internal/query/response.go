@@ -17,12 +17,20 @@ type response struct {
 	shared  []byte // if not nil the body, in place of body; it is only read
 	closes  bool   // close the connection after this answer
 
+	keepAlive bool // the client asks to keep it
+
 	operation operation
 	outcome   outcome
 	sandbox   bool // the token is a sandbox token
 
+	// For the access log.
+	id    uint64 // the number in X-Request-Id
+	token string // ID of the token, if it is known
+	vid   []byte // as it was asked for
+
 	values  []byte // backs the values of headers
 	scratch []byte // backs decoded parameters
+	dates   dates
 }
 
 // header is one header of the answer. Content-Length is the adapter's.
@@ -37,6 +45,7 @@ func (w *response) reset() {
 		body:      w.body[:0],
 		values:    w.values[:0],
 		scratch:   w.scratch[:0],
+		dates:     w.dates,
 		operation: noOperation,
 	}
 }
@@ -60,7 +69,7 @@ func (w *response) replace(name, value string) {
 
 func (w *response) setTime(name string, t time.Time) {
 	start := len(w.values)
-	w.values = t.UTC().AppendFormat(w.values, "Mon, 02 Jan 2006 15:04:05 GMT")
+	w.values = w.dates.append(w.values, t)
 	w.setFrom(name, start)
 }
 

@@ -49,7 +49,7 @@ func (e *Engine) storeBatch(ctx context.Context, stream string, writes []write) 
 	defer cancel()
 	id := nuid.Next()
 	for i, w := range writes {
-		m := &nats.Msg{Subject: w.subject, Data: w.record, Header: nats.Header{jetstream.ExpectedStreamHeader: {stream}}}
+		m := &nats.Msg{Subject: w.subject, Data: w.record, Header: make(nats.Header, 4)}
 		if w.expected {
 			m.Header[jetstream.ExpectedLastSubjSeqHeader] = []string{strconv.FormatUint(w.expect, 10)}
 		}
@@ -63,6 +63,8 @@ func (e *Engine) storeBatch(ctx context.Context, stream string, writes []write) 
 			}
 			continue
 		}
+		// A batch cannot span streams: the last write speaks for all.
+		m.Header[jetstream.ExpectedStreamHeader] = []string{stream}
 		if len(writes) > 1 {
 			m.Header["Nats-Batch-Commit"] = []string{"1"}
 		}

@@ -26,7 +26,7 @@ type Config struct {
 	Replicas int
 
 	// Partitions into which vehicles are spread. Fixed when the streams are
-	// made; later it must be 0 or the same. 0 means 4 embedded, 64 outside.
+	// made; later it must be 0 or the same. 0 means 1 embedded, 64 outside.
 	Partitions int
 	// Retention is how long telemetry is kept after it was folded. 0 means
 	// an hour.
@@ -82,7 +82,7 @@ const (
 	DefaultStatesBytes    = 16 << 30
 	recordBytes           = 1 << 30 // TOKENS, SOURCES, AUDIT
 
-	embeddedPartitions = 4
+	embeddedPartitions = 1
 	externalPartitions = 64
 
 	// maxBatch is JetStream's limit of messages in an atomic batch.

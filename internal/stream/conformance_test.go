@@ -19,7 +19,7 @@ import (
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	engines := map[string]func(t *testing.T) stream.Config{
-		"embedded": func(t *testing.T) stream.Config { return stream.Config{DataDir: t.TempDir()} },
+		"embedded": func(t *testing.T) stream.Config { return stream.Config{DataDir: t.TempDir(), Partitions: 4} },
 		"external": func(t *testing.T) stream.Config {
 			return stream.Config{URLs: streamtest.External(t), Partitions: 4}
 		},

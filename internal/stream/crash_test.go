@@ -26,7 +26,7 @@ func TestRestart(t *testing.T) {
 	dir := t.TempDir()
 	acked := map[vehicle.ID]int64{}
 	for round := range 3 {
-		e, err := stream.Open(t.Context(), stream.Config{DataDir: dir})
+		e, err := stream.Open(t.Context(), stream.Config{DataDir: dir, Partitions: 4})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -86,7 +86,7 @@ func TestKilled(t *testing.T) {
 		if n < killAfter {
 			t.Fatalf("the process ended after %d acknowledgements: %s", n, complaints.String())
 		}
-		e, err := stream.Open(t.Context(), stream.Config{DataDir: dir})
+		e, err := stream.Open(t.Context(), stream.Config{DataDir: dir, Partitions: 4})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -101,7 +101,7 @@ func TestKilled(t *testing.T) {
 // where the directory ends, and prints each one once it is acknowledged.
 func appendUntilKilled(dir string) error {
 	ctx := context.Background()
-	e, err := stream.Open(ctx, stream.Config{DataDir: dir})
+	e, err := stream.Open(ctx, stream.Config{DataDir: dir, Partitions: 4})
 	if err != nil {
 		return err
 	}
@@ -208,7 +208,7 @@ func starved(t *testing.T, how string) {
 	if _, err := fmt.Sscan(string(out), &acked); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	e, err := stream.Open(t.Context(), stream.Config{DataDir: dir})
+	e, err := stream.Open(t.Context(), stream.Config{DataDir: dir, Partitions: 4})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -243,7 +243,7 @@ func starve(dir string, bound func() (uint64, error)) error {
 	defer cancel()
 	p := impatient
 	p.Try, p.Store = 300*time.Millisecond, time.Second
-	e, err := stream.Open(ctx, stream.Config{DataDir: dir, Patience: p})
+	e, err := stream.Open(ctx, stream.Config{DataDir: dir, Partitions: 4, Patience: p})
 	if err != nil {
 		return err
 	}
@@ -414,7 +414,7 @@ func appendUntilAsked(dir string) error {
 	defer stop()
 	p := impatient
 	p.Try, p.Beat = 100*time.Millisecond, 20*time.Millisecond
-	e, err := stream.Open(ctx, stream.Config{DataDir: dir, Patience: p})
+	e, err := stream.Open(ctx, stream.Config{DataDir: dir, Partitions: 4, Patience: p})
 	if err != nil {
 		return err
 	}

@@ -43,8 +43,14 @@ type cursor struct {
 	Forgotten uint64 `json:"forgotten,omitempty"`
 }
 
-// MaxStates is how many states one [Partition.Commit] can store.
-const MaxStates = maxBatch - 1
+// MaxStates is how many states one [Partition.Commit] can store, in as many
+// atomic batches as it takes. A fold of a backlog holds so many, because a
+// vehicle that is in it several times is then stored once.
+const MaxStates = 16 * BatchStates
+
+// BatchStates is how many states go into one atomic batch with the cursor, and
+// the most that what one [Partition.Next] returns can touch.
+const BatchStates = maxBatch - 1
 
 // ErrFenced means that another node has taken the partition. Nothing was
 // stored, and the partition must be dropped.
@@ -183,6 +189,9 @@ func (t *Partition) State(ctx context.Context, id vehicle.ID) (vehicle.State, bo
 	return s, err == nil, err
 }
 
+// usualSampleBytes is about what a packed sample takes.
+const usualSampleBytes = 44
+
 // Next waits for the next commit of samples that is to be folded. seq goes into
 // [Partition.Commit] once they are. There may be none in it: the engine stores an
 // empty commit to see whether it can.
@@ -193,6 +202,7 @@ func (t *Partition) Next(ctx context.Context) (seq uint64, samples []vehicle.Sam
 	}
 	body, err := unseal(m.Subject, m.Data)
 	if err == nil {
+		samples = make([]vehicle.Sample, 0, len(body)/usualSampleBytes+1)
 		err = decodeSamples(body, func(x vehicle.Sample) {
 			if !t.e.forgotten.Covers(x.Vehicle, seq, t.cursor.Made) {
 				samples = append(samples, x)
@@ -234,6 +244,11 @@ func (t *Partition) nextMessage(ctx context.Context) (*nats.Msg, uint64, error) 
 			}
 			continue
 		case err != nil:
+			// The client library gives a subscription up when its stream is
+			// gone, too.
+			if replaced := t.checkSubscription(ctx); replaced != nil {
+				return nil, 0, replaced
+			}
 			return nil, 0, err
 		}
 		meta, err := m.Metadata()
@@ -302,28 +317,52 @@ func (t *Partition) Waiting() bool {
 }
 
 // Commit stores states, at most [MaxStates], and notes that everything up to
-// the commit seq is folded, all or nothing. It tries until it is done, the
-// context ends, or another node turns out to own the partition ([ErrFenced]).
-// With seq 0 and no states it only renews the cursor's record.
+// the commit seq is folded. It tries until it is done, the context ends, or
+// another node turns out to own the partition ([ErrFenced]). With seq 0 and no
+// states it only renews the cursor's record.
+//
+// More states than one atomic batch can hold go in several. Each ends with the
+// cursor, which fences out whoever has lost the partition; only the last one
+// moves it. A crash in between leaves states that are ahead of the cursor: what
+// they know already is folded into them again, which changes nothing.
 func (t *Partition) Commit(ctx context.Context, seq uint64, states map[vehicle.ID]vehicle.State) error {
 	if len(states) > MaxStates {
 		return fmt.Errorf("%d states are more than one commit can store", len(states))
 	}
 	start := time.Now()
+	writes := make([]write, 0, min(len(states), BatchStates)+1)
+	left := len(states)
+	for id, s := range states {
+		writes = append(writes, t.stateWrite(id, &s))
+		if left--; len(writes) == BatchStates && left > 0 {
+			if err := t.commitBatch(ctx, writes); err != nil {
+				return err
+			}
+			writes = writes[:0]
+		}
+	}
 	if seq != 0 {
 		t.cursor.Next = seq + 1
 	}
-	writes := make([]write, 0, len(states)+1)
-	for id, s := range states {
-		subject := stateSubject(t.number, id)
-		writes = append(writes, write{subject: subject, record: seal(subject, appendState([]byte{0}, &s))})
+	if err := t.commitBatch(ctx, writes); err != nil {
+		return err
 	}
+	t.e.metrics.foldSeconds.Observe(time.Since(start).Seconds())
+	t.e.metrics.foldedStates.Add(float64(len(states)))
+	return nil
+}
+
+func (t *Partition) stateWrite(id vehicle.ID, s *vehicle.State) write {
+	subject := stateSubject(t.number, id)
+	return write{subject: subject, record: seal(subject, appendState([]byte{0}, s))}
+}
+
+// commitBatch stores states, at most BatchStates, with the cursor as it is.
+func (t *Partition) commitBatch(ctx context.Context, states []write) error {
 	for {
-		rev, err := t.e.storeBatch(ctx, States, append(writes, t.cursorWrite(t.rev)))
+		rev, err := t.e.storeBatch(ctx, States, append(states, t.cursorWrite(t.rev)))
 		if err == nil {
 			t.rev = rev
-			t.e.metrics.foldSeconds.Observe(time.Since(start).Seconds())
-			t.e.metrics.foldedStates.Add(float64(len(states)))
 			return nil
 		}
 		if ctx.Err() != nil {
@@ -331,7 +370,8 @@ func (t *Partition) Commit(ctx context.Context, seq uint64, states map[vehicle.I
 		}
 		if conflict(err) {
 			// An earlier try of ours may have been stored although its
-			// answer was lost.
+			// answer was lost. The cursor names its owner and the time of
+			// taking, so nobody else can have written the same.
 			stored, rev, err := t.e.readCursor(ctx, t.number)
 			if err == nil && stored == t.cursor {
 				t.rev = rev

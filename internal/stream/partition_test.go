@@ -150,7 +150,95 @@ func TestTelemetryReplaced(t *testing.T) {
 	}
 }
 
-// More states than one batch can hold are refused, rather than tried for ever.
+// statesOf are states of so many vehicles.
+func statesOf(n int) map[vehicle.ID]vehicle.State {
+	states := make(map[vehicle.ID]vehicle.State, n)
+	for i := range n {
+		states[vehicle.ID(fmt.Sprintf("car%d", i))] = vehicle.State{Time: 1}
+	}
+	return states
+}
+
+// Who has lost the partition stores nothing, not even the first of several
+// batches.
+func TestFencedBeforeTheFirstBatch(t *testing.T) {
+	t.Parallel()
+	e := openOne(t, Config{})
+	old, err := e.Take(t.Context(), 0, "old")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := e.Take(t.Context(), 0, "new")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := old.Commit(t.Context(), 1, statesOf(BatchStates+1)); !errors.Is(err, ErrFenced) {
+		t.Fatal(err)
+	}
+	if err := p.States(t.Context(), func(id vehicle.ID, _ vehicle.State) {
+		t.Errorf("%s is stored", id)
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A crash between two batches leaves states that are ahead of the cursor. What
+// they know is read again, and changes nothing.
+func TestCrashBetweenBatches(t *testing.T) {
+	t.Parallel()
+	e := openOne(t, Config{})
+	for at := range int64(3) {
+		store(t, e, at+1)
+	}
+	p, err := e.Take(t.Context(), 0, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	states := make(map[vehicle.ID]vehicle.State)
+	for range 3 {
+		_, samples, err := p.Next(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, x := range samples {
+			states[x.Vehicle] = vehicle.Observe(states[x.Vehicle], x)
+		}
+	}
+	var first []write
+	for id, s := range states {
+		first = append(first, p.stateWrite(id, &s))
+	}
+	if err := p.commitBatch(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	p.Close()
+
+	again, err := e.Take(t.Context(), 0, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	for i := range 3 {
+		_, samples, err := again.Next(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, x := range samples {
+			if x.Time != vehicle.UnixMilli(i+1) {
+				t.Fatalf("the sample of %d was read, not that of %d", x.Time, i+1)
+			}
+			known, ok, err := again.State(t.Context(), x.Vehicle)
+			if err != nil || !ok || known != states[x.Vehicle] {
+				t.Fatalf("%v is stored, %v, %v", known, ok, err)
+			}
+			if vehicle.Observe(known, x) != known {
+				t.Errorf("the sample of %d changed a state that knew it", x.Time)
+			}
+		}
+	}
+}
+
+// More states than one commit can hold are refused, rather than tried for ever.
 func TestTooManyStates(t *testing.T) {
 	t.Parallel()
 	e := openOne(t, Config{})
@@ -158,11 +246,7 @@ func TestTooManyStates(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	states := make(map[vehicle.ID]vehicle.State)
-	for i := 0; len(states) <= MaxStates; i++ {
-		id := vehicle.ID(fmt.Sprintf("car%d", i))
-		states[id] = vehicle.State{Time: 1}
-	}
+	states := statesOf(MaxStates + 1)
 	if err := p.Commit(t.Context(), 1, states); err == nil {
 		t.Fatal("it was stored")
 	}

@@ -47,9 +47,16 @@ func appendSample(b []byte, x *vehicle.Sample) []byte {
 // strings are their own.
 func decodeSamples(body []byte, yield func(vehicle.Sample)) error {
 	r := reader{b: body}
+	var last vehicle.ID // most samples are followed by one of the same vehicle
 	for len(r.b) > 0 {
 		var x vehicle.Sample
-		x.Vehicle = vehicle.ID(r.bytes(int(r.uvarint())))
+		if id := r.bytes(int(r.uvarint())); string(id) != string(last) {
+			last = vehicle.ID(id)
+			if vehicle.CheckID(string(last)) != nil {
+				return errDamaged // such a vehicle would have no subject
+			}
+		}
+		x.Vehicle = last
 		x.Time = vehicle.UnixMilli(r.varint())
 		present := r.uvarint()
 		if present>>vehicle.NumSignals != 0 {
@@ -72,8 +79,8 @@ func decodeSamples(body []byte, yield func(vehicle.Sample)) error {
 				copy(x.Codes[i][:], r.bytes(len(x.Codes[i])))
 			}
 		}
-		if r.short || vehicle.CheckID(string(x.Vehicle)) != nil {
-			return errDamaged // such a vehicle would have no subject
+		if r.short || x.Vehicle == "" {
+			return errDamaged
 		}
 		yield(x)
 	}

@@ -1,7 +1,6 @@
 package stream
 
 import (
-	"hash/fnv"
 	"strconv"
 	"strings"
 
@@ -21,9 +20,15 @@ const (
 // PartitionOf spreads vehicles over n partitions by FNV-1a, the same on every
 // node and in every release: the partition is part of the stored subjects.
 func PartitionOf(id vehicle.ID, n int) int {
-	h := fnv.New64a()
-	h.Write([]byte(id))
-	return int(h.Sum64() % uint64(n))
+	if n == 1 {
+		return 0
+	}
+	const offset, prime = 14695981039346656037, 1099511628211
+	h := uint64(offset)
+	for i := range len(id) {
+		h = (h ^ uint64(id[i])) * prime
+	}
+	return int(h % uint64(n))
 }
 
 func telemetrySubject(p int) string { return "telemetry." + strconv.Itoa(p) }

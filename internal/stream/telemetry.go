@@ -70,7 +70,8 @@ func (e *Engine) pack(samples []vehicle.Sample) ([]chunk, error) {
 	for i := range samples {
 		p := PartitionOf(samples[i].Vehicle, e.partitions)
 		if open[p] == 0 || chunks[open[p]-1].full() {
-			chunks = append(chunks, chunk{partition: p})
+			room := min(len(samples)-i, maxCommitSamples)*usualSampleBytes/e.partitions + usualSampleBytes
+			chunks = append(chunks, chunk{partition: p, packed: make([]byte, 0, room)})
 			open[p] = len(chunks)
 		}
 		c := &chunks[open[p]-1]

@@ -28,10 +28,11 @@ func Open(t testing.TB, c stream.Config) *stream.Engine {
 	return e
 }
 
-// Embedded opens an embedded engine in a directory of the test's own.
+// Embedded opens an embedded engine in a directory of the test's own, with several
+// partitions, so that what mixes them up is noticed.
 func Embedded(t testing.TB) *stream.Engine {
 	t.Helper()
-	return Open(t, stream.Config{DataDir: t.TempDir()})
+	return Open(t, stream.Config{DataDir: t.TempDir(), Partitions: 4})
 }
 
 // External starts a NATS server that listens on a free port of the loopback

@@ -1,0 +1,156 @@
+// Command bench measures carstate side by side with what an expert would pick
+// instead: all parts in one run on one machine. Run it with `make bench`.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"carstate/bench/query"
+	"carstate/bench/report"
+	"carstate/bench/sample"
+)
+
+// part is one package of measurements.
+type part struct {
+	name string
+	run  func(context.Context, report.Options, *report.Results) error
+}
+
+// parts run in this order, one after the other, each alone on the machine.
+var parts = []part{
+	{"query", query.Run},
+	{"sample", sample.Run},
+}
+
+func main() {
+	// Peers and generators written in Go are this program too.
+	if len(os.Args) > 1 && os.Args[1] == "self" {
+		if err := query.Self(os.Args[2:], os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	if errors.Is(err, flag.ErrHelp) {
+		return
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+// run is the command: measure what args name and print it to stdout. What goes on
+// meanwhile is told on stderr.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	quick := flags.Bool("quick", false, "a short run, to see that it works; its figures are rough")
+	rounds := flags.Int("rounds", 0, "`rounds` each subject is measured, interleaved (5; with -quick 1)")
+	names := flags.String("parts", partNames(), "measure only these `parts`")
+	dir := flags.String("dir", "", "`directory` for scratch files, on the disk to be measured (a temporary one)")
+	binary := flags.String("binary", "", "the built carstate (built from this checkout)")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	chosen, err := choose(*names)
+	if err != nil {
+		return err
+	}
+	if *rounds < 1 {
+		*rounds = 5
+		if *quick {
+			*rounds = 1
+		}
+	}
+
+	scratch, err := os.MkdirTemp(*dir, "carstate-bench-")
+	if err != nil {
+		return fmt.Errorf("no scratch directory: %w", err)
+	}
+	defer os.RemoveAll(scratch)
+	if *binary == "" {
+		*binary = filepath.Join(scratch, "carstate")
+		if err := build(ctx, *binary); err != nil {
+			return err
+		}
+	}
+
+	var results report.Results
+	for _, p := range chosen {
+		own := filepath.Join(scratch, p.name)
+		if err := os.Mkdir(own, 0o700); err != nil {
+			return err
+		}
+		err := p.run(ctx, report.Options{
+			Quick: *quick, Rounds: *rounds, Dir: own, Binary: *binary,
+			Logf: func(format string, args ...any) {
+				fmt.Fprintf(stderr, p.name+": "+format+"\n", args...)
+			},
+		}, &results)
+		if err != nil {
+			return fmt.Errorf("%s: %w", p.name, err)
+		}
+		if err := os.RemoveAll(own); err != nil {
+			return err
+		}
+	}
+	for _, f := range results.Figures {
+		fmt.Fprintf(stdout, "%-8s %-24s %-36s %12.4g %-6s %s\n", f.Part, f.Subject, f.Name, f.Value, f.Unit, f.Aim)
+	}
+	return nil
+}
+
+// build makes the binary that is measured, as `make build` does.
+func build(ctx context.Context, to string) error {
+	mod, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
+	if err != nil {
+		return fmt.Errorf("go env: %w", err)
+	}
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", to, "./cmd/carstate")
+	cmd.Dir = filepath.Dir(filepath.Dir(strings.TrimSpace(string(mod))))
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOTOOLCHAIN=auto")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("go build: %w: run it in the directory bench\n%s", err, out)
+	}
+	return nil
+}
+
+func partNames() string {
+	names := make([]string, len(parts))
+	for i, p := range parts {
+		names[i] = p.name
+	}
+	return strings.Join(names, ",")
+}
+
+// choose finds the parts by name. They keep their own order.
+func choose(names string) ([]part, error) {
+	var chosen []part
+	asked := strings.Split(names, ",")
+	for _, name := range asked {
+		if !slices.ContainsFunc(parts, func(p part) bool { return p.name == name }) {
+			return nil, fmt.Errorf("there is no part %q: choose from %s", name, partNames())
+		}
+	}
+	for _, p := range parts {
+		if slices.Contains(asked, p.name) {
+			chosen = append(chosen, p)
+		}
+	}
+	return chosen, nil
+}

@@ -1,0 +1,171 @@
+package query
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"runtime"
+	"slices"
+	"syscall"
+	"time"
+)
+
+// openLoop is what a run of the open-loop generator found. A latency counts from
+// the time at which the request was to be sent, so that a server that stalls
+// cannot hide the requests that it kept from being sent.
+type openLoop struct {
+	Sent          int           `json:"sent"`
+	P50, P99, Max time.Duration // JSON: nanoseconds
+}
+
+// openLoopMain is the generator as a program of its own: it keeps its core busy,
+// so that neither timers nor a scheduler stand between a request and its time.
+func openLoopMain(args []string, stdout io.Writer) error {
+	flags := flag.NewFlagSet("openloop", flag.ContinueOnError)
+	addr := flags.String("addr", "", "")
+	targets := flags.String("targets", "", "")
+	rate := flags.Float64("rate", 1000, "requests a second")
+	seconds := flags.Float64("seconds", 1, "")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	text, err := os.ReadFile(*targets)
+	if err != nil {
+		return err
+	}
+	var requests [][]byte
+	for target := range bytes.Lines(text) {
+		requests = append(requests, []byte("GET "+string(bytes.TrimSpace(target))+" HTTP/1.1\r\nHost: "+*addr+"\r\n\r\n"))
+	}
+	r, err := generate(*addr, requests, *rate, time.Duration(*seconds*float64(time.Second)))
+	if err != nil {
+		return err
+	}
+	return json.NewEncoder(stdout).Encode(r)
+}
+
+// wire is one connection of the generator.
+type wire struct {
+	fd   int
+	busy bool
+	due  time.Duration // when its request was to be sent
+	in   []byte
+	buf  [16 << 10]byte
+}
+
+// generate sends requests at even distances, each over a connection that is free,
+// and waits for all answers.
+func generate(addr string, requests [][]byte, rate float64, during time.Duration) (r openLoop, err error) {
+	if len(requests) == 0 || rate <= 0 {
+		return r, errors.New("nothing to send")
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	epoll, err := syscall.EpollCreate1(syscall.EPOLL_CLOEXEC)
+	if err != nil {
+		return r, err
+	}
+	defer syscall.Close(epoll)
+	wires := make([]*wire, connections)
+	free := make([]int, 0, connections)
+	for i := range wires {
+		c, err := net.Dial("tcp", addr)
+		if err != nil {
+			return r, err
+		}
+		f, err := c.(*net.TCPConn).File()
+		c.Close()
+		if err != nil {
+			return r, err
+		}
+		defer f.Close()
+		w := &wire{fd: int(f.Fd())}
+		wires[i], free = w, append(free, i)
+		e := syscall.EpollEvent{Events: syscall.EPOLLIN, Fd: int32(i)}
+		if err := errors.Join(syscall.SetNonblock(w.fd, true), syscall.EpollCtl(epoll, syscall.EPOLL_CTL_ADD, w.fd, &e)); err != nil {
+			return r, err
+		}
+	}
+
+	total := int(rate * during.Seconds())
+	took := make([]time.Duration, 0, total)
+	events := make([]syscall.EpollEvent, connections)
+	begin := time.Now()
+	for sent := 0; len(took) < total; {
+		now := time.Since(begin)
+		if now > 2*during+10*time.Second {
+			return r, fmt.Errorf("%d of %d requests were not answered", total-len(took), total)
+		}
+		for sent < total && len(free) > 0 {
+			due := time.Duration(float64(sent) / rate * float64(time.Second))
+			if due > now {
+				break
+			}
+			w := wires[free[len(free)-1]]
+			free = free[:len(free)-1]
+			w.busy, w.due, w.in = true, due, w.buf[:0]
+			// A request is far smaller than a socket's buffer.
+			request := requests[sent%len(requests)]
+			if n, err := syscall.Write(w.fd, request); err != nil || n != len(request) {
+				return r, fmt.Errorf("a request could not be sent: %w", err)
+			}
+			sent++
+		}
+		n, err := syscall.EpollWait(epoll, events, 0)
+		if err != nil && !errors.Is(err, syscall.EINTR) {
+			return r, err
+		}
+		for _, e := range events[:max(n, 0)] {
+			w := wires[e.Fd]
+			done, err := w.read()
+			if err != nil {
+				return r, err
+			}
+			if done {
+				w.busy = false
+				took = append(took, time.Since(begin)-w.due)
+				free = append(free, int(e.Fd))
+			}
+		}
+	}
+	slices.Sort(took)
+	at := func(q float64) time.Duration { return took[min(len(took)-1, int(q*float64(len(took))))] }
+	return openLoop{Sent: total, P50: at(0.5), P99: at(0.99), Max: took[len(took)-1]}, nil
+}
+
+// read takes what has arrived and reports whether it is a whole answer.
+func (w *wire) read() (bool, error) {
+	n, err := syscall.Read(w.fd, w.buf[len(w.in):])
+	if errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.EINTR) {
+		return false, nil
+	}
+	if err != nil || n == 0 || !w.busy {
+		return false, fmt.Errorf("the server closed a connection or spoke unasked: %w", errors.Join(err, io.ErrUnexpectedEOF))
+	}
+	w.in = w.buf[:len(w.in)+n]
+	head, body, ok := bytes.Cut(w.in, []byte("\r\n\r\n"))
+	if !ok {
+		return false, nil
+	}
+	if !bytes.HasPrefix(head, []byte("HTTP/1.1 200 ")) {
+		return false, errors.New("an answer was not 200")
+	}
+	length, err := contentLength(head)
+	return err == nil && len(body) >= length, err
+}
+
+// contentLength reads the header of that name.
+func contentLength(head []byte) (n int, err error) {
+	for line := range bytes.SplitSeq(head, []byte("\r\n")) {
+		if name, value, ok := bytes.Cut(line, []byte(":")); ok && bytes.EqualFold(name, []byte("content-length")) {
+			_, err = fmt.Sscan(string(value), &n)
+			return n, err
+		}
+	}
+	return 0, errors.New("an answer has no Content-Length")
+}

@@ -1,0 +1,216 @@
+package query
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// process is a program under the harness's hand. It dies with the harness.
+type process struct {
+	name   string
+	cmd    *exec.Cmd
+	out    io.ReadCloser
+	said   *tail
+	ended  chan struct{} // closed once it has ended
+	reader *bufio.Reader
+}
+
+// launch starts a program on one core, or on any if core is negative.
+func launch(name string, core int, dir string, env []string, argv ...string) (*process, error) {
+	path, err := exec.LookPath(argv[0])
+	if err != nil {
+		return nil, fmt.Errorf("%s is not there: run 'apt-get install %s' and try again", argv[0], packageOf(argv[0]))
+	}
+	if core >= 0 {
+		argv = append([]string{"taskset", "--cpu-list", strconv.Itoa(core), path}, argv[1:]...)
+	}
+	p := &process{name: name, said: new(tail), ended: make(chan struct{})}
+	p.cmd = exec.Command(argv[0], argv[1:]...)
+	p.cmd.Dir = dir
+	p.cmd.Env = append(os.Environ(), env...)
+	p.cmd.Stderr = p.said
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	if p.out, err = p.cmd.StdoutPipe(); err != nil {
+		return nil, err
+	}
+	p.reader = bufio.NewReader(p.out)
+	if err := p.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("%s does not start: %w", name, err)
+	}
+	go func() {
+		_, _ = p.cmd.Process.Wait()
+		close(p.ended)
+	}()
+	return p, nil
+}
+
+// packageOf is the Debian package that brings a program.
+func packageOf(program string) string {
+	switch program {
+	case "nginx":
+		return "nginx-light libnginx-mod-http-lua"
+	case "taskset":
+		return "util-linux"
+	}
+	return program
+}
+
+// line reads what the program says next on standard output.
+func (p *process) line() (string, error) {
+	s, err := p.reader.ReadString('\n')
+	if err != nil {
+		return "", p.failed()
+	}
+	return strings.TrimSpace(s), nil
+}
+
+// failed is the error of a program that ended or does not do what it should.
+func (p *process) failed() error {
+	return fmt.Errorf("%s does not run: %s", p.name, p.said.last())
+}
+
+// stop ends the program.
+func (p *process) stop() {
+	_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-p.ended:
+	case <-time.After(6 * time.Second):
+		_ = p.cmd.Process.Kill()
+		<-p.ended
+	}
+	_ = p.out.Close()
+}
+
+// cpu is the time that the program has spent on the processor, user and system.
+func (p *process) cpu() (time.Duration, error) {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
+	if err != nil {
+		return 0, p.failed()
+	}
+	return parseCPU(stat)
+}
+
+// tick is the unit of times in /proc: USER_HZ, which is 100 wherever Linux runs Go.
+const tick = time.Second / 100
+
+// parseCPU reads utime and stime, fields 14 and 15 of /proc/PID/stat. The name of
+// the program, field 2, may hold blanks and brackets.
+func parseCPU(stat []byte) (time.Duration, error) {
+	_, after, ok := bytes.Cut(stat[max(0, bytes.LastIndexByte(stat, ')')):], []byte(") "))
+	fields := bytes.Fields(after)
+	if !ok || len(fields) < 13 {
+		return 0, errors.New("/proc/PID/stat is not as expected")
+	}
+	user, err := strconv.ParseInt(string(fields[11]), 10, 64)
+	system, err2 := strconv.ParseInt(string(fields[12]), 10, 64)
+	return time.Duration(user+system) * tick, errors.Join(err, err2)
+}
+
+// tail keeps the last that a program said.
+type tail struct{ lines chan string }
+
+func (t *tail) Write(b []byte) (int, error) {
+	if t.lines == nil {
+		t.lines = make(chan string, 1)
+	}
+	if s := strings.TrimSpace(string(b)); s != "" {
+		select {
+		case <-t.lines:
+		default:
+		}
+		select {
+		case t.lines <- s:
+		default:
+		}
+	}
+	return len(b), nil
+}
+
+func (t *tail) last() string {
+	select {
+	case s := <-t.lines:
+		return s
+	default:
+		return "it said nothing"
+	}
+}
+
+// freePort is a port that is free now. Another program may take it before the
+// one that it is for: then that one says so.
+func freePort() (int, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port, nil
+}
+
+// accepts waits until something listens at addr.
+func accepts(ctx context.Context, p *process, addr string) error {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	every := time.NewTicker(10 * time.Millisecond)
+	defer every.Stop()
+	for {
+		if c, err := net.Dial("tcp", addr); err == nil {
+			return c.Close()
+		}
+		select {
+		case <-p.ended:
+			return p.failed()
+		case <-ctx.Done():
+			return fmt.Errorf("%s does not listen: %w", p.name, ctx.Err())
+		case <-every.C:
+		}
+	}
+}
+
+// cores are two cores that this process may use: for the server and for the
+// generator.
+func cores() (server, generator int, err error) {
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return 0, 0, err
+	}
+	for line := range strings.Lines(string(status)) {
+		if list, ok := strings.CutPrefix(line, "Cpus_allowed_list:"); ok {
+			if all := parseCores(strings.TrimSpace(list)); len(all) >= 2 {
+				return all[0], all[1], nil
+			}
+		}
+	}
+	return 0, 0, errors.New("two processor cores are needed: one for the server, one for the generator")
+}
+
+// parseCores reads a list such as 0-3,8.
+func parseCores(list string) (all []int) {
+	for part := range strings.SplitSeq(list, ",") {
+		first, last, ranged := strings.Cut(part, "-")
+		a, err := strconv.Atoi(first)
+		if err != nil {
+			continue
+		}
+		b := a
+		if ranged {
+			if b, err = strconv.Atoi(last); err != nil {
+				continue
+			}
+		}
+		for ; a <= b; a++ {
+			all = append(all, a)
+		}
+	}
+	return all
+}

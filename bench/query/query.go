@@ -1,0 +1,278 @@
+// Package query measures what one query costs, beside what an expert would pick
+// instead: the same body, from the same look-ups, to the same generator.
+package query
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"carstate/bench/report"
+	"carstate/internal/access"
+)
+
+const part = "query"
+
+// The aims, and whom they are held against.
+const (
+	self      = "carstate"
+	expert    = "nginx + lua"
+	floor     = "nginx return"
+	aimExpert = 0.9
+	aimGrowth = 1.15
+)
+
+// Run measures the queries: all peers side by side, then carstate's table with more
+// and more vehicles and tokens.
+func Run(ctx context.Context, o report.Options, r *report.Results) error {
+	f, generator, err := newField(o)
+	if err != nil {
+		return err
+	}
+	if err := comparePeers(ctx, o, f, generator, r); err != nil {
+		return err
+	}
+	return compareSizes(ctx, o, f, generator, r)
+}
+
+// vehiclesKnown is how many vehicles the peers know in the comparison.
+const vehiclesKnown = 1000
+
+// newField writes what all peers are filled from.
+func newField(o report.Options) (_ *field, generator int, err error) {
+	f := &field{dir: o.Dir, binary: o.Binary}
+	if f.self, err = os.Executable(); err != nil {
+		return nil, 0, err
+	}
+	if f.core, generator, err = cores(); err != nil {
+		return nil, 0, err
+	}
+	f.tokens, f.vehicles, f.targets = filepath.Join(o.Dir, "tokens"), filepath.Join(o.Dir, "vehicles"), filepath.Join(o.Dir, "targets")
+	secret, _ := access.NewSecret(access.TokenKind)
+	var vehicles bytes.Buffer
+	for i := range vehiclesKnown {
+		fmt.Fprintln(&vehicles, vidOf(i))
+	}
+	return f, generator, errors.Join(
+		os.WriteFile(f.tokens, []byte(secret+"\n"), 0o600),
+		os.WriteFile(f.vehicles, vehicles.Bytes(), 0o600),
+		writeTargets(f.targets, []string{secret}, vehiclesKnown),
+	)
+}
+
+// cost is one run against one server.
+type cost struct {
+	cpu  float64 // µs of the server's processor time a request
+	rate float64 // requests a second
+}
+
+// runLength is how long a run of a generator is.
+func runLength(o report.Options) time.Duration {
+	if o.Quick {
+		return time.Second
+	}
+	return 4 * time.Second
+}
+
+// measure runs wrk against the server once.
+func measure(ctx context.Context, o report.Options, generator int, p *peer) (c cost, err error) {
+	if p.before != nil {
+		if err := p.before(ctx); err != nil {
+			return c, err
+		}
+	}
+	before, err := p.cpu()
+	if err != nil {
+		return c, err
+	}
+	w, err := runWrk(ctx, generator, o.Dir, p.addr, p.targets, runLength(o))
+	if err != nil {
+		return c, fmt.Errorf("%s: %w", p.name, err)
+	}
+	after, err := p.cpu()
+	if err != nil {
+		return c, err
+	}
+	return cost{
+		cpu:  float64((after - before).Nanoseconds()) / 1e3 / float64(w.Requests),
+		rate: float64(w.Requests) / (float64(w.Microseconds) / 1e6),
+	}, nil
+}
+
+// cpu adds up what the processes of a peer have spent.
+func (p *peer) cpu() (sum time.Duration, err error) {
+	for _, r := range p.running {
+		d, err := r.cpu()
+		if err != nil {
+			return 0, err
+		}
+		sum += d
+	}
+	return sum, nil
+}
+
+// rounds measures all peers in turn, as often as there are rounds, so that what
+// else the machine does falls on all of them alike.
+func rounds(ctx context.Context, o report.Options, generator int, peers []*peer) ([][]cost, error) {
+	all := make([][]cost, len(peers))
+	for round := range o.Rounds {
+		for i, p := range peers {
+			c, err := measure(ctx, o, generator, p)
+			if err != nil {
+				return nil, err
+			}
+			all[i] = append(all[i], c)
+			o.Logf("round %d of %d: %-36s %6.2f µs a request, %7.0f a second", round+1, o.Rounds, p.name, c.cpu, c.rate)
+		}
+	}
+	return all, nil
+}
+
+// comparePeers measures all peers side by side.
+func comparePeers(ctx context.Context, o report.Options, f *field, generator int, r *report.Results) error {
+	var peers []*peer
+	defer func() {
+		for _, p := range peers {
+			p.stop()
+		}
+	}()
+	for _, s := range starters {
+		p, err := s.start(ctx, f, s.name)
+		if err != nil {
+			return err
+		}
+		peers = append(peers, p)
+		if err := p.check(ctx); err != nil {
+			return err
+		}
+	}
+	all, err := rounds(ctx, o, generator, peers)
+	if err != nil {
+		return err
+	}
+	for i, p := range peers {
+		r.Add(of(p.name, "server CPU a request", "µs", pick(all[i], func(c cost) float64 { return c.cpu })))
+		rate := of(p.name, "requests", "1/s", pick(all[i], func(c cost) float64 { return c.rate }))
+		rate.Remark = "wrk, closed loop, 64 connections, one core each"
+		r.Add(rate)
+	}
+	if err := ratios(peers, all, r); err != nil {
+		return err
+	}
+	return latencies(ctx, o, f, generator, peers, all, r)
+}
+
+// ratios compares carstate with whom the aims name, round by round.
+func ratios(peers []*peer, all [][]cost, r *report.Results) error {
+	index := func(name string) int {
+		return slices.IndexFunc(peers, func(p *peer) bool { return p.name == name })
+	}
+	mine := index(self)
+	for _, other := range []string{expert, floor, "fasthttp", "net/http"} {
+		i := index(other)
+		if mine < 0 || i < 0 {
+			return fmt.Errorf("%s was not measured", other)
+		}
+		f := of(self, "CPU a request, over "+other, "×", over(all[mine], all[i]))
+		if other == expert {
+			f.Aim = fmt.Sprintf("≤ %g ×", aimExpert)
+			f.Met = new(f.Value <= aimExpert)
+		}
+		r.Add(f)
+	}
+	return nil
+}
+
+// over divides the costs of one by those of another, round by round.
+func over(one, other []cost) []float64 {
+	q := make([]float64, len(one))
+	for i := range one {
+		q[i] = one[i].cpu / other[i].cpu
+	}
+	return q
+}
+
+// latencies sends each peer half of what it could take, at even distances.
+func latencies(ctx context.Context, o report.Options, f *field, generator int, peers []*peer, all [][]cost, r *report.Results) error {
+	for i, p := range peers {
+		capacity := of("", "", "", pick(all[i], func(c cost) float64 { return c.rate })).Value
+		if p.before != nil {
+			if err := p.before(ctx); err != nil {
+				return err
+			}
+		}
+		l, err := runOpenLoop(ctx, f, generator, p, capacity/2, runLength(o))
+		if err != nil {
+			return fmt.Errorf("%s: %w", p.name, err)
+		}
+		o.Logf("at half of capacity: %-36s p50 %4d µs, p99 %5d µs", p.name, l.P50.Microseconds(), l.P99.Microseconds())
+		remark := fmt.Sprintf("open loop at %.0f requests a second, from the time each was to be sent", capacity/2)
+		r.Add(report.Figure{Part: part, Subject: p.name, Name: "p50 at half of capacity", Value: micros(l.P50), Unit: "µs", Remark: remark})
+		r.Add(report.Figure{Part: part, Subject: p.name, Name: "p99 at half of capacity", Value: micros(l.P99), Unit: "µs", Remark: remark})
+	}
+	return nil
+}
+
+func micros(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 }
+
+// runOpenLoop runs the open-loop generator on its core.
+func runOpenLoop(ctx context.Context, f *field, core int, p *peer, rate float64, during time.Duration) (l openLoop, err error) {
+	g, err := launch("the generator", core, f.dir, nil, f.self, "self", "openloop",
+		"-addr", p.addr, "-targets", p.targets, "-rate", fmt.Sprint(rate), "-seconds", fmt.Sprint(during.Seconds()))
+	if err != nil {
+		return l, err
+	}
+	defer g.stop()
+	stop := context.AfterFunc(ctx, g.stop)
+	defer stop()
+	said, err := io.ReadAll(g.reader)
+	if err != nil || json.Unmarshal(said, &l) != nil {
+		return l, errors.Join(ctx.Err(), g.failed())
+	}
+	return l, nil
+}
+
+// check asks for the first target and compares the body: all peers must answer the
+// same.
+func (p *peer) check(ctx context.Context) error {
+	text, err := os.ReadFile(p.targets)
+	if err != nil {
+		return err
+	}
+	target, _, _ := strings.Cut(string(text), "\n")
+	if err := get(ctx, "http://"+p.addr+target, 200, bodyBefore+string(vidOf(0))+bodyAfter); err != nil {
+		if p.name == starters[0].name {
+			return nil // it knows one answer only
+		}
+		return fmt.Errorf("%s: %w", p.name, err)
+	}
+	return nil
+}
+
+// pick takes one number out of every round.
+func pick(costs []cost, of func(cost) float64) []float64 {
+	v := make([]float64, len(costs))
+	for i, c := range costs {
+		v[i] = of(c)
+	}
+	return v
+}
+
+// of makes a figure of what the rounds found: the median, with least and most.
+func of(subject, name, unit string, rounds []float64) report.Figure {
+	sorted := slices.Sorted(slices.Values(rounds))
+	n := len(sorted)
+	f := report.Figure{Part: part, Subject: subject, Name: name, Unit: unit, Value: (sorted[(n-1)/2] + sorted[n/2]) / 2}
+	if n > 1 {
+		f.Low, f.High = sorted[0], sorted[n-1]
+	}
+	return f
+}

@@ -1,0 +1,100 @@
+package query
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+
+	"carstate/bench/report"
+)
+
+// size is one filling of the table.
+type size struct{ vehicles, tokens int }
+
+func (s size) String() string {
+	return fmt.Sprintf("%s vehicles, %s", short(s.vehicles), plural(s.tokens, "token"))
+}
+
+func short(n int) string {
+	switch {
+	case n >= 1_000_000:
+		return fmt.Sprintf("%d M", n/1_000_000)
+	case n >= 1000:
+		return fmt.Sprintf("%d k", n/1000)
+	}
+	return fmt.Sprint(n)
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return short(n) + " " + what + "s"
+}
+
+// compareSizes measures the query server alone with more and more in its tables.
+// Each is a process of its own; all are there at once, and measured in turn.
+func compareSizes(ctx context.Context, o report.Options, f *field, generator int, r *report.Results) error {
+	vehicles := []int{1000, 100_000, 1_000_000, 10_000_000}
+	tokens := []int{1, 1000, 100_000}
+	if o.Quick {
+		vehicles = []int{1000, 100_000, 1_000_000}
+	}
+	var sizes []size
+	for _, n := range vehicles {
+		sizes = append(sizes, size{n, 1})
+	}
+	const many = 100_000 // vehicles beside which the tokens grow
+	for _, n := range tokens[1:] {
+		sizes = append(sizes, size{many, n})
+	}
+
+	var peers []*peer
+	defer func() {
+		for _, p := range peers {
+			p.stop()
+		}
+	}()
+	for i, s := range sizes {
+		o.Logf("filling a table: %s", s)
+		targets := filepath.Join(f.dir, fmt.Sprintf("targets-%d", i))
+		p, err := f.startSelf(s.String(), targets, "table", "-targets", targets,
+			"-vehicles", fmt.Sprint(s.vehicles), "-tokens", fmt.Sprint(s.tokens))
+		if err != nil {
+			return err
+		}
+		peers = append(peers, p)
+	}
+	all, err := rounds(ctx, o, generator, peers)
+	if err != nil {
+		return err
+	}
+
+	byVehicles := report.Line{Label: "by vehicles, 1 token"}
+	byTokens := report.Line{Label: "by tokens, 100 k vehicles"}
+	for i, s := range sizes {
+		f := of(s.String(), "server CPU a request", "µs", pick(all[i], func(c cost) float64 { return c.cpu }))
+		f.Remark = "query server alone, table filled synthetically"
+		r.Add(f)
+		if s.tokens == 1 {
+			byVehicles.X, byVehicles.Y = append(byVehicles.X, float64(s.vehicles)), append(byVehicles.Y, f.Value)
+		}
+		if s.vehicles == many {
+			byTokens.X, byTokens.Y = append(byTokens.X, float64(s.tokens)), append(byTokens.Y, f.Value)
+		}
+	}
+	grown := func(name string, small, large int) {
+		f := of(self, name, "×", over(all[large], all[small]))
+		f.Aim, f.Met = fmt.Sprintf("≤ %g ×", aimGrowth), new(f.Value <= aimGrowth)
+		r.Add(f)
+	}
+	last := len(vehicles) - 1
+	grown(fmt.Sprintf("CPU with %s vehicles, over 1 k", short(vehicles[last])), 0, last)
+	grown("CPU with 100 k tokens, over 1", 1, len(sizes)-1)
+	r.Draw(report.Plot{
+		Part: part, File: "query-size", Title: "What a query costs as the tables grow",
+		XAxis: "vehicles, tokens", YAxis: "server CPU a request, µs", LogX: true,
+		Lines: []report.Line{byVehicles, byTokens},
+	})
+	return nil
+}

@@ -1,0 +1,125 @@
+package sample
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/valyala/fasthttp"
+)
+
+// lone is what an open loop of samples, each in a request of its own, came to.
+type lone struct {
+	acks   *latencies
+	commit float64 // samples a group commit
+}
+
+// runLone sends lone samples at a fixed rate.
+func runLone(ctx context.Context, n *node, perSecond float64, lasting time.Duration) (lone, error) {
+	const atOnce, cars = 64, 1000
+	s := newSender(n.address["ingest-addr"], n.key, atOnce)
+	defer s.client.CloseIdleConnections()
+	before, err := n.metrics()
+	if err != nil {
+		return lone{}, err
+	}
+	acks := new(latencies)
+	err = openLoop(ctx, perSecond, atOnce, lasting, func(i int, due time.Time) error {
+		b := newBody(i%cars, 1, 1)
+		b.stamp(due)
+		if err := s.post(b.text); err != nil {
+			return err
+		}
+		acks.add(time.Since(due))
+		return nil
+	})
+	if err != nil {
+		return lone{}, err
+	}
+	after, err := n.metrics()
+	return lone{acks, after.since(before, "carstate_commit_samples_sum") / after.since(before, "carstate_commit_samples_count")}, err
+}
+
+// probes is how many vehicles are asked for, and probeRate how often a second
+// one of them sends a sample and is asked for until the answer stands on it.
+const (
+	probes    = 100
+	probeRate = 50
+	// askAgain is the pause between two questions: what is measured is at
+	// most this much too long.
+	askAgain = 200 * time.Microsecond
+)
+
+// runAnswered sends samples of 10,000 cars at a fixed rate, ten cars a request,
+// and measures how long it takes from sending a sample until a query's answer
+// stands on it.
+func runAnswered(ctx context.Context, n *node, perSecond float64, lasting time.Duration) (*latencies, error) {
+	const atOnce, cars, perBody = 32, 10_000, 10
+	s := newSender(n.address["ingest-addr"], n.key, 2*atOnce)
+	defer s.client.CloseIdleConnections()
+	bodies := make([]*body, cars/perBody)
+	for i := range bodies {
+		bodies[i] = newBody(i*perBody, perBody, 1)
+	}
+	asker := &fasthttp.HostClient{Addr: n.address["query-addr"], MaxConns: probes}
+	defer asker.CloseIdleConnections()
+
+	background, cancel := context.WithCancel(ctx)
+	defer cancel()
+	load := make(chan error, 1)
+	go func() {
+		load <- openLoop(background, perSecond/perBody, atOnce, lasting, func(i int, due time.Time) error {
+			b := bodies[i%len(bodies)]
+			text := *b
+			text.text = append([]byte(nil), b.text...)
+			text.stamp(due)
+			return s.post(text.text)
+		})
+	}()
+	l := new(latencies)
+	// A verdict's time has whole seconds, so a probe's samples are a second
+	// apart, from a time on that is still fresh enough.
+	first := time.Now().Add(-4 * time.Minute).Truncate(time.Second)
+	err := openLoop(ctx, probeRate, probes, lasting, func(i int, due time.Time) error {
+		b := newBody(cars+i%probes, 1, 1)
+		at := first.Add(time.Duration(i/probes) * time.Second)
+		b.stamp(at)
+		if err := s.post(b.text); err != nil {
+			return err
+		}
+		if err := askUntil(ctx, asker, n, vid(cars+i%probes), at); err != nil {
+			return err
+		}
+		l.add(time.Since(due))
+		return nil
+	})
+	return l, errors.Join(err, <-load)
+}
+
+// askUntil asks for a vehicle until the answer's time is as given.
+func askUntil(ctx context.Context, c *fasthttp.HostClient, n *node, vid string, at time.Time) error {
+	req, resp := fasthttp.AcquireRequest(), fasthttp.AcquireResponse()
+	defer fasthttp.ReleaseRequest(req)
+	defer fasthttp.ReleaseResponse(resp)
+	req.SetRequestURI(n.url("query-addr") + "/api/ic/if_dt_tflow_car_driving_state?access_token=" + n.token + "&vid=" + vid)
+	want := at.UTC().Format(http.TimeFormat)
+	for asked := time.Now(); ; time.Sleep(askAgain) {
+		if err := c.Do(req, resp); err != nil {
+			return err
+		}
+		if resp.StatusCode() != http.StatusOK {
+			return fmt.Errorf("a query was answered with %d", resp.StatusCode())
+		}
+		if string(resp.Header.Peek("Last-Modified")) == want {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if time.Since(asked) > time.Minute {
+			return errors.New("a sample was acknowledged and for a minute not answered with")
+		}
+	}
+}

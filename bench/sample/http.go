@@ -1,0 +1,161 @@
+package sample
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/valyala/fasthttp"
+)
+
+// sender posts NDJSON to a node.
+type sender struct {
+	client *fasthttp.HostClient
+	auth   string
+	url    string
+}
+
+func newSender(addr, key string, connections int) *sender {
+	return &sender{
+		client: &fasthttp.HostClient{
+			Addr: addr, MaxConns: connections, MaxConnWaitTimeout: time.Minute,
+			ReadTimeout: time.Minute, WriteTimeout: time.Minute,
+			// A sample that was not acknowledged counts as a failure.
+			MaxIdemponentCallAttempts: 1,
+		},
+		auth: "Bearer " + key,
+		url:  "http://" + addr + "/v1/telemetry",
+	}
+}
+
+// post sends a body and returns once it is acknowledged.
+func (s *sender) post(body []byte) error {
+	req, resp := fasthttp.AcquireRequest(), fasthttp.AcquireResponse()
+	defer fasthttp.ReleaseRequest(req)
+	defer fasthttp.ReleaseResponse(resp)
+	req.Header.SetMethod(http.MethodPost)
+	req.SetRequestURI(s.url)
+	req.Header.SetContentType("application/x-ndjson")
+	req.Header.Set("Authorization", s.auth)
+	req.SetBodyRaw(body)
+	if err := s.client.Do(req, resp); err != nil {
+		return err
+	}
+	if resp.StatusCode() != http.StatusAccepted {
+		return fmt.Errorf("telemetry was answered with %d", resp.StatusCode())
+	}
+	return nil
+}
+
+// flood is what a closed loop of full bodies came to.
+type flood struct {
+	rate   float64       // samples acknowledged a second
+	cpu    time.Duration // of the node, for one sample, until all was judged
+	commit float64       // samples a group commit
+	states float64       // states stored for one sample
+	drain  time.Duration // from the last acknowledgement until all was judged
+}
+
+// floodBodies makes the bodies of so many cars with perCar samples each.
+func floodBodies(cars, perCar int) []*body {
+	const perBody = 1000 // cars
+	bodies := make([]*body, (cars+perBody-1)/perBody)
+	for i := range bodies {
+		bodies[i] = newBody(i*perBody, min(perBody, cars-i*perBody), perCar)
+	}
+	return bodies
+}
+
+// send lets a few connections send as fast as they are answered, and returns how
+// many samples were acknowledged. A car's samples all go over one connection.
+func (s *sender) send(ctx context.Context, bodies []*body, connections int, lasting time.Duration) (int, error) {
+	start := time.Now()
+	var sent atomic.Int64
+	connections = min(connections, len(bodies))
+	err := together(connections, func(worker int) error {
+		for round := 0; ; round++ {
+			for i := worker; i < len(bodies); i += connections {
+				if ctx.Err() != nil || time.Since(start) > lasting {
+					return ctx.Err()
+				}
+				// Behind the clock, because it may be sent faster than
+				// it would be driven.
+				b := bodies[i]
+				b.stamp(start.Add(-2*time.Minute + time.Duration(round*b.perCar)*step))
+				if err := s.post(b.text); err != nil {
+					return err
+				}
+				sent.Add(int64(b.samples()))
+			}
+		}
+	})
+	return int(sent.Load()), err
+}
+
+// runFlood sends bodies to a node for a while and waits until all is judged.
+func runFlood(ctx context.Context, n *node, bodies []*body, connections int, lasting time.Duration) (flood, error) {
+	s := newSender(n.address["ingest-addr"], n.key, connections)
+	defer s.client.CloseIdleConnections()
+	before, err := n.metrics()
+	if err != nil {
+		return flood{}, err
+	}
+	cpu0, err := n.cpu()
+	if err != nil {
+		return flood{}, err
+	}
+	start := time.Now()
+	sent, err := s.send(ctx, bodies, connections, lasting)
+	took := time.Since(start)
+	if err != nil {
+		return flood{}, err
+	}
+	var after metrics
+	err = until(ctx, 2*time.Minute, func(context.Context) error {
+		if after, err = n.metrics(); err != nil {
+			return err
+		}
+		if folded := after.since(before, "carstate_samples_folded_total"); folded < float64(sent) {
+			return fmt.Errorf("%.0f of %d samples were judged", folded, sent)
+		}
+		return nil
+	})
+	if err != nil {
+		return flood{}, err
+	}
+	drain := time.Since(start) - took
+	cpu1, err := n.cpu()
+	if err != nil {
+		return flood{}, err
+	}
+	return flood{
+		rate:   float64(sent) / took.Seconds(),
+		cpu:    (cpu1 - cpu0) / time.Duration(sent),
+		commit: after.since(before, "carstate_commit_samples_sum") / after.since(before, "carstate_commit_samples_count"),
+		states: after.since(before, "carstate_states_stored_total") / float64(sent),
+		drain:  drain,
+	}, nil
+}
+
+// since is how much a counter has grown.
+func (m metrics) since(before metrics, name string) float64 { return m[name] - before[name] }
+
+// together runs f in n goroutines and returns the first error.
+func together(n int, f func(i int) error) error {
+	var running sync.WaitGroup
+	errs := make(chan error, n)
+	for i := range n {
+		running.Go(func() { errs <- f(i) })
+	}
+	running.Wait()
+	close(errs)
+	for err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

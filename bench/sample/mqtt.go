@@ -1,0 +1,159 @@
+package sample
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/mochi-mqtt/server/v2/packets"
+)
+
+// car is a vehicle that is connected by MQTT 3.1.1 and speaks for itself.
+type car struct {
+	conn    net.Conn
+	body    *body
+	publish []byte // the packet; the body is its end
+	answer  [4]byte
+}
+
+// dial connects a car and has a packet ready that carries one sample at QoS 1.
+func dial(ctx context.Context, n *node, number int) (*car, error) {
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "tcp", n.address["mqtt-addr"])
+	if err != nil {
+		return nil, err
+	}
+	c := &car{conn: conn, body: newBody(number, 1, 1)}
+	var connect, publish bytes.Buffer
+	err = errors.Join((&packets.Packet{
+		FixedHeader: packets.FixedHeader{Type: packets.Connect}, ProtocolVersion: 4,
+		Connect: packets.ConnectParams{
+			ProtocolName: []byte("MQTT"), Clean: true, Keepalive: 300, ClientIdentifier: vid(number),
+			UsernameFlag: true, Username: []byte(sourceName), PasswordFlag: true, Password: []byte(n.key),
+		},
+	}).ConnectEncode(&connect), (&packets.Packet{
+		FixedHeader: packets.FixedHeader{Type: packets.Publish, Qos: 1}, ProtocolVersion: 4,
+		TopicName: "vehicles/" + vid(number) + "/telemetry", PacketID: 1, Payload: c.body.text,
+	}).PublishEncode(&publish))
+	if err == nil {
+		_, err = conn.Write(connect.Bytes())
+	}
+	if err == nil {
+		_, err = io.ReadFull(conn, c.answer[:])
+	}
+	if err == nil && c.answer != [4]byte{packets.Connack << 4, 2} {
+		err = errors.New("a car was not let in by MQTT")
+	}
+	if err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	c.publish = publish.Bytes()
+	c.body.text = c.publish[len(c.publish)-len(c.body.text):]
+	return c, nil
+}
+
+// send publishes one sample and returns once it is acknowledged.
+func (c *car) send(at time.Time) error {
+	c.body.stamp(at)
+	if _, err := c.conn.Write(c.publish); err != nil {
+		return err
+	}
+	if _, err := io.ReadFull(c.conn, c.answer[:]); err != nil {
+		return err
+	}
+	if c.answer != [4]byte{packets.Puback << 4, 2, 0, 1} {
+		return errors.New("what came back is no PUBACK")
+	}
+	return nil
+}
+
+// connected is what many connected cars came to.
+type connected struct {
+	rate   float64 // samples acknowledged a second
+	acks   *latencies
+	cpu    time.Duration // of the node, for one sample
+	memory float64       // bytes of the node for each connection, before anything was sent
+}
+
+// runMQTT connects cars, each of which sends its next sample when the one before
+// is acknowledged.
+func runMQTT(ctx context.Context, n *node, number int, lasting time.Duration) (connected, error) {
+	before, err := n.resident()
+	if err != nil {
+		return connected{}, err
+	}
+	cars := make([]*car, number)
+	defer func() {
+		for _, c := range cars {
+			if c != nil {
+				_ = c.conn.Close()
+			}
+		}
+	}()
+	const dialers = 64
+	err = together(dialers, func(worker int) (err error) {
+		for i := worker; i < number; i += dialers {
+			if cars[i], err = dial(ctx, n, i); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return connected{}, err
+	}
+	after, err := n.resident()
+	if err != nil {
+		return connected{}, err
+	}
+	cpu, err := n.cpu()
+	if err != nil {
+		return connected{}, err
+	}
+	acks, start := new(latencies), time.Now()
+	err = together(number, func(i int) error {
+		for ctx.Err() == nil {
+			at := time.Now()
+			if at.Sub(start) > lasting {
+				return nil
+			}
+			if err := cars[i].send(at); err != nil {
+				return err
+			}
+			acks.add(time.Since(at))
+		}
+		return ctx.Err()
+	})
+	took := time.Since(start)
+	if err != nil {
+		return connected{}, err
+	}
+	end, err := n.cpu()
+	return connected{
+		rate:   float64(len(acks.took)) / took.Seconds(),
+		acks:   acks,
+		cpu:    (end - cpu) / time.Duration(max(len(acks.took), 1)),
+		memory: (after - before) / float64(number),
+	}, err
+}
+
+// resident is the node's memory in bytes.
+func (n *node) resident() (float64, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", n.cmd.Process.Pid))
+	if err != nil {
+		return 0, err
+	}
+	_, rest, ok := strings.Cut(string(text), "VmRSS:")
+	if fields := strings.Fields(rest); ok && len(fields) > 0 {
+		kib, err := strconv.ParseFloat(fields[0], 64)
+		return kib * 1024, err
+	}
+	return 0, errors.New("/proc/PID/status names no VmRSS")
+}

@@ -1,0 +1,265 @@
+// Package sample measures what one sample costs on its way from a car to an
+// answer: how many are taken in, how soon each is acknowledged and answered with,
+// and where the time goes.
+//
+// The service measured is the real binary with a data directory on a real disk,
+// and every write is fsynced before it is answered; whoever sends runs beside it
+// on the same processors. Only the stages and the engine's own limits are measured
+// in this process.
+package sample
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"carstate/bench/report"
+)
+
+// part is what the figures go under.
+const part = "sample"
+
+// run is one run of this part.
+type run struct {
+	report.Options
+	results *report.Results
+	rounds  int
+	lasting time.Duration // one measurement
+	cars    int           // of a flood
+}
+
+// Run measures a sample's way.
+func Run(ctx context.Context, o report.Options, r *report.Results) error {
+	// More rounds than three would take longer than they tell.
+	b := run{Options: o, results: r, rounds: min(max(o.Rounds, 1), 3), lasting: 5 * time.Second, cars: 10_000}
+	if o.Quick {
+		b.rounds, b.lasting, b.cars = 1, 200*time.Millisecond, 2000
+	}
+	for _, step := range []struct {
+		name string
+		f    func(context.Context) error
+	}{
+		{"the decoders", func(context.Context) error { return runDecoders(o, r) }},
+		{"JetStream by itself", b.engine},
+		{"HTTP, ten samples a car", func(ctx context.Context) error { return b.flood(ctx, 10) }},
+		{"HTTP, one sample a car", func(ctx context.Context) error { return b.flood(ctx, 1) }},
+		{"the stages", b.stages},
+		{"lone samples", b.lone},
+		{"from a sample to its answer", b.answered},
+		{"MQTT", b.mqtt},
+	} {
+		o.Logf("%s", step.name)
+		if err := step.f(ctx); err != nil {
+			return fmt.Errorf("%s: %w", step.name, err)
+		}
+	}
+	return nil
+}
+
+// summary is a figure of what several rounds came to: the median, the least and
+// the most.
+func summary(rounds []float64) report.Figure {
+	rounds = slices.Sorted(slices.Values(rounds))
+	f := report.Figure{Part: part, Value: rounds[len(rounds)/2]}
+	if n := len(rounds); n > 1 {
+		f.Low, f.High = rounds[0], rounds[n-1]
+	}
+	return f
+}
+
+// figure adds a figure.
+func (b *run) figure(subject, name, unit, remark string, rounds ...float64) {
+	b.aimed(subject, name, unit, remark, "", nil, rounds...)
+}
+
+// aimed adds a figure with an aim.
+func (b *run) aimed(subject, name, unit, remark, aim string, met func(float64) bool, rounds ...float64) {
+	f := summary(rounds)
+	f.Subject, f.Name, f.Unit, f.Remark, f.Aim = subject, name, unit, remark, aim
+	if met != nil {
+		ok := met(f.Value)
+		f.Met = &ok
+	}
+	b.results.Add(f)
+}
+
+func atLeast(limit float64) func(float64) bool { return func(v float64) bool { return v >= limit } }
+func atMost(limit float64) func(float64) bool  { return func(v float64) bool { return v <= limit } }
+
+const micro = float64(time.Microsecond)
+
+func (b *run) engine(ctx context.Context) error {
+	disk, err := fsyncs(b.Dir, 500)
+	if err != nil {
+		return err
+	}
+	b.figure("the disk", "fsync of 4 KiB, p50", "ms", "with nothing else going on", disk.quantile(0.5))
+	b.figure("the disk", "fsync of 4 KiB, p99", "ms", "with nothing else going on", disk.quantile(0.99))
+	var packed, single, states []float64
+	for i := range b.rounds {
+		r, err := runEngine(ctx, filepath.Join(b.Dir, fmt.Sprint("engine", i)), b.lasting/2)
+		if err != nil {
+			return err
+		}
+		s, err := runStates(ctx, filepath.Join(b.Dir, fmt.Sprint("states", i)), b.lasting/2)
+		if err != nil {
+			return err
+		}
+		packed, single, states = append(packed, r.packed), append(single, r.single), append(states, s)
+	}
+	b.figure("JetStream alone", "samples stored, 999 a message", "1/s", "the same bytes and settings, one message under way: the limit of what can be acknowledged", packed...)
+	b.figure("JetStream alone", "samples stored, one a message", "1/s", "what packing saves", single...)
+	b.figure("JetStream alone", "states stored, 999 an atomic batch", "1/s", "by one partition, packing included: the limit of what can be judged with one sample a vehicle", states...)
+	return nil
+}
+
+// connections is how many a flood is sent over.
+const connections = 4
+
+func (b *run) flood(ctx context.Context, perCar int) error {
+	var rates, drains, cpus, states []float64
+	for i := range b.rounds {
+		n, err := startNode(ctx, b.Options, fmt.Sprint("flood", perCar, "-", i))
+		if err != nil {
+			return err
+		}
+		f, err := runFlood(ctx, n, floodBodies(b.cars, perCar), connections, b.lasting)
+		n.stop()
+		if err != nil {
+			return err
+		}
+		rates, drains = append(rates, f.rate), append(drains, f.drain.Seconds())
+		cpus, states = append(cpus, float64(f.cpu)/micro), append(states, f.states)
+	}
+	name := fmt.Sprintf("HTTP, %d cars, ", b.cars)
+	name += map[bool]string{true: "1 sample a car", false: fmt.Sprintf("%d samples a car", perCar)}[perCar == 1]
+	remark := fmt.Sprintf("%d connections, up to 1,000 cars a body, the sender included on the same processors", connections)
+	if perCar == 1 {
+		b.figure(name, "samples acknowledged", "1/s", remark, rates...)
+		b.figure(name, "backlog judged after the last sample", "s", "", drains...)
+	} else {
+		b.aimed(name, "samples acknowledged", "1/s", remark, "≥ 100,000/s", atLeast(100_000), rates...)
+		b.aimed(name, "backlog judged after the last sample", "s", "", "≤ 10 s", atMost(10), drains...)
+	}
+	b.figure(name, "server CPU a sample, until judged", "µs", "user and system time of the process", cpus...)
+	b.figure(name, "states stored a sample", "", "a backlog is folded so that a vehicle in it is stored once", states...)
+	return nil
+}
+
+func (b *run) stages(ctx context.Context) error {
+	for _, perCar := range []int{10, 1} {
+		of, err := runStages(ctx, filepath.Join(b.Dir, fmt.Sprint("stages", perCar)), floodBodies(b.cars, perCar), connections, b.lasting)
+		if err != nil {
+			return err
+		}
+		for _, s := range stages {
+			b.figure(fmt.Sprintf("stages, %d a car", perCar), s.name, "µs", "CPU for one sample, from a profile of a node in this process, by the functions on the stack", float64(of[s.name])/micro)
+		}
+	}
+	return nil
+}
+
+func (b *run) lone(ctx context.Context) error {
+	n, err := startNode(ctx, b.Options, "lone")
+	if err != nil {
+		return err
+	}
+	defer n.stop()
+	var size, ack report.Line
+	size.Label, ack.Label = "samples a commit", "ack p99 in ms"
+	for _, rate := range []float64{1000, 2000, 4000} {
+		var p50s, p99s, commits []float64
+		for range b.rounds {
+			l, err := runLone(ctx, n, rate, b.lasting)
+			if err != nil {
+				return err
+			}
+			p50s, p99s, commits = append(p50s, l.acks.quantile(0.5)), append(p99s, l.acks.quantile(0.99)), append(commits, l.commit)
+		}
+		name := fmt.Sprintf("lone samples, %.0f/s", rate)
+		b.figure(name, "acknowledged, p50", "ms", "each in a request of its own, from when it was due", p50s...)
+		if rate == 1000 {
+			b.aimed(name, "acknowledged, p99", "ms", "each in a request of its own, from when it was due", "≤ 5 ms", atMost(5), p99s...)
+		} else {
+			b.figure(name, "acknowledged, p99", "ms", "each in a request of its own, from when it was due", p99s...)
+		}
+		b.figure(name, "samples a commit", "", "commits grow by themselves", commits...)
+		size.X, size.Y = append(size.X, rate), append(size.Y, summary(commits).Value)
+		ack.X, ack.Y = append(ack.X, rate), append(ack.Y, summary(p99s).Value)
+	}
+	b.results.Draw(report.Plot{
+		Part: part, File: "sample-commits", Title: "Lone samples: commits grow with the load",
+		XAxis: "samples a second, each in a request of its own", YAxis: "see the legend", Lines: []report.Line{size, ack},
+	})
+	return nil
+}
+
+func (b *run) answered(ctx context.Context) error {
+	n, err := startNode(ctx, b.Options, "answered")
+	if err != nil {
+		return err
+	}
+	defer n.stop()
+	half, most, disk := report.Line{Label: "answered, p50"}, report.Line{Label: "answered, p99"}, report.Line{Label: "the disk's fsync, p99"}
+	for _, rate := range []float64{1000, 10_000, 30_000} {
+		var p50s, p99s, syncs []float64
+		for range b.rounds {
+			sync, err := fsyncs(b.Dir, 200)
+			if err != nil {
+				return err
+			}
+			l, err := runAnswered(ctx, n, rate, b.lasting)
+			if err != nil {
+				return err
+			}
+			p50s, p99s, syncs = append(p50s, l.quantile(0.5)), append(p99s, l.quantile(0.99)), append(syncs, sync.quantile(0.99))
+		}
+		name := fmt.Sprintf("published to answered, %.0f/s", rate)
+		const remark = "from when a sample is due until a query's answer stands on it; the others are sent ten cars a request"
+		b.figure(name, "p50", "ms", remark, p50s...)
+		if rate == 10_000 {
+			b.aimed(name, "p99", "ms", remark, "≤ 10 ms", atMost(10), p99s...)
+		} else {
+			b.figure(name, "p99", "ms", remark, p99s...)
+		}
+		b.figure(name, "the disk's fsync, p99", "ms", "4 KiB, just before each round", syncs...)
+		for _, p := range []struct {
+			line   *report.Line
+			rounds []float64
+		}{{&half, p50s}, {&most, p99s}, {&disk, syncs}} {
+			p.line.X, p.line.Y = append(p.line.X, rate), append(p.line.Y, summary(p.rounds).Value)
+		}
+	}
+	b.results.Draw(report.Plot{
+		Part: part, File: "sample-answered", Title: "From a sample to the answer that stands on it",
+		XAxis: "samples a second", YAxis: "ms", LogX: true, LogY: true, Lines: []report.Line{half, most, disk},
+	})
+	return nil
+}
+
+func (b *run) mqtt(ctx context.Context) error {
+	fleets := []int{1000, 10_000}
+	if b.Quick {
+		fleets = []int{20, 100}
+	}
+	for _, cars := range fleets {
+		n, err := startNode(ctx, b.Options, fmt.Sprint("mqtt", cars))
+		if err != nil {
+			return err
+		}
+		c, err := runMQTT(ctx, n, cars, b.lasting)
+		n.stop()
+		if err != nil {
+			return err
+		}
+		name := fmt.Sprintf("MQTT QoS 1, %d connected cars", cars)
+		b.figure(name, "samples acknowledged", "1/s", "each car sends its next sample when the one before is acknowledged; the cars included on the same processors", c.rate)
+		b.figure(name, "acknowledged, p50", "ms", "with every car waiting for one", c.acks.quantile(0.5))
+		b.figure(name, "acknowledged, p99", "ms", "with every car waiting for one", c.acks.quantile(0.99))
+		b.figure(name, "server CPU a sample", "µs", "user and system time of the process", float64(c.cpu)/micro)
+		b.figure(name, "server memory a connection", "kB", "resident, before anything was sent", c.memory/1000)
+	}
+	return nil
+}

@@ -1,0 +1,316 @@
+package ingest
+
+import (
+	"slices"
+
+	"carstate/internal/vehicle"
+)
+
+// Most lines are what a machine writes: plain ASCII without escapes, every member
+// once, nothing nested that nobody asked for. Such a line is read here, in a
+// third of the time that a general parser takes. Whatever else turns up, faults
+// above all, is left to the general parser (decode.go), which alone says what is
+// wrong with a line. So quick may give up on anything, but may accept only what
+// the general parser accepts, with the same result; FuzzQuick holds it to that.
+
+// maxUnknown is how many members of an object quick knows to tell apart that no
+// rule uses.
+const maxUnknown = 16
+
+// quick reads one line. It gives up by returning false.
+type quick struct {
+	rest    []byte
+	unknown [maxUnknown][]byte // names that no rule uses
+	from, n int                // which of unknown are of the object being read
+	ignored int
+}
+
+// sample reads the sample that line holds; see [Decoder.Sample].
+func (q *quick) sample(d *Decoder, line []byte, topic vehicle.ID, latest vehicle.UnixMilli) (x vehicle.Sample, ok bool) {
+	q.rest, q.from, q.n, q.ignored = line, 0, 0, 0
+	var hasVID, hasTime, hasSignals bool
+	x.Vehicle = topic
+	for more := q.begin('{', '}'); more; more = q.more('}') {
+		name := q.text()
+		q.take(':')
+		switch string(name) {
+		case "vid":
+			if hasVID {
+				return x, false
+			}
+			hasVID = true
+			x.Vehicle = q.vid(d, topic)
+		case "time":
+			if hasTime {
+				return x, false
+			}
+			hasTime = true
+			x.Time = q.time(latest)
+		case "signals":
+			if hasSignals {
+				return x, false
+			}
+			hasSignals = true
+			q.from = q.n
+			q.signals(d, &x.Readings)
+			q.from, q.n = 0, q.from
+		default:
+			q.skip(name)
+		}
+	}
+	q.space()
+	if q.rest == nil || len(q.rest) > 0 || x.Vehicle == "" || x.Time == 0 || !hasSignals {
+		return x, false
+	}
+	d.ignored += q.ignored
+	return x, true
+}
+
+// fail gives up: from now on nothing is read, and every loop ends.
+func (q *quick) fail() { q.rest = nil }
+
+// space skips white space and returns the byte that follows, 0 at the end.
+func (q *quick) space() byte {
+	for i, c := range q.rest {
+		if c != ' ' && c != '\t' && c != '\n' && c != '\r' {
+			q.rest = q.rest[i:]
+			return c
+		}
+	}
+	if q.rest != nil {
+		q.rest = q.rest[len(q.rest):]
+	}
+	return 0
+}
+
+// take reads the byte c, or gives up.
+func (q *quick) take(c byte) {
+	if q.space() != c {
+		q.fail()
+		return
+	}
+	q.rest = q.rest[1:]
+}
+
+// begin reads the start of an object or array and reports whether it has a
+// member.
+func (q *quick) begin(open, end byte) bool {
+	q.take(open)
+	if q.space() == end {
+		q.rest = q.rest[1:]
+		return false
+	}
+	return q.rest != nil
+}
+
+// more reads what follows a member, and reports whether that is another one.
+func (q *quick) more(end byte) bool {
+	switch q.space() {
+	case ',':
+		q.rest = q.rest[1:]
+		return true
+	case end:
+		q.rest = q.rest[1:]
+		return false
+	}
+	q.fail()
+	return false
+}
+
+// text reads a string of plain ASCII.
+func (q *quick) text() []byte {
+	if q.space() != '"' {
+		q.fail()
+		return nil
+	}
+	for i := 1; i < len(q.rest); i++ {
+		switch c := q.rest[i]; {
+		case c == '"':
+			s := q.rest[1:i]
+			q.rest = q.rest[i+1:]
+			return s
+		case c < ' ' || c == '\\' || c > '~':
+			q.fail()
+			return nil
+		}
+	}
+	q.fail()
+	return nil
+}
+
+// number reads a number, as JSON spells it.
+func (q *quick) number() (v float64) {
+	q.space()
+	b, i := q.rest, 0
+	negative := i < len(b) && b[i] == '-'
+	if negative {
+		i++
+	}
+	var digits uint64 // all of them, as one number
+	first := i
+	for ; i < len(b) && isDigit(b[i]); i++ {
+		digits = 10*digits + uint64(b[i]-'0')
+	}
+	n := i - first
+	if n == 0 || n > 1 && b[first] == '0' {
+		q.fail()
+		return 0
+	}
+	places := 0
+	if i < len(b) && b[i] == '.' {
+		for i++; i < len(b) && isDigit(b[i]); i++ {
+			digits = 10*digits + uint64(b[i]-'0')
+			places++
+		}
+		if places == 0 {
+			q.fail()
+			return 0
+		}
+	}
+	// Up to 15 digits fit a float64 exactly, and so does the power of ten:
+	// their quotient is rounded once, as ParseFloat rounds.
+	if n+places > 15 || i < len(b) && (b[i] == 'e' || b[i] == 'E') {
+		q.fail()
+		return 0
+	}
+	q.rest = b[i:]
+	v = float64(digits) / powersOfTen[places]
+	if negative {
+		return -v
+	}
+	return v
+}
+
+var powersOfTen = [...]float64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15}
+
+// word reads one of the words true, false and null.
+func (q *quick) word(w string) {
+	if len(q.rest) < len(w) || string(q.rest[:len(w)]) != w {
+		q.fail()
+		return
+	}
+	q.rest = q.rest[len(w):]
+}
+
+// skip reads a value that nobody wants, under a name that the object must not
+// have had before.
+func (q *quick) skip(name []byte) {
+	for _, other := range q.unknown[q.from:q.n] {
+		if string(other) == string(name) {
+			q.fail()
+			return
+		}
+	}
+	if q.n == maxUnknown {
+		q.fail()
+		return
+	}
+	q.unknown[q.n] = name
+	q.n++
+	switch c := q.space(); c {
+	case '"':
+		q.text()
+	case 't':
+		q.word("true")
+	case 'f':
+		q.word("false")
+	case 'n':
+		q.word("null")
+	default:
+		q.number() // or something nested, which is none
+	}
+}
+
+func (q *quick) vid(d *Decoder, topic vehicle.ID) vehicle.ID {
+	b := q.text()
+	switch {
+	case topic != "":
+		if string(b) != string(topic) {
+			q.fail()
+		}
+		return topic
+	case len(b) > 0 && string(b) == string(d.lastVID):
+		return d.lastVID
+	case len(b) > vehicle.MaxReportingID || vehicle.CheckID(b) != nil:
+		q.fail()
+		return ""
+	}
+	d.lastVID = vehicle.ID(b)
+	return d.lastVID
+}
+
+func (q *quick) time(latest vehicle.UnixMilli) vehicle.UnixMilli {
+	var at vehicle.UnixMilli
+	if q.space() == '"' {
+		var ok bool
+		if at, ok = parseRFC3339(q.text()); !ok {
+			q.fail()
+		}
+	} else {
+		at = vehicle.UnixMilli(q.number())
+	}
+	if at < earliest || at > latest {
+		q.fail()
+	}
+	return at
+}
+
+func (q *quick) signals(d *Decoder, r *vehicle.Readings) {
+	var seen [vehicle.NumSignals]bool
+	for more := q.begin('{', '}'); more; more = q.more('}') {
+		name := q.text()
+		q.take(':')
+		s, ok := vehicle.SignalByName(name)
+		if !ok {
+			q.ignored++
+			q.skip(name)
+			continue
+		}
+		if seen[s] {
+			q.fail()
+			return
+		}
+		seen[s] = true
+		q.space()
+		var err error
+		switch s {
+		case vehicle.DTCList:
+			err = r.SetCodes(q.codes(d))
+		case vehicle.MILOn:
+			v := 0.0
+			if len(q.rest) > 0 && q.rest[0] == 't' {
+				q.word("true")
+				v = 1
+			} else {
+				q.word("false")
+			}
+			err = r.Set(s, v)
+		case vehicle.LowVoltageSystemState:
+			var i vehicle.Ignition
+			if i, err = vehicle.ParseIgnition(string(q.text())); err == nil {
+				err = r.SetIgnition(i)
+			}
+		default:
+			err = r.Set(s, q.number())
+		}
+		if err != nil {
+			q.fail()
+			return
+		}
+	}
+}
+
+func (q *quick) codes(d *Decoder) []vehicle.TroubleCode {
+	n := 0
+	for more := q.begin('[', ']'); more; more = q.more(']') {
+		c, err := vehicle.ParseTroubleCode(string(q.text()))
+		if err != nil || n == maxCodes {
+			q.fail()
+			return nil
+		}
+		d.codes[n] = c
+		n++
+	}
+	// The sample gets no more than it needs: it may wait long to be stored.
+	return slices.Clone(d.codes[:n])
+}

@@ -1,0 +1,231 @@
+package query
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// logged serves the requests with an access log and returns its lines.
+func logged(t *testing.T, f *fixture, c AccessLogConfig, requests ...string) []string {
+	t.Helper()
+	c.File = filepath.Join(t.TempDir(), "access.log")
+	c.Log = slog.New(slog.DiscardHandler)
+	log, err := OpenAccessLog(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.AccessLog = log
+	r := start(t, f.Config)
+	for _, request := range requests {
+		conn := r.dial(t)
+		go io.WriteString(conn, request)
+		readAnswer(t, bufio.NewReader(conn), strings.HasPrefix(request, "HEAD "))
+	}
+	if err := log.Close(); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(c.File)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
+}
+
+func TestAccessLog(t *testing.T) {
+	f := newFixture(t)
+	granted, _ := f.Tokens.Verify([]byte(f.secrets["TOKEN"]), noon)
+	requests := []string{
+		f.query("CarJam"),
+		strings.Replace(f.query("CarJam"), "GET", "HEAD", 1),
+		strings.Replace(f.query("CarSlow"), "GET", "POST", 1),
+		"GET " + throttlePath + "?vid=CarOld&access_token=" + f.secrets["UNKNOWN"] + " HTTP/1.1\r\nHost: x\r\n\r\n",
+		"GET /evil%0atime=now HTTP/1.1\r\nHost: x\r\nUser-Agent: time=now status=200\r\n\r\n",
+		"nonsense\r\n\r\n",
+	}
+	id := `[A-Z2-7]{12}-[0-9a-z]+`
+	begin := `^time=2026-11-20T12:00:00.750Z request_id=` + id + ` from=127.0.0.1 `
+	wants := []string{
+		begin + `method=GET operation=car_driving_state status=200 outcome=answered duration_us=0 token=` + granted.ID + ` vehicle=[0-9a-f]{16}$`,
+		begin + `method=HEAD operation=car_driving_state status=200 outcome=answered duration_us=0 token=` + granted.ID + ` vehicle=[0-9a-f]{16}$`,
+		begin + `method=other operation=car_driving_state status=405 outcome=method_not_allowed duration_us=0$`,
+		begin + `method=GET operation=throttle_system status=401 outcome=invalid_token duration_us=0 vehicle=[0-9a-f]{16}$`,
+		begin + `method=GET operation=none status=404 outcome=not_found duration_us=0$`,
+		begin + `method=other operation=none status=400 outcome=invalid_request duration_us=0$`,
+	}
+	lines := logged(t, f, AccessLogConfig{}, requests...)
+	if len(lines) != len(wants) {
+		t.Fatalf("%d lines of %d requests:\n%s", len(lines), len(wants), strings.Join(lines, "\n"))
+	}
+	for i, want := range wants {
+		if !regexp.MustCompile(want).MatchString(lines[i]) {
+			t.Errorf("line %d\n got %s\nwant %s", i, lines[i], want)
+		}
+	}
+	vehicle := func(line string) string { _, v, _ := strings.Cut(line, "vehicle="); return v }
+	if vehicle(lines[0]) != vehicle(lines[1]) || vehicle(lines[0]) == vehicle(lines[3]) {
+		t.Error("the hash does not tell one vehicle from another")
+	}
+
+	f.AccessLog = nil
+	for i, line := range logged(t, f, AccessLogConfig{JSON: true}, requests...) {
+		var got struct {
+			Time      time.Time
+			RequestID string `json:"request_id"`
+			Operation string
+			Status    int
+			Outcome   string
+		}
+		if err := json.Unmarshal([]byte(line), &got); err != nil || !got.Time.Equal(noon) || got.RequestID == "" || got.Operation == "" || got.Status < 200 || got.Outcome == "" {
+			t.Errorf("line %d: %v: %s", i, err, line)
+		}
+	}
+}
+
+// TestNothingReachesTheAccessLog throws hostile requests at a server and looks for
+// what they hold in the log.
+func TestNothingReachesTheAccessLog(t *testing.T) {
+	f := newFixture(t)
+	tok := f.secrets["TOKEN"]
+	file := filepath.Join(t.TempDir(), "access.log")
+	log, err := OpenAccessLog(AccessLogConfig{File: file, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.AccessLog, f.HeadTimeout = log, 100*time.Millisecond
+	r := start(t, f.Config)
+	for _, request := range hostile(tok) {
+		c := r.dial(t)
+		go io.WriteString(c, request)
+		io.ReadAll(c)
+		c.Close()
+	}
+	if err := log.Close(); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if bytes.Contains(text, []byte(tok[4:20])) || bytes.Contains(text, []byte("CarJam")) {
+		t.Errorf("the token or the vehicle was logged:\n%s", text)
+	}
+	line := regexp.MustCompile(`^time=[-0-9T:.]+Z request_id=[-0-9A-Za-z]+ from=127\.0\.0\.1 method=(GET|HEAD|other) operation=[a-z_]+ status=\d{3} outcome=[a-z_]+ duration_us=\d+( token=hostile| token=cstid\w+)?( vehicle=[0-9a-f]{16})?$`)
+	for got := range strings.SplitSeq(strings.TrimSpace(string(text)), "\n") {
+		if !line.MatchString(got) {
+			t.Errorf("an odd line: %q", got)
+		}
+	}
+}
+
+// The log file may be moved away at any time.
+func TestAccessLogFollowsItsName(t *testing.T) {
+	f := newFixture(t)
+	file := filepath.Join(t.TempDir(), "access.log")
+	log, err := OpenAccessLog(AccessLogConfig{File: file, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.AccessLog = log
+	r := start(t, f.Config)
+	c := r.dial(t)
+	in := bufio.NewReader(c)
+	ask := func() {
+		io.WriteString(c, f.query("CarJam"))
+		readAnswer(t, in, false)
+	}
+	holds := func(name string) bool {
+		text, err := os.ReadFile(name)
+		return err == nil && bytes.Contains(text, []byte("answered"))
+	}
+	ask()
+	until(t, "the first line is written", func() bool { return holds(file) })
+	if err := os.Rename(file, file+".1"); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the file is made anew", func() bool { _, err := os.Stat(file); return err == nil })
+	ask()
+	until(t, "the second line is written", func() bool { return holds(file) })
+	if err := log.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// blocked is a disk that does not answer until it is released.
+type blocked struct {
+	hold chan struct{}
+	mu   sync.Mutex
+	n    int
+}
+
+func (b *blocked) Write(p []byte) (int, error) {
+	<-b.hold
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.n += bytes.Count(p, []byte("\n"))
+	return len(p), nil
+}
+
+// A disk that does not take lines costs lines, not answers.
+func TestAccessLogDropsRatherThanWaits(t *testing.T) {
+	disk := &blocked{hold: make(chan struct{})}
+	reg := prometheus.NewRegistry()
+	log, err := OpenAccessLog(AccessLogConfig{Out: disk, Log: slog.New(slog.DiscardHandler), Registry: reg})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := newFixture(t)
+	ids := newRequestIDs()
+	w := response{status: 200, vid: []byte("CarJam")}
+	r := get(drivingPath)
+	const many = 3 * ringSlots
+	var writers sync.WaitGroup
+	for range 3 {
+		writers.Go(func() {
+			for range many / 3 {
+				log.note(r, &w, ids, r.peer, f.Now(), time.Microsecond)
+			}
+		})
+	}
+	writers.Wait()
+	lost := gathered(t, reg, "carstate_access_log_lines_dropped_total", nil)
+	close(disk.hold)
+	if err := log.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if lost == 0 || float64(disk.n)+lost != many {
+		t.Errorf("%d lines written and %v dropped, of %d", disk.n, lost, many)
+	}
+}
+
+func TestAccessLogCostsNoAllocation(t *testing.T) {
+	log, err := OpenAccessLog(AccessLogConfig{Out: io.Discard, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	ids := newRequestIDs()
+	w := response{status: 200, vid: []byte("CarJam")}
+	r := get(drivingPath)
+	if n := testing.AllocsPerRun(1000, func() { log.note(r, &w, ids, r.peer, noon, time.Microsecond) }); n != 0 {
+		t.Errorf("%v allocations a request", n)
+	}
+}
+
+func TestAccessLogThatCannotBeOpened(t *testing.T) {
+	_, err := OpenAccessLog(AccessLogConfig{File: filepath.Join(t.TempDir(), "no", "access.log"), Log: slog.New(slog.DiscardHandler)})
+	if err == nil || err.Error() != "the access log cannot be opened for writing: no such file or directory" {
+		t.Errorf("got %v", err)
+	}
+}

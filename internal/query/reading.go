@@ -1,0 +1,83 @@
+package query
+
+import (
+	"bytes"
+)
+
+// Sizes of the buffer that a head is read into. Nearly every head fits the first.
+// The other exceeds maxHead, so that nearly every head that is too long still gets
+// an exact answer.
+const (
+	smallBuffer = 4 << 10
+	readBuffer  = maxHead + 1<<10
+)
+
+// headEnd returns how many bytes the head at the start of b has, 0 if its end is
+// not there yet. from is how far an earlier look got. A head ends with an empty
+// line, also where lines end in LF alone: those are refused, but not waited for.
+func headEnd(b []byte, from int) (end, next int) {
+	for {
+		i := bytes.IndexByte(b[from:], '\n')
+		if i < 0 {
+			return 0, from
+		}
+		after := from + i + 1
+		switch rest := b[after:]; {
+		case len(rest) > 0 && rest[0] == '\n':
+			return after + 1, 0
+		case len(rest) > 1 && rest[0] == '\r' && rest[1] == '\n':
+			return after + 2, 0
+		case len(rest) == 0 || len(rest) == 1 && rest[0] == '\r':
+			return 0, from
+		}
+		from = after
+	}
+}
+
+// skipEmptyLines leaves out the empty lines that may stand before a request (RFC
+// 9112, 2.2).
+func skipEmptyLines(b []byte) []byte {
+	for len(b) > 1 && b[0] == '\r' && b[1] == '\n' {
+		b = b[2:]
+	}
+	return b
+}
+
+// split takes a whole head apart into the request line's three and the header
+// block. Everything else about it is the answerer's to judge.
+func (r *request) split(head []byte) *failure {
+	i := bytes.IndexByte(head, '\n')
+	if i < 1 || head[i-1] != '\r' {
+		return failMalformed
+	}
+	line := head[:i-1]
+	r.headers = head[i+1:]
+	var rest []byte
+	r.method, rest = cut(line, ' ')
+	r.target, r.version = cut(rest, ' ')
+	if !isToken(r.method) || !isTarget(r.target) || !isVersion(r.version) {
+		return failMalformed
+	}
+	return nil
+}
+
+// isTarget reports whether b has one of the forms of a request target (RFC 9112,
+// 3.2), without blanks and control characters.
+func isTarget(b []byte) bool {
+	for _, c := range b {
+		if c <= ' ' || c == 0x7f {
+			return false
+		}
+	}
+	if len(b) == 0 || b[0] == '/' || string(b) == "*" {
+		return len(b) > 0
+	}
+	i := bytes.IndexAny(b, ":/?#")
+	return i > 0 && b[i] == ':' // of a scheme, or of a host and its port
+}
+
+// isVersion reports whether b is an HTTP version, whichever.
+func isVersion(b []byte) bool {
+	return len(b) == len("HTTP/1.1") && string(b[:5]) == "HTTP/" && b[6] == '.' &&
+		'0' <= b[5] && b[5] <= '9' && '0' <= b[7] && b[7] <= '9'
+}
