@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"runtime"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -26,10 +25,11 @@ type script struct {
 	err     error         // of commits
 	takes   time.Duration // a commit
 
-	mu     sync.Mutex
-	stored map[vehicle.ID]vehicle.State
-	reads  int
-	unread error // of State
+	stored   map[vehicle.ID]vehicle.State
+	reads    int
+	loads    []int // how many each Load asked for
+	released int
+	unread   error // of Load
 }
 
 type commit struct {
@@ -42,12 +42,17 @@ func (s *script) Next(ctx context.Context) (uint64, []vehicle.Sample, error) { r
 func (s *script) Waiting() bool                                              { return s.waiting }
 func (s *script) Close()                                                     {}
 
-func (s *script) State(_ context.Context, id vehicle.ID) (vehicle.State, bool, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.reads++
-	state, ok := s.stored[id]
-	return state, ok, s.unread
+func (s *script) Release(context.Context) error { s.released++; return nil }
+
+func (s *script) Load(_ context.Context, ids []vehicle.ID, put func(int, vehicle.State)) error {
+	s.loads = append(s.loads, len(ids))
+	for i, id := range ids {
+		s.reads++
+		if state, ok := s.stored[id]; ok {
+			put(i, state)
+		}
+	}
+	return s.unread
 }
 
 func (s *script) Commit(_ context.Context, seq uint64, states map[vehicle.ID]vehicle.State) error {
@@ -85,7 +90,7 @@ func fold(t *testing.T, f *folding, part Partition, seq uint64, samples ...vehic
 // A commit that failed leaves what is to be stored as it was, however small the
 // cache is.
 func TestFailedCommitKeepsDirty(t *testing.T) {
-	f := newFolding(10, 1)
+	f := newFolding(10, 1, 4)
 	part := &script{err: errors.New("not now")}
 	fold(t, f, part, 7, sampleOf("carA", 1), sampleOf("carB", 2), sampleOf("carC", 3))
 	for range 3 {
@@ -113,7 +118,7 @@ func TestFailedCommitKeepsDirty(t *testing.T) {
 
 // A state that cannot be read must not be taken for none.
 func TestUnreadState(t *testing.T) {
-	f := newFolding(10, 1)
+	f := newFolding(10, 1, 4)
 	known := vehicle.Observe(vehicle.State{}, sampleOf("carA", 5))
 	part := &script{unread: errors.New("not now"), stored: map[vehicle.ID]vehicle.State{"carA": known}}
 	samples := []vehicle.Sample{sampleOf("carA", 1), sampleOf("carB", 1)}
@@ -132,7 +137,7 @@ func TestForgetfulFold(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		maxCached := rapid.IntRange(1, 5).Draw(t, "maxCached")
 		const maxStates, vehicles = 6, 12
-		part, f := new(script), newFolding(maxStates, maxCached)
+		part, f := new(script), newFolding(maxStates, maxCached, 4)
 		want := make(map[vehicle.ID]vehicle.State)
 		for seq := uint64(1); seq <= 40; seq++ {
 			samples := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) vehicle.Sample {
@@ -172,7 +177,7 @@ func TestForgetfulFold(t *testing.T) {
 
 // fits counts vehicles, not samples.
 func TestFits(t *testing.T) {
-	f := newFolding(3, 3)
+	f := newFolding(3, 3, 4)
 	fold(t, f, new(script), 1, sampleOf("carA", 1), sampleOf("carB", 1))
 	for _, c := range []struct {
 		ids  []vehicle.ID
@@ -300,7 +305,7 @@ func BenchmarkLoad(b *testing.B) {
 		b.Fatal(err)
 	}
 	for b.Loop() {
-		f := newFolding(vehicles, 1)
+		f := newFolding(vehicles, 1, 4)
 		if n, err := f.load(b.Context(), part, samples); n != vehicles || err != nil {
 			b.Fatal(n, err)
 		}
@@ -311,7 +316,7 @@ func BenchmarkLoad(b *testing.B) {
 // BenchmarkObserve folds samples of vehicles that are all in memory.
 func BenchmarkObserve(b *testing.B) {
 	const vehicles = 999
-	part, f := new(script), newFolding(vehicles, vehicles)
+	part, f := new(script), newFolding(vehicles, vehicles, 4)
 	seq := uint64(0)
 	for b.Loop() {
 		seq++

@@ -14,7 +14,7 @@ import (
 )
 
 // Partition is one partition in the hands of the node that folds it. It is not
-// safe for concurrent use, but for [Partition.State].
+// safe for concurrent use.
 type Partition struct {
 	e      *Engine
 	number int
@@ -56,15 +56,34 @@ const BatchStates = maxBatch - 1
 // stored, and the partition must be dropped.
 var ErrFenced = errors.New("another node has taken the partition")
 
-// Take makes owner the one who folds partition p. From then on nobody who had
-// it before can commit.
+// ErrHeld means that another node has the partition and must not be robbed of it.
+var ErrHeld error = held{}
+
+type held struct{}
+
+func (held) Error() string { return "another node has the partition" }
+
+// Held tells derive, which knows no errors of ours, that there is nothing wrong.
+func (held) Held() bool { return true }
+
+// Take makes owner the one who folds partition p, whoever had it. From then on
+// nobody who had it before can commit.
 func (e *Engine) Take(ctx context.Context, p int, owner string) (*Partition, error) {
+	return e.TakeFrom(ctx, p, owner, func(string) bool { return true })
+}
+
+// TakeFrom is Take, but [ErrHeld] if free says no of the present holder, who is
+// "" where the partition was never folded or was released.
+func (e *Engine) TakeFrom(ctx context.Context, p int, owner string, free func(holder string) bool) (*Partition, error) {
 	t := &Partition{e: e, number: p}
 	t.recalled, t.recall = context.WithCancel(context.Background())
 	for {
 		old, rev, err := e.readCursor(ctx, p)
 		if err != nil {
 			return nil, err
+		}
+		if !free(old.Owner) {
+			return nil, ErrHeld
 		}
 		if err := e.awaitTombstone(ctx, old.Forgotten); err != nil {
 			return nil, fmt.Errorf("partition %d cannot be taken: %w", p, err)
@@ -86,6 +105,26 @@ func (e *Engine) Take(ctx context.Context, p int, owner string) (*Partition, err
 		if !conflict(err) {
 			return nil, fmt.Errorf("partition %d cannot be taken: %w", p, err)
 		}
+	}
+}
+
+// Release gives the partition up, so that another node need not wait until our
+// lease is stale. It is no error if another one has it already.
+func (t *Partition) Release(ctx context.Context) error {
+	t.Close()
+	for {
+		gone := *t
+		gone.cursor.Owner = ""
+		_, err := t.e.storeBatch(ctx, States, []write{gone.cursorWrite(t.rev)})
+		if !conflict(err) {
+			return err
+		}
+		// A commit of ours whose answer was lost, or a tombstone that was noted.
+		stored, rev, err := t.e.readCursor(ctx, t.number)
+		if err != nil || stored.Owner != t.cursor.Owner || stored.Generation != t.cursor.Generation {
+			return err
+		}
+		t.cursor, t.rev = stored, rev
 	}
 }
 
@@ -166,27 +205,6 @@ func (t *Partition) States(ctx context.Context, put func(vehicle.ID, vehicle.Sta
 		return err
 	}
 	return ctx.Err()
-}
-
-// State returns the stored state of a vehicle of the partition, including all
-// that was committed before the partition was taken; false if there is none. It
-// may be called from several goroutines at once, unlike the other methods.
-func (t *Partition) State(ctx context.Context, id vehicle.ID) (vehicle.State, bool, error) {
-	// The stream's leader answers. It has every commit that was answered, and
-	// since our claim nobody else's can follow.
-	body, rev, err := t.e.lastRecord(ctx, States, stateSubject(t.number, id))
-	if err == nil && (rev == 0 || isMarker(body)) {
-		return vehicle.State{}, false, nil
-	}
-	var s vehicle.State
-	if err == nil {
-		s, err = decodeState(body)
-	}
-	if errors.Is(err, errDamaged) || errors.Is(err, errNewer) {
-		err = fmt.Errorf("%s: record %d: %w", States, rev, err)
-		t.e.fail(err)
-	}
-	return s, err == nil, err
 }
 
 // usualSampleBytes is about what a packed sample takes.

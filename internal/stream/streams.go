@@ -51,7 +51,7 @@ func streamConfigs(c Config, partitions int) []jetstream.StreamConfig {
 			Duplicates:  duplicateWindow,
 			Metadata:    map[string]string{partitionsKey: strconv.Itoa(partitions)},
 		},
-		lastValue(States, c.StatesBytes, jetstream.DiscardOld, "state.*.*", "cursor.*"),
+		lastValue(States, c.StatesBytes, jetstream.DiscardOld, "state.*.*", "cursor.*", "member.*"),
 		lastValue(Tokens, recordBytes, jetstream.DiscardNew, "token.*", "tokenset.*.*", "tokenuse.*", "tokenuse.*.*"),
 		lastValue(Sources, recordBytes, jetstream.DiscardNew, "source.*", "sourceset.*.*", "operator.*", "tombstone.*", vidKeysSubject),
 		{
