@@ -161,7 +161,7 @@ func (m *Members) look(now time.Time) (gone []string) {
 		return nil
 	}
 	for name, is := range m.seen {
-		if now.Sub(is.at) > removeAfter*m.stale && !m.lives(now, is) && name != m.self {
+		if name != m.self && m.silent(now, is) > removeAfter*m.stale {
 			delete(m.seen, name)
 			gone = append(gone, name)
 		}
@@ -174,14 +174,15 @@ func (m *Members) cutOff(now time.Time) bool {
 	return m.heard.IsZero() || now.Sub(m.heard) > m.stale
 }
 
-// lives reports whether a node was heard of lately, or could not be.
-func (m *Members) lives(now time.Time, is *member) bool {
-	at := is.at
-	if m.since.After(at) {
-		at = m.since
+// silent is how long a node was not heard of although it could have been.
+func (m *Members) silent(now time.Time, is *member) time.Duration {
+	if m.since.After(is.at) {
+		return now.Sub(m.since)
 	}
-	return now.Sub(at) <= m.stale
+	return now.Sub(is.at)
 }
+
+func (m *Members) lives(now time.Time, is *member) bool { return m.silent(now, is) <= m.stale }
 
 // divide finds out which partitions are ours. What we do not know changes
 // nothing.

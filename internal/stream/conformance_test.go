@@ -14,6 +14,22 @@ import (
 	"carstate/internal/vehicle"
 )
 
+// conformance is what every engine must do.
+var conformance = map[string]func(*testing.T, *stream.Engine){
+	"samples come back in order":          samplesInOrder,
+	"states and cursor are one":           statesAndCursor,
+	"a state is read by its vehicle":      stateOfOne,
+	"only the last owner commits":         fencing,
+	"a partition is released":             releasing,
+	"feeds catch up and follow":           feedsFollow,
+	"tokens are stored and change":        tokensChange,
+	"large vehicle sets":                  largeSets,
+	"racing updates all count":            racingUpdates,
+	"sources are added, removed, renewed": sourcesChange,
+	"secrets rotate on every node":        secretsRotate,
+	"audit keeps the order":               auditOrder,
+}
+
 // The same suite runs against the embedded engine and against a NATS server
 // that listens on a port.
 func TestConformance(t *testing.T) {
@@ -24,26 +40,25 @@ func TestConformance(t *testing.T) {
 			return stream.Config{URLs: streamtest.External(t), Partitions: 4}
 		},
 	}
-	cases := map[string]func(*testing.T, *stream.Engine){
-		"samples come back in order":          samplesInOrder,
-		"states and cursor are one":           statesAndCursor,
-		"a state is read by its vehicle":      stateOfOne,
-		"only the last owner commits":         fencing,
-		"feeds catch up and follow":           feedsFollow,
-		"tokens are stored and change":        tokensChange,
-		"large vehicle sets":                  largeSets,
-		"racing updates all count":            racingUpdates,
-		"sources are added, removed, renewed": sourcesChange,
-		"secrets rotate on every node":        secretsRotate,
-		"audit keeps the order":               auditOrder,
-	}
 	for engine, config := range engines {
-		for name, run := range cases {
+		for name, run := range conformance {
 			t.Run(engine+"/"+name, func(t *testing.T) {
 				t.Parallel()
 				run(t, streamtest.Open(t, config(t)))
 			})
 		}
+	}
+}
+
+// It runs against three servers with three copies of everything, too.
+func TestConformanceOfACluster(t *testing.T) {
+	t.Parallel()
+	c := streamtest.StartCluster(t)
+	for name, run := range conformance {
+		t.Run(name, func(t *testing.T) {
+			run(t, streamtest.Open(t, stream.Config{URLs: c.URLs(), Replicas: 3, Partitions: 4}))
+		})
+		c.Wipe()
 	}
 }
 
@@ -206,6 +221,15 @@ func stateOfOne(t *testing.T, e *stream.Engine) {
 		t.Fatal(err)
 	}
 	check(second, 3)
+	asked := []vehicle.ID{"nobody", id(7), "noOne", id(11)}
+	got := make([]vehicle.State, len(asked))
+	if err := second.Load(ctx, asked, func(i int, s vehicle.State) { got[i] = s }); err != nil ||
+		got[0] != got[2] || got[0] != (vehicle.State{}) || got[1] != all[id(7)] || got[3] != all[id(11)] {
+		t.Errorf("read %+v, %v", got, err)
+	}
+	if err := second.Load(ctx, make([]vehicle.ID, stream.MaxLoad+1), nil); err == nil {
+		t.Error("too many were asked for")
+	}
 	if s, _, err := second.State(ctx, id(7)); err != nil || s != all[id(7)] {
 		t.Errorf("stored %+v, read %+v, %v", all[id(7)], s, err)
 	}
@@ -259,6 +283,44 @@ func fencing(t *testing.T, e *stream.Engine) {
 			t.Errorf("a fenced owner stored %s at %d", id, s.Time)
 		}
 	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// releasing: who may not rob a holder gets the partition once it was released, and
+// goes on where that one stopped.
+func releasing(t *testing.T, e *stream.Engine) {
+	ctx := timeout(t)
+	asked := ""
+	polite := func(holder string) bool { asked = holder; return holder == "" }
+	first, err := e.TakeFrom(ctx, 0, "first", polite)
+	if err != nil || asked != "" {
+		t.Fatalf("of %q: %v", asked, err)
+	}
+	s := vehicle.Observe(vehicle.State{}, sample("carA", 5, 10))
+	if err := first.Commit(ctx, 1, map[vehicle.ID]vehicle.State{"carA": s}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.TakeFrom(ctx, 0, "second", polite); !errors.Is(err, stream.ErrHeld) || asked != "first" {
+		t.Fatalf("of %q: %v", asked, err)
+	}
+	if err := first.Release(ctx); err != nil {
+		t.Fatal(err)
+	}
+	second, err := e.TakeFrom(ctx, 0, "second", polite)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Commit(ctx, 2, nil); !errors.Is(err, stream.ErrFenced) {
+		t.Fatalf("who has released it: %v", err)
+	}
+	if err := first.Release(ctx); err != nil {
+		t.Fatalf("released twice: %v", err)
+	}
+	if got, ok, err := second.State(ctx, "carA"); err != nil || !ok || got != s {
+		t.Fatalf("%+v, %v, %v", got, ok, err)
+	}
+	if err := second.Commit(ctx, 2, nil); err != nil {
 		t.Fatal(err)
 	}
 }
