@@ -7,6 +7,7 @@ BINARY    := bin/carstate
 FUZZTIME  ?= 30s
 BENCH     ?= .
 COUNT     ?= 1
+BENCHFLAGS ?=
 TESTFLAGS ?=
 ARGS      ?=
 
@@ -17,7 +18,7 @@ LINT := go tool -modfile=$(CURDIR)/tools/lint/go.mod
 
 .PHONY: help
 help: ## list these commands
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' Makefile
 
 .PHONY: build
 build: ## build the static binary bin/carstate
@@ -71,7 +72,11 @@ vuln: ## govulncheck: known vulnerabilities in what we call (asks vuln.go.dev)
 	$(LINT) govulncheck ./...
 
 .PHONY: bench
-bench: ## run the benchmarks (BENCH=regexp, COUNT=10 for benchstat)
+bench: ## measure everything beside its peers, write docs/performance.md (BENCHFLAGS='-quick -parts query')
+	go -C bench run . $(BENCHFLAGS)
+
+.PHONY: microbench
+microbench: ## run the benchmarks beside the code (BENCH=regexp, COUNT=10 for benchstat)
 	@set -e; for m in $(MODULES); do \
 		go -C $$m test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) ./...; \
 	done

@@ -15,10 +15,13 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"carstate/bench/query"
 	"carstate/bench/report"
+	"carstate/bench/restart"
 	"carstate/bench/sample"
+	"carstate/bench/vehicle"
 )
 
 // part is one package of measurements.
@@ -30,6 +33,8 @@ type part struct {
 // parts run in this order, one after the other, each alone on the machine.
 var parts = []part{
 	{"query", query.Run},
+	{"vehicle", vehicle.Run},
+	{"restart", restart.Run},
 	{"sample", sample.Run},
 }
 
@@ -64,12 +69,21 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	names := flags.String("parts", partNames(), "measure only these `parts`")
 	dir := flags.String("dir", "", "`directory` for scratch files, on the disk to be measured (a temporary one)")
 	binary := flags.String("binary", "", "the built carstate (built from this checkout)")
+	docs := flags.String("docs", "../docs", "`directory` in which the document and its plots are written")
+	render := flags.Bool("render", false, "measure nothing: write the document again from what was measured")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	chosen, err := choose(*names)
 	if err != nil {
 		return err
+	}
+	document, err := report.Load(*docs)
+	if err != nil {
+		return err
+	}
+	if *render {
+		return document.Save(*docs)
 	}
 	if *rounds < 1 {
 		*rounds = 5
@@ -90,29 +104,43 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		}
 	}
 
-	var results report.Results
+	version := exec.CommandContext(ctx, "git", "describe", "--tags", "--always", "--dirty")
+	described, err := version.Output()
+	if err != nil {
+		described = []byte("unknown")
+	}
+	var measured []string
 	for _, p := range chosen {
 		own := filepath.Join(scratch, p.name)
 		if err := os.Mkdir(own, 0o700); err != nil {
 			return err
 		}
-		err := p.run(ctx, report.Options{
+		machine, err := report.Machine(own)
+		if err != nil {
+			return err
+		}
+		var results report.Results
+		begin := time.Now()
+		err = p.run(ctx, report.Options{
 			Quick: *quick, Rounds: *rounds, Dir: own, Binary: *binary,
 			Logf: func(format string, args ...any) {
 				fmt.Fprintf(stderr, p.name+": "+format+"\n", args...)
 			},
 		}, &results)
-		if err != nil {
+		if err := errors.Join(err, ctx.Err()); err != nil {
 			return fmt.Errorf("%s: %w", p.name, err)
 		}
-		if err := os.RemoveAll(own); err != nil {
+		document.Replace(report.Run{
+			Part: p.name, Machine: machine, Version: strings.TrimSpace(string(described)),
+			At: begin, Took: time.Since(begin), Rounds: *rounds, Quick: *quick,
+		}, &results)
+		// A part that was measured is kept, whatever becomes of the next.
+		if err := errors.Join(document.Save(*docs), os.RemoveAll(own)); err != nil {
 			return err
 		}
+		measured = append(measured, p.name)
 	}
-	for _, f := range results.Figures {
-		fmt.Fprintf(stdout, "%-8s %-24s %-36s %12.4g %-6s %s\n", f.Part, f.Subject, f.Name, f.Value, f.Unit, f.Aim)
-	}
-	return nil
+	return document.Print(stdout, measured)
 }
 
 // build makes the binary that is measured, as `make build` does.

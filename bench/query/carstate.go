@@ -61,12 +61,21 @@ func carstatePeer(accessLog bool) func(context.Context, *field, string) (*peer, 
 		if err := os.WriteFile(p.targets, targets.Bytes(), 0o600); err != nil {
 			return nil, err
 		}
+		var reported time.Time
 		p.before = func(ctx context.Context) error {
+			if time.Since(reported) < freshFor {
+				return nil
+			}
+			reported = time.Now()
 			return c.report(ctx, source.Key, token.Secret, ids)
 		}
 		return p, p.before(ctx)
 	}
 }
+
+// freshFor is how often the vehicles report: within the five minutes for which
+// carstate calls a reading fresh.
+const freshFor = 2 * time.Minute
 
 // service is a running carstate.
 type service struct {

@@ -70,7 +70,7 @@ func generate(addr string, requests [][]byte, rate float64, during time.Duration
 	if err != nil {
 		return r, err
 	}
-	defer syscall.Close(epoll)
+	defer func() { _ = syscall.Close(epoll) }()
 	wires := make([]*wire, connections)
 	free := make([]int, 0, connections)
 	for i := range wires {

@@ -51,7 +51,7 @@ var starters = []struct {
 	{"net/http", goPeer("net/http")},
 	{"webdis + Redis", webdisPeer},
 	{"carstate", carstatePeer(false)},
-	//{"carstate, access log on", carstatePeer(true)},
+	{"carstate, access log on", carstatePeer(true)},
 }
 
 // goPeer starts one of this program's own.

@@ -92,11 +92,14 @@ func (p *process) stop() {
 	_ = p.out.Close()
 }
 
-// cpu is the time that the program has spent on the processor, user and system.
-func (p *process) cpu() (time.Duration, error) {
+// spent is time on the processor.
+type spent struct{ user, system time.Duration }
+
+// cpu is what the program has spent.
+func (p *process) cpu() (spent, error) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
 	if err != nil {
-		return 0, p.failed()
+		return spent{}, p.failed()
 	}
 	return parseCPU(stat)
 }
@@ -106,15 +109,15 @@ const tick = time.Second / 100
 
 // parseCPU reads utime and stime, fields 14 and 15 of /proc/PID/stat. The name of
 // the program, field 2, may hold blanks and brackets.
-func parseCPU(stat []byte) (time.Duration, error) {
+func parseCPU(stat []byte) (spent, error) {
 	_, after, ok := bytes.Cut(stat[max(0, bytes.LastIndexByte(stat, ')')):], []byte(") "))
 	fields := bytes.Fields(after)
 	if !ok || len(fields) < 13 {
-		return 0, errors.New("/proc/PID/stat is not as expected")
+		return spent{}, errors.New("/proc/PID/stat is not as expected")
 	}
 	user, err := strconv.ParseInt(string(fields[11]), 10, 64)
 	system, err2 := strconv.ParseInt(string(fields[12]), 10, 64)
-	return time.Duration(user+system) * tick, errors.Join(err, err2)
+	return spent{time.Duration(user) * tick, time.Duration(system) * tick}, errors.Join(err, err2)
 }
 
 // tail keeps the last that a program said.

@@ -57,7 +57,7 @@ func redisDo(c net.Conn, in *bufio.Reader, args ...string) (string, error) {
 	}
 	switch line[0] {
 	case '-':
-		return "", errors.New("Redis refused a command")
+		return "", errors.New("a command was refused by Redis")
 	case '$':
 		line, err = in.ReadString('\n')
 		return strings.TrimSpace(line), err

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 )
 
@@ -73,8 +74,8 @@ func runWrk(ctx context.Context, core int, dir, addr, targets string, took time.
 
 // lastLine is the last line that is not empty.
 func lastLine(b []byte) []byte {
-	for i := len(b) - 1; i >= 0; i-- {
-		if b[i] == '{' && (i == 0 || b[i-1] == '\n') {
+	for i, v := range slices.Backward(b) {
+		if v == '{' && (i == 0 || b[i-1] == '\n') {
 			return b[i:]
 		}
 	}

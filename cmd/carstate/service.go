@@ -13,8 +13,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"carstate/internal/access"
 	"carstate/internal/admin"
@@ -31,6 +31,8 @@ type service struct {
 	flags    *serveFlags
 	log      *slog.Logger
 	registry *prometheus.Registry
+	traces   traces
+	cert     *keyPair // nil: no listener speaks TLS
 	ports    listeners
 
 	accessLog *query.AccessLog // nil: none is kept
@@ -76,11 +78,14 @@ func startOn(ctx context.Context, f *serveFlags, c stream.Config, log *slog.Logg
 	if err := f.validate(); err != nil {
 		return nil, err
 	}
-	tlsConfig, err := loadTLS(f.TLSCert, f.TLSKey)
+	cert, err := openKeyPair(f, log)
 	if err != nil {
 		return nil, err
 	}
-	s := &service{flags: f, log: log, registry: prometheus.NewRegistry(), fleet: fleet.New(), member: rand.Text(), failed: make(chan error, 8)}
+	s := &service{flags: f, log: log, cert: cert, registry: prometheus.NewRegistry(), fleet: fleet.New(), member: rand.Text(), failed: make(chan error, 8)}
+	if s.traces, err = newTraces(ctx, f, log); err != nil {
+		return nil, err
+	}
 	if s.ports, err = listen(f.addresses(), anyPort); err != nil {
 		return nil, err
 	}
@@ -96,7 +101,7 @@ func startOn(ctx context.Context, f *serveFlags, c stream.Config, log *slog.Logg
 	if err := checkAdminKey(f); err != nil {
 		return nil, err
 	}
-	c.Log, c.Registry = log, s.registry
+	c.Log, c.Registry, c.Tracer, c.Answers = log, s.registry, s.traces.tracer(), answers{s.fleet}
 	if s.engine, err = openEngine(ctx, c); err != nil {
 		return nil, err
 	}
@@ -106,7 +111,7 @@ func startOn(ctx context.Context, f *serveFlags, c stream.Config, log *slog.Logg
 	}
 	s.registerMetrics()
 	s.startBackground()
-	s.addServers(tlsConfig, access.HashOf(key))
+	s.addServers(cert.config(), access.HashOf(key))
 	for _, srv := range s.servers {
 		s.running.Go(func() {
 			if err := srv.serve(); err != nil && !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
@@ -115,6 +120,13 @@ func startOn(ctx context.Context, f *serveFlags, c stream.Config, log *slog.Logg
 		})
 	}
 	return s, nil
+}
+
+// answers is the fleet table as the engine fills it while it opens.
+type answers struct{ *fleet.Table }
+
+func (a answers) Put(id vehicle.ID, d vehicle.DrivingVerdict, t vehicle.ThrottleVerdict) {
+	a.Table.Put(id, fleet.Answer{Driving: d, Throttle: t})
 }
 
 // openEngine opens the engine. Where that takes long and the context ends, it
@@ -184,7 +196,11 @@ func (s *service) startBackground() {
 		}, s.health.caughtUp)
 	})
 	s.background(func() error { s.health.run(ctx); return nil })
+	s.background(func() error { s.tellSupervisor(ctx); return nil })
 	s.background(func() error { s.expire(ctx); return nil })
+	if s.cert != nil {
+		s.background(func() error { s.cert.watch(ctx); return nil })
+	}
 	if s.flags.has("query") {
 		s.background(func() error { s.keeper.KeepUsage(ctx); return nil })
 	}
@@ -303,7 +319,7 @@ func (s *service) addServers(t *tls.Config, adminKey access.Hash) {
 		})
 		s.servers = append(s.servers, server{"query", func() error { return q.Serve(l) }, q.Shutdown})
 	}
-	c := ingest.Config{Store: s.engine, Sources: &s.sources, Ready: s.health.canStore, Forgotten: s.engine.Forgotten().Has, Log: s.log, Registry: s.registry, TLS: tlsFor("--ingest-addr")}
+	c := ingest.Config{Store: s.engine, Sources: &s.sources, Ready: s.health.canStore, Forgotten: s.engine.Forgotten().Has, Log: s.log, Registry: s.registry, Tracer: s.traces.tracer(), TLS: tlsFor("--ingest-addr")}
 	if s.ports["--ingest-addr"] != nil {
 		l := s.door("--ingest-addr", tlsFor)
 		h := ingest.NewHTTP(c)
@@ -341,19 +357,6 @@ func (s *service) door(flag string, tlsFor func(string) *tls.Config) net.Listene
 	return d
 }
 
-func (s *service) registerMetrics() {
-	s.registry.MustRegister(
-		collectors.NewGoCollector(),
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "carstate_vehicles", Help: "Vehicles in this node's table.",
-		}, func() float64 { return float64(s.fleet.Len()) }),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "carstate_tokens", Help: "Tokens known, revoked and expired ones included.",
-		}, func() float64 { return float64(s.tokens.Len()) }),
-	)
-}
-
 // wait returns when the node is to end: nil after ctx did, else what failed.
 func (s *service) wait(ctx context.Context) error {
 	select {
@@ -373,6 +376,7 @@ func (s *service) close() error {
 	deadline, cancel := context.WithTimeout(context.Background(), stopWithin)
 	defer cancel()
 	s.health.drain()
+	notify(daemon.SdNotifyStopping)
 	if !within(deadline, answersWithin+cutWithin, func() { s.closeServers(deadline) }) {
 		s.log.Warn("a listener does not end")
 	}
@@ -385,6 +389,11 @@ func (s *service) close() error {
 			s.log.Warn("work in the background does not end")
 		}
 	}
+	within(deadline, cutWithin, func() {
+		if err := s.traces.close(deadline); err != nil {
+			s.log.Warn("the last traces cannot be sent", "error", oneLine(err))
+		}
+	})
 	var err error
 	if !within(deadline, stopWithin, func() { err = s.engine.Close() }) {
 		return errors.New("the engine did not close in time: the next start treats the data directory as after a crash")

@@ -179,6 +179,18 @@ func (t *Tokens) Len() int {
 	return len(t.byID)
 }
 
+// Expiring is the number of tokens that count at now and have expired by then.
+func (t *Tokens) Expiring(now, then time.Time) (n int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, g := range t.byID {
+		if g.Usable(now) == nil && g.Usable(then) != nil {
+			n++
+		}
+	}
+	return n
+}
+
 // Sources is a node's copy of all sources. The zero value is empty.
 type Sources struct {
 	mu     sync.RWMutex

@@ -171,7 +171,7 @@ func TestConcurrent(t *testing.T) {
 // answer.
 func TestManyVehiclesKeepApart(t *testing.T) {
 	table := fleet.New()
-	const n = 100_000
+	const n = 30_000
 	for i := range n {
 		table.Put(vehicle.ID(fmt.Sprintf("V%d", i)), answer(noon.Add(time.Duration(i)*time.Millisecond)))
 	}

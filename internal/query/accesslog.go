@@ -87,8 +87,7 @@ func OpenAccessLog(c AccessLogConfig) (*AccessLog, error) {
 func (a *AccessLog) open() error {
 	f, err := os.OpenFile(a.config.File, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
 	if err != nil {
-		var path *os.PathError
-		if errors.As(err, &path) {
+		if path, ok := errors.AsType[*os.PathError](err); ok {
 			err = path.Err
 		}
 		return fmt.Errorf("the access log cannot be opened for writing: %w", err)

@@ -4,12 +4,16 @@
 // (docs.go and the directory docs).
 //
 // It has two halves. The answerer (answer.go and the files beside it) knows no
-// HTTP library: it gets the method, the request target as sent, and what the
-// head says about framing, and it produces status, headers and body without
-// allocating. [Server] (server.go) is a thin adapter that carries those over
-// fasthttp, and the only file that imports it. Requests are read strictly:
-// where a request could be understood in two ways it is refused and the
-// connection closed.
+// sockets: it gets the method, the request target as sent, and the header block,
+// and it produces status, headers and body without allocating. [Server] (server.go)
+// has a goroutine a connection (converse.go), which reads heads (reading.go), has
+// them answered, and writes (writing.go); it knows GET and HEAD without bodies and
+// nothing else of HTTP. Requests are read strictly: where a request could be
+// understood in two ways it is refused and the connection closed.
+//
+// Who answers takes no lock that another request could hold, but for one that lasts
+// as long as a look into the table. The access log, if there is one, is written in
+// the background (accesslog.go).
 //
 // The contract on the wire is written as scripts in testdata, which a person
 // can read and which the tests run against a real listener.

@@ -1,9 +1,6 @@
 package query
 
-import (
-	"bytes"
-	"time"
-)
+import "time"
 
 // document is one file of the public documentation, ready to be sent. It is
 // never changed, so that any number of answers may send it at once.
@@ -21,15 +18,6 @@ type documents map[string]*document
 // documentTimeout is how long a document may take to be written: the largest has
 // 400 KB, and its reader may sit in a train.
 const documentTimeout = 30 * time.Second
-
-// documentAt returns the document that a request target names, nil for none.
-func (a *answerer) documentAt(target []byte) *document {
-	if bytes.HasPrefix(target, []byte("/api/")) {
-		return nil // nearly all requests
-	}
-	path, _ := splitTarget(target)
-	return a.docs[string(path)]
-}
 
 // document answers with d, or says that there is nothing. The query, if any, is
 // not looked at.

@@ -41,7 +41,7 @@ type Config struct {
 	MaxInFlight int
 	// MaxConnections is how many connections may be open at once. A newer
 	// one gets 503 to its first request and is closed; far beyond, it is
-	// closed without an answer. A connection holds about 24 KiB. Zero: 16384.
+	// closed without an answer. A connection holds about 10 KiB. Zero: 16384.
 	MaxConnections int
 	// HeadTimeout is how long a request head, and before it a TLS handshake,
 	// may take to arrive, and how long a new connection may stay silent.

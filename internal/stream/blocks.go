@@ -55,8 +55,9 @@ const (
 	tornAnywhere                   // the operator chose not to sync each write
 )
 
-// checkBlocks reads every record of every stream.
-func checkBlocks(ctx context.Context, dir string, tolerated tornWrites) error {
+// checkBlocks reads every record of every stream, several blocks at a time. What
+// it reads of STATES goes to p, which may be nil, in the order in which it was stored.
+func checkBlocks(ctx context.Context, dir string, tolerated tornWrites, p *preload) error {
 	for _, stream := range streamNames {
 		blocks, newest, err := listBlocks(filepath.Join(streamDir(dir, stream), "msgs"))
 		if err != nil && !absent(err) {
@@ -65,23 +66,30 @@ func checkBlocks(ctx context.Context, dir string, tolerated tornWrites) error {
 		if err != nil {
 			return damagedDir(dir, "the records of stream "+stream+" are missing")
 		}
-		for _, n := range slices.Sorted(maps.Keys(blocks)) {
-			if err := ctx.Err(); err != nil {
-				return err
-			}
+		numbers := slices.Sorted(maps.Keys(blocks))
+		read := func(i int) (f found, err error) {
+			n := numbers[i]
 			content, err := os.ReadFile(blocks[n])
 			if err != nil {
-				return unreadableDir(dir, fmt.Sprintf("block %d of stream %s", n, stream), err)
+				return f, unreadableDir(dir, fmt.Sprintf("block %d of stream %s", n, stream), err)
+			}
+			visit := func(storedRecord) {}
+			if stream == States && p != nil {
+				visit = f.add
 			}
 			b := newBlock(stream, n, content)
-			bad, ok := b.firstBad()
+			bad, ok := b.firstBad(visit)
 			if b.newer != nil {
-				return fmt.Errorf("the data directory %s was written by a newer carstate (%w): use that version", dir, b.newer)
+				return f, fmt.Errorf("the data directory %s was written by a newer carstate (%w): use that version", dir, b.newer)
 			}
 			mayTear := tolerated == tornAnywhere || tolerated == tornNewest && n == newest
 			if !ok && !(mayTear && b.torn(bad)) {
-				return damagedDir(dir, fmt.Sprintf("stream %s, block %d, byte %d", stream, n, bad))
+				return f, damagedDir(dir, fmt.Sprintf("stream %s, block %d, byte %d", stream, n, bad))
 			}
+			return f, nil
+		}
+		if err := inOrder(ctx, len(numbers), read, p.take); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -120,41 +128,50 @@ func newBlock(stream string, n int, content []byte) *block {
 	return &block{content: content, hash: h}
 }
 
-// firstBad finds the first place that holds no sound record.
-func (b *block) firstBad() (at int, ok bool) {
+// storedRecord is a sound record of a block. What it refers to is the block's.
+type storedRecord struct {
+	bytes            int // that it takes in the block
+	seq              uint64
+	erased           bool // it says that another one is gone, or is itself
+	subject, payload []byte
+}
+
+// firstBad finds the first place that holds no sound record, and calls visit for
+// those before it.
+func (b *block) firstBad(visit func(storedRecord)) (at int, ok bool) {
 	for at < len(b.content) {
-		n := b.record(at)
-		if n == 0 {
+		r, ok := b.record(at)
+		if !ok {
 			return at, false
 		}
-		at += n
+		visit(r)
+		at += r.bytes
 	}
 	return at, true
 }
 
-// record returns the length of the record at a place, 0 if there is no sound
-// one.
-func (b *block) record(at int) int {
+// record returns the record at a place, false if there is no sound one.
+func (b *block) record(at int) (storedRecord, bool) {
 	r := b.content[at:]
 	if len(r) < blockHeader+blockHash {
-		return 0
+		return storedRecord{}, false
 	}
 	length := binary.LittleEndian.Uint32(r)
 	headers := length&hasHeadersBit != 0
 	n, subject := int(length&^hasHeadersBit), int(binary.LittleEndian.Uint16(r[20:]))
 	if n > len(r) || subject > maxBlockSubject || n < blockHeader+subject+blockHash {
-		return 0
+		return storedRecord{}, false
 	}
 	text, rest := r[blockHeader:blockHeader+subject], r[blockHeader+subject:n-blockHash]
 	payload := rest
 	if headers {
 		if len(rest) < 4 {
-			return 0
+			return storedRecord{}, false
 		}
 		h := int(binary.LittleEndian.Uint32(rest))
 		rest = rest[4:]
 		if h > len(rest) {
-			return 0
+			return storedRecord{}, false
 		}
 		payload = rest[h:]
 	}
@@ -163,18 +180,20 @@ func (b *block) record(at int) int {
 	b.hash.Write(text)
 	b.hash.Write(rest)
 	if !bytes.Equal(b.hash.Sum(b.sum[:0]), r[n-blockHash:n]) {
-		return 0
+		return storedRecord{}, false
 	}
-	if binary.LittleEndian.Uint64(r[4:])&erasedBits == 0 {
+	seq := binary.LittleEndian.Uint64(r[4:])
+	erased := seq&erasedBits != 0
+	if !erased {
 		// The server's hash leaves out the length of the headers.
 		switch _, err := unseal(string(text), payload); {
 		case errors.Is(err, errNewer):
 			b.newer = err
 		case err != nil:
-			return 0
+			return storedRecord{}, false
 		}
 	}
-	return n
+	return storedRecord{n, seq &^ erasedBits, erased, text, payload}, true
 }
 
 // torn tells a write that a power cut tore from damage done to a record that
@@ -187,7 +206,7 @@ func (b *block) torn(at int) bool {
 		}
 	}
 	for at++; at < len(b.content); at++ {
-		if b.record(at) != 0 {
+		if _, ok := b.record(at); ok {
 			return false
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 )
 
 // Config says where the engine is and what it may use. The zero value of each
@@ -37,9 +38,14 @@ type Config struct {
 
 	Patience Patience
 
+	// Answers is filled by Open from the files of the embedded engine, which
+	// it reads through anyway. Optional: [Engine.FollowStates] yields all.
+	Answers Answers
+
 	Now      func() time.Time      // nil: time.Now
 	Log      *slog.Logger          // nil: discarded
 	Registry prometheus.Registerer // nil: not exported
+	Tracer   trace.Tracer          // nil: nothing is traced
 }
 
 // Patience is how long the engine waits for what does not come. A zero field
@@ -106,6 +112,8 @@ const (
 	// duplicateWindow is how long the engine recognises a commit sent again.
 	// It outlasts Patience.Store, after which nobody sends it again.
 	duplicateWindow = time.Minute
+	// leastDuplicateWindow is the shortest that NATS takes.
+	leastDuplicateWindow = 100 * time.Millisecond
 )
 
 func (c Config) withDefaults() Config {

@@ -31,6 +31,7 @@ type Engine struct {
 	js     jetstream.JetStream
 	legacy nats.JetStreamContext // only this one has ordered push consumers
 
+	preloaded  *preload // embedded only: what Config.Answers holds, until FollowStates takes it
 	committers []*committer
 	batches    chan struct{} // holds a token for each atomic batch under way
 	backlog    backlog
@@ -87,6 +88,9 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	if e.partitions, err = ensureStreams(ctx, e.js, c); err != nil {
 		return nil, err
 	}
+	if err = e.comparePreloaded(ctx); err != nil {
+		return nil, err
+	}
 	if err = e.loadVIDKeys(ctx); err != nil {
 		return nil, err
 	}
@@ -136,7 +140,10 @@ func (e *Engine) openEmbedded(ctx context.Context) (err error) {
 	}
 	if e.dir.Ready {
 		// Before the server starts: it cuts off what it cannot read.
-		if err = checkBlocks(ctx, e.config.DataDir, e.tornWrites()); err != nil {
+		if e.config.Answers != nil {
+			e.preloaded = newPreload(e.config.Answers)
+		}
+		if err = checkBlocks(ctx, e.config.DataDir, e.tornWrites(), e.preloaded); err != nil {
 			return err
 		}
 		if e.dir.Closed == nil {

@@ -102,7 +102,7 @@ func (f *feed) follow(ctx context.Context) error {
 			errReplaced, f.stream, time.Since(f.heard).Round(time.Second))
 	}
 	f.created = created
-	if f.last == 0 {
+	if !f.live {
 		f.goal = last
 	}
 

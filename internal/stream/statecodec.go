@@ -3,6 +3,7 @@ package stream
 import (
 	"encoding/binary"
 	"math"
+	"slices"
 
 	"carstate/internal/vehicle"
 )
@@ -18,8 +19,17 @@ import (
 //	uvarint bit set of the signals ever read
 //	for each of them, lowest bit first: float32 value, varint milliseconds before the newest event time
 
+var (
+	trafficLayout  = layoutOf[vehicle.TrafficMemory]()
+	throttleLayout = layoutOf[vehicle.ThrottleMemory]()
+)
+
+// mostStateBytes is room for any state, as numbers are in practice, and its seal.
+var mostStateBytes = 64 + trafficLayout.size + throttleLayout.size + 12*vehicle.NumSignals
+
 // appendState packs a state.
 func appendState(b []byte, s *vehicle.State) []byte {
+	b = slices.Grow(b, mostStateBytes) // once, not every time it is full
 	b = binary.AppendVarint(b, int64(s.Time))
 	b = append(b, s.FaultCode[:]...)
 	b = binary.LittleEndian.AppendUint32(b, math.Float32bits(s.MeanSpeed))
@@ -29,8 +39,8 @@ func appendState(b []byte, s *vehicle.State) []byte {
 		resting = int64(s.Time - s.RestingSince)
 	}
 	b = binary.AppendVarint(b, resting)
-	b = appendSparse(b, &s.Traffic)
-	b = appendSparse(b, &s.ThrottleMemory)
+	b = appendSparse(b, trafficLayout, &s.Traffic)
+	b = appendSparse(b, throttleLayout, &s.ThrottleMemory)
 	var present uint64
 	for i := range s.Latest {
 		if s.Latest[i].Time != 0 {
@@ -60,8 +70,8 @@ func decodeState(body []byte) (vehicle.State, error) {
 	if ago := r.varint(); ago >= 0 {
 		s.RestingSince = s.Time - vehicle.UnixMilli(ago)
 	}
-	r.sparse(&s.Traffic)
-	r.sparse(&s.ThrottleMemory)
+	readSparse(&r, trafficLayout, &s.Traffic)
+	readSparse(&r, throttleLayout, &s.ThrottleMemory)
 	present := r.uvarint()
 	if present>>vehicle.NumSignals != 0 {
 		return vehicle.State{}, errNewer

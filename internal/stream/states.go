@@ -8,11 +8,16 @@ import (
 
 // FollowStates calls put for the stored state of every vehicle and then for
 // every change, until the context ends. The zero state means that the vehicle is
-// forgotten. caughtUp is called once, after all that
-// was stored at the start.
+// forgotten. caughtUp is called once, after all that was stored at the start.
+// What [Config.Answers] has taken in is not repeated.
 func (e *Engine) FollowStates(ctx context.Context, put func(vehicle.ID, vehicle.State), caughtUp func()) error {
 	f := newFeed(e, States)
 	f.caughtUp = caughtUp
+	if p := e.preloaded; p != nil {
+		e.preloaded = nil
+		f.created = p.created
+		f.advance(p.last) // as if the feed had brought them
+	}
 	e.followed.Store(f)
 	f.apply = func(r record) error {
 		id, ok := vehicleOfState(r.subject)

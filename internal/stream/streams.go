@@ -37,6 +37,9 @@ func streamConfigs(c Config, partitions int) []jetstream.StreamConfig {
 			Discard:            d,
 			AllowDirect:        true,
 			AllowAtomicPublish: true,
+			// No write carries an id. With a longer window the server reads
+			// all that was stored in it when it starts, to look for some.
+			Duplicates: leastDuplicateWindow,
 		}
 	}
 	configs := []jetstream.StreamConfig{

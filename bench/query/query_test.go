@@ -1,0 +1,201 @@
+package query
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"carstate/bench/report"
+)
+
+// TestMain is also the programs that the bench starts of itself.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "self" {
+		if err := Self(os.Args[2:], os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+func newTestField(t *testing.T) *field {
+	t.Helper()
+	o := report.Options{Quick: true, Rounds: 1, Dir: t.TempDir(), Logf: t.Logf}
+	f, _, err := newField(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// The peers written in Go answer what carstate answers, and the generator takes it
+// for an answer. That needs no other program; the rest of the peers are checked
+// when they are measured.
+func TestGoPeersAnswerAlike(t *testing.T) {
+	f := newTestField(t)
+	ctx := context.Background()
+	targets := filepath.Join(f.dir, "targets-table")
+	table, err := f.startSelf("table", targets, "table", "-targets", targets, "-vehicles", "1000", "-tokens", "10")
+	if err != nil {
+		t.Fatal(err)
+	}
+	peers := []*peer{table}
+	for _, s := range starters {
+		switch s.name {
+		case "fasthttp", "net/http", "Go sockets, nothing parsed":
+			p, err := s.start(ctx, f, s.name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			peers = append(peers, p)
+		}
+	}
+	if len(peers) != 4 {
+		t.Fatalf("%d peers", len(peers))
+	}
+	for _, p := range peers {
+		t.Cleanup(p.stop)
+		if err := p.check(ctx); err != nil {
+			t.Error(err)
+		}
+		l, err := runOpenLoop(ctx, f, f.core, p, 500, 200*time.Millisecond)
+		if err != nil || l.Sent != 100 || l.P50 <= 0 || l.P99 < l.P50 || l.Max < l.P99 {
+			t.Errorf("%s: %+v, %v", p.name, l, err)
+		}
+		if _, err := p.cpu(); err != nil {
+			t.Errorf("%s: %v", p.name, err)
+		}
+	}
+}
+
+// A latency counts from the time at which a request was to be sent: a server that
+// stalls cannot hide the requests that wait for it.
+func TestTheGeneratorSeesAStall(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	const stall = 300 * time.Millisecond
+	begin := make(chan struct{})
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				buf := make([]byte, 4<<10)
+				for {
+					if _, err := c.Read(buf); err != nil {
+						return
+					}
+					<-begin
+					io.WriteString(c, "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}")
+				}
+			}()
+		}
+	}()
+	time.AfterFunc(stall, func() { close(begin) })
+	// More requests than there are connections are due while it stalls.
+	r, err := generate(l.Addr().String(), [][]byte{[]byte("GET / HTTP/1.1\r\n\r\n")}, 1000, 400*time.Millisecond)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Sent != 400 || r.P50 < stall/4 {
+		t.Errorf("%+v: the requests that were held up are not in it", r)
+	}
+}
+
+func TestTheGeneratorRefusesWhatIsNoAnswer(t *testing.T) {
+	for _, answer := range []string{"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n", "HTTP/1.1 200 OK\r\n\r\n", ""} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				go func() {
+					c.Read(make([]byte, 100))
+					io.WriteString(c, answer)
+					c.Close()
+				}()
+			}
+		}()
+		if _, err := generate(l.Addr().String(), [][]byte{[]byte("GET / HTTP/1.1\r\n\r\n")}, 1000, 10*time.Millisecond); err == nil {
+			t.Errorf("%q was taken", answer)
+		}
+		l.Close()
+	}
+}
+
+func TestParseCPU(t *testing.T) {
+	got, err := parseCPU([]byte("12 (a) b (c) S 1 2 3 4 5 6 7 8 9 10 250 50 0 0 20 0 1"))
+	if err != nil || got != (spent{2500 * time.Millisecond, 500 * time.Millisecond}) {
+		t.Errorf("%v, %v", got, err)
+	}
+	for _, stat := range []string{"", "12 (a", "12 (a) S 1 2"} {
+		if _, err := parseCPU([]byte(stat)); err == nil {
+			t.Errorf("%q was taken", stat)
+		}
+	}
+}
+
+func TestParseCores(t *testing.T) {
+	if got := fmt.Sprint(parseCores("0-2,5,x,7-8")); got != "[0 1 2 5 7 8]" {
+		t.Errorf("got %s", got)
+	}
+}
+
+func TestWhatWrkPrints(t *testing.T) {
+	var r closedLoop
+	err := json.Unmarshal(lastLine([]byte("Running 1s test\n  2 threads {and}\n\n{\"requests\":5,\"microseconds\":7,\"failed\":0}\n")), &r)
+	if err != nil || r != (closedLoop{5, 7, 0}) {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+func TestAMissingPeerIsNamed(t *testing.T) {
+	_, err := launch("x", 0, t.TempDir(), nil, "no-such-program")
+	if err == nil || err.Error() != "no-such-program is not there: run 'apt-get install no-such-program' and try again" {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestVehiclesAreDifferent(t *testing.T) {
+	seen := map[string]bool{}
+	for i := range 100_000 {
+		id := string(vidOf(i))
+		if seen[id] || len(id) != 21 || strings.ContainsAny(id, " \x00") {
+			t.Fatalf("%d: %q", i, id)
+		}
+		seen[id] = true
+	}
+}
+
+func TestRatiosAreByRound(t *testing.T) {
+	peers := []*peer{{name: expert}, {name: floor}, {name: "fasthttp"}, {name: "net/http"}, {name: self}}
+	all := [][]cost{{{cpu: 10}, {cpu: 20}, {cpu: 30}}, {{cpu: 5}, {cpu: 5}, {cpu: 5}}, {{cpu: 1}, {cpu: 1}, {cpu: 1}}, {{cpu: 1}, {cpu: 1}, {cpu: 1}}, {{cpu: 9}, {cpu: 16}, {cpu: 60}}}
+	var r report.Results
+	if err := ratios(peers, all, &r); err != nil {
+		t.Fatal(err)
+	}
+	f := r.Figures[0]
+	if f.Value != 0.9 || f.Low != 0.8 || f.High != 2 || !*f.Met {
+		t.Errorf("got %+v", f)
+	}
+}

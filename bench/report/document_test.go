@@ -1,0 +1,126 @@
+package report
+
+import (
+	"encoding/xml"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// fixture is a document with one of everything.
+func fixture() *Document {
+	var r Results
+	r.Add(Figure{Part: "query", Subject: "nginx + lua", Name: "server CPU a request", Value: 9.5, Low: 9.25, High: 10, Unit: "µs"})
+	r.Add(Figure{Part: "query", Subject: "nginx + lua", Name: "requests", Value: 104_321.4, Unit: "1/s", Remark: "wrk"})
+	r.Add(Figure{Part: "query", Subject: "carstate", Name: "server CPU a request", Value: 8, Unit: "µs"})
+	r.Add(Figure{Part: "query", Subject: "carstate", Name: "requests", Value: 120_000, Unit: "1/s", Remark: "wrk"})
+	r.Add(Figure{Part: "query", Subject: "carstate", Name: "CPU a request, over nginx + lua", Value: 0.842, Unit: "×", Aim: "≤ 0.9 ×", Met: new(true)})
+	r.Add(Figure{Part: "query", Subject: "carstate", Name: "CPU with 10 M vehicles, over 1 k", Value: 1.25, Unit: "×", Aim: "≤ 1.15 ×", Met: new(false)})
+	r.Draw(Plot{Part: "query", File: "query-size", Title: "Cost & <size>", XAxis: "vehicles", YAxis: "µs", LogX: true,
+		Lines: []Line{{Label: "one", X: []float64{1e3, 1e5, 1e7}, Y: []float64{8, 8.5, 9}}, {Label: "other", X: []float64{1}, Y: []float64{8}}}})
+	d := new(Document)
+	d.Replace(Run{Part: "query", Machine: "a machine", Version: "v1", At: time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC), Took: 90 * time.Second, Rounds: 5}, &r)
+	return d
+}
+
+func TestThePageHoldsTheFigures(t *testing.T) {
+	page := fixture().page()
+	for _, want := range []string{
+		"| a machine, version v1 | query (2026-11-20, 5 rounds, 1m30s) |",
+		"| CPU a request, over nginx + lua | carstate | ≤ 0.9 × | 0.842 × | yes |",
+		"| CPU with 10 M vehicles, over 1 k | carstate | ≤ 1.15 × | 1.25 × | **no** |",
+		"| | server CPU a request, µs | requests, 1/s |",
+		"| nginx + lua | 9.50 (9.25–10) | 104,321 |",
+		"| carstate | 8 | 120,000 |",
+		"- requests, 1/s: wrk\n",
+		"![Cost & <size>](performance/query-size.svg)",
+	} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page lacks %s\n%s", want, page)
+		}
+	}
+	if strings.Contains(page, "## The sample") {
+		t.Error("a part that was not measured has a section")
+	}
+}
+
+func TestSaveAndLoad(t *testing.T) {
+	docs := t.TempDir()
+	if d, err := Load(docs); err != nil || len(d.Figures) > 0 {
+		t.Fatalf("of an empty directory: %v, %v", d, err)
+	}
+	d := fixture()
+	if err := d.Save(docs); err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile(filepath.Join(docs, "performance.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := Load(docs)
+	if err != nil || again.page() != string(page) {
+		t.Errorf("from the results the page is another (%v):\n%s", err, again.page())
+	}
+
+	// Another part leaves this one alone; the same part replaces it.
+	var r Results
+	r.Add(Figure{Part: "sample", Subject: "carstate", Name: "acknowledged", Value: 1, Unit: "1/s"})
+	again.Replace(Run{Part: "sample"}, &r)
+	if len(again.Figures) != len(d.Figures)+1 || len(again.Runs) != 2 {
+		t.Errorf("%d figures, %d runs", len(again.Figures), len(again.Runs))
+	}
+	again.Replace(Run{Part: "query"}, new(Results))
+	if len(again.Figures) != 1 || len(again.Plots) != 0 || len(again.Runs) != 2 {
+		t.Errorf("%d figures, %d plots, %d runs", len(again.Figures), len(again.Plots), len(again.Runs))
+	}
+	var out strings.Builder
+	if err := again.Print(&out, []string{"sample"}); err != nil || !strings.Contains(out.String(), "acknowledged") {
+		t.Errorf("printed %s, %v", &out, err)
+	}
+
+	if err := os.WriteFile(filepath.Join(docs, "performance", "results.json"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Load(docs); err == nil {
+		t.Error("results that are cut off were taken")
+	}
+}
+
+func TestPlotsAreXML(t *testing.T) {
+	plots := fixture().Plots
+	plots = append(plots, Plot{File: "empty"}, Plot{LogX: true, LogY: true, Lines: []Line{{X: []float64{0, 1}, Y: []float64{0, 0.001}}}})
+	for _, p := range plots {
+		svg := p.svg()
+		if strings.Contains(svg, "NaN") || strings.Contains(svg, "Inf") {
+			t.Errorf("%s: a place that is no number:\n%s", p.File, svg)
+		}
+		for d := xml.NewDecoder(strings.NewReader(svg)); ; {
+			if _, err := d.Token(); errors.Is(err, io.EOF) {
+				break
+			} else if err != nil {
+				t.Fatalf("%s: %v", p.File, err)
+			}
+		}
+	}
+}
+
+func TestNumbers(t *testing.T) {
+	for v, want := range map[float64]string{
+		0: "0", 0.8421: "0.842", 5.678: "5.68", 12.34: "12.3", 123.4: "123", 1234.5: "1,234", 1234567: "1,234,567", -1234: "-1,234", 10: "10",
+	} {
+		if got := number(v); got != want {
+			t.Errorf("%v: got %s, want %s", v, got, want)
+		}
+	}
+}
+
+func TestMachine(t *testing.T) {
+	line, err := Machine(t.TempDir())
+	if err != nil || !strings.Contains(line, "core") || !strings.Contains(line, "Linux ") || !strings.Contains(line, "go1.") || !strings.Contains(line, "fsync ") {
+		t.Errorf("%q, %v", line, err)
+	}
+}

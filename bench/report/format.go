@@ -1,0 +1,72 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+)
+
+// text is the figure with its unit.
+func (f *Figure) text() string { return strings.TrimSpace(f.number() + " " + f.Unit) }
+
+// number is the figure, with what the rounds ranged over.
+func (f *Figure) number() string {
+	if f.Low == 0 && f.High == 0 {
+		return number(f.Value)
+	}
+	return fmt.Sprintf("%s (%s–%s)", number(f.Value), number(f.Low), number(f.High))
+}
+
+// number writes three digits that count, and no fewer than stand before the point.
+func number(v float64) string {
+	a := math.Abs(v)
+	switch {
+	case a >= 1000:
+		return thousands(strconv.FormatFloat(v, 'f', 0, 64))
+	case a >= 100 || v == math.Trunc(v):
+		return strconv.FormatFloat(v, 'f', 0, 64)
+	case a >= 10:
+		return strconv.FormatFloat(v, 'f', 1, 64)
+	case a >= 1:
+		return strconv.FormatFloat(v, 'f', 2, 64)
+	}
+	return strconv.FormatFloat(v, 'g', 3, 64)
+}
+
+// thousands puts a comma after every three digits.
+func thousands(s string) string {
+	sign := ""
+	if s[0] == '-' {
+		sign, s = "-", s[1:]
+	}
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return sign + s
+}
+
+// Print writes the figures of the parts as one table for a terminal.
+func (d *Document) Print(w io.Writer, parts []string) error {
+	for _, r := range d.Runs {
+		for _, part := range parts {
+			if r.Part == part {
+				if _, err := fmt.Fprintf(w, "%s: %s, version %s, %s, %s\n", r.Part, r.Machine, r.Version, plural(r.Rounds, "round"), r.Took.Round(1e9)); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "PART\tWHO\tWHAT\tMEASURED\tUNIT\tAIM\tMET")
+	for _, part := range parts {
+		for _, f := range d.Figures {
+			if f.Part == part {
+				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", f.Part, f.Subject, f.Name, f.number(), f.Unit, f.Aim, strings.Trim(f.met(), "*"))
+			}
+		}
+	}
+	return t.Flush()
+}

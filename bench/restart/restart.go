@@ -1,0 +1,307 @@
+// Package restart measures what a fleet of full-size states costs a node when it
+// starts, in order and after kill -9: time until it is ready, memory, and the
+// bytes on disk. The program that is measured is the real one.
+package restart
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"carstate/bench/report"
+)
+
+const part = "restart"
+
+// plan is how much is measured.
+type plan struct {
+	sizes     []int // vehicles
+	overwrite int   // the size that is overwritten
+	updates   int   // how often
+	reported  int   // samples of each kind of report
+	rounds    int
+}
+
+func planFor(o report.Options) plan {
+	if o.Quick {
+		return plan{sizes: []int{2_000, 10_000}, overwrite: 10_000, updates: 120_000, reported: 10_000, rounds: 1}
+	}
+	return plan{sizes: []int{100_000, 1_000_000, 3_000_000, 10_000_000}, overwrite: 1_000_000, updates: 12_000_000, reported: 500_000, rounds: max(1, min(o.Rounds, 3))}
+}
+
+// Run measures.
+func Run(ctx context.Context, o report.Options, r *report.Results) error {
+	p := planFor(o)
+	m := &measurement{options: o, plan: p, results: r, dir: filepath.Join(o.Dir, "data")}
+	for _, n := range p.sizes {
+		if err := m.size(ctx, n); err != nil {
+			return fmt.Errorf("%s vehicles: %w", count(n), err)
+		}
+	}
+	r.Draw(report.Plot{
+		Part: part, File: "restart-ready", Title: "Start of a node: time until it is ready",
+		XAxis: "vehicles", YAxis: "seconds", LogX: true, LogY: true, Lines: []report.Line{m.clean, m.killed},
+	})
+	r.Draw(report.Plot{
+		Part: part, File: "restart-memory", Title: "Resident memory of a node",
+		XAxis: "vehicles", YAxis: "MB", LogX: true, LogY: true, Lines: []report.Line{m.memory, m.busyMemory},
+	})
+	return nil
+}
+
+// measurement is one store that grows from size to size.
+type measurement struct {
+	options report.Options
+	plan    plan
+	results *report.Results
+	dir     string
+	filled  int // vehicles in the store
+	sources int // made so far
+
+	clean, killed, memory, busyMemory report.Line
+}
+
+func (m *measurement) size(ctx context.Context, n int) error {
+	began := time.Now()
+	if err := fill(ctx, m.dir, m.filled, n); err != nil {
+		return err
+	}
+	live, err := statesOnDisk(m.dir)
+	if err != nil {
+		return err
+	}
+	m.options.Logf("%s vehicles are stored in %s, %.0f bytes each", count(n), time.Since(began).Round(time.Second), float64(live)/float64(n))
+	m.filled = n
+	m.results.Add(report.Figure{Part: part, Subject: count(n) + " vehicles", Name: "store on disk a vehicle", Value: float64(live) / float64(n), Unit: "B",
+		Remark: "each vehicle's state once, the engine's own bytes and index included"})
+	if err := m.starts(ctx, n); err != nil {
+		return err
+	}
+	if n != m.plan.overwrite {
+		return nil
+	}
+	return m.storeSize(ctx, n, live)
+}
+
+// starts measures starts after an orderly end and after kill -9 under load.
+func (m *measurement) starts(ctx context.Context, n int) error {
+	var clean, killed, cleanCPU, killedCPU, idle, busy []float64
+	for range m.plan.rounds {
+		p, err := start(ctx, m.options.Binary, m.dir)
+		if err != nil {
+			return err
+		}
+		clean, cleanCPU = append(clean, p.ready.Seconds()), append(cleanCPU, p.cpu.Seconds())
+		rss, err := p.resident()
+		if err != nil {
+			p.kill()
+			return err
+		}
+		idle = append(idle, float64(rss)/1e6)
+		rss, err = m.underLoad(ctx, p, n)
+		p.kill()
+		if err != nil {
+			return err
+		}
+		busy = append(busy, float64(rss)/1e6)
+
+		if p, err = start(ctx, m.options.Binary, m.dir); err != nil {
+			return err
+		}
+		killed, killedCPU = append(killed, p.ready.Seconds()), append(killedCPU, p.cpu.Seconds())
+		if err := p.stop(); err != nil {
+			return err
+		}
+	}
+	m.options.Logf("%s vehicles: ready after %.2f s (%.2f s of CPU), after kill -9 %.2f s (%.2f s); %.0f MB, under load %.0f MB",
+		count(n), median(clean), median(cleanCPU), median(killed), median(killedCPU), median(idle), median(busy))
+	aim := n == 1_000_000
+	m.add(n, "ready, ended in order", clean, "s", aim, 4, "page cache warm")
+	m.add(n, "ready, after kill -9", killed, "s", aim, 8, "killed while cars reported; page cache warm")
+	m.add(n, "CPU until ready, ended in order", cleanCPU, "s", false, 0, "")
+	m.add(n, "CPU until ready, after kill -9", killedCPU, "s", false, 0, "")
+	m.add(n, "resident memory when ready", idle, "MB", false, 0, "")
+	m.add(n, "resident memory under load", busy, "MB", false, 0, "after cars reported in turn, so that each state was read from the engine")
+	for line, values := range map[*report.Line][]float64{&m.clean: clean, &m.killed: killed, &m.memory: idle, &m.busyMemory: busy} {
+		line.X, line.Y = append(line.X, float64(n)), append(line.Y, median(values))
+	}
+	m.clean.Label, m.killed.Label, m.memory.Label, m.busyMemory.Label = "ended in order", "after kill -9", "when ready", "under load"
+	return nil
+}
+
+// underLoad has cars report in turn until the process is killed, and returns the
+// memory that it then has.
+func (m *measurement) underLoad(ctx context.Context, p *process, n int) (int64, error) {
+	m.sources++
+	c, err := newCars(ctx, p, fmt.Sprintf("load%d", m.sources), 0, n)
+	if err != nil {
+		return 0, err
+	}
+	if err := c.report(ctx, m.plan.reported); err != nil {
+		return 0, err
+	}
+	return p.resident()
+}
+
+// storeSize overwrites the states of the store, compares its size with that of
+// the live data, and lets cars report whose states are at hand and not.
+func (m *measurement) storeSize(ctx context.Context, n int, live int64) error {
+	began := time.Now()
+	most, err := overwrite(ctx, m.dir, n, m.plan.updates)
+	if err != nil {
+		return err
+	}
+	after, err := statesOnDisk(m.dir)
+	if err != nil {
+		return err
+	}
+	m.options.Logf("%s updates took %s", count(m.plan.updates), time.Since(began).Round(time.Second))
+	subject := count(n) + " vehicles"
+	for _, f := range []struct {
+		name string
+		size int64
+	}{{"store after " + count(m.plan.updates) + " skewed updates, over live data", after}, {"the most it took meanwhile, over live data", most}} {
+		ratio := float64(f.size) / float64(live)
+		met := ratio <= 3
+		m.results.Add(report.Figure{Part: part, Subject: subject, Name: f.name, Value: ratio, Unit: "×", Aim: "≤ 3 ×", Met: &met,
+			Remark: fmt.Sprintf("%.0f MB of %.0f MB", float64(f.size)/1e6, float64(live)/1e6)})
+	}
+	return m.atHand(ctx, n)
+}
+
+// atHand compares what a sample costs whose vehicle's state derive has at hand
+// with one whose state it must read from the engine.
+func (m *measurement) atHand(ctx context.Context, n int) error {
+	p, err := start(ctx, m.options.Binary, m.dir)
+	if err != nil {
+		return err
+	}
+	defer p.kill()
+	if err := drained(ctx, p); err != nil {
+		return err
+	}
+	hot := min(n, 20_000)
+	for _, c := range []struct {
+		name    string
+		n, warm int
+	}{
+		{"node CPU a sample, every state at hand", hot, hot},
+		{"node CPU a sample, no state at hand", n, 0},
+	} {
+		m.sources++
+		cars, err := newCars(ctx, p, fmt.Sprintf("hand%d", m.sources), 0, c.n)
+		if err != nil {
+			return err
+		}
+		if c.n == n {
+			cars.next.Store(int64(hot)) // those before are at hand
+		}
+		if err := m.folded(ctx, p, cars, c.warm); err != nil {
+			return err
+		}
+		var before, after [2]float64
+		names := [2]string{"process_cpu_seconds_total", "carstate_states_read_total"}
+		for i, name := range names {
+			if before[i], err = p.metric(ctx, name); err != nil {
+				return err
+			}
+		}
+		began := time.Now()
+		if err := m.folded(ctx, p, cars, m.plan.reported); err != nil {
+			return err
+		}
+		took := time.Since(began)
+		for i, name := range names {
+			if after[i], err = p.metric(ctx, name); err != nil {
+				return err
+			}
+		}
+		m.results.Add(report.Figure{Part: part, Subject: count(n) + " vehicles", Name: c.name, Unit: "µs",
+			Value: (after[0] - before[0]) / float64(m.plan.reported) * 1e6,
+			Remark: fmt.Sprintf("one sample a car in turn, %.0f %% of the states read from the engine; %.0f samples/s until folded, generator on the same machine",
+				100*(after[1]-before[1])/float64(m.plan.reported), float64(m.plan.reported)/took.Seconds())})
+	}
+	return p.stop()
+}
+
+// folded has cars report and waits until all their samples are folded.
+func (m *measurement) folded(ctx context.Context, p *process, c *cars, samples int) error {
+	const name = "carstate_samples_folded_total"
+	before, err := p.metric(ctx, name)
+	if err != nil {
+		return err
+	}
+	if err := c.report(ctx, samples); err != nil {
+		return err
+	}
+	return until(ctx, func() (bool, error) {
+		now, err := p.metric(ctx, name)
+		return now-before >= float64(samples), err
+	})
+}
+
+// drained waits until a process has folded what an earlier one left: until it has
+// had nothing to fold for longer than it takes to look.
+func drained(ctx context.Context, p *process) error {
+	const looks = 2500 * time.Millisecond
+	last, since := -1.0, time.Now()
+	return until(ctx, func() (bool, error) {
+		folded, err := p.metric(ctx, "carstate_samples_folded_total")
+		if err != nil {
+			return false, err
+		}
+		if backlog, err := p.metric(ctx, "carstate_backlog_seconds"); err != nil || backlog > 0 || folded != last {
+			last, since = folded, time.Now()
+			return false, err
+		}
+		return time.Since(since) > looks, nil
+	})
+}
+
+// until asks again and again until the answer is yes.
+func until(ctx context.Context, done func() (bool, error)) error {
+	for {
+		if ok, err := done(); ok || err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// add records a figure of several rounds.
+func (m *measurement) add(n int, name string, values []float64, unit string, hasAim bool, aim float64, remark string) {
+	f := report.Figure{Part: part, Subject: count(n) + " vehicles", Name: name, Value: median(values), Unit: unit, Remark: remark}
+	if len(values) > 1 {
+		f.Low, f.High = slices.Min(values), slices.Max(values)
+	}
+	if hasAim {
+		met := f.Value <= aim
+		f.Aim, f.Met = fmt.Sprintf("≤ %g %s", aim, unit), &met
+	}
+	m.results.Add(f)
+}
+
+func median(values []float64) float64 {
+	s := slices.Sorted(slices.Values(values))
+	if n := len(s); n%2 == 0 {
+		return (s[n/2-1] + s[n/2]) / 2
+	}
+	return s[len(s)/2]
+}
+
+// count writes a number of vehicles as people do: "100 k", "1 M".
+func count(n int) string {
+	switch {
+	case n%1_000_000 == 0:
+		return fmt.Sprintf("%d M", n/1_000_000)
+	case n%1_000 == 0:
+		return fmt.Sprintf("%d k", n/1_000)
+	}
+	return fmt.Sprint(n)
+}

@@ -1,0 +1,256 @@
+package fleet
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"carstate/internal/vehicle"
+)
+
+// checkShard holds a shard against what it should know, and its array against
+// the order that searches rely on.
+func checkShard(t interface{ Fatalf(string, ...any) }, s *shard, want map[key]value) {
+	a := *s.slots.Load()
+	got := make(map[key]value)
+	for i := range a {
+		if a[i].free() {
+			continue
+		}
+		got[key{a[i][0], a[i][1]}] = value{a[i][2], a[i][3]}
+		before := &a[(i+len(a)-1)%len(a)]
+		d := away(i, a[i][1], len(a))
+		if d > 0 && before.free() {
+			t.Fatalf("slot %d of %d: %d away from home, behind a free slot", i, len(a), d)
+		}
+		if d > 0 && away((i+len(a)-1)%len(a), before[1], len(a)) < d-1 {
+			t.Fatalf("slot %d of %d: stands behind one that belongs further on", i, len(a))
+		}
+	}
+	if !maps.Equal(got, want) || int(s.vehicles.Load()) != len(want) {
+		t.Fatalf("the shard counts %d and holds\n%v, not\n%v", s.vehicles.Load(), got, want)
+	}
+	for k, v := range want {
+		if s.get(k) != v {
+			t.Fatalf("%v: %v, not %v", k, s.get(k), v)
+		}
+	}
+}
+
+// A shard is a map through any series of changes, also where all keys want to
+// stand in the same place or at the end of the array, which goes on at its
+// beginning.
+func TestShardIsAMap(t *testing.T) {
+	keys := rapid.Custom(func(t *rapid.T) key {
+		near := rapid.SampledFrom([]uint64{0, 1 << 63, math.MaxUint64 - 40, rapid.Uint64().Draw(t, "anywhere")}).Draw(t, "near")
+		return key{rapid.Uint64Range(0, 2).Draw(t, "hi") + 1, near + rapid.Uint64Range(0, 40).Draw(t, "lo")}
+	})
+	rapid.Check(t, func(t *rapid.T) {
+		var s shard
+		s.init(rapid.Float64Range(0, 1).Draw(t, "phase"))
+		model := make(map[key]value)
+		t.Repeat(map[string]func(*rapid.T){
+			"put many": func(t *rapid.T) {
+				for _, k := range rapid.SliceOfN(keys, 1, 60).Draw(t, "keys") {
+					v := value{rapid.Uint64().Draw(t, "value"), uint64(len(model))}
+					s.put(k, v)
+					model[k] = v
+				}
+			},
+			"remove": func(t *rapid.T) {
+				k := keys.Draw(t, "key")
+				s.remove(k)
+				delete(model, k)
+			},
+			"remove many": func(t *rapid.T) {
+				known := slices.SortedFunc(maps.Keys(model), func(a, b key) int {
+					if a.lo != b.lo {
+						return int(a.lo%math.MaxInt32) - int(b.lo%math.MaxInt32)
+					}
+					return int(a.hi) - int(b.hi)
+				})
+				for _, k := range known[:rapid.IntRange(0, len(known)).Draw(t, "number")] {
+					s.remove(k)
+					delete(model, k)
+				}
+			},
+			"remove by value": func(t *rapid.T) {
+				bit := uint64(1) << rapid.IntRange(0, 63).Draw(t, "bit")
+				old := func(v value) bool { return v[0]&bit != 0 }
+				want := len(model)
+				maps.DeleteFunc(model, func(_ key, v value) bool { return old(v) })
+				if n := s.removeIf(old); n != want-len(model) {
+					t.Fatalf("%d removed, not %d", n, want-len(model))
+				}
+			},
+			"": func(t *rapid.T) {
+				checkShard(t, &s, model)
+				if k := keys.Draw(t, "asked"); s.get(k) != model[k] {
+					t.Fatalf("%v: %v, not %v", k, s.get(k), model[k])
+				}
+			},
+		})
+	})
+}
+
+// No time that a sample can carry loses anything, and one beyond all reason
+// stays what it was in kind: long ago, or never.
+func TestPack(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		times := rapid.Int64Range(-lastTime, lastTime)
+		a := Answer{
+			Driving: vehicle.DrivingVerdict{
+				State:      vehicle.DrivingState(rapid.IntRange(0, 3).Draw(t, "state")),
+				NotDriving: rapid.Bool().Draw(t, "not driving"),
+				Time:       vehicle.UnixMilli(times.Draw(t, "driving")),
+			},
+			Throttle: vehicle.ThrottleVerdict{
+				System: vehicle.ThrottleSystem(rapid.IntRange(0, 1).Draw(t, "throttle")),
+				Time:   vehicle.UnixMilli(rapid.Int64().Draw(t, "judged")),
+			},
+		}
+		if got := pack(a).unpack(); got != a {
+			t.Fatalf("%+v became %+v", a, got)
+		}
+	})
+	far := Answer{Driving: vehicle.DrivingVerdict{State: vehicle.TrafficJam, Time: math.MaxInt64}}
+	if got := pack(far).unpack(); got.Driving.Time != lastTime || got.Driving.State != vehicle.TrafficJam {
+		t.Errorf("the end of time became %+v", got)
+	}
+}
+
+// slotsOf is how many slots a table has.
+func slotsOf(t *Table) (n int) {
+	for i := range t.shards {
+		n += len(*t.shards[i].slots.Load())
+	}
+	return n
+}
+
+func answerAt(t time.Time) Answer {
+	return Answer{Driving: vehicle.DrivingVerdict{State: vehicle.SlowDriving, Time: vehicle.At(t)}, Throttle: vehicle.ThrottleVerdict{Time: vehicle.At(t)}}
+}
+
+// Vehicles that are forgotten or that expire give their memory back.
+func TestMemoryComesBack(t *testing.T) {
+	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	const n = 30_000
+	for _, c := range []struct {
+		how    string
+		forget func(*Table, int)
+	}{
+		{"deleted", func(t *Table, kept int) {
+			for i := kept; i < n; i++ {
+				t.Delete(vehicle.ID(fmt.Sprintf("V%d", i)))
+			}
+		}},
+		{"expired", func(t *Table, kept int) { t.Expire(now.Add(time.Duration(-kept) * time.Second)) }},
+	} {
+		table := New()
+		for i := range n {
+			table.Put(vehicle.ID(fmt.Sprintf("V%d", i)), answerAt(now.Add(time.Duration(-i)*time.Second)))
+		}
+		if most := n * 3 / 2; slotsOf(table) > most {
+			t.Errorf("%d vehicles take %d slots, more than %d", n, slotsOf(table), most)
+		}
+		for _, kept := range []int{n / 2, n / 20, 0} {
+			c.forget(table, kept)
+			most := kept*9/5 + 2*smallest*shardCount
+			if kept == 0 {
+				c.forget(table, -1) // the newest, too
+				most = 0
+			}
+			if got := slotsOf(table); got > most {
+				t.Errorf("%s: %d vehicles are left in %d slots, more than %d", c.how, table.Len(), got, most)
+			}
+		}
+	}
+}
+
+// Few shards grow at the same fill.
+func TestShardsDoNotGrowTogether(t *testing.T) {
+	table := New()
+	at := make(map[int]int) // by size for 1,000 vehicles
+	for i := range table.shards {
+		at[table.shards[i].size(1000)]++
+	}
+	for size, n := range at {
+		if n > shardCount/50 {
+			t.Errorf("%d of %d shards have %d slots for 1,000 vehicles", n, shardCount, size)
+		}
+	}
+}
+
+// A reader whose writer lost its processor half-way waits for its turn.
+func TestReaderOfAStalledWriter(t *testing.T) {
+	var s shard
+	s.init(0)
+	k := key{1, 2}
+	s.put(k, value{3, 4})
+	s.mu.Lock()
+	s.version.Add(1)
+	read := make(chan value)
+	go func() { read <- s.get(k) }()
+	s.version.Add(1)
+	s.mu.Unlock()
+	if v := <-read; v != (value{3, 4}) {
+		t.Errorf("read %v", v)
+	}
+	s.version.Add(1) // for ever
+	if v := s.get(k); v != (value{3, 4}) {
+		t.Errorf("read %v", v)
+	}
+}
+
+// A shard grows and shrinks, vehicles come, change and go, and whoever reads
+// finds those that stay, whole.
+func TestReadersWhileItGrowsAndShrinks(t *testing.T) {
+	var s shard
+	s.init(0)
+	const steady, coming = 64, 1024
+	at := func(i uint64) key { return key{1, i * 0x9e3779b97f4a7c15} }
+	for i := range uint64(steady) {
+		s.put(at(i), value{i, i})
+	}
+	stop := make(chan struct{})
+	var readers sync.WaitGroup
+	for range 2 {
+		readers.Go(func() {
+			for i := uint64(0); ; i++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if v := s.get(at(i % steady)); v[0] != v[1] || v[0]%steady != i%steady {
+					t.Errorf("vehicle %d: %v", i%steady, v)
+				}
+				if v := s.get(at(steady + i%coming)); v[0] != v[1] || v[0] != 0 && v[0] != steady+i%coming {
+					t.Errorf("vehicle %d, which comes and goes: %v", steady+i%coming, v)
+				}
+			}
+		})
+	}
+	for round := range uint64(4) {
+		for i := uint64(steady); i < steady+coming; i++ {
+			s.put(at(i), value{i, i})
+			j := i % steady
+			s.put(at(j), value{j + round*steady, j + round*steady})
+		}
+		if round%2 == 0 {
+			for i := uint64(steady); i < steady+coming; i++ {
+				s.remove(at(i))
+			}
+		} else if n := s.removeIf(func(v value) bool { return v[0] >= 4*steady }); n == 0 {
+			t.Error("nothing was removed")
+		}
+	}
+	close(stop)
+	readers.Wait()
+}

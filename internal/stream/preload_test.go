@@ -1,0 +1,290 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"carstate/internal/vehicle"
+)
+
+// answerMap is the plainest of Answers.
+type answerMap struct {
+	m       map[vehicle.ID]foundAnswer
+	cleared int
+}
+
+func (a *answerMap) Put(id vehicle.ID, d vehicle.DrivingVerdict, t vehicle.ThrottleVerdict) {
+	a.m[id] = foundAnswer{id: id, driving: d, throttle: t}
+}
+func (a *answerMap) Delete(id vehicle.ID) { delete(a.m, id) }
+func (a *answerMap) Len() int             { return len(a.m) }
+func (a *answerMap) Clear()               { clear(a.m); a.cleared++ }
+
+// followed opens a directory, follows its states until the feed has caught up
+// and then until it brought a marker, and returns what the opening and the feed
+// brought.
+func followed(t *testing.T, dir string) (opened *answerMap, fed map[vehicle.ID]vehicle.State) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	opened, fed = &answerMap{m: make(map[vehicle.ID]foundAnswer)}, make(map[vehicle.ID]vehicle.State)
+	e := openOne(t, Config{DataDir: dir, Answers: opened})
+	caughtUp, marked := make(chan struct{}), make(chan struct{})
+	running := make(chan error, 1)
+	following, stop := context.WithCancel(ctx)
+	go func() {
+		running <- e.FollowStates(following, func(id vehicle.ID, s vehicle.State) {
+			if id == "marker" {
+				close(marked)
+				return
+			}
+			fed[id] = s
+		}, func() { close(caughtUp) })
+	}()
+	wait := func(what string, c chan struct{}) {
+		select {
+		case <-c:
+		case <-ctx.Done():
+			t.Fatalf("the feed %s", what)
+		}
+	}
+	wait("did not catch up", caughtUp)
+	p, err := e.Take(ctx, 0, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Commit(ctx, 0, map[vehicle.ID]vehicle.State{"marker": {Time: 1}}); err != nil {
+		t.Fatal(err)
+	}
+	wait("did not bring the marker", marked)
+	stop()
+	if err := <-running; err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	delete(opened.m, "marker")
+	return opened, fed
+}
+
+// An engine hands over the newest answer of every vehicle while it opens, after a
+// clean stop and after a crash, and the feed brings nothing twice.
+func TestAnswersAreReadFromTheBlocks(t *testing.T) {
+	t.Parallel()
+	closed, crashed := t.TempDir(), t.TempDir()
+	e, err := Open(t.Context(), Config{DataDir: closed, Partitions: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := e.Take(t.Context(), 0, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Two blocks of 8 MiB, with old and new states of a vehicle in different ones
+	// and in the same.
+	const batch = 999
+	driven := drivenState(t)
+	want := make(map[vehicle.ID]foundAnswer)
+	for n := range 10 {
+		states := make(map[vehicle.ID]vehicle.State)
+		for i := range batch {
+			id, s := vehicle.ID(fmt.Sprintf("car%d", (n%7)*batch+i)), driven
+			s.Pace = vehicle.DrivingState(1 + (i+n)%3)
+			s.Latest[vehicle.Speed].Time -= vehicle.UnixMilli(n)
+			states[id] = s
+			want[id] = foundAnswer{id: id, driving: s.Driving(), throttle: s.Throttle()}
+		}
+		if err := p.Commit(t.Context(), 0, states); err != nil {
+			t.Fatal(err)
+		}
+	}
+	blocks, _, err := listBlocks(streamDir(closed, States) + "/msgs")
+	if err != nil || len(blocks) != 2 {
+		t.Fatalf("the states fill %d blocks: %v", len(blocks), err)
+	}
+	if err := os.CopyFS(crashed, os.DirFS(closed)); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for name, dir := range map[string]string{"closed": closed, "crashed": crashed} {
+		opened, fed := followed(t, dir)
+		if opened.cleared > 0 || !maps.Equal(opened.m, want) {
+			t.Errorf("%s: %d answers were read, cleared %d times; want %d", name, len(opened.m), opened.cleared, len(want))
+		}
+		if len(fed) > 0 {
+			t.Errorf("%s: the feed brought %d states again", name, len(fed))
+		}
+	}
+}
+
+// A copy that was read from the blocks is whole, even if nothing can be stored from
+// then on: a node starts on a full disk and answers.
+func TestPreloadedCopyIsCurrent(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	e, err := Open(t.Context(), Config{DataDir: dir, Partitions: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := e.Take(t.Context(), 0, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Commit(t.Context(), 0, map[vehicle.ID]vehicle.State{"car": drivenState(t)}); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	e = openOne(t, Config{DataDir: dir, Answers: &answerMap{m: make(map[vehicle.ID]foundAnswer)}})
+	if e.preloaded == nil {
+		t.Fatal("nothing was read from the blocks")
+	}
+	last := e.preloaded.last
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := e.FollowStates(ended, func(vehicle.ID, vehicle.State) {}, func() {}); err != nil {
+		t.Fatal(err)
+	}
+	if applied := e.beats[States].applied.Load(); applied < last || last == 0 {
+		t.Errorf("the copy holds all up to %d and counts as holding up to %d", last, applied)
+	}
+}
+
+// What was removed does not come back, although its bytes are still in a block.
+func TestRemovedStatesAreNotRead(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	e, err := Open(t.Context(), Config{DataDir: dir, Partitions: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := e.Take(t.Context(), 0, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[vehicle.ID]vehicle.State{"stays": drivenState(t), "stays2": {Time: 5}}
+	states := maps.Clone(want)
+	states["goes"] = drivenState(t)
+	if err := p.Commit(t.Context(), 0, states); err != nil {
+		t.Fatal(err)
+	}
+	s, err := e.js.Stream(t.Context(), States)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Purge(t.Context(), jetstream.WithPurgeSubject(stateSubject(0, "goes"))); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	opened, fed := followed(t, dir)
+	if _, ok := opened.m["goes"]; ok {
+		t.Error("a removed vehicle was read")
+	}
+	if opened.cleared > 0 && !maps.Equal(fed, want) || opened.cleared == 0 && len(opened.m) != len(want) {
+		t.Errorf("%d answers were read, cleared %d times, and %d fed", len(opened.m), opened.cleared, len(fed))
+	}
+}
+
+// What cannot be judged from the blocks alone is left to the feed.
+func TestPreloadIsUnsure(t *testing.T) {
+	t.Parallel()
+	state := drivenState(t)
+	sealed := func(subject string, version byte) storedRecord {
+		record := appendState([]byte{0}, &state)
+		record = seal(subject, record)
+		if version != schemaVersion {
+			record[0] = version
+			sum := checksum(subject, record[:len(record)-4])
+			record = append(record[:len(record)-4], byte(sum), byte(sum>>8), byte(sum>>16), byte(sum>>24))
+		}
+		return storedRecord{subject: []byte(subject), payload: record}
+	}
+	at := func(seq uint64, r storedRecord) storedRecord { r.seq = seq; return r }
+	good, other := sealed("state.0.carA", schemaVersion), sealed("state.0.carB", schemaVersion)
+	marker := storedRecord{subject: good.subject, payload: seal(string(good.subject), append([]byte{0}, markerBody...))}
+	for name, c := range map[string]struct {
+		blocks [][]storedRecord
+		unsure bool
+		known  int
+	}{
+		"in order":              {[][]storedRecord{{at(1, good), at(2, other)}, {}, {at(3, good)}}, false, 2},
+		"a cursor":              {[][]storedRecord{{at(1, good), at(2, storedRecord{subject: []byte("cursor.0")})}}, false, 1},
+		"forgotten":             {[][]storedRecord{{at(1, good), at(2, other)}, {at(3, marker)}}, false, 1},
+		"allowed again":         {[][]storedRecord{{at(1, good), at(2, marker)}, {at(3, good)}}, false, 1},
+		"a note of a removal":   {[][]storedRecord{{at(2, good), at(1, storedRecord{erased: true})}}, false, 1},
+		"backwards in a block":  {[][]storedRecord{{at(2, good), at(1, other)}}, true, 2},
+		"backwards":             {[][]storedRecord{{at(2, good)}, {at(1, other)}}, true, 2},
+		"of a newer carstate":   {[][]storedRecord{{at(1, good), at(2, sealed("state.0.carB", schemaVersion+1))}}, true, 1},
+		"not what a state is":   {[][]storedRecord{{at(1, storedRecord{subject: []byte("state.0.carA"), payload: seal("state.0.carA", []byte{0, 1})})}}, true, 0},
+		"under another subject": {[][]storedRecord{{at(1, storedRecord{subject: []byte("state.0.carB"), payload: good.payload})}}, true, 0},
+	} {
+		a := &answerMap{m: make(map[vehicle.ID]foundAnswer)}
+		p := newPreload(a)
+		for _, b := range c.blocks {
+			var f found
+			for _, r := range b {
+				f.add(r)
+			}
+			p.take(f)
+		}
+		if forgotten := name == "forgotten"; p.unsure != c.unsure || a.Len() != c.known || (len(p.forgotten) > 0) != forgotten {
+			t.Errorf("%s: unsure %t, %d answers, %d forgotten", name, p.unsure, a.Len(), len(p.forgotten))
+		}
+	}
+}
+
+func TestInOrder(t *testing.T) {
+	t.Parallel()
+	failed := errors.New("failed")
+	for _, n := range []int{0, 1, 3, 500} {
+		for _, bad := range []int{-1, 0, n / 2} {
+			var under, most atomic.Int64
+			next := 0
+			err := inOrder(t.Context(), n, func(i int) (int, error) {
+				for now := under.Add(1); now > most.Load(); {
+					most.Store(now)
+				}
+				if i == bad {
+					return 0, failed
+				}
+				return i, nil
+			}, func(i int) {
+				under.Add(-1)
+				if i != next {
+					t.Errorf("%d came instead of %d", i, next)
+				}
+				next++
+			})
+			if bad >= 0 && bad < n {
+				if !errors.Is(err, failed) || next != bad {
+					t.Errorf("%d of %d failed: %v after %d", bad, n, err, next)
+				}
+			} else if err != nil || next != n {
+				t.Errorf("%d of %d: %v", next, n, err)
+			}
+			if limit := int64(runtime.GOMAXPROCS(0) + 2); most.Load() > limit {
+				t.Errorf("%d waited to be used, more than %d", most.Load(), limit)
+			}
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	err := inOrder(ctx, 100, func(i int) (int, error) { cancel(); return i, nil }, func(int) { <-ctx.Done() })
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("ended early: %v", err)
+	}
+}

@@ -1,0 +1,183 @@
+package stream
+
+import (
+	"bytes"
+	"encoding/json"
+	"math"
+	"os"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"carstate/internal/vehicle"
+)
+
+// drivenState is the state of a car that has driven for ten minutes and reports
+// every signal once a second: about the most that there is to store.
+func drivenState(t testing.TB) vehicle.State {
+	t.Helper()
+	var s vehicle.State
+	for i := range 600 {
+		x := vehicle.Sample{Vehicle: "carA", Time: vehicle.UnixMilli(1_795_000_000_000 + int64(i)*1000)}
+		pedal := 50 + 45*math.Sin(float64(i)/7)
+		for g := range vehicle.Signal(vehicle.NumSignals) {
+			var err error
+			switch g {
+			case vehicle.Speed, vehicle.OBDSpeed:
+				err = x.Set(g, pedal/2)
+			case vehicle.EngineSpeed:
+				err = x.Set(g, 800+30*pedal)
+			case vehicle.FreeFlowSpeed:
+				err = x.Set(g, 50)
+			case vehicle.MILOn:
+				err = x.Set(g, 0)
+			case vehicle.DTCList:
+				err = x.SetCodes(nil)
+			case vehicle.LowVoltageSystemState:
+				err = x.SetIgnition(vehicle.IgnitionOn)
+			default:
+				err = x.Set(g, pedal*0.8+float64(g))
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		s = vehicle.Observe(s, x)
+	}
+	return s
+}
+
+// The layout of a type in memory comes to the bytes that encoding/binary makes,
+// and back, gaps between fields or not.
+func TestLayoutIsEncodingBinary(t *testing.T) {
+	type gaps struct {
+		A bool
+		B int64
+		C [3]struct {
+			D uint8
+			E float32
+			F bool
+		}
+		G int16
+		H bool
+	}
+	checkLayout(t, gaps{true, -1, [3]struct {
+		D uint8
+		E float32
+		F bool
+	}{{1, 2.5, true}, {3, -4, false}, {5, 6, true}}, -7, true})
+	s := drivenState(t)
+	checkLayout(t, s.Traffic)
+	checkLayout(t, s.ThrottleMemory)
+	rapid.Check(t, func(t *rapid.T) {
+		raw := rapid.SliceOfN(rapid.Byte(), throttleLayout.size, throttleLayout.size).Draw(t, "raw")
+		for _, at := range throttleLayout.bools {
+			raw[at] &= 1
+		}
+		var m vehicle.ThrottleMemory
+		throttleLayout.decode(bytes.Clone(raw), &m)
+		if got := throttleLayout.append(nil, &m); !bytes.Equal(got, raw) {
+			t.Fatalf("%x became %x", raw, got)
+		}
+	})
+}
+
+func checkLayout[T comparable](t *testing.T, v T) {
+	t.Helper()
+	l := layoutOf[T]()
+	want := appendPlain([]byte("x"), &v)
+	if got := l.append([]byte("x"), &v); !bytes.Equal(got, want) || l.size != len(want)-1 {
+		t.Errorf("%T: %d bytes\n%x, not\n%x", v, l.size, got, want)
+	}
+	for i := range want {
+		if want[i] == 1 {
+			want[i] = 0xff // also where it is a bool
+		}
+	}
+	var got, plain T
+	decodePlain(want[1:], &plain)
+	l.decode(bytes.Clone(want[1:]), &got)
+	if got != plain {
+		t.Errorf("%T: %+v, not %+v", v, got, plain)
+	}
+}
+
+// What has no fixed size is found before anything is stored.
+func TestLayoutRefusesPointers(t *testing.T) {
+	for _, f := range []func(){
+		func() { layoutOf[struct{ A *int }]() },
+		func() { layoutOf[struct{ A []byte }]() },
+		func() { layoutOf[struct{ A [2]string }]() },
+		func() { layoutOf[struct{ A int }]() },
+	} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Error("a type without a fixed size has a layout")
+				}
+			}()
+			f()
+		}()
+	}
+}
+
+// What an earlier carstate stored is read as what it meant: testdata holds a state
+// of version 1 with every part of it in use, as bytes and as what they say. Fields
+// that were added since are zero. A change that fails here needs a new version.
+func TestStateOfVersion1(t *testing.T) {
+	text, err := os.ReadFile("testdata/state-v1.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var golden struct {
+		Packed []byte        `json:"packed"` // base64
+		State  vehicle.State `json:"state"`
+	}
+	if err := json.Unmarshal(text, &golden); err != nil {
+		t.Fatal(err)
+	}
+	got, err := decodeState(golden.Packed)
+	if err != nil || got != golden.State || got.ThrottleMemory == (vehicle.ThrottleMemory{}) {
+		t.Errorf("%v\n%+v, not\n%+v", err, got, golden.State)
+	}
+}
+
+func BenchmarkAppendState(b *testing.B) {
+	s := drivenState(b)
+	var packed []byte
+	b.ReportAllocs()
+	for b.Loop() {
+		packed = appendState(packed[:0], &s)
+	}
+	b.ReportMetric(float64(len(packed)), "bytes")
+}
+
+// BenchmarkSealState is what derive pays for each state that it stores.
+func BenchmarkSealState(b *testing.B) {
+	s := drivenState(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		seal("state.0.NHeN4UqVsohGS55I7LBdh", appendState([]byte{0}, &s))
+	}
+}
+
+func BenchmarkDecodeState(b *testing.B) {
+	s := drivenState(b)
+	packed := appendState(nil, &s)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := decodeState(packed); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkVerdicts is what a feed pays after decoding.
+func BenchmarkVerdicts(b *testing.B) {
+	s := drivenState(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		s.Driving()
+		s.Throttle()
+	}
+}
