@@ -305,7 +305,7 @@ func BenchmarkLoad(b *testing.B) {
 		b.Fatal(err)
 	}
 	for b.Loop() {
-		f := newFolding(vehicles, 1, 4)
+		f := newFolding(vehicles, 1, vehicles)
 		if n, err := f.load(b.Context(), part, samples); n != vehicles || err != nil {
 			b.Fatal(n, err)
 		}
@@ -316,7 +316,7 @@ func BenchmarkLoad(b *testing.B) {
 // BenchmarkObserve folds samples of vehicles that are all in memory.
 func BenchmarkObserve(b *testing.B) {
 	const vehicles = 999
-	part, f := new(script), newFolding(vehicles, vehicles, 4)
+	part, f := new(script), newFolding(vehicles, vehicles, vehicles)
 	seq := uint64(0)
 	for b.Loop() {
 		seq++
