@@ -17,6 +17,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"carstate/internal/stream/streamtest"
 )
 
 // binary is the built program, made once for all tests.
@@ -36,6 +38,7 @@ func TestMain(m *testing.M) {
 	}
 	code := m.Run()
 	os.RemoveAll(dir)
+	streamtest.RemoveServerBinary()
 	os.Exit(code)
 }
 

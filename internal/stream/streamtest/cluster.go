@@ -33,7 +33,7 @@ type Node struct {
 	Name   string
 	Addr   string // where clients connect, the same after each start
 	t      testing.TB
-	config string // file
+	setup  Setup
 	cmd    *exec.Cmd
 	log    *bytes.Buffer // owned by cmd until it has ended
 }
@@ -42,9 +42,12 @@ type Node struct {
 // one.
 const clusterNodes = 3
 
-// Configure writes the configuration of node i into its directory and returns the
-// file. Each node has an address for clients and one for the other nodes.
-type Configure func(t testing.TB, dir string, i int, clients, routes []string) (file string)
+// Setup is how a server is started.
+type Setup struct{ Args, Env []string }
+
+// Configure prepares node i, which has a directory of its own. Each node has an
+// address for clients and one for the other nodes.
+type Configure func(t testing.TB, dir string, i int, clients, routes []string) Setup
 
 // startTimeout bounds the start of a cluster on a busy machine.
 const startTimeout = 2 * time.Minute
@@ -70,7 +73,7 @@ func StartClusterWith(t testing.TB, configure Configure, url func(addr string) s
 		if err := os.Mkdir(own, 0o700); err != nil {
 			t.Fatal(err)
 		}
-		n := &Node{Name: fmt.Sprintf("nats-%d", i+1), Addr: clients[i], t: t, config: configure(t, own, i, clients, routes)}
+		n := &Node{Name: fmt.Sprintf("nats-%d", i+1), Addr: clients[i], t: t, setup: configure(t, own, i, clients, routes)}
 		c.Nodes = append(c.Nodes, n)
 		t.Cleanup(n.Kill)
 		n.Start()
@@ -94,21 +97,20 @@ func freeAddrs(t testing.TB) (addrs []string) {
 	return addrs
 }
 
-func plainConfig(t testing.TB, dir string, i int, clients, routes []string) string {
+func plainConfig(t testing.TB, dir string, i int, clients, routes []string) Setup {
 	file := filepath.Join(dir, "nats.conf")
 	text := fmt.Sprintf(`
-server_name: nats-%d
 listen: %q
 jetstream { store_dir: %q, sync_interval: always }
 cluster { name: test, listen: %q, routes: [ "nats-route://%s" ] }
-`, i+1, clients[i], filepath.Join(dir, "store"), routes[i], strings.Join(routes, `", "nats-route://`))
+`, clients[i], filepath.Join(dir, "store"), routes[i], strings.Join(routes, `", "nats-route://`))
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return file
+	return Setup{Args: []string{"--config", file}}
 }
 
-// server is the binary of the module's own dependency.
+// built is the binary of the module's own dependency.
 var built struct {
 	sync.Mutex
 	dir string // "" until it was built
@@ -149,7 +151,8 @@ func (n *Node) Start() {
 		n.t.Fatal(err)
 	}
 	n.log = new(bytes.Buffer)
-	n.cmd = exec.Command(binary, "-c", n.config, "--name", n.Name)
+	n.cmd = exec.Command(binary, append(n.setup.Args, "--name", n.Name)...)
+	n.cmd.Env = append(os.Environ(), n.setup.Env...)
 	n.cmd.Stdout, n.cmd.Stderr = n.log, n.log
 	if err := n.cmd.Start(); err != nil {
 		n.t.Fatal(err)
