@@ -172,7 +172,7 @@ func TestEvaluator(t *testing.T) {
 	row(10*time.Second, 1, speed)
 	row(20*time.Second, 0, speed)
 	row(30*time.Second, 0, codes(p2135))
-	row(45*time.Second, 0, codes()) // cleared: normal a minute later, so by the next row
+	row(45*time.Second, 0, codes())                       // cleared: normal a minute later, so by the next row
 	row(120*time.Second, 0, speed)                        // 75 s later: driven
 	row(120*time.Second+75001*time.Millisecond, 0, speed) // a pause
 	row(600*time.Second, 1, nil)                          // more than five minutes old: no verdict

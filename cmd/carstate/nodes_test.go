@@ -194,4 +194,3 @@ func revocations(t *testing.T, by *process, nodes []*process) {
 	t.Logf("%d tokens are refused on %d nodes %v (median) and %v (the longest) after their revocation was answered",
 		tokens, len(nodes), took[tokens/2].Round(time.Millisecond), took[tokens-1].Round(time.Millisecond))
 }
-

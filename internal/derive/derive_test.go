@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -20,19 +19,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-func TestMain(m *testing.M) {
-	if url := os.Getenv(ownerVariable); url != "" {
-		if err := ownUntilAsked(url); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		os.Exit(0)
-	}
-	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
-		streamtest.RemoveServerBinary()
-		os.Exit(code)
-	}))
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // maxStates is what the engine stores in one batch.
 const maxStates = 999

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"runtime"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -25,11 +26,10 @@ type script struct {
 	err     error         // of commits
 	takes   time.Duration // a commit
 
-	stored   map[vehicle.ID]vehicle.State
-	reads    int
-	loads    []int // how many each Load asked for
-	released int
-	unread   error // of Load
+	stored map[vehicle.ID]vehicle.State
+	reads  int
+	loads  []int // how many each Load asked for
+	unread error // of Load
 }
 
 type commit struct {
@@ -42,7 +42,7 @@ func (s *script) Next(ctx context.Context) (uint64, []vehicle.Sample, error) { r
 func (s *script) Waiting() bool                                              { return s.waiting }
 func (s *script) Close()                                                     {}
 
-func (s *script) Release(context.Context) error { s.released++; return nil }
+func (s *script) Release(context.Context) error { return nil }
 
 func (s *script) Load(_ context.Context, ids []vehicle.ID, put func(int, vehicle.State)) error {
 	s.loads = append(s.loads, len(ids))
@@ -359,5 +359,27 @@ func BenchmarkCacheMemory(b *testing.B) {
 		}
 		b.ReportMetric((heap()-before)/vehicles, "bytes/vehicle")
 		runtime.KeepAlive(c)
+	}
+}
+
+// What is not at hand is asked for in questions no larger than they may be.
+func TestLoadsInParts(t *testing.T) {
+	part, f := new(script), newFolding(20, 1, 4)
+	part.stored = make(map[vehicle.ID]vehicle.State)
+	var samples []vehicle.Sample
+	for v := range 10 {
+		x := sampleOf(vehicle.ID(fmt.Sprintf("car%d", v)), 1)
+		samples = append(samples, x, x)
+		if v%3 == 0 {
+			part.stored[x.Vehicle] = vehicle.Observe(vehicle.State{}, x)
+		}
+	}
+	if n := fold(t, f, part, 1, samples...); n != 10 || !slices.Equal(part.loads, []int{4, 4, 2}) {
+		t.Errorf("%d read, %v at a time", n, part.loads)
+	}
+	for id, is := range f.touched {
+		if known, ok := part.stored[id]; is.dirty == ok || ok && is.state != known {
+			t.Errorf("%s: %+v", id, is)
+		}
 	}
 }

@@ -30,12 +30,12 @@ type Cluster struct {
 
 // Node is one server process of a cluster.
 type Node struct {
-	Name   string
-	Addr   string // where clients connect, the same after each start
-	t      testing.TB
-	setup  Setup
-	cmd    *exec.Cmd
-	log    *bytes.Buffer // owned by cmd until it has ended
+	Name  string
+	Addr  string // where clients connect, the same after each start
+	t     testing.TB
+	setup Setup
+	cmd   *exec.Cmd
+	log   *bytes.Buffer // owned by cmd until it has ended
 }
 
 // clusterNodes is how many servers a cluster has: as few as survive the loss of

@@ -1,4 +1,4 @@
-package derive_test
+package main
 
 import (
 	"bufio"
@@ -200,7 +200,7 @@ func (r *truth) put(id vehicle.ID, s vehicle.State) {
 	}
 }
 
-// complete reports how many vehicles are not in their last state yet.
+// behind reports how many vehicles are not in their last state yet.
 func (r *truth) behind() (n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -251,7 +251,7 @@ func TestOwners(t *testing.T) {
 	defer stopSending()
 	var senders sync.WaitGroup
 	for n := range 3 {
-		senders.Go(func() { send(sending, t, e, r, n, seed) })
+		senders.Go(func() { sendKnown(sending, t, e, r, n, seed) })
 	}
 
 	for round := range *ownerRounds {
@@ -322,17 +322,21 @@ func TestOwners(t *testing.T) {
 	t.Logf("%d samples, %d states, partitions taken %d times", samples, r.updates, o.takes)
 }
 
-// send stores samples of vehicles of its own one after the other until the
+// sendKnown stores samples of vehicles of its own one after the other until the
 // context ends. What is not acknowledged is sent again until it is, so that the
 // order is known.
-func send(ctx context.Context, t *testing.T, e *stream.Engine, r *truth, n int, seed uint64) {
+func sendKnown(ctx context.Context, t *testing.T, e *stream.Engine, r *truth, n int, seed uint64) {
 	rnd := rand.New(rand.NewPCG(seed, uint64(n)+100))
 	now := int64(1_000_000)
 	for ctx.Err() == nil {
 		var batch []vehicle.Sample
 		for v := range 10 {
 			now += 1 + rnd.Int64N(500)
-			x := sample(vehicle.ID(fmt.Sprintf("w%dcar%d", n, v)), now, rnd.Float64()*120)
+			x := vehicle.Sample{Vehicle: vehicle.ID(fmt.Sprintf("w%dcar%d", n, v)), Time: vehicle.UnixMilli(now)}
+			if err := x.Set(vehicle.Speed, rnd.Float64()*120); err != nil {
+				t.Error(err)
+				return
+			}
 			batch = append(batch, x)
 			r.sent(x)
 		}
