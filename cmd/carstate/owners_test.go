@@ -54,6 +54,7 @@ func ownUntilAsked(urls string) error {
 	m := derive.NewMembers(name, e.Partitions(), e.Leases(), c.Log)
 	d := derive.New(derive.Config{
 		Partitions: e.Partitions(), MaxStates: stream.BatchStates, MaxCached: 5, Members: m, Log: c.Log,
+		Release: func(ctx context.Context, p int) error { return e.Release(ctx, p, name) },
 		Take: func(ctx context.Context, p int) (derive.Partition, error) {
 			part, err := e.TakeFrom(ctx, p, name, m.Free)
 			if err != nil {

@@ -240,6 +240,7 @@ func (s *service) newDeriver(ctx context.Context) *derive.Deriver {
 	owner, free := s.member, func(string) bool { return true }
 	if c.Members != nil {
 		free = c.Members.Free
+		c.Release = func(ctx context.Context, p int) error { return s.engine.Release(ctx, p, owner) }
 	}
 	c.Take = func(ctx context.Context, p int) (derive.Partition, error) {
 		part, err := s.engine.TakeFrom(ctx, p, owner, free)

@@ -43,8 +43,6 @@ type Partition interface {
 	// nothing. It tries until the context ends or the partition is lost.
 	// With seq 0 it only shows that the owner is alive.
 	Commit(ctx context.Context, seq uint64, states map[vehicle.ID]vehicle.State) error
-	// Release gives the partition up at once.
-	Release(ctx context.Context) error
 	// Close ends reading.
 	Close()
 }
@@ -58,6 +56,10 @@ type Config struct {
 	Take func(ctx context.Context, p int) (Partition, error)
 	// Members says which partitions are this node's; nil: all of them, always.
 	Members *Members
+	// Release gives partition p up if this node owns it, perhaps without
+	// knowing it: the answer of a Take may have been lost. Not needed without
+	// Members.
+	Release func(ctx context.Context, p int) error
 	// MaxLoad is how many states one Load can bring; 0 means 999.
 	MaxLoad int
 	// MaxStates is how many states one Commit can store. It must be at
@@ -168,7 +170,7 @@ func (d *Deriver) fold(ctx context.Context, p int) error {
 	ours := context.Background()
 	if d.config.Members != nil {
 		var err error
-		if ours, err = d.config.Members.await(ctx, p); err != nil {
+		if ours, err = d.await(ctx, p); err != nil {
 			return err
 		}
 	}
@@ -179,16 +181,40 @@ func (d *Deriver) fold(ctx context.Context, p int) error {
 	defer part.Close()
 	f := newFolding(d.config.MaxStates, d.config.MaxCached, d.config.MaxLoad)
 	err = d.work(ctx, ours, p, part, f)
-	if d.config.Members == nil || ctx.Err() == nil && err != nil {
-		return err
-	}
-	// Whoever has it next goes on from the last commit.
-	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveWithin)
-	defer cancel()
-	if failed := part.Release(last); failed != nil {
-		d.config.Log.Warn("a partition was not released: another node takes it once this one's lease is stale", "partition", p, "error", failed)
+	if d.config.Members != nil && ctx.Err() != nil {
+		// Whoever has it next goes on from the last commit.
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveWithin)
+		defer cancel()
+		if failed := d.config.Release(last, p); failed != nil {
+			d.config.Log.Warn("a partition was not released: another node takes it once this one's lease is stale", "partition", p, "error", failed)
+		}
 	}
 	return err
+}
+
+// await waits until a partition is to be this node's. Until then this node must
+// not own it, because nobody takes it from a node that lives: so it is released
+// before the wait, until that succeeds, and now and then while it lasts.
+func (d *Deriver) await(ctx context.Context, p int) (context.Context, error) {
+	m := d.config.Members
+	for {
+		if ours := m.ours(p); ours != nil {
+			return ours, nil
+		}
+		rest := 2 * m.stale
+		if err := d.config.Release(ctx, p); err != nil {
+			if ctx.Err() == nil {
+				d.config.Log.Warn("a partition is not released yet", "partition", p, "error", err)
+			}
+			rest = heldAgain
+		}
+		wait, cancel := context.WithTimeout(ctx, rest)
+		ours, err := m.await(wait, p)
+		cancel()
+		if err == nil || ctx.Err() != nil {
+			return ours, err
+		}
+	}
 }
 
 // work folds a partition that was taken while it is ours.

@@ -42,8 +42,6 @@ func (s *script) Next(ctx context.Context) (uint64, []vehicle.Sample, error) { r
 func (s *script) Waiting() bool                                              { return s.waiting }
 func (s *script) Close()                                                     {}
 
-func (s *script) Release(context.Context) error { return nil }
-
 func (s *script) Load(_ context.Context, ids []vehicle.ID, put func(int, vehicle.State)) error {
 	s.loads = append(s.loads, len(ids))
 	for i, id := range ids {

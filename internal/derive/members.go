@@ -217,6 +217,13 @@ func (m *Members) divide(now time.Time) {
 	}
 }
 
+// ours is the context of a partition that is to be ours, else nil.
+func (m *Members) ours(p int) context.Context {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.mine[p].ours
+}
+
 // await waits until partition p is to be ours, and returns a context that ends
 // when it is to be another's.
 func (m *Members) await(ctx context.Context, p int) (context.Context, error) {

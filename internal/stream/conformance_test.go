@@ -303,23 +303,29 @@ func releasing(t *testing.T, e *stream.Engine) {
 	if _, err := e.TakeFrom(ctx, 0, "second", polite); !errors.Is(err, stream.ErrHeld) || asked != "first" {
 		t.Fatalf("of %q: %v", asked, err)
 	}
-	if err := first.Release(ctx); err != nil {
+	if err := e.Release(ctx, 0, "second"); err != nil { // who has it not
+		t.Fatal(err)
+	}
+	if err := first.Commit(ctx, 2, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Release(ctx, 0, "first"); err != nil {
 		t.Fatal(err)
 	}
 	second, err := e.TakeFrom(ctx, 0, "second", polite)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := first.Commit(ctx, 2, nil); !errors.Is(err, stream.ErrFenced) {
+	if err := first.Commit(ctx, 3, nil); !errors.Is(err, stream.ErrFenced) {
 		t.Fatalf("who has released it: %v", err)
 	}
-	if err := first.Release(ctx); err != nil {
+	if err := e.Release(ctx, 0, "first"); err != nil {
 		t.Fatalf("released twice: %v", err)
 	}
 	if got, ok, err := second.State(ctx, "carA"); err != nil || !ok || got != s {
 		t.Fatalf("%+v, %v, %v", got, ok, err)
 	}
-	if err := second.Commit(ctx, 2, nil); err != nil {
+	if err := second.Commit(ctx, 3, nil); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -110,23 +110,20 @@ func (e *Engine) TakeFrom(ctx context.Context, p int, owner string, free func(ho
 	}
 }
 
-// Release gives the partition up, so that another node need not wait until our
-// lease is stale. It is no error if another one has it already.
-func (t *Partition) Release(ctx context.Context) error {
-	t.Close()
+// Release gives a partition up that owner has, perhaps without knowing it, so that
+// another node need not wait until the lease is stale. It is no error if owner has
+// it not.
+func (e *Engine) Release(ctx context.Context, p int, owner string) error {
 	for {
-		gone := *t
-		gone.cursor.Owner = ""
-		_, err := t.e.storeBatch(ctx, States, []write{gone.cursorWrite(t.rev)})
-		if !conflict(err) {
+		c, rev, err := e.readCursor(ctx, p)
+		if err != nil || c.Owner != owner {
 			return err
 		}
-		// A commit of ours whose answer was lost, or a tombstone that was noted.
-		stored, rev, err := t.e.readCursor(ctx, t.number)
-		if err != nil || stored.Owner != t.cursor.Owner || stored.Generation != t.cursor.Generation {
+		c.Owner = ""
+		t := Partition{e: e, number: p, cursor: c}
+		if _, err = e.storeBatch(ctx, States, []write{t.cursorWrite(rev)}); !conflict(err) {
 			return err
 		}
-		t.cursor, t.rev = stored, rev
 	}
 }
 
