@@ -33,7 +33,7 @@ type nodeFlags struct {
 	IngestAddr  string `default:"127.0.0.1:8081" placeholder:"ADDR" help:"Where cars and gateways send telemetry by HTTP (${default})."`
 	MqttAddr    string `default:"127.0.0.1:1883" placeholder:"ADDR" help:"Where cars and gateways send telemetry by MQTT (${default}); empty: nowhere."`
 	MqttTLSAddr string `name:"mqtt-tls-addr" placeholder:"ADDR" help:"The same by MQTT over TLS; needs --tls-cert."`
-	AdminAddr   string `default:"127.0.0.1:8082" placeholder:"ADDR" help:"Where the operator works: API, health, metrics (${default})."`
+	AdminAddr   string `default:"127.0.0.1:8082" placeholder:"ADDR" help:"Where the operator works: console, API, health, metrics (${default})."`
 
 	MaxAge       time.Duration `default:"5m" help:"How old readings may be and still answer a query (${default})."`
 	Retention    time.Duration `default:"1h" help:"How long telemetry is kept after it was judged (${default})."`

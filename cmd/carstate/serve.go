@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	"github.com/alecthomas/kong"
+
+	"carstate/internal/admin"
 )
 
 type serveCommand struct {
@@ -55,6 +57,9 @@ func (c *serveCommand) Run(ctx context.Context, w streams, given *kong.Context) 
 	}
 	for _, a := range c.addresses() {
 		s.log.Info("listening", "for", a.flag[2:], "address", s.ports[a.flag].Addr().String(), "tls", a.tls)
+	}
+	if s.ports["--admin-addr"] != nil {
+		s.log.Info("the console is open", "url", s.url("--admin-addr")+"/", "key", admin.KeyFile(c.DataDir))
 	}
 	err = s.wait(ctx)
 	s.log.Info("ending", "reason", reason(err))

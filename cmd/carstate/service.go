@@ -18,6 +18,7 @@ import (
 
 	"carstate/internal/access"
 	"carstate/internal/admin"
+	"carstate/internal/admin/console"
 	"carstate/internal/derive"
 	"carstate/internal/fleet"
 	"carstate/internal/ingest"
@@ -42,6 +43,7 @@ type service struct {
 	engine    *stream.Engine
 	keeper    *stream.Keeper
 	health    *health
+	monitor   *console.Monitor
 	member    string // this process among those that fold
 
 	servers []server
@@ -101,7 +103,8 @@ func startOn(ctx context.Context, f *serveFlags, c stream.Config, log *slog.Logg
 	if err := checkAdminKey(f); err != nil {
 		return nil, err
 	}
-	c.Log, c.Registry, c.Tracer, c.Answers = log, s.registry, s.traces.tracer(), answers{s.fleet}
+	s.monitor = console.NewMonitor(s.fleet, s.registry, f.MaxAge, nil)
+	c.Log, c.Registry, c.Tracer, c.Answers = log, s.registry, s.traces.tracer(), answers{s.fleet, s.monitor}
 	if s.engine, err = openEngine(ctx, c); err != nil {
 		return nil, err
 	}
@@ -123,10 +126,24 @@ func startOn(ctx context.Context, f *serveFlags, c stream.Config, log *slog.Logg
 }
 
 // answers is the fleet table as the engine fills it while it opens.
-type answers struct{ *fleet.Table }
+type answers struct {
+	*fleet.Table
+	monitor *console.Monitor
+}
 
 func (a answers) Put(id vehicle.ID, d vehicle.DrivingVerdict, t vehicle.ThrottleVerdict) {
 	a.Table.Put(id, fleet.Answer{Driving: d, Throttle: t})
+	a.monitor.PutVerdicts(id, d, t)
+}
+
+func (a answers) Delete(id vehicle.ID) {
+	a.Table.Delete(id)
+	a.monitor.Put(id, vehicle.State{})
+}
+
+func (a answers) Clear() {
+	a.Table.Clear()
+	a.monitor.Clear()
 }
 
 // openEngine opens the engine. Where that takes long and the context ends, it
@@ -188,6 +205,9 @@ func (s *service) startBackground() {
 	s.background(func() error { return s.keeper.RunSources(ctx, s.health.caughtUp) })
 	s.background(func() error {
 		return s.engine.FollowStates(ctx, func(id vehicle.ID, st vehicle.State) {
+			if s.flags.has("admin") {
+				s.monitor.Put(id, st)
+			}
 			if st == (vehicle.State{}) {
 				s.fleet.Delete(id) // it was forgotten
 				return
@@ -198,6 +218,9 @@ func (s *service) startBackground() {
 	s.background(func() error { s.health.run(ctx); return nil })
 	s.background(func() error { s.tellSupervisor(ctx); return nil })
 	s.background(func() error { s.expire(ctx); return nil })
+	if s.flags.has("admin") {
+		s.background(func() error { s.monitor.Run(ctx); return nil })
+	}
 	if s.cert != nil {
 		s.background(func() error { s.cert.watch(ctx); return nil })
 	}
@@ -339,8 +362,8 @@ func (s *service) addServers(t *tls.Config, adminKey access.Hash) {
 	if s.ports["--admin-addr"] != nil {
 		l := s.door("--admin-addr", tlsFor)
 		a := admin.New(admin.Config{
-			Tokens: &s.tokens, Sources: &s.sources, Keeper: s.keeper, AdminKey: adminKey,
-			State: s.engine.State, MaxAge: s.flags.MaxAge,
+			Tokens: &s.tokens, Sources: &s.sources, Operators: s.keeper.Operators(), Keeper: s.keeper, AdminKey: adminKey, KeyDir: s.flags.DataDir,
+			State: s.engine.State, MaxAge: s.flags.MaxAge, Console: s.console,
 			Store:  s.keeper,
 			Forget: s.keeper.Forget, Allow: s.keeper.Allow, Forgotten: s.engine.Forgotten().Has,
 			VehicleName: func(id vehicle.ID) string { return s.engine.Forgotten().Hash(id).Short() },

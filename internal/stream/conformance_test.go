@@ -27,6 +27,8 @@ var conformance = map[string]func(*testing.T, *stream.Engine){
 	"sources are added, removed, renewed": sourcesChange,
 	"secrets rotate on every node":        secretsRotate,
 	"audit keeps the order":               auditOrder,
+	"operators are added and removed":     operatorsChange,
+	"the recent samples of one vehicle":   recentOfOne,
 }
 
 // The same suite runs against the embedded engine and against a NATS server
