@@ -49,8 +49,8 @@ type Setup struct{ Args, Env []string }
 // address for clients and one for the other nodes.
 type Configure func(t testing.TB, dir string, i int, clients, routes []string) Setup
 
-// startTimeout bounds the start of a cluster on a busy machine.
-const startTimeout = 2 * time.Minute
+// startTimeout bounds what a cluster takes on a busy machine.
+const startTimeout = time.Minute
 
 // StartCluster starts a cluster that syncs every write and ends with the test.
 func StartCluster(t testing.TB) *Cluster {
@@ -66,21 +66,38 @@ func StartClusterWith(t testing.TB, configure Configure, url func(addr string) s
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	clients, routes := freeAddrs(t), freeAddrs(t)
 	c := &Cluster{t: t, url: url, opts: opts}
-	for i := range clusterNodes {
-		own := filepath.Join(dir, fmt.Sprint(i))
-		if err := os.Mkdir(own, 0o700); err != nil {
-			t.Fatal(err)
+	t.Cleanup(func() {
+		for _, n := range c.Nodes {
+			n.Kill()
 		}
-		n := &Node{Name: fmt.Sprintf("nats-%d", i+1), Addr: clients[i], t: t, setup: configure(t, own, i, clients, routes)}
-		c.Nodes = append(c.Nodes, n)
-		t.Cleanup(n.Kill)
-		n.Start()
+	})
+	for attempt := range startAttempts {
+		for _, n := range c.Nodes {
+			n.Kill()
+		}
+		c.Nodes = nil
+		clients, routes := freeAddrs(t), freeAddrs(t)
+		for i := range clusterNodes {
+			own := filepath.Join(dir, fmt.Sprint(attempt), fmt.Sprint(i))
+			if err := os.MkdirAll(own, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			n := &Node{Name: fmt.Sprintf("nats-%d", i+1), Addr: clients[i], t: t, setup: configure(t, own, i, clients, routes)}
+			c.Nodes = append(c.Nodes, n)
+			n.Start()
+		}
+		if err = c.try(startTimeout, probe); err == nil {
+			return c
+		}
 	}
-	c.WaitReady()
-	return c
+	t.Fatalf("the cluster is not ready: %v", err)
+	return nil
 }
+
+// startAttempts is how often a cluster is started: others may take an address
+// between its choice and its use.
+const startAttempts = 3
 
 // freeAddrs returns free addresses of loopback, one a node. Routes name all nodes
 // before any of them runs, so that the system cannot choose the ports later.
@@ -201,22 +218,28 @@ func (c *Cluster) URLs() string {
 // do runs f with a connection until it returns no error.
 func (c *Cluster) do(what string, f func(ctx context.Context, js jetstream.JetStream) error) {
 	c.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	if err := c.try(startTimeout, f); err != nil {
+		c.t.Fatalf("%s: %v", what, err)
+	}
+}
+
+func (c *Cluster) try(limit time.Duration, f func(ctx context.Context, js jetstream.JetStream) error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	for {
-		err := c.try(ctx, f)
+		err := c.once(ctx, f)
 		if err == nil {
-			return
+			return nil
 		}
 		select {
 		case <-ctx.Done():
-			c.t.Fatalf("%s: %v", what, err)
+			return err
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
 }
 
-func (c *Cluster) try(ctx context.Context, f func(ctx context.Context, js jetstream.JetStream) error) error {
+func (c *Cluster) once(ctx context.Context, f func(ctx context.Context, js jetstream.JetStream) error) error {
 	nc, err := nats.Connect(c.URLs(), c.opts...)
 	if err != nil {
 		return err
@@ -234,14 +257,17 @@ func (c *Cluster) try(ctx context.Context, f func(ctx context.Context, js jetstr
 // WaitReady waits until streams with a copy on every node can be made.
 func (c *Cluster) WaitReady() {
 	c.t.Helper()
+	c.do("the cluster is not ready", probe)
+}
+
+// probe makes a stream with a copy on every node, and deletes it.
+func probe(ctx context.Context, js jetstream.JetStream) error {
 	const name = "PROBE"
-	c.do("the cluster is not ready", func(ctx context.Context, js jetstream.JetStream) error {
-		_, err := js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{Name: name, Subjects: []string{"probe"}, Replicas: clusterNodes})
-		if err != nil {
-			return err
-		}
-		return js.DeleteStream(ctx, name)
-	})
+	_, err := js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{Name: name, Subjects: []string{"probe"}, Replicas: clusterNodes})
+	if err != nil {
+		return err
+	}
+	return js.DeleteStream(ctx, name)
 }
 
 // Wipe deletes all streams, so that the next test begins with an empty cluster.
