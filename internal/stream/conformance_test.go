@@ -194,16 +194,23 @@ func stateOfOne(t *testing.T, e *stream.Engine) {
 	id := func(v int) vehicle.ID { return vehicle.ID(fmt.Sprintf("car%d", v)) }
 	check := func(part *stream.Partition, at vehicle.UnixMilli) {
 		t.Helper()
-		var wg sync.WaitGroup
+		var ids []vehicle.ID
 		for v := range vehicles {
-			wg.Go(func() {
-				s, ok, err := part.State(ctx, id(v))
-				if err != nil || ok != (at != 0) || s.Time != at {
-					t.Errorf("%s is at %d, stored %t, %v; want %d", id(v), s.Time, ok, err, at)
-				}
-			})
+			ids = append(ids, id(v))
 		}
-		wg.Wait()
+		got := make([]vehicle.State, vehicles)
+		found := 0
+		if err := part.Load(ctx, ids, func(i int, s vehicle.State) { got[i] = s; found++ }); err != nil {
+			t.Fatal(err)
+		}
+		for v, s := range got {
+			if s.Time != at {
+				t.Errorf("%s is at %d; want %d", id(v), s.Time, at)
+			}
+		}
+		if (found == vehicles) != (at != 0) || found != 0 && at == 0 {
+			t.Errorf("%d states at %d", found, at)
+		}
 	}
 	check(first, 0)
 	var all map[vehicle.ID]vehicle.State

@@ -16,6 +16,9 @@ import (
 // MaxLoad is how many vehicles one [Partition.Load] can ask for.
 const MaxLoad = 999
 
+// loadTimeout bounds one Load, with all its tries.
+const loadTimeout = 4 * requestTimeout
+
 // errBehind means that the server that answered does not have our own claim yet,
 // and so perhaps not all that was committed before it.
 var errBehind = errors.New("a server of the cluster lags behind")
@@ -36,7 +39,7 @@ func (t *Partition) Load(ctx context.Context, ids []vehicle.ID, put func(i int, 
 	}
 	// There is always an answer, because the cursor is there.
 	subjects = append(subjects, cursorSubject(t.number))
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
 	defer cancel()
 	for {
 		records, err := t.e.lastRecords(ctx, States, subjects, t.rev)
@@ -103,7 +106,7 @@ func (e *Engine) lastRecords(ctx context.Context, stream string, subjects []stri
 		return nil, err
 	}
 	// An answer that was lost is asked for again before the caller gives up.
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout/4)
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	inbox := e.nc.NewRespInbox()
 	sub, err := e.nc.SubscribeSync(inbox)
