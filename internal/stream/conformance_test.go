@@ -51,9 +51,9 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// It runs against three servers with three copies of everything, too.
+// It runs against three servers with three copies of everything, too. It does not
+// share the machine with the package's other tests, which wait for time-outs.
 func TestConformanceOfACluster(t *testing.T) {
-	t.Parallel()
 	c := streamtest.StartCluster(t)
 	for name, run := range conformance {
 		t.Run(name, func(t *testing.T) {
