@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -43,6 +44,7 @@ type service struct {
 	keeper    *stream.Keeper
 	health    *health
 	monitor   *console.Monitor
+	member    string // this process among those that fold
 
 	servers []server
 	doors   []*halfOpen        // of the servers of net/http
@@ -82,7 +84,7 @@ func startOn(ctx context.Context, f *serveFlags, c stream.Config, log *slog.Logg
 	if err != nil {
 		return nil, err
 	}
-	s := &service{flags: f, log: log, cert: cert, registry: prometheus.NewRegistry(), fleet: fleet.New(), failed: make(chan error, 8)}
+	s := &service{flags: f, log: log, cert: cert, registry: prometheus.NewRegistry(), fleet: fleet.New(), member: rand.Text(), failed: make(chan error, 8)}
 	if s.traces, err = newTraces(ctx, f, log); err != nil {
 		return nil, err
 	}
@@ -226,7 +228,7 @@ func (s *service) startBackground() {
 		s.background(func() error { s.keeper.KeepUsage(ctx); return nil })
 	}
 	if s.flags.has("derive") {
-		d := s.newDeriver()
+		d := s.newDeriver(ctx)
 		s.background(func() error { d.Run(ctx); return nil })
 		s.background(func() error { s.engine.Trim(ctx); return nil })
 		s.background(func() error { s.keeper.Erase(ctx); return nil })
@@ -248,18 +250,29 @@ const (
 	minCachedStates = 1_000
 )
 
-func (s *service) newDeriver() *derive.Deriver {
-	host, _ := os.Hostname()
-	owner := fmt.Sprintf("%s-%d", host, os.Getpid())
-	d := derive.New(derive.Config{
+func (s *service) newDeriver(ctx context.Context) *derive.Deriver {
+	c := derive.Config{
 		Partitions: s.engine.Partitions(),
 		MaxStates:  max(stream.BatchStates, stream.MaxStates/s.engine.Partitions()),
+		MaxLoad:    stream.MaxLoad,
 		MaxCached:  max(minCachedStates, cachedStates/s.engine.Partitions()),
 		Log:        s.log,
-		Take: func(ctx context.Context, p int) (derive.Partition, error) {
-			return s.engine.Take(ctx, p, owner)
-		},
-	})
+		Members:    s.joinMembers(ctx),
+	}
+	// No other process ever has this name, so that what it writes is nobody else's.
+	owner, free := s.member, func(string) bool { return true }
+	if c.Members != nil {
+		free = c.Members.Free
+		c.Release = func(ctx context.Context, p int) error { return s.engine.Release(ctx, p, owner) }
+	}
+	c.Take = func(ctx context.Context, p int) (derive.Partition, error) {
+		part, err := s.engine.TakeFrom(ctx, p, owner, free)
+		if err != nil {
+			return nil, err // not a nil pointer that is no nil interface
+		}
+		return part, nil
+	}
+	d := derive.New(c)
 	s.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Name: "carstate_samples_folded_total",
 		Help: "Samples folded into states by this node.",
@@ -268,6 +281,27 @@ func (s *service) newDeriver() *derive.Deriver {
 		Help: "States read from the engine because the vehicle was not at hand.",
 	}, func() float64 { return float64(d.StatesRead()) }))
 	return d
+}
+
+// joinMembers makes this node one of those that share the partitions; nil where
+// it has them all.
+func (s *service) joinMembers(ctx context.Context) *derive.Members {
+	leases := s.engine.Leases()
+	if leases == nil {
+		return nil
+	}
+	host, _ := os.Hostname()
+	s.log.Info("this node shares the folding", "member", s.member, "host", host, "pid", os.Getpid())
+	m := derive.NewMembers(s.member, s.engine.Partitions(), leases, s.log)
+	s.background(func() error { return m.Run(ctx) })
+	s.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "carstate_fold_members",
+		Help: "Nodes that share the folding, as far as this one knows.",
+	}, func() float64 { n, _ := m.Count(); return float64(n) }), prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "carstate_fold_partitions",
+		Help: "Partitions that are this node's to fold.",
+	}, func() float64 { _, n := m.Count(); return float64(n) }))
+	return m
 }
 
 // forgetAfter is how long the fleet table remembers a vehicle that has gone

@@ -29,13 +29,12 @@ import (
 )
 
 // Partition is one partition in this node's hands. Its methods are called one at
-// a time, but for State.
+// a time.
 type Partition interface {
-	// State returns the stored state of a vehicle of the partition, as of the
-	// last Commit of this node or, before that, of whoever owned the
-	// partition before; false if there is none. It is called from several
-	// goroutines at once, and not while another method is.
-	State(ctx context.Context, id vehicle.ID) (vehicle.State, bool, error)
+	// Load calls put for the stored state of each of the vehicles, at most
+	// MaxLoad, that has one, by its place in ids, as of the last Commit of this
+	// node or, before that, of whoever owned the partition before.
+	Load(ctx context.Context, ids []vehicle.ID, put func(i int, s vehicle.State)) error
 	// Next waits for the next stored samples that are not folded yet.
 	Next(ctx context.Context) (seq uint64, samples []vehicle.Sample, err error)
 	// Waiting reports whether Next would return at once.
@@ -48,12 +47,21 @@ type Partition interface {
 	Close()
 }
 
-// Config of a [Deriver]. All but MaxCached and Log is required.
+// Config of a [Deriver]. All but Members, MaxLoad, MaxCached and Log is required.
 type Config struct {
 	Partitions int
 	// Take makes this node the owner of partition p and fences out whoever
-	// owned it before.
+	// owned it before. An error that is Held means that somebody else has it
+	// and is about to release it.
 	Take func(ctx context.Context, p int) (Partition, error)
+	// Members says which partitions are this node's; nil: all of them, always.
+	Members *Members
+	// Release gives partition p up if this node owns it, perhaps without
+	// knowing it: the answer of a Take may have been lost. Not needed without
+	// Members.
+	Release func(ctx context.Context, p int) error
+	// MaxLoad is how many states one Load can bring; 0 means 999.
+	MaxLoad int
 	// MaxStates is how many states one Commit can store. It must be at
 	// least the number of vehicles in what one Next returns. Many times that
 	// lets a backlog be folded with few states stored.
@@ -79,6 +87,9 @@ func New(c Config) *Deriver {
 	if c.MaxCached <= 0 {
 		c.MaxCached = 100_000
 	}
+	if c.MaxLoad <= 0 {
+		c.MaxLoad = 999
+	}
 	return &Deriver{config: c}
 }
 
@@ -93,9 +104,14 @@ func (d *Deriver) StatesRead() uint64 { return d.read.Load() }
 // retryAfter is how long a partition rests after it could not be worked on.
 const retryAfter = time.Second
 
-// Run folds all partitions until the context ends. A partition that fails is
-// taken again, at once if its error is Recalled; what it had folded but not committed is folded again from the
-// last commit, which comes to the same states.
+// heldAgain is how long to wait before looking again whether another node has
+// released a partition.
+const heldAgain = 250 * time.Millisecond
+
+// Run folds the partitions of this node until the context ends. A partition that
+// fails is taken again, at once if its error is Recalled; what it had folded but
+// not committed is folded again from the last commit, which comes to the same
+// states.
 func (d *Deriver) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	for p := range d.config.Partitions {
@@ -105,17 +121,26 @@ func (d *Deriver) Run(ctx context.Context) {
 				if ctx.Err() != nil {
 					return
 				}
-				if r, ok := errors.AsType[interface {
+				rest := retryAfter
+				if h, ok := errors.AsType[interface {
+					error
+					Held() bool
+				}](err); err == nil {
+					continue // it is another's now
+				} else if ok && h.Held() {
+					rest = heldAgain
+				} else if r, ok := errors.AsType[interface {
 					error
 					Recalled() bool
 				}](err); ok && r.Recalled() {
 					d.config.Log.Info("a partition is taken again", "partition", p, "reason", err)
 					continue
+				} else {
+					d.config.Log.Warn("a partition is taken again", "partition", p, "error", err)
 				}
-				d.config.Log.Warn("a partition is taken again", "partition", p, "error", err)
 				select {
 				case <-ctx.Done():
-				case <-time.After(retryAfter):
+				case <-time.After(rest):
 				}
 			}
 		})
@@ -138,14 +163,66 @@ const (
 	leastLinger = 2 * time.Millisecond
 )
 
-// fold works on one partition until something fails.
+// fold waits until a partition is this node's and works on it until something
+// fails, or with a nil error until it is another's. The states at hand do not
+// outlive that: another node may write them next.
 func (d *Deriver) fold(ctx context.Context, p int) error {
+	ours := context.Background()
+	if d.config.Members != nil {
+		var err error
+		if ours, err = d.await(ctx, p); err != nil {
+			return err
+		}
+	}
 	part, err := d.config.Take(ctx, p)
 	if err != nil {
 		return err
 	}
 	defer part.Close()
-	f := newFolding(d.config.MaxStates, d.config.MaxCached)
+	f := newFolding(d.config.MaxStates, d.config.MaxCached, d.config.MaxLoad)
+	err = d.work(ctx, ours, p, part, f)
+	if d.config.Members != nil && ctx.Err() != nil {
+		// Whoever has it next goes on from the last commit.
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveWithin)
+		defer cancel()
+		if failed := d.config.Release(last, p); failed != nil {
+			d.config.Log.Warn("a partition was not released: another node takes it once this one's lease is stale", "partition", p, "error", failed)
+		}
+	}
+	return err
+}
+
+// await waits until a partition is to be this node's. Until then this node must
+// not own it, because nobody takes it from a node that lives: so it is released
+// before the wait, until that succeeds, and now and then while it lasts.
+func (d *Deriver) await(ctx context.Context, p int) (context.Context, error) {
+	m := d.config.Members
+	for {
+		if ours := m.ours(p); ours != nil {
+			return ours, nil
+		}
+		rest := 2 * m.stale
+		if err := d.config.Release(ctx, p); err != nil {
+			if ctx.Err() == nil {
+				d.config.Log.Warn("a partition is not released yet", "partition", p, "error", err)
+			}
+			rest = heldAgain
+		}
+		wait, cancel := context.WithTimeout(ctx, rest)
+		ours, err := m.await(wait, p)
+		cancel()
+		if err == nil || ctx.Err() != nil {
+			return ours, err
+		}
+	}
+}
+
+// work folds a partition that was taken while it is ours.
+func (d *Deriver) work(ctx, ours context.Context, p int, part Partition, f *folding) error {
+	// What is waited for ends with either context; what is stored only with ctx.
+	waiting, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(ours, cancel)()
 	var since time.Time // of the oldest fold that is not committed
 	lingers := leastLinger
 	commit := func() error {
@@ -159,10 +236,16 @@ func (d *Deriver) fold(ctx context.Context, p int) error {
 		if f.seq != 0 {
 			wait = lingers
 		}
-		idle, cancel := context.WithTimeout(ctx, wait)
+		idle, cancel := context.WithTimeout(waiting, wait)
 		seq, samples, err := part.Next(idle)
 		late := err != nil && idle.Err() != nil && ctx.Err() == nil
 		cancel()
+		if ours.Err() != nil && ctx.Err() == nil && (late || err == nil) {
+			if f.seq == 0 {
+				return nil
+			}
+			return commit() // without what was just read, which the next owner reads again
+		}
 		if late {
 			if err := commit(); err != nil {
 				return err

@@ -362,7 +362,9 @@ func TestMoreVehiclesThanCached(t *testing.T) {
 	running.Wait()
 	equal(t, got, s.expected())
 	for _, err := range s.errs {
-		t.Error(err)
+		if !errors.Is(err, context.Canceled) { // the last one was seen before it was answered
+			t.Error(err)
+		}
 	}
 	if n := d.StatesRead(); n < 2*uint64(vehicles) {
 		t.Errorf("%d states were read for %d vehicles", n, vehicles)
@@ -486,7 +488,9 @@ func TestManyDirtyVehicles(t *testing.T) {
 	running.Wait()
 	equal(t, got, s.expected())
 	for _, err := range s.errs {
-		t.Error(err)
+		if !errors.Is(err, context.Canceled) { // the last one was seen before it was answered
+			t.Error(err)
+		}
 	}
 	if s.commits < vehicles/s.limit {
 		t.Errorf("%d commits for %d vehicles", s.commits, vehicles)

@@ -2,8 +2,6 @@ package derive
 
 import (
 	"context"
-	"sync"
-	"sync/atomic"
 
 	"carstate/internal/vehicle"
 )
@@ -12,6 +10,7 @@ import (
 // committed yet.
 type folding struct {
 	limit int // of touched
+	loads int // states that one Load can bring
 	// touched are the vehicles heard of since the last commit. They are
 	// never forgotten before the next.
 	touched map[vehicle.ID]*touched
@@ -27,9 +26,10 @@ type touched struct {
 	dirty bool // it differs from what is stored
 }
 
-func newFolding(maxStates, maxCached int) *folding {
+func newFolding(maxStates, maxCached, maxLoad int) *folding {
 	return &folding{
 		limit:   maxStates,
+		loads:   maxLoad,
 		touched: make(map[vehicle.ID]*touched),
 		cache:   newCache(maxCached),
 		dirty:   make(map[vehicle.ID]vehicle.State),
@@ -51,18 +51,11 @@ func (f *folding) fits(samples []vehicle.Sample) bool {
 	return len(f.touched)+len(added) <= f.limit
 }
 
-// readers is how many states are read at a time. One read is a question to the
-// engine and its answer; several under way share the wait.
-const readers = 32
-
 // load sees that the states of the samples' vehicles are in touched, and returns
-// how many were read from the store.
+// how many were looked for in the store.
 func (f *folding) load(ctx context.Context, part Partition, samples []vehicle.Sample) (read int, err error) {
-	type miss struct {
-		id vehicle.ID
-		t  *touched
-	}
-	var misses []miss
+	var ids []vehicle.ID // of those that are not at hand
+	var misses []*touched
 	for i := range samples {
 		id := samples[i].Vehicle
 		if _, ok := f.touched[id]; ok {
@@ -72,41 +65,20 @@ func (f *folding) load(ctx context.Context, part Partition, samples []vehicle.Sa
 		f.touched[id] = t
 		var ok bool
 		if t.state, ok = f.cache.get(id); !ok {
-			misses = append(misses, miss{id, t})
+			ids, misses = append(ids, id), append(misses, t)
 		}
 	}
-	if len(misses) == 0 {
-		return 0, nil
-	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var next atomic.Int64
-	var running sync.WaitGroup
-	for range min(readers, len(misses)) {
-		running.Go(func() {
-			for ctx.Err() == nil {
-				n := int(next.Add(1)) - 1
-				if n >= len(misses) {
-					return
-				}
-				s, _, err := part.State(ctx, misses[n].id) // the zero state if there is none
-				if err != nil {
-					cancel(err)
-					return
-				}
-				misses[n].t.state = s
+	for first := 0; first < len(ids); first += f.loads {
+		some := misses[first:min(first+f.loads, len(ids))]
+		if err := part.Load(ctx, ids[first:first+len(some)], func(i int, s vehicle.State) { some[i].state = s }); err != nil {
+			// What was not read must not be taken for a vehicle without a past.
+			for _, id := range ids {
+				delete(f.touched, id)
 			}
-		})
-	}
-	running.Wait()
-	if ctx.Err() != nil {
-		// What was not read must not be taken for a vehicle without a past.
-		for _, m := range misses {
-			delete(f.touched, m.id)
+			return 0, err
 		}
-		return 0, context.Cause(ctx)
 	}
-	return len(misses), nil
+	return len(ids), nil
 }
 
 // newTouched returns one that is not in use; its state is whatever it was.

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"runtime"
-	"sync"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -26,10 +26,10 @@ type script struct {
 	err     error         // of commits
 	takes   time.Duration // a commit
 
-	mu     sync.Mutex
 	stored map[vehicle.ID]vehicle.State
 	reads  int
-	unread error // of State
+	loads  []int // how many each Load asked for
+	unread error // of Load
 }
 
 type commit struct {
@@ -42,12 +42,15 @@ func (s *script) Next(ctx context.Context) (uint64, []vehicle.Sample, error) { r
 func (s *script) Waiting() bool                                              { return s.waiting }
 func (s *script) Close()                                                     {}
 
-func (s *script) State(_ context.Context, id vehicle.ID) (vehicle.State, bool, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.reads++
-	state, ok := s.stored[id]
-	return state, ok, s.unread
+func (s *script) Load(_ context.Context, ids []vehicle.ID, put func(int, vehicle.State)) error {
+	s.loads = append(s.loads, len(ids))
+	for i, id := range ids {
+		s.reads++
+		if state, ok := s.stored[id]; ok {
+			put(i, state)
+		}
+	}
+	return s.unread
 }
 
 func (s *script) Commit(_ context.Context, seq uint64, states map[vehicle.ID]vehicle.State) error {
@@ -85,7 +88,7 @@ func fold(t *testing.T, f *folding, part Partition, seq uint64, samples ...vehic
 // A commit that failed leaves what is to be stored as it was, however small the
 // cache is.
 func TestFailedCommitKeepsDirty(t *testing.T) {
-	f := newFolding(10, 1)
+	f := newFolding(10, 1, 4)
 	part := &script{err: errors.New("not now")}
 	fold(t, f, part, 7, sampleOf("carA", 1), sampleOf("carB", 2), sampleOf("carC", 3))
 	for range 3 {
@@ -113,7 +116,7 @@ func TestFailedCommitKeepsDirty(t *testing.T) {
 
 // A state that cannot be read must not be taken for none.
 func TestUnreadState(t *testing.T) {
-	f := newFolding(10, 1)
+	f := newFolding(10, 1, 4)
 	known := vehicle.Observe(vehicle.State{}, sampleOf("carA", 5))
 	part := &script{unread: errors.New("not now"), stored: map[vehicle.ID]vehicle.State{"carA": known}}
 	samples := []vehicle.Sample{sampleOf("carA", 1), sampleOf("carB", 1)}
@@ -132,7 +135,7 @@ func TestForgetfulFold(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		maxCached := rapid.IntRange(1, 5).Draw(t, "maxCached")
 		const maxStates, vehicles = 6, 12
-		part, f := new(script), newFolding(maxStates, maxCached)
+		part, f := new(script), newFolding(maxStates, maxCached, 4)
 		want := make(map[vehicle.ID]vehicle.State)
 		for seq := uint64(1); seq <= 40; seq++ {
 			samples := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) vehicle.Sample {
@@ -172,7 +175,7 @@ func TestForgetfulFold(t *testing.T) {
 
 // fits counts vehicles, not samples.
 func TestFits(t *testing.T) {
-	f := newFolding(3, 3)
+	f := newFolding(3, 3, 4)
 	fold(t, f, new(script), 1, sampleOf("carA", 1), sampleOf("carB", 1))
 	for _, c := range []struct {
 		ids  []vehicle.ID
@@ -300,7 +303,7 @@ func BenchmarkLoad(b *testing.B) {
 		b.Fatal(err)
 	}
 	for b.Loop() {
-		f := newFolding(vehicles, 1)
+		f := newFolding(vehicles, 1, vehicles)
 		if n, err := f.load(b.Context(), part, samples); n != vehicles || err != nil {
 			b.Fatal(n, err)
 		}
@@ -311,7 +314,7 @@ func BenchmarkLoad(b *testing.B) {
 // BenchmarkObserve folds samples of vehicles that are all in memory.
 func BenchmarkObserve(b *testing.B) {
 	const vehicles = 999
-	part, f := new(script), newFolding(vehicles, vehicles)
+	part, f := new(script), newFolding(vehicles, vehicles, vehicles)
 	seq := uint64(0)
 	for b.Loop() {
 		seq++
@@ -354,5 +357,27 @@ func BenchmarkCacheMemory(b *testing.B) {
 		}
 		b.ReportMetric((heap()-before)/vehicles, "bytes/vehicle")
 		runtime.KeepAlive(c)
+	}
+}
+
+// What is not at hand is asked for in questions no larger than they may be.
+func TestLoadsInParts(t *testing.T) {
+	part, f := new(script), newFolding(20, 1, 4)
+	part.stored = make(map[vehicle.ID]vehicle.State)
+	var samples []vehicle.Sample
+	for v := range 10 {
+		x := sampleOf(vehicle.ID(fmt.Sprintf("car%d", v)), 1)
+		samples = append(samples, x, x)
+		if v%3 == 0 {
+			part.stored[x.Vehicle] = vehicle.Observe(vehicle.State{}, x)
+		}
+	}
+	if n := fold(t, f, part, 1, samples...); n != 10 || !slices.Equal(part.loads, []int{4, 4, 2}) {
+		t.Errorf("%d read, %v at a time", n, part.loads)
+	}
+	for id, is := range f.touched {
+		if known, ok := part.stored[id]; is.dirty == ok || ok && is.state != known {
+			t.Errorf("%s: %+v", id, is)
+		}
 	}
 }

@@ -65,6 +65,9 @@ type Patience struct {
 	// Markers is how long a forgotten vehicle's name stays in STATES, for the
 	// nodes that are out of reach meanwhile. 0 means 10 min.
 	Markers time.Duration
+	// Lease is how long a node that folds may be silent before others take its
+	// partitions; it renews its lease three times as often. 0 means 6 s.
+	Lease time.Duration
 	// Idle is how often the engine shows a subscriber that it is there. 0
 	// means 500 ms, and 100 ms is the least that NATS takes.
 	Idle time.Duration
@@ -77,6 +80,7 @@ func (p Patience) withDefaults() Patience {
 		Stall:   cmp.Or(p.Stall, 10*time.Second),
 		Beat:    cmp.Or(p.Beat, time.Second),
 		Markers: cmp.Or(p.Markers, 10*time.Minute),
+		Lease:   cmp.Or(p.Lease, 6*time.Second),
 		Idle:    cmp.Or(p.Idle, 500*time.Millisecond),
 	}
 }

@@ -8,11 +8,28 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/access"
 	"carstate/internal/stream"
 	"carstate/internal/stream/streamtest"
 	"carstate/internal/vehicle"
 )
+
+// conformance is what every engine must do.
+var conformance = map[string]func(*testing.T, *stream.Engine){
+	"samples come back in order":          samplesInOrder,
+	"states and cursor are one":           statesAndCursor,
+	"a state is read by its vehicle":      stateOfOne,
+	"only the last owner commits":         fencing,
+	"a partition is released":             releasing,
+	"feeds catch up and follow":           feedsFollow,
+	"tokens are stored and change":        tokensChange,
+	"large vehicle sets":                  largeSets,
+	"racing updates all count":            racingUpdates,
+	"sources are added, removed, renewed": sourcesChange,
+	"secrets rotate on every node":        secretsRotate,
+	"audit keeps the order":               auditOrder,
+	"operators are added and removed":     operatorsChange,
+	"the recent samples of one vehicle":   recentOfOne,
+}
 
 // The same suite runs against the embedded engine and against a NATS server
 // that listens on a port.
@@ -24,28 +41,25 @@ func TestConformance(t *testing.T) {
 			return stream.Config{URLs: streamtest.External(t), Partitions: 4}
 		},
 	}
-	cases := map[string]func(*testing.T, *stream.Engine){
-		"samples come back in order":          samplesInOrder,
-		"states and cursor are one":           statesAndCursor,
-		"a state is read by its vehicle":      stateOfOne,
-		"only the last owner commits":         fencing,
-		"feeds catch up and follow":           feedsFollow,
-		"tokens are stored and change":        tokensChange,
-		"large vehicle sets":                  largeSets,
-		"racing updates all count":            racingUpdates,
-		"sources are added, removed, renewed": sourcesChange,
-		"secrets rotate on every node":        secretsRotate,
-		"audit keeps the order":               auditOrder,
-		"operators are added and removed":     operatorsChange,
-		"the recent samples of one vehicle":   recentOfOne,
-	}
 	for engine, config := range engines {
-		for name, run := range cases {
+		for name, run := range conformance {
 			t.Run(engine+"/"+name, func(t *testing.T) {
 				t.Parallel()
 				run(t, streamtest.Open(t, config(t)))
 			})
 		}
+	}
+}
+
+// It runs against three servers with three copies of everything, too. It does not
+// share the machine with the package's other tests, which wait for time-outs.
+func TestConformanceOfACluster(t *testing.T) {
+	c := streamtest.StartCluster(t)
+	for name, run := range conformance {
+		t.Run(name, func(t *testing.T) {
+			run(t, streamtest.Open(t, stream.Config{URLs: c.URLs(), Replicas: 3, Partitions: 4}))
+		})
+		c.Wipe()
 	}
 }
 
@@ -187,16 +201,23 @@ func stateOfOne(t *testing.T, e *stream.Engine) {
 	id := func(v int) vehicle.ID { return vehicle.ID(fmt.Sprintf("car%d", v)) }
 	check := func(part *stream.Partition, at vehicle.UnixMilli) {
 		t.Helper()
-		var wg sync.WaitGroup
+		var ids []vehicle.ID
 		for v := range vehicles {
-			wg.Go(func() {
-				s, ok, err := part.State(ctx, id(v))
-				if err != nil || ok != (at != 0) || s.Time != at {
-					t.Errorf("%s is at %d, stored %t, %v; want %d", id(v), s.Time, ok, err, at)
-				}
-			})
+			ids = append(ids, id(v))
 		}
-		wg.Wait()
+		got := make([]vehicle.State, vehicles)
+		found := 0
+		if err := part.Load(ctx, ids, func(i int, s vehicle.State) { got[i] = s; found++ }); err != nil {
+			t.Fatal(err)
+		}
+		for v, s := range got {
+			if s.Time != at {
+				t.Errorf("%s is at %d; want %d", id(v), s.Time, at)
+			}
+		}
+		if (found == vehicles) != (at != 0) || found != 0 && at == 0 {
+			t.Errorf("%d states at %d", found, at)
+		}
 	}
 	check(first, 0)
 	var all map[vehicle.ID]vehicle.State
@@ -215,6 +236,15 @@ func stateOfOne(t *testing.T, e *stream.Engine) {
 		t.Fatal(err)
 	}
 	check(second, 3)
+	asked := []vehicle.ID{"nobody", id(7), "noOne", id(11)}
+	got := make([]vehicle.State, len(asked))
+	if err := second.Load(ctx, asked, func(i int, s vehicle.State) { got[i] = s }); err != nil ||
+		got[0] != got[2] || got[0] != (vehicle.State{}) || got[1] != all[id(7)] || got[3] != all[id(11)] {
+		t.Errorf("read %+v, %v", got, err)
+	}
+	if err := second.Load(ctx, make([]vehicle.ID, stream.MaxLoad+1), nil); err == nil {
+		t.Error("too many were asked for")
+	}
 	if s, _, err := second.State(ctx, id(7)); err != nil || s != all[id(7)] {
 		t.Errorf("stored %+v, read %+v, %v", all[id(7)], s, err)
 	}
@@ -272,6 +302,50 @@ func fencing(t *testing.T, e *stream.Engine) {
 	}
 }
 
+// releasing: who may not rob a holder gets the partition once it was released, and
+// goes on where that one stopped.
+func releasing(t *testing.T, e *stream.Engine) {
+	ctx := timeout(t)
+	asked := ""
+	polite := func(holder string) bool { asked = holder; return holder == "" }
+	first, err := e.TakeFrom(ctx, 0, "first", polite)
+	if err != nil || asked != "" {
+		t.Fatalf("of %q: %v", asked, err)
+	}
+	s := vehicle.Observe(vehicle.State{}, sample("carA", 5, 10))
+	if err := first.Commit(ctx, 1, map[vehicle.ID]vehicle.State{"carA": s}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.TakeFrom(ctx, 0, "second", polite); !errors.Is(err, stream.ErrHeld) || asked != "first" {
+		t.Fatalf("of %q: %v", asked, err)
+	}
+	if err := e.Release(ctx, 0, "second"); err != nil { // who has it not
+		t.Fatal(err)
+	}
+	if err := first.Commit(ctx, 2, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Release(ctx, 0, "first"); err != nil {
+		t.Fatal(err)
+	}
+	second, err := e.TakeFrom(ctx, 0, "second", polite)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Commit(ctx, 3, nil); !errors.Is(err, stream.ErrFenced) {
+		t.Fatalf("who has released it: %v", err)
+	}
+	if err := e.Release(ctx, 0, "first"); err != nil {
+		t.Fatalf("released twice: %v", err)
+	}
+	if got, ok, err := second.State(ctx, "carA"); err != nil || !ok || got != s {
+		t.Fatalf("%+v, %v, %v", got, ok, err)
+	}
+	if err := second.Commit(ctx, 3, nil); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func feedsFollow(t *testing.T, e *stream.Engine) {
 	ctx, cancel := context.WithCancel(timeout(t))
 	part, err := e.Take(ctx, 0, "test")
@@ -311,284 +385,5 @@ func feedsFollow(t *testing.T, e *stream.Engine) {
 	cancel()
 	if err := <-done; err != nil {
 		t.Fatal(err)
-	}
-}
-
-// keeper runs a keeper until the test ends.
-func keeper(t *testing.T, e *stream.Engine) (*stream.Keeper, *access.Tokens, *access.Sources) {
-	t.Helper()
-	tokens, sources := new(access.Tokens), new(access.Sources)
-	k := e.NewKeeper(tokens, sources)
-	ctx, cancel := context.WithCancel(t.Context())
-	var wg sync.WaitGroup
-	var ready sync.WaitGroup
-	ready.Add(2)
-	wg.Go(func() {
-		if err := k.RunTokens(ctx, ready.Done); err != nil {
-			t.Error(err)
-		}
-	})
-	wg.Go(func() {
-		if err := k.RunSources(ctx, ready.Done); err != nil {
-			t.Error(err)
-		}
-	})
-	t.Cleanup(func() { cancel(); wg.Wait() })
-	ready.Wait()
-	return k, tokens, sources
-}
-
-func issue(t *testing.T, k *stream.Keeper, v access.Vehicles) (access.Token, string) {
-	t.Helper()
-	tok, secret, err := access.Issue(access.TokenRequest{
-		Developer: "Ada", Operations: access.AllOperations, Vehicles: v,
-		Rate: access.Rate{Calls: 7, Window: time.Minute}, Expires: time.Now().Add(time.Hour),
-	}, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := k.CreateToken(timeout(t), tok); err != nil {
-		t.Fatal(err)
-	}
-	return tok, secret
-}
-
-func tokensChange(t *testing.T, e *stream.Engine) {
-	k, tokens, _ := keeper(t, e)
-	tok, secret := issue(t, k, access.VehicleSet("carA"))
-	g, err := tokens.Verify([]byte(secret), time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if g.Developer != "Ada" || g.Rate != tok.Rate || !g.Expires.Equal(tok.Expires) || !g.Vehicles.Include("carA") || g.Vehicles.Include("carB") {
-		t.Fatalf("stored %+v, got %+v", tok, g.Token)
-	}
-	if _, err := k.UpdateToken(timeout(t), tok.ID, func(t *access.Token) error {
-		t.Revoked = time.Now()
-		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := tokens.Verify([]byte(secret), time.Now()); !errors.Is(err, access.ErrRevoked) {
-		t.Fatalf("after the revocation: %v", err)
-	}
-	if _, err := k.UpdateToken(timeout(t), "cstidNone", func(*access.Token) error { return nil }); !errors.Is(err, access.ErrNotFound) {
-		t.Fatalf("an unknown token: %v", err)
-	}
-}
-
-func largeSets(t *testing.T, e *stream.Engine) {
-	k, tokens, _ := keeper(t, e)
-	ids := make([]vehicle.ID, 100_000)
-	for i := range ids {
-		ids[i] = vehicle.ID(fmt.Sprintf("fleetcar%d", i))
-	}
-	tok, _ := issue(t, k, access.VehicleSet(ids...))
-	check := func(tokens *access.Tokens, want int) {
-		t.Helper()
-		g, ok := tokens.Get(tok.ID)
-		if !ok || g.Vehicles.Len() != want || !g.Vehicles.Include(ids[want-1]) {
-			t.Fatalf("found %v; want a set of %d", ok, want)
-		}
-	}
-	check(tokens, len(ids))
-	for _, keep := range []int{50_000, 10, 70_000} {
-		if _, err := k.UpdateToken(timeout(t), tok.ID, func(t *access.Token) error {
-			t.Vehicles = access.VehicleSet(ids[:keep]...)
-			return nil
-		}); err != nil {
-			t.Fatal(err)
-		}
-		check(tokens, keep)
-	}
-	_, again, _ := keeper(t, e) // another node, from the start
-	check(again, 70_000)
-}
-
-func racingUpdates(t *testing.T, e *stream.Engine) {
-	k, tokens, _ := keeper(t, e)
-	tok, _ := issue(t, k, access.VehicleSet("car0"))
-	var wg sync.WaitGroup
-	const writers = 8
-	for i := range writers {
-		wg.Go(func() {
-			if _, err := k.UpdateToken(timeout(t), tok.ID, func(t *access.Token) error {
-				t.Vehicles = t.Vehicles.With(vehicle.ID(fmt.Sprintf("car%d", i+1)))
-				return nil
-			}); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	wg.Wait()
-	if g, _ := tokens.Get(tok.ID); g.Vehicles.Len() != writers+1 {
-		t.Fatalf("%d vehicles; want %d", g.Vehicles.Len(), writers+1)
-	}
-}
-
-func sourcesChange(t *testing.T, e *stream.Engine) {
-	k, _, sources := keeper(t, e)
-	add := func() (string, error) {
-		s, key, err := access.AddSource("gateway-1", access.AllVehicles(), time.Time{}, time.Now())
-		if err != nil {
-			t.Fatal(err)
-		}
-		return key, k.CreateSource(timeout(t), s)
-	}
-	key, err := add()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := sources.VerifyNamed("gateway-1", []byte(key), time.Now()); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := add(); !errors.Is(err, access.ErrExists) {
-		t.Fatalf("the same name again: %v", err)
-	}
-	remove := func() error {
-		_, err := k.UpdateSource(timeout(t), "gateway-1", func(s *access.Source) error {
-			s.Removed = time.Now()
-			return nil
-		})
-		return err
-	}
-	if err := remove(); err != nil {
-		t.Fatal(err)
-	}
-	if err := remove(); !errors.Is(err, access.ErrNotFound) {
-		t.Fatalf("removed twice: %v", err)
-	}
-	if _, err := sources.Verify([]byte(key), time.Now()); err == nil {
-		t.Fatal("the key of a removed source still counts")
-	}
-	key2, err := add()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := sources.Verify([]byte(key), time.Now()); !errors.Is(err, access.ErrNotKnown) {
-		t.Fatalf("the old key: %v", err)
-	}
-	if _, err := sources.Verify([]byte(key2), time.Now()); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// secretsRotate rotates on one node and wants another, which learns of it from
-// its feed, to follow.
-func secretsRotate(t *testing.T, e *stream.Engine) {
-	k, _, _ := keeper(t, e)
-	_, tokens, sources := keeper(t, e) // another node
-	tok, secret := issue(t, k, access.VehicleSet("carA"))
-	src, key, err := access.AddSource("gateway-1", access.AllVehicles(), time.Time{}, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := k.CreateSource(timeout(t), src); err != nil {
-		t.Fatal(err)
-	}
-	for _, overlap := range []time.Duration{time.Hour, 0} {
-		nextSecret, hash := access.NewSecret(access.TokenKind)
-		if _, err := k.UpdateToken(timeout(t), tok.ID, func(t *access.Token) error { return t.Rotate(hash, overlap, time.Now()) }); err != nil {
-			t.Fatal(err)
-		}
-		nextKey, keyHash := access.NewSecret(access.SourceKind)
-		if _, err := k.UpdateSource(timeout(t), "gateway-1", func(s *access.Source) error { return s.Rotate(keyHash, overlap, time.Now()) }); err != nil {
-			t.Fatal(err)
-		}
-		within(t, 10*time.Second, func() bool {
-			g, err := tokens.Verify([]byte(nextSecret), time.Now())
-			_, keyErr := sources.Verify([]byte(nextKey), time.Now())
-			return err == nil && g.ID == tok.ID && g.Vehicles.Include("carA") && keyErr == nil
-		})
-		_, err := tokens.Verify([]byte(secret), time.Now())
-		_, keyErr := sources.Verify([]byte(key), time.Now())
-		if (err == nil) != (overlap > 0) || (keyErr == nil) != (overlap > 0) {
-			t.Errorf("with an overlap of %v the old ones: %v, %v", overlap, err, keyErr)
-		}
-	}
-	_, again, _ := keeper(t, e) // a node that starts later
-	if _, err := again.Verify([]byte(secret), time.Now()); !errors.Is(err, access.ErrReplaced) {
-		t.Errorf("the first secret after it ended: %v", err)
-	}
-}
-
-// within waits for a condition.
-func within(t *testing.T, d time.Duration, ok func() bool) {
-	t.Helper()
-	tick, late := time.NewTicker(time.Millisecond), time.After(d)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-late:
-			t.Fatalf("not within %v", d)
-		}
-	}
-}
-
-// Each node stores what it has counted; any node adds it up.
-func TestUsageOfSeveralNodes(t *testing.T) {
-	url := streamtest.External(t)
-	now := time.Now()
-	first := streamtest.Open(t, stream.Config{URLs: url, Partitions: 4, DataDir: t.TempDir()})
-	second := streamtest.Open(t, stream.Config{URLs: url, Partitions: 4}) // without a directory
-	k, _, _ := keeper(t, first)
-	tok, _ := issue(t, k, access.AllVehicles())
-	for round := range 3 {
-		for _, e := range []*stream.Engine{first, second} {
-			k, tokens, _ := keeper(t, e)
-			g, ok := tokens.Get(tok.ID)
-			if !ok {
-				t.Fatal("the token is not known")
-			}
-			g.Count(access.ThrottleSystem, access.Answered, now)
-			ctx, cancel := context.WithCancel(t.Context())
-			cancel()
-			k.KeepUsage(ctx) // stores once and ends
-		}
-		_, tokens, _ := keeper(t, first) // a node that starts now
-		u := tokens.Usage(tok.ID, now)
-		if got := u.Since(0)[1][access.Answered]; got != int64(2*(round+1)) {
-			t.Errorf("round %d: %d calls", round, got)
-		}
-	}
-}
-
-func auditOrder(t *testing.T, e *stream.Engine) {
-	k, _, _ := keeper(t, e)
-	if events, older, err := k.AuditPage(timeout(t), 0, 3); err != nil || len(events) != 0 || older != 0 {
-		t.Fatalf("an empty audit: %v, %d, %v", events, older, err)
-	}
-	for i := range 5 {
-		if err := k.Audit(timeout(t), access.Event{Time: time.Now(), Actor: "admin", Action: "test", Object: fmt.Sprint(i)}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	events, err := k.AuditTail(timeout(t), 3)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i, want := range []string{"4", "3", "2"} {
-		if i >= len(events) || events[i].Object != want {
-			t.Fatalf("got %+v", events)
-		}
-	}
-	before, got := uint64(0), ""
-	for _, want := range []string{"43", "21", "0"} {
-		events, older, err := k.AuditPage(timeout(t), before, 2)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got = ""
-		for _, e := range events {
-			got += e.Object
-		}
-		if got != want {
-			t.Fatalf("the page before %d is %q, want %q", before, got, want)
-		}
-		before = older
-	}
-	if before != 0 {
-		t.Fatalf("after the last page comes %d", before)
 	}
 }

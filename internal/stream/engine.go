@@ -46,6 +46,9 @@ type Engine struct {
 	stones, followed atomic.Pointer[feed]
 	taken            sync.Map // by number: *Partition, taken by this node
 
+	// denied ends the opening of the engine for what the cluster forbids.
+	denied atomic.Pointer[context.CancelCauseFunc]
+
 	stop    context.CancelFunc // ends what runs in the background
 	running sync.WaitGroup
 	failed  chan error
@@ -77,6 +80,23 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	if e.legacy, err = e.nc.JetStream(); err != nil {
 		return nil, err
 	}
+	if !c.embedded() {
+		// What the cluster forbids ends everything that waits for an answer.
+		var deny context.CancelCauseFunc
+		opening := ctx
+		ctx, deny = context.WithCancelCause(ctx)
+		defer deny(nil)
+		e.denied.Store(&deny)
+		defer e.denied.Store(nil)
+		defer func() {
+			if d, ok := errors.AsType[denial](context.Cause(ctx)); ok && err != nil && opening.Err() == nil {
+				err = d
+			}
+		}()
+		if err = e.checkServer(ctx); err != nil {
+			return nil, err
+		}
+	}
 	if e.nc.MaxPayload() < payloadBytes {
 		return nil, fmt.Errorf("the NATS cluster takes messages of %d bytes at most: set its max_payload to 1MB or more", e.nc.MaxPayload())
 	}
@@ -90,6 +110,11 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	}
 	if err = e.comparePreloaded(ctx); err != nil {
 		return nil, err
+	}
+	if !c.embedded() {
+		if err = e.probeRights(ctx, streamConfigs(c, e.partitions)); err != nil {
+			return nil, err
+		}
 	}
 	if err = e.loadVIDKeys(ctx); err != nil {
 		return nil, err
@@ -168,7 +193,7 @@ func (e *Engine) openExternal() (err error) {
 		nats.Timeout(5 * time.Second),
 		nats.PingInterval(2 * time.Second),
 		nats.MaxPingsOutstanding(2),
-		e.onAsyncError(),
+		e.onAsyncError(), e.watchVersions(),
 	}
 	if e.config.CredsFile != "" {
 		opts = append(opts, nats.UserCredentials(e.config.CredsFile))
@@ -185,6 +210,12 @@ func (e *Engine) openExternal() (err error) {
 
 func (e *Engine) onAsyncError() nats.Option {
 	return nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+		if d, ok := asDenial(err); ok {
+			if deny := e.denied.Load(); deny != nil {
+				(*deny)(d) // whoever opens the engine reports it
+				return
+			}
+		}
 		e.log.Warn("engine connection", "error", err)
 	})
 }

@@ -97,7 +97,7 @@ func (f *feed) follow(ctx context.Context) error {
 	if f.last != 0 && (!created.Equal(f.created) || last < f.last) {
 		return fmt.Errorf("%w: %s was read up to %d and now ends at %d: restart carstate", errReplaced, f.stream, f.last, last)
 	}
-	if f.last != 0 && f.stream == States && !f.e.config.embedded() && time.Since(f.heard) > f.e.config.Patience.Markers/2 {
+	if f.last != 0 && f.stream == States && len(f.filters) == 0 && !f.e.config.embedded() && time.Since(f.heard) > f.e.config.Patience.Markers/2 {
 		return fmt.Errorf("%w: nothing was heard of %s for %s, and what was forgotten meanwhile may have left no trace: restart carstate",
 			errReplaced, f.stream, time.Since(f.heard).Round(time.Second))
 	}

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"carstate/internal/stream/streamtest"
 )
 
 // children are what this test binary does when a test starts it as a process
@@ -44,6 +46,7 @@ func TestMain(m *testing.M) {
 	}
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
 		os.RemoveAll(samples.dir)
+		streamtest.RemoveServerBinary()
 		os.Exit(code)
 	}))
 }

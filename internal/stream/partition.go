@@ -14,7 +14,7 @@ import (
 )
 
 // Partition is one partition in the hands of the node that folds it. It is not
-// safe for concurrent use, but for [Partition.State].
+// safe for concurrent use.
 type Partition struct {
 	e      *Engine
 	number int
@@ -61,15 +61,34 @@ const BatchStates = maxBatch - 1
 // stored, and the partition must be dropped.
 var ErrFenced = errors.New("another node has taken the partition")
 
-// Take makes owner the one who folds partition p. From then on nobody who had
-// it before can commit.
+// ErrHeld means that another node has the partition and must not be robbed of it.
+var ErrHeld error = held{}
+
+type held struct{}
+
+func (held) Error() string { return "another node has the partition" }
+
+// Held tells derive, which knows no errors of ours, that there is nothing wrong.
+func (held) Held() bool { return true }
+
+// Take makes owner the one who folds partition p, whoever had it. From then on
+// nobody who had it before can commit.
 func (e *Engine) Take(ctx context.Context, p int, owner string) (*Partition, error) {
+	return e.TakeFrom(ctx, p, owner, func(string) bool { return true })
+}
+
+// TakeFrom is Take, but [ErrHeld] if free says no of the present holder, who is
+// "" where the partition was never folded or was released.
+func (e *Engine) TakeFrom(ctx context.Context, p int, owner string, free func(holder string) bool) (*Partition, error) {
 	t := &Partition{e: e, number: p}
 	t.recalled, t.recall = context.WithCancel(context.Background())
 	for {
 		old, rev, err := e.readCursor(ctx, p)
 		if err != nil {
 			return nil, err
+		}
+		if !free(old.Owner) {
+			return nil, ErrHeld
 		}
 		if err := e.awaitTombstone(ctx, old.Forgotten); err != nil {
 			return nil, fmt.Errorf("partition %d cannot be taken: %w", p, err)
@@ -90,6 +109,23 @@ func (e *Engine) Take(ctx context.Context, p int, owner string) (*Partition, err
 		}
 		if !conflict(err) {
 			return nil, fmt.Errorf("partition %d cannot be taken: %w", p, err)
+		}
+	}
+}
+
+// Release gives a partition up that owner has, perhaps without knowing it, so that
+// another node need not wait until the lease is stale. It is no error if owner has
+// it not.
+func (e *Engine) Release(ctx context.Context, p int, owner string) error {
+	for {
+		c, rev, err := e.readCursor(ctx, p)
+		if err != nil || c.Owner != owner {
+			return err
+		}
+		c.Owner = ""
+		t := Partition{e: e, number: p, cursor: c}
+		if _, err = e.storeBatch(ctx, States, []write{t.cursorWrite(rev)}); !conflict(err) {
+			return err
 		}
 	}
 }
@@ -176,27 +212,6 @@ func (t *Partition) States(ctx context.Context, put func(vehicle.ID, vehicle.Sta
 		return err
 	}
 	return ctx.Err()
-}
-
-// State returns the stored state of a vehicle of the partition, including all
-// that was committed before the partition was taken; false if there is none. It
-// may be called from several goroutines at once, unlike the other methods.
-func (t *Partition) State(ctx context.Context, id vehicle.ID) (vehicle.State, bool, error) {
-	// The stream's leader answers. It has every commit that was answered, and
-	// since our claim nobody else's can follow.
-	body, rev, err := t.e.lastRecord(ctx, States, stateSubject(t.number, id))
-	if err == nil && (rev == 0 || isMarker(body)) {
-		return vehicle.State{}, false, nil
-	}
-	var s vehicle.State
-	if err == nil {
-		s, err = decodeState(body)
-	}
-	if errors.Is(err, errDamaged) || errors.Is(err, errNewer) {
-		err = fmt.Errorf("%s: record %d: %w", States, rev, err)
-		t.e.fail(err)
-	}
-	return s, err == nil, err
 }
 
 // usualSampleBytes is about what a packed sample takes.

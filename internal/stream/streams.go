@@ -54,7 +54,7 @@ func streamConfigs(c Config, partitions int) []jetstream.StreamConfig {
 			Duplicates:  duplicateWindow,
 			Metadata:    map[string]string{partitionsKey: strconv.Itoa(partitions)},
 		},
-		lastValue(States, c.StatesBytes, jetstream.DiscardOld, "state.*.*", "cursor.*"),
+		lastValue(States, c.StatesBytes, jetstream.DiscardOld, "state.*.*", "cursor.*", "member.*"),
 		lastValue(Tokens, recordBytes, jetstream.DiscardNew, "token.*", "tokenset.*.*", "tokenuse.*", "tokenuse.*.*"),
 		lastValue(Sources, recordBytes, jetstream.DiscardNew, "source.*", "sourceset.*.*", "operator.*", "tombstone.*", vidKeysSubject),
 		{
@@ -91,7 +91,9 @@ func ensureStreams(ctx context.Context, js jetstream.JetStream, c Config) (int, 
 		return 0, fmt.Errorf("the streams were made with %d partitions, which cannot change: leave --partitions out or set it to %d", partitions, partitions)
 	}
 	for _, sc := range streamConfigs(c, partitions) {
-		if _, err := js.CreateOrUpdateStream(ctx, sc); err != nil {
+		if _, err := js.CreateOrUpdateStream(ctx, sc); tooFewPeers(err) {
+			return 0, fmt.Errorf("the NATS cluster has too few servers with JetStream for %d copies of each stream: start more of them or set --replicas", c.Replicas)
+		} else if err != nil {
 			return 0, fmt.Errorf("the stream %s cannot be set up: %w", sc.Name, err)
 		}
 	}

@@ -39,6 +39,8 @@ func stateSubject(p int, id vehicle.ID) string {
 
 func cursorSubject(p int) string { return "cursor." + strconv.Itoa(p) }
 
+func memberSubject(name string) string { return "member." + name }
+
 // heartbeatSubject is where a stream's heartbeat record lives, in that stream.
 func heartbeatSubject(stream string) string { return "heartbeat." + strings.ToLower(stream) }
 

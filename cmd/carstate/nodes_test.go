@@ -1,0 +1,196 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"carstate/internal/access"
+	"carstate/internal/admin"
+	"carstate/internal/stream"
+	"carstate/internal/stream/streamtest"
+)
+
+// reporting is a fleet that reports all the time, and what became of it.
+type reporting struct {
+	vids   []string
+	acked  atomic.Int64 // when the newest sample that was acknowledged was sent, Unix ns
+	failed atomic.Int64 // requests
+}
+
+// report sends a sample of every vehicle again and again to the first node that
+// takes it, until the context ends.
+func (r *reporting) report(ctx context.Context, key string, nodes ...*process) {
+	for ctx.Err() == nil {
+		sent := time.Now()
+		for _, p := range nodes {
+			n, err := post(p, key, r.vids)
+			if err == nil && n == len(r.vids) {
+				r.acked.Store(sent.UnixNano())
+				break
+			}
+			r.failed.Add(1)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// fresh is an error until a node answers for every vehicle with a reading of after
+// a moment.
+func (r *reporting) fresh(p *process, token string, since time.Time) error {
+	for _, vid := range r.vids {
+		a, err := p.ask(drivingPath, token, vid)
+		if err != nil {
+			return err
+		}
+		if a.status != 1 || !a.modified.After(since) { // in whole seconds
+			return fmt.Errorf("%s: %+v", vid, a)
+		}
+	}
+	return nil
+}
+
+// Three nodes share a cluster of three servers. One of those that fold is killed,
+// then a server; revocations come to all; and without any server the queries are
+// answered for as long as they may be. How long each takes is logged; what is held
+// against a limit is only that it happens.
+func TestThreeNodes(t *testing.T) {
+	c := streamtest.StartCluster(t)
+	const maxFeedAge = 8 * time.Second
+	node := func(roles string) *process {
+		return start(t, t.TempDir(), "--nats", c.URLs(), "--replicas", "3", "--partitions", "8", "--max-feed-age", maxFeedAge.String(), "--roles", roles)
+	}
+	door := node("query,ingest,admin")
+	folds := []*process{node("query,derive,admin"), node("query,derive,admin")}
+	all := append([]*process{door}, folds...)
+	token, key := door.issue(t), door.addSource(t, "gateway")
+	r := new(reporting)
+	for i := range 24 {
+		r.vids = append(r.vids, fmt.Sprintf("car%d", i))
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { r.report(ctx, key, door) })
+	defer running.Wait()
+	defer stop()
+	everywhere := func(what string, nodes []*process, since time.Time) {
+		t.Helper()
+		for _, p := range nodes {
+			if err := until(90*time.Second, func() error { return r.fresh(p, token, since) }); err != nil {
+				t.Fatalf("%s: %v", what, err)
+			}
+		}
+		t.Logf("%s: every vehicle is answered for anew %.1f s later", what, time.Since(since).Seconds())
+	}
+	everywhere("the start", all, time.Now())
+
+	revocations(t, door, all)
+
+	// One of the two that fold dies; the other takes its partitions.
+	killed := time.Now()
+	folds[0].kill()
+	everywhere("a node that folds was killed", []*process{door, folds[1]}, killed)
+
+	// A server dies. What counts is the time after writes resume.
+	c.Leader(stream.Telemetry).Kill()
+	killed = time.Now()
+	if err := until(90*time.Second, func() error {
+		if acked := time.Unix(0, r.acked.Load()); !acked.After(killed) {
+			return errors.New("nothing is acknowledged")
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("a server was killed: telemetry is acknowledged %.1f s later", time.Since(killed).Seconds())
+	everywhere("writes resumed", []*process{door, folds[1]}, time.Now())
+
+	// The other two are gone, too: answers go on, and then end.
+	for _, n := range c.Nodes {
+		n.Kill()
+	}
+	gone := time.Now()
+	answers := 0
+	err := until(90*time.Second, func() error {
+		a, err := door.ask(drivingPath, token, "car0")
+		if err != nil {
+			return err
+		}
+		if a.http == http.StatusOK {
+			answers++
+			return errors.New("it answers")
+		}
+		if a.http != http.StatusServiceUnavailable {
+			t.Errorf("HTTP %d", a.http)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("without any server: %d answers until %.1f s later", answers, time.Since(gone).Seconds())
+	if after := time.Since(gone); answers == 0 || after < maxFeedAge/2 {
+		t.Errorf("queries are refused %s after the last server went", after)
+	}
+	if err := wants("http://"+door.address["admin-addr"]+"/readyz", http.StatusServiceUnavailable)(); err != nil {
+		t.Error(err)
+	}
+	for _, n := range c.Nodes {
+		n.Start()
+	}
+	everywhere("the servers are back", []*process{door, folds[1]}, time.Now())
+}
+
+// revocations measures how long a revoked token is accepted on some node.
+func revocations(t *testing.T, by *process, nodes []*process) {
+	t.Helper()
+	secret, err := admin.LoadKey(by.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := &admin.Client{URL: "http://" + by.address["admin-addr"], Key: secret}
+	const tokens = 40
+	var took []time.Duration
+	for range tokens {
+		issued, err := client.IssueToken(t.Context(), access.TokenRequest{
+			Developer: "Ada", Operations: access.AllOperations, Vehicles: access.AllVehicles(), Expires: time.Now().Add(time.Hour),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		accepted := func(p *process, want bool) error {
+			a, err := p.ask(drivingPath, issued.AccessToken, "car0")
+			if err == nil && (a.http == http.StatusOK) != want {
+				err = fmt.Errorf("HTTP %d", a.http)
+			}
+			return err
+		}
+		for _, p := range nodes {
+			if err := until(30*time.Second, func() error { return accepted(p, true) }); err != nil {
+				t.Fatalf("a new token is not accepted: %v", err)
+			}
+		}
+		if _, err := client.RevokeToken(t.Context(), issued.ID); err != nil {
+			t.Fatal(err)
+		}
+		revoked := time.Now()
+		for _, p := range nodes {
+			if err := until(30*time.Second, func() error { return accepted(p, false) }); err != nil {
+				t.Fatalf("a revoked token is accepted: %v", err)
+			}
+		}
+		took = append(took, time.Since(revoked))
+	}
+	slices.Sort(took)
+	t.Logf("%d tokens are refused on %d nodes %v (median) and %v (the longest) after their revocation was answered",
+		tokens, len(nodes), took[tokens/2].Round(time.Millisecond), took[tokens-1].Round(time.Millisecond))
+}

@@ -1,0 +1,359 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	crand "crypto/rand"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"os/signal"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"carstate/internal/derive"
+	"carstate/internal/stream"
+	"carstate/internal/stream/streamtest"
+	"carstate/internal/vehicle"
+)
+
+// ownerVariable makes this test binary a node that folds, on the cluster that it
+// names.
+const ownerVariable = "CARSTATE_TEST_OWNER"
+
+const ownedPartitions = 8
+
+// ownedConfig is a node's on a cluster. Leases are short, so that what takes a
+// real cluster many seconds happens often.
+func ownedConfig(urls string) stream.Config {
+	return stream.Config{URLs: urls, Replicas: 3, Partitions: ownedPartitions, Patience: stream.Patience{
+		Try: 2 * time.Second, Lease: 1500 * time.Millisecond, Stall: 3 * time.Second,
+	}}
+}
+
+// ownUntilAsked folds until SIGTERM, and says on standard output what it takes.
+func ownUntilAsked(urls string) error {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	c := ownedConfig(urls)
+	c.Log = slog.New(slog.NewTextHandler(os.Stderr, nil))
+	e, err := stream.Open(ctx, c)
+	if err != nil {
+		return err
+	}
+	name := crand.Text()
+	m := derive.NewMembers(name, e.Partitions(), e.Leases(), c.Log)
+	d := derive.New(derive.Config{
+		Partitions: e.Partitions(), MaxStates: stream.BatchStates, MaxCached: 5, Members: m, Log: c.Log,
+		Release: func(ctx context.Context, p int) error { return e.Release(ctx, p, name) },
+		Take: func(ctx context.Context, p int) (derive.Partition, error) {
+			part, err := e.TakeFrom(ctx, p, name, m.Free)
+			if err != nil {
+				return nil, err
+			}
+			fmt.Println("took", p)
+			return part, nil
+		},
+	})
+	var running sync.WaitGroup
+	running.Go(func() { d.Run(ctx) })
+	err = m.Run(ctx)
+	running.Wait()
+	return errors.Join(err, e.Close())
+}
+
+// owners is what a test knows of the processes that fold.
+type owners struct {
+	t    *testing.T
+	urls string
+
+	mu      sync.Mutex
+	holders [ownedPartitions]*owner // who took a partition last
+	takes   int
+	changed chan struct{}
+}
+
+// owner is one process that folds.
+type owner struct {
+	cmd   *exec.Cmd
+	log   bytes.Buffer // of its errors; cmd's until it has ended
+	ended chan struct{}
+}
+
+func (o *owners) start() *owner {
+	o.t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	w := &owner{cmd: exec.Command(self), ended: make(chan struct{})}
+	w.cmd.Env = append(os.Environ(), ownerVariable+"="+o.urls)
+	w.cmd.Stderr = &w.log
+	out, err := w.cmd.StdoutPipe()
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	if err := w.cmd.Start(); err != nil {
+		o.t.Fatal(err)
+	}
+	go func() {
+		defer close(w.ended)
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			var p int
+			if _, err := fmt.Sscanf(lines.Text(), "took %d", &p); err == nil {
+				o.mu.Lock()
+				o.holders[p] = w
+				o.takes++
+				o.mu.Unlock()
+				select {
+				case o.changed <- struct{}{}:
+				default:
+				}
+			}
+		}
+		_ = w.cmd.Wait() // it ends by a signal
+	}()
+	o.t.Cleanup(func() {
+		_ = w.cmd.Process.Kill()
+		<-w.ended
+		if o.t.Failed() {
+			o.t.Logf("log of process %d:\n%s", w.cmd.Process.Pid, &w.log)
+		}
+	})
+	return w
+}
+
+// wait waits until the holders of the partitions are as they should be.
+func (o *owners) wait(what string, ok func(holders []*owner) bool) {
+	o.t.Helper()
+	late := time.After(90 * time.Second)
+	for {
+		o.mu.Lock()
+		done := ok(o.holders[:])
+		o.mu.Unlock()
+		if done {
+			return
+		}
+		select {
+		case <-o.changed:
+		case <-late:
+			o.t.Fatalf("it did not happen: %s", what)
+		}
+	}
+}
+
+func holdsNone(w *owner) func([]*owner) bool {
+	return func(holders []*owner) bool { return !slices.Contains(holders, w) && !slices.Contains(holders, nil) }
+}
+
+func holdsSome(w *owner) func([]*owner) bool {
+	return func(holders []*owner) bool { return slices.Contains(holders, w) && !slices.Contains(holders, nil) }
+}
+
+// truth is what the states of the vehicles have to be, one after the other.
+type truth struct {
+	mu      sync.Mutex
+	states  map[vehicle.ID][]vehicle.State // one for each sample acknowledged or under way
+	seen    map[vehicle.ID]int             // place of the newest that came on the feed
+	changed chan struct{}
+	updates int
+	wrong   []string
+}
+
+// sent notes a sample before it is stored.
+func (r *truth) sent(x vehicle.Sample) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := r.states[x.Vehicle]
+	var last vehicle.State
+	if len(all) > 0 {
+		last = all[len(all)-1]
+	}
+	r.states[x.Vehicle] = append(all, vehicle.Observe(last, x))
+}
+
+// put checks a state that was stored: it must be one of those that the samples
+// lead to, and none from before the last one.
+func (r *truth) put(id vehicle.ID, s vehicle.State) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.updates++
+	from := r.seen[id]
+	at := slices.Index(r.states[id][from:], s)
+	if at < 0 {
+		old := slices.Index(r.states[id][:from], s)
+		r.wrong = append(r.wrong, fmt.Sprintf("%s: after state %d of %d came number %d (-1: none)", id, from, len(r.states[id]), old))
+		return
+	}
+	r.seen[id] = from + at
+	select {
+	case r.changed <- struct{}{}:
+	default:
+	}
+}
+
+// behind reports how many vehicles are not in their last state yet.
+func (r *truth) behind() (n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for id, all := range r.states {
+		// An older state may equal the last one, of a sample that changed nothing.
+		if all[r.seen[id]] != all[len(all)-1] {
+			n++
+		}
+	}
+	return n
+}
+
+var (
+	ownerSeed   = flag.Uint64("owners.seed", 0, "of what happens to the owners; 0: a new one")
+	ownerRounds = flag.Int("owners.rounds", 6, "things that happen to the owners")
+)
+
+// Processes that fold are paused, killed and ended at random moments, and NATS
+// servers are killed. Every state that is ever stored is one that the samples lead
+// to, none goes back, and the last one is the last: nothing is lost, nothing
+// counts twice, and who has lost a partition writes nothing.
+func TestOwners(t *testing.T) {
+	seed := *ownerSeed
+	if seed == 0 {
+		seed = rand.Uint64()
+	}
+	t.Logf("-owners.seed=%d", seed)
+	rnd := rand.New(rand.NewPCG(seed, 1))
+	cluster := streamtest.StartCluster(t)
+	e := streamtest.Open(t, ownedConfig(cluster.URLs()))
+	r := &truth{states: make(map[vehicle.ID][]vehicle.State), seen: make(map[vehicle.ID]int), changed: make(chan struct{}, 1)}
+	following, stopFollowing := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := e.FollowStates(following, r.put, func() {}); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(func() { stopFollowing(); running.Wait() })
+
+	o := &owners{t: t, urls: cluster.URLs(), changed: make(chan struct{}, 1)}
+	nodes := []*owner{o.start(), o.start(), o.start()}
+	for _, w := range nodes {
+		o.wait("every node has partitions", holdsSome(w))
+	}
+
+	sending, stopSending := context.WithCancel(t.Context())
+	defer stopSending()
+	var senders sync.WaitGroup
+	for n := range 3 {
+		senders.Go(func() { sendKnown(sending, t, e, r, n, seed) })
+	}
+
+	for round := range *ownerRounds {
+		i := rnd.IntN(len(nodes))
+		w := nodes[i]
+		deed := []string{"pause", "pause briefly", "kill", "end", "kill a server", "pause a server"}[(round+int(seed%6))%6]
+		t.Logf("round %d: %s", round, deed)
+		pause := time.After(time.Duration(rnd.Int64N(int64(time.Second))))
+		signal := func(s syscall.Signal) {
+			if err := w.cmd.Process.Signal(s); err != nil {
+				t.Fatal(err)
+			}
+		}
+		switch deed {
+		case "pause":
+			signal(syscall.SIGSTOP)
+			o.wait("the others take what a paused node has", holdsNone(w))
+			signal(syscall.SIGCONT)
+			o.wait("who wakes up gets partitions again", holdsSome(w))
+		case "pause briefly":
+			signal(syscall.SIGSTOP)
+			<-pause
+			signal(syscall.SIGCONT)
+		case "kill", "end":
+			if deed == "kill" {
+				signal(syscall.SIGKILL)
+			} else {
+				signal(syscall.SIGTERM)
+			}
+			<-w.ended
+			o.wait("the others take what a node had that is gone", holdsNone(w))
+			if code := w.cmd.ProcessState.ExitCode(); deed == "end" && code != 0 {
+				t.Errorf("it ended with %d", code)
+			}
+			nodes[i] = o.start()
+			o.wait("a new node gets partitions", holdsSome(nodes[i]))
+		case "kill a server":
+			n := cluster.Leader(stream.States)
+			n.Kill()
+			<-pause
+			n.Start()
+		case "pause a server":
+			n := cluster.Leader(stream.States)
+			n.Pause()
+			<-pause
+			n.Resume()
+		}
+	}
+	stopSending()
+	senders.Wait()
+	late := time.After(90 * time.Second)
+	for r.behind() > 0 {
+		select {
+		case <-r.changed:
+		case <-late:
+			t.Fatalf("%d vehicles of %d do not come to their last state", r.behind(), len(r.states))
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.wrong) > 0 {
+		t.Errorf("%d of %d states were wrong:\n%s", len(r.wrong), r.updates, strings.Join(r.wrong[:min(10, len(r.wrong))], "\n"))
+	}
+	samples := 0
+	for _, all := range r.states {
+		samples += len(all)
+	}
+	t.Logf("%d samples, %d states, partitions taken %d times", samples, r.updates, o.takes)
+}
+
+// sendKnown stores samples of vehicles of its own one after the other until the
+// context ends. What is not acknowledged is sent again until it is, so that the
+// order is known.
+func sendKnown(ctx context.Context, t *testing.T, e *stream.Engine, r *truth, n int, seed uint64) {
+	rnd := rand.New(rand.NewPCG(seed, uint64(n)+100))
+	now := int64(1_000_000)
+	for ctx.Err() == nil {
+		var batch []vehicle.Sample
+		for v := range 10 {
+			now += 1 + rnd.Int64N(500)
+			x := vehicle.Sample{Vehicle: vehicle.ID(fmt.Sprintf("w%dcar%d", n, v)), Time: vehicle.UnixMilli(now)}
+			if err := x.Set(vehicle.Speed, rnd.Float64()*120); err != nil {
+				t.Error(err)
+				return
+			}
+			batch = append(batch, x)
+			r.sent(x)
+		}
+		for {
+			// Samples that are sent again change nothing, so the truth stays.
+			err := e.Append(t.Context(), batch)
+			if err == nil {
+				break
+			}
+			if t.Context().Err() != nil {
+				return
+			}
+		}
+		select { // no faster than a fleet would
+		case <-ctx.Done():
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}

@@ -1,0 +1,59 @@
+package derive
+
+import (
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+var members = rapid.SliceOfNDistinct(rapid.StringMatching("[A-Z0-9]{16}"), 0, 12, rapid.ID[string])
+
+// Whoever comes takes partitions only for themselves, whoever goes leaves only
+// their own, and the order in which they are known does not matter.
+func TestFewPartitionsMove(t *testing.T) {
+	const partitions = 64
+	rapid.Check(t, func(t *rapid.T) {
+		few := members.Draw(t, "members")
+		more := append(slices.Clone(few), rapid.StringMatching("[a-z]{16}").Draw(t, "comer"))
+		comer := more[len(few)]
+		more = rapid.Permutation(more).Draw(t, "order")
+		moved := 0
+		for p := range partitions {
+			before, after := ownerOf(p, few), ownerOf(p, more)
+			if before != after {
+				moved++
+				if after != comer {
+					t.Fatalf("partition %d went from %q to %q when %q came", p, before, after, comer)
+				}
+			}
+			if len(few) == 0 != (before == "") || before != "" && !slices.Contains(few, before) {
+				t.Fatalf("partition %d is %q's of %q", p, before, few)
+			}
+		}
+		if fair := partitions / len(more); moved > 3*fair+16 {
+			t.Fatalf("%d of %d partitions moved to one of %d", moved, partitions, len(more))
+		}
+	})
+}
+
+// Nodes of different releases must agree, so these may never change.
+func TestOwnersStay(t *testing.T) {
+	three := []string{"AAAAAAAAAAAAAAAA", "BBBBBBBBBBBBBBBB", "CCCCCCCCCCCCCCCC"}
+	got := ""
+	counts := map[string]int{}
+	for p := range 64 {
+		o := ownerOf(p, three)
+		counts[o]++
+		got += o[:1]
+	}
+	const want = "ABABABCACABBCCBBBCAABABCCAAABAAACBBBACBCCCABABCABCBACCCBCBAAACCA"
+	if got != want {
+		t.Errorf("the owners are\n%s; want\n%s", got, want)
+	}
+	for m, n := range counts {
+		if n < 12 {
+			t.Errorf("%s has %d of 64 partitions", m, n)
+		}
+	}
+}

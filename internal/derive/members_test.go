@@ -1,0 +1,198 @@
+package derive
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+)
+
+// noLeases has nothing but a time.
+type noLeases struct{ Leases }
+
+func (noLeases) Stale() time.Duration { return 6 * time.Second }
+
+// observer is a node's view of the others under a clock of the test's.
+type observer struct {
+	*Members
+	t     *testing.T
+	now   time.Time
+	beats map[string]uint64
+
+	removed []string
+}
+
+func observe(t *testing.T) *observer {
+	return &observer{
+		Members: NewMembers("self", 16, noLeases{}, slog.New(slog.DiscardHandler)),
+		t:       t, now: time.Now(), beats: make(map[string]uint64),
+	}
+}
+
+// renewed is what comes in when nodes renew their leases.
+func (o *observer) renewed(names ...string) {
+	for _, n := range names {
+		o.beats[n]++
+		o.note(o.now, n, o.beats[n], false)
+	}
+}
+
+// pass lets time pass, in which these nodes renew their leases every 2 s.
+func (o *observer) pass(d time.Duration, names ...string) {
+	const step = 250 * time.Millisecond
+	for passed := step; passed <= d; passed += step {
+		o.now = o.now.Add(step)
+		if passed%(2*time.Second) == 0 {
+			o.renewed(names...)
+		}
+		o.removed = append(o.removed, o.look(o.now)...)
+	}
+}
+
+// wants checks how many partitions are ours.
+func (o *observer) wants(least, most int) {
+	o.t.Helper()
+	n := 0
+	for p := range o.mine {
+		if o.mine[p].ours != nil {
+			n++
+			if o.mine[p].ours.Err() != nil {
+				o.t.Errorf("partition %d is ours and is not", p)
+			}
+		}
+	}
+	if n < least || n > most {
+		o.t.Errorf("%d partitions are ours; want %d to %d", n, least, most)
+	}
+}
+
+func TestMembers(t *testing.T) {
+	o := observe(t)
+	o.wants(0, 0)
+	if o.free(o.now, "other") {
+		t.Error("before anything was heard, somebody is gone")
+	}
+	o.renewed("self")
+	o.wants(16, 16)
+	o.renewed("b", "c")
+	o.wants(1, 15)
+	o.pass(20*time.Second, "self", "b", "c")
+	o.wants(1, 15)
+	if o.free(o.now, "b") || !o.free(o.now, "self") || !o.free(o.now, "") {
+		t.Error("who lives is free, or who does not is not")
+	}
+	// b falls silent: for 6 s of our clock nothing moves.
+	o.pass(4*time.Second, "self", "c")
+	if o.free(o.now, "b") {
+		t.Error("b was given up too early")
+	}
+	o.pass(4*time.Second, "self", "c")
+	if !o.free(o.now, "b") || o.free(o.now, "c") {
+		t.Error("b was not given up")
+	}
+	o.pass(10*time.Second, "self")
+	o.wants(16, 16)
+	// A record that is stored again is no renewal.
+	o.note(o.now, "b", o.beats["b"], false)
+	o.wants(16, 16)
+	o.renewed("b")
+	if o.free(o.now, "b") {
+		t.Error("b is back")
+	}
+	// Who leaves gets nothing, and keeps what it has not released yet.
+	o.beats["b"]++
+	o.note(o.now, "b", o.beats["b"], true)
+	o.wants(16, 16)
+	if o.free(o.now, "b") {
+		t.Error("b is robbed while it leaves")
+	}
+	o.pass(8*time.Second, "self")
+	if !o.free(o.now, "b") {
+		t.Error("b has left")
+	}
+}
+
+// While we hear nothing ourselves, nobody else is gone, and what is ours stays.
+func TestCutOffMember(t *testing.T) {
+	o := observe(t)
+	o.renewed("self", "b")
+	o.pass(10*time.Second, "self", "b")
+	before := o.mine[5].ours
+	o.pass(time.Hour)
+	if o.free(o.now, "b") {
+		t.Error("b was robbed by a node that hears nothing")
+	}
+	if o.mine[5].ours != before {
+		t.Error("a partition moved although nothing was heard")
+	}
+	o.renewed("self") // b's renewal is still on its way
+	if o.free(o.now, "b") {
+		t.Error("b had no time to renew its lease after the outage")
+	}
+	o.pass(4*time.Second, "self")
+	if o.free(o.now, "b") {
+		t.Error("b had no time to renew its lease after the outage")
+	}
+	o.pass(4*time.Second, "self")
+	if !o.free(o.now, "b") {
+		t.Error("b is gone")
+	}
+	o.wants(16, 16)
+}
+
+// A holder of whom nothing was heard may just have come.
+func TestUnknownHolder(t *testing.T) {
+	o := observe(t)
+	o.renewed("self")
+	if o.free(o.now, "new") {
+		t.Error("its lease may be on its way")
+	}
+	o.wants(16, 16) // it gets nothing before its lease was seen
+	o.pass(4*time.Second, "self")
+	o.renewed("new")
+	o.wants(1, 15)
+	if o.free(o.now, "gone") {
+		t.Error("its lease may be on its way")
+	}
+	o.pass(8*time.Second, "self", "new")
+	if !o.free(o.now, "gone") || o.free(o.now, "new") {
+		t.Error("of a node without a lease nothing will come")
+	}
+}
+
+// Leases of nodes that are long gone are removed, ours never.
+func TestOldLeases(t *testing.T) {
+	o := observe(t)
+	o.renewed("self", "b")
+	o.pass(time.Hour, "self")
+	if _, ok := o.seen["b"]; ok || len(o.removed) != 1 || o.removed[0] != "b" || o.seen["self"] == nil {
+		t.Errorf("removed: %v", o.removed)
+	}
+}
+
+// Who waits for a partition is woken when it becomes theirs, and told when it
+// ceases to be.
+func TestAwait(t *testing.T) {
+	o := observe(t)
+	got := make(chan context.Context)
+	go func() {
+		ours, err := o.await(t.Context(), 0)
+		if err != nil {
+			t.Error(err)
+		}
+		got <- ours
+	}()
+	o.renewed("self")
+	ours := <-got
+	for i := 0; ours.Err() == nil; i++ {
+		if i == 1000 {
+			t.Fatal("none of a thousand members takes it")
+		}
+		o.renewed("member" + string(rune('a'+i)))
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := o.await(ended, 0); err == nil {
+		t.Error("what is not ours was not waited for")
+	}
+}

@@ -1,0 +1,76 @@
+package derive
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"carstate/internal/vehicle"
+)
+
+// A partition that is another's is released until that succeeds, and again when it
+// turns out to be owned all the same: nobody takes it from a node that lives.
+func TestReleasedUntilItIs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := observe(t)
+		o.renewed("self")
+		var mu sync.Mutex
+		owned, failures, releases := false, 0, 0
+		is := func(want bool, tries int) {
+			t.Helper()
+			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			if owned != want || releases < tries {
+				t.Fatalf("owned: %v after %d releases", owned, releases)
+			}
+		}
+		d := New(Config{
+			Partitions: 1, MaxStates: 10, Members: o.Members,
+			Take: func(context.Context, int) (Partition, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				owned = true
+				return &script{next: func(ctx context.Context) (uint64, []vehicle.Sample, error) {
+					<-ctx.Done()
+					return 0, nil, ctx.Err()
+				}}, nil
+			},
+			Release: func(context.Context, int) error {
+				mu.Lock()
+				defer mu.Unlock()
+				if releases++; failures > 0 {
+					failures--
+					return errors.New("not now")
+				}
+				owned = false
+				return nil
+			},
+		})
+		ctx, stop := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { d.Run(ctx) })
+		is(true, 0)
+		// It goes to another, and the engine does not answer at first.
+		mu.Lock()
+		failures = 3
+		mu.Unlock()
+		for i := 0; o.ours(0) != nil; i++ {
+			o.renewed("member" + string(rune('a'+i)))
+		}
+		is(true, 1)
+		time.Sleep(10 * heldAgain) // of the bubble's clock
+		is(false, 4)
+		// An earlier take whose answer was lost comes into effect.
+		mu.Lock()
+		owned = true
+		mu.Unlock()
+		time.Sleep(3 * o.stale)
+		is(false, 5)
+		stop()
+		running.Wait()
+	})
+}

@@ -1,0 +1,149 @@
+package stream
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// leastServer is the oldest nats-server that keeps what it acknowledges: before,
+// it could leave out a sync when it compacted a file.
+const leastServer = "2.15.2"
+
+// older reports whether a server's version is below another. What comes after a
+// hyphen does not count.
+func older(version, than string) bool {
+	number := func(v string) (n [3]int, ok bool) {
+		v, _, _ = strings.Cut(strings.TrimPrefix(v, "v"), "-")
+		parts := strings.Split(v, ".")
+		if len(parts) != len(n) {
+			return n, false
+		}
+		for i, p := range parts {
+			var err error
+			if n[i], err = strconv.Atoi(p); err != nil || n[i] < 0 {
+				return n, false
+			}
+		}
+		return n, true
+	}
+	a, ok := number(version)
+	b, _ := number(than)
+	for i := range a {
+		if a[i] != b[i] {
+			return !ok || a[i] < b[i]
+		}
+	}
+	return !ok
+}
+
+// checkServer refuses a server that cannot do what is needed of it.
+func (e *Engine) checkServer(ctx context.Context) error {
+	if v := e.nc.ConnectedServerVersion(); older(v, leastServer) {
+		return fmt.Errorf("the NATS server is older than %s and may lose what it acknowledged: update all servers of the cluster", leastServer)
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	_, err := e.js.AccountInfo(ctx)
+	switch {
+	case errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, nats.ErrNoResponders):
+		return errors.New("JetStream is off on the NATS cluster: give its servers a jetstream section, such as in deploy/nats/nats.conf")
+	case errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
+		return errors.New("JetStream is off for the NATS account: set jetstream: enabled in the account, such as in deploy/nats/nats.conf")
+	case errors.Is(err, context.DeadlineExceeded):
+		return errors.New("the NATS cluster does not answer: have most of its servers started, and chosen a leader?")
+	case err != nil:
+		return fmt.Errorf("the NATS cluster cannot be asked about JetStream: %w", err)
+	}
+	return nil
+}
+
+// tooFewPeers reports whether a stream could not be made or changed because the
+// cluster has too few servers for its copies.
+func tooFewPeers(err error) bool {
+	const noPeers, noCluster = 10005, 10074
+	api, ok := asAPIError(err)
+	return ok && (api.ErrorCode == noPeers || api.ErrorCode == noCluster)
+}
+
+// denial is what the cluster says of something that the account may not do.
+type denial struct{ what string }
+
+func (d denial) Error() string {
+	return fmt.Sprintf("the NATS account lacks a right: %s: grant what deploy/nats/nats.conf does", d.what)
+}
+
+// asDenial finds a denial in what the connection reports by the way.
+func asDenial(err error) (denial, bool) {
+	if !errors.Is(err, nats.ErrPermissionViolation) {
+		return denial{}, false
+	}
+	_, what, _ := strings.Cut(err.Error(), "permissions violation: ")
+	// Up to the subject, which is one of ours; nothing beyond that.
+	if parts := strings.SplitN(what, `"`, 3); len(parts) == 3 {
+		return denial{strings.TrimPrefix(parts[0], "Permissions Violation for ") + parts[1]}, true
+	}
+	return denial{"see the log of the NATS server"}, true
+}
+
+// probeRights finds out whether the account may do all that is needed later, by
+// requests that change nothing: records for a stream of another name, the removal
+// of what is not there.
+func (e *Engine) probeRights(ctx context.Context, configs []jetstream.StreamConfig) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	var asking sync.WaitGroup
+	var failed error
+	var mu sync.Mutex
+	ask := func(m *nats.Msg) {
+		asking.Go(func() {
+			if _, err := e.nc.RequestMsgWithContext(ctx, m); err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				failed = fmt.Errorf("the NATS cluster cannot be asked for %s: %w", m.Subject, err)
+			}
+		})
+	}
+	question := func(subject string, body any) {
+		text, err := json.Marshal(body)
+		if err != nil {
+			panic(err) // a map of a string or a number
+		}
+		m := nats.NewMsg(subject)
+		m.Data = text
+		ask(m)
+	}
+	for _, c := range configs {
+		for _, s := range c.Subjects {
+			m := nats.NewMsg(strings.ReplaceAll(s, "*", "probe"))
+			m.Header.Set(jetstream.ExpectedStreamHeader, "no-such-stream")
+			ask(m)
+		}
+	}
+	for _, name := range []string{Telemetry, States} {
+		question("$JS.API.STREAM.PURGE."+name, map[string]any{"filter": heartbeatSubject("probe")}) // nobody's
+	}
+	for _, name := range fedStreams {
+		question("$JS.API.STREAM.MSG.DELETE."+name, map[string]any{"seq": uint64(1) << 62})
+		question("$JS.API.STREAM.MSG.GET."+name, map[string]any{"seq": uint64(1) << 62})
+	}
+	asking.Wait()
+	return failed
+}
+
+// watchVersions reports servers that are too old when the connection moves to
+// them: a cluster may have been put together of several versions.
+func (e *Engine) watchVersions() nats.Option {
+	return nats.ReconnectHandler(func(nc *nats.Conn) {
+		if v := nc.ConnectedServerVersion(); older(v, leastServer) {
+			e.log.Error("a NATS server is too old and may lose what it acknowledged: update it", "server", nc.ConnectedServerName(), "least", leastServer)
+		}
+	})
+}

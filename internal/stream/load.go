@@ -1,0 +1,150 @@
+package stream
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"carstate/internal/vehicle"
+)
+
+// MaxLoad is how many vehicles one [Partition.Load] can ask for.
+const MaxLoad = 999
+
+// loadTimeout bounds one Load, with all its tries.
+const loadTimeout = 4 * requestTimeout
+
+// errBehind means that the server that answered does not have our own claim yet,
+// and so perhaps not all that was committed before it.
+var errBehind = errors.New("a server of the cluster lags behind")
+
+// Load calls put for the stored state of each of the vehicles that has one, by
+// its place in ids, including all that was committed before the partition was
+// taken. It is one question, answered by any server that has all of that: a
+// server that was deposed or lags behind is asked again or another one is.
+func (t *Partition) Load(ctx context.Context, ids []vehicle.ID, put func(i int, s vehicle.State)) error {
+	if len(ids) > MaxLoad {
+		return fmt.Errorf("%d states are more than one question can ask for", len(ids))
+	}
+	place := make(map[vehicle.ID]int, len(ids))
+	subjects := make([]string, 0, len(ids)+1)
+	for i, id := range ids {
+		place[id] = i
+		subjects = append(subjects, stateSubject(t.number, id))
+	}
+	// There is always an answer, because the cursor is there.
+	subjects = append(subjects, cursorSubject(t.number))
+	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
+	defer cancel()
+	for {
+		records, err := t.e.lastRecords(ctx, States, subjects, t.rev)
+		if err == nil {
+			return t.decode(records, place, put)
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("the engine cannot be asked for states: %w", errors.Join(ctx.Err(), err))
+		}
+		rest := 100 * time.Millisecond // nobody answers
+		if errors.Is(err, errBehind) {
+			rest = 2 * time.Millisecond
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(rest):
+		}
+	}
+}
+
+func (t *Partition) decode(records []*nats.Msg, place map[vehicle.ID]int, put func(i int, s vehicle.State)) error {
+	for _, m := range records {
+		subject := m.Header.Get("Nats-Subject")
+		id, ok := vehicleOfState(subject)
+		i, asked := place[id]
+		if !ok || !asked {
+			continue
+		}
+		body, err := unseal(subject, m.Data)
+		if err == nil && isMarker(body) {
+			continue
+		}
+		var s vehicle.State
+		if err == nil {
+			s, err = decodeState(body)
+		}
+		if err != nil {
+			err = fmt.Errorf("%s: record %s: %w", States, m.Header.Get("Nats-Sequence"), err)
+			t.e.fail(err)
+			return err
+		}
+		put(i, s)
+	}
+	return nil
+}
+
+// State is Load of one vehicle; false if it has none.
+func (t *Partition) State(ctx context.Context, id vehicle.ID) (s vehicle.State, ok bool, err error) {
+	err = t.Load(ctx, []vehicle.ID{id}, func(_ int, stored vehicle.State) { s, ok = stored, true })
+	return s, ok, err
+}
+
+// lastRecords asks any server for the last records of subjects, at least one of
+// which must be there. The answer is of one moment, and it is errBehind if that
+// is before the stream held the record of the sequence since.
+//
+// The client library has no call for it; the protocol is NATS ADR-31: the records
+// come one by one, and a message of status 204 ends them.
+func (e *Engine) lastRecords(ctx context.Context, stream string, subjects []string, since uint64) ([]*nats.Msg, error) {
+	request, err := json.Marshal(struct {
+		Last []string `json:"multi_last"`
+	}{subjects})
+	if err != nil {
+		return nil, err
+	}
+	// An answer that was lost is asked for again before the caller gives up.
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	inbox := e.nc.NewRespInbox()
+	sub, err := e.nc.SubscribeSync(inbox)
+	if err != nil {
+		return nil, err
+	}
+	defer sub.Unsubscribe()
+	if err := sub.SetPendingLimits(-1, -1); err != nil {
+		return nil, err
+	}
+	if err := e.nc.PublishRequest("$JS.API.DIRECT.GET."+stream, inbox, request); err != nil {
+		return nil, err
+	}
+	var records []*nats.Msg
+	for {
+		m, err := sub.NextMsgWithContext(ctx)
+		if err != nil {
+			return nil, err
+		}
+		switch status := m.Header.Get("Status"); status {
+		case "":
+			records = append(records, m)
+		case "204":
+			upTo, err := strconv.ParseUint(m.Header.Get("Nats-UpTo-Sequence"), 10, 64)
+			if err != nil {
+				return nil, errors.New("the engine's answer makes no sense")
+			}
+			if left := m.Header.Get("Nats-Num-Pending"); left != "0" {
+				return nil, fmt.Errorf("the engine left %s records out of its answer", left)
+			}
+			if upTo < since {
+				return nil, errBehind
+			}
+			return records, nil
+		case "404": // it has nothing of the partition yet, not even the cursor
+			return nil, errBehind
+		default:
+			return nil, fmt.Errorf("the engine answers %s", status)
+		}
+	}
+}

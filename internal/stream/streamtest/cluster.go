@@ -1,0 +1,304 @@
+package streamtest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Cluster is a NATS cluster of three real server processes, each of which a test
+// may kill, stop, pause and start again.
+type Cluster struct {
+	Nodes []*Node
+	t     testing.TB
+	url   func(addr string) string
+	opts  []nats.Option
+}
+
+// Node is one server process of a cluster.
+type Node struct {
+	Name  string
+	Addr  string // where clients connect, the same after each start
+	t     testing.TB
+	setup Setup
+	cmd   *exec.Cmd
+	log   *bytes.Buffer // owned by cmd until it has ended
+}
+
+// clusterNodes is how many servers a cluster has: as few as survive the loss of
+// one.
+const clusterNodes = 3
+
+// Setup is how a server is started.
+type Setup struct{ Args, Env []string }
+
+// Configure prepares node i, which has a directory of its own. Each node has an
+// address for clients and one for the other nodes.
+type Configure func(t testing.TB, dir string, i int, clients, routes []string) Setup
+
+// startTimeout bounds what a cluster takes on a busy machine.
+const startTimeout = time.Minute
+
+// StartCluster starts a cluster that syncs every write and ends with the test.
+func StartCluster(t testing.TB) *Cluster {
+	return StartClusterWith(t, plainConfig, func(addr string) string { return "nats://" + addr })
+}
+
+// StartClusterWith starts a cluster of nodes that are configured by a test.
+// Options are what a client needs to connect to url(addr).
+func StartClusterWith(t testing.TB, configure Configure, url func(addr string) string, opts ...nats.Option) *Cluster {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "carstate-cluster-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	c := &Cluster{t: t, url: url, opts: opts}
+	t.Cleanup(func() {
+		for _, n := range c.Nodes {
+			n.Kill()
+		}
+	})
+	for attempt := range startAttempts {
+		for _, n := range c.Nodes {
+			n.Kill()
+		}
+		c.Nodes = nil
+		clients, routes := freeAddrs(t), freeAddrs(t)
+		for i := range clusterNodes {
+			own := filepath.Join(dir, fmt.Sprint(attempt), fmt.Sprint(i))
+			if err := os.MkdirAll(own, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			n := &Node{Name: fmt.Sprintf("nats-%d", i+1), Addr: clients[i], t: t, setup: configure(t, own, i, clients, routes)}
+			c.Nodes = append(c.Nodes, n)
+			n.Start()
+		}
+		if err = c.try(startTimeout, probe); err == nil {
+			return c
+		}
+	}
+	t.Fatalf("the cluster is not ready: %v", err)
+	return nil
+}
+
+// startAttempts is how often a cluster is started: others may take an address
+// between its choice and its use.
+const startAttempts = 3
+
+// freeAddrs returns free addresses of loopback, one a node. Routes name all nodes
+// before any of them runs, so that the system cannot choose the ports later.
+func freeAddrs(t testing.TB) (addrs []string) {
+	t.Helper()
+	for range clusterNodes {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close() // after all of them are chosen
+		addrs = append(addrs, l.Addr().String())
+	}
+	return addrs
+}
+
+func plainConfig(t testing.TB, dir string, i int, clients, routes []string) Setup {
+	file := filepath.Join(dir, "nats.conf")
+	text := fmt.Sprintf(`
+listen: %q
+jetstream { store_dir: %q, sync_interval: always }
+cluster { name: test, listen: %q, routes: [ "nats-route://%s" ] }
+`, clients[i], filepath.Join(dir, "store"), routes[i], strings.Join(routes, `", "nats-route://`))
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return Setup{Args: []string{"--config", file}}
+}
+
+// built is the binary of the module's own dependency.
+var built struct {
+	sync.Mutex
+	dir string // "" until it was built
+}
+
+func serverBinary() (string, error) {
+	built.Lock()
+	defer built.Unlock()
+	if built.dir == "" {
+		dir, err := os.MkdirTemp("", "carstate-nats-server-")
+		if err != nil {
+			return "", err
+		}
+		build := exec.Command("go", "build", "-o", filepath.Join(dir, "nats-server"), "github.com/nats-io/nats-server/v2")
+		if out, err := build.CombinedOutput(); err != nil {
+			os.RemoveAll(dir)
+			return "", fmt.Errorf("nats-server cannot be built: %w\n%s", err, out)
+		}
+		built.dir = dir
+	}
+	return filepath.Join(built.dir, "nats-server"), nil
+}
+
+// RemoveServerBinary removes what StartCluster has built. The TestMain of a
+// package that starts clusters calls it in the end.
+func RemoveServerBinary() {
+	built.Lock()
+	defer built.Unlock()
+	os.RemoveAll(built.dir)
+	built.dir = ""
+}
+
+// Start starts the server.
+func (n *Node) Start() {
+	n.t.Helper()
+	binary, err := serverBinary()
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	n.log = new(bytes.Buffer)
+	n.cmd = exec.Command(binary, append(n.setup.Args, "--name", n.Name)...)
+	n.cmd.Env = append(os.Environ(), n.setup.Env...)
+	n.cmd.Stdout, n.cmd.Stderr = n.log, n.log
+	if err := n.cmd.Start(); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// Kill ends the server at once, as a crash does.
+func (n *Node) Kill() { n.end(syscall.SIGKILL) }
+
+// Stop ends the server as an operator does.
+func (n *Node) Stop() { n.end(syscall.SIGTERM) }
+
+func (n *Node) end(s syscall.Signal) {
+	if n.cmd == nil {
+		return
+	}
+	_ = n.cmd.Process.Signal(s)
+	_ = n.cmd.Wait() // it ends by a signal
+	if n.cmd = nil; n.t.Failed() {
+		n.t.Logf("log of %s:\n%s", n.Name, n.log)
+	}
+}
+
+// Pause stops the process until Resume, as a machine that is frozen.
+func (n *Node) Pause() { n.signal(syscall.SIGSTOP) }
+
+// Resume lets a paused process go on.
+func (n *Node) Resume() { n.signal(syscall.SIGCONT) }
+
+func (n *Node) signal(s syscall.Signal) {
+	n.t.Helper()
+	if err := n.cmd.Process.Signal(s); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// URLs is where the cluster listens, as --nats takes it.
+func (c *Cluster) URLs() string {
+	var urls []string
+	for _, n := range c.Nodes {
+		urls = append(urls, c.url(n.Addr))
+	}
+	return strings.Join(urls, ",")
+}
+
+// do runs f with a connection until it returns no error.
+func (c *Cluster) do(what string, f func(ctx context.Context, js jetstream.JetStream) error) {
+	c.t.Helper()
+	if err := c.try(startTimeout, f); err != nil {
+		c.t.Fatalf("%s: %v", what, err)
+	}
+}
+
+func (c *Cluster) try(limit time.Duration, f func(ctx context.Context, js jetstream.JetStream) error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	for {
+		err := c.once(ctx, f)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+func (c *Cluster) once(ctx context.Context, f func(ctx context.Context, js jetstream.JetStream) error) error {
+	nc, err := nats.Connect(c.URLs(), c.opts...)
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	return f(ctx, js)
+}
+
+// WaitReady waits until streams with a copy on every node can be made.
+func (c *Cluster) WaitReady() {
+	c.t.Helper()
+	c.do("the cluster is not ready", probe)
+}
+
+// probe makes a stream with a copy on every node, and deletes it.
+func probe(ctx context.Context, js jetstream.JetStream) error {
+	const name = "PROBE"
+	_, err := js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{Name: name, Subjects: []string{"probe"}, Replicas: clusterNodes})
+	if err != nil {
+		return err
+	}
+	return js.DeleteStream(ctx, name)
+}
+
+// Wipe deletes all streams, so that the next test begins with an empty cluster.
+func (c *Cluster) Wipe() {
+	c.t.Helper()
+	c.do("the streams cannot be deleted", func(ctx context.Context, js jetstream.JetStream) error {
+		names := js.StreamNames(ctx)
+		for name := range names.Name() {
+			if err := js.DeleteStream(ctx, name); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+				return err
+			}
+		}
+		return names.Err()
+	})
+}
+
+// Leader is the node that leads a stream.
+func (c *Cluster) Leader(stream string) (leader *Node) {
+	c.t.Helper()
+	c.do("nobody leads "+stream, func(ctx context.Context, js jetstream.JetStream) error {
+		s, err := js.Stream(ctx, stream)
+		if err != nil {
+			return err
+		}
+		for _, n := range c.Nodes {
+			if info := s.CachedInfo().Cluster; info != nil && n.Name == info.Leader {
+				leader = n
+				return nil
+			}
+		}
+		return errors.New("it has no leader")
+	})
+	return leader
+}
