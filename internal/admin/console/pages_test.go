@@ -158,10 +158,16 @@ func TestListsAfterAStart(t *testing.T) {
 	f := newFixture(t)
 	f.logIn(f.key)
 	jam, now := jammed(7*time.Minute), vehicle.At(noon)
-	f.states["carA"] = jam
+	f.states["carA"], f.states["carB"] = jam, vehicle.State{Time: now}
 	f.monitor.PutVerdicts("carA", jam.Driving(), vehicle.ThrottleVerdict{})
 	f.monitor.PutVerdicts("carB", vehicle.DrivingVerdict{State: vehicle.NormalDriving, Time: now}, vehicle.ThrottleVerdict{System: vehicle.ThrottleAnomaly, Time: now})
 	f.want(f.get("/vehicles"), http.StatusOK, "/vehicles/carA", "since 2026-11-20 11:53:00 UTC", "/vehicles/carB", "since 2026-11-20 12:00:00 UTC")
+	f.mu.Lock()
+	delete(f.states, "carB") // forgotten, of which the lists have not heard
+	f.mu.Unlock()
+	if a := f.get("/vehicles"); strings.Contains(a.body, "carB") || strings.Contains(a.body, "more") {
+		t.Errorf("a forgotten car is named or counted:\n%s", a.body)
+	}
 	f.monitor.Clear()
 	f.clock.advance(surveyStep)
 	if a := f.get("/vehicles"); strings.Contains(a.body, "/vehicles/car") {

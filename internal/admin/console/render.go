@@ -58,6 +58,7 @@ func (c *Console) functions() template.FuncMap {
 		"clock":   func(t time.Time) string { return t.UTC().Format("15:04") },
 		"machine": func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
 		"count":   grouped[int],
+		"calls":   grouped[int64],
 		"rate":    rate,
 		"bytes":   inBytes,
 		"number":  number,

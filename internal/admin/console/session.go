@@ -14,9 +14,9 @@ import (
 const (
 	sessionIdle  = time.Hour
 	sessionLife  = 12 * time.Hour
-	maxSessions  = 256 // of all operators
-	maxOwn       = 16  // of one operator
-	maxFormsSent = 64  // whose marks a session remembers
+	maxSessions  = 256  // of all operators
+	maxOwn       = 16   // of one operator
+	maxFormsSent = 1024 // whose marks are remembered
 )
 
 // session is one browser in which somebody logged in.
@@ -27,7 +27,6 @@ type session struct {
 	begun time.Time
 
 	seen    time.Time // guarded by sessions.mu
-	sent    []string  // marks of forms that were sent; guarded by sessions.mu
 	notice  string    // for the next page; guarded by sessions.mu
 	streams int       // guarded by streams.mu
 }
@@ -38,8 +37,9 @@ type sessions struct {
 	now    func() time.Time
 	secure bool // the listener speaks TLS
 
-	mu  sync.Mutex // guards all
-	all map[access.Hash]*session
+	mu   sync.Mutex // guards what follows
+	all  map[access.Hash]*session
+	sent []access.Hash // marks of the forms that were sent, of all sessions
 }
 
 // cookie is the session's. Under TLS its name keeps other hosts and plain HTTP
@@ -137,17 +137,18 @@ func (s *sessions) end(w http.ResponseWriter, n *session) {
 	http.SetCookie(w, s.cookie("", -1))
 }
 
-// first reports whether a form that carries this mark is sent for the first time:
-// a page that is loaded again must not issue a second token.
-func (s *sessions) first(n *session, mark string) bool {
+// first reports whether a form that carries this mark is sent for the first time,
+// in whichever session: a page that is loaded again must not issue a second token.
+func (s *sessions) first(mark string) bool {
+	hash := access.HashOf(mark) // of a mark that may be as long as a form
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if slices.Contains(n.sent, mark) {
+	if slices.Contains(s.sent, hash) {
 		return false
 	}
-	n.sent = append(n.sent, mark)
-	if len(n.sent) > maxFormsSent {
-		n.sent = n.sent[1:]
+	s.sent = append(s.sent, hash)
+	if len(s.sent) > maxFormsSent {
+		s.sent = s.sent[1:]
 	}
 	return true
 }

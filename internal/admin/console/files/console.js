@@ -47,7 +47,7 @@ if (from) {
   };
   source.addEventListener("end", () => {
     source.close();
-    location.reload(); // the session has ended: the login takes its place
+    location.reload(); // the login, or another page, takes its place
   });
 }
 
