@@ -63,6 +63,13 @@ func TestTokenForm(t *testing.T) {
 	if n := f.tokens.Len(); n != 1 {
 		t.Errorf("%d tokens", n)
 	}
+	// What was chosen is still chosen: a second try must not grant more than the first.
+	a = f.post("/tokens", "developer", "Bo", "operation", "throttle_system", "scope", "list", "vehicles", "A", "days", "7", "rate", "no", "mark", "narrow")
+	f.want(a, http.StatusBadRequest, `value="throttle_system" checked`, `value="7" selected`, `value="list" required checked`)
+	if strings.Contains(a.body, `value="car_driving_state" checked`) || strings.Contains(a.body, `value="90" selected`) {
+		t.Error("the form was filled in anew")
+	}
+	f.want(f.get("/tokens"), http.StatusOK, `value="throttle_system" checked`, `value="car_driving_state" checked`)
 	a = f.post("/tokens", "developer", "Bo", "operation", "throttle_system", "scope", "sandbox", "days", "never", "mark", "sandbox")
 	f.want(a, http.StatusCreated, "cstest_")
 	f.want(f.post("/tokens", "mark", "x", "vehicles", strings.Repeat("A ", 1<<20)), http.StatusRequestEntityTooLarge, "the form is too long")
