@@ -2,6 +2,7 @@ package console
 
 import (
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -61,6 +62,45 @@ func TestSecureCookie(t *testing.T) {
 	c := f.post("/login", "key", f.key).header.Get("Set-Cookie")
 	if !strings.HasPrefix(c, "__Host-carstate-session=") || !strings.Contains(c, "; Secure") || strings.Contains(c, "Domain") {
 		t.Errorf("the cookie is %.30s…", c)
+	}
+}
+
+// TestCookieBehindAProxy: where a proxy ends TLS, the browser's own word for where the
+// login stands makes the cookie as safe as under our TLS.
+func TestCookieBehindAProxy(t *testing.T) {
+	f := newFixture(t)
+	send := func(method, path, cookie string) *http.Response {
+		t.Helper()
+		req, err := http.NewRequestWithContext(t.Context(), method, f.server.URL+path, strings.NewReader(url.Values{"key": {f.key}}.Encode()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		req.Header.Set("Origin", "https://carstate.example")
+		if cookie != "" {
+			req.Header.Set("Cookie", cookie)
+		}
+		resp, err := f.browser.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		return resp
+	}
+	c := send("POST", "/login", "").Header.Get("Set-Cookie")
+	if !strings.HasPrefix(c, "__Host-carstate-session=") || !strings.Contains(c, "; Secure") {
+		t.Fatalf("the cookie is %.30s…", c)
+	}
+	mine, _, _ := strings.Cut(c, ";")
+	// Another page of the host can set the other name, and gains nothing.
+	if resp := send("GET", "/tokens", "carstate-session=x; "+mine); resp.StatusCode != http.StatusOK {
+		t.Errorf("the session is not found: %d", resp.StatusCode)
+	}
+	if c := send("POST", "/logout", mine).Header.Get("Set-Cookie"); !strings.HasPrefix(c, "__Host-carstate-session=;") {
+		t.Errorf("the logout takes back %.30s…", c)
+	}
+	if resp := send("GET", "/tokens", mine); resp.StatusCode != http.StatusUnauthorized {
+		t.Errorf("after the logout: %d", resp.StatusCode)
 	}
 }
 
