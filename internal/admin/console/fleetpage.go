@@ -169,7 +169,7 @@ func (c *Console) flow() flowView {
 	v := flowView{
 		Known: r.over > 0, Over: inWords(r.over.Round(time.Second)), Samples: r.samples, Queries: r.queries,
 		SamplesRefused: r.samplesRefused, QueriesRefused: r.queriesRefused, FeedAge: "not known yet",
-		Backlog: short(now.backlog),
+		Backlog: short(math.Round(10*now.backlog) / 10),
 	}
 	switch {
 	case r.p99 == 0:
@@ -180,7 +180,7 @@ func (c *Console) flow() flowView {
 		v.P99 = short(r.p99)
 	}
 	if now.feedAge >= 0 {
-		v.FeedAge = short(now.feedAge)
+		v.FeedAge = short(math.Round(10*now.feedAge) / 10)
 	}
 	for _, name := range []string{"TELEMETRY", "STATES", "TOKENS", "SOURCES", "AUDIT"} {
 		if s, ok := now.streams[name]; ok && s.limit > 0 {

@@ -52,7 +52,7 @@ func networkOf(remote string) netip.Prefix {
 
 // showLogin asks for a key, in place of the page that was asked for.
 func (c *Console) showLogin(w http.ResponseWriter, r *http.Request, status int, problem string) {
-	next := "/"
+	next := localPath(r.PostForm.Get("next")) // after a wrong key
 	if r.Method == http.MethodGet && r.URL.Path != "/login" {
 		next = r.URL.Path
 	}

@@ -104,6 +104,17 @@ func TestCookieBehindAProxy(t *testing.T) {
 	}
 }
 
+// TestWrongKeyThenRight leads to the page that was asked for all the same.
+func TestWrongKeyThenRight(t *testing.T) {
+	f := newFixture(t)
+	f.want(f.get("/tokens"), http.StatusUnauthorized, `name="next" value="/tokens"`)
+	f.want(f.post("/login", "key", "csa_x", "next", "/tokens"), http.StatusForbidden, `name="next" value="/tokens"`)
+	f.want(f.post("/login", "key", "csa_x", "next", "//evil.example"), http.StatusForbidden, `name="next" value="/"`)
+	if to := f.post("/login", "key", f.key, "next", "/tokens").header.Get("Location"); to != "/tokens" {
+		t.Errorf("the login leads to %q", to)
+	}
+}
+
 // TestSessionEnds: after an hour without a request, after twelve in any case, at
 // the logout, and with the key.
 func TestSessionEnds(t *testing.T) {
