@@ -368,6 +368,36 @@ func looksRight(b *browsertest.Browser, axe, name string) {
 	b.IsClean(axe)
 }
 
+// TestConsolePageInTheBackground is kept up to date for nobody: it would hold one of
+// the few connections that a browser has for a host. It goes on when it is looked at.
+func TestConsolePageInTheBackground(t *testing.T) {
+	f := startConsole(t)
+	b := f.open()
+	logIn(b, f.adminKey)
+	b.Expect(`document.querySelector("#live").innerText`, "Live")
+	hide := func(hidden string) {
+		b.Eval(`Object.defineProperty(document, "hidden", {configurable: true, get: () => ` + hidden + `}); document.dispatchEvent(new Event("visibilitychange")); ""`)
+	}
+	pages := func(want string) {
+		t.Helper()
+		b.Expect(`(() => {
+			const x = new XMLHttpRequest();
+			x.open("GET", "/metrics", false);
+			x.send();
+			return (x.responseText.match(/^carstate_console_live_pages (.*)$/m) || [])[1] || "";
+		})()`, want)
+	}
+	pages("1")
+	hide("true")
+	b.Expect(`document.querySelector("#live").innerText`, "Paused")
+	pages("0")
+	f.drive("WDB1110000P0000003", 60, "")
+	hide("false")
+	b.Expect(`document.querySelector("#live").innerText`, "Live")
+	b.Expect(`document.querySelector(".tiles dd").innerText`, "3")
+	b.StayedHere()
+}
+
 // TestConsoleAfterARestart: who is in a jam is known again, though nobody has
 // reported since.
 func TestConsoleAfterARestart(t *testing.T) {

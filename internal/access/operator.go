@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -38,7 +39,7 @@ func CheckOperatorName(name string) error {
 	switch {
 	case !isPlainName(name):
 		return errors.New("an operator's name has 1 to 64 letters, digits, '-' and '_'")
-	case name == AdminName:
+	case strings.EqualFold(name, AdminName): // nobody may look like it in the audit
 		return errors.New("the name admin is that of the admin key: choose another")
 	}
 	return nil

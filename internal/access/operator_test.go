@@ -54,7 +54,7 @@ func TestOperators(t *testing.T) {
 	if _, err := table.Verify([]byte(source)); !errors.Is(err, access.ErrMalformed) {
 		t.Errorf("another kind: %v", err)
 	}
-	for _, name := range []string{"", "admin", "a b", "ä", strings.Repeat("a", 65), "a.b"} {
+	for _, name := range []string{"", "admin", "Admin", "ADMIN", "a b", "ä", strings.Repeat("a", 65), "a.b"} {
 		if _, _, err := access.AddOperator(name, noon); err == nil {
 			t.Errorf("%q was accepted", name)
 		}

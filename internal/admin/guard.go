@@ -18,9 +18,10 @@ import (
 // Host. There are no CORS headers, so no page reads an answer either.
 func (s *Server) guard(next http.Handler) http.Handler {
 	sameOrigin := http.NewCrossOriginProtection()
-	sameOrigin.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	otherOrigin := func(w http.ResponseWriter, _ *http.Request) {
 		writeError(w, refuse(http.StatusForbidden, "a page of another origin may not send this"))
-	}))
+	}
+	sameOrigin.SetDenyHandler(http.HandlerFunc(otherOrigin))
 	next = sameOrigin.Handler(next)
 
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -32,6 +33,10 @@ func (s *Server) guard(next http.Handler) http.Handler {
 		if !keyless(r.URL.EscapedPath()) && !s.answersTo(r.Host) {
 			writeError(w, refuse(http.StatusMisdirectedRequest,
 				"this listener answers to IP addresses, localhost and the host names it was configured with"))
+			return
+		}
+		if !keyless(r.URL.EscapedPath()) && loadedElsewhere(r) {
+			otherOrigin(w, r)
 			return
 		}
 		if p := r.URL.EscapedPath(); !strings.HasPrefix(p, "/") || p != path.Clean(p) {
@@ -62,4 +67,16 @@ func (s *Server) answersTo(host string) bool {
 	host = strings.TrimSuffix(host, ".")
 	same := func(name string) bool { return strings.EqualFold(name, host) }
 	return same("localhost") || slices.ContainsFunc(s.cfg.Hosts, same)
+}
+
+// loadedElsewhere reports whether a page of another origin, or a frame in it, loads
+// this by itself. On the same host the console's cookie goes with such a request,
+// whatever the port, so that it could hold live pages and read telemetry for nobody.
+// A link to here is no such request.
+func loadedElsewhere(r *http.Request) bool {
+	switch r.Header.Get("Sec-Fetch-Site") {
+	case "cross-site", "same-site":
+		return r.Header.Get("Sec-Fetch-Mode") != "navigate" || r.Header.Get("Sec-Fetch-Dest") != "document"
+	}
+	return false
 }

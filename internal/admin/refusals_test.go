@@ -227,3 +227,34 @@ func TestOtherOrigins(t *testing.T) {
 		}
 	}
 }
+
+// TestOtherOriginsRead: what a page of another origin loads by itself is refused,
+// though it could not read it: on the same host the cookie goes with it, and the
+// answer may be work, or a stream. A link to here is followed.
+func TestOtherOriginsRead(t *testing.T) {
+	s := start(t)
+	for _, tt := range []struct {
+		site, mode, dest string
+		path             string
+		status           int
+	}{
+		{"same-site", "cors", "empty", "/v1/tokens", 403},
+		{"same-site", "no-cors", "image", "/v1/tokens", 403},
+		{"cross-site", "no-cors", "script", "/v1/tokens", 403},
+		{"same-site", "navigate", "iframe", "/v1/tokens", 403},
+		{"same-site", "navigate", "document", "/v1/tokens", 200},
+		{"cross-site", "navigate", "document", "/v1/tokens", 200},
+		{"same-origin", "cors", "empty", "/v1/tokens", 200},
+		{"none", "navigate", "document", "/v1/tokens", 200},
+		{"cross-site", "cors", "empty", "/healthz", 200},
+	} {
+		got := s.do(t, "GET", tt.path, "", func(r *http.Request) {
+			r.Header.Set("Sec-Fetch-Site", tt.site)
+			r.Header.Set("Sec-Fetch-Mode", tt.mode)
+			r.Header.Set("Sec-Fetch-Dest", tt.dest)
+		})
+		if got.status != tt.status {
+			t.Errorf("%+v: %d", tt, got.status)
+		}
+	}
+}

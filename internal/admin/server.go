@@ -150,7 +150,8 @@ func New(cfg Config) *Server {
 		IdleTimeout:                  idleTimeout,
 		MaxHeaderBytes:               maxHead,
 		DisableGeneralOptionsHandler: true,
-		ErrorLog:                     slog.NewLogLogger(cfg.Log.Handler(), slog.LevelWarn),
+		ConnState:                    limitConnections(),
+		ErrorLog:                     newServerLog(cfg.Log),
 	}
 	if cfg.TLS != nil {
 		s.http.TLSConfig = cfg.TLS.Clone()

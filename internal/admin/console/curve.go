@@ -26,9 +26,11 @@ const (
 type curve struct {
 	mu     sync.Mutex // guards what follows
 	points []speedPoint
+	begun  time.Time // when it was read
 	since  time.Time // everything stored since was looked at
 	all    bool      // that is all there is
 	failed bool      // it could not be read
+	busy   bool      // others were being read
 	used   time.Time
 }
 
@@ -43,8 +45,11 @@ type speedPoint struct {
 type curves struct {
 	scans chan struct{}
 
-	mu  sync.Mutex // guards all
+	mu  sync.Mutex // guards what follows
 	all map[vehicle.ID]*curve
+	// forgotten counts the vehicles that were forgotten: what was read
+	// meanwhile may be of one of them, and is not kept.
+	forgotten int
 }
 
 // classOf is how the pages call a driving verdict.
@@ -62,7 +67,7 @@ func classOf(v vehicle.DrivingVerdict) string {
 func (c *Console) curve(ctx context.Context, id vehicle.ID) *curve {
 	now := c.Now()
 	c.Monitor.curves.mu.Lock()
-	known := c.Monitor.curves.all[id]
+	known, forgotten := c.Monitor.curves.all[id], c.Monitor.curves.forgotten
 	c.Monitor.curves.mu.Unlock()
 	if known != nil && known.touched(now) {
 		return known
@@ -71,6 +76,9 @@ func (c *Console) curve(ctx context.Context, id vehicle.ID) *curve {
 	made.used = now
 	c.Monitor.curves.mu.Lock()
 	defer c.Monitor.curves.mu.Unlock()
+	if c.Monitor.curves.forgotten != forgotten {
+		return made
+	}
 	if c.Monitor.curves.all == nil {
 		c.Monitor.curves.all = make(map[vehicle.ID]*curve)
 	}
@@ -91,6 +99,7 @@ func (c *Console) curve(ctx context.Context, id vehicle.ID) *curve {
 func (k *curves) forget(id vehicle.ID) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	k.forgotten++
 	delete(k.all, id)
 }
 
@@ -100,11 +109,12 @@ func (k *curves) forget(id vehicle.ID) {
 func (c *Console) readCurve(ctx context.Context, id vehicle.ID) *curve {
 	ctx, cancel := context.WithTimeout(ctx, scanTime)
 	defer cancel()
-	made := &curve{since: c.Now()}
+	made := &curve{begun: c.Now(), since: c.Now()}
 	select {
 	case c.Monitor.curves.scans <- struct{}{}:
 		defer func() { <-c.Monitor.curves.scans }()
 	case <-ctx.Done():
+		made.busy = true
 		return made
 	}
 	samples, since, all, err := c.Recent(ctx, id, maxSamples)
@@ -173,6 +183,8 @@ type curveView struct {
 	Since      time.Time
 	All        bool
 	Failed     bool
+	Busy       bool // others were being read
+	Nothing    bool // there was no time to read anything
 	From, Till time.Time
 	Mean, Most float64
 }
@@ -196,7 +208,7 @@ const maxSpells = 12
 func (k *curve) view() curveView {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	v := curveView{Since: k.since, All: k.all, Failed: k.failed}
+	v := curveView{Since: k.since, All: k.all, Failed: k.failed, Busy: k.busy, Nothing: !k.all && !k.since.Before(k.begun)}
 	points := k.points
 	if len(points) < 2 {
 		return v

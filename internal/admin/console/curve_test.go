@@ -74,6 +74,50 @@ func TestCurve(t *testing.T) {
 	}
 }
 
+// TestCurveOfAVehicleForgottenMeanwhile is not kept: nobody may open its page again,
+// and then nothing would drop it.
+func TestCurveOfAVehicleForgottenMeanwhile(t *testing.T) {
+	f := newFixture(t)
+	f.report("carA", jammed(time.Minute))
+	f.console.Recent = func(context.Context, vehicle.ID, int) ([]vehicle.Sample, time.Time, bool, error) {
+		f.monitor.Put("carA", vehicle.State{})
+		return nil, noon, true, nil
+	}
+	f.console.curve(t.Context(), "carA")
+	if f.monitor.curves.all["carA"] != nil {
+		t.Error("the curve of a forgotten vehicle is kept")
+	}
+}
+
+// TestHowFarTheCurveGot is said in words that are true of each case.
+func TestHowFarTheCurveGot(t *testing.T) {
+	since, all := noon, false
+	f := newFixture(t, func(c *Config) {
+		c.Recent = func(context.Context, vehicle.ID, int) ([]vehicle.Sample, time.Time, bool, error) {
+			return nil, since, all, nil
+		}
+	})
+	f.report("carA", jammed(time.Minute))
+	f.logIn(f.key)
+	f.want(f.get("/vehicles/carA"), 200, "No retained telemetry could be read within 2 s")
+	f.clock.advance(curveFresh)
+	since = f.clock.Now().Add(-3 * time.Minute)
+	f.want(f.get("/vehicles/carA"), 200, "From the telemetry stored in the last 3 min;")
+	f.clock.advance(curveFresh)
+	all = true
+	f.want(f.get("/vehicles/carA"), 200, "From all telemetry that is retained.")
+	f.clock.advance(curveFresh)
+	for range maxScans { // others read
+		f.monitor.curves.scans <- struct{}{}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if v := f.console.curve(ctx, "carA").view(); !v.Busy {
+		t.Errorf("%+v", v)
+	}
+	f.want(f.get("/vehicles/carA"), 200, "others are being read at the moment: load the page again")
+}
+
 // TestCurveGapsAndBounds: silence is no line, long drives are thinned without
 // losing their extremes, and nothing grows without end.
 func TestCurveGapsAndBounds(t *testing.T) {

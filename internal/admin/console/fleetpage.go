@@ -3,6 +3,7 @@ package console
 import (
 	"bytes"
 	"context"
+	"math"
 	"net/http"
 	"slices"
 	"strconv"
@@ -128,20 +129,25 @@ func (c *Console) list(ctx context.Context, name string, number, size int, s Sur
 	l.Page = newPaging("/vehicles?list="+name+"&page=", number, size, len(rows))
 	rows = rows[l.Page.From-1 : l.Page.To]
 	for _, row := range rows {
-		l.Rows = append(l.Rows, c.listRow(ctx, name, row))
+		if made, ok := c.listRow(ctx, name, row); ok {
+			l.Rows = append(l.Rows, made)
+		} else {
+			l.Total--
+		}
 	}
 	return l
 }
 
-// listRow says why a vehicle is on a list.
-func (c *Console) listRow(ctx context.Context, list string, x Watched) listRow {
+// listRow says why a vehicle is on a list; not ok: it was forgotten a moment ago, and
+// no page may name it.
+func (c *Console) listRow(ctx context.Context, list string, x Watched) (row listRow, ok bool) {
 	s, ok, err := c.State(ctx, x.ID)
 	since, reason := s.Traffic.Changed, ""
 	switch {
 	case err != nil:
 		reason = "its state cannot be read at present"
 	case !ok:
-		reason = "it was forgotten"
+		return listRow{}, false
 	case list == "jam":
 		reason = s.ExplainDriving().Text
 	default:
@@ -155,7 +161,7 @@ func (c *Console) listRow(ctx context.Context, list string, x Watched) listRow {
 			x.Since = since.Time()
 		}
 	}
-	return listRow{x, reason}
+	return listRow{x, reason}, true
 }
 
 func (c *Console) flow() flowView {
@@ -163,7 +169,7 @@ func (c *Console) flow() flowView {
 	v := flowView{
 		Known: r.over > 0, Over: inWords(r.over.Round(time.Second)), Samples: r.samples, Queries: r.queries,
 		SamplesRefused: r.samplesRefused, QueriesRefused: r.queriesRefused, FeedAge: "not known yet",
-		Backlog: (time.Duration(now.backlog * float64(time.Second))).Round(100 * time.Millisecond).String(),
+		Backlog: short(math.Round(10*now.backlog) / 10),
 	}
 	switch {
 	case r.p99 == 0:
@@ -174,7 +180,7 @@ func (c *Console) flow() flowView {
 		v.P99 = short(r.p99)
 	}
 	if now.feedAge >= 0 {
-		v.FeedAge = (time.Duration(now.feedAge * float64(time.Second))).Round(100 * time.Millisecond).String()
+		v.FeedAge = short(math.Round(10*now.feedAge) / 10)
 	}
 	for _, name := range []string{"TELEMETRY", "STATES", "TOKENS", "SOURCES", "AUDIT"} {
 		if s, ok := now.streams[name]; ok && s.limit > 0 {
@@ -191,13 +197,19 @@ func (c *Console) flow() flowView {
 	return v
 }
 
-// short writes a duration of a query.
+// short writes a short duration, with its unit apart as everywhere.
 func short(seconds float64) string {
-	d := time.Duration(seconds * float64(time.Second))
-	if d < time.Millisecond {
-		return d.Round(100 * time.Nanosecond).String()
+	switch {
+	case seconds == 0:
+		return "0 s"
+	case seconds < .001:
+		return number(math.Round(seconds*1e7)/10) + " µs"
+	case seconds < 1:
+		return number(math.Round(seconds*1e4)/10) + " ms"
+	case seconds < 120:
+		return number(math.Round(seconds*10)/10) + " s"
 	}
-	return d.Round(100 * time.Microsecond).String()
+	return inWords(time.Duration(seconds * float64(time.Second)))
 }
 
 func ageBars(s Survey) (bars []bar) {

@@ -3,6 +3,7 @@ package console
 import (
 	"context"
 	"encoding/json/v2"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -53,6 +54,9 @@ func (s *streams) count() float64 {
 // one fills.
 type parts map[string]string
 
+// errAnotherPage says that what is open is another page by now, to be loaded again.
+var errAnotherPage = errors.New("the page is another one now")
+
 // keepUp sends the parts of a page that have changed, as server-sent events, until
 // the reader leaves, the session ends or the console closes. render makes all parts.
 func (c *Console) keepUp(w http.ResponseWriter, r *http.Request, render func(context.Context) (parts, error)) {
@@ -75,6 +79,9 @@ func (c *Console) keepUp(w http.ResponseWriter, r *http.Request, render func(con
 		c.Log.Error("a page cannot be kept up to date", "error", err)
 	}
 	w.Header().Set("Content-Type", "text/event-stream")
+	if r.Method == http.MethodHead {
+		return
+	}
 	if out.send("retry: 2000\n\n", c.Now()) != nil {
 		return
 	}
@@ -83,6 +90,10 @@ func (c *Console) keepUp(w http.ResponseWriter, r *http.Request, render func(con
 	last := parts{}
 	for {
 		now, err := render(ctx)
+		if err == errAnotherPage {
+			_ = out.send(endOfPage, c.Now()) // whoever is gone need not know
+			return
+		}
 		if ctx.Err() == nil && err != nil {
 			c.Log.Warn("a page cannot be kept up to date", "error", err)
 		}
@@ -102,11 +113,14 @@ func (c *Console) keepUp(w http.ResponseWriter, r *http.Request, render func(con
 		case <-tick.C:
 		}
 		if !c.sessions.alive(s) {
-			_ = out.send("event: end\ndata: {}\n\n", c.Now()) // whoever is gone need not know
+			_ = out.send(endOfPage, c.Now()) // whoever is gone need not know
 			return
 		}
 	}
 }
+
+// endOfPage has the browser load the page again: there is a login, or another page.
+const endOfPage = "event: end\ndata: {}\n\n"
 
 // eventWriter writes server-sent events.
 type eventWriter struct {

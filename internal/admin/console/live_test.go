@@ -131,6 +131,66 @@ func TestLiveEnds(t *testing.T) {
 	}
 }
 
+// TestLiveOfAVehicleThatAppears, or is forgotten: the page is another one then, and is
+// loaded again.
+func TestLiveOfAVehicleThatAppears(t *testing.T) {
+	f := newFixture(t)
+	f.logIn(f.key)
+	from := func(page answer) string {
+		_, path, _ := strings.Cut(page.body, `data-live-from="`)
+		path, _, _ = strings.Cut(path, `"`)
+		return path
+	}
+	ended := func(lines *bufio.Scanner) {
+		t.Helper()
+		for lines.Scan() {
+			if lines.Text() == "event: end" {
+				return
+			}
+		}
+		t.Error("the page is not loaded again")
+	}
+	page := f.get("/vehicles/carA")
+	f.want(page, http.StatusNotFound, "No vehicle of this vid has reported")
+	lines := scanner(f.stream(from(page)))
+	f.report("carA", jammed(time.Minute))
+	ended(lines)
+
+	page = f.get("/vehicles/carA")
+	f.want(page, http.StatusOK)
+	lines = scanner(f.stream(from(page)))
+	next(t, lines, "verdicts")
+	f.mu.Lock()
+	delete(f.states, "carA")
+	f.mu.Unlock()
+	f.monitor.Put("carA", vehicle.State{})
+	ended(lines)
+}
+
+// TestLiveHead: whoever asks for the head alone gets it, and holds no stream.
+func TestLiveHead(t *testing.T) {
+	f := newFixture(t)
+	f.logIn(f.key)
+	for range maxOwnStreams + 1 {
+		resp, err := f.browser.Head(f.server.URL + "/live/fleet")
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Type") != "text/event-stream" {
+			t.Fatalf("%d %v", resp.StatusCode, resp.Header)
+		}
+	}
+	resp, err := f.browser.Head(f.server.URL + "/live/vehicles/carA")
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if n := f.console.streams.count(); n != 0 {
+		t.Errorf("%g streams are open", n)
+	}
+}
+
 // TestLiveDoesNotKeepASessionAlive: a page that nobody looks at is no presence.
 func TestLiveDoesNotKeepASessionAlive(t *testing.T) {
 	f := newFixture(t)

@@ -52,7 +52,7 @@ func networkOf(remote string) netip.Prefix {
 
 // showLogin asks for a key, in place of the page that was asked for.
 func (c *Console) showLogin(w http.ResponseWriter, r *http.Request, status int, problem string) {
-	next := "/"
+	next := localPath(r.PostForm.Get("next")) // after a wrong key
 	if r.Method == http.MethodGet && r.URL.Path != "/login" {
 		next = r.URL.Path
 	}
@@ -90,7 +90,7 @@ func (c *Console) login(w http.ResponseWriter, r *http.Request) {
 	if old := c.sessions.of(r, false); old != nil {
 		c.sessions.end(w, old)
 	}
-	c.sessions.begin(w, who, hash)
+	c.sessions.begin(w, r, who, hash)
 	c.Log.Info("logged in at the console", "actor", who, "remote", r.RemoteAddr)
 	http.Redirect(w, r, localPath(r.PostForm.Get("next")), http.StatusSeeOther)
 }

@@ -63,6 +63,13 @@ func TestTokenForm(t *testing.T) {
 	if n := f.tokens.Len(); n != 1 {
 		t.Errorf("%d tokens", n)
 	}
+	// What was chosen is still chosen: a second try must not grant more than the first.
+	a = f.post("/tokens", "developer", "Bo", "operation", "throttle_system", "scope", "list", "vehicles", "A", "days", "7", "rate", "no", "mark", "narrow")
+	f.want(a, http.StatusBadRequest, `value="throttle_system" checked`, `value="7" selected`, `value="list" required checked`)
+	if strings.Contains(a.body, `value="car_driving_state" checked`) || strings.Contains(a.body, `value="90" selected`) {
+		t.Error("the form was filled in anew")
+	}
+	f.want(f.get("/tokens"), http.StatusOK, `value="throttle_system" checked`, `value="car_driving_state" checked`)
 	a = f.post("/tokens", "developer", "Bo", "operation", "throttle_system", "scope", "sandbox", "days", "never", "mark", "sandbox")
 	f.want(a, http.StatusCreated, "cstest_")
 	f.want(f.post("/tokens", "mark", "x", "vehicles", strings.Repeat("A ", 1<<20)), http.StatusRequestEntityTooLarge, "the form is too long")
@@ -158,10 +165,16 @@ func TestListsAfterAStart(t *testing.T) {
 	f := newFixture(t)
 	f.logIn(f.key)
 	jam, now := jammed(7*time.Minute), vehicle.At(noon)
-	f.states["carA"] = jam
+	f.states["carA"], f.states["carB"] = jam, vehicle.State{Time: now}
 	f.monitor.PutVerdicts("carA", jam.Driving(), vehicle.ThrottleVerdict{})
 	f.monitor.PutVerdicts("carB", vehicle.DrivingVerdict{State: vehicle.NormalDriving, Time: now}, vehicle.ThrottleVerdict{System: vehicle.ThrottleAnomaly, Time: now})
 	f.want(f.get("/vehicles"), http.StatusOK, "/vehicles/carA", "since 2026-11-20 11:53:00 UTC", "/vehicles/carB", "since 2026-11-20 12:00:00 UTC")
+	f.mu.Lock()
+	delete(f.states, "carB") // forgotten, of which the lists have not heard
+	f.mu.Unlock()
+	if a := f.get("/vehicles"); strings.Contains(a.body, "carB") || strings.Contains(a.body, "more") {
+		t.Errorf("a forgotten car is named or counted:\n%s", a.body)
+	}
 	f.monitor.Clear()
 	f.clock.advance(surveyStep)
 	if a := f.get("/vehicles"); strings.Contains(a.body, "/vehicles/car") {

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"html/template"
 	"net/http"
+	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -15,6 +17,12 @@ import (
 	"carstate/internal/access"
 	"carstate/internal/vehicle"
 )
+
+// chosen reports whether a box is to be ticked: as it was in a form that was refused,
+// and all of them in a new one.
+func chosen(form url.Values, name, value string) bool {
+	return form == nil || slices.Contains(form[name], value)
+}
 
 // page is what every page is made of.
 type page struct {
@@ -58,12 +66,14 @@ func (c *Console) functions() template.FuncMap {
 		"clock":   func(t time.Time) string { return t.UTC().Format("15:04") },
 		"machine": func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
 		"count":   grouped[int],
+		"calls":   grouped[int64],
 		"rate":    rate,
 		"bytes":   inBytes,
 		"number":  number,
 		"mark":    rand.Text,
 		"receipt": func(r access.ForgetReceipt) (string, error) { text, err := json.Marshal(r); return string(text), err },
 		"has":     strings.Contains,
+		"chosen":  chosen,
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -14,9 +15,9 @@ import (
 const (
 	sessionIdle  = time.Hour
 	sessionLife  = 12 * time.Hour
-	maxSessions  = 256 // of all operators
-	maxOwn       = 16  // of one operator
-	maxFormsSent = 64  // whose marks a session remembers
+	maxSessions  = 256  // of all operators
+	maxOwn       = 16   // of one operator
+	maxFormsSent = 1024 // whose marks are remembered
 )
 
 // session is one browser in which somebody logged in.
@@ -26,8 +27,9 @@ type session struct {
 	id    access.Hash // of the cookie's value
 	begun time.Time
 
+	secure bool // its cookie goes over TLS only
+
 	seen    time.Time // guarded by sessions.mu
-	sent    []string  // marks of forms that were sent; guarded by sessions.mu
 	notice  string    // for the next page; guarded by sessions.mu
 	streams int       // guarded by streams.mu
 }
@@ -38,25 +40,33 @@ type sessions struct {
 	now    func() time.Time
 	secure bool // the listener speaks TLS
 
-	mu  sync.Mutex // guards all
-	all map[access.Hash]*session
+	mu   sync.Mutex // guards what follows
+	all  map[access.Hash]*session
+	sent []access.Hash // marks of the forms that were sent, of all sessions
 }
 
-// cookie is the session's. Under TLS its name keeps other hosts and plain HTTP
-// from setting it; without, the port keeps nobody of the same host away, which is
-// why the console belongs on loopback or behind TLS.
-func (s *sessions) cookie(value string, maxAge int) *http.Cookie {
-	c := &http.Cookie{Name: "carstate-session", Value: value, Path: "/", MaxAge: maxAge, HttpOnly: true, SameSite: http.SameSiteStrictMode}
-	if s.secure {
-		c.Name, c.Secure = "__Host-carstate-session", true
+// The cookie's names. Under TLS its name keeps other hosts and plain HTTP from
+// setting it; without, the port keeps nobody of the same host away, which is why the
+// console belongs on loopback or behind TLS.
+const (
+	plainCookie  = "carstate-session"
+	secureCookie = "__Host-" + plainCookie
+)
+
+func cookie(value string, maxAge int, secure bool) *http.Cookie {
+	c := &http.Cookie{Name: plainCookie, Value: value, Path: "/", MaxAge: maxAge, HttpOnly: true, SameSite: http.SameSiteStrictMode}
+	if secure {
+		c.Name, c.Secure = secureCookie, true
 	}
 	return c
 }
 
-// begin starts a session and sets its cookie.
-func (s *sessions) begin(w http.ResponseWriter, who string, key access.Hash) {
+// begin starts a session and sets its cookie. Where a proxy ends TLS, only the browser
+// knows that there is any: it says so in Origin.
+func (s *sessions) begin(w http.ResponseWriter, r *http.Request, who string, key access.Hash) {
 	value, now := rand.Text(), s.now()
-	n := &session{who: who, key: key, id: access.HashOf(value), begun: now, seen: now}
+	secure := s.secure || strings.HasPrefix(r.Header.Get("Origin"), "https://")
+	n := &session{who: who, key: key, secure: secure, id: access.HashOf(value), begun: now, seen: now}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, old := range s.all {
@@ -70,7 +80,7 @@ func (s *sessions) begin(w http.ResponseWriter, who string, key access.Hash) {
 		s.all = make(map[access.Hash]*session)
 	}
 	s.all[n.id] = n
-	http.SetCookie(w, s.cookie(value, int(sessionLife/time.Second)))
+	http.SetCookie(w, cookie(value, int(sessionLife/time.Second), secure))
 }
 
 // makeRoom ends the sessions longest unseen until there is room for one more
@@ -96,7 +106,10 @@ func (s *sessions) makeRoom(limit int, match func(*session) bool) {
 // of finds the session of a request; nil if there is none that counts. A request
 // that somebody made keeps it from ending; what a page asks by itself does not.
 func (s *sessions) of(r *http.Request, made bool) *session {
-	c, err := r.Cookie(s.cookie("", 0).Name)
+	c, err := r.Cookie(secureCookie)
+	if err != nil && !s.secure {
+		c, err = r.Cookie(plainCookie)
+	}
 	if err != nil {
 		return nil
 	}
@@ -134,20 +147,21 @@ func (s *sessions) end(w http.ResponseWriter, n *session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.all, n.id)
-	http.SetCookie(w, s.cookie("", -1))
+	http.SetCookie(w, cookie("", -1, n.secure))
 }
 
-// first reports whether a form that carries this mark is sent for the first time:
-// a page that is loaded again must not issue a second token.
-func (s *sessions) first(n *session, mark string) bool {
+// first reports whether a form that carries this mark is sent for the first time,
+// in whichever session: a page that is loaded again must not issue a second token.
+func (s *sessions) first(mark string) bool {
+	hash := access.HashOf(mark) // of a mark that may be as long as a form
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if slices.Contains(n.sent, mark) {
+	if slices.Contains(s.sent, hash) {
 		return false
 	}
-	n.sent = append(n.sent, mark)
-	if len(n.sent) > maxFormsSent {
-		n.sent = n.sent[1:]
+	s.sent = append(s.sent, hash)
+	if len(s.sent) > maxFormsSent {
+		s.sent = s.sent[1:]
 	}
 	return true
 }

@@ -2,6 +2,7 @@ package console
 
 import (
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -61,6 +62,56 @@ func TestSecureCookie(t *testing.T) {
 	c := f.post("/login", "key", f.key).header.Get("Set-Cookie")
 	if !strings.HasPrefix(c, "__Host-carstate-session=") || !strings.Contains(c, "; Secure") || strings.Contains(c, "Domain") {
 		t.Errorf("the cookie is %.30s…", c)
+	}
+}
+
+// TestCookieBehindAProxy: where a proxy ends TLS, the browser's own word for where the
+// login stands makes the cookie as safe as under our TLS.
+func TestCookieBehindAProxy(t *testing.T) {
+	f := newFixture(t)
+	send := func(method, path, cookie string) *http.Response {
+		t.Helper()
+		req, err := http.NewRequestWithContext(t.Context(), method, f.server.URL+path, strings.NewReader(url.Values{"key": {f.key}}.Encode()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		req.Header.Set("Origin", "https://carstate.example")
+		if cookie != "" {
+			req.Header.Set("Cookie", cookie)
+		}
+		resp, err := f.browser.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		return resp
+	}
+	c := send("POST", "/login", "").Header.Get("Set-Cookie")
+	if !strings.HasPrefix(c, "__Host-carstate-session=") || !strings.Contains(c, "; Secure") {
+		t.Fatalf("the cookie is %.30s…", c)
+	}
+	mine, _, _ := strings.Cut(c, ";")
+	// Another page of the host can set the other name, and gains nothing.
+	if resp := send("GET", "/tokens", "carstate-session=x; "+mine); resp.StatusCode != http.StatusOK {
+		t.Errorf("the session is not found: %d", resp.StatusCode)
+	}
+	if c := send("POST", "/logout", mine).Header.Get("Set-Cookie"); !strings.HasPrefix(c, "__Host-carstate-session=;") {
+		t.Errorf("the logout takes back %.30s…", c)
+	}
+	if resp := send("GET", "/tokens", mine); resp.StatusCode != http.StatusUnauthorized {
+		t.Errorf("after the logout: %d", resp.StatusCode)
+	}
+}
+
+// TestWrongKeyThenRight leads to the page that was asked for all the same.
+func TestWrongKeyThenRight(t *testing.T) {
+	f := newFixture(t)
+	f.want(f.get("/tokens"), http.StatusUnauthorized, `name="next" value="/tokens"`)
+	f.want(f.post("/login", "key", "csa_x", "next", "/tokens"), http.StatusForbidden, `name="next" value="/tokens"`)
+	f.want(f.post("/login", "key", "csa_x", "next", "//evil.example"), http.StatusForbidden, `name="next" value="/"`)
+	if to := f.post("/login", "key", f.key, "next", "/tokens").header.Get("Location"); to != "/tokens" {
+		t.Errorf("the login leads to %q", to)
 	}
 }
 
@@ -199,11 +250,14 @@ func TestFormOnce(t *testing.T) {
 	if did := f.deeds(); did != "admin token.issue, admin source.add, admin operator.add" {
 		t.Error(did)
 	}
-	s := new(session)
+	// A page of a session that has ended, loaded again in the next one.
+	f.post("/logout")
+	f.logIn(f.key)
+	f.want(f.post("/tokens", "developer", "Ada", "operation", "throttle_system", "scope", "all", "days", "90", "mark", "/tokens"), http.StatusConflict, "sent before")
 	for i := range 3 * maxFormsSent {
-		f.console.sessions.first(s, twoDigits(i/256)+twoDigits(i))
+		f.console.sessions.first(strings.Repeat("long", i))
 	}
-	if len(s.sent) != maxFormsSent {
-		t.Errorf("a session remembers %d forms", len(s.sent))
+	if n := len(f.console.sessions.sent); n != maxFormsSent {
+		t.Errorf("%d forms are remembered", n)
 	}
 }

@@ -159,7 +159,7 @@ func (c *Console) once(w http.ResponseWriter, r *http.Request, s *session, limit
 	case !parseForm(w, r, limit):
 		c.fail(w, s, http.StatusRequestEntityTooLarge, "Not done", "the form is too long: a list of more than some 40,000 vehicles goes by the command line, --vehicles @FILE")
 		return false
-	case !c.sessions.first(s, r.PostForm.Get("mark")):
+	case !c.sessions.first(r.PostForm.Get("mark")):
 		c.fail(w, s, http.StatusConflict, "Already done", "this form was sent before, and nothing was done again: go to "+back)
 		return false
 	}

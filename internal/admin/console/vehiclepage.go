@@ -111,10 +111,13 @@ func (c *Console) vehiclePage(w http.ResponseWriter, r *http.Request, s *session
 	p := page{Title: "Vehicle " + string(id), Section: "vehicles", Data: v, Live: "/live/vehicles/" + string(id)}
 	status := http.StatusOK
 	if !v.Known {
-		status = http.StatusNotFound
+		status, p.Live = http.StatusNotFound, p.Live+unknownYet
 	}
 	c.showTo(w, s, status, "vehicle", p)
 }
+
+// unknownYet is for the page of a vehicle of which nothing is known.
+const unknownYet = "?unknown"
 
 func (c *Console) vehicleLive(w http.ResponseWriter, r *http.Request) {
 	id, err := vehicle.ParseID(r.PathValue("vid"))
@@ -124,8 +127,13 @@ func (c *Console) vehicleLive(w http.ResponseWriter, r *http.Request) {
 	}
 	c.keepUp(w, r, func(ctx context.Context) (parts, error) {
 		v, err := c.vehicleView(ctx, id)
-		if err != nil {
+		switch {
+		case err != nil:
 			return nil, err
+		case v.Known == r.URL.Query().Has("unknown"): // it has appeared, or was forgotten
+			return nil, errAnotherPage
+		case !v.Known:
+			return nil, nil
 		}
 		return c.parts("vehicle", v, "verdicts", "curve", "readings")
 	})

@@ -35,20 +35,38 @@ function fill(element, html) {
 
 if (from) {
   const waiting = new Map();
-  const source = new EventSource(from);
-  source.onopen = () => say("on", "Live");
-  source.onerror = () => say("off", source.readyState === EventSource.CLOSED ? "Not live: load the page again" : "Not live: trying again");
-  source.onmessage = (e) => {
-    for (const [name, html] of Object.entries(JSON.parse(e.data))) waiting.set(name, html);
-    for (const [name, html] of waiting) {
-      const element = document.querySelector(`[data-live="${name}"]`);
-      if (!element || fill(element, html)) waiting.delete(name);
+  let source = null;
+
+  const listen = () => {
+    source = new EventSource(from);
+    source.onopen = () => say("on", "Live");
+    source.onerror = () => say("off", source.readyState === EventSource.CLOSED ? "Not live: load the page again" : "Not live: trying again");
+    source.onmessage = (e) => {
+      for (const [name, html] of Object.entries(JSON.parse(e.data))) waiting.set(name, html);
+      for (const [name, html] of waiting) {
+        const element = document.querySelector(`[data-live="${name}"]`);
+        if (!element || fill(element, html)) waiting.delete(name);
+      }
+    };
+    source.addEventListener("end", () => {
+      source.close();
+      location.reload(); // the login, or another page, takes its place
+    });
+  };
+
+  // A browser has six connections for a host without TLS: pages in the background
+  // must not hold them all, or no further page opens.
+  const attend = () => {
+    if (document.hidden) {
+      if (source) source.close();
+      source = null;
+      say("off", "Paused");
+    } else if (!source) {
+      listen();
     }
   };
-  source.addEventListener("end", () => {
-    source.close();
-    location.reload(); // the session has ended: the login takes its place
-  });
+  document.addEventListener("visibilitychange", attend);
+  attend();
 }
 
 // --- copy
