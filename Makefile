@@ -28,14 +28,15 @@ build: ## build the static binary bin/carstate
 run: build ## build, then run the demo (ARGS="--query-addr …" passes flags on)
 	exec $(BINARY) demo $(ARGS)
 
-DATA   = $(or $(CARSTATE_DATA),../shared/data)
-DRIVES = $(wildcard $(foreach d,$(DATA) $(DATA)/*,$(d)/*.csv $(d)/*.csv.gz))
-
 .PHONY: evaluate
 evaluate: build ## run the rules over the recorded drives in CARSTATE_DATA (../shared/data) and print the tables
-	@test -d "$(DATA)" || { echo "no recorded drives at $(DATA): set CARSTATE_DATA to their folder" >&2; exit 1; }
-	@test -n "$(firstword $(DRIVES))" || { echo "no .csv and no .csv.gz in $(DATA) and its folders" >&2; exit 1; }
-	@$(BINARY) evaluate $(ARGS) $(DRIVES)
+	@data="$${CARSTATE_DATA:-../shared/data}"; set --; \
+	test -d "$$data" || { echo "no recorded drives at $$data: set CARSTATE_DATA to their folder" >&2; exit 1; }; \
+	for f in "$$data"/*.csv "$$data"/*.csv.gz "$$data"/*/*.csv "$$data"/*/*.csv.gz; do \
+		test ! -f "$$f" || set -- "$$@" "$$f"; \
+	done; \
+	test $$# -gt 0 || { echo "no .csv and no .csv.gz in $$data and its folders" >&2; exit 1; }; \
+	$(BINARY) evaluate $(ARGS) "$$@"
 
 .PHONY: test
 test: setup ## install what the tests need, then run all tests with the race detector

@@ -44,7 +44,9 @@ func (c *backupCommand) Run(ctx context.Context, w streams) error {
 	if err != nil {
 		return err
 	}
-	if _, err := os.Lstat(c.File); err == nil && !c.Force {
+	if info, err := os.Lstat(c.File); err == nil && info.IsDir() {
+		return errors.New("this is a directory: name the file in it")
+	} else if err == nil && !c.Force {
 		return errExists
 	}
 	tmp, err := os.CreateTemp(filepath.Dir(c.File), "."+filepath.Base(c.File)+"-")
@@ -87,6 +89,14 @@ func (c *backupCommand) publish(tmp string) (err error) {
 		err = os.Rename(tmp, c.File)
 	} else {
 		err = os.Link(tmp, c.File) // never replaces
+	}
+	if err != nil && !c.Force && !errors.Is(err, fs.ErrExist) {
+		// A file system without links, such as that of most USB sticks.
+		var claim *os.File
+		if claim, err = os.OpenFile(c.File, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600); err == nil {
+			claim.Close()
+			err = os.Rename(tmp, c.File)
+		}
 	}
 	if errors.Is(err, fs.ErrExist) {
 		return errExists

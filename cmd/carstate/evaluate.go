@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"time"
@@ -27,7 +28,7 @@ Example:
 }
 
 // Run evaluates the drives.
-func (c *evaluateCommand) Run(w streams) error {
+func (c *evaluateCommand) Run(ctx context.Context, w streams) error {
 	for _, name := range c.Files {
 		if c.Plot != "" && sameFile(name, c.Plot) {
 			return usageError("--plot: %s is one of the drives", c.Plot)
@@ -37,12 +38,12 @@ func (c *evaluateCommand) Run(w streams) error {
 	var tracks []track
 	short := shortNames(c.Files)
 	for i, name := range c.Files {
-		d, err := drivelog.Open(name)
+		d, err := openDrive(ctx, name)
 		if err != nil {
-			return readError(name, err)
+			return err
 		}
-		if early := d.EndsEarly(); early != "" {
-			fmt.Fprintf(w.err, "%s: %s\n", name, early)
+		for _, warning := range d.Warnings() {
+			fmt.Fprintf(w.err, "%s: %s\n", printable(name), warning)
 		}
 		r, t := evaluate(short[i], d)
 		all.add(r)
@@ -86,7 +87,7 @@ func evaluate(name string, d *drivelog.Drive) (fileResult, track) {
 	if start.IsZero() {
 		start = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) // any: only differences count
 	}
-	e := evaluator{result: fileResult{File: name}, track: track{name: name}}
+	e := evaluator{result: fileResult{File: name}, track: track{name: printable(name)}}
 	for i := range d.Rows {
 		e.row(vehicle.At(start), &d.Rows[i])
 	}

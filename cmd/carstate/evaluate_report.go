@@ -202,7 +202,7 @@ func (t *tables) states(e *evaluation) {
 		t.line("%s\t%.1f\t%s\t%s\t%s\t%s\t%d", name, r.Seconds/60, of(r.States.Normal), of(r.States.Slow), of(r.States.Jam), of(r.States.None), len(r.Anomalies))
 	}
 	for i := range e.Files {
-		row(e.Files[i].File, &e.Files[i])
+		row(printable(e.Files[i].File), &e.Files[i])
 	}
 	if len(e.Files) > 1 {
 		row("all", &e.Total)
@@ -219,7 +219,7 @@ func (t *tables) anomalies(e *evaluation) {
 	t.line("\nthrottle anomaly in\tat\tfor\treason")
 	for i := range e.Files {
 		for _, a := range e.Files[i].Anomalies {
-			t.line("%s\t%.1f s\t%.1f s\t%s", e.Files[i].File, a.At, a.For, a.Reason)
+			t.line("%s\t%.1f s\t%.1f s\t%s", printable(e.Files[i].File), a.At, a.For, a.Reason)
 		}
 	}
 	t.flush()
@@ -257,7 +257,7 @@ func (t *tables) files(e *evaluation) {
 			continue
 		}
 		f1 := func(s vehicle.DrivingState) float64 { return a.score(s).f1() }
-		t.line("%s\t%d\t%.3f\t%.3f\t%.3f\t%.3f\t%.3f", e.Files[i].File, a.Rows, a.Accuracy,
+		t.line("%s\t%d\t%.3f\t%.3f\t%.3f\t%.3f\t%.3f", printable(e.Files[i].File), a.Rows, a.Accuracy,
 			f1(vehicle.NormalDriving), f1(vehicle.SlowDriving), f1(vehicle.TrafficJam), a.MacroF1)
 	}
 }

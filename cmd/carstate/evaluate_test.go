@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"encoding/xml"
 	"errors"
@@ -11,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -312,6 +314,73 @@ func TestEvaluateCutFile(t *testing.T) {
 	if code := run(t.Context(), []string{"evaluate", cut}, &out, &stderr); code != exitOK || !strings.Contains(out.String(), "cut.csv.gz") ||
 		stderr.String() != cut+": file ends early or damaged: read up to there\n" {
 		t.Errorf("exit %d: %s\n%s", code, &stderr, &out)
+	}
+}
+
+// TestEvaluateUnknownLabels: rows whose label is none of the three are not compared, and
+// standard error says how many.
+func TestEvaluateUnknownLabels(t *testing.T) {
+	const header = "VehicleSpeedInstantaneous;VehicleSpeedAverage;traffic\n"
+	odd := writeDrive(t, "odd.csv", header+"50;20,0;4\n50;20,0;LowCongestionCondition\n50;20,0;jam\n")
+	var out, stderr bytes.Buffer
+	if code := run(t.Context(), []string{"evaluate", "--json", odd}, &out, &stderr); code != exitOK || !strings.Contains(out.String(), `"labelled_rows":1,`) ||
+		!strings.HasPrefix(stderr.String(), odd+": 2 of 3 rows not compared: a label that is not one of the three known") {
+		t.Errorf("exit %d: %s\n%s", code, &stderr, &out)
+	}
+}
+
+// TestEvaluateWithoutLabels: a log of the labelled kind is a drive without its labels, too.
+func TestEvaluateWithoutLabels(t *testing.T) {
+	bare := writeDrive(t, "bare.csv", "VehicleSpeedInstantaneous;VehicleSpeedAverage\n"+strings.Repeat("50;20,0\n", 60))
+	if out := evaluated(t, "--json", bare); !strings.Contains(out, `"1":59`) || strings.Contains(out, "labelled_rows") {
+		t.Error(out)
+	}
+}
+
+// TestEvaluateOddNames: no name of a file steers the terminal, breaks a table or makes a
+// plot that no browser opens.
+func TestEvaluateOddNames(t *testing.T) {
+	odd := filepath.Join(filepath.Dir(labelledDrive(t)), "a\x1b[31m\n\x01.csv")
+	if err := os.Rename(filepath.Join(filepath.Dir(odd), "labelled.csv"), odd); err != nil {
+		t.Fatal(err)
+	}
+	svg := filepath.Join(t.TempDir(), "plot.svg")
+	var stderr bytes.Buffer
+	run(t.Context(), []string{"evaluate", odd + "x"}, io.Discard, &stderr)
+	if out := evaluated(t, "--plot", svg, odd) + stderr.String(); !strings.Contains(out, "a\uFFFD[31m\uFFFD\uFFFD.csv") || strings.ContainsAny(out, "\x1b\x01") {
+		t.Errorf("%q", out)
+	}
+	text, err := os.ReadFile(svg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for d := xml.NewDecoder(bytes.NewReader(text)); ; {
+		if _, err := d.Token(); err == io.EOF {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestEvaluateStops: Ctrl-C ends it, also while it waits for a pipe.
+func TestEvaluateStops(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, interrupt := context.WithCancel(t.Context())
+	var stderr bytes.Buffer
+	code := make(chan int)
+	go func() { code <- run(ctx, []string{"evaluate", pipe}, io.Discard, &stderr) }()
+	writer, err := os.OpenFile(pipe, os.O_WRONLY, 0) // returns once somebody reads
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer writer.Close()
+	interrupt()
+	if c := <-code; c != exitStopped || !strings.Contains(stderr.String(), "stopped before it was done") {
+		t.Errorf("exit %d: %s", c, &stderr)
 	}
 }
 

@@ -48,9 +48,9 @@ func (c *replayCommand) Run(ctx context.Context, w streams) error {
 	}
 	var drives []*drivelog.Drive
 	for _, name := range c.Files {
-		d, err := drivelog.Open(name)
+		d, err := openDrive(ctx, name)
 		if err != nil {
-			return readError(name, err)
+			return err
 		}
 		fmt.Fprintf(w.err, "%s: a %s log of %s, %d of %d rows\n", name, d.Format, d.Duration().Round(time.Second), len(d.Rows), d.Lines)
 		for _, n := range d.Notes() {
@@ -89,6 +89,32 @@ func (c *replayCommand) send(ctx context.Context, w streams, drives []*drivelog.
 	}
 	_, err = fmt.Fprintf(w.out, "%d samples of %s acknowledged by %s; what they mean can be asked within a second\n", len(samples), id, s.door())
 	return err
+}
+
+// openDrive reads a drive until ctx ends: a large file takes a while, and a pipe may
+// stay silent for ever. What still reads then ends with the program.
+func openDrive(ctx context.Context, name string) (*drivelog.Drive, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	type opened struct {
+		drive *drivelog.Drive
+		err   error
+	}
+	done := make(chan opened, 1)
+	go func() {
+		d, err := drivelog.Open(name)
+		done <- opened{d, err}
+	}()
+	select {
+	case o := <-done:
+		if o.err != nil {
+			return nil, readError(name, o.err)
+		}
+		return o.drive, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 // readError names a file that could not be read, once.

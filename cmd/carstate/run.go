@@ -162,5 +162,5 @@ func usageHint(err error) string {
 // oneLine keeps an error to one line and free of secrets, wherever its text
 // comes from.
 func oneLine(err error) string {
-	return access.Redact(strings.Join(strings.Fields(err.Error()), " "))
+	return access.Redact(printable(strings.Join(strings.Fields(err.Error()), " ")))
 }

@@ -48,6 +48,9 @@ type Tombstone struct {
 	// Opened is set when samples are taken in again. Between Lifted and that,
 	// every node learns that what comes now counts.
 	Opened bool
+	// Padded is the place in the telemetry behind which no block names the
+	// vehicle; zero: there is none yet.
+	Padded uint64
 	// Erased is when the last byte was erased that named the vehicle; zero:
 	// some may be left.
 	Erased time.Time

@@ -177,10 +177,23 @@ func follow(t *testing.T, e engine) *table {
 	return tab
 }
 
+// timeout ends shortly before the test would be ended by force, so that it can say
+// what it waited for. A busy machine makes everything slow, so there is no other
+// bound.
+func timeout(t *testing.T) context.Context {
+	end, ok := t.Deadline()
+	if !ok {
+		return t.Context()
+	}
+	ctx, cancel := context.WithDeadline(t.Context(), end.Add(-15*time.Second))
+	t.Cleanup(cancel)
+	return ctx
+}
+
 // wait returns a copy once the states of n vehicles have come to the time.
 func (tab *table) wait(t *testing.T, n int, at vehicle.UnixMilli) map[vehicle.ID]vehicle.State {
 	t.Helper()
-	deadline := time.After(time.Minute)
+	deadline := timeout(t).Done()
 	for {
 		tab.mu.Lock()
 		there, copied := 0, make(map[vehicle.ID]vehicle.State)
@@ -279,13 +292,22 @@ func TestRestarts(t *testing.T) {
 	defer finished()
 	var running sync.WaitGroup
 	restarts := 0
+	committed := func() int {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.commits - len(s.errs)
+	}
 	running.Go(func() {
-		for ; ctx.Err() == nil; restarts++ {
-			// Lives get longer, because on a busy machine the first ones may
-			// all be too short for a single commit.
-			life, cancel := context.WithTimeout(ctx, time.Duration(rand.IntN(60+4*restarts))*time.Millisecond)
+		const short = 60 * time.Millisecond
+		for most := short; ctx.Err() == nil; restarts++ {
+			before := committed()
+			life, cancel := context.WithTimeout(ctx, rand.N(most))
 			w.deriver(s, "node").Run(life)
 			cancel()
+			// On a busy machine a life may be too short for a single commit.
+			if most *= 2; committed() > before {
+				most = short
+			}
 		}
 	})
 	n := traffic(t, w, 4, 50, 60)
@@ -419,7 +441,7 @@ func TestTakeover(t *testing.T) {
 		defer first.mu.Unlock()
 		return len(first.errs)
 	}
-	deadline := time.After(30 * time.Second)
+	deadline := timeout(t).Done()
 	for fenced() < w.Partitions() {
 		select {
 		case <-deadline:
@@ -501,7 +523,7 @@ func TestEnds(t *testing.T) {
 			stop()
 			select {
 			case <-done:
-			case <-time.After(5 * time.Second):
+			case <-timeout(t).Done():
 				t.Fatal("it goes on")
 			}
 		})

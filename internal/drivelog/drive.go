@@ -75,14 +75,21 @@ func (d *Drive) Notes() []string {
 	return notes
 }
 
-// EndsEarly says in one line that the file is cut off or damaged, or nothing.
-func (d *Drive) EndsEarly() string {
+// Warnings tells in one line each what falsifies figures made of the drive: that the
+// file is cut off or damaged, and labels that are not known. It is empty for most files.
+func (d *Drive) Warnings() []string {
+	var warnings []string
 	for _, c := range d.Mended {
 		if c.Reason == damagedEnd {
-			return c.Reason
+			warnings = append(warnings, c.Reason)
 		}
 	}
-	return ""
+	for _, c := range d.ReadingsLeftOut {
+		if c.Reason == unknownLabel {
+			warnings = append(warnings, fmt.Sprintf("%d of %d rows not compared: %s", c.N, d.Lines, c.Reason))
+		}
+	}
+	return warnings
 }
 
 // Open reads the drive in a file, plain or gzip.

@@ -104,7 +104,7 @@ var formats = []format{
 	},
 	{
 		name:  TDS,
-		needs: []string{"vehiclespeedinstantaneous", sessionColumn, "traffic"},
+		needs: []string{"vehiclespeedinstantaneous", sessionColumn},
 		label: "traffic",
 		columns: map[string]column{
 			sessionColumn:               {},

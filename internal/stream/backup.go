@@ -3,6 +3,7 @@ package stream
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	"carstate/internal/access"
+	"carstate/internal/vehicle"
 )
 
 // A backup is a file of
@@ -299,6 +301,31 @@ func CheckBackup(r io.Reader) (access.BackupInfo, error) {
 	}
 }
 
+// namesOf is how many names follow the kind in a record's subject.
+var namesOf = map[string]struct{ least, most int }{
+	vidKeysSubject: {0, 0}, "tombstone": {1, 1}, "source": {1, 1}, "operator": {1, 1}, "token": {1, 1},
+	"sourceset": {2, 2}, "tokenset": {2, 2}, "tokenuse": {1, 2}, "state": {2, 2},
+}
+
+// wellNamed reports whether what follows the kind in a subject is what we write:
+// it becomes a subject again.
+func wellNamed(kind, rest string) bool {
+	var names []string
+	if rest != "" {
+		names = strings.Split(rest, ".")
+	}
+	for _, name := range names {
+		if vehicle.CheckID(strings.NewReplacer("-", "0", "_", "0").Replace(name)) != nil || len(name) > vehicle.MaxReportingID {
+			return false
+		}
+	}
+	n := namesOf[kind]
+	if len(names) < n.least || len(names) > n.most {
+		return false
+	}
+	return kind != "state" || vehicle.CheckID(names[1]) == nil
+}
+
 // setsSeen counts the parts of a large set.
 type setsSeen struct {
 	mark string
@@ -312,21 +339,24 @@ func checkRecord(kind, rest string, body []byte, parts map[string]setsSeen) (err
 		return fmt.Errorf("%w (it holds records of a kind that is not known here)", errNewerBackup)
 	}
 	var granted grantedRecord
+	owner := rest // what the record itself says of its name
 	switch kind {
 	case "state":
 		_, err = decodeState(body)
 	case "tombstone":
-		_, err = decodeTombstone(body)
+		var t access.Tombstone
+		t, err = decodeTombstone(body)
+		owner = t.Vehicle.String()
 	case vidKeysSubject:
 		_, err = decodeVIDKeys(body)
 	case "token":
 		var t tokenRecord
 		t, err = decodeToken(body)
-		granted = t.Vehicles
+		granted, owner = t.Vehicles, t.ID
 	case "source":
 		var s sourceRecord
 		s, err = decodeSource(body)
-		granted = s.Vehicles
+		granted, owner = s.Vehicles, s.Name
 	case "tokenset", "sourceset":
 		var part setRecord
 		if err = json.Unmarshal(body, &part); err == nil {
@@ -338,6 +368,9 @@ func checkRecord(kind, rest string, body []byte, parts map[string]setsSeen) (err
 			seen.n++
 			parts[kind+owner] = seen
 		}
+	}
+	if owner != rest || !wellNamed(kind, rest) {
+		err = cmp.Or(err, errDamaged)
 	}
 	if granted.Sets > 0 && parts[kind+"set"+rest] != (setsSeen{granted.Set, granted.Sets}) {
 		err = errDamaged

@@ -300,6 +300,40 @@ func TestBadBackups(t *testing.T) {
 			}{bad, errTornBackup}
 		}
 	}
+	// Names that no carstate gives, all checksums right.
+	named := func(subject string, v any) []byte {
+		var b bytes.Buffer
+		w := newBackupWriter(&b)
+		record, err := sealJSON(subject, v)
+		if state, ok := v.(vehicle.State); ok {
+			record = seal(subject, appendState([]byte{0}, &state))
+		}
+		if err := errors.Join(err, w.begin(backupHeader{Version: "v9"}), w.add(subject, record), w.end()); err != nil {
+			t.Fatal(err)
+		}
+		return b.Bytes()
+	}
+	state := vehicle.Observe(vehicle.State{}, speedSample("X", 1000))
+	if _, err := CheckBackup(bytes.NewReader(named("state.0.X", state))); err != nil {
+		t.Fatal(err)
+	}
+	tok, _, err := access.Issue(access.TokenRequest{Developer: "Ada", Operations: access.AllOperations, Vehicles: access.AllVehicles()}, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	token := tokenRecord{ID: tok.ID, Hash: tok.Hash[:], Vehicles: grantedRecord{All: true}}
+	stray := token
+	stray.ID = "a.b"
+	for subject, v := range map[string]any{
+		"state.X": state, "state.0.X.Y": state, "state.0.": state, "state.0.X Y": state, "state.0.>": state, "state.0.X\r\nPUB x 0": state,
+		"token.other": token, "token.a.b": stray, "token.": tokenRecord{Hash: tok.Hash[:]}, "tokenuse.*": 1, "tokenuse.a.b.c": 1, "operator.a.b": 1, "tombstonekey.x": vidKeysRecord{Keys: [][]byte{make([]byte, vidKeyBytes)}},
+		"tombstone.x": tombstoneRecord{Vehicle: make([]byte, sha256.Size)},
+	} {
+		cases["named "+subject] = struct {
+			file []byte
+			want error
+		}{named(subject, v), errTornBackup}
+	}
 	// A record left out, all checksums right.
 	b, _, err := openBackup(bytes.NewReader(good))
 	if err != nil {

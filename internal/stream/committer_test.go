@@ -14,9 +14,23 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// impatient engines find out within a second what others take ten for.
-var impatient = Patience{
-	Try: time.Second, Store: 20 * time.Second, Stall: time.Second,
+// timeout ends shortly before the test would be ended by force, so that it can say
+// what it waited for. A busy machine makes everything slow, so there is no other
+// bound.
+func timeout(t *testing.T) context.Context {
+	end, ok := t.Deadline()
+	if !ok {
+		return t.Context()
+	}
+	ctx, cancel := context.WithDeadline(t.Context(), end.Add(-15*time.Second))
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// watchful engines notice silence within a second, where others take ten, but wait
+// for a write that is slow.
+var watchful = Patience{
+	Try: time.Hour, Store: 50 * time.Second, Stall: time.Second,
 	Beat: 100 * time.Millisecond, Idle: 100 * time.Millisecond,
 }
 
@@ -56,7 +70,7 @@ func telemetryState(t *testing.T, e *Engine) jetstream.StreamState {
 // commits reads partition 0 until n samples came, one slice a commit.
 func commits(t *testing.T, e *Engine, n int) (all [][]vehicle.Sample) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithCancel(timeout(t))
 	defer cancel()
 	p, err := e.Take(ctx, 0, "test")
 	if err != nil {

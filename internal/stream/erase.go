@@ -37,20 +37,27 @@ const (
 	paddings      = maxBlockBytes/paddingBytes + 2
 	// forgetTimeout is when a forget that has not noted its end was cut off.
 	forgetTimeout = time.Minute
-	// eraseTimeout bounds one erasure, of millions of states.
-	eraseTimeout = time.Hour
+	// eraseTimeout bounds one erasure, of tens of millions of states.
+	eraseTimeout = 24 * time.Hour
 	// manyAtOnce is how many records that do not belong together are stored at
 	// once, and manyWriters how many such batches are under way. They leave
 	// derive its share of the batches that a node may have open.
-	manyAtOnce  = 200
+	manyAtOnce  = 500
 	manyWriters = 2
+	// slowestErasure is what one state takes to be stored again on a machine
+	// that has much else to do: several times what it takes on one of its own.
+	slowestErasure = time.Millisecond
 )
 
-// erasedWithin is how long after a vehicle was forgotten its last byte is gone,
-// where the states of a million vehicles can be stored again in some minutes.
-func (e *Engine) erasedWithin() time.Duration {
-	const work = 5 * time.Minute
-	return e.keptFor() + e.config.Patience.Markers + work
+// erasedWithin is how long after a vehicle that is forgotten now its last byte is
+// gone.
+func (e *Engine) erasedWithin(ctx context.Context) (time.Duration, error) {
+	s, err := e.js.Stream(ctx, States)
+	if err != nil {
+		return 0, err
+	}
+	work := time.Duration(s.CachedInfo().State.NumSubjects) * slowestErasure
+	return e.keptFor() + e.config.Patience.Markers + 5*time.Minute + work, nil
 }
 
 // keptFor is how long what names a forgotten vehicle is kept: telemetry for the
@@ -62,20 +69,15 @@ func (e *Engine) keptFor() time.Duration {
 // eraser drives out what names forgotten vehicles. It belongs to one goroutine.
 type eraser struct {
 	k      *Keeper
-	padded map[access.VehicleHash]padding
 	last   time.Time // of the last erasure
-}
-
-// padding is where TELEMETRY was padded after a vehicle was forgotten.
-type padding struct {
-	forgotten time.Time // which time, if it happened more than once
-	end       uint64    // the last padding
+	padded time.Time // when TELEMETRY was padded last
 }
 
 // Erase removes the bytes that name forgotten vehicles once they are due, until
-// the context ends. Nodes that derive run it.
+// the context ends. Nodes that derive run it, and the one that folds partition 0
+// does it for all.
 func (k *Keeper) Erase(ctx context.Context) {
-	r := &eraser{k: k, padded: make(map[access.VehicleHash]padding)}
+	r := &eraser{k: k}
 	tick := time.NewTicker(trimEvery)
 	defer tick.Stop()
 	for {
@@ -84,10 +86,24 @@ func (k *Keeper) Erase(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
+		if ours, err := k.e.folds(ctx, 0); err == nil && !ours {
+			continue
+		}
 		if err := r.step(ctx); err != nil && ctx.Err() == nil {
 			k.e.log.Warn("what names forgotten vehicles cannot be erased yet: trying again", "error", err)
 		}
 	}
+}
+
+// folds reports whether a partition is in this node's hands.
+func (e *Engine) folds(ctx context.Context, p int) (bool, error) {
+	taken, ok := e.taken.Load(p)
+	if !ok {
+		return false, nil
+	}
+	c, _, err := e.readCursor(ctx, p)
+	ours := taken.(*Partition)
+	return c.Owner == ours.cursor.Owner && c.Generation == ours.cursor.Generation, err
 }
 
 // step does what is due.
@@ -103,18 +119,20 @@ func (r *eraser) step(ctx context.Context) error {
 	var due, unpadded []access.Tombstone
 	cutOff := false
 	for _, t := range e.forgotten.All() {
-		p, ok := r.padded[t.Vehicle]
 		age := now.Sub(t.Forgotten)
+		// It is not the telemetry that was padded if it ends before.
+		trimmed := state.FirstSeq > t.Padded || state.LastSeq < t.Padded || state.Msgs == 0
 		switch {
 		case !t.Removed:
 			cutOff = cutOff || age >= forgetTimeout
 		case !t.Erased.IsZero():
-			delete(r.padded, t.Vehicle)
-		case !ok || !p.forgotten.Equal(t.Forgotten):
-			if age >= min(trimEvery, e.config.Patience.Markers) { // every node has its tombstone
+		case t.Padded == 0:
+			// Every node has its tombstone, and has stored or given up what it
+			// let through before.
+			if age >= min(2*e.config.Patience.Store, e.config.Patience.Markers) {
 				unpadded = append(unpadded, t)
 			}
-		case age >= e.keptFor() && (state.FirstSeq > p.end || state.Msgs == 0):
+		case age >= e.keptFor() && trimmed:
 			due = append(due, t)
 		}
 	}
@@ -123,13 +141,14 @@ func (r *eraser) step(ctx context.Context) error {
 			return err
 		}
 	}
-	if len(unpadded) > 0 {
+	if len(unpadded) > 0 && now.Sub(r.padded) >= e.config.Patience.Markers/10 {
 		end, err := e.pad(ctx, Telemetry)
 		if err != nil {
 			return err
 		}
-		for _, t := range unpadded {
-			r.padded[t.Vehicle] = padding{t.Forgotten, end}
+		r.padded = now
+		if err := r.note(ctx, unpadded, func(t *access.Tombstone) { t.Padded = end }); err != nil {
+			return err
 		}
 	}
 	if len(due) == 0 || now.Sub(r.last) < e.config.Patience.Markers {
@@ -139,10 +158,19 @@ func (r *eraser) step(ctx context.Context) error {
 	if err := r.k.erase(ctx); err != nil {
 		return err
 	}
-	for _, t := range due {
+	if err := r.note(ctx, due, func(t *access.Tombstone) { t.Erased = now.UTC().Truncate(time.Millisecond) }); err != nil {
+		return err
+	}
+	e.log.Info("what named forgotten vehicles was erased", "vehicles", len(due), "took", e.now().Sub(now).Round(time.Millisecond))
+	return nil
+}
+
+// note changes tombstones of vehicles that were not forgotten anew meanwhile.
+func (r *eraser) note(ctx context.Context, stones []access.Tombstone, change func(*access.Tombstone)) error {
+	for _, t := range stones {
 		_, err := r.k.putTombstone(ctx, t.Vehicle, func(is access.Tombstone) (access.Tombstone, error) {
 			if is.Forgotten.Equal(t.Forgotten) {
-				is.Erased = now.UTC().Truncate(time.Millisecond)
+				change(&is)
 			}
 			return is, nil
 		})
@@ -150,7 +178,6 @@ func (r *eraser) step(ctx context.Context) error {
 			return err
 		}
 	}
-	e.log.Info("what named forgotten vehicles was erased", "vehicles", len(due), "took", e.now().Sub(now).Round(time.Millisecond))
 	return nil
 }
 
@@ -301,27 +328,44 @@ func (k *Keeper) expired(r record) bool {
 }
 
 // storeMany stores writes of different subjects that do not belong together, each
-// if its expectation holds, and returns the places of those whose did not.
+// if its expectation holds, and returns the places of those whose did not, in
+// order. What was stored although its answer was lost is one of them.
 func (e *Engine) storeMany(ctx context.Context, stream string, writes []write) (conflicts []int, err error) {
-	if len(writes) > 1 {
+	if len(writes) == 0 {
+		return nil, nil
+	}
+	for {
 		_, err = e.storeBatch(ctx, stream, writes)
 		if err == nil {
 			return nil, nil
 		}
-	}
-	// One by one. What was stored although its answer was lost conflicts.
-	for i, w := range writes {
-		for {
-			_, err := e.storeBatch(ctx, stream, []write{w})
-			if err != nil && !refused(err) && ctx.Err() == nil {
-				continue
-			}
-			if conflict(err) {
-				conflicts = append(conflicts, i)
-			} else if err != nil {
-				return conflicts, err
-			}
+		if refused(err) || ctx.Err() != nil {
 			break
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	// The engine does not say which one it was. Halves find it soon.
+	half := len(writes) / 2
+	switch {
+	case !refused(err), half == 0 && !conflict(err):
+		return nil, err
+	case half == 0:
+		return []int{0}, nil
+	}
+	for _, from := range []int{0, half} {
+		part := writes[from:]
+		if from == 0 {
+			part = writes[:half]
+		}
+		found, err := e.storeMany(ctx, stream, part)
+		for _, i := range found {
+			conflicts = append(conflicts, from+i)
+		}
+		if err != nil {
+			return conflicts, err
 		}
 	}
 	return conflicts, nil

@@ -29,8 +29,8 @@ func forgetConsumers(ctx context.Context, e *Engine, stream string) (n int) {
 // change in order and none twice.
 func TestFeedLosesConsumers(t *testing.T) {
 	t.Parallel()
-	e := openOne(t, Config{Patience: impatient})
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	e := openOne(t, Config{Patience: watchful})
+	ctx, cancel := context.WithCancel(timeout(t))
 	defer cancel()
 	p, err := e.Take(ctx, 0, "test")
 	if err != nil {

@@ -32,6 +32,7 @@ type tombstoneRecord struct {
 	Lifted    time.Time `json:"lifted,omitzero"`
 	Opened    bool      `json:"opened,omitempty"`
 	Removed   bool      `json:"removed,omitempty"`
+	Padded    uint64    `json:"padded,omitempty"`
 	Erased    time.Time `json:"erased,omitzero"`
 	Stale     uint64    `json:"stale,omitempty"`
 	Made      int64     `json:"made,omitempty"`
@@ -111,7 +112,7 @@ func decodeTombstone(body []byte) (access.Tombstone, error) {
 		return access.Tombstone{}, fmt.Errorf("%w: a tombstone", errDamaged)
 	}
 	return access.Tombstone{
-		Vehicle: access.VehicleHash(r.Vehicle), Forgotten: r.Forgotten, Lifted: r.Lifted, Opened: r.Opened, Removed: r.Removed, Erased: r.Erased, Stale: r.Stale, Made: r.Made,
+		Vehicle: access.VehicleHash(r.Vehicle), Forgotten: r.Forgotten, Lifted: r.Lifted, Opened: r.Opened, Removed: r.Removed, Padded: r.Padded, Erased: r.Erased, Stale: r.Stale, Made: r.Made,
 	}, nil
 }
 
@@ -123,10 +124,25 @@ func (e *Engine) Forgotten() *access.Forgotten { return &e.forgotten }
 // their feeds' latency. It audits itself.
 func (k *Keeper) Forget(ctx context.Context, id vehicle.ID, by string) (r access.ForgetReceipt, err error) {
 	hash := k.e.forgotten.Hash(id)
+	within, err := k.e.erasedWithin(ctx)
+	if err != nil {
+		return r, err
+	}
 	err = k.audited(ctx, access.Event{Actor: by, Action: "vehicle.forget", Object: hash.String()}, func() error {
 		now := k.e.now().UTC().Truncate(time.Millisecond)
-		t := access.Tombstone{Vehicle: hash, Forgotten: now}
-		seq, err := k.putTombstone(ctx, hash, func(access.Tombstone) (access.Tombstone, error) { return t, nil })
+		var t access.Tombstone
+		put := func(again func(access.Tombstone) bool) (seq uint64, err error) {
+			return k.putTombstone(ctx, hash, func(is access.Tombstone) (access.Tombstone, error) {
+				if t = is; !again(is) {
+					t = access.Tombstone{Vehicle: hash, Forgotten: now}
+				}
+				return t, nil
+			})
+		}
+		// Who asks again does not put the erasure off.
+		seq, err := put(func(is access.Tombstone) bool {
+			return !is.Forgotten.IsZero() && is.Removed && is.Lifted.IsZero() && is.Erased.IsZero()
+		})
 		if err != nil {
 			return err
 		}
@@ -134,7 +150,15 @@ func (k *Keeper) Forget(ctx context.Context, id vehicle.ID, by string) (r access
 		if err != nil {
 			return err
 		}
-		r = k.receipt(t, removed)
+		if removed != (access.RemovedCount{}) && !t.Forgotten.Equal(now) {
+			// Some of it had come back, and is to be erased as well.
+			if _, err := put(func(access.Tombstone) bool { return false }); err != nil {
+				return err
+			}
+		}
+		r = receipt(t, removed)
+		by := t.Forgotten.Add(within)
+		r.ErasedBy = &by
 		return k.noteRemoved(ctx, t)
 	})
 	return r, err
@@ -161,7 +185,7 @@ func (k *Keeper) Allow(ctx context.Context, id vehicle.ID, by string) (r access.
 		for {
 			t, ok := k.e.forgotten.Find(id) // under any key
 			if !ok || t.Opened {
-				r = k.receipt(t, access.RemovedCount{})
+				r = receipt(t, access.RemovedCount{})
 				return nil
 			}
 			if err := k.lift(ctx, id, t.Vehicle); err != nil {
@@ -236,7 +260,7 @@ func (k *Keeper) putTombstone(ctx context.Context, hash access.VehicleHash, chan
 			return 0, err
 		}
 		seq, err := k.store(ctx, k.srcFeed, subject, rev, nil, tombstoneRecord{
-			Vehicle: hash[:], Forgotten: t.Forgotten, Lifted: t.Lifted, Opened: t.Opened, Removed: t.Removed, Erased: t.Erased, Stale: t.Stale, Made: t.Made,
+			Vehicle: hash[:], Forgotten: t.Forgotten, Lifted: t.Lifted, Opened: t.Opened, Removed: t.Removed, Padded: t.Padded, Erased: t.Erased, Stale: t.Stale, Made: t.Made,
 		})
 		if !conflict(err) {
 			return seq, err
@@ -270,8 +294,8 @@ func (e *Engine) fence(ctx context.Context, p int, seq uint64) error {
 		if err != nil {
 			return err
 		}
-		// It always grows, so that nobody takes the record for one of their own.
-		c.Forgotten = max(c.Forgotten+1, seq)
+		// Fences grows, so that nobody takes the record for one of their own.
+		c.Forgotten, c.Fences = max(c.Forgotten, seq), c.Fences+1
 		t := Partition{e: e, number: p, cursor: c}
 		if _, err = e.storeBatch(ctx, States, []write{t.cursorWrite(rev)}); !conflict(err) {
 			return err
@@ -280,16 +304,17 @@ func (e *Engine) fence(ctx context.Context, p int, seq uint64) error {
 }
 
 // mark replaces the state of a vehicle, which nobody writes any more, and returns
-// once this node's feed has passed that.
+// once this node's feed has passed that. Where none is stored, a table may still
+// have what a full stream has dropped, and a restore may be about to store one.
 func (e *Engine) mark(ctx context.Context, p int, id vehicle.ID) (replaced int, err error) {
 	subject := stateSubject(p, id)
 	for {
 		body, rev, err := e.lastRecord(ctx, States, subject)
-		if err != nil || rev == 0 {
+		if err != nil {
 			return 0, err
 		}
 		seq := rev
-		if !isMarker(body) {
+		if rev == 0 || !isMarker(body) {
 			marker := write{subject, seal(subject, append([]byte{0}, markerBody...)), rev, true}
 			seq, err = e.storeBatch(ctx, States, []write{marker})
 			if conflict(err) {
@@ -298,7 +323,7 @@ func (e *Engine) mark(ctx context.Context, p int, id vehicle.ID) (replaced int, 
 			if err != nil {
 				return 0, err
 			}
-			replaced = 1
+			replaced = min(1, int(rev))
 		}
 		if f := e.followed.Load(); f != nil {
 			ctx, cancel := context.WithTimeout(ctx, requestTimeout)
@@ -340,14 +365,11 @@ func (k *Keeper) dropGrants(ctx context.Context, without func(access.Vehicles) (
 }
 
 // receipt tells what became of a vehicle.
-func (k *Keeper) receipt(t access.Tombstone, removed access.RemovedCount) access.ForgetReceipt {
+func receipt(t access.Tombstone, removed access.RemovedCount) access.ForgetReceipt {
 	r := access.ForgetReceipt{Format: access.ReceiptFormat, Vehicle: t.Vehicle.String(), ForgottenAt: t.Forgotten, Removed: removed}
 	if !t.Lifted.IsZero() {
 		r.AllowedAt = &t.Lifted
-		return r
 	}
-	by := t.Forgotten.Add(k.e.erasedWithin())
-	r.ErasedBy = &by
 	return r
 }
 
@@ -358,6 +380,17 @@ func (e *Engine) awaitTombstone(ctx context.Context, seq uint64) error {
 		return nil // without a keeper, nobody on this node forgets
 	}
 	return f.wait(ctx, seq)
+}
+
+// awaitTombstones waits until this node has seen every tombstone there is.
+func (e *Engine) awaitTombstones(ctx context.Context) error {
+	s, err := e.js.Stream(ctx, Sources)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	return e.awaitTombstone(ctx, s.CachedInfo().State.LastSeq)
 }
 
 // recall sees whether a record is the cursor of a partition in which a vehicle
@@ -372,7 +405,7 @@ func (e *Engine) recall(r record) {
 		return
 	}
 	var c cursor
-	if t := taken.(*Partition); json.Unmarshal(r.body, &c) == nil && c.Forgotten > t.forgotten {
+	if t := taken.(*Partition); json.Unmarshal(r.body, &c) == nil && c.Fences != t.fences {
 		t.recall()
 	}
 }

@@ -15,8 +15,8 @@ import (
 // current.
 func TestTokensFull(t *testing.T) {
 	t.Parallel()
-	e := openOne(t, Config{Patience: impatient})
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	e := openOne(t, Config{Patience: watchful})
+	ctx, cancel := context.WithCancel(timeout(t))
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer cancel()
@@ -50,7 +50,7 @@ func TestTokensFull(t *testing.T) {
 	}
 	// Longer than anybody's patience, and then heartbeats must still go in and
 	// come back.
-	for end := time.After(2 * hopelessLooks * impatient.Beat); ; {
+	for end := time.After(2 * hopelessLooks * watchful.Beat); ; {
 		if err := e.Alive(); err != nil {
 			t.Fatal(err)
 		}

@@ -25,9 +25,9 @@ type Partition struct {
 	sub      *nats.Subscription
 	consumer string // name of the consumer that feeds sub; "" before its first message
 
-	forgotten uint64          // as in the cursor when it was taken
-	recalled  context.Context // ends when the partition must be taken anew
-	recall    context.CancelFunc
+	fences   uint64          // as in the cursor when it was taken
+	recalled context.Context // ends when the partition must be taken anew
+	recall   context.CancelFunc
 
 	folding folding
 }
@@ -43,6 +43,9 @@ type cursor struct {
 	// Forgotten is the place in SOURCES of the newest tombstone of the
 	// partition: who folds it must have seen that one.
 	Forgotten uint64 `json:"forgotten,omitempty"`
+	// Fences counts how often somebody who does not fold made the owner take
+	// the partition anew.
+	Fences uint64 `json:"fences,omitempty"`
 }
 
 // MaxStates is how many states one [Partition.Commit] can store, in as many
@@ -75,13 +78,13 @@ func (e *Engine) Take(ctx context.Context, p int, owner string) (*Partition, err
 		if err != nil {
 			return nil, fmt.Errorf("partition %d cannot be taken: %w", p, err)
 		}
-		t.cursor = cursor{Owner: owner, Generation: old.Generation + 1, Next: max(old.Next, 1), Made: s.CachedInfo().Created.UnixNano(), Forgotten: old.Forgotten}
+		t.cursor = cursor{Owner: owner, Generation: old.Generation + 1, Next: max(old.Next, 1), Made: s.CachedInfo().Created.UnixNano(), Forgotten: old.Forgotten, Fences: old.Fences}
 		if t.overtaken(s) || old.Made != t.cursor.Made {
 			t.cursor.Next = 1 // what was folded already changes nothing
 		}
 		t.rev, err = e.storeBatch(ctx, States, []write{t.cursorWrite(rev)})
 		if err == nil {
-			t.next, t.forgotten = t.cursor.Next, old.Forgotten
+			t.next, t.fences = t.cursor.Next, old.Fences
 			e.taken.Store(p, t)
 			return t, nil
 		}
@@ -386,7 +389,7 @@ func (t *Partition) commitBatch(ctx context.Context, states []write) error {
 				t.rev = rev
 				return nil
 			}
-			if err == nil && stored.Owner == t.cursor.Owner && stored.Generation == t.cursor.Generation && stored.Forgotten > t.cursor.Forgotten {
+			if err == nil && stored.Owner == t.cursor.Owner && stored.Generation == t.cursor.Generation && stored.Fences != t.cursor.Fences {
 				return fmt.Errorf("partition %d: %w", t.number, errRecalled)
 			}
 			if err == nil {

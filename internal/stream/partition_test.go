@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -16,8 +15,8 @@ import (
 // replaced, whatever made it so.
 func TestSilentSubscription(t *testing.T) {
 	t.Parallel()
-	e := openOne(t, Config{Patience: impatient})
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	e := openOne(t, Config{Patience: watchful})
+	ctx, cancel := context.WithCancel(timeout(t))
 	defer cancel()
 	p, err := e.Take(ctx, 0, "test")
 	if err != nil {
@@ -120,8 +119,8 @@ func TestTelemetryReplaced(t *testing.T) {
 	for _, grown := range []int64{1, 30} {
 		t.Run(fmt.Sprint(grown), func(t *testing.T) {
 			t.Parallel()
-			e := openOne(t, Config{Patience: impatient})
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			e := openOne(t, Config{Patience: watchful})
+			ctx, cancel := context.WithCancel(timeout(t))
 			defer cancel()
 			p, err := e.Take(ctx, 0, "test")
 			if err != nil {

@@ -9,7 +9,6 @@ import (
 	"runtime"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -34,7 +33,7 @@ func (a *answerMap) Clear()               { clear(a.m); a.cleared++ }
 // brought.
 func followed(t *testing.T, dir string) (opened *answerMap, fed map[vehicle.ID]vehicle.State) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithCancel(timeout(t))
 	defer cancel()
 	opened, fed = &answerMap{m: make(map[vehicle.ID]foundAnswer)}, make(map[vehicle.ID]vehicle.State)
 	e := openOne(t, Config{DataDir: dir, Answers: opened})

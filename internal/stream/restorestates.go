@@ -3,6 +3,8 @@ package stream
 import (
 	"context"
 	"sync"
+
+	"carstate/internal/vehicle"
 )
 
 // state stands for a state among the restorers; [restore.states] does the work.
@@ -74,7 +76,7 @@ func (r *restore) compare(ctx context.Context, rec record) (*write, error) {
 	if err != nil {
 		return nil, err
 	}
-	if t, ok := e.forgotten.Find(id); ok && (t.InForce() || !s.Time.Time().After(t.Forgotten)) {
+	if r.forgotten(id, s) {
 		r.count(rec.subject, leftOut)
 		return nil, nil
 	}
@@ -83,7 +85,17 @@ func (r *restore) compare(ctx context.Context, rec record) (*write, error) {
 	if err != nil {
 		return nil, err
 	}
-	if rev != 0 && !isMarker(body) {
+	if rev != 0 && isMarker(body) {
+		// The vehicle was forgotten, maybe by a node whose tombstone is not
+		// on our feed yet.
+		if err := e.awaitTombstones(ctx); err != nil {
+			return nil, err
+		}
+		if r.forgotten(id, s) {
+			r.count(rec.subject, leftOut)
+			return nil, nil
+		}
+	} else if rev != 0 {
 		stored, err := decodeState(body)
 		if err != nil {
 			return nil, err
@@ -95,4 +107,11 @@ func (r *restore) compare(ctx context.Context, rec record) (*write, error) {
 	}
 	// The body goes over as it is: what a rule remembers is not lost.
 	return &write{subject, seal(subject, append([]byte{0}, rec.body...)), rev, true}, nil
+}
+
+// forgotten reports whether a state of the backup must not come back: its vehicle
+// is forgotten, or was allowed again without its past.
+func (r *restore) forgotten(id vehicle.ID, s vehicle.State) bool {
+	t, ok := r.k.e.forgotten.Find(id)
+	return ok && (t.InForce() || !r.info.Began.After(t.Lifted) || !s.Time.Time().After(t.Forgotten))
 }

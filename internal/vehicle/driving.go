@@ -112,9 +112,11 @@ func (s *State) observeRest(before Reading) {
 		s.Traffic.Stood = speed.Time
 	}
 	if ok && (s.ignitionOff() || s.resting() || s.parked()) {
-		mute, stood := s.Traffic.EngineMute, s.Traffic.Stood
+		was := s.Traffic
 		s.startDrive(speed.Value, speed.Time)
-		s.Traffic.EngineMute, s.Traffic.Stood = mute, stood
+		// The road it came from still counts until it drives again: it says how long a
+		// standstill had to be.
+		s.Traffic.EngineMute, s.Traffic.Stood, s.Traffic.Cruise = was.EngineMute, was.Stood, was.Cruise
 	}
 }
 
@@ -151,11 +153,15 @@ func (s *State) resting() bool {
 func (s *State) parked() bool {
 	speed, _ := s.speed()
 	t := speed.Time
-	after := parkedAfter
+	return s.Traffic.Stood != 0 && t.Sub(s.Traffic.Stood) >= s.parksAfter() && !s.engineTells(t) && !s.ignitionOn(t)
+}
+
+// parksAfter is how long it must have stood for that, on the road that it came from.
+func (s *State) parksAfter() time.Duration {
 	if s.Traffic.Cruise >= motorway {
-		after = closedAfter
+		return closedAfter
 	}
-	return s.Traffic.Stood != 0 && t.Sub(s.Traffic.Stood) >= after && !s.engineTells(t) && !s.ignitionOn(t)
+	return parkedAfter
 }
 
 // engineTells reports whether the engine speed says at t if the car waits: it was

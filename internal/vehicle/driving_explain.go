@@ -37,7 +37,7 @@ func (s *State) ExplainDriving() Explanation {
 			Text: fmt.Sprintf("not driving: the car has stood for %s, and neither engine nor ignition says that it waits", stood.Round(time.Second)),
 			Facts: []Fact{
 				s.speedFact(stands),
-				{"time standing", stood.Seconds(), "s", parkedAfter.Seconds(), speed.Time},
+				{"time standing", stood.Seconds(), "s", s.parksAfter().Seconds(), speed.Time},
 			}}
 	case v.NotDriving:
 		rested := speed.Time.Sub(s.RestingSince)
@@ -68,9 +68,8 @@ func (s *State) explainTraffic(r *rules, speed Reading) Explanation {
 	if s.knowsFreeFlow(t) {
 		free = fact(FreeFlowSpeed, s.Latest[FreeFlowSpeed])
 	}
-	scale := s.freeFlow(r, t) / r.freeFlow
 	facts := []Fact{
-		s.speedFact(r.creep * scale),
+		s.speedFact(r.creep * s.scale(r, t).creep),
 		{"evidence of a jam", rounded(m.Evidence), "s", float64(jam), t},
 		{"evidence, for slow driving", rounded(m.Evidence), "s", float64(slow), t},
 		{"time not under way", rounded(m.Sluggish), "s", float64(sluggish), t},

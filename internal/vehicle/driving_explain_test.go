@@ -83,6 +83,16 @@ func TestExplainDriving(t *testing.T) {
 		t.Errorf("after 130 km/h a free flow of %g km/h is assumed", free)
 	}
 
+	drive(3602, 0) // nobody parks there: an hour it is
+	want(RuleStandstill, "stood for 1h0m", "time standing")
+	if f := s.ExplainDriving().Facts[1]; f.Value < f.Threshold || f.Threshold != closedAfter.Seconds() {
+		t.Errorf("a standstill on a motorway is explained by %+v", f)
+	}
+	drive(20, 40)
+	if s.Traffic.Cruise > 40 {
+		t.Errorf("the next drive remembers %g km/h of the one before", s.Traffic.Cruise)
+	}
+
 	s = State{}
 	at = at.Add(time.Hour)
 	read(map[Signal]float64{Speed: 12})

@@ -181,10 +181,10 @@ func TestExactSampling(t *testing.T) {
 		r.mostEvidence, r.mostSluggish = 10_000, 10_000
 		start := TrafficMemory{Evidence: 5_000, Sluggish: 5_000, UnderWay: true}
 		one, many := start, start
-		one.collect(&r, float32(from), float32(to), float32(seconds), scale{1, 1})
+		one.collect(&r, float32(from), float32(to), float32(seconds), scale{1, 1, 1})
 		v := func(i int) float32 { return float32(from + (to-from)*float64(i)/float64(pieces)) }
 		for i := range pieces {
-			many.collect(&r, v(i), v(i+1), float32(seconds)/float32(pieces), scale{1, 1})
+			many.collect(&r, v(i), v(i+1), float32(seconds)/float32(pieces), scale{1, 1, 1})
 		}
 		// A part below walking pace counts as a stop: at the same rate, for the
 		// first minute.

@@ -6,8 +6,9 @@ import "time"
 // readings may lead to another verdict. Version 1 was a decayed mean speed; version 2
 // took a light seen once in 30 s for creeping, and an engine speed of 0 read hours ago
 // for an engine at rest; version 3 took parking in bursts for a queue, and stop and go
-// on a motorway for none.
-const DrivingRules = 4
+// on a motorway for none; version 4 took the car park of a service area for a queue, and
+// let a drive that began after minutes of silence jam in its first minute.
+const DrivingRules = 5
 
 // rules are the thresholds of the driving rules: all of them, and nowhere else.
 // Speeds in km/h, evidence in seconds.
@@ -25,6 +26,9 @@ type rules struct {
 	// to 40 km/h between two stops. The mean is one of about cruiseDecay under way.
 	perCruise, mostAssumed float32
 	cruiseDecay            time.Duration
+	// queuesAfter is how long such a car has not been under way when what is slow on
+	// a fast road counts as creeping, if it did not stand before.
+	queuesAfter float32
 
 	// What a second at such a speed adds to the evidence of a jam.
 	perCrawl, perCreep, perBetween, perFluent float32
@@ -70,6 +74,8 @@ var standardRules = rules{
 	// From 72 km/h on this is more than 50. At 115 and above, 28 km/h is creeping,
 	// and 48 under way. Some minutes at the pace of a city forget a motorway.
 	perCruise: 0.7, mostAssumed: 80, cruiseDecay: 4 * time.Minute,
+	// Nobody takes longer to cross a service area, at 20 to 28 km/h.
+	queuesAfter: 90,
 
 	// A queue moves in the creeping band, a red light does not: a second of
 	// creeping says nearly four times what a second of standing says. Under

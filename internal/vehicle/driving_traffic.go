@@ -25,7 +25,7 @@ type TrafficMemory struct {
 	// stored memories then still say what they said.)
 	EngineMute bool
 	// Rolled is how far the car has come since it last stood or went at walking
-	// pace, in metres, as far as it matters.
+	// pace, in metres, as far as it matters; zero again at motorway speed.
 	Rolled float32
 	// Cruise is the mean speed of the last minutes under way, in km/h; zero if the
 	// car has not been under way in this drive.
@@ -121,8 +121,11 @@ func (m *TrafficMemory) drive(r *rules, from, to, seconds float32, road scale) {
 		from, seconds = at, seconds-rolls
 	}
 	m.Stop = 0
+	if to >= motorway {
+		m.Rolled = 0
+	}
 	m.UnderWay = m.UnderWay || to >= r.fluent*road.slow
-	creep, fluent := below(from, to, r.creep*road.jam), below(from, to, r.fluent*road.jam)
+	creep, fluent := below(from, to, r.creep*road.creep), below(from, to, r.fluent*road.jam)
 	between := r.perBetween / max(1, road.jam*road.jam)
 	evidence := creep*r.perCreep + (fluent-creep)*between + (1-fluent)*r.perFluent
 	sluggish := below(from, to, r.fluent*road.slow)
@@ -204,18 +207,28 @@ func (s *State) wants(r *rules, t UnixMilli) DrivingState {
 }
 
 // scale is a road's free flow over that of a city street, as far as it moves the
-// speeds of a jam and that of slow driving.
-type scale struct{ jam, slow float32 }
+// speed of creeping, that of being under way out of a jam, and that of slow driving.
+type scale struct{ creep, jam, slow float32 }
 
 // scale is that of the road at t: by the free flow that was given, else by how fast
 // the car went, which makes a queue of what would be driving in a city, but nothing
-// slow of it.
+// slow of it. And no creeping before it queues: it may cross the car park of a
+// service area.
 func (s *State) scale(r *rules, t UnixMilli) scale {
 	free := s.freeFlow(r, t) / r.freeFlow
 	if s.knowsFreeFlow(t) {
-		return scale{free, free}
+		return scale{free, free, free}
 	}
-	return scale{free, 1}
+	if !s.Traffic.queues(r) {
+		return scale{1, free, 1}
+	}
+	return scale{free, free, 1}
+}
+
+// queues reports whether the car has stood since it last went at motorway speed, or
+// has not got under way for longer than it takes to cross a car park.
+func (m *TrafficMemory) queues(r *rules) bool {
+	return m.Rolled > 0 || m.Sluggish >= r.queuesAfter
 }
 
 // freeFlow is the free-flow speed of the road at t, in km/h, given or assumed.

@@ -69,6 +69,7 @@ func observe(rules *rules, s State, x Sample) State {
 	}
 	s.observeThrottle(r, fresh, x.Time)
 	before, _ := s.speed()
+	parked := s.Driving().NotDriving
 	// The speed rule looks back at the previous speed, so it runs before the
 	// latest readings are replaced.
 	if g, ok := speedOf(has); ok {
@@ -83,6 +84,10 @@ func observe(rules *rules, s State, x Sample) State {
 	s.observeCodes(has(DTCList), r.Codes)
 	s.observeIgnition()
 	s.observeRest(before)
+	if v := s.Driving(); parked && v.State != 0 {
+		// It may have been silent since it parked, and is on another road.
+		s.Traffic.Start, s.Traffic.Cruise = x.Time, 0
+	}
 	return s
 }
 

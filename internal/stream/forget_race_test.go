@@ -1,0 +1,178 @@
+package stream
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"carstate/internal/access"
+	"carstate/internal/vehicle"
+)
+
+// A full stream drops the record of the vehicle that was not heard of for longest,
+// while every node's table still has its answer.
+func TestForgetWithoutStoredState(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, Config{DataDir: t.TempDir()})
+	n.drive(t, 1000, secretVID)
+	soon(t, "the table knows it", func() bool { return n.knows(secretVID) })
+	s, err := n.js.Stream(t.Context(), States)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rev, err := n.lastRecord(t.Context(), States, stateSubject(PartitionOf(secretVID, n.partitions), secretVID))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.DeleteMsg(t.Context(), rev); err != nil {
+		t.Fatal(err)
+	}
+	if r := n.forget(t, secretVID); r.Removed.States != 0 {
+		t.Errorf("%+v", r)
+	}
+	if n.knows(secretVID) {
+		t.Error("the node that was asked still answers for it")
+	}
+}
+
+// A restore has looked at a vehicle, which is then forgotten, and stores its state
+// after that.
+func TestForgetDuringRestore(t *testing.T) {
+	t.Parallel()
+	a := startNode(t, Config{DataDir: t.TempDir()})
+	a.drive(t, 1000, secretVID)
+	body, rev, err := a.lastRecord(t.Context(), States, stateSubject(PartitionOf(secretVID, a.partitions), secretVID))
+	if err != nil || rev == 0 {
+		t.Fatal(rev, err)
+	}
+	b := startNode(t, Config{DataDir: t.TempDir()})
+	r := &restore{k: b.Keeper, counts: make(map[string]access.RestoreCount)}
+	rec := record{subject: stateSubject(0, secretVID), body: body}
+	w, err := r.compare(t.Context(), rec)
+	if w == nil || err != nil {
+		t.Fatal(w, err)
+	}
+	b.forget(t, secretVID)
+	if conflicts, err := b.storeMany(t.Context(), States, []write{*w}); len(conflicts) != 1 || err != nil {
+		t.Errorf("a forgotten vehicle came back: %v, %v", conflicts, err)
+	}
+	if err := r.states(t.Context(), []record{rec}); err != nil || r.counts["state"] != (access.RestoreCount{Forgotten: 1}) {
+		t.Errorf("%v, %+v", err, r.counts)
+	}
+}
+
+// A node that has not heard of a tombstone yet finds the marker in place of a
+// state, and does not restore over it.
+func TestRestoreOverMarker(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, Config{DataDir: t.TempDir()})
+	n.drive(t, 1000, secretVID)
+	p := PartitionOf(secretVID, n.partitions)
+	body, _, err := n.lastRecord(t.Context(), States, stateSubject(p, secretVID))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// What another node does: its tombstone is stored, and not on our feed yet.
+	ctx, cancel := context.WithCancel(t.Context())
+	late := n.NewKeeper(new(access.Tokens), new(access.Sources)) // a feed that does not run yet
+	hash := n.forgotten.Hash(secretVID)
+	subject := tombstoneSubject(hash)
+	stone, err := sealJSON(subject, tombstoneRecord{Vehicle: hash[:], Forgotten: time.Now()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.storeBatch(ctx, Sources, []write{{subject, stone, 0, true}}); err != nil {
+		t.Fatal(err)
+	}
+	soon(t, "the tombstone has come", func() bool { return n.forgotten.Has(secretVID) })
+	if _, err := n.mark(ctx, p, secretVID); err != nil {
+		t.Fatal(err)
+	}
+	n.forgotten.Put(access.Tombstone{Vehicle: hash, Opened: true}) // as if only an earlier one had
+	r := &restore{k: late, counts: make(map[string]access.RestoreCount)}
+	type result struct {
+		w   *write
+		err error
+	}
+	compared := make(chan result, 1)
+	go func() {
+		w, err := r.compare(ctx, record{subject: stateSubject(p, secretVID), body: body})
+		compared <- result{w, err}
+	}()
+	var running sync.WaitGroup
+	running.Go(func() { late.RunSources(ctx, func() {}) })
+	defer running.Wait()
+	defer cancel()
+	if got := <-compared; got.w != nil || got.err != nil || r.counts["state"] != (access.RestoreCount{Forgotten: 1}) {
+		t.Errorf("%+v, %+v", got, r.counts)
+	}
+}
+
+// Nobody who folds waits for a place in SOURCES that does not exist yet, however
+// often a partition was fenced.
+func TestFenceManyTimes(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, Config{DataDir: t.TempDir()})
+	for range 30 {
+		if _, err := n.refresh(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := n.js.Stream(t.Context(), Sources)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, _, err := n.readCursor(t.Context(), 0)
+	if last := s.CachedInfo().State.LastSeq; err != nil || c.Forgotten > last {
+		t.Errorf("who folds waits for record %d of %d: %v", c.Forgotten, last, err)
+	}
+	part, err := n.Take(t.Context(), 0, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer part.Close()
+	if _, err := n.refresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := part.Commit(t.Context(), 0, map[vehicle.ID]vehicle.State{}); err == nil {
+		t.Error("a fold from before the fence was stored")
+	}
+	soon(t, "the node drops what it has at hand", func() bool { return part.recalled.Err() != nil })
+}
+
+// Of many records stored together some have changed meanwhile: they, and no
+// others, are left as they are.
+func TestStoreManyWithConflicts(t *testing.T) {
+	t.Parallel()
+	e := openOne(t, Config{})
+	put := func(i int, text string) write {
+		subject := stateSubject(0, vehicle.ID(fmt.Sprintf("car%03d", i)))
+		return write{subject, seal(subject, append([]byte{0}, text...)), 0, true}
+	}
+	changed := []int{0, 7, 8, 299}
+	for _, i := range changed {
+		if _, err := e.storeBatch(t.Context(), States, []write{put(i, "changed")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var all []write
+	for i := range 300 {
+		all = append(all, put(i, "again"))
+	}
+	conflicts, err := e.storeMany(t.Context(), States, all)
+	if err != nil || !slices.Equal(conflicts, changed) {
+		t.Fatalf("%v conflict, want %v: %v", conflicts, changed, err)
+	}
+	for i, w := range all {
+		want := "again"
+		if slices.Contains(changed, i) {
+			want = "changed"
+		}
+		if body, _, err := e.lastRecord(t.Context(), States, w.subject); err != nil || string(body) != want {
+			t.Fatalf("%s: %s, %v", w.subject, body, err)
+		}
+	}
+}
