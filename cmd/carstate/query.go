@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"syscall"
@@ -21,6 +22,7 @@ type queryFlags struct {
 	Token     string `placeholder:"TOKEN" help:"The access token; better given as CARSTATE_TOKEN, which no process list shows."`
 	URL       string `name:"url" env:"CARSTATE_QUERY_URL" placeholder:"URL" help:"The base URL of the service, such as https://cars.example."`
 	QueryAddr string `default:"127.0.0.1:8080" placeholder:"ADDR" help:"The same as an address, if there is no URL (${default})."`
+	CA        string `name:"ca" placeholder:"FILE" help:"Trust this certificate (PEM) besides those that the system trusts."`
 	JSON      bool   `name:"json" help:"Print the record as it came, and nothing else."`
 }
 
@@ -75,7 +77,21 @@ func (f *queryFlags) service() (*client.Client, error) {
 	if base == "" {
 		base = baseURL(f.QueryAddr)
 	}
-	return client.New(base, f.Token, client.WithPatience(queryPatience)), nil
+	options := []client.Option{client.WithPatience(queryPatience)}
+	if f.CA != "" {
+		trust, err := trusting(f.CA)
+		if err != nil {
+			return nil, err
+		}
+		options = append(options, client.WithHTTPClient(clientTrusting(trust)))
+	}
+	return client.New(base, f.Token, options...), nil
+}
+
+// isUntrusted reports whether the service shows a certificate of its own making.
+func isUntrusted(err error) bool {
+	_, ok := errors.AsType[*tls.CertificateVerificationError](err)
+	return ok
 }
 
 // print prints the answer, or says why there is none.
@@ -85,6 +101,8 @@ func (f *queryFlags) print(w streams, a client.Answer, line fmt.Stringer, err er
 		return usageError("%v (--url, --query-addr)", err)
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Errorf("%w: is `carstate serve` running there? (--url, --query-addr)", err)
+	case isUntrusted(err):
+		return fmt.Errorf("%w: if that is right, name it with --ca FILE", err)
 	case errors.Is(err, client.ErrUnreachable), errors.Is(err, client.ErrBadAnswer), errors.Is(err, client.ErrNotFound):
 		return fmt.Errorf("%w (--url, --query-addr)", err)
 	case err != nil:

@@ -80,7 +80,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (code int
 	}
 	parsed, err := parser.Parse(args)
 	if err != nil {
-		fmt.Fprintf(stderr, "carstate: %s\n%s\n", oneLine(err), usageHint(err))
+		fmt.Fprintf(stderr, "carstate: %s\n%s\n", unquoted(oneLine(err)), usageHint(err))
 		return exitUsage
 	}
 	err = parsed.Run()
@@ -134,6 +134,19 @@ type usage struct{ text string }
 
 func (u usage) Error() string        { return u.text }
 func (u usage) Is(target error) bool { return target == errUsage }
+
+// unquoted cuts the value out of a parser's complaint: it may be a secret that
+// stands in the wrong place. What was expected, and of which flag or variable,
+// stays.
+func unquoted(complaint string) string {
+	complaint, variable, fromEnv := strings.Cut(complaint, " (from envar ")
+	complaint, _, _ = strings.Cut(complaint, " but got ")
+	if fromEnv {
+		variable, _, _ = strings.Cut(variable, "=")
+		complaint += " (" + variable + ")"
+	}
+	return complaint
+}
 
 // usageHint names the help of the command that was meant.
 func usageHint(err error) string {

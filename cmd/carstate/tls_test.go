@@ -50,6 +50,17 @@ func TestTLS(t *testing.T) {
 	p.carstate(t, "replay", "demo_drive.csv.gz", "--vid", "byTLS", "--ca", cert, "--ingest-url", "https://"+p.address["ingest-addr"])
 	p.carstate(t, "replay", "demo_drive.csv.gz", "--vid", "byMQTTS", "--ca", cert, "--mqtt-url", "mqtts://"+p.address["mqtt-tls-addr"])
 
+	query := exec.Command(binary, "query", "car-driving-state", "byTLS", "--url", "https://"+p.address["query-addr"])
+	query.Env = append(p.env(), "CARSTATE_TOKEN="+p.issue(t))
+	if out, err := query.CombinedOutput(); err == nil || !strings.Contains(string(out), "--ca FILE") {
+		t.Errorf("%v: %s", err, out)
+	}
+	query = exec.Command(binary, append(query.Args[1:], "--ca", cert)...)
+	query.Env = append(p.env(), "CARSTATE_TOKEN="+p.issue(t))
+	if out, err := query.CombinedOutput(); err != nil || !strings.Contains(string(out), "traffic jam") {
+		t.Errorf("%v: %s", err, out)
+	}
+
 	// TLS 1.1 is over.
 	old := &tls.Dialer{Config: &tls.Config{RootCAs: roots, MaxVersion: tls.VersionTLS11}}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)

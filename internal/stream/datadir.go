@@ -205,6 +205,19 @@ func (d *dataDir) save() error {
 	return nil
 }
 
+// blame returns why the server could not store something: it does not tell, so
+// the disk is asked. Where the disk takes writes, or there is none, the error
+// stays as it is.
+func (d *dataDir) blame(err error) error {
+	if d == nil {
+		return err
+	}
+	if disk := probeDisk(d.path); disk != nil {
+		return fmt.Errorf("the data directory %s cannot be written: %w (%w)", d.path, plain(disk), err)
+	}
+	return err
+}
+
 // writeFileSynced replaces a file; when it returns nil the new content is on
 // disk.
 func writeFileSynced(name string, content []byte) error {

@@ -106,7 +106,7 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 		}
 	}
 	if e.partitions, err = ensureStreams(ctx, e.js, c); err != nil {
-		return nil, err
+		return nil, e.dir.blame(err)
 	}
 	if err = e.comparePreloaded(ctx); err != nil {
 		return nil, err
@@ -117,7 +117,7 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 		}
 	}
 	if err = e.loadVIDKeys(ctx); err != nil {
-		return nil, err
+		return nil, e.dir.blame(err)
 	}
 	if c.embedded() {
 		e.dir.Partitions, e.dir.Ready, e.dir.Closed = e.partitions, true, nil

@@ -1,0 +1,122 @@
+package archtest
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+var (
+	// mentions are files of ours in backticks: `docs/telemetry.md`, and in docs/
+	// `telemetry.md`.
+	mentions = regexp.MustCompile("`((?:[a-zA-Z-]+/)*[a-zA-Z0-9_-]+\\.(?:md|go|yml|yaml|json|conf|service|sh))`")
+	links    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	headings = regexp.MustCompile(`(?m)^#+ +(.+)$`)
+)
+
+// written are documents that a command writes, so that a checkout may lack them.
+var written = map[string]bool{"docs/performance.md": true}
+
+// TestLinks follows every link between the documents, and looks for the documents
+// and the files with a directory that they name.
+func TestLinks(t *testing.T) {
+	var files []string
+	for _, pattern := range []string{"*.md", "docs/*.md"} {
+		found, err := filepath.Glob(filepath.Join(root, pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, found...)
+	}
+	if len(files) < 10 {
+		t.Fatalf("only %d documents", len(files))
+	}
+	followed := 0
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		name, _ := filepath.Rel(root, file)
+		for _, m := range links.FindAllStringSubmatch(string(text), -1) {
+			if strings.Contains(m[1], "://") {
+				continue
+			}
+			followed++
+			if complaint := deadLink(file, m[1]); complaint != "" {
+				t.Errorf("%s links to %s: %s", name, m[1], complaint)
+			}
+		}
+		for _, m := range mentions.FindAllStringSubmatch(string(text), -1) {
+			if !strings.Contains(m[1], "/") && !strings.HasSuffix(m[1], ".md") {
+				continue // files of others, or of the sentence's own package
+			}
+			followed++
+			if !exists(filepath.Join(root, m[1])) && !exists(filepath.Join(filepath.Dir(file), m[1])) && !written[m[1]] && !written["docs/"+m[1]] {
+				t.Errorf("%s names %s: there is no such file", name, m[1])
+			}
+		}
+	}
+	if followed < 50 {
+		t.Errorf("only %d links and names were found", followed)
+	}
+}
+
+// TestDeadLink holds the test above against links that are known to be dead.
+func TestDeadLink(t *testing.T) {
+	from := filepath.Join(root, "README.md")
+	for link, dead := range map[string]bool{
+		"docs/console.md": false, "docs/console.md#forget": true, "docs/nothing.md": true,
+		"docs/operations.md#when-the-disk-is-full": false, "#a-first-query": false, "#nothing": true,
+	} {
+		if got := deadLink(from, link); (got != "") != dead {
+			t.Errorf("%s: %q", link, got)
+		}
+	}
+}
+
+// deadLink says what a link lacks; "" if it leads somewhere.
+func deadLink(from, link string) string {
+	path, fragment, _ := strings.Cut(link, "#")
+	target := from
+	if path != "" {
+		target = filepath.Join(filepath.Dir(from), path)
+	}
+	if !exists(target) {
+		return "there is no such file"
+	}
+	if fragment == "" {
+		return ""
+	}
+	text, err := os.ReadFile(target)
+	if err != nil {
+		return err.Error()
+	}
+	for _, m := range headings.FindAllStringSubmatch(string(text), -1) {
+		if anchor(m[1]) == fragment {
+			return ""
+		}
+	}
+	return "it has no such heading"
+}
+
+// anchor is what a heading is linked by.
+func anchor(heading string) string {
+	var b strings.Builder
+	for _, r := range strings.ToLower(heading) {
+		switch {
+		case r == ' ':
+			b.WriteByte('-')
+		case r == '-' || r == '_' || r >= 'a' && r <= 'z' || r >= '0' && r <= '9':
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
