@@ -16,6 +16,7 @@ import (
 	"math/big"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -240,6 +241,38 @@ func TestClientThatDoesNotRead(t *testing.T) {
 	}
 }
 
+// Answers that wait for a client that does not read hold up nobody else.
+func TestClientsThatDoNotReadOverloadNobody(t *testing.T) {
+	f := newFixture(t)
+	f.MaxInFlight = 2
+	f.WriteTimeout = time.Minute
+	r := start(t, f.Config)
+	defer cutAll(r)
+	many := strings.Repeat(f.query("CarJam"), 1000)
+	for range f.MaxInFlight + 1 {
+		c := r.dial(t)
+		c.SetWriteDeadline(time.Now().Add(time.Second))
+		for {
+			// It stops taking requests once its answers are not read.
+			if _, err := io.WriteString(c, many); err != nil {
+				break
+			}
+		}
+	}
+	c := r.dial(t)
+	io.WriteString(c, f.query("CarJam"))
+	if a := readAnswer(t, bufio.NewReader(c), false); a.status != "HTTP/1.1 200 OK" {
+		t.Errorf("got %s", a.raw)
+	}
+}
+
+// cutAll ends all connections, whatever they wait for.
+func cutAll(r *running) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = r.Shutdown(ctx)
+}
+
 func TestTooManyInFlight(t *testing.T) {
 	f := newFixture(t)
 	var asked atomic.Int64
@@ -279,16 +312,36 @@ func TestTooManyInFlight(t *testing.T) {
 	}
 }
 
+// opened is how many connections the server has.
+func (r *running) opened() (n int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, l := range r.listeners {
+		n += l.open.Load()
+	}
+	return n
+}
+
+// Where no connection waits, a newer one is told so.
 func TestTooManyConnections(t *testing.T) {
 	f := newFixture(t)
 	f.MaxConnections = 1
 	reg := prometheus.NewRegistry()
 	f.Registry = reg
+	asked, hold := make(chan struct{}), make(chan struct{})
+	var later atomic.Bool
+	f.Ready = func() error {
+		if !later.Swap(true) {
+			close(asked)
+			<-hold
+		}
+		return nil
+	}
 	r := start(t, f.Config)
 	first := r.dial(t)
 	in := bufio.NewReader(first)
 	io.WriteString(first, f.query("CarJam"))
-	readAnswer(t, in, false)
+	<-asked
 
 	second := r.dial(t)
 	io.WriteString(second, f.query("CarJam"))
@@ -301,24 +354,92 @@ func TestTooManyConnections(t *testing.T) {
 		t.Errorf("after it: %v", err)
 	}
 	// The older connection is served all the same.
-	io.WriteString(first, f.query("CarJam"))
+	close(hold)
 	if a := readAnswer(t, in, false); a.status != "HTTP/1.1 200 OK" {
 		t.Errorf("got %s", a.raw)
 	}
-	// Who leaves makes room.
-	first.Close()
-	second.Close()
-	until(t, "a new connection is served", func() bool {
-		c := r.dial(t)
-		defer c.Close()
-		io.WriteString(c, f.query("CarJam"))
-		return readAnswer(t, bufio.NewReader(c), false).status == "HTTP/1.1 200 OK"
-	})
-	// Far too many are dropped.
-	for range spareConnections + 10 {
-		r.dial(t)
+	// Far too many at once are dropped: here none waits, since none is handled.
+	l := newListener(&endless{}, nil, 1, prometheus.NewCounter(prometheus.CounterOpts{}), f.Log)
+	for range 1 + spareConnections {
+		if _, err := l.Accept(); err != nil {
+			t.Fatal(err)
+		}
 	}
-	until(t, "connections are dropped", func() bool { return gathered(t, reg, "carstate_query_connections_dropped_total", nil) > 0 })
+	if _, err := l.Accept(); err != io.EOF {
+		t.Errorf("one more than there may be: %v", err)
+	}
+}
+
+// endless accepts 1 + spareConnections + 1 connections.
+type endless struct {
+	net.Listener
+	n int
+}
+
+func (e *endless) Accept() (net.Conn, error) {
+	if e.n++; e.n > 2+spareConnections {
+		return nil, io.EOF
+	}
+	c, other := net.Pipe()
+	return c, other.Close()
+}
+
+// Who says nothing, or begins and does not go on, or keeps a connection for later,
+// makes room for whoever comes.
+func TestConnectionsThatWaitMakeRoom(t *testing.T) {
+	for name, said := range map[string]string{"silent": "", "half": "GET / HT", "idle": "GET /x HTTP/1.1\r\nHost: x\r\n\r\n"} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			f.MaxConnections, f.HeadTimeout = 3, time.Minute
+			r := start(t, f.Config)
+			var older []net.Conn
+			for range f.MaxConnections {
+				c := r.dial(t)
+				io.WriteString(c, said)
+				if name == "idle" {
+					readAnswer(t, bufio.NewReader(c), false)
+				}
+				older = append(older, c)
+			}
+			until(t, "all wait", func() bool { return r.waiting() == f.MaxConnections })
+			c := r.dial(t)
+			io.WriteString(c, f.query("CarJam"))
+			if a := readAnswer(t, bufio.NewReader(c), false); a.status != "HTTP/1.1 200 OK" {
+				t.Errorf("got %s", a.raw)
+			}
+			until(t, "one has gone", func() bool { return r.opened() == int64(f.MaxConnections) })
+			closed := make(chan string, len(older))
+			for _, o := range older {
+				go func() {
+					b, err := io.ReadAll(o)
+					if err == nil && len(b) == 0 {
+						closed <- "closed"
+					} else {
+						closed <- fmt.Sprintf("%q %v", b, err)
+					}
+				}()
+			}
+			if got := <-closed; got != "closed" {
+				t.Error(got)
+			}
+		})
+	}
+}
+
+// waiting is how many connections wait for a request.
+func (r *running) waiting() (n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, l := range r.listeners {
+		l.mu.Lock()
+		for c := range l.all {
+			if c.state.Load() == waiting {
+				n++
+			}
+		}
+		l.mu.Unlock()
+	}
+	return n
 }
 
 // gathered is the sum of a metric over the label values given.
@@ -443,7 +564,7 @@ func TestShutdownDrains(t *testing.T) {
 
 func TestShutdownCutsWhatDoesNotEnd(t *testing.T) {
 	f := newFixture(t)
-	f.HeadTimeout = time.Minute
+	f.WriteTimeout = time.Minute
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -452,56 +573,63 @@ func TestShutdownCutsWhatDoesNotEnd(t *testing.T) {
 	r := &running{Server: s, addr: ln.Addr().String(), done: make(chan error, 1)}
 	go func() { r.done <- s.Serve(ln) }()
 	c := r.dial(t)
-	io.WriteString(c, f.line("CarJam"))
-	until(t, "the half head has arrived", func() bool {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		for _, l := range s.listeners {
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			for k := range l.all {
-				if k.state.Load() == working {
-					return true
-				}
-			}
-		}
-		return false
-	})
+	c.SetWriteDeadline(time.Now().Add(time.Second))
+	for many := strings.Repeat(f.query("CarJam"), 1000); err == nil; {
+		_, err = io.WriteString(c, many) // until the answers, which nobody reads, are in its way
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
 	if err := s.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("Shutdown returned %v", err)
 	}
-	if _, err := io.ReadAll(c); errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("the connection was not cut: %v", err)
-	}
 	if err := <-r.done; err != nil {
 		t.Errorf("Serve returned %v", err)
 	}
-	until(t, "the connection is gone", func() bool { return s.listeners[0].open.Load() == 0 })
+	until(t, "the connection is gone", func() bool { return r.opened() == 0 })
+}
+
+// Half a head is no request, so a shutdown does not wait for the rest.
+func TestShutdownClosesHalfHeads(t *testing.T) {
+	f := newFixture(t)
+	f.HeadTimeout = time.Minute
+	r := start(t, f.Config)
+	c := r.dial(t)
+	in := bufio.NewReader(c)
+	io.WriteString(c, f.query("CarJam")+f.line("CarJam"))
+	readAnswer(t, in, false)
+	until(t, "it waits for the rest", func() bool { return r.waiting() == 1 })
+	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
+	defer cancel()
+	if err := r.Shutdown(ctx); err != nil {
+		t.Errorf("Shutdown returned %v", err)
+	}
+	if b, err := io.ReadAll(in); err != nil || len(b) > 0 {
+		t.Errorf("it got %q, %v", b, err)
+	}
 }
 
 // flaky fails to accept a few times before it does.
 type flaky struct {
 	net.Listener
-	fails atomic.Int64
+	fails []syscall.Errno
 }
 
 func (f *flaky) Accept() (net.Conn, error) {
-	if f.fails.Add(-1) >= 0 {
-		return nil, &net.OpError{Op: "accept", Net: "tcp", Err: syscall.EMFILE}
+	if len(f.fails) > 0 {
+		err := f.fails[0]
+		f.fails = f.fails[1:]
+		return nil, &net.OpError{Op: "accept", Net: "tcp", Err: os.NewSyscallError("accept4", err)}
 	}
 	return f.Listener.Accept()
 }
 
-func TestTooManyOpenFilesIsWaitedOut(t *testing.T) {
+func TestErrorsOfAcceptingAreWaitedOut(t *testing.T) {
 	f := newFixture(t)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	fl := &flaky{Listener: ln}
-	fl.fails.Store(3)
+	fl := &flaky{Listener: ln, fails: []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.EHOSTUNREACH}}
 	r := startOn(t, New(f.Config), fl)
 	c := r.dial(t)
 	io.WriteString(c, f.query("CarJam"))
@@ -535,6 +663,32 @@ func TestABugIsNotFatal(t *testing.T) {
 		t.Errorf("got %s", a.raw)
 	}
 	if s := log.String(); !strings.Contains(s, "this is a bug") || strings.Contains(s, f.secrets["TOKEN"]) {
+		t.Errorf("logged %s", s)
+	}
+}
+
+// A bug outside of any request ends one connection and nothing else.
+func TestABugWhileShakingHandsIsNotFatal(t *testing.T) {
+	f := newFixture(t)
+	var log bytes.Buffer
+	f.Log = slog.New(slog.NewTextHandler(&log, nil))
+	cert, roots := selfSigned(t)
+	var once sync.Once
+	f.TLS = &tls.Config{GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+		once.Do(func() { panic("bug") })
+		return &cert, nil
+	}}
+	r := start(t, f.Config)
+	conf := &tls.Config{RootCAs: roots, ServerName: "localhost"}
+	if err := tls.Client(r.dial(t), conf).Handshake(); err == nil {
+		t.Error("hands were shaken")
+	}
+	c := tls.Client(r.dial(t), conf)
+	io.WriteString(c, f.query("CarJam"))
+	if a := readAnswer(t, bufio.NewReader(c), false); a.status != "HTTP/1.1 200 OK" {
+		t.Errorf("got %s", a.raw)
+	}
+	if s := log.String(); !strings.Contains(s, "this is a bug") {
 		t.Errorf("logged %s", s)
 	}
 }
