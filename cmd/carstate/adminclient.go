@@ -1,9 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"crypto/tls"
 	"encoding/json/jsontext"
 	"encoding/json/v2"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -21,6 +23,7 @@ import (
 type adminFlags struct {
 	DataDir   string `default:"./carstate-data" placeholder:"DIR" help:"The service's data directory, which holds the admin key (${default})."`
 	AdminAddr string `default:"127.0.0.1:8082" placeholder:"ADDR" help:"The service's admin listener (${default}); may be a URL."`
+	KeyFile   string `placeholder:"FILE" help:"A file that holds an operator's key, which is used in place of the admin key."`
 	AdminCA   string `name:"admin-ca" placeholder:"FILE" help:"Trust this certificate (PEM) of the admin listener besides those that the system trusts."`
 }
 
@@ -29,7 +32,7 @@ func (f adminFlags) client() (*admin.Client, error) {
 	if !strings.Contains(f.AdminAddr, "://") && !isAddress(f.AdminAddr) {
 		return nil, usageError("--admin-addr must be an address such as 127.0.0.1:8082, or a URL")
 	}
-	key, err := admin.LoadKey(f.DataDir)
+	key, err := f.key()
 	if err != nil {
 		return nil, err
 	}
@@ -42,6 +45,22 @@ func (f adminFlags) client() (*admin.Client, error) {
 		c.HTTP = clientTrusting(trust)
 	}
 	return c, nil
+}
+
+// key returns the key to show: an operator's own if a file of it is named.
+func (f adminFlags) key() (string, error) {
+	if f.KeyFile == "" {
+		return admin.LoadKey(f.DataDir)
+	}
+	text, err := os.ReadFile(f.KeyFile)
+	if err != nil {
+		return "", fmt.Errorf("the key cannot be read: %w (--key-file)", err)
+	}
+	text = bytes.TrimSpace(text)
+	if access.Check(access.OperatorKind, text) != nil && access.Check(access.AdminKind, text) != nil {
+		return "", errors.New("the file of --key-file holds no operator's key: it looks like cso_…, and `carstate operator add` shows it")
+	}
+	return string(text), nil
 }
 
 // ask makes one call of the admin API and prints what comes back: as one JSON

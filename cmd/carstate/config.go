@@ -1,8 +1,6 @@
 package main
 
 import (
-	"fmt"
-	"log/slog"
 	"net"
 	"net/netip"
 	"slices"
@@ -35,7 +33,7 @@ type nodeFlags struct {
 	IngestAddr  string `default:"127.0.0.1:8081" placeholder:"ADDR" help:"Where cars and gateways send telemetry by HTTP (${default})."`
 	MqttAddr    string `default:"127.0.0.1:1883" placeholder:"ADDR" help:"Where cars and gateways send telemetry by MQTT (${default}); empty: nowhere."`
 	MqttTLSAddr string `name:"mqtt-tls-addr" placeholder:"ADDR" help:"The same by MQTT over TLS; needs --tls-cert."`
-	AdminAddr   string `default:"127.0.0.1:8082" placeholder:"ADDR" help:"Where the operator works: API, health, metrics (${default})."`
+	AdminAddr   string `default:"127.0.0.1:8082" placeholder:"ADDR" help:"Where the operator works: console, API, health, metrics (${default})."`
 
 	MaxAge       time.Duration `default:"5m" help:"How old readings may be and still answer a query (${default})."`
 	Retention    time.Duration `default:"1h" help:"How long telemetry is kept after it was judged (${default})."`
@@ -53,7 +51,9 @@ type nodeFlags struct {
 
 	TrustedProxies []string `placeholder:"CIDR,…" help:"Networks of the proxies in front. Only from these is X-Forwarded-For believed, which tells one caller from another when tokens are refused."`
 
-	AccessLog string `placeholder:"FILE|-" help:"Write one line a query to this file, or to standard output. The token is not in it, and the vehicle goes by a hash. A file that is moved away is made anew."`
+	OtlpEndpoint string  `env:"CARSTATE_OTLP_ENDPOINT,OTEL_EXPORTER_OTLP_ENDPOINT" placeholder:"URL" help:"Send traces of telemetry, from its arrival to its verdict, to this collector by OTLP over HTTP. Headers come from OTEL_EXPORTER_OTLP_HEADERS."`
+	TraceSample  float64 `default:"0.01" placeholder:"PART" help:"The part of requests that is traced, 0 to 1 (${default})."`
+	AccessLog    string  `placeholder:"FILE|-" help:"Write one line a query to this file, or to standard output. The token is not in it, and the vehicle goes by a hash. A file that is moved away is made anew."`
 
 	LogLevel  string `default:"info" enum:"debug,info,warn,error" help:"debug, info, warn or error (${default})."`
 	LogFormat string `default:"text" enum:"text,json" help:"text or json (${default})."`
@@ -89,6 +89,14 @@ func (f *serveFlags) validate() error {
 	}
 	if _, err := f.trustedProxies(); err != nil {
 		return err
+	}
+	if f.OtlpEndpoint != "" {
+		if _, err := f.otlpURL(); err != nil {
+			return err
+		}
+	}
+	if !(f.TraceSample >= 0 && f.TraceSample <= 1) {
+		return usageError("--trace-sample is a part between 0 and 1, such as 0.01")
 	}
 	if f.AccessLog != "" && !f.has("query") {
 		return usageError("--access-log is for a node that answers queries: add query to --roles")
@@ -228,19 +236,6 @@ func (f *serveFlags) streamConfig() stream.Config {
 		Partitions:   f.Partitions,
 		Retention:    f.Retention,
 	}
-}
-
-// logger writes to w as the flags say.
-func (f *serveFlags) logger(w streams) *slog.Logger {
-	var level slog.Level
-	if err := level.UnmarshalText([]byte(f.LogLevel)); err != nil {
-		panic(fmt.Sprintf("the flag's enum admits %q: %v", f.LogLevel, err))
-	}
-	opts := &slog.HandlerOptions{Level: level}
-	if f.LogFormat == "json" {
-		return slog.New(slog.NewJSONHandler(w.err, opts))
-	}
-	return slog.New(slog.NewTextHandler(w.err, opts))
 }
 
 // defaults returns the flags as they are when nobody sets them.

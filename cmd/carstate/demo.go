@@ -275,7 +275,8 @@ func printDemo(w streams, s *service, token string, fleet *trafficFlags) error {
 	if l := s.ports["--mqtt-addr"]; l != nil {
 		fmt.Fprintf(&b, " or mqtt://%s", l.Addr())
 	}
-	fmt.Fprintf(&b, ".\nOperator: %s/metrics and /readyz; commands take --data-dir %s --admin-addr %s\n",
+	fmt.Fprintf(&b, ".\nConsole: %s/ opens with the key in %s\n", s.url("--admin-addr"), admin.KeyFile(s.flags.DataDir))
+	fmt.Fprintf(&b, "Operator: %s/metrics and /readyz; commands take --data-dir %s --admin-addr %s\n",
 		s.url("--admin-addr"), s.flags.DataDir, s.ports["--admin-addr"].Addr())
 	fmt.Fprintf(&b, "End with Ctrl-C.\n")
 	_, err := fmt.Fprint(w.out, b.String())

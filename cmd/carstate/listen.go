@@ -54,18 +54,6 @@ func (l listeners) close() {
 	}
 }
 
-// loadTLS reads the certificate, or returns nil if there is to be none.
-func loadTLS(certFile, keyFile string) (*tls.Config, error) {
-	if certFile == "" {
-		return nil, nil
-	}
-	cert, err := tls.LoadX509KeyPair(certFile, keyFile)
-	if err != nil {
-		return nil, fmt.Errorf("the certificate cannot be used: check --tls-cert and --tls-key: %w", err)
-	}
-	return &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}, nil
-}
-
 // trusting returns the TLS settings of a client that trusts the certificate in a
 // file besides those of the system; "" is none.
 func trusting(caFile string) (*tls.Config, error) {

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"syscall"
@@ -84,10 +85,9 @@ func startProcess(dir string, env []string, flags ...string) (*process, error) {
 		defer close(p.ended)
 		lines := bufio.NewScanner(io.TeeReader(stderr, p.log))
 		for lines.Scan() {
-			var l struct{ Msg, For, Address string }
-			if json.Unmarshal(lines.Bytes(), &l) == nil && l.Msg == "listening" {
-				p.address[l.For] = l.Address
-				if l.For == "admin-addr" { // the last one
+			if m := listeningLine.FindSubmatch(lines.Bytes()); m != nil {
+				p.address[string(m[1])] = string(m[2])
+				if string(m[1]) == "admin-addr" { // the last one
 					close(listening)
 				}
 			}
@@ -115,6 +115,9 @@ func startProcess(dir string, env []string, flags ...string) (*process, error) {
 		return nil
 	})
 }
+
+// listeningLine tells an address, in both formats of the log.
+var listeningLine = regexp.MustCompile(`msg"?[:=]"?listening"?[ ,]"?for"?[:=]"?([\w-]+)"?[ ,]"?address"?[:=]"?([^\s",]+)`)
 
 // kill ends the process as a power cut would, as far as the program can tell.
 func (p *process) kill() {

@@ -19,6 +19,7 @@ type commands struct {
 	Demo     demoCommand     `cmd:"" help:"Run the service on a recorded drive and print queries to paste."`
 	Token    tokenCommand    `cmd:"" help:"Issue, list and revoke the access tokens of developers."`
 	Source   sourceCommand   `cmd:"" help:"Add, list and remove the cars and gateways that may send telemetry."`
+	Operator operatorCommand `cmd:"" help:"Add, list and remove the people who run the service; rotate the admin key."`
 	Replay   replayCommand   `cmd:"" help:"Send recorded drives to a running service."`
 	Simulate simulateCommand `cmd:"" help:"Send a simulated fleet in traffic to a running service, and compare its verdicts with the truth."`
 	Evaluate evaluateCommand `cmd:"" help:"Run the rules over recorded drives and print how they did."`

@@ -3,13 +3,20 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
+	"slices"
+
+	"github.com/alecthomas/kong"
+
+	"carstate/internal/admin"
 )
 
 type serveCommand struct {
 	serveFlags
-	Check bool `help:"Check the configuration, print it, and end."`
+	Config string `placeholder:"FILE" help:"Settings, one name = value a line, named as these flags are. Flags and environment count for more."`
+	Check  bool   `help:"Check the configuration, print it and where each value comes from, and end."`
+
+	file configFile // of Config
 }
 
 // Help is shown by --help.
@@ -18,13 +25,31 @@ func (*serveCommand) Help() string {
 
 Example:
   carstate serve --data-dir /var/lib/carstate
-  carstate token issue --developer "Ada Lovelace" --data-dir /var/lib/carstate`
+  carstate token issue --developer "Ada Lovelace" --data-dir /var/lib/carstate
+  carstate serve --config /etc/carstate/carstate.conf --check`
+}
+
+// BeforeResolve reads the configuration file, whichever way it was named.
+func (c *serveCommand) BeforeResolve(given *kong.Context) error {
+	flags := given.Selected().Flags
+	i := slices.IndexFunc(flags, func(f *kong.Flag) bool { return f.Name == "config" })
+	name, _ := given.FlagValue(flags[i]).(string)
+	if name == "" {
+		return nil
+	}
+	file, err := loadConfigFile(name, flags)
+	if err != nil {
+		return err
+	}
+	c.file = file
+	given.AddResolver(file)
+	return nil
 }
 
 // Run runs a node until it is told to end.
-func (c *serveCommand) Run(ctx context.Context, w streams) error {
+func (c *serveCommand) Run(ctx context.Context, w streams, given *kong.Context) error {
 	if c.Check {
-		return c.check(w)
+		return c.check(w, given)
 	}
 	s, err := startService(ctx, &c.serveFlags, c.logger(w), func(address) bool { return false })
 	if err != nil {
@@ -32,6 +57,9 @@ func (c *serveCommand) Run(ctx context.Context, w streams) error {
 	}
 	for _, a := range c.addresses() {
 		s.log.Info("listening", "for", a.flag[2:], "address", s.ports[a.flag].Addr().String(), "tls", a.tls)
+	}
+	if s.ports["--admin-addr"] != nil {
+		s.log.Info("the console is open", "url", s.url("--admin-addr")+"/", "key", admin.KeyFile(c.DataDir))
 	}
 	err = s.wait(ctx)
 	s.log.Info("ending", "reason", reason(err))
@@ -43,26 +71,6 @@ func reason(err error) string {
 		return "asked to"
 	}
 	return err.Error()
-}
-
-// check validates the configuration and prints what would run.
-func (c *serveCommand) check(w streams) error {
-	if err := c.validate(); err != nil {
-		return err
-	}
-	if _, err := loadTLS(c.TLSCert, c.TLSKey); err != nil {
-		return err
-	}
-	engine := "embedded in " + c.DataDir
-	if c.Nats != "" {
-		engine = "external" // the addresses may hold a password
-	}
-	fmt.Fprintf(w.out, "engine %s\nmax-age %s\nretention %s\nsync-interval %s\nmax-feed-age %s\n",
-		engine, c.MaxAge, c.Retention, c.SyncInterval, c.MaxFeedAge)
-	for _, a := range c.addresses() {
-		fmt.Fprintf(w.out, "%s %s tls=%t\n", a.flag[2:], a.addr, a.tls)
-	}
-	return nil
 }
 
 // url is how a client on this machine reaches a port.

@@ -12,11 +12,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"carstate/internal/access"
 	"carstate/internal/admin"
+	"carstate/internal/admin/console"
 	"carstate/internal/derive"
 	"carstate/internal/fleet"
 	"carstate/internal/ingest"
@@ -30,6 +31,8 @@ type service struct {
 	flags    *serveFlags
 	log      *slog.Logger
 	registry *prometheus.Registry
+	traces   traces
+	cert     *keyPair // nil: no listener speaks TLS
 	ports    listeners
 
 	accessLog *query.AccessLog // nil: none is kept
@@ -39,6 +42,7 @@ type service struct {
 	engine    *stream.Engine
 	keeper    *stream.Keeper
 	health    *health
+	monitor   *console.Monitor
 
 	servers []server
 	doors   []*halfOpen        // of the servers of net/http
@@ -74,11 +78,14 @@ func startOn(ctx context.Context, f *serveFlags, c stream.Config, log *slog.Logg
 	if err := f.validate(); err != nil {
 		return nil, err
 	}
-	tlsConfig, err := loadTLS(f.TLSCert, f.TLSKey)
+	cert, err := openKeyPair(f, log)
 	if err != nil {
 		return nil, err
 	}
-	s := &service{flags: f, log: log, registry: prometheus.NewRegistry(), fleet: fleet.New(), failed: make(chan error, 8)}
+	s := &service{flags: f, log: log, cert: cert, registry: prometheus.NewRegistry(), fleet: fleet.New(), failed: make(chan error, 8)}
+	if s.traces, err = newTraces(ctx, f, log); err != nil {
+		return nil, err
+	}
 	if s.ports, err = listen(f.addresses(), anyPort); err != nil {
 		return nil, err
 	}
@@ -94,7 +101,8 @@ func startOn(ctx context.Context, f *serveFlags, c stream.Config, log *slog.Logg
 	if err := checkAdminKey(f); err != nil {
 		return nil, err
 	}
-	c.Log, c.Registry, c.Answers = log, s.registry, answers{s.fleet}
+	s.monitor = console.NewMonitor(s.fleet, s.registry, f.MaxAge, nil)
+	c.Log, c.Registry, c.Tracer, c.Answers = log, s.registry, s.traces.tracer(), answers{s.fleet, s.monitor}
 	if s.engine, err = openEngine(ctx, c); err != nil {
 		return nil, err
 	}
@@ -104,7 +112,7 @@ func startOn(ctx context.Context, f *serveFlags, c stream.Config, log *slog.Logg
 	}
 	s.registerMetrics()
 	s.startBackground()
-	s.addServers(tlsConfig, access.HashOf(key))
+	s.addServers(cert.config(), access.HashOf(key))
 	for _, srv := range s.servers {
 		s.running.Go(func() {
 			if err := srv.serve(); err != nil && !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
@@ -116,10 +124,24 @@ func startOn(ctx context.Context, f *serveFlags, c stream.Config, log *slog.Logg
 }
 
 // answers is the fleet table as the engine fills it while it opens.
-type answers struct{ *fleet.Table }
+type answers struct {
+	*fleet.Table
+	monitor *console.Monitor
+}
 
 func (a answers) Put(id vehicle.ID, d vehicle.DrivingVerdict, t vehicle.ThrottleVerdict) {
 	a.Table.Put(id, fleet.Answer{Driving: d, Throttle: t})
+	a.monitor.PutVerdicts(id, d, t)
+}
+
+func (a answers) Delete(id vehicle.ID) {
+	a.Table.Delete(id)
+	a.monitor.Put(id, vehicle.State{})
+}
+
+func (a answers) Clear() {
+	a.Table.Clear()
+	a.monitor.Clear()
 }
 
 // openEngine opens the engine. Where that takes long and the context ends, it
@@ -181,6 +203,9 @@ func (s *service) startBackground() {
 	s.background(func() error { return s.keeper.RunSources(ctx, s.health.caughtUp) })
 	s.background(func() error {
 		return s.engine.FollowStates(ctx, func(id vehicle.ID, st vehicle.State) {
+			if s.flags.has("admin") {
+				s.monitor.Put(id, st)
+			}
 			if st == (vehicle.State{}) {
 				s.fleet.Delete(id) // it was forgotten
 				return
@@ -189,7 +214,14 @@ func (s *service) startBackground() {
 		}, s.health.caughtUp)
 	})
 	s.background(func() error { s.health.run(ctx); return nil })
+	s.background(func() error { s.tellSupervisor(ctx); return nil })
 	s.background(func() error { s.expire(ctx); return nil })
+	if s.flags.has("admin") {
+		s.background(func() error { s.monitor.Run(ctx); return nil })
+	}
+	if s.cert != nil {
+		s.background(func() error { s.cert.watch(ctx); return nil })
+	}
 	if s.flags.has("query") {
 		s.background(func() error { s.keeper.KeepUsage(ctx); return nil })
 	}
@@ -277,7 +309,7 @@ func (s *service) addServers(t *tls.Config, adminKey access.Hash) {
 		})
 		s.servers = append(s.servers, server{"query", func() error { return q.Serve(l) }, q.Shutdown})
 	}
-	c := ingest.Config{Store: s.engine, Sources: &s.sources, Ready: s.health.canStore, Forgotten: s.engine.Forgotten().Has, Log: s.log, Registry: s.registry, TLS: tlsFor("--ingest-addr")}
+	c := ingest.Config{Store: s.engine, Sources: &s.sources, Ready: s.health.canStore, Forgotten: s.engine.Forgotten().Has, Log: s.log, Registry: s.registry, Tracer: s.traces.tracer(), TLS: tlsFor("--ingest-addr")}
 	if s.ports["--ingest-addr"] != nil {
 		l := s.door("--ingest-addr", tlsFor)
 		h := ingest.NewHTTP(c)
@@ -296,8 +328,8 @@ func (s *service) addServers(t *tls.Config, adminKey access.Hash) {
 	if s.ports["--admin-addr"] != nil {
 		l := s.door("--admin-addr", tlsFor)
 		a := admin.New(admin.Config{
-			Tokens: &s.tokens, Sources: &s.sources, Keeper: s.keeper, AdminKey: adminKey,
-			State: s.engine.State, MaxAge: s.flags.MaxAge,
+			Tokens: &s.tokens, Sources: &s.sources, Operators: s.keeper.Operators(), Keeper: s.keeper, AdminKey: adminKey, KeyDir: s.flags.DataDir,
+			State: s.engine.State, MaxAge: s.flags.MaxAge, Console: s.console,
 			Store:  s.keeper,
 			Forget: s.keeper.Forget, Allow: s.keeper.Allow, Forgotten: s.engine.Forgotten().Has,
 			VehicleName: func(id vehicle.ID) string { return s.engine.Forgotten().Hash(id).Short() },
@@ -313,19 +345,6 @@ func (s *service) door(flag string, tlsFor func(string) *tls.Config) net.Listene
 	d := newHalfOpen(s.ports[flag], tlsFor(flag) != nil)
 	s.doors = append(s.doors, d)
 	return d
-}
-
-func (s *service) registerMetrics() {
-	s.registry.MustRegister(
-		collectors.NewGoCollector(),
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "carstate_vehicles", Help: "Vehicles in this node's table.",
-		}, func() float64 { return float64(s.fleet.Len()) }),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "carstate_tokens", Help: "Tokens known, revoked and expired ones included.",
-		}, func() float64 { return float64(s.tokens.Len()) }),
-	)
 }
 
 // wait returns when the node is to end: nil after ctx did, else what failed.
@@ -347,6 +366,7 @@ func (s *service) close() error {
 	deadline, cancel := context.WithTimeout(context.Background(), stopWithin)
 	defer cancel()
 	s.health.drain()
+	notify(daemon.SdNotifyStopping)
 	if !within(deadline, answersWithin+cutWithin, func() { s.closeServers(deadline) }) {
 		s.log.Warn("a listener does not end")
 	}
@@ -359,6 +379,11 @@ func (s *service) close() error {
 			s.log.Warn("work in the background does not end")
 		}
 	}
+	within(deadline, cutWithin, func() {
+		if err := s.traces.close(deadline); err != nil {
+			s.log.Warn("the last traces cannot be sent", "error", oneLine(err))
+		}
+	})
 	var err error
 	if !within(deadline, stopWithin, func() { err = s.engine.Close() }) {
 		return errors.New("the engine did not close in time: the next start treats the data directory as after a crash")

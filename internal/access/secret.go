@@ -13,13 +13,14 @@ type Kind string
 
 // The kinds of secret that the service hands out.
 const (
-	TokenKind   Kind = "cst_"    // a developer's access token
-	SandboxKind Kind = "cstest_" // an access token that sees the sandbox only
-	SourceKind  Kind = "css_"    // a source's key
-	AdminKind   Kind = "csa_"    // the operator's key
+	TokenKind    Kind = "cst_"    // a developer's access token
+	SandboxKind  Kind = "cstest_" // an access token that sees the sandbox only
+	SourceKind   Kind = "css_"    // a source's key
+	OperatorKind Kind = "cso_"    // a named operator's key
+	AdminKind    Kind = "csa_"    // the key of the data directory
 )
 
-var kinds = [...]Kind{TokenKind, SandboxKind, SourceKind, AdminKind}
+var kinds = [...]Kind{TokenKind, SandboxKind, SourceKind, OperatorKind, AdminKind}
 
 // A secret is its kind, randomLength base62 characters from crypto/rand
 // (178 bits), and the CRC-32 of all that in checksumLength base62 characters.

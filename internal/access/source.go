@@ -18,8 +18,8 @@ type Source struct {
 	Removed  time.Time // zero: not removed
 }
 
-// maxSourceName bounds a source's name, in bytes.
-const maxSourceName = 64
+// maxPlainName bounds the names of sources and operators, in bytes.
+const maxPlainName = 64
 
 // AddSource makes a source and the key to be shown once. A name has 1 to 64
 // letters, digits, '-' and '_', so that it can stand in a subject, a user name
@@ -46,15 +46,21 @@ func AddSource(name string, v Vehicles, expires, now time.Time) (Source, string,
 
 // CheckSourceName says whether a text can name a source.
 func CheckSourceName(name string) error {
-	ok := name != "" && len(name) <= maxSourceName
+	if !isPlainName(name) {
+		return errors.New("a source's name has 1 to 64 letters, digits, '-' and '_'")
+	}
+	return nil
+}
+
+// isPlainName reports whether a name can stand in a subject, a user name and a
+// log line as it is.
+func isPlainName(name string) bool {
+	ok := name != "" && len(name) <= maxPlainName
 	for i := range len(name) {
 		c := name[i]
 		ok = ok && (c-'0' <= 9 || c-'A' <= 25 || c-'a' <= 25 || c == '-' || c == '_')
 	}
-	if !ok {
-		return errors.New("a source's name has 1 to 64 letters, digits, '-' and '_'")
-	}
-	return nil
+	return ok
 }
 
 // Usable says why the source does not count at now: [ErrRevoked] (removed),

@@ -179,11 +179,30 @@ func (t *Tokens) Len() int {
 	return len(t.byID)
 }
 
+// Expiring is the number of tokens that count at now and have expired by then.
+func (t *Tokens) Expiring(now, then time.Time) (n int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, g := range t.byID {
+		if g.Usable(now) == nil && g.Usable(then) != nil {
+			n++
+		}
+	}
+	return n
+}
+
 // Sources is a node's copy of all sources. The zero value is empty.
 type Sources struct {
 	mu     sync.RWMutex
-	byHash map[Hash]held[*Source]
-	byName map[string]*Source
+	byHash map[Hash]held[*knownSource]
+	byName map[string]*knownSource
+}
+
+// knownSource is a source as a node uses it: the record and what the node has
+// seen of it, which survives an update of the record.
+type knownSource struct {
+	Source
+	*sighting
 }
 
 // Put adds or replaces a source's record. A removed source stays known by name
@@ -192,15 +211,19 @@ func (t *Sources) Put(s Source) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.byName == nil {
-		t.byHash, t.byName = make(map[Hash]held[*Source]), make(map[string]*Source)
+		t.byHash, t.byName = make(map[Hash]held[*knownSource]), make(map[string]*knownSource)
 	}
+	known := &knownSource{s, new(sighting)}
 	if old := t.byName[s.Name]; old != nil {
 		for hash := range secretsOf(old, old.Hash, old.Earlier) {
 			delete(t.byHash, hash)
 		}
+		if old.Created.Equal(s.Created) { // else another one of this name
+			known.sighting = old.sighting
+		}
 	}
-	t.byName[s.Name] = &s
-	maps.Copy(t.byHash, secretsOf(&s, s.Hash, s.Earlier))
+	t.byName[s.Name] = known
+	maps.Copy(t.byHash, secretsOf(known, s.Hash, s.Earlier))
 }
 
 // Verify finds the source of a key, or says why the key does not count.
@@ -215,13 +238,12 @@ func (t *Sources) Verify(key []byte, now time.Time) (*Source, error) {
 	if !ok {
 		return nil, ErrNotKnown
 	}
-	if err := h.by.Usable(now); err != nil {
-		return h.by, err
+	err := h.by.Usable(now)
+	if err == nil && h.ended(now) {
+		err = ErrReplaced
 	}
-	if h.ended(now) {
-		return h.by, ErrReplaced
-	}
-	return h.by, nil
+	h.by.note(err, now)
+	return &h.by.Source, err
 }
 
 // VerifyNamed is Verify for a key that comes with the source's name, as over
@@ -239,7 +261,20 @@ func (t *Sources) Get(name string) (*Source, bool) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	s, ok := t.byName[name]
-	return s, ok
+	if !ok {
+		return nil, false
+	}
+	return &s.Source, true
+}
+
+// Seen tells what this node has seen of a source since it started.
+func (t *Sources) Seen(name string) Sighting {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	if s, ok := t.byName[name]; ok {
+		return s.seen()
+	}
+	return Sighting{}
 }
 
 // List returns all sources that were not removed, by name.
@@ -249,7 +284,7 @@ func (t *Sources) List() []*Source {
 	var list []*Source
 	for _, s := range t.byName {
 		if s.Removed.IsZero() {
-			list = append(list, s)
+			list = append(list, &s.Source)
 		}
 	}
 	slices.SortFunc(list, func(a, b *Source) int { return cmp.Compare(a.Name, b.Name) })
@@ -260,7 +295,11 @@ func (t *Sources) List() []*Source {
 func (t *Sources) All() []*Source {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	return slices.Collect(maps.Values(t.byName))
+	all := make([]*Source, 0, len(t.byName))
+	for _, s := range t.byName {
+		all = append(all, &s.Source)
+	}
+	return all
 }
 
 // shards is a map from hash to T that is read without a lock: a reader loads

@@ -132,6 +132,29 @@ func TestTokensGetAndList(t *testing.T) {
 	}
 }
 
+// TestTokensExpiring: only those count that are good now and are not then.
+func TestTokensExpiring(t *testing.T) {
+	var table access.Tokens
+	for _, c := range []struct {
+		expires, revoked time.Time
+	}{
+		{},
+		{expires: noon.Add(-time.Second)},
+		{expires: noon},
+		{expires: noon.Add(time.Second)},
+		{expires: noon.Add(time.Hour)},
+		{expires: noon.Add(time.Hour + time.Second)},
+		{expires: noon.Add(time.Second), revoked: noon},
+	} {
+		tok, _ := issue(t, "Ada", noon)
+		tok.Expires, tok.Revoked = c.expires, c.revoked
+		table.Put(tok)
+	}
+	if n := table.Expiring(noon, noon.Add(time.Hour)); n != 2 {
+		t.Errorf("%d tokens expire within the hour, want 2", n)
+	}
+}
+
 func TestLastUsedIsCoarse(t *testing.T) {
 	var table access.Tokens
 	tok, _ := issue(t, "d", noon)

@@ -1,7 +1,7 @@
 package admin
 
 import (
-	"crypto/subtle"
+	"context"
 	"net/http"
 	"strings"
 	"time"
@@ -9,29 +9,33 @@ import (
 	"carstate/internal/access"
 )
 
-// actor is who the audit names for whoever holds the admin key.
-const actor = "admin"
-
 // wrongKeys is how often a wrong key may be tried, all callers together. A
 // right key always passes, so that nobody can lock the operator out.
 var wrongKeys = access.Rate{Calls: 10, Window: time.Second}
 
-// identify checks the admin key: the hashes are compared in constant time.
-func (s *Server) identify(w http.ResponseWriter, r *http.Request) error {
+// callerKey is where a request's context holds the name of its caller.
+type callerKey struct{}
+
+// caller is who was identified.
+func caller(r *http.Request) string { return r.Context().Value(callerKey{}).(string) }
+
+// identify finds out whose key the request shows.
+func (s *Server) identify(w http.ResponseWriter, r *http.Request) (*http.Request, error) {
 	scheme, key, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	got := access.HashOf(key)
-	if strings.EqualFold(scheme, "Bearer") && subtle.ConstantTimeCompare(got[:], s.cfg.AdminKey[:]) == 1 {
-		return nil
+	if strings.EqualFold(scheme, "Bearer") {
+		if who, _, ok := s.deeds.Identify(key); ok {
+			return r.WithContext(context.WithValue(r.Context(), callerKey{}, who)), nil
+		}
 	}
 	s.metrics.wrong.Inc()
 	if _, _, ok := s.wrong.Take(wrongKeys, s.cfg.Now()); !ok {
 		w.Header().Set("Retry-After", "1")
-		return refuse(http.StatusTooManyRequests, "too many wrong keys: wait a second")
+		return nil, refuse(http.StatusTooManyRequests, "too many wrong keys: wait a second")
 	}
 	w.Header().Set("WWW-Authenticate", `Bearer realm="carstate-admin"`)
 	if key == "" {
-		return refuse(http.StatusUnauthorized, "this needs the admin key: Authorization: Bearer csa_…")
+		return nil, refuse(http.StatusUnauthorized, "this needs the admin key or an operator's: Authorization: Bearer csa_…")
 	}
 	s.cfg.Log.Warn("a wrong admin key was refused", "remote", r.RemoteAddr)
-	return refuse(http.StatusUnauthorized, "the admin key is not the one of this service: see admin.key in its data directory")
+	return nil, refuse(http.StatusUnauthorized, "the key is neither the admin key of this service, which stands in admin.key of its data directory, nor an operator's")
 }

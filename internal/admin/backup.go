@@ -61,12 +61,12 @@ func (s *Server) stream(name string, do func(http.ResponseWriter, *http.Request)
 	seconds := s.metrics.seconds.WithLabelValues(name)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		start, code := s.cfg.Now(), http.StatusOK
-		err := s.identify(w, r)
+		r, err := s.identify(w, r)
 		if err == nil {
 			err = do(w, r)
 		}
 		if err != nil {
-			code = writeError(w, s.explain(name, err))
+			code = writeError(w, s.deeds.explain(name, err))
 		}
 		s.metrics.calls.WithLabelValues(name, strconv.Itoa(code)).Inc()
 		seconds.Observe(s.cfg.Now().Sub(start).Seconds())
@@ -97,7 +97,7 @@ func (m moving) Write(p []byte) (int, error) {
 // takeBackup sends a backup. One that breaks off lacks its end, by which whoever
 // reads it can tell.
 func (s *Server) takeBackup(w http.ResponseWriter, r *http.Request) error {
-	err := s.deed(r, access.Event{Action: "backup.take", Object: "backup"}, func(context.Context) error { return nil })
+	err := s.deeds.do(r.Context(), caller(r), access.Event{Action: "backup.take", Object: "backup"}, func(context.Context) error { return nil })
 	if err != nil {
 		return err
 	}
@@ -114,6 +114,9 @@ func (s *Server) takeBackup(w http.ResponseWriter, r *http.Request) error {
 // restore takes a backup and answers with lines that say how far it is; the last
 // one holds the report, or what went wrong.
 func (s *Server) restore(w http.ResponseWriter, r *http.Request) error {
+	if caller(r) != access.AdminName {
+		return errAdminOnly // a backup may hold operators
+	}
 	if t := r.Header.Get("Content-Type"); t != backupType {
 		return refuse(http.StatusUnsupportedMediaType, "the body must be a backup: Content-Type: "+backupType)
 	}
@@ -132,7 +135,7 @@ func (s *Server) restore(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	body := moving{r: http.MaxBytesReader(w, r.Body, maxBackup), c: c}
-	report, err := s.cfg.Store.Restore(context.WithoutCancel(r.Context()), body, actor, func(done, total int) {
+	report, err := s.cfg.Store.Restore(context.WithoutCancel(r.Context()), body, caller(r), func(done, total int) {
 		if now := time.Now(); now.Sub(told) >= progressEvery {
 			told = now
 			send(restoreLine{Done: done, Total: total})
@@ -149,7 +152,7 @@ func (s *Server) restore(w http.ResponseWriter, r *http.Request) error {
 	case !begun:
 		return err
 	}
-	send(restoreLine{Error: s.explain("backup.restore", err).text})
+	send(restoreLine{Error: s.deeds.explain("backup.restore", err).text})
 	return nil
 }
 
@@ -162,7 +165,7 @@ func (s *Server) bury(r *http.Request, in buryRequest) (BuryReport, error) {
 			return BuryReport{}, refuse(http.StatusBadRequest, "receipt %d: %v", i+1, err)
 		}
 	}
-	n, err := s.cfg.Store.Bury(context.WithoutCancel(r.Context()), in.Receipts, actor)
+	n, err := s.cfg.Store.Bury(context.WithoutCancel(r.Context()), in.Receipts, caller(r))
 	return BuryReport{n}, err
 }
 

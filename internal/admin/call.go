@@ -2,13 +2,10 @@ package admin
 
 import (
 	"encoding/json/v2"
-	"errors"
 	"fmt"
 	"mime"
 	"net/http"
 	"strconv"
-
-	"carstate/internal/access"
 )
 
 // nothing is the body of a call that takes none.
@@ -18,7 +15,8 @@ type nothing struct{}
 // what is asked, maps errors to statuses, and counts.
 func call[In, Out any](s *Server, name string, status int, do func(*http.Request, In) (Out, error)) http.Handler {
 	answer := func(w http.ResponseWriter, r *http.Request) error {
-		if err := s.identify(w, r); err != nil {
+		r, err := s.identify(w, r)
+		if err != nil {
 			return err
 		}
 		in, err := readBody[In](w, r)
@@ -36,7 +34,7 @@ func call[In, Out any](s *Server, name string, status int, do func(*http.Request
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		start, code := s.cfg.Now(), status
 		if err := answer(w, r); err != nil {
-			code = writeError(w, s.explain(name, err))
+			code = writeError(w, s.deeds.explain(name, err))
 		}
 		s.metrics.calls.WithLabelValues(name, strconv.Itoa(code)).Inc()
 		seconds.Observe(s.cfg.Now().Sub(start).Seconds())
@@ -68,25 +66,11 @@ type refusal struct {
 
 func (r *refusal) Error() string { return r.text }
 
+// Status is that of HTTP.
+func (r *refusal) Status() int { return r.status }
+
 func refuse(status int, format string, args ...any) *refusal {
 	return &refusal{status, fmt.Sprintf(format, args...)}
-}
-
-// explain turns any error into one that may be shown. What is not known to be
-// fit for that is logged here, once, and shown without its text.
-func (s *Server) explain(name string, err error) *refusal {
-	var r *refusal
-	switch {
-	case errors.As(err, &r):
-		return r
-	case errors.Is(err, access.ErrNotFound):
-		return refuse(http.StatusNotFound, "there is no such record: list them to see the names")
-	case errors.Is(err, access.ErrExists):
-		return refuse(http.StatusConflict, "a source of this name exists: choose another name, or remove that source first")
-	}
-	s.cfg.Log.Error("a call of the admin API failed", "call", name, "error", oneLine(err))
-	return refuse(http.StatusServiceUnavailable,
-		"it could not be confirmed that this was stored: look at the record before trying again; the service's log says why")
 }
 
 func writeError(w http.ResponseWriter, r *refusal) int {

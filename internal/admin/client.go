@@ -120,6 +120,34 @@ func (c *Client) RotateSource(ctx context.Context, name string, overlap time.Dur
 	return send[RotatedSource](ctx, c, http.MethodPost, "/v1/sources/"+url.PathEscape(name)+"/rotate", rotateBody(overlap))
 }
 
+// AddOperator adds an operator. The answer holds the key, which is shown never
+// again.
+func (c *Client) AddOperator(ctx context.Context, name string) (OperatorKey, error) {
+	return send[OperatorKey](ctx, c, http.MethodPost, "/v1/operators", operatorRequest{name})
+}
+
+// Operators lists the operators that were not removed, by name.
+func (c *Client) Operators(ctx context.Context) ([]OperatorSummary, error) {
+	list, err := send[operatorList](ctx, c, http.MethodGet, "/v1/operators", nil)
+	return list.Operators, err
+}
+
+// RotateOperator gives an operator a new key; the old one ends at once.
+func (c *Client) RotateOperator(ctx context.Context, name string) (OperatorKey, error) {
+	return send[OperatorKey](ctx, c, http.MethodPost, "/v1/operators/"+url.PathEscape(name)+"/rotate", nil)
+}
+
+// RemoveOperator removes an operator. Removing one again changes nothing.
+func (c *Client) RemoveOperator(ctx context.Context, name string) (OperatorSummary, error) {
+	return send[OperatorSummary](ctx, c, http.MethodDelete, "/v1/operators/"+url.PathEscape(name), nil)
+}
+
+// RotateAdminKey replaces the admin key, which the client holds no longer then:
+// see [LoadKey].
+func (c *Client) RotateAdminKey(ctx context.Context) (RotatedAdminKey, error) {
+	return send[RotatedAdminKey](ctx, c, http.MethodPost, "/v1/admin-key/rotate", nil)
+}
+
 func rotateBody(overlap time.Duration) rotateRequest {
 	seconds := int64(overlap / time.Second)
 	return rotateRequest{&seconds}

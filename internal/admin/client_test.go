@@ -53,7 +53,7 @@ func TestClientNobodyAnswers(t *testing.T) {
 func TestClientWrongKey(t *testing.T) {
 	s := start(t)
 	s.Key, _ = access.NewSecret(access.AdminKind)
-	expect(t, fails(t, s.Client, t.Context()), "does not take this admin key", "--data-dir")
+	expect(t, fails(t, s.Client, t.Context()), "does not take this key", "--data-dir")
 	s.Key = ""
 	expect(t, fails(t, s.Client, t.Context()), "there is no admin key", "--data-dir")
 }

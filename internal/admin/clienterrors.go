@@ -71,11 +71,11 @@ func refused(where string, resp *http.Response) *Error {
 	e := &Error{Status: resp.StatusCode, text: oneLine(errors.New(f.Error))}
 	switch resp.StatusCode {
 	case http.StatusUnauthorized:
-		e.text = fmt.Sprintf("the carstate at %s does not take this admin key: is it the service of this data directory? (--data-dir, --admin-addr)", where)
+		e.text = fmt.Sprintf("the carstate at %s does not take this key: is it the service of this data directory? (--data-dir, --admin-addr)", where)
 	case http.StatusNotFound:
 		e.cause = access.ErrNotFound
 	case http.StatusConflict:
-		if resp.Request.URL.Path == "/v1/sources" {
+		if p := resp.Request.URL.Path; p == "/v1/sources" || p == "/v1/operators" {
 			e.cause = access.ErrExists
 		}
 	}

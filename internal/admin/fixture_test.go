@@ -55,10 +55,12 @@ func start(t *testing.T, changes ...func(*admin.Config)) *service {
 		Gatherer: registry,
 		Registry: registry,
 		Now:      s.clock.Now,
+		Log:      slog.New(slog.NewJSONHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Version:  "v0-test",
+
+		Operators: &s.keeper.operators,
 		// Told apart by eye; the real one hashes.
 		VehicleName: func(id vehicle.ID) string { return string(id) },
-		Log:         slog.New(slog.NewJSONHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
-		Version:     "v0-test",
 	}
 	for _, change := range changes {
 		change(&cfg)

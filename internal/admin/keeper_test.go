@@ -12,8 +12,9 @@ import (
 // memory is a Keeper that keeps records in the tables themselves, and notes
 // what was asked of it in which order.
 type memory struct {
-	tokens  *access.Tokens
-	sources *access.Sources
+	tokens    *access.Tokens
+	sources   *access.Sources
+	operators access.Operators
 
 	mu     sync.Mutex // guards what follows
 	events []access.Event
@@ -104,6 +105,32 @@ func (m *memory) UpdateSource(ctx context.Context, name string, change func(*acc
 	}
 	m.sources.Put(s)
 	return s, nil
+}
+
+func (m *memory) CreateOperator(ctx context.Context, o access.Operator) error {
+	if err := m.begin(ctx, "CreateOperator"); err != nil {
+		return err
+	}
+	if old, ok := m.operators.Get(o.Name); ok && old.Removed.IsZero() {
+		return access.ErrExists
+	}
+	m.operators.Put(o)
+	return nil
+}
+
+func (m *memory) UpdateOperator(ctx context.Context, name string, change func(*access.Operator) error) (access.Operator, error) {
+	if err := m.begin(ctx, "UpdateOperator"); err != nil {
+		return access.Operator{}, err
+	}
+	o, ok := m.operators.Get(name)
+	if !ok || !o.Removed.IsZero() {
+		return access.Operator{}, access.ErrNotFound
+	}
+	if err := change(&o); err != nil {
+		return access.Operator{}, err
+	}
+	m.operators.Put(o)
+	return o, nil
 }
 
 func (m *memory) Audit(ctx context.Context, e access.Event) error {

@@ -15,6 +15,9 @@ import (
 // keyFile is the admin key's file in the data directory.
 const keyFile = "admin.key"
 
+// KeyFile is the file in the data directory that holds the admin key.
+func KeyFile(dir string) string { return filepath.Join(dir, keyFile) }
+
 // LoadOrCreateKey returns the admin key that the data directory holds, and makes
 // one if it holds none. It is for the service; a directory that does not exist
 // is an error. When it returns, the key is on disk.
@@ -44,7 +47,7 @@ func LoadKey(dir string) (secret string, err error) {
 // CheckKey refuses a key in the data directory that cannot be used. A directory
 // that holds none, or cannot be looked into, is nothing to this package.
 func CheckKey(dir string) error {
-	if _, err := os.Lstat(filepath.Join(dir, keyFile)); err != nil {
+	if _, err := os.Lstat(KeyFile(dir)); err != nil {
 		return nil
 	}
 	_, err := LoadKey(dir)
@@ -52,7 +55,7 @@ func CheckKey(dir string) error {
 }
 
 func readKey(dir string) (string, error) {
-	name := filepath.Join(dir, keyFile)
+	name := KeyFile(dir)
 	f, err := os.Open(name)
 	if err != nil {
 		return "", fmt.Errorf("the admin key cannot be read: %w", err)
@@ -81,7 +84,13 @@ func readKey(dir string) (string, error) {
 
 // writeKey makes the file whole or not at all, and never over another: the link
 // fails with [fs.ErrExist] if there is one.
-func writeKey(dir, secret string) error {
+func writeKey(dir, secret string) error { return placeKey(dir, secret, os.Link) }
+
+// replaceKey makes the file whole or leaves it as it is.
+func replaceKey(dir, secret string) error { return placeKey(dir, secret, os.Rename) }
+
+// placeKey writes a file beside the key's and puts it in its place.
+func placeKey(dir, secret string, place func(from, to string) error) error {
 	f, err := os.CreateTemp(dir, "."+keyFile+"-*") // mode 0600
 	if err != nil {
 		return err
@@ -91,7 +100,7 @@ func writeKey(dir, secret string) error {
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err
 	}
-	if err := os.Link(f.Name(), filepath.Join(dir, keyFile)); err != nil {
+	if err := place(f.Name(), KeyFile(dir)); err != nil {
 		return err
 	}
 	return syncDir(dir)

@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"time"
@@ -9,61 +8,28 @@ import (
 	"carstate/internal/access"
 )
 
-// rotateToken gives a token a new secret. What somebody else rotated meanwhile
-// is rotated again: of two that rotate at once, both get a secret that counts,
-// the first for the overlap that the second asked for.
 func (s *Server) rotateToken(r *http.Request, in rotateRequest) (RotatedToken, error) {
 	overlap, err := in.overlap()
 	if err != nil {
 		return RotatedToken{}, err
 	}
-	known, ok := s.cfg.Tokens.Get(r.PathValue("id"))
-	if !ok {
-		return RotatedToken{}, access.ErrNotFound
-	}
-	now := s.cfg.Now()
-	secret, hash := access.NewSecret(known.Kind())
-	var t access.Token
-	_, err = s.updateToken(r, access.Event{Action: "token.rotate", Detail: overlapInWords(overlap)}, func(stored *access.Token) error {
-		if err := stored.Rotate(hash, overlap, now); err != nil {
-			return refuse(http.StatusConflict, "%v", err)
-		}
-		t = *stored
-		return nil
-	})
+	t, secret, err := s.deeds.RotateToken(r.Context(), caller(r), r.PathValue("id"), overlap)
 	if err != nil {
 		return RotatedToken{}, err
 	}
-	return RotatedToken{t.ID, secret, t.Developer, orNil(t.Expires), earlierUntil(t.Earlier, now)}, nil
+	return RotatedToken{t.ID, secret, t.Developer, orNil(t.Expires), earlierUntil(t.Earlier, s.cfg.Now())}, nil
 }
 
-// rotateSource is rotateToken for the key of a source.
 func (s *Server) rotateSource(r *http.Request, in rotateRequest) (RotatedSource, error) {
 	overlap, err := in.overlap()
 	if err != nil {
 		return RotatedSource{}, err
 	}
-	name, now := r.PathValue("name"), s.cfg.Now()
-	if known, ok := s.cfg.Sources.Get(name); !ok || !known.Removed.IsZero() {
-		// Free text from a path must not reach the audit.
-		return RotatedSource{}, access.ErrNotFound
-	}
-	key, hash := access.NewSecret(access.SourceKind)
-	var src access.Source
-	e := access.Event{Action: "source.rotate", Object: name, Detail: overlapInWords(overlap)}
-	err = s.deed(r, e, func(ctx context.Context) (err error) {
-		src, err = s.cfg.Keeper.UpdateSource(ctx, name, func(stored *access.Source) error {
-			if err := stored.Rotate(hash, overlap, now); err != nil {
-				return refuse(http.StatusConflict, "%v", err)
-			}
-			return nil
-		})
-		return err
-	})
+	src, key, err := s.deeds.RotateSource(r.Context(), caller(r), r.PathValue("name"), overlap)
 	if err != nil {
 		return RotatedSource{}, err
 	}
-	return RotatedSource{src.Name, key, earlierUntil(src.Earlier, now)}, nil
+	return RotatedSource{src.Name, key, earlierUntil(src.Earlier, s.cfg.Now())}, nil
 }
 
 // overlap is how long the old secret is to count.

@@ -9,7 +9,7 @@ import (
 
 // routes is every path of the listener. There are no others: the guard before
 // it lets through only paths that net/http will not clean or redirect.
-func (s *Server) routes() http.Handler {
+func (s *Server) routes(console http.Handler) http.Handler {
 	mux := http.NewServeMux()
 
 	mux.Handle("/healthz", methods{"GET": health("alive", s.cfg.Alive)})
@@ -37,13 +37,21 @@ func (s *Server) routes() http.Handler {
 	})
 	mux.Handle("/v1/sources/{name}/rotate", methods{"POST": call(s, "source.rotate", http.StatusOK, s.rotateSource)})
 
+	mux.Handle("/v1/operators", methods{
+		"GET":  call(s, "operator.list", http.StatusOK, s.listOperators),
+		"POST": call(s, "operator.add", http.StatusCreated, s.addOperator),
+	})
+	mux.Handle("/v1/operators/{name}", methods{"DELETE": call(s, "operator.remove", http.StatusOK, s.removeOperator)})
+	mux.Handle("/v1/operators/{name}/rotate", methods{"POST": call(s, "operator.rotate", http.StatusOK, s.rotateOperator)})
+	mux.Handle("/v1/admin-key/rotate", methods{"POST": call(s, "admin-key.rotate", http.StatusOK, s.rotateAdminKey)})
+
 	if s.cfg.State != nil {
 		mux.Handle("/v1/vehicles/{vid}", methods{"GET": call(s, "vehicle.show", http.StatusOK, s.showVehicle)})
 	}
 
 	if s.cfg.Forget != nil {
-		mux.Handle("/v1/vehicles/{vid}/forget", methods{"POST": call(s, "vehicle.forget", http.StatusOK, s.forgetting(s.cfg.Forget))})
-		mux.Handle("/v1/vehicles/{vid}/allow", methods{"POST": call(s, "vehicle.allow", http.StatusOK, s.forgetting(s.cfg.Allow))})
+		mux.Handle("/v1/vehicles/{vid}/forget", methods{"POST": call(s, "vehicle.forget", http.StatusOK, onVehicle(s.deeds.Forget))})
+		mux.Handle("/v1/vehicles/{vid}/allow", methods{"POST": call(s, "vehicle.allow", http.StatusOK, onVehicle(s.deeds.Allow))})
 	}
 
 	if s.cfg.Store != nil {
@@ -54,7 +62,12 @@ func (s *Server) routes() http.Handler {
 
 	mux.Handle("/v1/audit", methods{"GET": call(s, "audit.list", http.StatusOK, s.listAudit)})
 
-	mux.HandleFunc("/", notFound)
+	mux.HandleFunc("/v1", notFound)
+	mux.HandleFunc("/v1/", notFound)
+	if console == nil {
+		console = http.HandlerFunc(notFound)
+	}
+	mux.Handle("/", console)
 	return mux
 }
 

@@ -23,6 +23,8 @@ type Config struct {
 	Tokens  *access.Tokens
 	Sources *access.Sources
 	Keeper  Keeper
+	// Operators is this node's copy of the operators; nil: there are none.
+	Operators *access.Operators
 
 	// State reads what is stored of a vehicle; nil: vehicles are not shown.
 	State func(context.Context, vehicle.ID) (s vehicle.State, ok bool, err error)
@@ -46,6 +48,13 @@ type Config struct {
 
 	// AdminKey is the hash of the key that opens the API.
 	AdminKey access.Hash
+	// KeyDir is the directory that holds the key's file; "": the key cannot
+	// be rotated.
+	KeyDir string
+
+	// Console makes what is served at every path that is not the API's; nil:
+	// nothing is. It is closed when the server shuts down.
+	Console func(*Deeds) Console
 
 	// Hosts are the names under which the listener answers, beside every IP
 	// address and localhost.
@@ -84,6 +93,16 @@ type Keeper interface {
 	Audit(ctx context.Context, e access.Event) error
 	// AuditTail returns the latest events, newest first.
 	AuditTail(ctx context.Context, limit int) ([]access.Event, error)
+	// CreateOperator and UpdateOperator are as those for sources.
+	CreateOperator(ctx context.Context, o access.Operator) error
+	UpdateOperator(ctx context.Context, name string, change func(*access.Operator) error) (access.Operator, error)
+}
+
+// Console is the operator's pages. It identifies its callers itself.
+type Console interface {
+	http.Handler
+	// Close ends what would otherwise be answered without an end.
+	Close()
 }
 
 // Limits of the listener.
@@ -101,6 +120,7 @@ const (
 // Server is the admin listener. Make one with [New].
 type Server struct {
 	cfg     Config
+	deeds   *Deeds
 	http    *http.Server
 	metrics *metrics
 	wrong   access.Budget // what is left for wrong keys, of all callers together
@@ -114,9 +134,16 @@ func New(cfg Config) *Server {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{cfg: cfg, metrics: newMetrics(cfg.Registry, cfg.Version)}
+	if cfg.Operators == nil {
+		cfg.Operators = new(access.Operators)
+	}
+	s := &Server{cfg: cfg, deeds: newDeeds(cfg), metrics: newMetrics(cfg.Registry, cfg.Version)}
+	var console Console
+	if cfg.Console != nil {
+		console = cfg.Console(s.deeds)
+	}
 	s.http = &http.Server{
-		Handler:                      s.guard(s.routes()),
+		Handler:                      s.guard(s.routes(console)),
 		ReadHeaderTimeout:            headTimeout,
 		ReadTimeout:                  readTimeout,
 		WriteTimeout:                 answerTimeout,
@@ -127,6 +154,9 @@ func New(cfg Config) *Server {
 	}
 	if cfg.TLS != nil {
 		s.http.TLSConfig = cfg.TLS.Clone()
+	}
+	if console != nil {
+		s.http.RegisterOnShutdown(console.Close)
 	}
 	return s
 }

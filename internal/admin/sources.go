@@ -1,9 +1,7 @@
 package admin
 
 import (
-	"context"
 	"net/http"
-	"slices"
 	"time"
 
 	"carstate/internal/access"
@@ -13,15 +11,7 @@ func (s *Server) addSource(r *http.Request, in sourceRequest) (AddedSource, erro
 	if in.Vehicles == nil {
 		return AddedSource{}, errVehiclesMissing
 	}
-	if err := s.checkGrantable(slices.Collect(in.Vehicles.Sorted())...); err != nil {
-		return AddedSource{}, err
-	}
-	src, key, err := access.AddSource(in.Name, in.Vehicles.Vehicles, in.ExpiresAt.or(time.Time{}), s.cfg.Now())
-	if err != nil {
-		return AddedSource{}, refuse(http.StatusBadRequest, "%v", err)
-	}
-	e := access.Event{Action: "source.add", Object: src.Name, Detail: "vehicles " + s.inWords(src.Vehicles)}
-	err = s.deed(r, e, func(ctx context.Context) error { return s.cfg.Keeper.CreateSource(ctx, src) })
+	src, key, err := s.deeds.AddSource(r.Context(), caller(r), in.Name, in.Vehicles.Vehicles, in.ExpiresAt.or(time.Time{}))
 	if err != nil {
 		return AddedSource{}, err
 	}
@@ -45,25 +35,8 @@ func (s *Server) showSource(r *http.Request, _ nothing) (SourceRecord, error) {
 	return SourceRecord{summaryOf(*src), earlierUntil(src.Earlier, s.cfg.Now()), VehicleList{src.Vehicles}}, nil
 }
 
-// removeSource removes once; a second call changes nothing and says the same.
 func (s *Server) removeSource(r *http.Request, _ nothing) (SourceSummary, error) {
-	name, now := r.PathValue("name"), wireTime(s.cfg.Now())
-	known, ok := s.cfg.Sources.Get(name)
-	if !ok {
-		// Free text from a path must not reach the audit.
-		return SourceSummary{}, access.ErrNotFound
-	}
-	if !known.Removed.IsZero() {
-		return summaryOf(*known), nil
-	}
-	var src access.Source
-	err := s.deed(r, access.Event{Action: "source.remove", Object: name}, func(ctx context.Context) (err error) {
-		src, err = s.cfg.Keeper.UpdateSource(ctx, name, func(src *access.Source) error {
-			src.Removed = now
-			return nil
-		})
-		return err
-	})
+	src, err := s.deeds.RemoveSource(r.Context(), caller(r), r.PathValue("name"))
 	if err != nil {
 		return SourceSummary{}, err
 	}
@@ -79,6 +52,3 @@ func summaryOf(s access.Source) SourceSummary {
 		RemovedAt:    orNil(s.Removed),
 	}
 }
-
-// wireTime is a time as records keep it.
-func wireTime(t time.Time) time.Time { return t.UTC().Truncate(time.Millisecond) }

@@ -1,16 +1,9 @@
 package admin
 
 import (
-	"context"
-	"fmt"
-	"iter"
 	"net/http"
-	"slices"
-	"strconv"
-	"strings"
 
 	"carstate/internal/access"
-	"carstate/internal/vehicle"
 )
 
 func (s *Server) issueToken(r *http.Request, in tokenRequest) (IssuedToken, error) {
@@ -18,21 +11,7 @@ func (s *Server) issueToken(r *http.Request, in tokenRequest) (IssuedToken, erro
 	if err != nil {
 		return IssuedToken{}, err
 	}
-	if err := s.checkGrantable(slices.Collect(req.Vehicles.Sorted())...); err != nil {
-		return IssuedToken{}, err
-	}
-	t, secret, err := access.Issue(req, s.cfg.Now())
-	if err != nil {
-		return IssuedToken{}, refuse(http.StatusBadRequest, "%v", err)
-	}
-	vehicles := s.inWords(t.Vehicles)
-	if t.Sandbox {
-		vehicles = "of the sandbox"
-	}
-	detail := fmt.Sprintf("developer %s; operations %s; vehicles %s", t.Developer, strings.Join(t.Operations.Names(), ", "), vehicles)
-	err = s.deed(r, access.Event{Action: "token.issue", Object: t.ID, Detail: detail}, func(ctx context.Context) error {
-		return s.cfg.Keeper.CreateToken(ctx, t)
-	})
+	t, secret, err := s.deeds.IssueToken(r.Context(), caller(r), req)
 	if err != nil {
 		return IssuedToken{}, err
 	}
@@ -111,62 +90,16 @@ func (s *Server) showToken(r *http.Request, _ nothing) (TokenRecord, error) {
 	return record, nil
 }
 
-// revokeToken revokes once; a second call changes nothing and says the same.
 func (s *Server) revokeToken(r *http.Request, _ nothing) (TokenSummary, error) {
-	if g, ok := s.cfg.Tokens.Get(r.PathValue("id")); ok && !g.Revoked.IsZero() {
-		return s.summary(g.Token), nil
+	t, err := s.deeds.RevokeToken(r.Context(), caller(r), r.PathValue("id"))
+	if err != nil {
+		return TokenSummary{}, err
 	}
-	now := wireTime(s.cfg.Now())
-	return s.updateToken(r, access.Event{Action: "token.revoke"}, func(t *access.Token) error {
-		if t.Revoked.IsZero() {
-			t.Revoked = now
-		}
-		return nil
-	})
+	return s.summary(t), nil
 }
 
 func (s *Server) grantToken(r *http.Request, in grantRequest) (TokenSummary, error) {
-	if len(in.Add)+len(in.Remove) == 0 {
-		return TokenSummary{}, refuse(http.StatusBadRequest, "name the vehicles to add or to remove")
-	}
-	added := access.VehicleSet(in.Add...)
-	if slices.ContainsFunc(in.Remove, added.Include) {
-		return TokenSummary{}, refuse(http.StatusBadRequest, "a vehicle is to be added and removed at once: decide")
-	}
-	if err := s.checkGrantable(in.Add...); err != nil {
-		return TokenSummary{}, err
-	}
-	now := s.cfg.Now()
-	e := access.Event{Action: "token.grant", Detail: "add " + s.named(len(in.Add), slices.Values(in.Add)) + "; remove " + s.named(len(in.Remove), slices.Values(in.Remove))}
-	return s.updateToken(r, e, func(t *access.Token) error {
-		if err := t.Usable(now); err != nil {
-			return refuse(http.StatusConflict, "the token cannot be granted anything: %v", err)
-		}
-		v, ok := t.Vehicles.Without(in.Remove...)
-		if !ok && len(in.Remove) > 0 {
-			return refuse(http.StatusConflict, "the token counts for all vehicles and cannot lose a few: issue one with a list instead")
-		}
-		reserved := access.SandboxVehicles()
-		if t.Sandbox && slices.ContainsFunc(in.Add, func(id vehicle.ID) bool { return !reserved.Include(id) }) {
-			return refuse(http.StatusConflict, "a sandbox token sees the reserved vehicles and no others")
-		}
-		t.Vehicles = v.With(in.Add...)
-		return nil
-	})
-}
-
-// updateToken audits and applies a change to the token that the path names.
-func (s *Server) updateToken(r *http.Request, e access.Event, change func(*access.Token) error) (TokenSummary, error) {
-	e.Object = r.PathValue("id")
-	if _, ok := s.cfg.Tokens.Get(e.Object); !ok {
-		// Free text from a path must not reach the audit.
-		return TokenSummary{}, access.ErrNotFound
-	}
-	var t access.Token
-	err := s.deed(r, e, func(ctx context.Context) (err error) {
-		t, err = s.cfg.Keeper.UpdateToken(ctx, e.Object, change)
-		return err
-	})
+	t, err := s.deeds.GrantToken(r.Context(), caller(r), r.PathValue("id"), in.Add, in.Remove)
 	if err != nil {
 		return TokenSummary{}, err
 	}
@@ -189,39 +122,4 @@ func (s *Server) summary(t access.Token) TokenSummary {
 		sum.LastUsedAt = orNil(g.LastUsed())
 	}
 	return sum
-}
-
-// inWords names vehicles for people.
-func (s *Server) inWords(v access.Vehicles) string {
-	if v.All() {
-		return "all"
-	}
-	return s.named(v.Len(), v.Sorted())
-}
-
-// maxNamed bounds what the audit tells of vehicles: a list may have a million.
-const maxNamed = 20
-
-// named names the first of n vehicles, by hash, and counts the others.
-func (s *Server) named(n int, ids iter.Seq[vehicle.ID]) string {
-	if n == 0 {
-		return "none"
-	}
-	if s.cfg.VehicleName == nil {
-		return strconv.Itoa(n)
-	}
-	var b strings.Builder
-	i := 0
-	for id := range ids {
-		if i == maxNamed {
-			fmt.Fprintf(&b, ", and %d more", n-maxNamed)
-			break
-		}
-		if i > 0 {
-			b.WriteString(", ")
-		}
-		b.WriteString(s.cfg.VehicleName(id))
-		i++
-	}
-	return b.String()
 }

@@ -87,6 +87,25 @@ type RotatedSource struct {
 	EarlierUntil []time.Time `json:"earlier_until"` // when the keys end that were replaced
 }
 
+// OperatorSummary is an operator as listings show it.
+type OperatorSummary struct {
+	Name      string     `json:"name"`
+	CreatedAt time.Time  `json:"created_at"`
+	RotatedAt *time.Time `json:"rotated_at"` // nil: the key is the first
+	RemovedAt *time.Time `json:"removed_at"` // nil: not removed
+}
+
+// OperatorKey is an operator with a new key, which is shown this once.
+type OperatorKey struct {
+	Name string `json:"name"`
+	Key  string `json:"key"`
+}
+
+// RotatedAdminKey says where the new admin key stands: nobody is shown it.
+type RotatedAdminKey struct {
+	File string `json:"file"`
+}
+
 // The bodies that the calls take.
 type (
 	tokenRequest struct {
@@ -104,6 +123,9 @@ type (
 		Add    vids `json:"add,omitzero"`
 		Remove vids `json:"remove,omitzero"`
 	}
+	operatorRequest struct {
+		Name string `json:"name"`
+	}
 	sourceRequest struct {
 		Name      string       `json:"name"`
 		Vehicles  *VehicleList `json:"vehicles"`
@@ -118,6 +140,9 @@ type (
 	}
 	sourceList struct {
 		Sources []SourceSummary `json:"sources"`
+	}
+	operatorList struct {
+		Operators []OperatorSummary `json:"operators"`
 	}
 	eventList struct {
 		Events []access.Event `json:"events"`

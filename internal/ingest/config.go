@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 
 	"carstate/internal/access"
 	"carstate/internal/vehicle"
@@ -63,6 +64,7 @@ type Config struct {
 	Now      func() time.Time      // nil means time.Now
 	Log      *slog.Logger          // nil logs nothing
 	Registry prometheus.Registerer // nil counts for nobody
+	Tracer   trace.Tracer          // nil: nothing is traced
 }
 
 // withDefaults fills in what was left out.

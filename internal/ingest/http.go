@@ -81,7 +81,10 @@ func (h *HTTP) Shutdown(ctx context.Context) error {
 func (h *HTTP) handle(w http.ResponseWriter, r *http.Request) {
 	start := h.in.Now()
 	w.Header().Set("Cache-Control", "no-store")
-	h.in.observe(start, h.answer(w, r))
+	ctx, span := h.in.span(r.Context(), "POST "+telemetryPath, start)
+	o := h.answer(w, inSpan(ctx, r, span))
+	h.in.observe(start, o)
+	endSpan(span, o)
 }
 
 func (h *HTTP) answer(w http.ResponseWriter, r *http.Request) outcome {

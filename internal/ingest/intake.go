@@ -95,6 +95,7 @@ func (in *intake) store(ctx context.Context, b *batch) error {
 		}
 	}
 	in.ignored.Add(float64(b.ignored))
+	in.noteBatch(ctx, b)
 	if err := in.append(ctx, b.samples); err != nil {
 		in.refused[notStored].Add(float64(b.accepted))
 		return err

@@ -4,9 +4,11 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math"
 	"net"
+	"runtime"
 	"sync"
 	"syscall"
 	"time"
@@ -176,7 +178,12 @@ func (m *MQTT) serve(c *conn) {
 	defer func() {
 		// What one client sends must not end the process.
 		if p := recover(); p != nil {
-			m.in.Log.Error("an MQTT connection was dropped: its packet cannot be handled", "panic", p)
+			// The value may hold a part of the packet, unless the runtime made it.
+			what := fmt.Sprintf("a %T", p)
+			if e, ok := p.(runtime.Error); ok {
+				what = e.Error()
+			}
+			m.in.Log.Error("an MQTT connection was dropped: its packet cannot be handled", "panic", what)
 		}
 		_ = c.Close()
 		// A client may leave without waiting; what it sent is still stored.

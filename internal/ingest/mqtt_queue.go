@@ -102,13 +102,16 @@ func (m *MQTT) answer(cl *mqtt.Client, messages []pending) bool {
 		}
 	}
 	all.sort()
-	if err := m.in.store(m.ctx, all); err != nil {
+	ctx, span := m.in.span(m.ctx, "MQTT PUBLISH", messages[0].since)
+	if err := m.in.store(ctx, all); err != nil {
+		endSpan(span, unavailable)
 		for _, p := range messages {
 			m.in.observe(p.since, unavailable)
 		}
 		m.hangUp(cl, packets.ErrServerBusy)
 		return false
 	}
+	endSpan(span, stored)
 	for _, p := range messages {
 		m.in.observe(p.since, p.outcome)
 		if p.qos == 0 {

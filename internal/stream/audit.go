@@ -24,31 +24,46 @@ func (k *Keeper) Audit(ctx context.Context, ev access.Event) error {
 
 // AuditTail returns the newest events, at most limit, newest first.
 func (k *Keeper) AuditTail(ctx context.Context, limit int) ([]access.Event, error) {
+	events, _, err := k.AuditPage(ctx, 0, limit)
+	return events, err
+}
+
+// AuditPage returns the newest events before the one that is numbered, at most
+// limit, newest first; before 0 is the end. older is the before of the next page,
+// 0 if there is none.
+func (k *Keeper) AuditPage(ctx context.Context, before uint64, limit int) (events []access.Event, older uint64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	s, err := k.e.js.Stream(ctx, Audit)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	state := s.CachedInfo().State
-	events := []access.Event{}
-	for seq := state.LastSeq; seq >= max(state.FirstSeq, 1) && len(events) < limit; seq-- {
+	seq, first := state.LastSeq, max(state.FirstSeq, 1)
+	if before != 0 {
+		seq = min(seq, before-1)
+	}
+	events = []access.Event{}
+	for ; seq >= first && len(events) < limit; seq-- {
 		m, err := s.GetMsg(ctx, seq)
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
 			continue
 		}
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		body, err := unseal(auditSubject, m.Data)
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		var ev access.Event
 		if err := json.Unmarshal(body, &ev); err != nil {
-			return nil, errDamaged
+			return nil, 0, errDamaged
 		}
 		events = append(events, ev)
 	}
-	return events, nil
+	if seq >= first {
+		older = seq + 1
+	}
+	return events, older, nil
 }

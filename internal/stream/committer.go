@@ -3,6 +3,7 @@ package stream
 import (
 	"context"
 	"errors"
+	"maps"
 	"sync"
 	"time"
 
@@ -83,8 +84,10 @@ func (c *committer) run(ctx context.Context) {
 			var err error
 			if samples > 0 {
 				start := time.Now()
-				err = c.store(ctx, seal(c.subject, record))
+				span, header := c.e.commitSpan(ctx, batch, samples)
+				err = c.store(ctx, seal(c.subject, record), header)
 				c.e.metrics.commit(samples, time.Since(start), err)
+				endSpan(span, err)
 			}
 			for i := range batch {
 				batch[i].waiter.finish(err)
@@ -124,7 +127,7 @@ func (c *committer) take() (batch []chunk, samples int) {
 // store sends one commit until the engine says that it is on disk. After a
 // time-out nobody knows whether it is, so the same bytes go again under the
 // same id; the engine recognises them if they are.
-func (c *committer) store(ctx context.Context, record []byte) error {
+func (c *committer) store(ctx context.Context, record []byte, header nats.Header) error {
 	ctx, cancel := context.WithTimeout(ctx, c.e.config.Patience.Store)
 	defer cancel()
 	c.e.committing.Add(1)
@@ -132,7 +135,7 @@ func (c *committer) store(ctx context.Context, record []byte) error {
 	id := nuid.Next()
 	for {
 		try, cancel := context.WithTimeout(ctx, c.e.config.Patience.Try)
-		_, err := c.e.js.Publish(try, c.subject, record,
+		_, err := c.e.js.PublishMsg(try, &nats.Msg{Subject: c.subject, Data: record, Header: maps.Clone(header)},
 			jetstream.WithMsgID(id), jetstream.WithExpectStream(Telemetry))
 		cancel()
 		if err == nil {

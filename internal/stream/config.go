@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 )
 
 // Config says where the engine is and what it may use. The zero value of each
@@ -44,6 +45,7 @@ type Config struct {
 	Now      func() time.Time      // nil: time.Now
 	Log      *slog.Logger          // nil: discarded
 	Registry prometheus.Registerer // nil: not exported
+	Tracer   trace.Tracer          // nil: nothing is traced
 }
 
 // Patience is how long the engine waits for what does not come. A zero field

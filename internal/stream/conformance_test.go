@@ -36,6 +36,8 @@ func TestConformance(t *testing.T) {
 		"sources are added, removed, renewed": sourcesChange,
 		"secrets rotate on every node":        secretsRotate,
 		"audit keeps the order":               auditOrder,
+		"operators are added and removed":     operatorsChange,
+		"the recent samples of one vehicle":   recentOfOne,
 	}
 	for engine, config := range engines {
 		for name, run := range cases {
@@ -547,6 +549,9 @@ func TestUsageOfSeveralNodes(t *testing.T) {
 
 func auditOrder(t *testing.T, e *stream.Engine) {
 	k, _, _ := keeper(t, e)
+	if events, older, err := k.AuditPage(timeout(t), 0, 3); err != nil || len(events) != 0 || older != 0 {
+		t.Fatalf("an empty audit: %v, %d, %v", events, older, err)
+	}
 	for i := range 5 {
 		if err := k.Audit(timeout(t), access.Event{Time: time.Now(), Actor: "admin", Action: "test", Object: fmt.Sprint(i)}); err != nil {
 			t.Fatal(err)
@@ -560,5 +565,23 @@ func auditOrder(t *testing.T, e *stream.Engine) {
 		if i >= len(events) || events[i].Object != want {
 			t.Fatalf("got %+v", events)
 		}
+	}
+	before, got := uint64(0), ""
+	for _, want := range []string{"43", "21", "0"} {
+		events, older, err := k.AuditPage(timeout(t), before, 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = ""
+		for _, e := range events {
+			got += e.Object
+		}
+		if got != want {
+			t.Fatalf("the page before %d is %q, want %q", before, got, want)
+		}
+		before = older
+	}
+	if before != 0 {
+		t.Fatalf("after the last page comes %d", before)
 	}
 }

@@ -8,6 +8,7 @@
 //	TOKENS     token.ID, tokenset.ID.N     who may read, and the vehicles of a large grant
 //	           tokenuse.ID.NODE            what a node counted for a token, by day
 //	SOURCES    source.NAME, sourceset.NAME.N
+//	           operator.NAME               who runs the service
 //	           tombstone.HASH              which vehicle was forgotten, under a keyed hash
 //	AUDIT      audit.event                 who did what
 //

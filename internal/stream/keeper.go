@@ -20,6 +20,7 @@ type Keeper struct {
 	e         *Engine
 	tokens    *access.Tokens
 	sources   *access.Sources
+	operators access.Operators
 	tokenFeed *feed
 	srcFeed   *feed
 	usage     usageKeeper
@@ -79,7 +80,7 @@ func (k *Keeper) RunTokens(ctx context.Context, caughtUp func()) error {
 	return k.tokenFeed.run(ctx)
 }
 
-// RunSources does the same for the sources' table.
+// RunSources does the same for the tables of sources and operators.
 func (k *Keeper) RunSources(ctx context.Context, caughtUp func()) error {
 	k.srcFeed.caughtUp = caughtUp
 	return k.srcFeed.run(ctx)
@@ -121,6 +122,12 @@ func (k *Keeper) applySource(r record, large sets) error {
 		})
 	case "sourceset":
 		return large.apply(rest, r.body)
+	case "operator":
+		o, err := decodeOperator(r.body)
+		if err != nil {
+			return err
+		}
+		k.operators.Put(o)
 	case "tombstone":
 		t, err := decodeTombstone(r.body)
 		if err != nil {

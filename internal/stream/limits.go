@@ -9,20 +9,20 @@ const (
 	fullOver  = 75
 )
 
-// watchLimits logs streams that fill up. TELEMETRY is not among them: it fills
-// and is trimmed all the time, and says ErrBacklog when that is not enough.
+// watchLimits shows how full each stream is, and logs those that fill up.
+// TELEMETRY is not logged: it fills and is trimmed all the time, and says
+// ErrBacklog when that is not enough.
 func (e *Engine) watchLimits(ctx context.Context, alarmed map[string]bool) error {
 	for _, name := range streamNames {
-		if name == Telemetry {
-			continue
-		}
 		s, err := e.js.Stream(ctx, name)
 		if err != nil {
 			return err
 		}
 		info := s.CachedInfo()
+		e.metrics.fills(name, info.State.Bytes, uint64(info.Config.MaxBytes), info.State.Msgs)
 		percent := info.State.Bytes * 100 / uint64(info.Config.MaxBytes)
 		switch {
+		case name == Telemetry:
 		case percent >= fullAlarm && !alarmed[name]:
 			alarmed[name] = true
 			e.log.Error("a stream is filling up", "stream", name, "percent", percent, "limit_bytes", info.Config.MaxBytes)

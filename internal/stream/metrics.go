@@ -13,6 +13,9 @@ type metrics struct {
 	commitFailures prometheus.Counter
 	foldSeconds    prometheus.Histogram
 	foldedStates   prometheus.Counter
+	streamBytes    *prometheus.GaugeVec // by stream, as are the next two
+	streamLimit    *prometheus.GaugeVec
+	streamRecords  *prometheus.GaugeVec
 }
 
 func newMetrics(r prometheus.Registerer, e *Engine) *metrics {
@@ -40,18 +43,12 @@ func newMetrics(r prometheus.Registerer, e *Engine) *metrics {
 			Name: "carstate_states_stored_total",
 			Help: "States stored, one for each vehicle that a fold touched.",
 		}),
+		streamBytes:   ofStream("carstate_stream_bytes", "What a stream of the engine keeps. Every node reports the same."),
+		streamLimit:   ofStream("carstate_stream_limit_bytes", "What a stream of the engine may keep at most."),
+		streamRecords: ofStream("carstate_stream_records", "Records that a stream of the engine keeps."),
 	}
 	r.MustRegister(m.commitSamples, m.commitSeconds, m.commitFailures, m.foldSeconds, m.foldedStates,
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "carstate_feed_age_seconds",
-			Help: "How old this node's copy of the worst of the fed streams may be; -1 before it has caught up.",
-		}, func() float64 {
-			age, err := e.FeedAge()
-			if err != nil {
-				return -1
-			}
-			return age.Seconds()
-		}),
+		m.streamBytes, m.streamLimit, m.streamRecords, feedAges{e},
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "carstate_forgotten_vehicles",
 			Help: "Vehicles that are forgotten, of which nothing is taken in.",
@@ -71,4 +68,33 @@ func (m *metrics) commit(samples int, took time.Duration, err error) {
 	}
 	m.commitSamples.Observe(float64(samples))
 	m.commitSeconds.Observe(took.Seconds())
+}
+
+func ofStream(name, help string) *prometheus.GaugeVec {
+	return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, []string{"stream"})
+}
+
+// fills notes how full a stream is.
+func (m *metrics) fills(stream string, bytes, limit, records uint64) {
+	m.streamBytes.WithLabelValues(stream).Set(float64(bytes))
+	m.streamLimit.WithLabelValues(stream).Set(float64(limit))
+	m.streamRecords.WithLabelValues(stream).Set(float64(records))
+}
+
+// feedAges shows how old this node's copies are, for each stream that it keeps a
+// copy of and that has caught up.
+type feedAges struct{ e *Engine }
+
+var feedAge = prometheus.NewDesc("carstate_feed_age_seconds",
+	"How old this node's copy of a stream may be. Missing before the copy has caught up.", []string{"stream"}, nil)
+
+// Describe and Collect make it a [prometheus.Collector].
+func (feedAges) Describe(ch chan<- *prometheus.Desc) { ch <- feedAge }
+
+func (f feedAges) Collect(ch chan<- prometheus.Metric) {
+	for _, name := range fedStreams {
+		if age, ok := f.e.beats[name].age(); ok {
+			ch <- prometheus.MustNewConstMetric(feedAge, prometheus.GaugeValue, age.Seconds(), name)
+		}
+	}
 }

@@ -28,6 +28,8 @@ type Partition struct {
 	forgotten uint64          // as in the cursor when it was taken
 	recalled  context.Context // ends when the partition must be taken anew
 	recall    context.CancelFunc
+
+	folding folding
 }
 
 // cursor says how far a partition is folded and by whom. It is stored with the
@@ -219,6 +221,7 @@ func (t *Partition) Next(ctx context.Context) (seq uint64, samples []vehicle.Sam
 		t.e.fail(err)
 		return 0, nil, err
 	}
+	t.noteTraced(m)
 	t.next = seq + 1
 	return seq, samples, nil
 }
@@ -354,6 +357,7 @@ func (t *Partition) Commit(ctx context.Context, seq uint64, states map[vehicle.I
 	}
 	t.e.metrics.foldSeconds.Observe(time.Since(start).Seconds())
 	t.e.metrics.foldedStates.Add(float64(len(states)))
+	t.traceFold(ctx, len(states))
 	return nil
 }
 

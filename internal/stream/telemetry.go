@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync/atomic"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"carstate/internal/vehicle"
 )
 
@@ -38,7 +40,7 @@ func (e *Engine) Append(ctx context.Context, samples []vehicle.Sample) error {
 	if err != nil {
 		return err
 	}
-	w := &waiter{done: make(chan struct{})}
+	w := &waiter{done: make(chan struct{}), traced: e.tracedOf(ctx)}
 	w.left.Store(int32(len(chunks)))
 	for i := range chunks {
 		chunks[i].waiter = w
@@ -95,6 +97,8 @@ type waiter struct {
 	left atomic.Int32
 	err  atomic.Pointer[error]
 	done chan struct{}
+
+	traced trace.SpanContext // of the Append; zero: not traced
 }
 
 // failed reports whether the Append will return an error in any case.

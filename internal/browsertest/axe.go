@@ -1,4 +1,4 @@
-package query
+package browsertest
 
 import (
 	"archive/tar"
@@ -21,8 +21,8 @@ const (
 	axeCache   = "../../.cache"
 )
 
-// axeSource returns axe-core as a script.
-func axeSource(t *testing.T) string {
+// Axe returns axe-core as a script.
+func Axe(t *testing.T) string {
 	t.Helper()
 	file := filepath.Join(axeCache, "axe-core-"+axeVersion+".tgz")
 	packed, err := os.ReadFile(file)

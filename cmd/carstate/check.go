@@ -1,0 +1,120 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/alecthomas/kong"
+)
+
+// check refuses a configuration that cannot work, and prints one that can: every
+// setting, where it comes from, and what will listen. It opens no port and
+// changes nothing.
+func (c *serveCommand) check(w streams, given *kong.Context) error {
+	if err := c.validate(); err != nil {
+		return err
+	}
+	cert, err := openKeyPair(&c.serveFlags, slog.New(slog.NewTextHandler(w.err, nil)))
+	if err != nil {
+		return err
+	}
+	if err := checkAdminKey(&c.serveFlags); err != nil {
+		return err
+	}
+	if c.NatsCreds != "" {
+		if _, err := os.ReadFile(c.NatsCreds); err != nil {
+			return fmt.Errorf("the credentials cannot be read: check --nats-creds: %w", err)
+		}
+	}
+	t := tabwriter.NewWriter(w.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "SETTING\tVALUE\tFROM")
+	for _, f := range given.Selected().Flags {
+		if slices.Contains(notSettings, f.Name) {
+			continue
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\n", f.Name, shown(f), c.from(given, f))
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	c.printListeners(w.out, cert)
+	return nil
+}
+
+// printListeners says in words what the settings come to.
+func (c *serveCommand) printListeners(out io.Writer, cert *keyPair) {
+	engine := "embedded, in " + c.DataDir
+	if c.Nats != "" {
+		engine = "an external NATS cluster"
+	}
+	fmt.Fprintf(out, "\nengine: %s\n", engine)
+	for _, a := range c.addresses() {
+		how := "in clear, on this machine only"
+		switch {
+		case a.tls:
+			how = "with TLS"
+		case !isLoopback(a.addr):
+			how = "in clear, behind a proxy that ends TLS"
+		}
+		fmt.Fprintf(out, "%s: %s, %s\n", a.flag[2:], a.addr, how)
+	}
+	if cert != nil {
+		fmt.Fprintf(out, "certificate: until %s\n", cert.expires().UTC().Format(time.RFC3339))
+	}
+}
+
+// from says where a flag's value comes from.
+func (c *serveCommand) from(given *kong.Context, f *kong.Flag) string {
+	for _, p := range given.Path {
+		if p.Flag == f && !p.Resolved {
+			return "command line"
+		}
+	}
+	if name, ok := fromEnvironment(f); ok {
+		return name
+	}
+	if s, ok := c.file[f.Name]; ok {
+		return fmt.Sprintf("%s, line %d", c.Config, s.line)
+	}
+	return "default"
+}
+
+// shown is a flag's value without its secrets.
+func shown(f *kong.Flag) string {
+	text := fmt.Sprint(f.Target.Interface())
+	if list, ok := f.Target.Interface().([]string); ok {
+		text = strings.Join(list, ",")
+	}
+	switch {
+	case text == "":
+		return "-"
+	case strings.Contains(text, "@"):
+		return withoutLogins(text)
+	}
+	return text
+}
+
+const hidden = "****"
+
+// withoutLogins hides what stands before the hosts of a list of URLs. What it
+// does not understand it hides whole.
+func withoutLogins(urls string) string {
+	all := strings.Split(urls, ",")
+	for i, text := range all {
+		u, err := url.Parse(text)
+		if err != nil || u.Host == "" {
+			return hidden
+		}
+		if u.User != nil {
+			all[i] = u.Scheme + "://" + hidden + "@" + u.Host + u.Path
+		}
+	}
+	return strings.Join(all, ",")
+}

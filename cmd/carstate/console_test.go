@@ -1,0 +1,405 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/cookiejar"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
+	"carstate/internal/browsertest"
+)
+
+var updateScreens = flag.Bool("screens", false, "take the console's screenshots in docs/ anew")
+
+// The cars of these tests.
+const (
+	carInJam    = "NHeN4UqVsohGS55I7LBdh" // a recorded drive that ends in a jam
+	carOnRoad   = "WDB1110000P0000001"
+	carWithCode = "WDB1110000P0000002" // its list of trouble codes names the throttle
+)
+
+// consoleFixture is a whole service with three cars.
+type consoleFixture struct {
+	*process
+	t        *testing.T
+	adminKey string
+	source   string
+}
+
+func startConsole(t *testing.T) *consoleFixture {
+	t.Helper()
+	dir := t.TempDir()
+	f := &consoleFixture{process: start(t, dir), t: t}
+	key, err := os.ReadFile(filepath.Join(dir, "admin.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.adminKey = strings.TrimSpace(string(key))
+	f.source = f.addSource(t, "gateway-1")
+	f.carstate(t, "replay", "demo_drive.csv.gz", "--vid", carInJam)
+	f.drive(carOnRoad, 52.5, "")
+	f.drive(carWithCode, 48, `,"Vehicle.OBD.DTCList":["P0121"]`)
+	return f
+}
+
+// drive sends one sample of a car, now.
+func (f *consoleFixture) drive(vid string, kmh float64, more string) {
+	f.t.Helper()
+	line := fmt.Sprintf(`{"vid":%q,"time":%d,"signals":{"Vehicle.Speed":%g,"Vehicle.OBD.ThrottlePosition":20%s}}`, vid, time.Now().UnixMilli(), kmh, more)
+	if n, err := postLines(f.process, f.source, line); n != 1 || err != nil {
+		f.t.Fatalf("%d accepted, %v", n, err)
+	}
+}
+
+// open opens the console in a browser of its own.
+func (f *consoleFixture) open() *browsertest.Browser {
+	f.t.Helper()
+	b := browsertest.Open(f.t, "http://"+f.address["admin-addr"])
+	b.Run(chromedp.EmulateViewport(1280, 1000), chromedp.Navigate(b.Base+"/"))
+	return b
+}
+
+// logIn writes a key into the login and sends it.
+func logIn(b *browsertest.Browser, key string) {
+	b.Expect(`document.activeElement.id`, "key")
+	b.Press(key)
+	b.Press(kb.Enter)
+}
+
+// go to a page by the navigation.
+func visit(b *browsertest.Browser, section string) {
+	b.Expect(`[...document.querySelectorAll("nav a")].find(a => a.innerText === "`+section+`").click() || "clicked"`, "clicked")
+	b.Expect(`(document.querySelector("nav a[aria-current=page]") || {}).innerText || ""`, section)
+	b.Expect(`document.readyState`, "complete")
+}
+
+// TestConsoleDay is an operator's day: they log in, see the fleet, ask why a car is
+// said to be in a jam, issue a token that a developer uses, revoke it, and look at
+// what the audit has of it.
+func TestConsoleDay(t *testing.T) {
+	f := startConsole(t)
+	b := f.open()
+
+	// Without a key nothing is shown, and a wrong one is none.
+	b.Expect(`document.querySelector("h1").innerText + document.querySelectorAll("nav").length`, "Log in0")
+	logIn(b, "csa_wrong")
+	b.Expect(`document.querySelector("[role=alert]").innerText.includes("not one of this service") + ""`, "true")
+	b.Expect(`document.cookie`, "")
+	logIn(b, f.adminKey)
+	b.Expect(`document.querySelector("h1").innerText`, "Fleet")
+	b.Expect(`document.querySelector(".me span").innerText`, "admin")
+	b.Expect(`document.cookie`, "") // which no script can read
+
+	// The fleet: one car each, and who is in the jam, and why.
+	b.Expect(`document.querySelector(".tiles").innerText.replace(/\s+/g, " ")`, "Normal driving 2 Slow driving 0 Traffic jam 1 Not driving 0 Stale or unknown 0 Throttle anomaly 1")
+	b.Expect(`document.querySelector("[data-live=jam] .vid").innerText`, carInJam)
+	b.Expect(`document.querySelector("[data-live=jam] .why").innerText.includes("evidence of a jam") + ""`, "true")
+	b.Expect(`document.querySelector("[data-live=anomaly] .vid").innerText`, carWithCode)
+	b.Expect(`document.querySelector("[data-live=anomaly] .why").innerText.includes("P0121") + ""`, "true")
+	b.Expect(`document.querySelector("#live").innerText`, "Live")
+
+	// A car that reports now appears by itself.
+	f.drive("WDB1110000P0000003", 60, "")
+	b.Expect(`document.querySelector(".tiles dd").innerText`, "3")
+
+	// Look for the car, with the keyboard.
+	visit(b, "Vehicles")
+	b.TabTo(`document.activeElement.id === "vid"`)
+	b.Press(carInJam)
+	b.Press(kb.Enter)
+	b.Expect(`location.pathname + location.search`, "/vehicles/"+carInJam)
+	b.Expect(`document.querySelector(".verdict .answer .state").innerText`, "Traffic jam")
+	b.Expect(`document.querySelector(".verdict .why").innerText.includes("evidence of a jam") + ""`, "true")
+	b.Expect(`[...document.querySelectorAll(".verdict tbody th")].map(e => e.textContent).includes("evidence of a jam") + ""`, "true")
+	b.Expect(`document.querySelector("[data-live=curve] .line").getAttribute("d").length > 1000 ? "a curve" : ""`, "a curve")
+	b.Expect(`document.querySelector("[data-live=curve] .band.jam") ? "a band" : ""`, "a band")
+	b.Expect(`document.querySelector("[data-live=readings]").innerText.includes("Vehicle.OBD.Speed") + ""`, "true")
+	b.Expect(`document.querySelector("[aria-labelledby=sees-h] .quiet").innerText`, "No token sees this vehicle. Issue one.")
+
+	// Its newest reading shows while the page is open.
+	f.drive(carInJam, 4.25, "")
+	b.Expect(`document.querySelector("[data-live=readings]").innerText.includes("4.25 km/h") + ""`, "true")
+
+	// Issue a token, use it, see that it was used, revoke it, be refused.
+	visit(b, "Tokens")
+	b.Expect(`document.querySelector("details.form").open + ""`, "true") // there is none yet
+	b.TabTo(`document.activeElement.id === "developer"`)
+	b.Press("Ada Lovelace")
+	b.TabTo(`document.activeElement.value === "list"`)
+	b.Press(" ")
+	b.TabTo(`document.activeElement.name === "vehicles"`)
+	b.Press(carInJam + " " + carOnRoad)
+	b.TabTo(`document.activeElement.innerText === "Issue"`)
+	b.Press(kb.Enter)
+	b.Expect(`document.querySelector("h1").innerText`, "Token issued")
+	token := b.Eval(`document.querySelector("#secret").innerText`)
+	ask := func() answer {
+		t.Helper()
+		a, err := f.ask(drivingPath, token, carInJam)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	if a := ask(); a.http != http.StatusOK || a.driving != "3" {
+		t.Errorf("the new token is answered %+v", a)
+	}
+	if line := b.Eval(`document.querySelector("#query").innerText`); !strings.Contains(line, f.address["query-addr"]) || !strings.Contains(line, token) {
+		t.Errorf("the line to paste reads %.60s…", line)
+	}
+	b.Eval(`location.reload(); ""`) // sends the form again
+	b.Expect(`document.querySelector("h1").innerText`, "Already done")
+	visit(b, "Tokens")
+	b.Expect(`document.querySelectorAll(".records h2").length + document.querySelector(".records h2").innerText`, "1Ada Lovelace")
+	b.Expect(`document.querySelector(".records .facts").innerText.includes("1 today, 1 in 30 days") + ""`, "true")
+	b.Expect(`document.body.innerText.includes("`+token[:12]+`") + ""`, "false")
+	b.Eval(`document.querySelector(".records details").open = true; ""`)
+	b.Run(chromedp.Click(chromedp.CSS(".records .bad")))
+	b.Expect(`document.querySelector("[role=status]").innerText`, "The token of Ada Lovelace is revoked: queries with it are refused from now on.")
+	b.Expect(`document.querySelector(".records .badge").innerText`, "revoked")
+	if a := ask(); a.http != http.StatusUnauthorized {
+		t.Errorf("the revoked token is answered %+v", a)
+	}
+	visit(b, "Tokens")
+	b.Expect(`document.querySelector(".records .facts").innerText.includes("revoked") + ""`, "true")
+	b.Expect(`document.querySelector("[role=status]").innerText`, "") // it was said once
+
+	// Sources: the gateway was seen. Another one is added, works, and is removed.
+	visit(b, "Sources")
+	b.Expect(`document.querySelector(".records .facts").innerText.includes("Last seen\nnot yet") + ""`, "false")
+	b.Run(chromedp.Click(chromedp.CSS("details.form summary")))
+	b.TabTo(`document.activeElement.id === "name"`)
+	b.Press("car-7")
+	b.TabTo(`document.activeElement.name === "vehicles"`)
+	b.Press(carOnRoad)
+	b.Eval(`document.querySelector("input[value=list]").checked = true; ""`)
+	b.Run(chromedp.Click(chromedp.CSS("details.form .primary")))
+	b.Expect(`document.querySelector("h1").innerText`, "Source added")
+	key := b.Eval(`document.querySelector("#secret").innerText`)
+	if n, err := post(f.process, key, []string{carOnRoad}); n != 1 || err != nil {
+		t.Errorf("the new source: %d accepted, %v", n, err)
+	}
+	visit(b, "Sources")
+	b.Eval(`document.querySelectorAll(".records details").forEach(d => d.open = true); ""`)
+	b.Run(chromedp.Click(chromedp.CSS(`form[action="/sources/car-7/remove"] button`)))
+	b.Expect(`document.querySelector("[role=status]").innerText`, "The source car-7 is removed: what it sends is refused from now on.")
+	if n, err := post(f.process, key, []string{carOnRoad}); err == nil {
+		t.Errorf("the removed source: %d accepted", n)
+	}
+
+	// Forget the car in the jam: first not, because its name is mistyped.
+	forget := func(vid string) {
+		b.Run(chromedp.Navigate(b.Base + "/vehicles/" + carInJam))
+		b.Run(chromedp.Click(chromedp.CSS(".danger summary")), chromedp.SendKeys(chromedp.CSS("#confirm"), vid))
+		b.Press(kb.Enter)
+	}
+	forget("NHeN4")
+	b.Expect(`document.querySelector("h1").innerText`, "Not forgotten")
+	forget(carInJam)
+	b.Expect(`document.querySelector("h1").innerText`, "Forgotten")
+	b.Expect(`"" + document.querySelector("main").innerText.includes("`+carInJam+`") + document.querySelector("#receipt").innerText.includes("forgotten_at")`, "falsetrue")
+	other := f.issue(t)
+	if a, err := f.ask(drivingPath, other, carInJam); err != nil || a.reason != "unknown" {
+		t.Errorf("a forgotten car: %+v, %v", a, err)
+	}
+	visit(b, "Fleet")
+	b.Expect(`document.querySelector("[data-live=jam]").innerText`, "No car is in a traffic jam.")
+	b.Run(chromedp.Navigate(b.Base + "/vehicles/" + carInJam))
+	b.Expect(`document.querySelector(".first h2").innerText`, "No vehicle of this vid has reported")
+
+	// The audit has all of it, and nothing that opens anything.
+	visit(b, "Audit")
+	b.Expect(`[...document.querySelectorAll(".events li")].slice(0, 6).map(l => l.querySelector("b").innerText + " " + l.querySelector("code").innerText).join()`,
+		"admin token.issue,admin vehicle.forget,admin source.remove,admin source.add,admin token.revoke,admin token.issue")
+	b.Expect(`document.querySelector(".events").innerText.includes("`+carInJam+`") + ""`, "false")
+	for _, secret := range []string{token, key, f.adminKey} {
+		b.Expect(`document.documentElement.innerHTML.includes("`+secret[4:16]+`") + ""`, "false")
+		if strings.Contains(f.log.String(), secret[4:16]) {
+			t.Error("a secret is in the log")
+		}
+	}
+	if strings.Contains(f.log.String(), carInJam) {
+		t.Error("a vid is in the log")
+	}
+
+	// Out, and nothing is left.
+	b.Eval(`document.querySelector(".me button").click(); ""`)
+	b.Expect(`location.pathname`, "/login")
+	b.Run(chromedp.Navigate(b.Base + "/tokens"))
+	b.Expect(`document.querySelector("h1").innerText`, "Log in")
+	b.StayedHere()
+}
+
+// TestConsoleOperators: an operator logs in with a key of their own, is named in
+// the audit, and is out the moment they are removed, pages that are open included.
+func TestConsoleOperators(t *testing.T) {
+	f := startConsole(t)
+	b := f.open()
+	logIn(b, f.adminKey)
+	visit(b, "Operators")
+	b.TabTo(`document.activeElement.id === "name"`)
+	b.Press("ada")
+	b.Press(kb.Enter)
+	b.Expect(`document.querySelector("h1").innerText`, "Operator added")
+	key := b.Eval(`document.querySelector("#secret").innerText`)
+
+	hers := f.open()
+	logIn(hers, key)
+	hers.Expect(`document.querySelector(".me span").innerText`, "ada")
+	visit(hers, "Operators")
+	hers.Expect(`document.querySelectorAll("main form").length + ""`, "0") // she makes no operators
+	visit(hers, "Sources")
+	hers.Run(chromedp.Click(chromedp.CSS(".records summary")), chromedp.Click(chromedp.CSS(`form[action="/sources/gateway-1/rotate"] button`)))
+	hers.Expect(`document.querySelector("h1").innerText`, "Source rotated")
+	visit(hers, "Audit")
+	hers.Expect(`document.querySelector(".events b").innerText + " " + document.querySelector(".events code").innerText`, "ada source.rotate")
+	visit(hers, "Fleet")
+	hers.Expect(`document.querySelector("#live").innerText`, "Live")
+
+	visit(b, "Operators")
+	b.Run(chromedp.Click(chromedp.CSS(".records summary")), chromedp.Click(chromedp.CSS(`form[action="/operators/ada/remove"] button`)))
+	b.Expect(`document.querySelector("[role=status]").innerText`, "The operator ada is removed and logged out.")
+	hers.Expect(`document.querySelector("h1").innerText`, "Log in") // the open page too, by itself
+
+	// The admin key is replaced: whoever holds the old one is out.
+	b.Run(chromedp.Click(chromedp.CSS(".danger summary")), chromedp.Click(chromedp.CSS(".danger button")))
+	b.Expect(`document.querySelector("h1").innerText`, "Log in")
+	logIn(b, f.adminKey)
+	b.Expect(`document.querySelector("[role=alert]") ? "refused" : ""`, "refused")
+	next, err := os.ReadFile(filepath.Join(f.dir, "admin.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	logIn(b, strings.TrimSpace(string(next)))
+	b.Expect(`document.querySelector("h1").innerText`, "Fleet")
+	b.StayedHere()
+	hers.StayedHere()
+}
+
+// TestConsoleLooks reads every page in light, dark and on a narrow screen, wants
+// nothing of it beyond the screen's edge, and has axe-core judge it with all that
+// can be opened open.
+func TestConsoleLooks(t *testing.T) {
+	f := startConsole(t)
+	axe := browsertest.Axe(t)
+	empty := start(t, t.TempDir())
+	b := f.open()
+	logIn(b, f.adminKey)
+	b.Expect(`document.querySelector("h1").innerText`, "Fleet")
+	f.issue(t)
+	f.carstate(t, "token", "issue", "--developer", "Grace Hopper", "--vehicles", carInJam, "--expires", "3d", "--rate", "10/s")
+	f.carstate(t, "operator", "add", "ada")
+	pages := []struct{ name, path string }{
+		{"fleet", "/"},
+		{"vehicle", "/vehicles/" + carInJam},
+		{"vehicles", "/vehicles"},
+		{"unknown", "/vehicles/nobody"},
+		{"tokens", "/tokens"},
+		{"sources", "/sources"},
+		{"operators", "/operators"},
+		{"audit", "/audit"},
+		{"nothing", "/nothing"},
+	}
+	for _, screen := range []struct {
+		name          string
+		width, height int64
+		scheme        string
+	}{
+		{"light", 1280, 1500, "light"},
+		{"dark", 1280, 1500, "dark"},
+		{"390", 390, 900, "light"},
+		{"390-dark", 390, 844, "dark"},
+	} {
+		b.Prefer(screen.scheme)
+		b.Run(chromedp.EmulateViewport(screen.width, screen.height))
+		for _, page := range pages {
+			f.drive(carOnRoad, 50, "") // so that it stays fresh
+			b.Run(chromedp.Navigate(b.Base + page.path))
+			looksRight(b, axe, "console-"+page.name+"-"+screen.name)
+		}
+	}
+	// What a new installation shows, and the login.
+	key, err := os.ReadFile(filepath.Join(empty.dir, "admin.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := browsertest.Open(t, "http://"+empty.address["admin-addr"])
+	first.Run(chromedp.EmulateViewport(1280, 800), chromedp.Navigate(first.Base+"/"))
+	looksRight(first, axe, "console-login")
+	logIn(first, strings.TrimSpace(string(key)))
+	first.Expect(`document.querySelector(".first h2").innerText`, "No car has reported yet")
+	for _, path := range []string{"/", "/vehicles", "/tokens", "/sources", "/operators", "/audit"} {
+		first.Run(chromedp.Navigate(first.Base + path))
+		looksRight(first, axe, "")
+	}
+	b.StayedHere()
+	first.StayedHere()
+}
+
+// kept are the screenshots that the documentation shows. Those of the fleet are of
+// `carstate demo --fleet 200` after some minutes, so that there is something to see.
+var kept = []string{
+	"console-vehicle-light", "console-vehicle-dark", "console-vehicle-390",
+	"console-tokens-light", "console-tokens-390-dark", "console-login",
+}
+
+func looksRight(b *browsertest.Browser, axe, name string) {
+	b.Expect(`String(document.documentElement.scrollWidth <= innerWidth)`, "true")
+	if *updateScreens {
+		for _, k := range kept {
+			if k == name {
+				b.Fit(1500)
+				b.Look("../../docs/screens/" + name + ".png")
+			}
+		}
+	}
+	b.Eval(`document.querySelectorAll("details").forEach(d => d.open = true); ""`)
+	b.Expect(`String(document.documentElement.scrollWidth <= innerWidth)`, "true")
+	b.IsClean(axe)
+}
+
+// TestConsoleAfterARestart: who is in a jam is known again, though nobody has
+// reported since.
+func TestConsoleAfterARestart(t *testing.T) {
+	f := startConsole(t)
+	listed := func(p *process) error {
+		jar, err := cookiejar.New(nil)
+		if err != nil {
+			return err
+		}
+		client := &http.Client{Jar: jar}
+		resp, err := client.PostForm("http://"+p.address["admin-addr"]+"/login", url.Values{"key": {f.adminKey}})
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		page, err := io.ReadAll(resp.Body)
+		if err != nil {
+			return err
+		}
+		for _, want := range []string{"<h1>Fleet</h1>", `href="/vehicles/` + carInJam + `"`, "evidence of a jam", `href="/vehicles/` + carWithCode + `"`, "P0121"} {
+			if !strings.Contains(string(page), want) {
+				return fmt.Errorf("%s is not on the page:\n%s", want, page)
+			}
+		}
+		return nil
+	}
+	if err := until(30*time.Second, func() error { return listed(f.process) }); err != nil {
+		t.Fatal(err)
+	}
+	f.stop(t)
+	again := start(t, f.dir)
+	if err := until(30*time.Second, func() error { return listed(again) }); err != nil {
+		t.Error(err)
+	}
+}

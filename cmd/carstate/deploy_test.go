@@ -1,0 +1,258 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const deployDir = "../../deploy"
+
+// tool runs a program that a test needs and returns what it printed. A missing
+// one fails the test.
+func tool(t *testing.T, stdin, name string, args ...string) string {
+	t.Helper()
+	if _, err := exec.LookPath(name); err != nil {
+		t.Fatalf("this test needs %s: run as root scripts/setup-tests.sh", name)
+	}
+	cmd := exec.Command(name, args...)
+	cmd.Stdin = strings.NewReader(stdin)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Errorf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+func readFile(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// TestSystemdUnit has systemd judge the unit, on a copy that starts the built
+// program.
+func TestSystemdUnit(t *testing.T) {
+	dir := t.TempDir()
+	unit := filepath.Join(dir, "carstate.service")
+	installed := "ExecStart=/usr/local/bin/carstate serve "
+	text := readFile(t, deployDir+"/systemd/carstate.service")
+	if strings.Count(text, installed) != 1 {
+		t.Fatalf("no line begins with %q", installed)
+	}
+	text = strings.Replace(text, installed, "ExecStart="+binary+" serve ", 1)
+	if err := os.WriteFile(unit, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out := tool(t, "", "systemd-analyze", "verify", "--man=no", unit); strings.Contains(out, unit) {
+		t.Errorf("systemd has something to say:\n%s", out)
+	}
+	tool(t, "", "systemd-analyze", "security", "--offline=true", "--threshold=25", unit)
+
+	root := filepath.Join(dir, "root")
+	if err := os.MkdirAll(filepath.Join(root, "etc"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	users, err := filepath.Abs(deployDir + "/systemd/carstate.sysusers")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tool(t, "", "systemd-sysusers", "--root="+root, users)
+	if passwd := readFile(t, root+"/etc/passwd"); !regexp.MustCompile(`(?m)^carstate:x:\d+:\d+:.*nologin$`).MatchString(passwd) {
+		t.Errorf("the user is not made:\n%s", passwd)
+	}
+}
+
+// TestConfigExample: the example works as it stands, and with each of its
+// commented settings on.
+func TestConfigExample(t *testing.T) {
+	name := deployDir + "/carstate.conf"
+	cert, key, _ := certificate(t)
+	text := readFile(t, name)
+	all := regexp.MustCompile(`(?m)^#([a-z-]+ = )`).ReplaceAllString(text, "$1")
+	for _, plain := range []string{"query-addr = 127", "ingest-addr = 127"} {
+		all = strings.Replace(all, plain, "#"+plain, 1)
+	}
+	all = strings.NewReplacer("/etc/carstate/cert.pem", cert, "/etc/carstate/key.pem", key).Replace(all)
+	if strings.Count(all, "\n") != strings.Count(text, "\n") || !strings.Contains(all, "\ntls-cert = "+cert) || !strings.Contains(all, "\nbehind-proxy = true") {
+		t.Fatalf("the settings were not switched on:\n%s", all)
+	}
+	full := filepath.Join(t.TempDir(), "full.conf")
+	if err := os.WriteFile(full, []byte(all), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range []string{name, full} {
+		var stdout, stderr bytes.Buffer
+		if code := run(t.Context(), []string{"serve", "--check", "--config", file}, &stdout, &stderr); code != exitOK {
+			t.Errorf("%s: exit %d: %s", file, code, &stderr)
+		}
+	}
+}
+
+// alertNames lists the alerts in the order of the file.
+func alertNames(t *testing.T) []string {
+	t.Helper()
+	var names []string
+	for _, m := range regexp.MustCompile(`(?m)^ +- alert: (\w+)$`).FindAllStringSubmatch(readFile(t, deployDir+"/prometheus/alerts.yml"), -1) {
+		names = append(names, m[1])
+	}
+	if len(names) < 10 {
+		t.Fatalf("only %d alerts found", len(names))
+	}
+	return names
+}
+
+// TestAlerts has promtool judge the alerts and run their tests. Each alert fires
+// in one of them, and has its section in the operator's manual; no section is
+// left over.
+func TestAlerts(t *testing.T) {
+	dir := deployDir + "/prometheus/"
+	tool(t, "", "promtool", "check", "config", "--lint-fatal", dir+"prometheus.yml")
+	tool(t, "", "promtool", "check", "rules", "--lint-fatal", dir+"alerts.yml")
+	tool(t, "", "promtool", "test", "rules", dir+"alerts_test.yml")
+
+	tests := readFile(t, dir+"alerts_test.yml")
+	alerts := readFile(t, dir+"alerts.yml")
+	var sections []string
+	for _, m := range regexp.MustCompile(`(?m)^### (Carstate\w+)$`).FindAllStringSubmatch(readFile(t, "../../docs/operations.md"), -1) {
+		sections = append(sections, m[1])
+	}
+	names := alertNames(t)
+	if !slices.Equal(sections, names) {
+		t.Errorf("docs/operations.md has the sections\n%q, and the alerts are\n%q", sections, names)
+	}
+	for _, name := range names {
+		if !strings.Contains(tests, `{labels: '{alertname="`+name+`"}', value: 1}`) {
+			t.Errorf("%s fires in no test", name)
+		}
+		if !strings.Contains(alerts, "runbook: docs/operations.md#"+strings.ToLower(name)+"\n") {
+			t.Errorf("%s does not lead to its section", name)
+		}
+	}
+}
+
+// panel is the part of a panel of Grafana that is looked at here.
+type panel struct {
+	ID      int    `json:"id"`
+	Type    string `json:"type"`
+	Title   string `json:"title"`
+	GridPos struct{ H, W, X, Y int }
+	Targets []struct {
+		RefID string `json:"refId"`
+		Expr  string `json:"expr"`
+	} `json:"targets"`
+	FieldConfig *struct {
+		Defaults struct {
+			Unit string `json:"unit"`
+		} `json:"defaults"`
+	} `json:"fieldConfig"`
+}
+
+// dashboard reads the dashboard's panels and every expression on it.
+func dashboard(t *testing.T) (panels []panel, exprs []string) {
+	t.Helper()
+	var d struct {
+		UID           string  `json:"uid"`
+		Title         string  `json:"title"`
+		SchemaVersion int     `json:"schemaVersion"`
+		Panels        []panel `json:"panels"`
+		Annotations   struct {
+			List []struct {
+				Expr string `json:"expr"`
+			} `json:"list"`
+		} `json:"annotations"`
+	}
+	if err := json.Unmarshal([]byte(readFile(t, deployDir+"/grafana/carstate.json")), &d); err != nil {
+		t.Fatal(err)
+	}
+	if d.UID == "" || d.Title == "" || d.SchemaVersion < 39 || len(d.Panels) < 20 {
+		t.Fatalf("uid %q, title %q, schema %d, %d panels", d.UID, d.Title, d.SchemaVersion, len(d.Panels))
+	}
+	variables := strings.NewReplacer("$__rate_interval", "10s", "$instance", ".*")
+	add := func(expr string) {
+		expr = variables.Replace(expr)
+		if strings.Contains(expr, "$") {
+			t.Errorf("a variable that the dashboard does not have: %s", expr)
+		}
+		exprs = append(exprs, expr)
+	}
+	for _, a := range d.Annotations.List {
+		if a.Expr != "" {
+			add(a.Expr)
+		}
+	}
+	for _, p := range d.Panels {
+		for _, target := range p.Targets {
+			add(target.Expr)
+		}
+	}
+	return d.Panels, exprs
+}
+
+// TestDashboard: panels do not lie over each other and each has what Grafana
+// needs to draw it; promtool understands every expression.
+func TestDashboard(t *testing.T) {
+	panels, exprs := dashboard(t)
+	ids := make(map[int]bool)
+	taken := make(map[[2]int]string) // grid cell to panel
+	for _, p := range panels {
+		if ids[p.ID] || p.ID == 0 || p.Title == "" {
+			t.Errorf("panel %d %q: its id is not its own, or it has no title", p.ID, p.Title)
+		}
+		ids[p.ID] = true
+		g := p.GridPos
+		if g.W < 1 || g.H < 1 || g.X < 0 || g.X+g.W > 24 {
+			t.Errorf("%q lies outside: %+v", p.Title, g)
+		}
+		for x := g.X; x < g.X+g.W; x++ {
+			for y := g.Y; y < g.Y+g.H; y++ {
+				if other, ok := taken[[2]int{x, y}]; ok {
+					t.Fatalf("%q lies over %q", p.Title, other)
+				}
+				taken[[2]int{x, y}] = p.Title
+			}
+		}
+		switch p.Type {
+		case "row":
+			continue
+		case "stat", "timeseries":
+			if p.FieldConfig == nil || p.FieldConfig.Defaults.Unit == "" {
+				t.Errorf("%q has no unit", p.Title)
+			}
+		case "table":
+		default:
+			t.Errorf("%q is a %s", p.Title, p.Type)
+		}
+		refs := make(map[string]bool)
+		for _, target := range p.Targets {
+			if refs[target.RefID] || target.RefID == "" {
+				t.Errorf("%q has two targets %q", p.Title, target.RefID)
+			}
+			refs[target.RefID] = true
+		}
+		if len(refs) == 0 {
+			t.Errorf("%q shows nothing", p.Title)
+		}
+	}
+	var rules strings.Builder
+	rules.WriteString("groups: [{name: dashboard, rules: [")
+	for _, expr := range exprs {
+		quoted, _ := json.Marshal(expr) // a string always can be
+		rules.WriteString("{record: x, expr: " + string(quoted) + "},\n")
+	}
+	rules.WriteString("]}]\n")
+	file := filepath.Join(t.TempDir(), "rules.yml")
+	if err := os.WriteFile(file, []byte(rules.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	tool(t, "", "promtool", "check", "rules", "--lint=none", file)
+}

@@ -1,0 +1,190 @@
+package main
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// copyFile replaces what a file holds by what another holds.
+func copyFile(t *testing.T, to, from string) {
+	t.Helper()
+	text, err := os.ReadFile(from)
+	if err == nil {
+		err = os.WriteFile(to, text, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestKeyPair renews a pair, well and badly: what cannot be used leaves the old
+// one in place and is warned of once.
+func TestKeyPair(t *testing.T) {
+	certFile, keyFile, _ := certificate(t)
+	newCert, newKey, _ := certificate(t)
+	oldCert, oldKey, _ := certificateUntil(t, time.Now().Add(-time.Minute))
+	log := new(lockedBuffer)
+	k, err := openKeyPair(&serveFlags{TLSCert: certFile, TLSKey: keyFile}, slog.New(slog.NewTextHandler(log, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := k.current.Load()
+	logged := func(warnings, renewals int) {
+		t.Helper()
+		for range 4 {
+			k.look()
+		}
+		if w, r := strings.Count(log.String(), "level=WARN"), strings.Count(log.String(), "was renewed"); w != warnings || r != renewals {
+			t.Errorf("%d warnings and %d renewals, want %d and %d:\n%s", w, r, warnings, renewals, log)
+		}
+	}
+	logged(0, 0)
+
+	// A look between the two files of a renewal sees nothing wrong.
+	copyFile(t, certFile, newCert)
+	k.look()
+	copyFile(t, keyFile, newKey)
+	logged(0, 1)
+	second := k.current.Load()
+	if second == first {
+		t.Fatal("the new certificate is not used")
+	}
+
+	for i, breakIt := range []func(){
+		func() { copyFile(t, certFile, newKey) },                                      // no certificate
+		func() { copyFile(t, certFile, oldCert) },                                     // not of this key
+		func() { copyFile(t, certFile, oldCert); copyFile(t, keyFile, oldKey) },       // expired
+		func() { os.Remove(certFile) },                                                // gone
+		func() { copyFile(t, certFile, newCert); os.Truncate(keyFile, 10) },           // cut off
+		func() { os.Remove(keyFile); os.Mkdir(keyFile, 0o700); os.Chmod(keyFile, 0) }, // no file
+	} {
+		breakIt()
+		logged(i+1, 1)
+		if k.current.Load() != second {
+			t.Errorf("case %d: the old certificate is not kept", i)
+		}
+	}
+
+	// Mended, and the same as before: nothing to tell. Then a new one again.
+	os.Remove(keyFile)
+	copyFile(t, keyFile, newKey)
+	logged(6, 1)
+	thirdCert, thirdKey, _ := certificate(t)
+	copyFile(t, certFile, thirdCert)
+	copyFile(t, keyFile, thirdKey)
+	logged(6, 2)
+	if strings.Contains(log.String(), "PRIVATE") {
+		t.Errorf("the log holds a key:\n%s", log)
+	}
+}
+
+// TestExpiredKeyPairStarts: a service that speaks is easier to mend than one
+// that does not start.
+func TestExpiredKeyPairStarts(t *testing.T) {
+	certFile, keyFile, _ := certificateUntil(t, time.Now().Add(-time.Minute))
+	log := new(lockedBuffer)
+	k, err := openKeyPair(&serveFlags{TLSCert: certFile, TLSKey: keyFile}, slog.New(slog.NewTextHandler(log, nil)))
+	if err != nil || k.current.Load() == nil || !strings.Contains(log.String(), "has expired") {
+		t.Errorf("%v, %s", err, log)
+	}
+}
+
+// TestEveryListenerSpeaksModernTLS asks each listener with old versions and old
+// suites, and renews the certificate under all of them.
+func TestEveryListenerSpeaksModernTLS(t *testing.T) {
+	certFile, keyFile, roots := certificate(t)
+	f := defaults()
+	f.DataDir = t.TempDir()
+	f.QueryAddr, f.IngestAddr, f.MqttAddr, f.MqttTLSAddr = "127.0.0.1:0", "127.0.0.1:0", "", "127.0.0.1:0"
+	f.AdminAddr = "0.0.0.0:0" // on loopback it stays plain
+	f.TLSCert, f.TLSKey = certFile, keyFile
+	s, err := startService(t.Context(), f, slog.New(slog.DiscardHandler), func(address) bool { return false })
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.close(); err != nil {
+			t.Error(err)
+		}
+	})
+	addresses := make(map[string]string)
+	for flag, l := range s.ports {
+		addresses[flag] = strings.Replace(l.Addr().String(), "[::]", "127.0.0.1", 1)
+	}
+	if len(addresses) != 4 {
+		t.Fatalf("listening: %v", addresses)
+	}
+	dial := func(addr string, c *tls.Config) (*x509.Certificate, error) {
+		c.RootCAs = roots
+		conn, err := tls.Dial("tcp", addr, c)
+		if err != nil {
+			return nil, err
+		}
+		defer conn.Close()
+		return conn.ConnectionState().PeerCertificates[0], nil
+	}
+	var weak []uint16 // every suite of TLS 1.2 and before that we do not choose
+	for _, suite := range append(tls.CipherSuites(), tls.InsecureCipherSuites()...) {
+		if !slices.Contains(suites, suite.ID) && slices.Contains(suite.SupportedVersions, tls.VersionTLS12) {
+			weak = append(weak, suite.ID)
+		}
+	}
+	if len(weak) < 5 {
+		t.Fatalf("only %d weak suites to try", len(weak))
+	}
+	for flag, addr := range addresses {
+		for name, c := range map[string]struct {
+			config *tls.Config
+			well   bool
+		}{
+			"TLS 1.3":              {&tls.Config{MinVersion: tls.VersionTLS13}, true},
+			"TLS 1.2":              {&tls.Config{MaxVersion: tls.VersionTLS12}, true},
+			"TLS 1.2, weak suites": {&tls.Config{MaxVersion: tls.VersionTLS12, CipherSuites: weak}, false},
+			"TLS 1.1":              {&tls.Config{MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11}, false},
+		} {
+			if _, err := dial(addr, c.config); (err == nil) != c.well {
+				t.Errorf("%s, %s: %v", flag, name, err)
+			}
+		}
+	}
+
+	newCert, newKey, newRoots := certificate(t)
+	copyFile(t, certFile, newCert)
+	copyFile(t, keyFile, newKey)
+	old := roots
+	roots = newRoots
+	for flag, addr := range addresses {
+		if err := until(time.Minute, func() error { _, err := dial(addr, &tls.Config{}); return err }); err != nil {
+			t.Errorf("%s does not show the new certificate: %v", flag, err)
+		}
+	}
+	roots = old
+	for flag, addr := range addresses {
+		var unknown x509.UnknownAuthorityError
+		if _, err := dial(addr, &tls.Config{}); !errors.As(err, &unknown) {
+			t.Errorf("%s still shows the old certificate: %v", flag, err)
+		}
+	}
+	want := fmt.Sprintf("%d", s.cert.expires().Unix())
+	families, err := s.registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range families {
+		if m.GetName() == "carstate_tls_certificate_expiry_timestamp_seconds" {
+			if got := fmt.Sprintf("%.0f", m.Metric[0].Gauge.GetValue()); got != want {
+				t.Errorf("the metric says %s, want %s", got, want)
+			}
+			return
+		}
+	}
+	t.Error("no metric says when the certificate ends")
+}

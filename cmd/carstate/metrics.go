@@ -1,0 +1,55 @@
+package main
+
+import (
+	"math"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+)
+
+// expiringWithin is when a token's end counts as near.
+const expiringWithin = 7 * 24 * time.Hour
+
+// registerMetrics registers what no single package knows. Everything is asked
+// for at the time of a scrape.
+func (s *service) registerMetrics() {
+	gauge := func(name, help string, value func() float64) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)
+	}
+	s.registry.MustRegister(
+		collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		gauge("carstate_ready", "1 if this node answers queries and takes telemetry, as /readyz has it, else 0.", func() float64 {
+			if s.health.ready() != nil {
+				return 0
+			}
+			return 1
+		}),
+		gauge("carstate_vehicles", "Vehicles in this node's table.", func() float64 { return float64(s.fleet.Len()) }),
+		gauge("carstate_tokens", "Tokens known, revoked and expired ones included.", func() float64 { return float64(s.tokens.Len()) }),
+		gauge("carstate_tokens_expiring", "Tokens that count now and will not in 7 days.", func() float64 {
+			now := time.Now()
+			return float64(s.tokens.Expiring(now, now.Add(expiringWithin)))
+		}),
+		gauge("carstate_sources", "Sources that may send telemetry.", func() float64 { return float64(len(s.sources.List())) }),
+	)
+	if s.cert != nil {
+		s.registry.MustRegister(gauge("carstate_tls_certificate_expiry_timestamp_seconds", "When the certificate of the listeners ends.",
+			func() float64 { return float64(s.cert.expires().Unix()) }))
+	}
+	if s.flags.Nats == "" {
+		s.registry.MustRegister(gauge("carstate_data_dir_free_bytes", "Room left on the disk of the data directory; NaN if it cannot be told.",
+			func() float64 { return freeBytes(s.flags.DataDir) }))
+	}
+}
+
+// freeBytes is what may still be written to the disk of a directory.
+func freeBytes(dir string) float64 {
+	var fs syscall.Statfs_t
+	if err := syscall.Statfs(dir, &fs); err != nil {
+		return math.NaN()
+	}
+	return float64(fs.Bavail) * float64(fs.Bsize)
+}

@@ -1,0 +1,286 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// metricsOf reads /metrics.
+func (p *process) metrics(t *testing.T) string {
+	t.Helper()
+	resp, err := http.Get("http://" + p.address["admin-addr"] + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatalf("HTTP %d, %v", resp.StatusCode, err)
+	}
+	return string(text)
+}
+
+// bustle does everything once that is counted.
+func bustle(t *testing.T, p *process) (vid, token, key string) {
+	t.Helper()
+	vid, token = "metered1", p.issue(t)
+	p.carstate(t, "token", "issue", "--developer", "Grace", "--expires", "3d")
+	key = p.addSource(t, "gateway")
+	p.carstate(t, "replay", "demo_drive.csv.gz", "--vid", vid)
+	p.carstate(t, "replay", "demo_drive.csv.gz", "--vid", "metered2", "--source", "gateway", "--key", key, "--mqtt-url", "mqtt://"+p.address["mqtt-addr"])
+	refused := exec.Command(binary, "replay", "demo_drive.csv.gz", "--vid", "x", "--source", "gateway", "--key", "wrong", "--mqtt-url", "mqtt://"+p.address["mqtt-addr"])
+	if out, err := refused.CombinedOutput(); err == nil {
+		t.Errorf("a wrong key was accepted: %s", out)
+	}
+	req, err := http.NewRequest(http.MethodGet, "http://"+p.address["admin-addr"]+"/v1/tokens", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer wrong")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if err := until(time.Minute, func() error {
+		a, err := p.ask(drivingPath, token, vid)
+		if err == nil && a.status != 1 {
+			err = fmt.Errorf("no answer: %+v", a)
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for _, wrong := range []string{"cst_wrong", ""} {
+		if _, err := p.ask(drivingPath, wrong, vid); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return vid, token, key
+}
+
+// labels are all that a metric of ours may have: nothing that a stranger can
+// choose, and nothing of which there are many.
+var labels = []string{"call", "code", "goversion", "le", "operation", "outcome", "protocol", "reason", "stream", "version"}
+
+// TestMetrics has promtool judge the names, and looks for what must not be
+// there.
+func TestMetrics(t *testing.T) {
+	cert, key, _ := certificate(t)
+	p := start(t, t.TempDir(), "--max-age", "24h", "--tls-cert", cert, "--tls-key", key, "--query-addr", "127.0.0.1:0")
+	text := p.metrics(t)
+	tool(t, text, "promtool", "check", "metrics")
+	for _, m := range regexp.MustCompile(`(?m)^carstate_\w+\{(.*)\} `).FindAllStringSubmatch(text, -1) {
+		for _, l := range regexp.MustCompile(`(\w+)="`).FindAllStringSubmatch(m[1], -1) {
+			if !slices.Contains(labels, l[1]) {
+				t.Errorf("a label that no metric may have: %s", m[0])
+			}
+		}
+	}
+	for _, want := range []string{
+		"carstate_ready 1\n",
+		`carstate_feed_age_seconds{stream="STATES"} `,
+		`carstate_stream_limit_bytes{stream="TELEMETRY"} 4.294967296e+09`,
+		`carstate_build_info{goversion="go1.`,
+		"carstate_data_dir_free_bytes ",
+		"carstate_tls_certificate_expiry_timestamp_seconds ",
+		"process_start_time_seconds ",
+		"go_goroutines ",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is not there", want)
+		}
+	}
+}
+
+// TestPrometheus lets a real Prometheus watch a busy service. Every expression
+// of the dashboard and every metric of the alerts has something to show; no
+// alert fires.
+func TestPrometheus(t *testing.T) {
+	p := start(t, t.TempDir(), "--max-age", "24h")
+	vid, token, key := bustle(t, p)
+	prometheus := startPrometheus(t, p.address["admin-addr"])
+	_, exprs := dashboard(t)
+	alerts := readFile(t, deployDir+"/prometheus/alerts.yml")
+	for _, m := range regexp.MustCompile(`(?:carstate|process)_\w+(?:\{[^}]*\})?`).FindAllString(alerts, -1) {
+		if strings.HasPrefix(m, "carstate_tls_") {
+			continue // without a certificate there is none: TestMetrics has it
+		}
+		exprs = append(exprs, m)
+	}
+	begin := time.Now()
+	for _, expr := range exprs {
+		if strings.Contains(expr, "carstate_tls_") || strings.HasPrefix(expr, "changes(") {
+			continue
+		}
+		if err := until(time.Minute, func() error {
+			// Rates want something to happen.
+			if time.Since(begin) > time.Second {
+				begin = time.Now()
+				if _, err := p.ask(drivingPath, token, vid); err != nil {
+					return err
+				}
+				if _, err := p.ask(drivingPath, "cst_wrong", vid); err != nil {
+					return err
+				}
+				if _, err := post(p, key, []string{"not a vid"}); !errors.Is(err, errRefused) {
+					return fmt.Errorf("a vid that is none was not refused: %w", err)
+				}
+			}
+			return prometheus.shows(expr)
+		}); err != nil {
+			t.Errorf("%s: %v", expr, err)
+		}
+	}
+	var rules struct {
+		Groups []struct {
+			Rules []struct {
+				Name      string
+				Health    string
+				State     string
+				LastError string
+			}
+		}
+	}
+	prometheus.get(t, "/api/v1/rules", &rules)
+	seen := 0
+	for _, g := range rules.Groups {
+		for _, r := range g.Rules {
+			seen++
+			// Some may wait: the test has tokens that end soon, and refused
+			// samples.
+			if r.Health != "ok" || r.State == "firing" {
+				t.Errorf("%s is %s, %s %s", r.Name, r.Health, r.State, r.LastError)
+			}
+		}
+	}
+	if seen != len(alertNames(t)) {
+		t.Errorf("Prometheus has %d rules", seen)
+	}
+	text := p.metrics(t)
+	for _, secret := range []string{vid, token, token[4:], "gateway", "Ada"} {
+		if strings.Contains(text, secret) {
+			t.Errorf("the metrics hold %q", secret)
+		}
+	}
+}
+
+// watcher is a running Prometheus.
+type watcher struct{ url string }
+
+// startPrometheus runs Prometheus with our alerts on one target, read each
+// second.
+func startPrometheus(t *testing.T, target string) watcher {
+	t.Helper()
+	dir := t.TempDir()
+	config := strings.NewReplacer("127.0.0.1:8082", target, "15s", "1s").Replace(readFile(t, deployDir+"/prometheus/prometheus.yml"))
+	for name, text := range map[string]string{"prometheus.yml": config, "alerts.yml": readFile(t, deployDir+"/prometheus/alerts.yml")} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := exec.LookPath("prometheus"); err != nil {
+		t.Fatal("this test needs prometheus: run as root scripts/setup-tests.sh")
+	}
+	// Prometheus does not tell which port it was given: one that was free a
+	// moment ago is taken, and another if that went wrong.
+	var log *lockedBuffer
+	for range 5 {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		addr := l.Addr().String()
+		l.Close()
+		log = new(lockedBuffer)
+		cmd := exec.Command("prometheus", "--config.file="+dir+"/prometheus.yml", "--storage.tsdb.path="+dir+"/data", "--web.listen-address="+addr)
+		cmd.Stdout, cmd.Stderr = log, log
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan struct{})
+		go func() { cmd.Wait(); close(ended) }()
+		w := watcher{"http://" + addr}
+		err = until(time.Minute, func() error {
+			select {
+			case <-ended:
+				return nil
+			default:
+			}
+			resp, err := http.Get(w.url + "/-/ready")
+			if err != nil {
+				return err
+			}
+			resp.Body.Close()
+			if resp.StatusCode != http.StatusOK {
+				return errors.New(resp.Status)
+			}
+			return nil
+		})
+		select {
+		case <-ended:
+			continue
+		default:
+		}
+		t.Cleanup(func() { cmd.Process.Kill(); <-ended })
+		if err != nil {
+			t.Fatalf("%v:\n%s", err, log)
+		}
+		return w
+	}
+	t.Fatalf("Prometheus does not start:\n%s", log)
+	return watcher{}
+}
+
+// get asks the API.
+func (w watcher) get(t *testing.T, path string, into any) {
+	t.Helper()
+	if err := w.ask(path, into); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (w watcher) ask(path string, into any) error {
+	resp, err := http.Get(w.url + path)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	var answer struct {
+		Status string
+		Error  string
+		Data   json.RawMessage
+	}
+	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil {
+		return err
+	}
+	if answer.Status != "success" {
+		return errors.New(answer.Error)
+	}
+	return json.Unmarshal(answer.Data, into)
+}
+
+// shows is an error unless an expression has a value.
+func (w watcher) shows(expr string) error {
+	var data struct{ Result []json.RawMessage }
+	if err := w.ask("/api/v1/query?"+url.Values{"query": {expr}}.Encode(), &data); err != nil {
+		return err
+	}
+	if len(data.Result) == 0 {
+		return errors.New("nothing to show")
+	}
+	return nil
+}

@@ -1,0 +1,146 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"text/tabwriter"
+
+	"carstate/internal/access"
+	"carstate/internal/admin"
+)
+
+type operatorCommand struct {
+	Add            operatorAdd      `cmd:"" help:"Add a person who runs the service; their key is shown this once."`
+	List           operatorList     `cmd:"" help:"List all operators."`
+	Rotate         operatorRotate   `cmd:"" help:"Give an operator a new key; the old one ends at once."`
+	Remove         operatorRemove   `cmd:"" help:"Remove an operator, their key and their sessions, at once."`
+	RotateAdminKey adminKeyRotation `cmd:"" help:"Replace the admin key in the data directory; the old one ends at once."`
+}
+
+type operatorAdd struct {
+	adminFlags
+	Name string `arg:"" help:"The operator's name, as the audit will have it: letters, digits, '-' and '_'."`
+	JSON bool   `name:"json" help:"Print one JSON value and nothing else."`
+}
+
+// Help is shown by --help.
+func (*operatorAdd) Help() string {
+	return `An operator logs in to the console, or calls the admin API, with a key of their own, and the audit
+names them. Operators are added and removed with the admin key only. The key is stored as a hash
+only: write it down now, it cannot be shown again.
+
+Example:
+  carstate operator add ada`
+}
+
+// Run adds an operator.
+func (c *operatorAdd) Run(ctx context.Context, w streams) error {
+	if err := access.CheckOperatorName(c.Name); err != nil {
+		return usageError("%v", err)
+	}
+	return ask(c.adminFlags, c.JSON, w, func(client *admin.Client) (admin.OperatorKey, error) {
+		return client.AddOperator(ctx, c.Name)
+	}, func(o admin.OperatorKey) error {
+		_, err := fmt.Fprintf(w.out, "%s\n", o.Key)
+		fmt.Fprintf(w.err, "This is the key of operator %s, shown this once.\n", o.Name)
+		return err
+	})
+}
+
+type operatorList struct {
+	adminFlags
+	JSON bool `name:"json" help:"Print one JSON value and nothing else."`
+}
+
+// Help is shown by --help.
+func (*operatorList) Help() string { return "Example:\n  carstate operator list" }
+
+// Run lists the operators.
+func (c *operatorList) Run(ctx context.Context, w streams) error {
+	return ask(c.adminFlags, c.JSON, w, func(client *admin.Client) ([]admin.OperatorSummary, error) {
+		return client.Operators(ctx)
+	}, func(operators []admin.OperatorSummary) error {
+		if len(operators) == 0 {
+			_, err := fmt.Fprintln(w.out, "There is no operator but the holder of the admin key: carstate operator add NAME")
+			return err
+		}
+		t := tabwriter.NewWriter(w.out, 0, 0, 2, ' ', 0)
+		fmt.Fprintln(t, "NAME\tADDED\tKEY SINCE")
+		for _, o := range operators {
+			since := o.RotatedAt
+			if since == nil {
+				since = &o.CreatedAt
+			}
+			fmt.Fprintf(t, "%s\t%s\t%s\n", o.Name, day(&o.CreatedAt, ""), day(since, ""))
+		}
+		return t.Flush()
+	})
+}
+
+type operatorRotate struct {
+	adminFlags
+	Name string `arg:"" help:"The operator's name."`
+	JSON bool   `name:"json" help:"Print one JSON value and nothing else."`
+}
+
+// Help is shown by --help.
+func (*operatorRotate) Help() string {
+	return `The new key is stored as a hash only: write it down now, it cannot be shown again.
+
+Example:
+  carstate operator rotate ada`
+}
+
+// Run gives an operator a new key.
+func (c *operatorRotate) Run(ctx context.Context, w streams) error {
+	return ask(c.adminFlags, c.JSON, w, func(client *admin.Client) (admin.OperatorKey, error) {
+		return client.RotateOperator(ctx, c.Name)
+	}, func(o admin.OperatorKey) error {
+		_, err := fmt.Fprintf(w.out, "%s\n", o.Key)
+		fmt.Fprintf(w.err, "This is the new key of operator %s, shown this once. The old one has ended.\n", o.Name)
+		return err
+	})
+}
+
+type operatorRemove struct {
+	adminFlags
+	Name string `arg:"" help:"The operator's name."`
+	JSON bool   `name:"json" help:"Print one JSON value and nothing else."`
+}
+
+// Help is shown by --help.
+func (*operatorRemove) Help() string { return "Example:\n  carstate operator remove ada" }
+
+// Run removes an operator.
+func (c *operatorRemove) Run(ctx context.Context, w streams) error {
+	return ask(c.adminFlags, c.JSON, w, func(client *admin.Client) (admin.OperatorSummary, error) {
+		return client.RemoveOperator(ctx, c.Name)
+	}, func(o admin.OperatorSummary) error {
+		_, err := fmt.Fprintf(w.out, "operator %s is removed\n", o.Name)
+		return err
+	})
+}
+
+type adminKeyRotation struct {
+	adminFlags
+	JSON bool `name:"json" help:"Print one JSON value and nothing else."`
+}
+
+// Help is shown by --help.
+func (*adminKeyRotation) Help() string {
+	return `The service writes a new key to admin.key in its data directory, mode 0600, and takes it at once;
+whoever is logged in with the old one is logged out. The key itself is printed nowhere.
+
+Example:
+  carstate operator rotate-admin-key`
+}
+
+// Run replaces the admin key.
+func (c *adminKeyRotation) Run(ctx context.Context, w streams) error {
+	return ask(c.adminFlags, c.JSON, w, func(client *admin.Client) (admin.RotatedAdminKey, error) {
+		return client.RotateAdminKey(ctx)
+	}, func(r admin.RotatedAdminKey) error {
+		_, err := fmt.Fprintf(w.out, "the new admin key is in %s\n", r.File)
+		return err
+	})
+}

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/daemon"
+)
+
+// tellSupervisor tells systemd, if that started us, that the node is ready, what
+// it lacks, and that it is alive, until the context ends.
+func (s *service) tellSupervisor(ctx context.Context) {
+	if present, err := daemon.SdNotify(false, "STATUS=starting"); !present || err != nil {
+		return
+	}
+	// Zero means that nobody watches.
+	silence, err := daemon.SdWatchdogEnabled(false)
+	if err != nil {
+		s.log.Warn("the supervisor's watchdog cannot be served", "error", err)
+	}
+	tick := time.NewTicker(healthEvery)
+	defer tick.Stop()
+	var last time.Time // when it was told that we are alive
+	told := ""
+	for {
+		status := "ready"
+		if err := s.health.ready(); err != nil {
+			status = "not ready: " + oneLine(err)
+		}
+		message := "STATUS=" + status
+		if status == "ready" {
+			message += "\n" + daemon.SdNotifyReady
+		}
+		if status != told {
+			notify(message)
+			told = status
+		}
+		if silence > 0 && time.Since(last) > silence/3 && s.engine.Alive() == nil {
+			notify(daemon.SdNotifyWatchdog)
+			last = time.Now()
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// notify sends a message to systemd, if that started us. There is nobody to
+// whom an error would matter: without a message systemd does what it must.
+func notify(message string) {
+	_, _ = daemon.SdNotify(false, message)
+}

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"sync/atomic"
+
+	"github.com/go-logr/logr"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// traces sends the spans of sampled requests to a collector.
+type traces struct {
+	provider *sdktrace.TracerProvider // nil: nothing is traced
+}
+
+// newTraces makes what the flags ask for. It connects to nothing yet.
+func newTraces(ctx context.Context, f *serveFlags, log *slog.Logger) (traces, error) {
+	if f.OtlpEndpoint == "" {
+		return traces{}, nil
+	}
+	// The library's own log repeats the headers that it cannot read, which
+	// hold the collector's key.
+	otel.SetLogger(logr.Discard())
+	endpoint, err := f.otlpURL()
+	if err != nil {
+		return traces{}, err
+	}
+	exporter, err := otlptracehttp.New(ctx, otlptracehttp.WithEndpointURL(endpoint))
+	if err != nil {
+		return traces{}, fmt.Errorf("traces cannot be sent: check --otlp-endpoint and the variables OTEL_EXPORTER_OTLP_…: %w", err)
+	}
+	// What the environment adds about this process (OTEL_RESOURCE_ATTRIBUTES)
+	// is welcome; what of it cannot be read is left out.
+	about, _ := resource.New(ctx, resource.WithTelemetrySDK(), resource.WithFromEnv(), resource.WithAttributes(
+		attribute.String("service.name", "carstate"), attribute.String("service.version", version)))
+	return traces{sdktrace.NewTracerProvider(
+		sdktrace.WithBatcher(&quietExporter{SpanExporter: exporter, log: log}),
+		sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.TraceIDRatioBased(f.TraceSample))),
+		sdktrace.WithResource(about),
+	)}, nil
+}
+
+// otlpURL is where spans go: the path that OTLP prescribes, unless there is one.
+func (f *serveFlags) otlpURL() (string, error) {
+	u, err := url.Parse(f.OtlpEndpoint)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil {
+		return "", usageError("--otlp-endpoint is a URL such as http://127.0.0.1:4318; a key goes into OTEL_EXPORTER_OTLP_HEADERS")
+	}
+	if u.Path == "" || u.Path == "/" {
+		u.Path = "/v1/traces"
+	}
+	return u.String(), nil
+}
+
+// tracer is what makes spans; nil if nothing is traced.
+func (t traces) tracer() trace.Tracer {
+	if t.provider == nil {
+		return nil
+	}
+	return t.provider.Tracer("carstate")
+}
+
+// close sends what is left.
+func (t traces) close(ctx context.Context) error {
+	if t.provider == nil {
+		return nil
+	}
+	return t.provider.Shutdown(ctx)
+}
+
+// quietExporter tells once that spans cannot be sent, and once that they can
+// again. Those that could not are dropped.
+type quietExporter struct {
+	sdktrace.SpanExporter
+	log     *slog.Logger
+	failing atomic.Bool
+}
+
+// ExportSpans is for [sdktrace.SpanExporter].
+func (q *quietExporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
+	err := q.SpanExporter.ExportSpans(ctx, spans)
+	switch {
+	case err == nil && q.failing.CompareAndSwap(true, false):
+		q.log.Info("traces are being sent again")
+	case err != nil && q.failing.CompareAndSwap(false, true):
+		q.log.Warn("traces cannot be sent and are dropped: check --otlp-endpoint", "error", oneLine(err))
+	}
+	return nil
+}

@@ -1,0 +1,194 @@
+package main
+
+import (
+	"encoding/hex"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	otlp "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/protobuf/encoding/prototext"
+	"google.golang.org/protobuf/proto"
+)
+
+// otlpCollector takes spans by OTLP over HTTP.
+type otlpCollector struct {
+	url     string
+	failing atomic.Bool
+
+	mu    sync.Mutex // guards what follows
+	spans []*otlp.Span
+	text  strings.Builder // all that was sent, as text
+	keys  map[string]bool // the Authorization headers
+}
+
+func newCollector(t *testing.T) *otlpCollector {
+	c := &otlpCollector{keys: make(map[string]bool)}
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var export collector.ExportTraceServiceRequest
+		body, err := io.ReadAll(r.Body)
+		if err == nil {
+			err = proto.Unmarshal(body, &export)
+		}
+		if err != nil || r.URL.Path != "/v1/traces" || r.Header.Get("Content-Type") != "application/x-protobuf" {
+			t.Errorf("%s is no export of spans: %v", r.URL.Path, err)
+		}
+		if c.failing.Load() {
+			w.WriteHeader(http.StatusBadRequest) // which is not tried again
+			return
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.keys[r.Header.Get("Authorization")] = true
+		c.text.WriteString(prototext.Format(&export))
+		for _, of := range export.ResourceSpans {
+			for _, scope := range of.ScopeSpans {
+				c.spans = append(c.spans, scope.Spans...)
+			}
+		}
+	}))
+	t.Cleanup(s.Close)
+	c.url = s.URL
+	return c
+}
+
+// journey finds a request's span by its name, and the commit and the fold that
+// follow it, by parent or by link.
+func (c *otlpCollector) journey(name string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	follows := func(s, from *otlp.Span) bool {
+		if string(s.ParentSpanId) == string(from.SpanId) && string(s.TraceId) == string(from.TraceId) {
+			return true
+		}
+		for _, l := range s.Links {
+			if string(l.SpanId) == string(from.SpanId) && string(l.TraceId) == string(from.TraceId) {
+				return true
+			}
+		}
+		return false
+	}
+	found := "nothing"
+	for _, request := range c.spans {
+		if request.Name != name || len(request.ParentSpanId) > 0 {
+			continue
+		}
+		found = "the request"
+		for _, commit := range c.spans {
+			if commit.Name != "group commit" || !follows(commit, request) {
+				continue
+			}
+			found = "the commit"
+			for _, fold := range c.spans {
+				if fold.Name == "fold" && follows(fold, commit) && fold.EndTimeUnixNano >= commit.StartTimeUnixNano {
+					return nil
+				}
+			}
+		}
+	}
+	return errors.New("of " + name + " there is " + found)
+}
+
+// TestTraces follows telemetry from its arrival by both protocols to the fold,
+// as a collector sees it.
+func TestTraces(t *testing.T) {
+	c := newCollector(t)
+	p, err := startProcess(t.TempDir(), append(os.Environ(),
+		"OTEL_EXPORTER_OTLP_ENDPOINT="+c.url, "OTEL_EXPORTER_OTLP_HEADERS=authorization=Bearer%20s3cret,s3cretWithoutValue",
+		"OTEL_BSP_SCHEDULE_DELAY=50"), "--trace-sample", "1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.kill)
+	key := p.addSource(t, "gateway")
+	const asked = "4bf92f3577b34da6a3ce929d0e0e4736"
+	req, err := http.NewRequest(http.MethodPost, "http://"+p.address["ingest-addr"]+"/v1/telemetry",
+		strings.NewReader(`{"vid":"tracedCar","time":"`+time.Now().UTC().Format(time.RFC3339)+`","signals":{"Vehicle.Speed":50}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+key)
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Traceparent", "00-"+asked+"-00f067aa0ba902b7-01")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusAccepted {
+		t.Fatal(resp.Status)
+	}
+	p.carstate(t, "replay", "demo_drive.csv.gz", "--vid", "tracedByMQTT", "--source", "gateway", "--key", key, "--mqtt-url", "mqtt://"+p.address["mqtt-addr"])
+	for _, name := range []string{"POST /v1/telemetry", "MQTT PUBLISH"} {
+		if err := until(time.Minute, func() error { return c.journey(name) }); err != nil {
+			t.Error(err)
+		}
+	}
+
+	c.failing.Store(true)
+	if err := until(time.Minute, func() error {
+		if _, err := post(p, key, []string{"tracedCar"}); err != nil {
+			return err
+		}
+		if strings.Count(p.log.String(), "traces cannot be sent") == 0 {
+			return errors.New("the log does not say that the collector fails")
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
+	c.failing.Store(false)
+	if err := until(time.Minute, func() error {
+		if _, err := post(p, key, []string{"tracedCar"}); err != nil {
+			return err
+		}
+		if !strings.Contains(p.log.String(), "traces are being sent again") {
+			return errors.New("the log does not say that the collector is back")
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
+	p.stop(t)
+	if n := strings.Count(p.log.String(), "traces cannot be sent"); n != 1 {
+		t.Errorf("that the collector fails is told %d times", n)
+	}
+
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.keys["Bearer s3cret"] || len(c.keys) != 1 {
+		t.Errorf("the collector was sent the keys %v", c.keys)
+	}
+	for _, secret := range []string{"tracedCar", "tracedByMQTT", "gateway", key[4:], asked} {
+		if strings.Contains(c.text.String(), secret) {
+			t.Errorf("the spans hold %q", secret)
+		}
+	}
+	for _, s := range c.spans {
+		if hex.EncodeToString(s.TraceId) == asked {
+			t.Error("a sender chose the trace")
+		}
+	}
+	for _, secret := range []string{"s3cret", "tracedCar"} {
+		if strings.Contains(p.log.String(), secret) {
+			t.Errorf("the log holds %q:\n%s", secret, p.log)
+		}
+	}
+}
+
+// TestNothingIsTraced: without an endpoint there is no tracer, so nothing asks
+// for spans.
+func TestNothingIsTraced(t *testing.T) {
+	tr, err := newTraces(t.Context(), defaults(), nil)
+	if err != nil || tr.tracer() != nil || tr.close(t.Context()) != nil {
+		t.Errorf("%+v, %v", tr, err)
+	}
+}

@@ -1,0 +1,172 @@
+package check
+
+import (
+	"bytes"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/compose-spec/compose-go/v2/cli"
+	"github.com/compose-spec/compose-go/v2/types"
+	"github.com/moby/buildkit/frontend/dockerfile/instructions"
+	"github.com/moby/buildkit/frontend/dockerfile/linter"
+	"github.com/moby/buildkit/frontend/dockerfile/parser"
+)
+
+const (
+	top       = "../.."
+	container = "../docker"
+)
+
+// dockerfile parses the file with BuildKit's parser and linter.
+func dockerfile(t *testing.T, text []byte) (stages []instructions.Stage, complaints []string) {
+	t.Helper()
+	r, err := parser.Parse(bytes.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range r.Warnings {
+		complaints = append(complaints, w.Short)
+	}
+	l := linter.New(&linter.Config{Warn: func(rule, _, _, message string, _ []parser.Range) {
+		complaints = append(complaints, rule+": "+message)
+	}})
+	stages, _, err = instructions.Parse(r.AST, l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stages, complaints
+}
+
+// TestDockerfile: the image holds the program and no system, and the program is
+// not root.
+func TestDockerfile(t *testing.T) {
+	text, err := os.ReadFile(container + "/Dockerfile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	stages, complaints := dockerfile(t, text)
+	if len(complaints) > 0 {
+		t.Errorf("BuildKit's linter: %q", complaints)
+	}
+	if len(stages) != 2 || stages[1].BaseName != "scratch" {
+		t.Fatalf("%d stages, the last is not from scratch", len(stages))
+	}
+	var user, entrypoint string
+	built := false
+	for _, c := range stages[0].Commands {
+		if run, ok := c.(*instructions.RunCommand); ok {
+			built = built || strings.Contains(strings.Join(run.CmdLine, " "), "CGO_ENABLED=0")
+		}
+		if cp, ok := c.(*instructions.CopyCommand); ok {
+			for _, source := range cp.SourcePaths {
+				if _, err := os.Stat(filepath.Join(top, source)); err != nil {
+					t.Errorf("COPY: %v", err)
+				}
+			}
+		}
+	}
+	for _, c := range stages[1].Commands {
+		switch c := c.(type) {
+		case *instructions.UserCommand:
+			user = c.User
+		case *instructions.EntrypointCommand:
+			entrypoint = strings.Join(c.CmdLine, " ")
+		case *instructions.RunCommand:
+			t.Error("nothing can run in an image from scratch")
+		}
+	}
+	if !built || entrypoint != "/carstate" || user == "" || strings.HasPrefix(user, "0") || strings.HasPrefix(user, "root") {
+		t.Errorf("static %v, entry point %q, user %q", built, entrypoint, user)
+	}
+}
+
+// TestLinterSpeaks: without it, an empty list of complaints would mean nothing.
+func TestLinterSpeaks(t *testing.T) {
+	_, complaints := dockerfile(t, []byte("from scratch AS Build\nENV A b\nMAINTAINER x\nENTRYPOINT /carstate\n"))
+	if len(complaints) < 3 {
+		t.Errorf("only %q", complaints)
+	}
+}
+
+// TestIgnored: all that the build copies is let through, and nothing else.
+func TestIgnored(t *testing.T) {
+	text, err := os.ReadFile(container + "/Dockerfile.dockerignore")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if name, ok := strings.CutPrefix(strings.TrimSpace(line), "!"); ok {
+			if _, err := os.Stat(filepath.Join(top, name)); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	if !strings.Contains(string(text), "\n*\n") {
+		t.Error("not everything else is left out")
+	}
+}
+
+// compose loads the file as `docker compose` does.
+func compose(t *testing.T, env ...string) (*types.Project, error) {
+	t.Helper()
+	o, err := cli.NewProjectOptions([]string{container + "/compose.yaml"},
+		cli.WithEnv(env), cli.WithWorkingDirectory(container), cli.WithInterpolation(true), cli.WithResolvedPaths(true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o.LoadProject(t.Context())
+}
+
+// TestCompose: three servers of the configuration that we ship, none reachable
+// from outside; carstate on all three, its ports on loopback only.
+func TestCompose(t *testing.T) {
+	if _, err := compose(t); err == nil || !strings.Contains(err.Error(), "NATS_PASSWORD") {
+		t.Errorf("without a password: %v", err)
+	}
+	p, err := compose(t, "NATS_PASSWORD=inTheTestOnly")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if names := slices.Sorted(maps.Keys(p.Services)); !slices.Equal(names, []string{"carstate", "nats-1", "nats-2", "nats-3"}) {
+		t.Fatalf("services %q", names)
+	}
+	for name, s := range p.Services {
+		if !s.ReadOnly || s.Privileged || !slices.Equal(s.CapDrop, []string{"ALL"}) || s.Restart != types.RestartPolicyUnlessStopped {
+			t.Errorf("%s may do more than it needs, or stays down", name)
+		}
+		for _, port := range s.Ports {
+			if port.HostIP != "127.0.0.1" {
+				t.Errorf("%s opens %s to everybody", name, port.Published)
+			}
+		}
+		for _, v := range s.Volumes {
+			if _, err := os.Stat(v.Source); v.Type == types.VolumeTypeBind && err != nil {
+				t.Errorf("%s: %v", name, err)
+			} else if _, ok := p.Volumes[v.Source]; v.Type == types.VolumeTypeVolume && !ok {
+				t.Errorf("%s: there is no volume %s", name, v.Source)
+			}
+		}
+		if strings.HasPrefix(name, "nats-") {
+			if len(s.Ports) > 0 || *s.Environment["NATS_ROUTE_3"] != "nats-route://route:inTheTestOnly@nats-3:6222" {
+				t.Errorf("%s: ports %v, routes %s", name, s.Ports, *s.Environment["NATS_ROUTE_3"])
+			}
+			if _, outside := s.Networks["outside"]; outside {
+				t.Errorf("%s is on the outer network", name)
+			}
+		}
+	}
+	carstate := p.Services["carstate"]
+	for i := range 3 {
+		want := "nats://carstate:inTheTestOnly@nats-" + string(rune('1'+i)) + ":4222"
+		if !strings.Contains(*carstate.Environment["CARSTATE_NATS"], want) {
+			t.Errorf("carstate does not know %s", want)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(carstate.Build.Context, carstate.Build.Dockerfile)); err != nil {
+		t.Error(err)
+	}
+}

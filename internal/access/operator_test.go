@@ -1,0 +1,101 @@
+package access_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"carstate/internal/access"
+)
+
+func TestOperators(t *testing.T) {
+	var table access.Operators
+	ada, key, err := access.AddOperator("ada", noon)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(key, "cso_") || ada.Hash != access.HashOf(key) {
+		t.Errorf("the key is not the record's")
+	}
+	if _, err := table.Verify([]byte(key)); !errors.Is(err, access.ErrNotKnown) {
+		t.Errorf("before it is known: %v", err)
+	}
+	bob, bobKey, err := access.AddOperator("bob", noon)
+	if err != nil {
+		t.Fatal(err)
+	}
+	table.Put(bob)
+	table.Put(ada)
+	if o, err := table.Verify([]byte(key)); err != nil || o.Name != "ada" {
+		t.Errorf("%+v, %v", o, err)
+	}
+	if list := table.List(); len(list) != 2 || list[0].Name != "ada" {
+		t.Errorf("%+v", list)
+	}
+	key2, hash := access.NewSecret(access.OperatorKind)
+	ada.Rotate(hash, noon)
+	table.Put(ada)
+	if _, err := table.Verify([]byte(key)); !errors.Is(err, access.ErrNotKnown) {
+		t.Errorf("the replaced key: %v", err)
+	}
+	if o, err := table.Verify([]byte(key2)); err != nil || !o.Rotated.Equal(noon) {
+		t.Errorf("%+v, %v", o, err)
+	}
+	bob.Removed = noon
+	table.Put(bob)
+	if _, err := table.Verify([]byte(bobKey)); !errors.Is(err, access.ErrRevoked) {
+		t.Errorf("removed: %v", err)
+	}
+	if _, ok := table.Get("bob"); !ok || len(table.List()) != 1 {
+		t.Errorf("a removed operator is known by name and not listed")
+	}
+	source, _ := access.NewSecret(access.SourceKind)
+	if _, err := table.Verify([]byte(source)); !errors.Is(err, access.ErrMalformed) {
+		t.Errorf("another kind: %v", err)
+	}
+	for _, name := range []string{"", "admin", "a b", "ä", strings.Repeat("a", 65), "a.b"} {
+		if _, _, err := access.AddOperator(name, noon); err == nil {
+			t.Errorf("%q was accepted", name)
+		}
+	}
+}
+
+// TestSourceSighting: what a node has seen of a source survives a change of its
+// record, and not its removal and new addition.
+func TestSourceSighting(t *testing.T) {
+	var table access.Sources
+	src, key, err := access.AddSource("gateway", access.AllVehicles(), time.Time{}, noon)
+	if err != nil {
+		t.Fatal(err)
+	}
+	table.Put(src)
+	if seen := table.Seen("gateway"); seen != (access.Sighting{}) {
+		t.Errorf("before anything came: %+v", seen)
+	}
+	if _, err := table.Verify([]byte(key), noon.Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	_, hash := access.NewSecret(access.SourceKind)
+	if err := src.Rotate(hash, time.Hour, noon); err != nil {
+		t.Fatal(err)
+	}
+	table.Put(src)
+	if seen := table.Seen("gateway"); !seen.LastSeen.Equal(noon.Add(time.Minute)) || !seen.LastRefused.IsZero() {
+		t.Errorf("after a use: %+v", seen)
+	}
+	if _, err := table.Verify([]byte(key), noon.Add(2*time.Hour)); !errors.Is(err, access.ErrReplaced) {
+		t.Fatal(err)
+	}
+	if seen := table.Seen("gateway"); !seen.LastRefused.Equal(noon.Add(2*time.Hour)) || seen.Reason != access.Replaced || !seen.LastSeen.Equal(noon.Add(time.Minute)) {
+		t.Errorf("after the old key: %+v", seen)
+	}
+	again, _, err := access.AddSource("gateway", access.AllVehicles(), time.Time{}, noon.Add(3*time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	table.Put(again)
+	if seen := table.Seen("gateway"); seen != (access.Sighting{}) {
+		t.Errorf("another source of this name: %+v", seen)
+	}
+}

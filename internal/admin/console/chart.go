@@ -1,0 +1,124 @@
+package console
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"time"
+)
+
+// Charts are drawn into a box of these units, which the page stretches: the words
+// around them are the page's own, so that they keep their size on every screen.
+const (
+	chartWidth  = 1000.0
+	chartHeight = 240.0
+)
+
+// shortestChart is the least time that a chart shows.
+const shortestChart = 5 * time.Minute
+
+// fleetChart is the fleet by driving state over time, as stacked areas.
+type fleetChart struct {
+	Hours  int
+	Areas  []area // the lowest first
+	Top    int    // of the scale
+	Ticks  []time.Time
+	Rows   []chartRow // the same as numbers, newest first
+	Reach  time.Time  // since when there are figures
+	Empty  bool
+	Choice []int // of hours
+}
+
+// area is one state's part of a chart.
+type area struct{ Class, Name, Path string }
+
+// chartRow is one time of a chart.
+type chartRow struct {
+	At                time.Time
+	Normal, Slow, Jam int
+	Anomaly           int
+}
+
+// newFleetChart draws the points of the last hours; now is the last one.
+func newFleetChart(points []point, now Survey, hours int, reach time.Time) fleetChart {
+	c := fleetChart{Hours: hours, Reach: reach, Choice: []int{1, 6, 24}}
+	points = append(points, point{at: now.At, normal: int32(now.Normal), slow: int32(now.Slow), jam: int32(now.Jam), anomaly: int32(now.Anomaly)})
+	// A process that has just begun fills the chart with what there is.
+	span := min(time.Duration(hours)*time.Hour, max(shortestChart, now.At.Sub(reach)))
+	from := now.At.Add(-span)
+	most := 0
+	for _, p := range points {
+		most = max(most, int(p.normal+p.slow+p.jam))
+	}
+	c.Empty, c.Top = most == 0 || len(points) < 3, niceTop(most)
+	for i := range 5 {
+		c.Ticks = append(c.Ticks, from.Add(span*time.Duration(i)/4))
+	}
+	x := func(p point) float64 { return chartWidth * float64(p.at.Sub(from)) / float64(span) }
+	y := func(n int32) float64 { return chartHeight * (1 - float64(n)/float64(c.Top)) }
+	below := func(point) int32 { return 0 }
+	for _, a := range []struct {
+		class, name string
+		value       func(point) int32
+	}{
+		{"jam", "Traffic jam", func(p point) int32 { return p.jam }},
+		{"slow", "Slow driving", func(p point) int32 { return p.slow }},
+		{"normal", "Normal driving", func(p point) int32 { return p.normal }},
+	} {
+		under := below
+		over := func(p point) int32 { return under(p) + a.value(p) }
+		c.Areas = append(c.Areas, area{a.class, a.name, ribbon(points, x, func(p point) float64 { return y(over(p)) }, func(p point) float64 { return y(under(p)) })})
+		below = over
+	}
+	const rows = 12
+	for i := range min(rows, len(points)) {
+		p := points[len(points)-1-i*(len(points)-1)/max(1, min(rows, len(points))-1)]
+		c.Rows = append(c.Rows, chartRow{p.at, int(p.normal), int(p.slow), int(p.jam), int(p.anomaly)})
+	}
+	return c
+}
+
+// ribbon is the path around what lies between two lines. It breaks where minutes
+// are missing.
+func ribbon(points []point, x func(point) float64, over, under func(point) float64) string {
+	var b strings.Builder
+	for start := 0; start < len(points); {
+		end := start + 1
+		for end < len(points) && points[end].at.Sub(points[end-1].at) < 3*historyStep {
+			end++
+		}
+		run := points[start:end]
+		for i, p := range run {
+			fmt.Fprintf(&b, "%s%.1f %.1f", step(i), x(p), over(p))
+		}
+		for i := range run {
+			p := run[len(run)-1-i]
+			fmt.Fprintf(&b, "L%.1f %.1f", x(p), under(p))
+		}
+		b.WriteString("Z")
+		start = end
+	}
+	return b.String()
+}
+
+// step is how a path goes to its point i.
+func step(i int) string {
+	if i == 0 {
+		return "M"
+	}
+	return "L"
+}
+
+// niceTop is where a scale ends that has to show n.
+func niceTop(n int) int {
+	if n <= 4 {
+		return 4
+	}
+	unit := math.Pow10(int(math.Log10(float64(n))))
+	for _, f := range []float64{1, 1.5, 2, 3, 4, 5, 6, 8, 10} {
+		if top := f * unit; top >= float64(n) && math.Mod(top, 2) == 0 {
+			return int(top)
+		}
+	}
+	return n
+}

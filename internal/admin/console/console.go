@@ -1,0 +1,203 @@
+package console
+
+import (
+	"context"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"hash/maphash"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"carstate/internal/access"
+	"carstate/internal/vehicle"
+)
+
+// Config is what a [Console] is made of. All but the last four and
+// QueryURL are required.
+type Config struct {
+	Deeds     Deeds
+	Monitor   *Monitor
+	Tokens    *access.Tokens // this node's copies, which are read only
+	Sources   *access.Sources
+	Operators *access.Operators
+
+	// State reads what is stored of a vehicle, Recent its retained samples:
+	// at least most of them, or all since a time that all says is the first.
+	State  func(context.Context, vehicle.ID) (s vehicle.State, ok bool, err error)
+	Recent func(ctx context.Context, id vehicle.ID, most int) (samples []vehicle.Sample, since time.Time, all bool, err error)
+	// Audit reads the newest events before the one that is numbered; older
+	// is the number for the next page, 0 if there is none.
+	Audit func(ctx context.Context, before uint64, limit int) (events []access.Event, older uint64, err error)
+	// Ready and Writable say why the node does not do its work, or cannot
+	// store.
+	Ready, Writable func() error
+
+	MaxAge   time.Duration // how old readings may be and still answer
+	QueryURL string        // where developers ask, for the line to paste; "": not shown
+	Secure   bool          // the listener speaks TLS
+
+	LiveEvery time.Duration         // how often pages are kept up to date; 0: every 2 s
+	Registry  prometheus.Registerer // nil: metrics are kept for nobody
+	Log       *slog.Logger          // nil: nothing is logged
+	Now       func() time.Time      // nil: time.Now
+}
+
+// Deeds are what an operator can do, each audited before it is done. An error is
+// one line that may be shown; it may have a Status of HTTP.
+type Deeds interface {
+	Identify(key string) (who string, hash access.Hash, ok bool)
+	Counts(who string, hash access.Hash) bool
+
+	IssueToken(ctx context.Context, by string, r access.TokenRequest) (t access.Token, secret string, err error)
+	RotateToken(ctx context.Context, by, id string, overlap time.Duration) (t access.Token, secret string, err error)
+	RevokeToken(ctx context.Context, by, id string) (access.Token, error)
+
+	AddSource(ctx context.Context, by, name string, v access.Vehicles, expires time.Time) (s access.Source, key string, err error)
+	RotateSource(ctx context.Context, by, name string, overlap time.Duration) (s access.Source, key string, err error)
+	RemoveSource(ctx context.Context, by, name string) (access.Source, error)
+
+	AddOperator(ctx context.Context, by, name string) (o access.Operator, key string, err error)
+	RotateOperator(ctx context.Context, by, name string) (o access.Operator, key string, err error)
+	RemoveOperator(ctx context.Context, by, name string) (access.Operator, error)
+	RotateAdminKey(ctx context.Context, by string) error
+
+	Forget(ctx context.Context, by string, id vehicle.ID) (access.ForgetReceipt, error)
+}
+
+// Console is the handler of all pages. Make one with [New].
+type Console struct {
+	Config
+	pages    pages
+	sessions sessions
+	attempts attempts
+	streams  streams
+	wrong    prometheus.Counter
+	mux      *http.ServeMux
+
+	closing chan struct{} // closed by Close
+	close   func()
+}
+
+//go:embed files
+var files embed.FS
+
+// New makes a console.
+func New(cfg Config) *Console {
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.LiveEvery == 0 {
+		cfg.LiveEvery = 2 * time.Second
+	}
+	c := &Console{Config: cfg, closing: make(chan struct{})}
+	c.close = sync.OnceFunc(func() { close(c.closing) })
+	c.sessions = sessions{deeds: cfg.Deeds, now: cfg.Now, secure: cfg.Secure}
+	c.attempts.seed = maphash.MakeSeed()
+	c.pages = c.parsePages()
+	c.mux = c.routes()
+	auto := promauto.With(cfg.Registry)
+	c.wrong = auto.NewCounter(prometheus.CounterOpts{
+		Name: "carstate_console_wrong_keys_total", Help: "Wrong keys at the console's login.",
+	})
+	auto.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "carstate_console_sessions", Help: "Browsers in which somebody is logged in at the console.",
+	}, c.sessions.count)
+	auto.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "carstate_console_live_pages", Help: "Pages of the console that are being kept up to date.",
+	}, c.streams.count)
+	return c
+}
+
+// Close ends the pages that are being kept up to date.
+func (c *Console) Close() { c.close() }
+
+// policy is what the pages may do: load and call what is here, and nothing else.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
+	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+
+// ServeHTTP answers for every page.
+func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("Content-Security-Policy", policy)
+	h.Set("Referrer-Policy", "same-origin") // without one, a form would have no origin to be judged by
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	c.mux.ServeHTTP(w, r)
+}
+
+func (c *Console) routes() *http.ServeMux {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /login", c.loginPage)
+	mux.HandleFunc("POST /login", c.login)
+	for name, kind := range map[string]string{"console.css": "text/css; charset=utf-8", "console.js": "text/javascript; charset=utf-8", "icon.svg": "image/svg+xml"} {
+		mux.HandleFunc("GET /assets/"+name, asset(name, kind))
+	}
+
+	// What follows is for those who are logged in.
+	page := func(pattern string, show func(http.ResponseWriter, *http.Request, *session)) {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			if s := c.sessions.of(r, true); s != nil {
+				show(w, r, s)
+				return
+			}
+			c.showLogin(w, r, http.StatusUnauthorized, "")
+		})
+	}
+	page("GET /{$}", c.fleetPage)
+	page("GET /vehicles", c.vehiclesPage)
+	page("POST /vehicles", c.findVehicle)
+	page("GET /vehicles/{vid}", c.vehiclePage)
+	page("POST /vehicles/{vid}/forget", c.forget)
+	page("GET /tokens", c.tokensPage)
+	page("POST /tokens", c.issueToken)
+	page("POST /tokens/{id}/rotate", c.rotateToken)
+	page("POST /tokens/{id}/revoke", c.revokeToken)
+	page("GET /sources", c.sourcesPage)
+	page("POST /sources", c.addSource)
+	page("POST /sources/{name}/rotate", c.rotateSource)
+	page("POST /sources/{name}/remove", c.removeSource)
+	page("GET /operators", c.operatorsPage)
+	page("POST /operators", c.addOperator)
+	page("POST /operators/{name}/rotate", c.rotateOperator)
+	page("POST /operators/{name}/remove", c.removeOperator)
+	page("POST /adminkey", c.rotateAdminKey)
+	page("GET /audit", c.auditPage)
+	page("POST /logout", c.logout)
+	page("/", func(w http.ResponseWriter, r *http.Request, s *session) {
+		c.fail(w, s, http.StatusNotFound, "There is nothing here", "the pages are named above")
+	})
+	mux.HandleFunc("GET /live/fleet", c.fleetLive)
+	mux.HandleFunc("GET /live/vehicles/{vid}", c.vehicleLive)
+	return mux
+}
+
+// assetVersion changes with what the pages load, so that a browser may keep it.
+var assetVersion = func() string {
+	h := sha256.New()
+	for _, name := range []string{"console.css", "console.js", "icon.svg"} {
+		text, _ := files.ReadFile("files/" + name)
+		h.Write(text)
+	}
+	return hex.EncodeToString(h.Sum(nil))[:12]
+}()
+
+func asset(name, kind string) http.HandlerFunc {
+	content, err := files.ReadFile("files/" + name)
+	if err != nil {
+		panic(err) // it is embedded
+	}
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", kind)
+		w.Header().Set("Cache-Control", "private, max-age=86400")
+		w.Write(content)
+	}
+}

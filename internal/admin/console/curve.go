@@ -1,0 +1,288 @@
+package console
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"carstate/internal/vehicle"
+)
+
+// Limits of what is read and kept of a vehicle's past.
+const (
+	maxScans    = 2               // at once
+	scanTime    = 2 * time.Second // one may take
+	maxSamples  = 20_000          // of a vehicle, that one looks for
+	maxPoints   = 20_000          // that a curve keeps, about 800 KB
+	maxCurves   = 16              // that are kept, of the vehicles looked at last
+	curveSpan   = time.Hour       // that is drawn
+	curveGap    = 2 * time.Minute // without a reading, over which no line is drawn
+	drawnPoints = 600             // of more, every piece's lowest and highest are drawn
+)
+
+// curve is the recent past of one vehicle.
+type curve struct {
+	mu     sync.Mutex // guards what follows
+	points []speedPoint
+	since  time.Time // everything stored since was looked at
+	all    bool      // that is all there is
+	failed bool      // it could not be read
+	used   time.Time
+}
+
+// speedPoint is one speed and how the car drove then.
+type speedPoint struct {
+	at      vehicle.UnixMilli
+	kmh     float32
+	driving string // its class; see classOf
+}
+
+// curves are those that were looked at last.
+type curves struct {
+	scans chan struct{}
+
+	mu  sync.Mutex // guards all
+	all map[vehicle.ID]*curve
+}
+
+// classOf is how the pages call a driving verdict.
+func classOf(v vehicle.DrivingVerdict) string {
+	switch {
+	case v.Time == 0:
+		return "none"
+	case v.NotDriving:
+		return "rest"
+	}
+	return [...]string{"none", "normal", "slow", "jam"}[v.State]
+}
+
+// curve returns a vehicle's past, read anew unless some page keeps it up to date.
+func (c *Console) curve(ctx context.Context, id vehicle.ID) *curve {
+	now := c.Now()
+	c.Monitor.curves.mu.Lock()
+	known := c.Monitor.curves.all[id]
+	c.Monitor.curves.mu.Unlock()
+	if known != nil && known.touched(now) {
+		return known
+	}
+	made := c.readCurve(ctx, id)
+	made.used = now
+	c.Monitor.curves.mu.Lock()
+	defer c.Monitor.curves.mu.Unlock()
+	if c.Monitor.curves.all == nil {
+		c.Monitor.curves.all = make(map[vehicle.ID]*curve)
+	}
+	for len(c.Monitor.curves.all) >= maxCurves {
+		var oldest vehicle.ID
+		for other, x := range c.Monitor.curves.all {
+			if y := c.Monitor.curves.all[oldest]; y == nil || x.lastUsed().Before(y.lastUsed()) {
+				oldest = other
+			}
+		}
+		delete(c.Monitor.curves.all, oldest)
+	}
+	c.Monitor.curves.all[id] = made
+	return made
+}
+
+// forget drops what is kept of a vehicle's past.
+func (k *curves) forget(id vehicle.ID) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.all, id)
+}
+
+// readCurve runs the rules again over what is retained of a vehicle. The verdicts
+// of the past are stored nowhere; at its beginning a curve knows less than the
+// service did.
+func (c *Console) readCurve(ctx context.Context, id vehicle.ID) *curve {
+	ctx, cancel := context.WithTimeout(ctx, scanTime)
+	defer cancel()
+	made := &curve{since: c.Now()}
+	select {
+	case c.Monitor.curves.scans <- struct{}{}:
+		defer func() { <-c.Monitor.curves.scans }()
+	case <-ctx.Done():
+		return made
+	}
+	samples, since, all, err := c.Recent(ctx, id, maxSamples)
+	if err != nil {
+		c.Log.Warn("the retained telemetry of a vehicle cannot be read", "error", err)
+		made.failed = true
+		return made
+	}
+	made.since, made.all = since, all
+	var s vehicle.State
+	for _, x := range samples {
+		s = vehicle.Observe(s, x)
+		made.note(&s)
+	}
+	return made
+}
+
+// note adds the newest speed of a state; mu is held, or nobody else has the curve.
+func (k *curve) note(s *vehicle.State) {
+	speed := s.Latest[vehicle.Speed]
+	if o := s.Latest[vehicle.OBDSpeed]; o.Time > speed.Time {
+		speed = o
+	}
+	if speed.Time == 0 || len(k.points) > 0 && speed.Time <= k.points[len(k.points)-1].at {
+		return
+	}
+	k.points = append(k.points, speedPoint{speed.Time, speed.Value, classOf(s.Driving())})
+	if len(k.points) > maxPoints {
+		k.points = append(k.points[:0], k.points[maxPoints/4:]...)
+	}
+}
+
+// add is note for a curve that others have too.
+func (k *curve) add(s *vehicle.State, now time.Time) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.used = now
+	k.note(s)
+}
+
+// curveFresh is how long a curve is good that nobody has added to.
+const curveFresh = 5 * time.Second
+
+// touched reports whether the curve is being kept up to date.
+func (k *curve) touched(now time.Time) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return now.Sub(k.used) < curveFresh
+}
+
+func (k *curve) lastUsed() time.Time {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.used
+}
+
+// curveView is a curve as the page draws it.
+type curveView struct {
+	Line       string
+	Bands      []band
+	Spells     []band // the same as text, newest first
+	More       int    // spells that are not listed
+	Top        int    // km/h
+	Ticks      []time.Time
+	Points     int
+	Since      time.Time
+	All        bool
+	Failed     bool
+	From, Till time.Time
+	Mean, Most float64
+}
+
+// band is a time in which the verdict did not change.
+type band struct {
+	Class, Name string
+	X, Width    float64
+	From, Till  time.Time
+}
+
+var classNames = map[string]string{
+	"normal": "Normal driving", "slow": "Slow driving", "jam": "Traffic jam", "rest": "Not driving", "none": "No verdict",
+	"anomaly": "Anomaly", "healthy": "Normal",
+}
+
+// maxSpells is how many bands are listed as text.
+const maxSpells = 12
+
+// view draws the last hour up to the newest reading.
+func (k *curve) view() curveView {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	v := curveView{Since: k.since, All: k.all, Failed: k.failed}
+	points := k.points
+	if len(points) < 2 {
+		return v
+	}
+	till := points[len(points)-1].at
+	for points[0].at < till.Add(-curveSpan) {
+		points = points[1:]
+	}
+	from := points[0].at
+	if from == till {
+		return v
+	}
+	v.Points, v.From, v.Till = len(points), from.Time(), till.Time()
+	sum := 0.0
+	for _, p := range points {
+		v.Most = max(v.Most, float64(p.kmh))
+		sum += float64(p.kmh)
+	}
+	v.Mean, v.Top = sum/float64(len(points)), niceTop(max(20, int(v.Most+1)))
+	for i := range 5 {
+		v.Ticks = append(v.Ticks, from.Add(till.Sub(from)*time.Duration(i)/4).Time())
+	}
+	x := func(t vehicle.UnixMilli) float64 { return chartWidth * float64(t-from) / float64(till-from) }
+	v.Bands = bandsOf(points, x)
+	for i := range min(maxSpells, len(v.Bands)) {
+		v.Spells = append(v.Spells, v.Bands[len(v.Bands)-1-i])
+	}
+	v.More = len(v.Bands) - len(v.Spells)
+	v.Line = lineOf(thinned(points), x, v.Top)
+	return v
+}
+
+// bandsOf puts points with the same verdict together.
+func bandsOf(points []speedPoint, x func(vehicle.UnixMilli) float64) (bands []band) {
+	start := 0
+	for i := 1; i <= len(points); i++ {
+		last := i == len(points)
+		gap := !last && points[i].at.Sub(points[i-1].at) > curveGap
+		if !last && !gap && points[i].driving == points[start].driving {
+			continue
+		}
+		end := points[i-1].at
+		if !last && !gap {
+			end = points[i].at // a verdict stands until the next one
+		}
+		p := points[start]
+		bands = append(bands, band{p.driving, classNames[p.driving], x(p.at), x(end) - x(p.at), p.at.Time(), end.Time()})
+		start = i
+	}
+	return bands
+}
+
+// thinned keeps the lowest and the highest of each piece of a long run.
+func thinned(points []speedPoint) []speedPoint {
+	if len(points) <= 2*drawnPoints {
+		return points
+	}
+	var kept []speedPoint
+	for piece := range drawnPoints {
+		run := points[piece*len(points)/drawnPoints : (piece+1)*len(points)/drawnPoints]
+		low, high := 0, 0
+		for i, p := range run {
+			if p.kmh < run[low].kmh {
+				low = i
+			}
+			if p.kmh > run[high].kmh {
+				high = i
+			}
+		}
+		kept = append(kept, run[min(low, high)])
+		if low != high {
+			kept = append(kept, run[max(low, high)])
+		}
+	}
+	return kept
+}
+
+func lineOf(points []speedPoint, x func(vehicle.UnixMilli) float64, top int) string {
+	var b strings.Builder
+	for i, p := range points {
+		if i > 0 && p.at.Sub(points[i-1].at) > curveGap {
+			b.WriteString("M")
+		} else {
+			b.WriteString(step(i))
+		}
+		fmt.Fprintf(&b, "%.1f %.1f", x(p.at), chartHeight*(1-float64(p.kmh)/float64(top)))
+	}
+	return b.String()
+}

@@ -1,0 +1,133 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"carstate/internal/vehicle"
+)
+
+// TestCurve draws what is retained of a vehicle, with the verdicts that the rules
+// give again.
+func TestCurve(t *testing.T) {
+	var samples []vehicle.Sample
+	for i := range 600 {
+		x := vehicle.Sample{Vehicle: "carA", Time: vehicle.At(noon.Add(time.Duration(i-600) * time.Second))}
+		kmh := 50.0
+		if i > 120 {
+			kmh = float64(i % 3) // a jam
+		}
+		if err := x.Set(vehicle.Speed, kmh); err != nil {
+			t.Fatal(err)
+		}
+		samples = append(samples, x)
+	}
+	f := newFixture(t, func(c *Config) {
+		c.Recent = func(_ context.Context, id vehicle.ID, _ int) ([]vehicle.Sample, time.Time, bool, error) {
+			switch id {
+			case "carA":
+				return samples, noon.Add(-time.Hour), true, nil
+			case "broken":
+				return nil, time.Time{}, false, errors.New("no engine")
+			}
+			return nil, noon.Add(-time.Minute), false, nil
+		}
+	})
+	k := f.console.curve(t.Context(), "carA")
+	v := k.view()
+	if v.Points != 600 || !v.All || v.Most != 50 || v.Top != 60 || len(v.Bands) != 2 || v.Bands[0].Class != "normal" || v.Bands[1].Class != "jam" {
+		t.Fatalf("%+v", v)
+	}
+	if v.Bands[0].X != 0 || v.Bands[1].X+v.Bands[1].Width != chartWidth || v.Bands[0].Width != v.Bands[1].X {
+		t.Errorf("the bands leave gaps: %+v", v.Bands)
+	}
+	if v.Spells[0].Class != "jam" || !v.Spells[0].Till.Equal(noon.Add(-time.Second)) {
+		t.Errorf("%+v", v.Spells)
+	}
+	if !strings.HasPrefix(v.Line, "M0.0 40.0L") || strings.Count(v.Line, "M") != 1 {
+		t.Errorf("the line is %.40s…", v.Line)
+	}
+	if f.console.curve(t.Context(), "carA") != k {
+		t.Error("a curve that is being kept up to date was read again")
+	}
+	f.clock.advance(curveFresh)
+	if f.console.curve(t.Context(), "carA") == k {
+		t.Error("an old curve was not read again")
+	}
+	if v := f.console.curve(t.Context(), "broken").view(); !v.Failed || v.Points != 0 {
+		t.Errorf("%+v", v)
+	}
+	for i := range 3 * maxCurves {
+		f.console.curve(t.Context(), vehicle.ID(fmt.Sprintf("car%d", i)))
+		f.clock.advance(time.Millisecond)
+	}
+	if n := len(f.monitor.curves.all); n != maxCurves {
+		t.Errorf("%d curves are kept", n)
+	}
+	f.monitor.Put("car47", vehicle.State{})
+	if f.monitor.curves.all["car47"] != nil {
+		t.Error("the curve of a forgotten vehicle is kept")
+	}
+}
+
+// TestCurveGapsAndBounds: silence is no line, long drives are thinned without
+// losing their extremes, and nothing grows without end.
+func TestCurveGapsAndBounds(t *testing.T) {
+	point := func(second int, kmh float32) speedPoint {
+		return speedPoint{vehicle.At(noon.Add(time.Duration(second) * time.Second)), kmh, "normal"}
+	}
+	k := &curve{points: []speedPoint{point(0, 10), point(1, 10), point(600, 10), point(601, 10)}}
+	if v := k.view(); strings.Count(v.Line, "M") != 2 || len(v.Bands) != 2 || v.Bands[0].Till.After(noon.Add(time.Second)) {
+		t.Errorf("%+v", v)
+	}
+	k = &curve{points: []speedPoint{point(0, 10), point(7200, 10), point(7201, 11)}}
+	if v := k.view(); v.Points != 2 {
+		t.Errorf("more than an hour is drawn: %+v", v)
+	}
+	for _, points := range [][]speedPoint{nil, {point(0, 1)}, {point(0, 1), point(7200, 2)}} {
+		if v := (&curve{points: points}).view(); v.Points != 0 || v.Line != "" {
+			t.Errorf("%+v", v)
+		}
+	}
+	var many []speedPoint
+	for i := range 20 * drawnPoints {
+		many = append(many, point(i, float32(i%97)))
+	}
+	kept := thinned(many)
+	if len(kept) > 2*drawnPoints || kept[0].kmh != 0 {
+		t.Errorf("%d points are drawn", len(kept))
+	}
+	k = new(curve)
+	for i := range maxPoints + 10 {
+		var s vehicle.State
+		s.Latest[vehicle.OBDSpeed] = vehicle.Reading{Value: 1, Time: vehicle.At(noon).Add(time.Duration(i) * time.Second)}
+		k.add(&s, noon)
+		k.add(&s, noon) // the same again
+	}
+	if len(k.points) > maxPoints || len(k.points) < maxPoints/2 || k.points[0].at >= k.points[1].at {
+		t.Errorf("%d points are kept", len(k.points))
+	}
+}
+
+// FuzzForms: whatever is written into a form, it is understood or refused in one
+// line that does not repeat it.
+func FuzzForms(f *testing.F) {
+	f.Add("A, B\nC", "/tokens")
+	f.Add("a-b\x00", "//evil")
+	f.Fuzz(func(t *testing.T, list, next string) {
+		v, err := parseVehicles(list)
+		switch {
+		case err != nil && strings.ContainsAny(err.Error(), "\n\r"):
+			t.Errorf("%q", err)
+		case err == nil && (v.All() || v.Len() == 0):
+			t.Error("an empty list, or all, came of a list")
+		}
+		if p := localPath(next); !strings.HasPrefix(p, "/") || strings.HasPrefix(p, "//") || strings.ContainsAny(p, "\\:?#%\r\n") {
+			t.Errorf("%q leads to %q", next, p)
+		}
+	})
+}

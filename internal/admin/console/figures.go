@@ -1,0 +1,159 @@
+package console
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// figures are what the metrics of this node say at one time.
+type figures struct {
+	at       time.Time
+	accepted float64            // samples
+	queries  float64            // of the two operations
+	samples  map[string]float64 // refused, by reason
+	refused  map[string]float64 // queries, by outcome
+	buckets  []bucket           // of the queries' durations, the shortest first
+	observed float64            // queries that were timed
+
+	feedAge float64 // seconds; negative: unknown
+	backlog float64 // seconds
+	streams map[string]stream
+}
+
+// bucket is how many queries took at most so long.
+type bucket struct{ seconds, count float64 }
+
+// stream is how full a stream is; a zero limit is not known.
+type stream struct{ bytes, limit float64 }
+
+// answeredOutcomes are those of queries that were not refused.
+var answeredOutcomes = []string{"answered", "unknown", "stale", "not_driving", "documentation", "sandbox"}
+
+// read takes the figures from the registry. What is not there stays zero: other
+// roles of a node have other metrics.
+func readFigures(g prometheus.Gatherer, now time.Time) figures {
+	f := figures{at: now, samples: map[string]float64{}, refused: map[string]float64{}, streams: map[string]stream{}, feedAge: -1}
+	families, _ := g.Gather() // what could be gathered is there, error or not
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			labels := make(map[string]string, len(m.GetLabel()))
+			for _, l := range m.GetLabel() {
+				labels[l.GetName()] = l.GetValue()
+			}
+			f.take(family.GetName(), labels, m.GetCounter().GetValue()+m.GetGauge().GetValue()) // it has one of the two
+			if h := m.GetHistogram(); h != nil && family.GetName() == "carstate_query_duration_seconds" {
+				f.observed += float64(h.GetSampleCount())
+				for i, b := range h.GetBucket() {
+					if i == len(f.buckets) {
+						f.buckets = append(f.buckets, bucket{seconds: b.GetUpperBound()})
+					}
+					f.buckets[i].count += float64(b.GetCumulativeCount())
+				}
+			}
+		}
+	}
+	return f
+}
+
+func (f *figures) take(name string, labels map[string]string, value float64) {
+	s := f.streams[labels["stream"]]
+	switch name {
+	case "carstate_samples_accepted_total":
+		f.accepted += value
+	case "carstate_samples_refused_total":
+		f.samples[labels["reason"]] += value
+	case "carstate_queries_total":
+		if labels["operation"] != "none" {
+			f.queries += value
+		}
+		if o := labels["outcome"]; !slices.Contains(answeredOutcomes, o) {
+			f.refused[o] += value
+		}
+	case "carstate_feed_age_seconds":
+		f.feedAge = max(f.feedAge, value)
+	case "carstate_backlog_seconds":
+		f.backlog = value
+	case "carstate_stream_bytes":
+		f.streams[labels["stream"]] = stream{value, s.limit}
+	case "carstate_stream_limit_bytes":
+		f.streams[labels["stream"]] = stream{s.bytes, value}
+	}
+}
+
+// rates are what happened between two readings.
+type rates struct {
+	over             time.Duration // zero: not known yet
+	samples, queries float64       // a second
+	p99              float64       // seconds; 0: nothing was asked
+	beyond           bool          // p99 lies beyond the last bucket, whose bound it then is
+	samplesRefused   []reason
+	queriesRefused   []reason
+}
+
+// reason is how often something was refused for it.
+type reason struct {
+	Name  string
+	Count float64 // since the node started
+	Rate  float64 // a second, of late
+}
+
+// ratesBetween compares two readings of the same process.
+func ratesBetween(old, now *figures) rates {
+	r := rates{over: now.at.Sub(old.at)}
+	if r.over <= 0 {
+		r.over = 0
+	}
+	each := func(n float64) float64 {
+		if r.over == 0 {
+			return 0
+		}
+		return max(0, n) / r.over.Seconds()
+	}
+	r.samples, r.queries = each(now.accepted-old.accepted), each(now.queries-old.queries)
+	r.samplesRefused = reasons(old.samples, now.samples, each)
+	r.queriesRefused = reasons(old.refused, now.refused, each)
+	r.p99, r.beyond = quantile(.99, old.buckets, now.buckets, now.observed-old.observed)
+	return r
+}
+
+// reasons lists what was ever refused, most often first.
+func reasons(old, now map[string]float64, each func(float64) float64) (list []reason) {
+	for _, name := range slices.Sorted(maps.Keys(now)) {
+		if n := now[name]; n > 0 {
+			list = append(list, reason{name, n, each(n - old[name])})
+		}
+	}
+	slices.SortStableFunc(list, func(a, b reason) int { return cmp.Compare(b.Count, a.Count) })
+	return list
+}
+
+// quantile finds, as Prometheus does, the duration below which a part q of what
+// was counted in between lies: evenly spread within a bucket. What lies beyond the
+// last bucket has its bound.
+func quantile(q float64, old, now []bucket, total float64) (seconds float64, beyond bool) {
+	if len(now) == 0 || total <= 0 {
+		return 0, false
+	}
+	in := func(i int) float64 {
+		if i < len(old) { // else nothing had been timed then
+			return now[i].count - old[i].count
+		}
+		return now[i].count
+	}
+	rank := q * total
+	for i := range now {
+		if in(i) < rank {
+			continue
+		}
+		from, below := 0.0, 0.0
+		if i > 0 {
+			from, below = now[i-1].seconds, in(i-1)
+		}
+		return from + (now[i].seconds-from)*(rank-below)/(in(i)-below), false
+	}
+	return now[len(now)-1].seconds, true
+}

@@ -1,0 +1,54 @@
+package console
+
+import (
+	"sync"
+	"time"
+)
+
+// A day of the fleet's figures, one a minute, is kept in memory: about 60 KB.
+// It is for the eye; what has to outlive the process belongs to Prometheus.
+const (
+	historyStep   = time.Minute
+	historyPoints = 24 * 60
+)
+
+// point is the fleet at one minute.
+type point struct {
+	at                                time.Time
+	normal, slow, jam, other, anomaly int32
+}
+
+// history is a ring of points.
+type history struct {
+	mu     sync.Mutex // guards what follows
+	points []point    // a ring once it is full
+	next   int        // where the next one goes then
+}
+
+func (h *history) add(s *Survey) {
+	p := point{
+		at: s.At, normal: int32(s.Normal), slow: int32(s.Slow), jam: int32(s.Jam),
+		other: int32(s.Vehicles - s.Normal - s.Slow - s.Jam), anomaly: int32(s.Anomaly),
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.points) < historyPoints {
+		h.points = append(h.points, p)
+		return
+	}
+	h.points[h.next] = p
+	h.next = (h.next + 1) % historyPoints
+}
+
+// since returns the points from a time on, oldest first.
+func (h *history) since(t time.Time) []point {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	all := make([]point, 0, len(h.points))
+	for i := range h.points {
+		if p := h.points[(h.next+i)%len(h.points)]; !p.at.Before(t) {
+			all = append(all, p)
+		}
+	}
+	return all
+}

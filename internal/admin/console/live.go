@@ -1,0 +1,142 @@
+package console
+
+import (
+	"context"
+	"encoding/json/v2"
+	"fmt"
+	"maps"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// Limits of what keeps pages up to date.
+const (
+	maxStreams    = 64               // of all sessions
+	maxOwnStreams = 8                // of one session
+	streamLife    = 10 * time.Minute // then the browser asks anew
+	heartbeat     = 15 * time.Second // so that a proxy does not think it dead
+	streamWrite   = 10 * time.Second // a reader who takes longer is gone
+)
+
+// streams counts the pages that are being kept up to date.
+type streams struct {
+	mu   sync.Mutex // guards open and the sessions' streams
+	open int
+}
+
+func (s *streams) take(n *session) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.open >= maxStreams || n.streams >= maxOwnStreams {
+		return false
+	}
+	s.open++
+	n.streams++
+	return true
+}
+
+func (s *streams) give(n *session) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.open--
+	n.streams--
+}
+
+func (s *streams) count() float64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return float64(s.open)
+}
+
+// parts are pieces of a page, by the name that stands on the element that each
+// one fills.
+type parts map[string]string
+
+// keepUp sends the parts of a page that have changed, as server-sent events, until
+// the reader leaves, the session ends or the console closes. render makes all parts.
+func (c *Console) keepUp(w http.ResponseWriter, r *http.Request, render func(context.Context) (parts, error)) {
+	s := c.sessions.of(r, false)
+	if s == nil {
+		http.Error(w, "log in first", http.StatusUnauthorized)
+		return
+	}
+	if !c.streams.take(s) {
+		w.Header().Set("Retry-After", "60")
+		http.Error(w, "too many pages are open: close some", http.StatusServiceUnavailable)
+		return
+	}
+	defer c.streams.give(s)
+	ctx, cancel := context.WithTimeout(r.Context(), streamLife)
+	defer cancel()
+	out := &eventWriter{w: w, rc: http.NewResponseController(w), said: c.Now()}
+	// The server's limit for a request's bytes would end this one too.
+	if err := out.rc.SetReadDeadline(time.Time{}); err != nil {
+		c.Log.Error("a page cannot be kept up to date", "error", err)
+	}
+	w.Header().Set("Content-Type", "text/event-stream")
+	if out.send("retry: 2000\n\n", c.Now()) != nil {
+		return
+	}
+	tick := time.NewTicker(c.LiveEvery)
+	defer tick.Stop()
+	last := parts{}
+	for {
+		now, err := render(ctx)
+		if ctx.Err() == nil && err != nil {
+			c.Log.Warn("a page cannot be kept up to date", "error", err)
+		}
+		if err == nil {
+			changed := maps.Clone(now)
+			maps.DeleteFunc(changed, func(name, html string) bool { return last[name] == html })
+			if err := out.parts(changed, c.Now()); err != nil {
+				return
+			}
+			last = now
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.closing:
+			return
+		case <-tick.C:
+		}
+		if !c.sessions.alive(s) {
+			_ = out.send("event: end\ndata: {}\n\n", c.Now()) // whoever is gone need not know
+			return
+		}
+	}
+}
+
+// eventWriter writes server-sent events.
+type eventWriter struct {
+	w    http.ResponseWriter
+	rc   *http.ResponseController
+	said time.Time
+}
+
+// parts sends what has changed, or a heartbeat if nothing has for long.
+func (e *eventWriter) parts(changed parts, now time.Time) error {
+	if len(changed) == 0 {
+		if now.Sub(e.said) < heartbeat {
+			return nil
+		}
+		return e.send(": still here\n\n", now)
+	}
+	text, err := json.Marshal(changed) // on one line, as an event must be
+	if err != nil {
+		return err
+	}
+	return e.send(fmt.Sprintf("data: %s\n\n", text), now)
+}
+
+func (e *eventWriter) send(text string, now time.Time) error {
+	if err := e.rc.SetWriteDeadline(time.Now().Add(streamWrite)); err != nil {
+		return err
+	}
+	if _, err := e.w.Write([]byte(text)); err != nil {
+		return err
+	}
+	e.said = now
+	return e.rc.Flush()
+}

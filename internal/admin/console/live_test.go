@@ -1,0 +1,176 @@
+package console
+
+import (
+	"bufio"
+	"context"
+	"encoding/json/v2"
+	"fmt"
+	"net/http"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"carstate/internal/vehicle"
+)
+
+// stream opens a page's events.
+func (f *fixture) stream(path string) *http.Response {
+	f.t.Helper()
+	resp, err := f.browser.Get(f.server.URL + path)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.t.Cleanup(func() { resp.Body.Close() })
+	return resp
+}
+
+// next reads events until one has the part, and returns that.
+func next(t *testing.T, lines *bufio.Scanner, part string) string {
+	t.Helper()
+	for lines.Scan() {
+		data, ok := strings.CutPrefix(lines.Text(), "data: ")
+		if !ok {
+			continue
+		}
+		var event map[string]string
+		if err := json.Unmarshal([]byte(data), &event); err != nil {
+			t.Fatal(err)
+		}
+		if html, ok := event[part]; ok {
+			return html
+		}
+	}
+	t.Fatalf("the stream ended without %s: %v", part, lines.Err())
+	return ""
+}
+
+func scanner(resp *http.Response) *bufio.Scanner {
+	lines := bufio.NewScanner(resp.Body)
+	lines.Buffer(nil, 4<<20)
+	return lines
+}
+
+// TestLiveFleet: the first event has everything, the next what has changed.
+func TestLiveFleet(t *testing.T) {
+	f := newFixture(t)
+	f.logIn(f.key)
+	resp := f.stream("/live/fleet")
+	if resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Type") != "text/event-stream" {
+		t.Fatalf("%d %v", resp.StatusCode, resp.Header)
+	}
+	lines := scanner(resp)
+	if html := next(t, lines, "jam"); !strings.Contains(html, "No car is in a traffic jam.") {
+		t.Error(html)
+	}
+	f.report("carA", jammed(time.Minute))
+	f.clock.advance(2 * surveyStep)
+	if html := next(t, lines, "jam"); !strings.Contains(html, "/vehicles/carA") {
+		t.Error(html)
+	}
+}
+
+// TestLiveVehicle: a new reading changes the page that is open, and the curve goes
+// on.
+func TestLiveVehicle(t *testing.T) {
+	speeds := make(chan float64, 1)
+	speeds <- 10
+	latest, at := 0.0, vehicle.At(noon)
+	f := newFixture(t, func(c *Config) {
+		c.State = func(context.Context, vehicle.ID) (vehicle.State, bool, error) { // one page asks, one at a time
+			select {
+			case latest = <-speeds:
+				at = at.Add(time.Second)
+			default:
+			}
+			x := vehicle.Sample{Time: at}
+			if err := x.Set(vehicle.Speed, latest); err != nil {
+				return vehicle.State{}, false, err
+			}
+			return vehicle.Observe(vehicle.State{}, x), true, nil
+		}
+	})
+	f.logIn(f.key)
+	lines := scanner(f.stream("/live/vehicles/carA"))
+	if html := next(t, lines, "readings"); !strings.Contains(html, "10 km/h") {
+		t.Error(html)
+	}
+	speeds <- 11
+	if html := next(t, lines, "readings"); !strings.Contains(html, "11 km/h") {
+		t.Error(html)
+	}
+	speeds <- 12
+	if html := next(t, lines, "curve"); !strings.Contains(html, "<path class=\"line\" d=\"M0.0") {
+		t.Error(html)
+	}
+	f.want(f.get("/live/vehicles/a-b"), http.StatusBadRequest)
+}
+
+// TestLiveEnds: with the session, and with the console.
+func TestLiveEnds(t *testing.T) {
+	f := newFixture(t)
+	f.logIn(f.key)
+	lines := scanner(f.stream("/live/fleet"))
+	next(t, lines, "now")
+	f.clock.advance(sessionLife)
+	last := ""
+	for lines.Scan() {
+		if text := lines.Text(); strings.HasPrefix(text, "event: ") {
+			last = text
+		}
+	}
+	if last != "event: end" {
+		t.Errorf("it ended with %q", last)
+	}
+
+	f.logIn(f.key)
+	lines = scanner(f.stream("/live/fleet"))
+	next(t, lines, "now")
+	f.console.Close()
+	for lines.Scan() { // until it ends
+	}
+}
+
+// TestLiveDoesNotKeepASessionAlive: a page that nobody looks at is no presence.
+func TestLiveDoesNotKeepASessionAlive(t *testing.T) {
+	f := newFixture(t)
+	f.logIn(f.key)
+	f.clock.advance(sessionIdle - time.Second)
+	next(t, scanner(f.stream("/live/fleet")), "now")
+	f.clock.advance(time.Second)
+	f.want(f.get("/live/fleet"), http.StatusUnauthorized)
+}
+
+// TestLiveIsBounded: by session and in all, and what ends makes room.
+func TestLiveIsBounded(t *testing.T) {
+	f := newFixture(t)
+	f.logIn(f.key)
+	var open []*http.Response
+	for range maxOwnStreams {
+		resp := f.stream("/live/fleet")
+		next(t, scanner(resp), "now")
+		open = append(open, resp)
+	}
+	a := f.get("/live/fleet")
+	f.want(a, http.StatusServiceUnavailable, "too many pages are open")
+	if a.header.Get("Retry-After") == "" {
+		t.Error("no Retry-After")
+	}
+	open[0].Body.Close()
+	for f.console.streams.count() == maxOwnStreams {
+		runtime.Gosched() // the server finds out when it next writes
+		f.report(vehicle.ID(fmt.Sprintf("car%d", f.monitor.survey().Vehicles)), jammed(time.Minute))
+		f.clock.advance(2 * surveyStep)
+	}
+	next(t, scanner(f.stream("/live/fleet")), "now")
+
+	var s streams
+	for range maxStreams {
+		if !s.take(new(session)) {
+			t.Fatal("refused below the limit")
+		}
+	}
+	if s.take(new(session)) {
+		t.Error("there is no limit for all sessions together")
+	}
+}

@@ -1,0 +1,114 @@
+package console
+
+import (
+	"hash/maphash"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"time"
+
+	"carstate/internal/access"
+)
+
+// How often a wrong key may be tried, from one address and in all. A right key
+// always passes, so that nobody can lock the operator out: 178 random bits are
+// not guessed at any rate, and the limit is for whoever mistypes or floods.
+var (
+	wrongFromOne = access.Rate{Calls: 10, Window: time.Minute}
+	wrongInAll   = access.Rate{Calls: 60, Window: time.Minute}
+)
+
+// attempts counts wrong keys. Addresses share budgets by chance, so that what is
+// remembered is bounded.
+type attempts struct {
+	seed maphash.Seed
+	one  [1024]access.Budget
+	all  access.Budget
+}
+
+// wait returns how long the caller has to wait after a wrong key; zero: not.
+func (a *attempts) wait(r *http.Request, now time.Time) time.Duration {
+	budget := &a.one[maphash.Comparable(a.seed, networkOf(r.RemoteAddr))%uint64(len(a.one))]
+	if _, next, ok := budget.Take(wrongFromOne, now); !ok {
+		return next
+	}
+	_, next, ok := a.all.Take(wrongInAll, now)
+	if ok {
+		return 0
+	}
+	return next
+}
+
+// networkOf is who is counted together: an IPv4 address, or an IPv6 network of 64
+// bits.
+func networkOf(remote string) netip.Prefix {
+	host, _, _ := net.SplitHostPort(remote)
+	a, _ := netip.ParseAddr(host)
+	a = a.Unmap()
+	p, _ := a.Prefix(min(a.BitLen(), 64))
+	return p
+}
+
+// showLogin asks for a key, in place of the page that was asked for.
+func (c *Console) showLogin(w http.ResponseWriter, r *http.Request, status int, problem string) {
+	next := "/"
+	if r.Method == http.MethodGet && r.URL.Path != "/login" {
+		next = r.URL.Path
+	}
+	if status == http.StatusUnauthorized {
+		w.Header().Set("WWW-Authenticate", `Bearer realm="carstate-admin"`)
+	}
+	c.show(w, status, "login", page{Title: "Log in", Problem: problem, Data: struct{ Next string }{next}})
+}
+
+func (c *Console) loginPage(w http.ResponseWriter, r *http.Request) {
+	if c.sessions.of(r, true) != nil {
+		http.Redirect(w, r, "/", http.StatusSeeOther)
+		return
+	}
+	c.showLogin(w, r, http.StatusOK, "")
+}
+
+func (c *Console) login(w http.ResponseWriter, r *http.Request) {
+	if !parseForm(w, r, smallForm) {
+		c.showLogin(w, r, http.StatusBadRequest, "the form could not be read: try again")
+		return
+	}
+	who, hash, ok := c.Deeds.Identify(strings.TrimSpace(r.PostForm.Get("key")))
+	if !ok {
+		c.wrong.Inc()
+		if wait := c.attempts.wait(r, c.Now()); wait > 0 {
+			w.Header().Set("Retry-After", seconds(wait))
+			c.showLogin(w, r, http.StatusTooManyRequests, "too many wrong keys: wait "+seconds(wait)+" s, then try again")
+			return
+		}
+		c.Log.Warn("a wrong key was refused at the console", "remote", r.RemoteAddr)
+		c.showLogin(w, r, http.StatusForbidden, "this key is not one of this service: it is in admin.key of the data directory, or an operator's of their own")
+		return
+	}
+	if old := c.sessions.of(r, false); old != nil {
+		c.sessions.end(w, old)
+	}
+	c.sessions.begin(w, who, hash)
+	c.Log.Info("logged in at the console", "actor", who, "remote", r.RemoteAddr)
+	http.Redirect(w, r, localPath(r.PostForm.Get("next")), http.StatusSeeOther)
+}
+
+func (c *Console) logout(w http.ResponseWriter, r *http.Request, s *session) {
+	c.sessions.end(w, s)
+	http.Redirect(w, r, "/login", http.StatusSeeOther)
+}
+
+// localPath keeps a page from leading elsewhere after the login.
+func localPath(next string) string {
+	for i := range len(next) {
+		if c := next[i]; c-'0' > 9 && c-'A' > 25 && c-'a' > 25 && c != '/' {
+			return "/"
+		}
+	}
+	if !strings.HasPrefix(next, "/") || strings.HasPrefix(next, "//") {
+		return "/"
+	}
+	return next
+}

@@ -1,0 +1,263 @@
+package console
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"carstate/internal/fleet"
+	"carstate/internal/vehicle"
+)
+
+// TestSurvey puts every kind of vehicle into its class.
+func TestSurvey(t *testing.T) {
+	table, now := fleet.New(), vehicle.At(noon)
+	put := func(n int, driving vehicle.DrivingVerdict, throttle vehicle.ThrottleVerdict) {
+		for i := range n {
+			table.Put(vehicle.ID(fmt.Sprintf("car%d%d%d", driving.State, n, i)), fleet.Answer{Driving: driving, Throttle: throttle})
+		}
+	}
+	good := func(age time.Duration) vehicle.ThrottleVerdict {
+		return vehicle.ThrottleVerdict{System: vehicle.ThrottleNormal, Time: now.Add(-age)}
+	}
+	put(2, vehicle.DrivingVerdict{State: vehicle.NormalDriving, Time: now}, good(0))
+	put(3, vehicle.DrivingVerdict{State: vehicle.SlowDriving, Time: now.Add(-30 * time.Second)}, good(30*time.Second))
+	put(4, vehicle.DrivingVerdict{State: vehicle.TrafficJam, Time: now.Add(-5 * time.Minute)}, vehicle.ThrottleVerdict{Time: now.Add(-5 * time.Minute)})
+	put(5, vehicle.DrivingVerdict{State: vehicle.TrafficJam, Time: now.Add(-time.Hour)}, good(time.Hour))
+	put(6, vehicle.DrivingVerdict{NotDriving: true, Time: now.Add(-2 * time.Minute)}, good(30*24*time.Hour))
+	put(7, vehicle.DrivingVerdict{}, good(8*24*time.Hour))
+	s := survey(table, noon, 5*time.Minute)
+	want := Survey{
+		At: noon, Vehicles: 27, Normal: 2, Slow: 3, Jam: 4, NotDriving: 6, Stale: 5, Unknown: 7, ThrottleNormal: 5, Anomaly: 4,
+		Ages: [7]int{2, 3, 10, 5, 0, 0, 7},
+	}
+	if s != want {
+		t.Errorf("%+v, want\n%+v", s, want)
+	}
+}
+
+// TestSurveyRests: a fleet that takes long to count is not counted for every
+// reader.
+func TestSurveyRests(t *testing.T) {
+	c := &clock{now: noon}
+	m := NewMonitor(fleet.New(), prometheus.NewRegistry(), time.Minute, c.Now)
+	m.survey()
+	c.advance(surveyStep - 1)
+	if s := m.survey(); !s.At.Equal(noon) {
+		t.Error("counted again within a second")
+	}
+	c.advance(1)
+	if s := m.survey(); s.At.Equal(noon) {
+		t.Error("not counted again after a second")
+	}
+	counted := c.Now()
+	m.cost = time.Second
+	c.advance(surveyRest*time.Second - 1)
+	if s := m.survey(); !s.At.Equal(counted) {
+		t.Error("a survey that takes a second was made again within 20 s")
+	}
+}
+
+// TestWatchlistIsBounded: a list takes no more than it may, keeps those that came
+// first up to date, and makes room for others when these go.
+func TestWatchlistIsBounded(t *testing.T) {
+	w := newWatchlist()
+	put := func(i int, s vehicle.State) { w.put(vehicle.ID(fmt.Sprintf("car%d", i)), &s) }
+	for i := range maxWatched + 5 {
+		put(i, jammed(time.Minute))
+	}
+	if len(w.jams) != maxWatched {
+		t.Fatalf("%d are listed", len(w.jams))
+	}
+	put(0, vehicle.State{})
+	put(maxWatched+1, jammed(time.Hour))
+	if _, ok := w.jams["car0"]; ok || len(w.jams) != maxWatched {
+		t.Errorf("%d are listed, one that has left: %t", len(w.jams), ok)
+	}
+	all := w.listed(w.jams, noon, 5*time.Minute)
+	if len(all) != maxWatched || all[maxWatched-1].ID != vehicle.ID(fmt.Sprintf("car%d", maxWatched+1)) {
+		t.Errorf("%d are listed, and the last one is %+v", len(all), all[len(all)-1])
+	}
+	w.dropStale(noon.Add(time.Hour), 5*time.Minute)
+	if len(w.jams) != 0 {
+		t.Errorf("%d that have gone silent are still listed", len(w.jams))
+	}
+}
+
+// TestAnomalySince: a trouble code has no time in the state, so the time at which
+// it was first seen stands.
+func TestAnomalySince(t *testing.T) {
+	w := newWatchlist()
+	var s vehicle.State
+	for i := range 3 {
+		x := vehicle.Sample{Time: vehicle.At(noon.Add(time.Duration(i) * time.Minute))}
+		code, err := vehicle.ParseTroubleCode("P0121")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := x.SetCodes([]vehicle.TroubleCode{code}); err != nil {
+			t.Fatal(err)
+		}
+		s = vehicle.Observe(s, x)
+		w.put("carA", &s)
+	}
+	page := w.listed(w.anomalies, noon.Add(2*time.Minute), 5*time.Minute)
+	if len(page) != 1 || !page[0].Since.Equal(noon) || !page[0].Read.Equal(noon.Add(2*time.Minute)) {
+		t.Errorf("%+v", page)
+	}
+}
+
+// TestHistory: a day is kept, oldest first, and no more.
+func TestHistory(t *testing.T) {
+	var h history
+	if points := h.since(noon); len(points) != 0 {
+		t.Error(points)
+	}
+	for i := range historyPoints + 10 {
+		h.add(&Survey{At: noon.Add(time.Duration(i) * time.Minute), Vehicles: 10, Normal: 3, Slow: 2, Jam: 1})
+	}
+	all := h.since(time.Time{})
+	if len(all) != historyPoints || !all[0].at.Equal(noon.Add(10*time.Minute)) || all[0].other != 4 {
+		t.Errorf("%d points from %s on", len(all), all[0].at)
+	}
+	if points := h.since(noon.Add((historyPoints + 7) * time.Minute)); len(points) != 3 || !points[0].at.Before(points[2].at) {
+		t.Errorf("%+v", points)
+	}
+}
+
+// TestFigures reads a registry with the metrics of a node, twice.
+func TestFigures(t *testing.T) {
+	registry := prometheus.NewPedanticRegistry()
+	accepted := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "carstate_samples_accepted_total", Help: "x"}, []string{"protocol"})
+	refused := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "carstate_samples_refused_total", Help: "x"}, []string{"protocol", "reason"})
+	queries := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "carstate_queries_total", Help: "x"}, []string{"operation", "outcome"})
+	duration := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "carstate_query_duration_seconds", Help: "x", Buckets: []float64{1, 2, 4}}, []string{"operation"})
+	bytes := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "carstate_stream_bytes", Help: "x"}, []string{"stream"})
+	limit := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "carstate_stream_limit_bytes", Help: "x"}, []string{"stream"})
+	age := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "carstate_feed_age_seconds", Help: "x"}, []string{"stream"})
+	registry.MustRegister(accepted, refused, queries, duration, bytes, limit, age)
+
+	if f := readFigures(registry, noon); f.feedAge >= 0 || len(f.buckets) != 0 {
+		t.Errorf("of an idle node: %+v", f)
+	}
+	queries.WithLabelValues("throttle_system", "rate_limited").Add(7)
+	old := readFigures(registry, noon)
+	accepted.WithLabelValues("http").Add(100)
+	accepted.WithLabelValues("mqtt").Add(20)
+	refused.WithLabelValues("http", "time").Add(30)
+	refused.WithLabelValues("mqtt", "time").Add(10)
+	queries.WithLabelValues("throttle_system", "answered").Add(50)
+	queries.WithLabelValues("none", "not_found").Add(5)
+	for range 98 {
+		duration.WithLabelValues("throttle_system").Observe(.5)
+	}
+	duration.WithLabelValues("car_driving_state").Observe(1.5)
+	duration.WithLabelValues("car_driving_state").Observe(3)
+	bytes.WithLabelValues("STATES").Set(10)
+	limit.WithLabelValues("STATES").Set(100)
+	age.WithLabelValues("STATES").Set(.25)
+	age.WithLabelValues("TOKENS").Set(.5)
+	now := readFigures(registry, noon.Add(10*time.Second))
+	r := ratesBetween(&old, &now)
+	if r.samples != 12 || r.queries != 5 || now.feedAge != .5 || now.streams["STATES"] != (stream{10, 100}) {
+		t.Errorf("%+v, %+v", r, now)
+	}
+	if len(r.samplesRefused) != 1 || r.samplesRefused[0] != (reason{"time", 40, 4}) {
+		t.Errorf("samples refused: %+v", r.samplesRefused)
+	}
+	if len(r.queriesRefused) != 2 || r.queriesRefused[0] != (reason{"rate_limited", 7, 0}) || r.queriesRefused[1] != (reason{"not_found", 5, .5}) {
+		t.Errorf("queries refused: %+v", r.queriesRefused)
+	}
+	if r.p99 != 2 || r.beyond { // 98 of 100 within a second, 99 within two
+		t.Errorf("p99: %v", r.p99)
+	}
+	duration.WithLabelValues("car_driving_state").Observe(100)
+	later := readFigures(registry, noon.Add(20*time.Second))
+	if r := ratesBetween(&now, &later); r.p99 != 4 || !r.beyond {
+		t.Errorf("p99 of one that is beyond all buckets: %+v", r)
+	}
+	if r := ratesBetween(&later, &later); r.over != 0 || r.samples != 0 {
+		t.Errorf("with no time in between: %+v", r)
+	}
+}
+
+// TestMonitorRuns: it looks at once, and ends with its context.
+func TestMonitorRuns(t *testing.T) {
+	table := fleet.New()
+	table.Put("carA", fleet.Answer{Driving: vehicle.DrivingVerdict{State: vehicle.NormalDriving, Time: vehicle.At(noon)}})
+	m := NewMonitor(table, prometheus.NewRegistry(), time.Minute, func() time.Time { return noon })
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	m.Run(ctx)
+	if points := m.history.since(noon); len(points) != 1 || points[0].normal != 1 {
+		t.Errorf("%+v", points)
+	}
+	if now, _ := m.flow(); !now.at.Equal(noon) {
+		t.Errorf("%+v", now)
+	}
+}
+
+// TestFleetChart: areas lie on each other, break where minutes are missing, and
+// fit the box.
+func TestFleetChart(t *testing.T) {
+	at := func(minute int, normal, slow, jam int32) point {
+		return point{at: noon.Add(time.Duration(minute-60) * time.Minute), normal: normal, slow: slow, jam: jam}
+	}
+	points := []point{at(0, 10, 0, 0), at(1, 5, 3, 2), at(30, 1, 1, 1), at(31, 0, 0, 4)}
+	c := newFleetChart(points, Survey{At: noon, Normal: 10}, 1, noon.Add(-2*time.Hour))
+	if c.Top != 10 || len(c.Areas) != 3 || c.Empty || len(c.Ticks) != 5 || !c.Ticks[0].Equal(noon.Add(-time.Hour)) || !c.Ticks[4].Equal(noon) {
+		t.Errorf("%+v", c)
+	}
+	if jam := c.Areas[0].Path; !strings.HasPrefix(jam, "M0.0 240.0L16.7 192.0L16.7 240.0L0.0 240.0ZM500.0 216.0L516.7 144.0") || strings.Count(jam, "Z") != 3 {
+		t.Errorf("jam: %s", jam)
+	}
+	if normal := c.Areas[2].Path; !strings.HasPrefix(normal, "M0.0 0.0L16.7 0.0L16.7 120.0L0.0 240.0Z") {
+		t.Errorf("normal: %s", normal)
+	}
+	if len(c.Rows) != 5 || c.Rows[0].Normal != 10 || c.Rows[1].Jam != 4 {
+		t.Errorf("%+v", c.Rows)
+	}
+	if c := newFleetChart(nil, Survey{At: noon}, 6, noon); !c.Empty {
+		t.Error("a chart of nothing is drawn")
+	}
+	if c := newFleetChart(points, Survey{At: noon}, 24, noon.Add(-10*time.Minute)); !c.Ticks[0].Equal(noon.Add(-10 * time.Minute)) {
+		t.Errorf("a young process: from %s", c.Ticks[0])
+	}
+	for n, want := range map[int]int{0: 4, 4: 4, 5: 6, 9: 10, 11: 20, 150: 150, 151: 200, 999_999: 1_000_000} {
+		if top := niceTop(n); top != want || top < n {
+			t.Errorf("the scale for %d ends at %d, want %d", n, top, want)
+		}
+	}
+}
+
+func BenchmarkSurveyMillion(b *testing.B) {
+	table, now := fleet.New(), vehicle.At(noon)
+	for i := range 1_000_000 {
+		table.Put(vehicle.ID(fmt.Sprintf("car%d", i)), fleet.Answer{
+			Driving:  vehicle.DrivingVerdict{State: vehicle.DrivingState(1 + i%3), Time: now.Add(-time.Duration(i%1000) * time.Second)},
+			Throttle: vehicle.ThrottleVerdict{System: vehicle.ThrottleNormal, Time: now},
+		})
+	}
+	for b.Loop() {
+		survey(table, noon, 5*time.Minute)
+	}
+}
+
+func BenchmarkWatchlistPut(b *testing.B) {
+	w, s := newWatchlist(), jammed(time.Minute)
+	for i := range maxWatched {
+		w.put(vehicle.ID(fmt.Sprintf("car%d", i)), &s)
+	}
+	driving := vehicle.Observe(vehicle.State{}, func() vehicle.Sample {
+		x := vehicle.Sample{Time: vehicle.At(noon)}
+		_ = x.Set(vehicle.Speed, 50)
+		return x
+	}())
+	for b.Loop() {
+		w.put("another", &driving)
+	}
+}

@@ -1,0 +1,68 @@
+package console
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+
+	"carstate/internal/access"
+)
+
+type operatorsView struct {
+	Rows []access.Operator
+	Form url.Values
+}
+
+func (c *Console) operatorsPage(w http.ResponseWriter, _ *http.Request, s *session) {
+	c.showOperators(w, s, http.StatusOK, "", nil)
+}
+
+func (c *Console) showOperators(w http.ResponseWriter, s *session, status int, problem string, form url.Values) {
+	v := operatorsView{c.Operators.List(), form}
+	c.showTo(w, s, status, "operators", page{Title: "Operators", Section: "operators", Problem: problem, Data: v})
+}
+
+func (c *Console) addOperator(w http.ResponseWriter, r *http.Request, s *session) {
+	if !c.once(w, r, s, smallForm, "Operators") {
+		return
+	}
+	o, key, err := c.Deeds.AddOperator(r.Context(), s.who, strings.TrimSpace(r.PostForm.Get("name")))
+	if err != nil {
+		c.showOperators(w, s, statusOf(err), err.Error(), r.PostForm)
+		return
+	}
+	v := secretView{What: "operator", Name: o.Name, Secret: key, Back: "/operators", Login: true}
+	c.showTo(w, s, http.StatusCreated, "secret", page{Title: "Operator added", Section: "operators", Data: v})
+}
+
+func (c *Console) rotateOperator(w http.ResponseWriter, r *http.Request, s *session) {
+	if !c.once(w, r, s, smallForm, "Operators") {
+		return
+	}
+	o, key, err := c.Deeds.RotateOperator(r.Context(), s.who, r.PathValue("name"))
+	if err != nil {
+		c.showOperators(w, s, statusOf(err), err.Error(), nil)
+		return
+	}
+	v := secretView{What: "operator", Name: o.Name, Secret: key, Old: "The old one has ended, and so have the sessions that it opened.", Back: "/operators", Login: true}
+	c.showTo(w, s, http.StatusCreated, "secret", page{Title: "Operator's key rotated", Section: "operators", Data: v})
+}
+
+func (c *Console) removeOperator(w http.ResponseWriter, r *http.Request, s *session) {
+	o, err := c.Deeds.RemoveOperator(r.Context(), s.who, r.PathValue("name"))
+	if err != nil {
+		c.showOperators(w, s, statusOf(err), err.Error(), nil)
+		return
+	}
+	c.done(w, r, s, "/operators", "The operator "+o.Name+" is removed and logged out.")
+}
+
+// rotateAdminKey ends this very session with the key that opened it.
+func (c *Console) rotateAdminKey(w http.ResponseWriter, r *http.Request, s *session) {
+	if err := c.Deeds.RotateAdminKey(r.Context(), s.who); err != nil {
+		c.showOperators(w, s, statusOf(err), err.Error(), nil)
+		return
+	}
+	c.sessions.end(w, s)
+	c.show(w, http.StatusOK, "login", page{Title: "Log in", Notice: "The admin key is replaced. The new one is in admin.key of the data directory: log in with that.", Data: struct{ Next string }{"/"}})
+}

@@ -1,0 +1,274 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"carstate/internal/access"
+	"carstate/internal/vehicle"
+)
+
+// TestTokenForm: everything that the form can say, and what is wrong with it, in
+// words, with what was written still there.
+func TestTokenForm(t *testing.T) {
+	f := newFixture(t)
+	f.logIn(f.key)
+	ok := []string{"developer", " Ada <b>Lovelace</b> ", "operation", "car_driving_state", "operation", "throttle_system", "scope", "list", "vehicles", "A, B\r\nC", "days", "30", "rate", "10/s", "mark", "1"}
+	a := f.post("/tokens", ok...)
+	f.want(a, http.StatusCreated, "cst_", "Ada &lt;b&gt;Lovelace&lt;/b&gt;", "curl -G http://127.0.0.1:8080/api/ic/if_dt_tflow_car_driving_state")
+	list := f.tokens.List()
+	if len(list) != 1 || list[0].Vehicles.Len() != 3 || list[0].Rate.String() != "10/s" || !list[0].Expires.Equal(noon.Add(30*24*time.Hour)) || list[0].Operations != access.AllOperations {
+		t.Fatalf("%+v", list[0].Token)
+	}
+	secret := a.body[strings.Index(a.body, "cst_"):][:40]
+	a = f.get("/tokens")
+	f.want(a, http.StatusOK, list[0].ID, "A, B, C", "10/s", "Ada &lt;b&gt;Lovelace&lt;/b&gt;")
+	if strings.Contains(a.body, secret) || strings.Contains(f.log.String(), secret) {
+		t.Error("the secret is shown again, or is in the log")
+	}
+
+	for what, c := range map[string]struct{ field, value, says string }{
+		"no operation":  {"operation", "", "no such operation"},
+		"no vehicle":    {"vehicles", " ", "name the vehicles, or choose all"},
+		"no vid":        {"vehicles", "A b-c", "vehicle 2 of the list: a vid consists of ASCII letters and digits only"},
+		"a long vid":    {"vehicles", strings.Repeat("A", 257), "at most 256 characters"},
+		"no scope":      {"scope", "some", "choose which vehicles the token sees"},
+		"a rate":        {"rate", "fast", "a rate is a whole number"},
+		"an end":        {"days", "-1", "choose when the token expires"},
+		"another end":   {"days", "99999999999999999999", "choose when the token expires"},
+		"no developer":  {"developer", " ", "a developer&#39;s name"},
+		"a bad letter":  {"developer", "A\x00da", "printable"},
+		"not even UTF8": {"developer", "A\xff", "a developer&#39;s name"},
+	} {
+		fields := append([]string{}, ok...)
+		for i := 0; i < len(fields); i += 2 {
+			if fields[i] == c.field {
+				fields[i+1] = c.value
+			}
+			if fields[i] == "mark" {
+				fields[i+1] = what
+			}
+		}
+		a := f.post("/tokens", fields...)
+		f.want(a, http.StatusBadRequest, c.says, `role="alert"`)
+		if c.field != "developer" {
+			f.want(a, http.StatusBadRequest, `value=" Ada &lt;b&gt;Lovelace&lt;/b&gt; "`)
+		}
+	}
+	if n := f.tokens.Len(); n != 1 {
+		t.Errorf("%d tokens", n)
+	}
+	a = f.post("/tokens", "developer", "Bo", "operation", "throttle_system", "scope", "sandbox", "days", "never", "mark", "sandbox")
+	f.want(a, http.StatusCreated, "cstest_")
+	f.want(f.post("/tokens", "mark", "x", "vehicles", strings.Repeat("A ", 1<<20)), http.StatusRequestEntityTooLarge, "the form is too long")
+}
+
+// TestTokenDeeds: rotate and revoke, of a token that is there and one that is not,
+// and a deed that fails.
+func TestTokenDeeds(t *testing.T) {
+	f := newFixture(t)
+	f.logIn(f.key)
+	tok, _, err := f.IssueToken(t.Context(), "x", access.TokenRequest{Developer: "Ada", Operations: access.AllOperations, Vehicles: access.AllVehicles(), Expires: noon.Add(48 * time.Hour)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.want(f.get("/tokens"), http.StatusOK, "expiring", "1 token expires", "in 2 d", "never")
+	f.want(f.post("/tokens/"+tok.ID+"/rotate", "mark", "1", "overlap", "24"), http.StatusCreated, "cst_", "The old one counts for 24 h more.")
+	f.want(f.get("/tokens"), http.StatusOK, "counts until 2026-11-21 12:00 UTC")
+	f.want(f.post("/tokens/"+tok.ID+"/rotate", "mark", "2", "overlap", "0"), http.StatusCreated, "The old one has ended.")
+	for i, overlap := range []string{"", "x", "-1", "99999", "9999999999999999999"} {
+		f.want(f.post("/tokens/"+tok.ID+"/rotate", "mark", fmt.Sprint(10+i), "overlap", overlap), http.StatusBadRequest, "choose how long the old secret counts")
+	}
+	f.want(f.post("/tokens/nobody/rotate", "mark", "3", "overlap", "0"), http.StatusServiceUnavailable, "there is no such record")
+	f.mu.Lock()
+	f.fail = errDisk
+	f.mu.Unlock()
+	f.want(f.post("/tokens/"+tok.ID+"/revoke"), http.StatusServiceUnavailable, errDisk.Error())
+	f.want(f.get("/tokens"), http.StatusOK, "expiring")
+	f.mu.Lock()
+	f.fail = nil
+	f.mu.Unlock()
+	f.want(f.post("/tokens/"+tok.ID+"/revoke"), http.StatusSeeOther)
+	f.want(f.get("/tokens"), http.StatusOK, "The token of Ada is revoked", "revoked")
+	if a := f.get("/tokens"); strings.Contains(a.body, "is revoked:") || strings.Contains(a.body, "/rotate") {
+		t.Error("the notice is shown twice, or a revoked token can be rotated")
+	}
+}
+
+// TestLongLists: lists come in pages, whatever number is asked for.
+func TestLongLists(t *testing.T) {
+	f := newFixture(t)
+	f.logIn(f.key)
+	for i := range 60 {
+		for _, err := range []error{
+			second(f.AddSource(t.Context(), "x", fmt.Sprintf("gateway-%02d", i), access.AllVehicles(), time.Time{})),
+			second(f.IssueToken(t.Context(), "x", access.TokenRequest{Developer: fmt.Sprintf("Developer %02d", i), Operations: access.AllOperations, Vehicles: access.AllVehicles()})),
+		} {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		f.clock.advance(time.Second)
+	}
+	f.want(f.get("/sources"), http.StatusOK, "1 to 25 of 60", "gateway-00", "gateway-24", "/sources?page=2")
+	f.want(f.get("/sources?page=3"), http.StatusOK, "51 to 60 of 60", "gateway-59", "/sources?page=2")
+	f.want(f.get("/sources?page=99"), http.StatusOK, "51 to 60 of 60")
+	for _, page := range []string{"0", "-1", "x", "99999999999999999999", ""} {
+		f.want(f.get("/sources?page="+page), http.StatusOK, "1 to 25 of 60")
+	}
+	f.want(f.get("/tokens"), http.StatusOK, "Developer 59", "Developer 35") // the newest first
+	if a := f.get("/tokens"); strings.Contains(a.body, "Developer 34") {
+		t.Error("a page of 25 holds more")
+	}
+}
+
+func second[A, B any](_ A, _ B, err error) error { return err }
+
+// TestJamList: who is in a jam and why, the latest first, in pages; and what no
+// page lists is counted.
+func TestJamList(t *testing.T) {
+	f := newFixture(t)
+	f.logIn(f.key)
+	for i := range 30 {
+		f.report(vehicle.ID(fmt.Sprintf("car%02d", i)), jammed(time.Duration(i+1)*time.Minute))
+	}
+	a := f.get("/")
+	f.want(a, http.StatusOK, `href="/vehicles/car00"`, "and 22 more in a jam", "since 2026-11-20 11:59:00 UTC", "70 s of evidence of a jam")
+	if strings.Index(a.body, "car00") > strings.Index(a.body, "car01") || strings.Contains(a.body, "car08") {
+		t.Error("the latest do not come first, or there are more than 8")
+	}
+	f.want(f.get("/vehicles?list=jam&page=2"), http.StatusOK, "26 to 30 of 30", "car29")
+	f.want(f.get("/vehicles?list=jam&page=77"), http.StatusOK, "26 to 30 of 30", "car29")
+	f.report("car00", vehicle.State{}) // forgotten
+	if a := f.get("/vehicles?list=jam"); strings.Contains(a.body, "car00") {
+		t.Error("a forgotten car is listed")
+	}
+	f.clock.advance(6 * time.Minute)
+	f.want(f.get("/vehicles?list=jam"), http.StatusOK, "No car is in a traffic jam.") // their readings are stale
+}
+
+// TestListsAfterAStart: what was read at the start without its state is listed, and
+// since when comes from the state.
+func TestListsAfterAStart(t *testing.T) {
+	f := newFixture(t)
+	f.logIn(f.key)
+	jam, now := jammed(7*time.Minute), vehicle.At(noon)
+	f.states["carA"] = jam
+	f.monitor.PutVerdicts("carA", jam.Driving(), vehicle.ThrottleVerdict{})
+	f.monitor.PutVerdicts("carB", vehicle.DrivingVerdict{State: vehicle.NormalDriving, Time: now}, vehicle.ThrottleVerdict{System: vehicle.ThrottleAnomaly, Time: now})
+	f.want(f.get("/vehicles"), http.StatusOK, "/vehicles/carA", "since 2026-11-20 11:53:00 UTC", "/vehicles/carB", "since 2026-11-20 12:00:00 UTC")
+	f.monitor.Clear()
+	f.clock.advance(surveyStep)
+	if a := f.get("/vehicles"); strings.Contains(a.body, "/vehicles/car") {
+		t.Error("listed after all was cleared")
+	}
+}
+
+// TestVehicle: the page of a vehicle that is known, of one that is not, and of
+// what is no vid.
+func TestVehicle(t *testing.T) {
+	f := newFixture(t)
+	f.logIn(f.key)
+	f.report("carA", jammed(time.Minute))
+	f.want(f.get("/vehicles/carA"), http.StatusOK, "Traffic jam", "(3)", "evidence of a jam", "driving/traffic", "No token sees this vehicle", "Vehicle.Speed", "no reading of a throttle plate")
+	for i, r := range []access.TokenRequest{
+		{Developer: "Ada", Operations: access.AllOperations, Vehicles: access.VehicleSet("carA")},
+		{Developer: "Bo", Operations: access.ThrottleSystem, Vehicles: access.AllVehicles()},
+		{Developer: "Cy", Operations: access.AllOperations, Vehicles: access.VehicleSet("carB")},
+		{Developer: "Di", Operations: access.AllOperations, Sandbox: true},
+		{Developer: "Ed", Operations: access.AllOperations, Vehicles: access.AllVehicles(), Expires: noon.Add(time.Second)},
+	} {
+		if _, _, err := f.IssueToken(t.Context(), "x", r); err != nil {
+			t.Fatal(i, err)
+		}
+	}
+	f.clock.advance(time.Minute)
+	a := f.get("/vehicles/carA")
+	f.want(a, http.StatusOK, "<b>Ada</b>", "<b>Bo</b>")
+	for _, name := range []string{"Cy", "Di", "Ed"} {
+		if strings.Contains(a.body, "<b>"+name+"</b>") {
+			t.Errorf("%s cannot see it", name)
+		}
+	}
+	f.want(f.get("/vehicles/nobody"), http.StatusNotFound, "No vehicle of this vid has reported")
+	f.want(f.get("/vehicles/a-b"), http.StatusBadRequest, "letters and digits only")
+	a = f.post("/vehicles", "vid", " carA ")
+	if a.status != http.StatusSeeOther || a.header.Get("Location") != "/vehicles/carA" {
+		t.Errorf("found: %d %s", a.status, a.header.Get("Location"))
+	}
+	f.want(f.post("/vehicles", "vid", `"><script>`), http.StatusBadRequest, "letters and digits only")
+	f.want(f.post("/vehicles/carA/forget", "vid", "carB"), http.StatusBadRequest, "write the vehicle&#39;s vid")
+	if did := f.deeds(); strings.Contains(did, "forget") {
+		t.Errorf("forgotten without a confirmation: %s", did)
+	}
+	f.want(f.post("/vehicles/carA/forget", "vid", "carA"), http.StatusOK, "Forgotten")
+	f.clock.advance(time.Hour)
+	f.want(f.get("/login"), http.StatusOK)
+	if strings.Contains(f.log.String(), "carA") {
+		t.Error("a vid is in the log")
+	}
+}
+
+// TestEngineInTrouble: what cannot be read is said so, without details of the
+// inside.
+func TestEngineInTrouble(t *testing.T) {
+	inside := errors.New("dial tcp 10.0.0.7: refused")
+	f := newFixture(t, func(c *Config) {
+		c.State = func(context.Context, vehicle.ID) (vehicle.State, bool, error) { return vehicle.State{}, false, inside }
+		c.Audit = func(context.Context, uint64, int) ([]access.Event, uint64, error) { return nil, 0, inside }
+		c.Ready = func() error { return errors.New("the engine stores nothing in STATES") }
+	})
+	f.logIn(f.key)
+	for _, path := range []string{"/vehicles/carA", "/audit"} {
+		a := f.get(path)
+		f.want(a, http.StatusServiceUnavailable, "cannot be read at present")
+		if strings.Contains(a.body, "10.0.0.7") {
+			t.Errorf("%s shows the inside", path)
+		}
+	}
+	f.want(f.get("/"), http.StatusOK, "Not ready", "the engine stores nothing in STATES")
+}
+
+// TestAudit: a page leads to the older one.
+func TestAudit(t *testing.T) {
+	f := newFixture(t, func(c *Config) {
+		c.Audit = func(_ context.Context, before uint64, limit int) ([]access.Event, uint64, error) {
+			return []access.Event{{Time: noon, Actor: "ada", Action: "token.issue", Object: "cstid1", Detail: fmt.Sprintf("before %d, %d at most", before, limit), Outcome: "failed"}}, before/2 + 100, nil
+		}
+	})
+	f.logIn(f.key)
+	f.want(f.get("/audit"), http.StatusOK, "<b>ada</b>", "before 0, 50 at most", "/audit?before=100", "failed")
+	f.want(f.get("/audit?before=100"), http.StatusOK, "before 100, 50 at most", "/audit?before=150", `href="/audit">Newest`)
+	f.want(f.get("/audit?before=-1"), http.StatusOK, "before 0, 50")
+}
+
+// TestHeaders: what a page may do, and what may do something with it.
+func TestHeaders(t *testing.T) {
+	f := newFixture(t)
+	f.logIn(f.key)
+	for _, path := range []string{"/", "/login", "/assets/console.css", "/assets/console.js", "/assets/icon.svg", "/nothing"} {
+		h := f.get(path).header
+		p := h.Get("Content-Security-Policy")
+		if !strings.Contains(p, "default-src 'none'") || strings.Contains(p, "unsafe") || !strings.Contains(p, "frame-ancestors 'none'") {
+			t.Errorf("%s: %s", path, p)
+		}
+		if h.Get("Referrer-Policy") != "same-origin" {
+			t.Errorf("%s: %v", path, h)
+		}
+	}
+	for _, path := range []string{"/", "/tokens", "/sources", "/operators", "/vehicles", "/audit"} {
+		for _, inline := range []string{"<style", " style=", "javascript:", " onclick", "<script>", "http://", "https://"} {
+			if body := f.get(path).body; strings.Contains(body, inline) {
+				t.Errorf("%s holds %s", path, inline)
+			}
+		}
+	}
+	if a := f.post("/"); a.status != http.StatusNotFound {
+		t.Errorf("POST /: %d", a.status)
+	}
+}

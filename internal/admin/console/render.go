@@ -1,0 +1,240 @@
+package console
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/json/v2"
+	"errors"
+	"fmt"
+	"html/template"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"carstate/internal/access"
+	"carstate/internal/vehicle"
+)
+
+// page is what every page is made of.
+type page struct {
+	Title   string
+	Section string // of the navigation
+	Live    string // path of what keeps the page up to date; "": nothing does
+	Problem string // what went wrong
+	Notice  string // what was done
+	Data    any
+
+	Who     string // is logged in; "": nobody
+	Admin   bool   // with the admin key
+	Version string // of what the page loads
+}
+
+// pages are the templates of each page, by name.
+type pages map[string]*template.Template
+
+var pageNames = []string{"login", "fleet", "vehicles", "vehicle", "forgotten", "tokens", "sources", "operators", "audit", "secret", "failed"}
+
+func (c *Console) parsePages() pages {
+	p := make(pages)
+	base := template.Must(template.New("layout.html.tmpl").Funcs(c.functions()).ParseFS(files, "files/layout.html.tmpl", "files/parts.html.tmpl"))
+	for _, name := range pageNames {
+		p[name] = template.Must(template.Must(base.Clone()).ParseFS(files, "files/"+name+".html.tmpl"))
+	}
+	return p
+}
+
+// functions are what the templates may call.
+func (c *Console) functions() template.FuncMap {
+	return template.FuncMap{
+		"plural": func(n int, one, many string) string {
+			return grouped(n) + " " + map[bool]string{true: one, false: many}[n == 1]
+		},
+		"ago":     func(t time.Time) string { return ago(c.Now().Sub(t)) },
+		"for":     func(t time.Time) string { return inWords(max(0, c.Now().Sub(t))) },
+		"until":   func(t time.Time) string { return until(t.Sub(c.Now())) },
+		"utc":     func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") + " UTC" },
+		"day":     func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04") + " UTC" },
+		"clock":   func(t time.Time) string { return t.UTC().Format("15:04") },
+		"machine": func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
+		"count":   grouped[int],
+		"rate":    rate,
+		"bytes":   inBytes,
+		"number":  number,
+		"mark":    rand.Text,
+		"receipt": func(r access.ForgetReceipt) (string, error) { text, err := json.Marshal(r); return string(text), err },
+		"has":     strings.Contains,
+	}
+}
+
+// show answers with a page.
+func (c *Console) show(w http.ResponseWriter, status int, name string, p page) {
+	p.Version = assetVersion
+	var b bytes.Buffer
+	if err := c.pages[name].ExecuteTemplate(&b, "layout.html.tmpl", p); err != nil {
+		c.Log.Error("a page of the console cannot be made", "page", name, "error", err)
+		http.Error(w, "the page cannot be made; the service's log says why", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(status)
+	w.Write(b.Bytes())
+}
+
+// showTo is show for somebody who is logged in.
+func (c *Console) showTo(w http.ResponseWriter, s *session, status int, name string, p page) {
+	p.Who, p.Admin = s.who, s.who == access.AdminName
+	if p.Notice == "" {
+		p.Notice = c.sessions.takeNotice(s)
+	}
+	c.show(w, status, name, p)
+}
+
+// fail answers with a page that says what went wrong.
+func (c *Console) fail(w http.ResponseWriter, s *session, status int, title, problem string) {
+	c.showTo(w, s, status, "failed", page{Title: title, Problem: problem})
+}
+
+// done goes back to a list after a deed, and has it say what was done.
+func (c *Console) done(w http.ResponseWriter, r *http.Request, s *session, to, notice string) {
+	c.sessions.leaveNotice(s, notice)
+	http.Redirect(w, r, to, http.StatusSeeOther)
+}
+
+// statusOf is the status of a deed that failed.
+func statusOf(err error) int {
+	var s interface{ Status() int }
+	if errors.As(err, &s) {
+		return s.Status()
+	}
+	return http.StatusServiceUnavailable
+}
+
+// Limits of what a form may hold.
+const (
+	smallForm = 16 << 10
+	largeForm = 1 << 20 // some 40,000 vids
+)
+
+func parseForm(w http.ResponseWriter, r *http.Request, limit int64) bool {
+	r.Body = http.MaxBytesReader(w, r.Body, limit)
+	return r.ParseForm() == nil
+}
+
+// pageNumber reads which page of a list is asked for, from 1 on.
+func pageNumber(r *http.Request) int {
+	n, err := strconv.Atoi(r.URL.Query().Get("page"))
+	if err != nil || n < 1 || n > 1_000_000 {
+		return 1
+	}
+	return n
+}
+
+// paging leads from one page of a list to the next.
+type paging struct {
+	From, To, Of       int // of the entries shown
+	Previous, Next     int // pages; 0: none
+	Number, PagesInAll int
+	Path               string // without the page's number
+}
+
+func newPaging(path string, number, size, of int) paging {
+	last := max(1, (of+size-1)/size)
+	number = min(number, last)
+	p := paging{From: (number-1)*size + 1, To: min(number*size, of), Of: of, Number: number, PagesInAll: last, Path: path}
+	if number > 1 {
+		p.Previous = number - 1
+	}
+	if number < last {
+		p.Next = number + 1
+	}
+	return p
+}
+
+// ago says how long ago something was.
+func ago(d time.Duration) string {
+	if d < time.Second {
+		return "now"
+	}
+	return inWords(d) + " ago"
+}
+
+// until says in what time something will be.
+func until(d time.Duration) string {
+	if d <= 0 {
+		return "over"
+	}
+	return "in " + inWords(d)
+}
+
+// inWords says a duration in its largest unit.
+func inWords(d time.Duration) string {
+	for _, u := range []struct {
+		name string
+		unit time.Duration
+	}{{"d", 24 * time.Hour}, {"h", time.Hour}, {"min", time.Minute}} {
+		if d >= 2*u.unit {
+			return fmt.Sprintf("%d %s", d/u.unit, u.name)
+		}
+	}
+	return fmt.Sprintf("%d s", d/time.Second)
+}
+
+// seconds is a duration in whole seconds, rounded up.
+func seconds(d time.Duration) string {
+	return strconv.Itoa(int((d + time.Second - 1) / time.Second))
+}
+
+// grouped writes a number with its thousands apart.
+func grouped[N int | int32 | int64](n N) string {
+	digits := strconv.FormatInt(int64(n), 10)
+	for i := len(digits) - 3; i > 0 && digits[i-1] != '-'; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return digits
+}
+
+// number writes a measure to four digits.
+func number(f float64) string { return strconv.FormatFloat(f, 'g', 4, 64) }
+
+// rate writes a number a second.
+func rate(f float64) string {
+	switch {
+	case f == 0:
+		return "0"
+	case f < 10:
+		return strconv.FormatFloat(f, 'f', 1, 64)
+	}
+	return grouped(int64(f + .5))
+}
+
+// inBytes writes a number of bytes.
+func inBytes(f float64) string {
+	for _, unit := range []string{"B", "KiB", "MiB"} {
+		if f < 1024 {
+			return strconv.FormatFloat(f, 'f', min(1, len(unit)-1), 64) + " " + unit
+		}
+		f /= 1024
+	}
+	return strconv.FormatFloat(f, 'f', 1, 64) + " GiB"
+}
+
+// parseVehicles reads what was written into a form: vids, apart by spaces, commas
+// or lines.
+func parseVehicles(text string) (access.Vehicles, error) {
+	var ids []vehicle.ID
+	for i, word := range strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' || r == '\n' || r == '\r' || r == '\t' }) {
+		id, err := vehicle.ParseID(word)
+		if err != nil {
+			return access.Vehicles{}, fmt.Errorf("vehicle %d of the list: %w", i+1, err)
+		}
+		if len(id) > vehicle.MaxReportingID {
+			return access.Vehicles{}, fmt.Errorf("vehicle %d of the list: a vid has at most %d characters", i+1, vehicle.MaxReportingID)
+		}
+		ids = append(ids, id)
+	}
+	if len(ids) == 0 {
+		return access.Vehicles{}, errors.New("name the vehicles, or choose all")
+	}
+	return access.VehicleSet(ids...), nil
+}

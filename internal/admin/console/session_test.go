@@ -1,0 +1,209 @@
+package console
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"carstate/internal/access"
+)
+
+// TestLogin: without a session there is nothing but the login, which leads back to
+// where the reader wanted to go, and nowhere else.
+func TestLogin(t *testing.T) {
+	f := newFixture(t)
+	for _, path := range []string{"/", "/vehicles", "/vehicles/A", "/tokens", "/sources", "/operators", "/audit", "/nothing"} {
+		a := f.get(path)
+		f.want(a, http.StatusUnauthorized, "<h1>Log in</h1>", `name="next" value="`+path+`"`)
+		if !strings.HasPrefix(a.header.Get("WWW-Authenticate"), "Bearer ") || strings.Contains(a.body, "<nav") {
+			t.Errorf("%s shows more than the login", path)
+		}
+	}
+	for _, path := range []string{"/vehicles", "/tokens", "/tokens/x/revoke", "/sources", "/operators", "/adminkey", "/vehicles/A/forget", "/logout"} {
+		f.want(f.post(path, "name", "x"), http.StatusUnauthorized)
+	}
+	f.want(f.get("/live/fleet"), http.StatusUnauthorized)
+	if did := f.deeds(); did != "" {
+		t.Errorf("without a session: %s", did)
+	}
+
+	token, _ := access.NewSecret(access.TokenKind)
+	for _, key := range []string{"", "x", token, f.key + "x", f.key[:39]} {
+		a := f.post("/login", "key", key)
+		f.want(a, http.StatusForbidden, "not one of this service")
+		if a.header.Get("Set-Cookie") != "" || len(key) > 10 && strings.Contains(a.body, key) {
+			t.Errorf("%.6s…: a cookie, or the key again", key)
+		}
+	}
+	for next, want := range map[string]string{
+		"/tokens": "/tokens", "/vehicles/NHeN4": "/vehicles/NHeN4", "": "/", "//evil.example": "/", "https://evil.example": "/",
+		`/\evil.example`: "/", "/%2fevil": "/", "tokens": "/", "/a?b": "/",
+	} {
+		if a := f.post("/login", "key", " "+f.key+"\n", "next", next); a.status != http.StatusSeeOther || a.header.Get("Location") != want {
+			t.Errorf("next %q: %d to %q", next, a.status, a.header.Get("Location"))
+		}
+	}
+	c := f.read(f.anotherBrowser().PostForm(f.server.URL+"/login", map[string][]string{"key": {f.key}})).header.Get("Set-Cookie")
+	for _, attribute := range []string{"carstate-session=", "Path=/", "HttpOnly", "SameSite=Strict", "Max-Age="} {
+		if !strings.Contains(c, attribute) {
+			t.Errorf("the cookie %.20s… lacks %s", c, attribute)
+		}
+	}
+	if strings.Contains(f.log.String(), f.key[4:16]) {
+		t.Error("the key is in the log")
+	}
+}
+
+// TestSecureCookie: under TLS no other host can set or read the cookie.
+func TestSecureCookie(t *testing.T) {
+	f := newFixture(t, func(c *Config) { c.Secure = true })
+	c := f.post("/login", "key", f.key).header.Get("Set-Cookie")
+	if !strings.HasPrefix(c, "__Host-carstate-session=") || !strings.Contains(c, "; Secure") || strings.Contains(c, "Domain") {
+		t.Errorf("the cookie is %.30s…", c)
+	}
+}
+
+// TestSessionEnds: after an hour without a request, after twelve in any case, at
+// the logout, and with the key.
+func TestSessionEnds(t *testing.T) {
+	f := newFixture(t)
+	f.logIn(f.key)
+	for range 11 {
+		f.clock.advance(59 * time.Minute)
+		f.want(f.get("/tokens"), http.StatusOK)
+	}
+	f.clock.advance(59 * time.Minute) // the twelfth hour is not over yet
+	f.want(f.get("/tokens"), http.StatusOK)
+	f.clock.advance(13 * time.Minute)
+	f.want(f.get("/tokens"), http.StatusUnauthorized)
+
+	f.logIn(f.key)
+	f.clock.advance(time.Hour)
+	f.want(f.get("/tokens"), http.StatusUnauthorized)
+
+	f.logIn(f.key)
+	f.want(f.get("/login"), http.StatusSeeOther)
+	f.want(f.post("/logout"), http.StatusSeeOther)
+	f.want(f.get("/tokens"), http.StatusUnauthorized)
+
+	ada, key, err := access.AddOperator("ada", noon)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.operators.Put(ada)
+	f.logIn(key)
+	f.want(f.get("/tokens"), http.StatusOK, "<span>ada</span>")
+	removed := ada
+	removed.Removed = noon
+	f.operators.Put(removed)
+	f.want(f.get("/tokens"), http.StatusUnauthorized)
+	f.operators.Put(ada) // it does not come back to life
+	f.want(f.get("/tokens"), http.StatusUnauthorized)
+
+	f.logIn(f.key)
+	f.want(f.post("/adminkey"), http.StatusOK, "The admin key is replaced")
+	f.want(f.get("/tokens"), http.StatusUnauthorized)
+}
+
+// TestSessionsAreBounded: one operator cannot push another one's out, and those
+// longest unseen go first.
+func TestSessionsAreBounded(t *testing.T) {
+	f := newFixture(t)
+	ada, key, err := access.AddOperator("ada", noon)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.operators.Put(ada)
+	f.logIn(f.key)
+	admin := f.browser
+	f.browser = f.anotherBrowser()
+	f.logIn(key)
+	first := f.browser
+	for range maxOwn {
+		f.clock.advance(time.Second)
+		f.browser = f.anotherBrowser()
+		f.logIn(key)
+	}
+	if n := f.console.sessions.count(); n != maxOwn+1 {
+		t.Errorf("%v sessions", n)
+	}
+	f.browser = first
+	f.want(f.get("/tokens"), http.StatusUnauthorized)
+	f.browser = admin
+	f.clock.advance(time.Second)
+	f.want(f.get("/tokens"), http.StatusOK)
+
+	s := &f.console.sessions
+	s.makeRoom(2, func(*session) bool { return true })
+	if n := s.count(); n != 1 {
+		t.Errorf("%v sessions after making room", n)
+	}
+	f.want(f.get("/tokens"), http.StatusOK) // seen last
+}
+
+// TestWrongKeysAreLimited: by address and in all; a right key passes all the same.
+func TestWrongKeysAreLimited(t *testing.T) {
+	f := newFixture(t)
+	for i := range wrongFromOne.Calls {
+		if a := f.post("/login", "key", "x"); a.status != http.StatusForbidden {
+			t.Fatalf("wrong key %d: %d", i+1, a.status)
+		}
+	}
+	a := f.post("/login", "key", "x")
+	f.want(a, http.StatusTooManyRequests, "too many wrong keys: wait 6 s")
+	if a.header.Get("Retry-After") != "6" {
+		t.Errorf("Retry-After: %s", a.header.Get("Retry-After"))
+	}
+	f.logIn(f.key)
+	f.clock.advance(6 * time.Second)
+	f.browser = f.anotherBrowser()
+	f.want(f.post("/login", "key", "x"), http.StatusForbidden)
+
+	var all attempts
+	refused := 0
+	for i := range 2 * int(wrongInAll.Calls) {
+		r := &http.Request{RemoteAddr: "[2001:db8:" + twoDigits(i) + "::1]:5"}
+		if all.wait(r, noon) > 0 {
+			refused++
+		}
+	}
+	if refused < int(wrongInAll.Calls) {
+		t.Errorf("%d of %d wrong keys from as many addresses were refused", refused, 2*wrongInAll.Calls)
+	}
+	if a, b := networkOf("[2001:db8::1]:1"), networkOf("[2001:db8::2]:9"); a != b {
+		t.Error("two addresses of one /64 count apart")
+	}
+	if a, b := networkOf("192.0.2.1:1"), networkOf("192.0.2.2:1"); a == b {
+		t.Error("two IPv4 addresses count as one")
+	}
+}
+
+func twoDigits(i int) string {
+	return string("0123456789abcdef"[i/16%16]) + string("0123456789abcdef"[i%16])
+}
+
+// TestFormOnce: a form that makes a secret makes one, however often it is sent.
+func TestFormOnce(t *testing.T) {
+	f := newFixture(t)
+	f.logIn(f.key)
+	for _, form := range [][]string{
+		{"/tokens", "developer", "Ada", "operation", "throttle_system", "scope", "all", "days", "90"},
+		{"/sources", "name", "gateway-1", "scope", "all"},
+		{"/operators", "name", "ada"},
+	} {
+		fields := append(form[1:], "mark", form[0])
+		f.want(f.post(form[0], fields...), http.StatusCreated, "shown this once")
+		f.want(f.post(form[0], fields...), http.StatusConflict, "sent before")
+	}
+	if did := f.deeds(); did != "admin token.issue, admin source.add, admin operator.add" {
+		t.Error(did)
+	}
+	s := new(session)
+	for i := range 3 * maxFormsSent {
+		f.console.sessions.first(s, twoDigits(i/256)+twoDigits(i))
+	}
+	if len(s.sent) != maxFormsSent {
+		t.Errorf("a session remembers %d forms", len(s.sent))
+	}
+}

@@ -1,0 +1,108 @@
+package console
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"carstate/internal/access"
+)
+
+// sourceRow is a source as its page shows it.
+type sourceRow struct {
+	Name         string
+	Vehicles     string
+	Created      time.Time
+	Expires      time.Time // zero: never
+	Expired      bool
+	EarlierUntil time.Time // until when a replaced key counts; zero: none does
+	LastSeen     time.Time
+	LastRefused  time.Time
+	Reason       string
+}
+
+type sourcesView struct {
+	Rows  []sourceRow
+	Page  paging
+	Form  url.Values
+	Began time.Time // since when this node has seen what it has seen
+}
+
+func (c *Console) sourcesPage(w http.ResponseWriter, r *http.Request, s *session) {
+	c.showSources(w, r, s, http.StatusOK, "", nil)
+}
+
+func (c *Console) showSources(w http.ResponseWriter, r *http.Request, s *session, status int, problem string, form url.Values) {
+	all := c.Sources.List()
+	v := sourcesView{Form: form, Page: newPaging("/sources?page=", pageNumber(r), listed, len(all)), Began: c.Monitor.began}
+	now := c.Now()
+	for i, src := range all {
+		if i+1 < v.Page.From || i+1 > v.Page.To {
+			continue
+		}
+		seen := c.Sources.Seen(src.Name)
+		row := sourceRow{
+			Name: src.Name, Vehicles: vehiclesInWords(src.Vehicles), Created: src.Created, Expires: src.Expires,
+			Expired: src.Usable(now) != nil, LastSeen: seen.LastSeen, LastRefused: seen.LastRefused,
+		}
+		if !seen.LastRefused.IsZero() {
+			row.Reason = seen.Reason.String()
+		}
+		for _, e := range src.Earlier {
+			if e.Until.After(now) && e.Until.After(row.EarlierUntil) {
+				row.EarlierUntil = e.Until
+			}
+		}
+		v.Rows = append(v.Rows, row)
+	}
+	c.showTo(w, s, status, "sources", page{Title: "Sources", Section: "sources", Problem: problem, Data: v})
+}
+
+func (c *Console) addSource(w http.ResponseWriter, r *http.Request, s *session) {
+	if !c.once(w, r, s, largeForm, "Sources") {
+		return
+	}
+	vehicles, err := access.AllVehicles(), error(nil)
+	if r.PostForm.Get("scope") != "all" {
+		vehicles, err = parseVehicles(r.PostForm.Get("vehicles"))
+	}
+	if err != nil {
+		c.showSources(w, r, s, http.StatusBadRequest, err.Error(), r.PostForm)
+		return
+	}
+	src, key, err := c.Deeds.AddSource(r.Context(), s.who, strings.TrimSpace(r.PostForm.Get("name")), vehicles, time.Time{})
+	if err != nil {
+		c.showSources(w, r, s, statusOf(err), err.Error(), r.PostForm)
+		return
+	}
+	v := secretView{What: "source", Name: src.Name, Secret: key, Back: "/sources", Telemetry: true}
+	c.showTo(w, s, http.StatusCreated, "secret", page{Title: "Source added", Section: "sources", Data: v})
+}
+
+func (c *Console) rotateSource(w http.ResponseWriter, r *http.Request, s *session) {
+	if !c.once(w, r, s, smallForm, "Sources") {
+		return
+	}
+	overlap, err := overlapOf(r.PostForm)
+	if err != nil {
+		c.showSources(w, r, s, http.StatusBadRequest, err.Error(), nil)
+		return
+	}
+	src, key, err := c.Deeds.RotateSource(r.Context(), s.who, r.PathValue("name"), overlap)
+	if err != nil {
+		c.showSources(w, r, s, statusOf(err), err.Error(), nil)
+		return
+	}
+	v := secretView{What: "source", Name: src.Name, Secret: key, Old: oldInWords(overlap), Back: "/sources", Telemetry: true}
+	c.showTo(w, s, http.StatusCreated, "secret", page{Title: "Source rotated", Section: "sources", Data: v})
+}
+
+func (c *Console) removeSource(w http.ResponseWriter, r *http.Request, s *session) {
+	src, err := c.Deeds.RemoveSource(r.Context(), s.who, r.PathValue("name"))
+	if err != nil {
+		c.showSources(w, r, s, statusOf(err), err.Error(), nil)
+		return
+	}
+	c.done(w, r, s, "/sources", "The source "+src.Name+" is removed: what it sends is refused from now on.")
+}

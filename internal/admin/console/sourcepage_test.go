@@ -1,0 +1,67 @@
+package console
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"carstate/internal/access"
+)
+
+// TestSources: add, see when it was last seen and why refused, rotate, remove.
+func TestSources(t *testing.T) {
+	f := newFixture(t)
+	f.logIn(f.key)
+	f.want(f.get("/sources"), http.StatusOK, "There is no source yet")
+	for what, c := range map[string][]string{
+		"a source&#39;s name":              {"name", "a b", "scope", "all"},
+		"name the vehicles, or choose all": {"name", "gateway", "scope", "list", "vehicles", ""},
+	} {
+		f.want(f.post("/sources", append(c, "mark", what)...), http.StatusBadRequest, what)
+	}
+	a := f.post("/sources", "name", "gateway", "scope", "list", "vehicles", "A,B", "mark", "1")
+	f.want(a, http.StatusCreated, "css_", "vehicles/VID/telemetry")
+	key := a.body[strings.Index(a.body, "css_"):][:40]
+	f.want(f.get("/sources"), http.StatusOK, "gateway", "A, B", "not yet")
+	if _, err := f.sources.Verify([]byte(key), noon.Add(-3*time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	f.want(f.get("/sources"), http.StatusOK, "3 min ago")
+	f.want(f.post("/sources/gateway/rotate", "mark", "2", "overlap", "0"), http.StatusCreated, "css_", "The old one has ended.")
+	if _, err := f.sources.Verify([]byte(key), noon); err == nil {
+		t.Fatal("the old key still counts")
+	}
+	f.want(f.get("/sources"), http.StatusOK, "its key is <code>replaced</code>")
+	f.want(f.post("/sources/gateway/rotate", "mark", "3", "overlap", "x"), http.StatusBadRequest)
+	f.want(f.post("/sources/nobody/rotate", "mark", "4", "overlap", "0"), http.StatusServiceUnavailable)
+	f.want(f.post("/sources/nobody/remove"), http.StatusServiceUnavailable)
+	f.want(f.post("/sources/gateway/remove"), http.StatusSeeOther)
+	f.want(f.get("/sources"), http.StatusOK, "The source gateway is removed", "There is no source yet")
+}
+
+// TestOperators: only the admin key is offered what makes operators.
+func TestOperators(t *testing.T) {
+	f := newFixture(t)
+	f.logIn(f.key)
+	f.want(f.get("/operators"), http.StatusOK, "no operator but the holder of the admin key", "Replace the admin key")
+	f.want(f.post("/operators", "name", "admin", "mark", "1"), http.StatusBadRequest, "choose another")
+	a := f.post("/operators", "name", "ada", "mark", "2")
+	f.want(a, http.StatusCreated, "cso_")
+	a = f.post("/operators/ada/rotate", "mark", "3")
+	f.want(a, http.StatusCreated, "cso_", "The old one has ended")
+	key := a.body[strings.Index(a.body, "cso_"):][:40]
+	hers := &fixture{t: t, server: f.server, browser: f.anotherBrowser()}
+	hers.logIn(key)
+	a = hers.get("/operators")
+	hers.want(a, http.StatusOK, "<h2>ada</h2>")
+	if strings.Contains(a.body, "/operators/ada/") || strings.Contains(a.body, "/adminkey") {
+		t.Error("an operator is offered what only the admin key does")
+	}
+	f.want(f.post("/operators/nobody/remove"), http.StatusServiceUnavailable, access.ErrNotFound.Error())
+	f.want(f.post("/operators/ada/remove"), http.StatusSeeOther)
+	hers.want(hers.get("/operators"), http.StatusUnauthorized)
+	if did := f.deeds(); did != "admin operator.add, admin operator.rotate, admin operator.remove" {
+		t.Error(did)
+	}
+}

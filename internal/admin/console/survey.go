@@ -1,0 +1,75 @@
+package console
+
+import (
+	"iter"
+	"time"
+
+	"carstate/internal/fleet"
+	"carstate/internal/vehicle"
+)
+
+// Fleet is the table of every vehicle's verdicts.
+type Fleet interface {
+	All() iter.Seq[fleet.Answer]
+}
+
+// Survey counts the fleet at one time.
+type Survey struct {
+	At       time.Time
+	Vehicles int
+
+	// By driving state, of those whose verdict answers a query.
+	Normal, Slow, Jam int
+	NotDriving        int
+	// Stale has readings that are too old, Unknown never had any of speed.
+	Stale, Unknown int
+
+	// By throttle system, of those whose verdict answers a query.
+	ThrottleNormal, Anomaly int
+
+	// Ages counts vehicles by the age of their newest verdict; see ageLimits.
+	Ages [7]int
+}
+
+// ageLimits bound the classes of Ages, but for the last, which has no bound.
+var ageLimits = [6]time.Duration{
+	10 * time.Second, time.Minute, 5 * time.Minute, time.Hour, 24 * time.Hour, 7 * 24 * time.Hour,
+}
+
+// survey walks through the fleet once.
+func survey(f Fleet, now time.Time, maxAge time.Duration) Survey {
+	s, t := Survey{At: now}, vehicle.At(now)
+	for a := range f.All() {
+		s.Vehicles++
+		switch a.Driving.At(t, maxAge) {
+		case vehicle.Answered:
+			switch a.Driving.State {
+			case vehicle.SlowDriving:
+				s.Slow++
+			case vehicle.TrafficJam:
+				s.Jam++
+			default:
+				s.Normal++
+			}
+		case vehicle.NotDriving:
+			s.NotDriving++
+		case vehicle.Stale:
+			s.Stale++
+		default:
+			s.Unknown++
+		}
+		if a.Throttle.At(t, maxAge) == vehicle.Answered {
+			if a.Throttle.System == vehicle.ThrottleAnomaly {
+				s.Anomaly++
+			} else {
+				s.ThrottleNormal++
+			}
+		}
+		age, class := t.Sub(max(a.Driving.Time, a.Throttle.Time)), 0
+		for class < len(ageLimits) && age > ageLimits[class] {
+			class++
+		}
+		s.Ages[class]++
+	}
+	return s
+}

@@ -1,0 +1,145 @@
+package admin_test
+
+import (
+	"errors"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"carstate/internal/access"
+	"carstate/internal/admin"
+)
+
+// TestOperators: an operator's key opens the API, the audit names them, it opens
+// nothing that makes operators, and it ends at once.
+func TestOperators(t *testing.T) {
+	s := start(t)
+	ada, err := s.AddOperator(t.Context(), "ada")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.keepFromLogs(ada.Key)
+	if _, err := s.AddOperator(t.Context(), "ada"); !errors.Is(err, access.ErrExists) {
+		t.Errorf("twice: %v", err)
+	}
+	hers := &admin.Client{URL: s.URL, Key: ada.Key, HTTP: s.HTTP}
+	tok, err := hers.IssueToken(t.Context(), access.TokenRequest{Developer: "Bo", Operations: access.AllOperations, Vehicles: access.AllVehicles()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.keepFromLogs(tok.AccessToken)
+	events, err := hers.Audit(t.Context(), 1)
+	if err != nil || len(events) != 1 || events[0].Actor != "ada" || events[0].Action != "token.issue" {
+		t.Errorf("%+v, %v", events, err)
+	}
+	s.keeper.did()
+	for what, deed := range map[string]func() error{
+		"add":       func() error { _, err := hers.AddOperator(t.Context(), "eve"); return err },
+		"rotate":    func() error { _, err := hers.RotateOperator(t.Context(), "ada"); return err },
+		"remove":    func() error { _, err := hers.RemoveOperator(t.Context(), "ada"); return err },
+		"admin key": func() error { _, err := hers.RotateAdminKey(t.Context()); return err },
+	} {
+		if refused, ok := errors.AsType[*admin.Error](deed()); !ok || refused.Status != http.StatusForbidden {
+			t.Errorf("%s by an operator: %v", what, refused)
+		}
+	}
+	if did := s.keeper.did(); len(did) != 0 {
+		t.Errorf("a refused deed reached the keeper: %v", did)
+	}
+
+	again, err := s.RotateOperator(t.Context(), "ada")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.keepFromLogs(again.Key)
+	if _, err := hers.Tokens(t.Context()); err == nil {
+		t.Error("the replaced key still opens the API")
+	}
+	hers.Key = again.Key
+	if list, err := hers.Operators(t.Context()); err != nil || len(list) != 1 || list[0].RotatedAt == nil {
+		t.Errorf("%+v, %v", list, err)
+	}
+	for range 2 {
+		if gone, err := s.RemoveOperator(t.Context(), "ada"); err != nil || gone.RemovedAt == nil {
+			t.Errorf("removed: %+v, %v", gone, err)
+		}
+	}
+	want := []string{"Audit intended", "UpdateOperator", "Audit intended", "UpdateOperator"}
+	if did := s.keeper.did(); !slices.Equal(did, want) {
+		t.Errorf("the keeper was asked for %v", did)
+	}
+	if _, err := hers.Tokens(t.Context()); err == nil {
+		t.Error("the key of a removed operator still opens the API")
+	}
+	for _, path := range []string{"/v1/operators/nobody", "/v1/operators/cso_x"} {
+		if got := s.do(t, "DELETE", path, ""); got.status != http.StatusNotFound {
+			t.Errorf("%s: %d", path, got.status)
+		}
+	}
+	for _, name := range []string{"admin", "a b", ""} {
+		if got := s.do(t, "POST", "/v1/operators", `{"name":"`+name+`"}`); got.status != http.StatusBadRequest {
+			t.Errorf("%q: %d", name, got.status)
+		}
+	}
+}
+
+// TestOperatorNeedsAudit: what cannot be audited is not done.
+func TestOperatorNeedsAudit(t *testing.T) {
+	s := start(t)
+	s.keeper.failing("Audit intended", errDisk)
+	if _, err := s.AddOperator(t.Context(), "ada"); err == nil {
+		t.Error("added without an audit")
+	}
+	if did := s.keeper.did(); slices.Contains(did, "CreateOperator") {
+		t.Errorf("%v", did)
+	}
+}
+
+// TestRotateAdminKey: the file holds the new key, mode 0600, and only that one
+// counts from then on. A file that cannot be written changes nothing.
+func TestRotateAdminKey(t *testing.T) {
+	dir := t.TempDir()
+	key, err := admin.LoadOrCreateKey(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := start(t, func(c *admin.Config) { c.AdminKey, c.KeyDir = access.HashOf(key), dir })
+	s.keepFromLogs(key)
+	s.Key = key
+	rotated, err := s.RotateAdminKey(t.Context())
+	if err != nil || rotated.File != filepath.Join(dir, "admin.key") {
+		t.Fatalf("%+v, %v", rotated, err)
+	}
+	if _, err := s.Tokens(t.Context()); err == nil {
+		t.Error("the old key still opens the API")
+	}
+	next, err := admin.LoadKey(dir)
+	if err != nil || next == key {
+		t.Fatalf("the file holds the old key: %v", err)
+	}
+	s.keepFromLogs(next)
+	s.Key = next
+	if _, err := s.Tokens(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
+		t.Errorf("%d files, %v", len(left), err)
+	}
+
+	// Out of the way, so that nothing can be put in its place.
+	if err := os.Rename(dir, dir+".away"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.RotateAdminKey(t.Context()); err == nil {
+		t.Error("rotated without a directory")
+	}
+	if _, err := s.Tokens(t.Context()); err != nil {
+		t.Errorf("after a rotation that failed: %v", err)
+	}
+	events, err := s.Audit(t.Context(), 2)
+	if err != nil || events[0].Outcome != "failed" || events[0].Action != "admin-key.rotate" {
+		t.Errorf("%+v, %v", events, err)
+	}
+}
