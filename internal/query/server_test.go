@@ -510,6 +510,11 @@ func TestABugWhileShakingHandsIsNotFatal(t *testing.T) {
 	if a := readAnswer(t, bufio.NewReader(c), false); a.status != "HTTP/1.1 200 OK" {
 		t.Errorf("got %s", a.raw)
 	}
+	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
+	defer cancel()
+	if err := r.Shutdown(ctx); err != nil {
+		t.Error(err)
+	}
 	if s := log.String(); !strings.Contains(s, "this is a bug") {
 		t.Errorf("logged %s", s)
 	}
