@@ -100,8 +100,11 @@ func refused(r *reply, e envelope, isEnvelope bool) *Error {
 		out.Message = "a gateway before the service answers HTTP " + strconv.Itoa(r.code) + ": it cannot reach the service for the moment; if that lasts, ask who runs it"
 	default:
 		out.Message = "the address answers HTTP " + strconv.Itoa(r.code) + " and not as this interface does: is it the base URL of the service?"
+		if !isEnvelope {
+			out.causes = []error{ErrBadAnswer}
+		}
 	}
-	out.causes, out.broken = []error{kindOf(out.Code)}, isOutage(out.Code)
+	out.causes, out.broken = append(out.causes, kindOf(out.Code)), isOutage(out.Code)
 	return out
 }
 
