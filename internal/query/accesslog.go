@@ -2,6 +2,7 @@ package query
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"hash/maphash"
@@ -43,6 +44,7 @@ type AccessLog struct {
 	lost   prometheus.Counter
 
 	file    *os.File // nil: Out is written to
+	sink    sink
 	out     *bufio.Writer
 	line    []byte
 	broken  bool // the last write failed; only a change is told
@@ -59,8 +61,25 @@ const (
 
 // OpenAccessLog opens the file and starts to write. Close ends it.
 func OpenAccessLog(c AccessLogConfig) (*AccessLog, error) {
+	var file *os.File
+	to := c.Out
+	if c.File != "" {
+		var err error
+		if file, err = openLog(c.File); err != nil {
+			return nil, err
+		}
+		to = file
+	}
+	a := newAccessLog(c, to)
+	a.file = file
+	go a.run()
+	return a, nil
+}
+
+// newAccessLog makes one that nothing drains yet.
+func newAccessLog(c AccessLogConfig, to io.Writer) *AccessLog {
 	a := &AccessLog{
-		config: c, seed: maphash.MakeSeed(),
+		config: c, seed: maphash.MakeSeed(), sink: sink{to: to},
 		lost: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "carstate_access_log_lines_dropped_total",
 			Help: "Requests that are missing in the access log because it could not be written fast enough.",
@@ -68,32 +87,23 @@ func OpenAccessLog(c AccessLogConfig) (*AccessLog, error) {
 		stop: make(chan struct{}), stopped: make(chan struct{}),
 	}
 	a.ring.init()
-	to := c.Out
-	if c.File != "" {
-		if err := a.open(); err != nil {
-			return nil, err
-		}
-		to = a.file
-	}
-	a.out = bufio.NewWriterSize(to, 64<<10)
+	a.out = bufio.NewWriterSize(&a.sink, 64<<10)
 	if c.Registry != nil {
 		c.Registry.MustRegister(a.lost)
 	}
-	go a.run()
-	return a, nil
+	return a
 }
 
-// open opens the file.
-func (a *AccessLog) open() error {
-	f, err := os.OpenFile(a.config.File, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+// openLog opens the file.
+func openLog(name string) (*os.File, error) {
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
 	if err != nil {
 		if path, ok := errors.AsType[*os.PathError](err); ok {
 			err = path.Err
 		}
-		return fmt.Errorf("the access log cannot be opened for writing: %w", err)
+		return nil, fmt.Errorf("the access log cannot be opened for writing: %w", err)
 	}
-	a.file = f
-	return nil
+	return f, nil
 }
 
 // Close writes what is left. It is called once nobody answers any more.
@@ -135,20 +145,24 @@ func (a *AccessLog) follow() {
 	if err2 != nil || err == nil && os.SameFile(there, have) {
 		return
 	}
-	old := a.file
-	if err := a.open(); err != nil {
+	f, err := openLog(a.config.File)
+	if err != nil {
 		a.tell(err)
 		return
 	}
-	a.out.Reset(a.file)
-	_ = old.Close()
+	_ = a.file.Close()
+	a.file, a.sink = f, sink{to: f}
 }
 
 // drain writes all records that are there.
 func (a *AccessLog) drain() {
 	var r record
 	lines := 0
+	a.sink.lines = 0
 	for a.ring.take(&r) {
+		if lines == 0 && a.sink.torn {
+			_ = a.out.WriteByte('\n') // ends the line in which a full disk stopped us
+		}
 		a.line = a.format(a.line[:0], &r)
 		_, _ = a.out.Write(a.line) // an error stays until Flush
 		lines++
@@ -158,14 +172,27 @@ func (a *AccessLog) drain() {
 	}
 	err := a.out.Flush()
 	if err != nil {
-		a.lost.Add(float64(lines))
-		to := a.config.Out
-		if a.file != nil {
-			to = a.file
-		}
-		a.out.Reset(to)
+		a.lost.Add(float64(max(lines-a.sink.lines, 0)))
+		a.out.Reset(&a.sink)
 	}
 	a.tell(err)
+}
+
+// sink is what lines are written to. It counts those that were taken whole, and
+// knows whether the last one was.
+type sink struct {
+	to    io.Writer
+	lines int
+	torn  bool
+}
+
+func (s *sink) Write(p []byte) (int, error) {
+	n, err := s.to.Write(p)
+	if n > 0 {
+		s.lines += bytes.Count(p[:n], []byte{'\n'})
+		s.torn = p[n-1] != '\n'
+	}
+	return n, err
 }
 
 // tell logs that writing fails, and that it works again.

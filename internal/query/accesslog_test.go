@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -206,6 +207,55 @@ func TestAccessLogDropsRatherThanWaits(t *testing.T) {
 	}
 	if lost == 0 || float64(disk.n)+lost != many {
 		t.Errorf("%d lines written and %v dropped, of %d", disk.n, lost, many)
+	}
+}
+
+// narrow is a disk with room for so many bytes.
+type narrow struct {
+	bytes.Buffer
+	room int
+}
+
+func (n *narrow) Write(p []byte) (int, error) {
+	fits := min(len(p), n.room)
+	n.room -= fits
+	n.Buffer.Write(p[:fits])
+	if fits < len(p) {
+		return fits, syscall.ENOSPC
+	}
+	return fits, nil
+}
+
+// A full disk may cut a line short. The next line does not continue it.
+func TestAccessLogOnAFullDisk(t *testing.T) {
+	disk := &narrow{room: 450}
+	reg := prometheus.NewRegistry()
+	// Nothing drains it but the test.
+	log := newAccessLog(AccessLogConfig{Out: disk, Log: slog.New(slog.DiscardHandler), Registry: reg}, disk)
+	ids := newRequestIDs()
+	w := response{status: 200, vid: []byte("CarJam")}
+	r := get(drivingPath)
+	for range 10 {
+		log.note(r, &w, ids, r.peer, noon, time.Microsecond)
+	}
+	log.drain()
+	disk.room = 1 << 20
+	for range 10 {
+		log.note(r, &w, ids, r.peer, noon, time.Microsecond)
+	}
+	log.drain()
+	whole := 0
+	for line := range strings.Lines(disk.String()) {
+		if strings.Count(line, "time=") != 1 {
+			t.Errorf("an odd line: %q", line)
+		}
+		if strings.Contains(line, " vehicle=") {
+			whole++
+		}
+	}
+	lost := gathered(t, reg, "carstate_access_log_lines_dropped_total", nil)
+	if whole < 11 || float64(whole)+lost != 20 {
+		t.Errorf("%d lines written and %v dropped, of 20:\n%s", whole, lost, disk)
 	}
 }
 

@@ -9,14 +9,14 @@ import (
 	"net/netip"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
 
 // listener hands out connections that know how they are used, and bounds how
-// many there are, so that the limits of the HTTP library, which answer with
-// texts of their own, are never reached.
+// many there are.
 type listener struct {
 	net.Listener
 	tls     *tls.Config // nil: plain
@@ -42,14 +42,13 @@ func newListener(ln net.Listener, t *tls.Config, max int64, dropped prometheus.C
 }
 
 // Accept waits for the next connection. Errors that pass, such as too many open
-// files, are waited out here: the HTTP library would stop serving.
+// files, are waited out here.
 func (l *listener) Accept() (net.Conn, error) {
 	var pause time.Duration
 	for {
 		c, err := l.Listener.Accept()
 		if err != nil {
-			var passing interface{ Temporary() bool }
-			if !errors.As(err, &passing) || !passing.Temporary() {
+			if !passes(err) {
 				return nil, err
 			}
 			if pause == 0 {
@@ -70,7 +69,7 @@ func (l *listener) Accept() (net.Conn, error) {
 			c.Close()
 			continue
 		}
-		k := &conn{Conn: c, from: l, peer: peerOf(c), crowded: n > l.max}
+		k := &conn{Conn: c, from: l, peer: peerOf(c), crowded: n > l.max && !l.makeRoom()}
 		l.mu.Lock()
 		l.all[k] = struct{}{}
 		l.mu.Unlock()
@@ -81,7 +80,25 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 }
 
-// Close stops accepting. Both this package and the HTTP library call it.
+// passes reports whether an error of accepting ends by itself. Linux also reports
+// what befell the connection that was to be accepted.
+func passes(err error) bool {
+	var temporary interface{ Temporary() bool }
+	if errors.As(err, &temporary) && temporary.Temporary() {
+		return true
+	}
+	for _, e := range []syscall.Errno{
+		syscall.ENOBUFS, syscall.ENOMEM, syscall.EPERM, syscall.EPROTO,
+		syscall.ENETDOWN, syscall.ENETUNREACH, syscall.EHOSTUNREACH,
+	} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// Close stops accepting.
 func (l *listener) Close() error {
 	l.closeOnce.Do(func() {
 		close(l.closed)
@@ -96,11 +113,33 @@ func (l *listener) closeWaiting() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for c := range l.all {
-		if c.state.CompareAndSwap(waiting, woken) {
-			c.Conn.SetReadDeadline(time.Unix(1, 0))
+		if !c.wake(waiting) {
+			c.wake(starting)
 		}
 	}
 }
+
+// makeRoom closes a connection that waits for a request, or for the rest of one, in
+// favour of a newer one: otherwise, whoever opens as many as there may be and says
+// a word now and then would keep all others out. Which one is left to chance, so
+// that it falls mostly on whoever has most. It reports false where it found none.
+func (l *listener) makeRoom() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	looks := 0
+	for c := range l.all { // in random order
+		if c.wake(waiting) {
+			return true
+		}
+		if looks++; looks == roomLooks {
+			break
+		}
+	}
+	return false
+}
+
+// roomLooks is how many connections are looked at to find one that waits.
+const roomLooks = 64
 
 // cut closes every connection at once.
 func (l *listener) cut() {
@@ -120,7 +159,7 @@ type conn struct {
 	crowded bool       // there were too many when it came
 	linger  bool       // the last answer must survive what else is arriving; only its handler's goroutine touches it
 
-	// state is waiting, working or woken.
+	// state is starting, waiting, working or woken.
 	state atomic.Int32
 
 	busy bool // a request is counted as in progress; only its handler's goroutine touches it
@@ -150,6 +189,16 @@ func (c *conn) Close() error {
 		c.from.mu.Unlock()
 	})
 	return err
+}
+
+// wake ends the reading of a connection if it is in that state, so that its handler
+// closes it. The handler sets no deadline after it saw the state.
+func (c *conn) wake(in int32) bool {
+	if !c.state.CompareAndSwap(in, woken) {
+		return false
+	}
+	_ = c.Conn.SetReadDeadline(time.Unix(1, 0))
+	return true
 }
 
 func (c *conn) begin(inFlight *atomic.Int64) {

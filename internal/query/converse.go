@@ -9,12 +9,13 @@ import (
 	"time"
 )
 
-// Where a connection stands. Between requests it may be closed at any time, and
-// whoever changes the state away from waiting decides what happens next.
+// Where a connection stands. Until it has a whole request it may be closed at any
+// time, and whoever changes the state away from waiting decides what happens next.
 const (
-	waiting int32 = iota // for the first byte of a request
+	starting int32 = iota // it was accepted, and may be shaking hands
+	waiting               // for a request, or for the rest of one
 	working
-	woken // it was waiting when the shutdown began
+	woken // it is to be closed: the shutdown began, or another one needs its place
 )
 
 // exchange is what a connection needs while it has a request in progress. Exchanges
@@ -25,8 +26,13 @@ type exchange struct {
 	out      []byte // answers on their way to the connection
 }
 
-// keepOut is up to what size the memory of answers is kept for the next.
-const keepOut = 64 << 10
+// Of answers to pipelined requests, sendAt bytes are sent at a time: a client that
+// does not read makes us hold that much and one answer. Up to keepOut, the memory
+// is kept for the next.
+const (
+	sendAt  = 8 << 10
+	keepOut = 32 << 10
+)
 
 // conversation is the reading side of a connection.
 type conversation struct {
@@ -47,8 +53,14 @@ type conversation struct {
 // converse answers the requests of a connection until one of the two sides ends it,
 // and closes it.
 func (s *Server) converse(wire net.Conn) {
-	defer wire.Close()
 	v := &conversation{s: s, c: connOf(wire), wire: wire}
+	defer func() {
+		if p := recover(); p != nil {
+			s.report(p)
+		}
+		v.c.end(&s.inFlight)
+		_ = wire.Close()
+	}()
 	v.now = time.Now()
 	v.readBy(v.now.Add(s.headTimeout))
 	if t, ok := wire.(*tlsConn); ok {
@@ -60,7 +72,6 @@ func (s *Server) converse(wire net.Conn) {
 	}
 	for v.next() {
 	}
-	v.c.end(&s.inFlight)
 }
 
 func (v *conversation) readBy(t time.Time) {
@@ -96,7 +107,7 @@ func (v *conversation) next() bool {
 			// What was pipelined is answered together.
 			head = v.buffered()
 		}
-		if head != nil && len(e.out) > keepOut/2 {
+		if head != nil && len(e.out) >= sendAt {
 			if goesOn = v.send(e.out); !goesOn {
 				head = nil
 			}
@@ -109,7 +120,6 @@ func (v *conversation) next() bool {
 		e.out = nil
 	}
 	s.exchanges.Put(e)
-	v.c.end(&s.inFlight)
 	return goesOn
 }
 
@@ -141,33 +151,44 @@ func (v *conversation) read() ([]byte, *failure) {
 		if v.answered && overdue(v.readUntil, v.now, v.s.idleTimeout) {
 			v.readBy(v.now.Add(v.s.idleTimeout))
 		}
-		v.c.state.Store(waiting)
-		if v.s.ending.Load() {
-			return nil, nil
-		}
+	}
+	v.c.state.Store(waiting)
+	if v.s.ending.Load() {
+		return nil, nil
 	}
 	for {
 		if !v.room() {
-			return nil, failHeadSize
+			return nil, v.unlessWoken(failHeadSize)
 		}
 		n, err := v.wire.Read(v.buf[v.end:])
-		if !begun && n > 0 {
+		v.end += n
+		if head := v.buffered(); head != nil {
 			if !v.c.state.CompareAndSwap(waiting, working) {
 				return nil, nil
 			}
-		}
-		v.end += n
-		if head := v.buffered(); head != nil {
 			return head, nil
 		}
 		if err != nil {
-			return nil, v.broken(err)
+			return nil, v.unlessWoken(v.broken(err))
 		}
 		if !begun && n > 0 {
 			begun = true
 			v.readBy(time.Now().Add(v.s.headTimeout))
+			// Whoever woke it before now has had its deadline overwritten.
+			if v.c.state.Load() != waiting {
+				return nil, nil
+			}
 		}
 	}
+}
+
+// unlessWoken returns the failure to answer with, nil where the connection is to be
+// closed: then nothing was wrong.
+func (v *conversation) unlessWoken(f *failure) *failure {
+	if !v.c.state.CompareAndSwap(waiting, working) {
+		return nil
+	}
+	return f
 }
 
 // overdue reports whether a deadline has to be set anew. One is moved on only when a
@@ -283,8 +304,10 @@ func (v *conversation) sendDocument(e *exchange) bool {
 	return err == nil
 }
 
-// send writes answers.
+// send writes answers. While that lasts they do not count as in progress: otherwise
+// clients that do not read would have all others told that we are overloaded.
 func (v *conversation) send(b []byte) bool {
+	v.c.end(&v.s.inFlight)
 	if len(b) == 0 {
 		return true
 	}

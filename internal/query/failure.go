@@ -71,7 +71,7 @@ var (
 	failBareLine   = closing(400, invalidRequest, "a header line must end in CR LF and hold no other CR")
 	failFolded     = closing(400, invalidRequest, "a header must be on one line")
 	failHeaderName = closing(400, invalidRequest, "a header's name must be a token directly before its colon")
-	failHost       = closing(400, invalidRequest, "an HTTP/1.1 request has exactly one Host header")
+	failHost       = closing(400, invalidRequest, "an HTTP/1.1 request has exactly one Host header, and a host in it")
 	failBody       = closing(400, invalidRequest, "the request must have no body: send the parameters in the query of a GET")
 	failExpect     = closing(400, invalidRequest, "the Expect header is not accepted here: there is no body to wait for")
 	failVersion    = closing(400, invalidRequest, "the HTTP version must be 1.1 or 1.0")

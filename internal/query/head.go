@@ -68,7 +68,7 @@ func (h *head) note(name, value []byte) {
 	case len("Host"):
 		if equalFold(name, "host") {
 			h.hosts++
-			if len(value) == 0 {
+			if !isHost(value) {
 				h.fault = failHost
 			}
 		}
@@ -98,6 +98,17 @@ func (h *head) note(name, value []byte) {
 			h.fault = failBody
 		}
 	}
+}
+
+// isHost reports whether b can be a host with or without a port (RFC 9110, 7.2). It
+// looks at the characters only: what is asked for does not depend on the host.
+func isHost(b []byte) bool {
+	for _, c := range b {
+		if !hostBytes[c] {
+			return false
+		}
+	}
+	return len(b) > 0
 }
 
 // noteLength records a Content-Length.
@@ -193,9 +204,16 @@ func isToken(b []byte) bool {
 	return len(b) > 0
 }
 
-var tokenBytes = func() (t [256]bool) {
-	for _, c := range "!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz" {
+const lettersAndDigits = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+
+var (
+	tokenBytes = bytesOf("!#$%&'*+-.^_`|~" + lettersAndDigits)
+	hostBytes  = bytesOf("-._~%!$&'()*+,;=:[]" + lettersAndDigits)
+)
+
+func bytesOf(s string) (t [256]bool) {
+	for _, c := range s {
 		t[c] = true
 	}
 	return t
-}()
+}

@@ -37,10 +37,11 @@ type Config struct {
 	// AccessLog gets a line of every request; nil: there is none.
 	AccessLog *AccessLog
 	// MaxInFlight is how many requests may be in progress at once, from the
-	// parsed head to the last byte of the answer; more get 503. Zero: 4096.
+	// parsed head to the finished answer; more get 503. Zero: 4096.
 	MaxInFlight int
-	// MaxConnections is how many connections may be open at once. A newer
-	// one gets 503 to its first request and is closed; far beyond, it is
+	// MaxConnections is how many connections may be open at once. For a newer
+	// one, one that waits for a request is closed. Where none is found, the
+	// newer gets 503 to its first request and is closed; far beyond, it is
 	// closed without an answer. A connection holds about 10 KiB. Zero: 16384.
 	MaxConnections int
 	// HeadTimeout is how long a request head, and before it a TLS handshake,

@@ -19,7 +19,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -279,48 +278,6 @@ func TestTooManyInFlight(t *testing.T) {
 	}
 }
 
-func TestTooManyConnections(t *testing.T) {
-	f := newFixture(t)
-	f.MaxConnections = 1
-	reg := prometheus.NewRegistry()
-	f.Registry = reg
-	r := start(t, f.Config)
-	first := r.dial(t)
-	in := bufio.NewReader(first)
-	io.WriteString(first, f.query("CarJam"))
-	readAnswer(t, in, false)
-
-	second := r.dial(t)
-	io.WriteString(second, f.query("CarJam"))
-	in2 := bufio.NewReader(second)
-	a := readAnswer(t, in2, false)
-	if a.status != "HTTP/1.1 503 Service Unavailable" || !strings.Contains(a.raw, "\r\nRetry-After: 1\r\n") {
-		t.Errorf("got %s", a.raw)
-	}
-	if _, err := in2.ReadByte(); err != io.EOF {
-		t.Errorf("after it: %v", err)
-	}
-	// The older connection is served all the same.
-	io.WriteString(first, f.query("CarJam"))
-	if a := readAnswer(t, in, false); a.status != "HTTP/1.1 200 OK" {
-		t.Errorf("got %s", a.raw)
-	}
-	// Who leaves makes room.
-	first.Close()
-	second.Close()
-	until(t, "a new connection is served", func() bool {
-		c := r.dial(t)
-		defer c.Close()
-		io.WriteString(c, f.query("CarJam"))
-		return readAnswer(t, bufio.NewReader(c), false).status == "HTTP/1.1 200 OK"
-	})
-	// Far too many are dropped.
-	for range spareConnections + 10 {
-		r.dial(t)
-	}
-	until(t, "connections are dropped", func() bool { return gathered(t, reg, "carstate_query_connections_dropped_total", nil) > 0 })
-}
-
 // gathered is the sum of a metric over the label values given.
 func gathered(t *testing.T, reg *prometheus.Registry, name string, labels map[string]string) (sum float64) {
 	t.Helper()
@@ -441,72 +398,65 @@ func TestShutdownDrains(t *testing.T) {
 	}
 }
 
+// pipes hands out one connection, on which a write lasts until it is read.
+type pipes struct {
+	net.Listener
+	one chan net.Conn
+}
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.one:
+		return c, nil
+	default:
+		return p.Listener.Accept()
+	}
+}
+
 func TestShutdownCutsWhatDoesNotEnd(t *testing.T) {
 	f := newFixture(t)
-	f.HeadTimeout = time.Minute
+	f.WriteTimeout = time.Minute
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
+	c, theirs := net.Pipe()
+	defer c.Close()
+	one := make(chan net.Conn, 1)
+	one <- theirs
 	s := New(f.Config)
-	r := &running{Server: s, addr: ln.Addr().String(), done: make(chan error, 1)}
-	go func() { r.done <- s.Serve(ln) }()
-	c := r.dial(t)
-	io.WriteString(c, f.line("CarJam"))
-	until(t, "the half head has arrived", func() bool {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		for _, l := range s.listeners {
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			for k := range l.all {
-				if k.state.Load() == working {
-					return true
-				}
-			}
-		}
-		return false
-	})
+	r := &running{Server: s, done: make(chan error, 1)}
+	go func() { r.done <- s.Serve(&pipes{ln, one}) }()
+	io.WriteString(c, f.query("CarJam"))
+	until(t, "the request has arrived", func() bool { return r.opened() == 1 && r.waiting() == 0 })
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
 	if err := s.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("Shutdown returned %v", err)
 	}
-	if _, err := io.ReadAll(c); errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("the connection was not cut: %v", err)
-	}
 	if err := <-r.done; err != nil {
 		t.Errorf("Serve returned %v", err)
 	}
-	until(t, "the connection is gone", func() bool { return s.listeners[0].open.Load() == 0 })
+	until(t, "the connection is gone", func() bool { return r.opened() == 0 })
 }
 
-// flaky fails to accept a few times before it does.
-type flaky struct {
-	net.Listener
-	fails atomic.Int64
-}
-
-func (f *flaky) Accept() (net.Conn, error) {
-	if f.fails.Add(-1) >= 0 {
-		return nil, &net.OpError{Op: "accept", Net: "tcp", Err: syscall.EMFILE}
-	}
-	return f.Listener.Accept()
-}
-
-func TestTooManyOpenFilesIsWaitedOut(t *testing.T) {
+// Half a head is no request, so a shutdown does not wait for the rest.
+func TestShutdownClosesHalfHeads(t *testing.T) {
 	f := newFixture(t)
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	fl := &flaky{Listener: ln}
-	fl.fails.Store(3)
-	r := startOn(t, New(f.Config), fl)
+	f.HeadTimeout = time.Minute
+	r := start(t, f.Config)
 	c := r.dial(t)
-	io.WriteString(c, f.query("CarJam"))
-	if a := readAnswer(t, bufio.NewReader(c), false); a.status != "HTTP/1.1 200 OK" {
-		t.Errorf("got %s", a.raw)
+	in := bufio.NewReader(c)
+	io.WriteString(c, f.query("CarJam")+f.line("CarJam"))
+	readAnswer(t, in, false)
+	until(t, "it waits for the rest", func() bool { return r.waiting() == 1 })
+	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
+	defer cancel()
+	if err := r.Shutdown(ctx); err != nil {
+		t.Errorf("Shutdown returned %v", err)
+	}
+	if b, err := io.ReadAll(in); err != nil || len(b) > 0 {
+		t.Errorf("it got %q, %v", b, err)
 	}
 }
 
@@ -535,6 +485,37 @@ func TestABugIsNotFatal(t *testing.T) {
 		t.Errorf("got %s", a.raw)
 	}
 	if s := log.String(); !strings.Contains(s, "this is a bug") || strings.Contains(s, f.secrets["TOKEN"]) {
+		t.Errorf("logged %s", s)
+	}
+}
+
+// A bug outside of any request ends one connection and nothing else.
+func TestABugWhileShakingHandsIsNotFatal(t *testing.T) {
+	f := newFixture(t)
+	var log bytes.Buffer
+	f.Log = slog.New(slog.NewTextHandler(&log, nil))
+	cert, roots := selfSigned(t)
+	var once sync.Once
+	f.TLS = &tls.Config{GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+		once.Do(func() { panic("bug") })
+		return &cert, nil
+	}}
+	r := start(t, f.Config)
+	conf := &tls.Config{RootCAs: roots, ServerName: "localhost"}
+	if err := tls.Client(r.dial(t), conf).Handshake(); err == nil {
+		t.Error("hands were shaken")
+	}
+	c := tls.Client(r.dial(t), conf)
+	io.WriteString(c, f.query("CarJam"))
+	if a := readAnswer(t, bufio.NewReader(c), false); a.status != "HTTP/1.1 200 OK" {
+		t.Errorf("got %s", a.raw)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
+	defer cancel()
+	if err := r.Shutdown(ctx); err != nil {
+		t.Error(err)
+	}
+	if s := log.String(); !strings.Contains(s, "this is a bug") {
 		t.Errorf("logged %s", s)
 	}
 }

@@ -1,0 +1,211 @@
+package query
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Answers that wait for a client that does not read hold up nobody else.
+func TestClientsThatDoNotReadOverloadNobody(t *testing.T) {
+	f := newFixture(t)
+	f.MaxInFlight = 2
+	f.WriteTimeout = time.Minute
+	r := start(t, f.Config)
+	defer cutAll(r)
+	many := strings.Repeat(f.query("CarJam"), 1000)
+	for range f.MaxInFlight + 1 {
+		c := r.dial(t)
+		c.SetWriteDeadline(time.Now().Add(time.Second))
+		for {
+			// It stops taking requests once its answers are not read.
+			if _, err := io.WriteString(c, many); err != nil {
+				break
+			}
+		}
+	}
+	c := r.dial(t)
+	in := bufio.NewReader(c)
+	// Until all of them wait, some may be in progress.
+	until(t, "a query is answered", func() bool {
+		io.WriteString(c, f.query("CarJam"))
+		return readAnswer(t, in, false).status == "HTTP/1.1 200 OK"
+	})
+}
+
+// cutAll ends all connections, whatever they wait for.
+func cutAll(r *running) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = r.Shutdown(ctx)
+}
+
+// opened is how many connections the server has.
+func (r *running) opened() (n int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, l := range r.listeners {
+		n += l.open.Load()
+	}
+	return n
+}
+
+// Where no connection waits, a newer one is told so.
+func TestTooManyConnections(t *testing.T) {
+	f := newFixture(t)
+	f.MaxConnections = 1
+	reg := prometheus.NewRegistry()
+	f.Registry = reg
+	asked, hold := make(chan struct{}), make(chan struct{})
+	var later atomic.Bool
+	f.Ready = func() error {
+		if !later.Swap(true) {
+			close(asked)
+			<-hold
+		}
+		return nil
+	}
+	r := start(t, f.Config)
+	first := r.dial(t)
+	in := bufio.NewReader(first)
+	io.WriteString(first, f.query("CarJam"))
+	<-asked
+
+	second := r.dial(t)
+	io.WriteString(second, f.query("CarJam"))
+	in2 := bufio.NewReader(second)
+	a := readAnswer(t, in2, false)
+	if a.status != "HTTP/1.1 503 Service Unavailable" || !strings.Contains(a.raw, "\r\nRetry-After: 1\r\n") {
+		t.Errorf("got %s", a.raw)
+	}
+	if _, err := in2.ReadByte(); err != io.EOF {
+		t.Errorf("after it: %v", err)
+	}
+	// The older connection is served all the same.
+	close(hold)
+	if a := readAnswer(t, in, false); a.status != "HTTP/1.1 200 OK" {
+		t.Errorf("got %s", a.raw)
+	}
+	// Far too many at once are dropped: here none waits, since none is handled.
+	l := newListener(&endless{}, nil, 1, prometheus.NewCounter(prometheus.CounterOpts{}), f.Log)
+	for range 1 + spareConnections {
+		if _, err := l.Accept(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := l.Accept(); err != io.EOF {
+		t.Errorf("one more than there may be: %v", err)
+	}
+}
+
+// endless accepts 1 + spareConnections + 1 connections.
+type endless struct {
+	net.Listener
+	n int
+}
+
+func (e *endless) Accept() (net.Conn, error) {
+	if e.n++; e.n > 2+spareConnections {
+		return nil, io.EOF
+	}
+	c, other := net.Pipe()
+	return c, other.Close()
+}
+
+// Who says nothing, or begins and does not go on, or keeps a connection for later,
+// makes room for whoever comes.
+func TestConnectionsThatWaitMakeRoom(t *testing.T) {
+	for name, said := range map[string]string{"silent": "", "half": "GET / HT", "idle": "GET /x HTTP/1.1\r\nHost: x\r\n\r\n"} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			f.MaxConnections, f.HeadTimeout = 3, time.Minute
+			r := start(t, f.Config)
+			var older []net.Conn
+			for range f.MaxConnections {
+				c := r.dial(t)
+				io.WriteString(c, said)
+				if name == "idle" {
+					readAnswer(t, bufio.NewReader(c), false)
+				}
+				older = append(older, c)
+			}
+			until(t, "all wait", func() bool { return r.waiting() == f.MaxConnections })
+			c := r.dial(t)
+			io.WriteString(c, f.query("CarJam"))
+			if a := readAnswer(t, bufio.NewReader(c), false); a.status != "HTTP/1.1 200 OK" {
+				t.Errorf("got %s", a.raw)
+			}
+			until(t, "one has gone", func() bool { return r.opened() == int64(f.MaxConnections) })
+			closed := make(chan string, len(older))
+			for _, o := range older {
+				go func() {
+					b, err := io.ReadAll(o)
+					if err == nil && len(b) == 0 {
+						closed <- "closed"
+					} else {
+						closed <- fmt.Sprintf("%q %v", b, err)
+					}
+				}()
+			}
+			if got := <-closed; got != "closed" {
+				t.Error(got)
+			}
+		})
+	}
+}
+
+// waiting is how many connections wait for a request.
+func (r *running) waiting() (n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, l := range r.listeners {
+		l.mu.Lock()
+		for c := range l.all {
+			if c.state.Load() == waiting {
+				n++
+			}
+		}
+		l.mu.Unlock()
+	}
+	return n
+}
+
+// flaky fails to accept a few times before it does.
+type flaky struct {
+	net.Listener
+	fails []syscall.Errno
+}
+
+func (f *flaky) Accept() (net.Conn, error) {
+	if len(f.fails) > 0 {
+		err := f.fails[0]
+		f.fails = f.fails[1:]
+		return nil, &net.OpError{Op: "accept", Net: "tcp", Err: os.NewSyscallError("accept4", err)}
+	}
+	return f.Listener.Accept()
+}
+
+func TestErrorsOfAcceptingAreWaitedOut(t *testing.T) {
+	f := newFixture(t)
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fl := &flaky{Listener: ln, fails: []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.EHOSTUNREACH}}
+	r := startOn(t, New(f.Config), fl)
+	c := r.dial(t)
+	io.WriteString(c, f.query("CarJam"))
+	if a := readAnswer(t, bufio.NewReader(c), false); a.status != "HTTP/1.1 200 OK" {
+		t.Errorf("got %s", a.raw)
+	}
+}
