@@ -320,6 +320,8 @@ func TestOwners(t *testing.T) {
 	for _, all := range r.states {
 		samples += len(all)
 	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	t.Logf("%d samples, %d states, partitions taken %d times", samples, r.updates, o.takes)
 }
 
