@@ -18,16 +18,17 @@ import (
 // brings the middle into the vid: a hundred thousand requests that hash alike
 // would take minutes to make.
 const wrkScript = `
-local requests, n, i, headers = {}, 0, 0, nil
+local requests, n, i, rest = {}, 0, 0, nil
 function init()
   for target in io.lines(os.getenv("TARGETS")) do
     n = n + 1
-    if not headers then
+    if not rest then
       local bare = wrk.format("GET", target)
       local _, vid = string.find(bare, "vid=", 1, true)
-      headers = { ["X-Pad"] = string.rep("x", math.max(2 * (vid + 10) - #bare - 9, 0)) }
+      local pad = string.rep("x", math.max(2 * (vid + 10) - #bare - 9, 0))
+      rest = string.sub(wrk.format("GET", target, { ["X-Pad"] = pad }), #"GET " + #target + 1)
     end
-    requests[n] = wrk.format("GET", target, headers)
+    requests[n] = "GET " .. target .. rest
   end
   i = math.random(n) - 1
 end
