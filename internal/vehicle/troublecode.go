@@ -53,29 +53,33 @@ func isHex(c byte) bool {
 // throttleCodes are the code families of SAE J2012 that speak of the throttle
 // plate, its actuator, its position sensors, or the pedal's sensors.
 var throttleCodes = []struct {
-	first, last string
+	first, last int // the digits behind the P
 	about       string
 }{
-	{"P0120", "P0124", "throttle/pedal position sensor A circuit"},
-	{"P0220", "P0229", "throttle/pedal position sensor B and C circuit"},
-	{"P0638", "P0639", "throttle actuator control range/performance"},
-	{"P2100", "P2119", "throttle actuator control motor, plate and system"},
-	{"P2120", "P2140", "throttle/pedal position sensor D, E, F circuit and correlation"},
-	{"P2172", "P2176", "throttle actuator control: airflow and idle position"},
+	{120, 124, "throttle/pedal position sensor A circuit"},
+	{220, 229, "throttle/pedal position sensor B and C circuit"},
+	{638, 639, "throttle actuator control range/performance"},
+	{2100, 2119, "throttle actuator control motor, plate and system"},
+	{2120, 2140, "throttle/pedal position sensor D, E, F circuit and correlation"},
+	{2172, 2176, "throttle actuator control: airflow and idle position"},
 }
 
 // IsThrottle reports whether the code speaks of the throttle system: its plate,
-// actuator or sensors, or the pedal's sensors. Codes are compared as text; the
-// families hold decimal digits only, so P210A is not among them.
+// actuator or sensors, or the pedal's sensors. The families hold decimal digits
+// only, so P210A is not among them.
 func (c TroubleCode) IsThrottle() bool {
+	if c[0] != 'P' {
+		return false
+	}
+	n := 0
 	for _, d := range c[1:] {
-		if d > '9' {
+		if d < '0' || d > '9' {
 			return false
 		}
+		n = 10*n + int(d-'0')
 	}
-	s := string(c[:])
 	for i := range throttleCodes {
-		if f := &throttleCodes[i]; s >= f.first && s <= f.last {
+		if f := &throttleCodes[i]; n >= f.first && n <= f.last {
 			return true
 		}
 	}
