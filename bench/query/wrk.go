@@ -25,7 +25,7 @@ function init()
     if not rest then
       local bare = wrk.format("GET", target)
       local _, vid = string.find(bare, "vid=", 1, true)
-      local pad = string.rep("x", math.max(2 * (vid + 10) - #bare - 9, 0))
+      local pad = string.rep("x", math.max(2 * ((vid or #target - 20) + 10) - #bare - 9, 0))
       rest = string.sub(wrk.format("GET", target, { ["X-Pad"] = pad }), #"GET " + #target + 1)
     end
     requests[n] = "GET " .. target .. rest
