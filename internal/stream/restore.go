@@ -461,16 +461,12 @@ func (r *restore) merged(subject string, err error) error {
 
 // operator restores an operator, by the rules of a source.
 func (r *restore) operator(ctx context.Context, rec record) error {
-	type operator struct {
-		Hash    []byte    `json:"hash"`
-		Removed time.Time `json:"removed"`
-	}
 	for {
 		body, rev, err := r.k.e.lastRecord(ctx, Sources, rec.subject)
 		if err != nil {
 			return err
 		}
-		var ours, theirs operator
+		var ours, theirs operatorRecord
 		if rev != 0 {
 			if json.Unmarshal(body, &ours) != nil || json.Unmarshal(rec.body, &theirs) != nil {
 				return errDamaged
