@@ -66,17 +66,7 @@ func TestNATSConfig(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(p.kill)
-	token := p.issue(t)
-	p.carstate(t, "replay", "demo_drive.csv.gz", "--vid", "clustered")
-	if err := until(time.Minute, func() error {
-		a, err := p.ask(drivingPath, token, "clustered")
-		if err == nil && a.status != 1 {
-			err = fmt.Errorf("no answer: %+v", a)
-		}
-		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
+	drivesAndAnswers(t, p)
 	if strings.Contains(p.log.String(), password) {
 		t.Errorf("the password is in the log:\n%s", p.log)
 	}
@@ -154,6 +144,22 @@ func TestNATSConfigWithTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(p.kill)
+	drivesAndAnswers(t, p)
+	if log := p.log.String(); strings.Contains(log, password) || strings.Contains(strings.ToLower(log), "violation") {
+		t.Errorf("the log tells the password, or a right is missing:\n%s", log)
+	}
+	p.stop(t)
+	// In clear, and without knowing the authority, nobody gets in.
+	for _, urls := range []string{strings.ReplaceAll(c.URLs(), "tls://", "nats://"), c.URLs()} {
+		if _, err := startProcess(t.TempDir(), os.Environ(), "--nats", urls); err == nil || !strings.Contains(err.Error(), "cannot be reached") || strings.Contains(err.Error(), password) {
+			t.Errorf("a node that knows no authority: %v", err)
+		}
+	}
+}
+
+// drivesAndAnswers replays a drive and waits until it is judged.
+func drivesAndAnswers(t *testing.T, p *process) {
+	t.Helper()
 	token := p.issue(t)
 	p.carstate(t, "replay", "demo_drive.csv.gz", "--vid", "clustered")
 	if err := until(time.Minute, func() error {
@@ -164,15 +170,5 @@ func TestNATSConfigWithTLS(t *testing.T) {
 		return err
 	}); err != nil {
 		t.Fatal(err)
-	}
-	if log := p.log.String(); strings.Contains(log, password) || strings.Contains(strings.ToLower(log), "violation") {
-		t.Errorf("the log tells the password, or a right is missing:\n%s", log)
-	}
-	p.stop(t)
-	// In clear, and without knowing the authority, nobody gets in.
-	for _, urls := range []string{strings.ReplaceAll(c.URLs(), "tls://", "nats://"), c.URLs()} {
-		if _, err := startProcess(t.TempDir(), os.Environ(), "--nats", urls); err == nil || !strings.Contains(err.Error(), "cannot be reached") || strings.Contains(err.Error(), password) {
-			t.Errorf("a node that knows no authority: %v", err)
-		}
 	}
 }
