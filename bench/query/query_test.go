@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -86,7 +87,9 @@ func TestTheGeneratorSeesAStall(t *testing.T) {
 	}
 	defer l.Close()
 	const stall = 300 * time.Millisecond
+	// It stalls from the first request on, however long the connections took.
 	begin := make(chan struct{})
+	var first sync.Once
 	go func() {
 		for {
 			c, err := l.Accept()
@@ -100,13 +103,13 @@ func TestTheGeneratorSeesAStall(t *testing.T) {
 					if _, err := c.Read(buf); err != nil {
 						return
 					}
+					first.Do(func() { time.AfterFunc(stall, func() { close(begin) }) })
 					<-begin
 					io.WriteString(c, "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}")
 				}
 			}()
 		}
 	}()
-	time.AfterFunc(stall, func() { close(begin) })
 	// More requests than there are connections are due while it stalls.
 	r, err := generate(l.Addr().String(), [][]byte{[]byte("GET / HTTP/1.1\r\n\r\n")}, 1000, 400*time.Millisecond)
 	if err != nil {
