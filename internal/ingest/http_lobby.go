@@ -50,6 +50,7 @@ func (l *lobby) follow(c net.Conn, state http.ConnState) {
 			delete(l.open, victim)
 			cut(victim)
 		}
+		boundSending(c)
 		l.open[c] = new(inLobby)
 	case http.StateClosed, http.StateHijacked:
 		delete(l.open, c)
@@ -74,11 +75,24 @@ func (l *lobby) victim() net.Conn {
 
 // cut closes a connection without the farewell of TLS, which could wait for its
 // reader.
-func cut(c net.Conn) {
+func cut(c net.Conn) { _ = under(c).Close() }
+
+// under is the connection below TLS.
+func under(c net.Conn) net.Conn {
 	if t, ok := c.(*tls.Conn); ok {
-		c = t.NetConn()
+		return t.NetConn()
 	}
-	_ = c.Close()
+	return c
+}
+
+// sendBuffer is what the kernel keeps of answers that were not read yet. Without a
+// bound it is up to 4 MiB a connection.
+const sendBuffer = 32 << 10
+
+func boundSending(c net.Conn) {
+	if t, ok := under(c).(*net.TCPConn); ok {
+		_ = t.SetWriteBuffer(sendBuffer) // an error says that it is gone
+	}
 }
 
 type lobbyKey struct{}
