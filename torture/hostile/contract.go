@@ -105,7 +105,7 @@ func (c *contract) next(stream []byte, by *caller) *expected {
 	refuse := func(status int) {
 		e.outcomes = append(e.outcomes, outcome{status: status, kind: "invalid_request", closes: true})
 	}
-	if h.faulty {
+	if h.faulty || h.doubtful && (h.line > maxLine || h.size > maxHead) {
 		refuse(400)
 	}
 	if h.line > maxLine {
@@ -185,7 +185,7 @@ func (c *contract) refuseToken(by *caller, give func(outcome)) {
 		give(outcome{status: 401, kind: "invalid_token", refused: true, challenge: `Bearer realm="carstate", error="invalid_token"`})
 	}
 	if by.refused >= maxRefused {
-		give(outcome{status: 429, kind: "rate_limited"})
+		give(outcome{status: 429, kind: "rate_limited", refused: true})
 	}
 }
 

@@ -18,6 +18,7 @@ const patience = 20 * time.Second
 type exchange struct {
 	got   []byte
 	reset bool // the connection was cut, and answers may be lost
+	alone bool // nobody took the connection
 	late  bool // sending took so long that a server need not have waited for it
 	err   error
 }
@@ -28,7 +29,7 @@ func talk(ctx context.Context, from, to string, stream []byte, rng *rand.Rand) (
 	d := net.Dialer{Timeout: patience, LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
 	nc, err := d.DialContext(ctx, "tcp", to)
 	if err != nil {
-		return exchange{err: err}
+		return exchange{alone: true, err: err}
 	}
 	defer nc.Close()
 	c := nc.(*net.TCPConn)

@@ -61,7 +61,7 @@ func (w *writer) secret() string {
 		return pick(w, w.strange...)
 	}
 	t := pick(w, w.tokens...)
-	if t.calls > 0 && !w.chance(8) { // it is soon used up
+	if t.calls > 0 && !w.chance(12) { // it is soon used up
 		t = w.tokens[0]
 	}
 	return t.secret

@@ -91,7 +91,9 @@ func run(ctx context.Context, a *row.Attempt) (err error) {
 		func(ctx context.Context, w *world) error {
 			return requests(ctx, a, w.contract, w.writer, w.Address(nodeprocess.Query), a.Count)
 		},
+		behindProxy,
 		slow,
+		telemetry,
 	} {
 		began := time.Now()
 		if err := part(ctx, w); err != nil {

@@ -15,8 +15,6 @@ import (
 	"carstate/internal/nodeprocess"
 )
 
-func contains(b []byte, s string) bool { return bytes.Contains(b, []byte(s)) }
-
 // slowClients is how many of them slowhttptest has.
 const slowClients = 4000
 
@@ -46,7 +44,7 @@ func slow(ctx context.Context, w *world) error {
 		{"answers read slowly", []string{"-X", "-w", "512", "-y", "1024", "-n", "1", "-z", "32", "-k", "3", "-u", url + "/reference/swagger-ui-bundle.js"}},
 	} {
 		before := p.measure(ctx, windows)
-		during, most, err := w.under(ctx, p, windows, connections, attack.args)
+		windowsDuring, most, err := w.under(ctx, p, windows, connections, attack.args)
 		if err != nil {
 			return err
 		}
@@ -54,7 +52,7 @@ func slow(ctx context.Context, w *world) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		without := min(before, after)
+		without, during := percentile(append(before, after...), 0.5), percentile(windowsDuring, 0.5)
 		a.Figure(attack.name+": connections at once", float64(most-atRest), "")
 		a.Figure(attack.name+": p99 without", milliseconds(without), "ms")
 		a.Figure(attack.name+": p99 meanwhile", milliseconds(during), "ms")
@@ -81,7 +79,7 @@ func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 
 
 // under measures while slowhttptest is at work, and tells how many descriptors the
 // node had at most.
-func (w *world) under(ctx context.Context, p *probe, windows, connections int, args []string) (p99 time.Duration, most int, err error) {
+func (w *world) under(ctx context.Context, p *probe, windows, connections int, args []string) (p99 []time.Duration, most int, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	// It opens as many files as its limit, and no more, without a word. Attackers
