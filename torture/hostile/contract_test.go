@@ -108,10 +108,14 @@ func (s *stand) writer(worker int, rng *rand.Rand) *writer {
 	}
 }
 
+func attempt(t *testing.T) *row.Attempt {
+	return &row.Attempt{Seed: 1, Logf: t.Logf, Stop: func() {}}
+}
+
 // The listener and the model agree, whatever is sent.
 func TestRequests(t *testing.T) {
 	s := newStand(t)
-	a := &row.Attempt{Seed: 1, Logf: t.Logf, Stop: func() {}}
+	a := attempt(t)
 	if err := requests(t.Context(), a, s.contract, s.writer, s.address, 10_000); err != nil {
 		t.Error(err)
 	}

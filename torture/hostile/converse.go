@@ -8,6 +8,8 @@ import (
 	"math/rand/v2"
 	"net"
 	"time"
+
+	"carstate/internal/access"
 )
 
 // patience is how long a conversation may take. Nothing waits for anything in it,
@@ -144,9 +146,10 @@ func (e *expected) match(a *answer) (*outcome, string) {
 
 // shown is the begin of some bytes for a finding.
 func shown(b []byte) string {
-	const most = 400
-	if len(b) > most {
-		return fmt.Sprintf("%.*q… (%d bytes)", most, b[:most], len(b))
+	const most = 240
+	text := access.Redact(string(b))
+	if len(text) > most {
+		return fmt.Sprintf("%q… (%d bytes)", text[:most], len(b))
 	}
-	return fmt.Sprintf("%q", b)
+	return fmt.Sprintf("%q", text)
 }

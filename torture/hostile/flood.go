@@ -178,21 +178,28 @@ func (h *hostileCar) attackHTTP(ctx context.Context, w *world) {
 		w.attempt.Wrong("a hostile upload: %v: %s", x.err, shown(stream))
 		return
 	}
-	for in := bufio.NewReader(bytes.NewReader(x.got)); ; {
+	if wrong := judgeUpload(x.got, mayAccept); wrong != "" {
+		w.attempt.Wrong("a hostile upload gets %s: %s to %s", wrong, shown(x.got), shown(stream))
+		return
+	}
+	w.attempt.Acknowledged(1)
+}
+
+// judgeUpload says what is wrong with the answers to an upload, "" if nothing is.
+func judgeUpload(got []byte, mayAccept bool) string {
+	for in := bufio.NewReader(bytes.NewReader(got)); ; {
 		resp, err := http.ReadResponse(in, nil)
 		if err != nil {
-			break // it may be cut off where it was not wanted
+			return "" // it may be cut off where it was not wanted
 		}
 		_, _ = io.Copy(io.Discard, resp.Body)
 		switch {
 		case resp.StatusCode == 202 && mayAccept, resp.StatusCode == 100, refusals[resp.StatusCode]:
 		case resp.StatusCode == 503 && resp.Header.Get("Retry-After") != "":
 		default:
-			w.attempt.Wrong("a hostile upload gets %d: %s to %s", resp.StatusCode, shown(x.got), shown(stream))
-			return
+			return fmt.Sprint(resp.StatusCode)
 		}
 	}
-	w.attempt.Acknowledged(1)
 }
 
 // crowd connects many clients to MQTT at once, who say nothing, a part, or what is

@@ -87,25 +87,18 @@ func run(ctx context.Context, a *row.Attempt) (err error) {
 		return err
 	}
 	defer w.Kill()
-	for _, part := range []func(context.Context, *world) error{
-		func(ctx context.Context, w *world) error {
-			return requests(ctx, a, w.contract, w.writer, w.Address(nodeprocess.Query), a.Count)
-		},
-		behindProxy,
-		slow,
-		telemetry,
-	} {
+	for _, part := range []struct {
+		name string
+		do   func(context.Context, *world) error
+	}{{"requests", hostileRequests}, {"dawdling", dawdle}, {"proxy", behindProxy}, {"telemetry", telemetry}, {"slow clients", slow}} {
 		began := time.Now()
-		if err := part(ctx, w); err != nil {
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
+		if err := part.do(ctx, w); err != nil {
 			return err
 		}
-		a.Logf("a part took %s", time.Since(began).Round(time.Millisecond))
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
+		a.Logf("%s took %s", part.name, time.Since(began).Round(time.Millisecond))
 	}
 	lines, bytes := w.log.said()
 	a.Figure("log", float64(lines), "lines")
@@ -124,6 +117,10 @@ func run(ctx context.Context, a *row.Attempt) (err error) {
 		a.Wrong("it does not end as it should: %v", err)
 	}
 	return nil
+}
+
+func hostileRequests(ctx context.Context, w *world) error {
+	return requests(ctx, w.attempt, w.contract, w.writer, w.Address(nodeprocess.Query), w.attempt.Count)
 }
 
 // share is how many of n there are in an attempt of this size, at least a few.

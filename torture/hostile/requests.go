@@ -112,7 +112,7 @@ func requests(ctx context.Context, a *row.Attempt, c *contract, newWriter func(w
 	}
 	took := time.Since(began)
 	a.Figure("hostile requests", float64(total)/took.Seconds(), "1/s")
-	a.Figure("connections that were cut before their last answer was read", float64(resets.Load()), "")
+	a.Figure("connections that were cut off", float64(resets.Load()), "")
 	a.Figure("different texts of refusals", float64(len(all.messages)), "")
 	for _, status := range []int{200, 400, 401, 403, 404, 405, 414, 429, 431} {
 		a.Figure(fmt.Sprintf("answers %d", status), float64(all.statuses[status]), "")
