@@ -75,7 +75,11 @@ func TestNode(t *testing.T) {
 	if cpu, err := n.CPU(); err != nil || cpu < 0 || time.Since(n.Began()) < 0 {
 		t.Errorf("%s, %v", cpu, err)
 	}
+	if n.Address(Query) == "" {
+		t.Error("nobody knows where it listens")
+	}
 	n.Kill()
+	<-n.Ended()
 	if heard < 4 {
 		t.Errorf("%d lines were heard", heard)
 	}

@@ -36,11 +36,11 @@ var known = map[string]bool{
 // readAnswer takes one answer off what came, as strictly as RFC 9112 has it. e says
 // whether it has a body.
 func readAnswer(got []byte, e *expected) (*answer, error) {
-	end := bytes.Index(got, []byte("\r\n\r\n"))
-	if end < 0 {
+	before, after, ok := bytes.Cut(got, []byte("\r\n\r\n"))
+	if !ok {
 		return nil, errors.New("the answer breaks off")
 	}
-	lines := strings.Split(string(got[:end]), "\r\n")
+	lines := strings.Split(string(before), "\r\n")
 	m := statusLine.FindStringSubmatch(lines[0])
 	if m == nil {
 		return nil, errors.New("the status line is none")
@@ -61,7 +61,7 @@ func readAnswer(got []byte, e *expected) (*answer, error) {
 	if err != nil || length < 0 {
 		return nil, errors.New("there is no Content-Length")
 	}
-	a.rest = got[end+4:]
+	a.rest = after
 	if e.noBody || e.anyBody && len(a.rest) == 0 {
 		return a, nil
 	}
