@@ -116,7 +116,7 @@ func attempt(t *testing.T) *row.Attempt {
 func TestRequests(t *testing.T) {
 	s := newStand(t)
 	a := attempt(t)
-	if err := requests(t.Context(), a, s.contract, s.writer, s.address, 10_000); err != nil {
+	if err := requests(t.Context(), a, s.contract, s.writer, s.address, 4000); err != nil {
 		t.Error(err)
 	}
 	if o := a.Outcome(); !o.Passed() || o.Acknowledged == 0 {

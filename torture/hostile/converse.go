@@ -14,7 +14,7 @@ import (
 
 // patience is how long a conversation may take. Nothing waits for anything in it,
 // so that only a hang, or a machine that is lost, takes so long.
-const patience = 20 * time.Second
+const patience = 40 * time.Second
 
 // exchange is what came of sending a stream.
 type exchange struct {

@@ -156,7 +156,7 @@ func (w *world) settle(ctx context.Context, atRest int) error {
 // dawdle sends heads byte by byte, half heads, and nothing: each connection must
 // end within the time that a head has, and who has said something is told why.
 func dawdle(ctx context.Context, w *world) error {
-	const headTimeout, slack = 5 * time.Second, 10 * time.Second
+	const headTimeout, slack = 5 * time.Second, 15 * time.Second
 	a := w.attempt
 	var all sync.WaitGroup
 	for i := range share(a, 200, 30) {
