@@ -31,7 +31,7 @@ var Row = row.Row{
 		"A `HEAD` with a head of more than 17 KiB was refused with a body, which a client takes for the next answer.",
 		"More bytes behind an HTTP/1.0 request reset the connection, which could cost the client its answer.",
 		"The HTTP listener of telemetry had no limit of connections: idle ones could take the descriptors of all other listeners.",
-		"Clients that did not read their answers made the kernel hold up to 4 MiB for each: 800 of them used up the memory for TCP of a whole machine.",
+		"Clients that did not read their answers made the kernel hold up to 4 MiB for each: 800 of them used up nearly all that a machine had for TCP.",
 	},
 	Counts: "answers to hostile requests",
 	CI:     fullCount,
@@ -53,7 +53,8 @@ random sizes, from thousands of addresses. A model that is written from the cont
 which answers are allowed: status, every header, the body to the byte, what is left of a limit, and whether the connection goes on. A last good request
 tells whether both sides are still in step. The same is sent through nginx, whose other clients must get their own answers.
 
-Then slowhttptest holds thousands of connections that send heads slowly, bodies slowly, and read slowly, while others ask in an open loop: each
+Then slowhttptest opens thousands of connections that send heads slowly, send bodies slowly (these are refused at once and come back), and read slowly. Others
+ask meanwhile in an open loop: each
 is due at its time whether or not the one before was answered. The 99th percentile of each second is taken, and of those the median, meanwhile and before
 and after. The attacker gets the processor only when nobody else wants it, as if it had a machine of its own. Where the ratio is over 2 the attack is made
 again, up to three times, and the best counts: what else runs on the machine only ever adds.
@@ -65,7 +66,7 @@ for all, and subscriptions. Honest cars and back ends go on meanwhile, with a jo
 What this cannot see: attacks on TLS, floods that fill the network or the kernel's queues, and clients on more machines than one.`
 
 // files is how many descriptors this process and the node need.
-const files = 16_000
+const files = 17_500
 
 func needs() error {
 	var limit syscall.Rlimit
@@ -75,7 +76,7 @@ func needs() error {
 	if limit.Max < files {
 		return fmt.Errorf("a process may open only %d files: allow it %d with 'ulimit -n %d'", limit.Max, files, files)
 	}
-	for program, pkg := range map[string]string{"slowhttptest": "slowhttptest", "nginx": "nginx-light"} {
+	for program, pkg := range map[string]string{"slowhttptest": "slowhttptest", "nginx": "nginx-light", "chrt": "util-linux"} {
 		if _, err := exec.LookPath(program); err != nil {
 			return fmt.Errorf("%s is not there: run 'apt-get install %s' as root", program, pkg)
 		}
