@@ -32,6 +32,7 @@ var Row = row.Row{
 		"More bytes behind an HTTP/1.0 request reset the connection, which could cost the client its answer.",
 		"The HTTP listener of telemetry had no limit of connections: idle ones could take the descriptors of all other listeners.",
 		"Clients that did not read their answers made the kernel hold up to 4 MiB for each: 800 of them used up nearly all that a machine had for TCP.",
+		"An MQTT 5 client whose place was taken while it logged in got a DISCONNECT before any CONNACK, which no server may send.",
 	},
 	Counts: "answers to hostile requests",
 	CI:     fullCount,
