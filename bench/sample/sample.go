@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"carstate/bench/report"
@@ -37,6 +38,7 @@ func Run(ctx context.Context, o report.Options, r *report.Results) error {
 	if o.Quick {
 		b.rounds, b.lasting, b.cars = 1, 200*time.Millisecond, 2000
 	}
+	steps := 0
 	for _, step := range []struct {
 		name string
 		f    func(context.Context) error
@@ -50,10 +52,17 @@ func Run(ctx context.Context, o report.Options, r *report.Results) error {
 		{"from a sample to its answer", b.answered},
 		{"MQTT", b.mqtt},
 	} {
+		if !strings.Contains(step.name, o.Only) {
+			continue
+		}
+		steps++
 		o.Logf("%s", step.name)
 		if err := step.f(ctx); err != nil {
 			return fmt.Errorf("%s: %w", step.name, err)
 		}
+	}
+	if steps == 0 {
+		return fmt.Errorf("no step has %q in its name", o.Only)
 	}
 	return nil
 }
