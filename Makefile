@@ -9,6 +9,7 @@ BENCH     ?= .
 COUNT     ?= 1
 BENCHFLAGS ?=
 TESTFLAGS ?=
+TORTUREFLAGS ?=
 ARGS      ?=
 
 # Every module with packages of its own; the lint tools' module has none.
@@ -56,6 +57,7 @@ lint: ## gofmt, go vet, go fix, staticcheck, errcheck, deadcode
 	@set -e; for m in $(MODULES); do \
 		echo "lint $$m"; cd $(CURDIR)/$$m; \
 		go vet ./...; \
+		go vet -tags broken ./...; \
 		go fix -diff ./... || { echo 'outdated idioms, run: go fix ./...' >&2; exit 1; }; \
 		$(LINT) staticcheck ./...; \
 		$(LINT) errcheck -ignoretests -exclude $(CURDIR)/tools/lint/errcheck.txt ./...; \
@@ -75,6 +77,12 @@ vuln: ## govulncheck: known vulnerabilities in what we call (asks vuln.go.dev)
 .PHONY: bench
 bench: ## measure everything beside its peers, write docs/performance.md (BENCHFLAGS='-quick -parts query')
 	go -C bench run . $(BENCHFLAGS)
+
+.PHONY: torture
+torture: ## break it on purpose, write docs/reliability.md (TORTUREFLAGS='-rows kill -count kill=1000'); as root, 20 minutes
+	@./scripts/setup-tests.sh torture
+	go -C torture build -trimpath -o ../bin/torture .
+	cd torture && exec ../bin/torture $(TORTUREFLAGS)
 
 .PHONY: microbench
 microbench: ## run the benchmarks beside the code (BENCH=regexp, COUNT=10 for benchstat)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs the programs that the tests run against, and only those that are
-# missing. It never leaves a test without its program: what it cannot install it
+# Installs the programs that the tests run against, with the word "torture" those
+# that the torture needs besides, and only those that are missing. It never leaves a test without its program: what it cannot install it
 # names in one line, and fails.
 set -euo pipefail
 
@@ -20,6 +20,11 @@ need python3 python3 # and its Python samples
 need promtool prometheus # judges metrics and alerts, and watches a service
 need systemd-analyze systemd # judges the systemd unit
 need redis-server redis-server # what the bench compares with
+if [ "${1:-}" = torture ]; then
+	need fusermount3 fuse3 # a file system that forgets
+	need slowhttptest slowhttptest # thousands of slow clients
+	need ip iproute2 # a network of our own, to cut
+fi
 
 # The race detector is linked by a C compiler, against the C library's headers.
 if ! printf '#include <stdlib.h>\nint main(void) { return 0; }\n' |

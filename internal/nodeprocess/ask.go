@@ -1,0 +1,177 @@
+package nodeprocess
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"carstate/internal/access"
+	"carstate/internal/admin"
+)
+
+// browser is a client that keeps to the connection it has, waits at most so long
+// for an answer, and follows nothing.
+var browser = &http.Client{
+	Timeout:       30 * time.Second,
+	Transport:     &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: 5 * time.Second},
+	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+}
+
+// Until asks again and again until the answer is nil, the time is over, or ctx
+// ends. The error is the last answer.
+func Until(ctx context.Context, limit time.Duration, ask func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	for {
+		err := ask(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", ctx.Err(), err)
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+// Ready reports why the node is not ready, or nil.
+func (n *Node) Ready(ctx context.Context) error {
+	status, text, err := n.Get(ctx, Admin, "/readyz")
+	if err == nil && status != http.StatusOK {
+		err = fmt.Errorf("carstate is not ready: %s", text)
+	}
+	return err
+}
+
+// AwaitReady waits until the node is ready, and returns at once if it ends.
+func (n *Node) AwaitReady(ctx context.Context, limit time.Duration) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		select {
+		case <-n.ended:
+			cancel(&EndedError{Code: n.cmd.ProcessState.ExitCode(), Last: n.log.lastLine()})
+		case <-ctx.Done():
+		}
+	}()
+	err := Until(ctx, limit, n.Ready)
+	if err != nil && context.Cause(ctx) != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// Get asks a listener for a path and reads the answer, up to 64 MiB.
+func (n *Node) Get(ctx context.Context, listener, path string) (status int, text []byte, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, n.URL(listener)+path, nil)
+	if err != nil {
+		return 0, nil, err
+	}
+	return do(req)
+}
+
+func do(req *http.Request) (status int, text []byte, err error) {
+	resp, err := browser.Do(req)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer resp.Body.Close()
+	text, err = io.ReadAll(io.LimitReader(resp.Body, 64<<20))
+	return resp.StatusCode, text, err
+}
+
+// AdminClient calls the node's admin API with the key of its data directory.
+func (n *Node) AdminClient() (*admin.Client, error) {
+	key, err := admin.LoadKey(n.Dir)
+	if err != nil {
+		return nil, err
+	}
+	return &admin.Client{URL: n.URL(Admin), Key: key}, nil
+}
+
+// AddSource makes a source that speaks for all vehicles and returns its key.
+func (n *Node) AddSource(ctx context.Context, name string) (string, error) {
+	c, err := n.AdminClient()
+	if err != nil {
+		return "", err
+	}
+	s, err := c.AddSource(ctx, name, access.AllVehicles(), time.Time{})
+	return s.Key, err
+}
+
+// IssueToken issues a token for all vehicles and both operations.
+func (n *Node) IssueToken(ctx context.Context, developer string) (admin.IssuedToken, error) {
+	c, err := n.AdminClient()
+	if err != nil {
+		return admin.IssuedToken{}, err
+	}
+	return c.IssueToken(ctx, access.TokenRequest{Developer: developer, Operations: access.AllOperations, Vehicles: access.AllVehicles()})
+}
+
+// Post sends NDJSON to ingest and returns the answer.
+func (n *Node) Post(ctx context.Context, key, lines string) (status int, text []byte, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, n.URL(Ingest)+"/v1/telemetry", strings.NewReader(lines))
+	if err != nil {
+		return 0, nil, err
+	}
+	req.Header.Set("Authorization", "Bearer "+key)
+	req.Header.Set("Content-Type", "application/x-ndjson")
+	return do(req)
+}
+
+// The two operations.
+const (
+	DrivingPath  = "/api/ic/if_dt_tflow_car_driving_state"
+	ThrottlePath = "/api/ic/if_dt_amo_throttle_system"
+)
+
+// Answer is what a query was answered.
+type Answer struct {
+	HTTP     int
+	Body     string
+	Status   int       // 1: succeeded
+	Driving  string    // "1" normal, "2" slow, "3" jam; of the driving operation only
+	Throttle string    // "0" anomaly, "1" normal; of the throttle operation only
+	Reason   string    // why there is no verdict, or ""
+	Modified time.Time // of the sample that it rests on, to the second
+}
+
+// Ask asks one of the two operations. The error is of the way there and back;
+// a refusal is an answer.
+func (n *Node) Ask(ctx context.Context, path, token, vid string) (a Answer, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, n.URL(Query)+path+"?"+url.Values{"access_token": {token}, "vid": {vid}}.Encode(), nil)
+	if err != nil {
+		return a, err
+	}
+	resp, err := browser.Do(req)
+	if err != nil {
+		return a, err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+	if err != nil {
+		return a, err
+	}
+	var envelope struct {
+		Data struct {
+			Status   int    `json:"status"`
+			Driving  string `json:"vehicle_runing_state"`
+			Throttle string `json:"throttle_system"`
+		} `json:"data"`
+	}
+	if err := json.Unmarshal(text, &envelope); err != nil {
+		return a, fmt.Errorf("the answer %d is no JSON: %w", resp.StatusCode, err)
+	}
+	a = Answer{
+		HTTP: resp.StatusCode, Body: string(text), Status: envelope.Data.Status, Driving: envelope.Data.Driving, Throttle: envelope.Data.Throttle,
+		Reason: resp.Header.Get("Carstate-Reason"),
+	}
+	a.Modified, _ = http.ParseTime(resp.Header.Get("Last-Modified"))
+	return a, nil
+}

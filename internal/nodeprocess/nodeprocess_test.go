@@ -1,0 +1,87 @@
+package nodeprocess
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestNode uses a node as the tests of others do.
+func TestNode(t *testing.T) {
+	ctx := t.Context()
+	binary := filepath.Join(t.TempDir(), "carstate")
+	if out, err := exec.Command("go", "build", "-o", binary, "carstate/cmd/carstate").CombinedOutput(); err != nil {
+		t.Fatalf("the program cannot be built: %v\n%s", err, out)
+	}
+	dir := filepath.Join(t.TempDir(), "data")
+	start := func(o Options) *Node {
+		t.Helper()
+		n, err := Start(ctx, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(n.Kill)
+		if err := n.AwaitReady(ctx, time.Minute); err != nil {
+			t.Fatalf("%v\n%s", err, n.Log())
+		}
+		return n
+	}
+	n := start(Options{Binary: binary, Dir: dir, Addresses: map[string]string{Query: "127.0.0.1:0"}})
+	key, err := n.AddSource(ctx, "gateway")
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, err := n.IssueToken(ctx, "Ada")
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := fmt.Sprintf(`{"vid":"CAR1","time":%d,"signals":{"Vehicle.Speed":50,"Vehicle.OBD.ThrottlePosition":20}}`, time.Now().UnixMilli())
+	if status, text, err := n.Post(ctx, key, line); err != nil || status != http.StatusAccepted {
+		t.Fatalf("%d %s %v", status, text, err)
+	}
+	answered := func(n *Node) {
+		t.Helper()
+		if err := Until(ctx, time.Minute, func(ctx context.Context) error {
+			a, err := n.Ask(ctx, DrivingPath, token.AccessToken, "CAR1")
+			if err == nil && (a.HTTP != http.StatusOK || a.Status != 1 || a.Driving != "1" || time.Since(a.Modified) > time.Minute) {
+				err = fmt.Errorf("%+v", a)
+			}
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	answered(n)
+	if a, err := n.Ask(ctx, ThrottlePath, token.AccessToken, "CAR2"); err != nil || a.Status != 0 {
+		t.Errorf("%+v, %v", a, err)
+	}
+	if m, err := n.Metrics(ctx); err != nil || m["carstate_vehicles"] != 1 {
+		t.Errorf("%v: %v", err, m)
+	}
+	if bytes, err := n.Resident(); err != nil || bytes < 1<<20 {
+		t.Errorf("%d, %v", bytes, err)
+	}
+	if cpu, err := n.CPU(); err != nil || cpu < 0 || time.Since(n.Began()) < 0 {
+		t.Errorf("%s, %v", cpu, err)
+	}
+	n.Kill()
+	n = start(Options{Binary: binary, Dir: dir, Wrap: []string{"env"}})
+	answered(n)
+	if err := n.Stop(); err != nil {
+		t.Error(err)
+	}
+	if err := n.AwaitReady(ctx, time.Minute); err == nil || !strings.Contains(err.Error(), "ended") {
+		t.Errorf("waited for a dead node: %v", err)
+	}
+	var ended *EndedError
+	if _, err := Start(ctx, Options{Binary: binary, Dir: dir, Flags: []string{"--no-such-flag"}, Env: os.Environ()}); !errors.As(err, &ended) || ended.Code == 0 {
+		t.Errorf("%v", err)
+	}
+}

@@ -1,0 +1,66 @@
+package nodeprocess
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Resident is the memory that the process has now, in bytes.
+func (n *Node) Resident() (int64, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", n.PID()))
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(text)) {
+		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+			kib, err := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
+			return kib << 10, err
+		}
+	}
+	return 0, errors.New("/proc/PID/status has no VmRSS")
+}
+
+// CPU is the user and system time that the process has used.
+func (n *Node) CPU() (time.Duration, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", n.PID()))
+	if err != nil {
+		return 0, err
+	}
+	// The name, in brackets, may hold anything.
+	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
+	if len(fields) < 13 {
+		return 0, errors.New("/proc/PID/stat is not what it should be")
+	}
+	user, err1 := strconv.ParseInt(fields[11], 10, 64)
+	system, err2 := strconv.ParseInt(fields[12], 10, 64)
+	const ticks = 100 // a second, on every Linux that Go runs on
+	return time.Duration(user+system) * time.Second / ticks, errors.Join(err1, err2)
+}
+
+// Metrics are a node's metrics at one time, by name and labels as they are
+// printed.
+type Metrics map[string]float64
+
+// Metrics reads the node's metrics.
+func (n *Node) Metrics(ctx context.Context) (Metrics, error) {
+	status, text, err := n.Get(ctx, Admin, "/metrics")
+	if err != nil || status != http.StatusOK {
+		return nil, fmt.Errorf("the metrics cannot be read: %d, %w", status, err)
+	}
+	m := make(Metrics)
+	for line := range strings.Lines(string(text)) {
+		line = strings.TrimSpace(line)
+		if i := strings.LastIndexByte(line, ' '); i > 0 && line[0] != '#' {
+			if v, err := strconv.ParseFloat(line[i+1:], 64); err == nil {
+				m[line[:i]] = v
+			}
+		}
+	}
+	return m, nil
+}

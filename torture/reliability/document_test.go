@@ -1,0 +1,51 @@
+package reliability
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"carstate/torture/row"
+)
+
+func TestDocument(t *testing.T) {
+	met := false
+	rows := []row.Row{
+		{Number: 1, Name: "kill", Title: "Killed at any moment", Promise: "Nothing is lost.", How: "Killed.", Counts: "kills", Found: []string{"A hole."},
+			Controls: []row.Control{{Defect: "early", Says: "answers early"}, {Defect: "late", Says: "answers late"}}},
+		{Number: 2, Name: "power", Title: "Power cut", Counts: "cuts"},
+	}
+	docs := t.TempDir()
+	d, err := Load(docs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.Replace(Done{Row: "kill", Count: 1})
+	d.Replace(Done{Row: "kill", Count: 1000, Seed: 7, Version: "v1", Machine: "a machine", At: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Took: time.Minute,
+		Outcome:  row.Outcome{Offered: 1234567, Acknowledged: 1234000, Lost: 1, Findings: []string{"lost: X"}, Figures: []row.Figure{{Name: "back after", Value: 7.5, Unit: "s", Aim: "≤ 5 s", Met: &met}}},
+		Controls: []Control{{Defect: "early", Caught: true, By: "lost: a|b"}},
+	})
+	if err := d.Save(docs, rows); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(docs, "reliability.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"| 1 | [Killed at any moment](#1-killed-at-any-moment) | 1,000 kills | 1,234,567 | 1,234,000 | 1 | 0 | 1 of 1 |",
+		"| 2 | [Power cut](#2-power-cut) | not yet |", "## 1. Killed at any moment", "It has not been done yet.",
+		"Done 2026-01-02 with seed 7: 1,000 kills in 1m0s. Version v1. a machine", "| back after | 7.5 s | ≤ 5 s | **no** |",
+		"- lost: X", "| answers early | yes | lost: a\\|b |", "| answers late | not run |  |", "- A hole.",
+	} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("the page lacks %q:\n%s", want, text)
+		}
+	}
+	again, err := Load(docs)
+	if err != nil || len(again.Rows) != 1 || again.Rows[0].Outcome.Passed() {
+		t.Errorf("%+v, %v", again, err)
+	}
+}

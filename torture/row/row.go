@@ -1,0 +1,155 @@
+// Package row says what a row of the torture is: a way to break the service, what
+// must hold meanwhile, and the defects that the row must see to be believed.
+package row
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"carstate/internal/broken"
+)
+
+// Row is one row of the torture.
+type Row struct {
+	Number  int
+	Name    string // on the command line: "kill"
+	Title   string // in the document: "Killed at a random moment"
+	Promise string // what must hold; a sentence or two
+	How     string // how it is tried and judged, what it cannot see; paragraphs
+	// Found is what the row brought to light on the way, all mended and tested:
+	// one sentence each.
+	Found []string
+
+	Counts string // what Count counts: "kills"
+	CI     int    // how many `make torture` does
+	Long   int    // and how many with -long
+	// FlagOnly rows run only if they are named: they take hours.
+	FlagOnly bool
+
+	Controls []Control
+	// Needs reports in one line what this machine lacks for the row, or nil.
+	Needs func() error
+	// Run does the row: it tells the attempt what it offered and found. An error
+	// says that the row could not be done, not that the service failed.
+	Run func(ctx context.Context, a *Attempt) error
+}
+
+// Control is a deliberately broken build that the row must see.
+type Control struct {
+	Defect broken.Defect
+	Says   string // what the broken build does: "answers before the samples are stored"
+	Count  int    // at most so many; 0: as many as without a defect
+}
+
+// Attempt is one run of a row. Safe for concurrent use.
+type Attempt struct {
+	Seed   uint64 // all that is random comes from it
+	Count  int
+	Binary string // the carstate under test
+	Dir    string // a directory of the attempt's own, on a disk; removed afterwards
+	// Defect is what the binary and this process have; "" for none. A control
+	// ends with the first finding.
+	Defect broken.Defect
+	Logf   func(format string, args ...any)
+
+	// Stop ends the attempt's context; a control's first finding calls it.
+	Stop context.CancelFunc
+
+	mu sync.Mutex
+	o  Outcome
+}
+
+// Outcome is what an attempt came to.
+type Outcome struct {
+	Offered      int64    `json:"offered"`
+	Acknowledged int64    `json:"acknowledged"`
+	Lost         int64    `json:"lost"`  // acknowledged and not there
+	Wrong        int64    `json:"wrong"` // answers, refusals and behaviour that must not be
+	Figures      []Figure `json:"figures,omitempty"`
+	// Findings are the first few that were lost or wrong, a line each.
+	Findings []string `json:"findings,omitempty"`
+}
+
+// Figure is one number besides those.
+type Figure struct {
+	Name  string  `json:"name"`
+	Value float64 `json:"value"`
+	Unit  string  `json:"unit"`
+	Aim   string  `json:"aim,omitempty"` // as a person would write it: "≤ 5 s"
+	Met   *bool   `json:"met,omitempty"` // nil without an aim
+}
+
+// Passed reports whether nothing was lost or wrong and every aim was met.
+func (o *Outcome) Passed() bool {
+	for _, f := range o.Figures {
+		if f.Met != nil && !*f.Met {
+			return false
+		}
+	}
+	return o.Lost == 0 && o.Wrong == 0
+}
+
+// maxFindings bounds what is kept of the findings' texts.
+const maxFindings = 20
+
+// Offered counts what was sent: samples, requests, triples.
+func (a *Attempt) Offered(n int) { a.change(func(o *Outcome) { o.Offered += int64(n) }) }
+
+// Acknowledged counts what the service answered for.
+func (a *Attempt) Acknowledged(n int) { a.change(func(o *Outcome) { o.Acknowledged += int64(n) }) }
+
+// Lost says that something was acknowledged and is not there.
+func (a *Attempt) Lost(format string, args ...any) {
+	a.found(func(o *Outcome) { o.Lost++ }, "lost: "+fmt.Sprintf(format, args...))
+}
+
+// Wrong says that the service did what it must not do.
+func (a *Attempt) Wrong(format string, args ...any) {
+	a.found(func(o *Outcome) { o.Wrong++ }, "wrong: "+fmt.Sprintf(format, args...))
+}
+
+// Figure takes in a number that has no aim.
+func (a *Attempt) Figure(name string, value float64, unit string) {
+	a.change(func(o *Outcome) { o.Figures = append(o.Figures, Figure{Name: name, Value: value, Unit: unit}) })
+}
+
+// Aimed takes in a number that has an aim. To miss it is a finding.
+func (a *Attempt) Aimed(name string, value float64, unit, aim string, met bool) {
+	f := Figure{Name: name, Value: value, Unit: unit, Aim: aim, Met: &met}
+	take := func(o *Outcome) { o.Figures = append(o.Figures, f) }
+	if met {
+		a.change(take)
+		return
+	}
+	a.found(take, fmt.Sprintf("missed: %s is %g %s, wanted %s", name, value, unit, aim))
+}
+
+func (a *Attempt) found(count func(*Outcome), line string) {
+	a.change(func(o *Outcome) {
+		count(o)
+		if len(o.Findings) < maxFindings {
+			o.Findings = append(o.Findings, line)
+		}
+	})
+	a.Logf("%s", line)
+	if a.Defect != "" {
+		a.Stop()
+	}
+}
+
+func (a *Attempt) change(f func(*Outcome)) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	f(&a.o)
+}
+
+// Outcome is what the attempt has come to so far.
+func (a *Attempt) Outcome() Outcome {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	o := a.o
+	o.Figures = append([]Figure(nil), o.Figures...)
+	o.Findings = append([]string(nil), o.Findings...)
+	return o
+}

@@ -1,0 +1,237 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"carstate/bench/report"
+	"carstate/internal/broken"
+	"carstate/torture/reliability"
+	"carstate/torture/row"
+)
+
+// job is what a child process is to do: one attempt at one row.
+type job struct {
+	Row    string
+	Seed   uint64
+	Count  int
+	Binary string
+	Dir    string
+	Defect broken.Defect
+}
+
+// builds are the programs under test: as people run them, and with defects. The
+// torture itself is built both ways too, for what it tries in its own process.
+type builds struct{ carstate, brokenCarstate, torture, brokenTorture string }
+
+// run is the command. What goes on meanwhile is told on stderr.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	flags := flag.NewFlagSet("torture", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	names := flags.String("rows", rowNames(), "do only these `rows`; of "+allNames())
+	long := flags.Bool("long", false, "do as much as it takes hours for")
+	count := flags.String("count", "", "how much of a row to do, by `ROW=N`, such as kill=1000,power=200")
+	seed := flags.Uint64("seed", 0, "the `seed` of all that is random (0: a new one, printed)")
+	controls := flags.Bool("controls", true, "also run the broken builds that the rows must see")
+	dir := flags.String("dir", "", "`directory` for scratch files, on a disk (a temporary one)")
+	docs := flags.String("docs", "../docs", "`directory` in which reliability.md is written")
+	render := flags.Bool("render", false, "torture nothing: write the document again from the last results")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	chosen, err := choose(*names)
+	if err != nil {
+		return err
+	}
+	given, err := counts(*count)
+	if err != nil {
+		return err
+	}
+	document, err := reliability.Load(*docs)
+	if err != nil {
+		return err
+	}
+	if *render {
+		return document.Save(*docs, rows)
+	}
+	for *seed == 0 {
+		*seed = rand.Uint64() >> 12 // so that JavaScript's numbers hold it too
+	}
+	for _, r := range chosen {
+		if r.Needs == nil {
+			continue
+		}
+		if err := r.Needs(); err != nil {
+			return fmt.Errorf("row %s: %w", r.Name, err)
+		}
+	}
+	scratch, err := os.MkdirTemp(*dir, "carstate-torture-")
+	if err != nil {
+		return fmt.Errorf("no scratch directory: %w", err)
+	}
+	defer os.RemoveAll(scratch)
+	built, err := build(ctx, scratch, *controls)
+	if err != nil {
+		return err
+	}
+	machine, err := report.Machine(scratch)
+	if err != nil {
+		return err
+	}
+	described, err := exec.CommandContext(ctx, "git", "describe", "--tags", "--always", "--dirty").Output()
+	if err != nil {
+		described = []byte("unknown")
+	}
+
+	fmt.Fprintf(stderr, "seed %d\n", *seed)
+	var failed []string
+	for _, r := range chosen {
+		n := r.CI
+		if *long {
+			n = r.Long
+		}
+		if given[r.Name] > 0 {
+			n = given[r.Name]
+		}
+		done := reliability.Done{Row: r.Name, Machine: machine, Version: strings.TrimSpace(string(described)), At: time.Now().UTC().Truncate(time.Second), Seed: *seed, Count: n}
+		done.Outcome, err = do(ctx, built.torture, job{Row: r.Name, Seed: *seed, Count: n, Binary: built.carstate}, scratch, stderr)
+		if err != nil {
+			return fmt.Errorf("row %s could not be done: %w", r.Name, err)
+		}
+		done.Took = time.Since(done.At)
+		if !done.Outcome.Passed() {
+			failed = append(failed, r.Name)
+		}
+		if *controls {
+			for _, c := range r.Controls {
+				caught, err := control(ctx, built, r, c, *seed, n, scratch, stderr)
+				if err != nil {
+					return err
+				}
+				if !caught.Caught {
+					failed = append(failed, r.Name+" with "+string(c.Defect))
+				}
+				done.Controls = append(done.Controls, caught)
+			}
+		}
+		document.Replace(done)
+		// A row that was done is kept, whatever becomes of the next.
+		if err := document.Save(*docs, rows); err != nil {
+			return err
+		}
+		fmt.Fprintln(stdout, done.Line())
+	}
+	if len(failed) > 0 {
+		return fmt.Errorf("seed %d: these rows found something, or did not see their control: %s", *seed, strings.Join(failed, ", "))
+	}
+	return nil
+}
+
+// control runs a row against a broken build and reports whether it saw that.
+func control(ctx context.Context, built builds, r row.Row, c row.Control, seed uint64, n int, scratch string, stderr io.Writer) (reliability.Control, error) {
+	if c.Count > 0 {
+		n = min(n, c.Count)
+	}
+	began := time.Now()
+	o, err := do(ctx, built.brokenTorture, job{Row: r.Name, Seed: seed, Count: n, Binary: built.brokenCarstate, Defect: c.Defect}, scratch, stderr)
+	if ctx.Err() != nil {
+		return reliability.Control{}, ctx.Err()
+	}
+	result := reliability.Control{Defect: string(c.Defect), Caught: !o.Passed(), Took: time.Since(began)}
+	if len(o.Findings) > 0 {
+		result.By = o.Findings[0]
+	} else if err != nil {
+		result.By = err.Error()
+	}
+	return result, nil
+}
+
+// do does one attempt in a process of its own, so that neither memory nor a
+// defect outlives it.
+func do(ctx context.Context, torture string, j job, scratch string, stderr io.Writer) (o row.Outcome, err error) {
+	if j.Dir, err = os.MkdirTemp(scratch, j.Row+"-"); err != nil {
+		return o, err
+	}
+	defer os.RemoveAll(j.Dir)
+	text, err := json.Marshal(j)
+	if err != nil {
+		return o, err
+	}
+	cmd := exec.CommandContext(ctx, torture, "attempt", string(text))
+	cmd.Env = os.Environ()
+	if j.Defect != "" {
+		cmd.Env = append(cmd.Env, "CARSTATE_BROKEN="+string(j.Defect))
+	}
+	cmd.Stderr = stderr
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // it ends what it started
+	cmd.WaitDelay = 30 * time.Second
+	out, err := cmd.Output()
+	if len(out) > 0 {
+		err = errors.Join(err, json.Unmarshal(out, &o))
+	}
+	return o, err
+}
+
+// attempt is the child: it does a job and prints the outcome.
+func attempt(ctx context.Context, text string, stdout io.Writer) error {
+	var j job
+	if err := json.Unmarshal([]byte(text), &j); err != nil {
+		return fmt.Errorf("the job is not readable: %w", err)
+	}
+	chosen, err := choose(j.Row)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	prefix := j.Row
+	if j.Defect != "" {
+		prefix += " with " + string(j.Defect)
+	}
+	a := &row.Attempt{
+		Seed: j.Seed, Count: j.Count, Binary: j.Binary, Dir: j.Dir, Defect: j.Defect, Stop: cancel,
+		Logf: func(format string, args ...any) { fmt.Fprintf(os.Stderr, prefix+": "+format+"\n", args...) },
+	}
+	err = chosen[0].Run(ctx, a)
+	o := a.Outcome()
+	if j.Defect != "" && !o.Passed() {
+		err = nil // it ended early, as it should
+	}
+	return errors.Join(err, json.NewEncoder(stdout).Encode(o))
+}
+
+// build makes the programs.
+func build(ctx context.Context, scratch string, controls bool) (b builds, err error) {
+	b = builds{
+		carstate: filepath.Join(scratch, "carstate"), brokenCarstate: filepath.Join(scratch, "carstate-broken"),
+		brokenTorture: filepath.Join(scratch, "torture-broken"),
+	}
+	if b.torture, err = os.Executable(); err != nil {
+		return b, err
+	}
+	type program struct{ dir, pkg, to, tags string }
+	programs := []program{{"..", "./cmd/carstate", b.carstate, ""}}
+	if controls {
+		programs = append(programs, program{"..", "./cmd/carstate", b.brokenCarstate, "broken"}, program{".", ".", b.brokenTorture, "broken"})
+	}
+	for _, p := range programs {
+		cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-tags", p.tags, "-ldflags", "-s -w", "-o", p.to, p.pkg)
+		cmd.Dir = p.dir
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOTOOLCHAIN=auto")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return b, fmt.Errorf("go build: %w: run it in the directory torture\n%s", err, out)
+		}
+	}
+	return b, nil
+}
