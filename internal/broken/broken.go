@@ -10,6 +10,14 @@ type Defect string
 
 // The defects, by the row of the torture that must see them.
 const (
+	// Of kill.
+
 	// AcknowledgeEarly answers a sender before its samples are stored.
 	AcknowledgeEarly Defect = "acknowledge-early"
+	// CursorFirst stores how far a partition is folded one fold ahead of the
+	// states.
+	CursorFirst Defect = "cursor-first"
+	// OldRecordWins fills the fleet table at the start with the oldest record of
+	// each block that a vehicle has.
+	OldRecordWins Defect = "old-record-wins"
 )
