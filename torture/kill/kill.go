@@ -35,6 +35,7 @@ seen, the newest 1,500 vehicles, 500 others and the newest 40 of each kind of to
 Deeds and samples whose acknowledgement never arrived may have been done or not; both is accepted. What kill -9 cannot show is what a power cut does: the page cache outlives the process.`,
 	Found: []string{
 		"A sender that posted while the node was starting was told that its key is not known (401), on which a sender gives up. It is 503 now.",
+		"An operator's call at that time was told that there is no such token (404). It waits now, then it is 503.",
 	},
 	Counts: "kills", CI: 30, Long: 1000,
 	Controls: []row.Control{
