@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"carstate/torture/corrupt"
 	"carstate/torture/kill"
 	"carstate/torture/row"
 )
@@ -13,6 +14,7 @@ import (
 // rows are all there are, in the order of their numbers.
 var rows = []row.Row{
 	kill.Row,
+	corrupt.Row,
 }
 
 // rowNames lists the rows that run unless others are named.

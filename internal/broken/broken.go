@@ -20,4 +20,10 @@ const (
 	// OldRecordWins fills the fleet table at the start with the oldest record of
 	// each block that a vehicle has.
 	OldRecordWins Defect = "old-record-wins"
+
+	// Of corrupt.
+
+	// UncheckedRecords opens a store without reading its records first, and
+	// takes any checksum for right.
+	UncheckedRecords Defect = "unchecked-records"
 )

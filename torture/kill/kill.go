@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 
@@ -157,7 +156,7 @@ func (t *torture) loadAndKill(ctx context.Context, n *nodeprocess.Node, after ti
 	select {
 	case <-time.After(after):
 	case <-n.Ended():
-		t.Wrong("it ended by itself: %s", lastLine(n))
+		t.Wrong("it ended by itself: %s", n.LastLine())
 	case <-ctx.Done():
 	}
 	n.Kill()
@@ -221,10 +220,4 @@ func (t *torture) figures() {
 	t.Figure(fmt.Sprintf("sources added, %d of them removed", removed), float64(sources), "")
 	t.Figure("vehicles forgotten", float64(forgotten), "")
 	t.Figure("queries judged", float64(t.load.Stats.Asked.Load()-t.load.Stats.Unanswered.Load()), "")
-}
-
-// lastLine is the last that the node said.
-func lastLine(n *nodeprocess.Node) string {
-	lines := strings.Split(strings.TrimSpace(n.Log()), "\n")
-	return lines[len(lines)-1]
 }

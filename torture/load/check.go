@@ -2,6 +2,7 @@ package load
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -27,15 +28,20 @@ func (l *Load) Settle(ctx context.Context, n *nodeprocess.Node) error {
 	for range 2 {
 		sent := int64(0)
 		tries := 0
-		if err := nodeprocess.Until(ctx, settleLimit, func(ctx context.Context) error {
+		var refused error
+		err := nodeprocess.Until(ctx, settleLimit, func(ctx context.Context) error {
 			if tries++; sent == 0 || tries%50 == 0 {
 				l.barrier++
 				x := sample{barrierCar, l.base + l.barrier}
-				if l.postOne(ctx, n, []sample{x}) && sent == 0 {
+				ok, err := l.postOne(ctx, n, []sample{x})
+				if refused = err; err != nil {
+					return nil // no use in waiting
+				}
+				if ok && sent == 0 {
 					sent = x.at
 				}
 				if sent == 0 {
-					return fmt.Errorf("no sample is taken")
+					return errors.New("no sample is taken")
 				}
 			}
 			a, err := n.Ask(ctx, nodeprocess.DrivingPath, l.token, barrierCar)
@@ -43,7 +49,11 @@ func (l *Load) Settle(ctx context.Context, n *nodeprocess.Node) error {
 				err = fmt.Errorf("a sample that was acknowledged is not seen: HTTP %d, status %d", a.HTTP, a.Status)
 			}
 			return err
-		}); err != nil {
+		})
+		if refused != nil {
+			return refused
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -111,11 +121,11 @@ func (l *Load) checkDeeds(ctx context.Context, node *nodeprocess.Node, n int) er
 			return err
 		}
 		if a.HTTP != http.StatusOK || a.Status != 1 {
-			l.a.Lost("a token that was issued is answered with %d, status %d", a.HTTP, a.Status)
+			l.lost("a token that was issued is answered with %d, status %d", a.HTTP, a.Status)
 		}
 		if t.only != "" {
 			if a, err := node.Ask(ctx, nodeprocess.DrivingPath, t.secret, barrierCar); err == nil && a.Status != 0 {
-				l.a.Wrong("a token is answered for a vehicle that it was not granted")
+				l.wrong("a token is answered for a vehicle that it was not granted")
 			}
 		}
 	}
@@ -123,7 +133,17 @@ func (l *Load) checkDeeds(ctx context.Context, node *nodeprocess.Node, n int) er
 		if a, err := node.Ask(ctx, nodeprocess.DrivingPath, t.secret, barrierCar); err != nil {
 			return err
 		} else if a.HTTP != http.StatusUnauthorized {
-			l.a.Lost("a token that was revoked is answered with %d", a.HTTP)
+			l.lost("a token that was revoked is answered with %d", a.HTTP)
+		}
+	}
+	l.journal.mu.Lock()
+	dead := slices.Clone(l.journal.dead)
+	l.journal.mu.Unlock()
+	for _, secret := range dead {
+		if a, err := node.Ask(ctx, nodeprocess.DrivingPath, secret, barrierCar); err != nil {
+			return err
+		} else if a.HTTP != http.StatusUnauthorized {
+			l.wrong("a secret that expired or was replaced is answered with %d", a.HTTP)
 		}
 	}
 	for _, s := range newest(&l.journal.mu, &l.journal.sources, n, func(s *source) bool { return !s.unsure }) {
@@ -134,7 +154,7 @@ func (l *Load) checkDeeds(ctx context.Context, node *nodeprocess.Node, n int) er
 		// An empty object is no sample: whose key counts is told so.
 		want := map[bool]int{false: http.StatusBadRequest, true: http.StatusUnauthorized}[s.removed]
 		if status != want {
-			l.a.Lost("a source (removed: %t) is answered with %d: %s", s.removed, status, text)
+			l.lost("a source (removed: %t) is answered with %d: %s", s.removed, status, text)
 		}
 	}
 	l.journal.mu.Lock()
@@ -159,7 +179,7 @@ func (l *Load) checkRecords(ctx context.Context, c *admin.Client) error {
 		for _, reading := range r.Readings {
 			x := sample{vid, reading.Time.Unix()}
 			if x.at < was.acknowledged || reading.Signal == "Vehicle.Speed" && int64(reading.Value) != x.speedKmh() {
-				l.a.Wrong("the state of %s holds %s %g of %s, and the newest sample was of %s", vid, reading.Signal, reading.Value, clock(x.at), clock(was.acknowledged))
+				l.wrong("the state of %s holds %s %g of %s, and the newest sample was of %s", vid, reading.Signal, reading.Value, clock(x.at), clock(was.acknowledged))
 			}
 		}
 	}
@@ -191,12 +211,12 @@ func (l *Load) checkLists(ctx context.Context, n *nodeprocess.Node) error {
 	defer l.journal.mu.Unlock()
 	for _, t := range l.journal.tokens {
 		if is, ok := revoked[t.id]; !t.unsure && (!ok || is != t.revoked) {
-			l.a.Lost("a token (revoked: %t) is listed %t, revoked %t", t.revoked, ok, is)
+			l.lost("a token (revoked: %t) is listed %t, revoked %t", t.revoked, ok, is)
 		}
 	}
 	for _, s := range l.journal.sources {
 		if !s.unsure && present[s.name] == s.removed {
-			l.a.Lost("a source (removed: %t) is listed: %t", s.removed, present[s.name])
+			l.lost("a source (removed: %t) is listed: %t", s.removed, present[s.name])
 		}
 	}
 	return nil

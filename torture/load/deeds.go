@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"carstate/internal/access"
@@ -35,7 +36,7 @@ func (l *Load) operate(ctx context.Context, n *nodeprocess.Node) {
 		case errors.As(err, &said) && said.Status == http.StatusServiceUnavailable:
 			l.Stats.DeedsRefused.Add(1)
 		case errors.As(err, &said) && said.Status != 0:
-			l.a.Wrong("the admin API answers %d: %s", said.Status, said)
+			l.wrong("the admin API answers %d: %s", said.Status, said)
 		}
 		if !rest(ctx) {
 			return
@@ -116,5 +117,52 @@ func (l *Load) done(err error, note func()) error {
 	l.journal.mu.Lock()
 	defer l.journal.mu.Unlock()
 	note()
+	return nil
+}
+
+// expires is how long a token lives that is to be expired when it is used.
+const expires = 200 * time.Millisecond
+
+// Enrich adds to a node at rest what operators do more seldom: a token that
+// expires, one whose secret is replaced, one that loses a vehicle.
+func (l *Load) Enrich(ctx context.Context, n *nodeprocess.Node) error {
+	c, err := n.AdminClient()
+	if err != nil {
+		return err
+	}
+	cars := slices.DeleteFunc(l.journal.watched(2), func(vid string) bool { return vid == barrierCar })
+	if len(cars) == 0 {
+		return errors.New("there are no vehicles yet")
+	}
+	request := access.TokenRequest{Developer: "developer", Operations: access.AllOperations, Vehicles: everything}
+	brief := request
+	brief.Expires = time.Now().Add(expires)
+	expired, err := c.IssueToken(ctx, brief)
+	if err != nil {
+		return err
+	}
+	replaced, err := c.IssueToken(ctx, request)
+	if err != nil {
+		return err
+	}
+	fresh, err := c.RotateToken(ctx, replaced.ID, 0)
+	if err != nil {
+		return err
+	}
+	request.Vehicles = access.VehicleSet(vehicle.ID(cars[0]), vehicle.ID(barrierCar))
+	narrowed, err := c.IssueToken(ctx, request)
+	if err != nil {
+		return err
+	}
+	if _, err := c.GrantToken(ctx, narrowed.ID, nil, []vehicle.ID{vehicle.ID(barrierCar)}); err != nil {
+		return err
+	}
+	l.a.Offered(5)
+	l.a.Acknowledged(5)
+	j := l.journal
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.dead = append(j.dead, expired.AccessToken, replaced.AccessToken)
+	j.tokens = append(j.tokens, &token{id: fresh.ID, secret: fresh.AccessToken}, &token{id: narrowed.ID, secret: narrowed.AccessToken, only: cars[0]})
 	return nil
 }

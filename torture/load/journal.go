@@ -25,6 +25,7 @@ type Journal struct {
 	tokens    []*token
 	sources   []*source
 	forgotten []string
+	dead      []string // secrets of tokens that expired or were replaced
 }
 
 // car is what is known of a vehicle. Times are event times in whole seconds,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -31,6 +32,7 @@ const (
 // next.
 type Load struct {
 	a       *row.Attempt
+	report  func(finding string, lost bool)
 	journal *Journal
 	fleets  []*fleet
 	rnd     *rand.Rand // of whoever checks
@@ -60,6 +62,13 @@ const ownSource = "fleet"
 // New prepares a load whose randomness is that of the attempt.
 func New(a *row.Attempt) *Load {
 	l := &Load{a: a, journal: newJournal(), base: time.Now().Add(-23 * time.Hour).Unix()}
+	l.report = func(finding string, lost bool) {
+		if lost {
+			a.Lost("%s", finding)
+		} else {
+			a.Wrong("%s", finding)
+		}
+	}
 	l.rnd = rand.New(rand.NewPCG(a.Seed, 1))
 	l.deeds = rand.New(rand.NewPCG(a.Seed, 2))
 	for i := range posters + connections*publishers {
@@ -82,6 +91,32 @@ func (l *Load) Prepare(ctx context.Context, n *nodeprocess.Node) (err error) {
 	l.token = t.AccessToken
 	return err
 }
+
+// Fork is a copy of what is known for a node that lives another life from here
+// on: a copy of the data directory. What it finds goes to report. A fork checks; it
+// does not run.
+func (l *Load) Fork(report func(finding string, lost bool)) *Load {
+	j := l.journal
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	f := &Load{a: l.a, report: report, journal: newJournal(), base: l.base, barrier: l.barrier, key: l.key, token: l.token}
+	f.rnd = rand.New(rand.NewPCG(l.a.Seed, 3))
+	f.journal.one, f.journal.many = slices.Clone(j.one), slices.Clone(j.many)
+	f.journal.forgotten, f.journal.dead = slices.Clone(j.forgotten), slices.Clone(j.dead)
+	for vid, c := range j.cars {
+		f.journal.cars[vid] = new(*c)
+	}
+	for _, t := range j.tokens {
+		f.journal.tokens = append(f.journal.tokens, new(*t))
+	}
+	for _, s := range j.sources {
+		f.journal.sources = append(f.journal.sources, new(*s))
+	}
+	return f
+}
+
+func (l *Load) wrong(format string, args ...any) { l.report(fmt.Sprintf(format, args...), false) }
+func (l *Load) lost(format string, args ...any)  { l.report(fmt.Sprintf(format, args...), true) }
 
 // Run loads the node until the context ends or the node does, and returns once
 // everybody has stopped.

@@ -1,6 +1,7 @@
 package load
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -18,18 +19,24 @@ import (
 func (l *Load) post(ctx context.Context, n *nodeprocess.Node, f *fleet) {
 	for ctx.Err() == nil {
 		samples := f.batch()
-		if !l.postOne(ctx, n, samples) && !rest(ctx) {
+		if ok, err := l.postOne(ctx, n, samples); err != nil {
+			l.wrong("%v", err)
+		} else if ok {
+			continue
+		}
+		if !rest(ctx) {
 			return
 		}
 	}
 }
 
-// postOne reports whether the samples were acknowledged.
-func (l *Load) postOne(ctx context.Context, n *nodeprocess.Node, samples []sample) bool {
+// postOne reports whether the samples were acknowledged. The error is an answer
+// that must not be.
+func (l *Load) postOne(ctx context.Context, n *nodeprocess.Node, samples []sample) (bool, error) {
 	l.offer(samples)
 	status, text, err := n.Post(ctx, l.key, lines(samples))
 	if err != nil {
-		return false // nobody knows
+		return false, nil // nobody knows
 	}
 	switch status {
 	case http.StatusAccepted:
@@ -38,17 +45,15 @@ func (l *Load) postOne(ctx context.Context, n *nodeprocess.Node, samples []sampl
 			Rejected []json.RawMessage
 		}
 		if err := json.Unmarshal(text, &answer); err != nil || answer.Accepted != len(samples) || len(answer.Rejected) != 0 {
-			l.a.Wrong("a POST of %d samples is answered %s", len(samples), text)
-			return false
+			return false, fmt.Errorf("a POST of %d samples is answered %s", len(samples), bytes.TrimSpace(text))
 		}
 		l.stored(samples)
-		return true
+		return true, nil
 	case http.StatusServiceUnavailable:
 		l.Stats.Refused.Add(1)
-	default:
-		l.a.Wrong("a POST is answered with %d: %s", status, text)
+		return false, nil
 	}
-	return false
+	return false, fmt.Errorf("a POST is answered with %d: %s", status, bytes.TrimSpace(text))
 }
 
 // publish sends telemetry by MQTT until the context ends, over one connection for
@@ -86,7 +91,7 @@ func (l *Load) publishOne(ctx context.Context, client *paho.Client, samples []sa
 	resp, err := client.Publish(ctx, &paho.Publish{QoS: 1, Topic: "vehicles/" + samples[0].vid + "/telemetry", Payload: []byte(lines(samples))})
 	switch {
 	case resp != nil && resp.ReasonCode >= 0x80:
-		l.a.Wrong("an MQTT message is answered with 0x%02x", resp.ReasonCode)
+		l.wrong("an MQTT message is answered with 0x%02x", resp.ReasonCode)
 		return false
 	case err != nil || resp == nil:
 		return false // nobody knows

@@ -42,21 +42,13 @@ func (l *Load) ask(ctx context.Context, n *nodeprocess.Node, vid string, settled
 	if err != nil || a.HTTP == http.StatusServiceUnavailable {
 		l.Stats.Unanswered.Add(1)
 		if must && l.MustAnswer.Load() {
-			l.a.Wrong("a query was not answered while the node was up: HTTP %d, %v", a.HTTP, err)
+			l.wrong("a query was not answered while the node was up: HTTP %d, %v", a.HTTP, err)
 		}
 		return false
 	}
 	l.Stats.LastAsk.Store(time.Now().UnixNano())
-	l.report(l.journal.judge(vid, was, a, settled))
-	return true
-}
-
-func (l *Load) report(finding string, lost bool) {
-	switch {
-	case finding == "":
-	case lost:
-		l.a.Lost("%s", finding)
-	default:
-		l.a.Wrong("%s", finding)
+	if finding, lost := l.journal.judge(vid, was, a, settled); finding != "" {
+		l.report(finding, lost)
 	}
+	return true
 }
