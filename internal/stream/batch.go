@@ -72,7 +72,11 @@ func (e *Engine) storeBatch(ctx context.Context, stream string, writes []write) 
 		if err != nil {
 			return 0, err
 		}
-		return parseAck(answer.Data)
+		seq, err := parseAck(answer.Data)
+		if err == nil {
+			e.noteStored(stream, seq)
+		}
+		return seq, err
 	}
 	return 0, nil
 }

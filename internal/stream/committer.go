@@ -135,11 +135,12 @@ func (c *committer) store(ctx context.Context, record []byte, header nats.Header
 	id := nuid.Next()
 	for {
 		try, cancel := context.WithTimeout(ctx, c.e.config.Patience.Try)
-		_, err := c.e.js.PublishMsg(try, &nats.Msg{Subject: c.subject, Data: record, Header: maps.Clone(header)},
+		ack, err := c.e.js.PublishMsg(try, &nats.Msg{Subject: c.subject, Data: record, Header: maps.Clone(header)},
 			jetstream.WithMsgID(id), jetstream.WithExpectStream(Telemetry))
 		cancel()
 		if err == nil {
 			c.e.writes[Telemetry].noteStored()
+			c.e.newest.note(Telemetry, ack.Sequence)
 			return nil // stored now, or before: ack.Duplicate
 		}
 		switch {

@@ -113,7 +113,7 @@ func (t *torture) prepare(ctx context.Context) (crashed, stopped string, err err
 	}
 	var loading sync.WaitGroup
 	loading.Go(func() { t.load.Run(ctx, n) })
-	const loadFor = 1200 * time.Millisecond
+	const loadFor = 2000 * time.Millisecond
 	select {
 	case <-time.After(loadFor):
 	case <-ctx.Done():

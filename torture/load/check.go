@@ -60,6 +60,10 @@ func (l *Load) Settle(ctx context.Context, n *nodeprocess.Node) error {
 	return nil
 }
 
+// maxEvents is how many events of the audit one call shows. If there are more, it
+// is not held against the journal.
+const maxEvents = 1000
+
 // How much is looked at after each restart.
 const (
 	newestCars  = 1500
@@ -207,9 +211,20 @@ func (l *Load) checkLists(ctx context.Context, n *nodeprocess.Node) error {
 	for _, s := range sources {
 		present[s.Name] = true
 	}
+	events, err := c.Audit(ctx, maxEvents)
+	if err != nil {
+		return err
+	}
+	issued := make(map[string]bool)
+	for _, e := range events {
+		issued[e.Object] = true
+	}
 	l.journal.mu.Lock()
 	defer l.journal.mu.Unlock()
 	for _, t := range l.journal.tokens {
+		if len(events) < maxEvents && !issued[t.id] {
+			l.lost("a token that was issued is not in the audit")
+		}
 		if is, ok := revoked[t.id]; !t.unsure && (!ok || is != t.revoked) {
 			l.lost("a token (revoked: %t) is listed %t, revoked %t", t.revoked, ok, is)
 		}
