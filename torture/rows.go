@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"carstate/torture/corrupt"
+	"carstate/torture/full"
 	"carstate/torture/kill"
 	"carstate/torture/row"
 )
@@ -14,6 +15,7 @@ import (
 // rows are all there are, in the order of their numbers.
 var rows = []row.Row{
 	kill.Row,
+	full.Row,
 	corrupt.Row,
 }
 

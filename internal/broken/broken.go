@@ -21,6 +21,12 @@ const (
 	// each block that a vehicle has.
 	OldRecordWins Defect = "old-record-wins"
 
+	// Of full.
+
+	// SwallowedErrors takes a commit of samples that failed for one that was
+	// stored.
+	SwallowedErrors Defect = "swallowed-errors"
+
 	// Of corrupt.
 
 	// UncheckedRecords opens a store without reading its records first, and
