@@ -139,7 +139,7 @@ func (c *committer) store(ctx context.Context, record []byte, header nats.Header
 	defer c.e.committing.Add(-1)
 	id := nuid.Next()
 	for {
-		try, cancel := context.WithTimeout(ctx, c.e.config.Patience.Try)
+		try, cancel := c.e.try(ctx)
 		ack, err := c.e.js.PublishMsg(try, &nats.Msg{Subject: c.subject, Data: record, Header: maps.Clone(header)},
 			jetstream.WithMsgID(id), jetstream.WithExpectStream(Telemetry))
 		cancel()
@@ -157,8 +157,8 @@ func (c *committer) store(ctx context.Context, record []byte, header nats.Header
 			return err
 		}
 		c.e.writes[Telemetry].noteFailed()
-		if ctx.Err() != nil {
-			return err
+		if ctx.Err() != nil || c.e.storing.Err() != nil {
+			return c.e.whyNot(err)
 		}
 		c.e.log.Warn("a commit of samples is sent again", "subject", c.subject, "error", err)
 		select {

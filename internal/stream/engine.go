@@ -37,9 +37,11 @@ type Engine struct {
 	backlog    backlog
 	writes     map[string]*writeHealth // of watchedStreams
 	beats      map[string]*heartbeat
-	committing atomic.Int32 // commits of samples under way
-	newest     newest       // acknowledged by this process
-	witnessed  newest       // by those before, as the files say; embedded only
+	committing atomic.Int32    // commits of samples under way
+	storing    context.Context // ends with a write error of the embedded engine
+	jam        context.CancelCauseFunc
+	newest     newest // acknowledged by this process
+	witnessed  newest // by those before, as the files say; embedded only
 	metrics    *metrics
 
 	// forgotten is this node's copy of the tombstones, which stones feeds once
@@ -63,6 +65,7 @@ type Engine struct {
 func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	c = c.withDefaults()
 	e := &Engine{config: c, log: c.Log, now: c.Now, failed: make(chan error, 1), batches: make(chan struct{}, openBatches), newest: makeNewest(), witnessed: makeNewest()}
+	e.storing, e.jam = context.WithCancelCause(context.Background())
 	defer func() {
 		if err != nil {
 			e.abandon()
@@ -177,7 +180,7 @@ func (e *Engine) openEmbedded(ctx context.Context) (err error) {
 			e.log.Info("the last run was cut off: every stored record was read again and is whole")
 		}
 	}
-	if e.server, err = startServer(ctx, e.config.DataDir, e.config.SyncInterval, e.log); err != nil {
+	if e.server, err = startServer(ctx, e.config.DataDir, e.config.SyncInterval, e.log, e.jam); err != nil {
 		return err
 	}
 	e.nc, err = nats.Connect("", nats.InProcessServer(e.server), nats.Name("carstate"), e.onAsyncError())

@@ -57,7 +57,7 @@ func (h *heartbeat) soon() {
 
 // beat writes one heartbeat.
 func (h *heartbeat) beat(ctx context.Context) {
-	try, cancel := context.WithTimeout(ctx, h.e.config.Patience.Try)
+	try, cancel := h.e.try(ctx)
 	defer cancel()
 	began := time.Now()
 	subject := heartbeatSubject(h.stream)

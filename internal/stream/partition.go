@@ -417,6 +417,10 @@ func (t *Partition) commitBatch(ctx context.Context, states []write) error {
 				return fmt.Errorf("partition %d: %w", t.number, ErrFenced)
 			}
 		}
+		if t.e.storing.Err() != nil {
+			<-ctx.Done() // the process ends, once that helps
+			return ctx.Err()
+		}
 		t.e.log.Warn("a fold is stored again", "partition", t.number, "error", err)
 		select {
 		case <-ctx.Done():
