@@ -72,6 +72,9 @@ func TestNode(t *testing.T) {
 		t.Errorf("%s, %v", cpu, err)
 	}
 	n.Kill()
+	if n.ExitCode() != -1 || n.LastLine() == "" {
+		t.Errorf("killed, it ended with %d: %q", n.ExitCode(), n.LastLine())
+	}
 	n = start(Options{Binary: binary, Dir: dir, Wrap: []string{"env"}})
 	answered(n)
 	if err := n.Stop(); err != nil {

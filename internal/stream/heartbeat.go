@@ -63,7 +63,7 @@ func (h *heartbeat) beat(ctx context.Context) {
 	subject := heartbeatSubject(h.stream)
 	b := binary.LittleEndian.AppendUint64([]byte{0}, h.node)
 	b = binary.LittleEndian.AppendUint64(b, uint64(began.Sub(h.start)))
-	if h.e.config.embedded() && h.e.config.SyncInterval == 0 {
+	if h.e.witnesses() {
 		b = h.e.newest.append(b)
 	}
 	ack, err := h.e.js.Publish(try, subject, seal(subject, b), jetstream.WithExpectStream(h.stream))

@@ -58,7 +58,11 @@ func (n newest) witness(r storedRecord) {
 // without delay.
 func (e *Engine) noteStored(stream string, seq uint64) {
 	e.newest.note(stream, seq)
-	if h := e.beats[States]; h != nil && stream != States {
+	if h := e.beats[States]; h != nil && stream != States && e.witnesses() {
 		h.soon()
 	}
 }
+
+// witnesses reports whether the heartbeats are to tell what was acknowledged: all of
+// it is on this node's disk.
+func (e *Engine) witnesses() bool { return e.config.embedded() && e.config.SyncInterval == 0 }
