@@ -242,6 +242,7 @@ func starve(dir string, bound func() (uint64, error)) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	p := impatient
+	p.Stall = 3 * time.Second
 	p.Try, p.Store = time.Hour, time.Hour // nothing here may wait for an answer that never comes
 	e, err := stream.Open(ctx, stream.Config{DataDir: dir, Partitions: 4, Patience: p})
 	if err != nil {
