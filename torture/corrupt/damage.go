@@ -13,40 +13,39 @@ import (
 // damage is something done to a data directory.
 type damage struct {
 	says string
-	// silent: of a directory that a crash left, it cannot be told from what the
-	// crash itself does: the end of the newest block, or a whole block, is gone.
+	// silent: where the end of the newest block may be torn, it may not be told
+	// from that.
 	silent bool
 }
 
-// The ways to damage a file. cut takes away its end or all of it.
+// The ways to damage a file; nil: it is removed.
 var ways = []struct {
 	name   string
 	weight int
-	cut    bool
 	do     func(rnd *rand.Rand, content []byte) []byte
 }{
-	{"a bit flipped", 5, false, func(rnd *rand.Rand, b []byte) []byte {
+	{"a bit flipped", 5, func(rnd *rand.Rand, b []byte) []byte {
 		b[rnd.IntN(len(b))] ^= 1 << rnd.IntN(8)
 		return b
 	}},
-	{"a byte replaced", 3, false, func(rnd *rand.Rand, b []byte) []byte {
+	{"a byte replaced", 3, func(rnd *rand.Rand, b []byte) []byte {
 		b[rnd.IntN(len(b))] ^= byte(1 + rnd.IntN(255))
 		return b
 	}},
-	{"bytes replaced in several places", 2, false, func(rnd *rand.Rand, b []byte) []byte {
+	{"bytes replaced in several places", 2, func(rnd *rand.Rand, b []byte) []byte {
 		for range 2 + rnd.IntN(8) {
 			b[rnd.IntN(len(b))] ^= byte(1 + rnd.IntN(255))
 		}
 		return b
 	}},
-	{"cut short", 4, true, func(rnd *rand.Rand, b []byte) []byte { return b[:rnd.IntN(len(b))] }},
-	{"the last bytes gone", 2, true, func(rnd *rand.Rand, b []byte) []byte { return b[:len(b)-1-rnd.IntN(min(len(b), 600))] }},
-	{"a range of zeros", 4, false, func(rnd *rand.Rand, b []byte) []byte {
+	{"cut short", 4, func(rnd *rand.Rand, b []byte) []byte { return b[:rnd.IntN(len(b))] }},
+	{"the last bytes gone", 2, func(rnd *rand.Rand, b []byte) []byte { return b[:len(b)-1-rnd.IntN(min(len(b), 600))] }},
+	{"a range of zeros", 4, func(rnd *rand.Rand, b []byte) []byte {
 		from := rnd.IntN(len(b))
 		clear(b[from : from+1+rnd.IntN(min(len(b)-from, 4096))])
 		return b
 	}},
-	{"a sector of another place", 2, false, func(rnd *rand.Rand, b []byte) []byte {
+	{"a sector of another place", 2, func(rnd *rand.Rand, b []byte) []byte {
 		const sector = 512
 		copy(b[rnd.IntN(len(b)):], slices.Clone(b[rnd.IntN(len(b)):][:min(sector, 1)]))
 		if len(b) > 2*sector {
@@ -54,19 +53,19 @@ var ways = []struct {
 		}
 		return b
 	}},
-	{"bytes added", 2, false, func(rnd *rand.Rand, b []byte) []byte {
+	{"bytes added", 2, func(rnd *rand.Rand, b []byte) []byte {
 		for range 1 + rnd.IntN(600) {
 			b = append(b, byte(rnd.Uint32()))
 		}
 		return b
 	}},
-	{"removed", 3, true, nil},
-	{"emptied", 1, true, func(*rand.Rand, []byte) []byte { return nil }},
+	{"removed", 3, nil},
+	{"emptied", 1, func(*rand.Rand, []byte) []byte { return nil }},
 }
 
-// inflict damages one or two files of the directory, or swaps two. crashed says
-// that the directory was left by a crash.
-func inflict(rnd *rand.Rand, dir string, crashed bool) (damage, error) {
+// inflict damages one or two files of the directory, or swaps two. torn says that
+// the end of its newest blocks may be.
+func inflict(rnd *rand.Rand, dir string, torn bool) (damage, error) {
 	files, err := files(dir)
 	if err != nil {
 		return damage{}, err
@@ -74,10 +73,10 @@ func inflict(rnd *rand.Rand, dir string, crashed bool) (damage, error) {
 	if rnd.IntN(12) == 0 {
 		return swap(rnd, dir, files)
 	}
-	d, err := one(rnd, dir, files, crashed)
+	d, err := one(rnd, dir, files, torn)
 	if err == nil && rnd.IntN(8) == 0 {
 		var more damage
-		more, err = one(rnd, dir, files, crashed)
+		more, err = one(rnd, dir, files, torn)
 		d = damage{d.says + "; " + more.says, d.silent || more.silent}
 	}
 	return d, err
@@ -105,7 +104,7 @@ func files(dir string) (all []string, err error) {
 	return append(all, others...), err
 }
 
-func one(rnd *rand.Rand, dir string, files []string, crashed bool) (damage, error) {
+func one(rnd *rand.Rand, dir string, files []string, torn bool) (damage, error) {
 	total := 0
 	for _, w := range ways {
 		total += w.weight
@@ -115,14 +114,13 @@ func one(rnd *rand.Rand, dir string, files []string, crashed bool) (damage, erro
 	i := slices.IndexFunc(ways, func(w struct {
 		name   string
 		weight int
-		cut    bool
 		do     func(*rand.Rand, []byte) []byte
 	}) bool {
 		drawn -= w.weight
 		return drawn < 0
 	})
 	way, path := ways[i], filepath.Join(dir, name)
-	d := damage{says: name + ": " + way.name, silent: crashed && way.cut && strings.HasSuffix(name, ".blk")}
+	d := damage{says: name + ": " + way.name, silent: torn && strings.HasSuffix(name, ".blk")}
 	content, err := os.ReadFile(path)
 	if err != nil {
 		return d, nil // removed by the first of two
