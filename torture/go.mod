@@ -12,6 +12,7 @@ replace (
 require (
 	carstate v0.0.0-00010101000000-000000000000
 	carstate/bench v0.0.0-00010101000000-000000000000
+	github.com/eclipse/paho.golang v0.23.0
 )
 
 require (

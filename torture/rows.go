@@ -7,12 +7,18 @@ import (
 	"strings"
 
 	"carstate/torture/hostile"
+	"carstate/torture/corrupt"
+	"carstate/torture/full"
+	"carstate/torture/kill"
 	"carstate/torture/row"
 )
 
 // rows are all there are, in the order of their numbers.
 var rows = []row.Row{
 	hostile.Row,
+	kill.Row,
+	full.Row,
+	corrupt.Row,
 }
 
 // rowNames lists the rows that run unless others are named.

@@ -14,7 +14,9 @@ import (
 type health struct {
 	engine     *stream.Engine
 	maxFeedAge time.Duration
-	feeds      atomic.Int32 // feeds that have yet to catch up
+	feeds      atomic.Int32  // feeds that have yet to catch up
+	records    atomic.Int32  // of them, those of tokens and sources
+	started    chan struct{} // closed once records is 0
 	draining   atomic.Bool
 	answer     atomic.Pointer[error] // why queries cannot be answered; looked at for every query
 }
@@ -26,18 +28,28 @@ var (
 
 const (
 	feedCount   = 3 // tokens, sources, states
+	recordFeeds = 2
 	healthEvery = 100 * time.Millisecond
 )
 
 func newHealth(e *stream.Engine, maxFeedAge time.Duration) *health {
-	h := &health{engine: e, maxFeedAge: maxFeedAge}
+	h := &health{engine: e, maxFeedAge: maxFeedAge, started: make(chan struct{})}
 	h.feeds.Store(feedCount)
+	h.records.Store(recordFeeds)
 	h.answer.Store(&errStarting)
 	return h
 }
 
 func (h *health) caughtUp() { h.feeds.Add(-1) }
 func (h *health) drain()    { h.draining.Store(true) }
+
+// recordsCaughtUp is caughtUp of the feeds of tokens and of sources.
+func (h *health) recordsCaughtUp() {
+	if h.records.Add(-1) == 0 {
+		close(h.started)
+	}
+	h.caughtUp()
+}
 
 // run looks at the feeds until the context ends, so that queries need not.
 func (h *health) run(ctx context.Context) {

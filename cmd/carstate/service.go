@@ -201,8 +201,8 @@ func (s *service) startBackground() {
 	s.keeper = s.engine.NewKeeper(&s.tokens, &s.sources)
 	s.health = newHealth(s.engine, s.flags.MaxFeedAge)
 
-	s.background(func() error { return s.keeper.RunTokens(ctx, s.health.caughtUp) })
-	s.background(func() error { return s.keeper.RunSources(ctx, s.health.caughtUp) })
+	s.background(func() error { return s.keeper.RunTokens(ctx, s.health.recordsCaughtUp) })
+	s.background(func() error { return s.keeper.RunSources(ctx, s.health.recordsCaughtUp) })
 	s.background(func() error {
 		return s.engine.FollowStates(ctx, func(id vehicle.ID, st vehicle.State) {
 			if s.flags.has("admin") {
@@ -367,7 +367,7 @@ func (s *service) addServers(t *tls.Config, adminKey access.Hash) {
 			Store:  s.keeper,
 			Forget: s.keeper.Forget, Allow: s.keeper.Allow, Forgotten: s.engine.Forgotten().Has,
 			VehicleName: func(id vehicle.ID) string { return s.engine.Forgotten().Hash(id).Short() },
-			Alive:       s.engine.Alive, Ready: s.health.ready,
+			Alive:       s.engine.Alive, Ready: s.health.ready, Started: s.health.started,
 			Gatherer: s.registry, Registry: s.registry, Log: s.log, TLS: tlsFor("--admin-addr"), Version: version,
 		})
 		s.servers = append(s.servers, server{"admin", func() error { return a.Serve(l) }, a.Shutdown})

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"context"
 	"net"
 	"net/http"
 	"net/netip"
@@ -43,8 +44,27 @@ func (s *Server) guard(next http.Handler) http.Handler {
 			notFound(w, r)
 			return
 		}
+		if !keyless(r.URL.EscapedPath()) && !s.started(r.Context()) {
+			writeError(w, refuse(http.StatusServiceUnavailable, "the node is starting and has not read its records yet: try again in a moment"))
+			return
+		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// started waits a little for the tables to be filled, and reports whether they are.
+func (s *Server) started(ctx context.Context) bool {
+	if s.cfg.Started == nil {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(ctx, startPatience)
+	defer cancel()
+	select {
+	case <-s.cfg.Started:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // keyless are the paths that need no login and show nothing that a page could

@@ -43,6 +43,27 @@ func TestUnwell(t *testing.T) {
 	}
 }
 
+// A call that comes before the tables are filled waits for them, and is told to
+// come back rather than that there is no such record. Probes are answered.
+func TestStarting(t *testing.T) {
+	t.Parallel()
+	filled := make(chan struct{})
+	s := start(t, func(c *admin.Config) { c.Started = filled })
+	if got := s.do(t, "GET", "/readyz", "", withoutKey); got.status != 200 {
+		t.Errorf("readyz: %d %q", got.status, got.body)
+	}
+	for _, call := range []string{"POST /v1/tokens/x/revoke", "GET /v1/sources"} {
+		method, path, _ := strings.Cut(call, " ")
+		if got := s.do(t, method, path, ""); got.status != 503 || !strings.Contains(got.body, "try again") || got.header.Get("Retry-After") != "1" {
+			t.Errorf("%s: %d %q", call, got.status, got.body)
+		}
+	}
+	go close(filled)
+	if got := s.do(t, "POST", "/v1/tokens/x/revoke", ""); got.status != 404 {
+		t.Errorf("afterwards: %d %q", got.status, got.body)
+	}
+}
+
 func TestMetrics(t *testing.T) {
 	s := start(t)
 	tok := s.issue(t)

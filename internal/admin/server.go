@@ -65,6 +65,11 @@ type Config struct {
 	Alive func() error
 	Ready func() error
 
+	// Started is closed once Tokens, Sources and Operators hold all that is
+	// stored. Until then nothing is answered that rests on them: a record would
+	// be said not to exist. Nil: they hold it.
+	Started <-chan struct{}
+
 	// Gatherer is what /metrics shows; nil: /metrics is not found.
 	Gatherer prometheus.Gatherer
 	// Registry takes the server's own metrics; nil: they are not kept.
@@ -114,6 +119,8 @@ const (
 	headTimeout   = 5 * time.Second
 	readTimeout   = time.Minute // head and body
 	answerTimeout = 2 * time.Minute
+	// startPatience is how long a call that comes early waits for the tables.
+	startPatience = 2 * time.Second
 	idleTimeout   = time.Minute
 )
 

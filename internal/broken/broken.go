@@ -10,6 +10,8 @@ type Defect string
 
 // The defects, by the row of the torture that must see them.
 const (
+	// Of kill.
+
 	// AcknowledgeEarly answers a sender before its samples are stored.
 	AcknowledgeEarly Defect = "acknowledge-early"
 
@@ -24,4 +26,22 @@ const (
 	NoReadDeadline Defect = "no-read-deadline"
 	// AnswersSubscribe lets a source subscribe.
 	AnswersSubscribe Defect = "answers-subscribe"
+	// CursorFirst stores how far a partition is folded one fold ahead of the
+	// states.
+	CursorFirst Defect = "cursor-first"
+	// OldRecordWins fills the fleet table at the start with the oldest record of
+	// each block that a vehicle has.
+	OldRecordWins Defect = "old-record-wins"
+
+	// Of full.
+
+	// SwallowedErrors takes a commit of samples that failed for one that was
+	// stored.
+	SwallowedErrors Defect = "swallowed-errors"
+
+	// Of corrupt.
+
+	// UncheckedRecords opens a store without reading its records first, and
+	// takes any checksum for right.
+	UncheckedRecords Defect = "unchecked-records"
 )

@@ -3,6 +3,7 @@ package ingest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -100,7 +101,14 @@ func (h *HTTP) answer(w http.ResponseWriter, r *http.Request) outcome {
 		w.Header().Set("Allow", http.MethodPost)
 		return fail(w, http.StatusMethodNotAllowed, "telemetry is sent by POST")
 	}
+	ready := h.in.Ready() // before the key is looked up: a table may be filled meanwhile
 	source, err := h.authenticate(w, r)
+	if ready != nil && errors.Is(err, access.ErrNotKnown) {
+		// The table of sources may not be filled yet. A sender that is told
+		// that its key is wrong gives up.
+		w.Header().Del("WWW-Authenticate")
+		return failLater(w, notYet)
+	}
 	if err != nil {
 		return fail(w, http.StatusUnauthorized, err.Error())
 	}
@@ -110,8 +118,8 @@ func (h *HTTP) answer(w http.ResponseWriter, r *http.Request) outcome {
 		w.Header().Set("Accept-Encoding", "gzip")
 		return fail(w, http.StatusUnsupportedMediaType, err.Error())
 	}
-	if h.in.Ready() != nil {
-		return failLater(w, "telemetry cannot be taken yet")
+	if ready != nil {
+		return failLater(w, notYet)
 	}
 	select {
 	case h.slots <- struct{}{}:
@@ -138,6 +146,9 @@ func (h *HTTP) answer(w http.ResponseWriter, r *http.Request) outcome {
 	return h.keep(w, r, b)
 }
 
+// notYet tells a sender that the node is starting, or stores nothing at present.
+const notYet = "telemetry cannot be taken yet"
+
 // noRoom tells a sender that the memory is used up.
 const noRoom = "too much telemetry is in work; nothing of this request counts as accepted"
 
@@ -157,7 +168,7 @@ func (h *HTTP) authenticate(w http.ResponseWriter, r *http.Request) (*access.Sou
 	}
 	s, err := h.in.Sources.Verify([]byte(strings.TrimSpace(key)), h.in.Now())
 	if err != nil {
-		return nil, errors.New("the source's key is refused: " + err.Error())
+		return nil, fmt.Errorf("the source's key is refused: %w", err)
 	}
 	w.Header().Del("WWW-Authenticate")
 	return s, nil

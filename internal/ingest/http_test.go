@@ -212,6 +212,10 @@ func TestHTTPNotReady(t *testing.T) {
 	f.Ready = func() error { return errDisk }
 	_, url := startHTTP(t, f)
 	request{body: sampleLine("V1", 1, 1), status: 503, wants: "Retry-After: 1"}.send(t, url, f.key)
+	// The table of sources may be empty still: nobody is told that a key is wrong.
+	unknown, _ := access.NewSecret(access.SourceKind)
+	request{body: sampleLine("V1", 1, 1), status: 503, wants: "Retry-After: 1"}.send(t, url, unknown)
+	request{body: sampleLine("V1", 1, 1), status: 401}.send(t, url, "no key of ours")
 	f.store.wants(t)
 }
 

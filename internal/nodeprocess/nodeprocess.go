@@ -168,6 +168,12 @@ func (n *Node) Stop() error {
 	return nil
 }
 
+// ExitCode is the code of a node that has ended; -1 for a signal.
+func (n *Node) ExitCode() int { return n.cmd.ProcessState.ExitCode() }
+
+// LastLine is the last that the node said.
+func (n *Node) LastLine() string { return n.log.lastLine() }
+
 // logBuffer keeps the newest lines of a log.
 type logBuffer struct {
 	mu   sync.Mutex

@@ -75,13 +75,16 @@ func TestNode(t *testing.T) {
 	if cpu, err := n.CPU(); err != nil || cpu < 0 || time.Since(n.Began()) < 0 {
 		t.Errorf("%s, %v", cpu, err)
 	}
-	if n.Address(Query) == "" {
-		t.Error("nobody knows where it listens")
-	}
 	n.Kill()
 	<-n.Ended()
 	if heard < 4 {
 		t.Errorf("%d lines were heard", heard)
+	}
+	if n.Address(Query) == n.Address(MQTT) {
+		t.Error("two listeners have one address")
+	}
+	if n.ExitCode() != -1 || n.LastLine() == "" {
+		t.Errorf("killed, it ended with %d: %q", n.ExitCode(), n.LastLine())
 	}
 	n = start(Options{Binary: binary, Dir: dir, Wrap: []string{"env"}})
 	answered(n)

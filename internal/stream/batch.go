@@ -45,7 +45,7 @@ func (e *Engine) storeBatch(ctx context.Context, stream string, writes []write) 
 			return 0, ctx.Err()
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, e.config.Patience.Try)
+	ctx, cancel := e.try(ctx)
 	defer cancel()
 	id := nuid.Next()
 	for i, w := range writes {
@@ -70,9 +70,13 @@ func (e *Engine) storeBatch(ctx context.Context, stream string, writes []write) 
 		}
 		answer, err := e.nc.RequestMsgWithContext(ctx, m)
 		if err != nil {
-			return 0, err
+			return 0, e.whyNot(err)
 		}
-		return parseAck(answer.Data)
+		seq, err := parseAck(answer.Data)
+		if err == nil {
+			e.noteStored(stream, seq)
+		}
+		return seq, err
 	}
 	return 0, nil
 }

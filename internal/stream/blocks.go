@@ -16,6 +16,8 @@ import (
 	"strings"
 
 	"github.com/minio/highwayhash"
+
+	"carstate/internal/broken"
 )
 
 // The server does not refuse a damaged store. After a clean stop it trusts its
@@ -35,8 +37,9 @@ import (
 //
 // What this cannot see: a block that is gone altogether, and records missing
 // from the end of the newest one, which look like a write that a power cut tore.
-// Both are seen after a clean stop, which leaves a note of what there was
-// ([Engine.checkWhole]).
+// Both are seen after a clean stop, which leaves a note of what there was, and
+// after a crash a stream's newest records are missed by the heartbeats of the
+// others ([Engine.checkWhole]).
 const (
 	blockHeader     = 22
 	blockHash       = highwayhash.Size64
@@ -56,8 +59,12 @@ const (
 )
 
 // checkBlocks reads every record of every stream, several blocks at a time. What
-// it reads of STATES goes to p, which may be nil, in the order in which it was stored.
-func checkBlocks(ctx context.Context, dir string, tolerated tornWrites, p *preload) error {
+// it reads of STATES goes to p, which may be nil, in the order in which it was
+// stored; what heartbeats say of other streams goes to w.
+func checkBlocks(ctx context.Context, dir string, tolerated tornWrites, p *preload, w newest) error {
+	if broken.Has(broken.UncheckedRecords) {
+		return nil
+	}
 	for _, stream := range streamNames {
 		blocks, newest, err := listBlocks(filepath.Join(streamDir(dir, stream), "msgs"))
 		if err != nil && !absent(err) {
@@ -73,9 +80,14 @@ func checkBlocks(ctx context.Context, dir string, tolerated tornWrites, p *prelo
 			if err != nil {
 				return f, unreadableDir(dir, fmt.Sprintf("block %d of stream %s", n, stream), err)
 			}
-			visit := func(storedRecord) {}
-			if stream == States && p != nil {
-				visit = f.add
+			heartbeat := heartbeatSubject(stream)
+			visit := func(r storedRecord) {
+				if string(r.subject) == heartbeat && !r.erased {
+					w.witness(r)
+				}
+				if stream == States && p != nil {
+					f.add(r)
+				}
 			}
 			b := newBlock(stream, n, content)
 			bad, ok := b.firstBad(visit)

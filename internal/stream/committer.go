@@ -10,6 +10,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
+
+	"carstate/internal/broken"
 )
 
 // maxWaitingBytes bounds what waits for one partition's disk.
@@ -86,6 +88,9 @@ func (c *committer) run(ctx context.Context) {
 				start := time.Now()
 				span, header := c.e.commitSpan(ctx, batch, samples)
 				err = c.store(ctx, seal(c.subject, record), header)
+				if broken.Has(broken.SwallowedErrors) {
+					err = nil
+				}
 				c.e.metrics.commit(samples, time.Since(start), err)
 				endSpan(span, err)
 			}
@@ -134,12 +139,13 @@ func (c *committer) store(ctx context.Context, record []byte, header nats.Header
 	defer c.e.committing.Add(-1)
 	id := nuid.Next()
 	for {
-		try, cancel := context.WithTimeout(ctx, c.e.config.Patience.Try)
-		_, err := c.e.js.PublishMsg(try, &nats.Msg{Subject: c.subject, Data: record, Header: maps.Clone(header)},
+		try, cancel := c.e.try(ctx)
+		ack, err := c.e.js.PublishMsg(try, &nats.Msg{Subject: c.subject, Data: record, Header: maps.Clone(header)},
 			jetstream.WithMsgID(id), jetstream.WithExpectStream(Telemetry))
 		cancel()
 		if err == nil {
 			c.e.writes[Telemetry].noteStored()
+			c.e.newest.note(Telemetry, ack.Sequence)
 			return nil // stored now, or before: ack.Duplicate
 		}
 		switch {
@@ -151,8 +157,8 @@ func (c *committer) store(ctx context.Context, record []byte, header nats.Header
 			return err
 		}
 		c.e.writes[Telemetry].noteFailed()
-		if ctx.Err() != nil {
-			return err
+		if ctx.Err() != nil || c.e.storing.Err() != nil {
+			return c.e.whyNot(err)
 		}
 		c.e.log.Warn("a commit of samples is sent again", "subject", c.subject, "error", err)
 		select {

@@ -57,7 +57,8 @@ func flipBits(t *testing.T, whole, name string, part float64) {
 // leaves of a commit that was not acknowledged.
 func TestTornTail(t *testing.T) {
 	t.Parallel()
-	whole := crashedDir(t)
+	whole := filepath.Join(t.TempDir(), "crashed")
+	unwitnessed(t, whole)
 	content := block(t, whole, stream.Telemetry)
 	cases := map[string]func() []byte{
 		"a record cut short":      func() []byte { return content[:len(content)-17] },
@@ -105,6 +106,26 @@ func TestTornTail(t *testing.T) {
 				t.Fatalf("%d samples are left of %d", last, filledSamples)
 			}
 		})
+	}
+}
+
+// unwitnessed makes a directory as a crash leaves it, of samples that were stored
+// after the last heartbeat.
+func unwitnessed(t *testing.T, dir string) {
+	t.Helper()
+	running := filepath.Join(t.TempDir(), "running")
+	e, err := stream.Open(t.Context(), restful(running))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	for i := range filledSamples {
+		if err := e.Append(t.Context(), []vehicle.Sample{sample("carA", int64(i+1), 30)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.CopyFS(dir, os.DirFS(running)); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -37,7 +37,11 @@ type Engine struct {
 	backlog    backlog
 	writes     map[string]*writeHealth // of watchedStreams
 	beats      map[string]*heartbeat
-	committing atomic.Int32 // commits of samples under way
+	committing atomic.Int32    // commits of samples under way
+	storing    context.Context // ends with a write error of the embedded engine
+	jam        context.CancelCauseFunc
+	newest     newest // acknowledged by this process
+	witnessed  newest // by those before, as the files say; embedded only
 	metrics    *metrics
 
 	// forgotten is this node's copy of the tombstones, which stones feeds once
@@ -60,7 +64,8 @@ type Engine struct {
 // that could not be used was not changed.
 func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	c = c.withDefaults()
-	e := &Engine{config: c, log: c.Log, now: c.Now, failed: make(chan error, 1), batches: make(chan struct{}, openBatches)}
+	e := &Engine{config: c, log: c.Log, now: c.Now, failed: make(chan error, 1), batches: make(chan struct{}, openBatches), newest: makeNewest(), witnessed: makeNewest()}
+	e.storing, e.jam = context.WithCancelCause(context.Background())
 	defer func() {
 		if err != nil {
 			e.abandon()
@@ -168,14 +173,14 @@ func (e *Engine) openEmbedded(ctx context.Context) (err error) {
 		if e.config.Answers != nil {
 			e.preloaded = newPreload(e.config.Answers)
 		}
-		if err = checkBlocks(ctx, e.config.DataDir, e.tornWrites(), e.preloaded); err != nil {
+		if err = checkBlocks(ctx, e.config.DataDir, e.tornWrites(), e.preloaded, e.witnessed); err != nil {
 			return err
 		}
 		if e.dir.Closed == nil {
 			e.log.Info("the last run was cut off: every stored record was read again and is whole")
 		}
 	}
-	if e.server, err = startServer(ctx, e.config.DataDir, e.config.SyncInterval, e.log); err != nil {
+	if e.server, err = startServer(ctx, e.config.DataDir, e.config.SyncInterval, e.log, e.jam); err != nil {
 		return err
 	}
 	e.nc, err = nats.Connect("", nats.InProcessServer(e.server), nats.Name("carstate"), e.onAsyncError())

@@ -2,6 +2,7 @@ package stream
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -77,12 +78,37 @@ func (e *Engine) Writable() error {
 	if err := e.Alive(); err != nil {
 		return err
 	}
+	if e.storing.Err() != nil {
+		return errJammed
+	}
 	for _, name := range watchedStreams {
 		if e.writes[name].failing() {
 			return fmt.Errorf("the engine stores nothing in %s", name)
 		}
 	}
 	return nil
+}
+
+// errJammed means that the embedded engine has met a write error.
+var errJammed = errors.New("the engine met a write error and stores nothing until it starts again")
+
+// try bounds one try of a write. It ends at once when the engine meets a write
+// error: nothing will be answered then.
+func (e *Engine) try(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(ctx, e.config.Patience.Try)
+	stop := context.AfterFunc(e.storing, cancel)
+	return ctx, func() {
+		stop()
+		cancel()
+	}
+}
+
+// whyNot is why a try failed.
+func (e *Engine) whyNot(err error) error {
+	if e.storing.Err() != nil {
+		return fmt.Errorf("%w (%w)", errJammed, err)
+	}
+	return err
 }
 
 // tryTelemetry finds out when TELEMETRY takes writes again after a commit was
@@ -101,7 +127,7 @@ func (e *Engine) tryTelemetry(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		if !h.failing() || e.committing.Load() > 0 { // a commit is tried until it finds out itself
+		if !h.failing() || e.committing.Load() > 0 || e.storing.Err() != nil { // a commit is tried until it finds out itself
 			id = ""
 			continue
 		}
@@ -123,7 +149,8 @@ func (e *Engine) tryTelemetry(ctx context.Context) {
 // watchWrites ends the process's hope for an embedded engine that stores
 // nothing although the disk takes writes: after a write error only a new start
 // helps. While the disk itself refuses, the process stays, because queries can
-// still be answered.
+// still be answered. Where the engine does not tell of an error, tries that fail
+// do.
 func (e *Engine) watchWrites(ctx context.Context) {
 	if !e.config.embedded() {
 		return
@@ -135,6 +162,13 @@ func (e *Engine) watchWrites(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+		}
+		if e.storing.Err() != nil {
+			if probeDisk(e.config.DataDir) == nil {
+				e.fail(fmt.Errorf("the engine stores nothing more after a write error, and the disk takes writes again: restart carstate (%w)", context.Cause(e.storing)))
+				return
+			}
+			continue
 		}
 		for _, name := range watchedStreams {
 			if e.writes[name].look() && probeDisk(e.config.DataDir) == nil {

@@ -21,15 +21,16 @@ type heartbeat struct {
 	stream string
 	node   uint64 // tells our heartbeats from those of other nodes
 
-	start    time.Time    // monotonic origin of the numbers below
-	returned atomic.Int64 // ns after start: the newest moment of which the copy holds everything; 0: none yet
+	now      chan struct{} // holds a token while one is to be written before its time
+	start    time.Time     // monotonic origin of the numbers below
+	returned atomic.Int64  // ns after start: the newest moment of which the copy holds everything; 0: none yet
 
 	applied atomic.Uint64 // sequence of the newest record in this node's copy
 	stored  uint64        // newest sequence that the stream is known to hold; owned by run
 }
 
 func newHeartbeat(e *Engine, stream string) *heartbeat {
-	return &heartbeat{e: e, stream: stream, node: rand.Uint64(), start: time.Now()}
+	return &heartbeat{e: e, stream: stream, node: rand.Uint64(), now: make(chan struct{}, 1), start: time.Now()}
 }
 
 func (h *heartbeat) run(ctx context.Context) {
@@ -41,22 +42,35 @@ func (h *heartbeat) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+		case <-h.now:
 		}
+	}
+}
+
+// soon asks for a heartbeat now.
+func (h *heartbeat) soon() {
+	select {
+	case h.now <- struct{}{}:
+	default:
 	}
 }
 
 // beat writes one heartbeat.
 func (h *heartbeat) beat(ctx context.Context) {
-	try, cancel := context.WithTimeout(ctx, h.e.config.Patience.Try)
+	try, cancel := h.e.try(ctx)
 	defer cancel()
 	began := time.Now()
 	subject := heartbeatSubject(h.stream)
 	b := binary.LittleEndian.AppendUint64([]byte{0}, h.node)
 	b = binary.LittleEndian.AppendUint64(b, uint64(began.Sub(h.start)))
+	if h.e.witnesses() {
+		b = h.e.newest.append(b)
+	}
 	ack, err := h.e.js.Publish(try, subject, seal(subject, b), jetstream.WithExpectStream(h.stream))
 	switch {
 	case err == nil:
 		h.stored = ack.Sequence
+		h.e.newest.note(h.stream, ack.Sequence)
 		h.e.writes[h.stream].noteStored()
 		return
 	case ctx.Err() != nil:
@@ -117,9 +131,12 @@ func asAPIError(err error) (*jetstream.APIError, bool) {
 	return nil, false
 }
 
+// heartbeatBytes is what every heartbeat has: its node and its time.
+const heartbeatBytes = 16
+
 // observe takes a heartbeat record off the feed.
 func (h *heartbeat) observe(body []byte) {
-	if len(body) == 16 && binary.LittleEndian.Uint64(body) == h.node {
+	if len(body) >= heartbeatBytes && binary.LittleEndian.Uint64(body) == h.node {
 		h.returned.Store(max(1, int64(binary.LittleEndian.Uint64(body[8:]))))
 	}
 }

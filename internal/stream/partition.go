@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"carstate/internal/broken"
 	"carstate/internal/vehicle"
 )
 
@@ -30,6 +32,7 @@ type Partition struct {
 	recall   context.CancelFunc
 
 	folding folding
+	late    map[vehicle.ID]vehicle.State // of the fold before; only a broken build has any
 }
 
 // cursor says how far a partition is folded and by whom. It is stored with the
@@ -356,6 +359,9 @@ func (t *Partition) Commit(ctx context.Context, seq uint64, states map[vehicle.I
 		return fmt.Errorf("%d states are more than one commit can store", len(states))
 	}
 	start := time.Now()
+	if broken.Has(broken.CursorFirst) {
+		states, t.late = t.late, maps.Clone(states)
+	}
 	writes := make([]write, 0, min(len(states), BatchStates)+1)
 	left := len(states)
 	for id, s := range states {
@@ -410,6 +416,10 @@ func (t *Partition) commitBatch(ctx context.Context, states []write) error {
 			if err == nil {
 				return fmt.Errorf("partition %d: %w", t.number, ErrFenced)
 			}
+		}
+		if t.e.storing.Err() != nil {
+			<-ctx.Done() // the process ends, once that helps
+			return ctx.Err()
 		}
 		t.e.log.Warn("a fold is stored again", "partition", t.number, "error", err)
 		select {

@@ -24,7 +24,10 @@ const startTimeout = 5 * time.Minute
 
 // startServer runs the embedded server. It opens no port: only this process
 // can reach it, through an in-process connection.
-func startServer(ctx context.Context, dir string, sync time.Duration, log *slog.Logger) (*server.Server, error) {
+//
+// jam is told of the first write error. The server says it nowhere but in its log,
+// stores nothing more in that stream, and does not even answer.
+func startServer(ctx context.Context, dir string, sync time.Duration, log *slog.Logger, jam func(error)) (*server.Server, error) {
 	opts := &server.Options{
 		ServerName:             "carstate",
 		DontListen:             true,
@@ -47,7 +50,7 @@ func startServer(ctx context.Context, dir string, sync time.Duration, log *slog.
 	}
 	fatal := make(chan string, 1)
 	started := new(atomic.Bool)
-	s.SetLoggerV2(serverLog{log, fatal, started}, false, false, false)
+	s.SetLoggerV2(serverLog{log, fatal, started, jam}, false, false, false)
 	s.Start()
 	err = waitForServer(ctx, s, opts.StoreDir, fatal)
 	if err == nil && !s.JetStreamEnabled() {
@@ -95,12 +98,24 @@ type serverLog struct {
 	// started is set once the server works. Before, it warns of what a crash
 	// leaves behind, which was looked at and found harmless before it started.
 	started *atomic.Bool
+	jam     func(error) // takes that a stream met a write error
 }
+
+// writeError is how the server's log calls a write that failed, in the words of
+// the stream and of its files.
+const writeError = "critical write error"
 
 func (l serverLog) Noticef(f string, v ...any) { l.log.Debug("engine: " + line(f, v)) }
 func (l serverLog) Debugf(f string, v ...any)  {}
 func (l serverLog) Tracef(f string, v ...any)  {}
-func (l serverLog) Errorf(f string, v ...any)  { l.log.Error("engine: " + line(f, v)) }
+
+func (l serverLog) Errorf(f string, v ...any) {
+	text := line(f, v)
+	if strings.Contains(strings.ToLower(text), writeError) {
+		l.jam(errors.New(text))
+	}
+	l.log.Error("engine: " + text)
+}
 
 func (l serverLog) Warnf(f string, v ...any) {
 	if !l.started.Load() {

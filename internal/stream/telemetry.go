@@ -8,6 +8,7 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
+	"carstate/internal/broken"
 	"carstate/internal/vehicle"
 )
 
@@ -45,6 +46,9 @@ func (e *Engine) Append(ctx context.Context, samples []vehicle.Sample) error {
 	for i := range chunks {
 		chunks[i].waiter = w
 		e.committers[chunks[i].partition].enqueue(chunks[i])
+	}
+	if broken.Has(broken.AcknowledgeEarly) {
+		return nil
 	}
 	select {
 	case <-w.done:

@@ -33,6 +33,8 @@ func (e *Engine) checkWhole(ctx context.Context) error {
 			return fmt.Errorf("the embedded engine cannot be asked about %s: %w", name, err)
 		} else if was, ok := e.dir.Closed[name]; ok {
 			damage = missing(name, was, s.CachedInfo().State)
+		} else if last, is := e.witnessed[name].Load(), s.CachedInfo().State.LastSeq; is < last && e.tornWrites() != tornAnywhere {
+			damage = fmt.Sprintf("stream %s held records up to %d and now ends at %d", name, last, is)
 		}
 		if damage != "" {
 			e.dir.Damaged = damage

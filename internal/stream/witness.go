@@ -1,0 +1,68 @@
+package stream
+
+import (
+	"encoding/binary"
+	"sync/atomic"
+)
+
+// newest holds, for each stream, the newest sequence that is known to be stored.
+//
+// The end of a stream's newest block looks the same after a crash whether a commit
+// that nobody was told of was torn off or records that were acknowledged. So the
+// streams witness for each other: every heartbeat says how far all of them were
+// acknowledged when it was written. With an engine that syncs each write, a stream
+// that ends before that has lost something. What was acknowledged after the last
+// heartbeat has no witness: up to a second of samples and states. A token, a
+// source or an event has one at once.
+type newest map[string]*atomic.Uint64
+
+func makeNewest() newest {
+	n := make(newest)
+	for _, name := range streamNames {
+		n[name] = new(atomic.Uint64)
+	}
+	return n
+}
+
+// note takes in that a stream holds a sequence. Safe for concurrent use.
+func (n newest) note(stream string, seq uint64) {
+	for is := n[stream]; ; {
+		old := is.Load()
+		if seq <= old || is.CompareAndSwap(old, seq) {
+			return
+		}
+	}
+}
+
+// append adds all of it to a heartbeat.
+func (n newest) append(b []byte) []byte {
+	for _, name := range streamNames {
+		b = binary.LittleEndian.AppendUint64(b, n[name].Load())
+	}
+	return b
+}
+
+// witness takes in what a stored heartbeat says. Those of older versions, and of
+// engines that do not sync each write, say nothing.
+func (n newest) witness(r storedRecord) {
+	body, err := unseal(string(r.subject), r.payload)
+	if err != nil || len(body) != heartbeatBytes+8*len(streamNames) {
+		return
+	}
+	for i, name := range streamNames {
+		n.note(name, binary.LittleEndian.Uint64(body[heartbeatBytes+8*i:]))
+	}
+}
+
+// noteStored takes in an answer of the engine. What operators do is witnessed
+// without delay.
+func (e *Engine) noteStored(stream string, seq uint64) {
+	e.newest.note(stream, seq)
+	if h := e.beats[States]; h != nil && stream != States && e.witnesses() {
+		h.soon()
+	}
+}
+
+// witnesses reports whether the heartbeats are to tell what was acknowledged: all of
+// it is on this node's disk.
+func (e *Engine) witnesses() bool { return e.config.embedded() && e.config.SyncInterval == 0 }

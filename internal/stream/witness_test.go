@@ -1,0 +1,139 @@
+package stream
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"carstate/internal/access"
+	"carstate/internal/vehicle"
+)
+
+// What a stream lost of its end after a crash is missed by the heartbeats of the
+// others, whatever is left of its newest block.
+func TestWitness(t *testing.T) {
+	t.Parallel()
+	running, crashed := filepath.Join(t.TempDir(), "running"), filepath.Join(t.TempDir(), "crashed")
+	e := openOne(t, Config{DataDir: running, Patience: Patience{Beat: time.Hour}})
+	ctx := timeout(t)
+	if err := e.Append(ctx, []vehicle.Sample{speedAt("carA", 1), speedAt("carB", 1)}); err != nil {
+		t.Fatal(err)
+	}
+	k := e.NewKeeper(new(access.Tokens), new(access.Sources))
+	for range 3 {
+		if err := k.Audit(ctx, access.Event{Actor: "admin", Action: "test"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, subject := range []string{"tokenuse.x", "tokenuse.y"} {
+		if _, err := e.storeBatch(ctx, Tokens, []write{{subject: subject, record: seal(subject, []byte("\x00{}"))}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Of two heartbeats that follow, the second began after all that.
+	for range 2 {
+		before := e.newest[States].Load()
+		e.beats[States].soon()
+		eventually(t, ctx, "a heartbeat is stored", func() bool { return e.newest[States].Load() > before })
+	}
+	if err := os.CopyFS(crashed, os.DirFS(running)); err != nil {
+		t.Fatal(err)
+	}
+	open := func(dir string, c Config) error {
+		c.DataDir = dir
+		e, err := Open(ctx, c)
+		if err == nil {
+			err = e.Close()
+		}
+		return err
+	}
+	blockOf := func(dir, stream string) string { return filepath.Join(streamDir(dir, stream), "msgs", "1.blk") }
+	ways := map[string]func(name string, content []byte) error{
+		"removed":            func(name string, _ []byte) error { return os.Remove(name) },
+		"emptied":            func(name string, _ []byte) error { return os.WriteFile(name, nil, 0o600) },
+		"garbage throughout": func(name string, b []byte) error { return os.WriteFile(name, make([]byte, len(b)), 0o600) },
+		"last record gone":   func(name string, b []byte) error { return os.WriteFile(name, b[:len(b)-20], 0o600) },
+	}
+	for _, name := range []string{Telemetry, Tokens, Audit} {
+		for says, do := range ways {
+			t.Run(name+" "+says, func(t *testing.T) {
+				t.Parallel()
+				dir := filepath.Join(t.TempDir(), "data")
+				if err := os.CopyFS(dir, os.DirFS(crashed)); err != nil {
+					t.Fatal(err)
+				}
+				content, err := os.ReadFile(blockOf(dir, name))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := do(blockOf(dir, name), content); err != nil {
+					t.Fatal(err)
+				}
+				for range 2 { // the second time it is remembered
+					if err := open(dir, Config{}); err == nil || !strings.Contains(err.Error(), "damaged (stream "+name+" held records up to") {
+						t.Errorf("%v", err)
+					}
+				}
+			})
+		}
+	}
+	t.Run("whole", func(t *testing.T) {
+		dir := filepath.Join(t.TempDir(), "data")
+		if err := os.CopyFS(dir, os.DirFS(crashed)); err != nil {
+			t.Fatal(err)
+		}
+		if err := open(dir, Config{}); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("not synced", func(t *testing.T) { // the operator chose to lose the end
+		dir := filepath.Join(t.TempDir(), "data")
+		if err := os.CopyFS(dir, os.DirFS(crashed)); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(blockOf(dir, Tokens), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := open(dir, Config{SyncInterval: time.Minute}); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A stream from which everything was removed ends where it ended.
+func TestWitnessOfEmptyStream(t *testing.T) {
+	t.Parallel()
+	running, crashed := filepath.Join(t.TempDir(), "running"), filepath.Join(t.TempDir(), "crashed")
+	e := openOne(t, Config{DataDir: running, Patience: Patience{Beat: time.Hour}})
+	ctx := timeout(t)
+	for i := range 20 {
+		if err := e.Append(ctx, []vehicle.Sample{speedAt("carA", int64(i+1))}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := e.js.Stream(ctx, Telemetry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Purge(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		before := e.newest[States].Load()
+		e.beats[States].soon()
+		eventually(t, ctx, "a heartbeat is stored", func() bool { return e.newest[States].Load() > before })
+	}
+	if err := os.CopyFS(crashed, os.DirFS(running)); err != nil {
+		t.Fatal(err)
+	}
+	again, err := Open(context.WithoutCancel(ctx), Config{DataDir: crashed})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := again.Close(); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,284 @@
+// Package corrupt damages the data directory of a node that was stopped or killed,
+// and wants the next start to give no wrong answer: it recovers all, or says in one
+// line what is wrong and what to do.
+package corrupt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+
+	"carstate/internal/broken"
+	"carstate/internal/nodeprocess"
+	"carstate/torture/load"
+	"carstate/torture/row"
+)
+
+// Row is the torture of damaged files.
+var Row = row.Row{
+	Number:  8,
+	Name:    "corrupt",
+	Title:   "A damaged data directory",
+	Promise: "A node that starts on damaged files either has everything that was acknowledged, or does not serve: it ends with one line that says what is damaged and what to do. It never gives a wrong answer.",
+	How: `A node is loaded until its directory holds thousands of vehicles, tokens (all vehicles, one vehicle, revoked, expired, with a secret that was replaced, robbed of a vehicle), sources (some removed), forgotten vehicles
+and the audit. One copy is taken after kill -9 under that load, another after kill -9 at rest, a third after a clean stop. Each attempt takes a fresh copy of one of them and damages one file, two, or swaps two of a kind: half of the time a file of records, else any other file, those of
+the engine's index, ` + "`carstate.json`, `admin.key`, `node` and `lock`" + ` included. Bits flip, bytes change, ranges become zeros or repeat what stands elsewhere, files lose their end, grow, are emptied or are gone.
+Then the node starts, and if it serves, every vehicle, token, source and forgotten vehicle is held against the journal.
+
+After kill -9 under load there is damage that cannot be told from what a crash does: the last records of the newest block, which no heartbeat has witnessed yet, are gone or make no sense. Attempts with damage to the records of that copy in which acknowledged ones were lost so are counted as a figure and are no finding; every other loss is.
+Each stream has one block here, of at most 8 MiB. A block that is gone from the middle of a larger stream is noticed after a clean stop, and not after a crash; that is not tried.`,
+	Found: []string{
+		"After kill -9, a newest block that was swapped, emptied, removed or zeroed counted as a torn write: the node served without tokens, sources and revocations and said nothing. Now the streams witness for each other's end, and such a directory is refused.",
+	},
+	Counts: "damaged directories", CI: 50, Long: 1000,
+	Controls: []row.Control{
+		{Defect: broken.UncheckedRecords, Says: "starts without reading the stored records first", Count: 50},
+	},
+	Run: func(ctx context.Context, a *row.Attempt) error { return load.Unless(a, run(ctx, a)) },
+}
+
+// victims is how many nodes are tried at once.
+const victims = 3
+
+// readyLimit is how long a start may take. A busy machine makes all slow.
+const readyLimit = 2 * time.Minute
+
+// torture is one attempt under way.
+type torture struct {
+	*row.Attempt
+	load *load.Load
+
+	mu     sync.Mutex // guards counts
+	counts map[string]int
+}
+
+// How an attempt ends.
+const (
+	refused   = "refused to start, or ended, with one line"
+	recovered = "started with everything"
+	silently  = "lost the last records after a crash, and could not know it"
+)
+
+func run(ctx context.Context, a *row.Attempt) error {
+	t := &torture{Attempt: a, load: load.New(a), counts: make(map[string]int)}
+	lefts, err := t.prepare(ctx)
+	if err != nil {
+		return fmt.Errorf("the directory to damage cannot be made: %w", err)
+	}
+	var trying sync.WaitGroup
+	errs, next := make([]error, victims), make(chan int)
+	for v := range victims {
+		trying.Go(func() {
+			for i := range next {
+				if err := t.try(ctx, i, lefts[i%len(lefts)]); err != nil {
+					errs[v] = errors.Join(errs[v], err)
+				}
+			}
+		})
+	}
+	for i := range a.Count {
+		select {
+		case next <- i:
+		case <-ctx.Done():
+		}
+	}
+	close(next)
+	trying.Wait()
+	for _, how := range []string{refused, recovered, silently} {
+		t.Figure(how, float64(t.counts[how]), "")
+	}
+	return errors.Join(append(errs, ctx.Err())...)
+}
+
+// left is a directory as a node left it.
+type left struct {
+	dir, how string
+	// torn: records at its end may have no witness yet, so that their loss cannot
+	// be told from a write that was torn.
+	torn bool
+}
+
+// prepare makes directories as kill -9 leaves them, and one as a stop does.
+func (t *torture) prepare(ctx context.Context) ([]left, error) {
+	loaded, atRest, stopped := filepath.Join(t.Dir, "loaded"), filepath.Join(t.Dir, "rest"), filepath.Join(t.Dir, "stopped")
+	n, err := t.start(ctx, loaded)
+	if err != nil {
+		return nil, err
+	}
+	defer n.Kill()
+	if err := t.load.Prepare(ctx, n); err != nil {
+		return nil, err
+	}
+	if err := t.load.Settle(ctx, n); err != nil {
+		return nil, err
+	}
+	var loading sync.WaitGroup
+	loading.Go(func() { t.load.Run(ctx, n) })
+	const loadFor = 2000 * time.Millisecond
+	select {
+	case <-time.After(loadFor):
+	case <-ctx.Done():
+	}
+	if err := t.load.Enrich(ctx, n); err != nil {
+		return nil, err
+	}
+	n.Kill()
+	loading.Wait()
+	// The same once more, but killed when all was witnessed, and then stopped.
+	if n, err = t.again(ctx, loaded, atRest); err != nil {
+		return nil, err
+	}
+	defer n.Kill()
+	if err := t.load.CheckAll(ctx, n); err != nil {
+		return nil, err
+	}
+	settled := time.Now()
+	if err := nodeprocess.Until(ctx, readyLimit, func(ctx context.Context) error {
+		since := time.Since(settled) // before the age is asked for
+		m, err := n.Metrics(ctx)
+		if age := m["carstate_feed_age_seconds"]; err == nil && age >= since.Seconds() {
+			err = errors.New("no heartbeat of every stream was stored since")
+		}
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	n.Kill()
+	if n, err = t.again(ctx, atRest, stopped); err != nil {
+		return nil, err
+	}
+	defer n.Kill()
+	return []left{{loaded, "killed under load", true}, {atRest, "killed at rest", false}, {stopped, "stopped", false}}, n.Stop()
+}
+
+// again starts a node on a copy of a directory and waits until it has settled.
+func (t *torture) again(ctx context.Context, from, to string) (*nodeprocess.Node, error) {
+	if err := copyDir(from, to); err != nil {
+		return nil, err
+	}
+	n, err := t.start(ctx, to)
+	if err != nil {
+		return nil, err
+	}
+	if err := t.load.Settle(ctx, n); err != nil {
+		n.Kill()
+		return nil, err
+	}
+	return n, nil
+}
+
+// copyDir copies a data directory, with the mode that a node insists on.
+func copyDir(from, to string) error {
+	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
+		return err
+	}
+	return os.Chmod(filepath.Join(to, "admin.key"), 0o600)
+}
+
+func (t *torture) start(ctx context.Context, dir string) (*nodeprocess.Node, error) {
+	n, err := nodeprocess.Start(ctx, nodeprocess.Options{Binary: t.Binary, Dir: dir, Flags: load.Flags})
+	if err != nil {
+		return nil, err
+	}
+	if err := n.AwaitReady(ctx, readyLimit); err != nil {
+		n.Kill()
+		return nil, err
+	}
+	return n, nil
+}
+
+// try damages a copy and sees what becomes of it.
+func (t *torture) try(ctx context.Context, i int, l left) error {
+	dir := filepath.Join(t.Dir, fmt.Sprintf("try%d", i))
+	defer os.RemoveAll(dir)
+	if err := copyDir(l.dir, dir); err != nil {
+		return err
+	}
+	d, err := inflict(rand.New(rand.NewPCG(t.Seed, uint64(100+i))), dir, l.torn)
+	if err != nil {
+		return err
+	}
+	t.Offered(1)
+	d.says = l.how + ", " + d.says
+	how, err := t.judge(ctx, dir, d)
+	if ctx.Err() != nil {
+		return nil
+	}
+	t.Acknowledged(1)
+	t.Logf("%3d %s: %s", i, d.says, how)
+	t.mu.Lock()
+	t.counts[how]++
+	t.mu.Unlock()
+	return err
+}
+
+// judge starts a node on a damaged directory.
+func (t *torture) judge(ctx context.Context, dir string, d damage) (how string, err error) {
+	n, err := t.start(ctx, dir)
+	var ended *nodeprocess.EndedError
+	switch {
+	case errors.As(err, &ended):
+		return t.last(d, ended.Code, ended.Last), nil
+	case err != nil:
+		if ctx.Err() == nil {
+			t.Wrong("%s: it neither gets ready nor ends: %v", d.says, err)
+		}
+		return "hangs", nil
+	}
+	defer n.Kill()
+	var mu sync.Mutex
+	var findings []string
+	l := t.load.Fork(func(finding string, _ bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		findings = append(findings, finding)
+	})
+	err = l.Settle(ctx, n)
+	if err == nil {
+		err = l.CheckAll(ctx, n)
+	}
+	select {
+	case <-n.Ended(): // it found out later
+		return t.last(d, n.ExitCode(), n.LastLine()), nil
+	default:
+	}
+	if err != nil {
+		findings = append(findings, err.Error())
+	}
+	if ctx.Err() != nil {
+		return "", nil
+	}
+	if err := n.Stop(); err != nil && len(findings) == 0 {
+		findings = append(findings, err.Error())
+	}
+	switch {
+	case len(findings) == 0:
+		return recovered, nil
+	case d.silent:
+		return silently, nil
+	}
+	t.Wrong("%s: it serves, and %s (%d such)", d.says, findings[0], len(findings))
+	return "wrong: " + findings[0], nil
+}
+
+// advice is what a last line must hold to say what to do.
+var advice = regexp.MustCompile(`restore|restart|choose|check |use |chmod|stop |remove|move |give `)
+
+// last judges the last line of a node that ended.
+func (t *torture) last(d damage, code int, line string) string {
+	if code != 1 || strings.HasPrefix(line, "{") || !advice.MatchString(line) {
+		t.Wrong("%s: it ended with %d and does not say what to do: %s", d.says, code, line)
+		return "ended: " + line
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.counts[line]++
+	return refused
+}

@@ -1,0 +1,223 @@
+// Package kill ends the node with kill -9 at random moments, under load, while it
+// starts and while it recovers, and holds the next life to what the last ones have
+// acknowledged.
+package kill
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"carstate/internal/broken"
+	"carstate/internal/nodeprocess"
+	"carstate/torture/load"
+	"carstate/torture/row"
+)
+
+// Row is the torture of kill -9.
+var Row = row.Row{
+	Number:  1,
+	Name:    "kill",
+	Title:   "Killed at a random moment",
+	Promise: "What was acknowledged survives kill -9 at any moment: samples, tokens, revocations, sources, and what was forgotten. No vehicle's state ever goes back in event time.",
+	How: `Four senders post telemetry, two MQTT connections publish it with eight messages under way, an operator issues and revokes tokens, adds and
+removes sources and forgets vehicles. Every acknowledgement is noted in a journal outside the node. About half of the vehicles send one sample in their
+life, so that none can hide behind a later one; the others send again and again with rising times, and two watchers ask for 200 of these without a pause, across all kills:
+a state that is older than one seen before is a finding. The process is killed at a random moment under load (6 of 10), between its start and the time it is
+ready (2 of 10), and under load that sets in before it is ready (2 of 10), the first start in an empty directory included. After a kill under load, and once two later samples have been
+seen, the newest 1,500 vehicles, 500 others and the newest 40 of each kind of token, source and forgotten vehicle are held against the journal; at the end, all of them.
+
+Deeds and samples whose acknowledgement never arrived may have been done or not; both is accepted. What kill -9 cannot show is what a power cut does: the page cache outlives the process.`,
+	Found: []string{
+		"A sender that posted while the node was starting was told that its key is not known (401), on which a sender gives up. It is 503 now.",
+		"An operator's call at that time was told that there is no such token (404). It waits now, then it is 503.",
+	},
+	Counts: "kills", CI: 30, Long: 1000,
+	Controls: []row.Control{
+		{Defect: broken.AcknowledgeEarly, Says: "acknowledges samples before they are stored", Count: 12},
+		{Defect: broken.CursorFirst, Says: "stores how far it has folded one fold ahead of the states", Count: 12},
+		{Defect: broken.OldRecordWins, Says: "fills the table at the start with states that were overwritten since", Count: 12},
+	},
+	Run: func(ctx context.Context, a *row.Attempt) error { return load.Unless(a, run(ctx, a)) },
+}
+
+// readyLimit is how long a start may take. A busy machine makes all slow.
+const readyLimit = 2 * time.Minute
+
+// torture is one attempt under way.
+type torture struct {
+	*row.Attempt
+	rnd      *rand.Rand
+	load     *load.Load
+	options  nodeprocess.Options
+	prepared bool
+	usual    time.Duration // from start to ready, as last seen
+	slowest  time.Duration
+	kills    [3]int // by moment
+}
+
+// The moments at which the process is killed.
+const (
+	loaded = iota
+	starting
+	recovering
+)
+
+func run(ctx context.Context, a *row.Attempt) error {
+	t := &torture{
+		Attempt: a, rnd: rand.New(rand.NewPCG(a.Seed, 0)), load: load.New(a), usual: 300 * time.Millisecond,
+		options: nodeprocess.Options{Binary: a.Binary, Dir: filepath.Join(a.Dir, "data"), Flags: load.Flags},
+	}
+	for kill := range a.Count {
+		moment := [...]int{loaded, loaded, loaded, loaded, loaded, loaded, starting, starting, recovering, recovering}[t.rnd.IntN(10)]
+		if kill == 0 {
+			moment = starting // in an empty directory
+		} else if !t.prepared {
+			moment = loaded
+		}
+		t.kills[moment]++
+		if err := t.live(ctx, moment); ctx.Err() != nil || err != nil {
+			return errors.Join(ctx.Err(), err)
+		}
+	}
+	n, err := t.start(ctx)
+	if err != nil {
+		return err
+	}
+	defer n.Kill()
+	if err := t.check(ctx, n, t.load.CheckAll); err != nil {
+		return err
+	}
+	t.figures()
+	return n.Stop()
+}
+
+// live starts the node and kills it.
+func (t *torture) live(ctx context.Context, moment int) error {
+	if moment == starting {
+		return t.killStart(ctx)
+	}
+	n, err := t.startListening(ctx)
+	if err != nil {
+		return err
+	}
+	defer n.Kill()
+	if moment == loaded {
+		if err := t.ready(ctx, n); err != nil {
+			return err
+		}
+		if !t.prepared {
+			if err := t.load.Prepare(ctx, n); err != nil {
+				return err
+			}
+			t.prepared = true
+		}
+		if err := t.check(ctx, n, t.load.CheckSome); err != nil {
+			return err
+		}
+	}
+	longest := map[int]time.Duration{loaded: 1200 * time.Millisecond, recovering: t.usual}[moment]
+	t.loadAndKill(ctx, n, time.Duration(t.rnd.Int64N(int64(longest))))
+	return nil
+}
+
+// killStart kills the process at some moment of its start.
+func (t *torture) killStart(ctx context.Context) error {
+	after := time.Duration(t.rnd.Int64N(int64(t.usual) * 5 / 4))
+	soon, cancel := context.WithTimeout(ctx, after)
+	defer cancel()
+	n, err := nodeprocess.Start(soon, t.options)
+	if err == nil {
+		<-soon.Done()
+		n.Kill()
+		return nil
+	}
+	return t.refused(err)
+}
+
+// refused tells a node that did not start because it was killed from one that
+// refused to.
+func (t *torture) refused(err error) error {
+	if e, ok := errors.AsType[*nodeprocess.EndedError](err); ok && e.Code >= 0 {
+		t.Wrong("it does not start after kill -9: %s", e.Last)
+		return err
+	}
+	return nil
+}
+
+// loadAndKill puts the node under load and kills it.
+func (t *torture) loadAndKill(ctx context.Context, n *nodeprocess.Node, after time.Duration) {
+	var loading sync.WaitGroup
+	loading.Go(func() { t.load.Run(ctx, n) })
+	select {
+	case <-time.After(after):
+	case <-n.Ended():
+		t.Wrong("it ended by itself: %s", n.LastLine())
+	case <-ctx.Done():
+	}
+	n.Kill()
+	loading.Wait()
+}
+
+// startListening starts the node.
+func (t *torture) startListening(ctx context.Context) (*nodeprocess.Node, error) {
+	n, err := nodeprocess.Start(ctx, t.options)
+	if err != nil {
+		return nil, errors.Join(t.refused(err), err)
+	}
+	return n, nil
+}
+
+// ready waits until the node is.
+func (t *torture) ready(ctx context.Context, n *nodeprocess.Node) error {
+	if err := n.AwaitReady(ctx, readyLimit); err != nil {
+		if ctx.Err() == nil {
+			t.Wrong("it is not ready after kill -9: %v", err)
+		}
+		return err
+	}
+	t.usual = time.Since(n.Began())
+	t.slowest = max(t.slowest, t.usual)
+	return nil
+}
+
+// start starts the node and waits until it is ready.
+func (t *torture) start(ctx context.Context) (*nodeprocess.Node, error) {
+	n, err := t.startListening(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := t.ready(ctx, n); err != nil {
+		n.Kill()
+		return nil, err
+	}
+	return n, nil
+}
+
+// check waits until the node must know all that was acknowledged, and looks.
+func (t *torture) check(ctx context.Context, n *nodeprocess.Node, look func(context.Context, *nodeprocess.Node) error) error {
+	if err := t.load.Settle(ctx, n); err != nil {
+		if ctx.Err() == nil {
+			t.Lost("%v", err)
+		}
+		return err
+	}
+	return look(ctx, n)
+}
+
+func (t *torture) figures() {
+	t.Figure("kills under load", float64(t.kills[loaded]), "")
+	t.Figure("kills between start and ready", float64(t.kills[starting]), "")
+	t.Figure("kills under load that set in before it was ready", float64(t.kills[recovering]), "")
+	t.Figure("ready again after a kill, slowest", t.slowest.Seconds(), "s")
+	vehicles, tokens, revoked, sources, removed, forgotten := t.load.Journal().Counts()
+	t.Figure("vehicles in the journal", float64(vehicles), "")
+	t.Figure(fmt.Sprintf("tokens issued, %d of them revoked", revoked), float64(tokens), "")
+	t.Figure(fmt.Sprintf("sources added, %d of them removed", removed), float64(sources), "")
+	t.Figure("vehicles forgotten", float64(forgotten), "")
+	t.Figure("queries judged", float64(t.load.Stats.Asked.Load()-t.load.Stats.Unanswered.Load()), "")
+}

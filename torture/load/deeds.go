@@ -1,0 +1,168 @@
+package load
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"carstate/internal/access"
+	"carstate/internal/admin"
+	"carstate/internal/nodeprocess"
+	"carstate/internal/vehicle"
+)
+
+// operate issues and revokes tokens, adds and removes sources and forgets
+// vehicles until the context ends.
+func (l *Load) operate(ctx context.Context, n *nodeprocess.Node) {
+	c, err := n.AdminClient()
+	for ; err != nil; c, err = n.AdminClient() { // it is made once the directory is there
+		if !rest(ctx) {
+			return
+		}
+	}
+	for ctx.Err() == nil {
+		deed := l.deed(ctx, c)
+		l.a.Offered(1)
+		err := deed()
+		var said *admin.Error
+		switch {
+		case err == nil:
+			l.a.Acknowledged(1)
+			l.Stats.DeedsDone.Add(1)
+			l.Stats.LastDeed.Store(time.Now().UnixNano())
+		case errors.As(err, &said) && said.Status == http.StatusServiceUnavailable:
+			l.Stats.DeedsRefused.Add(1)
+		case errors.As(err, &said) && said.Status != 0:
+			l.wrong("the admin API answers %d: %s", said.Status, said)
+		}
+		if !rest(ctx) {
+			return
+		}
+	}
+}
+
+// deed chooses what to do next.
+func (l *Load) deed(ctx context.Context, c *admin.Client) func() error {
+	j := l.journal
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	switch k := l.deeds.IntN(20); {
+	case k < 5:
+		if t := someOf(l, j.tokens, func(t *token) bool { return !t.revoked && !t.unsure }); t != nil {
+			t.unsure = true
+			return func() error {
+				_, err := c.RevokeToken(ctx, t.id)
+				return l.done(err, func() { t.unsure, t.revoked = false, true })
+			}
+		}
+	case k < 8:
+		if s := someOf(l, j.sources, func(s *source) bool { return !s.removed && !s.unsure }); s != nil {
+			s.unsure = true
+			return func() error {
+				_, err := c.RemoveSource(ctx, s.name)
+				return l.done(err, func() { s.unsure, s.removed = false, true })
+			}
+		}
+	case k < 10 && len(j.one) > 0:
+		vid := j.one[l.deeds.IntN(len(j.one))]
+		if car := j.cars[vid]; !car.unsure && !car.forgotten {
+			car.unsure = true
+			return func() error {
+				_, err := c.Forget(ctx, vehicle.ID(vid))
+				return l.done(err, func() {
+					car.unsure, car.forgotten = false, true
+					j.forgotten = append(j.forgotten, vid)
+				})
+			}
+		}
+	case k < 13:
+		name := fmt.Sprintf("source%d", l.deeds.Uint64())
+		return func() error {
+			s, err := c.AddSource(ctx, name, everything, time.Time{})
+			return l.done(err, func() { j.sources = append(j.sources, &source{name: s.Name, key: s.Key}) })
+		}
+	}
+	only, vehicles := "", everything
+	if len(j.many) > 0 && l.deeds.IntN(2) == 0 {
+		// Checks ask for the barrier with tokens that are not granted it.
+		if vid := j.many[l.deeds.IntN(len(j.many))]; vid != barrierCar {
+			only, vehicles = vid, access.VehicleSet(vehicle.ID(vid))
+		}
+	}
+	return func() error {
+		t, err := c.IssueToken(ctx, access.TokenRequest{Developer: "developer", Operations: access.AllOperations, Vehicles: vehicles})
+		return l.done(err, func() { j.tokens = append(j.tokens, &token{id: t.ID, secret: t.AccessToken, only: only}) })
+	}
+}
+
+// someOf draws one of a list, nil if that is none of the wanted.
+func someOf[T any](l *Load, list []*T, wanted func(*T) bool) *T {
+	if len(list) == 0 {
+		return nil
+	}
+	if x := list[l.deeds.IntN(len(list))]; wanted(x) {
+		return x
+	}
+	return nil
+}
+
+// done notes a deed that was acknowledged.
+func (l *Load) done(err error, note func()) error {
+	if err != nil {
+		return err
+	}
+	l.journal.mu.Lock()
+	defer l.journal.mu.Unlock()
+	note()
+	return nil
+}
+
+// expires is how long a token lives that is to be expired when it is used.
+const expires = 200 * time.Millisecond
+
+// Enrich adds to a node at rest what operators do more seldom: a token that
+// expires, one whose secret is replaced, one that loses a vehicle.
+func (l *Load) Enrich(ctx context.Context, n *nodeprocess.Node) error {
+	c, err := n.AdminClient()
+	if err != nil {
+		return err
+	}
+	cars := slices.DeleteFunc(l.journal.watched(2), func(vid string) bool { return vid == barrierCar })
+	if len(cars) == 0 {
+		return errors.New("there are no vehicles yet")
+	}
+	request := access.TokenRequest{Developer: "developer", Operations: access.AllOperations, Vehicles: everything}
+	brief := request
+	brief.Expires = time.Now().Add(expires)
+	expired, err := c.IssueToken(ctx, brief)
+	if err != nil {
+		return err
+	}
+	replaced, err := c.IssueToken(ctx, request)
+	if err != nil {
+		return err
+	}
+	fresh, err := c.RotateToken(ctx, replaced.ID, 0)
+	if err != nil {
+		return err
+	}
+	request.Vehicles = access.VehicleSet(vehicle.ID(cars[0]), vehicle.ID(barrierCar))
+	narrowed, err := c.IssueToken(ctx, request)
+	if err != nil {
+		return err
+	}
+	if _, err := c.GrantToken(ctx, narrowed.ID, nil, []vehicle.ID{vehicle.ID(barrierCar)}); err != nil {
+		return err
+	}
+	l.a.Offered(5)
+	l.a.Acknowledged(5)
+	j := l.journal
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.dead = append(j.dead, expired.AccessToken, replaced.AccessToken)
+	j.tokens = append(j.tokens, &token{id: fresh.ID, secret: fresh.AccessToken}, &token{id: narrowed.ID, secret: narrowed.AccessToken, only: cars[0]})
+	return nil
+}

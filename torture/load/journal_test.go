@@ -1,0 +1,102 @@
+package load
+
+import (
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"carstate/internal/nodeprocess"
+)
+
+func answer(at int64) nodeprocess.Answer {
+	return nodeprocess.Answer{HTTP: http.StatusOK, Status: 1, Driving: "1", Modified: time.Unix(at, 0)}
+}
+
+var unknown = nodeprocess.Answer{HTTP: http.StatusOK}
+
+// What the journal makes of answers, one after the other, to a vehicle of which
+// samples of 100 and 101 were acknowledged and one of 102 was sent.
+func TestJudge(t *testing.T) {
+	cases := map[string]struct {
+		answers []nodeprocess.Answer
+		settled bool
+		finding string
+		lost    bool
+	}{
+		"the newest":             {[]nodeprocess.Answer{answer(101)}, true, "", false},
+		"one that was only sent": {[]nodeprocess.Answer{answer(102)}, true, "", false},
+		"late, but not settled":  {[]nodeprocess.Answer{unknown, answer(100), answer(101)}, false, "", false},
+		"late":                   {[]nodeprocess.Answer{answer(100)}, true, "and its state is of", true},
+		"unknown":                {[]nodeprocess.Answer{unknown}, true, "is unknown", true},
+		"never sent":             {[]nodeprocess.Answer{answer(103)}, true, "no sample was sent", false},
+		"back in time":           {[]nodeprocess.Answer{answer(101), answer(100)}, false, "went back in time", false},
+		"known, then unknown":    {[]nodeprocess.Answer{answer(101), unknown}, false, "is unknown now", false},
+		"another verdict":        {[]nodeprocess.Answer{{HTTP: http.StatusOK, Status: 1, Driving: "3", Modified: time.Unix(101, 0)}}, false, "drives normally", false},
+		"refused":                {[]nodeprocess.Answer{{HTTP: http.StatusUnauthorized}}, false, "answered with 401", false},
+	}
+	for name, c := range cases {
+		j := newJournal()
+		samples := []sample{{"many0x1", 100}, {"many0x1", 101}, {"many0x1", 102}}
+		j.offer(samples)
+		j.acknowledge(samples[:2])
+		var finding string
+		var lost bool
+		for i, a := range c.answers {
+			if finding, lost = j.judge("many0x1", j.before("many0x1"), a, c.settled); finding != "" && i < len(c.answers)-1 {
+				t.Errorf("%s: answer %d: %s", name, i, finding)
+			}
+		}
+		if c.finding == "" && finding != "" || !strings.Contains(finding, c.finding) || lost != c.lost {
+			t.Errorf("%s: %q, lost %t", name, finding, lost)
+		}
+	}
+}
+
+// A vehicle that was forgotten must not come back; one of which nobody knows may
+// be either.
+func TestJudgeForgotten(t *testing.T) {
+	j := newJournal()
+	j.offer([]sample{{"one1", 100}})
+	j.acknowledge([]sample{{"one1", 100}})
+	c := j.cars["one1"]
+	c.unsure = true
+	for _, a := range []nodeprocess.Answer{answer(100), unknown} {
+		if finding, _ := j.judge("one1", j.before("one1"), a, true); finding != "" {
+			t.Error(finding)
+		}
+	}
+	c.unsure, c.forgotten = false, true
+	if finding, _ := j.judge("one1", j.before("one1"), unknown, true); finding != "" {
+		t.Error(finding)
+	}
+	if finding, _ := j.judge("one1", j.before("one1"), answer(100), true); !strings.Contains(finding, "is back") {
+		t.Errorf("%q", finding)
+	}
+	if finding, _ := j.judge("one2", car{}, answer(100), true); finding == "" {
+		t.Error("a vehicle that never reported has an answer, and nobody minds")
+	}
+}
+
+// The same seed makes the same samples, and those of one vehicle rise.
+func TestFleet(t *testing.T) {
+	last := make(map[string]int64)
+	a, b := testFleet(), testFleet()
+	for range 200 {
+		samples := append(a.batch(), a.message()...)
+		if lines(samples) != lines(append(b.batch(), b.message()...)) {
+			t.Fatal("a seed makes other samples the second time")
+		}
+		for _, s := range samples {
+			if s.at <= last[s.vid] || single(s.vid) && last[s.vid] != 0 {
+				t.Fatalf("%s: %d follows %d", s.vid, s.at, last[s.vid])
+			}
+			last[s.vid] = s.at
+		}
+	}
+}
+
+func testFleet() *fleet {
+	return &fleet{rnd: rand.New(rand.NewPCG(1, 2)), base: 1000, at: make([]int64, 10)}
+}

@@ -1,0 +1,250 @@
+package load
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"carstate/internal/access"
+	"carstate/internal/nodeprocess"
+	"carstate/torture/row"
+)
+
+// Flags are what a node under load is started with: the samples' times lie up to
+// a day back, so that every vehicle can be given a new one each second.
+var Flags = []string{"--max-age", "48h"}
+
+// How many do it at once.
+const (
+	posters     = 4   // HTTP, each with a fleet of its own
+	connections = 2   // MQTT
+	publishers  = 4   // on each connection, each with a fleet of its own
+	fleetSize   = 150 // vehicles that report again and again
+	watchers    = 2
+)
+
+// Load is the traffic of one attempt. It goes on from one life of the node to the
+// next.
+type Load struct {
+	a       *row.Attempt
+	report  func(finding string, lost bool)
+	journal *Journal
+	fleets  []*fleet
+	rnd     *rand.Rand // of whoever checks
+	deeds   *rand.Rand
+	barrier int64 // event time of the next barrier
+	base    int64
+
+	key, token string
+
+	// MustAnswer says that a query that is not answered with 200 is wrong: the
+	// node is up.
+	MustAnswer atomic.Bool
+	Stats      Stats
+}
+
+// Stats count what the load met.
+type Stats struct {
+	Asked, Unanswered             atomic.Int64 // queries
+	Stored, Refused               atomic.Int64 // requests and messages: acknowledged, refused for now
+	DeedsDone, DeedsRefused       atomic.Int64
+	LastStored, LastDeed, LastAsk atomic.Int64 // when the last one succeeded, Unix ns
+}
+
+// source is the name of the load's own source.
+const ownSource = "fleet"
+
+// New prepares a load whose randomness is that of the attempt.
+func New(a *row.Attempt) *Load {
+	l := &Load{a: a, journal: newJournal(), base: time.Now().Add(-23 * time.Hour).Unix()}
+	l.report = func(finding string, lost bool) {
+		if lost {
+			a.Lost("%s", finding)
+		} else {
+			a.Wrong("%s", finding)
+		}
+	}
+	l.rnd = rand.New(rand.NewPCG(a.Seed, 1))
+	l.deeds = rand.New(rand.NewPCG(a.Seed, 2))
+	for i := range posters + connections*publishers {
+		f := &fleet{rnd: rand.New(rand.NewPCG(a.Seed, uint64(10+i))), number: i, base: l.base}
+		f.at = make([]int64, fleetSize)
+		l.fleets = append(l.fleets, f)
+	}
+	return l
+}
+
+// Journal is what was acknowledged so far.
+func (l *Load) Journal() *Journal { return l.journal }
+
+// Prepare gets the load its source and its token from a node that is ready.
+func (l *Load) Prepare(ctx context.Context, n *nodeprocess.Node) (err error) {
+	if l.key, err = n.AddSource(ctx, ownSource); err != nil {
+		return err
+	}
+	t, err := n.IssueToken(ctx, "watcher")
+	l.token = t.AccessToken
+	return err
+}
+
+// Fork is a copy of what is known for a node that lives another life from here
+// on: a copy of the data directory. What it finds goes to report. A fork checks; it
+// does not run.
+func (l *Load) Fork(report func(finding string, lost bool)) *Load {
+	j := l.journal
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	f := &Load{a: l.a, report: report, journal: newJournal(), base: l.base, barrier: l.barrier, key: l.key, token: l.token}
+	f.rnd = rand.New(rand.NewPCG(l.a.Seed, 3))
+	f.journal.one, f.journal.many = slices.Clone(j.one), slices.Clone(j.many)
+	f.journal.forgotten, f.journal.dead = slices.Clone(j.forgotten), slices.Clone(j.dead)
+	for vid, c := range j.cars {
+		f.journal.cars[vid] = new(*c)
+	}
+	for _, t := range j.tokens {
+		f.journal.tokens = append(f.journal.tokens, new(*t))
+	}
+	for _, s := range j.sources {
+		f.journal.sources = append(f.journal.sources, new(*s))
+	}
+	return f
+}
+
+func (l *Load) wrong(format string, args ...any) { l.report(fmt.Sprintf(format, args...), false) }
+func (l *Load) lost(format string, args ...any)  { l.report(fmt.Sprintf(format, args...), true) }
+
+// Run loads the node until the context ends or the node does, and returns once
+// everybody has stopped.
+func (l *Load) Run(ctx context.Context, n *nodeprocess.Node) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var running sync.WaitGroup
+	running.Go(func() {
+		select {
+		case <-n.Ended():
+			cancel()
+		case <-ctx.Done():
+		}
+	})
+	for i := range posters {
+		running.Go(func() { l.post(ctx, n, l.fleets[i]) })
+	}
+	for i := range connections {
+		first := posters + i*publishers
+		running.Go(func() { l.publish(ctx, n, i, l.fleets[first:first+publishers]) })
+	}
+	for i := range watchers {
+		running.Go(func() { l.watch(ctx, n, i) })
+	}
+	running.Go(func() { l.operate(ctx, n) })
+	running.Wait()
+}
+
+// fleet is the vehicles of one sender, whose times rise.
+type fleet struct {
+	rnd    *rand.Rand
+	number int
+	base   int64
+	at     []int64 // by vehicle: how many samples it has sent
+	fresh  int
+}
+
+// single vehicles send one sample in their life.
+func single(vid string) bool { return strings.HasPrefix(vid, "one") }
+
+// again is a sample of a vehicle that reports again and again.
+func (f *fleet) again() sample {
+	i := f.rnd.IntN(len(f.at))
+	f.at[i]++
+	return sample{fmt.Sprintf("many%dx%d", f.number, i), f.base + f.at[i]}
+}
+
+// another is the next sample of the same vehicle.
+func (f *fleet) another(s sample) sample {
+	var i int
+	if _, err := fmt.Sscanf(s.vid, fmt.Sprintf("many%dx%%d", f.number), &i); err != nil {
+		panic(err) // it is ours
+	}
+	f.at[i]++
+	return sample{s.vid, f.base + f.at[i]}
+}
+
+// once is the only sample of a vehicle.
+func (f *fleet) once() sample {
+	f.fresh++
+	return sample{fmt.Sprintf("one%dx%d", f.number, f.fresh), f.base + f.rnd.Int64N(3600)}
+}
+
+// sampled makes a batch for a POST.
+func (f *fleet) batch() []sample {
+	samples := make([]sample, 1+f.rnd.IntN(20))
+	for i := range samples {
+		if f.rnd.IntN(3) == 0 {
+			samples[i] = f.once()
+		} else {
+			samples[i] = f.again()
+		}
+	}
+	return samples
+}
+
+// message makes samples of one vehicle for an MQTT message.
+func (f *fleet) message() []sample {
+	if f.rnd.IntN(2) == 0 {
+		return []sample{f.once()}
+	}
+	samples := []sample{f.again()}
+	for range f.rnd.IntN(4) {
+		samples = append(samples, f.another(samples[0]))
+	}
+	return samples
+}
+
+func lines(samples []sample) string {
+	var b strings.Builder
+	for _, s := range samples {
+		b.WriteString(s.line())
+	}
+	return b.String()
+}
+
+// offer counts samples that are about to be sent.
+func (l *Load) offer(samples []sample) {
+	l.journal.offer(samples)
+	l.a.Offered(len(samples))
+}
+
+// stored counts samples that were acknowledged.
+func (l *Load) stored(samples []sample) {
+	l.journal.acknowledge(samples)
+	l.a.Acknowledged(len(samples))
+	l.Stats.Stored.Add(1)
+	l.Stats.LastStored.Store(time.Now().UnixNano())
+}
+
+// Unless returns why a row could not be done, or nil if that is because of what it
+// found: then the findings speak for themselves.
+func Unless(a *row.Attempt, err error) error {
+	if o := a.Outcome(); err == nil || o.Passed() {
+		return err
+	}
+	a.Logf("ended early: %v", err)
+	return nil
+}
+
+// rest lets a sender that was refused wait a little. It reports whether to go on.
+func rest(ctx context.Context) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(20 * time.Millisecond):
+		return true
+	}
+}
+
+var everything = access.AllVehicles()

@@ -1,0 +1,54 @@
+package load
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"carstate/internal/nodeprocess"
+)
+
+// watchedCars is how many vehicles are asked for all the time.
+const watchedCars = 200
+
+// watch asks for the same vehicles again and again, in this life of the node and
+// the next: none may go back in event time, or be unknown once it was known.
+func (l *Load) watch(ctx context.Context, n *nodeprocess.Node, number int) {
+	for ctx.Err() == nil {
+		cars := l.journal.watched(watchedCars)
+		if len(cars) == 0 && !rest(ctx) {
+			return
+		}
+		for i, vid := range cars {
+			if i%watchers != number {
+				continue
+			}
+			if answered := l.ask(ctx, n, vid, false); !answered && !rest(ctx) {
+				return
+			}
+		}
+	}
+}
+
+// ask asks for a vehicle and judges the answer. It reports whether there was one.
+func (l *Load) ask(ctx context.Context, n *nodeprocess.Node, vid string, settled bool) bool {
+	was := l.journal.before(vid)
+	must := l.MustAnswer.Load()
+	a, err := n.Ask(ctx, nodeprocess.DrivingPath, l.token, vid)
+	if ctx.Err() != nil {
+		return false
+	}
+	l.Stats.Asked.Add(1)
+	if err != nil || a.HTTP == http.StatusServiceUnavailable {
+		l.Stats.Unanswered.Add(1)
+		if must && l.MustAnswer.Load() {
+			l.wrong("a query was not answered while the node was up: HTTP %d, %v", a.HTTP, err)
+		}
+		return false
+	}
+	l.Stats.LastAsk.Store(time.Now().UnixNano())
+	if finding, lost := l.journal.judge(vid, was, a, settled); finding != "" {
+		l.report(finding, lost)
+	}
+	return true
+}
