@@ -9,12 +9,14 @@ import (
 	"carstate/torture/corrupt"
 	"carstate/torture/full"
 	"carstate/torture/kill"
+	"carstate/torture/power"
 	"carstate/torture/row"
 )
 
 // rows are all there are, in the order of their numbers.
 var rows = []row.Row{
 	kill.Row,
+	power.Row,
 	full.Row,
 	corrupt.Row,
 }
