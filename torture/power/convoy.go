@@ -33,8 +33,11 @@ type convoyCar struct {
 
 const (
 	convoyCars    = 20000
-	convoyChecked = 3000 // cars, those that sent last
 	convoyBatch   = 999  // samples that are stored together at most
+	convoyChecked = 3000 // cars, those that sent last
+	// convoyPace is the least time between two batches, so that what is folded
+	// does not fall far behind what is stored.
+	convoyPace = 50 * time.Millisecond
 )
 
 func newConvoy(a *row.Attempt) *convoy {
@@ -53,11 +56,15 @@ func (c *convoy) prepare(ctx context.Context, n *nodeprocess.Node) (err error) {
 
 // run lets the convoy drive until the context ends or the node does.
 func (c *convoy) run(ctx context.Context, n *nodeprocess.Node) {
-	for ctx.Err() == nil {
+	pace := time.NewTicker(convoyPace)
+	defer pace.Stop()
+	for {
 		select {
 		case <-n.Ended():
 			return
-		default:
+		case <-ctx.Done():
+			return
+		case <-pace.C:
 		}
 		first, count := c.rnd.IntN(convoyCars), 1+c.rnd.IntN(convoyBatch)
 		var lines strings.Builder
