@@ -72,6 +72,10 @@ func TestNode(t *testing.T) {
 		t.Errorf("%s, %v", cpu, err)
 	}
 	n.Kill()
+	<-n.Ended()
+	if n.Address(Query) == n.Address(MQTT) {
+		t.Error("two listeners have one address")
+	}
 	if n.ExitCode() != -1 || n.LastLine() == "" {
 		t.Errorf("killed, it ended with %d: %q", n.ExitCode(), n.LastLine())
 	}

@@ -334,23 +334,27 @@ func followAll(ctx context.Context, e *stream.Engine) (end func(), err error) {
 	}
 }
 
-// staysCurrent looks for a while whether the copies are as current as they can
-// be. No heartbeat can be stored.
+// staysCurrent looks for a while whether the copies become current again and
+// again, as they can be, since no heartbeat can be stored.
 func staysCurrent(ctx context.Context, e *stream.Engine, long time.Duration) error {
-	for end := time.After(long); ; {
-		age, err := e.FeedAge()
-		if err != nil {
-			return err
+	for end := time.Now().Add(long); ; {
+		began := time.Now()
+		for {
+			age, err := e.FeedAge()
+			if err != nil {
+				return err
+			}
+			if age < time.Since(began) {
+				break
+			}
+			select {
+			case <-ctx.Done():
+				return fmt.Errorf("the copies are said to be %s old, although nothing can be stored", age)
+			case <-time.After(10 * time.Millisecond):
+			}
 		}
-		if age > long/2 {
-			return fmt.Errorf("the copies are said to be %s old, although nothing can be stored", age)
-		}
-		select {
-		case <-end:
+		if began.After(end) {
 			return nil
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(10 * time.Millisecond):
 		}
 	}
 }
