@@ -13,6 +13,8 @@ require (
 	carstate v0.0.0-00010101000000-000000000000
 	carstate/bench v0.0.0-00010101000000-000000000000
 	github.com/eclipse/paho.golang v0.23.0
+	github.com/hanwen/go-fuse/v2 v2.12.1
+	pgregory.net/rapid v1.3.0
 )
 
 require (

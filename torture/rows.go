@@ -10,6 +10,7 @@ import (
 	"carstate/torture/corrupt"
 	"carstate/torture/full"
 	"carstate/torture/kill"
+	"carstate/torture/power"
 	"carstate/torture/row"
 )
 
@@ -17,6 +18,7 @@ import (
 var rows = []row.Row{
 	hostile.Row,
 	kill.Row,
+	power.Row,
 	full.Row,
 	corrupt.Row,
 }

@@ -33,6 +33,16 @@ const (
 	// each block that a vehicle has.
 	OldRecordWins Defect = "old-record-wins"
 
+	// Of power.
+
+	// NoSync has the engine answer without syncing what it stored.
+	NoSync Defect = "no-sync"
+	// RenameUnsynced gives a file of the data directory its name before its
+	// content is on disk.
+	RenameUnsynced Defect = "rename-unsynced"
+	// AbandonInterrupted leaves an atomic batch torn that a crash interrupted.
+	AbandonInterrupted Defect = "abandon-interrupted"
+
 	// Of full.
 
 	// SwallowedErrors takes a commit of samples that failed for one that was

@@ -54,7 +54,7 @@ type tornWrites int
 
 const (
 	tornNowhere  tornWrites = iota // the engine was closed in order
-	tornNewest                     // the newest block: a commit that was not acknowledged
+	tornNewest                     // the newest block, or where a batch was under way: a commit that was not acknowledged
 	tornAnywhere                   // the operator chose not to sync each write
 )
 
@@ -65,6 +65,17 @@ func checkBlocks(ctx context.Context, dir string, tolerated tornWrites, p *prelo
 	if broken.Has(broken.UncheckedRecords) {
 		return nil
 	}
+	// A batch may have begun in the block before the newest.
+	torn := make(map[string]bool)
+	if tolerated == tornNewest {
+		under, err := findInterrupted(dir)
+		if err != nil {
+			return err
+		}
+		for _, b := range under {
+			torn[b.Stream] = true
+		}
+	}
 	for _, stream := range streamNames {
 		blocks, newest, err := listBlocks(filepath.Join(streamDir(dir, stream), "msgs"))
 		if err != nil && !absent(err) {
@@ -74,6 +85,9 @@ func checkBlocks(ctx context.Context, dir string, tolerated tornWrites, p *prelo
 			return damagedDir(dir, "the records of stream "+stream+" are missing")
 		}
 		numbers := slices.Sorted(maps.Keys(blocks))
+		if tolerated == tornNewest && len(numbers) > 1 && torn[stream] {
+			newest = numbers[len(numbers)-2]
+		}
 		read := func(i int) (f found, err error) {
 			n := numbers[i]
 			content, err := os.ReadFile(blocks[n])
@@ -94,7 +108,7 @@ func checkBlocks(ctx context.Context, dir string, tolerated tornWrites, p *prelo
 			if b.newer != nil {
 				return f, fmt.Errorf("the data directory %s was written by a newer carstate (%w): use that version", dir, b.newer)
 			}
-			mayTear := tolerated == tornAnywhere || tolerated == tornNewest && n == newest
+			mayTear := tolerated == tornAnywhere || tolerated == tornNewest && n >= newest
 			if !ok && !(mayTear && b.torn(bad)) {
 				return f, damagedDir(dir, fmt.Sprintf("stream %s, block %d, byte %d", stream, n, bad))
 			}
@@ -144,8 +158,10 @@ func newBlock(stream string, n int, content []byte) *block {
 type storedRecord struct {
 	bytes            int // that it takes in the block
 	seq              uint64
-	erased           bool // it says that another one is gone, or is itself
+	erased           bool  // it says that another one is gone, or is itself
+	time             int64 // when the server took it, Unix ns
 	subject, payload []byte
+	headers          []byte // as NATS writes them; often none
 }
 
 // firstBad finds the first place that holds no sound record, and calls visit for
@@ -175,7 +191,7 @@ func (b *block) record(at int) (storedRecord, bool) {
 		return storedRecord{}, false
 	}
 	text, rest := r[blockHeader:blockHeader+subject], r[blockHeader+subject:n-blockHash]
-	payload := rest
+	payload, head := rest, []byte(nil)
 	if headers {
 		if len(rest) < 4 {
 			return storedRecord{}, false
@@ -185,7 +201,7 @@ func (b *block) record(at int) (storedRecord, bool) {
 		if h > len(rest) {
 			return storedRecord{}, false
 		}
-		payload = rest[h:]
+		head, payload = rest[:h], rest[h:]
 	}
 	b.hash.Reset()
 	b.hash.Write(r[4:20])
@@ -205,13 +221,20 @@ func (b *block) record(at int) (storedRecord, bool) {
 			return storedRecord{}, false
 		}
 	}
-	return storedRecord{n, seq &^ erasedBits, erased, text, payload}, true
+	return storedRecord{
+		bytes: n, seq: seq &^ erasedBits, erased: erased, time: int64(binary.LittleEndian.Uint64(r[12:])),
+		subject: text, payload: payload, headers: head,
+	}, true
 }
 
 // torn tells a write that a power cut tore from damage done to a record that
 // was once whole. Of a torn write some sectors never arrived: the end is
 // missing, or there are zeros. Damage has sound records behind it.
 func (b *block) torn(at int) bool {
+	// Of the sector in which it begins, the part before was there already.
+	if end := min(len(b.content), (at/sectorBytes+1)*sectorBytes); len(bytes.Trim(b.content[at:end], "\x00")) == 0 {
+		return true
+	}
 	for s := (at + sectorBytes - 1) / sectorBytes * sectorBytes; s+sectorBytes <= len(b.content); s += sectorBytes {
 		if len(bytes.Trim(b.content[s:s+sectorBytes], "\x00")) == 0 {
 			return true

@@ -61,10 +61,14 @@ func TestTornTail(t *testing.T) {
 	unwitnessed(t, whole)
 	content := block(t, whole, stream.Telemetry)
 	cases := map[string]func() []byte{
-		"a record cut short":      func() []byte { return content[:len(content)-17] },
-		"a header cut short":      func() []byte { return append(bytes.Clone(content), 40, 0, 0) },
-		"a record of zeros":       func() []byte { return append(bytes.Clone(content), make([]byte, 2000)...) },
-		"only its later part":     func() []byte { return append(append(bytes.Clone(content), make([]byte, 5000)...), content[:900]...) },
+		"a record cut short":  func() []byte { return content[:len(content)-17] },
+		"a header cut short":  func() []byte { return append(bytes.Clone(content), 40, 0, 0) },
+		"a record of zeros":   func() []byte { return append(bytes.Clone(content), make([]byte, 2000)...) },
+		"only its later part": func() []byte { return append(append(bytes.Clone(content), make([]byte, 5000)...), content[:900]...) },
+		"only its later sectors": func() []byte {
+			b := append(bytes.Clone(content), make([]byte, (512-len(content)%512)%512)...)
+			return append(b, content[:900]...)
+		},
 		"its last bytes missing":  func() []byte { return content[:len(content)-1] },
 		"garbage for a last part": func() []byte { b := bytes.Clone(content); b[len(b)-3] ^= 0xff; return b },
 	}

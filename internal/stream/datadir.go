@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"slices"
 	"syscall"
+
+	"carstate/internal/broken"
 )
 
 // A data directory holds
@@ -226,7 +228,7 @@ func writeFileSynced(name string, content []byte) error {
 		return err
 	}
 	_, err = f.Write(content)
-	if err == nil {
+	if err == nil && !broken.Has(broken.RenameUnsynced) {
 		err = f.Sync()
 	}
 	if cerr := f.Close(); err == nil {
@@ -239,7 +241,20 @@ func writeFileSynced(name string, content []byte) error {
 		os.Remove(name + ".new")
 		return err
 	}
-	dir, err := os.Open(filepath.Dir(name))
+	return syncDir(filepath.Dir(name))
+}
+
+// removeFileSynced removes a file; when it returns nil it is gone from the disk.
+func removeFileSynced(name string) error {
+	if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return syncDir(filepath.Dir(name))
+}
+
+// syncDir makes a directory's entries durable.
+func syncDir(name string) error {
+	dir, err := os.Open(name)
 	if err != nil {
 		return err
 	}

@@ -27,9 +27,11 @@ type Engine struct {
 	dir    *dataDir       // embedded only
 	server *server.Server // embedded only
 	node   *node
-	nc     *nats.Conn
-	js     jetstream.JetStream
-	legacy nats.JetStreamContext // only this one has ordered push consumers
+	// interrupted is what was under way at a crash; embedded only.
+	interrupted []*interrupted
+	nc          *nats.Conn
+	js          jetstream.JetStream
+	legacy      nats.JetStreamContext // only this one has ordered push consumers
 
 	preloaded  *preload // embedded only: what Config.Answers holds, until FollowStates takes it
 	committers []*committer
@@ -116,6 +118,9 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	if err = e.comparePreloaded(ctx); err != nil {
 		return nil, err
 	}
+	if err = e.finishInterrupted(ctx, e.interrupted); err != nil {
+		return nil, e.dir.blame(err)
+	}
 	if !c.embedded() {
 		if err = e.probeRights(ctx, streamConfigs(c, e.partitions)); err != nil {
 			return nil, err
@@ -178,6 +183,11 @@ func (e *Engine) openEmbedded(ctx context.Context) (err error) {
 		}
 		if e.dir.Closed == nil {
 			e.log.Info("the last run was cut off: every stored record was read again and is whole")
+		}
+	}
+	if e.dir.Closed == nil { // nor does it keep what was under way
+		if e.interrupted, err = keepInterrupted(e.config.DataDir); err != nil {
+			return err
 		}
 	}
 	if e.server, err = startServer(ctx, e.config.DataDir, e.config.SyncInterval, e.log, e.jam); err != nil {

@@ -1,0 +1,316 @@
+// Package power cuts the power of the node's disk at random moments, under load,
+// while it starts and while it ends, and holds the next life to what the last ones
+// have acknowledged. What a disk forgets is package disk's matter.
+package power
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"carstate/internal/broken"
+	"carstate/internal/nodeprocess"
+	"carstate/torture/load"
+	"carstate/torture/power/disk"
+	"carstate/torture/power/mount"
+	"carstate/torture/row"
+)
+
+// Row is the torture of power cuts.
+var Row = row.Row{
+	Number: 2,
+	Name:   "power",
+	Title:  "Power cut at a random moment",
+	Promise: "What was acknowledged survives a power cut at any moment: samples, tokens, revocations, sources, and what was forgotten. " +
+		"The node starts again without anybody's help.",
+	How: `The data directory lies on a file system of our own (FUSE), which keeps every file and directory twice: as everybody sees it, and as it is durable.
+fsync of a file makes its data, its size, its names and the directories above it durable, fsync of a directory what was done to its entries, a write to a file opened with O_SYNC or
+O_DSYNC itself. All else goes either way at a cut, as the seed wants: of data that was not synced nothing, all, the beginning, or any pages of 4 KiB and sectors of
+512 bytes of it, with zeros or what was there before in place of the rest; of names that were made, changed or removed none, all, the first ones, or each by itself. That is
+stricter than ext4, XFS and Btrfs are: they write down changes of names in order.
+
+The load and the journal are those of the row before; besides, a convoy of 20,000 cars sends batches as large as they get, and tells each car's throttle position only once,
+so that a state that was lost and made anew from the latest samples is found out. The power is cut under load (3 of 10), between start and ready (2 of 10; the very first start included) and between SIGTERM
+and right after the end (2 of 10), each time after a random number of the disk's operations. The other 3 are aimed: at the moment when a change of a directory becomes durable while
+a file in it holds data that is not, and all of that data is lost. Then everything fails with EIO, the process is killed, and the next one finds what the cut has left. It has to
+become ready by itself; to refuse to start is a finding too.
+
+What it cannot show: disks that lie about what they have written, and several cuts of which the second falls into the moments in which the node makes good for the first more often than by chance.`,
+	Found: []string{
+		"While nats-server stores an atomic batch it syncs nothing until the end, but what the batch replaces it may already have dropped from older blocks, durably. A cut in these milliseconds took acknowledged states of up to 999 vehicles, or a token that was being rewritten. The batch itself is on disk: the next start finishes it.",
+		"A write torn in the middle of a sector, or in the block before the newest where an atomic batch went on in another block, was taken for damage, and the node refused to start.",
+	},
+	Counts: "cuts", CI: 10, Long: 200,
+	Controls: []row.Control{
+		{Defect: broken.NoSync, Says: "answers before the engine has synced", Count: 8},
+		{Defect: broken.RenameUnsynced, Says: "replaces its own files without syncing them first", Count: 8},
+		{Defect: broken.AbandonInterrupted, Says: "leaves an atomic batch torn that the power cut interrupted"},
+	},
+	Needs: mount.Needs,
+	Run:   run,
+}
+
+// readyLimit is how long a start may take. A busy machine makes all slow.
+const readyLimit = 2 * time.Minute
+
+// aimLimit is how long is waited for the moment that was aimed at.
+const aimLimit = 20 * time.Second
+
+// The moments at which the power is cut.
+const (
+	loaded = iota
+	aimed
+	starting
+	ending
+	allMoments
+)
+
+// deck is how often each moment comes, of ten.
+var deck = []int{starting, loaded, loaded, loaded, aimed, aimed, aimed, starting, ending, ending}
+
+// torture is one attempt under way.
+type torture struct {
+	*row.Attempt
+	rnd     *rand.Rand
+	load    *load.Load
+	convoy  *convoy
+	options nodeprocess.Options
+
+	disk  *disk.Disk
+	mount *mount.Mount
+	at    string // where it is mounted
+
+	prepared bool
+	startOps uint64 // of the disk in a start and in an end, as last seen
+	endOps   uint64
+	slowest  time.Duration
+	cuts     [allMoments]int
+}
+
+func run(ctx context.Context, a *row.Attempt) (err error) {
+	t := &torture{
+		Attempt: a, rnd: rand.New(rand.NewPCG(a.Seed, 20)), load: load.New(a), convoy: newConvoy(a), disk: disk.New(),
+		at: filepath.Join(a.Dir, "disk"), startOps: 100, endOps: 20,
+	}
+	t.options = nodeprocess.Options{Binary: a.Binary, Dir: filepath.Join(t.at, "data"), Flags: load.Flags}
+	if err := os.Mkdir(t.at, 0o700); err != nil {
+		return err
+	}
+	if t.mount, err = mount.At(t.at, t.disk); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, t.mount.End()) }()
+	moments := slices.Clone(deck)
+	for i := range a.Count {
+		if i%len(deck) == 0 {
+			// The first is a start, on an empty disk at first.
+			t.rnd.Shuffle(len(deck)-1, func(a, b int) { moments[1+a], moments[1+b] = moments[1+b], moments[1+a] })
+		}
+		moment := moments[i%len(deck)]
+		t.cuts[moment]++
+		err := t.live(ctx, moment)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil {
+			return err
+		}
+		if err := t.powerBack(moment); err != nil {
+			return err
+		}
+	}
+	n, err := t.start(ctx)
+	if err != nil {
+		return err
+	}
+	defer n.Kill()
+	if err := t.check(ctx, n, t.load.CheckAll); err != nil {
+		return err
+	}
+	t.figures()
+	return n.Stop()
+}
+
+// powerBack puts what the cut left of the disk in its place.
+func (t *torture) powerBack(moment int) (err error) {
+	if err := t.mount.End(); err != nil {
+		return err
+	}
+	rnd := t.rnd
+	if moment == aimed {
+		rnd = nil // at the worst moment, the worst
+	}
+	t.disk = t.disk.After(rnd)
+	t.mount, err = mount.At(t.at, t.disk)
+	return err
+}
+
+// live starts the node and cuts the power.
+func (t *torture) live(ctx context.Context, moment int) error {
+	if moment == starting {
+		return t.cutStart(ctx)
+	}
+	n, err := t.start(ctx)
+	if err != nil {
+		return err
+	}
+	defer n.Kill()
+	if !t.prepared {
+		if err := t.load.Prepare(ctx, n); err != nil {
+			return err
+		}
+		if err := t.convoy.prepare(ctx, n); err != nil {
+			return err
+		}
+		t.prepared = true
+	}
+	if err := t.check(ctx, n, t.load.CheckSome); err != nil {
+		return err
+	}
+	t.cutUnderLoad(ctx, n, moment)
+	return nil
+}
+
+// cutStart cuts the power at some moment of a start.
+func (t *torture) cutStart(ctx context.Context) error {
+	alive, kill := context.WithCancel(ctx)
+	defer kill()
+	t.disk.CutAfter(1 + t.rnd.Uint64N(t.startOps*5/4))
+	defer context.AfterFunc(ctx, kill)()
+	go func() {
+		select {
+		case <-t.disk.Cut():
+			kill()
+		case <-alive.Done():
+		}
+	}()
+	n, err := nodeprocess.Start(alive, t.options)
+	if err == nil {
+		err = n.AwaitReady(alive, readyLimit)
+		t.disk.CutAfter(0)
+		n.Kill()
+	}
+	select {
+	case <-t.disk.Cut():
+		return nil // whatever it said then
+	default:
+		return t.refused(err)
+	}
+}
+
+// cutUnderLoad puts the node under load and cuts the power, as soon as the disk has
+// done a few more operations, so that each of them is as likely to be the last.
+func (t *torture) cutUnderLoad(ctx context.Context, n *nodeprocess.Node, moment int) {
+	alive, kill := context.WithCancel(ctx)
+	var loading sync.WaitGroup
+	if moment != aimed {
+		loading.Go(func() { t.load.Run(alive, n) })
+	}
+	loading.Go(func() { t.convoy.run(alive, n) })
+	defer loading.Wait()
+	defer kill()
+	defer n.Kill()
+	select {
+	case <-time.After(time.Duration(t.rnd.Int64N(int64(1500 * time.Millisecond)))):
+	case <-n.Ended():
+		t.Wrong("it ended by itself: %s", lastLine(n))
+		t.disk.CutAfter(0)
+		return
+	case <-ctx.Done():
+		return
+	}
+	if moment != ending {
+		if moment == aimed {
+			t.disk.CutAhead()
+		} else {
+			t.disk.CutAfter(1 + t.rnd.Uint64N(200))
+		}
+		select {
+		case <-t.disk.Cut():
+		case <-time.After(aimLimit):
+			t.disk.CutAfter(0)
+		case <-ctx.Done():
+		}
+		return
+	}
+	before := t.disk.Operations()
+	t.disk.CutAfter(1 + t.rnd.Uint64N(t.endOps*5/4))
+	_ = n.Signal(syscall.SIGTERM) // an error says that it has ended
+	select {
+	case <-t.disk.Cut():
+	case <-n.Ended(): // and the power goes right behind it
+		t.endOps = t.disk.Operations() - before
+		t.disk.CutAfter(0)
+	case <-ctx.Done():
+	}
+}
+
+// start starts the node and waits until it is ready.
+func (t *torture) start(ctx context.Context) (*nodeprocess.Node, error) {
+	before := t.disk.Operations()
+	n, err := nodeprocess.Start(ctx, t.options)
+	if err != nil {
+		return nil, errors.Join(t.refused(err), err)
+	}
+	if err := n.AwaitReady(ctx, readyLimit); err != nil {
+		if ctx.Err() == nil {
+			t.Wrong("it is not ready after a power cut: %v", err)
+		}
+		n.Kill()
+		return nil, err
+	}
+	t.startOps = t.disk.Operations() - before
+	t.slowest = max(t.slowest, time.Since(n.Began()))
+	return n, nil
+}
+
+// refused tells a node that did not start because it was killed from one that
+// refused to.
+func (t *torture) refused(err error) error {
+	if e, ok := errors.AsType[*nodeprocess.EndedError](err); ok && e.Code >= 0 {
+		t.Wrong("it does not start after a power cut: %s", e.Last)
+		return err
+	}
+	return nil
+}
+
+// check waits until the node must know all that was acknowledged, and looks.
+func (t *torture) check(ctx context.Context, n *nodeprocess.Node, look func(context.Context, *nodeprocess.Node) error) error {
+	if err := t.load.Settle(ctx, n); err != nil {
+		if ctx.Err() == nil {
+			t.Lost("%v", err)
+		}
+		return err
+	}
+	if err := look(ctx, n); err != nil {
+		return err
+	}
+	return t.convoy.check(ctx, n)
+}
+
+func (t *torture) figures() {
+	t.Figure("cuts under load", float64(t.cuts[loaded]), "")
+	t.Figure("cuts under load, aimed", float64(t.cuts[aimed]), "")
+	t.Figure("cuts between start and ready", float64(t.cuts[starting]), "")
+	t.Figure("cuts while it ended, or right after", float64(t.cuts[ending]), "")
+	t.Figure("ready again after a cut, slowest", t.slowest.Seconds(), "s")
+	vehicles, tokens, revoked, sources, removed, forgotten := t.load.Journal().Counts()
+	t.Figure("vehicles in the journal", float64(vehicles), "")
+	t.Figure(fmt.Sprintf("tokens issued, %d of them revoked", revoked), float64(tokens), "")
+	t.Figure(fmt.Sprintf("sources added, %d of them removed", removed), float64(sources), "")
+	t.Figure("vehicles forgotten", float64(forgotten), "")
+}
+
+// lastLine is the last that the node said.
+func lastLine(n *nodeprocess.Node) string {
+	lines := strings.Split(strings.TrimSpace(n.Log()), "\n")
+	return lines[len(lines)-1]
+}
