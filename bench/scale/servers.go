@@ -58,9 +58,9 @@ cluster { name: bench, listen: %q, routes: [ "nats-route://%s" ] }
 
 // work is what a server has done so far.
 type work struct {
-	cpu                  time.Duration
-	resident             int64 // bytes, now
-	written              int64 // bytes that went to the disk
+	cpu                             time.Duration
+	resident                        int64 // bytes, now
+	written                         int64 // bytes that went to the disk
 	clientsIn, clientsOut, routesIn int64 // bytes over the network
 }
 
