@@ -84,6 +84,9 @@ func (d *Document) Save(docs string) error {
 		os.WriteFile(filepath.Join(docs, resultsFile), append(text, '\n'), 0o644),
 		os.WriteFile(filepath.Join(docs, pageFile), []byte(d.page()), 0o644),
 	)
+	if page := d.scalePage(); page != "" {
+		err = errors.Join(err, os.WriteFile(filepath.Join(docs, scalePageFile), []byte(page), 0o644))
+	}
 	for _, p := range d.Plots {
 		err = errors.Join(err, os.WriteFile(filepath.Join(docs, plotDir, p.File+".svg"), []byte(p.svg()), 0o644))
 	}
