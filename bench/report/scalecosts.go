@@ -8,22 +8,22 @@ import (
 
 // costs is what one of everything costs, as measured. Times are µs of CPU.
 type costs struct {
-	ingest, derive, firstDerive  float64 // a sample, without the node's own feed
-	feed                         float64 // a state, in each node
-	store, firstStore, leader    float64 // a sample, in the servers; the last in one of them
-	send                         float64 // a state, to one feed more
-	query                        float64 // a query
-	alone                        float64 // a sample, on one machine with the engine embedded
-	table                        float64 // bytes of memory a vehicle, in each node
-	server                       float64 // bytes of memory a vehicle, in each server
-	state, sample                float64 // bytes in a stream
-	wire                         float64 // bytes a state, to one feed
-	between, written, telemetry  float64 // bytes a sample: between servers, to all disks, from the nodes
-	feedRate                     float64 // states a second that one feed brings
-	setup, recovery              float64 // seconds a vehicle: until a feed begins, until a killed server is back
-	judged, messages             float64 // a second, everything on the measured machine
-	aloneMemory, aloneBusyMemory func(cars float64) float64
-	limit                        map[string]float64
+	ingest, derive, firstDerive float64                    // a sample, without the node's own feed
+	feed                        float64                    // a state, in each node
+	store, firstStore, leader   float64                    // a sample, in the servers; the last in one of them
+	send                        float64                    // a state, to one feed more
+	query                       float64                    // a query
+	alone                       float64                    // a sample, on one machine with the engine embedded
+	table                       float64                    // bytes of memory a vehicle, in each node
+	server                      float64                    // bytes of memory a vehicle, in each server
+	state, sample               float64                    // bytes in a stream
+	wire                        float64                    // bytes a state, to one feed
+	between, written, telemetry float64                    // bytes a sample: between servers, to all disks, from the nodes
+	feedRate                    float64                    // states a second that one feed brings
+	setup, recovery             float64                    // seconds a vehicle: until a feed begins, until a killed server is back
+	judged, messages            float64                    // a second, everything on the measured machine
+	aloneMemory                 func(cars float64) float64 // MB, under load
+	limit                       map[string]float64
 }
 
 // feedsOfSlice follow the states while the slice is measured: those of three
@@ -73,8 +73,7 @@ func costsOf(d *Document) (c costs, lacking []string) {
 	vehicles := at(ScaleSubjects, ScaleCars)
 	c.setup, c.recovery = at(ScaleSubjects, ScaleFeedSetup)/vehicles, at(ScaleSubjects, ScaleRecovery)/vehicles
 	c.judged, c.messages = at(ScaleBacklog, ScaleJudged), at(ScaleMessages, ScaleMessageRate)
-	c.aloneMemory = l.between("resident memory when ready")
-	c.aloneBusyMemory = l.between("resident memory under load")
+	c.aloneMemory = l.between("resident memory under load")
 	c.limit = make(map[string]float64)
 	for _, name := range []string{LimitTelemetry, LimitStates, LimitRecords, LimitRetention, LimitConnections, LimitCached, LimitBatches, LimitFeedSetup, LimitPartitions} {
 		c.limit[name] = at(ScaleLimits, name)

@@ -23,8 +23,7 @@ const scaleArithmetic = `Each row is one multiplication. One set of streams is a
 "–", that fleet does not fit into one set of streams, and the next sections say what then. "Nodes" counts the machines that take in, judge and answer together; whatever its
 role, each of them follows every state.`
 
-const scaleLimits = `Sorted by the number of cars, each with a sample every ten seconds. Fleets whose cars report every minute get six times as far where the limit is a rate. Only the first three rows are met by a fleet of
-gateways that is not larger than one cluster carries.`
+const scaleLimits = `Sorted by the number of cars, each with a sample every ten seconds. Fleets whose cars report every minute get six times as far where the limit is a rate.`
 
 const scaleNot = `- **Extrapolated.** Nothing larger than a slice, a million vehicles in one stream and 1,024 idle partitions was run. Nodes are assumed to add up.
 - **One machine.** Servers, nodes and cars shared its processors and one disk. Their CPU times and bytes are theirs; times in milliseconds are not those of a real network with a round trip and a disk of its own for each server. Rates
@@ -90,7 +89,7 @@ func (c *costs) setups() string {
 		if s.alone {
 			n := need{c, s.cars, s.interval}
 			fmt.Fprintf(&b, "| %s | %s s | one, the engine embedded | %s | %s | | %s | %s | 1 |\n", count(s.cars), number(s.interval),
-				quantity(cores(c.alone, n.samples())+cores(c.query, n.queries()), ""), quantity(c.aloneBusyMemory(s.cars)*1e6, "B"),
+				quantity(cores(c.alone, n.samples())+cores(c.query, n.queries()), ""), quantity(c.aloneMemory(s.cars)*1e6, "B"),
 				quantity(3*s.cars*c.state+n.telemetryKept(), "B"), quantity(n.samples()*bodyBytes, "B/s"))
 			continue
 		}
@@ -106,9 +105,9 @@ func (c *costs) setups() string {
 			quantity(3*s.cars*c.state+n.telemetryKept(), "B"), quantity(n.samples()*(c.wire+bodyBytes/n.nodes()), "B/s"))
 	}
 	b.WriteString("\nMemory of a node: the table, and a gigabyte for states at hand, connections and telemetry on its way. Memory of a server: the index, and eight gigabytes for blocks that are in use, most of which goes when the system needs it. ")
-	b.WriteString("Disk: the states three times, which is what they take at most until they are compacted, and telemetry of an hour, at most its limit. For one machine alone the memory is that measured under load (`performance.md`, the restart), its cores are what a sample takes whose state is not at hand. ")
+	b.WriteString("Disk: the states three times, to be safe until they are compacted (1.5 was measured, `performance.md`), and telemetry of an hour, at most its limit. For one machine alone the memory is that measured under load (`performance.md`, the restart), its cores are what a sample takes whose state is not at hand. ")
 	b.WriteString("A fleet that is larger, or reports more often, is divided: two or more such clusters, each with its vehicles, its sources and its tokens, and a proxy in front that knows which vehicle is where. ")
-	b.WriteString("A backup of one restored into another carries tokens and sources over; after that each cluster has its own, and a token is revoked in each.\n")
+	b.WriteString("A backup restored into an empty cluster brings the same tokens and sources; after that each cluster has its own: a token that is issued later is known to one of them, and one that ends is revoked in each.\n")
 	return b.String()
 }
 
@@ -127,7 +126,7 @@ func (n need) telemetryKept() float64 {
 func (c *costs) partitionsText() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "The number is fixed when TELEMETRY is made (1 embedded, 64 on a cluster, at most %s), so choose it for the fleet that you expect.\n\n", number(c.limit[LimitPartitions]))
-	b.WriteString("- **What they are for**: each is judged by one goroutine of one node, so there must be as many as cores that judge, and several a node, so that they divide evenly.\n")
+	fmt.Fprintf(&b, "- **What they are for**: each is judged by one goroutine of one node, %s samples a second on the measured machine, which did all else too. There must be as many as cores that judge, and several a node, so that they divide evenly.\n", number(c.judged))
 	fmt.Fprintf(&b, "- **What they cost**: every node asks for every cursor every two seconds, and each keeps a consumer. The fewer samples a partition has, the fewer go into one commit and one fold, and each has a price of its own: the table above has the same load spread over more of them.\n")
 	fmt.Fprintf(&b, "- **How many is too many**: each ingest node has one commit a partition under way, and one stream stored %s small messages a second, on one machine. "+
 		"When all are busy, a sample waits for partitions × ingest nodes / that:\n\n", number(c.messages))
@@ -144,6 +143,7 @@ func (c *costs) partitionsText() string {
 		}
 		b.WriteByte('\n')
 	}
+	fmt.Fprintf(&b, "\n- **Nodes that judge**: NATS takes 50 atomic batches of one stream at once, and a node has up to 8 under way: %s nodes never meet that; with more, a batch is now and then refused and sent again.\n", number(math.Floor(c.limit[LimitBatches])))
 	b.WriteString("\nA commit is sent again after 4 s and given up after 20 s. So 64 serve any fleet that one set of streams carries; 1,024 belong to a fleet with several.\n")
 	return b.String()
 }

@@ -28,6 +28,7 @@ const (
 // plan is how much is measured.
 type plan struct {
 	cars       int           // of the slice
+	first      time.Duration // in which they report for the first time
 	steady     time.Duration // its measurement at the full rate
 	slow       time.Duration // each measurement of less
 	feeds      int           // added
@@ -40,10 +41,10 @@ type plan struct {
 
 func planFor(o report.Options) plan {
 	if o.Quick {
-		return plan{cars: 3000, steady: 2 * time.Second, slow: time.Second, feeds: 2, subjects: 5000, partitions: []int{4, 16}, load: 200, messages: 500 * time.Millisecond, deeds: 10}
+		return plan{cars: 3000, first: time.Second, steady: 2 * time.Second, slow: time.Second, feeds: 2, subjects: 5000, partitions: []int{8}, load: 200, messages: 500 * time.Millisecond, deeds: 10}
 	}
 	return plan{
-		cars: fleetCars / fleetPartitions, steady: 20 * time.Second, slow: 6 * time.Second, feeds: 8,
+		cars: fleetCars / fleetPartitions, first: reportEvery, steady: 20 * time.Second, slow: 6 * time.Second, feeds: 8,
 		subjects: 1_000_000, partitions: []int{64, 256, 1024}, load: 1000, messages: 3 * time.Second, deeds: 100,
 	}
 }

@@ -54,13 +54,14 @@ func (b *bench) slice(ctx context.Context) error {
 	b.figure(report.ScaleSlice, report.ScaleCars, float64(cars), "", fmt.Sprintf("one of %d partitions of %d M cars", fleetPartitions, fleetCars/1_000_000))
 	b.figure(report.ScaleSlice, report.ScaleRate, rate, "1/s", "each car every ten seconds")
 
-	first, _, err := b.load(ctx, r, f, cars, rate, cars)
+	reports := int(rate * b.plan.first.Seconds())
+	first, _, err := b.load(ctx, r, f, cars, rate, reports)
 	if err != nil {
 		return err
 	}
-	b.figure(report.ScaleFirst, report.ScaleRead, first.read/float64(cars), "", "no state was at hand: each was read from the servers")
-	b.figure(report.ScaleFirst, report.ScaleDeriveCPU, micros(first.nodes["derive"], float64(cars)), "µs", "")
-	b.figure(report.ScaleFirst, report.ScaleServersCPU, micros(all(first.servers).cpu, float64(cars)), "µs", "")
+	b.figure(report.ScaleFirst, report.ScaleRead, first.read/float64(reports), "", "no state was at hand: each was read from the servers")
+	b.figure(report.ScaleFirst, report.ScaleDeriveCPU, micros(first.nodes["derive"], float64(reports)), "µs", "")
+	b.figure(report.ScaleFirst, report.ScaleServersCPU, micros(all(first.servers).cpu, float64(reports)), "µs", "")
 
 	if err := b.steady(ctx, r, f, cars, rate); err != nil {
 		return err
