@@ -3,6 +3,7 @@ package scale
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 )
 
@@ -32,8 +33,8 @@ func (o *outside) run(f func() error) (err error) {
 		}
 	}()
 	defer func() {
-		for i := len(o.cleanups) - 1; i >= 0; i-- {
-			o.cleanups[i]()
+		for _, cleanUp := range slices.Backward(o.cleanups) {
+			cleanUp()
 		}
 	}()
 	return f()

@@ -2,6 +2,7 @@ package scale
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"time"
@@ -21,7 +22,7 @@ func (b *bench) partitions(ctx context.Context) error {
 	return nil
 }
 
-func (b *bench) partitioned(ctx context.Context, n int) error {
+func (b *bench) partitioned(ctx context.Context, n int) (err error) {
 	subject := fmt.Sprint(n, report.ScalePartitions)
 	began := time.Now()
 	r, err := b.start(ctx, b.streams(copies, n), map[string]string{"node": "query,ingest,derive,admin"})
@@ -62,7 +63,7 @@ func (b *bench) partitioned(ctx context.Context, n int) error {
 	if err != nil {
 		return err
 	}
-	defer f.close()
+	defer func() { err = errors.Join(err, f.close()) }()
 	l := newLags()
 	f.measure(l)
 	samples := int(b.plan.load * b.plan.slow.Seconds())

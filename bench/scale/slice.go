@@ -18,7 +18,7 @@ import (
 // slice is one partition's share of a large fleet: its cars, their rate, on nodes
 // of one role each. Every node's listener of the operator is open too, so that it
 // can be asked for its figures.
-func (b *bench) slice(ctx context.Context) error {
+func (b *bench) slice(ctx context.Context) (err error) {
 	cars := b.plan.cars
 	rate := float64(cars) / reportEvery.Seconds()
 	c := b.streams(copies, 1)
@@ -41,7 +41,7 @@ func (b *bench) slice(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer f.close()
+	defer func() { err = errors.Join(err, f.close()) }()
 	select {
 	case <-f.caughtUp:
 	case <-ctx.Done():
