@@ -45,7 +45,7 @@ func scaleFixture() *Document {
 	}
 	add("query", "carstate", "server CPU a request", 9, "µs")
 	add("vehicle", "carstate", "memory a vehicle, 10 M vehicles", 40, "B")
-	add("restart", "1 M vehicles", "node CPU a sample, no state at hand", 60, "µs")
+	add("restart", "1 M vehicles", "node CPU a sample, every state at hand", 60, "µs")
 	for size, mb := range map[string]float64{"100 k": 100, "1 M": 200, "3 M": 600, "10 M": 2000} {
 		add("restart", size+" vehicles", "resident memory under load", mb, "MB")
 	}

@@ -63,7 +63,7 @@ func costsOf(d *Document) (c costs, lacking []string) {
 	c.firstStore = max(0, at(ScaleFirst, ScaleServersCPU)-feedsOfSlice*states*c.send)
 	c.leader = at(ScaleSlice, ScaleLeaderCPU)
 	c.query = l.figure("query", "carstate", "server CPU a request")
-	c.alone = l.figure("restart", "1 M vehicles", "node CPU a sample, no state at hand")
+	c.alone = l.figure("restart", "1 M vehicles", "node CPU a sample, every state at hand")
 	c.table = l.figure("vehicle", "carstate", "memory a vehicle, 10 M vehicles")
 	c.server = at(ScaleSubjects, ScaleSubjectMemory)
 	c.state, c.sample = at(ScaleSubjects, ScaleStateBytes), at(ScaleSlice, ScaleSampleBytes)

@@ -105,7 +105,7 @@ func (c *costs) setups() string {
 			quantity(3*s.cars*c.state+n.telemetryKept(), "B"), quantity(n.samples()*(c.wire+bodyBytes/n.nodes()), "B/s"))
 	}
 	b.WriteString("\nMemory of a node: the table, and a gigabyte for states at hand, connections and telemetry on its way. Memory of a server: the index, and eight gigabytes for blocks that are in use, most of which goes when the system needs it. ")
-	b.WriteString("Disk: the states three times, to be safe until they are compacted (1.5 was measured, `performance.md`), and telemetry of an hour, at most its limit. For one machine alone the memory is that measured under load (`performance.md`, the restart), its cores are what a sample takes whose state is not at hand. ")
+	b.WriteString("Disk: the states three times, to be safe until they are compacted (1.5 was measured, `performance.md`), and telemetry of an hour, at most its limit. For one machine alone the memory is that measured under load (`performance.md`, the restart), its cores are what samples take that come one a car, with the states at hand (the same section). ")
 	b.WriteString("A fleet that is larger, or reports more often, is divided: two or more such clusters, each with its vehicles, its sources and its tokens, and a proxy in front that knows which vehicle is where. ")
 	b.WriteString("A backup restored into an empty cluster brings the same tokens and sources; after that each cluster has its own: a token that is issued later is known to one of them, and one that ends is revoked in each.\n")
 	return b.String()
