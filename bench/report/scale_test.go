@@ -23,6 +23,10 @@ func scaleFixture() *Document {
 	} {
 		add(Scale, ScaleSlice, name, v, "µs")
 	}
+	for i, subject := range []string{ScaleSlice, ScaleTenth, ScaleHundredth} {
+		add(Scale, subject, ScaleRate, 10_000/math.Pow10(i), "1/s")
+		add(Scale, subject, ScaleAllCPU, 100*math.Pow10(i), "µs")
+	}
 	add(Scale, ScaleFirst, ScaleDeriveCPU, 40, "µs")
 	add(Scale, ScaleFirst, ScaleServersCPU, 60, "µs")
 	add(Scale, ScaleFeeds, ScaleFeedCPU, 2, "µs")
@@ -47,7 +51,8 @@ func scaleFixture() *Document {
 	add("vehicle", "carstate", "memory a vehicle, 10 M vehicles", 40, "B")
 	add("restart", "1 M vehicles", "node CPU a sample, every state at hand", 60, "µs")
 	for size, mb := range map[string]float64{"100 k": 100, "1 M": 200, "3 M": 600, "10 M": 2000} {
-		add("restart", size+" vehicles", "resident memory under load", mb, "MB")
+		add("restart", size+" vehicles", "resident memory when ready", mb, "MB")
+		add("restart", size+" vehicles", "resident memory under load", 2*mb, "MB")
 	}
 	d := new(Document)
 	for _, part := range []string{Scale, "query", "vehicle", "restart"} {
@@ -74,7 +79,8 @@ func TestWhatFleetsNeed(t *testing.T) {
 		"sending": {small.sendCores(), 0.04},
 		"leader":  {small.leaderCores(), 0.2},
 		"kept":    {small.telemetryKept(), 10_000 * 3600 * 50},
-		"memory":  {c.aloneMemory(2e6), 400},
+		"memory":  {c.aloneMemory(2e6), 800},
+		"index":   {c.server, 160},
 	} {
 		if math.Abs(got[0]-got[1]) > 1e-9 {
 			t.Errorf("%s: %v, not %v", what, got[0], got[1])
@@ -83,6 +89,11 @@ func TestWhatFleetsNeed(t *testing.T) {
 	// More states than are at hand are read.
 	if large := (need{&c, 1e6, 10}); large.deriveEach() != 30 || large.storeEach() != 52 {
 		t.Errorf("of a million cars: %v, %v", large.deriveEach(), large.storeEach())
+	}
+	for cars, want := range map[float64]float64{1e4: 4, 1e5: 16, 1e6: 128} {
+		if got := (need{&c, cars, 10}).partitionsFor(); got != want {
+			t.Errorf("%v cars: %v partitions, not %v", cars, got, want)
+		}
 	}
 	// A feed that takes all of a node leaves no room for any.
 	if n := (need{&c, 1e7, 10}); !math.IsInf(n.nodes(), 1) {

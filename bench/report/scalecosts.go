@@ -21,6 +21,7 @@ type costs struct {
 	between, written, telemetry float64                    // bytes a sample: between servers, to all disks, from the nodes
 	feedRate                    float64                    // states a second that one feed brings
 	setup, recovery             float64                    // seconds a vehicle: until a feed begins, until a killed server is back
+	rates, atRates              [3]float64                 // samples a second of a partition, and what a sample then costs in all
 	judged, messages            float64                    // a second, everything on the measured machine
 	aloneMemory                 func(cars float64) float64 // MB, under load
 	limit                       map[string]float64
@@ -65,7 +66,7 @@ func costsOf(d *Document) (c costs, lacking []string) {
 	c.query = l.figure("query", "carstate", "server CPU a request")
 	c.alone = l.figure("restart", "1 M vehicles", "node CPU a sample, every state at hand")
 	c.table = l.figure("vehicle", "carstate", "memory a vehicle, 10 M vehicles")
-	c.server = at(ScaleSubjects, ScaleSubjectMemory)
+	c.server = l.slope("resident memory when ready")*1e6 - c.table // beside the engine, the table grows
 	c.state, c.sample = at(ScaleSubjects, ScaleStateBytes), at(ScaleSlice, ScaleSampleBytes)
 	c.wire = at(ScaleSubjects, ScaleWireBytes)
 	c.between, c.written, c.telemetry = at(ScaleSlice, ScaleBetween), at(ScaleSlice, ScaleDisk), at(ScaleSlice, ScaleFromClients)
@@ -73,6 +74,9 @@ func costsOf(d *Document) (c costs, lacking []string) {
 	vehicles := at(ScaleSubjects, ScaleCars)
 	c.setup, c.recovery = at(ScaleSubjects, ScaleFeedSetup)/vehicles, at(ScaleSubjects, ScaleRecovery)/vehicles
 	c.judged, c.messages = at(ScaleBacklog, ScaleJudged), at(ScaleMessages, ScaleMessageRate)
+	for i, subject := range []string{ScaleSlice, ScaleTenth, ScaleHundredth} {
+		c.rates[i], c.atRates[i] = at(subject, ScaleRate), at(subject, ScaleAllCPU)
+	}
 	c.aloneMemory = l.between("resident memory under load")
 	c.limit = make(map[string]float64)
 	for _, name := range []string{LimitTelemetry, LimitStates, LimitRecords, LimitRetention, LimitConnections, LimitCached, LimitBatches, LimitFeedSetup, LimitPartitions} {
@@ -80,6 +84,12 @@ func costsOf(d *Document) (c costs, lacking []string) {
 	}
 	c.limit[ScaleSourceBytes], c.limit[ScaleAuditBytes] = at(ScaleRecords, ScaleSourceBytes), at(ScaleRecords, ScaleAuditBytes)
 	return c, l.lacking
+}
+
+// slope is how much a figure of the restart grows with each vehicle, from a
+// million to ten.
+func (l *lookup) slope(name string) float64 {
+	return (l.figure("restart", "10 M vehicles", name) - l.figure("restart", "1 M vehicles", name)) / 9e6
 }
 
 // between reads a figure of the restart by the number of vehicles: on the line

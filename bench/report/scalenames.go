@@ -62,7 +62,7 @@ const (
 	ScaleSourceBytes   = "bytes a source"
 	ScaleTokenBytes    = "bytes a token"
 	ScaleAuditBytes    = "bytes of audit a deed"
-	ScaleUntilJudged   = "until every partition has judged"
+	ScaleUntilJudged   = "until the first samples are judged"
 	ScaleNodeMemory    = "memory of a node"
 	ScaleServerMemory  = "memory of a server"
 

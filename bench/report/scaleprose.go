@@ -99,10 +99,10 @@ func (c *costs) setups() string {
 			continue
 		}
 		n := need{c, s.cars, interval}
-		fmt.Fprintf(&b, "| %s | %s s | three servers, %s nodes with every role | %s | %s | %s | %s | %s | 64 |\n", count(s.cars), number(interval), number(n.nodes()),
+		fmt.Fprintf(&b, "| %s | %s s | three servers, %s nodes with every role | %s | %s | %s | %s | %s | %s |\n", count(s.cars), number(interval), number(n.nodes()),
 			number(n.workCores()+n.nodes()*n.feedCores()+n.storeCores()+n.sendCores()),
 			quantity(s.cars*c.table+cachedBytes, "B"), quantity(s.cars*c.server+blocksBytes, "B"),
-			quantity(3*s.cars*c.state+n.telemetryKept(), "B"), quantity(n.samples()*(c.wire+bodyBytes/n.nodes()), "B/s"))
+			quantity(3*s.cars*c.state+n.telemetryKept(), "B"), quantity(n.samples()*(c.wire+bodyBytes/n.nodes()), "B/s"), number(n.partitionsFor()))
 	}
 	b.WriteString("\nMemory of a node: the table, and a gigabyte for states at hand, connections and telemetry on its way. Memory of a server: the index, and eight gigabytes for blocks that are in use, most of which goes when the system needs it. ")
 	b.WriteString("Disk: the states three times, to be safe until they are compacted (1.5 was measured, `performance.md`), and telemetry of an hour, at most its limit. For one machine alone the memory is that measured under load (`performance.md`, the restart), its cores are what samples take that come one a car, with the states at hand (the same section). ")
@@ -122,29 +122,41 @@ func (n need) telemetryKept() float64 {
 	return min(n.samples()*secondsAnHour*n.c.sample, n.c.limit[LimitTelemetry]*gib)
 }
 
+// partitionsFor is how many partitions are recommended: a power of two, so that
+// one has about so many samples a second.
+func (n need) partitionsFor() float64 {
+	return max(4, math.Exp2(math.Ceil(math.Log2(n.samples()/partitionSamples))))
+}
+
+const partitionSamples = 1000
+
 // partitionsText says how partitions are chosen.
 func (c *costs) partitionsText() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "The number is fixed when TELEMETRY is made (1 embedded, 64 on a cluster, at most %s), so choose it for the fleet that you expect.\n\n", number(c.limit[LimitPartitions]))
-	fmt.Fprintf(&b, "- **What they are for**: each is judged by one goroutine of one node, %s samples a second on the measured machine, which did all else too. There must be as many as cores that judge, and several a node, so that they divide evenly.\n", number(c.judged))
-	fmt.Fprintf(&b, "- **What they cost**: every node asks for every cursor every two seconds, and each keeps a consumer. The fewer samples a partition has, the fewer go into one commit and one fold, and each has a price of its own: the table above has the same load spread over more of them.\n")
-	fmt.Fprintf(&b, "- **How many is too many**: each ingest node has one commit a partition under way, and one stream stored %s small messages a second, on one machine. "+
-		"When all are busy, a sample waits for partitions × ingest nodes / that:\n\n", number(c.messages))
+	fmt.Fprintf(&b, "The number is fixed when TELEMETRY is made (`--partitions`; 1 embedded, 64 on a cluster where the flag is left out, at most %s), so choose it for the fleet that you expect: **one for about %s samples a second**, and at least two for each node that judges.\n\n",
+		number(c.limit[LimitPartitions]), number(partitionSamples))
+	fmt.Fprintf(&b, "- **What they are for**: each is judged by one goroutine of one node, %s samples a second from a backlog on the measured machine, which did all else too.\n", number(c.judged))
+	fmt.Fprintf(&b, "- **What too many cost**: samples that arrive together are stored by one commit and judged by one fold, and each of these has a price whatever is in it: an atomic batch of three copies is many writes and syncs. "+
+		"With %s samples a second in a partition a sample costs %s µs of CPU in all, with a tenth of that %s µs, with a hundredth %s µs. Sixty-four partitions with a few samples a second each are much dearer than four with the same in all, and the slower for it once the servers are busy. "+
+		"At rest they cost too: every node asks for every cursor every two seconds, each has a consumer that shows every half second that it is there, and a queue of half a megabyte in the node that judges it.\n",
+		number(c.rates[0]), number(c.atRates[0]), number(c.atRates[1]), number(c.atRates[2]))
+	fmt.Fprintf(&b, "- **Nodes that judge**: NATS takes 50 atomic batches of one stream at once, and a node has up to 8 under way: %s nodes never meet that; with more, a batch is now and then refused and sent again.\n", number(math.Floor(c.limit[LimitBatches])))
+	fmt.Fprintf(&b, "- **Ingest nodes**: each has one commit a partition under way, and one stream stored %s small messages a second, on one machine. "+
+		"When all are busy, a sample waits for partitions × ingest nodes / that, before the commits grow; a commit is sent again after 4 s and given up after 20 s:\n\n", number(c.messages))
 	nodes := []float64{1, 4, 20}
 	b.WriteString("| |")
 	for _, n := range nodes {
 		fmt.Fprintf(&b, " %s |", plural(int(n), "ingest node"))
 	}
 	b.WriteString("\n|---|" + strings.Repeat("---:|", len(nodes)) + "\n")
-	for _, p := range []float64{64, 256, 1024} {
+	for _, p := range []float64{4, 16, 64, 256, 1024} {
 		fmt.Fprintf(&b, "| %s partitions |", number(p))
 		for _, n := range nodes {
 			fmt.Fprintf(&b, " %s |", quantity(p*n/c.messages*1e3, "ms"))
 		}
 		b.WriteByte('\n')
 	}
-	fmt.Fprintf(&b, "\n- **Nodes that judge**: NATS takes 50 atomic batches of one stream at once, and a node has up to 8 under way: %s nodes never meet that; with more, a batch is now and then refused and sent again.\n", number(math.Floor(c.limit[LimitBatches])))
-	b.WriteString("\nA commit is sent again after 4 s and given up after 20 s. So 64 serve any fleet that one set of streams carries; 1,024 belong to a fleet with several.\n")
+	b.WriteString("\nSo 1,024 partitions belong to a fleet with several sets of streams, and no fleet that one set carries needs more than 64.\n")
 	return b.String()
 }
 

@@ -35,14 +35,13 @@ func (b *bench) partitioned(ctx context.Context, n int) (err error) {
 	if err := r.source(ctx); err != nil {
 		return err
 	}
-	// Four cars a partition: next to all partitions have one.
-	if err := r.drive(ctx, 4*n, 0, 4*n); err != nil {
+	if err := r.drive(ctx, n, 0, n); err != nil {
 		return err
 	}
 	if err := r.drained(ctx); err != nil {
 		return err
 	}
-	b.figure(subject, report.ScaleUntilJudged, time.Since(began).Seconds(), "s", "from the start of the node that makes the streams; a few cars each")
+	b.figure(subject, report.ScaleUntilJudged, time.Since(began).Seconds(), "s", "from the start of the node that makes the streams; as many cars as partitions")
 
 	rest, err := r.during(ctx, func() error { return pause(ctx, b.plan.slow) })
 	if err != nil {

@@ -34,18 +34,18 @@ type plan struct {
 	feeds      int           // added
 	subjects   int           // vehicles in one stream
 	partitions []int
-	load       float64 // samples a second over all partitions
+	load       float64 // samples a second over all partitions; so few that the servers keep up
 	messages   time.Duration
 	deeds      int
 }
 
 func planFor(o report.Options) plan {
 	if o.Quick {
-		return plan{cars: 3000, first: time.Second, steady: 2 * time.Second, slow: time.Second, feeds: 2, subjects: 5000, partitions: []int{8}, load: 200, messages: 500 * time.Millisecond, deeds: 10}
+		return plan{cars: 3000, first: time.Second, steady: 2 * time.Second, slow: time.Second, feeds: 2, subjects: 5000, partitions: []int{8}, load: 100, messages: 500 * time.Millisecond, deeds: 10}
 	}
 	return plan{
 		cars: fleetCars / fleetPartitions, first: reportEvery, steady: 20 * time.Second, slow: 6 * time.Second, feeds: 8,
-		subjects: 1_000_000, partitions: []int{64, 256, 1024}, load: 1000, messages: 3 * time.Second, deeds: 100,
+		subjects: 1_000_000, partitions: []int{4, 64, 256, 1024}, load: 200, messages: 3 * time.Second, deeds: 100,
 	}
 }
 

@@ -54,13 +54,13 @@ func (b *bench) subjects(ctx context.Context) error {
 		return err
 	}
 	b.figure(report.ScaleSubjects, report.ScaleRecoveryCPU, started.cpu.Seconds(), "s", "of the server, until the stream answers again")
-	b.figure(report.ScaleSubjects, report.ScaleSubjectMemory, float64(started.resident-empty)/float64(n), "B", "resident, beyond that of a server without streams")
+	b.figure(report.ScaleSubjects, report.ScaleSubjectMemory, float64(started.resident-empty)/float64(n), "B", "resident, beyond that of a server without streams; what the recovery has left to the garbage collector included")
 	return b.feed(ctx, c, at, n)
 }
 
 // feed measures a feed from the start, as each node has one after its own start.
 func (b *bench) feed(ctx context.Context, c stream.Config, at, n int) error {
-	before, err := b.servers.workOf(ctx, at)
+	before, err := b.servers.work(ctx)
 	if err != nil {
 		return err
 	}
@@ -77,11 +77,11 @@ func (b *bench) feed(ctx context.Context, c stream.Config, at, n int) error {
 		return errors.Join(ctx.Err(), f.close())
 	}
 	took, used := time.Since(f.first), selfCPU()-self
-	after, err := b.servers.workOf(ctx, at)
+	after, err := b.servers.work(ctx)
 	if err := errors.Join(err, f.close()); err != nil {
 		return err
 	}
-	spent, got := after.minus(before), float64(f.states.Load())
+	got := float64(f.states.Load())
 	if f.table.Len() != n {
 		b.Logf("the feed brought %d of %d vehicles", f.table.Len(), n)
 		return errors.New("the feed did not bring every vehicle")
@@ -89,9 +89,9 @@ func (b *bench) feed(ctx context.Context, c stream.Config, at, n int) error {
 	b.figure(report.ScaleSubjects, report.ScaleFeedSetup, f.first.Sub(began).Seconds(), "s", "the server looks up the last record of each vehicle first")
 	b.figure(report.ScaleSubjects, report.ScaleFeedRate, got/took.Seconds(), "1/s", "one feed, its server on the same processors")
 	b.figure(report.ScaleSubjects, report.ScaleFeedNodeCPU, micros(used, got), "µs", "received, checked, unpacked, put into the fleet table")
-	b.figure(report.ScaleSubjects, report.ScaleFeedServerCPU, micros(spent.cpu, got), "µs", "")
-	b.figure(report.ScaleSubjects, report.ScaleWireBytes, float64(spent.clientsOut)/got, "B", "as NATS counts: without TCP's and IP's own")
-	b.figure(report.ScaleSubjects, report.ScaleReadMemory, float64(after.resident)/float64(n), "B", "resident, right after a feed has read all; the blocks go ten seconds later")
+	b.figure(report.ScaleSubjects, report.ScaleFeedServerCPU, micros(all(after).cpu-all(before).cpu, got), "µs", "")
+	b.figure(report.ScaleSubjects, report.ScaleWireBytes, float64(all(after).clientsOut-all(before).clientsOut)/got, "B", "as NATS counts: without TCP's and IP's own")
+	b.figure(report.ScaleSubjects, report.ScaleReadMemory, float64(after[at].resident)/float64(n), "B", "resident, right after a feed has read all; the blocks go ten seconds later")
 	return nil
 }
 
