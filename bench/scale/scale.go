@@ -11,6 +11,7 @@ package scale
 import (
 	"context"
 	"fmt"
+	"math"
 	"time"
 
 	"carstate/bench/report"
@@ -135,17 +136,24 @@ const (
 	mostPartitions  = 4096             // (cmd/carstate)
 )
 
-// figure adds a figure of one or several rounds.
+// figure adds a figure.
 func (b *bench) figure(subject, name string, value float64, unit, remark string) {
-	b.Logf("%s: %s: %.4g %s", subject, name, value, unit)
-	b.results.Add(report.Figure{Part: report.Scale, Subject: subject, Name: name, Value: value, Unit: unit, Remark: remark})
+	b.add(report.Figure{Subject: subject, Name: name, Value: value, Unit: unit, Remark: remark})
 }
 
 // aimed adds a figure with an aim, which is the most it may be.
 func (b *bench) aimed(subject, name string, value float64, unit string, most float64, remark string) {
-	b.Logf("%s: %s: %.4g %s", subject, name, value, unit)
 	met := value <= most
-	b.results.Add(report.Figure{Part: report.Scale, Subject: subject, Name: name, Value: value, Unit: unit, Remark: remark, Aim: fmt.Sprintf("≤ %g %s", most, unit), Met: &met})
+	b.add(report.Figure{Subject: subject, Name: name, Value: value, Unit: unit, Remark: remark, Aim: fmt.Sprintf("≤ %g %s", most, unit), Met: &met})
+}
+
+func (b *bench) add(f report.Figure) {
+	f.Part = report.Scale
+	if math.IsNaN(f.Value) || math.IsInf(f.Value, 0) || f.Value < 0 {
+		f.Value = 0 // a share of nothing, or less than what was there before
+	}
+	b.Logf("%s: %s: %.4g %s", f.Subject, f.Name, f.Value, f.Unit)
+	b.results.Add(f)
 }
 
 // micros is a time for one of n, in µs.

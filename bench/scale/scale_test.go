@@ -2,8 +2,10 @@ package scale
 
 import (
 	"errors"
+	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -22,6 +24,19 @@ func TestRun(t *testing.T) {
 	var r report.Results
 	if err := Run(t.Context(), report.Options{Quick: true, Rounds: 1, Dir: dir, Binary: binary, Logf: t.Logf}, &r); err != nil {
 		t.Fatal(err)
+	}
+	// Whatever the page wants of this part is measured.
+	var d report.Document
+	d.Replace(report.Run{Part: report.Scale}, &r)
+	if err := d.Save(dir); err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile(filepath.Join(dir, "scale.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, lacking, ok := strings.Cut(string(page), "are lacking: "); !ok || strings.Contains(lacking, report.Scale) {
+		t.Errorf("the page says:\n%s", page)
 	}
 	for _, f := range r.Figures {
 		// On so small a load CPU times may be below what the kernel counts.
