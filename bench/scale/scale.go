@@ -66,10 +66,10 @@ func Run(ctx context.Context, o report.Options, r *report.Results) error {
 	defer streamtest.RemoveServerBinary()
 	b.limits()
 	steps := []step{
+		{"a slice of a large fleet", b.slice},
 		{"many vehicles in one stream", b.subjects},
 		{"small messages in one stream", b.messages},
 		{"many partitions", b.partitions},
-		{"a slice of a large fleet", b.slice},
 	}
 	if o.Quick {
 		return b.on(ctx, steps...) // servers take seconds to choose a leader
