@@ -53,6 +53,7 @@ func scaleFixture() *Document {
 	for size, mb := range map[string]float64{"100 k": 100, "1 M": 200, "3 M": 600, "10 M": 2000} {
 		add("restart", size+" vehicles", "resident memory when ready", mb, "MB")
 		add("restart", size+" vehicles", "resident memory under load", 2*mb, "MB")
+		add("restart", size+" vehicles", "ready, after kill -9", mb/40, "s")
 	}
 	d := new(Document)
 	for _, part := range []string{Scale, "query", "vehicle", "restart"} {
@@ -81,6 +82,7 @@ func TestWhatFleetsNeed(t *testing.T) {
 		"kept":    {small.telemetryKept(), 10_000 * 3600 * 50},
 		"memory":  {c.aloneMemory(2e6), 800},
 		"index":   {c.server, 160},
+		"back":    {c.recovery * 9e6, 45},
 	} {
 		if math.Abs(got[0]-got[1]) > 1e-9 {
 			t.Errorf("%s: %v, not %v", what, got[0], got[1])

@@ -72,7 +72,8 @@ func costsOf(d *Document) (c costs, lacking []string) {
 	c.between, c.written, c.telemetry = at(ScaleSlice, ScaleBetween), at(ScaleSlice, ScaleDisk), at(ScaleSlice, ScaleFromClients)
 	c.feedRate = at(ScaleSubjects, ScaleFeedRate)
 	vehicles := at(ScaleSubjects, ScaleCars)
-	c.setup, c.recovery = at(ScaleSubjects, ScaleFeedSetup)/vehicles, at(ScaleSubjects, ScaleRecovery)/vehicles
+	c.setup = at(ScaleSubjects, ScaleFeedSetup) / vehicles
+	c.recovery = l.slope("ready, after kill -9") // without an election, which takes as long for any number
 	c.judged, c.messages = at(ScaleBacklog, ScaleJudged), at(ScaleMessages, ScaleMessageRate)
 	for i, subject := range []string{ScaleSlice, ScaleTenth, ScaleHundredth} {
 		c.rates[i], c.atRates[i] = at(subject, ScaleRate), at(subject, ScaleAllCPU)

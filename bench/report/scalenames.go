@@ -44,6 +44,7 @@ const (
 	ScaleServersAtRest = "CPU of the servers, nothing sent"
 	ScaleFeedsAdded    = "feeds added"
 	ScaleFeedCPU       = "CPU of the servers a record sent"
+	ScaleStored        = "states stored a second, 999 a batch"
 	ScaleJudged        = "samples judged a second"
 	ScaleStateBytes    = "bytes a state, as its stream counts"
 	ScaleSampleBytes   = "bytes a sample, as its stream counts"

@@ -158,7 +158,7 @@ func (c *costs) arithmetic() string {
 		{"network between servers", "samples × " + number(c.between) + " B", "B/s", func(n need) float64 { return n.samples() * c.between }},
 		{"a node's start, until its feed begins", "cars × " + number(c.setup*1e6) + " s a million", "s", func(n need) float64 { return n.cars * c.setup }},
 		{"and until it has brought all", "cars / " + number(c.feedRate) + " a second", "s", func(n need) float64 { return n.cars / c.feedRate }},
-		{"a server's start after a crash", "cars × " + number(c.recovery*1e6) + " s a million", "s", func(n need) float64 { return n.cars * c.recovery }},
+		{"a server's start after a crash, without the election", "cars × " + number(c.recovery*1e6) + " s a million", "s", func(n need) float64 { return n.cars * c.recovery }},
 	}
 	var b strings.Builder
 	b.WriteString("| what | how |")

@@ -26,7 +26,7 @@ func (b *bench) slice(ctx context.Context) (err error) {
 	if err := fill(ctx, c, cars); err != nil {
 		return err
 	}
-	b.Logf("%d states were stored three times in %s", cars, time.Since(began).Round(time.Second))
+	b.figure(report.ScaleSlice, report.ScaleStored, float64(cars)/time.Since(began).Seconds(), "1/s", "by one writer, one batch after the other, three copies")
 	r, err := b.start(ctx, c, map[string]string{"ingest": "ingest,admin", "derive": "derive,admin", "query": "query,admin"})
 	if err != nil {
 		return err

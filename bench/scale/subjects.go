@@ -30,13 +30,14 @@ func (b *bench) subjects(ctx context.Context) error {
 	if err := fill(ctx, c, n); err != nil {
 		return err
 	}
-	b.Logf("%d states were stored in %s", n, time.Since(began).Round(time.Second))
+	stored := float64(n) / time.Since(began).Seconds()
 	at := b.servers.index(b.servers.Leader(stream.States))
 	info, err := b.stream(ctx, stream.States)
 	if err != nil {
 		return err
 	}
 	b.figure(report.ScaleSubjects, report.ScaleCars, float64(n), "", "in one stream of one copy")
+	b.figure(report.ScaleSubjects, report.ScaleStored, stored, "1/s", "by one writer, one batch after the other, one copy")
 	b.figure(report.ScaleSubjects, report.ScaleStateBytes, float64(info.State.Bytes)/float64(info.State.Msgs), "B", "cars that have driven for ten minutes, with nine signals; subject and the engine's own bytes included")
 
 	b.servers.Nodes[at].Kill()
