@@ -134,6 +134,9 @@ func (d *Document) writeMachines(b *strings.Builder) {
 	by := map[string][]string{}
 	var machines []string
 	for _, r := range d.Runs {
+		if r.Part == Scale {
+			continue // it has a page of its own
+		}
 		line := fmt.Sprintf("%s, version %s", r.Machine, r.Version)
 		if by[line] == nil {
 			machines = append(machines, line)

@@ -42,7 +42,7 @@ type plan struct {
 
 func planFor(o report.Options) plan {
 	if o.Quick {
-		return plan{cars: 3000, first: time.Second, steady: 2 * time.Second, slow: time.Second, feeds: 2, subjects: 5000, partitions: []int{8}, load: 100, messages: 500 * time.Millisecond, deeds: 10}
+		return plan{cars: 20_000, first: time.Second, steady: 2 * time.Second, slow: time.Second, feeds: 2, subjects: 20_000, partitions: []int{8}, load: 100, messages: 500 * time.Millisecond, deeds: 10}
 	}
 	return plan{
 		cars: fleetCars / fleetPartitions, first: reportEvery, steady: 20 * time.Second, slow: 6 * time.Second, feeds: 8,
