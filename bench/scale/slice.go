@@ -54,6 +54,17 @@ func (b *bench) slice(ctx context.Context) (err error) {
 	b.figure(report.ScaleSlice, report.ScaleCars, float64(cars), "", fmt.Sprintf("one of %d partitions of %d M cars", fleetPartitions, fleetCars/1_000_000))
 	b.figure(report.ScaleSlice, report.ScaleRate, rate, "1/s", "each car every ten seconds")
 
+	rest, err := r.during(ctx, func() error { return pause(ctx, b.plan.slow) })
+	if err != nil {
+		return err
+	}
+	var nodes time.Duration
+	for _, d := range rest.nodes {
+		nodes += d
+	}
+	b.figure(report.ScaleRest, report.ScaleNodesAtRest, 100*nodes.Seconds()/rest.took.Seconds(), "% of a core", "three nodes, one partition")
+	b.figure(report.ScaleRest, report.ScaleServersAtRest, 100*all(rest.servers).cpu.Seconds()/rest.took.Seconds(), "% of a core", "all three")
+
 	reports := int(rate * b.plan.first.Seconds())
 	first, _, err := b.load(ctx, r, f, cars, rate, reports)
 	if err != nil {
@@ -69,16 +80,6 @@ func (b *bench) slice(ctx context.Context) (err error) {
 	if err := b.moreFeeds(ctx, r, f, cars, rate); err != nil {
 		return err
 	}
-	rest, err := r.during(ctx, func() error { return pause(ctx, b.plan.slow) })
-	if err != nil {
-		return err
-	}
-	var nodes time.Duration
-	for _, d := range rest.nodes {
-		nodes += d
-	}
-	b.figure(report.ScaleRest, report.ScaleNodesAtRest, 100*nodes.Seconds()/rest.took.Seconds(), "% of a core", "three nodes, one partition")
-	b.figure(report.ScaleRest, report.ScaleServersAtRest, 100*all(rest.servers).cpu.Seconds()/rest.took.Seconds(), "% of a core", "all three")
 	for _, less := range []struct {
 		subject string
 		part    float64
