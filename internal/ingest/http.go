@@ -36,12 +36,13 @@ type HTTP struct {
 	// stored.
 	slots chan struct{}
 	room  *budget // the memory of their samples
+	lobby *lobby
 }
 
 // NewHTTP makes the listener's server. It serves nothing until [HTTP.Serve].
 func NewHTTP(c Config) *HTTP {
 	in := newIntake(c, "http")
-	h := &HTTP{in: in, slots: make(chan struct{}, in.MaxRequests), room: newBudget(in.MaxBytes)}
+	h := &HTTP{in: in, slots: make(chan struct{}, in.MaxRequests), room: newBudget(in.MaxBytes), lobby: newLobby(in)}
 	in.gauge(h.room.taken)
 	h.server = &http.Server{
 		Handler:           http.HandlerFunc(h.handle),
@@ -51,6 +52,8 @@ func NewHTTP(c Config) *HTTP {
 		WriteTimeout:      90 * time.Second, // begins with the head: reading, storing and answering
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    16 << 10,
+		ConnContext:       remember,
+		ConnState:         h.lobby.follow,
 		ErrorLog:          slog.NewLogLogger(redactor{in.Log.Handler()}, slog.LevelDebug),
 	}
 	return h
@@ -80,6 +83,8 @@ func (h *HTTP) Shutdown(ctx context.Context) error {
 // and room, in this order, before it reads the body.
 func (h *HTTP) handle(w http.ResponseWriter, r *http.Request) {
 	start := h.in.Now()
+	h.lobby.work(r.Context(), true)
+	defer h.lobby.work(r.Context(), false)
 	w.Header().Set("Cache-Control", "no-store")
 	ctx, span := h.in.span(r.Context(), "POST "+telemetryPath, start)
 	o := h.answer(w, inSpan(ctx, r, span))

@@ -32,6 +32,12 @@ func ResidentOf(pid int) (int64, error) {
 	return 0, errors.New("/proc/PID/status has no VmRSS")
 }
 
+// Descriptors is how many files and connections the process has open.
+func (n *Node) Descriptors() (int, error) {
+	open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", n.PID()))
+	return len(open), err
+}
+
 // CPUOf is the user and system time that any process has used.
 func CPUOf(pid int) (time.Duration, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
