@@ -75,7 +75,7 @@ vuln: ## govulncheck: known vulnerabilities in what we call (asks vuln.go.dev)
 	$(LINT) govulncheck ./...
 
 .PHONY: bench
-bench: ## measure everything beside its peers, write docs/performance.md (BENCHFLAGS='-quick -parts query')
+bench: ## measure everything beside its peers, write docs/performance.md and docs/scale.md (BENCHFLAGS='-quick -parts query')
 	go -C bench run . $(BENCHFLAGS)
 
 .PHONY: torture

@@ -21,6 +21,7 @@ import (
 	"carstate/bench/report"
 	"carstate/bench/restart"
 	"carstate/bench/sample"
+	"carstate/bench/scale"
 	"carstate/bench/vehicle"
 )
 
@@ -35,6 +36,7 @@ var parts = []part{
 	{"query", query.Run},
 	{"vehicle", vehicle.Run},
 	{"restart", restart.Run},
+	{"scale", scale.Run},
 	{"sample", sample.Run},
 }
 

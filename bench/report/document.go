@@ -84,6 +84,9 @@ func (d *Document) Save(docs string) error {
 		os.WriteFile(filepath.Join(docs, resultsFile), append(text, '\n'), 0o644),
 		os.WriteFile(filepath.Join(docs, pageFile), []byte(d.page()), 0o644),
 	)
+	if page := d.scalePage(); page != "" {
+		err = errors.Join(err, os.WriteFile(filepath.Join(docs, scalePageFile), []byte(page), 0o644))
+	}
 	for _, p := range d.Plots {
 		err = errors.Join(err, os.WriteFile(filepath.Join(docs, plotDir, p.File+".svg"), []byte(p.svg()), 0o644))
 	}
@@ -131,6 +134,9 @@ func (d *Document) writeMachines(b *strings.Builder) {
 	by := map[string][]string{}
 	var machines []string
 	for _, r := range d.Runs {
+		if r.Part == Scale {
+			continue // it has a page of its own
+		}
 		line := fmt.Sprintf("%s, version %s", r.Machine, r.Version)
 		if by[line] == nil {
 			machines = append(machines, line)

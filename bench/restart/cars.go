@@ -50,7 +50,7 @@ func (c *cars) report(ctx context.Context, samples int) error {
 				body.Reset()
 				for i := first; i < first+samplesInBody; i++ {
 					fmt.Fprintf(&body, `{"vid":"%s","time":%d,"signals":{"Vehicle.Speed":%d.5,"Vehicle.OBD.ThrottlePosition":17.6,"Vehicle.OBD.EngineSpeed":1850}}`+"\n",
-						vid(c.from+int(i)%c.n), time.Now().UnixMilli(), 20+i%30)
+						VID(c.from+int(i)%c.n), time.Now().UnixMilli(), 20+i%30)
 				}
 				status, _, err := c.process.Post(ctx, c.key, body.String())
 				if err == nil && status != http.StatusAccepted {

@@ -14,8 +14,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// vid is the id of vehicle i, as long as the ids in the interface's example.
-func vid(i int) vehicle.ID { return vehicle.ID(fmt.Sprintf("NHeN4UqVsohGS%08d", i)) }
+// VID is the id of vehicle i, as long as the ids in the interface's example.
+func VID(i int) vehicle.ID { return vehicle.ID(fmt.Sprintf("NHeN4UqVsohGS%08d", i)) }
 
 // signals that the cars of this fleet report: what an ordinary car's OBD gives
 // away, both throttle sensors and both pedal sensors.
@@ -27,7 +27,7 @@ var signals = []vehicle.Signal{
 // sampleAt is what car i reports at a time: it speeds up and slows down, and its
 // throttle follows its pedal.
 func sampleAt(i int, t vehicle.UnixMilli) (vehicle.Sample, error) {
-	x := vehicle.Sample{Vehicle: vid(i), Time: t}
+	x := vehicle.Sample{Vehicle: VID(i), Time: t}
 	pedal := 50 + 40*math.Sin(float64(t)/7000+float64(i))
 	for _, g := range signals {
 		v := pedal
@@ -46,9 +46,9 @@ func sampleAt(i int, t vehicle.UnixMilli) (vehicle.Sample, error) {
 	return x, nil
 }
 
-// templates are the states of cars that have driven for ten minutes until now,
+// Templates are the states of cars that have driven for ten minutes until now,
 // with all that the rules have learned of them. A store is filled with them.
-func templates(now time.Time) ([]vehicle.State, error) {
+func Templates(now time.Time) ([]vehicle.State, error) {
 	states := make([]vehicle.State, 64)
 	for i := range states {
 		for s := range 600 {
@@ -78,7 +78,7 @@ const syncEvery = 5 * time.Second
 
 func openStore(ctx context.Context, dir string) (_ *store, err error) {
 	s := new(store)
-	if s.states, err = templates(time.Now()); err != nil {
+	if s.states, err = Templates(time.Now()); err != nil {
 		return nil, err
 	}
 	if s.engine, err = stream.Open(ctx, stream.Config{DataDir: dir, SyncInterval: syncEvery}); err != nil {
@@ -102,8 +102,8 @@ func openStore(ctx context.Context, dir string) (_ *store, err error) {
 
 // put stores the state of a vehicle, the nth that it has, with a batch.
 func (s *store) put(ctx context.Context, i, n int) error {
-	p := stream.PartitionOf(vid(i), len(s.partitions))
-	s.waiting[p][vid(i)] = s.states[(i+n)%len(s.states)]
+	p := stream.PartitionOf(VID(i), len(s.partitions))
+	s.waiting[p][VID(i)] = s.states[(i+n)%len(s.states)]
 	if len(s.waiting[p]) < stream.MaxStates {
 		return nil
 	}

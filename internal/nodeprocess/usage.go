@@ -12,8 +12,14 @@ import (
 )
 
 // Resident is the memory that the process has now, in bytes.
-func (n *Node) Resident() (int64, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", n.PID()))
+func (n *Node) Resident() (int64, error) { return ResidentOf(n.PID()) }
+
+// CPU is the user and system time that the process has used.
+func (n *Node) CPU() (time.Duration, error) { return CPUOf(n.PID()) }
+
+// ResidentOf is the memory that any process has now, in bytes.
+func ResidentOf(pid int) (int64, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		return 0, err
 	}
@@ -32,9 +38,9 @@ func (n *Node) Descriptors() (int, error) {
 	return len(open), err
 }
 
-// CPU is the user and system time that the process has used.
-func (n *Node) CPU() (time.Duration, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", n.PID()))
+// CPUOf is the user and system time that any process has used.
+func CPUOf(pid int) (time.Duration, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0, err
 	}

@@ -1,0 +1,102 @@
+package scale
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"carstate/bench/report"
+)
+
+// partitions measures what the number of partitions costs by itself: a node that
+// has all of them at rest and under one and the same small load.
+func (b *bench) partitions(ctx context.Context) error {
+	for _, n := range b.plan.partitions {
+		err := b.partitioned(ctx, n)
+		if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+			// So many are more than this machine carries, which is a result too.
+			b.figure(fmt.Sprint(n, report.ScalePartitions), report.ScaleUntilJudged, startLimit.Seconds(), "s, and not all", err.Error())
+			err = nil
+		}
+		if err != nil {
+			return fmt.Errorf("%d partitions: %w", n, err)
+		}
+		b.servers.Wipe()
+	}
+	return nil
+}
+
+func (b *bench) partitioned(ctx context.Context, n int) (err error) {
+	subject := fmt.Sprint(n, report.ScalePartitions)
+	began := time.Now()
+	r, err := b.start(ctx, b.streams(copies, n), map[string]string{"node": "query,ingest,derive,admin"})
+	if err != nil {
+		return err
+	}
+	defer r.kill()
+	node := r.nodes["node"]
+	r.ingest, r.derive = node, node
+	if err := r.source(ctx); err != nil {
+		return err
+	}
+	if err := r.drive(ctx, n, 0, n); err != nil {
+		return err
+	}
+	if err := r.drained(ctx); err != nil {
+		return err
+	}
+	b.figure(subject, report.ScaleUntilJudged, time.Since(began).Seconds(), "s", "from the start of the node that makes the streams; as many cars as partitions")
+
+	rest, err := r.during(ctx, func() error { return pause(ctx, b.plan.slow) })
+	if err != nil {
+		return err
+	}
+	b.figure(subject, report.ScaleNodesAtRest, 100*rest.nodes["node"].Seconds()/rest.took.Seconds(), "% of a core", "")
+	b.figure(subject, report.ScaleServersAtRest, 100*all(rest.servers).cpu.Seconds()/rest.took.Seconds(), "% of a core", "all three")
+	resident, err := node.Resident()
+	if err != nil {
+		return err
+	}
+	b.figure(subject, report.ScaleNodeMemory, float64(resident)/1e6, "MB", "")
+	b.figure(subject, report.ScaleServerMemory, float64(all(rest.servers).resident)/copies/1e6, "MB", "mean of three")
+
+	c := r.config
+	c.DataDir = filepath.Join(b.Dir, "follower")
+	f, err := follow(ctx, c)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.close()) }()
+	l := newLags()
+	f.measure(l)
+	samples := int(b.plan.load * b.plan.slow.Seconds())
+	load, err := r.during(ctx, func() error {
+		if err := r.drive(ctx, 100*n, b.plan.load, samples); err != nil {
+			return err
+		}
+		return r.drained(ctx)
+	})
+	f.measure(nil)
+	if err != nil {
+		return err
+	}
+	b.figure(subject, report.ScaleRate, b.plan.load, "1/s", "over all partitions")
+	b.figure(subject, report.ScaleAllCPU, micros(load.all(), float64(samples)), "µs", "the node and the three servers")
+	b.figure(subject, report.ScaleLagHalf, quantile(l.ms, 0.5), "ms", "from when a sample was due until its state was in a fleet table")
+	b.figure(subject, report.ScaleLagMost, quantile(l.ms, 0.99), "ms", "from when a sample was due until its state was in a fleet table")
+	b.figure(subject, report.ScaleCommitSize, float64(samples)/load.commits, "", "")
+	b.figure(subject, report.ScaleFoldSize, load.states/load.folds, "", "")
+	return nil
+}
+
+// pause waits. What is measured meanwhile is what costs without any work.
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}

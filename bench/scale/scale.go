@@ -1,0 +1,160 @@
+// Package scale measures what a fleet far larger than this machine costs, one
+// share of it at a time: carstate on three real NATS servers that sync every
+// write, with the rate of messages that one of many partitions would have.
+//
+// Everything runs on the processors of one machine, so CPU times and bytes are
+// what counts here; how soon something is done on three machines of their own is
+// another matter. What follows from the figures for whole fleets is worked out by
+// the page on scale (package report).
+package scale
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"time"
+
+	"carstate/bench/report"
+	"carstate/internal/stream"
+	"carstate/internal/stream/streamtest"
+)
+
+// The slice: one of so many partitions of a fleet, whose cars report so often.
+const (
+	fleetCars       = 100_000_000
+	fleetPartitions = 1024
+	reportEvery     = 10 * time.Second
+)
+
+// plan is how much is measured.
+type plan struct {
+	cars       int           // of the slice
+	first      time.Duration // in which they report for the first time
+	steady     time.Duration // its measurement at the full rate
+	slow       time.Duration // each measurement of less
+	feeds      int           // added
+	subjects   int           // vehicles in one stream
+	partitions []int
+	load       float64 // samples a second over all partitions; so few that the servers keep up
+	messages   time.Duration
+	deeds      int
+}
+
+func planFor(o report.Options) plan {
+	if o.Quick {
+		return plan{cars: 20_000, first: time.Second, steady: 2 * time.Second, slow: time.Second, feeds: 2, subjects: 20_000, partitions: []int{8}, load: 100, messages: 500 * time.Millisecond, deeds: 10}
+	}
+	return plan{
+		cars: fleetCars / fleetPartitions, first: reportEvery, steady: 20 * time.Second, slow: 6 * time.Second, feeds: 8,
+		subjects: 1_000_000, partitions: []int{4, 64, 256, 1024}, load: 200, messages: 3 * time.Second, deeds: 100,
+	}
+}
+
+// bench is one run of this part.
+type bench struct {
+	report.Options
+	plan    plan
+	results *report.Results
+	servers *servers
+	nodes   int // started so far
+	lag     []report.Line
+}
+
+// Run measures.
+func Run(ctx context.Context, o report.Options, r *report.Results) error {
+	b := &bench{Options: o, plan: planFor(o), results: r}
+	defer streamtest.RemoveServerBinary()
+	b.limits()
+	steps := []step{
+		{"a slice of a large fleet", b.slice},
+		{"many vehicles in one stream", b.subjects},
+		{"small messages in one stream", b.messages},
+		{"many partitions", b.partitions},
+	}
+	if o.Quick {
+		return b.on(ctx, steps...) // servers take seconds to choose a leader
+	}
+	for _, s := range steps {
+		if err := b.on(ctx, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// step is something to measure on servers without streams.
+type step struct {
+	name string
+	f    func(context.Context) error
+}
+
+// on does steps on servers of their own, which have no memory of others' work.
+func (b *bench) on(ctx context.Context, steps ...step) error {
+	t := &outside{logf: b.Logf}
+	return t.run(func() error {
+		b.servers = startServers(t)
+		for _, s := range steps {
+			b.Logf("%s", s.name)
+			began := time.Now()
+			if err := s.f(ctx); err != nil {
+				return fmt.Errorf("%s: %w", s.name, err)
+			}
+			b.servers.Wipe()
+			b.Logf("%s took %s", s.name, time.Since(began).Round(time.Second))
+		}
+		return nil
+	})
+}
+
+// limits are those of the code and of the servers that a fleet meets.
+func (b *bench) limits() {
+	const gib = 1 << 30
+	for _, f := range []report.Figure{
+		{Name: report.LimitTelemetry, Value: float64(stream.DefaultTelemetryBytes) / gib, Unit: "GiB"},
+		{Name: report.LimitStates, Value: float64(stream.DefaultStatesBytes) / gib, Unit: "GiB"},
+		{Name: report.LimitRecords, Value: recordGiB, Unit: "GiB"},
+		{Name: report.LimitRetention, Value: stream.DefaultRetention.Hours(), Unit: "h"},
+		{Name: report.LimitConnections, Value: mqttConnections, Unit: ""},
+		{Name: report.LimitCached, Value: cachedStates, Unit: ""},
+		{Name: report.LimitBatches, Value: serverBatches / nodeBatches, Unit: ""},
+		{Name: report.LimitFeedSetup, Value: feedSetup.Seconds(), Unit: "s"},
+		{Name: report.LimitPartitions, Value: mostPartitions, Unit: ""},
+	} {
+		f.Part, f.Subject, f.Remark = report.Scale, report.ScaleLimits, "of the code"
+		b.results.Add(f)
+	}
+}
+
+// Limits that the code keeps to itself.
+const (
+	recordGiB       = 1                // TOKENS, SOURCES, AUDIT each (internal/stream)
+	mqttConnections = 20_000           // a node (internal/ingest)
+	cachedStates    = 200_000          // over all partitions (cmd/carstate)
+	nodeBatches     = 8                // atomic batches that a node has under way (internal/stream)
+	serverBatches   = 50               // that a server takes for one stream (nats-server)
+	feedSetup       = 30 * time.Second // for a feed from the start (internal/stream)
+	mostPartitions  = 4096             // (cmd/carstate)
+)
+
+// figure adds a figure.
+func (b *bench) figure(subject, name string, value float64, unit, remark string) {
+	b.add(report.Figure{Subject: subject, Name: name, Value: value, Unit: unit, Remark: remark})
+}
+
+// aimed adds a figure with an aim, which is the most it may be.
+func (b *bench) aimed(subject, name string, value float64, unit string, most float64, remark string) {
+	met := value <= most
+	b.add(report.Figure{Subject: subject, Name: name, Value: value, Unit: unit, Remark: remark, Aim: fmt.Sprintf("≤ %g %s", most, unit), Met: &met})
+}
+
+func (b *bench) add(f report.Figure) {
+	f.Part = report.Scale
+	if math.IsNaN(f.Value) || math.IsInf(f.Value, 0) || f.Value < 0 {
+		f.Value = 0 // a share of nothing, or less than what was there before
+	}
+	b.Logf("%s: %s: %.4g %s", f.Subject, f.Name, f.Value, f.Unit)
+	b.results.Add(f)
+}
+
+// micros is a time for one of n, in µs.
+func micros(d time.Duration, n float64) float64 { return float64(d) / float64(time.Microsecond) / n }

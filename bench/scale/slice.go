@@ -1,0 +1,256 @@
+package scale
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"carstate/bench/report"
+	"carstate/bench/restart"
+	"carstate/internal/access"
+	"carstate/internal/stream"
+)
+
+// slice is one partition's share of a large fleet: its cars, their rate, on nodes
+// of one role each. Every node's listener of the operator is open too, so that it
+// can be asked for its figures.
+func (b *bench) slice(ctx context.Context) (err error) {
+	cars := b.plan.cars
+	rate := float64(cars) / reportEvery.Seconds()
+	c := b.streams(copies, 1)
+	began := time.Now()
+	if err := fill(ctx, c, cars); err != nil {
+		return err
+	}
+	b.figure(report.ScaleSlice, report.ScaleStored, float64(cars)/time.Since(began).Seconds(), "1/s", "by one writer, one batch after the other, three copies")
+	r, err := b.start(ctx, c, map[string]string{"ingest": "ingest,admin", "derive": "derive,admin", "query": "query,admin"})
+	if err != nil {
+		return err
+	}
+	defer r.kill()
+	r.ingest, r.derive = r.nodes["ingest"], r.nodes["derive"]
+	if err := r.source(ctx); err != nil {
+		return err
+	}
+	c.DataDir = filepath.Join(b.Dir, "follower")
+	f, err := follow(ctx, c)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.close()) }()
+	select {
+	case <-f.caughtUp:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	// The first samples wait until the partition has changed hands.
+	if err := errors.Join(r.drive(ctx, cars, rate, min(perBody, cars)), r.drained(ctx)); err != nil {
+		return err
+	}
+	b.figure(report.ScaleSlice, report.ScaleCars, float64(cars), "", fmt.Sprintf("one of %d partitions of %d M cars", fleetPartitions, fleetCars/1_000_000))
+	b.figure(report.ScaleSlice, report.ScaleRate, rate, "1/s", "each car every ten seconds")
+
+	rest, err := r.during(ctx, func() error { return pause(ctx, b.plan.slow) })
+	if err != nil {
+		return err
+	}
+	var nodes time.Duration
+	for _, d := range rest.nodes {
+		nodes += d
+	}
+	b.figure(report.ScaleRest, report.ScaleNodesAtRest, 100*nodes.Seconds()/rest.took.Seconds(), "% of a core", "three nodes, one partition")
+	b.figure(report.ScaleRest, report.ScaleServersAtRest, 100*all(rest.servers).cpu.Seconds()/rest.took.Seconds(), "% of a core", "all three")
+
+	reports := int(rate * b.plan.first.Seconds())
+	first, _, err := b.load(ctx, r, f, cars, rate, reports)
+	if err != nil {
+		return err
+	}
+	b.figure(report.ScaleFirst, report.ScaleRead, first.read/float64(reports), "", "no state was at hand: each was read from the servers")
+	b.figure(report.ScaleFirst, report.ScaleDeriveCPU, micros(first.nodes["derive"], float64(reports)), "µs", "")
+	b.figure(report.ScaleFirst, report.ScaleServersCPU, micros(all(first.servers).cpu, float64(reports)), "µs", "")
+
+	if err := b.steady(ctx, r, f, cars, rate); err != nil {
+		return err
+	}
+	if err := b.moreFeeds(ctx, r, f, cars, rate); err != nil {
+		return err
+	}
+	for _, less := range []struct {
+		subject string
+		part    float64
+	}{{report.ScaleTenth, 10}, {report.ScaleHundredth, 100}} {
+		rate := rate / less.part
+		n := max(1, int(rate*b.plan.slow.Seconds()))
+		s, l, err := b.load(ctx, r, f, cars, rate, n)
+		if err != nil {
+			return err
+		}
+		b.figure(less.subject, report.ScaleRate, rate, "1/s", "")
+		b.figure(less.subject, report.ScaleAllCPU, micros(s.all(), float64(n)), "µs", "three nodes and three servers")
+		idle := time.Duration(float64(nodes+all(rest.servers).cpu) * s.took.Seconds() / rest.took.Seconds())
+		b.figure(less.subject, report.ScaleFoldCPU, max(0, micros(s.all()-idle, s.folds)), "µs", "its group commits, feeds and followers included")
+		b.figure(less.subject, report.ScaleCommitSize, float64(n)/s.commits, "", "")
+		b.figure(less.subject, report.ScaleFoldSize, s.states/s.folds, "", "")
+		b.figure(less.subject, report.ScaleLagHalf, quantile(l.ms, 0.5), "ms", "")
+		b.figure(less.subject, report.ScaleLagMost, quantile(l.ms, 0.99), "ms", "")
+	}
+	if err := b.backlog(ctx, r, cars); err != nil {
+		return err
+	}
+	return b.deeds(ctx, r)
+}
+
+// load drives the cars at a rate and waits until all is judged.
+func (b *bench) load(ctx context.Context, r *rig, f *follower, cars int, rate float64, samples int) (*spent, *lags, error) {
+	l := newLags()
+	f.measure(l)
+	defer f.measure(nil)
+	s, err := r.during(ctx, func() error {
+		if err := r.drive(ctx, cars, rate, samples); err != nil {
+			return err
+		}
+		return r.drained(ctx)
+	})
+	return s, l, err
+}
+
+// steady is the slice when its states are at hand.
+func (b *bench) steady(ctx context.Context, r *rig, f *follower, cars int, rate float64) error {
+	n := int(rate * b.plan.steady.Seconds())
+	s, l, err := b.load(ctx, r, f, cars, rate, n)
+	if err != nil {
+		return err
+	}
+	const subject = report.ScaleSlice
+	samples := float64(n)
+	b.aimed(subject, report.ScaleLagMost, quantile(l.ms, 0.99), "ms", 1000, "from when a sample was due until its state was in a fleet table; nodes, servers and generator on the same processors")
+	b.figure(subject, report.ScaleLagHalf, quantile(l.ms, 0.5), "ms", "")
+	quarter := b.plan.steady / 4
+	b.aimed(subject, report.ScaleLagGrowth, quantile(l.between(3*quarter, 4*quarter), 0.5)/quantile(l.between(0, quarter), 0.5), "×", 2, "medians: it does not fall behind")
+	b.figure(subject, report.ScaleIngestCPU, micros(s.nodes["ingest"], samples), "µs", fmt.Sprintf("HTTP, %d cars a request; the feed that every node follows included", perBody))
+	b.figure(subject, report.ScaleDeriveCPU, micros(s.nodes["derive"], samples), "µs", "every state at hand; its own feed included")
+	b.figure(subject, report.ScaleQueryCPU, micros(s.nodes["query"], s.states), "µs", "its feed alone, no queries; the console's part included")
+	b.figure(subject, report.ScaleServersCPU, micros(all(s.servers).cpu, samples), "µs", "stored three times, and sent to derive and to four feeds")
+	b.figure(subject, report.ScaleLeaderCPU, micros(s.servers[b.servers.index(b.servers.Leader(stream.States))].cpu, samples), "µs", "with whatever else that server leads")
+	b.figure(subject, report.ScaleAllCPU, micros(s.all(), samples), "µs", "three nodes and three servers")
+	b.figure(subject, report.ScaleStates, s.states/samples, "", "")
+	b.figure(subject, report.ScaleCommitSize, samples/s.commits, "", "")
+	b.figure(subject, report.ScaleFoldSize, s.states/s.folds, "", "")
+	w := all(s.servers)
+	b.figure(subject, report.ScaleDisk, float64(w.written)/samples, "B", "by the kernel's count, metadata of the file system not included")
+	b.figure(subject, report.ScaleFromClients, float64(w.clientsIn)/samples, "B", "as NATS counts: without TCP's and IP's own")
+	b.figure(subject, report.ScaleBetween, float64(w.routesIn)/samples, "B", "as NATS counts: without TCP's and IP's own")
+	b.figure(subject, report.ScaleToClients, float64(w.clientsOut)/samples, "B", "to derive and to four feeds, as NATS counts")
+	info, err := b.stream(ctx, stream.Telemetry)
+	if err != nil {
+		return err
+	}
+	b.figure(subject, report.ScaleSampleBytes, float64(info.State.Bytes)/float64(r.sent.Load()), "B", "three signals, as they were committed")
+	for _, at := range []struct {
+		label string
+		q     float64
+	}{{"p50", 0.5}, {"p99", 0.99}} {
+		line := report.Line{Label: at.label}
+		for i := range int(b.plan.steady / time.Second) {
+			from := time.Duration(i) * time.Second
+			line.X = append(line.X, float64(i+1))
+			line.Y = append(line.Y, quantile(l.between(from, from+time.Second), at.q))
+		}
+		b.lag = append(b.lag, line)
+	}
+	b.results.Draw(report.Plot{
+		Part: report.Scale, File: "scale-lag", Title: "The slice: from a sample to its state in a fleet table",
+		XAxis: "seconds", YAxis: "ms", Lines: b.lag,
+	})
+	return nil
+}
+
+// moreFeeds measures what each feed more costs the servers.
+func (b *bench) moreFeeds(ctx context.Context, r *rig, f *follower, cars int, rate float64) error {
+	n := int(rate * b.plan.slow.Seconds())
+	without, _, err := b.load(ctx, r, f, cars, rate, n)
+	if err != nil {
+		return err
+	}
+	for range b.plan.feeds {
+		nc, err := nats.Connect(b.servers.URLs())
+		if err != nil {
+			return err
+		}
+		defer nc.Close()
+		js, err := nc.JetStream()
+		if err != nil {
+			return err
+		}
+		if _, err := js.Subscribe(">", func(*nats.Msg) {}, nats.OrderedConsumer(), nats.BindStream(stream.States), nats.IdleHeartbeat(500*time.Millisecond), nats.DeliverNew()); err != nil {
+			return err
+		}
+	}
+	with, _, err := b.load(ctx, r, f, cars, rate, n)
+	if err != nil {
+		return err
+	}
+	b.figure(report.ScaleFeeds, report.ScaleFeedsAdded, float64(b.plan.feeds), "", "")
+	b.figure(report.ScaleFeeds, report.ScaleFeedCPU, micros(all(with.servers).cpu-all(without.servers).cpu, float64(b.plan.feeds)*with.states), "µs", "of new states, beyond what the same load cost without these feeds")
+	return nil
+}
+
+// backlog measures how fast one partition judges when there is always something
+// to judge.
+func (b *bench) backlog(ctx context.Context, r *rig, cars int) error {
+	began := time.Now()
+	before := r.sent.Load()
+	if err := r.drive(ctx, cars, 0, cars); err != nil {
+		return err
+	}
+	if err := r.drained(ctx); err != nil {
+		return err
+	}
+	b.figure(report.ScaleBacklog, report.ScaleJudged, float64(r.sent.Load()-before)/time.Since(began).Seconds(), "1/s",
+		"every car once, sent as fast as it is acknowledged; nodes, servers and generator on the same processors")
+	return nil
+}
+
+// deeds measures what a source, a token and the audit of both take.
+func (b *bench) deeds(ctx context.Context, r *rig) error {
+	a, err := r.ingest.AdminClient()
+	if err != nil {
+		return err
+	}
+	bytes := func() (s [3]float64, err error) {
+		for i, name := range []string{stream.Sources, stream.Tokens, stream.Audit} {
+			info, err := b.stream(ctx, name)
+			if err != nil {
+				return s, err
+			}
+			s[i] = float64(info.State.Bytes)
+		}
+		return s, nil
+	}
+	before, err := bytes()
+	if err != nil {
+		return err
+	}
+	n := b.plan.deeds
+	for i := range n {
+		if _, err := a.AddSource(ctx, fmt.Sprintf("car%08d", i), access.VehicleSet(restart.VID(i)), time.Time{}); err != nil {
+			return err
+		}
+		if _, err := a.IssueToken(ctx, access.TokenRequest{Developer: "Ada Lovelace", Operations: access.AllOperations, Vehicles: access.AllVehicles()}); err != nil {
+			return err
+		}
+	}
+	after, err := bytes()
+	if err != nil {
+		return err
+	}
+	b.figure(report.ScaleRecords, report.ScaleSourceBytes, (after[0]-before[0])/float64(n), "B", "that speaks for one car")
+	b.figure(report.ScaleRecords, report.ScaleTokenBytes, (after[1]-before[1])/float64(n), "B", "for all cars")
+	b.figure(report.ScaleRecords, report.ScaleAuditBytes, (after[2]-before[2])/float64(2*n), "B", "nothing of it is ever removed")
+	return nil
+}

@@ -1,0 +1,126 @@
+package scale
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"carstate/bench/report"
+	"carstate/internal/nodeprocess"
+	"carstate/internal/stream"
+)
+
+// subjects measures one stream with the states of many vehicles, kept once: what
+// it takes of the memory of its server, how a feed brings all of them, and how
+// soon it is there again after its server was killed.
+func (b *bench) subjects(ctx context.Context) error {
+	n := b.plan.subjects
+	fresh, err := b.servers.work(ctx)
+	if err != nil {
+		return err
+	}
+	empty := all(fresh).resident / copies
+	c := b.streams(1, 1)
+	c.DataDir = filepath.Join(b.Dir, "follower")
+	began := time.Now()
+	if err := fill(ctx, c, n); err != nil {
+		return err
+	}
+	stored := float64(n) / time.Since(began).Seconds()
+	at := b.servers.index(b.servers.Leader(stream.States))
+	info, err := b.stream(ctx, stream.States)
+	if err != nil {
+		return err
+	}
+	b.figure(report.ScaleSubjects, report.ScaleCars, float64(n), "", "in one stream of one copy")
+	b.figure(report.ScaleSubjects, report.ScaleStored, stored, "1/s", "by one writer, one batch after the other, one copy")
+	b.figure(report.ScaleSubjects, report.ScaleStateBytes, float64(info.State.Bytes)/float64(info.State.Msgs), "B", "cars that have driven for ten minutes, with nine signals; subject and the engine's own bytes included")
+
+	b.servers.Nodes[at].Kill()
+	began = time.Now()
+	b.servers.Nodes[at].Start()
+	if err := nodeprocess.Until(ctx, startLimit, func(ctx context.Context) error {
+		_, err := b.stream(ctx, stream.States)
+		return err
+	}); err != nil {
+		return err
+	}
+	b.figure(report.ScaleSubjects, report.ScaleRecovery, time.Since(began).Seconds(), "s", "until the stream answers again, which may wait for the election of a leader of the cluster; page cache warm")
+	started, err := b.servers.workOf(ctx, at)
+	if err != nil {
+		return err
+	}
+	b.figure(report.ScaleSubjects, report.ScaleRecoveryCPU, started.cpu.Seconds(), "s", "of the server, until the stream answers again")
+	b.figure(report.ScaleSubjects, report.ScaleSubjectMemory, float64(started.resident-empty)/float64(n), "B", "resident, beyond that of a server without streams; what the recovery has left to the garbage collector included")
+	return b.feed(ctx, c, at, n)
+}
+
+// feed measures a feed from the start, as each node has one after its own start.
+func (b *bench) feed(ctx context.Context, c stream.Config, at, n int) error {
+	before, err := b.servers.work(ctx)
+	if err != nil {
+		return err
+	}
+	self, began := selfCPU(), time.Now()
+	f, err := follow(ctx, c)
+	if err != nil {
+		return err
+	}
+	select {
+	case <-f.caughtUp:
+	case <-f.done:
+		return errors.Join(errors.New("the feed ended"), f.close())
+	case <-ctx.Done():
+		return errors.Join(ctx.Err(), f.close())
+	}
+	took, used := time.Since(f.first), selfCPU()-self
+	after, err := b.servers.work(ctx)
+	if err := errors.Join(err, f.close()); err != nil {
+		return err
+	}
+	got := float64(f.states.Load())
+	if f.table.Len() != n {
+		b.Logf("the feed brought %d of %d vehicles", f.table.Len(), n)
+		return errors.New("the feed did not bring every vehicle")
+	}
+	b.figure(report.ScaleSubjects, report.ScaleFeedSetup, f.first.Sub(began).Seconds(), "s", "the server looks up the last record of each vehicle first")
+	b.figure(report.ScaleSubjects, report.ScaleFeedRate, got/took.Seconds(), "1/s", "one feed, its server on the same processors")
+	b.figure(report.ScaleSubjects, report.ScaleFeedNodeCPU, micros(used, got), "µs", "received, checked, unpacked, put into the fleet table")
+	b.figure(report.ScaleSubjects, report.ScaleFeedServerCPU, micros(all(after).cpu-all(before).cpu, got), "µs", "")
+	b.figure(report.ScaleSubjects, report.ScaleWireBytes, float64(all(after).clientsOut-all(before).clientsOut)/got, "B", "as NATS counts: without TCP's and IP's own")
+	b.figure(report.ScaleSubjects, report.ScaleReadMemory, float64(after[at].resident)/float64(n), "B", "resident, right after a feed has read all; the blocks go ten seconds later")
+	return nil
+}
+
+// connect connects to the servers.
+func (b *bench) connect() (*nats.Conn, jetstream.JetStream, error) {
+	nc, err := nats.Connect(b.servers.URLs())
+	if err != nil {
+		return nil, nil, err
+	}
+	js, err := jetstream.New(nc)
+	if err != nil {
+		nc.Close()
+	}
+	return nc, js, err
+}
+
+// stream asks for what a stream holds.
+func (b *bench) stream(ctx context.Context, name string) (*jetstream.StreamInfo, error) {
+	nc, js, err := b.connect()
+	if err != nil {
+		return nil, err
+	}
+	defer nc.Close()
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	s, err := js.Stream(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	return s.CachedInfo(), nil
+}
