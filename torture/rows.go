@@ -6,11 +6,14 @@ import (
 	"strconv"
 	"strings"
 
+	"carstate/torture/matrix"
 	"carstate/torture/row"
 )
 
 // rows are all there are, in the order of their numbers.
-var rows = []row.Row{}
+var rows = []row.Row{
+	matrix.Row,
+}
 
 // rowNames lists the rows that run unless others are named.
 func rowNames() string {

@@ -12,4 +12,15 @@ type Defect string
 const (
 	// AcknowledgeEarly answers a sender before its samples are stored.
 	AcknowledgeEarly Defect = "acknowledge-early"
+
+	// Row matrix: who is answered what.
+
+	// GrantsUnchecked answers for every vehicle.
+	GrantsUnchecked Defect = "grants-unchecked"
+	// RevokedCounts goes on answering tokens that were revoked.
+	RevokedCounts Defect = "revoked-counts"
+	// ForbiddenTold gives another reason for a vehicle that is not granted.
+	ForbiddenTold Defect = "forbidden-told"
+	// SlowForbidden takes longer to say that a vehicle is not granted.
+	SlowForbidden Defect = "slow-forbidden"
 )

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"carstate/internal/access"
+	"carstate/internal/broken"
 	"carstate/internal/fleet"
 	"carstate/internal/vehicle"
 )
@@ -239,7 +240,7 @@ func (a *answerer) serve(vid []byte, g *access.Grant, now time.Time, w *response
 // looked up all the same and then forgotten, so that it cannot be told from one
 // that does not exist.
 func (a *answerer) look(vid []byte, g *access.Grant, now time.Time, w *response) {
-	granted := g.Vehicles.IncludeBytes(vid)
+	granted := g.Vehicles.IncludeBytes(vid) || broken.Has(broken.GrantsUnchecked)
 	if g.Sandbox && granted && string(vid) == access.SandboxUnavailable {
 		w.fail(failNotReady)
 		return
@@ -256,6 +257,14 @@ func (a *answerer) look(vid []byte, g *access.Grant, now time.Time, w *response)
 	}
 	if !granted {
 		drives, throttles = vehicle.Unknown, vehicle.Unknown
+		if broken.Has(broken.ForbiddenTold) {
+			drives, throttles = vehicle.Stale, vehicle.Stale
+		}
+		if broken.Has(broken.SlowForbidden) {
+			for range 10 {
+				_ = access.HashOf(vid)
+			}
+		}
 	}
 	// Event time may run ahead of our clock a little.
 	if w.operation == carDrivingState {
