@@ -8,10 +8,12 @@ import (
 
 	"carstate/torture/matrix"
 	"carstate/torture/row"
+	"carstate/torture/secrets"
 )
 
 // rows are all there are, in the order of their numbers.
 var rows = []row.Row{
+	secrets.Row,
 	matrix.Row,
 }
 

@@ -64,6 +64,9 @@ func Issue(r TokenRequest, now time.Time) (Token, string, error) {
 	}
 	var secret string
 	secret, t.Hash = NewSecret(t.Kind())
+	if broken.Has(broken.StoresToken) {
+		t.Developer += " " + secret
+	}
 	return t, secret, nil
 }
 
@@ -117,6 +120,9 @@ func checkName(what, s string) error {
 		if !unicode.IsPrint(r) {
 			return fmt.Errorf("%s must consist of printable characters", what)
 		}
+	}
+	if holdsSecret(s) {
+		return errNameIsSecret
 	}
 	return nil
 }

@@ -23,4 +23,15 @@ const (
 	ForbiddenTold Defect = "forbidden-told"
 	// SlowForbidden takes longer to say that a vehicle is not granted.
 	SlowForbidden Defect = "slow-forbidden"
+
+	// Row secrets: what must not turn up.
+
+	// LogsToken logs the target of a query.
+	LogsToken Defect = "logs-token"
+	// LogsVehicle logs the vehicle of a sample.
+	LogsVehicle Defect = "logs-vehicle"
+	// StoresToken stores a token in clear.
+	StoresToken Defect = "stores-token"
+	// EchoesToken repeats a token that is refused.
+	EchoesToken Defect = "echoes-token"
 )

@@ -202,6 +202,9 @@ func (a *answerer) refuseToken(err error, token []byte, r *request, now time.Tim
 		return
 	}
 	w.fail(refusal(err, token))
+	if broken.Has(broken.EchoesToken) {
+		w.body = append(w.body, token...)
+	}
 }
 
 // grantOf is the operation as tokens are granted it.
