@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"carstate/torture/clocks"
 	"carstate/torture/matrix"
 	"carstate/torture/row"
 	"carstate/torture/secrets"
@@ -13,6 +14,7 @@ import (
 
 // rows are all there are, in the order of their numbers.
 var rows = []row.Row{
+	clocks.Row,
 	secrets.Row,
 	matrix.Row,
 }

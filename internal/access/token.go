@@ -91,6 +91,9 @@ func (t *Token) Rotate(hash Hash, overlap time.Duration, now time.Time) (err err
 // Usable says why the token does not count at now: [ErrRevoked], [ErrExpired],
 // or nil.
 func (t *Token) Usable(now time.Time) error {
+	if broken.Has(broken.ExpiryCached) {
+		now = t.Created
+	}
 	switch {
 	case !t.Revoked.IsZero() && !broken.Has(broken.RevokedCounts):
 		return ErrRevoked

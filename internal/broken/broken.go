@@ -34,4 +34,13 @@ const (
 	StoresToken Defect = "stores-token"
 	// EchoesToken repeats a token that is refused.
 	EchoesToken Defect = "echoes-token"
+
+	// Row clocks.
+
+	// StuckLimiter keeps a token out for as long as the clock was set back.
+	StuckLimiter Defect = "stuck-limiter"
+	// ExpiryCached looks at a token's expiry once, when it is issued.
+	ExpiryCached Defect = "expiry-cached"
+	// FutureFresh takes a verdict from the future for a fresh one.
+	FutureFresh Defect = "future-fresh"
 )

@@ -256,6 +256,9 @@ func (a *answerer) look(vid []byte, g *access.Grant, now time.Time, w *response)
 		throttles = drives
 	} else {
 		known = a.fleet.Get(vid)
+		if broken.Has(broken.FutureFresh) {
+			at = max(at, known.Driving.Time, known.Throttle.Time)
+		}
 		drives, throttles = known.Driving.At(at, a.maxAge), known.Throttle.At(at, a.maxAge)
 	}
 	if !granted {
