@@ -33,7 +33,7 @@ as it does on a machine that is moved, and the node is restarted, with the true 
 
 A monotonic clock that goes back is not tried: no kernel lets it. NATS servers have no clock set here.`,
 	Counts: "sequences of jumps",
-	CI:     100,
+	CI:     200,
 	Long:   20_000,
 	Found: []string{
 		"A verdict from the future, made while the clocks of node and car were both ahead, was given as fresh until its time had come and the age allowed was over. It is `stale` now from a minute ahead on.",
