@@ -2,6 +2,8 @@ package matrix
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -79,9 +81,7 @@ func (h *holder) begin(change func(*grant)) {
 		next.vids[v] = true
 	}
 	next.ends = make(map[string]time.Time, len(last.ends))
-	for s, t := range last.ends {
-		next.ends[s] = t
-	}
+	maps.Copy(next.ends, last.ends)
 	change(&next)
 	h.lives = append(h.lives, next)
 }
@@ -140,10 +140,8 @@ func (q *asked) right() (all []want) {
 		return []want{{status: 401, kind: "invalid_token"}}
 	}
 	add := func(w want) {
-		for _, have := range all {
-			if have == w {
-				return
-			}
+		if slices.Contains(all, w) {
+			return
 		}
 		all = append(all, w)
 	}

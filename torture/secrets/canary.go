@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -98,10 +99,8 @@ func (c *canaries) searchTree(dir string, leftOut []string, tell func(file strin
 			return err
 		}
 		rel, _ := filepath.Rel(dir, name)
-		for _, no := range leftOut {
-			if rel == no {
-				return nil
-			}
+		if slices.Contains(leftOut, rel) {
+			return nil
 		}
 		for _, f := range c.find([]byte(rel)) {
 			tell("the name of a file", f)

@@ -32,6 +32,8 @@ type round struct {
 	node  *nodeprocess.Node
 	admin *admin.Client
 
+	collector *httptest.Server // of traces
+
 	secrets *canaries // keys and tokens
 	names   *canaries // vids, and hashes that anybody could make
 	cards   []card    // every secret there is, to be sent where it does not belong
@@ -74,10 +76,9 @@ func (r *round) look(place string, text []byte, sets ...*canaries) {
 
 // start starts a node that tells as much as it can of itself.
 func (r *round) start(ctx context.Context) error {
-	collector := httptest.NewServer(http.HandlerFunc(r.collect))
-	defer context.AfterFunc(ctx, collector.Close)
+	r.collector = httptest.NewServer(http.HandlerFunc(r.collect))
 	out := filepath.Join(r.dir, "stdout")
-	flags := []string{"--log-level", "debug", "--access-log", filepath.Join(r.dir, "access.log"), "--otlp-endpoint", collector.URL, "--trace-sample", "1"}
+	flags := []string{"--log-level", "debug", "--access-log", filepath.Join(r.dir, "access.log"), "--otlp-endpoint", r.collector.URL, "--trace-sample", "1"}
 	var err error
 	r.node, err = nodeprocess.Start(ctx, nodeprocess.Options{
 		Binary: r.a.Binary, Dir: filepath.Join(r.dir, "data"), Flags: flags,

@@ -74,6 +74,7 @@ func (r *round) run(ctx context.Context) error {
 	}
 	defer os.RemoveAll(r.dir)
 	err := r.start(ctx)
+	defer r.collector.Close()
 	if r.node != nil {
 		defer r.node.Kill()
 	}
