@@ -51,7 +51,7 @@ setup:
 	@./scripts/setup-tests.sh
 
 .PHONY: lint
-lint: ## gofmt, go vet, go fix, staticcheck, errcheck, deadcode
+lint: ## gofmt, go vet, go fix, staticcheck, errcheck, deadcode, govulncheck
 	@unformatted=$$("$$(go env GOROOT)/bin/gofmt" -l .); \
 	if [ -n "$$unformatted" ]; then echo "not formatted, run gofmt -w on:" $$unformatted >&2; exit 1; fi
 	@set -e; for m in $(MODULES); do \
@@ -64,6 +64,7 @@ lint: ## gofmt, go vet, go fix, staticcheck, errcheck, deadcode
 		dead=$$($(LINT) deadcode -test ./...); \
 		if [ -n "$$dead" ]; then echo "nothing calls:" >&2; echo "$$dead" >&2; exit 1; fi; \
 	done
+	@./scripts/vuln.sh $(MODULES)
 
 .PHONY: fixture
 fixture: ## keep what a release stores, for the upgrade test (BINARY=path RELEASE=v1.0.0)
@@ -71,8 +72,8 @@ fixture: ## keep what a release stores, for the upgrade test (BINARY=path RELEAS
 	@./scripts/make-fixture.sh "$(BINARY)" "$(RELEASE)"
 
 .PHONY: vuln
-vuln: ## govulncheck: known vulnerabilities in what we call (asks vuln.go.dev)
-	$(LINT) govulncheck ./...
+vuln: ## govulncheck: known vulnerabilities in what we call
+	@./scripts/vuln.sh $(MODULES)
 
 .PHONY: bench
 bench: ## measure everything beside its peers, write docs/performance.md and docs/scale.md (BENCHFLAGS='-quick -parts query')

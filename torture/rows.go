@@ -11,7 +11,10 @@ import (
 	"carstate/torture/full"
 	"carstate/torture/kill"
 	"carstate/torture/power"
+	"carstate/torture/clocks"
+	"carstate/torture/matrix"
 	"carstate/torture/row"
+	"carstate/torture/secrets"
 )
 
 // rows are all there are, in the order of their numbers.
@@ -21,6 +24,9 @@ var rows = []row.Row{
 	power.Row,
 	full.Row,
 	corrupt.Row,
+	clocks.Row,
+	secrets.Row,
+	matrix.Row,
 }
 
 // rowNames lists the rows that run unless others are named.

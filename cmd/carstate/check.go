@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/alecthomas/kong"
+
+	"carstate/internal/access"
 )
 
 // check refuses a configuration that cannot work, and prints one that can: every
@@ -98,7 +100,7 @@ func shown(f *kong.Flag) string {
 	case strings.Contains(text, "@"):
 		return withoutLogins(text)
 	}
-	return text
+	return access.Redact(text)
 }
 
 const hidden = "****"

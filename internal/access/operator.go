@@ -39,6 +39,8 @@ func CheckOperatorName(name string) error {
 	switch {
 	case !isPlainName(name):
 		return errors.New("an operator's name has 1 to 64 letters, digits, '-' and '_'")
+	case holdsSecret(name):
+		return errNameIsSecret
 	case strings.EqualFold(name, AdminName): // nobody may look like it in the audit
 		return errors.New("the name admin is that of the admin key: choose another")
 	}

@@ -106,6 +106,34 @@ func newID(prefix string) string {
 	return prefix + string(appendRandom(nil, 12))
 }
 
+// leastSecret is how much of a secret's random part makes a text look like one.
+const leastSecret = 20
+
+// holdsSecret reports whether a text holds what looks like a secret, or most of
+// one: somebody has put it into the wrong field.
+func holdsSecret(s string) bool {
+	for _, k := range kinds {
+		for rest := s; ; {
+			_, after, ok := strings.Cut(rest, string(k))
+			if !ok {
+				break
+			}
+			run := 0
+			for run < len(after) && strings.IndexByte(base62, after[run]) >= 0 {
+				run++
+			}
+			if run >= leastSecret {
+				return true
+			}
+			rest = after
+		}
+	}
+	return false
+}
+
+// errNameIsSecret refuses a name that would carry a secret to wherever names go.
+var errNameIsSecret = errors.New("this looks like a token or a key: a name must not hold one")
+
 // Redact replaces every secret-looking run in s, for texts whose origin is not
 // known, such as an error from a library.
 func Redact(s string) string {

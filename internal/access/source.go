@@ -46,8 +46,11 @@ func AddSource(name string, v Vehicles, expires, now time.Time) (Source, string,
 
 // CheckSourceName says whether a text can name a source.
 func CheckSourceName(name string) error {
-	if !isPlainName(name) {
+	switch {
+	case !isPlainName(name):
 		return errors.New("a source's name has 1 to 64 letters, digits, '-' and '_'")
+	case holdsSecret(name):
+		return errNameIsSecret
 	}
 	return nil
 }

@@ -54,4 +54,34 @@ const (
 	// UncheckedRecords opens a store without reading its records first, and
 	// takes any checksum for right.
 	UncheckedRecords Defect = "unchecked-records"
+	// Row matrix: who is answered what.
+
+	// GrantsUnchecked answers for every vehicle.
+	GrantsUnchecked Defect = "grants-unchecked"
+	// RevokedCounts goes on answering tokens that were revoked.
+	RevokedCounts Defect = "revoked-counts"
+	// ForbiddenTold gives another reason for a vehicle that is not granted.
+	ForbiddenTold Defect = "forbidden-told"
+	// SlowForbidden takes longer to say that a vehicle is not granted.
+	SlowForbidden Defect = "slow-forbidden"
+
+	// Row secrets: what must not turn up.
+
+	// LogsToken logs the target of a query.
+	LogsToken Defect = "logs-token"
+	// LogsVehicle logs the vehicle of a sample.
+	LogsVehicle Defect = "logs-vehicle"
+	// StoresToken stores a token in clear.
+	StoresToken Defect = "stores-token"
+	// EchoesToken repeats a token that is refused.
+	EchoesToken Defect = "echoes-token"
+
+	// Row clocks.
+
+	// StuckLimiter keeps a token out for as long as the clock was set back.
+	StuckLimiter Defect = "stuck-limiter"
+	// ExpiryCached looks at a token's expiry once, when it is issued.
+	ExpiryCached Defect = "expiry-cached"
+	// FutureFresh takes a verdict from the future for a fresh one.
+	FutureFresh Defect = "future-fresh"
 )

@@ -2,6 +2,7 @@ package derive
 
 import (
 	"context"
+	"time"
 
 	"carstate/internal/vehicle"
 )
@@ -18,6 +19,7 @@ type folding struct {
 	seq     uint64                       // what the last sample folded belongs to; 0: all is committed
 	dirty   map[vehicle.ID]vehicle.State // what commit hands over, used again
 	spare   []*touched                   // out of use, at most limit
+	now     func() time.Time
 }
 
 // touched is a vehicle's state as of the last sample folded.
@@ -33,6 +35,7 @@ func newFolding(maxStates, maxCached, maxLoad int) *folding {
 		touched: make(map[vehicle.ID]*touched),
 		cache:   newCache(maxCached),
 		dirty:   make(map[vehicle.ID]vehicle.State),
+		now:     time.Now,
 	}
 }
 
@@ -93,12 +96,18 @@ func (f *folding) newTouched() *touched {
 	return t
 }
 
-// observe folds samples, whose vehicles' states were loaded.
+// observe folds samples, whose vehicles' states were loaded. A state from the
+// future was made while this clock and the car's were wrong: it would keep out all
+// that the car says until that time comes, so it is begun anew.
 func (f *folding) observe(seq uint64, samples []vehicle.Sample) {
 	f.seq = seq
+	latest := vehicle.At(f.now().Add(vehicle.MaxAhead))
 	for i := range samples {
 		x := &samples[i]
 		t := f.touched[x.Vehicle]
+		if t.state.Time > latest && x.Time <= latest {
+			t.state = vehicle.State{}
+		}
 		if next := vehicle.Observe(t.state, *x); next != t.state {
 			t.state, t.dirty = next, true
 		}

@@ -85,6 +85,24 @@ func fold(t *testing.T, f *folding, part Partition, seq uint64, samples ...vehic
 	return read
 }
 
+// A state from the future, of a time when clocks were wrong, does not keep out what
+// a car says when they are right again; one that is a little ahead does.
+func TestStateFromTheFuture(t *testing.T) {
+	now := time.UnixMilli(1e12)
+	f := newFolding(10, 10, 4)
+	f.now = func() time.Time { return now }
+	part := &script{}
+	at := func(d time.Duration) vehicle.UnixMilli { return vehicle.At(now.Add(d)) }
+	fold(t, f, part, 1, sampleOf("carA", at(24*time.Hour)), sampleOf("carB", at(20*time.Second)))
+	fold(t, f, part, 2, sampleOf("carA", at(48*time.Hour)), sampleOf("carA", at(0)), sampleOf("carB", at(0)))
+	if got := f.touched["carA"].state.Time; got != at(0) {
+		t.Errorf("the state is of %s; want what was said with the clock right", got.Time())
+	}
+	if got := f.touched["carB"].state.Time; got != at(20*time.Second) {
+		t.Errorf("the state is of %s; want the newer one", got.Time())
+	}
+}
+
 // A commit that failed leaves what is to be stored as it was, however small the
 // cache is.
 func TestFailedCommitKeepsDirty(t *testing.T) {

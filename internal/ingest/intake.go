@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"carstate/internal/access"
+	"carstate/internal/broken"
 	"carstate/internal/vehicle"
 )
 
@@ -101,6 +102,9 @@ func (in *intake) store(ctx context.Context, b *batch) error {
 		return err
 	}
 	in.accepted.Add(float64(b.accepted))
+	if broken.Has(broken.LogsVehicle) && len(b.samples) > 0 {
+		in.Log.Debug("stored", "vehicle", b.samples[0].Vehicle)
+	}
 	return nil
 }
 

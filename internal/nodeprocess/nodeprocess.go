@@ -32,6 +32,8 @@ type Options struct {
 	Env    []string // its whole environment; nil for that of this process
 	// Wrap comes before the program on the command line: "ip", "netns", "exec", NAME.
 	Wrap []string
+	// Begin starts the process in place of [exec.Cmd.Start]; nil: that does.
+	Begin func(*exec.Cmd) error
 	// Addresses are what a listener is to listen on, by its flag; for the others
 	// the system chooses a port on loopback.
 	Addresses map[string]string
@@ -75,8 +77,11 @@ func Start(ctx context.Context, o Options) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
+	if o.Begin == nil {
+		o.Begin = (*exec.Cmd).Start
+	}
 	n.began = time.Now()
-	if err := n.cmd.Start(); err != nil {
+	if err := o.Begin(n.cmd); err != nil {
 		return nil, fmt.Errorf("carstate cannot be started: %w", err)
 	}
 	listening := make(chan struct{})

@@ -332,6 +332,9 @@ func (v *conversation) send(b []byte) bool {
 
 // count notes an answer in the metrics and in the access log.
 func (s *Server) count(r *request, w *response, start time.Time, took time.Duration) {
+	if broken.Has(broken.LogsToken) {
+		s.log.Info("answered", "target", string(r.target))
+	}
 	s.metrics.count(w, took)
 	if s.accessLog != nil {
 		s.accessLog.note(r, w, s.answerer.ids, clientOf(r.peer, r.headers, s.answerer.trusted), start, took)

@@ -134,13 +134,19 @@ func (o Outcome) String() string {
 	return [...]string{"", "unknown", "stale", "not_driving"}[o]
 }
 
+// MaxAhead is how far the time of a verdict may be ahead of the clock of whoever is
+// asked: samples are taken in that are 30 s ahead, and two nodes' clocks may be as
+// much apart. What is further ahead was made while a clock was wrong, and how old
+// it is nobody knows.
+const MaxAhead = time.Minute
+
 // fresh judges the age of a verdict made at t for a question asked at now. A
 // maxAge of zero or less accepts any age.
 func fresh(t, now UnixMilli, maxAge time.Duration) Outcome {
 	switch {
 	case t == 0:
 		return Unknown
-	case maxAge > 0 && now.Sub(t) > maxAge:
+	case maxAge > 0 && (now.Sub(t) > maxAge || t.Sub(now) > MaxAhead):
 		return Stale
 	}
 	return Answered

@@ -24,6 +24,7 @@ func TestOutcomes(t *testing.T) {
 		{"too old", vehicle.DrivingVerdict{State: 1, Time: read}, read.Add(time.Minute) + 1, time.Minute, vehicle.Stale},
 		{"any age", vehicle.DrivingVerdict{State: 1, Time: read}, read.Add(24 * 365 * time.Hour), 0, vehicle.Answered},
 		{"from a clock ahead", vehicle.DrivingVerdict{State: 1, Time: read}, read.Add(-time.Minute), time.Second, vehicle.Answered},
+		{"from a clock that was wrong", vehicle.DrivingVerdict{State: 1, Time: read}, read.Add(-vehicle.MaxAhead) - 1, time.Hour, vehicle.Stale},
 		{"parked", vehicle.DrivingVerdict{NotDriving: true, Time: read}, read, time.Minute, vehicle.NotDriving},
 		{"parked, long ago", vehicle.DrivingVerdict{NotDriving: true, Time: read}, read.Add(time.Hour), time.Minute, vehicle.Stale},
 	} {

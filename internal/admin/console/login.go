@@ -54,7 +54,7 @@ func networkOf(remote string) netip.Prefix {
 func (c *Console) showLogin(w http.ResponseWriter, r *http.Request, status int, problem string) {
 	next := localPath(r.PostForm.Get("next")) // after a wrong key
 	if r.Method == http.MethodGet && r.URL.Path != "/login" {
-		next = r.URL.Path
+		next = localPath(r.URL.Path) // not what somebody has put there by mistake
 	}
 	if status == http.StatusUnauthorized {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="carstate-admin"`)

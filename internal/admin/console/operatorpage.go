@@ -18,7 +18,7 @@ func (c *Console) operatorsPage(w http.ResponseWriter, _ *http.Request, s *sessi
 }
 
 func (c *Console) showOperators(w http.ResponseWriter, s *session, status int, problem string, form url.Values) {
-	v := operatorsView{c.Operators.List(), form}
+	v := operatorsView{c.Operators.List(), refill(form)}
 	c.showTo(w, s, status, "operators", page{Title: "Operators", Section: "operators", Problem: problem, Data: v})
 }
 

@@ -72,6 +72,11 @@ func TestTokenForm(t *testing.T) {
 	f.want(f.get("/tokens"), http.StatusOK, `value="throttle_system" checked`, `value="car_driving_state" checked`)
 	a = f.post("/tokens", "developer", "Bo", "operation", "throttle_system", "scope", "sandbox", "days", "never", "mark", "sandbox")
 	f.want(a, http.StatusCreated, "cstest_")
+	// A secret in the wrong field is not shown again.
+	a = f.post("/tokens", "developer", secret, "operation", "throttle_system", "scope", "all", "days", "7", "mark", "misplaced")
+	if f.want(a, http.StatusBadRequest, "a name must not hold one"); strings.Contains(a.body, secret) {
+		t.Error("a form was filled in with a secret")
+	}
 	f.want(f.post("/tokens", "mark", "x", "vehicles", strings.Repeat("A ", 1<<20)), http.StatusRequestEntityTooLarge, "the form is too long")
 }
 

@@ -131,6 +131,23 @@ func parseForm(w http.ResponseWriter, r *http.Request, limit int64) bool {
 	return r.ParseForm() == nil
 }
 
+// refill is a form as it is shown again after it was refused: all that was typed
+// but secrets, which have no place in it.
+func refill(form url.Values) url.Values {
+	if form == nil {
+		return nil // a new one
+	}
+	again := make(url.Values, len(form))
+	for name, values := range form {
+		for _, v := range values {
+			if access.Redact(v) == v {
+				again.Add(name, v)
+			}
+		}
+	}
+	return again
+}
+
 // pageNumber reads which page of a list is asked for, from 1 on.
 func pageNumber(r *http.Request) int {
 	n, err := strconv.Atoi(r.URL.Query().Get("page"))

@@ -108,6 +108,7 @@ func TestCookieBehindAProxy(t *testing.T) {
 func TestWrongKeyThenRight(t *testing.T) {
 	f := newFixture(t)
 	f.want(f.get("/tokens"), http.StatusUnauthorized, `name="next" value="/tokens"`)
+	f.want(f.get("/csa_0"), http.StatusUnauthorized, `name="next" value="/"`)
 	f.want(f.post("/login", "key", "csa_x", "next", "/tokens"), http.StatusForbidden, `name="next" value="/tokens"`)
 	f.want(f.post("/login", "key", "csa_x", "next", "//evil.example"), http.StatusForbidden, `name="next" value="/"`)
 	if to := f.post("/login", "key", f.key, "next", "/tokens").header.Get("Location"); to != "/tokens" {

@@ -35,7 +35,7 @@ func (c *Console) sourcesPage(w http.ResponseWriter, r *http.Request, s *session
 
 func (c *Console) showSources(w http.ResponseWriter, r *http.Request, s *session, status int, problem string, form url.Values) {
 	all := c.Sources.List()
-	v := sourcesView{Form: form, Page: newPaging("/sources?page=", pageNumber(r), listed, len(all)), Began: c.Monitor.began}
+	v := sourcesView{Form: refill(form), Page: newPaging("/sources?page=", pageNumber(r), listed, len(all)), Began: c.Monitor.began}
 	now := c.Now()
 	for i, src := range all {
 		if i+1 < v.Page.From || i+1 > v.Page.To {

@@ -51,7 +51,7 @@ func (c *Console) tokensPage(w http.ResponseWriter, r *http.Request, s *session)
 func (c *Console) showTokens(w http.ResponseWriter, r *http.Request, s *session, status int, problem string, form url.Values) {
 	all := c.Tokens.List()
 	slices.Reverse(all) // the newest first
-	v := tokensView{Form: form, Page: newPaging("/tokens?page=", pageNumber(r), listed, len(all))}
+	v := tokensView{Form: refill(form), Page: newPaging("/tokens?page=", pageNumber(r), listed, len(all))}
 	now := c.Now()
 	for i, g := range all {
 		if stateOf(&g.Token, now) == "expiring" {

@@ -1,0 +1,29 @@
+package access
+
+import (
+	"strings"
+	"testing"
+)
+
+// FuzzSecrets: what passes for a secret has the form of one, and whatever the
+// text around it is, Redact leaves none.
+func FuzzSecrets(f *testing.F) {
+	for _, k := range kinds {
+		f.Add(string(k) + strings.Repeat("0", 36))
+	}
+	f.Add("cst_cst_" + strings.Repeat("A", 40) + "_css_")
+	f.Add("Bearer cstest_")
+	f.Fuzz(func(t *testing.T, text string) {
+		for _, k := range kinds {
+			if Check(k, []byte(text)) == nil && (len(text) != k.Length() || !strings.HasPrefix(text, string(k)) || !holdsSecret(text)) {
+				t.Errorf("%q passes for a secret", text)
+			}
+		}
+		if clean := Redact(text); holdsSecret(clean) {
+			t.Errorf("%q still holds a secret after %q", clean, text)
+		}
+		if r, err := ParseRate(text); err == nil && r.Limited() && r.String() != text && !strings.HasPrefix(text, "0") && !strings.HasPrefix(text, "+") {
+			t.Errorf("%q is read as %q", text, r)
+		}
+	})
+}

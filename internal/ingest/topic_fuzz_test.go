@@ -1,0 +1,21 @@
+package ingest
+
+import (
+	"testing"
+
+	"carstate/internal/vehicle"
+)
+
+// FuzzTopic: the one topic that names a vehicle is vehicles/VID/telemetry.
+func FuzzTopic(f *testing.F) {
+	for _, topic := range []string{"vehicles/CAR1/telemetry", "vehicles//telemetry", "vehicles/a-b/telemetry", "vehicles/CAR1/telemetry/", "vehicles/+/telemetry", "vehicles/telemetry", "$SYS/#", ""} {
+		f.Add(topic)
+	}
+	f.Fuzz(func(t *testing.T, topic string) {
+		id, ok := vehicleOf(topic)
+		want, err := vehicle.ParseID(string(id))
+		if ok && (err != nil || want != id || len(id) > vehicle.MaxReportingID || topic != "vehicles/"+string(id)+"/telemetry") {
+			t.Errorf("%q names the vehicle %q", topic, id)
+		}
+	})
+}

@@ -1,0 +1,94 @@
+package stream
+
+import (
+	"encoding/json"
+	"errors"
+	"testing"
+	"time"
+
+	"carstate/internal/access"
+)
+
+// FuzzRecords feeds what is no record to the tables of tokens and sources: it is
+// refused as damaged, and what is taken in can be asked for.
+func FuzzRecords(f *testing.F) {
+	hash := make([]byte, len(access.Hash{}))
+	seed := func(subject string, v any) {
+		body, err := json.Marshal(v)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(subject, body)
+	}
+	now := time.Unix(1e9, 0).UTC()
+	seed("token.cstid1", tokenRecord{ID: "cstid1", Hash: hash, Developer: "Ada", Operations: access.AllOperations, Rate: "5/s", Created: now, Expires: now})
+	seed("token.cstid2", tokenRecord{ID: "cstid2", Hash: hash[:3]})
+	seed("tokenset.cstid1.0", setRecord{})
+	seed("tokenuse.cstid1.NODE", usageRecord{Version: 1, Stored: now, LastUsed: now, LastRefused: now, Reason: 5, Days: []dayRecord{{Day: 3, Calls: [2][]int64{{1}, {2, 3}}}, {Day: 3}}})
+	seed("tokenuse.cstid1", usageRecord{LastUsed: now, Reason: 200})
+	seed("source.gateway", sourceRecord{Name: "gateway", Hash: hash, Created: now})
+	seed("sourceset.gateway.x", setRecord{})
+	seed("operator.grace", map[string]any{"name": "grace", "hash": hash})
+	seed("tombstone.00", map[string]any{"vehicle": hash})
+	seed(vidKeysSubject, vidKeysRecord{Keys: [][]byte{make([]byte, vidKeyBytes)}})
+	f.Add("tokenuse.a.b", []byte(`{"v":1,"days":[{"d":9223372036854775807,"c":[[1,1,1,1,1,1,1,1,1,1,1,1,1,1],null]}]}`))
+	f.Fuzz(func(t *testing.T, subject string, body []byte) {
+		var tokens access.Tokens
+		var sources access.Sources
+		k := (&Engine{node: &node{id: "NODE"}}).NewKeeper(&tokens, &sources)
+		for _, f := range []*feed{k.tokenFeed, k.srcFeed} {
+			if err := f.apply(record{subject: subject, body: body}); err != nil && !errors.Is(err, errDamaged) && !errors.Is(err, errNewer) {
+				t.Error(err)
+			}
+		}
+		for _, g := range tokens.List() {
+			_ = g.Usable(now)
+			_ = tokens.Usage(g.ID, now)
+		}
+		for _, s := range sources.List() {
+			_ = s.Usable(now)
+		}
+		_ = k.operators.List()
+	})
+}
+
+// FuzzUnseal: what was not sealed for a subject does not open, and what was does.
+func FuzzUnseal(f *testing.F) {
+	f.Add("state.0.CARA", seal("state.0.CARA", []byte{0, 'x'}))
+	f.Add("state.0.CARB", seal("state.0.CARA", []byte{0, 'x'}))
+	f.Add("", []byte{})
+	f.Fuzz(func(t *testing.T, subject string, sealed []byte) {
+		body, err := unseal(subject, sealed)
+		if err != nil {
+			if !errors.Is(err, errDamaged) && !errors.Is(err, errNewer) {
+				t.Error(err)
+			}
+			return
+		}
+		if again := seal(subject, append([]byte{sealed[0]}, body...)); string(again) != string(sealed) {
+			t.Errorf("%x opened, and is sealed as %x", sealed, again)
+		}
+	})
+}
+
+// FuzzBlock reads blocks of the engine's files: whatever stands in one, reading
+// ends within it.
+func FuzzBlock(f *testing.F) {
+	f.Add([]byte{30, 0, 0, 0})
+	f.Add(make([]byte, 64))
+	f.Add([]byte{0xff, 0xff, 0xff, 0xff, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 'a'})
+	f.Fuzz(func(t *testing.T, content []byte) {
+		b := newBlock(States, 1, content)
+		at, sound := b.firstBad(func(r storedRecord) {
+			if len(r.subject) > len(content) || len(r.payload) > len(content) {
+				t.Error("a record is longer than its block")
+			}
+		})
+		if at < 0 || at > len(content) {
+			t.Errorf("the first bad record is at %d of %d", at, len(content))
+		}
+		if !sound {
+			_ = b.torn(at)
+		}
+	})
+}

@@ -1,0 +1,263 @@
+// Package clocks is the row of the torture that sets the clocks of a running
+// service: ahead, back, into other centuries.
+package clocks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"net/http"
+	"os/exec"
+	"time"
+
+	"carstate/internal/broken"
+	"carstate/internal/nodeprocess"
+	"carstate/torture/row"
+)
+
+// Row is the wrong clocks.
+var Row = row.Row{
+	Number: 9,
+	Name:   "clocks",
+	Title:  "Clocks that jump",
+	Promise: "Whatever the clock does, no token counts after its expiry or is refused before it, nobody over a rate or told to wait is kept out for longer than the window, " +
+		"no verdict is given as fresh that is old or from the future, what was counted stays counted, and a car is heard again as soon as the clock is right.",
+	How: `A node runs as people run it, but its clock is ours: before its first instruction, clock_gettime in its copy of the kernel's vDSO is replaced by one that adds what we write into its memory.
+In each sequence a token with an expiry, one that was rotated with an overlap, one with a rate and a car are new. Then the clock jumps eight times: by seconds, by an hour or a day either way, up to three days, to the
+last second of 32 bits (January 2038) and of 32 bits without a sign (2106), to 2200, and back to the truth. After every jump both secrets are asked with around their ends, the car is asked about, reports again (now, and once
+too far in the future), and is asked about again; the rate is used up, and the clock goes on by what Retry-After says and by a window. In every tenth sequence an address guesses tokens until it is told to wait.
+A model knows the node's time to a second before and after each request; where an end lies between, both answers are right. After the sequences the monotonic clock jumps ahead by a minute, an hour and a day,
+as it does on a machine that is moved, and the node is restarted, with the true time: what was counted today must be what was asked.
+
+A monotonic clock that goes back is not tried: no kernel lets it. NATS servers have no clock set here.`,
+	Counts: "sequences of jumps",
+	CI:     200,
+	Long:   20_000,
+	Found: []string{
+		"A verdict from the future, made while the clocks of node and car were both ahead, was given as fresh until its time had come and the age allowed was over. It is `stale` now from a minute ahead on.",
+		"All that such a car said after its clock was right again was taken for old, for as long as the clocks had been ahead. Its state is begun anew now.",
+	},
+	Controls: []row.Control{
+		{Defect: broken.StuckLimiter, Says: "keeps a token that is over its rate out for as long as the clock was set back", Count: 20},
+		{Defect: broken.ExpiryCached, Says: "looks at a token's expiry only when it is issued", Count: 20},
+		{Defect: broken.FutureFresh, Says: "takes a verdict from the future for a fresh one", Count: 20},
+	},
+	Needs: needs,
+	Run:   run,
+}
+
+func run(ctx context.Context, a *row.Attempt) error {
+	t := &trial{a: a, rng: rand.New(rand.NewPCG(a.Seed, 0))}
+	if err := t.start(ctx); err != nil {
+		return err
+	}
+	defer func() { t.node.Kill() }()
+	source, err := t.node.AddSource(ctx, "gateway")
+	if err != nil {
+		return err
+	}
+	steady, err := t.node.IssueToken(ctx, "Steady")
+	if err != nil {
+		return err
+	}
+	t.source, t.steady, t.steadyID = source, steady.AccessToken, steady.ID
+	for n := range a.Count {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err := t.sequence(ctx, n); err != nil {
+			return fmt.Errorf("sequence %d, the clock being off by %s: %w", n+1, t.wall, err)
+		}
+	}
+	if err := t.jump(ctx, 0, 0); err != nil {
+		return err
+	}
+	if err := t.monotonic(ctx); err != nil {
+		return fmt.Errorf("the monotonic clock being ahead by %s: %w", t.mono, err)
+	}
+	if err := t.counted(ctx); err != nil {
+		return err
+	}
+	a.Figure("jumps", float64(t.jumps), "")
+	return t.node.Stop()
+}
+
+// trial is a node whose clock is ours, and what is known of it.
+type trial struct {
+	a      *row.Attempt
+	rng    *rand.Rand
+	clock  shifted
+	node   *nodeprocess.Node
+	source string
+	// steady is a token for everything that never ends; steadyCalls are the
+	// queries that were made with it while the node's clock was right.
+	steady, steadyID string
+	steadyCalls      int64
+
+	wall, mono time.Duration // how far the node's clocks are ahead
+	jumps      int
+}
+
+func (t *trial) start(ctx context.Context) (err error) {
+	t.clock, t.wall, t.mono = shifted{}, 0, 0
+	t.node, err = nodeprocess.Start(ctx, nodeprocess.Options{
+		Binary: t.a.Binary, Dir: t.a.Dir + "/data", Flags: []string{"--trusted-proxies", "127.0.0.1", "--max-age", maxAge.String()},
+		Begin: func(cmd *exec.Cmd) error { return t.clock.start(cmd) },
+	})
+	if err != nil {
+		return err
+	}
+	return t.node.AwaitReady(ctx, time.Minute)
+}
+
+// now is the node's time.
+func (t *trial) now() time.Time { return time.Now().Add(t.wall) }
+
+// jump sets the node's clock, and waits until the node is ready with it.
+func (t *trial) jump(ctx context.Context, wall, mono time.Duration) error {
+	t.wall, t.mono = wall.Truncate(time.Second), mono.Truncate(time.Second)
+	t.jumps++
+	if err := t.clock.set(t.wall, t.mono); err != nil {
+		return err
+	}
+	return t.node.AwaitReady(ctx, time.Minute)
+}
+
+// The moments to which clocks jump because numbers end there.
+var ends = []time.Time{
+	time.Date(2038, 1, 19, 3, 14, 6, 0, time.UTC),
+	time.Date(2038, 1, 19, 3, 14, 9, 0, time.UTC),
+	time.Date(2106, 2, 7, 6, 28, 14, 0, time.UTC),
+	time.Date(2106, 2, 7, 6, 28, 17, 0, time.UTC),
+	time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC),
+}
+
+// next chooses where the clock jumps to.
+func (t *trial) next() time.Duration {
+	either := time.Duration(1 - 2*t.rng.IntN(2))
+	switch t.rng.IntN(8) {
+	case 0:
+		return 0
+	case 1:
+		return time.Until(ends[t.rng.IntN(len(ends))])
+	case 2:
+		return t.wall + either*time.Hour
+	case 3:
+		return t.wall + either*24*time.Hour
+	case 4:
+		return either * time.Hour
+	case 5:
+		return either * 24 * time.Hour
+	case 6:
+		return either * time.Duration(t.rng.Int64N(int64(72*time.Hour)))
+	}
+	return t.wall + either*time.Duration(2+t.rng.IntN(118))*time.Second
+}
+
+// sequence is one sequence of jumps with new tokens and a new car.
+func (t *trial) sequence(ctx context.Context, n int) error {
+	if err := t.jump(ctx, 0, 0); err != nil {
+		return err
+	}
+	s, err := t.newScene(ctx, n)
+	if err != nil {
+		return err
+	}
+	const jumps = 8
+	for i := range jumps {
+		if i > 0 {
+			if err := t.jump(ctx, t.next(), 0); err != nil {
+				return err
+			}
+		}
+		for _, part := range []func(context.Context) error{s.ends, s.report, s.limited, s.guess} {
+			if err := part(ctx); err != nil || ctx.Err() != nil {
+				return errors.Join(err, ctx.Err())
+			}
+		}
+	}
+	return nil
+}
+
+// monotonic lets the monotonic clock jump ahead.
+func (t *trial) monotonic(ctx context.Context) error {
+	for i, ahead := range []time.Duration{time.Minute, time.Hour, 24 * time.Hour} {
+		if t.mono += ahead; ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err := t.clock.set(t.wall, t.mono); err != nil {
+			return err
+		}
+		t.jumps++
+		// What waits for an answer meanwhile is given up at once, on both sides.
+		began := time.Now()
+		if err := nodeprocess.Until(ctx, 2*time.Minute, t.works); err != nil {
+			return err
+		}
+		t.a.Figure(fmt.Sprintf("until it answers and takes in again, the monotonic clock being %s ahead", t.mono), math.Round(time.Since(began).Seconds()*10)/10, "s")
+		s, err := t.newScene(ctx, -1-i)
+		if err != nil {
+			return err
+		}
+		if err := s.ends(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// works reports why the node does not answer and take in, or nil.
+func (t *trial) works(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	if err := t.node.Ready(ctx); err != nil {
+		return err
+	}
+	status, _, err := t.node.Post(ctx, t.source, fmt.Sprintf(`{"vid":"ALWAYS","time":%d,"signals":{"Vehicle.Speed":50}}`, t.now().UnixMilli()))
+	if err != nil || status != http.StatusAccepted {
+		return fmt.Errorf("telemetry is answered %d, %w", status, err)
+	}
+	a, err := t.node.Ask(ctx, nodeprocess.DrivingPath, t.steady, "ALWAYS")
+	if err == nil && a.Status != 1 {
+		err = fmt.Errorf("a query is answered %d", a.HTTP)
+	}
+	return err
+}
+
+// counted restarts the node at the true time and looks at what was counted today.
+func (t *trial) counted(ctx context.Context) error {
+	if err := t.jump(ctx, 0, t.mono); err != nil {
+		return err
+	}
+	day := time.Now().UTC().YearDay()
+	if err := t.node.Stop(); err != nil {
+		return err
+	}
+	if err := t.start(ctx); err != nil {
+		return err
+	}
+	c, err := t.node.AdminClient()
+	if err != nil {
+		return err
+	}
+	record, err := c.Token(ctx, t.steadyID)
+	if err != nil {
+		return err
+	}
+	var sum int64
+	for op := range record.Usage.Today.Calls {
+		for _, n := range record.Usage.Today.Calls[op] {
+			sum += n
+		}
+	}
+	if time.Now().UTC().YearDay() == day && t.began().YearDay() == day && sum < t.steadyCalls {
+		t.a.Wrong("of %d calls of today %d are counted after a restart", t.steadyCalls, sum)
+	}
+	t.a.Figure("calls of today that were counted, of those made with the clock right", float64(sum)/float64(max(1, t.steadyCalls)), "")
+	return nil
+}
+
+// began is when the first of today's calls may have been made.
+func (t *trial) began() time.Time { return t.node.Began().UTC() }

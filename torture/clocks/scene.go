@@ -1,0 +1,303 @@
+package clocks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"carstate/internal/access"
+	"carstate/internal/nodeprocess"
+)
+
+// What the contract says of time.
+const (
+	maxAge  = 10 * time.Minute
+	ahead   = 30 * time.Second // how far a sample may be
+	window  = time.Minute      // of the rate, and of the refusals of an address
+	burst   = 6                // calls a window
+	guesses = 100              // refusals a window
+	slack   = time.Minute      // how far ahead a verdict may be before it is called stale
+)
+
+// scene is a sequence's tokens and car.
+type scene struct {
+	*trial
+	dies      string // a token that expires
+	dead      time.Time
+	old       string // a secret that was replaced
+	oldUntil  time.Time
+	limitedBy string // a token with a rate
+	vid       string
+	heard     time.Time // the newest sample that the car had accepted
+	caller    string    // an address that guesses; "": none does
+}
+
+func (t *trial) newScene(ctx context.Context, n int) (*scene, error) {
+	s := &scene{trial: t, vid: fmt.Sprintf("CAR%dx%d", t.a.Seed%1e6, n+10)}
+	if n%10 == 0 {
+		s.caller = fmt.Sprintf("10.9.%d.%d", n/10>>8&255, n/10&255)
+	}
+	c, err := t.node.AdminClient()
+	if err != nil {
+		return nil, err
+	}
+	request := access.TokenRequest{Developer: "Ada", Operations: access.AllOperations, Vehicles: access.AllVehicles()}
+	s.dead = t.now().Add(10*time.Minute + time.Duration(t.rng.Int64N(int64(72*time.Hour)))).Truncate(time.Millisecond)
+	request.Expires = s.dead
+	dies, err1 := c.IssueToken(ctx, request)
+	request.Expires = time.Time{}
+	old, err2 := c.IssueToken(ctx, request)
+	request.Rate = access.Rate{Calls: burst, Window: window}
+	limited, err3 := c.IssueToken(ctx, request)
+	if err := errors.Join(err1, err2, err3); err != nil {
+		return nil, err
+	}
+	rotated, err := c.RotateToken(ctx, old.ID, (10*time.Minute + time.Duration(t.rng.Int64N(int64(48*time.Hour)))).Truncate(time.Second))
+	if err != nil {
+		return nil, err
+	}
+	s.dies, s.old, s.limitedBy = dies.AccessToken, old.AccessToken, limited.AccessToken
+	s.oldUntil = rotated.EarlierUntil[0]
+	return s, nil
+}
+
+// answered is an answer and the node's time before and after it.
+type answered struct {
+	status         int
+	reason         string
+	modified, date time.Time
+	retry          time.Duration
+	before, after  time.Time
+}
+
+// ask asks about the car.
+func (s *scene) ask(ctx context.Context, token, caller string) (a answered, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.node.URL(nodeprocess.Query)+nodeprocess.DrivingPath+"?"+url.Values{"access_token": {token}, "vid": {s.vid}}.Encode(), nil)
+	if err != nil {
+		return a, err
+	}
+	if caller != "" {
+		req.Header.Set("X-Forwarded-For", caller)
+	}
+	// The header's times have no fraction, and ours of the node is as exact.
+	a.before = s.now().Add(-time.Second)
+	resp, err := client.Do(req)
+	if err != nil {
+		return a, err
+	}
+	a.after = s.now().Add(time.Second)
+	_, err = io.Copy(io.Discard, resp.Body)
+	if err := errors.Join(err, resp.Body.Close()); err != nil {
+		return a, err
+	}
+	s.a.Offered(1)
+	if token == s.steady && s.wall == 0 {
+		s.steadyCalls++
+	}
+	a.status, a.reason = resp.StatusCode, resp.Header.Get("Carstate-Reason")
+	a.modified, _ = http.ParseTime(resp.Header.Get("Last-Modified"))
+	a.date, _ = http.ParseTime(resp.Header.Get("Date"))
+	seconds, _ := strconv.Atoi(resp.Header.Get("Retry-After"))
+	a.retry = time.Duration(seconds) * time.Second
+	if a.date.Before(a.before.Add(-time.Second)) || a.date.After(a.after) {
+		s.wrong("Date is off by %s", a.date.Sub(a.before))
+	}
+	return a, nil
+}
+
+var client = &http.Client{Timeout: time.Minute, Transport: &http.Transport{MaxIdleConnsPerHost: 4}}
+
+// wrong is a finding, with the clock's state.
+func (s *scene) wrong(format string, args ...any) {
+	s.a.Wrong("the clock ahead by %s: %s", s.wall, fmt.Sprintf(format, args...))
+}
+
+// ends asks with secrets that end.
+func (s *scene) ends(ctx context.Context) error {
+	for _, x := range []struct {
+		what, token string
+		end         time.Time
+	}{{"token", s.dies, s.dead}, {"replaced secret", s.old, s.oldUntil}} {
+		a, err := s.ask(ctx, x.token, "")
+		if err != nil {
+			return err
+		}
+		if a.status == http.StatusTooManyRequests || a.status == http.StatusServiceUnavailable && s.mono > 0 {
+			continue // this address had too many refused, or the node is out of touch
+		}
+		switch {
+		case a.status == http.StatusOK && !a.before.Before(x.end):
+			s.wrong("a %s counts %s after its end", x.what, a.before.Sub(x.end))
+		case a.status == http.StatusUnauthorized && a.after.Before(x.end):
+			s.wrong("a %s is refused %s before its end", x.what, x.end.Sub(a.after))
+		case a.status != http.StatusOK && a.status != http.StatusUnauthorized:
+			s.wrong("a %s is answered %d", x.what, a.status)
+		}
+	}
+	return nil
+}
+
+// report asks about the car, lets it report, and asks again.
+func (s *scene) report(ctx context.Context) error {
+	a, err := s.ask(ctx, s.steady, "")
+	if err != nil {
+		return err
+	}
+	if why := s.honest(a); why != "" {
+		s.wrong("%s", why)
+	}
+	// What the car said last may be ahead of the clock by as much as is still taken
+	// for right, or by more. Which of the two, a second could decide: make it clear.
+	if off := s.heard.Sub(s.now()); off > slack-5*time.Second && off < slack+5*time.Second {
+		if err := s.jump(ctx, s.wall+10*time.Second, s.mono); err != nil {
+			return err
+		}
+	}
+	for _, x := range []struct {
+		off  time.Duration
+		code int
+	}{{ahead + 10*time.Second, http.StatusBadRequest}, {0, http.StatusAccepted}} {
+		at := s.now().Add(x.off).Truncate(time.Millisecond)
+		status, text, err := s.node.Post(ctx, s.source, fmt.Sprintf(`{"vid":"%s","time":%d,"signals":{"Vehicle.Speed":50}}`, s.vid, at.UnixMilli()))
+		if err != nil {
+			return err
+		}
+		s.a.Offered(1)
+		taken := status == http.StatusAccepted && !strings.Contains(string(text), `"accepted":0`)
+		switch {
+		case x.off > 0 && taken:
+			s.wrong("a sample %s in the future is taken in", x.off)
+		case x.off == 0 && !taken:
+			s.wrong("a sample of now is answered %d", status)
+		case taken:
+			s.a.Acknowledged(1)
+			if s.heard.Before(at) || s.heard.Sub(at) > slack {
+				s.heard = at
+			}
+		}
+	}
+	// The car is heard, whatever it said while its clock was wrong.
+	err = nodeprocess.Until(ctx, 30*time.Second, func(ctx context.Context) error {
+		a, err := s.ask(ctx, s.steady, "")
+		want := s.heard.Truncate(time.Second)
+		if want.After(a.date) {
+			want = a.date // it is never later
+		}
+		if err == nil && (a.reason != "" || !a.modified.Equal(want)) {
+			err = fmt.Errorf("answered %d with reason %q", a.status, a.reason)
+		}
+		return err
+	})
+	if err != nil && ctx.Err() == nil {
+		s.wrong("a car that reports now is not heard: %v", err)
+		s.heard = time.Time{}
+		return nil
+	}
+	return err
+}
+
+// honest says what is wrong with the age of an answer.
+func (s *scene) honest(a answered) string {
+	fresh := a.status == http.StatusOK && a.reason == ""
+	youngest, oldest := a.before.Sub(s.heard), a.after.Sub(s.heard)
+	switch {
+	case a.modified.After(a.date):
+		return "Last-Modified is after Date"
+	case s.heard.IsZero():
+		if fresh {
+			return "a car is known that never reported"
+		}
+	case fresh && youngest > maxAge:
+		return fmt.Sprintf("a verdict %s old is given as fresh", youngest)
+	case fresh && oldest < -slack:
+		return fmt.Sprintf("a verdict %s in the future is given as fresh", -oldest)
+	case !fresh && youngest >= 0 && oldest <= maxAge:
+		return fmt.Sprintf("a verdict %s old is not given: %d, %q", oldest, a.status, a.reason)
+	case !fresh && a.reason != "stale":
+		return fmt.Sprintf("the reason for what was heard %s ago is %q", oldest, a.reason)
+	case fresh && youngest >= 0 && !a.modified.Equal(s.heard.Truncate(time.Second)):
+		return "Last-Modified is not when the car was heard"
+	}
+	return ""
+}
+
+// limited uses up the rate, and waits as long as it is told.
+func (s *scene) limited(ctx context.Context) error {
+	served := 0
+	var last answered
+	for range burst + 1 {
+		var err error
+		if last, err = s.ask(ctx, s.limitedBy, ""); err != nil {
+			return err
+		}
+		if last.status != http.StatusOK {
+			break
+		}
+		served++
+	}
+	// One more if a tenth of the window went by meanwhile.
+	if served > burst && last.after.Sub(last.before) < window/burst {
+		s.wrong("%d calls were served at once, of %d", served, burst)
+	}
+	if last.status != http.StatusTooManyRequests {
+		return nil
+	}
+	if last.retry <= 0 || last.retry > window {
+		s.wrong("a token over its rate is to wait %s", last.retry)
+		return nil
+	}
+	if err := s.jump(ctx, s.wall+last.retry+time.Second, s.mono); err != nil {
+		return err
+	}
+	if a, err := s.ask(ctx, s.limitedBy, ""); err != nil || a.status != http.StatusOK {
+		s.wrong("a token that waited as long as it was told is answered %d", a.status)
+		return err
+	}
+	if err := s.jump(ctx, s.wall+window+time.Second, s.mono); err != nil {
+		return err
+	}
+	for i := range burst {
+		if a, err := s.ask(ctx, s.limitedBy, ""); err != nil || a.status != http.StatusOK {
+			s.wrong("after a whole window, call %d of %d is answered %d", i+1, burst, a.status)
+			return err
+		}
+	}
+	return nil
+}
+
+// guess guesses tokens from one address until it is told to wait, and waits.
+func (s *scene) guess(ctx context.Context) error {
+	if s.caller == "" {
+		return nil
+	}
+	never, _ := access.NewSecret(access.TokenKind)
+	var last answered
+	refused := 0
+	for ; refused <= guesses; refused++ {
+		var err error
+		if last, err = s.ask(ctx, never, s.caller); err != nil {
+			return err
+		}
+		if last.status != http.StatusUnauthorized {
+			break
+		}
+	}
+	if last.status != http.StatusTooManyRequests || last.retry <= 0 || last.retry > window {
+		s.wrong("guess %d of an address is answered %d, to wait %s", refused+1, last.status, last.retry)
+		return nil
+	}
+	if err := s.jump(ctx, s.wall+last.retry+time.Second, s.mono); err != nil {
+		return err
+	}
+	if a, err := s.ask(ctx, never, s.caller); err != nil || a.status != http.StatusUnauthorized {
+		s.wrong("an address that waited as long as it was told is answered %d", a.status)
+		return err
+	}
+	return nil
+}

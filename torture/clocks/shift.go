@@ -1,0 +1,156 @@
+package clocks
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// shifted is a process whose clocks we set. A static program asks the kernel's
+// vDSO for the time, a page of code that the kernel maps into every process. In
+// this one's copy, clock_gettime is replaced before the program's first
+// instruction: it adds to what the kernel says as many seconds as stand behind
+// it, where we write them. The program is the one that people run.
+type shifted struct {
+	pid     int
+	offsets uint64 // address of two int64: seconds for CLOCK_REALTIME, and for CLOCK_MONOTONIC
+}
+
+// code is clock_gettime(edi, rsi) for amd64. The offsets follow, from byte 32 on.
+var code = []byte{
+	0xb8, 0xe4, 0x00, 0x00, 0x00, // mov eax, 228 (clock_gettime)
+	0x0f, 0x05, // syscall
+	0x83, 0xff, 0x01, // cmp edi, 1
+	0x77, 0x10, // ja to the ret: another clock
+	0x48, 0x8d, 0x0d, 0x0d, 0x00, 0x00, 0x00, // lea rcx, [rip+13]: the offsets
+	0x89, 0xff, // mov edi, edi
+	0x48, 0x8b, 0x0c, 0xf9, // mov rcx, [rcx+8*rdi]
+	0x48, 0x01, 0x0e, // add [rsi], rcx: the seconds
+	0xc3,             // ret
+	0x90, 0x90, 0x90, // up to 32
+}
+
+const wholeCode = 48 // with the offsets
+
+// start starts a program so that its clocks can be set. It is for
+// [nodeprocess.Options].
+func (s *shifted) start(cmd *exec.Cmd) error {
+	runtime.LockOSThread() // whoever traces is a thread
+	defer runtime.UnlockOSThread()
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = new(syscall.SysProcAttr)
+	}
+	cmd.SysProcAttr.Ptrace = true // it stops before its first instruction
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	s.pid = cmd.Process.Pid
+	err := s.patch()
+	if err != nil {
+		_ = cmd.Process.Kill()
+	}
+	return errors.Join(err, syscall.PtraceDetach(s.pid))
+}
+
+func (s *shifted) patch() error {
+	var status syscall.WaitStatus
+	if _, err := syscall.Wait4(s.pid, &status, 0, nil); err != nil || !status.Stopped() {
+		return fmt.Errorf("the process did not stop at its beginning: %v, %w", status, err)
+	}
+	begin, end, err := mapped(s.pid, "[vdso]")
+	if err != nil {
+		return err
+	}
+	mem, err := os.OpenFile(fmt.Sprintf("/proc/%d/mem", s.pid), os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer mem.Close()
+	image := make([]byte, end-begin)
+	if _, err := mem.ReadAt(image, int64(begin)); err != nil {
+		return fmt.Errorf("the vDSO cannot be read: %w", err)
+	}
+	at, err := clockGettime(image)
+	if err != nil {
+		return err
+	}
+	text := append(bytes.Clone(code), make([]byte, wholeCode-len(code))...)
+	if _, err := mem.WriteAt(text, int64(begin+at)); err != nil {
+		return fmt.Errorf("the vDSO cannot be written: %w", err)
+	}
+	s.offsets = begin + at + uint64(len(code))
+	return nil
+}
+
+// mapped is where a process has a mapping of a name.
+func mapped(pid int, name string) (begin, end uint64, err error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
+	if err != nil {
+		return 0, 0, err
+	}
+	for line := range strings.Lines(string(text)) {
+		if strings.HasSuffix(strings.TrimSpace(line), name) {
+			_, err = fmt.Sscanf(line, "%x-%x", &begin, &end)
+			return begin, end, err
+		}
+	}
+	return 0, 0, errors.New("the process has no vDSO")
+}
+
+// clockGettime is where in the vDSO the function begins.
+func clockGettime(image []byte) (uint64, error) {
+	f, err := elf.NewFile(bytes.NewReader(image))
+	if err != nil {
+		return 0, fmt.Errorf("the vDSO is no ELF image: %w", err)
+	}
+	symbols, err := f.DynamicSymbols()
+	if err != nil {
+		return 0, err
+	}
+	for _, s := range symbols {
+		if s.Name == "__vdso_clock_gettime" {
+			if s.Size < wholeCode || s.Value%8 != 0 || s.Value+wholeCode > uint64(len(image)) {
+				return 0, fmt.Errorf("clock_gettime has %d bytes in this kernel's vDSO, which is too few", s.Size)
+			}
+			return s.Value, nil
+		}
+	}
+	return 0, errors.New("the vDSO has no clock_gettime")
+}
+
+// set sets how far the process's clocks are ahead of the machine's.
+func (s *shifted) set(wall, monotonic time.Duration) error {
+	mem, err := os.OpenFile(fmt.Sprintf("/proc/%d/mem", s.pid), os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer mem.Close()
+	for i, d := range []time.Duration{wall, monotonic} {
+		word := binary.LittleEndian.AppendUint64(nil, uint64(d/time.Second))
+		if _, err := mem.WriteAt(word, int64(s.offsets)+int64(8*i)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// needs says what this machine lacks for setting a process's clocks.
+func needs() error {
+	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
+		return errors.New("the row clocks sets a process's clocks through the vDSO of Linux on amd64: run it there")
+	}
+	var s shifted
+	cmd := exec.Command("/bin/true")
+	if err := s.start(cmd); err != nil {
+		return fmt.Errorf("the row clocks must be allowed to trace the process that it starts: run it as root, outside of a sandbox (%w)", err)
+	}
+	return cmd.Wait()
+}

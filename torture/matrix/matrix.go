@@ -1,0 +1,62 @@
+// Package matrix is the row of the torture that asks whether anybody is answered
+// what they may not know: tokens of every sort, vehicles of every sort, both
+// operations, against a model of the contract that shares no code with the
+// service.
+package matrix
+
+import (
+	"context"
+	"errors"
+
+	"carstate/internal/broken"
+	"carstate/torture/row"
+)
+
+// Row is the authorisation matrix.
+var Row = row.Row{
+	Number: 11,
+	Name:   "matrix",
+	Title:  "Who is answered what",
+	Promise: "A token gets exactly the answers that it was granted, also while grants change, tokens are revoked and rotated and vehicles are forgotten. " +
+		"A vehicle that is not granted cannot be told from one that there is not: not by a byte, and not by the time that the answer takes.",
+	How: `A node runs with 160 tokens (one or both operations, all vehicles, a list, an emptied list; some expired, expiring, revoked, rotated with and without
+an overlap, or of the sandbox) and 118 vehicles (with an answer to both operations, to one, not driving, stale, forgotten, never heard of, and the sandbox's).
+Eight connections ask about random triples of token, vehicle and operation, each as another caller; a twentieth show no token that was ever issued, a twentieth something that only looks like one
+(cut off, altered, a source's key, an operator's, a token's ID). Meanwhile another one grants, takes away, revokes, rotates and forgets without a pause.
+
+Every answer is compared with a model of the contract: status, body, the names of all headers and their order, the reason, Last-Modified. A change counts from when it was acknowledged; only for a
+question that was under way meanwhile both answers are right. Every answer about an unknown vehicle is compared with the first one to the byte, but for Date, X-Request-Id and the vid itself.
+Tokens with a rate, and guesses from one address, are tried by themselves.
+
+Time is measured on one connection, 16 pipelined questions at a go, so that the way there and back does not hide the answer. In each of 6,000 rounds, in random order, come vehicles that are granted and
+never reported, that report and are not granted, and that are neither; the rounds' differences give the median and its bound without any assumption about how times are spread.
+
+It does not see differences below that bound, nor what several callers together might measure in a processor's caches.`,
+	Counts: "triples",
+	CI:     100_000,
+	Long:   3_000_000,
+	Controls: []row.Control{
+		{Defect: broken.GrantsUnchecked, Says: "answers for every vehicle, whatever was granted", Count: 5_000},
+		{Defect: broken.RevokedCounts, Says: "goes on answering tokens that were revoked", Count: 20_000},
+		{Defect: broken.ForbiddenTold, Says: "gives another reason for a vehicle that is not granted than for one that is unknown", Count: 5_000},
+		{Defect: broken.SlowForbidden, Says: "hashes the name of a vehicle that is not granted, which takes 1 µs", Count: 1_000},
+	},
+	Run: run,
+}
+
+func run(ctx context.Context, a *row.Attempt) error {
+	w, err := build(ctx, a)
+	if err != nil {
+		return err
+	}
+	defer w.node.Kill()
+	for _, part := range []func(context.Context) error{
+		func(ctx context.Context) error { return w.askAll(ctx, a.Count) },
+		w.limited, w.guesses, w.timing,
+	} {
+		if err := part(ctx); err != nil || ctx.Err() != nil {
+			return errors.Join(err, ctx.Err())
+		}
+	}
+	return w.node.Stop()
+}

@@ -1,0 +1,138 @@
+package secrets
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// window is how many characters of a canary in a row are enough to be seen.
+const window = 12
+
+// canaries are texts that must not turn up, each in all the forms in which it
+// might: as it is, any window of it, in base64, hexadecimal, and with every
+// character percent-encoded.
+type canaries struct {
+	windows map[[window]byte]form
+	begins  [1 << 16]bool // the first two bytes of windows, to be quick
+}
+
+// form is what of a canary was found.
+type form struct{ what, as string }
+
+func newCanaries() *canaries { return &canaries{windows: make(map[[window]byte]form)} }
+
+// add adds a text. skip is how many of its first characters tell nothing, such as
+// the kind of a secret.
+func (c *canaries) add(what, text string, skip int) {
+	c.put(what, "as it is", text)
+	rest := text[skip:]
+	c.put(what, "in hexadecimal", hex.EncodeToString([]byte(rest)))
+	c.put(what, "in hexadecimal", strings.ToUpper(hex.EncodeToString([]byte(rest))))
+	var percent, lower strings.Builder
+	for i := range len(rest) {
+		fmt.Fprintf(&percent, "%%%02X", rest[i])
+		fmt.Fprintf(&lower, "%%%02x", rest[i])
+	}
+	c.put(what, "percent-encoded", percent.String())
+	c.put(what, "percent-encoded", lower.String())
+	c.base64(what, "in base64", rest)
+}
+
+// addHash adds the hash of a text, as something that must not turn up itself.
+func (c *canaries) addHash(what, text string) {
+	sum := sha256.Sum256([]byte(text))
+	c.put(what, "as its SHA-256", string(sum[:]))
+	c.put(what, "as its SHA-256", hex.EncodeToString(sum[:]))
+	c.base64(what, "as its SHA-256", string(sum[:]))
+}
+
+// base64 adds a text as it looks in base64 wherever it begins in what is encoded.
+func (c *canaries) base64(what, as, text string) {
+	for shift := range 3 {
+		for _, enc := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
+			whole := enc.EncodeToString(append(make([]byte, shift), text...))
+			// The ends depend on what stands before and behind.
+			c.put(what, as, whole[4:len(whole)-4])
+		}
+	}
+}
+
+// put adds every window of a text.
+func (c *canaries) put(what, as, text string) {
+	for i := 0; i+window <= len(text); i++ {
+		var w [window]byte
+		copy(w[:], text[i:])
+		if _, ok := c.windows[w]; !ok {
+			c.windows[w] = form{what, as}
+		}
+		c.begins[uint16(w[0])<<8|uint16(w[1])] = true
+	}
+}
+
+// find returns each form that a text holds, once.
+func (c *canaries) find(text []byte) (found []form) {
+	seen := make(map[form]bool)
+	for i := 0; i+window <= len(text); i++ {
+		if !c.begins[uint16(text[i])<<8|uint16(text[i+1])] {
+			continue
+		}
+		if f, ok := c.windows[[window]byte(text[i:i+window])]; ok && !seen[f] {
+			seen[f] = true
+			found = append(found, f)
+		}
+	}
+	return found
+}
+
+// searchTree looks through all files under a directory but those left out. It
+// returns how many bytes those are.
+func (c *canaries) searchTree(dir string, leftOut []string, tell func(file string, f form)) (bytes int64, err error) {
+	err = filepath.WalkDir(dir, func(name string, e os.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		rel, _ := filepath.Rel(dir, name)
+		if slices.Contains(leftOut, rel) {
+			return nil
+		}
+		for _, f := range c.find([]byte(rel)) {
+			tell("the name of a file", f)
+		}
+		n, err := c.searchFile(name, func(f form) { tell(filepath.Base(name), f) })
+		bytes += n
+		return err
+	})
+	return bytes, err
+}
+
+// searchFile looks through a file piece by piece.
+func (c *canaries) searchFile(name string, tell func(form)) (bytes int64, err error) {
+	file, err := os.Open(name)
+	if err != nil {
+		return 0, err
+	}
+	defer file.Close()
+	buf := make([]byte, 1<<20)
+	kept := 0
+	for {
+		n, err := io.ReadFull(file, buf[kept:])
+		bytes += int64(n)
+		for _, f := range c.find(buf[:kept+n]) {
+			tell(f)
+		}
+		if err == io.EOF || err == io.ErrUnexpectedEOF {
+			return bytes, nil
+		}
+		if err != nil {
+			return bytes, err
+		}
+		kept = copy(buf, buf[len(buf)-window+1:])
+	}
+}

@@ -1,0 +1,197 @@
+package secrets
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+
+	"carstate/internal/nodeprocess"
+)
+
+// calls are requests on the admin listener: a method, a path, a body. They are
+// sent with the right key, and with each secret in place of it.
+var calls = []string{
+	"GET /v1/tokens", "GET /v1/sources", "GET /v1/operators", "GET /v1/audit?limit=1000", "GET /v1/audit?limit=TOKEN", "GET /metrics?key=TOKEN",
+	"GET /v1/tokens/TOKEN", "POST /v1/tokens/TOKEN/revoke", "POST /v1/tokens/TOKEN/rotate", `POST /v1/tokens/TOKEN/grant {"add":["VID"]}`,
+	"GET /v1/sources/TOKEN", "DELETE /v1/sources/TOKEN", "POST /v1/sources/TOKEN/rotate", "DELETE /v1/operators/TOKEN", "POST /v1/operators/TOKEN/rotate",
+	"GET /v1/vehicles/TOKEN", "POST /v1/vehicles/TOKEN/forget", "POST /v1/vehicles/TOKEN/allow", "GET /v1/vehicles/VID", "GET /v1/TOKEN", "TOKEN /v1/tokens",
+	`POST /v1/tokens {"developer":"TOKEN","vehicles":"all"}`, `POST /v1/tokens {"developer":"Ada","vehicles":["TOKEN"]}`, `POST /v1/tokens {"developer":"Ada","vehicles":"TOKEN"}`,
+	`POST /v1/tokens {"developer":"Ada","vehicles":"all","operations":["TOKEN"]}`, `POST /v1/tokens {"developer":"Ada","vehicles":"all","rate":"TOKEN"}`,
+	`POST /v1/tokens {"developer":"Ada","vehicles":"all","expires_at":"TOKEN"}`, `POST /v1/tokens {"TOKEN":1}`, `POST /v1/tokens {"developer":TOKEN`, `POST /v1/tokens TOKEN`,
+	`POST /v1/sources {"name":"TOKEN","vehicles":"all"}`, `POST /v1/operators {"name":"TOKEN"}`, `POST /v1/tombstones {"receipts":[{"format":"TOKEN","vehicle":"TOKEN"}]}`,
+	`POST /v1/restore TOKEN`, "GET /v1/tokens/..%2fTOKEN", "GET //v1/tokens?TOKEN", "GET /login?next=TOKEN", "GET /TOKEN", "GET /vehicles/TOKEN", "GET /live/vehicles/TOKEN",
+}
+
+// operate calls the admin API in all ways.
+func (r *round) operate(ctx context.Context) error {
+	for _, card := range r.cards {
+		for _, i := range r.rng.Perm(len(calls)) {
+			method, rest, _ := strings.Cut(r.fill(card, calls[i]), " ")
+			path, body, _ := strings.Cut(rest, " ")
+			for _, key := range []string{"Bearer " + r.admin.Key, "Bearer " + card.text, "Basic " + card.text, ""} {
+				if key == "Bearer "+r.admin.Key && strings.Contains(calls[i], `"name":"TOKEN"`) && r.rng.IntN(4) > 0 {
+					continue // once in a while is enough where something may be made
+				}
+				head := fmt.Sprintf("%s %s HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n", method, path)
+				if key != "" {
+					head += "Authorization: " + key + "\r\n"
+				}
+				if body != "" {
+					head += fmt.Sprintf("Content-Type: application/json\r\nContent-Length: %d\r\n", len(body))
+				}
+				answer, err := r.send(ctx, nodeprocess.Admin, []byte(head+"\r\n"+body), nil)
+				if err != nil {
+					return err
+				}
+				r.look("the answer of the admin API to `"+calls[i]+"`", answer, r.secrets)
+			}
+		}
+		answer, err := r.send(ctx, nodeprocess.Admin, []byte("GET / HTTP/1.1\r\nHost: "+card.text+"\r\nOrigin: http://"+card.text+"\r\nCookie: carstate-session="+card.text+"\r\nConnection: close\r\n\r\n"), nil)
+		if err != nil {
+			return err
+		}
+		r.look("the answers of the admin API", answer, r.secrets)
+	}
+	return nil
+}
+
+// secretPattern is what a secret looks like that a page shows.
+var (
+	secretPattern = regexp.MustCompile(`cs[a-z]*_[0-9A-Za-z]{36}`)
+	markPattern   = regexp.MustCompile(`name="mark" value="([^"]+)"`)
+	rotatePattern = regexp.MustCompile(`action="(/(?:tokens|sources|operators)/[^"]+/rotate)"`)
+)
+
+// browse uses the console as a person does: wrong keys, right ones, its forms.
+func (r *round) browse(ctx context.Context) error {
+	b := browser{r: r, client: &http.Client{Timeout: patience, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
+	for _, card := range r.cards {
+		for _, form := range []url.Values{
+			{"key": {card.text}, "next": {"/" + card.text}, "who": {card.text}},
+			{"key": {card.text + "x"}, "next": {"//" + card.text}}, {card.text: {card.text}},
+		} {
+			if _, err := b.do(ctx, "POST", "/login?key="+card.text, form); err != nil {
+				return err
+			}
+			b.cookie = ""
+		}
+	}
+	for _, who := range []string{"the admin key", "a rotated operator's key"} {
+		if _, err := b.do(ctx, "POST", "/login", url.Values{"key": {r.text(who)}, "next": {"/tokens"}}); err != nil {
+			return err
+		}
+		if b.cookie == "" {
+			return fmt.Errorf("%s did not open the console", who)
+		}
+		if err := b.pages(ctx); err != nil {
+			return err
+		}
+		if _, err := b.do(ctx, "POST", "/logout", nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// browser keeps a session's cookie.
+type browser struct {
+	r      *round
+	client *http.Client
+	cookie string
+}
+
+// do asks for a page and looks through it. A secret that it shows is one more to
+// look for from then on.
+func (b *browser) do(ctx context.Context, method, path string, form url.Values) (string, error) {
+	req, err := http.NewRequestWithContext(ctx, method, b.r.node.URL(nodeprocess.Admin)+path, strings.NewReader(form.Encode()))
+	if err != nil {
+		return "", err
+	}
+	if method == http.MethodPost {
+		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
+	if b.cookie != "" {
+		req.Header.Set("Cookie", "carstate-session="+b.cookie)
+	}
+	resp, err := b.client.Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	page, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return "", err
+	}
+	b.r.a.Offered(1)
+	var head bytes.Buffer
+	fresh := ""
+	for _, c := range resp.Cookies() {
+		fresh = c.Value
+	}
+	if err := resp.Header.Write(&head); err != nil {
+		return "", err
+	}
+	b.r.look(fmt.Sprintf("a page of the console, %d `%s %s`", resp.StatusCode, method, path), append(head.Bytes(), page...), b.r.secrets)
+	if fresh != "" {
+		b.cookie = fresh
+		b.r.secrets.add("the cookie of a session", fresh, 0)
+	}
+	if resp.StatusCode == http.StatusCreated {
+		for _, secret := range secretPattern.FindAllString(string(page), 1) {
+			b.r.newSecret("a secret that the console handed out", secret)
+		}
+	}
+	return string(page), nil
+}
+
+// pages goes through all pages and forms.
+func (b *browser) pages(ctx context.Context) error {
+	for _, path := range []string{"/tokens", "/sources", "/operators"} {
+		page, err := b.do(ctx, "GET", path, nil)
+		if err != nil {
+			return err
+		}
+		form := url.Values{"developer": {"Ada"}, "operation": {"throttle_system"}, "scope": {"all"}, "days": {"30"}, "name": {"n" + fmt.Sprint(b.r.rng.IntN(1e9))}}
+		if mark := markPattern.FindStringSubmatch(page); mark != nil {
+			form.Set("mark", mark[1])
+		}
+		for range 2 { // the second time it is refused
+			if _, err := b.do(ctx, "POST", path, form); err != nil {
+				return err
+			}
+		}
+		if page, err = b.do(ctx, "GET", path, nil); err != nil {
+			return err
+		}
+		if to := rotatePattern.FindStringSubmatch(page); to != nil && path != "/operators" {
+			form.Del("mark")
+			form.Set("mark", fmt.Sprint(b.r.rng.Uint64()))
+			form.Set("overlap", "0")
+			if _, err := b.do(ctx, "POST", to[1], form); err != nil {
+				return err
+			}
+		}
+	}
+	secret := b.r.cards[b.r.rng.IntN(len(b.r.cards))].text
+	for _, path := range []string{"/", "/vehicles", "/vehicles/" + b.r.vid, "/tokens", "/sources", "/operators", "/audit", "/audit?before=" + secret, "/" + secret, "/vehicles/" + secret, "/assets/" + secret} {
+		if _, err := b.do(ctx, "GET", path, nil); err != nil {
+			return err
+		}
+	}
+	for path, form := range map[string]url.Values{
+		"/vehicles": {"vid": {secret}}, "/tokens": {"developer": {secret}, "rate": {secret}, "scope": {"list"}, "vehicles": {secret}, "mark": {"m" + secret}},
+		"/sources": {"name": {secret}, "scope": {"list"}, "vehicles": {secret}, "mark": {"n" + secret}}, "/operators": {"name": {secret}, "mark": {"o" + secret}},
+		"/tokens/" + secret + "/revoke": nil, "/sources/" + secret + "/remove": nil, "/operators/" + secret + "/rotate": {"mark": {"p" + secret}},
+		"/vehicles/" + secret + "/forget": {"vid": {secret}},
+	} {
+		if _, err := b.do(ctx, "POST", path, form); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,272 @@
+package secrets
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"carstate/internal/access"
+	"carstate/internal/admin"
+	"carstate/internal/nodeprocess"
+	"carstate/internal/vehicle"
+	"carstate/torture/row"
+)
+
+// round is a node and all the canaries that it is given.
+type round struct {
+	a     *row.Attempt
+	rng   *rand.Rand
+	dir   string
+	node  *nodeprocess.Node
+	admin *admin.Client
+
+	collector *httptest.Server // of traces
+
+	secrets *canaries // keys and tokens
+	names   *canaries // vids, and hashes that anybody could make
+	cards   []card    // every secret there is, to be sent where it does not belong
+	vid     string
+
+	mu       sync.Mutex // guards what follows
+	searched int64      // bytes
+	places   map[string]bool
+	traces   [][]byte
+	traced   map[string]bool // the Authorization headers that reached the collector
+}
+
+// card is a secret and what it is.
+type card struct{ what, text string }
+
+const collectorKey = "collectorCanary7f3Kq9ZpW2xLm8"
+
+// newSecret takes in a secret that was handed out, or made up.
+func (r *round) newSecret(what, text string) string {
+	skip := strings.Index(text, "_") + 1 // as the kind of a secret
+	r.secrets.add(what, text, skip)
+	r.names.addHash("the hash of "+what, text)
+	r.cards = append(r.cards, card{what, text})
+	return text
+}
+
+// look searches what came out at a place.
+func (r *round) look(place string, text []byte, sets ...*canaries) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.searched += int64(len(text))
+	r.places[strings.SplitN(place, "`", 2)[0]] = true
+	r.a.Acknowledged(1)
+	for _, set := range sets {
+		for _, f := range set.find(text) {
+			r.a.Wrong("%s %s stands in %s", f.what, f.as, place)
+		}
+	}
+}
+
+// start starts a node that tells as much as it can of itself.
+func (r *round) start(ctx context.Context) error {
+	r.collector = httptest.NewServer(http.HandlerFunc(r.collect))
+	out := filepath.Join(r.dir, "stdout")
+	flags := []string{"--log-level", "debug", "--access-log", filepath.Join(r.dir, "access.log"), "--otlp-endpoint", r.collector.URL, "--trace-sample", "1"}
+	var err error
+	r.node, err = nodeprocess.Start(ctx, nodeprocess.Options{
+		Binary: r.a.Binary, Dir: filepath.Join(r.dir, "data"), Flags: flags,
+		Env:  append(os.Environ(), "OTEL_EXPORTER_OTLP_HEADERS=Authorization=Bearer%20"+collectorKey+",broken"),
+		Wrap: []string{"sh", "-c", `exec "$0" "$@" >` + out},
+	})
+	if err != nil {
+		return err
+	}
+	if err := r.node.AwaitReady(ctx, time.Minute); err != nil {
+		return err
+	}
+	r.admin, err = r.node.AdminClient()
+	return err
+}
+
+// collect is a collector of traces.
+func (r *round) collect(w http.ResponseWriter, req *http.Request) {
+	body, _ := io.ReadAll(req.Body)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.traces = append(r.traces, body)
+	r.traced[req.Header.Get("Authorization")] = true
+	w.Header().Set("Content-Type", "application/x-protobuf")
+}
+
+// issue hands out a secret of every sort there is.
+func (r *round) issue(ctx context.Context) error {
+	r.vid = "VEHICLECANARY" + fmt.Sprint(100000+r.rng.IntN(900000)) + "ZxQ"
+	r.names.add("a vid", r.vid, 0)
+	r.names.addHash("a vid", r.vid)
+	r.newSecret("the key of the collector", collectorKey)
+	r.cards = nil // nobody could know that as a secret by its looks
+	r.newSecret("the admin key", r.admin.Key)
+	sources, err1 := r.admin.AddSource(ctx, "gateway", access.AllVehicles(), time.Time{})
+	car, err2 := r.admin.AddSource(ctx, "onecar", access.VehicleSet(vehicle.ID(r.vid)), time.Time{})
+	gone, err3 := r.admin.AddSource(ctx, "gone", access.AllVehicles(), time.Time{})
+	grace, err4 := r.admin.AddOperator(ctx, "grace")
+	linus, err5 := r.admin.AddOperator(ctx, "linus")
+	if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
+		return err
+	}
+	r.newSecret("a source's key", sources.Key)
+	r.newSecret("a car's key", car.Key)
+	r.newSecret("a removed source's key", gone.Key)
+	r.newSecret("an operator's key", grace.Key)
+	r.newSecret("a removed operator's key", linus.Key)
+	rotated, err1 := r.admin.RotateSource(ctx, "onecar", time.Hour)
+	_, err2 = r.admin.RemoveSource(ctx, "gone")
+	_, err3 = r.admin.RemoveOperator(ctx, "linus")
+	again, err4 := r.admin.RotateOperator(ctx, "grace")
+	if err := errors.Join(err1, err2, err3, err4); err != nil {
+		return err
+	}
+	r.newSecret("a rotated source's key", rotated.Key)
+	r.newSecret("a rotated operator's key", again.Key)
+	return r.issueTokens(ctx)
+}
+
+func (r *round) issueTokens(ctx context.Context) error {
+	issue := func(what string, change func(*access.TokenRequest)) (admin.IssuedToken, error) {
+		q := access.TokenRequest{Developer: "Ada", Operations: access.AllOperations, Vehicles: access.AllVehicles()}
+		change(&q)
+		t, err := r.admin.IssueToken(ctx, q)
+		if err == nil {
+			r.newSecret(what, t.AccessToken)
+		}
+		return t, err
+	}
+	_, err1 := issue("a token", func(*access.TokenRequest) {})
+	_, err2 := issue("a token of one vehicle", func(q *access.TokenRequest) { q.Vehicles = access.VehicleSet(vehicle.ID(r.vid)) })
+	_, err3 := issue("a token of one operation", func(q *access.TokenRequest) { q.Operations = access.ThrottleSystem })
+	_, err4 := issue("a limited token", func(q *access.TokenRequest) { q.Rate = access.Rate{Calls: 3, Window: time.Hour} })
+	_, err5 := issue("a sandbox token", func(q *access.TokenRequest) { q.Sandbox = true })
+	_, err6 := issue("an expired token", func(q *access.TokenRequest) { q.Expires = time.Now().Add(50 * time.Millisecond) })
+	revoked, err7 := issue("a revoked token", func(*access.TokenRequest) {})
+	rotated, err8 := issue("a replaced token", func(*access.TokenRequest) {})
+	if err := errors.Join(err1, err2, err3, err4, err5, err6, err7, err8); err != nil {
+		return err
+	}
+	_, err1 = r.admin.RevokeToken(ctx, revoked.ID)
+	again, err2 := r.admin.RotateToken(ctx, rotated.ID, 0)
+	if err := errors.Join(err1, err2); err != nil {
+		return err
+	}
+	r.newSecret("a rotated token", again.AccessToken)
+	never, _ := access.NewSecret(access.TokenKind)
+	r.newSecret("a token that was never issued", never)
+	whole := r.text("a token")
+	r.newSecret("a token that is cut off", whole[:len(whole)-3])
+	return nil
+}
+
+// text finds a secret.
+func (r *round) text(what string) string {
+	return r.cards[slices.IndexFunc(r.cards, func(c card) bool { return c.what == what })].text
+}
+
+// settle looks through what the node has said and kept, and ends it.
+func (r *round) settle(ctx context.Context) error {
+	both := []*canaries{r.secrets, r.names}
+	for _, path := range []string{"/metrics", "/healthz", "/readyz"} {
+		_, text, err := r.node.Get(ctx, nodeprocess.Admin, path)
+		if err != nil {
+			return err
+		}
+		r.look(path, text, both...)
+	}
+	cmdline, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", r.node.PID()))
+	if err != nil {
+		return err
+	}
+	r.look("the server's command line", cmdline, both...)
+	events, err := r.admin.Audit(ctx, 1000)
+	if err != nil {
+		return err
+	}
+	r.look("the audit", fmt.Appendf(nil, "%+v", events), both...)
+	if err := r.node.Stop(); err != nil {
+		return err
+	}
+	if log := r.node.Log(); len(log) > 900<<10 {
+		return errors.New("the log is too long to have been kept as a whole")
+	} else if !strings.Contains(log, `"DEBUG"`) && !strings.Contains(log, "ending") {
+		return errors.New("the node logged nothing")
+	} else {
+		r.look("the log", []byte(log), both...)
+	}
+	for _, name := range []string{"stdout", "access.log"} {
+		text, err := os.ReadFile(filepath.Join(r.dir, name))
+		if err != nil {
+			return err
+		}
+		if name == "access.log" && bytes.Count(text, []byte{'\n'}) < 100 {
+			return errors.New("the access log has hardly a line")
+		}
+		r.look(map[string]string{"stdout": "standard output"}[name]+strings.TrimSuffix(name, "stdout"), text, both...)
+	}
+	r.mu.Lock()
+	traces, key := slices.Concat(r.traces...), r.traced["Bearer "+collectorKey]
+	r.mu.Unlock()
+	if !key || len(traces) == 0 {
+		return errors.New("no traces came, or without the collector's key")
+	}
+	r.look("the traces", traces, both...)
+	return r.kept()
+}
+
+// kept looks through all files: vids may stand there, secrets may not, and only
+// one file is made to hold one.
+func (r *round) kept() error {
+	data := filepath.Join(r.dir, "data")
+	n, err := r.secrets.searchTree(data, []string{"admin.key"}, func(file string, f form) {
+		r.a.Wrong("%s %s stands in the data directory, in %s", f.what, f.as, file)
+	})
+	if err != nil {
+		return err
+	}
+	if n < 10<<10 {
+		return errors.New("there is hardly a data directory")
+	}
+	r.a.Acknowledged(1)
+	r.searched += n
+	key, err := os.ReadFile(filepath.Join(data, "admin.key"))
+	if err != nil {
+		return err
+	}
+	if string(bytes.TrimSpace(key)) != r.admin.Key {
+		r.a.Wrong("admin.key holds something else than the admin key")
+	}
+	return nil
+}
+
+// command runs a command of carstate and looks through what it says. Its own
+// arguments and environment are the caller's.
+func (r *round) command(ctx context.Context, as string, env []string, args ...string) error {
+	cmd := exec.CommandContext(ctx, r.a.Binary, args...)
+	cmd.Dir = r.dir
+	cmd.Env = append(os.Environ(), "CARSTATE_DATA_DIR="+filepath.Join(r.dir, "data"),
+		"CARSTATE_ADMIN_ADDR="+r.node.Address(nodeprocess.Admin), "CARSTATE_INGEST_ADDR="+r.node.Address(nodeprocess.Ingest),
+		"CARSTATE_MQTT_ADDR="+r.node.Address(nodeprocess.MQTT), "CARSTATE_QUERY_ADDR="+r.node.Address(nodeprocess.Query))
+	cmd.Env = append(cmd.Env, env...)
+	cmd.WaitDelay = time.Second
+	text, err := cmd.CombinedOutput()
+	r.a.Offered(1)
+	if _, ended := errors.AsType[*exec.ExitError](err); err != nil && !ended {
+		return err
+	}
+	r.look("what `"+as+"` says", text, r.secrets)
+	return nil
+}
