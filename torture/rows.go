@@ -6,11 +6,12 @@ import (
 	"strconv"
 	"strings"
 
+	"carstate/torture/nodes"
 	"carstate/torture/row"
 )
 
 // rows are all there are, in the order of their numbers.
-var rows = []row.Row{}
+var rows = []row.Row{nodes.Row}
 
 // rowNames lists the rows that run unless others are named.
 func rowNames() string {

@@ -12,4 +12,11 @@ type Defect string
 const (
 	// AcknowledgeEarly answers a sender before its samples are stored.
 	AcknowledgeEarly Defect = "acknowledge-early"
+
+	// Of nodes.
+
+	// Unfenced stores the cursor of a partition whoever has written it since.
+	Unfenced Defect = "unfenced"
+	// OneReplica makes streams with one copy although more were asked for.
+	OneReplica Defect = "one-replica"
 )

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"carstate/internal/broken"
 	"carstate/internal/vehicle"
 )
 
@@ -178,7 +179,7 @@ func (t *Partition) cursorWrite(rev uint64) write {
 		panic(err) // a struct of strings and numbers
 	}
 	subject := cursorSubject(t.number)
-	return write{subject, seal(subject, append([]byte{0}, text...)), rev, true}
+	return write{subject, seal(subject, append([]byte{0}, text...)), rev, !broken.Has(broken.Unfenced)}
 }
 
 // States calls put for the stored state of every vehicle of the partition, up
