@@ -32,7 +32,7 @@ var kinds = []kind{
 const (
 	// outageWithin is when writes must be back while a server is away. It only
 	// says when to give up; the aim is another.
-	outageWithin = 40 * time.Second
+	outageWithin = 30 * time.Second
 	// settleWithin is when all must be as before after the server is back.
 	settleWithin = 90 * time.Second
 )
@@ -162,9 +162,11 @@ func (s *system) freeze(ctx context.Context, rnd *rand.Rand, m *measured) error 
 
 // promise waits until something holds, and finds fault if it never does.
 func (s *system) promise(ctx context.Context, limit time.Duration, when string, holds func() error) {
-	err := nodeprocess.Until(ctx, limit, func(context.Context) error { return holds() })
-	if err != nil && ctx.Err() == nil {
-		s.a.Wrong("%s, in %s: %v", when, limit, err)
+	if err := nodeprocess.Until(ctx, limit, func(context.Context) error { return holds() }); err == nil || ctx.Err() != nil {
+		return
+	}
+	if err := holds(); err != nil {
+		s.a.Wrong("%s, for %s: %v", when, limit, err)
 	}
 }
 
