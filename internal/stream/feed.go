@@ -66,7 +66,7 @@ func (f *feed) run(ctx context.Context) error {
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case errors.Is(err, errDamaged), errors.Is(err, errNewer), errors.Is(err, errReplaced):
+		case errors.Is(err, errDamaged), errors.Is(err, errNewer), errors.Is(err, ErrReplaced):
 			f.e.fail(err)
 			return err
 		}
@@ -79,9 +79,9 @@ func (f *feed) run(ctx context.Context) error {
 	}
 }
 
-// errReplaced means that the stream is not the one that was read before, so
-// that the copy made from it must be thrown away.
-var errReplaced = errors.New("the stream was replaced")
+// ErrReplaced means that the stream is not the one that was read before, so
+// that the copy made from it must be thrown away. A new engine makes another.
+var ErrReplaced = errors.New("the stream was replaced")
 
 // errConsumerChanged means that the client library has replaced a consumer that
 // the server lost. It does not look whether the stream is still the same.
@@ -95,11 +95,11 @@ func (f *feed) follow(ctx context.Context) error {
 	}
 	created, last := info.CachedInfo().Created, info.CachedInfo().State.LastSeq
 	if f.last != 0 && (!created.Equal(f.created) || last < f.last) {
-		return fmt.Errorf("%w: %s was read up to %d and now ends at %d: restart carstate", errReplaced, f.stream, f.last, last)
+		return fmt.Errorf("%w: %s was read up to %d and now ends at %d", ErrReplaced, f.stream, f.last, last)
 	}
 	if f.last != 0 && f.stream == States && len(f.filters) == 0 && !f.e.config.embedded() && time.Since(f.heard) > f.e.config.Patience.Markers/2 {
-		return fmt.Errorf("%w: nothing was heard of %s for %s, and what was forgotten meanwhile may have left no trace: restart carstate",
-			errReplaced, f.stream, time.Since(f.heard).Round(time.Second))
+		return fmt.Errorf("%w: nothing was heard of %s for %s, and what was forgotten meanwhile may have left no trace",
+			ErrReplaced, f.stream, time.Since(f.heard).Round(time.Second))
 	}
 	f.created = created
 	if !f.live {

@@ -323,7 +323,7 @@ func (t *Partition) checkSubscription(ctx context.Context) error {
 		return nil
 	}
 	if t.overtaken(s) {
-		return fmt.Errorf("partition %d: %w: %s was read up to %d and now ends at %d", t.number, errReplaced, Telemetry, t.next-1, s.CachedInfo().State.LastSeq)
+		return fmt.Errorf("partition %d: %w: %s was read up to %d and now ends at %d", t.number, ErrReplaced, Telemetry, t.next-1, s.CachedInfo().State.LastSeq)
 	}
 	m, err := firstCommit(ctx, s, t.number, t.next)
 	if err != nil || m == nil || t.sub == nil || t.Waiting() {
