@@ -56,6 +56,10 @@ const (
 	// feedSetup is how long the engine may take to set up a feed from the
 	// start: it looks up the last record of each of millions of subjects.
 	feedSetup = 30 * time.Second
+	// feedResume is the same for a feed that goes on, which costs next to nothing.
+	// The cluster may give the order to a server that is stopped and not known to
+	// be; then it is time to order again.
+	feedResume = 2 * time.Second
 )
 
 // run follows the stream until the context ends or the store turns out to be
@@ -107,14 +111,16 @@ func (f *feed) follow(ctx context.Context) error {
 	}
 
 	opts := []nats.SubOpt{nats.OrderedConsumer(), nats.BindStream(f.stream), nats.IdleHeartbeat(f.e.config.Patience.Idle)}
-	js := f.e.legacy
+	wait := feedResume
 	if f.last == 0 {
-		if js, err = f.e.nc.JetStream(nats.MaxWait(feedSetup)); err != nil {
-			return err
-		}
+		wait = feedSetup
 		opts = append(opts, nats.DeliverLastPerSubject())
 	} else {
 		opts = append(opts, nats.StartSequence(f.last+1))
+	}
+	js, err := f.e.nc.JetStream(nats.MaxWait(wait))
+	if err != nil {
+		return err
 	}
 	subject := ">"
 	if len(f.filters) > 0 {

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"time"
 )
@@ -28,11 +30,20 @@ func needs() error {
 	if _, err := exec.LookPath("ip"); err != nil {
 		return errors.New("the program ip is missing: apt-get install -y iproute2")
 	}
+	probe := fmt.Sprintf("cst%dprobe", os.Getpid())
+	err := ip(context.Background(), "netns add "+probe)
+	if err == nil {
+		err = errors.Join(ip(context.Background(), "-n "+probe+" link add switch type bridge"), ip(context.Background(), "netns del "+probe))
+	}
+	if err != nil {
+		return fmt.Errorf("network namespaces and bridges cannot be made here, for which it needs CAP_SYS_ADMIN and CAP_NET_ADMIN: %s", strings.ReplaceAll(err.Error(), "\n", "; "))
+	}
 	return nil
 }
 
 // openNetwork makes a network for so many servers.
 func openNetwork(ctx context.Context, servers int) (_ *network, err error) {
+	sweep()
 	n := &network{tag: fmt.Sprintf("cst%d", os.Getpid())}
 	if n.subnet, err = freeSubnet(); err != nil {
 		return nil, err
@@ -73,6 +84,20 @@ func openNetwork(ctx context.Context, servers int) (_ *network, err error) {
 		}
 	}
 	return n, nil
+}
+
+// sweep removes what a torture left behind that was killed itself.
+func sweep() {
+	left, _ := filepath.Glob("/run/netns/cst*")
+	for _, file := range left {
+		var pid int
+		if _, err := fmt.Sscanf(filepath.Base(file), "cst%d", &pid); err != nil {
+			continue
+		}
+		if _, err := os.Stat(fmt.Sprintf("/proc/%d", pid)); errors.Is(err, fs.ErrNotExist) {
+			_ = ip(context.Background(), "netns del "+filepath.Base(file)) // it is in nobody's way
+		}
+	}
 }
 
 // freeSubnet finds 254 addresses that this machine does not use, among those that

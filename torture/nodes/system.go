@@ -137,6 +137,9 @@ func (s *system) close() error {
 	if s.net != nil && s.cluster != nil {
 		_ = s.net.plugAll() // so that what waits for the servers ends
 	}
+	if s.engine != nil {
+		s.engine.Cut() // what follows would wait for its answers
+	}
 	if s.load != nil {
 		s.load.running.Wait()
 	}
@@ -146,7 +149,6 @@ func (s *system) close() error {
 	s.running.Wait()
 	var err error
 	if s.engine != nil {
-		s.engine.Cut()
 		err = s.engine.Close()
 	}
 	for _, n := range s.nodes {
