@@ -28,6 +28,9 @@ acknowledged reading must be stored, every stored state must be what the stored 
 
 Then, with all servers there, 200 tokens are revoked on one node and tried on all. At last all servers are cut off at once, and a node is asked as fast as
 eight clients can, before, during and after. All runs on one machine, so what the clients need is taken from the node: compare the ratio, not the figures.`,
+	Found: []string{
+		"When the leader of a stream was stopped and the cluster did not know yet, a node could give a stopped server the order to feed it, and waited 5 s for the answer. It orders again after 2 s.",
+	},
 	Counts: "disturbances", CI: 5, Long: 100,
 	Controls: []row.Control{
 		{Defect: broken.Unfenced, Says: "stores the cursor of a partition whoever has written it since", Count: 1},
