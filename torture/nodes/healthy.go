@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"carstate/internal/access"
+	"carstate/internal/admin"
 	"carstate/internal/nodeprocess"
 )
 
@@ -58,10 +59,13 @@ func (s *system) revokeOne(ctx context.Context, at int) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	t, err := issuer.IssueToken(ctx, access.TokenRequest{
-		Developer: "Ada", Operations: access.AllOperations, Vehicles: access.AllVehicles(), Expires: time.Now().Add(time.Hour),
-	})
-	if err != nil {
+	var t admin.IssuedToken
+	if err := nodeprocess.Until(ctx, settleWithin, func(ctx context.Context) (err error) {
+		t, err = issuer.IssueToken(ctx, access.TokenRequest{
+			Developer: "Ada", Operations: access.AllOperations, Vehicles: access.AllVehicles(), Expires: time.Now().Add(time.Hour),
+		})
+		return err
+	}); err != nil {
 		return 0, err
 	}
 	everywhere := func(accepted bool) error {
@@ -82,7 +86,10 @@ func (s *system) revokeOne(ctx context.Context, at int) (time.Duration, error) {
 	if err := everywhere(true); err != nil {
 		return 0, err
 	}
-	if _, err := revoker.RevokeToken(ctx, t.ID); err != nil {
+	if err := nodeprocess.Until(ctx, settleWithin, func(ctx context.Context) error {
+		_, err := revoker.RevokeToken(ctx, t.ID)
+		return err
+	}); err != nil {
 		return 0, err
 	}
 	began := time.Now()

@@ -2,12 +2,14 @@ package nodes
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"net/http"
 	"time"
 
 	"carstate/internal/nodeprocess"
+	"carstate/internal/stream"
 	"carstate/internal/vehicle"
 )
 
@@ -34,16 +36,23 @@ func (s *system) judge(ctx context.Context) error {
 		}
 	}
 	for _, id := range cars() {
-		stored, err := s.engine.Recent(ctx, id, math.MaxInt)
-		if err != nil {
+		var stored stream.Recent
+		var state vehicle.State
+		// The cluster may still be choosing who answers.
+		if err := nodeprocess.Until(ctx, settleWithin, func(ctx context.Context) (err error) {
+			if stored, err = s.engine.Recent(ctx, id, math.MaxInt); err == nil && !stored.All {
+				err = errors.New("the telemetry was not read to its beginning")
+			}
+			if err != nil {
+				return err
+			}
+			var ok bool
+			if state, ok, err = s.engine.State(ctx, id); err == nil && !ok {
+				err = fmt.Errorf("there is no state of %s", id)
+			}
 			return err
-		}
-		if !stored.All {
-			return ctx.Err()
-		}
-		state, ok, err := s.engine.State(ctx, id)
-		if err != nil || !ok {
-			return fmt.Errorf("the state of %s cannot be read: %w", id, err)
+		}); err != nil {
+			return err
 		}
 		s.load.mu.Lock()
 		journal := s.load.acked[id]
