@@ -17,8 +17,11 @@ type kind struct {
 	strike, heal func(c *cluster, server int) error
 }
 
+// killed is the kind of loss for which times are promised.
+const killed = "killed"
+
 var kinds = []kind{
-	{"killed",
+	{killed,
 		func(c *cluster, i int) error { c.servers[i].Kill(); return nil },
 		func(c *cluster, i int) error { return c.servers[i].Start() }},
 	{"stopped",
@@ -39,17 +42,22 @@ const (
 
 // measured is what the disturbances took, the longest of each.
 type measured struct {
-	stalls  map[string]time.Duration // until writes were acknowledged again, by kind
-	verdict time.Duration            // from then on until every car's verdict was new
-	feeds   time.Duration            // from when a node could store again until its copy was current
-	age     time.Duration            // of a copy
-	taken   time.Duration            // from the stop of an owner until every car's verdict was new
+	by    map[string]*recovery // by kind
+	age   time.Duration        // of a copy
+	taken time.Duration        // from the stop of an owner until every car's verdict was new
+}
+
+// recovery is how long it took to get over the loss of a server.
+type recovery struct {
+	stall   time.Duration // until writes were acknowledged again
+	verdict time.Duration // from then on until every car's verdict was new
+	feeds   time.Duration // from when a node could store again until its copy was current
 }
 
 // disturb does all disturbances. It ends early with the context.
 func (s *system) disturb(ctx context.Context) (measured, error) {
 	rnd := rand.New(rand.NewPCG(s.a.Seed, 1))
-	m := measured{stalls: make(map[string]time.Duration)}
+	m := measured{by: make(map[string]*recovery)}
 	var order []kind
 	for i := range s.a.Count {
 		if len(order) == 0 { // each kind before any comes again
@@ -88,6 +96,11 @@ func (s *system) disturb(ctx context.Context) (measured, error) {
 
 // strike takes one server away and gives it back.
 func (s *system) strike(ctx context.Context, rnd *rand.Rand, k kind, server int, lasting bool, m *measured) error {
+	r := m.by[k.name]
+	if r == nil {
+		r = new(recovery)
+		m.by[k.name] = r
+	}
 	at := time.Now()
 	s.load.stalls.begin(at)
 	s.watch.begin()
@@ -99,7 +112,7 @@ func (s *system) strike(ctx context.Context, rnd *rand.Rand, k kind, server int,
 		s.promise(ctx, outageWithin, fmt.Sprintf("while server %d is %s", server, k.name), func() error { return s.load.stalls.flowing(struck) })
 		flowing := time.Now()
 		s.promise(ctx, outageWithin, fmt.Sprintf("while server %d is %s", server, k.name), func() error { return s.follow.newerThan(vehicle.At(flowing)) })
-		m.verdict = max(m.verdict, time.Since(flowing))
+		r.verdict = max(r.verdict, time.Since(flowing))
 		rest(ctx, time.Duration(rnd.Int64N(int64(2*time.Second))))
 	} else {
 		rest(ctx, 200*time.Millisecond+time.Duration(rnd.Int64N(int64(6*time.Second))))
@@ -110,10 +123,10 @@ func (s *system) strike(ctx context.Context, rnd *rand.Rand, k kind, server int,
 	s.settle(ctx, fmt.Sprintf("after server %d was %s", server, k.name))
 	longest, over := s.load.stalls.worst(time.Now())
 	s.a.Logf("writes stood still for %.1f s at most, until %.1f s after; the oldest copy was %.1f s old", longest.Seconds(), over.Sub(at).Seconds(), s.watch.greatestAge().Seconds())
-	m.stalls[k.name] = max(m.stalls[k.name], longest)
+	r.stall = max(r.stall, longest)
 	m.age = max(m.age, s.watch.greatestAge())
 	if d, ok := s.watch.feedsBehind(); ok {
-		m.feeds = max(m.feeds, d)
+		r.feeds = max(r.feeds, d)
 	}
 	return nil
 }
