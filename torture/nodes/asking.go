@@ -2,8 +2,10 @@ package nodes
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"net/http"
+	"net/url"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -72,8 +74,15 @@ func (q *asking) ask(ctx context.Context, node, g int) {
 func (q *asking) one(ctx context.Context, node int, path string, id vehicle.ID, modified map[string]time.Time) {
 	began, frozen := time.Now(), q.frozen[node].Load()
 	ans, err := q.nodes[node].Ask(ctx, path, q.token, string(id))
+	if err != nil && q.frozen[node].Load() {
+		// Its connection was too old when the node went on.
+		ans, err = q.nodes[node].Ask(ctx, path, q.token, string(id))
+	}
 	if ctx.Err() != nil {
 		return
+	}
+	if broken, ok := errors.AsType[*url.Error](err); ok {
+		err = broken.Err // without the token
 	}
 	took := time.Since(began)
 	if n := q.asked.Add(1); n%16 == 0 && !frozen && !q.frozen[node].Load() {

@@ -23,7 +23,7 @@ the server that leads one of the streams, and it stays away until writes are ack
 Before every third, a node of carstate is stopped with SIGSTOP until the others have taken its partitions.
 
 A query is wrong if it is not answered, if the verdict is not what the car does, or if it rests on an older reading than an answer that the same node gave before. A
-stopped node answers once it goes on. The states are followed as they are stored: none may be older than the one before. In the end every
+stopped node answers once it goes on, if need be to a second try: a connection may have become too old meanwhile. The states are followed as they are stored: none may be older than the one before. In the end every
 acknowledged reading must be stored, every stored state must be what the stored readings come to, and every node must answer for the newest.
 
 How long it may take is promised for a server that dies. Of one that is stopped or cut off the others do not know for some seconds, and give it orders meanwhile.
