@@ -6,23 +6,25 @@ import (
 	"strconv"
 	"strings"
 
-	"carstate/torture/hostile"
+	"carstate/torture/clocks"
 	"carstate/torture/corrupt"
 	"carstate/torture/full"
+	"carstate/torture/hostile"
 	"carstate/torture/kill"
-	"carstate/torture/power"
-	"carstate/torture/clocks"
 	"carstate/torture/matrix"
+	"carstate/torture/nodes"
+	"carstate/torture/power"
 	"carstate/torture/row"
 	"carstate/torture/secrets"
 )
 
 // rows are all there are, in the order of their numbers.
 var rows = []row.Row{
-	hostile.Row,
 	kill.Row,
 	power.Row,
 	full.Row,
+	nodes.Row,
+	hostile.Row,
 	corrupt.Row,
 	clocks.Row,
 	secrets.Row,

@@ -61,7 +61,7 @@ func (c *serveCommand) Run(ctx context.Context, w streams, given *kong.Context) 
 	if s.ports["--admin-addr"] != nil {
 		s.log.Info("the console is open", "url", s.url("--admin-addr")+"/", "key", admin.KeyFile(c.DataDir))
 	}
-	err = s.wait(ctx)
+	s, err = s.outlive(ctx)
 	s.log.Info("ending", "reason", reason(err))
 	return errors.Join(err, s.close())
 }

@@ -30,6 +30,7 @@ import (
 // service is a running node.
 type service struct {
 	flags    *serveFlags
+	config   stream.Config // as it was given
 	log      *slog.Logger
 	registry *prometheus.Registry
 	traces   traces
@@ -76,7 +77,17 @@ func startService(ctx context.Context, f *serveFlags, log *slog.Logger, anyPort 
 }
 
 // startOn is startService on an engine that is configured already.
-func startOn(ctx context.Context, f *serveFlags, c stream.Config, log *slog.Logger, anyPort func(address) bool) (_ *service, err error) {
+func startOn(ctx context.Context, f *serveFlags, c stream.Config, log *slog.Logger, anyPort func(address) bool) (*service, error) {
+	s, err := prepare(ctx, f, c, log, func() (listeners, error) { return listen(f.addresses(), anyPort) })
+	if err != nil {
+		return nil, err
+	}
+	s.serve()
+	return s, nil
+}
+
+// prepare brings a node up but for its listeners, which are open and not served.
+func prepare(ctx context.Context, f *serveFlags, c stream.Config, log *slog.Logger, open func() (listeners, error)) (_ *service, err error) {
 	if err := f.validate(); err != nil {
 		return nil, err
 	}
@@ -84,11 +95,11 @@ func startOn(ctx context.Context, f *serveFlags, c stream.Config, log *slog.Logg
 	if err != nil {
 		return nil, err
 	}
-	s := &service{flags: f, log: log, cert: cert, registry: prometheus.NewRegistry(), fleet: fleet.New(), member: rand.Text(), failed: make(chan error, 8)}
+	s := &service{flags: f, config: c, log: log, cert: cert, registry: prometheus.NewRegistry(), fleet: fleet.New(), member: rand.Text(), failed: make(chan error, 8)}
 	if s.traces, err = newTraces(ctx, f, log); err != nil {
 		return nil, err
 	}
-	if s.ports, err = listen(f.addresses(), anyPort); err != nil {
+	if s.ports, err = open(); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -115,6 +126,11 @@ func startOn(ctx context.Context, f *serveFlags, c stream.Config, log *slog.Logg
 	s.registerMetrics()
 	s.startBackground()
 	s.addServers(cert.config(), access.HashOf(key))
+	return s, nil
+}
+
+// serve starts the servers.
+func (s *service) serve() {
 	for _, srv := range s.servers {
 		s.running.Go(func() {
 			if err := srv.serve(); err != nil && !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
@@ -122,7 +138,6 @@ func startOn(ctx context.Context, f *serveFlags, c stream.Config, log *slog.Logg
 			}
 		})
 	}
-	return s, nil
 }
 
 // answers is the fleet table as the engine fills it while it opens.
@@ -397,10 +412,15 @@ func (s *service) wait(ctx context.Context) error {
 // acknowledged that cannot be stored, then what folds, then the engine. What
 // does not end in time is cut off.
 func (s *service) close() error {
+	notify(daemon.SdNotifyStopping)
+	return s.end()
+}
+
+// end is close of a node whose process may go on.
+func (s *service) end() error {
 	deadline, cancel := context.WithTimeout(context.Background(), stopWithin)
 	defer cancel()
 	s.health.drain()
-	notify(daemon.SdNotifyStopping)
 	if !within(deadline, answersWithin+cutWithin, func() { s.closeServers(deadline) }) {
 		s.log.Warn("a listener does not end")
 	}

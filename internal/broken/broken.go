@@ -84,4 +84,10 @@ const (
 	ExpiryCached Defect = "expiry-cached"
 	// FutureFresh takes a verdict from the future for a fresh one.
 	FutureFresh Defect = "future-fresh"
+	// Of nodes.
+
+	// Unfenced stores the cursor of a partition whoever has written it since.
+	Unfenced Defect = "unfenced"
+	// OneReplica makes streams with one copy although more were asked for.
+	OneReplica Defect = "one-replica"
 )

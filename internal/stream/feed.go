@@ -56,6 +56,10 @@ const (
 	// feedSetup is how long the engine may take to set up a feed from the
 	// start: it looks up the last record of each of millions of subjects.
 	feedSetup = 30 * time.Second
+	// feedResume is the same for a feed that goes on, which costs next to nothing.
+	// The cluster may give the order to a server that is stopped and not known to
+	// be; then it is time to order again.
+	feedResume = 2 * time.Second
 )
 
 // run follows the stream until the context ends or the store turns out to be
@@ -66,7 +70,7 @@ func (f *feed) run(ctx context.Context) error {
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case errors.Is(err, errDamaged), errors.Is(err, errNewer), errors.Is(err, errReplaced):
+		case errors.Is(err, errDamaged), errors.Is(err, errNewer), errors.Is(err, ErrReplaced):
 			f.e.fail(err)
 			return err
 		}
@@ -79,9 +83,9 @@ func (f *feed) run(ctx context.Context) error {
 	}
 }
 
-// errReplaced means that the stream is not the one that was read before, so
-// that the copy made from it must be thrown away.
-var errReplaced = errors.New("the stream was replaced")
+// ErrReplaced means that the stream is not the one that was read before, so
+// that the copy made from it must be thrown away. A new engine makes another.
+var ErrReplaced = errors.New("the stream was replaced")
 
 // errConsumerChanged means that the client library has replaced a consumer that
 // the server lost. It does not look whether the stream is still the same.
@@ -95,11 +99,11 @@ func (f *feed) follow(ctx context.Context) error {
 	}
 	created, last := info.CachedInfo().Created, info.CachedInfo().State.LastSeq
 	if f.last != 0 && (!created.Equal(f.created) || last < f.last) {
-		return fmt.Errorf("%w: %s was read up to %d and now ends at %d: restart carstate", errReplaced, f.stream, f.last, last)
+		return fmt.Errorf("%w: %s was read up to %d and now ends at %d", ErrReplaced, f.stream, f.last, last)
 	}
 	if f.last != 0 && f.stream == States && len(f.filters) == 0 && !f.e.config.embedded() && time.Since(f.heard) > f.e.config.Patience.Markers/2 {
-		return fmt.Errorf("%w: nothing was heard of %s for %s, and what was forgotten meanwhile may have left no trace: restart carstate",
-			errReplaced, f.stream, time.Since(f.heard).Round(time.Second))
+		return fmt.Errorf("%w: nothing was heard of %s for %s, and what was forgotten meanwhile may have left no trace",
+			ErrReplaced, f.stream, time.Since(f.heard).Round(time.Second))
 	}
 	f.created = created
 	if !f.live {
@@ -107,14 +111,16 @@ func (f *feed) follow(ctx context.Context) error {
 	}
 
 	opts := []nats.SubOpt{nats.OrderedConsumer(), nats.BindStream(f.stream), nats.IdleHeartbeat(f.e.config.Patience.Idle)}
-	js := f.e.legacy
+	wait := feedResume
 	if f.last == 0 {
-		if js, err = f.e.nc.JetStream(nats.MaxWait(feedSetup)); err != nil {
-			return err
-		}
+		wait = feedSetup
 		opts = append(opts, nats.DeliverLastPerSubject())
 	} else {
 		opts = append(opts, nats.StartSequence(f.last+1))
+	}
+	js, err := f.e.nc.JetStream(nats.MaxWait(wait))
+	if err != nil {
+		return err
 	}
 	subject := ">"
 	if len(f.filters) > 0 {

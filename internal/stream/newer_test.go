@@ -89,10 +89,10 @@ func TestAwayForTooLong(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.heard = f.heard.Add(-10 * time.Minute) // as if it had been silent since
-	if err := f.run(t.Context()); !errors.Is(err, errReplaced) || !strings.Contains(err.Error(), "restart carstate") {
+	if err := f.run(t.Context()); !errors.Is(err, ErrReplaced) || !strings.Contains(err.Error(), "left no trace") {
 		t.Errorf("it went on: %v", err)
 	}
-	if err := <-e.Failed(); !errors.Is(err, errReplaced) {
+	if err := <-e.Failed(); !errors.Is(err, ErrReplaced) {
 		t.Errorf("the engine: %v", err)
 	}
 }

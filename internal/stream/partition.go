@@ -181,7 +181,7 @@ func (t *Partition) cursorWrite(rev uint64) write {
 		panic(err) // a struct of strings and numbers
 	}
 	subject := cursorSubject(t.number)
-	return write{subject, seal(subject, append([]byte{0}, text...)), rev, true}
+	return write{subject, seal(subject, append([]byte{0}, text...)), rev, !broken.Has(broken.Unfenced)}
 }
 
 // States calls put for the stored state of every vehicle of the partition, up
@@ -325,7 +325,7 @@ func (t *Partition) checkSubscription(ctx context.Context) error {
 		return nil
 	}
 	if t.overtaken(s) {
-		return fmt.Errorf("partition %d: %w: %s was read up to %d and now ends at %d", t.number, errReplaced, Telemetry, t.next-1, s.CachedInfo().State.LastSeq)
+		return fmt.Errorf("partition %d: %w: %s was read up to %d and now ends at %d", t.number, ErrReplaced, Telemetry, t.next-1, s.CachedInfo().State.LastSeq)
 	}
 	m, err := firstCommit(ctx, s, t.number, t.next)
 	if err != nil || m == nil || t.sub == nil || t.Waiting() {

@@ -142,7 +142,7 @@ func TestTelemetryReplaced(t *testing.T) {
 			for at := range grown {
 				store(t, e, 100+at)
 			}
-			if _, samples, err := p.Next(ctx); !errors.Is(err, errReplaced) {
+			if _, samples, err := p.Next(ctx); !errors.Is(err, ErrReplaced) {
 				t.Fatalf("got %v, %v", samples, err)
 			}
 		})

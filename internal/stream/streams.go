@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"carstate/internal/broken"
 )
 
 // streamNames lists every stream, in the order in which they are made.
@@ -70,6 +72,9 @@ func streamConfigs(c Config, partitions int) []jetstream.StreamConfig {
 	for i := range configs {
 		configs[i].Storage = jetstream.FileStorage
 		configs[i].Replicas = c.Replicas
+		if broken.Has(broken.OneReplica) {
+			configs[i].Replicas = 1
+		}
 	}
 	return configs
 }

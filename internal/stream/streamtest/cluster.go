@@ -1,22 +1,21 @@
 package streamtest
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"carstate/internal/natsprocess"
 )
 
 // Cluster is a NATS cluster of three real server processes, each of which a test
@@ -30,12 +29,10 @@ type Cluster struct {
 
 // Node is one server process of a cluster.
 type Node struct {
-	Name  string
-	Addr  string // where clients connect, the same after each start
-	t     testing.TB
-	setup Setup
-	cmd   *exec.Cmd
-	log   *bytes.Buffer // owned by cmd until it has ended
+	Name   string
+	Addr   string // where clients connect, the same after each start
+	t      testing.TB
+	server *natsprocess.Server
 }
 
 // clusterNodes is how many servers a cluster has: as few as survive the loss of
@@ -83,7 +80,7 @@ func StartClusterWith(t testing.TB, configure Configure, url func(addr string) s
 			if err := os.MkdirAll(own, 0o700); err != nil {
 				t.Fatal(err)
 			}
-			n := &Node{Name: fmt.Sprintf("nats-%d", i+1), Addr: clients[i], t: t, setup: configure(t, own, i, clients, routes)}
+			n := newNode(t, fmt.Sprintf("nats-%d", i+1), clients[i], configure(t, own, i, clients, routes))
 			c.Nodes = append(c.Nodes, n)
 			n.Start()
 		}
@@ -141,10 +138,9 @@ func serverBinary() (string, error) {
 		if err != nil {
 			return "", err
 		}
-		build := exec.Command("go", "build", "-o", filepath.Join(dir, "nats-server"), "github.com/nats-io/nats-server/v2")
-		if out, err := build.CombinedOutput(); err != nil {
+		if _, err := natsprocess.Build(context.Background(), "", dir); err != nil {
 			os.RemoveAll(dir)
-			return "", fmt.Errorf("nats-server cannot be built: %w\n%s", err, out)
+			return "", err
 		}
 		built.dir = dir
 	}
@@ -160,48 +156,38 @@ func RemoveServerBinary() {
 	built.dir = ""
 }
 
-// Start starts the server.
-func (n *Node) Start() {
-	n.t.Helper()
+func newNode(t testing.TB, name, addr string, s Setup) *Node {
+	t.Helper()
 	binary, err := serverBinary()
 	if err != nil {
-		n.t.Fatal(err)
+		t.Fatal(err)
 	}
-	n.log = new(bytes.Buffer)
-	n.cmd = exec.Command(binary, append(n.setup.Args, "--name", n.Name)...)
-	n.cmd.Env = append(os.Environ(), n.setup.Env...)
-	n.cmd.Stdout, n.cmd.Stderr = n.log, n.log
-	if err := n.cmd.Start(); err != nil {
-		n.t.Fatal(err)
-	}
+	return &Node{Name: name, Addr: addr, t: t, server: natsprocess.New(natsprocess.Setup{Binary: binary, Name: name, Args: s.Args, Env: s.Env})}
 }
+
+// Start starts the server.
+func (n *Node) Start() { n.must(n.server.Start()) }
 
 // Kill ends the server at once, as a crash does.
-func (n *Node) Kill() { n.end(syscall.SIGKILL) }
-
-// Stop ends the server as an operator does.
-func (n *Node) Stop() { n.end(syscall.SIGTERM) }
-
-func (n *Node) end(s syscall.Signal) {
-	if n.cmd == nil {
-		return
-	}
-	_ = n.cmd.Process.Signal(s)
-	_ = n.cmd.Wait() // it ends by a signal
-	if n.cmd = nil; n.t.Failed() {
-		n.t.Logf("log of %s:\n%s", n.Name, n.log)
+func (n *Node) Kill() {
+	n.server.Kill()
+	if n.t.Failed() {
+		n.t.Logf("log of %s:\n%s", n.Name, n.server.Log())
 	}
 }
 
+// Stop ends the server as an operator does.
+func (n *Node) Stop() { n.server.Stop() }
+
 // Pause stops the process until Resume, as a machine that is frozen.
-func (n *Node) Pause() { n.signal(syscall.SIGSTOP) }
+func (n *Node) Pause() { n.must(n.server.Pause()) }
 
 // Resume lets a paused process go on.
-func (n *Node) Resume() { n.signal(syscall.SIGCONT) }
+func (n *Node) Resume() { n.must(n.server.Resume()) }
 
-func (n *Node) signal(s syscall.Signal) {
+func (n *Node) must(err error) {
 	n.t.Helper()
-	if err := n.cmd.Process.Signal(s); err != nil {
+	if err != nil {
 		n.t.Fatal(err)
 	}
 }

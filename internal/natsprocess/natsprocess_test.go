@@ -1,0 +1,81 @@
+package natsprocess
+
+import (
+	"context"
+	"net"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestServer uses a server as the tests of others do.
+func TestServer(t *testing.T) {
+	binary, err := Build(t.Context(), "", t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Build(t.Context(), t.TempDir(), t.TempDir()); err == nil {
+		t.Error("it was built without its module")
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := l.Addr().String()
+	l.Close()
+	host, port, _ := net.SplitHostPort(addr)
+	s := New(Setup{Binary: binary, Name: "one", Args: []string{"--addr", host, "--port", port}, Env: []string{"A=b"}, Wrap: []string{"env"}})
+	if s.Name() != "one" || s.Pause() == nil || s.Resume() == nil {
+		t.Error("a server that was not started can be paused")
+	}
+	s.Kill() // changes nothing
+	t.Cleanup(s.Kill)
+	// greets is whether the server says who it is within a time.
+	greets := func(limit time.Duration) bool {
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		defer cancel()
+		for ctx.Err() == nil {
+			c, err := net.Dial("tcp", addr)
+			if err != nil {
+				continue // it is starting
+			}
+			deadline, _ := ctx.Deadline()
+			_ = c.SetDeadline(deadline)
+			said := make([]byte, 5)
+			n, _ := c.Read(said)
+			c.Close()
+			if string(said[:n]) == "INFO " {
+				return true
+			}
+		}
+		return false
+	}
+	for _, end := range []func(){s.Kill, s.Stop} {
+		if err := s.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Start(); err == nil {
+			t.Fatal("it was started twice")
+		}
+		if !greets(time.Minute) {
+			t.Fatalf("it does not serve:\n%s", s.Log())
+		}
+		if err := s.Pause(); err != nil || greets(300*time.Millisecond) {
+			t.Errorf("it is not paused: %v", err)
+		}
+		if err := s.Resume(); err != nil || !greets(time.Minute) {
+			t.Errorf("it does not go on: %v", err)
+		}
+		end()
+		if c, err := net.Dial("tcp", addr); err == nil {
+			c.Close()
+			t.Error("it has not ended")
+		}
+	}
+	if !strings.Contains(s.Log(), "Server is ready") {
+		t.Errorf("its log is %q", s.Log())
+	}
+	if err := New(Setup{Binary: "/no/such/program"}).Start(); err == nil {
+		t.Error("what is not there was started")
+	}
+}

@@ -1,0 +1,122 @@
+package nodes
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"carstate/internal/nodeprocess"
+	"carstate/internal/vehicle"
+	"carstate/torture/row"
+)
+
+// askersOfNode ask one node all the time, each for vehicles of its own.
+const askersOfNode = 2
+
+// asking asks all nodes all the time. Every answer has to be there and right, and
+// none may be older than one that the same node gave before.
+type asking struct {
+	a       *row.Attempt
+	nodes   []*nodeprocess.Node
+	token   string
+	asked   atomic.Int64
+	running sync.WaitGroup
+
+	// frozen are the nodes that are stopped: what they were asked is answered
+	// once they go on.
+	frozen [carstates]atomic.Bool
+
+	mu   sync.Mutex
+	took []time.Duration // of a sample of the questions
+}
+
+// startAsking needs nodes that know every car.
+func startAsking(ctx context.Context, a *row.Attempt, nodes []*nodeprocess.Node, token string) *asking {
+	q := &asking{a: a, nodes: nodes, token: token}
+	for i := range nodes {
+		for g := range askersOfNode {
+			q.running.Go(func() { q.ask(ctx, i, g) })
+		}
+	}
+	return q
+}
+
+func (q *asking) ask(ctx context.Context, node, g int) {
+	rnd := rand.New(rand.NewPCG(q.a.Seed, uint64(2000+node*askersOfNode+g)))
+	modified := make(map[string]time.Time)
+	tick := time.NewTicker(4 * time.Millisecond)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		w, n := rnd.IntN(writers), rnd.IntN(carsOfWriter)
+		if (w+n/2)%askersOfNode != g {
+			continue
+		}
+		path := nodeprocess.DrivingPath
+		if faulty(w, n) && rnd.IntN(2) == 0 {
+			path = nodeprocess.ThrottlePath
+		}
+		q.one(ctx, node, path, car(w, n), modified)
+		select {
+		case <-ctx.Done():
+		case <-tick.C:
+		}
+	}
+}
+
+// one asks once. modified are the times of the answers before, by operation and
+// vehicle.
+func (q *asking) one(ctx context.Context, node int, path string, id vehicle.ID, modified map[string]time.Time) {
+	began, frozen := time.Now(), q.frozen[node].Load()
+	ans, err := q.nodes[node].Ask(ctx, path, q.token, string(id))
+	if err != nil && q.frozen[node].Load() {
+		// Its connection was too old when the node went on.
+		ans, err = q.nodes[node].Ask(ctx, path, q.token, string(id))
+	}
+	if ctx.Err() != nil {
+		return
+	}
+	if broken, ok := errors.AsType[*url.Error](err); ok {
+		err = broken.Err // without the token
+	}
+	took := time.Since(began)
+	if n := q.asked.Add(1); n%16 == 0 && !frozen && !q.frozen[node].Load() {
+		q.mu.Lock()
+		q.took = append(q.took, took)
+		q.mu.Unlock()
+	}
+	switch {
+	case err != nil:
+		q.a.Wrong("node %d does not answer: %v", node, err)
+	case ans.HTTP != http.StatusOK || ans.Status != 1:
+		q.a.Wrong("node %d answers %d %s (%s)", node, ans.HTTP, ans.Body, ans.Reason)
+	case path == nodeprocess.DrivingPath && ans.Driving != "1" || path == nodeprocess.ThrottlePath && ans.Throttle != "0":
+		q.a.Wrong("node %d answers %s: the car drives fast, and has a trouble code if its throttle is asked for", node, ans.Body)
+	case ans.Modified.Before(modified[path+string(id)]):
+		q.a.Wrong("node %d goes back: its answer for %s is of %s after one of %s", node, id, ans.Modified.Format(time.TimeOnly), modified[path+string(id)].Format(time.TimeOnly))
+	case ans.Modified.After(time.Now()):
+		q.a.Wrong("node %d gives an answer of the future", node)
+	}
+	modified[path+string(id)] = ans.Modified
+}
+
+// percentile of the questions that were timed.
+func (q *asking) percentile(p float64) time.Duration {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return percentile(q.took, p)
+}
+
+// percentile sorts durations and returns the one below which a part p of them is.
+func percentile(all []time.Duration, p float64) time.Duration {
+	if len(all) == 0 {
+		return 0
+	}
+	slices.Sort(all)
+	return all[min(len(all)-1, int(p*float64(len(all))))]
+}

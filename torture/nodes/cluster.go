@@ -1,0 +1,152 @@
+package nodes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"carstate/internal/natsprocess"
+	"carstate/internal/nodeprocess"
+	"carstate/internal/stream"
+)
+
+// servers is as many as survive the loss of one.
+const servers = 3
+
+// The ports of every server, each of which has an address of its own.
+const (
+	clientPort = 4222
+	routePort  = 6222
+)
+
+// cluster is the NATS servers, and a connection to see how they are.
+type cluster struct {
+	net     *network
+	servers []*natsprocess.Server
+	nc      *nats.Conn
+	js      jetstream.JetStream
+}
+
+// startCluster starts the servers, with a copy of everything on each and every
+// write synced.
+func startCluster(ctx context.Context, dir string, net *network) (_ *cluster, err error) {
+	c := &cluster{net: net}
+	defer func() {
+		if err != nil {
+			c.close()
+		}
+	}()
+	binary, err := natsprocess.Build(ctx, "..", dir)
+	if err != nil {
+		return nil, err
+	}
+	var routes []string
+	for i := range servers {
+		routes = append(routes, fmt.Sprintf("nats-route://%s:%d", net.address(i), routePort))
+	}
+	for i := range servers {
+		name := fmt.Sprintf("nats-%d", i+1)
+		file := filepath.Join(dir, name+".conf")
+		text := fmt.Sprintf(`
+listen: "%s:%d"
+jetstream { store_dir: %q, sync_interval: always }
+cluster { name: torture, listen: "%s:%d", routes: [ %q ] }
+`, net.address(i), clientPort, filepath.Join(dir, name), net.address(i), routePort, strings.Join(routes, `", "`))
+		text = strings.ReplaceAll(text, `\"`, `"`)
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			return nil, err
+		}
+		s := natsprocess.New(natsprocess.Setup{Binary: binary, Name: name, Args: []string{"--config", file}, Wrap: net.inside(i)})
+		c.servers = append(c.servers, s)
+		if err := s.Start(); err != nil {
+			return nil, err
+		}
+	}
+	if c.nc, err = nats.Connect(c.urls(), nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1),
+		nats.ReconnectWait(100*time.Millisecond), nats.PingInterval(time.Second), nats.MaxPingsOutstanding(2)); err != nil {
+		return nil, err
+	}
+	if c.js, err = jetstream.New(c.nc); err != nil {
+		return nil, err
+	}
+	return c, nodeprocess.Until(ctx, time.Minute, func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+		defer cancel()
+		_, err := c.js.AccountInfo(ctx)
+		return err
+	})
+}
+
+// urls is where the servers listen, as --nats takes it.
+func (c *cluster) urls() string {
+	var urls []string
+	for i := range servers {
+		urls = append(urls, fmt.Sprintf("nats://%s:%d", c.net.address(i), clientPort))
+	}
+	return strings.Join(urls, ",")
+}
+
+// streams are those of carstate.
+var streams = []string{stream.Telemetry, stream.States, stream.Tokens, stream.Sources, stream.Audit}
+
+// look asks for what the cluster knows of a stream.
+func (c *cluster) look(ctx context.Context, name string) (*jetstream.ClusterInfo, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	s, err := c.js.Stream(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	info := s.CachedInfo().Cluster
+	if info == nil || info.Leader == "" {
+		return nil, fmt.Errorf("%s has no leader", name)
+	}
+	return info, nil
+}
+
+// whole is an error while a server is missing or lags behind: to take another one
+// then would be to take two.
+func (c *cluster) whole(ctx context.Context) error {
+	for _, name := range streams {
+		info, err := c.look(ctx, name)
+		if err != nil {
+			return err
+		}
+		for _, r := range info.Replicas {
+			if !r.Current || r.Offline {
+				return fmt.Errorf("the copy of %s on %s is not current", name, r.Name)
+			}
+		}
+	}
+	return nil
+}
+
+// leader finds the server that leads a stream.
+func (c *cluster) leader(ctx context.Context, name string) (server int, err error) {
+	info, err := c.look(ctx, name)
+	if err != nil {
+		return 0, err
+	}
+	for i, s := range c.servers {
+		if s.Name() == info.Leader {
+			return i, nil
+		}
+	}
+	return 0, errors.New("the leader is none of ours")
+}
+
+func (c *cluster) close() {
+	if c.nc != nil {
+		c.nc.Close()
+	}
+	for _, s := range c.servers {
+		s.Kill()
+	}
+}

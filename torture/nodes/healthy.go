@@ -1,0 +1,187 @@
+package nodes
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"time"
+
+	"carstate/internal/access"
+	"carstate/internal/admin"
+	"carstate/internal/nodeprocess"
+)
+
+const (
+	revocations = 200
+	revokers    = 4
+)
+
+// revoke measures how long a revoked token is still accepted on some node.
+func (s *system) revoke(ctx context.Context) ([]time.Duration, error) {
+	rnd := rand.New(rand.NewPCG(s.a.Seed, 2))
+	todo := make(chan int, revocations) // the node to ask for each
+	for range revocations {
+		todo <- rnd.IntN(len(s.nodes))
+	}
+	close(todo)
+	var mu sync.Mutex // guards what follows
+	var took []time.Duration
+	var failed error
+	var revoking sync.WaitGroup
+	for range revokers {
+		revoking.Go(func() {
+			for at := range todo {
+				d, err := s.revokeOne(ctx, at)
+				mu.Lock()
+				if took = append(took, d); err != nil {
+					failed = err
+				}
+				mu.Unlock()
+				if err != nil {
+					return
+				}
+			}
+		})
+	}
+	revoking.Wait()
+	return took, failed
+}
+
+// revokeOne issues a token on a node and revokes it on the next.
+func (s *system) revokeOne(ctx context.Context, at int) (time.Duration, error) {
+	issuer, err := s.nodes[at].AdminClient()
+	if err != nil {
+		return 0, err
+	}
+	revoker, err := s.nodes[(at+1)%len(s.nodes)].AdminClient()
+	if err != nil {
+		return 0, err
+	}
+	var t admin.IssuedToken
+	if err := nodeprocess.Until(ctx, settleWithin, func(ctx context.Context) (err error) {
+		t, err = issuer.IssueToken(ctx, access.TokenRequest{
+			Developer: "Ada", Operations: access.AllOperations, Vehicles: access.AllVehicles(), Expires: time.Now().Add(time.Hour),
+		})
+		return err
+	}); err != nil {
+		return 0, err
+	}
+	everywhere := func(accepted bool) error {
+		for i, n := range s.nodes {
+			err := nodeprocess.Until(ctx, settleWithin, func(ctx context.Context) error {
+				ans, err := n.Ask(ctx, nodeprocess.DrivingPath, t.AccessToken, string(car(0, 0)))
+				if err == nil && (ans.HTTP == http.StatusOK) != accepted {
+					err = fmt.Errorf("node %d answers %d", i, ans.HTTP)
+				}
+				return err
+			})
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if err := everywhere(true); err != nil {
+		return 0, err
+	}
+	if err := nodeprocess.Until(ctx, settleWithin, func(ctx context.Context) error {
+		_, err := revoker.RevokeToken(ctx, t.ID)
+		return err
+	}); err != nil {
+		return 0, err
+	}
+	began := time.Now()
+	if err := everywhere(false); err != nil && ctx.Err() == nil {
+		s.a.Wrong("a revoked token is accepted for %s: %v", settleWithin, err)
+	}
+	return time.Since(began), nil
+}
+
+// speed is what a node does with as many questions as it can answer.
+type speed struct {
+	perSecond float64
+	cpu       time.Duration // a question
+	p99       time.Duration
+}
+
+const (
+	speedFor     = 4 * time.Second
+	speedClients = 8
+)
+
+// measureSpeed asks a node as fast as a few clients can.
+func (s *system) measureSpeed(ctx context.Context, n *nodeprocess.Node) (speed, error) {
+	before, err := n.CPU()
+	if err != nil {
+		return speed{}, err
+	}
+	began := time.Now()
+	ctx, cancel := context.WithDeadline(ctx, began.Add(speedFor))
+	defer cancel()
+	var mu sync.Mutex // guards took
+	var took []time.Duration
+	var asking sync.WaitGroup
+	for c := range speedClients {
+		asking.Go(func() {
+			var mine []time.Duration
+			for i := c; ctx.Err() == nil; i++ {
+				at := time.Now()
+				id := car(i%writers, i/writers%carsOfWriter)
+				ans, err := n.Ask(ctx, nodeprocess.DrivingPath, s.token, string(id))
+				if ctx.Err() != nil {
+					break
+				}
+				if mine = append(mine, time.Since(at)); err != nil || ans.HTTP != http.StatusOK || ans.Driving != "1" {
+					s.a.Wrong("a question that was asked at full speed is answered %d %s, %v", ans.HTTP, ans.Body, err)
+				}
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			took = append(took, mine...)
+		})
+	}
+	asking.Wait()
+	lasted := time.Since(began)
+	after, err := n.CPU()
+	if err != nil || len(took) == 0 {
+		return speed{}, fmt.Errorf("the speed cannot be measured: %d questions, %w", len(took), err)
+	}
+	return speed{
+		perSecond: float64(len(took)) / lasted.Seconds(),
+		cpu:       (after - before) / time.Duration(len(took)),
+		p99:       percentile(took, 0.99),
+	}, nil
+}
+
+// alone compares a node that reaches the engine with one that does not: before,
+// without, and after, because a machine is not always equally fast.
+func (s *system) alone(ctx context.Context) (with, without speed, err error) {
+	n := s.nodes[0]
+	before, err := s.measureSpeed(ctx, n)
+	if err != nil {
+		return with, without, err
+	}
+	if err := s.net.pullAll(); err != nil {
+		return with, without, err
+	}
+	// Until the node has noticed, it may just as well have its engine.
+	s.promise(ctx, outageWithin, "with all servers cut off", func() error {
+		if s.watch.greatestAge() < 2*current {
+			return fmt.Errorf("its copy is not old")
+		}
+		return nil
+	})
+	without, err = s.measureSpeed(ctx, n)
+	if err != nil {
+		return with, without, err
+	}
+	if err := s.net.plugAll(); err != nil {
+		return with, without, err
+	}
+	s.watch.begin()
+	s.promise(ctx, settleWithin, "after all servers were cut off", s.watch.healthy)
+	after, err := s.measureSpeed(ctx, n)
+	return speed{(before.perSecond + after.perSecond) / 2, (before.cpu + after.cpu) / 2, (before.p99 + after.p99) / 2}, without, err
+}

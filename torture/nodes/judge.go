@@ -1,0 +1,91 @@
+package nodes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"time"
+
+	"carstate/internal/nodeprocess"
+	"carstate/internal/stream"
+	"carstate/internal/vehicle"
+)
+
+// judge compares the journal with what is stored and what is answered. Nobody
+// reports any more.
+func (s *system) judge(ctx context.Context) error {
+	acked := s.load.newest()
+	s.promise(ctx, settleWithin, "in the end", func() error { return s.follow.reached(acked) })
+	for i, n := range s.nodes {
+		for id, at := range acked {
+			err := nodeprocess.Until(ctx, settleWithin, func(ctx context.Context) error {
+				ans, err := n.Ask(ctx, nodeprocess.DrivingPath, s.token, string(id))
+				if err == nil && (ans.HTTP != http.StatusOK || ans.Status != 1 || ans.Modified.Before(at.Time().Truncate(time.Second))) {
+					err = fmt.Errorf("it answers %d %s of %s", ans.HTTP, ans.Body, ans.Modified.Format(time.TimeOnly))
+				}
+				return err
+			})
+			if ctx.Err() != nil {
+				return nil
+			}
+			if err != nil {
+				s.a.Lost("node %d does not answer for the newest reading of %s, of %s: %v", i, id, at.Time().Format(time.TimeOnly), err)
+			}
+		}
+	}
+	for _, id := range cars() {
+		var stored stream.Recent
+		var state vehicle.State
+		// The cluster may still be choosing who answers.
+		if err := nodeprocess.Until(ctx, settleWithin, func(ctx context.Context) (err error) {
+			if stored, err = s.engine.Recent(ctx, id, math.MaxInt); err == nil && !stored.All {
+				err = errors.New("the telemetry was not read to its beginning")
+			}
+			if err != nil {
+				return err
+			}
+			var ok bool
+			if state, ok, err = s.engine.State(ctx, id); err == nil && !ok {
+				err = fmt.Errorf("there is no state of %s", id)
+			}
+			return err
+		}); err != nil {
+			return err
+		}
+		s.load.mu.Lock()
+		journal := s.load.acked[id]
+		s.load.mu.Unlock()
+		for _, at := range missing(journal, stored.Samples) {
+			s.a.Lost("the reading of %s at %s was acknowledged and is not stored", id, at.Time().Format("15:04:05.000"))
+		}
+		if want := fold(stored.Samples); state != want {
+			s.a.Wrong("the state of %s is not what its %d readings come to: it is of %s, and they end at %s", id, len(stored.Samples),
+				state.Time.Time().Format("15:04:05.000"), want.Time.Time().Format("15:04:05.000"))
+		}
+	}
+	return nil
+}
+
+// missing are the readings of a journal that are not among those stored. Both are
+// in the order of their time.
+func missing(journal []vehicle.UnixMilli, stored []vehicle.Sample) (lost []vehicle.UnixMilli) {
+	for _, at := range journal {
+		for len(stored) > 0 && stored[0].Time < at {
+			stored = stored[1:]
+		}
+		if len(stored) == 0 || stored[0].Time != at {
+			lost = append(lost, at)
+		}
+	}
+	return lost
+}
+
+// fold is the state that readings come to.
+func fold(readings []vehicle.Sample) (s vehicle.State) {
+	for _, x := range readings {
+		s = vehicle.Observe(s, x)
+	}
+	return s
+}

@@ -1,0 +1,112 @@
+// Package nodes takes servers of the NATS cluster away from carstate, and nodes
+// of carstate from one another, while cars report and developers ask.
+package nodes
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"carstate/internal/broken"
+	"carstate/torture/row"
+)
+
+// Row is row 4 of the torture.
+var Row = row.Row{
+	Number: 4, Name: "nodes",
+	Title:   "A NATS server killed, stopped or cut off",
+	Promise: "With three NATS servers, the loss of one loses nothing that was acknowledged, and every query is answered, rightly, all the while. So it is when a node of carstate that folds is stopped and wakes up after another one has taken its work.",
+	How: `Three real NATS servers, each in a network namespace of its own, and three nodes of carstate that do everything. Five writers, one of them by MQTT,
+report for 30 cars; each sends a reading again, to the next node, until it is acknowledged. Every node is asked all the time. A server is killed (kill -9, and started
+again), stopped (SIGSTOP, SIGCONT) or its cable is pulled (link down: what was on its way is lost and nobody is told), in an order that the seed gives. Every other time it is
+the server that leads one of the streams, and it stays away until writes are acknowledged again and every car has a new verdict; else it is any server, for up to 6 s.
+Before every third, a node of carstate is stopped with SIGSTOP until the others have taken its partitions.
+
+A query is wrong if it is not answered, if the verdict is not what the car does, or if it rests on an older reading than an answer that the same node gave before. A
+stopped node answers once it goes on, if need be to a second try: a connection may have become too old meanwhile. The states are followed as they are stored: none may be older than the one before. In the end every
+acknowledged reading must be stored, every stored state must be what the stored readings come to, and every node must answer for the newest.
+
+How long it may take is promised for a server that dies. Of one that is stopped or cut off the others do not know for some seconds, and give it orders meanwhile.
+
+Then, with all servers there, 200 tokens are revoked on one node and tried on all. At last all servers are cut off at once, and a node is asked as fast as
+eight clients can, before, during and after. All runs on one machine, so what the clients need is taken from the node: compare the ratio, not the figures.`,
+	Found: []string{
+		"When the leader of a stream was stopped and the cluster did not know yet, a node could give a stopped server the order to feed it, and waited 5 s for the answer. It orders again after 2 s.",
+	},
+	Counts: "disturbances", CI: 5, Long: 100,
+	Controls: []row.Control{
+		{Defect: broken.Unfenced, Says: "stores the cursor of a partition whoever has written it since", Count: 1},
+		{Defect: broken.OneReplica, Says: "makes streams with one copy although three were asked for", Count: 1},
+	},
+	Needs: needs,
+	Run:   run,
+}
+
+func run(ctx context.Context, a *row.Attempt) (err error) {
+	s, err := start(ctx, a)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if failed := s.close(); err == nil && ctx.Err() == nil {
+			err = failed
+		}
+	}()
+	m, err := s.disturb(ctx)
+	if err != nil || ctx.Err() != nil {
+		return err
+	}
+	s.stopLoad()
+	s.load.running.Wait()
+	if err := s.judge(ctx); err != nil || ctx.Err() != nil {
+		return err
+	}
+	revoked, err := s.revoke(ctx)
+	if err != nil || ctx.Err() != nil {
+		return err
+	}
+	asked, p99 := s.asking.asked.Load(), s.asking.percentile(0.99)
+	with, without, err := s.alone(ctx)
+	if err != nil || ctx.Err() != nil {
+		return err
+	}
+	seconds := func(d time.Duration) float64 { return float64(d.Round(10*time.Millisecond)) / float64(time.Second) }
+	within := func(name string, d, limit time.Duration) {
+		a.Aimed(name, seconds(d), "s", fmt.Sprintf("≤ %g s", limit.Seconds()), d <= limit)
+	}
+	for _, k := range kinds {
+		r := m.by[k.name]
+		if r == nil {
+			continue
+		}
+		for _, f := range []struct {
+			name     string
+			d, limit time.Duration
+		}{
+			{"longest until writes are acknowledged again", r.stall, 10 * time.Second},
+			{"then until every car has a new verdict, longest", r.verdict, 10 * time.Second},
+			{"a node's copies are current again after it can store, longest", r.feeds, 7 * time.Second},
+		} {
+			name := fmt.Sprintf("a server %s: %s", k.name, f.name)
+			if k.name == killed {
+				within(name, f.d, f.limit)
+			} else {
+				a.Figure(name, seconds(f.d), "s")
+			}
+		}
+	}
+	within("a node that folds is stopped: until every car has a new verdict, longest", m.taken, 10*time.Second)
+	within("greatest age of a node's copy", m.age, time.Minute)
+	a.Figure("tries of a writer that were refused (503)", float64(s.load.refused), "")
+	a.Figure("tries of a writer that got no answer", float64(s.load.failed), "")
+	a.Figure("states stored and followed", float64(s.follow.states), "")
+	a.Figure("queries", float64(asked), "")
+	a.Figure("queries, p99", float64(p99.Microseconds())/1000, "ms")
+	p := percentile(revoked, 0.99)
+	a.Aimed(fmt.Sprintf("%d revocations: refused on all three nodes, p99", len(revoked)), float64(p.Milliseconds()), "ms", "≤ 1 s", p <= time.Second)
+	a.Figure("queries a second without any server, to with", without.perSecond/with.perSecond, "×")
+	a.Figure("their p99 without any server, to with", float64(without.p99)/float64(with.p99), "×")
+	cpu := float64(without.cpu) / float64(with.cpu)
+	a.Aimed("CPU of the node a query without any server, to with", cpu, "×", "≤ 1.2 ×", cpu <= 1.2)
+	return nil
+}

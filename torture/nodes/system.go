@@ -1,0 +1,164 @@
+package nodes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"carstate/internal/nodeprocess"
+	"carstate/internal/stream"
+	"carstate/torture/row"
+)
+
+// carstates is how many nodes of carstate there are. Each does everything.
+const carstates = 3
+
+// startWithin bounds each step of the start, on a busy machine too.
+const startWithin = 2 * time.Minute
+
+// system is all that runs.
+type system struct {
+	a       *row.Attempt
+	net     *network
+	cluster *cluster
+	nodes   []*nodeprocess.Node
+	engine  *stream.Engine // of the torture's own, to read what is stored
+
+	token    string
+	load     *load
+	asking   *asking
+	follow   *following
+	watch    *watching
+	stopLoad context.CancelFunc
+	stopRest context.CancelFunc
+	running  sync.WaitGroup // following and watching
+}
+
+// start brings everything up, and all of it down again on an error.
+func start(ctx context.Context, a *row.Attempt) (_ *system, err error) {
+	s := &system{a: a, stopLoad: func() {}, stopRest: func() {}}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.close())
+		}
+	}()
+	if s.net, err = openNetwork(ctx, servers); err != nil {
+		return nil, err
+	}
+	if s.cluster, err = startCluster(ctx, a.Dir, s.net); err != nil {
+		return nil, err
+	}
+	for i := range carstates {
+		dir := filepath.Join(a.Dir, fmt.Sprintf("node-%d", i))
+		if err = os.Mkdir(dir, 0o700); err != nil {
+			return nil, err
+		}
+		o := nodeprocess.Options{Binary: a.Binary, Dir: dir, Flags: []string{
+			"--nats", s.cluster.urls(), "--replicas", "3", "--partitions", "8", "--retention", "24h",
+		}}
+		// The servers may not have chosen a leader yet, which a supervisor's
+		// restart gets over.
+		var n *nodeprocess.Node
+		if err = nodeprocess.Until(ctx, startWithin, func(ctx context.Context) (err error) {
+			n, err = nodeprocess.Start(ctx, o)
+			return err
+		}); err != nil {
+			return nil, err
+		}
+		s.nodes = append(s.nodes, n)
+		if err = n.AwaitReady(ctx, startWithin); err != nil {
+			return nil, err
+		}
+	}
+	if s.engine, err = stream.Open(ctx, stream.Config{URLs: s.cluster.urls(), Replicas: servers}); err != nil {
+		return nil, err
+	}
+	key, err := s.nodes[0].AddSource(ctx, sourceName)
+	if err != nil {
+		return nil, err
+	}
+	issued, err := s.nodes[0].IssueToken(ctx, "Ada")
+	if err != nil {
+		return nil, err
+	}
+	s.token = issued.AccessToken
+	return s, s.startTraffic(ctx, key)
+}
+
+// startTraffic starts those who report and, once every node knows every car, those
+// who ask and look.
+func (s *system) startTraffic(ctx context.Context, key string) error {
+	if err := nodeprocess.Until(ctx, startWithin, s.cluster.whole); err != nil {
+		return err
+	}
+	loading, stopLoad := context.WithCancel(ctx)
+	s.stopLoad = stopLoad
+	s.load = startLoad(loading, s.a, s.nodes, key)
+	for _, n := range s.nodes {
+		for _, id := range cars() {
+			if err := nodeprocess.Until(ctx, startWithin, func(ctx context.Context) error {
+				ans, err := n.Ask(ctx, nodeprocess.DrivingPath, s.token, string(id))
+				if err == nil && (ans.HTTP != http.StatusOK || ans.Status != 1) {
+					err = fmt.Errorf("%d %s", ans.HTTP, ans.Body)
+				}
+				return err
+			}); err != nil {
+				return err
+			}
+		}
+	}
+	rest, stopRest := context.WithCancel(ctx)
+	s.stopRest = stopRest
+	s.asking = startAsking(rest, s.a, s.nodes, s.token)
+	s.follow, s.watch = newFollowing(s.a), newWatching(s.nodes)
+	s.running.Go(func() { s.follow.run(rest, s.engine) })
+	for i, n := range s.nodes {
+		s.running.Go(func() { s.watch.run(rest, i, n) })
+		s.running.Go(func() {
+			select {
+			case <-rest.Done():
+			case <-n.Ended():
+				s.a.Wrong("node %d ended: %s", i, lastLine(n.Log()))
+			}
+		})
+	}
+	return nil
+}
+
+// close ends everything.
+func (s *system) close() error {
+	s.stopLoad()
+	s.stopRest()
+	if s.net != nil && s.cluster != nil {
+		_ = s.net.plugAll() // so that what waits for the servers ends
+	}
+	if s.engine != nil {
+		s.engine.Cut() // what follows would wait for its answers
+	}
+	if s.load != nil {
+		s.load.running.Wait()
+	}
+	if s.asking != nil {
+		s.asking.running.Wait()
+	}
+	s.running.Wait()
+	var err error
+	if s.engine != nil {
+		err = s.engine.Close()
+	}
+	for _, n := range s.nodes {
+		n.Kill()
+	}
+	if s.cluster != nil {
+		s.cluster.close()
+	}
+	if s.net != nil {
+		err = errors.Join(err, s.net.close())
+	}
+	return err
+}
