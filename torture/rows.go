@@ -7,10 +7,13 @@ import (
 	"strings"
 
 	"carstate/torture/row"
+	"carstate/torture/strangers"
 )
 
 // rows are all there are, in the order of their numbers.
-var rows = []row.Row{}
+var rows = []row.Row{
+	strangers.Row,
+}
 
 // rowNames lists the rows that run unless others are named.
 func rowNames() string {

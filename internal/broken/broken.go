@@ -12,4 +12,11 @@ type Defect string
 const (
 	// AcknowledgeEarly answers a sender before its samples are stored.
 	AcknowledgeEarly Defect = "acknowledge-early"
+
+	// Of the row "strangers".
+
+	// UnboundedStrangers remembers every address to which a token was refused.
+	UnboundedStrangers Defect = "unbounded-strangers"
+	// SeriesByVehicle counts queries by vehicle.
+	SeriesByVehicle Defect = "series-by-vehicle"
 )
