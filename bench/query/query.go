@@ -213,9 +213,19 @@ func latencies(ctx context.Context, o report.Options, f *field, generator int, p
 				return err
 			}
 		}
-		l, err := runOpenLoop(ctx, f, generator, p, capacity/2, runLength(o))
-		if err != nil {
+		var l openLoop
+		var err error
+		for range 3 { // a peer that drops a connection now and then gets another chance
+			if l, err = runOpenLoop(ctx, f, generator, p, capacity/2, runLength(o)); err == nil || ctx.Err() != nil {
+				break
+			}
+			o.Logf("at half of capacity: %s: %s", p.name, err)
+		}
+		if err != nil && (ctx.Err() != nil || strings.HasPrefix(p.name, "carstate")) {
 			return fmt.Errorf("%s: %w", p.name, err)
+		}
+		if err != nil {
+			continue // it cannot keep its connections at that rate: it has no such figure
 		}
 		o.Logf("at half of capacity: %-36s p50 %4d µs, p99 %5d µs", p.name, l.P50.Microseconds(), l.P99.Microseconds())
 		const remark = "open loop, at half of what the same peer answered in the closed one"

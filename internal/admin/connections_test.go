@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"carstate/internal/admin"
+	"carstate/internal/testkit"
 )
 
 // TestTooManyConnections: whoever can reach the listener takes a bounded number of
@@ -57,7 +58,7 @@ func TestHandshakeThatFails(t *testing.T) {
 	fake.StartTLS()
 	t.Cleanup(fake.Close)
 	for _, level := range []slog.Level{slog.LevelDebug, slog.LevelInfo} {
-		var out logBuffer
+		var out testkit.Buffer
 		s := start(t, func(c *admin.Config) {
 			c.TLS = &tls.Config{Certificates: fake.TLS.Certificates}
 			c.Log = slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: level}))

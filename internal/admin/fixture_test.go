@@ -1,7 +1,6 @@
 package admin_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -18,6 +17,7 @@ import (
 
 	"carstate/internal/access"
 	"carstate/internal/admin"
+	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
 
@@ -30,8 +30,8 @@ var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 type service struct {
 	*admin.Client
 	keeper *memory
-	log    *logBuffer
-	clock  *clock
+	log    *testkit.Buffer
+	clock  *testkit.Clock
 
 	mu      sync.Mutex // guards secrets
 	secrets []string
@@ -43,8 +43,8 @@ func start(t *testing.T, changes ...func(*admin.Config)) *service {
 	registry := prometheus.NewPedanticRegistry()
 	s := &service{
 		keeper: &memory{tokens: new(access.Tokens), sources: new(access.Sources), fail: make(map[string]error)},
-		log:    new(logBuffer),
-		clock:  &clock{now: noon},
+		log:    new(testkit.Buffer),
+		clock:  testkit.NewClock(noon),
 	}
 	s.keepFromLogs(key)
 	cfg := admin.Config{
@@ -163,38 +163,4 @@ func (s *service) add(t *testing.T, name string) admin.AddedSource {
 	}
 	s.keepFromLogs(src.Key)
 	return src
-}
-
-type clock struct {
-	mu  sync.Mutex
-	now time.Time
-}
-
-func (c *clock) Now() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.now
-}
-
-func (c *clock) advance(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.now = c.now.Add(d)
-}
-
-type logBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *logBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *logBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }

@@ -112,7 +112,7 @@ func TestWrongKeys(t *testing.T) {
 	if got := s.do(t, "GET", "/v1/tokens", "", key("bearer "+s.Key)); got.status != 200 {
 		t.Errorf("the right key: %d %s", got.status, got.body)
 	}
-	s.clock.advance(100 * time.Millisecond)
+	s.clock.Advance(100 * time.Millisecond)
 	if got := s.do(t, "GET", "/v1/tokens", "", key("Bearer "+another)); got.status != 401 {
 		t.Errorf("a tenth of a second later: %d %s", got.status, got.body)
 	}
@@ -127,7 +127,7 @@ func TestEveryCallNeedsTheKey(t *testing.T) {
 		"GET /v1/tokens", "POST /v1/tokens", "GET /v1/tokens/x", "POST /v1/tokens/x/revoke", "POST /v1/tokens/x/grant",
 		"GET /v1/sources", "POST /v1/sources", "GET /v1/sources/x", "DELETE /v1/sources/x", "GET /v1/audit",
 	} {
-		s.clock.advance(time.Second)
+		s.clock.Advance(time.Second)
 		method, path, _ := strings.Cut(call, " ")
 		if got := s.do(t, method, path, "", func(r *http.Request) { r.Header.Del("Authorization") }); got.status != 401 {
 			t.Errorf("%s: %d", call, got.status)

@@ -46,7 +46,7 @@ func TestRotateAnswersExactly(t *testing.T) {
 	if err != nil || len(show.EarlierUntil) != 1 || show.EarlierUntil[0] != noon.Add(24*time.Hour) {
 		t.Errorf("show: %+v, %v", show, err)
 	}
-	s.clock.advance(24 * time.Hour)
+	s.clock.Advance(24 * time.Hour)
 	if show, err = s.Source(t.Context(), "gateway"); err != nil || len(show.EarlierUntil) != 0 {
 		t.Errorf("a day later: %+v, %v", show, err)
 	}

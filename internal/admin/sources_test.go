@@ -50,7 +50,7 @@ func TestSourceLife(t *testing.T) {
 	}
 
 	for range 2 {
-		s.clock.advance(time.Hour)
+		s.clock.Advance(time.Hour)
 		got, err := s.RemoveSource(t.Context(), "car-7")
 		if err != nil || got.RemovedAt == nil || *got.RemovedAt != noon.Add(time.Hour) {
 			t.Fatalf("removed at %v, %v", got.RemovedAt, err)

@@ -55,7 +55,7 @@ func TestTokenListAndShow(t *testing.T) {
 		t.Errorf("an empty list: %s", got.body)
 	}
 	first := s.issue(t)
-	s.clock.advance(time.Minute)
+	s.clock.Advance(time.Minute)
 	second := s.issue(t)
 	g, _ := s.keeper.tokens.Get(second.ID)
 	g.Count(access.CarDrivingState, access.Answered, noon.Add(time.Minute))
@@ -94,7 +94,7 @@ func TestRevoke(t *testing.T) {
 	s := start(t)
 	tok := s.issue(t)
 	for range 2 {
-		s.clock.advance(time.Hour)
+		s.clock.Advance(time.Hour)
 		got, err := s.RevokeToken(t.Context(), tok.ID)
 		if err != nil || got.RevokedAt == nil || *got.RevokedAt != noon.Add(time.Hour) {
 			t.Fatalf("revoked at %v, %v", got.RevokedAt, err)
@@ -155,7 +155,7 @@ func TestGrantRefuses(t *testing.T) {
 	if got := s.do(t, "POST", "/v1/tokens/"+all.ID+"/grant", `{"add":["A"]}`); got.status != 200 || !strings.Contains(got.body, `"vehicle_count":"all"`) {
 		t.Errorf("adding to all: %d %s", got.status, got.body)
 	}
-	s.clock.advance(time.Hour)
+	s.clock.Advance(time.Hour)
 	if got := s.do(t, "POST", "/v1/tokens/"+all.ID+"/grant", `{"add":["A"]}`); got.status != 409 || !strings.Contains(got.body, "expired") {
 		t.Errorf("granting to an expired token: %d %s", got.status, got.body)
 	}

@@ -47,7 +47,7 @@ func TestVehicle(t *testing.T) {
 	if h := v.Throttle; h.Outcome != "answered" || h.Verdict != "normal" || h.Value != "1" || h.Text == "" {
 		t.Errorf("throttle: %+v", h)
 	}
-	s.clock.advance(time.Hour)
+	s.clock.Advance(time.Hour)
 	if v, err = s.Vehicle(t.Context(), "carA"); err != nil || v.Driving.Outcome != "stale" || v.Driving.Value != "1" {
 		t.Errorf("an hour later: %+v, %v", v.Driving, err)
 	}

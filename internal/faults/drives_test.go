@@ -165,16 +165,21 @@ func (d aDrive) together(every time.Duration) aDrive {
 
 // thinned keeps of each signal a reading at most so often, each at its own time.
 func (d aDrive) thinned(every time.Duration) aDrive {
-	out := aDrive{d.car, fmt.Sprintf("%s, thinned to %v", d.name, every), nil}
-	var next [vehicle.NumSignals]vehicle.UnixMilli
+	return d.readEvery(every, fmt.Sprintf("%s, thinned to %v", d.name, every), [vehicle.NumSignals]vehicle.UnixMilli{})
+}
+
+// readEvery keeps of each signal a reading at most so often, the first when it is
+// due.
+func (d aDrive) readEvery(every time.Duration, name string, due [vehicle.NumSignals]vehicle.UnixMilli) aDrive {
+	out := aDrive{d.car, name, nil}
 	for i := range d.samples {
 		x := vehicle.Sample{Vehicle: "car", Time: d.samples[i].Time}
 		copyReadings(&x.Readings, &d.samples[i].Readings, func(g vehicle.Signal) bool {
-			due := x.Time >= next[g]
-			if due {
-				next[g] = x.Time.Add(every)
+			if x.Time < due[g] {
+				return false
 			}
-			return due
+			due[g] = x.Time.Add(every)
+			return true
 		})
 		if !x.Empty() {
 			out.samples = append(out.samples, x)

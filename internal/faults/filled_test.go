@@ -52,25 +52,11 @@ func TestForwardFilledFeeds(t *testing.T) {
 
 // inTurn is a drive of a logger that reads one signal after the other, each so often.
 func (d aDrive) inTurn(every time.Duration) aDrive {
-	out := aDrive{car: d.car, name: d.name}
-	var next [vehicle.NumSignals]vehicle.UnixMilli
-	for g := range next {
-		next[g] = d.samples[0].Time.Add(every * time.Duration(g) / vehicle.NumSignals)
+	var due [vehicle.NumSignals]vehicle.UnixMilli
+	for g := range due {
+		due[g] = d.samples[0].Time.Add(every * time.Duration(g) / vehicle.NumSignals)
 	}
-	for i := range d.samples {
-		x := vehicle.Sample{Vehicle: "car", Time: d.samples[i].Time}
-		copyReadings(&x.Readings, &d.samples[i].Readings, func(g vehicle.Signal) bool {
-			due := x.Time >= next[g]
-			if due {
-				next[g] = x.Time.Add(every)
-			}
-			return due
-		})
-		if !x.Empty() {
-			out.samples = append(out.samples, x)
-		}
-	}
-	return out
+	return d.readEvery(every, d.name, due)
 }
 
 // filledRows is a drive as most loggers write it: each row repeats the newest value

@@ -1,7 +1,6 @@
 package ingest
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,34 +9,17 @@ import (
 	"net"
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
 	"time"
+
+	"carstate/internal/testkit"
 )
-
-// logBuffer collects a log that several goroutines write.
-type logBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *logBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
-}
-
-func (l *logBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.String()
-}
 
 // The log tells when the store begins to fail and when it ends, once each, and
 // never a key or what was sent.
 func TestLog(t *testing.T) {
 	f := newFixture(t)
-	var log logBuffer
+	var log testkit.Buffer
 	f.Log = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	failing := true
 	f.store.append = func(context.Context) error {

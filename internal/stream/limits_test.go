@@ -1,41 +1,21 @@
 package stream
 
 import (
-	"bytes"
 	"fmt"
 	"log/slog"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
+	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
-
-// lines is a log that a test reads while others write.
-type lines struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *lines) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(b)
-}
-
-func (l *lines) count(text string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Count(l.buf.String(), text)
-}
 
 // A full STATES drops the vehicle longest unheard of, takes updates all the
 // same, keeps its cursor, and raises an alarm, once.
 func TestStatesFull(t *testing.T) {
 	t.Parallel()
 	const limit = 16 << 10
-	var log lines
+	var log testkit.Buffer
 	e := openOne(t, Config{StatesBytes: limit, SyncInterval: time.Minute, Log: slog.New(slog.NewTextHandler(&log, nil))})
 	p, err := e.Take(t.Context(), 0, "test")
 	if err != nil {
@@ -65,13 +45,13 @@ func TestStatesFull(t *testing.T) {
 		t.Fatalf("the cursor is %+v, %v", c, err)
 	}
 	alarmed := make(map[string]bool)
-	before := log.count("filling up")
+	before := log.Count("filling up")
 	for range 3 {
 		if err := e.watchLimits(t.Context(), alarmed); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if got := log.count("filling up") - before; got != 1 || !alarmed[States] {
+	if got := log.Count("filling up") - before; got != 1 || !alarmed[States] {
 		t.Fatalf("%d alarms", got)
 	}
 }

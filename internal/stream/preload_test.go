@@ -128,22 +128,29 @@ func TestAnswersAreReadFromTheBlocks(t *testing.T) {
 	}
 }
 
-// A copy that was read from the blocks is whole, even if nothing can be stored from
-// then on: a node starts on a full disk and answers.
-func TestPreloadedCopyIsCurrent(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
+// storedStates opens an engine of one partition and stores states in it.
+func storedStates(t *testing.T, dir string, states map[vehicle.ID]vehicle.State) *Engine {
+	t.Helper()
 	e, err := Open(t.Context(), Config{DataDir: dir, Partitions: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
 	p, err := e.Take(t.Context(), 0, "test")
+	if err == nil {
+		err = p.Commit(t.Context(), 0, states)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := p.Commit(t.Context(), 0, map[vehicle.ID]vehicle.State{"car": drivenState(t)}); err != nil {
-		t.Fatal(err)
-	}
+	return e
+}
+
+// A copy that was read from the blocks is whole, even if nothing can be stored from
+// then on: a node starts on a full disk and answers.
+func TestPreloadedCopyIsCurrent(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	e := storedStates(t, dir, map[vehicle.ID]vehicle.State{"car": drivenState(t)})
 	if err := e.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -166,20 +173,10 @@ func TestPreloadedCopyIsCurrent(t *testing.T) {
 func TestRemovedStatesAreNotRead(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	e, err := Open(t.Context(), Config{DataDir: dir, Partitions: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := e.Take(t.Context(), 0, "test")
-	if err != nil {
-		t.Fatal(err)
-	}
 	want := map[vehicle.ID]vehicle.State{"stays": drivenState(t), "stays2": {Time: 5}}
 	states := maps.Clone(want)
 	states["goes"] = drivenState(t)
-	if err := p.Commit(t.Context(), 0, states); err != nil {
-		t.Fatal(err)
-	}
+	e := storedStates(t, dir, states)
 	s, err := e.js.Stream(t.Context(), States)
 	if err != nil {
 		t.Fatal(err)

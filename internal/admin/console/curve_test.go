@@ -54,7 +54,7 @@ func TestCurve(t *testing.T) {
 	if f.console.curve(t.Context(), "carA") != k {
 		t.Error("a curve that is being kept up to date was read again")
 	}
-	f.clock.advance(curveFresh)
+	f.clock.Advance(curveFresh)
 	if f.console.curve(t.Context(), "carA") == k {
 		t.Error("an old curve was not read again")
 	}
@@ -63,7 +63,7 @@ func TestCurve(t *testing.T) {
 	}
 	for i := range 3 * maxCurves {
 		f.console.curve(t.Context(), vehicle.ID(fmt.Sprintf("car%d", i)))
-		f.clock.advance(time.Millisecond)
+		f.clock.Advance(time.Millisecond)
 	}
 	if n := len(f.monitor.curves.all); n != maxCurves {
 		t.Errorf("%d curves are kept", n)
@@ -100,13 +100,13 @@ func TestHowFarTheCurveGot(t *testing.T) {
 	f.report("carA", jammed(time.Minute))
 	f.logIn(f.key)
 	f.want(f.get("/vehicles/carA"), 200, "No retained telemetry could be read within 2 s")
-	f.clock.advance(curveFresh)
+	f.clock.Advance(curveFresh)
 	since = f.clock.Now().Add(-3 * time.Minute)
 	f.want(f.get("/vehicles/carA"), 200, "From the telemetry stored in the last 3 min;")
-	f.clock.advance(curveFresh)
+	f.clock.Advance(curveFresh)
 	all = true
 	f.want(f.get("/vehicles/carA"), 200, "From all telemetry that is retained.")
-	f.clock.advance(curveFresh)
+	f.clock.Advance(curveFresh)
 	for range maxScans { // others read
 		f.monitor.curves.scans <- struct{}{}
 	}

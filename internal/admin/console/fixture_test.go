@@ -1,7 +1,6 @@
 package console
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -20,6 +19,7 @@ import (
 
 	"carstate/internal/access"
 	"carstate/internal/fleet"
+	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
 
@@ -27,27 +27,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
-// clock is a clock that a test turns.
-type clock struct {
-	mu  sync.Mutex
-	now time.Time
-}
-
-func (c *clock) Now() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.now
-}
-
-func (c *clock) advance(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.now = c.now.Add(d)
-}
-
 // memory does deeds on tables of its own, without an audit.
 type memory struct {
-	clock     *clock
+	clock     *testkit.Clock
 	tokens    access.Tokens
 	sources   access.Sources
 	operators access.Operators
@@ -233,15 +215,15 @@ type fixture struct {
 	fleet   *fleet.Table
 	states  map[vehicle.ID]vehicle.State // guarded by memory.mu
 	key     string                       // the admin's
-	log     *lockedBuffer
+	log     *testkit.Buffer
 	server  *httptest.Server
 	browser *http.Client
 }
 
 func newFixture(t *testing.T, changes ...func(*Config)) *fixture {
 	t.Helper()
-	c := &clock{now: noon}
-	f := &fixture{t: t, memory: &memory{clock: c}, fleet: fleet.New(), states: make(map[vehicle.ID]vehicle.State), log: new(lockedBuffer)}
+	c := testkit.NewClock(noon)
+	f := &fixture{t: t, memory: &memory{clock: c}, fleet: fleet.New(), states: make(map[vehicle.ID]vehicle.State), log: new(testkit.Buffer)}
 	f.key, f.admin = access.NewSecret(access.AdminKind)
 	registry := prometheus.NewPedanticRegistry()
 	f.monitor = NewMonitor(f.fleet, registry, 5*time.Minute, c.Now)
@@ -356,21 +338,4 @@ func jammed(since time.Duration) vehicle.State {
 	s.Latest[vehicle.Speed] = vehicle.Reading{Value: 3, Time: at}
 	s.Traffic.Start, s.Traffic.Changed, s.Traffic.Evidence = at.Add(-time.Hour), at.Add(-since), 70
 	return s
-}
-
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }

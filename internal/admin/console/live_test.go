@@ -64,7 +64,7 @@ func TestLiveFleet(t *testing.T) {
 		t.Error(html)
 	}
 	f.report("carA", jammed(time.Minute))
-	f.clock.advance(2 * surveyStep)
+	f.clock.Advance(2 * surveyStep)
 	if html := next(t, lines, "jam"); !strings.Contains(html, "/vehicles/carA") {
 		t.Error(html)
 	}
@@ -112,7 +112,7 @@ func TestLiveEnds(t *testing.T) {
 	f.logIn(f.key)
 	lines := scanner(f.stream("/live/fleet"))
 	next(t, lines, "now")
-	f.clock.advance(sessionLife)
+	f.clock.Advance(sessionLife)
 	last := ""
 	for lines.Scan() {
 		if text := lines.Text(); strings.HasPrefix(text, "event: ") {
@@ -195,9 +195,9 @@ func TestLiveHead(t *testing.T) {
 func TestLiveDoesNotKeepASessionAlive(t *testing.T) {
 	f := newFixture(t)
 	f.logIn(f.key)
-	f.clock.advance(sessionIdle - time.Second)
+	f.clock.Advance(sessionIdle - time.Second)
 	next(t, scanner(f.stream("/live/fleet")), "now")
-	f.clock.advance(time.Second)
+	f.clock.Advance(time.Second)
 	f.want(f.get("/live/fleet"), http.StatusUnauthorized)
 }
 
@@ -220,7 +220,7 @@ func TestLiveIsBounded(t *testing.T) {
 	for f.console.streams.count() == maxOwnStreams {
 		runtime.Gosched() // the server finds out when it next writes
 		f.report(vehicle.ID(fmt.Sprintf("car%d", f.monitor.survey().Vehicles)), jammed(time.Minute))
-		f.clock.advance(2 * surveyStep)
+		f.clock.Advance(2 * surveyStep)
 	}
 	next(t, scanner(f.stream("/live/fleet")), "now")
 

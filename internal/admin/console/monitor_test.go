@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"carstate/internal/fleet"
+	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
 
@@ -43,20 +44,20 @@ func TestSurvey(t *testing.T) {
 // TestSurveyRests: a fleet that takes long to count is not counted for every
 // reader.
 func TestSurveyRests(t *testing.T) {
-	c := &clock{now: noon}
+	c := testkit.NewClock(noon)
 	m := NewMonitor(fleet.New(), prometheus.NewRegistry(), time.Minute, c.Now)
 	m.survey()
-	c.advance(surveyStep - 1)
+	c.Advance(surveyStep - 1)
 	if s := m.survey(); !s.At.Equal(noon) {
 		t.Error("counted again within a second")
 	}
-	c.advance(1)
+	c.Advance(1)
 	if s := m.survey(); s.At.Equal(noon) {
 		t.Error("not counted again after a second")
 	}
 	counted := c.Now()
 	m.cost = time.Second
-	c.advance(surveyRest*time.Second - 1)
+	c.Advance(surveyRest*time.Second - 1)
 	if s := m.survey(); !s.At.Equal(counted) {
 		t.Error("a survey that takes a second was made again within 20 s")
 	}

@@ -120,7 +120,7 @@ func TestLongLists(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		f.clock.advance(time.Second)
+		f.clock.Advance(time.Second)
 	}
 	f.want(f.get("/sources"), http.StatusOK, "1 to 25 of 60", "gateway-00", "gateway-24", "/sources?page=2")
 	f.want(f.get("/sources?page=3"), http.StatusOK, "51 to 60 of 60", "gateway-59", "/sources?page=2")
@@ -155,7 +155,7 @@ func TestJamList(t *testing.T) {
 	if a := f.get("/vehicles?list=jam"); strings.Contains(a.body, "car00") {
 		t.Error("a forgotten car is listed")
 	}
-	f.clock.advance(6 * time.Minute)
+	f.clock.Advance(6 * time.Minute)
 	f.want(f.get("/vehicles?list=jam"), http.StatusOK, "No car is in a traffic jam.") // their readings are stale
 }
 
@@ -176,7 +176,7 @@ func TestListsAfterAStart(t *testing.T) {
 		t.Errorf("a forgotten car is named or counted:\n%s", a.body)
 	}
 	f.monitor.Clear()
-	f.clock.advance(surveyStep)
+	f.clock.Advance(surveyStep)
 	if a := f.get("/vehicles"); strings.Contains(a.body, "/vehicles/car") {
 		t.Error("listed after all was cleared")
 	}
@@ -200,7 +200,7 @@ func TestVehicle(t *testing.T) {
 			t.Fatal(i, err)
 		}
 	}
-	f.clock.advance(time.Minute)
+	f.clock.Advance(time.Minute)
 	a := f.get("/vehicles/carA")
 	f.want(a, http.StatusOK, "<b>Ada</b>", "<b>Bo</b>")
 	for _, name := range []string{"Cy", "Di", "Ed"} {
@@ -220,7 +220,7 @@ func TestVehicle(t *testing.T) {
 		t.Errorf("forgotten without a confirmation: %s", did)
 	}
 	f.want(f.post("/vehicles/carA/forget", "vid", "carA"), http.StatusOK, "Forgotten")
-	f.clock.advance(time.Hour)
+	f.clock.Advance(time.Hour)
 	f.want(f.get("/login"), http.StatusOK)
 	if strings.Contains(f.log.String(), "carA") {
 		t.Error("a vid is in the log")

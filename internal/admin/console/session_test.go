@@ -121,16 +121,16 @@ func TestSessionEnds(t *testing.T) {
 	f := newFixture(t)
 	f.logIn(f.key)
 	for range 11 {
-		f.clock.advance(59 * time.Minute)
+		f.clock.Advance(59 * time.Minute)
 		f.want(f.get("/tokens"), http.StatusOK)
 	}
-	f.clock.advance(59 * time.Minute) // the twelfth hour is not over yet
+	f.clock.Advance(59 * time.Minute) // the twelfth hour is not over yet
 	f.want(f.get("/tokens"), http.StatusOK)
-	f.clock.advance(13 * time.Minute)
+	f.clock.Advance(13 * time.Minute)
 	f.want(f.get("/tokens"), http.StatusUnauthorized)
 
 	f.logIn(f.key)
-	f.clock.advance(time.Hour)
+	f.clock.Advance(time.Hour)
 	f.want(f.get("/tokens"), http.StatusUnauthorized)
 
 	f.logIn(f.key)
@@ -172,7 +172,7 @@ func TestSessionsAreBounded(t *testing.T) {
 	f.logIn(key)
 	first := f.browser
 	for range maxOwn {
-		f.clock.advance(time.Second)
+		f.clock.Advance(time.Second)
 		f.browser = f.anotherBrowser()
 		f.logIn(key)
 	}
@@ -182,7 +182,7 @@ func TestSessionsAreBounded(t *testing.T) {
 	f.browser = first
 	f.want(f.get("/tokens"), http.StatusUnauthorized)
 	f.browser = admin
-	f.clock.advance(time.Second)
+	f.clock.Advance(time.Second)
 	f.want(f.get("/tokens"), http.StatusOK)
 
 	s := &f.console.sessions
@@ -207,7 +207,7 @@ func TestWrongKeysAreLimited(t *testing.T) {
 		t.Errorf("Retry-After: %s", a.header.Get("Retry-After"))
 	}
 	f.logIn(f.key)
-	f.clock.advance(6 * time.Second)
+	f.clock.Advance(6 * time.Second)
 	f.browser = f.anotherBrowser()
 	f.want(f.post("/login", "key", "x"), http.StatusForbidden)
 
