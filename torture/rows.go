@@ -6,12 +6,14 @@ import (
 	"strconv"
 	"strings"
 
+	"carstate/torture/overload"
 	"carstate/torture/row"
 	"carstate/torture/strangers"
 )
 
 // rows are all there are, in the order of their numbers.
 var rows = []row.Row{
+	overload.Row,
 	strangers.Row,
 }
 

@@ -13,6 +13,11 @@ const (
 	// AcknowledgeEarly answers a sender before its samples are stored.
 	AcknowledgeEarly Defect = "acknowledge-early"
 
+	// Of the row "overload".
+
+	// NoShedding takes in everybody who comes, however long they will wait.
+	NoShedding Defect = "no-shedding"
+
 	// Of the row "strangers".
 
 	// UnboundedStrangers remembers every address to which a token was refused.
