@@ -12,6 +12,7 @@ replace (
 require (
 	carstate v0.0.0-00010101000000-000000000000
 	carstate/bench v0.0.0-00010101000000-000000000000
+	github.com/mochi-mqtt/server/v2 v2.7.9
 	github.com/prometheus/client_golang v1.25.0
 )
 

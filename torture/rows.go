@@ -8,6 +8,7 @@ import (
 
 	"carstate/torture/overload"
 	"carstate/torture/row"
+	"carstate/torture/soak"
 	"carstate/torture/strangers"
 )
 
@@ -15,6 +16,7 @@ import (
 var rows = []row.Row{
 	overload.Row,
 	strangers.Row,
+	soak.Row,
 }
 
 // rowNames lists the rows that run unless others are named.

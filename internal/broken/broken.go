@@ -24,4 +24,9 @@ const (
 	UnboundedStrangers Defect = "unbounded-strangers"
 	// SeriesByVehicle counts queries by vehicle.
 	SeriesByVehicle Defect = "series-by-vehicle"
+
+	// Of the row "soak".
+
+	// Leak leaves a goroutine behind for every connection of a query.
+	Leak Defect = "leak"
 )

@@ -51,6 +51,7 @@ func NewHTTP(c Config) *HTTP {
 		WriteTimeout:      90 * time.Second, // begins with the head: reading, storing and answering
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    16 << 10,
+		ConnContext:       h.arrive,
 		ErrorLog:          slog.NewLogLogger(redactor{in.Log.Handler()}, slog.LevelDebug),
 	}
 	return h
@@ -87,7 +88,22 @@ func (h *HTTP) handle(w http.ResponseWriter, r *http.Request) {
 	endSpan(span, o)
 }
 
+// tooLate marks the connections that came while there was too much to do.
+type tooLate struct{}
+
+// arrive is called for each connection that is accepted.
+func (h *HTTP) arrive(ctx context.Context, _ net.Conn) context.Context {
+	if h.in.Overloaded() {
+		return context.WithValue(ctx, tooLate{}, true)
+	}
+	return ctx
+}
+
 func (h *HTTP) answer(w http.ResponseWriter, r *http.Request) outcome {
+	if r.Context().Value(tooLate{}) != nil {
+		w.Header().Set("Connection", "close")
+		return failLater(w, "the service is overloaded")
+	}
 	if r.URL.EscapedPath() != telemetryPath {
 		return fail(w, http.StatusNotFound, "there is nothing here: telemetry goes to POST "+telemetryPath)
 	}

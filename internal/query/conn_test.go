@@ -97,7 +97,7 @@ func TestTooManyConnections(t *testing.T) {
 		t.Errorf("got %s", a.raw)
 	}
 	// Far too many at once are dropped: here none waits, since none is handled.
-	l := newListener(&endless{}, nil, 1, prometheus.NewCounter(prometheus.CounterOpts{}), f.Log)
+	l := newListener(&endless{}, nil, 1, func() bool { return false }, prometheus.NewCounter(prometheus.CounterOpts{}), f.Log)
 	for range 1 + spareConnections {
 		if _, err := l.Accept(); err != nil {
 			t.Fatal(err)

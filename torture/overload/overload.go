@@ -132,6 +132,9 @@ func (v *victim) under(ctx context.Context, factor, least float64, normal time.D
 	if peak < 1 {
 		return fmt.Errorf("%s: no peak was measured: %+v", v.what, before.wrong)
 	}
+	dctx, dcancel := context.WithCancel(ctx)
+	go v.debug(dctx)
+	defer dcancel()
 	during := warmTime + time.Duration(v.a.Count)*time.Second
 	r := v.crowd.openLoop(ctx, factor*peak, during, warmTime)
 	users := v.crowd.connections()
@@ -171,16 +174,11 @@ func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond)
 // recovery is how long after the load's end the last probe of a light load failed
 // or took longer than normal.
 func (v *victim) recovery(ctx context.Context, normal time.Duration) (time.Duration, result) {
-	light := &crowd{addr: v.crowd.addr, request: v.crowd.request, good: v.crowd.good}
+	light := &crowd{addr: v.crowd.addr, request: v.crowd.request, good: v.crowd.good, slow: normal}
 	began := time.Now()
-	r := light.openLoop(ctx, calmRate, recoverWithin, 0)
+	r := light.openLoop(ctx, calmRate, watched, 0)
 	light.leave()
-	last := time.Duration(0)
-	if r.good < r.offered || r.p(1) > normal {
-		last = time.Since(began)
-	}
-	_ = watched
-	return last, r
+	return max(0, r.bad.Sub(began)), r
 }
 
 // watch follows a node's memory; what it returns ends that and tells the most.

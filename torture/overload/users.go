@@ -30,12 +30,14 @@ type crowd struct {
 
 	all sync.WaitGroup
 
-	mu    sync.Mutex // guards what follows
-	free  []*user    // the one that was used last comes first
-	users []*user
-	sent  int
-	from  time.Time // what was due before does not count
-	now   result
+	mu     sync.Mutex // guards what follows
+	idle   []*user    // free and connected; the one that was used last comes first
+	absent []*user    // free and not connected
+	users  []*user
+	sent   int
+	from   time.Time     // what was due before does not count
+	slow   time.Duration // what takes longer is noted as bad
+	now    result
 }
 
 // result is what became of requests.
@@ -47,6 +49,7 @@ type result struct {
 	failed  int // not connected, not answered, or too late
 	wrong   error
 	took    []time.Duration // of the good ones, from when each was due
+	bad     time.Time       // when the last one was due that was not good, or not within slow
 }
 
 func (r *result) p(q float64) time.Duration {
@@ -139,10 +142,12 @@ func (c *crowd) arrive(due time.Time) {
 	if counts {
 		c.now.offered++
 	}
-	if n := len(c.free); n > 0 {
-		c.free[n-1].due <- due
-		c.free = c.free[:n-1]
-		return
+	for _, free := range []*[]*user{&c.idle, &c.absent} {
+		if n := len(*free); n > 0 {
+			(*free)[n-1].due <- due
+			*free = (*free)[:n-1]
+			return
+		}
 	}
 	if len(c.users) == maxUsers {
 		if counts {
@@ -156,19 +161,28 @@ func (c *crowd) arrive(due time.Time) {
 	c.all.Go(func() {
 		for due := range u.due {
 			u.serve(due)
-			c.mu.Lock()
-			c.free = append(c.free, u)
-			c.mu.Unlock()
+			c.release(u)
 		}
 		u.hangUp()
 	})
+}
+
+// release takes back a user who is free.
+func (c *crowd) release(u *user) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if u.conn != nil {
+		c.idle = append(c.idle, u)
+	} else {
+		c.absent = append(c.absent, u)
+	}
 }
 
 // await waits until every user is free.
 func (c *crowd) await(ctx context.Context, until time.Time) {
 	for ctx.Err() == nil && time.Now().Before(until) {
 		c.mu.Lock()
-		busy := len(c.users) - len(c.free)
+		busy := len(c.users) - len(c.idle) - len(c.absent)
 		c.mu.Unlock()
 		if busy == 0 {
 			return
@@ -183,7 +197,7 @@ func (c *crowd) leave() {
 	for _, u := range c.users {
 		close(u.due)
 	}
-	c.users, c.free = nil, nil
+	c.users, c.idle, c.absent = nil, nil, nil
 	c.mu.Unlock()
 	c.all.Wait()
 }
@@ -211,6 +225,9 @@ func (u *user) serve(due time.Time) {
 		u.hangUp()
 	}
 	u.of.note(due, func(r *result) {
+		if slow := u.of.slow; (status != 200 || err != nil || slow > 0 && took > slow) && due.After(r.bad) {
+			r.bad = due
+		}
 		switch {
 		case err != nil || took > patience:
 			r.failed++
