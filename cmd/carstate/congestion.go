@@ -8,8 +8,6 @@ import (
 	"os"
 	"sync"
 	"time"
-
-	"carstate/internal/broken"
 )
 
 // congestion knows how long what arrives waits until this process gets to it. It
@@ -29,7 +27,6 @@ type congestion struct {
 // slip through where others wait.
 const (
 	maxWait   = 125 * time.Millisecond
-	busyWait  = 25 * time.Millisecond
 	memory    = 250 * time.Millisecond
 	probeTime = 20 * time.Millisecond // from one byte to the next
 )
@@ -107,11 +104,3 @@ func (g *congestion) waitAt(now time.Time) time.Duration {
 	defer g.mu.Unlock()
 	return max(g.mean, g.meanAt(now)) // one under way may still take long
 }
-
-// overloaded reports whether newer connections are to be refused.
-func (g *congestion) overloaded() bool {
-	return g.wait() > maxWait && !broken.Has(broken.NoShedding)
-}
-
-// busy reports whether newer connections are to come slowly.
-func (g *congestion) busy() bool { return g.wait() > busyWait && !broken.Has(broken.NoShedding) }

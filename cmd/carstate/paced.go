@@ -3,8 +3,11 @@ package main
 import (
 	"net"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
+
+	"carstate/internal/broken"
 )
 
 // paced is a listener of a node that may be overloaded. Then each connection that
@@ -14,6 +17,7 @@ import (
 type paced struct {
 	net.Listener
 	crowd *congestion
+	open  atomic.Int64 // connections that were handed out and are not closed
 	// Only Accept touches these.
 	narrow bool // the queue is short
 	left   int  // connections until the next pause
@@ -26,7 +30,12 @@ type paced struct {
 // shortQueue may wait, so that who is refused hears of it before long. While it is
 // merely busy, it takes one every shortPace, so that it is not overrun before it
 // knows. A pause lasts longer where there is much to do, as all does.
+//
+// With fewCallers connections or less, nobody is refused: where they wait for long,
+// the machine is slow, or busy with others, and to be rid of some would not help.
 const (
+	fewCallers = 128
+	busyWait   = 25 * time.Millisecond
 	fewRefused = 8
 	longPace   = 50 * time.Millisecond
 	shortPace  = time.Millisecond
@@ -38,13 +47,21 @@ func newPaced(l net.Listener, g *congestion) *paced {
 	return &paced{Listener: l, crowd: g, closed: make(chan struct{})}
 }
 
+// overloaded reports whether newer connections are to be refused.
+func (l *paced) overloaded() bool { return l.waits(maxWait) }
+
+// waits reports whether many have to wait for longer than that.
+func (l *paced) waits(than time.Duration) bool {
+	return l.open.Load() > fewCallers && l.crowd.wait() > than && !broken.Has(broken.NoShedding)
+}
+
 func (l *paced) Accept() (net.Conn, error) {
-	over := l.crowd.overloaded()
+	over := l.overloaded()
 	if over != l.narrow {
 		l.narrow = over
 		control(l.Listener, func(fd int) { _ = syscall.Listen(fd, queueOf(over)) })
 	}
-	busy := over || l.crowd.busy()
+	busy := over || l.waits(busyWait)
 	switch l.left--; {
 	case over && l.left <= 0:
 		l.pause(longPace)
@@ -54,11 +71,28 @@ func (l *paced) Accept() (net.Conn, error) {
 	}
 	for {
 		c, err := l.Listener.Accept()
-		if err != nil || !busy || !hungUp(c) {
-			return c, err
+		if err == nil && busy && hungUp(c) {
+			_ = c.Close() // nobody waits for an answer
+			continue
 		}
-		_ = c.Close() // nobody waits for an answer
+		if t, ok := c.(*net.TCPConn); ok {
+			l.open.Add(1)
+			c = &counted{TCPConn: t, of: l}
+		}
+		return c, err
 	}
+}
+
+// counted is a connection that says when it is closed.
+type counted struct {
+	*net.TCPConn
+	of   *paced
+	once sync.Once
+}
+
+func (c *counted) Close() error {
+	c.once.Do(func() { c.of.open.Add(-1) })
+	return c.TCPConn.Close()
 }
 
 // queueOf is how many connections may wait to be accepted. Linux lets a program

@@ -336,18 +336,20 @@ func (s *service) addServers(t *tls.Config, adminKey access.Hash) {
 		}
 		return nil
 	}
-	if l := s.ports["--query-addr"]; l != nil {
+	if port := s.ports["--query-addr"]; port != nil {
+		l := newPaced(port, s.crowd)
 		trusted, _ := s.flags.trustedProxies() // the flags are valid
 		q := query.New(query.Config{
 			Tokens: &s.tokens, Fleet: s.fleet, MaxAge: s.flags.MaxAge, Ready: s.health.canAnswer,
-			Overloaded: s.crowd.overloaded, NoDocs: s.flags.NoDocs, TrustedProxies: trusted, AccessLog: s.accessLog,
+			Overloaded: l.overloaded, NoDocs: s.flags.NoDocs, TrustedProxies: trusted, AccessLog: s.accessLog,
 			TLS: tlsFor("--query-addr"), Log: s.log, Registry: s.registry,
 		})
-		s.servers = append(s.servers, server{"query", func() error { return q.Serve(newPaced(l, s.crowd)) }, q.Shutdown})
+		s.servers = append(s.servers, server{"query", func() error { return q.Serve(l) }, q.Shutdown})
 	}
-	c := ingest.Config{Store: s.engine, Sources: &s.sources, Ready: s.health.canStore, Overloaded: s.crowd.overloaded, Forgotten: s.engine.Forgotten().Has, Log: s.log, Registry: s.registry, Tracer: s.traces.tracer(), TLS: tlsFor("--ingest-addr")}
+	c := ingest.Config{Store: s.engine, Sources: &s.sources, Ready: s.health.canStore, Forgotten: s.engine.Forgotten().Has, Log: s.log, Registry: s.registry, Tracer: s.traces.tracer(), TLS: tlsFor("--ingest-addr")}
 	if s.ports["--ingest-addr"] != nil {
-		s.ports["--ingest-addr"] = newPaced(s.ports["--ingest-addr"], s.crowd)
+		p := newPaced(s.ports["--ingest-addr"], s.crowd)
+		s.ports["--ingest-addr"], c.Overloaded = p, p.overloaded
 		l := s.door("--ingest-addr", tlsFor)
 		h := ingest.NewHTTP(c)
 		s.servers = append(s.servers, server{"ingest", func() error { return h.Serve(l) }, h.Shutdown})

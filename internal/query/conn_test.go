@@ -209,3 +209,40 @@ func TestErrorsOfAcceptingAreWaitedOut(t *testing.T) {
 		t.Errorf("got %s", a.raw)
 	}
 }
+
+// Where more is asked than is answered, who comes is turned away, and who is there
+// goes on.
+func TestOverload(t *testing.T) {
+	f := newFixture(t)
+	var over atomic.Bool
+	f.Overloaded = over.Load
+	r := start(t, f.Config)
+	ask := func(c net.Conn, in *bufio.Reader) answerRead {
+		t.Helper()
+		io.WriteString(c, f.query("CarJam"))
+		return readAnswer(t, in, false)
+	}
+	older := r.dial(t)
+	in := bufio.NewReader(older)
+	if a := ask(older, in); a.status != "HTTP/1.1 200 OK" {
+		t.Fatalf("got %s", a.raw)
+	}
+	over.Store(true)
+	newer := r.dial(t)
+	in2 := bufio.NewReader(newer)
+	a := ask(newer, in2)
+	if a.status != "HTTP/1.1 503 Service Unavailable" || !strings.Contains(a.raw, "\r\nRetry-After: 1\r\n") || !strings.Contains(a.raw, "overloaded") {
+		t.Errorf("the newer got %s", a.raw)
+	}
+	if _, err := in2.ReadByte(); err != io.EOF {
+		t.Errorf("after it: %v", err)
+	}
+	if a := ask(older, in); a.status != "HTTP/1.1 200 OK" {
+		t.Errorf("the older got %s", a.raw)
+	}
+	over.Store(false)
+	third := r.dial(t)
+	if a := ask(third, bufio.NewReader(third)); a.status != "HTTP/1.1 200 OK" {
+		t.Errorf("afterwards: %s", a.raw)
+	}
+}

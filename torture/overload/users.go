@@ -27,6 +27,7 @@ type crowd struct {
 	addr    string
 	request func(b []byte, i int) []byte
 	good    func(status int, body []byte) bool
+	light   bool // so few that each one's fate is kept
 
 	all sync.WaitGroup
 
@@ -35,8 +36,7 @@ type crowd struct {
 	absent []*user    // free and not connected
 	users  []*user
 	sent   int
-	from   time.Time     // what was due before does not count
-	slow   time.Duration // what takes longer is noted as bad
+	from   time.Time // what was due before does not count
 	now    result
 }
 
@@ -49,7 +49,7 @@ type result struct {
 	failed  int // not connected, not answered, or too late
 	wrong   error
 	took    []time.Duration // of the good ones, from when each was due
-	bad     time.Time       // when the last one was due that was not good, or not within slow
+	all     []fate          // of those that a light load asks
 }
 
 func (r *result) p(q float64) time.Duration {
@@ -58,6 +58,13 @@ func (r *result) p(q float64) time.Duration {
 	}
 	slices.Sort(r.took)
 	return r.took[min(len(r.took)-1, int(q*float64(len(r.took))))]
+}
+
+// fate is what became of one request.
+type fate struct {
+	due  time.Time
+	good bool
+	took time.Duration
 }
 
 // user is one connection, or none yet.
@@ -225,8 +232,8 @@ func (u *user) serve(due time.Time) {
 		u.hangUp()
 	}
 	u.of.note(due, func(r *result) {
-		if slow := u.of.slow; (status != 200 || err != nil || slow > 0 && took > slow) && due.After(r.bad) {
-			r.bad = due
+		if u.of.light {
+			r.all = append(r.all, fate{due, status == 200 && err == nil && took <= patience, took})
 		}
 		switch {
 		case err != nil || took > patience:

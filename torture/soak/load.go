@@ -49,8 +49,23 @@ func newLoad(ctx context.Context, a *row.Attempt, n *nodeprocess.Node) (l *load,
 		return nil, err
 	}
 	token, err := n.IssueToken(ctx, "Ada")
+	if err != nil {
+		return nil, err
+	}
 	l.token = token.AccessToken
-	return l, err
+	// Every vehicle has reported before any is looked at.
+	for i := range cars / tickSamples {
+		if err := l.post(ctx, i); err != nil {
+			return nil, err
+		}
+	}
+	return l, nodeprocess.Until(ctx, time.Minute, func(ctx context.Context) error {
+		r, err := n.Ask(ctx, nodeprocess.DrivingPath, l.token, vid(cars-1))
+		if err == nil && r.Status != 1 {
+			err = errors.New("the last vehicle has no answer yet")
+		}
+		return err
+	})
 }
 
 // run goes on until ctx ends or something cannot be done.

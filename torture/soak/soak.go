@@ -57,7 +57,10 @@ func run(ctx context.Context, a *row.Attempt) error {
 	ctx, cancel := context.WithTimeout(ctx, during)
 	defer cancel()
 	ended := make(chan error, 1)
-	go func() { ended <- l.run(ctx) }()
+	go func() {
+		defer cancel()
+		ended <- l.run(ctx)
+	}()
 	s, err := watch(ctx, n)
 	cancel()
 	if err := errors.Join(err, <-ended); err != nil {
