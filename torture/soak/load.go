@@ -95,10 +95,11 @@ func (l *load) run(ctx context.Context) error {
 	each(deedsEvery, l.console)
 	for i := range mqttCars {
 		all.Go(func() {
+			// No two have the same vehicle: the newer would take the older one's place.
 			r := rand.New(rand.NewPCG(l.a.Seed, uint64(i)))
 			for ctx.Err() == nil {
-				if err := l.drive(ctx, vid(r.IntN(cars))); err != nil && ctx.Err() == nil {
-					cancel(err)
+				if err := l.drive(ctx, vid(r.IntN(cars/mqttCars)*mqttCars+i)); err != nil && ctx.Err() == nil {
+					cancel(fmt.Errorf("a car by MQTT: %w", err))
 				}
 			}
 		})
@@ -125,7 +126,7 @@ func (l *load) post(ctx context.Context, i int) error {
 	}
 	status, text, err := l.n.Post(ctx, l.key, b.String())
 	if err != nil {
-		return err
+		return fmt.Errorf("telemetry by HTTP: %w", err)
 	}
 	l.a.Offered(tickSamples)
 	if status != http.StatusAccepted || !bytes.HasPrefix(text, fmt.Appendf(nil, `{"accepted":%d,`, tickSamples)) {
@@ -174,11 +175,14 @@ func done(resp *http.Response, err error) error {
 		return err
 	}
 	defer resp.Body.Close()
-	_, err = io.Copy(io.Discard, resp.Body)
-	if resp.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s was answered with %d", resp.Request.URL.Path, resp.StatusCode)
+	n, err := io.Copy(io.Discard, resp.Body)
+	switch {
+	case err != nil:
+		return fmt.Errorf("the answer of %s broke off after %d bytes: %w", resp.Request.URL.Path, n, err)
+	case resp.StatusCode != http.StatusOK:
+		return fmt.Errorf("%s was answered with %d", resp.Request.URL.Path, resp.StatusCode)
 	}
-	return err
+	return nil
 }
 
 // deeds is what an operator does now and then.

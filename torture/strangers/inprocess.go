@@ -24,7 +24,7 @@ var proxy = netip.MustParseAddr("192.0.2.1")
 // Sizes of a crowd: of one that comes through the proxy, and of one that comes
 // from an address of its own.
 const (
-	largeCrowd = 50_000
+	largeCrowd = 10_000
 	smallCrowd = 5
 )
 
