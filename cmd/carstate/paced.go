@@ -56,18 +56,18 @@ func (l *paced) waits(than time.Duration) bool {
 }
 
 func (l *paced) Accept() (net.Conn, error) {
-	over := l.overloaded()
-	if over != l.narrow {
-		l.narrow = over
-		control(l.Listener, func(fd int) { _ = syscall.Listen(fd, queueOf(over)) })
+	busy := l.waits(busyWait)
+	if busy != l.narrow {
+		l.narrow = busy
+		control(l.Listener, func(fd int) { _ = syscall.Listen(fd, queueOf(busy)) })
 	}
-	busy := over || l.waits(busyWait)
 	switch l.left--; {
-	case over && l.left <= 0:
+	case !busy:
+	case !l.overloaded():
+		l.pause(shortPace)
+	case l.left <= 0:
 		l.pause(longPace)
 		l.left = fewRefused
-	case busy && !over:
-		l.pause(shortPace)
 	}
 	for {
 		c, err := l.Listener.Accept()
@@ -97,8 +97,8 @@ func (c *counted) Close() error {
 
 // queueOf is how many connections may wait to be accepted. Linux lets a program
 // change that at any time.
-func queueOf(overloaded bool) int {
-	if overloaded {
+func queueOf(busy bool) int {
+	if busy {
 		return shortQueue
 	}
 	return longQueue
