@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -19,6 +20,8 @@ type congestion struct {
 	mu   sync.Mutex // guards what follows
 	sent time.Time  // when the byte under way was to be sent; zero: none is
 	mean time.Duration
+
+	overrun atomic.Bool // the mean was above overrunWait when the last byte arrived
 }
 
 // Where a byte takes longer than maxWait, more arrives than is done. It is longer
@@ -26,9 +29,11 @@ type congestion struct {
 // usual, is used up. What is looked at is the mean over about memory: a byte may
 // slip through where others wait.
 const (
-	maxWait   = 125 * time.Millisecond
-	memory    = 250 * time.Millisecond
-	probeTime = 20 * time.Millisecond // from one byte to the next
+	maxWait = 125 * time.Millisecond
+	// Above it, even some that are open are to go.
+	overrunWait = 2 * maxWait
+	memory      = 250 * time.Millisecond
+	probeTime   = 20 * time.Millisecond // from one byte to the next
 )
 
 // run measures until ctx ends.
@@ -82,6 +87,7 @@ func (g *congestion) arrived(now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.mean, g.sent = g.meanAt(now), time.Time{}
+	g.overrun.Store(g.mean > overrunWait)
 }
 
 // meanAt is how long a byte takes. Each counts for as long as it took, as it does

@@ -50,6 +50,11 @@ func newPaced(l net.Listener, g *congestion) *paced {
 // overloaded reports whether newer connections are to be refused.
 func (l *paced) overloaded() bool { return l.waits(maxWait) }
 
+// overrun reports whether some of those that are open are to go. It takes no lock.
+func (l *paced) overrun() bool {
+	return l.crowd.overrun.Load() && l.open.Load() > fewCallers && !broken.Has(broken.NoShedding)
+}
+
 // waits reports whether many have to wait for longer than that.
 func (l *paced) waits(than time.Duration) bool {
 	return l.open.Load() > fewCallers && l.crowd.wait() > than && !broken.Has(broken.NoShedding)

@@ -341,7 +341,7 @@ func (s *service) addServers(t *tls.Config, adminKey access.Hash) {
 		trusted, _ := s.flags.trustedProxies() // the flags are valid
 		q := query.New(query.Config{
 			Tokens: &s.tokens, Fleet: s.fleet, MaxAge: s.flags.MaxAge, Ready: s.health.canAnswer,
-			Overloaded: l.overloaded, NoDocs: s.flags.NoDocs, TrustedProxies: trusted, AccessLog: s.accessLog,
+			Overloaded: l.overloaded, Overrun: l.overrun, NoDocs: s.flags.NoDocs, TrustedProxies: trusted, AccessLog: s.accessLog,
 			TLS: tlsFor("--query-addr"), Log: s.log, Registry: s.registry,
 		})
 		s.servers = append(s.servers, server{"query", func() error { return q.Serve(l) }, q.Shutdown})
@@ -349,7 +349,7 @@ func (s *service) addServers(t *tls.Config, adminKey access.Hash) {
 	c := ingest.Config{Store: s.engine, Sources: &s.sources, Ready: s.health.canStore, Forgotten: s.engine.Forgotten().Has, Log: s.log, Registry: s.registry, Tracer: s.traces.tracer(), TLS: tlsFor("--ingest-addr")}
 	if s.ports["--ingest-addr"] != nil {
 		p := newPaced(s.ports["--ingest-addr"], s.crowd)
-		s.ports["--ingest-addr"], c.Overloaded = p, p.overloaded
+		s.ports["--ingest-addr"], c.Overloaded, c.Overrun = p, p.overloaded, p.overrun
 		l := s.door("--ingest-addr", tlsFor)
 		h := ingest.NewHTTP(c)
 		s.servers = append(s.servers, server{"ingest", func() error { return h.Serve(l) }, h.Shutdown})

@@ -51,6 +51,11 @@ type Config struct {
 	// for every connection and must answer at once.
 	Overloaded func() bool
 
+	// Overrun reports that too many HTTP connections are open for what can be
+	// done. Then one answer in four ends its connection. Without it that is
+	// never so. It is asked for every request and must take no lock.
+	Overrun func() bool
+
 	// TLS makes [HTTP.Serve] speak TLS, and is what [MQTT.ServeTLS] uses.
 	TLS *tls.Config
 
@@ -80,6 +85,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Overloaded == nil {
 		c.Overloaded = func() bool { return false }
+	}
+	if c.Overrun == nil {
+		c.Overrun = func() bool { return false }
 	}
 	if c.MaxRequests == 0 {
 		c.MaxRequests = 256

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"strings"
@@ -88,6 +89,10 @@ func (h *HTTP) handle(w http.ResponseWriter, r *http.Request) {
 	endSpan(span, o)
 }
 
+// overrunLot is how many answers there are to one that ends its connection where too
+// many are open.
+const overrunLot = 4
+
 // tooLate marks the connections that came while there was too much to do.
 type tooLate struct{}
 
@@ -103,6 +108,9 @@ func (h *HTTP) answer(w http.ResponseWriter, r *http.Request) outcome {
 	if r.Context().Value(tooLate{}) != nil {
 		w.Header().Set("Connection", "close")
 		return failLater(w, "the service is overloaded")
+	}
+	if h.in.Overrun() && rand.N(overrunLot) == 0 {
+		w.Header().Set("Connection", "close")
 	}
 	if r.URL.EscapedPath() != telemetryPath {
 		return fail(w, http.StatusNotFound, "there is nothing here: telemetry goes to POST "+telemetryPath)

@@ -346,3 +346,31 @@ func TestHTTPOverload(t *testing.T) {
 		t.Errorf("afterwards: %d %s", status, body)
 	}
 }
+
+// Where too many are open, some answers end their connections, and say so.
+func TestHTTPOverrun(t *testing.T) {
+	f := newFixture(t)
+	_, key := f.add(t, "gateway", access.AllVehicles())
+	f.Overrun = func() bool { return true }
+	_, url := startHTTP(t, f)
+	for range 100 * overrunLot {
+		req, err := http.NewRequest(http.MethodPost, url, strings.NewReader(sampleLine("Car1", 0, 50)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+key)
+		req.Header.Set("Content-Type", "application/x-ndjson")
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != http.StatusAccepted {
+			t.Fatalf("got %d", resp.StatusCode)
+		}
+		if resp.Close {
+			return
+		}
+	}
+	t.Error("no answer ended its connection")
+}
