@@ -30,7 +30,8 @@ type congestion struct {
 // slip through where others wait.
 const (
 	maxWait = 125 * time.Millisecond
-	// Above it, even some that are open are to go.
+	// Above it, even some that are open are to go, where an answer costs so much
+	// that to connect anew costs little besides: those that bring telemetry.
 	overrunWait = 2 * maxWait
 	memory      = 250 * time.Millisecond
 	probeTime   = 20 * time.Millisecond // from one byte to the next

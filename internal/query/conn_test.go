@@ -246,26 +246,3 @@ func TestOverload(t *testing.T) {
 		t.Errorf("afterwards: %s", a.raw)
 	}
 }
-
-// Where too many are open, some answers end their connections, in good order.
-func TestOverrun(t *testing.T) {
-	f := newFixture(t)
-	f.Overrun = func() bool { return true }
-	r := start(t, f.Config)
-	c := r.dial(t)
-	in := bufio.NewReader(c)
-	for range 100 * overrunLot {
-		io.WriteString(c, f.query("CarJam"))
-		a := readAnswer(t, in, false)
-		if a.status != "HTTP/1.1 200 OK" {
-			t.Fatalf("got %s", a.raw)
-		}
-		if strings.Contains(a.raw, "\r\nConnection: close\r\n") {
-			if _, err := in.ReadByte(); err != io.EOF {
-				t.Errorf("after it: %v", err)
-			}
-			return
-		}
-	}
-	t.Error("no answer ended the connection")
-}

@@ -3,7 +3,6 @@ package query
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"runtime"
 	"runtime/debug"
@@ -36,10 +35,6 @@ const (
 	sendAt  = 8 << 10
 	keepOut = 32 << 10
 )
-
-// overrunLot is how many answers there are to one that ends its connection where too
-// many are open.
-const overrunLot = 16
 
 // conversation is the reading side of a connection.
 type conversation struct {
@@ -283,9 +278,6 @@ func (v *conversation) answer(head []byte, e *exchange) (goesOn bool) {
 		v.c.linger = true
 		connection = "close"
 	case s.ending.Load() || isHTTP10 && !w.keepAlive:
-		connection = "close"
-	case s.overrun() && rand.N(overrunLot) == 0:
-		v.c.linger = true // it may have asked on
 		connection = "close"
 	case isHTTP10:
 		connection = "keep-alive"

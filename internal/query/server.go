@@ -34,10 +34,6 @@ type Config struct {
 	// closed, while those that are open go on. It is called for every
 	// connection and must answer at once.
 	Overloaded func() bool
-	// Overrun reports that too many connections are open for what can be
-	// answered; nil: it never does. Then one answer in 16 ends its connection.
-	// It is called for every request and must take no lock.
-	Overrun func() bool
 	// NoDocs turns the public documentation off: its paths get 404.
 	NoDocs bool
 	// TrustedProxies are the addresses of the proxies in front. Of a request
@@ -90,7 +86,6 @@ type Server struct {
 	inFlight       atomic.Int64
 	maxConnections int64
 	overloaded     func() bool
-	overrun        func() bool
 
 	ending        atomic.Bool // Shutdown was called
 	conversations sync.WaitGroup
@@ -122,7 +117,6 @@ func New(c Config) *Server {
 		maxInFlight:    int64(orDefault(c.MaxInFlight, 4096)),
 		maxConnections: int64(orDefault(c.MaxConnections, 16384)),
 		overloaded:     c.Overloaded,
-		overrun:        c.Overrun,
 		headTimeout:    orDefault(c.HeadTimeout, 5*time.Second),
 		writeTimeout:   orDefault(c.WriteTimeout, 5*time.Second),
 		idleTimeout:    orDefault(c.IdleTimeout, time.Minute),
@@ -134,10 +128,7 @@ func New(c Config) *Server {
 		s.now = time.Now
 	}
 	if s.overloaded == nil {
-		s.overloaded = never
-	}
-	if s.overrun == nil {
-		s.overrun = never
+		s.overloaded = func() bool { return false }
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
@@ -149,8 +140,6 @@ func New(c Config) *Server {
 	s.exchanges.New = func() any { return new(exchange) }
 	return s
 }
-
-func never() bool { return false }
 
 func orDefault[T int | time.Duration](v, d T) T {
 	if v > 0 {
