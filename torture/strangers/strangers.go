@@ -51,10 +51,10 @@ func run(ctx context.Context, a *row.Attempt) error {
 
 // grew judges what a process had before and after the strangers came.
 func grew(a *row.Attempt, where string, bytes int64, seriesBefore, seriesAfter int) {
-	a.Aimed(where+": memory that is left of them", float64(bytes)/(1<<20), "MiB", "≤ 16 MiB", bytes <= maxGrowth)
 	if seriesBefore != seriesAfter {
 		a.Wrong("%s: there were %d series of metrics, then %d", where, seriesBefore, seriesAfter)
 	}
+	a.Aimed(where+": memory that is left of them", float64(bytes)/(1<<20), "MiB", "≤ 16 MiB", bytes <= maxGrowth)
 	a.Figure(where+": series of metrics before and after", float64(seriesAfter), "")
 }
 
