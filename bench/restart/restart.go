@@ -94,14 +94,14 @@ func (m *measurement) starts(ctx context.Context, n int) error {
 			return err
 		}
 		clean, cleanCPU = append(clean, p.ready.Seconds()), append(cleanCPU, p.cpu.Seconds())
-		rss, err := p.resident()
+		rss, err := p.Resident()
 		if err != nil {
-			p.kill()
+			p.Kill()
 			return err
 		}
 		idle = append(idle, float64(rss)/1e6)
 		rss, err = m.underLoad(ctx, p, n)
-		p.kill()
+		p.Kill()
 		if err != nil {
 			return err
 		}
@@ -111,7 +111,7 @@ func (m *measurement) starts(ctx context.Context, n int) error {
 			return err
 		}
 		killed, killedCPU = append(killed, p.ready.Seconds()), append(killedCPU, p.cpu.Seconds())
-		if err := p.stop(); err != nil {
+		if err := p.Stop(); err != nil {
 			return err
 		}
 	}
@@ -142,7 +142,7 @@ func (m *measurement) underLoad(ctx context.Context, p *process, n int) (int64, 
 	if err := c.report(ctx, m.plan.reported); err != nil {
 		return 0, err
 	}
-	return p.resident()
+	return p.Resident()
 }
 
 // storeSize overwrites the states of the store, compares its size with that of
@@ -178,7 +178,7 @@ func (m *measurement) atHand(ctx context.Context, n int) error {
 	if err != nil {
 		return err
 	}
-	defer p.kill()
+	defer p.Kill()
 	if err := drained(ctx, p); err != nil {
 		return err
 	}
@@ -223,7 +223,7 @@ func (m *measurement) atHand(ctx context.Context, n int) error {
 			Remark: fmt.Sprintf("one sample a car in turn, %.0f %% of the states read from the engine; %.0f samples/s until folded, generator on the same machine",
 				100*(after[1]-before[1])/float64(m.plan.reported), float64(m.plan.reported)/took.Seconds())})
 	}
-	return p.stop()
+	return p.Stop()
 }
 
 // folded has cars report and waits until all their samples are folded.

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/valyala/fasthttp"
+
+	"carstate/internal/nodeprocess"
 )
 
 // lone is what an open loop of samples, each in a request of its own, came to.
@@ -19,9 +21,9 @@ type lone struct {
 // runLone sends lone samples at a fixed rate.
 func runLone(ctx context.Context, n *node, perSecond float64, lasting time.Duration) (lone, error) {
 	const atOnce, cars = 64, 1000
-	s := newSender(n.address["ingest-addr"], n.key, atOnce)
+	s := newSender(n.Address(nodeprocess.Ingest), n.key, atOnce)
 	defer s.client.CloseIdleConnections()
-	before, err := n.metrics()
+	before, err := n.Metrics(ctx)
 	if err != nil {
 		return lone{}, err
 	}
@@ -38,8 +40,8 @@ func runLone(ctx context.Context, n *node, perSecond float64, lasting time.Durat
 	if err != nil {
 		return lone{}, err
 	}
-	after, err := n.metrics()
-	return lone{acks, after.since(before, "carstate_commit_samples_sum") / after.since(before, "carstate_commit_samples_count")}, err
+	after, err := n.Metrics(ctx)
+	return lone{acks, since(before, after, "carstate_commit_samples_sum") / since(before, after, "carstate_commit_samples_count")}, err
 }
 
 // probes is how many vehicles are asked for, and probeRate how often a second
@@ -52,18 +54,49 @@ const (
 	askAgain = 200 * time.Microsecond
 )
 
+// answeredCars is how many cars send the load behind the probes.
+const answeredCars = 10_000
+
+// hearOfAll has every car and probe report once and waits until that is judged:
+// what is measured is a fleet on the road and not one that is heard of for the
+// first time, each car of which derive looks for in the engine.
+func hearOfAll(ctx context.Context, n *node) error {
+	const atOnce, perBody = 4, 100
+	s := newSender(n.Address(nodeprocess.Ingest), n.key, atOnce)
+	defer s.client.CloseIdleConnections()
+	before, err := n.Metrics(ctx)
+	if err != nil {
+		return err
+	}
+	at := time.Now().Add(-5 * time.Minute) // before any other sample
+	for first := 0; first < answeredCars+probes; first += perBody {
+		b := newBody(first, perBody, 1)
+		b.stamp(at)
+		if err := s.post(b.text); err != nil {
+			return err
+		}
+	}
+	return nodeprocess.Until(ctx, time.Minute, func(ctx context.Context) error {
+		after, err := n.Metrics(ctx)
+		if judged := since(before, after, "carstate_samples_folded_total"); err == nil && judged < answeredCars+probes {
+			err = fmt.Errorf("%.0f of %d samples were judged", judged, answeredCars+probes)
+		}
+		return err
+	})
+}
+
 // runAnswered sends samples of 10,000 cars at a fixed rate, ten cars a request,
 // and measures how long it takes from sending a sample until a query's answer
 // stands on it.
 func runAnswered(ctx context.Context, n *node, perSecond float64, lasting time.Duration) (*latencies, error) {
-	const atOnce, cars, perBody = 32, 10_000, 10
-	s := newSender(n.address["ingest-addr"], n.key, 2*atOnce)
+	const atOnce, cars, perBody = 32, answeredCars, 10
+	s := newSender(n.Address(nodeprocess.Ingest), n.key, 2*atOnce)
 	defer s.client.CloseIdleConnections()
 	bodies := make([]*body, cars/perBody)
 	for i := range bodies {
 		bodies[i] = newBody(i*perBody, perBody, 1)
 	}
-	asker := &fasthttp.HostClient{Addr: n.address["query-addr"], MaxConns: probes}
+	asker := &fasthttp.HostClient{Addr: n.Address(nodeprocess.Query), MaxConns: probes}
 	defer asker.CloseIdleConnections()
 
 	background, cancel := context.WithCancel(ctx)
@@ -103,7 +136,7 @@ func askUntil(ctx context.Context, c *fasthttp.HostClient, n *node, vid string, 
 	req, resp := fasthttp.AcquireRequest(), fasthttp.AcquireResponse()
 	defer fasthttp.ReleaseRequest(req)
 	defer fasthttp.ReleaseResponse(resp)
-	req.SetRequestURI(n.url("query-addr") + "/api/ic/if_dt_tflow_car_driving_state?access_token=" + n.token + "&vid=" + vid)
+	req.SetRequestURI(n.URL(nodeprocess.Query) + nodeprocess.DrivingPath + "?access_token=" + n.token + "&vid=" + vid)
 	want := at.UTC().Format(http.TimeFormat)
 	for asked := time.Now(); ; time.Sleep(askAgain) {
 		if err := c.Do(req, resp); err != nil {

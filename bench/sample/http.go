@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/valyala/fasthttp"
+
+	"carstate/internal/nodeprocess"
 )
 
 // sender posts NDJSON to a node.
@@ -97,13 +99,13 @@ func (s *sender) send(ctx context.Context, bodies []*body, connections int, last
 
 // runFlood sends bodies to a node for a while and waits until all is judged.
 func runFlood(ctx context.Context, n *node, bodies []*body, connections int, lasting time.Duration) (flood, error) {
-	s := newSender(n.address["ingest-addr"], n.key, connections)
+	s := newSender(n.Address(nodeprocess.Ingest), n.key, connections)
 	defer s.client.CloseIdleConnections()
-	before, err := n.metrics()
+	before, err := n.Metrics(ctx)
 	if err != nil {
 		return flood{}, err
 	}
-	cpu0, err := n.cpu()
+	cpu0, err := n.CPU()
 	if err != nil {
 		return flood{}, err
 	}
@@ -113,12 +115,12 @@ func runFlood(ctx context.Context, n *node, bodies []*body, connections int, las
 	if err != nil {
 		return flood{}, err
 	}
-	var after metrics
-	err = until(ctx, 2*time.Minute, func(context.Context) error {
-		if after, err = n.metrics(); err != nil {
+	var after nodeprocess.Metrics
+	err = nodeprocess.Until(ctx, 2*time.Minute, func(context.Context) error {
+		if after, err = n.Metrics(ctx); err != nil {
 			return err
 		}
-		if folded := after.since(before, "carstate_samples_folded_total"); folded < float64(sent) {
+		if folded := since(before, after, "carstate_samples_folded_total"); folded < float64(sent) {
 			return fmt.Errorf("%.0f of %d samples were judged", folded, sent)
 		}
 		return nil
@@ -127,21 +129,18 @@ func runFlood(ctx context.Context, n *node, bodies []*body, connections int, las
 		return flood{}, err
 	}
 	drain := time.Since(start) - took
-	cpu1, err := n.cpu()
+	cpu1, err := n.CPU()
 	if err != nil {
 		return flood{}, err
 	}
 	return flood{
 		rate:   float64(sent) / took.Seconds(),
 		cpu:    (cpu1 - cpu0) / time.Duration(sent),
-		commit: after.since(before, "carstate_commit_samples_sum") / after.since(before, "carstate_commit_samples_count"),
-		states: after.since(before, "carstate_states_stored_total") / float64(sent),
+		commit: since(before, after, "carstate_commit_samples_sum") / since(before, after, "carstate_commit_samples_count"),
+		states: since(before, after, "carstate_states_stored_total") / float64(sent),
 		drain:  drain,
 	}, nil
 }
-
-// since is how much a counter has grown.
-func (m metrics) since(before metrics, name string) float64 { return m[name] - before[name] }
 
 // together runs f in n goroutines and returns the first error.
 func together(n int, f func(i int) error) error {

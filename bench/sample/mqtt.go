@@ -4,15 +4,13 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
-	"os"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/mochi-mqtt/server/v2/packets"
+
+	"carstate/internal/nodeprocess"
 )
 
 // car is a vehicle that is connected by MQTT 3.1.1 and speaks for itself.
@@ -26,7 +24,7 @@ type car struct {
 // dial connects a car and has a packet ready that carries one sample at QoS 1.
 func dial(ctx context.Context, n *node, number int) (*car, error) {
 	var d net.Dialer
-	conn, err := d.DialContext(ctx, "tcp", n.address["mqtt-addr"])
+	conn, err := d.DialContext(ctx, "tcp", n.Address(nodeprocess.MQTT))
 	if err != nil {
 		return nil, err
 	}
@@ -85,7 +83,7 @@ type connected struct {
 // runMQTT connects cars, each of which sends its next sample when the one before
 // is acknowledged.
 func runMQTT(ctx context.Context, n *node, number int, lasting time.Duration) (connected, error) {
-	before, err := n.resident()
+	before, err := n.Resident()
 	if err != nil {
 		return connected{}, err
 	}
@@ -109,11 +107,11 @@ func runMQTT(ctx context.Context, n *node, number int, lasting time.Duration) (c
 	if err != nil {
 		return connected{}, err
 	}
-	after, err := n.resident()
+	after, err := n.Resident()
 	if err != nil {
 		return connected{}, err
 	}
-	cpu, err := n.cpu()
+	cpu, err := n.CPU()
 	if err != nil {
 		return connected{}, err
 	}
@@ -135,25 +133,11 @@ func runMQTT(ctx context.Context, n *node, number int, lasting time.Duration) (c
 	if err != nil {
 		return connected{}, err
 	}
-	end, err := n.cpu()
+	end, err := n.CPU()
 	return connected{
 		rate:   float64(len(acks.took)) / took.Seconds(),
 		acks:   acks,
 		cpu:    (end - cpu) / time.Duration(max(len(acks.took), 1)),
-		memory: (after - before) / float64(number),
+		memory: float64(after-before) / float64(number),
 	}, err
-}
-
-// resident is the node's memory in bytes.
-func (n *node) resident() (float64, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", n.cmd.Process.Pid))
-	if err != nil {
-		return 0, err
-	}
-	_, rest, ok := strings.Cut(string(text), "VmRSS:")
-	if fields := strings.Fields(rest); ok && len(fields) > 0 {
-		kib, err := strconv.ParseFloat(fields[0], 64)
-		return kib * 1024, err
-	}
-	return 0, errors.New("/proc/PID/status names no VmRSS")
 }

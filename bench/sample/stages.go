@@ -16,6 +16,7 @@ import (
 	"carstate/internal/derive"
 	"carstate/internal/fleet"
 	"carstate/internal/ingest"
+	"carstate/internal/nodeprocess"
 	"carstate/internal/stream"
 	"carstate/internal/vehicle"
 )
@@ -117,7 +118,7 @@ func runStages(ctx context.Context, dir string, bodies []*body, connections int,
 	}
 	sent, err := s.send(ctx, bodies, connections, lasting)
 	if err == nil {
-		err = until(ctx, 2*time.Minute, func(context.Context) error {
+		err = nodeprocess.Until(ctx, 2*time.Minute, func(context.Context) error {
 			if n := in.derive.Samples(); n < uint64(sent) {
 				return fmt.Errorf("%d of %d samples were judged", n, sent)
 			}

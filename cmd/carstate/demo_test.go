@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"carstate/internal/stream/streamtest"
+	"carstate/internal/testkit"
 )
 
 // TestDemo runs the demo as `make run` does, pastes what it prints, and looks
@@ -25,7 +26,7 @@ func TestDemo(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	var stdout, stderr lockedBuffer
+	var stdout, stderr testkit.Buffer
 	ended := make(chan int, 1)
 	go func() { ended <- run(ctx, []string{"demo"}, &stdout, &stderr) }()
 	if err := until(time.Minute, func() error {
@@ -71,7 +72,7 @@ func TestDemoFleet(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	var stdout, stderr lockedBuffer
+	var stdout, stderr testkit.Buffer
 	ended := make(chan int, 1)
 	go func() { ended <- run(ctx, []string{"demo", "--fleet", "40"}, &stdout, &stderr) }()
 	ask := func() error {

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"carstate/internal/testkit"
 )
 
 // copyFile replaces what a file holds by what another holds.
@@ -31,7 +33,7 @@ func TestKeyPair(t *testing.T) {
 	certFile, keyFile, _ := certificate(t)
 	newCert, newKey, _ := certificate(t)
 	oldCert, oldKey, _ := certificateUntil(t, time.Now().Add(-time.Minute))
-	log := new(lockedBuffer)
+	log := new(testkit.Buffer)
 	k, err := openKeyPair(&serveFlags{TLSCert: certFile, TLSKey: keyFile}, slog.New(slog.NewTextHandler(log, nil)))
 	if err != nil {
 		t.Fatal(err)
@@ -90,7 +92,7 @@ func TestKeyPair(t *testing.T) {
 // that does not start.
 func TestExpiredKeyPairStarts(t *testing.T) {
 	certFile, keyFile, _ := certificateUntil(t, time.Now().Add(-time.Minute))
-	log := new(lockedBuffer)
+	log := new(testkit.Buffer)
 	k, err := openKeyPair(&serveFlags{TLSCert: certFile, TLSKey: keyFile}, slog.New(slog.NewTextHandler(log, nil)))
 	if err != nil || k.current.Load() == nil || !strings.Contains(log.String(), "has expired") {
 		t.Errorf("%v, %s", err, log)

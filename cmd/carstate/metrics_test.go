@@ -16,6 +16,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"carstate/internal/testkit"
 )
 
 // metricsOf reads /metrics.
@@ -197,7 +199,7 @@ func startPrometheus(t *testing.T, target string) watcher {
 	}
 	// Prometheus does not tell which port it was given: one that was free a
 	// moment ago is taken, and another if that went wrong.
-	var log *lockedBuffer
+	var log *testkit.Buffer
 	for range 5 {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
@@ -205,7 +207,7 @@ func startPrometheus(t *testing.T, target string) watcher {
 		}
 		addr := l.Addr().String()
 		l.Close()
-		log = new(lockedBuffer)
+		log = new(testkit.Buffer)
 		cmd := exec.Command("prometheus", "--config.file="+dir+"/prometheus.yml", "--storage.tsdb.path="+dir+"/data", "--web.listen-address="+addr)
 		cmd.Stdout, cmd.Stderr = log, log
 		if err := cmd.Start(); err != nil {

@@ -18,6 +18,7 @@ import (
 	"carstate/internal/admin"
 	"carstate/internal/stream"
 	"carstate/internal/stream/streamtest"
+	"carstate/internal/testkit"
 )
 
 // get reads a page of the admin listener, such as /readyz.
@@ -52,7 +53,7 @@ func TestIngestAfterOutage(t *testing.T) {
 	f := defaults()
 	f.DataDir, f.Nats, f.MqttAddr = t.TempDir(), cluster.URL(), ""
 	f.QueryAddr, f.IngestAddr, f.AdminAddr = "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0"
-	log := new(lockedBuffer)
+	log := new(testkit.Buffer)
 	c := f.streamConfig()
 	c.Partitions = 2
 	c.Patience = stream.Patience{Try: time.Second, Store: 2 * time.Second, Stall: 2 * time.Second, Beat: 200 * time.Millisecond}

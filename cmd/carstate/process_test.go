@@ -13,12 +13,12 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"carstate/internal/stream/streamtest"
+	"carstate/internal/testkit"
 )
 
 // binary is the built program, made once for all tests.
@@ -54,7 +54,7 @@ type process struct {
 	cmd     *exec.Cmd
 	dir     string
 	address map[string]string // by flag without dashes
-	log     *lockedBuffer
+	log     *testkit.Buffer
 	ended   chan struct{}
 }
 
@@ -79,7 +79,7 @@ func startProcess(dir string, env []string, flags ...string) (*process, error) {
 	for _, a := range []string{"query", "ingest", "mqtt", "admin"} {
 		args = append(args, "--"+a+"-addr", "127.0.0.1:0")
 	}
-	p := &process{dir: dir, address: make(map[string]string), log: new(lockedBuffer), ended: make(chan struct{})}
+	p := &process{dir: dir, address: make(map[string]string), log: new(testkit.Buffer), ended: make(chan struct{})}
 	p.cmd = exec.Command(binary, append(args, flags...)...)
 	// Otherwise the race detector makes a program end a second later.
 	p.cmd.Env = append(env, "GORACE=atexit_sleep_ms=0")
@@ -231,22 +231,4 @@ func until(limit time.Duration, ask func() error) error {
 		case <-tick.C:
 		}
 	}
-}
-
-// lockedBuffer is a buffer that may be read while it is written.
-type lockedBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
 }

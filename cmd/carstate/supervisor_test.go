@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"carstate/internal/testkit"
 )
 
 // TestSupervisor plays systemd: it wants to hear that the service is ready, then
@@ -19,7 +21,7 @@ func TestSupervisor(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	said := new(lockedBuffer)
+	said := new(testkit.Buffer)
 	go func() {
 		b := make([]byte, 4096)
 		for {
