@@ -126,6 +126,9 @@ func (v *victim) suffer(ctx context.Context) error {
 	if calm.good != calm.offered {
 		return fmt.Errorf("%s: a light load was not borne: %d of %d, %w", v.what, calm.good, calm.offered, calm.wrong)
 	}
+	if calm.p(0.99) > tooBusy {
+		return fmt.Errorf("%s: a light load had a p99 of %s: the machine is too busy with others to measure anything", v.what, calm.p(0.99))
+	}
 	for _, times := range []struct {
 		factor  float64
 		goodput float64
@@ -136,6 +139,9 @@ func (v *victim) suffer(ctx context.Context) error {
 	}
 	return nil
 }
+
+// tooBusy is a p99 of a light load at which the machine has no time for this.
+const tooBusy = 150 * time.Millisecond
 
 // calmRate is the light load, in requests a second.
 const calmRate = 100

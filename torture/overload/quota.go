@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 )
 
 // quota is a group of processes that get no more than a part of one core.
@@ -59,17 +58,6 @@ func needs() error {
 // add takes a process into the group, with all its threads.
 func (q *quota) add(pid int) error {
 	return os.WriteFile(filepath.Join(q.dir, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0o644)
-}
-
-// throttled is how often the group had to wait for its next period.
-func (q *quota) throttled() (int, error) {
-	text, err := os.ReadFile(filepath.Join(q.dir, "cpu.stat"))
-	for line := range strings.Lines(string(text)) {
-		if n, ok := strings.CutPrefix(line, "nr_throttled "); ok {
-			return strconv.Atoi(strings.TrimSpace(n))
-		}
-	}
-	return 0, err
 }
 
 // remove removes the group. Its processes have ended.
