@@ -23,6 +23,7 @@ need redis-server redis-server # what the bench compares with
 if [ "${1:-}" = torture ]; then
 	need fusermount3 fuse3 # a file system that forgets
 	need slowhttptest slowhttptest # thousands of slow clients
+	need nginx nginx-light # a proxy in front, which reads requests its own way
 	need ip iproute2 # a network of our own, to cut
 fi
 

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"carstate/torture/hostile"
 	"carstate/torture/overload"
 	"carstate/torture/row"
 	"carstate/torture/soak"
@@ -15,6 +16,7 @@ import (
 // rows are all there are, in the order of their numbers.
 var rows = []row.Row{
 	overload.Row,
+	hostile.Row,
 	strangers.Row,
 	soak.Row,
 }

@@ -29,4 +29,15 @@ const (
 
 	// Leak leaves a goroutine behind for every connection of a query.
 	Leak Defect = "leak"
+	// Row hostile.
+
+	// OverlooksTransferEncoding takes a request's Content-Length, or that it has
+	// none, for all there is to say about its body.
+	OverlooksTransferEncoding Defect = "overlooks-transfer-encoding"
+	// EchoesInput puts a piece of a request into the text that refuses it.
+	EchoesInput Defect = "echoes-input"
+	// NoReadDeadline waits for ever for the rest of a request.
+	NoReadDeadline Defect = "no-read-deadline"
+	// AnswersSubscribe lets a source subscribe.
+	AnswersSubscribe Defect = "answers-subscribe"
 )

@@ -62,6 +62,9 @@ type Config struct {
 	// MaxRequests is how many HTTP requests may be in work at once; the
 	// newest is refused. 0 means 256.
 	MaxRequests int
+	// MaxHTTPConnections is how many HTTP connections may be open. For a newer
+	// one, one that has no request in work is closed. 0 means 4,096.
+	MaxHTTPConnections int
 	// MaxConnections is how many MQTT connections may be open; the newest
 	// is refused. 0 means 20,000.
 	MaxConnections int
@@ -91,6 +94,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.MaxRequests == 0 {
 		c.MaxRequests = 256
+	}
+	if c.MaxHTTPConnections == 0 {
+		c.MaxHTTPConnections = 4096
 	}
 	if c.MaxConnections == 0 {
 		c.MaxConnections = 20_000

@@ -37,12 +37,13 @@ type HTTP struct {
 	// stored.
 	slots chan struct{}
 	room  *budget // the memory of their samples
+	lobby *lobby
 }
 
 // NewHTTP makes the listener's server. It serves nothing until [HTTP.Serve].
 func NewHTTP(c Config) *HTTP {
 	in := newIntake(c, "http")
-	h := &HTTP{in: in, slots: make(chan struct{}, in.MaxRequests), room: newBudget(in.MaxBytes)}
+	h := &HTTP{in: in, slots: make(chan struct{}, in.MaxRequests), room: newBudget(in.MaxBytes), lobby: newLobby(in)}
 	in.gauge(h.room.taken)
 	h.server = &http.Server{
 		Handler:           http.HandlerFunc(h.handle),
@@ -53,6 +54,7 @@ func NewHTTP(c Config) *HTTP {
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    16 << 10,
 		ConnContext:       h.arrive,
+		ConnState:         h.lobby.follow,
 		ErrorLog:          slog.NewLogLogger(redactor{in.Log.Handler()}, slog.LevelDebug),
 	}
 	return h
@@ -82,6 +84,8 @@ func (h *HTTP) Shutdown(ctx context.Context) error {
 // and room, in this order, before it reads the body.
 func (h *HTTP) handle(w http.ResponseWriter, r *http.Request) {
 	start := h.in.Now()
+	h.lobby.work(r.Context(), true)
+	defer h.lobby.work(r.Context(), false)
 	w.Header().Set("Cache-Control", "no-store")
 	ctx, span := h.in.span(r.Context(), "POST "+telemetryPath, start)
 	o := h.answer(w, inSpan(ctx, r, span))
@@ -97,7 +101,8 @@ const overrunLot = 4
 type tooLate struct{}
 
 // arrive is called for each connection that is accepted.
-func (h *HTTP) arrive(ctx context.Context, _ net.Conn) context.Context {
+func (h *HTTP) arrive(ctx context.Context, c net.Conn) context.Context {
+	ctx = remember(ctx, c)
 	if h.in.Overloaded() {
 		return context.WithValue(ctx, tooLate{}, true)
 	}

@@ -157,6 +157,7 @@ func outOfFiles(err error) bool {
 
 // accept starts serving nc unless there are too many.
 func (m *MQTT) accept(nc net.Conn) {
+	boundSending(nc)
 	c := newConn(nc, m.rooms)
 	m.mu.Lock()
 	ok := !m.closing && len(m.conns) < m.in.MaxConnections

@@ -31,6 +31,7 @@ type conn struct {
 	key    []byte // and its key, to ask again at each message
 	queue  queue  // its messages that are not answered yet
 
+	greeted atomic.Bool // something was sent
 	ending  atomic.Bool
 	endOnce sync.Once
 	ended   chan struct{} // closed when ending, for who waits for room
@@ -50,8 +51,9 @@ var (
 
 // First bytes of a packet: the type; flags follow in the low half.
 const (
-	connectPacket = 1 << 4
-	publishPacket = 3 << 4
+	connectPacket    = 1 << 4
+	publishPacket    = 3 << 4
+	disconnectPacket = 14 << 4
 )
 
 // begin sees that what arrives is an MQTT CONNECT of reasonable size, and that
@@ -186,6 +188,12 @@ func (c *conn) hand(n int) int {
 // would stand still. What is left of a packet that went out in part is useless,
 // so an error ends the connection.
 func (c *conn) Write(p []byte) (int, error) {
+	// Whose place is taken before the library has greeted it would be sent a
+	// DISCONNECT without a CONNACK (MQTT-3.14.0-1).
+	if !c.greeted.Swap(true) && len(p) > 0 && p[0]&0xf0 == disconnectPacket {
+		_ = c.Close()
+		return 0, net.ErrClosed
+	}
 	if err := c.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
 		return 0, err
 	}

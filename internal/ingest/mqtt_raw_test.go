@@ -166,3 +166,29 @@ func (c *rawClient) wantPong() {
 		c.t.Fatalf("got packet %#x % x; want PINGRESP", first, body)
 	}
 }
+
+// TestNoFarewellBeforeTheGreeting: whose place is taken by another of its ID at once
+// is not sent a DISCONNECT in place of a CONNACK.
+func TestNoFarewellBeforeTheGreeting(t *testing.T) {
+	ours, theirs := net.Pipe()
+	defer theirs.Close()
+	c := newConn(ours, newRooms(1<<20))
+	if n, err := c.Write([]byte{disconnectType, 2, 0x8e, 0}); err == nil || n != 0 {
+		t.Errorf("%d bytes were sent, %v", n, err)
+	}
+	if b, err := io.ReadAll(theirs); err != nil || len(b) > 0 {
+		t.Errorf("got % x, %v", b, err)
+	}
+	ours, theirs = net.Pipe()
+	defer theirs.Close()
+	c = newConn(ours, newRooms(1<<20))
+	defer c.Close()
+	go func() {
+		_, _ = c.Write([]byte{connackType, 2, 0, 0})
+		_, _ = c.Write([]byte{disconnectType, 2, 0x8e, 0})
+	}()
+	b := make([]byte, 8)
+	if _, err := io.ReadFull(theirs, b); err != nil || b[4] != disconnectType {
+		t.Errorf("got % x, %v", b, err)
+	}
+}

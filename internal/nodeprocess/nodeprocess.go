@@ -35,6 +35,9 @@ type Options struct {
 	// Addresses are what a listener is to listen on, by its flag; for the others
 	// the system chooses a port on loopback.
 	Addresses map[string]string
+	// Heard is called with each line of the log, for who wants more than the
+	// newest MiB. It must not keep the line.
+	Heard func(line []byte)
 }
 
 // Node is a running `carstate serve`. Whoever starts one ends it: with Kill, or
@@ -44,6 +47,7 @@ type Node struct {
 	address map[string]string
 	cmd     *exec.Cmd
 	log     logBuffer
+	heard   func([]byte)
 	ended   chan struct{}
 	began   time.Time
 }
@@ -65,7 +69,7 @@ func Start(ctx context.Context, o Options) (*Node, error) {
 		args = append(args, "--"+flag, address)
 	}
 	args = append(args, o.Flags...)
-	n := &Node{Dir: o.Dir, address: make(map[string]string), ended: make(chan struct{}), cmd: exec.Command(args[0], args[1:]...)}
+	n := &Node{Dir: o.Dir, heard: o.Heard, address: make(map[string]string), ended: make(chan struct{}), cmd: exec.Command(args[0], args[1:]...)}
 	n.cmd.Env = o.Env
 	stderr, err := n.cmd.StderrPipe()
 	if err != nil {
@@ -109,6 +113,9 @@ func (n *Node) follow(stderr io.Reader, listening chan<- struct{}) {
 	lines := bufio.NewScanner(stderr)
 	for lines.Scan() {
 		n.log.add(lines.Bytes())
+		if n.heard != nil {
+			n.heard(lines.Bytes())
+		}
 		var l struct{ Msg, For, Address string }
 		if json.Unmarshal(lines.Bytes(), &l) == nil && l.Msg == "listening" {
 			n.address[l.For] = l.Address

@@ -33,7 +33,8 @@ func TestNode(t *testing.T) {
 		}
 		return n
 	}
-	n := start(Options{Binary: binary, Dir: dir, Addresses: map[string]string{Query: "127.0.0.1:0"}})
+	heard := 0
+	n := start(Options{Binary: binary, Dir: dir, Addresses: map[string]string{Query: "127.0.0.1:0"}, Heard: func([]byte) { heard++ }})
 	key, err := n.AddSource(ctx, "gateway")
 	if err != nil {
 		t.Fatal(err)
@@ -68,10 +69,20 @@ func TestNode(t *testing.T) {
 	if bytes, err := n.Resident(); err != nil || bytes < 1<<20 {
 		t.Errorf("%d, %v", bytes, err)
 	}
+	if open, err := n.Descriptors(); err != nil || open < 4 {
+		t.Errorf("%d, %v", open, err)
+	}
 	if cpu, err := n.CPU(); err != nil || cpu < 0 || time.Since(n.Began()) < 0 {
 		t.Errorf("%s, %v", cpu, err)
 	}
+	if n.Address(Query) == "" {
+		t.Error("nobody knows where it listens")
+	}
 	n.Kill()
+	<-n.Ended()
+	if heard < 4 {
+		t.Errorf("%d lines were heard", heard)
+	}
 	n = start(Options{Binary: binary, Dir: dir, Wrap: []string{"env"}})
 	answered(n)
 	if err := n.Stop(); err != nil {

@@ -26,6 +26,12 @@ func (n *Node) Resident() (int64, error) {
 	return 0, errors.New("/proc/PID/status has no VmRSS")
 }
 
+// Descriptors is how many files and connections the process has open.
+func (n *Node) Descriptors() (int, error) {
+	open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", n.PID()))
+	return len(open), err
+}
+
 // CPU is the user and system time that the process has used.
 func (n *Node) CPU() (time.Duration, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", n.PID()))

@@ -63,6 +63,9 @@ func (l *listener) Accept() (net.Conn, error) {
 			}
 			continue
 		}
+		if t, ok := c.(interface{ SetWriteBuffer(int) error }); ok {
+			_ = t.SetWriteBuffer(sendBuffer) // an error says that it is gone
+		}
 		n := l.open.Add(1)
 		if n > l.max+spareConnections {
 			l.open.Add(-1)
@@ -91,6 +94,11 @@ func (l *listener) refuse(n int64) *failure {
 	}
 	return nil
 }
+
+// sendBuffer is what the kernel keeps of answers that were not read yet. It takes
+// up to 4 MiB otherwise, which thousands of clients that do not read would turn
+// into all that there is for TCP.
+const sendBuffer = 64 << 10
 
 // passes reports whether an error of accepting ends by itself. Linux also reports
 // what befell the connection that was to be accepted.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"strings"
@@ -244,5 +245,30 @@ func TestOverload(t *testing.T) {
 	third := r.dial(t)
 	if a := ask(third, bufio.NewReader(third)); a.status != "HTTP/1.1 200 OK" {
 		t.Errorf("afterwards: %s", a.raw)
+	}
+}
+
+// TestWhatIsNotReadIsNotKept: a client that does not read makes the kernel hold a
+// bounded part of its answers.
+func TestWhatIsNotReadIsNotKept(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := newListener(ln, nil, 10, func() bool { return false }, prometheus.NewCounter(prometheus.CounterOpts{}), slog.New(slog.DiscardHandler))
+	defer l.Close()
+	client, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	c, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	c.SetWriteDeadline(time.Now().Add(300 * time.Millisecond))
+	if n, err := c.Write(make([]byte, 16<<20)); err == nil || n > 1<<20 {
+		t.Errorf("%d bytes are on their way to who does not read, %v", n, err)
 	}
 }

@@ -1,6 +1,7 @@
 package query
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"net"
@@ -80,6 +81,9 @@ func (s *Server) converse(wire net.Conn) {
 }
 
 func (v *conversation) readBy(t time.Time) {
+	if broken.Has(broken.NoReadDeadline) {
+		return
+	}
 	v.readUntil = t
 	_ = v.wire.SetReadDeadline(t)
 }
@@ -103,7 +107,10 @@ func (v *conversation) next() bool {
 		s.answerer.refuse(f, s.now(), &e.response)
 		s.count(&request{peer: v.c.peer}, &e.response, s.now(), 0)
 		v.now = time.Now()
-		e.out = append(e.response.appendHead(e.out, "close"), e.response.body...)
+		e.out = e.response.appendHead(e.out, "close")
+		if !bytes.HasPrefix(v.buf[v.begin:v.end], []byte("HEAD ")) {
+			e.out = append(e.out, e.response.body...)
+		}
 		v.c.linger = true
 	}
 	for head != nil {
@@ -277,7 +284,10 @@ func (v *conversation) answer(head []byte, e *exchange) (goesOn bool) {
 	case w.closes:
 		v.c.linger = true
 		connection = "close"
-	case s.ending.Load() || isHTTP10 && !w.keepAlive:
+	case s.ending.Load():
+		connection = "close"
+	case isHTTP10 && !w.keepAlive:
+		v.c.linger = true // it may have sent more, in error
 		connection = "close"
 	case isHTTP10:
 		connection = "keep-alive"

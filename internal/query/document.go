@@ -1,6 +1,10 @@
 package query
 
-import "time"
+import (
+	"time"
+
+	"carstate/internal/broken"
+)
 
 // document is one file of the public documentation, ready to be sent. It is
 // never changed, so that any number of answers may send it at once.
@@ -23,6 +27,9 @@ const documentTimeout = 30 * time.Second
 // not looked at.
 func (a *answerer) document(r *request, d *document, h *head, w *response) {
 	switch {
+	case d == nil && broken.Has(broken.EchoesInput):
+		w.fail(fail(404, notFound, "there is no "+string(r.target)))
+		return
 	case d == nil:
 		w.fail(failPath)
 		return

@@ -1,6 +1,10 @@
 package query
 
-import "bytes"
+import (
+	"bytes"
+
+	"carstate/internal/broken"
+)
 
 // head is what the answerer must know of a request's header block.
 type head struct {
@@ -94,7 +98,7 @@ func (h *head) note(name, value []byte) {
 			h.gzip = h.gzip || acceptsGzip(value)
 		}
 	case len("Transfer-Encoding"):
-		if equalFold(name, "transfer-encoding") {
+		if equalFold(name, "transfer-encoding") && !broken.Has(broken.OverlooksTransferEncoding) {
 			h.fault = failBody
 		}
 	}

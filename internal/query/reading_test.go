@@ -57,6 +57,13 @@ func FuzzRequests(f *testing.F) {
 		line+"Host: x\r\nA:\tb \r\nConnection: close\r\n\r\n",
 		"GET http://x/y HTTP/1.0\r\n\r\n",
 		"OPTIONS * HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n",
+		line+"Host: x\r\nX: y\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"+line+"Host: x\r\n\r\n",
+		line+"Host: x\r\nTransfer-Encoding:\r\n chunked\r\n\r\n0\r\n\r\n",
+		line+"Host: x\r\nContent-Length: 0;\r\n\r\n",
+		line+"Host: x\r\nContent-Length: \t0\t\r\nTransfer\x00-Encoding: chunked\r\n\r\n",
+		"\xef\xbb\xbf"+line+"Host: x\r\n\r\n",
+		"GET http://me@x/y?vid=A HTTP/1.0\r\nHost: \r\n\r\n"+line,
+		"GET 1:2 HTTP/1.1\r\nHost: :80\r\nConnection: ,close,\r\n\r\n",
 	) {
 		f.Add([]byte(seed))
 	}

@@ -1,0 +1,178 @@
+package hostile
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"carstate/internal/nodeprocess"
+)
+
+// proxied is how many conversations go through nginx.
+const proxied = 4000
+
+// nginxConfig is a proxy in front as people run it: connections to the service last
+// and serve whoever comes next, which is what smuggling lives on.
+const nginxConfig = `worker_processes 1;
+daemon off;
+error_log stderr crit;
+pid %[1]s/pid;
+events { worker_connections 512; }
+http {
+	access_log off;
+	client_body_temp_path %[1]s/body; proxy_temp_path %[1]s/proxy; fastcgi_temp_path %[1]s/f; uwsgi_temp_path %[1]s/u; scgi_temp_path %[1]s/s;
+	upstream carstate { server %[2]s; keepalive 4; }
+	server {
+		listen 127.0.0.1:%[3]d;
+		location / {
+			proxy_pass http://carstate;
+			proxy_http_version 1.1;
+			proxy_set_header Connection "";
+			proxy_request_buffering off;
+		}
+	}
+}
+`
+
+// behindProxy sends what smuggles through nginx, while others ask through it: each of
+// them must get the answer to its own question.
+func behindProxy(ctx context.Context, w *world) error {
+	a := w.attempt
+	address, stop, err := w.startNginx(ctx)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	attacking, stopAttack := context.WithCancel(ctx)
+	defer stopAttack()
+	var left, asked, failed atomic.Int64
+	left.Store(int64(share(a, proxied, 200)))
+	var attackers, askers sync.WaitGroup
+	for i := range 4 {
+		attackers.Go(func() {
+			rng := rand.New(rand.NewPCG(a.Seed, uint64(2000+i)))
+			for h := w.writer(i, rng); left.Add(-1) >= 0 && ctx.Err() == nil; {
+				stream := h.smuggle()
+				if h.chance(2) {
+					stream = append(h.sound().bytes(), stream...)
+				}
+				stream = append(stream, h.sound().bytes()...)
+				x := talk(ctx, addressOf(60, i), address, stream, rng)
+				if ctx.Err() != nil {
+					return
+				}
+				a.Offered(1)
+				if x.err != nil {
+					a.Wrong("through nginx: %v: %s", x.err, shown(stream))
+				}
+			}
+		})
+		askers.Go(func() {
+			h := w.writer(i, rand.New(rand.NewPCG(a.Seed, uint64(3000+i))))
+			h.name = "p" + h.name
+			var c *connection
+			for attacking.Err() == nil {
+				vid := h.nobody()
+				err := error(nil)
+				if c == nil {
+					c, err = dial(ctx, address)
+				}
+				if err == nil {
+					var got string
+					got, err = c.body("GET " + drivingPath + "?access_token=" + w.open[0].secret + "&vid=" + vid + " HTTP/1.1\r\nHost: localhost\r\n\r\n")
+					if err == nil && !strings.HasPrefix(got, `{"code":200,"msg":"success","data":{"vid":"`+vid+`",`) {
+						a.Wrong("through nginx, who asks for %s gets %.200q", vid, got)
+						return
+					}
+				}
+				asked.Add(1)
+				if err != nil { // nginx lost its connection to the service, and says so
+					failed.Add(1)
+					if c != nil {
+						_ = c.Close()
+						c = nil
+					}
+				}
+			}
+			if c != nil {
+				_ = c.Close()
+			}
+		})
+	}
+	attackers.Wait()
+	stopAttack()
+	askers.Wait()
+	a.Offered(int(asked.Load()))
+	a.Acknowledged(int(asked.Load() - failed.Load()))
+	a.Figure("good requests through nginx, beside smuggled ones", float64(asked.Load()), "")
+	a.Figure("of them not answered", float64(failed.Load()), "")
+	if asked.Load() == failed.Load() && ctx.Err() == nil {
+		return errors.New("nginx answers nobody")
+	}
+	return ctx.Err()
+}
+
+// startNginx starts a proxy and waits until it answers.
+func (w *world) startNginx(ctx context.Context) (address string, stop func(), err error) {
+	dir := filepath.Join(w.attempt.Dir, "nginx")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return "", nil, err
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0") // nginx cannot be told to choose
+	if err != nil {
+		return "", nil, err
+	}
+	port := l.Addr().(*net.TCPAddr).Port
+	config := fmt.Sprintf(nginxConfig, dir, w.Address(nodeprocess.Query), port)
+	if os.Geteuid() == 0 {
+		config = "user root;\n" + config
+	}
+	file := filepath.Join(dir, "nginx.conf")
+	if err := errors.Join(l.Close(), os.WriteFile(file, []byte(config), 0o600)); err != nil {
+		return "", nil, err
+	}
+	cmd := exec.Command("nginx", "-p", dir, "-c", file, "-e", "stderr")
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	if err := cmd.Start(); err != nil {
+		return "", nil, err
+	}
+	ended := make(chan struct{})
+	go func() {
+		_ = cmd.Wait()
+		close(ended)
+	}()
+	stop = func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM) // the workers end with it
+		select {
+		case <-ended:
+		case <-time.After(10 * time.Second):
+			_ = cmd.Process.Kill()
+			<-ended
+		}
+	}
+	address = l.Addr().String()
+	err = nodeprocess.Until(ctx, 10*time.Second, func(ctx context.Context) error {
+		c, err := dial(ctx, address)
+		if err == nil {
+			err = c.Close()
+		}
+		return err
+	})
+	if err != nil {
+		stop()
+		return "", nil, fmt.Errorf("nginx does not listen: %w: %.300s", err, said.String())
+	}
+	return address, stop, nil
+}

@@ -1,0 +1,235 @@
+package hostile
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"carstate/internal/access"
+	"carstate/internal/admin"
+	"carstate/internal/nodeprocess"
+	"carstate/internal/vehicle"
+	"carstate/torture/row"
+)
+
+// world is a running node, what it was told, and what is agreed with it.
+type world struct {
+	*nodeprocess.Node
+	*contract
+	attempt *row.Attempt
+	admin   *admin.Client
+	log     *logWatch
+	open    []*token // without a limit
+	limited [talkers][]*token
+	strange []string // what is no token
+}
+
+// newWorld starts a node with cars, tokens and sources.
+func newWorld(ctx context.Context, a *row.Attempt) (w *world, err error) {
+	w = &world{attempt: a, log: &logWatch{attempt: a}, contract: &contract{tokens: make(map[string]*token), cars: make(map[string]car), documents: make(map[string]document)}}
+	// Verdicts must not grow old while a long run lasts.
+	w.Node, err = nodeprocess.Start(ctx, nodeprocess.Options{Binary: a.Binary, Dir: filepath.Join(a.Dir, "data"), Flags: []string{"--max-age", "48h"}, Heard: w.log.hear})
+	if err != nil {
+		return nil, err
+	}
+	if err = w.AwaitReady(ctx, time.Minute); err == nil {
+		w.admin, err = w.AdminClient()
+	}
+	if err == nil {
+		err = w.issueTokens(ctx)
+	}
+	if err == nil {
+		err = w.driveCars(ctx)
+	}
+	for _, path := range []string{"/", "/openapi.json", "/reference/"} {
+		if err == nil {
+			w.documents[path], err = readDocument(w.URL(nodeprocess.Query) + path)
+		}
+	}
+	if err != nil {
+		w.Kill()
+		return nil, err
+	}
+	return w, nil
+}
+
+// issueTokens makes tokens of all kinds.
+func (w *world) issueTokens(ctx context.Context) error {
+	all := access.AllVehicles()
+	issue := func(r access.TokenRequest, agreed token) (*token, string, error) {
+		r.Developer = "Ada"
+		made, err := w.admin.IssueToken(ctx, r)
+		agreed.secret, agreed.calls = made.AccessToken, int(r.Rate.Calls)
+		agreed.driving, agreed.throttle = r.Operations.Has(access.CarDrivingState), r.Operations.Has(access.ThrottleSystem)
+		w.tokens[agreed.secret] = &agreed
+		return &agreed, made.ID, err
+	}
+	for _, r := range []struct {
+		access.TokenRequest
+		agreed token
+	}{
+		{access.TokenRequest{Operations: access.AllOperations, Vehicles: all}, token{}},
+		{access.TokenRequest{Operations: access.CarDrivingState, Vehicles: all}, token{}},
+		{access.TokenRequest{Operations: access.ThrottleSystem, Vehicles: all}, token{}},
+		{access.TokenRequest{Operations: access.AllOperations, Vehicles: access.VehicleSet("CarNormal")}, token{only: map[string]bool{"CarNormal": true}}},
+		{access.TokenRequest{Operations: access.AllOperations, Vehicles: all}, token{dead: true}},
+		{access.TokenRequest{Operations: access.AllOperations, Vehicles: all, Expires: time.Now().Add(time.Hour)}, token{dead: true}},
+	} {
+		ends := !r.Expires.IsZero()
+		if ends {
+			r.Expires = time.Now().Add(4 * time.Second) // not so soon that it may be over before it is issued
+		}
+		t, id, err := issue(r.TokenRequest, r.agreed)
+		if err == nil && t.dead && !ends {
+			_, err = w.admin.RevokeToken(ctx, id)
+		}
+		if err != nil {
+			return err
+		}
+		w.open = append(w.open, t)
+	}
+	for i := range w.limited {
+		for range 6 {
+			r := access.TokenRequest{Operations: access.AllOperations, Vehicles: all, Rate: access.Rate{Calls: limitedCalls, Window: time.Hour}}
+			t, _, err := issue(r, token{})
+			if err != nil {
+				return err
+			}
+			w.limited[i] = append(w.limited[i], t)
+		}
+	}
+	unknown, _ := access.NewSecret(access.TokenKind)
+	source, _ := access.NewSecret(access.SourceKind)
+	operator, _ := access.NewSecret(access.OperatorKind)
+	w.strange = []string{"", "x", "null", "cst_", unknown, source, operator, "Bearer " + w.open[0].secret, w.open[0].secret + "0", w.open[0].secret[:39], strings.ToUpper(w.open[0].secret), "cstid0123456789", "' OR 1=1 --"}
+	w.log.secrets(unknown, source, operator)
+	for secret := range w.tokens {
+		w.log.secrets(secret)
+	}
+	return nil
+}
+
+// driveCars sends what makes every kind of answer, and waits until all are as the
+// contract has it.
+func (w *world) driveCars(ctx context.Context) error {
+	now := time.Now().Add(-5 * time.Second).Truncate(time.Millisecond)
+	var lines strings.Builder
+	sample := func(vid string, at time.Time, signals string) {
+		fmt.Fprintf(&lines, `{"vid":%q,"time":%d,"signals":{%s}}`+"\n", vid, at.UnixMilli(), signals)
+	}
+	sample("CarNormal", now, `"Vehicle.Speed":50,"Vehicle.OBD.ThrottlePosition":20`)
+	for ago := 5 * time.Minute; ago >= 0; ago -= time.Second {
+		sample("CarJam", now.Add(-ago), `"Vehicle.Speed":10`)
+	}
+	sample("CarFaulty", now, `"Vehicle.Speed":60,"Vehicle.OBD.DTCList":["P0121"]`)
+	sample("CarParked", now, `"Vehicle.LowVoltageSystemState":"OFF"`)
+	w.cars["CarNormal"] = car{driving: '1', throttle: '1', read: now}
+	w.cars["CarJam"] = car{driving: '3', read: now}
+	w.cars["CarFaulty"] = car{driving: '1', throttle: '0', read: now}
+	w.cars["CarParked"] = car{notDriving: true}
+	key, err := w.AddSource(ctx, "setup")
+	if err != nil {
+		return err
+	}
+	w.log.secrets(key)
+	if status, text, err := w.Post(ctx, key, lines.String()); err != nil || status != 202 {
+		return fmt.Errorf("the cars' first samples got %d %s: %w", status, text, err)
+	}
+	if err := nodeprocess.Until(ctx, time.Minute, func(ctx context.Context) error {
+		for vid, truth := range w.cars {
+			d, err1 := w.Ask(ctx, drivingPath, w.open[0].secret, vid)
+			t, err2 := w.Ask(ctx, throttlePath, w.open[0].secret, vid)
+			if err1 != nil || err2 != nil || (truth.driving != 0 && d.Driving != string(truth.driving)) || (truth.throttle != 0 && t.Throttle != string(truth.throttle)) || truth.notDriving && d.Reason != "not_driving" {
+				return fmt.Errorf("%s is answered %+v, %+v, %v, %v", vid, d, t, err1, err2)
+			}
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	return nodeprocess.Until(ctx, time.Minute, func(ctx context.Context) error {
+		for _, t := range w.open {
+			if a, err := w.Ask(ctx, drivingPath, t.secret, "CarNormal"); err != nil || t.dead && a.HTTP == 200 {
+				return fmt.Errorf("a token that ended gets %d: %w", a.HTTP, err)
+			}
+		}
+		return nil
+	})
+}
+
+// writer makes the requests of one talker.
+func (w *world) writer(worker int, rng *rand.Rand) *writer {
+	return &writer{
+		Rand: rng, name: string(rune('a' + worker)), tokens: append(append([]*token{}, w.open...), w.limited[worker]...), strange: w.strange,
+		cars: []string{"CarNormal", "CarJam", "CarFaulty", "CarParked"},
+	}
+}
+
+// known reports whether the service has ever heard of a vehicle.
+func (w *world) known(ctx context.Context, id vehicle.ID) (bool, error) {
+	for _, path := range []string{drivingPath, throttlePath} {
+		a, err := w.Ask(ctx, path, w.open[0].secret, string(id))
+		if err != nil || a.HTTP != 200 {
+			return false, fmt.Errorf("a look for a vehicle got %d: %w", a.HTTP, err)
+		}
+		if a.Reason != "unknown" {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// logWatch reads all that the node says.
+type logWatch struct {
+	attempt *row.Attempt
+
+	mu     sync.Mutex
+	bytes  int64
+	lines  int64
+	wrong  int
+	secret []string
+}
+
+func (l *logWatch) secrets(s ...string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.secret = append(l.secret, s...)
+}
+
+// hear judges one line: whoever writes to the service must not write its log.
+func (l *logWatch) hear(line []byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.bytes += int64(len(line)) + 1
+	l.lines++
+	var parsed struct{ Level, Msg, Panic, Stack string }
+	wrong := ""
+	switch err := json.Unmarshal(line, &parsed); {
+	case err != nil || parsed.Level == "" || parsed.Msg == "":
+		wrong = "is no JSON of a log"
+	case parsed.Panic != "" || parsed.Stack != "":
+		wrong = "tells of a panic"
+	case parsed.Level == "ERROR":
+		wrong = "is an error"
+	}
+	for _, s := range l.secret {
+		if strings.Contains(string(line), s) {
+			wrong = "holds a secret"
+		}
+	}
+	if wrong != "" && l.wrong < 5 {
+		l.wrong++
+		l.attempt.Wrong("a line of the log %s: %.300q", wrong, line)
+	}
+}
+
+func (l *logWatch) said() (lines, bytes int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.lines, l.bytes
+}
