@@ -13,9 +13,12 @@ import (
 	"carstate/torture/kill"
 	"carstate/torture/matrix"
 	"carstate/torture/nodes"
+	"carstate/torture/overload"
 	"carstate/torture/power"
 	"carstate/torture/row"
 	"carstate/torture/secrets"
+	"carstate/torture/soak"
+	"carstate/torture/strangers"
 )
 
 // rows are all there are, in the order of their numbers.
@@ -24,11 +27,14 @@ var rows = []row.Row{
 	power.Row,
 	full.Row,
 	nodes.Row,
+	overload.Row,
 	hostile.Row,
+	strangers.Row,
 	corrupt.Row,
 	clocks.Row,
 	secrets.Row,
 	matrix.Row,
+	soak.Row,
 }
 
 // rowNames lists the rows that run unless others are named.

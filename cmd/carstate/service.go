@@ -45,6 +45,7 @@ type service struct {
 	keeper    *stream.Keeper
 	health    *health
 	monitor   *console.Monitor
+	crowd     *congestion
 	member    string // this process among those that fold
 
 	servers []server
@@ -95,7 +96,7 @@ func prepare(ctx context.Context, f *serveFlags, c stream.Config, log *slog.Logg
 	if err != nil {
 		return nil, err
 	}
-	s := &service{flags: f, config: c, log: log, cert: cert, registry: prometheus.NewRegistry(), fleet: fleet.New(), member: rand.Text(), failed: make(chan error, 8)}
+	s := &service{flags: f, config: c, log: log, cert: cert, registry: prometheus.NewRegistry(), fleet: fleet.New(), crowd: new(congestion), member: rand.Text(), failed: make(chan error, 8)}
 	if s.traces, err = newTraces(ctx, f, log); err != nil {
 		return nil, err
 	}
@@ -231,6 +232,7 @@ func (s *service) startBackground() {
 		}, s.health.caughtUp)
 	})
 	s.background(func() error { s.health.run(ctx); return nil })
+	s.background(func() error { return s.crowd.run(ctx) })
 	s.background(func() error { s.tellSupervisor(ctx); return nil })
 	s.background(func() error { s.expire(ctx); return nil })
 	if s.flags.has("admin") {
@@ -349,17 +351,20 @@ func (s *service) addServers(t *tls.Config, adminKey access.Hash) {
 		}
 		return nil
 	}
-	if l := s.ports["--query-addr"]; l != nil {
+	if port := s.ports["--query-addr"]; port != nil {
+		l := newPaced(port, s.crowd)
 		trusted, _ := s.flags.trustedProxies() // the flags are valid
 		q := query.New(query.Config{
 			Tokens: &s.tokens, Fleet: s.fleet, MaxAge: s.flags.MaxAge, Ready: s.health.canAnswer,
-			NoDocs: s.flags.NoDocs, TrustedProxies: trusted, AccessLog: s.accessLog,
+			Overloaded: l.overloaded, NoDocs: s.flags.NoDocs, TrustedProxies: trusted, AccessLog: s.accessLog,
 			TLS: tlsFor("--query-addr"), Log: s.log, Registry: s.registry,
 		})
 		s.servers = append(s.servers, server{"query", func() error { return q.Serve(l) }, q.Shutdown})
 	}
 	c := ingest.Config{Store: s.engine, Sources: &s.sources, Ready: s.health.canStore, Forgotten: s.engine.Forgotten().Has, Log: s.log, Registry: s.registry, Tracer: s.traces.tracer(), TLS: tlsFor("--ingest-addr")}
 	if s.ports["--ingest-addr"] != nil {
+		p := newPaced(s.ports["--ingest-addr"], s.crowd)
+		s.ports["--ingest-addr"], c.Overloaded, c.Overrun = p, p.overloaded, p.overrun
 		l := s.door("--ingest-addr", tlsFor)
 		h := ingest.NewHTTP(c)
 		s.servers = append(s.servers, server{"ingest", func() error { return h.Serve(l) }, h.Shutdown})

@@ -15,6 +15,22 @@ const (
 	// AcknowledgeEarly answers a sender before its samples are stored.
 	AcknowledgeEarly Defect = "acknowledge-early"
 
+	// Of the row "overload".
+
+	// NoShedding takes in everybody who comes, however long they will wait.
+	NoShedding Defect = "no-shedding"
+
+	// Of the row "strangers".
+
+	// UnboundedStrangers remembers every address to which a token was refused.
+	UnboundedStrangers Defect = "unbounded-strangers"
+	// SeriesByVehicle counts queries by vehicle.
+	SeriesByVehicle Defect = "series-by-vehicle"
+
+	// Of the row "soak".
+
+	// Leak leaves a goroutine behind for every connection of a query.
+	Leak Defect = "leak"
 	// Row hostile.
 
 	// OverlooksTransferEncoding takes a request's Content-Length, or that it has

@@ -45,6 +45,17 @@ type Config struct {
 	// connection and must answer at once.
 	Ready func() error
 
+	// Overloaded reports that more arrives than is done. Then the request of
+	// each HTTP connection that comes gets 503, and the connection is closed;
+	// those that are open go on. Without it the service never is. It is asked
+	// for every connection and must answer at once.
+	Overloaded func() bool
+
+	// Overrun reports that too many HTTP connections are open for what can be
+	// done. Then one answer in four ends its connection. Without it that is
+	// never so. It is asked for every request and must take no lock.
+	Overrun func() bool
+
 	// TLS makes [HTTP.Serve] speak TLS, and is what [MQTT.ServeTLS] uses.
 	TLS *tls.Config
 
@@ -74,6 +85,12 @@ type Config struct {
 func (c Config) withDefaults() Config {
 	if c.Ready == nil {
 		c.Ready = func() error { return nil }
+	}
+	if c.Overloaded == nil {
+		c.Overloaded = func() bool { return false }
+	}
+	if c.Overrun == nil {
+		c.Overrun = func() bool { return false }
 	}
 	if c.MaxRequests == 0 {
 		c.MaxRequests = 256

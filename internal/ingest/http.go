@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"strings"
@@ -53,7 +54,7 @@ func NewHTTP(c Config) *HTTP {
 		WriteTimeout:      90 * time.Second, // begins with the head: reading, storing and answering
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    16 << 10,
-		ConnContext:       remember,
+		ConnContext:       h.arrive,
 		ConnState:         h.lobby.follow,
 		ErrorLog:          slog.NewLogLogger(redactor{in.Log.Handler()}, slog.LevelDebug),
 	}
@@ -93,7 +94,30 @@ func (h *HTTP) handle(w http.ResponseWriter, r *http.Request) {
 	endSpan(span, o)
 }
 
+// overrunLot is how many answers there are to one that ends its connection where too
+// many are open.
+const overrunLot = 4
+
+// tooLate marks the connections that came while there was too much to do.
+type tooLate struct{}
+
+// arrive is called for each connection that is accepted.
+func (h *HTTP) arrive(ctx context.Context, c net.Conn) context.Context {
+	ctx = remember(ctx, c)
+	if h.in.Overloaded() {
+		return context.WithValue(ctx, tooLate{}, true)
+	}
+	return ctx
+}
+
 func (h *HTTP) answer(w http.ResponseWriter, r *http.Request) outcome {
+	if r.Context().Value(tooLate{}) != nil {
+		w.Header().Set("Connection", "close")
+		return failLater(w, "the service is overloaded")
+	}
+	if h.in.Overrun() && rand.N(overrunLot) == 0 {
+		w.Header().Set("Connection", "close")
+	}
 	if r.URL.EscapedPath() != telemetryPath {
 		return fail(w, http.StatusNotFound, "there is nothing here: telemetry goes to POST "+telemetryPath)
 	}

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -298,4 +299,82 @@ func TestHTTPShutdownEnds(t *testing.T) {
 		t.Errorf("the request ended with %v", err)
 	}
 	f.store.wants(t)
+}
+
+// Where more arrives than is done, who comes is turned away before anything of his
+// request is looked at, and who is there goes on.
+func TestHTTPOverload(t *testing.T) {
+	f := newFixture(t)
+	_, key := f.add(t, "gateway", access.AllVehicles())
+	var over atomic.Bool
+	f.Overloaded = over.Load
+	_, url := startHTTP(t, f)
+	send := func(c *http.Client) (int, string, string) {
+		t.Helper()
+		req, err := http.NewRequest(http.MethodPost, url, strings.NewReader(sampleLine("Car1", 0, 50)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+key)
+		req.Header.Set("Content-Type", "application/x-ndjson")
+		resp, err := c.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.StatusCode, resp.Header.Get("Retry-After"), string(body)
+	}
+	client := func() *http.Client {
+		transport := &http.Transport{}
+		t.Cleanup(transport.CloseIdleConnections)
+		return &http.Client{Transport: transport}
+	}
+	older, newer := client(), client()
+	if status, _, body := send(older); status != http.StatusAccepted {
+		t.Fatalf("%d %s", status, body)
+	}
+	over.Store(true)
+	if status, later, body := send(newer); status != http.StatusServiceUnavailable || later != "1" || !strings.Contains(body, "overloaded") {
+		t.Errorf("the newer got %d %q %s", status, later, body)
+	}
+	if status, _, body := send(older); status != http.StatusAccepted {
+		t.Errorf("the older got %d %s", status, body)
+	}
+	over.Store(false)
+	// The refusal closed the newer one's connection, so this is another.
+	if status, _, body := send(newer); status != http.StatusAccepted {
+		t.Errorf("afterwards: %d %s", status, body)
+	}
+}
+
+// Where too many are open, some answers end their connections, and say so.
+func TestHTTPOverrun(t *testing.T) {
+	f := newFixture(t)
+	_, key := f.add(t, "gateway", access.AllVehicles())
+	f.Overrun = func() bool { return true }
+	_, url := startHTTP(t, f)
+	for range 100 * overrunLot {
+		req, err := http.NewRequest(http.MethodPost, url, strings.NewReader(sampleLine("Car1", 0, 50)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+key)
+		req.Header.Set("Content-Type", "application/x-ndjson")
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != http.StatusAccepted {
+			t.Fatalf("got %d", resp.StatusCode)
+		}
+		if resp.Close {
+			return
+		}
+	}
+	t.Error("no answer ended its connection")
 }

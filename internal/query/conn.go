@@ -21,6 +21,7 @@ type listener struct {
 	net.Listener
 	tls     *tls.Config // nil: plain
 	max     int64
+	over    func() bool // whether there is more to do than is done
 	dropped prometheus.Counter
 	log     *slog.Logger
 
@@ -33,9 +34,9 @@ type listener struct {
 	all  map[*conn]struct{}
 }
 
-func newListener(ln net.Listener, t *tls.Config, max int64, dropped prometheus.Counter, log *slog.Logger) *listener {
+func newListener(ln net.Listener, t *tls.Config, max int64, over func() bool, dropped prometheus.Counter, log *slog.Logger) *listener {
 	return &listener{
-		Listener: ln, tls: t, max: max, dropped: dropped, log: log,
+		Listener: ln, tls: t, max: max, over: over, dropped: dropped, log: log,
 		closed: make(chan struct{}),
 		all:    make(map[*conn]struct{}),
 	}
@@ -62,7 +63,7 @@ func (l *listener) Accept() (net.Conn, error) {
 			}
 			continue
 		}
-		if t, ok := c.(*net.TCPConn); ok {
+		if t, ok := c.(interface{ SetWriteBuffer(int) error }); ok {
 			_ = t.SetWriteBuffer(sendBuffer) // an error says that it is gone
 		}
 		n := l.open.Add(1)
@@ -72,7 +73,7 @@ func (l *listener) Accept() (net.Conn, error) {
 			c.Close()
 			continue
 		}
-		k := &conn{Conn: c, from: l, peer: peerOf(c), crowded: n > l.max && !l.makeRoom()}
+		k := &conn{Conn: c, from: l, peer: peerOf(c), refuse: l.refuse(n)}
 		l.mu.Lock()
 		l.all[k] = struct{}{}
 		l.mu.Unlock()
@@ -81,6 +82,17 @@ func (l *listener) Accept() (net.Conn, error) {
 		}
 		return k, nil
 	}
+}
+
+// refuse says why the newest of n connections is turned away; nil if it is not.
+func (l *listener) refuse(n int64) *failure {
+	switch {
+	case l.over():
+		return failBusy
+	case n > l.max && !l.makeRoom():
+		return failCrowded
+	}
+	return nil
 }
 
 // sendBuffer is what the kernel keeps of answers that were not read yet. It takes
@@ -162,10 +174,10 @@ func (l *listener) cut() {
 // harmless.
 type conn struct {
 	net.Conn
-	from    *listener
-	peer    netip.Addr // the zero Addr if it has none
-	crowded bool       // there were too many when it came
-	linger  bool       // the last answer must survive what else is arriving; only its handler's goroutine touches it
+	from   *listener
+	peer   netip.Addr // the zero Addr if it has none
+	refuse *failure   // what it gets because of when it came; nil: what it asks for
+	linger bool       // the last answer must survive what else is arriving; only its handler's goroutine touches it
 
 	// state is starting, waiting, working or woken.
 	state atomic.Int32

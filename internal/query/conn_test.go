@@ -98,7 +98,7 @@ func TestTooManyConnections(t *testing.T) {
 		t.Errorf("got %s", a.raw)
 	}
 	// Far too many at once are dropped: here none waits, since none is handled.
-	l := newListener(&endless{}, nil, 1, prometheus.NewCounter(prometheus.CounterOpts{}), f.Log)
+	l := newListener(&endless{}, nil, 1, func() bool { return false }, prometheus.NewCounter(prometheus.CounterOpts{}), f.Log)
 	for range 1 + spareConnections {
 		if _, err := l.Accept(); err != nil {
 			t.Fatal(err)
@@ -211,6 +211,43 @@ func TestErrorsOfAcceptingAreWaitedOut(t *testing.T) {
 	}
 }
 
+// Where more is asked than is answered, who comes is turned away, and who is there
+// goes on.
+func TestOverload(t *testing.T) {
+	f := newFixture(t)
+	var over atomic.Bool
+	f.Overloaded = over.Load
+	r := start(t, f.Config)
+	ask := func(c net.Conn, in *bufio.Reader) answerRead {
+		t.Helper()
+		io.WriteString(c, f.query("CarJam"))
+		return readAnswer(t, in, false)
+	}
+	older := r.dial(t)
+	in := bufio.NewReader(older)
+	if a := ask(older, in); a.status != "HTTP/1.1 200 OK" {
+		t.Fatalf("got %s", a.raw)
+	}
+	over.Store(true)
+	newer := r.dial(t)
+	in2 := bufio.NewReader(newer)
+	a := ask(newer, in2)
+	if a.status != "HTTP/1.1 503 Service Unavailable" || !strings.Contains(a.raw, "\r\nRetry-After: 1\r\n") || !strings.Contains(a.raw, "overloaded") {
+		t.Errorf("the newer got %s", a.raw)
+	}
+	if _, err := in2.ReadByte(); err != io.EOF {
+		t.Errorf("after it: %v", err)
+	}
+	if a := ask(older, in); a.status != "HTTP/1.1 200 OK" {
+		t.Errorf("the older got %s", a.raw)
+	}
+	over.Store(false)
+	third := r.dial(t)
+	if a := ask(third, bufio.NewReader(third)); a.status != "HTTP/1.1 200 OK" {
+		t.Errorf("afterwards: %s", a.raw)
+	}
+}
+
 // TestWhatIsNotReadIsNotKept: a client that does not read makes the kernel hold a
 // bounded part of its answers.
 func TestWhatIsNotReadIsNotKept(t *testing.T) {
@@ -218,7 +255,7 @@ func TestWhatIsNotReadIsNotKept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := newListener(ln, nil, 10, prometheus.NewCounter(prometheus.CounterOpts{}), slog.New(slog.DiscardHandler))
+	l := newListener(ln, nil, 10, func() bool { return false }, prometheus.NewCounter(prometheus.CounterOpts{}), slog.New(slog.DiscardHandler))
 	defer l.Close()
 	client, err := net.Dial("tcp", ln.Addr().String())
 	if err != nil {

@@ -57,6 +57,9 @@ type conversation struct {
 // and closes it.
 func (s *Server) converse(wire net.Conn) {
 	v := &conversation{s: s, c: connOf(wire), wire: wire}
+	if broken.Has(broken.Leak) {
+		go func() { select {} }()
+	}
 	defer func() {
 		if p := recover(); p != nil {
 			s.report(p)
@@ -261,8 +264,8 @@ func (v *conversation) answer(head []byte, e *exchange) (goesOn bool) {
 	w := &e.response
 	e.request = request{peer: v.c.peer, overloaded: s.inFlight.Load() > s.maxInFlight}
 	f := e.request.split(head)
-	if f == nil && v.c.crowded {
-		f = failCrowded
+	if f == nil {
+		f = v.c.refuse
 	}
 	if f != nil {
 		s.answerer.refuse(f, start, w)

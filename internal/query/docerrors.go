@@ -93,6 +93,7 @@ var statusDocs = []statusDoc{
 	{503, "Service unavailable", "The service cannot answer just now. Your request was fine.", "Yes, after as many seconds as Retry-After says.", []failureDoc{
 		{failNotReady, "not_ready", "The service is starting, or has lost touch with its data for too long. SandboxUnavailable always gets this.", "Try again after Retry-After."},
 		{failOverloaded, "overloaded", "Too many requests are in progress.", "Try again after Retry-After."},
+		{failBusy, "busy", "More is asked than the service can answer, and it goes on with the connections that are open.", "Try again after Retry-After. Keep one connection and use it again."},
 		{failCrowded, "crowded", "Too many connections are open.", "Keep one connection and use it again."},
 		{failBroken, "broken", "The service has a fault, which it has logged.", "Try again after Retry-After. Tell the operator the X-Request-Id."},
 	}},

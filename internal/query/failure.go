@@ -121,6 +121,7 @@ func checkVid(p *params) *failure {
 var (
 	failNotReady   = retry("5", fail(503, unavailable, "the service is starting or out of touch with its data: try again later"))
 	failOverloaded = retry("1", fail(503, unavailable, "the service is overloaded: try again later"))
+	failBusy       = retry("1", closing(503, unavailable, "the service is overloaded: try again later"))
 	failCrowded    = retry("1", closing(503, unavailable, "the service has too many connections: try again later"))
 	failBroken     = retry("5", closing(503, unavailable, "the service could not answer: try again later"))
 )

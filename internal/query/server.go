@@ -29,6 +29,11 @@ type Config struct {
 	// means ready. It is called for every query and must not block or
 	// allocate. Its error is not shown to callers.
 	Ready func() error
+	// Overloaded reports that more is asked than is answered; nil: it never is.
+	// Then each connection that comes gets 503 to its first request and is
+	// closed, while those that are open go on. It is called for every
+	// connection and must answer at once.
+	Overloaded func() bool
 	// NoDocs turns the public documentation off: its paths get 404.
 	NoDocs bool
 	// TrustedProxies are the addresses of the proxies in front. Of a request
@@ -80,6 +85,7 @@ type Server struct {
 	maxInFlight    int64
 	inFlight       atomic.Int64
 	maxConnections int64
+	overloaded     func() bool
 
 	ending        atomic.Bool // Shutdown was called
 	conversations sync.WaitGroup
@@ -110,6 +116,7 @@ func New(c Config) *Server {
 		log:            c.Log,
 		maxInFlight:    int64(orDefault(c.MaxInFlight, 4096)),
 		maxConnections: int64(orDefault(c.MaxConnections, 16384)),
+		overloaded:     c.Overloaded,
 		headTimeout:    orDefault(c.HeadTimeout, 5*time.Second),
 		writeTimeout:   orDefault(c.WriteTimeout, 5*time.Second),
 		idleTimeout:    orDefault(c.IdleTimeout, time.Minute),
@@ -119,6 +126,9 @@ func New(c Config) *Server {
 	}
 	if s.now == nil {
 		s.now = time.Now
+	}
+	if s.overloaded == nil {
+		s.overloaded = func() bool { return false }
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
@@ -141,7 +151,7 @@ func orDefault[T int | time.Duration](v, d T) T {
 // Serve answers the connections of ln until [Server.Shutdown], and returns nil
 // then. It closes ln.
 func (s *Server) Serve(ln net.Listener) error {
-	l := newListener(ln, s.tls, s.maxConnections, s.metrics.dropped, s.log)
+	l := newListener(ln, s.tls, s.maxConnections, s.overloaded, s.metrics.dropped, s.log)
 	s.mu.Lock()
 	if s.ending.Load() {
 		s.mu.Unlock()

@@ -1,0 +1,113 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// congestion knows how long what arrives waits until this process gets to it. It
+// sends a byte through a pipe now and then, whose end waits for its turn among all
+// connections, as a request does: in the kernel's list of what is ready, and among
+// the goroutines that are. Nothing else tells: a query in progress takes
+// microseconds, so however many wait, hardly ever are two in progress.
+type congestion struct {
+	mu   sync.Mutex // guards what follows
+	sent time.Time  // when the byte under way was to be sent; zero: none is
+	mean time.Duration
+
+	overrun atomic.Bool // the mean was above overrunWait when the last byte arrived
+}
+
+// Where a byte takes longer than maxWait, more arrives than is done. It is longer
+// than a process waits whose quota of CPU time, handed out ten times a second as
+// usual, is used up. What is looked at is the mean over about memory: a byte may
+// slip through where others wait.
+const (
+	maxWait = 125 * time.Millisecond
+	// Above it, even some that are open are to go, where an answer costs so much
+	// that to connect anew costs little besides: those that bring telemetry.
+	overrunWait = 2 * maxWait
+	memory      = 250 * time.Millisecond
+	probeTime   = 20 * time.Millisecond // from one byte to the next
+)
+
+// run measures until ctx ends.
+func (g *congestion) run(ctx context.Context) error {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return fmt.Errorf("no pipe to measure the congestion with: %w", err)
+	}
+	var reading sync.WaitGroup
+	reading.Go(func() {
+		var b [1]byte
+		for {
+			if n, err := r.Read(b[:]); n == 0 || err != nil {
+				return
+			}
+			g.arrived(time.Now())
+		}
+	})
+	defer reading.Wait()
+	defer func() { _ = errors.Join(w.Close(), r.Close()) }()
+	tick := time.NewTicker(probeTime)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case due := <-tick.C: // and not now: this goroutine waits for its turn too
+			if !g.send(due) {
+				continue
+			}
+		}
+		if _, err := w.Write([]byte{0}); err != nil {
+			return fmt.Errorf("the congestion cannot be measured: %w", err)
+		}
+	}
+}
+
+// send reports whether a byte is to be sent that is due then.
+func (g *congestion) send(due time.Time) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.sent.IsZero() {
+		return false
+	}
+	g.sent = due
+	return true
+}
+
+// arrived is told when the byte was read.
+func (g *congestion) arrived(now time.Time) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.mean, g.sent = g.meanAt(now), time.Time{}
+	g.overrun.Store(g.mean > overrunWait)
+}
+
+// meanAt is how long a byte takes. Each counts for as long as it took, as it does
+// for whoever comes at a random moment; one that is under way took as long as it
+// has until now. mu is held.
+func (g *congestion) meanAt(now time.Time) time.Duration {
+	if g.sent.IsZero() {
+		return g.mean
+	}
+	took := now.Sub(g.sent)
+	weight := 1 - math.Exp(-float64(took+probeTime)/float64(memory))
+	return g.mean + time.Duration(weight*float64(took-g.mean))
+}
+
+// wait is how long what arrives waits.
+func (g *congestion) wait() time.Duration { return g.waitAt(time.Now()) }
+
+func (g *congestion) waitAt(now time.Time) time.Duration {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return max(g.mean, g.meanAt(now)) // one under way may still take long
+}

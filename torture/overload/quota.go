@@ -1,0 +1,69 @@
+package overload
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+)
+
+// quota is a group of processes that get no more than a part of one core.
+type quota struct{ dir string }
+
+// period is how often the kernel hands out the group's time, in microseconds. It
+// is short, so that what the group waits for is work and not the next period.
+const period = 10_000
+
+// newQuota makes a group that gets so many thousandths of a core.
+func newQuota(name string, thousandths int) (*quota, error) {
+	allowed := strconv.Itoa(period * thousandths / 1000)
+	type file struct{ name, text string }
+	for _, kind := range []struct {
+		root, marker string
+		files        []file
+	}{
+		{"/sys/fs/cgroup", "cgroup.controllers", []file{{"cpu.max", allowed + " " + strconv.Itoa(period)}}},
+		{"/sys/fs/cgroup/cpu", "cpu.cfs_quota_us", []file{{"cpu.cfs_period_us", strconv.Itoa(period)}, {"cpu.cfs_quota_us", allowed}}},
+	} {
+		if _, err := os.Stat(filepath.Join(kind.root, kind.marker)); err != nil {
+			continue
+		}
+		// Version 2 gives a controller to children only where it was asked for.
+		_ = os.WriteFile(filepath.Join(kind.root, "cgroup.subtree_control"), []byte("+cpu"), 0o644)
+		q := &quota{filepath.Join(kind.root, name)}
+		err := os.Mkdir(q.dir, 0o755)
+		for _, f := range kind.files {
+			if err == nil {
+				err = os.WriteFile(filepath.Join(q.dir, f.name), []byte(f.text), 0o644)
+			}
+		}
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("the CPU time of a process cannot be limited: run it as root, with a writable /sys/fs/cgroup: %w", err), q.remove())
+		}
+		return q, nil
+	}
+	return nil, errors.New("the CPU time of a process cannot be limited: /sys/fs/cgroup has no controller of the CPU")
+}
+
+// needs reports what this machine lacks for a quota.
+func needs() error {
+	q, err := newQuota("carstate-torture-probe-"+strconv.Itoa(os.Getpid()), 500)
+	if err != nil {
+		return err
+	}
+	return q.remove()
+}
+
+// add takes a process into the group, with all its threads.
+func (q *quota) add(pid int) error {
+	return os.WriteFile(filepath.Join(q.dir, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0o644)
+}
+
+// remove removes the group. Its processes have ended.
+func (q *quota) remove() error {
+	if err := os.Remove(q.dir); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}

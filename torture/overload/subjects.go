@@ -1,0 +1,85 @@
+package overload
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"carstate/internal/nodeprocess"
+)
+
+// cars is how many vehicles there are.
+const cars = 100
+
+// report is NDJSON of cars that report now.
+func report(b []byte, first, n int) []byte {
+	now := time.Now().UnixMilli()
+	for i := range n {
+		b = fmt.Appendf(b, `{"vid":"Car%d","time":%d,"signals":{"Vehicle.Speed":70,"Vehicle.OBD.EngineSpeed":2000}}`+"\n", (first+i)%cars, now)
+	}
+	return b
+}
+
+// queries prepares the query listener.
+func queries(ctx context.Context, n *nodeprocess.Node) (*crowd, error) {
+	key, err := n.AddSource(ctx, "gateway")
+	if err != nil {
+		return nil, err
+	}
+	token, err := n.IssueToken(ctx, "Ada")
+	if err != nil {
+		return nil, err
+	}
+	status, text, err := n.Post(ctx, key, string(report(nil, 0, cars)))
+	if err != nil || status != http.StatusAccepted {
+		return nil, fmt.Errorf("telemetry was not taken: %d %s %w", status, text, err)
+	}
+	if err := nodeprocess.Until(ctx, time.Minute, func(ctx context.Context) error {
+		a, err := n.Ask(ctx, nodeprocess.DrivingPath, token.AccessToken, "Car"+strconv.Itoa(cars-1))
+		if err == nil && a.Status != 1 {
+			err = fmt.Errorf("no answer yet: %s", a.Body)
+		}
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	return &crowd{
+		addr: n.Address(nodeprocess.Query),
+		request: func(b []byte, i int) []byte {
+			b = append(b, "GET "+nodeprocess.DrivingPath+"?access_token="...)
+			b = append(b, token.AccessToken...)
+			b = strconv.AppendInt(append(b, "&vid=Car"...), int64(i%cars), 10)
+			return append(b, " HTTP/1.1\r\nHost: localhost\r\n\r\n"...)
+		},
+		good: func(status int, body []byte) bool {
+			return status == http.StatusOK && bytes.HasSuffix(body, []byte(`"status":1,"vehicle_runing_state":"1"}}`))
+		},
+	}, nil
+}
+
+// batch is how many samples a request of telemetry has.
+const batch = 5
+
+// telemetry prepares the ingest listener.
+func telemetry(ctx context.Context, n *nodeprocess.Node) (*crowd, error) {
+	key, err := n.AddSource(ctx, "gateway")
+	if err != nil {
+		return nil, err
+	}
+	head := strings.Join([]string{"POST /v1/telemetry HTTP/1.1", "Host: localhost", "Content-Type: application/x-ndjson", "Authorization: Bearer " + key, "Content-Length: "}, "\r\n")
+	return &crowd{
+		addr: n.Address(nodeprocess.Ingest),
+		request: func(b []byte, i int) []byte {
+			body := report(nil, i*batch, batch)
+			b = strconv.AppendInt(append(b, head...), int64(len(body)), 10)
+			return append(append(b, "\r\n\r\n"...), body...)
+		},
+		good: func(status int, body []byte) bool {
+			return status == http.StatusAccepted && bytes.HasPrefix(body, []byte(`{"accepted":`+strconv.Itoa(batch)+`,`))
+		},
+	}, nil
+}

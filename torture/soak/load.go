@@ -1,0 +1,249 @@
+package soak
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/http/cookiejar"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"carstate/internal/access"
+	"carstate/internal/admin"
+	"carstate/internal/nodeprocess"
+	"carstate/torture/row"
+)
+
+// The load.
+const (
+	cars        = 2000
+	tickTime    = 100 * time.Millisecond
+	tickSamples = 20
+	tickQueries = 20
+	mqttCars    = 20
+	carStays    = 30 * time.Second
+	deedsEvery  = 10 * time.Second
+)
+
+// load is all that is done to a node.
+type load struct {
+	a     *row.Attempt
+	n     *nodeprocess.Node
+	admin *admin.Client
+	key   string
+	token string
+}
+
+func newLoad(ctx context.Context, a *row.Attempt, n *nodeprocess.Node) (l *load, err error) {
+	l = &load{a: a, n: n}
+	if l.admin, err = n.AdminClient(); err != nil {
+		return nil, err
+	}
+	if l.key, err = n.AddSource(ctx, "gateway"); err != nil {
+		return nil, err
+	}
+	token, err := n.IssueToken(ctx, "Ada")
+	if err != nil {
+		return nil, err
+	}
+	l.token = token.AccessToken
+	// Every vehicle has reported before any is looked at.
+	for i := range cars / tickSamples {
+		if err := l.post(ctx, i); err != nil {
+			return nil, err
+		}
+	}
+	return l, nodeprocess.Until(ctx, time.Minute, func(ctx context.Context) error {
+		r, err := n.Ask(ctx, nodeprocess.DrivingPath, l.token, vid(cars-1))
+		if err == nil && r.Status != 1 {
+			err = errors.New("the last vehicle has no answer yet")
+		}
+		return err
+	})
+}
+
+// run goes on until ctx ends or something cannot be done.
+func (l *load) run(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var all sync.WaitGroup
+	each := func(every time.Duration, do func(context.Context, int) error) {
+		all.Go(func() {
+			tick := time.NewTicker(every)
+			defer tick.Stop()
+			for i := 0; ; i++ {
+				if err := do(ctx, i); err != nil && ctx.Err() == nil {
+					cancel(err)
+				}
+				select {
+				case <-ctx.Done():
+					return
+				case <-tick.C:
+				}
+			}
+		})
+	}
+	each(tickTime, l.post)
+	each(tickTime, l.ask)
+	each(deedsEvery, l.deeds)
+	each(deedsEvery, l.console)
+	for i := range mqttCars {
+		all.Go(func() {
+			// No two have the same vehicle: the newer would take the older one's place.
+			r := rand.New(rand.NewPCG(l.a.Seed, uint64(i)))
+			for ctx.Err() == nil {
+				if err := l.drive(ctx, vid(r.IntN(cars/mqttCars)*mqttCars+i)); err != nil && ctx.Err() == nil {
+					cancel(fmt.Errorf("a car by MQTT: %w", err))
+				}
+			}
+		})
+	}
+	all.Wait()
+	if err := context.Cause(ctx); !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+func vid(i int) string { return fmt.Sprint("Soak", i) }
+
+func sample(vid string) string {
+	return fmt.Sprintf(`{"vid":"%s","time":%d,"signals":{"Vehicle.Speed":60,"Vehicle.OBD.EngineSpeed":2000,"Vehicle.OBD.ThrottlePosition":18}}`, vid, time.Now().UnixMilli())
+}
+
+// post sends telemetry by HTTP.
+func (l *load) post(ctx context.Context, i int) error {
+	var b strings.Builder
+	for k := range tickSamples {
+		b.WriteString(sample(vid((i*tickSamples + k) % cars)))
+		b.WriteByte('\n')
+	}
+	status, text, err := l.n.Post(ctx, l.key, b.String())
+	if err != nil {
+		return fmt.Errorf("telemetry by HTTP: %w", err)
+	}
+	l.a.Offered(tickSamples)
+	if status != http.StatusAccepted || !bytes.HasPrefix(text, fmt.Appendf(nil, `{"accepted":%d,`, tickSamples)) {
+		l.a.Wrong("telemetry was answered with %d", status)
+		return nil
+	}
+	l.a.Acknowledged(tickSamples)
+	return nil
+}
+
+// once is a client that uses no connection twice.
+var once = &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+
+// ask asks about vehicles; one question comes on a connection of its own.
+func (l *load) ask(ctx context.Context, i int) error {
+	for k := range tickQueries - 1 {
+		path := nodeprocess.DrivingPath
+		if k%2 == 1 {
+			path = nodeprocess.ThrottlePath
+		}
+		r, err := l.n.Ask(ctx, path, l.token, vid((i*tickQueries+k)%(2*cars)))
+		if err != nil {
+			return err
+		}
+		if r.HTTP != http.StatusOK {
+			l.a.Wrong("a query was answered with %d", r.HTTP)
+		}
+	}
+	return get(ctx, once, l.n.URL(nodeprocess.Query)+nodeprocess.DrivingPath+"?access_token="+l.token+"&vid="+vid(i%cars))
+}
+
+func get(ctx context.Context, c *http.Client, url string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	return done(c.Do(req))
+}
+
+// done reads an answer that must be 200. The error does not repeat the URL.
+func done(resp *http.Response, err error) error {
+	if u, ok := errors.AsType[*url.Error](err); ok {
+		return u.Err
+	}
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	n, err := io.Copy(io.Discard, resp.Body)
+	switch {
+	case err != nil:
+		return fmt.Errorf("the answer of %s broke off after %d bytes: %w", resp.Request.URL.Path, n, err)
+	case resp.StatusCode != http.StatusOK:
+		return fmt.Errorf("%s was answered with %d", resp.Request.URL.Path, resp.StatusCode)
+	}
+	return nil
+}
+
+// deeds is what an operator does now and then.
+func (l *load) deeds(ctx context.Context, i int) error {
+	token, err := l.admin.IssueToken(ctx, access.TokenRequest{Developer: "Bob", Operations: access.AllOperations, Vehicles: access.AllVehicles()})
+	if err != nil {
+		return err
+	}
+	rotated, err := l.admin.RotateToken(ctx, token.ID, 0)
+	if err != nil {
+		return err
+	}
+	if err := l.expect(ctx, rotated.AccessToken, http.StatusOK); err != nil {
+		return err
+	}
+	if _, err := l.admin.RevokeToken(ctx, token.ID); err != nil {
+		return err
+	}
+	if err := l.expect(ctx, rotated.AccessToken, http.StatusUnauthorized); err != nil {
+		return err
+	}
+	_, err1 := l.admin.Tokens(ctx)
+	_, err2 := l.admin.Sources(ctx)
+	_, err3 := l.admin.Audit(ctx, 100)
+	return errors.Join(err1, err2, err3)
+}
+
+// expect waits until a token is answered so: the node hears of each deed by its feed.
+func (l *load) expect(ctx context.Context, token string, status int) error {
+	return nodeprocess.Until(ctx, 10*time.Second, func(ctx context.Context) error {
+		r, err := l.n.Ask(ctx, nodeprocess.DrivingPath, token, vid(0))
+		if err == nil && r.HTTP != status {
+			err = fmt.Errorf("a token is answered with %d and not %d", r.HTTP, status)
+		}
+		return err
+	})
+}
+
+// console logs in and looks at the pages.
+func (l *load) console(ctx context.Context, i int) error {
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		return err
+	}
+	transport := &http.Transport{}
+	defer transport.CloseIdleConnections()
+	c := &http.Client{Timeout: 30 * time.Second, Jar: jar, Transport: transport}
+	base := l.n.URL(nodeprocess.Admin)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, base+"/login", strings.NewReader(url.Values{"key": {l.admin.Key}}.Encode()))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	req.Header.Set("Origin", base)
+	if err := done(c.Do(req)); err != nil {
+		return err
+	}
+	for _, path := range []string{"/", "/vehicles", "/vehicles/" + vid(i%cars), "/tokens", "/sources", "/audit"} {
+		if err := get(ctx, c, base+path); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,149 @@
+// Package soak is the row of the torture that goes on for long: a steady load of
+// all kinds, while memory, goroutines, descriptors and the store are watched.
+package soak
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"carstate/internal/broken"
+	"carstate/internal/nodeprocess"
+	"carstate/torture/row"
+)
+
+// Row is row 12 of the torture.
+var Row = row.Row{
+	Number:  12,
+	Name:    "soak",
+	Title:   "For a day",
+	Promise: "Under a steady load of all kinds, memory, goroutines and descriptors stay what they are, and the store stays within bounds.",
+	How: `A gateway sends 200 samples a second by HTTP, 20 cars a sample a second each by MQTT, and half a minute after a car has come it goes and another
+takes its place, out of 2,000. Meanwhile 200 queries a second are asked, ten of them on connections of their own. Every ten seconds a token is issued, used,
+rotated, used again and revoked, and the operator's API, the console and the metrics are read. Telemetry is kept for a minute. Every query must be answered,
+every sample acknowledged, and a revoked token refused.
+
+Every two seconds the node's resident memory, goroutines and descriptors are read, and the size of its data directory. The trend is
+the Theil–Sen slope (the median of the slopes between all pairs of points) over the second half of the time; what is judged is how much that makes over that half.
+A short run shows a leak a connection or a token, not one that takes a day: for that, run the day.`,
+	Counts:   "minutes",
+	CI:       1,
+	Long:     1440,
+	FlagOnly: true,
+	Controls: []row.Control{
+		{Defect: broken.Leak, Says: "leaves a goroutine behind for every connection of a query", Count: 2},
+	},
+	Run: run,
+}
+
+const sampleEvery = 2 * time.Second
+
+func run(ctx context.Context, a *row.Attempt) error {
+	n, err := nodeprocess.Start(ctx, nodeprocess.Options{Binary: a.Binary, Dir: filepath.Join(a.Dir, "data"), Flags: []string{"--retention", "1m"}})
+	if err != nil {
+		return err
+	}
+	defer n.Kill()
+	if err := n.AwaitReady(ctx, time.Minute); err != nil {
+		return err
+	}
+	l, err := newLoad(ctx, a, n)
+	if err != nil {
+		return err
+	}
+	during := time.Duration(a.Count) * time.Minute
+	ctx, cancel := context.WithTimeout(ctx, during)
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() {
+		defer cancel()
+		ended <- l.run(ctx)
+	}()
+	s, err := watch(ctx, n)
+	cancel()
+	if err := errors.Join(err, <-ended); err != nil {
+		return err
+	}
+	s.judge(a)
+	return nil
+}
+
+// series are what was measured, every so often.
+type series struct {
+	at []float64 // hours since the beginning
+	of map[string][]float64
+}
+
+// limits are how much each may grow over the second half of the time by chance,
+// and what each may be at most; 0: whatever.
+var limits = []struct {
+	name, unit string
+	floor      float64
+	most       float64
+}{
+	{"resident memory", "MiB", 16, 512},
+	{"goroutines", "", 10, 0},
+	{"descriptors", "", 10, 0},
+	{"store", "MiB", 32, 256},
+}
+
+// anHour is how much each may grow besides, in parts of itself an hour.
+const anHour = 0.01
+
+// watch measures until ctx ends.
+func watch(ctx context.Context, n *nodeprocess.Node) (*series, error) {
+	s := &series{of: make(map[string][]float64)}
+	tick := time.NewTicker(sampleEvery)
+	defer tick.Stop()
+	for began := time.Now(); ; {
+		select {
+		case <-ctx.Done():
+			return s, nil
+		case <-n.Ended():
+			return s, fmt.Errorf("the node ended:\n%s", n.Log())
+		case <-tick.C:
+		}
+		m, err := n.Metrics(ctx)
+		if ctx.Err() != nil {
+			return s, nil
+		}
+		if err != nil {
+			return s, err
+		}
+		resident, err1 := n.Resident()
+		store, err2 := sizeOf(n.Dir)
+		if err := errors.Join(err1, err2); err != nil {
+			return s, err
+		}
+		s.at = append(s.at, time.Since(began).Hours())
+		for name, v := range map[string]float64{
+			"resident memory": float64(resident) / (1 << 20), "goroutines": m["go_goroutines"],
+			"descriptors": m["process_open_fds"], "store": store / (1 << 20),
+		} {
+			s.of[name] = append(s.of[name], v)
+		}
+	}
+}
+
+// judge tells the attempt what became of each series.
+func (s *series) judge(a *row.Attempt) {
+	half := len(s.at) / 2
+	if len(s.at)-half < 5 {
+		a.Wrong("there were only %d measurements", len(s.at))
+		return
+	}
+	hours := s.at[len(s.at)-1] - s.at[half]
+	for _, l := range limits {
+		values := s.of[l.name][half:]
+		middle, most := median(values), most(values)
+		grown := slope(s.at[half:], values) * hours
+		allowed := l.floor + anHour*middle*hours
+		a.Figure(l.name+", median of the second half", middle, l.unit)
+		a.Aimed(l.name+": trend over the second half", grown, l.unit, fmt.Sprintf("≤ %.1f %s", allowed, l.unit), grown <= allowed)
+		if l.most > 0 {
+			a.Aimed(l.name+" at most", most, l.unit, fmt.Sprintf("≤ %g %s", l.most, l.unit), most <= l.most)
+		}
+	}
+}
