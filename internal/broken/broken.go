@@ -10,27 +10,45 @@ type Defect string
 
 // The defects, by the row of the torture that must see them.
 const (
-	// Of kill.
+	// Row kill.
 
 	// AcknowledgeEarly answers a sender before its samples are stored.
 	AcknowledgeEarly Defect = "acknowledge-early"
+	// CursorFirst stores how far a partition is folded one fold ahead of the
+	// states.
+	CursorFirst Defect = "cursor-first"
+	// OldRecordWins fills the fleet table at the start with the oldest record of
+	// each block that a vehicle has.
+	OldRecordWins Defect = "old-record-wins"
 
-	// Of the row "overload".
+	// Row power.
+
+	// NoSync has the engine answer without syncing what it stored.
+	NoSync Defect = "no-sync"
+	// RenameUnsynced gives a file of the data directory its name before its
+	// content is on disk.
+	RenameUnsynced Defect = "rename-unsynced"
+	// AbandonInterrupted leaves an atomic batch torn that a crash interrupted.
+	AbandonInterrupted Defect = "abandon-interrupted"
+
+	// Row full.
+
+	// SwallowedErrors takes a commit of samples that failed for one that was
+	// stored.
+	SwallowedErrors Defect = "swallowed-errors"
+
+	// Row nodes.
+
+	// Unfenced stores the cursor of a partition whoever has written it since.
+	Unfenced Defect = "unfenced"
+	// OneReplica makes streams with one copy although more were asked for.
+	OneReplica Defect = "one-replica"
+
+	// Row overload.
 
 	// NoShedding takes in everybody who comes, however long they will wait.
 	NoShedding Defect = "no-shedding"
 
-	// Of the row "strangers".
-
-	// UnboundedStrangers remembers every address to which a token was refused.
-	UnboundedStrangers Defect = "unbounded-strangers"
-	// SeriesByVehicle counts queries by vehicle.
-	SeriesByVehicle Defect = "series-by-vehicle"
-
-	// Of the row "soak".
-
-	// Leak leaves a goroutine behind for every connection of a query.
-	Leak Defect = "leak"
 	// Row hostile.
 
 	// OverlooksTransferEncoding takes a request's Content-Length, or that it has
@@ -42,46 +60,30 @@ const (
 	NoReadDeadline Defect = "no-read-deadline"
 	// AnswersSubscribe lets a source subscribe.
 	AnswersSubscribe Defect = "answers-subscribe"
-	// CursorFirst stores how far a partition is folded one fold ahead of the
-	// states.
-	CursorFirst Defect = "cursor-first"
-	// OldRecordWins fills the fleet table at the start with the oldest record of
-	// each block that a vehicle has.
-	OldRecordWins Defect = "old-record-wins"
 
-	// Of power.
+	// Row strangers.
 
-	// NoSync has the engine answer without syncing what it stored.
-	NoSync Defect = "no-sync"
-	// RenameUnsynced gives a file of the data directory its name before its
-	// content is on disk.
-	RenameUnsynced Defect = "rename-unsynced"
-	// AbandonInterrupted leaves an atomic batch torn that a crash interrupted.
-	AbandonInterrupted Defect = "abandon-interrupted"
+	// UnboundedStrangers remembers every address to which a token was refused.
+	UnboundedStrangers Defect = "unbounded-strangers"
+	// SeriesByVehicle counts queries by vehicle.
+	SeriesByVehicle Defect = "series-by-vehicle"
 
-	// Of full.
-
-	// SwallowedErrors takes a commit of samples that failed for one that was
-	// stored.
-	SwallowedErrors Defect = "swallowed-errors"
-
-	// Of corrupt.
+	// Row corrupt.
 
 	// UncheckedRecords opens a store without reading its records first, and
 	// takes any checksum for right.
 	UncheckedRecords Defect = "unchecked-records"
-	// Row matrix: who is answered what.
 
-	// GrantsUnchecked answers for every vehicle.
-	GrantsUnchecked Defect = "grants-unchecked"
-	// RevokedCounts goes on answering tokens that were revoked.
-	RevokedCounts Defect = "revoked-counts"
-	// ForbiddenTold gives another reason for a vehicle that is not granted.
-	ForbiddenTold Defect = "forbidden-told"
-	// SlowForbidden takes longer to say that a vehicle is not granted.
-	SlowForbidden Defect = "slow-forbidden"
+	// Row clocks.
 
-	// Row secrets: what must not turn up.
+	// StuckLimiter keeps a token out for as long as the clock was set back.
+	StuckLimiter Defect = "stuck-limiter"
+	// ExpiryCached looks at a token's expiry once, when it is issued.
+	ExpiryCached Defect = "expiry-cached"
+	// FutureFresh takes a verdict from the future for a fresh one.
+	FutureFresh Defect = "future-fresh"
+
+	// Row secrets.
 
 	// LogsToken logs the target of a query.
 	LogsToken Defect = "logs-token"
@@ -92,18 +94,19 @@ const (
 	// EchoesToken repeats a token that is refused.
 	EchoesToken Defect = "echoes-token"
 
-	// Row clocks.
+	// Row matrix.
 
-	// StuckLimiter keeps a token out for as long as the clock was set back.
-	StuckLimiter Defect = "stuck-limiter"
-	// ExpiryCached looks at a token's expiry once, when it is issued.
-	ExpiryCached Defect = "expiry-cached"
-	// FutureFresh takes a verdict from the future for a fresh one.
-	FutureFresh Defect = "future-fresh"
-	// Of nodes.
+	// GrantsUnchecked answers for every vehicle.
+	GrantsUnchecked Defect = "grants-unchecked"
+	// RevokedCounts goes on answering tokens that were revoked.
+	RevokedCounts Defect = "revoked-counts"
+	// ForbiddenTold gives another reason for a vehicle that is not granted.
+	ForbiddenTold Defect = "forbidden-told"
+	// SlowForbidden takes longer to say that a vehicle is not granted.
+	SlowForbidden Defect = "slow-forbidden"
 
-	// Unfenced stores the cursor of a partition whoever has written it since.
-	Unfenced Defect = "unfenced"
-	// OneReplica makes streams with one copy although more were asked for.
-	OneReplica Defect = "one-replica"
+	// Row soak.
+
+	// Leak leaves a goroutine behind for every connection of a query.
+	Leak Defect = "leak"
 )
