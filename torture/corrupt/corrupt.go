@@ -41,7 +41,7 @@ Each stream has one block here, of at most 8 MiB. A block that is gone from the 
 	Controls: []row.Control{
 		{Defect: broken.UncheckedRecords, Says: "starts without reading the stored records first", Count: 50},
 	},
-	Run: func(ctx context.Context, a *row.Attempt) error { return load.Unless(a, run(ctx, a)) },
+	Run: run,
 }
 
 // victims is how many nodes are tried at once.

@@ -40,7 +40,7 @@ A process that ends and starts again does not answer queries for that time, whic
 		{Defect: broken.SwallowedErrors, Says: "takes a write that failed for one that was stored", Count: 1},
 	},
 	Needs: needs,
-	Run:   func(ctx context.Context, a *row.Attempt) error { return load.Unless(a, run(ctx, a)) },
+	Run:   run,
 }
 
 func needs() error {

@@ -42,7 +42,7 @@ Deeds and samples whose acknowledgement never arrived may have been done or not;
 		{Defect: broken.CursorFirst, Says: "stores how far it has folded one fold ahead of the states", Count: 12},
 		{Defect: broken.OldRecordWins, Says: "fills the table at the start with states that were overwritten since", Count: 12},
 	},
-	Run: func(ctx context.Context, a *row.Attempt) error { return load.Unless(a, run(ctx, a)) },
+	Run: run,
 }
 
 // readyLimit is how long a start may take. A busy machine makes all slow.

@@ -227,16 +227,6 @@ func (l *Load) stored(samples []sample) {
 	l.Stats.LastStored.Store(time.Now().UnixNano())
 }
 
-// Unless returns why a row could not be done, or nil if that is because of what it
-// found: then the findings speak for themselves.
-func Unless(a *row.Attempt, err error) error {
-	if o := a.Outcome(); err == nil || o.Passed() {
-		return err
-	}
-	a.Logf("ended early: %v", err)
-	return nil
-}
-
 // rest lets a sender that was refused wait a little. It reports whether to go on.
 func rest(ctx context.Context) bool {
 	select {
