@@ -32,7 +32,7 @@ const (
 // next.
 type Load struct {
 	a       *row.Attempt
-	report  func(finding string, lost bool)
+	report  func(Finding)
 	journal *Journal
 	fleets  []*fleet
 	rnd     *rand.Rand // of whoever checks
@@ -62,11 +62,11 @@ const ownSource = "fleet"
 // New prepares a load whose randomness is that of the attempt.
 func New(a *row.Attempt) *Load {
 	l := &Load{a: a, journal: newJournal(), base: time.Now().Add(-23 * time.Hour).Unix()}
-	l.report = func(finding string, lost bool) {
-		if lost {
-			a.Lost("%s", finding)
+	l.report = func(f Finding) {
+		if f.Lost {
+			a.Lost("%s", f.Text)
 		} else {
-			a.Wrong("%s", finding)
+			a.Wrong("%s", f.Text)
 		}
 	}
 	l.rnd = rand.New(rand.NewPCG(a.Seed, 1))
@@ -95,7 +95,7 @@ func (l *Load) Prepare(ctx context.Context, n *nodeprocess.Node) (err error) {
 // Fork is a copy of what is known for a node that lives another life from here
 // on: a copy of the data directory. What it finds goes to report. A fork checks; it
 // does not run.
-func (l *Load) Fork(report func(finding string, lost bool)) *Load {
+func (l *Load) Fork(report func(Finding)) *Load {
 	j := l.journal
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -104,7 +104,9 @@ func (l *Load) Fork(report func(finding string, lost bool)) *Load {
 	f.journal.one, f.journal.many = slices.Clone(j.one), slices.Clone(j.many)
 	f.journal.forgotten, f.journal.dead = slices.Clone(j.forgotten), slices.Clone(j.dead)
 	for vid, c := range j.cars {
-		f.journal.cars[vid] = new(*c)
+		fork := *c
+		fork.acks = slices.Clip(c.acks) // the forks must not share what they add
+		f.journal.cars[vid] = &fork
 	}
 	for _, t := range j.tokens {
 		f.journal.tokens = append(f.journal.tokens, new(*t))
@@ -115,8 +117,19 @@ func (l *Load) Fork(report func(finding string, lost bool)) *Load {
 	return f
 }
 
-func (l *Load) wrong(format string, args ...any) { l.report(fmt.Sprintf(format, args...), false) }
-func (l *Load) lost(format string, args ...any)  { l.report(fmt.Sprintf(format, args...), true) }
+func (l *Load) wrong(format string, args ...any) {
+	l.report(Finding{Text: fmt.Sprintf(format, args...)})
+}
+
+// lost and undone say that a record that was acknowledged then is missing: that
+// something is not there, or is as if it had not been done.
+func (l *Load) lost(acknowledged time.Time, format string, args ...any) {
+	l.report(Finding{fmt.Sprintf(format, args...), true, acknowledged})
+}
+
+func (l *Load) undone(acknowledged time.Time, format string, args ...any) {
+	l.report(Finding{fmt.Sprintf(format, args...), false, acknowledged})
+}
 
 // Run loads the node until the context ends or the node does, and returns once
 // everybody has stopped.

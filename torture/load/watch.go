@@ -47,8 +47,8 @@ func (l *Load) ask(ctx context.Context, n *nodeprocess.Node, vid string, settled
 		return false
 	}
 	l.Stats.LastAsk.Store(time.Now().UnixNano())
-	if finding, lost := l.journal.judge(vid, was, a, settled); finding != "" {
-		l.report(finding, lost)
+	if f := l.journal.judge(vid, was, a, settled); f.Text != "" {
+		l.report(f)
 	}
 	return true
 }
