@@ -139,6 +139,7 @@ func (t *torture) prepare(ctx context.Context) ([]left, error) {
 	}
 	n.Kill()
 	loading.Wait()
+	t.load.MustHaveHappened()
 	// The same once more, but killed when all was witnessed, and then stopped.
 	if n, err = t.again(ctx, loaded, atRest); err != nil {
 		return nil, err
@@ -162,7 +163,16 @@ func (t *torture) prepare(ctx context.Context) ([]left, error) {
 		return nil, err
 	}
 	defer n.Kill()
-	return []left{{loaded, "killed under load", true}, {atRest, "killed at rest", false}, {stopped, "stopped", false}}, n.Stop()
+	return []left{{loaded, "killed under load", true}, {atRest, "killed at rest", false}, {stopped, "stopped", false}}, t.stop(n)
+}
+
+// stop stops a node. That it does not end as it should is a finding.
+func (t *torture) stop(n *nodeprocess.Node) error {
+	err := n.Stop()
+	if err != nil {
+		t.Wrong("it does not stop as it should: %v", err)
+	}
+	return err
 }
 
 // fed is how many streams tell the age of their copy.

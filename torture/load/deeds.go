@@ -26,6 +26,7 @@ func (l *Load) operate(ctx context.Context, n *nodeprocess.Node) {
 	for ctx.Err() == nil {
 		deed := l.deed(ctx, c)
 		l.a.Offered(1)
+		must := l.MustAnswer.Load()
 		err := deed()
 		var said *admin.Error
 		switch {
@@ -35,6 +36,8 @@ func (l *Load) operate(ctx context.Context, n *nodeprocess.Node) {
 			l.Stats.LastDeed.Store(time.Now().UnixNano())
 		case errors.As(err, &said) && said.Status == http.StatusServiceUnavailable:
 			l.Stats.DeedsRefused.Add(1)
+		case (!errors.As(err, &said) || said.Status == 0) && must && l.MustAnswer.Load() && ctx.Err() == nil:
+			l.wrong("the admin API does not answer while the node is up: %v", err)
 		case errors.As(err, &said) && said.Status != 0:
 			l.wrong("the admin API answers %d: %s", said.Status, said)
 		}
@@ -49,7 +52,14 @@ func (l *Load) deed(ctx context.Context, c *admin.Client) func() error {
 	j := l.journal
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	switch k := l.deeds.IntN(20); {
+	k := l.deeds.IntN(20)
+	switch { // what was never done comes first
+	case len(j.sources) == 0:
+		k = 12
+	case len(j.tokens) > 0 && !slices.ContainsFunc(j.tokens, func(t *token) bool { return t.revoked }):
+		k = k % 2 * 19 // revoke one or, for that may be refused, issue another
+	}
+	switch {
 	case k < 5:
 		if t := someOf(l, j.tokens, func(t *token) bool { return !t.revoked && !t.unsure }); t != nil {
 			t.unsure = true

@@ -42,8 +42,9 @@ type Load struct {
 
 	key, token string
 
-	// MustAnswer says that a query that is not answered with 200 is wrong: the
-	// node is up.
+	// MustAnswer says that the node is up: a query that begins now and is not
+	// answered with 200 within [askLimit] is wrong, and so is a request that gets
+	// no answer at all.
 	MustAnswer atomic.Bool
 	Stats      Stats
 }
@@ -51,8 +52,10 @@ type Load struct {
 // Stats count what the load met.
 type Stats struct {
 	Asked, Unanswered             atomic.Int64 // queries
-	Stored, Refused               atomic.Int64 // requests and messages: acknowledged, refused for now
-	DeedsDone, DeedsRefused       atomic.Int64
+	Posted, PostsRefused          atomic.Int64 // requests: acknowledged, told 503
+	Published, MQTTRefused        atomic.Int64 // messages that were acknowledged; connections and connects that were told why not
+	MQTTCut                       atomic.Int64 // connections that ended without a word
+	DeedsDone, DeedsRefused       atomic.Int64 // of operators; told 503
 	LastStored, LastDeed, LastAsk atomic.Int64 // when the last one succeeded, Unix ns
 }
 
@@ -236,8 +239,27 @@ func (l *Load) offer(samples []sample) {
 func (l *Load) stored(samples []sample) {
 	l.journal.acknowledge(samples)
 	l.a.Acknowledged(len(samples))
-	l.Stats.Stored.Add(1)
 	l.Stats.LastStored.Store(time.Now().UnixNano())
+}
+
+// MustHaveHappened finds it wrong if something was never acknowledged that the row
+// is about: then the row says nothing about it. A control is caught by what it does.
+func (l *Load) MustHaveHappened() {
+	if l.a.Defect != "" {
+		return
+	}
+	_, tokens, revoked, sources, _, _ := l.journal.Counts()
+	for _, x := range []struct {
+		n    int64
+		what string
+	}{
+		{l.Stats.Posted.Load(), "no HTTP request"}, {l.Stats.Published.Load(), "no MQTT message"},
+		{int64(tokens), "no token"}, {int64(revoked), "no revocation"}, {int64(sources), "no source"},
+	} {
+		if x.n == 0 {
+			l.a.Wrong("%s was acknowledged: the row says nothing about them", x.what)
+		}
+	}
 }
 
 // rest lets a sender that was refused wait a little. It reports whether to go on.
