@@ -60,7 +60,7 @@ ask meanwhile in an open loop: each
 is due at its time whether or not the one before was answered. The 99th percentile of each second is taken, and of those the median: before the first attack,
 during each, and after each; both are judged by the first. It is measured once half of the clients are connected, and half must be so in the median meanwhile (a head that does not come ends its
 connection after 5 s). The attacker gets the processor only when nobody else wants it, as if it had a machine of its own. Where others take more than twice as long the
-attack is made again, up to three times, and the best counts, as it does of what is measured afterwards: what else runs on the machine only ever adds.
+attack is made again, up to three times, and the best counts, as it does of up to six times afterwards: what else runs on the machine only ever adds.
 
 Then thousands of clients connect to MQTT at once and say nothing, half a CONNECT, or a wrong key; others hold the HTTP listener of telemetry
 open; and sources that are known send packets that are broken, too large, for other cars, retained, with QoS 2, with wills, with one client ID

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -24,6 +25,9 @@ const slowClients = 4000
 // machine does besides can only make them fare worse.
 const rounds = 3
 
+// recoveries is how often others are measured at most after an attack.
+const recoveries = 6
+
 // heldWithin is how long slowhttptest gets to have half its clients connected. It
 // opens some hundreds a second, fewer where each first asks for something.
 const heldWithin = 15 * time.Second
@@ -34,7 +38,7 @@ type attack struct {
 	// holds says that its connections last. A head that does not come is given 5 s,
 	// so that of clients that are opened within seconds some always are being
 	// replaced: what is wanted is half of them, all the time. Bodies are refused at
-	// once and hold nothing.
+	// once and hold nothing: as many must have been refused.
 	holds bool
 	args  []string
 }
@@ -67,6 +71,10 @@ func slow(ctx context.Context, w *world) error {
 		// if all were so.
 		var with, after time.Duration
 		held, enough := 0, false
+		refused, err := w.refusedMethods(ctx)
+		if err != nil {
+			return err
+		}
 		for round := range rounds {
 			u, err := w.under(ctx, p, windows, connections, &x)
 			if err != nil {
@@ -87,7 +95,12 @@ func slow(ctx context.Context, w *world) error {
 				break
 			}
 		}
-		for round := range rounds {
+		all, err := w.refusedMethods(ctx)
+		if err != nil {
+			return err
+		}
+		refused = all - refused
+		for round := range recoveries {
 			m := percentile(p.measure(ctx, windows), 0.5)
 			if ctx.Err() != nil {
 				return ctx.Err()
@@ -105,6 +118,8 @@ func slow(ctx context.Context, w *world) error {
 		}
 		if x.holds {
 			a.Aimed(x.name+": connections at once, median", float64(held), "", fmt.Sprintf("≥ %d", connections/2), enough)
+		} else {
+			a.Aimed(x.name+": refused", refused, "", fmt.Sprintf("≥ %d", connections/2), refused >= float64(connections/2))
 		}
 		a.Aimed(x.name+": p99 of others meanwhile, to before", toBefore(with), "×", "≤ 2 ×", toBefore(with) <= 2)
 		a.Aimed(x.name+": p99 of others afterwards, to before", toBefore(after), "×", "≤ 2 ×", toBefore(after) <= 2)
@@ -120,6 +135,17 @@ func slow(ctx context.Context, w *world) error {
 	}
 	a.Aimed("of them failed", float64(len(p.failures)), "", "0", len(p.failures) == 0)
 	return nil
+}
+
+// refusedMethods is how many requests the node has refused for their method.
+func (w *world) refusedMethods(ctx context.Context) (sum float64, err error) {
+	m, err := w.Metrics(ctx)
+	for name, n := range m {
+		if strings.HasPrefix(name, "carstate_queries_total{") && strings.Contains(name, `"method_not_allowed"`) {
+			sum += n
+		}
+	}
+	return sum, err
 }
 
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
