@@ -2,78 +2,127 @@ package matrix
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"carstate/internal/vehicle"
 )
 
-// change changes tokens and forgets vehicles, one after the other and without a
-// pause, until the context ends. For a token that is revoked another one is issued,
-// so that there always are as many to change.
+// changers change tokens at once: each change waits for the disk, and together they
+// wait hardly longer than one.
+const changers = 8
+
+// changes is what was changed.
+type changes struct {
+	granted, revoked, rotated, forgotten atomic.Int64
+
+	mu      sync.Mutex
+	forgets []*car // still to be forgotten
+}
+
+// next is the next vehicle to forget, nil if there is none left.
+func (c *changes) next() (v *car) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.forgets) > 0 {
+		v, c.forgets = c.forgets[0], c.forgets[1:]
+	}
+	return v
+}
+
+// change changes tokens and forgets vehicles without a pause until the context ends.
 func (w *world) change(ctx context.Context) error {
-	rng := rand.New(rand.NewPCG(w.a.Seed, 1000))
-	var live []*holder
-	overlaps := make(map[*holder]int)
+	var live [changers][]*holder
+	next := 0
 	for _, h := range w.holders {
 		if h.mutable && !h.sandbox {
-			live = append(live, h)
+			live[next%changers] = append(live[next%changers], h)
+			next++
 		}
 	}
-	forgets := w.forgets
-	var granted, revoked, rotated int
+	did := changes{forgets: w.forgets}
+	var changing sync.WaitGroup
+	var errs [changers]error
+	for n := range changers {
+		changing.Go(func() {
+			rng := rand.New(rand.NewPCG(w.a.Seed, uint64(1000+n)))
+			errs[n] = w.changeSome(ctx, rng, live[n], &did)
+		})
+	}
+	changing.Wait()
+	w.a.Figure("meanwhile: vehicles granted to a token, or taken away", float64(did.granted.Load()), "")
+	w.a.Figure("meanwhile: tokens revoked, and others issued", float64(did.revoked.Load()), "")
+	w.a.Figure("meanwhile: tokens rotated", float64(did.rotated.Load()), "")
+	w.a.Figure("meanwhile: vehicles forgotten", float64(did.forgotten.Load()), "")
+	return errors.Join(errs[:]...)
+}
+
+// changeSome changes tokens that nobody else does. For one that is revoked another
+// is issued, so that there always are as many to change.
+func (w *world) changeSome(ctx context.Context, rng *rand.Rand, live []*holder, did *changes) error {
+	overlaps := make(map[*holder]int)
 	for ctx.Err() == nil {
 		i := rng.IntN(len(live))
 		h := live[i]
 		g := h.life(len(h.lives) - 1) // nobody else appends
 		var err error
+		var count *atomic.Int64
 		switch pick := rng.IntN(100); {
 		case pick < 10:
+			count = &did.revoked
 			if err = w.revoke(ctx, h); err == nil {
-				revoked++
 				live[i], err = w.add(ctx, rng)
 			}
 			delete(overlaps, h)
 		case pick < 20:
+			count = &did.rotated
 			overlap := 24 * time.Hour
 			if overlaps[h]++; overlaps[h]%6 == 0 {
 				overlap = 0
 			}
 			err = w.rotate(ctx, h, overlap)
-			rotated++
-		case pick < 22 && len(forgets) > 0:
-			c := forgets[0]
-			forgets = forgets[1:]
+		case pick < 22:
+			c := did.next()
+			if c == nil {
+				continue
+			}
+			count = &did.forgotten
 			c.forgetting.Store(true)
 			if _, err = w.admin.Forget(ctx, vehicle.ID(c.vid)); err == nil {
 				c.forgotten.Store(true)
 			}
-		case !g.all: // all vehicles are no list to change
-			// Not one that will be forgotten: that cannot be granted again.
-			c := w.cars[rng.IntN(carsOfAKind*(len(kinds)-2))]
+		case g.all:
+			continue // that is no list to change
+		default:
+			count = &did.granted
+			c := w.lasting()[rng.IntN(len(w.lasting()))]
 			names := []vehicle.ID{vehicle.ID(c.vid)}
 			if g.vids[c.vid] {
 				err = w.regrant(ctx, h, nil, names)
 			} else {
 				err = w.regrant(ctx, h, names, nil)
 			}
-			granted++
 		}
 		if err != nil && ctx.Err() == nil {
 			return err
 		}
+		if err == nil {
+			count.Add(1)
+		}
 	}
-	w.a.Figure("meanwhile: vehicles granted to a token, or taken away", float64(granted), "")
-	w.a.Figure("meanwhile: tokens revoked, and others issued", float64(revoked), "")
-	w.a.Figure("meanwhile: tokens rotated", float64(rotated), "")
-	w.a.Figure("meanwhile: vehicles forgotten", float64(len(w.forgets)-len(forgets)), "")
 	return nil
 }
+
+// lasting are cars that nobody forgets: one that was cannot be granted again.
+func (w *world) lasting() []*car { return w.cars[:carsOfAKind*(len(kinds)-2)] }
 
 // add issues one more token that may be changed, and has it asked with.
 func (w *world) add(ctx context.Context, rng *rand.Rand) (*holder, error) {
 	h := &holder{mutable: true}
-	g, names := w.grant(rng)
+	g, names := w.grant(rng, w.lasting())
 	if err := w.issue(ctx, h, g, names); err != nil {
 		return h, err
 	}

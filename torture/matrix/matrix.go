@@ -22,8 +22,8 @@ var Row = row.Row{
 	How: `A node runs with 160 tokens (one or both operations, all vehicles, a list, an emptied list; some expired, expiring, revoked, rotated with and without
 an overlap, or of the sandbox) and 142 vehicles (with an answer to both operations, to one, not driving, stale, forgotten, never heard of, and the sandbox's).
 Eight connections ask about random triples of token, vehicle and operation, each as another caller; a twentieth show no token that was ever issued, a twentieth something that only looks like one
-(cut off, altered, a source's key, an operator's, a token's ID). Meanwhile another one
-changes half of the tokens without a pause and to the end: of a hundred changes some eighty grant a vehicle or take it away, ten revoke a token and issue another, ten rotate one, and two forget a vehicle, until 36 are.
+(cut off, altered, a source's key, an operator's, a token's ID). Meanwhile eight others
+change half of the tokens without a pause and to the end: three of four changes grant a vehicle or take it away, others revoke a token and issue another one, rotate one, or forget a vehicle.
 
 Every answer is compared with a model of the contract: status, body, the names of all headers and their order, the reason, Last-Modified. A change counts from when it was acknowledged; only for a
 question that was under way meanwhile both answers are right. Every answer about an unknown vehicle is compared with the first one to the byte, but for Date, X-Request-Id and the vid itself.

@@ -164,7 +164,7 @@ func (w *world) addCars(ctx context.Context) error {
 func (w *world) addTokens(ctx context.Context) error {
 	for i := range tokens {
 		h := &holder{mutable: i%2 == 0}
-		g, names := w.grant(w.rng)
+		g, names := w.grant(w.rng, w.cars)
 		fate := w.rng.IntN(10) // of those that nobody changes later
 		if h.mutable {
 			fate = 9
@@ -200,8 +200,8 @@ func (w *world) addTokens(ctx context.Context) error {
 	})
 }
 
-// grant makes up what a token may do.
-func (w *world) grant(rng *rand.Rand) (g grant, names []vehicle.ID) {
+// grant makes up what a token may do, with some of the cars.
+func (w *world) grant(rng *rand.Rand, cars []*car) (g grant, names []vehicle.ID) {
 	g.operations = [2]bool{true, true}
 	if lacks := rng.IntN(3); lacks < 2 {
 		g.operations[lacks] = false
@@ -211,7 +211,7 @@ func (w *world) grant(rng *rand.Rand) (g grant, names []vehicle.ID) {
 	}
 	g.vids = make(map[string]bool)
 	for n := 1 + rng.IntN(40); n > 0 || len(names) == 0; n-- {
-		c := w.cars[rng.IntN(len(w.cars))]
+		c := cars[rng.IntN(len(cars))]
 		if !c.forgetting.Load() && !g.vids[c.vid] {
 			g.vids[c.vid] = true
 			names = append(names, vehicle.ID(c.vid))
