@@ -123,8 +123,11 @@ func behindProxy(ctx context.Context, w *world) error {
 	askers.Wait()
 	a.Offered(int(asked.Load()))
 	a.Acknowledged(int(asked.Load() - refused.Load()))
-	if ctx.Err() != nil || asked.Load() == 0 {
+	if ctx.Err() != nil {
 		return ctx.Err()
+	}
+	if asked.Load() == refused.Load() {
+		return errors.New("nginx answers nobody")
 	}
 	a.Figure("good requests through nginx, beside smuggled ones", float64(asked.Load()), "")
 	// The service must close a connection over which came what two parsers could read
