@@ -71,7 +71,7 @@ func slow(ctx context.Context, w *world) error {
 		// if all were so.
 		var with, after time.Duration
 		held, enough := 0, false
-		refused, err := w.refusedMethods(ctx)
+		refused, err := w.refusals(ctx)
 		if err != nil {
 			return err
 		}
@@ -95,7 +95,7 @@ func slow(ctx context.Context, w *world) error {
 				break
 			}
 		}
-		all, err := w.refusedMethods(ctx)
+		all, err := w.refusals(ctx)
 		if err != nil {
 			return err
 		}
@@ -137,11 +137,11 @@ func slow(ctx context.Context, w *world) error {
 	return nil
 }
 
-// refusedMethods is how many requests the node has refused for their method.
-func (w *world) refusedMethods(ctx context.Context) (sum float64, err error) {
+// refusals is how many requests the node has refused, for whatever reason.
+func (w *world) refusals(ctx context.Context) (sum float64, err error) {
 	m, err := w.Metrics(ctx)
 	for name, n := range m {
-		if strings.HasPrefix(name, "carstate_queries_total{") && strings.Contains(name, `"method_not_allowed"`) {
+		if strings.HasPrefix(name, "carstate_queries_total{") && !strings.Contains(name, `"answered"`) {
 			sum += n
 		}
 	}
