@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"net"
 	"sync"
 )
@@ -85,6 +86,14 @@ func (c *halfOpenConn) Read(b []byte) (int, error) {
 		copy(c.tail[:], seen[len(seen)-len(c.tail):])
 	}
 	return n, err
+}
+
+// SetWriteBuffer bounds what the kernel keeps of answers that are not read.
+func (c *halfOpenConn) SetWriteBuffer(bytes int) error {
+	if b, ok := c.Conn.(interface{ SetWriteBuffer(int) error }); ok {
+		return b.SetWriteBuffer(bytes)
+	}
+	return errors.ErrUnsupported
 }
 
 func (c *halfOpenConn) Close() error {

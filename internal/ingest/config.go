@@ -45,10 +45,11 @@ type Config struct {
 	// connection and must answer at once.
 	Ready func() error
 
-	// Overloaded reports that more arrives than is done. Then the request of
-	// each HTTP connection that comes gets 503, and the connection is closed;
-	// those that are open go on. Without it the service never is. It is asked
-	// for every connection and must answer at once.
+	// Overloaded reports that more arrives than is done. Where it still does at
+	// the first request of an HTTP connection that came then, the request gets
+	// 503 and the connection is closed; those that were open go on. Without it
+	// the service never is. It is asked for every connection and must answer at
+	// once.
 	Overloaded func() bool
 
 	// Overrun reports that too many HTTP connections are open for what can be
@@ -63,7 +64,8 @@ type Config struct {
 	// newest is refused. 0 means 256.
 	MaxRequests int
 	// MaxHTTPConnections is how many HTTP connections may be open. For a newer
-	// one, one that has no request in work is closed. 0 means 4,096.
+	// one, one that has no request in work is closed; while overloaded, the
+	// newer one is. 0 means 4,096.
 	MaxHTTPConnections int
 	// MaxConnections is how many MQTT connections may be open; the newest
 	// is refused. 0 means 20,000.

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"carstate/internal/access"
@@ -85,11 +86,12 @@ func (h *HTTP) Shutdown(ctx context.Context) error {
 // and room, in this order, before it reads the body.
 func (h *HTTP) handle(w http.ResponseWriter, r *http.Request) {
 	start := h.in.Now()
-	h.lobby.work(r.Context(), true)
-	defer h.lobby.work(r.Context(), false)
+	var o outcome
+	h.lobby.begin(r.Context())
+	defer func() { h.lobby.end(r.Context(), o == stored) }()
 	w.Header().Set("Cache-Control", "no-store")
 	ctx, span := h.in.span(r.Context(), "POST "+telemetryPath, start)
-	o := h.answer(w, inSpan(ctx, r, span))
+	o = h.answer(w, inSpan(ctx, r, span))
 	h.in.observe(start, o)
 	endSpan(span, o)
 }
@@ -98,20 +100,37 @@ func (h *HTTP) handle(w http.ResponseWriter, r *http.Request) {
 // many are open.
 const overrunLot = 4
 
-// tooLate marks the connections that came while there was too much to do.
+// tooLate marks the connections that came while there was too much to do: it leads
+// to an atomic.Bool, which says whether that is still held against them.
 type tooLate struct{}
 
 // arrive is called for each connection that is accepted.
 func (h *HTTP) arrive(ctx context.Context, c net.Conn) context.Context {
 	ctx = remember(ctx, c)
 	if h.in.Overloaded() {
-		return context.WithValue(ctx, tooLate{}, true)
+		late := new(atomic.Bool)
+		late.Store(true)
+		return context.WithValue(ctx, tooLate{}, late)
 	}
 	return ctx
 }
 
+// refuses reports whether the connection of a request came too late. Who asks after
+// the overload has ended is as welcome as anybody.
+func (h *HTTP) refuses(ctx context.Context) bool {
+	late, ok := ctx.Value(tooLate{}).(*atomic.Bool)
+	if !ok || !late.Load() {
+		return false
+	}
+	if h.in.Overloaded() {
+		return true
+	}
+	late.Store(false)
+	return false
+}
+
 func (h *HTTP) answer(w http.ResponseWriter, r *http.Request) outcome {
-	if r.Context().Value(tooLate{}) != nil {
+	if h.refuses(r.Context()) {
 		w.Header().Set("Connection", "close")
 		return failLater(w, "the service is overloaded")
 	}

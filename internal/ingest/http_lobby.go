@@ -14,18 +14,25 @@ import (
 // that has no request in work is closed, drawn by lot: whoever opens many mostly
 // shuts himself out, and connections that only wait keep nobody else out.
 type lobby struct {
-	max     int
-	dropped prometheus.Counter
+	max        int
+	overloaded func() bool
+	dropped    prometheus.Counter
 
 	mu   sync.Mutex // guards open
 	open map[net.Conn]*inLobby
 }
 
 // inLobby is one connection.
-type inLobby struct{ working bool }
+type inLobby struct {
+	active  bool // net/http has a request of it, up to the end of the answer
+	working int  // requests whose handlers run: HTTP/2 has many at a time
+	// telling: samples were stored and the sender is being told so. Other answers
+	// do not count: who has no key could keep them under way for long.
+	telling bool
+}
 
 func newLobby(in *intake) *lobby {
-	l := &lobby{max: in.MaxHTTPConnections, open: make(map[net.Conn]*inLobby)}
+	l := &lobby{max: in.MaxHTTPConnections, overloaded: in.Overloaded, open: make(map[net.Conn]*inLobby)}
 	l.dropped = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "carstate_ingest_connections_dropped_total",
 		Help: "HTTP connections that were closed because there were too many.",
@@ -42,7 +49,10 @@ func (l *lobby) follow(c net.Conn, state http.ConnState) {
 	case http.StateNew:
 		if len(l.open) >= l.max {
 			l.dropped.Inc()
-			victim := l.victim()
+			var victim net.Conn
+			if !l.overloaded() { // else the newer one would only be refused
+				victim = l.victim()
+			}
 			if victim == nil {
 				cut(c)
 				return
@@ -52,6 +62,14 @@ func (l *lobby) follow(c net.Conn, state http.ConnState) {
 		}
 		boundSending(c)
 		l.open[c] = new(inLobby)
+	case http.StateActive:
+		if k := l.open[c]; k != nil {
+			k.active = true
+		}
+	case http.StateIdle:
+		if k := l.open[c]; k != nil {
+			k.active, k.telling = false, false
+		}
 	case http.StateClosed, http.StateHijacked:
 		delete(l.open, c)
 	}
@@ -63,7 +81,7 @@ const lobbyLooks = 64
 func (l *lobby) victim() net.Conn {
 	looks := 0
 	for c, k := range l.open { // in random order
-		if !k.working {
+		if k.working == 0 && !k.telling {
 			return c
 		}
 		if looks++; looks == lobbyLooks {
@@ -90,7 +108,7 @@ func under(c net.Conn) net.Conn {
 const sendBuffer = 32 << 10
 
 func boundSending(c net.Conn) {
-	if t, ok := under(c).(*net.TCPConn); ok {
+	if t, ok := under(c).(interface{ SetWriteBuffer(int) error }); ok {
 		_ = t.SetWriteBuffer(sendBuffer) // an error says that it is gone
 	}
 }
@@ -102,12 +120,24 @@ func remember(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, lobbyKey{}, c)
 }
 
-// work notes that a request of the connection is in work, or is not any more.
-func (l *lobby) work(ctx context.Context, working bool) {
+// begin notes that a request of the connection is in work.
+func (l *lobby) begin(ctx context.Context) {
 	c, _ := ctx.Value(lobbyKey{}).(net.Conn)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if k := l.open[c]; k != nil {
-		k.working = working
+		k.working++
+	}
+}
+
+// end notes that it is not any more. If samples were stored for it, the sender
+// has still to be told.
+func (l *lobby) end(ctx context.Context, stored bool) {
+	c, _ := ctx.Value(lobbyKey{}).(net.Conn)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if k := l.open[c]; k != nil {
+		k.working--
+		k.telling = k.telling || stored && k.active // not if nobody listens any more
 	}
 }

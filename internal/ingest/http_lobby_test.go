@@ -3,11 +3,15 @@ package ingest
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -28,21 +32,7 @@ func TestHTTPConnectionsThatWaitMakeRoom(t *testing.T) {
 	}
 	_, url := startHTTP(t, f)
 	address := strings.TrimSuffix(strings.TrimPrefix(url, "http://"), telemetryPath)
-	dial := func(text string) net.Conn {
-		t.Helper()
-		c, err := net.Dial("tcp", address)
-		if err == nil {
-			err = c.SetDeadline(time.Now().Add(20 * time.Second))
-		}
-		if err == nil {
-			_, err = io.WriteString(c, text)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = c.Close() })
-		return c
-	}
+	dial := func(text string) net.Conn { return dialLobby(t, address, text) }
 	head := "POST " + telemetryPath + " HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer " + f.key + "\r\nContent-Type: application/json\r\nContent-Length: "
 	line := sampleLine("V1", 1, 50)
 	busy := dial(head + "99\r\n\r\n" + line + strings.Repeat(" ", 99-len(line)))
@@ -87,16 +77,246 @@ func TestHTTPConnectionsAllAtWork(t *testing.T) {
 	defer b.Close()
 	defer d.Close()
 	l.follow(a, http.StateNew)
-	l.work(remember(t.Context(), a), true)
+	l.begin(remember(t.Context(), a))
 	l.follow(c, http.StateNew)
 	if _, err := d.Read(make([]byte, 1)); err == nil {
 		t.Error("the newest stays")
 	}
 	l.follow(c, http.StateClosed)
-	l.work(remember(t.Context(), a), false)
+	l.end(remember(t.Context(), a), false)
 	l.follow(a, http.StateClosed)
-	l.work(remember(t.Context(), a), true)
+	l.begin(remember(t.Context(), a))
+	l.end(remember(t.Context(), a), true)
 	if len(l.open) != 0 {
 		t.Errorf("%d are open", len(l.open))
+	}
+}
+
+// wantCut waits until the other side has closed a connection that is one too many.
+func wantCut(t *testing.T, address string) {
+	t.Helper()
+	c := dialLobby(t, address, "")
+	var timeout net.Error
+	if _, err := io.Copy(io.Discard, c); errors.As(err, &timeout) && timeout.Timeout() {
+		t.Fatal("one too many stays")
+	}
+}
+
+// dialLobby connects and says something.
+func dialLobby(t *testing.T, address, text string) net.Conn {
+	t.Helper()
+	c, err := net.Dial("tcp", address)
+	if err == nil {
+		err = c.SetDeadline(time.Now().Add(20 * time.Second))
+	}
+	if err == nil {
+		_, err = io.WriteString(c, text)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// wantStatus reads one answer.
+func wantStatus(t *testing.T, c net.Conn, status int) {
+	t.Helper()
+	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if _, err := io.Copy(io.Discard, resp.Body); err != nil || resp.StatusCode != status {
+		t.Fatalf("got %d, %v", resp.StatusCode, err)
+	}
+}
+
+// posting is a request as it goes over the wire.
+func posting(key, line string) string {
+	return fmt.Sprintf("POST %s HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", telemetryPath, key, len(line), line)
+}
+
+// TestHTTPOverloadKeepsWhoIsThere: while newer connections would only be refused,
+// one too many closes none that is open.
+func TestHTTPOverloadKeepsWhoIsThere(t *testing.T) {
+	f := newFixture(t)
+	f.MaxHTTPConnections = 1
+	var over atomic.Bool
+	f.Overloaded = over.Load
+	_, url := startHTTP(t, f)
+	address := strings.TrimSuffix(strings.TrimPrefix(url, "http://"), telemetryPath)
+	older := dialLobby(t, address, posting(f.key, sampleLine("V1", 1, 50)))
+	wantStatus(t, older, http.StatusAccepted)
+	over.Store(true)
+	for range 20 {
+		wantCut(t, address)
+	}
+	if _, err := io.WriteString(older, posting(f.key, sampleLine("V1", 2, 51))); err != nil {
+		t.Fatal(err)
+	}
+	wantStatus(t, older, http.StatusAccepted)
+	f.wantMetric(t, 20, "carstate_ingest_connections_dropped_total")
+}
+
+// TestHTTPOverloadEndsForWhoWaited: who connected in an overload and asks after it is
+// not refused, then or later.
+func TestHTTPOverloadEndsForWhoWaited(t *testing.T) {
+	f := newFixture(t)
+	var over atomic.Bool
+	over.Store(true)
+	asked := make(chan struct{}, 10)
+	f.Overloaded = func() bool {
+		asked <- struct{}{}
+		return over.Load()
+	}
+	_, url := startHTTP(t, f)
+	c := dialLobby(t, strings.TrimSuffix(strings.TrimPrefix(url, "http://"), telemetryPath), "")
+	<-asked
+	over.Store(false)
+	for _, now := range []bool{false, true} {
+		over.Store(now)
+		if _, err := io.WriteString(c, posting(f.key, sampleLine("V1", 1, 50))); err != nil {
+			t.Fatal(err)
+		}
+		wantStatus(t, c, http.StatusAccepted)
+	}
+}
+
+// TestHTTP2KeepsAConnectionAtWork: that one of its requests is answered does not
+// free the connection of another that is in work.
+func TestHTTP2KeepsAConnectionAtWork(t *testing.T) {
+	f := newFixture(t)
+	f.MaxHTTPConnections = 1
+	var config *tls.Config
+	f.TLS, config = testTLS(t)
+	entered, proceed := make(chan struct{}, 1), make(chan struct{})
+	f.store.append = until(proceed, entered)
+	_, url := startHTTP(t, f)
+	address := strings.TrimSuffix(strings.TrimPrefix(url, "http://"), telemetryPath)
+	client := &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}}
+	defer client.CloseIdleConnections()
+	send := func(method string) (int, error) {
+		req, err := http.NewRequest(method, "https://"+address+telemetryPath, strings.NewReader(sampleLine("V1", 1, 1)))
+		if err != nil {
+			return 0, err
+		}
+		req.Header.Set("Authorization", "Bearer "+f.key)
+		req.Header.Set("Content-Type", "application/json")
+		resp, err := client.Do(req)
+		if err != nil {
+			return 0, err
+		}
+		defer resp.Body.Close()
+		if resp.ProtoMajor != 2 {
+			return 0, errors.New(resp.Proto)
+		}
+		_, err = io.Copy(io.Discard, resp.Body)
+		return resp.StatusCode, err
+	}
+	first := make(chan error, 1)
+	go func() {
+		status, err := send(http.MethodPost)
+		if err == nil && status != http.StatusAccepted {
+			err = fmt.Errorf("status %d", status)
+		}
+		first <- err
+	}()
+	<-entered
+	if status, err := send(http.MethodPut); err != nil || status != http.StatusMethodNotAllowed {
+		t.Fatalf("%d %v", status, err)
+	}
+	wantCut(t, address)
+	close(proceed)
+	if err := <-first; err != nil {
+		t.Error(err)
+	}
+}
+
+// held is a listener on whose first connection nothing is written until release.
+type held struct {
+	net.Listener
+	writes  chan struct{} // gets one at the first write
+	release chan struct{}
+	once    sync.Once
+}
+
+func (h *held) Accept() (net.Conn, error) {
+	c, err := h.Listener.Accept()
+	if err == nil {
+		h.once.Do(func() { c = &heldConn{Conn: c, of: h} })
+	}
+	return c, err
+}
+
+type heldConn struct {
+	net.Conn
+	of   *held
+	once sync.Once
+}
+
+func (c *heldConn) Write(b []byte) (int, error) {
+	c.once.Do(func() { c.of.writes <- struct{}{} })
+	<-c.of.release
+	return c.Conn.Write(b)
+}
+
+// TestHTTPWhoIsToldIsLeft: a sender whose samples are on disk is told so before its
+// connection makes room. One that is refused has no such claim, since it need not
+// have a key.
+func TestHTTPWhoIsToldIsLeft(t *testing.T) {
+	for status, stays := range map[int]bool{http.StatusAccepted: true, http.StatusUnauthorized: false} {
+		t.Run(fmt.Sprint(status), func(t *testing.T) {
+			f := newFixture(t)
+			f.MaxHTTPConnections = 1
+			l := &held{Listener: listen(t), writes: make(chan struct{}, 1), release: make(chan struct{})}
+			h := NewHTTP(f.Config)
+			done := make(chan error, 1)
+			go func() { done <- h.Serve(l) }()
+			key := f.key
+			if !stays {
+				key = mistyped(key)
+			}
+			address := l.Addr().String()
+			first := dialLobby(t, address, posting(key, sampleLine("V1", 1, 50)))
+			<-l.writes
+			if stays {
+				wantCut(t, address)
+				close(l.release)
+				wantStatus(t, first, status)
+			} else {
+				wantStatus(t, dialLobby(t, address, posting(f.key, sampleLine("V1", 1, 50))), http.StatusAccepted)
+				close(l.release)
+			}
+			if err := h.Shutdown(shutdownContext(t)); err != nil {
+				t.Error(err)
+			}
+			<-done
+		})
+	}
+}
+
+// TestHTTPToldAndIdle: once it was told, the connection makes room like any other,
+// and one whose requests are all gone before the end of the handler was told nothing.
+func TestHTTPToldAndIdle(t *testing.T) {
+	l := newLobby(newIntake(newFixture(t).Config, "test"))
+	a, b := net.Pipe()
+	defer b.Close()
+	ctx := remember(t.Context(), a)
+	l.follow(a, http.StateNew)
+	l.follow(a, http.StateActive)
+	l.begin(ctx)
+	l.end(ctx, true)
+	if l.victim() != nil {
+		t.Error("it makes room while it is told")
+	}
+	l.follow(a, http.StateIdle)
+	if l.victim() != a {
+		t.Error("it stays when it was told")
+	}
+	l.begin(ctx)
+	l.end(ctx, true)
+	if l.victim() != a {
+		t.Error("it stays though nobody listens")
 	}
 }

@@ -95,6 +95,15 @@ func (l *listener) refuse(n int64) *failure {
 	return nil
 }
 
+// refusal says why a connection's first request is turned away; nil: it is answered.
+// Who came while there was too much to do is not refused once that is over.
+func (c *conn) refusal() *failure {
+	if c.refuse == failBusy {
+		c.refuse = c.from.refuse(c.from.open.Load())
+	}
+	return c.refuse
+}
+
 // sendBuffer is what the kernel keeps of answers that were not read yet. It takes
 // up to 4 MiB otherwise, which thousands of clients that do not read would turn
 // into all that there is for TCP.
@@ -176,7 +185,7 @@ type conn struct {
 	net.Conn
 	from   *listener
 	peer   netip.Addr // the zero Addr if it has none
-	refuse *failure   // what it gets because of when it came; nil: what it asks for
+	refuse *failure   // what it gets because of when it came; nil: what it asks for; only its handler's goroutine touches it
 	linger bool       // the last answer must survive what else is arriving; only its handler's goroutine touches it
 
 	// state is starting, waiting, working or woken.

@@ -248,6 +248,36 @@ func TestOverload(t *testing.T) {
 	}
 }
 
+// Who came in an overload and asks after it is answered, then and later, unless the
+// places of older connections would not do for it.
+func TestOverloadEndsForWhoWaited(t *testing.T) {
+	for name, most := range map[string]int{"room": 2, "one too many": 1} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			f.MaxConnections = most
+			var over atomic.Bool
+			over.Store(true)
+			f.Overloaded = over.Load
+			r := start(t, f.Config)
+			older := r.dial(t)
+			until(t, "it waits", func() bool { return r.waiting() == 1 })
+			newer := r.dial(t)
+			until(t, "both wait", func() bool { return r.waiting() == 2 })
+			over.Store(false)
+			in := bufio.NewReader(newer)
+			for _, now := range []bool{false, true} {
+				over.Store(now)
+				io.WriteString(newer, f.query("CarJam"))
+				if a := readAnswer(t, in, false); a.status != "HTTP/1.1 200 OK" {
+					t.Errorf("got %s", a.raw)
+				}
+			}
+			until(t, "there are no more than may be", func() bool { return r.opened() <= int64(most) })
+			older.Close()
+		})
+	}
+}
+
 // TestWhatIsNotReadIsNotKept: a client that does not read makes the kernel hold a
 // bounded part of its answers.
 func TestWhatIsNotReadIsNotKept(t *testing.T) {

@@ -256,7 +256,10 @@ func (v *conversation) answer(head []byte, e *exchange) (goesOn bool) {
 			e.response = response{}
 			s.answerer.refuse(failBroken, s.now(), &e.response)
 			s.count(&e.request, &e.response, start, 0)
-			e.out = append(e.response.appendHead(e.out[:sent], "close"), e.response.body...)
+			e.out = e.response.appendHead(e.out[:sent], "close")
+			if !bytes.HasPrefix(head, []byte("HEAD ")) {
+				e.out = append(e.out, e.response.body...)
+			}
 			v.c.linger = true
 			goesOn = false
 		}
@@ -265,7 +268,7 @@ func (v *conversation) answer(head []byte, e *exchange) (goesOn bool) {
 	e.request = request{peer: v.c.peer, overloaded: s.inFlight.Load() > s.maxInFlight}
 	f := e.request.split(head)
 	if f == nil {
-		f = v.c.refuse
+		f = v.c.refusal()
 	}
 	if f != nil {
 		s.answerer.refuse(f, start, w)

@@ -30,9 +30,9 @@ type Config struct {
 	// allocate. Its error is not shown to callers.
 	Ready func() error
 	// Overloaded reports that more is asked than is answered; nil: it never is.
-	// Then each connection that comes gets 503 to its first request and is
-	// closed, while those that are open go on. It is called for every
-	// connection and must answer at once.
+	// Where it still does at the first request of a connection that came then,
+	// the request gets 503 and the connection is closed, while those that were
+	// open go on. It is called for every connection and must answer at once.
 	Overloaded func() bool
 	// NoDocs turns the public documentation off: its paths get 404.
 	NoDocs bool

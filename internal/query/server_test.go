@@ -464,9 +464,12 @@ func TestABugIsNotFatal(t *testing.T) {
 	f := newFixture(t)
 	var log bytes.Buffer
 	f.Log = slog.New(slog.NewTextHandler(&log, nil))
-	var once sync.Once
+	var bug atomic.Bool
+	bug.Store(true)
 	f.Ready = func() error {
-		once.Do(func() { panic(fmt.Sprintf("bug near %s", f.secrets["TOKEN"])) })
+		if bug.Swap(false) {
+			panic(fmt.Sprintf("bug near %s", f.secrets["TOKEN"]))
+		}
 		return nil
 	}
 	r := start(t, f.Config)
@@ -478,6 +481,16 @@ func TestABugIsNotFatal(t *testing.T) {
 	}
 	if _, err := in.ReadByte(); err != io.EOF {
 		t.Errorf("after it: %v", err)
+	}
+	bug.Store(true)
+	c = r.dial(t)
+	in = bufio.NewReader(c)
+	io.WriteString(c, strings.Replace(f.query("CarJam"), "GET", "HEAD", 1))
+	if a := readAnswer(t, in, true); a.status != "HTTP/1.1 503 Service Unavailable" {
+		t.Errorf("got %s", a.raw)
+	}
+	if b, err := io.ReadAll(in); err != nil || len(b) > 0 {
+		t.Errorf("after the head: %q, %v", b, err)
 	}
 	c = r.dial(t)
 	io.WriteString(c, f.query("CarJam"))
