@@ -290,3 +290,40 @@ func TestInterruptedUnsure(t *testing.T) {
 		}
 	}
 }
+
+// A stream that is full does not keep a node from starting: what it lacks waits
+// for a start that finds room.
+func TestInterruptedAndFull(t *testing.T) {
+	t.Parallel()
+	e := openOne(t, Config{DataDir: t.TempDir()})
+	s, err := e.js.Stream(t.Context(), Tokens)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := s.CachedInfo().Config
+	room := config.MaxBytes
+	const subject = "token.T"
+	b := &interrupted{Stream: Tokens, ID: "b", Records: []interruptedRecord{{Subject: subject, Payload: seal(subject, make([]byte, 100<<10)), Time: time.Now().UnixNano()}}}
+	file := filepath.Join(e.config.DataDir, interruptedFile)
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, full := range []bool{true, false} {
+		if config.MaxBytes = room; full {
+			config.MaxBytes = 50 << 10
+		}
+		if _, err := e.js.UpdateStream(t.Context(), config); err != nil {
+			t.Fatal(err)
+		}
+		if err := e.finishInterrupted(t.Context(), []*interrupted{b}); err != nil {
+			t.Fatal(err)
+		}
+		_, rev, err := e.lastRecord(t.Context(), Tokens, subject)
+		if err != nil || (rev == 0) != full {
+			t.Errorf("full: %v, stored at %d: %v", full, rev, err)
+		}
+		if _, err := os.Stat(file); (err == nil) != full {
+			t.Errorf("full: %v, what was put aside: %v", full, err)
+		}
+	}
+}
