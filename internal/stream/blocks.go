@@ -65,15 +65,15 @@ func checkBlocks(ctx context.Context, dir string, tolerated tornWrites, p *prelo
 	if broken.Has(broken.UncheckedRecords) {
 		return nil
 	}
-	// A batch may have begun in the block before the newest.
-	torn := make(map[string]bool)
+	// A batch may have begun in a block before the newest: how many before.
+	torn := make(map[string]int)
 	if tolerated == tornNewest {
 		under, err := findInterrupted(dir)
 		if err != nil {
 			return err
 		}
 		for _, b := range under {
-			torn[b.Stream] = true
+			torn[b.Stream] = b.blocks()
 		}
 	}
 	for _, stream := range streamNames {
@@ -85,8 +85,8 @@ func checkBlocks(ctx context.Context, dir string, tolerated tornWrites, p *prelo
 			return damagedDir(dir, "the records of stream "+stream+" are missing")
 		}
 		numbers := slices.Sorted(maps.Keys(blocks))
-		if tolerated == tornNewest && len(numbers) > 1 && torn[stream] {
-			newest = numbers[len(numbers)-2]
+		if len(numbers) > 0 {
+			newest = numbers[max(0, len(numbers)-1-torn[stream])]
 		}
 		read := func(i int) (f found, err error) {
 			n := numbers[i]

@@ -226,12 +226,18 @@ func (k *Keeper) rewrite(ctx context.Context, stream string, subjects []string) 
 	defer stop()
 	records := make(chan record, manyAtOnce)
 	var storing sync.WaitGroup
+	var mu sync.Mutex // guards expired
+	var expired []string
 	for range manyWriters {
 		storing.Go(func() {
 			for batch := range gather(records) {
-				if err := k.again(ctx, stream, batch); err != nil {
+				markers, err := k.again(ctx, stream, batch)
+				if err != nil {
 					fail(err)
 				}
+				mu.Lock()
+				expired = append(expired, markers...)
+				mu.Unlock()
 			}
 		})
 	}
@@ -266,7 +272,10 @@ func (k *Keeper) rewrite(ctx context.Context, stream string, subjects []string) 
 	}
 	// The owners of sets were stored again with all of theirs. What is left is
 	// of sets that were replaced.
-	return k.e.removeAll(ctx, stream, sets)
+	if err := k.e.removeAll(ctx, stream, sets); err != nil {
+		return err
+	}
+	return k.e.removeMarkers(ctx, expired)
 }
 
 // gather yields what waits in a channel, up to manyAtOnce together, until it is
@@ -293,31 +302,60 @@ func gather(records <-chan record) iter.Seq[[]record] {
 }
 
 // again stores records again behind the padding, but for those that were
-// replaced.
-func (k *Keeper) again(ctx context.Context, stream string, batch []record) error {
+// replaced, and returns the subjects of the markers that no node needs any more.
+// They go last: of a record that was overwritten the engine notes nowhere that it
+// is gone, so until its block is, only a newer record keeps the state of a
+// forgotten vehicle from coming back after a crash.
+func (k *Keeper) again(ctx context.Context, stream string, batch []record) (expired []string, err error) {
 	var writes []write
-	var expired []record
 	for _, r := range batch {
 		kind, rest, _ := strings.Cut(r.subject, ".")
-		var err error
+		w := write{r.subject, r.sealed, r.seq, true}
 		switch {
 		case kind == "token":
 			_, err = k.UpdateToken(ctx, rest, func(*access.Token) error { return nil })
 		case kind == "source":
 			_, err = k.updateSource(ctx, rest, func(*access.Source) error { return nil })
-		case kind == "state" && isMarker(r.body) && k.expired(r):
-			expired = append(expired, r)
+		case kind == "state" && !isMarker(r.body):
+			var back bool
+			if back, err = k.forgetAgain(ctx, r); back {
+				w.record = sealMarker(r.subject)
+			}
+			writes = append(writes, w)
 		default:
-			writes = append(writes, write{r.subject, r.sealed, r.seq, true})
+			if kind == "state" && k.expired(r) {
+				expired = append(expired, r.subject)
+			}
+			writes = append(writes, w)
 		}
 		if err != nil {
-			return err
+			return nil, err
 		}
 	}
-	if _, err := k.e.storeMany(ctx, stream, writes); err != nil {
-		return err
+	_, err = k.e.storeMany(ctx, stream, writes)
+	return expired, err
+}
+
+// forgetAgain reports whether a state is of a vehicle whose state was taken away
+// and has come back, as a crash of an earlier version could bring it. All that
+// names the vehicle is then to be erased once more.
+func (k *Keeper) forgetAgain(ctx context.Context, r record) (back bool, err error) {
+	takenAway := func(t access.Tombstone) bool { return t.Removed && t.Lifted.IsZero() }
+	id, _ := vehicleOfState(r.subject)
+	t, ok := k.e.forgotten.Find(id)
+	if !ok || !takenAway(t) {
+		return false, nil
 	}
-	return k.e.removeAll(ctx, stream, expired)
+	_, err = k.putTombstone(ctx, t.Vehicle, func(is access.Tombstone) (access.Tombstone, error) {
+		if back = takenAway(is); back {
+			is = access.Tombstone{Vehicle: is.Vehicle, Forgotten: k.e.now().UTC().Truncate(time.Millisecond)}
+		}
+		return is, nil
+	})
+	if err == nil && back {
+		k.e.log.Warn("the state of a forgotten vehicle had come back, and is forgotten again", "vehicle", t.Vehicle.Short())
+	}
+	return back && err == nil, err
 }
 
 // expired reports whether no node needs a marker any more.
@@ -369,6 +407,21 @@ func (e *Engine) storeMany(ctx context.Context, stream string, writes []write) (
 		}
 	}
 	return conflicts, nil
+}
+
+// removeMarkers removes markers that were stored again, wherever they are now.
+func (e *Engine) removeMarkers(ctx context.Context, subjects []string) error {
+	var markers []record
+	for _, subject := range subjects {
+		body, rev, err := e.lastRecord(ctx, States, subject)
+		if err != nil {
+			return err
+		}
+		if rev != 0 && isMarker(body) {
+			markers = append(markers, record{subject: subject, seq: rev})
+		}
+	}
+	return e.removeAll(ctx, States, markers)
 }
 
 // removeAll removes records that were not replaced meanwhile, and overwrites

@@ -61,6 +61,8 @@ func (recalled) Recalled() bool { return true }
 // vehicle. No state is empty.
 var markerBody []byte
 
+func sealMarker(subject string) []byte { return seal(subject, append([]byte{0}, markerBody...)) }
+
 func isMarker(body []byte) bool { return len(body) == len(markerBody) }
 
 // loadVIDKeys reads the keys of this installation; the first node to start makes
@@ -315,7 +317,7 @@ func (e *Engine) mark(ctx context.Context, p int, id vehicle.ID) (replaced int, 
 		}
 		seq := rev
 		if rev == 0 || !isMarker(body) {
-			marker := write{subject, seal(subject, append([]byte{0}, markerBody...)), rev, true}
+			marker := write{subject, sealMarker(subject), rev, true}
 			seq, err = e.storeBatch(ctx, States, []write{marker})
 			if conflict(err) {
 				continue // the same state, stored anew by an erasure

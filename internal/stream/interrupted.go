@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -14,7 +15,9 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"carstate/internal/broken"
 )
@@ -37,8 +40,6 @@ import (
 type interrupted struct {
 	Stream  string
 	ID      string
-	Expect  uint64 // the sequence on which its last record depends
-	Depends bool
 	Records []interruptedRecord
 }
 
@@ -46,10 +47,22 @@ type interrupted struct {
 type interruptedRecord struct {
 	Subject string
 	Payload []byte
-	Time    int64 // when it was sent, Unix ns
+	Time    int64  // when it was sent, Unix ns
+	Expect  uint64 // the sequence of the subject's last record, if the record depends on it
+	Depends bool
 }
 
 func (b *interrupted) last() *interruptedRecord { return &b.Records[len(b.Records)-1] }
+
+// blocks is in how many blocks before the newest it may have begun.
+func (b *interrupted) blocks() int {
+	const more = 300 // bytes of a record beside its text: the server's, and the headers of a batch
+	size := 0
+	for _, r := range b.Records {
+		size += len(r.Subject) + len(r.Payload) + more
+	}
+	return (size + maxBlockBytes - 1) / maxBlockBytes
+}
 
 // interruptedFile keeps, in the data directory, what is to be stored once more
 // until it is: the server throws the batches away when it starts.
@@ -82,8 +95,15 @@ func findInterrupted(dir string) (found []*interrupted, err error) {
 }
 
 // readBatch reads a batch that waits for its commit, nil if it is not complete: it
-// was never begun to be committed then. What it returns shares nothing.
+// was never begun to be committed then. One that is done with, or was refused,
+// loses its description before its records. What it returns shares nothing.
 func readBatch(dir, name, stream string) (*interrupted, error) {
+	if _, err := os.Stat(filepath.Join(dir, server.JetStreamMetaFile)); err != nil {
+		if absent(err) {
+			err = nil
+		}
+		return nil, err
+	}
 	blocks, _, err := listBlocks(filepath.Join(dir, "msgs"))
 	if err != nil {
 		if absent(err) {
@@ -100,10 +120,9 @@ func readBatch(dir, name, stream string) (*interrupted, error) {
 		}
 		if _, ok := newBlock(name, n, content).firstBad(func(r storedRecord) {
 			header, _ := nats.DecodeHeadersMsg(r.headers) // what makes no sense says nothing
-			b.Records = append(b.Records, interruptedRecord{string(r.subject), slices.Clone(r.payload), r.time})
+			expect, err := strconv.ParseUint(header.Get(jetstream.ExpectedLastSubjSeqHeader), 10, 64)
+			b.Records = append(b.Records, interruptedRecord{string(r.subject), slices.Clone(r.payload), r.time, expect, err == nil})
 			b.ID, committed = header.Get("Nats-Batch-Id"), header.Get("Nats-Batch-Commit") == "1"
-			b.Expect, err = strconv.ParseUint(header.Get("Nats-Expected-Last-Subject-Sequence"), 10, 64)
-			b.Depends = err == nil
 		}); !ok {
 			return nil, nil
 		}
@@ -129,10 +148,17 @@ func keepInterrupted(dir string) (all []*interrupted, err error) {
 		return nil, unreadableDir(dir, interruptedFile, err)
 	}
 	found, err := findInterrupted(dir)
-	if err != nil || len(found) == 0 {
+	known := len(all)
+	for _, b := range found {
+		// A start that failed has put it aside, and the server did not get to
+		// throw it away.
+		if !slices.ContainsFunc(all, func(a *interrupted) bool { return a.Stream == b.Stream && a.ID == b.ID }) {
+			all = append(all, b)
+		}
+	}
+	if err != nil || len(all) == known {
 		return all, err
 	}
-	all = append(all, found...)
 	slices.SortStableFunc(all, func(a, b *interrupted) int { return cmp.Compare(a.last().Time, b.last().Time) })
 	if text, err = json.Marshal(all); err != nil {
 		return nil, err
@@ -149,9 +175,13 @@ func (e *Engine) finishInterrupted(ctx context.Context, all []*interrupted) erro
 	if len(all) == 0 || broken.Has(broken.AbandonInterrupted) {
 		return nil
 	}
-	stored := 0
+	stored, left := 0, false
 	for _, b := range all {
 		n, err := e.finish(ctx, b)
+		if full(err) {
+			e.log.Error("a write that a crash interrupted cannot be finished, because the stream is full: the next start tries again", "stream", b.Stream)
+			left, err = true, nil
+		}
 		if err != nil {
 			return fmt.Errorf("a write that a crash interrupted cannot be finished: %w", err)
 		}
@@ -160,28 +190,31 @@ func (e *Engine) finishInterrupted(ctx context.Context, all []*interrupted) erro
 	if stored > 0 {
 		e.log.Info("a write that a crash interrupted was finished", "records", stored)
 	}
+	if left {
+		return nil
+	}
 	return removeFileSynced(filepath.Join(e.config.DataDir, interruptedFile))
 }
 
 // finish stores the records of a batch that are missing, the last one last.
 func (e *Engine) finish(ctx context.Context, b *interrupted) (stored int, err error) {
-	goes, err := e.underWay(ctx, b)
-	if !goes || err != nil {
-		return 0, err
-	}
-	for _, r := range b.Records {
+	present := make([]*nats.RawStreamMsg, len(b.Records))
+	for i, r := range b.Records {
 		if _, err := unseal(r.Subject, r.Payload); err != nil {
-			return stored, err
+			return 0, err
 		}
-		m, err := e.lastMessage(ctx, b.Stream, r.Subject)
-		if err != nil {
-			return stored, err
+		if present[i], err = e.lastMessage(ctx, b.Stream, r.Subject); err != nil {
+			return 0, err
 		}
+	}
+	if !b.underWay(present) {
+		return 0, nil
+	}
+	for _, i := range b.missing(present) {
+		r := b.Records[i]
 		var seq uint64
-		if m != nil {
-			if seq = m.Sequence; !m.Time.Before(time.Unix(0, r.Time)) {
-				continue // it arrived, or something newer did
-			}
+		if m := present[i]; m != nil {
+			seq = m.Sequence
 		}
 		if _, err := e.storeBatch(ctx, b.Stream, []write{{r.Subject, r.Payload, seq, true}}); err != nil {
 			return stored, err
@@ -191,20 +224,54 @@ func (e *Engine) finish(ctx context.Context, b *interrupted) (stored int, err er
 	return stored, nil
 }
 
+// arrived reports whether what is present of a subject is the batch's own record,
+// or what a start that was cut off stored of it.
+func (b *interrupted) arrived(i int, m *nats.RawStreamMsg) bool {
+	return m != nil && (m.Header.Get("Nats-Batch-Id") == b.ID || bytes.Equal(m.Data, b.Records[i].Payload))
+}
+
 // underWay tells a batch that may have been torn from one that was refused, or
-// committed long ago and not yet tidied away: on what its last record depends is
-// still there, or is gone, or it is the batch's own.
-func (e *Engine) underWay(ctx context.Context, b *interrupted) (bool, error) {
-	m, err := e.lastMessage(ctx, b.Stream, b.last().Subject)
-	switch {
-	case err != nil:
-		return false, err
-	case m == nil, m.Header.Get("Nats-Batch-Id") == b.ID:
-		return true, nil
-	case b.Depends:
-		return m.Sequence == b.Expect, nil
+// committed long ago and not yet tidied away: all on which its records depend is
+// still there, or is gone, or it is the batch's own. The server looks at that only
+// when the whole batch is on disk.
+func (b *interrupted) underWay(present []*nats.RawStreamMsg) bool {
+	for i, r := range b.Records {
+		if m := present[i]; r.Depends && m != nil && m.Sequence != r.Expect && !b.arrived(i, m) {
+			return false
+		}
 	}
-	return m.Time.Before(time.Unix(0, b.last().Time)), nil
+	end := len(present) - 1
+	m := present[end]
+	return b.last().Depends || m == nil || b.arrived(end, m) || m.Time.Before(time.Unix(0, b.last().Time))
+}
+
+// missing returns which records of a batch that was under way did not arrive. No
+// clock decides if the last record depends on the one before, as those of folds
+// and grants do: whoever is not the batch, and writes what it writes, replaces
+// that one too.
+func (b *interrupted) missing(present []*nats.RawStreamMsg) (missing []int) {
+	end := len(present) - 1
+	unsure := false
+	for i, m := range present {
+		switch {
+		case b.arrived(i, m):
+			continue
+		case m == nil, b.Records[i].Depends:
+		case b.arrived(end, present[end]):
+			if m.Sequence > present[end].Sequence {
+				continue // it was replaced after that
+			}
+		case b.last().Depends:
+		case !m.Time.Before(time.Unix(0, b.Records[i].Time)):
+			unsure = true // newer, if the clock was right
+			continue
+		}
+		// The last one says that all the others are there.
+		if i < end || !unsure {
+			missing = append(missing, i)
+		}
+	}
+	return missing
 }
 
 // lastMessage returns the last message of a subject, nil if there is none.

@@ -1,13 +1,17 @@
 package stream
 
 import (
+	"cmp"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats.go"
 )
 
 // stagedRecord is a record as the server keeps it until its batch is committed.
@@ -24,6 +28,20 @@ func stagedRecord(store string, seq int, at time.Time, subject string, payload [
 	b.hash.Write(payload)
 	r = binary.LittleEndian.AppendUint32(r, uint32(len(head)))
 	return b.hash.Sum(append(append(r, head...), payload...))
+}
+
+// stage puts a batch where the server keeps it until it is committed.
+func stage(t *testing.T, dir, stream string, content []byte) {
+	t.Helper()
+	batch := filepath.Join(streamDir(dir, stream), "batches", "Store")
+	if err := os.MkdirAll(filepath.Join(batch, "msgs"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string][]byte{filepath.Join("msgs", "1.blk"): content, "meta.inf": []byte("{}")} {
+		if err := os.WriteFile(filepath.Join(batch, name), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // A power cut in the middle of an atomic batch may take records that were
@@ -68,21 +86,27 @@ func TestInterruptedBatch(t *testing.T) {
 	soon, before := time.Now(), m.Time.Add(-time.Millisecond)
 	all := []string{"new", "new", "new"}
 	untouched := []string{"", "old", "old"}
+	on := func(seq uint64) string { return fmt.Sprintf("Nats-Expected-Last-Subject-Sequence: %d\r\n", seq) }
 	for _, c := range []struct {
 		name, id string
 		sent     time.Time
-		expect   string // a header line of the last record
-		records  int    // that are there
+		expect   [3]string // header lines
+		records  int       // that are there; 0: all
 		damaged  bool
+		gone     bool // its description
 		want     []string
 	}{
-		{"nothing of it arrived", "other", soon, fmt.Sprintf("Nats-Expected-Last-Subject-Sequence: %d\r\n", last), 3, false, all},
-		{"it depends on nothing", "other", soon, "", 3, false, all},
-		{"its end arrived", own, before, fmt.Sprintf("Nats-Expected-Last-Subject-Sequence: %d\r\n", last-1), 3, false, []string{"new", "old", "old"}},
-		{"it was refused, or is long done", "other", soon, fmt.Sprintf("Nats-Expected-Last-Subject-Sequence: %d\r\n", last-1), 3, false, untouched},
-		{"it was done before what is there", "other", before, "", 3, false, untouched},
-		{"it was never complete", "other", soon, "", 2, false, untouched},
-		{"it is damaged", "other", soon, "", 3, true, untouched},
+		{name: "nothing of it arrived", id: "other", sent: soon, expect: [3]string{2: on(last)}, want: all},
+		{name: "it depends on nothing", id: "other", sent: soon, want: all},
+		{name: "its end arrived", id: own, sent: before, expect: [3]string{2: on(last - 1)}, want: []string{"new", "old", "old"}},
+		{name: "each record depends on its own", id: "other", sent: soon, expect: [3]string{on(last - 2), on(last - 1), on(last)}, want: all},
+		{name: "it was refused, or is long done", id: "other", sent: soon, expect: [3]string{2: on(last - 1)}, want: untouched},
+		{name: "it was refused for its first record that is there", id: "other", sent: soon, expect: [3]string{1: on(last - 2), 2: on(last)}, want: untouched},
+		{name: "it was refused, and is being removed", id: "other", sent: soon, expect: [3]string{2: on(last)}, gone: true, want: untouched},
+		{name: "it was done before what is there", id: "other", sent: before, want: untouched},
+		{name: "the clock was set back", id: "other", sent: before, expect: [3]string{2: on(last)}, want: all},
+		{name: "it was never complete", id: "other", sent: soon, records: 2, want: untouched},
+		{name: "it is damaged", id: "other", sent: soon, damaged: true, want: untouched},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -92,30 +116,31 @@ func TestInterruptedBatch(t *testing.T) {
 			}
 			const store = "Store"
 			var content []byte
-			for i, s := range subjects[:c.records] {
-				headers := fmt.Sprintf("Nats-Batch-Id: %s\r\nNats-Batch-Sequence: %d\r\n", c.id, i+1)
+			for i, s := range subjects[:cmp.Or(c.records, len(subjects))] {
+				headers := fmt.Sprintf("Nats-Batch-Id: %s\r\nNats-Batch-Sequence: %d\r\n", c.id, i+1) + c.expect[i]
 				if i == 2 {
-					headers += c.expect + "Nats-Batch-Commit: 1\r\n"
+					headers += "Nats-Batch-Commit: 1\r\n"
 				}
 				content = append(content, stagedRecord(store, i+1, c.sent, s, record(s, "new"), headers)...)
 			}
 			if c.damaged {
 				content[len(content)/2]++
 			}
-			msgs := filepath.Join(streamDir(dir, Tokens), "batches", store, "msgs")
-			if err := os.MkdirAll(msgs, 0o700); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(filepath.Join(msgs, "1.blk"), content, 0o600); err != nil {
-				t.Fatal(err)
+			stage(t, dir, Tokens, content)
+			if c.gone {
+				if err := os.Remove(filepath.Join(streamDir(dir, Tokens), "batches", store, "meta.inf")); err != nil {
+					t.Fatal(err)
+				}
 			}
 			// A start that was cut off too has put it aside.
 			aside := t.TempDir()
 			if err := os.CopyFS(aside, os.DirFS(dir)); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := keepInterrupted(aside); err != nil {
-				t.Fatal(err)
+			for range 2 { // once more, before the server has thrown it away
+				if all, err := keepInterrupted(aside); err != nil || len(all) > 1 {
+					t.Fatalf("%d batches are put aside: %v", len(all), err)
+				}
 			}
 			if err := os.RemoveAll(filepath.Join(streamDir(aside, Tokens), "batches")); err != nil {
 				t.Fatal(err)
@@ -166,14 +191,8 @@ func TestInterruptedInTwoBlocks(t *testing.T) {
 		e.Close()
 		t.Fatal("a torn block that was finished was taken")
 	}
-	staged := filepath.Join(streamDir(crashed, Tokens), "batches", "Store", "msgs")
-	if err := os.MkdirAll(staged, 0o700); err != nil {
-		t.Fatal(err)
-	}
 	headers := fmt.Sprintf("Nats-Batch-Id: other\r\nNats-Expected-Last-Subject-Sequence: %d\r\nNats-Batch-Commit: 1\r\n", last)
-	if err := os.WriteFile(filepath.Join(staged, "1.blk"), stagedRecord("Store", 1, time.Now(), subject, record, headers), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	stage(t, crashed, Tokens, stagedRecord("Store", 1, time.Now(), subject, record, headers))
 	holds(t, crashed, []string{subject}, []string{"record"})
 }
 
@@ -217,5 +236,94 @@ func TestInterruptedFileThatMakesNoSense(t *testing.T) {
 	}
 	if all, err := keepInterrupted(dir); err != nil || len(all) != 1 {
 		t.Errorf("%v, %v", all, err)
+	}
+}
+
+// Of the log's lines only those of our streams mean that nothing is stored any
+// more.
+func TestIsWriteError(t *testing.T) {
+	for text, want := range map[string]bool{
+		"Filestore [TOKENS] Critical write error: no space left on device":                   true,
+		"JetStream stream '$G > STATES' critical write error: no space left on device":       true,
+		"Filestore [x7Gh2kQa] Critical write error: no space left on device":                 false,
+		"JetStream consumer '$G > STATES > c' critical write error: no space left on device": false,
+		"Filestore [TOKENS] Ignoring non-write error: open TOKENS: no such file":             false,
+	} {
+		if isWriteError(text) != want {
+			t.Errorf("%q: %v", text, !want)
+		}
+	}
+}
+
+// A batch that fills several blocks may have begun as many before the newest.
+func TestInterruptedBlocks(t *testing.T) {
+	for size, want := range map[int]int{1: 1, maxBlockBytes - 1000: 1, maxBlockBytes: 2, 3 * maxBlockBytes: 4} {
+		b := &interrupted{Records: []interruptedRecord{{Payload: make([]byte, size)}}}
+		if got := b.blocks(); got != want {
+			t.Errorf("%d bytes: %d blocks, want %d", size, got, want)
+		}
+	}
+}
+
+// Of a batch on which nothing depends, what may be newer stays; then nothing may
+// say that all of it is there.
+func TestInterruptedUnsure(t *testing.T) {
+	sent := time.Now()
+	b := &interrupted{ID: "b"}
+	for _, s := range []string{"x", "y", "z"} {
+		b.Records = append(b.Records, interruptedRecord{Subject: s, Payload: []byte(s), Time: sent.UnixNano()})
+	}
+	older, newer := &nats.RawStreamMsg{Time: sent.Add(-1), Sequence: 1}, &nats.RawStreamMsg{Time: sent.Add(1), Sequence: 2}
+	own := &nats.RawStreamMsg{Time: sent.Add(1), Sequence: 1, Header: nats.Header{"Nats-Batch-Id": {"b"}}}
+	stored := &nats.RawStreamMsg{Time: sent.Add(1), Sequence: 3, Data: []byte("y")}
+	for _, c := range []struct {
+		present []*nats.RawStreamMsg
+		want    []int
+	}{
+		{[]*nats.RawStreamMsg{older, nil, nil}, []int{0, 1, 2}},
+		{[]*nats.RawStreamMsg{newer, older, nil}, []int{1}},
+		{[]*nats.RawStreamMsg{newer, nil, own}, []int{1}},
+		{[]*nats.RawStreamMsg{own, stored, nil}, []int{2}},
+	} {
+		if got := b.missing(c.present); !slices.Equal(got, c.want) {
+			t.Errorf("%v are missing, want %v", got, c.want)
+		}
+	}
+}
+
+// A stream that is full does not keep a node from starting: what it lacks waits
+// for a start that finds room.
+func TestInterruptedAndFull(t *testing.T) {
+	t.Parallel()
+	e := openOne(t, Config{DataDir: t.TempDir()})
+	s, err := e.js.Stream(t.Context(), Tokens)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := s.CachedInfo().Config
+	room := config.MaxBytes
+	const subject = "token.T"
+	b := &interrupted{Stream: Tokens, ID: "b", Records: []interruptedRecord{{Subject: subject, Payload: seal(subject, make([]byte, 100<<10)), Time: time.Now().UnixNano()}}}
+	file := filepath.Join(e.config.DataDir, interruptedFile)
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, full := range []bool{true, false} {
+		if config.MaxBytes = room; full {
+			config.MaxBytes = 50 << 10
+		}
+		if _, err := e.js.UpdateStream(t.Context(), config); err != nil {
+			t.Fatal(err)
+		}
+		if err := e.finishInterrupted(t.Context(), []*interrupted{b}); err != nil {
+			t.Fatal(err)
+		}
+		_, rev, err := e.lastRecord(t.Context(), Tokens, subject)
+		if err != nil || (rev == 0) != full {
+			t.Errorf("full: %v, stored at %d: %v", full, rev, err)
+		}
+		if _, err := os.Stat(file); (err == nil) != full {
+			t.Errorf("full: %v, what was put aside: %v", full, err)
+		}
 	}
 }

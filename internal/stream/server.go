@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -106,9 +107,15 @@ type serverLog struct {
 	jam     func(error) // takes that a stream met a write error
 }
 
-// writeError is how the server's log calls a write that failed, in the words of
-// the stream and of its files.
-const writeError = "critical write error"
+// isWriteError reports whether a line of the server's log says that one of our
+// streams met a write error. The files in which a batch waits for its commit meet
+// them too, but are made anew for the next batch.
+func isWriteError(text string) bool {
+	return slices.ContainsFunc(streamNames, func(name string) bool {
+		ofFiles := strings.HasPrefix(text, "Filestore ["+name+"] Critical write error")
+		return ofFiles || strings.HasPrefix(text, "JetStream stream ") && strings.Contains(text, " > "+name+"' critical write error")
+	})
+}
 
 func (l serverLog) Noticef(f string, v ...any) { l.log.Debug("engine: " + line(f, v)) }
 func (l serverLog) Debugf(f string, v ...any)  {}
@@ -116,7 +123,7 @@ func (l serverLog) Tracef(f string, v ...any)  {}
 
 func (l serverLog) Errorf(f string, v ...any) {
 	text := line(f, v)
-	if strings.Contains(strings.ToLower(text), writeError) {
+	if isWriteError(text) {
 		l.jam(errors.New(text))
 	}
 	l.log.Error("engine: " + text)
