@@ -21,8 +21,9 @@ type Partition struct {
 	e      *Engine
 	number int
 	cursor cursor
-	rev    uint64 // sequence of the cursor's record: what fences others out
-	next   uint64 // sequence of the first commit that Next has not returned
+	rev    uint64    // sequence of the cursor's record: what fences others out
+	next   uint64    // sequence of the first commit that Next has not returned
+	stored time.Time // when what Next returned last was stored
 
 	sub      *nats.Subscription
 	consumer string // name of the consumer that feeds sub; "" before its first message
@@ -247,6 +248,10 @@ func (t *Partition) Next(ctx context.Context) (seq uint64, samples []vehicle.Sam
 	return seq, samples, nil
 }
 
+// Stored is when what [Partition.Next] returned last was stored, by the engine's
+// clock.
+func (t *Partition) Stored() time.Time { return t.stored }
+
 // nextMessage waits for the first message at or after t.next.
 func (t *Partition) nextMessage(ctx context.Context) (*nats.Msg, uint64, error) {
 	for {
@@ -298,6 +303,7 @@ func (t *Partition) nextMessage(ctx context.Context) (*nats.Msg, uint64, error) 
 		// consumer breaks before its first message. What is folded must not
 		// be folded again: it would move the cursor back.
 		if meta.Sequence.Stream >= t.next {
+			t.stored = meta.Timestamp
 			return m, meta.Sequence.Stream, nil
 		}
 	}
