@@ -289,13 +289,22 @@ func (k *Keeper) remove(ctx context.Context, id vehicle.ID, seq uint64) (n acces
 // fence notes in a partition's cursor that nobody may fold it without having
 // seen the tombstone at seq. A fold under way fails on the cursor's revision.
 func (e *Engine) fence(ctx context.Context, p int, seq uint64) error {
+	s, err := e.js.Stream(ctx, Sources)
+	if err != nil {
+		return err
+	}
+	made := s.CachedInfo().Created.UnixNano()
 	for {
 		c, rev, err := e.readCursor(ctx, p)
 		if err != nil {
 			return err
 		}
 		// Fences grows, so that nobody takes the record for one of their own.
-		c.Forgotten, c.Fences = max(c.Forgotten, seq), c.Fences+1
+		c.Fences++
+		if c.ForgottenIn != 0 && c.ForgottenIn != made {
+			c.Forgotten = 0 // it counts in a SOURCES that is no more
+		}
+		c.Forgotten, c.ForgottenIn = max(c.Forgotten, seq), made
 		t := Partition{e: e, number: p, cursor: c}
 		if _, err = e.storeBatch(ctx, States, []write{t.cursorWrite(rev)}); !conflict(err) {
 			return err
@@ -373,13 +382,32 @@ func receipt(t access.Tombstone, removed access.RemovedCount) access.ForgetRecei
 	return r
 }
 
-// awaitTombstone waits until this node has seen the tombstone at seq.
-func (e *Engine) awaitTombstone(ctx context.Context, seq uint64) error {
+// awaitTombstone waits until this node has seen the tombstone at seq of the SOURCES
+// that was made at a time; 0: of the present one. What went with another SOURCES,
+// or with the end of this one, is not waited for: it will never come.
+func (e *Engine) awaitTombstone(ctx context.Context, seq uint64, made int64) error {
+	if err := e.Alive(); err != nil {
+		return err // the tables are of streams that are no more
+	}
 	f := e.stones.Load()
 	if f == nil || seq == 0 {
 		return nil // without a keeper, nobody on this node forgets
 	}
-	return f.wait(ctx, seq)
+	s, err := e.js.Stream(ctx, Sources)
+	if err != nil {
+		return err
+	}
+	info := s.CachedInfo()
+	if made != 0 && made != info.Created.UnixNano() {
+		return nil
+	}
+	if err := f.wait(ctx, min(seq, info.State.LastSeq)); err != nil {
+		return err
+	}
+	if read := f.readFrom(); !read.Equal(info.Created) {
+		return fmt.Errorf("%w: this node's tombstones are of another %s", ErrReplaced, Sources)
+	}
+	return nil
 }
 
 // awaitTombstones waits until this node has seen every tombstone there is.
@@ -390,7 +418,7 @@ func (e *Engine) awaitTombstones(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	return e.awaitTombstone(ctx, s.CachedInfo().State.LastSeq)
+	return e.awaitTombstone(ctx, s.CachedInfo().State.LastSeq, 0)
 }
 
 // recall sees whether a record is the cursor of a partition in which a vehicle

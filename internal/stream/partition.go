@@ -47,6 +47,9 @@ type cursor struct {
 	// Forgotten is the place in SOURCES of the newest tombstone of the
 	// partition: who folds it must have seen that one.
 	Forgotten uint64 `json:"forgotten,omitempty"`
+	// ForgottenIn is when the SOURCES that Forgotten counts in was made, Unix ns;
+	// 0: before this was noted.
+	ForgottenIn int64 `json:"forgotten_in,omitempty"`
 	// Fences counts how often somebody who does not fold made the owner take
 	// the partition anew.
 	Fences uint64 `json:"fences,omitempty"`
@@ -94,14 +97,14 @@ func (e *Engine) TakeFrom(ctx context.Context, p int, owner string, free func(ho
 		if !free(old.Owner) {
 			return nil, ErrHeld
 		}
-		if err := e.awaitTombstone(ctx, old.Forgotten); err != nil {
+		if err := e.awaitTombstone(ctx, old.Forgotten, old.ForgottenIn); err != nil {
 			return nil, fmt.Errorf("partition %d cannot be taken: %w", p, err)
 		}
 		s, err := e.js.Stream(ctx, Telemetry)
 		if err != nil {
 			return nil, fmt.Errorf("partition %d cannot be taken: %w", p, err)
 		}
-		t.cursor = cursor{Owner: owner, Generation: old.Generation + 1, Next: max(old.Next, 1), Made: s.CachedInfo().Created.UnixNano(), Forgotten: old.Forgotten, Fences: old.Fences}
+		t.cursor = cursor{Owner: owner, Generation: old.Generation + 1, Next: max(old.Next, 1), Made: s.CachedInfo().Created.UnixNano(), Forgotten: old.Forgotten, ForgottenIn: old.ForgottenIn, Fences: old.Fences}
 		if t.overtaken(s) || old.Made != t.cursor.Made {
 			t.cursor.Next = 1 // what was folded already changes nothing
 		}
