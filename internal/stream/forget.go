@@ -241,6 +241,10 @@ func (k *Keeper) audited(ctx context.Context, ev access.Event, do func() error) 
 	return errors.Join(err, write(late, "failed"))
 }
 
+// errNoTombstone means that there is no tombstone to be changed: it went with its
+// stream.
+var errNoTombstone = errors.New("the tombstone is gone: the stream that held it was made anew, so forget the vehicle once more")
+
 // putTombstone replaces a tombstone, the zero one if there is none, and returns
 // its place in SOURCES once this node's table holds it.
 func (k *Keeper) putTombstone(ctx context.Context, hash access.VehicleHash, change func(access.Tombstone) (access.Tombstone, error)) (uint64, error) {
@@ -258,6 +262,9 @@ func (k *Keeper) putTombstone(ctx context.Context, hash access.VehicleHash, chan
 		}
 		if t, err = change(t); err != nil {
 			return 0, err
+		}
+		if rev == 0 && t.Forgotten.IsZero() {
+			return 0, errNoTombstone
 		}
 		seq, err := k.store(ctx, k.srcFeed, subject, rev, nil, tombstoneRecord{
 			Vehicle: hash[:], Forgotten: t.Forgotten, Lifted: t.Lifted, Opened: t.Opened, Removed: t.Removed, Padded: t.Padded, Erased: t.Erased, Stale: t.Stale, Made: t.Made,

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -243,6 +244,43 @@ func TestTakeAfterSourcesReplaced(t *testing.T) {
 	e.fail(ErrReplaced)
 	if err := take(); !errors.Is(err, ErrReplaced) {
 		t.Errorf("a node whose tables are of the past takes a partition: %v", err)
+	}
+}
+
+// An erasure by tombstones that went with their stream leaves everything as it is.
+func TestEraseWithoutTombstone(t *testing.T) {
+	t.Parallel()
+	var ahead atomic.Int64 // of the clock
+	n := startNode(t, Config{DataDir: t.TempDir(), Now: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }})
+	n.forget(t, secretVID)
+	ahead.Store(int64(24 * time.Hour))
+	marker := func(id vehicle.ID) record { return record{subject: stateSubject(PartitionOf(id, n.partitions), id)} }
+	if !n.expired(marker(secretVID)) {
+		t.Error("a marker outlives its time")
+	}
+	if n.expired(marker("unknown")) {
+		t.Error("a marker goes whose tombstone is not known")
+	}
+	gone := access.Tombstone{Vehicle: n.forgotten.Hash("unknown"), Forgotten: time.Now()}
+	r := &eraser{k: n.Keeper}
+	if err := r.note(t.Context(), []access.Tombstone{gone}, func(t *access.Tombstone) { t.Padded = 7 }); err != nil {
+		t.Error(err)
+	}
+	if err := n.noteRemoved(t.Context(), gone); !errors.Is(err, errNoTombstone) {
+		t.Errorf("noted in a tombstone that is gone: %v", err)
+	}
+	if err := n.lift(t.Context(), "unknown", gone.Vehicle); !errors.Is(err, errNoTombstone) {
+		t.Errorf("lifted a tombstone that is gone: %v", err)
+	}
+	if body, rev, err := n.lastRecord(t.Context(), Sources, tombstoneSubject(gone.Vehicle)); rev != 0 || err != nil {
+		t.Errorf("a tombstone was made of nothing: %s, %v", body, err)
+	}
+	n.fail(ErrReplaced)
+	if n.expired(marker(secretVID)) {
+		t.Error("a marker goes by a table of the past")
+	}
+	if err := n.erase(t.Context()); !errors.Is(err, ErrReplaced) {
+		t.Errorf("records are stored again by a table of the past: %v", err)
 	}
 }
 
