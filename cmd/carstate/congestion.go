@@ -33,6 +33,9 @@ const (
 	// Above it, even some that are open are to go, where an answer costs so much
 	// that to connect anew costs little besides: those that bring telemetry.
 	overrunWait = 2 * maxWait
+	// longestByte is what a byte counts at most: after a pause of the whole process,
+	// the mean is itself again within half a second.
+	longestByte = 2 * overrunWait
 	memory      = 250 * time.Millisecond
 	probeTime   = 20 * time.Millisecond // from one byte to the next
 )
@@ -44,10 +47,12 @@ func (g *congestion) run(ctx context.Context) error {
 		return fmt.Errorf("no pipe to measure the congestion with: %w", err)
 	}
 	var reading sync.WaitGroup
+	failed := make(chan error, 1)
 	reading.Go(func() {
 		var b [1]byte
 		for {
 			if n, err := r.Read(b[:]); n == 0 || err != nil {
+				failed <- err
 				return
 			}
 			g.arrived(time.Now())
@@ -61,6 +66,8 @@ func (g *congestion) run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
+		case err := <-failed:
+			return fmt.Errorf("the congestion cannot be measured: %w", err)
 		case due := <-tick.C: // and not now: this goroutine waits for its turn too
 			if !g.send(due) {
 				continue
@@ -98,7 +105,7 @@ func (g *congestion) meanAt(now time.Time) time.Duration {
 	if g.sent.IsZero() {
 		return g.mean
 	}
-	took := now.Sub(g.sent)
+	took := min(now.Sub(g.sent), longestByte)
 	weight := 1 - math.Exp(-float64(took+probeTime)/float64(memory))
 	return g.mean + time.Duration(weight*float64(took-g.mean))
 }

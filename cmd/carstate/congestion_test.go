@@ -116,7 +116,7 @@ func TestPaced(t *testing.T) {
 	if c.RemoteAddr().String() != here.LocalAddr().String() {
 		t.Error("a connection was handed out that its other side had closed")
 	}
-	if !l.narrow {
+	if l.queue != shortQueue {
 		t.Error("as many as ever may wait")
 	}
 	for _, c := range append(open, c) {
@@ -127,7 +127,7 @@ func TestPaced(t *testing.T) {
 		t.Errorf("%d connections are open", n)
 	}
 	dial()
-	if _, err := l.Accept(); err != nil || l.narrow {
+	if _, err := l.Accept(); err != nil || l.queue != longQueue {
 		t.Errorf("it does not go on as before: %v", err)
 	}
 }

@@ -18,29 +18,24 @@ type paced struct {
 	net.Listener
 	crowd *congestion
 	open  atomic.Int64 // connections that were handed out and are not closed
-	// Only Accept touches these.
-	narrow bool // the queue is short
-	left   int  // connections until the next pause
+	queue int          // how many may wait to be accepted, as last set; only Accept touches it
 
 	once   sync.Once
 	closed chan struct{}
 }
 
-// While a node is overloaded, it takes fewRefused connections every longPace, and
-// shortQueue may wait, so that who is refused hears of it before long. While it is
-// merely busy, it takes one every shortPace, so that it is not overrun before it
-// knows. A pause lasts longer where there is much to do, as all does.
+// To refuse a connection costs as much as many answers. So an overloaded node gives
+// so many turns to those that are open between two newcomers, and only shortQueue
+// may wait meanwhile, so that who is refused hears of it before long.
 //
 // With fewCallers connections or less, nobody is refused: where they wait for long,
 // the machine is slow, or busy with others, and to be rid of some would not help.
 const (
-	fewCallers = 128
-	busyWait   = 25 * time.Millisecond
-	fewRefused = 8
-	longPace   = 50 * time.Millisecond
-	shortPace  = time.Millisecond
-	shortQueue = 32
-	longQueue  = 1 << 16 // the kernel makes of it what it allows
+	fewCallers   = 128
+	turnsBetween = 256
+	longestPause = 100 * time.Millisecond
+	shortQueue   = 32
+	longQueue    = 1 << 16 // the kernel makes of it what it allows
 )
 
 func newPaced(l net.Listener, g *congestion) *paced {
@@ -48,35 +43,31 @@ func newPaced(l net.Listener, g *congestion) *paced {
 }
 
 // overloaded reports whether newer connections are to be refused.
-func (l *paced) overloaded() bool { return l.waits(maxWait) }
+func (l *paced) overloaded() bool {
+	return l.open.Load() > fewCallers && l.crowd.wait() > maxWait && !broken.Has(broken.NoShedding)
+}
 
 // overrun reports whether some of those that are open are to go. It takes no lock.
 func (l *paced) overrun() bool {
 	return l.crowd.overrun.Load() && l.open.Load() > fewCallers && !broken.Has(broken.NoShedding)
 }
 
-// waits reports whether many have to wait for longer than that.
-func (l *paced) waits(than time.Duration) bool {
-	return l.open.Load() > fewCallers && l.crowd.wait() > than && !broken.Has(broken.NoShedding)
-}
-
 func (l *paced) Accept() (net.Conn, error) {
-	busy := l.waits(busyWait)
-	if busy != l.narrow {
-		l.narrow = busy
-		control(l.Listener, func(fd int) { _ = syscall.Listen(fd, queueOf(busy)) })
+	over := l.overloaded()
+	queue := longQueue
+	if over {
+		queue = shortQueue
+		l.pause(l.turns(turnsBetween))
 	}
-	switch l.left--; {
-	case !busy:
-	case !l.overloaded():
-		l.pause(shortPace)
-	case l.left <= 0:
-		l.pause(longPace)
-		l.left = fewRefused
+	// Linux lets a program change it at any time. Whoever had the port before may
+	// have left it short.
+	if queue != l.queue {
+		l.queue = queue
+		control(l.Listener, func(fd int) { _ = syscall.Listen(fd, queue) })
 	}
 	for {
 		c, err := l.Listener.Accept()
-		if err == nil && busy && hungUp(c) {
+		if err == nil && over && hungUp(c) {
 			_ = c.Close() // nobody waits for an answer
 			continue
 		}
@@ -100,13 +91,10 @@ func (c *counted) Close() error {
 	return c.TCPConn.Close()
 }
 
-// queueOf is how many connections may wait to be accepted. Linux lets a program
-// change that at any time.
-func queueOf(busy bool) int {
-	if busy {
-		return shortQueue
-	}
-	return longQueue
+// turns is about how long so many requests take: in the time that what arrives waits,
+// each that is open has its turn once.
+func (l *paced) turns(n int) time.Duration {
+	return min(longestPause, time.Duration(n)*l.crowd.wait()/time.Duration(max(1, l.open.Load())))
 }
 
 func (l *paced) pause(d time.Duration) {
@@ -121,8 +109,8 @@ func (l *paced) Close() error {
 	return l.Listener.Close()
 }
 
-// hungUp reports whether the other side of a TCP connection has ended it. Who
-// queued for long has often gone.
+// hungUp reports whether the other side of a TCP connection will send no more. Who
+// queued for long has often gone; who only ended his half is taken for gone too.
 func hungUp(c net.Conn) (gone bool) {
 	control(c, func(fd int) {
 		const closing = 7 // TCP_CLOSE; TCP_CLOSE_WAIT is 8

@@ -364,10 +364,10 @@ func (s *service) addServers(t *tls.Config, adminKey access.Hash) {
 		s.servers = append(s.servers, server{"query", func() error { return q.Serve(l) }, q.Shutdown})
 	}
 	c := ingest.Config{Store: s.engine, Sources: &s.sources, Ready: s.health.canStore, Forgotten: s.engine.Forgotten().Has, Log: s.log, Registry: s.registry, Tracer: s.traces.tracer(), TLS: tlsFor("--ingest-addr")}
-	if s.ports["--ingest-addr"] != nil {
-		p := newPaced(s.ports["--ingest-addr"], s.crowd)
-		s.ports["--ingest-addr"], c.Overloaded, c.Overrun = p, p.overloaded, p.overrun
-		l := s.door("--ingest-addr", tlsFor)
+	if port := s.ports["--ingest-addr"]; port != nil {
+		p := newPaced(port, s.crowd)
+		c.Overloaded, c.Overrun = p.overloaded, p.overrun
+		l := s.door(p, tlsFor("--ingest-addr") != nil)
 		h := ingest.NewHTTP(c)
 		s.servers = append(s.servers, server{"ingest", func() error { return h.Serve(l) }, h.Shutdown})
 	}
@@ -382,7 +382,7 @@ func (s *service) addServers(t *tls.Config, adminKey access.Hash) {
 		}
 	}
 	if s.ports["--admin-addr"] != nil {
-		l := s.door("--admin-addr", tlsFor)
+		l := s.door(s.ports["--admin-addr"], tlsFor("--admin-addr") != nil)
 		a := admin.New(admin.Config{
 			Tokens: &s.tokens, Sources: &s.sources, Operators: s.keeper.Operators(), Keeper: s.keeper, AdminKey: adminKey, KeyDir: s.flags.DataDir,
 			State: s.engine.State, MaxAge: s.flags.MaxAge, Console: s.console,
@@ -397,8 +397,8 @@ func (s *service) addServers(t *tls.Config, adminKey access.Hash) {
 }
 
 // door wraps the listener of a server of net/http.
-func (s *service) door(flag string, tlsFor func(string) *tls.Config) net.Listener {
-	d := newHalfOpen(s.ports[flag], tlsFor(flag) != nil)
+func (s *service) door(l net.Listener, secure bool) net.Listener {
+	d := newHalfOpen(l, secure)
 	s.doors = append(s.doors, d)
 	return d
 }
