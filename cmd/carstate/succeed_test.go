@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -101,6 +102,48 @@ func TestReplacedStreams(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	p.stop(t)
+}
+
+// An operator makes all streams anew, one after the other, while successors read
+// them; and tells the process to end in the middle of a last succession.
+func TestStreamsReplacedInTurn(t *testing.T) {
+	t.Parallel()
+	server := streamtest.StartServer(t)
+	nc, err := nats.Connect(server.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := start(t, t.TempDir(), "--nats", server.URL(), "--partitions", "2", "--max-age", "24h")
+	noticed := func(name string) {
+		begun := strings.Count(p.log.String(), "all tables are made anew")
+		remake(t, js, name)
+		if err := until(2*time.Minute, func() error {
+			if strings.Count(p.log.String(), "all tables are made anew") == begun {
+				return fmt.Errorf("%s was made anew, and nobody noticed", name)
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	noticed(stream.States)
+	remake(t, js, stream.Tokens) // a successor has read it already, or not
+	remake(t, js, stream.Sources)
+	if err := until(2*time.Minute, func() error {
+		if !strings.Contains(p.log.String(), "the new tables answer") {
+			return errors.New("no successor could answer")
+		}
+		return wants("http://"+p.address["admin-addr"]+"/readyz", http.StatusOK)()
+	}); err != nil {
+		t.Fatal(err)
+	}
+	noticed(stream.States)
 	p.stop(t)
 }
 
