@@ -82,7 +82,7 @@ bench: ## measure everything beside its peers, write docs/performance.md and doc
 .PHONY: torture
 torture: ## break it on purpose, write docs/reliability.md (TORTUREFLAGS='-rows kill -count kill=1000'); as root, 20 minutes
 	@./scripts/setup-tests.sh torture
-	go -C torture build -trimpath -o ../bin/torture .
+	go -C torture build -trimpath -buildvcs=false -o ../bin/torture .
 	cd torture && exec ../bin/torture $(TORTUREFLAGS)
 
 .PHONY: microbench

@@ -3,9 +3,17 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"carstate/internal/broken"
+	"carstate/torture/row"
 )
 
 func TestRefusals(t *testing.T) {
@@ -37,5 +45,94 @@ func TestRows(t *testing.T) {
 	slices.Sort(names)
 	if len(slices.Compact(names)) != len(rows) {
 		t.Error("two rows have one name")
+	}
+}
+
+// What an attempt prints when its row finds something, fails, or both.
+func TestAttempt(t *testing.T) {
+	before := rows
+	t.Cleanup(func() { rows = before })
+	for name, c := range map[string]struct {
+		defect        broken.Defect
+		finds, fails  bool
+		passed, found bool
+		undone        string
+	}{
+		"nothing":                  {"", false, false, true, false, ""},
+		"a finding":                {"", true, false, false, true, ""},
+		"an error":                 {"", false, true, false, false, "could not be done: no disk; no net"},
+		"a finding and an error":   {"", true, true, false, true, "ended early: no disk; no net"},
+		"a control that is seen":   {"x", true, true, false, true, ""},
+		"a control that is spoilt": {"x", false, true, false, false, "could not be done: no disk; no net"},
+	} {
+		rows = []row.Row{{Name: "fake", Run: func(ctx context.Context, a *row.Attempt) error {
+			if c.finds {
+				a.Lost("a sample")
+				if c.defect != "" && ctx.Err() == nil {
+					t.Errorf("%s: it is not ended", name)
+				}
+			}
+			if c.fails {
+				return errors.New("no disk\nno net")
+			}
+			return nil
+		}}}
+		text, err := json.Marshal(job{Row: "fake", Count: 1, Defect: c.defect})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var printed bytes.Buffer
+		if err := attempt(t.Context(), string(text), &printed); err != nil {
+			t.Fatal(err)
+		}
+		var o row.Outcome
+		if err := json.Unmarshal(printed.Bytes(), &o); err != nil {
+			t.Fatal(err)
+		}
+		if o.Passed() != c.passed || o.Found() != c.found || o.Undone != c.undone || (len(o.Findings) == 0) != c.passed {
+			t.Errorf("%s: %+v", name, o)
+		}
+	}
+}
+
+// What is made of processes that end as they should not, or not at all.
+func TestDo(t *testing.T) {
+	for name, c := range map[string]struct {
+		script string
+		limit  time.Duration
+		lost   int64
+		undone string
+	}{
+		"done":      {`echo '{"lost":1}'`, time.Minute, 1, ""},
+		"crashed":   {`exit 2`, time.Minute, 0, "exit status 2"},
+		"silent":    {`exit 0`, time.Minute, 0, "says nothing"},
+		"no JSON":   {`echo x`, time.Minute, 0, "invalid character"},
+		"it hangs":  {`trap 'echo "{\"lost\":1}"; kill $!; exit' TERM; sleep 1000 >/dev/null 2>&1 & wait`, time.Second, 1, "after 1s and was ended"},
+		"half done": {`echo '{"lost":1}'; exit 1`, time.Minute, 1, "exit status 1"},
+	} {
+		program := filepath.Join(t.TempDir(), "torture")
+		if err := os.WriteFile(program, []byte("#!/bin/sh\n"+c.script+"\n"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		o := do(t.Context(), program, job{Row: "fake"}, c.limit, t.TempDir(), os.Stderr)
+		if o.Lost != c.lost || !strings.Contains(o.Undone, c.undone) || (o.Undone == "") != (c.undone == "") {
+			t.Errorf("%s: %+v", name, o)
+		}
+	}
+}
+
+func TestLimitOf(t *testing.T) {
+	r := row.Row{CI: 30}
+	if limitOf(r, 1) != ciLimit || limitOf(r, 30) != ciLimit || limitOf(r, 1000) != 34*ciLimit {
+		t.Errorf("%s, %s", limitOf(r, 1), limitOf(r, 1000))
+	}
+}
+
+func TestScratch(t *testing.T) {
+	if dir, err := makeScratch("/dev/shm"); err == nil || !strings.Contains(err.Error(), "-dir") || strings.Contains(err.Error(), "\n") {
+		t.Errorf("%s, %v", dir, err)
+	}
+	if dir, err := makeScratch(filepath.Join(t.TempDir(), "none")); err == nil {
+		t.Errorf("%s", dir)
 	}
 }

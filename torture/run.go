@@ -44,7 +44,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	count := flags.String("count", "", "how much of a row to do, by `ROW=N`, such as kill=1000,power=200")
 	seed := flags.Uint64("seed", 0, "the `seed` of all that is random (0: a new one, printed)")
 	controls := flags.Bool("controls", true, "also run the broken builds that the rows must see")
-	dir := flags.String("dir", "", "`directory` for scratch files, on a disk (a temporary one)")
+	dir := flags.String("dir", "", "`directory` for scratch files, on a disk (beside this program, or in /var/tmp)")
 	docs := flags.String("docs", "../docs", "`directory` in which reliability.md is written")
 	render := flags.Bool("render", false, "torture nothing: write the document again from the last results")
 	if err := flags.Parse(args); err != nil {
@@ -68,17 +68,20 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	for *seed == 0 {
 		*seed = rand.Uint64() >> 12 // so that JavaScript's numbers hold it too
 	}
+	lacks := make(map[string]error)
 	for _, r := range chosen {
 		if r.Needs == nil {
 			continue
 		}
-		if err := r.Needs(); err != nil {
+		err := r.Needs()
+		if err != nil && len(chosen) == 1 {
 			return fmt.Errorf("row %s: %w", r.Name, err)
 		}
+		lacks[r.Name] = err
 	}
-	scratch, err := os.MkdirTemp(*dir, "carstate-torture-")
+	scratch, err := makeScratch(*dir)
 	if err != nil {
-		return fmt.Errorf("no scratch directory: %w", err)
+		return err
 	}
 	defer os.RemoveAll(scratch)
 	built, err := build(ctx, scratch, *controls)
@@ -105,15 +108,27 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 			n = given[r.Name]
 		}
 		done := reliability.Done{Row: r.Name, Machine: machine, Version: strings.TrimSpace(string(described)), At: time.Now().UTC().Truncate(time.Second), Seed: *seed, Count: n}
-		done.Outcome, err = do(ctx, built.torture, job{Row: r.Name, Seed: *seed, Count: n, Binary: built.carstate}, scratch, stderr)
-		if err != nil {
-			return fmt.Errorf("row %s could not be done: %w", r.Name, err)
+		if err := lacks[r.Name]; err != nil {
+			done.Outcome.NotDone(err)
+		} else {
+			done.Outcome = do(ctx, built.torture, job{Row: r.Name, Seed: *seed, Count: n, Binary: built.carstate}, limitOf(r, n), scratch, stderr)
 		}
 		done.Took = time.Since(done.At)
+		if ctx.Err() != nil && !done.Outcome.Found() {
+			return ctx.Err()
+		}
 		if !done.Outcome.Passed() {
 			failed = append(failed, r.Name)
+			// What was found is kept, whatever becomes of the rest.
+			document.Replace(done)
+			if err := document.Save(*docs, rows); err != nil {
+				return err
+			}
 		}
-		if *controls {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if *controls && (done.Outcome.Undone == "" || done.Outcome.Found()) {
 			for _, c := range r.Controls {
 				caught, err := control(ctx, built, r, c, *seed, n, scratch, stderr)
 				if err != nil {
@@ -133,7 +148,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		fmt.Fprintln(stdout, done.Line())
 	}
 	if len(failed) > 0 {
-		return fmt.Errorf("seed %d: these rows found something, or did not see their control: %s", *seed, strings.Join(failed, ", "))
+		return fmt.Errorf("seed %d: these rows found something, could not be done, or did not see their control: %s", *seed, strings.Join(failed, ", "))
 	}
 	return nil
 }
@@ -144,29 +159,56 @@ func control(ctx context.Context, built builds, r row.Row, c row.Control, seed u
 		n = min(n, c.Count)
 	}
 	began := time.Now()
-	o, err := do(ctx, built.brokenTorture, job{Row: r.Name, Seed: seed, Count: n, Binary: built.brokenCarstate, Defect: c.Defect}, scratch, stderr)
+	o := do(ctx, built.brokenTorture, job{Row: r.Name, Seed: seed, Count: n, Binary: built.brokenCarstate, Defect: c.Defect}, limitOf(r, n), scratch, stderr)
 	if ctx.Err() != nil {
 		return reliability.Control{}, ctx.Err()
 	}
-	result := reliability.Control{Defect: string(c.Defect), Caught: !o.Passed(), Took: time.Since(began)}
+	// That it could not be done is no proof that the row sees anything.
+	result := reliability.Control{Defect: string(c.Defect), Caught: o.Found(), Took: time.Since(began)}
 	if len(o.Findings) > 0 {
 		result.By = o.Findings[0]
-	} else if err != nil {
-		result.By = err.Error()
 	}
 	return result, nil
 }
 
+// ciLimit is how long an attempt of as much as `make torture` does may take. It is
+// many times what it takes: what goes on longer hangs.
+const ciLimit = 15 * time.Minute
+
+// limitOf is how long an attempt at n of a row may take.
+func limitOf(r row.Row, n int) time.Duration {
+	return ciLimit * time.Duration(max(1, (n+r.CI-1)/r.CI))
+}
+
 // do does one attempt in a process of its own, so that neither memory nor a
-// defect outlives it.
-func do(ctx context.Context, torture string, j job, scratch string, stderr io.Writer) (o row.Outcome, err error) {
+// defect outlives it, and ends it if it takes longer than the limit.
+func do(ctx context.Context, torture string, j job, limit time.Duration, scratch string, stderr io.Writer) (o row.Outcome) {
+	limited, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	out, err := child(limited, torture, j, scratch, stderr)
+	if len(out) > 0 {
+		err = errors.Join(err, json.Unmarshal(out, &o))
+	} else if err == nil {
+		err = errors.New("the attempt says nothing")
+	}
+	if limited.Err() != nil && ctx.Err() == nil {
+		err = fmt.Errorf("it was not done after %s and was ended", limit)
+	}
+	if err != nil {
+		o.NotDone(err)
+	}
+	return o
+}
+
+// child runs the process of an attempt and returns what it prints.
+func child(ctx context.Context, torture string, j job, scratch string, stderr io.Writer) (out []byte, err error) {
 	if j.Dir, err = os.MkdirTemp(scratch, j.Row+"-"); err != nil {
-		return o, err
+		return nil, err
 	}
 	defer os.RemoveAll(j.Dir)
 	text, err := json.Marshal(j)
 	if err != nil {
-		return o, err
+		return nil, err
 	}
 	cmd := exec.CommandContext(ctx, torture, "attempt", string(text))
 	cmd.Env = os.Environ()
@@ -175,15 +217,12 @@ func do(ctx context.Context, torture string, j job, scratch string, stderr io.Wr
 	}
 	cmd.Stderr = stderr
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // it ends what it started
-	cmd.WaitDelay = 30 * time.Second
-	out, err := cmd.Output()
-	if len(out) > 0 {
-		err = errors.Join(err, json.Unmarshal(out, &o))
-	}
-	return o, err
+	cmd.WaitDelay = 2 * time.Minute                                          // more than a node gets that is asked to end
+	return cmd.Output()
 }
 
-// attempt is the child: it does a job and prints the outcome.
+// attempt is the child: it does a job and prints the outcome. What was found before
+// an error counts, and so does an error alone.
 func attempt(ctx context.Context, text string, stdout io.Writer) error {
 	var j job
 	if err := json.Unmarshal([]byte(text), &j); err != nil {
@@ -193,7 +232,7 @@ func attempt(ctx context.Context, text string, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(ctx)
+	running, cancel := context.WithCancel(ctx)
 	defer cancel()
 	prefix := j.Row
 	if j.Defect != "" {
@@ -203,12 +242,13 @@ func attempt(ctx context.Context, text string, stdout io.Writer) error {
 		Seed: j.Seed, Count: j.Count, Binary: j.Binary, Dir: j.Dir, Defect: j.Defect, Stop: cancel,
 		Logf: func(format string, args ...any) { fmt.Fprintf(os.Stderr, prefix+": "+format+"\n", args...) },
 	}
-	err = chosen[0].Run(ctx, a)
+	err = errors.Join(chosen[0].Run(running, a), ctx.Err())
 	o := a.Outcome()
-	if j.Defect != "" && !o.Passed() {
-		err = nil // it ended early, as it should
+	if err != nil && (j.Defect == "" || !o.Found()) { // a control ends early, as it should
+		a.Logf("ended early: %v", err)
+		o.NotDone(err)
 	}
-	return errors.Join(err, json.NewEncoder(stdout).Encode(o))
+	return json.NewEncoder(stdout).Encode(o)
 }
 
 // build makes the programs.
@@ -226,7 +266,7 @@ func build(ctx context.Context, scratch string, controls bool) (b builds, err er
 		programs = append(programs, program{"..", "./cmd/carstate", b.brokenCarstate, "broken"}, program{".", ".", b.brokenTorture, "broken"})
 	}
 	for _, p := range programs {
-		cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-tags", p.tags, "-ldflags", "-s -w", "-o", p.to, p.pkg)
+		cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-tags", p.tags, "-ldflags", "-s -w", "-o", p.to, p.pkg)
 		cmd.Dir = p.dir
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOTOOLCHAIN=auto")
 		if out, err := cmd.CombinedOutput(); err != nil {

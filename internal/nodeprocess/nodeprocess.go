@@ -115,22 +115,41 @@ func (e *EndedError) Error() string {
 // follow reads the log until the process has ended.
 func (n *Node) follow(stderr io.Reader, listening chan<- struct{}) {
 	defer close(n.ended)
-	lines := bufio.NewScanner(stderr)
-	for lines.Scan() {
-		n.log.add(lines.Bytes())
+	eachLine(stderr, func(line []byte) {
+		n.log.add(line)
 		if n.heard != nil {
-			n.heard(lines.Bytes())
+			n.heard(line)
 		}
 		var l struct{ Msg, For, Address string }
-		if json.Unmarshal(lines.Bytes(), &l) == nil && l.Msg == "listening" {
+		if json.Unmarshal(line, &l) == nil && l.Msg == "listening" {
 			n.address[l.For] = l.Address
 			if l.For == Admin { // the last one
 				close(listening)
 			}
 		}
+	})
+	_ = n.cmd.Wait() // how it ended is in ProcessState
+}
+
+// lineLimit bounds what is taken of a line of the log, such as one of a stack.
+const lineLimit = 64 << 10
+
+// eachLine reads lines until there are no more. Of a line that is longer than the
+// limit it takes the beginning: whoever writes is never kept waiting.
+func eachLine(r io.Reader, take func(line []byte)) {
+	lines := bufio.NewReaderSize(r, lineLimit)
+	for {
+		line, err := lines.ReadSlice('\n')
+		if len(line) > 0 {
+			take(bytes.TrimSuffix(line, []byte("\n")))
+		}
+		for errors.Is(err, bufio.ErrBufferFull) {
+			_, err = lines.ReadSlice('\n')
+		}
+		if err != nil {
+			return
+		}
 	}
-	_, _ = io.Copy(io.Discard, stderr) // so that it is never kept waiting
-	_ = n.cmd.Wait()                   // how it ended is in ProcessState
 }
 
 // Address is where a listener listens, such as 127.0.0.1:4711.
@@ -160,13 +179,25 @@ func (n *Node) Kill() {
 	<-n.ended
 }
 
+// stopLimit is how long a process may take to end that is asked to.
+const stopLimit = time.Minute
+
 // Stop asks the process to end, and waits. It is an error if it ends with
-// another code than 0.
-func (n *Node) Stop() error {
+// another code than 0, or not within a minute; then it is killed.
+func (n *Node) Stop() error { return n.stop(stopLimit) }
+
+func (n *Node) stop(limit time.Duration) error {
 	if err := n.Signal(syscall.SIGTERM); err != nil {
 		return err
 	}
-	<-n.ended
+	timeout := time.NewTimer(limit)
+	defer timeout.Stop()
+	select {
+	case <-n.ended:
+	case <-timeout.C:
+		n.Kill()
+		return fmt.Errorf("carstate did not end within %s after SIGTERM and was killed; the last it said: %s", limit, n.log.lastLine())
+	}
 	if code := n.cmd.ProcessState.ExitCode(); code != 0 {
 		return &EndedError{Code: code, Last: n.log.lastLine()}
 	}

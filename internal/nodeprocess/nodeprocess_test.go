@@ -8,7 +8,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -94,8 +96,34 @@ func TestNode(t *testing.T) {
 	if err := n.AwaitReady(ctx, time.Minute); err == nil || !strings.Contains(err.Error(), "ended") {
 		t.Errorf("waited for a dead node: %v", err)
 	}
+	n = start(Options{Binary: binary, Dir: dir})
+	if err := n.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.stop(time.Millisecond); err == nil || !strings.Contains(err.Error(), "was killed") || n.ExitCode() != -1 {
+		t.Errorf("it hung, and was stopped: %v", err)
+	}
 	var ended *EndedError
 	if _, err := Start(ctx, Options{Binary: binary, Dir: dir, Flags: []string{"--no-such-flag"}, Env: os.Environ()}); !errors.As(err, &ended) || ended.Code == 0 {
 		t.Errorf("%v", err)
+	}
+}
+
+// Lines of any length are read to the end.
+func TestEachLine(t *testing.T) {
+	long := strings.Repeat("x", 3*lineLimit)
+	for text, want := range map[string][]string{
+		"":                           nil,
+		"a\n\nb":                     {"a", "", "b"},
+		"a\n" + long + "\nb\n":       {"a", long[:lineLimit], "b"},
+		long:                         {long[:lineLimit]},
+		long[:lineLimit] + "\nb\n":   {long[:lineLimit], "b"},
+		long[:lineLimit-1] + "\nb\n": {long[:lineLimit-1], "b"},
+	} {
+		var got []string
+		eachLine(strings.NewReader(text), func(line []byte) { got = append(got, string(line)) })
+		if !slices.Equal(got, want) {
+			t.Errorf("%.20q… of %d bytes is read as %d lines, want %d", text, len(text), len(got), len(want))
+		}
 	}
 }

@@ -88,18 +88,18 @@ func (s *scene) ask(ctx context.Context, token, caller string) (a answered, err 
 	// The header's times have no fraction, and ours of the node is as exact.
 	a.before = s.now().Add(-time.Second)
 	resp, err := client.Do(req)
+	a.after = s.now().Add(time.Second)
+	if token == s.steady {
+		s.called(a.before, a.after, err == nil && resp.StatusCode == http.StatusOK)
+	}
 	if err != nil {
 		return a, err
 	}
-	a.after = s.now().Add(time.Second)
 	_, err = io.Copy(io.Discard, resp.Body)
 	if err := errors.Join(err, resp.Body.Close()); err != nil {
 		return a, err
 	}
 	s.a.Offered(1)
-	if token == s.steady && s.wall == 0 {
-		s.steadyCalls++
-	}
 	a.status, a.reason = resp.StatusCode, resp.Header.Get("Carstate-Reason")
 	a.modified, _ = http.ParseTime(resp.Header.Get("Last-Modified"))
 	a.date, _ = http.ParseTime(resp.Header.Get("Date"))

@@ -52,13 +52,15 @@ parameters twice or not at all, lengths near every limit, bare LF, folded lines,
 against Transfer-Encoding and all disguises of both), and bytes changed at random. Up to twelve follow each other over one connection, in pieces of
 random sizes, from thousands of addresses. A model that is written from the contract, and shares no code with the service, says for any bytes
 which answers are allowed: status, every header, the body to the byte, what is left of a limit, and whether the connection goes on. A last good request
-tells whether both sides are still in step. The same is sent through nginx, whose other clients must get their own answers.
+tells whether both sides are still in step. The same is sent through nginx, whose other clients must get their own answers: all of them, but for one in a hundred that nginx may
+answer with 502 or 504.
 
 Then slowhttptest opens thousands of connections that send heads slowly, send bodies slowly (these are refused at once and come back), and read slowly. Others
 ask meanwhile in an open loop: each
-is due at its time whether or not the one before was answered. The 99th percentile of each second is taken, and of those the median, meanwhile and before
-and after. The attacker gets the processor only when nobody else wants it, as if it had a machine of its own. Where the ratio is over 2 the attack is made
-again, up to three times, and the best counts: what else runs on the machine only ever adds.
+is due at its time whether or not the one before was answered. The 99th percentile of each second is taken, and of those the median: before the first attack,
+during each, and after each; both are judged by the first. It is measured once half of the clients are connected, and half must be so in the median meanwhile (a head that does not come ends its
+connection after 5 s). The attacker gets the processor only when nobody else wants it, as if it had a machine of its own. Where others take more than twice as long the
+attack is made again, up to three times, and the best counts, as it does of up to six times afterwards: what else runs on the machine only ever adds.
 
 Then thousands of clients connect to MQTT at once and say nothing, half a CONNECT, or a wrong key; others hold the HTTP listener of telemetry
 open; and sources that are known send packets that are broken, too large, for other cars, retained, with QoS 2, with wills, with one client ID

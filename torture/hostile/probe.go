@@ -155,7 +155,17 @@ func (c *connection) body(request string) (string, error) {
 		return "", err
 	}
 	if resp.StatusCode != http.StatusOK {
-		return "", fmt.Errorf("a good request got %d %.200q", resp.StatusCode, body)
+		return "", &statusError{resp.StatusCode, string(body)}
 	}
 	return string(body), nil
+}
+
+// statusError is another answer than 200 to a good request.
+type statusError struct {
+	status int
+	body   string
+}
+
+func (e *statusError) Error() string {
+	return fmt.Sprintf("a good request got %d %.200q", e.status, e.body)
 }

@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -35,6 +37,7 @@ http {
 	upstream carstate { server %[2]s; keepalive 4; }
 	server {
 		listen 127.0.0.1:%[3]d;
+		keepalive_requests 1000000000;
 		location / {
 			proxy_pass http://carstate;
 			proxy_http_version 1.1;
@@ -56,7 +59,7 @@ func behindProxy(ctx context.Context, w *world) error {
 	defer stop()
 	attacking, stopAttack := context.WithCancel(ctx)
 	defer stopAttack()
-	var left, asked, failed atomic.Int64
+	var left, asked, refused atomic.Int64
 	left.Store(int64(share(a, proxied, 200)))
 	var attackers, askers sync.WaitGroup
 	for i := range 4 {
@@ -97,12 +100,17 @@ func behindProxy(ctx context.Context, w *world) error {
 					}
 				}
 				asked.Add(1)
-				if err != nil { // nginx lost its connection to the service, and says so
-					failed.Add(1)
-					if c != nil {
-						_ = c.Close()
-						c = nil
-					}
+				if err == nil {
+					continue
+				}
+				if bad := (*statusError)(nil); errors.As(err, &bad) && (bad.status == http.StatusBadGateway || bad.status == http.StatusGatewayTimeout) {
+					refused.Add(1)
+				} else {
+					a.Wrong("through nginx, a good request is lost: %v", err)
+				}
+				if c != nil {
+					_ = c.Close()
+					c = nil
 				}
 			}
 			if c != nil {
@@ -114,12 +122,21 @@ func behindProxy(ctx context.Context, w *world) error {
 	stopAttack()
 	askers.Wait()
 	a.Offered(int(asked.Load()))
-	a.Acknowledged(int(asked.Load() - failed.Load()))
-	a.Figure("good requests through nginx, beside smuggled ones", float64(asked.Load()), "")
-	a.Figure("of them not answered", float64(failed.Load()), "")
-	if asked.Load() == failed.Load() && ctx.Err() == nil {
+	a.Acknowledged(int(asked.Load() - refused.Load()))
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if asked.Load() == refused.Load() {
 		return errors.New("nginx answers nobody")
 	}
+	a.Figure("good requests through nginx, beside smuggled ones", float64(asked.Load()), "")
+	// The service must close a connection over which came what two parsers could read
+	// differently. What nginx was just about to send over it goes over another one,
+	// which may have been closed as well; it tries as many as it keeps, and then gives
+	// up with 502. With four connections and four attackers that is rare, and nothing
+	// else loses an answer.
+	part := float64(refused.Load()) / float64(asked.Load())
+	a.Aimed("of them answered by nginx with 502 or 504", math.Round(part*1e4)/100, "%", "≤ 1 %", part <= 0.01)
 	return ctx.Err()
 }
 

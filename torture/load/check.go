@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"carstate/internal/access"
 	"carstate/internal/admin"
 	"carstate/internal/nodeprocess"
 	"carstate/internal/vehicle"
@@ -60,9 +61,12 @@ func (l *Load) Settle(ctx context.Context, n *nodeprocess.Node) error {
 	return nil
 }
 
-// maxEvents is how many events of the audit one call shows. If there are more, it
-// is not held against the journal.
+// maxEvents is how many events of the audit one call shows, the newest. If there
+// are more, the audit is held against the journal as far as these go.
 const maxEvents = 1000
+
+// adminLimit is longer than any call of the admin API takes.
+const adminLimit = 30 * time.Second
 
 // How much is looked at after each restart.
 const (
@@ -125,11 +129,11 @@ func (l *Load) checkDeeds(ctx context.Context, node *nodeprocess.Node, n int) er
 			return err
 		}
 		if a.HTTP != http.StatusOK || a.Status != 1 {
-			l.lost("a token that was issued is answered with %d, status %d", a.HTTP, a.Status)
+			l.lost(t.changed, "a token that was issued is answered with %d, status %d", a.HTTP, a.Status)
 		}
 		if t.only != "" {
 			if a, err := node.Ask(ctx, nodeprocess.DrivingPath, t.secret, barrierCar); err == nil && a.Status != 0 {
-				l.wrong("a token is answered for a vehicle that it was not granted")
+				l.undone(t.changed, "a token is answered for a vehicle that it was not granted")
 			}
 		}
 	}
@@ -137,17 +141,17 @@ func (l *Load) checkDeeds(ctx context.Context, node *nodeprocess.Node, n int) er
 		if a, err := node.Ask(ctx, nodeprocess.DrivingPath, t.secret, barrierCar); err != nil {
 			return err
 		} else if a.HTTP != http.StatusUnauthorized {
-			l.lost("a token that was revoked is answered with %d", a.HTTP)
+			l.lost(t.changed, "a token that was revoked is answered with %d", a.HTTP)
 		}
 	}
 	l.journal.mu.Lock()
-	dead := slices.Clone(l.journal.dead)
+	ended := slices.Clone(l.journal.dead)
 	l.journal.mu.Unlock()
-	for _, secret := range dead {
-		if a, err := node.Ask(ctx, nodeprocess.DrivingPath, secret, barrierCar); err != nil {
+	for _, d := range ended {
+		if a, err := node.Ask(ctx, nodeprocess.DrivingPath, d.secret, barrierCar); err != nil {
 			return err
 		} else if a.HTTP != http.StatusUnauthorized {
-			l.wrong("a secret that expired or was replaced is answered with %d", a.HTTP)
+			l.undone(d.since, "a secret that expired or was replaced is answered with %d", a.HTTP)
 		}
 	}
 	for _, s := range newest(&l.journal.mu, &l.journal.sources, n, func(s *source) bool { return !s.unsure }) {
@@ -158,7 +162,7 @@ func (l *Load) checkDeeds(ctx context.Context, node *nodeprocess.Node, n int) er
 		// An empty object is no sample: whose key counts is told so.
 		want := map[bool]int{false: http.StatusBadRequest, true: http.StatusUnauthorized}[s.removed]
 		if status != want {
-			l.lost("a source (removed: %t) is answered with %d: %s", s.removed, status, text)
+			l.lost(s.changed, "a source (removed: %t) is answered with %d: %s", s.removed, status, text)
 		}
 	}
 	l.journal.mu.Lock()
@@ -182,8 +186,10 @@ func (l *Load) checkRecords(ctx context.Context, c *admin.Client) error {
 		}
 		for _, reading := range r.Readings {
 			x := sample{vid, reading.Time.Unix()}
-			if x.at < was.acknowledged || reading.Signal == "Vehicle.Speed" && int64(reading.Value) != x.speedKmh() {
-				l.wrong("the state of %s holds %s %g of %s, and the newest sample was of %s", vid, reading.Signal, reading.Value, clock(x.at), clock(was.acknowledged))
+			if reading.Time.Unix() < was.acknowledged {
+				l.lost(was.after(x.at), "the state of %s holds %s of %s, and a sample of %s was acknowledged", vid, reading.Signal, clock(x.at), clock(was.acknowledged))
+			} else if reading.Signal == "Vehicle.Speed" && int64(reading.Value) != x.speedKmh() {
+				l.wrong("the state of %s holds %s %g of %s, which was not sent", vid, reading.Signal, reading.Value, clock(x.at))
 			}
 		}
 	}
@@ -215,23 +221,27 @@ func (l *Load) checkLists(ctx context.Context, n *nodeprocess.Node) error {
 	if err != nil {
 		return err
 	}
-	issued := make(map[string]bool)
+	audited, since := make(map[string]bool), time.Time{}
 	for _, e := range events {
-		issued[e.Object] = true
+		audited[e.Object] = true
+	}
+	if len(events) == maxEvents { // the newest; how far they go, all must be there
+		since = slices.MinFunc(events, func(a, b access.Event) int { return a.Time.Compare(b.Time) }).Time
 	}
 	l.journal.mu.Lock()
 	defer l.journal.mu.Unlock()
 	for _, t := range l.journal.tokens {
-		if len(events) < maxEvents && !issued[t.id] {
-			l.lost("a token that was issued is not in the audit")
+		// The event is older than its acknowledgement, by less than a call takes.
+		if t.issued.Add(-adminLimit).After(since) && !audited[t.id] {
+			l.lost(t.issued, "a token that was issued is not in the audit")
 		}
 		if is, ok := revoked[t.id]; !t.unsure && (!ok || is != t.revoked) {
-			l.lost("a token (revoked: %t) is listed %t, revoked %t", t.revoked, ok, is)
+			l.lost(t.changed, "a token (revoked: %t) is listed %t, revoked %t", t.revoked, ok, is)
 		}
 	}
 	for _, s := range l.journal.sources {
 		if !s.unsure && present[s.name] == s.removed {
-			l.lost("a source (removed: %t) is listed: %t", s.removed, present[s.name])
+			l.lost(s.changed, "a source (removed: %t) is listed: %t", s.removed, present[s.name])
 		}
 	}
 	return nil

@@ -26,6 +26,7 @@ func (l *Load) operate(ctx context.Context, n *nodeprocess.Node) {
 	for ctx.Err() == nil {
 		deed := l.deed(ctx, c)
 		l.a.Offered(1)
+		must := l.MustAnswer.Load()
 		err := deed()
 		var said *admin.Error
 		switch {
@@ -35,6 +36,8 @@ func (l *Load) operate(ctx context.Context, n *nodeprocess.Node) {
 			l.Stats.LastDeed.Store(time.Now().UnixNano())
 		case errors.As(err, &said) && said.Status == http.StatusServiceUnavailable:
 			l.Stats.DeedsRefused.Add(1)
+		case (!errors.As(err, &said) || said.Status == 0) && must && l.MustAnswer.Load() && ctx.Err() == nil:
+			l.wrong("the admin API does not answer while the node is up: %v", err)
 		case errors.As(err, &said) && said.Status != 0:
 			l.wrong("the admin API answers %d: %s", said.Status, said)
 		}
@@ -49,13 +52,20 @@ func (l *Load) deed(ctx context.Context, c *admin.Client) func() error {
 	j := l.journal
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	switch k := l.deeds.IntN(20); {
+	k := l.deeds.IntN(20)
+	switch { // what was never done comes first
+	case len(j.sources) == 0:
+		k = 12
+	case len(j.tokens) > 0 && !slices.ContainsFunc(j.tokens, func(t *token) bool { return t.revoked }):
+		k = k % 2 * 19 // revoke one or, for that may be refused, issue another
+	}
+	switch {
 	case k < 5:
 		if t := someOf(l, j.tokens, func(t *token) bool { return !t.revoked && !t.unsure }); t != nil {
 			t.unsure = true
 			return func() error {
 				_, err := c.RevokeToken(ctx, t.id)
-				return l.done(err, func() { t.unsure, t.revoked = false, true })
+				return l.done(err, func() { t.unsure, t.revoked, t.changed = false, true, time.Now() })
 			}
 		}
 	case k < 8:
@@ -63,7 +73,7 @@ func (l *Load) deed(ctx context.Context, c *admin.Client) func() error {
 			s.unsure = true
 			return func() error {
 				_, err := c.RemoveSource(ctx, s.name)
-				return l.done(err, func() { s.unsure, s.removed = false, true })
+				return l.done(err, func() { s.unsure, s.removed, s.changed = false, true, time.Now() })
 			}
 		}
 	case k < 10 && len(j.one) > 0:
@@ -73,7 +83,7 @@ func (l *Load) deed(ctx context.Context, c *admin.Client) func() error {
 			return func() error {
 				_, err := c.Forget(ctx, vehicle.ID(vid))
 				return l.done(err, func() {
-					car.unsure, car.forgotten = false, true
+					car.unsure, car.forgotten, car.forgottenAt = false, true, time.Now()
 					j.forgotten = append(j.forgotten, vid)
 				})
 			}
@@ -82,7 +92,7 @@ func (l *Load) deed(ctx context.Context, c *admin.Client) func() error {
 		name := fmt.Sprintf("source%d", l.deeds.Uint64())
 		return func() error {
 			s, err := c.AddSource(ctx, name, everything, time.Time{})
-			return l.done(err, func() { j.sources = append(j.sources, &source{name: s.Name, key: s.Key}) })
+			return l.done(err, func() { j.sources = append(j.sources, &source{name: s.Name, key: s.Key, changed: time.Now()}) })
 		}
 	}
 	only, vehicles := "", everything
@@ -94,7 +104,10 @@ func (l *Load) deed(ctx context.Context, c *admin.Client) func() error {
 	}
 	return func() error {
 		t, err := c.IssueToken(ctx, access.TokenRequest{Developer: "developer", Operations: access.AllOperations, Vehicles: vehicles})
-		return l.done(err, func() { j.tokens = append(j.tokens, &token{id: t.ID, secret: t.AccessToken, only: only}) })
+		return l.done(err, func() {
+			now := time.Now()
+			j.tokens = append(j.tokens, &token{id: t.ID, secret: t.AccessToken, only: only, issued: now, changed: now})
+		})
 	}
 }
 
@@ -145,24 +158,30 @@ func (l *Load) Enrich(ctx context.Context, n *nodeprocess.Node) error {
 	if err != nil {
 		return err
 	}
+	issued := time.Now()
 	fresh, err := c.RotateToken(ctx, replaced.ID, 0)
 	if err != nil {
 		return err
 	}
+	rotated := time.Now()
 	request.Vehicles = access.VehicleSet(vehicle.ID(cars[0]), vehicle.ID(barrierCar))
 	narrowed, err := c.IssueToken(ctx, request)
 	if err != nil {
 		return err
 	}
+	narrowedIssued := time.Now()
 	if _, err := c.GrantToken(ctx, narrowed.ID, nil, []vehicle.ID{vehicle.ID(barrierCar)}); err != nil {
 		return err
 	}
+	now := time.Now()
 	l.a.Offered(5)
 	l.a.Acknowledged(5)
 	j := l.journal
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.dead = append(j.dead, expired.AccessToken, replaced.AccessToken)
-	j.tokens = append(j.tokens, &token{id: fresh.ID, secret: fresh.AccessToken}, &token{id: narrowed.ID, secret: narrowed.AccessToken, only: cars[0]})
+	j.dead = append(j.dead, dead{expired.AccessToken, time.Time{}}, dead{replaced.AccessToken, rotated})
+	j.tokens = append(j.tokens,
+		&token{id: fresh.ID, secret: fresh.AccessToken, issued: issued, changed: rotated},
+		&token{id: narrowed.ID, secret: narrowed.AccessToken, only: cars[0], issued: narrowedIssued, changed: now})
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"hash/fnv"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -25,7 +26,16 @@ type Journal struct {
 	tokens    []*token
 	sources   []*source
 	forgotten []string
-	dead      []string // secrets of tokens that expired or were replaced
+	dead      []dead
+}
+
+// Finding is what is wrong with an answer.
+type Finding struct {
+	Text string
+	Lost bool // something was acknowledged and is not there
+	// Missing is when the record whose absence explains the finding was known to be
+	// stored: acknowledged, or seen in an answer. Zero: no absence explains it.
+	Missing time.Time
 }
 
 // car is what is known of a vehicle. Times are event times in whole seconds,
@@ -36,6 +46,32 @@ type car struct {
 	seen         int64 // of the newest that an answer rested on
 	// unsure: it was asked to be forgotten, and nobody knows whether it is.
 	unsure, forgotten, lost bool
+
+	seenSince, forgottenAt time.Time
+	acks                   []ack // the newest, in order
+	trimmed                bool  // there were more
+}
+
+// ack is when a sample was acknowledged that was newer than all before.
+type ack struct {
+	at   int64
+	when time.Time
+}
+
+// maxAcks bounds how many of a vehicle are kept.
+const maxAcks = 64
+
+// after is when the first sample was acknowledged that is newer than at; zero if
+// nobody knows.
+func (c *car) after(at int64) time.Time {
+	for i, a := range c.acks {
+		if a.at > at && (i > 0 || !c.trimmed) {
+			return a.when
+		} else if a.at > at {
+			break
+		}
+	}
+	return time.Time{}
 }
 
 // token and source are what was acknowledged of them. unsure: another deed was
@@ -45,10 +81,18 @@ type (
 		id, secret      string
 		only            string // the one vehicle it may ask for; "": all
 		revoked, unsure bool
+		// when it was issued and when it last changed, as was acknowledged
+		issued, changed time.Time
 	}
 	source struct {
 		name, key       string
 		removed, unsure bool
+		changed         time.Time
+	}
+	// dead is a secret of a token that expired or was replaced.
+	dead struct {
+		secret string
+		since  time.Time
 	}
 )
 
@@ -90,8 +134,15 @@ func (j *Journal) offer(samples []sample) {
 func (j *Journal) acknowledge(samples []sample) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	now := time.Now()
 	for _, s := range samples {
 		c := j.cars[s.vid]
+		if s.at > c.acknowledged {
+			if len(c.acks) == maxAcks {
+				c.acks, c.trimmed = slices.Clone(c.acks[maxAcks/2:]), true
+			}
+			c.acks = append(c.acks, ack{s.at, now})
+		}
 		if c.acknowledged == 0 {
 			if single(s.vid) {
 				j.one = append(j.one, s.vid)
@@ -116,44 +167,51 @@ func (j *Journal) before(vid string) car {
 
 // judge holds an answer against what was known before it was asked for. settled
 // says that all that was acknowledged by then must be seen. It returns what is
-// wrong, or "", and whether that is a loss.
-func (j *Journal) judge(vid string, was car, a nodeprocess.Answer, settled bool) (finding string, lost bool) {
+// wrong; its text is "" if nothing is.
+func (j *Journal) judge(vid string, was car, a nodeprocess.Answer, settled bool) Finding {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	wrong := func(format string, args ...any) Finding { return Finding{Text: fmt.Sprintf(format, args...)} }
 	c := j.cars[vid]
 	if c == nil {
 		if a.Status != 0 {
-			return fmt.Sprintf("%s has never reported and is answered for", vid), false
+			return wrong("%s has never reported and is answered for", vid)
 		}
-		return "", false
+		return Finding{}
 	}
 	at := a.Modified.Unix()
 	switch {
 	case a.HTTP != http.StatusOK:
-		return fmt.Sprintf("%s is answered with %d", vid, a.HTTP), false
+		return wrong("%s is answered with %d", vid, a.HTTP)
 	case was.forgotten && a.Status != 0:
-		return fmt.Sprintf("%s was forgotten and is back", vid), false
+		return Finding{Text: vid + " was forgotten and is back", Missing: was.forgottenAt}
 	case c.unsure || c.forgotten || c.lost:
-		return "", false
+		return Finding{}
 	case a.Status == 0 && settled && was.acknowledged != 0:
 		c.lost = true
-		return fmt.Sprintf("%s was acknowledged with a sample of %s and is unknown", vid, clock(was.acknowledged)), true
+		return Finding{fmt.Sprintf("%s was acknowledged with a sample of %s and is unknown", vid, clock(was.acknowledged)), true, was.after(0)}
 	case a.Status == 0 && was.seen != 0:
-		return fmt.Sprintf("%s had a state of %s and is unknown now", vid, clock(was.seen)), false
+		return Finding{Text: fmt.Sprintf("%s had a state of %s and is unknown now", vid, clock(was.seen)), Missing: was.seenSince}
 	case a.Status == 0:
-		return "", false
+		return Finding{}
 	case a.Driving != "1":
-		return fmt.Sprintf("%s drives normally, and the answer is %q", vid, a.Driving), false
+		return wrong("%s drives normally, and the answer is %q", vid, a.Driving)
 	case at > c.offered:
-		return fmt.Sprintf("%s has a state of %s, of which no sample was sent", vid, clock(at)), false
-	case at < was.seen:
-		return fmt.Sprintf("%s went back in time: its state was of %s and is of %s", vid, clock(was.seen), clock(at)), false
+		return wrong("%s has a state of %s, of which no sample was sent", vid, clock(at))
 	case settled && at < was.acknowledged:
 		c.lost = true
-		return fmt.Sprintf("%s was acknowledged with a sample of %s, and its state is of %s", vid, clock(was.acknowledged), clock(at)), true
+		text := fmt.Sprintf("%s was acknowledged with a sample of %s, and its state is of %s", vid, clock(was.acknowledged), clock(at))
+		if at < was.seen {
+			text += fmt.Sprintf(" and went back in time: it was of %s", clock(was.seen))
+		}
+		return Finding{text, true, was.after(at)}
+	case at < was.seen:
+		return Finding{Text: fmt.Sprintf("%s went back in time: its state was of %s and is of %s", vid, clock(was.seen), clock(at)), Missing: was.seenSince}
 	}
-	c.seen = max(c.seen, at)
-	return "", false
+	if at > c.seen {
+		c.seen, c.seenSince = at, time.Now()
+	}
+	return Finding{}
 }
 
 func clock(s int64) string { return time.Unix(s, 0).UTC().Format(time.TimeOnly) }

@@ -41,15 +41,14 @@ func TestJudge(t *testing.T) {
 		samples := []sample{{"many0x1", 100}, {"many0x1", 101}, {"many0x1", 102}}
 		j.offer(samples)
 		j.acknowledge(samples[:2])
-		var finding string
-		var lost bool
+		var f Finding
 		for i, a := range c.answers {
-			if finding, lost = j.judge("many0x1", j.before("many0x1"), a, c.settled); finding != "" && i < len(c.answers)-1 {
-				t.Errorf("%s: answer %d: %s", name, i, finding)
+			if f = j.judge("many0x1", j.before("many0x1"), a, c.settled); f.Text != "" && i < len(c.answers)-1 {
+				t.Errorf("%s: answer %d: %s", name, i, f.Text)
 			}
 		}
-		if c.finding == "" && finding != "" || !strings.Contains(finding, c.finding) || lost != c.lost {
-			t.Errorf("%s: %q, lost %t", name, finding, lost)
+		if c.finding == "" && f.Text != "" || !strings.Contains(f.Text, c.finding) || f.Lost != c.lost || f.Lost && f.Missing.IsZero() {
+			t.Errorf("%s: %+v", name, f)
 		}
 	}
 }
@@ -63,18 +62,18 @@ func TestJudgeForgotten(t *testing.T) {
 	c := j.cars["one1"]
 	c.unsure = true
 	for _, a := range []nodeprocess.Answer{answer(100), unknown} {
-		if finding, _ := j.judge("one1", j.before("one1"), a, true); finding != "" {
-			t.Error(finding)
+		if f := j.judge("one1", j.before("one1"), a, true); f.Text != "" {
+			t.Error(f.Text)
 		}
 	}
 	c.unsure, c.forgotten = false, true
-	if finding, _ := j.judge("one1", j.before("one1"), unknown, true); finding != "" {
-		t.Error(finding)
+	if f := j.judge("one1", j.before("one1"), unknown, true); f.Text != "" {
+		t.Error(f.Text)
 	}
-	if finding, _ := j.judge("one1", j.before("one1"), answer(100), true); !strings.Contains(finding, "is back") {
-		t.Errorf("%q", finding)
+	if f := j.judge("one1", j.before("one1"), answer(100), true); !strings.Contains(f.Text, "is back") {
+		t.Errorf("%q", f.Text)
 	}
-	if finding, _ := j.judge("one2", car{}, answer(100), true); finding == "" {
+	if f := j.judge("one2", car{}, answer(100), true); f.Text == "" {
 		t.Error("a vehicle that never reported has an answer, and nobody minds")
 	}
 }
@@ -99,4 +98,21 @@ func TestFleet(t *testing.T) {
 
 func testFleet() *fleet {
 	return &fleet{rnd: rand.New(rand.NewPCG(1, 2)), base: 1000, at: make([]int64, 10)}
+}
+
+// A loss is as old as the oldest sample that is missing, and of no age where nobody
+// knows that.
+func TestAfter(t *testing.T) {
+	j := newJournal()
+	for at := range int64(maxAcks) + 10 {
+		j.offer([]sample{{"many0x1", 100 + at}})
+		j.acknowledge([]sample{{"many0x1", 100 + at}})
+		if c := j.before("many0x1"); at == 5 && (c.after(0) != c.acks[0].when || c.after(102) != c.acks[3].when || !c.after(105).IsZero()) {
+			t.Errorf("%+v", c)
+		}
+	}
+	c := j.before("many0x1")
+	if len(c.acks) > maxAcks || !c.after(0).IsZero() || c.after(c.acks[0].at) != c.acks[1].when {
+		t.Errorf("%+v", c)
+	}
 }

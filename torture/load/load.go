@@ -32,7 +32,7 @@ const (
 // next.
 type Load struct {
 	a       *row.Attempt
-	report  func(finding string, lost bool)
+	report  func(Finding)
 	journal *Journal
 	fleets  []*fleet
 	rnd     *rand.Rand // of whoever checks
@@ -42,8 +42,9 @@ type Load struct {
 
 	key, token string
 
-	// MustAnswer says that a query that is not answered with 200 is wrong: the
-	// node is up.
+	// MustAnswer says that the node is up: a query that begins now and is not
+	// answered with 200 within [askLimit] is wrong, and so is a request that gets
+	// no answer at all.
 	MustAnswer atomic.Bool
 	Stats      Stats
 }
@@ -51,8 +52,10 @@ type Load struct {
 // Stats count what the load met.
 type Stats struct {
 	Asked, Unanswered             atomic.Int64 // queries
-	Stored, Refused               atomic.Int64 // requests and messages: acknowledged, refused for now
-	DeedsDone, DeedsRefused       atomic.Int64
+	Posted, PostsRefused          atomic.Int64 // requests: acknowledged, told 503
+	Published, MQTTRefused        atomic.Int64 // messages that were acknowledged; connections and connects that were told why not
+	MQTTCut                       atomic.Int64 // connections that ended without a word
+	DeedsDone, DeedsRefused       atomic.Int64 // of operators; told 503
 	LastStored, LastDeed, LastAsk atomic.Int64 // when the last one succeeded, Unix ns
 }
 
@@ -62,11 +65,11 @@ const ownSource = "fleet"
 // New prepares a load whose randomness is that of the attempt.
 func New(a *row.Attempt) *Load {
 	l := &Load{a: a, journal: newJournal(), base: time.Now().Add(-23 * time.Hour).Unix()}
-	l.report = func(finding string, lost bool) {
-		if lost {
-			a.Lost("%s", finding)
+	l.report = func(f Finding) {
+		if f.Lost {
+			a.Lost("%s", f.Text)
 		} else {
-			a.Wrong("%s", finding)
+			a.Wrong("%s", f.Text)
 		}
 	}
 	l.rnd = rand.New(rand.NewPCG(a.Seed, 1))
@@ -95,7 +98,7 @@ func (l *Load) Prepare(ctx context.Context, n *nodeprocess.Node) (err error) {
 // Fork is a copy of what is known for a node that lives another life from here
 // on: a copy of the data directory. What it finds goes to report. A fork checks; it
 // does not run.
-func (l *Load) Fork(report func(finding string, lost bool)) *Load {
+func (l *Load) Fork(report func(Finding)) *Load {
 	j := l.journal
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -104,7 +107,9 @@ func (l *Load) Fork(report func(finding string, lost bool)) *Load {
 	f.journal.one, f.journal.many = slices.Clone(j.one), slices.Clone(j.many)
 	f.journal.forgotten, f.journal.dead = slices.Clone(j.forgotten), slices.Clone(j.dead)
 	for vid, c := range j.cars {
-		f.journal.cars[vid] = new(*c)
+		fork := *c
+		fork.acks = slices.Clip(c.acks) // the forks must not share what they add
+		f.journal.cars[vid] = &fork
 	}
 	for _, t := range j.tokens {
 		f.journal.tokens = append(f.journal.tokens, new(*t))
@@ -115,8 +120,19 @@ func (l *Load) Fork(report func(finding string, lost bool)) *Load {
 	return f
 }
 
-func (l *Load) wrong(format string, args ...any) { l.report(fmt.Sprintf(format, args...), false) }
-func (l *Load) lost(format string, args ...any)  { l.report(fmt.Sprintf(format, args...), true) }
+func (l *Load) wrong(format string, args ...any) {
+	l.report(Finding{Text: fmt.Sprintf(format, args...)})
+}
+
+// lost and undone say that a record that was acknowledged then is missing: that
+// something is not there, or is as if it had not been done.
+func (l *Load) lost(acknowledged time.Time, format string, args ...any) {
+	l.report(Finding{fmt.Sprintf(format, args...), true, acknowledged})
+}
+
+func (l *Load) undone(acknowledged time.Time, format string, args ...any) {
+	l.report(Finding{fmt.Sprintf(format, args...), false, acknowledged})
+}
 
 // Run loads the node until the context ends or the node does, and returns once
 // everybody has stopped.
@@ -223,18 +239,27 @@ func (l *Load) offer(samples []sample) {
 func (l *Load) stored(samples []sample) {
 	l.journal.acknowledge(samples)
 	l.a.Acknowledged(len(samples))
-	l.Stats.Stored.Add(1)
 	l.Stats.LastStored.Store(time.Now().UnixNano())
 }
 
-// Unless returns why a row could not be done, or nil if that is because of what it
-// found: then the findings speak for themselves.
-func Unless(a *row.Attempt, err error) error {
-	if o := a.Outcome(); err == nil || o.Passed() {
-		return err
+// MustHaveHappened finds it wrong if something was never acknowledged that the row
+// is about: then the row says nothing about it. A control is caught by what it does.
+func (l *Load) MustHaveHappened() {
+	if l.a.Defect != "" {
+		return
 	}
-	a.Logf("ended early: %v", err)
-	return nil
+	_, tokens, revoked, sources, _, _ := l.journal.Counts()
+	for _, x := range []struct {
+		n    int64
+		what string
+	}{
+		{l.Stats.Posted.Load(), "no HTTP request"}, {l.Stats.Published.Load(), "no MQTT message"},
+		{int64(tokens), "no token"}, {int64(revoked), "no revocation"}, {int64(sources), "no source"},
+	} {
+		if x.n == 0 {
+			l.a.Wrong("%s was acknowledged: the row says nothing about them", x.what)
+		}
+	}
 }
 
 // rest lets a sender that was refused wait a little. It reports whether to go on.

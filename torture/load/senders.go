@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 
 	"github.com/eclipse/paho.golang/packets"
 	"github.com/eclipse/paho.golang/paho"
@@ -34,7 +35,11 @@ func (l *Load) post(ctx context.Context, n *nodeprocess.Node, f *fleet) {
 // that must not be.
 func (l *Load) postOne(ctx context.Context, n *nodeprocess.Node, samples []sample) (bool, error) {
 	l.offer(samples)
+	must := l.MustAnswer.Load()
 	status, text, err := n.Post(ctx, l.key, lines(samples))
+	if err != nil && must && l.MustAnswer.Load() && ctx.Err() == nil {
+		return false, fmt.Errorf("a POST is not answered while the node is up: %w", err)
+	}
 	if err != nil {
 		return false, nil // nobody knows
 	}
@@ -48,9 +53,10 @@ func (l *Load) postOne(ctx context.Context, n *nodeprocess.Node, samples []sampl
 			return false, fmt.Errorf("a POST of %d samples is answered %s", len(samples), bytes.TrimSpace(text))
 		}
 		l.stored(samples)
+		l.Stats.Posted.Add(1)
 		return true, nil
 	case http.StatusServiceUnavailable:
-		l.Stats.Refused.Add(1)
+		l.Stats.PostsRefused.Add(1)
 		return false, nil
 	}
 	return false, fmt.Errorf("a POST is answered with %d: %s", status, bytes.TrimSpace(text))
@@ -60,7 +66,7 @@ func (l *Load) postOne(ctx context.Context, n *nodeprocess.Node, samples []sampl
 // several fleets; over another one when that is closed.
 func (l *Load) publish(ctx context.Context, n *nodeprocess.Node, number int, fleets []*fleet) {
 	for ctx.Err() == nil {
-		client, closed := l.connect(ctx, n, fmt.Sprintf("gateway%d", number))
+		client, closed, told := l.connect(ctx, n, fmt.Sprintf("gateway%d", number))
 		if client == nil {
 			if !rest(ctx) {
 				return
@@ -81,7 +87,9 @@ func (l *Load) publish(ctx context.Context, n *nodeprocess.Node, number int, fle
 		stop()
 		cancel()
 		_ = client.Disconnect(&paho.Disconnect{}) // it may be closed already
-		l.Stats.Refused.Add(1)
+		if closed.Err() != nil && !told.Load() {
+			l.Stats.MQTTCut.Add(1)
+		}
 	}
 }
 
@@ -97,28 +105,46 @@ func (l *Load) publishOne(ctx context.Context, client *paho.Client, samples []sa
 		return false // nobody knows
 	}
 	l.stored(samples)
+	l.Stats.Published.Add(1)
 	return true
 }
 
-// connect returns a client and a context that ends with its connection; nil if
-// there is none to be had now.
-func (l *Load) connect(ctx context.Context, n *nodeprocess.Node, id string) (*paho.Client, context.Context) {
+// connect returns a client, a context that ends with its connection, and whether
+// the node has said why it ends it; nil if there is none to be had now.
+func (l *Load) connect(ctx context.Context, n *nodeprocess.Node, id string) (*paho.Client, context.Context, *atomic.Bool) {
+	must := l.MustAnswer.Load()
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", n.Address(nodeprocess.MQTT))
 	if err != nil {
-		return nil, nil
+		if must && l.MustAnswer.Load() && ctx.Err() == nil {
+			l.wrong("MQTT cannot be connected to while the node is up: %v", err)
+		}
+		return nil, nil, nil
 	}
 	closed, closing := context.WithCancel(context.Background())
+	told := new(atomic.Bool)
 	client := paho.NewClient(paho.ClientConfig{
-		Conn:               packets.NewThreadSafeConn(conn),
-		OnClientError:      func(error) { closing() },
-		OnServerDisconnect: func(*paho.Disconnect) { closing() },
+		Conn:          packets.NewThreadSafeConn(conn),
+		OnClientError: func(error) { closing() },
+		OnServerDisconnect: func(*paho.Disconnect) {
+			told.Store(true)
+			l.Stats.MQTTRefused.Add(1)
+			closing()
+		},
 	})
-	if _, err := client.Connect(ctx, &paho.Connect{
+	answer, err := client.Connect(ctx, &paho.Connect{
 		ClientID: id, KeepAlive: 30, CleanStart: true, Username: ownSource, UsernameFlag: true, Password: []byte(l.key), PasswordFlag: true,
-	}); err != nil {
+	})
+	if err != nil {
+		const unavailable = 0x88
+		switch {
+		case answer == nil:
+			l.Stats.MQTTCut.Add(1)
+		case answer.ReasonCode == unavailable:
+			l.Stats.MQTTRefused.Add(1)
+		}
 		closing()
 		conn.Close()
-		return nil, nil
+		return nil, nil, nil
 	}
-	return client, closed
+	return client, closed, told
 }

@@ -11,6 +11,9 @@ import (
 // watchedCars is how many vehicles are asked for all the time.
 const watchedCars = 200
 
+// askLimit is how long a query may take that must be answered.
+const askLimit = 5 * time.Second
+
 // watch asks for the same vehicles again and again, in this life of the node and
 // the next: none may go back in event time, or be unknown once it was known.
 func (l *Load) watch(ctx context.Context, n *nodeprocess.Node, number int) {
@@ -33,22 +36,28 @@ func (l *Load) watch(ctx context.Context, n *nodeprocess.Node, number int) {
 // ask asks for a vehicle and judges the answer. It reports whether there was one.
 func (l *Load) ask(ctx context.Context, n *nodeprocess.Node, vid string, settled bool) bool {
 	was := l.journal.before(vid)
-	must := l.MustAnswer.Load()
-	a, err := n.Ask(ctx, nodeprocess.DrivingPath, l.token, vid)
-	if ctx.Err() != nil {
+	must, asking := l.MustAnswer.Load(), ctx
+	if must {
+		// It has a time of its own, whatever becomes of the load meanwhile.
+		var cancel context.CancelFunc
+		asking, cancel = context.WithTimeout(context.WithoutCancel(ctx), askLimit)
+		defer cancel()
+	}
+	a, err := n.Ask(asking, nodeprocess.DrivingPath, l.token, vid)
+	if ctx.Err() != nil && !must {
 		return false
 	}
 	l.Stats.Asked.Add(1)
 	if err != nil || a.HTTP == http.StatusServiceUnavailable {
 		l.Stats.Unanswered.Add(1)
-		if must && l.MustAnswer.Load() {
-			l.wrong("a query was not answered while the node was up: HTTP %d, %v", a.HTTP, err)
+		if must {
+			l.wrong("a query was not answered within %s while the node was up: HTTP %d, %v", askLimit, a.HTTP, err)
 		}
 		return false
 	}
 	l.Stats.LastAsk.Store(time.Now().UnixNano())
-	if finding, lost := l.journal.judge(vid, was, a, settled); finding != "" {
-		l.report(finding, lost)
+	if f := l.journal.judge(vid, was, a, settled); f.Text != "" {
+		l.report(f)
 	}
 	return true
 }

@@ -97,7 +97,7 @@ func (w *world) triple(rng *rand.Rand, c *wire, number int64, same *canon) (find
 	case pick == 1: // of the right form, and new each time
 		q.secret, _ = access.NewSecret(access.TokenKind)
 	default:
-		q.from = w.holders[rng.IntN(len(w.holders))]
+		q.from = w.anyHolder(rng)
 		q.secret = q.from.secret(rng.IntN(1 << 20))
 		sort = "a token"
 		if q.from.sandbox {

@@ -2,50 +2,103 @@ package matrix
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"carstate/internal/vehicle"
 )
 
-// change changes tokens and forgets vehicles, one after the other and without a
-// pause, until the context ends.
+// changers change tokens at once: each change waits for the disk, and together they
+// wait hardly longer than one.
+const changers = 8
+
+// changes is what was changed.
+type changes struct {
+	granted, revoked, rotated, forgotten atomic.Int64
+
+	mu      sync.Mutex
+	forgets []*car // still to be forgotten
+}
+
+// next is the next vehicle to forget, nil if there is none left.
+func (c *changes) next() (v *car) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.forgets) > 0 {
+		v, c.forgets = c.forgets[0], c.forgets[1:]
+	}
+	return v
+}
+
+// change changes tokens and forgets vehicles without a pause until the context ends.
 func (w *world) change(ctx context.Context) error {
-	rng := rand.New(rand.NewPCG(w.a.Seed, 1000))
-	var live []*holder
-	overlaps := make(map[*holder]int)
+	var live [changers][]*holder
+	next := 0
 	for _, h := range w.holders {
 		if h.mutable && !h.sandbox {
-			live = append(live, h)
+			live[next%changers] = append(live[next%changers], h)
+			next++
 		}
 	}
-	forgets, n := w.forgets, 0
-	for ; ctx.Err() == nil && len(live) > 2; n++ {
+	did := changes{forgets: w.forgets}
+	var changing sync.WaitGroup
+	var errs [changers]error
+	for n := range changers {
+		changing.Go(func() {
+			rng := rand.New(rand.NewPCG(w.a.Seed, uint64(1000+n)))
+			errs[n] = w.changeSome(ctx, rng, live[n], &did)
+		})
+	}
+	changing.Wait()
+	w.a.Figure("meanwhile: vehicles granted to a token, or taken away", float64(did.granted.Load()), "")
+	w.a.Figure("meanwhile: tokens revoked, and others issued", float64(did.revoked.Load()), "")
+	w.a.Figure("meanwhile: tokens rotated", float64(did.rotated.Load()), "")
+	w.a.Figure("meanwhile: vehicles forgotten", float64(did.forgotten.Load()), "")
+	return errors.Join(errs[:]...)
+}
+
+// changeSome changes tokens that nobody else does. For one that is revoked another
+// is issued, so that there always are as many to change.
+func (w *world) changeSome(ctx context.Context, rng *rand.Rand, live []*holder, did *changes) error {
+	overlaps := make(map[*holder]int)
+	for ctx.Err() == nil {
 		i := rng.IntN(len(live))
 		h := live[i]
 		g := h.life(len(h.lives) - 1) // nobody else appends
 		var err error
+		var count *atomic.Int64
 		switch pick := rng.IntN(100); {
-		case pick < 2:
-			err = w.revoke(ctx, h)
-			live[i] = live[len(live)-1]
-			live = live[:len(live)-1]
 		case pick < 10:
+			count = &did.revoked
+			if err = w.revoke(ctx, h); err == nil {
+				live[i], err = w.add(ctx, rng)
+			}
+			delete(overlaps, h)
+		case pick < 20:
+			count = &did.rotated
 			overlap := 24 * time.Hour
 			if overlaps[h]++; overlaps[h]%6 == 0 {
 				overlap = 0
 			}
 			err = w.rotate(ctx, h, overlap)
-		case pick < 13 && len(forgets) > 0:
-			c := forgets[0]
-			forgets = forgets[1:]
+		case pick < 22:
+			c := did.next()
+			if c == nil {
+				continue
+			}
+			count = &did.forgotten
 			c.forgetting.Store(true)
 			if _, err = w.admin.Forget(ctx, vehicle.ID(c.vid)); err == nil {
 				c.forgotten.Store(true)
 			}
-		case !g.all:
-			// Not one that will be forgotten: that cannot be granted again.
-			c := w.cars[rng.IntN(carsOfAKind*(len(kinds)-2))]
+		case g.all:
+			continue // that is no list to change
+		default:
+			count = &did.granted
+			c := w.lasting()[rng.IntN(len(w.lasting()))]
 			names := []vehicle.ID{vehicle.ID(c.vid)}
 			if g.vids[c.vid] {
 				err = w.regrant(ctx, h, nil, names)
@@ -56,7 +109,25 @@ func (w *world) change(ctx context.Context) error {
 		if err != nil && ctx.Err() == nil {
 			return err
 		}
+		if err == nil {
+			count.Add(1)
+		}
 	}
-	w.a.Figure("changes of tokens and vehicles meanwhile", float64(n), "")
 	return nil
+}
+
+// lasting are cars that nobody forgets: one that was cannot be granted again.
+func (w *world) lasting() []*car { return w.cars[:carsOfAKind*(len(kinds)-2)] }
+
+// add issues one more token that may be changed, and has it asked with.
+func (w *world) add(ctx context.Context, rng *rand.Rand) (*holder, error) {
+	h := &holder{mutable: true}
+	g, names := w.grant(rng, w.lasting())
+	if err := w.issue(ctx, h, g, names); err != nil {
+		return h, err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.holders = append(w.holders, h)
+	return h, nil
 }

@@ -20,16 +20,18 @@ var Row = row.Row{
 	Promise: "A token gets exactly the answers that it was granted, also while grants change, tokens are revoked and rotated and vehicles are forgotten. " +
 		"A vehicle that is not granted cannot be told from one that there is not: not by a byte, and not by the time that the answer takes.",
 	How: `A node runs with 160 tokens (one or both operations, all vehicles, a list, an emptied list; some expired, expiring, revoked, rotated with and without
-an overlap, or of the sandbox) and 118 vehicles (with an answer to both operations, to one, not driving, stale, forgotten, never heard of, and the sandbox's).
+an overlap, or of the sandbox) and 142 vehicles (with an answer to both operations, to one, not driving, stale, forgotten, never heard of, and the sandbox's).
 Eight connections ask about random triples of token, vehicle and operation, each as another caller; a twentieth show no token that was ever issued, a twentieth something that only looks like one
-(cut off, altered, a source's key, an operator's, a token's ID). Meanwhile another one grants, takes away, revokes, rotates and forgets without a pause.
+(cut off, altered, a source's key, an operator's, a token's ID). Meanwhile eight others
+change half of the tokens without a pause and to the end: three of four changes grant a vehicle or take it away, others revoke a token and issue another one, rotate one, or forget a vehicle.
 
 Every answer is compared with a model of the contract: status, body, the names of all headers and their order, the reason, Last-Modified. A change counts from when it was acknowledged; only for a
 question that was under way meanwhile both answers are right. Every answer about an unknown vehicle is compared with the first one to the byte, but for Date, X-Request-Id and the vid itself.
 Tokens with a rate, and guesses from one address, are tried by themselves.
 
 Time is measured on one connection, 16 pipelined questions at a go, so that the way there and back does not hide the answer. In each of 6,000 rounds, in random order, come vehicles that are granted and
-never reported, that report and are not granted, and that are neither; the rounds' differences give the median and its bound without any assumption about how times are spread.
+never reported, that report and are not granted, and that are neither; the rounds' differences give the median and its bound without any assumption about how times are spread. The bound must be within 3 % of an answer's time; the control counts as seen only where the
+medians differ by more than 10 %, which noise does not do.
 
 It does not see differences below that bound, nor what several callers together might measure in a processor's caches.`,
 	Counts: "triples",

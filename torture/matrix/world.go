@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"carstate/internal/access"
@@ -19,7 +20,7 @@ import (
 // How many of each there are.
 const (
 	carsOfAKind = 12
-	toForget    = 12 // cars that are forgotten while all is asked
+	toForget    = 36 // cars that are forgotten while all is asked
 	toTime      = 256
 	tokens      = 160
 	maxAge      = time.Hour
@@ -35,6 +36,7 @@ type world struct {
 	cars      []*car // of all kinds
 	forgets   []*car // among cars: forgotten meanwhile
 	sandboxed []*car
+	mu        sync.Mutex // guards holders while all is asked
 	holders   []*holder
 	strangers []string // that are no token, or none that was issued
 
@@ -161,22 +163,8 @@ func (w *world) addCars(ctx context.Context) error {
 // addTokens issues tokens of every sort.
 func (w *world) addTokens(ctx context.Context) error {
 	for i := range tokens {
-		h := &holder{mutable: i%4 == 0}
-		g := grant{operations: [2]bool{true, true}}
-		if lacks := w.rng.IntN(3); lacks < 2 {
-			g.operations[lacks] = false
-		}
-		var names []vehicle.ID
-		if g.all = w.rng.IntN(4) == 0; !g.all {
-			g.vids = make(map[string]bool)
-			for range 1 + w.rng.IntN(40) {
-				c := w.cars[w.rng.IntN(len(w.cars))]
-				if !c.forgetting.Load() && !g.vids[c.vid] {
-					g.vids[c.vid] = true
-					names = append(names, vehicle.ID(c.vid))
-				}
-			}
-		}
+		h := &holder{mutable: i%2 == 0}
+		g, names := w.grant(w.rng, w.cars)
 		fate := w.rng.IntN(10) // of those that nobody changes later
 		if h.mutable {
 			fate = 9
@@ -210,6 +198,33 @@ func (w *world) addTokens(ctx context.Context) error {
 		}
 		return nil
 	})
+}
+
+// grant makes up what a token may do, with some of the cars.
+func (w *world) grant(rng *rand.Rand, cars []*car) (g grant, names []vehicle.ID) {
+	g.operations = [2]bool{true, true}
+	if lacks := rng.IntN(3); lacks < 2 {
+		g.operations[lacks] = false
+	}
+	if g.all = rng.IntN(4) == 0; g.all {
+		return g, nil
+	}
+	g.vids = make(map[string]bool)
+	for n := 1 + rng.IntN(40); n > 0 || len(names) == 0; n-- {
+		c := cars[rng.IntN(len(cars))]
+		if !c.forgetting.Load() && !g.vids[c.vid] {
+			g.vids[c.vid] = true
+			names = append(names, vehicle.ID(c.vid))
+		}
+	}
+	return g, names
+}
+
+// anyHolder is any token that there is by now.
+func (w *world) anyHolder(rng *rand.Rand) *holder {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.holders[rng.IntN(len(w.holders))]
 }
 
 func (w *world) issue(ctx context.Context, h *holder, g grant, names []vehicle.ID) error {

@@ -32,8 +32,9 @@ type asking struct {
 	// once they go on.
 	frozen [carstates]atomic.Bool
 
-	mu   sync.Mutex
-	took []time.Duration // of a sample of the questions
+	mu      sync.Mutex
+	took    []time.Duration // of a sample of the questions
+	longest time.Duration   // of all of them
 }
 
 // startAsking needs nodes that know every car.
@@ -85,9 +86,12 @@ func (q *asking) one(ctx context.Context, node int, path string, id vehicle.ID, 
 		err = broken.Err // without the token
 	}
 	took := time.Since(began)
-	if n := q.asked.Add(1); n%16 == 0 && !frozen && !q.frozen[node].Load() {
+	n := q.asked.Add(1)
+	if !frozen && !q.frozen[node].Load() {
 		q.mu.Lock()
-		q.took = append(q.took, took)
+		if q.longest = max(q.longest, took); n%16 == 0 {
+			q.took = append(q.took, took)
+		}
 		q.mu.Unlock()
 	}
 	switch {
@@ -110,6 +114,13 @@ func (q *asking) percentile(p float64) time.Duration {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return percentile(q.took, p)
+}
+
+// longestWait is that of all questions to nodes that were not stopped.
+func (q *asking) longestWait() time.Duration {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.longest
 }
 
 // percentile sorts durations and returns the one below which a part p of them is.

@@ -107,12 +107,28 @@ type speed struct {
 }
 
 const (
-	speedFor     = 4 * time.Second
+	speedWindows = 3
+	speedFor     = 2 * time.Second // a window
 	speedClients = 8
 )
 
-// measureSpeed asks a node as fast as a few clients can.
-func (s *system) measureSpeed(ctx context.Context, n *nodeprocess.Node) (speed, error) {
+// measureSpeed asks a node as fast as a few clients can, and returns the best of a
+// few windows: what else runs on the machine only ever slows down.
+func (s *system) measureSpeed(ctx context.Context, n *nodeprocess.Node) (best speed, err error) {
+	for i := range speedWindows {
+		v, err := s.measureWindow(ctx, n)
+		if err != nil {
+			return best, err
+		}
+		if i == 0 {
+			best = v
+		}
+		best = speed{max(best.perSecond, v.perSecond), min(best.cpu, v.cpu), min(best.p99, v.p99)}
+	}
+	return best, nil
+}
+
+func (s *system) measureWindow(ctx context.Context, n *nodeprocess.Node) (speed, error) {
 	before, err := n.CPU()
 	if err != nil {
 		return speed{}, err
@@ -155,16 +171,15 @@ func (s *system) measureSpeed(ctx context.Context, n *nodeprocess.Node) (speed, 
 	}, nil
 }
 
-// alone compares a node that reaches the engine with one that does not: before,
-// without, and after, because a machine is not always equally fast.
-func (s *system) alone(ctx context.Context) (with, without speed, err error) {
+// alone measures a node that reaches the engine, one that does not, and one that
+// reaches it again.
+func (s *system) alone(ctx context.Context) (before, without, after speed, err error) {
 	n := s.nodes[0]
-	before, err := s.measureSpeed(ctx, n)
-	if err != nil {
-		return with, without, err
+	if before, err = s.measureSpeed(ctx, n); err != nil {
+		return before, without, after, err
 	}
 	if err := s.net.pullAll(); err != nil {
-		return with, without, err
+		return before, without, after, err
 	}
 	// Until the node has noticed, it may just as well have its engine.
 	s.promise(ctx, outageWithin, "with all servers cut off", func() error {
@@ -173,15 +188,14 @@ func (s *system) alone(ctx context.Context) (with, without speed, err error) {
 		}
 		return nil
 	})
-	without, err = s.measureSpeed(ctx, n)
-	if err != nil {
-		return with, without, err
+	if without, err = s.measureSpeed(ctx, n); err != nil {
+		return before, without, after, err
 	}
 	if err := s.net.plugAll(); err != nil {
-		return with, without, err
+		return before, without, after, err
 	}
 	s.watch.begin()
 	s.promise(ctx, settleWithin, "after all servers were cut off", s.watch.healthy)
-	after, err := s.measureSpeed(ctx, n)
-	return speed{(before.perSecond + after.perSecond) / 2, (before.cpu + after.cpu) / 2, (before.p99 + after.p99) / 2}, without, err
+	after, err = s.measureSpeed(ctx, n)
+	return before, without, after, err
 }

@@ -83,8 +83,12 @@ func (d *Document) Save(docs string, rows []row.Row) error {
 
 // Line is one row for the terminal.
 func (o *Done) Line() string {
-	return fmt.Sprintf("%-10s seed %d: %d done in %s, offered %d, acknowledged %d, lost %d, wrong %d; controls caught %s",
+	line := fmt.Sprintf("%-10s seed %d: %d done in %s, offered %d, acknowledged %d, lost %d, wrong %d; controls caught %s",
 		o.Row, o.Seed, o.Count, o.Took.Round(time.Second), o.Outcome.Offered, o.Outcome.Acknowledged, o.Outcome.Lost, o.Outcome.Wrong, o.caught())
+	if o.Outcome.Undone != "" {
+		line += "; " + o.Outcome.Undone
+	}
+	return line
 }
 
 func (o *Done) caught() string {
@@ -124,7 +128,11 @@ func (d *Document) page(rows []row.Row) string {
 			fmt.Fprintf(&b, "| %d | [%s](#%s) | not yet | | | | | |\n", r.Number, r.Title, anchor(r))
 			continue
 		}
-		fmt.Fprintf(&b, "| %d | [%s](#%s) | %s %s | %s | %s | %d | %d | %s |\n", r.Number, r.Title, anchor(r), thousands(int64(o.Count)), r.Counts,
+		undone := ""
+		if o.Outcome.Undone != "" {
+			undone = "**not done to the end**: "
+		}
+		fmt.Fprintf(&b, "| %d | [%s](#%s) | %s%s %s | %s | %s | %d | %d | %s |\n", r.Number, r.Title, anchor(r), undone, thousands(int64(o.Count)), r.Counts,
 			thousands(o.Outcome.Offered), thousands(o.Outcome.Acknowledged), o.Outcome.Lost, o.Outcome.Wrong, o.caught())
 	}
 	for _, r := range rows {
@@ -160,7 +168,11 @@ func (d *Document) section(b *strings.Builder, r row.Row) {
 		b.WriteString("It has not been done yet.\n")
 		return
 	}
-	fmt.Fprintf(b, "Done %s with seed %d: %s %s in %s. Version %s. %s\n", o.At.Format(time.DateOnly), o.Seed, thousands(int64(o.Count)), r.Counts, o.Took.Round(time.Second), o.Version, o.Machine)
+	tried := "Done"
+	if o.Outcome.Undone != "" {
+		tried = "Tried, and **not done to the end**,"
+	}
+	fmt.Fprintf(b, "%s %s with seed %d: %s %s in %s. Version %s. %s\n", tried, o.At.Format(time.DateOnly), o.Seed, thousands(int64(o.Count)), r.Counts, o.Took.Round(time.Second), o.Version, o.Machine)
 	if len(o.Outcome.Figures) > 0 {
 		b.WriteString("\n| figure | measured | wanted | met |\n|---|---:|---:|---|\n")
 		for _, f := range o.Outcome.Figures {

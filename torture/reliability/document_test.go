@@ -1,6 +1,7 @@
 package reliability
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,6 +17,7 @@ func TestDocument(t *testing.T) {
 		{Number: 1, Name: "kill", Title: "Killed at any moment", Promise: "Nothing is lost.", How: "Killed.", Counts: "kills", Found: []string{"A hole."},
 			Controls: []row.Control{{Defect: "early", Says: "answers early"}, {Defect: "late", Says: "answers late"}}},
 		{Number: 2, Name: "power", Title: "Power cut", Counts: "cuts"},
+		{Number: 3, Name: "full", Title: "Full", Counts: "times full"},
 	}
 	docs := t.TempDir()
 	d, err := Load(docs)
@@ -27,6 +29,12 @@ func TestDocument(t *testing.T) {
 		Outcome:  row.Outcome{Offered: 1234567, Acknowledged: 1234000, Lost: 1, Findings: []string{"lost: X"}, Figures: []row.Figure{{Name: "back after", Value: 7.5, Unit: "s", Aim: "≤ 5 s", Met: &met}}},
 		Controls: []Control{{Defect: "early", Caught: true, By: "lost: a|b"}},
 	})
+	undone := Done{Row: "full", Count: 3}
+	undone.Outcome.NotDone(errors.New("no tmpfs"))
+	d.Replace(undone)
+	if line := undone.Line(); !strings.Contains(line, "could not be done: no tmpfs") {
+		t.Error(line)
+	}
 	if err := d.Save(docs, rows); err != nil {
 		t.Fatal(err)
 	}
@@ -38,6 +46,7 @@ func TestDocument(t *testing.T) {
 		"| 1 | [Killed at any moment](#1-killed-at-any-moment) | 1,000 kills | 1,234,567 | 1,234,000 | 1 | 0 | 1 of 1 |",
 		"| 2 | [Power cut](#2-power-cut) | not yet |", "## 1. Killed at any moment", "It has not been done yet.",
 		"Done 2026-01-02 with seed 7: 1,000 kills in 1m0s. Version v1. a machine", "| back after | 7.5 s | ≤ 5 s | **no** |",
+		"| 3 | [Full](#3-full) | **not done to the end**: 3 times full |", "Tried, and **not done to the end**, 0001-01-01", "- could not be done: no tmpfs",
 		"- lost: X", "| answers early | yes | lost: a\\|b |", "| answers late | not run |  |", "- A hole.",
 	} {
 		if !strings.Contains(string(text), want) {
@@ -45,7 +54,7 @@ func TestDocument(t *testing.T) {
 		}
 	}
 	again, err := Load(docs)
-	if err != nil || len(again.Rows) != 1 || again.Rows[0].Outcome.Passed() {
+	if err != nil || len(again.Rows) != 2 || again.Rows[0].Outcome.Passed() {
 		t.Errorf("%+v, %v", again, err)
 	}
 }

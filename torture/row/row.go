@@ -5,6 +5,7 @@ package row
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 
 	"carstate/internal/broken"
@@ -69,6 +70,19 @@ type Outcome struct {
 	Figures      []Figure `json:"figures,omitempty"`
 	// Findings are the first few that were lost or wrong, a line each.
 	Findings []string `json:"findings,omitempty"`
+	// Undone is why the row could not be done, or not to its end; "" if it was.
+	Undone string `json:"undone,omitempty"`
+}
+
+// NotDone says why the row could not be done, or not to its end. What was found
+// stays.
+func (o *Outcome) NotDone(err error) {
+	o.Undone = "could not be done: "
+	if o.Found() {
+		o.Undone = "ended early: "
+	}
+	o.Undone += strings.ReplaceAll(err.Error(), "\n", "; ")
+	o.Findings = append(o.Findings, o.Undone)
 }
 
 // Figure is one number besides those.
@@ -80,15 +94,18 @@ type Figure struct {
 	Met   *bool   `json:"met,omitempty"` // nil without an aim
 }
 
-// Passed reports whether nothing was lost or wrong and every aim was met.
-func (o *Outcome) Passed() bool {
+// Found reports whether something was lost or wrong or an aim was missed.
+func (o *Outcome) Found() bool {
 	for _, f := range o.Figures {
 		if f.Met != nil && !*f.Met {
-			return false
+			return true
 		}
 	}
-	return o.Lost == 0 && o.Wrong == 0
+	return o.Lost != 0 || o.Wrong != 0
 }
+
+// Passed reports whether the row was done to its end and nothing was found.
+func (o *Outcome) Passed() bool { return o.Undone == "" && !o.Found() }
 
 // maxFindings bounds what is kept of the findings' texts.
 const maxFindings = 20

@@ -1,6 +1,9 @@
 package row
 
-import "testing"
+import (
+	"errors"
+	"testing"
+)
 
 func TestAttempt(t *testing.T) {
 	stopped := 0
@@ -27,6 +30,10 @@ func TestAttempt(t *testing.T) {
 		if o := a.Outcome(); o.Passed() || len(o.Findings) != maxFindings || o.Lost+o.Wrong != maxFindings+1 {
 			t.Errorf("%+v", o)
 		}
+	}
+	var undone Outcome
+	if undone.NotDone(errors.New("no disk")); undone.Passed() || undone.Found() || len(undone.Findings) != 1 {
+		t.Errorf("%+v", undone)
 	}
 	if stopped != 0 {
 		t.Error("a finding ended a run that is no control")

@@ -1,0 +1,31 @@
+package full
+
+import (
+	"testing"
+
+	"carstate/torture/row"
+)
+
+// Whoever was never refused while the disk was full is a finding, but for a control.
+func TestMustHaveRefused(t *testing.T) {
+	for name, c := range map[string]struct {
+		while counts
+		wrong int64
+	}{
+		"all":        {counts{answered: 1, posts: 1, mqtt: 1, deeds: 1}, 0},
+		"no query":   {counts{posts: 1, mqtt: 1, deeds: 1}, 1},
+		"only posts": {counts{answered: 1, posts: 1}, 2},
+		"cut only":   {counts{answered: 1, posts: 1, cut: 1, deeds: 1}, 1},
+		"nothing":    {counts{}, 4},
+	} {
+		a := &row.Attempt{Logf: t.Logf}
+		(&torture{Attempt: a, while: c.while}).mustHaveRefused()
+		if o := a.Outcome(); o.Wrong != c.wrong {
+			t.Errorf("%s: %+v", name, o)
+		}
+	}
+	control := &row.Attempt{Logf: t.Logf, Defect: "x"}
+	if (&torture{Attempt: control}).mustHaveRefused(); control.Outcome().Wrong != 0 {
+		t.Error("a control is caught by what it does not say")
+	}
+}
