@@ -53,6 +53,8 @@ type service struct {
 	stop    context.CancelFunc // ends what runs in the background
 	running sync.WaitGroup
 	failed  chan error // what ended by itself
+
+	beside <-chan error // the end of another node of this process; nil: there is none
 }
 
 // server is one listener's server.
@@ -415,10 +417,22 @@ func (s *service) wait(ctx context.Context) error {
 
 // close ends the node: first what takes in and answers, so that nothing is
 // acknowledged that cannot be stored, then what folds, then the engine. What
-// does not end in time is cut off.
+// does not end in time is cut off. Another node of the process that ends
+// meanwhile has the same time.
 func (s *service) close() error {
 	notify(daemon.SdNotifyStopping)
-	return s.end()
+	deadline, cancel := context.WithTimeout(context.Background(), stopWithin)
+	defer cancel()
+	err := s.end()
+	if s.beside == nil {
+		return err
+	}
+	select {
+	case other := <-s.beside:
+		return errors.Join(err, other)
+	case <-deadline.Done():
+		return errors.Join(err, errors.New("another node of this process did not end in time"))
+	}
 }
 
 // end is close of a node whose process may go on.

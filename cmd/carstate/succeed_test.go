@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -32,8 +34,13 @@ func TestReplacedStreams(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := start(t, t.TempDir(), "--nats", server.URL(), "--partitions", "2", "--max-age", "24h")
+	// One partition, so that all are folded in the one in which somebody is forgotten.
+	p := start(t, t.TempDir(), "--nats", server.URL(), "--partitions", "1", "--max-age", "24h")
 	key := p.addSource(t, "gateway")
+	if _, err := post(p, key, []string{"forgotten"}); err != nil {
+		t.Fatal(err)
+	}
+	p.carstate(t, "forget", "forgotten")
 	for _, name := range []string{stream.States, stream.Tokens, stream.Sources} {
 		t.Log(name)
 		// Whoever asks is answered all the while; with 401 at last, if the token is
@@ -82,6 +89,10 @@ func TestReplacedStreams(t *testing.T) {
 		if name == stream.Sources {
 			key = p.addSource(t, "gateway")
 		}
+		// A tombstone goes with its stream, and only with that.
+		if _, err := post(p, key, []string{"forgotten"}); (err == nil) != (name == stream.Sources) {
+			t.Errorf("the forgotten vehicle after %s was made anew: %v", name, err)
+		}
 		token = p.issue(t)
 		vid := "after" + name
 		if _, err := post(p, key, []string{vid}); err != nil {
@@ -92,6 +103,82 @@ func TestReplacedStreams(t *testing.T) {
 		}
 	}
 	p.stop(t)
+}
+
+// An operator makes all streams anew, one after the other, while successors read
+// them; and tells the process to end in the middle of a last succession.
+func TestStreamsReplacedInTurn(t *testing.T) {
+	t.Parallel()
+	server := streamtest.StartServer(t)
+	nc, err := nats.Connect(server.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := start(t, t.TempDir(), "--nats", server.URL(), "--partitions", "2", "--max-age", "24h")
+	noticed := func(name string) {
+		begun := strings.Count(p.log.String(), "all tables are made anew")
+		remake(t, js, name)
+		if err := until(2*time.Minute, func() error {
+			if strings.Count(p.log.String(), "all tables are made anew") == begun {
+				return fmt.Errorf("%s was made anew, and nobody noticed", name)
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	noticed(stream.States)
+	remake(t, js, stream.Tokens) // a successor has read it already, or not
+	remake(t, js, stream.Sources)
+	if err := until(2*time.Minute, func() error {
+		if !strings.Contains(p.log.String(), "the new tables answer") {
+			return errors.New("no successor could answer")
+		}
+		return wants("http://"+p.address["admin-addr"]+"/readyz", http.StatusOK)()
+	}); err != nil {
+		t.Fatal(err)
+	}
+	noticed(stream.States)
+	p.stop(t)
+}
+
+// Successors come at once, then ever more slowly, and at last not any more until an
+// hour has passed.
+func TestSuccessionPauses(t *testing.T) {
+	t.Parallel()
+	var made successions
+	now := time.Unix(1e9, 0)
+	began := now
+	var got []time.Duration
+	for {
+		p, ok := made.pause(now)
+		if !ok {
+			break
+		}
+		got = append(got, p)
+		now = now.Add(p)
+	}
+	want := []time.Duration{0, 1, 2, 4, 8, 16, 32, 60, 60, 60}
+	for i := range want {
+		want[i] *= time.Second
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("pauses of %v; want %v", got, want)
+	}
+	if p, ok := made.pause(began.Add(time.Hour - 1)); ok {
+		t.Errorf("after too many there is another one in %v", p)
+	}
+	if _, ok := made.pause(began.Add(time.Hour)); !ok {
+		t.Error("there is no other one after an hour")
+	}
+	if p, ok := made.pause(began.Add(3 * time.Hour)); p != 0 || !ok {
+		t.Errorf("what is long ago counts: %v, %v", p, ok)
+	}
 }
 
 // remake deletes a stream and makes it again, empty.

@@ -37,6 +37,8 @@ type Partition interface {
 	Load(ctx context.Context, ids []vehicle.ID, put func(i int, s vehicle.State)) error
 	// Next waits for the next stored samples that are not folded yet.
 	Next(ctx context.Context) (seq uint64, samples []vehicle.Sample, err error)
+	// Stored is when what Next returned last was stored.
+	Stored() time.Time
 	// Waiting reports whether Next would return at once.
 	Waiting() bool
 	// Commit stores states and the fact that all up to seq is folded, or
@@ -268,7 +270,7 @@ func (d *Deriver) work(ctx, ours context.Context, p int, part Partition, f *fold
 			return fmt.Errorf("the states of partition %d cannot be read: %w", p, err)
 		}
 		d.read.Add(uint64(n))
-		f.observe(seq, samples)
+		f.observe(seq, part.Stored(), samples)
 		d.folded.Add(uint64(len(samples)))
 		if part.Waiting() && time.Since(since) < lingers {
 			continue // a larger commit costs hardly more than a small one

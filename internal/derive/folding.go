@@ -96,16 +96,22 @@ func (f *folding) newTouched() *touched {
 	return t
 }
 
-// observe folds samples, whose vehicles' states were loaded. A state from the
-// future was made while this clock and the car's were wrong: it would keep out all
-// that the car says until that time comes, so it is begun anew.
-func (f *folding) observe(seq uint64, samples []vehicle.Sample) {
+// observe folds samples that were stored at a time, whose vehicles' states were
+// loaded. A state from the future was made while a clock of ours and the car's were
+// wrong: it would keep out all that the car says until that time comes, so what the
+// car says at present begins it anew. If only this clock is behind, the time of
+// storing tells. What is late begins nothing.
+func (f *folding) observe(seq uint64, stored time.Time, samples []vehicle.Sample) {
 	f.seq = seq
-	latest := vehicle.At(f.now().Add(vehicle.MaxAhead))
+	now := f.now()
+	if stored.After(now) {
+		now = stored
+	}
+	earliest, latest := vehicle.At(now.Add(-vehicle.MaxAhead)), vehicle.At(now.Add(vehicle.MaxAhead))
 	for i := range samples {
 		x := &samples[i]
 		t := f.touched[x.Vehicle]
-		if t.state.Time > latest && x.Time <= latest {
+		if t.state.Time > latest && earliest <= x.Time && x.Time <= latest {
 			t.state = vehicle.State{}
 		}
 		if next := vehicle.Observe(t.state, *x); next != t.state {

@@ -26,6 +26,8 @@ type script struct {
 	err     error         // of commits
 	takes   time.Duration // a commit
 
+	storedAt time.Time // what Next returned
+
 	stored map[vehicle.ID]vehicle.State
 	reads  int
 	loads  []int // how many each Load asked for
@@ -39,6 +41,7 @@ type commit struct {
 }
 
 func (s *script) Next(ctx context.Context) (uint64, []vehicle.Sample, error) { return s.next(ctx) }
+func (s *script) Stored() time.Time                                          { return s.storedAt }
 func (s *script) Waiting() bool                                              { return s.waiting }
 func (s *script) Close()                                                     {}
 
@@ -81,7 +84,7 @@ func fold(t *testing.T, f *folding, part Partition, seq uint64, samples ...vehic
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.observe(seq, samples)
+	f.observe(seq, part.Stored(), samples)
 	return read
 }
 
@@ -101,6 +104,47 @@ func TestStateFromTheFuture(t *testing.T) {
 	if got := f.touched["carB"].state.Time; got != at(20*time.Second) {
 		t.Errorf("the state is of %s; want the newer one", got.Time())
 	}
+}
+
+// The clock of the node that folds may be anywhere: as long as the one that stamps
+// what is stored is right, no good state is begun anew, and a state that is from
+// the future by both is begun anew by what is said at present, never by what is late.
+func TestFoldingClockIsWrong(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		present := time.UnixMilli(1e12)
+		at := func(d time.Duration) vehicle.UnixMilli { return vehicle.At(present.Add(d)) }
+		within := func(from, to time.Duration) *rapid.Generator[time.Duration] {
+			return rapid.Map(rapid.Int64Range(from.Milliseconds(), to.Milliseconds()), func(ms int64) time.Duration {
+				return time.Duration(ms) * time.Millisecond
+			})
+		}
+		const day = 24 * time.Hour
+		wrong := within(-day, day).Draw(t, "clock")
+		good := vehicle.Observe(vehicle.State{}, sampleOf("good", at(within(-day, vehicle.MaxAhead).Draw(t, "good"))))
+		bad := vehicle.Observe(vehicle.State{}, sampleOf("bad", at(max(wrong, 0)+vehicle.MaxAhead+within(time.Millisecond, day).Draw(t, "bad"))))
+		f := newFolding(10, 10, 4)
+		f.now = func() time.Time { return present.Add(wrong) }
+		part := &script{storedAt: present, stored: map[vehicle.ID]vehicle.State{"good": good, "bad": bad}}
+
+		said := within(-2*day, -vehicle.MaxAhead-time.Millisecond).Draw(t, "late")
+		late := []vehicle.Sample{sampleOf("good", at(said)), sampleOf("bad", at(said))}
+		if _, err := f.load(context.Background(), part, late); err != nil {
+			t.Fatal(err)
+		}
+		f.observe(1, part.Stored(), late)
+		if got, want := f.touched["good"].state, vehicle.Observe(good, late[0]); got != want || got.Time < good.Time {
+			t.Fatalf("what is late took a good state of %s back to %s", good.Time.Time(), got.Time.Time())
+		}
+		if got := f.touched["bad"].state; got != bad {
+			t.Fatalf("what is late began a state anew: %+v", got)
+		}
+
+		now := sampleOf("bad", at(max(wrong, 0)+within(-vehicle.MaxAhead, vehicle.MaxAhead).Draw(t, "now")))
+		f.observe(2, part.Stored(), []vehicle.Sample{now})
+		if got, want := f.touched["bad"].state, vehicle.Observe(vehicle.State{}, now); got != want {
+			t.Fatalf("a state from the future is not begun anew: %+v", got)
+		}
+	})
 }
 
 // A commit that failed leaves what is to be stored as it was, however small the
@@ -177,7 +221,7 @@ func TestForgetfulFold(t *testing.T) {
 			if _, err := f.load(context.Background(), part, samples); err != nil {
 				t.Fatal(err)
 			}
-			f.observe(seq, samples)
+			f.observe(seq, part.Stored(), samples)
 			if len(f.cache.entries) > maxCached || len(f.cache.index) > maxCached || len(f.touched) > maxStates {
 				t.Fatalf("%d of %d cached, %d of %d touched", len(f.cache.entries), maxCached, len(f.touched), maxStates)
 			}
@@ -343,7 +387,7 @@ func BenchmarkObserve(b *testing.B) {
 		if _, err := f.load(b.Context(), part, samples); err != nil {
 			b.Fatal(err)
 		}
-		f.observe(seq, samples)
+		f.observe(seq, part.Stored(), samples)
 		if err := f.commit(b.Context(), part); err != nil {
 			b.Fatal(err)
 		}

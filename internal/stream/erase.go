@@ -74,8 +74,9 @@ type eraser struct {
 }
 
 // Erase removes the bytes that name forgotten vehicles once they are due, until
-// the context ends. Nodes that derive run it, and the one that folds partition 0
-// does it for all.
+// the context ends or the engine fails, whose tombstones may then be those of a
+// stream that is no more. Nodes that derive run it, and the one that folds
+// partition 0 does it for all.
 func (k *Keeper) Erase(ctx context.Context) {
 	r := &eraser{k: k}
 	tick := time.NewTicker(trimEvery)
@@ -85,6 +86,9 @@ func (k *Keeper) Erase(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+		}
+		if k.e.Alive() != nil {
+			return
 		}
 		if ours, err := k.e.folds(ctx, 0); err == nil && !ours {
 			continue
@@ -174,7 +178,7 @@ func (r *eraser) note(ctx context.Context, stones []access.Tombstone, change fun
 			}
 			return is, nil
 		})
-		if err != nil {
+		if err != nil && !errors.Is(err, errNoTombstone) {
 			return err
 		}
 	}
@@ -207,6 +211,9 @@ func (k *Keeper) erase(ctx context.Context) error {
 		Sources: {"source.*", "sourceset.*.*", "operator.*", "tombstone.*", vidKeysSubject},
 	}
 	for _, stream := range fedStreams {
+		if err := k.e.Alive(); err != nil {
+			return err
+		}
 		if err := k.rewrite(ctx, stream, streams[stream]); err != nil {
 			return fmt.Errorf("%s: %w", stream, err)
 		}
@@ -358,11 +365,12 @@ func (k *Keeper) forgetAgain(ctx context.Context, r record) (back bool, err erro
 	return back && err == nil, err
 }
 
-// expired reports whether no node needs a marker any more.
+// expired reports whether no node needs a marker any more. One whose tombstone went
+// with its stream is kept: nobody can say of when it is.
 func (k *Keeper) expired(r record) bool {
 	id, _ := vehicleOfState(r.subject)
 	t, ok := k.e.forgotten.Find(id)
-	return !ok || k.e.now().Sub(t.Forgotten) >= k.e.keptFor()
+	return ok && k.e.Alive() == nil && k.e.now().Sub(t.Forgotten) >= k.e.keptFor()
 }
 
 // storeMany stores writes of different subjects that do not belong together, each

@@ -31,13 +31,13 @@ type feed struct {
 	apply    func(record) error // an error means that the store cannot be trusted
 	caughtUp func()             // called once, after every record there was at the start
 
-	created time.Time // of the stream that was read
-	heard   time.Time // when the newest record was applied
-	live    bool      // caughtUp was called
-	goal    uint64    // live once the record of this sequence was applied
-	lap     int       // how many goals were reached
+	heard time.Time // when the newest record was applied
+	live  bool      // caughtUp was called
+	goal  uint64    // live once the record of this sequence was applied
+	lap   int       // how many goals were reached
 
 	mu      sync.Mutex // guards what follows
+	created time.Time  // of the stream that was read; only follow writes it
 	last    uint64     // sequence of the newest record applied
 	changed chan struct{}
 }
@@ -105,7 +105,9 @@ func (f *feed) follow(ctx context.Context) error {
 		return fmt.Errorf("%w: nothing was heard of %s for %s, and what was forgotten meanwhile may have left no trace",
 			ErrReplaced, f.stream, time.Since(f.heard).Round(time.Second))
 	}
+	f.mu.Lock()
 	f.created = created
+	f.mu.Unlock()
 	if !f.live {
 		f.goal = last
 	}
@@ -227,6 +229,13 @@ func (f *feed) advance(seq uint64) {
 	}
 	close(f.changed)
 	f.changed = make(chan struct{})
+}
+
+// readFrom is when the stream was made that was read.
+func (f *feed) readFrom() time.Time {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.created
 }
 
 // wait returns once the record seq was applied.

@@ -243,6 +243,10 @@ func (k *Keeper) audited(ctx context.Context, ev access.Event, do func() error) 
 	return errors.Join(err, write(late, "failed"))
 }
 
+// errNoTombstone means that there is no tombstone to be changed: it went with its
+// stream.
+var errNoTombstone = errors.New("the tombstone is gone: the stream that held it was made anew, so forget the vehicle once more")
+
 // putTombstone replaces a tombstone, the zero one if there is none, and returns
 // its place in SOURCES once this node's table holds it.
 func (k *Keeper) putTombstone(ctx context.Context, hash access.VehicleHash, change func(access.Tombstone) (access.Tombstone, error)) (uint64, error) {
@@ -260,6 +264,9 @@ func (k *Keeper) putTombstone(ctx context.Context, hash access.VehicleHash, chan
 		}
 		if t, err = change(t); err != nil {
 			return 0, err
+		}
+		if rev == 0 && t.Forgotten.IsZero() {
+			return 0, errNoTombstone
 		}
 		seq, err := k.store(ctx, k.srcFeed, subject, rev, nil, tombstoneRecord{
 			Vehicle: hash[:], Forgotten: t.Forgotten, Lifted: t.Lifted, Opened: t.Opened, Removed: t.Removed, Padded: t.Padded, Erased: t.Erased, Stale: t.Stale, Made: t.Made,
@@ -291,13 +298,22 @@ func (k *Keeper) remove(ctx context.Context, id vehicle.ID, seq uint64) (n acces
 // fence notes in a partition's cursor that nobody may fold it without having
 // seen the tombstone at seq. A fold under way fails on the cursor's revision.
 func (e *Engine) fence(ctx context.Context, p int, seq uint64) error {
+	s, err := e.js.Stream(ctx, Sources)
+	if err != nil {
+		return err
+	}
+	made := s.CachedInfo().Created.UnixNano()
 	for {
 		c, rev, err := e.readCursor(ctx, p)
 		if err != nil {
 			return err
 		}
 		// Fences grows, so that nobody takes the record for one of their own.
-		c.Forgotten, c.Fences = max(c.Forgotten, seq), c.Fences+1
+		c.Fences++
+		if c.ForgottenIn != 0 && c.ForgottenIn != made {
+			c.Forgotten = 0 // it counts in a SOURCES that is no more
+		}
+		c.Forgotten, c.ForgottenIn = max(c.Forgotten, seq), made
 		t := Partition{e: e, number: p, cursor: c}
 		if _, err = e.storeBatch(ctx, States, []write{t.cursorWrite(rev)}); !conflict(err) {
 			return err
@@ -375,13 +391,32 @@ func receipt(t access.Tombstone, removed access.RemovedCount) access.ForgetRecei
 	return r
 }
 
-// awaitTombstone waits until this node has seen the tombstone at seq.
-func (e *Engine) awaitTombstone(ctx context.Context, seq uint64) error {
+// awaitTombstone waits until this node has seen the tombstone at seq of the SOURCES
+// that was made at a time; 0: of the present one. What went with another SOURCES,
+// or with the end of this one, is not waited for: it will never come.
+func (e *Engine) awaitTombstone(ctx context.Context, seq uint64, made int64) error {
+	if err := e.Alive(); err != nil {
+		return err // the tables are of streams that are no more
+	}
 	f := e.stones.Load()
 	if f == nil || seq == 0 {
 		return nil // without a keeper, nobody on this node forgets
 	}
-	return f.wait(ctx, seq)
+	s, err := e.js.Stream(ctx, Sources)
+	if err != nil {
+		return err
+	}
+	info := s.CachedInfo()
+	if made != 0 && made != info.Created.UnixNano() {
+		return nil
+	}
+	if err := f.wait(ctx, min(seq, info.State.LastSeq)); err != nil {
+		return err
+	}
+	if read := f.readFrom(); !read.Equal(info.Created) {
+		return fmt.Errorf("%w: this node's tombstones are of another %s", ErrReplaced, Sources)
+	}
+	return nil
 }
 
 // awaitTombstones waits until this node has seen every tombstone there is.
@@ -392,7 +427,7 @@ func (e *Engine) awaitTombstones(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	return e.awaitTombstone(ctx, s.CachedInfo().State.LastSeq)
+	return e.awaitTombstone(ctx, s.CachedInfo().State.LastSeq, 0)
 }
 
 // recall sees whether a record is the cursor of a partition in which a vehicle

@@ -2,9 +2,11 @@ package stream
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -141,6 +143,145 @@ func TestFenceManyTimes(t *testing.T) {
 		t.Error("a fold from before the fence was stored")
 	}
 	soon(t, "the node drops what it has at hand", func() bool { return part.recalled.Err() != nil })
+}
+
+// SOURCES is made anew, and with it go the tombstones that cursors count. Who has
+// read the new one folds without waiting for what will never come; who has read
+// only the old one, or is told that its tables are of the past, folds nothing.
+func TestTakeAfterSourcesReplaced(t *testing.T) {
+	t.Parallel()
+	e := openOne(t, Config{})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	follow := func() (stop func()) {
+		k := e.NewKeeper(new(access.Tokens), new(access.Sources))
+		ctx, cancel := context.WithCancel(ctx)
+		caughtUp := make(chan struct{})
+		var running sync.WaitGroup
+		running.Go(func() {
+			if err := k.RunSources(ctx, func() { close(caughtUp) }); err != nil {
+				t.Error(err)
+			}
+		})
+		<-caughtUp
+		return func() {
+			cancel()
+			running.Wait()
+		}
+	}
+	made := func() (uint64, int64) {
+		s, err := e.js.Stream(ctx, Sources)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.CachedInfo().State.LastSeq, s.CachedInfo().Created.UnixNano()
+	}
+	take := func() error {
+		part, err := e.Take(ctx, 0, "test")
+		if err == nil {
+			part.Close()
+		}
+		return err
+	}
+
+	stop := follow()
+	_, old := made()
+	if err := e.fence(ctx, 0, 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := take(); err != nil {
+		t.Fatal(err)
+	}
+	stop() // it hears of nothing any more, as a node that has not noticed yet
+	if err := e.js.DeleteStream(ctx, Sources); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ensureStreams(ctx, e.js, e.config); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.loadVIDKeys(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for _, in := range []int64{old, 0} { // 0: by a carstate from before the field
+		for {
+			c, rev, err := e.readCursor(ctx, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.Forgotten, c.ForgottenIn = 1_000_000, in
+			p := Partition{e: e, cursor: c}
+			if _, err = e.storeBatch(ctx, States, []write{p.cursorWrite(rev)}); err == nil {
+				break
+			}
+			if !conflict(err) {
+				t.Fatal(err)
+			}
+		}
+		stop := follow()
+		if err := take(); err != nil {
+			t.Errorf("of a tombstone that is gone: %v", err)
+		}
+		last, now := made()
+		if err := e.fence(ctx, 0, last); err != nil {
+			t.Fatal(err)
+		}
+		if c, _, err := e.readCursor(ctx, 0); err != nil || c.ForgottenIn != now || in != 0 && c.Forgotten != last {
+			t.Errorf("%+v, %v; want place %d of the SOURCES of %d", c, err, last, now)
+		}
+		if err := take(); err != nil {
+			t.Errorf("of a tombstone that is there: %v", err)
+		}
+		stop()
+	}
+
+	k := e.NewKeeper(new(access.Tokens), new(access.Sources)) // as a node that has read up to 5000 of the old SOURCES
+	k.srcFeed.created = time.Unix(0, old)
+	k.srcFeed.last = 5000
+	if err := take(); !errors.Is(err, ErrReplaced) {
+		t.Errorf("a node that has not seen the tombstone takes the partition: %v", err)
+	}
+	defer follow()()
+	e.fail(ErrReplaced)
+	if err := take(); !errors.Is(err, ErrReplaced) {
+		t.Errorf("a node whose tables are of the past takes a partition: %v", err)
+	}
+}
+
+// An erasure by tombstones that went with their stream leaves everything as it is.
+func TestEraseWithoutTombstone(t *testing.T) {
+	t.Parallel()
+	var ahead atomic.Int64 // of the clock
+	n := startNode(t, Config{DataDir: t.TempDir(), Now: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }})
+	n.forget(t, secretVID)
+	ahead.Store(int64(24 * time.Hour))
+	marker := func(id vehicle.ID) record { return record{subject: stateSubject(PartitionOf(id, n.partitions), id)} }
+	if !n.expired(marker(secretVID)) {
+		t.Error("a marker outlives its time")
+	}
+	if n.expired(marker("unknown")) {
+		t.Error("a marker goes whose tombstone is not known")
+	}
+	gone := access.Tombstone{Vehicle: n.forgotten.Hash("unknown"), Forgotten: time.Now()}
+	r := &eraser{k: n.Keeper}
+	if err := r.note(t.Context(), []access.Tombstone{gone}, func(t *access.Tombstone) { t.Padded = 7 }); err != nil {
+		t.Error(err)
+	}
+	if err := n.noteRemoved(t.Context(), gone); !errors.Is(err, errNoTombstone) {
+		t.Errorf("noted in a tombstone that is gone: %v", err)
+	}
+	if err := n.lift(t.Context(), "unknown", gone.Vehicle); !errors.Is(err, errNoTombstone) {
+		t.Errorf("lifted a tombstone that is gone: %v", err)
+	}
+	if body, rev, err := n.lastRecord(t.Context(), Sources, tombstoneSubject(gone.Vehicle)); rev != 0 || err != nil {
+		t.Errorf("a tombstone was made of nothing: %s, %v", body, err)
+	}
+	n.fail(ErrReplaced)
+	if n.expired(marker(secretVID)) {
+		t.Error("a marker goes by a table of the past")
+	}
+	if err := n.erase(t.Context()); !errors.Is(err, ErrReplaced) {
+		t.Errorf("records are stored again by a table of the past: %v", err)
+	}
 }
 
 // Of many records stored together some have changed meanwhile: they, and no

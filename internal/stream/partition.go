@@ -21,8 +21,9 @@ type Partition struct {
 	e      *Engine
 	number int
 	cursor cursor
-	rev    uint64 // sequence of the cursor's record: what fences others out
-	next   uint64 // sequence of the first commit that Next has not returned
+	rev    uint64    // sequence of the cursor's record: what fences others out
+	next   uint64    // sequence of the first commit that Next has not returned
+	stored time.Time // when what Next returned last was stored
 
 	sub      *nats.Subscription
 	consumer string // name of the consumer that feeds sub; "" before its first message
@@ -46,6 +47,9 @@ type cursor struct {
 	// Forgotten is the place in SOURCES of the newest tombstone of the
 	// partition: who folds it must have seen that one.
 	Forgotten uint64 `json:"forgotten,omitempty"`
+	// ForgottenIn is when the SOURCES that Forgotten counts in was made, Unix ns;
+	// 0: before this was noted.
+	ForgottenIn int64 `json:"forgotten_in,omitempty"`
 	// Fences counts how often somebody who does not fold made the owner take
 	// the partition anew.
 	Fences uint64 `json:"fences,omitempty"`
@@ -93,14 +97,14 @@ func (e *Engine) TakeFrom(ctx context.Context, p int, owner string, free func(ho
 		if !free(old.Owner) {
 			return nil, ErrHeld
 		}
-		if err := e.awaitTombstone(ctx, old.Forgotten); err != nil {
+		if err := e.awaitTombstone(ctx, old.Forgotten, old.ForgottenIn); err != nil {
 			return nil, fmt.Errorf("partition %d cannot be taken: %w", p, err)
 		}
 		s, err := e.js.Stream(ctx, Telemetry)
 		if err != nil {
 			return nil, fmt.Errorf("partition %d cannot be taken: %w", p, err)
 		}
-		t.cursor = cursor{Owner: owner, Generation: old.Generation + 1, Next: max(old.Next, 1), Made: s.CachedInfo().Created.UnixNano(), Forgotten: old.Forgotten, Fences: old.Fences}
+		t.cursor = cursor{Owner: owner, Generation: old.Generation + 1, Next: max(old.Next, 1), Made: s.CachedInfo().Created.UnixNano(), Forgotten: old.Forgotten, ForgottenIn: old.ForgottenIn, Fences: old.Fences}
 		if t.overtaken(s) || old.Made != t.cursor.Made {
 			t.cursor.Next = 1 // what was folded already changes nothing
 		}
@@ -247,6 +251,10 @@ func (t *Partition) Next(ctx context.Context) (seq uint64, samples []vehicle.Sam
 	return seq, samples, nil
 }
 
+// Stored is when what [Partition.Next] returned last was stored, by the engine's
+// clock.
+func (t *Partition) Stored() time.Time { return t.stored }
+
 // nextMessage waits for the first message at or after t.next.
 func (t *Partition) nextMessage(ctx context.Context) (*nats.Msg, uint64, error) {
 	for {
@@ -298,6 +306,7 @@ func (t *Partition) nextMessage(ctx context.Context) (*nats.Msg, uint64, error) 
 		// consumer breaks before its first message. What is folded must not
 		// be folded again: it would move the cursor back.
 		if meta.Sequence.Stream >= t.next {
+			t.stored = meta.Timestamp
 			return m, meta.Sequence.Stream, nil
 		}
 	}

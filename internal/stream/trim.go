@@ -13,7 +13,7 @@ const trimEvery = 10 * time.Second
 
 // Trim removes telemetry that is both folded and older than the retention, and
 // the oldest folded telemetry when the stream's bytes run short, until the
-// context ends. Nodes that derive run it.
+// context ends or the engine fails. Nodes that derive run it.
 //
 // An age limit of the engine's own would not do: after an outage longer than
 // the retention it would drop samples that were acknowledged and never folded.
@@ -25,6 +25,9 @@ func (e *Engine) Trim(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+		}
+		if e.Alive() != nil {
+			return // what it knows may be of streams that are no more
 		}
 		if err := e.trim(ctx); err != nil && ctx.Err() == nil {
 			e.log.Warn("old telemetry cannot be removed", "error", err)
