@@ -141,7 +141,7 @@ func readIdentity(path string) (identity, error) {
 // has its description: the server would otherwise start without it.
 func checkEngineFiles(path string) error {
 	for _, name := range streamNames {
-		meta := filepath.Join(streamDir(path, name), "meta.inf")
+		meta := filepath.Join(streamDir(path, name), descriptionFile)
 		text, err := os.ReadFile(meta)
 		if err != nil && !absent(err) {
 			return unreadableDir(path, "the description of stream "+name, err)

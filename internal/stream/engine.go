@@ -185,6 +185,9 @@ func (e *Engine) openEmbedded(ctx context.Context) (err error) {
 			e.log.Info("the last run was cut off: every stored record was read again and is whole")
 		}
 	}
+	if err = completeDescriptions(e.config.DataDir); err != nil {
+		return err
+	}
 	if e.dir.Closed == nil { // nor does it keep what was under way
 		if e.interrupted, err = keepInterrupted(e.config.DataDir); err != nil {
 			return err

@@ -46,6 +46,7 @@ become ready by itself; to refuse to start is a finding too.
 What it cannot show: disks that lie about what they have written, and several cuts of which the second falls into the moments in which the node makes good for the first more often than by chance.`,
 	Found: []string{
 		"While nats-server stores an atomic batch it syncs nothing until the end, but what the batch replaces it may already have dropped from older blocks, durably. A cut in these milliseconds took acknowledged states of up to 999 vehicles, or a token that was being rewritten. The batch itself is on disk: the next start finishes it.",
+		"A power cut at the very first start, between a stream's description and its checksum: the server went on without the checksum, and left the whole stream out, with the tokens in it, at the start after the next.",
 		"A write torn in the middle of a sector, or in the block before the newest where an atomic batch went on in another block, was taken for damage, and the node refused to start.",
 	},
 	Counts: "cuts", CI: 10, Long: 200,

@@ -1,0 +1,86 @@
+package stream
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"carstate/internal/vehicle"
+)
+
+// A stream whose making a power cut interrupted between description and checksum is
+// whole at every start that follows.
+func TestDescriptionWithoutChecksum(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	want := map[vehicle.ID]vehicle.State{"car": drivenState(t)}
+	e := storedStates(t, dir, want)
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range streamNames {
+		sum := filepath.Join(streamDir(dir, name), descriptionSumFile)
+		was, err := os.ReadFile(sum)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Remove(sum); err != nil {
+			t.Fatal(err)
+		}
+		opened, _ := followed(t, dir)
+		if len(opened.m) != 1 {
+			t.Errorf("without the checksum of %s: %d states are there", name, len(opened.m))
+		}
+		if is, err := os.ReadFile(sum); err != nil || !bytes.Equal(is, was) {
+			t.Errorf("the checksum of %s is %q, %v; want %q", name, is, err, was)
+		}
+	}
+
+	// As the cut leaves it: no stream is finished, and one has its description.
+	again := t.TempDir()
+	if err := os.MkdirAll(streamDir(again, Tokens), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(streamDir(dir, Tokens), descriptionFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := t.TempDir()
+	if err := storedStates(t, first, nil).Close(); err != nil {
+		t.Fatal(err)
+	}
+	made, err := os.ReadFile(filepath.Join(first, identityFile))
+	var id identity
+	if err == nil {
+		err = json.Unmarshal(made, &id)
+	}
+	if err != nil || !id.Ready {
+		t.Fatalf("%+v, %v", id, err)
+	}
+	id.Ready, id.Closed = false, nil
+	if made, err = json.Marshal(id); err == nil {
+		err = os.WriteFile(filepath.Join(again, identityFile), made, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(streamDir(again, Tokens), descriptionFile), text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	e = storedStates(t, again, maps.Clone(want))
+	crashed := t.TempDir()
+	if err := os.CopyFS(crashed, os.DirFS(again)); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{again, crashed} {
+		if opened, _ := followed(t, dir); len(opened.m) != 1 {
+			t.Errorf("%d states are there", len(opened.m))
+		}
+	}
+}
