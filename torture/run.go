@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -186,6 +187,7 @@ func do(ctx context.Context, torture string, j job, limit time.Duration, scratch
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	out, err := child(limited, torture, j, scratch, stderr)
+	out = bytes.ReplaceAll(out, []byte(scratch), []byte("SCRATCH")) // the document need not say where
 	if len(out) > 0 {
 		err = errors.Join(err, json.Unmarshal(out, &o))
 	} else if err == nil {
