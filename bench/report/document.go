@@ -39,17 +39,24 @@ const (
 
 // Load reads what is known from a directory of docs: nothing, if there is no file.
 func Load(docs string) (d Document, err error) {
-	text, err := os.ReadFile(filepath.Join(docs, resultsFile))
+	err = ReadResults(filepath.Join(docs, resultsFile), &d)
+	return d, err
+}
+
+// ReadResults reads a file of results into what they are kept as, and leaves that as
+// it is if there is no file.
+func ReadResults(file string, into any) error {
+	text, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
-		return d, nil
+		return nil
 	}
 	if err == nil {
-		err = json.Unmarshal(text, &d)
+		err = json.Unmarshal(text, into)
 	}
 	if err != nil {
-		return d, fmt.Errorf("what was measured before cannot be read: %w", err)
+		return fmt.Errorf("what is known from before cannot be read: %w", err)
 	}
-	return d, nil
+	return nil
 }
 
 // Replace takes in what a run of a part found, in place of what an earlier run did.

@@ -25,7 +25,7 @@ func number(v float64) string {
 	a := math.Abs(v)
 	switch {
 	case a >= 1000:
-		return thousands(strconv.FormatFloat(v, 'f', 0, 64))
+		return Thousands(strconv.FormatFloat(v, 'f', 0, 64))
 	case a >= 100 || v == math.Trunc(v):
 		return strconv.FormatFloat(v, 'f', 0, 64)
 	case a >= 10:
@@ -36,8 +36,8 @@ func number(v float64) string {
 	return strconv.FormatFloat(v, 'g', 3, 64)
 }
 
-// thousands puts a comma after every three digits.
-func thousands(s string) string {
+// Thousands puts commas into the digits of a whole number.
+func Thousands(s string) string {
 	sign := ""
 	if s[0] == '-' {
 		sign, s = "-", s[1:]

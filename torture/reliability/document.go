@@ -6,13 +6,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
+	"carstate/bench/report"
 	"carstate/torture/row"
 )
 
@@ -50,17 +50,8 @@ const (
 
 // Load reads what is known from a directory of docs: nothing, if there is no file.
 func Load(docs string) (d Document, err error) {
-	text, err := os.ReadFile(filepath.Join(docs, resultsFile))
-	if errors.Is(err, fs.ErrNotExist) {
-		return d, nil
-	}
-	if err == nil {
-		err = json.Unmarshal(text, &d)
-	}
-	if err != nil {
-		return d, fmt.Errorf("what was found before cannot be read: %w", err)
-	}
-	return d, nil
+	err = report.ReadResults(filepath.Join(docs, resultsFile), &d)
+	return d, err
 }
 
 // Replace takes in how a row was done, in place of an earlier time.

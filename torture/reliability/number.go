@@ -3,6 +3,8 @@ package reliability
 import (
 	"math"
 	"strconv"
+
+	"carstate/bench/report"
 )
 
 // number writes a value with three significant digits, as far as it has them.
@@ -14,13 +16,4 @@ func number(v float64) string {
 }
 
 // thousands writes a whole number with commas.
-func thousands(n int64) string {
-	if n < 0 {
-		return "-" + thousands(-n)
-	}
-	s := strconv.FormatInt(n, 10)
-	for i := len(s) - 3; i > 0; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return s
-}
+func thousands(n int64) string { return report.Thousands(strconv.FormatInt(n, 10)) }
