@@ -24,18 +24,8 @@ import (
 // what is stored since does.
 func TestReplacedStreams(t *testing.T) {
 	t.Parallel()
-	server := streamtest.StartServer(t)
-	nc, err := nats.Connect(server.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
 	// One partition, so that all are folded in the one in which somebody is forgotten.
-	p := start(t, t.TempDir(), "--nats", server.URL(), "--partitions", "1", "--max-age", "24h")
+	js, p := startOnServer(t, "1")
 	key := p.addSource(t, "gateway")
 	if _, err := post(p, key, []string{"forgotten"}); err != nil {
 		t.Fatal(err)
@@ -109,17 +99,7 @@ func TestReplacedStreams(t *testing.T) {
 // them; and tells the process to end in the middle of a last succession.
 func TestStreamsReplacedInTurn(t *testing.T) {
 	t.Parallel()
-	server := streamtest.StartServer(t)
-	nc, err := nats.Connect(server.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := start(t, t.TempDir(), "--nats", server.URL(), "--partitions", "2", "--max-age", "24h")
+	js, p := startOnServer(t, "2")
 	noticed := func(name string) {
 		begun := strings.Count(p.log.String(), "all tables are made anew")
 		remake(t, js, name)
@@ -179,6 +159,23 @@ func TestSuccessionPauses(t *testing.T) {
 	if p, ok := made.pause(began.Add(3 * time.Hour)); p != 0 || !ok {
 		t.Errorf("what is long ago counts: %v, %v", p, ok)
 	}
+}
+
+// startOnServer starts a node on a server of its own, and returns what an operator
+// does to its streams with.
+func startOnServer(t *testing.T, partitions string) (jetstream.JetStream, *process) {
+	t.Helper()
+	server := streamtest.StartServer(t)
+	nc, err := nats.Connect(server.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return js, start(t, t.TempDir(), "--nats", server.URL(), "--partitions", partitions, "--max-age", "24h")
 }
 
 // remake deletes a stream and makes it again, empty.
