@@ -217,7 +217,7 @@ func (s *service) startBackground() {
 	var ctx context.Context
 	ctx, s.stop = context.WithCancel(context.Background())
 	s.keeper = s.engine.NewKeeper(&s.tokens, &s.sources)
-	s.health = newHealth(s.engine, s.flags.MaxFeedAge)
+	s.health = newHealth(s.engine.Fed, s.engine.Writable, s.flags.MaxFeedAge)
 
 	s.background(func() error { return s.keeper.RunTokens(ctx, s.health.recordsCaughtUp) })
 	s.background(func() error { return s.keeper.RunSources(ctx, s.health.recordsCaughtUp) })
@@ -233,7 +233,6 @@ func (s *service) startBackground() {
 			s.fleet.Put(id, fleet.Answer{Driving: st.Driving(), Throttle: st.Throttle()})
 		}, s.health.caughtUp)
 	})
-	s.background(func() error { s.health.run(ctx); return nil })
 	s.background(func() error { return s.crowd.run(ctx) })
 	s.background(func() error { s.tellSupervisor(ctx); return nil })
 	s.background(func() error { s.expire(ctx); return nil })
