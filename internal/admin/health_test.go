@@ -2,6 +2,7 @@ package admin_test
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -115,4 +116,27 @@ func TestNoGathererNoMetrics(t *testing.T) {
 		t.Errorf("%d", got.status)
 	}
 	s.issue(t)
+}
+
+// A listener of probes has no key and nothing that one could open.
+func TestProbesOnly(t *testing.T) {
+	s := start(t, func(c *admin.Config) {
+		*c = admin.Config{ProbesOnly: true, Gatherer: c.Gatherer, Registry: c.Registry, Log: c.Log, Version: c.Version, Ready: func() error { return errors.New("not yet") }}
+	})
+	for path, want := range map[string]string{"/healthz": "200 alive\n", "/readyz": "503 not yet\n"} {
+		if got := s.do(t, "GET", path, ""); fmt.Sprint(got.status, " ", got.body) != want {
+			t.Errorf("%s: %d %q", path, got.status, got.body)
+		}
+	}
+	if got := s.do(t, "GET", "/metrics", ""); got.status != 200 || !strings.Contains(got.body, `,version="v0-test"} 1`) {
+		t.Errorf("metrics: %d %q", got.status, got.body)
+	}
+	for _, call := range []string{"GET /", "GET /login", "POST /login", "GET /v1/tokens", "POST /v1/tokens", "GET /v1/backup", "POST /v1/admin-key/rotate", "GET /v1"} {
+		method, path, _ := strings.Cut(call, " ")
+		for _, change := range []func(*http.Request){withoutKey, func(*http.Request) {}, func(r *http.Request) { r.Header.Set("Authorization", "Bearer ") }} {
+			if got := s.do(t, method, path, "", change); got.status != 404 {
+				t.Errorf("%s: %d %q", call, got.status, got.body)
+			}
+		}
+	}
 }

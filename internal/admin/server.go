@@ -16,8 +16,12 @@ import (
 )
 
 // Config is what a [Server] is made of. Tokens, Sources, Keeper and AdminKey
-// are required.
+// are required, unless it is ProbesOnly.
 type Config struct {
+	// ProbesOnly serves /healthz, /readyz and /metrics and nothing else: no
+	// key opens anything.
+	ProbesOnly bool
+
 	// Tokens and Sources are this node's copies. They are read for listings
 	// and written by the Keeper alone.
 	Tokens  *access.Tokens
@@ -144,13 +148,18 @@ func New(cfg Config) *Server {
 	if cfg.Operators == nil {
 		cfg.Operators = new(access.Operators)
 	}
-	s := &Server{cfg: cfg, deeds: newDeeds(cfg), metrics: newMetrics(cfg.Registry, cfg.Version)}
+	s := &Server{cfg: cfg, metrics: newMetrics(cfg.Registry, cfg.Version)}
+	routes := s.probes()
 	var console Console
-	if cfg.Console != nil {
-		console = cfg.Console(s.deeds)
+	if !cfg.ProbesOnly {
+		s.deeds = newDeeds(cfg)
+		if cfg.Console != nil {
+			console = cfg.Console(s.deeds)
+		}
+		s.addCalls(routes, console)
 	}
 	s.http = &http.Server{
-		Handler:                      s.guard(s.routes(console)),
+		Handler:                      s.guard(routes),
 		ReadHeaderTimeout:            headTimeout,
 		ReadTimeout:                  readTimeout,
 		WriteTimeout:                 answerTimeout,
