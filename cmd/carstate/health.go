@@ -13,6 +13,7 @@ type health struct {
 	fed        func() (time.Time, bool) // as [stream.Engine.Fed]
 	writable   func() error             // as [stream.Engine.Writable]
 	maxFeedAge time.Duration
+	takesIn    bool          // the node takes telemetry
 	feeds      atomic.Int32  // feeds that have yet to catch up
 	records    atomic.Int32  // of them, those of tokens and sources
 	started    chan struct{} // closed once records is 0
@@ -34,8 +35,8 @@ const (
 	healthEvery = 100 * time.Millisecond // for who waits for a change
 )
 
-func newHealth(fed func() (time.Time, bool), writable func() error, maxFeedAge time.Duration) *health {
-	h := &health{fed: fed, writable: writable, maxFeedAge: maxFeedAge, started: make(chan struct{}), origin: time.Now()}
+func newHealth(fed func() (time.Time, bool), writable func() error, maxFeedAge time.Duration, takesIn bool) *health {
+	h := &health{fed: fed, writable: writable, maxFeedAge: maxFeedAge, takesIn: takesIn, started: make(chan struct{}), origin: time.Now()}
 	h.feeds.Store(feedCount)
 	h.records.Store(recordFeeds)
 	h.until.Store(math.MinInt64)
@@ -92,16 +93,29 @@ func (h *health) feedAge() (age time.Duration, ok bool) {
 	return time.Since(fed), ok
 }
 
-// canStore says why telemetry cannot be taken.
-func (h *health) canStore() error {
+// answers says why the node is to be asked nothing: also because it is ending.
+func (h *health) answers() error {
 	if h.draining.Load() {
 		return errDraining
 	}
-	if err := h.answersNow(); err != nil {
+	return h.answersNow()
+}
+
+// canStore says why telemetry cannot be taken.
+func (h *health) canStore() error {
+	if err := h.answers(); err != nil {
 		return err
 	}
 	return h.writable()
 }
 
-// ready is for /readyz.
-func (h *health) ready() error { return h.canStore() }
+// ready is for /readyz: why the node does not do all of its work. Only one that takes
+// telemetry has to be able to store it. From the others nothing could be sent
+// elsewhere while the engine chooses a leader: all nodes store nothing then, and
+// queries are answered all the same.
+func (h *health) ready() error {
+	if h.takesIn {
+		return h.canStore()
+	}
+	return h.answers()
+}

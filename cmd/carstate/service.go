@@ -217,7 +217,7 @@ func (s *service) startBackground() {
 	var ctx context.Context
 	ctx, s.stop = context.WithCancel(context.Background())
 	s.keeper = s.engine.NewKeeper(&s.tokens, &s.sources)
-	s.health = newHealth(s.engine.Fed, s.engine.Writable, s.flags.MaxFeedAge)
+	s.health = newHealth(s.engine.Fed, s.engine.Writable, s.flags.MaxFeedAge, s.flags.has("ingest"))
 
 	s.background(func() error { return s.keeper.RunTokens(ctx, s.health.recordsCaughtUp) })
 	s.background(func() error { return s.keeper.RunSources(ctx, s.health.recordsCaughtUp) })
@@ -391,8 +391,13 @@ func (s *service) addServers(t *tls.Config, adminKey access.Hash) {
 func (s *service) adminConfig(key access.Hash, t *tls.Config) admin.Config {
 	c := admin.Config{
 		ProbesOnly: true,
-		Alive:      s.engine.Alive, Ready: s.health.ready,
+		Alive:      s.engine.Alive, Ready: s.health.ready, ReadyFor: make(map[string]func() error), FeedAge: s.health.feedAge,
 		Gatherer: s.registry, Registry: s.registry, Log: s.log, TLS: t, Version: version,
+	}
+	for job, ready := range map[string]func() error{"query": s.health.answers, "ingest": s.health.canStore} {
+		if s.flags.has(job) {
+			c.ReadyFor[job] = ready
+		}
 	}
 	if !s.flags.has("admin") {
 		return c

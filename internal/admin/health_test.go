@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -43,6 +44,37 @@ func TestUnwell(t *testing.T) {
 		t.Errorf("readyz: not one short line: %q", got.body)
 	}
 }
+
+// /readyz says how old the copies are, well or not, and one of the node's jobs may be
+// well while another is not. What is not there is not the console's.
+func TestReadyFor(t *testing.T) {
+	s := start(t, func(c *admin.Config) {
+		no := func() error { return errors.New("nothing is stored") }
+		c.Ready, c.ReadyFor = no, map[string]func() error{"query": func() error { return nil }, "ingest": no}
+		c.FeedAge = func() (time.Duration, bool) { return 1234 * time.Millisecond, true }
+		c.Console = func(*admin.Deeds) admin.Console { return page{} }
+	})
+	for path, want := range map[string]string{
+		"/readyz": "503 nothing is stored; feed age 1.2 s", "/readyz/ingest": "503 nothing is stored; feed age 1.2 s",
+		"/readyz/query": "200 ready; feed age 1.2 s", "/healthz": "200 alive",
+	} {
+		// Probes use whatever name they know.
+		if got := s.do(t, "GET", path, "", withoutKey, func(r *http.Request) { r.Host = "node-1" }); fmt.Sprint(got.status, " ", got.body) != want+"\n" {
+			t.Errorf("%s: %d %q", path, got.status, got.body)
+		}
+	}
+	for _, path := range []string{"/readyz/", "/readyz/x", "/readyz/query/x"} {
+		if got := s.do(t, "GET", path, "", withoutKey); got.status != 404 {
+			t.Errorf("%s: %d %q", path, got.status, got.body)
+		}
+	}
+}
+
+// page stands for the console.
+type page struct{}
+
+func (page) ServeHTTP(http.ResponseWriter, *http.Request) {}
+func (page) Close()                                       {}
 
 // A call that comes before the tables are filled waits for them, and is told to
 // come back rather than that there is no such record. Probes are answered.

@@ -11,8 +11,12 @@ import (
 // before them lets through only paths that net/http will not clean or redirect.
 func (s *Server) probes() *http.ServeMux {
 	mux := http.NewServeMux()
-	mux.Handle("/healthz", methods{"GET": health("alive", s.cfg.Alive)})
-	mux.Handle("/readyz", methods{"GET": health("ready", s.cfg.Ready)})
+	mux.Handle("/healthz", methods{"GET": health("alive", s.cfg.Alive, addNothing)})
+	mux.Handle("/readyz", methods{"GET": health("ready", s.cfg.Ready, s.feedAge)})
+	for job, ready := range s.cfg.ReadyFor {
+		mux.Handle("/readyz/"+job, methods{"GET": health("ready", ready, s.feedAge)})
+	}
+	mux.HandleFunc("/readyz/", notFound) // it must not get to the console, past the guard
 	if s.cfg.Gatherer != nil {
 		mux.Handle("/metrics", methods{"GET": s.showMetrics()})
 	}

@@ -64,10 +64,15 @@ type Config struct {
 	// address and localhost.
 	Hosts []string
 
-	// Alive and Ready answer /healthz and /readyz. An error's text is shown
-	// to whoever asks, without login. Nil is always well.
-	Alive func() error
-	Ready func() error
+	// Alive and Ready answer /healthz and /readyz, ReadyFor answers
+	// /readyz/NAME for one of the node's jobs. An error's text is shown to
+	// whoever asks, without login. Nil is always well.
+	Alive    func() error
+	Ready    func() error
+	ReadyFor map[string]func() error
+	// FeedAge is how old the copies may be that the node goes by; ok is false
+	// while it has none. Nil: /readyz does not say.
+	FeedAge func() (age time.Duration, ok bool)
 
 	// Started is closed once Tokens, Sources and Operators hold all that is
 	// stored. Until then nothing is answered that rests on them: a record would
