@@ -55,10 +55,10 @@ func (e *Engine) watchBacklog(ctx context.Context) {
 	defer tick.Stop()
 	for {
 		if err := e.measureBacklog(ctx); err != nil && ctx.Err() == nil {
-			e.log.Warn("the backlog cannot be measured", "error", err)
+			e.warned.backlog.Log(e.log, "the backlog cannot be measured", "error", err)
 		}
 		if err := e.watchLimits(ctx, alarmed); err != nil && ctx.Err() == nil {
-			e.log.Warn("the streams' limits cannot be looked at", "error", err)
+			e.warned.limits.Log(e.log, "the streams' limits cannot be looked at", "error", err)
 		}
 		select {
 		case <-ctx.Done():

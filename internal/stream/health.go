@@ -11,6 +11,8 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
+
+	"carstate/internal/seldom"
 )
 
 // writeHealth notes whether a stream takes what is written to it. After a write
@@ -60,6 +62,9 @@ const (
 	hopelessTries = 3
 	hopelessLooks = 8
 )
+
+// warned is what lasts as long as an outage does, for all partitions together.
+type warned struct{ fold, commit, backlog, limits seldom.Warning }
 
 // watchedStreams are those that are written to all the time.
 var watchedStreams = append([]string{Telemetry}, fedStreams...)
