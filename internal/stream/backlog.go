@@ -86,6 +86,7 @@ func (e *Engine) measureBacklog(ctx context.Context) error {
 		return err
 	}
 	state := s.CachedInfo().State
+	now := s.CachedInfo().TimeStamp // of the server, which stamped the commits too
 	var oldest time.Duration
 	unfolded := state.LastSeq + 1
 	for p := range e.partitions {
@@ -108,7 +109,7 @@ func (e *Engine) measureBacklog(ctx context.Context) error {
 		default:
 			e.backlog.next[p].Store(m.Sequence)
 			unfolded = min(unfolded, m.Sequence)
-			oldest = max(oldest, e.now().Sub(m.Time))
+			oldest = max(oldest, now.Sub(m.Time))
 		}
 	}
 	// Commits are alike enough for their bytes to be counted by number.
