@@ -59,8 +59,11 @@ func (s *system) startFolder(ctx context.Context) error {
 		if err := os.Mkdir(dir, 0o700); err != nil {
 			return err
 		}
-		n, err := nodeprocess.Start(ctx, nodeprocess.Options{Binary: s.a.Binary, Dir: dir, Flags: append(s.flags(), "--roles", "derive")})
-		if err != nil {
+		var n *nodeprocess.Node
+		if err := nodeprocess.Until(ctx, startWithin, func(ctx context.Context) (err error) {
+			n, err = nodeprocess.Start(ctx, nodeprocess.Options{Binary: s.a.Binary, Dir: dir, Flags: append(s.flags(), "--roles", "derive")})
+			return err
+		}); err != nil {
 			return err
 		}
 		s.folder = n
