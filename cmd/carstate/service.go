@@ -222,6 +222,9 @@ func (s *service) startBackground() {
 	s.background(func() error { return s.keeper.RunTokens(ctx, s.health.recordsCaughtUp) })
 	s.background(func() error { return s.keeper.RunSources(ctx, s.health.recordsCaughtUp) })
 	s.background(func() error {
+		if !s.flags.needsStates() {
+			return s.engine.FollowCursors(ctx, s.health.caughtUp)
+		}
 		return s.engine.FollowStates(ctx, func(id vehicle.ID, st vehicle.State) {
 			if s.flags.has("admin") {
 				s.monitor.Put(id, st)
