@@ -138,7 +138,7 @@ func (c *costs) partitionsText() string {
 	fmt.Fprintf(&b, "- **What they are for**: each is judged by one goroutine of one node, %s samples a second from a backlog on the measured machine, which did all else too.\n", number(c.judged))
 	fmt.Fprintf(&b, "- **What too many cost**: samples that arrive together are stored by one commit and judged by one fold, and each of these has a price whatever is in it: an atomic batch of three copies is many writes and syncs. "+
 		"With %s samples a second in a partition a sample costs %s µs of CPU in all, with a tenth of that %s µs, with a hundredth %s µs. Sixty-four partitions with a few samples a second each are much dearer than four with the same in all, and the slower for it once the servers are busy. "+
-		"At rest they cost too: every node asks for every cursor every two seconds, each has a consumer that shows every half second that it is there, and a queue of half a megabyte in the node that judges it.\n",
+		"At rest they cost too: every node reads every cursor every two seconds, each has a consumer that shows every half second that it is there, and a queue of half a megabyte in the node that judges it.\n",
 		number(c.rates[0]), number(c.atRates[0]), number(c.atRates[1]), number(c.atRates[2]))
 	fmt.Fprintf(&b, "- **Nodes that judge**: NATS takes 50 atomic batches of one stream at once, and a node has up to 8 under way: %s nodes never meet that; with more, a batch is now and then refused and sent again.\n", number(math.Floor(c.limit[LimitBatches])))
 	fmt.Fprintf(&b, "- **Ingest nodes**: each has one commit a partition under way, and one stream stored %s small messages a second, on one machine. "+
