@@ -22,6 +22,9 @@ const settleLimit = time.Minute
 // barrierCar is the vehicle that shows how far the node has come.
 const barrierCar = "manybarrier"
 
+// errNotSeen: the node took a sample and does not show it.
+var errNotSeen = errors.New("a sample that was acknowledged is not seen")
+
 // Settle returns once all that was acknowledged before must be seen: a later
 // sample is, and one that was sent after that one was seen. Samples are folded and
 // followed in order, and what is folded together becomes visible in any order.
@@ -47,7 +50,7 @@ func (l *Load) Settle(ctx context.Context, n *nodeprocess.Node) error {
 			}
 			a, err := n.Ask(ctx, nodeprocess.DrivingPath, l.token, barrierCar)
 			if err == nil && (a.Status != 1 || a.Modified.Unix() < sent) {
-				err = fmt.Errorf("a sample that was acknowledged is not seen: HTTP %d, status %d", a.HTTP, a.Status)
+				err = fmt.Errorf("%w: HTTP %d, status %d", errNotSeen, a.HTTP, a.Status)
 			}
 			return err
 		})
