@@ -207,6 +207,16 @@ func (n *Node) stop(limit time.Duration) error {
 // ExitCode is the code of a node that has ended; -1 for a signal.
 func (n *Node) ExitCode() int { return n.cmd.ProcessState.ExitCode() }
 
+// HasEnded reports whether the node has ended.
+func (n *Node) HasEnded() bool {
+	select {
+	case <-n.ended:
+		return true
+	default:
+		return false
+	}
+}
+
 // LastLine is the last that the node said.
 func (n *Node) LastLine() string { return n.log.lastLine() }
 

@@ -287,10 +287,9 @@ func (t *torture) judge(ctx context.Context, dir string, d damage) (how string, 
 	if ctx.Err() != nil {
 		return "", nil
 	}
-	select {
-	case <-n.Ended(): // it found out later; what it answered before counts
+	if n.HasEnded() { // it found out later; what it answered before counts
 		how = t.last(d, n.ExitCode(), n.LastLine())
-	default:
+	} else {
 		how = recovered
 		if err == nil {
 			err = n.Stop()

@@ -183,10 +183,8 @@ func (t *torture) fillOnce(ctx context.Context, n *nodeprocess.Node) (*nodeproce
 	if !told() && ctx.Err() == nil {
 		t.Wrong("the disk was full for %s, and no sender was told", time.Since(began).Round(time.Second))
 	}
-	select {
-	case <-n.Ended():
+	if n.HasEnded() {
 		t.Wrong("the process ended while the disk was full: %s", n.LastLine())
-	default:
 	}
 	t.load.MustAnswer.Store(false)
 	met := t.met().minus(before)
@@ -199,9 +197,7 @@ func (t *torture) fillOnce(ctx context.Context, n *nodeprocess.Node) (*nodeproce
 	ended := t.ended
 	stored := func() bool { return t.load.Stats.LastStored.Load() > freed.UnixNano() }
 	for !stored() && ctx.Err() == nil {
-		select {
-		case <-n.Ended():
-		default:
+		if !n.HasEnded() {
 			if time.Since(freed) > resumeLimit {
 				t.Wrong("there is space again, and %s later the node neither stores nor ends", resumeLimit)
 				return n, errors.New("the node does not come back")
@@ -209,23 +205,12 @@ func (t *torture) fillOnce(ctx context.Context, n *nodeprocess.Node) (*nodeproce
 			pause(ctx, 10*time.Millisecond)
 			continue
 		}
-		t.ended++
 		t.decided = max(t.decided, time.Since(freed))
 		t.Logf("ended %s after there was space: %s", time.Since(freed).Round(100*time.Millisecond), n.LastLine())
-		if code := n.ExitCode(); code != 1 {
-			t.Wrong("the process ended with %d: %s", code, n.LastLine())
-		}
 		running.Wait()
-		gone := time.Now()
-		again, err := t.start(ctx)
-		if err != nil {
-			if ctx.Err() == nil {
-				t.Wrong("it does not start after the disk was full: %v", err)
-			}
+		if n, err = t.supervise(ctx, n); err != nil {
 			return n, err
 		}
-		n = again
-		t.silence = max(t.silence, time.Since(gone))
 		running.Go(func() { t.load.Run(loading, n) })
 	}
 	t.resumed = max(t.resumed, time.Since(freed))
@@ -235,7 +220,33 @@ func (t *torture) fillOnce(ctx context.Context, n *nodeprocess.Node) (*nodeproce
 	pause(ctx, 300*time.Millisecond)
 	stop()
 	running.Wait()
+	if err = t.load.Hold(ctx, n, t.load.CheckAll); err == nil || ctx.Err() != nil || !n.HasEnded() {
+		return n, err
+	}
+	// It said that it stores again, and ended all the same, which was wrong. What
+	// became of what it said is for the next process to tell.
+	if n, err = t.supervise(ctx, n); err != nil {
+		return n, err
+	}
 	return n, t.load.Hold(ctx, n, t.load.CheckAll)
+}
+
+// supervise starts the node again once it has ended by itself.
+func (t *torture) supervise(ctx context.Context, n *nodeprocess.Node) (*nodeprocess.Node, error) {
+	t.ended++
+	if code := n.ExitCode(); code != 1 {
+		t.Wrong("the process ended with %d: %s", code, n.LastLine())
+	}
+	gone := time.Now()
+	again, err := t.start(ctx)
+	if err != nil {
+		if ctx.Err() == nil {
+			t.Wrong("it does not start after the disk was full: %v", err)
+		}
+		return n, err
+	}
+	t.silence = max(t.silence, time.Since(gone))
+	return again, nil
 }
 
 func (t *torture) figures() {

@@ -34,12 +34,16 @@ func (l *Load) Settle(ctx context.Context, n *nodeprocess.Node) error {
 		tries := 0
 		var refused error
 		err := nodeprocess.Until(ctx, settleLimit, func(ctx context.Context) error {
+			if n.HasEnded() {
+				refused = errors.New("the node has ended")
+				return nil // no use in waiting
+			}
 			if tries++; sent == 0 || tries%50 == 0 {
 				l.barrier++
 				x := sample{barrierCar, l.base + l.barrier}
 				ok, err := l.postOne(ctx, n, []sample{x})
 				if refused = err; err != nil {
-					return nil // no use in waiting
+					return nil
 				}
 				if ok && sent == 0 {
 					sent = x.at
@@ -103,10 +107,8 @@ func (l *Load) checkCars(ctx context.Context, n *nodeprocess.Node, cars []string
 		asking.Go(func() {
 			for _, vid := range part {
 				for ctx.Err() == nil && !l.ask(ctx, n, vid, true) {
-					select {
-					case <-n.Ended():
+					if n.HasEnded() {
 						return
-					default:
 					}
 					rest(ctx)
 				}

@@ -19,15 +19,20 @@ func (l *Load) Refused(err error, after string) error {
 }
 
 // Hold waits until the node must know all that was acknowledged, and looks at what
-// it knows. That it never does is a finding.
+// it knows. That it never does, or ends, is a finding.
 func (l *Load) Hold(ctx context.Context, n *nodeprocess.Node, look func(context.Context, *nodeprocess.Node) error) error {
 	err := l.Settle(ctx, n)
+	settled := err == nil
+	if settled {
+		err = look(ctx, n)
+	}
 	switch {
-	case err == nil:
-		return look(ctx, n)
-	case ctx.Err() != nil:
+	case err == nil || ctx.Err() != nil:
+	case n.HasEnded():
+		l.wrong("it ended by itself: %s", n.LastLine())
+	case settled: // it could not be looked at
 	case errors.Is(err, errNotSeen):
-		l.a.Lost("%v", err)
+		l.report(Finding{Text: err.Error(), Lost: true})
 	default:
 		l.wrong("%v", err)
 	}
