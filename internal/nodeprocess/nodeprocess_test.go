@@ -77,8 +77,17 @@ func TestNode(t *testing.T) {
 	if cpu, err := n.CPU(); err != nil || cpu < 0 || time.Since(n.Began()) < 0 {
 		t.Errorf("%s, %v", cpu, err)
 	}
+	if n.HasEnded() {
+		t.Error("it runs, and is said to have ended")
+	}
 	n.Kill()
 	<-n.Ended()
+	if !n.HasEnded() {
+		t.Error("it was killed, and is said to run")
+	}
+	if _, err := n.Ask(ctx, DrivingPath, token.AccessToken, "CAR1"); err == nil || strings.Contains(err.Error(), token.AccessToken) {
+		t.Errorf("a dead node was asked: %v", err)
+	}
 	if heard < 4 {
 		t.Errorf("%d lines were heard", heard)
 	}
