@@ -25,14 +25,11 @@ func TestNode(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	start := func(o Options) *Node {
 		t.Helper()
-		n, err := Start(ctx, o)
+		n, err := StartReady(ctx, o, time.Minute)
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(n.Kill)
-		if err := n.AwaitReady(ctx, time.Minute); err != nil {
-			t.Fatalf("%v\n%s", err, n.Log())
-		}
 		return n
 	}
 	heard := 0

@@ -223,15 +223,7 @@ func copyDir(from, to string) error {
 }
 
 func (t *torture) start(ctx context.Context, dir string) (*nodeprocess.Node, error) {
-	n, err := nodeprocess.Start(ctx, nodeprocess.Options{Binary: t.Binary, Dir: dir, Flags: load.Flags})
-	if err != nil {
-		return nil, err
-	}
-	if err := n.AwaitReady(ctx, readyLimit); err != nil {
-		n.Kill()
-		return nil, err
-	}
-	return n, nil
+	return nodeprocess.StartReady(ctx, nodeprocess.Options{Binary: t.Binary, Dir: dir, Flags: load.Flags}, readyLimit)
 }
 
 // try damages a copy and sees what becomes of it.

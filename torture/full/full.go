@@ -89,7 +89,7 @@ func run(ctx context.Context, a *row.Attempt) error {
 	}
 	defer func() { _ = syscall.Unmount(t.disk, syscall.MNT_DETACH) }()
 	t.options = nodeprocess.Options{Binary: a.Binary, Dir: filepath.Join(t.disk, "data"), Flags: load.Flags}
-	n, err := t.start(ctx)
+	n, err := nodeprocess.StartReady(ctx, t.options, readyLimit)
 	if err != nil {
 		return err
 	}
@@ -141,18 +141,6 @@ func (t *torture) mustHaveRefused() {
 			t.Wrong("as long as the disk was full, the node never %s", x.what)
 		}
 	}
-}
-
-func (t *torture) start(ctx context.Context) (*nodeprocess.Node, error) {
-	n, err := nodeprocess.Start(ctx, t.options)
-	if err != nil {
-		return nil, err
-	}
-	if err := n.AwaitReady(ctx, readyLimit); err != nil {
-		n.Kill()
-		return nil, err
-	}
-	return n, nil
 }
 
 // fillOnce fills the disk under a loaded node, gives the space back and waits
@@ -238,7 +226,7 @@ func (t *torture) supervise(ctx context.Context, n *nodeprocess.Node) (*nodeproc
 		t.Wrong("the process ended with %d: %s", code, n.LastLine())
 	}
 	gone := time.Now()
-	again, err := t.start(ctx)
+	again, err := nodeprocess.StartReady(ctx, t.options, readyLimit)
 	if err != nil {
 		if ctx.Err() == nil {
 			t.Wrong("it does not start after the disk was full: %v", err)
