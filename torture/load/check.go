@@ -38,7 +38,7 @@ func (l *Load) Settle(ctx context.Context, n *nodeprocess.Node) error {
 				refused = errors.New("the node has ended")
 				return nil // no use in waiting
 			}
-			if tries++; sent == 0 || tries%50 == 0 {
+			if tries++; sent == 0 || tries%10 == 0 {
 				l.barrier++
 				x := sample{barrierCar, l.base + l.barrier}
 				ok, err := l.postOne(ctx, n, []sample{x})
