@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"carstate/internal/nodeprocess"
 )
 
 // TestAnswersThatAreNotReadAreBounded: the bound on what the kernel keeps of answers
@@ -70,7 +72,7 @@ func TestARefusalEndsInPeace(t *testing.T) {
 	p := start(t, t.TempDir())
 	const tries = 20
 	for i := range tries {
-		c, err := net.Dial("tcp", p.address["ingest-addr"])
+		c, err := net.Dial("tcp", p.Address(nodeprocess.Ingest))
 		if err != nil {
 			t.Fatal(err)
 		}

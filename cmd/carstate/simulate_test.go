@@ -78,7 +78,7 @@ func TestSimulateInterrupted(t *testing.T) {
 	token := p.issue(t)
 	if err := until(30*time.Second, func() error {
 		a, err := p.ask(drivingPath, token, "SIM00000")
-		if err == nil && a.status != 1 {
+		if err == nil && a.Status != 1 {
 			err = errors.New("the fleet is not on the road")
 		}
 		return err
@@ -114,7 +114,7 @@ func TestSimulateOutage(t *testing.T) {
 	go func() { ended <- cmd.Wait() }()
 	if err := until(30*time.Second, func() error {
 		a, err := p.ask(drivingPath, token, "SIM00000")
-		if err == nil && a.status != 1 {
+		if err == nil && a.Status != 1 {
 			err = errors.New("the fleet is not on the road")
 		}
 		return err
@@ -122,7 +122,7 @@ func TestSimulateOutage(t *testing.T) {
 		cmd.Process.Kill()
 		t.Fatalf("%v\n%s", err, &stderr)
 	}
-	p.kill()
+	p.Kill()
 	<-ended
 	if code := cmd.ProcessState.ExitCode(); code != exitError {
 		t.Errorf("it ended with %d: %s", code, &stderr)
