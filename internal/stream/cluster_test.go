@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 
 	"carstate/internal/stream"
+	"carstate/internal/testkit"
 )
 
 // serve starts a server on a configuration and returns its port.
@@ -123,7 +124,7 @@ func TestOldServer(t *testing.T) {
 					}
 				}
 			}()
-			ctx := timeout(t)
+			ctx := testkit.Context(t)
 			e, err := stream.Open(ctx, stream.Config{URLs: "nats://" + l.Addr().String()})
 			if err == nil {
 				e.Close()

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"carstate/internal/access"
+	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
 
@@ -18,7 +19,7 @@ func TestWitness(t *testing.T) {
 	t.Parallel()
 	running, crashed := filepath.Join(t.TempDir(), "running"), filepath.Join(t.TempDir(), "crashed")
 	e := openOne(t, Config{DataDir: running, Patience: Patience{Beat: time.Hour}})
-	ctx := timeout(t)
+	ctx := testkit.Context(t)
 	if err := e.Append(ctx, []vehicle.Sample{speedAt("carA", 1), speedAt("carB", 1)}); err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +38,7 @@ func TestWitness(t *testing.T) {
 	for range 2 {
 		before := e.newest[States].Load()
 		e.beats[States].soon()
-		eventually(t, ctx, "a heartbeat is stored", func() bool { return e.newest[States].Load() > before })
+		testkit.Await(t, "a heartbeat is stored", func() bool { return e.newest[States].Load() > before })
 	}
 	if err := os.CopyFS(crashed, os.DirFS(running)); err != nil {
 		t.Fatal(err)
@@ -108,7 +109,7 @@ func TestWitnessOfEmptyStream(t *testing.T) {
 	t.Parallel()
 	running, crashed := filepath.Join(t.TempDir(), "running"), filepath.Join(t.TempDir(), "crashed")
 	e := openOne(t, Config{DataDir: running, Patience: Patience{Beat: time.Hour}})
-	ctx := timeout(t)
+	ctx := testkit.Context(t)
 	for i := range 20 {
 		if err := e.Append(ctx, []vehicle.Sample{speedAt("carA", int64(i+1))}); err != nil {
 			t.Fatal(err)
@@ -124,7 +125,7 @@ func TestWitnessOfEmptyStream(t *testing.T) {
 	for range 2 {
 		before := e.newest[States].Load()
 		e.beats[States].soon()
-		eventually(t, ctx, "a heartbeat is stored", func() bool { return e.newest[States].Load() > before })
+		testkit.Await(t, "a heartbeat is stored", func() bool { return e.newest[States].Load() > before })
 	}
 	if err := os.CopyFS(crashed, os.DirFS(running)); err != nil {
 		t.Fatal(err)

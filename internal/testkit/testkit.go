@@ -1,13 +1,42 @@
 // Package testkit is what the tests of several packages share: a clock that a test
-// turns, and a log that a test reads while others write it.
+// turns, a log that it reads while others write it, and how it waits.
 package testkit
 
 import (
 	"bytes"
+	"context"
 	"strings"
 	"sync"
+	"testing"
 	"time"
 )
+
+// Context ends shortly before the test would be ended by force, so that it can say
+// what it waited for. A busy machine makes everything slow, so there is no other
+// bound.
+func Context(t *testing.T) context.Context {
+	end, ok := t.Deadline()
+	if !ok {
+		return t.Context()
+	}
+	ctx, cancel := context.WithDeadline(t.Context(), end.Add(-15*time.Second))
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// Await waits for a condition, for as long as [Context] lasts.
+func Await(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for ctx := Context(t); !ok(); {
+		select {
+		case <-ctx.Done():
+			t.Fatalf("it did not happen: %s", what)
+		case <-tick.C:
+		}
+	}
+}
 
 // Clock is a clock that a test turns. Safe for concurrent use.
 type Clock struct {
