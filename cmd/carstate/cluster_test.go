@@ -43,15 +43,7 @@ func TestNATSConfig(t *testing.T) {
 		o.ServerName, o.StoreDir, o.NoSigs = fmt.Sprintf("nats-%d", i+1), t.TempDir(), true
 		o.Host, o.Port, o.Cluster.Host, o.Cluster.Port = "127.0.0.1", -1, "127.0.0.1", -1
 		o.Routes = nats.RoutesFromStr(strings.Join(routes, ","))
-		s, err := nats.NewServer(o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		s.Start()
-		t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
-		if !s.ReadyForConnections(time.Minute) {
-			t.Fatal("a NATS server does not start")
-		}
+		s := streamtest.Serve(t, o)
 		routes = append(routes, fmt.Sprintf("nats-route://route:%s@%s", password, s.ClusterAddr()))
 		urls = append(urls, fmt.Sprintf("nats://carstate:%s@%s", password, s.Addr().(*net.TCPAddr)))
 	}

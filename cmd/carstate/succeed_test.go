@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"carstate/internal/nodeprocess"
@@ -167,16 +166,7 @@ func TestSuccessionPauses(t *testing.T) {
 func startOnServer(t *testing.T, partitions string) (jetstream.JetStream, *process) {
 	t.Helper()
 	server := streamtest.StartServer(t)
-	nc, err := nats.Connect(server.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return js, start(t, t.TempDir(), "--nats", server.URL(), "--partitions", partitions, "--max-age", "24h")
+	return server.JetStream(), start(t, t.TempDir(), "--nats", server.URL(), "--partitions", partitions, "--max-age", "24h")
 }
 
 // remake deletes a stream and makes it again, empty.

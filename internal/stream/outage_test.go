@@ -11,9 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
-
 	"carstate/internal/stream"
 	"carstate/internal/stream/streamtest"
 	"carstate/internal/testkit"
@@ -198,15 +195,7 @@ func TestReplacedStream(t *testing.T) {
 	e := streamtest.Open(t, stream.Config{URLs: server.URL(), Partitions: 1, Patience: impatient})
 	ctx := testkit.Context(t)
 	f := follow(t, e)
-	nc, err := nats.Connect(server.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := server.JetStream()
 	old, err := js.Stream(ctx, stream.States)
 	if err != nil {
 		t.Fatal(err)
@@ -246,15 +235,7 @@ func TestForgottenConsumers(t *testing.T) {
 	server := streamtest.StartServer(t)
 	e := streamtest.Open(t, stream.Config{URLs: server.URL(), Partitions: 1, Patience: impatient})
 	ctx := testkit.Context(t)
-	nc, err := nats.Connect(server.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := server.JetStream()
 	telemetry, err := js.Stream(ctx, stream.Telemetry)
 	if err != nil {
 		t.Fatal(err)
@@ -315,15 +296,7 @@ func TestLostAnswer(t *testing.T) {
 	wire := newWire(t, strings.TrimPrefix(server.URL(), "nats://"))
 	e := streamtest.Open(t, stream.Config{URLs: "nats://" + wire.addr, Partitions: 1, Patience: impatient})
 	ctx := testkit.Context(t)
-	direct, err := nats.Connect(server.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer direct.Close()
-	js, err := jetstream.New(direct)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := server.JetStream()
 	commits := func() uint64 {
 		s, err := js.Stream(ctx, stream.Telemetry)
 		if err != nil {
