@@ -1,10 +1,14 @@
 // Package testkit is what the tests of several packages share: a clock that a test
-// turns, a log that it reads while others write it, and how it waits.
+// turns, a log that it reads while others write it, how it waits, and where the
+// recorded drives are.
 package testkit
 
 import (
 	"bytes"
 	"context"
+	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -83,3 +87,21 @@ func (b *Buffer) String() string {
 
 // Count is how often a text was written so far.
 func (b *Buffer) Count(text string) int { return strings.Count(b.String(), text) }
+
+// RecordedDrives is the folder with the published drives, which may not be copied
+// into the project: CARSTATE_DATA, by default ../shared/data, relative to the
+// repository. Empty, after saying loudly what is tested instead, if there is none.
+func RecordedDrives(tested string) string {
+	dir := os.Getenv("CARSTATE_DATA")
+	if dir == "" {
+		dir = "../shared/data"
+	}
+	if !filepath.IsAbs(dir) {
+		dir = filepath.Join("../..", dir) // tests run in the folder of their package
+	}
+	if _, err := os.Stat(dir); err != nil {
+		fmt.Fprintf(os.Stderr, "recorded drives are absent at %s: set CARSTATE_DATA to their folder; %s\n", dir, tested)
+		return ""
+	}
+	return dir
+}
