@@ -94,11 +94,7 @@ func TestMQTTAcknowledgesNothingBefore(t *testing.T) {
 func TestMQTTPipelining(t *testing.T) {
 	f := newFixture(t)
 	arrived, release := make(chan struct{}, 10), make(chan struct{})
-	f.store.append = func(context.Context) error {
-		arrived <- struct{}{}
-		<-release
-		return nil
-	}
+	f.store.append = until(release, arrived)
 	_, addr := startMQTT(t, f.Config)
 	c := f.login(t, addr, 5)
 	c.publish(2, 1, topicV1, sampleLine("V1", 1, 1))
@@ -181,11 +177,7 @@ func TestMQTTStoresWhatALeavingClientSent(t *testing.T) {
 	bothVersions(t, func(t *testing.T, version byte) {
 		f := newFixture(t)
 		arrived, release := make(chan struct{}), make(chan struct{})
-		f.store.append = func(context.Context) error {
-			close(arrived)
-			<-release
-			return nil
-		}
+		f.store.append = until(release, arrived)
 		m, addr := startMQTT(t, f.Config)
 		c := f.login(t, addr, version)
 		c.publish(0, 0, topicV1, sampleLine("V1", 1, 1))
@@ -456,11 +448,7 @@ func TestMQTTStrangers(t *testing.T) {
 func TestMQTTShutdownAcknowledges(t *testing.T) {
 	f := newFixture(t)
 	arrived, release := make(chan struct{}), make(chan struct{})
-	f.store.append = func(context.Context) error {
-		close(arrived)
-		<-release
-		return nil
-	}
+	f.store.append = until(release, arrived)
 	m, addr := startMQTT(t, f.Config)
 	c := f.login(t, addr, 5)
 	idle := dialRaw(t, addr, 5) // has not even connected
