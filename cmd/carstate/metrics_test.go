@@ -77,7 +77,7 @@ func bustle(t *testing.T, p *process) (vid, token, key string) {
 
 // labels are all that a metric of ours may have: nothing that a stranger can
 // choose, and nothing of which there are many.
-var labels = []string{"call", "code", "goversion", "le", "operation", "outcome", "protocol", "reason", "stream", "version"}
+var labels = []string{"call", "code", "goversion", "le", "listener", "operation", "outcome", "protocol", "reason", "stream", "version"}
 
 // TestMetrics has promtool judge the names, and looks for what must not be
 // there.
@@ -95,6 +95,7 @@ func TestMetrics(t *testing.T) {
 	}
 	for _, want := range []string{
 		"carstate_ready 1\n",
+		`carstate_overloaded{listener="ingest"} 0`,
 		`carstate_feed_age_seconds{stream="STATES"} `,
 		`carstate_stream_limit_bytes{stream="TELEMETRY"} 4.294967296e+09`,
 		`carstate_build_info{goversion="go1.`,

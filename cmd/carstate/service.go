@@ -348,7 +348,7 @@ func (s *service) addServers(t *tls.Config, adminKey access.Hash) {
 		return nil
 	}
 	if port := s.ports["--query-addr"]; port != nil {
-		l := newPaced(port, s.crowd)
+		l := s.paced("query", port, maxWait)
 		trusted, _ := s.flags.trustedProxies() // the flags are valid
 		q := query.New(query.Config{
 			Tokens: &s.tokens, Fleet: s.fleet, MaxAge: s.flags.MaxAge, Ready: s.health.canAnswer,
@@ -359,7 +359,7 @@ func (s *service) addServers(t *tls.Config, adminKey access.Hash) {
 	}
 	c := ingest.Config{Store: s.engine, Sources: &s.sources, Ready: s.health.canStore, Forgotten: s.engine.Forgotten().Has, Log: s.log, Registry: s.registry, Tracer: s.traces.tracer(), TLS: tlsFor("--ingest-addr")}
 	if port := s.ports["--ingest-addr"]; port != nil {
-		p := newPaced(port, s.crowd)
+		p := s.paced("ingest", port, maxTelemetryWait)
 		c.Overloaded, c.Overrun = p.overloaded, p.overrun
 		l := s.door(p, tlsFor("--ingest-addr") != nil)
 		h := ingest.NewHTTP(c)
@@ -388,6 +388,21 @@ func (s *service) addServers(t *tls.Config, adminKey access.Hash) {
 		})
 		s.servers = append(s.servers, server{"admin", func() error { return a.Serve(l) }, a.Shutdown})
 	}
+}
+
+// paced wraps a listener that may be overloaded.
+func (s *service) paced(name string, port net.Listener, wait time.Duration) *paced {
+	p := newPaced(port, s.crowd, wait)
+	s.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "carstate_overloaded", Help: "1 while a listener takes no more connections than it can serve, else 0.",
+		ConstLabels: prometheus.Labels{"listener": name},
+	}, func() float64 {
+		if p.allowed.limited() {
+			return 1
+		}
+		return 0
+	}))
+	return p
 }
 
 // door wraps the listener of a server of net/http.
