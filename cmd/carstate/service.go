@@ -24,6 +24,7 @@ import (
 	"carstate/internal/ingest"
 	"carstate/internal/query"
 	"carstate/internal/stream"
+	"carstate/internal/ticks"
 	"carstate/internal/vehicle"
 )
 
@@ -329,16 +330,9 @@ const forgetAfter = 30 * 24 * time.Hour
 
 // expire drops vehicles that have been silent for long.
 func (s *service) expire(ctx context.Context) {
-	tick := time.NewTicker(time.Hour)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			if n := s.fleet.Expire(time.Now().Add(-max(forgetAfter, s.flags.MaxAge))); n > 0 {
-				s.log.Info("silent vehicles were dropped from memory", "vehicles", n)
-			}
+	for range ticks.Every(ctx, time.Hour) {
+		if n := s.fleet.Expire(time.Now().Add(-max(forgetAfter, s.flags.MaxAge))); n > 0 {
+			s.log.Info("silent vehicles were dropped from memory", "vehicles", n)
 		}
 	}
 }

@@ -6,11 +6,11 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os/exec"
+	"regexp"
 	"sync"
 	"syscall"
 	"time"
@@ -28,7 +28,7 @@ const (
 type Options struct {
 	Binary string   // the built carstate
 	Dir    string   // its data directory
-	Flags  []string // besides the directory, the log's format, and ports that the system chooses
+	Flags  []string // besides the directory, the log's format (JSON), and ports that the system chooses; the last of a flag counts
 	Env    []string // its whole environment; nil for that of this process
 	// Wrap comes before the program on the command line: "ip", "netns", "exec", NAME.
 	Wrap []string
@@ -125,6 +125,9 @@ func (e *EndedError) Error() string {
 	return fmt.Sprintf("carstate ended with %d; the last it said: %s", e.Code, e.Last)
 }
 
+// listeningLine tells an address, in both formats of the log.
+var listeningLine = regexp.MustCompile(`msg"?[:=]"?listening"?[ ,]"?for"?[:=]"?([\w-]+)"?[ ,]"?address"?[:=]"?([^\s",]+)`)
+
 // follow reads the log until the process has ended.
 func (n *Node) follow(stderr io.Reader, listening chan<- struct{}) {
 	defer close(n.ended)
@@ -133,10 +136,9 @@ func (n *Node) follow(stderr io.Reader, listening chan<- struct{}) {
 		if n.heard != nil {
 			n.heard(line)
 		}
-		var l struct{ Msg, For, Address string }
-		if json.Unmarshal(line, &l) == nil && l.Msg == "listening" {
-			n.address[l.For] = l.Address
-			if l.For == Admin { // the last one
+		if l := listeningLine.FindSubmatch(line); l != nil {
+			n.address[string(l[1])] = string(l[2])
+			if string(l[1]) == Admin { // the last one
 				close(listening)
 			}
 		}
