@@ -59,7 +59,7 @@ type Node struct {
 const listenLimit = 10 * time.Minute
 
 // Start starts a node and waits until it listens. That it is ready is another
-// matter: see [Node.AwaitReady].
+// matter: see [StartReady] and [Node.AwaitReady].
 func Start(ctx context.Context, o Options) (*Node, error) {
 	args := append([]string{}, o.Wrap...)
 	args = append(args, o.Binary, "serve", "--data-dir", o.Dir, "--log-format", "json")
@@ -100,6 +100,19 @@ func Start(ctx context.Context, o Options) (*Node, error) {
 	}
 	n.Kill()
 	return nil, fmt.Errorf("%w; the last it said: %s", err, n.log.lastLine())
+}
+
+// StartReady starts a node and waits until it is ready.
+func StartReady(ctx context.Context, o Options, limit time.Duration) (*Node, error) {
+	n, err := Start(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	if err := n.AwaitReady(ctx, limit); err != nil {
+		n.Kill()
+		return nil, err
+	}
+	return n, nil
 }
 
 // EndedError says that a node ended instead of serving.
@@ -208,6 +221,16 @@ func (n *Node) stop(limit time.Duration) error {
 
 // ExitCode is the code of a node that has ended; -1 for a signal.
 func (n *Node) ExitCode() int { return n.cmd.ProcessState.ExitCode() }
+
+// HasEnded reports whether the node has ended.
+func (n *Node) HasEnded() bool {
+	select {
+	case <-n.ended:
+		return true
+	default:
+		return false
+	}
+}
 
 // LastLine is the last that the node said.
 func (n *Node) LastLine() string { return n.log.lastLine() }
