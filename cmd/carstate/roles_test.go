@@ -12,6 +12,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"carstate/internal/access"
+	"carstate/internal/admin"
+	"carstate/internal/nodeprocess"
 	"carstate/internal/stream"
 	"carstate/internal/stream/streamtest"
 	"carstate/internal/testkit"
@@ -50,15 +53,6 @@ func (s *service) awaitReady(t *testing.T) {
 	}
 }
 
-// asProcess is a node of the test's process for what speaks to processes.
-func (s *service) asProcess() *process {
-	p := &process{dir: s.flags.DataDir, address: make(map[string]string)}
-	for flag, port := range s.ports {
-		p.address[strings.TrimPrefix(flag, "--")] = port.Addr().String()
-	}
-	return p
-}
-
 // Who only takes in or judges is not sent the states, which only who answers and
 // who shows them has a use for. It knows all the same how far it is behind, and
 // what was forgotten.
@@ -69,11 +63,21 @@ func TestWhoFollowsStates(t *testing.T) {
 	shows := nodeOf(t, c.URLs(), "admin", maxFeedAge)
 	takesIn := nodeOf(t, c.URLs(), "ingest", maxFeedAge)
 	judges := nodeOf(t, c.URLs(), "derive", maxFeedAge)
-	key, token := shows.asProcess().addSource(t, "gateway"), shows.asProcess().issue(t)
+	secret, err := admin.LoadKey(shows.flags.DataDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	operator := &admin.Client{URL: inProcess{shows}.URL(nodeprocess.Admin), Key: secret}
+	source, err1 := operator.AddSource(t.Context(), "gateway", access.AllVehicles(), time.Time{})
+	token, err2 := operator.IssueToken(t.Context(), access.TokenRequest{Developer: "Ada", Operations: access.AllOperations, Vehicles: access.AllVehicles()})
+	if err := errors.Join(err1, err2); err != nil {
+		t.Fatal(err)
+	}
+	key := source.Key
 
 	cars := []string{"car0", "car1", "car2", "car3"}
 	posted := func() error {
-		n, err := post(takesIn.asProcess(), key, cars)
+		n, err := post(inProcess{takesIn}, key, cars)
 		if err == nil && n != len(cars) {
 			err = fmt.Errorf("%d samples are accepted", n)
 		}
@@ -84,9 +88,9 @@ func TestWhoFollowsStates(t *testing.T) {
 	}
 	answered := func(vid string) func() error {
 		return func() error {
-			a, err := answers.asProcess().ask(drivingPath, token, vid)
-			if err == nil && a.status != 1 {
-				err = fmt.Errorf("%s: %+v", vid, a)
+			_, text, err := get(inProcess{answers}.URL(nodeprocess.Query) + drivingPath + "?access_token=" + token.AccessToken + "&vid=" + vid)
+			if err == nil && !strings.Contains(text, `"status":1`) {
+				err = fmt.Errorf("%s: %s", vid, text)
 			}
 			return err
 		}
@@ -116,9 +120,11 @@ func TestWhoFollowsStates(t *testing.T) {
 	}
 
 	// What is forgotten is forgotten by all, and comes back without a past.
-	shows.asProcess().carstate(t, "forget", "car0")
+	if _, err := operator.Forget(t.Context(), "car0"); err != nil {
+		t.Fatal(err)
+	}
 	if err := until(time.Minute, func() error {
-		_, err := post(takesIn.asProcess(), key, cars[:1])
+		_, err := post(inProcess{takesIn}, key, cars[:1])
 		if err != nil && strings.Contains(err.Error(), "the vehicle was forgotten") {
 			return nil
 		}
@@ -126,7 +132,9 @@ func TestWhoFollowsStates(t *testing.T) {
 	}); err != nil {
 		t.Error(err)
 	}
-	shows.asProcess().carstate(t, "forget", "car0", "--allow")
+	if _, err := operator.Allow(t.Context(), "car0"); err != nil {
+		t.Fatal(err)
+	}
 	if err := until(time.Minute, posted); err != nil {
 		t.Fatal(err)
 	}
@@ -161,7 +169,7 @@ func TestWhoFollowsStates(t *testing.T) {
 	if err := until(time.Minute, outOfTouch); err != nil {
 		t.Error(err)
 	}
-	if _, err := post(takesIn.asProcess(), key, cars); err == nil || !strings.Contains(err.Error(), fmt.Sprint(http.StatusServiceUnavailable)) {
+	if _, err := post(inProcess{takesIn}, key, cars); err == nil || !strings.Contains(err.Error(), fmt.Sprint(http.StatusServiceUnavailable)) {
 		t.Errorf("out of touch, telemetry is answered %v", err)
 	}
 	for _, n := range c.Nodes[:2] {

@@ -24,6 +24,7 @@ import (
 	"carstate/internal/ingest"
 	"carstate/internal/query"
 	"carstate/internal/stream"
+	"carstate/internal/ticks"
 	"carstate/internal/vehicle"
 )
 
@@ -342,18 +343,11 @@ func silentBefore(began time.Time, ran time.Duration, now time.Time, forgetAfter
 
 // expire drops vehicles that have been silent for long.
 func (s *service) expire(ctx context.Context) {
-	tick := time.NewTicker(time.Hour)
-	defer tick.Stop()
 	began := time.Now()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			before := silentBefore(began.Round(0), time.Since(began), time.Now().Round(0), max(forgetAfter, s.flags.MaxAge))
-			if n := s.fleet.Expire(before); n > 0 {
-				s.log.Info("silent vehicles were dropped from memory", "vehicles", n)
-			}
+	for range ticks.Every(ctx, time.Hour) {
+		before := silentBefore(began.Round(0), time.Since(began), time.Now().Round(0), max(forgetAfter, s.flags.MaxAge))
+		if n := s.fleet.Expire(before); n > 0 {
+			s.log.Info("silent vehicles were dropped from memory", "vehicles", n)
 		}
 	}
 }

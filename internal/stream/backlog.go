@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"carstate/internal/ticks"
 )
 
 // backlog is what was stored but not folded, looked at every backlogEvery. When
@@ -78,19 +80,12 @@ func (b *backlog) folded() uint64 {
 // limits, until the context ends.
 func (e *Engine) watchBacklog(ctx context.Context) {
 	alarmed := make(map[string]bool)
-	tick := time.NewTicker(backlogEvery)
-	defer tick.Stop()
-	for {
+	for range ticks.NowAndEvery(ctx, backlogEvery) {
 		if err := e.measureBacklog(ctx); err != nil && ctx.Err() == nil {
 			e.log.Warn("the backlog cannot be measured", "error", err)
 		}
 		if err := e.watchLimits(ctx, alarmed); err != nil && ctx.Err() == nil {
 			e.log.Warn("the streams' limits cannot be looked at", "error", err)
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
 		}
 	}
 }

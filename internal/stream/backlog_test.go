@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
 
@@ -43,7 +44,7 @@ func store(t *testing.T, e *Engine, at int64) {
 // foldAll reads partition 0 up to the sample of a time and commits the cursor.
 func foldAll(t *testing.T, e *Engine, upTo int64) {
 	t.Helper()
-	ctx, cancel := context.WithCancel(timeout(t))
+	ctx, cancel := context.WithCancel(testkit.Context(t))
 	defer cancel()
 	p, err := e.Take(ctx, 0, "test")
 	if err != nil {
@@ -196,7 +197,7 @@ func TestTrimRaces(t *testing.T) {
 	var c clock
 	c.move(time.Hour) // everything is old
 	e := openOne(t, Config{Now: c.now, Retention: time.Millisecond})
-	ctx, cancel := context.WithCancel(timeout(t))
+	ctx, cancel := context.WithCancel(testkit.Context(t))
 	defer cancel()
 	const n = 600
 	var wg sync.WaitGroup
@@ -282,7 +283,7 @@ func TestBacklogOfManyPartitions(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer part.Close()
-	seq, _, err := part.Next(timeout(t))
+	seq, _, err := part.Next(testkit.Context(t))
 	if err != nil {
 		t.Fatal(err)
 	}

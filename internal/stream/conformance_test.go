@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"sync"
 	"testing"
-	"time"
 
 	"carstate/internal/stream"
 	"carstate/internal/stream/streamtest"
+	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
 
@@ -72,23 +72,10 @@ func sample(vid string, ms int64, speed float64) vehicle.Sample {
 	return x
 }
 
-// timeout ends shortly before the test would be ended by force, so that it can say
-// what it waited for. A busy machine makes everything slow, so there is no other
-// bound.
-func timeout(t *testing.T) context.Context {
-	end, ok := t.Deadline()
-	if !ok {
-		return t.Context()
-	}
-	ctx, cancel := context.WithDeadline(t.Context(), end.Add(-15*time.Second))
-	t.Cleanup(cancel)
-	return ctx
-}
-
 // readAll reads n samples of a partition, which must be all there are.
 func readAll(t *testing.T, p *stream.Partition, n int) (last uint64, all []vehicle.Sample) {
 	t.Helper()
-	ctx := timeout(t)
+	ctx := testkit.Context(t)
 	for len(all) < n {
 		seq, samples, err := p.Next(ctx)
 		if err != nil {
@@ -152,7 +139,7 @@ func samplesInOrder(t *testing.T, e *stream.Engine) {
 }
 
 func statesAndCursor(t *testing.T, e *stream.Engine) {
-	ctx := timeout(t)
+	ctx := testkit.Context(t)
 	const vid = "carA"
 	p := stream.PartitionOf(vid, e.Partitions())
 	for i := range 3 {
@@ -193,7 +180,7 @@ func statesAndCursor(t *testing.T, e *stream.Engine) {
 }
 
 func stateOfOne(t *testing.T, e *stream.Engine) {
-	ctx := timeout(t)
+	ctx := testkit.Context(t)
 	const vehicles = 200
 	first, err := e.Take(ctx, 0, "first")
 	if err != nil {
@@ -263,7 +250,7 @@ func stateOfOne(t *testing.T, e *stream.Engine) {
 }
 
 func fencing(t *testing.T, e *stream.Engine) {
-	ctx := timeout(t)
+	ctx := testkit.Context(t)
 	const racers, rounds = 4, 25
 	parts := make([]*stream.Partition, racers)
 	for round := range rounds {
@@ -306,7 +293,7 @@ func fencing(t *testing.T, e *stream.Engine) {
 // releasing: who may not rob a holder gets the partition once it was released, and
 // goes on where that one stopped.
 func releasing(t *testing.T, e *stream.Engine) {
-	ctx := timeout(t)
+	ctx := testkit.Context(t)
 	asked := ""
 	polite := func(holder string) bool { asked = holder; return holder == "" }
 	first, err := e.TakeFrom(ctx, 0, "first", polite)
@@ -348,7 +335,7 @@ func releasing(t *testing.T, e *stream.Engine) {
 }
 
 func feedsFollow(t *testing.T, e *stream.Engine) {
-	ctx, cancel := context.WithCancel(timeout(t))
+	ctx, cancel := context.WithCancel(testkit.Context(t))
 	part, err := e.Take(ctx, 0, "test")
 	if err != nil {
 		t.Fatal(err)
@@ -392,7 +379,7 @@ func feedsFollow(t *testing.T, e *stream.Engine) {
 // A node without a table of states hears all the same that a partition of its own
 // must be taken anew, and how far it is behind.
 func cursorsFollow(t *testing.T, e *stream.Engine) {
-	ctx, cancel := context.WithCancel(timeout(t))
+	ctx, cancel := context.WithCancel(testkit.Context(t))
 	vid := vehicle.ID("carA")
 	k, _, _ := keeper(t, e)
 	part, err := e.Take(ctx, stream.PartitionOf(vid, e.Partitions()), "test")
@@ -416,7 +403,7 @@ func cursorsFollow(t *testing.T, e *stream.Engine) {
 	}](err); !ok || !r.Recalled() {
 		t.Errorf("a vehicle of the partition was forgotten, and it reads on: %v", err)
 	}
-	within(t, time.Minute, func() bool { _, err := e.FeedAge(); return err == nil })
+	testkit.Await(t, "the feeds have caught up", func() bool { _, err := e.FeedAge(); return err == nil })
 	cancel()
 	if err := <-done; err != nil {
 		t.Fatal(err)
