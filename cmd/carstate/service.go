@@ -223,6 +223,9 @@ func (s *service) startBackground() {
 	s.background(func() error { return s.keeper.RunTokens(ctx, s.health.recordsCaughtUp) })
 	s.background(func() error { return s.keeper.RunSources(ctx, s.health.recordsCaughtUp) })
 	s.background(func() error {
+		if !s.flags.needsStates() {
+			return s.engine.FollowCursors(ctx, s.health.caughtUp)
+		}
 		return s.engine.FollowStates(ctx, func(id vehicle.ID, st vehicle.State) {
 			if s.flags.has("admin") {
 				s.monitor.Put(id, st)
@@ -328,10 +331,22 @@ func (s *service) joinMembers(ctx context.Context) *derive.Members {
 // silent, so that it can say "stale" rather than "unknown".
 const forgetAfter = 30 * 24 * time.Hour
 
+// silentBefore is the time before which who was heard last has been silent for too
+// long, in a process that has run so long since it began. A clock that has jumped
+// ahead since does not count: who is dropped is unknown until they report again.
+func silentBefore(began time.Time, ran time.Duration, now time.Time, forgetAfter time.Duration) time.Time {
+	if steady := began.Add(ran); steady.Before(now) {
+		now = steady
+	}
+	return now.Add(-forgetAfter)
+}
+
 // expire drops vehicles that have been silent for long.
 func (s *service) expire(ctx context.Context) {
+	began := time.Now()
 	for range ticks.Every(ctx, time.Hour) {
-		if n := s.fleet.Expire(time.Now().Add(-max(forgetAfter, s.flags.MaxAge))); n > 0 {
+		before := silentBefore(began.Round(0), time.Since(began), time.Now().Round(0), max(forgetAfter, s.flags.MaxAge))
+		if n := s.fleet.Expire(before); n > 0 {
 			s.log.Info("silent vehicles were dropped from memory", "vehicles", n)
 		}
 	}

@@ -91,7 +91,8 @@ func (t *Tokens) ForgetUsage(id, node string) {
 }
 
 // Usage is what all nodes together have counted for a token: what they stored,
-// and what this node has counted since it started.
+// and what this node has counted since it started. Days that are yet to come are
+// not in it.
 func (t *Tokens) Usage(id string, now time.Time) Usage {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -101,6 +102,7 @@ func (t *Tokens) Usage(id string, now time.Time) Usage {
 		all.Merge(stored)
 	}
 	all.Trim(now)
+	all.Days = all.Days[:all.come(now)]
 	return all
 }
 

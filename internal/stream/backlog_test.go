@@ -255,3 +255,43 @@ func TestTrimRaces(t *testing.T) {
 		t.Fatalf("%d folded commits are left", left)
 	}
 }
+
+// Where nothing changes, partitions are not asked about one by one; and what
+// changes is seen all the same.
+func TestBacklogOfManyPartitions(t *testing.T) {
+	const partitions = 200
+	e := openOne(t, Config{Partitions: partitions})
+	asked := func() uint64 {
+		measure(t, e)
+		before := e.nc.Stats().OutMsgs
+		measure(t, e)
+		return e.nc.Stats().OutMsgs - before
+	}
+	if n := asked(); n > partitions/4 { // heartbeats are among them
+		t.Errorf("at rest, one look takes %d questions", n)
+	}
+	store(t, e, 1) // "car" is in another partition than 0
+	p := PartitionOf("car", partitions)
+	if n := asked(); n > partitions/4 {
+		t.Errorf("with a sample that waits, one look takes %d questions", n)
+	}
+	if first := e.backlog.folded(); first != e.backlog.next[p].Load() || e.backlog.age() == 0 {
+		t.Errorf("%d is the first that waits; the backlog's age is %v", first, e.backlog.age())
+	}
+	part, err := e.Take(t.Context(), p, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer part.Close()
+	seq, _, err := part.Next(testkit.Context(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := part.Commit(t.Context(), seq, nil); err != nil {
+		t.Fatal(err)
+	}
+	measure(t, e)
+	if e.backlog.folded() != seq+1 || e.backlog.age() != 0 {
+		t.Errorf("all is folded up to %d: the first that waits is %d, the backlog's age %v", seq, e.backlog.folded(), e.backlog.age())
+	}
+}

@@ -21,6 +21,7 @@ var conformance = map[string]func(*testing.T, *stream.Engine){
 	"only the last owner commits":         fencing,
 	"a partition is released":             releasing,
 	"feeds catch up and follow":           feedsFollow,
+	"cursors are followed alone":          cursorsFollow,
 	"tokens are stored and change":        tokensChange,
 	"large vehicle sets":                  largeSets,
 	"racing updates all count":            racingUpdates,
@@ -369,6 +370,40 @@ func feedsFollow(t *testing.T, e *stream.Engine) {
 			t.Fatalf("got %v, want %v", u, want)
 		}
 	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A node without a table of states hears all the same that a partition of its own
+// must be taken anew, and how far it is behind.
+func cursorsFollow(t *testing.T, e *stream.Engine) {
+	ctx, cancel := context.WithCancel(testkit.Context(t))
+	vid := vehicle.ID("carA")
+	k, _, _ := keeper(t, e)
+	part, err := e.Take(ctx, stream.PartitionOf(vid, e.Partitions()), "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer part.Close()
+	caughtUp, done := make(chan struct{}), make(chan error)
+	go func() { done <- e.FollowCursors(ctx, func() { close(caughtUp) }) }()
+	<-caughtUp
+	if err := part.Commit(ctx, 1, map[vehicle.ID]vehicle.State{vid: vehicle.Observe(vehicle.State{}, sample(string(vid), 1, 10))}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := k.Forget(ctx, vid, "ada"); err != nil {
+		t.Fatal(err)
+	}
+	_, _, err = part.Next(ctx)
+	if r, ok := errors.AsType[interface {
+		error
+		Recalled() bool
+	}](err); !ok || !r.Recalled() {
+		t.Errorf("a vehicle of the partition was forgotten, and it reads on: %v", err)
+	}
+	testkit.Await(t, "the feeds have caught up", func() bool { _, err := e.FeedAge(); return err == nil })
 	cancel()
 	if err := <-done; err != nil {
 		t.Fatal(err)
