@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"carstate/internal/nodeprocess"
 	"carstate/internal/stream/streamtest"
 )
 
@@ -49,7 +50,7 @@ func TestRolesApart(t *testing.T) {
 // saysHowItIs looks at the admin listener of a node with one role.
 func saysHowItIs(t *testing.T, p *process, role string) {
 	t.Helper()
-	page := "http://" + p.address["admin-addr"]
+	page := p.URL(nodeprocess.Admin)
 	for path, want := range map[string]string{"/healthz": "alive", "/readyz": "ready", "/metrics": "carstate_ready 1"} {
 		if code, text, err := get(page + path); err != nil || code != http.StatusOK || !strings.Contains(text, want) {
 			t.Errorf("%s: %s: %d %.200s, %v", role, path, code, text, err)
@@ -64,7 +65,7 @@ func saysHowItIs(t *testing.T, p *process, role string) {
 			t.Errorf("%s: %s: %d %.200s, %v", role, path, code, text, err)
 		}
 	}
-	if _, err := os.Stat(filepath.Join(p.dir, "admin.key")); errors.Is(err, fs.ErrNotExist) != (role != "admin") {
+	if _, err := os.Stat(filepath.Join(p.Dir, "admin.key")); errors.Is(err, fs.ErrNotExist) != (role != "admin") {
 		t.Errorf("%s: the admin key: %v", role, err)
 	}
 }

@@ -193,6 +193,10 @@ func (f *serveFlags) has(role string) bool {
 	return slices.Contains(f.Roles, role)
 }
 
+// needsStates reports whether the node has a use for the state of every vehicle:
+// to answer from, or for the console, which counts and lists them.
+func (f *serveFlags) needsStates() bool { return f.has("query") || f.has("admin") }
+
 // syncInterval is zero for "always".
 func (f *serveFlags) syncInterval() (time.Duration, error) {
 	if f.SyncInterval == "always" {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"carstate/internal/admin"
+	"carstate/internal/nodeprocess"
 	"carstate/internal/stream/streamtest"
 )
 
@@ -35,7 +36,7 @@ func TestRevokedDuringPause(t *testing.T) {
 		token := issued.AccessToken
 		if err := until(time.Minute, func() error {
 			a, err := paused.ask(drivingPath, token, "car")
-			if err == nil && a.http != http.StatusOK {
+			if err == nil && a.HTTP != http.StatusOK {
 				err = fmt.Errorf("%+v", a)
 			}
 			return err
@@ -44,7 +45,7 @@ func TestRevokedDuringPause(t *testing.T) {
 		}
 		open := keepAlive(t, paused, token)
 
-		if err := paused.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		if err := paused.Signal(syscall.SIGSTOP); err != nil {
 			t.Fatal(err)
 		}
 		began := time.Now()
@@ -60,7 +61,7 @@ func TestRevokedDuringPause(t *testing.T) {
 		for _, c := range open {
 			c.ask(t)
 		}
-		if err := paused.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		if err := paused.Signal(syscall.SIGCONT); err != nil {
 			t.Fatal(err)
 		}
 		for i, c := range open {
@@ -68,7 +69,7 @@ func TestRevokedDuringPause(t *testing.T) {
 				t.Errorf("round %d: a token that was revoked before is accepted %s after the pause began, on connection %d", round, time.Since(began), i)
 			}
 		}
-		if err := until(time.Minute, wants("http://"+paused.address["admin-addr"]+"/readyz", http.StatusOK)); err != nil {
+		if err := until(time.Minute, wants(paused.URL(nodeprocess.Admin)+"/readyz", http.StatusOK)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -85,7 +86,7 @@ type asker struct {
 func keepAlive(t *testing.T, p *process, token string) (all []*asker) {
 	t.Helper()
 	for range 64 {
-		c, err := net.Dial("tcp", p.address["query-addr"])
+		c, err := net.Dial("tcp", p.Address(nodeprocess.Query))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -8,11 +8,12 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 
 	"carstate/internal/stream"
+	"carstate/internal/stream/streamtest"
+	"carstate/internal/testkit"
 )
 
 // serve starts a server on a configuration and returns its port.
@@ -30,16 +31,7 @@ func serve(t *testing.T, config string) string {
 	if opts.JetStream {
 		opts.StoreDir = t.TempDir()
 	}
-	s, err := server.NewServer(opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Start()
-	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
-	if !s.ReadyForConnections(time.Minute) {
-		t.Fatal("the server did not start")
-	}
-	return fmt.Sprint(s.Addr().(*net.TCPAddr).Port)
+	return fmt.Sprint(streamtest.Serve(t, opts).Addr().(*net.TCPAddr).Port)
 }
 
 // A cluster that cannot do what is needed is refused at the start, in one line
@@ -123,7 +115,7 @@ func TestOldServer(t *testing.T) {
 					}
 				}
 			}()
-			ctx := timeout(t)
+			ctx := testkit.Context(t)
 			e, err := stream.Open(ctx, stream.Config{URLs: "nats://" + l.Addr().String()})
 			if err == nil {
 				e.Close()
