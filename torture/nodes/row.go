@@ -65,7 +65,7 @@ func run(ctx context.Context, a *row.Attempt) (err error) {
 	if err != nil || ctx.Err() != nil {
 		return err
 	}
-	both, err := s.together(ctx, rand.New(rand.NewPCG(a.Seed, 3)))
+	back, all, err := s.together(ctx, rand.New(rand.NewPCG(a.Seed, 3)))
 	if err != nil || ctx.Err() != nil {
 		return err
 	}
@@ -109,8 +109,8 @@ func run(ctx context.Context, a *row.Attempt) (err error) {
 		}
 	}
 	within("a node that folds is stopped: until every car has a new verdict, longest", m.taken, 10*time.Second)
-	within("a server and a node that folds are killed together: longest until writes are acknowledged again", both.stall, 10*time.Second)
-	within("then until every car has a new verdict", both.verdict, 10*time.Second)
+	within("a server and a node that folds are killed together: until samples are acknowledged and verdicts stored again", back, 10*time.Second)
+	within("then until every car has a new verdict", all, 10*time.Second)
 	within("greatest age of a node's copy", m.age, time.Minute)
 	a.Figure("tries of a writer that were refused (503)", float64(s.load.refused), "")
 	a.Figure("tries of a writer that got no answer", float64(s.load.failed), "")

@@ -17,9 +17,12 @@ import (
 // together kills a node that does nothing but fold, and the server that leads a
 // stream it depends on, at the same moment: the leases by which the others see that
 // it is gone stand still while there is no leader.
-func (s *system) together(ctx context.Context, rnd *rand.Rand) (r recovery, err error) {
+//
+// Telemetry may be taken all the while, where another server leads it. What counts is
+// when both it and the first verdicts are stored again, and from then on all.
+func (s *system) together(ctx context.Context, rnd *rand.Rand) (back, all time.Duration, err error) {
 	if err := s.startFolder(ctx); err != nil {
-		return r, err
+		return 0, 0, err
 	}
 	defer s.folder.Kill()
 	led, server := streams[rnd.IntN(2)], 0 // TELEMETRY or STATES
@@ -27,28 +30,29 @@ func (s *system) together(ctx context.Context, rnd *rand.Rand) (r recovery, err 
 		server, err = s.cluster.leader(ctx, led)
 		return err
 	}); err != nil {
-		return r, err
+		return 0, 0, err
 	}
 	s.a.Logf("server %d, the leader of %s, and a node that folds are killed together", server, led)
 	s.load.stalls.begin(time.Now())
 	s.watch.begin()
 	if err := s.folder.Signal(syscall.SIGKILL); err != nil {
-		return r, err
+		return 0, 0, err
 	}
 	s.cluster.servers[server].Kill()
 	struck := time.Now()
 	const when = "while a server and a node that folds are killed"
-	s.promise(ctx, outageWithin, when, func() error { return s.load.stalls.flowing(struck) })
+	s.promise(ctx, outageWithin, when, func() error {
+		return errors.Join(s.load.stalls.flowing(struck), s.follow.someNewerThan(vehicle.At(struck)))
+	})
 	flowing := time.Now()
 	s.promise(ctx, outageWithin, when, func() error { return s.follow.newerThan(vehicle.At(flowing)) })
-	r.verdict = time.Since(flowing)
-	r.stall, _ = s.load.stalls.worst(time.Now())
-	s.a.Logf("writes stood still for %.1f s at most, and every car had a new verdict %.1f s after", r.stall.Seconds(), r.verdict.Seconds())
+	back, all = flowing.Sub(struck), time.Since(flowing)
+	s.a.Logf("samples and verdicts are stored again after %.1f s, and every car had a new verdict %.1f s after that", back.Seconds(), all.Seconds())
 	if err := s.cluster.servers[server].Start(); err != nil {
-		return r, err
+		return 0, 0, err
 	}
 	s.settle(ctx, "after a server and a node that folds were killed")
-	return r, nil
+	return back, all, nil
 }
 
 // startFolder starts a node that only folds and waits until it has partitions.
