@@ -1,0 +1,114 @@
+package stream_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"carstate/internal/stream"
+	"carstate/internal/stream/streamtest"
+	"carstate/internal/testkit"
+	"carstate/internal/vehicle"
+)
+
+// withPassword configures a server that lets one user in.
+func withPassword(password string) string {
+	return fmt.Sprintf(`jetstream { sync_interval: always }
+accounts { A { jetstream: enabled, users: [ { user: a, password: %q } ] } }
+`, password)
+}
+
+// healthy is whether an engine stores and its copies are fed.
+func healthy(e *stream.Engine) bool {
+	age, err := e.FeedAge()
+	return err == nil && age < time.Second && e.Writable() == nil
+}
+
+// A server that refuses the login for a while, again and again, is tried until it
+// takes it. The log says so once and not at every try.
+func TestRefusedLogins(t *testing.T) {
+	t.Parallel()
+	server := streamtest.StartProcess(t, withPassword("right"))
+	log := new(testkit.Buffer)
+	e := streamtest.Open(t, stream.Config{
+		URLs: "nats://a:right@" + server.Addr, Partitions: 1, Patience: impatient, Log: slog.New(slog.NewTextHandler(log, nil)),
+	})
+	ctx := timeout(t)
+	follow(t, e)
+	keeper(t, e)
+	part, err := e.Take(ctx, 0, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer part.Close()
+	until(t, "the engine is healthy", func() bool { return healthy(e) })
+	for round := range int64(2) {
+		server.Stop()
+		server.Configure(withPassword("other"))
+		refused := server.Said("authentication error")
+		server.Start()
+		until(t, "the server has refused several logins", func() bool { return server.Said("authentication error") >= refused+5 })
+		until(t, "the engine says that it is out of touch", func() bool { return !healthy(e) })
+		server.Stop()
+		server.Configure(withPassword("right"))
+		server.Start()
+		until(t, "the engine is healthy again", func() bool {
+			select {
+			case err := <-e.Failed():
+				t.Fatalf("the engine failed: %v", err)
+			default:
+			}
+			return healthy(e)
+		})
+		if err := e.Append(ctx, []vehicle.Sample{sample("car", round+1, 10)}); err != nil {
+			t.Fatal(err)
+		}
+		if _, samples, err := part.Next(ctx); err != nil || int64(samples[0].Time) != round+1 {
+			t.Fatalf("round %d: %+v, %v", round, samples, err)
+		}
+	}
+	// More than one if the machine needs more than a minute for all this.
+	if lines := log.Count("refuses the login"); lines == 0 || lines >= server.Said("authentication error") {
+		t.Errorf("%d refusals made %d lines:\n%s", server.Said("authentication error"), lines, log)
+	}
+}
+
+// A connection that the client library gives up for good ends the engine, so that
+// whoever runs it starts it again. One that we close does not.
+func TestClosedForGood(t *testing.T) {
+	t.Parallel()
+	server := streamtest.StartServer(t)
+	wire := newWire(t, strings.TrimPrefix(server.URL(), "nats://"))
+	c := stream.Config{URLs: "nats://" + wire.addr, Partitions: 1, Patience: impatient}
+	e := streamtest.Open(t, c)
+	wire.say("-ERR 'nobody knows this error'\r\n")
+	select {
+	case err := <-e.Failed():
+		if !strings.Contains(err.Error(), "closed for good: nats: nobody knows this error") {
+			t.Error(err)
+		}
+	case <-timeout(t).Done():
+		t.Fatal("nobody noticed")
+	}
+	if e.Writable() == nil || e.Alive() == nil {
+		t.Error("an engine without a connection calls itself writable or alive")
+	}
+	for _, end := range []func(e *stream.Engine){func(*stream.Engine) {}, (*stream.Engine).Cut} {
+		e, err := stream.Open(context.Background(), c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		end(e)
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+		select {
+		case err := <-e.Failed():
+			t.Errorf("an engine that was closed failed: %v", err)
+		default:
+		}
+	}
+}
