@@ -24,7 +24,7 @@ type storeFlags struct {
 	DataDir   string `default:"./carstate-data" placeholder:"DIR" help:"Directory of everything that is kept (${default})."`
 	Nats      string `placeholder:"URL,…" help:"An external NATS cluster instead of the embedded engine."`
 	NatsCreds string `placeholder:"FILE" help:"Credentials for --nats."`
-	Replicas  int    `default:"0" help:"Copies of every stream on the cluster. 0 means 1, or 3 with several URLs in --nats."`
+	Replicas  int    `default:"0" help:"Copies of every stream on the cluster: 1, 3 or 5, and never fewer than there are. 0 leaves them as they are; the first start then makes 1, or 3 with several URLs in --nats."`
 }
 
 // nodeFlags say what a node does and where it listens.
@@ -83,6 +83,9 @@ func (f *serveFlags) validate() error {
 	}
 	if f.Partitions < 0 || f.Partitions > 4096 {
 		return usageError("--partitions must be between 1 and 4096")
+	}
+	if !slices.Contains([]int{0, 1, 3, 5}, f.Replicas) {
+		return usageError("--replicas must be 1, 3 or 5")
 	}
 	if _, err := f.syncInterval(); err != nil {
 		return err
@@ -223,16 +226,12 @@ func (f *serveFlags) trustedProxies() ([]netip.Prefix, error) {
 // streamConfig is what the engine needs of the flags, which are valid.
 func (f *serveFlags) streamConfig() stream.Config {
 	interval, _ := f.syncInterval()
-	replicas := f.Replicas
-	if replicas == 0 && strings.Contains(f.Nats, ",") {
-		replicas = 3
-	}
 	return stream.Config{
 		DataDir:      f.DataDir,
 		SyncInterval: interval,
 		URLs:         f.Nats,
 		CredsFile:    f.NatsCreds,
-		Replicas:     replicas,
+		Replicas:     f.Replicas,
 		Partitions:   f.Partitions,
 		Retention:    f.Retention,
 	}

@@ -125,7 +125,7 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 		return nil, e.dir.blame(err)
 	}
 	if !c.embedded() {
-		if err = e.probeRights(ctx, streamConfigs(c, e.partitions)); err != nil {
+		if err = e.probeRights(ctx, streamConfigs(c, made{partitions: e.partitions})); err != nil {
 			return nil, err
 		}
 	}
