@@ -111,11 +111,13 @@ func freeAddrs(t testing.TB) (addrs []string) {
 	return addrs
 }
 
+// plainConfig reserves more than the disk may have: what deleted streams reserved is
+// given back seconds later, when the next test has made its own.
 func plainConfig(t testing.TB, dir string, i int, clients, routes []string) Setup {
 	file := filepath.Join(dir, "nats.conf")
 	text := fmt.Sprintf(`
 listen: %q
-jetstream { store_dir: %q, sync_interval: always }
+jetstream { store_dir: %q, sync_interval: always, max_file_store: 1TB }
 cluster { name: test, listen: %q, routes: [ "nats-route://%s" ] }
 `, clients[i], filepath.Join(dir, "store"), routes[i], strings.Join(routes, `", "nats-route://`))
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
