@@ -4,9 +4,14 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nats-io/jwt/v2"
+	"github.com/nats-io/nkeys"
 
 	"carstate/internal/stream"
 	"carstate/internal/stream/streamtest"
@@ -111,4 +116,112 @@ func TestClosedForGood(t *testing.T) {
 		default:
 		}
 	}
+}
+
+// authority is an operator of NATS with one account, whose users have keys in place
+// of passwords.
+type authority struct {
+	t                 *testing.T
+	operator, account nkeys.KeyPair
+	system            nkeys.KeyPair
+	revoked           []string // public keys of users
+}
+
+func newAuthority(t *testing.T) *authority {
+	t.Helper()
+	key := func(create func() (nkeys.KeyPair, error)) nkeys.KeyPair {
+		k, err := create()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return k
+	}
+	return &authority{t: t, operator: key(nkeys.CreateOperator), account: key(nkeys.CreateAccount), system: key(nkeys.CreateAccount)}
+}
+
+func (a *authority) public(k nkeys.KeyPair) string {
+	a.t.Helper()
+	p, err := k.PublicKey()
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return p
+}
+
+func (a *authority) signed(c jwt.Claims, by nkeys.KeyPair) string {
+	a.t.Helper()
+	token, err := c.Encode(by)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return token
+}
+
+// config is that of a server that lets in whom the authority has not revoked.
+func (a *authority) config() string {
+	operator := jwt.NewOperatorClaims(a.public(a.operator))
+	account := jwt.NewAccountClaims(a.public(a.account))
+	account.Limits.JetStreamLimits = jwt.JetStreamLimits{MemoryStorage: -1, DiskStorage: -1, Streams: -1, Consumer: -1}
+	for _, user := range a.revoked {
+		account.Revoke(user)
+	}
+	system := jwt.NewAccountClaims(a.public(a.system))
+	return fmt.Sprintf(`jetstream { sync_interval: always }
+operator: %s
+system_account: %s
+resolver: MEMORY
+resolver_preload: { %s: %s, %s: %s }
+`, a.signed(operator, a.operator), system.Subject, system.Subject, a.signed(system, a.operator), account.Subject, a.signed(account, a.operator))
+}
+
+// user makes a user and returns the public key and the file of credentials.
+func (a *authority) user() (public string, creds []byte) {
+	a.t.Helper()
+	key, err := nkeys.CreateUser()
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	seed, err := key.Seed()
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	claims := jwt.NewUserClaims(a.public(key))
+	if creds, err = jwt.FormatUserConfig(a.signed(claims, a.account), seed); err != nil {
+		a.t.Fatal(err)
+	}
+	return claims.Subject, creds
+}
+
+// A node logs in with a file of credentials. When they are revoked, new ones in the
+// same file count without a restart.
+func TestCredentialsFile(t *testing.T) {
+	t.Parallel()
+	a := newAuthority(t)
+	server := streamtest.StartProcess(t, a.config())
+	file := filepath.Join(t.TempDir(), "nats.creds")
+	renew := func() (user string) {
+		t.Helper()
+		user, creds := a.user()
+		if err := os.WriteFile(file, creds, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return user
+	}
+	first := renew()
+	c := stream.Config{URLs: "nats://" + server.Addr, CredsFile: file, Partitions: 1, Patience: impatient}
+	e := streamtest.Open(t, c)
+	if err := e.Append(timeout(t), []vehicle.Sample{sample("car", 1, 10)}); err != nil {
+		t.Fatal(err)
+	}
+
+	server.Stop()
+	a.revoked = append(a.revoked, first)
+	server.Configure(a.config())
+	refused := server.Said("authentication error")
+	server.Start()
+	until(t, "the server has refused several logins", func() bool { return server.Said("authentication error") >= refused+3 })
+	renew()
+	until(t, "the new credentials count", func() bool {
+		return e.Append(timeout(t), []vehicle.Sample{sample("car", 2, 10)}) == nil
+	})
 }
