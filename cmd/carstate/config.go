@@ -3,6 +3,7 @@ package main
 import (
 	"net"
 	"net/netip"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -193,6 +194,26 @@ func isLoopback(addr string) bool {
 
 func (f *serveFlags) has(role string) bool {
 	return slices.Contains(f.Roles, role)
+}
+
+// loginInClear reports whether whoever is between this node and a NATS server could
+// read the login or put themselves in the server's place: without tls://, a server
+// that has TLS is believed when it seems to have none.
+func (f *serveFlags) loginInClear() bool {
+	for u := range strings.SplitSeq(f.Nats, ",") {
+		if u = strings.TrimSpace(u); !strings.Contains(u, "://") {
+			u = "nats://" + u
+		}
+		to, err := url.Parse(u)
+		if err != nil || to.Host == "" {
+			continue // the engine refuses it
+		}
+		secret := to.User != nil || f.NatsCreds != ""
+		if secret && to.Scheme != "tls" && to.Scheme != "wss" && !isLoopback(net.JoinHostPort(to.Hostname(), "0")) {
+			return true
+		}
+	}
+	return false
 }
 
 // syncInterval is zero for "always".

@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -47,8 +48,8 @@ func older(version, than string) bool {
 
 // checkServer refuses a server that cannot do what is needed of it.
 func (e *Engine) checkServer(ctx context.Context) error {
-	if v := e.nc.ConnectedServerVersion(); older(v, leastServer) {
-		return fmt.Errorf("the NATS server is older than %s and may lose what it acknowledged: update all servers of the cluster", leastServer)
+	if err := cmp.Or(checkVersion(e.nc), e.checkVersions()); err != nil {
+		return err
 	}
 	err := patiently(ctx, func(ctx context.Context) error {
 		_, err := e.js.AccountInfo(ctx)

@@ -225,3 +225,29 @@ func TestCredentialsFile(t *testing.T) {
 		return e.Append(timeout(t), []vehicle.Sample{sample("car", 2, 10)}) == nil
 	})
 }
+
+// A login that cannot work says what to look at.
+func TestBadLogins(t *testing.T) {
+	t.Parallel()
+	a := newAuthority(t)
+	server := streamtest.StartProcess(t, a.config())
+	_, creds := a.user()
+	lines := strings.SplitAfter(string(creds), "\n")
+	_, stranger := newAuthority(t).user()
+	for name, c := range map[string]struct{ file, want string }{
+		"nobody knows the issuer": {string(stranger), "refuses the login"},
+		"no JWT":                  {"# nothing\n", "--nats-creds must name a file of credentials"},
+		"no seed":                 {strings.Join(lines[:4], ""), "--nats-creds must name a file of credentials"},
+		"a damaged seed":          {strings.Replace(string(creds), "\nSU", "\nSUA", 1), "--nats-creds must name a file of credentials"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "nats.creds")
+			if err := os.WriteFile(file, []byte(c.file), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			refused(t, stream.Config{URLs: "nats://" + server.Addr, CredsFile: file}, c.want)
+		})
+	}
+	refused(t, stream.Config{URLs: "nats://" + server.Addr, CredsFile: filepath.Join(t.TempDir(), "none")}, "--nats-creds must name a file of credentials")
+	refused(t, stream.Config{URLs: "nats://" + server.Addr}, "refuses the login")
+}
