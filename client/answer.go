@@ -93,19 +93,13 @@ const (
 	Succeed Status = "1"
 )
 
+var statuses = map[Status]string{Fail: "fail", Succeed: "succeed"}
+
 // Unknown reports that the status is none that the interface documents.
-func (s Status) Unknown() bool { return s != Fail && s != Succeed }
+func (s Status) Unknown() bool { return statuses[s] == "" }
 
 // String names the status.
-func (s Status) String() string {
-	switch s {
-	case Fail:
-		return "fail"
-	case Succeed:
-		return "succeed"
-	}
-	return "unknown status " + quote(string(s))
-}
+func (s Status) String() string { return nameOf(s, statuses, "status") }
 
 // DrivingState is how a vehicle drives. Texts other than these three are kept as
 // they came.
@@ -118,24 +112,14 @@ const (
 	TrafficJam    DrivingState = "3"
 )
 
+var drivingStates = map[DrivingState]string{NormalDriving: "normal driving", SlowDriving: "slow driving", TrafficJam: "traffic jam"}
+
 // Unknown reports that the state is none that the interface documents; what the
 // service sent is string(s).
-func (s DrivingState) Unknown() bool {
-	return s != NormalDriving && s != SlowDriving && s != TrafficJam
-}
+func (s DrivingState) Unknown() bool { return drivingStates[s] == "" }
 
 // String names the state.
-func (s DrivingState) String() string {
-	switch s {
-	case NormalDriving:
-		return "normal driving"
-	case SlowDriving:
-		return "slow driving"
-	case TrafficJam:
-		return "traffic jam"
-	}
-	return "unknown driving state " + quote(string(s))
-}
+func (s DrivingState) String() string { return nameOf(s, drivingStates, "driving state") }
 
 // ThrottleState is how a throttle system is. Texts other than these two are kept
 // as they came.
@@ -147,20 +131,14 @@ const (
 	ThrottleNormal  ThrottleState = "1"
 )
 
+var throttleStates = map[ThrottleState]string{ThrottleAnomaly: "throttle anomaly", ThrottleNormal: "throttle normal"}
+
 // Unknown reports that the state is none that the interface documents; what the
 // service sent is string(s).
-func (s ThrottleState) Unknown() bool { return s != ThrottleAnomaly && s != ThrottleNormal }
+func (s ThrottleState) Unknown() bool { return throttleStates[s] == "" }
 
 // String names the state.
-func (s ThrottleState) String() string {
-	switch s {
-	case ThrottleAnomaly:
-		return "throttle anomaly"
-	case ThrottleNormal:
-		return "throttle normal"
-	}
-	return "unknown throttle state " + quote(string(s))
-}
+func (s ThrottleState) String() string { return nameOf(s, throttleStates, "throttle state") }
 
 // Reason is why there is no answer. Texts other than these three are kept as
 // they came.
@@ -176,17 +154,21 @@ const (
 	ReasonNotDriving Reason = "not_driving"
 )
 
+var reasons = map[Reason]string{
+	ReasonUnknown:    "the vehicle is not known, or not granted to this token (unknown)",
+	ReasonStale:      "the last reading is too old (stale)",
+	ReasonNotDriving: "the vehicle is not driving (not_driving)",
+}
+
 // String explains the reason.
-func (r Reason) String() string {
-	switch r {
-	case ReasonUnknown:
-		return "the vehicle is not known, or not granted to this token (unknown)"
-	case ReasonStale:
-		return "the last reading is too old (stale)"
-	case ReasonNotDriving:
-		return "the vehicle is not driving (not_driving)"
+func (r Reason) String() string { return nameOf(r, reasons, "reason") }
+
+// nameOf names a value, which may be none that is documented.
+func nameOf[T ~string](value T, names map[T]string, kind string) string {
+	if name := names[value]; name != "" {
+		return name
 	}
-	return "unknown reason " + quote(string(r))
+	return "unknown " + kind + " " + quote(string(value))
 }
 
 // quote makes text from elsewhere safe for a terminal, and short.

@@ -36,8 +36,14 @@ func TestRows(t *testing.T) {
 			t.Errorf("row %q has no control", r.Name)
 		}
 		for _, c := range r.Controls {
-			if c.Defect == "" || c.Says == "" {
+			if c.Defect == "" || c.Says == "" || len(c.By) == 0 {
 				t.Errorf("row %q: a control says nothing", r.Name)
+			}
+			for _, by := range c.By {
+				kind, text, _ := strings.Cut(by, ": ")
+				if !slices.Contains([]string{"lost", "wrong", "missed"}, kind) || len(strings.ReplaceAll(text, "*", "")) < 15 {
+					t.Errorf("row %q with %s: %q may be anything", r.Name, c.Defect, by)
+				}
 			}
 		}
 		names = append(names, r.Name)
@@ -63,13 +69,15 @@ func TestAttempt(t *testing.T) {
 		"an error":                 {"", false, true, false, false, "could not be done: no disk; no net"},
 		"a finding and an error":   {"", true, true, false, true, "ended early: no disk; no net"},
 		"a control that is seen":   {"x", true, true, false, true, ""},
+		"a control that is missed": {"y", true, false, false, true, ""},
+		"a control that is late":   {"y", true, true, false, true, "ended early: no disk; no net"},
 		"a control that is spoilt": {"x", false, true, false, false, "could not be done: no disk; no net"},
 	} {
-		rows = []row.Row{{Name: "fake", Run: func(ctx context.Context, a *row.Attempt) error {
+		rows = []row.Row{{Name: "fake", Controls: []row.Control{{Defect: "x", By: []string{"lost: a sample"}}, {Defect: "y", By: []string{"lost: a token"}}}, Run: func(ctx context.Context, a *row.Attempt) error {
 			if c.finds {
 				a.Lost("a sample")
-				if c.defect != "" && ctx.Err() == nil {
-					t.Errorf("%s: it is not ended", name)
+				if (c.defect == "x") != (ctx.Err() != nil) {
+					t.Errorf("%s: ended: %v", name, ctx.Err())
 				}
 			}
 			if c.fails {
@@ -89,8 +97,35 @@ func TestAttempt(t *testing.T) {
 		if err := json.Unmarshal(printed.Bytes(), &o); err != nil {
 			t.Fatal(err)
 		}
+		if (o.CaughtBy != "") != (c.defect == "x" && c.finds) {
+			t.Errorf("%s: caught by %q", name, o.CaughtBy)
+		}
 		if o.Passed() != c.passed || o.Found() != c.found || o.Undone != c.undone || (len(o.Findings) == 0) != c.passed {
 			t.Errorf("%s: %+v", name, o)
+		}
+	}
+}
+
+// What a control is caught by is told, or else what was found instead.
+func TestControl(t *testing.T) {
+	r := row.Row{CI: 1}
+	for name, c := range map[string]struct {
+		script string
+		caught bool
+		by     string
+	}{
+		"caught":         {`echo '{"lost":2,"findings":["wrong: x","lost: y"],"caught_by":"lost: y"}'`, true, "lost: y"},
+		"something else": {`echo '{"lost":1,"findings":["lost: x"]}'`, false, "lost: x"},
+		"nothing":        {`echo '{}'`, false, ""},
+		"crashed":        {`exit 2`, false, "could not be done: exit status 2"},
+	} {
+		program := filepath.Join(t.TempDir(), "torture")
+		if err := os.WriteFile(program, []byte("#!/bin/sh\n"+c.script+"\n"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		got, err := control(t.Context(), builds{brokenTorture: program}, r, row.Control{Defect: "x"}, 1, 1, t.TempDir(), os.Stderr)
+		if err != nil || got.Caught != c.caught || !strings.HasPrefix(got.By, c.by) || (got.By == "") != (c.by == "") {
+			t.Errorf("%s: %+v, %v", name, got, err)
 		}
 	}
 }

@@ -164,9 +164,10 @@ func control(ctx context.Context, built builds, r row.Row, c row.Control, seed u
 	if ctx.Err() != nil {
 		return reliability.Control{}, ctx.Err()
 	}
-	// That it could not be done is no proof that the row sees anything.
-	result := reliability.Control{Defect: string(c.Defect), Caught: o.Found(), Took: time.Since(began)}
-	if len(o.Findings) > 0 {
+	// That it could not be done, or that something else was found, is no proof that
+	// the row sees the defect.
+	result := reliability.Control{Defect: string(c.Defect), Caught: o.CaughtBy != "", By: o.CaughtBy, Took: time.Since(began)}
+	if !result.Caught && len(o.Findings) > 0 {
 		result.By = o.Findings[0]
 	}
 	return result, nil
@@ -240,13 +241,17 @@ func attempt(ctx context.Context, text string, stdout io.Writer) error {
 	if j.Defect != "" {
 		prefix += " with " + string(j.Defect)
 	}
+	control := chosen[0].Control(j.Defect)
+	if control == nil && j.Defect != "" {
+		return fmt.Errorf("row %s has no control %q", j.Row, j.Defect)
+	}
 	a := &row.Attempt{
-		Seed: j.Seed, Count: j.Count, Binary: j.Binary, Dir: j.Dir, Defect: j.Defect, Stop: cancel,
+		Seed: j.Seed, Count: j.Count, Binary: j.Binary, Dir: j.Dir, Control: control, Stop: cancel,
 		Logf: func(format string, args ...any) { fmt.Fprintf(os.Stderr, prefix+": "+format+"\n", args...) },
 	}
 	err = errors.Join(chosen[0].Run(running, a), ctx.Err())
 	o := a.Outcome()
-	if err != nil && (j.Defect == "" || !o.Found()) { // a control ends early, as it should
+	if err != nil && o.CaughtBy == "" { // a control that was caught ends early, as it should
 		a.Logf("ended early: %v", err)
 		o.NotDone(err)
 	}

@@ -26,9 +26,15 @@ type peer struct {
 	name    string
 	addr    string
 	targets string
-	running []*process
+	running []running
 	// before is called before each run; nil: nothing is to be done.
 	before func(context.Context) error
+}
+
+// running is a process of a peer.
+type running interface {
+	stop()
+	cpu() (spent, error)
 }
 
 func (p *peer) stop() {
@@ -72,7 +78,7 @@ func (f *field) startSelf(name, targets string, args ...string) (*peer, error) {
 		r.stop()
 		return nil, err
 	}
-	return &peer{name: name, addr: addr, targets: targets, running: []*process{r}}, nil
+	return &peer{name: name, addr: addr, targets: targets, running: []running{r}}, nil
 }
 
 // nginxConfig is nginx as one process: what its worker would do, without a master.
@@ -143,7 +149,7 @@ func nginxPeer(kind string) func(context.Context, *field, string) (*peer, error)
 
 // startOn runs a program that is to listen on a port. What else runs belongs to the
 // peer too.
-func (f *field) startOn(ctx context.Context, name string, port int, also []*process, argv ...string) (*peer, error) {
+func (f *field) startOn(ctx context.Context, name string, port int, also []running, argv ...string) (*peer, error) {
 	p := &peer{name: name, addr: fmt.Sprintf("127.0.0.1:%d", port), targets: f.targets, running: also}
 	r, err := launch(name, f.core, f.dir, nil, argv...)
 	if err == nil {
@@ -188,7 +194,7 @@ func webdisPeer(ctx context.Context, f *field, name string) (*peer, error) {
 		r.stop()
 		return nil, err
 	}
-	p, err := f.startOn(ctx, name, port, []*process{r}, "webdis", file)
+	p, err := f.startOn(ctx, name, port, []running{r}, "webdis", file)
 	if err != nil {
 		return nil, err
 	}

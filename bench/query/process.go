@@ -40,12 +40,11 @@ func launch(name string, core int, dir string, env []string, argv ...string) (*p
 	p.cmd.Dir = dir
 	p.cmd.Env = append(os.Environ(), env...)
 	p.cmd.Stderr = p.said
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	if p.out, err = p.cmd.StdoutPipe(); err != nil {
 		return nil, err
 	}
 	p.reader = bufio.NewReader(p.out)
-	if err := p.cmd.Start(); err != nil {
+	if err := begin(p.cmd); err != nil {
 		return nil, fmt.Errorf("%s does not start: %w", name, err)
 	}
 	go func() {
@@ -53,6 +52,12 @@ func launch(name string, core int, dir string, env []string, argv ...string) (*p
 		close(p.ended)
 	}()
 	return p, nil
+}
+
+// begin starts a process that does not outlive this one.
+func begin(c *exec.Cmd) error {
+	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	return c.Start()
 }
 
 // packageOf is the Debian package that brings a program.
@@ -97,9 +102,18 @@ type spent struct{ user, system time.Duration }
 
 // cpu is what the program has spent.
 func (p *process) cpu() (spent, error) {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
+	s, err := cpuOf(p.cmd.Process.Pid)
 	if err != nil {
-		return spent{}, p.failed()
+		return s, p.failed()
+	}
+	return s, nil
+}
+
+// cpuOf is what a process has spent.
+func cpuOf(pid int) (spent, error) {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return spent{}, err
 	}
 	return parseCPU(stat)
 }

@@ -12,24 +12,14 @@ import (
 type size struct{ vehicles, tokens int }
 
 func (s size) String() string {
-	return fmt.Sprintf("%s vehicles, %s", short(s.vehicles), plural(s.tokens, "token"))
-}
-
-func short(n int) string {
-	switch {
-	case n >= 1_000_000:
-		return fmt.Sprintf("%d M", n/1_000_000)
-	case n >= 1000:
-		return fmt.Sprintf("%d k", n/1000)
-	}
-	return fmt.Sprint(n)
+	return fmt.Sprintf("%s vehicles, %s", report.Count(s.vehicles), plural(s.tokens, "token"))
 }
 
 func plural(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
 	}
-	return short(n) + " " + what + "s"
+	return report.Count(n) + " " + what + "s"
 }
 
 // compareSizes measures the query server alone with more and more in its tables.
@@ -89,7 +79,7 @@ func compareSizes(ctx context.Context, o report.Options, f *field, generator int
 		r.Add(f)
 	}
 	last := len(vehicles) - 1
-	grown(fmt.Sprintf("CPU with %s vehicles, over 1 k", short(vehicles[last])), 0, last)
+	grown(fmt.Sprintf("CPU with %s vehicles, over 1 k", report.Count(vehicles[last])), 0, last)
 	grown("CPU with 100 k tokens, over 1", 1, len(sizes)-1)
 	r.Draw(report.Plot{
 		Part: part, File: "query-size", Title: "What a query costs as the tables grow",

@@ -9,6 +9,17 @@ import (
 	"text/tabwriter"
 )
 
+// Count writes a round number as people do: "100 k", "1 M".
+func Count(n int) string {
+	switch {
+	case n%1_000_000 == 0:
+		return fmt.Sprintf("%d M", n/1_000_000)
+	case n%1_000 == 0:
+		return fmt.Sprintf("%d k", n/1_000)
+	}
+	return fmt.Sprint(n)
+}
+
 // text is the figure with its unit.
 func (f *Figure) text() string { return strings.TrimSpace(f.number() + " " + f.Unit) }
 

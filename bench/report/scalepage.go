@@ -200,7 +200,7 @@ func (c *costs) met() []limit {
 		{"a node's feed, one after the other", fmt.Sprintf("%s states a second", number(c.feedRate)),
 			"To be built: a feed a bucket, each by itself; nodes that answer for some buckets only.", c.feedRate / perCar},
 		{"a node's feed, half of its cores", fmt.Sprintf("%s cores / %s µs a state", number(machineCores*coresInUse), number(c.feed)),
-			"To be built: nodes that answer for some buckets only, behind a proxy that knows which; nodes that only take in or judge follow no states at all.", nodeRoom / c.feed / perCar},
+			"To be built: nodes that answer for some buckets only, behind a proxy that knows which. Nodes with no role but `ingest` and `derive` follow no states already.", nodeRoom / c.feed / perCar},
 		{"STATES is full", fmt.Sprintf("%s GiB / %s B a state", number(l[LimitStates]), number(c.state)),
 			"The vehicle longest unheard of is dropped. To be built: buckets, or a flag for the limit.", l[LimitStates] * gib / c.state},
 		{"TELEMETRY fills between two looks of its trimmer", fmt.Sprintf("%s of %s GiB in %s s / %s B a sample", number(trimRoom), number(l[LimitTelemetry]), number(trimSeconds), number(c.sample)),

@@ -20,8 +20,8 @@ are full-size, its messages come at the rate that they would. CPU is what ` + "`
 bytes to the disk the kernel's.`
 
 const scaleArithmetic = `Each row is one multiplication. One set of streams is assumed throughout, as carstate has it today: where a cell says more cores than a machine has, or
-"–", that fleet does not fit into one set of streams, and the next sections say what then. "Nodes" counts the machines that take in, judge and answer together; whatever its
-role, each of them follows every state.`
+"–", that fleet does not fit into one set of streams, and the next sections say what then. "Nodes" counts the machines that take in, judge and answer together; since it
+answers, each of them follows every state.`
 
 const scaleLimits = `Sorted by the number of cars, each with a sample every ten seconds. Fleets whose cars report every minute get six times as far where the limit is a rate.`
 
@@ -51,7 +51,7 @@ func (c *costs) inShort() string {
 	fmt.Fprintf(&b, "- One set of streams carries about **%s cars** that report every %s s (half a core of the server that leads STATES at %s µs a sample), and twice that at the most. "+
 		"Cars that report every minute: six times as many.\n", count(half), number(sampleEvery), number(c.leader))
 	fmt.Fprintf(&b, "- STATES holds **%s vehicles**, whatever their rate.\n", count(c.limit[LimitStates]*gib/c.state))
-	fmt.Fprintf(&b, "- Every node follows every state: %s µs and %s bytes each. At %s cars that is %s of a node's cores and %s, before it does anything else.\n",
+	fmt.Fprintf(&b, "- Every node that answers or has the console follows every state: %s µs and %s bytes each. At %s cars that is %s of a node's cores and %s, before it does anything else.\n",
 		number(c.feed), number(c.wire), count(half), number(cores(c.feed, half*perCar)), quantity(half*perCar*c.wire, "B/s"))
 	fmt.Fprintf(&b, "- A vehicle costs each node %s bytes of memory, each server %s bytes, and each disk %s.\n", number(c.table), number(c.server), quantity(c.state, "B"))
 	fmt.Fprintf(&b, "- Beyond that, today: several clusters, each with its part of the fleet. One cluster for a hundred million cars is a plan, and what is lacking for it is at the end.\n")
@@ -138,7 +138,7 @@ func (c *costs) partitionsText() string {
 	fmt.Fprintf(&b, "- **What they are for**: each is judged by one goroutine of one node, %s samples a second from a backlog on the measured machine, which did all else too.\n", number(c.judged))
 	fmt.Fprintf(&b, "- **What too many cost**: samples that arrive together are stored by one commit and judged by one fold, and each of these has a price whatever is in it: an atomic batch of three copies is many writes and syncs. "+
 		"With %s samples a second in a partition a sample costs %s µs of CPU in all, with a tenth of that %s µs, with a hundredth %s µs. Sixty-four partitions with a few samples a second each are much dearer than four with the same in all, and the slower for it once the servers are busy. "+
-		"At rest they cost too: every node asks for every cursor every two seconds, each has a consumer that shows every half second that it is there, and a queue of half a megabyte in the node that judges it.\n",
+		"At rest they cost too: every node reads every cursor every two seconds, each has a consumer that shows every half second that it is there, and a queue of half a megabyte in the node that judges it.\n",
 		number(c.rates[0]), number(c.atRates[0]), number(c.atRates[1]), number(c.atRates[2]))
 	fmt.Fprintf(&b, "- **Nodes that judge**: NATS takes 50 atomic batches of one stream at once, and a node has up to 8 under way: %s nodes never meet that; with more, a batch is now and then refused and sent again.\n", number(math.Floor(c.limit[LimitBatches])))
 	fmt.Fprintf(&b, "- **Ingest nodes**: each has one commit a partition under way, and one stream stored %s small messages a second, on one machine. "+
@@ -170,7 +170,7 @@ func (c *costs) plan() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s samples a second do not fit one set of streams, by a factor of %s. The parts that are divided are there: partitions by a hash of the vehicle, states and cursor of a partition in one stream, fences a partition. What is to be built, in this order, "+
 		"each step useful by itself:\n\n", quantity(n.samples(), "n"), number(buckets))
-	fmt.Fprintf(&b, "1. **Nodes that do not answer follow no states.** They need the cursors, the leases and the heartbeats alone. Then ingest and derive nodes are as many as the work needs (%s cores), and feeds only as many as nodes that answer.\n", number(cores(c.ingest+c.firstDerive, n.samples())))
+	fmt.Fprintf(&b, "1. **Health without the console.** Nodes that only take in or judge (`--roles ingest,derive`) follow no states already. But `/readyz` and `/metrics` come with the role `admin`, and so does the console, which counts every vehicle. With a listener for these two alone, ingest and derive nodes are as many as the work needs (%s cores), and feeds only as many as nodes that answer.\n", number(cores(c.ingest+c.firstDerive, n.samples())))
 	fmt.Fprintf(&b, "2. **Buckets.** TELEMETRY and STATES become as many pairs of streams as are needed, a partition's bucket being its number modulo theirs. Nothing in the fold changes, since a partition's states and cursor stay together. "+
 		"For the rate %s buckets (half a core for each leader), for the room %s; the servers that lead them are then about %s machines, %s cores in all for storing.\n",
 		number(buckets), number(full), number(math.Ceil(n.storeCores()/(machineCores*coresInUse))), number(n.storeCores()))

@@ -37,7 +37,7 @@ func Run(ctx context.Context, o report.Options, r *report.Results) error {
 	m := &measurement{options: o, plan: p, results: r, dir: filepath.Join(o.Dir, "data")}
 	for _, n := range p.sizes {
 		if err := m.size(ctx, n); err != nil {
-			return fmt.Errorf("%s vehicles: %w", count(n), err)
+			return fmt.Errorf("%s vehicles: %w", report.Count(n), err)
 		}
 	}
 	r.Draw(report.Plot{
@@ -72,9 +72,9 @@ func (m *measurement) size(ctx context.Context, n int) error {
 	if err != nil {
 		return err
 	}
-	m.options.Logf("%s vehicles are stored in %s, %.0f bytes each", count(n), time.Since(began).Round(time.Second), float64(live)/float64(n))
+	m.options.Logf("%s vehicles are stored in %s, %.0f bytes each", report.Count(n), time.Since(began).Round(time.Second), float64(live)/float64(n))
 	m.filled = n
-	m.results.Add(report.Figure{Part: part, Subject: count(n) + " vehicles", Name: "store on disk a vehicle", Value: float64(live) / float64(n), Unit: "B",
+	m.results.Add(report.Figure{Part: part, Subject: report.Count(n) + " vehicles", Name: "store on disk a vehicle", Value: float64(live) / float64(n), Unit: "B",
 		Remark: "each vehicle's state once, the engine's own bytes and index included"})
 	if err := m.starts(ctx, n); err != nil {
 		return err
@@ -116,7 +116,7 @@ func (m *measurement) starts(ctx context.Context, n int) error {
 		}
 	}
 	m.options.Logf("%s vehicles: ready after %.2f s (%.2f s of CPU), after kill -9 %.2f s (%.2f s); %.0f MB, under load %.0f MB",
-		count(n), median(clean), median(cleanCPU), median(killed), median(killedCPU), median(idle), median(busy))
+		report.Count(n), median(clean), median(cleanCPU), median(killed), median(killedCPU), median(idle), median(busy))
 	aim := n == 1_000_000
 	m.add(n, "ready, ended in order", clean, "s", aim, 4, "page cache warm")
 	m.add(n, "ready, after kill -9", killed, "s", aim, 8, "killed while cars reported; page cache warm")
@@ -157,12 +157,12 @@ func (m *measurement) storeSize(ctx context.Context, n int, live int64) error {
 	if err != nil {
 		return err
 	}
-	m.options.Logf("%s updates took %s", count(m.plan.updates), time.Since(began).Round(time.Second))
-	subject := count(n) + " vehicles"
+	m.options.Logf("%s updates took %s", report.Count(m.plan.updates), time.Since(began).Round(time.Second))
+	subject := report.Count(n) + " vehicles"
 	for _, f := range []struct {
 		name string
 		size int64
-	}{{"store after " + count(m.plan.updates) + " skewed updates, over live data", after}, {"the most it took meanwhile, over live data", most}} {
+	}{{"store after " + report.Count(m.plan.updates) + " skewed updates, over live data", after}, {"the most it took meanwhile, over live data", most}} {
 		ratio := float64(f.size) / float64(live)
 		met := ratio <= 3
 		m.results.Add(report.Figure{Part: part, Subject: subject, Name: f.name, Value: ratio, Unit: "×", Aim: "≤ 3 ×", Met: &met,
@@ -218,7 +218,7 @@ func (m *measurement) atHand(ctx context.Context, n int) error {
 				return err
 			}
 		}
-		m.results.Add(report.Figure{Part: part, Subject: count(n) + " vehicles", Name: c.name, Unit: "µs",
+		m.results.Add(report.Figure{Part: part, Subject: report.Count(n) + " vehicles", Name: c.name, Unit: "µs",
 			Value: (after[0] - before[0]) / float64(m.plan.reported) * 1e6,
 			Remark: fmt.Sprintf("one sample a car in turn, %.0f %% of the states read from the engine; %.0f samples/s until folded, generator on the same machine",
 				100*(after[1]-before[1])/float64(m.plan.reported), float64(m.plan.reported)/took.Seconds())})
@@ -276,7 +276,7 @@ func until(ctx context.Context, done func() (bool, error)) error {
 
 // add records a figure of several rounds.
 func (m *measurement) add(n int, name string, values []float64, unit string, hasAim bool, aim float64, remark string) {
-	f := report.Figure{Part: part, Subject: count(n) + " vehicles", Name: name, Value: median(values), Unit: unit, Remark: remark}
+	f := report.Figure{Part: part, Subject: report.Count(n) + " vehicles", Name: name, Value: median(values), Unit: unit, Remark: remark}
 	if len(values) > 1 {
 		f.Low, f.High = slices.Min(values), slices.Max(values)
 	}
@@ -293,15 +293,4 @@ func median(values []float64) float64 {
 		return (s[n/2-1] + s[n/2]) / 2
 	}
 	return s[len(s)/2]
-}
-
-// count writes a number of vehicles as people do: "100 k", "1 M".
-func count(n int) string {
-	switch {
-	case n%1_000_000 == 0:
-		return fmt.Sprintf("%d M", n/1_000_000)
-	case n%1_000 == 0:
-		return fmt.Sprintf("%d k", n/1_000)
-	}
-	return fmt.Sprint(n)
 }

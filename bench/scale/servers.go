@@ -47,7 +47,7 @@ func (s *servers) configure(t testing.TB, dir string, i int, clients, routes []s
 listen: %q
 http: %q
 pid_file: %q
-jetstream { store_dir: %q, sync_interval: always }
+jetstream { store_dir: %q, sync_interval: always, max_file_store: 1TB }
 cluster { name: bench, listen: %q, routes: [ "nats-route://%s" ] }
 `, clients[i], s.monitors[i], s.pidFiles[i], filepath.Join(dir, "store"), routes[i], strings.Join(routes, `", "nats-route://`))
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {

@@ -132,8 +132,8 @@ func (b *bench) steady(ctx context.Context, r *rig, f *follower, cars int, rate 
 	b.figure(subject, report.ScaleLagHalf, quantile(l.ms, 0.5), "ms", "")
 	quarter := b.plan.steady / 4
 	b.aimed(subject, report.ScaleLagGrowth, quantile(l.between(3*quarter, 4*quarter), 0.5)/quantile(l.between(0, quarter), 0.5), "×", 2, "medians: it does not fall behind")
-	b.figure(subject, report.ScaleIngestCPU, micros(s.nodes["ingest"], samples), "µs", fmt.Sprintf("HTTP, %d cars a request; the feed that every node follows included", perBody))
-	b.figure(subject, report.ScaleDeriveCPU, micros(s.nodes["derive"], samples), "µs", "every state at hand; its own feed included")
+	b.figure(subject, report.ScaleIngestCPU, micros(s.nodes["ingest"], samples), "µs", fmt.Sprintf("HTTP, %d cars a request; the feed of its console included", perBody))
+	b.figure(subject, report.ScaleDeriveCPU, micros(s.nodes["derive"], samples), "µs", "every state at hand; the feed of its console included")
 	b.figure(subject, report.ScaleQueryCPU, micros(s.nodes["query"], s.states), "µs", "its feed alone, no queries; the console's part included")
 	b.figure(subject, report.ScaleServersCPU, micros(all(s.servers).cpu, samples), "µs", "stored three times, and sent to derive and to four feeds")
 	b.figure(subject, report.ScaleLeaderCPU, micros(s.servers[b.servers.index(b.servers.Leader(stream.States))].cpu, samples), "µs", "with whatever else that server leads")

@@ -31,7 +31,7 @@ func Run(ctx context.Context, o report.Options, r *report.Results) error {
 					return err
 				}
 				o.Logf("%s, %s vehicles: %.1f bytes each, a collection %v of CPU, reads p99.9 %v, most %v; %.0f %% is left of it when a tenth is",
-					s.name, count(n), m.bytes, m.collection, m.reads.quantile(0.999), m.reads.most, 100*m.left)
+					s.name, report.Count(n), m.bytes, m.collection, m.reads.quantile(0.999), m.reads.most, 100*m.left)
 				bytes[i] = append(bytes[i], m.bytes)
 				collection[i] = append(collection[i], m.collection.Seconds()*1e3)
 				left[i] = append(left[i], 100*m.left)
@@ -39,14 +39,14 @@ func Run(ctx context.Context, o report.Options, r *report.Results) error {
 				most[i] = append(most[i], m.reads.most.Seconds()*1e3)
 			}
 			machine := beside(ctx, subjects[0], n)
-			o.Logf("%s vehicles: reads of a table that stays as it is p99.9 %v", count(n), machine.quantile(0.999))
+			o.Logf("%s vehicles: reads of a table that stays as it is p99.9 %v", report.Count(n), machine.quantile(0.999))
 			still = append(still, machine.quantile(0.999).Seconds()*1e3)
 		}
 		largest := n == 10_000_000
-		add(r, subjects[0].name, "reads of a table that stays as it is, p99.9, "+count(n)+" vehicles", still, "ms", false, 0, "beside one that grows: what the machine itself keeps them waiting")
+		add(r, subjects[0].name, "reads of a table that stays as it is, p99.9, "+report.Count(n)+" vehicles", still, "ms", false, 0, "beside one that grows: what the machine itself keeps them waiting")
 		for i, s := range subjects {
 			ours := largest && i == 0
-			at := ", " + count(n) + " vehicles"
+			at := ", " + report.Count(n) + " vehicles"
 			add(r, s.name, "memory a vehicle"+at, bytes[i], "B", ours, 64, "heap in use after a collection, over vehicles")
 			add(r, s.name, "CPU of a full collection"+at, collection[i], "ms", ours, 20, "beyond that of an empty heap")
 			add(r, s.name, "reads while it grows, p99.9"+at, p999[i], "ms", ours, 10, "one every 10 µs, counted from when it was due")
@@ -86,8 +86,8 @@ func redisLines(ctx context.Context, o report.Options, r *report.Results, sizes 
 			if err != nil {
 				return nil, err
 			}
-			o.Logf("%s, %s vehicles: %.0f bytes each", kind.name, count(n), usage)
-			add(r, kind.name, "memory a vehicle, "+count(n)+" vehicles", []float64{usage}, "B", false, 0, "MEMORY USAGE of a key; the table of keys comes on top")
+			o.Logf("%s, %s vehicles: %.0f bytes each", kind.name, report.Count(n), usage)
+			add(r, kind.name, "memory a vehicle, "+report.Count(n)+" vehicles", []float64{usage}, "B", false, 0, "MEMORY USAGE of a key; the table of keys comes on top")
 			line.X, line.Y = append(line.X, float64(n)), append(line.Y, usage)
 		}
 		lines = append(lines, line)
@@ -105,15 +105,4 @@ func add(r *report.Results, subject, name string, values []float64, unit string,
 		f.Aim, f.Met = fmt.Sprintf("≤ %g %s", aim, unit), &met
 	}
 	r.Add(f)
-}
-
-// count writes a number of vehicles as people do: "100 k", "1 M".
-func count(n int) string {
-	switch {
-	case n%1_000_000 == 0:
-		return fmt.Sprintf("%d M", n/1_000_000)
-	case n%1_000 == 0:
-		return fmt.Sprintf("%d k", n/1_000)
-	}
-	return fmt.Sprint(n)
 }

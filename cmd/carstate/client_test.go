@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"carstate/client"
+	"carstate/internal/nodeprocess"
 )
 
 // TestClient asks the real service with the Go client: every kind of answer and
@@ -21,7 +22,7 @@ import (
 func TestClient(t *testing.T) {
 	p := start(t, t.TempDir())
 	token, key := p.issue(t), p.addSource(t, "gateway")
-	base := "http://" + p.address["query-addr"]
+	base := p.URL(nodeprocess.Query)
 	ask := func(token, vid string) (client.DrivingAnswer, error) {
 		return client.New(base, token).CarDrivingState(t.Context(), vid)
 	}
@@ -160,7 +161,7 @@ func TestReadmeSample(t *testing.T) {
 	p.carstate(t, "replay", "demo_drive.csv.gz", "--vid", string(demoVehicle))
 	if err := until(30*time.Second, func() error {
 		a, err := p.ask(drivingPath, token, string(demoVehicle))
-		if err == nil && a.driving != "3" {
+		if err == nil && a.Driving != "3" {
 			err = errNotJam
 		}
 		return err
@@ -169,7 +170,7 @@ func TestReadmeSample(t *testing.T) {
 	}
 
 	dir := t.TempDir()
-	text := strings.ReplaceAll(string(program[1]), "http://127.0.0.1:8080", "http://"+p.address["query-addr"])
+	text := strings.ReplaceAll(string(program[1]), "http://127.0.0.1:8080", p.URL(nodeprocess.Query))
 	if err := os.WriteFile(filepath.Join(dir, "main.go"), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

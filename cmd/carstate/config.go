@@ -216,6 +216,10 @@ func (f *serveFlags) loginInClear() bool {
 	return false
 }
 
+// needsStates reports whether the node has a use for the state of every vehicle:
+// to answer from, or for the console, which counts and lists them.
+func (f *serveFlags) needsStates() bool { return f.has("query") || f.has("admin") }
+
 // syncInterval is zero for "always".
 func (f *serveFlags) syncInterval() (time.Duration, error) {
 	if f.SyncInterval == "always" {

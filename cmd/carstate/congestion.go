@@ -7,7 +7,6 @@ import (
 	"math"
 	"os"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -17,28 +16,34 @@ import (
 // the goroutines that are. Nothing else tells: a query in progress takes
 // microseconds, so however many wait, hardly ever are two in progress.
 type congestion struct {
-	mu   sync.Mutex // guards what follows
-	sent time.Time  // when the byte under way was to be sent; zero: none is
-	mean time.Duration
-
-	overrun atomic.Bool // the mean was above overrunWait when the last byte arrived
+	mu        sync.Mutex // guards what follows
+	sent      time.Time  // when the byte under way was to be sent; zero: none is
+	mean      time.Duration
+	followers []func(now time.Time, wait time.Duration)
 }
 
-// Where a byte takes longer than maxWait, more arrives than is done. It is longer
+// Where what arrives waits longer than maxWait, more arrives than is done. It is longer
 // than a process waits whose quota of CPU time, handed out ten times a second as
 // usual, is used up. What is looked at is the mean over about memory: a byte may
 // slip through where others wait.
 const (
 	maxWait = 125 * time.Millisecond
-	// Above it, even some that are open are to go, where an answer costs so much
-	// that to connect anew costs little besides: those that bring telemetry.
-	overrunWait = 2 * maxWait
+	// A request of telemetry waits for more turns than one: for its body, for the
+	// group commit, for its answer.
+	maxTelemetryWait = maxWait / 2
 	// longestByte is what a byte counts at most: after a pause of the whole process,
 	// the mean is itself again within half a second.
-	longestByte = 2 * overrunWait
+	longestByte = 4 * maxWait
 	memory      = 250 * time.Millisecond
 	probeTime   = 20 * time.Millisecond // from one byte to the next
 )
+
+// follow has f called with each new measurement, one after the other.
+func (g *congestion) follow(f func(now time.Time, wait time.Duration)) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.followers = append(g.followers, f)
+}
 
 // run measures until ctx ends.
 func (g *congestion) run(ctx context.Context) error {
@@ -93,9 +98,13 @@ func (g *congestion) send(due time.Time) bool {
 // arrived is told when the byte was read.
 func (g *congestion) arrived(now time.Time) {
 	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.mean, g.sent = g.meanAt(now), time.Time{}
-	g.overrun.Store(g.mean > overrunWait)
+	mean := g.meanAt(now)
+	g.mean, g.sent = mean, time.Time{}
+	followers := g.followers // which only grow
+	g.mu.Unlock()
+	for _, f := range followers {
+		f(now, mean)
+	}
 }
 
 // meanAt is how long a byte takes. Each counts for as long as it took, as it does

@@ -76,7 +76,7 @@ func TestPaced(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := newPaced(plain, overrun())
+	l := newPaced(plain, overrun(), maxWait)
 	defer l.Close()
 	dial := func() net.Conn {
 		t.Helper()
@@ -135,7 +135,7 @@ func TestPaced(t *testing.T) {
 // A pause ends when the listener is closed.
 func TestPauseEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newPaced(&net.TCPListener{}, overrun())
+		l := newPaced(&net.TCPListener{}, overrun(), maxWait)
 		began := time.Now()
 		go func() { _ = l.Close() }()
 		l.pause(time.Hour)

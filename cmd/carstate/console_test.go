@@ -17,6 +17,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"carstate/internal/browsertest"
+	"carstate/internal/nodeprocess"
 )
 
 var updateScreens = flag.Bool("screens", false, "take the console's screenshots in docs/ anew")
@@ -64,7 +65,7 @@ func (f *consoleFixture) drive(vid string, kmh float64, more string) {
 // open opens the console in a browser of its own.
 func (f *consoleFixture) open() *browsertest.Browser {
 	f.t.Helper()
-	b := browsertest.Open(f.t, "http://"+f.address["admin-addr"])
+	b := browsertest.Open(f.t, f.URL(nodeprocess.Admin))
 	b.Run(chromedp.EmulateViewport(1280, 1000), chromedp.Navigate(b.Base+"/"))
 	return b
 }
@@ -143,7 +144,7 @@ func TestConsoleDay(t *testing.T) {
 	b.Press(kb.Enter)
 	b.Expect(`document.querySelector("h1").innerText`, "Token issued")
 	token := b.Eval(`document.querySelector("#secret").innerText`)
-	ask := func() answer {
+	ask := func() nodeprocess.Answer {
 		t.Helper()
 		a, err := f.ask(drivingPath, token, carInJam)
 		if err != nil {
@@ -151,10 +152,10 @@ func TestConsoleDay(t *testing.T) {
 		}
 		return a
 	}
-	if a := ask(); a.http != http.StatusOK || a.driving != "3" {
+	if a := ask(); a.HTTP != http.StatusOK || a.Driving != "3" {
 		t.Errorf("the new token is answered %+v", a)
 	}
-	if line := b.Eval(`document.querySelector("#query").innerText`); !strings.Contains(line, f.address["query-addr"]) || !strings.Contains(line, token) {
+	if line := b.Eval(`document.querySelector("#query").innerText`); !strings.Contains(line, f.Address(nodeprocess.Query)) || !strings.Contains(line, token) {
 		t.Errorf("the line to paste reads %.60s…", line)
 	}
 	b.Eval(`location.reload(); ""`) // sends the form again
@@ -167,7 +168,7 @@ func TestConsoleDay(t *testing.T) {
 	b.Run(chromedp.Click(chromedp.CSS(".records .bad")))
 	b.Expect(`document.querySelector("[role=status]").innerText`, "The token of Ada Lovelace is revoked: queries with it are refused from now on.")
 	b.Expect(`document.querySelector(".records .badge").innerText`, "revoked")
-	if a := ask(); a.http != http.StatusUnauthorized {
+	if a := ask(); a.HTTP != http.StatusUnauthorized {
 		t.Errorf("the revoked token is answered %+v", a)
 	}
 	visit(b, "Tokens")
@@ -209,7 +210,7 @@ func TestConsoleDay(t *testing.T) {
 	b.Expect(`document.querySelector("h1").innerText`, "Forgotten")
 	b.Expect(`"" + document.querySelector("main").innerText.includes("`+carInJam+`") + document.querySelector("#receipt").innerText.includes("forgotten_at")`, "falsetrue")
 	other := f.issue(t)
-	if a, err := f.ask(drivingPath, other, carInJam); err != nil || a.reason != "unknown" {
+	if a, err := f.ask(drivingPath, other, carInJam); err != nil || a.Reason != "unknown" {
 		t.Errorf("a forgotten car: %+v, %v", a, err)
 	}
 	visit(b, "Fleet")
@@ -276,7 +277,7 @@ func TestConsoleOperators(t *testing.T) {
 	b.Expect(`document.querySelector("h1").innerText`, "Log in")
 	logIn(b, f.adminKey)
 	b.Expect(`document.querySelector("[role=alert]") ? "refused" : ""`, "refused")
-	next, err := os.ReadFile(filepath.Join(f.dir, "admin.key"))
+	next, err := os.ReadFile(filepath.Join(f.Dir, "admin.key"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -329,11 +330,11 @@ func TestConsoleLooks(t *testing.T) {
 		}
 	}
 	// What a new installation shows, and the login.
-	key, err := os.ReadFile(filepath.Join(empty.dir, "admin.key"))
+	key, err := os.ReadFile(filepath.Join(empty.Dir, "admin.key"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	first := browsertest.Open(t, "http://"+empty.address["admin-addr"])
+	first := browsertest.Open(t, empty.URL(nodeprocess.Admin))
 	first.Run(chromedp.EmulateViewport(1280, 800), chromedp.Navigate(first.Base+"/"))
 	looksRight(first, axe, "console-login")
 	logIn(first, strings.TrimSpace(string(key)))
@@ -408,7 +409,7 @@ func TestConsoleAfterARestart(t *testing.T) {
 			return err
 		}
 		client := &http.Client{Jar: jar}
-		resp, err := client.PostForm("http://"+p.address["admin-addr"]+"/login", url.Values{"key": {f.adminKey}})
+		resp, err := client.PostForm(p.URL(nodeprocess.Admin)+"/login", url.Values{"key": {f.adminKey}})
 		if err != nil {
 			return err
 		}
@@ -428,7 +429,7 @@ func TestConsoleAfterARestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.stop(t)
-	again := start(t, f.dir)
+	again := start(t, f.Dir)
 	if err := until(30*time.Second, func() error { return listed(again) }); err != nil {
 		t.Error(err)
 	}

@@ -9,8 +9,11 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
+
+	"carstate/internal/nodeprocess"
 )
 
 // kills is how often TestKill ends the program at a random moment.
@@ -31,7 +34,7 @@ func TestKill(t *testing.T) {
 	for round := range kills {
 		before := len(acknowledged)
 		after := time.Duration(20+random.IntN(400)) * time.Millisecond
-		timer := time.AfterFunc(after, func() { p.cmd.Process.Kill() })
+		timer := time.AfterFunc(after, func() { _ = p.Signal(syscall.SIGKILL) })
 		for i := 0; ; i++ {
 			var vids []string
 			for j := range 1 + random.IntN(20) {
@@ -50,13 +53,13 @@ func TestKill(t *testing.T) {
 			acknowledged = append(acknowledged, vids...)
 		}
 		timer.Stop()
-		p.kill()
+		p.Kill()
 		p = start(t, dir, "--max-age", "24h")
 		t.Logf("round %d: killed after %s, %d samples acknowledged", round, after, len(acknowledged)-before)
 		for _, vid := range acknowledged {
 			if err := until(30*time.Second, func() error {
 				a, err := p.ask(drivingPath, token, vid)
-				if err == nil && (a.status != 1 || a.driving != "1") {
+				if err == nil && (a.Status != 1 || a.Driving != "1") {
 					err = fmt.Errorf("an acknowledged sample is lost: %s is %+v", vid, a)
 				}
 				return err
@@ -72,8 +75,11 @@ func TestKill(t *testing.T) {
 
 var errRefused = errors.New("refused")
 
+// listens is a node that tells where it listens.
+type listens interface{ URL(listener string) string }
+
 // post sends one sample of each vehicle and returns how many were accepted.
-func post(p *process, key string, vids []string) (int, error) {
+func post(p listens, key string, vids []string) (int, error) {
 	var body bytes.Buffer
 	for _, vid := range vids {
 		fmt.Fprintf(&body, "{\"vid\":%q,\"time\":%d,\"signals\":{\"Vehicle.Speed\":50,\"Vehicle.OBD.ThrottlePosition\":20}}\n", vid, time.Now().UnixMilli())
@@ -82,8 +88,8 @@ func post(p *process, key string, vids []string) (int, error) {
 }
 
 // postLines sends NDJSON and returns how many samples were accepted.
-func postLines(p *process, key, lines string) (int, error) {
-	req, err := http.NewRequest(http.MethodPost, "http://"+p.address["ingest-addr"]+"/v1/telemetry", strings.NewReader(lines))
+func postLines(p listens, key, lines string) (int, error) {
+	req, err := http.NewRequest(http.MethodPost, p.URL(nodeprocess.Ingest)+"/v1/telemetry", strings.NewReader(lines))
 	if err != nil {
 		return 0, err
 	}

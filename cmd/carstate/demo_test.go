@@ -119,7 +119,7 @@ func TestExternal(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			if a.http != http.StatusOK || a.driving != "1" {
+			if a.HTTP != http.StatusOK || a.Driving != "1" {
 				return errors.New(vid + " is not known")
 			}
 		}

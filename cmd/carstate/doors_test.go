@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"carstate/internal/nodeprocess"
 	"carstate/internal/stream"
 	"carstate/internal/vehicle"
 )
@@ -24,25 +25,25 @@ func TestDoors(t *testing.T) {
 	p := start(t, dir, "--log-level", "debug", "--max-age", "24h")
 	token, key := p.issue(t), p.addSource(t, "gateway")
 	p.carstate(t, "replay", "demo_drive.csv.gz", "--vid", "byHTTP")
-	p.carstate(t, "replay", "demo_drive.csv.gz", "--vid", "byMQTT", "--mqtt-addr", p.address["mqtt-addr"])
-	p.carstate(t, "replay", "demo_drive.csv.gz", "--vid", "byMQTT2", "--mqtt-url", "mqtt://"+p.address["mqtt-addr"], "--source", "gateway", "--key", key)
+	p.carstate(t, "replay", "demo_drive.csv.gz", "--vid", "byMQTT", "--mqtt-addr", p.Address(nodeprocess.MQTT))
+	p.carstate(t, "replay", "demo_drive.csv.gz", "--vid", "byMQTT2", "--mqtt-url", "mqtt://"+p.Address(nodeprocess.MQTT), "--source", "gateway", "--key", key)
 	for _, vid := range []string{"byHTTP", "byMQTT", "byMQTT2"} {
 		if err := until(30*time.Second, func() error {
 			a, err := p.ask(drivingPath, token, vid)
-			if err == nil && a.driving != "3" {
+			if err == nil && a.Driving != "3" {
 				err = errNotJam
 			}
 			return err
 		}); err != nil {
 			t.Fatalf("%s: %v", vid, err)
 		}
-		if a, err := p.ask(throttlePath, token, vid); err != nil || a.throttle != "1" {
+		if a, err := p.ask(throttlePath, token, vid); err != nil || a.Throttle != "1" {
 			t.Fatalf("%s: throttle %+v, %v", vid, a, err)
 		}
 	}
 	// Refusals must not leave secrets behind either.
 	for _, q := range []string{"?access_token=" + token, "?access_token=" + token + "&vid=x-y", "/" + token, "?access_token=" + token + "%zz&vid=a"} {
-		resp, err := http.Get("http://" + p.address["query-addr"] + drivingPath + q)
+		resp, err := http.Get(p.URL(nodeprocess.Query) + drivingPath + q)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"errors"
 	"net"
 	"sync"
 )
@@ -30,7 +29,7 @@ func (l *halfOpen) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		if c := l.admit(conn); c != nil {
+		if c := l.admit(conn.(tcpConn)); c != nil {
 			return c, nil
 		}
 		_ = conn.Close() // it came while we were ending
@@ -38,13 +37,13 @@ func (l *halfOpen) Accept() (net.Conn, error) {
 }
 
 // admit returns nil once the waiting connections were closed.
-func (l *halfOpen) admit(conn net.Conn) *halfOpenConn {
+func (l *halfOpen) admit(conn tcpConn) *halfOpenConn {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.ending {
 		return nil
 	}
-	c := &halfOpenConn{Conn: conn, of: l, waits: true}
+	c := &halfOpenConn{tcpConn: conn, of: l, waits: true}
 	l.waiting[c] = struct{}{}
 	return c
 }
@@ -56,7 +55,7 @@ func (l *halfOpen) closeWaiting() {
 	defer l.mu.Unlock()
 	l.ending = true
 	for c := range l.waiting {
-		_ = c.Conn.Close() // it was of no use to anybody
+		_ = c.tcpConn.Close() // it was of no use to anybody
 	}
 }
 
@@ -66,9 +65,16 @@ func (l *halfOpen) forget(c *halfOpenConn) {
 	delete(l.waiting, c)
 }
 
+// tcpConn is what else than to read and write is asked of a connection.
+type tcpConn interface {
+	net.Conn
+	CloseWrite() error              // net/http has said its last, and what still arrives must not reset it
+	SetWriteBuffer(bytes int) error // bounds what the kernel keeps of answers that are not read
+}
+
 // halfOpenConn is read by one goroutine.
 type halfOpenConn struct {
-	net.Conn
+	tcpConn
 	of    *halfOpen
 	waits bool    // no request has arrived; owned by who reads
 	tail  [3]byte // what was read last
@@ -76,7 +82,7 @@ type halfOpenConn struct {
 
 // Read looks for the empty line that ends a request's head.
 func (c *halfOpenConn) Read(b []byte) (int, error) {
-	n, err := c.Conn.Read(b)
+	n, err := c.tcpConn.Read(b)
 	if c.waits && n > 0 {
 		seen := append(c.tail[:], b[:n]...)
 		if c.of.tls || bytes.Contains(seen, []byte("\n\r\n")) || bytes.Contains(seen, []byte("\n\n")) {
@@ -88,15 +94,7 @@ func (c *halfOpenConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// SetWriteBuffer bounds what the kernel keeps of answers that are not read.
-func (c *halfOpenConn) SetWriteBuffer(bytes int) error {
-	if b, ok := c.Conn.(interface{ SetWriteBuffer(int) error }); ok {
-		return b.SetWriteBuffer(bytes)
-	}
-	return errors.ErrUnsupported
-}
-
 func (c *halfOpenConn) Close() error {
 	c.of.forget(c)
-	return c.Conn.Close()
+	return c.tcpConn.Close()
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"carstate/internal/stream"
+	"carstate/internal/ticks"
 )
 
 // health says what a node can do at present.
@@ -53,18 +54,11 @@ func (h *health) recordsCaughtUp() {
 
 // run looks at the feeds until the context ends, so that queries need not.
 func (h *health) run(ctx context.Context) {
-	tick := time.NewTicker(healthEvery)
-	defer tick.Stop()
-	for {
+	for range ticks.NowAndEvery(ctx, healthEvery) {
 		if err := h.feedsOK(); err != nil {
 			h.answer.Store(&err)
 		} else {
 			h.answer.Store(nil)
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
 		}
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"os"
 	"sync/atomic"
 	"time"
+
+	"carstate/internal/ticks"
 )
 
 // keyPair is what --tls-cert and --tls-key hold, read again when the files
@@ -74,15 +76,8 @@ func (c *keyPair) expires() time.Time { return c.current.Load().Leaf.NotAfter }
 
 // watch looks at the files until the context ends.
 func (c *keyPair) watch(ctx context.Context) {
-	tick := time.NewTicker(lookEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			c.look()
-		}
+	for range ticks.Every(ctx, lookEvery) {
+		c.look()
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"unicode/utf8"
 
 	"carstate/internal/access"
+	"carstate/internal/nodeprocess"
 )
 
 // oneRecord is a line of slog's text handler: nothing but quoted and plain
@@ -95,7 +96,7 @@ func TestNobodyForgesLog(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			t.Cleanup(p.kill)
+			t.Cleanup(p.Kill)
 			escaped := "%0a%0dtime=now%20level=ERROR%20msg=forged%1b%5b2J%9b31m"
 			header := "forged\x1b[2J\x9b31m"
 			for _, door := range []string{"query-addr", "ingest-addr", "mqtt-addr", "mqtt-tls-addr", "admin-addr"} {
@@ -109,12 +110,12 @@ func TestNobodyForgesLog(t *testing.T) {
 					"\x10\x2f\x00\x04MQTT\x04\xc2\x00\x3c\x00\x0bforged\n\x1b[2J\x00\x09forged\n\x1b[\x00\x09forged\n\x1b[",
 					"\x16\x03\x01\x00\x05forge",
 				} {
-					throw(t, p.address[door], sent)
+					throw(t, p.Address(door), sent)
 				}
 			}
 			admin := &http.Client{Timeout: 20 * time.Second}
 			for _, body := range []string{`{"developer":"Ada\nlevel=ERROR msg=forged\u001b[2J"}`, `{"forged\n\u001b":1}`} {
-				req, err := http.NewRequest(http.MethodPost, "http://"+p.address["admin-addr"]+"/v1/tokens", strings.NewReader(body))
+				req, err := http.NewRequest(http.MethodPost, p.URL(nodeprocess.Admin)+"/v1/tokens", strings.NewReader(body))
 				if err != nil {
 					t.Fatal(err)
 				}

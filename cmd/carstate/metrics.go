@@ -27,7 +27,7 @@ func (s *service) registerMetrics() {
 			}
 			return 1
 		}),
-		gauge("carstate_wait_seconds", "How long what arrives waits until this node gets to it; above 0.125, newer connections are refused.",
+		gauge("carstate_wait_seconds", "How long what arrives waits until this node gets to it.",
 			func() float64 { return s.crowd.wait().Seconds() }),
 		gauge("carstate_vehicles", "Vehicles in this node's table.", func() float64 { return float64(s.fleet.Len()) }),
 		gauge("carstate_tokens", "Tokens known, revoked and expired ones included.", func() float64 { return float64(s.tokens.Len()) }),

@@ -17,13 +17,14 @@ import (
 	"testing"
 	"time"
 
+	"carstate/internal/nodeprocess"
 	"carstate/internal/testkit"
 )
 
 // metricsOf reads /metrics.
 func (p *process) metrics(t *testing.T) string {
 	t.Helper()
-	resp, err := http.Get("http://" + p.address["admin-addr"] + "/metrics")
+	resp, err := http.Get(p.URL(nodeprocess.Admin) + "/metrics")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,12 +43,12 @@ func bustle(t *testing.T, p *process) (vid, token, key string) {
 	p.carstate(t, "token", "issue", "--developer", "Grace", "--expires", "3d")
 	key = p.addSource(t, "gateway")
 	p.carstate(t, "replay", "demo_drive.csv.gz", "--vid", vid)
-	p.carstate(t, "replay", "demo_drive.csv.gz", "--vid", "metered2", "--source", "gateway", "--key", key, "--mqtt-url", "mqtt://"+p.address["mqtt-addr"])
-	refused := exec.Command(binary, "replay", "demo_drive.csv.gz", "--vid", "x", "--source", "gateway", "--key", "wrong", "--mqtt-url", "mqtt://"+p.address["mqtt-addr"])
+	p.carstate(t, "replay", "demo_drive.csv.gz", "--vid", "metered2", "--source", "gateway", "--key", key, "--mqtt-url", "mqtt://"+p.Address(nodeprocess.MQTT))
+	refused := exec.Command(binary, "replay", "demo_drive.csv.gz", "--vid", "x", "--source", "gateway", "--key", "wrong", "--mqtt-url", "mqtt://"+p.Address(nodeprocess.MQTT))
 	if out, err := refused.CombinedOutput(); err == nil {
 		t.Errorf("a wrong key was accepted: %s", out)
 	}
-	req, err := http.NewRequest(http.MethodGet, "http://"+p.address["admin-addr"]+"/v1/tokens", nil)
+	req, err := http.NewRequest(http.MethodGet, p.URL(nodeprocess.Admin)+"/v1/tokens", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +60,7 @@ func bustle(t *testing.T, p *process) (vid, token, key string) {
 	resp.Body.Close()
 	if err := until(time.Minute, func() error {
 		a, err := p.ask(drivingPath, token, vid)
-		if err == nil && a.status != 1 {
+		if err == nil && a.Status != 1 {
 			err = fmt.Errorf("no answer: %+v", a)
 		}
 		return err
@@ -76,7 +77,7 @@ func bustle(t *testing.T, p *process) (vid, token, key string) {
 
 // labels are all that a metric of ours may have: nothing that a stranger can
 // choose, and nothing of which there are many.
-var labels = []string{"call", "code", "goversion", "le", "operation", "outcome", "protocol", "reason", "stream", "version"}
+var labels = []string{"call", "code", "goversion", "le", "listener", "operation", "outcome", "protocol", "reason", "stream", "version"}
 
 // TestMetrics has promtool judge the names, and looks for what must not be
 // there.
@@ -94,6 +95,7 @@ func TestMetrics(t *testing.T) {
 	}
 	for _, want := range []string{
 		"carstate_ready 1\n",
+		`carstate_overloaded{listener="ingest"} 0`,
 		`carstate_feed_age_seconds{stream="STATES"} `,
 		`carstate_stream_limit_bytes{stream="TELEMETRY"} 4.294967296e+09`,
 		`carstate_build_info{goversion="go1.`,
@@ -114,7 +116,7 @@ func TestMetrics(t *testing.T) {
 func TestPrometheus(t *testing.T) {
 	p := start(t, t.TempDir(), "--max-age", "24h")
 	vid, token, key := bustle(t, p)
-	prometheus := startPrometheus(t, p.address["admin-addr"])
+	prometheus := startPrometheus(t, p.Address(nodeprocess.Admin))
 	_, exprs := dashboard(t)
 	alerts := readFile(t, deployDir+"/prometheus/alerts.yml")
 	for _, m := range regexp.MustCompile(`(?:carstate|process)_\w+(?:\{[^}]*\})?`).FindAllString(alerts, -1) {

@@ -13,6 +13,7 @@ import (
 
 	"carstate/internal/access"
 	"carstate/internal/admin"
+	"carstate/internal/nodeprocess"
 	"carstate/internal/stream"
 	"carstate/internal/stream/streamtest"
 )
@@ -52,7 +53,7 @@ func (r *reporting) fresh(p *process, token string, since time.Time) error {
 		if err != nil {
 			return err
 		}
-		if a.status != 1 || !a.modified.After(since) { // in whole seconds
+		if a.Status != 1 || !a.Modified.After(since) { // in whole seconds
 			return fmt.Errorf("%s: %+v", vid, a)
 		}
 	}
@@ -97,7 +98,7 @@ func TestThreeNodes(t *testing.T) {
 
 	// One of the two that fold dies; the other takes its partitions.
 	killed := time.Now()
-	folds[0].kill()
+	folds[0].Kill()
 	everywhere("a node that folds was killed", []*process{door, folds[1]}, killed)
 
 	// A server dies. What counts is the time after writes resume.
@@ -125,12 +126,12 @@ func TestThreeNodes(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if a.http == http.StatusOK {
+		if a.HTTP == http.StatusOK {
 			answers++
 			return errors.New("it answers")
 		}
-		if a.http != http.StatusServiceUnavailable {
-			t.Errorf("HTTP %d", a.http)
+		if a.HTTP != http.StatusServiceUnavailable {
+			t.Errorf("HTTP %d", a.HTTP)
 		}
 		return nil
 	})
@@ -141,7 +142,7 @@ func TestThreeNodes(t *testing.T) {
 	if after := time.Since(gone); answers == 0 || after < maxFeedAge/2 {
 		t.Errorf("queries are refused %s after the last server went", after)
 	}
-	if err := wants("http://"+door.address["admin-addr"]+"/readyz", http.StatusServiceUnavailable)(); err != nil {
+	if err := wants(door.URL(nodeprocess.Admin)+"/readyz", http.StatusServiceUnavailable)(); err != nil {
 		t.Error(err)
 	}
 	for _, n := range c.Nodes {
@@ -153,11 +154,11 @@ func TestThreeNodes(t *testing.T) {
 // revocations measures how long a revoked token is accepted on some node.
 func revocations(t *testing.T, by *process, nodes []*process) {
 	t.Helper()
-	secret, err := admin.LoadKey(by.dir)
+	secret, err := admin.LoadKey(by.Dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	client := &admin.Client{URL: "http://" + by.address["admin-addr"], Key: secret}
+	client := &admin.Client{URL: by.URL(nodeprocess.Admin), Key: secret}
 	const tokens = 40
 	var took []time.Duration
 	for range tokens {
@@ -169,8 +170,8 @@ func revocations(t *testing.T, by *process, nodes []*process) {
 		}
 		accepted := func(p *process, want bool) error {
 			a, err := p.ask(drivingPath, issued.AccessToken, "car0")
-			if err == nil && (a.http == http.StatusOK) != want {
-				err = fmt.Errorf("HTTP %d", a.http)
+			if err == nil && (a.HTTP == http.StatusOK) != want {
+				err = fmt.Errorf("HTTP %d", a.HTTP)
 			}
 			return err
 		}

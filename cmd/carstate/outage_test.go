@@ -15,7 +15,9 @@ import (
 	"testing"
 	"time"
 
+	"carstate/internal/access"
 	"carstate/internal/admin"
+	"carstate/internal/nodeprocess"
 	"carstate/internal/stream"
 	"carstate/internal/stream/streamtest"
 	"carstate/internal/testkit"
@@ -77,11 +79,12 @@ func TestIngestAfterOutage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &process{dir: f.DataDir, address: map[string]string{
-		"ingest-addr": s.ports["--ingest-addr"].Addr().String(),
-		"admin-addr":  s.ports["--admin-addr"].Addr().String(),
-	}}
-	source := p.addSource(t, "gateway")
+	p := inProcess{s}
+	gateway, err := (&admin.Client{URL: p.URL(nodeprocess.Admin), Key: key}).AddSource(t.Context(), "gateway", access.AllVehicles(), time.Time{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	source := gateway.Key
 	for round := range 2 {
 		if n, err := post(p, source, []string{"a", "b", "c"}); err != nil || n != 3 {
 			t.Fatalf("round %d: %d accepted, %v", round, n, err)
@@ -109,6 +112,11 @@ func TestIngestAfterOutage(t *testing.T) {
 	}
 }
 
+// inProcess is a node that is no process of its own.
+type inProcess struct{ *service }
+
+func (s inProcess) URL(listener string) string { return s.url("--" + listener) }
+
 // halfHeads opens connections on which no whole request arrives.
 func halfHeads(t *testing.T, addr string) {
 	t.Helper()
@@ -128,7 +136,7 @@ func halfHeads(t *testing.T, addr string) {
 func TestEndsWithHalfOpenClients(t *testing.T) {
 	p := start(t, t.TempDir())
 	for _, name := range []string{"ingest-addr", "admin-addr", "mqtt-addr"} {
-		halfHeads(t, p.address[name])
+		halfHeads(t, p.Address(name))
 	}
 	if took := p.stop(t); took > 5*time.Second {
 		t.Errorf("ending took %s", took)
@@ -145,7 +153,7 @@ func TestEndsWithoutEngine(t *testing.T) {
 	cluster := streamtest.StartServer(t)
 	p := start(t, t.TempDir(), "--nats", cluster.URL(), "--partitions", "2")
 	token, key := p.issue(t), p.addSource(t, "gateway")
-	if a, err := p.ask(drivingPath, token, "a"); err != nil || a.http != http.StatusOK {
+	if a, err := p.ask(drivingPath, token, "a"); err != nil || a.HTTP != http.StatusOK {
 		t.Fatalf("%+v, %v", a, err)
 	}
 	cluster.Stop()
@@ -155,14 +163,14 @@ func TestEndsWithoutEngine(t *testing.T) {
 		stored <- err
 	}()
 	// Once the first try of the commit has failed, all the others are stuck too.
-	if err := until(30*time.Second, wants("http://"+p.address["admin-addr"]+"/readyz", http.StatusServiceUnavailable)); err != nil {
+	if err := until(30*time.Second, wants(p.URL(nodeprocess.Admin)+"/readyz", http.StatusServiceUnavailable)); err != nil {
 		t.Fatal(err)
 	}
-	if err := wants("http://"+p.address["admin-addr"]+"/healthz", http.StatusOK)(); err != nil {
+	if err := wants(p.URL(nodeprocess.Admin)+"/healthz", http.StatusOK)(); err != nil {
 		t.Error(err)
 	}
 	for _, name := range []string{"ingest-addr", "admin-addr", "query-addr", "mqtt-addr"} {
-		halfHeads(t, p.address[name])
+		halfHeads(t, p.Address(name))
 	}
 	if took := p.stop(t); took > 5*time.Second {
 		t.Errorf("ending took %s", took)
@@ -198,7 +206,7 @@ func TestAdminKeyFirst(t *testing.T) {
 		t.Helper()
 		p, err := startProcess(dir, os.Environ())
 		if err == nil {
-			p.kill()
+			p.Kill()
 			t.Fatal("it started")
 		}
 		if !strings.Contains(err.Error(), want) || strings.Count(strings.TrimSpace(err.Error()), "\n") > 0 {

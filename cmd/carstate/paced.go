@@ -6,8 +6,6 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
-
-	"carstate/internal/broken"
 )
 
 // paced is a listener of a node that may be overloaded. Then each connection that
@@ -16,47 +14,57 @@ import (
 // whom the kernel turns away costs nothing.
 type paced struct {
 	net.Listener
-	crowd *congestion
-	open  atomic.Int64 // connections that were handed out and are not closed
-	queue int          // how many may wait to be accepted, as last set; only Accept touches it
+	crowd   *congestion
+	allowed *allowance
+	open    atomic.Int64 // connections that were handed out and are not closed
+	queue   int          // how many may wait to be accepted, as last set; only Accept touches it
 
 	once   sync.Once
 	closed chan struct{}
 }
 
 // To refuse a connection costs as much as many answers. So an overloaded node gives
-// so many turns to those that are open between two newcomers, and only shortQueue
-// may wait meanwhile, so that who is refused hears of it before long.
-//
-// With fewCallers connections or less, nobody is refused: where they wait for long,
-// the machine is slow, or busy with others, and to be rid of some would not help.
+// so many turns to those that are open between two newcomers. While there is a limit
+// only shortQueue may wait: who is refused is to hear of it before long, and of those
+// who wait longer most have hung up, which costs something too.
 const (
-	fewCallers   = 128
 	turnsBetween = 256
 	longestPause = 100 * time.Millisecond
 	shortQueue   = 32
 	longQueue    = 1 << 16 // the kernel makes of it what it allows
 )
 
-func newPaced(l net.Listener, g *congestion) *paced {
-	return &paced{Listener: l, crowd: g, closed: make(chan struct{})}
+// newPaced lets in whoever comes while what arrives waits no longer than wait.
+func newPaced(l net.Listener, g *congestion, wait time.Duration) *paced {
+	p := &paced{Listener: l, crowd: g, allowed: newAllowance(wait), closed: make(chan struct{})}
+	g.follow(p.adapt)
+	return p
+}
+
+func (l *paced) adapt(now time.Time, wait time.Duration) {
+	l.allowed.adapt(now, wait, l.open.Load())
 }
 
 // overloaded reports whether newer connections are to be refused.
 func (l *paced) overloaded() bool {
-	return l.open.Load() > fewCallers && l.crowd.wait() > maxWait && !broken.Has(broken.NoShedding)
+	now := time.Now()
+	l.adapt(now, l.crowd.waitAt(now)) // the byte that tells may still be under way
+	return l.overrun()
 }
 
-// overrun reports whether some of those that are open are to go. It takes no lock.
+// overrun reports whether more connections are open than there should be. It takes
+// no lock.
 func (l *paced) overrun() bool {
-	return l.crowd.overrun.Load() && l.open.Load() > fewCallers && !broken.Has(broken.NoShedding)
+	return l.open.Load() > l.allowed.most.Load()
 }
 
 func (l *paced) Accept() (net.Conn, error) {
 	over := l.overloaded()
 	queue := longQueue
-	if over {
+	if l.open.Load() >= fewCallers && l.allowed.limited() {
 		queue = shortQueue
+	}
+	if over {
 		l.pause(l.turns(turnsBetween))
 	}
 	// Linux lets a program change it at any time. Whoever had the port before may
@@ -67,7 +75,7 @@ func (l *paced) Accept() (net.Conn, error) {
 	}
 	for {
 		c, err := l.Listener.Accept()
-		if err == nil && over && hungUp(c) {
+		if err == nil && queue == shortQueue && hungUp(c) {
 			_ = c.Close() // nobody waits for an answer
 			continue
 		}

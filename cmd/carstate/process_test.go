@@ -1,22 +1,17 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
-	"encoding/json"
+	"context"
 	"fmt"
-	"io"
-	"net/http"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
+	"carstate/internal/nodeprocess"
 	"carstate/internal/stream/streamtest"
 	"carstate/internal/testkit"
 )
@@ -51,11 +46,8 @@ func TestMain(m *testing.M) {
 
 // process is a running `carstate serve`.
 type process struct {
-	cmd     *exec.Cmd
-	dir     string
-	address map[string]string // by flag without dashes
-	log     *testkit.Buffer
-	ended   chan struct{}
+	*nodeprocess.Node
+	log *testkit.Buffer
 }
 
 // start runs `carstate serve` on free ports and waits until it is ready.
@@ -66,7 +58,7 @@ func start(t *testing.T, dir string, flags ...string) *process {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		p.kill()
+		p.Kill()
 		if t.Failed() {
 			t.Logf("log of carstate:\n%s", p.log)
 		}
@@ -74,75 +66,35 @@ func start(t *testing.T, dir string, flags ...string) *process {
 	return p
 }
 
+// startProcess is start for who looks at the error, which ends with all that the
+// process said.
 func startProcess(dir string, env []string, flags ...string) (*process, error) {
-	args := []string{"serve", "--data-dir", dir, "--log-format", "json"}
-	for _, a := range []string{"query", "ingest", "mqtt", "admin"} {
-		args = append(args, "--"+a+"-addr", "127.0.0.1:0")
-	}
-	p := &process{dir: dir, address: make(map[string]string), log: new(testkit.Buffer), ended: make(chan struct{})}
-	p.cmd = exec.Command(binary, append(args, flags...)...)
-	// Otherwise the race detector makes a program end a second later.
-	p.cmd.Env = append(env, "GORACE=atexit_sleep_ms=0")
-	stderr, err := p.cmd.StderrPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := p.cmd.Start(); err != nil {
-		return nil, err
-	}
-	listening := make(chan struct{})
-	go func() {
-		defer close(p.ended)
-		lines := bufio.NewScanner(io.TeeReader(stderr, p.log))
-		for lines.Scan() {
-			if m := listeningLine.FindSubmatch(lines.Bytes()); m != nil {
-				p.address[string(m[1])] = string(m[2])
-				if string(m[1]) == "admin-addr" { // the last one
-					close(listening)
-				}
-			}
-		}
-		p.cmd.Wait()
-	}()
-	select {
-	case <-listening:
-	case <-p.ended:
-		return nil, fmt.Errorf("carstate ended: %s", p.log)
-	case <-time.After(30 * time.Second):
-		p.kill()
-		return nil, fmt.Errorf("carstate did not listen: %s", p.log)
-	}
-	return p, until(30*time.Second, func() error {
-		resp, err := http.Get("http://" + p.address["admin-addr"] + "/readyz")
-		if err != nil {
-			return err
-		}
-		defer resp.Body.Close()
-		if resp.StatusCode != http.StatusOK {
-			text, _ := io.ReadAll(resp.Body)
-			return fmt.Errorf("not ready: %s", text)
-		}
-		return nil
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	p := &process{log: new(testkit.Buffer)}
+	var err error
+	p.Node, err = nodeprocess.Start(ctx, nodeprocess.Options{
+		Binary: binary, Dir: dir, Flags: flags,
+		// Otherwise the race detector makes a program end a second later.
+		Env:   append(env, "GORACE=atexit_sleep_ms=0"),
+		Heard: func(line []byte) { fmt.Fprintf(p.log, "%s\n", line) },
 	})
-}
-
-// listeningLine tells an address, in both formats of the log.
-var listeningLine = regexp.MustCompile(`msg"?[:=]"?listening"?[ ,]"?for"?[:=]"?([\w-]+)"?[ ,]"?address"?[:=]"?([^\s",]+)`)
-
-// kill ends the process as a power cut would, as far as the program can tell.
-func (p *process) kill() {
-	p.cmd.Process.Kill()
-	<-p.ended
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s", err, p.log)
+	}
+	if err := p.AwaitReady(ctx, time.Minute); err != nil {
+		p.Kill()
+		return nil, fmt.Errorf("%w: %s", err, p.log)
+	}
+	return p, nil
 }
 
 // stop asks the process to end and reports how long that took.
 func (p *process) stop(t *testing.T) time.Duration {
 	t.Helper()
 	begin := time.Now()
-	p.cmd.Process.Signal(syscall.SIGTERM)
-	<-p.ended
-	if code := p.cmd.ProcessState.ExitCode(); code != 0 {
-		t.Errorf("carstate ended with %d:\n%s", code, p.log)
+	if err := p.Stop(); err != nil {
+		t.Errorf("%v:\n%s", err, p.log)
 	}
 	return time.Since(begin)
 }
@@ -150,10 +102,10 @@ func (p *process) stop(t *testing.T) time.Duration {
 // env is the environment in which commands find the process.
 func (p *process) env() []string {
 	return append(os.Environ(),
-		"CARSTATE_DATA_DIR="+p.dir,
-		"CARSTATE_QUERY_ADDR="+p.address["query-addr"],
-		"CARSTATE_INGEST_ADDR="+p.address["ingest-addr"],
-		"CARSTATE_ADMIN_ADDR="+p.address["admin-addr"])
+		"CARSTATE_DATA_DIR="+p.Dir,
+		"CARSTATE_QUERY_ADDR="+p.Address(nodeprocess.Query),
+		"CARSTATE_INGEST_ADDR="+p.Address(nodeprocess.Ingest),
+		"CARSTATE_ADMIN_ADDR="+p.Address(nodeprocess.Admin))
 }
 
 // carstate runs a command against the process and returns its output.
@@ -182,53 +134,12 @@ func (p *process) addSource(t *testing.T, name string) string {
 	return strings.TrimSpace(p.carstate(t, "source", "add", name, "--vehicles", "all"))
 }
 
-// answer is what a query was answered.
-type answer struct {
-	http     int
-	status   int
-	driving  string
-	throttle string
-	reason   string
-	modified time.Time
-}
-
 // ask asks one of the two operations.
-func (p *process) ask(path, token, vid string) (answer, error) {
-	resp, err := http.Get("http://" + p.address["query-addr"] + path + "?" + url.Values{"access_token": {token}, "vid": {vid}}.Encode())
-	if err != nil {
-		return answer{}, err
-	}
-	defer resp.Body.Close()
-	var body struct {
-		Data struct {
-			Status   int    `json:"status"`
-			Driving  string `json:"vehicle_runing_state"`
-			Throttle string `json:"throttle_system"`
-		} `json:"data"`
-	}
-	if err := json.NewDecoder(resp.Body).Decode(&body); err != nil {
-		return answer{}, err
-	}
-	a := answer{http: resp.StatusCode, status: body.Data.Status, driving: body.Data.Driving, throttle: body.Data.Throttle, reason: resp.Header.Get("Carstate-Reason")}
-	a.modified, _ = http.ParseTime(resp.Header.Get("Last-Modified"))
-	return a, nil
+func (p *process) ask(path, token, vid string) (nodeprocess.Answer, error) {
+	return p.Ask(context.Background(), path, token, vid)
 }
 
 // until asks again and again until there is no error.
 func until(limit time.Duration, ask func() error) error {
-	deadline := time.NewTimer(limit)
-	defer deadline.Stop()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := ask()
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-deadline.C:
-			return fmt.Errorf("still after %s: %w", limit, err)
-		case <-tick.C:
-		}
-	}
+	return nodeprocess.Until(context.Background(), limit, func(context.Context) error { return ask() })
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"carstate/internal/nodeprocess"
 	"carstate/internal/stream/streamtest"
 )
 
@@ -124,7 +125,7 @@ func TestRollingRestart(t *testing.T) {
 		c.WaitReady() // with copies on all three again
 	}
 	for i := range n.all {
-		ready := "http://" + n.all[i].address["admin-addr"] + "/readyz"
+		ready := n.all[i].URL(nodeprocess.Admin) + "/readyz"
 		if err := until(time.Minute, wants(ready, http.StatusOK)); err != nil {
 			t.Fatal(err)
 		}
@@ -151,7 +152,7 @@ func knows(p *process, token, vid string) error {
 	switch {
 	case err != nil:
 		return err
-	case a.http != http.StatusOK || a.status != 1:
+	case a.HTTP != http.StatusOK || a.Status != 1:
 		return fmt.Errorf("%+v", a)
 	}
 	return nil

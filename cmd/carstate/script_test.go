@@ -8,11 +8,12 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"carstate/internal/nodeprocess"
 )
 
 // TestScripts runs the stories in testdata: what a person types, and what comes
@@ -50,17 +51,17 @@ func TestScripts(t *testing.T) {
 func scriptServe(ts *testscript.TestScript, _ bool, args []string) {
 	p, err := startProcess(ts.MkAbs(args[0]), []string{"PATH=" + ts.Getenv("PATH")}, args[1:]...)
 	ts.Check(err)
-	ts.Defer(p.kill)
+	ts.Defer(p.Kill)
 	for _, e := range p.env() {
 		if name, value, _ := strings.Cut(e, "="); strings.HasPrefix(name, "CARSTATE_") {
 			ts.Setenv(name, value)
 		}
 	}
-	ts.Setenv("MQTT", p.address["mqtt-addr"])
-	_, port, _ := net.SplitHostPort(p.address["mqtt-addr"])
+	ts.Setenv("MQTT", p.Address(nodeprocess.MQTT))
+	_, port, _ := net.SplitHostPort(p.Address(nodeprocess.MQTT))
 	ts.Setenv("MQTT_PORT", port)
 	for _, name := range []string{"query", "ingest", "admin"} {
-		ts.Setenv(strings.ToUpper(name), "http://"+p.address[name+"-addr"])
+		ts.Setenv(strings.ToUpper(name), "http://"+p.Address(name+"-addr"))
 	}
 	*ts.Value(processKey).(**process) = p
 }
@@ -71,13 +72,11 @@ const processKey = "process"
 func scriptStop(ts *testscript.TestScript, _ bool, _ []string) {
 	p := *ts.Value(processKey).(**process)
 	begin := time.Now()
-	ts.Check(p.cmd.Process.Signal(syscall.SIGTERM))
-	<-p.ended
+	if err := p.Stop(); err != nil {
+		ts.Fatalf("%v:\n%s", err, p.log)
+	}
 	if took := time.Since(begin); took > 5*time.Second {
 		ts.Fatalf("ending took %s", took)
-	}
-	if code := p.cmd.ProcessState.ExitCode(); code != 0 {
-		ts.Fatalf("carstate ended with %d:\n%s", code, p.log)
 	}
 }
 

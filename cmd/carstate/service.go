@@ -24,6 +24,7 @@ import (
 	"carstate/internal/ingest"
 	"carstate/internal/query"
 	"carstate/internal/stream"
+	"carstate/internal/ticks"
 	"carstate/internal/vehicle"
 )
 
@@ -222,6 +223,9 @@ func (s *service) startBackground() {
 	s.background(func() error { return s.keeper.RunTokens(ctx, s.health.recordsCaughtUp) })
 	s.background(func() error { return s.keeper.RunSources(ctx, s.health.recordsCaughtUp) })
 	s.background(func() error {
+		if !s.flags.needsStates() {
+			return s.engine.FollowCursors(ctx, s.health.caughtUp)
+		}
 		return s.engine.FollowStates(ctx, func(id vehicle.ID, st vehicle.State) {
 			if s.flags.has("admin") {
 				s.monitor.Put(id, st)
@@ -327,18 +331,23 @@ func (s *service) joinMembers(ctx context.Context) *derive.Members {
 // silent, so that it can say "stale" rather than "unknown".
 const forgetAfter = 30 * 24 * time.Hour
 
+// silentBefore is the time before which who was heard last has been silent for too
+// long, in a process that has run so long since it began. A clock that has jumped
+// ahead since does not count: who is dropped is unknown until they report again.
+func silentBefore(began time.Time, ran time.Duration, now time.Time, forgetAfter time.Duration) time.Time {
+	if steady := began.Add(ran); steady.Before(now) {
+		now = steady
+	}
+	return now.Add(-forgetAfter)
+}
+
 // expire drops vehicles that have been silent for long.
 func (s *service) expire(ctx context.Context) {
-	tick := time.NewTicker(time.Hour)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			if n := s.fleet.Expire(time.Now().Add(-max(forgetAfter, s.flags.MaxAge))); n > 0 {
-				s.log.Info("silent vehicles were dropped from memory", "vehicles", n)
-			}
+	began := time.Now()
+	for range ticks.Every(ctx, time.Hour) {
+		before := silentBefore(began.Round(0), time.Since(began), time.Now().Round(0), max(forgetAfter, s.flags.MaxAge))
+		if n := s.fleet.Expire(before); n > 0 {
+			s.log.Info("silent vehicles were dropped from memory", "vehicles", n)
 		}
 	}
 }
@@ -354,7 +363,7 @@ func (s *service) addServers(t *tls.Config, adminKey access.Hash) {
 		return nil
 	}
 	if port := s.ports["--query-addr"]; port != nil {
-		l := newPaced(port, s.crowd)
+		l := s.paced("query", port, maxWait)
 		trusted, _ := s.flags.trustedProxies() // the flags are valid
 		q := query.New(query.Config{
 			Tokens: &s.tokens, Fleet: s.fleet, MaxAge: s.flags.MaxAge, Ready: s.health.canAnswer,
@@ -365,7 +374,7 @@ func (s *service) addServers(t *tls.Config, adminKey access.Hash) {
 	}
 	c := ingest.Config{Store: s.engine, Sources: &s.sources, Ready: s.health.canStore, Forgotten: s.engine.Forgotten().Has, Log: s.log, Registry: s.registry, Tracer: s.traces.tracer(), TLS: tlsFor("--ingest-addr")}
 	if port := s.ports["--ingest-addr"]; port != nil {
-		p := newPaced(port, s.crowd)
+		p := s.paced("ingest", port, maxTelemetryWait)
 		c.Overloaded, c.Overrun = p.overloaded, p.overrun
 		l := s.door(p, tlsFor("--ingest-addr") != nil)
 		h := ingest.NewHTTP(c)
@@ -394,6 +403,21 @@ func (s *service) addServers(t *tls.Config, adminKey access.Hash) {
 		})
 		s.servers = append(s.servers, server{"admin", func() error { return a.Serve(l) }, a.Shutdown})
 	}
+}
+
+// paced wraps a listener that may be overloaded.
+func (s *service) paced(name string, port net.Listener, wait time.Duration) *paced {
+	p := newPaced(port, s.crowd, wait)
+	s.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "carstate_overloaded", Help: "1 while a listener takes no more connections than it can serve, else 0.",
+		ConstLabels: prometheus.Labels{"listener": name},
+	}, func() float64 {
+		if p.allowed.limited() {
+			return 1
+		}
+		return 0
+	}))
+	return p
 }
 
 // door wraps the listener of a server of net/http.

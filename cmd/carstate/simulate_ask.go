@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"carstate/client"
+	"carstate/internal/ticks"
 	"carstate/internal/traffic"
 	"carstate/internal/vehicle"
 )
@@ -24,8 +25,6 @@ const (
 
 // askOnAndOn asks about one car after the other.
 func (s *simulation) askOnAndOn(ctx context.Context) {
-	tick := time.NewTicker(max(askEvery/time.Duration(len(s.ids)), time.Second/askPerSecond))
-	defer tick.Stop()
 	questions := make(chan int)
 	var asking sync.WaitGroup
 	defer asking.Wait()
@@ -37,12 +36,8 @@ func (s *simulation) askOnAndOn(ctx context.Context) {
 			}
 		})
 	}
-	for next := 0; ; {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	next := 0
+	for range ticks.Every(ctx, max(askEvery/time.Duration(len(s.ids)), time.Second/askPerSecond)) {
 		select {
 		case <-ctx.Done():
 			return

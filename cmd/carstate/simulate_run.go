@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"carstate/client"
+	"carstate/internal/ticks"
 	"carstate/internal/traffic"
 	"carstate/internal/vehicle"
 )
@@ -217,15 +218,8 @@ func (s *simulation) note(r refusal) {
 
 // tell says now and then how the fleet is doing.
 func (s *simulation) tell(ctx context.Context) {
-	tick := time.NewTicker(progressEvery)
-	defer tick.Stop()
 	before, at := int64(0), time.Now()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	for range ticks.Every(ctx, progressEvery) {
 		n, now := s.acknowledged.Load(), time.Now()
 		fmt.Fprintf(s.progress, "%s, %.0f samples/s acknowledged\n", s.status(), float64(n-before)/now.Sub(at).Seconds())
 		before, at = n, now

@@ -62,36 +62,41 @@ func TestSimulate(t *testing.T) {
 	}
 }
 
+// drive starts a fleet and waits until it is on the road.
+func drive(t *testing.T, p *process, cmd *exec.Cmd, token string) (ended chan error, stdout, stderr *bytes.Buffer) {
+	t.Helper()
+	ended, stdout, stderr = make(chan error, 1), new(bytes.Buffer), new(bytes.Buffer)
+	cmd.Stdout, cmd.Stderr = stdout, stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() { ended <- cmd.Wait() }()
+	if err := until(30*time.Second, func() error {
+		a, err := p.ask(drivingPath, token, "SIM00000")
+		if err == nil && a.Status != 1 {
+			err = errors.New("the fleet is not on the road")
+		}
+		return err
+	}); err != nil {
+		cmd.Process.Kill()
+		t.Fatalf("%v\n%s", err, stderr)
+	}
+	return ended, stdout, stderr
+}
+
 // TestSimulateInterrupted: Ctrl-C ends a fleet that would drive for ever, with its
 // report, and takes away what was temporary.
 func TestSimulateInterrupted(t *testing.T) {
 	p := start(t, t.TempDir())
 	cmd := exec.Command(binary, "simulate", "--vehicles", "20", "--backdate", "1m")
 	cmd.Env = append(p.env(), "GORACE=atexit_sleep_ms=0")
-	var stdout, stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
-	token := p.issue(t)
-	if err := until(30*time.Second, func() error {
-		a, err := p.ask(drivingPath, token, "SIM00000")
-		if err == nil && a.status != 1 {
-			err = errors.New("the fleet is not on the road")
-		}
-		return err
-	}); err != nil {
-		cmd.Process.Kill()
-		t.Fatalf("%v\n%s", err, &stderr)
-	}
+	ended, stdout, stderr := drive(t, p, cmd, p.issue(t))
 	cmd.Process.Signal(syscall.SIGINT)
 	if err := <-ended; err != nil {
-		t.Fatalf("%v\n%s", err, &stderr)
+		t.Fatalf("%v\n%s", err, stderr)
 	}
 	if !strings.HasPrefix(stdout.String(), "20 cars drove for 1m") || !strings.Contains(stdout.String(), " 0 refused") {
-		t.Errorf("it reported %q", &stdout)
+		t.Errorf("it reported %q", stdout)
 	}
 	if list := p.carstate(t, "source", "list"); !strings.Contains(list, "no source yet") {
 		t.Errorf("it left a source: %s", list)
@@ -105,31 +110,15 @@ func TestSimulateOutage(t *testing.T) {
 	token, key := p.issue(t), p.addSource(t, "gateway")
 	cmd := exec.Command(binary, "simulate", "--vehicles", "20", "--source", "gateway", "--key", key, "--json")
 	cmd.Env = append(p.env(), "GORACE=atexit_sleep_ms=0", "CARSTATE_TOKEN="+token)
-	var stdout, stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
-	if err := until(30*time.Second, func() error {
-		a, err := p.ask(drivingPath, token, "SIM00000")
-		if err == nil && a.status != 1 {
-			err = errors.New("the fleet is not on the road")
-		}
-		return err
-	}); err != nil {
-		cmd.Process.Kill()
-		t.Fatalf("%v\n%s", err, &stderr)
-	}
-	p.kill()
+	ended, stdout, stderr := drive(t, p, cmd, token)
+	p.Kill()
 	<-ended
 	if code := cmd.ProcessState.ExitCode(); code != exitError {
-		t.Errorf("it ended with %d: %s", code, &stderr)
+		t.Errorf("it ended with %d: %s", code, stderr)
 	}
 	var r simulationReport
 	if err := json.Unmarshal(stdout.Bytes(), &r); err != nil || r.Acknowledged == 0 {
-		t.Errorf("%v, %q", err, &stdout)
+		t.Errorf("%v, %q", err, stdout)
 	}
 	if text := strings.TrimSpace(stderr.String()); !strings.HasPrefix(text, "carstate: ") || strings.Contains(text, "\n") || strings.Contains(text, key) || strings.Contains(text, token) {
 		t.Errorf("not one clear line: %q", text)

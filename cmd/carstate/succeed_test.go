@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"carstate/internal/nodeprocess"
 	"carstate/internal/stream"
 	"carstate/internal/stream/streamtest"
 )
@@ -49,10 +49,10 @@ func TestReplacedStreams(t *testing.T) {
 			defer tick.Stop()
 			for asking.Err() == nil {
 				a, err := p.ask(drivingPath, token, "before")
-				if err == nil && a.http == http.StatusUnauthorized && name == stream.Tokens {
+				if err == nil && a.HTTP == http.StatusUnauthorized && name == stream.Tokens {
 					return
 				}
-				if err != nil || a.http != http.StatusOK {
+				if err != nil || a.HTTP != http.StatusOK {
 					t.Errorf("while %s is made anew: %+v, %v", name, a, err)
 				}
 				<-tick.C
@@ -64,13 +64,13 @@ func TestReplacedStreams(t *testing.T) {
 			if strings.Count(p.log.String(), "the new tables answer") == taken {
 				return fmt.Errorf("%s was made anew, and nobody noticed", name)
 			}
-			return wants("http://"+p.address["admin-addr"]+"/readyz", http.StatusOK)()
+			return wants(p.URL(nodeprocess.Admin)+"/readyz", http.StatusOK)()
 		}); err != nil {
 			t.Fatal(err)
 		}
 		stop()
 		running.Wait()
-		if a, err := p.ask(drivingPath, token, "before"); err != nil || (a.http == http.StatusUnauthorized) != (name == stream.Tokens) {
+		if a, err := p.ask(drivingPath, token, "before"); err != nil || (a.HTTP == http.StatusUnauthorized) != (name == stream.Tokens) {
 			t.Errorf("the token after %s was made anew: %+v, %v", name, a, err)
 		}
 		if _, err := post(p, key, []string{"before"}); (err != nil) != (name == stream.Sources) {
@@ -119,7 +119,7 @@ func TestStreamsReplacedInTurn(t *testing.T) {
 		if !strings.Contains(p.log.String(), "the new tables answer") {
 			return errors.New("no successor could answer")
 		}
-		return wants("http://"+p.address["admin-addr"]+"/readyz", http.StatusOK)()
+		return wants(p.URL(nodeprocess.Admin)+"/readyz", http.StatusOK)()
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -166,16 +166,7 @@ func TestSuccessionPauses(t *testing.T) {
 func startOnServer(t *testing.T, partitions string) (jetstream.JetStream, *process) {
 	t.Helper()
 	server := streamtest.StartServer(t)
-	nc, err := nats.Connect(server.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return js, start(t, t.TempDir(), "--nats", server.URL(), "--partitions", partitions, "--max-age", "24h")
+	return server.JetStream(), start(t, t.TempDir(), "--nats", server.URL(), "--partitions", partitions, "--max-age", "24h")
 }
 
 // remake deletes a stream and makes it again, empty.

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
+
+	"carstate/internal/ticks"
 )
 
 // tellSupervisor tells systemd, if that started us, that the node is ready, what
@@ -18,11 +20,9 @@ func (s *service) tellSupervisor(ctx context.Context) {
 	if err != nil {
 		s.log.Warn("the supervisor's watchdog cannot be served", "error", err)
 	}
-	tick := time.NewTicker(healthEvery)
-	defer tick.Stop()
 	var last time.Time // when it was told that we are alive
 	told := ""
-	for {
+	for range ticks.NowAndEvery(ctx, healthEvery) {
 		status := "ready"
 		if err := s.health.ready(); err != nil {
 			status = "not ready: " + oneLine(err)
@@ -38,11 +38,6 @@ func (s *service) tellSupervisor(ctx context.Context) {
 		if silence > 0 && time.Since(last) > silence/3 && s.engine.Alive() == nil {
 			notify(daemon.SdNotifyWatchdog)
 			last = time.Now()
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
 		}
 	}
 }

@@ -36,7 +36,7 @@ func TestSupervisor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(p.kill)
+	t.Cleanup(p.Kill)
 	hears := func(text string, times int) {
 		t.Helper()
 		if err := until(time.Minute, func() error {

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"carstate/client"
+	"carstate/internal/nodeprocess"
 )
 
 // TestTLS gives the service a certificate: queries, telemetry and MQTT use it,
@@ -29,11 +30,11 @@ func TestTLS(t *testing.T) {
 	token := p.issue(t)
 	config := &tls.Config{RootCAs: roots}
 	own := &http.Client{Transport: &http.Transport{TLSClientConfig: config}}
-	answer, err := client.New("https://"+p.address["query-addr"], token, client.WithHTTPClient(own)).CarDrivingState(t.Context(), "x")
+	answer, err := client.New("https://"+p.Address(nodeprocess.Query), token, client.WithHTTPClient(own)).CarDrivingState(t.Context(), "x")
 	if err != nil || answer.Reason != client.ReasonUnknown {
 		t.Errorf("%v, %v", answer, err)
 	}
-	resp, err := own.Post("https://"+p.address["ingest-addr"]+"/v1/telemetry", "application/json", strings.NewReader("{}"))
+	resp, err := own.Post("https://"+p.Address(nodeprocess.Ingest)+"/v1/telemetry", "application/json", strings.NewReader("{}"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,15 +43,15 @@ func TestTLS(t *testing.T) {
 		t.Errorf("ingest: HTTP %d", resp.StatusCode)
 	}
 	// Without --ca the certificate is refused in words that say what to do.
-	cmd := exec.Command(binary, "replay", "demo_drive.csv.gz", "--vid", "byTLS", "--ingest-url", "https://"+p.address["ingest-addr"])
+	cmd := exec.Command(binary, "replay", "demo_drive.csv.gz", "--vid", "byTLS", "--ingest-url", "https://"+p.Address(nodeprocess.Ingest))
 	cmd.Env = p.env()
 	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "--ca FILE") {
 		t.Errorf("%v: %s", err, out)
 	}
-	p.carstate(t, "replay", "demo_drive.csv.gz", "--vid", "byTLS", "--ca", cert, "--ingest-url", "https://"+p.address["ingest-addr"])
-	p.carstate(t, "replay", "demo_drive.csv.gz", "--vid", "byMQTTS", "--ca", cert, "--mqtt-url", "mqtts://"+p.address["mqtt-tls-addr"])
+	p.carstate(t, "replay", "demo_drive.csv.gz", "--vid", "byTLS", "--ca", cert, "--ingest-url", "https://"+p.Address(nodeprocess.Ingest))
+	p.carstate(t, "replay", "demo_drive.csv.gz", "--vid", "byMQTTS", "--ca", cert, "--mqtt-url", "mqtts://"+p.Address("mqtt-tls-addr"))
 
-	query := exec.Command(binary, "query", "car-driving-state", "byTLS", "--url", "https://"+p.address["query-addr"])
+	query := exec.Command(binary, "query", "car-driving-state", "byTLS", "--url", "https://"+p.Address(nodeprocess.Query))
 	query.Env = append(p.env(), "CARSTATE_TOKEN="+p.issue(t))
 	if out, err := query.CombinedOutput(); err == nil || !strings.Contains(string(out), "--ca FILE") {
 		t.Errorf("%v: %s", err, out)
@@ -66,7 +67,7 @@ func TestTLS(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	for _, flag := range []string{"query-addr", "ingest-addr", "mqtt-tls-addr"} {
-		if c, err := old.DialContext(ctx, "tcp", p.address[flag]); err == nil {
+		if c, err := old.DialContext(ctx, "tcp", p.Address(flag)); err == nil {
 			c.Close()
 			t.Errorf("%s speaks TLS 1.1", flag)
 		}

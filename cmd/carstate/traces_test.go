@@ -17,6 +17,8 @@ import (
 	otlp "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/encoding/prototext"
 	"google.golang.org/protobuf/proto"
+
+	"carstate/internal/nodeprocess"
 )
 
 // otlpCollector takes spans by OTLP over HTTP.
@@ -107,10 +109,10 @@ func TestTraces(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(p.kill)
+	t.Cleanup(p.Kill)
 	key := p.addSource(t, "gateway")
 	const asked = "4bf92f3577b34da6a3ce929d0e0e4736"
-	req, err := http.NewRequest(http.MethodPost, "http://"+p.address["ingest-addr"]+"/v1/telemetry",
+	req, err := http.NewRequest(http.MethodPost, p.URL(nodeprocess.Ingest)+"/v1/telemetry",
 		strings.NewReader(`{"vid":"tracedCar","time":"`+time.Now().UTC().Format(time.RFC3339)+`","signals":{"Vehicle.Speed":50}}`))
 	if err != nil {
 		t.Fatal(err)
@@ -126,7 +128,7 @@ func TestTraces(t *testing.T) {
 	if resp.StatusCode != http.StatusAccepted {
 		t.Fatal(resp.Status)
 	}
-	p.carstate(t, "replay", "demo_drive.csv.gz", "--vid", "tracedByMQTT", "--source", "gateway", "--key", key, "--mqtt-url", "mqtt://"+p.address["mqtt-addr"])
+	p.carstate(t, "replay", "demo_drive.csv.gz", "--vid", "tracedByMQTT", "--source", "gateway", "--key", key, "--mqtt-url", "mqtt://"+p.Address(nodeprocess.MQTT))
 	for _, name := range []string{"POST /v1/telemetry", "MQTT PUBLISH"} {
 		if err := until(time.Minute, func() error { return c.journey(name) }); err != nil {
 			t.Error(err)

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"carstate/internal/nodeprocess"
 )
 
 // TestUpgrade opens the data directory of every earlier release and wants the
@@ -67,7 +69,7 @@ func upgrade(t *testing.T, file string) {
 		return resp.StatusCode, strings.TrimSpace(string(body))
 	}
 	query := func(op, token, vid string) (int, string) {
-		return get("http://" + p.address["query-addr"] + "/api/ic/" + op + "?access_token=" + token + "&vid=" + vid)
+		return get(p.URL(nodeprocess.Query) + "/api/ic/" + op + "?access_token=" + token + "&vid=" + vid)
 	}
 	for _, a := range want.Answers {
 		if _, body := query(a.Op, want.Token, a.VID); body != a.Body {
@@ -86,7 +88,7 @@ func upgrade(t *testing.T, file string) {
 	}); err != nil {
 		t.Errorf("samples that waited: %v", err)
 	}
-	if _, metrics := get("http://" + p.address["admin-addr"] + "/metrics"); !regexp.MustCompile(`(?m)^carstate_samples_folded_total [1-9]`).MatchString(metrics) {
+	if _, metrics := get(p.URL(nodeprocess.Admin) + "/metrics"); !regexp.MustCompile(`(?m)^carstate_samples_folded_total [1-9]`).MatchString(metrics) {
 		t.Error("nothing was left to fold: the fixture tests less than it should")
 	}
 	var large struct{ Vehicles []string }
@@ -103,11 +105,11 @@ func upgrade(t *testing.T, file string) {
 	}); err != nil {
 		t.Errorf("the source's key: %v", err)
 	}
-	key, err := os.ReadFile(filepath.Join(p.dir, "admin.key"))
+	key, err := os.ReadFile(filepath.Join(p.Dir, "admin.key"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, body := get("http://"+p.address["admin-addr"]+"/v1/audit", "Bearer "+strings.TrimSpace(string(key)))
+	_, body := get(p.URL(nodeprocess.Admin)+"/v1/audit", "Bearer "+strings.TrimSpace(string(key)))
 	var audit struct {
 		Events []struct{ Action, Object, Detail, Outcome string }
 	}
@@ -121,5 +123,5 @@ func upgrade(t *testing.T, file string) {
 	}
 	p.carstate(t, "backup", filepath.Join(dir, "file"))
 	p.stop(t)
-	start(t, p.dir).stop(t)
+	start(t, p.Dir).stop(t)
 }

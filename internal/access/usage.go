@@ -65,6 +65,10 @@ type DayCalls struct {
 // UsageDays is for how many days calls are kept, today included.
 const UsageDays = 30
 
+// A clock that was ahead leaves days that are yet to come, and they do not show. One
+// that is behind makes such days of those that are: so many are kept, the nearest.
+const daysToCome = 7
+
 // DayOf numbers the day of a moment as [DayCalls] does.
 func DayOf(t time.Time) int64 { return t.Unix() / secondsPerDay }
 
@@ -109,10 +113,23 @@ func (u *Usage) addDay(day int64, c *Calls) {
 	u.Days[i].Calls.add(c)
 }
 
-// Trim drops the days that are over for longer than they are kept.
+// Trim drops the days that are over for longer than they are kept, and those that
+// are yet to come but for the nearest.
 func (u *Usage) Trim(now time.Time) {
 	first := DayOf(now) - UsageDays + 1
 	u.Days = slices.DeleteFunc(u.Days, func(d DayCalls) bool { return d.Day < first })
+	u.Days = u.Days[:min(len(u.Days), u.come(now)+daysToCome)]
+}
+
+// come is how many of the days have come.
+func (u *Usage) come(now time.Time) int {
+	today := DayOf(now)
+	for i := range u.Days {
+		if u.Days[i].Day > today {
+			return i
+		}
+	}
+	return len(u.Days)
 }
 
 // usage is what a node counts for a token while it runs. It belongs to the
@@ -121,19 +138,24 @@ type usage struct {
 	Budget      Budget
 	lastUsed    atomic.Int64 // Unix seconds
 	lastRefused atomic.Int64 // Unix seconds and outcome, see packRefusal
-	today       atomic.Pointer[dayCounter]
+	days        atomic.Pointer[heldDays]
 
 	// stored is what each node had stored, by node. What this process has
 	// counted comes on top. Guarded by Tokens.mu.
 	stored map[string]Usage
 }
 
-// dayCounter counts the calls of one day in this process. Counters form a list,
-// in the order in which the days were first seen.
+// heldDays are the counters of a process. They do not change: a call on another
+// day than the one before puts others in their place.
+type heldDays struct {
+	now *dayCounter   // of the latest call's day
+	all []*dayCounter // oldest first, no day twice
+}
+
+// dayCounter counts the calls of one day in this process.
 type dayCounter struct {
-	day    int64
-	calls  [2][outcomeCount]atomic.Int64
-	before atomic.Pointer[dayCounter]
+	day   int64
+	calls [2][outcomeCount]atomic.Int64
 }
 
 // lastUsedStep is the coarseness of "last used", which is kept for people and
@@ -160,34 +182,47 @@ func (u *usage) Count(op Operations, o Outcome, now time.Time) {
 // on returns the counter of a day.
 func (u *usage) on(day int64) *dayCounter {
 	for {
-		newest := u.today.Load()
-		for c := newest; c != nil; c = c.before.Load() {
-			if c.day == day {
-				return c
-			}
+		held := u.days.Load()
+		if held != nil && held.now.day == day {
+			return held.now
 		}
-		c := &dayCounter{day: day}
-		c.before.Store(newest)
-		if u.today.CompareAndSwap(newest, c) {
-			c.cut()
-			return c
+		if next := held.turn(day); u.days.CompareAndSwap(held, next) {
+			return next.now
 		}
 	}
 }
 
-// cut drops the end of the list: days that are not kept any more.
-func (c *dayCounter) cut() {
-	for range UsageDays {
-		if c = c.before.Load(); c == nil {
-			return
-		}
+// mostDays is how many days a process holds. There is room for some to come beside
+// all that show, and as much again until the clock is right and the farthest go.
+const mostDays = UsageDays + 2*daysToCome + 1
+
+// turn returns the counters when it is a day. What has to go is the farthest of
+// what is yet to come, then the oldest.
+func (d *heldDays) turn(day int64) *heldDays {
+	var all []*dayCounter
+	if d != nil {
+		all = d.all
 	}
-	c.before.Store(nil)
+	i, found := slices.BinarySearchFunc(all, day, func(c *dayCounter, day int64) int { return cmp.Compare(c.day, day) })
+	if !found {
+		all = slices.Insert(slices.Clone(all), i, &dayCounter{day: day})
+	}
+	now := all[i]
+	all = all[:min(len(all), i+1+daysToCome)]
+	return &heldDays{now, all[max(0, len(all)-mostDays):]}
+}
+
+// held are the counters that this process holds.
+func (u *usage) held() []*dayCounter {
+	if d := u.days.Load(); d != nil {
+		return d.all
+	}
+	return nil
 }
 
 // counted adds up what this process has counted and still holds.
 func (u *usage) counted() (sum int64) {
-	for c := u.today.Load(); c != nil; c = c.before.Load() {
+	for _, c := range u.held() {
 		for op := range c.calls {
 			for o := range c.calls[op] {
 				sum += c.calls[op][o].Load()
@@ -200,7 +235,7 @@ func (u *usage) counted() (sum int64) {
 // running is what this process has counted, with the last use and refusal that
 // this node knows of, its own or not.
 func (u *usage) running() (r Usage) {
-	for c := u.today.Load(); c != nil; c = c.before.Load() {
+	for _, c := range u.held() {
 		var calls Calls
 		for op := range calls {
 			for o := range calls[op] {

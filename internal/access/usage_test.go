@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"pgregory.net/rapid"
+
 	"carstate/internal/access"
 )
 
@@ -139,6 +141,77 @@ func TestCountConcurrent(t *testing.T) {
 	}
 	if u = table.Usage(g.ID, noon.Add((days-1)*day)); len(u.Days) != access.UsageDays || u.Since(0)[0][access.Answered] != access.UsageDays {
 		t.Errorf("%d days are held", len(u.Days))
+	}
+}
+
+// Calls that were counted while the clock was ahead count for no day that has come.
+func TestUsageOfDaysToCome(t *testing.T) {
+	table, g := counting(t)
+	ahead := noon.Add(3 * day)
+	g.Count(access.CarDrivingState, access.Answered, noon)
+	g.Count(access.CarDrivingState, access.Answered, ahead)
+	table.NoteUsage(g.ID, "other", access.Usage{Days: []access.DayCalls{{Day: access.DayOf(ahead), Calls: access.Calls{{7}}}}})
+	if u := table.Usage(g.ID, noon); u.Since(access.DayOf(noon))[0][access.Answered] != 1 || u.Since(0)[0][access.Answered] != 1 {
+		t.Errorf("%v", u.Since(0))
+	}
+	if u := table.Usage(g.ID, ahead); u.Since(access.DayOf(ahead))[0][access.Answered] != 8 {
+		t.Errorf("when the day has come: %v", u.Since(access.DayOf(ahead)))
+	}
+	// They are kept until then.
+	if u := table.UsageOn("me", g.ID, noon); u.Since(0)[0][access.Answered] != 2 {
+		t.Errorf("to be stored: %v", u.Since(0))
+	}
+}
+
+// However often the clock is ahead, what was counted on days that the clock comes
+// back to stays, and what is held and stored is bounded.
+func TestUsageOfClocksAhead(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var table access.Tokens
+		tok, _, err := access.Issue(access.TokenRequest{Developer: "d", Operations: access.AllOperations, Vehicles: access.AllVehicles()}, noon)
+		if err != nil {
+			t.Fatal(err)
+		}
+		table.Put(tok)
+		g, _ := table.Get(tok.ID)
+		var kept int64
+		now := noon
+		for range rapid.IntRange(1, 40).Draw(t, "days") {
+			for range rapid.IntRange(0, 4).Draw(t, "jumps") {
+				for range rapid.IntRange(0, 7).Draw(t, "jumps in a row") {
+					ahead := time.Duration(rapid.IntRange(1, 100).Draw(t, "ahead"))
+					g.Count(access.CarDrivingState, access.Answered, now.Add(ahead*1000*day))
+				}
+				g.Count(access.CarDrivingState, access.Answered, now)
+				kept++
+			}
+			mine := table.UsageOn("me", g.ID, now)
+			if len(mine.Days) > access.UsageDays+7 {
+				t.Fatalf("%d days are stored", len(mine.Days))
+			}
+			now = now.Add(day)
+		}
+		now = now.Add(-day)
+		u := table.Usage(g.ID, now)
+		if got := u.Since(0)[0][access.Answered]; now.Sub(noon) < access.UsageDays*day && got != kept {
+			t.Fatalf("%d calls of %d", got, kept)
+		}
+	})
+}
+
+// A clock that is behind for a while loses nothing of the days that it will come
+// to again.
+func TestUsageOfAClockBehind(t *testing.T) {
+	table, g := counting(t)
+	for d := range access.UsageDays {
+		g.Count(access.CarDrivingState, access.Answered, noon.Add(time.Duration(d)*day))
+	}
+	today := noon.Add((access.UsageDays - 1) * day)
+	for _, behind := range []time.Duration{day, 7 * day} {
+		g.Count(access.CarDrivingState, access.Answered, today.Add(-behind))
+	}
+	if u := table.Usage(g.ID, today); u.Since(0)[0][access.Answered] != access.UsageDays+2 || u.Since(access.DayOf(today))[0][access.Answered] != 1 {
+		t.Errorf("%v", u.Since(0))
 	}
 }
 

@@ -85,7 +85,7 @@ const (
 
 	// Row secrets.
 
-	// LogsToken logs the target of a query.
+	// LogsToken logs the target of a query, and hides no secret in the log.
 	LogsToken Defect = "logs-token"
 	// LogsVehicle logs the vehicle of a sample.
 	LogsVehicle Defect = "logs-vehicle"

@@ -56,12 +56,18 @@ func (s *script) Load(_ context.Context, ids []vehicle.ID, put func(int, vehicle
 	return s.unread
 }
 
-func (s *script) Commit(_ context.Context, seq uint64, states map[vehicle.ID]vehicle.State) error {
+func (s *script) Commit(ctx context.Context, seq uint64, states map[vehicle.ID]vehicle.State) error {
 	if s.err != nil {
 		return s.err
 	}
 	s.commits = append(s.commits, commit{time.Since(began), seq, len(states)})
-	time.Sleep(s.takes)
+	if s.takes > 0 { // of the bubble's clock
+		select {
+		case <-time.After(s.takes):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 	if s.stored == nil {
 		s.stored = make(map[vehicle.ID]vehicle.State)
 	}

@@ -3,7 +3,6 @@ package drivelog
 import (
 	"bytes"
 	"compress/gzip"
-	"fmt"
 	"io"
 	"math"
 	"os"
@@ -12,30 +11,15 @@ import (
 	"testing"
 	"time"
 
+	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
-
-// recordedDrives is the folder with the published drives, which may not be
-// copied into the project: CARSTATE_DATA, by default ../shared/data, relative
-// to the repository.
-func recordedDrives() string {
-	const root = "../.."
-	dir := os.Getenv("CARSTATE_DATA")
-	switch {
-	case dir == "":
-		return filepath.Join(root, "../shared/data")
-	case filepath.IsAbs(dir):
-		return dir
-	}
-	return filepath.Join(root, dir)
-}
 
 // TestRecordedDrives reads every published drive there is. Where there is none,
 // the invented drives and the bundled one are all that is tested, and it says so.
 func TestRecordedDrives(t *testing.T) {
-	dir := recordedDrives()
-	if _, err := os.Stat(dir); err != nil {
-		fmt.Fprintf(os.Stderr, "drivelog: recorded drives are absent at %s: set CARSTATE_DATA to their folder; only invented drives and the bundled one are tested\n", dir)
+	dir := testkit.RecordedDrives("only invented drives and the bundled one are read")
+	if dir == "" {
 		return
 	}
 	for _, c := range []struct {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -12,6 +11,7 @@ import (
 	"time"
 
 	"carstate/internal/drivelog"
+	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
 
@@ -23,27 +23,11 @@ type aDrive struct {
 
 const start = vehicle.UnixMilli(1_790_000_000_000)
 
-// recordedDrives is the folder with the published drives, which may not be
-// copied into the project: CARSTATE_DATA, by default ../shared/data, relative
-// to the repository.
-func recordedDrives() string {
-	const root = "../.."
-	dir := os.Getenv("CARSTATE_DATA")
-	switch {
-	case dir == "":
-		return filepath.Join(root, "../shared/data")
-	case filepath.IsAbs(dir):
-		return dir
-	}
-	return filepath.Join(root, dir)
-}
-
 // recorded reads the published drives that have a throttle or a pedal. Where there
 // are none, the invented ones are all that is tested, and it says so.
 func recorded(t testing.TB) []aDrive {
-	dir := recordedDrives()
-	if _, err := os.Stat(dir); err != nil {
-		fmt.Fprintf(os.Stderr, "faults: recorded drives are absent at %s: set CARSTATE_DATA to their folder; only invented drives are tested\n", dir)
+	dir := testkit.RecordedDrives("faults are put into invented drives only")
+	if dir == "" {
 		return nil
 	}
 	var drives []aDrive

@@ -4,6 +4,8 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
+
+	"carstate/internal/testkit"
 )
 
 // queued is how many wait.
@@ -21,9 +23,9 @@ func TestBudgetServesInTurn(t *testing.T) {
 	never := make(chan struct{})
 	large, small := make(chan int), make(chan int)
 	go func() { n, _ := b.take(1000, never); large <- n }() // all there is
-	eventually(t, "the large one waits", func() bool { return b.queued() == 1 })
+	testkit.Await(t, "the large one waits", func() bool { return b.queued() == 1 })
 	go func() { n, _ := b.take(1, never); small <- n }()
-	eventually(t, "the small one waits", func() bool { return b.queued() == 2 })
+	testkit.Await(t, "the small one waits", func() bool { return b.queued() == 2 })
 	if b.tryTake(1) {
 		t.Error("someone got past those who wait")
 	}
@@ -46,9 +48,9 @@ func TestBudgetStop(t *testing.T) {
 	b.tryTake(50)
 	stop, stopped, second := make(chan struct{}), make(chan bool), make(chan bool)
 	go func() { _, ok := b.take(60, stop); stopped <- ok }()
-	eventually(t, "the first waits", func() bool { return b.queued() == 1 })
+	testkit.Await(t, "the first waits", func() bool { return b.queued() == 1 })
 	go func() { _, ok := b.take(50, nil); second <- ok }()
-	eventually(t, "the second waits", func() bool { return b.queued() == 2 })
+	testkit.Await(t, "the second waits", func() bool { return b.queued() == 2 })
 	close(stop)
 	if <-stopped || !<-second || b.taken() != 100 {
 		t.Errorf("%d are taken", b.taken())

@@ -61,7 +61,7 @@ type Config struct {
 	TLS *tls.Config
 
 	// MaxRequests is how many HTTP requests may be in work at once; the
-	// newest is refused. 0 means 256.
+	// newest is refused. 0 means 4,096.
 	MaxRequests int
 	// MaxHTTPConnections is how many HTTP connections may be open. For a newer
 	// one, one that has no request in work is closed; while overloaded, the
@@ -95,7 +95,7 @@ func (c Config) withDefaults() Config {
 		c.Overrun = func() bool { return false }
 	}
 	if c.MaxRequests == 0 {
-		c.MaxRequests = 256
+		c.MaxRequests = 4096
 	}
 	if c.MaxHTTPConnections == 0 {
 		c.MaxHTTPConnections = 4096

@@ -168,18 +168,3 @@ func shutdownContext(t testing.TB) context.Context {
 	t.Cleanup(cancel)
 	return ctx
 }
-
-// eventually waits until ok, and fails the test if that takes long.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	deadline := time.After(10 * time.Second)
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("not within 10 s: %s", what)
-		}
-	}
-}

@@ -134,8 +134,17 @@ func (h *HTTP) answer(w http.ResponseWriter, r *http.Request) outcome {
 		w.Header().Set("Connection", "close")
 		return failLater(w, "the service is overloaded")
 	}
-	if h.in.Overrun() && rand.N(overrunLot) == 0 {
+	crowded := h.in.Overrun()
+	if crowded && rand.N(overrunLot) == 0 {
 		w.Header().Set("Connection", "close")
+	}
+	// Who is refused for want of room asks again at once, often, and costs as much
+	// each time.
+	full := func(why string) outcome {
+		if crowded {
+			w.Header().Set("Connection", "close")
+		}
+		return failLater(w, why)
 	}
 	if r.URL.EscapedPath() != telemetryPath {
 		return fail(w, http.StatusNotFound, "there is nothing here: telemetry goes to POST "+telemetryPath)
@@ -168,7 +177,7 @@ func (h *HTTP) answer(w http.ResponseWriter, r *http.Request) outcome {
 	case h.slots <- struct{}{}:
 		defer func() { <-h.slots }()
 	default:
-		return failLater(w, "too many requests are in work")
+		return full("too many requests are in work")
 	}
 	if r.ContentLength > MaxBody {
 		return fail(w, http.StatusRequestEntityTooLarge, errBodyTooLarge.text)
@@ -177,11 +186,11 @@ func (h *HTTP) answer(w http.ResponseWriter, r *http.Request) outcome {
 	o.tab = &tab{budget: h.room}
 	defer o.tab.close()
 	if !o.tab.cover(readerBytes) {
-		return failLater(w, noRoom)
+		return full(noRoom)
 	}
 	b, err := h.read(r, f, o)
 	if errors.Is(err, errNoRoom) {
-		return failLater(w, noRoom)
+		return full(noRoom)
 	}
 	if err != nil {
 		return h.unreadable(w, err)

@@ -224,11 +224,7 @@ func TestHTTPRefusesTheNewestWhenFull(t *testing.T) {
 	f := newFixture(t)
 	f.MaxRequests = 1
 	arrived, release := make(chan struct{}), make(chan struct{})
-	f.store.append = func(context.Context) error {
-		arrived <- struct{}{}
-		<-release
-		return nil
-	}
+	f.store.append = until(release, arrived)
 	_, url := startHTTP(t, f)
 	first := make(chan struct{})
 	go func() {
@@ -245,11 +241,7 @@ func TestHTTPRefusesTheNewestWhenFull(t *testing.T) {
 func TestHTTPShutdownLetsARequestEnd(t *testing.T) {
 	f := newFixture(t)
 	arrived, release := make(chan struct{}), make(chan struct{})
-	f.store.append = func(context.Context) error {
-		close(arrived)
-		<-release
-		return nil
-	}
+	f.store.append = until(release, arrived)
 	h, url := startHTTP(t, f)
 	first := make(chan struct{})
 	go func() {

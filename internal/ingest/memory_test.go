@@ -12,6 +12,7 @@ import (
 	"time"
 	"unsafe"
 
+	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
 
@@ -99,7 +100,7 @@ func TestMQTTMemoryIsBounded(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, "every connection waits for room", func() bool {
+	testkit.Await(t, "every connection waits for room", func() bool {
 		if held := f.metric(t, "carstate_ingest_held_bytes"); held > float64(f.MaxBytes) {
 			t.Errorf("%g bytes are held, of %d", held, f.MaxBytes)
 		}
@@ -114,7 +115,7 @@ func TestMQTTMemoryIsBounded(t *testing.T) {
 	}
 	sending.Wait()
 	f.wantMetric(t, connections*messages*lines, "carstate_samples_accepted_total")
-	eventually(t, "all room is given back", func() bool { return f.metric(t, "carstate_ingest_held_bytes") == 0 })
+	testkit.Await(t, "all room is given back", func() bool { return f.metric(t, "carstate_ingest_held_bytes") == 0 })
 }
 
 // One connection has no more than its share, whatever room there is.
@@ -137,7 +138,7 @@ func TestMQTTConnectionIsBounded(t *testing.T) {
 		sent <- nil
 	}()
 	var q *queue
-	eventually(t, "the queue is full", func() bool {
+	testkit.Await(t, "the queue is full", func() bool {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		for conn := range m.conns {
@@ -180,7 +181,7 @@ func TestMQTTRoomForLargePackets(t *testing.T) {
 		}
 		go func() { _, _ = c.conn.Write(p) }()
 		clients = append(clients, c)
-		eventually(t, "it has its room, or waits for it", func() bool {
+		testkit.Await(t, "it has its room, or waits for it", func() bool {
 			return m.rooms.receiving.taken() == min(i+1, 2)*(len(payload)+len(topicV1)+4) && m.rooms.receiving.queued() == max(i-1, 0)
 		})
 	}
@@ -293,5 +294,5 @@ func TestHTTPMemoryIsBounded(t *testing.T) {
 	<-first
 	<-second
 	f.wantMetric(t, 51, "carstate_samples_accepted_total")
-	eventually(t, "all room is given back", func() bool { return f.metric(t, "carstate_ingest_held_bytes") == 0 })
+	testkit.Await(t, "all room is given back", func() bool { return f.metric(t, "carstate_ingest_held_bytes") == 0 })
 }

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/eclipse/paho.golang/paho"
+
+	"carstate/internal/testkit"
 )
 
 // mosquitto runs one of the clients that Debian has. It returns what the client
@@ -55,7 +57,7 @@ func TestMosquitto(t *testing.T) {
 			}
 			f.store.wants(t, "V1 1", "V1 2", "V1 3")
 			publish("-t", topicV1, "-q", "0", "-m", sampleLine("V1", 4, 4))
-			eventually(t, "QoS 0 is stored", func() bool { return len(f.store.describe()) == 4 })
+			testkit.Await(t, "QoS 0 is stored", func() bool { return len(f.store.describe()) == 4 })
 
 			publish("-t", "vehicles/V9/telemetry", "-q", "1", "-m", sampleLine("V9", 1, 9))
 			f.wantMetric(t, 1, "carstate_samples_refused_total", "reason", "not_allowed")

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"carstate/internal/access"
+	"carstate/internal/testkit"
 )
 
 // startMQTT serves f on a port of its own until the test ends.
@@ -60,7 +61,7 @@ func TestMQTTAcknowledgesWhatIsStored(t *testing.T) {
 		c.wantPuback(9, 0)
 		// QoS 0, and the retain flag means nothing.
 		c.publish(1, 0, topicV1, sampleLine("V1", 3, 5))
-		eventually(t, "QoS 0 is stored", func() bool { return f.metric(t, "carstate_samples_accepted_total") == 4 })
+		testkit.Await(t, "QoS 0 is stored", func() bool { return f.metric(t, "carstate_samples_accepted_total") == 4 })
 		f.store.wants(t, "V1 1", "V2 2", "V1 3", "V1 5")
 		f.wantMetric(t, 4, "carstate_samples_accepted_total", "protocol", "mqtt")
 		f.wantMetric(t, 1, "carstate_samples_refused_total", "protocol", "mqtt", "reason", "vid_differs")
@@ -93,11 +94,7 @@ func TestMQTTAcknowledgesNothingBefore(t *testing.T) {
 func TestMQTTPipelining(t *testing.T) {
 	f := newFixture(t)
 	arrived, release := make(chan struct{}, 10), make(chan struct{})
-	f.store.append = func(context.Context) error {
-		arrived <- struct{}{}
-		<-release
-		return nil
-	}
+	f.store.append = until(release, arrived)
 	_, addr := startMQTT(t, f.Config)
 	c := f.login(t, addr, 5)
 	c.publish(2, 1, topicV1, sampleLine("V1", 1, 1))
@@ -180,11 +177,7 @@ func TestMQTTStoresWhatALeavingClientSent(t *testing.T) {
 	bothVersions(t, func(t *testing.T, version byte) {
 		f := newFixture(t)
 		arrived, release := make(chan struct{}), make(chan struct{})
-		f.store.append = func(context.Context) error {
-			close(arrived)
-			<-release
-			return nil
-		}
+		f.store.append = until(release, arrived)
 		m, addr := startMQTT(t, f.Config)
 		c := f.login(t, addr, version)
 		c.publish(0, 0, topicV1, sampleLine("V1", 1, 1))
@@ -366,7 +359,7 @@ func TestMQTTDropsWills(t *testing.T) {
 				t.Fatalf("CONNACK code %#x", code)
 			}
 			_ = c.conn.Close()
-			eventually(t, "the connection is gone", func() bool { return f.metric(t, "carstate_mqtt_connections") == 0 })
+			testkit.Await(t, "the connection is gone", func() bool { return f.metric(t, "carstate_mqtt_connections") == 0 })
 		}
 		f.store.wants(t)
 	})
@@ -455,15 +448,11 @@ func TestMQTTStrangers(t *testing.T) {
 func TestMQTTShutdownAcknowledges(t *testing.T) {
 	f := newFixture(t)
 	arrived, release := make(chan struct{}), make(chan struct{})
-	f.store.append = func(context.Context) error {
-		close(arrived)
-		<-release
-		return nil
-	}
+	f.store.append = until(release, arrived)
 	m, addr := startMQTT(t, f.Config)
 	c := f.login(t, addr, 5)
 	idle := dialRaw(t, addr, 5) // has not even connected
-	eventually(t, "both are connected", func() bool { return f.metric(t, "carstate_mqtt_connections") == 2 })
+	testkit.Await(t, "both are connected", func() bool { return f.metric(t, "carstate_mqtt_connections") == 2 })
 	c.publish(2, 7, topicV1, sampleLine("V1", 1, 1))
 	<-arrived
 	done := make(chan error, 1)

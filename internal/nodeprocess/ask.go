@@ -3,6 +3,7 @@ package nodeprocess
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -76,8 +77,17 @@ func (n *Node) Get(ctx context.Context, listener, path string) (status int, text
 	return do(req)
 }
 
-func do(req *http.Request) (status int, text []byte, err error) {
+// send sends a request. The error does not repeat the URL, which may hold a token.
+func send(req *http.Request) (*http.Response, error) {
 	resp, err := browser.Do(req)
+	if u, ok := errors.AsType[*url.Error](err); ok {
+		err = u.Err
+	}
+	return resp, err
+}
+
+func do(req *http.Request) (status int, text []byte, err error) {
+	resp, err := send(req)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -149,7 +159,7 @@ func (n *Node) Ask(ctx context.Context, path, token, vid string) (a Answer, err 
 	if err != nil {
 		return a, err
 	}
-	resp, err := browser.Do(req)
+	resp, err := send(req)
 	if err != nil {
 		return a, err
 	}

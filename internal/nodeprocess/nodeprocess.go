@@ -6,11 +6,11 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os/exec"
+	"regexp"
 	"sync"
 	"syscall"
 	"time"
@@ -28,7 +28,7 @@ const (
 type Options struct {
 	Binary string   // the built carstate
 	Dir    string   // its data directory
-	Flags  []string // besides the directory, the log's format, and ports that the system chooses
+	Flags  []string // besides the directory, the log's format (JSON), and ports that the system chooses; the last of a flag counts
 	Env    []string // its whole environment; nil for that of this process
 	// Wrap comes before the program on the command line: "ip", "netns", "exec", NAME.
 	Wrap []string
@@ -59,7 +59,7 @@ type Node struct {
 const listenLimit = 10 * time.Minute
 
 // Start starts a node and waits until it listens. That it is ready is another
-// matter: see [Node.AwaitReady].
+// matter: see [StartReady] and [Node.AwaitReady].
 func Start(ctx context.Context, o Options) (*Node, error) {
 	args := append([]string{}, o.Wrap...)
 	args = append(args, o.Binary, "serve", "--data-dir", o.Dir, "--log-format", "json")
@@ -102,6 +102,19 @@ func Start(ctx context.Context, o Options) (*Node, error) {
 	return nil, fmt.Errorf("%w; the last it said: %s", err, n.log.lastLine())
 }
 
+// StartReady starts a node and waits until it is ready.
+func StartReady(ctx context.Context, o Options, limit time.Duration) (*Node, error) {
+	n, err := Start(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	if err := n.AwaitReady(ctx, limit); err != nil {
+		n.Kill()
+		return nil, err
+	}
+	return n, nil
+}
+
 // EndedError says that a node ended instead of serving.
 type EndedError struct {
 	Code int    // -1 for a signal
@@ -112,6 +125,9 @@ func (e *EndedError) Error() string {
 	return fmt.Sprintf("carstate ended with %d; the last it said: %s", e.Code, e.Last)
 }
 
+// listeningLine tells an address, in both formats of the log.
+var listeningLine = regexp.MustCompile(`msg"?[:=]"?listening"?[ ,]"?for"?[:=]"?([\w-]+)"?[ ,]"?address"?[:=]"?([^\s",]+)`)
+
 // follow reads the log until the process has ended.
 func (n *Node) follow(stderr io.Reader, listening chan<- struct{}) {
 	defer close(n.ended)
@@ -120,10 +136,9 @@ func (n *Node) follow(stderr io.Reader, listening chan<- struct{}) {
 		if n.heard != nil {
 			n.heard(line)
 		}
-		var l struct{ Msg, For, Address string }
-		if json.Unmarshal(line, &l) == nil && l.Msg == "listening" {
-			n.address[l.For] = l.Address
-			if l.For == Admin { // the last one
+		if l := listeningLine.FindSubmatch(line); l != nil {
+			n.address[string(l[1])] = string(l[2])
+			if string(l[1]) == Admin { // the last one
 				close(listening)
 			}
 		}
@@ -206,6 +221,16 @@ func (n *Node) stop(limit time.Duration) error {
 
 // ExitCode is the code of a node that has ended; -1 for a signal.
 func (n *Node) ExitCode() int { return n.cmd.ProcessState.ExitCode() }
+
+// HasEnded reports whether the node has ended.
+func (n *Node) HasEnded() bool {
+	select {
+	case <-n.ended:
+		return true
+	default:
+		return false
+	}
+}
 
 // LastLine is the last that the node said.
 func (n *Node) LastLine() string { return n.log.lastLine() }

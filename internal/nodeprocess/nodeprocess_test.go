@@ -25,14 +25,11 @@ func TestNode(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	start := func(o Options) *Node {
 		t.Helper()
-		n, err := Start(ctx, o)
+		n, err := StartReady(ctx, o, time.Minute)
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(n.Kill)
-		if err := n.AwaitReady(ctx, time.Minute); err != nil {
-			t.Fatalf("%v\n%s", err, n.Log())
-		}
 		return n
 	}
 	heard := 0
@@ -77,8 +74,17 @@ func TestNode(t *testing.T) {
 	if cpu, err := n.CPU(); err != nil || cpu < 0 || time.Since(n.Began()) < 0 {
 		t.Errorf("%s, %v", cpu, err)
 	}
+	if n.HasEnded() {
+		t.Error("it runs, and is said to have ended")
+	}
 	n.Kill()
 	<-n.Ended()
+	if !n.HasEnded() {
+		t.Error("it was killed, and is said to run")
+	}
+	if _, err := n.Ask(ctx, DrivingPath, token.AccessToken, "CAR1"); err == nil || strings.Contains(err.Error(), token.AccessToken) {
+		t.Errorf("a dead node was asked: %v", err)
+	}
 	if heard < 4 {
 		t.Errorf("%d lines were heard", heard)
 	}

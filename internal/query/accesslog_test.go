@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"carstate/internal/testkit"
 )
 
 // logged serves the requests with an access log and returns its lines.
@@ -151,13 +153,13 @@ func TestAccessLogFollowsItsName(t *testing.T) {
 		return err == nil && bytes.Contains(text, []byte("answered"))
 	}
 	ask()
-	until(t, "the first line is written", func() bool { return holds(file) })
+	testkit.Await(t, "the first line is written", func() bool { return holds(file) })
 	if err := os.Rename(file, file+".1"); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the file is made anew", func() bool { _, err := os.Stat(file); return err == nil })
+	testkit.Await(t, "the file is made anew", func() bool { _, err := os.Stat(file); return err == nil })
 	ask()
-	until(t, "the second line is written", func() bool { return holds(file) })
+	testkit.Await(t, "the second line is written", func() bool { return holds(file) })
 	if err := log.Close(); err != nil {
 		t.Error(err)
 	}

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"carstate/internal/testkit"
 )
 
 // Answers that wait for a client that does not read hold up nobody else.
@@ -38,7 +40,7 @@ func TestClientsThatDoNotReadOverloadNobody(t *testing.T) {
 	c := r.dial(t)
 	in := bufio.NewReader(c)
 	// Until all of them wait, some may be in progress.
-	until(t, "a query is answered", func() bool {
+	testkit.Await(t, "a query is answered", func() bool {
 		io.WriteString(c, f.query("CarJam"))
 		return readAnswer(t, in, false).status == "HTTP/1.1 200 OK"
 	})
@@ -140,13 +142,13 @@ func TestConnectionsThatWaitMakeRoom(t *testing.T) {
 				}
 				older = append(older, c)
 			}
-			until(t, "all wait", func() bool { return r.waiting() == f.MaxConnections })
+			testkit.Await(t, "all wait", func() bool { return r.waiting() == f.MaxConnections })
 			c := r.dial(t)
 			io.WriteString(c, f.query("CarJam"))
 			if a := readAnswer(t, bufio.NewReader(c), false); a.status != "HTTP/1.1 200 OK" {
 				t.Errorf("got %s", a.raw)
 			}
-			until(t, "one has gone", func() bool { return r.opened() == int64(f.MaxConnections) })
+			testkit.Await(t, "one has gone", func() bool { return r.opened() == int64(f.MaxConnections) })
 			closed := make(chan string, len(older))
 			for _, o := range older {
 				go func() {
@@ -260,9 +262,9 @@ func TestOverloadEndsForWhoWaited(t *testing.T) {
 			f.Overloaded = over.Load
 			r := start(t, f.Config)
 			older := r.dial(t)
-			until(t, "it waits", func() bool { return r.waiting() == 1 })
+			testkit.Await(t, "it waits", func() bool { return r.waiting() == 1 })
 			newer := r.dial(t)
-			until(t, "both wait", func() bool { return r.waiting() == 2 })
+			testkit.Await(t, "both wait", func() bool { return r.waiting() == 2 })
 			over.Store(false)
 			in := bufio.NewReader(newer)
 			for _, now := range []bool{false, true} {
@@ -272,7 +274,7 @@ func TestOverloadEndsForWhoWaited(t *testing.T) {
 					t.Errorf("got %s", a.raw)
 				}
 			}
-			until(t, "there are no more than may be", func() bool { return r.opened() <= int64(most) })
+			testkit.Await(t, "there are no more than may be", func() bool { return r.opened() <= int64(most) })
 			older.Close()
 		})
 	}

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"carstate/internal/access"
+	"carstate/internal/testkit"
 )
 
 // TestEveryFailureIsDocumented holds docerrors.go against failure.go, and the
@@ -75,7 +76,7 @@ func TestSlowReadersHoldUpNoQuery(t *testing.T) {
 	}
 	c := r.dial(t)
 	in := bufio.NewReader(c)
-	until(t, "queries are answered", func() bool {
+	testkit.Await(t, "queries are answered", func() bool {
 		io.WriteString(c, f.query("CarJam"))
 		return readAnswer(t, in, false).status == "HTTP/1.1 200 OK"
 	})

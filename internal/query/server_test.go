@@ -24,6 +24,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
+
+	"carstate/internal/testkit"
 )
 
 // TestMain also looks for goroutines that outlive the servers.
@@ -34,21 +36,6 @@ func (f *fixture) line(vid string) string {
 }
 
 func (f *fixture) query(vid string) string { return f.line(vid) + "Host: x\r\n\r\n" }
-
-// until waits for a condition.
-func until(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	deadline := time.After(20 * time.Second)
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("waited too long: %s", what)
-		}
-	}
-}
 
 func TestOverARealClient(t *testing.T) {
 	f := newFixture(t)
@@ -256,7 +243,7 @@ func TestTooManyInFlight(t *testing.T) {
 		io.WriteString(c, f.query("CarJam"))
 		held = append(held, c)
 	}
-	until(t, "both are in progress", func() bool { return asked.Load() == 2 })
+	testkit.Await(t, "both are in progress", func() bool { return asked.Load() == 2 })
 
 	c := r.dial(t)
 	in := bufio.NewReader(c)
@@ -271,7 +258,7 @@ func TestTooManyInFlight(t *testing.T) {
 			t.Errorf("got %s", a.raw)
 		}
 	}
-	until(t, "none is in progress", func() bool { return r.inFlight.Load() == 0 })
+	testkit.Await(t, "none is in progress", func() bool { return r.inFlight.Load() == 0 })
 	io.WriteString(c, f.query("CarJam"))
 	if a := readAnswer(t, in, false); a.status != "HTTP/1.1 200 OK" {
 		t.Errorf("afterwards got %s", a.raw)
@@ -428,7 +415,7 @@ func TestShutdownCutsWhatDoesNotEnd(t *testing.T) {
 	r := &running{Server: s, done: make(chan error, 1)}
 	go func() { r.done <- s.Serve(&pipes{ln, one}) }()
 	io.WriteString(c, f.query("CarJam"))
-	until(t, "the request has arrived", func() bool { return r.opened() == 1 && r.waiting() == 0 })
+	testkit.Await(t, "the request has arrived", func() bool { return r.opened() == 1 && r.waiting() == 0 })
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
 	if err := s.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {
@@ -437,7 +424,7 @@ func TestShutdownCutsWhatDoesNotEnd(t *testing.T) {
 	if err := <-r.done; err != nil {
 		t.Errorf("Serve returned %v", err)
 	}
-	until(t, "the connection is gone", func() bool { return r.opened() == 0 })
+	testkit.Await(t, "the connection is gone", func() bool { return r.opened() == 0 })
 }
 
 // Half a head is no request, so a shutdown does not wait for the rest.
@@ -449,7 +436,7 @@ func TestShutdownClosesHalfHeads(t *testing.T) {
 	in := bufio.NewReader(c)
 	io.WriteString(c, f.query("CarJam")+f.line("CarJam"))
 	readAnswer(t, in, false)
-	until(t, "it waits for the rest", func() bool { return r.waiting() == 1 })
+	testkit.Await(t, "it waits for the rest", func() bool { return r.waiting() == 1 })
 	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
 	defer cancel()
 	if err := r.Shutdown(ctx); err != nil {

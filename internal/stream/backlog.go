@@ -2,11 +2,17 @@ package stream
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"carstate/internal/ticks"
 )
 
 // backlog is what was stored but not folded, looked at every backlogEvery. When
@@ -16,11 +22,34 @@ type backlog struct {
 	oldest atomic.Int64 // age of the oldest commit not folded, ns
 	over   atomic.Bool
 	next   []atomic.Uint64 // by partition: first sequence not folded, as last seen
+
+	measuring sync.Mutex // held while it is looked at; guards what follows
+	seen      []waiting  // by partition
+}
+
+// waiting is what was found behind a partition's cursor. It is looked for again
+// when something has changed.
+type waiting struct {
+	made   time.Time // of the TELEMETRY that it counts in
+	cursor uint64    // first sequence that the cursor did not count as folded
+	end    uint64    // last sequence that there was
+	first  uint64    // of the first commit not folded; 0: there was none
+	stored time.Time // when that was stored
+}
+
+// holds reports whether looking again would find the same.
+func (w waiting) holds(cursor uint64, s *jetstream.StreamInfo) bool {
+	if w.cursor != cursor || !w.made.Equal(s.Created) {
+		return false
+	}
+	return w.first >= s.State.FirstSeq && w.first != 0 || w.first == 0 && w.end == s.State.LastSeq
 }
 
 const backlogEvery = 2 * time.Second
 
-func (b *backlog) init(partitions int) { b.next = make([]atomic.Uint64, partitions) }
+func (b *backlog) init(partitions int) {
+	b.next, b.seen = make([]atomic.Uint64, partitions), make([]waiting, partitions)
+}
 
 func (b *backlog) err() error {
 	if b.over.Load() {
@@ -51,19 +80,12 @@ func (b *backlog) folded() uint64 {
 // limits, until the context ends.
 func (e *Engine) watchBacklog(ctx context.Context) {
 	alarmed := make(map[string]bool)
-	tick := time.NewTicker(backlogEvery)
-	defer tick.Stop()
-	for {
+	for range ticks.NowAndEvery(ctx, backlogEvery) {
 		if err := e.measureBacklog(ctx); err != nil && ctx.Err() == nil {
 			e.log.Warn("the backlog cannot be measured", "error", err)
 		}
 		if err := e.watchLimits(ctx, alarmed); err != nil && ctx.Err() == nil {
 			e.log.Warn("the streams' limits cannot be looked at", "error", err)
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
 		}
 	}
 }
@@ -78,38 +100,82 @@ func firstCommit(ctx context.Context, s jetstream.Stream, p int, from uint64) (*
 	return m, err
 }
 
+// readCursors returns the cursors of all partitions, zeros where there is none, by
+// few questions to any server. They may be older than what the leader has, by no
+// more than this node's last write: what was folded since counts as not folded.
+func (e *Engine) readCursors(ctx context.Context) ([]cursor, error) {
+	cursors := make([]cursor, e.partitions)
+	subjects := make([]string, e.partitions)
+	for p := range subjects {
+		subjects[p] = cursorSubject(p)
+	}
+	for part := range slices.Chunk(subjects, MaxLoad) {
+		// There is always an answer, because the heartbeat is there.
+		part = append(slices.Clip(part), heartbeatSubject(States))
+		records, err := e.awaitRecords(ctx, States, part, e.newest[States].Load())
+		if err != nil {
+			return nil, fmt.Errorf("the engine cannot be asked for the cursors: %w", err)
+		}
+		for _, m := range records {
+			subject := m.Header.Get("Nats-Subject")
+			p, ok := partitionOfCursor(subject)
+			if !ok || p >= len(cursors) {
+				continue
+			}
+			body, err := unseal(subject, m.Data)
+			if err == nil && json.Unmarshal(body, &cursors[p]) != nil {
+				err = fmt.Errorf("%w: the cursor of partition %d", errDamaged, p)
+			}
+			if err != nil {
+				return nil, err
+			}
+		}
+	}
+	return cursors, nil
+}
+
 func (e *Engine) measureBacklog(ctx context.Context) error {
+	e.backlog.measuring.Lock()
+	defer e.backlog.measuring.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	s, err := e.js.Stream(ctx, Telemetry)
 	if err != nil {
 		return err
 	}
-	state := s.CachedInfo().State
+	info := s.CachedInfo()
+	state := info.State
+	cursors, err := e.readCursors(ctx)
+	if err != nil {
+		return err
+	}
 	var oldest time.Duration
 	unfolded := state.LastSeq + 1
-	for p := range e.partitions {
-		c, _, err := e.readCursor(ctx, p)
-		if err != nil {
-			return err
-		}
-		if c.Next > state.LastSeq+1 || c.Made != s.CachedInfo().Created.UnixNano() {
+	for p, c := range cursors {
+		if c.Next > state.LastSeq+1 || c.Made != info.Created.UnixNano() {
 			c.Next = 0 // as Take will: nothing counts as folded
 		}
-		// What comes first for the partition after its cursor?
-		m, err := firstCommit(ctx, s, p, c.Next)
-		switch {
-		case err == nil && m == nil:
+		w := &e.backlog.seen[p]
+		if !w.holds(c.Next, info) {
+			// What comes first for the partition after its cursor?
+			m, err := firstCommit(ctx, s, p, c.Next)
+			if err != nil {
+				return err
+			}
+			*w = waiting{made: info.Created, cursor: c.Next, end: state.LastSeq}
+			if m != nil {
+				w.first, w.stored = m.Sequence, m.Time
+			}
+		}
+		if w.first == 0 {
 			// Everything there was is folded. Nothing before the end
 			// that we saw when we asked is needed any more.
 			e.backlog.next[p].Store(max(c.Next, state.LastSeq+1))
-		case err != nil:
-			return err
-		default:
-			e.backlog.next[p].Store(m.Sequence)
-			unfolded = min(unfolded, m.Sequence)
-			oldest = max(oldest, e.now().Sub(m.Time))
+			continue
 		}
+		e.backlog.next[p].Store(w.first)
+		unfolded = min(unfolded, w.first)
+		oldest = max(oldest, e.now().Sub(w.stored))
 	}
 	// Commits are alike enough for their bytes to be counted by number.
 	var bytes uint64

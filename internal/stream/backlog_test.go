@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
 
@@ -43,7 +44,7 @@ func store(t *testing.T, e *Engine, at int64) {
 // foldAll reads partition 0 up to the sample of a time and commits the cursor.
 func foldAll(t *testing.T, e *Engine, upTo int64) {
 	t.Helper()
-	ctx, cancel := context.WithCancel(timeout(t))
+	ctx, cancel := context.WithCancel(testkit.Context(t))
 	defer cancel()
 	p, err := e.Take(ctx, 0, "test")
 	if err != nil {
@@ -196,7 +197,7 @@ func TestTrimRaces(t *testing.T) {
 	var c clock
 	c.move(time.Hour) // everything is old
 	e := openOne(t, Config{Now: c.now, Retention: time.Millisecond})
-	ctx, cancel := context.WithCancel(timeout(t))
+	ctx, cancel := context.WithCancel(testkit.Context(t))
 	defer cancel()
 	const n = 600
 	var wg sync.WaitGroup
@@ -252,5 +253,45 @@ func TestTrimRaces(t *testing.T) {
 	trim(t, e)
 	if left := telemetryState(t, e).Msgs; left != 0 {
 		t.Fatalf("%d folded commits are left", left)
+	}
+}
+
+// Where nothing changes, partitions are not asked about one by one; and what
+// changes is seen all the same.
+func TestBacklogOfManyPartitions(t *testing.T) {
+	const partitions = 200
+	e := openOne(t, Config{Partitions: partitions})
+	asked := func() uint64 {
+		measure(t, e)
+		before := e.nc.Stats().OutMsgs
+		measure(t, e)
+		return e.nc.Stats().OutMsgs - before
+	}
+	if n := asked(); n > partitions/4 { // heartbeats are among them
+		t.Errorf("at rest, one look takes %d questions", n)
+	}
+	store(t, e, 1) // "car" is in another partition than 0
+	p := PartitionOf("car", partitions)
+	if n := asked(); n > partitions/4 {
+		t.Errorf("with a sample that waits, one look takes %d questions", n)
+	}
+	if first := e.backlog.folded(); first != e.backlog.next[p].Load() || e.backlog.age() == 0 {
+		t.Errorf("%d is the first that waits; the backlog's age is %v", first, e.backlog.age())
+	}
+	part, err := e.Take(t.Context(), p, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer part.Close()
+	seq, _, err := part.Next(testkit.Context(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := part.Commit(t.Context(), seq, nil); err != nil {
+		t.Fatal(err)
+	}
+	measure(t, e)
+	if e.backlog.folded() != seq+1 || e.backlog.age() != 0 {
+		t.Errorf("all is folded up to %d: the first that waits is %d, the backlog's age %v", seq, e.backlog.folded(), e.backlog.age())
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"carstate/internal/access"
+	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
 
@@ -201,7 +202,7 @@ func TestRestoreMerges(t *testing.T) {
 	if s, err := b.AuditTail(t.Context(), 1); err != nil || s[0].Action != "backup.restore" || s[0].Actor != "ada" {
 		t.Errorf("audited %+v, %v", s, err)
 	}
-	soon(t, "the tables follow", func() bool { return b.knows("Older") && !b.knows("GoneThere") && !b.knows("GoneLater") })
+	testkit.Await(t, "the tables follow", func() bool { return b.knows("Older") && !b.knows("GoneThere") && !b.knows("GoneLater") })
 }
 
 // Operators follow the rules of sources, whatever else is in their records.

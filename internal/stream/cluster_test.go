@@ -9,12 +9,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 
 	"carstate/internal/stream"
 	"carstate/internal/stream/streamtest"
+	"carstate/internal/testkit"
 )
 
 // serve starts a server on a configuration and returns its port.
@@ -32,16 +32,7 @@ func serve(t *testing.T, config string) string {
 	if opts.JetStream {
 		opts.StoreDir = t.TempDir()
 	}
-	s, err := server.NewServer(opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Start()
-	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
-	if !s.ReadyForConnections(time.Minute) {
-		t.Fatal("the server did not start")
-	}
-	return fmt.Sprint(s.Addr().(*net.TCPAddr).Port)
+	return fmt.Sprint(streamtest.Serve(t, opts).Addr().(*net.TCPAddr).Port)
 }
 
 // A cluster that cannot do what is needed is refused at the start, in one line
@@ -105,7 +96,7 @@ func TestOldServer(t *testing.T) {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
 			addr := pretend(t, version)
-			ctx := timeout(t)
+			ctx := testkit.Context(t)
 			e, err := stream.Open(ctx, stream.Config{URLs: "nats://" + addr})
 			if err == nil {
 				e.Close()

@@ -11,21 +11,9 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
-
-// timeout ends shortly before the test would be ended by force, so that it can say
-// what it waited for. A busy machine makes everything slow, so there is no other
-// bound.
-func timeout(t *testing.T) context.Context {
-	end, ok := t.Deadline()
-	if !ok {
-		return t.Context()
-	}
-	ctx, cancel := context.WithDeadline(t.Context(), end.Add(-15*time.Second))
-	t.Cleanup(cancel)
-	return ctx
-}
 
 // watchful engines notice silence within a second, where others take ten, but wait
 // for a write that is slow.
@@ -70,7 +58,7 @@ func telemetryState(t *testing.T, e *Engine) jetstream.StreamState {
 // commits reads partition 0 until n samples came, one slice a commit.
 func commits(t *testing.T, e *Engine, n int) (all [][]vehicle.Sample) {
 	t.Helper()
-	ctx, cancel := context.WithCancel(timeout(t))
+	ctx, cancel := context.WithCancel(testkit.Context(t))
 	defer cancel()
 	p, err := e.Take(ctx, 0, "test")
 	if err != nil {

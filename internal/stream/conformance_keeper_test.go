@@ -11,6 +11,7 @@ import (
 	"carstate/internal/access"
 	"carstate/internal/stream"
 	"carstate/internal/stream/streamtest"
+	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
 
@@ -47,7 +48,7 @@ func issue(t *testing.T, k *stream.Keeper, v access.Vehicles) (access.Token, str
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := k.CreateToken(timeout(t), tok); err != nil {
+	if err := k.CreateToken(testkit.Context(t), tok); err != nil {
 		t.Fatal(err)
 	}
 	return tok, secret
@@ -63,7 +64,7 @@ func tokensChange(t *testing.T, e *stream.Engine) {
 	if g.Developer != "Ada" || g.Rate != tok.Rate || !g.Expires.Equal(tok.Expires) || !g.Vehicles.Include("carA") || g.Vehicles.Include("carB") {
 		t.Fatalf("stored %+v, got %+v", tok, g.Token)
 	}
-	if _, err := k.UpdateToken(timeout(t), tok.ID, func(t *access.Token) error {
+	if _, err := k.UpdateToken(testkit.Context(t), tok.ID, func(t *access.Token) error {
 		t.Revoked = time.Now()
 		return nil
 	}); err != nil {
@@ -72,7 +73,7 @@ func tokensChange(t *testing.T, e *stream.Engine) {
 	if _, err := tokens.Verify([]byte(secret), time.Now()); !errors.Is(err, access.ErrRevoked) {
 		t.Fatalf("after the revocation: %v", err)
 	}
-	if _, err := k.UpdateToken(timeout(t), "cstidNone", func(*access.Token) error { return nil }); !errors.Is(err, access.ErrNotFound) {
+	if _, err := k.UpdateToken(testkit.Context(t), "cstidNone", func(*access.Token) error { return nil }); !errors.Is(err, access.ErrNotFound) {
 		t.Fatalf("an unknown token: %v", err)
 	}
 }
@@ -93,7 +94,7 @@ func largeSets(t *testing.T, e *stream.Engine) {
 	}
 	check(tokens, len(ids))
 	for _, keep := range []int{50_000, 10, 70_000} {
-		if _, err := k.UpdateToken(timeout(t), tok.ID, func(t *access.Token) error {
+		if _, err := k.UpdateToken(testkit.Context(t), tok.ID, func(t *access.Token) error {
 			t.Vehicles = access.VehicleSet(ids[:keep]...)
 			return nil
 		}); err != nil {
@@ -112,7 +113,7 @@ func racingUpdates(t *testing.T, e *stream.Engine) {
 	const writers = 8
 	for i := range writers {
 		wg.Go(func() {
-			if _, err := k.UpdateToken(timeout(t), tok.ID, func(t *access.Token) error {
+			if _, err := k.UpdateToken(testkit.Context(t), tok.ID, func(t *access.Token) error {
 				t.Vehicles = t.Vehicles.With(vehicle.ID(fmt.Sprintf("car%d", i+1)))
 				return nil
 			}); err != nil {
@@ -133,7 +134,7 @@ func sourcesChange(t *testing.T, e *stream.Engine) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return key, k.CreateSource(timeout(t), s)
+		return key, k.CreateSource(testkit.Context(t), s)
 	}
 	key, err := add()
 	if err != nil {
@@ -146,7 +147,7 @@ func sourcesChange(t *testing.T, e *stream.Engine) {
 		t.Fatalf("the same name again: %v", err)
 	}
 	remove := func() error {
-		_, err := k.UpdateSource(timeout(t), "gateway-1", func(s *access.Source) error {
+		_, err := k.UpdateSource(testkit.Context(t), "gateway-1", func(s *access.Source) error {
 			s.Removed = time.Now()
 			return nil
 		})
@@ -183,19 +184,19 @@ func secretsRotate(t *testing.T, e *stream.Engine) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := k.CreateSource(timeout(t), src); err != nil {
+	if err := k.CreateSource(testkit.Context(t), src); err != nil {
 		t.Fatal(err)
 	}
 	for _, overlap := range []time.Duration{time.Hour, 0} {
 		nextSecret, hash := access.NewSecret(access.TokenKind)
-		if _, err := k.UpdateToken(timeout(t), tok.ID, func(t *access.Token) error { return t.Rotate(hash, overlap, time.Now()) }); err != nil {
+		if _, err := k.UpdateToken(testkit.Context(t), tok.ID, func(t *access.Token) error { return t.Rotate(hash, overlap, time.Now()) }); err != nil {
 			t.Fatal(err)
 		}
 		nextKey, keyHash := access.NewSecret(access.SourceKind)
-		if _, err := k.UpdateSource(timeout(t), "gateway-1", func(s *access.Source) error { return s.Rotate(keyHash, overlap, time.Now()) }); err != nil {
+		if _, err := k.UpdateSource(testkit.Context(t), "gateway-1", func(s *access.Source) error { return s.Rotate(keyHash, overlap, time.Now()) }); err != nil {
 			t.Fatal(err)
 		}
-		within(t, 10*time.Second, func() bool {
+		testkit.Await(t, "the change is known", func() bool {
 			g, err := tokens.Verify([]byte(nextSecret), time.Now())
 			_, keyErr := sources.Verify([]byte(nextKey), time.Now())
 			return err == nil && g.ID == tok.ID && g.Vehicles.Include("carA") && keyErr == nil
@@ -209,20 +210,6 @@ func secretsRotate(t *testing.T, e *stream.Engine) {
 	_, again, _ := keeper(t, e) // a node that starts later
 	if _, err := again.Verify([]byte(secret), time.Now()); !errors.Is(err, access.ErrReplaced) {
 		t.Errorf("the first secret after it ended: %v", err)
-	}
-}
-
-// within waits for a condition.
-func within(t *testing.T, d time.Duration, ok func() bool) {
-	t.Helper()
-	tick, late := time.NewTicker(time.Millisecond), time.After(d)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-late:
-			t.Fatalf("not within %v", d)
-		}
 	}
 }
 
@@ -256,15 +243,15 @@ func TestUsageOfSeveralNodes(t *testing.T) {
 
 func auditOrder(t *testing.T, e *stream.Engine) {
 	k, _, _ := keeper(t, e)
-	if events, older, err := k.AuditPage(timeout(t), 0, 3); err != nil || len(events) != 0 || older != 0 {
+	if events, older, err := k.AuditPage(testkit.Context(t), 0, 3); err != nil || len(events) != 0 || older != 0 {
 		t.Fatalf("an empty audit: %v, %d, %v", events, older, err)
 	}
 	for i := range 5 {
-		if err := k.Audit(timeout(t), access.Event{Time: time.Now(), Actor: "admin", Action: "test", Object: fmt.Sprint(i)}); err != nil {
+		if err := k.Audit(testkit.Context(t), access.Event{Time: time.Now(), Actor: "admin", Action: "test", Object: fmt.Sprint(i)}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	events, err := k.AuditTail(timeout(t), 3)
+	events, err := k.AuditTail(testkit.Context(t), 3)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -275,7 +262,7 @@ func auditOrder(t *testing.T, e *stream.Engine) {
 	}
 	before, got := uint64(0), ""
 	for _, want := range []string{"43", "21", "0"} {
-		events, older, err := k.AuditPage(timeout(t), before, 2)
+		events, older, err := k.AuditPage(testkit.Context(t), before, 2)
 		if err != nil {
 			t.Fatal(err)
 		}

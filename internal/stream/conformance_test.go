@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -28,6 +27,7 @@ var conformance = map[string]func(*testing.T, *stream.Engine){
 	"only the last owner commits":         fencing,
 	"a partition is released":             releasing,
 	"feeds catch up and follow":           feedsFollow,
+	"cursors are followed alone":          cursorsFollow,
 	"tokens are stored and change":        tokensChange,
 	"large vehicle sets":                  largeSets,
 	"racing updates all count":            racingUpdates,
@@ -96,23 +96,10 @@ func sample(vid string, ms int64, speed float64) vehicle.Sample {
 	return x
 }
 
-// timeout ends shortly before the test would be ended by force, so that it can say
-// what it waited for. A busy machine makes everything slow, so there is no other
-// bound.
-func timeout(t *testing.T) context.Context {
-	end, ok := t.Deadline()
-	if !ok {
-		return t.Context()
-	}
-	ctx, cancel := context.WithDeadline(t.Context(), end.Add(-15*time.Second))
-	t.Cleanup(cancel)
-	return ctx
-}
-
 // readAll reads n samples of a partition, which must be all there are.
 func readAll(t *testing.T, p *stream.Partition, n int) (last uint64, all []vehicle.Sample) {
 	t.Helper()
-	ctx := timeout(t)
+	ctx := testkit.Context(t)
 	for len(all) < n {
 		seq, samples, err := p.Next(ctx)
 		if err != nil {
@@ -176,7 +163,7 @@ func samplesInOrder(t *testing.T, e *stream.Engine) {
 }
 
 func statesAndCursor(t *testing.T, e *stream.Engine) {
-	ctx := timeout(t)
+	ctx := testkit.Context(t)
 	const vid = "carA"
 	p := stream.PartitionOf(vid, e.Partitions())
 	for i := range 3 {
@@ -217,7 +204,7 @@ func statesAndCursor(t *testing.T, e *stream.Engine) {
 }
 
 func stateOfOne(t *testing.T, e *stream.Engine) {
-	ctx := timeout(t)
+	ctx := testkit.Context(t)
 	const vehicles = 200
 	first, err := e.Take(ctx, 0, "first")
 	if err != nil {
@@ -287,7 +274,7 @@ func stateOfOne(t *testing.T, e *stream.Engine) {
 }
 
 func fencing(t *testing.T, e *stream.Engine) {
-	ctx := timeout(t)
+	ctx := testkit.Context(t)
 	const racers, rounds = 4, 25
 	parts := make([]*stream.Partition, racers)
 	for round := range rounds {
@@ -330,7 +317,7 @@ func fencing(t *testing.T, e *stream.Engine) {
 // releasing: who may not rob a holder gets the partition once it was released, and
 // goes on where that one stopped.
 func releasing(t *testing.T, e *stream.Engine) {
-	ctx := timeout(t)
+	ctx := testkit.Context(t)
 	asked := ""
 	polite := func(holder string) bool { asked = holder; return holder == "" }
 	first, err := e.TakeFrom(ctx, 0, "first", polite)
@@ -372,7 +359,7 @@ func releasing(t *testing.T, e *stream.Engine) {
 }
 
 func feedsFollow(t *testing.T, e *stream.Engine) {
-	ctx, cancel := context.WithCancel(timeout(t))
+	ctx, cancel := context.WithCancel(testkit.Context(t))
 	part, err := e.Take(ctx, 0, "test")
 	if err != nil {
 		t.Fatal(err)
@@ -407,6 +394,40 @@ func feedsFollow(t *testing.T, e *stream.Engine) {
 			t.Fatalf("got %v, want %v", u, want)
 		}
 	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A node without a table of states hears all the same that a partition of its own
+// must be taken anew, and how far it is behind.
+func cursorsFollow(t *testing.T, e *stream.Engine) {
+	ctx, cancel := context.WithCancel(testkit.Context(t))
+	vid := vehicle.ID("carA")
+	k, _, _ := keeper(t, e)
+	part, err := e.Take(ctx, stream.PartitionOf(vid, e.Partitions()), "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer part.Close()
+	caughtUp, done := make(chan struct{}), make(chan error)
+	go func() { done <- e.FollowCursors(ctx, func() { close(caughtUp) }) }()
+	<-caughtUp
+	if err := part.Commit(ctx, 1, map[vehicle.ID]vehicle.State{vid: vehicle.Observe(vehicle.State{}, sample(string(vid), 1, 10))}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := k.Forget(ctx, vid, "ada"); err != nil {
+		t.Fatal(err)
+	}
+	_, _, err = part.Next(ctx)
+	if r, ok := errors.AsType[interface {
+		error
+		Recalled() bool
+	}](err); !ok || !r.Recalled() {
+		t.Errorf("a vehicle of the partition was forgotten, and it reads on: %v", err)
+	}
+	testkit.Await(t, "the feeds have caught up", func() bool { _, err := e.FeedAge(); return err == nil })
 	cancel()
 	if err := <-done; err != nil {
 		t.Fatal(err)

@@ -17,6 +17,7 @@ import (
 
 	"carstate/internal/access"
 	"carstate/internal/stream"
+	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
 
@@ -145,7 +146,7 @@ func checkAcked(t *testing.T, e *stream.Engine, acked map[vehicle.ID]int64) {
 		}
 		ended := false
 		for last := uint64(0); !ended; {
-			seq, samples, err := part.Next(timeout(t))
+			seq, samples, err := part.Next(testkit.Context(t))
 			if err != nil {
 				t.Fatal(err)
 			}

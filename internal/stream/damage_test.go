@@ -10,6 +10,7 @@ import (
 
 	"carstate/internal/access"
 	"carstate/internal/stream"
+	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
 
@@ -94,7 +95,7 @@ func TestTornTail(t *testing.T) {
 			}
 			last := vehicle.UnixMilli(0)
 			for {
-				_, samples, err := part.Next(timeout(t))
+				_, samples, err := part.Next(testkit.Context(t))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -194,7 +195,7 @@ func TestWholeDirectoryOpens(t *testing.T) {
 				t.Fatal(err)
 			}
 			n := 0
-			if err := part.States(timeout(t), func(vehicle.ID, vehicle.State) { n++ }); err != nil {
+			if err := part.States(testkit.Context(t), func(vehicle.ID, vehicle.State) { n++ }); err != nil {
 				t.Fatal(err)
 			}
 			if n != filledStates {

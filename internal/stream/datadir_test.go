@@ -16,6 +16,7 @@ import (
 
 	"carstate/internal/access"
 	"carstate/internal/stream"
+	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
 
@@ -313,7 +314,7 @@ const (
 
 func fill(t *testing.T, e *stream.Engine) {
 	t.Helper()
-	ctx := timeout(t)
+	ctx := testkit.Context(t)
 	for i := range filledSamples {
 		if err := e.Append(ctx, []vehicle.Sample{sample("carA", int64(i+1), 30)}); err != nil {
 			t.Fatal(err)

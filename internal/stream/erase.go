@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"carstate/internal/access"
+	"carstate/internal/ticks"
 )
 
 // What was overwritten or purged stays in the engine's files: a block of 8 MiB is
@@ -79,14 +80,7 @@ type eraser struct {
 // partition 0 does it for all.
 func (k *Keeper) Erase(ctx context.Context) {
 	r := &eraser{k: k}
-	tick := time.NewTicker(trimEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	for range ticks.Every(ctx, trimEvery) {
 		if k.e.Alive() != nil {
 			return
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"carstate/internal/access"
+	"carstate/internal/testkit"
 )
 
 // A kill in the middle of an erasure: the state that the marker replaced is still
@@ -71,7 +72,7 @@ func TestStateThatCameBack(t *testing.T) {
 	if _, err := n.storeBatch(t.Context(), States, []write{{subject: subject, record: seal(subject, append([]byte{0}, body...))}}); err != nil {
 		t.Fatal(err)
 	}
-	soon(t, "it is back", func() bool { return n.knows(secretVID) })
+	testkit.Await(t, "it is back", func() bool { return n.knows(secretVID) })
 	n.forget(t, "Allowed")
 	if _, err := n.Allow(t.Context(), "Allowed", "ada"); err != nil {
 		t.Fatal(err)
@@ -85,7 +86,7 @@ func TestStateThatCameBack(t *testing.T) {
 	if _, ok := n.stateOf(t, secretVID); ok {
 		t.Fatal("it is still stored")
 	}
-	soon(t, "the table drops it", func() bool { return !n.knows(secretVID) })
+	testkit.Await(t, "the table drops it", func() bool { return !n.knows(secretVID) })
 	if stone, _ := n.forgotten.Find(secretVID); !stone.Erased.IsZero() || stone.Padded != 0 || n.now().Sub(stone.Forgotten) > forgetTimeout {
 		t.Errorf("it is not erased once more: %+v", stone)
 	}

@@ -181,9 +181,9 @@ func (f *feed) follow(ctx context.Context) error {
 	}
 }
 
-// next waits for a record. A feed of a whole stream carries a heartbeat every
-// second, and one with filters ends with a record that is there already, so a
-// long silence means that it is dead.
+// next waits for a record. A feed that goes on carries heartbeats or leases, more
+// than one a stall, and one that ends does so with a record that is there already,
+// so a long silence means that it is dead.
 func (f *feed) next(ctx context.Context, sub *nats.Subscription) (*nats.Msg, error) {
 	ctx, cancel := context.WithTimeout(ctx, f.e.config.Patience.Stall)
 	defer cancel()

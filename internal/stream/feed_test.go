@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
 
@@ -30,7 +31,7 @@ func forgetConsumers(ctx context.Context, e *Engine, stream string) (n int) {
 func TestFeedLosesConsumers(t *testing.T) {
 	t.Parallel()
 	e := openOne(t, Config{Patience: watchful})
-	ctx, cancel := context.WithCancel(timeout(t))
+	ctx, cancel := context.WithCancel(testkit.Context(t))
 	defer cancel()
 	p, err := e.Take(ctx, 0, "test")
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"carstate/internal/access"
+	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
 
@@ -20,7 +21,7 @@ func TestForgetWithoutStoredState(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, Config{DataDir: t.TempDir()})
 	n.drive(t, 1000, secretVID)
-	soon(t, "the table knows it", func() bool { return n.knows(secretVID) })
+	testkit.Await(t, "the table knows it", func() bool { return n.knows(secretVID) })
 	s, err := n.js.Stream(t.Context(), States)
 	if err != nil {
 		t.Fatal(err)
@@ -89,7 +90,7 @@ func TestRestoreOverMarker(t *testing.T) {
 	if _, err := n.storeBatch(ctx, Sources, []write{{subject, stone, 0, true}}); err != nil {
 		t.Fatal(err)
 	}
-	soon(t, "the tombstone has come", func() bool { return n.forgotten.Has(secretVID) })
+	testkit.Await(t, "the tombstone has come", func() bool { return n.forgotten.Has(secretVID) })
 	if _, err := n.mark(ctx, p, secretVID); err != nil {
 		t.Fatal(err)
 	}
@@ -142,7 +143,7 @@ func TestFenceManyTimes(t *testing.T) {
 	if err := part.Commit(t.Context(), 0, map[vehicle.ID]vehicle.State{}); err == nil {
 		t.Error("a fold from before the fence was stored")
 	}
-	soon(t, "the node drops what it has at hand", func() bool { return part.recalled.Err() != nil })
+	testkit.Await(t, "the node drops what it has at hand", func() bool { return part.recalled.Err() != nil })
 }
 
 // SOURCES is made anew, and with it go the tombstones that cursors count. Who has

@@ -20,6 +20,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"carstate/internal/access"
+	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
 
@@ -139,19 +140,6 @@ func (n *forgetNode) append(t *testing.T, samples ...vehicle.Sample) {
 	}
 }
 
-func soon(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := timeout(t).Done(); !ok(); {
-		select {
-		case <-deadline:
-			t.Fatalf("it does not happen: %s", what)
-		case <-tick.C:
-		}
-	}
-}
-
 const secretVID = vehicle.ID("ForgetMe0f7Q2")
 
 // grantAll grants the vehicle in every way there is, and returns the tokens.
@@ -217,8 +205,8 @@ func TestForgetOnEveryNode(t *testing.T) {
 	for q := range 4 {
 		b.foldAll(t, q)
 	}
-	soon(t, "both know the vehicle", func() bool { return a.knows(secretVID) && b.knows(secretVID) })
-	soon(t, "both know the grants", func() bool { tokens, sources := b.grants(); return tokens == 3 && sources == 3 })
+	testkit.Await(t, "both know the vehicle", func() bool { return a.knows(secretVID) && b.knows(secretVID) })
+	testkit.Await(t, "both know the grants", func() bool { tokens, sources := b.grants(); return tokens == 3 && sources == 3 })
 
 	// A fold on b is under way: it has read the sample and not stored the state.
 	a.append(t, speedSample(secretVID, 2000))
@@ -252,7 +240,7 @@ func TestForgetOnEveryNode(t *testing.T) {
 	if tokens, sources := a.grants(); tokens != 0 || sources != 0 {
 		t.Errorf("%d tokens and %d sources still name it", tokens, sources)
 	}
-	soon(t, "the other node has forgotten it", func() bool {
+	testkit.Await(t, "the other node has forgotten it", func() bool {
 		tokens, sources := b.grants()
 		return !b.knows(secretVID) && b.forgotten.Has(secretVID) && tokens == 0 && sources == 0
 	})
@@ -274,14 +262,14 @@ func TestForgetOnEveryNode(t *testing.T) {
 	if _, err := b.Allow(t.Context(), secretVID, "ada"); !errors.Is(err, access.ErrNotFound) {
 		t.Errorf("allowed twice: %v", err)
 	}
-	soon(t, "the other node takes it in", func() bool { return !a.forgotten.Has(secretVID) })
+	testkit.Await(t, "the other node takes it in", func() bool { return !a.forgotten.Has(secretVID) })
 	a.append(t, speedSample(secretVID, 5000))
 	a.foldAll(t, p)
 	s, ok, err := a.State(t.Context(), secretVID)
 	if want := vehicle.Observe(vehicle.State{}, speedSample(secretVID, 5000)); err != nil || !ok || s != want {
 		t.Errorf("it did not start afresh: %v %+v", ok, s)
 	}
-	soon(t, "both know it again", func() bool { return a.knows(secretVID) && b.knows(secretVID) })
+	testkit.Await(t, "both know it again", func() bool { return a.knows(secretVID) && b.knows(secretVID) })
 
 	events, err := a.AuditTail(t.Context(), 10)
 	if err != nil {

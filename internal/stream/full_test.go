@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"carstate/internal/access"
+	"carstate/internal/testkit"
 )
 
 // A stream of records that is full takes heartbeats all the same, each in place of
@@ -16,7 +17,7 @@ import (
 func TestTokensFull(t *testing.T) {
 	t.Parallel()
 	e := openOne(t, Config{Patience: watchful})
-	ctx, cancel := context.WithCancel(timeout(t))
+	ctx, cancel := context.WithCancel(testkit.Context(t))
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer cancel()
@@ -31,7 +32,7 @@ func TestTokensFull(t *testing.T) {
 		return err == nil && age < time.Since(t)
 	}
 	began := time.Now()
-	eventually(t, ctx, "the copies are current", func() bool { return heardSince(began) })
+	testkit.Await(t, "the copies are current", func() bool { return heardSince(began) })
 
 	s, err := e.js.Stream(ctx, Tokens)
 	if err != nil {
@@ -57,8 +58,8 @@ func TestTokensFull(t *testing.T) {
 		select {
 		case <-end:
 			patient := time.Now()
-			eventually(t, ctx, "heartbeats of the full stream come back", func() bool { return heardSince(patient) })
-			eventually(t, ctx, "the engine stores", func() bool { return e.Writable() == nil })
+			testkit.Await(t, "heartbeats of the full stream come back", func() bool { return heardSince(patient) })
+			testkit.Await(t, "the engine stores", func() bool { return e.Writable() == nil })
 			return
 		case <-time.After(10 * time.Millisecond):
 		}
@@ -70,16 +71,4 @@ func newIdleFeed(e *Engine, stream string) *feed {
 	f := newFeed(e, stream)
 	f.apply = func(record) error { return nil }
 	return f
-}
-
-// eventually waits for a condition.
-func eventually(t *testing.T, ctx context.Context, what string, ok func() bool) {
-	t.Helper()
-	for !ok() {
-		select {
-		case <-ctx.Done():
-			t.Fatalf("it did not happen: %s", what)
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
 }

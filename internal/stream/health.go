@@ -7,10 +7,11 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
+
+	"carstate/internal/ticks"
 )
 
 // writeHealth notes whether a stream takes what is written to it. After a write
@@ -118,15 +119,8 @@ func (e *Engine) whyNot(err error) error {
 // heartbeats.
 func (e *Engine) tryTelemetry(ctx context.Context) {
 	h, subject := e.writes[Telemetry], telemetrySubject(0)
-	tick := time.NewTicker(e.config.Patience.Beat)
-	defer tick.Stop()
 	id := "" // the same for all tries, so that one of them is stored
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	for range ticks.Every(ctx, e.config.Patience.Beat) {
 		if !h.failing() || e.committing.Load() > 0 || e.storing.Err() != nil { // a commit is tried until it finds out itself
 			id = ""
 			continue
@@ -155,14 +149,7 @@ func (e *Engine) watchWrites(ctx context.Context) {
 	if !e.config.embedded() {
 		return
 	}
-	tick := time.NewTicker(e.config.Patience.Beat)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	for range ticks.Every(ctx, e.config.Patience.Beat) {
 		if e.storing.Err() != nil {
 			if probeDisk(e.config.DataDir) == nil {
 				e.fail(fmt.Errorf("the engine stores nothing more after a write error, and the disk takes writes again: restart carstate (%w)", context.Cause(e.storing)))

@@ -45,13 +45,23 @@ func (t *Partition) Load(ctx context.Context, ids []vehicle.ID, put func(i int, 
 	subjects = append(subjects, cursorSubject(t.number))
 	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
 	defer cancel()
+	records, err := t.e.awaitRecords(ctx, States, subjects, t.rev)
+	if err != nil {
+		return fmt.Errorf("the engine cannot be asked for states: %w", err)
+	}
+	return t.decode(records, place, put)
+}
+
+// awaitRecords is lastRecords, again and again until a server answers that has what
+// it must have, or the context ends.
+func (e *Engine) awaitRecords(ctx context.Context, stream string, subjects []string, since uint64) ([]*nats.Msg, error) {
 	for {
-		records, err := t.e.lastRecords(ctx, States, subjects, t.rev)
+		records, err := e.lastRecords(ctx, stream, subjects, since)
 		if err == nil {
-			return t.decode(records, place, put)
+			return records, nil
 		}
 		if ctx.Err() != nil {
-			return fmt.Errorf("the engine cannot be asked for states: %w", errors.Join(ctx.Err(), err))
+			return nil, errors.Join(ctx.Err(), err)
 		}
 		rest := 100 * time.Millisecond // nobody answers
 		if errors.Is(err, errBehind) {

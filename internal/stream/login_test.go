@@ -41,7 +41,7 @@ func TestRefusedLogins(t *testing.T) {
 	e := streamtest.Open(t, stream.Config{
 		URLs: "nats://a:right@" + server.Addr, Partitions: 1, Patience: impatient, Log: slog.New(slog.NewTextHandler(log, nil)),
 	})
-	ctx := timeout(t)
+	ctx := testkit.Context(t)
 	follow(t, e)
 	keeper(t, e)
 	part, err := e.Take(ctx, 0, "test")
@@ -49,18 +49,18 @@ func TestRefusedLogins(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer part.Close()
-	until(t, "the engine is healthy", func() bool { return healthy(e) })
+	testkit.Await(t, "the engine is healthy", func() bool { return healthy(e) })
 	for round := range int64(2) {
 		server.Stop()
 		server.Configure(withPassword("other"))
 		refused := server.Said("authentication error")
 		server.Start()
-		until(t, "the server has refused several logins", func() bool { return server.Said("authentication error") >= refused+5 })
-		until(t, "the engine says that it is out of touch", func() bool { return !healthy(e) })
+		testkit.Await(t, "the server has refused several logins", func() bool { return server.Said("authentication error") >= refused+5 })
+		testkit.Await(t, "the engine says that it is out of touch", func() bool { return !healthy(e) })
 		server.Stop()
 		server.Configure(withPassword("right"))
 		server.Start()
-		until(t, "the engine is healthy again", func() bool {
+		testkit.Await(t, "the engine is healthy again", func() bool {
 			select {
 			case err := <-e.Failed():
 				t.Fatalf("the engine failed: %v", err)
@@ -95,7 +95,7 @@ func TestClosedForGood(t *testing.T) {
 		if !strings.Contains(err.Error(), "closed for good: nats: nobody knows this error") {
 			t.Error(err)
 		}
-	case <-timeout(t).Done():
+	case <-testkit.Context(t).Done():
 		t.Fatal("nobody noticed")
 	}
 	if e.Writable() == nil || e.Alive() == nil {
@@ -210,7 +210,7 @@ func TestCredentialsFile(t *testing.T) {
 	first := renew()
 	c := stream.Config{URLs: "nats://" + server.Addr, CredsFile: file, Partitions: 1, Patience: impatient}
 	e := streamtest.Open(t, c)
-	if err := e.Append(timeout(t), []vehicle.Sample{sample("car", 1, 10)}); err != nil {
+	if err := e.Append(testkit.Context(t), []vehicle.Sample{sample("car", 1, 10)}); err != nil {
 		t.Fatal(err)
 	}
 
@@ -219,10 +219,10 @@ func TestCredentialsFile(t *testing.T) {
 	server.Configure(a.config())
 	refused := server.Said("authentication error")
 	server.Start()
-	until(t, "the server has refused several logins", func() bool { return server.Said("authentication error") >= refused+3 })
+	testkit.Await(t, "the server has refused several logins", func() bool { return server.Said("authentication error") >= refused+3 })
 	renew()
-	until(t, "the new credentials count", func() bool {
-		return e.Append(timeout(t), []vehicle.Sample{sample("car", 2, 10)}) == nil
+	testkit.Await(t, "the new credentials count", func() bool {
+		return e.Append(testkit.Context(t), []vehicle.Sample{sample("car", 2, 10)}) == nil
 	})
 }
 

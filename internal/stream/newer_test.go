@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"carstate/internal/access"
+	"carstate/internal/testkit"
 )
 
 // later is a record as a later version would store it: sound, and not ours to
@@ -83,7 +84,7 @@ func TestAwayForTooLong(t *testing.T) {
 	ended := make(chan error)
 	go func() { ended <- f.run(ctx) }()
 	<-caughtUp
-	soon(t, "a heartbeat came", func() bool { f.mu.Lock(); defer f.mu.Unlock(); return f.last != 0 })
+	testkit.Await(t, "a heartbeat came", func() bool { f.mu.Lock(); defer f.mu.Unlock(); return f.last != 0 })
 	cancel()
 	if err := <-ended; err != nil {
 		t.Fatal(err)

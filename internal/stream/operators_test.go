@@ -7,6 +7,7 @@ import (
 
 	"carstate/internal/access"
 	"carstate/internal/stream"
+	"carstate/internal/testkit"
 )
 
 // operatorsChange adds, rotates and removes on one node, and wants a node that
@@ -17,17 +18,17 @@ func operatorsChange(t *testing.T, e *stream.Engine) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := k.CreateOperator(timeout(t), o); err != nil {
+	if err := k.CreateOperator(testkit.Context(t), o); err != nil {
 		t.Fatal(err)
 	}
-	if err := k.CreateOperator(timeout(t), o); !errors.Is(err, access.ErrExists) {
+	if err := k.CreateOperator(testkit.Context(t), o); !errors.Is(err, access.ErrExists) {
 		t.Errorf("added twice: %v", err)
 	}
 	if got, err := k.Operators().Verify([]byte(key)); err != nil || got.Name != "ada" {
 		t.Errorf("%+v, %v", got, err)
 	}
 	key2, hash := access.NewSecret(access.OperatorKind)
-	if _, err := k.UpdateOperator(timeout(t), "ada", func(o *access.Operator) error { o.Rotate(hash, time.Now()); return nil }); err != nil {
+	if _, err := k.UpdateOperator(testkit.Context(t), "ada", func(o *access.Operator) error { o.Rotate(hash, time.Now()); return nil }); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := k.Operators().Verify([]byte(key)); !errors.Is(err, access.ErrNotKnown) {
@@ -38,20 +39,20 @@ func operatorsChange(t *testing.T, e *stream.Engine) {
 		t.Errorf("on another node: %+v, %v", got, err)
 	}
 	remove := func(o *access.Operator) error { o.Removed = time.Now(); return nil }
-	if _, err := k.UpdateOperator(timeout(t), "ada", remove); err != nil {
+	if _, err := k.UpdateOperator(testkit.Context(t), "ada", remove); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := k.UpdateOperator(timeout(t), "ada", remove); !errors.Is(err, access.ErrNotFound) {
+	if _, err := k.UpdateOperator(testkit.Context(t), "ada", remove); !errors.Is(err, access.ErrNotFound) {
 		t.Errorf("removed twice: %v", err)
 	}
 	if _, err := k.Operators().Verify([]byte(key2)); !errors.Is(err, access.ErrRevoked) {
 		t.Errorf("after its removal: %v", err)
 	}
-	within(t, 10*time.Second, func() bool {
+	testkit.Await(t, "the change is known", func() bool {
 		_, err := other.Operators().Verify([]byte(key2))
 		return errors.Is(err, access.ErrRevoked)
 	})
-	if err := k.CreateOperator(timeout(t), o); err != nil {
+	if err := k.CreateOperator(testkit.Context(t), o); err != nil {
 		t.Errorf("the name of a removed one: %v", err)
 	}
 }

@@ -11,26 +11,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
-
 	"carstate/internal/stream"
 	"carstate/internal/stream/streamtest"
+	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
-
-// until waits for a condition.
-func until(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	ctx := timeout(t)
-	for !ok() {
-		select {
-		case <-ctx.Done():
-			t.Fatalf("it did not happen: %s", what)
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
-}
 
 // impatient engines find out within a second what others take ten for.
 var impatient = stream.Patience{
@@ -77,7 +62,7 @@ func TestOutage(t *testing.T) {
 	t.Parallel()
 	server := streamtest.StartServer(t)
 	e := streamtest.Open(t, stream.Config{URLs: server.URL(), Partitions: 1, Patience: impatient})
-	ctx := timeout(t)
+	ctx := testkit.Context(t)
 	f := follow(t, e)
 	keeper(t, e)
 	part, err := e.Take(ctx, 0, "test")
@@ -116,7 +101,7 @@ func TestOutage(t *testing.T) {
 		age, err := e.FeedAge()
 		return err == nil && age < time.Second && e.Writable() == nil
 	}
-	until(t, "the engine is healthy", healthy)
+	testkit.Await(t, "the engine is healthy", healthy)
 	for range 2 {
 		for range 10 {
 			store()
@@ -124,11 +109,11 @@ func TestOutage(t *testing.T) {
 		fold()
 		store() // stored, and not read yet, when the server goes
 		server.Stop()
-		until(t, "the copy grows old", func() bool {
+		testkit.Await(t, "the copy grows old", func() bool {
 			age, err := e.FeedAge()
 			return err == nil && age > time.Second
 		})
-		until(t, "the engine says that it stores nothing", func() bool { return e.Writable() != nil })
+		testkit.Await(t, "the engine says that it stores nothing", func() bool { return e.Writable() != nil })
 		// An Append that begins during the outage ends well once it is over.
 		stored := make(chan error, 1)
 		at++
@@ -138,9 +123,9 @@ func TestOutage(t *testing.T) {
 			t.Fatalf("an Append across the outage: %v", err)
 		}
 		fold()
-		until(t, "the engine is healthy again", healthy)
+		testkit.Await(t, "the engine is healthy again", healthy)
 	}
-	until(t, "the feed has the last state", func() bool {
+	testkit.Await(t, "the feed has the last state", func() bool {
 		seen := f.all()
 		return len(seen) > 0 && int64(seen[len(seen)-1]) == at
 	})
@@ -160,7 +145,7 @@ func TestGivenUp(t *testing.T) {
 	p := impatient
 	p.Store = 2 * time.Second
 	e := streamtest.Open(t, stream.Config{URLs: server.URL(), Partitions: 1, Patience: p})
-	ctx := timeout(t)
+	ctx := testkit.Context(t)
 	part, err := e.Take(ctx, 0, "test")
 	if err != nil {
 		t.Fatal(err)
@@ -178,7 +163,7 @@ func TestGivenUp(t *testing.T) {
 			t.Fatalf("an outage is no reason to restart: %v", err)
 		}
 		server.Start()
-		until(t, "the engine is writable again", func() bool { return e.Writable() == nil })
+		testkit.Await(t, "the engine is writable again", func() bool { return e.Writable() == nil })
 		if err := e.Append(ctx, []vehicle.Sample{sample("car", 2*round+2, 10)}); err != nil {
 			t.Fatal(err)
 		}
@@ -208,22 +193,14 @@ func TestReplacedStream(t *testing.T) {
 	t.Parallel()
 	server := streamtest.StartServer(t)
 	e := streamtest.Open(t, stream.Config{URLs: server.URL(), Partitions: 1, Patience: impatient})
-	ctx := timeout(t)
+	ctx := testkit.Context(t)
 	f := follow(t, e)
-	nc, err := nats.Connect(server.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := server.JetStream()
 	old, err := js.Stream(ctx, stream.States)
 	if err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the feed has brought a heartbeat", func() bool {
+	testkit.Await(t, "the feed has brought a heartbeat", func() bool {
 		// It is the only feed that runs, so another one is what is missing.
 		_, err := e.FeedAge()
 		return err != nil && !strings.Contains(err.Error(), stream.States)
@@ -257,16 +234,8 @@ func TestForgottenConsumers(t *testing.T) {
 	t.Parallel()
 	server := streamtest.StartServer(t)
 	e := streamtest.Open(t, stream.Config{URLs: server.URL(), Partitions: 1, Patience: impatient})
-	ctx := timeout(t)
-	nc, err := nats.Connect(server.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ctx := testkit.Context(t)
+	js := server.JetStream()
 	telemetry, err := js.Stream(ctx, stream.Telemetry)
 	if err != nil {
 		t.Fatal(err)
@@ -299,7 +268,7 @@ func TestForgottenConsumers(t *testing.T) {
 			seq, samples, err := part.Next(ctx)
 			next <- result{samples, seq, err}
 		}()
-		until(t, "a consumer was forgotten", func() bool { return forget() > 0 })
+		testkit.Await(t, "a consumer was forgotten", func() bool { return forget() > 0 })
 		at++
 		if err := e.Append(ctx, []vehicle.Sample{sample("car", at, 10)}); err != nil {
 			t.Fatal(err)
@@ -326,16 +295,8 @@ func TestLostAnswer(t *testing.T) {
 	server := streamtest.StartServer(t)
 	wire := newWire(t, strings.TrimPrefix(server.URL(), "nats://"))
 	e := streamtest.Open(t, stream.Config{URLs: "nats://" + wire.addr, Partitions: 1, Patience: impatient})
-	ctx := timeout(t)
-	direct, err := nats.Connect(server.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer direct.Close()
-	js, err := jetstream.New(direct)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ctx := testkit.Context(t)
+	js := server.JetStream()
 	commits := func() uint64 {
 		s, err := js.Stream(ctx, stream.Telemetry)
 		if err != nil {
@@ -352,7 +313,7 @@ func TestLostAnswer(t *testing.T) {
 		wire.deaf.Store(true) // what the server says is dropped from now on
 		stored := make(chan error, 1)
 		go func() { stored <- e.Append(ctx, []vehicle.Sample{sample("car", int64(round+1), 10)}) }()
-		until(t, "the server has stored the commit", func() bool { return commits() == round+1 })
+		testkit.Await(t, "the server has stored the commit", func() bool { return commits() == round+1 })
 		select {
 		case err := <-stored:
 			t.Fatalf("an Append ended without an answer: %v", err)
@@ -379,7 +340,7 @@ func TestLostAnswer(t *testing.T) {
 			folded <- part.Commit(ctx, seq, map[vehicle.ID]vehicle.State{"car": s})
 		}()
 		want := fmt.Sprintf(`"next":%d`, seq+1)
-		until(t, "the server has stored the fold", func() bool {
+		testkit.Await(t, "the server has stored the fold", func() bool {
 			s, err := js.Stream(ctx, stream.States)
 			if err != nil {
 				t.Fatal(err)

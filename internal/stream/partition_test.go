@@ -8,6 +8,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
 
@@ -16,7 +17,7 @@ import (
 func TestSilentSubscription(t *testing.T) {
 	t.Parallel()
 	e := openOne(t, Config{Patience: watchful})
-	ctx, cancel := context.WithCancel(timeout(t))
+	ctx, cancel := context.WithCancel(testkit.Context(t))
 	defer cancel()
 	p, err := e.Take(ctx, 0, "test")
 	if err != nil {
@@ -120,7 +121,7 @@ func TestTelemetryReplaced(t *testing.T) {
 		t.Run(fmt.Sprint(grown), func(t *testing.T) {
 			t.Parallel()
 			e := openOne(t, Config{Patience: watchful})
-			ctx, cancel := context.WithCancel(timeout(t))
+			ctx, cancel := context.WithCancel(testkit.Context(t))
 			defer cancel()
 			p, err := e.Take(ctx, 0, "test")
 			if err != nil {

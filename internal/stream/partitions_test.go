@@ -4,10 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"carstate/internal/stream"
@@ -88,22 +86,14 @@ func TestForeignStream(t *testing.T) {
 		"with no partitions":  {"carstate.partitions": "0"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			url := streamtest.External(t)
-			nc, err := nats.Connect(url)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer nc.Close()
-			js, err := jetstream.New(nc)
-			if err != nil {
-				t.Fatal(err)
-			}
+			server := streamtest.StartServer(t)
+			js := server.JetStream()
 			if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{
 				Name: stream.Telemetry, Subjects: []string{"probes.>"}, Metadata: metadata,
 			}); err != nil {
 				t.Fatal(err)
 			}
-			refused(t, stream.Config{URLs: url}, "not one of carstate's")
+			refused(t, stream.Config{URLs: server.URL()}, "not one of carstate's")
 			s, err := js.Stream(t.Context(), stream.Telemetry)
 			if err != nil {
 				t.Fatal(err)
@@ -134,18 +124,9 @@ func TestExternalRefused(t *testing.T) {
 		}
 	}
 
-	small, err := server.NewServer(&server.Options{
+	small := streamtest.Serve(t, &server.Options{
 		Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(),
 		MaxPayload: 512 << 10, NoSigs: true, NoLog: true,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	small.Start()
-	defer small.WaitForShutdown()
-	defer small.Shutdown()
-	if !small.ReadyForConnections(10 * time.Second) {
-		t.Fatal("the server did not start")
-	}
 	refused(t, stream.Config{URLs: small.ClientURL()}, "max_payload")
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
 
@@ -34,7 +35,7 @@ func (a *answerMap) Clear()               { clear(a.m); a.cleared++ }
 // brought.
 func followed(t *testing.T, dir string) (opened *answerMap, fed map[vehicle.ID]vehicle.State) {
 	t.Helper()
-	ctx, cancel := context.WithCancel(timeout(t))
+	ctx, cancel := context.WithCancel(testkit.Context(t))
 	defer cancel()
 	opened, fed = &answerMap{m: make(map[vehicle.ID]foundAnswer)}, make(map[vehicle.ID]vehicle.State)
 	e := openOne(t, Config{DataDir: dir, Answers: opened})

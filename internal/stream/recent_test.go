@@ -8,6 +8,7 @@ import (
 
 	"carstate/internal/stream"
 	"carstate/internal/stream/streamtest"
+	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
 
@@ -17,11 +18,11 @@ func recentOfOne(t *testing.T, e *stream.Engine) {
 	began := time.Now()
 	for i := int64(9); i >= 0; i-- {
 		batch := []vehicle.Sample{sample("car1", 1000+i, float64(i)), sample("car11", 1000+i, 99), sample("other", 1000+i, 99)}
-		if err := e.Append(timeout(t), batch); err != nil {
+		if err := e.Append(testkit.Context(t), batch); err != nil {
 			t.Fatal(err)
 		}
 	}
-	r, err := e.Recent(timeout(t), "car1", 1000)
+	r, err := e.Recent(testkit.Context(t), "car1", 1000)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +34,7 @@ func recentOfOne(t *testing.T, e *stream.Engine) {
 			t.Errorf("sample %d: %+v", i, x)
 		}
 	}
-	if r, err := e.Recent(timeout(t), "nobody", 1000); err != nil || len(r.Samples) != 0 || !r.All {
+	if r, err := e.Recent(testkit.Context(t), "nobody", 1000); err != nil || len(r.Samples) != 0 || !r.All {
 		t.Errorf("a vehicle that never reported: %+v, %v", r, err)
 	}
 }
@@ -43,22 +44,22 @@ func recentOfOne(t *testing.T, e *stream.Engine) {
 func TestRecentForgets(t *testing.T) {
 	e := streamtest.Embedded(t)
 	k, _, _ := keeper(t, e)
-	if err := e.Append(timeout(t), []vehicle.Sample{sample("car1", 1000, 1)}); err != nil {
+	if err := e.Append(testkit.Context(t), []vehicle.Sample{sample("car1", 1000, 1)}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := k.Forget(timeout(t), "car1", "admin"); err != nil {
+	if _, err := k.Forget(testkit.Context(t), "car1", "admin"); err != nil {
 		t.Fatal(err)
 	}
-	if r, err := e.Recent(timeout(t), "car1", 1000); err != nil || len(r.Samples) != 0 {
+	if r, err := e.Recent(testkit.Context(t), "car1", 1000); err != nil || len(r.Samples) != 0 {
 		t.Errorf("forgotten: %+v, %v", r, err)
 	}
-	if _, err := k.Allow(timeout(t), "car1", "admin"); err != nil {
+	if _, err := k.Allow(testkit.Context(t), "car1", "admin"); err != nil {
 		t.Fatal(err)
 	}
-	if err := e.Append(timeout(t), []vehicle.Sample{sample("car1", 2000, 2)}); err != nil {
+	if err := e.Append(testkit.Context(t), []vehicle.Sample{sample("car1", 2000, 2)}); err != nil {
 		t.Fatal(err)
 	}
-	r, err := e.Recent(timeout(t), "car1", 1000)
+	r, err := e.Recent(testkit.Context(t), "car1", 1000)
 	if err != nil || len(r.Samples) != 1 || r.Samples[0].Time != 2000 {
 		t.Errorf("allowed again: %+v, %v", r, err)
 	}
@@ -69,12 +70,12 @@ func TestRecentLooksBack(t *testing.T) {
 	var later atomic.Int64
 	e := streamtest.Open(t, stream.Config{DataDir: t.TempDir(), Now: func() time.Time { return time.Now().Add(time.Duration(later.Load())) }})
 	for i := range int64(3) {
-		if err := e.Append(timeout(t), []vehicle.Sample{sample("car1", 1000+i, 1)}); err != nil {
+		if err := e.Append(testkit.Context(t), []vehicle.Sample{sample("car1", 1000+i, 1)}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	later.Store(int64(time.Hour))
-	r, err := e.Recent(timeout(t), "car1", 1000)
+	r, err := e.Recent(testkit.Context(t), "car1", 1000)
 	if err != nil || len(r.Samples) != 3 || !r.All {
 		t.Errorf("%+v, %v", r, err)
 	}
@@ -83,7 +84,7 @@ func TestRecentLooksBack(t *testing.T) {
 // TestRecentEndsInTime: with no time left nothing is read, and it says so.
 func TestRecentEndsInTime(t *testing.T) {
 	e := streamtest.Embedded(t)
-	if err := e.Append(timeout(t), []vehicle.Sample{sample("car1", 1000, 1)}); err != nil {
+	if err := e.Append(testkit.Context(t), []vehicle.Sample{sample("car1", 1000, 1)}); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())

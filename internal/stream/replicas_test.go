@@ -12,6 +12,7 @@ import (
 
 	"carstate/internal/stream"
 	"carstate/internal/stream/streamtest"
+	"carstate/internal/testkit"
 )
 
 // manager is a connection of an operator's to a cluster.
@@ -142,7 +143,7 @@ func firstStarts(t *testing.T, urls string) {
 	for i := range 8 {
 		starting.Go(func() {
 			asked := 8 << (i % 4)
-			e, err := stream.Open(timeout(t), small(stream.Config{URLs: urls, Partitions: asked}))
+			e, err := stream.Open(testkit.Context(t), small(stream.Config{URLs: urls, Partitions: asked}))
 			if err != nil {
 				if want := "which cannot change"; !strings.Contains(err.Error(), want) {
 					t.Errorf("with %d: %v", asked, err)
@@ -163,7 +164,7 @@ func firstStarts(t *testing.T, urls string) {
 		t.Fatalf("nodes run with %v partitions", fmt.Sprint(opened))
 	}
 	for n := range opened {
-		e, err := stream.Open(timeout(t), small(stream.Config{URLs: urls}))
+		e, err := stream.Open(testkit.Context(t), small(stream.Config{URLs: urls}))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -12,12 +12,25 @@ import (
 // What [Config.Answers] has taken in is not repeated.
 func (e *Engine) FollowStates(ctx context.Context, put func(vehicle.ID, vehicle.State), caughtUp func()) error {
 	f := newFeed(e, States)
-	f.caughtUp = caughtUp
 	if p := e.preloaded; p != nil {
 		e.preloaded = nil
 		f.created = p.created
 		f.advance(p.last) // as if the feed had brought them
 	}
+	return e.followStates(ctx, f, put, caughtUp)
+}
+
+// FollowCursors is FollowStates for a node that has no use for the states. It
+// brings the cursors, by which a node that folds hears of what was forgotten, and
+// the heartbeats, by which any node knows how far it is behind.
+func (e *Engine) FollowCursors(ctx context.Context, caughtUp func()) error {
+	f := newFeed(e, States)
+	f.filters = []string{"cursor.*", heartbeatSubject(States)}
+	return e.followStates(ctx, f, func(vehicle.ID, vehicle.State) {}, caughtUp)
+}
+
+func (e *Engine) followStates(ctx context.Context, f *feed, put func(vehicle.ID, vehicle.State), caughtUp func()) error {
+	f.caughtUp = caughtUp
 	e.followed.Store(f)
 	f.apply = func(r record) error {
 		id, ok := vehicleOfState(r.subject)

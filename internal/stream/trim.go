@@ -7,6 +7,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"carstate/internal/ticks"
 )
 
 const trimEvery = 10 * time.Second
@@ -18,14 +20,7 @@ const trimEvery = 10 * time.Second
 // An age limit of the engine's own would not do: after an outage longer than
 // the retention it would drop samples that were acknowledged and never folded.
 func (e *Engine) Trim(ctx context.Context) {
-	tick := time.NewTicker(trimEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	for range ticks.Every(ctx, trimEvery) {
 		if e.Alive() != nil {
 			return // what it knows may be of streams that are no more
 		}

@@ -9,16 +9,32 @@ import (
 	"time"
 
 	"carstate/internal/access"
+	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
+
+// crash returns what a crash leaves of an engine's directory once it has witnessed
+// all that was stored: of two heartbeats that follow, the second began after that.
+func crash(t *testing.T, e *Engine) (dir string) {
+	t.Helper()
+	for range 2 {
+		before := e.newest[States].Load()
+		e.beats[States].soon()
+		testkit.Await(t, "a heartbeat is stored", func() bool { return e.newest[States].Load() > before })
+	}
+	dir = filepath.Join(t.TempDir(), "crashed")
+	if err := os.CopyFS(dir, os.DirFS(e.config.DataDir)); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
 
 // What a stream lost of its end after a crash is missed by the heartbeats of the
 // others, whatever is left of its newest block.
 func TestWitness(t *testing.T) {
 	t.Parallel()
-	running, crashed := filepath.Join(t.TempDir(), "running"), filepath.Join(t.TempDir(), "crashed")
-	e := openOne(t, Config{DataDir: running, Patience: Patience{Beat: time.Hour}})
-	ctx := timeout(t)
+	e := openOne(t, Config{Patience: Patience{Beat: time.Hour}})
+	ctx := testkit.Context(t)
 	if err := e.Append(ctx, []vehicle.Sample{speedAt("carA", 1), speedAt("carB", 1)}); err != nil {
 		t.Fatal(err)
 	}
@@ -33,15 +49,7 @@ func TestWitness(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Of two heartbeats that follow, the second began after all that.
-	for range 2 {
-		before := e.newest[States].Load()
-		e.beats[States].soon()
-		eventually(t, ctx, "a heartbeat is stored", func() bool { return e.newest[States].Load() > before })
-	}
-	if err := os.CopyFS(crashed, os.DirFS(running)); err != nil {
-		t.Fatal(err)
-	}
+	crashed := crash(t, e)
 	open := func(dir string, c Config) error {
 		c.DataDir = dir
 		e, err := Open(ctx, c)
@@ -106,9 +114,8 @@ func TestWitness(t *testing.T) {
 // A stream from which everything was removed ends where it ended.
 func TestWitnessOfEmptyStream(t *testing.T) {
 	t.Parallel()
-	running, crashed := filepath.Join(t.TempDir(), "running"), filepath.Join(t.TempDir(), "crashed")
-	e := openOne(t, Config{DataDir: running, Patience: Patience{Beat: time.Hour}})
-	ctx := timeout(t)
+	e := openOne(t, Config{Patience: Patience{Beat: time.Hour}})
+	ctx := testkit.Context(t)
 	for i := range 20 {
 		if err := e.Append(ctx, []vehicle.Sample{speedAt("carA", int64(i+1))}); err != nil {
 			t.Fatal(err)
@@ -121,14 +128,7 @@ func TestWitnessOfEmptyStream(t *testing.T) {
 	if err := s.Purge(ctx); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 {
-		before := e.newest[States].Load()
-		e.beats[States].soon()
-		eventually(t, ctx, "a heartbeat is stored", func() bool { return e.newest[States].Load() > before })
-	}
-	if err := os.CopyFS(crashed, os.DirFS(running)); err != nil {
-		t.Fatal(err)
-	}
+	crashed := crash(t, e)
 	again, err := Open(context.WithoutCancel(ctx), Config{DataDir: crashed})
 	if err != nil {
 		t.Fatal(err)

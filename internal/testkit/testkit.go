@@ -1,13 +1,46 @@
 // Package testkit is what the tests of several packages share: a clock that a test
-// turns, and a log that a test reads while others write it.
+// turns, a log that it reads while others write it, how it waits, and where the
+// recorded drives are.
 package testkit
 
 import (
 	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
+	"testing"
 	"time"
 )
+
+// Context ends shortly before the test would be ended by force, so that it can say
+// what it waited for. A busy machine makes everything slow, so there is no other
+// bound.
+func Context(t *testing.T) context.Context {
+	end, ok := t.Deadline()
+	if !ok {
+		return t.Context()
+	}
+	ctx, cancel := context.WithDeadline(t.Context(), end.Add(-15*time.Second))
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// Await waits for a condition, for as long as [Context] lasts.
+func Await(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for ctx := Context(t); !ok(); {
+		select {
+		case <-ctx.Done():
+			t.Fatalf("it did not happen: %s", what)
+		case <-tick.C:
+		}
+	}
+}
 
 // Clock is a clock that a test turns. Safe for concurrent use.
 type Clock struct {
@@ -54,3 +87,21 @@ func (b *Buffer) String() string {
 
 // Count is how often a text was written so far.
 func (b *Buffer) Count(text string) int { return strings.Count(b.String(), text) }
+
+// RecordedDrives is the folder with the published drives, which may not be copied
+// into the project: CARSTATE_DATA, by default ../shared/data, relative to the
+// repository. Empty, after saying loudly what is tested instead, if there is none.
+func RecordedDrives(tested string) string {
+	dir := os.Getenv("CARSTATE_DATA")
+	if dir == "" {
+		dir = "../shared/data"
+	}
+	if !filepath.IsAbs(dir) {
+		dir = filepath.Join("../..", dir) // tests run in the folder of their package
+	}
+	if _, err := os.Stat(dir); err != nil {
+		fmt.Fprintf(os.Stderr, "recorded drives are absent at %s: set CARSTATE_DATA to their folder; %s\n", dir, tested)
+		return ""
+	}
+	return dir
+}

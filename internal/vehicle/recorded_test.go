@@ -2,7 +2,6 @@ package vehicle_test
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -11,25 +10,6 @@ import (
 	"carstate/internal/drivelog"
 	"carstate/internal/vehicle"
 )
-
-// recordedDrives is the folder with the published drives, which may not be
-// copied into the project: CARSTATE_DATA, by default ../shared/data, relative
-// to the repository. Empty, after saying so loudly, if there is none.
-func recordedDrives() string {
-	const root = "../.."
-	dir := os.Getenv("CARSTATE_DATA")
-	if dir == "" {
-		dir = "../shared/data"
-	}
-	if !filepath.IsAbs(dir) {
-		dir = filepath.Join(root, dir)
-	}
-	if _, err := os.Stat(dir); err != nil {
-		fmt.Fprintf(os.Stderr, "vehicle: recorded drives are absent at %s: set CARSTATE_DATA to their folder; the rules are tried on invented drives only\n", dir)
-		return ""
-	}
-	return dir
-}
 
 // recording is a recorded drive as samples, with the label of each.
 type recording struct {

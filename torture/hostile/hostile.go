@@ -38,10 +38,12 @@ var Row = row.Row{
 	CI:     fullCount,
 	Long:   10 * fullCount,
 	Controls: []row.Control{
-		{Defect: broken.OverlooksTransferEncoding, Says: "does not look at Transfer-Encoding, so that a request can hide behind another", Count: 4000},
-		{Defect: broken.EchoesInput, Says: "repeats the path in the answer that refuses it", Count: 4000},
-		{Defect: broken.NoReadDeadline, Says: "waits for ever for the rest of a request", Count: 1000},
-		{Defect: broken.AnswersSubscribe, Says: "lets a car subscribe", Count: 1000},
+		{Defect: broken.OverlooksTransferEncoding, Says: "does not look at Transfer-Encoding, so that a request can hide behind another",
+			By: []string{"wrong: conversation * of talker *: the answer is 2* (wanted 400): *", "wrong: conversation * of talker *: the answer is 4* (wanted 400): *"}, Count: 4000},
+		{Defect: broken.EchoesInput, Says: "repeats the path in the answer that refuses it",
+			By: []string{"wrong: conversation * of talker *: the answer is not the envelope of a refusal (wanted 404): *"}, Count: 4000},
+		{Defect: broken.NoReadDeadline, Says: "waits for ever for the rest of a request", By: []string{"wrong: who sends *, and then little, may stay for ever: *"}, Count: 1000},
+		{Defect: broken.AnswersSubscribe, Says: "lets a car subscribe", By: []string{"wrong: a hostile car: a car may subscribe: *"}, Count: 1000},
 	},
 	Needs: needs,
 	Run:   run,
@@ -59,7 +61,7 @@ Then slowhttptest opens thousands of connections that send heads slowly, send bo
 ask meanwhile in an open loop: each
 is due at its time whether or not the one before was answered. The 99th percentile of each second is taken, and of those the median: before the first attack,
 during each, and after each; both are judged by the first. It is measured once half of the clients are connected, and half must be so in the median meanwhile (a head that does not come ends its
-connection after 5 s). The attacker gets the processor only when nobody else wants it, as if it had a machine of its own. Where others take more than twice as long the
+connection after 5 s). The attacker has one processor, and the service and its other clients have the rest, before the attack as during it: as if the attacker had a machine of its own. Where others take more than twice as long the
 attack is made again, up to three times, and the best counts, as it does of up to six times afterwards: what else runs on the machine only ever adds.
 
 Then thousands of clients connect to MQTT at once and say nothing, half a CONNECT, or a wrong key; others hold the HTTP listener of telemetry
@@ -79,7 +81,7 @@ func needs() error {
 	if limit.Max < files {
 		return fmt.Errorf("a process may open only %d files: allow it %d with 'ulimit -n %d'", limit.Max, files, files)
 	}
-	for program, pkg := range map[string]string{"slowhttptest": "slowhttptest", "nginx": "nginx-light", "chrt": "util-linux"} {
+	for program, pkg := range map[string]string{"slowhttptest": "slowhttptest", "nginx": "nginx-light", "chrt": "util-linux", "taskset": "util-linux"} {
 		if _, err := exec.LookPath(program); err != nil {
 			return fmt.Errorf("%s is not there: run 'apt-get install %s' as root", program, pkg)
 		}

@@ -45,16 +45,21 @@ type attack struct {
 
 // slow has thousands of slow clients at the query listener, and looks how others
 // fare meanwhile and afterwards, compared with how they did before any attack.
-func slow(ctx context.Context, w *world) error {
+func slow(ctx context.Context, w *world) (err error) {
 	a := w.attempt
-	connections, windows := share(a, slowClients, 100), share(a, 4, 1)
+	connections, windows := share(a, slowClients, 100), share(a, 8, 1)
 	judged := a.Count >= fullCount/5 // few windows and connections say nothing
 	atRest, err := w.Descriptors()
 	if err != nil {
 		return err
 	}
+	processor, back, err := w.apart()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, back()) }()
 	p := newProbe(w)
-	p.measure(ctx, 1) // the first requests warm both sides up
+	p.measure(ctx, 2) // the first requests warm both sides up
 	before := percentile(p.measure(ctx, windows), 0.5)
 	a.Figure("p99 of good requests before any slow client", milliseconds(before), "ms")
 	toBefore := func(d time.Duration) float64 {
@@ -76,7 +81,7 @@ func slow(ctx context.Context, w *world) error {
 			return err
 		}
 		for round := range rounds {
-			u, err := w.under(ctx, p, windows, connections, &x)
+			u, err := w.under(ctx, p, windows, connections, processor, &x)
 			if err != nil {
 				return err
 			}
@@ -156,13 +161,17 @@ type underway struct {
 	held int             // descriptors that the node had meanwhile, median
 }
 
-// under measures while slowhttptest is at work.
-func (w *world) under(ctx context.Context, p *probe, windows, connections int, x *attack) (u underway, err error) {
+// under measures while slowhttptest is at work, on a processor of its own if there is one.
+func (w *world) under(ctx context.Context, p *probe, windows, connections, processor int, x *attack) (u underway, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	// It opens as many files as its limit, and no more, without a word. Attackers
 	// have machines of their own: this one gives them what nobody else wants.
-	args := append([]string{"-c", `ulimit -n "$(ulimit -H -n)"; exec chrt --idle 0 slowhttptest "$@"`, "slowhttptest",
+	own := ""
+	if processor >= 0 {
+		own = "taskset -c " + strconv.Itoa(processor)
+	}
+	args := append([]string{"-c", `ulimit -n "$(ulimit -H -n)"; exec ` + own + ` chrt --idle 0 slowhttptest "$@"`, "slowhttptest",
 		"-c", strconv.Itoa(connections), "-r", strconv.Itoa(connections/2 + 1), "-l", strconv.Itoa(int(heldWithin.Seconds()) + windows + 5), "-p", "3", "-v", "0"}, x.args...)
 	var attacking sync.WaitGroup
 	var failed error // of slowhttptest; to be read once it has ended

@@ -6,7 +6,6 @@ package kill
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"path/filepath"
 	"sync"
@@ -38,9 +37,9 @@ Deeds and samples whose acknowledgement never arrived may have been done or not;
 	},
 	Counts: "kills", CI: 30, Long: 1000,
 	Controls: []row.Control{
-		{Defect: broken.AcknowledgeEarly, Says: "acknowledges samples before they are stored", Count: 12},
-		{Defect: broken.CursorFirst, Says: "stores how far it has folded one fold ahead of the states", Count: 12},
-		{Defect: broken.OldRecordWins, Says: "fills the table at the start with states that were overwritten since", Count: 12},
+		{Defect: broken.AcknowledgeEarly, Says: "acknowledges samples before they are stored", By: []string{load.LostSample, load.LostCar}, Count: 12},
+		{Defect: broken.CursorFirst, Says: "stores how far it has folded one fold ahead of the states", By: []string{load.LostSample, load.LostCar}, Count: 12},
+		{Defect: broken.OldRecordWins, Says: "fills the table at the start with states that were overwritten since", By: []string{load.WentBack, load.LostSample}, Count: 12},
 	},
 	Run: run,
 }
@@ -89,14 +88,11 @@ func run(ctx context.Context, a *row.Attempt) error {
 		return err
 	}
 	defer n.Kill()
-	if err := t.check(ctx, n, t.load.CheckAll); err != nil {
+	if err := t.load.Hold(ctx, n, t.load.CheckAll); err != nil {
 		return err
 	}
 	t.figures()
-	t.load.MustHaveHappened()
-	if err := n.Stop(); err != nil {
-		t.Wrong("it does not stop as it should: %v", err)
-	}
+	t.load.End(n)
 	return nil
 }
 
@@ -120,7 +116,7 @@ func (t *torture) live(ctx context.Context, moment int) error {
 			}
 			t.prepared = true
 		}
-		if err := t.check(ctx, n, t.load.CheckSome); err != nil {
+		if err := t.load.Hold(ctx, n, t.load.CheckSome); err != nil {
 			return err
 		}
 	}
@@ -140,17 +136,7 @@ func (t *torture) killStart(ctx context.Context) error {
 		n.Kill()
 		return nil
 	}
-	return t.refused(err)
-}
-
-// refused tells a node that did not start because it was killed from one that
-// refused to.
-func (t *torture) refused(err error) error {
-	if e, ok := errors.AsType[*nodeprocess.EndedError](err); ok && e.Code >= 0 {
-		t.Wrong("it does not start after kill -9: %s", e.Last)
-		return err
-	}
-	return nil
+	return t.load.Refused(err, "kill -9")
 }
 
 // loadAndKill puts the node under load and kills it.
@@ -171,7 +157,7 @@ func (t *torture) loadAndKill(ctx context.Context, n *nodeprocess.Node, after ti
 func (t *torture) startListening(ctx context.Context) (*nodeprocess.Node, error) {
 	n, err := nodeprocess.Start(ctx, t.options)
 	if err != nil {
-		return nil, errors.Join(t.refused(err), err)
+		return nil, errors.Join(t.load.Refused(err, "kill -9"), err)
 	}
 	return n, nil
 }
@@ -202,26 +188,10 @@ func (t *torture) start(ctx context.Context) (*nodeprocess.Node, error) {
 	return n, nil
 }
 
-// check waits until the node must know all that was acknowledged, and looks.
-func (t *torture) check(ctx context.Context, n *nodeprocess.Node, look func(context.Context, *nodeprocess.Node) error) error {
-	if err := t.load.Settle(ctx, n); err != nil {
-		if ctx.Err() == nil {
-			t.Lost("%v", err)
-		}
-		return err
-	}
-	return look(ctx, n)
-}
-
 func (t *torture) figures() {
 	t.Figure("kills under load", float64(t.kills[loaded]), "")
 	t.Figure("kills between start and ready", float64(t.kills[starting]), "")
 	t.Figure("kills under load that set in before it was ready", float64(t.kills[recovering]), "")
 	t.Figure("ready again after a kill, slowest", t.slowest.Seconds(), "s")
-	vehicles, tokens, revoked, sources, removed, forgotten := t.load.Journal().Counts()
-	t.Figure("vehicles in the journal", float64(vehicles), "")
-	t.Figure(fmt.Sprintf("tokens issued, %d of them revoked", revoked), float64(tokens), "")
-	t.Figure(fmt.Sprintf("sources added, %d of them removed", removed), float64(sources), "")
-	t.Figure("vehicles forgotten", float64(forgotten), "")
 	t.Figure("queries judged", float64(t.load.Stats.Asked.Load()-t.load.Stats.Unanswered.Load()), "")
 }

@@ -22,6 +22,9 @@ const settleLimit = time.Minute
 // barrierCar is the vehicle that shows how far the node has come.
 const barrierCar = "manybarrier"
 
+// errNotSeen: the node took a sample and does not show it.
+var errNotSeen = errors.New("a sample that was acknowledged is not seen")
+
 // Settle returns once all that was acknowledged before must be seen: a later
 // sample is, and one that was sent after that one was seen. Samples are folded and
 // followed in order, and what is folded together becomes visible in any order.
@@ -31,12 +34,16 @@ func (l *Load) Settle(ctx context.Context, n *nodeprocess.Node) error {
 		tries := 0
 		var refused error
 		err := nodeprocess.Until(ctx, settleLimit, func(ctx context.Context) error {
-			if tries++; sent == 0 || tries%50 == 0 {
+			if n.HasEnded() {
+				refused = errors.New("the node has ended")
+				return nil // no use in waiting
+			}
+			if tries++; sent == 0 || tries%10 == 0 {
 				l.barrier++
 				x := sample{barrierCar, l.base + l.barrier}
 				ok, err := l.postOne(ctx, n, []sample{x})
 				if refused = err; err != nil {
-					return nil // no use in waiting
+					return nil
 				}
 				if ok && sent == 0 {
 					sent = x.at
@@ -47,7 +54,7 @@ func (l *Load) Settle(ctx context.Context, n *nodeprocess.Node) error {
 			}
 			a, err := n.Ask(ctx, nodeprocess.DrivingPath, l.token, barrierCar)
 			if err == nil && (a.Status != 1 || a.Modified.Unix() < sent) {
-				err = fmt.Errorf("a sample that was acknowledged is not seen: HTTP %d, status %d", a.HTTP, a.Status)
+				err = fmt.Errorf("%w: HTTP %d, status %d", errNotSeen, a.HTTP, a.Status)
 			}
 			return err
 		})
@@ -100,10 +107,8 @@ func (l *Load) checkCars(ctx context.Context, n *nodeprocess.Node, cars []string
 		asking.Go(func() {
 			for _, vid := range part {
 				for ctx.Err() == nil && !l.ask(ctx, n, vid, true) {
-					select {
-					case <-n.Ended():
+					if n.HasEnded() {
 						return
-					default:
 					}
 					rest(ctx)
 				}

@@ -97,10 +97,8 @@ func (l *Load) deed(ctx context.Context, c *admin.Client) func() error {
 	}
 	only, vehicles := "", everything
 	if len(j.many) > 0 && l.deeds.IntN(2) == 0 {
-		// Checks ask for the barrier with tokens that are not granted it.
-		if vid := j.many[l.deeds.IntN(len(j.many))]; vid != barrierCar {
-			only, vehicles = vid, access.VehicleSet(vehicle.ID(vid))
-		}
+		only = j.many[l.deeds.IntN(len(j.many))]
+		vehicles = access.VehicleSet(vehicle.ID(only))
 	}
 	return func() error {
 		t, err := c.IssueToken(ctx, access.TokenRequest{Developer: "developer", Operations: access.AllOperations, Vehicles: vehicles})
@@ -143,7 +141,7 @@ func (l *Load) Enrich(ctx context.Context, n *nodeprocess.Node) error {
 	if err != nil {
 		return err
 	}
-	cars := slices.DeleteFunc(l.journal.watched(2), func(vid string) bool { return vid == barrierCar })
+	cars := l.journal.watched(1)
 	if len(cars) == 0 {
 		return errors.New("there are no vehicles yet")
 	}

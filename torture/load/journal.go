@@ -16,12 +16,13 @@ import (
 	"carstate/internal/nodeprocess"
 )
 
-// Journal is what was sent and what was acknowledged. Safe for concurrent use.
-type Journal struct {
+// journal is what was sent and what was acknowledged. Safe for concurrent use.
+type journal struct {
 	mu   sync.Mutex
 	cars map[string]*car
 	// one holds the vehicles of a single sample, of which none can hide behind
-	// another, in the order of their acknowledgements; many the others.
+	// another, in the order of their acknowledgements; many the others, but for
+	// the barrier: of its last samples nobody waits until they are seen.
 	one, many []string
 	tokens    []*token
 	sources   []*source
@@ -37,6 +38,15 @@ type Finding struct {
 	// stored: acknowledged, or seen in an answer. Zero: no absence explains it.
 	Missing time.Time
 }
+
+// How a row tells the findings that say that the load has lost something, for its
+// controls.
+const (
+	LostSample = "lost: * was acknowledged with a sample of *, and its state is of *"
+	LostCar    = "lost: * was acknowledged with a sample of * and is unknown"
+	LostToken  = "lost: a token that was issued is answered with *"
+	WentBack   = "wrong: * went back in time: its state was of * and is of *"
+)
 
 // car is what is known of a vehicle. Times are event times in whole seconds,
 // because Last-Modified knows no others.
@@ -114,10 +124,10 @@ func (s sample) speedKmh() int64 {
 	return 60 + (int64(h.Sum32())+s.at)%30
 }
 
-func newJournal() *Journal { return &Journal{cars: make(map[string]*car)} }
+func newJournal() *journal { return &journal{cars: make(map[string]*car)} }
 
 // offer notes samples before they are sent.
-func (j *Journal) offer(samples []sample) {
+func (j *journal) offer(samples []sample) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for _, s := range samples {
@@ -131,7 +141,7 @@ func (j *Journal) offer(samples []sample) {
 }
 
 // acknowledge notes that samples were acknowledged.
-func (j *Journal) acknowledge(samples []sample) {
+func (j *journal) acknowledge(samples []sample) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	now := time.Now()
@@ -143,12 +153,12 @@ func (j *Journal) acknowledge(samples []sample) {
 			}
 			c.acks = append(c.acks, ack{s.at, now})
 		}
-		if c.acknowledged == 0 {
-			if single(s.vid) {
-				j.one = append(j.one, s.vid)
-			} else {
-				j.many = append(j.many, s.vid)
-			}
+		switch {
+		case c.acknowledged != 0 || s.vid == barrierCar:
+		case single(s.vid):
+			j.one = append(j.one, s.vid)
+		default:
+			j.many = append(j.many, s.vid)
 		}
 		c.acknowledged = max(c.acknowledged, s.at)
 	}
@@ -156,7 +166,7 @@ func (j *Journal) acknowledge(samples []sample) {
 
 // before is what an answer is held against: what was known before it was asked
 // for.
-func (j *Journal) before(vid string) car {
+func (j *journal) before(vid string) car {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if c := j.cars[vid]; c != nil {
@@ -168,7 +178,7 @@ func (j *Journal) before(vid string) car {
 // judge holds an answer against what was known before it was asked for. settled
 // says that all that was acknowledged by then must be seen. It returns what is
 // wrong; its text is "" if nothing is.
-func (j *Journal) judge(vid string, was car, a nodeprocess.Answer, settled bool) Finding {
+func (j *journal) judge(vid string, was car, a nodeprocess.Answer, settled bool) Finding {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	wrong := func(format string, args ...any) Finding { return Finding{Text: fmt.Sprintf(format, args...)} }
@@ -218,7 +228,7 @@ func clock(s int64) string { return time.Unix(s, 0).UTC().Format(time.TimeOnly) 
 
 // pick returns up to n vehicles that were acknowledged: the newest of one sample
 // each first, then some of all.
-func (j *Journal) pick(rnd *rand.Rand, newest, any int) []string {
+func (j *journal) pick(rnd *rand.Rand, newest, any int) []string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	picked := append([]string(nil), j.one[max(0, len(j.one)-newest):]...)
@@ -235,21 +245,21 @@ func (j *Journal) pick(rnd *rand.Rand, newest, any int) []string {
 }
 
 // all returns every vehicle that was acknowledged.
-func (j *Journal) all() []string {
+func (j *journal) all() []string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return append(append([]string(nil), j.one...), j.many...)
 }
 
 // watched returns vehicles that report again and again.
-func (j *Journal) watched(n int) []string {
+func (j *journal) watched(n int) []string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return append([]string(nil), j.many[:min(n, len(j.many))]...)
 }
 
-// Counts says how much the journal holds.
-func (j *Journal) Counts() (vehicles, tokens, revoked, sources, removed, forgotten int) {
+// counts says how much the journal holds.
+func (j *journal) counts() (vehicles, tokens, revoked, sources, removed, forgotten int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for _, t := range j.tokens {

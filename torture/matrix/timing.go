@@ -77,7 +77,7 @@ func (w *world) timing(ctx context.Context) error {
 		name string
 	}{{forbiddenReporting, "a vehicle that reports and is not granted"}, {forbiddenSilent, "one that is neither there nor granted"}} {
 		difference, bound := paired(times[x.sort], times[grantedSilent])
-		if w.a.Defect != "" {
+		if w.a.Control != nil {
 			difference = 100 * difference / base
 			w.a.Aimed("the answer about "+x.name+" takes longer by (median)", round1(difference), "%", fmt.Sprintf("≤ %g %%", told), difference <= told)
 			continue

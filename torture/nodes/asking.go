@@ -2,10 +2,8 @@ package nodes
 
 import (
 	"context"
-	"errors"
 	"math/rand/v2"
 	"net/http"
-	"net/url"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -81,9 +79,6 @@ func (q *asking) one(ctx context.Context, node int, path string, id vehicle.ID, 
 	}
 	if ctx.Err() != nil {
 		return
-	}
-	if broken, ok := errors.AsType[*url.Error](err); ok {
-		err = broken.Err // without the token
 	}
 	took := time.Since(began)
 	n := q.asked.Add(1)

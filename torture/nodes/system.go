@@ -123,7 +123,7 @@ func (s *system) startTraffic(ctx context.Context, key string) error {
 			select {
 			case <-rest.Done():
 			case <-n.Ended():
-				s.a.Wrong("node %d ended: %s", i, lastLine(n.Log()))
+				s.a.Wrong("node %d ended: %s", i, n.LastLine())
 			}
 		})
 	}

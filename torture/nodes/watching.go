@@ -115,9 +115,3 @@ func (w *watching) feedsBehind() (longest time.Duration, ok bool) {
 	}
 	return max(longest, 0), ok
 }
-
-// lastLine is the last line of a log.
-func lastLine(log string) string {
-	log = strings.TrimSpace(log)
-	return log[strings.LastIndexByte(log, '\n')+1:]
-}

@@ -23,8 +23,8 @@ var Row = row.Row{
 	Title:   "Ten times as much as it can do",
 	Promise: "Asked for more than it can do, the service does nearly as much as at its best, refuses the newest with 503, answers those it took on in bounded time, keeps its memory, and is itself again within 2 s.",
 	How: `A node is put into a group of processes that gets a tenth of a core (for telemetry a fifth), since one machine cannot offer ten times what
-the whole of it can do. Its peak is measured first and last, by users who each ask as soon as they have their answer: 1,000 for queries, since about as many stay connected under overload, and 64 for
-telemetry, of which no more than 256 requests are taken on at once; a request of telemetry has 5 samples. With 64 users the peak of queries is a quarter higher, as their connections stay in the processor's cache; that figure stands beside. Between, requests are due
+the whole of it can do. Its peak is measured first and last, by users who each ask as soon as they have their answer: 1,000 for queries and 512 for
+telemetry, about as many as stay connected under overload; a request of telemetry has 5 samples. What 64 users get stands beside: queries mostly a little more, as their connections stay in the processor's cache, telemetry less, as they fill no group commit. Between, requests are due
 at twice and at ten times that rate, whatever becomes of those before. Each is given to a user: one with an open connection if there is one, else one
 who connects, up to 4,000. A user waits a second from when the request was due, then hangs up, and connects anew for the next. Answers are counted that are right and come within that second; those due in the first 1.5 s
 are not, in which the connections come into being. Each 503 must say when to come back.
@@ -37,12 +37,13 @@ cannot. Clients that pipeline are not tried: what they send ahead waits in the k
 	Found: []string{
 		"The query listener refused nobody, since a query takes microseconds and hardly ever two are in progress: users who had waited for too long connected anew, and what that cost was taken from the answers. At twice the capacity, 40 % of it was answered in time (the control).",
 		"Both listeners now measure how long what arrives waits for its turn. While that is over 125 ms, newer connections get 503, few at a time, and the rest are left to the kernel.",
+		"At ten times its capacity telemetry was taken at 43 to 86 % of the peak. More than 256 requests were refused at once on connections that stayed open, again and again, and who was let in came in hundreds as soon as the wait was over. Both listeners now find out how many connections they can serve, and all of those have their requests in work.",
 	},
 	Counts: "seconds of each overload",
 	CI:     8,
 	Long:   60,
 	Controls: []row.Control{
-		{Defect: broken.NoShedding, Says: "takes in everybody who comes", Count: 5},
+		{Defect: broken.NoShedding, Says: "takes in everybody who comes", By: []string{"missed: query at *×: answered in time, of the peak is *"}, Count: 5},
 	},
 	Needs: needs,
 	Run:   run,
@@ -113,7 +114,8 @@ const (
 // How many ask at once when the peak is measured.
 const (
 	queryUsers  = 1000
-	ingestUsers = 64
+	ingestUsers = 512
+	fewUsers    = 64 // who show what the listener does at its ease
 )
 
 // What is promised.
@@ -133,9 +135,9 @@ func (v *victim) suffer(ctx context.Context) error {
 	if calm.p(0.99) > tooBusy {
 		return fmt.Errorf("%s: a light load had a p99 of %s: the machine is too busy with others to measure anything", v.what, calm.p(0.99))
 	}
-	few := v.crowd.closedLoop(ctx, ingestUsers, peakTime)
+	few := v.crowd.closedLoop(ctx, fewUsers, peakTime)
 	v.crowd.leave()
-	v.a.Figure(fmt.Sprintf("%s: peak with %d users", v.what, ingestUsers), float64(few.good)/peakTime.Seconds(), "/s")
+	v.a.Figure(fmt.Sprintf("%s: peak with %d users", v.what, fewUsers), float64(few.good)/peakTime.Seconds(), "/s")
 	for _, times := range []struct {
 		factor  float64
 		goodput float64

@@ -3,6 +3,7 @@
 package reliability
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -33,7 +34,7 @@ type Done struct {
 type Control struct {
 	Defect string        `json:"defect"`
 	Caught bool          `json:"caught"`
-	By     string        `json:"by,omitempty"` // the first finding
+	By     string        `json:"by,omitempty"` // the finding that caught it, or else the first one
 	Took   time.Duration `json:"took_ns"`
 }
 
@@ -95,7 +96,8 @@ func (o *Done) caught() string {
 const preface = `What happens to carstate when it is killed, cut off, lied to and starved. Every row breaks
 something on purpose, with a seed that makes it repeatable, and counts what was offered, what
 was acknowledged, what of that was lost, and what was answered wrongly. A row is believed only
-because it sees a build that was broken on purpose: its controls. All figures come from
+because it sees a build that was broken on purpose: its controls. A control is caught by a
+finding that its defect must cause, and by no other. All figures come from
 ` + "[`reliability.json`](reliability.json)" + `, which ` + "`make torture`" + ` writes.
 
 ` + "```" + `
@@ -185,7 +187,10 @@ func (d *Document) section(b *strings.Builder, r row.Row) {
 		for _, c := range r.Controls {
 			caught, by := "not run", ""
 			if i := slices.IndexFunc(o.Controls, func(done Control) bool { return done.Defect == string(c.Defect) }); i >= 0 {
-				caught, by = map[bool]string{true: "yes", false: "**no**"}[o.Controls[i].Caught], o.Controls[i].By
+				caught, by = "yes", o.Controls[i].By
+				if !o.Controls[i].Caught {
+					caught, by = "**no**", "found instead: "+cmp.Or(by, "nothing")
+				}
 			}
 			fmt.Fprintf(b, "| %s | %s | %s |\n", c.Says, caught, strings.ReplaceAll(by, "|", "\\|"))
 		}

@@ -15,7 +15,7 @@ func TestDocument(t *testing.T) {
 	met := false
 	rows := []row.Row{
 		{Number: 1, Name: "kill", Title: "Killed at any moment", Promise: "Nothing is lost.", How: "Killed.", Counts: "kills", Found: []string{"A hole."},
-			Controls: []row.Control{{Defect: "early", Says: "answers early"}, {Defect: "late", Says: "answers late"}}},
+			Controls: []row.Control{{Defect: "early", Says: "answers early"}, {Defect: "late", Says: "answers late"}, {Defect: "wrong", Says: "answers wrongly"}, {Defect: "dumb", Says: "says nothing"}}},
 		{Number: 2, Name: "power", Title: "Power cut", Counts: "cuts"},
 		{Number: 3, Name: "full", Title: "Full", Counts: "times full"},
 	}
@@ -27,7 +27,7 @@ func TestDocument(t *testing.T) {
 	d.Replace(Done{Row: "kill", Count: 1})
 	d.Replace(Done{Row: "kill", Count: 1000, Seed: 7, Version: "v1", Machine: "a machine", At: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Took: time.Minute,
 		Outcome:  row.Outcome{Offered: 1234567, Acknowledged: 1234000, Lost: 1, Findings: []string{"lost: X"}, Figures: []row.Figure{{Name: "back after", Value: 7.5, Unit: "s", Aim: "≤ 5 s", Met: &met}}},
-		Controls: []Control{{Defect: "early", Caught: true, By: "lost: a|b"}},
+		Controls: []Control{{Defect: "early", Caught: true, By: "lost: a|b"}, {Defect: "wrong", By: "lost: x"}, {Defect: "dumb"}},
 	})
 	undone := Done{Row: "full", Count: 3}
 	undone.Outcome.NotDone(errors.New("no tmpfs"))
@@ -43,11 +43,12 @@ func TestDocument(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"| 1 | [Killed at any moment](#1-killed-at-any-moment) | 1,000 kills | 1,234,567 | 1,234,000 | 1 | 0 | 1 of 1 |",
+		"| 1 | [Killed at any moment](#1-killed-at-any-moment) | 1,000 kills | 1,234,567 | 1,234,000 | 1 | 0 | 1 of 3 |",
 		"| 2 | [Power cut](#2-power-cut) | not yet |", "## 1. Killed at any moment", "It has not been done yet.",
 		"Done 2026-01-02 with seed 7: 1,000 kills in 1m0s. Version v1. a machine", "| back after | 7.5 s | ≤ 5 s | **no** |",
 		"| 3 | [Full](#3-full) | **not done to the end**: 3 times full |", "Tried, and **not done to the end**, 0001-01-01", "- could not be done: no tmpfs",
-		"- lost: X", "| answers early | yes | lost: a\\|b |", "| answers late | not run |  |", "- A hole.",
+		"- lost: X", "| answers early | yes | lost: a\\|b |", "| answers late | not run |  |",
+		"| answers wrongly | **no** | found instead: lost: x |", "| says nothing | **no** | found instead: nothing |", "- A hole.",
 	} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("the page lacks %q:\n%s", want, text)

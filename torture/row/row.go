@@ -5,6 +5,8 @@ package row
 import (
 	"context"
 	"fmt"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
 
@@ -40,7 +42,27 @@ type Row struct {
 type Control struct {
 	Defect broken.Defect
 	Says   string // what the broken build does: "answers before the samples are stored"
-	Count  int    // at most so many; 0: as many as without a defect
+	// By are the findings that catch it, of which one must come: as the attempt words
+	// them, kind and all, with * for what varies. They are what the defect does, and
+	// nothing else: what else is found proves nothing, and the attempt goes on.
+	By    []string
+	Count int // at most so many; 0: as many as without a defect
+}
+
+// caughtBy reports whether a finding is one of those that catch the control.
+func (c *Control) caughtBy(finding string) bool {
+	return slices.ContainsFunc(c.By, func(wanted string) bool {
+		pattern := strings.ReplaceAll(regexp.QuoteMeta(wanted), `\*`, `.*`)
+		return regexp.MustCompile(`(?s)^` + pattern + `$`).MatchString(finding)
+	})
+}
+
+// Control finds the control of a defect; nil if the row has none.
+func (r *Row) Control(d broken.Defect) *Control {
+	if i := slices.IndexFunc(r.Controls, func(c Control) bool { return c.Defect == d }); i >= 0 {
+		return &r.Controls[i]
+	}
+	return nil
 }
 
 // Attempt is one run of a row. Safe for concurrent use.
@@ -49,12 +71,12 @@ type Attempt struct {
 	Count  int
 	Binary string // the carstate under test
 	Dir    string // a directory of the attempt's own, on a disk; removed afterwards
-	// Defect is what the binary and this process have; "" for none. A control
-	// ends with the first finding.
-	Defect broken.Defect
-	Logf   func(format string, args ...any)
+	// Control says what the binary and this process have, and what must be found;
+	// nil for none. It ends with the first finding that catches it.
+	Control *Control
+	Logf    func(format string, args ...any)
 
-	// Stop ends the attempt's context; a control's first finding calls it.
+	// Stop ends the attempt's context; what catches the control calls it.
 	Stop context.CancelFunc
 
 	mu sync.Mutex
@@ -70,6 +92,8 @@ type Outcome struct {
 	Figures      []Figure `json:"figures,omitempty"`
 	// Findings are the first few that were lost or wrong, a line each.
 	Findings []string `json:"findings,omitempty"`
+	// CaughtBy is the finding that caught the control; "" if none did.
+	CaughtBy string `json:"caught_by,omitempty"`
 	// Undone is why the row could not be done, or not to its end; "" if it was.
 	Undone string `json:"undone,omitempty"`
 }
@@ -143,14 +167,20 @@ func (a *Attempt) Aimed(name string, value float64, unit, aim string, met bool) 
 }
 
 func (a *Attempt) found(count func(*Outcome), line string) {
+	caught, kept := a.Control != nil && a.Control.caughtBy(line), false
 	a.change(func(o *Outcome) {
 		count(o)
-		if len(o.Findings) < maxFindings {
+		if kept = len(o.Findings) < maxFindings; kept {
 			o.Findings = append(o.Findings, line)
 		}
+		if caught && o.CaughtBy == "" {
+			o.CaughtBy = line
+		}
 	})
-	a.Logf("%s", line)
-	if a.Defect != "" {
+	if kept || caught {
+		a.Logf("%s", line)
+	}
+	if caught {
 		a.Stop()
 	}
 }

@@ -38,9 +38,51 @@ func TestAttempt(t *testing.T) {
 	if stopped != 0 {
 		t.Error("a finding ended a run that is no control")
 	}
-	a.Defect = "x"
-	a.Lost("x")
-	if stopped != 1 {
-		t.Error("a control goes on after it was caught")
+}
+
+// A control is caught by what its defect must cause, and by nothing else.
+func TestControl(t *testing.T) {
+	r := Row{Controls: []Control{
+		{Defect: "forgets", By: []string{"lost: * was (acknowledged) and is *", "missed: memory is *, wanted *"}},
+		{Defect: "lies"},
+	}}
+	if r.Control("") != nil || r.Control("other") != nil || r.Control("lies") != &r.Controls[1] {
+		t.Error("a control of a defect that is not its")
+	}
+	for name, c := range map[string]struct {
+		find func(*Attempt)
+		by   string
+	}{
+		"it":                 {func(a *Attempt) { a.Lost("car\n* was (acknowledged) and is unknown") }, "lost: car\n* was (acknowledged) and is unknown"},
+		"another sort":       {func(a *Attempt) { a.Aimed("memory", 7, "MiB", "≤ 6 MiB", false) }, "missed: memory is 7 MiB, wanted ≤ 6 MiB"},
+		"nothing":            {func(*Attempt) {}, ""},
+		"an aim that is met": {func(a *Attempt) { a.Aimed("memory", 5, "MiB", "≤ 6 MiB", true) }, ""},
+		"another kind":       {func(a *Attempt) { a.Wrong("car was (acknowledged) and is unknown") }, ""},
+		"a part of it":       {func(a *Attempt) { a.Lost("car was (acknowledged)") }, ""},
+		"more before it":     {func(a *Attempt) { a.Wrong("lost: car was (acknowledged) and is unknown") }, ""},
+		"something else":     {func(a *Attempt) { a.Lost("everything") }, ""},
+		"only the first counts": {func(a *Attempt) {
+			a.Wrong("it does not start")
+			a.Lost("car1 was (acknowledged) and is gone")
+			a.Lost("car2 was (acknowledged) and is gone")
+		}, "lost: car1 was (acknowledged) and is gone"},
+		"many others first": {func(a *Attempt) {
+			for range maxFindings + 1 {
+				a.Wrong("noise")
+			}
+			a.Lost("car was (acknowledged) and is gone")
+		}, "lost: car was (acknowledged) and is gone"},
+	} {
+		stopped := false
+		a := &Attempt{Logf: t.Logf, Control: r.Control("forgets"), Stop: func() { stopped = true }}
+		c.find(a)
+		if o := a.Outcome(); o.CaughtBy != c.by || stopped != (c.by != "") {
+			t.Errorf("%s: caught by %q, ended: %t", name, o.CaughtBy, stopped)
+		}
+	}
+	a := &Attempt{Logf: t.Logf, Control: r.Control("lies"), Stop: func() { t.Error("ended by what it does not name") }}
+	a.Wrong("")
+	if o := a.Outcome(); o.CaughtBy != "" || !o.Found() {
+		t.Errorf("%+v", o)
 	}
 }

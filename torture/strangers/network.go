@@ -22,16 +22,13 @@ const callers = 4
 
 // overNetwork sends strangers to all listeners of a node.
 func overNetwork(ctx context.Context, a *row.Attempt) error {
-	n, err := nodeprocess.Start(ctx, nodeprocess.Options{
+	n, err := nodeprocess.StartReady(ctx, nodeprocess.Options{
 		Binary: a.Binary, Dir: filepath.Join(a.Dir, "data"), Flags: []string{"--trusted-proxies", "127.0.0.0/8"},
-	})
+	}, time.Minute)
 	if err != nil {
 		return err
 	}
 	defer n.Kill()
-	if err := n.AwaitReady(ctx, time.Minute); err != nil {
-		return err
-	}
 	k, err := acquaint(ctx, n)
 	if err != nil {
 		return err

@@ -33,8 +33,8 @@ The heap of the node cannot be collected from outside, so its figure is resident
 	CI:     1_000_000,
 	Long:   10_000_000,
 	Controls: []row.Control{
-		{Defect: broken.UnboundedStrangers, Says: "never forgets an address to which a token was refused", Count: 20_000},
-		{Defect: broken.SeriesByVehicle, Says: "counts queries by vehicle", Count: 20_000},
+		{Defect: broken.UnboundedStrangers, Says: "never forgets an address to which a token was refused", By: []string{"missed: *: memory that is left of them is *"}, Count: 20_000},
+		{Defect: broken.SeriesByVehicle, Says: "counts queries by vehicle", By: []string{"wrong: *: there were * series of metrics, then *"}, Count: 20_000},
 	},
 	Run: run,
 }

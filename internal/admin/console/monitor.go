@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"carstate/internal/ticks"
 	"carstate/internal/vehicle"
 )
 
@@ -74,21 +75,14 @@ func (m *Monitor) Clear() { m.watchlist.clear() }
 
 // Run looks until the context ends.
 func (m *Monitor) Run(ctx context.Context) {
-	tick := time.NewTicker(figuresStep)
-	defer tick.Stop()
 	noted := time.Time{}
-	for {
+	for range ticks.NowAndEvery(ctx, figuresStep) {
 		m.look()
 		if now := m.now(); now.Sub(noted) >= historyStep {
 			noted = now
 			s := m.survey()
 			m.history.add(&s)
 			m.watchlist.dropStale(now, m.maxAge)
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
 		}
 	}
 }

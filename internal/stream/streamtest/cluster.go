@@ -120,8 +120,8 @@ func freeAddrs(t testing.TB) (addrs []string) {
 	return addrs
 }
 
-// plainConfig reserves more than the disk may have: what deleted streams reserved is
-// given back seconds later, when the next test has made its own.
+// plainConfig lets a server promise more than its disk has: by default it promises
+// three quarters of what is free, which the limits of our streams soon use up.
 func plainConfig(t testing.TB, dir string, i int, clients, routes []string, more string) Setup {
 	file := filepath.Join(dir, "nats.conf")
 	text := fmt.Sprintf(`

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"carstate/internal/stream"
 )
@@ -87,15 +89,39 @@ func (s *Server) URL() string { return s.run.ClientURL() }
 func (s *Server) Start() {
 	s.t.Helper()
 	opts := s.opts
-	run, err := server.NewServer(&opts)
+	s.run = Serve(s.t, &opts)
+	s.opts.Port = s.run.Addr().(*net.TCPAddr).Port
+}
+
+// Serve starts a server with settings of the caller's that ends with the test.
+func Serve(t testing.TB, opts *server.Options) *server.Server {
+	t.Helper()
+	s, err := server.NewServer(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
+	if !s.ReadyForConnections(time.Minute) {
+		t.Fatal("the NATS server did not start")
+	}
+	return s
+}
+
+// JetStream is what an operator manages the server's streams with, until the test
+// ends.
+func (s *Server) JetStream() jetstream.JetStream {
+	s.t.Helper()
+	nc, err := nats.Connect(s.URL())
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	run.Start()
-	if !run.ReadyForConnections(10 * time.Second) {
-		s.t.Fatal("the NATS server did not start")
+	s.t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		s.t.Fatal(err)
 	}
-	s.run, s.opts.Port = run, run.Addr().(*net.TCPAddr).Port
+	return js
 }
 
 // Stop stops the server and waits until it is gone.

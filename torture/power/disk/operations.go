@@ -89,36 +89,34 @@ func (d *Disk) Forget(number, times uint64) {
 	}
 }
 
-// Stat shows a node.
-func (d *Disk) Stat(number uint64) (Attr, error) {
+// on does something to a node, as a whole: may it be done, and is it there?
+func (d *Disk) on(number uint64, may func() error, find func(uint64) (*node, error), do func(*node)) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := d.alive(); err != nil {
-		return Attr{}, err
+	if err := may(); err != nil {
+		return err
 	}
-	n, err := d.find(number)
-	if err != nil {
-		return Attr{}, err
+	n, err := find(number)
+	if err == nil {
+		do(n)
 	}
-	return n.attr(), nil
+	return err
+}
+
+// Stat shows a node.
+func (d *Disk) Stat(number uint64) (a Attr, err error) {
+	err = d.on(number, d.alive, d.find, func(n *node) { a = n.attr() })
+	return a, err
 }
 
 // List shows what is in a directory, by name.
-func (d *Disk) List(dir uint64) ([]Entry, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if err := d.alive(); err != nil {
-		return nil, err
-	}
-	n, err := d.findDir(dir)
-	if err != nil {
-		return nil, err
-	}
-	var all []Entry
-	for _, name := range n.now.sorted() {
-		all = append(all, Entry{name, n.now[name], d.nodes[n.now[name]].mode})
-	}
-	return all, nil
+func (d *Disk) List(dir uint64) (all []Entry, err error) {
+	err = d.on(dir, d.alive, d.findDir, func(n *node) {
+		for _, name := range n.now.sorted() {
+			all = append(all, Entry{name, n.now[name], d.nodes[n.now[name]].mode})
+		}
+	})
+	return all, err
 }
 
 // Make makes a file or a directory, as the mode says. Who asks knows the node
@@ -217,22 +215,14 @@ func (d *Disk) Link(number, dir uint64, name string) (Attr, error) {
 }
 
 // Read fills a buffer from a file and returns how much there was.
-func (d *Disk) Read(number uint64, to []byte, at int64) (int, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if err := d.alive(); err != nil {
-		return 0, err
-	}
-	n, err := d.findFile(number)
-	if err != nil {
-		return 0, err
-	}
-	return n.file.now.read(to, at), nil
+func (d *Disk) Read(number uint64, to []byte, at int64) (got int, err error) {
+	err = d.on(number, d.alive, d.findFile, func(n *node) { got = n.file.now.read(to, at) })
+	return got, err
 }
 
 // Write writes into a file.
 func (d *Disk) Write(number uint64, from []byte, at int64) error {
-	return d.onFile(number, func(n *node) {
+	return d.on(number, d.changing, d.findFile, func(n *node) {
 		n.file.write(from, at)
 		n.time = time.Now()
 	})
@@ -240,7 +230,7 @@ func (d *Disk) Write(number uint64, from []byte, at int64) error {
 
 // Truncate sets a file's size.
 func (d *Disk) Truncate(number uint64, size int64) error {
-	return d.onFile(number, func(n *node) {
+	return d.on(number, d.changing, d.findFile, func(n *node) {
 		n.file.truncate(size)
 		n.time = time.Now()
 	})
@@ -248,7 +238,7 @@ func (d *Disk) Truncate(number uint64, size int64) error {
 
 // Sync makes a file durable: its data, its size and its names.
 func (d *Disk) Sync(number uint64) error {
-	return d.onFile(number, func(n *node) {
+	return d.on(number, d.changing, d.findFile, func(n *node) {
 		n.file.sync()
 		d.settleNames(n)
 	})
@@ -256,48 +246,19 @@ func (d *Disk) Sync(number uint64) error {
 
 // SyncData makes a file's data and size durable.
 func (d *Disk) SyncData(number uint64) error {
-	return d.onFile(number, func(n *node) { n.file.sync() })
-}
-
-func (d *Disk) onFile(number uint64, do func(*node)) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if err := d.changing(); err != nil {
-		return err
-	}
-	n, err := d.findFile(number)
-	if err == nil {
-		do(n)
-	}
-	return err
+	return d.on(number, d.changing, d.findFile, func(n *node) { n.file.sync() })
 }
 
 // SyncDir makes a directory durable: what was done to its entries, and its name.
 func (d *Disk) SyncDir(number uint64) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if err := d.changing(); err != nil {
-		return err
-	}
-	n, err := d.findDir(number)
-	if err == nil {
+	return d.on(number, d.changing, d.findDir, func(n *node) {
 		d.settleEntries(n)
 		d.settleNames(n)
 		d.ahead(n)
-	}
-	return err
+	})
 }
 
 // Chmod sets the permissions of a node, durably.
 func (d *Disk) Chmod(number uint64, permissions uint32) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if err := d.changing(); err != nil {
-		return err
-	}
-	n, err := d.find(number)
-	if err == nil {
-		n.mode = n.mode&syscall.S_IFMT | permissions&^uint32(syscall.S_IFMT)
-	}
-	return err
+	return d.on(number, d.changing, d.find, func(n *node) { n.mode = n.mode&syscall.S_IFMT | permissions&^uint32(syscall.S_IFMT) })
 }

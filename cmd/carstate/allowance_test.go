@@ -1,0 +1,61 @@
+package main
+
+import (
+	"testing"
+	"time"
+)
+
+// A listener that 1,000 connections keep waiting finds out that it can serve 400:
+// not many fewer, and not more for long.
+func TestAllowance(t *testing.T) {
+	const serves = 400
+	a := newAllowance(maxWait)
+	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	open := int64(1000)
+	wait := func() time.Duration { return maxWait * time.Duration(open) / serves }
+	pass := func() {
+		at = at.Add(adaptTime)
+		a.adapt(at, wait(), open)
+	}
+	for wait() > maxWait {
+		pass()
+		open = a.most.Load() // who is too many goes
+	}
+	least, most := open, open
+	for range 100 {
+		pass()
+		open = a.most.Load() // and newcomers wait at the door
+		least, most = min(least, open), max(most, open)
+	}
+	if least < serves*3/4 || most > serves*5/4 {
+		t.Errorf("it takes %d to %d connections, and can serve %d", least, most, serves)
+	}
+
+	// Once they have gone, everybody is let in again within a second or two.
+	open = 10
+	passes := 0
+	for ; a.limited(); passes++ {
+		pass()
+	}
+	if passes > 20 {
+		t.Errorf("it was limited for %d more times", passes)
+	}
+}
+
+// A few are never too many, and what is told in between changes nothing.
+func TestAllowanceOfFew(t *testing.T) {
+	a := newAllowance(maxWait)
+	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	a.adapt(at, time.Second, 10)
+	if got := a.most.Load(); got != fewCallers {
+		t.Errorf("it takes %d", got)
+	}
+	a.adapt(at.Add(adaptTime/2), time.Second, 1000)
+	if got := a.most.Load(); got != fewCallers {
+		t.Errorf("it takes %d, right after it changed", got)
+	}
+	a.adapt(at.Add(adaptTime), time.Second, 1000)
+	if got := a.most.Load(); got != 875 {
+		t.Errorf("it takes %d of 1,000", got)
+	}
+}

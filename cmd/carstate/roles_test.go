@@ -1,0 +1,216 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"carstate/internal/access"
+	"carstate/internal/admin"
+	"carstate/internal/nodeprocess"
+	"carstate/internal/stream"
+	"carstate/internal/stream/streamtest"
+	"carstate/internal/testkit"
+	"carstate/internal/vehicle"
+)
+
+// nodeOf starts a node in the test's own process, so that it can be looked at also
+// where it has no listener for the operator.
+func nodeOf(t *testing.T, urls, roles string, maxFeedAge time.Duration) *service {
+	t.Helper()
+	f := defaults()
+	f.DataDir, f.Nats, f.Replicas, f.Partitions, f.MqttAddr = t.TempDir(), urls, 3, 2, ""
+	f.QueryAddr, f.IngestAddr, f.AdminAddr = "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0"
+	f.Roles, f.MaxFeedAge = strings.Split(roles, ","), maxFeedAge
+	log := new(testkit.Buffer)
+	s, err := startService(t.Context(), f, slog.New(slog.NewTextHandler(log, nil)), func(address) bool { return false })
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.close(); err != nil {
+			t.Error(err)
+		}
+		if t.Failed() {
+			t.Logf("log of the node with the roles %s:\n%s", roles, log)
+		}
+	})
+	s.awaitReady(t)
+	return s
+}
+
+func (s *service) awaitReady(t *testing.T) {
+	t.Helper()
+	if err := until(time.Minute, s.health.ready); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Who only takes in or judges is not sent the states, which only who answers and
+// who shows them has a use for. It knows all the same how far it is behind, and
+// what was forgotten.
+func TestWhoFollowsStates(t *testing.T) {
+	c := streamtest.StartCluster(t)
+	const maxFeedAge = 5 * time.Second
+	answers := nodeOf(t, c.URLs(), "query", maxFeedAge)
+	shows := nodeOf(t, c.URLs(), "admin", maxFeedAge)
+	takesIn := nodeOf(t, c.URLs(), "ingest", maxFeedAge)
+	judges := nodeOf(t, c.URLs(), "derive", maxFeedAge)
+	secret, err := admin.LoadKey(shows.flags.DataDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	operator := &admin.Client{URL: inProcess{shows}.URL(nodeprocess.Admin), Key: secret}
+	source, err1 := operator.AddSource(t.Context(), "gateway", access.AllVehicles(), time.Time{})
+	token, err2 := operator.IssueToken(t.Context(), access.TokenRequest{Developer: "Ada", Operations: access.AllOperations, Vehicles: access.AllVehicles()})
+	if err := errors.Join(err1, err2); err != nil {
+		t.Fatal(err)
+	}
+	key := source.Key
+
+	cars := []string{"car0", "car1", "car2", "car3"}
+	posted := func() error {
+		n, err := post(inProcess{takesIn}, key, cars)
+		if err == nil && n != len(cars) {
+			err = fmt.Errorf("%d samples are accepted", n)
+		}
+		return err
+	}
+	if err := until(time.Minute, posted); err != nil { // once the source is known there
+		t.Fatal(err)
+	}
+	answered := func(vid string) func() error {
+		return func() error {
+			_, text, err := get(inProcess{answers}.URL(nodeprocess.Query) + drivingPath + "?access_token=" + token.AccessToken + "&vid=" + vid)
+			if err == nil && !strings.Contains(text, `"status":1`) {
+				err = fmt.Errorf("%s: %s", vid, text)
+			}
+			return err
+		}
+	}
+	for _, vid := range cars {
+		if err := until(time.Minute, answered(vid)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := until(time.Minute, func() error {
+		for _, s := range []*service{answers, shows} {
+			if n := s.fleet.Len(); n != len(cars) {
+				return fmt.Errorf("%v: %d vehicles in the table", s.flags.Roles, n)
+			}
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
+	for _, s := range []*service{takesIn, judges} {
+		if n := s.fleet.Len(); n != 0 {
+			t.Errorf("%v: %d vehicles in a table that nobody asks", s.flags.Roles, n)
+		}
+	}
+	if whole := feedsOfStates(t, c.URLs()); whole != 2 {
+		t.Errorf("%d feeds bring states, to 2 nodes that need them", whole)
+	}
+
+	// What is forgotten is forgotten by all, and comes back without a past.
+	if _, err := operator.Forget(t.Context(), "car0"); err != nil {
+		t.Fatal(err)
+	}
+	if err := until(time.Minute, func() error {
+		_, err := post(inProcess{takesIn}, key, cars[:1])
+		if err != nil && strings.Contains(err.Error(), "the vehicle was forgotten") {
+			return nil
+		}
+		return fmt.Errorf("a vehicle that is forgotten is not refused: %v", err)
+	}); err != nil {
+		t.Error(err)
+	}
+	if _, err := operator.Allow(t.Context(), "car0"); err != nil {
+		t.Fatal(err)
+	}
+	if err := until(time.Minute, posted); err != nil {
+		t.Fatal(err)
+	}
+	if err := until(time.Minute, answered("car0")); err != nil {
+		t.Fatal(err)
+	}
+	is, ok, err := shows.engine.State(t.Context(), "car0")
+	x := vehicle.Sample{Vehicle: "car0", Time: is.Time}
+	if err := errors.Join(x.Set(vehicle.Speed, 50), x.Set(vehicle.ThrottlePosition, 20)); err != nil {
+		t.Fatal(err)
+	}
+	if want := vehicle.Observe(vehicle.State{}, x); err != nil || !ok || is != want {
+		t.Errorf("a vehicle that was allowed again has a past: %+v; want %+v, %v", is, want, err)
+	}
+
+	// Out of touch, they say so; and come back.
+	for _, n := range c.Nodes[:2] {
+		n.Kill()
+	}
+	outOfTouch := func() error {
+		for _, s := range []*service{answers, shows, takesIn, judges} {
+			age, err := s.engine.FeedAge()
+			if err == nil && age <= maxFeedAge {
+				err = fmt.Errorf("%v: the feeds are %s old", s.flags.Roles, age)
+			}
+			if err != nil || s.health.canAnswer() == nil {
+				return fmt.Errorf("%v: %w", s.flags.Roles, err)
+			}
+		}
+		return nil
+	}
+	if err := until(time.Minute, outOfTouch); err != nil {
+		t.Error(err)
+	}
+	if _, err := post(inProcess{takesIn}, key, cars); err == nil || !strings.Contains(err.Error(), fmt.Sprint(http.StatusServiceUnavailable)) {
+		t.Errorf("out of touch, telemetry is answered %v", err)
+	}
+	for _, n := range c.Nodes[:2] {
+		n.Start()
+	}
+	for _, s := range []*service{answers, shows, takesIn, judges} {
+		s.awaitReady(t)
+	}
+	if err := until(time.Minute, posted); err != nil {
+		t.Error(err)
+	}
+}
+
+// feedsOfStates is how many consumers of STATES are sent all of it, or the states.
+func feedsOfStates(t *testing.T, urls string) (n int) {
+	t.Helper()
+	nc, err := nats.Connect(urls)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := js.Stream(t.Context(), stream.States)
+	if err != nil {
+		t.Fatal(err)
+	}
+	consumers := s.ListConsumers(t.Context())
+	for c := range consumers.Info() {
+		filters := append(c.Config.FilterSubjects, c.Config.FilterSubject)
+		for _, f := range filters {
+			if f == ">" || strings.HasPrefix(f, "state.") || len(filters) == 1 && f == "" {
+				n++
+				break
+			}
+		}
+	}
+	if err := consumers.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}

@@ -1,0 +1,43 @@
+package ticks
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestTicks(t *testing.T) {
+	for name, c := range map[string]struct {
+		ticks func(context.Context, time.Duration) func(func() bool)
+		until time.Duration // when the context ends
+		most  int           // then whoever listens has enough
+		want  []time.Duration
+	}{
+		"the context ends":       {Every, 35 * time.Second, 100, []time.Duration{10 * time.Second, 20 * time.Second, 30 * time.Second}},
+		"the listener ends":      {Every, time.Hour, 2, []time.Duration{10 * time.Second, 20 * time.Second}},
+		"it ended before":        {Every, 0, 100, nil},
+		"at once":                {NowAndEvery, 15 * time.Second, 100, []time.Duration{0, 10 * time.Second}},
+		"at once and no more":    {NowAndEvery, time.Hour, 1, []time.Duration{0}},
+		"at once, though ended":  {NowAndEvery, 0, 100, []time.Duration{0}},
+		"at once, then one more": {NowAndEvery, time.Hour, 2, []time.Duration{0, 10 * time.Second}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithTimeout(t.Context(), c.until)
+				defer cancel()
+				began := time.Now()
+				var got []time.Duration
+				for range c.ticks(ctx, 10*time.Second) {
+					if got = append(got, time.Since(began)); len(got) == c.most {
+						break
+					}
+				}
+				if !slices.Equal(got, c.want) {
+					t.Errorf("it ticked after %v, want %v", got, c.want)
+				}
+			})
+		})
+	}
+}
