@@ -112,6 +112,7 @@ func authority(t *testing.T) (ca string, issue func(dir string) (cert, key strin
 func TestNATSConfigWithTLS(t *testing.T) {
 	const password = "inTheTestOnly"
 	ca, issue := authority(t)
+	elsewhere, _ := authority(t)
 	file, err := filepath.Abs(filepath.Join(deployDir, "nats", "nats-tls.conf"))
 	if err != nil {
 		t.Fatal(err)
@@ -143,8 +144,15 @@ func TestNATSConfigWithTLS(t *testing.T) {
 	p.stop(t)
 	// In clear, and without knowing the authority, nobody gets in.
 	for _, urls := range []string{strings.ReplaceAll(c.URLs(), "tls://", "nats://"), c.URLs()} {
-		if _, err := startProcess(t.TempDir(), os.Environ(), "--nats", urls); err == nil || !strings.Contains(err.Error(), "cannot be reached") || strings.Contains(err.Error(), password) {
-			t.Errorf("a node that knows no authority: %v", err)
+		for file, want := range map[string]string{
+			"":              "cannot be reached: set SSL_CERT_FILE to",
+			"/no/such/file": "the file that SSL_CERT_FILE names cannot be read",
+			elsewhere:       "is SSL_CERT_FILE the certificate of",
+		} {
+			env := append(os.Environ(), "SSL_CERT_FILE="+file)
+			if _, err := startProcess(t.TempDir(), env, "--nats", urls); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), password) {
+				t.Errorf("a node that knows no authority, SSL_CERT_FILE=%s: %v", file, err)
+			}
 		}
 	}
 }

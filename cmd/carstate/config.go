@@ -3,6 +3,7 @@ package main
 import (
 	"net"
 	"net/netip"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,7 +25,7 @@ type storeFlags struct {
 	DataDir   string `default:"./carstate-data" placeholder:"DIR" help:"Directory of everything that is kept (${default})."`
 	Nats      string `placeholder:"URL,…" help:"An external NATS cluster instead of the embedded engine."`
 	NatsCreds string `placeholder:"FILE" help:"Credentials for --nats."`
-	Replicas  int    `default:"0" help:"Copies of every stream on the cluster. 0 means 1, or 3 with several URLs in --nats."`
+	Replicas  int    `default:"0" help:"Copies of every stream on the cluster: 1, 3 or 5, and never fewer than there are. 0 leaves them as they are; the first start then makes 1, or 3 with several URLs in --nats."`
 }
 
 // nodeFlags say what a node does and where it listens.
@@ -83,6 +84,9 @@ func (f *serveFlags) validate() error {
 	}
 	if f.Partitions < 0 || f.Partitions > 4096 {
 		return usageError("--partitions must be between 1 and 4096")
+	}
+	if !slices.Contains([]int{0, 1, 3, 5}, f.Replicas) {
+		return usageError("--replicas must be 1, 3 or 5")
 	}
 	if _, err := f.syncInterval(); err != nil {
 		return err
@@ -193,6 +197,26 @@ func (f *serveFlags) has(role string) bool {
 	return slices.Contains(f.Roles, role)
 }
 
+// loginInClear reports whether whoever is between this node and a NATS server could
+// read the login or put themselves in the server's place: without tls://, a server
+// that has TLS is believed when it seems to have none.
+func (f *serveFlags) loginInClear() bool {
+	for u := range strings.SplitSeq(f.Nats, ",") {
+		if u = strings.TrimSpace(u); !strings.Contains(u, "://") {
+			u = "nats://" + u
+		}
+		to, err := url.Parse(u)
+		if err != nil || to.Host == "" {
+			continue // the engine refuses it
+		}
+		secret := to.User != nil || f.NatsCreds != ""
+		if secret && to.Scheme != "tls" && to.Scheme != "wss" && !isLoopback(net.JoinHostPort(to.Hostname(), "0")) {
+			return true
+		}
+	}
+	return false
+}
+
 // needsStates reports whether the node has a use for the state of every vehicle:
 // to answer from, or for the console, which counts and lists them.
 func (f *serveFlags) needsStates() bool { return f.has("query") || f.has("admin") }
@@ -228,16 +252,12 @@ func (f *serveFlags) trustedProxies() ([]netip.Prefix, error) {
 // streamConfig is what the engine needs of the flags, which are valid.
 func (f *serveFlags) streamConfig() stream.Config {
 	interval, _ := f.syncInterval()
-	replicas := f.Replicas
-	if replicas == 0 && strings.Contains(f.Nats, ",") {
-		replicas = 3
-	}
 	return stream.Config{
 		DataDir:      f.DataDir,
 		SyncInterval: interval,
 		URLs:         f.Nats,
 		CredsFile:    f.NatsCreds,
-		Replicas:     replicas,
+		Replicas:     f.Replicas,
 		Partitions:   f.Partitions,
 		Retention:    f.Retention,
 	}

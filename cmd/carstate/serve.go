@@ -55,6 +55,9 @@ func (c *serveCommand) Run(ctx context.Context, w streams, given *kong.Context) 
 	if err != nil {
 		return err
 	}
+	if c.loginInClear() {
+		s.log.Warn("--nats carries the login without TLS: write tls:// unless nobody else is in that network")
+	}
 	for _, a := range c.addresses() {
 		s.log.Info("listening", "for", a.flag[2:], "address", s.ports[a.flag].Addr().String(), "tls", a.tls)
 	}

@@ -40,6 +40,8 @@ func TestUsage(t *testing.T) {
 		"serve --roles query",
 		"serve --roles cook",
 		"serve --replicas 3",
+		"serve --nats nats://a --replicas 6",
+		"serve --nats nats://a --replicas=-1",
 		"serve --nats-creds file",
 		"serve --nats nats://127.0.0.1:1 --sync-interval 1s",
 		"serve --otlp-endpoint collector:4318",
@@ -148,5 +150,34 @@ func TestTrustedProxies(t *testing.T) {
 	got, err := f.trustedProxies()
 	if want := "[10.0.0.0/8 fd00::/8 192.0.2.7/32 2001:db8::1/128]"; err != nil || fmt.Sprint(got) != want {
 		t.Errorf("%v, %v; want %s", got, err, want)
+	}
+}
+
+// TestLoginInClear: a login leaves the machine only by TLS, or with a word about it.
+func TestLoginInClear(t *testing.T) {
+	for urls, want := range map[string]bool{
+		"":                                   false,
+		"nats://me:pw@127.0.0.1:4222":        false,
+		"nats://me:pw@localhost,[::1]:4222":  false,
+		"tls://me:pw@a:4222,tls://me:pw@b":   false,
+		"nats://a:4222":                      false,
+		"nats://me:pw@a:4222":                true,
+		"me:pw@a":                            true,
+		"tls://me:pw@a:4222, nats://token@b": true,
+		"nats://me:p%zz@a":                   false,
+	} {
+		f := defaults()
+		f.Nats = urls
+		if got := f.loginInClear(); got != want {
+			t.Errorf("%s: %v", urls, got)
+		}
+	}
+	f := defaults()
+	f.Nats, f.NatsCreds = "nats://a", "file"
+	if !f.loginInClear() {
+		t.Error("credentials may go to whoever seems to be the server")
+	}
+	if f.Nats = ""; f.loginInClear() {
+		t.Error("nobody else is asked")
 	}
 }

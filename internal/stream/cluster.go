@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -46,23 +48,59 @@ func older(version, than string) bool {
 
 // checkServer refuses a server that cannot do what is needed of it.
 func (e *Engine) checkServer(ctx context.Context) error {
-	if v := e.nc.ConnectedServerVersion(); older(v, leastServer) {
-		return fmt.Errorf("the NATS server is older than %s and may lose what it acknowledged: update all servers of the cluster", leastServer)
+	if err := cmp.Or(checkVersion(e.nc), e.checkVersions()); err != nil {
+		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	_, err := e.js.AccountInfo(ctx)
+	err := patiently(ctx, func(ctx context.Context) error {
+		_, err := e.js.AccountInfo(ctx)
+		return err
+	})
 	switch {
 	case errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, nats.ErrNoResponders):
 		return errors.New("JetStream is off on the NATS cluster: give its servers a jetstream section, such as in deploy/nats/nats.conf")
 	case errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
 		return errors.New("JetStream is off for the NATS account: set jetstream: enabled in the account, such as in deploy/nats/nats.conf")
-	case errors.Is(err, context.DeadlineExceeded):
-		return errors.New("the NATS cluster does not answer: have most of its servers started, and chosen a leader?")
+	case unled(err):
+		return errUnled
 	case err != nil:
 		return fmt.Errorf("the NATS cluster cannot be asked about JetStream: %w", err)
 	}
 	return nil
+}
+
+var errUnled = errors.New("the NATS cluster does not answer: have most of its servers started, and chosen a leader?")
+
+// unled reports whether nobody answered who may decide: the cluster, or the
+// stream, has no leader at present.
+func unled(err error) bool {
+	const unavailable = 10008
+	api, ok := asAPIError(err)
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrNoResponders) || ok && api.ErrorCode == unavailable
+}
+
+// setupTimeout bounds how long one question may go unanswered at the start.
+const setupTimeout = 30 * time.Second
+
+// patiently asks until there is an answer: while a leader is chosen, for the
+// cluster or a stream that was just made or gets other copies, questions are
+// refused or dropped. They are such that they can be asked twice.
+func patiently(ctx context.Context, ask func(ctx context.Context) error) error {
+	const try, rest = 2 * time.Second, 100 * time.Millisecond
+	ctx, cancel := context.WithTimeout(ctx, setupTimeout)
+	defer cancel()
+	for {
+		once, cancel := context.WithTimeout(ctx, try)
+		err := ask(once)
+		cancel()
+		if !unled(err) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(rest):
+		}
+	}
 }
 
 // tooFewPeers reports whether a stream could not be made or changed because the
@@ -97,17 +135,23 @@ func asDenial(err error) (denial, bool) {
 // requests that change nothing: records for a stream of another name, the removal
 // of what is not there.
 func (e *Engine) probeRights(ctx context.Context, configs []jetstream.StreamConfig) error {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
 	var asking sync.WaitGroup
 	var failed error
 	var mu sync.Mutex
 	ask := func(m *nats.Msg) {
 		asking.Go(func() {
-			if _, err := e.nc.RequestMsgWithContext(ctx, m); err != nil {
-				mu.Lock()
-				defer mu.Unlock()
-				failed = fmt.Errorf("the NATS cluster cannot be asked for %s: %w", m.Subject, err)
+			err := patiently(ctx, func(ctx context.Context) error {
+				_, err := e.nc.RequestMsgWithContext(ctx, m)
+				return err
+			})
+			if err == nil {
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			failed = fmt.Errorf("the NATS cluster cannot be asked for %s: %w", m.Subject, err)
+			if unled(err) {
+				failed = fmt.Errorf("nobody answers for %s: has its stream a leader? (nats stream report)", m.Subject)
 			}
 		})
 	}
@@ -133,6 +177,11 @@ func (e *Engine) probeRights(ctx context.Context, configs []jetstream.StreamConf
 	for _, name := range fedStreams {
 		question("$JS.API.STREAM.MSG.DELETE."+name, map[string]any{"seq": uint64(1) << 62})
 		question("$JS.API.STREAM.MSG.GET."+name, map[string]any{"seq": uint64(1) << 62})
+		question("$JS.API.DIRECT.GET."+name, map[string]any{"seq": uint64(1) << 62})
+	}
+	for _, name := range append([]string{Telemetry}, fedStreams...) {
+		question("$JS.API.CONSUMER.CREATE."+name, map[string]any{}) // of no stream
+		question("$JS.API.CONSUMER.DELETE."+name+".probe", map[string]any{})
 	}
 	asking.Wait()
 	return failed

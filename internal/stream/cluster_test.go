@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -63,7 +64,7 @@ func TestMissingRights(t *testing.T) {
 	for _, denied := range []string{
 		"telemetry.*", "state.>", "cursor.*", "member.*", "heartbeat.tokens", "token.*", "tokenset.>", "source.*", "tombstone.*", "audit.event",
 		"$JS.API.>", "$JS.API.INFO", "$JS.API.STREAM.CREATE.*", "$JS.API.STREAM.PURGE.TELEMETRY", "$JS.API.STREAM.MSG.DELETE.STATES",
-		"$JS.API.STREAM.MSG.GET.STATES",
+		"$JS.API.STREAM.MSG.GET.STATES", "$JS.API.DIRECT.GET.STATES", "$JS.API.CONSUMER.CREATE.>", "$JS.API.CONSUMER.DELETE.>",
 	} {
 		t.Run(denied, func(t *testing.T) {
 			t.Parallel()
@@ -94,29 +95,9 @@ func TestOldServer(t *testing.T) {
 	} {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
-			l, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { l.Close() })
-			go func() {
-				c, err := l.Accept()
-				if err != nil {
-					return
-				}
-				defer c.Close()
-				fmt.Fprintf(c, "INFO {\"server_id\":\"x\",\"version\":%q,\"max_payload\":1048576,\"headers\":true}\r\n", version)
-				for lines := bufio.NewScanner(c); lines.Scan(); {
-					switch strings.Fields(lines.Text() + " .")[0] {
-					case "PING":
-						fmt.Fprint(c, "PONG\r\n")
-					case "PUB", "HPUB":
-						return // a server that is new enough is asked something
-					}
-				}
-			}()
+			addr := pretend(t, version)
 			ctx := testkit.Context(t)
-			e, err := stream.Open(ctx, stream.Config{URLs: "nats://" + l.Addr().String()})
+			e, err := stream.Open(ctx, stream.Config{URLs: "nats://" + addr})
 			if err == nil {
 				e.Close()
 				t.Fatal("it was taken for a server")
@@ -126,4 +107,54 @@ func TestOldServer(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A server of a cluster that is too old is refused whichever the connection is to.
+func TestOldServerAmongOthers(t *testing.T) {
+	t.Parallel()
+	good := streamtest.External(t)
+	old := "nats://" + pretend(t, "2.15.1")
+	for range 5 { // the first one is drawn by lot
+		refused(t, stream.Config{URLs: good + "," + old}, `"pretender" is older than 2.15.2`)
+	}
+	// One that is gone keeps nobody out.
+	gone := streamtest.StartServer(t)
+	url := gone.URL()
+	gone.Stop()
+	streamtest.Open(t, stream.Config{URLs: good + "," + url, Replicas: 1})
+}
+
+// pretend says that it is a server of a version, and answers nothing.
+func pretend(t *testing.T, version string) (addr string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var running sync.WaitGroup
+	t.Cleanup(func() {
+		l.Close()
+		running.Wait()
+	})
+	running.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			running.Go(func() {
+				defer c.Close()
+				fmt.Fprintf(c, "INFO {\"server_id\":\"x\",\"server_name\":\"pretender\",\"version\":%q,\"max_payload\":1048576,\"headers\":true}\r\n", version)
+				for lines := bufio.NewScanner(c); lines.Scan(); {
+					switch strings.Fields(lines.Text() + " .")[0] {
+					case "PING":
+						fmt.Fprint(c, "PONG\r\n")
+					case "PUB", "HPUB":
+						return // a server that is new enough is asked something
+					}
+				}
+			})
+		}
+	})
+	return l.Addr().String()
 }

@@ -23,7 +23,8 @@ type Config struct {
 	URLs string
 	// CredsFile holds the NATS credentials for URLs. Optional.
 	CredsFile string
-	// Replicas of each stream; 0 means 1. Only a cluster has more.
+	// Replicas of each stream, never fewer than it has. 0 leaves them as they
+	// are; streams made anew then get 1, or 3 with several URLs.
 	Replicas int
 
 	// Partitions into which vehicles are spread. Fixed when the streams are
@@ -94,6 +95,7 @@ const (
 
 	embeddedPartitions = 1
 	externalPartitions = 64
+	clusterReplicas    = 3
 
 	// maxBatch is JetStream's limit of messages in an atomic batch.
 	maxBatch = 1000
@@ -125,9 +127,6 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Registry == nil {
 		c.Registry = prometheus.NewRegistry()
-	}
-	if c.Replicas == 0 {
-		c.Replicas = 1
 	}
 	if c.Retention == 0 {
 		c.Retention = DefaultRetention

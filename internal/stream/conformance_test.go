@@ -4,8 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"os"
+	"regexp"
+	"strings"
 	"sync"
 	"testing"
+
+	"github.com/nats-io/nats.go"
 
 	"carstate/internal/stream"
 	"carstate/internal/stream/streamtest"
@@ -52,13 +58,31 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// It runs against three servers with three copies of everything, too. It does not
+// It runs against three servers with three copies of everything, too, and with the
+// rights that deploy/nats grants and no others. It does not
 // share the machine with the package's other tests, which wait for time-outs.
 func TestConformanceOfACluster(t *testing.T) {
-	c := streamtest.StartCluster(t)
+	shipped, err := os.ReadFile("../../deploy/nats/nats.conf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rights := regexp.MustCompile(`(?s)permissions \{.*?\n        \}`).Find(shipped)
+	if rights == nil {
+		t.Fatal("deploy/nats/nats.conf grants no rights")
+	}
+	c := streamtest.StartClusterAs(t, fmt.Sprintf(`accounts { A { jetstream: enabled, users: [
+	{ user: carstate, password: secret, %s },
+	{ user: operator, password: secret }
+] } }
+`, rights), nats.UserInfo("operator", "secret"))
+	urls := strings.ReplaceAll(c.URLs(), "nats://", "nats://carstate:secret@")
 	for name, run := range conformance {
 		t.Run(name, func(t *testing.T) {
-			run(t, streamtest.Open(t, stream.Config{URLs: c.URLs(), Replicas: 3, Partitions: 4}))
+			log := new(testkit.Buffer)
+			run(t, streamtest.Open(t, stream.Config{URLs: urls, Replicas: 3, Partitions: 4, Log: slog.New(slog.NewTextHandler(log, nil))}))
+			if log.Count("violation") > 0 {
+				t.Errorf("a right is missing:\n%s", log)
+			}
 		})
 		c.Wipe()
 	}

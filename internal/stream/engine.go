@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/url"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -52,6 +51,10 @@ type Engine struct {
 	forgotten        access.Forgotten
 	stones, followed atomic.Pointer[feed]
 	taken            sync.Map // by number: *Partition, taken by this node
+
+	// needed is set from start until Close or Cut: a connection that is closed
+	// meanwhile was not closed by us.
+	needed atomic.Bool
 
 	// denied ends the opening of the engine for what the cluster forbids.
 	denied atomic.Pointer[context.CancelCauseFunc]
@@ -123,7 +126,7 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 		return nil, e.dir.blame(err)
 	}
 	if !c.embedded() {
-		if err = e.probeRights(ctx, streamConfigs(c, e.partitions)); err != nil {
+		if err = e.probeRights(ctx, streamConfigs(c, made{partitions: e.partitions})); err != nil {
 			return nil, err
 		}
 	}
@@ -165,6 +168,10 @@ func (e *Engine) start() {
 	e.running.Go(func() { e.watchBacklog(ctx) })
 	e.running.Go(func() { e.watchWrites(ctx) })
 	e.running.Go(func() { e.tryTelemetry(ctx) })
+	e.needed.Store(true)
+	if e.nc.IsClosed() {
+		e.onClosed(e.nc)
+	}
 }
 
 func (e *Engine) openEmbedded(ctx context.Context) (err error) {
@@ -204,51 +211,19 @@ func (e *Engine) openEmbedded(ctx context.Context) (err error) {
 	return nil
 }
 
-func (e *Engine) openExternal() (err error) {
-	opts := []nats.Option{
-		nats.Name("carstate"),
-		nats.MaxReconnects(-1),
-		nats.ReconnectWait(250 * time.Millisecond),
-		nats.Timeout(5 * time.Second),
-		nats.PingInterval(2 * time.Second),
-		nats.MaxPingsOutstanding(2),
-		e.onAsyncError(), e.watchVersions(),
-	}
-	if e.config.CredsFile != "" {
-		opts = append(opts, nats.UserCredentials(e.config.CredsFile))
-	}
-	// The addresses may carry a password, so the error must not repeat them.
-	if e.nc, err = nats.Connect(e.config.URLs, opts...); err != nil {
-		if malformed, ok := errors.AsType[*url.Error](err); ok {
-			err = malformed.Err
-		}
-		return fmt.Errorf("the NATS cluster cannot be reached: check --nats and --nats-creds: %w", err)
-	}
-	return nil
-}
-
-func (e *Engine) onAsyncError() nats.Option {
-	return nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
-		if d, ok := asDenial(err); ok {
-			if deny := e.denied.Load(); deny != nil {
-				(*deny)(d) // whoever opens the engine reports it
-				return
-			}
-		}
-		e.log.Warn("engine connection", "error", err)
-	})
-}
-
 // Cut ends the connection to the engine, so that whatever still waits for an
 // answer fails now. Only Close may follow.
-func (e *Engine) Cut() { e.nc.Close() }
+func (e *Engine) Cut() {
+	e.needed.Store(false)
+	e.nc.Close()
+}
 
 // Close ends everything in order: what writes first, the server last. Samples
 // whose Append has not returned are not acknowledged.
 func (e *Engine) Close() error {
 	e.stop()
 	e.running.Wait()
-	e.nc.Close()
+	e.Cut()
 	e.node.close()
 	if e.server == nil {
 		return nil

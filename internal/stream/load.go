@@ -19,6 +19,10 @@ const MaxLoad = 999
 // loadTimeout bounds one Load, with all its tries.
 const loadTimeout = 4 * requestTimeout
 
+// errGap means that some records of an answer did not arrive: the connection was
+// cut and made anew in the middle of it.
+var errGap = errors.New("a part of the engine's answer is missing")
+
 // errBehind means that the server that answered does not have our own claim yet,
 // and so perhaps not all that was committed before it.
 var errBehind = errors.New("a server of the cluster lags behind")
@@ -107,7 +111,9 @@ func (t *Partition) State(ctx context.Context, id vehicle.ID) (s vehicle.State, 
 // is before the stream held the record of the sequence since.
 //
 // The client library has no call for it; the protocol is NATS ADR-31: the records
-// come one by one, and a message of status 204 ends them.
+// come one by one, each with the sequence of the one before, and a message of status
+// 204 ends them. They count only all together: a vehicle whose record is missing
+// would be taken for one without a past.
 func (e *Engine) lastRecords(ctx context.Context, stream string, subjects []string, since uint64) ([]*nats.Msg, error) {
 	request, err := json.Marshal(struct {
 		Last []string `json:"multi_last"`
@@ -131,14 +137,20 @@ func (e *Engine) lastRecords(ctx context.Context, stream string, subjects []stri
 		return nil, err
 	}
 	var records []*nats.Msg
+	last := "0" // the sequence of the newest record
 	for {
 		m, err := sub.NextMsgWithContext(ctx)
 		if err != nil {
 			return nil, err
 		}
-		switch status := m.Header.Get("Status"); status {
+		status := m.Header.Get("Status")
+		if (status == "" || status == "204") && m.Header.Get("Nats-Last-Sequence") != last {
+			return nil, errGap
+		}
+		switch status {
 		case "":
 			records = append(records, m)
+			last = m.Header.Get("Nats-Sequence")
 		case "204":
 			upTo, err := strconv.ParseUint(m.Header.Get("Nats-UpTo-Sequence"), 10, 64)
 			if err != nil {

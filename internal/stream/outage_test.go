@@ -362,7 +362,7 @@ type wire struct {
 	deaf atomic.Bool // drop what the server says
 
 	mu   sync.Mutex
-	open map[net.Conn]bool
+	open map[net.Conn]bool // those to clients are true
 }
 
 func newWire(t *testing.T, to string) *wire {
@@ -385,7 +385,7 @@ func newWire(t *testing.T, to string) *wire {
 				continue
 			}
 			w.mu.Lock()
-			w.open[client], w.open[server] = true, true
+			w.open[client], w.open[server] = true, false
 			w.mu.Unlock()
 			running.Go(func() { io.Copy(server, client); server.Close() })
 			running.Go(func() { w.answers(client, server); client.Close() })
@@ -412,6 +412,17 @@ func (w *wire) answers(client, server net.Conn) {
 		}
 		if _, err := client.Write(buf[:n]); err != nil {
 			return
+		}
+	}
+}
+
+// say tells the clients what the server did not say.
+func (w *wire) say(text string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for c, client := range w.open {
+		if client {
+			_, _ = io.WriteString(c, text) // an error is that the client has gone
 		}
 	}
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -29,7 +31,7 @@ const partitionsKey = "carstate.partitions"
 //   - STATES drops its oldest record, which is the vehicle longest unheard of;
 //     refusing would refuse updates too. An alarm is logged at 80 %.
 //   - TOKENS, SOURCES and AUDIT refuse, and an alarm is logged at 80 %.
-func streamConfigs(c Config, partitions int) []jetstream.StreamConfig {
+func streamConfigs(c Config, m made) []jetstream.StreamConfig {
 	lastValue := func(name string, bytes int64, d jetstream.DiscardPolicy, subjects ...string) jetstream.StreamConfig {
 		return jetstream.StreamConfig{
 			Name:               name,
@@ -54,7 +56,7 @@ func streamConfigs(c Config, partitions int) []jetstream.StreamConfig {
 			// trimmer acts on it, and a replica may lag.
 			AllowDirect: false,
 			Duplicates:  duplicateWindow,
-			Metadata:    map[string]string{partitionsKey: strconv.Itoa(partitions)},
+			Metadata:    map[string]string{partitionsKey: strconv.Itoa(m.partitions)},
 		},
 		lastValue(States, c.StatesBytes, jetstream.DiscardOld, "state.*.*", "cursor.*", "member.*"),
 		lastValue(Tokens, recordBytes, jetstream.DiscardNew, "token.*", "tokenset.*.*", "tokenuse.*", "tokenuse.*.*"),
@@ -71,7 +73,7 @@ func streamConfigs(c Config, partitions int) []jetstream.StreamConfig {
 	}
 	for i := range configs {
 		configs[i].Storage = jetstream.FileStorage
-		configs[i].Replicas = c.Replicas
+		configs[i].Replicas = m.replicas
 		if broken.Has(broken.OneReplica) {
 			configs[i].Replicas = 1
 		}
@@ -79,47 +81,176 @@ func streamConfigs(c Config, partitions int) []jetstream.StreamConfig {
 	return configs
 }
 
+// made is what the first start has fixed, as TELEMETRY says: 0 before.
+type made struct{ partitions, replicas int }
+
 // ensureStreams makes the streams that are missing and brings the others up to
-// date. It returns the number of partitions, which the first start fixed.
+// date. It returns the number of partitions, which the first start fixed. Nodes
+// that start at once agree, because only one of them makes a stream.
 func ensureStreams(ctx context.Context, js jetstream.JetStream, c Config) (int, error) {
-	partitions, err := storedPartitions(ctx, js)
-	switch {
-	case err != nil:
-		return 0, err
-	case partitions == 0 && c.Partitions != 0:
-		partitions = c.Partitions
-	case partitions == 0 && c.embedded():
-		partitions = embeddedPartitions
-	case partitions == 0:
-		partitions = externalPartitions
-	case c.Partitions != 0 && c.Partitions != partitions:
-		return 0, fmt.Errorf("the streams were made with %d partitions, which cannot change: leave --partitions out or set it to %d", partitions, partitions)
+	want := made{partitions: c.Partitions, replicas: c.Replicas}
+	if want.partitions == 0 {
+		want.partitions = c.firstPartitions()
 	}
-	for _, sc := range streamConfigs(c, partitions) {
-		if _, err := js.CreateOrUpdateStream(ctx, sc); tooFewPeers(err) {
-			return 0, fmt.Errorf("the NATS cluster has too few servers with JetStream for %d copies of each stream: start more of them or set --replicas", c.Replicas)
-		} else if err != nil {
-			return 0, fmt.Errorf("the stream %s cannot be set up: %w", sc.Name, err)
+	if want.replicas == 0 {
+		want.replicas = c.firstReplicas()
+	}
+	// TELEMETRY comes first and fixes what the others follow.
+	for i := range streamNames {
+		is, err := ensureStream(ctx, js, c, i, want)
+		if err != nil {
+			return 0, err
+		}
+		if i == 0 {
+			want = is
 		}
 	}
-	return partitions, nil
+	// What was answered while the cluster changed its leader need not stand.
+	stored, err := storedStream(ctx, js, Telemetry)
+	if err == nil && madeLike(stored).partitions != want.partitions {
+		err = fmt.Errorf("the stream %s was replaced during the start: start again", Telemetry)
+	}
+	return want.partitions, err
 }
 
-// storedPartitions reads the number of partitions that the streams were made
-// with, 0 if there are none yet.
-func storedPartitions(ctx context.Context, js jetstream.JetStream) (int, error) {
-	s, err := js.Stream(ctx, Telemetry)
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return 0, nil
+func (c Config) firstPartitions() int {
+	if c.embedded() {
+		return embeddedPartitions
 	}
+	return externalPartitions
+}
+
+// firstReplicas is how many copies streams get that nobody asked any number for.
+func (c Config) firstReplicas() int {
+	if strings.Contains(c.URLs, ",") {
+		return clusterReplicas
+	}
+	return 1
+}
+
+func (c Config) checkPartitions(stored int) error {
+	if c.Partitions != 0 && c.Partitions != stored {
+		return fmt.Errorf("the streams were made with %d partitions, which cannot change: leave --partitions out or set it to %d", stored, stored)
+	}
+	return nil
+}
+
+// What another node has just made is not always shown at once: it is looked for
+// this often.
+const (
+	ensureTries = 50
+	ensureEvery = 100 * time.Millisecond
+)
+
+// ensureStream makes one of streamNames, or brings it up to date. It is never
+// given fewer copies than it has: one node's flag would take them from all.
+func ensureStream(ctx context.Context, js jetstream.JetStream, c Config, i int, want made) (made, error) {
+	name := streamNames[i]
+	var last error
+	for range ensureTries {
+		stored, err := storedStream(ctx, js, name)
+		if err != nil {
+			return made{}, err
+		}
+		is, found := madeLike(stored), stored.Name != ""
+		target := want
+		if found {
+			if target.replicas = c.Replicas; target.replicas == 0 {
+				target.replicas = is.replicas
+			}
+			if target.replicas < is.replicas {
+				return made{}, fmt.Errorf("the stream %s has %d copies, which --replicas %d would take from all nodes: leave --replicas out or set it to %d; for fewer, run nats stream edit on each stream first",
+					name, is.replicas, target.replicas, is.replicas)
+			}
+			if name == Telemetry {
+				if err := c.checkPartitions(is.partitions); err != nil {
+					return made{}, err
+				}
+				target.partitions = is.partitions
+			}
+		}
+		sc := streamConfigs(c, target)[i]
+		// Only one node creates it. To create one that is there fails, even if it
+		// is the same, where the servers have no room for another one.
+		change := js.CreateStream
+		if found {
+			change = js.UpdateStream
+		}
+		if !found || !sameStream(sc, stored) {
+			err = patiently(ctx, func(ctx context.Context) error {
+				_, err := change(ctx, sc)
+				return err
+			})
+		}
+		switch {
+		case err == nil:
+			return target, nil
+		case tooFewPeers(err):
+			return made{}, fmt.Errorf("the NATS cluster has too few servers with JetStream for %d copies of each stream: start more of them or set --replicas", target.replicas)
+		case unled(err):
+			return made{}, errUnled
+		case !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) && !errors.Is(err, jetstream.ErrStreamNotFound):
+			return made{}, fmt.Errorf("the stream %s cannot be set up: %w", name, err)
+		}
+		last = err // another node has just made or removed it
+		select {
+		case <-ctx.Done():
+			return made{}, ctx.Err()
+		case <-time.After(ensureEvery):
+		}
+	}
+	return made{}, fmt.Errorf("the stream %s cannot be set up: %w", name, last)
+}
+
+// storedStream reads how a stream was made; the zero value if there is none yet.
+func storedStream(ctx context.Context, js jetstream.JetStream, name string) (jetstream.StreamConfig, error) {
+	var s jetstream.Stream
+	err := patiently(ctx, func(ctx context.Context) (err error) {
+		s, err = js.Stream(ctx, name)
+		return err
+	})
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		return jetstream.StreamConfig{}, nil
+	case unled(err):
+		return jetstream.StreamConfig{}, errUnled
+	case err != nil:
+		return jetstream.StreamConfig{}, fmt.Errorf("the engine cannot be asked for its streams: %w", err)
+	}
+	stored := s.CachedInfo().Config
+	if name == Telemetry && madeLike(stored).partitions < 1 {
+		return jetstream.StreamConfig{}, fmt.Errorf("the stream %s is not one of carstate's: use another NATS account", Telemetry)
+	}
+	return stored, nil
+}
+
+// madeLike is what a stored stream fixes.
+func madeLike(stored jetstream.StreamConfig) made {
+	partitions, err := strconv.Atoi(stored.Metadata[partitionsKey])
 	if err != nil {
-		return 0, fmt.Errorf("the engine cannot be asked for its streams: %w", err)
+		partitions = 0 // it has none of its own
 	}
-	n, err := strconv.Atoi(s.CachedInfo().Config.Metadata[partitionsKey])
-	if err != nil || n < 1 {
-		return 0, fmt.Errorf("the stream %s is not one of carstate's: use another NATS account", Telemetry)
+	return made{partitions, stored.Replicas}
+}
+
+// sameStream reports whether a stored stream needs no change. An update that changes
+// nothing could undo one of a node that starts at the same time.
+func sameStream(want, is jetstream.StreamConfig) bool {
+	for key, value := range want.Metadata {
+		if is.Metadata[key] != value {
+			return false
+		}
 	}
-	return n, nil
+	want.Metadata = is.Metadata // the server adds to it
+	// So does it with limits that are not set.
+	want.MaxMsgs, want.MaxConsumers, want.MaxMsgSize = -1, -1, -1
+	if want.MaxMsgsPerSubject == 0 {
+		want.MaxMsgsPerSubject = -1
+	}
+	if want.Duplicates == 0 {
+		want.Duplicates = is.Duplicates
+	}
+	return reflect.DeepEqual(want, is)
 }
 
 // requestTimeout bounds one question to the engine that nobody waits for with

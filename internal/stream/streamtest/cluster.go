@@ -51,7 +51,16 @@ const startTimeout = time.Minute
 
 // StartCluster starts a cluster that syncs every write and ends with the test.
 func StartCluster(t testing.TB) *Cluster {
-	return StartClusterWith(t, plainConfig, func(addr string) string { return "nats://" + addr })
+	return StartClusterAs(t, "")
+}
+
+// StartClusterAs is StartCluster of servers that are told a little more: who is let
+// in, say. Options are what a client needs to connect.
+func StartClusterAs(t testing.TB, more string, opts ...nats.Option) *Cluster {
+	configure := func(t testing.TB, dir string, i int, clients, routes []string) Setup {
+		return plainConfig(t, dir, i, clients, routes, more)
+	}
+	return StartClusterWith(t, configure, func(addr string) string { return "nats://" + addr }, opts...)
 }
 
 // StartClusterWith starts a cluster of nodes that are configured by a test.
@@ -113,13 +122,13 @@ func freeAddrs(t testing.TB) (addrs []string) {
 
 // plainConfig lets a server promise more than its disk has: by default it promises
 // three quarters of what is free, which the limits of our streams soon use up.
-func plainConfig(t testing.TB, dir string, i int, clients, routes []string) Setup {
+func plainConfig(t testing.TB, dir string, i int, clients, routes []string, more string) Setup {
 	file := filepath.Join(dir, "nats.conf")
 	text := fmt.Sprintf(`
 listen: %q
 jetstream { store_dir: %q, sync_interval: always, max_file_store: 1TB }
 cluster { name: test, listen: %q, routes: [ "nats-route://%s" ] }
-`, clients[i], filepath.Join(dir, "store"), routes[i], strings.Join(routes, `", "nats-route://`))
+%s`, clients[i], filepath.Join(dir, "store"), routes[i], strings.Join(routes, `", "nats-route://`), more)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
