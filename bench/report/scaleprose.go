@@ -133,7 +133,7 @@ const partitionSamples = 1000
 // partitionsText says how partitions are chosen.
 func (c *costs) partitionsText() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "The number is fixed when TELEMETRY is made (`--partitions`; 1 embedded, 64 on a cluster where the flag is left out, at most %s), so choose it for the fleet that you expect: **one for about %s samples a second**, and at least two for each node that judges.\n\n",
+	fmt.Fprintf(&b, "The number is fixed when TELEMETRY is made (`--partitions`; 1 embedded, 64 on a cluster where the flag is left out, at most %s), so choose it for the fleet that you expect: **one for about %s samples a second**, and at least sixteen for each node that judges. Which node has which is drawn by a hash: with four a node, one of four nodes gets none in 4 of 100 cases and the busiest has 1.5 × its share; with sixteen nobody is left out, and the busiest of four has 1.3 ×.\n\n",
 		number(c.limit[LimitPartitions]), number(partitionSamples))
 	fmt.Fprintf(&b, "- **What they are for**: each is judged by one goroutine of one node, %s samples a second from a backlog on the measured machine, which did all else too.\n", number(c.judged))
 	fmt.Fprintf(&b, "- **What too many cost**: samples that arrive together are stored by one commit and judged by one fold, and each of these has a price whatever is in it: an atomic batch of three copies is many writes and syncs. "+
@@ -168,18 +168,18 @@ func (c *costs) plan() string {
 	shards := math.Ceil(n.feedCores() / (machineCores * coresInUse / 2))
 	work := n.workCores()
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s samples a second do not fit one set of streams, by a factor of %s. The parts that are divided are there: partitions by a hash of the vehicle, states and cursor of a partition in one stream, fences a partition. What is to be built, in this order, "+
-		"each step useful by itself:\n\n", quantity(n.samples(), "n"), number(buckets))
-	fmt.Fprintf(&b, "1. **Health without the console.** Nodes that only take in or judge (`--roles ingest,derive`) follow no states already. But `/readyz` and `/metrics` come with the role `admin`, and so does the console, which counts every vehicle. With a listener for these two alone, ingest and derive nodes are as many as the work needs (%s cores), and feeds only as many as nodes that answer.\n", number(cores(c.ingest+c.firstDerive, n.samples())))
-	fmt.Fprintf(&b, "2. **Buckets.** TELEMETRY and STATES become as many pairs of streams as are needed, a partition's bucket being its number modulo theirs. Nothing in the fold changes, since a partition's states and cursor stay together. "+
+	fmt.Fprintf(&b, "%s samples a second do not fit one set of streams, by a factor of %s. The parts that are divided are there: partitions by a hash of the vehicle, states and cursor of a partition in one stream, fences a partition. "+
+		"Nodes that only take in or judge (`--roles ingest,derive`) follow no states and have probes and metrics of their own: they can be as many as the work needs (%s cores), and the feeds are only as many as the nodes that answer. "+
+		"What is to be built, in this order, each step useful by itself:\n\n", quantity(n.samples(), "n"), number(buckets), number(cores(c.ingest+c.firstDerive, n.samples())))
+	fmt.Fprintf(&b, "1. **Buckets.** TELEMETRY and STATES become as many pairs of streams as are needed, a partition's bucket being its number modulo theirs. Nothing in the fold changes, since a partition's states and cursor stay together. "+
 		"For the rate %s buckets (half a core for each leader), for the room %s; the servers that lead them are then about %s machines, %s cores in all for storing.\n",
 		number(buckets), number(full), number(math.Ceil(n.storeCores()/(machineCores*coresInUse))), number(n.storeCores()))
-	fmt.Fprintf(&b, "3. **Nodes that answer for some buckets.** All states are %s cores and %s for each node that follows them, so %s groups of nodes that answer, with a proxy in front that hashes the vid as carstate does, and at least two nodes in each. Queries themselves take %s cores in all, the tables %s a group.\n",
+	fmt.Fprintf(&b, "2. **Nodes that answer for some buckets.** All states are %s cores and %s for each node that follows them, so %s groups of nodes that answer, with a proxy in front that hashes the vid as carstate does, and at least two nodes in each. Queries themselves take %s cores in all, the tables %s a group.\n",
 		number(n.feedCores()), quantity(n.samples()*c.wire, "B/s"), number(shards), number(cores(c.query, n.queries())), quantity(n.cars*c.table/shards, "B"))
-	fmt.Fprintf(&b, "4. **Small records for those who answer.** Of a state's %s bytes an answer needs 40. A second record with these alone, written when a verdict changes or is half as old as `--max-age`, would leave a small part of both figures in step 3.\n", number(c.wire))
-	fmt.Fprintf(&b, "5. **States stored less often.** A state that says nothing new can wait for as long as its telemetry is kept, since folding again comes to the same. Stored once a minute, %s buckets become %s.\n", number(buckets), number(math.Ceil(buckets*sampleEvery/60)))
-	b.WriteString("6. **Regions by leaf nodes.** NATS servers in each region mirror the buckets, and nodes there follow the mirror: a state crosses between regions once and not once a node. carstate writes its heartbeats into the streams that it follows, and would have to write them at the origin and see them come back by the mirror, so that the age of a copy stays honest.\n")
-	fmt.Fprintf(&b, "7. **Sources without records.** A source for each car would be %s in SOURCES. Cars with certificates of their own, checked against one authority, need none.\n", quantity(n.cars*c.limit[ScaleSourceBytes], "B"))
+	fmt.Fprintf(&b, "3. **Small records for those who answer.** Of a state's %s bytes an answer needs 40. A second record with these alone, written when a verdict changes or is half as old as `--max-age`, would leave a small part of both figures in step 2.\n", number(c.wire))
+	fmt.Fprintf(&b, "4. **States stored less often.** A state that says nothing new can wait for as long as its telemetry is kept, since folding again comes to the same. Stored once a minute, %s buckets become %s.\n", number(buckets), number(math.Ceil(buckets*sampleEvery/60)))
+	b.WriteString("5. **Regions by leaf nodes.** NATS servers in each region mirror the buckets, and nodes there follow the mirror: a state crosses between regions once and not once a node. carstate writes its heartbeats into the streams that it follows, and would have to write them at the origin and see them come back by the mirror, so that the age of a copy stays honest.\n")
+	fmt.Fprintf(&b, "6. **Sources without records.** A source for each car would be %s in SOURCES. Cars with certificates of their own, checked against one authority, need none.\n", quantity(n.cars*c.limit[ScaleSourceBytes], "B"))
 	fmt.Fprintf(&b, "\nWithout any of that, today: %s clusters as above of %s cars each, and somebody to run them. The work alone (%s cores to take in, judge and answer, %s to store) is the same.\n",
 		number(buckets), count(math.Floor(n.cars/buckets)), number(work), number(n.storeCores()))
 	return b.String()

@@ -34,7 +34,7 @@ type nodeFlags struct {
 	IngestAddr  string `default:"127.0.0.1:8081" placeholder:"ADDR" help:"Where cars and gateways send telemetry by HTTP (${default})."`
 	MqttAddr    string `default:"127.0.0.1:1883" placeholder:"ADDR" help:"Where cars and gateways send telemetry by MQTT (${default}); empty: nowhere."`
 	MqttTLSAddr string `name:"mqtt-tls-addr" placeholder:"ADDR" help:"The same by MQTT over TLS; needs --tls-cert."`
-	AdminAddr   string `default:"127.0.0.1:8082" placeholder:"ADDR" help:"Where the operator works: console, API, health, metrics (${default})."`
+	AdminAddr   string `default:"127.0.0.1:8082" placeholder:"ADDR" help:"Where the operator works: console, API, health, metrics (${default}). A node without the role admin has only health and metrics there; empty: not even those."`
 
 	MaxAge       time.Duration `default:"5m" help:"How old readings may be and still answer a query (${default})."`
 	Retention    time.Duration `default:"1h" help:"How long telemetry is kept after it was judged (${default})."`
@@ -131,28 +131,29 @@ func (f *serveFlags) validateEmbedded() error {
 
 // address is one listener as it was asked for.
 type address struct {
-	flag string
-	addr string
-	role string
-	tls  bool // the listener itself speaks TLS
+	flag     string
+	addr     string
+	role     string // whose it is; "": every node's
+	tls      bool   // the listener itself speaks TLS
+	optional bool   // an empty address leaves it out
 }
 
 // addresses lists the listeners of this node.
 func (f *serveFlags) addresses() []address {
 	cert := f.TLSCert != ""
 	all := []address{
-		{"--query-addr", f.QueryAddr, "query", cert},
-		{"--ingest-addr", f.IngestAddr, "ingest", cert},
-		{"--mqtt-addr", f.MqttAddr, "ingest", false},
-		{"--mqtt-tls-addr", f.MqttTLSAddr, "ingest", true},
-		// On loopback the admin listener stays plain, so that the commands
-		// of this machine need no certificate.
-		{"--admin-addr", f.AdminAddr, "admin", cert && !isLoopback(f.AdminAddr)},
+		{flag: "--query-addr", addr: f.QueryAddr, role: "query", tls: cert},
+		{flag: "--ingest-addr", addr: f.IngestAddr, role: "ingest", tls: cert},
+		{flag: "--mqtt-addr", addr: f.MqttAddr, role: "ingest", optional: true},
+		{flag: "--mqtt-tls-addr", addr: f.MqttTLSAddr, role: "ingest", tls: true, optional: true},
+		// Whatever its roles, a node says how it is. On loopback the admin
+		// listener stays plain, so that the commands of this machine need no
+		// certificate.
+		{flag: "--admin-addr", addr: f.AdminAddr, tls: cert && !isLoopback(f.AdminAddr), optional: !f.has("admin")},
 	}
 	var mine []address
 	for _, a := range all {
-		optional := strings.HasPrefix(a.flag, "--mqtt")
-		if f.has(a.role) && !(optional && a.addr == "") {
+		if (a.role == "" || f.has(a.role)) && !(a.optional && a.addr == "") {
 			mine = append(mine, a)
 		}
 	}

@@ -1,43 +1,45 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync/atomic"
 	"time"
-
-	"carstate/internal/stream"
-	"carstate/internal/ticks"
 )
 
 // health says what a node can do at present.
 type health struct {
-	engine     *stream.Engine
+	fed        func() (time.Time, bool) // as [stream.Engine.Fed]
+	writable   func() error             // as [stream.Engine.Writable]
 	maxFeedAge time.Duration
+	takesIn    bool          // the node takes telemetry
 	feeds      atomic.Int32  // feeds that have yet to catch up
 	records    atomic.Int32  // of them, those of tokens and sources
 	started    chan struct{} // closed once records is 0
 	draining   atomic.Bool
-	answer     atomic.Pointer[error] // why queries cannot be answered; looked at for every query
+
+	origin time.Time    // monotonic origin of until
+	until  atomic.Int64 // ns after origin: at least so long the copies are new enough to answer from; looked at for every query
 }
 
 var (
 	errStarting = errors.New("starting: the tables are not filled yet")
+	errTooOld   = errors.New("out of touch with the engine for too long")
 	errDraining = errors.New("the node is ending")
 )
 
 const (
 	feedCount   = 3 // tokens, sources, states
 	recordFeeds = 2
-	healthEvery = 100 * time.Millisecond
+	healthEvery = 100 * time.Millisecond // for who waits for a change
 )
 
-func newHealth(e *stream.Engine, maxFeedAge time.Duration) *health {
-	h := &health{engine: e, maxFeedAge: maxFeedAge, started: make(chan struct{})}
+func newHealth(fed func() (time.Time, bool), writable func() error, maxFeedAge time.Duration, takesIn bool) *health {
+	h := &health{fed: fed, writable: writable, maxFeedAge: maxFeedAge, takesIn: takesIn, started: make(chan struct{}), origin: time.Now()}
 	h.feeds.Store(feedCount)
 	h.records.Store(recordFeeds)
-	h.answer.Store(&errStarting)
+	h.until.Store(math.MinInt64)
 	return h
 }
 
@@ -52,46 +54,68 @@ func (h *health) recordsCaughtUp() {
 	h.caughtUp()
 }
 
-// run looks at the feeds until the context ends, so that queries need not.
-func (h *health) run(ctx context.Context) {
-	for range ticks.NowAndEvery(ctx, healthEvery) {
-		if err := h.feedsOK(); err != nil {
-			h.answer.Store(&err)
-		} else {
-			h.answer.Store(nil)
-		}
+// canAnswer says why what is asked at a moment cannot be answered. Nearly always
+// it costs one load, because what was fed once is good for maxFeedAge. It goes by
+// the time of the question and not by what was last found out: a process that was
+// paused wakes up with that.
+func (h *health) canAnswer(now time.Time) error {
+	if now.Sub(h.origin) <= time.Duration(h.until.Load()) {
+		return nil
 	}
-}
-
-func (h *health) feedsOK() error {
 	if h.feeds.Load() > 0 {
 		return errStarting
 	}
-	age, err := h.engine.FeedAge()
-	if err == nil && age > h.maxFeedAge {
+	fed, ok := h.fed()
+	if !ok {
+		return errStarting
+	}
+	until := fed.Add(h.maxFeedAge)
+	h.until.Store(int64(until.Sub(h.origin)))
+	if now.After(until) {
+		return errTooOld
+	}
+	return nil
+}
+
+// answersNow says why queries cannot be answered now.
+func (h *health) answersNow() error {
+	err := h.canAnswer(time.Now())
+	if age, ok := h.feedAge(); ok && errors.Is(err, errTooOld) {
 		err = fmt.Errorf("out of touch with the engine for %s", age.Round(time.Second))
 	}
 	return err
 }
 
-// canAnswer says why queries cannot be answered. It costs one load.
-func (h *health) canAnswer() error {
-	if err := h.answer.Load(); err != nil {
-		return *err
+// feedAge is how old the copies may be that are answered from; ok is false while
+// there are none.
+func (h *health) feedAge() (age time.Duration, ok bool) {
+	fed, ok := h.fed()
+	return time.Since(fed), ok
+}
+
+// answers says why the node is to be asked nothing: also because it is ending.
+func (h *health) answers() error {
+	if h.draining.Load() {
+		return errDraining
 	}
-	return nil
+	return h.answersNow()
 }
 
 // canStore says why telemetry cannot be taken.
 func (h *health) canStore() error {
-	if h.draining.Load() {
-		return errDraining
-	}
-	if err := h.canAnswer(); err != nil {
+	if err := h.answers(); err != nil {
 		return err
 	}
-	return h.engine.Writable()
+	return h.writable()
 }
 
-// ready is for /readyz.
-func (h *health) ready() error { return h.canStore() }
+// ready is for /readyz: why the node does not do all of its work. Only one that takes
+// telemetry has to be able to store it. From the others nothing could be sent
+// elsewhere while the engine chooses a leader: all nodes store nothing then, and
+// queries are answered all the same.
+func (h *health) ready() error {
+	if h.takesIn {
+		return h.canStore()
+	}
+	return h.answers()
+}

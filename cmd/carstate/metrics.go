@@ -21,7 +21,7 @@ func (s *service) registerMetrics() {
 	s.registry.MustRegister(
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		gauge("carstate_ready", "1 if this node answers queries and takes telemetry, as /readyz has it, else 0.", func() float64 {
+		gauge("carstate_ready", "1 if this node does all that its roles ask for, as /readyz has it, else 0.", func() float64 {
 			if s.health.ready() != nil {
 				return 0
 			}

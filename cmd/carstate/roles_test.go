@@ -160,7 +160,7 @@ func TestWhoFollowsStates(t *testing.T) {
 			if err == nil && age <= maxFeedAge {
 				err = fmt.Errorf("%v: the feeds are %s old", s.flags.Roles, age)
 			}
-			if err != nil || s.health.canAnswer() == nil {
+			if err != nil || s.health.answersNow() == nil {
 				return fmt.Errorf("%v: %w", s.flags.Roles, err)
 			}
 		}

@@ -39,6 +39,109 @@ func (n *nodes) replace(i int, p *process) {
 	n.all[i] = p
 }
 
+// callers ask and report while nodes and servers are restarted: they try a query that
+// fails once more on the next node, and send a sample until it is acknowledged.
+type callers struct {
+	ask, take  *nodes // those that answer, those that take telemetry
+	token, key string
+	stop       func()          // ends it and waits
+	queries    [2]atomic.Int64 // by client
+
+	retried, failed, refused atomic.Int64
+
+	acked []string // vehicles; each reports once
+}
+
+// startCallers needs a vehicle of which all that answer know the verdict.
+func startCallers(t *testing.T, ask, take *nodes, token, key string) *callers {
+	t.Helper()
+	if err := until(time.Minute, func() error {
+		_, err := post(take.all[0], key, []string{"known"})
+		return err // the source may not be known there yet
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range ask.all {
+		if err := until(time.Minute, func() error { return knows(p, token, "known") }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l := &callers{ask: ask, take: take, token: token, key: key}
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	l.stop = func() { cancel(); running.Wait() }
+	t.Cleanup(l.stop)
+	for client := range l.queries {
+		running.Go(func() {
+			for ctx.Err() == nil {
+				l.queries[client].Add(1)
+				first := ask.one(nil)
+				why := knows(first, token, "known")
+				if why == nil {
+					continue
+				}
+				l.retried.Add(1)
+				if err := knows(ask.one(first), token, "known"); err != nil {
+					l.failed.Add(1)
+					t.Errorf("a query failed twice: %v, %v", why, err)
+				}
+			}
+		})
+	}
+	running.Go(func() {
+		for i := 0; ctx.Err() == nil; i++ {
+			vids := []string{fmt.Sprintf("a%d", i), fmt.Sprintf("b%d", i), fmt.Sprintf("c%d", i)}
+			for ctx.Err() == nil {
+				if got, err := post(take.one(nil), key, vids); err == nil && got == len(vids) {
+					l.acked = append(l.acked, vids...)
+					break
+				}
+				l.refused.Add(1)
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(10 * time.Millisecond):
+			}
+		}
+	})
+	return l
+}
+
+// seen waits until every client has asked something since: until all know a new
+// node, the next one must not be ended.
+func (l *callers) seen(t *testing.T) {
+	t.Helper()
+	for client := range l.queries {
+		before := l.queries[client].Load()
+		if err := until(time.Minute, func() error {
+			if l.queries[client].Load() < before+2 {
+				return errors.New("a client is at its query of before")
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// end ends them and looks for every sample that was acknowledged.
+func (l *callers) end(t *testing.T) {
+	t.Helper()
+	l.stop()
+	t.Logf("%d queries, %d tried again, %d failed; %d samples acknowledged, %d requests refused", l.queries[0].Load()+l.queries[1].Load(), l.retried.Load(), l.failed.Load(), len(l.acked), l.refused.Load())
+	if len(l.acked) == 0 || l.queries[0].Load() == 0 || l.queries[1].Load() == 0 {
+		t.Fatal("there was no load")
+	}
+	for i, vid := range l.acked {
+		if err := until(time.Minute, func() error { return knows(l.ask.all[i%len(l.ask.all)], l.token, vid) }); err != nil {
+			for node, p := range l.ask.all {
+				t.Logf("node %d about %s: %v", node, vid, knows(p, l.token, vid))
+			}
+			t.Fatalf("sample %d of %d, acknowledged: %v", i, len(l.acked), err)
+		}
+	}
+}
+
 // Everything is restarted one after the other under load: the nodes, which all do
 // everything, and the servers. No query fails that is tried once more, on the next
 // node, and every sample that was acknowledged is answered for.
@@ -51,72 +154,11 @@ func TestRollingRestart(t *testing.T) {
 		dirs = append(dirs, t.TempDir())
 		n.all = append(n.all, start(t, dirs[i], flags...))
 	}
-	token, key := n.all[0].issue(t), n.all[0].addSource(t, "gateway")
-	if _, err := post(n.all[0], key, []string{"known"}); err != nil {
-		t.Fatal(err)
-	}
-	for _, p := range n.all {
-		if err := until(time.Minute, func() error { return knows(p, token, "known") }); err != nil {
-			t.Fatal(err)
-		}
-	}
-
-	ctx, stop := context.WithCancel(t.Context())
-	var load sync.WaitGroup
-	defer load.Wait()
-	defer stop()
-	var retried, failed, refused atomic.Int64
-	var queries [2]atomic.Int64 // by client
-	for client := range queries {
-		load.Go(func() {
-			for ctx.Err() == nil {
-				queries[client].Add(1)
-				first := n.one(nil)
-				why := knows(first, token, "known")
-				if why == nil {
-					continue
-				}
-				retried.Add(1)
-				if err := knows(n.one(first), token, "known"); err != nil {
-					failed.Add(1)
-					t.Errorf("a query failed twice: %v, %v", why, err)
-				}
-			}
-		})
-	}
-	var acked []string // vehicles; each reports once
-	load.Go(func() {
-		for i := 0; ctx.Err() == nil; i++ {
-			vids := []string{fmt.Sprintf("a%d", i), fmt.Sprintf("b%d", i), fmt.Sprintf("c%d", i)}
-			for ctx.Err() == nil {
-				if got, err := post(n.one(nil), key, vids); err == nil && got == len(vids) {
-					acked = append(acked, vids...)
-					break
-				}
-				refused.Add(1)
-			}
-			select {
-			case <-ctx.Done():
-			case <-time.After(10 * time.Millisecond):
-			}
-		}
-	})
-
+	l := startCallers(t, n, n, n.all[0].issue(t), n.all[0].addSource(t, "gateway"))
 	for i := range n.all {
 		took := n.all[i].stop(t)
 		n.replace(i, start(t, dirs[i], flags...))
-		// Until all know the new one, the next one is not ended.
-		for client := range queries {
-			seen := queries[client].Load()
-			if err := until(time.Minute, func() error {
-				if queries[client].Load() < seen+2 {
-					return errors.New("a client is at its query of before")
-				}
-				return nil
-			}); err != nil {
-				t.Fatal(err)
-			}
-		}
+		l.seen(t)
 		t.Logf("node %d ended in %.1f s", i, took.Seconds())
 	}
 	for _, s := range c.Nodes {
@@ -130,20 +172,7 @@ func TestRollingRestart(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	stop()
-	load.Wait()
-	t.Logf("%d queries, %d tried again, %d failed; %d samples acknowledged, %d requests refused", queries[0].Load()+queries[1].Load(), retried.Load(), failed.Load(), len(acked), refused.Load())
-	if len(acked) == 0 || queries[0].Load() == 0 || queries[1].Load() == 0 {
-		t.Fatal("there was no load")
-	}
-	for i, vid := range acked {
-		if err := until(time.Minute, func() error { return knows(n.all[i%len(n.all)], token, vid) }); err != nil {
-			for node, p := range n.all {
-				t.Logf("node %d about %s: %v", node, vid, knows(p, token, vid))
-			}
-			t.Fatalf("sample %d of %d, acknowledged: %v", i, len(acked), err)
-		}
-	}
+	l.end(t)
 }
 
 // knows is an error unless a node knows the vehicle's verdict.

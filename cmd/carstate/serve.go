@@ -61,7 +61,7 @@ func (c *serveCommand) Run(ctx context.Context, w streams, given *kong.Context) 
 	for _, a := range c.addresses() {
 		s.log.Info("listening", "for", a.flag[2:], "address", s.ports[a.flag].Addr().String(), "tls", a.tls)
 	}
-	if s.ports["--admin-addr"] != nil {
+	if c.has("admin") {
 		s.log.Info("the console is open", "url", s.url("--admin-addr")+"/", "key", admin.KeyFile(c.DataDir))
 	}
 	s, err = s.outlive(ctx)

@@ -218,7 +218,7 @@ func (s *service) startBackground() {
 	var ctx context.Context
 	ctx, s.stop = context.WithCancel(context.Background())
 	s.keeper = s.engine.NewKeeper(&s.tokens, &s.sources)
-	s.health = newHealth(s.engine, s.flags.MaxFeedAge)
+	s.health = newHealth(s.engine.Fed, s.engine.Writable, s.flags.MaxFeedAge, s.flags.has("ingest"))
 
 	s.background(func() error { return s.keeper.RunTokens(ctx, s.health.recordsCaughtUp) })
 	s.background(func() error { return s.keeper.RunSources(ctx, s.health.recordsCaughtUp) })
@@ -237,7 +237,6 @@ func (s *service) startBackground() {
 			s.fleet.Put(id, fleet.Answer{Driving: st.Driving(), Throttle: st.Throttle()})
 		}, s.health.caughtUp)
 	})
-	s.background(func() error { s.health.run(ctx); return nil })
 	s.background(func() error { return s.crowd.run(ctx) })
 	s.background(func() error { s.tellSupervisor(ctx); return nil })
 	s.background(func() error { s.expire(ctx); return nil })
@@ -390,19 +389,35 @@ func (s *service) addServers(t *tls.Config, adminKey access.Hash) {
 			s.servers = append(s.servers, server{"MQTT TLS", func() error { return m.ServeTLS(secure) }, m.Shutdown})
 		}
 	}
-	if s.ports["--admin-addr"] != nil {
-		l := s.door(s.ports["--admin-addr"], tlsFor("--admin-addr") != nil)
-		a := admin.New(admin.Config{
-			Tokens: &s.tokens, Sources: &s.sources, Operators: s.keeper.Operators(), Keeper: s.keeper, AdminKey: adminKey, KeyDir: s.flags.DataDir,
-			State: s.engine.State, MaxAge: s.flags.MaxAge, Console: s.console,
-			Store:  s.keeper,
-			Forget: s.keeper.Forget, Allow: s.keeper.Allow, Forgotten: s.engine.Forgotten().Has,
-			VehicleName: func(id vehicle.ID) string { return s.engine.Forgotten().Hash(id).Short() },
-			Alive:       s.engine.Alive, Ready: s.health.ready, Started: s.health.started,
-			Gatherer: s.registry, Registry: s.registry, Log: s.log, TLS: tlsFor("--admin-addr"), Version: version,
-		})
+	if port := s.ports["--admin-addr"]; port != nil {
+		l := s.door(port, tlsFor("--admin-addr") != nil)
+		a := admin.New(s.adminConfig(adminKey, tlsFor("--admin-addr")))
 		s.servers = append(s.servers, server{"admin", func() error { return a.Serve(l) }, a.Shutdown})
 	}
+}
+
+// adminConfig is of probes alone where the node has not the operator's role.
+func (s *service) adminConfig(key access.Hash, t *tls.Config) admin.Config {
+	c := admin.Config{
+		ProbesOnly: true,
+		Alive:      s.engine.Alive, Ready: s.health.ready, ReadyFor: make(map[string]func() error), FeedAge: s.health.feedAge,
+		Gatherer: s.registry, Registry: s.registry, Log: s.log, TLS: t, Version: version,
+	}
+	for job, ready := range map[string]func() error{"query": s.health.answers, "ingest": s.health.canStore} {
+		if s.flags.has(job) {
+			c.ReadyFor[job] = ready
+		}
+	}
+	if !s.flags.has("admin") {
+		return c
+	}
+	c.ProbesOnly = false
+	c.Tokens, c.Sources, c.Operators, c.Keeper, c.AdminKey, c.KeyDir = &s.tokens, &s.sources, s.keeper.Operators(), s.keeper, key, s.flags.DataDir
+	c.State, c.MaxAge, c.Console = s.engine.State, s.flags.MaxAge, s.console
+	c.Store, c.Started = s.keeper, s.health.started
+	c.Forget, c.Allow, c.Forgotten = s.keeper.Forget, s.keeper.Allow, s.engine.Forgotten().Has
+	c.VehicleName = func(id vehicle.ID) string { return s.engine.Forgotten().Hash(id).Short() }
+	return c
 }
 
 // paced wraps a listener that may be overloaded.

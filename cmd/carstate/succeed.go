@@ -138,7 +138,7 @@ func inBackground(f func() error) <-chan error {
 func (s *service) awaitTables(ctx context.Context) error {
 	tick := time.NewTicker(healthEvery)
 	defer tick.Stop()
-	for s.health.canAnswer() != nil {
+	for s.health.answersNow() != nil {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()

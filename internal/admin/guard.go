@@ -69,7 +69,9 @@ func (s *Server) started(ctx context.Context) bool {
 
 // keyless are the paths that need no login and show nothing that a page could
 // use: probes and scrapers reach them by whatever name they know.
-func keyless(p string) bool { return p == "/healthz" || p == "/readyz" || p == "/metrics" }
+func keyless(p string) bool {
+	return p == "/healthz" || p == "/readyz" || p == "/metrics" || strings.HasPrefix(p, "/readyz/")
+}
 
 // answersTo judges the Host of a request. Only an HTTP/1.0 client can leave it
 // out; load balancers' probes do, browsers never.

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"fmt"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -12,8 +13,9 @@ import (
 	"carstate/internal/access"
 )
 
-// health answers with one line of text: that all is well, or the reason why not.
-func health(well string, check func() error) http.HandlerFunc {
+// health answers with one line of text: that all is well, or the reason why not,
+// and what there is to add to both.
+func health(well string, check func() error, add func() string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		line := well
@@ -23,8 +25,22 @@ func health(well string, check func() error) http.HandlerFunc {
 				w.WriteHeader(http.StatusServiceUnavailable)
 			}
 		}
-		w.Write([]byte(line + "\n"))
+		w.Write([]byte(line + add() + "\n"))
 	}
+}
+
+func addNothing() string { return "" }
+
+// feedAge is what /readyz says of the node's copies, well or not.
+func (s *Server) feedAge() string {
+	if s.cfg.FeedAge == nil {
+		return ""
+	}
+	age, ok := s.cfg.FeedAge()
+	if !ok {
+		return ""
+	}
+	return fmt.Sprintf("; feed age %.1f s", age.Seconds())
 }
 
 // oneLine makes an error fit for a probe's log: no line breaks, no secret, no

@@ -2,9 +2,11 @@ package admin_test
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -42,6 +44,37 @@ func TestUnwell(t *testing.T) {
 		t.Errorf("readyz: not one short line: %q", got.body)
 	}
 }
+
+// /readyz says how old the copies are, well or not, and one of the node's jobs may be
+// well while another is not. What is not there is not the console's.
+func TestReadyFor(t *testing.T) {
+	s := start(t, func(c *admin.Config) {
+		no := func() error { return errors.New("nothing is stored") }
+		c.Ready, c.ReadyFor = no, map[string]func() error{"query": func() error { return nil }, "ingest": no}
+		c.FeedAge = func() (time.Duration, bool) { return 1234 * time.Millisecond, true }
+		c.Console = func(*admin.Deeds) admin.Console { return page{} }
+	})
+	for path, want := range map[string]string{
+		"/readyz": "503 nothing is stored; feed age 1.2 s", "/readyz/ingest": "503 nothing is stored; feed age 1.2 s",
+		"/readyz/query": "200 ready; feed age 1.2 s", "/healthz": "200 alive",
+	} {
+		// Probes use whatever name they know.
+		if got := s.do(t, "GET", path, "", withoutKey, func(r *http.Request) { r.Host = "node-1" }); fmt.Sprint(got.status, " ", got.body) != want+"\n" {
+			t.Errorf("%s: %d %q", path, got.status, got.body)
+		}
+	}
+	for _, path := range []string{"/readyz/", "/readyz/x", "/readyz/query/x"} {
+		if got := s.do(t, "GET", path, "", withoutKey); got.status != 404 {
+			t.Errorf("%s: %d %q", path, got.status, got.body)
+		}
+	}
+}
+
+// page stands for the console.
+type page struct{}
+
+func (page) ServeHTTP(http.ResponseWriter, *http.Request) {}
+func (page) Close()                                       {}
 
 // A call that comes before the tables are filled waits for them, and is told to
 // come back rather than that there is no such record. Probes are answered.
@@ -115,4 +148,27 @@ func TestNoGathererNoMetrics(t *testing.T) {
 		t.Errorf("%d", got.status)
 	}
 	s.issue(t)
+}
+
+// A listener of probes has no key and nothing that one could open.
+func TestProbesOnly(t *testing.T) {
+	s := start(t, func(c *admin.Config) {
+		*c = admin.Config{ProbesOnly: true, Gatherer: c.Gatherer, Registry: c.Registry, Log: c.Log, Version: c.Version, Ready: func() error { return errors.New("not yet") }}
+	})
+	for path, want := range map[string]string{"/healthz": "200 alive\n", "/readyz": "503 not yet\n"} {
+		if got := s.do(t, "GET", path, ""); fmt.Sprint(got.status, " ", got.body) != want {
+			t.Errorf("%s: %d %q", path, got.status, got.body)
+		}
+	}
+	if got := s.do(t, "GET", "/metrics", ""); got.status != 200 || !strings.Contains(got.body, `,version="v0-test"} 1`) {
+		t.Errorf("metrics: %d %q", got.status, got.body)
+	}
+	for _, call := range []string{"GET /", "GET /login", "POST /login", "GET /v1/tokens", "POST /v1/tokens", "GET /v1/backup", "POST /v1/admin-key/rotate", "GET /v1"} {
+		method, path, _ := strings.Cut(call, " ")
+		for _, change := range []func(*http.Request){withoutKey, func(*http.Request) {}, func(r *http.Request) { r.Header.Set("Authorization", "Bearer ") }} {
+			if got := s.do(t, method, path, "", change); got.status != 404 {
+				t.Errorf("%s: %d %q", call, got.status, got.body)
+			}
+		}
+	}
 }

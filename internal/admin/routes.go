@@ -7,17 +7,27 @@ import (
 	"strings"
 )
 
-// routes is every path of the listener. There are no others: the guard before
-// it lets through only paths that net/http will not clean or redirect.
-func (s *Server) routes(console http.Handler) http.Handler {
+// probes are the paths of every listener, also of one that has no others. The guard
+// before them lets through only paths that net/http will not clean or redirect.
+func (s *Server) probes() *http.ServeMux {
 	mux := http.NewServeMux()
-
-	mux.Handle("/healthz", methods{"GET": health("alive", s.cfg.Alive)})
-	mux.Handle("/readyz", methods{"GET": health("ready", s.cfg.Ready)})
+	mux.Handle("/healthz", methods{"GET": health("alive", s.cfg.Alive, addNothing)})
+	mux.Handle("/readyz", methods{"GET": health("ready", s.cfg.Ready, s.feedAge)})
+	for job, ready := range s.cfg.ReadyFor {
+		mux.Handle("/readyz/"+job, methods{"GET": health("ready", ready, s.feedAge)})
+	}
+	mux.HandleFunc("/readyz/", notFound) // it must not get to the console, past the guard
 	if s.cfg.Gatherer != nil {
 		mux.Handle("/metrics", methods{"GET": s.showMetrics()})
 	}
+	if s.cfg.ProbesOnly {
+		mux.HandleFunc("/", notFound)
+	}
+	return mux
+}
 
+// addCalls adds the API and, unless it is nil, the console.
+func (s *Server) addCalls(mux *http.ServeMux, console http.Handler) {
 	mux.Handle("/v1/tokens", methods{
 		"GET":  call(s, "token.list", http.StatusOK, s.listTokens),
 		"POST": call(s, "token.issue", http.StatusCreated, s.issueToken),
@@ -68,7 +78,6 @@ func (s *Server) routes(console http.Handler) http.Handler {
 		console = http.HandlerFunc(notFound)
 	}
 	mux.Handle("/", console)
-	return mux
 }
 
 // methods are the handlers of one path by method. HEAD goes with GET.

@@ -16,8 +16,12 @@ import (
 )
 
 // Config is what a [Server] is made of. Tokens, Sources, Keeper and AdminKey
-// are required.
+// are required, unless it is ProbesOnly.
 type Config struct {
+	// ProbesOnly serves /healthz, /readyz and /metrics and nothing else: no
+	// key opens anything.
+	ProbesOnly bool
+
 	// Tokens and Sources are this node's copies. They are read for listings
 	// and written by the Keeper alone.
 	Tokens  *access.Tokens
@@ -60,10 +64,15 @@ type Config struct {
 	// address and localhost.
 	Hosts []string
 
-	// Alive and Ready answer /healthz and /readyz. An error's text is shown
-	// to whoever asks, without login. Nil is always well.
-	Alive func() error
-	Ready func() error
+	// Alive and Ready answer /healthz and /readyz, ReadyFor answers
+	// /readyz/NAME for one of the node's jobs. An error's text is shown to
+	// whoever asks, without login. Nil is always well.
+	Alive    func() error
+	Ready    func() error
+	ReadyFor map[string]func() error
+	// FeedAge is how old the copies may be that the node goes by; ok is false
+	// while it has none. Nil: /readyz does not say.
+	FeedAge func() (age time.Duration, ok bool)
 
 	// Started is closed once Tokens, Sources and Operators hold all that is
 	// stored. Until then nothing is answered that rests on them: a record would
@@ -144,13 +153,18 @@ func New(cfg Config) *Server {
 	if cfg.Operators == nil {
 		cfg.Operators = new(access.Operators)
 	}
-	s := &Server{cfg: cfg, deeds: newDeeds(cfg), metrics: newMetrics(cfg.Registry, cfg.Version)}
+	s := &Server{cfg: cfg, metrics: newMetrics(cfg.Registry, cfg.Version)}
+	routes := s.probes()
 	var console Console
-	if cfg.Console != nil {
-		console = cfg.Console(s.deeds)
+	if !cfg.ProbesOnly {
+		s.deeds = newDeeds(cfg)
+		if cfg.Console != nil {
+			console = cfg.Console(s.deeds)
+		}
+		s.addCalls(routes, console)
 	}
 	s.http = &http.Server{
-		Handler:                      s.guard(s.routes(console)),
+		Handler:                      s.guard(routes),
 		ReadHeaderTimeout:            headTimeout,
 		ReadTimeout:                  readTimeout,
 		WriteTimeout:                 answerTimeout,

@@ -1,7 +1,10 @@
 package derive
 
 import (
+	"maps"
+	"math/rand/v2"
 	"slices"
+	"strconv"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -35,6 +38,31 @@ func TestFewPartitionsMove(t *testing.T) {
 			t.Fatalf("%d of %d partitions moved to one of %d", moved, partitions, len(more))
 		}
 	})
+}
+
+// With sixteen partitions a node nobody is left out, and the busiest has little more
+// than its share, as docs/scale.md says.
+func TestSixteenANode(t *testing.T) {
+	const nodes, partitions, draws = 4, 16 * 4, 2000
+	rnd := rand.New(rand.NewPCG(1, 2))
+	busiest := 0
+	for range draws {
+		var names []string
+		for range nodes {
+			names = append(names, strconv.FormatUint(rnd.Uint64(), 36))
+		}
+		has := make(map[string]int)
+		for p := range partitions {
+			has[ownerOf(p, names)]++
+		}
+		if len(has) < nodes {
+			t.Errorf("%q: only %d have any", names, len(has))
+		}
+		busiest += slices.Max(slices.Collect(maps.Values(has)))
+	}
+	if share := float64(busiest) / draws / 16; share > 1.3 {
+		t.Errorf("the busiest has %.2f × its share on average", share)
+	}
 }
 
 // Nodes of different releases must agree, so these may never change.

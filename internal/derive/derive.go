@@ -25,6 +25,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"carstate/internal/seldom"
 	"carstate/internal/vehicle"
 )
 
@@ -79,6 +80,8 @@ type Deriver struct {
 	config Config
 	folded atomic.Uint64
 	read   atomic.Uint64
+
+	again, held seldom.Warning // of all partitions
 }
 
 // New returns a deriver that starts with [Deriver.Run].
@@ -138,7 +141,7 @@ func (d *Deriver) Run(ctx context.Context) {
 					d.config.Log.Info("a partition is taken again", "partition", p, "reason", err)
 					continue
 				} else {
-					d.config.Log.Warn("a partition is taken again", "partition", p, "error", err)
+					d.again.Log(d.config.Log, "a partition is taken again", "partition", p, "error", err)
 				}
 				select {
 				case <-ctx.Done():
@@ -206,7 +209,7 @@ func (d *Deriver) await(ctx context.Context, p int) (context.Context, error) {
 		rest := 2 * m.stale
 		if err := d.config.Release(ctx, p); err != nil {
 			if ctx.Err() == nil {
-				d.config.Log.Warn("a partition is not released yet", "partition", p, "error", err)
+				d.held.Log(d.config.Log, "a partition is not released yet", "partition", p, "error", err)
 			}
 			rest = heldAgain
 		}

@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	"carstate/internal/seldom"
 )
 
 // Leases are where the nodes that fold learn of each other.
@@ -35,7 +37,16 @@ type Members struct {
 	// are cut off, and nobody else counts as gone.
 	heard time.Time
 	// since is when we were last cut off. Who was silent then may not have been.
-	since   time.Time
+	since time.Time
+	// The feed brings everything in the order in which it was stored, so our own
+	// leases in it tell how far it got, however late it comes: asOf is when the
+	// newest that came was begun, and begun is when those after it were. stored
+	// is when one was answered last, resumed when one was after a time of none.
+	asOf            time.Time
+	begun           map[uint64]time.Time
+	stored, resumed time.Time
+	unrenewed       seldom.Warning
+
 	mine    []hold
 	changed chan struct{} // closed when mine changes
 }
@@ -59,7 +70,7 @@ type hold struct {
 func NewMembers(self string, partitions int, l Leases, log *slog.Logger) *Members {
 	return &Members{
 		self: self, leases: l, stale: l.Stale(), log: log,
-		seen: make(map[string]*member), mine: make([]hold, partitions), changed: make(chan struct{}),
+		seen: make(map[string]*member), begun: make(map[uint64]time.Time), mine: make([]hold, partitions), changed: make(chan struct{}),
 	}
 }
 
@@ -103,17 +114,23 @@ func (m *Members) Run(ctx context.Context) error {
 // renew writes our lease again and again.
 func (m *Members) renew(ctx context.Context) {
 	every := m.stale / renewals
-	tick := time.NewTicker(every)
-	defer tick.Stop()
+	rest := time.NewTimer(every)
+	defer rest.Stop()
 	for beat := uint64(1); ; beat++ {
+		began := time.Now()
 		try, cancel := context.WithTimeout(ctx, every)
 		err := m.leases.Renew(try, m.self, beat, false)
 		cancel()
-		if err != nil && ctx.Err() == nil {
-			m.log.Warn("this node's lease cannot be renewed", "error", err)
+		switch {
+		case err == nil:
+			m.answered(time.Now(), began, beat)
+			rest.Reset(every - time.Since(began))
+		case ctx.Err() == nil:
+			m.unrenewed.Log(m.log, "this node's lease cannot be renewed", "error", err)
+			rest.Reset(heldAgain) // as soon as it can be, the others are to know
 		}
 		select {
-		case <-tick.C:
+		case <-rest.C:
 			continue
 		case <-ctx.Done():
 		}
@@ -128,6 +145,30 @@ func (m *Members) renew(ctx context.Context) {
 
 // leaveWithin bounds what a node that ends does for the others.
 const leaveWithin = 500 * time.Millisecond
+
+// answered notes that a lease of ours is stored.
+func (m *Members) answered(now, began time.Time, beat uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.stored.IsZero() || now.Sub(m.stored) > 2*m.stale/renewals {
+		m.resumed = now
+	}
+	m.stored = now
+	m.begun[beat] = began
+	m.cameUpTo(m.seen[m.self])
+}
+
+// cameUpTo notes how far the feed has come, which has brought a lease of ours.
+func (m *Members) cameUpTo(own *member) {
+	for beat, began := range m.begun {
+		if own != nil && beat <= own.beat {
+			if began.After(m.asOf) {
+				m.asOf = began
+			}
+			delete(m.begun, beat)
+		}
+	}
+}
 
 // note takes a lease that was seen.
 func (m *Members) note(now time.Time, name string, beat uint64, leaving bool) {
@@ -147,6 +188,7 @@ func (m *Members) note(now time.Time, name string, beat uint64, leaving bool) {
 			m.since = now
 		}
 		m.heard = now
+		m.cameUpTo(m.seen[name])
 	}
 	m.divide(now)
 }
@@ -182,7 +224,16 @@ func (m *Members) silent(now time.Time, is *member) time.Duration {
 	return now.Sub(is.at)
 }
 
-func (m *Members) lives(now time.Time, is *member) bool { return m.silent(now, is) <= m.stale }
+// lives reports whether a node may still be there. After a time in which no lease
+// could be stored, every node that is there stores its own at once: who is not among
+// those that were stored in two thirds of a lease's time since is gone. That is told
+// by the order of the feed, which may itself be late then.
+func (m *Members) lives(now time.Time, is *member) bool {
+	if m.resumed.After(is.at) && m.asOf.Sub(m.resumed) > m.stale*2/renewals {
+		return false
+	}
+	return m.silent(now, is) <= m.stale
+}
 
 // divide finds out which partitions are ours. What we do not know changes
 // nothing.

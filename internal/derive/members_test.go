@@ -2,9 +2,13 @@ package derive
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"carstate/internal/testkit"
 )
 
 // noLeases has nothing but a time.
@@ -138,6 +142,89 @@ func TestCutOffMember(t *testing.T) {
 		t.Error("b is gone")
 	}
 	o.wants(16, 16)
+}
+
+// After an outage of the engine the feed may come late. What it then brings tells who
+// has stored a lease since, and who has not is not waited for once more.
+func TestLateFeed(t *testing.T) {
+	o := observe(t)
+	o.renewed("self", "b", "c")
+	o.answered(o.now, o.now, o.beats["self"])
+	o.pass(10*time.Second, "self", "b", "c")
+	o.answered(o.now, o.now, o.beats["self"])
+	o.pass(7 * time.Second) // nothing can be stored; b dies
+	stored := o.beats["self"]
+	for i := range 4 { // and now something can, but the feed does not bring it
+		o.answered(o.now, o.now.Add(-10*time.Millisecond), stored+1+uint64(i))
+		if i < 3 {
+			o.pass(2 * time.Second)
+		}
+	}
+	for i := range 4 {
+		if o.free(o.now, "b") || o.free(o.now, "c") {
+			t.Errorf("somebody had no time to store a lease, as far as the feed has come: %d", i)
+		}
+		o.renewed("c", "self")
+	}
+	if !o.free(o.now, "b") {
+		t.Error("b has stored nothing for as long as the others could")
+	}
+	o.pass(4*time.Second, "self", "c")
+	if o.free(o.now, "c") {
+		t.Error("c lives")
+	}
+	// The feed alone is late, while leases are stored: that makes nobody gone.
+	last := o.beats["self"]
+	for i := range 3 {
+		o.answered(o.now, o.now, last+1+uint64(i))
+		o.pass(2 * time.Second)
+	}
+	for range 3 {
+		o.renewed("self")
+		if o.free(o.now, "c") {
+			t.Error("c's leases are on their way as ours were")
+		}
+	}
+}
+
+// leasesFrom cannot be stored before a moment.
+type leasesFrom struct {
+	noLeases
+	from   time.Time
+	stored []time.Duration // after it
+}
+
+func (l *leasesFrom) Renew(_ context.Context, _ string, _ uint64, leaving bool) error {
+	if after := time.Since(l.from); after < 0 {
+		return errors.New("no answer")
+	} else if !leaving {
+		l.stored = append(l.stored, after)
+	}
+	return nil
+}
+
+func (l *leasesFrom) Follow(ctx context.Context, _ func(string, uint64, bool)) error {
+	<-ctx.Done()
+	return nil
+}
+
+// As soon as leases can be stored again, ours is, and the log was not filled.
+func TestRenewedSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &leasesFrom{from: time.Now().Add(10*time.Minute - time.Millisecond)}
+		log := new(testkit.Buffer)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute+5*time.Second)
+		defer cancel()
+		if err := NewMembers("self", 1, l, slog.New(slog.NewTextHandler(log, nil))).Run(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if len(l.stored) != 3 || l.stored[0] > heldAgain || l.stored[1]-l.stored[0] != 2*time.Second {
+			t.Errorf("stored after %v", l.stored)
+		}
+		if n := log.Count("cannot be renewed"); n != 10 {
+			t.Errorf("%d lines in ten minutes", n)
+		}
+	})
 }
 
 // A holder of whom nothing was heard may just have come.

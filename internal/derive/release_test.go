@@ -3,11 +3,14 @@ package derive
 import (
 	"context"
 	"errors"
+	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
 
@@ -73,4 +76,42 @@ func TestReleasedUntilItIs(t *testing.T) {
 		stop()
 		running.Wait()
 	})
+}
+
+// While the engine does not answer, a node with many partitions says so now and then,
+// and not for each of them at each try.
+func TestOutageFillsNoLog(t *testing.T) {
+	for what, failing := range map[string]func(*Config, *observer){
+		"a partition is not released yet": func(c *Config, o *observer) {
+			for i := range 20 { // others have all but a few
+				o.renewed("member" + string(rune('a'+i)))
+			}
+			c.Members = o.Members
+			c.Release = func(context.Context, int) error { return errors.New("no answer") }
+		},
+		"a partition is taken again": func(*Config, *observer) {},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			o := observe(t)
+			o.renewed("self")
+			log := new(testkit.Buffer)
+			c := Config{
+				Partitions: 16, MaxStates: 10, Log: slog.New(slog.NewTextHandler(log, nil)),
+				Take: func(context.Context, int) (Partition, error) { return nil, errors.New("no answer") },
+			}
+			failing(&c, o)
+			ctx, stop := context.WithCancel(t.Context())
+			var running sync.WaitGroup
+			running.Go(func() { New(c).Run(ctx) })
+			time.Sleep(10*time.Minute + time.Second) // of the bubble's clock
+			stop()
+			running.Wait()
+			if n := log.Count(what); n < 10 || n > 11 {
+				t.Errorf("%d lines of %q in ten minutes:\n%.2000s", n, what, log)
+			}
+			if !strings.Contains(log.String(), "times_since_last_line=") {
+				t.Errorf("nothing says how often it was: %s", log)
+			}
+		})
+	}
 }

@@ -39,7 +39,7 @@ type answerer struct {
 	tokens  *access.Tokens
 	fleet   *fleet.Table
 	maxAge  time.Duration
-	ready   func() error
+	ready   func(now time.Time) error
 	ids     *requestIDs
 	trusted []netip.Prefix // proxies that tell the truth about who they speak for
 	refused *refusals
@@ -77,7 +77,7 @@ func (a *answerer) answer(r *request, now time.Time, w *response) {
 	if f == nil && r.overloaded {
 		f = failOverloaded
 	}
-	if f == nil && a.ready != nil && a.ready() != nil {
+	if f == nil && a.ready != nil && a.ready(now) != nil {
 		f = failNotReady
 	}
 	if f != nil {

@@ -71,7 +71,7 @@ func TestTooManyConnections(t *testing.T) {
 	f.Registry = reg
 	asked, hold := make(chan struct{}), make(chan struct{})
 	var later atomic.Bool
-	f.Ready = func() error {
+	f.Ready = func(time.Time) error {
 		if !later.Swap(true) {
 			close(asked)
 			<-hold

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestScripts runs the contract in testdata/*.txt. README.txt there describes
@@ -63,7 +64,7 @@ func (s *script) start(t *testing.T, f *fixture) *running {
 	case "no docs":
 		f.NoDocs = true
 	case "not ready":
-		f.Ready = func() error { return errors.New("secret internals") }
+		f.Ready = func(time.Time) error { return errors.New("secret internals") }
 	default:
 		t.Fatalf("there is no server %q", s.server)
 	}

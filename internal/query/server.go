@@ -25,10 +25,10 @@ type Config struct {
 	Fleet  *fleet.Table
 	// MaxAge is how old a verdict may be and still answer; zero or less: any age.
 	MaxAge time.Duration
-	// Ready says why no query can be answered now; nil, or returning nil,
-	// means ready. It is called for every query and must not block or
-	// allocate. Its error is not shown to callers.
-	Ready func() error
+	// Ready says why no query of a moment can be answered; nil, or returning
+	// nil, means ready. It is called for every query, once that has arrived,
+	// and must not block or allocate. Its error is not shown to callers.
+	Ready func(now time.Time) error
 	// Overloaded reports that more is asked than is answered; nil: it never is.
 	// Where it still does at the first request of a connection that came then,
 	// the request gets 503 and the connection is closed, while those that were

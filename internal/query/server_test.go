@@ -231,7 +231,7 @@ func TestTooManyInFlight(t *testing.T) {
 	var asked atomic.Int64
 	hold := make(chan struct{})
 	f.MaxInFlight = 2
-	f.Ready = func() error {
+	f.Ready = func(time.Time) error {
 		asked.Add(1)
 		<-hold
 		return nil
@@ -324,7 +324,7 @@ func TestShutdownDrains(t *testing.T) {
 	f := newFixture(t)
 	asked, hold := make(chan struct{}, 1), make(chan struct{})
 	var later atomic.Bool
-	f.Ready = func() error {
+	f.Ready = func(time.Time) error {
 		if !later.Swap(true) {
 			asked <- struct{}{}
 			<-hold
@@ -453,7 +453,7 @@ func TestABugIsNotFatal(t *testing.T) {
 	f.Log = slog.New(slog.NewTextHandler(&log, nil))
 	var bug atomic.Bool
 	bug.Store(true)
-	f.Ready = func() error {
+	f.Ready = func(time.Time) error {
 		if bug.Swap(false) {
 			panic(fmt.Sprintf("bug near %s", f.secrets["TOKEN"]))
 		}

@@ -82,10 +82,10 @@ func (e *Engine) watchBacklog(ctx context.Context) {
 	alarmed := make(map[string]bool)
 	for range ticks.NowAndEvery(ctx, backlogEvery) {
 		if err := e.measureBacklog(ctx); err != nil && ctx.Err() == nil {
-			e.log.Warn("the backlog cannot be measured", "error", err)
+			e.warned.backlog.Log(e.log, "the backlog cannot be measured", "error", err)
 		}
 		if err := e.watchLimits(ctx, alarmed); err != nil && ctx.Err() == nil {
-			e.log.Warn("the streams' limits cannot be looked at", "error", err)
+			e.warned.limits.Log(e.log, "the streams' limits cannot be looked at", "error", err)
 		}
 	}
 }
@@ -145,6 +145,7 @@ func (e *Engine) measureBacklog(ctx context.Context) error {
 	}
 	info := s.CachedInfo()
 	state := info.State
+	now := info.TimeStamp // of the server, which stamped the commits too
 	cursors, err := e.readCursors(ctx)
 	if err != nil {
 		return err
@@ -175,7 +176,7 @@ func (e *Engine) measureBacklog(ctx context.Context) error {
 		}
 		e.backlog.next[p].Store(w.first)
 		unfolded = min(unfolded, w.first)
-		oldest = max(oldest, e.now().Sub(w.stored))
+		oldest = max(oldest, now.Sub(w.stored))
 	}
 	// Commits are alike enough for their bytes to be counted by number.
 	var bytes uint64

@@ -160,7 +160,7 @@ func (c *committer) store(ctx context.Context, record []byte, header nats.Header
 		if ctx.Err() != nil || c.e.storing.Err() != nil {
 			return c.e.whyNot(err)
 		}
-		c.e.log.Warn("a commit of samples is sent again", "subject", c.subject, "error", err)
+		c.e.warned.commit.Log(c.e.log, "a commit of samples is sent again", "subject", c.subject, "error", err)
 		select {
 		case <-ctx.Done():
 			return err

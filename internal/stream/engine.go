@@ -38,7 +38,8 @@ type Engine struct {
 	backlog    backlog
 	writes     map[string]*writeHealth // of watchedStreams
 	beats      map[string]*heartbeat
-	committing atomic.Int32    // commits of samples under way
+	committing atomic.Int32 // commits of samples under way
+	warned     warned
 	storing    context.Context // ends with a write error of the embedded engine
 	jam        context.CancelCauseFunc
 	newest     newest // acknowledged by this process

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
 
+	"carstate/internal/seldom"
 	"carstate/internal/ticks"
 )
 
@@ -61,6 +62,9 @@ const (
 	hopelessTries = 3
 	hopelessLooks = 8
 )
+
+// warned is what lasts as long as an outage does, for all partitions together.
+type warned struct{ fold, commit, backlog, limits seldom.Warning }
 
 // watchedStreams are those that are written to all the time.
 var watchedStreams = append([]string{Telemetry}, fedStreams...)

@@ -148,6 +148,23 @@ func (h *heartbeat) age() (d time.Duration, ok bool) {
 	return time.Since(h.start) - time.Duration(r), r != 0
 }
 
+// Fed is the newest moment of which this node's copies of all fed streams hold
+// everything; ok is false before every feed has caught up. It neither blocks nor
+// allocates.
+func (e *Engine) Fed() (at time.Time, ok bool) {
+	for _, name := range fedStreams {
+		h := e.beats[name]
+		r := h.returned.Load()
+		if r == 0 {
+			return time.Time{}, false
+		}
+		if t := h.start.Add(time.Duration(r)); at.IsZero() || t.Before(at) {
+			at = t
+		}
+	}
+	return at, true
+}
+
 // FeedAge is how old this node's copy of the worst of the fed streams may be.
 // It is an error before every feed has caught up.
 func (e *Engine) FeedAge() (time.Duration, error) {

@@ -430,7 +430,7 @@ func (t *Partition) commitBatch(ctx context.Context, states []write) error {
 			<-ctx.Done() // the process ends, once that helps
 			return ctx.Err()
 		}
-		t.e.log.Warn("a fold is stored again", "partition", t.number, "error", err)
+		t.e.warned.fold.Log(t.e.log, "a fold is stored again", "partition", t.number, "error", err)
 		select {
 		case <-ctx.Done():
 			return ctx.Err()

@@ -53,6 +53,18 @@ func (f *following) newerThan(when vehicle.UnixMilli) error {
 	return nil
 }
 
+// someNewerThan is an error until the state of any car is of after a moment.
+func (f *following) someNewerThan(when vehicle.UnixMilli) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, at := range f.at {
+		if at > when {
+			return nil
+		}
+	}
+	return fmt.Errorf("no state is of after %s", when.Time().Format("15:04:05.000"))
+}
+
 // reached is an error until the state of every car is as new as a reading of it.
 func (f *following) reached(readings map[vehicle.ID]vehicle.UnixMilli) error {
 	f.mu.Lock()

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"time"
 
 	"carstate/internal/broken"
@@ -28,6 +29,9 @@ stopped node answers once it goes on, if need be to a second try: a connection m
 acknowledged reading must be stored, every stored state must be what the stored readings come to, and every node must answer for the newest.
 
 How long it may take is promised for a server that dies. Of one that is stopped or cut off the others do not know for some seconds, and give it orders meanwhile.
+
+Once, a fourth node, which only folds, is killed together with the server that leads the telemetry or the states: the others see that it is gone by leases that
+cannot be renewed while there is no leader.
 
 Then, with all servers there, 200 tokens are revoked on one node and tried on all. At last all servers are cut off at once, and a node is asked as fast as
 eight clients can, before, during and after, each time in three windows of 2 s of which the best counts; "during" and "after" are judged by "before". All runs on one machine, so what the clients
@@ -58,6 +62,10 @@ func run(ctx context.Context, a *row.Attempt) (err error) {
 		}
 	}()
 	m, err := s.disturb(ctx)
+	if err != nil || ctx.Err() != nil {
+		return err
+	}
+	back, all, err := s.together(ctx, rand.New(rand.NewPCG(a.Seed, 3)))
 	if err != nil || ctx.Err() != nil {
 		return err
 	}
@@ -101,6 +109,8 @@ func run(ctx context.Context, a *row.Attempt) (err error) {
 		}
 	}
 	within("a node that folds is stopped: until every car has a new verdict, longest", m.taken, 10*time.Second)
+	within("a server and a node that folds are killed together: until samples are acknowledged and verdicts stored again", back, 10*time.Second)
+	within("then until every car has a new verdict", all, 10*time.Second)
 	within("greatest age of a node's copy", m.age, time.Minute)
 	a.Figure("tries of a writer that were refused (503)", float64(s.load.refused), "")
 	a.Figure("tries of a writer that got no answer", float64(s.load.failed), "")

@@ -156,10 +156,10 @@ func (s *system) freeze(ctx context.Context, rnd *rand.Rand, m *measured) error 
 	s.watch.begin()
 	s.watch.frozen[i].Store(true)
 	s.asking.frozen[i].Store(true)
-	at := time.Now()
 	if err := s.nodes[i].Signal(syscall.SIGSTOP); err != nil {
 		return err
 	}
+	at := time.Now() // before, it might still have folded what is from then on
 	s.promise(ctx, outageWithin, fmt.Sprintf("while node %d is stopped", i), func() error { return s.follow.newerThan(vehicle.At(at)) })
 	m.taken = max(m.taken, time.Since(at))
 	s.a.Logf("its partitions were taken after %.1f s", time.Since(at).Seconds())

@@ -27,7 +27,8 @@ type system struct {
 	net     *network
 	cluster *cluster
 	nodes   []*nodeprocess.Node
-	engine  *stream.Engine // of the torture's own, to read what is stored
+	folder  *nodeprocess.Node // one more that only folds, while there is one; nil before
+	engine  *stream.Engine    // of the torture's own, to read what is stored
 
 	token    string
 	load     *load
@@ -58,9 +59,7 @@ func start(ctx context.Context, a *row.Attempt) (_ *system, err error) {
 		if err = os.Mkdir(dir, 0o700); err != nil {
 			return nil, err
 		}
-		o := nodeprocess.Options{Binary: a.Binary, Dir: dir, Flags: []string{
-			"--nats", s.cluster.urls(), "--replicas", "3", "--partitions", "8", "--retention", "24h",
-		}}
+		o := nodeprocess.Options{Binary: a.Binary, Dir: dir, Flags: s.flags()}
 		// The servers may not have chosen a leader yet, which a supervisor's
 		// restart gets over.
 		var n *nodeprocess.Node
@@ -88,6 +87,11 @@ func start(ctx context.Context, a *row.Attempt) (_ *system, err error) {
 	}
 	s.token = issued.AccessToken
 	return s, s.startTraffic(ctx, key)
+}
+
+// flags are those of every node.
+func (s *system) flags() []string {
+	return []string{"--nats", s.cluster.urls(), "--replicas", "3", "--partitions", "8", "--retention", "24h"}
 }
 
 // startTraffic starts those who report and, once every node knows every car, those
@@ -153,6 +157,9 @@ func (s *system) close() error {
 	}
 	for _, n := range s.nodes {
 		n.Kill()
+	}
+	if s.folder != nil {
+		s.folder.Kill()
 	}
 	if s.cluster != nil {
 		s.cluster.close()

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"errors"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"carstate/internal/nodeprocess"
+	"carstate/internal/stream/streamtest"
+)
+
+// Each role runs in processes of its own. All of them say how they are, only the
+// one of the role shows more to an operator, and all are restarted one after the
+// other, each as soon as the one before says that it is ready.
+func TestRolesApart(t *testing.T) {
+	c := streamtest.StartCluster(t)
+	begin := func(dir, role string) *process {
+		return start(t, dir, "--nats", c.URLs(), "--replicas", "3", "--partitions", "16", "--max-age", "24h", "--roles", role)
+	}
+	roles := []string{"admin", "query", "query", "ingest", "ingest", "derive", "derive"}
+	byRole := make(map[string]*nodes)
+	var dirs []string
+	for i, role := range roles {
+		dirs = append(dirs, t.TempDir())
+		if byRole[role] == nil {
+			byRole[role] = new(nodes)
+		}
+		p := begin(dirs[i], role)
+		byRole[role].all = append(byRole[role].all, p)
+		saysHowItIs(t, p, role)
+	}
+	operator := byRole["admin"].all[0]
+	l := startCallers(t, byRole["query"], byRole["ingest"], operator.issue(t), operator.addSource(t, "gateway"))
+	at := make(map[string]int) // by role: which of them comes next
+	for i, role := range roles {
+		n := byRole[role]
+		took := n.all[at[role]].stop(t)
+		n.replace(at[role], begin(dirs[i], role))
+		at[role]++
+		l.seen(t)
+		t.Logf("a node with the role %s ended in %.1f s", role, took.Seconds())
+	}
+	l.end(t)
+}
+
+// saysHowItIs looks at the admin listener of a node with one role.
+func saysHowItIs(t *testing.T, p *process, role string) {
+	t.Helper()
+	page := p.URL(nodeprocess.Admin)
+	for path, want := range map[string]string{"/healthz": "alive", "/readyz": "ready", "/metrics": "carstate_ready 1"} {
+		if code, text, err := get(page + path); err != nil || code != http.StatusOK || !strings.Contains(text, want) {
+			t.Errorf("%s: %s: %d %.200s, %v", role, path, code, text, err)
+		}
+	}
+	if _, text, err := get(page + "/metrics"); err != nil || !strings.Contains(text, `carstate_feed_age_seconds{stream="TOKENS"}`) {
+		t.Errorf("%s: the age of its copies is not among the metrics: %v", role, err)
+	}
+	for _, path := range []string{"/", "/login", "/tokens", "/v1/tokens", "/v1/backup", "/v1"} {
+		code, text, err := get(page + path)
+		if err != nil || (code == http.StatusNotFound) != (role != "admin" || path == "/v1") {
+			t.Errorf("%s: %s: %d %.200s, %v", role, path, code, text, err)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(p.Dir, "admin.key")); errors.Is(err, fs.ErrNotExist) != (role != "admin") {
+		t.Errorf("%s: the admin key: %v", role, err)
+	}
+}

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"errors"
+	"log/slog"
+	"net/http"
+	"regexp"
+	"testing"
+	"time"
+
+	"carstate/internal/stream"
+	"carstate/internal/stream/streamtest"
+)
+
+// What counts is how old the copies are when a question comes, not when somebody
+// last looked at them.
+func TestCanAnswer(t *testing.T) {
+	const maxFeedAge = 5 * time.Second
+	start := time.Now()
+	var fed time.Time // zero: not yet
+	h := newHealth(func() (time.Time, bool) { return fed, !fed.IsZero() }, func() error { return nil }, maxFeedAge, true)
+	want := func(after time.Duration, want error) {
+		t.Helper()
+		if err := h.canAnswer(start.Add(after)); !errors.Is(err, want) {
+			t.Errorf("asked after %s: %v; want %v", after, err, want)
+		}
+	}
+	want(0, errStarting)
+	h.recordsCaughtUp()
+	h.recordsCaughtUp()
+	h.caughtUp()
+	want(time.Second, errStarting) // no heartbeat has come back
+	fed = start.Add(time.Second)
+	want(2*time.Second, nil)
+	want(6*time.Second, nil)
+	want(6*time.Second+1, errTooOld)
+	want(time.Hour, errTooOld)
+	want(3*time.Second, nil) // this one was asked before those, and is answered late
+	fed = start.Add(time.Hour)
+	want(time.Hour+maxFeedAge, nil)
+	want(time.Hour+maxFeedAge+1, errTooOld)
+	if n := testing.AllocsPerRun(100, func() { _ = h.canAnswer(start.Add(2 * time.Hour)) }); n != 0 {
+		t.Errorf("%g allocations a question", n)
+	}
+}
+
+// While the engine chooses a leader no node can store. That is a reason to send no
+// telemetry, and none to send no queries.
+func TestReady(t *testing.T) {
+	t.Parallel()
+	cluster := streamtest.StartServer(t)
+	node := func(roles ...string) (s *service, page string) {
+		f := defaults()
+		f.DataDir, f.Nats, f.MqttAddr, f.Roles = t.TempDir(), cluster.URL(), "", roles
+		f.QueryAddr, f.IngestAddr, f.AdminAddr, f.MaxFeedAge = "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0", time.Hour
+		c := f.streamConfig()
+		c.Partitions = 2
+		c.Patience = stream.Patience{Try: time.Second, Store: 2 * time.Second, Stall: 2 * time.Second, Beat: 200 * time.Millisecond}
+		s, err := startOn(t.Context(), f, c, slog.New(slog.DiscardHandler), func(address) bool { return false })
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := s.close(); err != nil {
+				t.Error(err)
+			}
+		})
+		return s, s.url("--admin-addr")
+	}
+	both, pageOfBoth := node("query", "ingest")
+	answers, pageOfAnswers := node("query")
+	judges, pageOfJudges := node("derive")
+	look := func(page string, want int, says string) {
+		t.Helper()
+		if err := until(time.Minute, wants(page, want)); err != nil {
+			t.Error(err)
+		}
+		if _, text, err := get(page); err != nil || !regexp.MustCompile(`^`+says+`; feed age \d+\.\d s$`).MatchString(text) {
+			t.Errorf("%s says %q, %v", page, text, err)
+		}
+	}
+	for _, page := range []string{pageOfBoth + "/readyz", pageOfBoth + "/readyz/query", pageOfBoth + "/readyz/ingest", pageOfAnswers + "/readyz", pageOfAnswers + "/readyz/query", pageOfJudges + "/readyz"} {
+		look(page, http.StatusOK, "ready")
+	}
+	for _, page := range []string{pageOfAnswers + "/readyz/ingest", pageOfJudges + "/readyz/query", pageOfBoth + "/readyz/", pageOfBoth + "/readyz/admin"} {
+		if err := wants(page, http.StatusNotFound)(); err != nil {
+			t.Error(err)
+		}
+	}
+	cluster.Stop()
+	for _, s := range []*service{both, answers, judges} {
+		if err := until(time.Minute, func() error {
+			if s.engine.Writable() == nil {
+				return errors.New("it can store")
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	look(pageOfBoth+"/readyz", http.StatusServiceUnavailable, "the engine stores nothing in [A-Z]+")
+	look(pageOfBoth+"/readyz/ingest", http.StatusServiceUnavailable, "the engine stores nothing in [A-Z]+")
+	for _, page := range []string{pageOfBoth + "/readyz/query", pageOfAnswers + "/readyz", pageOfAnswers + "/readyz/query", pageOfJudges + "/readyz"} {
+		look(page, http.StatusOK, "ready")
+	}
+	both.health.drain()
+	look(pageOfBoth+"/readyz/query", http.StatusServiceUnavailable, "the node is ending")
+}
+
+// BenchmarkCanAnswer is what each query pays for it.
+func BenchmarkCanAnswer(b *testing.B) {
+	now := time.Now()
+	h := newHealth(func() (time.Time, bool) { return now, true }, func() error { return nil }, time.Hour, true)
+	h.feeds.Store(0)
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := h.canAnswer(now); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

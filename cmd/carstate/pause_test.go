@@ -1,0 +1,125 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"syscall"
+	"testing"
+	"time"
+
+	"carstate/internal/admin"
+	"carstate/internal/nodeprocess"
+	"carstate/internal/stream/streamtest"
+)
+
+// A node that was paused for longer than its copies may be old answers nothing from
+// them, not even what it was asked before it woke up: a token may be revoked.
+func TestRevokedDuringPause(t *testing.T) {
+	t.Parallel()
+	cluster := streamtest.StartServer(t)
+	const maxFeedAge = 3 * time.Second
+	node := func() *process {
+		return start(t, t.TempDir(), "--nats", cluster.URL(), "--partitions", "2", "--max-feed-age", maxFeedAge.String())
+	}
+	operator, paused := node(), node()
+	for round := range 3 {
+		var issued admin.IssuedToken
+		if err := json.Unmarshal([]byte(operator.carstate(t, "token", "issue", "--developer", "Ada", "--json")), &issued); err != nil {
+			t.Fatal(err)
+		}
+		token := issued.AccessToken
+		if err := until(time.Minute, func() error {
+			a, err := paused.ask(drivingPath, token, "car")
+			if err == nil && a.HTTP != http.StatusOK {
+				err = fmt.Errorf("%+v", a)
+			}
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		open := keepAlive(t, paused, token)
+
+		if err := paused.Signal(syscall.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		operator.carstate(t, "token", "revoke", issued.ID)
+		if err := until(time.Minute, func() error {
+			if time.Since(began) <= maxFeedAge {
+				return errors.New("the pause is not long enough")
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range open {
+			c.ask(t)
+		}
+		if err := paused.Signal(syscall.SIGCONT); err != nil {
+			t.Fatal(err)
+		}
+		for i, c := range open {
+			if code := c.answer(t); code == http.StatusOK {
+				t.Errorf("round %d: a token that was revoked before is accepted %s after the pause began, on connection %d", round, time.Since(began), i)
+			}
+		}
+		if err := until(time.Minute, wants(paused.URL(nodeprocess.Admin)+"/readyz", http.StatusOK)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// asker is a connection on which one question is asked again and again.
+type asker struct {
+	net.Conn
+	in       *bufio.Reader
+	question string
+}
+
+// keepAlive opens connections to a node, each of which was answered once.
+func keepAlive(t *testing.T, p *process, token string) (all []*asker) {
+	t.Helper()
+	for range 64 {
+		c, err := net.Dial("tcp", p.Address(nodeprocess.Query))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		a := &asker{c, bufio.NewReader(c), "GET " + drivingPath + "?" + url.Values{"access_token": {token}, "vid": {"car"}}.Encode() + " HTTP/1.1\r\nHost: a\r\n\r\n"}
+		a.ask(t)
+		if code := a.answer(t); code != http.StatusOK {
+			t.Fatalf("HTTP %d", code)
+		}
+		all = append(all, a)
+	}
+	return all
+}
+
+func (a *asker) ask(t *testing.T) {
+	t.Helper()
+	if _, err := io.WriteString(a, a.question); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (a *asker) answer(t *testing.T) (code int) {
+	t.Helper()
+	resp, err := http.ReadResponse(a.in, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode
+}

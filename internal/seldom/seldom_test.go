@@ -1,0 +1,43 @@
+package seldom
+
+import (
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"carstate/internal/testkit"
+)
+
+func TestWarning(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w Warning
+		out := new(testkit.Buffer)
+		log := slog.New(slog.NewTextHandler(out, nil))
+		says := func(lines int, last string) {
+			t.Helper()
+			all := strings.Split(strings.TrimSpace(out.String()), "\n")
+			if text := all[len(all)-1]; len(all) != lines || !strings.HasSuffix(text, "msg=no "+last) {
+				t.Errorf("%d lines, the last is %q; want %d and %q", len(all), text, lines, last)
+			}
+		}
+		w.Log(log, "no", "partition", 0)
+		says(1, "partition=0")
+		var many sync.WaitGroup
+		for range 99 {
+			many.Go(func() { w.Log(log, "no", "partition", 1) })
+		}
+		many.Wait()
+		time.Sleep(Every - 1) // of the bubble's clock
+		w.Log(log, "no", "partition", 2)
+		says(1, "partition=0")
+		time.Sleep(time.Nanosecond)
+		w.Log(log, "no", "partition", 3)
+		says(2, "partition=3 times_since_last_line=100")
+		time.Sleep(Every)
+		w.Log(log, "no", "partition", 4)
+		says(3, "partition=4")
+	})
+}
