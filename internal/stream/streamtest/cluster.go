@@ -60,12 +60,18 @@ func StartClusterAs(t testing.TB, more string, opts ...nats.Option) *Cluster {
 	configure := func(t testing.TB, dir string, i int, clients, routes []string) Setup {
 		return plainConfig(t, dir, i, clients, routes, more)
 	}
-	return StartClusterWith(t, configure, func(addr string) string { return "nats://" + addr }, opts...)
+	return startCluster(t, configure, func(addr string) string { return "nats://" + addr }, probe, opts)
 }
 
 // StartClusterWith starts a cluster of nodes that are configured by a test.
-// Options are what a client needs to connect to url(addr).
+// Options are what a client needs to connect to url(addr), who need not have the
+// right to delete streams: one named PROBE is left.
 func StartClusterWith(t testing.TB, configure Configure, url func(addr string) string, opts ...nats.Option) *Cluster {
+	t.Helper()
+	return startCluster(t, configure, url, makeProbe, opts)
+}
+
+func startCluster(t testing.TB, configure Configure, url func(addr string) string, ready func(context.Context, jetstream.JetStream) error, opts []nats.Option) *Cluster {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "carstate-cluster-")
 	if err != nil {
@@ -93,7 +99,7 @@ func StartClusterWith(t testing.TB, configure Configure, url func(addr string) s
 			c.Nodes = append(c.Nodes, n)
 			n.Start()
 		}
-		if err = c.try(startTimeout, probe); err == nil {
+		if err = c.try(startTimeout, ready); err == nil {
 			return c
 		}
 	}
@@ -259,12 +265,17 @@ func (c *Cluster) WaitReady() {
 
 // probe makes a stream with a copy on every node, and deletes it.
 func probe(ctx context.Context, js jetstream.JetStream) error {
-	const name = "PROBE"
-	_, err := js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{Name: name, Subjects: []string{"probe"}, Replicas: clusterNodes})
-	if err != nil {
+	if err := makeProbe(ctx, js); err != nil {
 		return err
 	}
-	return js.DeleteStream(ctx, name)
+	return js.DeleteStream(ctx, probeStream)
+}
+
+const probeStream = "PROBE"
+
+func makeProbe(ctx context.Context, js jetstream.JetStream) error {
+	_, err := js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{Name: probeStream, Subjects: []string{"probe"}, Replicas: clusterNodes})
+	return err
 }
 
 // Wipe deletes all streams, so that the next test begins with an empty cluster.
