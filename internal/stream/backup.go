@@ -143,13 +143,14 @@ func (e *Engine) Backup(ctx context.Context, w io.Writer, version string) (recor
 }
 
 // readStored calls do for the last record of every subject there is, and returns
-// when it has come to the end. Other writers go on meanwhile: of a subject that
-// they change, do gets the later record too, or instead.
+// when it has come to the end: at a moment when the engine has none left to send.
+// Other writers go on meanwhile: of a subject that they change, do gets the later
+// record too, or instead.
 func (e *Engine) readStored(ctx context.Context, stream string, subjects []string, do func(record) error) error {
 	reading, stop := context.WithCancel(ctx)
 	defer stop()
 	f := newFeed(e, stream)
-	f.filters = subjects
+	f.filters, f.all = subjects, true
 	var failed error
 	caughtUp, whole := false, true
 	end := func() {

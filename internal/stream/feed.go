@@ -30,6 +30,7 @@ type feed struct {
 	filters  []string           // subjects to follow; empty: all of the stream
 	apply    func(record) error // an error means that the store cannot be trusted
 	caughtUp func()             // called once, after every record there was at the start
+	all      bool               // caughtUp is not called before the last record of each subject was applied
 
 	heard time.Time // when the newest record was applied
 	live  bool      // caughtUp was called
@@ -51,7 +52,8 @@ const (
 	feedAgain = 500 * time.Millisecond
 	// feedLaps is how often a feed that catches up looks where the end is
 	// now. The first lap leaves out vehicles whose record was replaced while
-	// it ran; the second is so short that next to none are left.
+	// it ran; the second is so short that next to none are left, and the feed
+	// goes on and brings those.
 	feedLaps = 2
 	// feedSetup is how long the engine may take to set up a feed from the
 	// start: it looks up the last record of each of millions of subjects.
@@ -192,10 +194,11 @@ func (f *feed) next(ctx context.Context, sub *nats.Subscription) (*nats.Msg, err
 
 // progress is called after each record, with the number of records that the
 // engine has yet to send. A stream that others write to all the time may never
-// have none, so the feed goes live when it has run its laps, too.
+// have none, so the feed goes live when it has run its laps, too, unless it must
+// leave nothing out.
 func (f *feed) progress(ctx context.Context, pending uint64) error {
 	switch {
-	case f.live || pending != 0 && f.last < f.goal:
+	case f.live || pending != 0 && (f.all || f.last < f.goal):
 		return nil
 	case pending != 0:
 		f.lap++
