@@ -55,7 +55,7 @@ func TestAllowanceOfFew(t *testing.T) {
 		t.Errorf("it takes %d, right after it changed", got)
 	}
 	a.adapt(at.Add(adaptTime), time.Second, 1000)
-	if got := a.most.Load(); got != 875 {
+	if got := a.most.Load(); got != 750 {
 		t.Errorf("it takes %d of 1,000", got)
 	}
 }

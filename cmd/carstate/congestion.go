@@ -30,7 +30,7 @@ const (
 	maxWait = 125 * time.Millisecond
 	// A request of telemetry waits for more turns than one: for its body, for the
 	// group commit, for its answer.
-	maxTelemetryWait = maxWait / 2
+	maxTelemetryWait = maxWait / 3
 	// longestByte is what a byte counts at most: after a pause of the whole process,
 	// the mean is itself again within half a second.
 	longestByte = 4 * maxWait

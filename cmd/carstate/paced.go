@@ -49,13 +49,15 @@ func (l *paced) adapt(now time.Time, wait time.Duration) {
 func (l *paced) overloaded() bool {
 	now := time.Now()
 	l.adapt(now, l.crowd.waitAt(now)) // the byte that tells may still be under way
-	return l.overrun()
+	return l.open.Load() > l.allowed.most.Load()
 }
 
-// overrun reports whether more connections are open than there should be. It takes
-// no lock.
+// overrun reports whether so many more connections are open than there should be that
+// some are to go: not as soon as the limit moves a little, since others would come in
+// their place at its next move. It takes no lock.
 func (l *paced) overrun() bool {
-	return l.open.Load() > l.allowed.most.Load()
+	open := l.open.Load()
+	return open-open/8 > l.allowed.most.Load()
 }
 
 func (l *paced) Accept() (net.Conn, error) {
