@@ -38,6 +38,8 @@ eight clients can, before, during and after, each time in three windows of 2 s o
 need is taken from the node: compare the ratios, not the figures.`,
 	Found: []string{
 		"When the leader of a stream was stopped and the cluster did not know yet, a node could give a stopped server the order to feed it, and waited 5 s for the answer. It orders again after 2 s.",
+		"Where a node that folds died together with a server, the others counted its silence from when its last lease came back on their feeds. They go by the order of the feed now.",
+		"A server that refused a login twice, such as one whose password was changed, ended the connection of a node for good, and the node went on without one.",
 	},
 	Counts: "disturbances", CI: 5, Long: 100,
 	Controls: []row.Control{
