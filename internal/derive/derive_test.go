@@ -16,6 +16,7 @@ import (
 
 	"carstate/internal/derive"
 	"carstate/internal/stream/streamtest"
+	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
 
@@ -177,23 +178,10 @@ func follow(t *testing.T, e engine) *table {
 	return tab
 }
 
-// timeout ends shortly before the test would be ended by force, so that it can say
-// what it waited for. A busy machine makes everything slow, so there is no other
-// bound.
-func timeout(t *testing.T) context.Context {
-	end, ok := t.Deadline()
-	if !ok {
-		return t.Context()
-	}
-	ctx, cancel := context.WithDeadline(t.Context(), end.Add(-15*time.Second))
-	t.Cleanup(cancel)
-	return ctx
-}
-
 // wait returns a copy once the states of n vehicles have come to the time.
 func (tab *table) wait(t *testing.T, n int, at vehicle.UnixMilli) map[vehicle.ID]vehicle.State {
 	t.Helper()
-	deadline := timeout(t).Done()
+	deadline := testkit.Context(t).Done()
 	for {
 		tab.mu.Lock()
 		there, copied := 0, make(map[vehicle.ID]vehicle.State)
@@ -443,7 +431,7 @@ func TestTakeover(t *testing.T) {
 		defer first.mu.Unlock()
 		return len(first.errs)
 	}
-	deadline := timeout(t).Done()
+	deadline := testkit.Context(t).Done()
 	for fenced() < w.Partitions() {
 		select {
 		case <-deadline:
@@ -527,7 +515,7 @@ func TestEnds(t *testing.T) {
 			stop()
 			select {
 			case <-done:
-			case <-timeout(t).Done():
+			case <-testkit.Context(t).Done():
 				t.Fatal("it goes on")
 			}
 		})

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"carstate/internal/seldom"
+	"carstate/internal/ticks"
 )
 
 // Leases are where the nodes that fold learn of each other.
@@ -91,17 +92,10 @@ func (m *Members) Run(ctx context.Context) error {
 	defer running.Wait()
 	running.Go(func() { m.renew(ctx) })
 	running.Go(func() {
-		tick := time.NewTicker(m.stale / looks)
-		defer tick.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick.C:
-				for _, name := range m.look(time.Now()) {
-					if err := m.leases.Remove(ctx, name); err != nil && ctx.Err() == nil {
-						m.log.Warn("the lease of a node that is gone cannot be removed", "member", name, "error", err)
-					}
+		for range ticks.Every(ctx, m.stale/looks) {
+			for _, name := range m.look(time.Now()) {
+				if err := m.leases.Remove(ctx, name); err != nil && ctx.Err() == nil {
+					m.log.Warn("the lease of a node that is gone cannot be removed", "member", name, "error", err)
 				}
 			}
 		}

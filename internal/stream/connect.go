@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"carstate/internal/seldom"
+
 	"github.com/nats-io/nats.go"
 )
 
@@ -119,7 +121,7 @@ func (e *Engine) onClosed(nc *nats.Conn) {
 }
 
 func (e *Engine) onAsyncError() nats.Option {
-	var refusals refusals
+	var refused seldom.Warning // the client library reports many a second, one by one
 	return nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 		if d, ok := asDenial(err); ok {
 			if deny := e.denied.Load(); deny != nil {
@@ -128,9 +130,7 @@ func (e *Engine) onAsyncError() nats.Option {
 			}
 		}
 		if isRefusal(err) {
-			if n := refusals.count(time.Now()); n > 0 {
-				e.log.Warn("the NATS cluster refuses the login: trying on", "error", err, "times", n)
-			}
+			refused.Log(e.log, "the NATS cluster refuses the login: trying on", "error", err)
 			return
 		}
 		e.log.Warn("engine connection", "error", err)
@@ -145,24 +145,4 @@ func isRefusal(err error) bool {
 		}
 	}
 	return false
-}
-
-// refusals are logins refused since the last line about them. There are many a
-// second, and the client library reports them one by one.
-type refusals struct {
-	n    int
-	last time.Time
-}
-
-// refusalsEvery is how often a line says that logins are refused.
-const refusalsEvery = time.Minute
-
-// count adds one, and returns how many a line is due for, 0 if none is.
-func (r *refusals) count(now time.Time) (n int) {
-	r.n++
-	if !r.last.IsZero() && now.Sub(r.last) < refusalsEvery {
-		return 0
-	}
-	n, r.n, r.last = r.n, 0, now
-	return n
 }
