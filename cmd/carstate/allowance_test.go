@@ -9,15 +9,17 @@ import (
 // not many fewer, and not more for long.
 func TestAllowance(t *testing.T) {
 	const serves = 400
-	a := newAllowance(maxWait)
+	a := newAllowance(maxWait, leastWait)
 	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	open := int64(1000)
-	wait := func() time.Duration { return maxWait * time.Duration(open) / serves }
+	wait := func() waits {
+		return waits{maxWait * time.Duration(open) / serves, leastWait * time.Duration(open) / serves}
+	}
 	pass := func() {
 		at = at.Add(adaptTime)
 		a.adapt(at, wait(), open)
 	}
-	for wait() > maxWait {
+	for wait().least > leastWait {
 		pass()
 		open = a.most.Load() // who is too many goes
 	}
@@ -44,18 +46,37 @@ func TestAllowance(t *testing.T) {
 
 // A few are never too many, and what is told in between changes nothing.
 func TestAllowanceOfFew(t *testing.T) {
-	a := newAllowance(maxWait)
+	a := newAllowance(maxWait, leastWait)
 	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
-	a.adapt(at, time.Second, 10)
+	second := waits{time.Second, time.Second}
+	a.adapt(at, second, 10)
 	if got := a.most.Load(); got != fewCallers {
 		t.Errorf("it takes %d", got)
 	}
-	a.adapt(at.Add(adaptTime/2), time.Second, 1000)
+	a.adapt(at.Add(adaptTime/2), second, 1000)
 	if got := a.most.Load(); got != fewCallers {
 		t.Errorf("it takes %d, right after it changed", got)
 	}
-	a.adapt(at.Add(adaptTime), time.Second, 1000)
+	a.adapt(at.Add(adaptTime), second, 1000)
 	if got := a.most.Load(); got != 750 {
 		t.Errorf("it takes %d of 1,000", got)
+	}
+}
+
+// A pause of the process makes no limit: between two of them nobody waits.
+func TestAllowanceOfPauses(t *testing.T) {
+	a := newAllowance(maxWait, leastWait)
+	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	if a.adapt(at, waits{mean: time.Second, least: leastWait}, 1000); a.limited() {
+		t.Error("there is a limit")
+	}
+	// Nor does it keep up one that there is.
+	a.adapt(at, waits{time.Second, time.Second}, 1000)
+	for range 20 {
+		at = at.Add(adaptTime)
+		a.adapt(at, waits{mean: time.Second}, 1000)
+	}
+	if a.limited() {
+		t.Errorf("%d of 1,000 may be open", a.most.Load())
 	}
 }

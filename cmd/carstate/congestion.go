@@ -18,9 +18,24 @@ import (
 type congestion struct {
 	mu        sync.Mutex // guards what follows
 	sent      time.Time  // when the byte under way was to be sent; zero: none is
+	wrote     time.Time  // and when it was
 	mean      time.Duration
-	followers []func(now time.Time, wait time.Duration)
+	lately    [memory/probeTime + 1]passage // a ring
+	last      int                           // the newest of them
+	followers []func(now time.Time, w waits)
 }
+
+// passage is a byte that has arrived.
+type passage struct {
+	at   time.Time
+	took time.Duration
+}
+
+// waits are how long what arrives waits. The mean is what somebody has to expect who
+// comes at a random moment. A pause of the process makes it long, such as one by a
+// quota of CPU time. The least is of a byte that came while the process ran, which
+// takes long only where others wait at every moment.
+type waits struct{ mean, least time.Duration }
 
 // Where what arrives waits longer than maxWait, more arrives than is done. It is longer
 // than a process waits whose quota of CPU time, handed out ten times a second as
@@ -31,6 +46,9 @@ const (
 	// A request of telemetry waits for more turns than one: for its body, for the
 	// group commit, for its answer.
 	maxTelemetryWait = maxWait / 3
+	// The least waits that an overloaded node is led to.
+	leastWait          = 5 * time.Millisecond
+	leastTelemetryWait = 15 * time.Millisecond
 	// longestByte is what a byte counts at most: after a pause of the whole process,
 	// the mean is itself again within half a second.
 	longestByte = 4 * maxWait
@@ -39,7 +57,7 @@ const (
 )
 
 // follow has f called with each new measurement, one after the other.
-func (g *congestion) follow(f func(now time.Time, wait time.Duration)) {
+func (g *congestion) follow(f func(now time.Time, w waits)) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.followers = append(g.followers, f)
@@ -74,7 +92,7 @@ func (g *congestion) run(ctx context.Context) error {
 		case err := <-failed:
 			return fmt.Errorf("the congestion cannot be measured: %w", err)
 		case due := <-tick.C: // and not now: this goroutine waits for its turn too
-			if !g.send(due) {
+			if !g.send(due, time.Now()) {
 				continue
 			}
 		}
@@ -84,26 +102,30 @@ func (g *congestion) run(ctx context.Context) error {
 	}
 }
 
-// send reports whether a byte is to be sent that is due then.
-func (g *congestion) send(due time.Time) bool {
+// send reports whether a byte is to be sent now that was due then.
+func (g *congestion) send(due, now time.Time) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if !g.sent.IsZero() {
 		return false
 	}
-	g.sent = due
+	g.sent, g.wrote = due, now
 	return true
 }
 
 // arrived is told when the byte was read.
 func (g *congestion) arrived(now time.Time) {
 	g.mu.Lock()
-	mean := g.meanAt(now)
-	g.mean, g.sent = mean, time.Time{}
+	if !g.sent.IsZero() {
+		g.last = (g.last + 1) % len(g.lately)
+		g.lately[g.last] = passage{now, now.Sub(g.wrote)}
+	}
+	g.mean, g.sent = g.meanAt(now), time.Time{}
+	w := g.waitsAt(now)
 	followers := g.followers // which only grow
 	g.mu.Unlock()
 	for _, f := range followers {
-		f(now, mean)
+		f(now, w)
 	}
 }
 
@@ -119,11 +141,25 @@ func (g *congestion) meanAt(now time.Time) time.Duration {
 	return g.mean + time.Duration(weight*float64(took-g.mean))
 }
 
-// wait is how long what arrives waits.
-func (g *congestion) wait() time.Duration { return g.waitAt(time.Now()) }
+// waitsAt is how long what arrives waits. mu is held.
+func (g *congestion) waitsAt(now time.Time) waits {
+	w := waits{mean: max(g.mean, g.meanAt(now))} // one under way may still take long
+	w.least = g.lately[g.last].took
+	if !g.sent.IsZero() {
+		w.least = max(w.least, now.Sub(g.wrote))
+	}
+	for _, p := range g.lately {
+		if now.Sub(p.at) <= memory {
+			w.least = min(w.least, p.took)
+		}
+	}
+	return w
+}
 
-func (g *congestion) waitAt(now time.Time) time.Duration {
+// now is how long what arrives waits.
+func (g *congestion) now() (time.Time, waits) {
+	at := time.Now()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return max(g.mean, g.meanAt(now)) // one under way may still take long
+	return at, g.waitsAt(at)
 }

@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,30 +18,46 @@ func TestCongestion(t *testing.T) {
 	g := new(congestion)
 	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	for range 50 {
-		if !g.send(at) {
+		if !g.send(at, at) {
 			t.Fatal("a byte is under way that arrived")
 		}
 		g.arrived(at.Add(time.Millisecond))
 		at = at.Add(probeTime)
 	}
-	if got := g.waitAt(at); got > 2*time.Millisecond {
-		t.Errorf("at rest it is %s", got)
+	waitAt := func(at time.Time) time.Duration { return g.waitsAt(at).mean }
+	if got := g.waitsAt(at); got.mean > 2*time.Millisecond || got.least != time.Millisecond {
+		t.Errorf("at rest it is %+v", got)
 	}
-	g.send(at)
-	if g.send(at.Add(probeTime)) {
+	g.send(at, at)
+	if g.send(at.Add(probeTime), at.Add(probeTime)) {
 		t.Error("a second byte is sent")
 	}
-	if got := g.waitAt(at.Add(100 * time.Millisecond)); got > maxWait {
+	if got := waitAt(at.Add(100 * time.Millisecond)); got > maxWait {
 		t.Errorf("100 ms, which a quota takes, make it %s", got)
 	}
-	if got := g.waitAt(at.Add(300 * time.Millisecond)); got <= maxWait {
+	if got := waitAt(at.Add(300 * time.Millisecond)); got <= maxWait {
 		t.Errorf("300 ms make it %s", got)
+	}
+	if got := g.waitsAt(at.Add(200 * time.Millisecond)).least; got != time.Millisecond {
+		t.Errorf("the least of the last %s is %s", memory, got)
+	}
+	if got := g.waitsAt(at.Add(300 * time.Millisecond)).least; got != 300*time.Millisecond {
+		t.Errorf("the least of none but one under way is %s", got)
 	}
 	at = at.Add(300 * time.Millisecond)
 	g.arrived(at)
+	// What is due in a pause of the process, and gets through at once after it, makes
+	// the mean long and not the least.
+	paused := g.waitsAt(at).mean
+	at = at.Add(memory + probeTime)
+	g.send(at.Add(-memory), at)
+	g.arrived(at.Add(time.Millisecond))
+	if got := g.waitsAt(at.Add(time.Millisecond)); got.least != time.Millisecond || got.mean <= paused {
+		t.Errorf("after a pause it is %+v", got)
+	}
 	calm := 0
-	for ; g.waitAt(at) > maxWait; calm++ {
-		g.send(at)
+	for ; waitAt(at) > maxWait; calm++ {
+		g.send(at, at)
 		at = at.Add(probeTime)
 		g.arrived(at)
 	}
@@ -55,7 +73,7 @@ func TestCongestionRuns(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- g.run(ctx) }()
 	if err := until(time.Minute, func() error {
-		if g.wait() == 0 {
+		if _, w := g.now(); w.mean == 0 || w.least == 0 {
 			return errors.New("no byte has arrived")
 		}
 		return nil
@@ -69,14 +87,18 @@ func TestCongestionRuns(t *testing.T) {
 }
 
 // overrun is a congestion of a node that is a second behind.
-func overrun() *congestion { return &congestion{mean: time.Second} }
+func overrun() *congestion {
+	g := &congestion{mean: time.Second}
+	g.lately[g.last] = passage{time.Now(), time.Second}
+	return g
+}
 
 func TestPaced(t *testing.T) {
 	plain, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := newPaced(plain, overrun(), maxWait)
+	l := newPaced(plain, overrun(), maxWait, leastWait)
 	defer l.Close()
 	dial := func() net.Conn {
 		t.Helper()
@@ -132,10 +154,86 @@ func TestPaced(t *testing.T) {
 	}
 }
 
+// The newest of too many are marked, through all that is put over a connection, and
+// no others: not when older ones have gone meanwhile, nor once there is no limit.
+func TestNewestIsExcess(t *testing.T) {
+	plain, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := new(congestion)
+	l := newPaced(plain, g, maxWait, leastWait)
+	defer l.Close()
+	door := newHalfOpen(l, true)
+	var open []net.Conn
+	for range 400 {
+		c, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		k, err := door.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { k.Close() })
+		open = append(open, tls.Server(k, new(tls.Config)))
+	}
+	excess := func() (all []int) {
+		for i, c := range open {
+			if l.excess(c) {
+				all = append(all, i)
+			}
+		}
+		return all
+	}
+	newest := func(n int) (all []int) {
+		for i := len(open) - n; i < len(open); i++ {
+			all = append(all, i)
+		}
+		return all
+	}
+	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	pass := func(w waits) {
+		at = at.Add(adaptTime)
+		l.adapt(at, w)
+	}
+	if got := excess(); got != nil {
+		t.Errorf("without a limit %v are too many", got)
+	}
+	pass(waits{time.Second, time.Second})
+	if got := excess(); !slices.Equal(got, newest(100)) {
+		t.Errorf("a quarter less is allowed, and %v are too many", got)
+	}
+	for _, c := range open[:200] {
+		c.(*tls.Conn).NetConn().Close()
+	}
+	open = open[200:]
+	pass(waits{time.Second, time.Second})
+	if got := excess(); !slices.Equal(got, newest(50)) {
+		t.Errorf("a quarter less of the rest is allowed, and %v are too many", got)
+	}
+	for range 20 {
+		pass(waits{})
+	}
+	if got := excess(); got != nil || l.allowed.limited() {
+		t.Errorf("after it %v are too many", got)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := 0
+	for c := l.newest; c != nil; c = c.older {
+		n++
+	}
+	if n != len(open) || l.open.Load() != int64(n) || l.queue != longQueue {
+		t.Errorf("%d are listed and %d counted of %d; %d may queue", n, l.open.Load(), len(open), l.queue)
+	}
+}
+
 // A pause ends when the listener is closed.
 func TestPauseEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newPaced(&net.TCPListener{}, overrun(), maxWait)
+		l := newPaced(&net.TCPListener{}, overrun(), maxWait, leastWait)
 		began := time.Now()
 		go func() { _ = l.Close() }()
 		l.pause(time.Hour)

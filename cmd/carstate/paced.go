@@ -16,8 +16,13 @@ type paced struct {
 	net.Listener
 	crowd   *congestion
 	allowed *allowance
-	open    atomic.Int64 // connections that were handed out and are not closed
-	queue   int          // how many may wait to be accepted, as last set; only Accept touches it
+
+	mu    sync.Mutex // guards what follows
+	queue int        // how many may wait to be accepted, as last set
+	// Connections that were handed out and are not closed, the newest first, and
+	// how many they are.
+	newest *counted
+	open   atomic.Int64 // read without mu
 
 	once   sync.Once
 	closed chan struct{}
@@ -28,62 +33,96 @@ type paced struct {
 // only shortQueue may wait: who is refused is to hear of it before long, and of those
 // who wait longer most have hung up, which costs something too.
 const (
-	turnsBetween = 256
+	turnsBetween = 512
 	longestPause = 100 * time.Millisecond
-	shortQueue   = 32
+	shortQueue   = 16
 	longQueue    = 1 << 16 // the kernel makes of it what it allows
 )
 
-// newPaced lets in whoever comes while what arrives waits no longer than wait.
-func newPaced(l net.Listener, g *congestion, wait time.Duration) *paced {
-	p := &paced{Listener: l, crowd: g, allowed: newAllowance(wait), closed: make(chan struct{})}
+// newPaced lets in whoever comes while what arrives waits no longer than wait, and
+// leads an overloaded node to a least wait of aim.
+func newPaced(l net.Listener, g *congestion, wait, aim time.Duration) *paced {
+	p := &paced{Listener: l, crowd: g, allowed: newAllowance(wait, aim), closed: make(chan struct{})}
 	g.follow(p.adapt)
 	return p
 }
 
-func (l *paced) adapt(now time.Time, wait time.Duration) {
-	l.allowed.adapt(now, wait, l.open.Load())
+func (l *paced) adapt(now time.Time, w waits) {
+	if l.allowed.adapt(now, w, l.open.Load()) && l.allowed.limited() {
+		l.mark()
+	}
+	l.fit()
 }
 
-// overloaded reports whether newer connections are to be refused.
-func (l *paced) overloaded() bool {
-	now := time.Now()
-	l.adapt(now, l.crowd.waitAt(now)) // the byte that tells may still be under way
-	return l.open.Load() > l.allowed.most.Load()
-}
-
-// overrun reports whether so many more connections are open than there should be that
-// some are to go: not as soon as the limit moves a little, since others would come in
-// their place at its next move. It takes no lock.
-func (l *paced) overrun() bool {
-	open := l.open.Load()
-	return open-open/8 > l.allowed.most.Load()
-}
-
-func (l *paced) Accept() (net.Conn, error) {
-	over := l.overloaded()
+// fit has as many wait to be accepted as there should.
+func (l *paced) fit() {
 	queue := longQueue
 	if l.open.Load() >= fewCallers && l.allowed.limited() {
 		queue = shortQueue
 	}
-	if over {
-		l.pause(l.turns(turnsBetween))
-	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	// Linux lets a program change it at any time. Whoever had the port before may
 	// have left it short.
 	if queue != l.queue {
 		l.queue = queue
 		control(l.Listener, func(fd int) { _ = syscall.Listen(fd, queue) })
 	}
+}
+
+// mark marks the newest connections that are too many, and no others: not as soon as
+// the limit moves a little, since others would come in their place at its next move.
+func (l *paced) mark() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	open, excess := l.open.Load(), int64(0)
+	if most := l.allowed.most.Load(); open-open/8 > most {
+		excess = open - most
+	}
+	for c := l.newest; c != nil; c = c.older {
+		c.excess.Store(excess > 0)
+		excess--
+	}
+}
+
+// overloaded reports whether newer connections are to be refused.
+func (l *paced) overloaded() bool {
+	l.adapt(l.crowd.now()) // the byte that tells may still be under way
+	return l.open.Load() > l.allowed.most.Load()
+}
+
+// excess reports whether a connection is one of the newest that are too many. It
+// takes no lock.
+func (l *paced) excess(c net.Conn) bool {
+	if !l.allowed.limited() {
+		return false
+	}
+	for {
+		switch t := c.(type) {
+		case *counted:
+			return t.excess.Load()
+		case *halfOpenConn:
+			c = t.tcpConn
+		case interface{ NetConn() net.Conn }: // TLS
+			c = t.NetConn()
+		default:
+			return false
+		}
+	}
+}
+
+func (l *paced) Accept() (net.Conn, error) {
+	if l.overloaded() {
+		l.pause(l.turns(turnsBetween))
+	}
 	for {
 		c, err := l.Listener.Accept()
-		if err == nil && queue == shortQueue && hungUp(c) {
+		if err == nil && l.allowed.limited() && hungUp(c) {
 			_ = c.Close() // nobody waits for an answer
 			continue
 		}
 		if t, ok := c.(*net.TCPConn); ok {
-			l.open.Add(1)
-			c = &counted{TCPConn: t, of: l}
+			c = l.count(t)
 		}
 		return c, err
 	}
@@ -92,19 +131,50 @@ func (l *paced) Accept() (net.Conn, error) {
 // counted is a connection that says when it is closed.
 type counted struct {
 	*net.TCPConn
-	of   *paced
-	once sync.Once
+	of     *paced
+	excess atomic.Bool // it is one of the newest that are too many
+	once   sync.Once
+
+	newer, older *counted // of.mu guards them
+}
+
+func (l *paced) count(t *net.TCPConn) *counted {
+	c := &counted{TCPConn: t, of: l}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if c.older = l.newest; c.older != nil {
+		c.older.newer = c
+	}
+	l.newest = c
+	l.open.Add(1)
+	return c
+}
+
+func (l *paced) forget(c *counted) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if c.newer != nil {
+		c.newer.older = c.older
+	} else {
+		l.newest = c.older
+	}
+	if c.older != nil {
+		c.older.newer = c.newer
+	}
+	c.newer, c.older = nil, nil
+	l.open.Add(-1)
 }
 
 func (c *counted) Close() error {
-	c.once.Do(func() { c.of.open.Add(-1) })
+	c.once.Do(func() { c.of.forget(c) })
 	return c.TCPConn.Close()
 }
 
 // turns is about how long so many requests take: in the time that what arrives waits,
 // each that is open has its turn once.
 func (l *paced) turns(n int) time.Duration {
-	return min(longestPause, time.Duration(n)*l.crowd.wait()/time.Duration(max(1, l.open.Load())))
+	_, w := l.crowd.now()
+	return min(longestPause, time.Duration(n)*w.mean/time.Duration(max(1, l.open.Load())))
 }
 
 func (l *paced) pause(d time.Duration) {

@@ -362,19 +362,19 @@ func (s *service) addServers(t *tls.Config, adminKey access.Hash) {
 		return nil
 	}
 	if port := s.ports["--query-addr"]; port != nil {
-		l := s.paced("query", port, maxWait)
+		l := s.paced("query", port, maxWait, leastWait)
 		trusted, _ := s.flags.trustedProxies() // the flags are valid
 		q := query.New(query.Config{
 			Tokens: &s.tokens, Fleet: s.fleet, MaxAge: s.flags.MaxAge, Ready: s.health.canAnswer,
-			Overloaded: l.overloaded, NoDocs: s.flags.NoDocs, TrustedProxies: trusted, AccessLog: s.accessLog,
+			Overloaded: l.overloaded, Excess: l.excess, NoDocs: s.flags.NoDocs, TrustedProxies: trusted, AccessLog: s.accessLog,
 			TLS: tlsFor("--query-addr"), Log: s.log, Registry: s.registry,
 		})
 		s.servers = append(s.servers, server{"query", func() error { return q.Serve(l) }, q.Shutdown})
 	}
 	c := ingest.Config{Store: s.engine, Sources: &s.sources, Ready: s.health.canStore, Forgotten: s.engine.Forgotten().Has, Log: s.log, Registry: s.registry, Tracer: s.traces.tracer(), TLS: tlsFor("--ingest-addr")}
 	if port := s.ports["--ingest-addr"]; port != nil {
-		p := s.paced("ingest", port, maxTelemetryWait)
-		c.Overloaded, c.Overrun = p.overloaded, p.overrun
+		p := s.paced("ingest", port, maxTelemetryWait, leastTelemetryWait)
+		c.Overloaded, c.Excess = p.overloaded, p.excess
 		l := s.door(p, tlsFor("--ingest-addr") != nil)
 		h := ingest.NewHTTP(c)
 		s.servers = append(s.servers, server{"ingest", func() error { return h.Serve(l) }, h.Shutdown})
@@ -421,8 +421,8 @@ func (s *service) adminConfig(key access.Hash, t *tls.Config) admin.Config {
 }
 
 // paced wraps a listener that may be overloaded.
-func (s *service) paced(name string, port net.Listener, wait time.Duration) *paced {
-	p := newPaced(port, s.crowd, wait)
+func (s *service) paced(name string, port net.Listener, wait, aim time.Duration) *paced {
+	p := newPaced(port, s.crowd, wait, aim)
 	s.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "carstate_overloaded", Help: "1 while a listener takes no more connections than it can serve, else 0.",
 		ConstLabels: prometheus.Labels{"listener": name},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"log/slog"
+	"net"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -52,10 +53,10 @@ type Config struct {
 	// once.
 	Overloaded func() bool
 
-	// Overrun reports that too many HTTP connections are open for what can be
-	// done. Then one answer in four ends its connection. Without it that is
-	// never so. It is asked for every request and must take no lock.
-	Overrun func() bool
+	// Excess reports that an HTTP connection, as its listener handed it out or
+	// TLS over that, is one too many for what can be done: its next answer ends
+	// it. Without it none is. It is asked for every request and must take no lock.
+	Excess func(net.Conn) bool
 
 	// TLS makes [HTTP.Serve] speak TLS, and is what [MQTT.ServeTLS] uses.
 	TLS *tls.Config
@@ -91,8 +92,8 @@ func (c Config) withDefaults() Config {
 	if c.Overloaded == nil {
 		c.Overloaded = func() bool { return false }
 	}
-	if c.Overrun == nil {
-		c.Overrun = func() bool { return false }
+	if c.Excess == nil {
+		c.Excess = func(net.Conn) bool { return false }
 	}
 	if c.MaxRequests == 0 {
 		c.MaxRequests = 4096

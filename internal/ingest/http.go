@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"strings"
@@ -96,10 +95,6 @@ func (h *HTTP) handle(w http.ResponseWriter, r *http.Request) {
 	endSpan(span, o)
 }
 
-// overrunLot is how many answers there are to one that ends its connection where too
-// many are open.
-const overrunLot = 4
-
 // tooLate marks the connections that came while there was too much to do: it leads
 // to an atomic.Bool, which says whether that is still held against them.
 type tooLate struct{}
@@ -134,17 +129,8 @@ func (h *HTTP) answer(w http.ResponseWriter, r *http.Request) outcome {
 		w.Header().Set("Connection", "close")
 		return failLater(w, "the service is overloaded")
 	}
-	crowded := h.in.Overrun()
-	if crowded && rand.N(overrunLot) == 0 {
+	if h.in.Excess(connOf(r.Context())) {
 		w.Header().Set("Connection", "close")
-	}
-	// Who is refused for want of room asks again at once, often, and costs as much
-	// each time.
-	full := func(why string) outcome {
-		if crowded {
-			w.Header().Set("Connection", "close")
-		}
-		return failLater(w, why)
 	}
 	if r.URL.EscapedPath() != telemetryPath {
 		return fail(w, http.StatusNotFound, "there is nothing here: telemetry goes to POST "+telemetryPath)
@@ -177,7 +163,7 @@ func (h *HTTP) answer(w http.ResponseWriter, r *http.Request) outcome {
 	case h.slots <- struct{}{}:
 		defer func() { <-h.slots }()
 	default:
-		return full("too many requests are in work")
+		return failLater(w, "too many requests are in work")
 	}
 	if r.ContentLength > MaxBody {
 		return fail(w, http.StatusRequestEntityTooLarge, errBodyTooLarge.text)
@@ -186,11 +172,11 @@ func (h *HTTP) answer(w http.ResponseWriter, r *http.Request) outcome {
 	o.tab = &tab{budget: h.room}
 	defer o.tab.close()
 	if !o.tab.cover(readerBytes) {
-		return full(noRoom)
+		return failLater(w, noRoom)
 	}
 	b, err := h.read(r, f, o)
 	if errors.Is(err, errNoRoom) {
-		return full(noRoom)
+		return failLater(w, noRoom)
 	}
 	if err != nil {
 		return h.unreadable(w, err)

@@ -120,9 +120,15 @@ func remember(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, lobbyKey{}, c)
 }
 
+// connOf is the connection of a request.
+func connOf(ctx context.Context) net.Conn {
+	c, _ := ctx.Value(lobbyKey{}).(net.Conn)
+	return c
+}
+
 // begin notes that a request of the connection is in work.
 func (l *lobby) begin(ctx context.Context) {
-	c, _ := ctx.Value(lobbyKey{}).(net.Conn)
+	c := connOf(ctx)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if k := l.open[c]; k != nil {
@@ -133,7 +139,7 @@ func (l *lobby) begin(ctx context.Context) {
 // end notes that it is not any more. If samples were stored for it, the sender
 // has still to be told.
 func (l *lobby) end(ctx context.Context, stored bool) {
-	c, _ := ctx.Value(lobbyKey{}).(net.Conn)
+	c := connOf(ctx)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if k := l.open[c]; k != nil {

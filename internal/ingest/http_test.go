@@ -6,7 +6,9 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"net/http"
+	"net/http/httptrace"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -343,30 +345,54 @@ func TestHTTPOverload(t *testing.T) {
 	}
 }
 
-// Where too many are open, some answers end their connections, and say so.
-func TestHTTPOverrun(t *testing.T) {
+// Where a connection is one too many, its answer says that it ends. Others go on.
+func TestHTTPExcess(t *testing.T) {
 	f := newFixture(t)
 	_, key := f.add(t, "gateway", access.AllVehicles())
-	f.Overrun = func() bool { return true }
+	var excess atomic.Pointer[string]
+	f.Excess = func(c net.Conn) bool {
+		from := excess.Load()
+		return from != nil && *from == c.RemoteAddr().String()
+	}
 	_, url := startHTTP(t, f)
-	for range 100 * overrunLot {
+	send := func(on *http.Client) *http.Response {
+		t.Helper()
 		req, err := http.NewRequest(http.MethodPost, url, strings.NewReader(sampleLine("Car1", 0, 50)))
 		if err != nil {
 			t.Fatal(err)
 		}
 		req.Header.Set("Authorization", "Bearer "+key)
 		req.Header.Set("Content-Type", "application/x-ndjson")
-		resp, err := http.DefaultClient.Do(req)
+		var from string
+		req = req.WithContext(httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{
+			GotConn: func(i httptrace.GotConnInfo) { from = i.Conn.LocalAddr().String() },
+		}))
+		resp, err := on.Do(req)
 		if err != nil {
 			t.Fatal(err)
 		}
+		_, _ = io.Copy(io.Discard, resp.Body)
 		resp.Body.Close()
 		if resp.StatusCode != http.StatusAccepted {
 			t.Fatalf("got %d", resp.StatusCode)
 		}
-		if resp.Close {
-			return
+		if on == http.DefaultClient {
+			excess.CompareAndSwap(nil, &from)
 		}
+		return resp
 	}
-	t.Error("no answer ended its connection")
+	other := &http.Client{Transport: new(http.Transport)}
+	defer other.CloseIdleConnections()
+	if send(http.DefaultClient).Close || send(other).Close {
+		t.Error("a connection ends that is not one too many")
+	}
+	if send(other).Close {
+		t.Error("a connection ends where another is one too many")
+	}
+	if !send(http.DefaultClient).Close {
+		t.Error("it does not end")
+	}
+	if send(http.DefaultClient).Close {
+		t.Error("the next one ends too")
+	}
 }

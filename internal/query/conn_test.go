@@ -250,6 +250,32 @@ func TestOverload(t *testing.T) {
 	}
 }
 
+// A connection that is one too many has its next request answered, and ends with it.
+// Another goes on.
+func TestExcess(t *testing.T) {
+	f := newFixture(t)
+	var excess atomic.Value // a client's address
+	excess.Store("")
+	f.Excess = func(c net.Conn) bool { return c.RemoteAddr().String() == excess.Load() }
+	r := start(t, f.Config)
+	stays, goes := r.dial(t), r.dial(t)
+	ins := map[net.Conn]*bufio.Reader{stays: bufio.NewReader(stays), goes: bufio.NewReader(goes)}
+	for round := range 2 {
+		for c, in := range ins {
+			io.WriteString(c, f.query("CarJam"))
+			a := readAnswer(t, in, false)
+			ends := strings.Contains(a.raw, "\r\nConnection: close\r\n")
+			if a.status != "HTTP/1.1 200 OK" || ends != (round == 1 && c == goes) {
+				t.Errorf("round %d: got %s", round, a.raw)
+			}
+		}
+		excess.Store(goes.LocalAddr().String())
+	}
+	if _, err := ins[goes].ReadByte(); err != io.EOF {
+		t.Errorf("after it: %v", err)
+	}
+}
+
 // Who came in an overload and asks after it is answered, then and later, unless the
 // places of older connections would not do for it.
 func TestOverloadEndsForWhoWaited(t *testing.T) {

@@ -289,6 +289,9 @@ func (v *conversation) answer(head []byte, e *exchange) (goesOn bool) {
 		connection = "close"
 	case s.ending.Load():
 		connection = "close"
+	case s.excess(v.c.Conn):
+		v.c.linger = true
+		connection = "close"
 	case isHTTP10 && !w.keepAlive:
 		v.c.linger = true // it may have sent more, in error
 		connection = "close"

@@ -34,6 +34,10 @@ type Config struct {
 	// the request gets 503 and the connection is closed, while those that were
 	// open go on. It is called for every connection and must answer at once.
 	Overloaded func() bool
+	// Excess reports that a connection, as its listener handed it out, is one too
+	// many for what can be done: its next answer ends it. Nil: none is. It is called
+	// for every request and must take no lock.
+	Excess func(net.Conn) bool
 	// NoDocs turns the public documentation off: its paths get 404.
 	NoDocs bool
 	// TrustedProxies are the addresses of the proxies in front. Of a request
@@ -86,6 +90,7 @@ type Server struct {
 	inFlight       atomic.Int64
 	maxConnections int64
 	overloaded     func() bool
+	excess         func(net.Conn) bool
 
 	ending        atomic.Bool // Shutdown was called
 	conversations sync.WaitGroup
@@ -117,6 +122,7 @@ func New(c Config) *Server {
 		maxInFlight:    int64(orDefault(c.MaxInFlight, 4096)),
 		maxConnections: int64(orDefault(c.MaxConnections, 16384)),
 		overloaded:     c.Overloaded,
+		excess:         c.Excess,
 		headTimeout:    orDefault(c.HeadTimeout, 5*time.Second),
 		writeTimeout:   orDefault(c.WriteTimeout, 5*time.Second),
 		idleTimeout:    orDefault(c.IdleTimeout, time.Minute),
@@ -129,6 +135,9 @@ func New(c Config) *Server {
 	}
 	if s.overloaded == nil {
 		s.overloaded = func() bool { return false }
+	}
+	if s.excess == nil {
+		s.excess = func(net.Conn) bool { return false }
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)

@@ -53,7 +53,7 @@ func slow(ctx context.Context, w *world) (err error) {
 	if err != nil {
 		return err
 	}
-	processor, back, err := w.apart()
+	processor, back, err := apart(w)
 	if err != nil {
 		return err
 	}

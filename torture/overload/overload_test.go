@@ -76,8 +76,10 @@ func TestUsers(t *testing.T) {
 		request: func(b []byte, _ int) []byte { return append(b, "GET "+path+" HTTP/1.1\r\nHost: x\r\n\r\n"...) },
 		good:    func(status int, body []byte) bool { return status == 200 && string(body) == "yes" },
 	}
-	r := c.closedLoop(t.Context(), 3, 100*time.Millisecond)
-	if r.good == 0 || r.good+r.failed != r.offered || connections.Load() < 3 || r.wrong != nil {
+	counted := 0
+	c.counting = func() { counted++ }
+	r := c.closedLoop(t.Context(), 3, 10*time.Millisecond, 100*time.Millisecond)
+	if counted != 2 || r.good == 0 || r.good+r.failed != r.offered || connections.Load() < 3 || r.wrong != nil {
 		t.Errorf("closed loop: %+v on %d connections", r, connections.Load())
 	}
 	for p, is := range map[string]func(r result) bool{
@@ -87,14 +89,14 @@ func TestUsers(t *testing.T) {
 		"/3": func(r result) bool { return r.good > 0 && later.Load() > 0 },
 	} {
 		path = p
-		r := c.openLoop(t.Context(), 200, 200*time.Millisecond, 50*time.Millisecond)
+		r := c.openLoop(t.Context(), 200, 50*time.Millisecond, 150*time.Millisecond)
 		c.leave()
 		if !is(r) || r.offered < 1 || r.offered > 40 {
 			t.Errorf("%s: %+v", p, r)
 		}
 	}
 	s.Close()
-	r = c.openLoop(t.Context(), 100, 50*time.Millisecond, 0)
+	r = c.openLoop(t.Context(), 100, 0, 50*time.Millisecond)
 	c.leave()
 	if r.failed != r.offered || r.offered == 0 {
 		t.Errorf("with nobody there: %+v", r)

@@ -9,11 +9,15 @@ import (
 )
 
 // quota is a group of processes that get no more than a part of one core.
-type quota struct{ dir string }
+type quota struct {
+	dir   string
+	cores float64 // how much of one
+}
 
-// period is how often the kernel hands out the group's time, in microseconds. It
-// is short, so that what the group waits for is work and not the next period.
-const period = 10_000
+// period is how often the kernel hands out the group's time, in microseconds: as
+// often as in a container. What a group has left over at a tick of the kernel, up to
+// 4 ms, is taken off the next; of a short period that is most.
+const period = 100_000
 
 // newQuota makes a group that gets so many thousandths of a core.
 func newQuota(name string, thousandths int) (*quota, error) {
@@ -31,7 +35,7 @@ func newQuota(name string, thousandths int) (*quota, error) {
 		}
 		// Version 2 gives a controller to children only where it was asked for.
 		_ = os.WriteFile(filepath.Join(kind.root, "cgroup.subtree_control"), []byte("+cpu"), 0o644)
-		q := &quota{filepath.Join(kind.root, name)}
+		q := &quota{filepath.Join(kind.root, name), float64(thousandths) / 1000}
 		err := os.Mkdir(q.dir, 0o755)
 		for _, f := range kind.files {
 			if err == nil {

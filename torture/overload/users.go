@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"slices"
 	"strconv"
 	"sync"
@@ -36,20 +37,29 @@ type crowd struct {
 	absent []*user    // free and not connected
 	users  []*user
 	sent   int
-	from   time.Time // what was due before does not count
 	now    result
+
+	schedule schedule // of an open loop
+
+	// In an open loop counts what is due from then on; in a closed one, what is
+	// answered from then until. The zero time is never.
+	open        bool
+	from, until time.Time
+	// counting, where it is set, is called as that begins and as it ends.
+	counting func()
 }
 
 // result is what became of requests.
 type result struct {
-	offered int // due
-	unsent  int // no user was free
-	good    int // answered within patience
-	refused int // 503, with the time to come back at
-	failed  int // not connected, not answered, or too late
-	wrong   error
-	took    []time.Duration // of the good ones, from when each was due
-	all     []fate          // of those that a light load asks
+	offered   int // due
+	unsent    int // no user was free
+	connected int // on a connection made for it
+	good      int // answered within patience
+	refused   int // 503, with the time to come back at
+	failed    int // not connected, not answered, or too late
+	wrong     error
+	took      []time.Duration // of the good ones, from when each was due
+	all       []fate          // of those that a light load asks
 }
 
 func (r *result) p(q float64) time.Duration {
@@ -58,6 +68,17 @@ func (r *result) p(q float64) time.Duration {
 	}
 	slices.Sort(r.took)
 	return r.took[min(len(r.took)-1, int(q*float64(len(r.took))))]
+}
+
+// add counts what became of others too. Fates are not added.
+func (r *result) add(o result) {
+	r.offered += o.offered
+	r.unsent += o.unsent
+	r.connected += o.connected
+	r.good += o.good
+	r.refused += o.refused
+	r.failed += o.failed
+	r.took = append(r.took, o.took...)
 }
 
 // fate is what became of one request.
@@ -78,50 +99,94 @@ type user struct {
 
 // openLoop has requests sent at that rate, whatever becomes of them, and returns
 // what became of those that were due after the first part of the time.
-func (c *crowd) openLoop(ctx context.Context, rate float64, during, before time.Duration) result {
+func (c *crowd) openLoop(ctx context.Context, rate float64, before, during time.Duration) result {
 	begin := time.Now()
-	c.reset(begin.Add(before))
+	c.count(true, begin.Add(before), time.Time{})
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	for sent := 0; ctx.Err() == nil; {
-		now := time.Since(begin)
-		if now >= during {
-			break
+	counts := false
+	c.mu.Lock()
+	c.schedule = schedule{begin: begin, end: begin.Add(before + during), rate: rate}
+	c.mu.Unlock()
+	for now := begin; ctx.Err() == nil && now.Sub(begin) < before+during; now = <-tick.C {
+		if !counts && now.Sub(begin) >= before {
+			counts = true
+			c.counting()
 		}
-		for ; float64(sent) < rate*now.Seconds(); sent++ {
-			c.arrive(begin.Add(time.Duration(float64(sent) / rate * float64(time.Second))))
-		}
-		<-tick.C
+		c.mu.Lock()
+		c.arrive(now)
+		c.mu.Unlock()
 	}
+	c.mu.Lock()
+	c.schedule = schedule{}
+	c.mu.Unlock()
+	c.counting()
 	// Those under way may still be answered.
 	c.await(ctx, time.Now().Add(2*patience))
 	return c.take()
 }
 
-// closedLoop lets so many users send one request after the other.
-func (c *crowd) closedLoop(ctx context.Context, users int, during time.Duration) result {
-	c.reset(time.Now())
-	until := time.Now().Add(during)
-	var all sync.WaitGroup
+// closedLoop lets so many users send one request after the other, and returns what
+// was answered in a time that begins a while after all have had an answer, be it a
+// refusal, or after long enough for that. What is under way at its end is not of this time.
+func (c *crowd) closedLoop(ctx context.Context, users int, before, during time.Duration) result {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	c.count(false, time.Time{}, time.Time{})
+	var served, all sync.WaitGroup
 	for range users {
+		served.Add(1)
 		all.Go(func() {
 			u := &user{of: c}
-			for now := time.Now(); now.Before(until) && ctx.Err() == nil; now = time.Now() {
-				c.note(now, func(r *result) { r.offered++ })
-				u.serve(now)
+			once := sync.OnceFunc(served.Done)
+			defer once()
+			for ctx.Err() == nil {
+				if u.serve(time.Now()) >= http.StatusOK {
+					once()
+				}
 			}
 			u.hangUp()
 		})
 	}
+	everybody := make(chan struct{})
+	go func() {
+		served.Wait()
+		close(everybody)
+	}()
+	select {
+	case <-everybody:
+	case <-time.After(arrival):
+	case <-ctx.Done():
+	}
+	sleep(ctx, before)
+	begin := time.Now()
+	c.count(false, begin, begin.Add(during))
+	c.counting()
+	sleep(ctx, during)
+	c.counting()
+	cancel()
 	all.Wait()
 	return c.take()
 }
 
-// reset begins a new count.
-func (c *crowd) reset(from time.Time) {
+// arrival is how long users may take to come who wait for their answers.
+const arrival = 5 * time.Second
+
+func sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+}
+
+// count begins a new count.
+func (c *crowd) count(open bool, from, until time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.from, c.now = from, result{}
+	c.open, c.from, c.until, c.now = open, from, until, result{}
+	if c.counting == nil {
+		c.counting = func() {}
+	}
 }
 
 func (c *crowd) take() result {
@@ -132,19 +197,49 @@ func (c *crowd) take() result {
 	return r
 }
 
-// note counts something about a request that was due then.
-func (c *crowd) note(due time.Time, f func(*result)) {
+// note counts something about a request that was due and ended then.
+func (c *crowd) note(due, ended time.Time, f func(*result)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !due.Before(c.from) {
+	switch {
+	case c.open && !due.Before(c.from):
+		f(&c.now)
+	case !c.open && !ended.Before(c.from) && ended.Before(c.until):
+		c.now.offered++
 		f(&c.now)
 	}
 }
 
-// arrive gives a request that is due to a user who is free.
-func (c *crowd) arrive(due time.Time) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+// schedule is when requests are due: so many a second from the beginning to the end.
+type schedule struct {
+	begin, end time.Time
+	rate       float64
+	sent       int
+}
+
+// next is the next request that is due until now.
+func (s *schedule) next(now time.Time) (due time.Time, ok bool) {
+	due = s.begin.Add(time.Duration(float64(s.sent) / max(s.rate, 1e-9) * float64(time.Second)))
+	if due.After(now) || !due.Before(s.end) {
+		return due, false
+	}
+	s.sent++
+	return due, true
+}
+
+// arrive gives the requests that are due until now to users who are free. mu is held.
+func (c *crowd) arrive(now time.Time) {
+	for {
+		due, ok := c.schedule.next(now)
+		if !ok {
+			return
+		}
+		c.give(due)
+	}
+}
+
+// give gives a request that is due to a user who is free. mu is held.
+func (c *crowd) give(due time.Time) {
 	counts := !due.Before(c.from)
 	if counts {
 		c.now.offered++
@@ -174,10 +269,12 @@ func (c *crowd) arrive(due time.Time) {
 	})
 }
 
-// release takes back a user who is free.
+// release takes back a user who is free. Requests that have become due meanwhile come
+// first: otherwise all would come in lumps, with the ticks of a timer.
 func (c *crowd) release(u *user) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.arrive(time.Now())
 	if u.conn != nil {
 		c.idle = append(c.idle, u)
 	} else {
@@ -223,17 +320,23 @@ func (u *user) hangUp() {
 	}
 }
 
-// serve sends a request and counts what becomes of it. A user whose patience ends
-// hangs up.
-func (u *user) serve(due time.Time) {
+// serve sends a request, counts what becomes of it and returns the status, 200 for
+// what was answered well. A user whose patience ends hangs up.
+func (u *user) serve(due time.Time) int {
+	had := u.conn != nil
 	status, again, err := u.ask(due)
-	took := time.Since(due)
+	connected := !had && u.conn != nil
+	ended := time.Now()
+	took := ended.Sub(due)
 	if err != nil || !again {
 		u.hangUp()
 	}
-	u.of.note(due, func(r *result) {
+	u.of.note(due, ended, func(r *result) {
 		if u.of.light {
 			r.all = append(r.all, fate{due, status == 200 && err == nil && took <= patience, took})
+		}
+		if connected {
+			r.connected++
 		}
 		switch {
 		case err != nil || took > patience:
@@ -247,6 +350,7 @@ func (u *user) serve(due time.Time) {
 			r.wrong = fmt.Errorf("a request was answered with %d", status)
 		}
 	})
+	return status
 }
 
 // ask sends a request and reads the answer. The status is 200 for a good one. It

@@ -1,4 +1,4 @@
-package hostile
+package cores
 
 import (
 	"os/exec"
@@ -15,17 +15,13 @@ func TestConfine(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-	var all, one, now unix.CPUSet
-	if err := unix.SchedGetaffinity(cmd.Process.Pid, &all); err != nil {
-		t.Fatal(err)
+	p, err := Split(cmd.Process.Pid)
+	if err != nil || p.One.Count() != 1 || p.Number >= 0 && (!p.One.IsSet(p.Number) || p.Others.IsSet(p.Number) || p.Others.Count() != p.All.Count()-1) {
+		t.Fatalf("%+v, %v", p, err)
 	}
-	for i := 0; one.Count() == 0; i++ {
-		if all.IsSet(i) {
-			one.Set(i)
-		}
-	}
-	for _, want := range []*unix.CPUSet{&one, &all} {
-		if err := confine(cmd.Process.Pid, want); err != nil {
+	var now Set
+	for _, want := range []*Set{&p.One, &p.All} {
+		if err := Confine(cmd.Process.Pid, want); err != nil {
 			t.Fatal(err)
 		}
 		if err := unix.SchedGetaffinity(cmd.Process.Pid, &now); err != nil || now != *want {
@@ -36,7 +32,7 @@ func TestConfine(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait()
-	if err := confine(cmd.Process.Pid, &one); err != nil {
+	if err := Confine(cmd.Process.Pid, &p.One); err != nil {
 		t.Errorf("process %s has ended: %v", strconv.Itoa(cmd.Process.Pid), err)
 	}
 }
