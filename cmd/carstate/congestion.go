@@ -136,7 +136,7 @@ func (g *congestion) meanAt(now time.Time) time.Duration {
 	if g.sent.IsZero() {
 		return g.mean
 	}
-	took := min(now.Sub(g.sent), longestByte)
+	took := min(max(0, now.Sub(g.sent)), longestByte)
 	weight := 1 - math.Exp(-float64(took+probeTime)/float64(memory))
 	return g.mean + time.Duration(weight*float64(took-g.mean))
 }
@@ -158,8 +158,8 @@ func (g *congestion) waitsAt(now time.Time) waits {
 
 // now is how long what arrives waits.
 func (g *congestion) now() (time.Time, waits) {
-	at := time.Now()
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	at := time.Now() // not before the lock: meanwhile a byte may have been sent
 	return at, g.waitsAt(at)
 }

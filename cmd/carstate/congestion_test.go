@@ -10,6 +10,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // A byte that takes long makes the mean grow while it is still under way, and the
@@ -64,6 +66,84 @@ func TestCongestion(t *testing.T) {
 	if calm < 1 || calm > 25 {
 		t.Errorf("%d bytes until it is over", calm)
 	}
+}
+
+// Who asks with a time that he took before the byte was sent, because he was kept
+// waiting since, is not told of a wait that nobody has.
+func TestCongestionOfAnEarlierMoment(t *testing.T) {
+	at := time.Now()
+	for _, late := range []time.Duration{50 * time.Millisecond, 200 * time.Millisecond, time.Second, time.Minute} {
+		g := &congestion{mean: time.Millisecond}
+		g.send(at.Add(late), at.Add(late))
+		if got := g.waitsAt(at); got.mean > time.Millisecond || got.least > time.Millisecond {
+			t.Errorf("asked %s late, it is %+v", late, got)
+		}
+	}
+}
+
+// A process that may use a quarter of a core, and has two to run on, stands still for
+// 88 of each 100 ms in which it uses that, and does all that it is asked all the same.
+func TestQuotaIsNoOverload(t *testing.T) {
+	g := new(congestion)
+	a := newAllowance(maxTelemetryWait, leastTelemetryWait)
+	g.follow(func(now time.Time, w waits) { a.adapt(now, w, 10*fewCallers) })
+	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	var due time.Time // of a tick that nobody has looked at
+	var most time.Duration
+	for ms := range 3000 {
+		now := at.Add(time.Duration(ms) * time.Millisecond)
+		if ms%20 == 7 && due.IsZero() {
+			due = now
+		}
+		if still := ms >= 1000 && ms%100 >= 12; !still && !due.IsZero() && g.send(due, now) {
+			due = time.Time{}
+			g.arrived(now)
+		}
+		most = max(most, g.waitsAt(now).mean)
+	}
+	if most <= maxTelemetryWait || a.limited() {
+		t.Errorf("the mean wait comes to %s; limited: %v", most, a.limited())
+	}
+}
+
+// While a successor takes over, the two share the queue of a port. How the one that
+// goes has left it does not outlast it.
+func TestQueueAfterASuccession(t *testing.T) {
+	port, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	shared, err := listeners{"": port}.share()
+	if err != nil {
+		t.Fatal(err)
+	}
+	goes, stays := newPaced(port, overrun(), maxWait, leastWait), newPaced(shared[""], new(congestion), maxWait, leastWait)
+	defer stays.Close()
+	stays.fit()
+	goes.open.Store(2 * fewCallers)
+	goes.overloaded()
+	if n := queueOf(t, stays.Listener); n != shortQueue {
+		t.Errorf("%d may wait in an overload", n)
+	}
+	if err := goes.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if n := queueOf(t, stays.Listener); n <= shortQueue {
+		t.Errorf("only %d may wait", n)
+	}
+}
+
+// queueOf is how many may wait to be accepted.
+func queueOf(t *testing.T, l net.Listener) (n int) {
+	t.Helper()
+	control(l, func(fd int) {
+		info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n = int(info.Sacked) // of a listener
+	})
+	return n
 }
 
 // Bytes go through the pipe.

@@ -62,12 +62,16 @@ func (l *paced) fit() {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	// Linux lets a program change it at any time. Whoever had the port before may
-	// have left it short.
 	if queue != l.queue {
-		l.queue = queue
-		control(l.Listener, func(fd int) { _ = syscall.Listen(fd, queue) })
+		l.setQueue(queue)
 	}
+}
+
+// setQueue changes how many may wait, which Linux lets a program do at any time. mu
+// is held.
+func (l *paced) setQueue(n int) {
+	l.queue = n
+	control(l.Listener, func(fd int) { _ = syscall.Listen(fd, n) })
 }
 
 // mark marks the newest connections that are too many, and no others: not as soon as
@@ -185,7 +189,14 @@ func (l *paced) pause(d time.Duration) {
 }
 
 func (l *paced) Close() error {
-	l.once.Do(func() { close(l.closed) })
+	l.once.Do(func() {
+		close(l.closed)
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.queue == shortQueue { // a successor may go on with the port
+			l.setQueue(longQueue)
+		}
+	})
 	return l.Listener.Close()
 }
 
