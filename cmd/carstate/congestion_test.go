@@ -310,6 +310,66 @@ func TestNewestIsExcess(t *testing.T) {
 	}
 }
 
+// On a machine that is slow for other reasons, connections on which nobody asks hold
+// no places that newer ones could have; those that ask do.
+func TestIdleConnectionsHoldNoPlace(t *testing.T) {
+	plain, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := newPaced(plain, overrun(), maxWait, leastWait)
+	defer l.Close()
+	come := func() (client, server net.Conn) {
+		t.Helper()
+		client, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { client.Close() })
+		if server, err = l.Accept(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { server.Close() })
+		return client, server
+	}
+	var clients, servers []net.Conn
+	for range fewCallers + 1 {
+		c, s := come()
+		clients, servers = append(clients, c), append(servers, s)
+	}
+	if come(); !l.overloaded() || l.open.Load() != fewCallers+2 {
+		t.Errorf("%d connections are open that came just now", l.open.Load())
+	}
+	// All but one ask nothing for long.
+	for _, c := range servers {
+		c.(*counted).read.Add(-int64(2 * idleTime))
+	}
+	if _, err := io.WriteString(clients[0], "x"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := servers[0].Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		come()
+	}
+	if n := l.open.Load(); n != fewCallers+2 {
+		t.Errorf("%d connections are open", n)
+	}
+	if _, err := servers[0].Write([]byte("x")); err != nil {
+		t.Errorf("the one that asks: %v", err)
+	}
+	closed := 0
+	for _, c := range servers[1:] {
+		if _, err := c.Write([]byte("x")); err != nil {
+			closed++
+		}
+	}
+	if closed != 3 {
+		t.Errorf("%d of 3 made room", closed)
+	}
+}
+
 // A pause ends when the listener is closed.
 func TestPauseEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

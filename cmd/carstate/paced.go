@@ -23,6 +23,7 @@ type paced struct {
 	// how many they are.
 	newest *counted
 	open   atomic.Int64 // read without mu
+	clock  atomic.Int64 // about now, in nanoseconds; read without mu
 
 	once   sync.Once
 	closed chan struct{}
@@ -48,6 +49,7 @@ func newPaced(l net.Listener, g *congestion, wait, aim time.Duration) *paced {
 }
 
 func (l *paced) adapt(now time.Time, w waits) {
+	l.clock.Store(now.UnixNano())
 	if l.allowed.adapt(now, w, l.open.Load()) && l.allowed.limited() {
 		l.mark()
 	}
@@ -116,7 +118,8 @@ func (l *paced) excess(c net.Conn) bool {
 }
 
 func (l *paced) Accept() (net.Conn, error) {
-	if l.overloaded() {
+	over := l.overloaded()
+	if over {
 		l.pause(l.turns(turnsBetween))
 	}
 	for {
@@ -126,6 +129,9 @@ func (l *paced) Accept() (net.Conn, error) {
 			continue
 		}
 		if t, ok := c.(*net.TCPConn); ok {
+			if over {
+				l.makeRoom()
+			}
 			c = l.count(t)
 		}
 		return c, err
@@ -136,7 +142,8 @@ func (l *paced) Accept() (net.Conn, error) {
 type counted struct {
 	*net.TCPConn
 	of     *paced
-	excess atomic.Bool // it is one of the newest that are too many
+	excess atomic.Bool  // it is one of the newest that are too many
+	read   atomic.Int64 // when something arrived on it, by of.clock
 	once   sync.Once
 
 	newer, older *counted // of.mu guards them
@@ -144,6 +151,7 @@ type counted struct {
 
 func (l *paced) count(t *net.TCPConn) *counted {
 	c := &counted{TCPConn: t, of: l}
+	c.read.Store(l.clock.Load())
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if c.older = l.newest; c.older != nil {
@@ -172,6 +180,35 @@ func (l *paced) forget(c *counted) {
 func (c *counted) Close() error {
 	c.once.Do(func() { c.of.forget(c) })
 	return c.TCPConn.Close()
+}
+
+// idleTime is after how long without a byte a connection makes room for a newer one
+// in an overload: otherwise, on a machine that is slow for other reasons, as many as are
+// never too many could hold all places and ask nothing.
+const idleTime = 10 * time.Second
+
+// Read notes when something arrived.
+func (c *counted) Read(b []byte) (int, error) {
+	n, err := c.TCPConn.Read(b)
+	c.read.Store(c.of.clock.Load())
+	return n, err
+}
+
+// makeRoom closes the connection on which nothing has arrived for longest, if that is
+// long.
+func (l *paced) makeRoom() {
+	l.mu.Lock()
+	var idle *counted
+	since := l.clock.Load() - int64(idleTime)
+	for c := l.newest; c != nil; c = c.older {
+		if at := c.read.Load(); at < since {
+			idle, since = c, at
+		}
+	}
+	l.mu.Unlock()
+	if idle != nil {
+		_ = idle.Close() // whoever handles it sees that
+	}
 }
 
 // turns is about how long so many requests take: in the time that what arrives waits,
