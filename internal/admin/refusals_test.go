@@ -130,7 +130,9 @@ func TestWrongKeys(t *testing.T) {
 func TestEveryCallNeedsTheKey(t *testing.T) {
 	s := start(t, func(c *admin.Config) {
 		c.State = func(context.Context, vehicle.ID) (vehicle.State, bool, error) { panic("a vehicle is read") }
-		c.Forget = func(context.Context, vehicle.ID, string) (admin.ForgetReceipt, error) { panic("a vehicle is forgotten") }
+		c.Forget = func(context.Context, vehicle.ID, string) (admin.ForgetReceipt, error) {
+			panic("a vehicle is forgotten")
+		}
 		c.Allow, c.Store = c.Forget, struct{ admin.Store }{} // whose methods panic, too
 	})
 	token := s.issue(t).AccessToken

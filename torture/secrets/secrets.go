@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"carstate/internal/broken"
 	"carstate/torture/row"
@@ -28,7 +29,7 @@ operators', sources' and developers' keys that count, that were rotated, removed
 - to the query listener in 41 requests: good ones, wrong methods, paths and versions, in names, values and every header, twice, badly encoded, in heads that are too long or end early, to the documentation;
 - to ingest, as a key and inside telemetry, over HTTP and over MQTT 3.1.1 and 5 (password, user, client, will, topic, payload, filter);
 - to the admin API in 40 calls, as a key, in the path and in bodies of the wrong form, and to the console: login, logout, pages and forms;
-- to the commands, in 88 command lines: as arguments, in the environment, in configuration files with errors, ` + "`serve --check`" + `, NATS and OTLP addresses with passwords, files of the wrong kind, ` + "`replay`, `simulate`, `query`, `backup`, `restore`" + `.
+- to the commands, in 90 command lines: as arguments, in the environment, in configuration files with errors, ` + "`serve --check`" + `, NATS and OTLP addresses with passwords, files of the wrong kind, ` + "`replay`, `simulate`, `query`, `backup`, `restore`" + `.
 
 Whatever comes back is searched, and after that the log, standard output, the access log, the metrics, the traces, the audit, receipts, the backup, the command line of the process, and, once the node has ended, every
 file of its data directory but admin.key, which is made to hold one. Any 12 characters in a row count, as they are, in base64 wherever it begins, in hexadecimal and percent-encoded.
@@ -56,7 +57,7 @@ func run(ctx context.Context, a *row.Attempt) error {
 	for n := range a.Count {
 		r := &round{
 			a: a, rng: rand.New(rand.NewPCG(a.Seed, uint64(n))), dir: filepath.Join(a.Dir, fmt.Sprint(n)),
-			secrets: newCanaries(), names: newCanaries(), places: places, traced: make(map[string]bool),
+			secrets: newCanaries(), names: newCanaries(), places: places, traced: make(map[string]bool), done: make(map[string]int),
 		}
 		if err := r.run(ctx); err != nil || ctx.Err() != nil {
 			return errors.Join(err, ctx.Err())
@@ -83,6 +84,9 @@ func (r *round) run(ctx context.Context) error {
 			return err
 		}
 		err = part(ctx)
+	}
+	if never := r.missing(); err == nil && ctx.Err() == nil && len(never) > 0 {
+		r.a.Wrong("these never succeeded, so the row says nothing about them: %s", strings.Join(never, ", "))
 	}
 	return err
 }
