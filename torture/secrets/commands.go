@@ -40,7 +40,8 @@ var commands = []string{
 }
 
 // drive is a recorded drive, so that replay has something to send.
-const drive = "Time,Engine RPM [RPM],Vehicle Speed Sensor [km/h],Absolute Throttle Position [%]\n23:59:58.000,810,10,13\n23:59:59.000,820,12,14\n"
+const drive = "Time,Engine Coolant Temperature [°C],Intake Manifold Absolute Pressure [kPa],Engine RPM [RPM],Vehicle Speed Sensor [km/h],Intake Air Temperature [°C],Air Flow Rate from Mass Flow Sensor [g/s],Absolute Throttle Position [%],Ambient Air Temperature [°C],Accelerator Pedal Position D [%],Accelerator Pedal Position E [%]\n" +
+	"23:59:58.000,91,101.0,810.0,10.0,22.0,4.11,13.5,15.0,14.1,14.5\n23:59:59.000,91,101.0,820.0,12.0,22.0,4.19,14.5,15.0,14.1,14.5\n"
 
 // typeCommands runs every command with a few of the secrets.
 func (r *round) typeCommands(ctx context.Context) error {
