@@ -34,6 +34,8 @@ operators', sources' and developers' keys that count, that were rotated, removed
 Whatever comes back is searched, and after that the log, standard output, the access log, the metrics, the traces, the audit, receipts, the backup, the command line of the process, and, once the node has ended, every
 file of its data directory but admin.key, which is made to hold one. Any 12 characters in a row count, as they are, in base64 wherever it begins, in hexadecimal and percent-encoded.
 
+A command or a form of the console that can succeed and never does is a finding, too: it has not been where a secret could stand.
+
 It does not look into the process's memory or environment, nor into the shell history of whoever types a token as an argument.`,
 	Counts: "rounds",
 	CI:     1,
