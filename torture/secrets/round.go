@@ -117,11 +117,15 @@ func (r *round) issue(ctx context.Context) error {
 	sources, err1 := r.admin.AddSource(ctx, "gateway", access.AllVehicles(), time.Time{})
 	car, err2 := r.admin.AddSource(ctx, "onecar", access.VehicleSet(vehicle.ID(r.vid)), time.Time{})
 	gone, err3 := r.admin.AddSource(ctx, "gone", access.AllVehicles(), time.Time{})
+	// The first in the list is the one whose key the console will replace: the commands
+	// still need that of the gateway.
+	aged, err6 := r.admin.AddSource(ctx, "aged", access.AllVehicles(), time.Time{})
 	grace, err4 := r.admin.AddOperator(ctx, "grace")
 	linus, err5 := r.admin.AddOperator(ctx, "linus")
-	if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
+	if err := errors.Join(err1, err2, err3, err4, err5, err6); err != nil {
 		return err
 	}
+	r.newSecret("a source's key that the console replaces", aged.Key)
 	r.newSecret("a source's key", sources.Key)
 	r.newSecret("a car's key", car.Key)
 	r.newSecret("a removed source's key", gone.Key)

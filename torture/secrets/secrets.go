@@ -23,7 +23,7 @@ var Row = row.Row{
 	Title:  "Secrets that must not turn up",
 	Promise: "A key or a token stands nowhere but in the hand that it was given to: in no log, metric, trace, answer, redirect, file or backup. What is kept of it is its hash. " +
 		"A vid stands in no log, metric, trace, audit or receipt, and neither does a hash of it that anybody could make.",
-	How: `A node runs with everything on that it can tell of itself: its log at debug, an access log, traces of every request to a collector whose key comes from the environment. It is given 20 secrets: the admin key,
+	How: `A node runs with everything on that it can tell of itself: its log at debug, an access log, traces of every request to a collector whose key comes from the environment. It is given 21 secrets: the admin key,
 operators', sources' and developers' keys that count, that were rotated, removed, revoked, replaced, that expired, that lack the operation or are over their rate, that were never issued, that are cut off. Each of them is sent
 
 - to the query listener in 41 requests: good ones, wrong methods, paths and versions, in names, values and every header, twice, badly encoded, in heads that are too long or end early, to the documentation;
