@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Installs the programs that the tests run against, with the word "torture" those
-# that the torture needs besides, and only those that are missing. It never leaves a test without its program: what it cannot install it
-# names in one line, and fails.
+# Installs the programs that the tests run against, or with the word "torture" those
+# that the torture does, and only those that are missing. It never leaves a test
+# without its program: what it cannot install it names in one line, and fails.
 set -euo pipefail
 
 missing=()
@@ -11,26 +11,30 @@ need() {
 	command -v "$1" >/dev/null || missing+=("${@:2}")
 }
 
-need mosquitto_pub mosquitto-clients # a real MQTT client
-need curl curl # pastes what the demo prints
-need chromium chromium # a real browser reads the documentation
-need npm npm # brings axe-core, which judges the page
-need node nodejs # runs the page's JavaScript samples
-need python3 python3 # and its Python samples
-need promtool prometheus # judges metrics and alerts, and watches a service
-need systemd-analyze systemd # judges the systemd unit
-need redis-server redis-server # what the bench compares with
 if [ "${1:-}" = torture ]; then
+	what="the torture needs"
 	need fusermount3 fuse3 # a file system that forgets
 	need slowhttptest slowhttptest # thousands of slow clients
 	need nginx nginx-light # a proxy in front, which reads requests its own way
 	need ip iproute2 # a network of our own, to cut
-fi
+	need taskset util-linux # keeps attackers to a processor of their own
+else
+	what="the tests need"
+	need mosquitto_pub mosquitto-clients # a real MQTT client
+	need curl curl # pastes what the demo prints
+	need chromium chromium # a real browser reads the documentation
+	need npm npm # brings axe-core, which judges the page
+	need node nodejs # runs the page's JavaScript samples
+	need python3 python3 # and its Python samples
+	need promtool prometheus # judges metrics and alerts, and watches a service
+	need systemd-analyze systemd # judges the systemd unit
+	need redis-server redis-server # what the bench compares with
 
-# The race detector is linked by a C compiler, against the C library's headers.
-if ! printf '#include <stdlib.h>\nint main(void) { return 0; }\n' |
-	$(go env CC) -x c -o /dev/null - 2>/dev/null; then
-	missing+=(gcc libc6-dev)
+	# The race detector is linked by a C compiler, against the C library's headers.
+	if ! printf '#include <stdlib.h>\nint main(void) { return 0; }\n' |
+		$(go env CC) -x c -o /dev/null - 2>/dev/null; then
+		missing+=(gcc libc6-dev)
+	fi
 fi
 
 if [ ${#missing[@]} -eq 0 ]; then
@@ -38,7 +42,7 @@ if [ ${#missing[@]} -eq 0 ]; then
 fi
 
 if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then
-	echo "the tests need ${missing[*]}: run as root 'apt-get install -y ${missing[*]}', then try again" >&2
+	echo "$what ${missing[*]}: run as root 'apt-get install -y ${missing[*]}', then try again" >&2
 	exit 1
 fi
 
@@ -55,7 +59,7 @@ install() {
 
 # Package lists may be absent or out of date, and mirrors fail at times: refresh
 # the lists and try once more.
-echo "installing for the tests: ${missing[*]}"
+echo "$what ${missing[*]}: installing"
 if [ -z "$(find /var/lib/apt/lists -maxdepth 1 -name '*_Packages*' -print -quit 2>/dev/null)" ] || ! install; then
 	apt-get update || apt-get update
 	install || { sleep 5 && install; }

@@ -2,15 +2,19 @@ package admin_test
 
 import (
 	"bufio"
+	"context"
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
 
 	"carstate/internal/access"
 	"carstate/internal/admin"
+	"carstate/internal/vehicle"
 )
 
 func TestBadRequests(t *testing.T) {
@@ -121,17 +125,45 @@ func TestWrongKeys(t *testing.T) {
 	}
 }
 
+// TestEveryCallNeedsTheKey asks every call that routes.go has without a key, and with
+// a token in its place.
 func TestEveryCallNeedsTheKey(t *testing.T) {
-	s := start(t)
-	for _, call := range []string{
-		"GET /v1/tokens", "POST /v1/tokens", "GET /v1/tokens/x", "POST /v1/tokens/x/revoke", "POST /v1/tokens/x/grant",
-		"GET /v1/sources", "POST /v1/sources", "GET /v1/sources/x", "DELETE /v1/sources/x", "GET /v1/audit",
-	} {
-		s.clock.Advance(time.Second)
-		method, path, _ := strings.Cut(call, " ")
-		if got := s.do(t, method, path, "", func(r *http.Request) { r.Header.Del("Authorization") }); got.status != 401 {
-			t.Errorf("%s: %d", call, got.status)
+	s := start(t, func(c *admin.Config) {
+		c.State = func(context.Context, vehicle.ID) (vehicle.State, bool, error) { panic("a vehicle is read") }
+		c.Forget = func(context.Context, vehicle.ID, string) (admin.ForgetReceipt, error) {
+			panic("a vehicle is forgotten")
 		}
+		c.Allow, c.Store = c.Forget, struct{ admin.Store }{} // whose methods panic, too
+	})
+	token := s.issue(t).AccessToken
+	s.keeper.did()
+	source, err := os.ReadFile("routes.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path, calls := "", 0
+	for line := range strings.Lines(string(source)) {
+		if m := regexp.MustCompile(`"(/v1/[^"]+)", methods`).FindStringSubmatch(line); m != nil {
+			path = regexp.MustCompile(`\{[a-z]+\}`).ReplaceAllString(m[1], "x")
+		}
+		for _, m := range regexp.MustCompile(`"([A-Z]+)": `).FindAllStringSubmatch(line, -1) {
+			if path == "" {
+				continue // a probe, which needs none
+			}
+			calls++
+			for _, key := range []string{"", "Bearer " + token} {
+				s.clock.Advance(time.Second)
+				if got := s.do(t, m[1], path, "", func(r *http.Request) { r.Header.Set("Authorization", key) }); got.status != 401 {
+					t.Errorf("%s %s: %d", m[1], path, got.status)
+				}
+			}
+		}
+	}
+	if calls < 20 {
+		t.Errorf("routes.go has only %d calls", calls)
+	}
+	if did := s.keeper.did(); len(did) != 0 {
+		t.Errorf("a call without a key reached the keeper: %v", did)
 	}
 }
 

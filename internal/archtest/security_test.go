@@ -43,6 +43,42 @@ func TestSecurity(t *testing.T) {
 	}
 }
 
+// TestFuzzCorpora: what the fuzzers found is kept for every target, and SECURITY.md
+// names them all.
+func TestFuzzCorpora(t *testing.T) {
+	const root = "../.."
+	doc, err := os.ReadFile(filepath.Join(root, "SECURITY.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	targets := 0
+	if err := filepath.WalkDir(root, func(name string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() || !strings.HasSuffix(name, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(name)
+		for _, m := range testFunc.FindAllStringSubmatch(string(text), -1) {
+			if !strings.HasPrefix(m[1], "Fuzz") {
+				continue
+			}
+			targets++
+			kept, _ := filepath.Glob(filepath.Join(filepath.Dir(name), "testdata", "fuzz", m[1], "*"))
+			if len(kept) == 0 {
+				t.Errorf("nothing is kept of what %s in %s found", m[1], name)
+			}
+			if !strings.Contains(string(doc), "`"+m[1]+"`") {
+				t.Errorf("SECURITY.md does not name %s in %s", m[1], name)
+			}
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if targets < 20 {
+		t.Errorf("there are only %d fuzz targets", targets)
+	}
+}
+
 // unproven lists what SECURITY.md claims without a test that is there.
 func unproven(doc string, have map[string]bool, isRow func(string) bool) (problems []string) {
 	for _, m := range namedTest.FindAllStringSubmatch(doc, -1) {

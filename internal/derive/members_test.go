@@ -116,6 +116,47 @@ func TestMembers(t *testing.T) {
 	}
 }
 
+// Who comes takes partitions for itself alone, and who goes leaves its own alone: what
+// else is ours stays ours all the while, without a break.
+func TestFoldingGoesOn(t *testing.T) {
+	o := observe(t)
+	o.renewed("self", "b", "c")
+	hold := func() (all []context.Context) {
+		for p := range o.mine {
+			all = append(all, o.mine[p].ours)
+		}
+		return all
+	}
+	three := hold()
+	o.renewed("comer")
+	four := hold()
+	o.beats["comer"]++
+	o.note(o.now, "comer", o.beats["comer"], true)
+	again := hold()
+	moved, stayed := 0, 0
+	for p := range o.mine {
+		switch goes := ownerOf(p, []string{"self", "b", "c", "comer"}) == "comer"; {
+		case three[p] == nil:
+			if four[p] != nil || again[p] != nil {
+				t.Errorf("partition %d became ours, and nobody had left it", p)
+			}
+		case goes:
+			moved++
+			if three[p].Err() == nil || four[p] != nil || again[p] == nil {
+				t.Errorf("partition %d did not go to the comer and come back", p)
+			}
+		default:
+			stayed++
+			if four[p] != three[p] || again[p] != three[p] || three[p].Err() != nil {
+				t.Errorf("partition %d was let go or taken anew", p)
+			}
+		}
+	}
+	if moved == 0 || stayed == 0 {
+		t.Errorf("%d of ours moved, %d stayed: that shows nothing", moved, stayed)
+	}
+}
+
 // While we hear nothing ourselves, nobody else is gone, and what is ours stays.
 func TestCutOffMember(t *testing.T) {
 	o := observe(t)

@@ -15,6 +15,8 @@ import (
 
 	mqtt "github.com/mochi-mqtt/server/v2"
 	"github.com/prometheus/client_golang/prometheus"
+
+	"carstate/internal/seldom"
 )
 
 // Limits of an MQTT connection.
@@ -50,6 +52,9 @@ type MQTT struct {
 	server  *mqtt.Server
 	start   sync.Once
 	refused *prometheus.CounterVec // connections, by reason
+	// unhandled are packets that the library cannot read and does not refuse. A car
+	// could send them all the time.
+	unhandled seldom.Warning
 
 	// ctx ends when the time for a graceful end is over.
 	ctx    context.Context
@@ -184,7 +189,7 @@ func (m *MQTT) serve(c *conn) {
 			if e, ok := p.(runtime.Error); ok {
 				what = e.Error()
 			}
-			m.in.Log.Error("an MQTT connection was dropped: its packet cannot be handled", "panic", what)
+			m.unhandled.Log(m.in.Log, "an MQTT connection was dropped: its packet cannot be handled", "panic", what)
 		}
 		_ = c.Close()
 		// A client may leave without waiting; what it sent is still stored.

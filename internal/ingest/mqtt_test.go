@@ -3,6 +3,7 @@ package ingest
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net"
 	"strings"
 	"testing"
@@ -494,4 +495,34 @@ func TestMQTTShutdownEnds(t *testing.T) {
 		t.Errorf("the connection goes on: %#x % x, %v", first, body, err)
 	}
 	f.store.wants(t)
+}
+
+// A packet that the library cannot read ends its connection and no other, and a car
+// that sends it again and again does not fill the log.
+func TestMQTTUnreadablePacket(t *testing.T) {
+	f := newFixture(t)
+	log := new(testkit.Buffer)
+	f.Log = slog.New(slog.NewTextHandler(log, nil))
+	_, addr := startMQTT(t, f.Config)
+	other := dialRaw(t, addr, 5)
+	other.write(packet(0x10, field("MQTT"), []byte{5, 0xc2, 0, 30, 0}, field("other"), field("car"), field(f.key)))
+	if first, body := other.read(); first != connackType || body[1] != 0 {
+		t.Fatalf("%#x % x", first, body)
+	}
+	for range 20 {
+		c := f.login(t, addr, 5)
+		c.write(packet(0x82, []byte{0, 1, 0}, field("#"))) // its options are missing
+		for err := error(nil); err == nil; {
+			_, _, err = c.tryRead()
+			var timeout net.Error
+			if errors.As(err, &timeout) && timeout.Timeout() {
+				t.Fatal("the connection stays open")
+			}
+		}
+	}
+	other.wantPong()
+	testkit.Await(t, "the log says so", func() bool { return log.Count("cannot be handled") > 0 })
+	if n := log.Count("cannot be handled"); n != 1 || strings.Contains(log.String(), "ERROR") {
+		t.Errorf("%d lines:\n%s", n, log)
+	}
 }

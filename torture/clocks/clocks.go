@@ -55,7 +55,7 @@ A monotonic clock that goes back is not tried: no kernel lets it. NATS servers h
 }
 
 func run(ctx context.Context, a *row.Attempt) error {
-	t := &trial{a: a, rng: rand.New(rand.NewPCG(a.Seed, 0)), calls: make(map[int64]between)}
+	t := &trial{a: a, rng: rand.New(rand.NewPCG(a.Seed, 0)), calls: make(map[int64]between), answers: make(map[int]int)}
 	if err := t.start(ctx); err != nil {
 		return err
 	}
@@ -87,6 +87,15 @@ func run(ctx context.Context, a *row.Attempt) error {
 		return err
 	}
 	a.Figure("jumps", float64(t.jumps), "")
+	for _, x := range []struct {
+		status int
+		what   string
+	}{{http.StatusOK, "counted"}, {http.StatusUnauthorized, "were refused"}} {
+		a.Figure("times that secrets that end "+x.what, float64(t.answers[x.status]), "")
+		if t.answers[x.status] == 0 {
+			a.Wrong("secrets that end never %s: the row says nothing about them", x.what)
+		}
+	}
 	return t.node.Stop()
 }
 
@@ -104,6 +113,7 @@ type trial struct {
 
 	wall, mono time.Duration // how far the node's clocks are ahead
 	jumps      int
+	answers    map[int]int // to secrets that end, by status
 }
 
 func (t *trial) start(ctx context.Context) (err error) {

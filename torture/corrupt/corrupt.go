@@ -31,7 +31,7 @@ var Row = row.Row{
 	How: `A node is loaded until its directory holds thousands of vehicles, tokens (all vehicles, one vehicle, revoked, expired, with a secret that was replaced, robbed of a vehicle), sources (some removed), forgotten vehicles
 and the audit. One copy is taken after kill -9 under that load, another after kill -9 at rest, a third after a clean stop. Each attempt takes a fresh copy of one of them and damages one file, two, or swaps two of a kind: half of the time a file of records, else any other file, those of
 the engine's index, ` + "`carstate.json`, `admin.key`, `node` and `lock`" + ` included. Bits flip, bytes change, ranges become zeros or repeat what stands elsewhere, files lose their end, grow, are emptied or are gone.
-Then the node starts, and if it serves, every vehicle, token, source and forgotten vehicle is held against the journal.
+Then the node starts, and if it serves, every vehicle, token, source and forgotten vehicle is held against the journal. A copy of each that nobody has damaged must start with everything.
 
 After kill -9 under load there is damage that cannot be told from what a crash does: the last records of the newest block, which no heartbeat has witnessed yet, are gone or make no sense. An attempt with damage to the records of that copy is counted as a figure, and is no finding, if nothing is
 wrong but that records are missing which were acknowledged, or first seen in an answer, after the last heartbeat of every stream had begun: about a second. Every other loss is a finding, and so is every answer that no missing record explains. What was answered wrongly before a node ended by itself counts, too.
@@ -76,6 +76,11 @@ func run(ctx context.Context, a *row.Attempt) error {
 	lefts, err := t.prepare(ctx)
 	if err != nil {
 		return fmt.Errorf("the directory to damage cannot be made: %w", err)
+	}
+	for _, l := range lefts {
+		if err := t.spare(ctx, l); err != nil {
+			return err
+		}
 	}
 	var trying sync.WaitGroup
 	errs, next := make([]error, victims), make(chan int)
@@ -224,6 +229,21 @@ func copyDir(from, to string) error {
 
 func (t *torture) start(ctx context.Context, dir string) (*nodeprocess.Node, error) {
 	return nodeprocess.StartReady(ctx, nodeprocess.Options{Binary: t.Binary, Dir: dir, Flags: load.Flags}, readyLimit)
+}
+
+// spare leaves a copy as it is: who refuses that as well knows nothing of damage.
+func (t *torture) spare(ctx context.Context, l left) error {
+	dir := filepath.Join(t.Dir, "spared")
+	defer os.RemoveAll(dir)
+	if err := copyDir(l.dir, dir); err != nil {
+		return err
+	}
+	d := damage{says: l.how + ", not damaged"}
+	how, err := t.judge(ctx, dir, d)
+	if err == nil && how == refused {
+		t.Wrong("%s: it does not serve", d.says)
+	}
+	return err
 }
 
 // try damages a copy and sees what becomes of it.

@@ -70,24 +70,36 @@ func TestHostileCars(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	w := &writer{Rand: rng, name: "a", tokens: []*token{{secret: "cst_x"}}, strange: []string{"x"}, cars: []string{"A"}}
 	car := &hostileCar{writer: w, source: "hostile", key: key}
-	letIn := 0
+	met := new(hostility)
 	for range 400 {
+		met.cars.Add(1)
+		met.uploads.Add(1)
 		s := car.connection()
 		x := talk(t.Context(), "127.0.0.1", byMQTT, s.stream, rng)
 		if wrong := s.judge(x.got); x.err != nil || wrong != "" {
 			t.Errorf("%v, %s: %s to %s", x.err, wrong, shown(x.got), shown(s.stream))
 		}
-		if len(x.got) > 3 && x.got[3] == 0 {
-			letIn++
+		met.stored.Add(int64(s.stored))
+		met.denied.Add(int64(s.denied))
+		if s.letIn {
+			met.letIn.Add(1)
 		}
 		upload, mayAccept := car.upload()
 		x = talk(t.Context(), "127.0.0.1", byHTTP, upload, rng)
-		if wrong := judgeUpload(x.got, mayAccept); x.err != nil || wrong != "" {
+		taken, refused, wrong := judgeUpload(x.got, mayAccept)
+		met.taken.Add(int64(taken))
+		met.refused.Add(int64(refused))
+		if x.err != nil || wrong != "" {
 			t.Errorf("%v, %s: %s to %s", x.err, wrong, shown(x.got), shown(upload))
 		}
 	}
-	if letIn < 100 {
-		t.Errorf("only %d were let in", letIn)
+	if met.letIn.Load() < 100 || met.stored.Load() < 5 || met.denied.Load() < 50 || met.taken.Load() < 50 || met.refused.Load() < 100 {
+		t.Errorf("let in %d, stored %d, denied %d, taken %d, refused %d", met.letIn.Load(), met.stored.Load(), met.denied.Load(), met.taken.Load(), met.refused.Load())
+	}
+	a := attempt(t)
+	met.judge(a)
+	if o := a.Outcome(); !o.Passed() {
+		t.Errorf("%+v", o)
 	}
 	store.mu.Lock()
 	defer store.mu.Unlock()
@@ -110,24 +122,30 @@ func TestJudge(t *testing.T) {
 		sent  sent
 		got   []byte
 		wrong bool
+
+		letIn, stored, denied int
 	}{
-		{"let in", sent{version: 4, known: true}, good, false},
-		{"closed", sent{version: 4}, nil, false},
-		{"let in without a right", sent{version: 4}, good, true},
-		{"a good message", sent{version: 4, known: true, good: map[uint16]bool{7: true}}, with([]byte{puback, 2, 0, 7}), false},
-		{"another message", sent{version: 4, known: true, good: map[uint16]bool{7: true}}, with([]byte{puback, 2, 0, 8}), true},
-		{"a message refused", sent{version: 5, known: true}, with([]byte{puback, 3, 0, 8, 0x87}), false},
-		{"subscribed", sent{version: 4, known: true}, with([]byte{suback, 3, 0, 8, 1}), true},
-		{"not subscribed", sent{version: 4, known: true}, with([]byte{suback, 4, 0, 8, 0x80, 0x80}), false},
-		{"subscribed by MQTT 5", sent{version: 5, known: true}, with([]byte{suback, 5, 0, 8, 0, 0x87, 1}), true},
-		{"not subscribed by MQTT 5", sent{version: 5, known: true}, with([]byte{suback, 5, 0, 8, 0, 0x87, 0x87}), false},
-		{"a SUBACK without codes", sent{version: 5, known: true}, with([]byte{suback, 3, 0, 8, 0}), true},
-		{"a message for a car", sent{version: 4, known: true}, with([]byte{0x30, 3, 0, 1, 'a'}), true},
-		{"half a packet", sent{version: 4, known: true}, with([]byte{puback, 2, 0}), true},
-		{"no CONNACK", sent{version: 4, known: true}, []byte{pingresp, 0}, true},
+		{"let in", sent{version: 4, known: true}, good, false, 1, 0, 0},
+		{"closed", sent{version: 4}, nil, false, 0, 0, 0},
+		{"let in without a right", sent{version: 4}, good, true, 0, 0, 0},
+		{"a good message", sent{version: 4, known: true, good: map[uint16]bool{7: true}}, with([]byte{puback, 2, 0, 7}), false, 1, 1, 0},
+		{"another message", sent{version: 4, known: true, good: map[uint16]bool{7: true}}, with([]byte{puback, 2, 0, 8}), true, 0, 0, 0},
+		{"a message refused", sent{version: 5, known: true}, with([]byte{puback, 3, 0, 8, 0x87}), false, 1, 0, 0},
+		{"subscribed", sent{version: 4, known: true}, with([]byte{suback, 3, 0, 8, 1}), true, 0, 0, 0},
+		{"not subscribed", sent{version: 4, known: true}, with([]byte{suback, 4, 0, 8, 0x80, 0x80}), false, 1, 0, 2},
+		{"subscribed by MQTT 5", sent{version: 5, known: true}, with([]byte{suback, 5, 0, 8, 0, 0x87, 1}), true, 0, 0, 0},
+		{"not subscribed by MQTT 5", sent{version: 5, known: true}, with([]byte{suback, 5, 0, 8, 0, 0x87, 0x87}), false, 1, 0, 2},
+		{"a SUBACK without codes", sent{version: 5, known: true}, with([]byte{suback, 3, 0, 8, 0}), true, 0, 0, 0},
+		{"a message for a car", sent{version: 4, known: true}, with([]byte{0x30, 3, 0, 1, 'a'}), true, 0, 0, 0},
+		{"half a packet", sent{version: 4, known: true}, with([]byte{puback, 2, 0}), true, 0, 0, 0},
+		{"no CONNACK", sent{version: 4, known: true}, []byte{pingresp, 0}, true, 0, 0, 0},
 	} {
 		if got := test.sent.judge(test.got); (got != "") != test.wrong {
 			t.Errorf("%s: %q", test.title, got)
+		}
+		s, seen := &test.sent, [3]int{test.letIn, test.stored, test.denied}
+		if got := [3]int{map[bool]int{true: 1}[s.letIn], s.stored, s.denied}; !test.wrong && got != seen {
+			t.Errorf("%s: let in, stored, denied: %d", test.title, got)
 		}
 	}
 	for answer, wrong := range map[string]bool{
@@ -138,9 +156,20 @@ func TestJudge(t *testing.T) {
 		"HTTP/1.1 503 Later\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n":         false,
 		"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 400 No\r\nContent-Length: 0\r\n\r\n": false,
 	} {
-		if got := judgeUpload([]byte(answer), false); (got != "") != wrong {
+		if _, _, got := judgeUpload([]byte(answer), false); (got != "") != wrong {
 			t.Errorf("%q: %q", answer, got)
 		}
+	}
+}
+
+// Hostile cars of which none got anywhere are a finding.
+func TestHostility(t *testing.T) {
+	a := attempt(t)
+	nothing := new(hostility)
+	nothing.cars.Add(100)
+	nothing.uploads.Add(100)
+	if nothing.judge(a); a.Outcome().Wrong != 5 {
+		t.Errorf("%+v", a.Outcome())
 	}
 }
 

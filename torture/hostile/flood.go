@@ -17,6 +17,7 @@ import (
 	"carstate/internal/access"
 	"carstate/internal/nodeprocess"
 	"carstate/internal/vehicle"
+	"carstate/torture/row"
 )
 
 const (
@@ -62,16 +63,16 @@ func telemetry(ctx context.Context, w *world) error {
 	attacking, stopAttack := context.WithTimeout(ctx, during)
 	defer stopAttack()
 	var attackers sync.WaitGroup
-	var cars, uploads atomic.Int64
+	met := new(hostility)
 	for i := range hostileCars {
 		attackers.Go(func() {
-			for h := w.hostileCar(i, hostile.Key); attacking.Err() == nil; cars.Add(1) {
-				h.attackMQTT(attacking, w)
+			for h := w.hostileCar(i, hostile.Key); attacking.Err() == nil; met.cars.Add(1) {
+				h.attackMQTT(attacking, w, met)
 			}
 		})
 		attackers.Go(func() {
-			for h := w.hostileCar(i+hostileCars, hostile.Key); attacking.Err() == nil; uploads.Add(1) {
-				h.attackHTTP(attacking, w)
+			for h := w.hostileCar(i+hostileCars, hostile.Key); attacking.Err() == nil; met.uploads.Add(1) {
+				h.attackHTTP(attacking, w, met)
 			}
 		})
 	}
@@ -107,12 +108,35 @@ func telemetry(ctx context.Context, w *world) error {
 	}
 	a.Figure("samples of honest cars and back ends", float64(j.offered), "")
 	a.Figure("of them sent more than once", float64(j.again), "")
-	a.Figure("hostile MQTT connections", float64(cars.Load()), "")
-	a.Figure("hostile uploads", float64(uploads.Load()), "")
+	met.judge(a)
 	a.Figure("most descriptors open", float64(files), "")
 	grown := float64(memory-memoryAtRest) / (1 << 20)
 	a.Aimed("most memory beyond that at rest", float64(int(grown)), "MiB", "≤ 512 MiB", grown <= 512)
 	return w.settle(ctx, filesAtRest)
+}
+
+// hostility is what hostile cars met.
+type hostility struct {
+	cars, letIn, stored, denied atomic.Int64 // MQTT: connections, messages, subscriptions
+	uploads, taken, refused     atomic.Int64 // HTTP
+}
+
+// judge tells it. Cars of which none gets past the door, or is ever told no, show
+// nothing of what is behind it.
+func (h *hostility) judge(a *row.Attempt) {
+	for _, x := range []struct {
+		name string
+		n    *atomic.Int64
+	}{
+		{"hostile MQTT connections", &h.cars}, {"of them let in, having a right key", &h.letIn},
+		{"good messages that hostile cars had acknowledged", &h.stored}, {"subscriptions refused", &h.denied},
+		{"hostile uploads", &h.uploads}, {"good ones among them, accepted", &h.taken}, {"hostile uploads refused", &h.refused},
+	} {
+		a.Figure(x.name, float64(x.n.Load()), "")
+		if x.n.Load() == 0 {
+			a.Wrong("%s: there were none, so the row says nothing about them", x.name)
+		}
+	}
 }
 
 // watch looks at what the node takes, until the function it returns is called.
@@ -143,7 +167,7 @@ func (w *world) hostileCar(number int, key string) *hostileCar {
 }
 
 // attackMQTT is one connection of a hostile car.
-func (h *hostileCar) attackMQTT(ctx context.Context, w *world) {
+func (h *hostileCar) attackMQTT(ctx context.Context, w *world, met *hostility) {
 	s := h.connection()
 	x := talk(ctx, addressOf(30, h.IntN(1000)), w.Address(nodeprocess.MQTT), s.stream, h.Rand)
 	if ctx.Err() != nil || x.alone { // in the crowd not everybody gets to the door
@@ -155,6 +179,11 @@ func (h *hostileCar) attackMQTT(ctx context.Context, w *world) {
 		wrong = x.err.Error()
 	} else {
 		wrong = s.judge(x.got)
+		met.stored.Add(int64(s.stored))
+		met.denied.Add(int64(s.denied))
+		if s.letIn {
+			met.letIn.Add(1)
+		}
 	}
 	if wrong != "" {
 		w.attempt.Wrong("a hostile car: %s: %s to %s", wrong, shown(x.got), shown(s.stream))
@@ -167,7 +196,7 @@ func (h *hostileCar) attackMQTT(ctx context.Context, w *world) {
 var refusals = map[int]bool{400: true, 401: true, 403: true, 404: true, 405: true, 408: true, 413: true, 414: true, 415: true, 417: true, 431: true, 501: true, 505: true}
 
 // attackHTTP is one upload of a hostile car.
-func (h *hostileCar) attackHTTP(ctx context.Context, w *world) {
+func (h *hostileCar) attackHTTP(ctx context.Context, w *world, met *hostility) {
 	stream, mayAccept := h.upload()
 	x := talk(ctx, addressOf(31, h.IntN(1000)), w.Address(nodeprocess.Ingest), stream, h.Rand)
 	if ctx.Err() != nil || x.alone {
@@ -178,26 +207,33 @@ func (h *hostileCar) attackHTTP(ctx context.Context, w *world) {
 		w.attempt.Wrong("a hostile upload: %v: %s", x.err, shown(stream))
 		return
 	}
-	if wrong := judgeUpload(x.got, mayAccept); wrong != "" {
+	taken, refused, wrong := judgeUpload(x.got, mayAccept)
+	met.taken.Add(int64(taken))
+	met.refused.Add(int64(refused))
+	if wrong != "" {
 		w.attempt.Wrong("a hostile upload gets %s: %s to %s", wrong, shown(x.got), shown(stream))
 		return
 	}
 	w.attempt.Acknowledged(1)
 }
 
-// judgeUpload says what is wrong with the answers to an upload, "" if nothing is.
-func judgeUpload(got []byte, mayAccept bool) string {
+// judgeUpload counts the answers to an upload, and says what is wrong with them, ""
+// if nothing is.
+func judgeUpload(got []byte, mayAccept bool) (taken, refused int, wrong string) {
 	for in := bufio.NewReader(bytes.NewReader(got)); ; {
 		resp, err := http.ReadResponse(in, nil)
 		if err != nil {
-			return "" // it may be cut off where it was not wanted
+			return taken, refused, "" // it may be cut off where it was not wanted
 		}
 		_, _ = io.Copy(io.Discard, resp.Body)
 		switch {
-		case resp.StatusCode == 202 && mayAccept, resp.StatusCode == 100, refusals[resp.StatusCode]:
-		case resp.StatusCode == 503 && resp.Header.Get("Retry-After") != "":
+		case resp.StatusCode == 202 && mayAccept:
+			taken++
+		case refusals[resp.StatusCode]:
+			refused++
+		case resp.StatusCode == 100, resp.StatusCode == 503 && resp.Header.Get("Retry-After") != "":
 		default:
-			return fmt.Sprint(resp.StatusCode)
+			return taken, refused, fmt.Sprint(resp.StatusCode)
 		}
 	}
 }
@@ -212,6 +248,8 @@ func (w *world) crowd(ctx context.Context, n int) {
 	good := login{protocol: "MQTT", version: 4, flags: 2, keepAlive: 60, id: "x", user: "hostile", key: "css_000000000000000000000000000000000000"}
 	wrongKey := good.bytes()
 	dialing := make(chan struct{}, 512)
+	began := time.Now()
+	var lastIn atomic.Int64 // ns after that
 	for i := range n {
 		dialing <- struct{}{}
 		all.Go(func() {
@@ -222,6 +260,7 @@ func (w *world) crowd(ctx context.Context, n int) {
 				refused.Add(1)
 				return
 			}
+			lastIn.Store(int64(time.Since(began)))
 			defer c.Close()
 			stop := context.AfterFunc(ctx, func() { _ = c.Close() })
 			defer stop()
@@ -254,6 +293,7 @@ func (w *world) crowd(ctx context.Context, n int) {
 	a.Offered(n)
 	a.Acknowledged(n - int(refused.Load()))
 	a.Figure("clients that connected to MQTT at once", float64(n), "")
+	a.Figure("all of them within", float64(lastIn.Load()/1e6)/1e3, "s")
 	a.Aimed("of them could not connect", float64(refused.Load()), "", "0", refused.Load() == 0)
 	if stayed.Load() > 0 {
 		a.Wrong("%d clients that never logged in may stay for ever", stayed.Load())

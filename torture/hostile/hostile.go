@@ -64,9 +64,10 @@ during each, and after each; both are judged by the first. It is measured once h
 connection after 5 s). The attacker has one processor, and the service and its other clients have the rest, before the attack as during it: as if the attacker had a machine of its own. Where others take more than twice as long the
 attack is made again, up to three times, and the best counts, as it does of up to six times afterwards: what else runs on the machine only ever adds.
 
-Then thousands of clients connect to MQTT at once and say nothing, half a CONNECT, or a wrong key; others hold the HTTP listener of telemetry
+Then thousands of clients connect to MQTT at once (512 in the same moment, all of them there together) and say nothing, half a CONNECT, or a wrong key; others hold the HTTP listener of telemetry
 open; and sources that are known send packets that are broken, too large, for other cars, retained, with QoS 2, with wills, with one client ID
-for all, and subscriptions. Honest cars and back ends go on meanwhile, with a journal of what was acknowledged: all of it must be judged in the end.
+for all, and subscriptions. Honest cars and back ends go on meanwhile, with a journal of what was acknowledged: all of it must be judged in the end. Hostile cars of
+which none is let in, has a good message acknowledged or is ever told no would show nothing: that is a finding, too.
 
 What this cannot see: attacks on TLS, floods that fill the network or the kernel's queues, and clients on more machines than one.`
 

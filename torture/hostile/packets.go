@@ -111,6 +111,10 @@ type sent struct {
 	known   bool            // the credentials are right
 	good    map[uint16]bool // the messages that may be acknowledged
 	any     bool            // bytes were changed: any message may be good
+
+	// What judge has seen.
+	letIn          bool
+	stored, denied int // messages that were acknowledged, subscriptions that were refused
 }
 
 // judge says what is wrong with all that the server sent, "" if nothing is.
@@ -142,12 +146,14 @@ func (s *sent) judgePacket(p packet, first bool) string {
 	}
 	switch {
 	case p.first == connack && first && len(p.body) >= 2:
-		if code(1) == 0 && !s.known {
+		if s.letIn = code(1) == 0; s.letIn && !s.known {
 			return "who has no right key is let in"
 		}
 	case p.first == puback && len(p.body) >= 2:
 		if id := binary.BigEndian.Uint16(p.body); code(2) < 0x80 && !s.good[id] && !s.any {
 			return fmt.Sprintf("message %d is acknowledged, and must not be", id)
+		} else if code(2) < 0x80 {
+			s.stored++
 		}
 	case p.first == suback && len(p.body) >= 3:
 		codes := p.body[2:]
@@ -162,6 +168,8 @@ func (s *sent) judgePacket(p packet, first bool) string {
 		for _, c := range codes {
 			if c < 0x80 && !s.any {
 				return "a car may subscribe"
+			} else if c >= 0x80 {
+				s.denied++
 			}
 		}
 	case p.first == unsuback, p.first == pingresp, p.first == disconnect, p.first == pubrel, p.first == pubcomp:

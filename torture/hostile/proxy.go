@@ -57,6 +57,10 @@ func behindProxy(ctx context.Context, w *world) error {
 		return err
 	}
 	defer stop()
+	invalid, err := w.invalid(ctx)
+	if err != nil {
+		return err
+	}
 	attacking, stopAttack := context.WithCancel(ctx)
 	defer stopAttack()
 	var left, asked, refused atomic.Int64
@@ -130,6 +134,15 @@ func behindProxy(ctx context.Context, w *world) error {
 		return errors.New("nginx answers nobody")
 	}
 	a.Figure("good requests through nginx, beside smuggled ones", float64(asked.Load()), "")
+	// What nginx refuses itself does not try the service.
+	through, err := w.invalid(ctx)
+	if err != nil {
+		return err
+	}
+	a.Figure("requests through nginx that the service refused as invalid", through-invalid, "")
+	if through == invalid {
+		a.Wrong("behind nginx the service had nothing to refuse: smuggling was not tried")
+	}
 	// The service must close a connection over which came what two parsers could read
 	// differently. What nginx was just about to send over it goes over another one,
 	// which may have been closed as well; it tries as many as it keeps, and then gives
@@ -138,6 +151,17 @@ func behindProxy(ctx context.Context, w *world) error {
 	part := float64(refused.Load()) / float64(asked.Load())
 	a.Aimed("of them answered by nginx with 502 or 504", math.Round(part*1e4)/100, "%", "≤ 1 %", part <= 0.01)
 	return ctx.Err()
+}
+
+// invalid is how many requests the node has refused because they were none.
+func (w *world) invalid(ctx context.Context) (sum float64, err error) {
+	m, err := w.Metrics(ctx)
+	for name, n := range m {
+		if strings.HasPrefix(name, "carstate_queries_total{") && strings.Contains(name, `"invalid_request"`) {
+			sum += n
+		}
+	}
+	return sum, err
 }
 
 // startNginx starts a proxy and waits until it answers.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"carstate/internal/vehicle"
+	"carstate/torture/row"
 )
 
 // changers change tokens at once: each change waits for the disk, and together they
@@ -21,6 +22,23 @@ type changes struct {
 
 	mu      sync.Mutex
 	forgets []*car // still to be forgotten
+}
+
+// judge tells what was changed. A run as long as CI's in which something never was
+// does not show that answers follow it.
+func (c *changes) judge(a *row.Attempt) {
+	for _, x := range []struct {
+		what string
+		n    *atomic.Int64
+	}{
+		{"vehicles granted to a token, or taken away", &c.granted}, {"tokens revoked, and others issued", &c.revoked},
+		{"tokens rotated", &c.rotated}, {"vehicles forgotten", &c.forgotten},
+	} {
+		a.Figure("meanwhile: "+x.what, float64(x.n.Load()), "")
+		if x.n.Load() == 0 && a.Count >= inCI {
+			a.Wrong("meanwhile no %s: the row says nothing about them", x.what)
+		}
+	}
 }
 
 // next is the next vehicle to forget, nil if there is none left.
@@ -53,10 +71,7 @@ func (w *world) change(ctx context.Context) error {
 		})
 	}
 	changing.Wait()
-	w.a.Figure("meanwhile: vehicles granted to a token, or taken away", float64(did.granted.Load()), "")
-	w.a.Figure("meanwhile: tokens revoked, and others issued", float64(did.revoked.Load()), "")
-	w.a.Figure("meanwhile: tokens rotated", float64(did.rotated.Load()), "")
-	w.a.Figure("meanwhile: vehicles forgotten", float64(did.forgotten.Load()), "")
+	did.judge(w.a)
 	return errors.Join(errs[:]...)
 }
 

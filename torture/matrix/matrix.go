@@ -12,6 +12,9 @@ import (
 	"carstate/torture/row"
 )
 
+// inCI is how many triples `make torture` asks.
+const inCI = 100_000
+
 // Row is the authorisation matrix.
 var Row = row.Row{
 	Number: 11,
@@ -35,7 +38,7 @@ medians differ by more than 10 %, which noise does not do.
 
 It does not see differences below that bound, nor what several callers together might measure in a processor's caches.`,
 	Counts: "triples",
-	CI:     100_000,
+	CI:     inCI,
 	Long:   3_000_000,
 	Controls: []row.Control{
 		{Defect: broken.GrantsUnchecked, Says: "answers for every vehicle, whatever was granted", By: []string{"wrong: a token, *, a vehicle that is not granted and known: *"}, Count: 5_000},

@@ -4,7 +4,22 @@ import (
 	"math/rand/v2"
 	"testing"
 	"time"
+
+	"carstate/torture/row"
 )
+
+// Changes that never were are a finding, where there was time for them.
+func TestChanges(t *testing.T) {
+	for count, wrong := range map[int]int64{inCI: 2, inCI / 2: 0} {
+		a := &row.Attempt{Count: count, Logf: t.Logf}
+		c := new(changes)
+		c.granted.Add(1)
+		c.forgotten.Add(1)
+		if c.judge(a); a.Outcome().Wrong != wrong {
+			t.Errorf("%d: %+v", count, a.Outcome())
+		}
+	}
+}
 
 func TestModel(t *testing.T) {
 	now := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)

@@ -17,7 +17,7 @@ import (
 // they do not. What has the form NAME=VALUE is for the environment.
 var commands = []string{
 	"token list", "token list --json", "source list", "operator list", "explain {vid}", "explain {token}", "token show {token}", "token revoke {token}", "token rotate {token} --overlap 0s",
-	"token grant {token} --add {vid}", "token grant cstid000000000000 --add {token}", "token issue --developer {token} --vehicles all", "token issue --developer Ada --vehicles {token}",
+	"token grant {token} --add {vid}", "token grant cstid000000000000 --add {token}", "token issue --developer Ada --vehicles all", "token issue --developer {token} --vehicles all", "token issue --developer Ada --vehicles {token}",
 	"token issue --developer Ada --vehicles all --operations {token}", "token issue --developer Ada --vehicles all --expires {token}", "token issue --developer Ada --vehicles all --rate {token}",
 	"token issue --developer Ada --vehicles @{token}", "source add {token} --vehicles all", "source show {token}", "source remove {token}", "source rotate {token}", "operator add {token}", "operator rotate {token}",
 	"operator remove {token}", "forget {token}", "{token}", "token {token}", "serve --{token}", "serve {token}", "version {token}", "query --token", "token show --admin-addr {token} x", "token list --key-file {file}",
@@ -28,7 +28,7 @@ var commands = []string{
 	"replay {drive} --vid {vid} --source gateway --key {token}", "CARSTATE_KEY={token} replay {drive} --vid {vid} --source gateway", "CARSTATE_KEY={token} replay {drive} --vid {vid} --source gateway --mqtt-url mqtt://{mqtt}",
 	"replay {drive} --vid {token}", "replay {token} --vid {vid}", "replay {file} --vid {vid}", "replay {drive} --vid {vid} --source {token} --key {token}", "replay {drive} --vid {vid} --source gateway --key {token} --ingest-url http://a:{token}@127.0.0.1:1",
 	"replay {drive} --vid {vid} --source gateway --key {token} --mqtt-url mqtt://gateway:{token}@127.0.0.1:1", "replay {drive} --vid {vid} --source gateway --key {token} --ingest-url {token}",
-	"simulate --vehicles 2 --duration 300ms --source gateway --key {token} --token {token}", "simulate --vehicles {token}", "simulate --prefix {token} --vehicles 2 --duration 300ms",
+	"simulate --vehicles 2 --duration 300ms --source gateway --key {token} --token {token}", "simulate --vehicles 2 --duration 300ms", "simulate --vehicles {token}", "simulate --prefix {token} --vehicles 2 --duration 300ms",
 	"evaluate {file}", "evaluate {token}", "backup {backup} --force", "backup nowhere/{token}", "restore {file}", "restore {token}", "restore {backup} --forgotten {file}",
 	"serve --check --config {file}", "serve --check --config {config1}", "serve --check --config {config2}", "serve --check --config {config3}", "serve --check --config {config4}", "serve --config {token}",
 	"CARSTATE_LOG_LEVEL={token} serve --check", "CARSTATE_MAX_AGE={token} serve --check", "CARSTATE_QUERY_ADDR={token} serve --check", "CARSTATE_NATS=nats://a:{token}@127.0.0.1:1 serve --check",
@@ -40,7 +40,8 @@ var commands = []string{
 }
 
 // drive is a recorded drive, so that replay has something to send.
-const drive = "Time,Engine RPM [RPM],Vehicle Speed Sensor [km/h],Absolute Throttle Position [%]\n23:59:58.000,810,10,13\n23:59:59.000,820,12,14\n"
+const drive = "Time,Engine Coolant Temperature [°C],Intake Manifold Absolute Pressure [kPa],Engine RPM [RPM],Vehicle Speed Sensor [km/h],Intake Air Temperature [°C],Air Flow Rate from Mass Flow Sensor [g/s],Absolute Throttle Position [%],Ambient Air Temperature [°C],Accelerator Pedal Position D [%],Accelerator Pedal Position E [%]\n" +
+	"23:59:58.000,91,101.0,810.0,10.0,22.0,4.11,13.5,15.0,14.1,14.5\n23:59:59.000,91,101.0,820.0,12.0,22.0,4.19,14.5,15.0,14.1,14.5\n"
 
 // typeCommands runs every command with a few of the secrets.
 func (r *round) typeCommands(ctx context.Context) error {

@@ -144,6 +144,7 @@ func (b *browser) do(ctx context.Context, method, path string, form url.Values) 
 	if resp.StatusCode == http.StatusCreated {
 		for _, secret := range secretPattern.FindAllString(string(page), 1) {
 			b.r.newSecret("a secret that the console handed out", secret)
+			b.r.succeeded(method + " " + path)
 		}
 	}
 	return string(page), nil

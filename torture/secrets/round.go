@@ -44,6 +44,7 @@ type round struct {
 	places   map[string]bool
 	traces   [][]byte
 	traced   map[string]bool // the Authorization headers that reached the collector
+	done     map[string]int  // what succeeded: commands by their first words, forms of the console by their path
 }
 
 // card is a secret and what it is.
@@ -116,11 +117,15 @@ func (r *round) issue(ctx context.Context) error {
 	sources, err1 := r.admin.AddSource(ctx, "gateway", access.AllVehicles(), time.Time{})
 	car, err2 := r.admin.AddSource(ctx, "onecar", access.VehicleSet(vehicle.ID(r.vid)), time.Time{})
 	gone, err3 := r.admin.AddSource(ctx, "gone", access.AllVehicles(), time.Time{})
+	// The first in the list is the one whose key the console will replace: the commands
+	// still need that of the gateway.
+	aged, err6 := r.admin.AddSource(ctx, "aged", access.AllVehicles(), time.Time{})
 	grace, err4 := r.admin.AddOperator(ctx, "grace")
 	linus, err5 := r.admin.AddOperator(ctx, "linus")
-	if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
+	if err := errors.Join(err1, err2, err3, err4, err5, err6); err != nil {
 		return err
 	}
+	r.newSecret("a source's key that the console replaces", aged.Key)
 	r.newSecret("a source's key", sources.Key)
 	r.newSecret("a car's key", car.Key)
 	r.newSecret("a removed source's key", gone.Key)
@@ -268,5 +273,43 @@ func (r *round) command(ctx context.Context, as string, env []string, args ...st
 		return err
 	}
 	r.look("what `"+as+"` says", text, r.secrets)
+	if err == nil {
+		r.succeeded(as)
+	}
 	return nil
+}
+
+// succeeded notes what did, without its values.
+func (r *round) succeeded(what string) {
+	var words []string
+	for word := range strings.FieldsSeq(what) {
+		if strings.HasPrefix(word, "-") {
+			break
+		}
+		if !strings.ContainsAny(word, "={") {
+			words = append(words, word)
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.done[strings.Join(words, " ")]++
+}
+
+// mustSucceed is what has to: whatever only ever fails has not been where a secret
+// could stand.
+var mustSucceed = []string{
+	"token list", "source list", "operator list", "explain", "token issue", "query car-driving-state", "query throttle-system", "replay", "simulate", "backup",
+	"POST /tokens", "POST /sources", "POST /operators",
+}
+
+// missing are those of mustSucceed that never did.
+func (r *round) missing() (never []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, what := range mustSucceed {
+		if r.done[what] == 0 {
+			never = append(never, what)
+		}
+	}
+	return never
 }

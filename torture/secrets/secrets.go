@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"carstate/internal/broken"
 	"carstate/torture/row"
@@ -22,16 +23,18 @@ var Row = row.Row{
 	Title:  "Secrets that must not turn up",
 	Promise: "A key or a token stands nowhere but in the hand that it was given to: in no log, metric, trace, answer, redirect, file or backup. What is kept of it is its hash. " +
 		"A vid stands in no log, metric, trace, audit or receipt, and neither does a hash of it that anybody could make.",
-	How: `A node runs with everything on that it can tell of itself: its log at debug, an access log, traces of every request to a collector whose key comes from the environment. It is given 20 secrets: the admin key,
+	How: `A node runs with everything on that it can tell of itself: its log at debug, an access log, traces of every request to a collector whose key comes from the environment. It is given 21 secrets: the admin key,
 operators', sources' and developers' keys that count, that were rotated, removed, revoked, replaced, that expired, that lack the operation or are over their rate, that were never issued, that are cut off. Each of them is sent
 
 - to the query listener in 41 requests: good ones, wrong methods, paths and versions, in names, values and every header, twice, badly encoded, in heads that are too long or end early, to the documentation;
 - to ingest, as a key and inside telemetry, over HTTP and over MQTT 3.1.1 and 5 (password, user, client, will, topic, payload, filter);
 - to the admin API in 40 calls, as a key, in the path and in bodies of the wrong form, and to the console: login, logout, pages and forms;
-- to the commands, in 88 command lines: as arguments, in the environment, in configuration files with errors, ` + "`serve --check`" + `, NATS and OTLP addresses with passwords, files of the wrong kind, ` + "`replay`, `simulate`, `query`, `backup`, `restore`" + `.
+- to the commands, in 90 command lines: as arguments, in the environment, in configuration files with errors, ` + "`serve --check`" + `, NATS and OTLP addresses with passwords, files of the wrong kind, ` + "`replay`, `simulate`, `query`, `backup`, `restore`" + `.
 
 Whatever comes back is searched, and after that the log, standard output, the access log, the metrics, the traces, the audit, receipts, the backup, the command line of the process, and, once the node has ended, every
 file of its data directory but admin.key, which is made to hold one. Any 12 characters in a row count, as they are, in base64 wherever it begins, in hexadecimal and percent-encoded.
+
+A command or a form of the console that can succeed and never does is a finding, too: it has not been where a secret could stand.
 
 It does not look into the process's memory or environment, nor into the shell history of whoever types a token as an argument.`,
 	Counts: "rounds",
@@ -56,7 +59,7 @@ func run(ctx context.Context, a *row.Attempt) error {
 	for n := range a.Count {
 		r := &round{
 			a: a, rng: rand.New(rand.NewPCG(a.Seed, uint64(n))), dir: filepath.Join(a.Dir, fmt.Sprint(n)),
-			secrets: newCanaries(), names: newCanaries(), places: places, traced: make(map[string]bool),
+			secrets: newCanaries(), names: newCanaries(), places: places, traced: make(map[string]bool), done: make(map[string]int),
 		}
 		if err := r.run(ctx); err != nil || ctx.Err() != nil {
 			return errors.Join(err, ctx.Err())
@@ -83,6 +86,9 @@ func (r *round) run(ctx context.Context) error {
 			return err
 		}
 		err = part(ctx)
+	}
+	if never := r.missing(); err == nil && ctx.Err() == nil && len(never) > 0 {
+		r.a.Wrong("these never succeeded, so the row says nothing about them: %s", strings.Join(never, ", "))
 	}
 	return err
 }

@@ -21,7 +21,7 @@ import (
 const callers = 4
 
 // overNetwork sends strangers to all listeners of a node.
-func overNetwork(ctx context.Context, a *row.Attempt) error {
+func overNetwork(ctx context.Context, a *row.Attempt, strangers int) error {
 	n, err := nodeprocess.StartReady(ctx, nodeprocess.Options{
 		Binary: a.Binary, Dir: filepath.Join(a.Dir, "data"), Flags: []string{"--trusted-proxies", "127.0.0.0/8"},
 	}, time.Minute)
@@ -34,7 +34,7 @@ func overNetwork(ctx context.Context, a *row.Attempt) error {
 		return err
 	}
 	// The first few of each kind, so many that every listener sees some; then all.
-	few := min(max(a.Count/20, 4000), a.Count/2)
+	few := min(max(strangers/20, 4000), strangers/2)
 	if err := k.visit(ctx, a, 0, few); err != nil || ctx.Err() != nil {
 		return err
 	}
@@ -43,7 +43,7 @@ func overNetwork(ctx context.Context, a *row.Attempt) error {
 		return err
 	}
 	began := time.Now()
-	if err := k.visit(ctx, a, few, a.Count); err != nil || ctx.Err() != nil {
+	if err := k.visit(ctx, a, few, strangers); err != nil || ctx.Err() != nil {
 		return err
 	}
 	a.Figure("over the network: all strangers came and went within", time.Since(began).Seconds(), "s")

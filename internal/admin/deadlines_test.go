@@ -1,0 +1,65 @@
+package admin
+
+import (
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"carstate/internal/access"
+)
+
+// TestDeadlines: who says nothing, stops in a head or in a body, keeps a connection
+// that is not used, or does not read, loses the connection. The times are a hundredth
+// of what they are, so that the test need not wait for them.
+func TestDeadlines(t *testing.T) {
+	key, hash := access.NewSecret(access.AdminKind)
+	s := New(Config{Tokens: new(access.Tokens), Sources: new(access.Sources), AdminKey: hash})
+	for _, d := range []*time.Duration{&s.http.ReadHeaderTimeout, &s.http.ReadTimeout, &s.http.WriteTimeout, &s.http.IdleTimeout} {
+		*d /= 100
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(l) }()
+	t.Cleanup(func() {
+		if err := errors.Join(s.Shutdown(t.Context()), <-served); err != nil && !errors.Is(err, t.Context().Err()) {
+			t.Error(err)
+		}
+	})
+	for name, said := range map[string]string{
+		"silent":    "",
+		"half head": "GET /healthz HTTP/1.1\r\nHost: localhost\r\n",
+		"half body": "POST /v1/tokens HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + key + "\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{",
+		"idle":      "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n",
+		"deaf":      strings.Repeat("GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", 2000),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c, err := net.Dial("tcp", l.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+				t.Fatal(err)
+			}
+			for err == nil && name == "deaf" {
+				_, err = io.WriteString(c, said)
+			}
+			if err == nil {
+				if _, err = io.WriteString(c, said); err == nil {
+					_, err = io.Copy(io.Discard, c)
+				}
+			}
+			var network net.Error
+			if errors.As(err, &network) && network.Timeout() {
+				t.Error("it stays for ever")
+			}
+		})
+	}
+}

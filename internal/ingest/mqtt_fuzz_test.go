@@ -1,0 +1,116 @@
+package ingest
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"carstate/internal/access"
+	"carstate/internal/testkit"
+)
+
+// FuzzMQTT: whatever a car sends after its login, or in place of one, its connection
+// ends, no message comes back, and what is stored is of the car's own vehicles. What
+// the library cannot read is closed, with a line in the log now and then.
+func FuzzMQTT(f *testing.F) {
+	sample := sampleLine("V1", 1, 1)
+	for _, version := range []byte{4, 5} {
+		properties := []byte(nil)
+		if version == 5 {
+			properties = []byte{0}
+		}
+		good := packet(0x32, field(topicV1), []byte{0, 1}, properties, []byte(sample))
+		alias := packet(0x32, field(topicV1), []byte{0, 1, 3, 0x23, 0, 1}, []byte(sample))
+		for _, sent := range [][]byte{
+			good, append(good, good...), append(alias, packet(0x32, field(""), []byte{0, 2, 3, 0x23, 0, 1}, []byte(sample))...),
+			packet(0x30, field(topicV1), properties, []byte(sample)), packet(0x34, field(topicV1), []byte{0, 1}, properties, []byte(sample)),
+			packet(0x32, field("vehicles/V9/telemetry"), []byte{0, 1}, properties, []byte(sampleLine("V9", 1, 1))),
+			packet(0x82, []byte{0, 1}, properties, field("#"), []byte{1}), packet(0xa2, []byte{0, 1}, properties, field("#")),
+			packet(0x82, []byte{0, 1}, properties, field("#")), // without options
+			{0xc0, 0}, {0xe0, 0}, {0xf0, 0}, {0x62, 2, 0, 1}, {0x32, 0xff, 0xff, 0xff, 0x7f}, {0x32, 0xff, 0xff, 0xff, 0xff, 1}, nil,
+		} {
+			f.Add(version, true, sent)
+		}
+		f.Add(version, false, packet(0x10, field("MQTT"), []byte{version, 0xc6, 0, 30}, properties, field("id"), properties, field(topicV1), field(sample), field("car"), field("x")))
+	}
+	f.Add(byte(4), false, packet(0x10, field("MQIsdp"), []byte{3, 2, 0, 30}, field("id")))
+
+	store := new(memory)
+	config := Config{
+		Store: store, Sources: new(access.Sources), Now: func() time.Time { return testNow }, Registry: prometheus.NewRegistry(),
+	}
+	source, key, err := access.AddSource("car", access.VehicleSet("V1", "V2"), time.Time{}, testNow)
+	if err != nil {
+		f.Fatal(err)
+	}
+	config.Sources.Put(source)
+	m, addr := startMQTT(f, config)
+	clients := 0
+	f.Fuzz(func(t *testing.T, version byte, logsIn bool, sent []byte) {
+		if clients++; logsIn {
+			version, properties := 4+version%2, []byte(nil)
+			if version == 5 {
+				properties = []byte{0}
+			}
+			sent = append(packet(0x10, field("MQTT"), []byte{version, 0xc2, 0, 30}, properties, field(strconv.Itoa(clients)), field("car"), field(key)), sent...)
+		}
+		store.mu.Lock()
+		store.samples = store.samples[:0]
+		store.mu.Unlock()
+		// One address would run out of ports before long.
+		from := &net.TCPAddr{IP: net.IPv4(127, byte(1+clients>>16&63), byte(clients>>8), byte(clients))}
+		c, err := (&net.Dialer{LocalAddr: from}).Dial("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err = c.Write(sent); err == nil {
+			_ = c.(*net.TCPConn).CloseWrite() // it may have been closed by now
+		}
+		in := bufio.NewReader(c)
+		for n := 0; ; n++ {
+			first, err := in.ReadByte()
+			var network net.Error
+			if errors.As(err, &network) && network.Timeout() {
+				t.Fatal("the connection stays open")
+			}
+			if err != nil {
+				break // the end, or cut off in the middle of what was sent
+			}
+			length, err := binary.ReadUvarint(in)
+			body := make([]byte, min(length, 1<<16))
+			if err == nil {
+				_, err = io.ReadFull(in, body)
+			}
+			if err != nil {
+				break
+			}
+			if (n == 0) != (first == connackType) {
+				t.Fatalf("packet %d is %#x", n, first)
+			}
+			switch first {
+			case connackType, pubackType, subackType, pingrespType, disconnectType, 0xb0, 0x62, 0x70:
+			default:
+				t.Fatalf("a packet came that is for no car: %#x % x", first, body)
+			}
+		}
+		// It may still be at work after it has closed the connection.
+		testkit.Await(t, "nothing is connected", func() bool { return m.connections() == 0 })
+		for _, s := range store.describe() {
+			if !strings.HasPrefix(s, "V1 ") && !strings.HasPrefix(s, "V2 ") {
+				t.Errorf("stored: %s", s)
+			}
+		}
+	})
+}

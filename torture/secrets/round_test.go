@@ -1,0 +1,21 @@
+package secrets
+
+import (
+	"slices"
+	"testing"
+)
+
+// What a command was that succeeded is told by its first words, and what never did
+// is missing.
+func TestSucceeded(t *testing.T) {
+	r := &round{done: make(map[string]int)}
+	for _, what := range []string{"token list --json", "CARSTATE_TOKEN={token} query throttle-system {vid} --json", "replay {drive} --vid {vid}", "POST /tokens"} {
+		r.succeeded(what)
+	}
+	never := r.missing()
+	for what, is := range map[string]bool{"token list": false, "query throttle-system": false, "replay": false, "POST /tokens": false, "backup": true, "POST /sources": true} {
+		if slices.Contains(never, what) != is {
+			t.Errorf("%s is missing: %t", what, !is)
+		}
+	}
+}
