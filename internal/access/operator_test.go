@@ -90,6 +90,15 @@ func TestSourceSighting(t *testing.T) {
 	if seen := table.Seen("gateway"); !seen.LastRefused.Equal(noon.Add(2*time.Hour)) || seen.Reason != access.Replaced || !seen.LastSeen.Equal(noon.Add(time.Minute)) {
 		t.Errorf("after the old key: %+v", seen)
 	}
+	// One that was refused while the clock was ahead does not hide the next.
+	for _, at := range []time.Duration{4000 * day, 3 * time.Hour} {
+		if _, err := table.Verify([]byte(key), noon.Add(at)); !errors.Is(err, access.ErrReplaced) {
+			t.Fatal(err)
+		}
+	}
+	if seen := table.Seen("gateway"); !seen.LastRefused.Equal(noon.Add(3 * time.Hour)) {
+		t.Errorf("after the clock was ahead: %+v", seen)
+	}
 	again, _, err := access.AddSource("gateway", access.AllVehicles(), time.Time{}, noon.Add(3*time.Hour))
 	if err != nil {
 		t.Fatal(err)

@@ -26,7 +26,7 @@ func (s *sighting) note(err error, now time.Time) {
 	at := now.Unix()
 	switch {
 	case err != nil:
-		raise(&s.lastRefused, packRefusal(at, outcomeOf(err)))
+		noteRefusal(&s.lastRefused, at, outcomeOf(err))
 	case s.lastSeen.Load() != at: // one write a second at most
 		s.lastSeen.Store(at)
 	}

@@ -91,15 +91,16 @@ func (t *Tokens) ForgetUsage(id, node string) {
 }
 
 // Usage is what all nodes together have counted for a token: what they stored,
-// and what this node has counted since it started. Days that are yet to come are
-// not in it.
+// and what this node has counted since it started. Days that are yet to come, and
+// uses and refusals on them, are not in it.
 func (t *Tokens) Usage(id string, now time.Time) Usage {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	u := t.usage(id)
-	all := u.running()
+	today := DayOf(now)
+	all := u.running().upTo(today)
 	for _, stored := range u.stored {
-		all.Merge(stored)
+		all.Merge(stored.upTo(today))
 	}
 	all.Trim(now)
 	all.Days = all.Days[:all.come(now)]
@@ -112,8 +113,9 @@ func (t *Tokens) UsageOn(node, id string, now time.Time) Usage {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	u := t.usage(id)
-	mine := u.running()
-	mine.Merge(u.stored[node])
+	last := DayOf(now) + daysToCome // as with the days, should the clock be behind
+	mine := u.running().upTo(last)
+	mine.Merge(u.stored[node].upTo(last))
 	mine.Trim(now)
 	return mine
 }

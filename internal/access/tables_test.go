@@ -88,8 +88,8 @@ func TestTokensPutReplaces(t *testing.T) {
 	if _, _, ok := g.Budget.Take(limit, noon); ok {
 		t.Error("an update of the record refilled the budget")
 	}
-	if g.LastUsed() != noon {
-		t.Errorf("an update of the record forgot the last use: %v", g.LastUsed())
+	if g.LastUsed(noon) != noon {
+		t.Errorf("an update of the record forgot the last use: %v", g.LastUsed(noon))
 	}
 }
 
@@ -160,7 +160,7 @@ func TestLastUsedIsCoarse(t *testing.T) {
 	tok, _ := issue(t, "d", noon)
 	table.Put(tok)
 	g, _ := table.Get(tok.ID)
-	if !g.LastUsed().IsZero() {
+	if !g.LastUsed(noon).IsZero() {
 		t.Fatal("used before it was used")
 	}
 	for _, step := range []struct{ at, want time.Duration }{
@@ -170,17 +170,17 @@ func TestLastUsedIsCoarse(t *testing.T) {
 		{30 * time.Second, 60 * time.Second}, // an older use changes nothing
 	} {
 		g.Count(access.ThrottleSystem, access.Stale, noon.Add(step.at))
-		if g.LastUsed() != noon.Add(step.want) {
-			t.Errorf("used at %v: last used %v", step.at, g.LastUsed().Sub(noon))
+		if g.LastUsed(noon) != noon.Add(step.want) {
+			t.Errorf("used at %v: last used %v", step.at, g.LastUsed(noon).Sub(noon))
 		}
 	}
 	table.NoteUsage(tok.ID, "other", access.Usage{LastUsed: noon}) // older
-	if g.LastUsed() != noon.Add(time.Minute) {
+	if g.LastUsed(noon) != noon.Add(time.Minute) {
 		t.Error("an older note won")
 	}
 	table.NoteUsage(tok.ID, "other", access.Usage{LastUsed: noon.Add(time.Hour)})
 	table.NoteUsage("cstid000000000000", "other", access.Usage{LastUsed: noon})
-	if g.LastUsed() != noon.Add(time.Hour) {
+	if g.LastUsed(noon) != noon.Add(time.Hour) {
 		t.Error("a newer note was lost")
 	}
 }

@@ -132,6 +132,18 @@ func (u *Usage) come(now time.Time) int {
 	return len(u.Days)
 }
 
+// upTo returns the usage without a last use or refusal that is of a later day. They
+// are of a clock that was ahead, and would hide those of all nodes and calls since.
+func (u Usage) upTo(day int64) Usage {
+	if DayOf(u.LastUsed) > day {
+		u.LastUsed = time.Time{}
+	}
+	if DayOf(u.LastRefused) > day {
+		u.LastRefused, u.Reason = time.Time{}, 0
+	}
+	return u
+}
+
 // usage is what a node counts for a token while it runs. It belongs to the
 // token's ID and survives every change of the record.
 type usage struct {
@@ -172,9 +184,9 @@ func (u *usage) Count(op Operations, o Outcome, now time.Time) {
 	}
 	u.on(at / secondsPerDay).calls[i][o].Add(1)
 	if o.refused() {
-		raise(&u.lastRefused, packRefusal(at, o))
+		noteRefusal(&u.lastRefused, at, o)
 	}
-	if !o.useless() && at-u.lastUsed.Load() >= lastUsedStep {
+	if last := u.lastUsed.Load(); !o.useless() && (at-last >= lastUsedStep || last >= dayAfter(at)) {
 		u.lastUsed.Store(at - at%lastUsedStep)
 	}
 }
@@ -244,14 +256,18 @@ func (u *usage) running() (r Usage) {
 		}
 		r.addDay(c.day, &calls)
 	}
-	r.LastUsed = u.LastUsed()
+	r.LastUsed = u.latestUse()
 	r.LastRefused, r.Reason = unpackRefusal(u.lastRefused.Load())
 	return r
 }
 
 // LastUsed returns when the token was last used, to the minute and as far as
 // this node knows, or the zero time.
-func (u *usage) LastUsed() time.Time {
+func (u *usage) LastUsed(now time.Time) time.Time {
+	return Usage{LastUsed: u.latestUse()}.upTo(DayOf(now)).LastUsed
+}
+
+func (u *usage) latestUse() time.Time {
 	if s := u.lastUsed.Load(); s != 0 {
 		return time.Unix(s, 0).UTC()
 	}
@@ -266,6 +282,21 @@ func unpackRefusal(n int64) (time.Time, Outcome) {
 		return time.Time{}, 0
 	}
 	return time.Unix(n>>8, 0).UTC(), Outcome(n & 0xff)
+}
+
+// dayAfter is when the day ends that a moment is of.
+func dayAfter(at int64) int64 { return (at/secondsPerDay + 1) * secondsPerDay }
+
+// noteRefusal notes a refusal unless a later one is noted. One of a later day does not
+// count as that: the clock was ahead then, and nothing else would show until it is so late.
+func noteRefusal(v *atomic.Int64, at int64, o Outcome) {
+	n, ahead := packRefusal(at, o), packRefusal(dayAfter(at), 0)
+	for {
+		old := v.Load()
+		if n <= old && old < ahead || v.CompareAndSwap(old, n) {
+			return
+		}
+	}
 }
 
 // raise lets a number grow to n.

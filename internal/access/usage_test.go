@@ -95,8 +95,8 @@ func TestUsageBeforeTheToken(t *testing.T) {
 	tok, _ := issue(t, "d", noon)
 	table.NoteUsage(tok.ID, "other", access.Usage{LastUsed: noon})
 	table.Put(tok)
-	if g, _ := table.Get(tok.ID); g.LastUsed() != noon {
-		t.Errorf("last used %v", g.LastUsed())
+	if g, _ := table.Get(tok.ID); g.LastUsed(noon) != noon {
+		t.Errorf("last used %v", g.LastUsed(noon))
 	}
 	for id := range table.Counted() {
 		t.Errorf("%s was counted here", id)
@@ -160,6 +160,48 @@ func TestUsageOfDaysToCome(t *testing.T) {
 	// They are kept until then.
 	if u := table.UsageOn("me", g.ID, noon); u.Since(0)[0][access.Answered] != 2 {
 		t.Errorf("to be stored: %v", u.Since(0))
+	}
+}
+
+// Once the clock is right again, what was noted while it was ahead hides no use and no
+// refusal: not of this node, and not of others.
+func TestLastUseOfAClockAhead(t *testing.T) {
+	y2038 := time.Date(2038, 1, 19, 3, 14, 9, 0, time.UTC)
+	table, g := counting(t)
+	g.Count(access.CarDrivingState, access.Answered, noon)
+	g.Count(access.CarDrivingState, access.RateLimited, noon)
+	table.NoteUsage(g.ID, "other", access.Usage{LastUsed: noon.Add(-time.Hour), LastRefused: noon.Add(-time.Hour), Reason: access.RateLimited})
+	table.NoteUsage(g.ID, "ahead", access.Usage{LastUsed: y2038, LastRefused: y2038, Reason: access.Expired})
+	g.Count(access.CarDrivingState, access.Answered, y2038)
+	g.Count(access.CarDrivingState, access.Expired, y2038)
+	if u := table.Usage(g.ID, noon); u.LastUsed != noon.Add(-time.Hour) || u.LastRefused != u.LastUsed || u.Reason != access.RateLimited {
+		t.Errorf("right after it, it was used %v, and refused %v: %v", u.LastUsed, u.LastRefused, u.Reason)
+	}
+	if !g.LastUsed(noon).IsZero() {
+		t.Errorf("right after it, it was used %v", g.LastUsed(noon))
+	}
+	now := noon.Add(2 * time.Minute)
+	g.Count(access.CarDrivingState, access.Answered, now)
+	g.Count(access.CarDrivingState, access.InsufficientScope, now)
+	for what, u := range map[string]access.Usage{"all": table.Usage(g.ID, now), "to be stored": table.UsageOn("me", g.ID, now)} {
+		if u.LastUsed != now || u.LastRefused != now || u.Reason != access.InsufficientScope {
+			t.Errorf("%s: used %v, refused %v: %v", what, u.LastUsed, u.LastRefused, u.Reason)
+		}
+	}
+	if g.LastUsed(now) != now {
+		t.Errorf("used %v", g.LastUsed(now))
+	}
+
+	// What this node stored then goes with its next record.
+	table, g = counting(t)
+	table.NoteUsage(g.ID, "me", access.Usage{LastUsed: y2038, LastRefused: y2038, Reason: access.Expired})
+	g.Count(access.CarDrivingState, access.Answered, now)
+	if u := table.UsageOn("me", g.ID, now); u.LastUsed != now || !u.LastRefused.IsZero() || u.Reason != 0 {
+		t.Errorf("to be stored: used %v, refused %v: %v", u.LastUsed, u.LastRefused, u.Reason)
+	}
+	// A clock that is behind for some days drops nothing.
+	if u := table.UsageOn("me", g.ID, now.Add(-3*day)); u.LastUsed != now {
+		t.Errorf("with the clock behind, to be stored: used %v", u.LastUsed)
 	}
 }
 

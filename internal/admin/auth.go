@@ -32,7 +32,11 @@ func (s *Server) identify(w http.ResponseWriter, r *http.Request) (*http.Request
 		w.Header().Set("Retry-After", "1")
 		return nil, refuse(http.StatusTooManyRequests, "too many wrong keys: wait a second")
 	}
-	w.Header().Set("WWW-Authenticate", `Bearer realm="carstate-admin"`)
+	challenge := `Bearer realm="carstate-admin"`
+	if strings.EqualFold(scheme, "Bearer") && key != "" {
+		challenge += `, error="invalid_token"` // RFC 6750 has it only where there is a token
+	}
+	w.Header().Set("WWW-Authenticate", challenge)
 	if key == "" {
 		return nil, refuse(http.StatusUnauthorized, "this needs the admin key or an operator's: Authorization: Bearer csa_…")
 	}

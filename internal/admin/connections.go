@@ -3,11 +3,12 @@ package admin
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"log"
 	"log/slog"
 	"net"
 	"net/http"
-	"sync/atomic"
+	"sync"
 )
 
 // maxConnections is far more than operators, their pages and their scrapers have.
@@ -15,19 +16,78 @@ import (
 // other listeners need.
 const maxConnections = 512
 
-// limitConnections closes a connection that is one too many as soon as it is made.
-func limitConnections() func(net.Conn, http.ConnState) {
-	var open atomic.Int64
-	return func(c net.Conn, state http.ConnState) {
-		switch state {
-		case http.StateNew:
-			if open.Add(1) > maxConnections {
-				c.Close()
+// connections bounds how many are open. For one too many, another one is closed on
+// which no request is being answered, drawn by lot: otherwise whoever opens as many
+// as there may be, and says a word now and then, would keep out the operator and the
+// probes, and a supervisor would end the node. Where none is found, the newer one is.
+type connections struct {
+	mu   sync.Mutex
+	open map[net.Conn]bool // whether a request is being answered
+}
+
+// follow is told by net/http what becomes of each connection.
+func (l *connections) follow(c net.Conn, state http.ConnState) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch state {
+	case http.StateNew:
+		if len(l.open) >= maxConnections {
+			victim := l.waiting()
+			if victim == nil {
+				cut(c)
+				return
 			}
-		case http.StateClosed:
-			open.Add(-1)
+			delete(l.open, victim)
+			cut(victim)
+		}
+		l.open[c] = false
+	case http.StateIdle:
+		if l.open[c] {
+			l.open[c] = false
+		}
+	case http.StateClosed:
+		delete(l.open, c)
+	}
+}
+
+// waiting returns a connection that may be closed, nil if there is none.
+func (l *connections) waiting() net.Conn {
+	for c, answering := range l.open { // in random order
+		if !answering {
+			return c
 		}
 	}
+	return nil
+}
+
+// cut closes a connection without the farewell of TLS, which could wait for its
+// reader.
+func cut(c net.Conn) {
+	if t, ok := c.(*tls.Conn); ok {
+		c = t.NetConn()
+	}
+	_ = c.Close()
+}
+
+// connectionKey is where a request's context holds its connection.
+type connectionKey struct{}
+
+// remember lets a request know its connection.
+func remember(ctx context.Context, c net.Conn) context.Context {
+	return context.WithValue(ctx, connectionKey{}, c)
+}
+
+// note marks the connections of requests, until they are idle again.
+func (l *connections) note(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c, _ := r.Context().Value(connectionKey{}).(net.Conn)
+		l.mu.Lock()
+		if _, ok := l.open[c]; ok {
+			l.open[c] = true
+		}
+		l.mu.Unlock()
+		next.ServeHTTP(w, r)
+	})
 }
 
 // serverLog takes what net/http says. A handshake that fails is the caller's

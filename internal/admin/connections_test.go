@@ -1,6 +1,7 @@
 package admin_test
 
 import (
+	"bufio"
 	"crypto/tls"
 	"io"
 	"log/slog"
@@ -8,47 +9,124 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"carstate/internal/admin"
 	"carstate/internal/testkit"
 )
 
 // TestTooManyConnections: whoever can reach the listener takes a bounded number of
-// descriptors, and one that is given back is another's.
+// descriptors, and keeps nobody out: not with connections that wait, whatever for.
 func TestTooManyConnections(t *testing.T) {
-	s := start(t)
-	address := strings.TrimPrefix(s.URL, "http://")
-	ask := func() (net.Conn, error) {
-		c, err := net.Dial("tcp", address)
+	entered, proceed := make(chan struct{}, 1), make(chan struct{})
+	goOn := sync.OnceFunc(func() { close(proceed) })
+	defer goOn()
+	s := start(t, func(c *admin.Config) {
+		c.Ready = func() error {
+			entered <- struct{}{}
+			<-proceed
+			return nil
+		}
+	})
+	dial := func(text string) (net.Conn, *bufio.Reader) {
+		c, err := net.Dial("tcp", strings.TrimPrefix(s.URL, "http://"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { c.Close() })
-		if _, err := io.WriteString(c, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
-			return c, err
+		if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+			t.Fatal(err)
 		}
-		_, err = c.Read(make([]byte, 1))
-		return c, err
+		_, _ = io.WriteString(c, text)
+		return c, bufio.NewReader(c)
+	}
+	answered := func(in *bufio.Reader) bool {
+		resp, err := http.ReadResponse(in, nil)
+		if err != nil {
+			return false
+		}
+		defer resp.Body.Close()
+		_, err = io.Copy(io.Discard, resp.Body)
+		return err == nil && resp.StatusCode == http.StatusOK
+	}
+	const healthz = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+	_, busy := dial("GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+	<-entered
+	type client struct {
+		net.Conn
+		in *bufio.Reader
+	}
+	var idle []client
+	for i := range 1500 {
+		switch i % 3 {
+		case 0:
+			dial("")
+		case 1:
+			dial("GET /heal")
+		default:
+			c, in := dial(healthz)
+			if !answered(in) {
+				t.Fatalf("number %d is not answered", i)
+			}
+			idle = append(idle, client{c, in})
+		}
+	}
+	open := 0
+	for _, c := range idle {
+		if _, err := io.WriteString(c, healthz); err == nil && answered(c.in) {
+			open++
+		}
+	}
+	if open == 0 || open > 400 {
+		t.Errorf("%d of %d connections that were answered are open", open, len(idle))
+	}
+	goOn()
+	if !answered(busy) {
+		t.Error("a connection was closed that had a request in work")
+	}
+}
+
+// TestTooManyAtWork: where all connections have a request in work, the newest goes,
+// and what is given back is another's.
+func TestTooManyAtWork(t *testing.T) {
+	entered, proceed := make(chan struct{}), make(chan struct{})
+	goOn := sync.OnceFunc(func() { close(proceed) })
+	defer goOn()
+	s := start(t, func(c *admin.Config) {
+		c.Ready = func() error {
+			entered <- struct{}{}
+			<-proceed
+			return nil
+		}
+	})
+	dial := func(path string) net.Conn {
+		c, err := net.Dial("tcp", strings.TrimPrefix(s.URL, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		_, _ = io.WriteString(c, "GET "+path+" HTTP/1.1\r\nHost: localhost\r\n\r\n")
+		return c
 	}
 	var open []net.Conn
-	for len(open) < 2000 {
-		c, err := ask()
-		if err != nil {
-			break
-		}
-		open = append(open, c)
+	for range 512 {
+		open = append(open, dial("/readyz"))
+		<-entered
 	}
-	if len(open) < 500 || len(open) == 2000 {
-		t.Fatalf("%d connections are open at once", len(open))
+	if n, err := dial("/healthz").Read(make([]byte, 1)); err == nil {
+		t.Errorf("the newest is answered, %d", n)
 	}
+	goOn()
 	for _, c := range open {
+		if _, err := c.Read(make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
 		c.Close()
 	}
-	for { // as soon as the server has noticed
-		if _, err := ask(); err == nil {
-			return
-		}
+	if _, err := dial("/healthz").Read(make([]byte, 1)); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -163,15 +163,17 @@ func New(cfg Config) *Server {
 		}
 		s.addCalls(routes, console)
 	}
+	open := &connections{open: make(map[net.Conn]bool)}
 	s.http = &http.Server{
-		Handler:                      s.guard(routes),
+		Handler:                      open.note(s.guard(routes)),
 		ReadHeaderTimeout:            headTimeout,
 		ReadTimeout:                  readTimeout,
 		WriteTimeout:                 answerTimeout,
 		IdleTimeout:                  idleTimeout,
 		MaxHeaderBytes:               maxHead,
 		DisableGeneralOptionsHandler: true,
-		ConnState:                    limitConnections(),
+		ConnContext:                  remember,
+		ConnState:                    open.follow,
 		ErrorLog:                     newServerLog(cfg.Log),
 	}
 	if cfg.TLS != nil {

@@ -119,7 +119,7 @@ func (s *Server) summary(t access.Token) TokenSummary {
 		Sandbox:      t.Sandbox,
 	}
 	if g, ok := s.cfg.Tokens.Get(t.ID); ok {
-		sum.LastUsedAt = orNil(g.LastUsed())
+		sum.LastUsedAt = orNil(g.LastUsed(s.cfg.Now()))
 	}
 	return sum
 }

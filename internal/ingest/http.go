@@ -190,20 +190,23 @@ const notYet = "telemetry cannot be taken yet"
 // noRoom tells a sender that the memory is used up.
 const noRoom = "too much telemetry is in work; nothing of this request counts as accepted"
 
+// challenge begins the WWW-Authenticate of each answer to a key that does not do, or to none.
+const challenge = `Bearer realm="carstate-ingest"`
+
 // authenticate finds the source of the request's key. On failure it sets the
 // challenge and returns words for the caller.
 func (h *HTTP) authenticate(w http.ResponseWriter, r *http.Request) (*access.Source, error) {
-	const challenge = `Bearer realm="carstate-ingest"`
 	values := r.Header["Authorization"]
 	if len(values) == 0 {
 		w.Header().Set("WWW-Authenticate", challenge)
 		return nil, errors.New("a source's key is needed: Authorization: Bearer KEY")
 	}
-	w.Header().Set("WWW-Authenticate", challenge+`, error="invalid_token"`)
 	scheme, key, _ := strings.Cut(values[0], " ")
 	if len(values) > 1 || !strings.EqualFold(scheme, "Bearer") {
+		w.Header().Set("WWW-Authenticate", challenge) // RFC 6750 calls that no error of a token
 		return nil, errors.New("the Authorization header must be Bearer and a source's key")
 	}
+	w.Header().Set("WWW-Authenticate", challenge+`, error="invalid_token"`)
 	s, err := h.in.Sources.Verify([]byte(strings.TrimSpace(key)), h.in.Now())
 	if err != nil {
 		return nil, fmt.Errorf("the source's key is refused: %w", err)
@@ -238,6 +241,9 @@ func (h *HTTP) keep(w http.ResponseWriter, r *http.Request, b *batch) outcome {
 		writeJSON(w, http.StatusAccepted, answer)
 		return stored
 	case b.refused[notAllowed]+b.refused[forgotten] == total:
+		if b.refused[notAllowed] > 0 {
+			w.Header().Set("WWW-Authenticate", challenge+`, error="insufficient_scope"`)
+		}
 		writeJSON(w, http.StatusForbidden, answer)
 		return unauthorised
 	}

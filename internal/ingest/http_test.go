@@ -153,7 +153,7 @@ func TestHTTPRefuses(t *testing.T) {
 		{method: "PUT", body: good, status: 405, wants: "Allow: POST"},
 
 		{header: "Authorization:", body: good, status: 401, wants: challenge},
-		{header: "Authorization: Basic Y2FyOng=", body: good, status: 401, wants: invalid},
+		{header: "Authorization: Basic Y2FyOng=", body: good, status: 401, wants: challenge},
 		{header: "Authorization: Bearer", body: good, status: 401, wants: invalid},
 		{header: "Authorization: Bearer " + mistyped(f.key), body: good, status: 401, wants: invalid},
 		{header: "Authorization: Bearer " + removedKey, body: good, status: 401, wants: invalid},
@@ -170,7 +170,7 @@ func TestHTTPRefuses(t *testing.T) {
 		{body: "", status: 400, answer: `{"error":"the body holds no sample"}`},
 		{body: "\n \n", status: 400},
 		{body: "x", status: 400, answer: `{"accepted":0,"rejected":[{"line":1,"reason":"the line is not valid JSON from byte 1 on"}]}`},
-		{body: sampleLine("V9", 1, 1) + "\n" + sampleLine("V8", 1, 1), status: 403},
+		{body: sampleLine("V9", 1, 1) + "\n" + sampleLine("V8", 1, 1), status: 403, wants: challenge + `, error="insufficient_scope"`},
 		{body: sampleLine("V9", 1, 1) + "\nx", status: 400},
 		{header: "Content-Type: application/json", body: good + "\n" + good, status: 400},
 		{header: "Content-Encoding: gzip", body: good, status: 400},

@@ -185,7 +185,7 @@ func TestUseIsNoted(t *testing.T) {
 	a.answer(get(drivingPath+"?vid=CarJam&access_token="+f.secrets["TOKEN"]), noon, &w)
 	a.answer(get(drivingPath+"?vid=CarJam&access_token="+f.secrets["EXPIRED"]), noon, &w)
 	for _, g := range f.Tokens.List() {
-		if used := !g.LastUsed().IsZero(); used != (g.Developer == "TOKEN") {
+		if used := !g.LastUsed(noon).IsZero(); used != (g.Developer == "TOKEN") {
 			t.Errorf("%s: used is %t", g.Developer, used)
 		}
 	}

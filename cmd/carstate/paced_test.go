@@ -1,0 +1,420 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+	"unsafe"
+
+	"carstate/internal/access"
+	"carstate/internal/fleet"
+	"carstate/internal/ingest"
+	"carstate/internal/query"
+)
+
+// pacedServer is a server behind a listener that counts its connections.
+type pacedServer struct {
+	*paced
+	shutdown func(context.Context) error
+	ended    chan error
+}
+
+// startPaced serves queries or telemetry on a port of its own.
+func startPaced(t *testing.T, name string, crowd *congestion, c *tls.Config) pacedServer {
+	t.Helper()
+	port, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := newPaced(port, crowd, maxWait, leastWait)
+	s := pacedServer{paced: l, ended: make(chan error, 1)}
+	if name == "query" {
+		q := query.New(query.Config{Tokens: new(access.Tokens), Fleet: fleet.New(), Overloaded: l.overloaded, Excess: l.excess, TLS: c})
+		s.shutdown = q.Shutdown
+		go func() { s.ended <- q.Serve(l) }()
+		return s
+	}
+	door := newHalfOpen(l, c != nil)
+	h := ingest.NewHTTP(ingest.Config{Sources: new(access.Sources), Overloaded: l.overloaded, Excess: l.excess, TLS: c})
+	s.shutdown = func(ctx context.Context) error { door.closeWaiting(); return h.Shutdown(ctx) }
+	go func() { s.ended <- h.Serve(door) }()
+	return s
+}
+
+// opens waits until so many connections count as open.
+func (s pacedServer) opens(t *testing.T, want int64) {
+	t.Helper()
+	if err := until(time.Minute, func() error {
+		if n := s.open.Load(); n != want {
+			return fmt.Errorf("%d connections count as open, want %d", n, want)
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
+}
+
+// However a connection ends, it counts once and no longer than it is there, and no
+// overload keeps the server from ending.
+func TestPacedCounts(t *testing.T) {
+	certFile, keyFile, roots := certificate(t)
+	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"query", "ingest"} {
+		for what, crowd := range map[string]func() *congestion{"at rest": func() *congestion { return new(congestion) }, "overloaded": overrun} {
+			for _, c := range []*tls.Config{nil, {Certificates: []tls.Certificate{pair}}} {
+				t.Run(fmt.Sprintf("%s %s %t", name, what, c != nil), func(t *testing.T) {
+					t.Parallel()
+					countsAll(t, startPaced(t, name, crowd(), c), c != nil, roots)
+				})
+			}
+		}
+	}
+}
+
+func countsAll(t *testing.T, s pacedServer, secure bool, roots *x509.CertPool) {
+	address := s.Addr().String()
+	const silent = fewCallers + 1
+	for range silent {
+		c, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+	}
+	s.opens(t, silent)
+	const get = "GET / HTTP/1.1\r\nHost: a\r\n\r\n"
+	ends := map[string]func(plain net.Conn, c net.Conn) error{
+		"silent": func(net.Conn, net.Conn) error { return nil },
+		"reset": func(plain, c net.Conn) error {
+			_, _ = io.WriteString(c, get)
+			return plain.(*net.TCPConn).SetLinger(0)
+		},
+		"half a head": func(_, c net.Conn) error { _, _ = io.WriteString(c, "GET / HT"); return nil },
+		"nonsense": func(plain, _ net.Conn) error {
+			_, _ = io.WriteString(plain, "\x00\x01\x02\r\n\r\n")
+			_, _ = io.Copy(io.Discard, plain)
+			return nil
+		},
+		"asked": func(_, c net.Conn) error {
+			_, _ = io.WriteString(c, get)
+			_, _ = c.Read(make([]byte, 100))
+			return nil
+		},
+		"old": func(_, c net.Conn) error {
+			_, _ = io.WriteString(c, "GET / HTTP/1.0\r\n\r\n")
+			_, _ = io.Copy(io.Discard, c)
+			return nil
+		},
+		"pipelined": func(_, c net.Conn) error { _, _ = io.WriteString(c, strings.Repeat(get, 50)); return nil },
+		"half closed": func(plain, c net.Conn) error {
+			_, _ = io.WriteString(c, get)
+			err := plain.(*net.TCPConn).CloseWrite()
+			_, _ = io.Copy(io.Discard, c)
+			return err
+		},
+	}
+	var all sync.WaitGroup
+	for how, end := range ends {
+		for range 5 {
+			all.Go(func() {
+				plain, err := net.Dial("tcp", address)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer plain.Close()
+				_ = plain.SetDeadline(time.Now().Add(time.Minute))
+				c := plain
+				if secure && how != "nonsense" {
+					c = tls.Client(plain, &tls.Config{RootCAs: roots, ServerName: "127.0.0.1"})
+				}
+				if err := end(plain, c); err != nil {
+					t.Errorf("%s: %v", how, err)
+				}
+			})
+		}
+	}
+	all.Wait()
+	if err := until(time.Minute, func() error {
+		if n := s.open.Load(); n > silent {
+			return fmt.Errorf("%d connections count as open, want at most %d", n, silent)
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := s.shutdown(ctx); err != nil && !errors.Is(err, net.ErrClosed) {
+		t.Error(err)
+	}
+	<-s.ended
+	s.opens(t, 0)
+}
+
+// While a successor takes over, the two share the queue of a port. How the one that
+// goes has left it does not outlast it.
+func TestQueueAfterASuccession(t *testing.T) {
+	port, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	shared, err := listeners{"": port}.share()
+	if err != nil {
+		t.Fatal(err)
+	}
+	goes, stays := newPaced(port, overrun(), maxWait, leastWait), newPaced(shared[""], new(congestion), maxWait, leastWait)
+	defer stays.Close()
+	stays.fit()
+	goes.open.Store(2 * fewCallers)
+	goes.overloaded()
+	if n := queueOf(t, stays.Listener); n != shortQueue {
+		t.Errorf("%d may wait in an overload", n)
+	}
+	if err := goes.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if n := queueOf(t, stays.Listener); n <= shortQueue {
+		t.Errorf("only %d may wait", n)
+	}
+}
+
+// queueOf is how many may wait to be accepted.
+func queueOf(t *testing.T, l net.Listener) int {
+	t.Helper()
+	var info [64]byte
+	control(l, func(fd int) {
+		size := uint32(len(info))
+		_, _, e := syscall.Syscall6(syscall.SYS_GETSOCKOPT, uintptr(fd), syscall.IPPROTO_TCP, syscall.TCP_INFO,
+			uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&size)), 0)
+		if e != 0 {
+			t.Fatal(e)
+		}
+	})
+	const sacked = 28 // of a listener, tcpi_sacked tells that
+	return int(*(*uint32)(unsafe.Pointer(&info[sacked])))
+}
+
+func TestPaced(t *testing.T) {
+	plain, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := newPaced(plain, overrun(), maxWait, leastWait)
+	defer l.Close()
+	dial := func() net.Conn {
+		t.Helper()
+		c, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		return c
+	}
+	var open []net.Conn
+	for range fewCallers + 1 {
+		if l.overloaded() {
+			t.Fatalf("%d connections are too many", len(open))
+		}
+		dial()
+		c, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		open = append(open, c)
+	}
+	if !l.overloaded() {
+		t.Errorf("%d connections that wait a second are not too many", len(open))
+	}
+
+	// Who has gone is not handed out.
+	gone, here := dial(), dial()
+	gone.Close()
+	if _, err := io.WriteString(here, "x"); err != nil {
+		t.Fatal(err)
+	}
+	c, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.RemoteAddr().String() != here.LocalAddr().String() {
+		t.Error("a connection was handed out that its other side had closed")
+	}
+	if l.queue != shortQueue {
+		t.Error("as many as ever may wait")
+	}
+	for _, c := range append(open, c) {
+		c.Close()
+		c.Close()
+	}
+	if n := l.open.Load(); n != 0 || l.overloaded() {
+		t.Errorf("%d connections are open", n)
+	}
+	dial()
+	if _, err := l.Accept(); err != nil || l.queue != longQueue {
+		t.Errorf("it does not go on as before: %v", err)
+	}
+}
+
+// The newest of too many are marked, through all that is put over a connection, and
+// no others: not when older ones have gone meanwhile, nor once there is no limit.
+func TestNewestIsExcess(t *testing.T) {
+	plain, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := new(congestion)
+	l := newPaced(plain, g, maxWait, leastWait)
+	defer l.Close()
+	door := newHalfOpen(l, true)
+	var open []net.Conn
+	for range 400 {
+		c, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		k, err := door.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { k.Close() })
+		open = append(open, tls.Server(k, new(tls.Config)))
+	}
+	excess := func() (all []int) {
+		for i, c := range open {
+			if l.excess(c) {
+				all = append(all, i)
+			}
+		}
+		return all
+	}
+	newest := func(n int) (all []int) {
+		for i := len(open) - n; i < len(open); i++ {
+			all = append(all, i)
+		}
+		return all
+	}
+	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	pass := func(w waits) {
+		at = at.Add(adaptTime)
+		l.adapt(at, w)
+	}
+	if got := excess(); got != nil {
+		t.Errorf("without a limit %v are too many", got)
+	}
+	pass(waits{time.Second, time.Second})
+	if got := excess(); !slices.Equal(got, newest(100)) {
+		t.Errorf("a quarter less is allowed, and %v are too many", got)
+	}
+	for _, c := range open[:200] {
+		c.(*tls.Conn).NetConn().Close()
+	}
+	open = open[200:]
+	pass(waits{time.Second, time.Second})
+	if got := excess(); !slices.Equal(got, newest(50)) {
+		t.Errorf("a quarter less of the rest is allowed, and %v are too many", got)
+	}
+	for range 20 {
+		pass(waits{})
+	}
+	if got := excess(); got != nil || l.allowed.limited() {
+		t.Errorf("after it %v are too many", got)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := 0
+	for c := l.newest; c != nil; c = c.older {
+		n++
+	}
+	if n != len(open) || l.open.Load() != int64(n) || l.queue != longQueue {
+		t.Errorf("%d are listed and %d counted of %d; %d may queue", n, l.open.Load(), len(open), l.queue)
+	}
+}
+
+// On a machine that is slow for other reasons, connections on which nobody asks hold
+// no places that newer ones could have; those that ask do.
+func TestIdleConnectionsHoldNoPlace(t *testing.T) {
+	plain, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := newPaced(plain, overrun(), maxWait, leastWait)
+	defer l.Close()
+	come := func() (client, server net.Conn) {
+		t.Helper()
+		client, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { client.Close() })
+		if server, err = l.Accept(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { server.Close() })
+		return client, server
+	}
+	var clients, servers []net.Conn
+	for range fewCallers + 1 {
+		c, s := come()
+		clients, servers = append(clients, c), append(servers, s)
+	}
+	if come(); !l.overloaded() || l.open.Load() != fewCallers+2 {
+		t.Errorf("%d connections are open that came just now", l.open.Load())
+	}
+	// All but one ask nothing for long.
+	for _, c := range servers {
+		c.(*counted).read.Add(-int64(2 * idleTime))
+	}
+	if _, err := io.WriteString(clients[0], "x"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := servers[0].Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		come()
+	}
+	if n := l.open.Load(); n != fewCallers+2 {
+		t.Errorf("%d connections are open", n)
+	}
+	if _, err := servers[0].Write([]byte("x")); err != nil {
+		t.Errorf("the one that asks: %v", err)
+	}
+	closed := 0
+	for _, c := range servers[1:] {
+		if _, err := c.Write([]byte("x")); err != nil {
+			closed++
+		}
+	}
+	if closed != 3 {
+		t.Errorf("%d of 3 made room", closed)
+	}
+}
+
+// A pause ends when the listener is closed.
+func TestPauseEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newPaced(&net.TCPListener{}, overrun(), maxWait, leastWait)
+		began := time.Now()
+		go func() { _ = l.Close() }()
+		l.pause(time.Hour)
+		if time.Since(began) > time.Minute {
+			t.Error("it went on")
+		}
+	})
+}
