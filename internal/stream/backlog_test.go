@@ -309,3 +309,49 @@ func TestBacklogOfManyPartitions(t *testing.T) {
 		t.Errorf("all is folded up to %d: the first that waits is %d, the backlog's age %v", seq, e.backlog.folded(), e.backlog.age())
 	}
 }
+
+// While samples are stored and folded, what is known to be folded never becomes less:
+// all that is kept would count as waiting, and be too old by far.
+func TestBacklogWhileFolding(t *testing.T) {
+	e := openOne(t, Config{})
+	ctx, stop := context.WithCancel(testkit.Context(t))
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer stop()
+	running.Go(func() {
+		for at := int64(1); ctx.Err() == nil; at++ {
+			if err := e.Append(ctx, []vehicle.Sample{speedAt("car", at)}); err != nil && ctx.Err() == nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	p, err := e.Take(ctx, 0, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	running.Go(func() {
+		defer p.Close()
+		for {
+			seq, _, err := p.Next(ctx)
+			if err == nil {
+				err = p.Commit(ctx, seq, nil)
+			}
+			if ctx.Err() != nil {
+				return
+			}
+			if err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	for before := uint64(0); before < 1000 && !t.Failed(); {
+		measure(t, e)
+		now := e.backlog.folded()
+		if now < before {
+			t.Fatalf("%d is the first that waits, after it had been %d", now, before)
+		}
+		before = now
+	}
+}
