@@ -355,3 +355,22 @@ func TestBacklogWhileFolding(t *testing.T) {
 		before = now
 	}
 }
+
+// How old telemetry is, is told by the clock that stamped it, too: a node whose own is
+// wrong keeps it no shorter and no longer than the others.
+func TestTrimWithAWrongClock(t *testing.T) {
+	for _, ahead := range []time.Duration{24 * time.Hour, -24 * time.Hour} {
+		var c clock
+		c.move(ahead)
+		url := startNATS(t)
+		e := openOne(t, Config{URLs: url, Now: c.now})
+		store(t, e, 1)
+		foldAll(t, e, 1)
+		trim(t, e)
+		if n := telemetryState(t, e).Msgs; n != 1 {
+			t.Errorf("the clock is ahead by %s: %d young commits are left of 1", ahead, n)
+		}
+		short := openOne(t, Config{URLs: url, Now: c.now, Retention: time.Millisecond})
+		testkit.Await(t, "an old commit is removed", func() bool { trim(t, short); return telemetryState(t, e).Msgs == 0 })
+	}
+}
