@@ -240,7 +240,11 @@ func TestOwners(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	t.Cleanup(func() { stopFollowing(); running.Wait() })
+	t.Cleanup(func() {
+		stopFollowing()
+		running.Wait()
+		r.judge(t) // also when something else has failed, which may come of it
+	})
 
 	o := &owners{t: t, urls: cluster.URLs(), changed: make(chan struct{}, 1)}
 	nodes := []*owner{o.start(), o.start(), o.start()}
@@ -311,6 +315,13 @@ func TestOwners(t *testing.T) {
 			t.Fatalf("%d vehicles of %d do not come to their last state", r.behind(), len(r.states))
 		}
 	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	t.Logf("partitions were taken %d times", o.takes)
+}
+
+// judge says what was wrong with the states that were stored.
+func (r *truth) judge(t *testing.T) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.wrong) > 0 {
@@ -320,9 +331,7 @@ func TestOwners(t *testing.T) {
 	for _, all := range r.states {
 		samples += len(all)
 	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	t.Logf("%d samples, %d states, partitions taken %d times", samples, r.updates, o.takes)
+	t.Logf("%d samples, %d states", samples, r.updates)
 }
 
 // sendKnown stores samples of vehicles of its own one after the other until the

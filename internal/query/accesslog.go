@@ -3,6 +3,7 @@ package query
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"hash/maphash"
@@ -11,11 +12,12 @@ import (
 	"net/netip"
 	"os"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"carstate/internal/ticks"
 )
 
 // AccessLogConfig says where one line a request goes. Log is required; the zero
@@ -48,9 +50,8 @@ type AccessLog struct {
 	out     *bufio.Writer
 	line    []byte
 	broken  bool // the last write failed; only a change is told
-	stop    chan struct{}
+	stop    context.CancelFunc
 	stopped chan struct{}
-	once    sync.Once
 }
 
 // How often records become lines, and how often it is seen that the file was moved.
@@ -72,7 +73,9 @@ func OpenAccessLog(c AccessLogConfig) (*AccessLog, error) {
 	}
 	a := newAccessLog(c, to)
 	a.file = file
-	go a.run()
+	var running context.Context
+	running, a.stop = context.WithCancel(context.Background())
+	go a.run(running)
 	return a, nil
 }
 
@@ -84,7 +87,7 @@ func newAccessLog(c AccessLogConfig, to io.Writer) *AccessLog {
 			Name: "carstate_access_log_lines_dropped_total",
 			Help: "Requests that are missing in the access log because it could not be written fast enough.",
 		}),
-		stop: make(chan struct{}), stopped: make(chan struct{}),
+		stopped: make(chan struct{}),
 	}
 	a.ring.init()
 	a.out = bufio.NewWriterSize(&a.sink, 64<<10)
@@ -108,7 +111,7 @@ func openLog(name string) (*os.File, error) {
 
 // Close writes what is left. It is called once nobody answers any more.
 func (a *AccessLog) Close() error {
-	a.once.Do(func() { close(a.stop) })
+	a.stop()
 	<-a.stopped
 	if a.file != nil {
 		return a.file.Close()
@@ -117,24 +120,17 @@ func (a *AccessLog) Close() error {
 }
 
 // run turns records into lines until Close.
-func (a *AccessLog) run() {
+func (a *AccessLog) run(ctx context.Context) {
 	defer close(a.stopped)
-	tick := time.NewTicker(logEvery)
-	defer tick.Stop()
 	looked := time.Now()
-	for {
-		select {
-		case <-tick.C:
-			if now := time.Now(); a.file != nil && now.Sub(looked) >= reopenEvery {
-				looked = now
-				a.follow()
-			}
-			a.drain()
-		case <-a.stop:
-			a.drain()
-			return
+	for range ticks.Every(ctx, logEvery) {
+		if now := time.Now(); a.file != nil && now.Sub(looked) >= reopenEvery {
+			looked = now
+			a.follow()
 		}
+		a.drain()
 	}
+	a.drain()
 }
 
 // follow opens the file again if it was moved away or removed. Until that

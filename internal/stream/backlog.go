@@ -139,6 +139,12 @@ func (e *Engine) measureBacklog(ctx context.Context) error {
 	defer e.backlog.measuring.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
+	// The cursors first: one that is ahead of the end then counts in another
+	// TELEMETRY, or in an end that was lost, and not in what came meanwhile.
+	cursors, err := e.readCursors(ctx)
+	if err != nil {
+		return err
+	}
 	s, err := e.js.Stream(ctx, Telemetry)
 	if err != nil {
 		return err
@@ -146,10 +152,6 @@ func (e *Engine) measureBacklog(ctx context.Context) error {
 	info := s.CachedInfo()
 	state := info.State
 	now := info.TimeStamp // of the server, which stamped the commits too
-	cursors, err := e.readCursors(ctx)
-	if err != nil {
-		return err
-	}
 	var oldest time.Duration
 	unfolded := state.LastSeq + 1
 	for p, c := range cursors {

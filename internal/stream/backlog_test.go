@@ -309,3 +309,68 @@ func TestBacklogOfManyPartitions(t *testing.T) {
 		t.Errorf("all is folded up to %d: the first that waits is %d, the backlog's age %v", seq, e.backlog.folded(), e.backlog.age())
 	}
 }
+
+// While samples are stored and folded, what is known to be folded never becomes less:
+// all that is kept would count as waiting, and be too old by far.
+func TestBacklogWhileFolding(t *testing.T) {
+	e := openOne(t, Config{})
+	ctx, stop := context.WithCancel(testkit.Context(t))
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer stop()
+	running.Go(func() {
+		for at := int64(1); ctx.Err() == nil; at++ {
+			if err := e.Append(ctx, []vehicle.Sample{speedAt("car", at)}); err != nil && ctx.Err() == nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	p, err := e.Take(ctx, 0, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	running.Go(func() {
+		defer p.Close()
+		for {
+			seq, _, err := p.Next(ctx)
+			if err == nil {
+				err = p.Commit(ctx, seq, nil)
+			}
+			if ctx.Err() != nil {
+				return
+			}
+			if err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	for before := uint64(0); before < 1000 && !t.Failed(); {
+		measure(t, e)
+		now := e.backlog.folded()
+		if now < before {
+			t.Fatalf("%d is the first that waits, after it had been %d", now, before)
+		}
+		before = now
+	}
+}
+
+// How old telemetry is, is told by the clock that stamped it, too: a node whose own is
+// wrong keeps it no shorter and no longer than the others.
+func TestTrimWithAWrongClock(t *testing.T) {
+	for _, ahead := range []time.Duration{24 * time.Hour, -24 * time.Hour} {
+		var c clock
+		c.move(ahead)
+		url := startNATS(t)
+		e := openOne(t, Config{URLs: url, Now: c.now})
+		store(t, e, 1)
+		foldAll(t, e, 1)
+		trim(t, e)
+		if n := telemetryState(t, e).Msgs; n != 1 {
+			t.Errorf("the clock is ahead by %s: %d young commits are left of 1", ahead, n)
+		}
+		short := openOne(t, Config{URLs: url, Now: c.now, Retention: time.Millisecond})
+		testkit.Await(t, "an old commit is removed", func() bool { trim(t, short); return telemetryState(t, e).Msgs == 0 })
+	}
+}

@@ -13,8 +13,11 @@ import (
 	"hash"
 	"hash/crc32"
 	"io"
+	"strconv"
 	"strings"
 	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
 
 	"carstate/internal/access"
 	"carstate/internal/vehicle"
@@ -142,41 +145,135 @@ func (e *Engine) Backup(ctx context.Context, w io.Writer, version string) (recor
 	return b.n - 1, b.end()
 }
 
-// readStored calls do for the last record of every subject there is, and returns
-// when it has come to the end: at a moment when the engine has none left to send.
-// Other writers go on meanwhile: of a subject that they change, do gets the later
-// record too, or instead.
+// readStored calls do for the last record of every subject there is, of those with
+// such subjects, and returns when it has come to the end. Other writers go on
+// meanwhile: of a subject that they change, do gets the later record too, or instead.
 func (e *Engine) readStored(ctx context.Context, stream string, subjects []string, do func(record) error) error {
 	reading, stop := context.WithCancel(ctx)
 	defer stop()
 	f := newFeed(e, stream)
-	f.filters, f.all = subjects, true
+	f.filters, f.caughtUp = subjects, stop
 	var failed error
-	caughtUp, whole := false, true
-	end := func() {
-		if caughtUp && whole {
-			stop()
-		}
-	}
-	f.caughtUp = func() { caughtUp = true; end() }
+	last := uint64(0)
 	f.apply = func(r record) error {
 		if reading.Err() != nil {
 			return nil
 		}
 		if failed = do(r); failed != nil {
 			stop()
-			return nil
 		}
-		// The parts of a set come right before the record that refers to them.
-		kind, _, _ := strings.Cut(r.subject, ".")
-		whole = !strings.HasSuffix(kind, "set")
-		end()
+		last = r.seq
 		return nil
 	}
 	if err := f.run(reading); err != nil {
 		return err
 	}
-	return errors.Join(failed, ctx.Err())
+	if err := errors.Join(failed, ctx.Err()); err != nil {
+		return err
+	}
+	return e.readTail(ctx, stream, f.readFrom(), last+1, func(r record) error {
+		for _, s := range subjects {
+			if server.SubjectMatchesFilter(r.subject, s) {
+				return do(r)
+			}
+		}
+		return nil
+	})
+}
+
+const (
+	// tailRecords is how many records of a stream's end are asked for at once, and
+	// tailBytes how many bytes. Nothing is stored while the engine answers.
+	tailRecords = 250
+	tailBytes   = 4 << 20
+	// tailAgain is how long to wait where a server has nothing of what others have.
+	tailAgain = 10 * time.Millisecond
+)
+
+// readTail calls do for the records of a stream that was made at a time, from a
+// sequence on. It returns when there was a moment at which it had gone by the last
+// record of every subject, however often they are replaced: what is replaced while it
+// is read lies further on. It survives the engine's absence.
+func (e *Engine) readTail(ctx context.Context, stream string, made time.Time, next uint64, do func(record) error) error {
+	for {
+		records, end, err := e.readOn(ctx, stream, made, next)
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case errors.Is(err, errDamaged), errors.Is(err, errNewer), errors.Is(err, ErrReplaced):
+			e.fail(err)
+			return err
+		}
+		for _, r := range records {
+			if err := do(r); err != nil {
+				return err
+			}
+			next = r.seq + 1
+		}
+		if end {
+			return nil
+		}
+		rest := tailAgain
+		if err != nil {
+			rest = feedAgain
+		} else if len(records) > 0 {
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(rest):
+		}
+	}
+}
+
+// readOn reads some of the records from a sequence on; end is set if these are all
+// that there were at one moment.
+func (e *Engine) readOn(ctx context.Context, stream string, made time.Time, next uint64) (records []record, end bool, err error) {
+	s, err := e.js.Stream(ctx, stream)
+	if err != nil {
+		return nil, false, err
+	}
+	// No server of which we have read so far knew more. One that knows less does not
+	// have what others had replaced by then. If the last record there was has been
+	// removed since, a heartbeat comes soon.
+	info := s.CachedInfo()
+	known := info.State.LastSeq
+	if !info.Created.Equal(made) {
+		return nil, false, fmt.Errorf("%w: %s", ErrReplaced, stream)
+	}
+	records, end, err = e.recordsFrom(ctx, stream, next)
+	if n := len(records); n > 0 {
+		next = records[n-1].seq + 1
+	}
+	return records, end && next > known, err
+}
+
+// recordsFrom asks any server for the records from a sequence on; all is set if that
+// server had no others at one moment.
+func (e *Engine) recordsFrom(ctx context.Context, stream string, next uint64) (records []record, all bool, err error) {
+	messages, end, err := e.askRecords(ctx, stream, struct {
+		Seq   uint64 `json:"seq"`
+		Batch int    `json:"batch"`
+		Bytes int    `json:"max_bytes"`
+	}{next, tailRecords, tailBytes})
+	if errors.Is(err, errNoRecords) {
+		return nil, true, nil
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	for _, m := range messages {
+		r := record{subject: m.Header.Get("Nats-Subject"), sealed: m.Data}
+		if r.seq, err = strconv.ParseUint(m.Header.Get("Nats-Sequence"), 10, 64); err == nil {
+			r.body, err = unseal(r.subject, m.Data)
+		}
+		if err != nil {
+			return nil, false, fmt.Errorf("%s: record %s: %w", stream, m.Header.Get("Nats-Sequence"), err)
+		}
+		records = append(records, r)
+	}
+	return records, len(messages) < tailRecords && end.Get("Nats-Num-Pending") == "0", nil
 }
 
 // backupReader reads frames and hashes them.

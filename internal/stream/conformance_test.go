@@ -1,10 +1,12 @@
 package stream_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"os"
 	"regexp"
 	"strings"
@@ -28,6 +30,7 @@ var conformance = map[string]func(*testing.T, *stream.Engine){
 	"a partition is released":             releasing,
 	"feeds catch up and follow":           feedsFollow,
 	"cursors are followed alone":          cursorsFollow,
+	"a backup leaves nothing out":         backupOfAll,
 	"tokens are stored and change":        tokensChange,
 	"large vehicle sets":                  largeSets,
 	"racing updates all count":            racingUpdates,
@@ -431,5 +434,60 @@ func cursorsFollow(t *testing.T, e *stream.Engine) {
 	cancel()
 	if err := <-done; err != nil {
 		t.Fatal(err)
+	}
+}
+
+// A backup holds every vehicle there is, however many of them are stored anew while
+// it is taken.
+func backupOfAll(t *testing.T, e *stream.Engine) {
+	ctx := testkit.Context(t)
+	const vehicles, backups = 3000, 20
+	part, err := e.Take(ctx, 0, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer part.Close()
+	rnd := rand.New(rand.NewPCG(1, 2))
+	commit := func(at int64, n int, car func(i int) int) error {
+		states := make(map[vehicle.ID]vehicle.State, n)
+		for i := range n {
+			id := fmt.Sprintf("car%d", car(i))
+			states[vehicle.ID(id)] = vehicle.Observe(vehicle.State{}, sample(id, at, 10))
+		}
+		return part.Commit(ctx, 0, states)
+	}
+	if err := commit(1, vehicles, func(i int) int { return i }); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	var storing sync.WaitGroup
+	defer storing.Wait()
+	defer close(done)
+	storing.Go(func() {
+		for at := int64(2); ; at++ {
+			select {
+			case <-done:
+				return
+			default:
+			}
+			if err := commit(at, 1+rnd.IntN(400), func(int) int { return rnd.IntN(vehicles) }); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	subjects := regexp.MustCompile(`state\.0\.car\d+`)
+	for i := range backups {
+		var b bytes.Buffer
+		if _, err := e.Backup(ctx, &b, "test"); err != nil {
+			t.Fatal(err)
+		}
+		seen := make(map[string]bool)
+		for _, subject := range subjects.FindAll(b.Bytes(), -1) {
+			seen[string(subject)] = true
+		}
+		if len(seen) != vehicles {
+			t.Fatalf("backup %d holds %d vehicles of %d", i, len(seen), vehicles)
+		}
 	}
 }

@@ -30,7 +30,6 @@ type feed struct {
 	filters  []string           // subjects to follow; empty: all of the stream
 	apply    func(record) error // an error means that the store cannot be trusted
 	caughtUp func()             // called once, after every record there was at the start
-	all      bool               // caughtUp is not called before the last record of each subject was applied
 
 	heard time.Time // when the newest record was applied
 	live  bool      // caughtUp was called
@@ -194,11 +193,13 @@ func (f *feed) next(ctx context.Context, sub *nats.Subscription) (*nats.Msg, err
 
 // progress is called after each record, with the number of records that the
 // engine has yet to send. A stream that others write to all the time may never
-// have none, so the feed goes live when it has run its laps, too, unless it must
-// leave nothing out.
+// have none, so the feed goes live when it has run its laps, too. Nor is the number
+// to be relied on: of a record that replaces another, the engine first counts the one
+// less and then the one more. Who must leave nothing out goes on from there
+// ([Engine.readTail]).
 func (f *feed) progress(ctx context.Context, pending uint64) error {
 	switch {
-	case f.live || pending != 0 && (f.all || f.last < f.goal):
+	case f.live || pending != 0 && f.last < f.goal:
 		return nil
 	case pending != 0:
 		f.lap++

@@ -139,23 +139,4 @@ func TestFeedOfBusyStream(t *testing.T) {
 			t.Fatal("not live after the second goal")
 		}
 	}
-
-	// One that must leave nothing out goes on: what is pending may be the record of a
-	// subject whose earlier one was replaced before it came.
-	f := newFeed(e, States)
-	f.goal, f.all = end(), true
-	live := false
-	f.caughtUp = func() { live = true }
-	for _, pending := range []uint64{1, 1, 1, 0} {
-		if live {
-			t.Fatal("live while records were pending")
-		}
-		f.last = end()
-		if err := f.progress(t.Context(), pending); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if !live {
-		t.Error("not live with none pending")
-	}
 }

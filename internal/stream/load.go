@@ -23,6 +23,9 @@ const loadTimeout = 4 * requestTimeout
 // cut and made anew in the middle of it.
 var errGap = errors.New("a part of the engine's answer is missing")
 
+// errNoRecords means that the server that answered has nothing of what was asked for.
+var errNoRecords = errors.New("the engine has no such records")
+
 // errBehind means that the server that answered does not have our own claim yet,
 // and so perhaps not all that was committed before it.
 var errBehind = errors.New("a server of the cluster lags behind")
@@ -55,7 +58,8 @@ func (t *Partition) Load(ctx context.Context, ids []vehicle.ID, put func(i int, 
 // awaitRecords is lastRecords, again and again until a server answers that has what
 // it must have, or the context ends.
 func (e *Engine) awaitRecords(ctx context.Context, stream string, subjects []string, since uint64) ([]*nats.Msg, error) {
-	for {
+	const soon, later = 2 * time.Millisecond, 100 * time.Millisecond
+	for behind := soon; ; {
 		records, err := e.lastRecords(ctx, stream, subjects, since)
 		if err == nil {
 			return records, nil
@@ -63,9 +67,10 @@ func (e *Engine) awaitRecords(ctx context.Context, stream string, subjects []str
 		if ctx.Err() != nil {
 			return nil, errors.Join(ctx.Err(), err)
 		}
-		rest := 100 * time.Millisecond // nobody answers
+		rest := later // nobody answers
 		if errors.Is(err, errBehind) {
-			rest = 2 * time.Millisecond
+			// Soon, but not for ever so: a server may have no record of it at all.
+			rest, behind = behind, min(2*behind, later)
 		}
 		select {
 		case <-ctx.Done():
@@ -109,17 +114,40 @@ func (t *Partition) State(ctx context.Context, id vehicle.ID) (s vehicle.State, 
 // lastRecords asks any server for the last records of subjects, at least one of
 // which must be there. The answer is of one moment, and it is errBehind if that
 // is before the stream held the record of the sequence since.
+func (e *Engine) lastRecords(ctx context.Context, stream string, subjects []string, since uint64) ([]*nats.Msg, error) {
+	records, end, err := e.askRecords(ctx, stream, struct {
+		Last []string `json:"multi_last"`
+	}{subjects})
+	if errors.Is(err, errNoRecords) { // not even the cursor
+		return nil, errBehind
+	}
+	if err != nil {
+		return nil, err
+	}
+	upTo, err := strconv.ParseUint(end.Get("Nats-UpTo-Sequence"), 10, 64)
+	if err != nil {
+		return nil, errors.New("the engine's answer makes no sense")
+	}
+	if left := end.Get("Nats-Num-Pending"); left != "0" {
+		return nil, fmt.Errorf("the engine left %s records out of its answer", left)
+	}
+	if upTo < since {
+		return nil, errBehind
+	}
+	return records, nil
+}
+
+// askRecords asks any server of a stream for several records, and returns them with
+// the header of the message that ends them.
 //
 // The client library has no call for it; the protocol is NATS ADR-31: the records
 // come one by one, each with the sequence of the one before, and a message of status
 // 204 ends them. They count only all together: a vehicle whose record is missing
 // would be taken for one without a past.
-func (e *Engine) lastRecords(ctx context.Context, stream string, subjects []string, since uint64) ([]*nats.Msg, error) {
-	request, err := json.Marshal(struct {
-		Last []string `json:"multi_last"`
-	}{subjects})
+func (e *Engine) askRecords(ctx context.Context, stream string, question any) (records []*nats.Msg, end nats.Header, err error) {
+	request, err := json.Marshal(question)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	// An answer that was lost is asked for again before the caller gives up.
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
@@ -127,46 +155,35 @@ func (e *Engine) lastRecords(ctx context.Context, stream string, subjects []stri
 	inbox := e.nc.NewRespInbox()
 	sub, err := e.nc.SubscribeSync(inbox)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer sub.Unsubscribe()
 	if err := sub.SetPendingLimits(-1, -1); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if err := e.nc.PublishRequest("$JS.API.DIRECT.GET."+stream, inbox, request); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var records []*nats.Msg
 	last := "0" // the sequence of the newest record
 	for {
 		m, err := sub.NextMsgWithContext(ctx)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		status := m.Header.Get("Status")
 		if (status == "" || status == "204") && m.Header.Get("Nats-Last-Sequence") != last {
-			return nil, errGap
+			return nil, nil, errGap
 		}
 		switch status {
 		case "":
 			records = append(records, m)
 			last = m.Header.Get("Nats-Sequence")
 		case "204":
-			upTo, err := strconv.ParseUint(m.Header.Get("Nats-UpTo-Sequence"), 10, 64)
-			if err != nil {
-				return nil, errors.New("the engine's answer makes no sense")
-			}
-			if left := m.Header.Get("Nats-Num-Pending"); left != "0" {
-				return nil, fmt.Errorf("the engine left %s records out of its answer", left)
-			}
-			if upTo < since {
-				return nil, errBehind
-			}
-			return records, nil
-		case "404": // it has nothing of the partition yet, not even the cursor
-			return nil, errBehind
+			return records, m.Header, nil
+		case "404":
+			return nil, nil, errNoRecords
 		default:
-			return nil, fmt.Errorf("the engine answers %s", status)
+			return nil, nil, fmt.Errorf("the engine answers %s", status)
 		}
 	}
 }

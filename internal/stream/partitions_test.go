@@ -76,6 +76,31 @@ func TestPartitionsAreFixed(t *testing.T) {
 	}
 }
 
+// It outlasts TELEMETRY: where that alone is made anew, the states must be found.
+func TestPartitionsOutlastTelemetry(t *testing.T) {
+	t.Parallel()
+	server := streamtest.StartServer(t)
+	c := stream.Config{URLs: server.URL(), Partitions: 3}
+	for _, n := range []int{3, 0, 3} {
+		c.Partitions = n
+		e, err := stream.Open(t.Context(), c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := e.Partitions(); got != 3 {
+			t.Errorf("%d partitions; want 3", got)
+		}
+		if err := e.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := server.JetStream().DeleteStream(t.Context(), stream.Telemetry); err != nil {
+			t.Fatal(err)
+		}
+		c.Partitions = 4
+		refused(t, c, "made with 3 partitions")
+	}
+}
+
 // A NATS account in which somebody else has a stream of our name is left alone.
 func TestForeignStream(t *testing.T) {
 	t.Parallel()

@@ -84,10 +84,12 @@ func TestReplicas(t *testing.T) {
 	start(one, 0, 3)
 	start(one, 3, 3)
 	// What is missing becomes like the rest.
-	if err := js.DeleteStream(t.Context(), stream.Audit); err != nil {
-		t.Fatal(err)
+	for _, name := range []string{stream.Audit, stream.Telemetry} {
+		if err := js.DeleteStream(t.Context(), name); err != nil {
+			t.Fatal(err)
+		}
+		start(one, 0, 3)
 	}
-	start(one, 0, 3)
 	refused(t, small(stream.Config{URLs: one, Replicas: 1}), "TELEMETRY has 3 copies")
 	if got := copies(t, js); !maps.Equal(got, everyStream(3)) {
 		t.Errorf("the node that was refused left %v", got)

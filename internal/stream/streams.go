@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -56,7 +57,6 @@ func streamConfigs(c Config, m made) []jetstream.StreamConfig {
 			// trimmer acts on it, and a replica may lag.
 			AllowDirect: false,
 			Duplicates:  duplicateWindow,
-			Metadata:    map[string]string{partitionsKey: strconv.Itoa(m.partitions)},
 		},
 		lastValue(States, c.StatesBytes, jetstream.DiscardOld, "state.*.*", "cursor.*", "member.*"),
 		lastValue(Tokens, recordBytes, jetstream.DiscardNew, "token.*", "tokenset.*.*", "tokenuse.*", "tokenuse.*.*"),
@@ -72,6 +72,10 @@ func streamConfigs(c Config, m made) []jetstream.StreamConfig {
 		},
 	}
 	for i := range configs {
+		// Embedded, no stream is ever made anew alone.
+		if name := configs[i].Name; name == Telemetry || name == States && !c.embedded() {
+			configs[i].Metadata = map[string]string{partitionsKey: strconv.Itoa(m.partitions)}
+		}
 		configs[i].Storage = jetstream.FileStorage
 		configs[i].Replicas = m.replicas
 		if broken.Has(broken.OneReplica) {
@@ -88,12 +92,9 @@ type made struct{ partitions, replicas int }
 // date. It returns the number of partitions, which the first start fixed. Nodes
 // that start at once agree, because only one of them makes a stream.
 func ensureStreams(ctx context.Context, js jetstream.JetStream, c Config) (int, error) {
-	want := made{partitions: c.Partitions, replicas: c.Replicas}
-	if want.partitions == 0 {
-		want.partitions = c.firstPartitions()
-	}
-	if want.replicas == 0 {
-		want.replicas = c.firstReplicas()
+	want, err := c.first(ctx, js)
+	if err != nil {
+		return 0, err
 	}
 	// TELEMETRY comes first and fixes what the others follow.
 	for i := range streamNames {
@@ -111,6 +112,26 @@ func ensureStreams(ctx context.Context, js jetstream.JetStream, c Config) (int, 
 		err = fmt.Errorf("the stream %s was replaced during the start: start again", Telemetry)
 	}
 	return want.partitions, err
+}
+
+// first is what the streams are to be like that are not there yet. STATES tells where
+// it is there: if TELEMETRY alone is made anew, a state must stay where it will be
+// looked for.
+func (c Config) first(ctx context.Context, js jetstream.JetStream) (made, error) {
+	states, err := storedStream(ctx, js, States)
+	if err != nil {
+		return made{}, err
+	}
+	was := madeLike(states)
+	if was.partitions > 0 {
+		if err := c.checkPartitions(was.partitions); err != nil {
+			return made{}, err
+		}
+	}
+	return made{
+		partitions: cmp.Or(c.Partitions, was.partitions, c.firstPartitions()),
+		replicas:   cmp.Or(c.Replicas, was.replicas, c.firstReplicas()),
+	}, nil
 }
 
 func (c Config) firstPartitions() int {

@@ -37,12 +37,16 @@ func (e *Engine) trim(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	state := s.CachedInfo().State
+	info := s.CachedInfo()
+	state, now := info.State, e.now()
+	if !e.config.embedded() {
+		now = info.TimeStamp // of the server, which stamped the commits too
+	}
 	folded := e.backlog.folded()
 	if folded == 0 || state.Msgs == 0 {
 		return nil
 	}
-	upTo, err := e.firstSince(ctx, e.now().Add(-e.config.Retention))
+	upTo, err := e.firstSince(ctx, now.Add(-e.config.Retention))
 	if err != nil {
 		return err
 	}

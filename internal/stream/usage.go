@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"carstate/internal/access"
+	"carstate/internal/ticks"
 )
 
 // What was counted for a token lives in tokenuse.ID.NODE: each node stores its
@@ -111,21 +112,17 @@ func (k *Keeper) KeepUsage(ctx context.Context) {
 	case <-ctx.Done():
 	case <-k.usage.loaded:
 	}
-	tick := time.NewTicker(usageEvery)
-	defer tick.Stop()
-	for n := 1; k.usage.isLoaded(); n++ {
-		select {
-		case <-ctx.Done():
-		case <-tick.C:
-		}
+	if !k.usage.isLoaded() {
+		return
+	}
+	n := 0
+	for range ticks.Every(ctx, usageEvery) {
 		k.storeUsage()
-		if ctx.Err() != nil {
-			return
-		}
-		if n%pruneEach == 0 {
+		if n++; n%pruneEach == 0 {
 			k.pruneUsage(ctx)
 		}
 	}
+	k.storeUsage()
 }
 
 // storeUsage stores the usage of every token that was called since it was last
@@ -192,7 +189,9 @@ func (k *Keeper) pruneUsage(ctx context.Context) {
 	k.usage.mu.Unlock()
 	for _, part := range idle {
 		if err := k.dropPart(ctx, part); err != nil {
-			k.e.log.Warn("the usage that a node stored long ago cannot be dropped", "error", err)
+			if ctx.Err() == nil {
+				k.e.log.Warn("the usage that a node stored long ago cannot be dropped", "error", err)
+			}
 			return
 		}
 	}
