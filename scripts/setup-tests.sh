@@ -20,6 +20,7 @@ need python3 python3 # and its Python samples
 need promtool prometheus # judges metrics and alerts, and watches a service
 need systemd-analyze systemd # judges the systemd unit
 need redis-server redis-server # what the bench compares with
+need ss iproute2 # who is connected, as docs/operations.md asks
 if [ "${1:-}" = torture ]; then
 	need fusermount3 fuse3 # a file system that forgets
 	need slowhttptest slowhttptest # thousands of slow clients
