@@ -78,6 +78,14 @@ func unled(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrNoResponders) || ok && api.ErrorCode == unavailable
 }
 
+// remade reports whether a stream could not be made because the server is still
+// busy with the removal of the one before, which it says no better.
+func remade(err error) bool {
+	const notCreated = 10049
+	api, ok := asAPIError(err)
+	return ok && api.ErrorCode == notCreated
+}
+
 // setupTimeout bounds how long one question may go unanswered at the start.
 const setupTimeout = 30 * time.Second
 

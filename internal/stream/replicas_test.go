@@ -135,6 +135,40 @@ func TestFirstStartsAtOnce(t *testing.T) {
 	}
 }
 
+// A stream that is removed and made again while a node starts is waited for: a server
+// that is just doing the one may fail to do the other.
+func TestStartsWhileAStreamIsRemade(t *testing.T) {
+	t.Parallel()
+	urls := streamtest.External(t)
+	js := manager(t, urls)
+	first, err := stream.Open(t.Context(), small(stream.Config{URLs: urls}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	made, err := js.Stream(t.Context(), stream.Tokens)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for range 30 {
+		var remaking sync.WaitGroup
+		remaking.Go(func() {
+			_ = js.DeleteStream(t.Context(), stream.Tokens)
+			_, _ = js.CreateStream(t.Context(), made.CachedInfo().Config) // the node may have done so
+		})
+		e, err := stream.Open(testkit.Context(t), small(stream.Config{URLs: urls}))
+		remaking.Wait()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := e.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func firstStarts(t *testing.T, urls string) {
 	t.Helper()
 	var starting sync.WaitGroup

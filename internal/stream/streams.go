@@ -189,6 +189,7 @@ func ensureStream(ctx context.Context, js jetstream.JetStream, c Config, i int, 
 			return made{}, fmt.Errorf("the NATS cluster has too few servers with JetStream for %d copies of each stream: start more of them or set --replicas", target.replicas)
 		case unled(err):
 			return made{}, errUnled
+		case remade(err) && !c.embedded(): // where nobody else removes streams, it is the disk
 		case !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) && !errors.Is(err, jetstream.ErrStreamNotFound):
 			return made{}, fmt.Errorf("the stream %s cannot be set up: %w", name, err)
 		}
