@@ -58,7 +58,7 @@ func (f adminFlags) key() (string, error) {
 	}
 	text = bytes.TrimSpace(text)
 	if access.Check(access.OperatorKind, text) != nil && access.Check(access.AdminKind, text) != nil {
-		return "", errors.New("the file of --key-file holds no operator's key: it looks like cso_…, and `carstate operator add` shows it")
+		return "", errors.New("the file of --key-file holds no operator's key: it is the one line that `carstate operator add` prints")
 	}
 	return string(text), nil
 }

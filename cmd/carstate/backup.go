@@ -237,6 +237,10 @@ func readReceipts(files []string) (all []admin.ForgetReceipt, err error) {
 		for n := 1; ; n++ {
 			var r admin.ForgetReceipt
 			err := json.UnmarshalDecode(d, &r)
+			if err == io.EOF && n == 1 {
+				// What carstate forget leaves that failed.
+				return nil, fmt.Errorf("%s holds no receipt: what it was to keep out would come back", name)
+			}
 			if err == io.EOF {
 				break
 			}

@@ -177,6 +177,7 @@ func TestReadmeSample(t *testing.T) {
 	var out []byte
 	for _, args := range [][]string{
 		{"go", "mod", "init", "hello"},
+		{"go", "mod", "edit", "-go=1.21"}, // as an older Go makes it
 		strings.Fields(strings.ReplaceAll(string(edit[1]), "../carstate", root)),
 		{"go", "run", "."},
 	} {
@@ -203,16 +204,20 @@ func TestGoOnThePages(t *testing.T) {
 		}
 		return string(text)
 	}
-	minor := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(read("go.mod"))
+	minor := regexp.MustCompile(`(?m)^go ((\d+\.\d+).*)`).FindStringSubmatch(read("go.mod"))
 	edit := regexp.MustCompile("`(go mod edit [^`]*)`").FindStringSubmatch(read("README.md"))
 	if minor == nil || edit == nil {
 		t.Fatal("go.mod names no version, or README.md does not tell how a module finds the client")
 	}
+	// Else an older Go neither runs the module nor fetches a newer one.
+	if !strings.Contains(edit[1], " -go="+minor[1]+" ") {
+		t.Errorf("a module is not made one of Go %s: %s", minor[1], edit[1])
+	}
 	page := "internal/query/docs/page.html.tmpl"
 	for _, file := range []string{"README.md", "docs/first-hour.md", page} {
 		text := read(file)
-		if !strings.Contains(text, "Go "+minor[1]) {
-			t.Errorf("%s does not say that it takes Go %s", file, minor[1])
+		if !strings.Contains(text, "Go "+minor[2]) {
+			t.Errorf("%s does not say that it takes Go %s", file, minor[2])
 		}
 		if n := strings.Count(text, "go run ."); n != strings.Count(text, "GOTOOLCHAIN=auto go run .") || n == 0 && file != page {
 			t.Errorf("%s: go run is there %d times, and should be with GOTOOLCHAIN=auto each time", file, n)

@@ -1,16 +1,20 @@
 package main
 
 import (
+	"bytes"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"math/big"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -19,7 +23,9 @@ import (
 	nats "github.com/nats-io/nats-server/v2/server"
 	natsgo "github.com/nats-io/nats.go"
 
+	"carstate/internal/nodeprocess"
 	"carstate/internal/stream/streamtest"
+	"carstate/internal/testkit"
 )
 
 // TestNATSConfig starts three servers with the configuration that we ship, each
@@ -27,6 +33,7 @@ import (
 func TestNATSConfig(t *testing.T) {
 	const password = "inTheTestOnly"
 	t.Setenv("NATS_PASSWORD", password)
+	t.Setenv("NATS_NAME", "nats-1")
 	for i := range 3 {
 		t.Setenv(fmt.Sprintf("NATS_ROUTE_%d", i+1), fmt.Sprintf("nats-route://route:%s@nats-%d:6222", password, i+1))
 	}
@@ -107,8 +114,9 @@ func authority(t *testing.T) (ca string, issue func(dir string) (cert, key strin
 	}
 }
 
-// Three servers with TLS are started with exactly the file that we ship, and a
-// node works on them with the rights that it grants.
+// Three servers with TLS are started with exactly the file that we ship. With the
+// rights that it grants, nodes of one role each do what cars, developers and
+// operators ask of them, and a server takes a renewed certificate.
 func TestNATSConfigWithTLS(t *testing.T) {
 	const password = "inTheTestOnly"
 	ca, issue := authority(t)
@@ -117,13 +125,15 @@ func TestNATSConfigWithTLS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	dirs := make([]string, 3) // of the servers' certificates
 	configure := func(_ testing.TB, dir string, i int, clients, routes []string) streamtest.Setup {
+		dirs[i] = dir
 		cert, key := issue(dir)
 		host, port, err := net.SplitHostPort(clients[i])
 		if err != nil {
 			t.Fatal(err)
 		}
-		env := []string{"NATS_CERT=" + cert, "NATS_KEY=" + key, "NATS_CA=" + ca, "NATS_STORE=" + dir, "NATS_PASSWORD=" + password}
+		env := []string{fmt.Sprintf("NATS_NAME=nats-%d", i+1), "NATS_CERT=" + cert, "NATS_KEY=" + key, "NATS_CA=" + ca, "NATS_STORE=" + dir, "NATS_PASSWORD=" + password}
 		for n, r := range routes {
 			env = append(env, fmt.Sprintf("NATS_ROUTE_%d=nats-route://%s", n+1, r))
 		}
@@ -132,16 +142,46 @@ func TestNATSConfigWithTLS(t *testing.T) {
 	}
 	c := streamtest.StartClusterWith(t, configure, func(addr string) string { return "tls://carstate:" + password + "@" + addr }, natsgo.RootCAs(ca))
 	env := append(os.Environ(), "SSL_CERT_FILE="+ca)
-	p, err := startProcess(t.TempDir(), env, "--nats", c.URLs(), "--partitions", "4", "--max-age", "24h")
-	if err != nil {
-		t.Fatal(err)
+	nodes := make(map[string]*process)
+	begin := func(role, dir string) {
+		t.Helper()
+		p, err := startProcess(dir, env, "--nats", c.URLs(), "--partitions", "4", "--max-age", "24h", "--roles", role)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(p.Kill)
+		nodes[role] = p
 	}
-	t.Cleanup(p.Kill)
-	drivesAndAnswers(t, p)
-	if log := p.log.String(); strings.Contains(log, password) || strings.Contains(strings.ToLower(log), "violation") {
-		t.Errorf("the log tells the password, or a right is missing:\n%s", log)
+	roles := []string{"admin", "ingest", "derive", "query"}
+	for _, role := range roles {
+		begin(role, t.TempDir())
 	}
-	p.stop(t)
+	var logs []*testkit.Buffer
+	operates(t, nodes)
+	for _, role := range roles {
+		p := nodes[role]
+		p.stop(t)
+		logs = append(logs, p.log)
+		begin(role, p.Dir)
+	}
+	renews(t, c, ca, func() { issue(dirs[0]) })
+	operator := nodes["admin"]
+	operator.carstate(t, "token", "list")
+	operator.carstate(t, "backup", filepath.Join(t.TempDir(), "after.backup"))
+	for _, role := range roles {
+		nodes[role].stop(t)
+		logs = append(logs, nodes[role].log)
+	}
+	for _, log := range logs {
+		if text := log.String(); strings.Contains(text, password) || strings.Contains(strings.ToLower(text), "violation") {
+			t.Errorf("the log tells the password, or a right is missing:\n%s", text)
+		}
+	}
+	for _, n := range c.Nodes {
+		if n.Said("Violation") > 0 {
+			t.Errorf("%s has refused something", n.Name)
+		}
+	}
 	// In clear, and without knowing the authority, nobody gets in.
 	for _, urls := range []string{strings.ReplaceAll(c.URLs(), "tls://", "nats://"), c.URLs()} {
 		for file, want := range map[string]string{
@@ -170,5 +210,114 @@ func drivesAndAnswers(t *testing.T, p *process) {
 		return err
 	}); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// operates does all that the commands can do, on nodes of one role each.
+func operates(t *testing.T, nodes map[string]*process) {
+	t.Helper()
+	do := func(args ...string) string {
+		t.Helper()
+		cmd := exec.Command(binary, args...)
+		cmd.Env = append(nodes["admin"].env(),
+			"CARSTATE_INGEST_ADDR="+nodes["ingest"].Address(nodeprocess.Ingest), "CARSTATE_QUERY_ADDR="+nodes["query"].Address(nodeprocess.Query))
+		var stderr bytes.Buffer
+		cmd.Stderr = &stderr
+		out, err := cmd.Output()
+		if err != nil {
+			t.Errorf("carstate %s: %v\n%s", strings.Join(args, " "), err, &stderr)
+		}
+		return strings.TrimSpace(string(out))
+	}
+	dir := t.TempDir()
+	many := filepath.Join(dir, "many")
+	var list strings.Builder
+	for i := range 1000 { // more than a record holds
+		fmt.Fprintf(&list, "Many%d\n", i)
+	}
+	if err := os.WriteFile(many, []byte(list.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+
+	token := do("token", "issue", "--developer", "Ada")
+	var narrow struct{ ID string }
+	if err := json.Unmarshal([]byte(do("token", "issue", "--developer", "Bo", "--vehicles", "@"+many, "--json")), &narrow); err != nil {
+		t.Fatal(err)
+	}
+	do("token", "grant", narrow.ID, "--remove", "Many1")
+	do("token", "grant", narrow.ID, "--add", "byHTTP,byMQTT")
+	do("source", "add", "gateway", "--vehicles", "@"+many)
+	do("source", "rotate", "gateway", "--overlap", "1h")
+	do("replay", "demo_drive.csv.gz", "--vid", "byHTTP")
+	do("replay", "demo_drive.csv.gz", "--vid", "byMQTT", "--mqtt-url", "mqtt://"+nodes["ingest"].Address(nodeprocess.MQTT))
+	answers := func(vid string, status int) {
+		t.Helper()
+		if err := until(time.Minute, func() error {
+			driving, err1 := nodes["query"].ask(drivingPath, token, vid)
+			throttle, err2 := nodes["query"].ask(throttlePath, token, vid)
+			err := errors.Join(err1, err2)
+			if err == nil && (driving.Status != status || throttle.Status != status) {
+				err = fmt.Errorf("%s: %+v, %+v, want status %d", vid, driving, throttle, status)
+			}
+			return err
+		}); err != nil {
+			t.Error(err)
+		}
+	}
+	answers("byHTTP", 1)
+	answers("byMQTT", 1)
+	do("explain", "byHTTP")
+
+	do("operator", "add", "ada")
+	do("operator", "rotate", "ada")
+	do("operator", "remove", "ada")
+	do("operator", "rotate-admin-key")
+	backup, receipt := filepath.Join(dir, "a.backup"), filepath.Join(dir, "receipt.json")
+	do("backup", backup)
+	if err := os.WriteFile(receipt, []byte(do("forget", "byHTTP", "--json")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	answers("byHTTP", 0)
+	do("restore", backup, "--forgotten", receipt)
+	do("forget", "byMQTT")
+	do("forget", "byMQTT", "--allow")
+	do("restore", backup)
+	answers("byHTTP", 0)
+	answers("byMQTT", 0)
+	do("token", "show", narrow.ID)
+	do("token", "rotate", narrow.ID, "--overlap", "0s")
+	do("token", "revoke", narrow.ID)
+	do("source", "remove", "gateway")
+	do("source", "list")
+}
+
+// renews has a server take another certificate while it runs.
+func renews(t *testing.T, c *streamtest.Cluster, ca string, renew func()) {
+	t.Helper()
+	serial := func() string {
+		nc, err := natsgo.Connect(strings.Split(c.URLs(), ",")[0], natsgo.RootCAs(ca), natsgo.DontRandomize())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer nc.Close()
+		state, err := nc.TLSConnectionState()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return state.PeerCertificates[0].SerialNumber.String()
+	}
+	before := serial()
+	renew()
+	c.Nodes[0].Reload()
+	if err := until(time.Minute, func() error {
+		if n := c.Nodes[0]; n.Said("Failed to reload") > 0 {
+			t.Fatal("the configuration cannot be read again")
+		}
+		if serial() == before {
+			return errors.New("the old certificate is shown")
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
 	}
 }

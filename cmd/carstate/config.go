@@ -76,8 +76,11 @@ func (f *serveFlags) validate() error {
 			return err
 		}
 	}
-	if f.MaxAge <= 0 || f.MaxFeedAge <= 0 {
-		return usageError("--max-age and --max-feed-age must be positive durations such as 5m")
+	if f.MaxAge <= 0 {
+		return usageError("--max-age must be a positive duration such as 5m")
+	}
+	if f.MaxFeedAge < time.Second {
+		return usageError("--max-feed-age must be at least 1s: copies are up to that old when all is well")
 	}
 	if f.Retention < time.Minute {
 		return usageError("--retention must be at least 1m: ingest refuses telemetry when judging lags behind by half of it")
@@ -114,7 +117,22 @@ func (f *serveFlags) validate() error {
 	if f.SyncInterval != "always" {
 		return usageError("--sync-interval is for the embedded engine: set sync_interval in the NATS servers' configuration")
 	}
+	for u := range strings.SplitSeq(f.Nats, ",") {
+		if !isNATS(strings.TrimSpace(u)) {
+			return usageError("--nats lists addresses such as tls://host:4222, separated by commas")
+		}
+	}
 	return nil
+}
+
+// isNATS reports whether u can be the address of a NATS server. The client library
+// takes any scheme for its own.
+func isNATS(u string) bool {
+	if !strings.Contains(u, "://") {
+		u = "nats://" + u
+	}
+	to, err := url.Parse(u)
+	return err == nil && to.Hostname() != "" && slices.Contains([]string{"nats", "tls", "ws", "wss"}, to.Scheme)
 }
 
 func (f *serveFlags) validateEmbedded() error {

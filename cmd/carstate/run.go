@@ -160,7 +160,13 @@ func usageHint(err error) string {
 }
 
 // oneLine keeps an error to one line and free of secrets, wherever its text
-// comes from.
+// comes from. Joined errors stay apart.
 func oneLine(err error) string {
-	return access.Redact(printable(strings.Join(strings.Fields(err.Error()), " ")))
+	var all []string
+	for line := range strings.Lines(err.Error()) {
+		if words := strings.Fields(line); len(words) > 0 {
+			all = append(all, strings.Join(words, " "))
+		}
+	}
+	return access.Redact(printable(strings.Join(all, "; ")))
 }

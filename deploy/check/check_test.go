@@ -154,6 +154,9 @@ func TestCompose(t *testing.T) {
 			if len(s.Ports) > 0 || *s.Environment["NATS_ROUTE_3"] != "nats-route://route:inTheTestOnly@nats-3:6222" {
 				t.Errorf("%s: ports %v, routes %s", name, s.Ports, *s.Environment["NATS_ROUTE_3"])
 			}
+			if own := s.Environment["NATS_NAME"]; own == nil || *own != name || !slices.Equal(s.Command, []string{"--config", "/etc/nats/nats.conf"}) {
+				t.Errorf("%s: NATS_NAME %v, command %q", name, own, s.Command)
+			}
 			if _, outside := s.Networks["outside"]; outside {
 				t.Errorf("%s is on the outer network", name)
 			}

@@ -41,6 +41,9 @@ func LoadKey(dir string) (secret string, err error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", fmt.Errorf("there is no admin key in %s: is this the data directory of a service that was started here? (--data-dir)", dir)
 	}
+	if errors.Is(err, fs.ErrPermission) {
+		return "", fmt.Errorf("%w: run this as the user who runs carstate, or give an operator's key (--key-file)", err)
+	}
 	return secret, err
 }
 
@@ -50,14 +53,17 @@ func CheckKey(dir string) error {
 	if _, err := os.Lstat(KeyFile(dir)); err != nil {
 		return nil
 	}
-	_, err := LoadKey(dir)
+	_, err := readKey(dir)
 	return err
 }
 
 func readKey(dir string) (string, error) {
 	name := KeyFile(dir)
 	f, err := os.Open(name)
-	if err != nil {
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return "", fmt.Errorf("the admin key is another user's: %w", err)
+	case err != nil:
 		return "", fmt.Errorf("the admin key cannot be read: %w", err)
 	}
 	defer f.Close()

@@ -1,10 +1,13 @@
 package admin_test
 
 import (
+	"cmp"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"carstate/internal/access"
@@ -118,5 +121,58 @@ func TestKeyWithoutItsDirectory(t *testing.T) {
 	}
 	if _, err := admin.LoadOrCreateKey(odd); err == nil || !strings.Contains(err.Error(), "is not a file") {
 		t.Errorf("%v", err)
+	}
+}
+
+// A key that only another user may read: whoever has typed a command is told whose
+// it has to be, and the service that it is not its own.
+func TestKeyOfAnotherUser(t *testing.T) {
+	if os.Getuid() == 0 { // may read everything
+		if os.Getenv("KEY_DIR") == "" {
+			askAsNobody(t)
+			return
+		}
+		for _, id := range []func(int) error{syscall.Setgid, syscall.Setuid} {
+			if err := id(nobody); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	dir := cmp.Or(os.Getenv("KEY_DIR"), t.TempDir())
+	if os.Getenv("KEY_DIR") == "" {
+		if err := os.WriteFile(admin.KeyFile(dir), nil, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := admin.LoadKey(dir); err == nil || !strings.Contains(err.Error(), "is another user's") || !strings.Contains(err.Error(), "(--key-file)") {
+		t.Errorf("for a command: %v", err)
+	}
+	if err := admin.CheckKey(dir); err == nil || !strings.Contains(err.Error(), "is another user's") || strings.Contains(err.Error(), "--key-file") {
+		t.Errorf("for the service: %v", err)
+	}
+}
+
+// nobody is a user for whom permissions count.
+const nobody = 65534
+
+// askAsNobody runs the test that calls it in a process of its own, for whom the
+// directory KEY_DIR holds a key of root's.
+func askAsNobody(t *testing.T) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "carstate-key-") // others may go there
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := admin.LoadOrCreateKey(dir); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.count=1")
+	cmd.Env = append(os.Environ(), "KEY_DIR="+dir)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
 	}
 }

@@ -86,6 +86,9 @@ func (s *Server) Pause() error { return s.signal(syscall.SIGSTOP) }
 // Resume lets a paused process go on.
 func (s *Server) Resume() error { return s.signal(syscall.SIGCONT) }
 
+// Reload lets the server read its configuration and certificates again.
+func (s *Server) Reload() error { return s.signal(syscall.SIGHUP) }
+
 func (s *Server) signal(g syscall.Signal) error {
 	if s.cmd == nil {
 		return errors.New("the server does not run")

@@ -79,7 +79,7 @@ func checkBlocks(ctx context.Context, dir string, tolerated tornWrites, p *prelo
 	for _, stream := range streamNames {
 		blocks, newest, err := listBlocks(filepath.Join(streamDir(dir, stream), "msgs"))
 		if err != nil && !absent(err) {
-			return unreadableDir(dir, "the records of stream "+stream, err)
+			return unusableDir(dir, "read", "the records of stream "+stream, err)
 		}
 		if err != nil {
 			return damagedDir(dir, "the records of stream "+stream+" are missing")
@@ -92,7 +92,7 @@ func checkBlocks(ctx context.Context, dir string, tolerated tornWrites, p *prelo
 			n := numbers[i]
 			content, err := os.ReadFile(blocks[n])
 			if err != nil {
-				return f, unreadableDir(dir, fmt.Sprintf("block %d of stream %s", n, stream), err)
+				return f, unusableDir(dir, "read", fmt.Sprintf("block %d of stream %s", n, stream), err)
 			}
 			heartbeat := heartbeatSubject(stream)
 			visit := func(r storedRecord) {

@@ -139,27 +139,33 @@ func asDenial(err error) (denial, bool) {
 	return denial{"see the log of the NATS server"}, true
 }
 
+// flowProbe is where to the pace of a consumer that is not there would be answered.
+const flowProbe = "$JS.FC.probe"
+
 // probeRights finds out whether the account may do all that is needed later, by
 // requests that change nothing: records for a stream of another name, the removal
-// of what is not there.
+// of what is not there. What only makes or changes streams is not among them: who
+// wants to may take that away once they are made.
 func (e *Engine) probeRights(ctx context.Context, configs []jetstream.StreamConfig) error {
 	var asking sync.WaitGroup
 	var failed error
 	var mu sync.Mutex
+	fail := func(subject string, err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		failed = fmt.Errorf("the NATS cluster cannot be asked for %s: %w", subject, err)
+		if unled(err) {
+			failed = fmt.Errorf("nobody answers for %s: has its stream a leader? (nats stream report)", subject)
+		}
+	}
 	ask := func(m *nats.Msg) {
 		asking.Go(func() {
 			err := patiently(ctx, func(ctx context.Context) error {
 				_, err := e.nc.RequestMsgWithContext(ctx, m)
 				return err
 			})
-			if err == nil {
-				return
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			failed = fmt.Errorf("the NATS cluster cannot be asked for %s: %w", m.Subject, err)
-			if unled(err) {
-				failed = fmt.Errorf("nobody answers for %s: has its stream a leader? (nats stream report)", m.Subject)
+			if err != nil {
+				fail(m.Subject, err)
 			}
 		})
 	}
@@ -179,18 +185,32 @@ func (e *Engine) probeRights(ctx context.Context, configs []jetstream.StreamConf
 			ask(m)
 		}
 	}
-	for _, name := range []string{Telemetry, States} {
+	for _, name := range []string{Telemetry, States, Tokens} {
 		question("$JS.API.STREAM.PURGE."+name, map[string]any{"filter": heartbeatSubject("probe")}) // nobody's
+	}
+	for _, name := range []string{States, Audit} {
+		question("$JS.API.DIRECT.GET."+name, map[string]any{"seq": uint64(1) << 62})
 	}
 	for _, name := range fedStreams {
 		question("$JS.API.STREAM.MSG.DELETE."+name, map[string]any{"seq": uint64(1) << 62})
-		question("$JS.API.STREAM.MSG.GET."+name, map[string]any{"seq": uint64(1) << 62})
-		question("$JS.API.DIRECT.GET."+name, map[string]any{"seq": uint64(1) << 62})
 	}
 	for _, name := range append([]string{Telemetry}, fedStreams...) {
-		question("$JS.API.CONSUMER.CREATE."+name, map[string]any{}) // of no stream
+		question("$JS.API.STREAM.MSG.GET."+name, map[string]any{"seq": uint64(1) << 62})
+		question("$JS.API.CONSUMER.CREATE."+name+".probe", map[string]any{}) // of no stream
 		question("$JS.API.CONSUMER.DELETE."+name+".probe", map[string]any{})
 	}
+	// To this nobody answers, but a refusal comes before the next answer.
+	asking.Go(func() {
+		ctx, cancel := context.WithTimeout(ctx, setupTimeout)
+		defer cancel()
+		err := cmp.Or(e.nc.Publish(flowProbe, nil), e.nc.FlushWithContext(ctx))
+		if d, ok := asDenial(e.nc.LastError()); ok {
+			err = d
+		}
+		if err != nil {
+			fail(flowProbe, err)
+		}
+	})
 	asking.Wait()
 	return failed
 }

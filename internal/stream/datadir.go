@@ -69,11 +69,11 @@ func openDataDir(path string) (*dataDir, error) {
 		return nil, err
 	}
 	if err := os.MkdirAll(path, 0o700); err != nil {
-		return nil, fmt.Errorf("the data directory %s cannot be made: %w", path, plain(err))
+		return nil, unusableDir(path, "made", "", err)
 	}
 	lock, err := os.OpenFile(filepath.Join(path, lockFile), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("the data directory %s cannot be written: %w", path, plain(err))
+		return nil, unusableDir(path, "written", "", err)
 	}
 	// The kernel drops the lock with the process, however that ends.
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
@@ -108,7 +108,7 @@ func readIdentity(path string) (identity, error) {
 	case errors.Is(err, fs.ErrNotExist):
 		return id, nil
 	case err != nil:
-		return id, fmt.Errorf("the data directory %s cannot be read: %w", path, plain(err))
+		return id, unusableDir(path, "read", "", err)
 	}
 	text, err := os.ReadFile(filepath.Join(path, identityFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -120,7 +120,7 @@ func readIdentity(path string) (identity, error) {
 		return id, nil
 	}
 	if err != nil {
-		return id, fmt.Errorf("the data directory %s cannot be read: %w", path, plain(err))
+		return id, unusableDir(path, "read", identityFile, err)
 	}
 	if err := json.Unmarshal(text, &id); err != nil || id.Format < 1 {
 		return id, damagedDir(path, identityFile+" makes no sense")
@@ -144,7 +144,7 @@ func checkEngineFiles(path string) error {
 		meta := filepath.Join(streamDir(path, name), descriptionFile)
 		text, err := os.ReadFile(meta)
 		if err != nil && !absent(err) {
-			return unreadableDir(path, "the description of stream "+name, err)
+			return unusableDir(path, "read", "the description of stream "+name, err)
 		}
 		if err != nil || !json.Valid(text) {
 			return damagedDir(path, "the description of stream "+name+" is missing or makes no sense")
@@ -159,17 +159,17 @@ func checkEngineFiles(path string) error {
 func checkWritable(path string) error {
 	const mayWrite = 2
 	if err := syscall.Access(path, mayWrite); err != nil {
-		return fmt.Errorf("the data directory %s cannot be written: %w", path, err)
+		return unusableDir(path, "written", "", err)
 	}
 	return fs.WalkDir(os.DirFS(path), engineDir, func(name string, _ fs.DirEntry, err error) error {
 		switch {
 		case errors.Is(err, fs.ErrNotExist): // no start before this one, or a file that was temporary
 			return nil
 		case err != nil:
-			return unreadableDir(path, name, err)
+			return unusableDir(path, "read", name, err)
 		}
 		if err := syscall.Access(filepath.Join(path, name), mayWrite); err != nil && !absent(err) {
-			return fmt.Errorf("the data directory %s cannot be written (%s: %w): check its owner and permissions", path, name, err)
+			return unusableDir(path, "written", name, err)
 		}
 		return nil
 	})
@@ -190,8 +190,18 @@ func absent(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.EISDIR)
 }
 
-func unreadableDir(path, what string, err error) error {
-	return fmt.Errorf("the data directory %s cannot be read (%s: %w): check its owner and permissions", path, what, plain(err))
+// unusableDir says what of a directory cannot be made, read or written; "" is the
+// whole.
+func unusableDir(path, done, what string, err error) error {
+	err = plain(err)
+	advice := ""
+	if errors.Is(err, fs.ErrPermission) {
+		advice = ": check its owner and permissions, and as whom carstate runs"
+	}
+	if what != "" {
+		return fmt.Errorf("the data directory %s cannot be %s (%s: %w)%s", path, done, what, err, advice)
+	}
+	return fmt.Errorf("the data directory %s cannot be %s: %w%s", path, done, err, advice)
 }
 
 // save writes carstate.json so that it is whole or not there at all.
@@ -202,7 +212,7 @@ func (d *dataDir) save() error {
 	}
 	name := filepath.Join(d.path, identityFile)
 	if err := writeFileSynced(name, append(text, '\n')); err != nil {
-		return fmt.Errorf("the data directory %s cannot be written: %w", d.path, plain(err))
+		return unusableDir(d.path, "written", "", err)
 	}
 	return nil
 }

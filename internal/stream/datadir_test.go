@@ -150,7 +150,7 @@ func TestDataDirPermissions(t *testing.T) {
 		"one block not readable":     {streams + "AUDIT/msgs/1.blk", 0o200, "cannot be read (block 1 of stream AUDIT: permission denied)"},
 		"the directory not writable": {".", 0o500, "cannot be written: permission denied"},
 		"the directory not readable": {".", 0o300, "cannot be read: permission denied"},
-		"the identity not readable":  {"carstate.json", 0o200, "cannot be read: permission denied"},
+		"the identity not readable":  {"carstate.json", 0o200, "cannot be read (carstate.json: permission denied)"},
 		"the lock is another's":      {"lock", 0o000, "cannot be written: permission denied"},
 	}
 	whole := filledDir(t)
@@ -172,8 +172,8 @@ func TestDataDirPermissions(t *testing.T) {
 			if err == nil {
 				t.Fatal("it was opened")
 			}
-			if text := strings.TrimSpace(string(out)); strings.Contains(text, "\n") || strings.Contains(text, "damaged") || !strings.Contains(text, c.want) {
-				t.Fatalf("the error is %q; want one line with %q", text, c.want)
+			if text := strings.TrimSpace(string(out)); strings.Contains(text, "\n") || strings.Contains(text, "damaged") || !strings.Contains(text, c.want+": check its owner and permissions") {
+				t.Fatalf("the error is %q; want one line with %q and what to do", text, c.want)
 			}
 			if err := os.Chmod(file, info.Mode()); err != nil {
 				t.Fatal(err)

@@ -33,7 +33,7 @@ func completeDescriptions(dir string) error {
 			continue // it is not made yet, or damaged, which is found elsewhere
 		}
 		if err != nil {
-			return unreadableDir(dir, "the description of stream "+name, err)
+			return unusableDir(dir, "read", "the description of stream "+name, err)
 		}
 		if err := writeFileSynced(filepath.Join(at, descriptionSumFile), descriptionSum(name, text)); err != nil {
 			return fmt.Errorf("the description of stream %s cannot be completed: %w", name, plain(err))

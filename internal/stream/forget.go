@@ -46,12 +46,13 @@ type vidKeysRecord struct {
 const vidKeyBytes = 32
 
 // errRecalled means that the partition must be taken anew, because one of its
-// vehicles was forgotten. Nothing that was not committed is lost by that.
+// vehicles was forgotten or has got another state by a restore. Nothing that was
+// not committed is lost by that.
 var errRecalled error = recalled{}
 
 type recalled struct{}
 
-func (recalled) Error() string { return "a vehicle of the partition was forgotten" }
+func (recalled) Error() string { return "its states were changed by a forget or a restore" }
 
 // Recalled tells derive, which knows no errors of ours, that there is nothing to
 // wait for.

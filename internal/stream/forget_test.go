@@ -367,17 +367,9 @@ func TestForgottenBytes(t *testing.T) {
 // startNATS starts a NATS server with a directory of its own.
 func startNATS(t *testing.T) (url string) {
 	t.Helper()
-	s, err := server.NewServer(&server.Options{
+	s := runNATS(t, &server.Options{
 		Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Start()
-	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
-	if !s.ReadyForConnections(30 * time.Second) {
-		t.Fatal("the NATS server did not start")
-	}
 	return s.ClientURL()
 }
 

@@ -75,13 +75,13 @@ func findInterrupted(dir string) (found []*interrupted, err error) {
 		batches := filepath.Join(streamDir(dir, stream), "batches")
 		entries, err := os.ReadDir(batches)
 		if err != nil && !absent(err) {
-			return nil, unreadableDir(dir, "the batches of stream "+stream, err)
+			return nil, unusableDir(dir, "read", "the batches of stream "+stream, err)
 		}
 		var newest *interrupted
 		for _, e := range entries {
 			b, err := readBatch(filepath.Join(batches, e.Name()), e.Name(), stream)
 			if err != nil {
-				return nil, unreadableDir(dir, "a batch of stream "+stream, err)
+				return nil, unusableDir(dir, "read", "a batch of stream "+stream, err)
 			}
 			if b != nil && (newest == nil || b.last().Time > newest.last().Time) {
 				newest = b
@@ -145,7 +145,7 @@ func keepInterrupted(dir string) (all []*interrupted, err error) {
 		}
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, unreadableDir(dir, interruptedFile, err)
+		return nil, unusableDir(dir, "read", interruptedFile, err)
 	}
 	found, err := findInterrupted(dir)
 	known := len(all)
@@ -164,7 +164,7 @@ func keepInterrupted(dir string) (all []*interrupted, err error) {
 		return nil, err
 	}
 	if err := writeFileSynced(file, text); err != nil {
-		return nil, fmt.Errorf("the data directory %s cannot be written: %w", dir, plain(err))
+		return nil, unusableDir(dir, "written", "", err)
 	}
 	return all, nil
 }

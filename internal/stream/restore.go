@@ -386,10 +386,10 @@ func (k *Keeper) refreshDerive(ctx context.Context) error {
 // errKeep stores nothing: what the service has goes before the backup.
 var errKeep = errors.New("the service's own record is kept")
 
-// set takes a part of a large set; the record that refers to it comes later.
+// set takes a part of a large set; the record that refers to it comes later, and
+// what becomes of that one becomes of the set.
 func (r *restore) set(_ context.Context, rec record) error {
 	kind, rest, _ := strings.Cut(rec.subject, ".")
-	r.count(rec.subject, taken)
 	return r.sets[strings.TrimSuffix(kind, "set")].apply(rest, rec.body)
 }
 
@@ -425,7 +425,7 @@ func (r *restore) token(ctx context.Context, rec record) error {
 	if errors.Is(err, access.ErrNotFound) {
 		err = r.k.CreateToken(ctx, tok)
 	}
-	return r.merged(rec.subject, err)
+	return r.mergedWith("tokenset", stored.Vehicles.Sets, rec.subject, err)
 }
 
 func (r *restore) source(ctx context.Context, rec record) error {
@@ -445,7 +445,7 @@ func (r *restore) source(ctx context.Context, rec record) error {
 	if errors.Is(err, access.ErrNotFound) {
 		err = r.k.CreateSource(ctx, src)
 	}
-	return r.merged(rec.subject, err)
+	return r.mergedWith("sourceset", stored.Vehicles.Sets, rec.subject, err)
 }
 
 func (r *restore) merged(subject string, err error) error {
@@ -457,6 +457,16 @@ func (r *restore) merged(subject string, err error) error {
 		r.count(subject, taken)
 	}
 	return err
+}
+
+// mergedWith is merged of a record with the parts of its set.
+func (r *restore) mergedWith(parts string, n int, subject string, err error) error {
+	for range n {
+		if err := r.merged(parts, err); err != nil {
+			return err
+		}
+	}
+	return r.merged(subject, err)
 }
 
 // operator restores an operator, by the rules of a source.

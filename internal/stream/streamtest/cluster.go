@@ -202,6 +202,9 @@ func (n *Node) Pause() { n.must(n.server.Pause()) }
 // Resume lets a paused process go on.
 func (n *Node) Resume() { n.must(n.server.Resume()) }
 
+// Reload lets the server read its configuration and certificates again.
+func (n *Node) Reload() { n.must(n.server.Reload()) }
+
 func (n *Node) must(err error) {
 	n.t.Helper()
 	if err != nil {

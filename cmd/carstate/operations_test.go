@@ -1,0 +1,47 @@
+package main
+
+import (
+	"net"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestWhoIsConnected runs the commands by which docs/operations.md finds out who
+// has opened how many connections.
+func TestWhoIsConnected(t *testing.T) {
+	commands := regexp.MustCompile("`(ss [^`]*)`").FindAllStringSubmatch(readFile(t, "../../docs/operations.md"), -1)
+	if len(commands) == 0 {
+		t.Fatal("docs/operations.md does not ask ss")
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	for range 3 {
+		c, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		served, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer served.Close()
+	}
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range commands {
+		if !strings.Contains(c[1], ":8080") {
+			t.Errorf("%s asks for another port", c[1])
+		}
+		out := tool(t, "", "sh", "-c", strings.ReplaceAll(c[1], ":8080", ":"+port))
+		if strings.Join(strings.Fields(out), " ") != "3 127.0.0.1" {
+			t.Errorf("%s prints %q", c[1], out)
+		}
+	}
+}

@@ -1,0 +1,15 @@
+package main
+
+import (
+	"errors"
+	"strings"
+	"testing"
+)
+
+// What is wrong is one line, also where it is two things.
+func TestOneLine(t *testing.T) {
+	err := errors.Join(errors.New("the stream was  replaced\r\n"), errors.New("the tables cannot be made anew: no right\x1b[1m"))
+	if got, want := oneLine(err), "the stream was replaced; the tables cannot be made anew: no right"; !strings.HasPrefix(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
