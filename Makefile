@@ -43,7 +43,7 @@ evaluate: build ## run the rules over the recorded drives in CARSTATE_DATA (../s
 test: setup ## install what the tests need, then run all tests with the race detector
 	@set -e; for m in $(MODULES); do \
 		echo "go test -race ./... in $$m"; \
-		CGO_ENABLED=1 go -C $$m test -race -timeout 15m $(TESTFLAGS) ./...; \
+		CGO_ENABLED=1 go -C $$m test -race -timeout 30m $(TESTFLAGS) ./...; \
 	done
 
 .PHONY: setup
