@@ -188,7 +188,7 @@ func (e *Engine) probeRights(ctx context.Context, configs []jetstream.StreamConf
 	for _, name := range []string{Telemetry, States, Tokens} {
 		question("$JS.API.STREAM.PURGE."+name, map[string]any{"filter": heartbeatSubject("probe")}) // nobody's
 	}
-	for _, name := range []string{States, Audit} {
+	for _, name := range append([]string{Audit}, fedStreams...) {
 		question("$JS.API.DIRECT.GET."+name, map[string]any{"seq": uint64(1) << 62})
 	}
 	for _, name := range fedStreams {

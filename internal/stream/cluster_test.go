@@ -64,7 +64,7 @@ func TestMissingRights(t *testing.T) {
 	for _, denied := range []string{
 		"telemetry.*", "state.>", "cursor.*", "member.*", "heartbeat.tokens", "token.*", "tokenset.>", "source.*", "tombstone.*", "audit.event",
 		"$JS.API.>", "$JS.API.INFO", "$JS.API.STREAM.CREATE.*", "$JS.API.STREAM.PURGE.TELEMETRY", "$JS.API.STREAM.MSG.DELETE.STATES",
-		"$JS.API.STREAM.MSG.GET.STATES", "$JS.API.DIRECT.GET.STATES", "$JS.API.CONSUMER.CREATE.>", "$JS.API.CONSUMER.DELETE.>",
+		"$JS.API.STREAM.MSG.GET.STATES", "$JS.API.DIRECT.GET.STATES", "$JS.API.DIRECT.GET.TOKENS", "$JS.API.CONSUMER.CREATE.>", "$JS.API.CONSUMER.DELETE.>",
 	} {
 		t.Run(denied, func(t *testing.T) {
 			t.Parallel()

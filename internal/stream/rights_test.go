@@ -236,6 +236,7 @@ func TestRights(t *testing.T) {
 		t.Error(err)
 	}
 	r := &eraser{k: n.Keeper}
+	n.config.Retention = time.Millisecond // by the servers' clock, which does not go ahead
 	for _, to := range []time.Duration{time.Minute, DefaultRetention + time.Minute} {
 		ahead.Store(int64(to))
 		n.drive(t, 2000+int64(to), cars[0])
@@ -248,7 +249,7 @@ func TestRights(t *testing.T) {
 	}
 	_, err = n.Allow(ctx, secretVID, "ada")
 	must(err)
-	if events, err := n.AuditTail(ctx, 100); err != nil || len(events) < 5 {
+	if events, err := n.AuditTail(ctx, 100); err != nil || len(events) != 4 { // an operator made and removed, a vehicle forgotten and allowed
 		t.Errorf("the audit has %d events: %v", len(events), err)
 	}
 	n.stop()

@@ -64,11 +64,11 @@ func StartClusterAs(t testing.TB, more string, opts ...nats.Option) *Cluster {
 }
 
 // StartClusterWith starts a cluster of nodes that are configured by a test.
-// Options are what a client needs to connect to url(addr), who need not have the
-// right to delete streams: one named PROBE is left.
+// Options are what a client needs to connect to url(addr), who need not have more
+// rights than carstate.
 func StartClusterWith(t testing.TB, configure Configure, url func(addr string) string, opts ...nats.Option) *Cluster {
 	t.Helper()
-	return startCluster(t, configure, url, makeProbe, opts)
+	return startCluster(t, configure, url, nil, opts)
 }
 
 func startCluster(t testing.TB, configure Configure, url func(addr string) string, ready func(context.Context, jetstream.JetStream) error, opts []nats.Option) *Cluster {
@@ -99,7 +99,12 @@ func startCluster(t testing.TB, configure Configure, url func(addr string) strin
 			c.Nodes = append(c.Nodes, n)
 			n.Start()
 		}
-		if err = c.try(startTimeout, ready); err == nil {
+		if ready != nil {
+			err = c.try(startTimeout, ready)
+		} else {
+			err = c.tryEach(startTimeout)
+		}
+		if err == nil {
 			return c
 		}
 	}
@@ -243,6 +248,22 @@ func (c *Cluster) try(limit time.Duration, f func(ctx context.Context, js jetstr
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
+}
+
+// tryEach waits until each node has an answer of the one that leads them all.
+func (c *Cluster) tryEach(limit time.Duration) error {
+	for _, n := range c.Nodes {
+		one := &Cluster{t: c.t, url: c.url, opts: c.opts, Nodes: []*Node{n}}
+		if err := one.try(limit, func(ctx context.Context, js jetstream.JetStream) error {
+			if _, err := js.Stream(ctx, "TELEMETRY"); !errors.Is(err, jetstream.ErrStreamNotFound) {
+				return fmt.Errorf("%s has no streams, and says %w", n.Name, err)
+			}
+			return nil
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (c *Cluster) once(ctx context.Context, f func(ctx context.Context, js jetstream.JetStream) error) error {
