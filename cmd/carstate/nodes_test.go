@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -115,7 +116,22 @@ func TestThreeNodes(t *testing.T) {
 	t.Logf("a server was killed: telemetry is acknowledged %.1f s later", time.Since(killed).Seconds())
 	everywhere("writes resumed", []*process{door, folds[1]}, time.Now())
 
-	// The other two are gone, too: answers go on, and then end.
+	// The other two are gone, too: answers go on, and then end. Not every feed need
+	// have been in touch again before.
+	if err := until(90*time.Second, func() error {
+		m, err := door.Metrics(t.Context())
+		if err != nil {
+			return err
+		}
+		for name, age := range m {
+			if strings.HasPrefix(name, "carstate_feed_age_seconds{") && age > 2 {
+				return fmt.Errorf("%s is %.1f", name, age)
+			}
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
 	for _, n := range c.Nodes {
 		n.Kill()
 	}
