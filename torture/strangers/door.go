@@ -110,7 +110,7 @@ func (d *ingestDoor) ask(b []byte, i int, r *rand.Rand) []byte {
 func (d *ingestDoor) judge(i, status int, head, _ []byte) error {
 	want, challenge := 401, `Bearer realm="carstate-ingest", error="invalid_token"`
 	if i%2 == 1 {
-		want, challenge = 403, ""
+		want, challenge = 403, `Bearer realm="carstate-ingest", error="insufficient_scope"`
 	}
 	if status != want || value(head, "www-authenticate") != challenge {
 		return fmt.Errorf("ingest answered a stranger with %d, challenged with %q, not %d", status, value(head, "www-authenticate"), want)
