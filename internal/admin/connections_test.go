@@ -17,19 +17,27 @@ import (
 	"carstate/internal/testkit"
 )
 
-// TestTooManyConnections: whoever can reach the listener takes a bounded number of
-// descriptors, and keeps nobody out: not with connections that wait, whatever for.
-func TestTooManyConnections(t *testing.T) {
-	entered, proceed := make(chan struct{}, 1), make(chan struct{})
-	goOn := sync.OnceFunc(func() { close(proceed) })
-	defer goOn()
-	s := start(t, func(c *admin.Config) {
+// startBusy starts a server whose /readyz says on entered that it is asked, and does
+// not answer before goOn is called.
+func startBusy(t *testing.T, entered chan<- struct{}) (s *service, goOn func()) {
+	t.Helper()
+	proceed := make(chan struct{})
+	s = start(t, func(c *admin.Config) {
 		c.Ready = func() error {
 			entered <- struct{}{}
 			<-proceed
 			return nil
 		}
 	})
+	return s, sync.OnceFunc(func() { close(proceed) })
+}
+
+// TestTooManyConnections: whoever can reach the listener takes a bounded number of
+// descriptors, and keeps nobody out: not with connections that wait, whatever for.
+func TestTooManyConnections(t *testing.T) {
+	entered := make(chan struct{}, 1)
+	s, goOn := startBusy(t, entered)
+	defer goOn()
 	dial := func(text string) (net.Conn, *bufio.Reader) {
 		c, err := net.Dial("tcp", strings.TrimPrefix(s.URL, "http://"))
 		if err != nil {
@@ -91,16 +99,9 @@ func TestTooManyConnections(t *testing.T) {
 // TestTooManyAtWork: where all connections have a request in work, the newest goes,
 // and what is given back is another's.
 func TestTooManyAtWork(t *testing.T) {
-	entered, proceed := make(chan struct{}), make(chan struct{})
-	goOn := sync.OnceFunc(func() { close(proceed) })
+	entered := make(chan struct{})
+	s, goOn := startBusy(t, entered)
 	defer goOn()
-	s := start(t, func(c *admin.Config) {
-		c.Ready = func() error {
-			entered <- struct{}{}
-			<-proceed
-			return nil
-		}
-	})
 	dial := func(path string) net.Conn {
 		c, err := net.Dial("tcp", strings.TrimPrefix(s.URL, "http://"))
 		if err != nil {

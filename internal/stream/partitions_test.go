@@ -51,16 +51,7 @@ func TestPartitionsAreFixed(t *testing.T) {
 			}
 			for _, n := range []int{3, 0, 3} {
 				c.Partitions = n
-				e, err := stream.Open(t.Context(), c)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if got := e.Partitions(); got != 3 {
-					t.Errorf("%d partitions; want 3", got)
-				}
-				if err := e.Close(); err != nil {
-					t.Fatal(err)
-				}
+				hasThree(t, c)
 			}
 			c.Partitions = 4
 			refused(t, c, "made with 3 partitions")
@@ -76,6 +67,21 @@ func TestPartitionsAreFixed(t *testing.T) {
 	}
 }
 
+// hasThree opens streams that have three partitions.
+func hasThree(t *testing.T, c stream.Config) {
+	t.Helper()
+	e, err := stream.Open(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := e.Partitions(); got != 3 {
+		t.Errorf("%d partitions; want 3", got)
+	}
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // It outlasts TELEMETRY: where that alone is made anew, the states must be found.
 func TestPartitionsOutlastTelemetry(t *testing.T) {
 	t.Parallel()
@@ -83,16 +89,7 @@ func TestPartitionsOutlastTelemetry(t *testing.T) {
 	c := stream.Config{URLs: server.URL(), Partitions: 3}
 	for _, n := range []int{3, 0, 3} {
 		c.Partitions = n
-		e, err := stream.Open(t.Context(), c)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := e.Partitions(); got != 3 {
-			t.Errorf("%d partitions; want 3", got)
-		}
-		if err := e.Close(); err != nil {
-			t.Fatal(err)
-		}
+		hasThree(t, c)
 		if err := server.JetStream().DeleteStream(t.Context(), stream.Telemetry); err != nil {
 			t.Fatal(err)
 		}

@@ -219,7 +219,10 @@ type schedule struct {
 
 // next is the next request that is due until now.
 func (s *schedule) next(now time.Time) (due time.Time, ok bool) {
-	due = s.begin.Add(time.Duration(float64(s.sent) / max(s.rate, 1e-9) * float64(time.Second)))
+	if s.rate == 0 { // there is no loop
+		return due, false
+	}
+	due = s.begin.Add(time.Duration(float64(s.sent) / s.rate * float64(time.Second)))
 	if due.After(now) || !due.Before(s.end) {
 		return due, false
 	}
