@@ -455,6 +455,12 @@ func checkRecord(kind, rest string, body []byte, parts map[string]setsSeen) (err
 		var s sourceRecord
 		s, err = decodeSource(body)
 		granted, owner = s.Vehicles, s.Name
+	case "operator":
+		var o access.Operator
+		o, err = decodeOperator(body)
+		owner = o.Name
+	case "tokenuse":
+		err = json.Unmarshal(body, new(usageRecord))
 	case "tokenset", "sourceset":
 		var part setRecord
 		if err = json.Unmarshal(body, &part); err == nil {

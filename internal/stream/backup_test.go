@@ -327,7 +327,8 @@ func TestBadBackups(t *testing.T) {
 	stray.ID = "a.b"
 	for subject, v := range map[string]any{
 		"state.X": state, "state.0.X.Y": state, "state.0.": state, "state.0.X Y": state, "state.0.>": state, "state.0.X\r\nPUB x 0": state,
-		"token.other": token, "token.a.b": stray, "token.": tokenRecord{Hash: tok.Hash[:]}, "tokenuse.*": 1, "tokenuse.a.b.c": 1, "operator.a.b": 1, "tombstonekey.x": vidKeysRecord{Keys: [][]byte{make([]byte, vidKeyBytes)}},
+		"token.other": token, "token.a.b": stray, "token.": tokenRecord{Hash: tok.Hash[:]}, "tokenuse.*": 1, "tokenuse.a.b.c": 1, "operator.a.b": operatorRecord{Name: "a.b", Hash: tok.Hash[:]},
+		"operator.ada": operatorRecord{Name: "ada"}, "operator.bob": operatorRecord{Name: "ada", Hash: tok.Hash[:]}, "tokenuse.ada": 1, "tombstonekey.x": vidKeysRecord{Keys: [][]byte{make([]byte, vidKeyBytes)}},
 		"tombstone.x": tombstoneRecord{Vehicle: make([]byte, sha256.Size)},
 	} {
 		cases["named "+subject] = struct {

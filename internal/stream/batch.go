@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -24,8 +25,32 @@ type write struct {
 
 // storeBatch stores all writes or none, and returns the sequence of the last.
 // A batch of one is an ordinary message, which costs fewer syncs. An error for
-// which conflict is true means that the expectation failed and nothing was
-// stored. After a time-out nobody knows; the caller reads or tries again.
+// which conflict is true means that nothing was stored: the expectation failed, or
+// another write of the subject was under way all the time, perhaps an earlier try
+// of the caller's. After a time-out nobody knows; the caller reads or tries again.
+func (e *Engine) storeBatch(ctx context.Context, stream string, writes []write) (seq uint64, err error) {
+	if len(writes) > maxBatch {
+		return 0, fmt.Errorf("a batch of %d records exceeds the limit of %d", len(writes), maxBatch)
+	}
+	for until := time.Now().Add(e.config.Patience.Try); ; {
+		seq, err = e.storeOnce(ctx, stream, writes)
+		if api, ok := asAPIError(err); !ok || api.ErrorCode != writeUnderWay || time.Now().After(until) {
+			return seq, err
+		}
+		select {
+		case <-ctx.Done():
+			return 0, err
+		case <-e.storing.Done():
+			return 0, err
+		case <-time.After(underWayAgain):
+		}
+	}
+}
+
+// underWayAgain is how long a write of a subject rests while another is under way.
+const underWayAgain = 50 * time.Millisecond
+
+// storeOnce is one try of storeBatch.
 //
 // The client library has no call for atomic batches; the protocol is NATS
 // ADR-50: every message names the batch and its place, the last one commits and
@@ -33,10 +58,7 @@ type write struct {
 //
 // The server drops batches beyond 50 open ones a stream, so a node keeps few
 // open; it handles a stream's batches one by one anyway.
-func (e *Engine) storeBatch(ctx context.Context, stream string, writes []write) (uint64, error) {
-	if len(writes) > maxBatch {
-		return 0, fmt.Errorf("a batch of %d records exceeds the limit of %d", len(writes), maxBatch)
-	}
+func (e *Engine) storeOnce(ctx context.Context, stream string, writes []write) (uint64, error) {
 	if len(writes) > 1 {
 		select {
 		case e.batches <- struct{}{}:
@@ -95,14 +117,15 @@ func parseAck(data []byte) (uint64, error) {
 	return ack.Sequence, nil
 }
 
-// Codes of a failed expectation.
+// Codes with which the server refuses a write for what it expects. A cluster's
+// leader knows what a subject's last record is only while no write of it is under way.
 const (
-	wrongLastSequence         = 10071
-	wrongLastSequenceConstant = 10164
+	wrongLastSequence = 10071
+	writeUnderWay     = 10164
 )
 
-// conflict reports whether a write failed because its expectation did.
+// conflict reports whether a write failed because its expectation did, or may have.
 func conflict(err error) bool {
 	api, ok := asAPIError(err)
-	return ok && (api.ErrorCode == wrongLastSequence || api.ErrorCode == wrongLastSequenceConstant)
+	return ok && (api.ErrorCode == wrongLastSequence || api.ErrorCode == writeUnderWay)
 }

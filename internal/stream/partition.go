@@ -415,14 +415,15 @@ func (t *Partition) commitBatch(ctx context.Context, states []write) error {
 			// answer was lost. The cursor names its owner and the time of
 			// taking, so nobody else can have written the same.
 			stored, rev, err := t.e.readCursor(ctx, t.number)
-			if err == nil && stored == t.cursor {
+			switch {
+			case err != nil:
+			case rev == t.rev: // nothing has been stored yet: a write is under way
+			case rev > t.rev && stored == t.cursor:
 				t.rev = rev
 				return nil
-			}
-			if err == nil && stored.Owner == t.cursor.Owner && stored.Generation == t.cursor.Generation && stored.Fences != t.cursor.Fences {
+			case stored.Owner == t.cursor.Owner && stored.Generation == t.cursor.Generation && stored.Fences != t.cursor.Fences:
 				return fmt.Errorf("partition %d: %w", t.number, errRecalled)
-			}
-			if err == nil {
+			default:
 				return fmt.Errorf("partition %d: %w", t.number, ErrFenced)
 			}
 		}
