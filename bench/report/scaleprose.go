@@ -8,7 +8,7 @@ import (
 
 // scalePreface opens the page on scale.
 const scalePreface = `What one machine measured of a fleet far larger than itself, and what follows from it. Figures marked as measured
-come from [` + "`performance/results.json`](performance/results.json)" + `, which ` + "`make bench BENCHFLAGS='-parts scale'`" + ` writes in about four
+come from [` + "`performance/results.json`](performance/results.json)" + `, which ` + "`make bench BENCHFLAGS='-parts scale'`" + ` writes in about five
 minutes; all others are worked out from these and from the assumptions below, by the same command, and nobody has run such a fleet.
 What a query, a vehicle and a sample cost one by one is in [performance.md](performance.md).
 

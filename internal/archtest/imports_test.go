@@ -42,6 +42,84 @@ func TestImports(t *testing.T) {
 	}
 }
 
+// TestRequirements holds every go.mod against the list in ARCHITECTURE.md.
+func TestRequirements(t *testing.T) {
+	doc, err := os.ReadFile(root + "/ARCHITECTURE.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := parseRules(string(doc))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range r.unlisted(ourModules(t)) {
+		t.Error(v)
+	}
+}
+
+// ourModules asks the go command for what every module in the tree requires directly,
+// but for our own.
+func ourModules(t *testing.T) (modules []module) {
+	ours := map[string]bool{}
+	for _, name := range trackedFiles(t, "go.mod", "*/go.mod") {
+		cmd := exec.Command("go", "mod", "edit", "-json", name)
+		cmd.Dir = root
+		var stderr bytes.Buffer
+		cmd.Stderr = &stderr
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("go mod edit: %v\n%s", err, &stderr)
+		}
+		var mod struct {
+			Module  struct{ Path string }
+			Require []struct {
+				Path     string
+				Indirect bool
+			}
+			Tool []struct{ Path string }
+		}
+		if err := json.Unmarshal(out, &mod); err != nil {
+			t.Fatal(err)
+		}
+		m := module{file: name}
+		for _, r := range mod.Require {
+			if !r.Indirect {
+				m.requires = append(m.requires, r.Path)
+			}
+		}
+		for _, tool := range mod.Tool {
+			m.tools = append(m.tools, tool.Path)
+		}
+		ours[mod.Module.Path] = true
+		modules = append(modules, m)
+	}
+	if len(modules) < 5 {
+		t.Fatalf("there are only %d modules", len(modules))
+	}
+	for i := range modules {
+		modules[i].requires = slices.DeleteFunc(modules[i].requires, func(path string) bool { return ours[path] })
+	}
+	return modules
+}
+
+// TestUnlisted tests the test: what is required and not listed is seen, and what is
+// listed and not required.
+func TestUnlisted(t *testing.T) {
+	r := rules{dependencies: map[string]bool{"example.com/good": true, "example.com/gone": true, "example.com/tools": true}}
+	got := r.unlisted([]module{
+		{file: "go.mod", requires: []string{"example.com/good"}, tools: []string{"example.com/tools/cmd/x", "example.com/toolsother"}},
+		{file: "bench/go.mod", requires: []string{"example.com/good", "example.com/bad"}},
+	})
+	want := []string{
+		`ARCHITECTURE.md lists example.com/gone under "## Dependencies", and no go.mod requires it`,
+		`bench/go.mod requires example.com/bad: ARCHITECTURE.md must say under "## Dependencies" why it and not another`,
+		`go.mod has the tool example.com/toolsother: ARCHITECTURE.md must say under "## Dependencies" why it and not another`,
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
 // ourPackages asks the go command for every package of this module.
 func ourPackages(t *testing.T) []pkg {
 	cmd := exec.Command("go", "list", "-deps", "-json=ImportPath,Standard,Module,Imports,TestImports,XTestImports", "./...")
@@ -125,8 +203,10 @@ func TestParseRulesRefusesDoubt(t *testing.T) {
 	for name, doc := range map[string]string{
 		"no sections":     "# carstate\n",
 		"no dependencies": "## Packages\n| `a` | b | nothing |\n",
-		"two columns":     "## Packages\n| `a` | nothing |\n## Dependencies\n`m`\n",
-		"vague column":    "## Packages\n| `a` | b | little |\n## Dependencies\n`m`\n",
+		"two columns":     "## Packages\n| `a` | nothing |\n## Dependencies\n- `m`: why\n",
+		"no reason":       "## Packages\n| `a` | b | nothing |\n## Dependencies\n- `m`\n",
+		"an empty reason": "## Packages\n| `a` | b | nothing |\n## Dependencies\n- `m`:\n\nwhich is that\n",
+		"vague column":    "## Packages\n| `a` | b | little |\n## Dependencies\n- `m`: why\n",
 	} {
 		if _, err := parseRules(doc); err == nil {
 			t.Errorf("%s: accepted", name)

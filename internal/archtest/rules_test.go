@@ -24,8 +24,8 @@ type allowed struct {
 var backticked = regexp.MustCompile("`([^`]+)`")
 
 // parseRules reads the table under "## Packages", whose rows are a package, its
-// purpose and what it may import, and every module named in backticks under
-// "## Dependencies".
+// purpose and what it may import, and the list under "## Dependencies", whose items are
+// modules in backticks, a colon, and why they.
 func parseRules(doc string) (rules, error) {
 	r := rules{mayImport: map[string]allowed{}, dependencies: map[string]bool{}}
 	for line := range strings.SplitSeq(section(doc, "Packages"), "\n") {
@@ -44,13 +44,37 @@ func parseRules(doc string) (rules, error) {
 			r.mayImport[m[1]] = a
 		}
 	}
-	for _, m := range backticked.FindAllStringSubmatch(section(doc, "Dependencies"), -1) {
-		r.dependencies[m[1]] = true
+	for _, item := range items(section(doc, "Dependencies")) {
+		modules, why, _ := strings.Cut(item, ": ")
+		if strings.TrimSpace(why) == "" {
+			return rules{}, fmt.Errorf("a dependency is listed without a reason: %s", item)
+		}
+		for _, m := range backticked.FindAllStringSubmatch(modules, -1) {
+			r.dependencies[m[1]] = true
+		}
 	}
 	if len(r.mayImport) == 0 || len(r.dependencies) == 0 {
-		return rules{}, fmt.Errorf("ARCHITECTURE.md needs a table under \"## Packages\" and modules in backticks under \"## Dependencies\"")
+		return rules{}, fmt.Errorf("ARCHITECTURE.md needs a table under \"## Packages\" and a list of modules in backticks under \"## Dependencies\"")
 	}
 	return r, nil
+}
+
+// items are the items of a list, each on one line without its dash.
+func items(text string) (all []string) {
+	open := false
+	for line := range strings.Lines(text) {
+		item, begins := strings.CutPrefix(line, "- ")
+		line = strings.TrimSpace(line)
+		switch {
+		case begins:
+			all, open = append(all, strings.TrimSpace(item)), true
+		case line == "":
+			open = false
+		case open:
+			all[len(all)-1] += " " + line
+		}
+	}
+	return all
 }
 
 func parseAllowed(cell string) (allowed, error) {
@@ -118,6 +142,43 @@ func (r rules) violations(pkgs []pkg) []string {
 			} else if !r.dependencies[m] {
 				report("%s imports %s: ARCHITECTURE.md must say under \"## Dependencies\" why it and not another", p.dir, m)
 			}
+		}
+	}
+	return slices.Sorted(maps.Keys(found))
+}
+
+// module is one of our modules and what it requires directly: modules, and the
+// packages of its tools.
+type module struct {
+	file            string // its go.mod
+	requires, tools []string
+}
+
+// unlisted returns one line for everything that our modules require and the rules do
+// not name, and for everything that they name and nobody requires.
+func (r rules) unlisted(modules []module) []string {
+	found, needed := map[string]bool{}, map[string]bool{}
+	for _, m := range modules {
+		for _, path := range m.requires {
+			if needed[path] = true; !r.dependencies[path] {
+				found[fmt.Sprintf("%s requires %s: ARCHITECTURE.md must say under \"## Dependencies\" why it and not another", m.file, path)] = true
+			}
+		}
+		for _, tool := range m.tools {
+			listed := false
+			for path := range r.dependencies {
+				if tool == path || strings.HasPrefix(tool, path+"/") {
+					listed, needed[path] = true, true
+				}
+			}
+			if !listed {
+				found[fmt.Sprintf("%s has the tool %s: ARCHITECTURE.md must say under \"## Dependencies\" why it and not another", m.file, tool)] = true
+			}
+		}
+	}
+	for path := range r.dependencies {
+		if !needed[path] {
+			found[fmt.Sprintf("ARCHITECTURE.md lists %s under \"## Dependencies\", and no go.mod requires it", path)] = true
 		}
 	}
 	return slices.Sorted(maps.Keys(found))

@@ -3,9 +3,11 @@ package archtest
 import (
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -13,13 +15,15 @@ import (
 var (
 	namedTest = regexp.MustCompile("`((?:Test|Fuzz)[A-Za-z0-9_]+)`")
 	namedRow  = regexp.MustCompile("`([a-z]+)`")
-	testFunc  = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)[A-Za-z0-9_]+)\(`)
+	// rowPackage finds rows in torture/rows.go, rowName the name of one in its package.
+	rowPackage = regexp.MustCompile(`(?m)^\t([a-z]+)\.Row,$`)
+	rowName    = regexp.MustCompile(`\nvar Row = row\.Row\{\s[^{}]*?\bName:\s+"([a-z]+)"`)
+	testFunc   = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)[A-Za-z0-9_]+)\(`)
 )
 
 // TestSecurity holds SECURITY.md against the tree: every item of the list has
 // tests, and every test and row of the torture that it names is there.
 func TestSecurity(t *testing.T) {
-	const root = "../.."
 	doc, err := os.ReadFile(filepath.Join(root, "SECURITY.md"))
 	if err != nil {
 		t.Fatal(err)
@@ -37,16 +41,57 @@ func TestSecurity(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	isRow := func(name string) bool { return exists(filepath.Join(root, "torture", name)) }
+	rows := tortureRows(t)
+	isRow := func(name string) bool { return rows[name] }
 	for _, problem := range unproven(string(doc), have, isRow) {
 		t.Error(problem)
+	}
+}
+
+// tortureRows are the names of the rows that `make torture` has, by their packages in
+// torture/rows.go.
+func tortureRows(t *testing.T) map[string]bool {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, "torture", "rows.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := make(map[string]bool)
+	packages := rowPackage.FindAllStringSubmatch(string(text), -1)
+	for _, m := range packages {
+		files, err := filepath.Glob(filepath.Join(root, "torture", m[1], "*.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if name := rowName.FindStringSubmatch(string(text)); name != nil {
+				rows[name[1]] = true
+			}
+		}
+	}
+	if len(rows) < 12 || len(rows) != len(packages) {
+		t.Fatalf("torture/rows.go has %d rows, and names of these were found: %v", len(packages), slices.Sorted(maps.Keys(rows)))
+	}
+	return rows
+}
+
+// TestTortureRows: what is a directory of the torture only is no row.
+func TestTortureRows(t *testing.T) {
+	rows := tortureRows(t)
+	for name, is := range map[string]bool{"kill": true, "soak": true, "row": false, "load": false, "reliability": false, "cores": false} {
+		if rows[name] != is {
+			t.Errorf("%s is a row: %t", name, rows[name])
+		}
 	}
 }
 
 // TestFuzzCorpora: what the fuzzers found is kept for every target, and SECURITY.md
 // names them all.
 func TestFuzzCorpora(t *testing.T) {
-	const root = "../.."
 	doc, err := os.ReadFile(filepath.Join(root, "SECURITY.md"))
 	if err != nil {
 		t.Fatal(err)

@@ -19,16 +19,7 @@ const (
 
 // TestFileSizes looks at every file that is tracked by git or is about to be.
 func TestFileSizes(t *testing.T) {
-	// The checkout may belong to another user, as it does in a container.
-	cmd := exec.Command("git", "-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
-	cmd.Dir = root
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("this test needs git and a checkout: %v\n%s", err, &stderr)
-	}
-	files := strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00")
+	files := trackedFiles(t)
 	if len(files) < 10 {
 		t.Fatalf("git lists %d files", len(files))
 	}
@@ -45,6 +36,22 @@ func TestFileSizes(t *testing.T) {
 			t.Errorf("%s %s", name, complaint)
 		}
 	}
+}
+
+// trackedFiles are the files that git tracks or is about to, by their names from the
+// root on: all of them, or those of a pattern.
+func trackedFiles(t *testing.T, patterns ...string) []string {
+	t.Helper()
+	// The checkout may belong to another user, as it does in a container.
+	cmd := exec.Command("git", append([]string{"-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--"}, patterns...)...)
+	cmd.Dir = root
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("this test needs git and a checkout: %v\n%s", err, &stderr)
+	}
+	return strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00")
 }
 
 // tooLarge says what is wrong with the size of a file; "" if nothing is.

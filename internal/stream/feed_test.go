@@ -1,12 +1,20 @@
 package stream
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"math"
+	"net"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
@@ -138,5 +146,100 @@ func TestFeedOfBusyStream(t *testing.T) {
 		if !live {
 			t.Fatal("not live after the second goal")
 		}
+	}
+}
+
+// deaf is a server that never sees the orders to feed which lost says are: as one
+// that is stopped and not known to be.
+type deaf struct {
+	*server.Server
+	lost func() bool
+}
+
+func (d deaf) InProcessConn() (net.Conn, error) {
+	c, err := d.Server.InProcessConn()
+	return &toDeaf{c, d.lost}, err
+}
+
+type toDeaf struct {
+	net.Conn
+	lost func() bool
+}
+
+func (c *toDeaf) Write(b []byte) (int, error) {
+	if bytes.Contains(b, []byte("$JS.API.CONSUMER.CREATE.")) && c.lost() {
+		return len(b), nil
+	}
+	return c.Conn.Write(b)
+}
+
+// A feed that goes on and whose order nobody answers orders again soon, and then
+// goes on. The heartbeats that are stored are the clock: ten a second, fewer on a slow
+// machine. By itself the client library would wait for fifty.
+func TestFeedOrdersAgain(t *testing.T) {
+	t.Parallel()
+	e := openOne(t, Config{Patience: watchful})
+	s, err := e.js.Stream(t.Context(), States)
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := func() uint64 {
+		info, err := s.Info(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.State.LastSeq
+	}
+	testkit.Await(t, "a heartbeat is stored", func() bool { return end() > 0 })
+	const lost = 3
+	orders := make(chan struct{}, 2*lost)
+	ordered := 0 // touched under the lock of the connection only
+	nc, err := nats.Connect("", nats.InProcessServer(deaf{e.server, func() bool {
+		ordered++
+		select {
+		case orders <- struct{}{}:
+		default:
+		}
+		return ordered <= lost
+	}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := newFeed(&Engine{config: e.config, log: e.log, nc: nc, js: js, beats: e.beats}, States)
+	from := end()
+	f.created, f.last, f.live = s.CachedInfo().Created, from, true // it goes on
+	f.apply = func(record) error { return errors.New("only heartbeats are stored") }
+	ctx, stop := context.WithCancel(testkit.Context(t))
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer stop()
+	running.Go(func() {
+		if err := f.run(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	beats, shortest := uint64(0), uint64(math.MaxUint64)
+	for n := range lost {
+		select {
+		case <-orders:
+		case <-ctx.Done():
+			t.Fatalf("only %d orders were given", n)
+		}
+		now := end()
+		if n > 0 {
+			shortest = min(shortest, now-beats)
+		}
+		beats = now
+	}
+	if shortest >= 40 {
+		t.Errorf("it orders again after %d heartbeats at the soonest", shortest)
+	}
+	if err := f.wait(ctx, from+1); err != nil {
+		t.Errorf("it does not go on: %v", err)
 	}
 }

@@ -111,6 +111,16 @@ func (c *cluster) look(ctx context.Context, name string) (*jetstream.ClusterInfo
 	return info, nil
 }
 
+// led is an error until every stream has a leader that answers.
+func (c *cluster) led(ctx context.Context) error {
+	for _, name := range streams {
+		if _, err := c.look(ctx, name); err != nil {
+			return fmt.Errorf("the leader of %s does not answer: %w", name, err)
+		}
+	}
+	return nil
+}
+
 // whole is an error while a server is missing or lags behind: to take another one
 // then would be to take two.
 func (c *cluster) whole(ctx context.Context) error {

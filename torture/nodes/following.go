@@ -3,7 +3,9 @@ package nodes
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
+	"time"
 
 	"carstate/internal/stream"
 	"carstate/internal/vehicle"
@@ -18,6 +20,13 @@ type following struct {
 	mu     sync.Mutex // guards what follows
 	at     map[vehicle.ID]vehicle.UnixMilli
 	states int
+	came   map[vehicle.ID][]arrival // since begin, until renewed; nil: nobody asks
+}
+
+// arrival is when a state came, and of when it is.
+type arrival struct {
+	at time.Time
+	of vehicle.UnixMilli
 }
 
 func newFollowing(a *row.Attempt) *following {
@@ -31,14 +40,44 @@ func (f *following) run(ctx context.Context, e *stream.Engine) {
 	}
 }
 
-func (f *following) put(id vehicle.ID, s vehicle.State) {
+func (f *following) put(id vehicle.ID, s vehicle.State) { f.putAt(time.Now(), id, s) }
+
+func (f *following) putAt(now time.Time, id vehicle.ID, s vehicle.State) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.states++
 	if was := f.at[id]; s.Time < was {
 		f.a.Wrong("the state of %s goes back by %s, to %s", id, was.Sub(s.Time), s.Time.Time().Format("15:04:05.000"))
 	}
+	if f.came != nil && s.Time > f.at[id] {
+		f.came[id] = append(f.came[id], arrival{now, s.Time})
+	}
 	f.at[id] = s.Time
+}
+
+// begin notes what comes from now on, for renewed.
+func (f *following) begin() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.came = make(map[vehicle.ID][]arrival)
+}
+
+// renewed is when every car had a state of after a moment since begin: the zero time
+// if one has none yet. It is asked once.
+func (f *following) renewed(when vehicle.UnixMilli) (last time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	defer func() { f.came = nil }()
+	for _, id := range cars() {
+		i := slices.IndexFunc(f.came[id], func(a arrival) bool { return a.of > when })
+		if i < 0 {
+			return time.Time{}
+		}
+		if at := f.came[id][i].at; at.After(last) {
+			last = at
+		}
+	}
+	return last
 }
 
 // newerThan is an error until the state of every car is of after a moment.

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"carstate/internal/stream"
 	"carstate/internal/vehicle"
 	"carstate/torture/row"
 )
@@ -150,5 +151,92 @@ func TestPercentile(t *testing.T) {
 	}
 	if p := percentile(all, 0.99); p != 199*time.Millisecond || percentile(nil, 0.5) != 0 || percentile(all[:1], 0.99) == 0 {
 		t.Error(p)
+	}
+}
+
+// However few disturbances there are, a server is killed for as long as it takes; of
+// any three in a row from the first on, each is of another kind.
+func TestPlan(t *testing.T) {
+	for seed := range uint64(100) {
+		for n := 1; n <= 9; n++ {
+			turns := plan(seeded(seed), n)
+			if len(turns) != n || turns[0].name != killed || !turns[0].lasting || !turns[0].freeze {
+				t.Fatalf("seed %d: %d of %d, and the first is %+v", seed, len(turns), n, turns[0])
+			}
+			for i := 0; i+3 <= n; i += 3 {
+				if a, b, c := turns[i].name, turns[i+1].name, turns[i+2].name; a == b || b == c || a == c {
+					t.Errorf("seed %d: %s, %s, %s", seed, a, b, c)
+				}
+			}
+		}
+	}
+}
+
+// An aim of which nothing was measured is missed, each by itself.
+func TestNothingMeasured(t *testing.T) {
+	full := func() *measured {
+		m := newMeasured()
+		for _, l := range []*longest{&m.by[killed].stall, &m.by[killed].verdict, &m.by[killed].feeds, &m.taken} {
+			l.take(time.Second)
+			l.take(0)
+		}
+		return m
+	}
+	for name, c := range map[string]struct {
+		change func(*measured)
+		passed bool
+	}{
+		"all of it":          {func(*measured) {}, true},
+		"another kind too":   {func(m *measured) { m.by["stopped"].verdict.take(time.Minute) }, true},
+		"no stall":           {func(m *measured) { m.by[killed].stall = longest{} }, false},
+		"no verdict":         {func(m *measured) { m.by[killed].verdict = longest{} }, false},
+		"no copies":          {func(m *measured) { m.by[killed].feeds = longest{} }, false},
+		"nobody was stopped": {func(m *measured) { m.taken = longest{} }, false},
+		"too long":           {func(m *measured) { m.by[killed].verdict.take(11 * time.Second) }, false},
+	} {
+		a, m := attempt(t), full()
+		c.change(m)
+		m.judge(a)
+		if o := a.Outcome(); o.Passed() != c.passed {
+			t.Errorf("%s: %+v", name, o)
+		}
+	}
+}
+
+// No partition can be without an owner and nobody notice.
+func TestEveryPartitionHasCars(t *testing.T) {
+	has := make(map[int]int)
+	for _, id := range cars() {
+		has[stream.PartitionOf(id, partitions)]++
+	}
+	if len(has) != partitions {
+		t.Errorf("of %d partitions only %d have cars: %v", partitions, len(has), has)
+	}
+}
+
+// When every car had a state of after a moment is told by when the first of those came,
+// of the car that was last.
+func TestRenewed(t *testing.T) {
+	f := newFollowing(attempt(t))
+	at := func(seconds int) time.Time { return time.Unix(1000+int64(seconds), 0) }
+	put := func(seconds int, of vehicle.UnixMilli, ids ...vehicle.ID) {
+		for _, id := range ids {
+			f.putAt(at(seconds), id, vehicle.State{Time: of})
+		}
+	}
+	put(0, 9, cars()...)
+	f.begin()
+	put(1, 5, "W0CAR0") // is found fault with, and is not new
+	put(2, 10, cars()...)
+	put(3, 11, cars()[1:]...)
+	put(4, 12, cars()...)
+	put(5, 13, cars()...)
+	if got := f.renewed(10); got != at(4) {
+		t.Errorf("renewed at %s", got)
+	}
+	f.begin()
+	put(6, 14, cars()[1:]...)
+	if got := f.renewed(13); !got.IsZero() {
+		t.Errorf("renewed at %s although a car was not", got)
 	}
 }

@@ -1,9 +1,11 @@
 package nodes
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"syscall"
 	"time"
 
@@ -40,43 +42,44 @@ const (
 	settleWithin = 90 * time.Second
 )
 
-// measured is what the disturbances took, the longest of each.
-type measured struct {
-	by    map[string]*recovery // by kind
-	age   time.Duration        // of a copy
-	taken time.Duration        // from the stop of an owner until every car's verdict was new
+// turn is one disturbance.
+type turn struct {
+	kind
+	lasting bool // it is a server on which much depends, for as long as it takes; else any, for a moment or more
+	freeze  bool // a node that folds is stopped before
 }
 
-// recovery is how long it took to get over the loss of a server.
-type recovery struct {
-	stall   time.Duration // until writes were acknowledged again
-	verdict time.Duration // from then on until every car's verdict was new
-	feeds   time.Duration // from when a node could store again until its copy was current
+// plan is the order of the disturbances: each kind before any comes again, and every
+// other one lasts. The first is one for which times are promised, so that they are
+// measured however few there are.
+func plan(rnd *rand.Rand, n int) (turns []turn) {
+	var order []int
+	for i := range n {
+		if len(order) == 0 {
+			order = rnd.Perm(len(kinds))
+			if i == 0 {
+				first := slices.IndexFunc(order, func(k int) bool { return kinds[k].name == killed })
+				order[0], order[first] = order[first], order[0]
+			}
+		}
+		turns = append(turns, turn{kind: kinds[order[0]], lasting: i%2 == 0, freeze: i%3 == 0})
+		order = order[1:]
+	}
+	return turns
 }
 
 // disturb does all disturbances. It ends early with the context.
-func (s *system) disturb(ctx context.Context) (measured, error) {
+func (s *system) disturb(ctx context.Context) (*measured, error) {
 	rnd := rand.New(rand.NewPCG(s.a.Seed, 1))
-	m := measured{by: make(map[string]*recovery)}
-	var order []kind
-	for i := range s.a.Count {
-		if len(order) == 0 { // each kind before any comes again
-			for _, k := range rnd.Perm(len(kinds)) {
-				order = append(order, kinds[k])
-			}
-		}
-		k := order[0]
-		order = order[1:]
-		if i%3 == 0 {
-			if err := s.freeze(ctx, rnd, &m); err != nil {
+	m := newMeasured()
+	for i, t := range plan(rnd, s.a.Count) {
+		if t.freeze {
+			if err := s.freeze(ctx, rnd, m); err != nil {
 				return m, err
 			}
 		}
-		// Every other time it is a server on which much depends, for as long as
-		// it takes; else any, for a moment or more.
-		server := rnd.IntN(servers)
-		led, lasting := "", i%2 == 0
-		if lasting {
+		server, led := rnd.IntN(servers), ""
+		if t.lasting {
 			led = streams[rnd.IntN(3)] // those that are written to all the time
 			if err := nodeprocess.Until(ctx, settleWithin, func(ctx context.Context) (err error) {
 				server, err = s.cluster.leader(ctx, led)
@@ -86,8 +89,8 @@ func (s *system) disturb(ctx context.Context) (measured, error) {
 			}
 			led = ", the leader of " + led + ","
 		}
-		s.a.Logf("%d of %d: server %d%s is %s", i+1, s.a.Count, server, led, k.name)
-		if err := s.strike(ctx, rnd, k, server, lasting, &m); err != nil || ctx.Err() != nil {
+		s.a.Logf("%d of %d: server %d%s is %s", i+1, s.a.Count, server, led, t.name)
+		if err := s.strike(ctx, rnd, t, server, m); err != nil || ctx.Err() != nil {
 			return m, err
 		}
 	}
@@ -95,40 +98,59 @@ func (s *system) disturb(ctx context.Context) (measured, error) {
 }
 
 // strike takes one server away and gives it back.
-func (s *system) strike(ctx context.Context, rnd *rand.Rand, k kind, server int, lasting bool, m *measured) error {
-	r := m.by[k.name]
-	if r == nil {
-		r = new(recovery)
-		m.by[k.name] = r
-	}
+func (s *system) strike(ctx context.Context, rnd *rand.Rand, t turn, server int, m *measured) error {
+	r := m.by[t.name]
 	at := time.Now()
 	s.load.stalls.begin(at)
+	s.follow.begin()
 	s.watch.begin()
-	if err := k.strike(s.cluster, server); err != nil {
+	if err := t.strike(s.cluster, server); err != nil {
 		return err
 	}
-	struck := time.Now()
-	if lasting {
-		s.promise(ctx, outageWithin, fmt.Sprintf("while server %d is %s", server, k.name), func() error { return s.load.stalls.flowing(struck) })
-		flowing := time.Now()
-		s.promise(ctx, outageWithin, fmt.Sprintf("while server %d is %s", server, k.name), func() error { return s.follow.newerThan(vehicle.At(flowing)) })
-		r.verdict = max(r.verdict, time.Since(flowing))
+	if t.lasting {
+		s.outlast(ctx, fmt.Sprintf("while server %d is %s", server, t.name), time.Now(), r)
 		rest(ctx, time.Duration(rnd.Int64N(int64(2*time.Second))))
 	} else {
 		rest(ctx, 200*time.Millisecond+time.Duration(rnd.Int64N(int64(6*time.Second))))
 	}
-	if err := k.heal(s.cluster, server); err != nil {
+	if err := t.heal(s.cluster, server); err != nil {
 		return err
 	}
-	s.settle(ctx, fmt.Sprintf("after server %d was %s", server, k.name))
-	longest, over := s.load.stalls.worst(time.Now())
-	s.a.Logf("writes stood still for %.1f s at most, until %.1f s after; the oldest copy was %.1f s old", longest.Seconds(), over.Sub(at).Seconds(), s.watch.greatestAge().Seconds())
-	r.stall = max(r.stall, longest)
+	s.settle(ctx, fmt.Sprintf("after server %d was %s", server, t.name))
+	stood, over := s.load.stalls.worst(time.Now())
+	s.a.Logf("writes stood still for %.1f s at most, until %.1f s after; the oldest copy was %.1f s old", stood.Seconds(), over.Sub(at).Seconds(), s.watch.greatestAge().Seconds())
+	r.stall.take(stood)
 	m.age = max(m.age, s.watch.greatestAge())
 	if d, ok := s.watch.feedsBehind(); ok {
-		r.feeds = max(r.feeds, d)
+		r.feeds.take(d)
 	}
 	return nil
+}
+
+// outlast waits until all goes on without the server that was struck, which is once
+// every stream has a leader. Right after the blow something may still be acknowledged,
+// where another server leads the telemetry and until the nodes notice that the rest
+// cannot be stored: verdicts are waited for from the end of the writers' longest wait.
+func (s *system) outlast(ctx context.Context, when string, struck time.Time, r *recovery) {
+	var led time.Time
+	s.promise(ctx, outageWithin, when, func() error {
+		if led.IsZero() {
+			if err := s.cluster.led(ctx); err != nil {
+				return cmp.Or(s.load.stalls.flowing(struck), err)
+			}
+			led = time.Now()
+		}
+		return s.load.stalls.flowing(led)
+	})
+	flowing := time.Now()
+	s.promise(ctx, outageWithin, when, func() error { return s.follow.newerThan(vehicle.At(flowing)) })
+	_, over := s.load.stalls.worst(time.Now())
+	judged := s.follow.renewed(vehicle.At(over))
+	if judged.IsZero() {
+		return // which is found fault with already
+	}
+	r.verdict.take(judged.Sub(over))
+	s.a.Logf("writes are acknowledged again after %.1f s, and every car had a new verdict %.1f s after that", over.Sub(struck).Seconds(), judged.Sub(over).Seconds())
 }
 
 // settle waits until all is as it was before.
@@ -151,7 +173,10 @@ func (s *system) settle(ctx context.Context, when string) {
 // freeze stops a node that folds until the others have taken what it has, and lets
 // it go on.
 func (s *system) freeze(ctx context.Context, rnd *rand.Rand, m *measured) error {
-	i := rnd.IntN(len(s.nodes))
+	i, err := s.owner(ctx, rnd)
+	if err != nil {
+		return err
+	}
 	s.a.Logf("node %d, which folds, is stopped", i)
 	s.watch.begin()
 	s.watch.frozen[i].Store(true)
@@ -161,7 +186,7 @@ func (s *system) freeze(ctx context.Context, rnd *rand.Rand, m *measured) error 
 	}
 	at := time.Now() // before, it might still have folded what is from then on
 	s.promise(ctx, outageWithin, fmt.Sprintf("while node %d is stopped", i), func() error { return s.follow.newerThan(vehicle.At(at)) })
-	m.taken = max(m.taken, time.Since(at))
+	m.taken.take(time.Since(at))
 	s.a.Logf("its partitions were taken after %.1f s", time.Since(at).Seconds())
 	rest(ctx, time.Duration(rnd.Int64N(int64(2*time.Second))))
 	if err := s.nodes[i].Signal(syscall.SIGCONT); err != nil {
@@ -171,6 +196,19 @@ func (s *system) freeze(ctx context.Context, rnd *rand.Rand, m *measured) error 
 	s.settle(ctx, fmt.Sprintf("after node %d was stopped", i))
 	s.asking.frozen[i].Store(false)
 	return nil
+}
+
+// owner draws a node that has partitions to fold.
+func (s *system) owner(ctx context.Context, rnd *rand.Rand) (node int, err error) {
+	err = nodeprocess.Until(ctx, settleWithin, func(ctx context.Context) error {
+		node = rnd.IntN(len(s.nodes))
+		m, err := s.nodes[node].Metrics(ctx)
+		if err == nil && m["carstate_fold_partitions"] == 0 {
+			err = fmt.Errorf("node %d has no partition to fold", node)
+		}
+		return err
+	})
+	return node, err
 }
 
 // promise waits until something holds, and finds fault if it never does.

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"time"
 
@@ -18,6 +19,9 @@ import (
 // carstates is how many nodes of carstate there are. Each does everything.
 const carstates = 3
 
+// partitions are so few that each has cars: whoever loses one is missed.
+const partitions = 8
+
 // startWithin bounds each step of the start, on a busy machine too.
 const startWithin = 2 * time.Minute
 
@@ -28,6 +32,7 @@ type system struct {
 	cluster *cluster
 	nodes   []*nodeprocess.Node
 	folder  *nodeprocess.Node // one more that only folds, while there is one; nil before
+	folders int               // how many of those there were
 	engine  *stream.Engine    // of the torture's own, to read what is stored
 
 	token    string
@@ -91,7 +96,7 @@ func start(ctx context.Context, a *row.Attempt) (_ *system, err error) {
 
 // flags are those of every node.
 func (s *system) flags() []string {
-	return []string{"--nats", s.cluster.urls(), "--replicas", "3", "--partitions", "8", "--retention", "24h"}
+	return []string{"--nats", s.cluster.urls(), "--replicas", "3", "--partitions", strconv.Itoa(partitions), "--retention", "24h"}
 }
 
 // startTraffic starts those who report and, once every node knows every car, those

@@ -14,6 +14,25 @@ import (
 	"carstate/internal/vehicle"
 )
 
+// folderDies kills a node that does nothing but fold, with all servers there.
+func (s *system) folderDies(ctx context.Context) (taken time.Duration, err error) {
+	if err := s.startFolder(ctx); err != nil {
+		return 0, err
+	}
+	defer s.folder.Kill()
+	s.a.Logf("a node that folds is killed")
+	s.watch.begin()
+	if err := s.folder.Signal(syscall.SIGKILL); err != nil {
+		return 0, err
+	}
+	at := time.Now() // before, it might still have folded what is from then on
+	s.promise(ctx, outageWithin, "while a node that folds is killed", func() error { return s.follow.newerThan(vehicle.At(at)) })
+	taken = time.Since(at)
+	s.a.Logf("its partitions were taken after %.1f s", taken.Seconds())
+	s.settle(ctx, "after a node that folds was killed")
+	return taken, nil
+}
+
 // together kills a node that does nothing but fold, and the server that leads a
 // stream it depends on, at the same moment: the leases by which the others see that
 // it is gone stand still while there is no leader.
@@ -55,11 +74,12 @@ func (s *system) together(ctx context.Context, rnd *rand.Rand) (back, all time.D
 	return back, all, nil
 }
 
-// startFolder starts a node that only folds and waits until it has partitions.
-// Which they are is up to its name, which it draws: a few get none.
+// startFolder starts a node that only folds and waits until it does. Which
+// partitions it gets is up to its name, which it draws: a few get none.
 func (s *system) startFolder(ctx context.Context) error {
-	for i := range 20 {
-		dir := filepath.Join(s.a.Dir, fmt.Sprintf("folder-%d", i))
+	for range 20 {
+		s.folders++
+		dir := filepath.Join(s.a.Dir, fmt.Sprintf("folder-%d", s.folders))
 		if err := os.Mkdir(dir, 0o700); err != nil {
 			return err
 		}
@@ -71,19 +91,30 @@ func (s *system) startFolder(ctx context.Context) error {
 			return err
 		}
 		s.folder = n
-		var partitions float64
+		var has float64
 		if err := nodeprocess.Until(ctx, startWithin, func(ctx context.Context) error {
 			m, err := n.Metrics(ctx)
 			if err == nil && m["carstate_fold_members"] != carstates+1 {
 				err = fmt.Errorf("%g nodes share the folding", m["carstate_fold_members"])
 			}
-			partitions = m["carstate_fold_partitions"]
+			has = m["carstate_fold_partitions"]
 			return err
 		}); err != nil {
 			n.Kill()
 			return err
 		}
-		if partitions > 0 {
+		if has > 0 {
+			// Until those who had them give them up, nothing would have to be taken.
+			if err := nodeprocess.Until(ctx, startWithin, func(ctx context.Context) error {
+				m, err := n.Metrics(ctx)
+				if err == nil && m["carstate_samples_folded_total"] == 0 {
+					err = errors.New("the node that was added folds nothing")
+				}
+				return err
+			}); err != nil {
+				n.Kill()
+				return err
+			}
 			since := time.Now()
 			s.promise(ctx, settleWithin, "after one more node folds", func() error { return s.follow.newerThan(vehicle.At(since)) })
 			return nil

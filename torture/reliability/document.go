@@ -101,10 +101,11 @@ finding that its defect must cause, and by no other. All figures come from
 ` + "[`reliability.json`](reliability.json)" + `, which ` + "`make torture`" + ` writes.
 
 ` + "```" + `
-make torture                                          # all rows; 20 minutes on two cores
+make torture                                          # all rows but the soak; 20 minutes on two cores
 make torture TORTUREFLAGS='-rows kill -count kill=1000'
 make torture TORTUREFLAGS='-rows power -seed 4711'    # again as it was
-make torture TORTUREFLAGS='-long'                     # hours
+make torture TORTUREFLAGS='-long'                     # more of the same rows; hours
+make torture TORTUREFLAGS='-rows soak -count soak=40' # the soak, which runs only if it is named: so many minutes
 ` + "```" + `
 
 `

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -43,48 +44,77 @@ var commands = []string{
 const drive = "Time,Engine Coolant Temperature [°C],Intake Manifold Absolute Pressure [kPa],Engine RPM [RPM],Vehicle Speed Sensor [km/h],Intake Air Temperature [°C],Air Flow Rate from Mass Flow Sensor [g/s],Absolute Throttle Position [%],Ambient Air Temperature [°C],Accelerator Pedal Position D [%],Accelerator Pedal Position E [%]\n" +
 	"23:59:58.000,91,101.0,810.0,10.0,22.0,4.11,13.5,15.0,14.1,14.5\n23:59:59.000,91,101.0,820.0,12.0,22.0,4.19,14.5,15.0,14.1,14.5\n"
 
-// typeCommands runs every command with a few of the secrets.
+// typedWhole are the secrets that every command line is tried with; one more is drawn.
+var typedWhole = []string{"a token", "a source's key", "the admin key"}
+
+// typedOthers is how many command lines each of the other secrets is tried with, drawn anew for each.
+const typedOthers = 10
+
+// typeCommands runs every command line with a few of the secrets, and a few with each of the others.
 func (r *round) typeCommands(ctx context.Context) error {
-	r.rng.Shuffle(len(r.cards), func(i, j int) { r.cards[i], r.cards[j] = r.cards[j], r.cards[i] })
-	chosen := []card{{"", r.text("a token")}, {"", r.text("a source's key")}, {"", r.text("the admin key")}, r.cards[0]}
-	files := filepath.Join(r.dir, "files")
-	for n, card := range chosen {
-		written := map[string]string{
-			"file": card.text + "\n" + card.text, "keyfile": card.text, "drive.csv": drive, "foreign/" + card.text: card.text, "badkey/admin.key": card.text + card.text + "\n",
-			"config1": "log-level = " + card.text + "\n", "config2": card.text + " = " + card.text + "\n", "config3": "nats = nats://a:" + card.text + "@127.0.0.1:1\n",
-			"config4": "no-docs = " + card.text + "\nmax-age = " + card.text + "\n" + card.text + "\n",
-		}
-		for name, text := range written {
-			if err := os.MkdirAll(filepath.Dir(filepath.Join(files, name)), 0o700); err != nil {
-				return err
-			}
-			if err := os.WriteFile(filepath.Join(files, name), []byte(text), 0o600); err != nil {
-				return err
-			}
-		}
-		in := func(name string) string { return filepath.Join(files, name) }
-		fill := strings.NewReplacer("{token}", card.text, "{vid}", r.vid, "{keyfile}", in("keyfile"), "{file}", in("file"), "{drive}", in("drive.csv"), "{backup}", in("fleet.backup"),
-			"{config1}", in("config1"), "{config2}", in("config2"), "{config3}", in("config3"), "{config4}", in("config4"), "{ingest}", r.node.Address(nodeprocess.Ingest), "{mqtt}", r.node.Address(nodeprocess.MQTT),
-			"{ports}", "--query-addr 127.0.0.1:0 --ingest-addr 127.0.0.1:0 --mqtt-addr 127.0.0.1:0 --admin-addr 127.0.0.1:0",
-			"--data-dir other", "--data-dir "+in(fmt.Sprint("other", n)), "--data-dir foreign", "--data-dir "+in("foreign"), "--data-dir badkey", "--data-dir "+in("badkey"), "_DIR=badkey", "_DIR="+in("badkey"))
-		some := make(chan struct{}, 8) // at once: most of them wait
-		errs := make(chan error, len(commands))
-		for _, i := range r.rng.Perm(len(commands)) {
-			some <- struct{}{}
-			go func() {
-				errs <- r.typed(ctx, commands[i], fill.Replace(commands[i]))
-				<-some
-			}()
-		}
-		var err error
-		for range commands {
-			err = errors.Join(err, <-errs)
-		}
+	cards := slices.Clone(r.cards[:given])
+	r.rng.Shuffle(len(cards), func(i, j int) { cards[i], cards[j] = cards[j], cards[i] })
+	drawn := slices.IndexFunc(cards, func(c card) bool { return !slices.Contains(typedWhole, c.what) })
+	type command struct{ as, line string }
+	var all []command
+	var backups []string
+	for n, card := range cards {
+		files := filepath.Join(r.dir, "files", fmt.Sprint(n))
+		fill, err := r.writeFiles(files, card)
 		if err != nil {
 			return err
 		}
+		lines := r.rng.Perm(len(commands))
+		if n == drawn || slices.Contains(typedWhole, card.what) {
+			backups = append(backups, filepath.Join(files, "fleet.backup"))
+		} else {
+			lines = lines[:typedOthers]
+		}
+		for _, i := range lines {
+			all = append(all, command{commands[i], fill.Replace(commands[i])})
+		}
 	}
-	return r.backedUp(files)
+	r.rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	some := make(chan struct{}, 8) // at once: most of them wait
+	errs := make(chan error, len(all))
+	for _, c := range all {
+		some <- struct{}{}
+		go func() {
+			errs <- r.typed(ctx, c.as, c.line)
+			<-some
+		}()
+	}
+	var err error
+	for range all {
+		err = errors.Join(err, <-errs)
+	}
+	for _, file := range backups {
+		if err == nil {
+			err = r.backedUp(file)
+		}
+	}
+	return err
+}
+
+// writeFiles writes what the command lines refer to for one secret, and returns what fills them in.
+func (r *round) writeFiles(dir string, card card) (*strings.Replacer, error) {
+	in := func(name string) string { return filepath.Join(dir, name) }
+	for name, text := range map[string]string{
+		"file": card.text + "\n" + card.text, "keyfile": card.text, "drive.csv": drive, "foreign/" + card.text: card.text, "badkey/admin.key": card.text + card.text + "\n",
+		"config1": "log-level = " + card.text + "\n", "config2": card.text + " = " + card.text + "\n", "config3": "nats = nats://a:" + card.text + "@127.0.0.1:1\n",
+		"config4": "no-docs = " + card.text + "\nmax-age = " + card.text + "\n" + card.text + "\n",
+	} {
+		if err := os.MkdirAll(filepath.Dir(in(name)), 0o700); err != nil {
+			return nil, err
+		}
+		if err := os.WriteFile(in(name), []byte(text), 0o600); err != nil {
+			return nil, err
+		}
+	}
+	return strings.NewReplacer("{token}", card.text, "{vid}", r.vid, "{keyfile}", in("keyfile"), "{file}", in("file"), "{drive}", in("drive.csv"), "{backup}", in("fleet.backup"),
+		"{config1}", in("config1"), "{config2}", in("config2"), "{config3}", in("config3"), "{config4}", in("config4"), "{ingest}", r.node.Address(nodeprocess.Ingest), "{mqtt}", r.node.Address(nodeprocess.MQTT),
+		"{ports}", "--query-addr 127.0.0.1:0 --ingest-addr 127.0.0.1:0 --mqtt-addr 127.0.0.1:0 --admin-addr 127.0.0.1:0",
+		"--data-dir other", "--data-dir "+in("other"), "--data-dir foreign", "--data-dir "+in("foreign"), "--data-dir badkey", "--data-dir "+in("badkey"), "_DIR=badkey", "_DIR="+in("badkey")), nil
 }
 
 // typed runs one command line; as is what it was filled in from. One that would go on is ended: what it said by
@@ -104,8 +134,8 @@ func (r *round) typed(ctx context.Context, as, line string) error {
 }
 
 // backedUp looks through the backup: only hashes may stand in it.
-func (r *round) backedUp(files string) error {
-	text, err := os.ReadFile(filepath.Join(files, "fleet.backup"))
+func (r *round) backedUp(file string) error {
+	text, err := os.ReadFile(file)
 	if err != nil {
 		return err
 	}

@@ -50,6 +50,9 @@ type round struct {
 // card is a secret and what it is.
 type card struct{ what, text string }
 
+// given is how many secrets are sent to where they do not belong.
+const given = 20
+
 const collectorKey = "collectorCanary7f3Kq9ZpW2xLm8"
 
 // newSecret takes in a secret that was handed out, or made up.
@@ -112,7 +115,7 @@ func (r *round) issue(ctx context.Context) error {
 	r.names.add("a vid", r.vid, 0)
 	r.names.addHash("a vid", r.vid)
 	r.newSecret("the key of the collector", collectorKey)
-	r.cards = nil // nobody could know that as a secret by its looks
+	r.cards = nil // it is sent nowhere: nobody could know it as a secret by its looks
 	r.newSecret("the admin key", r.admin.Key)
 	sources, err1 := r.admin.AddSource(ctx, "gateway", access.AllVehicles(), time.Time{})
 	car, err2 := r.admin.AddSource(ctx, "onecar", access.VehicleSet(vehicle.ID(r.vid)), time.Time{})
@@ -174,6 +177,9 @@ func (r *round) issueTokens(ctx context.Context) error {
 	r.newSecret("a token that was never issued", never)
 	whole := r.text("a token")
 	r.newSecret("a token that is cut off", whole[:len(whole)-3])
+	if len(r.cards) != given {
+		return fmt.Errorf("%d secrets were handed out, and the document says %d", len(r.cards), given)
+	}
 	return nil
 }
 

@@ -27,7 +27,9 @@ every sample acknowledged, and a revoked token refused.
 
 Every two seconds the node's resident memory, goroutines and descriptors are read, and the size of its data directory. The trend is
 the Theil–Sen slope (the median of the slopes between all pairs of points) over the second half of the time; what is judged is how much that makes over that half.
-A short run shows a leak a connection or a token, not one that takes a day: for that, run the day.`,
+A short run shows a leak a connection or a token, not one that takes a day: for that, run the day.
+
+This row runs only if it is named: ` + "`make torture TORTUREFLAGS='-rows soak -count soak=1440'`" + ` is the day, in minutes.`,
 	Counts:   "minutes",
 	CI:       1,
 	Long:     1440,

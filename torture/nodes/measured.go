@@ -1,0 +1,76 @@
+package nodes
+
+import (
+	"fmt"
+	"time"
+
+	"carstate/torture/row"
+)
+
+// measured is what the disturbances took, the longest of each.
+type measured struct {
+	by    map[string]*recovery // by kind
+	age   time.Duration        // of a copy
+	taken longest              // from the stop of an owner until every car's verdict was new
+}
+
+func newMeasured() *measured {
+	m := &measured{by: make(map[string]*recovery)}
+	for _, k := range kinds {
+		m.by[k.name] = new(recovery)
+	}
+	return m
+}
+
+// recovery is how long it took to get over the loss of a server.
+type recovery struct {
+	stall   longest // until writes were acknowledged again
+	verdict longest // from then on until every car's verdict was new, where the server stayed away for so long
+	feeds   longest // from when a node could store again until its copy was current, where one could not
+}
+
+// longest is the longest of several times, if any was measured.
+type longest struct {
+	time.Duration
+	measured bool
+}
+
+func (l *longest) take(d time.Duration) { *l = longest{max(l.Duration, d), true} }
+
+// judge holds what was measured against what is promised.
+func (m *measured) judge(a *row.Attempt) {
+	for _, k := range kinds {
+		r := m.by[k.name]
+		for _, f := range []struct {
+			name  string
+			took  longest
+			limit time.Duration
+		}{
+			{"longest until writes are acknowledged again", r.stall, 10 * time.Second},
+			{"then until every car has a new verdict, longest", r.verdict, 10 * time.Second},
+			{"a node's copies are current again after it can store, longest", r.feeds, 7 * time.Second},
+		} {
+			name := fmt.Sprintf("a server %s: %s", k.name, f.name)
+			switch {
+			case k.name == killed:
+				aimed(a, name, f.took, f.limit)
+			case f.took.measured:
+				a.Figure(name, seconds(f.took.Duration), "s")
+			}
+		}
+	}
+	aimed(a, "a node that folds is stopped: until every car has a new verdict, longest", m.taken, 10*time.Second)
+}
+
+// aimed takes in a time that has an aim. What was not measured misses it.
+func aimed(a *row.Attempt, name string, l longest, limit time.Duration) {
+	if !l.measured {
+		name += " (not measured)"
+	}
+	a.Aimed(name, seconds(l.Duration), "s", fmt.Sprintf("≤ %g s", limit.Seconds()), l.measured && l.Duration <= limit)
+}
+
+// seconds are those of a figure.
+func seconds(d time.Duration) float64 {
+	return float64(d.Round(10*time.Millisecond)) / float64(time.Second)
+}
