@@ -31,7 +31,7 @@ func scaleFixture() *Document {
 	add(Scale, ScaleFirst, ScaleServersCPU, 60, "µs")
 	add(Scale, ScaleFeeds, ScaleFeedCPU, 2, "µs")
 	for name, v := range map[string]float64{
-		ScaleSubjectMemory: 100, ScaleStateBytes: 1000, ScaleWireBytes: 900, ScaleFeedRate: 200_000, ScaleCars: 1e6, ScaleFeedSetup: 0.5, ScaleRecovery: 5,
+		ScaleSubjectMemory: 400, ScaleReadMemory: 800, ScaleStateBytes: 1000, ScaleWireBytes: 900, ScaleFeedRate: 200_000, ScaleCars: 1e6, ScaleFeedSetup: 0.5, ScaleRecovery: 5,
 	} {
 		add(Scale, ScaleSubjects, name, v, "B")
 	}
@@ -92,7 +92,7 @@ func TestWhatFleetsNeed(t *testing.T) {
 	if large := (need{&c, 1e6, 10}); large.deriveEach() != 30 || large.storeEach() != 52 {
 		t.Errorf("of a million cars: %v, %v", large.deriveEach(), large.storeEach())
 	}
-	for cars, want := range map[float64]float64{1e4: 4, 1e5: 16, 1e6: 128} {
+	for cars, want := range map[float64]float64{1e4: 32, 1e5: 32, 1e6: 128} {
 		if got := (need{&c, cars, 10}).partitionsFor(); got != want {
 			t.Errorf("%v cars: %v partitions, not %v", cars, got, want)
 		}
@@ -107,6 +107,117 @@ func TestWhatFleetsNeed(t *testing.T) {
 	}
 	if _, ok := c.chosen(1e8); ok {
 		t.Error("a hundred million cars fit one set of streams")
+	}
+}
+
+// What the page says of partitions holds for its own tables.
+func TestPlan(t *testing.T) {
+	c, _ := costsOf(scaleFixture())
+	for _, cars := range planned {
+		n := need{&c, cars, sampleEvery}
+		one, u := n.cluster(), n.bucketed()
+		if p := one.partitionsFor(); p < nodePartitions*one.nodes() || one.samples()/p > partitionSamples {
+			t.Errorf("%v cars: %v partitions of a cluster with %v nodes", cars, p, one.nodes())
+		}
+		if p := u.each * u.buckets; u.each != math.Trunc(u.each) || p < nodePartitions*u.judging || u.samples()/p > partitionSamples {
+			t.Errorf("%v cars: %v partitions in %v buckets for %v nodes", cars, p, u.buckets, u.judging)
+		}
+		if one.leaderCores() > streamInUse || u.coresOfAnswering() > nodeCores {
+			t.Errorf("%v cars: %v cores of a leader, %v of a node that answers", cars, one.leaderCores(), u.coresOfAnswering())
+		}
+	}
+	n := need{&c, 1e6, sampleEvery} // 100,000 samples and 16,667 queries a second
+	one, u := n.cluster(), n.bucketed()
+	for what, got := range map[string][2]float64{
+		"clusters":          {n.clusters(), 4},
+		"cars":              {one.cars, 250_000},
+		"a node":            {one.coresOfNode(), (25_000*35+250_000.0/60*9)/1e6/2 + 0.25}, // not all at hand
+		"a server":          {one.coresOfServer(), 25_000 * (52 + 2*2) / 1e6 / 3},
+		"into a server":     {one.serverIn(), 25_000 * 3000 / 3.0},
+		"out of a server":   {one.serverOut(), 25_000 * (2000 + 2*900) / 3.0},
+		"its memory":        {one.serverMemory(), 250_000*160 + 3*250_000*1000 + 4*gib},
+		"judging":           {u.judging, 2},
+		"partitions":        {u.each * u.buckets, 100},
+		"groups":            {u.groups, 1},
+		"servers":           {u.servers, 3},
+		"their disks":       {u.diskOfServer(), 3*1e6*1000 + 16*gib},
+		"a smaller fleet's": {need{&c, 1e5, sampleEvery}.cluster().deriveEach(), 10},
+	} {
+		if math.Abs(got[0]/got[1]-1) > 1e-9 {
+			t.Errorf("%s: %v, not %v", what, got[0], got[1])
+		}
+	}
+}
+
+// The costs of more partitions are shown where they were measured.
+func TestSpread(t *testing.T) {
+	d := scaleFixture()
+	c, _ := costsOf(d)
+	if text := c.planCosts() + c.partitionsText(); c.spread != nil || !strings.Contains(text, "was not measured") {
+		t.Errorf("not measured: %s", text)
+	}
+	for name, v := range map[string]float64{
+		ScaleCount: 32, ScaleRate: 9600, ScaleLeaderCPU: 40, ScaleAllCPU: 120, ScaleFoldSize: 30, ScaleLeft: 0.25, ScaleLagMost: 70, ScaleInUse: 90,
+	} {
+		d.Figures = append(d.Figures, Figure{Part: Scale, Subject: ScaleSpread, Name: name, Value: v})
+	}
+	c, lacking := costsOf(d)
+	text := c.planCosts() + c.partitionsText()
+	for _, want := range []string{"Over 32 partitions, with 300 in each, a sample cost 120 µs", "spent 40 µs a sample, where it spent 20, so that half a core of it is 125 k cars"} {
+		if len(lacking) > 0 || !strings.Contains(text, want) {
+			t.Errorf("the page lacks %s (%v):\n%s", want, lacking, text)
+		}
+	}
+}
+
+// The page says whether the slice was judged as fast as it came, as far as that
+// was measured.
+func TestLagText(t *testing.T) {
+	for _, c := range []struct {
+		ratio, grows, left *bool
+		want, not          string
+	}{
+		{new(false), nil, nil, "does not show that a partition keeps up", "did not fall behind"},
+		{new(true), nil, nil, "2 × that of the first.", "fall"},
+		{new(true), new(true), new(true), "So it did not fall behind.", "**"},
+		{new(false), new(true), new(true), "the lag was not steady.", "fell behind"},
+		{new(false), new(false), new(true), "it **fell behind**", "did not"},
+		{new(true), new(true), new(false), "it **fell behind**", "did not"},
+	} {
+		var r Results
+		add := func(name string, met *bool) {
+			r.Add(Figure{Part: Scale, Subject: ScaleSlice, Name: name, Value: 2, Aim: "≤ 1", Met: met})
+		}
+		add(ScaleLagHalf, nil)
+		add(ScaleLagMost, nil)
+		add(ScaleLagGrowth, c.ratio)
+		if c.grows != nil {
+			add(ScaleLagSlope, c.grows)
+			add(ScaleLeft, c.left)
+		}
+		d := &Document{Figures: r.Figures}
+		_, text, _ := strings.Cut(d.lagText(), "**Does a partition keep up with such a slice?**")
+		if !strings.Contains(text, c.want) || strings.Contains(text, c.not) {
+			t.Errorf("it says: %s", text)
+		}
+	}
+	if text := new(Document).lagText(); text != "" {
+		t.Errorf("of nothing: %s", text)
+	}
+}
+
+func TestPartitionsTried(t *testing.T) {
+	var r Results
+	for subject, unit := range map[string]string{"64": "s", "256": "s", "1024": "s, and not all"} {
+		r.Add(Figure{Part: Scale, Subject: subject + ScalePartitions, Name: ScaleUntilJudged, Value: 120, Unit: unit, Remark: "seven of nine"})
+	}
+	d := &Document{Figures: r.Figures}
+	if got := d.partitionsTried(); !strings.Contains(got, "Up to 256 were tried") || !strings.Contains(got, "With 1,024 **not all were judged** within 120 s (seven of nine).") {
+		t.Error(got)
+	}
+	var b strings.Builder
+	if d.writePartitions(&b); !strings.Contains(b.String(), "- 1024 partitions: seven of nine\n") {
+		t.Error(b.String())
 	}
 }
 

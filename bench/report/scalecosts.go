@@ -15,7 +15,8 @@ type costs struct {
 	query                       float64                    // a query
 	alone                       float64                    // a sample, on one machine with the engine embedded
 	table                       float64                    // bytes of memory a vehicle, in each node
-	server                      float64                    // bytes of memory a vehicle, in each server
+	server                      float64                    // bytes of memory a vehicle, in each server: how much a process with the engine grows
+	started, read               float64                    // the same at the most: a server's after its start and after a feed, with garbage and blocks
 	state, sample               float64                    // bytes in a stream
 	wire                        float64                    // bytes a state, to one feed
 	between, written, telemetry float64                    // bytes a sample: between servers, to all disks, from the nodes
@@ -23,9 +24,15 @@ type costs struct {
 	setup, recovery             float64                    // seconds a vehicle: until a feed begins, until a killed server is back
 	rates, atRates              [3]float64                 // samples a second of a partition, and what a sample then costs in all
 	judged, messages            float64                    // a second, everything on the measured machine
+	spread                      *spread                    // nil: not measured
+	aloneRate, aloneLag         float64                    // samples a second over the one partition of an embedded engine, and the p99 in ms; 0: not measured
 	aloneMemory                 func(cars float64) float64 // MB, under load
 	limit                       map[string]float64
+	tried                       string // how many partitions were measured
 }
+
+// spread is what the slice costs over more partitions: µs of CPU a sample.
+type spread struct{ partitions, rate, leader, all, fold, left, lag, inUse float64 }
 
 // feedsOfSlice follow the states while the slice is measured: those of three
 // nodes and of the process that measures.
@@ -38,15 +45,23 @@ type lookup struct {
 }
 
 func (l *lookup) figure(part, subject, name string) float64 {
-	for i := range l.d.Figures {
-		if f := &l.d.Figures[i]; f.Part == part && f.Subject == subject && f.Name == name {
-			return f.Value
-		}
+	if f := l.d.find(part, subject, name); f != nil {
+		return f.Value
 	}
 	if !slices.Contains(l.lacking, part) {
 		l.lacking = append(l.lacking, part)
 	}
 	return math.NaN()
+}
+
+// find returns a figure; nil if it was not measured.
+func (d *Document) find(part, subject, name string) *Figure {
+	for i := range d.Figures {
+		if f := &d.Figures[i]; f.Part == part && f.Subject == subject && f.Name == name {
+			return f
+		}
+	}
+	return nil
 }
 
 // costsOf reads the costs off the figures. lacking are the parts that have to be
@@ -67,6 +82,7 @@ func costsOf(d *Document) (c costs, lacking []string) {
 	c.alone = l.figure("restart", "1 M vehicles", "node CPU a sample, every state at hand")
 	c.table = l.figure("vehicle", "carstate", "memory a vehicle, 10 M vehicles")
 	c.server = l.slope("resident memory when ready")*1e6 - c.table // beside the engine, the table grows
+	c.started, c.read = at(ScaleSubjects, ScaleSubjectMemory), at(ScaleSubjects, ScaleReadMemory)
 	c.state, c.sample = at(ScaleSubjects, ScaleStateBytes), at(ScaleSlice, ScaleSampleBytes)
 	c.wire = at(ScaleSubjects, ScaleWireBytes)
 	c.between, c.written, c.telemetry = at(ScaleSlice, ScaleBetween), at(ScaleSlice, ScaleDisk), at(ScaleSlice, ScaleFromClients)
@@ -78,7 +94,19 @@ func costsOf(d *Document) (c costs, lacking []string) {
 	for i, subject := range []string{ScaleSlice, ScaleTenth, ScaleHundredth} {
 		c.rates[i], c.atRates[i] = at(subject, ScaleRate), at(subject, ScaleAllCPU)
 	}
+	if d.find(Scale, ScaleSpread, ScaleCount) != nil {
+		of := func(name string) float64 { return at(ScaleSpread, name) }
+		c.spread = &spread{
+			partitions: of(ScaleCount), rate: of(ScaleRate), leader: of(ScaleLeaderCPU), all: of(ScaleAllCPU),
+			fold: of(ScaleFoldSize), left: of(ScaleLeft), lag: of(ScaleLagMost), inUse: of(ScaleInUse),
+		}
+	}
+	const rate = 30_000 // the most of those that the part measures
+	if f := d.find("sample", fmt.Sprintf("published to answered, %d/s", rate), "p99"); f != nil {
+		c.aloneRate, c.aloneLag = rate, f.Value
+	}
 	c.aloneMemory = l.between("resident memory under load")
+	c.tried = d.partitionsTried()
 	c.limit = make(map[string]float64)
 	for _, name := range []string{LimitTelemetry, LimitStates, LimitRecords, LimitRetention, LimitConnections, LimitCached, LimitBatches, LimitFeedSetup, LimitPartitions} {
 		c.limit[name] = at(ScaleLimits, name)

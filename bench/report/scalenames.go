@@ -8,10 +8,12 @@ const (
 	// Who was measured.
 	ScaleSlice     = "slice"
 	ScaleFirst     = "slice, first reports"
+	ScaleHalf      = "slice, half the rate"
 	ScaleTenth     = "slice, a tenth of the rate"
 	ScaleHundredth = "slice, a hundredth of the rate"
 	ScaleRest      = "slice, at rest"
 	ScaleFeeds     = "slice, more feeds"
+	ScaleSpread    = "slice, more partitions"
 	ScaleBacklog   = "slice, a backlog"
 	ScaleSubjects  = "subjects"
 	ScaleMessages  = "messages"
@@ -22,10 +24,15 @@ const (
 
 	// What was measured of it.
 	ScaleCars          = "cars"
+	ScaleCount         = "partitions"
 	ScaleRate          = "samples a second"
 	ScaleLagHalf       = "lag, p50"
 	ScaleLagMost       = "lag, p99"
 	ScaleLagGrowth     = "lag of the last quarter, over the first"
+	ScaleLagSlope      = "lag, growth"
+	ScaleLeft          = "backlog when the last sample was acknowledged"
+	ScaleInUse         = "processors in use"
+	ScaleOthers        = "processors in use by others"
 	ScaleIngestCPU     = "CPU of ingest a sample"
 	ScaleDeriveCPU     = "CPU of derive a sample"
 	ScaleQueryCPU      = "CPU of the query node a state"

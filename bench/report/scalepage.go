@@ -41,12 +41,13 @@ func (d *Document) scalePage() string {
 			fmt.Fprintf(&b, "![%s](%s/%s.svg)\n\n", p.Title, plotDir, p.File)
 		}
 	}
+	b.WriteString(d.lagText())
 	d.writePartitions(&b)
 	b.WriteString("## What is assumed\n\n" + assumed())
 	b.WriteString("\n## The arithmetic\n\n" + scaleArithmetic + "\n\n" + c.arithmetic())
 	b.WriteString("\n## Which limit is met first\n\n" + scaleLimits + "\n\n" + c.limits())
 	b.WriteString("\n## How many partitions\n\n" + c.partitionsText())
-	b.WriteString("\n## A hundred million cars: a plan\n\n" + c.plan())
+	b.WriteString("\n## One, ten, a hundred million cars: a plan\n\n" + c.plan())
 	b.WriteString("\n## What these figures are not\n\n" + scaleNot)
 	return b.String()
 }
@@ -71,7 +72,7 @@ func (d *Document) writeMeasured(b *strings.Builder) {
 
 // writePartitions puts the numbers of partitions side by side.
 func (d *Document) writePartitions(b *strings.Builder) {
-	var subjects, names []string
+	var subjects, names, remarks []string
 	cell := make(map[[2]string]string)
 	for i := range d.Figures {
 		f := &d.Figures[i]
@@ -85,6 +86,9 @@ func (d *Document) writePartitions(b *strings.Builder) {
 			names = append(names, f.Name)
 		}
 		cell[[2]string{f.Subject, f.Name}] = f.text()
+		if f.Name == ScaleUntilJudged && f.Unit != "s" {
+			remarks = append(remarks, f.Subject+": "+f.Remark)
+		}
 	}
 	if len(subjects) == 0 {
 		return
@@ -102,6 +106,12 @@ func (d *Document) writePartitions(b *strings.Builder) {
 		b.WriteByte('\n')
 	}
 	b.WriteByte('\n')
+	for _, r := range remarks {
+		fmt.Fprintf(b, "- %s\n", r)
+	}
+	if len(remarks) > 0 {
+		b.WriteByte('\n')
+	}
 }
 
 // quantity writes a value with its unit; where there is none, a dash.
@@ -149,7 +159,8 @@ func (c *costs) arithmetic() string {
 		{"cores of the servers for feeds", "nodes × samples × " + perSample(c.send), "cores", need.sendCores},
 		{"**cores of the one server that leads STATES**", "samples × " + perSample(c.leader) + "; most of it one after the other", "cores", need.leaderCores},
 		{"memory of each node for its table", "cars × " + number(c.table) + " B", "B", func(n need) float64 { return n.cars * c.table }},
-		{"memory of each server for the index", "cars × " + number(c.server) + " B", "B", func(n need) float64 { return n.cars * c.server }},
+		{"memory of each server for the index", "cars × " + number(c.server) + " B: what the resident memory of a process with the engine grows by from 1 M to 10 M vehicles, without the table", "B", func(n need) float64 { return n.cars * c.server }},
+		{"and at the most, right after its start", "cars × " + number(c.started) + " B, with what the recovery has left to the garbage collector; after a feed has read all " + number(c.read) + " B, with blocks", "B", func(n need) float64 { return n.cars * c.started }},
 		{"states on each server's disk", "cars × " + number(c.state) + " B, and up to three times that until it is compacted", "B", func(n need) float64 { return n.cars * c.state }},
 		{"telemetry of an hour on each server's disk", "samples × 3,600 s × " + number(c.sample) + " B", "B", func(n need) float64 { return n.samples() * secondsAnHour * c.sample }},
 		{"written to each server's disk", "samples × " + number(c.written/3) + " B", "B/s", func(n need) float64 { return n.samples() * c.written / 3 }},
@@ -211,6 +222,8 @@ func (c *costs) met() []limit {
 			"A failover of derive (10 s) still fits; longer outages are seen by senders as 503.", telemetry / 2 / 60 / c.sample / perCar},
 		{"a feed from the start is set up in time", fmt.Sprintf("%s s / %s s a million", number(l[LimitFeedSetup]), number(c.setup*1e6)),
 			"A node could not start any more. To be built: buckets, or a longer patience.", l[LimitFeedSetup] / c.setup},
+		{"the index of STATES in a server's memory, with what its recovery leaves", fmt.Sprintf("%s GB / %s B a vehicle", number(machineGB/2), number(c.started)),
+			"Larger machines, or a limit of its memory (`GOMEMLIMIT`), which has the garbage collected sooner.", machineGB / 2 * 1e9 / c.started},
 		{"the index of STATES in a server's memory", fmt.Sprintf("%s GB / %s B a vehicle", number(machineGB/2), number(c.server)),
 			"Larger machines, or buckets over more servers.", machineGB / 2 * 1e9 / c.server},
 		{"a node's table", fmt.Sprintf("%s GB / %s B a vehicle", number(machineGB/2), number(c.table)),

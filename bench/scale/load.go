@@ -107,6 +107,7 @@ type lags struct {
 	from  time.Time
 	ms    []float64
 	after []time.Duration // when each was seen, after from
+	left  float64         // samples whose states were not there when the last was acknowledged
 }
 
 func newLags() *lags { return &lags{from: time.Now()} }
@@ -127,6 +128,28 @@ func (l *lags) between(from, to time.Duration) (ms []float64) {
 		}
 	}
 	return ms
+}
+
+// medians are those of every second of so long a time.
+func (l *lags) medians(lasting time.Duration) (ms []float64) {
+	for at := time.Duration(0); at+time.Second <= lasting; at += time.Second {
+		if these := l.between(at, at+time.Second); len(these) > 0 {
+			ms = append(ms, quantile(these, 0.5))
+		}
+	}
+	return ms
+}
+
+// slope is how much values grow from one to the next: the median of the slopes
+// between any two of them, which a few bad ones do not move. 0 of fewer than two.
+func slope(values []float64) float64 {
+	var slopes []float64
+	for i := range values {
+		for j := range i {
+			slopes = append(slopes, (values[i]-values[j])/float64(i-j))
+		}
+	}
+	return quantile(slopes, 0.5)
 }
 
 // quantile is what so large a part of the values does not exceed; 0 of none.

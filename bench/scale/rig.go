@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -33,22 +36,34 @@ func fill(ctx context.Context, c stream.Config, cars int) (err error) {
 	if err != nil {
 		return err
 	}
-	part, err := e.Take(ctx, 0, "bench")
-	if err != nil {
-		return err
-	}
-	batch := make(map[vehicle.ID]vehicle.State)
-	for i := range cars {
-		batch[restart.VID(i)] = states[i%len(states)]
-		if len(batch) < stream.BatchStates && i < cars-1 {
-			continue
-		}
-		if err := part.Commit(ctx, 0, batch); err != nil {
+	batches := make([]map[vehicle.ID]vehicle.State, e.Partitions())
+	parts := make([]*stream.Partition, e.Partitions())
+	for p := range parts {
+		batches[p] = make(map[vehicle.ID]vehicle.State)
+		if parts[p], err = e.Take(ctx, p, "bench"); err != nil {
 			return err
 		}
-		clear(batch)
 	}
-	return e.Release(ctx, 0, "bench")
+	store := func(p int) error {
+		defer clear(batches[p])
+		return parts[p].Commit(ctx, 0, batches[p])
+	}
+	for i := range cars {
+		id := restart.VID(i)
+		p := stream.PartitionOf(id, len(parts))
+		batches[p][id] = states[i%len(states)]
+		if len(batches[p]) == stream.BatchStates {
+			if err := store(p); err != nil {
+				return err
+			}
+		}
+	}
+	for p := range parts {
+		if err := errors.Join(store(p), e.Release(ctx, p, "bench")); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // follower is a fleet table in this process, fed as that of a node is.
@@ -186,10 +201,11 @@ type spent struct {
 	nodes   map[string]time.Duration // CPU of each node
 	servers [copies]work
 	self    time.Duration // CPU of this process
-	states  float64       // stored
-	folds   float64       // that stored them
-	commits float64       // group commits of samples
-	read    float64       // states that derive had to read
+	machine processors
+	states  float64 // stored
+	folds   float64 // that stored them
+	commits float64 // group commits of samples
+	read    float64 // states that derive had to read
 }
 
 // all is the CPU of the nodes and servers together.
@@ -217,7 +233,8 @@ func (r *rig) during(ctx context.Context, f func() error) (*spent, error) {
 	}
 	s := &spent{
 		took: took, nodes: make(map[string]time.Duration), self: after.self - before.self,
-		states: after.states - before.states, folds: after.folds - before.folds, commits: after.commits - before.commits, read: after.read - before.read,
+		machine: processors{busy: after.machine.busy - before.machine.busy, all: after.machine.all - before.machine.all},
+		states:  after.states - before.states, folds: after.folds - before.folds, commits: after.commits - before.commits, read: after.read - before.read,
 	}
 	for name := range after.nodes {
 		s.nodes[name] = after.nodes[name] - before.nodes[name]
@@ -240,6 +257,9 @@ func (r *rig) reading(ctx context.Context) (s spent, err error) {
 		return s, err
 	}
 	s.self = selfCPU()
+	if s.machine, err = machineCPU(); err != nil {
+		return s, err
+	}
 	m, err := r.derive.Metrics(ctx)
 	if err != nil {
 		return s, err
@@ -250,6 +270,41 @@ func (r *rig) reading(ctx context.Context) (s spent, err error) {
 	}
 	s.commits = m["carstate_commit_samples_count"]
 	return s, nil
+}
+
+// processors is the time of all processors of this machine.
+type processors struct{ busy, all float64 } // in the kernel's ticks
+
+// inUse is the part of the processors that was in use, by whomever, in percent, and
+// that which was in use by others than the measured and this process.
+func (s *spent) inUse() (percent, others float64) {
+	percent = 100 * s.machine.busy / s.machine.all
+	ours := (s.all() + s.self).Seconds() / s.took.Seconds() / float64(runtime.NumCPU())
+	return percent, percent - 100*ours
+}
+
+// machineCPU is what the processors of this machine have done since its start.
+func machineCPU() (p processors, err error) {
+	text, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return p, err
+	}
+	line, _, _ := strings.Cut(string(text), "\n")
+	fields := strings.Fields(line)
+	if len(fields) < 9 || fields[0] != "cpu" {
+		return p, fmt.Errorf("/proc/stat begins with %q", line)
+	}
+	for i, field := range fields[1:9] { // what guests use is in the first two
+		ticks, err := strconv.ParseFloat(field, 64)
+		if err != nil {
+			return p, fmt.Errorf("/proc/stat: %w", err)
+		}
+		p.all += ticks
+		if i != 3 && i != 4 { // idle, and idle while something waits for a disk
+			p.busy += ticks
+		}
+	}
+	return p, nil
 }
 
 // selfCPU is the user and system time of this process.

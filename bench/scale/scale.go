@@ -19,11 +19,11 @@ import (
 	"carstate/internal/stream/streamtest"
 )
 
-// The slice: one of so many partitions of a fleet, whose cars report so often.
+// The slice: one of so many parts of a fleet, whose cars report so often.
 const (
-	fleetCars       = 100_000_000
-	fleetPartitions = 1024
-	reportEvery     = 10 * time.Second
+	fleetCars   = 100_000_000
+	fleetParts  = 1024
+	reportEvery = 10 * time.Second
 )
 
 // plan is how much is measured.
@@ -33,6 +33,7 @@ type plan struct {
 	steady     time.Duration // its measurement at the full rate
 	slow       time.Duration // each measurement of less
 	feeds      int           // added
+	spread     int           // partitions, of the same load once more
 	subjects   int           // vehicles in one stream
 	partitions []int
 	load       float64 // samples a second over all partitions; so few that the servers keep up
@@ -42,11 +43,11 @@ type plan struct {
 
 func planFor(o report.Options) plan {
 	if o.Quick {
-		return plan{cars: 20_000, first: time.Second, steady: 2 * time.Second, slow: time.Second, feeds: 2, subjects: 20_000, partitions: []int{8}, load: 100, messages: 500 * time.Millisecond, deeds: 10}
+		return plan{cars: 20_000, first: time.Second, steady: 2 * time.Second, slow: time.Second, feeds: 2, spread: 4, subjects: 20_000, partitions: []int{8}, load: 100, messages: 500 * time.Millisecond, deeds: 10}
 	}
 	return plan{
-		cars: fleetCars / fleetPartitions, first: reportEvery, steady: 20 * time.Second, slow: 6 * time.Second, feeds: 8,
-		subjects: 1_000_000, partitions: []int{4, 64, 256, 1024}, load: 200, messages: 3 * time.Second, deeds: 100,
+		cars: fleetCars / fleetParts, first: reportEvery, steady: time.Minute, slow: 6 * time.Second, feeds: 8, spread: 32,
+		subjects: 1_000_000, partitions: []int{4, 64, 256, 1024, mostPartitions}, load: 200, messages: 3 * time.Second, deeds: 100,
 	}
 }
 
@@ -67,6 +68,7 @@ func Run(ctx context.Context, o report.Options, r *report.Results) error {
 	b.limits()
 	steps := []step{
 		{"a slice of a large fleet", b.slice},
+		{"the slice over more partitions", b.spread},
 		{"many vehicles in one stream", b.subjects},
 		{"small messages in one stream", b.messages},
 		{"many partitions", b.partitions},
@@ -149,7 +151,7 @@ func (b *bench) aimed(subject, name string, value float64, unit string, most flo
 
 func (b *bench) add(f report.Figure) {
 	f.Part = report.Scale
-	if math.IsNaN(f.Value) || math.IsInf(f.Value, 0) || f.Value < 0 {
+	if math.IsNaN(f.Value) || math.IsInf(f.Value, 0) || f.Value < 0 && f.Name != report.ScaleLagSlope {
 		f.Value = 0 // a share of nothing, or less than what was there before
 	}
 	b.Logf("%s: %s: %.4g %s", f.Subject, f.Name, f.Value, f.Unit)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"runtime"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -15,10 +16,10 @@ import (
 	"carstate/internal/stream"
 )
 
-// slice is one partition's share of a large fleet: its cars, their rate, on nodes
+// slice is a part of a large fleet in one partition: its cars, their rate, on nodes
 // of one role each. Every node's listener of the operator is open too, so that it
 // can be asked for its figures.
-func (b *bench) slice(ctx context.Context) (err error) {
+func (b *bench) slice(ctx context.Context) error {
 	cars := b.plan.cars
 	rate := float64(cars) / reportEvery.Seconds()
 	c := b.streams(copies, 1)
@@ -27,6 +28,12 @@ func (b *bench) slice(ctx context.Context) (err error) {
 		return err
 	}
 	b.figure(report.ScaleSlice, report.ScaleStored, float64(cars)/time.Since(began).Seconds(), "1/s", "by one writer, one batch after the other, three copies")
+	return b.onNodes(ctx, c, cars, rate, func(r *rig, f *follower) error { return b.sliced(ctx, r, f, cars, rate) })
+}
+
+// onNodes calls do with nodes of one role each on streams that hold the cars' states,
+// and a follower that has all of them.
+func (b *bench) onNodes(ctx context.Context, c stream.Config, cars int, rate float64, do func(*rig, *follower) error) (err error) {
 	r, err := b.start(ctx, c, map[string]string{"ingest": "ingest,admin", "derive": "derive,admin", "query": "query,admin"})
 	if err != nil {
 		return err
@@ -51,7 +58,12 @@ func (b *bench) slice(ctx context.Context) (err error) {
 	if err := errors.Join(r.drive(ctx, cars, rate, min(perBody, cars)), r.drained(ctx)); err != nil {
 		return err
 	}
-	b.figure(report.ScaleSlice, report.ScaleCars, float64(cars), "", fmt.Sprintf("one of %d partitions of %d M cars", fleetPartitions, fleetCars/1_000_000))
+	return do(r, f)
+}
+
+// sliced measures the slice.
+func (b *bench) sliced(ctx context.Context, r *rig, f *follower, cars int, rate float64) error {
+	b.figure(report.ScaleSlice, report.ScaleCars, float64(cars), "", fmt.Sprintf("one part of %d of %d M cars, in one partition", fleetParts, fleetCars/1_000_000))
 	b.figure(report.ScaleSlice, report.ScaleRate, rate, "1/s", "each car every ten seconds")
 
 	rest, err := r.during(ctx, func() error { return pause(ctx, b.plan.slow) })
@@ -83,7 +95,7 @@ func (b *bench) slice(ctx context.Context) (err error) {
 	for _, less := range []struct {
 		subject string
 		part    float64
-	}{{report.ScaleTenth, 10}, {report.ScaleHundredth, 100}} {
+	}{{report.ScaleHalf, 2}, {report.ScaleTenth, 10}, {report.ScaleHundredth, 100}} {
 		rate := rate / less.part
 		n := max(1, int(rate*b.plan.slow.Seconds()))
 		s, l, err := b.load(ctx, r, f, cars, rate, n)
@@ -105,15 +117,18 @@ func (b *bench) slice(ctx context.Context) (err error) {
 	return b.deeds(ctx, r)
 }
 
-// load drives the cars at a rate and waits until all is judged.
+// load drives the cars at a rate and waits until all is judged. Each sample makes a
+// state, because a car's next comes long after.
 func (b *bench) load(ctx context.Context, r *rig, f *follower, cars int, rate float64, samples int) (*spent, *lags, error) {
 	l := newLags()
+	before := f.states.Load()
 	f.measure(l)
 	defer f.measure(nil)
 	s, err := r.during(ctx, func() error {
 		if err := r.drive(ctx, cars, rate, samples); err != nil {
 			return err
 		}
+		l.left = float64(int64(samples) - (f.states.Load() - before))
 		return r.drained(ctx)
 	})
 	return s, l, err
@@ -131,13 +146,16 @@ func (b *bench) steady(ctx context.Context, r *rig, f *follower, cars int, rate 
 	b.aimed(subject, report.ScaleLagMost, quantile(l.ms, 0.99), "ms", 1000, "from when a sample was due until its state was in a fleet table; nodes, servers and generator on the same processors")
 	b.figure(subject, report.ScaleLagHalf, quantile(l.ms, 0.5), "ms", "")
 	quarter := b.plan.steady / 4
-	b.aimed(subject, report.ScaleLagGrowth, quantile(l.between(3*quarter, 4*quarter), 0.5)/quantile(l.between(0, quarter), 0.5), "×", 2, "medians: it does not fall behind")
+	b.aimed(subject, report.ScaleLagGrowth, quantile(l.between(3*quarter, 4*quarter), 0.5)/quantile(l.between(0, quarter), 0.5), "×", 2, "medians")
+	b.aimed(subject, report.ScaleLagSlope, slope(l.medians(b.plan.steady)), "ms/s", 1, fmt.Sprintf("of the medians of %.0f seconds, Theil and Sen's; who judges a thousandth less than comes falls behind by 1 ms/s", b.plan.steady.Seconds()))
+	b.aimed(subject, report.ScaleLeft, l.left/rate, "s", 0.5, fmt.Sprintf("%.0f of %d samples, in the time in which so many come", max(0, l.left), n))
 	b.figure(subject, report.ScaleIngestCPU, micros(s.nodes["ingest"], samples), "µs", fmt.Sprintf("HTTP, %d cars a request; the feed of its console included", perBody))
 	b.figure(subject, report.ScaleDeriveCPU, micros(s.nodes["derive"], samples), "µs", "every state at hand; the feed of its console included")
 	b.figure(subject, report.ScaleQueryCPU, micros(s.nodes["query"], s.states), "µs", "its feed alone, no queries; the console's part included")
 	b.figure(subject, report.ScaleServersCPU, micros(all(s.servers).cpu, samples), "µs", "stored three times, and sent to derive and to four feeds")
 	b.figure(subject, report.ScaleLeaderCPU, micros(s.servers[b.servers.index(b.servers.Leader(stream.States))].cpu, samples), "µs", "with whatever else that server leads")
 	b.figure(subject, report.ScaleAllCPU, micros(s.all(), samples), "µs", "three nodes and three servers")
+	b.inUse(subject, s)
 	b.figure(subject, report.ScaleStates, s.states/samples, "", "")
 	b.figure(subject, report.ScaleCommitSize, samples/s.commits, "", "")
 	b.figure(subject, report.ScaleFoldSize, s.states/s.folds, "", "")
@@ -168,6 +186,54 @@ func (b *bench) steady(ctx context.Context, r *rig, f *follower, cars int, rate 
 		XAxis: "seconds", YAxis: "ms", Lines: b.lag,
 	})
 	return nil
+}
+
+// inUse adds how full the machine was: where hardly a processor is idle, what has to
+// wait waits for whatever else there is.
+func (b *bench) inUse(subject string, s *spent) {
+	percent, others := s.inUse()
+	b.figure(subject, report.ScaleInUse, percent, "%", fmt.Sprintf("of the machine's %d, cars, follower and everybody else included", runtime.NumCPU()))
+	b.figure(subject, report.ScaleOthers, others, "%", "of them: neither nodes nor servers nor cars; the kernel's own and other programs")
+}
+
+// spread measures the slice's cars at the slice's rate over as many partitions as a
+// set of streams with two nodes that judge is to have: what comes together is then
+// stored in more and smaller pieces.
+func (b *bench) spread(ctx context.Context) error {
+	cars := b.plan.cars
+	rate := float64(cars) / reportEvery.Seconds()
+	c := b.streams(copies, b.plan.spread)
+	if err := fill(ctx, c, cars); err != nil {
+		return err
+	}
+	return b.onNodes(ctx, c, cars, rate, func(r *rig, f *follower) error {
+		if _, _, err := b.load(ctx, r, f, cars, rate, int(rate*b.plan.first.Seconds())); err != nil {
+			return err
+		}
+		n := int(rate * b.plan.slow.Seconds())
+		s, l, err := b.load(ctx, r, f, cars, rate, n)
+		if err != nil {
+			return err
+		}
+		const subject = report.ScaleSpread
+		samples := float64(n)
+		b.figure(subject, report.ScaleCount, float64(c.Partitions), "", "sixteen for each of two nodes that judge; the same cars, states at hand")
+		b.figure(subject, report.ScaleRate, rate, "1/s", "over all partitions")
+		b.figure(subject, report.ScaleIngestCPU, micros(s.nodes["ingest"], samples), "µs", "")
+		b.figure(subject, report.ScaleDeriveCPU, micros(s.nodes["derive"], samples), "µs", "")
+		b.figure(subject, report.ScaleQueryCPU, micros(s.nodes["query"], s.states), "µs", "")
+		b.figure(subject, report.ScaleServersCPU, micros(all(s.servers).cpu, samples), "µs", "")
+		b.figure(subject, report.ScaleLeaderCPU, micros(s.servers[b.servers.index(b.servers.Leader(stream.States))].cpu, samples), "µs", "with whatever else that server leads")
+		b.figure(subject, report.ScaleAllCPU, micros(s.all(), samples), "µs", "three nodes and three servers")
+		b.inUse(subject, s)
+		b.figure(subject, report.ScaleCommitSize, samples/s.commits, "", "")
+		b.figure(subject, report.ScaleFoldSize, s.states/s.folds, "", "")
+		b.figure(subject, report.ScaleDisk, float64(all(s.servers).written)/samples, "B", "by the kernel's count, metadata of the file system not included")
+		b.figure(subject, report.ScaleLagHalf, quantile(l.ms, 0.5), "ms", "")
+		b.figure(subject, report.ScaleLagMost, quantile(l.ms, 0.99), "ms", "")
+		b.figure(subject, report.ScaleLeft, l.left/rate, "s", fmt.Sprintf("%.0f of %d samples", max(0, l.left), n))
+		return nil
+	})
 }
 
 // moreFeeds measures what each feed more costs the servers.

@@ -262,3 +262,18 @@ func TestTooManyStates(t *testing.T) {
 		t.Fatalf("%d states are stored, %v; want %d", n, err, MaxStates)
 	}
 }
+
+// However many partitions there are, each can be read while all others are. Left to
+// itself, a server lets a stream have a thousand consumers and no more.
+func TestEveryPartitionIsRead(t *testing.T) {
+	t.Parallel()
+	const partitions = 1001
+	e := openOne(t, Config{DataDir: t.TempDir(), Partitions: partitions})
+	for p := range partitions {
+		part := &Partition{e: e, number: p, next: 1}
+		if err := part.subscribe(); err != nil {
+			t.Fatalf("partition %d of %d: %v", p, partitions, err)
+		}
+		defer part.Close()
+	}
+}

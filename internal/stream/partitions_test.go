@@ -82,6 +82,34 @@ func hasThree(t *testing.T, c stream.Config) {
 	}
 }
 
+// Streams that were made before get what their partitions need, and keep it.
+func TestConsumersOfMadeStreams(t *testing.T) {
+	t.Parallel()
+	server := streamtest.StartServer(t)
+	c := stream.Config{URLs: server.URL(), Partitions: 300}
+	most := func() (is jetstream.StreamConfig) {
+		streamtest.Open(t, c)
+		s, err := server.JetStream().Stream(t.Context(), stream.Telemetry)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.CachedInfo().Config
+	}
+	made := most()
+	if made.MaxConsumers != 2*300+500 {
+		t.Errorf("it was made for %d consumers", made.MaxConsumers)
+	}
+	made.MaxConsumers = -1
+	if _, err := server.JetStream().UpdateStream(t.Context(), made); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if n := most().MaxConsumers; n != 2*300+500 {
+			t.Errorf("%d consumers after a start", n)
+		}
+	}
+}
+
 // It outlasts TELEMETRY: where that alone is made anew, the states must be found.
 func TestPartitionsOutlastTelemetry(t *testing.T) {
 	t.Parallel()

@@ -55,8 +55,9 @@ func streamConfigs(c Config, m made) []jetstream.StreamConfig {
 			Discard:  jetstream.DiscardNew,
 			// Only the leader may say that nothing is left to fold: the
 			// trimmer acts on it, and a replica may lag.
-			AllowDirect: false,
-			Duplicates:  duplicateWindow,
+			AllowDirect:  false,
+			Duplicates:   duplicateWindow,
+			MaxConsumers: consumersOf(m.partitions),
 		},
 		lastValue(States, c.StatesBytes, jetstream.DiscardOld, "state.*.*", "cursor.*", "member.*"),
 		lastValue(Tokens, recordBytes, jetstream.DiscardNew, "token.*", "tokenset.*.*", "tokenuse.*", "tokenuse.*.*"),
@@ -83,6 +84,21 @@ func streamConfigs(c Config, m made) []jetstream.StreamConfig {
 		}
 	}
 	return configs
+}
+
+// usualConsumers is how many consumers nats-server lets a stream have that does not
+// say how many.
+const usualConsumers = 1000
+
+// consumersOf is how many consumers TELEMETRY may have; 0: as many as is usual. Who
+// folds a partition has one, and for some seconds after a node has died the servers
+// keep its own beside those of its successors. The trimmer and the console need one
+// now and then. A partition that gets none is never folded.
+func consumersOf(partitions int) int {
+	if n := 2*partitions + usualConsumers/2; n > usualConsumers {
+		return n
+	}
+	return 0
 }
 
 // made is what the first start has fixed, as TELEMETRY says: 0 before.
@@ -265,7 +281,10 @@ func sameStream(want, is jetstream.StreamConfig) bool {
 	}
 	want.Metadata = is.Metadata // the server adds to it
 	// So does it with limits that are not set.
-	want.MaxMsgs, want.MaxConsumers, want.MaxMsgSize = -1, -1, -1
+	want.MaxMsgs, want.MaxMsgSize = -1, -1
+	if want.MaxConsumers == 0 {
+		want.MaxConsumers = -1
+	}
 	if want.MaxMsgsPerSubject == 0 {
 		want.MaxMsgsPerSubject = -1
 	}
