@@ -114,6 +114,14 @@ func (f *follower) measure(l *lags) {
 	f.lags = l
 }
 
+// seen is how many states of what is measured are in the table, without those of
+// samples that were sent before.
+func (f *follower) seen() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.lags.ms)
+}
+
 func (f *follower) close() error {
 	f.stop()
 	<-f.done

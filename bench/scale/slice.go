@@ -121,14 +121,13 @@ func (b *bench) sliced(ctx context.Context, r *rig, f *follower, cars int, rate 
 // state, because a car's next comes long after.
 func (b *bench) load(ctx context.Context, r *rig, f *follower, cars int, rate float64, samples int) (*spent, *lags, error) {
 	l := newLags()
-	before := f.states.Load()
 	f.measure(l)
 	defer f.measure(nil)
 	s, err := r.during(ctx, func() error {
 		if err := r.drive(ctx, cars, rate, samples); err != nil {
 			return err
 		}
-		l.left = float64(int64(samples) - (f.states.Load() - before))
+		l.left = float64(samples - f.seen())
 		return r.drained(ctx)
 	})
 	return s, l, err
