@@ -24,10 +24,10 @@ var Row = row.Row{
 	Name:    "overload",
 	Title:   "Ten times as much as it can do",
 	Promise: "Asked for more than it can do, the service does nearly as much as at its best, turns the newest away, those who were let in with 503, answers those it took on in bounded time, keeps its memory, and is itself again within 2 s.",
-	How: `A node is put into a group of processes that gets a tenth of a core (for telemetry two fifths), handed out ten times a second as in a container, since one machine cannot offer ten times what
+	How: `A node is put into a group of processes that gets eight hundredths of a core (for telemetry two fifths), handed out ten times a second as in a container, since one machine cannot offer ten times what
 the whole of it can do. It has one processor, and the users have the others. Requests are due at a rate, whatever becomes of those before: at 0.7, 0.85, 1, 1.2, 2 and 10 times what it was found to do,
 in turn, three rounds of which the median counts. Its peak is the best of the first four. Each request is given to a user: one with an open connection if there is one, else one
-who connects, up to 4,000. A user waits a second from when the request was due, then hangs up, and connects anew for the next. What is due while all of them wait comes from others, who try once to connect: who
+who connects, up to 2,000. A user waits a second from when the request was due, then hangs up, and connects anew for the next. What is due while all of them wait comes from others, who try once to connect: who
 is let in is a user from then on, and who is not has been turned away by the kernel. So as much is offered as is due, which is checked. Answers are counted that are right and come within that second; those due in
 the first 1.5 s are not, in which the connections come into being. Each 503 must say when to come back. A request of telemetry has 5 samples.
 
@@ -59,7 +59,7 @@ cannot. Clients that pipeline are not tried: what they send ahead waits in the k
 
 // Quotas of the victim, in thousandths of a core.
 const (
-	queryQuota  = 100
+	queryQuota  = 80
 	ingestQuota = 400
 )
 

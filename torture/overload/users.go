@@ -20,7 +20,7 @@ import (
 // a browser, a proxy or a pool of connections does too.
 const (
 	patience = time.Second
-	maxUsers = 4000
+	maxUsers = 2000
 )
 
 // crowd is users of one listener.
