@@ -46,7 +46,7 @@ func run(ctx context.Context, a *row.Attempt) error {
 		return err
 	}
 	defer n.Kill()
-	l, err := newLoad(ctx, a, n)
+	t, err := newTraffic(ctx, a, n)
 	if err != nil {
 		return err
 	}
@@ -56,7 +56,7 @@ func run(ctx context.Context, a *row.Attempt) error {
 	ended := make(chan error, 1)
 	go func() {
 		defer cancel()
-		ended <- l.run(ctx)
+		ended <- t.run(ctx)
 	}()
 	s, err := watch(ctx, n)
 	cancel()
