@@ -54,15 +54,17 @@ func (t *traffic) drive(ctx context.Context, vid string) error {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for came := time.Now(); time.Since(came) < carStays; {
+		at := time.Now().Unix()
 		publish := packets.Packet{
 			FixedHeader: packets.FixedHeader{Type: packets.Publish, Qos: 1}, ProtocolVersion: 4,
-			TopicName: "vehicles/" + vid + "/telemetry", PacketID: 1, Payload: []byte(sample(vid)),
+			TopicName: "vehicles/" + vid + "/telemetry", PacketID: 1, Payload: []byte(t.sample(vid, at)),
 		}
 		t.a.Offered(1)
 		if err := tell(publish.PublishEncode(&out), [4]byte{packets.Puback << 4, 2, 0, 1}); err != nil {
 			return err
 		}
 		t.a.Acknowledged(1)
+		t.held.NoteAcknowledged(vid, at)
 		select {
 		case <-ctx.Done():
 			return nil

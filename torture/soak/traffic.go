@@ -17,6 +17,7 @@ import (
 	"carstate/internal/access"
 	"carstate/internal/admin"
 	"carstate/internal/nodeprocess"
+	"carstate/torture/load"
 	"carstate/torture/row"
 )
 
@@ -38,14 +39,21 @@ type traffic struct {
 	admin *admin.Client
 	key   string
 	token string
+
+	// held keeps the journal of what was acknowledged of telemetry.
+	held   *load.Load
+	looked int // how often a car's newest sample was looked for
 }
 
 func newTraffic(ctx context.Context, a *row.Attempt, n *nodeprocess.Node) (t *traffic, err error) {
-	t = &traffic{a: a, n: n}
+	t = &traffic{a: a, n: n, held: load.New(a)}
 	if t.admin, err = n.AdminClient(); err != nil {
 		return nil, err
 	}
 	if t.key, err = n.AddSource(ctx, "gateway"); err != nil {
+		return nil, err
+	}
+	if err := t.held.Prepare(ctx, n); err != nil {
 		return nil, err
 	}
 	token, err := n.IssueToken(ctx, "Ada")
@@ -93,6 +101,7 @@ func (t *traffic) run(ctx context.Context) error {
 	each(tickTime, t.ask)
 	each(deedsEvery, t.deeds)
 	each(deedsEvery, t.console)
+	each(deedsEvery, t.hold)
 	for i := range mqttCars {
 		all.Go(func() {
 			// No two have the same vehicle: the newer would take the older one's place.
@@ -113,16 +122,20 @@ func (t *traffic) run(ctx context.Context) error {
 
 func vid(i int) string { return fmt.Sprint("Soak", i) }
 
-func sample(vid string) string {
-	return fmt.Sprintf(`{"vid":"%s","time":%d,"signals":{"Vehicle.Speed":60,"Vehicle.OBD.EngineSpeed":2000,"Vehicle.OBD.ThrottlePosition":18}}`, vid, time.Now().UnixMilli())
+// sample is one that is about to be sent. Its time is in whole seconds.
+func (t *traffic) sample(vid string, at int64) string {
+	t.held.NoteOffered(vid, at)
+	return fmt.Sprintf(`{"vid":"%s","time":%d,"signals":{"Vehicle.Speed":60,"Vehicle.OBD.EngineSpeed":2000,"Vehicle.OBD.ThrottlePosition":18}}`, vid, at*1000)
 }
 
 // post sends telemetry by HTTP.
 func (t *traffic) post(ctx context.Context, i int) error {
 	var b strings.Builder
-	for k := range tickSamples {
-		b.WriteString(sample(vid((i*tickSamples + k) % cars)))
-		b.WriteByte('\n')
+	at := time.Now().Unix()
+	vids := make([]string, tickSamples)
+	for k := range vids {
+		vids[k] = vid((i*tickSamples + k) % cars)
+		b.WriteString(t.sample(vids[k], at) + "\n")
 	}
 	status, text, err := t.n.Post(ctx, t.key, b.String())
 	if err != nil {
@@ -134,6 +147,9 @@ func (t *traffic) post(ctx context.Context, i int) error {
 		return nil
 	}
 	t.a.Acknowledged(tickSamples)
+	for _, vid := range vids {
+		t.held.NoteAcknowledged(vid, at)
+	}
 	return nil
 }
 
