@@ -15,6 +15,7 @@ import (
 	"carstate/internal/broken"
 	"carstate/internal/nodeprocess"
 	"carstate/torture/cores"
+	"carstate/torture/load"
 	"carstate/torture/row"
 )
 
@@ -37,6 +38,10 @@ that come by themselves; it is no measure of that.
 Right after the last overload of each kind, a light one (100 a second, on connections of its own) shows whether the node is itself again: after the last request that
 failed, and after the last second of which more than a hundredth took longer than 100 ms, or three times the p99 that a light load had before. Resident memory is read ten times a second.
 
+What was acknowledged must be there. A car reports once for every second of its own time, and after 1,000 samples another takes its place, so that little can hide behind what came later. When the node has judged all, the state of
+every car must be at least as new as its newest sample that was acknowledged, in any of the loads. Before all else the same is asked ten times of a node that is killed (kill -9) while 128 users send it telemetry, and started again;
+that tells what is stored from what only waits to be.
+
 The node and the users share the machine with whatever else runs. The quota keeps the node's part the same, so the ratio to the peak can be trusted, and the single figure
 cannot. Clients that pipeline are not tried: what they send ahead waits in the kernel, at their own expense.`,
 	Found: []string{
@@ -51,6 +56,7 @@ cannot. Clients that pipeline are not tried: what they send ahead waits in the k
 	CI:     9,
 	Long:   60,
 	Controls: []row.Control{
+		{Defect: broken.AcknowledgeEarly, Says: "acknowledges samples before they are stored", By: []string{load.LostSample, load.LostCar}, Count: 1},
 		{Defect: broken.NoShedding, Says: "takes in everybody who comes", By: []string{"missed: query at *×: answered in time, of the peak is *", "missed: ingest at *×: answered in time, of the peak is *"}, Count: 3},
 	},
 	Needs: needs,
@@ -72,15 +78,34 @@ func run(ctx context.Context, a *row.Attempt) error {
 	if err := cores.Confine(os.Getpid(), &p.Others); err != nil {
 		return err
 	}
-	if err := one(ctx, a, "query", queryQuota, &p.One, queries); err != nil || ctx.Err() != nil {
-		return err
+	killed, whole := newFleet(a), newFleet(a)
+	for _, part := range []struct {
+		what        string
+		thousandths int
+		prepare     func(context.Context, *nodeprocess.Node) (*crowd, error)
+		do          func(context.Context, *victim) error
+	}{
+		{"killed", ingestQuota, killed.prepare, killed.cut},
+		{"query", queryQuota, queries, func(ctx context.Context, v *victim) error { return v.suffer(ctx) }},
+		{"ingest", ingestQuota, whole.prepare, func(ctx context.Context, v *victim) error {
+			if err := v.suffer(ctx); err != nil || ctx.Err() != nil {
+				return err
+			}
+			return whole.hold(ctx, v)
+		}},
+	} {
+		if err := one(ctx, a, part.what, part.thousandths, &p.One, part.prepare, part.do); err != nil || ctx.Err() != nil {
+			return err
+		}
 	}
-	return one(ctx, a, "ingest", ingestQuota, &p.One, telemetry)
+	return nil
 }
 
-// one overloads one listener of a node of its own.
-func one(ctx context.Context, a *row.Attempt, what string, thousandths int, processor *cores.Set, prepare func(context.Context, *nodeprocess.Node) (*crowd, error)) (err error) {
-	n, err := nodeprocess.Start(ctx, nodeprocess.Options{Binary: a.Binary, Dir: filepath.Join(a.Dir, what), Flags: []string{"--max-age", "24h"}})
+// one has a node of its own, of which something is overloaded.
+func one(ctx context.Context, a *row.Attempt, what string, thousandths int, processor *cores.Set,
+	prepare func(context.Context, *nodeprocess.Node) (*crowd, error), do func(context.Context, *victim) error) (err error) {
+	options := nodeprocess.Options{Binary: a.Binary, Dir: filepath.Join(a.Dir, what), Flags: []string{"--max-age", "24h"}}
+	n, err := nodeprocess.Start(ctx, options)
 	if err != nil {
 		return err
 	}
@@ -89,8 +114,9 @@ func one(ctx context.Context, a *row.Attempt, what string, thousandths int, proc
 		n.Kill()
 		return err
 	}
+	v := &victim{a: a, n: n, what: what, quota: q, processor: processor, options: options}
 	defer func() {
-		n.Kill()
+		v.n.Kill()
 		if e := q.remove(); err == nil {
 			err = e
 		}
@@ -98,18 +124,13 @@ func one(ctx context.Context, a *row.Attempt, what string, thousandths int, proc
 	if err := n.AwaitReady(ctx, time.Minute); err != nil {
 		return err
 	}
-	c, err := prepare(ctx, n)
-	if err != nil {
+	if v.crowd, err = prepare(ctx, n); err != nil {
 		return err
 	}
-	if err := q.add(n.PID()); err != nil {
-		return fmt.Errorf("the node cannot be limited: %w", err)
-	}
-	if err := cores.Confine(n.PID(), processor); err != nil {
+	if err := v.confine(); err != nil {
 		return err
 	}
-	v := &victim{a: a, n: n, what: what, crowd: c, quota: q}
-	return v.suffer(ctx)
+	return do(ctx, v)
 }
 
 // victim is a node that is overloaded.
@@ -119,6 +140,17 @@ type victim struct {
 	what  string
 	crowd *crowd
 	quota *quota
+
+	processor *cores.Set
+	options   nodeprocess.Options // what it was started with
+}
+
+// confine limits a node that has been started.
+func (v *victim) confine() error {
+	if err := v.quota.add(v.n.PID()); err != nil {
+		return fmt.Errorf("the node cannot be limited: %w", err)
+	}
+	return cores.Confine(v.n.PID(), v.processor)
 }
 
 // Times of the parts.
@@ -354,10 +386,11 @@ func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond)
 
 // recovery is how long after the load's end the node is itself again.
 func (v *victim) recovery(ctx context.Context, normal time.Duration) (time.Duration, result) {
-	light := &crowd{addr: v.crowd.addr, request: v.crowd.request, good: v.crowd.good, light: true}
+	light := &crowd{addr: v.crowd.addr, request: v.crowd.request, good: v.crowd.good, light: true, acknowledged: v.crowd.acknowledged, sent: v.crowd.sent}
 	began := time.Now()
 	r := light.openLoop(ctx, calmRate, 0, watched)
 	light.leave()
+	v.crowd.sent = light.sent
 	return recovered(r.all, began, normal), r
 }
 

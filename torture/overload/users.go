@@ -48,6 +48,10 @@ type crowd struct {
 	from, until time.Time
 	// counting, where it is set, is called as that begins and as it ends.
 	counting func()
+
+	// acknowledged, where it is set, is told the number of each request that has had
+	// a good answer.
+	acknowledged func(i int)
 }
 
 // result is what became of requests.
@@ -443,6 +447,9 @@ func (u *user) ask(due time.Time) (status int, again bool, err error) {
 	case status == 503:
 		return status, again, nil
 	case u.of.good(status, body):
+		if u.of.acknowledged != nil {
+			u.of.acknowledged(n)
+		}
 		return 200, again, nil
 	}
 	return -status, again, nil
