@@ -66,6 +66,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if *render {
 		return document.Save(*docs, rows)
 	}
+	began := time.Now()
 	for *seed == 0 {
 		*seed = rand.Uint64() >> 12 // so that JavaScript's numbers hold it too
 	}
@@ -99,6 +100,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 
 	fmt.Fprintf(stderr, "seed %d\n", *seed)
+	whole := reliability.Whole{Machine: machine, Version: strings.TrimSpace(string(described)), At: began.UTC().Truncate(time.Second), Seed: *seed}
 	var failed []string
 	for _, r := range chosen {
 		n := r.CI
@@ -108,7 +110,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		if given[r.Name] > 0 {
 			n = given[r.Name]
 		}
-		done := reliability.Done{Row: r.Name, Machine: machine, Version: strings.TrimSpace(string(described)), At: time.Now().UTC().Truncate(time.Second), Seed: *seed, Count: n}
+		done := reliability.Done{Row: r.Name, Machine: machine, Version: whole.Version, At: time.Now().UTC().Truncate(time.Second), Seed: *seed, Count: n}
 		if err := lacks[r.Name]; err != nil {
 			done.Outcome.NotDone(err)
 		} else {
@@ -142,11 +144,20 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 			}
 		}
 		document.Replace(done)
+		whole.Add(done)
 		// A row that was done is kept, whatever becomes of the next.
 		if err := document.Save(*docs, rows); err != nil {
 			return err
 		}
 		fmt.Fprintln(stdout, done.Line())
+	}
+	if *controls && *count == "" && !*long && *names == rowNames() {
+		whole.Took, whole.Failed = time.Since(began), failed
+		document.Whole = &whole
+		if err := document.Save(*docs, rows); err != nil {
+			return err
+		}
+		fmt.Fprintln(stdout, &whole)
 	}
 	if len(failed) > 0 {
 		return fmt.Errorf("seed %d: these rows found something, could not be done, or did not see their control: %s", *seed, strings.Join(failed, ", "))

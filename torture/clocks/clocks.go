@@ -6,10 +6,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"net/http"
 	"os/exec"
+	"slices"
 	"time"
 
 	"carstate/internal/admin"
@@ -31,6 +33,8 @@ last second of 32 bits (January 2038) and of 32 bits without a sign (2106), to 2
 too far in the future), and is asked about again; the rate is used up, and the clock goes on by what Retry-After says and by a window. In every tenth sequence an address guesses tokens until it is told to wait.
 A model knows the node's time to a second before and after each request; where an end lies between, both answers are right. After the sequences the monotonic clock jumps ahead by a minute, an hour and a day,
 as it does on a machine that is moved, each time with the other clock in 2038 for a moment: a car that had reported must be known after it. Then the node is restarted, with the true time: what is counted for today must be what was asked by the node's clock today: no less and no more.
+
+Offered are the cars' samples of now, of which the node must take in each and judge it at once; what is asked, and the samples from the future, are figures of their own.
 
 A monotonic clock that goes back is not tried: no kernel lets it. NATS servers have no clock set here.`,
 	Counts: "sequences of jumps",
@@ -55,7 +59,7 @@ A monotonic clock that goes back is not tried: no kernel lets it. NATS servers h
 }
 
 func run(ctx context.Context, a *row.Attempt) error {
-	t := &trial{a: a, rng: rand.New(rand.NewPCG(a.Seed, 0)), calls: make(map[int64]between), answers: make(map[int]int)}
+	t := &trial{a: a, rng: rand.New(rand.NewPCG(a.Seed, 0)), calls: make(map[int64]between), answers: make(map[int]int), queries: make(map[int]int)}
 	if err := t.start(ctx); err != nil {
 		return err
 	}
@@ -87,6 +91,10 @@ func run(ctx context.Context, a *row.Attempt) error {
 		return err
 	}
 	a.Figure("jumps", float64(t.jumps), "")
+	for _, status := range slices.Sorted(maps.Keys(t.queries)) {
+		a.Figure(fmt.Sprintf("queries answered with %d", status), float64(t.queries[status]), "")
+	}
+	a.Figure("samples too far in the future, of which none may be taken in", float64(t.early), "")
 	for _, x := range []struct {
 		status int
 		what   string
@@ -114,6 +122,8 @@ type trial struct {
 	wall, mono time.Duration // how far the node's clocks are ahead
 	jumps      int
 	answers    map[int]int // to secrets that end, by status
+	queries    map[int]int // all that were answered, by status
+	early      int         // samples too far in the future
 }
 
 func (t *trial) start(ctx context.Context) (err error) {
@@ -303,6 +313,9 @@ func (t *trial) answered(vid string) func(context.Context) error {
 func (t *trial) about(ctx context.Context, vid string) (nodeprocess.Answer, error) {
 	before := t.now().Add(-time.Second)
 	a, err := t.node.Ask(ctx, nodeprocess.DrivingPath, t.steady, vid)
+	if err == nil {
+		t.queries[a.HTTP]++
+	}
 	t.called(before, t.now().Add(time.Second), err == nil && a.HTTP == http.StatusOK)
 	return a, err
 }

@@ -100,8 +100,8 @@ func (s *scene) ask(ctx context.Context, token, caller string) (a answered, err 
 	if err := errors.Join(err, resp.Body.Close()); err != nil {
 		return a, err
 	}
-	s.a.Offered(1)
 	a.status, a.reason = resp.StatusCode, resp.Header.Get("Carstate-Reason")
+	s.queries[a.status]++
 	a.modified, _ = http.ParseTime(resp.Header.Get("Last-Modified"))
 	a.date, _ = http.ParseTime(resp.Header.Get("Date"))
 	seconds, _ := strconv.Atoi(resp.Header.Get("Retry-After"))
@@ -171,7 +171,11 @@ func (s *scene) report(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		s.a.Offered(1)
+		if x.off > 0 {
+			s.early++
+		} else {
+			s.a.Offered(1)
+		}
 		taken := status == http.StatusAccepted && !strings.Contains(string(text), `"accepted":0`)
 		switch {
 		case x.off > 0 && taken:

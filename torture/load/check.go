@@ -86,27 +86,28 @@ const (
 // CheckSome holds the node to a part of the journal, the newest of it above all.
 // Nothing may be under way, and the node has settled.
 func (l *Load) CheckSome(ctx context.Context, n *nodeprocess.Node) error {
-	l.checkCars(ctx, n, l.journal.pick(l.rnd, newestCars, anyCars))
+	l.checkCars(ctx, n, l.journal.pick(l.rnd, newestCars, anyCars), l.journal.before)
 	return l.checkDeeds(ctx, n, someSecrets)
 }
 
 // CheckAll holds the node to all of the journal.
 func (l *Load) CheckAll(ctx context.Context, n *nodeprocess.Node) error {
-	l.checkCars(ctx, n, l.journal.all())
+	l.checkCars(ctx, n, l.journal.all(), l.journal.before)
 	if err := l.checkDeeds(ctx, n, someSecrets); err != nil {
 		return err
 	}
 	return l.checkLists(ctx, n)
 }
 
-// checkCars asks for vehicles, several at a time.
-func (l *Load) checkCars(ctx context.Context, n *nodeprocess.Node, cars []string) {
+// checkCars asks for vehicles, several at a time. before is what the answer about one
+// is held against.
+func (l *Load) checkCars(ctx context.Context, n *nodeprocess.Node, cars []string, before func(vid string) car) {
 	var asking sync.WaitGroup
 	const askers = 4
 	for part := range slices.Chunk(cars, len(cars)/askers+1) {
 		asking.Go(func() {
 			for _, vid := range part {
-				for ctx.Err() == nil && !l.ask(ctx, n, vid, true) {
+				for ctx.Err() == nil && !l.ask(ctx, n, vid, before(vid), true) {
 					if n.HasEnded() {
 						return
 					}
@@ -173,7 +174,7 @@ func (l *Load) checkDeeds(ctx context.Context, node *nodeprocess.Node, n int) er
 	l.journal.mu.Lock()
 	forgotten := slices.Clone(l.journal.forgotten[max(0, len(l.journal.forgotten)-n):])
 	l.journal.mu.Unlock()
-	l.checkCars(ctx, node, forgotten)
+	l.checkCars(ctx, node, forgotten, l.journal.before)
 	return l.checkRecords(ctx, c)
 }
 

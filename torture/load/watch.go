@@ -26,16 +26,16 @@ func (l *Load) watch(ctx context.Context, n *nodeprocess.Node, number int) {
 			if i%watchers != number {
 				continue
 			}
-			if answered := l.ask(ctx, n, vid, false); !answered && !rest(ctx) {
+			if answered := l.ask(ctx, n, vid, l.journal.before(vid), false); !answered && !rest(ctx) {
 				return
 			}
 		}
 	}
 }
 
-// ask asks for a vehicle and judges the answer. It reports whether there was one.
-func (l *Load) ask(ctx context.Context, n *nodeprocess.Node, vid string, settled bool) bool {
-	was := l.journal.before(vid)
+// ask asks for a vehicle and judges the answer by what was known before. It reports
+// whether there was one.
+func (l *Load) ask(ctx context.Context, n *nodeprocess.Node, vid string, was car, settled bool) bool {
 	must, asking := l.MustAnswer.Load(), ctx
 	if must {
 		// It has a time of its own, whatever becomes of the load meanwhile.

@@ -15,6 +15,7 @@ import (
 	"carstate/internal/broken"
 	"carstate/internal/nodeprocess"
 	"carstate/torture/cores"
+	"carstate/torture/load"
 	"carstate/torture/row"
 )
 
@@ -23,18 +24,23 @@ var Row = row.Row{
 	Number:  5,
 	Name:    "overload",
 	Title:   "Ten times as much as it can do",
-	Promise: "Asked for more than it can do, the service does nearly as much as at its best, refuses the newest with 503, answers those it took on in bounded time, keeps its memory, and is itself again within 2 s.",
-	How: `A node is put into a group of processes that gets a tenth of a core (for telemetry two fifths), handed out ten times a second as in a container, since one machine cannot offer ten times what
+	Promise: "Asked for more than it can do, the service does nearly as much as at its best, turns the newest away, those who were let in with 503, answers those it took on in bounded time, keeps its memory, and is itself again within 2 s.",
+	How: `A node is put into a group of processes that gets eight hundredths of a core (for telemetry two fifths), handed out ten times a second as in a container, since one machine cannot offer ten times what
 the whole of it can do. It has one processor, and the users have the others. Requests are due at a rate, whatever becomes of those before: at 0.7, 0.85, 1, 1.2, 2 and 10 times what it was found to do,
 in turn, three rounds of which the median counts. Its peak is the best of the first four. Each request is given to a user: one with an open connection if there is one, else one
-who connects, up to 4,000. A user waits a second from when the request was due, then hangs up, and connects anew for the next. Answers are counted that are right and come within that second; those due in the first 1.5 s
-are not, in which the connections come into being. Each 503 must say when to come back. A request of telemetry has 5 samples.
+who connects, up to 2,000. A user waits a second from when the request was due, then hangs up, and connects anew for the next. What is due while all of them wait comes from others, who try once to connect: who
+is let in is a user from then on, and who is not has been turned away by the kernel. So as much is offered as is due, which is checked. Answers are counted that are right and come within that second; those due in
+the first 1.5 s are not, in which the connections come into being. Each 503 must say when to come back. A request of telemetry has 5 samples.
 
 Beside stands what users get who each ask as soon as they have their answer. They and the node take turns, so that it is never woken for a single request, and 128 of them get more than can be had at any rate of requests
 that come by themselves; it is no measure of that.
 
 Right after the last overload of each kind, a light one (100 a second, on connections of its own) shows whether the node is itself again: after the last request that
 failed, and after the last second of which more than a hundredth took longer than 100 ms, or three times the p99 that a light load had before. Resident memory is read ten times a second.
+
+What was acknowledged must be there. A car reports once for every second of its own time, and after 1,000 samples another takes its place, so that little can hide behind what came later. When the node has judged all, the state of
+every car must be at least as new as its newest sample that was acknowledged, in any of the loads. Before all else the same is asked ten times of a node that is killed (kill -9) while 128 users send it telemetry, and started again;
+that tells what is stored from what only waits to be.
 
 The node and the users share the machine with whatever else runs. The quota keeps the node's part the same, so the ratio to the peak can be trusted, and the single figure
 cannot. Clients that pipeline are not tried: what they send ahead waits in the kernel, at their own expense.`,
@@ -50,6 +56,7 @@ cannot. Clients that pipeline are not tried: what they send ahead waits in the k
 	CI:     9,
 	Long:   60,
 	Controls: []row.Control{
+		{Defect: broken.AcknowledgeEarly, Says: "acknowledges samples before they are stored", By: []string{load.LostSample, load.LostCar}, Count: 1},
 		{Defect: broken.NoShedding, Says: "takes in everybody who comes", By: []string{"missed: query at *×: answered in time, of the peak is *", "missed: ingest at *×: answered in time, of the peak is *"}, Count: 3},
 	},
 	Needs: needs,
@@ -58,7 +65,7 @@ cannot. Clients that pipeline are not tried: what they send ahead waits in the k
 
 // Quotas of the victim, in thousandths of a core.
 const (
-	queryQuota  = 100
+	queryQuota  = 80
 	ingestQuota = 400
 )
 
@@ -71,15 +78,34 @@ func run(ctx context.Context, a *row.Attempt) error {
 	if err := cores.Confine(os.Getpid(), &p.Others); err != nil {
 		return err
 	}
-	if err := one(ctx, a, "query", queryQuota, &p.One, queries); err != nil || ctx.Err() != nil {
-		return err
+	killed, whole := newFleet(a), newFleet(a)
+	for _, part := range []struct {
+		what        string
+		thousandths int
+		prepare     func(context.Context, *nodeprocess.Node) (*crowd, error)
+		do          func(context.Context, *victim) error
+	}{
+		{"killed", ingestQuota, killed.prepare, killed.cut},
+		{"query", queryQuota, queries, func(ctx context.Context, v *victim) error { return v.suffer(ctx) }},
+		{"ingest", ingestQuota, whole.prepare, func(ctx context.Context, v *victim) error {
+			if err := v.suffer(ctx); err != nil || ctx.Err() != nil {
+				return err
+			}
+			return whole.hold(ctx, v)
+		}},
+	} {
+		if err := one(ctx, a, part.what, part.thousandths, &p.One, part.prepare, part.do); err != nil || ctx.Err() != nil {
+			return err
+		}
 	}
-	return one(ctx, a, "ingest", ingestQuota, &p.One, telemetry)
+	return nil
 }
 
-// one overloads one listener of a node of its own.
-func one(ctx context.Context, a *row.Attempt, what string, thousandths int, processor *cores.Set, prepare func(context.Context, *nodeprocess.Node) (*crowd, error)) (err error) {
-	n, err := nodeprocess.Start(ctx, nodeprocess.Options{Binary: a.Binary, Dir: filepath.Join(a.Dir, what), Flags: []string{"--max-age", "24h"}})
+// one has a node of its own, of which something is overloaded.
+func one(ctx context.Context, a *row.Attempt, what string, thousandths int, processor *cores.Set,
+	prepare func(context.Context, *nodeprocess.Node) (*crowd, error), do func(context.Context, *victim) error) (err error) {
+	options := nodeprocess.Options{Binary: a.Binary, Dir: filepath.Join(a.Dir, what), Flags: []string{"--max-age", "24h"}}
+	n, err := nodeprocess.Start(ctx, options)
 	if err != nil {
 		return err
 	}
@@ -88,8 +114,9 @@ func one(ctx context.Context, a *row.Attempt, what string, thousandths int, proc
 		n.Kill()
 		return err
 	}
+	v := &victim{a: a, n: n, what: what, quota: q, processor: processor, options: options}
 	defer func() {
-		n.Kill()
+		v.n.Kill()
 		if e := q.remove(); err == nil {
 			err = e
 		}
@@ -97,18 +124,13 @@ func one(ctx context.Context, a *row.Attempt, what string, thousandths int, proc
 	if err := n.AwaitReady(ctx, time.Minute); err != nil {
 		return err
 	}
-	c, err := prepare(ctx, n)
-	if err != nil {
+	if v.crowd, err = prepare(ctx, n); err != nil {
 		return err
 	}
-	if err := q.add(n.PID()); err != nil {
-		return fmt.Errorf("the node cannot be limited: %w", err)
-	}
-	if err := cores.Confine(n.PID(), processor); err != nil {
+	if err := v.confine(); err != nil {
 		return err
 	}
-	v := &victim{a: a, n: n, what: what, crowd: c, quota: q}
-	return v.suffer(ctx)
+	return do(ctx, v)
 }
 
 // victim is a node that is overloaded.
@@ -118,6 +140,17 @@ type victim struct {
 	what  string
 	crowd *crowd
 	quota *quota
+
+	processor *cores.Set
+	options   nodeprocess.Options // what it was started with
+}
+
+// confine limits a node that has been started.
+func (v *victim) confine() error {
+	if err := v.quota.add(v.n.PID()); err != nil {
+		return fmt.Errorf("the node cannot be limited: %w", err)
+	}
+	return cores.Confine(v.n.PID(), v.processor)
 }
 
 // Times of the parts.
@@ -152,8 +185,8 @@ func (v *victim) suffer(ctx context.Context) error {
 	v.crowd.leave()
 	normal := max(3*calm.p(0.99), 100*time.Millisecond)
 	v.a.Figure(v.what+": p99 of a light load before", ms(calm.p(0.99)), "ms")
-	if calm.good != calm.offered {
-		return fmt.Errorf("%s: a light load was not borne: %d of %d, %w", v.what, calm.good, calm.offered, calm.wrong)
+	if calm.good != calm.due {
+		return fmt.Errorf("%s: a light load was not borne: %d of %d, %w", v.what, calm.good, calm.due, calm.wrong)
 	}
 	if calm.p(0.99) > tooBusy {
 		return fmt.Errorf("%s: a light load had a p99 of %s: the machine is too busy with others to measure anything", v.what, calm.p(0.99))
@@ -211,7 +244,7 @@ type measured struct {
 
 func (m measured) rate() float64 { return float64(m.good) / m.during.Seconds() }
 
-func (m measured) offers() float64 { return float64(m.offered) / m.during.Seconds() }
+func (m measured) offers() float64 { return float64(m.sent()) / m.during.Seconds() }
 
 // part is how much of its quota the node used.
 func (m measured) part(q *quota) float64 { return m.cpu.Seconds() / m.during.Seconds() / q.cores }
@@ -281,10 +314,10 @@ func (v *victim) curve(ctx context.Context, capacity float64, normal time.Durati
 				return err
 			}
 			p.rounds = append(p.rounds, m)
-			v.a.Offered(m.offered)
+			v.a.Offered(m.sent())
 			v.a.Acknowledged(m.good)
 			v.a.Logf("%s at %g×, round %d: %.0f/s answered in time of %.0f/s, %.1f µs of CPU each, %.0f %% of the quota", v.what, p.factor, i+1,
-				m.rate(), float64(m.offered)/during.Seconds(), 1e6*m.cost(), 100*m.part(v.quota))
+				m.rate(), m.offers(), 1e6*m.cost(), 100*m.part(v.quota))
 			if i == rounds-1 && p.factor > 1.5 {
 				var light result
 				p.recovered, light = v.recovery(ctx, normal)
@@ -324,14 +357,16 @@ func (v *victim) report(points []point, resident int64) {
 		name, seconds := fmt.Sprintf("%s at %g×: ", v.what, o.factor), float64(v.a.Count)
 		part := p.median(measured.rate) / best
 		v.a.Figure(name+"offered", p.median(measured.offers), "/s")
+		sent := float64(all.sent()) / float64(max(1, all.due))
+		v.a.Aimed(name+"offered, of what was due", 100*sent, "%", "≥ 90 %", sent >= 0.9)
 		v.a.Figure(name+"answered in time", p.median(measured.rate), "/s")
 		v.a.Aimed(name+"answered in time, of the peak", 100*part, "%", fmt.Sprintf("≥ %g %%", 100*o.least), part >= o.least)
 		v.a.Figure(name+"CPU of an answer, of that at the peak", 100*p.median(measured.cost)/peak.median(measured.cost), "%")
 		v.a.Figure(name+"CPU used, of the quota", 100*p.median(func(m measured) float64 { return m.part(v.quota) }), "%")
 		v.a.Figure(name+"connections made", float64(all.connected)/seconds, "/s")
-		v.a.Figure(name+"refused with 503", float64(all.refused)/seconds, "/s")
+		v.a.Aimed(name+"refused with 503", float64(all.refused)/seconds, "/s", "> 0 /s", all.refused > 0)
 		v.a.Figure(name+"without an answer in 1 s", float64(all.failed)/seconds, "/s")
-		v.a.Figure(name+"not sent, no user being free", float64(all.unsent)/seconds, "/s")
+		v.a.Figure(name+"turned away by the kernel", float64(all.away)/seconds, "/s")
 		v.a.Figure(name+"users", float64(users), "")
 		v.a.Figure(name+"p50 of what was answered", ms(all.p(0.5)), "ms")
 		v.a.Figure(name+"p99 of what was answered", ms(all.p(0.99)), "ms")
@@ -351,10 +386,11 @@ func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond)
 
 // recovery is how long after the load's end the node is itself again.
 func (v *victim) recovery(ctx context.Context, normal time.Duration) (time.Duration, result) {
-	light := &crowd{addr: v.crowd.addr, request: v.crowd.request, good: v.crowd.good, light: true}
+	light := &crowd{addr: v.crowd.addr, request: v.crowd.request, good: v.crowd.good, light: true, acknowledged: v.crowd.acknowledged, sent: v.crowd.sent}
 	began := time.Now()
 	r := light.openLoop(ctx, calmRate, 0, watched)
 	light.leave()
+	v.crowd.sent = light.sent
 	return recovered(r.all, began, normal), r
 }
 

@@ -79,7 +79,7 @@ func TestUsers(t *testing.T) {
 	counted := 0
 	c.counting = func() { counted++ }
 	r := c.closedLoop(t.Context(), 3, 10*time.Millisecond, 100*time.Millisecond)
-	if counted != 2 || r.good == 0 || r.good+r.failed != r.offered || connections.Load() < 3 || r.wrong != nil {
+	if counted != 2 || r.good == 0 || r.good+r.failed != r.due || connections.Load() < 3 || r.wrong != nil {
 		t.Errorf("closed loop: %+v on %d connections", r, connections.Load())
 	}
 	for p, is := range map[string]func(r result) bool{
@@ -91,14 +91,14 @@ func TestUsers(t *testing.T) {
 		path = p
 		r := c.openLoop(t.Context(), 200, 50*time.Millisecond, 150*time.Millisecond)
 		c.leave()
-		if !is(r) || r.offered < 1 || r.offered > 40 {
+		if !is(r) || r.due < 1 || r.due > 40 {
 			t.Errorf("%s: %+v", p, r)
 		}
 	}
 	s.Close()
 	r = c.openLoop(t.Context(), 100, 0, 50*time.Millisecond)
 	c.leave()
-	if r.failed != r.offered || r.offered == 0 {
+	if r.failed != r.due || r.due == 0 {
 		t.Errorf("with nobody there: %+v", r)
 	}
 }

@@ -15,13 +15,9 @@ import (
 // cars is how many vehicles there are.
 const cars = 100
 
-// report is NDJSON of cars that report now.
-func report(b []byte, first, n int) []byte {
-	now := time.Now().UnixMilli()
-	for i := range n {
-		b = fmt.Appendf(b, `{"vid":"Car%d","time":%d,"signals":{"Vehicle.Speed":70,"Vehicle.OBD.EngineSpeed":2000}}`+"\n", (first+i)%cars, now)
-	}
-	return b
+// line is a line of NDJSON: a sample.
+func line(b []byte, vid string, unixMilli int64) []byte {
+	return fmt.Appendf(b, `{"vid":"%s","time":%d,"signals":{"Vehicle.Speed":70,"Vehicle.OBD.EngineSpeed":2000}}`+"\n", vid, unixMilli)
 }
 
 // queries prepares the query listener.
@@ -34,7 +30,11 @@ func queries(ctx context.Context, n *nodeprocess.Node) (*crowd, error) {
 	if err != nil {
 		return nil, err
 	}
-	status, text, err := n.Post(ctx, key, string(report(nil, 0, cars)))
+	var lines []byte
+	for i := range cars {
+		lines = line(lines, "Car"+strconv.Itoa(i), time.Now().UnixMilli())
+	}
+	status, text, err := n.Post(ctx, key, string(lines))
 	if err != nil || status != http.StatusAccepted {
 		return nil, fmt.Errorf("telemetry was not taken: %d %s %w", status, text, err)
 	}
@@ -64,8 +64,8 @@ func queries(ctx context.Context, n *nodeprocess.Node) (*crowd, error) {
 // batch is how many samples a request of telemetry has.
 const batch = 5
 
-// telemetry prepares the ingest listener.
-func telemetry(ctx context.Context, n *nodeprocess.Node) (*crowd, error) {
+// telemetry prepares the ingest listener for the telemetry of a fleet.
+func telemetry(ctx context.Context, n *nodeprocess.Node, f *fleet) (*crowd, error) {
 	key, err := n.AddSource(ctx, "gateway")
 	if err != nil {
 		return nil, err
@@ -74,12 +74,13 @@ func telemetry(ctx context.Context, n *nodeprocess.Node) (*crowd, error) {
 	return &crowd{
 		addr: n.Address(nodeprocess.Ingest),
 		request: func(b []byte, i int) []byte {
-			body := report(nil, i*batch, batch)
+			body := f.body(i)
 			b = strconv.AppendInt(append(b, head...), int64(len(body)), 10)
 			return append(append(b, "\r\n\r\n"...), body...)
 		},
 		good: func(status int, body []byte) bool {
 			return status == http.StatusAccepted && bytes.HasPrefix(body, []byte(`{"accepted":`+strconv.Itoa(batch)+`,`))
 		},
+		acknowledged: f.acknowledged,
 	}, nil
 }

@@ -20,24 +20,25 @@ import (
 // a browser, a proxy or a pool of connections does too.
 const (
 	patience = time.Second
-	maxUsers = 4000
+	maxUsers = 2000
 )
 
 // crowd is users of one listener.
 type crowd struct {
-	addr    string
+	addr    string // an IPv4 address and a port
 	request func(b []byte, i int) []byte
 	good    func(status int, body []byte) bool
 	light   bool // so few that each one's fate is kept
 
 	all sync.WaitGroup
 
-	mu     sync.Mutex // guards what follows
-	idle   []*user    // free and connected; the one that was used last comes first
-	absent []*user    // free and not connected
-	users  []*user
-	sent   int
-	now    result
+	mu      sync.Mutex // guards what follows
+	idle    []*user    // free and connected; the one that was used last comes first
+	absent  []*user    // free and not connected
+	users   []*user
+	passing chan<- time.Time // what passers-by are to send, while there are any
+	sent    int
+	now     result
 
 	schedule schedule // of an open loop
 
@@ -47,12 +48,17 @@ type crowd struct {
 	from, until time.Time
 	// counting, where it is set, is called as that begins and as it ends.
 	counting func()
+
+	// acknowledged, where it is set, is told the number of each request that has had
+	// a good answer.
+	acknowledged func(i int)
 }
 
 // result is what became of requests.
 type result struct {
-	offered   int // due
-	unsent    int // no user was free
+	due       int
+	unsent    int // for want of time of whoever should send it
+	away      int // of passers-by, whom the kernel did not let in
 	connected int // on a connection made for it
 	good      int // answered within patience
 	refused   int // 503, with the time to come back at
@@ -61,6 +67,9 @@ type result struct {
 	took      []time.Duration // of the good ones, from when each was due
 	all       []fate          // of those that a light load asks
 }
+
+// sent is how many were offered: sent, or tried to be.
+func (r *result) sent() int { return r.due - r.unsent }
 
 func (r *result) p(q float64) time.Duration {
 	if len(r.took) == 0 {
@@ -72,8 +81,9 @@ func (r *result) p(q float64) time.Duration {
 
 // add counts what became of others too. Fates are not added.
 func (r *result) add(o result) {
-	r.offered += o.offered
+	r.due += o.due
 	r.unsent += o.unsent
+	r.away += o.away
 	r.connected += o.connected
 	r.good += o.good
 	r.refused += o.refused
@@ -90,11 +100,12 @@ type fate struct {
 
 // user is one connection, or none yet.
 type user struct {
-	of   *crowd
-	due  chan time.Time
-	conn net.Conn
-	in   *bufio.Reader
-	out  []byte
+	of    *crowd
+	due   chan time.Time
+	conn  net.Conn
+	fresh bool // conn was given to him and he has not used it yet
+	in    *bufio.Reader
+	out   []byte
 }
 
 // openLoop has requests sent at that rate, whatever becomes of them, and returns
@@ -105,6 +116,7 @@ func (c *crowd) openLoop(ctx context.Context, rate float64, before, during time.
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	counts := false
+	nobody := c.passBy()
 	c.mu.Lock()
 	c.schedule = schedule{begin: begin, end: begin.Add(before + during), rate: rate}
 	c.mu.Unlock()
@@ -120,6 +132,7 @@ func (c *crowd) openLoop(ctx context.Context, rate float64, before, during time.
 	c.mu.Lock()
 	c.schedule = schedule{}
 	c.mu.Unlock()
+	nobody()
 	c.counting()
 	// Those under way may still be answered.
 	c.await(ctx, time.Now().Add(2*patience))
@@ -205,7 +218,7 @@ func (c *crowd) note(due, ended time.Time, f func(*result)) {
 	case c.open && !due.Before(c.from):
 		f(&c.now)
 	case !c.open && !ended.Before(c.from) && ended.Before(c.until):
-		c.now.offered++
+		c.now.due++
 		f(&c.now)
 	}
 }
@@ -245,7 +258,7 @@ func (c *crowd) arrive(now time.Time) {
 func (c *crowd) give(due time.Time) {
 	counts := !due.Before(c.from)
 	if counts {
-		c.now.offered++
+		c.now.due++
 	}
 	for _, free := range []*[]*user{&c.idle, &c.absent} {
 		if n := len(*free); n > 0 {
@@ -254,13 +267,22 @@ func (c *crowd) give(due time.Time) {
 			return
 		}
 	}
-	if len(c.users) == maxUsers {
+	if len(c.users) < maxUsers {
+		c.employ(&user{of: c}, due)
+		return
+	}
+	select {
+	case c.passing <- due:
+	default:
 		if counts {
 			c.now.unsent++
 		}
-		return
 	}
-	u := &user{of: c, due: make(chan time.Time, 1)}
+}
+
+// employ gives a new user his first request. mu is held.
+func (c *crowd) employ(u *user, due time.Time) {
+	u.due = make(chan time.Time, 1)
 	c.users = append(c.users, u)
 	u.due <- due
 	c.all.Go(func() {
@@ -316,6 +338,15 @@ func (c *crowd) connections() int {
 	return len(c.users)
 }
 
+// use makes a connection the user's.
+func (u *user) use(conn net.Conn) {
+	u.conn = conn
+	if u.in == nil {
+		u.in = bufio.NewReaderSize(nil, 2<<10)
+	}
+	u.in.Reset(conn)
+}
+
 func (u *user) hangUp() {
 	if u.conn != nil {
 		_ = u.conn.Close()
@@ -326,9 +357,10 @@ func (u *user) hangUp() {
 // serve sends a request, counts what becomes of it and returns the status, 200 for
 // what was answered well. A user whose patience ends hangs up.
 func (u *user) serve(due time.Time) int {
-	had := u.conn != nil
+	had := u.conn != nil && !u.fresh
 	status, again, err := u.ask(due)
 	connected := !had && u.conn != nil
+	u.fresh = false
 	ended := time.Now()
 	took := ended.Sub(due)
 	if err != nil || !again {
@@ -361,14 +393,11 @@ func (u *user) serve(due time.Time) int {
 func (u *user) ask(due time.Time) (status int, again bool, err error) {
 	deadline := due.Add(patience)
 	if u.conn == nil {
-		if u.conn, err = (&net.Dialer{Deadline: deadline}).Dial("tcp", u.of.addr); err != nil {
-			u.conn = nil
+		conn, err := (&net.Dialer{Deadline: deadline}).Dial("tcp", u.of.addr)
+		if err != nil {
 			return 0, false, err
 		}
-		if u.in == nil {
-			u.in = bufio.NewReaderSize(nil, 2<<10)
-		}
-		u.in.Reset(u.conn)
+		u.use(conn)
 	}
 	if err := u.conn.SetDeadline(deadline); err != nil {
 		return 0, false, err
@@ -418,6 +447,9 @@ func (u *user) ask(due time.Time) (status int, again bool, err error) {
 	case status == 503:
 		return status, again, nil
 	case u.of.good(status, body):
+		if u.of.acknowledged != nil {
+			u.of.acknowledged(n)
+		}
 		return 200, again, nil
 	}
 	return -status, again, nil

@@ -40,7 +40,8 @@ type Control struct {
 
 // Document is what the last run of every row found.
 type Document struct {
-	Rows []Done `json:"rows"`
+	Rows  []Done `json:"rows"`
+	Whole *Whole `json:"whole,omitempty"` // nil: there was none yet
 }
 
 // The files that the document consists of, in the directory of docs.
@@ -115,6 +116,9 @@ func (d *Document) page(rows []row.Row) string {
 	var b strings.Builder
 	b.WriteString("# What breaks, and what holds\n\n<!-- Written by `make torture` from reliability.json. Do not edit: change torture/. -->\n\n")
 	b.WriteString(preface)
+	if d.Whole != nil {
+		fmt.Fprintf(&b, "Last whole run: %s. Rows that were done again since show that.\n\n", d.Whole)
+	}
 	b.WriteString("| | row | done | offered | acknowledged | lost | wrong | controls caught |\n|---:|---|---|---:|---:|---:|---:|---:|\n")
 	for _, r := range rows {
 		o := d.find(r.Name)

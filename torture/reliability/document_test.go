@@ -32,6 +32,10 @@ func TestDocument(t *testing.T) {
 	undone := Done{Row: "full", Count: 3}
 	undone.Outcome.NotDone(errors.New("no tmpfs"))
 	d.Replace(undone)
+	d.Whole = &Whole{Version: "v1", At: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Took: 17 * time.Minute, Seed: 7, Failed: []string{"full"}}
+	for _, o := range d.Rows {
+		d.Whole.Add(o)
+	}
 	if line := undone.Line(); !strings.Contains(line, "could not be done: no tmpfs") {
 		t.Error(line)
 	}
@@ -47,6 +51,7 @@ func TestDocument(t *testing.T) {
 		"| 2 | [Power cut](#2-power-cut) | not yet |", "## 1. Killed at any moment", "It has not been done yet.",
 		"Done 2026-01-02 with seed 7: 1,000 kills in 1m0s. Version v1. a machine", "| back after | 7.5 s | ≤ 5 s | **no** |",
 		"| 3 | [Full](#3-full) | **not done to the end**: 3 times full |", "Tried, and **not done to the end**, 0001-01-01", "- could not be done: no tmpfs",
+		"Last whole run: 2 rows in one call with seed 7, 2026-01-02, version v1: not passed: full, controls caught 1 of 3, in 17m0s.",
 		"- lost: X", "| answers early | yes | lost: a\\|b |", "| answers late | not run |  |",
 		"| answers wrongly | **no** | found instead: lost: x |", "| says nothing | **no** | found instead: nothing |", "- A hole.",
 	} {

@@ -123,6 +123,7 @@ func (b *browser) do(ctx context.Context, method, path string, form url.Values) 
 	if b.cookie != "" {
 		req.Header.Set("Cookie", "carstate-session="+b.cookie)
 	}
+	b.r.a.Offered(1)
 	resp, err := b.client.Do(req)
 	if err != nil {
 		return "", err
@@ -132,7 +133,6 @@ func (b *browser) do(ctx context.Context, method, path string, form url.Values) 
 	if err != nil {
 		return "", err
 	}
-	b.r.a.Offered(1)
 	var head bytes.Buffer
 	fresh := ""
 	for _, c := range resp.Cookies() {
@@ -141,7 +141,9 @@ func (b *browser) do(ctx context.Context, method, path string, form url.Values) 
 	if err := resp.Header.Write(&head); err != nil {
 		return "", err
 	}
-	b.r.look(fmt.Sprintf("a page of the console, %d `%s %s`", resp.StatusCode, method, path), append(head.Bytes(), page...), b.r.secrets)
+	text := append(head.Bytes(), page...)
+	b.r.answered(text)
+	b.r.look(fmt.Sprintf("a page of the console, %d `%s %s`", resp.StatusCode, method, path), text, b.r.secrets)
 	if fresh != "" {
 		b.cookie = fresh
 		b.r.secrets.add("the cookie of a session", fresh, 0)

@@ -44,6 +44,7 @@ func (r *round) send(ctx context.Context, listener string, text []byte, enough f
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			return nil, errors.New("a connection was neither answered nor closed")
 		case err != nil, enough != nil && enough(got):
+			r.answered(got)
 			return got, nil // cut off is as good as closed here
 		}
 	}

@@ -41,6 +41,7 @@ type round struct {
 
 	mu       sync.Mutex // guards what follows
 	searched int64      // bytes
+	texts    int        // that were searched
 	places   map[string]bool
 	traces   [][]byte
 	traced   map[string]bool // the Authorization headers that reached the collector
@@ -64,13 +65,20 @@ func (r *round) newSecret(what, text string) string {
 	return text
 }
 
+// answered counts what was answered of what was offered: what something came back to.
+func (r *round) answered(text []byte) {
+	if len(text) > 0 {
+		r.a.Acknowledged(1)
+	}
+}
+
 // look searches what came out at a place.
 func (r *round) look(place string, text []byte, sets ...*canaries) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.searched += int64(len(text))
 	r.places[strings.SplitN(place, "`", 2)[0]] = true
-	r.a.Acknowledged(1)
+	r.texts++
 	for _, set := range sets {
 		for _, f := range set.find(text) {
 			r.a.Wrong("%s %s stands in %s", f.what, f.as, place)
@@ -251,7 +259,7 @@ func (r *round) kept() error {
 	if n < 10<<10 {
 		return errors.New("there is hardly a data directory")
 	}
-	r.a.Acknowledged(1)
+	r.texts++
 	r.searched += n
 	key, err := os.ReadFile(filepath.Join(data, "admin.key"))
 	if err != nil {
@@ -278,6 +286,7 @@ func (r *round) command(ctx context.Context, as string, env []string, args ...st
 	if _, ended := errors.AsType[*exec.ExitError](err); err != nil && !ended {
 		return err
 	}
+	r.answered(text)
 	r.look("what `"+as+"` says", text, r.secrets)
 	if err == nil {
 		r.succeeded(as)

@@ -37,6 +37,8 @@ One more, the key of the collector, stands in the node's environment, goes to th
 Whatever comes back is searched, and after that the log, standard output, the access log, the metrics, the traces, the audit, receipts, the backup, the command line of the process, and, once the node has ended, every
 file of its data directory but admin.key, which is made to hold one. Any 12 characters in a row count, as they are, in base64 wherever it begins, in hexadecimal and percent-encoded.
 
+Offered are the requests, the connections by MQTT and the commands, and acknowledged those of them that something came back to. Whether telemetry is kept is not looked at here, so that nothing can count as lost.
+
 A command or a form of the console that can succeed and never does is a finding, too: it has not been where a secret could stand.
 
 It does not look into the process's memory or environment, nor into the shell history of whoever types a token as an argument.`, given, len(queries), len(calls), len(commands), typedOthers),
@@ -58,6 +60,7 @@ It does not look into the process's memory or environment, nor into the shell hi
 
 func run(ctx context.Context, a *row.Attempt) error {
 	var searched int64
+	texts := 0
 	places := make(map[string]bool)
 	for n := range a.Count {
 		r := &round{
@@ -68,8 +71,10 @@ func run(ctx context.Context, a *row.Attempt) error {
 			return errors.Join(err, ctx.Err())
 		}
 		searched += r.searched
+		texts += r.texts
 	}
 	a.Figure("searched", float64(searched)/1e6, "MB")
+	a.Figure("answers, files and other texts that were searched", float64(texts), "")
 	a.Figure("sorts of places", float64(len(places)+1), "") // the data directory
 	return nil
 }

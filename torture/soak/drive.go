@@ -15,8 +15,8 @@ import (
 
 // drive connects a car by MQTT 3.1.1 and lets it report once a second until it
 // goes.
-func (l *load) drive(ctx context.Context, vid string) error {
-	conn, err := new(net.Dialer).DialContext(ctx, "tcp", l.n.Address(nodeprocess.MQTT))
+func (t *traffic) drive(ctx context.Context, vid string) error {
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", t.n.Address(nodeprocess.MQTT))
 	if err != nil {
 		return err
 	}
@@ -45,7 +45,7 @@ func (l *load) drive(ctx context.Context, vid string) error {
 		FixedHeader: packets.FixedHeader{Type: packets.Connect}, ProtocolVersion: 4,
 		Connect: packets.ConnectParams{
 			ProtocolName: []byte("MQTT"), Clean: true, Keepalive: 60, ClientIdentifier: vid,
-			UsernameFlag: true, Username: []byte("gateway"), PasswordFlag: true, Password: []byte(l.key),
+			UsernameFlag: true, Username: []byte("gateway"), PasswordFlag: true, Password: []byte(t.key),
 		},
 	}
 	if err := tell(connect.ConnectEncode(&out), [4]byte{packets.Connack << 4, 2}); err != nil {
@@ -54,15 +54,17 @@ func (l *load) drive(ctx context.Context, vid string) error {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for came := time.Now(); time.Since(came) < carStays; {
+		at := time.Now().Unix()
 		publish := packets.Packet{
 			FixedHeader: packets.FixedHeader{Type: packets.Publish, Qos: 1}, ProtocolVersion: 4,
-			TopicName: "vehicles/" + vid + "/telemetry", PacketID: 1, Payload: []byte(sample(vid)),
+			TopicName: "vehicles/" + vid + "/telemetry", PacketID: 1, Payload: []byte(t.sample(vid, at)),
 		}
-		l.a.Offered(1)
+		t.a.Offered(1)
 		if err := tell(publish.PublishEncode(&out), [4]byte{packets.Puback << 4, 2, 0, 1}); err != nil {
 			return err
 		}
-		l.a.Acknowledged(1)
+		t.a.Acknowledged(1)
+		t.held.NoteAcknowledged(vid, at)
 		select {
 		case <-ctx.Done():
 			return nil

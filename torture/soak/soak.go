@@ -19,11 +19,14 @@ var Row = row.Row{
 	Number:  12,
 	Name:    "soak",
 	Title:   "For a day",
-	Promise: "Under a steady load of all kinds, memory, goroutines and descriptors stay what they are, and the store stays within bounds.",
+	Promise: "Under a steady load of all kinds, memory, goroutines and descriptors stay what they are, the store stays within bounds, and what was acknowledged is judged.",
 	How: `A gateway sends 200 samples a second by HTTP, 20 cars a sample a second each by MQTT, and half a minute after a car has come it goes and another
 takes its place, out of 2,000. Meanwhile 200 queries a second are asked, ten of them on connections of their own. Every ten seconds a token is issued, used,
 rotated, used again and revoked, and the operator's API, the console and the metrics are read. Telemetry is kept for a minute. Every query must be answered,
 every sample acknowledged, and a revoked token refused.
+
+Every ten seconds the node is held to its word for a tenth of the cars: once it has judged all that it had acknowledged by then, each must have a state that is at least as new as its newest acknowledged sample. In the end this is asked
+of all cars.
 
 Every two seconds the node's resident memory, goroutines and descriptors are read, and the size of its data directory. The trend is
 the Theil–Sen slope (the median of the slopes between all pairs of points) over the second half of the time; what is judged is how much that makes over that half.
@@ -43,30 +46,32 @@ This row runs only if it is named: ` + "`make torture TORTUREFLAGS='-rows soak -
 const sampleEvery = 2 * time.Second
 
 func run(ctx context.Context, a *row.Attempt) error {
-	n, err := nodeprocess.StartReady(ctx, nodeprocess.Options{Binary: a.Binary, Dir: filepath.Join(a.Dir, "data"), Flags: []string{"--retention", "1m"}}, time.Minute)
+	// What it is held to the journal by has times of a day ago.
+	flags := []string{"--retention", "1m", "--max-age", "87600h"}
+	n, err := nodeprocess.StartReady(ctx, nodeprocess.Options{Binary: a.Binary, Dir: filepath.Join(a.Dir, "data"), Flags: flags}, time.Minute)
 	if err != nil {
 		return err
 	}
 	defer n.Kill()
-	l, err := newLoad(ctx, a, n)
+	t, err := newTraffic(ctx, a, n)
 	if err != nil {
 		return err
 	}
 	during := time.Duration(a.Count) * time.Minute
-	ctx, cancel := context.WithTimeout(ctx, during)
+	running, cancel := context.WithTimeout(ctx, during)
 	defer cancel()
 	ended := make(chan error, 1)
 	go func() {
 		defer cancel()
-		ended <- l.run(ctx)
+		ended <- t.run(running)
 	}()
-	s, err := watch(ctx, n)
+	s, err := watch(running, n)
 	cancel()
 	if err := errors.Join(err, <-ended); err != nil {
 		return err
 	}
 	s.judge(a)
-	return nil
+	return t.holdAll(ctx)
 }
 
 // series are what was measured, every so often.

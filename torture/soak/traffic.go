@@ -17,10 +17,11 @@ import (
 	"carstate/internal/access"
 	"carstate/internal/admin"
 	"carstate/internal/nodeprocess"
+	"carstate/torture/load"
 	"carstate/torture/row"
 )
 
-// The load.
+// The traffic.
 const (
 	cars        = 2000
 	tickTime    = 100 * time.Millisecond
@@ -31,36 +32,43 @@ const (
 	deedsEvery  = 10 * time.Second
 )
 
-// load is all that is done to a node.
-type load struct {
+// traffic is all that is done to a node.
+type traffic struct {
 	a     *row.Attempt
 	n     *nodeprocess.Node
 	admin *admin.Client
 	key   string
 	token string
+
+	// held keeps the journal of what was acknowledged of telemetry.
+	held   *load.Load
+	looked int // how often a car's newest sample was looked for
 }
 
-func newLoad(ctx context.Context, a *row.Attempt, n *nodeprocess.Node) (l *load, err error) {
-	l = &load{a: a, n: n}
-	if l.admin, err = n.AdminClient(); err != nil {
+func newTraffic(ctx context.Context, a *row.Attempt, n *nodeprocess.Node) (t *traffic, err error) {
+	t = &traffic{a: a, n: n, held: load.New(a)}
+	if t.admin, err = n.AdminClient(); err != nil {
 		return nil, err
 	}
-	if l.key, err = n.AddSource(ctx, "gateway"); err != nil {
+	if t.key, err = n.AddSource(ctx, "gateway"); err != nil {
+		return nil, err
+	}
+	if err := t.held.Prepare(ctx, n); err != nil {
 		return nil, err
 	}
 	token, err := n.IssueToken(ctx, "Ada")
 	if err != nil {
 		return nil, err
 	}
-	l.token = token.AccessToken
+	t.token = token.AccessToken
 	// Every vehicle has reported before any is looked at.
 	for i := range cars / tickSamples {
-		if err := l.post(ctx, i); err != nil {
+		if err := t.post(ctx, i); err != nil {
 			return nil, err
 		}
 	}
-	return l, nodeprocess.Until(ctx, time.Minute, func(ctx context.Context) error {
-		r, err := n.Ask(ctx, nodeprocess.DrivingPath, l.token, vid(cars-1))
+	return t, nodeprocess.Until(ctx, time.Minute, func(ctx context.Context) error {
+		r, err := n.Ask(ctx, nodeprocess.DrivingPath, t.token, vid(cars-1))
 		if err == nil && r.Status != 1 {
 			err = errors.New("the last vehicle has no answer yet")
 		}
@@ -69,7 +77,7 @@ func newLoad(ctx context.Context, a *row.Attempt, n *nodeprocess.Node) (l *load,
 }
 
 // run goes on until ctx ends or something cannot be done.
-func (l *load) run(ctx context.Context) error {
+func (t *traffic) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var all sync.WaitGroup
@@ -89,16 +97,17 @@ func (l *load) run(ctx context.Context) error {
 			}
 		})
 	}
-	each(tickTime, l.post)
-	each(tickTime, l.ask)
-	each(deedsEvery, l.deeds)
-	each(deedsEvery, l.console)
+	each(tickTime, t.post)
+	each(tickTime, t.ask)
+	each(deedsEvery, t.deeds)
+	each(deedsEvery, t.console)
+	each(deedsEvery, t.hold)
 	for i := range mqttCars {
 		all.Go(func() {
 			// No two have the same vehicle: the newer would take the older one's place.
-			r := rand.New(rand.NewPCG(l.a.Seed, uint64(i)))
+			r := rand.New(rand.NewPCG(t.a.Seed, uint64(i)))
 			for ctx.Err() == nil {
-				if err := l.drive(ctx, vid(r.IntN(cars/mqttCars)*mqttCars+i)); err != nil && ctx.Err() == nil {
+				if err := t.drive(ctx, vid(r.IntN(cars/mqttCars)*mqttCars+i)); err != nil && ctx.Err() == nil {
 					cancel(fmt.Errorf("a car by MQTT: %w", err))
 				}
 			}
@@ -113,27 +122,34 @@ func (l *load) run(ctx context.Context) error {
 
 func vid(i int) string { return fmt.Sprint("Soak", i) }
 
-func sample(vid string) string {
-	return fmt.Sprintf(`{"vid":"%s","time":%d,"signals":{"Vehicle.Speed":60,"Vehicle.OBD.EngineSpeed":2000,"Vehicle.OBD.ThrottlePosition":18}}`, vid, time.Now().UnixMilli())
+// sample is one that is about to be sent. Its time is in whole seconds.
+func (t *traffic) sample(vid string, at int64) string {
+	t.held.NoteOffered(vid, at)
+	return fmt.Sprintf(`{"vid":"%s","time":%d,"signals":{"Vehicle.Speed":60,"Vehicle.OBD.EngineSpeed":2000,"Vehicle.OBD.ThrottlePosition":18}}`, vid, at*1000)
 }
 
 // post sends telemetry by HTTP.
-func (l *load) post(ctx context.Context, i int) error {
+func (t *traffic) post(ctx context.Context, i int) error {
 	var b strings.Builder
-	for k := range tickSamples {
-		b.WriteString(sample(vid((i*tickSamples + k) % cars)))
-		b.WriteByte('\n')
+	at := time.Now().Unix()
+	vids := make([]string, tickSamples)
+	for k := range vids {
+		vids[k] = vid((i*tickSamples + k) % cars)
+		b.WriteString(t.sample(vids[k], at) + "\n")
 	}
-	status, text, err := l.n.Post(ctx, l.key, b.String())
+	status, text, err := t.n.Post(ctx, t.key, b.String())
 	if err != nil {
 		return fmt.Errorf("telemetry by HTTP: %w", err)
 	}
-	l.a.Offered(tickSamples)
+	t.a.Offered(tickSamples)
 	if status != http.StatusAccepted || !bytes.HasPrefix(text, fmt.Appendf(nil, `{"accepted":%d,`, tickSamples)) {
-		l.a.Wrong("telemetry was answered with %d", status)
+		t.a.Wrong("telemetry was answered with %d", status)
 		return nil
 	}
-	l.a.Acknowledged(tickSamples)
+	t.a.Acknowledged(tickSamples)
+	for _, vid := range vids {
+		t.held.NoteAcknowledged(vid, at)
+	}
 	return nil
 }
 
@@ -141,21 +157,21 @@ func (l *load) post(ctx context.Context, i int) error {
 var once = &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 
 // ask asks about vehicles; one question comes on a connection of its own.
-func (l *load) ask(ctx context.Context, i int) error {
+func (t *traffic) ask(ctx context.Context, i int) error {
 	for k := range tickQueries - 1 {
 		path := nodeprocess.DrivingPath
 		if k%2 == 1 {
 			path = nodeprocess.ThrottlePath
 		}
-		r, err := l.n.Ask(ctx, path, l.token, vid((i*tickQueries+k)%(2*cars)))
+		r, err := t.n.Ask(ctx, path, t.token, vid((i*tickQueries+k)%(2*cars)))
 		if err != nil {
 			return err
 		}
 		if r.HTTP != http.StatusOK {
-			l.a.Wrong("a query was answered with %d", r.HTTP)
+			t.a.Wrong("a query was answered with %d", r.HTTP)
 		}
 	}
-	return get(ctx, once, l.n.URL(nodeprocess.Query)+nodeprocess.DrivingPath+"?access_token="+l.token+"&vid="+vid(i%cars))
+	return get(ctx, once, t.n.URL(nodeprocess.Query)+nodeprocess.DrivingPath+"?access_token="+t.token+"&vid="+vid(i%cars))
 }
 
 func get(ctx context.Context, c *http.Client, url string) error {
@@ -186,34 +202,34 @@ func done(resp *http.Response, err error) error {
 }
 
 // deeds is what an operator does now and then.
-func (l *load) deeds(ctx context.Context, i int) error {
-	token, err := l.admin.IssueToken(ctx, access.TokenRequest{Developer: "Bob", Operations: access.AllOperations, Vehicles: access.AllVehicles()})
+func (t *traffic) deeds(ctx context.Context, i int) error {
+	token, err := t.admin.IssueToken(ctx, access.TokenRequest{Developer: "Bob", Operations: access.AllOperations, Vehicles: access.AllVehicles()})
 	if err != nil {
 		return err
 	}
-	rotated, err := l.admin.RotateToken(ctx, token.ID, 0)
+	rotated, err := t.admin.RotateToken(ctx, token.ID, 0)
 	if err != nil {
 		return err
 	}
-	if err := l.expect(ctx, rotated.AccessToken, http.StatusOK); err != nil {
+	if err := t.expect(ctx, rotated.AccessToken, http.StatusOK); err != nil {
 		return err
 	}
-	if _, err := l.admin.RevokeToken(ctx, token.ID); err != nil {
+	if _, err := t.admin.RevokeToken(ctx, token.ID); err != nil {
 		return err
 	}
-	if err := l.expect(ctx, rotated.AccessToken, http.StatusUnauthorized); err != nil {
+	if err := t.expect(ctx, rotated.AccessToken, http.StatusUnauthorized); err != nil {
 		return err
 	}
-	_, err1 := l.admin.Tokens(ctx)
-	_, err2 := l.admin.Sources(ctx)
-	_, err3 := l.admin.Audit(ctx, 100)
+	_, err1 := t.admin.Tokens(ctx)
+	_, err2 := t.admin.Sources(ctx)
+	_, err3 := t.admin.Audit(ctx, 100)
 	return errors.Join(err1, err2, err3)
 }
 
 // expect waits until a token is answered so: the node hears of each deed by its feed.
-func (l *load) expect(ctx context.Context, token string, status int) error {
+func (t *traffic) expect(ctx context.Context, token string, status int) error {
 	return nodeprocess.Until(ctx, 10*time.Second, func(ctx context.Context) error {
-		r, err := l.n.Ask(ctx, nodeprocess.DrivingPath, token, vid(0))
+		r, err := t.n.Ask(ctx, nodeprocess.DrivingPath, token, vid(0))
 		if err == nil && r.HTTP != status {
 			err = fmt.Errorf("a token is answered with %d and not %d", r.HTTP, status)
 		}
@@ -222,7 +238,7 @@ func (l *load) expect(ctx context.Context, token string, status int) error {
 }
 
 // console logs in and looks at the pages.
-func (l *load) console(ctx context.Context, i int) error {
+func (t *traffic) console(ctx context.Context, i int) error {
 	jar, err := cookiejar.New(nil)
 	if err != nil {
 		return err
@@ -230,8 +246,8 @@ func (l *load) console(ctx context.Context, i int) error {
 	transport := &http.Transport{}
 	defer transport.CloseIdleConnections()
 	c := &http.Client{Timeout: 30 * time.Second, Jar: jar, Transport: transport}
-	base := l.n.URL(nodeprocess.Admin)
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, base+"/login", strings.NewReader(url.Values{"key": {l.admin.Key}}.Encode()))
+	base := t.n.URL(nodeprocess.Admin)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, base+"/login", strings.NewReader(url.Values{"key": {t.admin.Key}}.Encode()))
 	if err != nil {
 		return err
 	}
