@@ -23,7 +23,11 @@ type paced struct {
 	// how many they are.
 	newest *counted
 	open   atomic.Int64 // read without mu
-	clock  atomic.Int64 // about now, in nanoseconds; read without mu
+	// How long this process has run, about, in nanoseconds; read without mu. In a pause
+	// of it nobody could be heard, so that counts as longestStep at most; last is when
+	// the clock was last set.
+	clock atomic.Int64
+	last  time.Time
 
 	once   sync.Once
 	closed chan struct{}
@@ -43,23 +47,37 @@ const (
 // newPaced lets in whoever comes while what arrives waits no longer than wait, and
 // leads an overloaded node to a least wait of aim.
 func newPaced(l net.Listener, g *congestion, wait, aim time.Duration) *paced {
-	p := &paced{Listener: l, crowd: g, allowed: newAllowance(wait, aim), closed: make(chan struct{})}
+	// The queue is long to begin with, and may be short if a predecessor has made it so,
+	// who is overloaded.
+	p := &paced{Listener: l, crowd: g, allowed: newAllowance(wait, aim), queue: longQueue, closed: make(chan struct{})}
 	g.follow(p.adapt)
 	return p
 }
 
 func (l *paced) adapt(now time.Time, w waits) {
-	l.clock.Store(now.UnixNano())
+	l.goOn(now)
 	if l.allowed.adapt(now, w, l.open.Load()) && l.allowed.limited() {
 		l.mark()
 	}
 	l.fit()
 }
 
+// goOn sets the clock.
+func (l *paced) goOn(now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.clock.Add(int64(min(max(0, now.Sub(l.last)), longestStep)))
+	l.last = now
+}
+
+// crowded reports whether there is a limit, and so many are open that it may concern
+// newer ones.
+func (l *paced) crowded() bool { return l.open.Load() >= fewCallers && l.allowed.limited() }
+
 // fit has as many wait to be accepted as there should.
 func (l *paced) fit() {
 	queue := longQueue
-	if l.open.Load() >= fewCallers && l.allowed.limited() {
+	if l.crowded() {
 		queue = shortQueue
 	}
 	l.mu.Lock()
@@ -118,18 +136,17 @@ func (l *paced) excess(c net.Conn) bool {
 }
 
 func (l *paced) Accept() (net.Conn, error) {
-	over := l.overloaded()
-	if over {
+	if l.overloaded() {
 		l.pause(l.turns(turnsBetween))
 	}
 	for {
 		c, err := l.Listener.Accept()
-		if err == nil && l.allowed.limited() && hungUp(c) {
+		if err == nil && l.crowded() && hungUp(c) {
 			_ = c.Close() // nobody waits for an answer
 			continue
 		}
 		if t, ok := c.(*net.TCPConn); ok {
-			if over {
+			if l.open.Load() >= l.allowed.most.Load() { // now, and not when the wait for c began
 				l.makeRoom()
 			}
 			c = l.count(t)
@@ -143,7 +160,7 @@ type counted struct {
 	*net.TCPConn
 	of     *paced
 	excess atomic.Bool  // it is one of the newest that are too many
-	read   atomic.Int64 // when something arrived on it, by of.clock
+	holds  atomic.Int64 // until when it holds its place, by of.clock
 	once   sync.Once
 
 	newer, older *counted // of.mu guards them
@@ -151,7 +168,7 @@ type counted struct {
 
 func (l *paced) count(t *net.TCPConn) *counted {
 	c := &counted{TCPConn: t, of: l}
-	c.read.Store(l.clock.Load())
+	c.hold(idleTime)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if c.older = l.newest; c.older != nil {
@@ -184,25 +201,42 @@ func (c *counted) Close() error {
 
 // idleTime is after how long without a byte a connection makes room for a newer one
 // in an overload: otherwise, on a machine that is slow for other reasons, as many as are
-// never too many could hold all places and ask nothing.
-const idleTime = 10 * time.Second
+// never too many could hold all places and ask nothing. One that is owed an answer has
+// twice as long, since a request may be in work for longer than idleTime: telemetry
+// waits up to 15 s for the store.
+const (
+	idleTime    = 10 * time.Second
+	longestStep = time.Second // that the clock makes: longer than from one byte to the next, but in a pause
+)
 
-// Read notes when something arrived.
+// hold has the connection hold its place for so long from now on.
+func (c *counted) hold(d time.Duration) { c.holds.Store(c.of.clock.Load() + int64(d)) }
+
+// Read notes that something arrived.
 func (c *counted) Read(b []byte) (int, error) {
 	n, err := c.TCPConn.Read(b)
-	c.read.Store(c.of.clock.Load())
+	if n > 0 {
+		c.hold(2 * idleTime)
+	}
 	return n, err
 }
 
-// makeRoom closes the connection on which nothing has arrived for longest, if that is
-// long.
+// Write notes that an answer has gone.
+func (c *counted) Write(b []byte) (int, error) {
+	n, err := c.TCPConn.Write(b)
+	c.hold(idleTime)
+	return n, err
+}
+
+// makeRoom closes the connection that holds its place for no longer, and for the
+// longest.
 func (l *paced) makeRoom() {
 	l.mu.Lock()
 	var idle *counted
-	since := l.clock.Load() - int64(idleTime)
+	now := l.clock.Load()
 	for c := l.newest; c != nil; c = c.older {
-		if at := c.read.Load(); at < since {
-			idle, since = c, at
+		if until := c.holds.Load(); until < now {
+			idle, now = c, until
 		}
 	}
 	l.mu.Unlock()

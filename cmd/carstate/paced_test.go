@@ -179,9 +179,9 @@ func TestQueueAfterASuccession(t *testing.T) {
 	}
 	goes, stays := newPaced(port, overrun(), maxWait, leastWait), newPaced(shared[""], new(congestion), maxWait, leastWait)
 	defer stays.Close()
-	stays.fit()
 	goes.open.Store(2 * fewCallers)
 	goes.overloaded()
+	stays.fit() // which is idle, and not the one that takes them
 	if n := queueOf(t, stays.Listener); n != shortQueue {
 		t.Errorf("%d may wait in an overload", n)
 	}
@@ -355,19 +355,7 @@ func TestIdleConnectionsHoldNoPlace(t *testing.T) {
 	}
 	l := newPaced(plain, overrun(), maxWait, leastWait)
 	defer l.Close()
-	come := func() (client, server net.Conn) {
-		t.Helper()
-		client, err := net.Dial("tcp", l.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { client.Close() })
-		if server, err = l.Accept(); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { server.Close() })
-		return client, server
-	}
+	come := func() (client, server net.Conn) { t.Helper(); return connect(t, l) }
 	var clients, servers []net.Conn
 	for range fewCallers + 1 {
 		c, s := come()
@@ -378,7 +366,7 @@ func TestIdleConnectionsHoldNoPlace(t *testing.T) {
 	}
 	// All but one ask nothing for long.
 	for _, c := range servers {
-		c.(*counted).read.Add(-int64(2 * idleTime))
+		c.(*counted).holds.Add(-int64(2 * idleTime))
 	}
 	if _, err := io.WriteString(clients[0], "x"); err != nil {
 		t.Fatal(err)
@@ -403,6 +391,189 @@ func TestIdleConnectionsHoldNoPlace(t *testing.T) {
 	}
 	if closed != 3 {
 		t.Errorf("%d of 3 made room", closed)
+	}
+}
+
+// connect has a connection come and be accepted.
+func connect(t *testing.T, l *paced) (client, server net.Conn) {
+	t.Helper()
+	client, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { client.Close() })
+	if server, err = l.Accept(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { server.Close() })
+	return client, server
+}
+
+// full is a listener that has a limit, and so many connections that have asked nothing
+// for long that it is reached.
+func full(t *testing.T, wrap func(net.Listener) net.Listener) (*paced, []net.Conn) {
+	t.Helper()
+	plain, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := newPaced(wrap(plain), overrun(), maxWait, leastWait)
+	t.Cleanup(func() { l.Close() })
+	var all []net.Conn
+	for range fewCallers {
+		_, c := connect(t, l)
+		c.(*counted).holds.Add(-int64(3 * idleTime))
+		all = append(all, c)
+	}
+	return l, all
+}
+
+func closedOf(all []net.Conn) (n int) {
+	for _, c := range all {
+		if _, err := c.Write([]byte("x")); err != nil {
+			n++
+		}
+	}
+	return n
+}
+
+// Where the last place is held by one that is idle, the next one that comes has it.
+func TestTheLastPlaceIsGiven(t *testing.T) {
+	l, all := full(t, func(l net.Listener) net.Listener { return l })
+	for range 20 {
+		if connect(t, l); l.overloaded() {
+			t.Error("a newcomer would be refused")
+		}
+	}
+	if n := closedOf(all); n != 20 {
+		t.Errorf("%d made room for 20", n)
+	}
+}
+
+// later is a listener on which something happens while it waits for somebody.
+type later struct {
+	net.Listener
+	meanwhile func()
+}
+
+func (l *later) Accept() (net.Conn, error) {
+	l.meanwhile()
+	return l.Listener.Accept()
+}
+
+// Whoever comes after an overload needs nobody's place, though it was one when the
+// listener began to wait for him.
+func TestNoRoomIsMadeAfterAnOverload(t *testing.T) {
+	port := &later{meanwhile: func() {}}
+	l, all := full(t, func(l net.Listener) net.Listener { port.Listener = l; return port })
+	l.open.Add(1) // one more than there may be
+	port.meanwhile = func() { l.allowed.most.Store(unlimited) }
+	connect(t, l)
+	if n := closedOf(all); n != 0 {
+		t.Errorf("%d were closed", n)
+	}
+}
+
+// Whoever only ended his half is answered while there are few.
+func TestHalfClosedIsAnsweredAmongFew(t *testing.T) {
+	plain, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := newPaced(plain, overrun(), maxWait, leastWait)
+	defer l.Close()
+	if l.overloaded(); !l.allowed.limited() {
+		t.Fatal("there is no limit")
+	}
+	dial := func() net.Conn {
+		c, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		return c
+	}
+	half := dial()
+	if err := half.(*net.TCPConn).CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	dial()
+	c, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if c.RemoteAddr().String() != half.LocalAddr().String() {
+		t.Error("it was closed without an answer")
+	}
+}
+
+// Time in which the process stood still, or by which the clock was set, makes no
+// connection idle; time in which it ran does, and sooner where no answer is owed.
+func TestIdleWhileItRan(t *testing.T) {
+	l := newPaced(&net.TCPListener{}, new(congestion), maxWait, leastWait)
+	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	pass := func(d time.Duration) {
+		at = at.Add(d)
+		l.adapt(at, waits{})
+	}
+	pass(0)
+	silent := l.count(new(net.TCPConn))
+	asks := l.count(new(net.TCPConn))
+	asks.hold(2 * idleTime) // as Read does
+	wants := func(want int64, when string) {
+		t.Helper()
+		l.makeRoom()
+		if n := l.open.Load(); n != want {
+			t.Errorf("%d are open %s, want %d", n, when, want)
+		}
+	}
+	pass(time.Hour)
+	wants(2, "after a pause")
+	pass(-2 * time.Hour)
+	wants(2, "after the clock was set back")
+	for range 2 * int(idleTime/time.Second) {
+		pass(time.Second / 2)
+	}
+	wants(1, "when one has asked nothing for long")
+	if l.newest != asks || silent.newer != nil {
+		t.Error("the one was closed that waits for its answer")
+	}
+	for range 2 * int(idleTime/time.Second) {
+		pass(time.Second / 2)
+	}
+	wants(0, "when the other's answer is overdue")
+}
+
+// A request that has arrived is in work until something is written.
+func TestInWorkUntilAnswered(t *testing.T) {
+	plain, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := newPaced(plain, new(congestion), maxWait, leastWait)
+	defer l.Close()
+	client, server := connect(t, l)
+	holds := func() time.Duration {
+		return time.Duration(server.(*counted).holds.Load() - l.clock.Load())
+	}
+	if d := holds(); d != idleTime {
+		t.Errorf("one that came just now holds its place for %s", d)
+	}
+	if _, err := io.WriteString(client, "x"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := server.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	if d := holds(); d != 2*idleTime {
+		t.Errorf("one that asked holds its place for %s", d)
+	}
+	if _, err := server.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	if d := holds(); d != idleTime {
+		t.Errorf("one that was answered holds its place for %s", d)
 	}
 }
 

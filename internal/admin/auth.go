@@ -24,6 +24,7 @@ func (s *Server) identify(w http.ResponseWriter, r *http.Request) (*http.Request
 	scheme, key, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if strings.EqualFold(scheme, "Bearer") {
 		if who, _, ok := s.deeds.Identify(key); ok {
+			s.deeds.Known(r.Context())
 			return r.WithContext(context.WithValue(r.Context(), callerKey{}, who)), nil
 		}
 	}

@@ -17,12 +17,12 @@ import (
 const maxConnections = 512
 
 // connections bounds how many are open. For one too many, another one is closed on
-// which no request is being answered, drawn by lot: otherwise whoever opens as many
-// as there may be, and says a word now and then, would keep out the operator and the
+// which nobody with a key is being answered, drawn by lot: otherwise whoever opens as
+// many as there may be, and asks without an end, would keep out the operator and the
 // probes, and a supervisor would end the node. Where none is found, the newer one is.
 type connections struct {
 	mu   sync.Mutex
-	open map[net.Conn]bool // whether a request is being answered
+	open map[net.Conn]bool // whether somebody with a key is being answered
 }
 
 // follow is told by net/http what becomes of each connection.
@@ -77,17 +77,34 @@ func remember(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, connectionKey{}, c)
 }
 
-// note marks the connections of requests, until they are idle again.
+// keepKey is where a request's context holds what keeps its connection open.
+type keepKey struct{}
+
+// note lets the connection of a request be kept, by [Deeds.Known].
 func (l *connections) note(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c, _ := r.Context().Value(connectionKey{}).(net.Conn)
-		l.mu.Lock()
-		if _, ok := l.open[c]; ok {
-			l.open[c] = true
-		}
-		l.mu.Unlock()
-		next.ServeHTTP(w, r)
+		keep := func() { l.keep(c) }
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), keepKey{}, keep)))
 	})
+}
+
+// keep marks a connection until it is idle again.
+func (l *connections) keep(c net.Conn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, ok := l.open[c]; ok {
+		l.open[c] = true
+	}
+}
+
+// Known is told of each request that somebody with a key made, or with a session. Its
+// connection makes no room for others until it is answered. Whoever has no key could
+// hold all of them with requests whose bodies never come.
+func (d *Deeds) Known(request context.Context) {
+	if keep, ok := request.Value(keepKey{}).(func()); ok {
+		keep()
+	}
 }
 
 // serverLog takes what net/http says. A handshake that fails is the caller's

@@ -2,6 +2,7 @@ package admin_test
 
 import (
 	"bufio"
+	"context"
 	"crypto/tls"
 	"io"
 	"log/slog"
@@ -15,52 +16,60 @@ import (
 
 	"carstate/internal/admin"
 	"carstate/internal/testkit"
+	"carstate/internal/vehicle"
 )
 
-// startBusy starts a server whose /readyz says on entered that it is asked, and does
-// not answer before goOn is called.
-func startBusy(t *testing.T, entered chan<- struct{}) (s *service, goOn func()) {
+// startBusy starts a server that says on entered when it is asked for a vehicle, and
+// does not answer before goOn is called. ask is how an operator asks.
+func startBusy(t *testing.T, entered chan<- struct{}) (s *service, ask string, goOn func()) {
 	t.Helper()
 	proceed := make(chan struct{})
 	s = start(t, func(c *admin.Config) {
-		c.Ready = func() error {
+		c.State = func(context.Context, vehicle.ID) (vehicle.State, bool, error) {
 			entered <- struct{}{}
 			<-proceed
-			return nil
+			return vehicle.State{}, false, nil
 		}
 	})
-	return s, sync.OnceFunc(func() { close(proceed) })
+	ask = "GET /v1/vehicles/A HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + s.Key + "\r\n\r\n"
+	return s, ask, sync.OnceFunc(func() { close(proceed) })
 }
+
+// dial opens a connection that is closed when the test ends, and says something.
+func (s *service) dial(t *testing.T, text string) (net.Conn, *bufio.Reader) {
+	t.Helper()
+	c, err := net.Dial("tcp", strings.TrimPrefix(s.URL, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.WriteString(c, text)
+	return c, bufio.NewReader(c)
+}
+
+// answered reports whether a whole answer comes.
+func answered(in *bufio.Reader) bool {
+	resp, err := http.ReadResponse(in, nil)
+	if err != nil {
+		return false
+	}
+	defer resp.Body.Close()
+	_, err = io.Copy(io.Discard, resp.Body)
+	return err == nil
+}
+
+const healthz = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 // TestTooManyConnections: whoever can reach the listener takes a bounded number of
 // descriptors, and keeps nobody out: not with connections that wait, whatever for.
 func TestTooManyConnections(t *testing.T) {
 	entered := make(chan struct{}, 1)
-	s, goOn := startBusy(t, entered)
+	s, ask, goOn := startBusy(t, entered)
 	defer goOn()
-	dial := func(text string) (net.Conn, *bufio.Reader) {
-		c, err := net.Dial("tcp", strings.TrimPrefix(s.URL, "http://"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { c.Close() })
-		if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
-			t.Fatal(err)
-		}
-		_, _ = io.WriteString(c, text)
-		return c, bufio.NewReader(c)
-	}
-	answered := func(in *bufio.Reader) bool {
-		resp, err := http.ReadResponse(in, nil)
-		if err != nil {
-			return false
-		}
-		defer resp.Body.Close()
-		_, err = io.Copy(io.Discard, resp.Body)
-		return err == nil && resp.StatusCode == http.StatusOK
-	}
-	const healthz = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
-	_, busy := dial("GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+	_, busy := s.dial(t, ask)
 	<-entered
 	type client struct {
 		net.Conn
@@ -70,11 +79,11 @@ func TestTooManyConnections(t *testing.T) {
 	for i := range 1500 {
 		switch i % 3 {
 		case 0:
-			dial("")
+			s.dial(t, "")
 		case 1:
-			dial("GET /heal")
+			s.dial(t, "GET /heal")
 		default:
-			c, in := dial(healthz)
+			c, in := s.dial(t, healthz)
 			if !answered(in) {
 				t.Fatalf("number %d is not answered", i)
 			}
@@ -100,36 +109,81 @@ func TestTooManyConnections(t *testing.T) {
 // and what is given back is another's.
 func TestTooManyAtWork(t *testing.T) {
 	entered := make(chan struct{})
-	s, goOn := startBusy(t, entered)
+	s, ask, goOn := startBusy(t, entered)
 	defer goOn()
-	dial := func(path string) net.Conn {
-		c, err := net.Dial("tcp", strings.TrimPrefix(s.URL, "http://"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { c.Close() })
-		_, _ = io.WriteString(c, "GET "+path+" HTTP/1.1\r\nHost: localhost\r\n\r\n")
-		return c
+	type client struct {
+		net.Conn
+		in *bufio.Reader
 	}
-	var open []net.Conn
+	var open []client
 	for range 512 {
-		open = append(open, dial("/readyz"))
+		c, in := s.dial(t, ask)
+		open = append(open, client{c, in})
 		<-entered
 	}
-	if n, err := dial("/healthz").Read(make([]byte, 1)); err == nil {
-		t.Errorf("the newest is answered, %d", n)
+	if _, in := s.dial(t, healthz); answered(in) {
+		t.Error("the newest is answered")
 	}
 	goOn()
-	for _, c := range open {
-		if _, err := c.Read(make([]byte, 1)); err != nil {
-			t.Fatal(err)
+	for i, c := range open {
+		if !answered(c.in) {
+			t.Fatalf("number %d is not answered", i)
 		}
 		c.Close()
 	}
-	if _, err := dial("/healthz").Read(make([]byte, 1)); err != nil {
-		t.Error(err)
+	if _, in := s.dial(t, healthz); !answered(in) {
+		t.Error("nobody is answered after it")
 	}
 }
+
+// TestBodiesThatDoNotCome: net/http reads what a request has left of its body before
+// it answers. Whoever has no key keeps nobody out with that.
+func TestBodiesThatDoNotCome(t *testing.T) {
+	entered, began, proceed := make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{})
+	goOn := sync.OnceFunc(func() { close(proceed) })
+	defer goOn()
+	s := start(t, func(c *admin.Config) {
+		c.Alive = func() error { entered <- struct{}{}; return nil }
+		c.Console = func(d *admin.Deeds) admin.Console { return slowPage{d, began, proceed} }
+	})
+	_, page := s.dial(t, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+	<-began
+	const waits = "GET /healthz HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n"
+	for range 2 * 512 {
+		s.dial(t, waits)
+		select {
+		case <-entered:
+		case <-time.After(time.Minute):
+			t.Fatal("a connection is kept out")
+		}
+	}
+	for i := range 20 {
+		_, in := s.dial(t, healthz)
+		if !answered(in) {
+			t.Fatalf("probe %d is not answered", i)
+		}
+		<-entered
+	}
+	goOn()
+	if !answered(page) {
+		t.Error("a connection was closed on which somebody was answered who is logged in")
+	}
+}
+
+// slowPage is a console where whoever asks is logged in, and waits.
+type slowPage struct {
+	deeds *admin.Deeds
+	began chan<- struct{}
+	goOn  <-chan struct{}
+}
+
+func (p slowPage) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
+	p.deeds.Known(r.Context())
+	p.began <- struct{}{}
+	<-p.goOn
+}
+
+func (slowPage) Close() {}
 
 // TestHandshakeThatFails is no line in the log of whoever did not ask for all.
 func TestHandshakeThatFails(t *testing.T) {

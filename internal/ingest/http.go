@@ -202,7 +202,7 @@ func (h *HTTP) authenticate(w http.ResponseWriter, r *http.Request) (*access.Sou
 		return nil, errors.New("a source's key is needed: Authorization: Bearer KEY")
 	}
 	scheme, key, _ := strings.Cut(values[0], " ")
-	if len(values) > 1 || !strings.EqualFold(scheme, "Bearer") {
+	if len(values) > 1 || !strings.EqualFold(scheme, "Bearer") || strings.TrimSpace(key) == "" {
 		w.Header().Set("WWW-Authenticate", challenge) // RFC 6750 calls that no error of a token
 		return nil, errors.New("the Authorization header must be Bearer and a source's key")
 	}

@@ -154,7 +154,8 @@ func TestHTTPRefuses(t *testing.T) {
 
 		{header: "Authorization:", body: good, status: 401, wants: challenge},
 		{header: "Authorization: Basic Y2FyOng=", body: good, status: 401, wants: challenge},
-		{header: "Authorization: Bearer", body: good, status: 401, wants: invalid},
+		{header: "Authorization: Bearer", body: good, status: 401, wants: challenge},
+		{header: "Authorization: Bearer ", body: good, status: 401, wants: challenge},
 		{header: "Authorization: Bearer " + mistyped(f.key), body: good, status: 401, wants: invalid},
 		{header: "Authorization: Bearer " + removedKey, body: good, status: 401, wants: invalid},
 		{header: "Authorization: Bearer " + token, body: good, status: 401, wants: invalid},

@@ -53,6 +53,8 @@ type Config struct {
 type Deeds interface {
 	Identify(key string) (who string, hash access.Hash, ok bool)
 	Counts(who string, hash access.Hash) bool
+	// Known is told the context of each request with a session.
+	Known(request context.Context)
 
 	IssueToken(ctx context.Context, by string, r access.TokenRequest) (t access.Token, secret string, err error)
 	RotateToken(ctx context.Context, by, id string, overlap time.Duration) (t access.Token, secret string, err error)

@@ -37,6 +37,7 @@ type memory struct {
 	mu    sync.Mutex // guards what follows
 	admin access.Hash
 	did   []string // who did what
+	known int      // requests with a session
 	fail  error    // what every deed returns
 }
 
@@ -82,6 +83,20 @@ func (m *memory) Counts(who string, hash access.Hash) bool {
 	}
 	o, ok := m.operators.Get(who)
 	return ok && o.Removed.IsZero() && o.Hash == hash
+}
+
+func (m *memory) Known(context.Context) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.known++
+}
+
+func (m *memory) requestsKnown() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := m.known
+	m.known = 0
+	return n
 }
 
 func (m *memory) IssueToken(_ context.Context, by string, r access.TokenRequest) (access.Token, string, error) {

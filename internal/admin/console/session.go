@@ -127,6 +127,7 @@ func (s *sessions) of(r *http.Request, made bool) *session {
 	if made {
 		n.seen = now
 	}
+	s.deeds.Known(r.Context())
 	return n
 }
 

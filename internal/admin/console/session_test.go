@@ -28,6 +28,9 @@ func TestLogin(t *testing.T) {
 	if did := f.deeds(); did != "" {
 		t.Errorf("without a session: %s", did)
 	}
+	if n := f.requestsKnown(); n != 0 {
+		t.Errorf("%d requests without a session count as known", n)
+	}
 
 	token, _ := access.NewSecret(access.TokenKind)
 	for _, key := range []string{"", "x", token, f.key + "x", f.key[:39]} {
@@ -43,6 +46,13 @@ func TestLogin(t *testing.T) {
 	} {
 		if a := f.post("/login", "key", " "+f.key+"\n", "next", next); a.status != http.StatusSeeOther || a.header.Get("Location") != want {
 			t.Errorf("next %q: %d to %q", next, a.status, a.header.Get("Location"))
+		}
+	}
+	for _, path := range []string{"/", "/audit", "/nothing"} {
+		f.requestsKnown()
+		f.get(path)
+		if n := f.requestsKnown(); n != 1 {
+			t.Errorf("%s with a session counts as known %d times", path, n)
 		}
 	}
 	c := f.read(f.anotherBrowser().PostForm(f.server.URL+"/login", map[string][]string{"key": {f.key}})).header.Get("Set-Cookie")
