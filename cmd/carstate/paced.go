@@ -62,10 +62,13 @@ func (l *paced) adapt(now time.Time, w waits) {
 	l.fit()
 }
 
-// goOn sets the clock.
+// goOn sets the clock. Somebody else may have set it since now was read.
 func (l *paced) goOn(now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if behind := l.last.Sub(now); behind > 0 && behind < longestStep {
+		return
+	}
 	l.clock.Add(int64(min(max(0, now.Sub(l.last)), longestStep)))
 	l.last = now
 }
@@ -199,13 +202,14 @@ func (c *counted) Close() error {
 	return c.TCPConn.Close()
 }
 
-// idleTime is after how long without a byte a connection makes room for a newer one
-// in an overload: otherwise, on a machine that is slow for other reasons, as many as are
-// never too many could hold all places and ask nothing. One that is owed an answer has
-// twice as long, since a request may be in work for longer than idleTime: telemetry
-// waits up to 15 s for the store.
+// A connection on which nothing has arrived for workTime makes room for a newer one in
+// an overload; one on which nothing ever has, after idleTime. Otherwise, on a machine
+// that is slow for other reasons, as many as are never too many could hold all places
+// and ask nothing. A request may be in work for long: telemetry waits up to 15 s for the
+// store.
 const (
 	idleTime    = 10 * time.Second
+	workTime    = 20 * time.Second
 	longestStep = time.Second // that the clock makes: longer than from one byte to the next, but in a pause
 )
 
@@ -216,15 +220,8 @@ func (c *counted) hold(d time.Duration) { c.holds.Store(c.of.clock.Load() + int6
 func (c *counted) Read(b []byte) (int, error) {
 	n, err := c.TCPConn.Read(b)
 	if n > 0 {
-		c.hold(2 * idleTime)
+		c.hold(workTime)
 	}
-	return n, err
-}
-
-// Write notes that an answer has gone.
-func (c *counted) Write(b []byte) (int, error) {
-	n, err := c.TCPConn.Write(b)
-	c.hold(idleTime)
 	return n, err
 }
 

@@ -39,9 +39,9 @@ func (e *Engine) storeBatch(ctx context.Context, stream string, writes []write) 
 		}
 		select {
 		case <-ctx.Done():
-			return 0, err
+			return 0, ctx.Err()
 		case <-e.storing.Done():
-			return 0, err
+			return 0, e.whyNot(err)
 		case <-time.After(underWayAgain):
 		}
 	}

@@ -90,15 +90,16 @@ func streamConfigs(c Config, m made) []jetstream.StreamConfig {
 // say how many.
 const usualConsumers = 1000
 
-// consumersOf is how many consumers TELEMETRY may have; 0: as many as is usual. Who
-// folds a partition has one, and for some seconds after a node has died the servers
-// keep its own beside those of its successors. The trimmer and the console need one
-// now and then. A partition that gets none is never folded.
+// consumersOf is how many consumers TELEMETRY may have; 0: as many as is usual, which
+// an account's own limit need not be raised for. Who folds a partition has one, and for
+// some seconds after a node has died the servers keep its own beside those of its
+// successors. The trimmer and the console need one now and then. A partition that gets
+// none is never folded.
 func consumersOf(partitions int) int {
-	if n := 2*partitions + usualConsumers/2; n > usualConsumers {
-		return n
+	if partitions <= usualConsumers*9/10 {
+		return 0
 	}
-	return 0
+	return 2*partitions + usualConsumers/2
 }
 
 // made is what the first start has fixed, as TELEMETRY says: 0 before.

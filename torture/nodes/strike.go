@@ -142,9 +142,9 @@ func (s *system) outlast(ctx context.Context, when string, struck time.Time, r *
 		}
 		return s.load.stalls.flowing(led)
 	})
+	_, over := s.load.stalls.worst(time.Now())
 	flowing := time.Now()
 	s.promise(ctx, outageWithin, when, func() error { return s.follow.newerThan(vehicle.At(flowing)) })
-	_, over := s.load.stalls.worst(time.Now())
 	judged := s.follow.renewed(vehicle.At(over))
 	if judged.IsZero() {
 		return // which is found fault with already

@@ -104,7 +104,7 @@ func run(ctx context.Context, a *row.Attempt) error {
 // one has a node of its own, of which something is overloaded.
 func one(ctx context.Context, a *row.Attempt, what string, thousandths int, processor *cores.Set,
 	prepare func(context.Context, *nodeprocess.Node) (*crowd, error), do func(context.Context, *victim) error) (err error) {
-	options := nodeprocess.Options{Binary: a.Binary, Dir: filepath.Join(a.Dir, what), Flags: []string{"--max-age", "24h"}}
+	options := nodeprocess.Options{Binary: a.Binary, Dir: filepath.Join(a.Dir, what), Flags: load.Flags}
 	n, err := nodeprocess.Start(ctx, options)
 	if err != nil {
 		return err
