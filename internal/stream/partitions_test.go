@@ -86,7 +86,7 @@ func hasThree(t *testing.T, c stream.Config) {
 func TestConsumersOfMadeStreams(t *testing.T) {
 	t.Parallel()
 	server := streamtest.StartServer(t)
-	c := stream.Config{URLs: server.URL(), Partitions: 300}
+	c := stream.Config{URLs: server.URL(), Partitions: 1001}
 	most := func() (is jetstream.StreamConfig) {
 		streamtest.Open(t, c)
 		s, err := server.JetStream().Stream(t.Context(), stream.Telemetry)
@@ -96,7 +96,7 @@ func TestConsumersOfMadeStreams(t *testing.T) {
 		return s.CachedInfo().Config
 	}
 	made := most()
-	if made.MaxConsumers != 2*300+500 {
+	if made.MaxConsumers != 2*1001+500 {
 		t.Errorf("it was made for %d consumers", made.MaxConsumers)
 	}
 	made.MaxConsumers = -1
@@ -104,7 +104,7 @@ func TestConsumersOfMadeStreams(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if n := most().MaxConsumers; n != 2*300+500 {
+		if n := most().MaxConsumers; n != 2*1001+500 {
 			t.Errorf("%d consumers after a start", n)
 		}
 	}
