@@ -33,9 +33,8 @@ type passage struct {
 
 // waits are how long what arrives waits. The mean is what somebody has to expect who
 // comes at a random moment. A pause of the process makes it long, such as one by a
-// quota of CPU time. The least is of two bytes in a row at least that came while the
-// process ran, and takes long only where others wait at every moment: a pause keeps one
-// byte waiting, or has it wait behind all that came meanwhile, and the next one not.
+// quota of CPU time. The least is of a byte that came while the process ran, which
+// takes long only where others wait at every moment.
 type waits struct{ mean, least time.Duration }
 
 // Where what arrives waits longer than maxWait, more arrives than is done. It is longer
@@ -145,11 +144,9 @@ func (g *congestion) meanAt(now time.Time) time.Duration {
 // waitsAt is how long what arrives waits. mu is held.
 func (g *congestion) waitsAt(now time.Time) waits {
 	w := waits{mean: max(g.mean, g.meanAt(now))} // one under way may still take long
-	last := g.lately[g.last].took
-	before := g.lately[(g.last+len(g.lately)-1)%len(g.lately)].took
-	w.least = min(last, before)
+	w.least = g.lately[g.last].took
 	if !g.sent.IsZero() {
-		w.least = max(w.least, min(last, now.Sub(g.wrote)))
+		w.least = max(w.least, now.Sub(g.wrote))
 	}
 	for _, p := range g.lately {
 		if now.Sub(p.at) <= memory {
