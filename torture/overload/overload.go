@@ -53,7 +53,7 @@ cannot. Clients that pipeline are not tried: what they send ahead waits in the k
 		"Pauses alone, which a quota of CPU time makes, counted as overload.",
 	},
 	Counts: "seconds at each rate",
-	CI:     9,
+	CI:     6,
 	Long:   60,
 	Controls: []row.Control{
 		{Defect: broken.AcknowledgeEarly, Says: "acknowledges samples before they are stored", By: []string{load.LostSample, load.LostCar}, Count: 1},
