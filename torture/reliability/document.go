@@ -84,15 +84,17 @@ func (o *Done) Line() string {
 	return line
 }
 
-func (o *Done) caught() string {
-	n := 0
+// seen is how many of its controls the row caught.
+func (o *Done) seen() (n int) {
 	for _, c := range o.Controls {
 		if c.Caught {
 			n++
 		}
 	}
-	return fmt.Sprintf("%d of %d", n, len(o.Controls))
+	return n
 }
+
+func (o *Done) caught() string { return fmt.Sprintf("%d of %d", o.seen(), len(o.Controls)) }
 
 const preface = `What happens to carstate when it is killed, cut off, lied to and starved. Every row breaks
 something on purpose, with a seed that makes it repeatable, and counts what was offered, what

@@ -25,11 +25,7 @@ type Whole struct {
 func (w *Whole) Add(o Done) {
 	w.Rows++
 	w.Controls += len(o.Controls)
-	for _, c := range o.Controls {
-		if c.Caught {
-			w.Caught++
-		}
-	}
+	w.Caught += o.seen()
 }
 
 // String is a sentence for the page and the terminal.
