@@ -16,6 +16,9 @@ ARGS      ?=
 MODULES := $(sort $(patsubst %/go.mod,%,$(shell find . -name go.mod -not -path './tools/*')))
 
 LINT := go tool -modfile=$(CURDIR)/tools/lint/go.mod
+GOTESTSUM := go tool -modfile=$(CURDIR)/tools/test/go.mod gotestsum
+# How gotestsum shows what runs; what failed it prints once more at the end.
+export GOTESTSUM_FORMAT ?= standard-quiet
 
 .PHONY: help
 help: ## list these commands
@@ -43,7 +46,8 @@ evaluate: build ## run the rules over the recorded drives in CARSTATE_DATA (../s
 test: setup ## install what the tests need, then run all tests with the race detector
 	@set -e; for m in $(MODULES); do \
 		echo "go test -race ./... in $$m"; \
-		CGO_ENABLED=1 go -C $$m test -race -timeout 30m $(TESTFLAGS) ./...; \
+		cd $(CURDIR)/$$m; \
+		CGO_ENABLED=1 $(GOTESTSUM) -- -race -timeout 30m $(TESTFLAGS) ./...; \
 	done
 
 .PHONY: setup
