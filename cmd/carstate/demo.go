@@ -126,12 +126,12 @@ func driveDemo(ctx context.Context, s *service, f *trafficFlags) error {
 		return err
 	}
 	cars := access.VehicleSet(f.ids()...)
-	return withSource(ctx, operator, "demo", cars, endlessLife, func(_, key string) error {
+	return withSource(ctx, operator, "demo", cars, endlessLife, func(as sourceLogin) error {
 		return withToken(ctx, operator, "demo-fleet", cars, endlessLife, func(token string) error {
 			fleet := newSimulation(f)
 			fleet.developer = client.New(s.url("--query-addr"), token, client.WithHTTPClient(clientTrusting(trust)), client.WithPatience(0))
 			for range simulationLanes {
-				door := newHTTPSender(s.url("--ingest-addr"), key, trust)
+				door := newHTTPSender(s.url("--ingest-addr"), as, trust)
 				defer door.close()
 				fleet.doors = append(fleet.doors, door)
 			}
@@ -183,8 +183,8 @@ func prepareDemo(ctx context.Context, s *service) (token string, err error) {
 	}
 	samples := samplesOf([]*drivelog.Drive{drive}, demoVehicle)
 	shift(samples, vehicle.At(time.Now()))
-	err = withSource(ctx, operator, "demo", access.VehicleSet(demoVehicle), temporaryLife, func(_, key string) error {
-		sender := newHTTPSender(s.url("--ingest-addr"), key, trust)
+	err = withSource(ctx, operator, "demo", access.VehicleSet(demoVehicle), temporaryLife, func(as sourceLogin) error {
+		sender := newHTTPSender(s.url("--ingest-addr"), as, trust)
 		defer sender.close()
 		return sendAll(ctx, sender, samples, newProgress(io.Discard, len(samples)))
 	})

@@ -45,10 +45,23 @@ func (c *doorFlags) checkDoor() error {
 // source whose removal was prevented.
 const temporaryLife = 24 * time.Hour
 
-// withSource calls send with the name and key of a source for some vehicles that
-// lives as long as the call, and no longer than life. Its name begins with what it
-// is for.
-func withSource(ctx context.Context, client *admin.Client, what string, of access.Vehicles, life time.Duration, send func(name, key string) error) (err error) {
+// sourceLogin is whom telemetry is sent as.
+type sourceLogin struct {
+	name, key string
+	made      time.Time // zero: long ago
+}
+
+// spreadTime is how long after a source was made a node may not have heard of it. It
+// is longer than a write of the cluster's may take; as a rule it takes some
+// milliseconds.
+const spreadTime = 10 * time.Second
+
+// spreading reports whether a node that refuses the key may know it soon.
+func (l sourceLogin) spreading() bool { return time.Since(l.made) < spreadTime }
+
+// withSource calls send as a source for some vehicles that lives as long as the call,
+// and no longer than life. Its name begins with what it is for.
+func withSource(ctx context.Context, client *admin.Client, what string, of access.Vehicles, life time.Duration, send func(sourceLogin) error) (err error) {
 	name := fmt.Sprintf("%s-%d-%d", what, os.Getpid(), time.Now().UnixMilli())
 	s, err := client.AddSource(ctx, name, of, time.Now().Add(life))
 	if err != nil {
@@ -56,28 +69,32 @@ func withSource(ctx context.Context, client *admin.Client, what string, of acces
 	}
 	defer func() {
 		// Also after an interrupt, which has ended ctx.
-		rctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		rctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyTime)
 		defer cancel()
 		if _, rerr := client.RemoveSource(rctx, name); err == nil {
 			err = rerr // after another error, the source goes when it expires
 		}
 	}()
-	return send(name, s.Key)
+	return send(sourceLogin{name, s.Key, time.Now()})
 }
 
+// tidyTime is how long a source or token that was made for a while may take to be
+// removed. A busy store takes seconds for a write.
+const tidyTime = 30 * time.Second
+
 // connect opens the front door that the flags name.
-func (c *doorFlags) connect(ctx context.Context, source, key string) (sender, error) {
+func (c *doorFlags) connect(ctx context.Context, as sourceLogin) (sender, error) {
 	trust, err := trusting(c.CA)
 	if err != nil {
 		return nil, err
 	}
 	switch {
 	case c.MqttURL != "":
-		return newMQTTSender(ctx, c.MqttURL, source, key, trust)
+		return newMQTTSender(ctx, c.MqttURL, as, trust)
 	case c.IngestURL != "":
-		return newHTTPSender(c.IngestURL, key, trust), nil
+		return newHTTPSender(c.IngestURL, as, trust), nil
 	case c.MqttAddr != "":
-		return newMQTTSender(ctx, "mqtt://"+c.MqttAddr, source, key, trust)
+		return newMQTTSender(ctx, "mqtt://"+c.MqttAddr, as, trust)
 	}
-	return newHTTPSender(baseURL(c.IngestAddr), key, trust), nil
+	return newHTTPSender(baseURL(c.IngestAddr), as, trust), nil
 }

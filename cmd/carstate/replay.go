@@ -63,14 +63,14 @@ func (c *replayCommand) Run(ctx context.Context, w streams) error {
 		if err != nil {
 			return err
 		}
-		return withSource(ctx, client, "replay", access.VehicleSet(id), temporaryLife, func(name, key string) error { return c.send(ctx, w, drives, id, name, key) })
+		return withSource(ctx, client, "replay", access.VehicleSet(id), temporaryLife, func(as sourceLogin) error { return c.send(ctx, w, drives, id, as) })
 	}
-	return c.send(ctx, w, drives, id, c.Source, c.Key)
+	return c.send(ctx, w, drives, id, sourceLogin{name: c.Source, key: c.Key})
 }
 
 // send replays the drives as a source.
-func (c *replayCommand) send(ctx context.Context, w streams, drives []*drivelog.Drive, id vehicle.ID, name, key string) error {
-	s, err := c.connect(ctx, name, key)
+func (c *replayCommand) send(ctx context.Context, w streams, drives []*drivelog.Drive, id vehicle.ID, as sourceLogin) error {
+	s, err := c.connect(ctx, as)
 	if err != nil {
 		return err
 	}

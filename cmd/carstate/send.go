@@ -51,15 +51,16 @@ func (r refusal) Error() string {
 
 // httpSender posts NDJSON.
 type httpSender struct {
-	url, key string
-	client   *http.Client
-	body     []byte
+	url    string
+	as     sourceLogin
+	client *http.Client
+	body   []byte
 }
 
-func newHTTPSender(base, key string, trust *tls.Config) *httpSender {
+func newHTTPSender(base string, as sourceLogin, trust *tls.Config) *httpSender {
 	return &httpSender{
 		url: strings.TrimSuffix(base, "/") + "/v1/telemetry",
-		key: key,
+		as:  as,
 		client: &http.Client{
 			Timeout:   30 * time.Second,
 			Transport: &http.Transport{TLSClientConfig: trust, Proxy: http.ProxyFromEnvironment},
@@ -97,7 +98,7 @@ func (s *httpSender) post(ctx context.Context) (wait time.Duration, err error) {
 	if err != nil {
 		return 0, errors.New("the ingest address makes no sense (--ingest-url, --ingest-addr)")
 	}
-	req.Header.Set("Authorization", "Bearer "+s.key)
+	req.Header.Set("Authorization", "Bearer "+s.as.key)
 	req.Header.Set("Content-Type", "application/x-ndjson")
 	resp, err := s.client.Do(req)
 	if err != nil {
@@ -129,8 +130,10 @@ func (s *httpSender) post(ctx context.Context) (wait time.Duration, err error) {
 	case resp.StatusCode == http.StatusServiceUnavailable:
 		seconds, _ := strconv.Atoi(resp.Header.Get("Retry-After"))
 		return time.Duration(max(1, min(seconds, 30))) * time.Second, fmt.Errorf("the service does not take telemetry now: %s", answer.Error)
+	case resp.StatusCode == http.StatusUnauthorized && s.as.spreading():
+		wait = time.Second
 	}
-	return 0, fmt.Errorf("the service refused the telemetry: %s", answer.Error)
+	return wait, fmt.Errorf("the service refused the telemetry: %s", answer.Error)
 }
 
 // unreachable says what to do about a service that does not answer.
@@ -161,7 +164,31 @@ const (
 	mqttWindow = 64
 )
 
-func newMQTTSender(ctx context.Context, rawURL, source, key string, trust *tls.Config) (*mqttSender, error) {
+func newMQTTSender(ctx context.Context, rawURL string, as sourceLogin, trust *tls.Config) (*mqttSender, error) {
+	for {
+		s, err := connectMQTT(ctx, rawURL, as, trust)
+		if _, refused := errors.AsType[loginRefused](err); !refused || !as.spreading() {
+			return s, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+// loginRefused is an MQTT listener that does not know the source's name and key.
+type loginRefused struct {
+	host   string
+	reason byte
+}
+
+func (r loginRefused) Error() string {
+	return fmt.Sprintf("the MQTT listener at %s refused the source's name or key: check --source and --key (MQTT reason 0x%02x)", r.host, r.reason)
+}
+
+func connectMQTT(ctx context.Context, rawURL string, as sourceLogin, trust *tls.Config) (*mqttSender, error) {
 	conn, host, err := dialMQTT(ctx, rawURL, trust)
 	if err != nil {
 		return nil, err
@@ -174,11 +201,11 @@ func newMQTTSender(ctx context.Context, rawURL, source, key string, trust *tls.C
 		OnServerDisconnect: func(d *paho.Disconnect) { s.broken <- fmt.Errorf("it said goodbye with reason 0x%02x", d.ReasonCode) },
 	})
 	ack, err := s.client.Connect(ctx, &paho.Connect{
-		ClientID: source + "-" + rand.Text()[:8], KeepAlive: 30, CleanStart: true,
-		Username: source, UsernameFlag: true, Password: []byte(key), PasswordFlag: true,
+		ClientID: as.name + "-" + rand.Text()[:8], KeepAlive: 30, CleanStart: true,
+		Username: as.name, UsernameFlag: true, Password: []byte(as.key), PasswordFlag: true,
 	})
 	if ack != nil && ack.ReasonCode >= 0x80 {
-		return nil, fmt.Errorf("the MQTT listener at %s refused the source's name or key: check --source and --key (MQTT reason 0x%02x)", host, ack.ReasonCode)
+		return nil, loginRefused{host, ack.ReasonCode}
 	}
 	if err != nil {
 		if ctx.Err() != nil {

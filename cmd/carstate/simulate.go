@@ -103,19 +103,19 @@ func (c *simulateCommand) Run(ctx context.Context, w streams) error {
 		return usageError("--query-url must be a URL such as http://127.0.0.1:8080")
 	}
 	if c.Source != "" {
-		return c.simulate(ctx, w, c.Source, c.Key, c.Token)
+		return c.simulate(ctx, w, sourceLogin{name: c.Source, key: c.Key}, c.Token)
 	}
 	operator, err := c.client()
 	if err != nil {
 		return err
 	}
 	cars := access.VehicleSet(c.ids()...)
-	return withSource(ctx, operator, "simulate", cars, c.life(), func(name, key string) error {
+	return withSource(ctx, operator, "simulate", cars, c.life(), func(as sourceLogin) error {
 		if c.Token != "" {
-			return c.simulate(ctx, w, name, key, c.Token)
+			return c.simulate(ctx, w, as, c.Token)
 		}
 		return withToken(ctx, operator, "simulate", cars, c.life(), func(token string) error {
-			return c.simulate(ctx, w, name, key, token)
+			return c.simulate(ctx, w, as, token)
 		})
 	})
 }
@@ -143,7 +143,7 @@ func withToken(ctx context.Context, operator *admin.Client, what string, of acce
 	}
 	defer func() {
 		// Also after an interrupt, which has ended ctx.
-		rctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		rctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyTime)
 		defer cancel()
 		if _, rerr := operator.RevokeToken(rctx, t.ID); err == nil {
 			err = rerr // after another error, it goes when it expires
@@ -154,7 +154,7 @@ func withToken(ctx context.Context, operator *admin.Client, what string, of acce
 
 // simulate runs the fleet as a source and prints the report, also of a run that
 // failed.
-func (c *simulateCommand) simulate(ctx context.Context, w streams, name, key, token string) error {
+func (c *simulateCommand) simulate(ctx context.Context, w streams, as sourceLogin, token string) error {
 	s := newSimulation(&c.trafficFlags)
 	s.duration, s.progress = c.Duration, w.err
 	if token != "" {
@@ -169,7 +169,7 @@ func (c *simulateCommand) simulate(ctx context.Context, w streams, name, key, to
 		s.developer = client.New(base, token, client.WithHTTPClient(clientTrusting(trust)), client.WithPatience(0))
 	}
 	for range simulationLanes {
-		door, err := c.connect(ctx, name, key)
+		door, err := c.connect(ctx, as)
 		if err != nil {
 			return err
 		}

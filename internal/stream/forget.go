@@ -69,6 +69,10 @@ func isMarker(body []byte) bool { return len(body) == len(markerBody) }
 // loadVIDKeys reads the keys of this installation; the first node to start makes
 // them.
 func (e *Engine) loadVIDKeys(ctx context.Context) error {
+	return patiently(ctx, e.loadVIDKeysOnce)
+}
+
+func (e *Engine) loadVIDKeysOnce(ctx context.Context) error {
 	for {
 		body, rev, err := e.lastRecord(ctx, Sources, vidKeysSubject)
 		if err != nil {

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/eclipse/paho.golang/packets"
+
+	"carstate/internal/vehicle"
+)
+
+// A node of a cluster may not have heard yet of a source that was just made. Whoever
+// sends as one that was made long ago is refused at once.
+func TestSourceThatSpreads(t *testing.T) {
+	var asked atomic.Int64
+	door := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if asked.Add(1)%2 == 1 {
+			w.WriteHeader(http.StatusUnauthorized)
+			fmt.Fprint(w, `{"error":"this key is not known"}`)
+			return
+		}
+		w.WriteHeader(http.StatusAccepted)
+		fmt.Fprint(w, `{"accepted":1}`)
+	}))
+	defer door.Close()
+	broker := refusingBroker(t, &asked)
+	sample := vehicle.Sample{Vehicle: "car", Time: 1000}
+	if err := sample.Set(vehicle.Speed, 50); err != nil {
+		t.Fatal(err)
+	}
+	for name, send := range map[string]func(sourceLogin) error{
+		"HTTP": func(as sourceLogin) error {
+			s := newHTTPSender(door.URL, as, nil)
+			defer s.close()
+			return s.send(t.Context(), []vehicle.Sample{sample})
+		},
+		"MQTT": func(as sourceLogin) error {
+			s, err := newMQTTSender(t.Context(), broker, as, nil)
+			if err == nil {
+				s.close()
+			}
+			return err
+		},
+	} {
+		asked.Store(0)
+		if err := send(sourceLogin{"gateway", "key", time.Now()}); err != nil || asked.Load() != 2 {
+			t.Errorf("%s, just made: %v after %d tries", name, err, asked.Load())
+		}
+		asked.Store(0)
+		if err := send(sourceLogin{name: "gateway", key: "key"}); err == nil || !strings.Contains(err.Error(), "refused") || asked.Load() != 1 {
+			t.Errorf("%s, made long ago: %v after %d tries", name, err, asked.Load())
+		}
+	}
+}
+
+// refusingBroker is an MQTT listener that refuses every other login.
+func refusingBroker(t *testing.T, asked *atomic.Int64) (url string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			if _, err := packets.ReadPacket(c); err == nil {
+				ack := packets.NewControlPacket(packets.CONNACK)
+				if asked.Add(1)%2 == 1 {
+					ack.Content.(*packets.Connack).ReasonCode = packets.ConnackBadUsernameOrPassword
+				}
+				_, _ = ack.WriteTo(c)
+			}
+			go func() {
+				_, _ = io.Copy(io.Discard, c)
+				c.Close()
+			}()
+		}
+	}()
+	return "mqtt://" + l.Addr().String()
+}
