@@ -26,25 +26,54 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// ownerVariable makes this test binary a node that folds, on the cluster that it
-// names.
+// ownerVariable makes this test binary a node that folds, with the lease and on the
+// cluster that it names.
 const ownerVariable = "CARSTATE_TEST_OWNER"
 
-const ownedPartitions = 8
+// ownedPartitions are so many that chance leaves none of three nodes without one.
+const ownedPartitions = 32
 
 // ownedConfig is a node's on a cluster. Leases are short, so that what takes a
 // real cluster many seconds happens often.
-func ownedConfig(urls string) stream.Config {
+func ownedConfig(urls string, lease time.Duration) stream.Config {
 	return stream.Config{URLs: urls, Replicas: 3, Partitions: ownedPartitions, Patience: stream.Patience{
-		Try: 2 * time.Second, Lease: 1500 * time.Millisecond, Stall: 3 * time.Second,
+		Try: lease + 500*time.Millisecond, Lease: lease, Stall: 2 * lease,
 	}}
 }
 
+// shortestLease is of a disk that is as fast as usual. A lease is renewed three times
+// in its time, and each time that must be stored.
+const shortestLease = 1500 * time.Millisecond
+
+// leaseFor is a lease that this machine can keep at present.
+func leaseFor(t *testing.T, e *stream.Engine, r *truth) time.Duration {
+	t.Helper()
+	slowest := time.Duration(0)
+	for i := range 10 {
+		x := vehicle.Sample{Vehicle: "probe", Time: vehicle.UnixMilli(1_000_000 + 1000*i)}
+		if err := x.Set(vehicle.Speed, float64(i)); err != nil {
+			t.Fatal(err)
+		}
+		r.sent(x)
+		began := time.Now()
+		if err := until(time.Minute, func() error { return e.Append(t.Context(), []vehicle.Sample{x}) }); err != nil {
+			t.Fatal(err)
+		}
+		slowest = max(slowest, time.Since(began))
+	}
+	return max(shortestLease, 10*slowest)
+}
+
 // ownUntilAsked folds until SIGTERM, and says on standard output what it takes.
-func ownUntilAsked(urls string) error {
+func ownUntilAsked(said string) error {
+	length, urls, _ := strings.Cut(said, " ")
+	lease, err := time.ParseDuration(length)
+	if err != nil {
+		return err
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	c := ownedConfig(urls)
+	c := ownedConfig(urls, lease)
 	c.Log = slog.New(slog.NewTextHandler(os.Stderr, nil))
 	e, err := stream.Open(ctx, c)
 	if err != nil {
@@ -74,7 +103,7 @@ func ownUntilAsked(urls string) error {
 // owners is what a test knows of the processes that fold.
 type owners struct {
 	t    *testing.T
-	urls string
+	said string // to each of them: the lease and the cluster
 
 	mu      sync.Mutex
 	holders [ownedPartitions]*owner // who took a partition last
@@ -96,7 +125,7 @@ func (o *owners) start() *owner {
 		o.t.Fatal(err)
 	}
 	w := &owner{cmd: exec.Command(self), ended: make(chan struct{})}
-	w.cmd.Env = append(os.Environ(), ownerVariable+"="+o.urls)
+	w.cmd.Env = append(os.Environ(), ownerVariable+"="+o.said)
 	w.cmd.Stderr = &w.log
 	out, err := w.cmd.StdoutPipe()
 	if err != nil {
@@ -135,12 +164,13 @@ func (o *owners) start() *owner {
 // wait waits until the holders of the partitions are as they should be.
 func (o *owners) wait(what string, ok func(holders []*owner) bool) {
 	o.t.Helper()
-	late := time.After(90 * time.Second)
+	began, late := time.Now(), time.After(90*time.Second)
 	for {
 		o.mu.Lock()
 		done := ok(o.holders[:])
 		o.mu.Unlock()
 		if done {
+			o.t.Logf("%s after %.1f s", what, time.Since(began).Seconds())
 			return
 		}
 		select {
@@ -231,7 +261,7 @@ func TestOwners(t *testing.T) {
 	t.Logf("-owners.seed=%d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 1))
 	cluster := streamtest.StartCluster(t)
-	e := streamtest.Open(t, ownedConfig(cluster.URLs()))
+	e := streamtest.Open(t, ownedConfig(cluster.URLs(), shortestLease))
 	r := &truth{states: make(map[vehicle.ID][]vehicle.State), seen: make(map[vehicle.ID]int), changed: make(chan struct{}, 1)}
 	following, stopFollowing := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -246,7 +276,9 @@ func TestOwners(t *testing.T) {
 		r.judge(t) // also when something else has failed, which may come of it
 	})
 
-	o := &owners{t: t, urls: cluster.URLs(), changed: make(chan struct{}, 1)}
+	lease := leaseFor(t, e, r)
+	t.Logf("a lease is %s", lease)
+	o := &owners{t: t, said: lease.String() + " " + cluster.URLs(), changed: make(chan struct{}, 1)}
 	nodes := []*owner{o.start(), o.start(), o.start()}
 	for _, w := range nodes {
 		o.wait("every node has partitions", holdsSome(w))
@@ -255,7 +287,7 @@ func TestOwners(t *testing.T) {
 	sending, stopSending := context.WithCancel(t.Context())
 	defer stopSending()
 	var senders sync.WaitGroup
-	for n := range 3 {
+	for n := range knownSenders {
 		senders.Go(func() { sendKnown(sending, t, e, r, n, seed) })
 	}
 
@@ -334,17 +366,37 @@ func (r *truth) judge(t *testing.T) {
 	t.Logf("%d samples, %d states", samples, r.updates)
 }
 
+// knownSenders are how many send.
+const knownSenders = 3
+
+// carsOf are the vehicles of a sender. Together there is one in every partition: a
+// node that woke up goes on with what it had, and notices that it lost a partition
+// when it stores something, or after a minute.
+func carsOf(sender int) (ids []vehicle.ID) {
+	for p := sender; p < ownedPartitions; p += knownSenders {
+		for i := 0; ; i++ {
+			id := vehicle.ID(fmt.Sprintf("w%dcar%dx%d", sender, p, i))
+			if stream.PartitionOf(id, ownedPartitions) == p {
+				ids = append(ids, id)
+				break
+			}
+		}
+	}
+	return ids
+}
+
 // sendKnown stores samples of vehicles of its own one after the other until the
 // context ends. What is not acknowledged is sent again until it is, so that the
 // order is known.
 func sendKnown(ctx context.Context, t *testing.T, e *stream.Engine, r *truth, n int, seed uint64) {
 	rnd := rand.New(rand.NewPCG(seed, uint64(n)+100))
 	now := int64(1_000_000)
+	ids := carsOf(n)
 	for ctx.Err() == nil {
 		var batch []vehicle.Sample
-		for v := range 10 {
+		for _, id := range ids {
 			now += 1 + rnd.Int64N(500)
-			x := vehicle.Sample{Vehicle: vehicle.ID(fmt.Sprintf("w%dcar%d", n, v)), Time: vehicle.UnixMilli(now)}
+			x := vehicle.Sample{Vehicle: id, Time: vehicle.UnixMilli(now)}
 			if err := x.Set(vehicle.Speed, rnd.Float64()*120); err != nil {
 				t.Error(err)
 				return
