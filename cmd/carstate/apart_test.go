@@ -2,12 +2,14 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"carstate/internal/nodeprocess"
 	"carstate/internal/stream/streamtest"
@@ -52,8 +54,14 @@ func saysHowItIs(t *testing.T, p *process, role string) {
 	t.Helper()
 	page := p.URL(nodeprocess.Admin)
 	for path, want := range map[string]string{"/healthz": "alive", "/readyz": "ready", "/metrics": "carstate_ready 1"} {
-		if code, text, err := get(page + path); err != nil || code != http.StatusOK || !strings.Contains(text, want) {
-			t.Errorf("%s: %s: %d %.200s, %v", role, path, code, text, err)
+		if err := until(time.Minute, func() error {
+			code, text, err := get(page + path)
+			if err == nil && (code != http.StatusOK || !strings.Contains(text, want)) {
+				err = fmt.Errorf("%d %.200s", code, text)
+			}
+			return err
+		}); err != nil {
+			t.Errorf("%s: %s: %v", role, path, err)
 		}
 	}
 	if _, text, err := get(page + "/metrics"); err != nil || !strings.Contains(text, `carstate_feed_age_seconds{stream="TOKENS"}`) {

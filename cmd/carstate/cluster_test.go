@@ -294,29 +294,33 @@ func operates(t *testing.T, nodes map[string]*process) {
 // renews has a server take another certificate while it runs.
 func renews(t *testing.T, c *streamtest.Cluster, ca string, renew func()) {
 	t.Helper()
-	serial := func() string {
-		nc, err := natsgo.Connect(strings.Split(c.URLs(), ",")[0], natsgo.RootCAs(ca), natsgo.DontRandomize())
+	serial := func() (string, error) {
+		nc, err := natsgo.Connect(strings.Split(c.URLs(), ",")[0], natsgo.RootCAs(ca), natsgo.DontRandomize(), natsgo.Timeout(30*time.Second))
 		if err != nil {
-			t.Fatal(err)
+			return "", err
 		}
 		defer nc.Close()
 		state, err := nc.TLSConnectionState()
 		if err != nil {
-			t.Fatal(err)
+			return "", err
 		}
-		return state.PeerCertificates[0].SerialNumber.String()
+		return state.PeerCertificates[0].SerialNumber.String(), nil
 	}
-	before := serial()
+	before, err := serial()
+	if err != nil {
+		t.Fatal(err)
+	}
 	renew()
 	c.Nodes[0].Reload()
 	if err := until(time.Minute, func() error {
 		if n := c.Nodes[0]; n.Said("Failed to reload") > 0 {
 			t.Fatal("the configuration cannot be read again")
 		}
-		if serial() == before {
-			return errors.New("the old certificate is shown")
+		now, err := serial()
+		if err == nil && now == before {
+			err = errors.New("the old certificate is shown")
 		}
-		return nil
+		return err
 	}); err != nil {
 		t.Error(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -54,8 +55,8 @@ func TestDemo(t *testing.T) {
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Fatalf("the pasted lines answered %q", got)
 	}
-	if stderr.String() != "" {
-		t.Errorf("the demo complained: %s", &stderr)
+	if s := complaints(&stderr); s != "" {
+		t.Errorf("the demo complained: %s", s)
 	}
 	cancel()
 	if code := <-ended; code != exitOK {
@@ -64,6 +65,13 @@ func TestDemo(t *testing.T) {
 	if left, err := os.ReadDir(os.Getenv("TMPDIR")); err != nil || len(left) != 0 {
 		t.Errorf("the demo left %d entries behind: %v", len(left), err)
 	}
+}
+
+// complaints is what a program said on its standard error, but that the engine found
+// the machine slow.
+func complaints(stderr *testkit.Buffer) string {
+	slow := regexp.MustCompile(`engine: (Internal subscription on .* took too long|Readloop processing time)`)
+	return strings.Join(slices.DeleteFunc(slices.Collect(strings.Lines(stderr.String())), slow.MatchString), "")
 }
 
 // TestDemoFleet: the fleet of the demo is on the road, may be asked about with the
@@ -95,7 +103,7 @@ func TestDemoFleet(t *testing.T) {
 		t.Errorf("the demo does not tell of its fleet: %s", &stdout)
 	}
 	cancel()
-	if code := <-ended; code != exitOK || stderr.String() != "" {
+	if code := <-ended; code != exitOK || complaints(&stderr) != "" {
 		t.Errorf("the demo ended with %d: %s", code, &stderr)
 	}
 	if left, err := os.ReadDir(os.Getenv("TMPDIR")); err != nil || len(left) != 0 {

@@ -33,7 +33,7 @@ func TestDoors(t *testing.T) {
 			if err == nil && a.Driving != "3" {
 				err = errNotJam
 			}
-			return err
+			return errors.Join(err, p.judged(token, vid))
 		}); err != nil {
 			t.Fatalf("%s: %v", vid, err)
 		}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"regexp"
@@ -72,11 +73,14 @@ func TestReady(t *testing.T) {
 	judges, pageOfJudges := node("derive")
 	look := func(page string, want int, says string) {
 		t.Helper()
-		if err := until(time.Minute, wants(page, want)); err != nil {
+		if err := until(time.Minute, func() error {
+			code, text, err := get(page)
+			if err == nil && (code != want || !regexp.MustCompile(`^`+says+`; feed age \d+\.\d s$`).MatchString(text)) {
+				err = fmt.Errorf("%s says %d %q", page, code, text)
+			}
+			return err
+		}); err != nil {
 			t.Error(err)
-		}
-		if _, text, err := get(page); err != nil || !regexp.MustCompile(`^`+says+`; feed age \d+\.\d s$`).MatchString(text) {
-			t.Errorf("%s says %q, %v", page, text, err)
 		}
 	}
 	for _, page := range []string{pageOfBoth + "/readyz", pageOfBoth + "/readyz/query", pageOfBoth + "/readyz/ingest", pageOfAnswers + "/readyz", pageOfAnswers + "/readyz/query", pageOfJudges + "/readyz"} {

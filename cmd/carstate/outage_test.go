@@ -80,15 +80,31 @@ func TestIngestAfterOutage(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := inProcess{s}
-	gateway, err := (&admin.Client{URL: p.URL(nodeprocess.Admin), Key: key}).AddSource(t.Context(), "gateway", access.AllVehicles(), time.Time{})
-	if err != nil {
+	operator := &admin.Client{URL: p.URL(nodeprocess.Admin), Key: key}
+	// With so little patience a disk that is slow once refuses what it has stored.
+	source, tries := "", 0
+	if err := until(30*time.Second, func() error {
+		tries++
+		s, err := operator.AddSource(t.Context(), fmt.Sprint("gateway", tries), access.AllVehicles(), time.Time{})
+		source = s.Key
+		return err
+	}); err != nil {
 		t.Fatal(err)
 	}
-	source := gateway.Key
-	for round := range 2 {
-		if n, err := post(p, source, []string{"a", "b", "c"}); err != nil || n != 3 {
-			t.Fatalf("round %d: %d accepted, %v", round, n, err)
+	taken := func(when any) {
+		t.Helper()
+		if err := until(30*time.Second, func() error {
+			n, err := post(p, source, []string{"a", "b", "c"})
+			if err == nil && n != 3 {
+				t.Fatalf("%v: %d accepted", when, n)
+			}
+			return err
+		}); err != nil {
+			t.Fatalf("%v: %v", when, err)
 		}
+	}
+	for round := range 2 {
+		taken(round)
 		cluster.Stop()
 		if _, err := post(p, source, []string{"a", "b", "c"}); err == nil || !strings.Contains(err.Error(), "HTTP 503") {
 			t.Fatalf("without a cluster: %v", err)
@@ -104,9 +120,7 @@ func TestIngestAfterOutage(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n, err := post(p, source, []string{"a", "b", "c"}); err != nil || n != 3 {
-		t.Fatalf("in the end: %d accepted, %v", n, err)
-	}
+	taken("in the end")
 	if strings.Contains(log.String(), key) {
 		t.Error("the admin key is in the log")
 	}
@@ -254,14 +268,14 @@ func TestEndsWhileOpening(t *testing.T) {
 	defer l.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	began := time.Now()
 	urls := strings.Repeat("nats://"+l.Addr().String()+",", 3)
 	e, err := openEngine(ctx, stream.Config{URLs: strings.TrimSuffix(urls, ",")})
 	if err == nil {
 		e.Close()
 		t.Fatal("there is no engine")
 	}
-	if took := time.Since(began); took > 5*time.Second {
-		t.Errorf("that took %s", took)
+	// That is after stopWithin. NATS would try each of the three for longer.
+	if !strings.HasPrefix(err.Error(), "ended while the engine was being opened") {
+		t.Error(err)
 	}
 }

@@ -16,16 +16,23 @@ import (
 	"carstate/internal/testkit"
 )
 
+// endAtOnce is what GORACE is for the programs that tests start.
+const endAtOnce = "atexit_sleep_ms=0"
+
 // binary is the built program, made once for all tests.
 var binary string
 
 func TestMain(m *testing.M) {
-	if urls := os.Getenv(ownerVariable); urls != "" {
-		if err := ownUntilAsked(urls); err != nil {
+	if said := os.Getenv(ownerVariable); said != "" {
+		if err := ownUntilAsked(said); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
 		os.Exit(0)
+	}
+	// Otherwise the race detector makes every program that a test starts end a second later.
+	if err := os.Setenv("GORACE", endAtOnce); err != nil {
+		panic(err)
 	}
 	dir, err := os.MkdirTemp("", "carstate-test-")
 	if err != nil {
@@ -66,37 +73,39 @@ func start(t *testing.T, dir string, flags ...string) *process {
 	return p
 }
 
+// startLimit is how long a busy machine may take to bring a node up.
+const startLimit = 3 * time.Minute
+
 // startProcess is start for who looks at the error, which ends with all that the
 // process said.
 func startProcess(dir string, env []string, flags ...string) (*process, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
 	defer cancel()
 	p := &process{log: new(testkit.Buffer)}
 	var err error
 	p.Node, err = nodeprocess.Start(ctx, nodeprocess.Options{
 		Binary: binary, Dir: dir, Flags: flags,
-		// Otherwise the race detector makes a program end a second later.
-		Env:   append(env, "GORACE=atexit_sleep_ms=0"),
+		Env:   append(env, "GORACE="+endAtOnce),
 		Heard: func(line []byte) { fmt.Fprintf(p.log, "%s\n", line) },
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s", err, p.log)
 	}
-	if err := p.AwaitReady(ctx, time.Minute); err != nil {
+	if err := p.AwaitReady(ctx, startLimit); err != nil {
 		p.Kill()
 		return nil, fmt.Errorf("%w: %s", err, p.log)
 	}
 	return p, nil
 }
 
-// stop asks the process to end and reports how long that took.
+// stop asks the process to end and reports how long that took, as end does.
 func (p *process) stop(t *testing.T) time.Duration {
 	t.Helper()
-	begin := time.Now()
-	if err := p.Stop(); err != nil {
+	took, err := p.end()
+	if err != nil {
 		t.Errorf("%v:\n%s", err, p.log)
 	}
-	return time.Since(begin)
+	return took
 }
 
 // env is the environment in which commands find the process.
@@ -137,6 +146,16 @@ func (p *process) addSource(t *testing.T, name string) string {
 // ask asks one of the two operations.
 func (p *process) ask(path, token, vid string) (nodeprocess.Answer, error) {
 	return p.Ask(context.Background(), path, token, vid)
+}
+
+// judged is an error until a vehicle is judged to the end of a drive that was just
+// replayed: replay puts that into the present.
+func (p *process) judged(token, vid string) error {
+	a, err := p.ask(drivingPath, token, vid)
+	if err == nil && time.Since(a.Modified) > time.Minute {
+		err = fmt.Errorf("%s is judged until %s", vid, a.Modified)
+	}
+	return err
 }
 
 // until asks again and again until there is no error.

@@ -24,6 +24,7 @@ import (
 //	busy                  occupy a port and put its address into $BUSY
 //	get URL               an HTTP GET; $QUERY, $INGEST and $ADMIN are base URLs; status, headers and body go to stdout
 //	eventually URL TEXT   get until TEXT is in what comes back
+//	judged VID TOKEN      wait until a drive that was replayed is judged to its end
 //	oneline               the last command's stderr is one line, or two where the second begins with "Try:"
 //	let NAME              put the last command's stdout into $NAME
 func TestScripts(t *testing.T) {
@@ -31,6 +32,7 @@ func TestScripts(t *testing.T) {
 		Dir: "testdata",
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("PATH", filepath.Dir(binary)+string(filepath.ListSeparator)+env.Getenv("PATH"))
+			env.Setenv("GORACE", endAtOnce)
 			env.Values[processKey] = new(*process)
 			drive, err := filepath.Abs("demo_drive.csv.gz")
 			env.Setenv("DRIVE", drive)
@@ -42,6 +44,7 @@ func TestScripts(t *testing.T) {
 			"busy":       scriptBusy,
 			"get":        scriptGet,
 			"eventually": scriptEventually,
+			"judged":     scriptJudged,
 			"oneline":    scriptOneLine,
 			"let":        scriptLet,
 		},
@@ -71,11 +74,11 @@ const processKey = "process"
 
 func scriptStop(ts *testscript.TestScript, _ bool, _ []string) {
 	p := *ts.Value(processKey).(**process)
-	begin := time.Now()
-	if err := p.Stop(); err != nil {
+	took, err := p.end()
+	if err != nil {
 		ts.Fatalf("%v:\n%s", err, p.log)
 	}
-	if took := time.Since(begin); took > 5*time.Second {
+	if took > 5*time.Second {
 		ts.Fatalf("ending took %s", took)
 	}
 }
@@ -115,6 +118,11 @@ func scriptEventually(ts *testscript.TestScript, _ bool, args []string) {
 		}
 		return err
 	}))
+}
+
+func scriptJudged(ts *testscript.TestScript, _ bool, args []string) {
+	p := *ts.Value(processKey).(**process)
+	ts.Check(until(30*time.Second, func() error { return p.judged(args[1], args[0]) }))
 }
 
 func scriptOneLine(ts *testscript.TestScript, _ bool, _ []string) {

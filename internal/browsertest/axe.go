@@ -6,6 +6,7 @@ import (
 	"compress/gzip"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"io"
 	"os"
 	"os/exec"
@@ -71,10 +72,12 @@ func fetchAxe(t *testing.T, file string) []byte {
 		t.Fatal(err)
 	}
 	// Another test may be reading: the file appears as a whole.
-	if err := os.WriteFile(file+".new", packed, 0o644); err != nil {
+	part, err := os.CreateTemp(axeCache, "new-")
+	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Rename(file+".new", file); err != nil {
+	_, err = part.Write(packed)
+	if err := errors.Join(err, part.Close(), os.Rename(part.Name(), file)); err != nil {
 		t.Fatal(err)
 	}
 	return packed

@@ -45,7 +45,7 @@ func Open(t *testing.T, base string) *Browser {
 	if err != nil {
 		t.Fatal("this test needs chromium: apt-get install -y chromium")
 	}
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(name), chromedp.UserDataDir(t.TempDir()))
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(name))
 	if os.Geteuid() == 0 {
 		options = append(options, chromedp.NoSandbox) // which refuses to run as root
 	}
