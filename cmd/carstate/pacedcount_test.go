@@ -1,0 +1,191 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"carstate/internal/access"
+	"carstate/internal/fleet"
+	"carstate/internal/ingest"
+	"carstate/internal/query"
+)
+
+// pacedServer is a server behind a listener that counts its connections.
+type pacedServer struct {
+	*paced
+	shutdown func(context.Context) error
+	ended    chan error
+}
+
+// startPaced serves queries or telemetry on a port of its own.
+func startPaced(t *testing.T, name string, crowd *congestion, c *tls.Config) pacedServer {
+	t.Helper()
+	port, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := newPaced(port, crowd, maxWait, leastWait)
+	s := pacedServer{paced: l, ended: make(chan error, 1)}
+	if name == "query" {
+		q := query.New(query.Config{Tokens: new(access.Tokens), Fleet: fleet.New(), Overloaded: l.overloaded, Excess: l.excess, TLS: c, HeadTimeout: time.Minute})
+		s.shutdown = q.Shutdown
+		go func() { s.ended <- q.Serve(l) }()
+		return s
+	}
+	door := newHalfOpen(l, c != nil)
+	h := ingest.NewHTTP(ingest.Config{Sources: new(access.Sources), Overloaded: l.overloaded, Excess: l.excess, TLS: c})
+	s.shutdown = func(ctx context.Context) error { door.closeWaiting(); return h.Shutdown(ctx) }
+	go func() { s.ended <- h.Serve(door) }()
+	return s
+}
+
+// opens waits until so many connections count as open.
+func (s pacedServer) opens(t *testing.T, want int64) {
+	t.Helper()
+	if err := until(time.Minute, func() error {
+		if n := s.open.Load(); n != want {
+			return fmt.Errorf("%d connections count as open, want %d", n, want)
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
+}
+
+// However a connection ends, it counts once and no longer than it is there, and no
+// overload keeps the server from ending.
+func TestPacedCounts(t *testing.T) {
+	certFile, keyFile, roots := certificate(t)
+	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"query", "ingest"} {
+		for what, crowd := range map[string]func() *congestion{"at rest": func() *congestion { return new(congestion) }, "overloaded": overrun} {
+			for _, c := range []*tls.Config{nil, {Certificates: []tls.Certificate{pair}}} {
+				t.Run(fmt.Sprintf("%s %s %t", name, what, c != nil), func(t *testing.T) {
+					t.Parallel()
+					countsAll(t, startPaced(t, name, crowd(), c), c != nil, roots)
+				})
+			}
+		}
+	}
+}
+
+func countsAll(t *testing.T, s pacedServer, secure bool, roots *x509.CertPool) {
+	address := s.Addr().String()
+	const silent = fewCallers + 1
+	mute := make([]net.Conn, 0, silent)
+	defer func() {
+		for _, c := range mute {
+			c.Close()
+		}
+	}()
+	if err := until(time.Minute, func() error {
+		// On a machine that stands still some are closed meanwhile, for their silence.
+		mute = slices.DeleteFunc(mute, ended)
+		for len(mute) < silent {
+			c, err := net.Dial("tcp", address)
+			if err != nil {
+				return err
+			}
+			mute = append(mute, c)
+		}
+		if n := s.open.Load(); n != silent {
+			return fmt.Errorf("%d connections count as open, want %d", n, silent)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	const get = "GET / HTTP/1.1\r\nHost: a\r\n\r\n"
+	ends := map[string]func(plain net.Conn, c net.Conn) error{
+		"silent": func(net.Conn, net.Conn) error { return nil },
+		"reset": func(plain, c net.Conn) error {
+			_, _ = io.WriteString(c, get)
+			return plain.(*net.TCPConn).SetLinger(0)
+		},
+		"half a head": func(_, c net.Conn) error { _, _ = io.WriteString(c, "GET / HT"); return nil },
+		"nonsense": func(plain, _ net.Conn) error {
+			_, _ = io.WriteString(plain, "\x00\x01\x02\r\n\r\n")
+			_, _ = io.Copy(io.Discard, plain)
+			return nil
+		},
+		"asked": func(_, c net.Conn) error {
+			_, _ = io.WriteString(c, get)
+			_, _ = c.Read(make([]byte, 100))
+			return nil
+		},
+		"old": func(_, c net.Conn) error {
+			_, _ = io.WriteString(c, "GET / HTTP/1.0\r\n\r\n")
+			_, _ = io.Copy(io.Discard, c)
+			return nil
+		},
+		"pipelined": func(_, c net.Conn) error { _, _ = io.WriteString(c, strings.Repeat(get, 50)); return nil },
+		"half closed": func(plain, c net.Conn) error {
+			_, _ = io.WriteString(c, get)
+			err := plain.(*net.TCPConn).CloseWrite()
+			_, _ = io.Copy(io.Discard, c)
+			if errors.Is(err, syscall.ENOTCONN) { // it had been waited for too long
+				err = nil
+			}
+			return err
+		},
+	}
+	var all sync.WaitGroup
+	for how, end := range ends {
+		for range 5 {
+			all.Go(func() {
+				plain, err := net.Dial("tcp", address)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer plain.Close()
+				_ = plain.SetDeadline(time.Now().Add(time.Minute))
+				c := plain
+				if secure && how != "nonsense" {
+					c = tls.Client(plain, &tls.Config{RootCAs: roots, ServerName: "127.0.0.1"})
+				}
+				if err := end(plain, c); err != nil {
+					t.Errorf("%s: %v", how, err)
+				}
+			})
+		}
+	}
+	all.Wait()
+	if err := until(time.Minute, func() error {
+		if n := s.open.Load(); n > silent {
+			return fmt.Errorf("%d connections count as open, want at most %d", n, silent)
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := s.shutdown(ctx); err != nil && !errors.Is(err, net.ErrClosed) {
+		t.Error(err)
+	}
+	<-s.ended
+	s.opens(t, 0)
+}
+
+// ended reports whether the other side has closed a connection on which nothing comes.
+func ended(c net.Conn) bool {
+	_ = c.SetReadDeadline(time.Now().Add(time.Microsecond))
+	_, err := c.Read(make([]byte, 1))
+	return !errors.Is(err, os.ErrDeadlineExceeded)
+}
