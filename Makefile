@@ -12,7 +12,7 @@ TESTFLAGS ?=
 TORTUREFLAGS ?=
 ARGS      ?=
 
-# Every module with packages of its own; the lint tools' module has none.
+# Every module with packages of its own; those of tools have none.
 MODULES := $(sort $(patsubst %/go.mod,%,$(shell find . -name go.mod -not -path './tools/*')))
 
 LINT := go tool -modfile=$(CURDIR)/tools/lint/go.mod

@@ -51,9 +51,8 @@ type sourceLogin struct {
 	made      time.Time // zero: long ago
 }
 
-// spreadTime is how long after a source was made a node may not have heard of it. It
-// is longer than a write of the cluster's may take; as a rule it takes some
-// milliseconds.
+// spreadTime is how long after a source was made a node may not have heard of it. As a
+// rule it takes some milliseconds.
 const spreadTime = 10 * time.Second
 
 // spreading reports whether a node that refuses the key may know it soon.
@@ -79,8 +78,8 @@ func withSource(ctx context.Context, client *admin.Client, what string, of acces
 }
 
 // tidyTime is how long a source or token that was made for a while may take to be
-// removed. A busy store takes seconds for a write.
-const tidyTime = 30 * time.Second
+// removed. A busy store takes seconds for a write, and who has pressed Ctrl-C waits.
+const tidyTime = 10 * time.Second
 
 // connect opens the front door that the flags name.
 func (c *doorFlags) connect(ctx context.Context, as sourceLogin) (sender, error) {

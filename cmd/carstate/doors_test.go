@@ -24,16 +24,22 @@ func TestDoors(t *testing.T) {
 	dir := t.TempDir()
 	p := start(t, dir, "--log-level", "debug", "--max-age", "24h")
 	token, key := p.issue(t), p.addSource(t, "gateway")
-	p.carstate(t, "replay", "demo_drive.csv.gz", "--vid", "byHTTP")
-	p.carstate(t, "replay", "demo_drive.csv.gz", "--vid", "byMQTT", "--mqtt-addr", p.Address(nodeprocess.MQTT))
-	p.carstate(t, "replay", "demo_drive.csv.gz", "--vid", "byMQTT2", "--mqtt-url", "mqtt://"+p.Address(nodeprocess.MQTT), "--source", "gateway", "--key", key)
-	for _, vid := range []string{"byHTTP", "byMQTT", "byMQTT2"} {
+	began := make(map[string]time.Time)
+	for vid, door := range map[string][]string{
+		"byHTTP":  nil,
+		"byMQTT":  {"--mqtt-addr", p.Address(nodeprocess.MQTT)},
+		"byMQTT2": {"--mqtt-url", "mqtt://" + p.Address(nodeprocess.MQTT), "--source", "gateway", "--key", key},
+	} {
+		began[vid] = time.Now()
+		p.carstate(t, append([]string{"replay", "demo_drive.csv.gz", "--vid", vid}, door...)...)
+	}
+	for vid := range began {
 		if err := until(30*time.Second, func() error {
 			a, err := p.ask(drivingPath, token, vid)
 			if err == nil && a.Driving != "3" {
 				err = errNotJam
 			}
-			return errors.Join(err, p.judged(token, vid))
+			return errors.Join(err, p.judged(token, vid, began[vid]))
 		}); err != nil {
 			t.Fatalf("%s: %v", vid, err)
 		}

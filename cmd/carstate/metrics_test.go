@@ -93,9 +93,12 @@ func TestMetrics(t *testing.T) {
 			}
 		}
 	}
+	// A machine that stood still is taken for an overload for a while.
+	if !regexp.MustCompile(`(?m)^carstate_overloaded\{listener="ingest"\} [01]$`).MatchString(text) {
+		t.Error("it does not tell whether the ingest listener is overloaded")
+	}
 	for _, want := range []string{
 		"carstate_ready 1\n",
-		`carstate_overloaded{listener="ingest"} `,
 		`carstate_feed_age_seconds{stream="STATES"} `,
 		`carstate_stream_limit_bytes{stream="TELEMETRY"} 4.294967296e+09`,
 		`carstate_build_info{goversion="go1.`,

@@ -102,8 +102,9 @@ func ownUntilAsked(said string) error {
 
 // owners is what a test knows of the processes that fold.
 type owners struct {
-	t    *testing.T
-	said string // to each of them: the lease and the cluster
+	t     *testing.T
+	lease time.Duration
+	said  string // to each of them: the lease and the cluster
 
 	mu      sync.Mutex
 	holders [ownedPartitions]*owner // who took a partition last
@@ -164,7 +165,7 @@ func (o *owners) start() *owner {
 // wait waits until the holders of the partitions are as they should be.
 func (o *owners) wait(what string, ok func(holders []*owner) bool) {
 	o.t.Helper()
-	began, late := time.Now(), time.After(90*time.Second)
+	began, late := time.Now(), time.After(90*time.Second+4*o.lease)
 	for {
 		o.mu.Lock()
 		done := ok(o.holders[:])
@@ -278,7 +279,7 @@ func TestOwners(t *testing.T) {
 
 	lease := leaseFor(t, e, r)
 	t.Logf("a lease is %s", lease)
-	o := &owners{t: t, said: lease.String() + " " + cluster.URLs(), changed: make(chan struct{}, 1)}
+	o := &owners{t: t, lease: lease, said: lease.String() + " " + cluster.URLs(), changed: make(chan struct{}, 1)}
 	nodes := []*owner{o.start(), o.start(), o.start()}
 	for _, w := range nodes {
 		o.wait("every node has partitions", holdsSome(w))

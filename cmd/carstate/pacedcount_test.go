@@ -183,9 +183,14 @@ func countsAll(t *testing.T, s pacedServer, secure bool, roots *x509.CertPool) {
 	s.opens(t, 0)
 }
 
-// ended reports whether the other side has closed a connection on which nothing comes.
+// ended reports whether the other side has closed a connection on which nothing comes,
+// and then closes it.
 func ended(c net.Conn) bool {
-	_ = c.SetReadDeadline(time.Now().Add(time.Microsecond))
+	_ = c.SetReadDeadline(time.Now().Add(time.Millisecond))
 	_, err := c.Read(make([]byte, 1))
-	return !errors.Is(err, os.ErrDeadlineExceeded)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return false
+	}
+	_ = c.Close()
+	return true
 }

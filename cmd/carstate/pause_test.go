@@ -59,13 +59,19 @@ func TestRevokedDuringPause(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, c := range open {
-			c.ask(t)
+			if err := c.ask(); err != nil {
+				t.Fatal(err)
+			}
 		}
 		if err := paused.Signal(syscall.SIGCONT); err != nil {
 			t.Fatal(err)
 		}
 		for i, c := range open {
-			if code := c.answer(t); code == http.StatusOK {
+			code, err := c.answer()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if code == http.StatusOK {
 				t.Errorf("round %d: a token that was revoked before is accepted %s after the pause began, on connection %d", round, time.Since(began), i)
 			}
 			c.Close() // with many open a pause is taken for an overload
@@ -95,12 +101,17 @@ func keepAlive(t *testing.T, p *process, token string) (all []*asker) {
 				return err
 			}
 			a = &asker{c, bufio.NewReader(c), "GET " + drivingPath + "?" + url.Values{"access_token": {token}, "vid": {"car"}}.Encode() + " HTTP/1.1\r\nHost: a\r\n\r\n"}
-			a.ask(t)
-			if code := a.answer(t); code != http.StatusOK {
-				c.Close()
-				return fmt.Errorf("HTTP %d", code)
+			code, err := 0, a.ask()
+			if err == nil {
+				code, err = a.answer()
 			}
-			return nil
+			if err == nil && code != http.StatusOK {
+				err = fmt.Errorf("HTTP %d", code)
+			}
+			if err != nil {
+				c.Close()
+			}
+			return err
 		}); err != nil {
 			t.Fatal(err)
 		}
@@ -109,25 +120,20 @@ func keepAlive(t *testing.T, p *process, token string) (all []*asker) {
 	return all
 }
 
-func (a *asker) ask(t *testing.T) {
-	t.Helper()
+func (a *asker) ask() error {
 	if err := a.SetDeadline(time.Now().Add(time.Minute)); err != nil {
-		t.Fatal(err)
+		return err
 	}
-	if _, err := io.WriteString(a, a.question); err != nil {
-		t.Fatal(err)
-	}
+	_, err := io.WriteString(a, a.question)
+	return err
 }
 
-func (a *asker) answer(t *testing.T) (code int) {
-	t.Helper()
+func (a *asker) answer() (code int, err error) {
 	resp, err := http.ReadResponse(a.in, nil)
 	if err != nil {
-		t.Fatal(err)
+		return 0, err
 	}
 	defer resp.Body.Close()
-	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
-		t.Fatal(err)
-	}
-	return resp.StatusCode
+	_, err = io.Copy(io.Discard, resp.Body)
+	return resp.StatusCode, err
 }

@@ -24,7 +24,7 @@ import (
 //	busy                  occupy a port and put its address into $BUSY
 //	get URL               an HTTP GET; $QUERY, $INGEST and $ADMIN are base URLs; status, headers and body go to stdout
 //	eventually URL TEXT   get until TEXT is in what comes back
-//	judged VID TOKEN      wait until a drive that was replayed is judged to its end
+//	judged VID TOKEN      wait until a drive that was replayed at once is judged to its end
 //	oneline               the last command's stderr is one line, or two where the second begins with "Try:"
 //	let NAME              put the last command's stdout into $NAME
 func TestScripts(t *testing.T) {
@@ -122,7 +122,7 @@ func scriptEventually(ts *testscript.TestScript, _ bool, args []string) {
 
 func scriptJudged(ts *testscript.TestScript, _ bool, args []string) {
 	p := *ts.Value(processKey).(**process)
-	ts.Check(until(30*time.Second, func() error { return p.judged(args[1], args[0]) }))
+	ts.Check(until(30*time.Second, func() error { return p.judged(args[1], args[0], p.began) }))
 }
 
 func scriptOneLine(ts *testscript.TestScript, _ bool, _ []string) {

@@ -79,10 +79,13 @@ func (s *httpSender) send(ctx context.Context, samples []vehicle.Sample) error {
 	for i := range samples {
 		s.body = ingest.AppendJSON(s.body, &samples[i])
 	}
-	for try := 1; ; try++ {
+	for try := 1; ; {
 		wait, err := s.post(ctx)
 		if err == nil || wait == 0 || try == sendTries {
 			return err
+		}
+		if _, unknown := errors.AsType[sourceUnknown](err); !unknown {
+			try++
 		}
 		select {
 		case <-ctx.Done():
@@ -130,11 +133,19 @@ func (s *httpSender) post(ctx context.Context) (wait time.Duration, err error) {
 	case resp.StatusCode == http.StatusServiceUnavailable:
 		seconds, _ := strconv.Atoi(resp.Header.Get("Retry-After"))
 		return time.Duration(max(1, min(seconds, 30))) * time.Second, fmt.Errorf("the service does not take telemetry now: %s", answer.Error)
-	case resp.StatusCode == http.StatusUnauthorized && s.as.spreading():
-		wait = time.Second
 	}
-	return wait, fmt.Errorf("the service refused the telemetry: %s", answer.Error)
+	err = fmt.Errorf("the service refused the telemetry: %s", answer.Error)
+	if resp.StatusCode == http.StatusUnauthorized && s.as.spreading() {
+		return askAgain, sourceUnknown{err}
+	}
+	return 0, err
 }
+
+// sourceUnknown is the refusal of a node that does not know the source, or not yet.
+type sourceUnknown struct{ error }
+
+// askAgain is when such a node is asked again.
+const askAgain = time.Second
 
 // unreachable says what to do about a service that does not answer.
 func unreachable(what, host, flags string, err error) error {
@@ -167,25 +178,15 @@ const (
 func newMQTTSender(ctx context.Context, rawURL string, as sourceLogin, trust *tls.Config) (*mqttSender, error) {
 	for {
 		s, err := connectMQTT(ctx, rawURL, as, trust)
-		if _, refused := errors.AsType[loginRefused](err); !refused || !as.spreading() {
+		if _, unknown := errors.AsType[sourceUnknown](err); !unknown || !as.spreading() {
 			return s, err
 		}
 		select {
 		case <-ctx.Done():
 			return nil, ctx.Err()
-		case <-time.After(time.Second):
+		case <-time.After(askAgain):
 		}
 	}
-}
-
-// loginRefused is an MQTT listener that does not know the source's name and key.
-type loginRefused struct {
-	host   string
-	reason byte
-}
-
-func (r loginRefused) Error() string {
-	return fmt.Sprintf("the MQTT listener at %s refused the source's name or key: check --source and --key (MQTT reason 0x%02x)", r.host, r.reason)
 }
 
 func connectMQTT(ctx context.Context, rawURL string, as sourceLogin, trust *tls.Config) (*mqttSender, error) {
@@ -205,7 +206,11 @@ func connectMQTT(ctx context.Context, rawURL string, as sourceLogin, trust *tls.
 		Username: as.name, UsernameFlag: true, Password: []byte(as.key), PasswordFlag: true,
 	})
 	if ack != nil && ack.ReasonCode >= 0x80 {
-		return nil, loginRefused{host, ack.ReasonCode}
+		switch ack.ReasonCode {
+		case packets.ConnackBadUsernameOrPassword, packets.ConnackNotAuthorized:
+			return nil, sourceUnknown{fmt.Errorf("the MQTT listener at %s refused the source's name or key: check --source and --key (MQTT reason 0x%02x)", host, ack.ReasonCode)}
+		}
+		return nil, fmt.Errorf("the MQTT listener at %s takes nobody in now: try again in a while (MQTT reason 0x%02x)", host, ack.ReasonCode)
 	}
 	if err != nil {
 		if ctx.Err() != nil {

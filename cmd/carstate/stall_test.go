@@ -1,23 +1,27 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"carstate/internal/nodeprocess"
 )
 
-// stallOf watches what does not come from the program under test: how long this
-// machine let a goroutine wait that was to be woken, and its disk one that wrote a
-// byte. What it returns ends that and tells the longer of the two sums.
+// stallOf watches how long this machine stands still: how long a goroutine waits that
+// was to be woken, and one that writes a byte to the disk, where that is longer than a
+// machine that is only busy lets anybody wait. What it returns ends that and tells the
+// longer of the two sums.
 func stallOf(dir string) (end func() time.Duration) {
-	const nap, usual = 10 * time.Millisecond, 10 * time.Millisecond
+	const nap, busy = 10 * time.Millisecond, 200 * time.Millisecond
 	var late, slow atomic.Int64
 	done := make(chan struct{})
 	ended := make(chan struct{}, 2)
-	over := func(sum *atomic.Int64, began time.Time, expected time.Duration) {
-		if d := time.Since(began) - expected; d > 0 {
+	over := func(sum *atomic.Int64, began time.Time) {
+		if d := time.Since(began); d > busy {
 			sum.Add(int64(d))
 		}
 	}
@@ -29,7 +33,7 @@ func stallOf(dir string) (end func() time.Duration) {
 			case <-done:
 				return
 			case <-time.After(nap):
-				over(&late, began, 2*nap)
+				over(&late, began)
 			}
 		}
 	}()
@@ -51,7 +55,7 @@ func stallOf(dir string) (end func() time.Duration) {
 			if _, err := f.Write([]byte{0}); err != nil || f.Sync() != nil {
 				return
 			}
-			over(&slow, began, usual)
+			over(&slow, began)
 		}
 	}()
 	return func() time.Duration {
@@ -62,21 +66,16 @@ func stallOf(dir string) (end func() time.Duration) {
 	}
 }
 
-// noStall is how much of it is usual on a machine that is only busy.
-const noStall = 500 * time.Millisecond
-
 // end asks the process to end, and reports how long that took but for what the
-// machine stood still. Where it did, an engine that was not closed in time is no
-// error: the process has ended as in a crash, for which the engine is made.
+// machine stood still. Where that was most of the time, an engine that was not closed
+// is no error: the process has ended as in a crash, for which the engine is made.
 func (p *process) end() (time.Duration, error) {
 	stalled := stallOf(filepath.Dir(p.Dir))
 	began := time.Now()
 	err := p.Stop()
-	took, stood := time.Since(began), stalled()
-	if stood < noStall {
-		return took, err
-	}
-	if err != nil && strings.Contains(p.log.String(), "the engine did not close in time") {
+	took := time.Since(began)
+	stood := min(stalled(), took)
+	if e, ok := errors.AsType[*nodeprocess.EndedError](err); ok && e.Code == exitError && stood > took/2 && strings.Contains(p.log.String(), "the engine did not close in time") {
 		err = nil
 	}
 	return took - stood, err

@@ -76,8 +76,12 @@ func fetchAxe(t *testing.T, file string) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer os.Remove(part.Name()) // which is not there any more if all went well
 	_, err = part.Write(packed)
-	if err := errors.Join(err, part.Close(), os.Rename(part.Name(), file)); err != nil {
+	if err := errors.Join(err, part.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(part.Name(), file); err != nil {
 		t.Fatal(err)
 	}
 	return packed

@@ -69,7 +69,11 @@ func isMarker(body []byte) bool { return len(body) == len(markerBody) }
 // loadVIDKeys reads the keys of this installation; the first node to start makes
 // them.
 func (e *Engine) loadVIDKeys(ctx context.Context) error {
-	return patiently(ctx, e.loadVIDKeysOnce)
+	err := patiently(ctx, e.loadVIDKeysOnce)
+	if unled(err) && !e.config.embedded() && ctx.Err() == nil {
+		return errUnled
+	}
+	return err
 }
 
 func (e *Engine) loadVIDKeysOnce(ctx context.Context) error {
