@@ -292,10 +292,14 @@ func (k *Keeper) store(ctx context.Context, f *feed, subject string, rev uint64,
 	if err != nil {
 		return 0, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel := context.WithTimeout(ctx, ownFeedTimeout)
 	defer cancel()
 	return seq, f.wait(ctx, seq)
 }
+
+// ownFeedTimeout bounds how long a node waits until its own feed brings what it has
+// stored: a set of 100,000 vehicles takes seconds where the machine is busy.
+const ownFeedTimeout = 4 * requestTimeout
 
 func decodeToken(body []byte) (tokenRecord, error) {
 	var r tokenRecord
