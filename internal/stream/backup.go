@@ -183,9 +183,12 @@ func (e *Engine) readStored(ctx context.Context, stream string, subjects []strin
 
 const (
 	// tailRecords is how many records of a stream's end are asked for at once, and
-	// tailBytes how many bytes. Nothing is stored while the engine answers.
+	// tailBytes how many bytes. Nothing is stored while the engine answers. Where more
+	// come meanwhile than that, as many more are asked for each time, up to tailMost
+	// times as many: the end is then reached however much is stored.
 	tailRecords = 250
 	tailBytes   = 4 << 20
+	tailMost    = 16
 	// tailAgain is how long to wait where a server has nothing of what others have.
 	tailAgain = 10 * time.Millisecond
 )
@@ -195,8 +198,8 @@ const (
 // record of every subject, however often they are replaced: what is replaced while it
 // is read lies further on. It survives the engine's absence.
 func (e *Engine) readTail(ctx context.Context, stream string, made time.Time, next uint64, do func(record) error) error {
-	for {
-		records, end, err := e.readOn(ctx, stream, made, next)
+	for times := 1; ; {
+		records, end, err := e.readOn(ctx, stream, made, next, times)
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
@@ -215,8 +218,9 @@ func (e *Engine) readTail(ctx context.Context, stream string, made time.Time, ne
 		}
 		rest := tailAgain
 		if err != nil {
-			rest = feedAgain
+			rest, times = feedAgain, 1
 		} else if len(records) > 0 {
+			times = min(2*times, tailMost)
 			continue
 		}
 		select {
@@ -227,9 +231,9 @@ func (e *Engine) readTail(ctx context.Context, stream string, made time.Time, ne
 	}
 }
 
-// readOn reads some of the records from a sequence on; end is set if these are all
-// that there were at one moment.
-func (e *Engine) readOn(ctx context.Context, stream string, made time.Time, next uint64) (records []record, end bool, err error) {
+// readOn reads some of the records from a sequence on, up to so many times tailRecords;
+// end is set if these are all that there were at one moment.
+func (e *Engine) readOn(ctx context.Context, stream string, made time.Time, next uint64, times int) (records []record, end bool, err error) {
 	s, err := e.js.Stream(ctx, stream)
 	if err != nil {
 		return nil, false, err
@@ -242,7 +246,7 @@ func (e *Engine) readOn(ctx context.Context, stream string, made time.Time, next
 	if !info.Created.Equal(made) {
 		return nil, false, fmt.Errorf("%w: %s", ErrReplaced, stream)
 	}
-	records, end, err = e.recordsFrom(ctx, stream, next)
+	records, end, err = e.recordsFrom(ctx, stream, next, times)
 	if n := len(records); n > 0 {
 		next = records[n-1].seq + 1
 	}
@@ -251,12 +255,12 @@ func (e *Engine) readOn(ctx context.Context, stream string, made time.Time, next
 
 // recordsFrom asks any server for the records from a sequence on; all is set if that
 // server had no others at one moment.
-func (e *Engine) recordsFrom(ctx context.Context, stream string, next uint64) (records []record, all bool, err error) {
+func (e *Engine) recordsFrom(ctx context.Context, stream string, next uint64, times int) (records []record, all bool, err error) {
 	messages, end, err := e.askRecords(ctx, stream, struct {
 		Seq   uint64 `json:"seq"`
 		Batch int    `json:"batch"`
 		Bytes int    `json:"max_bytes"`
-	}{next, tailRecords, tailBytes})
+	}{next, times * tailRecords, times * tailBytes})
 	if errors.Is(err, errNoRecords) {
 		return nil, true, nil
 	}
@@ -273,7 +277,7 @@ func (e *Engine) recordsFrom(ctx context.Context, stream string, next uint64) (r
 		}
 		records = append(records, r)
 	}
-	return records, len(messages) < tailRecords && end.Get("Nats-Num-Pending") == "0", nil
+	return records, len(messages) < times*tailRecords && end.Get("Nats-Num-Pending") == "0", nil
 }
 
 // backupReader reads frames and hashes them.
