@@ -79,6 +79,7 @@ func run(ctx context.Context, a *row.Attempt) error {
 		return err
 	}
 	killed, whole := newFleet(a), newFleet(a)
+	// Telemetry before queries: without shedding it suffers more, which ends that control.
 	for _, part := range []struct {
 		what        string
 		thousandths int
@@ -86,13 +87,13 @@ func run(ctx context.Context, a *row.Attempt) error {
 		do          func(context.Context, *victim) error
 	}{
 		{"killed", ingestQuota, killed.prepare, killed.cut},
-		{"query", queryQuota, queries, func(ctx context.Context, v *victim) error { return v.suffer(ctx) }},
 		{"ingest", ingestQuota, whole.prepare, func(ctx context.Context, v *victim) error {
 			if err := v.suffer(ctx); err != nil || ctx.Err() != nil {
 				return err
 			}
 			return whole.hold(ctx, v)
 		}},
+		{"query", queryQuota, queries, func(ctx context.Context, v *victim) error { return v.suffer(ctx) }},
 	} {
 		if err := one(ctx, a, part.what, part.thousandths, &p.One, part.prepare, part.do); err != nil || ctx.Err() != nil {
 			return err
@@ -204,19 +205,15 @@ func (v *victim) suffer(ctx context.Context) error {
 	if about == 0 {
 		return fmt.Errorf("%s: nobody was answered: %w", v.what, ctx.Err())
 	}
-	// Once from about there, and once more from what that showed.
-	for _, parts := range [][]float64{{0.4, 0.55, 0.7, 0.85, 1}, bearable} {
-		best := 0.0
-		for _, part := range parts {
-			m, err := v.offer(ctx, part*about, warmTime, calmTime/2)
-			if err != nil {
-				return err
-			}
-			best = max(best, m.rate())
+	capacity := 0.0
+	for _, part := range []float64{0.4, 0.55, 0.7, 0.85, 1} {
+		m, err := v.offer(ctx, part*about, warmTime, calmTime/2)
+		if err != nil {
+			return err
 		}
-		about = best
+		capacity = max(capacity, m.rate())
 	}
-	return v.curve(ctx, about, normal)
+	return v.curve(ctx, capacity, normal)
 }
 
 // closedUsers are how many ask at once, each as soon as it has its answer.
