@@ -103,8 +103,13 @@ func TestClientSomebodyElseAnswers(t *testing.T) {
 }
 
 func TestClientPatience(t *testing.T) {
-	asked, over := make(chan struct{}, 2), make(chan struct{})
-	slow := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked <- struct{}{}; <-over }))
+	asked, over := make(chan struct{}, 1), make(chan struct{})
+	slow := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/interrupted/") {
+			asked <- struct{}{}
+		}
+		<-over
+	}))
 	defer slow.Close()
 	defer close(over)
 	key, _ := access.NewSecret(access.AdminKind)
@@ -115,7 +120,8 @@ func TestClientPatience(t *testing.T) {
 	expect(t, fails(t, c, ctx), "did not answer in time")
 
 	ctx, interrupt := context.WithCancel(t.Context())
-	go func() { <-asked; <-asked; interrupt() }()
+	c = &admin.Client{URL: slow.URL + "/interrupted", Key: key}
+	go func() { <-asked; interrupt() }()
 	expect(t, fails(t, c, ctx), "was interrupted")
 }
 

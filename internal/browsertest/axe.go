@@ -59,10 +59,17 @@ func fetchAxe(t *testing.T, file string) []byte {
 		t.Fatal("this test needs npm: apt-get install -y npm")
 	}
 	dir := t.TempDir()
-	cmd := exec.Command(npm, "pack", "--silent", "axe-core@"+axeVersion)
-	cmd.Dir = dir
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("npm pack: %v\n%s", err, out)
+	// A registry fails at times.
+	for try := 1; ; try++ {
+		cmd := exec.Command(npm, "pack", "--silent", "axe-core@"+axeVersion)
+		cmd.Dir = dir
+		out, err := cmd.CombinedOutput()
+		if err == nil {
+			break
+		}
+		if try == 3 {
+			t.Fatalf("npm pack: %v\n%s", err, out)
+		}
 	}
 	packed, err := os.ReadFile(filepath.Join(dir, filepath.Base(file)))
 	if err != nil {

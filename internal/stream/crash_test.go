@@ -410,7 +410,7 @@ func TestFrozen(t *testing.T) {
 }
 
 // frozenFor is many times what an impatient engine gives a write.
-const frozenFor = time.Second
+const frozenFor = 3 * time.Second
 
 // appendUntilAsked stores samples of all partitions, prints a line for each one,
 // and wants the engine to be well in the end.
@@ -418,7 +418,7 @@ func appendUntilAsked(dir string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	p := impatient
-	p.Try, p.Beat = 100*time.Millisecond, 20*time.Millisecond
+	p.Try, p.Beat = 300*time.Millisecond, 100*time.Millisecond
 	e, err := stream.Open(ctx, stream.Config{DataDir: dir, Partitions: 4, Patience: p})
 	if err != nil {
 		return err

@@ -22,7 +22,7 @@ func TestCommitUnderWay(t *testing.T) {
 	c := streamtest.StartCluster(t)
 	streamtest.Open(t, stream.Config{URLs: c.URLs(), Partitions: 1, Replicas: 3})
 	leader := c.Leader(stream.States)
-	e := streamtest.Open(t, stream.Config{URLs: "nats://" + leader.Addr, Partitions: 1, Replicas: 3, Patience: stream.Patience{Try: 300 * time.Millisecond}})
+	e := streamtest.Open(t, stream.Config{URLs: "nats://" + leader.Addr, Partitions: 1, Replicas: 3, Patience: stream.Patience{Try: time.Second}})
 	ctx := testkit.Context(t)
 	p, err := e.Take(ctx, 0, "test")
 	if err != nil {
