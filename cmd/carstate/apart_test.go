@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"net/http"
 	"os"
@@ -54,14 +53,8 @@ func saysHowItIs(t *testing.T, p *process, role string) {
 	t.Helper()
 	page := p.URL(nodeprocess.Admin)
 	for path, want := range map[string]string{"/healthz": "alive", "/readyz": "ready", "/metrics": "carstate_ready 1"} {
-		if err := until(time.Minute, func() error {
-			code, text, err := get(page + path)
-			if err == nil && (code != http.StatusOK || !strings.Contains(text, want)) {
-				err = fmt.Errorf("%d %.200s", code, text)
-			}
-			return err
-		}); err != nil {
-			t.Errorf("%s: %s: %v", role, path, err)
+		if err := until(time.Minute, says(page+path, http.StatusOK, want)); err != nil {
+			t.Errorf("%s: %v", role, err)
 		}
 	}
 	if _, text, err := get(page + "/metrics"); err != nil || !strings.Contains(text, `carstate_feed_age_seconds{stream="TOKENS"}`) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -55,8 +56,11 @@ type sourceLogin struct {
 // rule it takes some milliseconds.
 const spreadTime = 10 * time.Second
 
-// spreading reports whether a node that refuses the key may know it soon.
-func (l sourceLogin) spreading() bool { return time.Since(l.made) < spreadTime }
+// spreads reports whether a node has refused the source that may know it soon.
+func (l sourceLogin) spreads(err error) bool {
+	_, unknown := errors.AsType[sourceUnknown](err)
+	return unknown && time.Since(l.made) < spreadTime
+}
 
 // withSource calls send as a source for some vehicles that lives as long as the call,
 // and no longer than life. Its name begins with what it is for.
@@ -66,20 +70,26 @@ func withSource(ctx context.Context, client *admin.Client, what string, of acces
 	if err != nil {
 		return err
 	}
-	defer func() {
-		// Also after an interrupt, which has ended ctx.
-		rctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyTime)
-		defer cancel()
-		if _, rerr := client.RemoveSource(rctx, name); err == nil {
-			err = rerr // after another error, the source goes when it expires
-		}
-	}()
+	defer tidy(ctx, &err, func(ctx context.Context) error {
+		_, err := client.RemoveSource(ctx, name)
+		return err
+	})
 	return send(sourceLogin{name, s.Key, time.Now()})
 }
 
 // tidyTime is how long a source or token that was made for a while may take to be
 // removed. A busy store takes seconds for a write, and who has pressed Ctrl-C waits.
 const tidyTime = 10 * time.Second
+
+// tidy removes such a source or token, also after an interrupt, which has ended ctx.
+// After another error it goes when it expires.
+func tidy(ctx context.Context, err *error, remove func(context.Context) error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyTime)
+	defer cancel()
+	if failed := remove(ctx); *err == nil {
+		*err = failed
+	}
+}
 
 // connect opens the front door that the flags name.
 func (c *doorFlags) connect(ctx context.Context, as sourceLogin) (sender, error) {

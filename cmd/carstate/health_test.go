@@ -2,10 +2,8 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/http"
-	"regexp"
 	"testing"
 	"time"
 
@@ -71,15 +69,9 @@ func TestReady(t *testing.T) {
 	both, pageOfBoth := node("query", "ingest")
 	answers, pageOfAnswers := node("query")
 	judges, pageOfJudges := node("derive")
-	look := func(page string, want int, says string) {
+	look := func(page string, want int, text string) {
 		t.Helper()
-		if err := until(time.Minute, func() error {
-			code, text, err := get(page)
-			if err == nil && (code != want || !regexp.MustCompile(`^`+says+`; feed age \d+\.\d s$`).MatchString(text)) {
-				err = fmt.Errorf("%s says %d %q", page, code, text)
-			}
-			return err
-		}); err != nil {
+		if err := until(time.Minute, says(page, want, `^`+text+`; feed age \d+\.\d s$`)); err != nil {
 			t.Error(err)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -36,11 +37,15 @@ func get(url string) (code int, text string, err error) {
 
 // wants is what until asks: that a page of the admin listener answers with a
 // code.
-func wants(url string, code int) func() error {
+func wants(url string, code int) func() error { return says(url, code, "") }
+
+// says is wants of a page whose text has a pattern.
+func says(url string, code int, pattern string) func() error {
+	has := regexp.MustCompile(pattern)
 	return func() error {
 		got, text, err := get(url)
-		if err == nil && got != code {
-			err = fmt.Errorf("%s answers %d: %s", url, got, text)
+		if err == nil && (got != code || !has.MatchString(text)) {
+			err = fmt.Errorf("%s answers %d: %.200s", url, got, text)
 		}
 		return err
 	}
@@ -268,13 +273,17 @@ func TestEndsWhileOpening(t *testing.T) {
 	defer l.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
+	stalled, began := stallOf(t.TempDir()), time.Now()
 	urls := strings.Repeat("nats://"+l.Addr().String()+",", 3)
 	e, err := openEngine(ctx, stream.Config{URLs: strings.TrimSuffix(urls, ",")})
 	if err == nil {
 		e.Close()
 		t.Fatal("there is no engine")
 	}
-	// That is after stopWithin. NATS would try each of the three for longer.
+	if took := time.Since(began); took-stalled() > 5*time.Second {
+		t.Errorf("that took %s", took)
+	}
+	// NATS would try each of the three for longer.
 	if !strings.HasPrefix(err.Error(), "ended while the engine was being opened") {
 		t.Error(err)
 	}

@@ -81,10 +81,12 @@ func (s *httpSender) send(ctx context.Context, samples []vehicle.Sample) error {
 	}
 	for try := 1; ; {
 		wait, err := s.post(ctx)
-		if err == nil || wait == 0 || try == sendTries {
+		switch {
+		case s.as.spreads(err):
+			wait = askAgain // which is no try
+		case err == nil || wait == 0 || try == sendTries:
 			return err
-		}
-		if _, unknown := errors.AsType[sourceUnknown](err); !unknown {
+		default:
 			try++
 		}
 		select {
@@ -135,8 +137,8 @@ func (s *httpSender) post(ctx context.Context) (wait time.Duration, err error) {
 		return time.Duration(max(1, min(seconds, 30))) * time.Second, fmt.Errorf("the service does not take telemetry now: %s", answer.Error)
 	}
 	err = fmt.Errorf("the service refused the telemetry: %s", answer.Error)
-	if resp.StatusCode == http.StatusUnauthorized && s.as.spreading() {
-		return askAgain, sourceUnknown{err}
+	if resp.StatusCode == http.StatusUnauthorized {
+		err = sourceUnknown{err}
 	}
 	return 0, err
 }
@@ -144,7 +146,7 @@ func (s *httpSender) post(ctx context.Context) (wait time.Duration, err error) {
 // sourceUnknown is the refusal of a node that does not know the source, or not yet.
 type sourceUnknown struct{ error }
 
-// askAgain is when such a node is asked again.
+// askAgain is when such a node is asked again that may know it soon.
 const askAgain = time.Second
 
 // unreachable says what to do about a service that does not answer.
@@ -178,7 +180,7 @@ const (
 func newMQTTSender(ctx context.Context, rawURL string, as sourceLogin, trust *tls.Config) (*mqttSender, error) {
 	for {
 		s, err := connectMQTT(ctx, rawURL, as, trust)
-		if _, unknown := errors.AsType[sourceUnknown](err); !unknown || !as.spreading() {
+		if !as.spreads(err) {
 			return s, err
 		}
 		select {

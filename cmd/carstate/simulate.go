@@ -141,14 +141,10 @@ func withToken(ctx context.Context, operator *admin.Client, what string, of acce
 	if err != nil {
 		return err
 	}
-	defer func() {
-		// Also after an interrupt, which has ended ctx.
-		rctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyTime)
-		defer cancel()
-		if _, rerr := operator.RevokeToken(rctx, t.ID); err == nil {
-			err = rerr // after another error, it goes when it expires
-		}
-	}()
+	defer tidy(ctx, &err, func(ctx context.Context) error {
+		_, err := operator.RevokeToken(ctx, t.ID)
+		return err
+	})
 	return ask(t.AccessToken)
 }
 

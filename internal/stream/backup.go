@@ -184,8 +184,8 @@ func (e *Engine) readStored(ctx context.Context, stream string, subjects []strin
 const (
 	// tailRecords is how many records of a stream's end are asked for at once, and
 	// tailBytes how many bytes. Nothing is stored while the engine answers. Where more
-	// come meanwhile than that, as many more are asked for each time, up to tailMost
-	// times as many: the end is then reached however much is stored.
+	// come meanwhile, twice as many are asked for the next time, up to tailMost times as
+	// many.
 	tailRecords = 250
 	tailBytes   = 4 << 20
 	tailMost    = 16

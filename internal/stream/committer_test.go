@@ -23,6 +23,15 @@ var watchful = Patience{
 	Beat: 100 * time.Millisecond, Idle: 100 * time.Millisecond,
 }
 
+// patient is a configuration for a busy machine, where no answer is lost on its way.
+// Where it is the point that a try fails, the test says so.
+func patient(c Config) Config {
+	if c.URLs == "" {
+		c.Patience.Try = cmp.Or(c.Patience.Try, time.Minute)
+	}
+	return c
+}
+
 func openOne(t *testing.T, c Config) *Engine {
 	t.Helper()
 	if c.DataDir == "" {
@@ -31,11 +40,7 @@ func openOne(t *testing.T, c Config) *Engine {
 	if c.Partitions == 0 {
 		c.Partitions = 1
 	}
-	// A busy machine takes its time. Where it is the point that a try fails, the test says so.
-	if c.URLs == "" { // where no answer is lost on its way
-		c.Patience.Try = cmp.Or(c.Patience.Try, time.Minute)
-	}
-	e, err := Open(t.Context(), c)
+	e, err := Open(t.Context(), patient(c))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,7 +2,6 @@ package stream
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -45,10 +44,7 @@ func (n *forgetNode) knows(id vehicle.ID) bool {
 
 func startNode(t *testing.T, c Config) *forgetNode {
 	t.Helper()
-	if c.URLs == "" { // where no answer is lost on its way, a busy machine takes its time
-		c.Patience.Try = cmp.Or(c.Patience.Try, time.Minute)
-	}
-	e, err := Open(t.Context(), c)
+	e, err := Open(t.Context(), patient(c))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -278,6 +278,7 @@ func (v *victim) offer(ctx context.Context, rate float64, warm, during time.Dura
 // point is what was measured at one rate, a round each.
 type point struct {
 	factor    float64
+	over      bool // more than is bearable
 	rounds    []measured
 	recovered time.Duration // after the last
 }
@@ -301,14 +302,14 @@ func (v *victim) curve(ctx context.Context, capacity float64, normal time.Durati
 		points = append(points, point{factor: f})
 	}
 	for _, o := range overloads {
-		points = append(points, point{factor: o.factor})
+		points = append(points, point{factor: o.factor, over: true})
 	}
 	during := time.Duration(v.a.Count) * time.Second / rounds
 	for i := range rounds {
 		for j := range points {
 			p := &points[j]
 			warm := warmTime
-			if p.factor > 1.5 {
+			if p.over {
 				warm = crowdTime
 			}
 			m, err := v.offer(ctx, p.factor*capacity, warm, during)
@@ -320,7 +321,7 @@ func (v *victim) curve(ctx context.Context, capacity float64, normal time.Durati
 			v.a.Acknowledged(m.good)
 			v.a.Logf("%s at %g×, round %d: %.0f/s answered in time of %.0f/s, %.1f µs of CPU each, %.0f %% of the quota", v.what, p.factor, i+1,
 				m.rate(), m.offers(), 1e6*m.cost(), 100*m.part(v.quota))
-			if i == rounds-1 && p.factor > 1.5 {
+			if i == rounds-1 && p.over {
 				var light result
 				p.recovered, light = v.recovery(ctx, normal)
 				v.judge(fmt.Sprintf("%s after %g×: ", v.what, p.factor), light)
