@@ -42,7 +42,7 @@ func anySample(t *rapid.T) vehicle.Sample {
 		case vehicle.LowVoltageSystemState:
 			err = x.SetIgnition(vehicle.Ignition(rapid.IntRange(0, 5).Draw(t, "ignition")))
 		default:
-			limit := map[vehicle.Signal]float64{vehicle.Speed: 500, vehicle.OBDSpeed: 500, vehicle.EngineSpeed: 20000, vehicle.MILOn: 1}[s]
+			limit := map[vehicle.Signal]float64{vehicle.Speed: 500, vehicle.OBDSpeed: 500, vehicle.EngineSpeed: 20000, vehicle.MILOn: 1, vehicle.CurrentLatitude: 90}[s]
 			if limit == 0 {
 				limit = 100
 			}

@@ -22,7 +22,7 @@ func FuzzObserve(f *testing.F) {
 		at := UnixMilli(1_800_000_000_000)
 		for len(b) >= 6 {
 			at += UnixMilli(int32(binary.LittleEndian.Uint32(b)))
-			x := Sample{Vehicle: "car", Time: at, present: binary.LittleEndian.Uint16(b[4:])}
+			x := Sample{Vehicle: "car", Time: at, present: uint32(binary.LittleEndian.Uint16(b[4:]))}
 			b = b[6:]
 			for g := range Signal(NumSignals) {
 				if !x.Has(g) || len(b) < 4 {

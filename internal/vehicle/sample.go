@@ -28,7 +28,7 @@ type Sample struct {
 
 // Readings are the values of the signals that a sample carries.
 type Readings struct {
-	present uint16
+	present uint32
 	value   [NumSignals]float32
 	// Codes are the entries of DTCList, in the order of the report.
 	Codes []TroubleCode

@@ -25,12 +25,17 @@ const (
 	MILOn                                  // Vehicle.OBD.Status.IsMILOn, 0 or 1
 	LowVoltageSystemState                  // Vehicle.LowVoltageSystemState, an [Ignition]
 	FreeFlowSpeed                          // x-carstate.FreeFlowSpeed, km/h: what cars do on this road when it is empty; 0 where the source does not know
+	CurrentLatitude                        // Vehicle.CurrentLocation.Latitude, degrees north, WGS 84
+	CurrentLongitude                       // Vehicle.CurrentLocation.Longitude, degrees east, WGS 84
+	CurrentHeading                         // Vehicle.CurrentLocation.Heading, degrees clockwise from north
+	CurrentAccuracy                        // Vehicle.CurrentLocation.HorizontalAccuracy, m
 	NumSignals               = iota
 )
 
 // signalTable gives each signal its VSS name and the range that a sensor can
 // report. Percent ranges and engine speed (two bytes / 4) are those of SAE
-// J1979; J1979 speed ends at 255 km/h, other sources report up to 500.
+// J1979; J1979 speed ends at 255 km/h, other sources report up to 500. VSS gives
+// an accuracy no upper end; a million metres is no accuracy at all.
 var signalTable = [NumSignals]struct {
 	name     string
 	unit     string
@@ -50,6 +55,10 @@ var signalTable = [NumSignals]struct {
 	MILOn:                    {"Vehicle.OBD.Status.IsMILOn", "", 0, 1},
 	LowVoltageSystemState:    {"Vehicle.LowVoltageSystemState", "", float64(IgnitionLock), float64(ignitionEnd) - 1},
 	FreeFlowSpeed:            {"x-carstate.FreeFlowSpeed", "km/h", 0, 300},
+	CurrentLatitude:          {"Vehicle.CurrentLocation.Latitude", "degrees", -90, 90},
+	CurrentLongitude:         {"Vehicle.CurrentLocation.Longitude", "degrees", -180, 180},
+	CurrentHeading:           {"Vehicle.CurrentLocation.Heading", "degrees", 0, 360},
+	CurrentAccuracy:          {"Vehicle.CurrentLocation.HorizontalAccuracy", "m", 0, 1e6},
 }
 
 // String returns the VSS name.
@@ -64,7 +73,7 @@ func (s Signal) String() string {
 func (s Signal) Unit() string { return signalTable[s].unit }
 
 // IsNumber reports whether the signal is a plain number in its [Signal.Unit].
-func (s Signal) IsNumber() bool { return s < DTCList || s == FreeFlowSpeed }
+func (s Signal) IsNumber() bool { return s < DTCList || s >= FreeFlowSpeed }
 
 // SignalByName finds a signal by its VSS name. The name may be a string or
 // bytes; the look-up does not allocate.

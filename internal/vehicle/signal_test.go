@@ -18,7 +18,8 @@ func TestSignalRanges(t *testing.T) {
 	want := map[vehicle.Signal]limits{
 		vehicle.Speed: {0, 500}, vehicle.OBDSpeed: {0, 500}, vehicle.EngineSpeed: {0, 20000},
 		vehicle.DTCList: {0, 65535}, vehicle.MILOn: {0, 1}, vehicle.LowVoltageSystemState: {1, 5},
-		vehicle.FreeFlowSpeed: {0, 300},
+		vehicle.FreeFlowSpeed: {0, 300}, vehicle.CurrentLatitude: {-90, 90}, vehicle.CurrentLongitude: {-180, 180},
+		vehicle.CurrentHeading: {0, 360}, vehicle.CurrentAccuracy: {0, 1e6},
 	}
 	for _, s := range percent {
 		want[s] = limits{0, 100}
@@ -38,7 +39,7 @@ func TestSignalRanges(t *testing.T) {
 		}
 		for _, v := range []float64{
 			math.NaN(), math.Inf(1), math.Inf(-1), -math.MaxFloat64, math.MaxFloat64,
-			math.Nextafter(l.min, -1), l.min - 1, math.Nextafter(l.max, l.max+1), l.max + 1,
+			math.Nextafter(l.min, math.Inf(-1)), l.min - 1, math.Nextafter(l.max, l.max+1), l.max + 1,
 		} {
 			var r vehicle.Readings
 			err := r.Set(s, v)

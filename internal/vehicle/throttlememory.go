@@ -45,7 +45,7 @@ var throttleSensors = [NumThrottleSensors]Signal{
 	Load:    EngineLoad,
 }
 
-var throttleSignals = func() (mask uint16) {
+var throttleSignals = func() (mask uint32) {
 	for _, g := range throttleSensors {
 		mask |= 1 << g
 	}

@@ -4,7 +4,7 @@ package vehicle
 // of its own sensor only: readings of one time may come in any order and in
 // pieces. They are judged once the next time begins, or a verdict is asked for.
 // Latest must still hold the readings before them.
-func (s *State) observeThrottle(r *Readings, fresh uint16, t UnixMilli) {
+func (s *State) observeThrottle(r *Readings, fresh uint32, t UnixMilli) {
 	if fresh&throttleSignals == 0 {
 		return
 	}
