@@ -8,7 +8,7 @@ import (
 
 // FuzzObserve turns bytes into a sequence of samples, hostile values and times
 // included, and folds them. Each sample is: the step to it in milliseconds
-// (int32), which signals it carries (uint16), then four bytes a carried signal;
+// (int32), which signals it carries (uint32), then four bytes a carried signal;
 // a DTCList takes its four bytes as the digits of one code.
 func FuzzObserve(f *testing.F) {
 	f.Add([]byte{})
@@ -17,13 +17,17 @@ func FuzzObserve(f *testing.F) {
 	f.Add(appendSample(appendSample(nil, 0, 1<<LowVoltageSystemState, 2), 31_000, 1<<OBDSpeed, 40))
 	f.Add(appendSample(appendSample(nil, 0, 1<<Speed|1<<EngineSpeed, 0, 0), 300_000, 1<<Speed, 0))
 	f.Add(appendSample(nil, 1, 1<<Speed|1<<DTCList, float32(math.NaN()), float32(math.Inf(1))))
+	const place = 1<<CurrentLatitude | 1<<CurrentLongitude
+	f.Add(appendSample(appendSample(nil, 0, 1<<Speed|place, 50, 44.4, 11.3), 10_000, 1<<Speed|place|1<<CurrentHeading|1<<CurrentAccuracy, 50, 44.401, 11.3, 0, 5))
+	f.Add(appendSample(appendSample(nil, 0, 1<<Speed|place, 100, 10, 179.999), 10_000, 1<<Speed|place, 100, 10, -179.998))
+	f.Add(appendSample(appendSample(nil, 0, place, 90, 0), 1000, place, float32(math.NaN()), float32(math.Inf(-1))))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var s State
 		at := UnixMilli(1_800_000_000_000)
-		for len(b) >= 6 {
+		for len(b) >= 8 {
 			at += UnixMilli(int32(binary.LittleEndian.Uint32(b)))
-			x := Sample{Vehicle: "car", Time: at, present: uint32(binary.LittleEndian.Uint16(b[4:]))}
-			b = b[6:]
+			x := Sample{Vehicle: "car", Time: at, present: binary.LittleEndian.Uint32(b[4:]) & (1<<NumSignals - 1)}
+			b = b[8:]
 			for g := range Signal(NumSignals) {
 				if !x.Has(g) || len(b) < 4 {
 					continue
@@ -48,9 +52,9 @@ func FuzzObserve(f *testing.F) {
 	})
 }
 
-func appendSample(b []byte, stepMillis int32, present uint16, values ...float32) []byte {
+func appendSample(b []byte, stepMillis int32, present uint32, values ...float32) []byte {
 	b = binary.LittleEndian.AppendUint32(b, uint32(stepMillis))
-	b = binary.LittleEndian.AppendUint16(b, present)
+	b = binary.LittleEndian.AppendUint32(b, present)
 	for _, v := range values {
 		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(v))
 	}

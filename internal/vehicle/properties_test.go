@@ -252,7 +252,7 @@ func TestHostileReadings(t *testing.T) {
 				rapid.Int64(),
 				rapid.Map(steps, func(step int64) int64 { return int64(s.Time) + step }),
 			).Draw(t, "time")
-			x := Sample{Time: UnixMilli(at), present: rapid.Uint32Max(1<<NumSignals - 1).Draw(t, "present")}
+			x := Sample{Time: UnixMilli(at), present: rapid.Uint32Max(1<<NumSignals-1).Draw(t, "present")}
 			for i := range x.value {
 				x.value[i] = math.Float32frombits(rapid.OneOf(
 					rapid.Uint32(),
