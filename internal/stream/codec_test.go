@@ -2,6 +2,7 @@ package stream
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"math"
@@ -41,8 +42,12 @@ func anySample(t *rapid.T) vehicle.Sample {
 			err = x.SetCodes(rapid.SliceOfN(rapid.Custom(code), 0, 40).Draw(t, "codes"))
 		case vehicle.LowVoltageSystemState:
 			err = x.SetIgnition(vehicle.Ignition(rapid.IntRange(0, 5).Draw(t, "ignition")))
+		case vehicle.CurrentLatitude:
+			err = x.Set(s, rapid.Float64Range(-90, 90).Draw(t, "latitude"))
+		case vehicle.CurrentLongitude:
+			err = x.Set(s, rapid.Float64Range(-180, 180).Draw(t, "longitude"))
 		default:
-			limit := map[vehicle.Signal]float64{vehicle.Speed: 500, vehicle.OBDSpeed: 500, vehicle.EngineSpeed: 20000, vehicle.MILOn: 1, vehicle.CurrentLatitude: 90}[s]
+			limit := map[vehicle.Signal]float64{vehicle.Speed: 500, vehicle.OBDSpeed: 500, vehicle.EngineSpeed: 20000, vehicle.MILOn: 1}[s]
 			if limit == 0 {
 				limit = 100
 			}
@@ -142,11 +147,11 @@ func TestSealTellsNewerVersions(t *testing.T) {
 		decode func() error
 	}{
 		{"a sample with a signal that is not known", func() error {
-			return decodeSamples([]byte{1, 'a', 2, 0x80, 0x80, 0x04}, func(vehicle.Sample) {})
+			return decodeSamples(binary.AppendUvarint([]byte{1, 'a', 2}, 1<<vehicle.NumSignals), func(vehicle.Sample) {})
 		}},
 		{"a state with a signal that is not known", func() error {
 			s := appendState(nil, &vehicle.State{Time: 1})
-			_, err := decodeState(append(s[:len(s)-1], 0x80, 0x80, 0x04))
+			_, err := decodeState(binary.AppendUvarint(s[:len(s)-1], 1<<vehicle.NumSignals))
 			return err
 		}},
 	} {
