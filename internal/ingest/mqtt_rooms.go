@@ -33,6 +33,6 @@ func (r *rooms) taken() int { return r.receiving.taken() + r.processing.taken() 
 
 // processingBytes is what the library and we need at most for a PUBLISH of n
 // bytes from its arrival to its answer: the library's second copy, and for each
-// byte of that no more than 8 of samples or, which are the library's, of user
+// byte of that no more than 9 of samples or, which are the library's, of user
 // properties. TestProcessingBytes holds it against the worst messages.
-func processingBytes(n int) int { return messageBytes + 9*n }
+func processingBytes(n int) int { return messageBytes + 10*n }
