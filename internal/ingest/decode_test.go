@@ -228,6 +228,7 @@ func TestQuickReadsWhatIsUsual(t *testing.T) {
 		`{"time":1795147200250,"signals":{"Vehicle.Speed":0,"Vehicle.OBD.Status.IsMILOn":true},"vid":"V1"}`,
 		`{"vid":"V1","time":1795147200250,"seq":7,"signals":{"Vehicle.Cabin.DogMode":null,"Vehicle.TripMeterReading":12.5},"gateway":"north"}`,
 		`{"vid": "V1", "time": 1795147200250, "signals": {"Vehicle.OBD.DTCList": ["P0120", "U0100"], "Vehicle.LowVoltageSystemState": "ON"}}`,
+		`{"vid":"V1","time":1795147200250,"signals":{"Vehicle.Speed":50,"Vehicle.CurrentLocation.Latitude":44.4979671234567,"Vehicle.CurrentLocation.Longitude":-179.999999999999,"Vehicle.CurrentLocation.Heading":360,"Vehicle.CurrentLocation.HorizontalAccuracy":3.5}}`,
 		`{"vid":"V1","time":1795147200250,"signals":{}}`,
 		"{\"vid\":\"V1\",\r\n\t\"time\":1795147200250,\"signals\":{}}",
 	} {
@@ -235,6 +236,15 @@ func TestQuickReadsWhatIsUsual(t *testing.T) {
 		if _, ok := d.quick.sample(d, []byte(line), "", testLatest); !ok {
 			t.Errorf("%s is left to the general parser", line)
 		}
+	}
+	// A receiver's software may print more digits than quick reads exactly.
+	const long = `{"vid":"V1","time":1795147200250,"signals":{"Vehicle.CurrentLocation.Latitude":44.49796712345678901}}`
+	d := NewDecoder()
+	if _, ok := d.quick.sample(d, []byte(long), "", testLatest); ok {
+		t.Error("quick reads a number of 19 digits")
+	}
+	if x, err := d.Sample([]byte(long), "", testLatest); err != nil || !x.Has(vehicle.CurrentLatitude) {
+		t.Errorf("a number of 19 digits: %+v, %v", x, err)
 	}
 }
 

@@ -156,6 +156,11 @@ func sampleLine(vid string, s int, speed float64) string {
 	return fmt.Sprintf(`{"vid":%q,"time":%d,"signals":{"Vehicle.Speed":%g}}`, vid, 1795147200000+s*1000, speed)
 }
 
+// positionLine is a sample of V1 that says where it is, one second after 04:00.
+func positionLine(latitude, longitude float64) string {
+	return fmt.Sprintf(`{"vid":"V1","time":1795147201000,"signals":{"Vehicle.CurrentLocation.Latitude":%g,"Vehicle.CurrentLocation.Longitude":%g}}`, latitude, longitude)
+}
+
 // codesLine is a good sample of V1 with n trouble codes, s seconds after 04:00.
 func codesLine(s, n int) string {
 	codes := strings.TrimSuffix(strings.Repeat(`"P0121",`, n), ",")

@@ -108,7 +108,7 @@ func (s Signal) check(v float64) error {
 	if unit != "" {
 		unit = " " + unit
 	}
-	return fmt.Errorf("%w: %s must be between %g and %g%s", ErrImpossible, t.name, t.min, t.max, unit)
+	return fmt.Errorf("%w: %s must be between %.0f and %.0f%s", ErrImpossible, t.name, t.min, t.max, unit)
 }
 
 // Ignition is the value of Vehicle.LowVoltageSystemState.
