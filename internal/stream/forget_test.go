@@ -3,10 +3,12 @@ package stream
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -93,6 +95,15 @@ func speedSample(id vehicle.ID, at int64) vehicle.Sample {
 	return x
 }
 
+// placedSample is [speedSample] with a position.
+func placedSample(id vehicle.ID, at int64) vehicle.Sample {
+	x := speedSample(id, at)
+	if err := errors.Join(x.Set(vehicle.CurrentLatitude, secretLatitude), x.Set(vehicle.CurrentLongitude, secretLongitude)); err != nil {
+		panic(err)
+	}
+	return x
+}
+
 // foldAll folds a partition until all samples there are now are folded.
 func (n *forgetNode) foldAll(t *testing.T, p int) {
 	t.Helper()
@@ -140,7 +151,11 @@ func (n *forgetNode) append(t *testing.T, samples ...vehicle.Sample) {
 	}
 }
 
-const secretVID = vehicle.ID("ForgetMe0f7Q2")
+// The vehicle to forget, and where it was.
+const (
+	secretVID                       = vehicle.ID("ForgetMe0f7Q2")
+	secretLatitude, secretLongitude = 44.4979, 11.3426
+)
 
 // grantAll grants the vehicle in every way there is, and returns the tokens.
 func grantAll(t *testing.T, n *forgetNode) (ids []string) {
@@ -287,7 +302,8 @@ func TestForgetOnEveryNode(t *testing.T) {
 	}
 }
 
-// TestForgottenBytes looks for the vehicle in every file of the data directory.
+// TestForgottenBytes looks for the vehicle, and for where it was, in every file of
+// the data directory.
 func TestForgottenBytes(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -298,7 +314,7 @@ func TestForgottenBytes(t *testing.T) {
 	p := PartitionOf(secretVID, n.partitions)
 	grantAll(t, n)
 	for round := range 20 { // overwritten states, too
-		batch := []vehicle.Sample{speedSample(secretVID, int64(1000+round))}
+		batch := []vehicle.Sample{placedSample(secretVID, int64(1000+round))}
 		for i := range 200 {
 			batch = append(batch, speedSample(vehicle.ID(fmt.Sprintf("Other%03d", i)), int64(1000+round)))
 		}
@@ -307,8 +323,10 @@ func TestForgottenBytes(t *testing.T) {
 			n.foldAll(t, q)
 		}
 	}
-	if len(filesNaming(t, dir)) == 0 {
-		t.Fatal("the vehicle is in no file to begin with")
+	for _, what := range whatTells() {
+		if len(filesHolding(t, dir, what)) == 0 {
+			t.Fatalf("%q is in no file to begin with", what)
+		}
 	}
 	before, err := n.stored(t.Context())
 	if err != nil {
@@ -316,7 +334,7 @@ func TestForgottenBytes(t *testing.T) {
 	}
 	receipt := n.forget(t, secretVID)
 	// Whether samples lie before or behind the tombstone, they name it.
-	n.append(t, speedSample(secretVID, 9000), speedSample("Other000", 9000))
+	n.append(t, placedSample(secretVID, 9000), speedSample("Other000", 9000))
 
 	r := &eraser{k: n.Keeper}
 	step := func(to time.Duration) access.Tombstone {
@@ -358,8 +376,10 @@ func TestForgottenBytes(t *testing.T) {
 	// The engine writes its index of subjects anew every now and then, and at
 	// its end.
 	n.stop()
-	if found := filesNaming(t, dir); len(found) > 0 {
-		t.Errorf("the vehicle is still in %s", strings.Join(found, ", "))
+	for _, what := range whatTells() {
+		if found := filesHolding(t, dir, what); len(found) > 0 {
+			t.Errorf("%q is still in %s", what, strings.Join(found, ", "))
+		}
 	}
 	checkForgottenAtStart(t, c)
 }
@@ -454,15 +474,23 @@ func checkForgottenAtStart(t *testing.T, c Config) {
 	running.Wait()
 }
 
-// filesNaming lists the files of a directory that name the vehicle.
-func filesNaming(t *testing.T, dir string) (found []string) {
+// whatTells are the bytes that tell of the vehicle: its name, and where it was, as
+// samples and as states have it, with nothing between the numbers or a time.
+func whatTells() [][]byte {
+	latitude := binary.LittleEndian.AppendUint32(nil, math.Float32bits(secretLatitude))
+	longitude := binary.LittleEndian.AppendUint32(nil, math.Float32bits(secretLongitude))
+	return [][]byte{[]byte(secretVID), slices.Concat(latitude, longitude), slices.Concat(latitude, []byte{0}, longitude)}
+}
+
+// filesHolding lists the files of a directory in which the bytes are.
+func filesHolding(t *testing.T, dir string, what []byte) (found []string) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
 		content, err := os.ReadFile(path)
-		if bytes.Contains(content, []byte(secretVID)) {
+		if bytes.Contains(content, what) {
 			rel, _ := filepath.Rel(dir, path)
 			found = append(found, rel)
 		}
