@@ -43,7 +43,11 @@ func (c *explainCommand) Run(ctx context.Context, w streams) error {
 		fmt.Fprintln(w.out, "newest readings")
 		t := tabwriter.NewWriter(w.out, 0, 0, 2, ' ', 0)
 		for _, r := range v.Readings {
-			fmt.Fprintf(t, "  %s\t%.4g %s\t%s\n", r.Signal, r.Value, r.Unit, ago(v.AskedAt, &r.Time))
+			value := "not shown"
+			if r.Value != nil {
+				value = fmt.Sprintf("%.4g %s", *r.Value, r.Unit)
+			}
+			fmt.Fprintf(t, "  %s\t%s\t%s\n", r.Signal, value, ago(v.AskedAt, &r.Time))
 		}
 		return t.Flush()
 	})

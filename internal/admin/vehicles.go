@@ -45,7 +45,7 @@ type FactRecord struct {
 // ReadingRecord is the newest reading of one signal.
 type ReadingRecord struct {
 	Signal string    `json:"signal"`
-	Value  float64   `json:"value"`
+	Value  *float64  `json:"value"` // nil: a position, which is not shown
 	Unit   string    `json:"unit"`
 	Time   time.Time `json:"time"`
 }
@@ -79,7 +79,11 @@ func (s *Server) showVehicle(r *http.Request, _ nothing) (VehicleRecord, error) 
 	for i, reading := range st.Latest {
 		if reading.Time != 0 {
 			g := vehicle.Signal(i)
-			record.Readings = append(record.Readings, ReadingRecord{g.String(), float64(reading.Value), g.Unit(), reading.Time.Time()})
+			shown := ReadingRecord{Signal: g.String(), Unit: g.Unit(), Time: reading.Time.Time()}
+			if !g.IsPosition() {
+				shown.Value = new(float64(reading.Value))
+			}
+			record.Readings = append(record.Readings, shown)
 		}
 	}
 	return record, nil

@@ -39,6 +39,8 @@ func TestLog(t *testing.T) {
 	c = f.login(t, addr, 5)
 	c.publish(2, 1, "vehicles/"+f.key+"/telemetry", f.key)
 	c.wantPuback(1, 0x90)
+	c.publish(2, 2, topicV1, positionLine(98.7316, 11.3))
+	c.wantPuback(2, 0x99)
 	h.server.ErrorLog.Printf("http: something about %s", f.key)
 	failing = false
 	request{body: sampleLine("V1", 1, 1), status: 202}.send(t, url, f.key)
@@ -50,6 +52,7 @@ func TestLog(t *testing.T) {
 		"something about":                 1,
 		f.key[4:]:                         0,
 		"hello":                           0,
+		"98.73":                           0,
 	} {
 		if got := strings.Count(text, what); got != n {
 			t.Errorf("%q is in the log %d times, want %d:\n%s", what, got, n, text)

@@ -75,6 +75,10 @@ func (s Signal) Unit() string { return signalTable[s].unit }
 // IsNumber reports whether the signal is a plain number in its [Signal.Unit].
 func (s Signal) IsNumber() bool { return s < DTCList || s >= FreeFlowSpeed }
 
+// IsPosition reports whether the signal says where the vehicle is. Positions are
+// private: no log, metric, trace or answer has the value of one.
+func (s Signal) IsPosition() bool { return s == CurrentLatitude || s == CurrentLongitude }
+
 // SignalByName finds a signal by its VSS name. The name may be a string or
 // bytes; the look-up does not allocate.
 func SignalByName[T string | []byte](name T) (Signal, bool) {

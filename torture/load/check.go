@@ -194,8 +194,8 @@ func (l *Load) checkRecords(ctx context.Context, c *admin.Client) error {
 			x := sample{vid, reading.Time.Unix()}
 			if reading.Time.Unix() < was.acknowledged {
 				l.lost(was.after(x.at), "the state of %s holds %s of %s, and a sample of %s was acknowledged", vid, reading.Signal, clock(x.at), clock(was.acknowledged))
-			} else if reading.Signal == "Vehicle.Speed" && int64(reading.Value) != x.speedKmh() {
-				l.wrong("the state of %s holds %s %g of %s, which was not sent", vid, reading.Signal, reading.Value, clock(x.at))
+			} else if reading.Signal == "Vehicle.Speed" && int64(*reading.Value) != x.speedKmh() {
+				l.wrong("the state of %s holds %s %g of %s, which was not sent", vid, reading.Signal, *reading.Value, clock(x.at))
 			}
 		}
 	}

@@ -213,6 +213,10 @@ func newVerdictView(question, class string, o vehicle.Outcome, at vehicle.UnixMi
 
 func newReadingView(g vehicle.Signal, r vehicle.Reading) readingView {
 	v := readingView{Signal: g.String(), Unit: g.Unit(), Time: r.Time.Time()}
+	if g.IsPosition() {
+		v.Value, v.Unit = "not shown", ""
+		return v
+	}
 	switch g {
 	case vehicle.LowVoltageSystemState:
 		v.Value = vehicle.Ignition(r.Value).String()

@@ -1,0 +1,171 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/cookiejar"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"carstate/internal/nodeprocess"
+	"carstate/internal/vehicle"
+)
+
+// A place whose numbers no clock, count or measure of these tests comes near. Its
+// longitude is no latitude.
+const placeLatitude, placeLongitude = -48.7316482, 93.6471928
+
+// placeDigits are how these numbers begin, rounded to four digits or more.
+var placeDigits = []string{"48.73", "93.64", "93.65"}
+
+// checkNoPlace looks for positions in what somebody can read.
+func checkNoPlace(t *testing.T, where, text string) {
+	t.Helper()
+	for _, digits := range placeDigits {
+		if strings.Contains(text, digits) {
+			t.Errorf("%s: a position, %s:\n%s", where, digits, text)
+		}
+	}
+}
+
+// TestPositionsAreNowhereToBeRead sends a car's positions to a node that logs, traces
+// and shows all it can, and looks for them in everything that somebody can read. The
+// names of the signals may be seen. Pages with a map are for operators, and not here.
+func TestPositionsAreNowhereToBeRead(t *testing.T) {
+	const vid = "carWithPlace"
+	c := newCollector(t)
+	access := filepath.Join(t.TempDir(), "access.log")
+	p, err := startProcess(t.TempDir(), append(os.Environ(), "OTEL_EXPORTER_OTLP_ENDPOINT="+c.url, "OTEL_BSP_SCHEDULE_DELAY=50"),
+		"--trace-sample", "1", "--log-level", "debug", "--access-log", access)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Kill)
+	key, token := p.addSource(t, "gateway"), p.issue(t)
+
+	// By both protocols, for a while: the rules have something to say.
+	began := vehicle.At(time.Now()).Add(-5 * time.Minute)
+	sample := func(i int) vehicle.Sample {
+		x := vehicle.Sample{Vehicle: vid, Time: began.Add(time.Duration(i) * 5 * time.Second)}
+		if err := errors.Join(x.Set(vehicle.Speed, 30), x.Set(vehicle.ThrottlePosition, 20), x.Set(vehicle.CurrentHeading, 90), x.Set(vehicle.CurrentAccuracy, 4),
+			x.Set(vehicle.CurrentLatitude, placeLatitude), x.Set(vehicle.CurrentLongitude, placeLongitude+float64(i)*1e-6)); err != nil {
+			t.Fatal(err)
+		}
+		return x
+	}
+	mqtt, err := newMQTTSender(t.Context(), "mqtt://"+p.Address(nodeprocess.MQTT), sourceLogin{name: "gateway", key: key}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mqtt.close()
+	web := newHTTPSender(p.URL(nodeprocess.Ingest), sourceLogin{name: "gateway", key: key}, nil)
+	defer web.close()
+	var drive []vehicle.Sample
+	for i := range 60 {
+		drive = append(drive, sample(i))
+	}
+	if err := errors.Join(web.send(t.Context(), drive[:30]), mqtt.send(t.Context(), drive[30:])); err != nil {
+		t.Fatal(err)
+	}
+	// Refused: out of range, no JSON, no number.
+	for _, line := range []string{
+		`{"vid":"%s","time":%d,"signals":{"Vehicle.CurrentLocation.Longitude":%g,"Vehicle.CurrentLocation.Latitude":%g}}`,
+		`{"vid":"%s","time":%d,"signals":{"Vehicle.CurrentLocation.Longitude":%g,"Vehicle.CurrentLocation.Latitude":%g`,
+		`{"vid":"%s","time":%d,"signals":{"Vehicle.CurrentLocation.Longitude":"%g,%g"}}`,
+	} {
+		_, err := postLines(p, key, fmt.Sprintf(line, vid, time.Now().UnixMilli(), placeLatitude, placeLongitude))
+		if !errors.Is(err, errRefused) {
+			t.Errorf("%s: %v", line, err)
+		}
+		checkNoPlace(t, "a refusal", fmt.Sprint(err))
+	}
+
+	since := drive[len(drive)-1].Time.Time()
+	if err := until(time.Minute, func() error { return p.judged(token, vid, since) }); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{drivingPath, throttlePath} {
+		checkNoPlace(t, path, read(t, http.DefaultClient, p.URL(nodeprocess.Query)+path+"?access_token="+token+"&vid="+vid))
+	}
+	for _, args := range [][]string{{"explain", vid}, {"explain", vid, "--json"}} {
+		text := p.carstate(t, args...)
+		checkNoPlace(t, strings.Join(args, " "), text)
+		if !strings.Contains(text, "Vehicle.CurrentLocation.Latitude") {
+			t.Errorf("the service does not say that the car sends positions:\n%s", text)
+		}
+	}
+	adminKey := strings.TrimSpace(readFile(t, filepath.Join(p.Dir, "admin.key")))
+	checkNoPlace(t, "/metrics", p.metrics(t))
+
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	operator := &http.Client{Jar: jar, Timeout: time.Minute}
+	base := p.URL(nodeprocess.Admin)
+	resp, err := operator.PostForm(base+"/login", url.Values{"key": {adminKey}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	for _, page := range []string{"/", "/vehicles", "/vehicles/" + vid, "/tokens", "/sources", "/operators", "/audit"} {
+		text := read(t, operator, base+page)
+		checkNoPlace(t, page, text)
+		if strings.HasSuffix(page, vid) && !strings.Contains(text, "Vehicle.CurrentLocation.Longitude") {
+			t.Errorf("%s does not say that the car sends positions:\n%s", page, text)
+		}
+	}
+	for _, page := range []string{"/live/fleet", "/live/vehicles/" + vid} {
+		checkNoPlace(t, page, firstEvent(t, operator, base+page))
+	}
+	for _, name := range []string{"POST /v1/telemetry", "MQTT PUBLISH"} {
+		if err := until(time.Minute, func() error { return c.journey(name) }); err != nil {
+			t.Error(err)
+		}
+	}
+	p.stop(t)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	checkNoPlace(t, "the traces", c.text.String())
+	checkNoPlace(t, "the log", p.log.String())
+	checkNoPlace(t, "the access log", readFile(t, access))
+}
+
+// read gets a page that there must be, with its header.
+func read(t *testing.T, by *http.Client, url string) string {
+	t.Helper()
+	resp, err := by.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatalf("%s: HTTP %d, %v", resp.Request.URL.Path, resp.StatusCode, err)
+	}
+	return fmt.Sprint(resp.Header) + string(body)
+}
+
+// firstEvent waits for what a page is sent first to keep it up to date.
+func firstEvent(t *testing.T, by *http.Client, url string) string {
+	t.Helper()
+	resp, err := by.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
+		if strings.HasPrefix(lines.Text(), "data: ") {
+			return lines.Text()
+		}
+	}
+	t.Fatalf("%s: HTTP %d without an event", resp.Request.URL.Path, resp.StatusCode)
+	return ""
+}
