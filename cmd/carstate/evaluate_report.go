@@ -8,6 +8,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"carstate/internal/lab/score"
 	"carstate/internal/vehicle"
 )
 
@@ -21,10 +22,10 @@ type evaluation struct {
 type fileResult struct {
 	File string `json:"file,omitempty"` // its name, with as many folders as tell it from others; none in the total
 	// Seconds driven: gaps of more than 75 s are left out.
-	Seconds   float64      `json:"seconds"`
-	States    stateSeconds `json:"seconds_in_state"`
-	Anomalies []anomaly    `json:"throttle_anomalies"`
-	*agreement
+	Seconds          float64      `json:"seconds"`
+	States           stateSeconds `json:"seconds_in_state"`
+	Anomalies        []anomaly    `json:"throttle_anomalies"`
+	*score.Agreement              // with the labels of a log that has some
 }
 
 // stateSeconds is the time driven in each state. State 0 is no verdict.
@@ -51,72 +52,12 @@ type anomaly struct {
 	since  time.Duration
 }
 
-// agreement is how the verdicts agree with the labels of a log that has some.
-type agreement struct {
-	Rows int `json:"labelled_rows"`
-	// Confusion counts labelled rows: by label 1, 2, 3; then by verdict: none,
-	// 1, 2, 3.
-	Confusion [3][4]int `json:"confusion"`
-	Accuracy  float64   `json:"accuracy"`
-	MacroF1   float64   `json:"macro_f1"`
-}
-
 // label counts one labelled row.
 func (r *fileResult) label(truth, verdict vehicle.DrivingState) {
-	if r.agreement == nil {
-		r.agreement = new(agreement)
+	if r.Agreement == nil {
+		r.Agreement = new(score.Agreement)
 	}
-	r.Confusion[truth-1][verdict]++
-	r.count()
-}
-
-// count makes the figures of the confusion.
-func (a *agreement) count() {
-	right := 0
-	a.Rows = 0
-	for truth, row := range a.Confusion {
-		right += row[truth+1]
-		for _, n := range row {
-			a.Rows += n
-		}
-	}
-	a.Accuracy = float64(right) / float64(a.Rows)
-	sum, states := 0.0, 0
-	for state := vehicle.NormalDriving; state <= vehicle.TrafficJam; state++ {
-		if s := a.score(state); s.labelled+s.said > 0 {
-			sum += s.f1()
-			states++
-		}
-	}
-	a.MacroF1 = sum / float64(states)
-}
-
-// score is how well one state was told.
-type score struct{ right, labelled, said int }
-
-func (a *agreement) score(state vehicle.DrivingState) score {
-	s := score{right: a.Confusion[state-1][state]}
-	for truth, row := range a.Confusion {
-		s.said += row[state]
-		for _, n := range row {
-			if truth == int(state-1) {
-				s.labelled += n
-			}
-		}
-	}
-	return s
-}
-
-func (s score) f1() float64        { return part(2*s.right, s.labelled+s.said) }
-func (s score) precision() float64 { return part(s.right, s.said) }
-func (s score) recall() float64    { return part(s.right, s.labelled) }
-
-// part is a share, 0 of nothing.
-func part(n, of int) float64 {
-	if of == 0 {
-		return 0
-	}
-	return float64(n) / float64(of)
+	r.Add(truth, verdict)
 }
 
 // add appends a file's result and adds it to the total.
@@ -135,18 +76,13 @@ func (e *evaluation) add(r fileResult) {
 	if t.Anomalies == nil {
 		t.Anomalies = []anomaly{}
 	}
-	if r.agreement == nil {
+	if r.Agreement == nil {
 		return
 	}
-	if t.agreement == nil {
-		t.agreement = new(agreement)
+	if t.Agreement == nil {
+		t.Agreement = new(score.Agreement)
 	}
-	for i, row := range r.Confusion {
-		for j, n := range row {
-			t.Confusion[i][j] += n
-		}
-	}
-	t.count()
+	t.Join(r.Agreement)
 }
 
 func (e *evaluation) writeJSON(w io.Writer) error {
@@ -163,7 +99,7 @@ func (e *evaluation) writeTables(w io.Writer) error {
 	t := &tables{w: tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)}
 	t.states(e)
 	t.anomalies(e)
-	if a := e.Total.agreement; a != nil {
+	if a := e.Total.Agreement; a != nil {
 		t.confusion(a)
 		t.files(e)
 	}
@@ -228,11 +164,11 @@ func (t *tables) anomalies(e *evaluation) {
 var stateColumns = [...]string{"none", "normal", "slow", "jam"}
 
 // confusion prints the confusion matrix and the scores of each state.
-func (t *tables) confusion(a *agreement) {
+func (t *tables) confusion(a *score.Agreement) {
 	t.line("\nlabel \\ verdict\tnone\tnormal\tslow\tjam\tprecision\trecall\tF1")
 	for truth, row := range a.Confusion {
-		s := a.score(vehicle.DrivingState(truth + 1))
-		t.line("%s\t%d\t%d\t%d\t%d\t%.3f\t%.3f\t%.3f", stateColumns[truth+1], row[0], row[1], row[2], row[3], s.precision(), s.recall(), s.f1())
+		s := a.Of(vehicle.DrivingState(truth + 1))
+		t.line("%s\t%d\t%d\t%d\t%d\t%.3f\t%.3f\t%.3f", stateColumns[truth+1], row[0], row[1], row[2], row[3], s.Precision(), s.Recall(), s.F1())
 	}
 	t.flush()
 	t.line("\n%d labelled rows, accuracy %.3f, macro-F1 %.3f", a.Rows, a.Accuracy, a.MacroF1)
@@ -243,7 +179,7 @@ func (t *tables) confusion(a *agreement) {
 func (t *tables) files(e *evaluation) {
 	labelled := 0
 	for i := range e.Files {
-		if e.Files[i].agreement != nil {
+		if e.Files[i].Agreement != nil {
 			labelled++
 		}
 	}
@@ -252,11 +188,11 @@ func (t *tables) files(e *evaluation) {
 	}
 	t.line("\nlabelled drive\trows\taccuracy\tnormal F1\tslow F1\tjam F1\tmacro-F1")
 	for i := range e.Files {
-		a := e.Files[i].agreement
+		a := e.Files[i].Agreement
 		if a == nil {
 			continue
 		}
-		f1 := func(s vehicle.DrivingState) float64 { return a.score(s).f1() }
+		f1 := func(s vehicle.DrivingState) float64 { return a.Of(s).F1() }
 		t.line("%s\t%d\t%.3f\t%.3f\t%.3f\t%.3f\t%.3f", printable(e.Files[i].File), a.Rows, a.Accuracy,
 			f1(vehicle.NormalDriving), f1(vehicle.SlowDriving), f1(vehicle.TrafficJam), a.MacroF1)
 	}

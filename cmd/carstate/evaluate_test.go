@@ -121,34 +121,6 @@ func TestEvaluateJSON(t *testing.T) {
 	}
 }
 
-// TestAgreement counts by hand.
-func TestAgreement(t *testing.T) {
-	var r fileResult
-	for _, c := range []struct{ truth, said vehicle.DrivingState }{
-		{1, 1}, {1, 1}, {1, 1}, {1, 2}, {2, 2}, {2, 1}, {3, 0}, {3, 3},
-	} {
-		r.label(c.truth, c.said)
-	}
-	want := [3][4]int{{0, 3, 1, 0}, {0, 1, 1, 0}, {1, 0, 0, 1}}
-	if r.Confusion != want || r.Rows != 8 || r.Accuracy != 5.0/8 {
-		t.Errorf("%+v", *r.agreement)
-	}
-	// F1: 2·3/(4+4), 2·1/(2+2), 2·1/(2+1).
-	if f := (0.75 + 0.5 + 2.0/3) / 3; math.Abs(r.MacroF1-f) > 1e-12 {
-		t.Errorf("macro-F1 %v, want %v", r.MacroF1, f)
-	}
-	if s := r.score(vehicle.TrafficJam); s.precision() != 1 || s.recall() != 0.5 {
-		t.Errorf("jam: precision %v, recall %v", s.precision(), s.recall())
-	}
-
-	// A state that was neither labelled nor said has no F1 to average.
-	var one fileResult
-	one.label(1, 1)
-	if one.MacroF1 != 1 || one.Accuracy != 1 {
-		t.Errorf("all right, but %+v", *one.agreement)
-	}
-}
-
 // TestEvaluator follows one drive row by row: pauses are no time driven, old
 // verdicts are none, and anomalies have a beginning, a length and a reason.
 func TestEvaluator(t *testing.T) {

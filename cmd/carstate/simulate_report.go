@@ -10,21 +10,22 @@ import (
 
 	"carstate/client"
 	"carstate/internal/faults"
+	"carstate/internal/lab/score"
 )
 
 // scoreBoard counts how verdicts agree with the truth.
 type scoreBoard struct {
-	agreement                          // of cars on a road
-	byRoad      map[float64]*agreement // by the road's free flow, in km/h
-	byFlow      [10][4]int             // by tenths of the free flow, then by verdict
-	parked      [2]int                 // by whether the service said so
-	disagreed   int                    // of cars on a road
-	soon        int                    // of these, how many soon after the road's state changed
-	faulty      throttleCounts
-	healthy     throttleCounts
-	alarmed     []bool // by car: healthy, and last said to be not
-	falseAlarms int
-	failed      int // questions
+	score.Agreement                              // of cars on a road
+	byRoad          map[float64]*score.Agreement // by the road's free flow, in km/h
+	byFlow          [10][4]int                   // by tenths of the free flow, then by verdict
+	parked          [2]int                       // by whether the service said so
+	disagreed       int                          // of cars on a road
+	soon            int                          // of these, how many soon after the road's state changed
+	faulty          throttleCounts
+	healthy         throttleCounts
+	alarmed         []bool // by car: healthy, and last said to be not
+	falseAlarms     int
+	failed          int // questions
 }
 
 // throttleCounts are answers about throttle systems.
@@ -57,7 +58,7 @@ const (
 )
 
 func newScoreBoard(cars int) *scoreBoard {
-	return &scoreBoard{alarmed: make([]bool, cars), byRoad: make(map[float64]*agreement)}
+	return &scoreBoard{alarmed: make([]bool, cars), byRoad: make(map[float64]*score.Agreement)}
 }
 
 // driving compares how a car is said to drive with the road around it. A car in a
@@ -72,13 +73,11 @@ func (b *scoreBoard) driving(k known, a client.DrivingAnswer) {
 	case k.Driving != 0:
 		road := b.byRoad[k.FreeFlowKmh]
 		if road == nil {
-			road = new(agreement)
+			road = new(score.Agreement)
 			b.byRoad[k.FreeFlowKmh] = road
 		}
-		for _, a := range []*agreement{&b.agreement, road} {
-			a.Confusion[k.Driving-1][said]++
-			a.count()
-		}
+		b.Add(k.Driving, said)
+		road.Add(k.Driving, said)
 		b.byFlow[min(int(10*k.OfFreeFlow), 9)][said]++
 		if said != k.Driving {
 			b.disagreed++
@@ -127,7 +126,7 @@ type simulationReport struct {
 // drivingScore compares driving verdicts with the truth of roads. A row of its
 // agreement is one answer.
 type drivingScore struct {
-	agreement
+	score.Agreement
 	Disagreed       int         `json:"disagreed"`
 	SoonAfter       int         `json:"disagreed_within_60_s_of_a_change"`
 	ParkedRight     int         `json:"parked_and_not_driving"`
@@ -141,7 +140,7 @@ type drivingScore struct {
 // roadScore is the agreement on the roads with one free flow.
 type roadScore struct {
 	FreeFlowKmh float64 `json:"free_flow_kmh"`
-	agreement
+	score.Agreement
 }
 
 // throttleReport compares throttle verdicts with the faults.
@@ -179,7 +178,7 @@ func (s *simulation) report() *simulationReport {
 	}
 	b := s.score
 	if b.Rows > 0 {
-		r.Driving = &drivingScore{b.agreement, b.disagreed, b.soon, b.parked[1], b.parked[0], nil, b.byFlow}
+		r.Driving = &drivingScore{b.Agreement, b.disagreed, b.soon, b.parked[1], b.parked[0], nil, b.byFlow}
 		for _, kmh := range slices.Sorted(maps.Keys(b.byRoad)) {
 			r.Driving.Roads = append(r.Driving.Roads, roadScore{kmh, *b.byRoad[kmh]})
 		}
@@ -223,7 +222,7 @@ func (s *simulation) throttleReport() *throttleReport {
 			r.Kinds = append(r.Kinds, k)
 		}
 	}
-	r.Precision, r.Recall = part(alarms, alarms+r.FalseAlarms), part(found, telling)
+	r.Precision, r.Recall = score.Part(alarms, alarms+r.FalseAlarms), score.Part(found, telling)
 	return r
 }
 
@@ -251,7 +250,7 @@ func (r *simulationReport) print(w io.Writer) error {
 
 func (r *drivingScore) print(t *tables) {
 	t.line("\nThe label is the state of the road around the car; each answer is a row.")
-	t.confusion(&r.agreement)
+	t.confusion(&r.Agreement)
 	t.line("Of %d answers that disagree, %d came within a minute of a change of the road's state.", r.Disagreed, r.SoonAfter)
 	t.line("Parked cars: %d answers \"not driving\", %d others.", r.ParkedRight, r.ParkedOtherwise)
 

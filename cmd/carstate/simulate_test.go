@@ -48,8 +48,8 @@ func TestSimulate(t *testing.T) {
 	}
 	// Where traffic flows, the rules must say so; what they miss of jams is told
 	// in docs/simulate.md and not held here.
-	if s := d.score(vehicle.NormalDriving); s.recall() < 0.9 {
-		t.Errorf("normal driving is told in %.2f of the answers", s.recall())
+	if s := d.Of(vehicle.NormalDriving); s.Recall() < 0.9 {
+		t.Errorf("normal driving is told in %.2f of the answers", s.Recall())
 	}
 	if d.ParkedRight == 0 || d.ParkedOtherwise > d.ParkedRight/5 {
 		t.Errorf("parked: %d right, %d not", d.ParkedRight, d.ParkedOtherwise)

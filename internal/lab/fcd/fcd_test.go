@@ -1,0 +1,284 @@
+package fcd
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"carstate/internal/testkit"
+	"carstate/internal/vehicle"
+)
+
+func file(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "fleet.csv")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func zipped(t testing.TB, text string) string {
+	t.Helper()
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	if _, err := z.Write([]byte(text)); err != nil {
+		t.Fatal(err)
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+const small = "vehicle,time,latitude,longitude,speed\nA,0,44.5,11.25,0\nB,0.25,,,50\nA,12.5,-44.5,-11.25,31.5\nB,13,,,\n"
+
+// described are the samples of a file, a line each.
+func described(t *testing.T, path string, base vehicle.UnixMilli) []string {
+	t.Helper()
+	f, err := Open(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for x, err := range f.Samples(t.Context(), base) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		line := fmt.Sprintf("%s %d", x.Vehicle, x.Time)
+		for s := range vehicle.Signal(vehicle.NumSignals) {
+			if v, ok := x.Value(s); ok {
+				line += fmt.Sprintf(" %s=%g", s, v)
+			}
+		}
+		all = append(all, line)
+	}
+	return all
+}
+
+// TestSamples: the same rows, however they are written down.
+func TestSamples(t *testing.T) {
+	const lat, lon = "Vehicle.CurrentLocation.Latitude", "Vehicle.CurrentLocation.Longitude"
+	want := []string{
+		"A 1000000 Vehicle.Speed=0 " + lat + "=44.5 " + lon + "=11.25",
+		"B 1000250 Vehicle.Speed=50",
+		"A 1012500 Vehicle.Speed=31.5 " + lat + "=-44.5 " + lon + "=-11.25",
+	}
+	for name, text := range map[string]string{
+		"plain":           small,
+		"gzip":            zipped(t, small),
+		"Windows":         "\xef\xbb\xbf" + strings.ReplaceAll(small, "\n", "\r\n"),
+		"other order":     "speed,lane,Longitude,Latitude,Time,Vehicle\n0,a,11.25,44.5,0,A\n50,,,,0.25,B\n31.5,c,-11.25,-44.5,12.5,A\n",
+		"quoted":          "\"vehicle\",\"time\",\"latitude\",\"longitude\",\"speed\",\"note\"\n\"A\",0,44.5,11.25,0,\"a, b\"\n\"B\",.25,,,50,\n\"A\",12.5,-44.5,-11.25,31.5,\"\"\n",
+		"spaces":          "vehicle, time, latitude, longitude, speed\nA, 0, 44.5, 11.25, 0\nB, 0.25, , , 50\n\nA, 12.5, -44.5, -11.25, 31.5\n",
+		"no last newline": strings.TrimSuffix(small, "\nB,13,,,\n"),
+	} {
+		if got := described(t, file(t, text), 1_000_000); !slices.Equal(got, want) {
+			t.Errorf("%s:\n%s", name, strings.Join(got, "\n"))
+		}
+	}
+
+	got := described(t, file(t, "accuracy,vehicle,time,latitude,longitude,speed,heading\n4.5,A,1,1,2,3,270\n,A,2,1,2,3,\n"), 0)
+	if want := []string{
+		"A 1000 Vehicle.Speed=3 " + lat + "=1 " + lon + "=2 Vehicle.CurrentLocation.Heading=270 Vehicle.CurrentLocation.HorizontalAccuracy=4.5",
+		"A 2000 Vehicle.Speed=3 " + lat + "=1 " + lon + "=2",
+	}; !slices.Equal(got, want) {
+		t.Errorf("with heading and accuracy:\n%s", strings.Join(got, "\n"))
+	}
+}
+
+func TestOpen(t *testing.T) {
+	path := file(t, strings.Replace(small, "A,0,", "C,0.2,", 1))
+	f, err := Open(t.Context(), path)
+	if want := (&Fleet{Vehicles: []vehicle.ID{"A", "B", "C"}, Readings: 3, First: 200 * time.Millisecond, Last: 12500 * time.Millisecond, path: path}); err != nil || !reflect.DeepEqual(f, want) {
+		t.Errorf("%+v, %v", f, err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	long := file(t, "vehicle,time,latitude,longitude,speed\n"+strings.Repeat("A,1,,,50\n", checkEvery))
+	if _, err := Open(ended, long); !errors.Is(err, context.Canceled) {
+		t.Errorf("after its context ended: %v", err)
+	}
+}
+
+// TestRefused: each error is one line, names the place and repeats nothing of it.
+func TestRefused(t *testing.T) {
+	const header = "vehicle,time,latitude,longitude,speed\n"
+	const good = header + "A,1,44.5,11.25,10\n"
+	for _, c := range []struct{ text, want string }{
+		{"", "fleet.csv, line 1: the file is empty"},
+		{"vehicle,time,latitude,speed\nA,1,44.5,10\n", "line 1: there is no column longitude; the columns must be named vehicle, time, latitude, longitude, speed"},
+		{"vehicle,time,time,latitude,longitude,speed\n", "line 1: two columns are named time"},
+		{header, "fleet.csv: there is no reading in it"},
+		{good + "x-98765,2,44.5,11.25,10\n", "line 3: a vid consists of ASCII letters and digits only"},
+		{good + ",2,44.5,11.25,10\n", "line 3: a vid must not be empty"},
+		{good + strings.Repeat("v", 257) + ",2,44.5,11.25,10\n", "line 3: a vid has at most 256"},
+		{good + "A,98765s,44.5,11.25,10\n", "line 3: the time must be a number of seconds"},
+		{good + "A,-98765,44.5,11.25,10\n", "line 3: the time must"},
+		{good + "A,NaN,44.5,11.25,10\n", "line 3: the time must"},
+		{good + "A,2,98765,11.25,10\n", "line 3: impossible value: Vehicle.CurrentLocation.Latitude must be between -90 and 90 degrees"},
+		{good + "A,2,44.5,11.25,98765\n", "line 3: impossible value: Vehicle.Speed must"},
+		{good + "A,2,44.5,nan,10\n", "line 3: impossible value: Vehicle.CurrentLocation.Longitude must"},
+		{good + "A,2,44.5,11.25,x98765\n", "line 3: speed must be a number"},
+		{good + "\nA,0.5,44.5,11.25,98765\n", "line 4: impossible value"},
+		{good + "A,0.5,44.5,11.25,10\n", "line 3: its time is before that of the row above; sort"},
+		{good + "A,2,44.5\n", "line 3: the row has more or fewer cells"},
+		{good + "\"A,2,44.5,11.25,10\n" + strings.Repeat("A,2,44.5,11.25,10\n", 10_000), "line 3: the row is longer than 65536 bytes"},
+		{good + "A\"98765,2,44.5,11.25,10\n", "line 3: bare"},
+		{good + "A,40000000,44.5,11.25,10\n", "fleet.csv: its readings span more than a year"},
+		{zipped(t, small)[:60], "the file ends early or is damaged"},
+		{"\x1f\x8bnothing", "the file ends early or is damaged"},
+	} {
+		_, err := Open(t.Context(), file(t, c.text))
+		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "98765") || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%.60q: %v", c.text, err)
+		}
+	}
+	dir := t.TempDir()
+	if _, err := Open(t.Context(), dir); err == nil || !strings.Contains(err.Error(), "no regular file") {
+		t.Errorf("a directory: %v", err)
+	}
+	if _, err := Open(t.Context(), filepath.Join(dir, "none.csv")); err == nil || err.Error() != "none.csv cannot be read: no such file or directory" {
+		t.Errorf("no file: %v", err)
+	}
+}
+
+func TestTooManyVehicles(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("vehicle,time,latitude,longitude,speed\n")
+	for i := range maxVehicles + 1 {
+		fmt.Fprintf(&b, "V%d,0,,,50\n", i)
+	}
+	if _, err := Open(t.Context(), file(t, b.String())); err == nil || !strings.Contains(err.Error(), "line 100002: there are more than 100000 vehicles") {
+		t.Error(err)
+	}
+}
+
+func TestLabels(t *testing.T) {
+	const header = "vehicle,time,truth,sure,share\n"
+	got, err := ReadLabels(t.Context(), file(t, header+"B,20,jam,1,0.2\nB,30.5,slow,0,0.5\nA,20,normal,1,0.9\nA,10,slow,1,0.5\n"))
+	want := []Label{
+		{"A", 10 * time.Second, vehicle.SlowDriving, true},
+		{"B", 20 * time.Second, vehicle.TrafficJam, true},
+		{"A", 20 * time.Second, vehicle.NormalDriving, true},
+		{"B", 30500 * time.Millisecond, vehicle.SlowDriving, false},
+	}
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("%v, %v", got, err)
+	}
+	for _, c := range []struct{ text, want string }{
+		{header, "there is no label in it"},
+		{"vehicle,time,truth\n", "there is no column sure"},
+		{header + "A,1,queue98765,1,\n", "line 2: truth must be normal, slow or jam"},
+		{header + "A,1,jam,yes,\n", "line 2: sure must be 0 or 1"},
+		{header + "A,,jam,1,\n", "line 2: the time must"},
+		{header + "x-98765,1,jam,1,\n", "line 2: a vid"},
+		{header + "A,1,jam,1,\nA,1\n", "line 3: the row has"},
+	} {
+		if _, err := ReadLabels(t.Context(), file(t, c.text)); err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "98765") {
+			t.Errorf("%q: %v", c.text, err)
+		}
+	}
+	if _, err := ReadLabels(t.Context(), filepath.Join(t.TempDir(), "none.csv")); err == nil {
+		t.Error("no file, but no error")
+	}
+}
+
+// TestRecordedFleets reads the fleets there are. Where there are none, it says so.
+func TestRecordedFleets(t *testing.T) {
+	dir := testkit.RecordedDrives("only invented fleets are read")
+	if dir == "" {
+		return
+	}
+	folders, err := filepath.Glob(filepath.Join(dir, "road", "*"))
+	if err != nil || len(folders) < 2 {
+		t.Fatalf("fleets in %q: %v", folders, err)
+	}
+	for _, folder := range folders {
+		all, err := ReadLabels(t.Context(), filepath.Join(folder, "labels.csv.gz"))
+		if err != nil {
+			t.Error(err)
+		}
+		for _, name := range []string{"fcd.csv.gz", "learn.csv.gz"} {
+			f, err := Open(t.Context(), filepath.Join(folder, name))
+			if err != nil {
+				t.Error(err)
+				continue
+			}
+			if f.Readings < 100_000 || len(f.Vehicles) < 500 || f.Last-f.First < time.Hour {
+				t.Errorf("%s: %d readings of %d vehicles in %s", folder, f.Readings, len(f.Vehicles), f.Last-f.First)
+			}
+			if name != "fcd.csv.gz" {
+				continue
+			}
+			for _, l := range all {
+				if _, ok := slices.BinarySearch(f.Vehicles, l.Vehicle); !ok || l.At < f.First || l.At > f.Last+10*time.Second {
+					t.Fatalf("%s: a label of a car or a time that the fleet has not: %s", folder, l.At)
+				}
+			}
+		}
+	}
+}
+
+// FuzzSamples looks for bytes that make the reader panic, let time run backwards, let
+// through what no car can send, or echo what they hold.
+func FuzzSamples(f *testing.F) {
+	f.Add([]byte(small))
+	f.Add([]byte(zipped(f, small)))
+	f.Add([]byte("speed,accuracy,heading,longitude,latitude,time,vehicle\n1,2,3,4,5,6,A\n"))
+	f.Add([]byte("vehicle,time,latitude,longitude,speed\n\"A\",1e3,0x1p-2,inf,\n"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		last := vehicle.UnixMilli(math.MinInt64)
+		for x, err := range samples(t.Context(), bytes.NewReader(text), "f", 7) {
+			if err != nil {
+				checkError(t, err)
+				return
+			}
+			if id, err := vehicle.ParseID(string(x.Vehicle)); err != nil || len(id) > vehicle.MaxReportingID || x.Time < last || x.Time < 7 || x.Empty() {
+				t.Fatalf("%+v after %d", x, last)
+			}
+			last = x.Time
+			var again vehicle.Readings
+			for s := range vehicle.Signal(vehicle.NumSignals) {
+				if v, ok := x.Value(s); ok && again.Set(s, float64(v)) != nil {
+					t.Fatalf("%s is %g", s, v)
+				}
+			}
+		}
+	})
+}
+
+// FuzzLabels does the same for labels.
+func FuzzLabels(f *testing.F) {
+	f.Add([]byte("vehicle,time,truth,sure,share\nB,20,jam,1,0.2\nA,10,slow,0,0.5\nA,10.5,normal,0,\n"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		all, err := labels(t.Context(), bytes.NewReader(text), "f")
+		if err != nil {
+			checkError(t, err)
+		}
+		last := time.Duration(0)
+		for _, l := range all {
+			if vehicle.CheckID(string(l.Vehicle)) != nil || l.At < last || l.Truth < vehicle.NormalDriving || l.Truth > vehicle.TrafficJam {
+				t.Fatalf("%+v after %s", l, last)
+			}
+			last = l.At
+		}
+	})
+}
+
+func checkError(t *testing.T, err error) {
+	t.Helper()
+	if text := err.Error(); len(text) > 200 || strings.Contains(text, "\n") || !strings.HasPrefix(text, "f, line ") && !strings.HasPrefix(text, "f: ") {
+		t.Fatalf("an error that is not one short line with a place: %q", text)
+	}
+}

@@ -1,0 +1,160 @@
+package fcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"carstate/internal/vehicle"
+)
+
+// Fleet is a fleet file that was read to its end once.
+type Fleet struct {
+	// Vehicles are the names of the cars, in the order of their text.
+	Vehicles []vehicle.ID
+	// Readings is the number of samples that the file holds.
+	Readings int
+	// First and Last are the file's times of its first and last reading.
+	First, Last time.Duration
+
+	path string
+}
+
+// maxSpan keeps a file that is shifted in time within the times that the service takes.
+const maxSpan = 366 * 24 * time.Hour
+
+// Open reads a fleet file to its end, to say what it holds and that it can be read.
+// The file is read again by [Fleet.Samples], so that a pipe is refused. An error is
+// meant for people; it is that of ctx if ctx ended.
+func Open(ctx context.Context, path string) (*Fleet, error) {
+	f := &Fleet{path: path}
+	cars := make(map[vehicle.ID]bool)
+	for x, err := range f.Samples(ctx, 0) {
+		if err != nil {
+			return nil, err
+		}
+		at := x.Time.Sub(0)
+		if f.Readings == 0 {
+			f.First = at
+		}
+		f.Readings++
+		f.Last = at
+		cars[x.Vehicle] = true
+	}
+	switch {
+	case f.Readings == 0:
+		return nil, fmt.Errorf("%s: there is no reading in it", filepath.Base(path))
+	case f.Last-f.First > maxSpan:
+		return nil, fmt.Errorf("%s: its readings span more than a year; split the file", filepath.Base(path))
+	}
+	f.Vehicles = slices.Sorted(maps.Keys(cars))
+	return f, nil
+}
+
+// Samples reads the file: a sample a row, in the order of time, at the base time plus
+// the row's own. Rows in which nothing was read are left out. After an error, which is
+// like those of [Open], there is nothing more.
+func (f *Fleet) Samples(ctx context.Context, base vehicle.UnixMilli) iter.Seq2[vehicle.Sample, error] {
+	return func(yield func(vehicle.Sample, error) bool) {
+		in, err := open(f.path)
+		if err != nil {
+			yield(vehicle.Sample{}, err)
+			return
+		}
+		defer in.Close()
+		for x, err := range samples(ctx, in, filepath.Base(f.path), base) {
+			if !yield(x, err) {
+				return
+			}
+		}
+	}
+}
+
+// open opens a file that can be read twice.
+func open(path string) (*os.File, error) {
+	info, err := os.Stat(path)
+	var in *os.File
+	if err == nil && !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is no regular file; it is read more than once, so give a file and no pipe", filepath.Base(path))
+	}
+	if err == nil {
+		in, err = os.Open(path)
+	}
+	if p, ok := errors.AsType[*os.PathError](err); ok {
+		return nil, fmt.Errorf("%s cannot be read: %w", filepath.Base(path), p.Err)
+	}
+	return in, err
+}
+
+// fleetColumns are the columns of a fleet file. The first neededFleetColumns must be
+// there.
+var fleetColumns = []string{"vehicle", "time", "latitude", "longitude", "speed", "heading", "accuracy"}
+
+const neededFleetColumns = 5
+
+// fleetSignals are those of fleetColumns from the third on.
+var fleetSignals = [...]vehicle.Signal{
+	vehicle.CurrentLatitude, vehicle.CurrentLongitude, vehicle.Speed, vehicle.CurrentHeading, vehicle.CurrentAccuracy,
+}
+
+// samples is [Fleet.Samples] of a reader; name is the file's in errors.
+func samples(ctx context.Context, r io.Reader, name string, base vehicle.UnixMilli) iter.Seq2[vehicle.Sample, error] {
+	return func(yield func(vehicle.Sample, error) bool) {
+		t, err := openTable(r, name, fleetColumns, neededFleetColumns)
+		if err != nil {
+			yield(vehicle.Sample{}, err)
+			return
+		}
+		var last time.Duration
+		for t.next(ctx) {
+			x, at, err := t.sample(base)
+			if err == nil && at < last {
+				err = t.complain("its time is before that of the row above; sort the file by time")
+			}
+			if err != nil {
+				yield(vehicle.Sample{}, err)
+				return
+			}
+			last = at
+			if !x.Empty() && !yield(x, nil) {
+				return
+			}
+		}
+		if t.failed != nil {
+			yield(vehicle.Sample{}, t.failed)
+		}
+	}
+}
+
+// sample reads the row, and its time in the file.
+func (t *table) sample(base vehicle.UnixMilli) (x vehicle.Sample, at time.Duration, err error) {
+	if x.Vehicle, err = t.vehicle(0); err != nil {
+		return x, 0, err
+	}
+	if at, err = t.time(1); err != nil {
+		return x, 0, err
+	}
+	x.Time = base.Add(at)
+	for i, signal := range fleetSignals {
+		cell := t.cell(2 + i)
+		if cell == "" {
+			continue
+		}
+		v, err := strconv.ParseFloat(cell, 64)
+		if err != nil {
+			return x, 0, t.complain("%s must be a number, or empty where it was not read", fleetColumns[2+i])
+		}
+		if err := x.Set(signal, v); err != nil {
+			return x, 0, t.complain("%w", err)
+		}
+	}
+	return x, at, nil
+}

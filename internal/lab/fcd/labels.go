@@ -1,0 +1,93 @@
+package fcd
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"carstate/internal/vehicle"
+)
+
+// Label is how traffic around a vehicle moved.
+type Label struct {
+	Vehicle vehicle.ID
+	At      time.Duration // the file's time
+	Truth   vehicle.DrivingState
+	// Sure is false where the truth is close to that of another state.
+	Sure bool
+}
+
+// maxLabels bounds what a file of labels may cost.
+const maxLabels = 5_000_000
+
+// ReadLabels reads a file of labels and orders them by time. An error is like those
+// of [Open].
+func ReadLabels(ctx context.Context, path string) ([]Label, error) {
+	in, err := open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer in.Close()
+	return labels(ctx, in, filepath.Base(path))
+}
+
+// labelColumns are the columns of a file of labels.
+var labelColumns = []string{"vehicle", "time", "truth", "sure"}
+
+func labels(ctx context.Context, r io.Reader, name string) ([]Label, error) {
+	t, err := openTable(r, name, labelColumns, len(labelColumns))
+	if err != nil {
+		return nil, err
+	}
+	var all []Label
+	for t.next(ctx) {
+		l, err := t.label()
+		if err == nil && len(all) == maxLabels {
+			err = t.complain("there are more than %d labels; split the file", maxLabels)
+		}
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, l)
+	}
+	if t.failed != nil {
+		return nil, t.failed
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("%s: there is no label in it", name)
+	}
+	slices.SortStableFunc(all, func(a, b Label) int { return cmp.Compare(a.At, b.At) })
+	return all, nil
+}
+
+// label reads the row.
+func (t *table) label() (l Label, err error) {
+	if l.Vehicle, err = t.vehicle(0); err != nil {
+		return l, err
+	}
+	if l.At, err = t.time(1); err != nil {
+		return l, err
+	}
+	switch t.cell(2) {
+	case "normal":
+		l.Truth = vehicle.NormalDriving
+	case "slow":
+		l.Truth = vehicle.SlowDriving
+	case "jam":
+		l.Truth = vehicle.TrafficJam
+	default:
+		return l, t.complain("truth must be normal, slow or jam")
+	}
+	switch t.cell(3) {
+	case "0":
+	case "1":
+		l.Sure = true
+	default:
+		return l, t.complain("sure must be 0 or 1")
+	}
+	return l, nil
+}

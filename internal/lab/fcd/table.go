@@ -1,0 +1,182 @@
+package fcd
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"carstate/internal/vehicle"
+)
+
+const (
+	// maxRow bounds what a row may cost: a quote that is never closed would have the
+	// rest of the file read as one cell.
+	maxRow = 64 << 10
+	// maxVehicles bounds what a file may cost, as simulate bounds its fleets.
+	maxVehicles = 100_000
+	// maxSeconds is the latest time in a file: as Unix time it is in 2128.
+	maxSeconds = 5e9
+	// checkEvery is how many rows are read between two looks at the context.
+	checkEvery = 4096
+)
+
+// table yields the rows of a file.
+type table struct {
+	name   string // of the file, in errors
+	rows   *csv.Reader
+	bound  *bounded
+	at     []int // where the wanted columns are; -1: nowhere
+	cells  []string
+	read   int // rows
+	line   int
+	known  map[string]vehicle.ID // so that a name is checked and kept once
+	failed error
+}
+
+// openTable reads the header. The first needed columns must be there.
+func openTable(r io.Reader, name string, columns []string, needed int) (*table, error) {
+	t := &table{name: name, line: 1, bound: &bounded{left: maxRow}, known: make(map[string]vehicle.ID)}
+	in := bufio.NewReader(r)
+	t.bound.r = in
+	if magic, _ := in.Peek(2); bytes.Equal(magic, []byte{0x1f, 0x8b}) {
+		z, err := gzip.NewReader(in)
+		if err != nil {
+			return nil, t.unreadable(err)
+		}
+		in = bufio.NewReader(z)
+		t.bound.r = in
+	}
+	if mark, _ := in.Peek(3); string(mark) == "\xef\xbb\xbf" {
+		in.Discard(3)
+	}
+	t.rows = csv.NewReader(t.bound)
+	t.rows.ReuseRecord = true
+	if !t.next(context.Background()) {
+		if t.failed == nil {
+			t.failed = t.complain("the file is empty; it must begin with the names of its columns")
+		}
+		return nil, t.failed
+	}
+	header := make([]string, len(t.cells))
+	for i, cell := range t.cells {
+		header[i] = strings.ToLower(strings.TrimSpace(cell))
+	}
+	for i, column := range columns {
+		at := slices.Index(header, column)
+		if at < 0 && i < needed {
+			return nil, t.complain("there is no column %s; the columns must be named %s, separated by commas", column, strings.Join(columns[:needed], ", "))
+		}
+		if at >= 0 && slices.Contains(header[at+1:], column) {
+			return nil, t.complain("two columns are named %s", column)
+		}
+		t.at = append(t.at, at)
+	}
+	return t, nil
+}
+
+// next reads a row. It is false at the end, and after an error, which failed then
+// holds.
+func (t *table) next(ctx context.Context) bool {
+	if t.failed != nil {
+		return false
+	}
+	if t.read++; t.read%checkEvery == 0 && ctx.Err() != nil {
+		t.failed = ctx.Err()
+		return false
+	}
+	t.bound.left = maxRow
+	cells, err := t.rows.Read()
+	if err == io.EOF {
+		return false
+	}
+	if err != nil {
+		t.failed = t.unreadable(err)
+		return false
+	}
+	t.line, _ = t.rows.FieldPos(0)
+	t.cells = cells
+	return true
+}
+
+// unreadable says what is wrong with the file itself.
+func (t *table) unreadable(err error) error {
+	if p, ok := errors.AsType[*csv.ParseError](err); ok {
+		t.line, err = p.Line, p.Err
+	} else {
+		t.line++
+	}
+	switch {
+	case errors.Is(err, csv.ErrFieldCount):
+		return t.complain("the row has more or fewer cells than the header")
+	case errors.Is(err, errRowTooLong), errors.Is(err, csv.ErrQuote), errors.Is(err, csv.ErrBareQuote):
+		return t.complain("%w", err)
+	}
+	return t.complain("the file ends early or is damaged; fetch it again: %w", err)
+}
+
+// complain makes an error that says where.
+func (t *table) complain(format string, args ...any) error {
+	return fmt.Errorf("%s, line %d: %w", t.name, t.line, fmt.Errorf(format, args...))
+}
+
+// cell returns the cell of a wanted column, "" if there is none.
+func (t *table) cell(column int) string {
+	if t.at[column] < 0 {
+		return ""
+	}
+	return strings.TrimSpace(t.cells[t.at[column]])
+}
+
+// vehicle reads a vehicle's name.
+func (t *table) vehicle(column int) (vehicle.ID, error) {
+	text := t.cell(column)
+	if id, ok := t.known[text]; ok {
+		return id, nil
+	}
+	id, err := vehicle.ParseID(strings.Clone(text)) // not to hold the whole row
+	switch {
+	case err != nil:
+		return "", t.complain("%w", err)
+	case len(id) > vehicle.MaxReportingID:
+		return "", t.complain("a vid has at most %d characters", vehicle.MaxReportingID)
+	case len(t.known) == maxVehicles:
+		return "", t.complain("there are more than %d vehicles; split the file", maxVehicles)
+	}
+	t.known[string(id)] = id
+	return id, nil
+}
+
+// time reads seconds.
+func (t *table) time(column int) (time.Duration, error) {
+	seconds, err := strconv.ParseFloat(t.cell(column), 64)
+	if err != nil || !(seconds >= 0 && seconds <= maxSeconds) {
+		return 0, t.complain("the time must be a number of seconds from 0 to %.0f, such as 12.5", maxSeconds)
+	}
+	return time.Duration(seconds * float64(time.Second)).Round(time.Millisecond), nil
+}
+
+// bounded fails once more than left bytes were read.
+type bounded struct {
+	r    io.Reader
+	left int
+}
+
+func (b *bounded) Read(p []byte) (int, error) {
+	if b.left <= 0 {
+		return 0, errRowTooLong
+	}
+	n, err := b.r.Read(p)
+	b.left -= n
+	return n, err
+}
+
+var errRowTooLong = fmt.Errorf("the row is longer than %d bytes; look for a quote that is not closed", maxRow)

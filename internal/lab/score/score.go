@@ -1,0 +1,87 @@
+// Package score counts how driving verdicts agree with a truth that is known:
+// labels of a recording, or the state of a simulated road. It never judges.
+package score
+
+import "carstate/internal/vehicle"
+
+// Agreement is how verdicts agree with the truth.
+type Agreement struct {
+	Rows int `json:"labelled_rows"`
+	// Confusion counts the rows: by truth 1, 2, 3; then by verdict: none, 1, 2, 3.
+	Confusion [3][4]int `json:"confusion"`
+	Accuracy  float64   `json:"accuracy"`
+	// MacroF1 is the mean F1 of the states that were true or said at least once.
+	MacroF1 float64 `json:"macro_f1"`
+}
+
+// Add counts one row. The truth is a driving state; the verdict may be none, 0.
+func (a *Agreement) Add(truth, verdict vehicle.DrivingState) {
+	a.Confusion[truth-1][verdict]++
+	a.count()
+}
+
+// Join adds the rows of another agreement.
+func (a *Agreement) Join(b *Agreement) {
+	for i, row := range b.Confusion {
+		for j, n := range row {
+			a.Confusion[i][j] += n
+		}
+	}
+	a.count()
+}
+
+// count makes the figures of the confusion.
+func (a *Agreement) count() {
+	right := 0
+	a.Rows = 0
+	for truth, row := range a.Confusion {
+		right += row[truth+1]
+		for _, n := range row {
+			a.Rows += n
+		}
+	}
+	a.Accuracy = Part(right, a.Rows)
+	sum, states := 0.0, 0
+	for state := vehicle.NormalDriving; state <= vehicle.TrafficJam; state++ {
+		if s := a.Of(state); s.labelled+s.said > 0 {
+			sum += s.F1()
+			states++
+		}
+	}
+	a.MacroF1 = sum / float64(max(states, 1))
+}
+
+// State is how well one state was told.
+type State struct{ right, labelled, said int }
+
+// Of returns how well a state was told.
+func (a *Agreement) Of(state vehicle.DrivingState) State {
+	s := State{right: a.Confusion[state-1][state]}
+	for truth, row := range a.Confusion {
+		s.said += row[state]
+		for _, n := range row {
+			if truth == int(state-1) {
+				s.labelled += n
+			}
+		}
+	}
+	return s
+}
+
+// F1 is the harmonic mean of precision and recall. A row without a verdict is a
+// miss of its truth.
+func (s State) F1() float64 { return Part(2*s.right, s.labelled+s.said) }
+
+// Precision is the share of the verdicts of this state that were right.
+func (s State) Precision() float64 { return Part(s.right, s.said) }
+
+// Recall is the share of the rows of this state that were found.
+func (s State) Recall() float64 { return Part(s.right, s.labelled) }
+
+// Part is n as a share, 0 of nothing.
+func Part(n, of int) float64 {
+	if of == 0 {
+		return 0
+	}
+	return float64(n) / float64(of)
+}

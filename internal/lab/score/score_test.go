@@ -1,0 +1,36 @@
+package score
+
+import (
+	"math"
+	"testing"
+
+	"carstate/internal/vehicle"
+)
+
+// TestAgreement counts by hand.
+func TestAgreement(t *testing.T) {
+	var r Agreement
+	for _, c := range []struct{ truth, said vehicle.DrivingState }{
+		{1, 1}, {1, 1}, {1, 1}, {1, 2}, {2, 2}, {2, 1}, {3, 0}, {3, 3},
+	} {
+		r.Add(c.truth, c.said)
+	}
+	want := [3][4]int{{0, 3, 1, 0}, {0, 1, 1, 0}, {1, 0, 0, 1}}
+	if r.Confusion != want || r.Rows != 8 || r.Accuracy != 5.0/8 {
+		t.Errorf("%+v", r)
+	}
+	// F1: 2·3/(4+4), 2·1/(2+2), 2·1/(2+1).
+	if f := (0.75 + 0.5 + 2.0/3) / 3; math.Abs(r.MacroF1-f) > 1e-12 {
+		t.Errorf("macro-F1 %v, want %v", r.MacroF1, f)
+	}
+	if s := r.Of(vehicle.TrafficJam); s.Precision() != 1 || s.Recall() != 0.5 {
+		t.Errorf("jam: precision %v, recall %v", s.Precision(), s.Recall())
+	}
+
+	// A state that was neither labelled nor said has no F1 to average.
+	var one Agreement
+	one.Add(1, 1)
+	if one.MacroF1 != 1 || one.Accuracy != 1 {
+		t.Errorf("all right, but %+v", one)
+	}
+}
