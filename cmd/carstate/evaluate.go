@@ -11,9 +11,10 @@ import (
 )
 
 type evaluateCommand struct {
-	Files []string `arg:"" name:"file" help:"Recorded drives, plain or gzip; the format is known by the header."`
+	fleetFlags
+	Files []string `arg:"" optional:"" name:"file" help:"Recorded drives, plain or gzip; the format is known by the header."`
 	JSON  bool     `name:"json" help:"Print JSON instead of tables."`
-	Plot  string   `placeholder:"FILE.svg" help:"Draw each drive's speed over time, with the verdicts behind it, on one page."`
+	Plot  string   `placeholder:"FILE.svg" help:"Draw each drive's speed over time, with the verdicts behind it, on one page; of a fleet, the map at the time of most jams."`
 }
 
 // Help is shown by --help.
@@ -22,17 +23,27 @@ func (*evaluateCommand) Help() string {
 each drive was in each state, which throttle anomalies were found and why, and,
 where a log has labels, how often the rules agree with them.
 
+With --fleet, runs them over a whole fleet on roads, and compares what the service
+would have answered at the time of each label with the label.
+
 Example:
   carstate evaluate drive.csv.gz
-  carstate evaluate --json --plot drives.svg drives/*.csv.gz`
+  carstate evaluate --json --plot drives.svg drives/*.csv.gz
+  carstate evaluate --fleet fcd.csv.gz --truth labels.csv.gz --learn learn.csv.gz --every 5s`
 }
 
 // Run evaluates the drives.
 func (c *evaluateCommand) Run(ctx context.Context, w streams) error {
-	for _, name := range c.Files {
+	if err := c.validate(c.Files, c.Plot != ""); err != nil {
+		return err
+	}
+	for _, name := range append([]string{c.Fleet, c.Truth, c.Learn}, c.Files...) {
 		if c.Plot != "" && sameFile(name, c.Plot) {
-			return usageError("--plot: %s is one of the drives", c.Plot)
+			return usageError("--plot: %s is one of the files to read", c.Plot)
 		}
+	}
+	if c.Fleet != "" {
+		return c.evaluateFleet(ctx, w)
 	}
 	var all evaluation
 	var tracks []track
@@ -52,7 +63,7 @@ func (c *evaluateCommand) Run(ctx context.Context, w streams) error {
 		}
 	}
 	if c.Plot != "" {
-		if err := writePlot(c.Plot, tracks); err != nil {
+		if err := writePlot(c.Plot, plot(tracks)); err != nil {
 			return err
 		}
 	}

@@ -91,8 +91,8 @@ const (
 )
 
 // writePlot writes the page.
-func writePlot(name string, tracks []track) error {
-	if err := os.WriteFile(name, []byte(plot(tracks)), 0o644); err != nil {
+func writePlot(name, svg string) error {
+	if err := os.WriteFile(name, []byte(svg), 0o644); err != nil {
 		return fmt.Errorf("write the plot: %w", err)
 	}
 	return nil

@@ -259,7 +259,7 @@ func TestEvaluateRefuses(t *testing.T) {
 		text string
 	}{
 		{nil, exitUsage, "expected"},
-		{[]string{"--plot", drive, drive}, exitUsage, "is one of the drives"},
+		{[]string{"--plot", drive, drive}, exitUsage, "is one of the files to read"},
 		{[]string{filepath.Join(t.TempDir(), "none.csv")}, exitError, "cannot be read"},
 		{[]string{writeDrive(t, "odd.csv", "a,b\n1,2\n")}, exitError, "odd.csv"},
 		{[]string{"--plot", filepath.Join(t.TempDir(), "no", "such.svg"), drive}, exitError, "write the plot"},

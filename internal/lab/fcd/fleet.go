@@ -24,6 +24,9 @@ type Fleet struct {
 	Readings int
 	// First and Last are the file's times of its first and last reading.
 	First, Last time.Duration
+	// WithoutPositions leaves positions, headings and accuracies out of the samples. It
+	// may be set after Open.
+	WithoutPositions bool
 
 	path string
 }
@@ -71,11 +74,25 @@ func (f *Fleet) Samples(ctx context.Context, base vehicle.UnixMilli) iter.Seq2[v
 		}
 		defer in.Close()
 		for x, err := range samples(ctx, in, filepath.Base(f.path), base) {
+			if f.WithoutPositions {
+				x.Readings = speedOnly(x.Readings)
+				if err == nil && x.Empty() {
+					continue
+				}
+			}
 			if !yield(x, err) {
 				return
 			}
 		}
 	}
+}
+
+// speedOnly returns the speed of a row's readings and nothing else.
+func speedOnly(r vehicle.Readings) (speed vehicle.Readings) {
+	if v, ok := r.Value(vehicle.Speed); ok {
+		speed.Set(vehicle.Speed, float64(v)) // it was one before
+	}
+	return speed
 }
 
 // open opens a file that can be read twice.

@@ -1,0 +1,176 @@
+package main
+
+import (
+	"cmp"
+	"html"
+	"math"
+	"slices"
+	"time"
+
+	"carstate/internal/vehicle"
+)
+
+// spot is a place on a map and how cars were judged there, 0 for not at all.
+type spot struct {
+	latitude, longitude float64 // degrees
+	state               vehicle.DrivingState
+}
+
+// spotDegrees is the size of a place: about 11 m from north to south.
+const spotDegrees = 0.0001
+
+const (
+	// pictureLasts is how long a verdict is shown at the place where it was given.
+	pictureLasts = 2 * time.Minute
+	// pictureEvery is the time between two looks for the moment of most jams.
+	pictureEvery = time.Minute
+)
+
+// place numbers the places of the world.
+type place struct{ latitude, longitude int32 }
+
+// judgement is the newest verdict at a place.
+type judgement struct {
+	state vehicle.DrivingState
+	at    vehicle.UnixMilli
+}
+
+// fleetPicture notes where the cars of a fleet were and how they were judged, and
+// keeps the moment at which most places were jammed.
+type fleetPicture struct {
+	places      map[place]judgement
+	first, next vehicle.UnixMilli // of the first sample; of the next look
+	now         vehicle.UnixMilli
+	most        int // jammed places at that moment
+	at          vehicle.UnixMilli
+	then        map[place]vehicle.DrivingState
+}
+
+// add notes one sample, in order of time.
+func (p *fleetPicture) add(x vehicle.Sample, said vehicle.DrivingState) {
+	if p.places == nil {
+		p.places = make(map[place]judgement)
+		p.first, p.next = x.Time, x.Time.Add(pictureEvery)
+	}
+	if p.now = x.Time; p.now >= p.next {
+		p.look()
+		p.next = p.now.Add(pictureEvery)
+	}
+	latitude, ok := x.Value(vehicle.CurrentLatitude)
+	longitude, also := x.Value(vehicle.CurrentLongitude)
+	if ok && also {
+		at := place{int32(math.Floor(float64(latitude) / spotDegrees)), int32(math.Floor(float64(longitude) / spotDegrees))}
+		p.places[at] = judgement{said, x.Time}
+	}
+}
+
+// look keeps this moment if more places are jammed than at any before.
+func (p *fleetPicture) look() {
+	jams, now := 0, make(map[place]vehicle.DrivingState, len(p.then))
+	for at, j := range p.places {
+		if p.now.Sub(j.at) > pictureLasts {
+			continue
+		}
+		now[at] = j.state
+		if j.state == vehicle.TrafficJam {
+			jams++
+		}
+	}
+	if jams > p.most || p.then == nil {
+		p.most, p.at, p.then = jams, p.now, now
+	}
+}
+
+// worst returns all places as they were when most were jammed, and when that was after
+// the first sample.
+func (p *fleetPicture) worst() (time.Duration, []spot) {
+	p.look()
+	spots := make([]spot, 0, len(p.places))
+	for at := range p.places {
+		spots = append(spots, spot{(float64(at.latitude) + 0.5) * spotDegrees, (float64(at.longitude) + 0.5) * spotDegrees, p.then[at]})
+	}
+	return p.at.Sub(p.first).Round(time.Second), spots
+}
+
+// mapHeight bounds the map, in the units of plotWidth.
+const mapHeight = 1000
+
+// mapMarks are the colour and size of a place without a verdict, with normal driving,
+// slow driving and a jam: a state is told by the size too.
+var mapMarks = [...]struct {
+	colour string
+	size   float64
+}{{"#cccccc", 2}, {"#3f9b5c", 3}, {"#e0a000", 4.5}, {"#c0281c", 6}}
+
+// plotMap draws places on one page, north up.
+func plotMap(title string, spots []spot) string {
+	south, north, west, east := 90.0, -90.0, 180.0, -180.0
+	// A map that holds the date line continues beyond 180 degrees.
+	eastern := func(degrees float64) float64 { return degrees }
+	if slices.ContainsFunc(spots, func(s spot) bool { return s.longitude > 90 }) && slices.ContainsFunc(spots, func(s spot) bool { return s.longitude < -90 }) {
+		eastern = func(degrees float64) float64 { return math.Mod(degrees+360, 360) }
+		west, east = 360, 0
+	}
+	for _, s := range spots {
+		south, north = min(south, s.latitude), max(north, s.latitude)
+		west, east = min(west, eastern(s.longitude)), max(east, eastern(s.longitude))
+	}
+	// A degree to the north is so many times as long as one to the east.
+	narrow := math.Cos((south + north) / 2 * math.Pi / 180)
+	wide, high := max((east-west)*narrow, spotDegrees), max(north-south, spotDegrees)
+	const margin = 20
+	scale := min((plotWidth-2*margin)/wide, (mapHeight-2*margin)/high)
+	height := plotHeader + int(high*scale) + 3*margin
+
+	p := &page{}
+	p.put(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" role="img" font-family="sans-serif" font-size="11" fill="%s">`,
+		plotWidth, height, plotWidth, height, textColour)
+	p.put(`<title>%s</title>`, html.EscapeString(title))
+	p.put(`<rect width="%d" height="%d" fill="#ffffff"/>`, plotWidth, height)
+	x := float64(margin)
+	for state, name := range [...]string{"no verdict", "normal driving", "slow driving", "traffic jam"} {
+		p.mark(x+7, 21, vehicle.DrivingState(state))
+		p.put(`<text x="%.0f" y="25">%s</text>`, x+19, name)
+		x += 125
+	}
+	p.put(`<text x="%d" y="25" text-anchor="end">%s</text>`, plotWidth-margin, html.EscapeString(title))
+	// What is worse is drawn later, above the rest. Places that share a point of the page
+	// are drawn once.
+	slices.SortFunc(spots, func(a, b spot) int {
+		return cmp.Or(cmp.Compare(a.state, b.state), cmp.Compare(a.latitude, b.latitude), cmp.Compare(a.longitude, b.longitude))
+	})
+	type point struct {
+		x, y  int
+		state vehicle.DrivingState
+	}
+	drawn := make(map[point]bool)
+	for _, s := range spots {
+		at := point{margin + int((eastern(s.longitude)-west)*narrow*scale), plotHeader + margin + int((north-s.latitude)*scale), s.state}
+		if !drawn[at] {
+			drawn[at] = true
+			p.mark(float64(at.x), float64(at.y), s.state)
+		}
+	}
+	p.ruler(scale/metresPerDegree, margin, height-margin)
+	p.put(`</svg>`)
+	return p.b.String()
+}
+
+// mark draws one place.
+func (p *page) mark(x, y float64, state vehicle.DrivingState) {
+	m := mapMarks[state]
+	p.put(`<rect x="%.1f" y="%.1f" width="%.1f" height="%.1f" fill="%s"/>`, x-m.size/2, y-m.size/2, m.size, m.size, m.colour)
+}
+
+// metresPerDegree is the length of a degree of latitude.
+const metresPerDegree = 111_200.0
+
+// ruler draws a length of a round number of metres.
+func (p *page) ruler(perMetre float64, x, y int) {
+	metres := 100.0
+	for metres*perMetre < 60 {
+		metres *= 10
+	}
+	p.put(`<path d="M%d %dv6h%.1fv-6" fill="none" stroke="%s"/>`, x, y-6, metres*perMetre, textColour)
+	p.put(`<text x="%.1f" y="%d">%.0f m</text>`, float64(x)+metres*perMetre+6, y, metres)
+}

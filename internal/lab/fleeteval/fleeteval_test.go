@@ -1,0 +1,228 @@
+package fleeteval
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"carstate/internal/lab/fcd"
+	"carstate/internal/vehicle"
+)
+
+// open writes a fleet file of rows "vehicle,time,speed" and opens it.
+func open(t *testing.T, rows ...string) *fcd.Fleet {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "fleet.csv")
+	if err := os.WriteFile(path, []byte("vehicle,time,speed,latitude,longitude\n"+strings.Join(rows, ",44.5,11.5\n")+",44.5,11.5\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := fcd.Open(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// byLastSpeed are rules that a test can see through: below 10 km/h a jam, below 30
+// slow. A sample with a speed of 100 parks the car.
+func byLastSpeed(s vehicle.State, x vehicle.Sample) vehicle.State {
+	v, _ := x.Value(vehicle.Speed)
+	s.Time = x.Time
+	s.Latest[vehicle.Speed] = vehicle.Reading{Value: v, Time: x.Time}
+	s.Latest[vehicle.LowVoltageSystemState] = vehicle.Reading{}
+	switch {
+	case v == 100:
+		s.Latest[vehicle.LowVoltageSystemState] = vehicle.Reading{Value: float32(vehicle.IgnitionOff), Time: x.Time}
+	case v < 10:
+		s.Pace = vehicle.TrafficJam
+	case v < 30:
+		s.Pace = vehicle.SlowDriving
+	default:
+		s.Pace = vehicle.NormalDriving
+	}
+	return s
+}
+
+var plain = Config{Observe: byLastSpeed, Share: 1, MaxAge: 5 * time.Minute}
+
+const (
+	normal = vehicle.NormalDriving
+	slow   = vehicle.SlowDriving
+	jam    = vehicle.TrafficJam
+)
+
+func label(id vehicle.ID, seconds int, truth vehicle.DrivingState, sure bool) fcd.Label {
+	return fcd.Label{Vehicle: id, At: time.Duration(seconds) * time.Second, Truth: truth, Sure: sure}
+}
+
+// TestRun: a label counts against the answer of its time, which readings of that time
+// make and later ones do not.
+func TestRun(t *testing.T) {
+	fleet := open(t, "A,10,50", "B,10,50", "A,20,20", "A,30,5", "B,40,100")
+	r, err := Run(t.Context(), plain, fleet, nil, []fcd.Label{
+		label("A", 5, normal, true),     // none: nothing was read yet
+		label("A", 10, normal, true),    // normal
+		label("A", 19, slow, false),     // normal still
+		label("A", 20, slow, true),      // slow
+		label("C", 25, jam, true),       // not of this fleet
+		label("A", 30, jam, true),       // jam
+		label("B", 45, normal, true),    // none: parked
+		label("A", 30+300, jam, false),  // jam: five minutes old
+		label("A", 30+301, slow, false), // none: older
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := [3][4]int{{2, 1, 0, 0}, {1, 1, 1, 0}, {0, 0, 0, 2}}; r.All.Confusion != want {
+		t.Errorf("all: %v", r.All.Confusion)
+	}
+	if want := [3][4]int{{2, 1, 0, 0}, {0, 0, 1, 0}, {0, 0, 0, 1}}; r.Sure.Confusion != want {
+		t.Errorf("sure: %v", r.Sure.Confusion)
+	}
+	if r.Vehicles != 2 || r.Readings != 5 {
+		t.Errorf("%d vehicles, %d readings", r.Vehicles, r.Readings)
+	}
+	// F1: 2·1/(3+2), 2·1/(3+1), 2·2/(2+2).
+	if f := (0.4 + 0.5 + 1) / 3; math.Abs(r.All.MacroF1-f) > 1e-12 {
+		t.Errorf("macro-F1 %v, want %v", r.All.MacroF1, f)
+	}
+
+	if _, err := Run(t.Context(), plain, fleet, nil, []fcd.Label{label("C", 25, jam, true)}); err == nil || !strings.Contains(err.Error(), "no label is of a car that sends") {
+		t.Errorf("labels of other cars: %v", err)
+	}
+}
+
+// TestLearn: the other day comes first, its last reading a day before the fleet's, and
+// is thinned too; its cars and readings are not counted.
+func TestLearn(t *testing.T) {
+	var seen []string
+	c := plain
+	c.Every = 10 * time.Second
+	c.Observe = func(s vehicle.State, x vehicle.Sample) vehicle.State {
+		seen = append(seen, fmt.Sprintf("%s %d", x.Vehicle, x.Time-origin))
+		return byLastSpeed(s, x)
+	}
+	fleet := open(t, "A,100,50", "A,103,50", "B,105,50")
+	learn := open(t, "A,7000,5", "L,7001,5", "L,7009,5", "A,7050,5")
+	r, err := Run(t.Context(), c, fleet, learn, []fcd.Label{label("A", 99, jam, true), label("A", 105, normal, true), label("L", 105, jam, true)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	day := -24 * time.Hour.Milliseconds()
+	want := []string{
+		fmt.Sprintf("A %d", day+55_000), fmt.Sprintf("L %d", day+56_000), fmt.Sprintf("A %d", day+105_000),
+		"A 100000", "B 105000",
+	}
+	if strings.Join(seen, ", ") != strings.Join(want, ", ") {
+		t.Errorf("seen: %v\nwant: %v", seen, want)
+	}
+	if r.Vehicles != 2 || r.Readings != 2 || r.All.Rows != 2 || r.All.Confusion[0][1] != 1 || r.All.Confusion[2][0] != 1 {
+		t.Errorf("%+v", r)
+	}
+}
+
+// TestThinned: every car that sends keeps its distance in time, all do not send at
+// once, the others have neither readings nor labels, and the choice is the same twice.
+func TestThinned(t *testing.T) {
+	const cars, seconds = 500, 60
+	var rows []string
+	var labels []fcd.Label
+	for s := range seconds {
+		for i := range cars {
+			rows = append(rows, fmt.Sprintf("CAR%d,%d,50", i, s))
+		}
+	}
+	for i := range cars {
+		labels = append(labels, label(vehicle.ID(fmt.Sprintf("CAR%d", i)), seconds, normal, true))
+	}
+	fleet := open(t, rows...)
+	kept := func() map[vehicle.ID][]int {
+		sent, last := make(map[vehicle.ID][]int), 0
+		c := plain
+		c.Every, c.Share = 7*time.Second, 0.2
+		c.Judged = func(x vehicle.Sample, said vehicle.DrivingState) {
+			if said != normal {
+				t.Errorf("judged %s", said)
+			}
+			sent[x.Vehicle] = append(sent[x.Vehicle], int(x.Time.Sub(origin).Seconds()))
+		}
+		c.Progress = func(n int) { last += n }
+		r, err := Run(t.Context(), c, fleet, nil, labels)
+		if err != nil {
+			t.Fatal(err)
+		}
+		readings := 0
+		for _, at := range sent {
+			readings += len(at)
+		}
+		if r.Vehicles != len(sent) || r.All.Rows != len(sent) || r.Readings != readings {
+			t.Errorf("%d vehicles, %d labels, %d readings; %d cars sent %d", r.Vehicles, r.All.Rows, r.Readings, len(sent), readings)
+		}
+		if last < len(rows)-told || last > len(rows) {
+			t.Errorf("%d of %d readings were told", last, len(rows))
+		}
+		return sent
+	}
+	sent := kept()
+	if n := len(sent); n < 70 || n > 130 {
+		t.Errorf("%d of %d cars send, which is no fifth", n, cars)
+	}
+	var phases [7]int
+	for id, at := range sent {
+		if at[0] != 0 {
+			t.Errorf("%s sends first after %d s", id, at[0])
+		}
+		for i := range at[1:] {
+			if d := at[i+1] - at[i]; d < 7 || i > 0 && d != 7 {
+				t.Fatalf("%s sends at %v", id, at)
+			}
+		}
+		phases[at[1]%7]++
+	}
+	for i, n := range phases {
+		if n == 0 {
+			t.Errorf("no car of %d sends at %d s of 7", len(sent), i)
+		}
+	}
+	if fmt.Sprint(kept()) != fmt.Sprint(sent) {
+		t.Error("another run keeps other readings")
+	}
+}
+
+// TestWithoutPositions: nothing but the speed is left.
+func TestWithoutPositions(t *testing.T) {
+	fleet := open(t, "A,1,50", "A,2,", "A,3,50")
+	for without, want := range map[bool]int{false: 3, true: 2} {
+		fleet.WithoutPositions = without
+		c := plain
+		c.Judged = func(x vehicle.Sample, _ vehicle.DrivingState) {
+			if x.Has(vehicle.CurrentLatitude) == without || x.Has(vehicle.CurrentLongitude) == without {
+				t.Errorf("without positions %t: %+v", without, x)
+			}
+		}
+		if r, err := Run(t.Context(), c, fleet, nil, []fcd.Label{label("A", 3, normal, true)}); err != nil || r.Readings != want {
+			t.Errorf("without positions %t: %d readings, %v", without, r.Readings, err)
+		}
+	}
+}
+
+// TestStops: Ctrl-C ends a run.
+func TestStops(t *testing.T) {
+	rows := make([]string, 20_000)
+	for i := range rows {
+		rows[i] = fmt.Sprintf("A,%d,50", i)
+	}
+	fleet := open(t, rows...)
+	ctx, cancel := context.WithCancel(t.Context())
+	c := plain
+	c.Judged = func(vehicle.Sample, vehicle.DrivingState) { cancel() }
+	if _, err := Run(ctx, c, fleet, nil, []fcd.Label{label("A", 3, normal, true)}); !errors.Is(err, context.Canceled) {
+		t.Errorf("ended with %v", err)
+	}
+}
