@@ -15,8 +15,9 @@ import (
 type replayCommand struct {
 	adminFlags
 	doorFlags
-	Files []string `arg:"" name:"file" help:"Recorded drives, plain or gzip; the format is known by the header."`
-	VID   string   `name:"vid" required:"" placeholder:"VID" help:"The vehicle that the drives are said to be of."`
+	fleetReplayFlags
+	Files []string `arg:"" optional:"" name:"file" help:"Recorded drives, plain or gzip; the format is known by the header."`
+	VID   string   `name:"vid" placeholder:"VID" help:"The vehicle that the drives are said to be of."`
 	Live  bool     `help:"Send each reading when it is due, as the car did, beginning now."`
 }
 
@@ -25,9 +26,14 @@ func (*replayCommand) Help() string {
 	return `Times are shifted so that the last drive ends now, unless --live paces it.
 Returns when every reading is acknowledged.
 
+With --fleet, sends a whole fleet in order of time, as fast as the service takes it,
+shifted so that its last reading is now, or --ago: another day teaches the roads.
+
 Example:
   carstate replay drive.csv.gz --vid NHeN4UqVsohGS55I7LBdh
-  carstate replay drive.csv.gz --vid NHeN4UqVsohGS55I7LBdh --live --mqtt-url mqtt://127.0.0.1:1883`
+  carstate replay drive.csv.gz --vid NHeN4UqVsohGS55I7LBdh --live --mqtt-url mqtt://127.0.0.1:1883
+  carstate replay --fleet learn.csv.gz --ago 24h
+  carstate replay --fleet fcd.csv.gz --prefix BOLOGNA`
 }
 
 // between is the silence between two drives that are replayed one after the
@@ -36,15 +42,21 @@ const between = 20 * time.Minute
 
 // Run replays the drives.
 func (c *replayCommand) Run(ctx context.Context, w streams) error {
+	if err := c.validate(); err != nil {
+		return err
+	}
+	if err := c.checkDoor(); err != nil {
+		return err
+	}
+	if c.Fleet != "" {
+		return c.replayFleet(ctx, w)
+	}
 	id, err := vehicle.ParseID(c.VID)
 	if err == nil && len(id) > vehicle.MaxReportingID {
 		err = fmt.Errorf("a vid has at most %d characters", vehicle.MaxReportingID)
 	}
 	if err != nil {
 		return usageError("--vid: %v", err)
-	}
-	if err := c.checkDoor(); err != nil {
-		return err
 	}
 	var drives []*drivelog.Drive
 	for _, name := range c.Files {
@@ -58,14 +70,20 @@ func (c *replayCommand) Run(ctx context.Context, w streams) error {
 		}
 		drives = append(drives, d)
 	}
-	if c.Source == "" {
-		client, err := c.client()
-		if err != nil {
-			return err
-		}
-		return withSource(ctx, client, "replay", access.VehicleSet(id), temporaryLife, func(as sourceLogin) error { return c.send(ctx, w, drives, id, as) })
+	return c.withLogin(ctx, access.VehicleSet(id), func(as sourceLogin) error { return c.send(ctx, w, drives, id, as) })
+}
+
+// withLogin calls send as the source of the flags, else as one that lives as long as
+// the call.
+func (c *replayCommand) withLogin(ctx context.Context, of access.Vehicles, send func(sourceLogin) error) error {
+	if c.Source != "" {
+		return send(sourceLogin{name: c.Source, key: c.Key})
 	}
-	return c.send(ctx, w, drives, id, sourceLogin{name: c.Source, key: c.Key})
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	return withSource(ctx, client, "replay", of, temporaryLife, send)
 }
 
 // send replays the drives as a source.

@@ -20,9 +20,9 @@ type commands struct {
 	Token    tokenCommand    `cmd:"" help:"Issue, list and revoke the access tokens of developers."`
 	Source   sourceCommand   `cmd:"" help:"Add, list and remove the cars and gateways that may send telemetry."`
 	Operator operatorCommand `cmd:"" help:"Add, list and remove the people who run the service; rotate the admin key."`
-	Replay   replayCommand   `cmd:"" help:"Send recorded drives to a running service."`
+	Replay   replayCommand   `cmd:"" help:"Send recorded drives, or a whole fleet, to a running service."`
 	Simulate simulateCommand `cmd:"" help:"Send a simulated fleet in traffic to a running service, and compare its verdicts with the truth."`
-	Evaluate evaluateCommand `cmd:"" help:"Run the rules over recorded drives and print how they did."`
+	Evaluate evaluateCommand `cmd:"" help:"Run the rules over recorded drives, or a whole fleet, and print how they did."`
 	Query    queryCommand    `cmd:"" help:"Ask a running service about a vehicle, as a developer does."`
 	Explain  explainCommand  `cmd:"" help:"Say why a vehicle is judged as it is."`
 	Forget   forgetCommand   `cmd:"" help:"Erase a vehicle everywhere, with a receipt."`

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"carstate/internal/nodeprocess"
+	"carstate/internal/stream"
+	"carstate/internal/testkit"
+	"carstate/internal/vehicle"
+)
+
+// TestReplayFleet sends a fleet by HTTP and by MQTT, as of now and as of yesterday, and
+// looks for each car's last reading, with its time, in what a real node has stored. The
+// log of the node holds no position.
+func TestReplayFleet(t *testing.T) {
+	fleet, _ := fleetFiles(t)
+	dir := t.TempDir()
+	p := start(t, dir, "--log-level", "debug")
+	began := vehicle.At(time.Now())
+	const said = "6000 samples of 20 vehicles acknowledged by "
+	for _, args := range [][]string{
+		{"--prefix", "TODAY"},
+		{"--prefix", "BEFORE", "--ago", "24h"},
+		{"--mqtt-addr", p.Address(nodeprocess.MQTT)},
+	} {
+		if out := p.carstate(t, append([]string{"replay", "--fleet", fleet}, args...)...); !strings.HasPrefix(out, said) {
+			t.Errorf("%v: %s", args, out)
+		}
+	}
+	ended := vehicle.At(time.Now())
+	testkit.Await(t, "every sample is folded", func() bool {
+		return strings.Contains(p.metrics(t), "\ncarstate_samples_folded_total 18000\n")
+	})
+	p.stop(t)
+	if strings.Contains(p.log.String(), "11.3299") {
+		t.Error("a position is in the log")
+	}
+
+	e, err := stream.Open(t.Context(), stream.Config{DataDir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	states := make(map[vehicle.ID]vehicle.State)
+	if err := e.FollowStates(ctx, func(id vehicle.ID, s vehicle.State) { states[id] = s }, cancel); err != nil {
+		t.Fatal(err)
+	}
+	if len(states) != 60 {
+		t.Errorf("%d states were stored", len(states))
+	}
+	for _, prefix := range []string{"TODAY", "BEFORE", ""} {
+		s, ok := states[vehicle.ID(prefix+"CAR05")]
+		if !ok {
+			t.Errorf("%sCAR05 was not stored", prefix)
+			continue
+		}
+		from, to := began, ended
+		if prefix == "BEFORE" {
+			from, to = from.Add(-24*time.Hour), to.Add(-24*time.Hour)
+		}
+		if s.Time < from || s.Time > to {
+			t.Errorf("%sCAR05 was last read at %s", prefix, s.Time.Time())
+		}
+		for signal, want := range map[vehicle.Signal]float32{vehicle.Speed: 54, vehicle.CurrentLatitude: 44.505, vehicle.CurrentLongitude: 11.3299} {
+			if got := s.Latest[signal]; got.Value != want || got.Time != s.Time {
+				t.Errorf("%sCAR05: %s is %+v", prefix, signal, got)
+			}
+		}
+	}
+}
