@@ -101,7 +101,7 @@ func fleetError(err error) error { return fmt.Errorf("the fleet cannot be evalua
 type fleetReport struct {
 	Vehicles  int `json:"vehicles"`
 	Readings  int `json:"readings"`
-	Stretches int `json:"stretches"`
+	Stretches int `json:"stretches"` // of road that the rules know at the end
 	// Confusion counts labels: by truth normal, slow, jam; then by verdict: none,
 	// normal, slow, jam. Sure counts those that are sure.
 	Confusion [3][4]int `json:"confusion"`

@@ -90,7 +90,7 @@ func (f *Fleet) Samples(ctx context.Context, base vehicle.UnixMilli) iter.Seq2[v
 // speedOnly returns the speed of a row's readings and nothing else.
 func speedOnly(r vehicle.Readings) (speed vehicle.Readings) {
 	if v, ok := r.Value(vehicle.Speed); ok {
-		speed.Set(vehicle.Speed, float64(v)) // it was one before
+		_ = speed.Set(vehicle.Speed, float64(v)) // possible, since it was set before
 	}
 	return speed
 }
