@@ -49,7 +49,8 @@ func (v DrivingVerdict) At(now UnixMilli, maxAge time.Duration) Outcome {
 }
 
 // Driving returns the driving verdict. It uses the newest speed reading; one is
-// enough. A free-flow speed counts too while it is fresh. "Not driving" uses the
+// enough. A fix counts too where the road is known, and else a free-flow speed that
+// its source sent, while it is fresh. "Not driving" uses the
 // ignition, or speed and engine speed, or a long standstill alone.
 func (s *State) Driving() DrivingVerdict {
 	speed, ok := s.speed()
@@ -66,11 +67,7 @@ func (s *State) Driving() DrivingVerdict {
 	if s.parked() {
 		return DrivingVerdict{NotDriving: true, Time: speed.Time}
 	}
-	t := speed.Time
-	if s.knowsFreeFlow(t) {
-		t = min(t, s.Latest[FreeFlowSpeed].Time)
-	}
-	return DrivingVerdict{State: s.Pace, Time: t}
+	return DrivingVerdict{State: s.Pace, Time: s.roadTime(speed.Time)}
 }
 
 // speedOf picks the speed signal to use: the car's own over OBD's.

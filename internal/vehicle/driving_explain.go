@@ -54,52 +54,65 @@ func (s *State) ExplainDriving() Explanation {
 
 func (s *State) explainTraffic(r *rules, speed Reading) Explanation {
 	m, t := &s.Traffic, speed.Time
-	jam, slow, sluggish := r.jamAt, r.slowAt, r.sluggishAt
-	if s.Pace == TrafficJam {
-		jam = r.jamUntil
-	}
-	if s.Pace != NormalDriving {
-		slow, sluggish = r.slowUntil, r.sluggishUntil
-	}
-	free := Fact{"free flow, assumed", rounded(s.freeFlow(r, t)), "km/h", math.NaN(), 0}
-	if m.Cruise > 0 {
-		free.Time = t
-	}
-	if s.knowsFreeFlow(t) {
-		free = fact(FreeFlowSpeed, s.Latest[FreeFlowSpeed])
-	}
 	facts := []Fact{
-		s.speedFact(r.creep * s.scale(r, t).creep),
-		{"evidence of a jam", rounded(m.Evidence), "s", float64(jam), t},
-		{"evidence, for slow driving", rounded(m.Evidence), "s", float64(slow), t},
-		{"time not under way", rounded(m.Sluggish), "s", float64(sluggish), t},
-		{"mean speed of about 20 s", rounded(s.MeanSpeed), "km/h", float64(r.slowMoves), t},
-		{"time standing or at walking pace", rounded(m.Stop), "s", float64(r.stopCounts), t},
-		free,
-		{"time since the drive began", t.Sub(m.Start).Seconds(), "s", r.settle.Seconds(), t},
+		{"share of the free flow: a jam at or below", rounded(100 * m.Share), "percent", 100 * float64(r.jam), t},
+		{"share of the free flow: slow at or below", rounded(100 * m.Share), "percent", math.Round(100 * float64(r.slow)), t},
+		{"speed when traffic is light, " + freeFlowWords[m.Source], rounded(m.FreeKmh), "km/h", math.NaN(), s.roadTime(t)},
+		s.speedFact(float32(math.NaN())),
+		{"mean speed of about a minute", rounded(s.MeanSpeed), "km/h", math.NaN(), t},
+		{"time since the drive began", t.Sub(m.Start).Seconds(), "s", r.firstMinute.Seconds(), t},
+	}
+	if s.seenByOthers() {
+		facts = append(facts, Fact{"cars that show it, in the last 6 minutes", float64(s.Road.Cars), "", math.NaN(), s.Road.Time})
 	}
 	if m.Changed != 0 {
 		facts = append(facts, Fact{"time since the verdict changed", t.Sub(m.Changed).Seconds(), "s", r.hold.Seconds(), t})
 	}
-	return Explanation{Rule: RuleTraffic, Version: DrivingRules, Text: s.trafficText(r, t, jam), Facts: facts}
+	return Explanation{Rule: RuleTraffic, Version: DrivingRules, Text: s.trafficText(r, t), Facts: facts}
+}
+
+var freeFlowWords = [NumFreeFlowSources]string{
+	FreeFlowOfStreet: "of a street",
+	FreeFlowShown:    "as this car showed",
+	FreeFlowSent:     "as its source says",
+	FreeFlowOfRoad:   "as seen on this road",
+}
+
+// seenByOthers reports whether other cars told the share.
+func (s *State) seenByOthers() bool {
+	return s.Traffic.Source == FreeFlowOfRoad && (s.Road.DelayBehind > 0 || s.Road.DelayAhead > 0)
 }
 
 // trafficText says what decided between normal, slow and jam.
-func (s *State) trafficText(r *rules, t UnixMilli, jam float32) string {
+func (s *State) trafficText(r *rules, t UnixMilli) string {
 	m := &s.Traffic
-	said := fmt.Sprintf("%s: %.0f s of evidence of a jam from creeping and standing", s.Pace, m.Evidence)
-	want := s.wants(r, t)
-	switch {
-	case want != s.Pace:
-		return fmt.Sprintf("%s for now: the readings say %s, but a verdict stands for at least %s", s.Pace, want, r.hold)
-	case s.Pace == TrafficJam:
-		return fmt.Sprintf("%s, and it takes less than %.0f s to end it", said, jam)
-	case s.Pace == SlowDriving && m.Evidence < r.slowUntil:
-		return fmt.Sprintf("%s: not under way for %.0f s", s.Pace, m.Sluggish)
-	case m.Evidence >= jam:
-		return fmt.Sprintf("%s, but the first %s of a drive are never a jam", said, r.settle)
+	traffic, road := "this car has averaged", "a street allows"
+	switch m.Source {
+	case FreeFlowShown:
+		road = "on such roads, as it drove before, light traffic moves at"
+	case FreeFlowSent:
+		road = "its source says that light traffic here moves at"
+	case FreeFlowOfRoad:
+		road = "the road flows at"
 	}
-	return fmt.Sprintf("%s, less than the %.0f s of a jam", said, jam)
+	if s.seenByOthers() {
+		traffic = "traffic here moves at"
+	}
+	text := fmt.Sprintf("%s: %s %.0f km/h; %s %.0f km/h when free (%.0f %%)",
+		s.Pace, traffic, m.Share*m.FreeKmh, road, m.FreeKmh, 100*m.Share)
+	if s.seenByOthers() {
+		text += fmt.Sprintf("; %d cars in the last 6 minutes", s.Road.Cars)
+	}
+	if m.Source == FreeFlowOfRoad && s.Road.Young {
+		text += "; the road is young: it was not seen free yet"
+	}
+	if want := r.state(m.Share); want != s.Pace {
+		if !s.seenByOthers() && s.settles(r, want, t) {
+			return text + fmt.Sprintf("; that is %s, but the drive has just begun", want)
+		}
+		return text + fmt.Sprintf("; that is %s, but not clearly, and a verdict stands for %s", want, r.hold)
+	}
+	return text
 }
 
 // fact makes a Fact of a signal's reading.

@@ -46,20 +46,16 @@ func TestExplainDriving(t *testing.T) {
 	}
 	want("", "no speed was read")
 	drive(60, 50)
-	want(RuleTraffic, "normal driving: 0 s of evidence", "Vehicle.Speed", "evidence of a jam")
-	drive(24, 12)
-	want(RuleTraffic, "slow driving: ", "mean speed of about 20 s")
-	drive(10, 12)
-	want(RuleTraffic, "slow driving for now: the readings say traffic jam", "time since the verdict changed")
+	want(RuleTraffic, "normal driving: this car has averaged 50 km/h; ", "Vehicle.Speed", "mean speed of about a minute")
 	drive(60, 12)
-	want(RuleTraffic, "traffic jam: 75 s of evidence")
-	drive(80, 22)
-	want(RuleTraffic, "slow driving: not under way for", "time not under way")
+	want(RuleTraffic, "slow driving: ", "share of the free flow: slow at or below", "time since the verdict changed")
+	drive(90, 12)
+	want(RuleTraffic, "traffic jam: this car has averaged 14 km/h; on such roads, as it drove before, light traffic moves at 37 km/h when free (37 %)", "share of the free flow: a jam at or below")
 	drive(300, 60)
 	read(map[Signal]float64{FreeFlowSpeed: 100})
 	at = at.Add(time.Second)
 	read(map[Signal]float64{FreeFlowSpeed: 100, Speed: 60})
-	want(RuleTraffic, "normal driving", "x-carstate.FreeFlowSpeed")
+	want(RuleTraffic, "slow driving: this car has averaged 60 km/h; its source says that light traffic here moves at 100 km/h when free (60 %)", "speed when traffic is light, as its source says")
 
 	at = at.Add(time.Second)
 	read(map[Signal]float64{Speed: 0, EngineSpeed: 0})
@@ -78,8 +74,8 @@ func TestExplainDriving(t *testing.T) {
 	s = State{}
 	at = at.Add(time.Hour)
 	drive(300, 130)
-	want(RuleTraffic, "normal driving", "free flow, assumed")
-	if free := s.freeFlow(&standardRules, at); free != standardRules.mostAssumed {
+	want(RuleTraffic, "normal driving", "speed when traffic is light, as this car showed")
+	if free, _ := s.freeFlow(&standardRules, at); free != standardRules.mostAssumed {
 		t.Errorf("after 130 km/h a free flow of %g km/h is assumed", free)
 	}
 
@@ -97,7 +93,7 @@ func TestExplainDriving(t *testing.T) {
 	at = at.Add(time.Hour)
 	read(map[Signal]float64{Speed: 12})
 	drive(59, 12)
-	want(RuleTraffic, "normal driving: ")
+	want(RuleTraffic, "normal driving: this car has averaged 12 km/h; a street allows 33 km/h when free (36 %); that is traffic jam, but the drive has just begun")
 }
 
 // TestExplanationFitsTheVerdict holds for any drive: there is a rule if and only

@@ -13,13 +13,13 @@ const driveStart = UnixMilli(1_800_000_000_000)
 
 // at observes one speed.
 func (s *State) at(t *rapid.T, when UnixMilli, kmh float64) {
-	s.drive(t, when, kmh)
+	s.folds(t, when, kmh)
 	check(t, *s)
 }
 
-// drive is at without the check, which costs more than all else, for tests that
+// folds is at without the check, which costs more than all else, for tests that
 // fold a great many speeds.
-func (s *State) drive(t *rapid.T, when UnixMilli, kmh float64) {
+func (s *State) folds(t *rapid.T, when UnixMilli, kmh float64) {
 	x := Sample{Vehicle: "car", Time: when}
 	if err := x.Set(Speed, kmh); err != nil {
 		t.Fatal(err)
@@ -36,12 +36,14 @@ func genSpeeds(t *rapid.T) (speeds []float64) {
 	return speeds
 }
 
-// TestOneChangeAMinute holds at any interval and for any speeds, as does "the
-// first minute is never a jam".
-func TestOneChangeAMinute(t *testing.T) {
+// TestVerdictStands: within a minute of a change a verdict changes only if the share is
+// clearly beyond a border, at any interval and for any speeds; and the first minute of a
+// drive is never a jam.
+func TestVerdictStands(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		every := UnixMilli(rapid.SampledFrom([]int64{100, 900, 1000, 5000, 30_000, 60_000}).Draw(t, "every"))
 		var s State
+		r := &standardRules
 		when, changed := driveStart, UnixMilli(0)
 		for _, v := range genSpeeds(t) {
 			was := s.Pace
@@ -50,8 +52,9 @@ func TestOneChangeAMinute(t *testing.T) {
 				t.Fatalf("a jam after %v", when.Sub(driveStart))
 			}
 			if was != 0 && s.Pace != was {
-				if changed != 0 && when.Sub(changed) < time.Minute {
-					t.Fatalf("changed again after %v", when.Sub(changed))
+				near := r.state(s.Traffic.Share/r.clear) != s.Pace && r.state(s.Traffic.Share*r.clear) != s.Pace
+				if changed != 0 && when.Sub(changed) < time.Minute && near {
+					t.Fatalf("%s became %s again after %v, at a share of %g", was, s.Pace, when.Sub(changed), s.Traffic.Share)
 				}
 				changed = when
 			}
@@ -60,13 +63,15 @@ func TestOneChangeAMinute(t *testing.T) {
 	})
 }
 
-// TestFluentIsNormal: a car that never falls below 30 km/h is in no jam and not
-// slow, whatever else it does.
+// TestFluentIsNormal: a car that never falls below what a street allows is neither in a
+// jam nor slow, unless it was on a faster road before; and a car that never falls below
+// two thirds of what is assumed of a fast road is not, whatever it does.
 func TestFluentIsNormal(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
+		speeds := rapid.SampledFrom([]*rapid.Generator[float64]{rapid.Float64Range(33, 49), rapid.Float64Range(54, 250)}).Draw(t, "road")
 		var s State
 		when := driveStart
-		for _, v := range rapid.SliceOfN(rapid.Float64Range(30, 250), 1, 200).Draw(t, "speeds") {
+		for _, v := range rapid.SliceOfN(speeds, 1, 200).Draw(t, "speeds") {
 			s.at(t, when, v)
 			if s.Pace != NormalDriving {
 				t.Fatalf("%s at %v km/h", s.Pace, v)
@@ -93,7 +98,7 @@ func TestGapIsNoEvidence(t *testing.T) {
 		if s.Driving().NotDriving {
 			return
 		}
-		if s.Traffic.Evidence != before.Traffic.Evidence || s.Traffic.Sluggish != before.Traffic.Sluggish {
+		if s.MeanSpeed != before.MeanSpeed || s.Traffic.MeanSeconds != before.Traffic.MeanSeconds {
 			t.Fatalf("a gap changed %+v to %+v", before.Traffic, s.Traffic)
 		}
 	})
@@ -102,7 +107,7 @@ func TestGapIsNoEvidence(t *testing.T) {
 // TestSamplingRate drives stretches of ten minutes, each at a steady pace or in
 // stop and go, and has them reported every second and at another interval from
 // 0.1 to 60 seconds. The bound: at the end of each stretch the verdict is the
-// same, and what it changed to came at most four minutes later or earlier. The
+// same, and what it changed to came at most six minutes later or earlier. The
 // ignition is on, so that a car which stands for long is not parked.
 func TestSamplingRate(t *testing.T) {
 	type pace struct {
@@ -113,7 +118,7 @@ func TestSamplingRate(t *testing.T) {
 		{[]float64{120}, NormalDriving},
 		{[]float64{50, 52, 47, 49}, NormalDriving},
 		{[]float64{35, 40, 38, 33, 45}, NormalDriving},
-		{[]float64{20, 22, 24, 21, 23}, SlowDriving},
+		{[]float64{17, 19, 21, 18, 20}, SlowDriving},
 		{[]float64{10, 12, 14, 11}, TrafficJam},
 		{[]float64{4, 5, 4.5}, TrafficJam},
 		{[]float64{0}, TrafficJam},
@@ -144,7 +149,7 @@ func TestSamplingRate(t *testing.T) {
 				changed := time.Duration(0)
 				for ; at < time.Duration(i+1)*stretch; at += step {
 					was := s.Pace
-					s.drive(t, driveStart.Add(at), p.speeds[int(at/time.Second)%len(p.speeds)])
+					s.folds(t, driveStart.Add(at), p.speeds[int(at/time.Second)%len(p.speeds)])
 					if was != 0 && s.Pace != was {
 						changed = at
 					}
@@ -157,7 +162,7 @@ func TestSamplingRate(t *testing.T) {
 			}
 		}
 		for i := range changes[0] {
-			if late := (changes[1][i] - changes[0][i]).Abs(); late > 4*time.Minute {
+			if late := (changes[1][i] - changes[0][i]).Abs(); late > 6*time.Minute {
 				t.Fatalf("%v: settled at %v every second, at %v every %v", drawn[i].speeds, changes[0][i], changes[1][i], every)
 			}
 		}
@@ -176,29 +181,23 @@ func TestExactSampling(t *testing.T) {
 			seconds = min(seconds, math.Abs(to-from)/rampKmhPerSecond)
 		}
 		pieces := rapid.IntRange(1, 100).Draw(t, "pieces")
-		// In the middle, so that no end of the scale cuts anything off.
-		r := standardRules
-		r.mostEvidence, r.mostSluggish = 10_000, 10_000
-		start := TrafficMemory{Evidence: 5_000, Sluggish: 5_000, UnderWay: true}
+		start := State{MeanSpeed: 20, Traffic: TrafficMemory{MeanSeconds: 40, Moved: true}}
 		one, many := start, start
-		one.collect(&r, float32(from), float32(to), float32(seconds), scale{1, 1, 1})
+		one.collect(&standardRules, float32(from), float32(to), float32(seconds))
 		v := func(i int) float32 { return float32(from + (to-from)*float64(i)/float64(pieces)) }
 		for i := range pieces {
-			many.collect(&r, v(i), v(i+1), float32(seconds)/float32(pieces), scale{1, 1, 1})
+			many.collect(&standardRules, v(i), v(i+1), float32(seconds)/float32(pieces))
 		}
-		// A part below walking pace counts as a stop: at the same rate, for the
-		// first minute.
-		if d := one.Evidence - many.Evidence; d > 0.1 || d < -0.1 {
-			t.Fatalf("%v at once, %v in %d pieces", one.Evidence-5_000, many.Evidence-5_000, pieces)
-		}
-		if d := one.Sluggish - many.Sluggish; d > 0.1 || d < -0.1 {
-			t.Fatalf("sluggish: %v at once, %v in %d pieces", one.Sluggish-5_000, many.Sluggish-5_000, pieces)
+		// Below walking pace, where stops count in part, a change counts by its mean.
+		if d := one.MeanSpeed - many.MeanSpeed; d > 0.5 || d < -0.5 {
+			t.Fatalf("%v km/h at once, %v in %d pieces", one.MeanSpeed, many.MeanSpeed, pieces)
 		}
 	})
 }
 
-// TestRedLightAtAnyInterval: a red light of 90 s after a fluent drive is normal, no
-// matter how often, and at which moments of it, the car reports.
+// TestRedLightAtAnyInterval: a red light of 90 s after a fluent drive is no jam, no
+// matter how often, and at which moments of it, the car reports; and not slow, if it
+// reports every 20 s.
 func TestRedLightAtAnyInterval(t *testing.T) {
 	speed := func(second float64) float64 { // brakes at 7 and sets off at 5.4 km/h a second
 		const stops, starts = 180.0, 277.0
@@ -208,8 +207,8 @@ func TestRedLightAtAnyInterval(t *testing.T) {
 		every := rapid.Float64Range(0.1, 60).Draw(t, "every")
 		var s State
 		for at := rapid.Float64Range(0, 1).Draw(t, "phase") * every; at < 360; at += every {
-			s.drive(t, driveStart+UnixMilli(1000*at), speed(at))
-			if s.Pace != NormalDriving {
+			s.folds(t, driveStart+UnixMilli(1000*at), speed(at))
+			if s.Pace == TrafficJam || s.Pace == SlowDriving && every <= 20 {
 				t.Fatalf("%s after %.1f s, read every %.1f s", s.Pace, at, every)
 			}
 		}

@@ -1,6 +1,9 @@
 package vehicle
 
-import "math"
+import (
+	"math"
+	"time"
+)
 
 // TrafficMemory is what the driving rules carry from one speed to the next,
 // besides the state's Pace and MeanSpeed.
@@ -8,52 +11,71 @@ type TrafficMemory struct {
 	// Start is when the drive began, Changed when Pace last changed; zero if
 	// not in this drive.
 	Start, Changed UnixMilli
-	// Evidence is how much speaks for a jam, in seconds: it grows while the
-	// car creeps or stands, and shrinks while it is under way.
-	Evidence float32
-	// Sluggish is how long the car has not got under way, in seconds: time
-	// above the fluent speed takes it away again.
-	Sluggish float32
+	// Share is the measure behind the verdict: the travel time when traffic is light
+	// over the present one. FreeKmh is the speed when traffic is light, and Source
+	// tells where that is known from.
+	Share, FreeKmh float32
+	// MeanSeconds is the weight of the state's MeanSpeed, at most about a minute.
+	MeanSeconds float32
 	// Stop is how long the car has stood, or moved at walking pace, in seconds,
 	// as far as it matters.
 	Stop float32
-	// Moved is set once the car has moved in this drive, UnderWay once it has
-	// driven at a fluent speed.
-	Moved, UnderWay bool
-	// EngineMute is set once the engine was at rest while the car drove: an electric
-	// car or a hybrid, whose engine tells nothing of a stop. (New fields go to the end:
-	// stored memories then still say what they said.)
-	EngineMute bool
 	// Rolled is how far the car has come since it last stood or went at walking
-	// pace, in metres, as far as it matters; zero again at motorway speed.
+	// pace, in metres, as far as it matters.
 	Rolled float32
 	// Cruise is the mean speed of the last minutes under way, in km/h; zero if the
 	// car has not been under way in this drive.
 	Cruise float32
+	// Source is where the free flow is known from.
+	Source FreeFlowSource
+	// Moved is set once the car has moved in this drive.
+	Moved bool
+	// EngineMute is set once the engine was at rest while the car drove: an electric
+	// car or a hybrid, whose engine tells nothing of a stop.
+	EngineMute bool
 	// Stood is since when the car has stood; zero if it does not.
 	Stood UnixMilli
 }
 
-// observeSpeed takes a speed read at t into the evidence and judges anew.
+// FreeFlowSource tells where the free flow is known from that a verdict is
+// relative to.
+type FreeFlowSource uint8
+
+// The sources of a free flow, the best last.
+const (
+	FreeFlowOfStreet FreeFlowSource = iota // nothing is known: that of a street
+	FreeFlowShown                          // what the car itself showed lately
+	FreeFlowSent                           // what its source sent
+	FreeFlowOfRoad                         // what was seen on this road
+	NumFreeFlowSources
+)
+
+// String names the source, as metrics and the API spell it.
+func (f FreeFlowSource) String() string {
+	return [...]string{"street", "shown", "sent", "road"}[f]
+}
+
+// observeSpeed takes a speed read at t into the car's own mean and judges.
 func (s *State) observeSpeed(r *rules, kmh float32, t UnixMilli) {
 	prev, ok := s.speed()
 	step := t.Sub(prev.Time)
 	switch {
 	case !ok || step > newDrive:
 		s.startDrive(kmh, t)
-		s.Traffic.Moved, s.Traffic.UnderWay = kmh > moving, kmh >= r.fluent
+		s.Traffic.Moved = kmh > moving
 	case step > maxStep:
 		// The car may have been anywhere: what was known stands, but it is
-		// another stop and another mean.
-		s.Traffic.Stop, s.MeanSpeed = 0, kmh
+		// another stop.
+		s.Traffic.Stop = 0
 	case step > 0:
-		seconds := float32(step.Seconds())
-		s.Traffic.collect(r, prev.Value, kmh, seconds, s.scale(r, t))
+		seconds, left := float32(step.Seconds()), s.Traffic.Cruise > 0
+		s.collect(r, prev.Value, kmh, seconds)
 		if s.Pace != TrafficJam { // in a queue the road before it still counts
 			s.Traffic.cruise(r, prev.Value, kmh, seconds)
 		}
-		weight := float32(-math.Expm1(-step.Seconds() / r.meanDecay.Seconds()))
-		s.MeanSpeed += weight * ((prev.Value+kmh)/2 - s.MeanSpeed)
+		if !left && s.Traffic.Cruise > 0 { // of the car park
+			s.MeanSpeed, s.Traffic.MeanSeconds = kmh, 0
+		}
 	}
 	s.judge(r, t)
 }
@@ -64,56 +86,57 @@ func (s *State) startDrive(kmh float32, t UnixMilli) {
 	s.MeanSpeed, s.Pace = kmh, NormalDriving
 }
 
-// collect adds what driving from one speed to another in so many seconds says,
+// collect adds a drive from one speed to another in so many seconds to the mean,
 // taking the speed to change evenly: then it does not matter how often a car
 // reports on the way. But a car that stops or sets off does so at once, and stands
 // for the rest of a long step: a red light seen once in 30 s is no creeping.
-func (m *TrafficMemory) collect(r *rules, from, to, seconds float32, road scale) {
-	m.Moved = m.Moved || to > moving
+func (s *State) collect(r *rules, from, to, seconds float32) {
+	s.Traffic.Moved = s.Traffic.Moved || to > moving
 	stops, starts := to < r.crawl, from < r.crawl
 	if starts && stops {
-		m.stand(r, seconds)
+		s.stand(r, (from+to)/2, seconds)
 		return
 	}
 	if starts {
 		ramp := min(seconds, (to-from)/rampKmhPerSecond)
 		slow := ramp * below(from, to, r.crawl)
-		m.stand(r, seconds-ramp+slow)
+		s.stand(r, from, seconds-ramp)
+		s.stand(r, (from+r.crawl)/2, slow)
 		from, seconds = r.crawl, ramp-slow
 	}
 	if !stops {
-		m.drive(r, from, to, seconds, road)
+		s.drive(r, from, to, seconds)
 		return
 	}
 	ramp := min(seconds, (from-to)/rampKmhPerSecond)
 	slow := ramp * below(from, to, r.crawl)
-	m.drive(r, from, r.crawl, ramp-slow, road)
-	m.stand(r, seconds-ramp+slow)
+	s.drive(r, from, r.crawl, ramp-slow)
+	s.stand(r, (r.crawl+to)/2, slow)
+	s.stand(r, to, seconds-ramp)
 }
 
 // stand adds a time on the spot or at walking pace.
-func (m *TrafficMemory) stand(r *rules, seconds float32) {
+func (s *State) stand(r *rules, kmh, seconds float32) {
+	m := &s.Traffic
 	until := m.Stop + seconds
-	short := min(until, r.stopCounts) - min(m.Stop, r.stopCounts)
-	long := max(until, r.longStop) - max(m.Stop, r.longStop)
-	if !m.Moved {
-		long = 0 // it idles where it was parked
-	}
-	m.add(r, short*r.perCrawl+long*r.perLongStop, short)
+	counts := min(until, r.stopCounts) - min(m.Stop, r.stopCounts) + max(until, r.longStop) - max(m.Stop, r.longStop)
 	m.Stop, m.Rolled = min(until, r.longStop), 0
+	if m.Moved { // else it idles where it was parked
+		s.average(r, kmh, kmh, counts)
+	}
 }
 
-// drive adds an even change of speed above walking pace. The first metres after a
-// stop are still part of it: a car moves up in a queue before a light, or parks.
-func (m *TrafficMemory) drive(r *rules, from, to, seconds float32, road scale) {
+// drive adds an even change of speed above walking pace.
+func (s *State) drive(r *rules, from, to, seconds float32) {
 	if seconds <= 0 {
 		return
 	}
+	m := &s.Traffic
 	if m.Stop > 0 && m.Rolled < r.moveUp {
 		rolls := timeFor(r.moveUp-m.Rolled, from, to, seconds)
 		at := from + (to-from)*rolls/seconds
 		rolled := m.Rolled + (from+at)/2*rolls/3.6
-		m.stand(r, rolls)
+		s.stand(r, (from+at)/2, rolls)
 		m.Rolled = rolled
 		if rolls >= seconds {
 			return
@@ -121,15 +144,22 @@ func (m *TrafficMemory) drive(r *rules, from, to, seconds float32, road scale) {
 		from, seconds = at, seconds-rolls
 	}
 	m.Stop = 0
-	if to >= motorway {
-		m.Rolled = 0
+	s.average(r, from, to, seconds)
+}
+
+// average adds an even change of speed to the car's mean, exactly: it makes no
+// difference into how many steps the change is cut.
+func (s *State) average(r *rules, from, to, seconds float32) {
+	if seconds <= 0 {
+		return
 	}
-	m.UnderWay = m.UnderWay || to >= r.fluent*road.slow
-	creep, fluent := below(from, to, r.creep*road.creep), below(from, to, r.fluent*road.jam)
-	between := r.perBetween / max(1, road.jam*road.jam)
-	evidence := creep*r.perCreep + (fluent-creep)*between + (1-fluent)*r.perFluent
-	sluggish := below(from, to, r.fluent*road.slow)
-	m.add(r, seconds*evidence, seconds*(sluggish+(1-sluggish)*r.sluggishFluent))
+	decay, t := r.meanDecay.Seconds(), float64(seconds)
+	kept := math.Exp(-t / decay)
+	weight := decay * (1 - kept)
+	sum := float64(to)*weight - float64(to-from)/t*decay*(weight-t*kept)
+	was := float64(s.Traffic.MeanSeconds) * kept
+	s.MeanSpeed = float32(max(0, (float64(s.MeanSpeed)*was+sum)/(was+weight)))
+	s.Traffic.MeanSeconds = float32(was + weight)
 }
 
 // timeFor is how much of so many seconds, in which the speed changes evenly, it
@@ -157,14 +187,6 @@ func (m *TrafficMemory) cruise(r *rules, from, to, seconds float32) {
 	m.Cruise += float32(-math.Expm1(-float64(above*seconds)/r.cruiseDecay.Seconds())) * (kmh - m.Cruise)
 }
 
-func (m *TrafficMemory) add(r *rules, evidence, sluggish float32) {
-	if !m.UnderWay && evidence > 0 {
-		evidence *= r.leaving
-	}
-	m.Evidence = max(0, min(m.Evidence+evidence, r.mostEvidence))
-	m.Sluggish = max(0, min(m.Sluggish+sluggish, r.mostSluggish))
-}
-
 // below is the part of an even change from one speed to another that is spent
 // below a third.
 func below(from, to, limit float32) float32 {
@@ -178,69 +200,119 @@ func below(from, to, limit float32) float32 {
 	return (limit - lo) / (hi - lo)
 }
 
-// judge sets Pace by the evidence, with hysteresis, and not before the last
-// change has stood for a while.
+// judge sets Pace by the share. Within a minute of a change it takes a share that
+// is clearly beyond the border to change it again.
 func (s *State) judge(r *rules, t UnixMilli) {
 	m := &s.Traffic
-	want := s.wants(r, t)
-	if want == s.Pace || m.Changed != 0 && t.Sub(m.Changed) < r.hold {
-		return
+	road := s.share(r, t)
+	want := r.state(m.Share)
+	if m.Changed != 0 && t.Sub(m.Changed) < r.hold {
+		if want < s.Pace {
+			want = min(s.Pace, r.state(m.Share/r.clear))
+		} else {
+			want = max(s.Pace, r.state(m.Share*r.clear))
+		}
 	}
-	s.Pace, m.Changed = want, t
+	if !road && s.settles(r, want, t) {
+		want = s.Pace
+	}
+	if want != s.Pace {
+		s.Pace, m.Changed = want, t
+	}
 }
 
-// wants is what the evidence speaks for, whatever was said a moment ago.
-func (s *State) wants(r *rules, t UnixMilli) DrivingState {
-	jam := r.jamAt
-	if s.Pace == TrafficJam {
-		jam = r.jamUntil
-	}
+// settles reports whether the drive is too young for its own speeds to say so.
+func (s *State) settles(r *rules, want DrivingState, t UnixMilli) bool {
 	m := &s.Traffic
+	counted := r.settle
+	if m.Cruise == 0 {
+		counted = r.leave
+	}
+	return want > NormalDriving && float64(m.MeanSeconds) < r.weight(counted) ||
+		want == TrafficJam && t.Sub(m.Start) < r.firstMinute
+}
+
+// weight is what MeanSeconds has come to once so much time counted.
+func (r *rules) weight(counted time.Duration) float64 {
+	return r.meanDecay.Seconds() * -math.Expm1(-counted.Seconds()/r.meanDecay.Seconds())
+}
+
+// state is what a share stands for.
+func (r *rules) state(share float32) DrivingState {
 	switch {
-	case m.Evidence >= jam && t.Sub(m.Start) >= r.settle:
+	case share <= r.jam:
 		return TrafficJam
-	case s.Pace != NormalDriving && (m.Evidence >= r.slowUntil || m.Sluggish >= r.sluggishUntil),
-		s.Pace == NormalDriving && (m.Evidence >= r.slowAt || m.Sluggish >= r.sluggishAt) && s.MeanSpeed >= r.slowMoves:
+	case share <= r.slow:
 		return SlowDriving
 	}
 	return NormalDriving
 }
 
-// scale is a road's free flow over that of a city street, as far as it moves the
-// speed of creeping, that of being under way out of a jam, and that of slow driving.
-type scale struct{ creep, jam, slow float32 }
-
-// scale is that of the road at t: by the free flow that was given, else by how fast
-// the car went, which makes a queue of what would be driving in a city, but nothing
-// slow of it. And no creeping before it queues: it may cross the car park of a
-// service area.
-func (s *State) scale(r *rules, t UnixMilli) scale {
-	free := s.freeFlow(r, t) / r.freeFlow
-	if s.knowsFreeFlow(t) {
-		return scale{free, free, free}
+// share measures how traffic around the car moves at t, relative to light traffic,
+// and reports whether other cars told it.
+func (s *State) share(r *rules, t UnixMilli) (road bool) {
+	m, a := &s.Traffic, &s.Road
+	m.FreeKmh, m.Source = s.freeFlow(r, t)
+	own := float32(1)
+	if m.MeanSeconds > 0 {
+		own = s.MeanSpeed / m.FreeKmh
 	}
-	if !s.Traffic.queues(r) {
-		return scale{1, free, 1}
+	m.Share = own
+	if m.Source != FreeFlowOfRoad || a.DelayBehind == 0 && a.DelayAhead == 0 {
+		return false
 	}
-	return scale{free, free, 1}
+	behind := 1 / max(own, leastShare)
+	if a.DelayBehind > 0 {
+		behind = r.others*a.DelayBehind + (1-r.others)*behind
+	}
+	free, present := a.FreeSecondsBehind, a.FreeSecondsBehind*behind
+	if a.DelayAhead > 0 {
+		free += a.FreeSecondsAhead
+		present += a.FreeSecondsAhead * a.DelayAhead
+	}
+	m.Share = free / present
+	return true
 }
 
-// queues reports whether the car has stood since it last went at motorway speed, or
-// has not got under way for longer than it takes to cross a car park.
-func (m *TrafficMemory) queues(r *rules) bool {
-	return m.Rolled > 0 || m.Sluggish >= r.queuesAfter
+// leastShare keeps a standstill finite.
+const leastShare = 0.01
+
+// freeFlow is the speed that the car's road allows at t when traffic is light, and
+// where that is known from.
+func (s *State) freeFlow(r *rules, t UnixMilli) (float32, FreeFlowSource) {
+	shown := max(r.street, min(r.perCruise*s.Traffic.Cruise, r.mostAssumed))
+	switch {
+	case s.knowsRoad(t) && !s.Road.Young:
+		return s.Road.FreeKmh, FreeFlowOfRoad
+	case s.knowsFreeFlow(t):
+		return max(r.leastFree, min(s.Latest[FreeFlowSpeed].Value, r.mostFree)), FreeFlowSent
+	case s.knowsRoad(t):
+		return s.Road.FreeKmh, FreeFlowOfRoad
+	case shown > r.street:
+		return shown, FreeFlowShown
+	}
+	return r.street, FreeFlowOfStreet
 }
 
-// freeFlow is the free-flow speed of the road at t, in km/h, given or assumed.
-func (s *State) freeFlow(r *rules, t UnixMilli) float32 {
-	if !s.knowsFreeFlow(t) {
-		return max(r.freeFlow, min(r.perCruise*s.Traffic.Cruise, r.mostAssumed))
-	}
-	return max(r.leastFree, min(s.Latest[FreeFlowSpeed].Value, r.mostFree))
+// knowsRoad reports whether the free flow of the road at t is known from a fix.
+func (s *State) knowsRoad(t UnixMilli) bool {
+	return s.Road.FreeKmh > 0 && t.Sub(s.Road.Time) <= roadHolds
 }
 
 // knowsFreeFlow reports whether a free-flow speed of the road at t was read.
 func (s *State) knowsFreeFlow(t UnixMilli) bool {
 	f := s.Latest[FreeFlowSpeed]
 	return f.Value > 0 && t.Sub(f.Time) <= freeFlowHolds
+}
+
+// roadTime is the time of the newest reading, besides the speed, that a verdict at
+// t rests on; t if there is none.
+func (s *State) roadTime(t UnixMilli) UnixMilli {
+	switch _, source := s.freeFlow(&standardRules, t); source {
+	case FreeFlowOfRoad:
+		return min(t, s.Road.Time)
+	case FreeFlowSent:
+		return min(t, s.Latest[FreeFlowSpeed].Time)
+	}
+	return t
 }

@@ -22,18 +22,12 @@ type Tunable struct {
 // are what would be reasonable without any recording.
 func Tunables(r *Rules) []Tunable {
 	return []Tunable{
+		{"jam", &r.jam, 0.3, 0.5},
+		{"slow", &r.slow, 0.55, 0.8},
 		{"crawl", &r.crawl, 3, 8},
-		{"creep", &r.creep, 14, 22},
 		{"fluent", &r.fluent, 25, 40},
-		{"perCrawl", &r.perCrawl, 0.2, 1},
-		{"perCreep", &r.perCreep, 0.8, 2},
-		{"perBetween", &r.perBetween, -3, 0},
-		{"perFluent", &r.perFluent, -8, -1},
-		{"stopCounts", &r.stopCounts, 20, 90},
-		{"jamAt", &r.jamAt, 30, 60},
-		{"jamUntil", &r.jamUntil, 10, 30},
-		{"mostEvidence", &r.mostEvidence, 62, 120},
-		{"slowAt", &r.slowAt, 20, 55},
-		{"slowMoves", &r.slowMoves, 0, 18},
+		{"stopCounts", &r.stopCounts, 15, 60},
+		{"street", &r.street, 25, 40},
+		{"perCruise", &r.perCruise, 0.6, 0.9},
 	}
 }

@@ -34,9 +34,9 @@ func check(t interface{ Fatalf(string, ...any) }, s State) {
 	if m := float64(s.MeanSpeed); math.IsNaN(m) || m < 0 || m > 500 {
 		t.Fatalf("mean speed is %g", m)
 	}
-	if m := s.Traffic; !(m.Evidence >= 0 && m.Evidence <= standardRules.mostEvidence) || !(m.Sluggish >= 0 && m.Sluggish <= standardRules.mostSluggish) || !(m.Stop >= 0 && m.Stop <= standardRules.longStop) ||
+	if m := s.Traffic; !(m.Share >= 0 && m.Share < 1000) || !(m.MeanSeconds >= 0 && m.MeanSeconds <= 60.01) || !(m.Stop >= 0 && m.Stop <= standardRules.longStop) ||
 		!(m.Rolled >= 0 && m.Rolled <= 1.001*standardRules.moveUp) || !(m.Cruise >= 0 && m.Cruise <= 1.001*standardRules.mostAssumed/standardRules.perCruise) ||
-		m.Start > s.Time || m.Changed > s.Time || (m.Start != 0) != speedRead {
+		m.Start > s.Time || m.Changed > s.Time || (m.Start != 0) != speedRead || m.Source >= NumFreeFlowSources {
 		t.Fatalf("traffic is %+v at %d, speed read: %v", m, s.Time, speedRead)
 	}
 	if s.RestingSince < 0 || s.RestingSince > s.Time || s.Traffic.Stood < 0 || s.Traffic.Stood > s.Time {

@@ -16,14 +16,17 @@ type State struct {
 	// FaultCode is the first throttle code in the latest DTCList that held one;
 	// zero if none ever did, or the lists have been without for a while.
 	FaultCode TroubleCode
-	// MeanSpeed is the time-decayed mean speed of about the last 20 seconds
-	// in km/h.
+	// MeanSpeed is the time-decayed mean speed of about the last minute in km/h;
+	// long stops count in part.
 	MeanSpeed float32
-	// Pace is the driving state that the evidence in Traffic stands for, with
-	// hysteresis. Zero until a speed was read.
+	// Pace is the driving state that Traffic stands for. Zero until a speed was read.
 	Pace DrivingState
 	// Traffic is what the driving rules remember of this drive.
 	Traffic TrafficMemory
+	// Way is where the car came from, Road what is known of the roads there. Both are
+	// zero for a car that sends no position.
+	Way  Way
+	Road RoadAround
 	// RestingSince is when the car was first seen standing with its engine
 	// off, without a reading to the contrary since. Zero if it is not.
 	RestingSince UnixMilli
