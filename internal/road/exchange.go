@@ -1,0 +1,104 @@
+package road
+
+import (
+	"encoding/binary"
+	"errors"
+	"math"
+	"sync"
+
+	"carstate/internal/vehicle"
+)
+
+// outbox holds what this node's cars showed until it is sent to other nodes.
+type outbox struct {
+	mu      sync.Mutex
+	sharing bool
+	waiting []evidence
+}
+
+// mostWaiting bounds the outbox, some 4 MB: what does not fit is lost, which costs
+// other nodes seconds of evidence.
+const mostWaiting = 1 << 16
+
+// Share makes the map keep what this node's cars show for [Map.Drain].
+func (m *Map) Share() {
+	m.out.mu.Lock()
+	defer m.out.mu.Unlock()
+	m.out.sharing = true
+}
+
+func (o *outbox) add(e evidence) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.sharing && len(o.waiting) < mostWaiting {
+		o.waiting = append(o.waiting, e)
+	}
+}
+
+// evidenceBytes is the length of packed evidence, all little endian: the stretch and
+// the one before (8 each), seconds since 1970 (4), metres and seconds on both (float32
+// each), voice (1).
+const evidenceBytes = 8 + 8 + 4 + 4*4 + 1
+
+// Drain packs what this node's cars showed since the last call, for [Map.Absorb] on
+// other nodes, in messages of at most about so many bytes.
+func (m *Map) Drain(most int) (messages [][]byte) {
+	m.out.mu.Lock()
+	waiting := m.out.waiting
+	m.out.waiting = nil
+	m.out.mu.Unlock()
+	var b []byte
+	for i, e := range waiting {
+		b = appendEvidence(b, e)
+		if len(b)+evidenceBytes > most || i == len(waiting)-1 {
+			messages = append(messages, b)
+			b = nil
+		}
+	}
+	return messages
+}
+
+func appendEvidence(b []byte, e evidence) []byte {
+	b = binary.LittleEndian.AppendUint64(b, uint64(e.stretch))
+	b = binary.LittleEndian.AppendUint64(b, uint64(e.from))
+	b = binary.LittleEndian.AppendUint32(b, e.unix)
+	for _, v := range [...]float32{e.metres, e.seconds, e.fromMetres, e.fromSeconds} {
+		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(v))
+	}
+	return append(b, e.voice)
+}
+
+// errMalformed marks bytes that are no evidence or no profiles.
+var errMalformed = errors.New("malformed")
+
+// Absorb takes in what the cars of another node showed. Malformed evidence is refused
+// whole.
+func (m *Map) Absorb(message []byte) error {
+	if len(message)%evidenceBytes != 0 {
+		return errMalformed
+	}
+	all := make([]evidence, 0, len(message)/evidenceBytes)
+	for b := message; len(b) > 0; b = b[evidenceBytes:] {
+		number := func(at int) float32 { return math.Float32frombits(binary.LittleEndian.Uint32(b[at:])) }
+		e := evidence{
+			stretch:      vehicle.Stretch(binary.LittleEndian.Uint64(b)),
+			from:         vehicle.Stretch(binary.LittleEndian.Uint64(b[8:])),
+			contribution: contribution{unix: binary.LittleEndian.Uint32(b[16:]), metres: number(20), seconds: number(24), voice: b[36] % 32},
+			fromMetres:   number(28), fromSeconds: number(32),
+		}
+		if !Valid(e.stretch) || e.from != 0 && !Valid(e.from) || !plausible(e.metres, e.seconds) || !plausible(e.fromMetres, e.fromSeconds) {
+			return errMalformed
+		}
+		all = append(all, e)
+	}
+	for _, e := range all {
+		m.apply(e)
+	}
+	return nil
+}
+
+// plausible reports whether a car can have driven so. What counts of a standing car's
+// metres is taken back in part, so they may be negative.
+func plausible(metres, seconds float32) bool {
+	return math.Abs(float64(metres)) <= 1e6 && seconds >= 0 && seconds <= 1e6
+}

@@ -1,0 +1,225 @@
+package road
+
+import (
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"carstate/internal/vehicle"
+)
+
+// start is when the stories begin: one and a half minutes into a quarter hour.
+var start = vehicle.At(time.Date(2026, 1, 5, 8, 1, 30, 0, time.UTC))
+
+// day is how long before that the roads are learned.
+const day = 24 * time.Hour
+
+// The stories happen around a town. Places are metres east and north of it.
+const townLatitude, townLongitude = 48.7, 11.6
+
+// car drives through a map and reports every step.
+type car struct {
+	m                   *Map
+	id                  vehicle.ID
+	state               vehicle.State
+	latitude, longitude float64
+	at                  vehicle.UnixMilli
+	silent              bool // about where it is
+}
+
+const step = 2 * time.Second
+
+func newCar(m *Map, id string, east, north float64, at vehicle.UnixMilli) *car {
+	c := &car{m: m, id: vehicle.ID(id), latitude: townLatitude, longitude: townLongitude, at: at}
+	c.move(east, north)
+	return c
+}
+
+// move moves the car by so many metres, across a pole or the date line if need be.
+func (c *car) move(east, north float64) {
+	const perDegree = math.Pi / 180 * earthMetres
+	c.latitude += north / perDegree
+	c.longitude = math.Remainder(c.longitude+east/perDegree/max(0.01, math.Cos(c.latitude*math.Pi/180)), 360)
+}
+
+// drive moves the car at a speed and a heading, and reports.
+func (c *car) drive(t testing.TB, kmh, degrees float64, lasts time.Duration) {
+	t.Helper()
+	for range int(lasts / step) {
+		metres := kmh / 3.6 * step.Seconds()
+		c.move(metres*math.Sin(degrees*math.Pi/180), metres*math.Cos(degrees*math.Pi/180))
+		c.at = c.at.Add(step)
+		x := vehicle.Sample{Vehicle: c.id, Time: c.at}
+		set(t, &x, vehicle.Speed, kmh)
+		if !c.silent {
+			set(t, &x, vehicle.CurrentLatitude, c.latitude)
+			set(t, &x, vehicle.CurrentLongitude, c.longitude)
+		}
+		c.state = c.m.Observe(c.state, x)
+	}
+}
+
+func set(t testing.TB, x *vehicle.Sample, g vehicle.Signal, v float64) {
+	t.Helper()
+	if err := x.Set(g, v); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// is fails the test if the car's road was judged otherwise, or not by what others show.
+func (c *car) is(t *testing.T, want vehicle.DrivingState) {
+	t.Helper()
+	if got := c.state.Driving().State; got != want || c.state.Traffic.Source != vehicle.FreeFlowOfRoad || c.state.Road.Cars == 0 {
+		t.Errorf("%s is in %s, want %s: %s", c.id, got, want, c.state.ExplainDriving().Text)
+	}
+}
+
+// flow is a stream of cars along a straight road.
+type flow struct {
+	name        string
+	cars        int
+	every       time.Duration // between two cars
+	from        vehicle.UnixMilli
+	east, north float64 // where each begins
+	degrees     float64
+	kmh, metres float64
+}
+
+// run lets all flows drive at the same time.
+func run(t testing.TB, m *Map, flows ...flow) {
+	t.Helper()
+	type driving struct {
+		*car
+		f    *flow
+		left float64 // m
+	}
+	var cars []driving
+	at, end := flows[0].from, flows[0].from
+	for i := range flows {
+		f := &flows[i]
+		for k := range f.cars {
+			begins := f.from.Add(time.Duration(k) * f.every)
+			cars = append(cars, driving{newCar(m, fmt.Sprintf("%s%03d", f.name, k), f.east, f.north, begins), f, f.metres})
+			at, end = min(at, begins), max(end, begins.Add(time.Duration(f.metres/(f.kmh/3.6)*float64(time.Second))))
+		}
+	}
+	for ; at < end; at = at.Add(step) {
+		for i := range cars {
+			if c := &cars[i]; c.at <= at && c.left > 0 {
+				c.drive(t, c.f.kmh, c.f.degrees, step)
+				c.left -= c.f.kmh / 3.6 * step.Seconds()
+			}
+		}
+	}
+}
+
+// teach shows a road in light traffic, for an hour and a half of the day before.
+func teach(t testing.TB, m *Map, f flow) {
+	t.Helper()
+	f.cars, f.every, f.from = 60, 90*time.Second, start.Add(-day)
+	run(t, m, f)
+}
+
+// queue is traffic that creeps over a part of a road: a car every 15 m.
+func queue(f flow, from vehicle.UnixMilli) (all []flow) {
+	for i := range int(f.metres / 15) {
+		behind := 15 * float64(i)
+		all = append(all, flow{
+			name: fmt.Sprintf("%sq%03dx", f.name, i), cars: 1, from: from, degrees: f.degrees, kmh: 12, metres: 400,
+			east: f.east + behind*math.Sin(f.degrees*math.Pi/180), north: f.north + behind*math.Cos(f.degrees*math.Pi/180),
+		})
+	}
+	return all
+}
+
+// The roads of the stories: both directions of a motorway, 15 m apart, a street beside it,
+// and one that crosses it.
+var (
+	eastbound = flow{name: "east", east: -3000, degrees: 90, kmh: 110, metres: 6000}
+	westbound = flow{name: "west", east: 3000, north: 15, degrees: 270, kmh: 110, metres: 6000}
+	street    = flow{name: "street", east: -2000, north: -70, degrees: 90, kmh: 45, metres: 3000}
+	crossing  = flow{name: "crossing", north: -2000, degrees: 0, kmh: 50, metres: 3500}
+)
+
+// jam is on the eastbound lanes of the motorway, from 1 km before the crossing on.
+func jam(t testing.TB) *Map {
+	t.Helper()
+	m := new(Map)
+	for _, f := range []flow{eastbound, westbound, street, crossing} {
+		teach(t, m, f)
+	}
+	stands := eastbound
+	stands.east, stands.metres = -1000, 1500
+	flows := queue(stands, start)
+	for _, f := range []flow{westbound, street, crossing} {
+		f.cars, f.every, f.from = 12, 10*time.Second, start
+		flows = append(flows, f)
+	}
+	run(t, m, flows...)
+	return m
+}
+
+// TestDirections: one direction of a motorway is jammed; the other, a street 70 m beside
+// it and one that crosses it are free.
+func TestDirections(t *testing.T) {
+	m := jam(t)
+	now := start.Add(2 * time.Minute)
+	for _, c := range []struct {
+		name                      string
+		east, north, degrees, kmh float64
+		want                      vehicle.DrivingState
+	}{
+		{"jammed", -700, 0, 90, 12, vehicle.TrafficJam},
+		{"opposite", 900, 15, 270, 105, vehicle.NormalDriving},
+		{"beside", -900, -70, 90, 44, vehicle.NormalDriving},
+		{"across", 0, -500, 0, 48, vehicle.NormalDriving},
+	} {
+		x := newCar(m, c.name, c.east, c.north, now)
+		x.drive(t, c.kmh, c.degrees, time.Minute)
+		x.is(t, c.want)
+	}
+}
+
+// TestJamIsSaidInTime: a car that drives into a jam hears of it at the latest 90 s after.
+func TestJamIsSaidInTime(t *testing.T) {
+	m := jam(t)
+	x := newCar(m, "comes", -2600, 0, start.Add(90*time.Second))
+	x.drive(t, 110, 90, 40*time.Second) // to the jam's end, at -1370 m or so
+	x.drive(t, 12, 90, 90*time.Second)
+	x.is(t, vehicle.TrafficJam)
+}
+
+// TestTunnel: without fixes a car is judged by its own speeds, and by its road again once
+// it is out.
+func TestTunnel(t *testing.T) {
+	m := jam(t)
+	x := newCar(m, "tunnel", 900, 15, start.Add(100*time.Second))
+	x.drive(t, 100, 270, 20*time.Second)
+	x.is(t, vehicle.NormalDriving)
+	x.silent = true
+	x.drive(t, 100, 270, 80*time.Second)
+	if s := x.state.Traffic.Source; s != vehicle.FreeFlowShown {
+		t.Errorf("in the tunnel the free flow is %s", s)
+	}
+	x.silent = false
+	x.drive(t, 100, 270, 20*time.Second)
+	if s := x.state.Traffic.Source; s != vehicle.FreeFlowOfRoad {
+		t.Errorf("behind the tunnel the free flow is %s", s)
+	}
+}
+
+// TestStandingCars: neither a car parked at the kerb with its engine on, nor a bus at its
+// stop, nor a source that says that it stands makes a jam on a street where others flow.
+func TestStandingCars(t *testing.T) {
+	for _, standing := range []time.Duration{time.Minute, 5 * time.Minute, 9 * time.Minute} {
+		var m Map
+		teach(t, &m, street)
+		f := street
+		f.cars, f.every, f.from = 60, 20*time.Second, start
+		run(t, &m, f, flow{name: "stands", cars: 1, from: start, east: -420, north: -70, degrees: 90, kmh: 0.01, metres: 0.01 / 3.6 * standing.Seconds()})
+		x := newCar(&m, "passes", -900, -70, start.Add(standing))
+		x.drive(t, 45, 90, 50*time.Second)
+		x.is(t, vehicle.NormalDriving)
+	}
+}

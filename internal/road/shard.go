@@ -1,0 +1,95 @@
+package road
+
+import (
+	"sync"
+
+	"carstate/internal/vehicle"
+)
+
+// Stretches are spread over shards by a hash of their names. Within one they lie in
+// pages, which never move, so that growing copies none and a place stays valid; an index
+// of open addressing finds them. A stretch is never removed.
+const (
+	shards    = 64
+	placeBits = 26
+	pageSize  = 64
+)
+
+type shard struct {
+	mu    sync.Mutex
+	pages []*[pageSize]stretch
+	count uint32
+	index []uint32 // numbers plus one; a power of two long; zero is free
+}
+
+func hashOf(name vehicle.Stretch) uint64 {
+	// The finalizer of splitmix64: names of neighbours differ in few bits.
+	h := uint64(name)
+	h = (h ^ h>>30) * 0xbf58476d1ce4e5b9
+	h = (h ^ h>>27) * 0x94d049bb133111eb
+	return h ^ h>>31
+}
+
+func (m *Map) shardOf(name vehicle.Stretch) *shard { return &m.shards[hashOf(name)%shards] }
+
+func (sh *shard) at(i uint32) *stretch { return &sh.pages[i/pageSize][i%pageSize] }
+
+// find returns a stretch's number.
+func (sh *shard) find(name vehicle.Stretch) (uint32, bool) {
+	if len(sh.index) == 0 {
+		return 0, false
+	}
+	mask := uint64(len(sh.index) - 1)
+	for h := hashOf(name) / shards; ; h++ {
+		i := sh.index[h&mask]
+		if i == 0 {
+			return 0, false
+		}
+		if sh.at(i-1).name == name {
+			return i - 1, true
+		}
+	}
+}
+
+// get returns a stretch, a new one if it was not known.
+func (sh *shard) get(name vehicle.Stretch) *stretch {
+	s, _ := sh.getAt(name)
+	return s
+}
+
+// getAt is get, with the stretch's place.
+func (sh *shard) getAt(name vehicle.Stretch) (*stretch, place) {
+	i, ok := sh.find(name)
+	if !ok {
+		i = sh.insert(name)
+	}
+	return sh.at(i), place(hashOf(name)%shards<<placeBits | uint64(i+1))
+}
+
+func (sh *shard) insert(name vehicle.Stretch) uint32 {
+	if int(sh.count) == len(sh.pages)*pageSize {
+		sh.pages = append(sh.pages, new([pageSize]stretch))
+	}
+	i := sh.count
+	sh.count++
+	sh.at(i).name = name
+	if uint64(sh.count)*8 > uint64(len(sh.index))*7 {
+		sh.index = make([]uint32, max(64, 2*len(sh.index)))
+		for k := range sh.count {
+			sh.note(k)
+		}
+	} else {
+		sh.note(i)
+	}
+	return i
+}
+
+// note enters a stretch's number into the index.
+func (sh *shard) note(i uint32) {
+	mask := uint64(len(sh.index) - 1)
+	h := hashOf(sh.at(i).name) / shards
+	for sh.index[h&mask] != 0 {
+		h++
+	}
+	sh.index[h&mask] = i + 1
+}

@@ -1,0 +1,161 @@
+package road
+
+import (
+	"encoding/binary"
+	"maps"
+	"slices"
+
+	"github.com/golang/geo/s2"
+
+	"carstate/internal/vehicle"
+)
+
+// Tile names a square of some 2.5 km, in which the profiles of all stretches are stored
+// as one record.
+type Tile uint64
+
+// tileLevel is the S2 level of tiles.
+const tileLevel = 12
+
+func tileOf(s vehicle.Stretch) Tile { return Tile(cellOf(s).Parent(tileLevel)) }
+
+// String is the tile as it stands in the name of its record: S2's token.
+func (t Tile) String() string { return s2.CellID(t).ToToken() }
+
+// ParseTile reads what [Tile.String] writes.
+func ParseTile(token string) (Tile, error) {
+	c := s2.CellIDFromToken(token)
+	if !c.IsValid() || c.Level() != tileLevel || c.ToToken() != token {
+		return 0, errMalformed
+	}
+	return Tile(c), nil
+}
+
+// profileBytes is the length of a packed profile, all little endian: the stretch (8),
+// the fastest quarter hours of this and the last period (2 each), the period's number
+// (2), how many quarter hours were seen, the fastest passage in km/h and the usual one
+// in metres (1 each), and two next stretches (8 each) with their weights (1 each).
+const profileBytes = 8 + 2*2*fastest + 2 + 3 + 2*(8+1)
+
+// Changed returns the profiles of each tile in which one changed since the last call,
+// packed for [Map.Load]. Of tiles that want says no of, nothing is returned; they count
+// as unchanged too.
+func (m *Map) Changed(want func(Tile) bool) map[Tile][]byte {
+	packed := make(map[Tile][]byte)
+	for i := range m.shards {
+		sh := &m.shards[i]
+		sh.mu.Lock()
+		for k := range sh.count {
+			if s := sh.at(k); s.changed {
+				s.changed = false
+				if t := tileOf(s.name); want(t) {
+					packed[t] = nil
+				}
+			}
+		}
+		sh.mu.Unlock()
+	}
+	if len(packed) == 0 {
+		return nil
+	}
+	for i := range m.shards {
+		var some []stretch
+		sh := &m.shards[i]
+		sh.mu.Lock()
+		for k := range sh.count {
+			s := sh.at(k)
+			if _, ok := packed[tileOf(s.name)]; ok && s.free != 0 {
+				some = append(some, *s)
+			}
+		}
+		sh.mu.Unlock()
+		for k := range some {
+			t := tileOf(some[k].name)
+			packed[t] = m.appendProfile(packed[t], &some[k])
+		}
+	}
+	maps.DeleteFunc(packed, func(_ Tile, b []byte) bool { return len(b) == 0 })
+	return packed
+}
+
+func (m *Map) appendProfile(b []byte, s *stretch) []byte {
+	b = binary.LittleEndian.AppendUint64(b, uint64(s.name))
+	for _, speed := range slices.Concat(s.best[:], s.last[:], []uint16{s.period}) {
+		b = binary.LittleEndian.AppendUint16(b, speed)
+	}
+	b = append(b, s.quarters, s.fastestKmh, s.lengthMetres)
+	for i, p := range s.next {
+		var name vehicle.Stretch
+		if p != 0 {
+			name = m.nameAt(p)
+		}
+		b = binary.LittleEndian.AppendUint64(b, uint64(name))
+		b = append(b, s.nextWeight[i])
+	}
+	return b
+}
+
+// nameAt is the name of the stretch at a place.
+func (m *Map) nameAt(p place) vehicle.Stretch {
+	sh := &m.shards[p>>placeBits]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	return sh.at(uint32(p&(1<<placeBits-1)) - 1).name
+}
+
+// Load takes in profiles of a tile that were stored. Malformed ones are refused whole.
+// What was learned of a stretch since stays if it is more.
+func (m *Map) Load(t Tile, packed []byte) error {
+	if len(packed)%profileBytes != 0 {
+		return errMalformed
+	}
+	for b := packed; len(b) > 0; b = b[profileBytes:] {
+		if name := vehicle.Stretch(binary.LittleEndian.Uint64(b)); !Valid(name) || tileOf(name) != t {
+			return errMalformed
+		}
+		for i := range 2 {
+			if next := vehicle.Stretch(binary.LittleEndian.Uint64(b[profileBytes-18+9*i:])); next != 0 && !Valid(next) {
+				return errMalformed
+			}
+		}
+	}
+	for b := packed; len(b) > 0; b = b[profileBytes:] {
+		m.load(b)
+	}
+	return nil
+}
+
+func (m *Map) load(b []byte) {
+	p := stretch{name: vehicle.Stretch(binary.LittleEndian.Uint64(b))}
+	for i := range fastest {
+		p.best[i] = binary.LittleEndian.Uint16(b[8+2*i:])
+		p.last[i] = binary.LittleEndian.Uint16(b[8+2*(fastest+i):])
+	}
+	at := 8 + 2*2*fastest
+	p.period = binary.LittleEndian.Uint16(b[at:])
+	p.quarters, p.fastestKmh, p.lengthMetres = b[at+2], b[at+3], b[at+4]
+	for i := range p.next {
+		next := b[at+5+9*i:]
+		if name := vehicle.Stretch(binary.LittleEndian.Uint64(next)); name != 0 {
+			sh := m.shardOf(name)
+			sh.mu.Lock()
+			_, p.next[i] = sh.getAt(name)
+			sh.mu.Unlock()
+			p.nextWeight[i] = next[8]
+		}
+	}
+	falling := func(a, b uint16) int { return int(b) - int(a) }
+	slices.SortFunc(p.best[:], falling)
+	slices.SortFunc(p.last[:], falling)
+	sh := m.shardOf(p.name)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	s := sh.get(p.name)
+	if s.quarters >= p.quarters && s.free != 0 {
+		return
+	}
+	s.best, s.last, s.period, s.quarters = p.best, p.last, p.period, p.quarters
+	s.free = meanOfFastest(s.best, s.last)
+	s.fastestKmh = max(s.fastestKmh, p.fastestKmh)
+	s.lengthMetres, s.next, s.nextWeight = p.lengthMetres, p.next, p.nextWeight
+}
