@@ -11,6 +11,7 @@ import (
 
 	"carstate/internal/lab/fcd"
 	"carstate/internal/lab/fleeteval"
+	"carstate/internal/road"
 	"carstate/internal/vehicle"
 )
 
@@ -69,7 +70,8 @@ func (c *evaluateCommand) evaluateFleet(ctx context.Context, w streams) error {
 		total += learn.Readings
 	}
 	progress := newProgressOf(w.err, total, "readings")
-	config := fleeteval.Config{Observe: vehicle.Observe, Every: c.Every, Share: c.Share, MaxAge: evaluateMaxAge, Progress: progress.add}
+	var roads road.Map
+	config := fleeteval.Config{Observe: roads.Observe, Every: c.Every, Share: c.Share, MaxAge: evaluateMaxAge, Progress: progress.add}
 	var picture fleetPicture
 	if c.Plot != "" {
 		config.Judged = picture.add
@@ -88,6 +90,7 @@ func (c *evaluateCommand) evaluateFleet(ctx context.Context, w streams) error {
 		}
 	}
 	report := newFleetReport(&result)
+	report.Stretches = roads.Len()
 	if c.JSON {
 		return report.writeJSON(w.out)
 	}
