@@ -12,6 +12,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"carstate/internal/road"
 	"carstate/internal/vehicle"
 )
 
@@ -85,17 +86,31 @@ func TestSamplesRoundTrip(t *testing.T) {
 	})
 }
 
-// States are made by the rules, from any samples in any order.
+// States are made by the rules, from any samples in any order, of cars that drive on
+// one road or jump around.
 func TestStatesRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var want vehicle.State
+		var roads road.Map
+		drives := rapid.Bool().Draw(t, "drives")
 		base := times.Draw(t, "base")
-		for range rapid.IntRange(0, 30).Draw(t, "samples") {
+		for i := range rapid.IntRange(0, 30).Draw(t, "samples") {
 			x := anySample(t)
 			if rapid.Bool().Draw(t, "near") {
 				x.Time = vehicle.UnixMilli(base + rapid.Int64Range(0, 3_600_000).Draw(t, "after"))
 			}
-			want = vehicle.Observe(want, x)
+			if drives {
+				x.Time = vehicle.UnixMilli(base + int64(i)*10_000)
+				metres := rapid.Float64Range(0, 300).Draw(t, "metres")
+				if err := errors.Join(x.Set(vehicle.CurrentLatitude, 44.5+float64(i)*0.0025+metres/111e3), x.Set(vehicle.CurrentLongitude, 11.34),
+					x.Set(vehicle.CurrentAccuracy, 5)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want = roads.Observe(want, x)
+		}
+		if rapid.Bool().Draw(t, "any") {
+			want.Way, want.Road = anyWay(t)
 		}
 		got, err := decodeState(appendState(nil, &want))
 		if err != nil {
@@ -105,6 +120,36 @@ func TestStatesRoundTrip(t *testing.T) {
 			t.Fatalf("%+v became %+v", want, got)
 		}
 	})
+}
+
+// anyWay draws any way and what is known of it, whether a car can have driven it or not.
+func anyWay(t *rapid.T) (w vehicle.Way, r vehicle.RoadAround) {
+	number := func() float32 { return rapid.Float32().Draw(t, "number") }
+	w = vehicle.Way{
+		Latitude: number(), Longitude: number(), Time: vehicle.UnixMilli(times.Draw(t, "fix")), AnchorLatitude: number(), AnchorLongitude: number(),
+		SpeedKmh: number(), PassageMetres: number(), PassageSeconds: number(),
+		Octant: rapid.Byte().Draw(t, "octant"), Heading: rapid.Bool().Draw(t, "heading"), Count: rapid.Byte().Draw(t, "count"),
+	}
+	for i := range w.Steps {
+		w.Steps[i] = vehicle.WayStep{Stretch: vehicle.Stretch(rapid.Uint64().Draw(t, "stretch")), Metres: number()}
+	}
+	return w, vehicle.RoadAround{
+		Time: w.Time, FreeSecondsBehind: number(), FreeSecondsAhead: number(), DelayBehind: number(), DelayAhead: number(), FreeKmh: number(),
+		Cars: rapid.Byte().Draw(t, "cars"), Young: rapid.Bool().Draw(t, "young"),
+	}
+}
+
+// A car that sends no positions pays next to nothing for the roads of others.
+func TestStateWithoutPositions(t *testing.T) {
+	s := drivenState(t)
+	all := len(appendState(nil, &s))
+	s.Way, s.Road = vehicle.Way{}, vehicle.RoadAround{}
+	none := len(appendState(nil, &s))
+	ways := wayLayout.size + roadLayout.size
+	if none > all-100 || all-none > ways {
+		t.Errorf("%d bytes with a way of %d, %d without one", all, ways, none)
+	}
+	t.Logf("%d bytes with a way, %d without one", all, none)
 }
 
 func TestSealCatches(t *testing.T) {
@@ -177,7 +222,7 @@ func TestStoredFormat(t *testing.T) {
 		want string
 	}{
 		{"a sample", appendSample(nil, &x), "0463617241d00f8108000048410000803f015030313230"},
-		{"a state", appendState(nil, &state), "d00f503031323000004841010109e803000000000000000000000100000000000000000000000000000000810800004841000000803f00"},
+		{"a state", appendState(nil, &state), "d00f503031323000004841010125e8030000000000000000803f00000442000100000000000000000000000000000000000000000000810800004841000000803f00"},
 		{"a seal", seal("state.0.carA", []byte{0, 'x'}), "0178c5da7071"},
 	} {
 		if got := hex.EncodeToString(c.got); got != c.want {

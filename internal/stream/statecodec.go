@@ -15,17 +15,20 @@ import (
 //	float32 mean speed
 //	byte    pace
 //	varint  resting since, as milliseconds before the newest event time; -1 if not resting
-//	what the rules remember, packed as sparse.go says
+//	what the rules remember, the car's way and what is known of the road around it,
+//	packed as sparse.go says: three bytes for a car without positions
 //	uvarint bit set of the signals ever read
 //	for each of them, lowest bit first: float32 value, varint milliseconds before the newest event time
 
 var (
 	trafficLayout  = layoutOf[vehicle.TrafficMemory]()
 	throttleLayout = layoutOf[vehicle.ThrottleMemory]()
+	wayLayout      = layoutOf[vehicle.Way]()
+	roadLayout     = layoutOf[vehicle.RoadAround]()
 )
 
 // mostStateBytes is room for any state, as numbers are in practice, and its seal.
-var mostStateBytes = 64 + trafficLayout.size + throttleLayout.size + 12*vehicle.NumSignals
+var mostStateBytes = 64 + trafficLayout.size + throttleLayout.size + wayLayout.size + roadLayout.size + 12*vehicle.NumSignals
 
 // appendState packs a state.
 func appendState(b []byte, s *vehicle.State) []byte {
@@ -41,6 +44,8 @@ func appendState(b []byte, s *vehicle.State) []byte {
 	b = binary.AppendVarint(b, resting)
 	b = appendSparse(b, trafficLayout, &s.Traffic)
 	b = appendSparse(b, throttleLayout, &s.ThrottleMemory)
+	b = appendSparse(b, wayLayout, &s.Way)
+	b = appendSparse(b, roadLayout, &s.Road)
 	var present uint64
 	for i := range s.Latest {
 		if s.Latest[i].Time != 0 {
@@ -72,6 +77,8 @@ func decodeState(body []byte) (vehicle.State, error) {
 	}
 	readSparse(&r, trafficLayout, &s.Traffic)
 	readSparse(&r, throttleLayout, &s.ThrottleMemory)
+	readSparse(&r, wayLayout, &s.Way)
+	readSparse(&r, roadLayout, &s.Road)
 	present := r.uvarint()
 	if present>>vehicle.NumSignals != 0 {
 		return vehicle.State{}, errNewer
