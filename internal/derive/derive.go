@@ -1,6 +1,6 @@
 // Package derive folds telemetry into states: for every partition that this
 // node owns, it reads the samples that were acknowledged, in the order in which
-// they were stored, applies [vehicle.Observe], and commits the states together
+// they were stored, applies [Config.Observe], and commits the states together
 // with the place it has read up to. It has no rules of its own and must never
 // store the place without the states. States may be ahead of the place: what is
 // folded into them again changes nothing.
@@ -50,9 +50,12 @@ type Partition interface {
 	Close()
 }
 
-// Config of a [Deriver]. All but Members, MaxLoad, MaxCached and Log is required.
+// Config of a [Deriver]. All but Observe, Members, MaxLoad, MaxCached and Log is required.
 type Config struct {
 	Partitions int
+	// Observe folds a sample into the state of its vehicle. Partitions call it at the
+	// same time. If nil, [vehicle.Observe] does.
+	Observe func(vehicle.State, vehicle.Sample) vehicle.State
 	// Take makes this node the owner of partition p and fences out whoever
 	// owned it before. An error that is Held means that somebody else has it
 	// and is about to release it.
@@ -88,6 +91,9 @@ type Deriver struct {
 func New(c Config) *Deriver {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.Observe == nil {
+		c.Observe = vehicle.Observe
 	}
 	if c.MaxCached <= 0 {
 		c.MaxCached = 100_000
@@ -184,7 +190,7 @@ func (d *Deriver) fold(ctx context.Context, p int) error {
 		return err
 	}
 	defer part.Close()
-	f := newFolding(d.config.MaxStates, d.config.MaxCached, d.config.MaxLoad)
+	f := newFolding(d.config.Observe, d.config.MaxStates, d.config.MaxCached, d.config.MaxLoad)
 	err = d.work(ctx, ours, p, part, f)
 	if d.config.Members != nil && ctx.Err() != nil {
 		// Whoever has it next goes on from the last commit.

@@ -10,6 +10,7 @@ import (
 // folding is what is known of a partition's vehicles and what of it is not
 // committed yet.
 type folding struct {
+	fold  func(vehicle.State, vehicle.Sample) vehicle.State
 	limit int // of touched
 	loads int // states that one Load can bring
 	// touched are the vehicles heard of since the last commit. They are
@@ -28,8 +29,9 @@ type touched struct {
 	dirty bool // it differs from what is stored
 }
 
-func newFolding(maxStates, maxCached, maxLoad int) *folding {
+func newFolding(fold func(vehicle.State, vehicle.Sample) vehicle.State, maxStates, maxCached, maxLoad int) *folding {
 	return &folding{
+		fold:    fold,
 		limit:   maxStates,
 		loads:   maxLoad,
 		touched: make(map[vehicle.ID]*touched),
@@ -114,7 +116,7 @@ func (f *folding) observe(seq uint64, stored time.Time, samples []vehicle.Sample
 		if t.state.Time > latest && earliest <= x.Time && x.Time <= latest {
 			t.state = vehicle.State{}
 		}
-		if next := vehicle.Observe(t.state, *x); next != t.state {
+		if next := f.fold(t.state, *x); next != t.state {
 			t.state, t.dirty = next, true
 		}
 	}

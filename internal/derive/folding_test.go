@@ -98,7 +98,7 @@ func fold(t *testing.T, f *folding, part Partition, seq uint64, samples ...vehic
 // a car says when they are right again; one that is a little ahead does.
 func TestStateFromTheFuture(t *testing.T) {
 	now := time.UnixMilli(1e12)
-	f := newFolding(10, 10, 4)
+	f := newFolding(vehicle.Observe, 10, 10, 4)
 	f.now = func() time.Time { return now }
 	part := &script{}
 	at := func(d time.Duration) vehicle.UnixMilli { return vehicle.At(now.Add(d)) }
@@ -128,7 +128,7 @@ func TestFoldingClockIsWrong(t *testing.T) {
 		wrong := within(-day, day).Draw(t, "clock")
 		good := vehicle.Observe(vehicle.State{}, sampleOf("good", at(within(-day, vehicle.MaxAhead).Draw(t, "good"))))
 		bad := vehicle.Observe(vehicle.State{}, sampleOf("bad", at(max(wrong, 0)+vehicle.MaxAhead+within(time.Millisecond, day).Draw(t, "bad"))))
-		f := newFolding(10, 10, 4)
+		f := newFolding(vehicle.Observe, 10, 10, 4)
 		f.now = func() time.Time { return present.Add(wrong) }
 		part := &script{storedAt: present, stored: map[vehicle.ID]vehicle.State{"good": good, "bad": bad}}
 
@@ -156,7 +156,7 @@ func TestFoldingClockIsWrong(t *testing.T) {
 // A commit that failed leaves what is to be stored as it was, however small the
 // cache is.
 func TestFailedCommitKeepsDirty(t *testing.T) {
-	f := newFolding(10, 1, 4)
+	f := newFolding(vehicle.Observe, 10, 1, 4)
 	part := &script{err: errors.New("not now")}
 	fold(t, f, part, 7, sampleOf("carA", 1), sampleOf("carB", 2), sampleOf("carC", 3))
 	for range 3 {
@@ -184,7 +184,7 @@ func TestFailedCommitKeepsDirty(t *testing.T) {
 
 // A state that cannot be read must not be taken for none.
 func TestUnreadState(t *testing.T) {
-	f := newFolding(10, 1, 4)
+	f := newFolding(vehicle.Observe, 10, 1, 4)
 	known := vehicle.Observe(vehicle.State{}, sampleOf("carA", 5))
 	part := &script{unread: errors.New("not now"), stored: map[vehicle.ID]vehicle.State{"carA": known}}
 	samples := []vehicle.Sample{sampleOf("carA", 1), sampleOf("carB", 1)}
@@ -203,7 +203,7 @@ func TestForgetfulFold(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		maxCached := rapid.IntRange(1, 5).Draw(t, "maxCached")
 		const maxStates, vehicles = 6, 12
-		part, f := new(script), newFolding(maxStates, maxCached, 4)
+		part, f := new(script), newFolding(vehicle.Observe, maxStates, maxCached, 4)
 		want := make(map[vehicle.ID]vehicle.State)
 		for seq := uint64(1); seq <= 40; seq++ {
 			samples := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) vehicle.Sample {
@@ -243,7 +243,7 @@ func TestForgetfulFold(t *testing.T) {
 
 // fits counts vehicles, not samples.
 func TestFits(t *testing.T) {
-	f := newFolding(3, 3, 4)
+	f := newFolding(vehicle.Observe, 3, 3, 4)
 	fold(t, f, new(script), 1, sampleOf("carA", 1), sampleOf("carB", 1))
 	for _, c := range []struct {
 		ids  []vehicle.ID
@@ -371,7 +371,7 @@ func BenchmarkLoad(b *testing.B) {
 		b.Fatal(err)
 	}
 	for b.Loop() {
-		f := newFolding(vehicles, 1, vehicles)
+		f := newFolding(vehicle.Observe, vehicles, 1, vehicles)
 		if n, err := f.load(b.Context(), part, samples); n != vehicles || err != nil {
 			b.Fatal(n, err)
 		}
@@ -382,7 +382,7 @@ func BenchmarkLoad(b *testing.B) {
 // BenchmarkObserve folds samples of vehicles that are all in memory.
 func BenchmarkObserve(b *testing.B) {
 	const vehicles = 999
-	part, f := new(script), newFolding(vehicles, vehicles, vehicles)
+	part, f := new(script), newFolding(vehicle.Observe, vehicles, vehicles, vehicles)
 	seq := uint64(0)
 	for b.Loop() {
 		seq++
@@ -430,7 +430,7 @@ func BenchmarkCacheMemory(b *testing.B) {
 
 // What is not at hand is asked for in questions no larger than they may be.
 func TestLoadsInParts(t *testing.T) {
-	part, f := new(script), newFolding(20, 1, 4)
+	part, f := new(script), newFolding(vehicle.Observe, 20, 1, 4)
 	part.stored = make(map[vehicle.ID]vehicle.State)
 	var samples []vehicle.Sample
 	for v := range 10 {
@@ -447,5 +447,30 @@ func TestLoadsInParts(t *testing.T) {
 		if known, ok := part.stored[id]; is.dirty == ok || ok && is.state != known {
 			t.Errorf("%s: %+v", id, is)
 		}
+	}
+}
+
+// What folds is the service's choice, and sees a state that is begun anew.
+func TestFoldsAsConfigured(t *testing.T) {
+	var saw []vehicle.State
+	f := newFolding(func(s vehicle.State, x vehicle.Sample) vehicle.State {
+		saw = append(saw, s)
+		s = vehicle.Observe(s, x)
+		s.Way.Count++
+		return s
+	}, 10, 10, 4)
+	now := time.Unix(1e9, 0)
+	f.now = func() time.Time { return now }
+	future := vehicle.Observe(vehicle.State{}, sampleOf("ahead", vehicle.At(now.Add(time.Hour))))
+	future.Way.Count = 5
+	part := &script{stored: map[vehicle.ID]vehicle.State{"ahead": future}}
+	fold(t, f, part, 1, sampleOf("carA", vehicle.At(now)), sampleOf("ahead", vehicle.At(now)))
+	for _, id := range []vehicle.ID{"carA", "ahead"} {
+		if n := f.touched[id].state.Way.Count; n != 1 {
+			t.Errorf("%s was folded into a way of %d", id, n)
+		}
+	}
+	if want := (vehicle.State{}); len(saw) != 2 || saw[0] != want || saw[1] != want {
+		t.Errorf("it saw %+v", saw)
 	}
 }
