@@ -20,6 +20,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 
 	"carstate/internal/access"
+	"carstate/internal/road"
 	"carstate/internal/vehicle"
 )
 
@@ -33,7 +34,8 @@ import (
 //
 // The first record is the header. Those of SOURCES come before those of TOKENS,
 // and these before those of STATES, so that whoever reads knows what is forgotten
-// and what was revoked before anything else. Numbers are little endian.
+// and what was revoked before anything else. Those of ROADS come last. Numbers are
+// little endian.
 //
 // Each record is as it was at some moment between the beginning and the end of
 // the backup. What is left out: telemetry, with the cursors that count in it, the
@@ -54,7 +56,7 @@ var (
 	errTornBackup    = errors.New("this backup is cut off or damaged: take another one, or use an older file")
 )
 
-// backedUp lists what goes into a backup, in this order.
+// backedUp lists what goes into a backup, in this order, before the roads.
 var backedUp = []struct {
 	stream   string
 	subjects []string
@@ -141,6 +143,9 @@ func (e *Engine) Backup(ctx context.Context, w io.Writer, version string) (recor
 		if err != nil {
 			return 0, fmt.Errorf("the backup of %s failed: %w", part.stream, err)
 		}
+	}
+	if err := e.backUpRoads(ctx, b); err != nil {
+		return 0, err
 	}
 	return b.n - 1, b.end()
 }
@@ -406,7 +411,7 @@ func CheckBackup(r io.Reader) (access.BackupInfo, error) {
 // namesOf is how many names follow the kind in a record's subject.
 var namesOf = map[string]struct{ least, most int }{
 	vidKeysSubject: {0, 0}, "tombstone": {1, 1}, "source": {1, 1}, "operator": {1, 1}, "token": {1, 1},
-	"sourceset": {2, 2}, "tokenset": {2, 2}, "tokenuse": {1, 2}, "state": {2, 2},
+	"sourceset": {2, 2}, "tokenset": {2, 2}, "tokenuse": {1, 2}, "state": {2, 2}, "road": {1, 1},
 }
 
 // wellNamed reports whether what follows the kind in a subject is what we write:
@@ -445,6 +450,11 @@ func checkRecord(kind, rest string, body []byte, parts map[string]setsSeen) (err
 	switch kind {
 	case "state":
 		_, err = decodeState(body)
+	case "road":
+		var tile road.Tile
+		if tile, err = road.ParseTile(rest); err == nil {
+			err = new(road.Map).Load(tile, body)
+		}
 	case "tombstone":
 		var t access.Tombstone
 		t, err = decodeTombstone(body)

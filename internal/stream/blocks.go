@@ -58,7 +58,7 @@ const (
 	tornAnywhere                   // the operator chose not to sync each write
 )
 
-// checkBlocks reads every record of every stream, several blocks at a time. What
+// checkBlocks reads every record of every stream but ROADS, several blocks at a time. What
 // it reads of STATES goes to p, which may be nil, in the order in which it was
 // stored; what heartbeats say of other streams goes to w.
 func checkBlocks(ctx context.Context, dir string, tolerated tornWrites, p *preload, w newest) error {
@@ -76,7 +76,7 @@ func checkBlocks(ctx context.Context, dir string, tolerated tornWrites, p *prelo
 			torn[b.Stream] = b.blocks()
 		}
 	}
-	for _, stream := range streamNames {
+	for _, stream := range wholeStreams {
 		blocks, newest, err := listBlocks(filepath.Join(streamDir(dir, stream), "msgs"))
 		if err != nil && !absent(err) {
 			return unusableDir(dir, "read", "the records of stream "+stream, err)

@@ -142,6 +142,9 @@ func asDenial(err error) (denial, bool) {
 // flowProbe is where to the pace of a consumer that is not there would be answered.
 const flowProbe = "$JS.FC.probe"
 
+// sharedProbe is what a node tells of roads that tells nothing.
+var sharedProbe = seal(sharedSubject("probe"), []byte{0})
+
 // probeRights finds out whether the account may do all that is needed later, by
 // requests that change nothing: records for a stream of another name, the removal
 // of what is not there. What only makes or changes streams is not among them: who
@@ -188,7 +191,7 @@ func (e *Engine) probeRights(ctx context.Context, configs []jetstream.StreamConf
 	for _, name := range []string{Telemetry, States, Tokens} {
 		question("$JS.API.STREAM.PURGE."+name, map[string]any{"filter": heartbeatSubject("probe")}) // nobody's
 	}
-	for _, name := range append([]string{Audit}, fedStreams...) {
+	for _, name := range append([]string{Audit, Roads}, fedStreams...) {
 		question("$JS.API.DIRECT.GET."+name, map[string]any{"seq": uint64(1) << 62})
 	}
 	for _, name := range fedStreams {
@@ -199,18 +202,30 @@ func (e *Engine) probeRights(ctx context.Context, configs []jetstream.StreamConf
 		question("$JS.API.CONSUMER.CREATE."+name+".probe", map[string]any{}) // of no stream
 		question("$JS.API.CONSUMER.DELETE."+name+".probe", map[string]any{})
 	}
-	// To this nobody answers, but a refusal comes before the next answer.
-	asking.Go(func() {
-		ctx, cancel := context.WithTimeout(ctx, setupTimeout)
-		defer cancel()
-		err := cmp.Or(e.nc.Publish(flowProbe, nil), e.nc.FlushWithContext(ctx))
-		if d, ok := asDenial(e.nc.LastError()); ok {
-			err = d
-		}
-		if err != nil {
-			fail(flowProbe, err)
-		}
-	})
+	// To these nobody answers, but a refusal comes before the next answer.
+	for subject, do := range map[string]func() error{
+		flowProbe:              func() error { return e.nc.Publish(flowProbe, nil) },
+		sharedSubject("probe"): func() error { return e.nc.Publish(sharedSubject("probe"), sharedProbe) },
+		sharedSubject("*"): func() error {
+			sub, err := e.nc.SubscribeSync(sharedSubject("*"))
+			if err != nil {
+				return err
+			}
+			return sub.Unsubscribe()
+		},
+	} {
+		asking.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, setupTimeout)
+			defer cancel()
+			err := cmp.Or(do(), e.nc.FlushWithContext(ctx))
+			if d, ok := asDenial(e.nc.LastError()); ok {
+				err = d
+			}
+			if err != nil {
+				fail(subject, err)
+			}
+		})
+	}
 	asking.Wait()
 	return failed
 }

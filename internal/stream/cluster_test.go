@@ -62,7 +62,7 @@ func TestUnfitCluster(t *testing.T) {
 func TestMissingRights(t *testing.T) {
 	t.Parallel()
 	for _, denied := range []string{
-		"telemetry.*", "state.>", "cursor.*", "member.*", "heartbeat.tokens", "token.*", "tokenset.>", "source.*", "tombstone.*", "audit.event",
+		"telemetry.*", "state.>", "cursor.*", "member.*", "heartbeat.tokens", "token.*", "tokenset.>", "source.*", "tombstone.*", "audit.event", "road.*", "carstate.roads.*",
 		"$JS.API.>", "$JS.API.INFO", "$JS.API.STREAM.CREATE.*", "$JS.API.STREAM.PURGE.TELEMETRY", "$JS.API.STREAM.MSG.DELETE.STATES",
 		"$JS.API.STREAM.MSG.GET.STATES", "$JS.API.DIRECT.GET.STATES", "$JS.API.DIRECT.GET.TOKENS", "$JS.API.CONSUMER.CREATE.>", "$JS.API.CONSUMER.DELETE.>",
 	} {
@@ -83,6 +83,12 @@ func TestMissingRights(t *testing.T) {
 		port := serve(t, `jetstream {}
 			accounts { A { jetstream: enabled, users: [{user: a, password: secret, permissions: { subscribe: { deny: ">" } } }] } }`)
 		refused(t, stream.Config{URLs: "nats://a:secret@127.0.0.1:" + port}, "lacks a right: Subscription to ")
+	})
+	t.Run("to hear of roads", func(t *testing.T) {
+		t.Parallel()
+		port := serve(t, `jetstream {}
+			accounts { A { jetstream: enabled, users: [{user: a, password: secret, permissions: { subscribe: { deny: "carstate.>" } } }] } }`)
+		refused(t, stream.Config{URLs: "nats://a:secret@127.0.0.1:" + port}, "lacks a right: Subscription to carstate.roads.*")
 	})
 }
 

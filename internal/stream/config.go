@@ -69,6 +69,8 @@ type Patience struct {
 	// Lease is how long a node that folds may be silent before others take its
 	// partitions; it renews its lease three times as often. 0 means 6 s.
 	Lease time.Duration
+	// Roads is how often profiles of roads are stored. 0 means 5 min.
+	Roads time.Duration
 	// Idle is how often the engine shows a subscriber that it is there. 0
 	// means 500 ms, and 100 ms is the least that NATS takes.
 	Idle time.Duration
@@ -82,6 +84,7 @@ func (p Patience) withDefaults() Patience {
 		Beat:    cmp.Or(p.Beat, time.Second),
 		Markers: cmp.Or(p.Markers, 10*time.Minute),
 		Lease:   cmp.Or(p.Lease, 6*time.Second),
+		Roads:   cmp.Or(p.Roads, defaultRoads),
 		Idle:    cmp.Or(p.Idle, 500*time.Millisecond),
 	}
 }
@@ -91,7 +94,7 @@ const (
 	DefaultRetention      = time.Hour
 	DefaultTelemetryBytes = 4 << 30
 	DefaultStatesBytes    = 16 << 30
-	recordBytes           = 1 << 30 // TOKENS, SOURCES, AUDIT
+	recordBytes           = 1 << 30 // TOKENS, SOURCES, AUDIT, ROADS
 
 	embeddedPartitions = 1
 	externalPartitions = 64

@@ -39,6 +39,7 @@ var conformance = map[string]func(*testing.T, *stream.Engine){
 	"audit keeps the order":               auditOrder,
 	"operators are added and removed":     operatorsChange,
 	"the recent samples of one vehicle":   recentOfOne,
+	"roads are kept, and known to others": roadsKept,
 }
 
 // The same suite runs against the embedded engine and against a NATS server

@@ -140,7 +140,7 @@ func readIdentity(path string) (identity, error) {
 // checkEngineFiles looks, without touching anything, whether each stream still
 // has its description: the server would otherwise start without it.
 func checkEngineFiles(path string) error {
-	for _, name := range streamNames {
+	for _, name := range wholeStreams {
 		meta := filepath.Join(streamDir(path, name), descriptionFile)
 		text, err := os.ReadFile(meta)
 		if err != nil && !absent(err) {

@@ -28,9 +28,12 @@ type Engine struct {
 	node   *node
 	// interrupted is what was under way at a crash; embedded only.
 	interrupted []*interrupted
-	nc          *nats.Conn
-	js          jetstream.JetStream
-	legacy      nats.JetStreamContext // only this one has ordered push consumers
+	// salvaged is what is whole of ROADS if that is damaged; embedded only.
+	salvaged     []write
+	roadsDamaged bool
+	nc           *nats.Conn
+	js           jetstream.JetStream
+	legacy       nats.JetStreamContext // only this one has ordered push consumers
 
 	preloaded  *preload // embedded only: what Config.Answers holds, until FollowStates takes it
 	committers []*committer
@@ -52,6 +55,8 @@ type Engine struct {
 	stones, followed atomic.Pointer[feed]
 	taken            sync.Map // by number: *Partition, taken by this node
 
+	roadsRestored chan struct{} // holds a token once a restore has stored profiles of roads
+
 	// needed is set from start until Close or Cut: a connection that is closed
 	// meanwhile was not closed by us.
 	needed atomic.Bool
@@ -70,7 +75,7 @@ type Engine struct {
 // that could not be used was not changed.
 func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	c = c.withDefaults()
-	e := &Engine{config: c, log: c.Log, now: c.Now, failed: make(chan error, 1), batches: make(chan struct{}, openBatches), newest: makeNewest(), witnessed: makeNewest()}
+	e := &Engine{config: c, log: c.Log, now: c.Now, failed: make(chan error, 1), batches: make(chan struct{}, openBatches), newest: makeNewest(), witnessed: makeNewest(), roadsRestored: make(chan struct{}, 1)}
 	e.storing, e.jam = context.WithCancelCause(context.Background())
 	defer func() {
 		if err != nil {
@@ -122,6 +127,7 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	if err = e.comparePreloaded(ctx); err != nil {
 		return nil, err
 	}
+	e.storeSalvaged(ctx)
 	if err = e.finishInterrupted(ctx, e.interrupted); err != nil {
 		return nil, e.dir.blame(err)
 	}
@@ -149,6 +155,9 @@ func (e *Engine) start() {
 	var ctx context.Context
 	ctx, e.stop = context.WithCancel(context.Background())
 	e.metrics = newMetrics(e.config.Registry, e)
+	if e.roadsDamaged {
+		e.metrics.roadsRefused[refusedProfile].Inc()
+	}
 	e.beats = make(map[string]*heartbeat)
 	e.writes = make(map[string]*writeHealth)
 	for _, name := range watchedStreams {
@@ -195,6 +204,11 @@ func (e *Engine) openEmbedded(ctx context.Context) (err error) {
 	}
 	if err = completeDescriptions(e.config.DataDir); err != nil {
 		return err
+	}
+	if e.dir.Ready {
+		if e.salvaged, e.roadsDamaged, err = salvageRoads(e.config.DataDir, e.tornWrites(), e.dir.Closed[Roads]); err != nil {
+			return err
+		}
 	}
 	if e.dir.Closed == nil { // nor does it keep what was under way
 		if e.interrupted, err = keepInterrupted(e.config.DataDir); err != nil {

@@ -16,6 +16,7 @@ type metrics struct {
 	streamBytes    *prometheus.GaugeVec // by stream, as are the next two
 	streamLimit    *prometheus.GaugeVec
 	streamRecords  *prometheus.GaugeVec
+	roadsRefused   map[string]prometheus.Counter // by reason
 }
 
 func newMetrics(r prometheus.Registerer, e *Engine) *metrics {
@@ -47,7 +48,15 @@ func newMetrics(r prometheus.Registerer, e *Engine) *metrics {
 		streamLimit:   ofStream("carstate_stream_limit_bytes", "What a stream of the engine may keep at most."),
 		streamRecords: ofStream("carstate_stream_records", "Records that a stream of the engine keeps."),
 	}
-	r.MustRegister(m.commitSamples, m.commitSeconds, m.commitFailures, m.foldSeconds, m.foldedStates,
+	refused := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "carstate_roads_refused_total",
+		Help: "Stored profiles of roads, and messages of other nodes about roads, that were left out because they make no sense.",
+	}, []string{"reason"})
+	m.roadsRefused = make(map[string]prometheus.Counter)
+	for _, reason := range []string{refusedProfile, refusedEvidence} {
+		m.roadsRefused[reason] = refused.WithLabelValues(reason)
+	}
+	r.MustRegister(refused, m.commitSamples, m.commitSeconds, m.commitFailures, m.foldSeconds, m.foldedStates,
 		m.streamBytes, m.streamLimit, m.streamRecords, feedAges{e},
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "carstate_forgotten_vehicles",

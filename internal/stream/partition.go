@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -25,6 +26,7 @@ type Partition struct {
 	next   uint64    // sequence of the first commit that Next has not returned
 	stored time.Time // when what Next returned last was stored
 
+	closed   atomic.Bool
 	sub      *nats.Subscription
 	consumer string // name of the consumer that feeds sub; "" before its first message
 
@@ -442,6 +444,7 @@ func (t *Partition) commitBatch(ctx context.Context, states []write) error {
 
 // Close stops reading. The partition stays ours until somebody takes it.
 func (t *Partition) Close() {
+	t.closed.Store(true)
 	if t.sub != nil {
 		t.sub.Unsubscribe()
 		t.sub, t.consumer = nil, ""

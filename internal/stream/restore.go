@@ -38,6 +38,7 @@ var restorers = map[string]func(*restore, context.Context, record) error{
 	"tokenset":     (*restore).set,
 	"tokenuse":     (*restore).missing,
 	"state":        (*restore).state,
+	"road":         (*restore).road,
 }
 
 // restore is one restore under way.
@@ -45,6 +46,9 @@ type restore struct {
 	k    *Keeper
 	info access.BackupInfo
 	sets map[string]sets // by kind of owner: large sets of vehicles
+
+	roads     []write // that are stored together
+	roadBytes int
 
 	mu     sync.Mutex // guards what follows
 	done   int
@@ -196,6 +200,9 @@ func (r *restore) run(ctx context.Context, file io.ReadSeeker, progress func(don
 	storing.Wait()
 	if err == nil {
 		err = context.Cause(ctx)
+	}
+	if err == nil {
+		err = r.storeRoads(ctx)
 	}
 	if err != nil {
 		return err

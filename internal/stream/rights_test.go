@@ -3,6 +3,7 @@ package stream
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -216,6 +217,7 @@ func TestRights(t *testing.T) {
 	g.Count(access.CarDrivingState, access.Answered, n.now())
 	n.storeUsage()
 	n.pruneUsage(ctx)
+	n.keepRoads(t, c)
 	leases := n.Leases()
 	must(leases.Renew(ctx, "gone", 1, false))
 	must(leases.Remove(ctx, "gone"))
@@ -273,6 +275,39 @@ func TestRights(t *testing.T) {
 		}
 	})
 	testkit.Await(t, "each right is made use of", func() bool { return len(c.unused()) == 0 })
+}
+
+// keepRoads drives cars on a road, so that it is stored and other nodes are told.
+func (n *forgetNode) keepRoads(t *testing.T, c *rightsCluster) {
+	t.Helper()
+	for p := range n.partitions {
+		part, err := n.Take(t.Context(), p, "roads")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer part.Close()
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	loaded := make(chan struct{})
+	var running sync.WaitGroup
+	running.Go(func() { n.KeepRoads(ctx, &n.roads, true, func() { close(loaded) }) })
+	<-loaded
+	for quarter := range 3 {
+		for car := range 6 {
+			id := vehicle.ID(fmt.Sprintf("Road%d", car))
+			var s vehicle.State
+			for i := range 20 {
+				x := speedSample(id, 1_795_000_000_000+int64(quarter)*15*60*1000+int64(i)*5000)
+				if err := errors.Join(x.Set(vehicle.CurrentLatitude, 44.5+float64(i)*0.0006), x.Set(vehicle.CurrentLongitude, 11.34)); err != nil {
+					t.Fatal(err)
+				}
+				s = n.roads.Observe(s, x)
+			}
+		}
+	}
+	testkit.Await(t, "other nodes are told", func() bool { return !slices.Contains(c.unused(), "carstate.roads.*") })
+	cancel()
+	running.Wait()
 }
 
 // Each right that is missing is found out at the start and named, but for those

@@ -16,7 +16,11 @@ import (
 )
 
 // streamNames lists every stream, in the order in which they are made.
-var streamNames = []string{Telemetry, States, Tokens, Sources, Audit}
+var streamNames = append(wholeStreams[:len(wholeStreams):len(wholeStreams)], Roads)
+
+// wholeStreams are those that are refused if anything of them is damaged or missing.
+// What ROADS holds is learned again.
+var wholeStreams = []string{Telemetry, States, Tokens, Sources, Audit}
 
 // fedStreams carry a heartbeat, because nodes keep copies of them.
 var fedStreams = []string{States, Tokens, Sources}
@@ -32,6 +36,8 @@ const partitionsKey = "carstate.partitions"
 //   - STATES drops its oldest record, which is the vehicle longest unheard of;
 //     refusing would refuse updates too. An alarm is logged at 80 %.
 //   - TOKENS, SOURCES and AUDIT refuse, and an alarm is logged at 80 %.
+//   - ROADS drops its oldest record, which is the tile longest without a car, and
+//     an alarm is logged at 80 %.
 func streamConfigs(c Config, m made) []jetstream.StreamConfig {
 	lastValue := func(name string, bytes int64, d jetstream.DiscardPolicy, subjects ...string) jetstream.StreamConfig {
 		return jetstream.StreamConfig{
@@ -70,6 +76,16 @@ func streamConfigs(c Config, m made) []jetstream.StreamConfig {
 			AllowDirect: true,
 			DenyDelete:  true,
 			DenyPurge:   true,
+		},
+		{
+			Name:               Roads,
+			Subjects:           []string{roadPrefix + "*"},
+			MaxMsgsPerSubject:  1,
+			MaxBytes:           recordBytes,
+			Discard:            jetstream.DiscardOld,
+			AllowDirect:        true,
+			AllowAtomicPublish: true,
+			Duplicates:         leastDuplicateWindow,
 		},
 	}
 	for i := range configs {

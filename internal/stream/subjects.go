@@ -15,18 +15,21 @@ const (
 	Tokens    = "TOKENS"
 	Sources   = "SOURCES"
 	Audit     = "AUDIT"
+	Roads     = "ROADS"
 )
 
 // PartitionOf spreads vehicles over n partitions by FNV-1a, the same on every
 // node and in every release: the partition is part of the stored subjects.
-func PartitionOf(id vehicle.ID, n int) int {
+func PartitionOf(id vehicle.ID, n int) int { return partitionOf(string(id), n) }
+
+func partitionOf(name string, n int) int {
 	if n == 1 {
 		return 0
 	}
 	const offset, prime = 14695981039346656037, 1099511628211
 	h := uint64(offset)
-	for i := range len(id) {
-		h = (h ^ uint64(id[i])) * prime
+	for i := range len(name) {
+		h = (h ^ uint64(name[i])) * prime
 	}
 	return int(h % uint64(n))
 }

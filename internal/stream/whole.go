@@ -24,7 +24,7 @@ func (e *Engine) tornWrites() tornWrites {
 // out. The finding is written down, because the server would open what is left
 // without a word the next time.
 func (e *Engine) checkWhole(ctx context.Context) error {
-	for _, name := range streamNames {
+	for _, name := range wholeStreams {
 		s, err := e.js.Stream(ctx, name)
 		damage := ""
 		if errors.Is(err, jetstream.ErrStreamNotFound) {

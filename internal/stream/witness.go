@@ -18,7 +18,7 @@ type newest map[string]*atomic.Uint64
 
 func makeNewest() newest {
 	n := make(newest)
-	for _, name := range streamNames {
+	for _, name := range wholeStreams {
 		n[name] = new(atomic.Uint64)
 	}
 	return n
@@ -26,7 +26,11 @@ func makeNewest() newest {
 
 // note takes in that a stream holds a sequence. Safe for concurrent use.
 func (n newest) note(stream string, seq uint64) {
-	for is := n[stream]; ; {
+	is := n[stream]
+	if is == nil {
+		return // ROADS need not be whole
+	}
+	for {
 		old := is.Load()
 		if seq <= old || is.CompareAndSwap(old, seq) {
 			return
@@ -36,7 +40,7 @@ func (n newest) note(stream string, seq uint64) {
 
 // append adds all of it to a heartbeat.
 func (n newest) append(b []byte) []byte {
-	for _, name := range streamNames {
+	for _, name := range wholeStreams {
 		b = binary.LittleEndian.AppendUint64(b, n[name].Load())
 	}
 	return b
@@ -46,10 +50,10 @@ func (n newest) append(b []byte) []byte {
 // engines that do not sync each write, say nothing.
 func (n newest) witness(r storedRecord) {
 	body, err := unseal(string(r.subject), r.payload)
-	if err != nil || len(body) != heartbeatBytes+8*len(streamNames) {
+	if err != nil || len(body) != heartbeatBytes+8*len(wholeStreams) {
 		return
 	}
-	for i, name := range streamNames {
+	for i, name := range wholeStreams {
 		n.note(name, binary.LittleEndian.Uint64(body[heartbeatBytes+8*i:]))
 	}
 }
@@ -58,7 +62,7 @@ func (n newest) witness(r storedRecord) {
 // without delay.
 func (e *Engine) noteStored(stream string, seq uint64) {
 	e.newest.note(stream, seq)
-	if h := e.beats[States]; h != nil && stream != States && e.witnesses() {
+	if h := e.beats[States]; h != nil && stream != States && stream != Roads && e.witnesses() {
 		h.soon()
 	}
 }

@@ -94,7 +94,7 @@ func (c *cluster) urls() string {
 }
 
 // streams are those of carstate.
-var streams = []string{stream.Telemetry, stream.States, stream.Tokens, stream.Sources, stream.Audit}
+var streams = []string{stream.Telemetry, stream.States, stream.Tokens, stream.Sources, stream.Audit, stream.Roads}
 
 // look asks for what the cluster knows of a stream.
 func (c *cluster) look(ctx context.Context, name string) (*jetstream.ClusterInfo, error) {
