@@ -7,6 +7,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"carstate/internal/road"
+	"carstate/internal/vehicle"
 )
 
 // expiringWithin is when a token's end counts as near.
@@ -40,6 +43,20 @@ func (s *service) registerMetrics() {
 		}),
 		gauge("carstate_sources", "Sources that may send telemetry.", func() float64 { return float64(len(s.sources.List())) }),
 	)
+	if s.knowsRoads() {
+		s.registry.MustRegister(gauge("carstate_road_stretches", "Stretches of road that this node knows.",
+			func() float64 { return float64(s.roads.Len()) }))
+	}
+	if s.flags.has("derive") {
+		for why := range road.NumDropped {
+			s.registry.MustRegister(countOf("carstate_positions_dropped_total", "Positions that count for nothing, by reason. The rest of their sample counts.",
+				"reason", why.String(), func() uint64 { return s.roads.Dropped(why) }))
+		}
+		for by := range vehicle.NumFreeFlowSources {
+			s.registry.MustRegister(countOf("carstate_driving_judged_total", "Samples with a speed that were judged, by where the speed of light traffic is known from.",
+				"free_flow", by.String(), func() uint64 { return s.roads.Judged(by) }))
+		}
+	}
 	if s.cert != nil {
 		s.registry.MustRegister(gauge("carstate_tls_certificate_expiry_timestamp_seconds", "When the certificate of the listeners ends.",
 			func() float64 { return float64(s.cert.expires().Unix()) }))
@@ -48,6 +65,12 @@ func (s *service) registerMetrics() {
 		s.registry.MustRegister(gauge("carstate_data_dir_free_bytes", "Room left on the disk of the data directory; NaN if it cannot be told.",
 			func() float64 { return freeBytes(s.flags.DataDir) }))
 	}
+}
+
+// countOf is the child of a counter for one value of its label.
+func countOf(name, help, label, value string, n func() uint64) prometheus.Collector {
+	return prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help, ConstLabels: prometheus.Labels{label: value}},
+		func() float64 { return float64(n()) })
 }
 
 // freeBytes is what may still be written to the disk of a directory.

@@ -77,7 +77,7 @@ func bustle(t *testing.T, p *process) (vid, token, key string) {
 
 // labels are all that a metric of ours may have: nothing that a stranger can
 // choose, and nothing of which there are many.
-var labels = []string{"call", "code", "goversion", "le", "listener", "operation", "outcome", "protocol", "reason", "stream", "version"}
+var labels = []string{"call", "code", "free_flow", "goversion", "le", "listener", "operation", "outcome", "protocol", "reason", "stream", "version"}
 
 // TestMetrics has promtool judge the names, and looks for what must not be
 // there.
@@ -102,6 +102,10 @@ func TestMetrics(t *testing.T) {
 		`carstate_feed_age_seconds{stream="STATES"} `,
 		`carstate_stream_limit_bytes{stream="TELEMETRY"} 4.294967296e+09`,
 		`carstate_build_info{goversion="go1.`,
+		"carstate_road_stretches 0\n",
+		`carstate_positions_dropped_total{reason="jump"} 0`,
+		`carstate_driving_judged_total{free_flow="road"} 0`,
+		`carstate_roads_refused_total{reason="profile"} 0`,
 		"carstate_data_dir_free_bytes ",
 		"carstate_tls_certificate_expiry_timestamp_seconds ",
 		"process_start_time_seconds ",

@@ -23,6 +23,7 @@ import (
 	"carstate/internal/fleet"
 	"carstate/internal/ingest"
 	"carstate/internal/query"
+	"carstate/internal/road"
 	"carstate/internal/stream"
 	"carstate/internal/ticks"
 	"carstate/internal/vehicle"
@@ -42,6 +43,7 @@ type service struct {
 	tokens    access.Tokens
 	sources   access.Sources
 	fleet     *fleet.Table
+	roads     *road.Map // empty on a node that neither judges nor has the console
 	engine    *stream.Engine
 	keeper    *stream.Keeper
 	health    *health
@@ -99,7 +101,7 @@ func prepare(ctx context.Context, f *serveFlags, c stream.Config, log *slog.Logg
 	if err != nil {
 		return nil, err
 	}
-	s := &service{flags: f, config: c, log: log, cert: cert, registry: prometheus.NewRegistry(), fleet: fleet.New(), crowd: new(congestion), member: rand.Text(), failed: make(chan error, 8)}
+	s := &service{flags: f, config: c, log: log, cert: cert, registry: prometheus.NewRegistry(), fleet: fleet.New(), roads: new(road.Map), crowd: new(congestion), member: rand.Text(), failed: make(chan error, 8)}
 	if s.traces, err = newTraces(ctx, f, log); err != nil {
 		return nil, err
 	}
@@ -249,11 +251,39 @@ func (s *service) startBackground() {
 	if s.flags.has("query") {
 		s.background(func() error { s.keeper.KeepUsage(ctx); return nil })
 	}
+	loaded := make(chan struct{})
+	if s.knowsRoads() {
+		s.background(func() error {
+			s.engine.KeepRoads(ctx, s.roads, s.flags.has("derive"), func() { close(loaded) })
+			return nil
+		})
+	}
 	if s.flags.has("derive") {
 		d := s.newDeriver(ctx)
-		s.background(func() error { d.Run(ctx); return nil })
+		s.background(func() error {
+			s.awaitRoads(ctx, loaded)
+			d.Run(ctx)
+			return nil
+		})
 		s.background(func() error { s.engine.Trim(ctx); return nil })
 		s.background(func() error { s.keeper.Erase(ctx); return nil })
+	}
+}
+
+// knowsRoads reports whether the node has a map of roads: to judge, or to show it.
+func (s *service) knowsRoads() bool { return s.flags.has("derive") || s.flags.has("admin") }
+
+// roadsWithin is how long a node waits for its map of roads before it judges cars
+// without it. A million stretches take about a second.
+const roadsWithin = 30 * time.Second
+
+// awaitRoads waits until the map of roads is loaded.
+func (s *service) awaitRoads(ctx context.Context, loaded <-chan struct{}) {
+	select {
+	case <-loaded:
+	case <-ctx.Done():
+	case <-time.After(roadsWithin):
+		s.log.Warn("the profiles of roads are not loaded yet: cars are judged without those that are missing")
 	}
 }
 
@@ -275,6 +305,7 @@ const (
 func (s *service) newDeriver(ctx context.Context) *derive.Deriver {
 	c := derive.Config{
 		Partitions: s.engine.Partitions(),
+		Observe:    s.roads.Observe,
 		MaxStates:  max(stream.BatchStates, stream.MaxStates/s.engine.Partitions()),
 		MaxLoad:    stream.MaxLoad,
 		MaxCached:  max(minCachedStates, cachedStates/s.engine.Partitions()),

@@ -182,7 +182,7 @@ func (c *Console) flow() flowView {
 	if now.feedAge >= 0 {
 		v.FeedAge = short(math.Round(10*now.feedAge) / 10)
 	}
-	for _, name := range []string{"TELEMETRY", "STATES", "TOKENS", "SOURCES", "AUDIT"} {
+	for _, name := range []string{"TELEMETRY", "STATES", "TOKENS", "SOURCES", "AUDIT", "ROADS"} {
 		if s, ok := now.streams[name]; ok && s.limit > 0 {
 			percent := 100 * s.bytes / s.limit
 			v.Streams = append(v.Streams, streamBar{name, s.bytes, s.limit, percent, percent >= 80})
