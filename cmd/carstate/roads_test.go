@@ -1,0 +1,178 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"carstate/internal/stream"
+	"carstate/internal/stream/streamtest"
+	"carstate/internal/vehicle"
+)
+
+// sumOf is what a node says of a metric, over its labels.
+func sumOf(p *process, metric string) (sum float64, err error) {
+	all, err := p.Metrics(context.Background())
+	for name, value := range all {
+		if name == metric || strings.HasPrefix(name, metric+"{") {
+			sum += value
+		}
+	}
+	return sum, err
+}
+
+// onRoad is a reading of a car on a road that goes north, so many metres along it.
+func onRoad(vid string, at time.Time, metres, kmh float64) string {
+	return fmt.Sprintf(`{"vid":%q,"time":%d,"signals":{"Vehicle.Speed":%g,"Vehicle.CurrentLocation.Latitude":%.7f,"Vehicle.CurrentLocation.Longitude":11.34,"Vehicle.CurrentLocation.Heading":1}}`+"\n",
+		vid, at.UnixMilli(), kmh, 44.5+metres/111_195)
+}
+
+// driveOn is a car's way along the road, a reading every five seconds, up to a moment.
+func driveOn(vid string, until time.Time, metres, kmh float64) string {
+	var lines strings.Builder
+	readings := int(metres / (kmh / 3.6 * 5))
+	for i := range readings + 1 {
+		lines.WriteString(onRoad(vid, until.Add(time.Duration(i-readings)*5*time.Second), float64(i)*kmh/3.6*5, kmh))
+	}
+	return lines.String()
+}
+
+// Three nodes judge. A jam that the cars of one of them are in is known to another one,
+// which judges the only car of its own on that road by it. How long that takes is
+// logged; the aim is 3 s.
+func TestJamIsKnownToOtherNodes(t *testing.T) {
+	c := streamtest.StartCluster(t)
+	const partitions = 32
+	var nodes []*process
+	for range 3 {
+		nodes = append(nodes, start(t, t.TempDir(), "--nats", c.URLs(), "--partitions", fmt.Sprint(partitions)))
+	}
+	key := nodes[0].addSource(t, "gateway")
+	if err := until(time.Minute, func() error {
+		shared := 0.0
+		for _, p := range nodes {
+			n, err := sumOf(p, "carstate_fold_partitions")
+			if err != nil || n == 0 {
+				return fmt.Errorf("a node has no partitions: %w", err)
+			}
+			shared += n
+		}
+		if shared != partitions {
+			return fmt.Errorf("%g partitions are shared", shared)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	jammed, own, by := split(t, nodes, key, began.Add(-time.Hour))
+	judged, err := sumOf(by, "carstate_driving_judged_total")
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	// The road is driven freely in two quarter hours, by cars of one node.
+	send := func(lines string) {
+		t.Helper()
+		if err := until(time.Minute, func() error { _, err := postLines(nodes[0], key, lines); return err }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, ago := range []time.Duration{50 * time.Minute, 30 * time.Minute} {
+		for _, vid := range jammed {
+			send(driveOn(vid, began.Add(-ago), 900, 60))
+		}
+	}
+	if err := until(time.Minute, func() error {
+		n, err := sumOf(by, "carstate_road_stretches")
+		if err == nil && n < 6 {
+			err = fmt.Errorf("%g stretches are known", n)
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+
+	// Its car finds nobody there; then the others are in a jam.
+	e := streamtest.Open(t, stream.Config{URLs: c.URLs()})
+	metres, readings := 0.0, 0
+	last := began.Add(-time.Minute)
+	crawl := func() (vehicle.State, error) {
+		now := time.Now()
+		metres += now.Sub(last).Seconds() * 6 / 3.6
+		last = now
+		readings++
+		if _, err := postLines(nodes[0], key, onRoad(own, now, metres, 6)); err != nil {
+			return vehicle.State{}, err
+		}
+		var s vehicle.State
+		err := until(10*time.Second, func() (err error) {
+			if s, _, err = e.State(t.Context(), vehicle.ID(own)); err == nil && s.Time < vehicle.At(now) {
+				err = errors.New("it is not judged")
+			}
+			return err
+		})
+		return s, err
+	}
+	send(driveOn(own, last, 0, 6))
+	if s, err := crawl(); err != nil || s.Road.Cars != 0 {
+		t.Fatalf("before the jam %d cars are said to be there, %v", s.Road.Cars, err)
+	}
+	for _, vid := range jammed {
+		send(driveOn(vid, time.Now(), 400, 6))
+	}
+	acked := time.Now()
+	var s vehicle.State
+	if err := until(time.Minute, func() (err error) {
+		if s, err = crawl(); err == nil && (s.Road.Cars < 3 || s.Road.DelayAhead < 2.5) {
+			err = fmt.Errorf("%d cars show a delay of %g", s.Road.Cars, s.Road.DelayAhead)
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%.2f s after the last reading of the others was acknowledged, the car is judged by %d cars: the way ahead takes %.1f times as long as in light traffic",
+		time.Since(acked).Seconds(), s.Road.Cars, s.Road.DelayAhead)
+	// It was not the others' node that judged it, nor this one the others.
+	if n, err := sumOf(by, "carstate_driving_judged_total"); err != nil || n-judged > float64(readings+1) {
+		t.Errorf("the node of the one car has judged %g readings, %v; the car sent %d", n-judged, err, readings+1)
+	}
+}
+
+// split finds cars of one node, and a car of another one: it lets them report one by
+// one, and looks which node judges them.
+func split(t *testing.T, nodes []*process, key string, at time.Time) (several []string, one string, by *process) {
+	t.Helper()
+	cars := make(map[*process][]string)
+	for i := 0; ; i++ {
+		vid := fmt.Sprintf("car%d", i)
+		before := make(map[*process]float64)
+		for _, p := range nodes {
+			before[p], _ = sumOf(p, "carstate_driving_judged_total")
+		}
+		if _, err := postLines(nodes[0], key, fmt.Sprintf(`{"vid":%q,"time":%d,"signals":{"Vehicle.Speed":30}}`, vid, at.UnixMilli())); err != nil {
+			t.Fatal(err)
+		}
+		if err := until(time.Minute, func() error {
+			for _, p := range nodes {
+				if n, err := sumOf(p, "carstate_driving_judged_total"); err == nil && n > before[p] {
+					cars[p] = append(cars[p], vid)
+					return nil
+				}
+			}
+			return errors.New("nobody judges it")
+		}); err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range nodes {
+			for _, other := range nodes {
+				if len(cars[p]) >= 6 && other != p && len(cars[other]) > 0 {
+					return cars[p][:6], cars[other][0], other
+				}
+			}
+		}
+	}
+}
