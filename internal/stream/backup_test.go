@@ -435,3 +435,24 @@ func FuzzCheckBackup(f *testing.F) {
 		}
 	})
 }
+
+// A sealed record that holds no profiles spoils neither a map nor a backup.
+func TestBackupWithoutMalformedRoads(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, Config{DataDir: t.TempDir()})
+	subject := roadSubject(0x47ab511000000000) // any square will do
+	if _, err := tileOfRoad(subject); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.storeBatch(t.Context(), Roads, []write{{subject: subject, record: seal(subject, []byte("\x00no profile"))}}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	n.KeepRoads(ctx, &n.roads, false, cancel)
+	if n.roads.Len() != 0 {
+		t.Errorf("%d stretches came of it", n.roads.Len())
+	}
+	if info, err := CheckBackup(bytes.NewReader(backupOf(t, n))); err != nil || info.Kinds["road"] != 0 {
+		t.Errorf("%+v, %v", info, err)
+	}
+}

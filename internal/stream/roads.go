@@ -273,7 +273,10 @@ func (k *roadKeeper) listen() (stop func()) {
 
 // backUpRoads adds the profiles to a backup. Damaged ones are left out.
 func (e *Engine) backUpRoads(ctx context.Context, b *backupWriter) error {
-	_, _, err := e.readRoads(ctx, 1, func(_ road.Tile, r record) error {
+	_, _, err := e.readRoads(ctx, 1, func(tile road.Tile, r record) error {
+		if err := new(road.Map).Load(tile, r.body); err != nil {
+			return err // a restore would refuse it, and all else with it
+		}
 		if err := b.add(r.subject, r.sealed); err != nil {
 			return errStopReading{err}
 		}
