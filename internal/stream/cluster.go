@@ -126,6 +126,17 @@ func (d denial) Error() string {
 	return fmt.Sprintf("the NATS account lacks a right: %s: grant what deploy/nats/nats.conf does", d.what)
 }
 
+// withoutNames is the denial as it may be logged: in our subjects the kind is followed by
+// names of vehicles and places.
+func (d denial) withoutNames() denial {
+	what, subject, ok := strings.Cut(d.what, " to ")
+	if !ok || strings.HasPrefix(subject, "$") {
+		return d
+	}
+	kind, _, _ := strings.Cut(subject, ".")
+	return denial{what + " to " + kind + ".…"}
+}
+
 // asDenial finds a denial in what the connection reports by the way.
 func asDenial(err error) (denial, bool) {
 	if !errors.Is(err, nats.ErrPermissionViolation) {

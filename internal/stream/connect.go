@@ -128,6 +128,7 @@ func (e *Engine) onAsyncError() nats.Option {
 				(*deny)(d) // whoever opens the engine reports it
 				return
 			}
+			err = d.withoutNames()
 		}
 		if isRefusal(err) {
 			refused.Log(e.log, "the NATS cluster refuses the login: trying on", "error", err)
