@@ -224,8 +224,8 @@ const slowestMetresPerSecond = 0.2
 // The shares of the free flow that the states stand for, as docs/verdicts.md defines
 // them.
 const (
-	jamShare  = 0.4
-	slowShare = 2.0 / 3
+	JamShare  = 0.4
+	SlowShare = 2.0 / 3
 )
 
 // stateAt is how traffic moves on the stretch at a time; 0 if too few cars show it or
@@ -237,9 +237,9 @@ func (s *stretch) stateAt(unix uint32) vehicle.DrivingState {
 		return 0
 	}
 	switch share := 1 / (pace * free); {
-	case share <= jamShare:
+	case share <= JamShare:
 		return vehicle.TrafficJam
-	case share <= slowShare:
+	case share <= SlowShare:
 		return vehicle.SlowDriving
 	}
 	return vehicle.NormalDriving

@@ -1,0 +1,68 @@
+package road
+
+import (
+	"math"
+
+	"github.com/golang/geo/r1"
+	"github.com/golang/geo/s1"
+	"github.com/golang/geo/s2"
+
+	"carstate/internal/vehicle"
+)
+
+// Box is a part of the earth between two meridians and two parallels, in degrees.
+// West is greater than East if the box crosses the date line.
+type Box struct{ West, South, East, North float64 }
+
+func (b Box) rect() s2.Rect {
+	const perDegree = math.Pi / 180
+	return s2.Rect{
+		Lat: r1.Interval{Lo: b.South * perDegree, Hi: b.North * perDegree},
+		Lng: s1.IntervalFromEndpoints(b.West*perDegree, b.East*perDegree),
+	}
+}
+
+// Around is a box whose sides are so many metres from the middle of a stretch. Near a
+// pole it goes around the earth.
+func Around(s vehicle.Stretch, metres float64) Box {
+	latitude, longitude := Centre(s)
+	const metresPerDegree = math.Pi / 180 * earthMetres
+	north := metres / metresPerDegree
+	east := north / math.Cos(latitude*math.Pi/180)
+	b := Box{West: -180, East: 180, South: max(-90, latitude-north), North: min(90, latitude+north)}
+	if east < 180 {
+		b.West, b.East = math.Remainder(longitude-east, 360), math.Remainder(longitude+east, 360)
+	}
+	return b
+}
+
+// cellMetres is less than the width of most cells.
+const cellMetres = 100
+
+// ConditionsIn is [Map.Conditions] of the stretches whose middle lies in a box. For a
+// box that is small beside the map it looks up the stretches that there can be.
+func (m *Map) ConditionsIn(b Box, at vehicle.UnixMilli, yield func(Condition) bool) {
+	box := b.rect()
+	if box.IsEmpty() {
+		return
+	}
+	wide := box.Lng.Length() * earthMetres / cellMetres
+	high := box.Lat.Length() * earthMetres / cellMetres
+	if (wide+2)*(high+2)*Octants >= float64(m.Len()) {
+		m.Conditions(at, func(c Condition) bool {
+			return !box.ContainsLatLng(cellOf(c.Stretch).LatLng()) || yield(c)
+		})
+		return
+	}
+	middle := s2.CellIDFromLatLng(box.Center()).Parent(level)
+	for _, cell := range s2.FloodFillRegionCovering(box, middle) {
+		if !box.ContainsLatLng(cell.LatLng()) {
+			continue
+		}
+		for octant := range uint64(Octants) {
+			if c, ok := m.Condition(vehicle.Stretch(uint64(cell)|octant), at); ok && !yield(c) {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,74 @@
+package road
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"carstate/internal/vehicle"
+)
+
+// TestConditionsIn: a box holds the stretches whose middle lies in it, whether they are
+// looked up or the whole map is walked through.
+func TestConditionsIn(t *testing.T) {
+	var m Map
+	random := rand.New(rand.NewPCG(1, 2))
+	var all []vehicle.Stretch
+	add := func(latitude, longitude float64) {
+		s := stretchAt(latitude, longitude, uint8(random.IntN(Octants)))
+		sh := m.shardOf(s)
+		if _, ok := sh.find(s); !ok {
+			sh.get(s)
+			all = append(all, s)
+		}
+	}
+	for range 4_000 { // around the date line, a pole and an ordinary town
+		add(-17+random.Float64()/20, 180+random.Float64()/20-0.025)
+		add(89.9+random.Float64()/10, 360*random.Float64())
+		add(44.4+random.Float64()/20, 11.3+random.Float64()/20)
+	}
+	within := func(b Box) (names []vehicle.Stretch) {
+		m.ConditionsIn(b, 0, func(c Condition) bool {
+			names = append(names, c.Stretch)
+			return true
+		})
+		slices.Sort(names)
+		return names
+	}
+	boxes := map[string]Box{
+		"world": {-180, -90, 180, 90}, "a street": {11.31, 44.41, 11.32, 44.415}, "a town": {11.3, 44.4, 11.35, 44.45},
+		"the date line": {179.99, -17, -179.99, -16.97}, "east of it": {-180, -17, -179.99, -16.97}, "west of it": {179.99, -17, 180, -16.97},
+		"the pole": {-180, 89.95, 180, 90}, "a point": {11.3, 44.4, 11.3, 44.4}, "a meridian": {11.3, -90, 11.3, 90},
+		"nothing": {180, -1, -180, 1}, "around a stretch": Around(stretchAt(-17+0.02, 180, 0), 500), "around the pole": Around(stretchAt(90, 0, 0), 500),
+	}
+	for name, b := range boxes {
+		var want []vehicle.Stretch
+		for _, s := range all {
+			latitude, longitude := Centre(s)
+			inside := b.West <= longitude && longitude <= b.East
+			if b.West > b.East {
+				inside = longitude >= b.West || longitude <= b.East
+			}
+			if inside && b.South <= latitude && latitude <= b.North {
+				want = append(want, s)
+			}
+		}
+		slices.Sort(want)
+		if got := within(b); !slices.Equal(got, want) {
+			t.Errorf("%s: %d stretches, not %d", name, len(got), len(want))
+		}
+		if len(want) == 0 && (name == "a street" || name == "the date line" || name == "around a stretch" || name == "around the pole") {
+			t.Errorf("%s holds no stretch to test with", name)
+		}
+	}
+	n := 0
+	m.ConditionsIn(boxes["a street"], 0, func(Condition) bool { n++; return false })
+	m.ConditionsIn(boxes["world"], 0, func(Condition) bool { n++; return false })
+	if n != 2 {
+		t.Errorf("yield was called %d times after it had enough", n-2)
+	}
+	if b := Around(stretchAt(44.4, 11.3, 0), 1000); math.Abs((b.North-b.South)*111.2-2) > 0.01 || math.Abs((b.East-b.West)*79.4-2) > 0.01 {
+		t.Errorf("1 km around: %+v", b)
+	}
+}
