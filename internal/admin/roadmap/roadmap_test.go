@@ -1,0 +1,233 @@
+package roadmap
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json/v2"
+	"io"
+	"math"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"carstate/internal/road"
+	"carstate/internal/road/roadtest"
+	"carstate/internal/vehicle"
+)
+
+var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+
+// served is what a reader is sent of a query.
+func served(t *testing.T, r *Reader, query string, way []string) Collection {
+	t.Helper()
+	q, err := url.ParseQuery(query)
+	if err != nil {
+		t.Fatal(err)
+	}
+	box, limit, err := Asked(q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := httptest.NewRecorder()
+	Serve(w, httptest.NewRequest("GET", "/", nil), r.Within(box, noon), limit, way)
+	if kind := w.Header().Get("Content-Type"); kind != "application/geo+json" {
+		t.Errorf("it is %s", kind)
+	}
+	var c Collection
+	if err := json.Unmarshal(w.Body.Bytes(), &c, json.RejectUnknownMembers(true)); err != nil {
+		t.Fatalf("%v:\n%s", err, w.Body)
+	}
+	return c
+}
+
+// jammedStreet runs east through a town: free at 50, at 10 now. A street beside it runs
+// north, is as fast as ever, and ends before the first one.
+func jammedStreet() *road.Map {
+	m := new(road.Map)
+	east := roadtest.Street{Latitude: 44.5, Longitude: 11.34, Heading: 90, Metres: 1500}
+	north := roadtest.Street{Latitude: 44.52, Longitude: 11.34, Heading: 0, Metres: 1500}
+	for _, s := range []roadtest.Street{east, north} {
+		roadtest.Feed(m, s.Learn(50, noon))
+	}
+	roadtest.Feed(m, east.Drive("slow", 8, 10, noon.Add(-8*time.Minute), 5*time.Second))
+	roadtest.Feed(m, north.Drive("fast", 8, 50, noon.Add(-2*time.Minute), 5*time.Second))
+	return m
+}
+
+// TestJammedStreet: the jam comes first, each direction where it is, and what is said of
+// it agrees with itself.
+func TestJammedStreet(t *testing.T) {
+	m := jammedStreet()
+	r := NewReader(m)
+	c := served(t, r, "", nil)
+	if c.Type != "FeatureCollection" || !c.At.Equal(noon) || c.Truncated || c.Known != len(c.Features) || len(c.Features) < 18 {
+		t.Fatalf("%d of %d stretches, truncated %t, at %v", len(c.Features), c.Known, c.Truncated, c.At)
+	}
+	last, states := 0., map[string]int{}
+	for _, f := range c.Features {
+		p := f.Properties
+		states[p.State]++
+		from, to := f.Geometry.Coordinates[0], f.Geometry.Coordinates[1]
+		perDegree := 111_195 * math.Cos(44.5*math.Pi/180)
+		if metres := math.Hypot((to[0]-from[0])*perDegree, (to[1]-from[1])*111_195); math.Abs(metres-100) > 1 {
+			t.Errorf("%s is drawn %g m long", p.Stretch, metres)
+		}
+		for _, x := range []float64{from[0], from[1], to[0], to[1]} {
+			if math.Abs(x*1e6-math.Round(x*1e6)) > 1e-6 {
+				t.Errorf("%g has more than 6 decimals", x)
+			}
+		}
+		if p.Share == nil {
+			if last = 2; p.SpeedKmh != nil || p.Cars != 0 || p.State != "unknown" {
+				t.Errorf("%+v", p)
+			}
+			continue
+		}
+		if *p.Share < last {
+			t.Errorf("a share of %g after one of %g", *p.Share, last)
+		}
+		if last = *p.Share; math.Abs(*p.Share-*p.SpeedKmh/p.FreeFlowKmh) > 0.01 || p.Cars < 3 || p.State == "unknown" {
+			t.Errorf("%+v", p)
+		}
+	}
+	worst := c.Features[0].Properties
+	if worst.State != "jam" || *worst.Share > road.JamShare || worst.Heading != 90 || !strings.HasSuffix(worst.Stretch, "-e") || worst.Since == nil || worst.Since.After(noon) || worst.Young {
+		t.Errorf("the worst is %+v", worst)
+	}
+	if line := c.Features[0].Geometry.Coordinates; line[1][0] <= line[0][0] || line[0][1] != line[1][1] {
+		t.Errorf("eastbound, it runs %v", line)
+	}
+	if states["jam"] < 5 || states["normal"] < 5 {
+		t.Errorf("%v", states)
+	}
+	if s := r.All(noon); s.ByState[vehicle.TrafficJam] != states["jam"] || s.ByState[0] != states["unknown"] {
+		t.Errorf("%v of %v", s.ByState, states)
+	}
+
+	// A part of it, and the worst of it.
+	part := served(t, r, "bbox=11.3,44.515,11.4,44.6", []string{"a-n", "b-n"})
+	if len(part.Features) < 8 || len(part.Features) >= len(c.Features) || part.Truncated || len(part.Way) != 2 {
+		t.Errorf("the part has %d of %d, truncated %t", len(part.Features), len(c.Features), part.Truncated)
+	}
+	for _, f := range part.Features {
+		if f.Properties.State == "jam" {
+			t.Errorf("%+v is elsewhere", f)
+		}
+	}
+	few := served(t, r, "limit=2", nil)
+	if len(few.Features) != 2 || !few.Truncated || few.Known != c.Known || few.Features[0].Properties.Stretch != worst.Stretch {
+		t.Errorf("the 2 worst: %+v", few)
+	}
+	if none := served(t, r, "bbox=0,0,1,1", nil); none.Features == nil || len(none.Features) != 0 || none.Known != 0 {
+		t.Errorf("in the ocean: %+v", none)
+	}
+}
+
+// TestFewCars: what fewer than three cars showed is no road to be shown.
+func TestFewCars(t *testing.T) {
+	m := new(road.Map)
+	s := roadtest.Street{Latitude: 44.5, Longitude: 11.34, Heading: 90, Metres: 1500}
+	for i := range 8 {
+		roadtest.Feed(m, s.Drive("car", 2, 30, noon.Add(time.Duration(i-9)*15*time.Minute), 10*time.Second))
+	}
+	roadtest.Feed(m, s.Drive("car", 2, 30, noon.Add(-4*time.Minute), 10*time.Second))
+	if c := served(t, NewReader(m), "", nil); m.Len() == 0 || c.Known != 0 || len(c.Features) != 0 {
+		t.Errorf("%d of %d stretches are shown: %+v", c.Known, m.Len(), c.Features)
+	}
+}
+
+// TestManyStretches: of more than are shown, the worst are.
+func TestManyStretches(t *testing.T) {
+	m := new(road.Map)
+	for i := range 260 { // parallel streets, a cell apart
+		s := roadtest.Street{Latitude: 44 + float64(i)*0.0016, Longitude: 11, Heading: 90, Metres: 12_000}
+		roadtest.Feed(m, s.Drive("car", 8, 72, noon.Add(-20*time.Minute), 2*time.Second))
+	}
+	jam := roadtest.Street{Latitude: 44.2, Longitude: 11, Heading: 90, Metres: 1000}
+	roadtest.Feed(m, jam.Drive("slow", 8, 10, noon.Add(-6*time.Minute), 5*time.Second))
+	r := NewReader(m)
+	s := r.All(noon)
+	if s.Known <= MaxStretches || len(s.Worst) != MaxStretches || s.Worst[0].State != vehicle.TrafficJam {
+		t.Fatalf("%d of %d, the first %+v", len(s.Worst), s.Known, s.Worst[0])
+	}
+	if c := served(t, r, "", nil); !c.Truncated || len(c.Features) != MaxStretches {
+		t.Errorf("%d are sent, truncated %t", len(c.Features), c.Truncated)
+	}
+	// It is read again when it has become old.
+	roadtest.Feed(m, jam.Drive("more", 8, 40, noon.Add(-30*time.Second), time.Second))
+	if again := r.All(noon.Add(time.Second)); again.At != s.At {
+		t.Error("read again after a second")
+	}
+	if again := r.All(noon.Add(keepFor)); again.At == s.At {
+		t.Error("not read again")
+	}
+	if again := r.All(noon.Add(-time.Hour)); again.At == s.At { // the clock was set back
+		t.Error("not read again")
+	}
+}
+
+// TestLines: lines end at the edges of the map.
+func TestLines(t *testing.T) {
+	m := new(road.Map)
+	roadtest.Feed(m, roadtest.Street{Latitude: -17, Longitude: 179.99, Heading: 90, Metres: 1500}.Learn(60, noon)) // as far as 180
+	roadtest.Feed(m, roadtest.Street{Latitude: 89.98, Longitude: 0, Heading: 0, Metres: 2000}.Learn(60, noon))
+	c := served(t, NewReader(m), "", nil)
+	if len(c.Features) < 5 {
+		t.Fatalf("%d stretches", len(c.Features))
+	}
+	for _, f := range c.Features {
+		for _, p := range f.Geometry.Coordinates {
+			if !(math.Abs(p[0]) <= 180) || !(math.Abs(p[1]) <= 90) {
+				t.Errorf("%s: %v", f.Properties.Stretch, p)
+			}
+		}
+		if from, to := f.Geometry.Coordinates[0][0], f.Geometry.Coordinates[1][0]; f.Properties.Heading == 90 && from > to {
+			t.Errorf("%s crosses the date line: %g to %g", f.Properties.Stretch, from, to)
+		}
+	}
+}
+
+// TestPacked: who can unpack is sent less.
+func TestPacked(t *testing.T) {
+	r := NewReader(jammedStreet())
+	plain, packed := httptest.NewRecorder(), httptest.NewRecorder()
+	req := httptest.NewRequest("GET", "/", nil)
+	Serve(plain, req, r.All(noon), MaxStretches, nil)
+	req.Header.Set("Accept-Encoding", "gzip, deflate")
+	Serve(packed, req, r.All(noon), MaxStretches, nil)
+	z, err := gzip.NewReader(packed.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text, err := io.ReadAll(z); err != nil || !bytes.Equal(text, plain.Body.Bytes()) || packed.Header().Get("Content-Encoding") != "gzip" {
+		t.Errorf("unpacked: %v, %s", err, text)
+	}
+}
+
+// FuzzAsked: a query is read, or refused in one line that repeats none of it.
+func FuzzAsked(f *testing.F) {
+	for _, q := range []string{
+		"", "bbox=11,44,12,45&limit=100", "bbox=179,-18,-179,-16", "bbox=-180,-90,180,90", "bbox=11,45,12,44", "bbox=11,44,12", "bbox=11,44,12,45,6",
+		"bbox=NaN,44,12,45", "bbox=11,44,12,91", "bbox=181,44,12,45", "bbox=", "bbox=1,2,3,4&bbox=1,2,3,4", "limit=0", "limit=20001", "limit=x", "limit=1&limit=2", "bbox=1e2,-0,+1e-2,0x1p3",
+	} {
+		f.Add(q)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		q, err := url.ParseQuery(text)
+		if err != nil {
+			return
+		}
+		b, limit, err := Asked(q)
+		if err != nil {
+			if err != errBox && err != errLimit {
+				t.Errorf("%v", err)
+			}
+			return
+		}
+		if !(math.Abs(b.West) <= 180 && math.Abs(b.East) <= 180 && b.South >= -90 && b.South <= b.North && b.North <= 90) || limit < 1 || limit > MaxStretches {
+			t.Errorf("%q is %+v, %d", text, b, limit)
+		}
+	})
+}

@@ -1,0 +1,70 @@
+// Package roadtest drives cars along streets, for the tests of those who show what a
+// [road.Map] learned from them.
+package roadtest
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"carstate/internal/road"
+	"carstate/internal/vehicle"
+)
+
+// Street is a straight street in one direction of travel.
+type Street struct {
+	Latitude, Longitude float64 // where it begins, degrees
+	Heading             float64 // degrees clockwise from north
+	Metres              float64
+}
+
+// every is how often a car reports.
+const every = 5 * time.Second
+
+// Drive has cars drive along the street at a speed, each a gap after the one before. It
+// returns their samples in order of time, to the second. Their names begin with a
+// prefix.
+func (s Street) Drive(prefix string, cars int, kmh float64, from time.Time, gap time.Duration) (samples []vehicle.Sample) {
+	const metresPerDegree = 111_195
+	sin, cos := math.Sincos(s.Heading * math.Pi / 180)
+	steps := int(s.Metres / (kmh / 3.6 * every.Seconds()))
+	for car := range cars {
+		for step := range steps + 1 {
+			metres := float64(step) * kmh / 3.6 * every.Seconds()
+			x := vehicle.Sample{Vehicle: vehicle.ID(fmt.Sprintf("%s%d", prefix, car)), Time: vehicle.At(from.Add(time.Duration(car)*gap + time.Duration(step)*every))}
+			for signal, value := range map[vehicle.Signal]float64{
+				vehicle.Speed: kmh, vehicle.CurrentHeading: s.Heading,
+				vehicle.CurrentLatitude:  s.Latitude + metres*cos/metresPerDegree,
+				vehicle.CurrentLongitude: math.Remainder(s.Longitude+metres*sin/metresPerDegree/math.Cos(s.Latitude*math.Pi/180), 360),
+			} {
+				if err := x.Set(signal, value); err != nil {
+					panic(err) // the street leaves the earth
+				}
+			}
+			samples = append(samples, x)
+		}
+	}
+	slices.SortStableFunc(samples, func(a, b vehicle.Sample) int { return int(a.Time - b.Time) })
+	return samples
+}
+
+// Learn has cars drive along the street with nothing in their way, in five quarter
+// hours that end half an hour before a time, so that its free flow is known by then.
+func (s Street) Learn(freeKmh float64, until time.Time) (samples []vehicle.Sample) {
+	const quarter = 15 * time.Minute
+	for i := range 5 {
+		begin := until.Truncate(quarter).Add(time.Duration(i-7) * quarter)
+		samples = append(samples, s.Drive(fmt.Sprintf("free%d", i), 6, freeKmh, begin, 20*time.Second)...)
+	}
+	return samples
+}
+
+// Feed has a map take in samples. It returns the states of their cars.
+func Feed(m *road.Map, samples []vehicle.Sample) map[vehicle.ID]vehicle.State {
+	states := make(map[vehicle.ID]vehicle.State)
+	for _, x := range samples {
+		states[x.Vehicle] = m.Observe(states[x.Vehicle], x)
+	}
+	return states
+}
