@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json/v2"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -12,6 +13,8 @@ import (
 	"time"
 
 	"carstate/internal/access"
+	"carstate/internal/admin/roadmap"
+	"carstate/internal/road"
 	"carstate/internal/vehicle"
 )
 
@@ -103,6 +106,13 @@ func (c *Client) RemoveSource(ctx context.Context, name string) (SourceSummary, 
 // Vehicle tells what is known of a vehicle and why it is judged as it is.
 func (c *Client) Vehicle(ctx context.Context, id vehicle.ID) (VehicleRecord, error) {
 	return send[VehicleRecord](ctx, c, http.MethodGet, "/v1/vehicles/"+url.PathEscape(string(id)), nil)
+}
+
+// Roads tells how traffic moves on the stretches of road within a box, at most limit of
+// them (1 to [roadmap.MaxStretches]), the worst first.
+func (c *Client) Roads(ctx context.Context, b road.Box, limit int) (roadmap.Collection, error) {
+	path := fmt.Sprintf("/v1/roads?bbox=%g,%g,%g,%g&limit=%d", b.West, b.South, b.East, b.North, limit)
+	return send[roadmap.Collection](ctx, c, http.MethodGet, path, nil)
 }
 
 // Forget erases a vehicle everywhere.

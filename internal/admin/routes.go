@@ -64,6 +64,10 @@ func (s *Server) addCalls(mux *http.ServeMux, console http.Handler) {
 		mux.Handle("/v1/vehicles/{vid}/allow", methods{"POST": call(s, "vehicle.allow", http.StatusOK, onVehicle(s.deeds.Allow))})
 	}
 
+	if s.cfg.Roads != nil {
+		mux.Handle("/v1/roads", methods{"GET": s.stream("road.list", s.listRoads(s.cfg.Roads))})
+	}
+
 	if s.cfg.Store != nil {
 		mux.Handle("/v1/backup", methods{"GET": s.stream("backup.take", s.takeBackup)})
 		mux.Handle("/v1/restore", methods{"POST": s.stream("backup.restore", s.restore)})

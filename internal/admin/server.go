@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"carstate/internal/access"
+	"carstate/internal/road"
 	"carstate/internal/vehicle"
 )
 
@@ -34,6 +35,9 @@ type Config struct {
 	State func(context.Context, vehicle.ID) (s vehicle.State, ok bool, err error)
 	// MaxAge is how old readings may be and still answer a query.
 	MaxAge time.Duration
+
+	// Roads is what this node knows of the roads; nil: they are not shown.
+	Roads *road.Map
 
 	// Forget erases a vehicle everywhere, Allow lets it report again; both
 	// audit it as done by the operator named. Nil: it is not offered.

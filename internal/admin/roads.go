@@ -1,0 +1,21 @@
+package admin
+
+import (
+	"net/http"
+
+	"carstate/internal/admin/roadmap"
+	"carstate/internal/road"
+)
+
+// listRoads shows how traffic moves on the roads, as GeoJSON.
+func (s *Server) listRoads(roads *road.Map) func(http.ResponseWriter, *http.Request) error {
+	reader := roadmap.NewReader(roads)
+	return func(w http.ResponseWriter, r *http.Request) error {
+		box, limit, err := roadmap.Asked(r.URL.Query())
+		if err != nil {
+			return refuse(http.StatusBadRequest, "%v", err)
+		}
+		roadmap.Serve(w, r, reader.Within(box, s.cfg.Now()), limit, nil)
+		return nil
+	}
+}
