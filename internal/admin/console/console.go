@@ -7,7 +7,9 @@ import (
 	"encoding/hex"
 	"hash/maphash"
 	"log/slog"
+	"maps"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -15,10 +17,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"carstate/internal/access"
+	"carstate/internal/admin/roadmap"
+	"carstate/internal/road"
 	"carstate/internal/vehicle"
 )
 
-// Config is what a [Console] is made of. All but the last four and
+// Config is what a [Console] is made of. All but the last four, Roads and
 // QueryURL are required.
 type Config struct {
 	Deeds     Deeds
@@ -38,6 +42,7 @@ type Config struct {
 	// store.
 	Ready, Writable func() error
 
+	Roads    *road.Map     // what this node knows of the roads; nil: nothing
 	MaxAge   time.Duration // how old readings may be and still answer
 	QueryURL string        // where developers ask, for the line to paste; "": not shown
 	Secure   bool          // the listener speaks TLS
@@ -76,6 +81,7 @@ type Deeds interface {
 type Console struct {
 	Config
 	pages    pages
+	roads    *roadmap.Reader // nil: this node knows of none
 	sessions sessions
 	attempts attempts
 	streams  streams
@@ -105,6 +111,9 @@ func New(cfg Config) *Console {
 	c.sessions = sessions{deeds: cfg.Deeds, now: cfg.Now, secure: cfg.Secure}
 	c.attempts.seed = maphash.MakeSeed()
 	c.pages = c.parsePages()
+	if cfg.Roads != nil {
+		c.roads = roadmap.NewReader(cfg.Roads)
+	}
 	c.mux = c.routes()
 	auto := promauto.With(cfg.Registry)
 	c.wrong = auto.NewCounter(prometheus.CounterOpts{
@@ -140,7 +149,7 @@ func (c *Console) routes() *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /login", c.loginPage)
 	mux.HandleFunc("POST /login", c.login)
-	for name, kind := range map[string]string{"console.css": "text/css; charset=utf-8", "console.js": "text/javascript; charset=utf-8", "icon.svg": "image/svg+xml"} {
+	for name, kind := range assets {
 		mux.HandleFunc("GET /assets/"+name, asset(name, kind))
 	}
 
@@ -159,6 +168,7 @@ func (c *Console) routes() *http.ServeMux {
 	page("POST /vehicles", c.findVehicle)
 	page("GET /vehicles/{vid}", c.vehiclePage)
 	page("POST /vehicles/{vid}/forget", c.forget)
+	page("GET /roads", c.roadsPage)
 	page("GET /tokens", c.tokensPage)
 	page("POST /tokens", c.issueToken)
 	page("POST /tokens/{id}/rotate", c.rotateToken)
@@ -179,13 +189,22 @@ func (c *Console) routes() *http.ServeMux {
 	})
 	mux.HandleFunc("GET /live/fleet", c.fleetLive)
 	mux.HandleFunc("GET /live/vehicles/{vid}", c.vehicleLive)
+	mux.HandleFunc("GET /live/roads", c.roadsLive)
+	mux.HandleFunc("GET /roads/stretches", c.stretches)
+	mux.HandleFunc("GET /vehicles/{vid}/stretches", c.vehicleStretches)
 	return mux
+}
+
+// assets are what the pages load, and its type.
+var assets = map[string]string{
+	"console.css": "text/css; charset=utf-8", "console.js": "text/javascript; charset=utf-8", "roads.js": "text/javascript; charset=utf-8",
+	"icon.svg": "image/svg+xml",
 }
 
 // assetVersion changes with what the pages load, so that a browser may keep it.
 var assetVersion = func() string {
 	h := sha256.New()
-	for _, name := range []string{"console.css", "console.js", "icon.svg"} {
+	for _, name := range slices.Sorted(maps.Keys(assets)) {
 		text, _ := files.ReadFile("files/" + name)
 		h.Write(text)
 	}

@@ -31,6 +31,7 @@ type page struct {
 	Live    string // path of what keeps the page up to date; "": nothing does
 	Problem string // what went wrong
 	Notice  string // what was done
+	Map     bool   // there is one on it
 	Data    any
 
 	Who     string // is logged in; "": nobody
@@ -41,7 +42,7 @@ type page struct {
 // pages are the templates of each page, by name.
 type pages map[string]*template.Template
 
-var pageNames = []string{"login", "fleet", "vehicles", "vehicle", "forgotten", "tokens", "sources", "operators", "audit", "secret", "failed"}
+var pageNames = []string{"login", "fleet", "vehicles", "vehicle", "roads", "forgotten", "tokens", "sources", "operators", "audit", "secret", "failed"}
 
 func (c *Console) parsePages() pages {
 	p := make(pages)

@@ -58,6 +58,11 @@ type vehicleView struct {
 	Verdicts   []verdictView
 	Readings   []readingView
 	Curve      curveView
+	Roads      bool // this node knows of roads
+	HasWay     bool // of the car, which Map shows
+	WayTime    time.Time
+	WayKnown   bool // some stretch of it is known
+	Map        mapView
 	Tokens     []tokenRow
 	MoreTokens int
 }
@@ -108,16 +113,22 @@ func (c *Console) vehiclePage(w http.ResponseWriter, r *http.Request, s *session
 		return
 	}
 	v.Tokens, v.MoreTokens = c.tokensThatSee(id)
-	p := page{Title: "Vehicle " + string(id), Section: "vehicles", Data: v, Live: "/live/vehicles/" + string(id)}
+	p := page{Title: "Vehicle " + string(id), Section: "vehicles", Data: v, Map: v.HasWay, Live: "/live/vehicles/" + string(id)}
 	status := http.StatusOK
-	if !v.Known {
+	switch {
+	case !v.Known:
 		status, p.Live = http.StatusNotFound, p.Live+unknownYet
+	case v.HasWay:
+		p.Live += withWay
 	}
 	c.showTo(w, s, status, "vehicle", p)
 }
 
 // unknownYet is for the page of a vehicle of which nothing is known.
 const unknownYet = "?unknown"
+
+// withWay is for the page of a vehicle whose way is shown.
+const withWay = "?way"
 
 func (c *Console) vehicleLive(w http.ResponseWriter, r *http.Request) {
 	id, err := vehicle.ParseID(r.PathValue("vid"))
@@ -134,8 +145,10 @@ func (c *Console) vehicleLive(w http.ResponseWriter, r *http.Request) {
 			return nil, errAnotherPage
 		case !v.Known:
 			return nil, nil
+		case v.HasWay != r.URL.Query().Has("way"): // it has sent its first position
+			return nil, errAnotherPage
 		}
-		return c.parts("vehicle", v, "verdicts", "curve", "readings")
+		return c.parts("vehicle", v, "verdicts", "curve", "way", "readings")
 	})
 }
 
@@ -150,6 +163,7 @@ func (c *Console) vehicleView(ctx context.Context, id vehicle.ID) (vehicleView, 
 		c.Monitor.curves.forget(id) // which a page that was being made may have put back
 		return v, nil
 	}
+	c.addWay(&v, &s)
 	past := c.curve(ctx, id)
 	past.add(&s, c.Now())
 	v.Curve = past.view()

@@ -1,0 +1,410 @@
+// Draws the stretches of road that the service knows, and keeps them up to date. It asks
+// this service alone: there are no tiles.
+"use strict";
+
+const said = document.getElementById("said");
+
+const states = ["unknown", "normal", "slow", "jam"]; // the last is drawn on top
+const stateNames = { unknown: "Too few cars now", normal: "Normal", slow: "Slow", jam: "Jam" };
+const headings = ["North", "North-east", "East", "South-east", "South", "South-west", "West", "North-west"];
+
+const refreshEvery = 5000; // ms
+const earth = 40030228; // metres around
+const aside = 8; // metres that a line lies beside the middle of its road
+const nearest = 0.3, farthest = 20000; // metres a pixel
+
+for (const frame of document.querySelectorAll("[data-stretches]")) show(frame);
+
+function show(frame) {
+  const canvas = frame.querySelector("canvas");
+  const pen = canvas.getContext("2d");
+  const part = (name) => frame.querySelector(`[data-map="${name}"]`);
+  const fact = (name) => frame.querySelector(`[data-fact="${name}"]`);
+
+  let stretches = []; // {name, p, x1, y1, x2, y2}, in parts of the earth's map
+  let byName = new Map();
+  let way = [];
+  let truncated = false;
+  let box = null; // of which stretches are; null: everywhere
+  let picked = "", kept = null; // the stretch selected, and what was last known of it
+  let origin = null; // the longitude in the middle, so that the date line is at the edge
+  // The view: what is in the middle, and pixels for the width of the earth.
+  let view = null;
+  let following = true; // until the reader moves the map
+  let colours = {};
+
+  // --- the earth as a map (Mercator)
+
+  const toX = (longitude) => (origin + ((longitude - origin + 540) % 360) - 180) / 360;
+  const toY = (latitude) => {
+    const sin = Math.sin((Math.max(-85, Math.min(85, latitude)) * Math.PI) / 180);
+    return 0.5 - Math.log((1 + sin) / (1 - sin)) / (4 * Math.PI);
+  };
+  const toLatitude = (y) => (Math.atan(Math.sinh(Math.PI * (1 - 2 * y))) * 180) / Math.PI;
+  const toLongitude = (x) => ((((x * 360 + 180) % 360) + 360) % 360) - 180;
+  const metresAPixel = () => (earth * Math.cos((toLatitude(view.y) * Math.PI) / 180)) / view.scale;
+
+  // --- what is drawn
+
+  const width = () => canvas.clientWidth, height = () => canvas.clientHeight;
+  const screenX = (x) => (x - view.x) * view.scale + width() / 2;
+  const screenY = (y) => (y - view.y) * view.scale + height() / 2;
+
+  // widths are those of the lines by state, in pixels.
+  function widths() {
+    const thin = Math.max(1.3, Math.min(4, 14 / metresAPixel()));
+    return { unknown: thin * 0.75, normal: thin, slow: thin * 1.9, jam: thin * 2.8 };
+  }
+
+  // line is where a stretch is on the screen: to the right of its road by its own width
+  // at least, so that it does not cover the other direction.
+  function line(s, wide) {
+    let [x1, y1, x2, y2] = [screenX(s.x1), screenY(s.y1), screenX(s.x2), screenY(s.y2)];
+    const long = Math.hypot(x2 - x1, y2 - y1) || 1;
+    const more = Math.max(0, wide / 2 + 0.75 - aside / metresAPixel()) / long;
+    const [right, down] = [-(y2 - y1) * more, (x2 - x1) * more];
+    return [x1 + right, y1 + down, x2 + right, y2 + down, long];
+  }
+
+  let due = false;
+  function draw() {
+    if (due) return;
+    due = true;
+    requestAnimationFrame(() => { due = false; paint(); });
+  }
+
+  function paint() {
+    const dots = devicePixelRatio || 1;
+    const [w, h] = [Math.round(width() * dots), Math.round(height() * dots)];
+    if (canvas.width !== w || canvas.height !== h) [canvas.width, canvas.height] = [w, h];
+    pen.setTransform(dots, 0, 0, dots, 0, 0);
+    pen.clearRect(0, 0, width(), height());
+    if (!view) return;
+    const wide = widths();
+    const margin = 150 / metresAPixel() + 20;
+    const seen = (l) => Math.max(l[0], l[2]) > -margin && Math.min(l[0], l[2]) < width() + margin && Math.max(l[1], l[3]) > -margin && Math.min(l[1], l[3]) < height() + margin;
+    pen.lineCap = "round";
+    pen.lineJoin = "round";
+    const stroke = (path, colour, thick, dash = []) => {
+      pen.strokeStyle = colour;
+      pen.lineWidth = thick;
+      pen.setLineDash(dash);
+      pen.stroke(path);
+    };
+    const along = (some, wideOf) => {
+      const path = new Path2D();
+      for (const s of some) {
+        const l = line(s, wideOf(s));
+        path.moveTo(l[0], l[1]);
+        path.lineTo(l[2], l[3]);
+      }
+      return path;
+    };
+    const own = (s) => wide[s.p.state];
+    const driven = way.map((name) => byName.get(name)).filter(Boolean);
+    if (driven.length) stroke(along(driven, own), colours.way, wide.jam + 10);
+
+    const paths = {}, arrows = new Path2D();
+    for (const state of states) paths[state] = new Path2D();
+    const pointed = 100 / metresAPixel() > 26;
+    for (const s of stretches) {
+      const l = line(s, own(s));
+      if (!seen(l)) continue;
+      paths[s.p.state].moveTo(l[0], l[1]);
+      paths[s.p.state].lineTo(l[2], l[3]);
+      if (!pointed) continue;
+      const [ux, uy] = [(l[2] - l[0]) / l[4], (l[3] - l[1]) / l[4]];
+      const size = own(s) / 2 + 4;
+      arrows.moveTo(l[2] - size * (ux - uy), l[3] - size * (uy + ux));
+      arrows.lineTo(l[2], l[3]);
+      arrows.lineTo(l[2] - size * (ux + uy), l[3] - size * (uy - ux));
+    }
+    if (pointed) stroke(arrows, colours.arrow, 1.5);
+    const dashed = 100 / metresAPixel() > 14;
+    stroke(paths.unknown, colours.unknown, wide.unknown, dashed ? [0.1, wide.unknown * 2.5] : []);
+    stroke(paths.normal, colours.normal, wide.normal);
+    pen.lineCap = dashed ? "butt" : "round";
+    stroke(paths.slow, colours.slow, wide.slow, dashed ? [wide.slow * 1.2, wide.slow * 0.7] : []);
+    pen.lineCap = "round";
+    stroke(paths.jam, colours.jam, wide.jam);
+    stroke(paths.jam, colours.ground, wide.jam / 4);
+
+    const mark = byName.get(picked) || (kept && kept.name === picked ? kept : null);
+    if (mark) {
+      const path = along([mark], own), thick = wide[mark.p.state];
+      stroke(path, colours.text, Math.max(thick, 4) + 9);
+      stroke(path, colours.ground, Math.max(thick, 4) + 5);
+      stroke(path, colours[mark.p.state], Math.max(thick, 4));
+    }
+    if (driven.length) { // where the car was last
+      const [x1, y1, x2, y2] = line(driven[0], own(driven[0]));
+      pen.setLineDash([]);
+      pen.beginPath();
+      pen.arc((x1 + x2) / 2, (y1 + y2) / 2, 7, 0, 2 * Math.PI);
+      pen.fillStyle = colours.ground;
+      pen.fill();
+      pen.strokeStyle = colours.text;
+      pen.lineWidth = 3.5;
+      pen.stroke();
+    }
+    rule();
+  }
+
+  // rule shows how long so many metres are.
+  function rule() {
+    const bar = frame.querySelector(".rule span");
+    const most = 110 * metresAPixel();
+    const power = 10 ** Math.floor(Math.log10(most));
+    const metres = [5, 2, 1].map((n) => n * power).find((n) => n <= most);
+    bar.style.width = metres / metresAPixel() + "px";
+    bar.textContent = metres < 1000 ? metres + " m" : (metres / 1000).toLocaleString("en") + " km";
+  }
+
+  function readColours() {
+    const style = getComputedStyle(frame);
+    const of = (name) => style.getPropertyValue(name).trim();
+    colours = { ground: of("--ground"), text: of("--text"), unknown: of("--soft"), normal: of("--accent"), slow: of("--slow"), jam: of("--jam"), way: of("--way"), arrow: of("--soft") };
+    draw();
+  }
+
+  // --- moving about
+
+  function zoom(by, x = width() / 2, y = height() / 2) {
+    if (!view) return;
+    const was = view.scale;
+    const now = metresAPixel() / by;
+    if (now < nearest) by *= now / nearest;
+    if (now > farthest) by *= now / farthest;
+    view.scale *= by;
+    view.x += (x - width() / 2) * (1 / was - 1 / view.scale);
+    view.y += (y - height() / 2) * (1 / was - 1 / view.scale);
+    moved();
+  }
+
+  function pan(right, down) {
+    if (!view) return;
+    view.x += right / view.scale;
+    view.y += down / view.scale;
+    moved();
+  }
+
+  let asking = 0;
+  function moved() {
+    view.y = Math.max(0, Math.min(1, view.y));
+    following = false;
+    draw();
+    if (!truncated && !box) return;
+    clearTimeout(asking); // others stretches may be in sight now
+    asking = setTimeout(load, 400);
+  }
+
+  function fit() {
+    const driven = way.map((name) => byName.get(name)).filter(Boolean);
+    const all = driven.length ? driven : stretches;
+    if (!all.length || !width()) return;
+    let [west, east, north, south] = [Infinity, -Infinity, Infinity, -Infinity];
+    for (const s of all) {
+      west = Math.min(west, s.x1, s.x2);
+      east = Math.max(east, s.x1, s.x2);
+      north = Math.min(north, s.y1, s.y2);
+      south = Math.max(south, s.y1, s.y2);
+    }
+    const middle = (north + south) / 2;
+    const least = 1200 / (earth * Math.cos((toLatitude(middle) * Math.PI) / 180));
+    const scale = Math.min((width() - 48) / Math.max(east - west, least), (height() - 48) / Math.max(south - north, least));
+    view = { x: (west + east) / 2, y: middle, scale };
+    draw();
+  }
+
+  const pointers = new Map();
+  let dragged = 0;
+  canvas.addEventListener("pointerdown", (e) => {
+    canvas.setPointerCapture(e.pointerId);
+    if (!pointers.size) dragged = 0;
+    pointers.set(e.pointerId, e);
+  });
+  canvas.addEventListener("pointermove", (e) => {
+    const was = pointers.get(e.pointerId);
+    if (!was) {
+      canvas.classList.toggle("over", !!at(e.offsetX, e.offsetY));
+      return;
+    }
+    const [right, down] = [e.offsetX - was.offsetX, e.offsetY - was.offsetY];
+    const other = [...pointers.values()].find((p) => p.pointerId !== e.pointerId);
+    pointers.set(e.pointerId, e);
+    dragged += Math.abs(right) + Math.abs(down);
+    if (dragged < 4) return;
+    if (other) {
+      const apart = (p) => Math.hypot(p.offsetX - other.offsetX, p.offsetY - other.offsetY) || 1;
+      pan(-right / 2, -down / 2);
+      zoom(apart(e) / apart(was), (e.offsetX + other.offsetX) / 2, (e.offsetY + other.offsetY) / 2);
+    } else {
+      pan(-right, -down);
+    }
+  });
+  for (const end of ["pointerup", "pointercancel"]) {
+    canvas.addEventListener(end, (e) => {
+      if (pointers.delete(e.pointerId) && end === "pointerup" && dragged < 4 && !pointers.size) pick((at(e.offsetX, e.offsetY) || { name: "" }).name);
+    });
+  }
+  canvas.addEventListener("wheel", (e) => {
+    e.preventDefault();
+    const lines = e.deltaMode === WheelEvent.DOM_DELTA_PIXEL ? 1 : 30;
+    zoom(Math.exp(-Math.max(-300, Math.min(300, e.deltaY * lines)) / 400), e.offsetX, e.offsetY);
+  }, { passive: false });
+  canvas.addEventListener("keydown", (e) => {
+    if (e.ctrlKey || e.metaKey || e.altKey) return;
+    const step = { ArrowLeft: [-80, 0], ArrowRight: [80, 0], ArrowUp: [0, -80], ArrowDown: [0, 80] }[e.key];
+    if (step) pan(...step);
+    else if (e.key === "+" || e.key === "=") zoom(1.5);
+    else if (e.key === "-") zoom(1 / 1.5);
+    else if (e.key === "0") showAll();
+    else return;
+    e.preventDefault();
+  });
+  function showAll() {
+    following = true;
+    if (box) load(); // of which less than all is here
+    else fit();
+  }
+  const does = { in: () => zoom(1.5), out: () => zoom(1 / 1.5), all: showAll };
+  for (const button of frame.querySelectorAll("[data-do]")) button.addEventListener("click", does[button.dataset.do]);
+
+  // --- selecting
+
+  // at finds the stretch at a place on the screen.
+  function at(x, y) {
+    if (!view) return null;
+    const wide = widths();
+    let found = null, least = 12;
+    for (const s of stretches) {
+      const [x1, y1, x2, y2] = line(s, wide[s.p.state]);
+      if (Math.abs(x1 - x) > 2000 || Math.abs(y1 - y) > 2000) continue;
+      const [dx, dy] = [x2 - x1, y2 - y1];
+      const t = Math.max(0, Math.min(1, ((x - x1) * dx + (y - y1) * dy) / (dx * dx + dy * dy || 1)));
+      const far = Math.hypot(x1 + t * dx - x, y1 + t * dy - y);
+      if (far < least) [found, least] = [s, far];
+    }
+    return found;
+  }
+
+  function pick(name) {
+    picked = name;
+    kept = byName.get(name) || null;
+    tell();
+    said.textContent = kept ? `Selected: ${fact("state").textContent}, ${fact("speed").textContent}` : "";
+    draw();
+  }
+
+  // tell fills the panel with what is known of the stretch selected, and marks its row.
+  function tell() {
+    for (const button of document.querySelectorAll("[data-stretch]")) {
+      const now = String(button.dataset.stretch === picked);
+      if (button.getAttribute("aria-pressed") !== now) button.setAttribute("aria-pressed", now);
+    }
+    kept = byName.get(picked) || kept;
+    part("facts").hidden = !kept;
+    part("none").hidden = !!kept;
+    if (!kept) return;
+    const p = kept.p;
+    const since = p.since && new Date(p.since);
+    const texts = {
+      state: `${stateNames[p.state]}, towards the ${headings[Math.round(p.heading / 45) % 8].toLowerCase()}`,
+      speed: p.speed_kmh === null ? "Not known: fewer than three cars" : `${Math.round(p.speed_kmh)} km/h`,
+      free: `${Math.round(p.free_flow_kmh)} km/h`,
+      share: p.share === null ? "Not known" : `${Math.round(100 * p.share)} %`,
+      cars: p.cars ? String(p.cars) : "Fewer than three",
+      since: since ? since.toISOString().slice(11, 16) + " UTC, " + ago((Date.now() - since) / 1000) : "Not known",
+      young: p.young ? "Young: it was not seen free often enough, so its free flow is an estimate" : "Seen free",
+    };
+    for (const [name, text] of Object.entries(texts)) {
+      const element = fact(name);
+      if (element.textContent !== text) element.textContent = text;
+    }
+    fact("state").className = "state " + (p.state === "unknown" ? "none" : p.state);
+  }
+
+  function ago(seconds) {
+    for (const [name, unit] of [["d", 86400], ["h", 3600], ["min", 60]]) {
+      if (seconds >= 2 * unit) return `${Math.floor(seconds / unit)} ${name} ago`;
+    }
+    return seconds < 1 ? "now" : `${Math.floor(seconds)} s ago`;
+  }
+
+  document.addEventListener("click", async (e) => {
+    const button = e.target.closest("[data-stretch]");
+    if (!button) return;
+    const name = button.dataset.stretch;
+    following = false;
+    if (!byName.has(name)) await load(true); // the worst are among those of everywhere
+    pick(name);
+    if (!kept || !view) return;
+    [view.x, view.y] = [(kept.x1 + kept.x2) / 2, (kept.y1 + kept.y2) / 2];
+    view.scale *= Math.max(1, metresAPixel() / 6);
+    moved();
+  });
+  // The rows are filled by another script.
+  for (const rows of document.querySelectorAll("[data-live=worst]")) new MutationObserver(tell).observe(rows, { childList: true });
+
+  // --- keeping up
+
+  let timer = 0, pending = null;
+
+  // load asks for the stretches in sight, or everywhere if that was not too many.
+  async function load(everywhere = false) {
+    clearTimeout(timer);
+    if (document.hidden) return;
+    if (pending) pending.abort();
+    const mine = (pending = new AbortController());
+    const asked = (truncated || box) && view && !following && everywhere !== true ? sight() : null;
+    const began = performance.now();
+    try {
+      const answer = await fetch(frame.dataset.stretches + (asked ? "?bbox=" + asked.join(",") : ""), { signal: mine.signal });
+      if (answer.status === 401) {
+        location.reload(); // the login, or another page, takes its place
+        return;
+      }
+      if (!answer.ok) throw new Error("not now");
+      take(await answer.json(), asked);
+    } catch (e) {
+      if (mine.signal.aborted) return;
+      part("count").textContent = "Not up to date: trying again";
+    }
+    if (pending === mine) pending = null;
+    clearTimeout(timer);
+    timer = setTimeout(load, Math.max(refreshEvery, 10 * (performance.now() - began)));
+  }
+
+  // sight is the box on the screen and half as much around it.
+  function sight() {
+    const [wide, high] = [width() / view.scale, height() / view.scale];
+    const west = wide < 0.5 ? toLongitude(view.x - wide) : -180, east = wide < 0.5 ? toLongitude(view.x + wide) : 180;
+    return [west, toLatitude(Math.min(1, view.y + high)), east, toLatitude(Math.max(0, view.y - high))].map((degrees) => degrees.toFixed(5));
+  }
+
+  function take(collection, asked) {
+    if (origin === null && collection.features.length) origin = collection.features[0].geometry.coordinates[0][0];
+    stretches = collection.features.map((f) => {
+      const [from, to] = f.geometry.coordinates;
+      return { name: f.properties.stretch, p: f.properties, x1: toX(from[0]), y1: toY(from[1]), x2: toX(to[0]), y2: toY(to[1]) };
+    });
+    byName = new Map(stretches.map((s) => [s.name, s]));
+    way = collection.way || [];
+    truncated = collection.truncated;
+    box = asked;
+    const n = stretches.length.toLocaleString("en");
+    part("count").textContent = (truncated ? `The worst ${n} of ${collection.known.toLocaleString("en")} stretches` : `${n} ${n === "1" ? "stretch" : "stretches"}`) + (asked ? " around here" : "");
+    if (following) fit();
+    tell();
+    draw();
+  }
+
+  document.addEventListener("visibilitychange", () => {
+    if (document.hidden) clearTimeout(timer);
+    else load();
+  });
+  new ResizeObserver(() => { if (following) fit(); draw(); }).observe(canvas);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", readColours);
+  readColours();
+  load();
+}

@@ -1,0 +1,170 @@
+package console
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"time"
+
+	"carstate/internal/admin/roadmap"
+	"carstate/internal/road"
+	"carstate/internal/vehicle"
+)
+
+// worstListed is how many of the worst stretches the page of roads lists.
+const worstListed = 20
+
+// aroundMetres is how far around a car its page shows the roads.
+const aroundMetres = 2000
+
+// roadsView is the page of roads.
+type roadsView struct {
+	Kept  bool // this node knows of roads
+	Known int
+	// Normal, Slow, Jam and Unknown are stretches by state.
+	Normal, Slow, Jam, Unknown int
+	Worst                      []stretchView
+	Map                        mapView
+}
+
+// Empty reports whether there is nothing to be drawn.
+func (v roadsView) Empty() bool { return v.Known == 0 }
+
+// stretchView is a stretch of the list.
+type stretchView struct {
+	Name     string
+	Class    string // see classOf
+	Heading  string
+	Percent  float64
+	SpeedKmh float64
+	FreeKmh  float64
+	Cars     int
+	Since    time.Time // zero: not known
+}
+
+// mapView is a map, which a script fills.
+type mapView struct {
+	Label string
+	// From is the path of what it shows.
+	From string
+	// JamPercent and SlowPercent are the shares at or below which traffic is one.
+	JamPercent, SlowPercent float64
+}
+
+func newMapView(label, from string) mapView {
+	return mapView{label, from, 100 * road.JamShare, 100 * road.SlowShare}
+}
+
+var headings = [road.Octants]string{"North", "North-east", "East", "South-east", "South", "South-west", "West", "North-west"}
+
+func (c *Console) roadsView() roadsView {
+	v := roadsView{Kept: c.roads != nil, Map: newMapView("Map of the roads", "/roads/stretches")}
+	if !v.Kept {
+		return v
+	}
+	s := c.roads.All(c.Now())
+	v.Known = s.Known
+	v.Unknown, v.Normal, v.Slow, v.Jam = s.ByState[0], s.ByState[vehicle.NormalDriving], s.ByState[vehicle.SlowDriving], s.ByState[vehicle.TrafficJam]
+	for _, w := range s.Worst[:min(len(s.Worst), worstListed)] {
+		share, ok := roadmap.Share(w)
+		if !ok {
+			break
+		}
+		row := stretchView{
+			Name: roadmap.Name(w.Stretch), Class: roadmap.State(w.State), Heading: headings[int(road.HeadingDegrees(w.Stretch)*road.Octants/360)],
+			Percent: 100 * share, SpeedKmh: w.SpeedKmh, FreeKmh: w.FreeKmh, Cars: w.Cars,
+		}
+		if w.Since != 0 {
+			row.Since = w.Since.Time()
+		}
+		v.Worst = append(v.Worst, row)
+	}
+	return v
+}
+
+func (c *Console) roadsPage(w http.ResponseWriter, _ *http.Request, s *session) {
+	v := c.roadsView()
+	p := page{Title: "Roads", Section: "roads", Data: v, Map: !v.Empty(), Live: "/live/roads"}
+	if v.Empty() {
+		p.Live += unknownYet
+	}
+	if !v.Kept {
+		p.Live = ""
+	}
+	c.showTo(w, s, http.StatusOK, "roads", p)
+}
+
+func (c *Console) roadsLive(w http.ResponseWriter, r *http.Request) {
+	c.keepUp(w, r, func(context.Context) (parts, error) {
+		v := c.roadsView()
+		switch {
+		case v.Empty() != r.URL.Query().Has("unknown"): // the first were learned
+			return nil, errAnotherPage
+		case v.Empty():
+			return nil, nil
+		}
+		return c.parts("roads", v, "counts", "worst")
+	})
+}
+
+// stretches answers what the map of all roads asks for.
+func (c *Console) stretches(w http.ResponseWriter, r *http.Request) {
+	if c.roads == nil || c.sessions.of(r, false) == nil {
+		c.noMap(w)
+		return
+	}
+	box, limit, err := roadmap.Asked(r.URL.Query())
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	roadmap.Serve(w, r, c.roads.Within(box, c.Now()), limit, nil)
+}
+
+// noMap has the script load the page again: the login, or a page without a map, takes
+// its place.
+func (c *Console) noMap(w http.ResponseWriter) {
+	http.Error(w, "log in first", http.StatusUnauthorized)
+}
+
+// vehicleStretches answers what the map on a vehicle's page asks for: the stretches
+// around its way, and which of them the way leads over.
+func (c *Console) vehicleStretches(w http.ResponseWriter, r *http.Request) {
+	id, err := vehicle.ParseID(r.PathValue("vid"))
+	if c.roads == nil || c.sessions.of(r, false) == nil || err != nil {
+		c.noMap(w)
+		return
+	}
+	s, _, err := c.State(r.Context(), id)
+	if err != nil {
+		c.Log.Error("a vehicle's state cannot be read", "error", err)
+		http.Error(w, "the vehicle's state cannot be read at present; the service's log says why", http.StatusServiceUnavailable)
+		return
+	}
+	selection := roadmap.Selection{At: c.Now()}
+	way := []string{}
+	if s.Way.Count > 0 {
+		selection = c.roads.Within(road.Around(s.Way.Steps[0].Stretch, aroundMetres), selection.At)
+		for _, step := range s.Way.Steps[:s.Way.Count] {
+			if slices.ContainsFunc(selection.Worst, func(c road.Condition) bool { return c.Stretch == step.Stretch }) {
+				way = append(way, roadmap.Name(step.Stretch))
+			}
+		}
+	}
+	roadmap.Serve(w, r, selection, roadmap.MaxStretches, way)
+}
+
+// addWay adds where a vehicle drives to its page, not as places but as stretches that a
+// script asks for.
+func (c *Console) addWay(v *vehicleView, s *vehicle.State) {
+	v.Roads = c.roads != nil
+	if !v.Roads || s.Way.Count == 0 {
+		return
+	}
+	v.HasWay, v.WayTime = true, s.Way.Time.Time()
+	v.Map = newMapView("Map of the roads around the car", "/vehicles/"+string(v.VID)+"/stretches")
+	for _, step := range s.Way.Steps[:s.Way.Count] {
+		known, ok := c.Roads.Condition(step.Stretch, vehicle.At(c.Now()))
+		v.WayKnown = v.WayKnown || ok && known.FreeKmh > 0
+	}
+}
