@@ -17,6 +17,9 @@ func (s *service) console(deeds *admin.Deeds) admin.Console {
 		Ready: s.health.ready, Writable: s.engine.Writable,
 		MaxAge: s.flags.MaxAge, Registry: s.registry, Log: s.log,
 	}
+	if s.flags.has("derive") {
+		c.Roads = s.roads
+	}
 	if s.ports["--query-addr"] != nil {
 		c.QueryURL = s.url("--query-addr")
 	}

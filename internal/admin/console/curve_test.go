@@ -39,11 +39,18 @@ func TestCurve(t *testing.T) {
 	})
 	k := f.console.curve(t.Context(), "carA")
 	v := k.view()
-	if v.Points != 600 || !v.All || v.Most != 50 || v.Top != 60 || len(v.Bands) != 2 || v.Bands[0].Class != "normal" || v.Bands[1].Class != "jam" {
+	if v.Points != 600 || !v.All || v.Most != 50 || v.Top != 60 || len(v.Bands) < 2 || v.Bands[0].Class != "normal" || v.Bands[len(v.Bands)-1].Class != "jam" {
 		t.Fatalf("%+v", v)
 	}
-	if v.Bands[0].X != 0 || v.Bands[1].X+v.Bands[1].Width != chartWidth || v.Bands[0].Width != v.Bands[1].X {
-		t.Errorf("the bands leave gaps: %+v", v.Bands)
+	end := 0.
+	for _, b := range v.Bands {
+		if b.X != end {
+			t.Errorf("the bands leave gaps: %+v", v.Bands)
+		}
+		end = b.X + b.Width
+	}
+	if end != chartWidth {
+		t.Errorf("the bands end early: %+v", v.Bands)
 	}
 	if v.Spells[0].Class != "jam" || !v.Spells[0].Till.Equal(noon.Add(-time.Second)) {
 		t.Errorf("%+v", v.Spells)

@@ -351,6 +351,6 @@ func jammed(since time.Duration) vehicle.State {
 	at := vehicle.At(noon)
 	s := vehicle.State{Time: at, Pace: vehicle.TrafficJam}
 	s.Latest[vehicle.Speed] = vehicle.Reading{Value: 3, Time: at}
-	s.Traffic.Start, s.Traffic.Changed, s.Traffic.Evidence = at.Add(-time.Hour), at.Add(-since), 70
+	s.Traffic.Start, s.Traffic.Changed, s.Traffic.Share, s.Traffic.FreeKmh = at.Add(-time.Hour), at.Add(-since), 0.2, 46
 	return s
 }

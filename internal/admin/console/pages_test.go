@@ -150,7 +150,7 @@ func TestJamList(t *testing.T) {
 		f.report(vehicle.ID(fmt.Sprintf("car%02d", i)), jammed(time.Duration(i+1)*time.Minute))
 	}
 	a := f.get("/")
-	f.want(a, http.StatusOK, `href="/vehicles/car00"`, "and 22 more in a jam", "since 2026-11-20 11:59:00 UTC", "70 s of evidence of a jam")
+	f.want(a, http.StatusOK, `href="/vehicles/car00"`, "and 22 more in a jam", "since 2026-11-20 11:59:00 UTC", "raffic jam: ")
 	if strings.Index(a.body, "car00") > strings.Index(a.body, "car01") || strings.Contains(a.body, "car08") {
 		t.Error("the latest do not come first, or there are more than 8")
 	}
@@ -193,7 +193,7 @@ func TestVehicle(t *testing.T) {
 	f := newFixture(t)
 	f.logIn(f.key)
 	f.report("carA", jammed(time.Minute))
-	f.want(f.get("/vehicles/carA"), http.StatusOK, "Traffic jam", "(3)", "evidence of a jam", "driving/traffic", "No token sees this vehicle", "Vehicle.Speed", "no reading of a throttle plate")
+	f.want(f.get("/vehicles/carA"), http.StatusOK, "Traffic jam", "(3)", "raffic jam: ", "driving/traffic", "No token sees this vehicle", "Vehicle.Speed", "no reading of a throttle plate")
 	for i, r := range []access.TokenRequest{
 		{Developer: "Ada", Operations: access.AllOperations, Vehicles: access.VehicleSet("carA")},
 		{Developer: "Bo", Operations: access.ThrottleSystem, Vehicles: access.AllVehicles()},
@@ -269,7 +269,7 @@ func TestAudit(t *testing.T) {
 func TestHeaders(t *testing.T) {
 	f := newFixture(t)
 	f.logIn(f.key)
-	for _, path := range []string{"/", "/login", "/assets/console.css", "/assets/console.js", "/assets/icon.svg", "/nothing"} {
+	for _, path := range []string{"/", "/login", "/assets/console.css", "/assets/console.js", "/assets/roads.js", "/assets/icon.svg", "/nothing"} {
 		h := f.get(path).header
 		p := h.Get("Content-Security-Policy")
 		if !strings.Contains(p, "default-src 'none'") || strings.Contains(p, "unsafe") || !strings.Contains(p, "frame-ancestors 'none'") {
@@ -279,7 +279,7 @@ func TestHeaders(t *testing.T) {
 			t.Errorf("%s: %v", path, h)
 		}
 	}
-	for _, path := range []string{"/", "/tokens", "/sources", "/operators", "/vehicles", "/audit"} {
+	for _, path := range []string{"/", "/tokens", "/sources", "/operators", "/vehicles", "/roads", "/audit"} {
 		for _, inline := range []string{"<style", " style=", "javascript:", " onclick", "<script>", "http://", "https://"} {
 			if body := f.get(path).body; strings.Contains(body, inline) {
 				t.Errorf("%s holds %s", path, inline)

@@ -8,6 +8,17 @@ const states = ["unknown", "normal", "slow", "jam"]; // the last is drawn on top
 const stateNames = { unknown: "Too few cars now", normal: "Normal", slow: "Slow", jam: "Jam" };
 const headings = ["North", "North-east", "East", "South-east", "South", "South-west", "West", "North-west"];
 
+// Layer is what is drawn in one way. A browser takes far longer for one long path than for
+// many short ones.
+class Layer {
+  paths = [];
+  #n = 0;
+  next() {
+    if (this.#n++ % 50 === 0) this.paths.push(new Path2D());
+    return this.paths.at(-1);
+  }
+}
+
 const refreshEvery = 5000; // ms
 const earth = 40030228; // metres around
 const aside = 8; // metres that a line lies beside the middle of its road
@@ -24,6 +35,7 @@ function show(frame) {
   let stretches = []; // {name, p, x1, y1, x2, y2}, in parts of the earth's map
   let byName = new Map();
   let way = [];
+  let asOf = 0; // when all this was so, ms
   let truncated = false;
   let box = null; // of which stretches are; null: everywhere
   let picked = "", kept = null; // the stretch selected, and what was last known of it
@@ -46,24 +58,23 @@ function show(frame) {
 
   // --- what is drawn
 
-  const width = () => canvas.clientWidth, height = () => canvas.clientHeight;
-  const screenX = (x) => (x - view.x) * view.scale + width() / 2;
-  const screenY = (y) => (y - view.y) * view.scale + height() / 2;
+  let wide = canvas.clientWidth, high = canvas.clientHeight; // of the canvas
 
-  // widths are those of the lines by state, in pixels.
-  function widths() {
-    const thin = Math.max(1.3, Math.min(4, 14 / metresAPixel()));
-    return { unknown: thin * 0.75, normal: thin, slow: thin * 1.9, jam: thin * 2.8 };
-  }
-
-  // line is where a stretch is on the screen: to the right of its road by its own width
-  // at least, so that it does not cover the other direction.
-  function line(s, wide) {
-    let [x1, y1, x2, y2] = [screenX(s.x1), screenY(s.y1), screenX(s.x2), screenY(s.y2)];
-    const long = Math.hypot(x2 - x1, y2 - y1) || 1;
-    const more = Math.max(0, wide / 2 + 0.75 - aside / metresAPixel()) / long;
-    const [right, down] = [-(y2 - y1) * more, (x2 - x1) * more];
-    return [x1 + right, y1 + down, x2 + right, y2 + down, long];
+  // lines says where stretches are on the screen: to the right of their road by their own
+  // width at least, so that they do not cover the other direction.
+  function lines() {
+    const metre = 1 / metresAPixel(), { scale } = view;
+    const left = wide / 2 - view.x * scale, top = high / 2 - view.y * scale;
+    const thin = Math.max(1.3, Math.min(4, 14 * metre));
+    const thick = { unknown: thin * 0.75, normal: thin, slow: thin * 1.9, jam: thin * 2.8 };
+    const place = (s) => {
+      const x1 = s.x1 * scale + left, y1 = s.y1 * scale + top, x2 = s.x2 * scale + left, y2 = s.y2 * scale + top;
+      const long = Math.hypot(x2 - x1, y2 - y1) || 1;
+      const more = Math.max(0, thick[s.p.state] / 2 + 0.75 - aside * metre) / long;
+      const right = (y1 - y2) * more, down = (x2 - x1) * more;
+      return { x1: x1 + right, y1: y1 + down, x2: x2 + right, y2: y2 + down, long };
+    };
+    return { place, thick, long: 100 * metre };
   }
 
   let due = false;
@@ -75,77 +86,69 @@ function show(frame) {
 
   function paint() {
     const dots = devicePixelRatio || 1;
-    const [w, h] = [Math.round(width() * dots), Math.round(height() * dots)];
+    const [w, h] = [Math.round(wide * dots), Math.round(high * dots)];
     if (canvas.width !== w || canvas.height !== h) [canvas.width, canvas.height] = [w, h];
     pen.setTransform(dots, 0, 0, dots, 0, 0);
-    pen.clearRect(0, 0, width(), height());
+    pen.clearRect(0, 0, wide, high);
     if (!view) return;
-    const wide = widths();
-    const margin = 150 / metresAPixel() + 20;
-    const seen = (l) => Math.max(l[0], l[2]) > -margin && Math.min(l[0], l[2]) < width() + margin && Math.max(l[1], l[3]) > -margin && Math.min(l[1], l[3]) < height() + margin;
-    pen.lineCap = "round";
+    const { place, thick, long } = lines();
     pen.lineJoin = "round";
-    const stroke = (path, colour, thick, dash = []) => {
+    const stroke = (path, colour, width, cap = "round", dash = []) => {
       pen.strokeStyle = colour;
-      pen.lineWidth = thick;
+      pen.lineWidth = width;
+      pen.lineCap = cap;
       pen.setLineDash(dash);
       pen.stroke(path);
     };
-    const along = (some, wideOf) => {
-      const path = new Path2D();
-      for (const s of some) {
-        const l = line(s, wideOf(s));
-        path.moveTo(l[0], l[1]);
-        path.lineTo(l[2], l[3]);
-      }
-      return path;
+    const trace = (path, l) => {
+      path.moveTo(l.x1, l.y1);
+      path.lineTo(l.x2, l.y2);
     };
-    const own = (s) => wide[s.p.state];
+
     const driven = way.map((name) => byName.get(name)).filter(Boolean);
-    if (driven.length) stroke(along(driven, own), colours.way, wide.jam + 10);
+    const band = new Path2D();
+    for (const s of driven) trace(band, place(s));
+    stroke(band, colours.way, thick.jam + 10);
 
-    const paths = {}, arrows = new Path2D();
-    for (const state of states) paths[state] = new Path2D();
-    const pointed = 100 / metresAPixel() > 26;
+    const layers = { unknown: new Layer(), normal: new Layer(), slow: new Layer(), jam: new Layer(), arrows: new Layer() };
+    const margin = long + 20;
     for (const s of stretches) {
-      const l = line(s, own(s));
-      if (!seen(l)) continue;
-      paths[s.p.state].moveTo(l[0], l[1]);
-      paths[s.p.state].lineTo(l[2], l[3]);
-      if (!pointed) continue;
-      const [ux, uy] = [(l[2] - l[0]) / l[4], (l[3] - l[1]) / l[4]];
-      const size = own(s) / 2 + 4;
-      arrows.moveTo(l[2] - size * (ux - uy), l[3] - size * (uy + ux));
-      arrows.lineTo(l[2], l[3]);
-      arrows.lineTo(l[2] - size * (ux + uy), l[3] - size * (uy - ux));
+      const l = place(s);
+      if (l.x1 < -margin || l.y1 < -margin || l.x1 > wide + margin || l.y1 > high + margin) continue; // not in sight
+      trace(layers[s.p.state].next(), l);
+      if (long < (s.p.state === "unknown" ? 80 : 40)) continue; // no room for a point
+      const size = (thick[s.p.state] / 2 + 3.5) / l.long;
+      const ux = (l.x2 - l.x1) * size, uy = (l.y2 - l.y1) * size;
+      const arrow = layers.arrows.next();
+      arrow.moveTo(l.x2 - ux + uy, l.y2 - uy - ux);
+      arrow.lineTo(l.x2, l.y2);
+      arrow.lineTo(l.x2 - ux - uy, l.y2 - uy + ux);
     }
-    if (pointed) stroke(arrows, colours.arrow, 1.5);
-    const dashed = 100 / metresAPixel() > 14;
-    stroke(paths.unknown, colours.unknown, wide.unknown, dashed ? [0.1, wide.unknown * 2.5] : []);
-    stroke(paths.normal, colours.normal, wide.normal);
-    pen.lineCap = dashed ? "butt" : "round";
-    stroke(paths.slow, colours.slow, wide.slow, dashed ? [wide.slow * 1.2, wide.slow * 0.7] : []);
-    pen.lineCap = "round";
-    stroke(paths.jam, colours.jam, wide.jam);
-    stroke(paths.jam, colours.ground, wide.jam / 4);
+    const lay = (layer, ...how) => {
+      for (const path of layer.paths) stroke(path, ...how);
+    };
+    const near = long > 14; // dashes can be seen
+    const cap = long > 5 ? "round" : "butt";
+    lay(layers.arrows, colours.unknown, 1.5);
+    lay(layers.unknown, colours.unknown, thick.unknown, cap, near ? [0.1, thick.unknown * 2.5] : []);
+    lay(layers.normal, colours.normal, thick.normal, cap);
+    lay(layers.slow, colours.slow, thick.slow, near ? "butt" : cap, near ? [thick.slow * 1.2, thick.slow * 0.7] : []);
+    lay(layers.jam, colours.jam, thick.jam, cap);
+    lay(layers.jam, colours.ground, thick.jam / 4, cap);
 
-    const mark = byName.get(picked) || (kept && kept.name === picked ? kept : null);
-    if (mark) {
-      const path = along([mark], own), thick = wide[mark.p.state];
-      stroke(path, colours.text, Math.max(thick, 4) + 9);
-      stroke(path, colours.ground, Math.max(thick, 4) + 5);
-      stroke(path, colours[mark.p.state], Math.max(thick, 4));
+    if (kept) {
+      const path = new Path2D(), width = Math.max(thick[kept.p.state], 4);
+      trace(path, place(kept));
+      stroke(path, colours.text, width + 9);
+      stroke(path, colours.ground, width + 5);
+      stroke(path, colours[kept.p.state], width);
     }
     if (driven.length) { // where the car was last
-      const [x1, y1, x2, y2] = line(driven[0], own(driven[0]));
-      pen.setLineDash([]);
-      pen.beginPath();
-      pen.arc((x1 + x2) / 2, (y1 + y2) / 2, 7, 0, 2 * Math.PI);
+      const l = place(driven[0]), ring = new Path2D();
+      ring.arc((l.x1 + l.x2) / 2, (l.y1 + l.y2) / 2, 7, 0, 2 * Math.PI);
       pen.fillStyle = colours.ground;
-      pen.fill();
-      pen.strokeStyle = colours.text;
-      pen.lineWidth = 3.5;
-      pen.stroke();
+      pen.fill(ring);
+      stroke(ring, colours.text, 3.5);
     }
     rule();
   }
@@ -153,7 +156,7 @@ function show(frame) {
   // rule shows how long so many metres are.
   function rule() {
     const bar = frame.querySelector(".rule span");
-    const most = 110 * metresAPixel();
+    const most = 150 * metresAPixel();
     const power = 10 ** Math.floor(Math.log10(most));
     const metres = [5, 2, 1].map((n) => n * power).find((n) => n <= most);
     bar.style.width = metres / metresAPixel() + "px";
@@ -163,21 +166,21 @@ function show(frame) {
   function readColours() {
     const style = getComputedStyle(frame);
     const of = (name) => style.getPropertyValue(name).trim();
-    colours = { ground: of("--ground"), text: of("--text"), unknown: of("--soft"), normal: of("--accent"), slow: of("--slow"), jam: of("--jam"), way: of("--way"), arrow: of("--soft") };
+    colours = { ground: of("--ground"), text: of("--text"), unknown: of("--soft"), normal: of("--accent"), slow: of("--slow"), jam: of("--jam"), way: of("--way") };
     draw();
   }
 
   // --- moving about
 
-  function zoom(by, x = width() / 2, y = height() / 2) {
+  function zoom(by, x = wide / 2, y = high / 2) {
     if (!view) return;
     const was = view.scale;
     const now = metresAPixel() / by;
     if (now < nearest) by *= now / nearest;
     if (now > farthest) by *= now / farthest;
     view.scale *= by;
-    view.x += (x - width() / 2) * (1 / was - 1 / view.scale);
-    view.y += (y - height() / 2) * (1 / was - 1 / view.scale);
+    view.x += (x - wide / 2) * (1 / was - 1 / view.scale);
+    view.y += (y - high / 2) * (1 / was - 1 / view.scale);
     moved();
   }
 
@@ -201,7 +204,7 @@ function show(frame) {
   function fit() {
     const driven = way.map((name) => byName.get(name)).filter(Boolean);
     const all = driven.length ? driven : stretches;
-    if (!all.length || !width()) return;
+    if (!all.length || !wide) return;
     let [west, east, north, south] = [Infinity, -Infinity, Infinity, -Infinity];
     for (const s of all) {
       west = Math.min(west, s.x1, s.x2);
@@ -211,7 +214,7 @@ function show(frame) {
     }
     const middle = (north + south) / 2;
     const least = 1200 / (earth * Math.cos((toLatitude(middle) * Math.PI) / 180));
-    const scale = Math.min((width() - 48) / Math.max(east - west, least), (height() - 48) / Math.max(south - north, least));
+    const scale = Math.min((wide - 48) / Math.max(east - west, least), (high - 48) / Math.max(south - north, least));
     view = { x: (west + east) / 2, y: middle, scale };
     draw();
   }
@@ -275,14 +278,13 @@ function show(frame) {
   // at finds the stretch at a place on the screen.
   function at(x, y) {
     if (!view) return null;
-    const wide = widths();
+    const { place } = lines();
     let found = null, least = 12;
     for (const s of stretches) {
-      const [x1, y1, x2, y2] = line(s, wide[s.p.state]);
-      if (Math.abs(x1 - x) > 2000 || Math.abs(y1 - y) > 2000) continue;
-      const [dx, dy] = [x2 - x1, y2 - y1];
-      const t = Math.max(0, Math.min(1, ((x - x1) * dx + (y - y1) * dy) / (dx * dx + dy * dy || 1)));
-      const far = Math.hypot(x1 + t * dx - x, y1 + t * dy - y);
+      const l = place(s);
+      const dx = l.x2 - l.x1, dy = l.y2 - l.y1;
+      const t = Math.max(0, Math.min(1, ((x - l.x1) * dx + (y - l.y1) * dy) / (dx * dx + dy * dy || 1)));
+      const far = Math.hypot(l.x1 + t * dx - x, l.y1 + t * dy - y);
       if (far < least) [found, least] = [s, far];
     }
     return found;
@@ -292,7 +294,7 @@ function show(frame) {
     picked = name;
     kept = byName.get(name) || null;
     tell();
-    said.textContent = kept ? `Selected: ${fact("state").textContent}, ${fact("speed").textContent}` : "";
+    said.textContent = kept ? `Selected: ${fact("state").textContent}, ${fact("heading").textContent}, ${fact("share").textContent}` : "";
     draw();
   }
 
@@ -309,13 +311,14 @@ function show(frame) {
     const p = kept.p;
     const since = p.since && new Date(p.since);
     const texts = {
-      state: `${stateNames[p.state]}, towards the ${headings[Math.round(p.heading / 45) % 8].toLowerCase()}`,
-      speed: p.speed_kmh === null ? "Not known: fewer than three cars" : `${Math.round(p.speed_kmh)} km/h`,
-      free: `${Math.round(p.free_flow_kmh)} km/h`,
+      state: stateNames[p.state],
+      heading: headings[Math.round(p.heading / 45) % 8],
+      speed: p.speed_kmh === null ? "Not known" : `${p.speed_kmh} km/h`,
+      free: `${p.free_flow_kmh} km/h`,
       share: p.share === null ? "Not known" : `${Math.round(100 * p.share)} %`,
       cars: p.cars ? String(p.cars) : "Fewer than three",
-      since: since ? since.toISOString().slice(11, 16) + " UTC, " + ago((Date.now() - since) / 1000) : "Not known",
-      young: p.young ? "Young: it was not seen free often enough, so its free flow is an estimate" : "Seen free",
+      since: since ? since.toISOString().slice(11, 16) + " UTC, " + ago((asOf - since) / 1000) : "Not known",
+      young: p.young ? "Young: the free flow is an estimate" : "Was seen free",
     };
     for (const [name, text] of Object.entries(texts)) {
       const element = fact(name);
@@ -377,9 +380,9 @@ function show(frame) {
 
   // sight is the box on the screen and half as much around it.
   function sight() {
-    const [wide, high] = [width() / view.scale, height() / view.scale];
-    const west = wide < 0.5 ? toLongitude(view.x - wide) : -180, east = wide < 0.5 ? toLongitude(view.x + wide) : 180;
-    return [west, toLatitude(Math.min(1, view.y + high)), east, toLatitude(Math.max(0, view.y - high))].map((degrees) => degrees.toFixed(5));
+    const across = wide / view.scale, down = high / view.scale;
+    const west = across < 0.5 ? toLongitude(view.x - across) : -180, east = across < 0.5 ? toLongitude(view.x + across) : 180;
+    return [west, toLatitude(Math.min(1, view.y + down)), east, toLatitude(Math.max(0, view.y - down))].map((degrees) => degrees.toFixed(5));
   }
 
   function take(collection, asked) {
@@ -390,6 +393,7 @@ function show(frame) {
     });
     byName = new Map(stretches.map((s) => [s.name, s]));
     way = collection.way || [];
+    asOf = Date.parse(collection.at);
     truncated = collection.truncated;
     box = asked;
     const n = stretches.length.toLocaleString("en");
@@ -403,7 +407,11 @@ function show(frame) {
     if (document.hidden) clearTimeout(timer);
     else load();
   });
-  new ResizeObserver(() => { if (following) fit(); draw(); }).observe(canvas);
+  new ResizeObserver(() => {
+    [wide, high] = [canvas.clientWidth, canvas.clientHeight];
+    if (following) fit();
+    draw();
+  }).observe(canvas);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", readColours);
   readColours();
   load();

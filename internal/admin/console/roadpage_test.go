@@ -1,0 +1,153 @@
+package console
+
+import (
+	"encoding/json/v2"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"carstate/internal/admin/roadmap"
+	"carstate/internal/road"
+	"carstate/internal/road/roadtest"
+	"carstate/internal/vehicle"
+)
+
+// The street of these tests. Its longitude is no latitude.
+var street = roadtest.Street{Latitude: 44.5732, Longitude: 11.3481, Heading: 90, Metres: 1500}
+
+// jam teaches a map the street, on which cars stand in a jam at noon, and returns their
+// states.
+func jam(m *road.Map) map[vehicle.ID]vehicle.State {
+	roadtest.Feed(m, street.Learn(50, noon))
+	return roadtest.Feed(m, street.Drive("car", 8, 10, noon.Add(-9*time.Minute), 5*time.Second))
+}
+
+// stretchesAt reads what a map is sent.
+func (f *fixture) stretchesAt(path string) (c roadmap.Collection) {
+	f.t.Helper()
+	a := f.get(path)
+	if err := json.Unmarshal([]byte(a.body), &c); err != nil || a.status != http.StatusOK {
+		f.t.Fatalf("%s: %d, %v: %s", path, a.status, err, a.body)
+	}
+	return c
+}
+
+// TestRoadsPage: what is known of the roads, for who is logged in, and what to do while
+// that is nothing.
+func TestRoadsPage(t *testing.T) {
+	m := new(road.Map)
+	f := newFixture(t, func(c *Config) { c.Roads = m })
+	for _, path := range []string{"/roads", "/roads/stretches", "/vehicles/car1/stretches", "/live/roads"} {
+		f.want(f.get(path), http.StatusUnauthorized, "")
+	}
+	f.logIn(f.key)
+	f.want(f.get("/roads"), http.StatusOK, "No road is known yet", "Vehicle.CurrentLocation.Latitude", "once three cars have driven on it", `data-live-from="/live/roads?unknown"`)
+
+	events := scanner(f.stream("/live/roads?unknown"))
+	jam(m)
+	f.clock.Advance(time.Minute) // past what is kept of an empty map
+	for events.Scan() && events.Text() != "event: end" {
+	}
+	a := f.get("/roads")
+	f.want(a, http.StatusOK, "Worst stretches", `data-stretches="/roads/stretches"`, "jam at 40 % or less, slow at 67 % or less", `src="/assets/roads.js`)
+	c := f.stretchesAt("/roads/stretches")
+	worst := c.Features[0].Properties
+	f.want(a, http.StatusOK, `data-stretch="`+worst.Stretch+`"`, "Jam, ", "</span>East</span>")
+	if len(c.Features) < 8 || worst.State != "jam" || c.Way != nil {
+		t.Errorf("%d stretches, the worst %+v", len(c.Features), worst)
+	}
+	if n := strings.Count(a.body, "data-stretch="); n > worstListed || n == 0 {
+		t.Errorf("%d rows", n)
+	}
+	if c := f.stretchesAt("/roads/stretches?bbox=0,0,1,1"); len(c.Features) != 0 {
+		t.Errorf("in the ocean: %+v", c)
+	}
+	f.want(f.get("/roads/stretches?bbox=1"), http.StatusBadRequest, "bbox is west,south,east,north")
+	rows := next(t, scanner(f.stream("/live/roads")), "worst")
+	if !strings.Contains(rows, worst.Stretch) {
+		t.Errorf("the table that is live: %s", rows)
+	}
+	noPlace(t, "the page", a.body)
+	noPlace(t, "the table that is live", rows)
+	noPlace(t, "the log", f.log.String())
+
+	// Ten minutes later nobody is there: the roads stay.
+	f.clock.Advance(10 * time.Minute)
+	f.want(f.get("/roads"), http.StatusOK, "On no stretch are three cars now.")
+	if c := f.stretchesAt("/roads/stretches"); len(c.Features) < 8 || c.Features[0].Properties.State != "unknown" {
+		t.Errorf("%+v", c)
+	}
+}
+
+// noPlace looks for the street's place in a text.
+func noPlace(t *testing.T, where, text string) {
+	t.Helper()
+	for _, digits := range []string{"44.57", "11.34", "11.35", "11.36"} {
+		if strings.Contains(text, digits) {
+			t.Errorf("%s holds a position, %s:\n%s", where, digits, text)
+		}
+	}
+}
+
+// TestNoRoads: a node that does not judge says so.
+func TestNoRoads(t *testing.T) {
+	f := newFixture(t)
+	f.logIn(f.key)
+	f.want(f.get("/roads"), http.StatusOK, "This node keeps no roads")
+	f.want(f.get("/roads/stretches"), http.StatusUnauthorized, "")
+	f.want(f.get("/vehicles/car1/stretches"), http.StatusUnauthorized, "")
+	f.report("car1", jammed(time.Minute))
+	if a := f.get("/vehicles/car1"); strings.Contains(a.body, "Where it drives") {
+		t.Error("its page shows a map")
+	}
+}
+
+// TestVehicleWay: a vehicle's page draws its way by stretches that others drive too, and
+// holds no position.
+func TestVehicleWay(t *testing.T) {
+	m := new(road.Map)
+	f := newFixture(t, func(c *Config) { c.Roads = m })
+	f.logIn(f.key)
+	states := jam(m)
+	f.report("car1", states["car1"])
+	a := f.get("/vehicles/car1")
+	f.want(a, http.StatusOK, "Where it drives", "The grey band", `data-stretches="/vehicles/car1/stretches"`, `data-live-from="/live/vehicles/car1?way"`, "not shown")
+	noPlace(t, "the page", a.body)
+	noPlace(t, "what is live", next(t, scanner(f.stream("/live/vehicles/car1?way")), "way"))
+	c := f.stretchesAt("/vehicles/car1/stretches")
+	if len(c.Way) < 2 || len(c.Features) < 8 {
+		t.Fatalf("a way of %d stretches among %d", len(c.Way), len(c.Features))
+	}
+	shown := make(map[string]bool)
+	for _, feature := range c.Features {
+		shown[feature.Properties.Stretch] = true
+	}
+	for _, name := range c.Way {
+		if !shown[name] {
+			t.Errorf("the way leads over %s, which is not shown", name)
+		}
+	}
+
+	// On a road of its own nothing is told but that.
+	alone := roadtest.Feed(m, roadtest.Street{Latitude: 44.5732, Longitude: 11.41, Heading: 0, Metres: 1000}.Drive("car", 1, 30, noon.Add(-2*time.Minute), 0))
+	f.report("car2", alone["car0"])
+	f.want(f.get("/vehicles/car2"), http.StatusOK, "No stretch of its last 300 m is known yet")
+	if c := f.stretchesAt("/vehicles/car2/stretches"); len(c.Way) != 0 || len(c.Features) != 0 {
+		t.Errorf("%+v", c)
+	}
+
+	// Without positions there is no map, until the first one comes.
+	f.report("car3", jammed(time.Minute))
+	f.want(f.get("/vehicles/car3"), http.StatusOK, "It has sent no position", `data-live-from="/live/vehicles/car3"`)
+	if c := f.stretchesAt("/vehicles/car3/stretches"); c.Way == nil || len(c.Features) != 0 {
+		t.Errorf("%+v", c)
+	}
+	events := scanner(f.stream("/live/vehicles/car3"))
+	f.report("car3", states["car1"])
+	for events.Scan() && events.Text() != "event: end" {
+	}
+	if events.Err() != nil || events.Text() != "event: end" {
+		t.Errorf("the page was not to be loaded again: %q, %v", events.Text(), events.Err())
+	}
+}
