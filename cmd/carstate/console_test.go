@@ -41,16 +41,18 @@ func startConsole(t *testing.T) *consoleFixture {
 	t.Helper()
 	dir := t.TempDir()
 	f := &consoleFixture{process: start(t, dir), t: t}
-	key, err := os.ReadFile(filepath.Join(dir, "admin.key"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	f.adminKey = strings.TrimSpace(string(key))
+	f.adminKey = adminKeyOf(t, dir)
 	f.source = f.addSource(t, "gateway-1")
 	f.carstate(t, "replay", "demo_drive.csv.gz", "--vid", carInJam)
 	f.drive(carOnRoad, 52.5, "")
 	f.drive(carWithCode, 48, `,"Vehicle.OBD.DTCList":["P0121"]`)
 	return f
+}
+
+// adminKeyOf reads the key of the service whose data directory it is.
+func adminKeyOf(t *testing.T, dir string) string {
+	t.Helper()
+	return strings.TrimSpace(readFile(t, filepath.Join(dir, "admin.key")))
 }
 
 // drive sends one sample of a car, now.
@@ -300,11 +302,14 @@ func TestConsoleLooks(t *testing.T) {
 	logIn(b, f.adminKey)
 	b.Expect(`document.querySelector("h1").innerText`, "Fleet")
 	f.issue(t)
+	f.driveTown(town())
 	f.carstate(t, "token", "issue", "--developer", "Grace Hopper", "--vehicles", carInJam, "--expires", "3d", "--rate", "10/s")
 	f.carstate(t, "operator", "add", "ada")
 	pages := []struct{ name, path string }{
 		{"fleet", "/"},
 		{"vehicle", "/vehicles/" + carInJam},
+		{"roads", "/roads"},
+		{"way", "/vehicles/street22xnow7"},
 		{"vehicles", "/vehicles"},
 		{"unknown", "/vehicles/nobody"},
 		{"tokens", "/tokens"},
@@ -341,7 +346,7 @@ func TestConsoleLooks(t *testing.T) {
 	looksRight(first, axe, "console-login")
 	logIn(first, strings.TrimSpace(string(key)))
 	first.Expect(`document.querySelector(".first h2").innerText`, "No car has reported yet")
-	for _, path := range []string{"/", "/vehicles", "/tokens", "/sources", "/operators", "/audit"} {
+	for _, path := range []string{"/", "/vehicles", "/roads", "/tokens", "/sources", "/operators", "/audit"} {
 		first.Run(chromedp.Navigate(first.Base + path))
 		looksRight(first, axe, "")
 	}
@@ -353,10 +358,13 @@ func TestConsoleLooks(t *testing.T) {
 // `carstate demo --fleet 200` after some minutes, so that there is something to see.
 var kept = []string{
 	"console-vehicle-light", "console-vehicle-dark", "console-vehicle-390",
+	"console-roads-light", "console-roads-dark", "console-roads-390",
 	"console-tokens-light", "console-tokens-390-dark", "console-login",
 }
 
 func looksRight(b *browsertest.Browser, axe, name string) {
+	// A map says how many stretches it shows once it has drawn them.
+	b.Expect(`String([...document.querySelectorAll("[data-map=count]")].every(e => /stretch/.test(e.textContent)))`, "true")
 	b.Expect(`String(document.documentElement.scrollWidth <= innerWidth)`, "true")
 	if *updateScreens {
 		for _, k := range kept {

@@ -14,7 +14,10 @@ import (
 	"testing"
 	"time"
 
+	"carstate/internal/admin"
+	"carstate/internal/admin/roadmap"
 	"carstate/internal/nodeprocess"
+	"carstate/internal/road"
 	"carstate/internal/vehicle"
 )
 
@@ -37,7 +40,8 @@ func checkNoPlace(t *testing.T, where, text string) {
 
 // TestPositionsAreNowhereToBeRead sends a car's positions to a node that logs, traces
 // and shows all it can, and looks for them in everything that somebody can read. The
-// names of the signals may be seen. Pages with a map are for operators, and not here.
+// names of the signals may be seen, and on the maps of an operator the stretches of road
+// that others drive too, but no others.
 func TestPositionsAreNowhereToBeRead(t *testing.T) {
 	const vid = "carWithPlace"
 	c := newCollector(t)
@@ -52,8 +56,8 @@ func TestPositionsAreNowhereToBeRead(t *testing.T) {
 
 	// By both protocols, for a while: the rules have something to say.
 	began := vehicle.At(time.Now()).Add(-5 * time.Minute)
-	sample := func(i int) vehicle.Sample {
-		x := vehicle.Sample{Vehicle: vid, Time: began.Add(time.Duration(i) * 5 * time.Second)}
+	sampleOf := func(id vehicle.ID, i int) vehicle.Sample {
+		x := vehicle.Sample{Vehicle: id, Time: began.Add(time.Duration(i) * 5 * time.Second)}
 		if err := errors.Join(x.Set(vehicle.Speed, 30), x.Set(vehicle.ThrottlePosition, 20), x.Set(vehicle.CurrentHeading, 90), x.Set(vehicle.CurrentAccuracy, 4),
 			x.Set(vehicle.CurrentLatitude, placeLatitude), x.Set(vehicle.CurrentLongitude, placeLongitude+float64(i)*1e-6)); err != nil {
 			t.Fatal(err)
@@ -69,7 +73,7 @@ func TestPositionsAreNowhereToBeRead(t *testing.T) {
 	defer web.close()
 	var drive []vehicle.Sample
 	for i := range 60 {
-		drive = append(drive, sample(i))
+		drive = append(drive, sampleOf(vid, i))
 	}
 	if err := errors.Join(web.send(t.Context(), drive[:30]), mqtt.send(t.Context(), drive[30:])); err != nil {
 		t.Fatal(err)
@@ -115,14 +119,44 @@ func TestPositionsAreNowhereToBeRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	resp.Body.Close()
-	for _, page := range []string{"/", "/vehicles", "/vehicles/" + vid, "/tokens", "/sources", "/operators", "/audit"} {
+	// What a map is sent: no stretch that one car alone has driven. Those that others drive
+	// as well are there, and nowhere else.
+	roads := func() (text string) {
+		for _, path := range []string{"/roads/stretches", "/vehicles/" + vid + "/stretches"} {
+			text += read(t, operator, base+path)
+		}
+		c, err := (&admin.Client{URL: base, Key: adminKey}).Roads(t.Context(), road.Box{West: -180, South: -90, East: 180, North: 90}, roadmap.MaxStretches)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text + fmt.Sprint(c)
+	}
+	checkNoPlace(t, "the maps, of one car", roads())
+	for car := range 8 {
+		var others []vehicle.Sample
+		for i := range 60 {
+			others = append(others, sampleOf(vehicle.ID(fmt.Sprint("other", car)), i))
+		}
+		if err := web.send(t.Context(), others); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := until(time.Minute, func() error {
+		if n := strings.Count(roads(), placeDigits[0]); n < 6 { // both ends of a line, three times
+			return fmt.Errorf("the maps show the stretch %d times", n)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for _, page := range []string{"/", "/vehicles", "/vehicles/" + vid, "/roads", "/tokens", "/sources", "/operators", "/audit"} {
 		text := read(t, operator, base+page)
 		checkNoPlace(t, page, text)
 		if strings.HasSuffix(page, vid) && !strings.Contains(text, "Vehicle.CurrentLocation.Longitude") {
 			t.Errorf("%s does not say that the car sends positions:\n%s", page, text)
 		}
 	}
-	for _, page := range []string{"/live/fleet", "/live/vehicles/" + vid} {
+	for _, page := range []string{"/live/fleet", "/live/roads", "/live/vehicles/" + vid + "?way"} {
 		checkNoPlace(t, page, firstEvent(t, operator, base+page))
 	}
 	for _, name := range []string{"POST /v1/telemetry", "MQTT PUBLISH"} {

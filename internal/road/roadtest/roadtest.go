@@ -14,6 +14,7 @@ import (
 
 // Street is a straight street in one direction of travel.
 type Street struct {
+	Name                string  // the names of its cars begin with it
 	Latitude, Longitude float64 // where it begins, degrees
 	Heading             float64 // degrees clockwise from north
 	Metres              float64
@@ -23,7 +24,7 @@ type Street struct {
 const every = 5 * time.Second
 
 // Drive has cars drive along the street at a speed, each a gap after the one before. It
-// returns their samples in order of time, to the second. Their names begin with a
+// returns their samples in order of time. After the street's, their names begin with a
 // prefix.
 func (s Street) Drive(prefix string, cars int, kmh float64, from time.Time, gap time.Duration) (samples []vehicle.Sample) {
 	const metresPerDegree = 111_195
@@ -32,7 +33,7 @@ func (s Street) Drive(prefix string, cars int, kmh float64, from time.Time, gap 
 	for car := range cars {
 		for step := range steps + 1 {
 			metres := float64(step) * kmh / 3.6 * every.Seconds()
-			x := vehicle.Sample{Vehicle: vehicle.ID(fmt.Sprintf("%s%d", prefix, car)), Time: vehicle.At(from.Add(time.Duration(car)*gap + time.Duration(step)*every))}
+			x := vehicle.Sample{Vehicle: vehicle.ID(fmt.Sprintf("%s%s%d", s.Name, prefix, car)), Time: vehicle.At(from.Add(time.Duration(car)*gap + time.Duration(step)*every))}
 			for signal, value := range map[vehicle.Signal]float64{
 				vehicle.Speed: kmh, vehicle.CurrentHeading: s.Heading,
 				vehicle.CurrentLatitude:  s.Latitude + metres*cos/metresPerDegree,
