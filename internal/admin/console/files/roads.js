@@ -127,7 +127,7 @@ function show(frame) {
     const lay = (layer, ...how) => {
       for (const path of layer.paths) stroke(path, ...how);
     };
-    const near = long > 14; // dashes can be seen
+    const near = long > 7; // dashes can be seen
     const cap = long > 5 ? "round" : "butt";
     lay(layers.arrows, colours.unknown, 1.5);
     lay(layers.unknown, colours.unknown, thick.unknown, cap, near ? [0.1, thick.unknown * 2.5] : []);
