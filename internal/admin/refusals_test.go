@@ -14,6 +14,7 @@ import (
 
 	"carstate/internal/access"
 	"carstate/internal/admin"
+	"carstate/internal/road"
 	"carstate/internal/vehicle"
 )
 
@@ -138,6 +139,7 @@ func TestEveryCallNeedsTheKey(t *testing.T) {
 			panic("a vehicle is forgotten")
 		}
 		c.Allow, c.Store = c.Forget, struct{ admin.Store }{} // whose methods panic, too
+		c.Roads = new(road.Map)
 	})
 	token := s.issue(t).AccessToken
 	s.keeper.did()

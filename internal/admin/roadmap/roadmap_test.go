@@ -143,7 +143,7 @@ func TestManyStretches(t *testing.T) {
 	m := new(road.Map)
 	for i := range 260 { // parallel streets, a cell apart
 		s := roadtest.Street{Latitude: 44 + float64(i)*0.0016, Longitude: 11, Heading: 90, Metres: 12_000}
-		roadtest.Feed(m, s.Drive("car", 8, 72, noon.Add(-20*time.Minute), 2*time.Second))
+		roadtest.Feed(m, s.Drive("car", 8, 144, noon.Add(-20*time.Minute), 2*time.Second))
 	}
 	jam := roadtest.Street{Latitude: 44.2, Longitude: 11, Heading: 90, Metres: 1000}
 	roadtest.Feed(m, jam.Drive("slow", 8, 10, noon.Add(-6*time.Minute), 5*time.Second))
