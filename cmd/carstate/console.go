@@ -15,10 +15,7 @@ func (s *service) console(deeds *admin.Deeds) admin.Console {
 		Deeds: deeds, Monitor: s.monitor, Tokens: &s.tokens, Sources: &s.sources, Operators: s.keeper.Operators(),
 		State: s.engine.State, Recent: s.recent, Audit: s.keeper.AuditPage,
 		Ready: s.health.ready, Writable: s.engine.Writable,
-		MaxAge: s.flags.MaxAge, Registry: s.registry, Log: s.log,
-	}
-	if s.flags.has("derive") {
-		c.Roads = s.roads
+		MaxAge: s.flags.MaxAge, Registry: s.registry, Log: s.log, Roads: s.roads,
 	}
 	if s.ports["--query-addr"] != nil {
 		c.QueryURL = s.url("--query-addr")

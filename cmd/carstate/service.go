@@ -445,8 +445,7 @@ func (s *service) adminConfig(key access.Hash, t *tls.Config) admin.Config {
 	c.ProbesOnly = false
 	c.Tokens, c.Sources, c.Operators, c.Keeper, c.AdminKey, c.KeyDir = &s.tokens, &s.sources, s.keeper.Operators(), s.keeper, key, s.flags.DataDir
 	c.State, c.MaxAge, c.Console = s.engine.State, s.flags.MaxAge, s.console
-	c.Roads = s.roads
-	c.Store, c.Started = s.keeper, s.health.started
+	c.Roads, c.Store, c.Started = s.roads, s.keeper, s.health.started
 	c.Forget, c.Allow, c.Forgotten = s.keeper.Forget, s.keeper.Allow, s.engine.Forgotten().Has
 	c.VehicleName = func(id vehicle.ID) string { return s.engine.Forgotten().Hash(id).Short() }
 	return c

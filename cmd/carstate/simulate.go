@@ -28,13 +28,14 @@ type simulateCommand struct {
 
 // trafficFlags say what fleet there is to be.
 type trafficFlags struct {
-	Vehicles int           `default:"500" help:"How many cars (${default}); jams need 30 or more."`
-	Rate     float64       `default:"1" placeholder:"HZ" help:"How often each car reports, in samples a second (${default})."`
-	Seed     uint64        `default:"1" help:"The same seed gives the same traffic (${default})."`
-	Faults   float64       `default:"0.2" placeholder:"N" help:"Throttle faults an hour and car (${default})."`
-	FreeFlow bool          `help:"Cars report the free-flow speed of their road too."`
-	Backdate time.Duration `placeholder:"DURATION" help:"Begin so long ago, and catch up as fast as the service takes it."`
-	Prefix   string        `default:"SIM" placeholder:"LETTERS" help:"What the vids of the cars begin with (${default})."`
+	Vehicles         int           `default:"500" help:"How many cars (${default}); jams need 30 or more."`
+	Rate             float64       `default:"1" placeholder:"HZ" help:"How often each car reports, in samples a second (${default})."`
+	Seed             uint64        `default:"1" help:"The same seed gives the same traffic (${default})."`
+	Faults           float64       `default:"0.2" placeholder:"N" help:"Throttle faults an hour and car (${default})."`
+	FreeFlow         bool          `help:"Cars report the free-flow speed of their road too."`
+	WithoutPositions bool          `help:"Cars report no positions."`
+	Backdate         time.Duration `placeholder:"DURATION" help:"Begin so long ago, and catch up as fast as the service takes it."`
+	Prefix           string        `default:"SIM" placeholder:"LETTERS" help:"What the vids of the cars begin with (${default})."`
 }
 
 // Help is shown by --help.
@@ -83,7 +84,7 @@ func (f *trafficFlags) ids() []vehicle.ID {
 
 // fleet makes the fleet that the flags ask for, well under way.
 func (f *trafficFlags) fleet() *traffic.Fleet {
-	fleet := traffic.New(traffic.Config{Vehicles: f.Vehicles, PerSecond: f.Rate, Seed: f.Seed, FreeFlow: f.FreeFlow})
+	fleet := traffic.New(traffic.Config{Vehicles: f.Vehicles, PerSecond: f.Rate, Seed: f.Seed, FreeFlow: f.FreeFlow, WithoutPositions: f.WithoutPositions})
 	fleet.Settle(5 * time.Minute)
 	return fleet
 }

@@ -16,8 +16,8 @@ import (
 // scoreBoard counts how verdicts agree with the truth.
 type scoreBoard struct {
 	score.Agreement                              // of cars on a road
-	byRoad          map[float64]*score.Agreement // by the road's free flow, in km/h
-	byFlow          [10][4]int                   // by tenths of the free flow, then by verdict
+	byRoad          map[float64]*score.Agreement // by the road's speed limit, in km/h
+	byFlow          [10][4]int                   // by tenths of the speed in light traffic, then by verdict
 	parked          [2]int                       // by whether the service said so
 	disagreed       int                          // of cars on a road
 	soon            int                          // of these, how many soon after the road's state changed
@@ -71,10 +71,10 @@ func (b *scoreBoard) driving(k known, a client.DrivingAnswer) {
 	case k.Parked:
 		b.parked[0]++
 	case k.Driving != 0:
-		road := b.byRoad[k.FreeFlowKmh]
+		road := b.byRoad[k.LimitKmh]
 		if road == nil {
 			road = new(score.Agreement)
-			b.byRoad[k.FreeFlowKmh] = road
+			b.byRoad[k.LimitKmh] = road
 		}
 		b.Add(k.Driving, said)
 		road.Add(k.Driving, said)
@@ -132,14 +132,14 @@ type drivingScore struct {
 	ParkedRight     int         `json:"parked_and_not_driving"`
 	ParkedOtherwise int         `json:"parked_and_otherwise"`
 	Roads           []roadScore `json:"roads"`
-	// ByFlow counts answers by the tenth of the free flow at which traffic flows
-	// around the car; then by verdict: none, 1, 2, 3.
+	// ByFlow counts answers by the tenth of the speed in light traffic at which cars
+	// move around this one; then by verdict: none, 1, 2, 3.
 	ByFlow [10][4]int `json:"by_tenth_of_free_flow"`
 }
 
-// roadScore is the agreement on the roads with one free flow.
+// roadScore is the agreement on the roads with one speed limit.
 type roadScore struct {
-	FreeFlowKmh float64 `json:"free_flow_kmh"`
+	LimitKmh float64 `json:"limit_kmh"`
 	score.Agreement
 }
 
@@ -254,9 +254,9 @@ func (r *drivingScore) print(t *tables) {
 	t.line("Of %d answers that disagree, %d came within a minute of a change of the road's state.", r.Disagreed, r.SoonAfter)
 	t.line("Parked cars: %d answers \"not driving\", %d others.", r.ParkedRight, r.ParkedOtherwise)
 
-	t.line("\nfree flow\trows\taccuracy\tmacro-F1")
+	t.line("\nspeed limit\trows\taccuracy\tmacro-F1")
 	for _, road := range r.Roads {
-		t.line("%.0f km/h\t%d\t%.3f\t%.3f", road.FreeFlowKmh, road.Rows, road.Accuracy, road.MacroF1)
+		t.line("%.0f km/h\t%d\t%.3f\t%.3f", road.LimitKmh, road.Rows, road.Accuracy, road.MacroF1)
 	}
 	t.flush()
 	t.line("\ntraffic flows at\tnone\tnormal\tslow\tjam")

@@ -136,7 +136,7 @@ func TestSimulateOutage(t *testing.T) {
 func TestScoreBoard(t *testing.T) {
 	said := func(s client.DrivingState) client.DrivingAnswer { return client.DrivingAnswer{State: s} }
 	on := func(s vehicle.DrivingState, share float64) known {
-		return known{Driving: s, FreeFlowKmh: 50, OfFreeFlow: share, Since: time.Minute, now: 90 * time.Second}
+		return known{Driving: s, LimitKmh: 50, OfFreeFlow: share, Since: time.Minute, now: 90 * time.Second}
 	}
 	b := newScoreBoard(2)
 	b.driving(on(vehicle.NormalDriving, 1.2), said(client.NormalDriving))

@@ -3,6 +3,7 @@ package traffic
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"carstate/internal/vehicle"
@@ -14,8 +15,13 @@ type Config struct {
 	// PerSecond is how often each car reports, with a fifth of jitter.
 	PerSecond float64
 	Seed      uint64
-	// FreeFlow makes cars report the free-flow speed of their road.
+	// FreeFlow makes cars report the free-flow speed of their road: the mean speed on
+	// it when traffic is light.
 	FreeFlow bool
+	// WithoutPositions makes cars send no positions. It changes nothing else.
+	WithoutPositions bool
+	// Light keeps traffic as light as it becomes on the same roads otherwise.
+	Light bool
 }
 
 // Fleet is a number of cars in traffic. It is not safe for concurrent use.
@@ -28,19 +34,23 @@ type Fleet struct {
 	epoch   time.Duration // where the time that is told begins
 	random  *rand.Rand
 	tremble *rand.Rand // of sensors: how often they are read does not change the traffic
+	sky     *rand.Rand // of receivers: positions change nothing else
 }
 
 // car is one car of the fleet.
 type car struct {
 	motion
 	sensors
+	receiver
 	place
-	road   *road // where it is, or means to go from a side street; nil: neither
-	parks  bool  // once it stands
+	road   *road         // where it is, or means to go from a side street; nil: neither
+	left   point         // where it left the last one
+	there  time.Duration // when it is at the one that it means to go to
+	parks  bool          // once it stands
 	until  time.Duration
 	due    time.Duration // its next report
 	truth  vehicle.DrivingState
-	share  float64       // of the free flow, around it
+	share  float64       // of the speed in light traffic, around it
 	change time.Duration // when truth changed
 }
 
@@ -60,9 +70,10 @@ type Truth struct {
 	Driving vehicle.DrivingState
 	Since   time.Duration // when that changed, on the clock of [Fleet.Now]
 	Parked  bool
-	// FreeFlowKmh is that of the road, 0 if it is on none; OfFreeFlow is at what
-	// share of it traffic flows around the car.
-	FreeFlowKmh, OfFreeFlow float64
+	// LimitKmh is the speed limit of the road, 0 if it is on none.
+	LimitKmh float64
+	// OfFreeFlow is at what share of the speed in light traffic cars move around it.
+	OfFreeFlow float64
 }
 
 // Step is the time by which [Fleet.Step] advances.
@@ -77,6 +88,8 @@ const (
 	onRoads = 0.8
 	// fewRoads is the number of cars from which there is a road of each kind.
 	fewRoads = 30
+	// shortestMeter is the length of the shortest road.
+	shortestMeter = 400
 	// tide is the time in which a road fills and empties once.
 	tide = 30 * time.Minute
 	// leastSwell is by what part the tide is lower on the emptiest roads.
@@ -91,13 +104,15 @@ const (
 	meanPark     = 6 * time.Minute
 	// parkedEvery is how often a parked car reports.
 	parkedEvery = 30 * time.Second
-	// sideStreetMps is the speed in side streets.
+	// sideStreetMps is the speed in side streets, acrossMps that from one road to
+	// another.
 	sideStreetMps = 30 / 3.6
+	acrossMps     = 80 / 3.6
 )
 
 // New makes a fleet whose cars are under way already.
 func New(c Config) *Fleet {
-	f := &Fleet{config: c, random: rand.New(rand.NewPCG(c.Seed, 1)), tremble: rand.New(rand.NewPCG(c.Seed, 2))}
+	f := &Fleet{config: c, random: rand.New(rand.NewPCG(c.Seed, 1)), tremble: rand.New(rand.NewPCG(c.Seed, 2)), sky: rand.New(rand.NewPCG(c.Seed, 4))}
 	for range c.Vehicles {
 		f.cars = append(f.cars, &car{place: sideStreet, sensors: newSensors(f.random)})
 	}
@@ -105,30 +120,57 @@ func New(c Config) *Fleet {
 	if c.Vehicles < fewRoads {
 		roads, spread = 1, onRoads/2 // half of them wait for the tide
 	}
-	mean := spread * float64(c.Vehicles) / float64(roads)
-	next := f.cars
+	f.build(roads, spread*float64(c.Vehicles)/float64(roads))
+	layOut(f.roads, f.random)
+	for i, x := range f.fill() {
+		x.left = f.roads[i%len(f.roads)].ring.middle
+		f.idle = append(f.idle, x)
+	}
+	f.schedule()
+	return f
+}
+
+// build makes so many roads for so many cars each, on average.
+func (f *Fleet) build(roads int, mean float64) {
+	type class struct {
+		kind        *kind
+		lengthMeter float64
+	}
+	known := make(map[class]light)
 	for i := range roads {
 		k := &kinds[(i+1)%len(kinds)] // a lone road is a street
 		// Some roads jam badly, some hardly ever.
 		_, part := math.Modf(float64(i) * math.Phi)
 		swell := (1 - leastSwell*part) * (k.mostPerKm - k.fewestPerKm)
 		// The mean height of the tide, squared, is 3/8.
-		r := newRoad(k, max(400, 1000*mean/(k.fewestPerKm+swell*3/8)))
-		r.swellPerKm = swell
+		length := max(shortestMeter, 1000*mean/(k.fewestPerKm+swell*3/8))
+		r := newRoad(k, cellMeter*math.Round(length/cellMeter))
+		if !f.config.Light {
+			r.swellPerKm = swell
+		}
 		r.phase = 2 * math.Pi * float64(i) / float64(roads)
+		at := class{k, r.lengthMeter}
+		if _, ok := known[at]; !ok {
+			known[at] = newLight(k, r.lengthMeter)
+		}
+		r.light = known[at]
+		f.roads = append(f.roads, r)
+	}
+}
+
+// fill puts on each road as many cars as the tide wants there, and returns the others.
+func (f *Fleet) fill() []*car {
+	next := f.cars
+	for _, r := range f.roads {
 		n := min(int(r.target(0)), len(next))
-		for j := range n {
-			x := next[j]
-			x.place, x.road, x.driver = onRoad, r, k.like(f.random)
+		for j, x := range next[:n] {
+			x.place, x.road, x.driver = onRoad, r, r.kind.like(f.random)
 			x.meter, x.mps = r.lengthMeter*float64(j)/float64(n), 0.3*x.desiredMps
 			r.cars = append(r.cars, x)
 		}
 		next = next[n:]
-		f.roads = append(f.roads, r)
 	}
-	f.idle = append(f.idle, next...)
-	f.schedule()
-	return f
+	return next
 }
 
 // Settle lets the cars drive unseen; then time begins at 0 anew.
@@ -158,7 +200,7 @@ func (f *Fleet) Truth(i int) Truth {
 	c := f.cars[i]
 	t := Truth{Driving: c.truth, Since: c.change - f.epoch, Parked: c.place == parked}
 	if c.truth != 0 {
-		t.FreeFlowKmh, t.OfFreeFlow = c.road.freeFlowKmh, c.share
+		t.LimitKmh, t.OfFreeFlow = c.road.limitKmh, c.share
 	}
 	return t
 }
@@ -169,7 +211,11 @@ func (f *Fleet) Step(report func(car int, at time.Duration, r vehicle.Readings))
 	f.advance()
 	for i, c := range f.cars {
 		for c.due <= f.now {
-			r, err := c.read(f.tremble, c.due, (f.now - c.due).Seconds(), f.config.FreeFlow)
+			ago := (f.now - c.due).Seconds()
+			r, err := c.read(f.tremble, c.due, ago, f.config.FreeFlow)
+			if err == nil && !f.config.WithoutPositions {
+				err = c.locate(f.sky, c.due, ago, &r)
+			}
 			if err != nil {
 				return err
 			}
@@ -230,16 +276,31 @@ func (f *Fleet) exchange() {
 		if len(r.cars) > 0 && (want < -1 || restless) {
 			c := r.release(f.random.IntN(len(r.cars)))
 			c.place, c.road = sideStreet, nil
+			c.left, _ = r.ring.at(c.meter)
 			if c.parks = f.random.Float64() < parkingShare; !c.parks {
 				f.idle = append(f.idle, c)
 			}
 		}
 		if want > 1 && len(f.idle) > 0 {
-			c := f.idle[0]
-			f.idle = f.idle[1:]
+			c := f.nearest(r.ring.middle)
 			c.road, c.driver = r, r.kind.like(f.random)
+			way := c.left.to(r.ring.middle) + r.ring.reachMeter()
+			c.there = f.now + time.Duration(way/acrossMps*float64(time.Second))
 		}
 	}
+}
+
+// nearest takes the car that is nearest to a place from those without a road to go to.
+func (f *Fleet) nearest(to point) *car {
+	best := 0
+	for i, c := range f.idle {
+		if c.left.to(to) < f.idle[best].left.to(to) {
+			best = i
+		}
+	}
+	c := f.idle[best]
+	f.idle = slices.Delete(f.idle, best, best+1)
+	return c
 }
 
 // wander moves a car through side streets, where nobody is in its way, until it
@@ -249,6 +310,8 @@ func (f *Fleet) wander(c *car, wholeSecond bool) {
 	switch {
 	case c.parks:
 		want = 0
+	case c.road != nil && f.now < c.there:
+		want = acrossMps
 	case c.road != nil:
 		want = c.road.meanMps()
 	}
@@ -258,7 +321,7 @@ func (f *Fleet) wander(c *car, wholeSecond bool) {
 	case c.parks && c.mps == 0:
 		c.place, c.parks, c.mps2, c.due = parked, false, 0, f.now // it says that it is off
 		c.until = f.now + shortestPark + time.Duration(f.random.ExpFloat64()*float64(meanPark-shortestPark))
-	case c.road != nil && wholeSecond && c.road.admit(c, f.random.IntN(max(1, len(c.road.cars))), f.now):
+	case c.road != nil && f.now >= c.there && wholeSecond && c.road.admit(c, f.random.IntN(max(1, len(c.road.cars))), f.now):
 		c.place = onRoad
 	}
 }

@@ -2,16 +2,16 @@ package traffic
 
 import (
 	"math"
+	"math/rand/v2"
 	"time"
 
 	"carstate/internal/vehicle"
 )
 
-// flow measures the mean speed on each part of a road over the last minute or so:
-// the way that all cars went there, over the time that they took (L. C. Edie's
-// definition, 1963).
+// flow measures the mean speed on each part of a road over a window of time: the way
+// that all cars went there, over the time that they took (L. C. Edie's definition,
+// 1963).
 type flow struct {
-	cellMeter float64
 	cells     []cell // now, as sums over the window
 	parts     [][]cell
 	part      int // the newest of parts
@@ -23,22 +23,23 @@ type flow struct {
 type cell struct{ meter, seconds float64 }
 
 const (
-	aboutCellMeter = 50
-	flowParts      = 12
+	// cellMeter is the length of a cell; a road has a whole number of them.
+	cellMeter = 50
+	flowParts = 12
 	// aroundMeter is how far the road around a car reaches, before and behind.
-	aroundMeter = 250
+	aroundMeter = 300
 )
 
 func newFlow(lengthMeter float64, window time.Duration) flow {
-	n := int(max(4, math.Round(lengthMeter/aboutCellMeter)))
-	f := flow{cellMeter: lengthMeter / float64(n), cells: make([]cell, n), partLasts: window / flowParts, partEnds: window / flowParts}
+	n := int(math.Round(lengthMeter / cellMeter))
+	f := flow{cells: make([]cell, n), partLasts: window / flowParts, partEnds: window / flowParts}
 	for range flowParts {
 		f.parts = append(f.parts, make([]cell, n))
 	}
 	return f
 }
 
-func (f *flow) at(meter float64) int { return min(int(meter/f.cellMeter), len(f.cells)-1) }
+func (f *flow) at(meter float64) int { return min(int(meter/cellMeter), len(f.cells)-1) }
 
 func (f *flow) add(at, meter, seconds float64) {
 	i := f.at(at)
@@ -62,13 +63,13 @@ func (f *flow) tick(now time.Duration) {
 	clear(f.parts[f.part])
 }
 
-// around is the mean speed on the road around a place, in m/s; ok is false if no
+// around is the mean speed on the road around the i-th cell, in m/s; ok is false if no
 // car was there.
-func (f *flow) around(meter float64) (mps float64, ok bool) {
+func (f *flow) around(i int) (mps float64, ok bool) {
 	n := len(f.cells)
-	reach := min(int(aroundMeter/f.cellMeter), n/4)
+	reach := min(aroundMeter/cellMeter, n/4)
 	var sum cell
-	for k := f.at(meter) - reach; k <= f.at(meter)+reach; k++ {
+	for k := i - reach; k <= i+reach; k++ {
 		c := f.cells[(k+n)%n]
 		sum.meter += c.meter
 		sum.seconds += c.seconds
@@ -79,27 +80,70 @@ func (f *flow) around(meter float64) (mps float64, ok bool) {
 	return sum.meter / sum.seconds, true
 }
 
-// The Highway Capacity Manual 2010 (chapters 16 and 17) grades a street by its
-// travel speed over its free-flow speed: at most 30 % is level of service F, traffic
-// that has broken down; up to 50 % levels E and D, unstable or nearly so; above are the
-// levels of stable flow. For motorways it uses density; we take the same shares.
+// light is what a road allows when traffic is light, its red lights included.
+type light struct {
+	aroundMps []float64 // around each cell
+	meanMps   float64   // of the whole ring
+}
+
+// Light traffic is measured for lightWindow, after the cars have found their places.
 const (
-	jamBelow  = 0.30
-	slowBelow = 0.50
+	lightSettle = 5 * time.Minute
+	lightWindow = 20 * time.Minute
 )
 
-// state is how traffic flows around a place on the road, and at what share of the
-// free flow.
+// newLight measures light traffic: it runs the same road with the fewest cars that the
+// tide leaves on it, and takes their travel speed around each cell. A stretch that a
+// red light or the end of the green wave slows down for everybody is thus compared with
+// itself. The drivers are drawn from a fixed seed, so that the result depends on the
+// kind and the length of the road only.
+func newLight(k *kind, lengthMeter float64) light {
+	measured := *k
+	measured.window = lightWindow
+	r := newRoad(&measured, lengthMeter)
+	random := rand.New(rand.NewPCG(1, 1))
+	n := max(1, int(k.fewestPerKm*lengthMeter/1000))
+	for i := range n {
+		c := &car{road: r, driver: k.like(random)}
+		c.meter, c.mps = lengthMeter*float64(i)/float64(n), c.desiredMps/2
+		r.cars = append(r.cars, c)
+	}
+	for now := Step; now <= lightSettle+lightWindow; now += Step {
+		r.step(now)
+	}
+	var all light
+	var sum cell
+	for i, c := range r.flow.cells {
+		mps, _ := r.flow.around(i) // each cell was passed many times
+		all.aroundMps = append(all.aroundMps, mps)
+		sum.meter += c.meter
+		sum.seconds += c.seconds
+	}
+	all.meanMps = sum.meter / sum.seconds
+	return all
+}
+
+// The truth, as a share of the speed in light traffic: travel times of 1.5 and 2.5
+// times the free one.
+const (
+	normalAbove = 2.0 / 3
+	jamUpTo     = 2.0 / 5
+)
+
+// state is how traffic moves around a place on the road, and at what share of the speed
+// that this stretch allows when traffic is light.
 func (r *road) state(meter float64) (state vehicle.DrivingState, share float64) {
-	mps, ok := r.flow.around(meter)
-	share = mps * 3.6 / r.freeFlowKmh
-	switch {
-	case !ok:
+	at := r.flow.at(meter)
+	mps, ok := r.flow.around(at)
+	if !ok {
 		return 0, 0
-	case share <= jamBelow:
-		return vehicle.TrafficJam, share
-	case share <= slowBelow:
+	}
+	share = mps / r.light.aroundMps[at]
+	switch {
+	case share > normalAbove:
+		return vehicle.NormalDriving, share
+	case share > jamUpTo:
 		return vehicle.SlowDriving, share
 	}
-	return vehicle.NormalDriving, share
+	return vehicle.TrafficJam, share
 }

@@ -5,12 +5,15 @@ import "time"
 // kind is a sort of road.
 type kind struct {
 	driver
-	freeFlowKmh float64
+	limitKmh float64
 	// Cars per kilometre when the road is emptiest, and when the busiest is fullest.
 	fewestPerKm, mostPerKm float64
 	lights                 lights
-	// window is how far back the state of the road looks: one cycle of its lights,
-	// so that it does not change with each red.
+	// window is how far back the state of the road looks. Around the moment would be
+	// better than before it, but the service is compared while the cars drive. It is
+	// about two minutes: less is one car's luck, more is what was and no longer is.
+	// Of a road with lights it is the nearest whole number of their cycles, so that
+	// the state does not change with each red.
 	window time.Duration
 }
 
@@ -30,18 +33,18 @@ const yellow = 3 * time.Second
 var kinds = [...]kind{
 	{
 		desiredMps: 120 / 3.6, headwaySec: 1.6, accelMps2: 0.73, brakeMps2: 1.67, minGapMeter: 2,
-		freeFlowKmh: 120, fewestPerKm: 8, mostPerKm: 70,
-		window: time.Minute,
+		limitKmh: 120, fewestPerKm: 8, mostPerKm: 70,
+		window: 2 * time.Minute,
 	},
 	{
 		desiredMps: 50 / 3.6, headwaySec: 1.2, accelMps2: 1.2, brakeMps2: 1.7, minGapMeter: 2,
-		freeFlowKmh: 50, fewestPerKm: 8, mostPerKm: 105,
+		limitKmh: 50, fewestPerKm: 8, mostPerKm: 105,
 		lights: lights{everyMeter: 400, cycle: 70 * time.Second, red: 28 * time.Second},
-		window: 70 * time.Second,
+		window: 140 * time.Second,
 	},
 	{
 		desiredMps: 70 / 3.6, headwaySec: 1.2, accelMps2: 1.2, brakeMps2: 1.7, minGapMeter: 2,
-		freeFlowKmh: 70, fewestPerKm: 8, mostPerKm: 90,
+		limitKmh: 70, fewestPerKm: 8, mostPerKm: 90,
 		lights: lights{everyMeter: 700, cycle: 90 * time.Second, red: 32 * time.Second},
 		window: 90 * time.Second,
 	},

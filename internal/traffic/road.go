@@ -26,8 +26,10 @@ type road struct {
 	swellPerKm  float64 // what the tide adds at its height
 	// cars in the order in which they drive: each follows the next, the last
 	// one the first.
-	cars []*car
-	flow flow
+	cars  []*car
+	flow  flow
+	light light
+	ring  ring
 }
 
 func newRoad(k *kind, lengthMeter float64) *road {

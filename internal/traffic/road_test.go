@@ -3,17 +3,19 @@ package traffic
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
 	"carstate/internal/vehicle"
 )
 
-// ring makes a road of one kind with so many cars a kilometre, evenly spread and
+// settled makes a road of one kind with so many cars a kilometre, evenly spread and
 // slow, and lets them drive for a while.
-func ring(k *kind, km, perKm float64, settle time.Duration) (*road, time.Duration) {
+func settled(k *kind, km, perKm float64, settle time.Duration) (*road, time.Duration) {
 	random := rand.New(rand.NewPCG(1, 1))
 	r := newRoad(k, 1000*km)
+	r.light = newLight(k, r.lengthMeter)
 	n := int(km * perKm)
 	for i := range n {
 		r.cars = append(r.cars, &car{road: r, driver: k.like(random), meter: r.lengthMeter * float64(i) / float64(n), mps: 3})
@@ -36,32 +38,59 @@ func (r *road) slowest() float64 {
 }
 
 // TestFreeFlow: below the critical density cars drive nearly as fast as the slowest
-// of them wants, and everything around them is normal.
+// of them wants.
 func TestFreeFlow(t *testing.T) {
-	r, now := ring(&kinds[0], 5, 8, 20*time.Minute)
+	r, _ := settled(&kinds[0], 5, 8, 20*time.Minute)
 	if mean := r.meanMps(); mean < 0.9*r.slowest() {
 		t.Errorf("%.1f m/s, and the slowest wants %.1f", mean, r.slowest())
 	}
-	for _, c := range r.cars {
-		c.learnTruth(now)
-		if c.truth != vehicle.NormalDriving {
-			t.Errorf("at %.0f m it is %s", c.meter, c.truth)
+}
+
+// TestLightTraffic: with other drivers on it, a road as empty as it becomes is what it
+// is measured against, red lights included: everything on it is normal. Lights take
+// their part of the limit, and a wave of greens keeps that small.
+func TestLightTraffic(t *testing.T) {
+	for i, least := range []float64{0.85, 0.6, 0.6} {
+		k := &kinds[i]
+		r, now := settled(k, 3.1, k.fewestPerKm, 10*time.Minute)
+		if share := r.light.meanMps * 3.6 / k.limitKmh; share < least || share > 1 {
+			t.Errorf("at %.0f km/h: light traffic moves at %.2f of the limit", k.limitKmh, share)
+		}
+		var shares []float64
+		for range 30 {
+			for end := now + time.Minute; now < end; {
+				now += Step
+				r.step(now)
+			}
+			for _, c := range r.cars {
+				state, share := r.state(c.meter)
+				shares = append(shares, share)
+				if state != vehicle.NormalDriving && share < 0.6 {
+					t.Errorf("at %.0f km/h, %.0f m, it is %s: %.2f", k.limitKmh, c.meter, state, share)
+				}
+			}
+		}
+		slices.Sort(shares)
+		if median := shares[len(shares)/2]; median < 0.9 || median > 1.1 || shares[len(shares)/50] < normalAbove {
+			t.Errorf("at %.0f km/h: median share %.2f, of 1 in 50 below %.2f", k.limitKmh, median, shares[len(shares)/50])
 		}
 	}
 }
 
-// TestGreenWave: on an empty street the lights hold nobody up for long.
-func TestGreenWave(t *testing.T) {
-	for _, k := range []*kind{&kinds[1], &kinds[2]} {
-		r, now := ring(k, 4.2, 8, 10*time.Minute)
-		var meters, seconds float64
-		for range 10 * 60 * 5 {
-			now += Step
-			r.step(now)
-			meters, seconds = meters+r.meanMps()*stepSeconds, seconds+stepSeconds
+// TestState: the words change at 2/3 and 2/5 of the speed in light traffic.
+func TestState(t *testing.T) {
+	for share, want := range map[float64]vehicle.DrivingState{
+		1.1: vehicle.NormalDriving, 0.67: vehicle.NormalDriving, 0.66: vehicle.SlowDriving,
+		0.41: vehicle.SlowDriving, 0.4: vehicle.TrafficJam, 0: vehicle.TrafficJam,
+	} {
+		r := newRoad(&kinds[1], 1000)
+		r.light = light{aroundMps: slices.Repeat([]float64{10}, len(r.flow.cells))}
+		if state, _ := r.state(500); state != 0 {
+			t.Errorf("an empty road is %s", state)
 		}
-		if share := meters / seconds * 3.6 / k.freeFlowKmh; share < 0.67 {
-			t.Errorf("at %.0f km/h: %.2f of the free flow, not even level of service B", k.freeFlowKmh, share)
+		r.flow.add(500, 10*share, 1)
+		if state, is := r.state(500); state != want || math.Abs(is-share) > 1e-9 {
+			t.Errorf("at %.2f of light traffic it is %s, at %.2f", share, state, is)
 		}
 	}
 }
@@ -71,7 +100,7 @@ func TestGreenWave(t *testing.T) {
 // 25 km/h.
 func TestJamWave(t *testing.T) {
 	const km, cellMeter = 5, 50
-	r, now := ring(&kinds[0], km, 40, 30*time.Minute)
+	r, now := settled(&kinds[0], km, 40, 30*time.Minute)
 	const cells = km * 1000 / cellMeter
 	const every, seconds = 10, 600 // a look each 2 s
 	var looks [][cells]float64
@@ -139,7 +168,7 @@ func TestJamWave(t *testing.T) {
 
 // TestRedLight: nobody passes a red that they could stop for.
 func TestRedLight(t *testing.T) {
-	r, now := ring(&kinds[1], 2, 15, 0)
+	r, now := settled(&kinds[1], 2, 15, 0)
 	cycle, red := r.lights.cycle, r.lights.red
 	for range 20 * 60 * 5 {
 		before := make([]float64, len(r.cars))

@@ -134,7 +134,7 @@ func (c *car) read(random *rand.Rand, at time.Duration, seconds float64, freeFlo
 	if freeFlow {
 		known := 0.0 // in a side street
 		if c.place == onRoad {
-			known = c.road.freeFlowKmh
+			known = math.Round(c.road.light.meanMps * 3.6)
 		}
 		set(vehicle.FreeFlowSpeed, known)
 	}

@@ -1,0 +1,74 @@
+package traffic
+
+import (
+	"errors"
+	"math"
+	"math/rand/v2"
+	"time"
+
+	"carstate/internal/vehicle"
+)
+
+// receiver is a car's satellite receiver: by how much it errs.
+type receiver struct {
+	drift, jitter point
+	fixAt         time.Duration // of its last fix; 0: never
+}
+
+// How a receiver errs, in each direction (standard deviation), and for how long one way.
+const (
+	driftMeter    = 4
+	driftSeconds  = 60
+	jitterMeter   = 1.5
+	jitterSeconds = 1 // it smooths what is shorter
+
+	accuracyMeter = 5
+	// courseMps is the error of its velocity; from leastCourseMps on it tells a
+	// heading.
+	courseMps, leastCourseMps = 0.2, 1
+)
+
+// stray changes an error as time goes by (an Ornstein-Uhlenbeck process).
+func (p *point) stray(random *rand.Rand, meter, keep float64) {
+	fresh := meter * math.Sqrt(1-keep*keep)
+	p.eastMeter = keep*p.eastMeter + fresh*random.NormFloat64()
+	p.northMeter = keep*p.northMeter + fresh*random.NormFloat64()
+}
+
+// locate adds the position to what a car reads in one moment, which was so many
+// seconds before the motion that is known. A parked car stands at the kerb where it
+// left its road. In side streets there is no fix, as between high houses.
+func (c *car) locate(random *rand.Rand, at time.Duration, seconds float64, r *vehicle.Readings) error {
+	var is point
+	var heading, mps float64
+	switch c.place {
+	case sideStreet:
+		return nil
+	case parked:
+		is = c.left
+	case onRoad:
+		mps = max(0, c.mps-c.mps2*seconds)
+		is, heading = c.road.ring.at(c.meter - (mps+c.mps)/2*seconds)
+	}
+	gone := math.Inf(1)
+	if c.fixAt != 0 {
+		gone = (at - c.fixAt).Seconds()
+	}
+	c.fixAt = at
+	c.drift.stray(random, driftMeter, math.Exp(-gone/driftSeconds))
+	c.jitter.stray(random, jitterMeter, math.Exp(-gone/jitterSeconds))
+	is.eastMeter += c.drift.eastMeter + c.jitter.eastMeter
+	is.northMeter += c.drift.northMeter + c.jitter.northMeter
+
+	latitude, longitude := is.degrees()
+	errs := []error{
+		r.Set(vehicle.CurrentLatitude, latitude),
+		r.Set(vehicle.CurrentLongitude, longitude),
+		r.Set(vehicle.CurrentAccuracy, math.Round(10*accuracyMeter*(1+0.1*random.Float64()))/10),
+	}
+	if mps >= leastCourseMps {
+		degrees := (heading + courseMps/mps*random.NormFloat64()) * 180 / math.Pi
+		errs = append(errs, r.Set(vehicle.CurrentHeading, math.Mod(math.Round(math.Mod(degrees, 360)+360), 360)))
+	}
+	return errors.Join(errs...)
+}

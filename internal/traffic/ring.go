@@ -1,0 +1,102 @@
+package traffic
+
+import (
+	"math"
+	"math/rand/v2"
+)
+
+// The town of the fleet: its middle, and how many metres a degree of latitude has on a
+// sphere of the Earth's mean radius.
+const (
+	townLatitude  = 48.7
+	townLongitude = 11.6
+	meterADegree  = 6_371_009 * math.Pi / 180
+)
+
+// point is a place in the town, seen from its middle.
+type point struct{ eastMeter, northMeter float64 }
+
+func (p point) to(q point) (meter float64) {
+	return math.Hypot(q.eastMeter-p.eastMeter, q.northMeter-p.northMeter)
+}
+
+// degrees is the place on WGS 84.
+func (p point) degrees() (latitude, longitude float64) {
+	return townLatitude + p.northMeter/meterADegree,
+		townLongitude + p.eastMeter/(meterADegree*math.Cos(townLatitude*math.Pi/180))
+}
+
+// ring is where a road lies: a rectangle with rounded corners, driven clockwise.
+type ring struct {
+	middle                             point
+	turned                             float64 // the first side, clockwise from north, in radians
+	longMeter, shortMeter, radiusMeter float64 // the straight parts, and the corners
+}
+
+// widestRadiusMeter is the radius of the corners of all but the shortest rings.
+const widestRadiusMeter = 100
+
+// newRing shapes a ring of a length.
+func newRing(lengthMeter float64) ring {
+	g := ring{radiusMeter: min(widestRadiusMeter, lengthMeter/16)}
+	straight := lengthMeter/2 - math.Pi*g.radiusMeter
+	g.longMeter, g.shortMeter = straight*2/3, straight/3
+	return g
+}
+
+// reachMeter is how far no place of the ring is from its middle.
+func (g *ring) reachMeter() float64 {
+	return math.Hypot(g.longMeter/2+g.radiusMeter, g.shortMeter/2+g.radiusMeter)
+}
+
+// lengthMeter is once around.
+func (g *ring) lengthMeter() float64 {
+	return 2 * (g.longMeter + g.shortMeter + math.Pi*g.radiusMeter)
+}
+
+// at is the place at a metre of the ring, and the heading there, clockwise from north,
+// in radians.
+func (g *ring) at(meter float64) (p point, heading float64) {
+	length := g.lengthMeter()
+	meter = math.Mod(math.Mod(meter, length)+length, length)
+	side, other, corner := g.longMeter, g.shortMeter, g.radiusMeter*math.Pi/2
+	along := g.turned
+	for meter >= side+corner {
+		meter -= side + corner
+		side, other = other, side
+		along += math.Pi / 2
+	}
+	ahead, left := meter-side/2, other/2+g.radiusMeter
+	heading = along
+	if meter > side {
+		bend := (meter - side) / g.radiusMeter
+		ahead = side/2 + g.radiusMeter*math.Sin(bend)
+		left = other/2 + g.radiusMeter*math.Cos(bend)
+		heading += bend
+	}
+	sin, cos := math.Sincos(along)
+	return point{g.middle.eastMeter + ahead*sin - left*cos, g.middle.northMeter + ahead*cos + left*sin}, heading
+}
+
+// apartMeter is what lies between any two roads, at least.
+const apartMeter = 250
+
+// layOut puts the roads on the map: on a square grid, wide enough for the longest, in
+// an order and turned as chance will have it. Roads that are full at the same time
+// are thus not all beside each other.
+func layOut(roads []*road, random *rand.Rand) {
+	var reach float64
+	for _, r := range roads {
+		r.ring = newRing(r.lengthMeter)
+		reach = max(reach, r.ring.reachMeter())
+	}
+	pitch, columns := 2*reach+apartMeter, int(math.Ceil(math.Sqrt(float64(len(roads)))))
+	for slot, i := range random.Perm(len(roads)) {
+		g := &roads[i].ring
+		g.turned = 2 * math.Pi * random.Float64()
+		g.middle = point{
+			pitch * (float64(slot%columns) - float64(columns-1)/2),
+			pitch * (float64(slot/columns) - float64(columns-1)/2),
+		}
+	}
+}

@@ -1,0 +1,183 @@
+package traffic
+
+import (
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"carstate/internal/vehicle"
+)
+
+// TestRing: a ring is a closed curve as long as its road, driven in the direction of
+// its heading, and within its reach.
+func TestRing(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		length := rapid.Float64Range(shortestMeter, 6000).Draw(t, "length")
+		g := newRing(length)
+		g.middle = point{1000, -2000}
+		g.turned = rapid.Float64Range(0, 2*math.Pi).Draw(t, "turned")
+		if is := g.lengthMeter(); math.Abs(is-length) > 1e-6 {
+			t.Fatalf("%.3f m, want %.3f", is, length)
+		}
+		for meter := 0.0; meter < length; meter++ {
+			p, heading := g.at(meter)
+			q, _ := g.at(meter + 1)
+			sin, cos := math.Sincos(heading)
+			straight := point{p.eastMeter + sin, p.northMeter + cos}
+			if way := p.to(q); way > 1+1e-9 || way < 0.99 || straight.to(q) > 0.03 || g.middle.to(p) > g.reachMeter() {
+				t.Fatalf("at %.0f m of %.0f: %v, heading %.2f; a metre on: %v", meter, length, p, heading, q)
+			}
+		}
+	})
+}
+
+// TestLayOut: no two roads are nearer to each other than they should be.
+func TestLayOut(t *testing.T) {
+	f := New(Config{Vehicles: 1500, PerSecond: 1, Seed: 5})
+	for i, r := range f.roads {
+		for _, other := range f.roads[:i] {
+			if gap := r.ring.middle.to(other.ring.middle) - r.ring.reachMeter() - other.ring.reachMeter(); gap < apartMeter-1e-6 {
+				t.Errorf("two roads are %.0f m apart", gap)
+			}
+		}
+	}
+}
+
+// get is a reading, or 0.
+func get(r *vehicle.Readings, s vehicle.Signal) float64 {
+	v, _ := r.Value(s)
+	return float64(v)
+}
+
+// from turns a position back into a point of the town.
+func from(r *vehicle.Readings) point {
+	return point{
+		(get(r, vehicle.CurrentLongitude) - townLongitude) * meterADegree * math.Cos(townLatitude*math.Pi/180),
+		(get(r, vehicle.CurrentLatitude) - townLatitude) * meterADegree,
+	}
+}
+
+// TestPositions: each fix is near the car's road; from one to the next no car moves
+// faster than cars do, however often it reports and whatever lies between; the heading
+// is that of the road.
+func TestPositions(t *testing.T) {
+	for perSecond, long := range map[float64]time.Duration{0.1: 20 * time.Minute, 1: 20 * time.Minute, 10: 4 * time.Minute} {
+		f := New(Config{Vehicles: 300, PerSecond: perSecond, Seed: 4})
+		type fix struct {
+			at time.Duration
+			point
+		}
+		last := make([]fix, len(f.cars))
+		var fixes, headings, parkedFixes, moved int
+		was := make([]*road, len(f.cars))
+		var errs float64
+		for f.Now() < long {
+			if err := f.Step(func(i int, at time.Duration, r vehicle.Readings) {
+				c := f.cars[i]
+				if c.place == sideStreet {
+					if r.Has(vehicle.CurrentLatitude) || r.Has(vehicle.CurrentHeading) {
+						t.Fatal("a fix in a side street")
+					}
+					return
+				}
+				here := fix{at, from(&r)}
+				fixes++
+				if a := get(&r, vehicle.CurrentAccuracy); !r.Has(vehicle.CurrentAccuracy) || a < 4 || a > 6 {
+					t.Fatalf("an accuracy of %g m", a)
+				}
+				if before := last[i]; before.at != 0 {
+					if mps := before.to(here.point) / (at - before.at).Seconds(); mps > 300/3.6 {
+						t.Fatalf("at %g Hz: a jump of %.0f m in %s", perSecond, before.to(here.point), at-before.at)
+					}
+				}
+				last[i] = here
+				if c.place == parked {
+					parkedFixes++
+					return
+				}
+				if was[i] != nil && was[i] != c.road {
+					moved++
+				}
+				was[i] = c.road
+				is, heading := c.road.ring.at(c.meter)
+				off := is.to(here.point)
+				errs += off
+				if off > 30+Step.Seconds()*c.mps {
+					t.Fatalf("a fix is %.0f m from its car", off)
+				}
+				if r.Has(vehicle.CurrentHeading) {
+					headings++
+					by := math.Remainder(get(&r, vehicle.CurrentHeading)-heading*180/math.Pi, 360)
+					if get(&r, vehicle.Speed) < 3 || math.Abs(by) > 60 {
+						t.Fatalf("a heading that is off by %.0f degrees at %g km/h", by, get(&r, vehicle.Speed))
+					}
+				}
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if mean := errs / float64(fixes-parkedFixes); headings < fixes/4 || headings == fixes || parkedFixes == 0 || moved == 0 || mean < 3 || mean > 9 {
+			t.Errorf("%g Hz: %d fixes, %d with a heading, %d parked, %d cars came to another road; %.1f m off on average", perSecond, fixes, headings, parkedFixes, moved, mean)
+		}
+	}
+}
+
+// TestWithoutPositions: cars without positions send the same as others, but for these.
+func TestWithoutPositions(t *testing.T) {
+	said := func(without bool) (all []string) {
+		f := New(Config{Vehicles: 60, PerSecond: 1, Seed: 7, WithoutPositions: without})
+		for f.Now() < time.Minute {
+			if err := f.Step(func(i int, at time.Duration, r vehicle.Readings) {
+				if without && r.Has(vehicle.CurrentLatitude) {
+					t.Fatal("a position")
+				}
+				var others []float64
+				for s := range vehicle.CurrentLatitude {
+					others = append(others, get(&r, s))
+				}
+				all = append(all, fmt.Sprint(i, at, others))
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return all
+	}
+	if fmt.Sprint(said(false)) != fmt.Sprint(said(true)) {
+		t.Error("without positions, other readings differ")
+	}
+}
+
+// TestLightDay: on a light day nothing but normal driving is on the roads, which lie
+// where they do on others.
+func TestLightDay(t *testing.T) {
+	c := Config{Vehicles: 200, PerSecond: 0.1, Seed: 1}
+	busy := New(c)
+	c.Light = true
+	f := New(c)
+	for i, r := range f.roads {
+		if r.lengthMeter != busy.roads[i].lengthMeter || r.ring != busy.roads[i].ring {
+			t.Errorf("road %d lies elsewhere", i)
+		}
+	}
+	f.Settle(5 * time.Minute)
+	var normal, all float64
+	for f.Now() < tide {
+		if err := f.Step(func(i int, _ time.Duration, _ vehicle.Readings) {
+			switch f.Truth(i).Driving {
+			case vehicle.NormalDriving:
+				normal++
+				fallthrough
+			case vehicle.SlowDriving, vehicle.TrafficJam:
+				all++
+			}
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if all == 0 || normal < 0.98*all {
+		t.Errorf("normal in %.0f of %.0f readings", normal, all)
+	}
+}
