@@ -19,6 +19,7 @@ import (
 	"carstate/internal/access"
 	"carstate/internal/admin"
 	"carstate/internal/drivelog"
+	"carstate/internal/traffic"
 	"carstate/internal/vehicle"
 )
 
@@ -33,8 +34,9 @@ const demoVehicle vehicle.ID = "NHeN4UqVsohGS55I7LBdh"
 type demoCommand struct {
 	// No environment twin: what is set for serve must not lead the demo into
 	// a directory that somebody needs.
-	DataDir string `env:"-" placeholder:"DIR" help:"Keep everything here, which must be new or empty, rather than in a temporary directory that goes when the demo ends."`
-	Fleet   int    `placeholder:"N" help:"Drive so many simulated cars in traffic besides, such as 500."`
+	DataDir          string `env:"-" placeholder:"DIR" help:"Keep everything here, which must be new or empty, rather than in a temporary directory that goes when the demo ends."`
+	Fleet            int    `default:"200" placeholder:"N" help:"Drive so many simulated cars in traffic besides (${default}); 0 for none."`
+	WithoutPositions bool   `help:"The simulated cars report no positions."`
 	nodeFlags
 }
 
@@ -46,7 +48,7 @@ Unless you say otherwise, readings count for 24 h and only warnings are logged.
 
 Example:
   carstate demo
-  carstate demo --fleet 500`
+  carstate demo --fleet 1000`
 }
 
 // demoMaxAge lets the recorded drive answer for as long as somebody may want to
@@ -56,9 +58,9 @@ const demoMaxAge = 24 * time.Hour
 // Run runs the demo until it is told to end.
 func (c *demoCommand) Run(ctx context.Context, w streams, given *kong.Context) (err error) {
 	f := &serveFlags{storeFlags{DataDir: c.DataDir}, c.nodeFlags}
-	fleet := demoFleet(c.Fleet)
+	fleet := demoFleet(c.Fleet, c.WithoutPositions)
 	if err := fleet.validate(); c.Fleet != 0 && err != nil {
-		return usageError("--fleet must be between 1 and %d cars", mostCars)
+		return usageError("--fleet must be between 0 and %d cars", mostCars)
 	}
 	if c.DataDir == "" {
 		if f.DataDir, err = os.MkdirTemp("", "carstate-demo-"); err != nil {
@@ -113,13 +115,51 @@ func removeSoon(dir string) {
 	_ = poll(ctx, func() error { return os.RemoveAll(dir) }) // it is in a temporary place anyway
 }
 
-// demoFleet is a fleet of which some cars are in every state from the beginning.
-func demoFleet(cars int) *trafficFlags {
-	return &trafficFlags{Vehicles: cars, Rate: 1, Seed: 1, Faults: 0.2, FreeFlow: true, Backdate: 10 * time.Minute, Prefix: "SIM"}
+// demoFleet is a fleet of which some cars are in every state from the beginning: so long
+// after the fleet began, the motorway of the default one is full. By then some throttle
+// systems have failed, too.
+func demoFleet(cars int, withoutPositions bool) *trafficFlags {
+	return &trafficFlags{
+		Vehicles: cars, Rate: 1, Seed: 1, Faults: 0.2, FreeFlow: true, WithoutPositions: withoutPositions,
+		Backdate: 13 * time.Minute, Prefix: "SIM",
+	}
 }
 
-// driveDemo drives a fleet through the front door, and asks about it, until ctx
-// ends.
+// The light traffic from which the service learns what the roads of the fleet allow.
+const (
+	lightTime      = time.Hour
+	lightPerSecond = 0.1 // readings of each car
+)
+
+// teachRoads sends what the cars of a fleet would have read in an hour of light traffic
+// on its roads, well before its begin. Cars in side streets teach nothing and are left
+// out, and so are all if there are no positions.
+func teachRoads(ctx context.Context, door sender, f *trafficFlags) error {
+	if f.WithoutPositions {
+		return nil
+	}
+	light, ids := underWay(traffic.Config{Vehicles: f.Vehicles, PerSecond: lightPerSecond, Seed: f.Seed, Light: true}), f.ids()
+	begin := vehicle.At(time.Now().Add(-f.Backdate - between - lightTime))
+	for light.Now() < lightTime {
+		var samples []vehicle.Sample
+		for len(samples) < batchSamples && light.Now() < lightTime {
+			if err := light.Step(func(i int, at time.Duration, r vehicle.Readings) {
+				if r.Has(vehicle.CurrentLatitude) {
+					samples = append(samples, vehicle.Sample{Vehicle: ids[i], Time: begin.Add(at), Readings: r})
+				}
+			}); err != nil {
+				return err
+			}
+		}
+		if err := sendAll(ctx, door, samples, newProgress(io.Discard, len(samples))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// driveDemo drives a fleet through the front door, after an hour of light traffic long
+// ago, and asks about it, until ctx ends.
 func driveDemo(ctx context.Context, s *service, f *trafficFlags) error {
 	operator, trust, err := s.operator()
 	if err != nil {
@@ -134,6 +174,12 @@ func driveDemo(ctx context.Context, s *service, f *trafficFlags) error {
 				door := newHTTPSender(s.url("--ingest-addr"), as, trust)
 				defer door.close()
 				fleet.doors = append(fleet.doors, door)
+			}
+			if err := teachRoads(ctx, fleet.doors[0], f); err != nil {
+				if ctx.Err() != nil {
+					return nil
+				}
+				return err
 			}
 			return fleet.run(ctx)
 		})
@@ -266,7 +312,7 @@ func printDemo(w streams, s *service, token string, fleet *trafficFlags) error {
 	}
 	fmt.Fprintf(&b, "\n\"vehicle_runing_state\" is 1 for normal driving, 2 for slow, 3 for a traffic jam; \"throttle_system\" is 0 for an anomaly, 1 for normal.\n")
 	if ids := fleet.ids(); len(ids) > 0 {
-		fmt.Fprintf(&b, "%d simulated cars are on their way too, from vid %s to %s; in 1 of 5 an hour the throttle system fails.\n", len(ids), ids[0], ids[len(ids)-1])
+		fmt.Fprintf(&b, "%d simulated cars are on their way too, from vid %s to %s: soon some are in a jam; in 1 of 5 an hour the throttle system fails.\n", len(ids), ids[0], ids[len(ids)-1])
 	}
 	if !s.flags.NoDocs {
 		fmt.Fprintf(&b, "Documentation, to try in a browser: %s/\n", base)

@@ -14,8 +14,10 @@ import (
 	"testing"
 	"time"
 
+	"carstate/client"
 	"carstate/internal/stream/streamtest"
 	"carstate/internal/testkit"
+	"carstate/internal/vehicle"
 )
 
 // TestDemo runs the demo as `make run` does, pastes what it prints, and looks
@@ -74,33 +76,52 @@ func complaints(stderr *testkit.Buffer) string {
 	return strings.Join(slices.DeleteFunc(slices.Collect(strings.Lines(stderr.String())), slow.MatchString), "")
 }
 
-// TestDemoFleet: the fleet of the demo is on the road, may be asked about with the
-// token that was printed, and goes home with the demo.
+// TestDemoFleet: the fleet that the demo has by itself is on the road, and may be asked
+// about with the token that was printed. Within a minute some of its cars are in a jam,
+// some drive normally, and one throttle system has failed. It ends with the demo.
 func TestDemoFleet(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var stdout, stderr testkit.Buffer
 	ended := make(chan int, 1)
-	go func() { ended <- run(ctx, []string{"demo", "--fleet", "40"}, &stdout, &stderr) }()
-	ask := func() error {
-		line := regexp.MustCompile(`(?m)^curl -G (\S+/if_dt_tflow_car_driving_state) -d access_token=(\S+)`).FindStringSubmatch(stdout.String())
+	go func() { ended <- run(ctx, []string{"demo"}, &stdout, &stderr) }()
+	var developer *client.Client
+	if err := until(time.Minute, func() error {
+		line := regexp.MustCompile(`(?m)^curl -G (\S+)/api/\S+ -d access_token=(\S+)`).FindStringSubmatch(stdout.String())
 		if line == nil {
 			return errors.New("the demo is not up")
 		}
-		for _, vid := range []string{"SIM00000", "SIM00039"} {
-			out, err := exec.Command("curl", "-siG", line[1], "-d", "access_token="+line[2], "-d", "vid="+vid).Output()
-			if err != nil || !strings.Contains(string(out), "HTTP/1.1 200") || strings.Contains(string(out), "Carstate-Reason: unknown") {
-				return fmt.Errorf("%s: %s, %v", vid, out, err)
-			}
-		}
+		developer = client.New(line[1], line[2], client.WithPatience(0))
 		return nil
-	}
-	if err := until(time.Minute, ask); err != nil {
+	}); err != nil {
 		t.Fatalf("%v\n%s%s", err, &stdout, &stderr)
 	}
-	if !strings.Contains(stdout.String(), "40 simulated cars are on their way too, from vid SIM00000 to SIM00039") {
+	if !strings.Contains(stdout.String(), "200 simulated cars are on their way too, from vid SIM00000 to SIM00199") {
 		t.Errorf("the demo does not tell of its fleet: %s", &stdout)
+	}
+	if err := until(time.Minute, func() error {
+		var driving [4]int
+		var throttle throttleCounts
+		for i := range 200 {
+			vid := fmt.Sprintf("SIM%05d", i)
+			d, err := developer.CarDrivingState(ctx, vid)
+			if err != nil {
+				return err
+			}
+			a, err := developer.ThrottleSystem(ctx, vid)
+			if err != nil {
+				return err
+			}
+			driving[stateOf(d)]++
+			throttle.add(a.System)
+		}
+		if driving[vehicle.TrafficJam] == 0 || driving[vehicle.NormalDriving] == 0 || throttle.Anomaly == 0 || throttle.Normal < 150 {
+			return fmt.Errorf("not everything is on the roads: driving %v, throttle %+v", driving, throttle)
+		}
+		return nil
+	}); err != nil {
+		t.Fatalf("%v\n%s%s", err, &stdout, &stderr)
 	}
 	cancel()
 	if code := <-ended; code != exitOK || complaints(&stderr) != "" {

@@ -84,7 +84,12 @@ func (f *trafficFlags) ids() []vehicle.ID {
 
 // fleet makes the fleet that the flags ask for, well under way.
 func (f *trafficFlags) fleet() *traffic.Fleet {
-	fleet := traffic.New(traffic.Config{Vehicles: f.Vehicles, PerSecond: f.Rate, Seed: f.Seed, FreeFlow: f.FreeFlow, WithoutPositions: f.WithoutPositions})
+	return underWay(traffic.Config{Vehicles: f.Vehicles, PerSecond: f.Rate, Seed: f.Seed, FreeFlow: f.FreeFlow, WithoutPositions: f.WithoutPositions})
+}
+
+// underWay makes a fleet whose cars have found their places.
+func underWay(c traffic.Config) *traffic.Fleet {
+	fleet := traffic.New(c)
 	fleet.Settle(5 * time.Minute)
 	return fleet
 }
