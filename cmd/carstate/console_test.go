@@ -355,7 +355,7 @@ func TestConsoleLooks(t *testing.T) {
 }
 
 // kept are the screenshots that the documentation shows. Those of the fleet are of
-// `carstate demo --fleet 200` after some minutes, so that there is something to see.
+// `carstate demo` after some minutes, so that there is something to see.
 var kept = []string{
 	"console-vehicle-light", "console-vehicle-dark", "console-vehicle-390",
 	"console-roads-light", "console-roads-dark", "console-roads-390",
