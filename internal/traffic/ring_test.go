@@ -64,8 +64,8 @@ func from(r *vehicle.Readings) point {
 // faster than cars do, however often it reports and whatever lies between; the heading
 // is that of the road.
 func TestPositions(t *testing.T) {
-	for perSecond, long := range map[float64]time.Duration{0.1: 20 * time.Minute, 1: 20 * time.Minute, 10: 4 * time.Minute} {
-		f := New(Config{Vehicles: 300, PerSecond: perSecond, Seed: 4})
+	for perSecond, long := range map[float64]time.Duration{0.1: 20 * time.Minute, 1: 8 * time.Minute, 10: 3 * time.Minute} {
+		f := New(Config{Vehicles: 200, PerSecond: perSecond, Seed: 4})
 		type fix struct {
 			at time.Duration
 			point
