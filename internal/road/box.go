@@ -37,7 +37,7 @@ func Around(s vehicle.Stretch, metres float64) Box {
 }
 
 // cellMetres is less than the width of most cells.
-const cellMetres = 100
+const cellMetres = 45
 
 // ConditionsIn is [Map.Conditions] of the stretches whose middle lies in a box. For a
 // box that is small beside the map it looks up the stretches that there can be.
@@ -54,7 +54,7 @@ func (m *Map) ConditionsIn(b Box, at vehicle.UnixMilli, yield func(Condition) bo
 		})
 		return
 	}
-	middle := s2.CellIDFromLatLng(box.Center()).Parent(level)
+	middle := s2.CellIDFromLatLng(box.Center()).Parent(Level)
 	for _, cell := range s2.FloodFillRegionCovering(box, middle) {
 		if !box.ContainsLatLng(cell.LatLng()) {
 			continue

@@ -24,9 +24,8 @@ const (
 	capSeconds, capShare = 30, 1.0 / 3
 
 	// A free flow is the mean of the fastest quarter hours, an hour in all, in which at
-	// least fewestCars drove leastSeconds together.
+	// least fewestCars drove.
 	quarterSeconds = 15 * 60
-	leastSeconds   = 15
 	// periodSeconds is how long the fastest are gathered; those of the period before
 	// count as well. So roadworks are learned in two to four weeks.
 	periodSeconds = 14 * 24 * 3600
@@ -94,7 +93,7 @@ type contribution struct {
 	unix            uint32 // seconds since 1970
 }
 
-// add takes in what a car shows. It reports whether a quarter hour ended with it.
+// add takes in what a car shows.
 func (s *stretch) add(c contribution) {
 	q := c.unix / quarterSeconds
 	if q > s.quarter {
@@ -144,7 +143,7 @@ func (s *stretch) capped(metres, seconds float32) (float32, float32) {
 func (s *stretch) close() {
 	metres, seconds, voices := s.quarterMetres, s.quarterSeconds, s.quarterVoices
 	s.quarterMetres, s.quarterSeconds, s.quarterVoices = 0, 0, 0
-	if seconds < leastSeconds || bits.OnesCount16(voices) < fewestCars {
+	if seconds <= 0 || bits.OnesCount16(voices) < fewestCars {
 		return
 	}
 	if period := uint16(uint64(s.quarter) * quarterSeconds / periodSeconds); period != s.period {
@@ -191,7 +190,7 @@ func meanOfFastest(a, b [fastest]uint16) uint16 {
 // and whether it was not seen free yet; zero if nothing is known.
 func (s *stretch) freeFlow() (metresPerSecond float32, young bool) {
 	known := float32(s.free) / 100
-	if known == 0 && s.quarterSeconds >= leastSeconds && bits.OnesCount16(s.quarterVoices) >= fewestCars {
+	if known == 0 && s.quarterSeconds > 0 && bits.OnesCount16(s.quarterVoices) >= fewestCars {
 		known = s.quarterMetres / s.quarterSeconds
 	}
 	if known == 0 {

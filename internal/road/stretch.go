@@ -8,10 +8,10 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// level is the S2 level of the cells: about 70 m wide. Level 16, 140 m, gave verdicts that
+// Level is the S2 level of the cells: about 70 m wide. Level 16, 140 m, gave verdicts that
 // were as good on the roads of docs/verdicts.md, but takes a street 70 m beside a motorway
 // for the motorway.
-const level = 17
+const Level = 17
 
 // Octants is how many directions of travel there are. The first is north, the next
 // north-east.
@@ -22,7 +22,7 @@ const octantDegrees = 360.0 / Octants
 // stretchAt is the stretch at a place, in degrees, in a direction of travel. The bits
 // of a cell's number below its level are the same for all, so they hold the octant.
 func stretchAt(latitude, longitude float64, octant uint8) vehicle.Stretch {
-	cell := s2.CellIDFromLatLng(s2.LatLngFromDegrees(latitude, longitude).Normalized()).Parent(level)
+	cell := s2.CellIDFromLatLng(s2.LatLngFromDegrees(latitude, longitude).Normalized()).Parent(Level)
 	return vehicle.Stretch(uint64(cell) | uint64(octant))
 }
 
@@ -31,7 +31,7 @@ func cellOf(s vehicle.Stretch) s2.CellID { return s2.CellID(uint64(s) &^ (Octant
 // Valid reports whether s can be the name of a stretch.
 func Valid(s vehicle.Stretch) bool {
 	c := cellOf(s)
-	return c.IsValid() && c.Level() == level
+	return c.IsValid() && c.Level() == Level
 }
 
 // HeadingDegrees is the direction of travel of a stretch, clockwise from north.
@@ -73,4 +73,10 @@ func headingOf(east, north float64) float64 {
 		h += 360
 	}
 	return h
+}
+
+// StretchAt names the stretch at a place, in degrees, in a direction of travel, in
+// degrees clockwise from north.
+func StretchAt(latitude, longitude, heading float64) vehicle.Stretch {
+	return stretchAt(latitude, longitude, octantOf(heading))
 }

@@ -49,24 +49,24 @@ type Stretch struct {
 	SpeedKmh    *float64   `json:"speed_kmh"`     // nil: too few cars are there
 	FreeFlowKmh float64    `json:"free_flow_kmh"` // speed in light traffic
 	Share       *float64   `json:"share"`         // of the free flow; nil: too few cars are there
-	Cars        int        `json:"cars"`          // in the last 5 minutes; 0: too few
+	Cars        int        `json:"cars"`          // in the last 6 minutes; 0: too few
 	Since       *time.Time `json:"since"`         // when State changed; nil: not known
 	Young       bool       `json:"young"`         // the road was not seen free yet
 }
 
 // How a stretch is drawn.
 const (
-	halfMetres  = 50 // of the line
+	halfMetres  = 35 // of the line
 	asideMetres = 8  // to the right of the middle
 	// metresPerDegree is that of latitude.
 	metresPerDegree = 111_195
 )
 
 // Name names a stretch: the token of its S2 cell and its direction of travel, such as
-// "477fd4b15-ne".
+// "11dff52c57-ne".
 func Name(s vehicle.Stretch) string {
-	const below = 64 - 3 - 2*16 - 1 // bits of a cell's number that are zero at level 16
-	return fmt.Sprintf("%09x-%s", uint64(s)>>below, [...]string{"n", "ne", "e", "se", "s", "sw", "w", "nw"}[uint64(s)%road.Octants])
+	const below = 64 - 3 - 2*road.Level - 1 // bits of a cell's number that are zero
+	return fmt.Sprintf("%010x-%s", uint64(s)>>below, [...]string{"n", "ne", "e", "se", "s", "sw", "w", "nw"}[uint64(s)%road.Octants])
 }
 
 // State spells how traffic moves: "normal", "slow", "jam", or "unknown" if too few cars

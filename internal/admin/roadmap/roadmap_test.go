@@ -71,7 +71,7 @@ func TestJammedStreet(t *testing.T) {
 		states[p.State]++
 		from, to := f.Geometry.Coordinates[0], f.Geometry.Coordinates[1]
 		perDegree := 111_195 * math.Cos(44.5*math.Pi/180)
-		if metres := math.Hypot((to[0]-from[0])*perDegree, (to[1]-from[1])*111_195); math.Abs(metres-100) > 1 {
+		if metres := math.Hypot((to[0]-from[0])*perDegree, (to[1]-from[1])*111_195); math.Abs(metres-70) > 1 {
 			t.Errorf("%s is drawn %g m long", p.Stretch, metres)
 		}
 		for _, x := range []float64{from[0], from[1], to[0], to[1]} {

@@ -1,0 +1,127 @@
+package fleeteval
+
+import (
+	"compress/gzip"
+	"encoding/csv"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"testing"
+
+	"carstate/internal/lab/fcd"
+	"carstate/internal/road"
+	"carstate/internal/testkit"
+	"carstate/internal/vehicle"
+)
+
+// TestLearnedFreeFlow learns two road networks from a day of their fleets and holds
+// the free flow of their stretches against what cars did in a run with hardly any
+// traffic. It prints the median error of docs/verdicts.md.
+func TestLearnedFreeFlow(t *testing.T) {
+	dir := testkit.RecordedDrives("no learned free flow is held against that of light traffic")
+	if dir == "" {
+		return
+	}
+	for _, name := range []string{"bologna", "motorway"} {
+		dir := filepath.Join(dir, "road", name)
+		var m road.Map
+		learn(t, &m, filepath.Join(dir, "learn.csv.gz"))
+		var errors []float64
+		for _, e := range edges(t, filepath.Join(dir, "edges.csv.gz")) {
+			if kmh, ok := e.learned(&m); ok {
+				errors = append(errors, math.Abs(kmh/e.freeKmh-1))
+			}
+		}
+		slices.Sort(errors)
+		if len(errors) < 20 {
+			t.Fatalf("%s: only %d edges can be compared", name, len(errors))
+		}
+		median := errors[len(errors)/2]
+		t.Logf("%s: median error %.1f %% on %d edges, 90 %% below %.0f %%", name, 100*median, len(errors), 100*errors[len(errors)*9/10])
+		if median > 0.2 {
+			t.Errorf("%s: the learned free flow is off by %.1f %% in the median", name, 100*median)
+		}
+	}
+}
+
+// learn folds a fleet into a map.
+func learn(t *testing.T, m *road.Map, name string) {
+	t.Helper()
+	fleet, err := fcd.Open(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	states := make(map[vehicle.ID]vehicle.State)
+	for x, err := range fleet.Samples(t.Context(), origin) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		states[x.Vehicle] = m.Observe(states[x.Vehicle], x)
+	}
+}
+
+// edge is a road between two junctions.
+type edge struct {
+	metres, freeKmh     float64
+	longitude, latitude [2]float64 // of its ends
+	seen                float64    // seconds of evidence for freeKmh
+}
+
+// edges reads those whose free flow was seen for at least half a minute.
+func edges(t *testing.T, name string) (all []edge) {
+	t.Helper()
+	f, err := os.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, err := csv.NewReader(z).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range rows[1:] {
+		var v [8]float64 // limit, length, ff, ff_n, lon0, lat0, lon1, lat1
+		for i := range v {
+			if v[i], err = strconv.ParseFloat(row[i], 64); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if v[3] >= 30 {
+			all = append(all, edge{metres: v[1], freeKmh: 3.6 * v[2], seen: v[3], longitude: [2]float64{v[4], v[6]}, latitude: [2]float64{v[5], v[7]}})
+		}
+	}
+	return all
+}
+
+// learned is the free flow of the stretches along an edge; ok is false if it is short
+// or bent, so that its stretches cannot be told from its ends, or not known throughout.
+func (e *edge) learned(m *road.Map) (kmh float64, ok bool) {
+	const perDegree = math.Pi / 180 * 6_371_008.8
+	north := (e.latitude[1] - e.latitude[0]) * perDegree
+	east := (e.longitude[1] - e.longitude[0]) * perDegree * math.Cos(e.latitude[0]*math.Pi/180)
+	straight := math.Hypot(east, north)
+	if straight < 100 || straight < 0.97*e.metres {
+		return 0, false
+	}
+	var hours, km float64
+	heading := math.Mod(math.Atan2(east, north)*180/math.Pi+360, 360)
+	for at := 10.0; at < straight; at += 20 {
+		along := at / straight
+		c, ok := m.Condition(road.StretchAt(e.latitude[0]+along*(e.latitude[1]-e.latitude[0]), e.longitude[0]+along*(e.longitude[1]-e.longitude[0]), heading), origin)
+		if !ok || c.FreeKmh == 0 {
+			continue
+		}
+		hours += 0.02 / c.FreeKmh
+		km += 0.02
+	}
+	if km < 0.8*straight/1000 {
+		return 0, false
+	}
+	return km / hours, true
+}
