@@ -46,7 +46,7 @@ func copies(t *testing.T, js jetstream.JetStream) map[string]int {
 
 func everyStream(n int) map[string]int {
 	all := make(map[string]int)
-	for _, name := range []string{stream.Telemetry, stream.States, stream.Tokens, stream.Sources, stream.Audit} {
+	for _, name := range []string{stream.Telemetry, stream.States, stream.Tokens, stream.Sources, stream.Audit, stream.Roads} {
 		all[name] = n
 	}
 	return all
