@@ -71,11 +71,6 @@ lint: ## gofmt, go vet, go fix, staticcheck, errcheck, deadcode, govulncheck
 	done
 	@./scripts/vuln.sh $(MODULES)
 
-.PHONY: fixture
-fixture: ## keep what a release stores, for the upgrade test (BINARY=path RELEASE=v1.0.0)
-	@test -n "$(RELEASE)" || { echo "name the release: make fixture BINARY=path RELEASE=v1.0.0" >&2; exit 1; }
-	@./scripts/make-fixture.sh "$(BINARY)" "$(RELEASE)"
-
 .PHONY: vuln
 vuln: ## govulncheck: known vulnerabilities in what we call
 	@./scripts/vuln.sh $(MODULES)

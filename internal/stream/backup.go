@@ -43,7 +43,7 @@ import (
 
 const (
 	backupMagic   = "carstate backup "
-	backupVersion = "1\n"
+	backupVersion = "2\n"
 	headerSubject = "backup.header"
 	// maxFrame is more than the largest record and its subject.
 	maxFrame = payloadBytes + 1024
@@ -52,6 +52,7 @@ const (
 // Errors of a backup that cannot be used. Nothing was changed.
 var (
 	errForeignBackup = errors.New("this is no backup of carstate")
+	errOlderBackup   = errors.New("this backup was written by an older carstate, which this version does not read: restore it with that version")
 	errNewerBackup   = errors.New("this backup was written by a newer carstate: restore it with that version or a newer one")
 	errTornBackup    = errors.New("this backup is cut off or damaged: take another one, or use an older file")
 )
@@ -305,6 +306,8 @@ func openBackup(r io.Reader) (*backupReader, backupHeader, error) {
 		return nil, header, errForeignBackup
 	case err != nil:
 		return nil, header, errTornBackup
+	case string(magic[len(backupMagic):]) < backupVersion:
+		return nil, header, errOlderBackup
 	case string(magic[len(backupMagic):]) != backupVersion:
 		return nil, header, errNewerBackup
 	}

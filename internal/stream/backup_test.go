@@ -281,7 +281,8 @@ func TestBadBackups(t *testing.T) {
 	}{
 		"empty":          {nil, errForeignBackup},
 		"foreign":        {[]byte("PK\x03\x04 something else altogether"), errForeignBackup},
-		"newer format":   {[]byte("carstate backup 2\nwhatever"), errNewerBackup},
+		"older format":   {[]byte("carstate backup 1\nwhatever"), errOlderBackup},
+		"newer format":   {[]byte("carstate backup 3\nwhatever"), errNewerBackup},
 		"newer record":   {newer("state"), errNewerBackup},
 		"unknown record": {unknown(), errNewerBackup},
 		"more behind":    {append(bytes.Clone(good), 0), errTornBackup},

@@ -222,8 +222,8 @@ func TestStoredFormat(t *testing.T) {
 		want string
 	}{
 		{"a sample", appendSample(nil, &x), "0463617241d00f8108000048410000803f015030313230"},
-		{"a state", appendState(nil, &state), "d00f503031323000004841010125e8030000000000000000803f00000442000100000000000000000000000000000000000000000000810800004841000000803f00"},
-		{"a seal", seal("state.0.carA", []byte{0, 'x'}), "0178c5da7071"},
+		{"a state", appendState(nil, &state), "d00f503031323000004841010125e8030000000000000000803f0000044200010000000000000000000000000000000000000000000000810800004841000000803f00"},
+		{"a seal", seal("state.0.carA", []byte{0, 'x'}), "02785c729745"},
 	} {
 		if got := hex.EncodeToString(c.got); got != c.want {
 			t.Errorf("%s is stored as\n%s, not\n%s", c.what, got, c.want)

@@ -30,7 +30,7 @@ const (
 	// unfinished is what a kill leaves of a file that save was replacing.
 	unfinished = ".new"
 
-	directoryFormat = 1
+	directoryFormat = 2
 )
 
 // harmless are the entries that an empty directory may hold: what a first start
@@ -124,6 +124,9 @@ func readIdentity(path string) (identity, error) {
 	}
 	if err := json.Unmarshal(text, &id); err != nil || id.Format < 1 {
 		return id, damagedDir(path, identityFile+" makes no sense")
+	}
+	if id.Format < directoryFormat {
+		return id, fmt.Errorf("the data directory %s was written by an older carstate (format %d), which this version does not read: choose a new --data-dir", path, id.Format)
 	}
 	if id.Format > directoryFormat {
 		return id, fmt.Errorf("the data directory %s was written by a newer carstate (format %d): use that version", path, id.Format)

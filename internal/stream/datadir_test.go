@@ -51,11 +51,15 @@ func TestDataDirRefused(t *testing.T) {
 			return dir
 		}, "damaged"},
 		"a newer format": {func(t *testing.T, dir string) string {
-			put(t, filepath.Join(dir, "carstate.json"), `{"format":2,"partitions":4,"ready":true}`)
+			put(t, filepath.Join(dir, "carstate.json"), `{"format":3,"partitions":4,"ready":true}`)
 			return dir
 		}, "newer carstate"},
+		"an older format": {func(t *testing.T, dir string) string {
+			put(t, filepath.Join(dir, "carstate.json"), `{"format":1,"partitions":4,"ready":true}`)
+			return dir
+		}, "older carstate"},
 		"marked as damaged": {func(t *testing.T, dir string) string {
-			put(t, filepath.Join(dir, "carstate.json"), `{"format":1,"partitions":4,"ready":true,"damaged":"stream STATES is missing"}`)
+			put(t, filepath.Join(dir, "carstate.json"), `{"format":2,"partitions":4,"ready":true,"damaged":"stream STATES is missing"}`)
 			return dir
 		}, "stream STATES is missing"},
 		"a stream's description is missing": {func(t *testing.T, dir string) string {
@@ -118,7 +122,7 @@ func TestDataDirRefused(t *testing.T) {
 func TestEngineGivesUp(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	put(t, filepath.Join(dir, "carstate.json"), `{"format":1,"partitions":0,"ready":false}`)
+	put(t, filepath.Join(dir, "carstate.json"), `{"format":2,"partitions":0,"ready":false}`)
 	if err := os.Mkdir(filepath.Join(dir, "engine"), 0o700); err != nil {
 		t.Fatal(err)
 	}

@@ -14,9 +14,9 @@ import (
 // own blocks; this check also catches a record that turns up under a subject
 // that is not its own.
 
-// schemaVersion is the version of the bodies written now. Version 1 was the
-// first.
-const schemaVersion = 1
+// schemaVersion is the version of the bodies written now. Version 1 had states
+// without ways. No other version is read.
+const schemaVersion = 2
 
 const sealBytes = 1 + crc32.Size
 
@@ -28,6 +28,20 @@ var (
 	errDamaged = errors.New("a stored record is damaged")
 	errNewer   = errors.New("a stored record was written by a newer carstate")
 )
+
+// otherVersion is the schema version of a record that this version does not read. It is
+// an errNewer to [errors.Is], older or not: nothing may be concluded from the record.
+type otherVersion byte
+
+func (v otherVersion) Error() string {
+	if v > schemaVersion {
+		return fmt.Sprintf("%v: schema version %d", errNewer, byte(v))
+	}
+	return fmt.Sprintf("a stored record was written by an older carstate, which this version does not read: schema version %d", byte(v))
+}
+
+// Is makes errors.Is(err, errNewer) hold.
+func (otherVersion) Is(err error) bool { return err == errNewer }
 
 // seal finishes a record whose first byte was left for the version.
 func seal(subject string, record []byte) []byte {
@@ -45,7 +59,7 @@ func unseal(subject string, record []byte) ([]byte, error) {
 		return nil, fmt.Errorf("%w: its checksum does not match", errDamaged)
 	}
 	if v := body[0]; v != schemaVersion {
-		return nil, fmt.Errorf("%w: schema version %d", errNewer, v)
+		return nil, otherVersion(v)
 	}
 	return body[1:], nil
 }

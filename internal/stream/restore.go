@@ -113,7 +113,7 @@ func (k *Keeper) Backup(ctx context.Context, w io.Writer, version string) (recor
 
 // BadBackup reports whether a backup was refused before anything was changed.
 func (*Keeper) BadBackup(err error) bool {
-	return errors.Is(err, errForeignBackup) || errors.Is(err, errNewerBackup) || errors.Is(err, errTornBackup)
+	return errors.Is(err, errForeignBackup) || errors.Is(err, errOlderBackup) || errors.Is(err, errNewerBackup) || errors.Is(err, errTornBackup)
 }
 
 // spool copies a backup to a file without a name, which goes with the process.

@@ -120,7 +120,7 @@ func Serve(w http.ResponseWriter, r *http.Request, s Selection, limit int, way [
 	if accepted := r.Header.Get("Accept-Encoding"); strings.Contains(accepted, "gzip") && !strings.Contains(accepted, "gzip;q=0") {
 		w.Header().Set("Content-Encoding", "gzip")
 		packed, _ := gzip.NewWriterLevel(w, gzip.BestSpeed) // which is a level
-		defer func() { _ = packed.Close() }() // else the reader is gone
+		defer func() { _ = packed.Close() }()               // else the reader is gone
 		to = packed
 	}
 	out := bufio.NewWriterSize(to, 32<<10)
