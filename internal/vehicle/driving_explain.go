@@ -62,7 +62,7 @@ func (s *State) explainTraffic(r *rules, speed Reading) Explanation {
 		{"mean speed of about a minute", rounded(s.MeanSpeed), "km/h", math.NaN(), t},
 		{"time since the drive began", t.Sub(m.Start).Seconds(), "s", r.firstMinute.Seconds(), t},
 	}
-	if s.seenByOthers() {
+	if s.seenByOthers(t) {
 		facts = append(facts, Fact{"cars that show it, in the last 6 minutes", float64(s.Road.Cars), "", math.NaN(), s.Road.Time})
 	}
 	if m.Changed != 0 {
@@ -78,11 +78,6 @@ var freeFlowWords = [NumFreeFlowSources]string{
 	FreeFlowOfRoad:   "as seen on this road",
 }
 
-// seenByOthers reports whether other cars told the share.
-func (s *State) seenByOthers() bool {
-	return s.Traffic.Source == FreeFlowOfRoad && (s.Road.DelayBehind > 0 || s.Road.DelayAhead > 0)
-}
-
 // trafficText says what decided between normal, slow and jam.
 func (s *State) trafficText(r *rules, t UnixMilli) string {
 	m := &s.Traffic
@@ -95,19 +90,19 @@ func (s *State) trafficText(r *rules, t UnixMilli) string {
 	case FreeFlowOfRoad:
 		road = "the road flows at"
 	}
-	if s.seenByOthers() {
+	if s.seenByOthers(t) {
 		traffic = "traffic here moves at"
 	}
 	text := fmt.Sprintf("%s: %s %.0f km/h; %s %.0f km/h when free (%.0f %%)",
 		s.Pace, traffic, m.Share*m.FreeKmh, road, m.FreeKmh, 100*m.Share)
-	if s.seenByOthers() {
+	if s.seenByOthers(t) {
 		text += fmt.Sprintf("; %d cars in the last 6 minutes", s.Road.Cars)
 	}
 	if m.Source == FreeFlowOfRoad && s.Road.Young {
 		text += "; the road is young: it was not seen free yet"
 	}
 	if want := r.state(m.Share); want != s.Pace {
-		if !s.seenByOthers() && s.settles(r, want, t) {
+		if !s.seenByOthers(t) && s.settles(r, want, t) {
 			return text + fmt.Sprintf("; that is %s, but the drive has just begun", want)
 		}
 		return text + fmt.Sprintf("; that is %s, but not clearly, and a verdict stands for %s", want, r.hold)

@@ -119,7 +119,7 @@ func TestSamplingRate(t *testing.T) {
 		{[]float64{50, 52, 47, 49}, NormalDriving},
 		{[]float64{35, 40, 38, 33, 45}, NormalDriving},
 		{[]float64{17, 19, 21, 18, 20}, SlowDriving},
-		{[]float64{10, 12, 14, 11}, TrafficJam},
+		{[]float64{8, 10, 12, 9}, TrafficJam},
 		{[]float64{4, 5, 4.5}, TrafficJam},
 		{[]float64{0}, TrafficJam},
 		{[]float64{0, 0, 4, 9, 12, 10, 6, 2, 0}, TrafficJam},

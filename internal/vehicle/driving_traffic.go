@@ -258,20 +258,28 @@ func (s *State) share(r *rules, t UnixMilli) (road bool) {
 		own = s.MeanSpeed / m.FreeKmh
 	}
 	m.Share = own
-	if m.Source != FreeFlowOfRoad || a.DelayBehind == 0 && a.DelayAhead == 0 {
+	if !s.seenByOthers(t) {
 		return false
 	}
+	// The delays are relative to the road's own free flow, which may not be the best
+	// known where it is young.
+	scale := m.FreeKmh / a.FreeKmh
 	behind := 1 / max(own, leastShare)
 	if a.DelayBehind > 0 {
-		behind = r.others*a.DelayBehind + (1-r.others)*behind
+		behind = r.others*a.DelayBehind*scale + (1-r.others)*behind
 	}
 	free, present := a.FreeSecondsBehind, a.FreeSecondsBehind*behind
 	if a.DelayAhead > 0 {
 		free += a.FreeSecondsAhead
-		present += a.FreeSecondsAhead * a.DelayAhead
+		present += a.FreeSecondsAhead * a.DelayAhead * scale
 	}
 	m.Share = free / present
 	return true
+}
+
+// seenByOthers reports whether enough other cars show how traffic moves at t.
+func (s *State) seenByOthers(t UnixMilli) bool {
+	return s.knowsRoad(t) && (s.Road.DelayBehind > 0 || s.Road.DelayAhead > 0)
 }
 
 // leastShare keeps a standstill finite.
@@ -308,11 +316,11 @@ func (s *State) knowsFreeFlow(t UnixMilli) bool {
 // roadTime is the time of the newest reading, besides the speed, that a verdict at
 // t rests on; t if there is none.
 func (s *State) roadTime(t UnixMilli) UnixMilli {
-	switch _, source := s.freeFlow(&standardRules, t); source {
-	case FreeFlowOfRoad:
-		return min(t, s.Road.Time)
-	case FreeFlowSent:
-		return min(t, s.Latest[FreeFlowSpeed].Time)
+	if s.knowsRoad(t) {
+		t = min(t, s.Road.Time)
+	}
+	if _, source := s.freeFlow(&standardRules, t); source == FreeFlowSent {
+		t = min(t, s.Latest[FreeFlowSpeed].Time)
 	}
 	return t
 }
