@@ -81,10 +81,10 @@ func (m *Map) Absorb(message []byte) error {
 	for b := message; len(b) > 0; b = b[evidenceBytes:] {
 		number := func(at int) float32 { return math.Float32frombits(binary.LittleEndian.Uint32(b[at:])) }
 		e := evidence{
-			stretch:      vehicle.Stretch(binary.LittleEndian.Uint64(b)),
-			from:         vehicle.Stretch(binary.LittleEndian.Uint64(b[8:])),
-			contribution: contribution{unix: binary.LittleEndian.Uint32(b[16:]), metres: number(20), seconds: number(24), voice: b[36] % 32},
-			fromMetres:   number(28), fromSeconds: number(32),
+			stretch: vehicle.Stretch(binary.LittleEndian.Uint64(b)),
+			from:    vehicle.Stretch(binary.LittleEndian.Uint64(b[8:])),
+			unix:    binary.LittleEndian.Uint32(b[16:]), metres: number(20), seconds: number(24), voice: b[36] % 32,
+			fromMetres: number(28), fromSeconds: number(32),
 		}
 		if !Valid(e.stretch) || e.from != 0 && !Valid(e.from) || !plausible(e.metres, e.seconds) || !plausible(e.fromMetres, e.fromSeconds) {
 			return errMalformed

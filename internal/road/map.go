@@ -3,6 +3,7 @@ package road
 import (
 	"math"
 	"math/bits"
+	"slices"
 	"sync/atomic"
 
 	"carstate/internal/vehicle"
@@ -77,7 +78,7 @@ func (m *Map) show(w *vehicle.Way, driven parts, voice uint8, at vehicle.UnixMil
 		from, metres, seconds = w.Steps[0].Stretch, w.PassageMetres, w.PassageSeconds
 	}
 	for _, p := range driven.part[:driven.n] {
-		e := evidence{stretch: p.stretch, contribution: contribution{voice: voice, unix: unixOf(at)}}
+		e := evidence{stretch: p.stretch, voice: voice, unix: unixOf(at)}
 		if from != p.stretch {
 			e.from, e.fromMetres, e.fromSeconds = from, metres, seconds
 			metres, seconds = 0, 0
@@ -198,7 +199,7 @@ func (m *Map) around(w *vehicle.Way, at vehicle.UnixMilli) vehicle.RoadAround {
 	}
 	ahead(here, max(0, here.length-w.PassageMetres))
 	var seen [maxAhead]place
-	for n := 0; left > 0 && n < maxAhead && here.next != 0 && !contains(seen[:n], here.next); n++ {
+	for n := 0; left > 0 && n < maxAhead && here.next != 0 && !slices.Contains(seen[:n], here.next); n++ {
 		seen[n] = here.next
 		here = m.lookAt(here.next, unix)
 		ahead(here, here.length)
@@ -219,15 +220,6 @@ func (m *Map) around(w *vehicle.Way, at vehicle.UnixMilli) vehicle.RoadAround {
 
 // maxAhead is the most stretches that are looked at ahead.
 const maxAhead = 16
-
-func contains(all []place, p place) bool {
-	for _, x := range all {
-		if x == p {
-			return true
-		}
-	}
-	return false
-}
 
 // carsOf estimates how many cars set so many of 32 bits (linear counting: K. Whang et
 // al., "A linear-time probabilistic counting algorithm", 1990).
