@@ -26,6 +26,9 @@ const (
 	hysteresisDegrees = 10
 	// compassKmh is the speed above which a receiver's own heading is one.
 	compassKmh = 10
+	// standsKmh is the speed below which a car stands: a receiver's noise then neither
+	// turns it nor takes it to another stretch.
+	standsKmh = 1
 	// partMetres is how finely the line between two fixes is cut into stretches.
 	partMetres = 25
 	// measuredMetres is the distance between two fixes above which it tells better
@@ -142,7 +145,11 @@ func follow(w *vehicle.Way, f fix) (driven parts) {
 		if line < measuredMetres && w.SpeedKmh >= 0 && f.kmh >= 0 {
 			metres = float64(w.SpeedKmh+f.kmh) / 2 / 3.6 * step.Seconds()
 		}
-		driven.cut(w, f, line, metres, step.Seconds())
+		if w.Count > 0 && line < measuredMetres && stands(w.SpeedKmh) && stands(f.kmh) {
+			driven.n, driven.part[0] = 1, part{w.Steps[0].Stretch, float32(metres), float32(step.Seconds())}
+		} else {
+			driven.cut(w, f, line, metres, step.Seconds())
+		}
 		for _, p := range driven.part[:driven.n] {
 			extend(w, p)
 		}
@@ -152,8 +159,14 @@ func follow(w *vehicle.Way, f fix) (driven parts) {
 	return driven
 }
 
+// stands reports whether a speed is known to be that of a car that stands.
+func stands(kmh float32) bool { return kmh >= 0 && kmh < standsKmh }
+
 // turn takes the direction of travel from the receiver, or from the last metres driven.
 func turn(w *vehicle.Way, f fix) {
+	if w.Heading && stands(f.kmh) {
+		return
+	}
 	heading := float64(f.heading)
 	east, north := offset(float64(w.AnchorLatitude), float64(w.AnchorLongitude), f.latitude, f.longitude)
 	far := math.Hypot(east, north) >= headingMetres
