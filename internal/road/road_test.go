@@ -26,14 +26,22 @@ type car struct {
 	latitude, longitude float64
 	at                  vehicle.UnixMilli
 	silent              bool // about where it is
+	// claims is the speed that it reports in place of its own, worst the slowest verdict
+	// so far.
+	claims *float64
+	worst  vehicle.DrivingState
 }
 
 const step = 2 * time.Second
 
 func newCar(m *Map, id string, east, north float64, at vehicle.UnixMilli) *car {
-	c := &car{m: m, id: vehicle.ID(id), latitude: townLatitude, longitude: townLongitude, at: at}
+	c := newCarAt(m, id, townLatitude, townLongitude, at)
 	c.move(east, north)
 	return c
+}
+
+func newCarAt(m *Map, id string, latitude, longitude float64, at vehicle.UnixMilli) *car {
+	return &car{m: m, id: vehicle.ID(id), latitude: latitude, longitude: longitude, at: at}
 }
 
 // move moves the car by so many metres, across a pole or the date line if need be.
@@ -46,21 +54,48 @@ func (c *car) move(east, north float64) {
 // drive moves the car at a speed and a heading, and reports.
 func (c *car) drive(t testing.TB, kmh, degrees float64, lasts time.Duration) {
 	t.Helper()
+	says := kmh
+	if c.claims != nil {
+		says = *c.claims
+	}
 	for range int(lasts / step) {
 		metres := kmh / 3.6 * step.Seconds()
 		c.move(metres*math.Sin(degrees*math.Pi/180), metres*math.Cos(degrees*math.Pi/180))
 		c.at = c.at.Add(step)
-		x := vehicle.Sample{Vehicle: c.id, Time: c.at}
-		set(t, &x, vehicle.Speed, kmh)
+		x := c.sample(t, says)
 		if !c.silent {
-			set(t, &x, vehicle.CurrentLatitude, c.latitude)
-			set(t, &x, vehicle.CurrentLongitude, c.longitude)
+			x = c.fix(t, says)
 		}
-		c.state = c.m.Observe(c.state, x)
+		c.report(x)
 	}
 }
 
-func set(t testing.TB, x *vehicle.Sample, g vehicle.Signal, v float64) {
+// sample is a report of a speed alone.
+func (c *car) sample(t testing.TB, kmh float64) vehicle.Sample {
+	t.Helper()
+	x := vehicle.Sample{Vehicle: c.id, Time: c.at}
+	set(t, &x, vehicle.Speed, kmh)
+	return x
+}
+
+// fix is a report of a speed and of where the car is.
+func (c *car) fix(t testing.TB, kmh float64) vehicle.Sample {
+	t.Helper()
+	x := c.sample(t, kmh)
+	set(t, &x, vehicle.CurrentLatitude, c.latitude)
+	set(t, &x, vehicle.CurrentLongitude, c.longitude)
+	return x
+}
+
+func (c *car) report(x vehicle.Sample) {
+	c.state = c.m.Observe(c.state, x)
+	c.worst = max(c.worst, c.state.Driving().State)
+}
+
+func set(t interface {
+	Helper()
+	Fatal(...any)
+}, x *vehicle.Sample, g vehicle.Signal, v float64) {
 	t.Helper()
 	if err := x.Set(g, v); err != nil {
 		t.Fatal(err)
@@ -84,10 +119,12 @@ type flow struct {
 	east, north float64 // where each begins
 	degrees     float64
 	kmh, metres float64
+	claims      *float64
 }
 
-// run lets all flows drive at the same time.
-func run(t testing.TB, m *Map, flows ...flow) {
+// run lets all flows drive at the same time. It returns the cars, in the order of the
+// flows.
+func run(t testing.TB, m *Map, flows ...flow) (all []*car) {
 	t.Helper()
 	type driving struct {
 		*car
@@ -100,7 +137,10 @@ func run(t testing.TB, m *Map, flows ...flow) {
 		f := &flows[i]
 		for k := range f.cars {
 			begins := f.from.Add(time.Duration(k) * f.every)
-			cars = append(cars, driving{newCar(m, fmt.Sprintf("%s%03d", f.name, k), f.east, f.north, begins), f, f.metres})
+			c := newCar(m, fmt.Sprintf("%s%03d", f.name, k), f.east, f.north, begins)
+			c.claims = f.claims
+			all = append(all, c)
+			cars = append(cars, driving{c, f, f.metres})
 			at, end = min(at, begins), max(end, begins.Add(time.Duration(f.metres/(f.kmh/3.6)*float64(time.Second))))
 		}
 	}
@@ -112,6 +152,7 @@ func run(t testing.TB, m *Map, flows ...flow) {
 			}
 		}
 	}
+	return all
 }
 
 // teach shows a road in light traffic, for an hour and a half of the day before.

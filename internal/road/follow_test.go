@@ -1,0 +1,262 @@
+package road
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"carstate/internal/vehicle"
+)
+
+// inBounds fails the test if a state breaks what must hold for every way and road.
+func inBounds(t interface{ Fatalf(string, ...any) }, s *vehicle.State) {
+	w, a := &s.Way, &s.Road
+	finite := func(all ...float32) bool {
+		for _, v := range all {
+			if math.IsNaN(float64(v)) || math.IsInf(float64(v), 0) {
+				return false
+			}
+		}
+		return true
+	}
+	if w.Count > vehicle.WaySteps || w.Octant >= Octants || w.Time > s.Time || w.Time < 0 ||
+		!finite(w.Latitude, w.Longitude, w.AnchorLatitude, w.AnchorLongitude, w.SpeedKmh, w.PassageMetres, w.PassageSeconds) ||
+		w.PassageMetres < 0 || w.PassageSeconds < 0 || w.Count > 0 && !w.Heading {
+		t.Fatalf("a way out of bounds: %+v", w)
+	}
+	for i, x := range w.Steps {
+		if used := i < int(w.Count); used != Valid(x.Stretch) || !finite(x.Metres) || x.Metres < 0 || !used && x != (vehicle.WayStep{}) {
+			t.Fatalf("step %d of %d is %+v", i, w.Count, x)
+		}
+	}
+	if !finite(a.FreeSecondsBehind, a.FreeSecondsAhead, a.DelayBehind, a.DelayAhead, a.FreeKmh) ||
+		a.FreeSecondsBehind < 0 || a.FreeSecondsAhead < 0 || a.DelayBehind < 0 || a.DelayAhead < 0 || a.FreeKmh < 0 || a.FreeKmh > 3000 || a.Time > s.Time {
+		t.Fatalf("a road out of bounds: %+v", a)
+	}
+	if m := s.Traffic; !finite(m.Share, m.FreeKmh, s.MeanSpeed) || m.Share < 0 {
+		t.Fatalf("traffic out of bounds: %+v", m)
+	}
+}
+
+// TestDropped: a position that is no fix is counted by its reason, and the rest of the
+// sample is in force.
+func TestDropped(t *testing.T) {
+	for _, c := range []struct {
+		why   Dropped
+		spoil func(*car, *vehicle.Sample)
+	}{
+		{Incomplete, func(c *car, x *vehicle.Sample) {
+			*x = c.sample(t, 44)
+			set(t, x, vehicle.CurrentLatitude, c.latitude)
+		}},
+		{Incomplete, func(c *car, x *vehicle.Sample) {
+			*x = c.sample(t, 44)
+			set(t, x, vehicle.CurrentLongitude, c.longitude)
+		}},
+		{NullIsland, func(_ *car, x *vehicle.Sample) {
+			set(t, x, vehicle.CurrentLatitude, 0)
+			set(t, x, vehicle.CurrentLongitude, 0)
+		}},
+		{Inaccurate, func(_ *car, x *vehicle.Sample) { set(t, x, vehicle.CurrentAccuracy, worstAccuracyMetres+0.1) }},
+		{Jump, func(c *car, x *vehicle.Sample) { set(t, x, vehicle.CurrentLatitude, c.latitude+0.01) }},
+	} {
+		t.Run(c.why.String(), func(t *testing.T) {
+			var m Map
+			x := newCar(&m, "car", 0, 0, start)
+			x.drive(t, 40, 90, time.Minute)
+			was, known := x.state, m.Len()
+			x.at = x.at.Add(step)
+			y := x.fix(t, 44)
+			c.spoil(x, &y)
+			x.report(y)
+			for why := range NumDropped {
+				if n := m.Dropped(why); n != 0 != (why == c.why) {
+					t.Errorf("%d fixes dropped as %s", n, why)
+				}
+			}
+			if x.state.Way != was.Way || x.state.Road != was.Road || m.Len() != known {
+				t.Errorf("it moved the car to %+v", x.state.Way)
+			}
+			if speed := x.state.Latest[vehicle.Speed]; speed.Time != x.at || speed.Value != 44 || x.state.MeanSpeed == was.MeanSpeed {
+				t.Errorf("the speed of the same sample is %+v", speed)
+			}
+		})
+	}
+}
+
+// TestFixAtTheLimit: an accuracy of 50 m and a fix as far as 300 km/h allow still count.
+func TestFixAtTheLimit(t *testing.T) {
+	var m Map
+	c := newCar(&m, "car", 0, 0, start)
+	c.drive(t, 40, 0, step)
+	c.at = c.at.Add(step)
+	c.move(0, receiverMetres+step.Seconds()*fastestMetresPerSecond-2)
+	x := c.fix(t, 40)
+	set(t, &x, vehicle.CurrentAccuracy, worstAccuracyMetres)
+	c.report(x)
+	if c.state.Way.Time != c.at {
+		t.Errorf("the last fix is %v old", c.at.Sub(c.state.Way.Time))
+	}
+}
+
+// TestFirstMetres: a car is on no stretch until it has driven far enough for a heading.
+func TestFirstMetres(t *testing.T) {
+	var m Map
+	c := newCar(&m, "car", 0, 0, start)
+	c.drive(t, 9, 90, step) // the first fix
+	for driven := 5.0; driven < headingMetres; driven += 5 {
+		c.drive(t, 9, 90, step)
+		if w := c.state.Way; w.Heading && driven < headingMetres-1 || w.Count != 0 && driven < headingMetres-1 {
+			t.Errorf("after %g m the way is %+v", driven, w)
+		}
+	}
+	c.drive(t, 9, 90, 2*step)
+	if w := c.state.Way; !w.Heading || w.Octant != 2 || w.Count == 0 {
+		t.Errorf("after %d m the way is %+v", headingMetres+10, w)
+	}
+}
+
+// TestHeadingOfReceiver: a receiver's heading counts at once in a car that drives, and not
+// at all in one that does not.
+func TestHeadingOfReceiver(t *testing.T) {
+	for _, c := range []struct {
+		kmh, degrees float64
+		known        bool
+		octant       uint8
+	}{
+		{50, 0, true, 0},
+		{50, 360, true, 0},
+		{50, 338, true, 0},
+		{50, 337, true, 7},
+		{50, 45, true, 1},
+		{50, 180, true, 4},
+		{5, 180, false, 0},
+	} {
+		var m Map
+		x := newCar(&m, "car", 0, 0, start)
+		y := x.fix(t, c.kmh)
+		set(t, &y, vehicle.CurrentHeading, c.degrees)
+		x.report(y)
+		if w := x.state.Way; w.Heading != c.known || w.Octant != c.octant {
+			t.Errorf("at %g km/h %g degrees are octant %d, known: %t", c.kmh, c.degrees, w.Octant, w.Heading)
+		}
+	}
+}
+
+// stand lets a car stand for a step, with a receiver's noise of 4 m.
+func (c *car) stand(t testing.TB, random *rand.Rand) {
+	t.Helper()
+	latitude, longitude := c.latitude, c.longitude
+	c.move(4*random.NormFloat64(), 4*random.NormFloat64())
+	c.at = c.at.Add(step)
+	c.report(c.fix(t, 0))
+	c.latitude, c.longitude = latitude, longitude
+}
+
+// TestStandstillJitter: a receiver's noise of 4 m neither turns a car that stands for ten
+// minutes nor moves it to another stretch, wherever it stands, nor adds metres.
+func TestStandstillJitter(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for k := range 40 {
+		var m Map
+		c := newCar(&m, "car", float64(2*k), 0, start)
+		c.drive(t, 36, 90, time.Minute)
+		c.drive(t, 0, 90, step)
+		was, known := c.state.Way, m.Len()
+		for range 300 {
+			c.stand(t, random)
+		}
+		is := c.state.Way
+		if is.Octant != was.Octant || is.Count != was.Count || is.Steps[0].Stretch != was.Steps[0].Stretch || m.Len() != known {
+			t.Errorf("%d m on, the noise led it over %d more stretches, to octant %d", 2*k, m.Len()-known, is.Octant)
+		}
+		if more := is.PassageMetres - was.PassageMetres; more > 1 {
+			t.Errorf("%d m on, it drove %g m while it stood", 2*k, more)
+		}
+	}
+}
+
+// anyPlace draws a position: mostly ones a car's way apart, and extremes.
+func anyPlace(t *rapid.T, last [2]float64) [2]float64 {
+	near := func(v, most float64, name string) float64 {
+		return max(-most, min(v+rapid.Float64Range(-0.002, 0.002).Draw(t, name), most))
+	}
+	switch rapid.IntRange(0, 7).Draw(t, "place") {
+	case 0:
+		return [2]float64{rapid.Float64Range(-90, 90).Draw(t, "latitude"), rapid.Float64Range(-180, 180).Draw(t, "longitude")}
+	case 1:
+		return [2]float64{
+			rapid.SampledFrom([]float64{-90, -89.9999, -1e-30, 0, 1e-6, 89.9999, 90}).Draw(t, "latitude"),
+			rapid.SampledFrom([]float64{-180, -179.9999, -1e-30, 0, 1e-6, 179.9999, 180}).Draw(t, "longitude"),
+		}
+	}
+	return [2]float64{near(last[0], 90, "north"), near(last[1], 180, "east")}
+}
+
+// anySample draws a sample of a car, and where it is then.
+func anySample(t *rapid.T, id vehicle.ID, at vehicle.UnixMilli, last [2]float64) (vehicle.Sample, [2]float64) {
+	x := vehicle.Sample{Vehicle: id, Time: at}
+	place := anyPlace(t, last)
+	carries := rapid.SampledFrom([]string{"all", "all", "no heading", "no heading", "no speed", "latitude", "none"}).Draw(t, "carries")
+	if carries != "no speed" {
+		set(t, &x, vehicle.Speed, rapid.OneOf(rapid.SampledFrom([]float64{0, 9, 10, 50, 500}), rapid.Float64Range(0, 500)).Draw(t, "km/h"))
+	}
+	if carries != "none" {
+		set(t, &x, vehicle.CurrentLatitude, place[0])
+	}
+	if carries != "none" && carries != "latitude" {
+		set(t, &x, vehicle.CurrentLongitude, place[1])
+	}
+	if carries == "all" {
+		set(t, &x, vehicle.CurrentHeading, rapid.Float64Range(0, 360).Draw(t, "heading"))
+		set(t, &x, vehicle.CurrentAccuracy, rapid.SampledFrom([]float64{0, 5, 50, 51, 1e6}).Draw(t, "accuracy"))
+	}
+	return x, place
+}
+
+// TestAnyPositions: whatever positions cars send, states stay within bounds; the same
+// sample again and an older one change no state.
+func TestAnyPositions(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var m Map
+		var states [4]vehicle.State
+		var places [4][2]float64
+		first := anyPlace(t, [2]float64{townLatitude, townLongitude})
+		for i := range places {
+			places[i] = first
+		}
+		at := start
+		for range rapid.IntRange(1, 40).Draw(t, "samples") {
+			i := rapid.IntRange(0, len(states)-1).Draw(t, "car")
+			at = at.Add(time.Duration(rapid.SampledFrom([]int64{0, 1, 1000, 2000, 5000, 10_000, 75_000, 75_001, 900_000}).Draw(t, "step")) * time.Millisecond)
+			x, place := anySample(t, vehicle.ID(rune('a'+i)), at, places[i])
+			places[i] = place
+			s := &states[i]
+			*s = m.Observe(*s, x)
+			inBounds(t, s)
+			if again := m.Observe(*s, x); again != *s {
+				t.Fatalf("the same sample again changed %+v to %+v", *s, again)
+			}
+			x, _ = anySample(t, x.Vehicle, s.Time.Add(-time.Duration(rapid.Int64Range(1, 100_000).Draw(t, "late"))*time.Millisecond), place)
+			if older := m.Observe(*s, x); older != *s {
+				t.Fatalf("an older sample changed %+v to %+v", *s, older)
+			}
+		}
+		checkMap(t, &m, at)
+	})
+}
+
+// checkMap fails the test if what is known of a stretch breaks what must hold for all.
+func checkMap(t interface{ Fatalf(string, ...any) }, m *Map, at vehicle.UnixMilli) {
+	m.Conditions(at, func(c Condition) bool {
+		if !Valid(c.Stretch) || c.State > vehicle.TrafficJam || c.Cars < 0 ||
+			!(c.SpeedKmh >= 0 && c.SpeedKmh < 1e9) || !(c.FreeKmh >= 0 && c.FreeKmh < 3000) ||
+			c.FreeKmh != 0 && c.FreeKmh < leastFreeKmh-0.01 || (c.Cars == 0) != (c.SpeedKmh == 0) {
+			t.Fatalf("a condition out of bounds: %+v", c)
+		}
+		return true
+	})
+}

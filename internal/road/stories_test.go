@@ -1,0 +1,325 @@
+package road
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"carstate/internal/vehicle"
+)
+
+// TestLyingSource: neither a car that drives along and claims to stand, nor one that
+// claims 200 km/h, changes the verdict of any other on a fluent road.
+func TestLyingSource(t *testing.T) {
+	for _, claims := range []float64{0, 200} {
+		var m Map
+		teach(t, &m, street)
+		f := street
+		f.cars, f.every, f.from = 30, 20*time.Second, start
+		liar := f
+		liar.name, liar.cars, liar.from, liar.claims = "lies", 1, start.Add(2*time.Minute), &claims
+		for _, c := range run(t, &m, f, liar)[:f.cars] {
+			if c.worst != vehicle.NormalDriving {
+				t.Errorf("beside a car that claims %g km/h %s was in %s", claims, c.id, c.worst)
+			}
+		}
+	}
+}
+
+// TestNoiseMovesNoStandingCar: a car that stands between others for eight minutes, with a
+// receiver's noise, is one car on one stretch, and makes no jam, wherever it stands.
+func TestNoiseMovesNoStandingCar(t *testing.T) {
+	random := rand.New(rand.NewPCG(3, 4))
+	for metres := 0.0; metres < 80; metres += 8 {
+		var m Map
+		teach(t, &m, street)
+		stands := newCar(&m, "stands", -420+metres, street.north, start)
+		stands.drive(t, 45, 90, 6*time.Second)
+		var passing []*car
+		for stands.at < start.Add(8*time.Minute) {
+			if k := stands.at.Sub(start) / step; k%10 == 3 { // one every 20 s
+				passing = append(passing, newCar(&m, fmt.Sprintf("passes%d", k), -900, street.north, stands.at))
+			}
+			for _, c := range passing {
+				c.drive(t, 45, 90, step)
+			}
+			stands.stand(t, random)
+		}
+		for _, c := range conditions(&m, stands.at) {
+			if c.State == vehicle.TrafficJam {
+				t.Errorf("%g m on, %d cars at %.0f km/h make a jam", metres, c.Cars, c.SpeedKmh)
+			}
+		}
+	}
+}
+
+// jammed is the street on a day on which nobody gets ahead.
+func jammed(from vehicle.UnixMilli) flow {
+	f := street
+	f.name, f.cars, f.every, f.from, f.kmh, f.metres = fmt.Sprintf("jammed%d ", from), 40, 90*time.Second, from, 9, 900
+	return f
+}
+
+// TestOnlyEverJammed: a road that nobody has seen free is not taken for one where 9 km/h
+// are normal, neither on its first day nor three weeks later.
+func TestOnlyEverJammed(t *testing.T) {
+	var m Map
+	for d := range 22 {
+		today := start.Add(time.Duration(d) * day)
+		cars := run(t, &m, jammed(today))
+		if d != 0 && d != 21 {
+			continue
+		}
+		c := cars[len(cars)-1]
+		if got := c.state.Driving().State; got != vehicle.TrafficJam && got != vehicle.SlowDriving {
+			t.Errorf("on day %d %s is in %s", d, c.id, got)
+		}
+		if a := c.state.Road; a.FreeKmh < streetKmh || !a.Young || a.Cars == 0 {
+			t.Errorf("on day %d the road is %+v", d, a)
+		}
+		if text := c.state.ExplainDriving().Text; !strings.Contains(text, "the road is young") {
+			t.Errorf("on day %d: %s", d, text)
+		}
+	}
+}
+
+// freeKmh is the free flow in the middle of a flow's road, as a car that drives there
+// hears of it.
+func freeKmh(t *testing.T, m *Map, f flow, at vehicle.UnixMilli) float64 {
+	t.Helper()
+	f.name, f.cars, f.from, f.metres = fmt.Sprintf("asks%d ", at), 1, at, min(f.metres, 900)
+	a := run(t, m, f)[0].state.Road
+	if a.FreeKmh == 0 {
+		t.Fatalf("of the road of %s nothing is known", f.name)
+	}
+	return float64(a.FreeKmh)
+}
+
+// TestRoadworks: a road of 110 on which 60 is the most for five weeks is one of 60 after
+// two to five weeks, and not on the next day.
+func TestRoadworks(t *testing.T) {
+	var m Map
+	f := eastbound
+	f.cars, f.every, f.metres = 40, 90*time.Second, 1800
+	for d := -14; d < 0; d++ {
+		f.name, f.from = fmt.Sprintf("free%d ", d), start.Add(time.Duration(d)*day)
+		run(t, &m, f)
+	}
+	f.kmh = 60
+	learned := 0
+	for d := range 36 {
+		today := start.Add(time.Duration(d) * day)
+		f.name, f.from = fmt.Sprintf("works%d ", d), today
+		run(t, &m, f)
+		switch free := freeKmh(t, &m, f, today.Add(2*time.Hour)); {
+		case d <= 1 && free < 100:
+			t.Errorf("on day %d the free flow is down to %g km/h", d, free)
+		case learned == 0 && free < 66:
+			learned = d
+		}
+	}
+	if learned < 14 || learned > 35 {
+		t.Errorf("the free flow was learned after %d days", learned)
+	}
+}
+
+// TestYesterdayComesLate: what other cars showed a day ago and report only now does not
+// count for what is on the road, and teaches how fast it can be.
+func TestYesterdayComesLate(t *testing.T) {
+	var m Map
+	f := street
+	f.cars, f.every, f.from, f.kmh, f.metres = 20, 15*time.Second, start, 9, 600
+	run(t, &m, f)
+	now := start.Add(4 * time.Minute)
+	before := conditions(&m, now)
+	shown := 0
+	for _, c := range before {
+		if c.Cars > 0 {
+			shown++
+		}
+	}
+	if shown == 0 {
+		t.Fatal("nothing is on the road")
+	}
+	late := street
+	late.name, late.metres = "late", 600
+	teach(t, &m, late)
+	for name, was := range before {
+		is, _ := m.Condition(name, now)
+		if is.Cars != was.Cars || is.SpeedKmh != was.SpeedKmh {
+			t.Errorf("what is on a stretch changed from %d cars at %g km/h to %d at %g", was.Cars, was.SpeedKmh, is.Cars, is.SpeedKmh)
+		}
+		if was.Cars > 0 && is.FreeKmh < was.FreeKmh {
+			t.Errorf("the free flow of a stretch fell from %g to %g km/h", was.FreeKmh, is.FreeKmh)
+		}
+	}
+	// What came late counts with the quarter hour in which it came.
+	f.name, f.kmh, f.from = "next day", 45, start.Add(day)
+	run(t, &m, f)
+	if free := freeKmh(t, &m, f, start.Add(day+time.Hour)); free < 30 {
+		t.Errorf("the road is taken for one of %g km/h", free)
+	}
+}
+
+func conditions(m *Map, at vehicle.UnixMilli) map[vehicle.Stretch]Condition {
+	all := make(map[vehicle.Stretch]Condition)
+	m.Conditions(at, func(c Condition) bool { all[c.Stretch] = c; return true })
+	return all
+}
+
+// TestClockRollsOver: a jam across midnight, the end of a month, of a year and of February
+// is one jam, and the road of yesterday is the same road.
+func TestClockRollsOver(t *testing.T) {
+	for _, at := range []time.Time{
+		time.Date(2026, 1, 6, 0, 0, 0, 0, time.UTC),
+		time.Date(2026, 2, 1, 0, 0, 0, 0, time.UTC),
+		time.Date(2028, 2, 29, 0, 0, 0, 0, time.UTC),
+		time.Date(2028, 3, 1, 0, 0, 0, 0, time.UTC),
+		time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC),
+		time.Unix(2*periodSeconds*800, 0), // the end of a period of the free flow
+	} {
+		t.Run(at.UTC().Format(time.DateOnly), func(t *testing.T) {
+			var m Map
+			f := street
+			f.cars, f.every, f.from, f.metres = 60, 90*time.Second, vehicle.At(at).Add(-day), 1500
+			run(t, &m, f)
+			f.name, f.cars, f.every, f.from, f.kmh, f.metres = "jam", 30, 10*time.Second, vehicle.At(at).Add(-5*time.Minute), 9, 600
+			over := f
+			over.name, over.cars, over.from, over.east, over.metres = "over", 1, vehicle.At(at).Add(-time.Minute), f.east+100, 250
+			cars := run(t, &m, f, over)
+			c := cars[len(cars)-1]
+			c.is(t, vehicle.TrafficJam)
+			if a := c.state.Road; a.Young || a.FreeKmh < 40 || a.FreeKmh > 50 {
+				t.Errorf("the road is %+v", a)
+			}
+			later := newCar(&m, "later", f.east+100, f.north, vehicle.At(at).Add(150*time.Second))
+			later.drive(t, 9, 90, 90*time.Second)
+			later.is(t, vehicle.TrafficJam)
+			here := c.state.Way.Steps[0].Stretch
+			if x, _ := m.Condition(here, later.at); x.State != vehicle.TrafficJam || x.Since >= vehicle.At(at) || later.at.Sub(x.Since) > 10*time.Minute {
+				t.Errorf("%s since %s", x.State, x.Since.Time())
+			}
+		})
+	}
+}
+
+// TestFewCarsShowNothing: what one or two cars did stays between them.
+func TestFewCarsShowNothing(t *testing.T) {
+	for cars := 1; cars < fewestCars; cars++ {
+		var m Map
+		f := street
+		f.cars, f.every, f.from = cars, 5*time.Second, start
+		for _, c := range run(t, &m, f) {
+			if c.state.Way.Count == 0 {
+				t.Fatalf("%s has no way", c.id)
+			}
+			if (c.state.Road != vehicle.RoadAround{Time: c.state.Time}) {
+				t.Errorf("of %d cars' road %+v is known", cars, c.state.Road)
+			}
+		}
+		all := conditions(&m, start.Add(2*time.Minute))
+		if len(all) == 0 || len(all) != m.Len() {
+			t.Fatalf("%d stretches of %d", len(all), m.Len())
+		}
+		for _, x := range all {
+			if x != (Condition{Stretch: x.Stretch, Young: true}) {
+				t.Errorf("%d cars show %+v", cars, x)
+			}
+		}
+		if packed := m.Changed(func(Tile) bool { return true }); len(packed) != 0 {
+			t.Errorf("%d cars fill %d records", cars, len(packed))
+		}
+	}
+}
+
+// TestNotDriving: a car whose ignition is off adds nothing, though it is towed.
+func TestNotDriving(t *testing.T) {
+	var m Map
+	c := newCar(&m, "parked", 0, 0, start)
+	for range 60 {
+		c.move(2, 0)
+		c.at = c.at.Add(step)
+		x := c.fix(t, 0)
+		if err := x.SetIgnition(vehicle.IgnitionOff); err != nil {
+			t.Fatal(err)
+		}
+		c.report(x)
+	}
+	if !c.state.Driving().NotDriving || c.state.Way.Count == 0 {
+		t.Fatalf("%+v", c.state.Driving())
+	}
+	// The first sample alone was read before its ignition was known to be off.
+	if n := m.Len(); n != 0 {
+		t.Errorf("it made %d stretches known", n)
+	}
+}
+
+// TestEdgesOfTheEarth: across the date line, the equator and the zero meridian a way is as
+// anywhere else. Near a pole nothing but a state within bounds is promised.
+func TestEdgesOfTheEarth(t *testing.T) {
+	for _, c := range []struct {
+		name                         string
+		latitude, longitude, degrees float64
+	}{
+		{"date line eastward", 10, 180 - 0.003, 90},
+		{"date line westward", -17, -180 + 0.003, 270},
+		{"date line aslant", 65, 180 - 0.003, 45},
+		{"zero meridian", 51.5, -0.003, 90},
+		{"equator", -0.003, 30, 0},
+		{"both", -0.003, -0.003, 45},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var m Map
+			x := newCarAt(&m, "over", c.latitude, c.longitude, start)
+			x.drive(t, 50, c.degrees, step)
+			for range 40 {
+				x.drive(t, 50, c.degrees, step)
+				inBounds(t, &x.state)
+			}
+			var metres float32
+			for _, s := range x.state.Way.Steps[:x.state.Way.Count] {
+				metres += s.Metres
+				if HeadingDegrees(s.Stretch) != c.degrees {
+					t.Errorf("a stretch to %g", HeadingDegrees(s.Stretch))
+				}
+			}
+			if metres < behindMetres {
+				t.Errorf("the way is %g m long", metres)
+			}
+			if n := m.Len(); n < 1100/100 || n > 1100/40+4 {
+				t.Errorf("%d stretches on 1.1 km", n)
+			}
+			for why := range NumDropped {
+				if m.Dropped(why) != 0 {
+					t.Errorf("%d fixes dropped as %s", m.Dropped(why), why)
+				}
+			}
+		})
+	}
+	for _, latitude := range []float64{89.9995, -89.9995} {
+		for _, degrees := range []float64{0, 45, 90, 180, 270} {
+			var m Map
+			x := newCarAt(&m, "pole", latitude, 179, start)
+			for range 60 {
+				if x.latitude = max(-89.9999, min(x.latitude, 89.9999)); x.at > start.Add(time.Minute) {
+					x.latitude = 90
+				}
+				s := x.state
+				x.move(28*float64(x.at%3), 20)
+				x.latitude = max(-90, min(x.latitude, 90))
+				x.at = x.at.Add(step)
+				y := x.fix(t, 50)
+				set(t, &y, vehicle.CurrentHeading, degrees)
+				x.state = m.Observe(s, y)
+				inBounds(t, &x.state)
+			}
+			for _, y := range conditions(&m, x.at) {
+				if !Valid(y.Stretch) {
+					t.Errorf("a stretch that is none: %x", uint64(y.Stretch))
+				}
+			}
+		}
+	}
+}
