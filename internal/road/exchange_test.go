@@ -1,0 +1,153 @@
+package road
+
+import (
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// sameConditions fails the test if two maps differ, beyond rounding, in what they say of
+// any stretch.
+func sameConditions(t interface {
+	Helper()
+	Errorf(string, ...any)
+}, m, n *Map, seconds uint32) {
+	t.Helper()
+	at := start.Add(time.Duration(seconds) * time.Second)
+	want, got := conditions(m, at), conditions(n, at)
+	if len(want) != len(got) {
+		t.Errorf("%d stretches became %d", len(want), len(got))
+	}
+	near := func(a, b float64) bool { return math.Abs(a-b) <= 0.001*max(1, a) }
+	for name, a := range want {
+		b := got[name]
+		if near(a.SpeedKmh, b.SpeedKmh) && near(a.FreeKmh, b.FreeKmh) {
+			a.SpeedKmh, a.FreeKmh = b.SpeedKmh, b.FreeKmh
+		}
+		if a != b {
+			t.Errorf("%+v became %+v", a, b)
+		}
+	}
+}
+
+// someFlows draws traffic for some minutes around the crossing of the stories.
+func someFlows(t *rapid.T) (flows []flow) {
+	for i := range rapid.IntRange(1, 3).Draw(t, "flows") {
+		flows = append(flows, flow{
+			name: string(rune('a' + i)), from: start,
+			cars:    rapid.IntRange(1, 8).Draw(t, "cars"),
+			every:   time.Duration(rapid.IntRange(1, 100).Draw(t, "every")) * time.Second,
+			east:    rapid.Float64Range(-200, 200).Draw(t, "east"),
+			north:   rapid.Float64Range(-200, 200).Draw(t, "north"),
+			degrees: rapid.Float64Range(0, 360).Draw(t, "degrees"),
+			kmh:     rapid.Float64Range(8, 200).Draw(t, "km/h"),
+			metres:  rapid.Float64Range(30, 500).Draw(t, "metres"),
+		})
+	}
+	return flows
+}
+
+// TestExchange: a node that takes in what the cars of another showed, batch by batch,
+// says the same of every stretch, and of what comes after it.
+func TestExchange(t *testing.T) {
+	rapid.Check(t, func(r *rapid.T) {
+		var from, to Map
+		from.Share()
+		most := rapid.SampledFrom([]int{0, evidenceBytes, 1000, 1 << 20}).Draw(r, "most")
+		for range rapid.IntRange(1, 3).Draw(r, "rounds") {
+			run(t, &from, someFlows(r)...)
+			for _, message := range from.Drain(most) {
+				if len(message) > max(most, evidenceBytes) {
+					r.Fatalf("a message of %d bytes", len(message))
+				}
+				if err := to.Absorb(message); err != nil {
+					r.Fatal(err)
+				}
+			}
+			sameConditions(r, &from, &to, 0)
+			sameConditions(r, &from, &to, 600)
+		}
+		if left := from.Drain(1 << 20); len(left) != 0 {
+			r.Fatalf("%d messages are left", len(left))
+		}
+		for i := range from.shards {
+			for k := range from.shards[i].count {
+				a, b := from.shards[i].at(k), to.shards[i].at(min(k, to.shards[i].count-1))
+				if c, ok := to.shards[i].find(a.name); ok {
+					b = to.shards[i].at(c)
+				}
+				if from.nameOrNone(a.likeliest()) != to.nameOrNone(b.likeliest()) || a.lengthMetres != b.lengthMetres {
+					r.Fatalf("%+v became %+v", a, b)
+				}
+			}
+		}
+	})
+}
+
+// nameOrNone is nameAt for a place that may be none.
+func (m *Map) nameOrNone(p place) uint64 {
+	if p == 0 {
+		return 0
+	}
+	return uint64(m.nameAt(p))
+}
+
+// TestDrainOfAMapThatSharesNothing: a node by itself keeps nothing to send.
+func TestDrainOfAMapThatSharesNothing(t *testing.T) {
+	var m Map
+	f := street
+	f.cars, f.from, f.metres = 1, start, 500
+	run(t, &m, f)
+	if m.Len() == 0 || len(m.Drain(1000)) != 0 {
+		t.Error("evidence was kept")
+	}
+}
+
+// TestOutboxIsBounded: what is not sent for long is lost and costs no more memory.
+func TestOutboxIsBounded(t *testing.T) {
+	var m Map
+	m.Share()
+	for range mostWaiting + 10 {
+		m.out.add(evidence{})
+	}
+	if n := len(m.out.waiting); n != mostWaiting {
+		t.Errorf("%d wait", n)
+	}
+}
+
+// TestMalformedEvidence is refused whole: none of a message with one bad entry counts.
+func TestMalformedEvidence(t *testing.T) {
+	good := evidence{stretch: stretchAt(townLatitude, townLongitude, 2), metres: 50, seconds: 4, unix: 1000}
+	spoilt := func(change func(e *evidence)) []byte {
+		bad := good
+		change(&bad)
+		return appendEvidence(appendEvidence(nil, good), bad)
+	}
+	nan := float32(math.NaN())
+	for name, message := range map[string][]byte{
+		"cut":              appendEvidence(nil, good)[:evidenceBytes-1],
+		"no stretch":       spoilt(func(e *evidence) { e.stretch = 0 }),
+		"another level":    spoilt(func(e *evidence) { e.stretch = 1 << 60 }),
+		"from no stretch":  spoilt(func(e *evidence) { e.from = 7 }),
+		"no metres":        spoilt(func(e *evidence) { e.metres = nan }),
+		"endless":          spoilt(func(e *evidence) { e.metres = float32(math.Inf(-1)) }),
+		"no seconds":       spoilt(func(e *evidence) { e.seconds = nan }),
+		"negative seconds": spoilt(func(e *evidence) { e.fromSeconds = -1 }),
+		"too far":          spoilt(func(e *evidence) { e.fromMetres = 2e6 }),
+	} {
+		var m Map
+		if err := m.Absorb(message); err == nil || m.Len() != 0 {
+			t.Errorf("%s: error %v, %d stretches", name, err, m.Len())
+		}
+	}
+	var m Map
+	if err := m.Absorb(slices.Concat(appendEvidence(nil, good), appendEvidence(nil, good))); err != nil || m.Len() != 1 {
+		t.Errorf("error %v, %d stretches", err, m.Len())
+	}
+	if err := m.Absorb(nil); err != nil {
+		t.Error(err)
+	}
+}

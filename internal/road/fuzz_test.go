@@ -1,0 +1,181 @@
+package road
+
+import (
+	"encoding/binary"
+	"math"
+	"testing"
+	"time"
+
+	"carstate/internal/vehicle"
+)
+
+// fuzzedBytes is the length of one report of FuzzPositions: the car (1), the step to it in
+// milliseconds (int32), its speed in km/h (float32), latitude and longitude (float64 each),
+// heading and accuracy (float32 each).
+const fuzzedBytes = 1 + 4 + 4 + 8 + 8 + 4 + 4
+
+func appendFuzzed(b []byte, car byte, stepMillis int32, kmh float32, latitude, longitude float64, heading, accuracy float32) []byte {
+	b = binary.LittleEndian.AppendUint32(append(b, car), uint32(stepMillis))
+	b = binary.LittleEndian.AppendUint32(b, math.Float32bits(kmh))
+	b = binary.LittleEndian.AppendUint64(b, math.Float64bits(latitude))
+	b = binary.LittleEndian.AppendUint64(b, math.Float64bits(longitude))
+	b = binary.LittleEndian.AppendUint32(b, math.Float32bits(heading))
+	return binary.LittleEndian.AppendUint32(b, math.Float32bits(accuracy))
+}
+
+// FuzzPositions turns bytes into reports of a few cars, with any bits in speed, position
+// and time, and folds them: what a sample refuses is not in it, as at the edge of the
+// service. States and stretches stay within bounds.
+func FuzzPositions(f *testing.F) {
+	nan := math.NaN()
+	drive := func(latitude, longitude, north, east float64) (b []byte) {
+		for k := range 12 {
+			b = appendFuzzed(b, byte(k%4), 1000, 60, latitude+north*float64(k), longitude+east*float64(k), 45, 5)
+		}
+		return b
+	}
+	f.Add([]byte{})
+	f.Add(drive(townLatitude, townLongitude, 0.0003, 0.0003))
+	f.Add(drive(10, 179.998, 0, 0.0003))
+	f.Add(drive(89.999, 0, 0.0001, 30))
+	f.Add(drive(-0.001, -0.001, 0.0002, 0.0002))
+	f.Add(appendFuzzed(drive(44, 11, 0, 0), 0, -5000, 500, nan, math.Inf(1), float32(nan), -1))
+	f.Add(appendFuzzed(drive(44, 11, 0.001, 0), 0, 1, 500, 44.012, 11.0009, 360, 50))
+	f.Add(appendFuzzed(appendFuzzed(nil, 0, math.MaxInt32, 0, 90, 180, 0, 0), 0, math.MinInt32, 0, -90, -180, 0, 0))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var m Map
+		m.Share()
+		states := make(map[vehicle.ID]vehicle.State)
+		at := start
+		for ; len(b) >= fuzzedBytes; b = b[fuzzedBytes:] {
+			at += vehicle.UnixMilli(int32(binary.LittleEndian.Uint32(b[1:])))
+			x := vehicle.Sample{Vehicle: vehicle.ID(rune('a' + b[0]%4)), Time: at}
+			single := func(at int) float64 {
+				return float64(math.Float32frombits(binary.LittleEndian.Uint32(b[at:])))
+			}
+			double := func(at int) float64 { return math.Float64frombits(binary.LittleEndian.Uint64(b[at:])) }
+			for g, v := range map[vehicle.Signal]float64{
+				vehicle.Speed: single(5), vehicle.CurrentLatitude: double(9), vehicle.CurrentLongitude: double(17),
+				vehicle.CurrentHeading: single(25), vehicle.CurrentAccuracy: single(29),
+			} {
+				_ = x.Set(g, v) // impossible values are refused
+			}
+			s := states[x.Vehicle]
+			next := m.Observe(s, x)
+			inBounds(t, &next)
+			if at < s.Time && next != s {
+				t.Fatalf("an older sample changed %+v to %+v", s, next)
+			}
+			if again := m.Observe(next, x); again != next {
+				t.Fatalf("the same sample again changed %+v to %+v", next, again)
+			}
+			states[x.Vehicle] = next
+		}
+		checkMap(t, &m, at)
+		var n Map
+		for _, message := range m.Drain(1000) {
+			if err := n.Absorb(message); err != nil {
+				t.Fatal("what one node sends another refuses")
+			}
+		}
+		if n.Len() != m.Len() {
+			t.Fatalf("%d stretches became %d", m.Len(), n.Len())
+		}
+	})
+}
+
+// FuzzAbsorb: evidence is refused whole or leaves all stretches within bounds, and those
+// who drive there after it.
+func FuzzAbsorb(f *testing.F) {
+	from := new(Map)
+	from.Share()
+	g := street
+	g.cars, g.every, g.from, g.metres = 4, 10*time.Second, start, 300
+	run(f, from, g)
+	for _, message := range from.Drain(400) {
+		f.Add(message)
+	}
+	here := stretchAt(townLatitude, townLongitude, 2)
+	f.Add([]byte{})
+	f.Add(make([]byte, evidenceBytes))
+	f.Add(appendEvidence(nil, evidence{stretch: here, from: here, unix: math.MaxUint32, metres: -1e6, seconds: 1e6, fromMetres: 1e6, voice: 255}))
+	var many []byte
+	for k := range 6 {
+		many = appendEvidence(many, evidence{stretch: here, unix: 1_700_000_000 + uint32(600*k), metres: 1e6, seconds: 1e-38, voice: byte(k), fromMetres: 100, fromSeconds: 1e-38, from: here})
+	}
+	f.Add(many)
+	f.Fuzz(func(t *testing.T, message []byte) {
+		var m Map
+		if m.Absorb(message) != nil {
+			if m.Len() != 0 {
+				t.Fatalf("refused evidence made %d stretches known", m.Len())
+			}
+			return
+		}
+		at := start
+		if len(message) > 0 {
+			at = vehicle.UnixMilli(binary.LittleEndian.Uint32(message[16:])) * 1000
+		}
+		checkMap(t, &m, at)
+		drivesOn(t, &m, max(1, at))
+	})
+}
+
+// drivesOn lets a car drive over what is known.
+func drivesOn(t *testing.T, m *Map, at vehicle.UnixMilli) {
+	t.Helper()
+	c := newCar(m, "after", -100, 0, at)
+	for range 10 {
+		c.drive(t, 45, 90, step)
+		inBounds(t, &c.state)
+	}
+}
+
+// FuzzLoad: profiles are refused whole or leave all stretches within bounds, and those who
+// drive there after it; what is stored of them is loaded again.
+func FuzzLoad(f *testing.F) {
+	m := new(Map)
+	g := street
+	g.cars, g.every, g.from, g.metres = 30, 30*time.Second, start, 300
+	run(f, m, g)
+	for tile, b := range m.Changed(everyTile) {
+		f.Add(tile.String(), b[:min(len(b), 3*profileBytes)])
+		for _, fill := range []byte{0, 0xff} {
+			odd := append([]byte(nil), b[:profileBytes]...)
+			for i := 8; i < profileBytes-18; i++ {
+				odd[i] = fill
+			}
+			f.Add(tile.String(), append(odd, odd...))
+		}
+	}
+	f.Add("47", []byte{})
+	f.Add("", make([]byte, profileBytes))
+	f.Fuzz(func(t *testing.T, name string, packed []byte) {
+		tile, err := ParseTile(name)
+		if err != nil {
+			return
+		}
+		if tile.String() != name {
+			t.Fatalf("%q is tile %s", name, tile)
+		}
+		var m Map
+		if m.Load(tile, packed) != nil {
+			if m.Len() != 0 {
+				t.Fatalf("refused profiles made %d stretches known", m.Len())
+			}
+			return
+		}
+		checkMap(t, &m, start)
+		drivesOn(t, &m, start)
+		for i := range m.shards {
+			for k := range m.shards[i].count {
+				m.shards[i].at(k).changed = true
+			}
+		}
+		for is, b := range m.Changed(everyTile) {
+			if err := new(Map).Load(is, b); err != nil {
+				t.Fatal("what was stored is refused")
+			}
+		}
+	})
+}
