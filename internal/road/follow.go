@@ -145,6 +145,7 @@ func follow(w *vehicle.Way, f fix) (driven parts) {
 		if line < measuredMetres && w.SpeedKmh >= 0 && f.kmh >= 0 {
 			metres = float64(w.SpeedKmh+f.kmh) / 2 / 3.6 * step.Seconds()
 		}
+		metres = min(metres, fastestMetresPerSecond*step.Seconds())
 		if w.Count > 0 && line < measuredMetres && stands(w.SpeedKmh) && stands(f.kmh) {
 			driven.n, driven.part[0] = 1, part{w.Steps[0].Stretch, float32(metres), float32(step.Seconds())}
 		} else {

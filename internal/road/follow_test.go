@@ -33,7 +33,7 @@ func inBounds(t interface{ Fatalf(string, ...any) }, s *vehicle.State) {
 		}
 	}
 	if !finite(a.FreeSecondsBehind, a.FreeSecondsAhead, a.DelayBehind, a.DelayAhead, a.FreeKmh) ||
-		a.FreeSecondsBehind < 0 || a.FreeSecondsAhead < 0 || a.DelayBehind < 0 || a.DelayAhead < 0 || a.FreeKmh < 0 || a.FreeKmh > 3000 || a.Time > s.Time {
+		a.FreeSecondsBehind < 0 || a.FreeSecondsAhead < 0 || a.DelayBehind < 0 || a.DelayAhead < 0 || a.FreeKmh < 0 || a.FreeKmh > 301 || a.Time > s.Time {
 		t.Fatalf("a road out of bounds: %+v", a)
 	}
 	if m := s.Traffic; !finite(m.Share, m.FreeKmh, s.MeanSpeed) || m.Share < 0 {
@@ -253,7 +253,7 @@ func TestAnyPositions(t *testing.T) {
 func checkMap(t interface{ Fatalf(string, ...any) }, m *Map, at vehicle.UnixMilli) {
 	m.Conditions(at, func(c Condition) bool {
 		if !Valid(c.Stretch) || c.State > vehicle.TrafficJam || c.Cars < 0 ||
-			!(c.SpeedKmh >= 0 && c.SpeedKmh < 1e9) || !(c.FreeKmh >= 0 && c.FreeKmh < 3000) ||
+			!(c.SpeedKmh >= 0 && c.SpeedKmh < 301) || !(c.FreeKmh >= 0 && c.FreeKmh < 301) ||
 			c.FreeKmh != 0 && c.FreeKmh < leastFreeKmh-0.01 || (c.Cars == 0) != (c.SpeedKmh == 0) {
 			t.Fatalf("a condition out of bounds: %+v", c)
 		}

@@ -193,6 +193,7 @@ func (s *stretch) freeFlow() (metresPerSecond float32, young bool) {
 	if known == 0 && s.quarterSeconds > 0 && bits.OnesCount16(s.quarterVoices) >= fewestCars {
 		known = s.quarterMetres / s.quarterSeconds
 	}
+	known = min(known, fastestMetresPerSecond)
 	if known == 0 {
 		return 0, true
 	}
@@ -214,7 +215,7 @@ func (s *stretch) present(unix uint32) (pace float32, voices uint32, ok bool) {
 	if bits.OnesCount32(voices) < fewestCars || s.seconds <= 0 {
 		return 0, voices, false
 	}
-	return s.seconds / max(s.metres, slowestMetresPerSecond*s.seconds), voices, true
+	return 1 / min(max(s.metres/s.seconds, slowestMetresPerSecond), fastestMetresPerSecond), voices, true
 }
 
 // slowestMetresPerSecond keeps a standstill finite: 0.7 km/h.
