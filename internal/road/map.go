@@ -122,7 +122,7 @@ func (m *Map) apply(e evidence) {
 	}
 	sh = m.shardOf(e.from)
 	sh.mu.Lock()
-	sh.get(e.from).passed(e.fromMetres, e.fromSeconds, at)
+	sh.get(e.from).passed(e.voice, e.fromMetres, e.fromSeconds, at)
 	sh.mu.Unlock()
 }
 

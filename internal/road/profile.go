@@ -30,9 +30,9 @@ const (
 	// count as well. So roadworks are learned in two to four weeks.
 	periodSeconds = 14 * 24 * 3600
 	// youngQuarters is how many quarter hours a stretch must have been seen, and
-	// streetKmh how fast a car must have been there, for its free flow to be believed.
+	// streetKmh how fast two cars must have been there, for its free flow to be believed.
 	// Until then it is at least streetKmh, which a street allows with its lights, and
-	// half of what its fastest car showed.
+	// half of what its two fastest cars showed.
 	youngQuarters = 4
 	streetKmh     = 25
 	// leastFreeKmh is what any road open to cars allows.
@@ -48,7 +48,7 @@ const (
 const fastest = 4
 
 // stretch is what is known of one. It has no pointers, so that the garbage collector
-// need not look at it, and 80 bytes, because there are many.
+// need not look at it, and 88 bytes, because there are many.
 type stretch struct {
 	name vehicle.Stretch
 
@@ -76,10 +76,12 @@ type stretch struct {
 	// The cars of the quarter hour.
 	quarterVoices uint16
 	quarters      uint8 // seen so far, at most 255
-	fastestKmh    uint8 // the fastest passage
-	lengthMetres  uint8 // the usual passage; 0: not known
-	state         vehicle.DrivingState
-	changed       bool // since the profile was stored
+	// The fastest passage that two cars showed, and the fastest of all with its car:
+	// one car alone may lie.
+	fastestKmh, claimedKmh, claimant uint8
+	lengthMetres                     uint8 // the usual passage; 0: not known
+	state                            vehicle.DrivingState
+	changed                          bool // since the profile was stored
 }
 
 // place is where a stretch is kept: its shard, and its number there plus one; zero is
@@ -246,10 +248,14 @@ func (s *stretch) stateAt(unix uint32) vehicle.DrivingState {
 }
 
 // passed takes in a whole passage of a car.
-func (s *stretch) passed(metres, seconds float32, next place) {
+func (s *stretch) passed(voice uint8, metres, seconds float32, next place) {
 	if metres >= passageMetres && seconds > 0 {
-		if kmh := uint8(min(3.6*metres/seconds, 255)); kmh > s.fastestKmh {
-			s.fastestKmh, s.changed = kmh, true
+		kmh := uint8(min(3.6*metres/seconds, 255))
+		if both := min(kmh, s.claimedKmh); voice != s.claimant && both > s.fastestKmh {
+			s.fastestKmh, s.changed = both, true
+		}
+		if kmh > s.claimedKmh {
+			s.claimedKmh, s.claimant = kmh, voice
 		}
 		if length := float32(s.lengthMetres); length == 0 {
 			s.lengthMetres = uint8(min(metres, 255))

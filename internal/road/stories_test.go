@@ -11,18 +11,23 @@ import (
 )
 
 // TestLyingSource: neither a car that drives along and claims to stand, nor one that
-// claims 200 km/h, changes the verdict of any other on a fluent road.
+// claims 200 km/h, changes the verdict of any other on a fluent road, be it known for long
+// or seen for the first time.
 func TestLyingSource(t *testing.T) {
 	for _, claims := range []float64{0, 200} {
-		var m Map
-		teach(t, &m, street)
-		f := street
-		f.cars, f.every, f.from = 30, 20*time.Second, start
-		liar := f
-		liar.name, liar.cars, liar.from, liar.claims = "lies", 1, start.Add(2*time.Minute), &claims
-		for _, c := range run(t, &m, f, liar)[:f.cars] {
-			if c.worst != vehicle.NormalDriving {
-				t.Errorf("beside a car that claims %g km/h %s was in %s", claims, c.id, c.worst)
+		for _, known := range []bool{true, false} {
+			var m Map
+			if known {
+				teach(t, &m, street)
+			}
+			f := street
+			f.cars, f.every, f.from = 40, 20*time.Second, start
+			liar := f
+			liar.name, liar.cars, liar.from, liar.claims = "lies", 1, start.Add(2*time.Minute), &claims
+			for _, c := range run(t, &m, f, liar)[:f.cars] {
+				if c.worst != vehicle.NormalDriving {
+					t.Errorf("beside a car that claims %g km/h %s was in %s, on a known road: %t", claims, c.id, c.worst, known)
+				}
 			}
 		}
 	}
@@ -63,12 +68,16 @@ func jammed(from vehicle.UnixMilli) flow {
 }
 
 // TestOnlyEverJammed: a road that nobody has seen free is not taken for one where 9 km/h
-// are normal, neither on its first day nor three weeks later.
+// are normal, neither on its first day nor three weeks later, though a car a day claims
+// 200 km/h there.
 func TestOnlyEverJammed(t *testing.T) {
 	var m Map
+	claims := 200.0
 	for d := range 22 {
 		today := start.Add(time.Duration(d) * day)
-		cars := run(t, &m, jammed(today))
+		liar := jammed(today)
+		liar.name, liar.cars, liar.claims = "lies", 1, &claims
+		cars := run(t, &m, liar, jammed(today))
 		if d != 0 && d != 21 {
 			continue
 		}
