@@ -48,7 +48,7 @@ const (
 const fastest = 4
 
 // stretch is what is known of one. It has no pointers, so that the garbage collector
-// need not look at it, and 88 bytes, because there are many.
+// need not look at it, and 80 bytes, because there are many.
 type stretch struct {
 	name vehicle.Stretch
 
@@ -60,8 +60,7 @@ type stretch struct {
 	// since is when state changed.
 	since uint32
 
-	// The quarter hour under way: its number since 1970.
-	quarter        uint32
+	// The quarter hour under way, which is that of newest.
 	quarterMetres  float32
 	quarterSeconds float32
 	// next are the stretches that cars went on to, and nextWeight how often.
@@ -97,10 +96,8 @@ type contribution struct {
 
 // add takes in what a car shows.
 func (s *stretch) add(c contribution) {
-	q := c.unix / quarterSeconds
-	if q > s.quarter {
+	if c.unix/quarterSeconds > s.newest/quarterSeconds {
 		s.close()
-		s.quarter = q
 	}
 	// What is late belongs to a quarter hour that is closed. It tells of free flow as
 	// well as any, since only the fastest count.
@@ -148,7 +145,7 @@ func (s *stretch) close() {
 	if seconds <= 0 || bits.OnesCount16(voices) < fewestCars {
 		return
 	}
-	if period := uint16(uint64(s.quarter) * quarterSeconds / periodSeconds); period != s.period {
+	if period := uint16(s.newest / periodSeconds); period != s.period {
 		if s.best[0] != 0 {
 			s.last, s.best = s.best, [fastest]uint16{}
 		}

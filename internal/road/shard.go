@@ -12,7 +12,7 @@ import (
 const (
 	shards    = 64
 	placeBits = 26
-	pageSize  = 64
+	pageSize  = 128 // of 10,240 bytes together, which is a size class of the allocator
 )
 
 type shard struct {
