@@ -111,7 +111,7 @@ func freeKmh(t *testing.T, m *Map, f flow, at vehicle.UnixMilli) float64 {
 func TestRoadworks(t *testing.T) {
 	var m Map
 	f := eastbound
-	f.cars, f.every, f.metres = 40, 90*time.Second, 1800
+	f.cars, f.every, f.metres = 20, 3*time.Minute, 1800
 	for d := -14; d < 0; d++ {
 		f.name, f.from = fmt.Sprintf("free%d ", d), start.Add(time.Duration(d)*day)
 		run(t, &m, f)
@@ -131,6 +131,20 @@ func TestRoadworks(t *testing.T) {
 	}
 	if learned < 14 || learned > 35 {
 		t.Errorf("the free flow was learned after %d days", learned)
+	}
+}
+
+// TestFewFastCars: the hours count in which a few cars go fast, though they stay on a
+// stretch for seconds only, and not just those in which many are slow.
+func TestFewFastCars(t *testing.T) {
+	var m Map
+	f := eastbound
+	f.name, f.cars, f.every, f.from, f.metres = "fast", 20, 3*time.Minute, start.Add(-day), 1800
+	run(t, &m, f)
+	f.name, f.cars, f.every, f.from, f.kmh = "slow", 60, time.Minute, start.Add(-day/2), 60
+	run(t, &m, f)
+	if free := freeKmh(t, &m, f, start); free < 100 {
+		t.Errorf("a road of 110 is taken for one of %.0f km/h", free)
 	}
 }
 
