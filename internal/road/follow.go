@@ -89,7 +89,9 @@ func fixOf(s *vehicle.State, x *vehicle.Sample) (f fix, has bool, why Dropped) {
 	if heading, ok := x.Value(vehicle.CurrentHeading); ok && f.kmh >= compassKmh {
 		f.heading = heading
 	}
-	if w := &s.Way; w.Time != 0 {
+	// After mostGap a way begins here in any case: of two fixes that contradict each
+	// other the first may have been the wrong one.
+	if w := &s.Way; w.Time != 0 && f.time.Sub(w.Time) <= mostGap {
 		metres := math.Hypot(offset(float64(w.Latitude), float64(w.Longitude), f.latitude, f.longitude))
 		if metres > receiverMetres+fastestMetresPerSecond*f.time.Sub(w.Time).Seconds() {
 			return f, true, Jump

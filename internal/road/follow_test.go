@@ -102,6 +102,23 @@ func TestFixAtTheLimit(t *testing.T) {
 	}
 }
 
+// TestWrongFirstFix: a fix on the other side of the earth costs a car a minute or so of its
+// way, and not the hours in which 300 km/h lead back.
+func TestWrongFirstFix(t *testing.T) {
+	var m Map
+	c := newCarAt(&m, "car", -40, -170, start)
+	c.drive(t, 40, 0, step)
+	c.latitude, c.longitude = townLatitude, townLongitude
+	c.drive(t, 40, 90, mostGap)
+	if m.Dropped(Jump) == 0 || c.state.Way.Count != 0 {
+		t.Errorf("%d jumps, the way is %+v", m.Dropped(Jump), c.state.Way)
+	}
+	c.drive(t, 40, 90, 10*time.Second)
+	if c.state.Way.Time != c.at || c.state.Way.Count == 0 {
+		t.Errorf("the last fix that counted is %v old", c.at.Sub(c.state.Way.Time))
+	}
+}
+
 // TestFirstMetres: a car is on no stretch until it has driven far enough for a heading.
 func TestFirstMetres(t *testing.T) {
 	var m Map
