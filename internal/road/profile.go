@@ -63,7 +63,7 @@ type stretch struct {
 	// since is when state changed.
 	since uint32
 
-	// The quarter hour under way, which is that of newest.
+	// The quarter hour under way, of now or of what comes late.
 	quarterMetres  float32
 	quarterSeconds float32
 	// next are the stretches that cars went on to, and nextWeight how often.
@@ -77,6 +77,7 @@ type stretch struct {
 	period     uint16 // number of the period since 1970
 	// The cars of the quarter hour.
 	quarterVoices uint16
+	quarter       uint8 // its number since 1970, modulo 256
 	quarters      uint8 // seen so far, at most 255
 	// The fastest passage that two cars showed, and the fastest of all with its car:
 	// one car alone may lie.
@@ -99,11 +100,12 @@ type contribution struct {
 
 // add takes in what a car shows.
 func (s *stretch) add(c contribution) {
-	if c.unix/quarterSeconds > s.newest/quarterSeconds {
+	// What is late, such as a whole day that comes in a minute, has quarter hours of its
+	// own. They tell of free flow as well as any, since only the fastest count.
+	if quarter := uint8(c.unix / quarterSeconds); quarter != s.quarter {
 		s.close()
+		s.quarter = quarter
 	}
-	// What is late belongs to a quarter hour that is closed. It tells of free flow as
-	// well as any, since only the fastest count.
 	s.quarterMetres += c.metres
 	s.quarterSeconds += c.seconds
 	s.quarterVoices |= 1 << (c.voice % 16)

@@ -178,11 +178,11 @@ func TestYesterdayComesLate(t *testing.T) {
 			t.Errorf("the free flow of a stretch fell from %g to %g km/h", was.FreeKmh, is.FreeKmh)
 		}
 	}
-	// What came late counts with the quarter hour in which it came.
-	f.name, f.kmh, f.from = "next day", 45, start.Add(day)
-	run(t, &m, f)
-	if free := freeKmh(t, &m, f, start.Add(day+time.Hour)); free < 30 {
-		t.Errorf("the road is taken for one of %g km/h", free)
+	c := newCar(&m, "asks", late.east, late.north, now)
+	c.drive(t, 9, 90, time.Minute)
+	c.is(t, vehicle.TrafficJam)
+	if a := c.state.Road; a.Young || a.FreeKmh < 40 || a.FreeKmh > 50 {
+		t.Errorf("the road is %+v", a)
 	}
 }
 
