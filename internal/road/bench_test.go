@@ -132,7 +132,7 @@ func heapBytes() float64 {
 
 // cells yields so many neighbouring stretches.
 func cells(n int, yield func(vehicle.Stretch)) {
-	c := s2.CellIDFromLatLng(s2.LatLngFromDegrees(townLatitude, townLongitude)).Parent(level)
+	c := s2.CellIDFromLatLng(s2.LatLngFromDegrees(townLatitude, townLongitude)).Parent(Level)
 	for i := range n {
 		yield(vehicle.Stretch(uint64(c) | uint64(i%Octants)))
 		if i%Octants == Octants-1 {

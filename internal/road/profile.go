@@ -24,11 +24,8 @@ const (
 	capSeconds, capShare = 30, 1.0 / 3
 
 	// A free flow is the mean of the fastest quarter hours, an hour in all, in which at
-	// least fewestCars drove leastSeconds or leastMetres together: seconds alone would
-	// leave out the hours in which few cars go fast.
+	// least fewestCars drove.
 	quarterSeconds = 15 * 60
-	leastSeconds   = 15
-	leastMetres    = 150
 	// periodSeconds is how long the fastest are gathered; those of the period before
 	// count as well. So roadworks are learned in two to four weeks.
 	periodSeconds = 14 * 24 * 3600
@@ -147,7 +144,7 @@ func (s *stretch) capped(metres, seconds float32) (float32, float32) {
 func (s *stretch) close() {
 	metres, seconds, voices := s.quarterMetres, s.quarterSeconds, s.quarterVoices
 	s.quarterMetres, s.quarterSeconds, s.quarterVoices = 0, 0, 0
-	if !enough(metres, seconds, voices) {
+	if !enough(seconds, voices) {
 		return
 	}
 	if period := uint16(s.newest / periodSeconds); period != s.period {
@@ -169,9 +166,9 @@ func (s *stretch) close() {
 	s.changed = true
 }
 
-// enough reports whether what cars did in a quarter hour tells how fast the stretch is.
-func enough(metres, seconds float32, voices uint16) bool {
-	return (seconds >= leastSeconds || metres >= leastMetres) && bits.OnesCount16(voices) >= fewestCars
+// enough reports whether the cars of a quarter hour tell how fast the road is.
+func enough(seconds float32, voices uint16) bool {
+	return seconds > 0 && bits.OnesCount16(voices) >= fewestCars
 }
 
 // meanOfFastest is the mean of the fastest of two lists, each in falling order.
@@ -199,7 +196,7 @@ func meanOfFastest(a, b [fastest]uint16) uint16 {
 // and whether it was not seen free yet; zero if nothing is known.
 func (s *stretch) freeFlow() (metresPerSecond float32, young bool) {
 	known := float32(s.free) / 100
-	if known == 0 && enough(s.quarterMetres, s.quarterSeconds, s.quarterVoices) {
+	if known == 0 && enough(s.quarterSeconds, s.quarterVoices) {
 		known = s.quarterMetres / s.quarterSeconds
 	}
 	known = min(known, fastestMetresPerSecond)

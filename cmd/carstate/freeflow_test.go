@@ -1,4 +1,4 @@
-package fleeteval
+package main
 
 import (
 	"compress/gzip"
@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"testing"
+	"time"
 
 	"carstate/internal/lab/fcd"
 	"carstate/internal/road"
@@ -46,6 +47,9 @@ func TestLearnedFreeFlow(t *testing.T) {
 	}
 }
 
+// freeFlowOrigin is what the times of a fleet count from; any would do.
+var freeFlowOrigin = vehicle.At(time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC))
+
 // learn folds a fleet into a map.
 func learn(t *testing.T, m *road.Map, name string) {
 	t.Helper()
@@ -54,7 +58,7 @@ func learn(t *testing.T, m *road.Map, name string) {
 		t.Fatal(err)
 	}
 	states := make(map[vehicle.ID]vehicle.State)
-	for x, err := range fleet.Samples(t.Context(), origin) {
+	for x, err := range fleet.Samples(t.Context(), freeFlowOrigin) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -113,7 +117,7 @@ func (e *edge) learned(m *road.Map) (kmh float64, ok bool) {
 	heading := math.Mod(math.Atan2(east, north)*180/math.Pi+360, 360)
 	for at := 10.0; at < straight; at += 20 {
 		along := at / straight
-		c, ok := m.Condition(road.StretchAt(e.latitude[0]+along*(e.latitude[1]-e.latitude[0]), e.longitude[0]+along*(e.longitude[1]-e.longitude[0]), heading), origin)
+		c, ok := m.Condition(road.StretchAt(e.latitude[0]+along*(e.latitude[1]-e.latitude[0]), e.longitude[0]+along*(e.longitude[1]-e.longitude[0]), heading), freeFlowOrigin)
 		if !ok || c.FreeKmh == 0 {
 			continue
 		}
