@@ -98,8 +98,11 @@ type contribution struct {
 // add takes in what a car shows.
 func (s *stretch) add(c contribution) {
 	// What is late, such as a whole day that comes in a minute, has quarter hours of its
-	// own. They tell of free flow as well as any, since only the fastest count.
-	if quarter := uint8(c.unix / quarterSeconds); quarter != s.quarter {
+	// own. They tell of free flow as well as any, since only the fastest count. What is
+	// hardly late belongs to the quarter hour under way, or each of two cars whose readings
+	// cross at the end of one would begin another.
+	late := c.unix+lateSeconds < s.newest
+	if quarter := uint8(c.unix / quarterSeconds); quarter != s.quarter && (late || c.unix >= s.newest) {
 		s.close()
 		s.quarter = quarter
 	}
@@ -107,7 +110,7 @@ func (s *stretch) add(c contribution) {
 	s.quarterSeconds += c.seconds
 	s.quarterVoices |= 1 << (c.voice % 16)
 
-	if c.unix+lateSeconds < s.newest {
+	if late {
 		return
 	}
 	if c.unix > s.newest {

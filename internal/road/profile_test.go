@@ -140,3 +140,19 @@ func TestParseTile(t *testing.T) {
 		}
 	}
 }
+
+// TestQuartersCross: readings that cross at the end of a quarter hour, as those of cars
+// whose messages take unlike times do, make no more quarter hours of it, so that the road
+// stays young.
+func TestQuartersCross(t *testing.T) {
+	var s stretch
+	end := (unixOf(start)/quarterSeconds + 1) * quarterSeconds
+	for i := range uint32(40) {
+		for voice := range uint8(8) {
+			s.add(contribution{metres: 20, seconds: 2, voice: voice, unix: end - 20 + i - 15*uint32(voice/4)})
+		}
+	}
+	if s.quarters != 1 {
+		t.Errorf("%d quarter hours were seen", s.quarters)
+	}
+}
