@@ -296,7 +296,7 @@ func (s *service) background(f func() error) {
 }
 
 // A node keeps the states of this many vehicles at hand, spread over its
-// partitions, about 1.3 KB each; others are read when they report.
+// partitions, about 1.6 KB each; others are read when they report.
 const (
 	cachedStates    = 200_000
 	minCachedStates = 1_000

@@ -10,7 +10,7 @@
 // Every vehicle's state is in the store; what is in memory are the states that
 // changed and are not committed yet, at most [Config.MaxStates] a partition, and
 // the states of the [Config.MaxCached] vehicles of a partition that were heard
-// of last, about 1.3 KB each. A vehicle that is in neither is read from the
+// of last, about 1.6 KB each. A vehicle that is in neither is read from the
 // store when it is heard of, together with the others of the same group commit;
 // taking a partition reads none. So a fleet may be larger than the memory: it
 // then costs a read, and no correctness.
