@@ -97,8 +97,7 @@ func (m *Map) Absorb(message []byte) error {
 	return nil
 }
 
-// plausible reports whether a car can have driven so. What counts of a standing car's
-// metres is taken back in part, so they may be negative.
+// plausible reports whether a car can have driven so.
 func plausible(metres, seconds float32) bool {
-	return math.Abs(float64(metres)) <= 1e6 && seconds >= 0 && seconds <= 1e6
+	return metres >= 0 && metres <= 1e6 && seconds >= 0 && seconds <= 1e6
 }

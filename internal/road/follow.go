@@ -206,18 +206,29 @@ func (d *parts) cut(w *vehicle.Way, f fix, line, metres, seconds float64) {
 	}
 }
 
-// extend adds a part to the steps of a way.
-func extend(w *vehicle.Way, p part) {
-	if w.Count > 0 && w.Steps[0].Stretch == p.stretch {
-		w.Steps[0].Metres += p.metres
-		w.PassageMetres += p.metres
-		w.PassageSeconds += p.seconds
-		return
+// stepOn is the number of a stretch's step; Count if the way does not hold it.
+func stepOn(w *vehicle.Way, name vehicle.Stretch) (i uint8) {
+	for i < w.Count && w.Steps[i].Stretch != name {
+		i++
 	}
-	copy(w.Steps[1:], w.Steps[:])
-	w.Steps[0] = vehicle.WayStep{Stretch: p.stretch, Metres: p.metres}
-	w.PassageMetres, w.PassageSeconds = p.metres, p.seconds
-	w.Count = min(w.Count+1, vehicle.WaySteps)
+	return i
+}
+
+// extend adds a part to the steps of a way. A stretch that the way holds already comes to
+// the front and goes on: a car that goes back and forth is on one passage.
+func extend(w *vehicle.Way, p part) {
+	i := stepOn(w, p.stretch)
+	step := vehicle.WayStep{Stretch: p.stretch}
+	if i < w.Count {
+		step = w.Steps[i]
+	} else {
+		w.Count = min(w.Count+1, vehicle.WaySteps)
+		i = w.Count - 1
+	}
+	step.Metres += p.metres
+	step.Seconds += p.seconds
+	copy(w.Steps[1:i+1], w.Steps[:i])
+	w.Steps[0] = step
 }
 
 // trim forgets what lies farther behind than behindMetres. The newest step stays whole.
@@ -230,7 +241,9 @@ func trim(w *vehicle.Way) {
 			w.Count = i
 			return
 		}
-		w.Steps[i].Metres = min(w.Steps[i].Metres, left)
+		if s := &w.Steps[i]; s.Metres > left {
+			s.Metres, s.Seconds = left, s.Seconds*left/s.Metres
+		}
 		metres += w.Steps[i].Metres
 	}
 }

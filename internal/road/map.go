@@ -71,31 +71,28 @@ func voiceOf(id vehicle.ID) uint8 {
 func unixOf(t vehicle.UnixMilli) uint32 { return uint32(min(max(0, t/1000), math.MaxUint32)) }
 
 // show adds what a car drove, from a way on, to the stretches.
-func (m *Map) show(w *vehicle.Way, driven parts, voice uint8, at vehicle.UnixMilli) {
-	var metres, seconds float32 // of the passage so far
-	from := vehicle.Stretch(0)
-	if w.Count > 0 {
-		from, metres, seconds = w.Steps[0].Stretch, w.PassageMetres, w.PassageSeconds
-	}
+func (m *Map) show(was *vehicle.Way, driven parts, voice uint8, at vehicle.UnixMilli) {
+	w := *was
 	for _, p := range driven.part[:driven.n] {
 		e := evidence{stretch: p.stretch, voice: voice, unix: unixOf(at)}
-		if from != p.stretch {
-			e.from, e.fromMetres, e.fromSeconds = from, metres, seconds
-			metres, seconds = 0, 0
+		var before vehicle.WayStep
+		if i := stepOn(&w, p.stretch); i < w.Count {
+			before = w.Steps[i]
+		} else if w.Count > 0 {
+			from := w.Steps[0]
+			e.from, e.fromMetres, e.fromSeconds = from.Stretch, from.Metres, from.Seconds
 		}
+		extend(&w, p)
 		sh := m.shardOf(p.stretch)
 		sh.mu.Lock()
 		st := sh.get(p.stretch)
-		wasMetres, wasSeconds := st.capped(metres, seconds)
-		metres += p.metres
-		seconds += p.seconds
-		e.metres, e.seconds = st.capped(metres, seconds)
-		e.metres -= wasMetres
-		e.seconds = max(0, e.seconds-wasSeconds)
+		wasMetres, wasSeconds := st.capped(before.Metres, before.Seconds)
+		e.metres, e.seconds = st.capped(w.Steps[0].Metres, w.Steps[0].Seconds)
 		sh.mu.Unlock()
+		// What the cap has cut off is not taken back from what other cars showed since.
+		e.metres, e.seconds = max(0, e.metres-wasMetres), max(0, e.seconds-wasSeconds)
 		m.apply(e)
 		m.out.add(e)
-		from = p.stretch
 	}
 }
 
@@ -115,7 +112,11 @@ func (m *Map) apply(e evidence) {
 	sh := m.shardOf(e.stretch)
 	sh.mu.Lock()
 	st, at := sh.getAt(e.stretch)
-	st.add(e.contribution)
+	if st.isLate(e.unix) {
+		sh.addLate(at.number(), e.contribution)
+	} else {
+		st.add(e.contribution)
+	}
 	sh.mu.Unlock()
 	if e.from == 0 {
 		return
@@ -175,7 +176,7 @@ func (m *Map) around(w *vehicle.Way, at vehicle.UnixMilli) vehicle.RoadAround {
 	}
 	knownBehind = known
 	if free > 0 {
-		road.DelayBehind = present / free
+		road.DelayBehind, road.ShownBehind = present/free, free/road.FreeSecondsBehind
 	}
 
 	free, present = 0, 0
@@ -197,7 +198,7 @@ func (m *Map) around(w *vehicle.Way, at vehicle.UnixMilli) vehicle.RoadAround {
 			voices |= g.voices
 		}
 	}
-	ahead(here, max(0, here.length-w.PassageMetres))
+	ahead(here, max(0, here.length-w.Steps[0].Metres))
 	var seen [maxAhead]place
 	for n := 0; left > 0 && n < maxAhead && here.next != 0 && !slices.Contains(seen[:n], here.next); n++ {
 		seen[n] = here.next
@@ -245,7 +246,7 @@ func (m *Map) lookAt(p place, unix uint32) glimpse {
 	sh := &m.shards[p>>placeBits]
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	return sh.at(uint32(p&(1<<placeBits-1)) - 1).glimpse(unix)
+	return sh.at(p.number()).glimpse(unix)
 }
 
 // Len is how many stretches are known.

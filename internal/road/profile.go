@@ -19,9 +19,10 @@ const (
 	fewestCars = 3
 	// lateSeconds is how much older than the newest a reading may be to tell what is now.
 	lateSeconds = 60
-	// A car adds at most capSeconds to what is known of a stretch now, or capShare of
-	// it where many cars are: so that one that stands makes no jam for others.
-	capSeconds, capShare = 30, 1.0 / 3
+	// A car adds at most the time of capPassages in light traffic to what is known of a
+	// stretch now, capSeconds where that is not known, or capShare of it where many cars
+	// are: so that one that stands makes no jam for others.
+	capPassages, capSeconds, capShare = 6, 30, 1.0 / 3
 
 	// A free flow is the mean of the fastest quarter hours, an hour in all, in which at
 	// least fewestCars drove.
@@ -88,6 +89,9 @@ type stretch struct {
 // none.
 type place uint32
 
+// number is the stretch's number in its shard.
+func (p place) number() uint32 { return uint32(p&(1<<placeBits-1)) - 1 }
+
 // contribution is what a car adds to a stretch.
 type contribution struct {
 	metres, seconds float32
@@ -97,12 +101,9 @@ type contribution struct {
 
 // add takes in what a car shows.
 func (s *stretch) add(c contribution) {
-	// What is late, such as a whole day that comes in a minute, has quarter hours of its
-	// own. They tell of free flow as well as any, since only the fastest count. What is
-	// hardly late belongs to the quarter hour under way, or each of two cars whose readings
-	// cross at the end of one would begin another.
-	late := c.unix+lateSeconds < s.newest
-	if quarter := uint8(c.unix / quarterSeconds); quarter != s.quarter && (late || c.unix >= s.newest) {
+	// What is hardly late belongs to the quarter hour under way, or each of two cars whose
+	// readings cross at the end of one would begin another.
+	if quarter := uint8(c.unix / quarterSeconds); quarter != s.quarter && c.unix >= s.newest {
 		s.close()
 		s.quarter = quarter
 	}
@@ -110,9 +111,6 @@ func (s *stretch) add(c contribution) {
 	s.quarterSeconds += c.seconds
 	s.quarterVoices |= 1 << (c.voice % 16)
 
-	if late {
-		return
-	}
 	if c.unix > s.newest {
 		decay := float32(math.Exp(-float64(c.unix-s.newest) / presentDecay.Seconds()))
 		s.metres *= decay
@@ -136,17 +134,36 @@ func (s *stretch) add(c contribution) {
 // capped is what of a passage on the stretch counts, when a car has driven so far on it
 // in so many seconds.
 func (s *stretch) capped(metres, seconds float32) (float32, float32) {
-	most := max(capSeconds, capShare*s.seconds)
+	most := float32(capSeconds)
+	if free, _ := s.freeFlow(); free > 0 {
+		most = capPassages * s.length() / free
+	}
+	most = max(most, capShare*s.seconds)
 	if seconds <= most {
 		return metres, seconds
 	}
 	return metres * most / seconds, most
 }
 
-// close ends the quarter hour, and counts it if it was seen well.
+// isLate reports whether what a car showed at a time is too old to tell what is now.
+func (s *stretch) isLate(unix uint32) bool { return unix+lateSeconds < s.newest }
+
+// close ends the quarter hour under way.
 func (s *stretch) close() {
-	metres, seconds, voices := s.quarterMetres, s.quarterSeconds, s.quarterVoices
+	s.count(s.quarterMetres, s.quarterSeconds, s.quarterVoices)
 	s.quarterMetres, s.quarterSeconds, s.quarterVoices = 0, 0, 0
+}
+
+// lateQuarter is a quarter hour of readings that come late, such as those of another day.
+// They tell of free flow as well as any, since only the fastest quarter hours count.
+type lateQuarter struct {
+	quarter         uint32 // number since 1970
+	metres, seconds float32
+	voices          uint16
+}
+
+// count takes in a quarter hour, if enough cars showed it.
+func (s *stretch) count(metres, seconds float32, voices uint16) {
 	if !enough(seconds, voices) {
 		return
 	}

@@ -264,3 +264,28 @@ func TestStandingCars(t *testing.T) {
 		x.is(t, vehicle.NormalDriving)
 	}
 }
+
+// TestStandingInThinTraffic: on a motorway where a car comes every 90 s, one that stands
+// on the hard shoulder, or goes back and forth there, makes no jam for those who pass.
+func TestStandingInThinTraffic(t *testing.T) {
+	for _, kmh := range []float64{0.01, 10} {
+		var m Map
+		teach(t, &m, eastbound)
+		f := eastbound
+		f.cars, f.every, f.from = 10, 90*time.Second, start
+		shoulder := newCar(&m, "stands", 0, 0, start)
+		shoulder.drive(t, 60, 90, 4*time.Second)
+		for i := range 10 { // between two of the others
+			f.cars, f.from, f.name = 1, start.Add(time.Duration(i)*90*time.Second), fmt.Sprintf("thin%d", i)
+			for _, c := range run(t, &m, f) {
+				if got := c.state.Driving().State; got != vehicle.NormalDriving {
+					t.Errorf("%s is in %s: %s", c.id, got, c.state.ExplainDriving().Text)
+				}
+			}
+			for k := range 4 {
+				shoulder.at = max(shoulder.at, f.from.Add(time.Duration(20*k)*time.Second))
+				shoulder.drive(t, kmh, 90+180*float64(k%2), 20*time.Second)
+			}
+		}
+	}
+}

@@ -20,6 +20,7 @@ type shard struct {
 	pages []*[pageSize]stretch
 	count uint32
 	index []uint32 // numbers plus one; a power of two long; zero is free
+	late  map[uint32]lateQuarter
 }
 
 func hashOf(name vehicle.Stretch) uint64 {
@@ -49,6 +50,30 @@ func (sh *shard) find(name vehicle.Stretch) (uint32, bool) {
 			return i - 1, true
 		}
 	}
+}
+
+// mostLate bounds the quarter hours of late readings of a shard; where there are more,
+// all of them end.
+const mostLate = 4096
+
+// addLate takes in what a car showed of a stretch too late to tell what is now.
+func (sh *shard) addLate(i uint32, c contribution) {
+	q := sh.late[i]
+	if quarter := c.unix / quarterSeconds; q.quarter != quarter {
+		sh.at(i).count(q.metres, q.seconds, q.voices)
+		q = lateQuarter{quarter: quarter}
+	}
+	q.metres += c.metres
+	q.seconds += c.seconds
+	q.voices |= 1 << (c.voice % 16)
+	if sh.late == nil || len(sh.late) == mostLate {
+		delete(sh.late, i) // it goes on
+		for k, ended := range sh.late {
+			sh.at(k).count(ended.metres, ended.seconds, ended.voices)
+		}
+		sh.late = make(map[uint32]lateQuarter)
+	}
+	sh.late[i] = q
 }
 
 // get returns a stretch, a new one if it was not known.

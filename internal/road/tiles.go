@@ -100,7 +100,7 @@ func (m *Map) nameAt(p place) vehicle.Stretch {
 	sh := &m.shards[p>>placeBits]
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	return sh.at(uint32(p&(1<<placeBits-1)) - 1).name
+	return sh.at(p.number()).name
 }
 
 // Load takes in profiles of a tile that were stored. Malformed ones are refused whole.

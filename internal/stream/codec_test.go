@@ -127,14 +127,14 @@ func anyWay(t *rapid.T) (w vehicle.Way, r vehicle.RoadAround) {
 	number := func() float32 { return rapid.Float32().Draw(t, "number") }
 	w = vehicle.Way{
 		Latitude: number(), Longitude: number(), Time: vehicle.UnixMilli(times.Draw(t, "fix")), AnchorLatitude: number(), AnchorLongitude: number(),
-		SpeedKmh: number(), PassageMetres: number(), PassageSeconds: number(),
-		Octant: rapid.Byte().Draw(t, "octant"), Heading: rapid.Bool().Draw(t, "heading"), Count: rapid.Byte().Draw(t, "count"),
+		SpeedKmh: number(),
+		Octant:   rapid.Byte().Draw(t, "octant"), Heading: rapid.Bool().Draw(t, "heading"), Count: rapid.Byte().Draw(t, "count"),
 	}
 	for i := range w.Steps {
-		w.Steps[i] = vehicle.WayStep{Stretch: vehicle.Stretch(rapid.Uint64().Draw(t, "stretch")), Metres: number()}
+		w.Steps[i] = vehicle.WayStep{Stretch: vehicle.Stretch(rapid.Uint64().Draw(t, "stretch")), Metres: number(), Seconds: number()}
 	}
 	return w, vehicle.RoadAround{
-		Time: w.Time, FreeSecondsBehind: number(), FreeSecondsAhead: number(), DelayBehind: number(), DelayAhead: number(), FreeKmh: number(),
+		Time: w.Time, FreeSecondsBehind: number(), FreeSecondsAhead: number(), DelayBehind: number(), DelayAhead: number(), ShownBehind: number(), FreeKmh: number(),
 		Cars: rapid.Byte().Draw(t, "cars"), Young: rapid.Bool().Draw(t, "young"),
 	}
 }
@@ -222,7 +222,7 @@ func TestStoredFormat(t *testing.T) {
 		want string
 	}{
 		{"a sample", appendSample(nil, &x), "0463617241d00f8108000048410000803f015030313230"},
-		{"a state", appendState(nil, &state), "d00f503031323000004841010125e8030000000000000000803f0000044200010000000000000000000000000000000000000000000000810800004841000000803f00"},
+		{"a state", appendState(nil, &state), "d00f503031323000004841010125e8030000000000000000803f000004420001000000000000000000000000000000000000000000000000810800004841000000803f00"},
 		{"a seal", seal("state.0.carA", []byte{0, 'x'}), "02785c729745"},
 	} {
 		if got := hex.EncodeToString(c.got); got != c.want {

@@ -103,10 +103,10 @@ func (e *Engine) KeepRoads(ctx context.Context, m *road.Map, judges bool, loaded
 				k.share()
 			}
 		case <-store.C:
-			if judges {
+			// What others stored is read first, so that a tile is not stored without it.
+			if k.load(ctx) && judges {
 				k.store(ctx)
 			}
-			k.load(ctx)
 		case <-e.roadsRestored:
 			k.load(ctx)
 		}

@@ -63,7 +63,7 @@ func (s *State) explainTraffic(r *rules, speed Reading) Explanation {
 		{"time since the drive began", t.Sub(m.Start).Seconds(), "s", r.firstMinute.Seconds(), t},
 	}
 	if s.seenByOthers(t) {
-		facts = append(facts, Fact{"cars that show it, in the last 6 minutes", float64(s.Road.Cars), "", math.NaN(), s.Road.Time})
+		facts = append(facts, Fact{"cars that show it, about", float64(s.Road.Cars), "", math.NaN(), s.Road.Time})
 	}
 	if m.Changed != 0 {
 		facts = append(facts, Fact{"time since the verdict changed", t.Sub(m.Changed).Seconds(), "s", r.hold.Seconds(), t})
@@ -81,22 +81,24 @@ var freeFlowWords = [NumFreeFlowSources]string{
 // trafficText says what decided between normal, slow and jam.
 func (s *State) trafficText(r *rules, t UnixMilli) string {
 	m := &s.Traffic
-	traffic, road := "this car has averaged", "a street allows"
+	if m.MeanSeconds == 0 && !s.seenByOthers(t) {
+		return fmt.Sprintf("%s: the drive has just begun, and nothing is known of traffic yet", s.Pace)
+	}
+	traffic, road := "this car has averaged", "a street allows %.0f km/h"
 	switch m.Source {
 	case FreeFlowShown:
-		road = "on such roads, as it drove before, light traffic moves at"
+		road = "the road that it drove lately allows %.0f km/h"
 	case FreeFlowSent:
-		road = "its source says that light traffic here moves at"
+		road = "its source says that the road allows %.0f km/h"
 	case FreeFlowOfRoad:
-		road = "the road flows at"
+		road = "the road flows at %.0f km/h when free"
 	}
 	if s.seenByOthers(t) {
 		traffic = "traffic here moves at"
 	}
-	text := fmt.Sprintf("%s: %s %.0f km/h; %s %.0f km/h when free (%.0f %%)",
-		s.Pace, traffic, m.Share*m.FreeKmh, road, m.FreeKmh, 100*m.Share)
+	text := fmt.Sprintf("%s: %s %.0f km/h; "+road+" (%.0f %%)", s.Pace, traffic, m.Share*m.FreeKmh, m.FreeKmh, 100*m.Share)
 	if s.seenByOthers(t) {
-		text += fmt.Sprintf("; %d cars in the last 6 minutes", s.Road.Cars)
+		text += fmt.Sprintf("; about %d cars in the last minutes", s.Road.Cars)
 	}
 	if m.Source == FreeFlowOfRoad && s.Road.Young {
 		text += "; the road is young: it was not seen free yet"
@@ -105,7 +107,7 @@ func (s *State) trafficText(r *rules, t UnixMilli) string {
 		if !s.seenByOthers(t) && s.settles(r, want, t) {
 			return text + fmt.Sprintf("; that is %s, but the drive has just begun", want)
 		}
-		return text + fmt.Sprintf("; that is %s, but not clearly, and a verdict stands for %s", want, r.hold)
+		return text + fmt.Sprintf("; that is %s, but not clearly so soon after a change", want)
 	}
 	return text
 }

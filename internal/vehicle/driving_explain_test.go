@@ -50,12 +50,12 @@ func TestExplainDriving(t *testing.T) {
 	drive(60, 12)
 	want(RuleTraffic, "slow driving: ", "share of the free flow: slow at or below", "time since the verdict changed")
 	drive(90, 12)
-	want(RuleTraffic, "traffic jam: this car has averaged 14 km/h; on such roads, as it drove before, light traffic moves at 37 km/h when free (37 %)", "share of the free flow: a jam at or below")
+	want(RuleTraffic, "traffic jam: this car has averaged 14 km/h; the road that it drove lately allows 37 km/h (37 %)", "share of the free flow: a jam at or below")
 	drive(300, 60)
 	read(map[Signal]float64{FreeFlowSpeed: 100})
 	at = at.Add(time.Second)
 	read(map[Signal]float64{FreeFlowSpeed: 100, Speed: 60})
-	want(RuleTraffic, "slow driving: this car has averaged 60 km/h; its source says that light traffic here moves at 100 km/h when free (60 %)", "speed when traffic is light, as its source says")
+	want(RuleTraffic, "slow driving: this car has averaged 60 km/h; its source says that the road allows 100 km/h (60 %)", "speed when traffic is light, as its source says")
 
 	at = at.Add(time.Second)
 	read(map[Signal]float64{Speed: 0, EngineSpeed: 0})
@@ -93,7 +93,7 @@ func TestExplainDriving(t *testing.T) {
 	at = at.Add(time.Hour)
 	read(map[Signal]float64{Speed: 12})
 	drive(59, 12)
-	want(RuleTraffic, "normal driving: this car has averaged 12 km/h; a street allows 33 km/h when free (36 %); that is traffic jam, but the drive has just begun")
+	want(RuleTraffic, "normal driving: this car has averaged 12 km/h; a street allows 33 km/h (36 %); that is traffic jam, but the drive has just begun")
 }
 
 // TestExplanationFitsTheVerdict holds for any drive: there is a rule if and only

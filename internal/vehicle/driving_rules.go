@@ -14,8 +14,8 @@ type rules struct {
 	// last change, the verdict once more.
 	clear float32
 	hold  time.Duration
-	// others is how much the delay weighs that other cars show behind the car; the
-	// rest is the car's own.
+	// others is how much the delay weighs that other cars show behind the car, where they
+	// show all of its way; the rest is the car's own.
 	others float32
 
 	// The car's own mean speed is one of about meanDecay. Below crawl it stands, walks

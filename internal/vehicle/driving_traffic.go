@@ -266,7 +266,8 @@ func (s *State) share(r *rules, t UnixMilli) (road bool) {
 	scale := m.FreeKmh / a.FreeKmh
 	behind := 1 / max(own, leastShare)
 	if a.DelayBehind > 0 {
-		behind = r.others*a.DelayBehind*scale + (1-r.others)*behind
+		others := r.others * a.ShownBehind
+		behind = others*a.DelayBehind*scale + (1-others)*behind
 	}
 	free, present := a.FreeSecondsBehind, a.FreeSecondsBehind*behind
 	if a.DelayAhead > 0 {

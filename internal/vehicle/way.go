@@ -19,9 +19,6 @@ type Way struct {
 	AnchorLatitude, AnchorLongitude float32
 	// SpeedKmh is the car's speed at the fix; negative if it was not known.
 	SpeedKmh float32
-	// PassageMetres and PassageSeconds are what the car has driven on the newest
-	// stretch of Steps since it came onto it.
-	PassageMetres, PassageSeconds float32
 	// Octant is the direction of travel, 0 (north) to 7 (north-west), if Heading
 	// is set.
 	Octant  uint8
@@ -38,7 +35,9 @@ const WaySteps = 12
 // WayStep is a part of a Way.
 type WayStep struct {
 	Stretch Stretch
-	Metres  float32
+	// Metres and Seconds are what the car has driven there since it came onto it. A
+	// stretch that it left and came back to goes on from where it was.
+	Metres, Seconds float32
 }
 
 // RoadAround is what is known of the road around a car, from the stretches behind
@@ -53,6 +52,9 @@ type RoadAround struct {
 	// DelayBehind and DelayAhead are how many times as long they take now, as the
 	// cars there show; zero if too few cars do.
 	DelayBehind, DelayAhead float32
+	// ShownBehind is the share of the way behind, by its free travel time, on which
+	// enough cars are to show DelayBehind.
+	ShownBehind float32
 	// FreeKmh is the speed at which the way behind is driven when traffic is light.
 	FreeKmh float32
 	// Cars is how many cars showed the delays; 0 if none did.
