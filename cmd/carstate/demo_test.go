@@ -32,7 +32,7 @@ func TestDemo(t *testing.T) {
 	var stdout, stderr testkit.Buffer
 	ended := make(chan int, 1)
 	go func() { ended <- run(ctx, []string{"demo"}, &stdout, &stderr) }()
-	if err := until(3 * time.Minute, func() error {
+	if err := until(3*time.Minute, func() error {
 		if !strings.Contains(stdout.String(), "End with Ctrl-C") {
 			return errors.New("the demo is not up")
 		}
@@ -87,7 +87,7 @@ func TestDemoFleet(t *testing.T) {
 	ended := make(chan int, 1)
 	go func() { ended <- run(ctx, []string{"demo"}, &stdout, &stderr) }()
 	var developer *client.Client
-	if err := until(3 * time.Minute, func() error {
+	if err := until(3*time.Minute, func() error {
 		line := regexp.MustCompile(`(?m)^curl -G (\S+)/api/\S+ -d access_token=(\S+)`).FindStringSubmatch(stdout.String())
 		if line == nil {
 			return errors.New("the demo is not up")
@@ -100,7 +100,7 @@ func TestDemoFleet(t *testing.T) {
 	if !strings.Contains(stdout.String(), "200 simulated cars are on their way too, from vid SIM00000 to SIM00199") {
 		t.Errorf("the demo does not tell of its fleet: %s", &stdout)
 	}
-	if err := until(3 * time.Minute, func() error {
+	if err := until(3*time.Minute, func() error {
 		var driving [4]int
 		var throttle throttleCounts
 		for i := range 200 {

@@ -141,7 +141,7 @@ func TestPositionsAreNowhereToBeRead(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := until(3 * time.Minute, func() error {
+	if err := until(3*time.Minute, func() error {
 		if n := strings.Count(roads(), placeDigits[0]); n < 6 { // both ends of a line, three times
 			return fmt.Errorf("the maps show the stretch %d times", n)
 		}
