@@ -153,7 +153,7 @@ func BenchmarkStretches(b *testing.B) {
 			if from != 0 {
 				e.from, e.fromMetres, e.fromSeconds = from, 70, 5
 			}
-			m.apply(e)
+			m.apply(&e, nil)
 			from = s
 		})
 		if m.Len() != n {

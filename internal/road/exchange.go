@@ -5,14 +5,15 @@ import (
 	"errors"
 	"math"
 	"sync"
+	"sync/atomic"
 
 	"carstate/internal/vehicle"
 )
 
 // outbox holds what this node's cars showed until it is sent to other nodes.
 type outbox struct {
+	sharing atomic.Bool
 	mu      sync.Mutex
-	sharing bool
 	waiting []evidence
 }
 
@@ -21,16 +22,15 @@ type outbox struct {
 const mostWaiting = 1 << 16
 
 // Share makes the map keep what this node's cars show for [Map.Drain].
-func (m *Map) Share() {
-	m.out.mu.Lock()
-	defer m.out.mu.Unlock()
-	m.out.sharing = true
-}
+func (m *Map) Share() { m.out.sharing.Store(true) }
 
 func (o *outbox) add(e evidence) {
+	if !o.sharing.Load() {
+		return
+	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.sharing && len(o.waiting) < mostWaiting {
+	if len(o.waiting) < mostWaiting {
 		o.waiting = append(o.waiting, e)
 	}
 }
@@ -92,7 +92,7 @@ func (m *Map) Absorb(message []byte) error {
 		all = append(all, e)
 	}
 	for _, e := range all {
-		m.apply(e)
+		m.apply(&e, nil)
 	}
 	return nil
 }

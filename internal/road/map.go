@@ -83,15 +83,12 @@ func (m *Map) show(was *vehicle.Way, driven parts, voice uint8, at vehicle.UnixM
 			e.from, e.fromMetres, e.fromSeconds = from.Stretch, from.Metres, from.Seconds
 		}
 		extend(&w, p)
-		sh := m.shardOf(p.stretch)
-		sh.mu.Lock()
-		st := sh.get(p.stretch)
-		wasMetres, wasSeconds := st.capped(before.Metres, before.Seconds)
-		e.metres, e.seconds = st.capped(w.Steps[0].Metres, w.Steps[0].Seconds)
-		sh.mu.Unlock()
-		// What the cap has cut off is not taken back from what other cars showed since.
-		e.metres, e.seconds = max(0, e.metres-wasMetres), max(0, e.seconds-wasSeconds)
-		m.apply(e)
+		m.apply(&e, func(st *stretch) {
+			wasMetres, wasSeconds := st.capped(before.Metres, before.Seconds)
+			metres, seconds := st.capped(w.Steps[0].Metres, w.Steps[0].Seconds)
+			// A cap does not take back metres that other cars showed since.
+			e.metres, e.seconds = max(0, metres-wasMetres), max(0, seconds-wasSeconds)
+		})
 		m.out.add(e)
 	}
 }
@@ -107,11 +104,15 @@ type evidence struct {
 	fromMetres, fromSeconds float32
 }
 
-// apply takes in what a car of this or another node showed.
-func (m *Map) apply(e evidence) {
+// apply takes in what a car of this or another node showed. If not nil, bound is called
+// first, to settle how much of it counts on the stretch.
+func (m *Map) apply(e *evidence, bound func(*stretch)) {
 	sh := m.shardOf(e.stretch)
 	sh.mu.Lock()
 	st, at := sh.getAt(e.stretch)
+	if bound != nil {
+		bound(st)
+	}
 	if st.isLate(e.unix) {
 		sh.addLate(at.number(), e.contribution)
 	} else {
@@ -143,6 +144,31 @@ func (s *stretch) glimpse(unix uint32) (g glimpse) {
 	return g
 }
 
+// wayTally adds up what is known of a way, behind the car or ahead of it.
+type wayTally struct {
+	all, known, young float32 // m: of the way, with a known free flow, not seen free yet
+	free              float32 // s: what the known part takes when traffic is light
+	shown, present    float32 // s: the same of the part that cars show, and what that takes now
+	voices            uint32
+}
+
+func (t *wayTally) add(g glimpse, metres float32) {
+	t.all += metres
+	if g.free == 0 {
+		return
+	}
+	t.known += metres
+	t.free += metres / g.free
+	if g.young {
+		t.young += metres
+	}
+	if g.now {
+		t.shown += metres / g.free
+		t.present += metres * g.pace
+		t.voices |= g.voices
+	}
+}
+
 // around is what is known of the road around a car at a time.
 func (m *Map) around(w *vehicle.Way, at vehicle.UnixMilli) vehicle.RoadAround {
 	road := vehicle.RoadAround{Time: at}
@@ -150,71 +176,43 @@ func (m *Map) around(w *vehicle.Way, at vehicle.UnixMilli) vehicle.RoadAround {
 		return road
 	}
 	unix := unixOf(at)
-	var all, known, young, knownBehind float32 // m
-	var free, present float32                  // s, of the way behind that others tell of
-	var voices uint32
-	var here glimpse
-	for i, step := range w.Steps[:w.Count] {
-		g, ok := m.look(step.Stretch, unix)
-		if i == 0 {
-			here = g
-		}
-		all += step.Metres
-		if !ok || g.free == 0 {
-			continue
-		}
-		known += step.Metres
-		if g.young {
-			young += step.Metres
-		}
-		road.FreeSecondsBehind += step.Metres / g.free
-		if g.now {
-			free += step.Metres / g.free
-			present += step.Metres * g.pace
-			voices |= g.voices
-		}
-	}
-	knownBehind = known
-	if free > 0 {
-		road.DelayBehind, road.ShownBehind = present/free, free/road.FreeSecondsBehind
+	var behind, ahead wayTally
+	here := m.look(w.Steps[0].Stretch, unix)
+	behind.add(here, w.Steps[0].Metres)
+	for _, step := range w.Steps[1:w.Count] {
+		behind.add(m.look(step.Stretch, unix), step.Metres)
 	}
 
-	free, present = 0, 0
 	left := float32(aheadMetres)
-	ahead := func(g glimpse, metres float32) {
-		metres = min(metres, left)
-		left -= metres
-		all += metres
-		if g.free == 0 {
-			return
-		}
-		known += metres
-		if g.young {
-			young += metres
-		}
-		if g.now {
-			free += metres / g.free
-			present += metres * g.pace
-			voices |= g.voices
-		}
-	}
-	ahead(here, max(0, here.length-w.Steps[0].Metres))
+	comes := max(0, here.length-w.Steps[0].Metres)
 	var seen [maxAhead]place
-	for n := 0; left > 0 && n < maxAhead && here.next != 0 && !slices.Contains(seen[:n], here.next); n++ {
+	for n := 0; ; n++ {
+		comes = min(comes, left)
+		left -= comes
+		ahead.add(here, comes)
+		if left <= 0 || n == maxAhead || here.next == 0 || slices.Contains(seen[:n], here.next) {
+			break
+		}
 		seen[n] = here.next
 		here = m.lookAt(here.next, unix)
-		ahead(here, here.length)
+		comes = here.length
 	}
-	if free > 0 {
-		road.FreeSecondsAhead, road.DelayAhead = free, present/free
+
+	known := behind.known + ahead.known
+	if behind.known == 0 || known < knownShare*(behind.all+ahead.all) {
+		return road
 	}
-	if knownBehind == 0 || known < knownShare*all {
-		return vehicle.RoadAround{Time: at}
+	road.FreeKmh = 3.6 * behind.known / behind.free
+	road.FreeSecondsBehind = behind.free
+	road.Young = behind.young+ahead.young > known/2
+	if behind.shown > 0 {
+		road.DelayBehind, road.ShownBehind = behind.present/behind.shown, behind.shown/behind.free
 	}
-	road.FreeKmh = 3.6 * knownBehind / max(road.FreeSecondsBehind, math.SmallestNonzeroFloat32)
-	road.Young = young > known/2
-	if road.DelayBehind > 0 || road.DelayAhead > 0 {
-		road.Cars = carsOf(voices)
+	if ahead.shown > 0 {
+		road.FreeSecondsAhead, road.DelayAhead = ahead.shown, ahead.present/ahead.shown
+	}
+	if behind.shown > 0 || ahead.shown > 0 {
+		road.Cars = carsOf(behind.voices | ahead.voices)
 	}
 	return road
 }
@@ -229,16 +227,16 @@ func carsOf(voices uint32) uint8 {
 	return uint8(math.Round(32 * math.Log(32/empty)))
 }
 
-// look reads a stretch, if it is known.
-func (m *Map) look(name vehicle.Stretch, unix uint32) (glimpse, bool) {
+// look reads a stretch; nothing is known of one that is not there.
+func (m *Map) look(name vehicle.Stretch, unix uint32) glimpse {
 	sh := m.shardOf(name)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	i, ok := sh.find(name)
 	if !ok {
-		return glimpse{}, false
+		return glimpse{}
 	}
-	return sh.at(i).glimpse(unix), true
+	return sh.at(i).glimpse(unix)
 }
 
 // lookAt reads the stretch at a place.

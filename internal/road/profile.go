@@ -61,7 +61,7 @@ type stretch struct {
 	// since is when state changed.
 	since uint32
 
-	// The quarter hour under way, of now or of what comes late.
+	// The quarter hour under way.
 	quarterMetres  float32
 	quarterSeconds float32
 	// next are the stretches that cars went on to, and nextWeight how often.
@@ -247,13 +247,6 @@ func (s *stretch) present(unix uint32) (pace float32, voices uint32, ok bool) {
 // slowestMetresPerSecond keeps a standstill finite: 0.7 km/h.
 const slowestMetresPerSecond = 0.2
 
-// The shares of the free flow that the states stand for, as docs/verdicts.md defines
-// them.
-const (
-	JamShare  = 0.4
-	SlowShare = 2.0 / 3
-)
-
 // stateAt is how traffic moves on the stretch at a time; 0 if too few cars show it or
 // its free flow is not known.
 func (s *stretch) stateAt(unix uint32) vehicle.DrivingState {
@@ -262,13 +255,7 @@ func (s *stretch) stateAt(unix uint32) vehicle.DrivingState {
 	if !ok || free == 0 {
 		return 0
 	}
-	switch share := 1 / (pace * free); {
-	case share <= JamShare:
-		return vehicle.TrafficJam
-	case share <= SlowShare:
-		return vehicle.SlowDriving
-	}
-	return vehicle.NormalDriving
+	return vehicle.StateOfShare(1 / (pace * free))
 }
 
 // passed takes in a whole passage of a car.

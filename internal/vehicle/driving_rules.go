@@ -38,11 +38,20 @@ type rules struct {
 	settle, leave, firstMinute time.Duration
 }
 
+// The borders of the states, as shares of light traffic's speed: travel times of 2.5 and
+// 1.5 times the free one (docs/verdicts.md).
+const (
+	JamShare  = 0.4
+	SlowShare = 2.0 / 3
+)
+
+// StateOfShare is the state that a share of light traffic's speed stands for.
+func StateOfShare(share float32) DrivingState { return standardRules.state(share) }
+
 // standardRules are the ones in force. What they rest on, and how they do on roads
 // and drives, is in docs/verdicts.md.
 var standardRules = rules{
-	// The definition of the three states: travel times of 2.5 and 1.5 times the free one.
-	jam: 0.4, slow: 2. / 3,
+	jam: JamShare, slow: SlowShare,
 	// On roads that simulators drove, traffic itself changes its state within a minute
 	// every other time: a verdict that could never follow would be wrong for as long.
 	clear: 1.03, hold: time.Minute,

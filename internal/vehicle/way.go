@@ -1,7 +1,5 @@
 package vehicle
 
-import "time"
-
 // Stretch names a stretch of road in one direction of travel. What it stands for
 // is known to the package road alone; zero is no stretch.
 type Stretch uint64
@@ -65,4 +63,4 @@ type RoadAround struct {
 
 // roadHolds is how long what was known of the road at a fix counts. A car without
 // newer fixes may be on another road.
-const roadHolds = 75 * time.Second
+const roadHolds = maxStep

@@ -52,7 +52,7 @@ type mapView struct {
 }
 
 func newMapView(label, from string) mapView {
-	return mapView{label, from, 100 * road.JamShare, 100 * road.SlowShare}
+	return mapView{label, from, 100 * vehicle.JamShare, 100 * vehicle.SlowShare}
 }
 
 var headings = [road.Octants]string{"North", "North-east", "East", "South-east", "South", "South-west", "West", "North-west"}

@@ -93,7 +93,7 @@ func TestJammedStreet(t *testing.T) {
 		}
 	}
 	worst := c.Features[0].Properties
-	if worst.State != "jam" || *worst.Share > road.JamShare || worst.Heading != 90 || !strings.HasSuffix(worst.Stretch, "-e") || worst.Since == nil || worst.Since.After(noon) || worst.Young {
+	if worst.State != "jam" || *worst.Share > vehicle.JamShare || worst.Heading != 90 || !strings.HasSuffix(worst.Stretch, "-e") || worst.Since == nil || worst.Since.After(noon) || worst.Young {
 		t.Errorf("the worst is %+v", worst)
 	}
 	if line := c.Features[0].Geometry.Coordinates; line[1][0] <= line[0][0] || line[0][1] != line[1][1] {
