@@ -69,9 +69,8 @@ func TestDoors(t *testing.T) {
 
 var errNotJam = errors.New("it is not in a traffic jam")
 
-// compareStates opens the directory of the ended program and compares the
-// states of the three cars, whose drives differ only in when they ended.
-func compareStates(t *testing.T, dir string) {
+// storedStates opens the directory of an ended program and reads its states.
+func storedStates(t *testing.T, dir string) map[vehicle.ID]vehicle.State {
 	t.Helper()
 	e, err := stream.Open(t.Context(), stream.Config{DataDir: dir})
 	if err != nil {
@@ -84,6 +83,14 @@ func compareStates(t *testing.T, dir string) {
 	if err := e.FollowStates(ctx, func(id vehicle.ID, s vehicle.State) { states[id] = s }, cancel); err != nil {
 		t.Fatal(err)
 	}
+	return states
+}
+
+// compareStates opens the directory of the ended program and compares the
+// states of the three cars, whose drives differ only in when they ended.
+func compareStates(t *testing.T, dir string) {
+	t.Helper()
+	states := storedStates(t, dir)
 	if len(states) != 3 {
 		t.Fatalf("%d states were stored", len(states))
 	}

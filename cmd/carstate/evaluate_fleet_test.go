@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"encoding/xml"
 	"fmt"
-	"io"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -98,17 +96,7 @@ func TestEvaluateMap(t *testing.T) {
 	fleet, truth := fleetFiles(t)
 	svg := filepath.Join(t.TempDir(), "map.svg")
 	evaluated(t, "--fleet", fleet, "--truth", truth, "--plot", svg)
-	text, err := os.ReadFile(svg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for d := xml.NewDecoder(bytes.NewReader(text)); ; {
-		if _, err := d.Token(); err == io.EOF {
-			break
-		} else if err != nil {
-			t.Fatal(err)
-		}
-	}
+	text := readXML(t, svg)
 	// One in the legend, and one a car that is jammed.
 	if n := strings.Count(string(text), mapMarks[vehicle.TrafficJam].colour); n != 11 {
 		t.Errorf("%d marks of a jam", n)

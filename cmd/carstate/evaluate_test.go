@@ -322,17 +322,7 @@ func TestEvaluateOddNames(t *testing.T) {
 	if out := evaluated(t, "--plot", svg, odd) + stderr.String(); !strings.Contains(out, "a\uFFFD[31m\uFFFD\uFFFD.csv") || strings.ContainsAny(out, "\x1b\x01") {
 		t.Errorf("%q", out)
 	}
-	text, err := os.ReadFile(svg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for d := xml.NewDecoder(bytes.NewReader(text)); ; {
-		if _, err := d.Token(); err == io.EOF {
-			break
-		} else if err != nil {
-			t.Fatal(err)
-		}
-	}
+	readXML(t, svg)
 }
 
 // TestEvaluateStops: Ctrl-C ends it, also while it waits for a pipe.
@@ -388,4 +378,15 @@ func TestSpeedSteps(t *testing.T) {
 			t.Errorf("%v km/h: %d lines of %d, want %d of %d", c.fastest, n, step, c.lines, c.step)
 		}
 	}
+}
+
+// readXML reads a file, and fails the test if it is no XML.
+func readXML(t *testing.T, name string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wellFormed(t, string(text))
+	return text
 }

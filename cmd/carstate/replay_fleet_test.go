@@ -1,13 +1,11 @@
 package main
 
 import (
-	"context"
 	"strings"
 	"testing"
 	"time"
 
 	"carstate/internal/nodeprocess"
-	"carstate/internal/stream"
 	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
@@ -39,17 +37,7 @@ func TestReplayFleet(t *testing.T) {
 		t.Error("a position is in the log")
 	}
 
-	e, err := stream.Open(t.Context(), stream.Config{DataDir: dir})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer e.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	states := make(map[vehicle.ID]vehicle.State)
-	if err := e.FollowStates(ctx, func(id vehicle.ID, s vehicle.State) { states[id] = s }, cancel); err != nil {
-		t.Fatal(err)
-	}
+	states := storedStates(t, dir)
 	if len(states) != 60 {
 		t.Errorf("%d states were stored", len(states))
 	}
