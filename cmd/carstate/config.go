@@ -42,6 +42,8 @@ type nodeFlags struct {
 	SyncInterval string        `default:"always" placeholder:"always|DURATION" help:"When acknowledged telemetry is on disk: always, or at the latest after this long (embedded engine only)."`
 	MaxFeedAge   time.Duration `default:"60s" help:"How long queries are answered out of touch with the engine (${default})."`
 
+	MaxStretches int `default:"5000000" help:"How many stretches of road a node learns, at about 90 bytes of memory each (${default}). What cars show of further ones is refused and counted."`
+
 	Roles []string `default:"query,ingest,derive,admin" enum:"query,ingest,derive,admin" help:"What this node does (${default})."`
 
 	NoDocs bool `help:"Serve no documentation beside the queries: only the two operations answer."`
@@ -84,6 +86,9 @@ func (f *serveFlags) validate() error {
 	}
 	if f.Retention < time.Minute {
 		return usageError("--retention must be at least 1m: ingest refuses telemetry when judging lags behind by half of it")
+	}
+	if f.MaxStretches < 1000 || f.MaxStretches > 1e9 {
+		return usageError("--max-stretches must be between 1000 and 1000000000; a town has about 20000")
 	}
 	if f.Partitions < 0 || f.Partitions > 4096 {
 		return usageError("--partitions must be between 1 and 4096")

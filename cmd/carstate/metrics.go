@@ -45,7 +45,11 @@ func (s *service) registerMetrics() {
 	)
 	if s.knowsRoads() {
 		s.registry.MustRegister(gauge("carstate_road_stretches", "Stretches of road that this node knows.",
-			func() float64 { return float64(s.roads.Len()) }))
+			func() float64 { return float64(s.roads.Len()) }),
+			gauge("carstate_road_stretches_limit", "Stretches of road that this node may know (--max-stretches).",
+				func() float64 { return float64(s.flags.MaxStretches) }),
+			prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "carstate_road_stretches_refused_total", Help: "How often evidence of an unknown stretch of road was refused because the limit was reached."},
+				func() float64 { return float64(s.roads.Refused()) }))
 	}
 	if s.flags.has("derive") {
 		for why := range road.NumDropped {

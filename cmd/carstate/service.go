@@ -102,6 +102,7 @@ func prepare(ctx context.Context, f *serveFlags, c stream.Config, log *slog.Logg
 		return nil, err
 	}
 	s := &service{flags: f, config: c, log: log, cert: cert, registry: prometheus.NewRegistry(), fleet: fleet.New(), roads: new(road.Map), crowd: new(congestion), member: rand.Text(), failed: make(chan error, 8)}
+	s.roads.Bound(f.MaxStretches)
 	if s.traces, err = newTraces(ctx, f, log); err != nil {
 		return nil, err
 	}

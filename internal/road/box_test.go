@@ -19,7 +19,7 @@ func TestConditionsIn(t *testing.T) {
 		s := stretchAt(latitude, longitude, uint8(random.IntN(Octants)))
 		sh := m.shardOf(s)
 		if _, ok := sh.find(s); !ok {
-			sh.get(s)
+			sh.getAt(s)
 			all = append(all, s)
 		}
 	}

@@ -124,6 +124,9 @@ func speedAt(s *vehicle.State, x *vehicle.Sample) float32 {
 type part struct {
 	stretch         vehicle.Stretch
 	metres, seconds float32
+	// before is the way's step on the stretch without this part, if it held one; else
+	// from is the step that the car came from.
+	before, from vehicle.WayStep
 }
 
 // parts are those between two fixes, in order.
@@ -132,9 +135,9 @@ type parts struct {
 	part [mostGapMetres/partMetres + 1]part
 }
 
-// follow extends a way to a fix. It returns what was driven since the last one: none
-// if the way begins here or its direction is not known yet.
-func follow(w *vehicle.Way, f fix) (driven parts) {
+// follow extends a way to a fix. It adds to driven what was driven since the last one:
+// nothing if the way begins here or its direction is not known yet.
+func follow(w *vehicle.Way, f fix, driven *parts) {
 	step := f.time.Sub(w.Time)
 	east, north := offset(float64(w.Latitude), float64(w.Longitude), f.latitude, f.longitude)
 	line := math.Hypot(east, north)
@@ -149,17 +152,16 @@ func follow(w *vehicle.Way, f fix) (driven parts) {
 		}
 		metres = min(metres, fastestMetresPerSecond*step.Seconds())
 		if w.Count > 0 && line < measuredMetres && stands(w.SpeedKmh) && stands(f.kmh) {
-			driven.n, driven.part[0] = 1, part{w.Steps[0].Stretch, float32(metres), float32(step.Seconds())}
+			driven.n, driven.part[0] = 1, part{stretch: w.Steps[0].Stretch, metres: float32(metres), seconds: float32(step.Seconds())}
 		} else {
 			driven.cut(w, f, line, metres, step.Seconds())
 		}
-		for _, p := range driven.part[:driven.n] {
-			extend(w, p)
+		for i := range driven.part[:driven.n] {
+			extend(w, &driven.part[i])
 		}
 		trim(w)
 	}
 	w.Latitude, w.Longitude, w.Time, w.SpeedKmh = float32(f.latitude), float32(f.longitude), f.time, f.kmh
-	return driven
 }
 
 // stands reports whether a speed is known to be that of a car that stands.
@@ -206,29 +208,25 @@ func (d *parts) cut(w *vehicle.Way, f fix, line, metres, seconds float64) {
 	}
 }
 
-// stepOn is the number of a stretch's step; Count if the way does not hold it.
-func stepOn(w *vehicle.Way, name vehicle.Stretch) (i uint8) {
-	for i < w.Count && w.Steps[i].Stretch != name {
-		i++
-	}
-	return i
-}
-
 // extend adds a part to the steps of a way. A stretch that the way holds already comes to
 // the front and goes on: a car that goes back and forth is on one passage.
-func extend(w *vehicle.Way, p part) {
-	i := stepOn(w, p.stretch)
-	step := vehicle.WayStep{Stretch: p.stretch}
+func extend(w *vehicle.Way, p *part) {
+	i := uint8(0)
+	for i < w.Count && w.Steps[i].Stretch != p.stretch {
+		i++
+	}
 	if i < w.Count {
-		step = w.Steps[i]
+		p.before = w.Steps[i]
 	} else {
+		p.before.Stretch = p.stretch
+		if w.Count > 0 {
+			p.from = w.Steps[0]
+		}
 		w.Count = min(w.Count+1, vehicle.WaySteps)
 		i = w.Count - 1
 	}
-	step.Metres += p.metres
-	step.Seconds += p.seconds
 	copy(w.Steps[1:i+1], w.Steps[:i])
-	w.Steps[0] = step
+	w.Steps[0] = vehicle.WayStep{Stretch: p.stretch, Metres: p.before.Metres + p.metres, Seconds: p.before.Seconds + p.seconds}
 }
 
 // trim forgets what lies farther behind than behindMetres. The newest step stays whole.

@@ -22,8 +22,23 @@ type Map struct {
 	shards  [shards]shard
 	dropped [NumDropped]atomic.Uint64
 	judged  [vehicle.NumFreeFlowSources]atomic.Uint64
+	refused atomic.Uint64
 	out     outbox
 }
+
+// Bound sets how many stretches the map holds at most, in steps of 64. It is called
+// before the map is used; without it, there is no bound. Evidence of a stretch that is
+// not in a full map is refused, and counted by [Map.Refused]: nothing that is known is
+// dropped for it.
+func (m *Map) Bound(most int) {
+	for i := range m.shards {
+		m.shards[i].most = uint32(min(max(1, most/shards), mostInShard))
+	}
+}
+
+// Refused is how often evidence of an unknown stretch was refused because the map was
+// full.
+func (m *Map) Refused() uint64 { return m.refused.Load() }
 
 // Observe folds a sample into the state of its vehicle, as [vehicle.Observe] does, and
 // in the light of the road that the car is on. What the car shows of that road counts
@@ -49,10 +64,10 @@ func (m *Map) locate(s *vehicle.State, x *vehicle.Sample) {
 		m.dropped[why].Add(1)
 		return
 	}
-	was := s.Way
-	driven := follow(&s.Way, f)
+	var driven parts
+	follow(&s.Way, f, &driven)
 	if !s.Driving().NotDriving {
-		m.show(&was, driven, voiceOf(x.Vehicle), f.time)
+		m.show(&driven, voiceOf(x.Vehicle), f.time)
 	}
 	s.Road = m.around(&s.Way, f.time)
 }
@@ -70,26 +85,20 @@ func voiceOf(id vehicle.ID) uint8 {
 // unixOf is an event time in seconds since 1970, from 1970 to 2106.
 func unixOf(t vehicle.UnixMilli) uint32 { return uint32(min(max(0, t/1000), math.MaxUint32)) }
 
-// show adds what a car drove, from a way on, to the stretches.
-func (m *Map) show(was *vehicle.Way, driven parts, voice uint8, at vehicle.UnixMilli) {
-	w := *was
-	for _, p := range driven.part[:driven.n] {
+// show adds what a car drove to the stretches.
+func (m *Map) show(driven *parts, voice uint8, at vehicle.UnixMilli) {
+	for i := range driven.part[:driven.n] {
+		p := &driven.part[i]
 		e := evidence{stretch: p.stretch, voice: voice, unix: unixOf(at)}
-		var before vehicle.WayStep
-		if i := stepOn(&w, p.stretch); i < w.Count {
-			before = w.Steps[i]
-		} else if w.Count > 0 {
-			from := w.Steps[0]
-			e.from, e.fromMetres, e.fromSeconds = from.Stretch, from.Metres, from.Seconds
-		}
-		extend(&w, p)
-		m.apply(&e, func(st *stretch) {
-			wasMetres, wasSeconds := st.capped(before.Metres, before.Seconds)
-			metres, seconds := st.capped(w.Steps[0].Metres, w.Steps[0].Seconds)
+		e.from, e.fromMetres, e.fromSeconds = p.from.Stretch, p.from.Metres, p.from.Seconds
+		if m.apply(&e, func(st *stretch) {
+			wasMetres, wasSeconds := st.capped(p.before.Metres, p.before.Seconds)
+			metres, seconds := st.capped(p.before.Metres+p.metres, p.before.Seconds+p.seconds)
 			// A cap does not take back metres that other cars showed since.
 			e.metres, e.seconds = max(0, metres-wasMetres), max(0, seconds-wasSeconds)
-		})
-		m.out.add(e)
+		}) {
+			m.out.add(e)
+		}
 	}
 }
 
@@ -104,12 +113,18 @@ type evidence struct {
 	fromMetres, fromSeconds float32
 }
 
-// apply takes in what a car of this or another node showed. If not nil, bound is called
-// first, to settle how much of it counts on the stretch.
-func (m *Map) apply(e *evidence, bound func(*stretch)) {
+// apply takes in what a car of this or another node showed, and reports whether the map
+// has room for it. If not nil, bound is called first, to settle how much of it counts on
+// the stretch.
+func (m *Map) apply(e *evidence, bound func(*stretch)) bool {
 	sh := m.shardOf(e.stretch)
 	sh.mu.Lock()
 	st, at := sh.getAt(e.stretch)
+	if st == nil {
+		sh.mu.Unlock()
+		m.refused.Add(1)
+		return false
+	}
 	if bound != nil {
 		bound(st)
 	}
@@ -120,12 +135,15 @@ func (m *Map) apply(e *evidence, bound func(*stretch)) {
 	}
 	sh.mu.Unlock()
 	if e.from == 0 {
-		return
+		return true
 	}
 	sh = m.shardOf(e.from)
 	sh.mu.Lock()
-	sh.get(e.from).passed(e.voice, e.fromMetres, e.fromSeconds, at)
+	if from, _ := sh.getAt(e.from); from != nil {
+		from.passed(e.voice, e.fromMetres, e.fromSeconds, at)
+	}
 	sh.mu.Unlock()
+	return true
 }
 
 // glimpse is what a look at a stretch tells.

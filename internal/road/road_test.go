@@ -289,3 +289,39 @@ func TestStandingInThinTraffic(t *testing.T) {
 		}
 	}
 }
+
+// TestFullMap_KeepsWhatItKnows: evidence of unknown stretches is refused and counted, also
+// what other nodes share and what was stored, and cars on known roads are judged as before.
+func TestFullMap_KeepsWhatItKnows(t *testing.T) {
+	var known, other Map
+	for _, at := range []vehicle.UnixMilli{start, start.Add(time.Hour)} { // the second closes the first's quarter hours
+		for i := range 4 {
+			newCar(&known, fmt.Sprint("car", i), 0, 0, at).drive(t, 50, 90, 2*time.Minute)
+			newCar(&other, fmt.Sprint("car", i), 0, 50_000, at).drive(t, 50, 90, 10*time.Minute)
+		}
+	}
+	before := known.Len()
+	known.Bound(shards) // one stretch a shard: those with one or more are full
+	stranger := newCar(&known, "stranger", 0, 20_000, start.Add(time.Hour))
+	stranger.drive(t, 50, 90, 10*time.Minute)
+	refused := known.Refused()
+	if refused == 0 {
+		t.Error("nothing was refused")
+	}
+	for tile, packed := range other.Changed(func(Tile) bool { return true }) {
+		if err := known.Load(tile, packed); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if known.Refused() == refused {
+		t.Error("no stored profile was refused")
+	}
+	if got := known.Len(); got > before+shards {
+		t.Errorf("%d stretches, before %d and one a shard", got, before)
+	}
+	last := newCar(&known, "last", 0, 0, start.Add(time.Hour+time.Minute))
+	last.drive(t, 50, 90, time.Minute)
+	if last.state.Road.Cars == 0 {
+		t.Error("the known road does not count any more")
+	}
+}

@@ -19,8 +19,17 @@ type shard struct {
 	mu    sync.Mutex
 	pages []*[pageSize]stretch
 	count uint32
+	most  uint32   // the bound of count; zero: mostInShard
 	index []uint32 // numbers plus one; a power of two long; zero is free
 	late  map[uint32]lateQuarter
+}
+
+// mostInShard is how many numbers plus one a place can hold.
+const mostInShard = 1<<placeBits - 1
+
+// isFull reports whether the shard holds no further stretch.
+func (sh *shard) isFull() bool {
+	return sh.count >= mostInShard || sh.most != 0 && sh.count >= sh.most
 }
 
 func hashOf(name vehicle.Stretch) uint64 {
@@ -76,16 +85,14 @@ func (sh *shard) addLate(i uint32, c contribution) {
 	sh.late[i] = q
 }
 
-// get returns a stretch, a new one if it was not known.
-func (sh *shard) get(name vehicle.Stretch) *stretch {
-	s, _ := sh.getAt(name)
-	return s
-}
-
-// getAt is get, with the stretch's place.
+// getAt returns a stretch and its place. An unknown stretch is added; nil is returned if
+// the shard is full.
 func (sh *shard) getAt(name vehicle.Stretch) (*stretch, place) {
 	i, ok := sh.find(name)
 	if !ok {
+		if sh.isFull() {
+			return nil, 0
+		}
 		i = sh.insert(name)
 	}
 	return sh.at(i), place(hashOf(name)%shards<<placeBits | uint64(i+1))

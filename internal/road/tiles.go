@@ -125,6 +125,7 @@ func (m *Map) Load(t Tile, packed []byte) error {
 	return nil
 }
 
+// load takes in one profile. What a full map has no room for is left out.
 func (m *Map) load(b []byte) {
 	p := stretch{name: vehicle.Stretch(binary.LittleEndian.Uint64(b))}
 	for i := range fastest {
@@ -141,7 +142,9 @@ func (m *Map) load(b []byte) {
 			sh.mu.Lock()
 			_, p.next[i] = sh.getAt(name)
 			sh.mu.Unlock()
-			p.nextWeight[i] = next[8]
+			if p.next[i] != 0 {
+				p.nextWeight[i] = next[8]
+			}
 		}
 	}
 	falling := func(a, b uint16) int { return int(b) - int(a) }
@@ -150,7 +153,11 @@ func (m *Map) load(b []byte) {
 	sh := m.shardOf(p.name)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	s := sh.get(p.name)
+	s, _ := sh.getAt(p.name)
+	if s == nil {
+		m.refused.Add(1)
+		return
+	}
 	if s.quarters >= p.quarters && s.free != 0 {
 		return
 	}
