@@ -1,0 +1,29 @@
+package netguard
+
+import "syscall"
+
+// FitToFiles scales limits of connections down, all by the same factor, so that together
+// they leave reserve of the descriptors that the process may have (RLIMIT_NOFILE). It
+// returns how many it may have, and whether it changed anything.
+func FitToFiles(reserve int, limits ...*int) (files int, scaled bool) {
+	var r syscall.Rlimit
+	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &r) != nil || r.Cur > 1<<30 {
+		return 1 << 30, false
+	}
+	return int(r.Cur), fit(int(r.Cur)-reserve, limits)
+}
+
+// fit scales limits down to a sum.
+func fit(sum int, limits []*int) bool {
+	wanted := 0
+	for _, l := range limits {
+		wanted += *l
+	}
+	if wanted <= sum {
+		return false
+	}
+	for _, l := range limits {
+		*l = max(1, *l*max(0, sum)/wanted)
+	}
+	return true
+}

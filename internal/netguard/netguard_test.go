@@ -1,0 +1,267 @@
+package netguard
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"testing"
+	"time"
+
+	"carstate/internal/testkit"
+)
+
+// open starts a guarded listener; dial connects to it and returns both ends.
+func open(t *testing.T, c Config) (g *Guard, dial func() (client net.Conn, ours *Conn)) {
+	t.Helper()
+	plain, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	g = New(c)
+	l := g.Listener(plain)
+	t.Cleanup(func() { _ = l.Close() })
+	accepted := make(chan *Conn, 100)
+	go func() {
+		for {
+			nc, err := l.Accept()
+			if err != nil {
+				return
+			}
+			accepted <- nc.(*Conn)
+		}
+	}()
+	return g, func() (net.Conn, *Conn) {
+		t.Helper()
+		client, err := net.Dial("tcp", plain.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = client.Close() })
+		select {
+		case c := <-accepted:
+			t.Cleanup(func() { _ = c.Close() })
+			return client, c
+		case <-time.After(time.Minute):
+			t.Fatal("no connection was handed out")
+			return nil, nil
+		}
+	}
+}
+
+// isEvicted reports whether a connection's owner is to close it.
+func isEvicted(c *Conn) bool { return Use(c.use.Load()) == evicted }
+
+func age(c *Conn, d time.Duration) { c.since.Store(time.Now().Add(-d).UnixNano()) }
+
+// TestEvict_Order: silent connections and those that do not read go before idle ones,
+// those go before ones that became silent just now, and held ones never go.
+func TestEvict_Order(t *testing.T) {
+	dropped := 0
+	// All clients here have one address; so many places that it has no more than its share.
+	g, dial := open(t, Config{Max: 4, Dropped: func() { dropped++ }})
+	var all [4]*Conn
+	for i := range all {
+		_, all[i] = dial()
+	}
+	held, idle, unread, silent := all[0], all[1], all[2], all[3]
+	g.c.Max = 1000 // for the share
+	held.Become(Held)
+	idle.Become(Idle)
+	unread.Send(time.Now().Add(-2 * staleAfter))
+	silent.Become(Silent)
+	age(silent, 0)
+	for _, want := range []*Conn{unread, idle, silent} {
+		g.mu.Lock()
+		found := g.evict()
+		g.mu.Unlock()
+		if !found || !isEvicted(want) {
+			t.Fatalf("evicted: held %t, idle %t, unread %t, silent %t", isEvicted(held), isEvicted(idle), isEvicted(unread), isEvicted(silent))
+		}
+	}
+	g.mu.Lock()
+	found := g.evict()
+	g.mu.Unlock()
+	if found || isEvicted(held) {
+		t.Error("a held connection was evicted")
+	}
+	if dropped != 3 || g.Len() != 1 {
+		t.Errorf("%d dropped, %d open", dropped, g.Len())
+	}
+}
+
+// TestEvict_Share: one that became silent just now is evicted before idle ones if its
+// client has more than an eighth of all.
+func TestEvict_Share(t *testing.T) {
+	g, dial := open(t, Config{Max: 2})
+	_, idle := dial()
+	_, silent := dial()
+	idle.Become(Idle)
+	age(silent, 0)
+	_, newer := dial()
+	if !isEvicted(silent) || isEvicted(idle) || newer.Crowded() || g.Len() != 2 {
+		t.Errorf("evicted: silent %t, idle %t; crowded %t, %d open", isEvicted(silent), isEvicted(idle), newer.Crowded(), g.Len())
+	}
+}
+
+// TestAdmit_Crowded: if nothing can be closed, spare connections are handed out marked,
+// and further ones are closed.
+func TestAdmit_Crowded(t *testing.T) {
+	g, dial := open(t, Config{Max: 1, Spare: 1})
+	_, held := dial()
+	held.Become(Held)
+	_, spare := dial()
+	spare.Become(Held)
+	if !spare.Crowded() {
+		t.Error("the spare connection is not marked")
+	}
+	client, err := net.Dial("tcp", spare.LocalAddr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	if _, err := client.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("one too many: %v", err)
+	}
+	_ = spare.Close()
+	_ = spare.Close()
+	if g.Len() != 1 {
+		t.Errorf("%d open", g.Len())
+	}
+	if len(g.clients) != 1 {
+		t.Errorf("clients: %v", g.clients)
+	}
+}
+
+// TestEvict_WakesReaderAndWriter: both fail, and no deadline set later helps.
+func TestEvict_WakesReaderAndWriter(t *testing.T) {
+	g, dial := open(t, Config{Max: 10, SendBuffer: 4096})
+	for _, what := range []string{"read", "write"} {
+		_, c := dial()
+		failed := make(chan error, 1)
+		go func() {
+			b := make([]byte, 1<<20)
+			var err error
+			for err == nil {
+				if what == "read" {
+					_, err = c.Read(b)
+				} else {
+					c.Send(time.Now())
+					_, err = c.Write(b)
+				}
+			}
+			_ = c.SetDeadline(time.Now().Add(time.Hour))
+			_, err = c.Read(b)
+			failed <- err
+		}()
+		if what == "write" {
+			testkit.Await(t, "it sends", func() bool { return Use(c.use.Load()) == Sending })
+		}
+		g.mu.Lock()
+		found := g.evict()
+		g.mu.Unlock()
+		if !found {
+			t.Fatal("nothing was evicted")
+		}
+		if err := <-failed; !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("%s: %v", what, err)
+		}
+		if c.Become(Idle) {
+			t.Errorf("%s: an evicted connection goes on", what)
+		}
+	}
+}
+
+// TestHTTP follows connections of net/http: a request that is held is not evicted until
+// its answer was written, one that nobody holds is.
+func TestHTTP(t *testing.T) {
+	plain, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := New(Config{Max: 100})
+	began, finish := make(chan *Conn), make(chan struct{})
+	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/held" {
+			Hold(r.Context())
+			defer Release(r.Context(), true)
+		}
+		began <- r.Context().Value(connKey{}).(*Conn)
+		<-finish
+	})}
+	g.Attach(srv)
+	served := make(chan error, 1)
+	go func() { served <- srv.Serve(g.Listener(plain)) }()
+	evict := func() bool {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		return g.evict()
+	}
+	for _, path := range []string{"/held", "/other"} {
+		client := &http.Client{Transport: new(http.Transport)} // a connection of its own, so that nothing is sent again
+		answered := make(chan error, 1)
+		go func() {
+			resp, err := client.Get("http://" + plain.Addr().String() + path)
+			if err == nil {
+				_ = resp.Body.Close()
+			}
+			answered <- err
+		}()
+		c := <-began
+		if got := evict(); got != (path == "/other") {
+			t.Errorf("%s: evicted %t", path, got)
+		}
+		finish <- struct{}{}
+		if err := <-answered; (err != nil) != (path == "/other") {
+			t.Errorf("%s: %v", path, err)
+		}
+		if path == "/held" {
+			testkit.Await(t, "it is idle", func() bool { return Use(c.use.Load()) == Idle })
+			client.CloseIdleConnections()
+			testkit.Await(t, "it is gone", func() bool { return g.Len() == 0 })
+		}
+	}
+
+	// Half a head keeps no server from ending.
+	half, err := net.Dial("tcp", plain.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer half.Close()
+	if _, err := half.Write([]byte("GET / HTTP/1.1\r\nHo")); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Await(t, "it is there", func() bool { return g.Len() > 0 })
+	ended := make(chan error, 1)
+	go func() { ended <- srv.Shutdown(context.Background()) }()
+	g.EndSilent()
+	if err := errors.Join(<-ended, ignore(<-served, http.ErrServerClosed)); err != nil {
+		t.Error(err)
+	}
+}
+
+func ignore(err, harmless error) error {
+	if errors.Is(err, harmless) {
+		return nil
+	}
+	return err
+}
+
+// TestFit scales limits down to what files allow.
+func TestFit(t *testing.T) {
+	a, b := 16_000, 4_000
+	if fit(20_000, []*int{&a, &b}) || a != 16_000 {
+		t.Error("limits that fit were changed")
+	}
+	if !fit(500, []*int{&a, &b}) || a != 400 || b != 100 {
+		t.Errorf("%d and %d of 500", a, b)
+	}
+	if !fit(-3, []*int{&a, &b}) || a != 1 || b != 1 {
+		t.Errorf("%d and %d of none", a, b)
+	}
+	if files, _ := FitToFiles(0, &a); files < 64 {
+		t.Errorf("%d descriptors", files)
+	}
+}
