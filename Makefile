@@ -62,7 +62,6 @@ lint: ## gofmt, go vet, go fix, staticcheck, errcheck, deadcode, govulncheck
 	@set -e; for m in $(MODULES); do \
 		echo "lint $$m"; cd $(CURDIR)/$$m; \
 		go vet ./...; \
-		go vet -tags broken ./...; \
 		go fix -diff ./... || { echo 'outdated idioms, run: go fix ./...' >&2; exit 1; }; \
 		$(LINT) staticcheck ./...; \
 		$(LINT) errcheck -ignoretests -exclude $(CURDIR)/tools/lint/errcheck.txt ./...; \

@@ -5,14 +5,15 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"carstate/internal/broken"
 	"carstate/torture/row"
 )
 
@@ -54,12 +55,42 @@ func TestRows(t *testing.T) {
 	}
 }
 
+// Every control has a patch that names its row, and every patch a control in each row
+// that it names.
+func TestDefects(t *testing.T) {
+	controls, patched := make(map[string]string), make(map[string]string) // rows by defect
+	for _, r := range rows {
+		for _, c := range r.Controls {
+			controls[c.Defect] = strings.TrimPrefix(controls[c.Defect]+", "+r.Name, ", ")
+		}
+	}
+	patches, err := filepath.Glob("defects/*.patch")
+	if err != nil {
+		t.Fatal(err)
+	}
+	firstLine := regexp.MustCompile(`^Breaks: .+\. Row: (.+)\.\n`)
+	for _, name := range patches {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := firstLine.FindSubmatch(text)
+		if m == nil {
+			t.Fatalf("%s does not begin with: Breaks: PROMISE. Row: ROW, ROW.", name)
+		}
+		patched[strings.TrimSuffix(filepath.Base(name), ".patch")] = string(m[1])
+	}
+	if !maps.Equal(controls, patched) {
+		t.Errorf("the rows have the controls %v, and the patches name %v", controls, patched)
+	}
+}
+
 // What an attempt prints when its row finds something, fails, or both.
 func TestAttempt(t *testing.T) {
 	before := rows
 	t.Cleanup(func() { rows = before })
 	for name, c := range map[string]struct {
-		defect        broken.Defect
+		defect        string
 		finds, fails  bool
 		passed, found bool
 		undone        string
@@ -123,7 +154,7 @@ func TestControl(t *testing.T) {
 		if err := os.WriteFile(program, []byte("#!/bin/sh\n"+c.script+"\n"), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		got, err := control(t.Context(), builds{brokenTorture: program}, r, row.Control{Defect: "x"}, 1, 1, t.TempDir(), os.Stderr)
+		got, err := control(t.Context(), builds{torture: program}, r, row.Control{Defect: "x"}, 1, 1, t.TempDir(), os.Stderr)
 		if err != nil || got.Caught != c.caught || !strings.HasPrefix(got.By, c.by) || (got.By == "") != (c.by == "") {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}

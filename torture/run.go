@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"carstate/bench/report"
-	"carstate/internal/broken"
+	"carstate/torture/defects"
 	"carstate/torture/reliability"
 	"carstate/torture/row"
 )
@@ -29,12 +29,12 @@ type job struct {
 	Count  int
 	Binary string
 	Dir    string
-	Defect broken.Defect
+	Defect string
 }
 
-// builds are the programs under test: as people run them, and with defects. The
-// torture itself is built both ways too, for what it tries in its own process.
-type builds struct{ carstate, brokenCarstate, torture, brokenTorture string }
+// builds are the programs of an attempt: the carstate under test, and the torture, which
+// has the same defect if the row tries the product in its own process.
+type builds struct{ carstate, torture string }
 
 // run is the command. What goes on meanwhile is told on stderr.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
@@ -86,7 +86,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	defer os.RemoveAll(scratch)
-	built, err := build(ctx, scratch, *controls)
+	built, err := build(ctx, scratch)
 	if err != nil {
 		return err
 	}
@@ -133,12 +133,16 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		}
 		if *controls && (done.Outcome.Undone == "" || done.Outcome.Found()) {
 			for _, c := range r.Controls {
-				caught, err := control(ctx, built, r, c, *seed, n, scratch, stderr)
+				broken, err := buildBroken(ctx, filepath.Join(scratch, c.Defect), r, c.Defect)
 				if err != nil {
 					return err
 				}
+				caught, err := control(ctx, broken, r, c, *seed, n, scratch, stderr)
+				if err = errors.Join(err, os.RemoveAll(filepath.Dir(broken.carstate))); err != nil {
+					return err
+				}
 				if !caught.Caught {
-					failed = append(failed, r.Name+" with "+string(c.Defect))
+					failed = append(failed, r.Name+" with "+c.Defect)
 				}
 				done.Controls = append(done.Controls, caught)
 			}
@@ -171,13 +175,13 @@ func control(ctx context.Context, built builds, r row.Row, c row.Control, seed u
 		n = min(n, c.Count)
 	}
 	began := time.Now()
-	o := do(ctx, built.brokenTorture, job{Row: r.Name, Seed: seed, Count: n, Binary: built.brokenCarstate, Defect: c.Defect}, limitOf(r, n), scratch, stderr)
+	o := do(ctx, built.torture, job{Row: r.Name, Seed: seed, Count: n, Binary: built.carstate, Defect: c.Defect}, limitOf(r, n), scratch, stderr)
 	if ctx.Err() != nil {
 		return reliability.Control{}, ctx.Err()
 	}
 	// That it could not be done, or that something else was found, is no proof that
 	// the row sees the defect.
-	result := reliability.Control{Defect: string(c.Defect), Caught: o.CaughtBy != "", By: o.CaughtBy, Took: time.Since(began)}
+	result := reliability.Control{Defect: c.Defect, Caught: o.CaughtBy != "", By: o.CaughtBy, Took: time.Since(began)}
 	if !result.Caught && len(o.Findings) > 0 {
 		result.By = o.Findings[0]
 	}
@@ -225,10 +229,6 @@ func child(ctx context.Context, torture string, j job, scratch string, stderr io
 		return nil, err
 	}
 	cmd := exec.CommandContext(ctx, torture, "attempt", string(text))
-	cmd.Env = os.Environ()
-	if j.Defect != "" {
-		cmd.Env = append(cmd.Env, "CARSTATE_BROKEN="+string(j.Defect))
-	}
 	cmd.Stderr = stderr
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // it ends what it started
 	cmd.WaitDelay = 2 * time.Minute                                          // more than a node gets that is asked to end
@@ -250,7 +250,7 @@ func attempt(ctx context.Context, text string, stdout io.Writer) error {
 	defer cancel()
 	prefix := j.Row
 	if j.Defect != "" {
-		prefix += " with " + string(j.Defect)
+		prefix += " with " + j.Defect
 	}
 	control := chosen[0].Control(j.Defect)
 	if control == nil && j.Defect != "" {
@@ -269,27 +269,49 @@ func attempt(ctx context.Context, text string, stdout io.Writer) error {
 	return json.NewEncoder(stdout).Encode(o)
 }
 
-// build makes the programs.
-func build(ctx context.Context, scratch string, controls bool) (b builds, err error) {
-	b = builds{
-		carstate: filepath.Join(scratch, "carstate"), brokenCarstate: filepath.Join(scratch, "carstate-broken"),
-		brokenTorture: filepath.Join(scratch, "torture-broken"),
-	}
+// build makes carstate as people run it. The torture that tries it is this program.
+func build(ctx context.Context, scratch string) (b builds, err error) {
+	b.carstate = filepath.Join(scratch, "carstate")
 	if b.torture, err = os.Executable(); err != nil {
 		return b, err
 	}
-	type program struct{ dir, pkg, to, tags string }
-	programs := []program{{"..", "./cmd/carstate", b.carstate, ""}}
-	if controls {
-		programs = append(programs, program{"..", "./cmd/carstate", b.brokenCarstate, "broken"}, program{".", ".", b.brokenTorture, "broken"})
+	return b, goBuild(ctx, "..", "./cmd/carstate", b.carstate)
+}
+
+// buildBroken makes the programs with a defect, in dir.
+func buildBroken(ctx context.Context, dir string, r row.Row, defect string) (b builds, err error) {
+	root, err := filepath.Abs("..")
+	if err != nil {
+		return b, err
 	}
-	for _, p := range programs {
-		cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-tags", p.tags, "-ldflags", "-s -w", "-o", p.to, p.pkg)
-		cmd.Dir = p.dir
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOTOOLCHAIN=auto")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return b, fmt.Errorf("go build: %w: run it in the directory torture\n%s", err, out)
-		}
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return b, err
 	}
-	return b, nil
+	overlay, err := defects.Overlay(root, defect, dir)
+	if err != nil {
+		return b, err
+	}
+	b.carstate = filepath.Join(dir, "carstate")
+	// The version says what it is, so that it is never taken for a build to run.
+	if err := goBuild(ctx, root, "./cmd/carstate", b.carstate, "-overlay", overlay, "-ldflags", "-s -w -X main.version=broken-"+defect); err != nil {
+		return b, err
+	}
+	if !r.InProcess {
+		b.torture, err = os.Executable()
+		return b, err
+	}
+	b.torture = filepath.Join(dir, "torture")
+	return b, goBuild(ctx, filepath.Join(root, "torture"), ".", b.torture, "-overlay", overlay)
+}
+
+// goBuild builds a program from the package pkg of the module in dir.
+func goBuild(ctx context.Context, dir, pkg, to string, flags ...string) error {
+	args := append([]string{"build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", to}, flags...)
+	cmd := exec.CommandContext(ctx, "go", append(args, pkg)...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOTOOLCHAIN=auto")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("go build: %w: run it in the directory torture\n%s", err, out)
+	}
+	return nil
 }

@@ -5,8 +5,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"carstate/internal/broken"
 )
 
 // allowance is how many connections a listener may have open. There is no limit
@@ -65,7 +63,7 @@ func newAllowance(wait, aim time.Duration) *allowance {
 // It reports whether the limit was looked at again.
 func (a *allowance) adapt(now time.Time, w waits, open int64) bool {
 	most := a.most.Load()
-	if most == unlimited && (w.mean <= a.wait || w.least <= a.aim) || broken.Has(broken.NoShedding) {
+	if most == unlimited && (w.mean <= a.wait || w.least <= a.aim) {
 		return false
 	}
 	a.mu.Lock()

@@ -6,8 +6,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
-
-	"carstate/internal/broken"
 )
 
 // Rate is how many calls a token may make in a window: Calls at once, refilled
@@ -78,7 +76,7 @@ func (b *Budget) Take(r Rate, now time.Time) (remaining int64, next time.Duratio
 		// While the clock runs forward, full is at most depth ahead. This
 		// far ahead, the clock jumped back by a window or more: settle for
 		// an empty budget, or the jump would be the length of a lock-out.
-		if full-t > 2*depth-each && !broken.Has(broken.StuckLimiter) {
+		if full-t > 2*depth-each {
 			full = t + depth
 			b.fullAt.CompareAndSwap(stored, full)
 		}

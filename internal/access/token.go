@@ -6,8 +6,6 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
-
-	"carstate/internal/broken"
 )
 
 // Token is the record of who may read. It holds no secret.
@@ -64,9 +62,6 @@ func Issue(r TokenRequest, now time.Time) (Token, string, error) {
 	}
 	var secret string
 	secret, t.Hash = NewSecret(t.Kind())
-	if broken.Has(broken.StoresToken) {
-		t.Developer += " " + secret
-	}
 	return t, secret, nil
 }
 
@@ -91,11 +86,8 @@ func (t *Token) Rotate(hash Hash, overlap time.Duration, now time.Time) (err err
 // Usable says why the token does not count at now: [ErrRevoked], [ErrExpired],
 // or nil.
 func (t *Token) Usable(now time.Time) error {
-	if broken.Has(broken.ExpiryCached) {
-		now = t.Created
-	}
 	switch {
-	case !t.Revoked.IsZero() && !broken.Has(broken.RevokedCounts):
+	case !t.Revoked.IsZero():
 		return ErrRevoked
 	case !t.Expires.IsZero() && !now.Before(t.Expires):
 		return ErrExpired

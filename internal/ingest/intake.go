@@ -10,7 +10,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"carstate/internal/access"
-	"carstate/internal/broken"
 	"carstate/internal/vehicle"
 )
 
@@ -102,9 +101,6 @@ func (in *intake) store(ctx context.Context, b *batch) error {
 		return err
 	}
 	in.accepted.Add(float64(b.accepted))
-	if broken.Has(broken.LogsVehicle) && len(b.samples) > 0 {
-		in.Log.Debug("stored", "vehicle", b.samples[0].Vehicle)
-	}
 	return nil
 }
 

@@ -9,7 +9,6 @@ import (
 	"github.com/mochi-mqtt/server/v2/packets"
 
 	"carstate/internal/access"
-	"carstate/internal/broken"
 	"carstate/internal/vehicle"
 )
 
@@ -71,7 +70,7 @@ func (h *hook) OnConnectAuthenticate(cl *mqtt.Client, pk packets.Packet) bool {
 // OnACLCheck refuses every subscription. Publishing is judged by OnPublish,
 // because a topic alias is not yet resolved here.
 func (h *hook) OnACLCheck(_ *mqtt.Client, _ string, write bool) bool {
-	return write || broken.Has(broken.AnswersSubscribe)
+	return write
 }
 
 // OnPacketRead refuses what the library would not show to OnPublish as it came:

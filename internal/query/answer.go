@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"carstate/internal/access"
-	"carstate/internal/broken"
 	"carstate/internal/fleet"
 	"carstate/internal/vehicle"
 )
@@ -202,9 +201,6 @@ func (a *answerer) refuseToken(err error, token []byte, r *request, now time.Tim
 		return
 	}
 	w.fail(refusal(err, token))
-	if broken.Has(broken.EchoesToken) {
-		w.body = append(w.body, token...)
-	}
 }
 
 // grantOf is the operation as tokens are granted it.
@@ -243,7 +239,7 @@ func (a *answerer) serve(vid []byte, g *access.Grant, now time.Time, w *response
 // looked up all the same and then forgotten, so that it cannot be told from one
 // that does not exist.
 func (a *answerer) look(vid []byte, g *access.Grant, now time.Time, w *response) {
-	granted := g.Vehicles.IncludeBytes(vid) || broken.Has(broken.GrantsUnchecked)
+	granted := g.Vehicles.IncludeBytes(vid)
 	if g.Sandbox && granted && string(vid) == access.SandboxUnavailable {
 		w.fail(failNotReady)
 		return
@@ -256,21 +252,10 @@ func (a *answerer) look(vid []byte, g *access.Grant, now time.Time, w *response)
 		throttles = drives
 	} else {
 		known = a.fleet.Get(vid)
-		if broken.Has(broken.FutureFresh) {
-			at = max(at, known.Driving.Time, known.Throttle.Time)
-		}
 		drives, throttles = known.Driving.At(at, a.maxAge), known.Throttle.At(at, a.maxAge)
 	}
 	if !granted {
 		drives, throttles = vehicle.Unknown, vehicle.Unknown
-		if broken.Has(broken.ForbiddenTold) {
-			drives, throttles = vehicle.Stale, vehicle.Stale
-		}
-		if broken.Has(broken.SlowForbidden) {
-			for range 10 {
-				_ = access.HashOf(vid)
-			}
-		}
 	}
 	// Event time may run ahead of our clock a little.
 	if w.operation == carDrivingState {

@@ -8,8 +8,6 @@ import (
 	"runtime"
 	"runtime/debug"
 	"time"
-
-	"carstate/internal/broken"
 )
 
 // Where a connection stands. Until it has a whole request it may be closed at any
@@ -57,9 +55,6 @@ type conversation struct {
 // and closes it.
 func (s *Server) converse(wire net.Conn) {
 	v := &conversation{s: s, c: connOf(wire), wire: wire}
-	if broken.Has(broken.Leak) {
-		go func() { select {} }()
-	}
 	defer func() {
 		if p := recover(); p != nil {
 			s.report(p)
@@ -81,9 +76,6 @@ func (s *Server) converse(wire net.Conn) {
 }
 
 func (v *conversation) readBy(t time.Time) {
-	if broken.Has(broken.NoReadDeadline) {
-		return
-	}
 	v.readUntil = t
 	_ = v.wire.SetReadDeadline(t)
 }
@@ -341,9 +333,6 @@ func (v *conversation) send(b []byte) bool {
 
 // count notes an answer in the metrics and in the access log.
 func (s *Server) count(r *request, w *response, start time.Time, took time.Duration) {
-	if broken.Has(broken.LogsToken) {
-		s.log.Info("answered", "target", string(r.target))
-	}
 	s.metrics.count(w, took)
 	if s.accessLog != nil {
 		s.accessLog.note(r, w, s.answerer.ids, clientOf(r.peer, r.headers, s.answerer.trusted), start, took)

@@ -2,8 +2,6 @@ package query
 
 import (
 	"time"
-
-	"carstate/internal/broken"
 )
 
 // document is one file of the public documentation, ready to be sent. It is
@@ -27,9 +25,6 @@ const documentTimeout = 30 * time.Second
 // not looked at.
 func (a *answerer) document(r *request, d *document, h *head, w *response) {
 	switch {
-	case d == nil && broken.Has(broken.EchoesInput):
-		w.fail(fail(404, notFound, "there is no "+string(r.target)))
-		return
 	case d == nil:
 		w.fail(failPath)
 		return

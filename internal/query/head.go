@@ -2,8 +2,6 @@ package query
 
 import (
 	"bytes"
-
-	"carstate/internal/broken"
 )
 
 // head is what the answerer must know of a request's header block.
@@ -98,7 +96,7 @@ func (h *head) note(name, value []byte) {
 			h.gzip = h.gzip || acceptsGzip(value)
 		}
 	case len("Transfer-Encoding"):
-		if equalFold(name, "transfer-encoding") && !broken.Has(broken.OverlooksTransferEncoding) {
+		if equalFold(name, "transfer-encoding") {
 			h.fault = failBody
 		}
 	}

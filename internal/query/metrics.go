@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"carstate/internal/access"
-	"carstate/internal/broken"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -84,7 +83,6 @@ func usageOf(o outcome, err error) access.Outcome {
 // takes no lock. A vehicle that is not granted counts as unknown, as it looks
 // to its caller.
 type metrics struct {
-	all      *prometheus.CounterVec // of queries
 	queries  [operationCount][outcomeCount]prometheus.Counter
 	duration [noOperation]prometheus.Observer
 	dropped  prometheus.Counter
@@ -101,7 +99,6 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		Buckets: []float64{1e-6, 2.5e-6, 5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 1e-2, 1e-1},
 	}, []string{"operation"})
 	m := &metrics{
-		all: queries,
 		dropped: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "carstate_query_connections_dropped_total",
 			Help: "Connections to the query listener closed without an answer because there were far too many.",
@@ -128,9 +125,6 @@ func (m *metrics) count(r *response, took time.Duration) {
 		o = sandboxed
 	}
 	m.queries[r.operation][o].Inc()
-	if broken.Has(broken.SeriesByVehicle) {
-		m.all.WithLabelValues(string(r.vid), o.String()).Inc()
-	}
 	if r.operation < noOperation {
 		m.duration[r.operation].Observe(took.Seconds())
 	}

@@ -5,8 +5,6 @@ import (
 	"net/netip"
 	"sync"
 	"time"
-
-	"carstate/internal/broken"
 )
 
 // How many tokens may be refused to one address, and in what time. A token that
@@ -41,7 +39,6 @@ type refusalLog struct {
 	from network
 	last int // where the newest stands; the next one is the oldest
 	at   [refusedTokens]time.Duration
-	old  *refusalLog // of a build with a defect: what should have been forgotten
 }
 
 // network is who is counted together: an IPv4 address, or an IPv6 network of 64
@@ -91,10 +88,6 @@ func (s *refusalSet) log(from network) *refusalLog {
 		case l.at[l.last] < s.logs[victim].at[s.logs[victim].last]:
 			victim = i
 		}
-	}
-	if broken.Has(broken.UnboundedStrangers) {
-		s.logs[victim] = &refusalLog{from: from, old: s.logs[victim]}
-		return s.logs[victim]
 	}
 	*s.logs[victim] = refusalLog{from: from}
 	return s.logs[victim]

@@ -16,8 +16,6 @@ import (
 	"strings"
 
 	"github.com/minio/highwayhash"
-
-	"carstate/internal/broken"
 )
 
 // The server does not refuse a damaged store. After a clean stop it trusts its
@@ -62,9 +60,6 @@ const (
 // it reads of STATES goes to p, which may be nil, in the order in which it was
 // stored; what heartbeats say of other streams goes to w.
 func checkBlocks(ctx context.Context, dir string, tolerated tornWrites, p *preload, w newest) error {
-	if broken.Has(broken.UncheckedRecords) {
-		return nil
-	}
 	// A batch may have begun in a block before the newest: how many before.
 	torn := make(map[string]int)
 	if tolerated == tornNewest {

@@ -10,8 +10,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
-
-	"carstate/internal/broken"
 )
 
 // maxWaitingBytes bounds what waits for one partition's disk.
@@ -88,9 +86,6 @@ func (c *committer) run(ctx context.Context) {
 				start := time.Now()
 				span, header := c.e.commitSpan(ctx, batch, samples)
 				err = c.store(ctx, seal(c.subject, record), header)
-				if broken.Has(broken.SwallowedErrors) {
-					err = nil
-				}
 				c.e.metrics.commit(samples, time.Since(start), err)
 				endSpan(span, err)
 			}

@@ -9,8 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 	"syscall"
-
-	"carstate/internal/broken"
 )
 
 // A data directory holds
@@ -241,7 +239,7 @@ func writeFileSynced(name string, content []byte) error {
 		return err
 	}
 	_, err = f.Write(content)
-	if err == nil && !broken.Has(broken.RenameUnsynced) {
+	if err == nil {
 		err = f.Sync()
 	}
 	if cerr := f.Close(); err == nil {

@@ -18,8 +18,6 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-
-	"carstate/internal/broken"
 )
 
 // While the server commits an atomic batch it syncs nothing, and makes good for it
@@ -172,7 +170,7 @@ func keepInterrupted(dir string) (all []*interrupted, err error) {
 // finishInterrupted stores what the streams lack of the batches that were under way
 // at a crash.
 func (e *Engine) finishInterrupted(ctx context.Context, all []*interrupted) error {
-	if len(all) == 0 || broken.Has(broken.AbandonInterrupted) {
+	if len(all) == 0 {
 		return nil
 	}
 	stored, left := 0, false

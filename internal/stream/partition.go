@@ -5,14 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"carstate/internal/broken"
 	"carstate/internal/vehicle"
 )
 
@@ -35,7 +33,6 @@ type Partition struct {
 	recall   context.CancelFunc
 
 	folding folding
-	late    map[vehicle.ID]vehicle.State // of the fold before; only a broken build has any
 }
 
 // cursor says how far a partition is folded and by whom. It is stored with the
@@ -187,7 +184,7 @@ func (t *Partition) cursorWrite(rev uint64) write {
 		panic(err) // a struct of strings and numbers
 	}
 	subject := cursorSubject(t.number)
-	return write{subject, seal(subject, append([]byte{0}, text...)), rev, !broken.Has(broken.Unfenced)}
+	return write{subject, seal(subject, append([]byte{0}, text...)), rev, true}
 }
 
 // States calls put for the stored state of every vehicle of the partition, up
@@ -370,9 +367,6 @@ func (t *Partition) Commit(ctx context.Context, seq uint64, states map[vehicle.I
 		return fmt.Errorf("%d states are more than one commit can store", len(states))
 	}
 	start := time.Now()
-	if broken.Has(broken.CursorFirst) {
-		states, t.late = t.late, maps.Clone(states)
-	}
 	writes := make([]write, 0, min(len(states), BatchStates)+1)
 	left := len(states)
 	for id, s := range states {

@@ -4,12 +4,10 @@ import (
 	"context"
 	"fmt"
 	"runtime"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"carstate/internal/broken"
 	"carstate/internal/vehicle"
 )
 
@@ -102,9 +100,6 @@ func (p *preload) take(f found) {
 	}
 	p.unsure = p.unsure || f.unsure || f.first <= p.last
 	p.last = f.last
-	if broken.Has(broken.OldRecordWins) {
-		slices.Reverse(f.answers)
-	}
 	for _, a := range f.answers {
 		if a.forgotten {
 			p.answers.Delete(a.id)

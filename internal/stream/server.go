@@ -12,8 +12,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
-
-	"carstate/internal/broken"
 )
 
 // compactEvery is how often the embedded server tidies up overwritten records
@@ -46,9 +44,6 @@ func startServer(ctx context.Context, dir string, sync time.Duration, log *slog.
 	}
 	if sync == 0 {
 		opts.SyncInterval = compactEvery
-	}
-	if broken.Has(broken.NoSync) {
-		opts.SyncAlways, opts.SyncInterval = false, time.Hour
 	}
 	s, err := server.NewServer(opts)
 	if err != nil {

@@ -11,8 +11,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
-
-	"carstate/internal/broken"
 )
 
 // streamNames lists every stream, in the order in which they are made.
@@ -95,9 +93,6 @@ func streamConfigs(c Config, m made) []jetstream.StreamConfig {
 		}
 		configs[i].Storage = jetstream.FileStorage
 		configs[i].Replicas = m.replicas
-		if broken.Has(broken.OneReplica) {
-			configs[i].Replicas = 1
-		}
 	}
 	return configs
 }

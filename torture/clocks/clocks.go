@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"carstate/internal/admin"
-	"carstate/internal/broken"
 	"carstate/internal/nodeprocess"
 	"carstate/torture/row"
 )
@@ -47,11 +46,11 @@ A monotonic clock that goes back is not tried: no kernel lets it. NATS servers h
 		"Once an hour, vehicles that have been silent for 30 days are dropped from memory. With the clock ahead at that moment, these were all: each was unknown until it reported again. A clock that has jumped ahead does not count for that now.",
 	},
 	Controls: []row.Control{
-		{Defect: broken.StuckLimiter, Says: "keeps a token that is over its rate out for as long as the clock was set back", By: []string{
+		{Defect: "stuck-limiter", Says: "keeps a token that is over its rate out for as long as the clock was set back", By: []string{
 			"wrong: the clock ahead by *: a token over its rate is to wait *", "wrong: the clock ahead by *: a token that waited as long as it was told is answered 429", "wrong: the clock ahead by *: after a whole window, call * is answered 429",
 		}, Count: 20},
-		{Defect: broken.ExpiryCached, Says: "looks at a token's expiry only when it is issued", By: []string{"wrong: the clock ahead by *: a token counts * after its end"}, Count: 20},
-		{Defect: broken.FutureFresh, Says: "takes a verdict from the future for a fresh one",
+		{Defect: "expiry-cached", Says: "looks at a token's expiry only when it is issued", By: []string{"wrong: the clock ahead by *: a token counts * after its end"}, Count: 20},
+		{Defect: "future-fresh", Says: "takes a verdict from the future for a fresh one",
 			By: []string{"wrong: the clock ahead by *: Last-Modified is after Date", "wrong: the clock ahead by *: a verdict * in the future is given as fresh"}, Count: 20},
 	},
 	Needs: needs,

@@ -16,7 +16,6 @@ import (
 	"sync"
 	"time"
 
-	"carstate/internal/broken"
 	"carstate/internal/nodeprocess"
 	"carstate/torture/load"
 	"carstate/torture/row"
@@ -42,7 +41,7 @@ Each stream has one block here, of at most 8 MiB. A block that is gone from the 
 	},
 	Counts: "damaged directories", CI: 50, Long: 1000,
 	Controls: []row.Control{
-		{Defect: broken.UncheckedRecords, Says: "starts without reading the stored records first", By: []string{"lost: *: it serves, and *"}, Count: 50},
+		{Defect: "unchecked-records", Says: "starts without reading the stored records first", By: []string{"lost: *: it serves, and *"}, Count: 50},
 	},
 	Run: run,
 }

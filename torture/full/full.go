@@ -14,7 +14,6 @@ import (
 	"syscall"
 	"time"
 
-	"carstate/internal/broken"
 	"carstate/internal/nodeprocess"
 	"carstate/torture/load"
 	"carstate/torture/row"
@@ -37,7 +36,7 @@ A process that ends and starts again does not answer queries for that time, whic
 	},
 	Counts: "times full", CI: 3, Long: 50,
 	Controls: []row.Control{
-		{Defect: broken.SwallowedErrors, Says: "takes a write that failed for one that was stored", By: []string{load.LostSample, load.LostCar}, Count: 1},
+		{Defect: "swallowed-errors", Says: "takes a write that failed for one that was stored", By: []string{load.LostSample, load.LostCar}, Count: 1},
 	},
 	Needs: needs,
 	Run:   run,

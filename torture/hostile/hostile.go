@@ -11,7 +11,6 @@ import (
 	"syscall"
 	"time"
 
-	"carstate/internal/broken"
 	"carstate/internal/nodeprocess"
 	"carstate/torture/row"
 )
@@ -38,12 +37,12 @@ var Row = row.Row{
 	CI:     fullCount,
 	Long:   10 * fullCount,
 	Controls: []row.Control{
-		{Defect: broken.OverlooksTransferEncoding, Says: "does not look at Transfer-Encoding, so that a request can hide behind another",
+		{Defect: "overlooks-transfer-encoding", Says: "does not look at Transfer-Encoding, so that a request can hide behind another",
 			By: []string{"wrong: conversation * of talker *: the answer is 2* (wanted 400): *", "wrong: conversation * of talker *: the answer is 4* (wanted 400): *"}, Count: 4000},
-		{Defect: broken.EchoesInput, Says: "repeats the path in the answer that refuses it",
+		{Defect: "echoes-input", Says: "repeats the path in the answer that refuses it",
 			By: []string{"wrong: conversation * of talker *: the answer is not the envelope of a refusal (wanted 404): *"}, Count: 4000},
-		{Defect: broken.NoReadDeadline, Says: "waits for ever for the rest of a request", By: []string{"wrong: who sends *, and then little, may stay for ever: *"}, Count: 1000},
-		{Defect: broken.AnswersSubscribe, Says: "lets a car subscribe", By: []string{"wrong: a hostile car: a car may subscribe: *"}, Count: 1000},
+		{Defect: "no-read-deadline", Says: "waits for ever for the rest of a request", By: []string{"wrong: who sends *, and then little, may stay for ever: *"}, Count: 1000},
+		{Defect: "answers-subscribe", Says: "lets a car subscribe", By: []string{"wrong: a hostile car: a car may subscribe: *"}, Count: 1000},
 	},
 	Needs: needs,
 	Run:   run,

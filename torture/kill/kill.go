@@ -11,7 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"carstate/internal/broken"
 	"carstate/internal/nodeprocess"
 	"carstate/torture/load"
 	"carstate/torture/row"
@@ -37,9 +36,9 @@ Deeds and samples whose acknowledgement never arrived may have been done or not;
 	},
 	Counts: "kills under load", CI: 30, Long: 1000,
 	Controls: []row.Control{
-		{Defect: broken.AcknowledgeEarly, Says: "acknowledges samples before they are stored", By: []string{load.LostSample, load.LostCar}, Count: 12},
-		{Defect: broken.CursorFirst, Says: "stores how far it has folded one fold ahead of the states", By: []string{load.LostSample, load.LostCar}, Count: 12},
-		{Defect: broken.OldRecordWins, Says: "fills the table at the start with states that were overwritten since", By: []string{load.WentBack, load.LostSample}, Count: 12},
+		{Defect: "acknowledge-early", Says: "acknowledges samples before they are stored", By: []string{load.LostSample, load.LostCar}, Count: 12},
+		{Defect: "cursor-first", Says: "stores how far it has folded one fold ahead of the states", By: []string{load.LostSample, load.LostCar}, Count: 12},
+		{Defect: "old-record-wins", Says: "fills the table at the start with states that were overwritten since", By: []string{load.WentBack, load.LostSample}, Count: 12},
 	},
 	Run: run,
 }

@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 
-	"carstate/internal/broken"
 	"carstate/torture/row"
 )
 
@@ -41,11 +40,11 @@ It does not see differences below that bound, nor what several callers together 
 	CI:     inCI,
 	Long:   3_000_000,
 	Controls: []row.Control{
-		{Defect: broken.GrantsUnchecked, Says: "answers for every vehicle, whatever was granted", By: []string{"wrong: a token, *, a vehicle that is not granted and known: *"}, Count: 5_000},
-		{Defect: broken.RevokedCounts, Says: "goes on answering tokens that were revoked", By: []string{"wrong: a token, *: answered 200, want 401"}, Count: 20_000},
-		{Defect: broken.ForbiddenTold, Says: "gives another reason for a vehicle that is not granted than for one that is unknown",
+		{Defect: "grants-unchecked", Says: "answers for every vehicle, whatever was granted", By: []string{"wrong: a token, *, a vehicle that is not granted and known: *"}, Count: 5_000},
+		{Defect: "revoked-counts", Says: "goes on answering tokens that were revoked", By: []string{"wrong: a token, *: answered 200, want 401"}, Count: 20_000},
+		{Defect: "forbidden-told", Says: "gives another reason for a vehicle that is not granted than for one that is unknown",
 			By: []string{`wrong: a token, *, a vehicle that is not granted and *: the reason is "stale", want "unknown"`}, Count: 5_000},
-		{Defect: broken.SlowForbidden, Says: "hashes the name of a vehicle that is not granted, which takes 1 µs",
+		{Defect: "slow-forbidden", Says: "hashes the name of a vehicle that is not granted, which takes 1 µs",
 			By: []string{"missed: the answer about a vehicle that reports and is not granted takes longer by (median) is *", "missed: the answer about one that is neither there nor granted takes longer by (median) is *"}, Count: 1_000},
 	},
 	Run: run,

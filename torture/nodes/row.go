@@ -9,7 +9,6 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"carstate/internal/broken"
 	"carstate/torture/row"
 )
 
@@ -46,9 +45,9 @@ need is taken from the node: compare the ratios, not the figures.`,
 	},
 	Counts: "disturbances", CI: 5, Long: 100,
 	Controls: []row.Control{
-		{Defect: broken.Unfenced, Says: "stores the cursor of a partition whoever has written it since",
+		{Defect: "unfenced", Says: "stores the cursor of a partition whoever has written it since",
 			By: []string{"wrong: the state of * goes back by *", "wrong: node * goes back: its answer for *", "wrong: the state of * is not what its * readings come to: *"}, Count: 1},
-		{Defect: broken.OneReplica, Says: "makes streams with one copy although three were asked for",
+		{Defect: "one-replica", Says: "makes streams with one copy although three were asked for",
 			By: []string{"wrong: while server * is *: nothing of writer * is acknowledged for *", "wrong: while server * is *: the leader of * does not answer: *", "wrong: while server * is *: the state of * is not of after *"}, Count: 3},
 	},
 	Needs: needs,

@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"time"
 
-	"carstate/internal/broken"
 	"carstate/internal/nodeprocess"
 	"carstate/torture/cores"
 	"carstate/torture/load"
@@ -56,8 +55,8 @@ cannot. Clients that pipeline are not tried: what they send ahead waits in the k
 	CI:     9,
 	Long:   60,
 	Controls: []row.Control{
-		{Defect: broken.AcknowledgeEarly, Says: "acknowledges samples before they are stored", By: []string{load.LostSample, load.LostCar}, Count: 1},
-		{Defect: broken.NoShedding, Says: "takes in everybody who comes", By: []string{"missed: query at *×: answered in time, of the peak is *", "missed: ingest at *×: answered in time, of the peak is *"}, Count: 3},
+		{Defect: "acknowledge-early", Says: "acknowledges samples before they are stored", By: []string{load.LostSample, load.LostCar}, Count: 1},
+		{Defect: "no-shedding", Says: "takes in everybody who comes", By: []string{"missed: query at *×: answered in time, of the peak is *", "missed: ingest at *×: answered in time, of the peak is *"}, Count: 3},
 	},
 	Needs: needs,
 	Run:   run,

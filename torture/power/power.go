@@ -14,7 +14,6 @@ import (
 	"syscall"
 	"time"
 
-	"carstate/internal/broken"
 	"carstate/internal/nodeprocess"
 	"carstate/torture/load"
 	"carstate/torture/power/disk"
@@ -49,11 +48,11 @@ What it cannot show: disks that lie about what they have written, and several cu
 	},
 	Counts: "cuts", CI: 10, Long: 200,
 	Controls: []row.Control{
-		{Defect: broken.NoSync, Says: "answers before the engine has synced",
+		{Defect: "no-sync", Says: "answers before the engine has synced",
 			By: []string{load.LostSample, load.LostCar, "wrong: it does not start after a power cut: * is damaged (*stream *"}, Count: 8},
-		{Defect: broken.RenameUnsynced, Says: "replaces its own files without syncing them first",
+		{Defect: "rename-unsynced", Says: "replaces its own files without syncing them first",
 			By: []string{"wrong: it does not start after a power cut: * is damaged (*.json makes no sense)*"}, Count: 8},
-		{Defect: broken.AbandonInterrupted, Says: "leaves an atomic batch torn that the power cut interrupted",
+		{Defect: "abandon-interrupted", Says: "leaves an atomic batch torn that the power cut interrupted",
 			By: []string{"lost: the * of convoy* was acknowledged, and is: *", load.LostSample, load.LostCar, load.LostToken}},
 	},
 	Needs: mount.Needs,

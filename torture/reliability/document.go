@@ -193,7 +193,7 @@ func (d *Document) section(b *strings.Builder, r row.Row) {
 		b.WriteString("\n| a build that | caught | by |\n|---|---|---|\n")
 		for _, c := range r.Controls {
 			caught, by := "not run", ""
-			if i := slices.IndexFunc(o.Controls, func(done Control) bool { return done.Defect == string(c.Defect) }); i >= 0 {
+			if i := slices.IndexFunc(o.Controls, func(done Control) bool { return done.Defect == c.Defect }); i >= 0 {
 				caught, by = "yes", o.Controls[i].By
 				if !o.Controls[i].Caught {
 					caught, by = "**no**", "found instead: "+cmp.Or(by, "nothing")

@@ -9,8 +9,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-
-	"carstate/internal/broken"
 )
 
 // Row is one row of the torture.
@@ -31,6 +29,9 @@ type Row struct {
 	FlagOnly bool
 
 	Controls []Control
+	// InProcess rows also try the product in the torture's own process, so that their
+	// controls need a torture with the defect too.
+	InProcess bool
 	// Needs reports in one line what this machine lacks for the row, or nil.
 	Needs func() error
 	// Run does the row: it tells the attempt what it offered and found. An error
@@ -40,7 +41,7 @@ type Row struct {
 
 // Control is a deliberately broken build that the row must see.
 type Control struct {
-	Defect broken.Defect
+	Defect string // its patch is torture/defects/Defect.patch
 	Says   string // what the broken build does: "answers before the samples are stored"
 	// By are the findings that catch it, of which one must come: as the attempt words
 	// them, kind and all, with * for what varies. They are what the defect does, and
@@ -58,7 +59,7 @@ func (c *Control) caughtBy(finding string) bool {
 }
 
 // Control finds the control of a defect; nil if the row has none.
-func (r *Row) Control(d broken.Defect) *Control {
+func (r *Row) Control(d string) *Control {
 	if i := slices.IndexFunc(r.Controls, func(c Control) bool { return c.Defect == d }); i >= 0 {
 		return &r.Controls[i]
 	}

@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"strings"
 
-	"carstate/internal/broken"
 	"carstate/torture/row"
 )
 
@@ -50,10 +49,10 @@ It does not look into the process's memory or environment, nor into the shell hi
 		"The console's login page kept the path that was asked for, and its forms what was typed, also where that was a secret: it is left out now. So is one that `serve --check` met in place of an address.",
 	},
 	Controls: []row.Control{
-		{Defect: broken.LogsToken, Says: "logs the request target of a query, and hides no secret in its log", By: []string{"wrong: a token as it is stands in the log"}},
-		{Defect: broken.LogsVehicle, Says: "logs the vehicle of a sample that it takes in", By: []string{"wrong: a vid as it is stands in the log"}},
-		{Defect: broken.StoresToken, Says: "stores a new token beside its hash", By: []string{"wrong: a token as it is stands in the data directory, in *"}},
-		{Defect: broken.EchoesToken, Says: "repeats a refused token in the error", By: []string{"wrong: * as it is stands in the answers of the query listener"}},
+		{Defect: "logs-token", Says: "logs the request target of a query, and hides no secret in its log", By: []string{"wrong: a token as it is stands in the log"}},
+		{Defect: "logs-vehicle", Says: "logs the vehicle of a sample that it takes in", By: []string{"wrong: a vid as it is stands in the log"}},
+		{Defect: "stores-token", Says: "stores a new token beside its hash", By: []string{"wrong: a token as it is stands in the data directory, in *"}},
+		{Defect: "echoes-token", Says: "repeats a refused token in the error", By: []string{"wrong: * as it is stands in the answers of the query listener"}},
 	},
 	Run: run,
 }

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"carstate/internal/broken"
 	"carstate/internal/nodeprocess"
 	"carstate/torture/row"
 )
@@ -38,7 +37,7 @@ This row runs only if it is named: ` + "`make torture TORTUREFLAGS='-rows soak -
 	Long:     1440,
 	FlagOnly: true,
 	Controls: []row.Control{
-		{Defect: broken.Leak, Says: "leaves a goroutine behind for every connection of a query", By: []string{"missed: goroutines: trend over the second half is *"}, Count: 2},
+		{Defect: "leak", Says: "leaves a goroutine behind for every connection of a query", By: []string{"missed: goroutines: trend over the second half is *"}, Count: 2},
 	},
 	Run: run,
 }

@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 
-	"carstate/internal/broken"
 	"carstate/torture/row"
 )
 
@@ -33,10 +32,11 @@ The heap of the node cannot be collected from outside, so its figure is resident
 	CI:     1_000_000,
 	Long:   10_000_000,
 	Controls: []row.Control{
-		{Defect: broken.UnboundedStrangers, Says: "never forgets an address to which a token was refused", By: []string{"missed: *: memory that is left of them is *"}, Count: 20_000},
-		{Defect: broken.SeriesByVehicle, Says: "counts queries by vehicle", By: []string{"wrong: *: there were * series of metrics, then *"}, Count: 20_000},
+		{Defect: "unbounded-strangers", Says: "never forgets an address to which a token was refused", By: []string{"missed: *: memory that is left of them is *"}, Count: 20_000},
+		{Defect: "series-by-vehicle", Says: "counts queries by vehicle", By: []string{"wrong: *: there were * series of metrics, then *"}, Count: 20_000},
 	},
-	Run: run,
+	InProcess: true,
+	Run:       run,
 }
 
 // maxGrowth is how much memory all strangers together may take.

@@ -1,0 +1,95 @@
+// Package defects holds the defects that a build can be given on purpose, so that the
+// torture proves that it would see them. The product has no code for them: each defect
+// is a patch beside this file, and `go build -overlay` compiles patched copies in place
+// of the files that the patch names.
+//
+// The first line of a patch says which promise the patch breaks and which rows of the
+// torture must catch that. The rest is a unified diff of the product. Its line numbers do not
+// matter: the lines of each hunk, context included, must occur exactly once in the file, so
+// that no change of the product can move a defect to another place. One line of context
+// is enough in most cases, and a change nearby rarely touches it.
+//
+// The tests of this package fail when a patch no longer fits the product. To refresh it:
+//
+//   - If the lines moved to another file unchanged, run
+//     `go -C torture test ./defects -update`. It writes the new names into the patches.
+//   - If the lines changed, commit the product, write the defect into it by hand, keep
+//     the first line of the patch, and put the output of `git diff -U1` below it. Take
+//     the defect out of the product with `git restore`.
+//   - If the promise is gone, delete the patch together with the control of its row.
+package defects
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Overlay patches copies of the files that a defect touches, below dir, and returns the
+// name of the file there that `go build -overlay` reads. root is the root of the
+// repository; like dir, it is absolute.
+func Overlay(root, defect, dir string) (string, error) {
+	text, err := os.ReadFile(filepath.Join(root, "torture", "defects", defect+".patch"))
+	if err != nil {
+		return "", err
+	}
+	var overlay struct{ Replace map[string]string }
+	overlay.Replace = make(map[string]string)
+	for _, h := range hunks(string(text)) {
+		original := filepath.Join(root, h.file)
+		patched := filepath.Join(dir, strings.ReplaceAll(h.file, "/", "_"))
+		from := original
+		if overlay.Replace[original] != "" {
+			from = patched // an earlier hunk is in it
+		}
+		overlay.Replace[original] = patched
+		content, err := os.ReadFile(from)
+		if err == nil && (strings.Count(string(content), h.before) != 1 || h.before == h.after) {
+			err = errors.New("a hunk changes nothing, or its lines do not occur exactly once")
+		}
+		if err == nil {
+			err = os.WriteFile(patched, []byte(strings.Replace(string(content), h.before, h.after, 1)), 0o600)
+		}
+		if err != nil {
+			return "", fmt.Errorf("torture/defects/%s.patch does not fit %s: %w: refresh it as the package comment of torture/defects says", defect, h.file, err)
+		}
+	}
+	text, err = json.Marshal(overlay)
+	if err != nil {
+		return "", err
+	}
+	name := filepath.Join(dir, "overlay.json")
+	return name, os.WriteFile(name, text, 0o600)
+}
+
+// hunk is one change of a patch: lines of a file, and what they become.
+type hunk struct{ file, before, after string }
+
+// hunks reads a unified diff. What stands outside of its hunks does not matter.
+func hunks(patch string) (all []hunk) {
+	var file string
+	inHunk := false
+	for line := range strings.Lines(patch) {
+		switch {
+		case strings.HasPrefix(line, "--- a/"), strings.HasPrefix(line, "diff "):
+			inHunk = false
+		case !inHunk && strings.HasPrefix(line, "+++ b/"):
+			file = strings.TrimSpace(line[len("+++ b/"):])
+		case strings.HasPrefix(line, "@@ "):
+			all = append(all, hunk{file: file})
+			inHunk = true
+		case inHunk:
+			h := &all[len(all)-1]
+			if line[0] != '+' {
+				h.before += line[1:]
+			}
+			if line[0] != '-' {
+				h.after += line[1:]
+			}
+		}
+	}
+	return all
+}
