@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -91,11 +92,19 @@ func (g *Guard) Listener(l net.Listener) net.Listener {
 	return &listener{Listener: l, guard: g, closed: make(chan struct{})}
 }
 
-// Len is how many connections are open.
-func (g *Guard) Len() int {
+// Count is how many connections are open that are used so; of all uses, if none is named.
+func (g *Guard) Count(uses ...Use) (n int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return len(g.open)
+	if len(uses) == 0 {
+		return len(g.open)
+	}
+	for c := range g.open {
+		if slices.Contains(uses, Use(c.use.Load())) {
+			n++
+		}
+	}
+	return n
 }
 
 // admit takes in a connection, and returns nil if there is no room for it.
@@ -129,7 +138,7 @@ func (g *Guard) admit(nc net.Conn) *Conn {
 // clientOf is whose share a connection counts in: its address, or its network of 64 bits
 // by IPv6.
 func clientOf(c net.Conn) netip.Prefix {
-	peer := Peer(c)
+	peer := peerOf(c)
 	bits := 64
 	if peer.Is4() {
 		bits = 32
@@ -138,8 +147,8 @@ func clientOf(c net.Conn) netip.Prefix {
 	return p
 }
 
-// Peer is the address at the other end of a connection, the zero Addr if it has none.
-func Peer(c net.Conn) netip.Addr {
+// peerOf is the address at the other end of a connection, the zero Addr if it has none.
+func peerOf(c net.Conn) netip.Addr {
 	if t, ok := c.RemoteAddr().(*net.TCPAddr); ok {
 		return t.AddrPort().Addr().Unmap()
 	}
@@ -233,7 +242,7 @@ type Conn struct {
 	net.Conn
 	guard   *Guard
 	client  netip.Prefix
-	crowded bool
+	crowded bool // only its owner's goroutine touches it
 
 	use   atomic.Int32
 	since atomic.Int64 // when it became silent or began to send, in Unix nanoseconds
@@ -257,8 +266,18 @@ func Under(c net.Conn) *Conn {
 // NetConn is the connection below the guard.
 func (c *Conn) NetConn() net.Conn { return c.Conn }
 
-// Crowded reports that there was no room for the connection when it came.
-func (c *Conn) Crowded() bool { return c.crowded }
+// Crowded reports that there was no room for the connection when it came, and that there
+// still is none.
+func (c *Conn) Crowded() bool {
+	if !c.crowded {
+		return false
+	}
+	g := c.guard
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	c.crowded = len(g.open) > g.c.Max && (g.c.Full() || !g.evict())
+	return c.crowded
+}
 
 // Become changes what the connection is used for. It reports false if the connection was
 // evicted: its owner closes it then. One goroutine at a time changes the use.
@@ -335,6 +354,7 @@ type listener struct {
 	net.Listener
 	guard  *Guard
 	once   sync.Once
+	err    error // of closing
 	closed chan struct{}
 }
 
@@ -371,10 +391,13 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 }
 
-// Close stops accepting.
+// Close stops accepting. Closing it twice is harmless.
 func (l *listener) Close() error {
-	l.once.Do(func() { close(l.closed) })
-	return l.Listener.Close()
+	l.once.Do(func() {
+		close(l.closed)
+		l.err = l.Listener.Close()
+	})
+	return l.err
 }
 
 // isTransient reports whether an error of Accept is transient. On Linux, Accept also

@@ -87,8 +87,8 @@ func TestEvict_Order(t *testing.T) {
 	if found || isEvicted(held) {
 		t.Error("a held connection was evicted")
 	}
-	if dropped != 3 || g.Len() != 1 {
-		t.Errorf("%d dropped, %d open", dropped, g.Len())
+	if dropped != 3 || g.Count() != 1 {
+		t.Errorf("%d dropped, %d open", dropped, g.Count())
 	}
 }
 
@@ -101,8 +101,8 @@ func TestEvict_Share(t *testing.T) {
 	idle.Become(Idle)
 	age(silent, 0)
 	_, newer := dial()
-	if !isEvicted(silent) || isEvicted(idle) || newer.Crowded() || g.Len() != 2 {
-		t.Errorf("evicted: silent %t, idle %t; crowded %t, %d open", isEvicted(silent), isEvicted(idle), newer.Crowded(), g.Len())
+	if !isEvicted(silent) || isEvicted(idle) || newer.Crowded() || g.Count() != 2 {
+		t.Errorf("evicted: silent %t, idle %t; crowded %t, %d open", isEvicted(silent), isEvicted(idle), newer.Crowded(), g.Count())
 	}
 }
 
@@ -127,8 +127,8 @@ func TestAdmit_Crowded(t *testing.T) {
 	}
 	_ = spare.Close()
 	_ = spare.Close()
-	if g.Len() != 1 {
-		t.Errorf("%d open", g.Len())
+	if g.Count() != 1 {
+		t.Errorf("%d open", g.Count())
 	}
 	if len(g.clients) != 1 {
 		t.Errorf("clients: %v", g.clients)
@@ -171,6 +171,17 @@ func TestEvict_WakesReaderAndWriter(t *testing.T) {
 		if c.Become(Idle) {
 			t.Errorf("%s: an evicted connection goes on", what)
 		}
+	}
+}
+
+// TestSendBuffer: a client that does not read makes the kernel hold a bounded part of what
+// it is sent.
+func TestSendBuffer(t *testing.T) {
+	_, dial := open(t, Config{Max: 10, SendBuffer: 64 << 10})
+	_, c := dial()
+	_ = c.SetWriteDeadline(time.Now().Add(300 * time.Millisecond))
+	if n, err := c.Write(make([]byte, 16<<20)); err == nil || n > 1<<20 {
+		t.Errorf("%d bytes are on their way to a client that does not read, %v", n, err)
 	}
 }
 
@@ -220,7 +231,7 @@ func TestHTTP(t *testing.T) {
 		if path == "/held" {
 			testkit.Await(t, "it is idle", func() bool { return Use(c.use.Load()) == Idle })
 			client.CloseIdleConnections()
-			testkit.Await(t, "it is gone", func() bool { return g.Len() == 0 })
+			testkit.Await(t, "it is gone", func() bool { return g.Count() == 0 })
 		}
 	}
 
@@ -233,7 +244,7 @@ func TestHTTP(t *testing.T) {
 	if _, err := half.Write([]byte("GET / HTTP/1.1\r\nHo")); err != nil {
 		t.Fatal(err)
 	}
-	testkit.Await(t, "it is there", func() bool { return g.Len() > 0 })
+	testkit.Await(t, "it is there", func() bool { return g.Count() > 0 })
 	ended := make(chan error, 1)
 	go func() { ended <- srv.Shutdown(context.Background()) }()
 	g.EndSilent()

@@ -3,9 +3,9 @@ package query
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"os"
 	"strings"
@@ -14,8 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
+	"carstate/internal/netguard"
 	"carstate/internal/testkit"
 )
 
@@ -53,22 +52,24 @@ func cutAll(r *running) {
 	_ = r.Shutdown(ctx)
 }
 
-// opened is how many connections the server has.
-func (r *running) opened() (n int64) {
+// opened is how many connections the server has that are used so; of all uses, if none
+// is named.
+func (r *running) opened(uses ...netguard.Use) (n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, l := range r.listeners {
-		n += l.open.Load()
+	for _, l := range r.served {
+		n += l.Count(uses...)
 	}
 	return n
 }
+
+// waiting is how many connections wait for a request.
+func (r *running) waiting() int { return r.opened(netguard.Silent, netguard.Idle) }
 
 // Where no connection waits, a newer one is told so.
 func TestTooManyConnections(t *testing.T) {
 	f := newFixture(t)
 	f.MaxConnections = 1
-	reg := prometheus.NewRegistry()
-	f.Registry = reg
 	asked, hold := make(chan struct{}), make(chan struct{})
 	var later atomic.Bool
 	f.Ready = func(time.Time) error {
@@ -99,30 +100,6 @@ func TestTooManyConnections(t *testing.T) {
 	if a := readAnswer(t, in, false); a.status != "HTTP/1.1 200 OK" {
 		t.Errorf("got %s", a.raw)
 	}
-	// Far too many at once are dropped: here none waits, since none is handled.
-	l := newListener(&endless{}, nil, 1, func() bool { return false }, prometheus.NewCounter(prometheus.CounterOpts{}), f.Log)
-	for range 1 + spareConnections {
-		if _, err := l.Accept(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if _, err := l.Accept(); err != io.EOF {
-		t.Errorf("one more than there may be: %v", err)
-	}
-}
-
-// endless accepts 1 + spareConnections + 1 connections.
-type endless struct {
-	net.Listener
-	n int
-}
-
-func (e *endless) Accept() (net.Conn, error) {
-	if e.n++; e.n > 2+spareConnections {
-		return nil, io.EOF
-	}
-	c, other := net.Pipe()
-	return c, other.Close()
 }
 
 // Who says nothing, or begins and does not go on, or keeps a connection for later,
@@ -148,7 +125,7 @@ func TestConnectionsThatWaitMakeRoom(t *testing.T) {
 			if a := readAnswer(t, bufio.NewReader(c), false); a.status != "HTTP/1.1 200 OK" {
 				t.Errorf("got %s", a.raw)
 			}
-			testkit.Await(t, "one has gone", func() bool { return r.opened() == int64(f.MaxConnections) })
+			testkit.Await(t, "one has gone", func() bool { return r.opened() == f.MaxConnections })
 			closed := make(chan string, len(older))
 			for _, o := range older {
 				go func() {
@@ -167,20 +144,48 @@ func TestConnectionsThatWaitMakeRoom(t *testing.T) {
 	}
 }
 
-// waiting is how many connections wait for a request.
-func (r *running) waiting() (n int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, l := range r.listeners {
-		l.mu.Lock()
-		for c := range l.all {
-			if c.state.Load() == waiting {
-				n++
+// TestStrangersMakeRoom: connections that shake no hands, and those that read no document,
+// are closed for a newer one. A client that waits for its next query is not.
+func TestStrangersMakeRoom(t *testing.T) {
+	for name, useTLS := range map[string]bool{"no handshake": true, "unread documents": false} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			const strangers = 7
+			f.MaxConnections, f.HeadTimeout, f.WriteTimeout = 1+strangers, time.Minute, time.Minute
+			dial := func(r *running) net.Conn { return r.dial(t) }
+			if useTLS {
+				cert, pool := selfSigned(t)
+				f.TLS = &tls.Config{Certificates: []tls.Certificate{cert}}
+				dial = func(r *running) net.Conn {
+					return tls.Client(r.dial(t), &tls.Config{RootCAs: pool, ServerName: "localhost"})
+				}
 			}
-		}
-		l.mu.Unlock()
+			r := start(t, f.Config)
+			defer cutAll(r)
+			ask := func(c net.Conn) {
+				t.Helper()
+				io.WriteString(c, f.query("CarJam"))
+				if a := readAnswer(t, bufio.NewReader(c), false); a.status != "HTTP/1.1 200 OK" {
+					t.Errorf("got %s", a.raw)
+				}
+			}
+			honest := dial(r)
+			ask(honest)
+			use := netguard.Silent
+			for range strangers {
+				c := r.dial(t)
+				if !useTLS {
+					use = netguard.Sending
+					io.WriteString(c, strings.Repeat("GET /reference/swagger-ui-bundle.js HTTP/1.1\r\nHost: h\r\n\r\n", 40))
+				}
+			}
+			testkit.Await(t, "the strangers are there", func() bool { return r.opened(use) == strangers })
+			for range strangers {
+				ask(dial(r))
+			}
+			ask(honest)
+		})
 	}
-	return n
 }
 
 // flaky fails to accept a few times before it does.
@@ -300,33 +305,8 @@ func TestOverloadEndsForWhoWaited(t *testing.T) {
 					t.Errorf("got %s", a.raw)
 				}
 			}
-			testkit.Await(t, "there are no more than may be", func() bool { return r.opened() <= int64(most) })
+			testkit.Await(t, "there are no more than may be", func() bool { return r.opened() <= most })
 			older.Close()
 		})
-	}
-}
-
-// TestWhatIsNotReadIsNotKept: a client that does not read makes the kernel hold a
-// bounded part of its answers.
-func TestWhatIsNotReadIsNotKept(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	l := newListener(ln, nil, 10, func() bool { return false }, prometheus.NewCounter(prometheus.CounterOpts{}), slog.New(slog.DiscardHandler))
-	defer l.Close()
-	client, err := net.Dial("tcp", ln.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
-	c, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	c.SetWriteDeadline(time.Now().Add(300 * time.Millisecond))
-	if n, err := c.Write(make([]byte, 16<<20)); err == nil || n > 1<<20 {
-		t.Errorf("%d bytes are on their way to who does not read, %v", n, err)
 	}
 }

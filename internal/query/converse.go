@@ -2,21 +2,17 @@ package query
 
 import (
 	"bytes"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"net/netip"
 	"runtime"
 	"runtime/debug"
 	"time"
-)
 
-// Where a connection stands. Until it has a whole request it may be closed at any
-// time, and whoever changes the state away from waiting decides what happens next.
-const (
-	starting int32 = iota // it was accepted, and may be shaking hands
-	waiting               // for a request, or for the rest of one
-	working
-	woken // it is to be closed: the shutdown began, or another one needs its place
+	"carstate/internal/netguard"
 )
 
 // exchange is what a connection needs while it has a request in progress. Exchanges
@@ -38,8 +34,13 @@ const (
 // conversation is the reading side of a connection.
 type conversation struct {
 	s    *Server
-	c    *conn
+	c    *netguard.Conn
 	wire net.Conn // c, or TLS over it
+	peer netip.Addr
+
+	busy    bool // the server was overloaded when the connection came
+	counted bool // a request is counted as in progress
+	lingers bool // the last answer must survive what else is arriving
 
 	buf       []byte // what has arrived and is not answered yet is buf[begin:end]
 	begin     int
@@ -52,19 +53,21 @@ type conversation struct {
 }
 
 // converse answers the requests of a connection until one of the two sides ends it,
-// and closes it.
-func (s *Server) converse(wire net.Conn) {
-	v := &conversation{s: s, c: connOf(wire), wire: wire}
+// and closes it. busy says that the server was overloaded when the connection came.
+func (s *Server) converse(c *netguard.Conn, busy bool) {
+	v := &conversation{s: s, c: c, wire: c, peer: peerOf(c), busy: busy}
 	defer func() {
 		if p := recover(); p != nil {
 			s.report(p)
 		}
-		v.c.end(&s.inFlight)
-		_ = wire.Close()
+		v.endRequest()
+		v.close()
 	}()
 	v.now = time.Now()
 	v.readBy(v.now.Add(s.headTimeout))
-	if t, ok := wire.(*tlsConn); ok {
+	if s.tls != nil {
+		t := tls.Server(c, s.tls)
+		v.wire = t
 		v.sendBy(v.now.Add(s.headTimeout))
 		if s.ending.Load() || t.Handshake() != nil {
 			return
@@ -72,6 +75,55 @@ func (s *Server) converse(wire net.Conn) {
 		v.readBy(time.Now().Add(s.headTimeout))
 	}
 	for v.next() {
+	}
+}
+
+// Limits of lingering.
+const (
+	lingerTime  = 500 * time.Millisecond
+	lingerBytes = 256 << 10
+)
+
+// close closes the connection. A connection closed while data is still arriving is reset,
+// and the reset can overtake the answer that says what was wrong. So the server says that
+// it is done and reads a little longer where it refuses to read on.
+func (v *conversation) close() {
+	if v.lingers {
+		if t, ok := v.wire.(*tls.Conn); ok {
+			_ = t.CloseWrite()
+		}
+		if v.c.CloseWrite() == nil {
+			_ = v.c.SetReadDeadline(time.Now().Add(lingerTime))
+			_, _ = io.CopyN(io.Discard, v.c, lingerBytes)
+		}
+	}
+	_ = v.wire.Close()
+}
+
+// refusal says why the connection's first request is turned away; nil: it is answered. A
+// connection that came in an overload is not refused once that is over.
+func (v *conversation) refusal() *failure {
+	if v.busy = v.busy && v.s.overloaded(); v.busy {
+		return failBusy
+	}
+	if v.c.Crowded() {
+		return failCrowded
+	}
+	return nil
+}
+
+// beginRequest counts a request as in progress.
+func (v *conversation) beginRequest() {
+	if !v.counted {
+		v.counted = true
+		v.s.inFlight.Add(1)
+	}
+}
+
+func (v *conversation) endRequest() {
+	if v.counted {
+		v.counted = false
+		v.s.inFlight.Add(-1)
 	}
 }
 
@@ -97,13 +149,13 @@ func (v *conversation) next() bool {
 	goesOn := f == nil
 	if f != nil {
 		s.answerer.refuse(f, s.now(), &e.response)
-		s.count(&request{peer: v.c.peer}, &e.response, s.now(), 0)
+		s.count(&request{peer: v.peer}, &e.response, s.now(), 0)
 		v.now = time.Now()
 		e.out = e.response.appendHead(e.out, "close")
 		if !bytes.HasPrefix(v.buf[v.begin:v.end], []byte("HEAD ")) {
 			e.out = append(e.out, e.response.body...)
 		}
-		v.c.linger = true
+		v.lingers = true
 	}
 	for head != nil {
 		goesOn, head = v.answer(head, e), nil
@@ -156,40 +208,39 @@ func (v *conversation) read() ([]byte, *failure) {
 			v.readBy(v.now.Add(v.s.idleTimeout))
 		}
 	}
-	v.c.state.Store(waiting)
-	if v.s.ending.Load() {
+	use := netguard.Idle
+	if !v.answered {
+		use = netguard.Silent
+	}
+	if !v.c.Become(use) || v.s.ending.Load() {
 		return nil, nil
 	}
 	for {
 		if !v.room() {
-			return nil, v.unlessWoken(failHeadSize)
+			return nil, v.unlessEvicted(failHeadSize)
 		}
 		n, err := v.wire.Read(v.buf[v.end:])
 		v.end += n
 		if head := v.buffered(); head != nil {
-			if !v.c.state.CompareAndSwap(waiting, working) {
+			if !v.c.Become(netguard.Held) {
 				return nil, nil
 			}
 			return head, nil
 		}
 		if err != nil {
-			return nil, v.unlessWoken(v.broken(err))
+			return nil, v.unlessEvicted(v.broken(err))
 		}
 		if !begun && n > 0 {
 			begun = true
 			v.readBy(time.Now().Add(v.s.headTimeout))
-			// Whoever woke it before now has had its deadline overwritten.
-			if v.c.state.Load() != waiting {
-				return nil, nil
-			}
 		}
 	}
 }
 
-// unlessWoken returns the failure to answer with, nil where the connection is to be
-// closed: then nothing was wrong.
-func (v *conversation) unlessWoken(f *failure) *failure {
-	if !v.c.state.CompareAndSwap(waiting, working) {
+// unlessEvicted returns the failure to answer with, nil if the connection is to be closed
+// because it was evicted: then nothing was wrong.
+func (v *conversation) unlessEvicted(f *failure) *failure {
+	if !v.c.Become(netguard.Held) {
 		return nil
 	}
 	return f
@@ -240,7 +291,7 @@ func (v *conversation) broken(err error) *failure {
 func (v *conversation) answer(head []byte, e *exchange) (goesOn bool) {
 	s := v.s
 	start := s.now()
-	v.c.begin(&s.inFlight)
+	v.beginRequest()
 	sent := len(e.out)
 	defer func() {
 		if p := recover(); p != nil {
@@ -252,15 +303,15 @@ func (v *conversation) answer(head []byte, e *exchange) (goesOn bool) {
 			if !bytes.HasPrefix(head, []byte("HEAD ")) {
 				e.out = append(e.out, e.response.body...)
 			}
-			v.c.linger = true
+			v.lingers = true
 			goesOn = false
 		}
 	}()
 	w := &e.response
-	e.request = request{peer: v.c.peer, overloaded: s.inFlight.Load() > s.maxInFlight}
+	e.request = request{peer: v.peer, overloaded: s.inFlight.Load() > s.maxInFlight}
 	f := e.request.split(head)
 	if f == nil {
-		f = v.c.refusal()
+		f = v.refusal()
 	}
 	if f != nil {
 		s.answerer.refuse(f, start, w)
@@ -277,15 +328,15 @@ func (v *conversation) answer(head []byte, e *exchange) (goesOn bool) {
 	connection := ""
 	switch {
 	case w.closes:
-		v.c.linger = true
+		v.lingers = true
 		connection = "close"
 	case s.ending.Load():
 		connection = "close"
-	case s.excess(v.c.Conn):
-		v.c.linger = true
+	case s.excess(v.c):
+		v.lingers = true
 		connection = "close"
 	case isHTTP10 && !w.keepAlive:
-		v.c.linger = true // it may have sent more, in error
+		v.lingers = true // it may have sent more, in error
 		connection = "close"
 	case isHTTP10:
 		connection = "keep-alive"
@@ -306,9 +357,13 @@ func (v *conversation) answer(head []byte, e *exchange) (goesOn bool) {
 // and its reader may be slow. It holds nothing but the connection, so it must not
 // keep queries from being answered.
 func (v *conversation) sendDocument(e *exchange) bool {
-	v.c.end(&v.s.inFlight)
-	v.sendBy(time.Now().Add(max(documentTimeout, v.s.writeTimeout)))
+	v.endRequest()
+	now := time.Now()
+	v.sendBy(now.Add(max(documentTimeout, v.s.writeTimeout)))
 	defer func() { e.out = e.out[:0] }()
+	if !v.c.Send(now) {
+		return false
+	}
 	if _, err := v.wire.Write(e.out); err != nil {
 		return false
 	}
@@ -320,12 +375,15 @@ func (v *conversation) sendDocument(e *exchange) bool {
 // send writes answers. While that lasts they do not count as in progress: otherwise
 // clients that do not read would have all others told that we are overloaded.
 func (v *conversation) send(b []byte) bool {
-	v.c.end(&v.s.inFlight)
+	v.endRequest()
 	if len(b) == 0 {
 		return true
 	}
 	if overdue(v.sendUntil, v.now, v.s.writeTimeout) {
 		v.sendBy(v.now.Add(v.s.writeTimeout))
+	}
+	if !v.c.Send(v.now) {
+		return false
 	}
 	_, err := v.wire.Write(b)
 	return err == nil

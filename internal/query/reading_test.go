@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"carstate/internal/netguard"
 )
 
 func TestHeadEnd(t *testing.T) {
@@ -114,7 +116,7 @@ func TestQueryAllocatesNothing(t *testing.T) {
 	defer log.Close()
 	f.AccessLog = log
 	s := New(f.Config)
-	v := &conversation{s: s, c: new(conn)}
+	v := &conversation{s: s, c: new(netguard.Conn)}
 	e := new(exchange)
 	head := []byte(strings.Replace(f.query("CarJam"), f.secrets["TOKEN"], f.secrets["HUNDRED_A_SECOND"], 1))
 	ask := func() {

@@ -14,6 +14,7 @@ import (
 
 	"carstate/internal/access"
 	"carstate/internal/fleet"
+	"carstate/internal/netguard"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -49,9 +50,10 @@ type Config struct {
 	// parsed head to the finished answer; more get 503. Zero: 4096.
 	MaxInFlight int
 	// MaxConnections is how many connections may be open at once. For a newer
-	// one, one that waits for a request is closed. Where none is found, the
-	// newer gets 503 to its first request and is closed; far beyond, it is
-	// closed without an answer. A connection holds about 10 KiB. Zero: 16384.
+	// one, one is closed that waits for a request or does not read its answers
+	// (see netguard). If none is found, the newer gets 503 to its first request
+	// and is closed; far beyond, it is closed without an answer. A connection
+	// holds about 10 KiB. Zero: 16384.
 	MaxConnections int
 	// HeadTimeout is how long a request head, and before it a TLS handshake,
 	// may take to arrive, and how long a new connection may stay silent.
@@ -88,16 +90,25 @@ type Server struct {
 
 	maxInFlight    int64
 	inFlight       atomic.Int64
-	maxConnections int64
+	maxConnections int
 	overloaded     func() bool
 	excess         func(net.Conn) bool
 
 	ending        atomic.Bool // Shutdown was called
 	conversations sync.WaitGroup
 
-	mu        sync.Mutex // guards listeners, and that none begins once ending is set
-	listeners []*listener
+	mu     sync.Mutex // guards served, and that none begins once ending is set
+	served []served
 }
+
+// served is a listener with the guard of its connections.
+type served struct {
+	net.Listener
+	*netguard.Guard
+}
+
+// sendBuffer is what the kernel keeps of answers that were not read yet, in bytes.
+const sendBuffer = 64 << 10
 
 // ErrStopped is what [Server.Serve] returns after [Server.Shutdown].
 var ErrStopped = errors.New("the query server was shut down")
@@ -120,7 +131,7 @@ func New(c Config) *Server {
 		otherTime:      c.Now != nil,
 		log:            c.Log,
 		maxInFlight:    int64(orDefault(c.MaxInFlight, 4096)),
-		maxConnections: int64(orDefault(c.MaxConnections, 16384)),
+		maxConnections: orDefault(c.MaxConnections, 16384),
 		overloaded:     c.Overloaded,
 		excess:         c.Excess,
 		headTimeout:    orDefault(c.HeadTimeout, 5*time.Second),
@@ -160,13 +171,17 @@ func orDefault[T int | time.Duration](v, d T) T {
 // Serve answers the connections of ln until [Server.Shutdown], and returns nil
 // then. It closes ln.
 func (s *Server) Serve(ln net.Listener) error {
-	l := newListener(ln, s.tls, s.maxConnections, s.overloaded, s.metrics.dropped, s.log)
+	g := netguard.New(netguard.Config{
+		Max: s.maxConnections, Spare: spareConnections, SendBuffer: sendBuffer,
+		Full: s.overloaded, Dropped: s.metrics.dropped.Inc, Log: s.log,
+	})
+	l := served{g.Listener(ln), g}
 	s.mu.Lock()
 	if s.ending.Load() {
 		s.mu.Unlock()
 		return errors.Join(ErrStopped, l.Close())
 	}
-	s.listeners = append(s.listeners, l)
+	s.served = append(s.served, l)
 	s.conversations.Add(1)
 	s.mu.Unlock()
 	defer s.conversations.Done()
@@ -174,7 +189,8 @@ func (s *Server) Serve(ln net.Listener) error {
 		c, err := l.Accept()
 		switch {
 		case err == nil:
-			s.conversations.Go(func() { s.converse(c) })
+			busy := s.overloaded()
+			s.conversations.Go(func() { s.converse(c.(*netguard.Conn), busy) })
 		case s.ending.Load():
 			return nil
 		default:
@@ -189,12 +205,12 @@ func (s *Server) Serve(ln net.Listener) error {
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.mu.Lock()
 	s.ending.Store(true)
-	listeners := s.listeners
+	all := s.served
 	s.mu.Unlock()
 	var closed error
-	for _, l := range listeners {
+	for _, l := range all {
 		closed = errors.Join(closed, l.Close())
-		l.closeWaiting()
+		l.End()
 	}
 	ended := make(chan struct{})
 	go func() {
@@ -206,8 +222,8 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		return closed
 	case <-ctx.Done():
 	}
-	for _, l := range listeners {
-		l.cut()
+	for _, l := range all {
+		l.Cut()
 	}
 	return ctx.Err()
 }
