@@ -18,8 +18,8 @@ import (
 	"carstate/client"
 	"carstate/internal/access"
 	"carstate/internal/admin"
-	"carstate/internal/drivelog"
-	"carstate/internal/traffic"
+	"carstate/internal/lab/drivelog"
+	"carstate/internal/lab/traffic"
 	"carstate/internal/vehicle"
 )
 

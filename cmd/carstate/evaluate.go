@@ -6,7 +6,7 @@ import (
 	"os"
 	"time"
 
-	"carstate/internal/drivelog"
+	"carstate/internal/lab/drivelog"
 	"carstate/internal/vehicle"
 )
 

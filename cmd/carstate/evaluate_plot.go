@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"carstate/internal/drivelog"
+	"carstate/internal/lab/drivelog"
 	"carstate/internal/vehicle"
 )
 

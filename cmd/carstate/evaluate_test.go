@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/drivelog"
+	"carstate/internal/lab/drivelog"
 	"carstate/internal/vehicle"
 )
 

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"carstate/internal/access"
-	"carstate/internal/drivelog"
+	"carstate/internal/lab/drivelog"
 	"carstate/internal/vehicle"
 )
 

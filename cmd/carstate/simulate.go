@@ -11,7 +11,7 @@ import (
 	"carstate/client"
 	"carstate/internal/access"
 	"carstate/internal/admin"
-	"carstate/internal/traffic"
+	"carstate/internal/lab/traffic"
 	"carstate/internal/vehicle"
 )
 

@@ -4,7 +4,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"carstate/internal/faults"
+	"carstate/internal/lab/faults"
 	"carstate/internal/vehicle"
 )
 

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"carstate/client"
-	"carstate/internal/faults"
+	"carstate/internal/lab/faults"
 	"carstate/internal/lab/score"
 )
 

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"carstate/client"
+	"carstate/internal/lab/traffic"
 	"carstate/internal/ticks"
-	"carstate/internal/traffic"
 	"carstate/internal/vehicle"
 )
 

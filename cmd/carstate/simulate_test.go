@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"carstate/client"
-	"carstate/internal/faults"
+	"carstate/internal/lab/faults"
 	"carstate/internal/vehicle"
 )
 

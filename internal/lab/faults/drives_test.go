@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/drivelog"
+	"carstate/internal/lab/drivelog"
 	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )

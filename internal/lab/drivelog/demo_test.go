@@ -9,7 +9,7 @@ import (
 )
 
 // demoDrive is the excerpt that the demo replays; NOTICE credits it.
-const demoDrive = "../../cmd/carstate/demo_drive.csv.gz"
+const demoDrive = "../../../cmd/carstate/demo_drive.csv.gz"
 
 // TestDemoDrive holds the bundled drive to its purpose: some minutes of fast
 // driving, then a jam that is still there at the end, and a healthy throttle.
