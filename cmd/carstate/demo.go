@@ -99,7 +99,7 @@ func (c *demoCommand) Run(ctx context.Context, w streams, given *kong.Context) (
 	var roads sync.WaitGroup
 	roads.Go(func() {
 		if err := driveDemo(driving, s, fleet); err != nil {
-			fmt.Fprintf(w.err, "carstate: the simulated fleet stopped: %s\n", oneLine(err))
+			fmt.Fprintf(w.err, "carstate: the simulated fleet stopped: %s\n", access.OneLine(err))
 		}
 	})
 	defer roads.Wait()

@@ -6,6 +6,7 @@ import (
 	"os"
 	"time"
 
+	"carstate/internal/access"
 	"carstate/internal/lab/drivelog"
 	"carstate/internal/vehicle"
 )
@@ -54,7 +55,7 @@ func (c *evaluateCommand) Run(ctx context.Context, w streams) error {
 			return err
 		}
 		for _, warning := range d.Warnings() {
-			fmt.Fprintf(w.err, "%s: %s\n", printable(name), warning)
+			fmt.Fprintf(w.err, "%s: %s\n", access.Printable(name), warning)
 		}
 		r, t := evaluate(short[i], d)
 		all.add(r)
@@ -98,7 +99,7 @@ func evaluate(name string, d *drivelog.Drive) (fileResult, track) {
 	if start.IsZero() {
 		start = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) // any: only differences count
 	}
-	e := evaluator{result: fileResult{File: name}, track: track{name: printable(name)}}
+	e := evaluator{result: fileResult{File: name}, track: track{name: access.Printable(name)}}
 	for i := range d.Rows {
 		e.row(vehicle.At(start), &d.Rows[i])
 	}

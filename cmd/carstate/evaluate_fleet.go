@@ -9,6 +9,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"carstate/internal/access"
 	"carstate/internal/lab/fcd"
 	"carstate/internal/lab/fleeteval"
 	"carstate/internal/road"
@@ -84,7 +85,7 @@ func (c *evaluateCommand) evaluateFleet(ctx context.Context, w streams) error {
 	}
 	if c.Plot != "" {
 		at, spots := picture.worst()
-		title := fmt.Sprintf("%s, %s after its beginning, when most places were jammed", printable(filepath.Base(c.Fleet)), at)
+		title := fmt.Sprintf("%s, %s after its beginning, when most places were jammed", access.Printable(filepath.Base(c.Fleet)), at)
 		if err := writePlot(c.Plot, plotMap(title, spots)); err != nil {
 			return err
 		}

@@ -3,7 +3,6 @@ package main
 import (
 	"path/filepath"
 	"strings"
-	"unicode"
 )
 
 // shortNames names files by as little of their paths as tells them apart: most by
@@ -37,15 +36,4 @@ func shortNames(paths []string) []string {
 		}
 	}
 	return names
-}
-
-// printable is a text in which nothing steers a terminal, ends a line of a table or
-// is forbidden in XML, as the names of files may.
-func printable(text string) string {
-	return strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return unicode.ReplacementChar
-		}
-		return r
-	}, text)
 }

@@ -8,6 +8,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"carstate/internal/access"
 	"carstate/internal/lab/score"
 	"carstate/internal/vehicle"
 )
@@ -138,7 +139,7 @@ func (t *tables) states(e *evaluation) {
 		t.line("%s\t%.1f\t%s\t%s\t%s\t%s\t%d", name, r.Seconds/60, of(r.States.Normal), of(r.States.Slow), of(r.States.Jam), of(r.States.None), len(r.Anomalies))
 	}
 	for i := range e.Files {
-		row(printable(e.Files[i].File), &e.Files[i])
+		row(access.Printable(e.Files[i].File), &e.Files[i])
 	}
 	if len(e.Files) > 1 {
 		row("all", &e.Total)
@@ -155,7 +156,7 @@ func (t *tables) anomalies(e *evaluation) {
 	t.line("\nthrottle anomaly in\tat\tfor\treason")
 	for i := range e.Files {
 		for _, a := range e.Files[i].Anomalies {
-			t.line("%s\t%.1f s\t%.1f s\t%s", printable(e.Files[i].File), a.At, a.For, a.Reason)
+			t.line("%s\t%.1f s\t%.1f s\t%s", access.Printable(e.Files[i].File), a.At, a.For, a.Reason)
 		}
 	}
 	t.flush()
@@ -193,7 +194,7 @@ func (t *tables) files(e *evaluation) {
 			continue
 		}
 		f1 := func(s vehicle.DrivingState) float64 { return a.Of(s).F1() }
-		t.line("%s\t%d\t%.3f\t%.3f\t%.3f\t%.3f\t%.3f", printable(e.Files[i].File), a.Rows, a.Accuracy,
+		t.line("%s\t%d\t%.3f\t%.3f\t%.3f\t%.3f\t%.3f", access.Printable(e.Files[i].File), a.Rows, a.Accuracy,
 			f1(vehicle.NormalDriving), f1(vehicle.SlowDriving), f1(vehicle.TrafficJam), a.MacroF1)
 	}
 }

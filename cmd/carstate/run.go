@@ -80,7 +80,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (code int
 	}
 	parsed, err := parser.Parse(args)
 	if err != nil {
-		fmt.Fprintf(stderr, "carstate: %s\n%s\n", unquoted(oneLine(err)), usageHint(err))
+		fmt.Fprintf(stderr, "carstate: %s\n%s\n", unquoted(access.OneLine(err)), usageHint(err))
 		return exitUsage
 	}
 	err = parsed.Run()
@@ -97,7 +97,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (code int
 	case ctx.Err() != nil && errors.Is(err, context.Canceled):
 		code, err = exitStopped, errors.New("stopped before it was done"+progressOf(err))
 	}
-	fmt.Fprintf(stderr, "carstate: %s\n", oneLine(err))
+	fmt.Fprintf(stderr, "carstate: %s\n", access.OneLine(err))
 	return code
 }
 
@@ -157,16 +157,4 @@ func usageHint(err error) string {
 		}
 	}
 	return "Try: carstate --help"
-}
-
-// oneLine keeps an error to one line and free of secrets, wherever its text
-// comes from. Joined errors stay apart.
-func oneLine(err error) string {
-	var all []string
-	for line := range strings.Lines(err.Error()) {
-		if words := strings.Fields(line); len(words) > 0 {
-			all = append(all, strings.Join(words, " "))
-		}
-	}
-	return access.Redact(printable(strings.Join(all, "; ")))
 }

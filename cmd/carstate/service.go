@@ -525,7 +525,7 @@ func (s *service) end() error {
 	}
 	within(deadline, cutWithin, func() {
 		if err := s.traces.close(deadline); err != nil {
-			s.log.Warn("the last traces cannot be sent", "error", oneLine(err))
+			s.log.Warn("the last traces cannot be sent", "error", access.OneLine(err))
 		}
 	})
 	var err error

@@ -10,6 +10,7 @@ import (
 
 	"github.com/coreos/go-systemd/v22/daemon"
 
+	"carstate/internal/access"
 	"carstate/internal/stream"
 )
 
@@ -78,7 +79,7 @@ func (s *service) replace(ctx context.Context, made *successions) (*service, err
 		if ctx.Err() != nil || !errors.Is(err, stream.ErrReplaced) {
 			return next, err
 		}
-		s.log.Warn("a stream was replaced again while the new tables were made", "error", oneLine(err))
+		s.log.Warn("a stream was replaced again while the new tables were made", "error", access.OneLine(err))
 	}
 }
 
@@ -120,7 +121,7 @@ func (s *service) succeed(ctx context.Context) (*service, error) {
 	case err := <-next.beside:
 		next.beside = nil
 		if err != nil {
-			next.log.Warn("the node with the old tables did not end as it should", "error", oneLine(err))
+			next.log.Warn("the node with the old tables did not end as it should", "error", access.OneLine(err))
 		}
 	case <-ctx.Done():
 	}

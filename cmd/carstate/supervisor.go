@@ -6,6 +6,7 @@ import (
 
 	"github.com/coreos/go-systemd/v22/daemon"
 
+	"carstate/internal/access"
 	"carstate/internal/ticks"
 )
 
@@ -25,7 +26,7 @@ func (s *service) tellSupervisor(ctx context.Context) {
 	for range ticks.NowAndEvery(ctx, healthEvery) {
 		status := "ready"
 		if err := s.health.ready(); err != nil {
-			status = "not ready: " + oneLine(err)
+			status = "not ready: " + access.OneLine(err)
 		}
 		message := "STATUS=" + status
 		if status == "ready" {

@@ -14,6 +14,8 @@ import (
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
+
+	"carstate/internal/access"
 )
 
 // traces sends the spans of sampled requests to a collector.
@@ -91,7 +93,7 @@ func (q *quietExporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOn
 	case err == nil && q.failing.CompareAndSwap(true, false):
 		q.log.Info("traces are being sent again")
 	case err != nil && q.failing.CompareAndSwap(false, true):
-		q.log.Warn("traces cannot be sent and are dropped: check --otlp-endpoint", "error", oneLine(err))
+		q.log.Warn("traces cannot be sent and are dropped: check --otlp-endpoint", "error", access.OneLine(err))
 	}
 	return nil
 }

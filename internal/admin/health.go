@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
@@ -43,16 +42,10 @@ func (s *Server) feedAge() string {
 	return fmt.Sprintf("; feed age %.1f s", age.Seconds())
 }
 
-// oneLine makes an error fit for a probe's log: no line breaks, no secret, no
-// essay.
+// oneLine makes an error fit for a probe's log: one line, no secret, no essay.
 func oneLine(err error) string {
 	const long = 400
-	text := strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return ' '
-	}, access.Redact(err.Error()))
+	text := access.OneLine(err)
 	if len(text) > long {
 		text = strings.ToValidUTF8(text[:long], "") + "…"
 	}

@@ -37,7 +37,7 @@ func TestUnwell(t *testing.T) {
 		t.Errorf("healthz: %d %q", got.status, got.body)
 	}
 	got := s.do(t, "GET", "/readyz", "", withoutKey)
-	if got.status != 503 || !strings.HasPrefix(got.body, "the fleet table  is catching up CST… ü") {
+	if got.status != 503 || !strings.HasPrefix(got.body, "the fleet table; is catching up CST… ü") {
 		t.Errorf("readyz: %d %q", got.status, got.body)
 	}
 	if strings.Count(got.body, "\n") != 1 || len(got.body) > 410 {

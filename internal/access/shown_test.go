@@ -1,4 +1,4 @@
-package main
+package access
 
 import (
 	"errors"
@@ -6,10 +6,10 @@ import (
 	"testing"
 )
 
-// What is wrong is one line, also where it is two things.
+// TestOneLine: joined errors become one line without control characters.
 func TestOneLine(t *testing.T) {
 	err := errors.Join(errors.New("the stream was  replaced\r\n"), errors.New("the tables cannot be made anew: no right\x1b[1m"))
-	if got, want := oneLine(err), "the stream was replaced; the tables cannot be made anew: no right"; !strings.HasPrefix(got, want) {
+	if got, want := OneLine(err), "the stream was replaced; the tables cannot be made anew: no right"; !strings.HasPrefix(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
