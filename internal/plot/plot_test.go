@@ -1,0 +1,77 @@
+package plot
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestLinear(t *testing.T) {
+	for _, c := range []struct {
+		low, high float64
+		ticks     []float64
+	}{
+		{0, 20, []float64{0, 5, 10, 15, 20}},
+		{0, 50, []float64{0, 10, 20, 30, 40, 50}},
+		{0, 50.5, []float64{0, 20, 40, 60}},
+		{0, 101, []float64{0, 30, 60, 90, 120}},
+		{0, 151, []float64{0, 50, 100, 150, 200}},
+		{0, 999_999, []float64{0, 200_000, 400_000, 600_000, 800_000, 1_000_000}},
+		{0.5, 0.5, []float64{0.4, 0.6, 0.8, 1, 1.2, 1.4, 1.6}},
+		{-7, 3, []float64{-8, -6, -4, -2, 0, 2, 4}},
+	} {
+		s := Linear(c.low, c.high, 100, 0)
+		if !slices.EqualFunc(s.Ticks, c.ticks, func(a, b float64) bool { return math.Abs(a-b) < 1e-9 }) {
+			t.Errorf("ticks from %v to %v: got %v, want %v", c.low, c.high, s.Ticks, c.ticks)
+		}
+		if s.At(s.Ticks[0]) != 100 || s.At(s.Top()) != 0 {
+			t.Errorf("from %v to %v: the ends are at %v and %v, want 100 and 0", c.low, c.high, s.At(s.Ticks[0]), s.At(s.Top()))
+		}
+	}
+}
+
+func TestLogarithmic(t *testing.T) {
+	s := Logarithmic(30, 5000, 0, 300)
+	if want := []float64{10, 100, 1000, 10000}; !slices.Equal(s.Ticks, want) {
+		t.Errorf("ticks: got %v, want %v", s.Ticks, want)
+	}
+	if at := s.At(100); math.Abs(at-100) > 1e-9 {
+		t.Errorf("100 is at %v, want 100", at)
+	}
+	if s := Logarithmic(1, 1, 0, 300); !slices.Equal(s.Ticks, []float64{1, 10}) {
+		t.Errorf("ticks of one value: got %v, want 1 and 10", s.Ticks)
+	}
+	if at := s.At(0); math.IsInf(at, 0) || math.IsNaN(at) {
+		t.Errorf("0 is at %v, want a number", at)
+	}
+}
+
+// TestCurve: a gap begins a new line, and thinning keeps the extremes of each column in their
+// order.
+func TestCurve(t *testing.T) {
+	points := []Point{{X: 0, Y: 5}, {X: 0.2, Y: 9}, {X: 0.4, Y: 1}, {X: 0.6, Y: 4}, {X: 1, Y: 2}, {X: 1.5, Y: 2, Gap: true}, {X: 2, Y: 7}}
+	if got, want := Curve(points, 1), "M0.2 9.0L0.4 1.0L1.0 2.0M1.5 2.0L2.0 7.0"; got != want {
+		t.Errorf("in columns: got %s, want %s", got, want)
+	}
+	if got := Curve(points, 0); strings.Count(got, "L")+strings.Count(got, "M") != len(points) {
+		t.Errorf("without columns: got %s, want all points", got)
+	}
+	if got := Curve(nil, 1); got != "" {
+		t.Errorf("of no point: got %s", got)
+	}
+}
+
+func TestExtend(t *testing.T) {
+	var spans []Span[int, string]
+	for _, p := range []struct {
+		at    int
+		value string
+		gap   bool
+	}{{1, "a", false}, {2, "a", false}, {4, "b", false}, {9, "b", true}, {10, "c", false}} {
+		spans = Extend(spans, p.at, p.value, p.gap)
+	}
+	if want := []Span[int, string]{{1, 4, "a"}, {4, 4, "b"}, {9, 10, "b"}, {10, 10, "c"}}; !slices.Equal(spans, want) {
+		t.Errorf("got %v, want %v", spans, want)
+	}
+}
