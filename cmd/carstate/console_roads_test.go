@@ -10,6 +10,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
+	"carstate/internal/lab/sender"
 	"carstate/internal/nodeprocess"
 	"carstate/internal/road/roadtest"
 	"carstate/internal/vehicle"
@@ -56,12 +57,12 @@ type townStreet struct {
 // and of now.
 func (f *consoleFixture) driveTown(streets []townStreet) {
 	f.t.Helper()
-	web := newHTTPSender(f.URL(nodeprocess.Ingest), sourceLogin{name: "gateway-1", key: f.source}, nil)
-	defer web.close()
+	web := sender.HTTP(f.URL(nodeprocess.Ingest), sender.Login{Name: "gateway-1", Key: f.source}, nil)
+	defer web.Close()
 	send := func(samples []vehicle.Sample) {
 		for len(samples) > 0 {
 			n := min(len(samples), 5000)
-			if err := web.send(f.t.Context(), samples[:n]); err != nil {
+			if err := web.Send(f.t.Context(), samples[:n]); err != nil {
 				f.t.Fatal(err)
 			}
 			samples = samples[n:]

@@ -7,7 +7,6 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"strings"
 	"sync"
@@ -19,7 +18,8 @@ import (
 	"carstate/internal/access"
 	"carstate/internal/admin"
 	"carstate/internal/lab/drivelog"
-	"carstate/internal/lab/traffic"
+	"carstate/internal/lab/sender"
+	"carstate/internal/lab/simulate"
 	"carstate/internal/vehicle"
 )
 
@@ -59,7 +59,7 @@ const demoMaxAge = 24 * time.Hour
 func (c *demoCommand) Run(ctx context.Context, w streams, given *kong.Context) (err error) {
 	f := &serveFlags{storeFlags{DataDir: c.DataDir}, c.nodeFlags}
 	fleet := demoFleet(c.Fleet, c.WithoutPositions)
-	if err := fleet.validate(); c.Fleet != 0 && err != nil {
+	if c.Fleet < 0 || c.Fleet > mostCars {
 		return usageError("--fleet must be between 0 and %d cars", mostCars)
 	}
 	if c.DataDir == "" {
@@ -115,73 +115,39 @@ func removeSoon(dir string) {
 	_ = poll(ctx, func() error { return os.RemoveAll(dir) }) // it is in a temporary place anyway
 }
 
-// demoFleet is a fleet of which some cars are in every state from the beginning: so long
-// after the fleet began, the motorway of the default one is full. By then some throttle
-// systems have failed, too.
-func demoFleet(cars int, withoutPositions bool) *trafficFlags {
-	return &trafficFlags{
+// demoFleet is a fleet with cars in every state from the beginning: at that time after its
+// beginning, the motorway of the default fleet is full, and some throttle systems have failed.
+func demoFleet(cars int, withoutPositions bool) simulate.Config {
+	return simulate.Config{
 		Vehicles: cars, Rate: 1, Seed: 1, Faults: 0.2, FreeFlow: true, WithoutPositions: withoutPositions,
 		Backdate: 13 * time.Minute, Prefix: "SIM",
 	}
 }
 
-// The light traffic from which the service learns what the roads of the fleet allow.
-const (
-	lightTime      = time.Hour
-	lightPerSecond = 0.1 // readings of each car
-)
-
-// teachRoads sends what the cars of a fleet would have read in an hour of light traffic
-// on its roads, well before its begin. Cars in side streets teach nothing and are left
-// out, and so are all if there are no positions.
-func teachRoads(ctx context.Context, door sender, f *trafficFlags) error {
-	if f.WithoutPositions {
-		return nil
-	}
-	light, ids := underWay(traffic.Config{Vehicles: f.Vehicles, PerSecond: lightPerSecond, Seed: f.Seed, Light: true}), f.ids()
-	begin := vehicle.At(time.Now().Add(-f.Backdate - between - lightTime))
-	for light.Now() < lightTime {
-		var samples []vehicle.Sample
-		for len(samples) < batchSamples && light.Now() < lightTime {
-			if err := light.Step(func(i int, at time.Duration, r vehicle.Readings) {
-				if r.Has(vehicle.CurrentLatitude) {
-					samples = append(samples, vehicle.Sample{Vehicle: ids[i], Time: begin.Add(at), Readings: r})
-				}
-			}); err != nil {
-				return err
-			}
-		}
-		if err := sendAll(ctx, door, samples, newProgress(io.Discard, len(samples))); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // driveDemo drives a fleet through the front door, after an hour of light traffic long
 // ago, and asks about it, until ctx ends.
-func driveDemo(ctx context.Context, s *service, f *trafficFlags) error {
+func driveDemo(ctx context.Context, s *service, fleet simulate.Config) error {
 	operator, trust, err := s.operator()
 	if err != nil {
 		return err
 	}
-	cars := access.VehicleSet(f.ids()...)
-	return withSource(ctx, operator, "demo", cars, endlessLife, func(as sourceLogin) error {
-		return withToken(ctx, operator, "demo-fleet", cars, endlessLife, func(token string) error {
-			fleet := newSimulation(f)
-			fleet.developer = client.New(s.url("--query-addr"), token, client.WithHTTPClient(clientTrusting(trust)), client.WithPatience(0))
-			for range simulationLanes {
-				door := newHTTPSender(s.url("--ingest-addr"), as, trust)
-				defer door.close()
-				fleet.doors = append(fleet.doors, door)
+	cars := access.VehicleSet(fleet.IDs()...)
+	return sender.WithSource(ctx, operator, "demo", cars, sender.EndlessLife, func(as sender.Login) error {
+		return sender.WithToken(ctx, operator, "demo-fleet", cars, sender.EndlessLife, func(token string) error {
+			fleet.Developer = client.New(s.url("--query-addr"), token, client.WithHTTPClient(clientTrusting(trust)), client.WithPatience(0))
+			var doors []sender.Sender
+			for range simulate.Doors {
+				door := sender.HTTP(s.url("--ingest-addr"), as, trust)
+				defer door.Close()
+				doors = append(doors, door)
 			}
-			if err := teachRoads(ctx, fleet.doors[0], f); err != nil {
+			if err := simulate.Teach(ctx, doors[0], &fleet); err != nil {
 				if ctx.Err() != nil {
 					return nil
 				}
 				return err
 			}
-			return fleet.run(ctx)
+			return simulate.New(fleet).Run(ctx, doors...)
 		})
 	})
 }
@@ -227,12 +193,12 @@ func prepareDemo(ctx context.Context, s *service) (token string, err error) {
 	if err := poll(ctx, func() error { return s.health.ready() }); err != nil {
 		return "", err
 	}
-	samples := samplesOf([]*drivelog.Drive{drive}, demoVehicle)
-	shift(samples, vehicle.At(time.Now()))
-	err = withSource(ctx, operator, "demo", access.VehicleSet(demoVehicle), temporaryLife, func(as sourceLogin) error {
-		sender := newHTTPSender(s.url("--ingest-addr"), as, trust)
-		defer sender.close()
-		return sendAll(ctx, sender, samples, newProgress(io.Discard, len(samples)))
+	samples := sender.Samples([]*drivelog.Drive{drive}, demoVehicle)
+	sender.Shift(samples, vehicle.At(time.Now()))
+	err = sender.WithSource(ctx, operator, "demo", access.VehicleSet(demoVehicle), sender.TemporaryLife, func(as sender.Login) error {
+		door := sender.HTTP(s.url("--ingest-addr"), as, trust)
+		defer door.Close()
+		return sender.All(ctx, door, samples, func(int) {})
 	})
 	if err != nil {
 		return "", err
@@ -300,7 +266,7 @@ func poll(ctx context.Context, ask func() error) error {
 	}
 }
 
-func printDemo(w streams, s *service, token string, fleet *trafficFlags) error {
+func printDemo(w streams, s *service, token string, fleet simulate.Config) error {
 	var b strings.Builder
 	base, trust := s.url("--query-addr"), ""
 	if s.flags.TLSCert != "" {
@@ -311,7 +277,7 @@ func printDemo(w streams, s *service, token string, fleet *trafficFlags) error {
 		fmt.Fprintf(&b, "curl %s-G %s%s -d access_token=%s -d vid=%s\n", trust, base, path, token, demoVehicle)
 	}
 	fmt.Fprintf(&b, "\n\"vehicle_runing_state\" is 1 for normal driving, 2 for slow, 3 for a traffic jam; \"throttle_system\" is 0 for an anomaly, 1 for normal.\n")
-	if ids := fleet.ids(); len(ids) > 0 {
+	if ids := fleet.IDs(); len(ids) > 0 {
 		fmt.Fprintf(&b, "%d simulated cars are on their way too, from vid %s to %s: soon some are in a jam; in 1 of 5 an hour the throttle system fails.\n", len(ids), ids[0], ids[len(ids)-1])
 	}
 	if !s.flags.NoDocs {

@@ -17,7 +17,6 @@ import (
 	"carstate/client"
 	"carstate/internal/stream/streamtest"
 	"carstate/internal/testkit"
-	"carstate/internal/vehicle"
 )
 
 // TestDemo runs the demo as `make run` does, pastes what it prints, and looks
@@ -101,8 +100,7 @@ func TestDemoFleet(t *testing.T) {
 		t.Errorf("the demo does not tell of its fleet: %s", &stdout)
 	}
 	if err := until(3*time.Minute, func() error {
-		var driving [4]int
-		var throttle throttleCounts
+		driving, throttle := make(map[client.DrivingState]int), make(map[client.ThrottleState]int)
 		for i := range 200 {
 			vid := fmt.Sprintf("SIM%05d", i)
 			d, err := developer.CarDrivingState(ctx, vid)
@@ -113,11 +111,11 @@ func TestDemoFleet(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			driving[stateOf(d)]++
-			throttle.add(a.System)
+			driving[d.State]++
+			throttle[a.System]++
 		}
-		if driving[vehicle.TrafficJam] == 0 || driving[vehicle.NormalDriving] == 0 || throttle.Anomaly == 0 || throttle.Normal < 150 {
-			return fmt.Errorf("not everything is on the roads: driving %v, throttle %+v", driving, throttle)
+		if driving[client.TrafficJam] == 0 || driving[client.NormalDriving] == 0 || throttle[client.ThrottleAnomaly] == 0 || throttle[client.ThrottleNormal] < 150 {
+			return fmt.Errorf("not everything is on the roads: driving %v, throttle %v", driving, throttle)
 		}
 		return nil
 	}); err != nil {

@@ -2,14 +2,9 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"net/url"
-	"os"
-	"time"
 
-	"carstate/internal/access"
-	"carstate/internal/admin"
+	"carstate/internal/lab/sender"
 )
 
 // doorFlags say through which front door of a service telemetry goes, and as whom.
@@ -42,68 +37,19 @@ func (c *doorFlags) checkDoor() error {
 	return nil
 }
 
-// temporaryLife outlasts any replay that is not live and bounds the life of a
-// source whose removal was prevented.
-const temporaryLife = 24 * time.Hour
-
-// sourceLogin is whom telemetry is sent as.
-type sourceLogin struct {
-	name, key string
-	made      time.Time // zero: long ago
-}
-
-// spreadTime is how long after a source was made a node may not have heard of it. As a
-// rule it takes some milliseconds.
-const spreadTime = 10 * time.Second
-
-// spreads reports whether a node has refused the source that may know it soon.
-func (l sourceLogin) spreads(err error) bool {
-	_, unknown := errors.AsType[sourceUnknown](err)
-	return unknown && time.Since(l.made) < spreadTime
-}
-
-// withSource calls send as a source for some vehicles that lives as long as the call,
-// and no longer than life. Its name begins with what it is for.
-func withSource(ctx context.Context, client *admin.Client, what string, of access.Vehicles, life time.Duration, send func(sourceLogin) error) (err error) {
-	name := fmt.Sprintf("%s-%d-%d", what, os.Getpid(), time.Now().UnixMilli())
-	s, err := client.AddSource(ctx, name, of, time.Now().Add(life))
-	if err != nil {
-		return err
-	}
-	defer tidy(ctx, &err, func(ctx context.Context) error {
-		_, err := client.RemoveSource(ctx, name)
-		return err
-	})
-	return send(sourceLogin{name, s.Key, time.Now()})
-}
-
-// tidyTime is how long a source or token that was made for a while may take to be
-// removed. A busy store takes seconds for a write, and who has pressed Ctrl-C waits.
-const tidyTime = 10 * time.Second
-
-// tidy removes such a source or token, also after an interrupt, which has ended ctx.
-// After another error it goes when it expires.
-func tidy(ctx context.Context, err *error, remove func(context.Context) error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyTime)
-	defer cancel()
-	if failed := remove(ctx); *err == nil {
-		*err = failed
-	}
-}
-
 // connect opens the front door that the flags name.
-func (c *doorFlags) connect(ctx context.Context, as sourceLogin) (sender, error) {
+func (c *doorFlags) connect(ctx context.Context, as sender.Login) (sender.Sender, error) {
 	trust, err := trusting(c.CA)
 	if err != nil {
 		return nil, err
 	}
 	switch {
 	case c.MqttURL != "":
-		return newMQTTSender(ctx, c.MqttURL, as, trust)
+		return sender.MQTT(ctx, c.MqttURL, as, trust)
 	case c.IngestURL != "":
-		return newHTTPSender(c.IngestURL, as, trust), nil
+		return sender.HTTP(c.IngestURL, as, trust), nil
 	case c.MqttAddr != "":
-		return newMQTTSender(ctx, "mqtt://"+c.MqttAddr, as, trust)
+		return sender.MQTT(ctx, "mqtt://"+c.MqttAddr, as, trust)
 	}
-	return newHTTPSender(baseURL(c.IngestAddr), as, trust), nil
+	return sender.HTTP(baseURL(c.IngestAddr), as, trust), nil
 }

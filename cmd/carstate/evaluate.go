@@ -2,13 +2,17 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
+	"path/filepath"
 	"time"
 
 	"carstate/internal/access"
 	"carstate/internal/lab/drivelog"
-	"carstate/internal/vehicle"
+	"carstate/internal/lab/evaluate"
+	"carstate/internal/lab/fcd"
+	"carstate/internal/road"
 )
 
 type evaluateCommand struct {
@@ -16,6 +20,17 @@ type evaluateCommand struct {
 	Files []string `arg:"" optional:"" name:"file" help:"Recorded drives, plain or gzip; the format is known by the header."`
 	JSON  bool     `name:"json" help:"Print JSON instead of tables."`
 	Plot  string   `placeholder:"FILE.svg" help:"Draw each drive's speed over time, with the verdicts behind it, on one page; of a fleet, the map at the time of most jams."`
+}
+
+// fleetFlags describe the fleet to evaluate, and how much of it.
+type fleetFlags struct {
+	// No environment twin: CARSTATE_FLEET is there for demo, and is a number.
+	Fleet            string        `env:"-" placeholder:"FCD" help:"Evaluate a whole fleet on roads: a table (csv or csv.gz) with the columns vehicle, time (s), latitude, longitude and speed (km/h), ordered by time."`
+	Truth            string        `placeholder:"LABELS" help:"How traffic around the fleet's cars moved: a table with the columns vehicle, time (s), truth (normal, slow, jam) and sure (0, 1)."`
+	Learn            string        `placeholder:"FCD" help:"Another day on the same roads, which the rules see first, as the day before."`
+	Every            time.Duration `placeholder:"DURATION" help:"Cars of the fleet send so often, and not every reading of the file."`
+	Share            float64       `default:"1" placeholder:"N" help:"So many of the cars send, such as 0.2 (${default}); the others have no labels either."`
+	WithoutPositions bool          `help:"Cars of the fleet do not send where they are."`
 }
 
 // Help is shown by --help.
@@ -33,6 +48,29 @@ Example:
   carstate evaluate --fleet fcd.csv.gz --truth labels.csv.gz --learn learn.csv.gz --every 5s`
 }
 
+// validate refuses flags that do not go together.
+func (f *fleetFlags) validate(drives []string, plot bool) error {
+	switch {
+	case f.Fleet == "" && (f.Truth != "" || f.Learn != "" || f.Every != 0 || f.Share != 1 || f.WithoutPositions):
+		return usageError("--truth, --learn, --every, --share and --without-positions are of a fleet: name it with --fleet FCD")
+	case f.Fleet == "" && len(drives) == 0:
+		return usageError("expected recorded drives, or a fleet: --fleet FCD --truth LABELS")
+	case f.Fleet == "":
+		return nil
+	case len(drives) > 0:
+		return usageError("--fleet evaluates one fleet and no drives: leave out either")
+	case f.Truth == "":
+		return usageError("--fleet needs the labels of its cars: --truth LABELS")
+	case f.Every < 0:
+		return usageError("--every must be a duration such as 5s")
+	case !(f.Share > 0 && f.Share <= 1):
+		return usageError("--share must be above 0 and at most 1, such as 0.2")
+	case plot && f.WithoutPositions:
+		return usageError("--plot draws a map, which needs positions: leave out --without-positions")
+	}
+	return nil
+}
+
 // Run evaluates the drives.
 func (c *evaluateCommand) Run(ctx context.Context, w streams) error {
 	if err := c.validate(c.Files, c.Plot != ""); err != nil {
@@ -46,32 +84,86 @@ func (c *evaluateCommand) Run(ctx context.Context, w streams) error {
 	if c.Fleet != "" {
 		return c.evaluateFleet(ctx, w)
 	}
-	var all evaluation
-	var tracks []track
-	short := shortNames(c.Files)
+	var all evaluate.Drives
+	var tracks []evaluate.Track
+	short := evaluate.ShortNames(c.Files)
 	for i, name := range c.Files {
-		d, err := openDrive(ctx, name)
+		d, err := drivelog.Open(ctx, name)
 		if err != nil {
 			return err
 		}
 		for _, warning := range d.Warnings() {
 			fmt.Fprintf(w.err, "%s: %s\n", access.Printable(name), warning)
 		}
-		r, t := evaluate(short[i], d)
-		all.add(r)
-		if c.Plot != "" {
-			tracks = append(tracks, t)
+		if track := all.Add(short[i], d); c.Plot != "" {
+			tracks = append(tracks, track)
 		}
 	}
 	if c.Plot != "" {
-		if err := writePlot(c.Plot, plot(tracks)); err != nil {
+		if err := writePlot(c.Plot, evaluate.Plot(tracks)); err != nil {
 			return err
 		}
 	}
 	if c.JSON {
-		return all.writeJSON(w.out)
+		return json.NewEncoder(w.out).Encode(&all)
 	}
-	return all.writeTables(w.out)
+	return all.WriteTables(w.out)
+}
+
+// evaluateFleet runs the rules over a fleet.
+func (c *evaluateCommand) evaluateFleet(ctx context.Context, w streams) error {
+	fleet, err := fcd.Open(ctx, c.Fleet)
+	if err != nil {
+		return fleetError(err)
+	}
+	labels, err := fcd.ReadLabels(ctx, c.Truth)
+	if err != nil {
+		return fleetError(err)
+	}
+	fleet.WithoutPositions = c.WithoutPositions
+	total := fleet.Readings
+	var learn *fcd.Fleet
+	if c.Learn != "" {
+		if learn, err = fcd.Open(ctx, c.Learn); err != nil {
+			return fleetError(err)
+		}
+		learn.WithoutPositions = c.WithoutPositions
+		total += learn.Readings
+	}
+	progress := newProgressOf(w.err, total, "readings")
+	var roads road.Map
+	config := evaluate.FleetConfig{Observe: roads.Observe, Every: c.Every, Share: c.Share, Progress: progress.add}
+	var picture evaluate.Picture
+	if c.Plot != "" {
+		config.Judged = picture.Add
+	}
+	result, err := evaluate.Fleet(ctx, config, fleet, learn, labels)
+	progress.add(total - progress.done)
+	progress.end(err == nil)
+	if err != nil {
+		return fleetError(err)
+	}
+	if c.Plot != "" {
+		if err := writePlot(c.Plot, picture.Map(filepath.Base(c.Fleet))); err != nil {
+			return err
+		}
+	}
+	result.Stretches = roads.Len()
+	if c.JSON {
+		return json.NewEncoder(w.out).Encode(map[string]any{"fleet": result.Report()})
+	}
+	return result.WriteTables(w.out)
+}
+
+// fleetError says that it is a fleet's file that could not be read.
+func fleetError(err error) error { return fmt.Errorf("the fleet cannot be evaluated: %w", err) }
+
+// writePlot writes an SVG page.
+func writePlot(name, svg string) error {
+	if err := os.WriteFile(name, []byte(svg), 0o644); err != nil {
+		return fmt.Errorf("write the plot: %w", err)
+	}
+	return nil
 }
 
 // sameFile reports whether two names are those of one file that exists.
@@ -82,86 +174,4 @@ func sameFile(a, b string) bool {
 	}
 	y, err := os.Stat(b)
 	return err == nil && os.SameFile(x, y)
-}
-
-const (
-	// drivenGap is the longest step between two rows that counts as time
-	// driven. Longer ones are pauses: the rules take nothing from them either.
-	drivenGap = 75 * time.Second
-	// evaluateMaxAge is how old a verdict may be to count, as by default in
-	// service.
-	evaluateMaxAge = 5 * time.Minute
-)
-
-// evaluate runs the rules over one drive.
-func evaluate(name string, d *drivelog.Drive) (fileResult, track) {
-	start := d.Start
-	if start.IsZero() {
-		start = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) // any: only differences count
-	}
-	e := evaluator{result: fileResult{File: name}, track: track{name: access.Printable(name)}}
-	for i := range d.Rows {
-		e.row(vehicle.At(start), &d.Rows[i])
-	}
-	return e.end()
-}
-
-// evaluator folds a drive's rows.
-type evaluator struct {
-	state  vehicle.State
-	result fileResult
-	track  track
-
-	seen    bool
-	driven  time.Duration // up to the last row, pauses left out
-	last    time.Duration // the last row's time, pauses included
-	verdict vehicle.DrivingState
-	anomaly *anomaly // the one that lasts, an element of result.Anomalies
-}
-
-func (e *evaluator) row(start vehicle.UnixMilli, r *drivelog.Row) {
-	pause := false
-	if step := r.At - e.last; e.seen && step <= drivenGap {
-		e.result.States.add(e.verdict, step)
-		e.driven += step
-	} else if e.seen {
-		pause = true
-	}
-	e.seen, e.last = true, r.At
-
-	now := start.Add(r.At)
-	e.state = vehicle.Observe(e.state, vehicle.Sample{Vehicle: "evaluated", Time: now, Readings: r.Readings})
-	e.verdict = 0
-	if v := e.state.Driving(); v.At(now, evaluateMaxAge) == vehicle.Answered {
-		e.verdict = v.State
-	}
-	if r.Label != 0 {
-		e.result.label(r.Label, e.verdict)
-	}
-	e.throttle(r.At)
-	e.track.add(e.driven, pause, r, e.verdict, e.anomaly != nil)
-}
-
-// throttle notes where an anomaly begins and ends.
-func (e *evaluator) throttle(at time.Duration) {
-	v := e.state.Throttle()
-	found := v.Time != 0 && v.System == vehicle.ThrottleAnomaly
-	if e.anomaly != nil {
-		e.anomaly.For = (at - e.anomaly.since).Seconds()
-	}
-	switch {
-	case found && e.anomaly == nil:
-		e.result.Anomalies = append(e.result.Anomalies, anomaly{At: at.Seconds(), Reason: ruleAndText(e.state.ExplainThrottle()), since: at})
-		e.anomaly = &e.result.Anomalies[len(e.result.Anomalies)-1]
-	case !found:
-		e.anomaly = nil
-	}
-}
-
-// ruleAndText is the rule behind a verdict, and what it found in which sensors.
-func ruleAndText(x vehicle.Explanation) string { return x.Rule + ": " + x.Text }
-
-func (e *evaluator) end() (fileResult, track) {
-	e.result.Seconds = e.driven.Seconds()
-	return e.result, e.track
 }

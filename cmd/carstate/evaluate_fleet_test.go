@@ -3,12 +3,12 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"encoding/xml"
 	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"carstate/internal/lab/evaluate"
 	"carstate/internal/lab/score"
 	"carstate/internal/vehicle"
 )
@@ -39,11 +39,11 @@ func fleetFiles(t *testing.T) (fleet, truth string) {
 // TestEvaluateFleet: the JSON has the fields that it promises, and the figures add up.
 func TestEvaluateFleet(t *testing.T) {
 	fleet, truth := fleetFiles(t)
-	of := func(args ...string) (r fleetReport) {
+	of := func(args ...string) (r evaluate.FleetReport) {
 		t.Helper()
 		out := evaluated(t, append([]string{"--json", "--fleet", fleet, "--truth", truth}, args...)...)
 		var got struct {
-			Fleet *fleetReport `json:"fleet"`
+			Fleet *evaluate.FleetReport `json:"fleet"`
 		}
 		d := json.NewDecoder(strings.NewReader(out))
 		d.DisallowUnknownFields()
@@ -61,7 +61,7 @@ func TestEvaluateFleet(t *testing.T) {
 	if all.Vehicles != 20 || all.Readings != 6000 {
 		t.Errorf("%+v", all)
 	}
-	if want := [3][4]int{{0, 20, 0, 0}, {}, {0, 0, 0, 10}}; all.Confusion != want || all.Sure != want || all.MacroF1 != 1 || all.F1 != (stateF1{Normal: 1, Jam: 1}) {
+	if want := [3][4]int{{0, 20, 0, 0}, {}, {0, 0, 0, 10}}; all.Confusion != want || all.Sure != want || all.MacroF1 != 1 || all.F1.Normal != 1 || all.F1.Slow != 0 || all.F1.Jam != 1 {
 		t.Errorf("%+v", all)
 	}
 	if learned := of("--learn", fleet); learned.Vehicles != 20 || learned.Readings != 6000 || learned.Confusion != all.Confusion {
@@ -98,42 +98,11 @@ func TestEvaluateMap(t *testing.T) {
 	evaluated(t, "--fleet", fleet, "--truth", truth, "--plot", svg)
 	text := readXML(t, svg)
 	// One in the legend, and one a car that is jammed.
-	if n := strings.Count(string(text), mapMarks[vehicle.TrafficJam].colour); n != 11 {
+	if n := strings.Count(string(text), "#c0281c"); n != 11 {
 		t.Errorf("%d marks of a jam", n)
 	}
 	if !strings.Contains(string(text), " m</text>") {
 		t.Error("no length is drawn")
-	}
-}
-
-// TestMapBounds: a map of one place, of none, and across the date line is a small page.
-func TestMapBounds(t *testing.T) {
-	for name, spots := range map[string][]spot{
-		"none":          nil,
-		"one":           {{44.5, 11.3, vehicle.NormalDriving}},
-		"the date line": {{-17, 179.99, vehicle.NormalDriving}, {-17.01, -179.99, vehicle.TrafficJam}},
-		"a pole":        {{89.99, 0, vehicle.NormalDriving}, {89.99, 80, vehicle.NormalDriving}},
-	} {
-		svg := plotMap(name, spots)
-		var page struct {
-			Height float64 `xml:"height,attr"`
-			Marks  []struct {
-				X float64 `xml:"x,attr"`
-				Y float64 `xml:"y,attr"`
-			} `xml:"rect"`
-		}
-		if err := xml.Unmarshal([]byte(svg), &page); err != nil {
-			t.Errorf("%s: %v", name, err)
-			continue
-		}
-		if page.Height > mapHeight+200 || len(page.Marks) != 5+len(spots) {
-			t.Errorf("%s: %v high, %d marks", name, page.Height, len(page.Marks))
-		}
-		for _, m := range page.Marks {
-			if m.X < 0 || m.X > plotWidth || m.Y < 0 || m.Y > page.Height {
-				t.Errorf("%s: a mark at %v, %v", name, m.X, m.Y)
-			}
-		}
 	}
 }
 

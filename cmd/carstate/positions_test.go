@@ -16,6 +16,7 @@ import (
 
 	"carstate/internal/admin"
 	"carstate/internal/admin/roadmap"
+	"carstate/internal/lab/sender"
 	"carstate/internal/nodeprocess"
 	"carstate/internal/road"
 	"carstate/internal/vehicle"
@@ -64,18 +65,18 @@ func TestPositionsAreNowhereToBeRead(t *testing.T) {
 		}
 		return x
 	}
-	mqtt, err := newMQTTSender(t.Context(), "mqtt://"+p.Address(nodeprocess.MQTT), sourceLogin{name: "gateway", key: key}, nil)
+	mqtt, err := sender.MQTT(t.Context(), "mqtt://"+p.Address(nodeprocess.MQTT), sender.Login{Name: "gateway", Key: key}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer mqtt.close()
-	web := newHTTPSender(p.URL(nodeprocess.Ingest), sourceLogin{name: "gateway", key: key}, nil)
-	defer web.close()
+	defer mqtt.Close()
+	web := sender.HTTP(p.URL(nodeprocess.Ingest), sender.Login{Name: "gateway", Key: key}, nil)
+	defer web.Close()
 	var drive []vehicle.Sample
 	for i := range 60 {
 		drive = append(drive, sampleOf(vid, i))
 	}
-	if err := errors.Join(web.send(t.Context(), drive[:30]), mqtt.send(t.Context(), drive[30:])); err != nil {
+	if err := errors.Join(web.Send(t.Context(), drive[:30]), mqtt.Send(t.Context(), drive[30:])); err != nil {
 		t.Fatal(err)
 	}
 	// Refused: out of range, no JSON, no number.
@@ -143,7 +144,7 @@ func TestPositionsAreNowhereToBeRead(t *testing.T) {
 				others = append(others, sampleOf(vehicle.ID(fmt.Sprint("other", cars)), i))
 			}
 			cars++
-			if err := web.send(t.Context(), others); err != nil {
+			if err := web.Send(t.Context(), others); err != nil {
 				t.Fatal(err)
 			}
 		}

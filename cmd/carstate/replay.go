@@ -2,13 +2,14 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
+	"iter"
 	"time"
 
 	"carstate/internal/access"
 	"carstate/internal/lab/drivelog"
+	"carstate/internal/lab/fcd"
+	"carstate/internal/lab/sender"
 	"carstate/internal/vehicle"
 )
 
@@ -19,6 +20,14 @@ type replayCommand struct {
 	Files []string `arg:"" optional:"" name:"file" help:"Recorded drives, plain or gzip; the format is known by the header."`
 	VID   string   `name:"vid" placeholder:"VID" help:"The vehicle that the drives are said to be of."`
 	Live  bool     `help:"Send each reading when it is due, as the car did, beginning now."`
+}
+
+// fleetReplayFlags say which fleet is replayed, and under which names. Fleet and Prefix have no
+// environment twin: CARSTATE_FLEET is there for demo and CARSTATE_PREFIX for simulate.
+type fleetReplayFlags struct {
+	Fleet  string        `env:"-" placeholder:"FCD" help:"Send a whole fleet, every car under its own name: a table (csv or csv.gz) with the columns vehicle, time (s), latitude, longitude and speed (km/h), ordered by time."`
+	Prefix string        `env:"-" placeholder:"LETTERS" help:"Begin the names of the fleet's cars with this."`
+	Ago    time.Duration `placeholder:"DURATION" help:"The fleet's last reading was so long ago, such as 24h, and not now."`
 }
 
 // Help is shown by --help.
@@ -35,10 +44,6 @@ Example:
   carstate replay --fleet learn.csv.gz --ago 24h
   carstate replay --fleet fcd.csv.gz --prefix BOLOGNA`
 }
-
-// between is the silence between two drives that are replayed one after the
-// other: long enough to count as two.
-const between = 20 * time.Minute
 
 // Run replays the drives.
 func (c *replayCommand) Run(ctx context.Context, w streams) error {
@@ -60,7 +65,7 @@ func (c *replayCommand) Run(ctx context.Context, w streams) error {
 	}
 	var drives []*drivelog.Drive
 	for _, name := range c.Files {
-		d, err := openDrive(ctx, name)
+		d, err := drivelog.Open(ctx, name)
 		if err != nil {
 			return err
 		}
@@ -70,147 +75,98 @@ func (c *replayCommand) Run(ctx context.Context, w streams) error {
 		}
 		drives = append(drives, d)
 	}
-	return c.withLogin(ctx, access.VehicleSet(id), func(as sourceLogin) error { return c.send(ctx, w, drives, id, as) })
+	samples := sender.Samples(drives, id)
+	return c.send(ctx, w, access.VehicleSet(id), string(id), len(samples), func(s sender.Sender, done func(int)) error {
+		if c.Live {
+			return sender.Live(ctx, s, samples, done)
+		}
+		sender.Shift(samples, vehicle.At(time.Now()))
+		return sender.All(ctx, s, samples, done)
+	})
 }
 
-// withLogin calls send as the source of the flags, else as one that lives as long as
-// the call.
-func (c *replayCommand) withLogin(ctx context.Context, of access.Vehicles, send func(sourceLogin) error) error {
+// mostAgo keeps the times of a fleet within those that the service takes.
+const mostAgo = 365 * 24 * time.Hour
+
+// validate refuses flags that do not go together.
+func (c *replayCommand) validate() error {
+	switch f := &c.fleetReplayFlags; {
+	case f.Fleet == "" && (f.Prefix != "" || f.Ago != 0):
+		return usageError("--prefix and --ago are of a fleet: name it with --fleet FCD")
+	case f.Fleet == "" && len(c.Files) == 0:
+		return usageError("expected recorded drives with --vid VID, or a fleet: --fleet FCD")
+	case f.Fleet == "" && c.VID == "":
+		return usageError("say which vehicle the drives are of: --vid VID")
+	case f.Fleet == "":
+		return nil
+	case len(c.Files) > 0:
+		return usageError("--fleet sends one fleet and no drives: leave out either")
+	case c.VID != "":
+		return usageError("--fleet sends every car under its own name: leave out --vid, or change the names with --prefix")
+	case c.Live:
+		return usageError("--fleet sends as fast as the service takes it: leave out --live")
+	case f.Prefix != "" && vehicle.CheckID(f.Prefix) != nil || len(f.Prefix) > mostPrefix:
+		return usageError("--prefix must be 1 to %d ASCII letters and digits", mostPrefix)
+	case f.Ago < 0 || f.Ago > mostAgo:
+		return usageError("--ago must be between 0s and %s, such as 24h", mostAgo)
+	}
+	return nil
+}
+
+// replayFleet replays a fleet.
+func (c *replayCommand) replayFleet(ctx context.Context, w streams) error {
+	fleet, err := fcd.Open(ctx, c.Fleet)
+	if err != nil {
+		return fmt.Errorf("the fleet cannot be replayed: %w", err)
+	}
+	ids := make([]vehicle.ID, len(fleet.Vehicles))
+	for i, id := range fleet.Vehicles {
+		if ids[i] = vehicle.ID(c.Prefix) + id; len(ids[i]) > vehicle.MaxReportingID {
+			return usageError("--prefix makes a vid longer than %d characters: choose a shorter one", vehicle.MaxReportingID)
+		}
+	}
+	return c.send(ctx, w, access.VehicleSet(ids...), fmt.Sprintf("%d vehicles", len(ids)), fleet.Readings, func(s sender.Sender, done func(int)) error {
+		base := vehicle.At(time.Now().Add(-c.Ago)).Add(-fleet.Last)
+		return sender.Stream(ctx, s, c.named(fleet.Samples(ctx, base)), done)
+	})
+}
+
+// named puts the prefix before the names of the cars.
+func (c *replayCommand) named(samples iter.Seq2[vehicle.Sample, error]) iter.Seq2[vehicle.Sample, error] {
+	return func(yield func(vehicle.Sample, error) bool) {
+		for x, err := range samples {
+			x.Vehicle = vehicle.ID(c.Prefix) + x.Vehicle
+			if !yield(x, err) {
+				return
+			}
+		}
+	}
+}
+
+// send opens the front door as the source of the flags, else as a temporary one, calls send,
+// and reports how many of the samples were acknowledged.
+func (c *replayCommand) send(ctx context.Context, w streams, vehicles access.Vehicles, of string, total int, send func(sender.Sender, func(int)) error) error {
+	replay := func(as sender.Login) error {
+		s, err := c.connect(ctx, as)
+		if err != nil {
+			return err
+		}
+		defer s.Close()
+		progress := newProgress(w.err, total)
+		err = send(s, progress.add)
+		progress.end(err == nil)
+		if err != nil {
+			return partly{err, fmt.Sprintf("; %d of %d samples of %s were acknowledged", progress.done, total, of)}
+		}
+		_, err = fmt.Fprintf(w.out, "%d samples of %s acknowledged by %s; what they mean can be asked within a second\n", total, of, s.Door())
+		return err
+	}
 	if c.Source != "" {
-		return send(sourceLogin{name: c.Source, key: c.Key})
+		return replay(sender.Login{Name: c.Source, Key: c.Key})
 	}
 	client, err := c.client()
 	if err != nil {
 		return err
 	}
-	return withSource(ctx, client, "replay", of, temporaryLife, send)
-}
-
-// send replays the drives as a source.
-func (c *replayCommand) send(ctx context.Context, w streams, drives []*drivelog.Drive, id vehicle.ID, as sourceLogin) error {
-	s, err := c.connect(ctx, as)
-	if err != nil {
-		return err
-	}
-	defer s.close()
-	samples := samplesOf(drives, id)
-	progress := newProgress(w.err, len(samples))
-	if c.Live {
-		err = sendLive(ctx, s, samples, progress)
-	} else {
-		shift(samples, vehicle.At(time.Now()))
-		err = sendAll(ctx, s, samples, progress)
-	}
-	progress.end(err == nil)
-	if err != nil {
-		return partly{err, fmt.Sprintf("; %d of %d samples of %s were acknowledged", progress.done, len(samples), id)}
-	}
-	_, err = fmt.Fprintf(w.out, "%d samples of %s acknowledged by %s; what they mean can be asked within a second\n", len(samples), id, s.door())
-	return err
-}
-
-// openDrive reads a drive until ctx ends: a large file takes a while, and a pipe may
-// stay silent for ever. What still reads then ends with the program.
-func openDrive(ctx context.Context, name string) (*drivelog.Drive, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	type opened struct {
-		drive *drivelog.Drive
-		err   error
-	}
-	done := make(chan opened, 1)
-	go func() {
-		d, err := drivelog.Open(name)
-		done <- opened{d, err}
-	}()
-	select {
-	case o := <-done:
-		if o.err != nil {
-			return nil, readError(name, o.err)
-		}
-		return o.drive, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
-// readError names a file that could not be read, once.
-func readError(name string, err error) error {
-	if p, ok := errors.AsType[*os.PathError](err); ok {
-		return fmt.Errorf("the drive %s cannot be read: %w", name, p.Err)
-	}
-	return fmt.Errorf("the drive cannot be read: %w", err)
-}
-
-// samplesOf makes samples of the drives' rows, with times from zero on.
-func samplesOf(drives []*drivelog.Drive, id vehicle.ID) []vehicle.Sample {
-	var samples []vehicle.Sample
-	start := vehicle.UnixMilli(0)
-	for _, d := range drives {
-		for i := range d.Rows {
-			if r := &d.Rows[i]; !r.Readings.Empty() {
-				samples = append(samples, vehicle.Sample{Vehicle: id, Time: start.Add(r.At), Readings: r.Readings})
-			}
-		}
-		start = start.Add(d.Duration() + between)
-	}
-	return samples
-}
-
-// shift moves times so that the last one is end.
-func shift(samples []vehicle.Sample, end vehicle.UnixMilli) {
-	if len(samples) == 0 {
-		return
-	}
-	by := end - samples[len(samples)-1].Time
-	for i := range samples {
-		samples[i].Time += by
-	}
-}
-
-// batchSamples is how many samples travel together.
-const batchSamples = 500
-
-// sendAll sends everything at once.
-func sendAll(ctx context.Context, s sender, samples []vehicle.Sample, p *progress) error {
-	for len(samples) > 0 {
-		n := min(batchSamples, len(samples))
-		if err := s.send(ctx, samples[:n]); err != nil {
-			return err
-		}
-		p.add(n)
-		samples = samples[n:]
-	}
-	return nil
-}
-
-// sendLive sends each sample when it is due, the first one now.
-func sendLive(ctx context.Context, s sender, samples []vehicle.Sample, p *progress) error {
-	if len(samples) == 0 {
-		return nil
-	}
-	begin := vehicle.At(time.Now()) - samples[0].Time
-	for i := range samples {
-		samples[i].Time += begin
-	}
-	for len(samples) > 0 {
-		due := time.NewTimer(time.Until(samples[0].Time.Time()))
-		select {
-		case <-ctx.Done():
-			due.Stop()
-			return ctx.Err()
-		case <-due.C:
-		}
-		now, n := vehicle.At(time.Now()), 1
-		for n < len(samples) && n < batchSamples && samples[n].Time <= now {
-			n++
-		}
-		if err := s.send(ctx, samples[:n]); err != nil {
-			return err
-		}
-		p.add(n)
-		samples = samples[n:]
-	}
-	return nil
+	return sender.WithSource(ctx, client, "replay", vehicles, sender.TemporaryLife, replay)
 }

@@ -3,15 +3,13 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/url"
-	"os"
 	"time"
 
 	"carstate/client"
 	"carstate/internal/access"
-	"carstate/internal/admin"
-	"carstate/internal/lab/traffic"
+	"carstate/internal/lab/sender"
+	"carstate/internal/lab/simulate"
 	"carstate/internal/vehicle"
 )
 
@@ -26,7 +24,7 @@ type simulateCommand struct {
 	JSON      bool          `name:"json" help:"Print one JSON value and nothing else."`
 }
 
-// trafficFlags say what fleet there is to be.
+// trafficFlags describe the fleet.
 type trafficFlags struct {
 	Vehicles         int           `default:"500" help:"How many cars (${default}); jams need 30 or more."`
 	Rate             float64       `default:"1" placeholder:"HZ" help:"How often each car reports, in samples a second (${default})."`
@@ -73,28 +71,7 @@ func (f *trafficFlags) validate() error {
 	return nil
 }
 
-// ids are the vids of the fleet.
-func (f *trafficFlags) ids() []vehicle.ID {
-	ids := make([]vehicle.ID, f.Vehicles)
-	for i := range ids {
-		ids[i] = vehicle.ID(fmt.Sprintf("%s%05d", f.Prefix, i))
-	}
-	return ids
-}
-
-// fleet makes the fleet that the flags ask for, well under way.
-func (f *trafficFlags) fleet() *traffic.Fleet {
-	return underWay(traffic.Config{Vehicles: f.Vehicles, PerSecond: f.Rate, Seed: f.Seed, FreeFlow: f.FreeFlow, WithoutPositions: f.WithoutPositions})
-}
-
-// underWay makes a fleet whose cars have found their places.
-func underWay(c traffic.Config) *traffic.Fleet {
-	fleet := traffic.New(c)
-	fleet.Settle(5 * time.Minute)
-	return fleet
-}
-
-// Run runs the fleet until it is told to end.
+// Run runs the fleet until the duration is over or an interrupt comes.
 func (c *simulateCommand) Run(ctx context.Context, w streams) error {
 	if err := c.validate(); err != nil {
 		return err
@@ -108,57 +85,34 @@ func (c *simulateCommand) Run(ctx context.Context, w streams) error {
 	if u, err := url.Parse(c.QueryURL); c.QueryURL != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
 		return usageError("--query-url must be a URL such as http://127.0.0.1:8080")
 	}
+	config := simulate.Config{
+		Vehicles: c.Vehicles, Rate: c.Rate, Seed: c.Seed, Faults: c.Faults, FreeFlow: c.FreeFlow, WithoutPositions: c.WithoutPositions,
+		Backdate: c.Backdate, Duration: c.Duration, Prefix: c.Prefix, Progress: w.err,
+	}
 	if c.Source != "" {
-		return c.simulate(ctx, w, sourceLogin{name: c.Source, key: c.Key}, c.Token)
+		return c.simulate(ctx, w, config, sender.Login{Name: c.Source, Key: c.Key}, c.Token)
 	}
 	operator, err := c.client()
 	if err != nil {
 		return err
 	}
-	cars := access.VehicleSet(c.ids()...)
-	return withSource(ctx, operator, "simulate", cars, c.life(), func(as sourceLogin) error {
+	cars, life := access.VehicleSet(config.IDs()...), sender.EndlessLife
+	if c.Duration > 0 {
+		life = c.Duration + sender.TemporaryLife
+	}
+	return sender.WithSource(ctx, operator, "simulate", cars, life, func(as sender.Login) error {
 		if c.Token != "" {
-			return c.simulate(ctx, w, as, c.Token)
+			return c.simulate(ctx, w, config, as, c.Token)
 		}
-		return withToken(ctx, operator, "simulate", cars, c.life(), func(token string) error {
-			return c.simulate(ctx, w, as, token)
+		return sender.WithToken(ctx, operator, "simulate", cars, life, func(token string) error {
+			return c.simulate(ctx, w, config, as, token)
 		})
 	})
 }
 
-// endlessLife bounds the life of a source and a token that are used until somebody
-// ends it, and which were not removed then.
-const endlessLife = 30 * 24 * time.Hour
-
-// life bounds the life of the source and of the token.
-func (c *simulateCommand) life() time.Duration {
-	if c.Duration == 0 {
-		return endlessLife
-	}
-	return c.Duration + temporaryLife
-}
-
-// withToken calls ask with an access token for some vehicles that is revoked
-// after.
-func withToken(ctx context.Context, operator *admin.Client, what string, of access.Vehicles, life time.Duration, ask func(token string) error) (err error) {
-	t, err := operator.IssueToken(ctx, access.TokenRequest{
-		Developer: fmt.Sprintf("%s-%d", what, os.Getpid()), Operations: access.AllOperations, Vehicles: of, Expires: time.Now().Add(life),
-	})
-	if err != nil {
-		return err
-	}
-	defer tidy(ctx, &err, func(ctx context.Context) error {
-		_, err := operator.RevokeToken(ctx, t.ID)
-		return err
-	})
-	return ask(t.AccessToken)
-}
-
 // simulate runs the fleet as a source and prints the report, also of a run that
 // failed.
-func (c *simulateCommand) simulate(ctx context.Context, w streams, as sourceLogin, token string) error {
-	s := newSimulation(&c.trafficFlags)
-	s.duration, s.progress = c.Duration, w.err
+func (c *simulateCommand) simulate(ctx context.Context, w streams, config simulate.Config, as sender.Login, token string) error {
 	if token != "" {
 		trust, err := trusting(c.CA)
 		if err != nil {
@@ -168,20 +122,22 @@ func (c *simulateCommand) simulate(ctx context.Context, w streams, as sourceLogi
 		if base == "" {
 			base = baseURL(c.QueryAddr)
 		}
-		s.developer = client.New(base, token, client.WithHTTPClient(clientTrusting(trust)), client.WithPatience(0))
+		config.Developer = client.New(base, token, client.WithHTTPClient(clientTrusting(trust)), client.WithPatience(0))
 	}
-	for range simulationLanes {
+	var doors []sender.Sender
+	for range simulate.Doors {
 		door, err := c.connect(ctx, as)
 		if err != nil {
 			return err
 		}
-		defer door.close()
-		s.doors = append(s.doors, door)
+		defer door.Close()
+		doors = append(doors, door)
 	}
-	err := s.run(ctx)
-	report := s.report()
+	s := simulate.New(config)
+	err := s.Run(ctx, doors...)
+	report := s.Report()
 	if c.JSON {
 		return errors.Join(err, printJSON(w.out, report))
 	}
-	return errors.Join(err, report.print(w.out))
+	return errors.Join(err, report.Print(w.out))
 }

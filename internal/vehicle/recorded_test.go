@@ -27,7 +27,7 @@ func recordings(t *testing.T, dir, pattern string) []recording {
 	}
 	var all []recording
 	for _, file := range files {
-		d, err := drivelog.Open(file)
+		d, err := drivelog.Open(t.Context(), file)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -21,7 +21,7 @@ func TestDemoDrive(t *testing.T) {
 	if info.Size() > 60_000 {
 		t.Errorf("%d bytes; at most 60,000 are bundled", info.Size())
 	}
-	d, err := Open(demoDrive)
+	d, err := Open(t.Context(), demoDrive)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,8 @@
 package drivelog
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -92,14 +94,43 @@ func (d *Drive) Warnings() []string {
 	return warnings
 }
 
-// Open reads the drive in a file, plain or gzip.
-func Open(path string) (*Drive, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("open the drive: %w", err)
+// Open reads the drive in a file, plain or gzip, until ctx ends: a large file takes a while,
+// and a pipe may stay silent for ever. A read that still blocks then ends with the program.
+// The error names the file.
+func Open(ctx context.Context, path string) (*Drive, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
 	}
-	defer f.Close()
-	return Read(f, filepath.Base(path))
+	type opened struct {
+		drive *Drive
+		err   error
+	}
+	done := make(chan opened, 1)
+	go func() {
+		d, err := open(path)
+		done <- opened{d, err}
+	}()
+	select {
+	case o := <-done:
+		return o.drive, o.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func open(path string) (*Drive, error) {
+	f, err := os.Open(path)
+	if err == nil {
+		defer f.Close()
+		var d *Drive
+		if d, err = Read(f, filepath.Base(path)); err == nil {
+			return d, nil
+		}
+	}
+	if p, ok := errors.AsType[*os.PathError](err); ok {
+		return nil, fmt.Errorf("the drive %s cannot be read: %w", path, p.Err)
+	}
+	return nil, fmt.Errorf("the drive cannot be read: %w", err)
 }
 
 // Read reads a drive, plain or gzip. The name is used in errors only. An error

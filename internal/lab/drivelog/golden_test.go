@@ -23,7 +23,7 @@ func TestDrives(t *testing.T) {
 	}
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".csv"), func(t *testing.T) {
-			d, err := Open(file)
+			d, err := Open(t.Context(), file)
 			if err != nil {
 				t.Fatal(err)
 			}

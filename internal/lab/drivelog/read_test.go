@@ -118,10 +118,10 @@ func TestNoUsableRow(t *testing.T) {
 }
 
 func TestOpen(t *testing.T) {
-	if _, err := Open("testdata/absent.csv"); !errors.Is(err, os.ErrNotExist) {
+	if _, err := Open(t.Context(), "testdata/absent.csv"); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("absent file: %v", err)
 	}
-	if _, err := Open("testdata"); err == nil {
+	if _, err := Open(t.Context(), "testdata"); err == nil {
 		t.Error("a directory was read as a drive")
 	}
 }

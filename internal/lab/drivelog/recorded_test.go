@@ -39,7 +39,7 @@ func TestRecordedDrives(t *testing.T) {
 		}
 		for _, file := range files {
 			t.Run(filepath.Base(file), func(t *testing.T) {
-				d, err := Open(file)
+				d, err := Open(t.Context(), file)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -40,7 +40,7 @@ func recorded(t testing.TB) []aDrive {
 			t.Errorf("%d drives in %s, want %d or more", len(files), c.folder, c.files)
 		}
 		for _, file := range files {
-			d, err := drivelog.Open(file)
+			d, err := drivelog.Open(t.Context(), file)
 			if err != nil {
 				t.Fatal(err)
 			}

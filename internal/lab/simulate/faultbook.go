@@ -1,4 +1,4 @@
-package main
+package simulate
 
 import (
 	"math/rand/v2"
@@ -8,8 +8,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// faultBook puts throttle faults into what a fleet reads, and knows which car has
-// one.
+// faultBook puts throttle faults into the readings of a fleet, and knows which car has one.
 type faultBook struct {
 	perHour float64
 	random  *rand.Rand
@@ -42,8 +41,8 @@ type standingFault struct {
 
 // Times of faults.
 const (
-	// firstFault is how long a car is left alone: what is wrong from the very
-	// beginning is learned as how the car is (docs/verdicts.md).
+	// firstFault is how long a car stays healthy: the rules learn a fault from the very
+	// beginning as how the car is (docs/verdicts.md).
 	firstFault    = 2 * time.Minute
 	shortestFault = 4 * time.Minute
 	meanFault     = 10 * time.Minute
@@ -53,7 +52,7 @@ func newFaultBook(cars int, perHour float64, seed uint64) *faultBook {
 	return &faultBook{perHour: perHour, random: rand.New(rand.NewPCG(seed, 3)), cars: make([]carFaults, cars)}
 }
 
-// apply changes what a car read, if it has a fault, and lets faults come and go.
+// apply changes the readings of a car that has a fault, and begins and ends faults.
 func (b *faultBook) apply(car int, at time.Duration, r *vehicle.Readings) error {
 	if !r.Has(vehicle.ThrottlePosition) {
 		return nil // it is parked
@@ -94,7 +93,7 @@ func deviation(f faults.Fault) float64 {
 	return 5
 }
 
-// faultySensors are those that a fault of one sensor befalls.
+// faultySensors are the sensors of which one may have a fault.
 var faultySensors = [...]vehicle.Signal{
 	vehicle.ThrottlePosition, vehicle.ThrottlePositionB, vehicle.ThrottleActuator,
 	vehicle.AcceleratorPositionD, vehicle.AcceleratorPositionE,

@@ -1,11 +1,10 @@
-package main
+package simulate
 
 import (
 	"fmt"
 	"io"
 	"maps"
 	"slices"
-	"text/tabwriter"
 	"time"
 
 	"carstate/client"
@@ -47,8 +46,8 @@ func (c *throttleCounts) add(s client.ThrottleState) {
 }
 
 const (
-	// changedSoon is how long after a change of the road's state a verdict may well
-	// be behind: a verdict stands a minute, and evidence takes time.
+	// changedSoon is how long after a change of the road's state a verdict may be behind: a
+	// verdict stands a minute, and evidence takes time.
 	changedSoon = time.Minute
 	// recovers is how long after a fault was mended nothing is expected: the rules
 	// ask for a minute of healthy readings.
@@ -61,7 +60,7 @@ func newScoreBoard(cars int) *scoreBoard {
 	return &scoreBoard{alarmed: make([]bool, cars), byRoad: make(map[float64]*score.Agreement)}
 }
 
-// driving compares how a car is said to drive with the road around it. A car in a
+// driving compares the verdict on a car with the road around it. A car in a
 // side street has no truth.
 func (b *scoreBoard) driving(k known, a client.DrivingAnswer) {
 	said := stateOf(a)
@@ -88,7 +87,7 @@ func (b *scoreBoard) driving(k known, a client.DrivingAnswer) {
 	}
 }
 
-// throttle compares what is said of a car's throttle system with its faults.
+// throttle compares the verdict on a car's throttle system with its faults.
 func (b *scoreBoard) throttle(i int, k known, a client.ThrottleAnswer) {
 	alarm := a.System == client.ThrottleAnomaly
 	switch f := k.fault; {
@@ -111,8 +110,8 @@ func (b *scoreBoard) throttle(i int, k known, a client.ThrottleAnswer) {
 	}
 }
 
-// simulationReport is what `simulate --json` prints.
-type simulationReport struct {
+// Report is what `simulate --json` prints.
+type Report struct {
 	Vehicles      int             `json:"vehicles"`
 	Seconds       float64         `json:"seconds"`
 	Acknowledged  int64           `json:"samples_acknowledged"`
@@ -167,11 +166,11 @@ type faultKind struct {
 	Median *float64 `json:"median_seconds"`
 }
 
-// report sums up.
-func (s *simulation) report() *simulationReport {
+// Report sums up, also of a run that failed.
+func (s *Simulation) Report() *Report {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r := &simulationReport{
+	r := &Report{
 		Vehicles: len(s.ids), Seconds: s.now.Seconds(),
 		Acknowledged: s.acknowledged.Load(), Refused: s.refused.Load(), FirstRefusal: s.refusal,
 		FailedQueries: s.score.failed,
@@ -189,7 +188,7 @@ func (s *simulation) report() *simulationReport {
 	return r
 }
 
-func (s *simulation) throttleReport() *throttleReport {
+func (s *Simulation) throttleReport() *throttleReport {
 	r := &throttleReport{Faulty: s.score.faulty, Healthy: s.score.healthy, FalseAlarms: s.score.falseAlarms}
 	telling, found, alarms := 0, 0, 0
 	for kind := range faults.Kind(faults.NumKinds) {
@@ -226,63 +225,63 @@ func (s *simulation) throttleReport() *throttleReport {
 	return r
 }
 
-// print prints the report for people.
-func (r *simulationReport) print(w io.Writer) error {
-	t := &tables{w: tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)}
-	t.line("%d cars drove for %s; %d samples acknowledged, %d refused", r.Vehicles, (time.Duration(r.Seconds) * time.Second), r.Acknowledged, r.Refused)
+// Print prints the report for people.
+func (r *Report) Print(w io.Writer) error {
+	t := score.NewTables(w)
+	t.Line("%d cars drove for %s; %d samples acknowledged, %d refused", r.Vehicles, (time.Duration(r.Seconds) * time.Second), r.Acknowledged, r.Refused)
 	if r.FirstRefusal != "" {
-		t.line("The first was refused because: %s", r.FirstRefusal)
+		t.Line("The first was refused because: %s", r.FirstRefusal)
 	}
 	if r.FailedQueries > 0 {
-		t.line("%d questions were not answered", r.FailedQueries)
+		t.Line("%d questions were not answered", r.FailedQueries)
 	}
 	if r.Driving == nil {
-		t.line("No verdict was compared with the truth: nobody asked, or the cars did not drive for %s", askAfter)
+		t.Line("No verdict was compared with the truth: nobody asked, or the cars did not drive for %s", askAfter)
 	} else {
 		r.Driving.print(t)
 	}
 	if r.Throttle != nil {
 		r.Throttle.print(t)
 	}
-	t.flush()
-	return t.err
+	t.Flush()
+	return t.Err()
 }
 
-func (r *drivingScore) print(t *tables) {
-	t.line("\nThe label is the state of the road around the car; each answer is a row.")
-	t.confusion(&r.Agreement)
-	t.line("Of %d answers that disagree, %d came within a minute of a change of the road's state.", r.Disagreed, r.SoonAfter)
-	t.line("Parked cars: %d answers \"not driving\", %d others.", r.ParkedRight, r.ParkedOtherwise)
+func (r *drivingScore) print(t *score.Tables) {
+	t.Line("\nThe label is the state of the road around the car; each answer is a row.")
+	t.Confusion(&r.Agreement)
+	t.Line("Of %d answers that disagree, %d came within a minute of a change of the road's state.", r.Disagreed, r.SoonAfter)
+	t.Line("Parked cars: %d answers \"not driving\", %d others.", r.ParkedRight, r.ParkedOtherwise)
 
-	t.line("\nspeed limit\trows\taccuracy\tmacro-F1")
+	t.Line("\nspeed limit\trows\taccuracy\tmacro-F1")
 	for _, road := range r.Roads {
-		t.line("%.0f km/h\t%d\t%.3f\t%.3f", road.LimitKmh, road.Rows, road.Accuracy, road.MacroF1)
+		t.Line("%.0f km/h\t%d\t%.3f\t%.3f", road.LimitKmh, road.Rows, road.Accuracy, road.MacroF1)
 	}
-	t.flush()
-	t.line("\ntraffic flows at\tnone\tnormal\tslow\tjam")
+	t.Flush()
+	t.Line("\ntraffic flows at\tnone\tnormal\tslow\tjam")
 	for tenth, row := range r.ByFlow {
-		t.line("%d to %d %% of the free flow\t%d\t%d\t%d\t%d", 10*tenth, 10*tenth+10, row[0], row[1], row[2], row[3])
+		t.Line("%d to %d %% of the free flow\t%d\t%d\t%d\t%d", 10*tenth, 10*tenth+10, row[0], row[1], row[2], row[3])
 	}
-	t.flush()
+	t.Flush()
 }
 
-func (r *throttleReport) print(t *tables) {
-	t.line("\nfault\tbegun\ttelling\tfound\tmedian")
+func (r *throttleReport) print(t *score.Tables) {
+	t.Line("\nfault\tbegun\ttelling\tfound\tmedian")
 	for _, k := range r.Kinds {
 		median := ""
 		if k.Median != nil {
 			median = fmt.Sprintf("%.0f s", *k.Median)
 		}
-		t.line("%s\t%d\t%d\t%d\t%s", k.Kind, k.Begun, k.Telling, k.Found, median)
+		t.Line("%s\t%d\t%d\t%d\t%s", k.Kind, k.Begun, k.Telling, k.Found, median)
 	}
-	t.flush()
-	t.line("\nthrottle\tno verdict\tnormal\tanomaly")
+	t.Flush()
+	t.Line("\nthrottle\tno verdict\tnormal\tanomaly")
 	for _, row := range []struct {
 		name string
 		c    throttleCounts
 	}{{"with an observable fault", r.Faulty}, {"healthy", r.Healthy}} {
-		t.line("%s\t%d\t%d\t%d", row.name, row.c.None, row.c.Normal, row.c.Anomaly)
+		t.Line("%s\t%d\t%d\t%d", row.name, row.c.None, row.c.Normal, row.c.Anomaly)
 	}
-	t.flush()
-	t.line("\n%d false alarms, precision %.3f, recall %.3f", r.FalseAlarms, r.Precision, r.Recall)
+	t.Flush()
+	t.Line("\n%d false alarms, precision %.3f, recall %.3f", r.FalseAlarms, r.Precision, r.Recall)
 }

@@ -1,4 +1,4 @@
-package main
+package evaluate
 
 import (
 	"path/filepath"
@@ -18,7 +18,7 @@ func TestShortNames(t *testing.T) {
 		{[]string{"x.csv", "x.csv"}, []string{"x.csv", "x.csv"}},
 		{[]string{"/x.csv", "/b/x.csv", "../x.csv"}, []string{"x.csv", "b/x.csv", "../x.csv"}},
 	} {
-		if got := shortNames(c.paths); !slices.Equal(got, c.want) {
+		if got := ShortNames(c.paths); !slices.Equal(got, c.want) {
 			t.Errorf("%q are called %q, want %q", c.paths, got, c.want)
 		}
 	}
@@ -32,26 +32,11 @@ func TestShortNamesDiffer(t *testing.T) {
 			return strings.Join(rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "x.csv"}), 1, 4).Draw(t, "parts"), "/")
 		}), 1, 8, filepath.Clean).Draw(t, "paths")
 		seen := map[string]bool{}
-		for i, name := range shortNames(paths) {
+		for i, name := range ShortNames(paths) {
 			if seen[name] || name != paths[i] && !strings.HasSuffix(paths[i], "/"+name) {
-				t.Fatalf("%q are called %q", paths, shortNames(paths))
+				t.Fatalf("%q are called %q", paths, ShortNames(paths))
 			}
 			seen[name] = true
 		}
 	})
-}
-
-// TestEvaluateTellsFoldersApart: two drives of one base name are two in the output.
-func TestEvaluateTellsFoldersApart(t *testing.T) {
-	drive := labelledDrive(t)
-	other := labelledDrive(t)
-	for _, args := range [][]string{{drive, other}, {"--json", drive, other}} {
-		out := evaluated(t, args...)
-		for _, path := range []string{drive, other} {
-			name := filepath.ToSlash(filepath.Join(filepath.Base(filepath.Dir(path)), filepath.Base(path)))
-			if !strings.Contains(out, name) {
-				t.Errorf("%s is not in %s", name, out)
-			}
-		}
-	}
 }

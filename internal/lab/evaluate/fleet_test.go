@@ -1,4 +1,4 @@
-package fleeteval
+package evaluate
 
 import (
 	"context"
@@ -49,7 +49,7 @@ func byLastSpeed(s vehicle.State, x vehicle.Sample) vehicle.State {
 	return s
 }
 
-var plain = Config{Observe: byLastSpeed, Share: 1, MaxAge: 5 * time.Minute}
+var plain = FleetConfig{Observe: byLastSpeed, Share: 1}
 
 const (
 	normal = vehicle.NormalDriving
@@ -65,7 +65,7 @@ func label(id vehicle.ID, seconds int, truth vehicle.DrivingState, sure bool) fc
 // make and later ones do not.
 func TestRun(t *testing.T) {
 	fleet := open(t, "A,10,50", "B,10,50", "A,20,20", "A,30,5", "B,40,100")
-	r, err := Run(t.Context(), plain, fleet, nil, []fcd.Label{
+	r, err := Fleet(t.Context(), plain, fleet, nil, []fcd.Label{
 		label("A", 5, normal, true),     // none: nothing was read yet
 		label("A", 10, normal, true),    // normal
 		label("A", 19, slow, false),     // normal still
@@ -93,7 +93,7 @@ func TestRun(t *testing.T) {
 		t.Errorf("macro-F1 %v, want %v", r.All.MacroF1, f)
 	}
 
-	if _, err := Run(t.Context(), plain, fleet, nil, []fcd.Label{label("C", 25, jam, true)}); err == nil || !strings.Contains(err.Error(), "no label is of a car that sends") {
+	if _, err := Fleet(t.Context(), plain, fleet, nil, []fcd.Label{label("C", 25, jam, true)}); err == nil || !strings.Contains(err.Error(), "no label is of a car that sends") {
 		t.Errorf("labels of other cars: %v", err)
 	}
 }
@@ -110,7 +110,7 @@ func TestLearn(t *testing.T) {
 	}
 	fleet := open(t, "A,100,50", "A,103,50", "B,105,50")
 	learn := open(t, "A,7000,5", "L,7001,5", "L,7009,5", "A,7050,5")
-	r, err := Run(t.Context(), c, fleet, learn, []fcd.Label{label("A", 99, jam, true), label("A", 105, normal, true), label("L", 105, jam, true)})
+	r, err := Fleet(t.Context(), c, fleet, learn, []fcd.Label{label("A", 99, jam, true), label("A", 105, normal, true), label("L", 105, jam, true)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,7 +153,7 @@ func TestThinned(t *testing.T) {
 			sent[x.Vehicle] = append(sent[x.Vehicle], int(x.Time.Sub(origin).Seconds()))
 		}
 		c.Progress = func(n int) { last += n }
-		r, err := Run(t.Context(), c, fleet, nil, labels)
+		r, err := Fleet(t.Context(), c, fleet, nil, labels)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -206,7 +206,7 @@ func TestWithoutPositions(t *testing.T) {
 				t.Errorf("without positions %t: %+v", without, x)
 			}
 		}
-		if r, err := Run(t.Context(), c, fleet, nil, []fcd.Label{label("A", 3, normal, true)}); err != nil || r.Readings != want {
+		if r, err := Fleet(t.Context(), c, fleet, nil, []fcd.Label{label("A", 3, normal, true)}); err != nil || r.Readings != want {
 			t.Errorf("without positions %t: %d readings, %v", without, r.Readings, err)
 		}
 	}
@@ -222,7 +222,7 @@ func TestStops(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	c := plain
 	c.Judged = func(vehicle.Sample, vehicle.DrivingState) { cancel() }
-	if _, err := Run(ctx, c, fleet, nil, []fcd.Label{label("A", 3, normal, true)}); !errors.Is(err, context.Canceled) {
+	if _, err := Fleet(ctx, c, fleet, nil, []fcd.Label{label("A", 3, normal, true)}); !errors.Is(err, context.Canceled) {
 		t.Errorf("ended with %v", err)
 	}
 }

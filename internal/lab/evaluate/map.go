@@ -1,16 +1,18 @@
-package main
+package evaluate
 
 import (
 	"cmp"
+	"fmt"
 	"html"
 	"math"
 	"slices"
 	"time"
 
+	"carstate/internal/access"
 	"carstate/internal/vehicle"
 )
 
-// spot is a place on a map and how cars were judged there, 0 for not at all.
+// spot is a place on a map and the verdict there, 0 for none.
 type spot struct {
 	latitude, longitude float64 // degrees
 	state               vehicle.DrivingState
@@ -35,9 +37,9 @@ type judgement struct {
 	at    vehicle.UnixMilli
 }
 
-// fleetPicture notes where the cars of a fleet were and how they were judged, and
-// keeps the moment at which most places were jammed.
-type fleetPicture struct {
+// Picture keeps where the cars of a fleet were judged, and how, at the moment at which most
+// places were jammed.
+type Picture struct {
 	places      map[place]judgement
 	first, next vehicle.UnixMilli // of the first sample; of the next look
 	now         vehicle.UnixMilli
@@ -46,8 +48,8 @@ type fleetPicture struct {
 	then        map[place]vehicle.DrivingState
 }
 
-// add notes one sample, in order of time.
-func (p *fleetPicture) add(x vehicle.Sample, said vehicle.DrivingState) {
+// Add notes one sample, in order of time.
+func (p *Picture) Add(x vehicle.Sample, said vehicle.DrivingState) {
 	if p.places == nil {
 		p.places = make(map[place]judgement)
 		p.first, p.next = x.Time, x.Time.Add(pictureEvery)
@@ -65,7 +67,7 @@ func (p *fleetPicture) add(x vehicle.Sample, said vehicle.DrivingState) {
 }
 
 // look keeps this moment if more places are jammed than at any before.
-func (p *fleetPicture) look() {
+func (p *Picture) look() {
 	jams, now := 0, make(map[place]vehicle.DrivingState, len(p.then))
 	for at, j := range p.places {
 		if p.now.Sub(j.at) > pictureLasts {
@@ -81,9 +83,16 @@ func (p *fleetPicture) look() {
 	}
 }
 
+// Map draws all places on an SVG page as they were when most of them were jammed. The name is
+// that of the fleet.
+func (p *Picture) Map(name string) string {
+	at, spots := p.worst()
+	return plotMap(fmt.Sprintf("%s, %s after its beginning, when most places were jammed", access.Printable(name), at), spots)
+}
+
 // worst returns all places as they were when most were jammed, and when that was after
 // the first sample.
-func (p *fleetPicture) worst() (time.Duration, []spot) {
+func (p *Picture) worst() (time.Duration, []spot) {
 	p.look()
 	spots := make([]spot, 0, len(p.places))
 	for at := range p.places {
@@ -92,7 +101,7 @@ func (p *fleetPicture) worst() (time.Duration, []spot) {
 	return p.at.Sub(p.first).Round(time.Second), spots
 }
 
-// mapHeight bounds the map, in the units of plotWidth.
+// mapHeight bounds the map, in the units of pageWidth.
 const mapHeight = 1000
 
 // mapMarks are the colour and size of a place without a verdict, with normal driving,
@@ -119,21 +128,12 @@ func plotMap(title string, spots []spot) string {
 	narrow := math.Cos((south + north) / 2 * math.Pi / 180)
 	wide, high := max((east-west)*narrow, spotDegrees), max(north-south, spotDegrees)
 	const margin = 20
-	scale := min((plotWidth-2*margin)/wide, (mapHeight-2*margin)/high)
-	height := plotHeader + int(high*scale) + 3*margin
+	scale := min((pageWidth-2*margin)/wide, (mapHeight-2*margin)/high)
+	height := pageHeader + int(high*scale) + 3*margin
 
-	p := &page{}
-	p.put(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" role="img" font-family="sans-serif" font-size="11" fill="%s">`,
-		plotWidth, height, plotWidth, height, textColour)
-	p.put(`<title>%s</title>`, html.EscapeString(title))
-	p.put(`<rect width="%d" height="%d" fill="#ffffff"/>`, plotWidth, height)
-	x := float64(margin)
-	for state, name := range [...]string{"no verdict", "normal driving", "slow driving", "traffic jam"} {
-		p.mark(x+7, 21, vehicle.DrivingState(state))
-		p.put(`<text x="%.0f" y="25">%s</text>`, x+19, name)
-		x += 125
-	}
-	p.put(`<text x="%d" y="25" text-anchor="end">%s</text>`, plotWidth-margin, html.EscapeString(title))
+	p := newPage(title, height)
+	p.legend(margin, func(x int, state vehicle.DrivingState) { p.mark(float64(x+7), 21, state) })
+	p.put(`<text x="%d" y="25" text-anchor="end">%s</text>`, pageWidth-margin, html.EscapeString(title))
 	// What is worse is drawn later, above the rest. Places that share a point of the page
 	// are drawn once.
 	slices.SortFunc(spots, func(a, b spot) int {
@@ -145,15 +145,14 @@ func plotMap(title string, spots []spot) string {
 	}
 	drawn := make(map[point]bool)
 	for _, s := range spots {
-		at := point{margin + int((eastern(s.longitude)-west)*narrow*scale), plotHeader + margin + int((north-s.latitude)*scale), s.state}
+		at := point{margin + int((eastern(s.longitude)-west)*narrow*scale), pageHeader + margin + int((north-s.latitude)*scale), s.state}
 		if !drawn[at] {
 			drawn[at] = true
 			p.mark(float64(at.x), float64(at.y), s.state)
 		}
 	}
 	p.ruler(scale/metresPerDegree, margin, height-margin)
-	p.put(`</svg>`)
-	return p.b.String()
+	return p.end()
 }
 
 // mark draws one place.

@@ -1,4 +1,4 @@
-package main
+package simulate
 
 import (
 	"context"
@@ -24,7 +24,7 @@ const (
 )
 
 // askOnAndOn asks about one car after the other.
-func (s *simulation) askOnAndOn(ctx context.Context) {
+func (s *Simulation) askOnAndOn(ctx context.Context) {
 	questions := make(chan int)
 	var asking sync.WaitGroup
 	defer asking.Wait()
@@ -48,7 +48,7 @@ func (s *simulation) askOnAndOn(ctx context.Context) {
 }
 
 // askAll asks about every car once, at the end, when all is acknowledged and judged.
-func (s *simulation) askAll(ctx context.Context) {
+func (s *Simulation) askAll(ctx context.Context) {
 	s.waitJudged(ctx)
 	var asking sync.WaitGroup
 	defer asking.Wait()
@@ -61,28 +61,30 @@ func (s *simulation) askAll(ctx context.Context) {
 	}
 }
 
-// judgedWithin is how long the last verdicts are waited for.
-const judgedWithin = 10 * time.Second
+// The wait for the last verdicts: how long, and the time between two questions.
+const (
+	judgedWithin = 10 * time.Second
+	judgedEvery  = 20 * time.Millisecond
+)
 
-// waitJudged waits until the verdict on some car is as new as its last sample.
-func (s *simulation) waitJudged(ctx context.Context) {
+// waitJudged waits until the verdict on some car is as new as its last sample. After
+// judgedWithin it gives up, and the questions are asked all the same.
+func (s *Simulation) waitJudged(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, judgedWithin)
 	defer cancel()
 	last := s.lastDriving
 	if last.Vehicle == "" {
 		return // nobody drove
 	}
-	// Who waited in vain asks all the same.
-	_ = poll(ctx, func() error {
-		a, err := s.developer.CarDrivingState(ctx, string(last.Vehicle))
-		if err == nil && a.AsOf.Before(last.Time.Time().Truncate(time.Second)) {
-			err = errNoAnswer
+	for range ticks.NowAndEvery(ctx, judgedEvery) {
+		a, err := s.Developer.CarDrivingState(ctx, string(last.Vehicle))
+		if err == nil && !a.AsOf.Before(last.Time.Time().Truncate(time.Second)) {
+			return
 		}
-		return err
-	})
+	}
 }
 
-// known is what is so about a car when it is asked about.
+// known is the truth about a car at the time of a question.
 type known struct {
 	traffic.Truth
 	now    time.Duration
@@ -90,12 +92,12 @@ type known struct {
 	mended time.Duration
 }
 
-// lateMost is how far the fleet may be behind the clock and still be compared: what
+// lateMost is how far the fleet may be behind the clock and still be compared: a sample that
 // is not stored yet cannot be judged.
 const lateMost = 2 * time.Second
 
-// known tells about a car; compare is false where that means nothing yet.
-func (s *simulation) known(i int) (k known, compare bool) {
+// known returns the truth about a car; compare is false while it means nothing.
+func (s *Simulation) known(i int) (k known, compare bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := &s.faults.cars[i]
@@ -111,13 +113,13 @@ func (s *simulation) known(i int) (k known, compare bool) {
 
 // ask asks both questions about a car and compares the answers with the truth of
 // that moment.
-func (s *simulation) ask(ctx context.Context, i int) {
+func (s *Simulation) ask(ctx context.Context, i int) {
 	k, compare := s.known(i)
 	if !compare {
 		return
 	}
-	driving, derr := s.developer.CarDrivingState(ctx, string(s.ids[i]))
-	throttle, terr := s.developer.ThrottleSystem(ctx, string(s.ids[i]))
+	driving, derr := s.Developer.CarDrivingState(ctx, string(s.ids[i]))
+	throttle, terr := s.Developer.ThrottleSystem(ctx, string(s.ids[i]))
 	if ctx.Err() != nil {
 		return
 	}

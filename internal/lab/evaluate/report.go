@@ -1,11 +1,9 @@
-package main
+package evaluate
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"math"
-	"text/tabwriter"
 	"time"
 
 	"carstate/internal/access"
@@ -13,8 +11,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// evaluation is what `evaluate --json` prints.
-type evaluation struct {
+// Drives is how the rules did on recorded drives, as `evaluate --json` prints it.
+type Drives struct {
 	Files []fileResult `json:"files"`
 	Total fileResult   `json:"total"`
 }
@@ -62,7 +60,7 @@ func (r *fileResult) label(truth, verdict vehicle.DrivingState) {
 }
 
 // add appends a file's result and adds it to the total.
-func (e *evaluation) add(r fileResult) {
+func (e *Drives) add(r fileResult) {
 	if r.Anomalies == nil {
 		r.Anomalies = []anomaly{}
 	}
@@ -86,49 +84,21 @@ func (e *evaluation) add(r fileResult) {
 	t.Join(r.Agreement)
 }
 
-func (e *evaluation) writeJSON(w io.Writer) error {
-	b, err := json.Marshal(e)
-	if err != nil {
-		return fmt.Errorf("write the evaluation: %w", err)
-	}
-	_, err = w.Write(append(b, '\n'))
-	return err
-}
-
-// writeTables prints the evaluation for people.
-func (e *evaluation) writeTables(w io.Writer) error {
-	t := &tables{w: tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)}
-	t.states(e)
-	t.anomalies(e)
+// WriteTables prints the evaluation for people.
+func (e *Drives) WriteTables(w io.Writer) error {
+	t := score.NewTables(w)
+	e.states(t)
+	e.anomalies(t)
 	if a := e.Total.Agreement; a != nil {
-		t.confusion(a)
-		t.files(e)
+		t.Confusion(a)
+		e.agreements(t)
 	}
-	t.flush()
-	return t.err
+	t.Flush()
+	return t.Err()
 }
 
-// tables writes tables until the first error.
-type tables struct {
-	w   *tabwriter.Writer
-	err error
-}
-
-func (t *tables) line(format string, args ...any) {
-	if t.err == nil {
-		_, t.err = fmt.Fprintf(t.w, format+"\n", args...)
-	}
-}
-
-// flush ends a table, so that the next one has columns of its own.
-func (t *tables) flush() {
-	if t.err == nil {
-		t.err = t.w.Flush()
-	}
-}
-
-func (t *tables) states(e *evaluation) {
-	t.line("drive\tminutes\tnormal\tslow\tjam\tno verdict\tanomalies")
+func (e *Drives) states(t *score.Tables) {
+	t.Line("drive\tminutes\tnormal\tslow\tjam\tno verdict\tanomalies")
 	row := func(name string, r *fileResult) {
 		of := func(seconds float64) string {
 			if r.Seconds == 0 {
@@ -136,7 +106,7 @@ func (t *tables) states(e *evaluation) {
 			}
 			return fmt.Sprintf("%.1f %%", 100*seconds/r.Seconds)
 		}
-		t.line("%s\t%.1f\t%s\t%s\t%s\t%s\t%d", name, r.Seconds/60, of(r.States.Normal), of(r.States.Slow), of(r.States.Jam), of(r.States.None), len(r.Anomalies))
+		t.Line("%s\t%.1f\t%s\t%s\t%s\t%s\t%d", name, r.Seconds/60, of(r.States.Normal), of(r.States.Slow), of(r.States.Jam), of(r.States.None), len(r.Anomalies))
 	}
 	for i := range e.Files {
 		row(access.Printable(e.Files[i].File), &e.Files[i])
@@ -144,40 +114,26 @@ func (t *tables) states(e *evaluation) {
 	if len(e.Files) > 1 {
 		row("all", &e.Total)
 	}
-	t.flush()
+	t.Flush()
 }
 
-func (t *tables) anomalies(e *evaluation) {
+func (e *Drives) anomalies(t *score.Tables) {
 	if len(e.Total.Anomalies) == 0 {
-		t.line("\nNo throttle anomaly.")
-		t.flush()
+		t.Line("\nNo throttle anomaly.")
+		t.Flush()
 		return
 	}
-	t.line("\nthrottle anomaly in\tat\tfor\treason")
+	t.Line("\nthrottle anomaly in\tat\tfor\treason")
 	for i := range e.Files {
 		for _, a := range e.Files[i].Anomalies {
-			t.line("%s\t%.1f s\t%.1f s\t%s", access.Printable(e.Files[i].File), a.At, a.For, a.Reason)
+			t.Line("%s\t%.1f s\t%.1f s\t%s", access.Printable(e.Files[i].File), a.At, a.For, a.Reason)
 		}
 	}
-	t.flush()
+	t.Flush()
 }
 
-var stateColumns = [...]string{"none", "normal", "slow", "jam"}
-
-// confusion prints the confusion matrix and the scores of each state.
-func (t *tables) confusion(a *score.Agreement) {
-	t.line("\nlabel \\ verdict\tnone\tnormal\tslow\tjam\tprecision\trecall\tF1")
-	for truth, row := range a.Confusion {
-		s := a.Of(vehicle.DrivingState(truth + 1))
-		t.line("%s\t%d\t%d\t%d\t%d\t%.3f\t%.3f\t%.3f", stateColumns[truth+1], row[0], row[1], row[2], row[3], s.Precision(), s.Recall(), s.F1())
-	}
-	t.flush()
-	t.line("\n%d labelled rows, accuracy %.3f, macro-F1 %.3f", a.Rows, a.Accuracy, a.MacroF1)
-	t.flush()
-}
-
-// files prints the scores of each labelled drive, if there are several.
-func (t *tables) files(e *evaluation) {
+// agreements prints the scores of each labelled drive, if there are several.
+func (e *Drives) agreements(t *score.Tables) {
 	labelled := 0
 	for i := range e.Files {
 		if e.Files[i].Agreement != nil {
@@ -187,14 +143,14 @@ func (t *tables) files(e *evaluation) {
 	if labelled < 2 {
 		return
 	}
-	t.line("\nlabelled drive\trows\taccuracy\tnormal F1\tslow F1\tjam F1\tmacro-F1")
+	t.Line("\nlabelled drive\trows\taccuracy\tnormal F1\tslow F1\tjam F1\tmacro-F1")
 	for i := range e.Files {
 		a := e.Files[i].Agreement
 		if a == nil {
 			continue
 		}
 		f1 := func(s vehicle.DrivingState) float64 { return a.Of(s).F1() }
-		t.line("%s\t%d\t%.3f\t%.3f\t%.3f\t%.3f\t%.3f", access.Printable(e.Files[i].File), a.Rows, a.Accuracy,
+		t.Line("%s\t%d\t%.3f\t%.3f\t%.3f\t%.3f\t%.3f", access.Printable(e.Files[i].File), a.Rows, a.Accuracy,
 			f1(vehicle.NormalDriving), f1(vehicle.SlowDriving), f1(vehicle.TrafficJam), a.MacroF1)
 	}
 }

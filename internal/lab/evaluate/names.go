@@ -1,14 +1,14 @@
-package main
+package evaluate
 
 import (
 	"path/filepath"
 	"strings"
 )
 
-// shortNames names files by as little of their paths as tells them apart: most by
+// ShortNames names files by as little of their paths as tells them apart: most by
 // their base name, those of one base name with the folders that differ. Only a file
 // that is given twice has one name twice.
-func shortNames(paths []string) []string {
+func ShortNames(paths []string) []string {
 	names, rest := make([]string, len(paths)), make([]string, len(paths))
 	for i, path := range paths {
 		rest[i] = filepath.ToSlash(filepath.Clean(path))

@@ -1,4 +1,4 @@
-package main
+package sender
 
 import (
 	"fmt"
@@ -16,8 +16,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// A node of a cluster may not have heard yet of a source that was just made. Whoever
-// sends as one that was made long ago is refused at once.
+// TestSourceThatSpreads: a node of a cluster may not know a new source yet, so a sender tries
+// again. A source that was made long ago is refused at once.
 func TestSourceThatSpreads(t *testing.T) {
 	var asked atomic.Int64
 	door := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -35,26 +35,26 @@ func TestSourceThatSpreads(t *testing.T) {
 	if err := sample.Set(vehicle.Speed, 50); err != nil {
 		t.Fatal(err)
 	}
-	for name, send := range map[string]func(sourceLogin) error{
-		"HTTP": func(as sourceLogin) error {
-			s := newHTTPSender(door.URL, as, nil)
-			defer s.close()
-			return s.send(t.Context(), []vehicle.Sample{sample})
+	for name, send := range map[string]func(Login) error{
+		"HTTP": func(as Login) error {
+			s := HTTP(door.URL, as, nil)
+			defer s.Close()
+			return s.Send(t.Context(), []vehicle.Sample{sample})
 		},
-		"MQTT": func(as sourceLogin) error {
-			s, err := newMQTTSender(t.Context(), broker, as, nil)
+		"MQTT": func(as Login) error {
+			s, err := MQTT(t.Context(), broker, as, nil)
 			if err == nil {
-				s.close()
+				s.Close()
 			}
 			return err
 		},
 	} {
 		asked.Store(0)
-		if err := send(sourceLogin{"gateway", "key", time.Now()}); err != nil || asked.Load() != 2 {
+		if err := send(Login{"gateway", "key", time.Now()}); err != nil || asked.Load() != 2 {
 			t.Errorf("%s, just made: %v after %d tries", name, err, asked.Load())
 		}
 		asked.Store(0)
-		if err := send(sourceLogin{name: "gateway", key: "key"}); err == nil || !strings.Contains(err.Error(), "refused") || asked.Load() != 1 {
+		if err := send(Login{Name: "gateway", Key: "key"}); err == nil || !strings.Contains(err.Error(), "refused") || asked.Load() != 1 {
 			t.Errorf("%s, made long ago: %v after %d tries", name, err, asked.Load())
 		}
 	}

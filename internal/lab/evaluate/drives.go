@@ -1,0 +1,101 @@
+// Package evaluate runs the rules over recorded drives and over whole fleets, as a service would
+// have run them, and reports how their verdicts agree with labels. It also draws the verdicts:
+// drives as speed over time, fleets as a map. It never judges, and it knows nothing of a command
+// line.
+package evaluate
+
+import (
+	"time"
+
+	"carstate/internal/access"
+	"carstate/internal/lab/drivelog"
+	"carstate/internal/vehicle"
+)
+
+const (
+	// drivenGap is the longest step between two rows that counts as time
+	// driven. Longer ones are pauses: the rules take nothing from them either.
+	drivenGap = 75 * time.Second
+	// maxAge is how old a verdict may be to count, as by default in the service.
+	maxAge = 5 * time.Minute
+)
+
+// Add runs the rules over one drive and returns it as a plot shows it.
+func (e *Drives) Add(name string, d *drivelog.Drive) Track {
+	r, t := run(name, d)
+	e.add(r)
+	return t
+}
+
+// run runs the rules over one drive.
+func run(name string, d *drivelog.Drive) (fileResult, Track) {
+	start := d.Start
+	if start.IsZero() {
+		start = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) // any time will do: only differences count
+	}
+	e := evaluator{result: fileResult{File: name}, track: Track{name: access.Printable(name)}}
+	for i := range d.Rows {
+		e.row(vehicle.At(start), &d.Rows[i])
+	}
+	return e.end()
+}
+
+// evaluator folds a drive's rows.
+type evaluator struct {
+	state  vehicle.State
+	result fileResult
+	track  Track
+
+	seen    bool
+	driven  time.Duration // up to the last row, pauses left out
+	last    time.Duration // the last row's time, pauses included
+	verdict vehicle.DrivingState
+	anomaly *anomaly // the one that lasts, an element of result.Anomalies
+}
+
+func (e *evaluator) row(start vehicle.UnixMilli, r *drivelog.Row) {
+	pause := false
+	if step := r.At - e.last; e.seen && step <= drivenGap {
+		e.result.States.add(e.verdict, step)
+		e.driven += step
+	} else if e.seen {
+		pause = true
+	}
+	e.seen, e.last = true, r.At
+
+	now := start.Add(r.At)
+	e.state = vehicle.Observe(e.state, vehicle.Sample{Vehicle: "evaluated", Time: now, Readings: r.Readings})
+	e.verdict = 0
+	if v := e.state.Driving(); v.At(now, maxAge) == vehicle.Answered {
+		e.verdict = v.State
+	}
+	if r.Label != 0 {
+		e.result.label(r.Label, e.verdict)
+	}
+	e.throttle(r.At)
+	e.track.add(e.driven, pause, r, e.verdict, e.anomaly != nil)
+}
+
+// throttle notes where an anomaly begins and ends.
+func (e *evaluator) throttle(at time.Duration) {
+	v := e.state.Throttle()
+	found := v.Time != 0 && v.System == vehicle.ThrottleAnomaly
+	if e.anomaly != nil {
+		e.anomaly.For = (at - e.anomaly.since).Seconds()
+	}
+	switch {
+	case found && e.anomaly == nil:
+		e.result.Anomalies = append(e.result.Anomalies, anomaly{At: at.Seconds(), Reason: ruleAndText(e.state.ExplainThrottle()), since: at})
+		e.anomaly = &e.result.Anomalies[len(e.result.Anomalies)-1]
+	case !found:
+		e.anomaly = nil
+	}
+}
+
+// ruleAndText is the rule behind a verdict, and what it found in which sensors.
+func ruleAndText(x vehicle.Explanation) string { return x.Rule + ": " + x.Text }
+
+func (e *evaluator) end() (fileResult, Track) {
+	e.result.Seconds = e.driven.Seconds()
+	return e.result, e.track
+}

@@ -1,0 +1,229 @@
+package evaluate
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"io"
+	"time"
+
+	"carstate/internal/lab/fcd"
+	"carstate/internal/lab/score"
+	"carstate/internal/vehicle"
+)
+
+// FleetConfig says how to run the rules over a fleet. Observe must be set. Readings and cars can
+// be thinned, because a real fleet reports less than a simulated one. The choice depends on the
+// vehicle's name alone, so that two runs see the same readings.
+type FleetConfig struct {
+	// Observe folds one sample into the state of its vehicle.
+	Observe func(vehicle.State, vehicle.Sample) vehicle.State
+	// Every is the time between two readings of a car, at least. Zero keeps all.
+	Every time.Duration
+	// Share of the cars that send, above 0 and at most 1.
+	Share float64
+	// Progress, if not nil, is told now and then how many more readings were read.
+	Progress func(readings int)
+	// Judged, if not nil, is told each sample of the fleet that was kept and the
+	// driving state that its vehicle is in after it, 0 for none.
+	Judged func(x vehicle.Sample, said vehicle.DrivingState)
+}
+
+// FleetResult is how the answers about a fleet agree with the labels.
+type FleetResult struct {
+	Vehicles int             // that sent
+	Readings int             // that they sent, those of the learned day not among them
+	All      score.Agreement // over all labels of cars that sent
+	Sure     score.Agreement // over those that are sure
+	// Stretches is how many stretches of road the rules know at the end; the caller fills it
+	// in.
+	Stretches int
+}
+
+// origin is the time that a fleet file's times count from. Any would do that is later
+// than the longest file is long: only differences count.
+var origin = vehicle.At(time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC))
+
+// dayBefore is how long before the fleet's last reading that of the learned day is.
+const dayBefore = 24 * time.Hour
+
+// told is how many readings there are between two calls of Progress.
+const told = 4096
+
+// Fleet folds the fleet's readings in their order and asks at the time of each label how
+// its car drives. The labels are ordered by time. A fleet to learn from, unless nil,
+// is folded first, as the day before. It is an error if no label is of a car that sends.
+func Fleet(ctx context.Context, c FleetConfig, fleet, learn *fcd.Fleet, labels []fcd.Label) (*FleetResult, error) {
+	r := fleetRun{FleetConfig: c, cars: make(map[vehicle.ID]*car)}
+	if learn != nil {
+		base := origin.Add(fleet.Last - dayBefore - learn.Last)
+		for x, err := range learn.Samples(ctx, base) {
+			if err != nil {
+				return nil, err
+			}
+			r.observe(&x)
+		}
+	}
+	for _, id := range fleet.Vehicles {
+		if sends(id, c.Share) {
+			r.car(id).counts = true
+			r.result.Vehicles++
+		}
+	}
+	for x, err := range fleet.Samples(ctx, origin) {
+		if err != nil {
+			return nil, err
+		}
+		for len(labels) > 0 && origin.Add(labels[0].At) < x.Time {
+			r.ask(&labels[0])
+			labels = labels[1:]
+		}
+		if kept := r.observe(&x); kept != nil {
+			r.result.Readings++
+			if c.Judged != nil {
+				c.Judged(x, r.answer(kept, x.Time))
+			}
+		}
+	}
+	for i := range labels {
+		r.ask(&labels[i])
+	}
+	if r.result.All.Rows == 0 {
+		return nil, errors.New("no label is of a car that sends: take the labels of this fleet, or a larger --share")
+	}
+	return &r.result, nil
+}
+
+// fleetRun is a fleet on its way through the rules.
+type fleetRun struct {
+	FleetConfig
+	cars   map[vehicle.ID]*car
+	read   int
+	result FleetResult
+}
+
+// car is one vehicle.
+type car struct {
+	state  vehicle.State
+	next   vehicle.UnixMilli // the earliest reading that is kept
+	counts bool              // it is of the fleet that has labels
+}
+
+// car returns a vehicle that sends.
+func (r *fleetRun) car(id vehicle.ID) *car {
+	k := r.cars[id]
+	if k == nil {
+		k = new(car)
+		r.cars[id] = k
+	}
+	return k
+}
+
+// observe folds a sample and returns its vehicle; nil if the sample was not sent.
+func (r *fleetRun) observe(x *vehicle.Sample) *car {
+	if r.read++; r.read%told == 0 && r.Progress != nil {
+		r.Progress(told)
+	}
+	k := r.cars[x.Vehicle]
+	if k == nil {
+		if !sends(x.Vehicle, r.Share) {
+			return nil
+		}
+		k = r.car(x.Vehicle)
+	}
+	if x.Time < k.next {
+		return nil
+	}
+	wait := r.Every
+	if k.next == 0 {
+		wait += phase(x.Vehicle, r.Every)
+	}
+	k.next = x.Time.Add(wait)
+	k.state = r.Observe(k.state, *x)
+	return k
+}
+
+// ask counts a label.
+func (r *fleetRun) ask(l *fcd.Label) {
+	k := r.cars[l.Vehicle]
+	if k == nil || !k.counts {
+		return
+	}
+	said := r.answer(k, origin.Add(l.At))
+	r.result.All.Add(l.Truth, said)
+	if l.Sure {
+		r.result.Sure.Add(l.Truth, said)
+	}
+}
+
+// answer is what the service would say at a time, 0 for no answer.
+func (r *fleetRun) answer(k *car, now vehicle.UnixMilli) vehicle.DrivingState {
+	v := k.state.Driving()
+	if v.At(now, maxAge) != vehicle.Answered {
+		return 0
+	}
+	return v.State
+}
+
+// sends reports whether a car is among the share of the cars that send.
+func sends(id vehicle.ID, share float64) bool { return fraction(id, 0) < share }
+
+// phase is how much longer than every a car waits before it sends a second time, so
+// that cars that begin together do not send together ever after.
+func phase(id vehicle.ID, every time.Duration) time.Duration {
+	return time.Duration(fraction(id, 1) * float64(every))
+}
+
+// fraction is a number from 0 to 1, exclusively, that the vehicle's name gives; which
+// chooses one of several that do not depend on each other.
+func fraction(id vehicle.ID, which int) float64 {
+	sum := sha256.Sum256([]byte(id))
+	const bits = 53 // that a float64 holds
+	return float64(binary.BigEndian.Uint64(sum[8*which:])>>(64-bits)) / (1 << bits)
+}
+
+// FleetReport is what `evaluate --fleet --json` prints.
+type FleetReport struct {
+	Vehicles  int `json:"vehicles"`
+	Readings  int `json:"readings"`
+	Stretches int `json:"stretches"` // of road that the rules know at the end
+	// Confusion counts labels: by truth normal, slow, jam; then by verdict: none,
+	// normal, slow, jam. Sure counts those that are sure.
+	Confusion [3][4]int `json:"confusion"`
+	Sure      [3][4]int `json:"sure"`
+	MacroF1   float64   `json:"macro_f1"`
+	F1        stateF1   `json:"f1"`
+}
+
+// stateF1 is the F1 of each state.
+type stateF1 struct {
+	Normal float64 `json:"normal"`
+	Slow   float64 `json:"slow"`
+	Jam    float64 `json:"jam"`
+}
+
+// Report returns the figures of the result.
+func (r *FleetResult) Report() FleetReport {
+	return FleetReport{
+		Vehicles: r.Vehicles, Readings: r.Readings, Stretches: r.Stretches,
+		Confusion: r.All.Confusion, Sure: r.Sure.Confusion, MacroF1: r.All.MacroF1,
+		F1: stateF1{r.All.Of(vehicle.NormalDriving).F1(), r.All.Of(vehicle.SlowDriving).F1(), r.All.Of(vehicle.TrafficJam).F1()},
+	}
+}
+
+// WriteTables prints the result for people.
+func (r *FleetResult) WriteTables(w io.Writer) error {
+	t := score.NewTables(w)
+	t.Line("vehicles\treadings\tstretches")
+	t.Line("%d\t%d\t%d", r.Vehicles, r.Readings, r.Stretches)
+	t.Flush()
+	t.Confusion(&r.All)
+	if r.Sure.Rows > 0 {
+		t.Line("\nOf these, the labels that are sure:")
+		t.Flush()
+		t.Confusion(&r.Sure)
+	}
+	t.Flush()
+	return t.Err()
+}

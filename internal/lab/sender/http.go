@@ -1,0 +1,115 @@
+package sender
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json/v2"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"carstate/internal/ingest"
+	"carstate/internal/vehicle"
+)
+
+// sendTries bounds how often a batch is sent to a service that is busy.
+const sendTries = 8
+
+// httpSender posts NDJSON.
+type httpSender struct {
+	url    string
+	as     Login
+	client *http.Client
+	body   []byte
+}
+
+// HTTP returns a sender to the ingest listener at a URL. The service must show a certificate
+// that trust accepts; nil accepts those that the system trusts.
+func HTTP(base string, as Login, trust *tls.Config) Sender {
+	return &httpSender{
+		url: strings.TrimSuffix(base, "/") + "/v1/telemetry",
+		as:  as,
+		client: &http.Client{
+			Timeout:   30 * time.Second,
+			Transport: &http.Transport{TLSClientConfig: trust, Proxy: http.ProxyFromEnvironment},
+			// A redirect would carry the key to where it was not given.
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
+	}
+}
+
+func (s *httpSender) Door() string { return strings.TrimSuffix(s.url, "/v1/telemetry") }
+
+func (s *httpSender) Close() { s.client.CloseIdleConnections() }
+
+func (s *httpSender) Send(ctx context.Context, samples []vehicle.Sample) error {
+	s.body = s.body[:0]
+	for i := range samples {
+		s.body = ingest.AppendJSON(s.body, &samples[i])
+	}
+	for try := 1; ; {
+		wait, err := s.post(ctx)
+		switch {
+		case s.as.spreads(err):
+			wait = askAgain // does not count as a try
+		case err == nil || wait == 0 || try == sendTries:
+			return err
+		default:
+			try++
+		}
+		if err := pause(ctx, wait); err != nil {
+			return err
+		}
+	}
+}
+
+// post sends the body once. A wait above 0 says when to send it again.
+func (s *httpSender) post(ctx context.Context) (wait time.Duration, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url, bytes.NewReader(s.body))
+	if err != nil {
+		return 0, errors.New("the ingest address makes no sense (--ingest-url, --ingest-addr)")
+	}
+	req.Header.Set("Authorization", "Bearer "+s.as.Key)
+	req.Header.Set("Content-Type", "application/x-ndjson")
+	resp, err := s.client.Do(req)
+	if err != nil {
+		if ctx.Err() != nil {
+			return 0, ctx.Err()
+		}
+		return 0, unreachable("ingest listener", req.URL.Host, "--ingest-addr or --ingest-url", err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+	if err != nil {
+		return time.Second, fmt.Errorf("the ingest listener's answer broke off: %w", err)
+	}
+	var answer struct {
+		Error    string `json:"error"`
+		Rejected []struct {
+			Line   int    `json:"line"`
+			Reason string `json:"reason"`
+		} `json:"rejected"`
+	}
+	if err := json.Unmarshal(text, &answer); err != nil || resp.StatusCode != http.StatusAccepted && answer.Error == "" && answer.Rejected == nil {
+		return 0, fmt.Errorf("what answers at %s is not carstate's ingest listener (--ingest-addr, --ingest-url)", req.URL.Host)
+	}
+	switch {
+	case len(answer.Rejected) > 0:
+		return 0, Refusal{len(answer.Rejected), answer.Rejected[0].Reason}
+	case resp.StatusCode == http.StatusAccepted:
+		return 0, nil
+	case resp.StatusCode == http.StatusServiceUnavailable:
+		seconds, _ := strconv.Atoi(resp.Header.Get("Retry-After"))
+		return time.Duration(max(1, min(seconds, 30))) * time.Second, fmt.Errorf("the service does not take telemetry now: %s", answer.Error)
+	}
+	err = fmt.Errorf("the service refused the telemetry: %s", answer.Error)
+	if resp.StatusCode == http.StatusUnauthorized {
+		err = sourceUnknown{err}
+	}
+	return 0, err
+}

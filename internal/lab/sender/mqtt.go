@@ -1,0 +1,185 @@
+package sender
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/eclipse/paho.golang/packets"
+	"github.com/eclipse/paho.golang/paho"
+
+	"carstate/internal/ingest"
+	"carstate/internal/vehicle"
+)
+
+// mqttSender publishes NDJSON with QoS 1 over MQTT 5.
+type mqttSender struct {
+	client *paho.Client
+	host   string
+	broken chan error // why the connection ended
+}
+
+const (
+	// mqttBatch keeps a message well below the service's packet limit.
+	mqttBatch = 500
+	// mqttWindow bounds the messages without an acknowledgement; the service allows 128.
+	mqttWindow = 64
+)
+
+// MQTT connects to the MQTT listener at a URL such as mqtt://127.0.0.1:1883. The service must
+// show a certificate that trust accepts; nil accepts those that the system trusts.
+func MQTT(ctx context.Context, rawURL string, as Login, trust *tls.Config) (Sender, error) {
+	for {
+		s, err := connectMQTT(ctx, rawURL, as, trust)
+		switch {
+		case err == nil:
+			return s, nil
+		case !as.spreads(err):
+			return nil, err
+		}
+		if err := pause(ctx, askAgain); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func connectMQTT(ctx context.Context, rawURL string, as Login, trust *tls.Config) (*mqttSender, error) {
+	conn, host, err := dialMQTT(ctx, rawURL, trust)
+	if err != nil {
+		return nil, err
+	}
+	s := &mqttSender{host: host, broken: make(chan error, 2)}
+	s.client = paho.NewClient(paho.ClientConfig{
+		Conn:               packets.NewThreadSafeConn(conn),
+		PacketTimeout:      30 * time.Second, // a service that is busy makes publishers wait
+		OnClientError:      func(err error) { s.broken <- err },
+		OnServerDisconnect: func(d *paho.Disconnect) { s.broken <- fmt.Errorf("it said goodbye with reason 0x%02x", d.ReasonCode) },
+	})
+	ack, err := s.client.Connect(ctx, &paho.Connect{
+		ClientID: as.Name + "-" + rand.Text()[:8], KeepAlive: 30, CleanStart: true,
+		Username: as.Name, UsernameFlag: true, Password: []byte(as.Key), PasswordFlag: true,
+	})
+	if ack != nil && ack.ReasonCode >= 0x80 {
+		switch ack.ReasonCode {
+		case packets.ConnackBadUsernameOrPassword, packets.ConnackNotAuthorized:
+			return nil, sourceUnknown{fmt.Errorf("the MQTT listener at %s refused the source's name or key: check --source and --key (MQTT reason 0x%02x)", host, ack.ReasonCode)}
+		}
+		return nil, fmt.Errorf("the MQTT listener at %s takes nobody in now: try again in a while (MQTT reason 0x%02x)", host, ack.ReasonCode)
+	}
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		return nil, fmt.Errorf("there is no MQTT at %s: is the port right, and does it need mqtts://? (--mqtt-url)", host)
+	}
+	return s, nil
+}
+
+func dialMQTT(ctx context.Context, rawURL string, trust *tls.Config) (net.Conn, string, error) {
+	u, err := url.Parse(rawURL)
+	if err != nil {
+		return nil, "", errors.New("the MQTT address makes no sense (--mqtt-url, --mqtt-addr)")
+	}
+	host := u.Host
+	if u.Port() == "" {
+		host = net.JoinHostPort(u.Hostname(), map[string]string{"mqtt": "1883", "mqtts": "8883"}[u.Scheme])
+	}
+	d := &net.Dialer{Timeout: 10 * time.Second}
+	var conn net.Conn
+	if u.Scheme == "mqtts" {
+		conn, err = (&tls.Dialer{NetDialer: d, Config: trust}).DialContext(ctx, "tcp", host)
+	} else {
+		conn, err = d.DialContext(ctx, "tcp", host)
+	}
+	if err != nil {
+		return nil, "", unreachable("MQTT listener", host, "--mqtt-url or --mqtt-addr", err)
+	}
+	return conn, host, nil
+}
+
+func (s *mqttSender) Send(ctx context.Context, samples []vehicle.Sample) error {
+	of := make(map[vehicle.ID][]vehicle.Sample)
+	for i := range samples {
+		of[samples[i].Vehicle] = append(of[samples[i].Vehicle], samples[i])
+	}
+	if len(of) == 1 {
+		return s.sendVehicle(ctx, samples)
+	}
+	// Each vehicle has a topic of its own, so a message cannot hold several vehicles; but
+	// the messages need not wait for one another.
+	var publishing sync.WaitGroup
+	free, errs := make(chan struct{}, mqttWindow), make(chan error, len(of))
+	for _, mine := range of {
+		free <- struct{}{}
+		publishing.Go(func() {
+			errs <- s.sendVehicle(ctx, mine)
+			<-free
+		})
+	}
+	publishing.Wait()
+	close(errs)
+	var refused Refusal
+	for err := range errs {
+		r, ok := errors.AsType[Refusal](err)
+		switch {
+		case ok:
+			refused = Refusal{refused.Samples + r.Samples, r.Reason}
+		case err != nil:
+			return err
+		}
+	}
+	return refused.orNil()
+}
+
+// sendVehicle sends samples of one vehicle.
+func (s *mqttSender) sendVehicle(ctx context.Context, samples []vehicle.Sample) error {
+	refused := Refusal{}
+	for len(samples) > 0 {
+		n := min(mqttBatch, len(samples))
+		var body []byte
+		for i := range samples[:n] {
+			body = ingest.AppendJSON(body, &samples[i])
+		}
+		resp, err := s.client.Publish(ctx, &paho.Publish{
+			QoS: 1, Topic: "vehicles/" + string(samples[0].Vehicle) + "/telemetry", Payload: body,
+		})
+		switch {
+		case resp != nil && resp.ReasonCode >= 0x80:
+			refused.Samples += n
+			refused.Reason = fmt.Sprintf("MQTT reason 0x%02x", resp.ReasonCode)
+			if resp.Properties != nil && resp.Properties.ReasonString != "" {
+				refused.Reason = resp.Properties.ReasonString
+			}
+		case err != nil:
+			select {
+			case why := <-s.broken:
+				err = why
+			default:
+			}
+			return fmt.Errorf("the MQTT connection broke before the telemetry was acknowledged: %w", err)
+		}
+		samples = samples[n:]
+	}
+	return refused.orNil()
+}
+
+// orNil is nil if no sample was refused.
+func (r Refusal) orNil() error {
+	if r.Samples == 0 {
+		return nil
+	}
+	return r
+}
+
+func (s *mqttSender) Door() string { return "MQTT at " + s.host }
+
+func (s *mqttSender) Close() {
+	// The connection may be broken already; nothing depends on the goodbye.
+	_ = s.client.Disconnect(&paho.Disconnect{ReasonCode: 0})
+}

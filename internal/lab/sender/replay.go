@@ -1,0 +1,101 @@
+package sender
+
+import (
+	"context"
+	"iter"
+	"time"
+
+	"carstate/internal/lab/drivelog"
+	"carstate/internal/vehicle"
+)
+
+const (
+	// Between is the pause between two drives that are sent one after the other: long enough
+	// for the rules to see two drives.
+	Between = 20 * time.Minute
+	// Batch is how many samples are sent together.
+	Batch = 500
+)
+
+// Samples makes samples of the rows of drives, with times from zero on.
+func Samples(drives []*drivelog.Drive, id vehicle.ID) []vehicle.Sample {
+	var samples []vehicle.Sample
+	start := vehicle.UnixMilli(0)
+	for _, d := range drives {
+		for i := range d.Rows {
+			if r := &d.Rows[i]; !r.Readings.Empty() {
+				samples = append(samples, vehicle.Sample{Vehicle: id, Time: start.Add(r.At), Readings: r.Readings})
+			}
+		}
+		start = start.Add(d.Duration() + Between)
+	}
+	return samples
+}
+
+// Shift moves times so that the last one is end.
+func Shift(samples []vehicle.Sample, end vehicle.UnixMilli) {
+	if len(samples) == 0 {
+		return
+	}
+	by := end - samples[len(samples)-1].Time
+	for i := range samples {
+		samples[i].Time += by
+	}
+}
+
+// All sends samples as fast as the service takes them. After each batch it reports to done how
+// many samples were acknowledged.
+func All(ctx context.Context, s Sender, samples []vehicle.Sample, done func(int)) error {
+	for len(samples) > 0 {
+		n := min(Batch, len(samples))
+		if err := s.Send(ctx, samples[:n]); err != nil {
+			return err
+		}
+		done(n)
+		samples = samples[n:]
+	}
+	return nil
+}
+
+// Live is All, but sends each sample when it is due, the first one now.
+func Live(ctx context.Context, s Sender, samples []vehicle.Sample, done func(int)) error {
+	if len(samples) == 0 {
+		return nil
+	}
+	begin := vehicle.At(time.Now()) - samples[0].Time
+	for i := range samples {
+		samples[i].Time += begin
+	}
+	for len(samples) > 0 {
+		if err := pause(ctx, time.Until(samples[0].Time.Time())); err != nil {
+			return err
+		}
+		now, n := vehicle.At(time.Now()), 1
+		for n < len(samples) && n < Batch && samples[n].Time <= now {
+			n++
+		}
+		if err := s.Send(ctx, samples[:n]); err != nil {
+			return err
+		}
+		done(n)
+		samples = samples[n:]
+	}
+	return nil
+}
+
+// Stream is All for samples of which no more than a batch is held in memory.
+func Stream(ctx context.Context, s Sender, samples iter.Seq2[vehicle.Sample, error], done func(int)) error {
+	batch := make([]vehicle.Sample, 0, Batch)
+	for x, err := range samples {
+		if err != nil {
+			return err
+		}
+		if batch = append(batch, x); len(batch) == Batch {
+			if err := All(ctx, s, batch, done); err != nil {
+				return err
+			}
+			batch = batch[:0]
+		}
+	}
+	return All(ctx, s, batch, done)
+}

@@ -1,0 +1,84 @@
+// Package sender sends telemetry to a running service through its front door, by HTTP or
+// MQTT, as a car or a gateway does: recorded drives, whole fleets, and simulated cars. A
+// batch counts as sent only when the service has acknowledged it.
+package sender
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net/url"
+	"syscall"
+	"time"
+
+	"carstate/internal/vehicle"
+)
+
+// Sender is a front door of the service, seen from a car.
+type Sender interface {
+	// Send returns nil once all samples are acknowledged. The samples of one vehicle are
+	// stored in their order; those of several vehicles in any order.
+	Send(ctx context.Context, samples []vehicle.Sample) error
+	// Door names the listener that takes the samples, for people.
+	Door() string
+	Close()
+}
+
+// Refusal reports samples that the service will never take. The other samples of the same
+// batch were stored.
+type Refusal struct {
+	Samples int
+	Reason  string // of the first
+}
+
+func (r Refusal) Error() string {
+	return fmt.Sprintf("%d samples were refused; the first: %s", r.Samples, r.Reason)
+}
+
+// Login is the source as which telemetry is sent.
+type Login struct {
+	Name, Key string
+	Made      time.Time // zero: long ago
+}
+
+const (
+	// spreadTime bounds how long the nodes of a cluster take to learn of a new source. As a
+	// rule it takes some milliseconds.
+	spreadTime = 10 * time.Second
+	// askAgain is the time between two tries with a source that a node does not know yet.
+	askAgain = time.Second
+)
+
+// sourceUnknown is the refusal by a node that does not know the source, or not yet.
+type sourceUnknown struct{ error }
+
+// spreads reports whether the node that returned err may learn of the source soon.
+func (l Login) spreads(err error) bool {
+	_, unknown := errors.AsType[sourceUnknown](err)
+	return unknown && time.Since(l.Made) < spreadTime
+}
+
+// pause waits, and returns an error if ctx ends first.
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}
+
+// unreachable says what to do about a service that does not answer.
+func unreachable(what, host, flags string, err error) error {
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		return fmt.Errorf("no %s answers at %s: is `carstate serve` running? (%s)", what, host, flags)
+	}
+	if u, ok := errors.AsType[*url.Error](err); ok {
+		err = u.Err
+	}
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return fmt.Errorf("the %s at %s shows a certificate that this system does not trust: name it with --ca FILE", what, host)
+	}
+	return fmt.Errorf("the %s at %s cannot be reached: %w: check the address, and say https:// or mqtts:// if it uses TLS (%s)", what, host, err, flags)
+}

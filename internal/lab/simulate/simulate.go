@@ -1,0 +1,327 @@
+// Package simulate drives a simulated fleet with throttle faults through the front door of a
+// running service, asks for the verdicts as a developer does, and counts how they agree with
+// the truth. It never judges, and it knows nothing of a command line.
+package simulate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"carstate/client"
+	"carstate/internal/lab/sender"
+	"carstate/internal/lab/traffic"
+	"carstate/internal/ticks"
+	"carstate/internal/vehicle"
+)
+
+// Config says what fleet there is, and which service it speaks to.
+type Config struct {
+	Vehicles         int
+	Rate             float64 // samples a second of each car
+	Seed             uint64  // the same seed gives the same traffic
+	Faults           float64 // an hour and car
+	FreeFlow         bool    // cars report the free-flow speed of their road
+	WithoutPositions bool
+	Backdate         time.Duration // how long ago the fleet begins
+	Duration         time.Duration // after which it ends; 0: when it is told to
+	Prefix           string        // of the vids
+
+	// Developer asks for the verdicts; nil: nobody does.
+	Developer *client.Client
+	// Progress gets a line now and then; nil: none.
+	Progress io.Writer
+}
+
+// IDs returns the vids of the fleet.
+func (c *Config) IDs() []vehicle.ID {
+	ids := make([]vehicle.ID, c.Vehicles)
+	for i := range ids {
+		ids[i] = vehicle.ID(fmt.Sprintf("%s%05d", c.Prefix, i))
+	}
+	return ids
+}
+
+// underWay makes a fleet whose cars have found their places.
+func underWay(c traffic.Config) *traffic.Fleet {
+	fleet := traffic.New(c)
+	fleet.Settle(5 * time.Minute)
+	return fleet
+}
+
+// Simulation is a fleet that speaks to a service.
+type Simulation struct {
+	Config
+	fleet  *traffic.Fleet
+	ids    []vehicle.ID
+	faults *faultBook
+	lanes  []chan vehicle.Sample
+
+	begin        vehicle.UnixMilli // event time of the fleet's beginning
+	handed       atomic.Int64      // samples that were given to the lanes
+	acknowledged atomic.Int64
+	refused      atomic.Int64
+
+	mu      sync.Mutex // guards what follows, and faults
+	now     time.Duration
+	truth   []traffic.Truth
+	score   *scoreBoard
+	refusal string        // the first
+	ended   bool          // all is sent and acknowledged
+	asking  time.Duration // since when answers are compared; 0: not yet
+	// lastDriving is the newest sample of a car that was not parked.
+	lastDriving vehicle.Sample
+}
+
+const (
+	// Doors is how many connections a fleet uses best. A car keeps to one, so that its
+	// samples keep their order.
+	Doors = 4
+	// laneSamples bounds the samples that wait on a lane; then the fleet waits.
+	laneSamples = 20_000
+	// flushWithin bounds the wait for acknowledgements after Ctrl-C.
+	flushWithin = 5 * time.Second
+	// tellEvery is the time between two lines of progress.
+	tellEvery = 10 * time.Second
+)
+
+// New makes a simulation of a fleet that is already in motion.
+func New(c Config) *Simulation {
+	if c.Progress == nil {
+		c.Progress = io.Discard
+	}
+	return &Simulation{
+		Config: c,
+		fleet:  underWay(traffic.Config{Vehicles: c.Vehicles, PerSecond: c.Rate, Seed: c.Seed, FreeFlow: c.FreeFlow, WithoutPositions: c.WithoutPositions}),
+		ids:    c.IDs(),
+		faults: newFaultBook(c.Vehicles, c.Faults, c.Seed),
+		truth:  make([]traffic.Truth, c.Vehicles),
+		score:  newScoreBoard(c.Vehicles),
+	}
+}
+
+// Run sends what the fleet reads through the doors, each a connection of its own, until the
+// duration is over, ctx ends, which is no error, or the service takes no more.
+func (s *Simulation) Run(ctx context.Context, doors ...sender.Sender) error {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	// Samples that are being sent when ctx ends get a moment to be acknowledged.
+	sending, cut := context.WithCancel(context.WithoutCancel(ctx))
+	defer cut()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(flushWithin, cut) })()
+
+	s.begin = vehicle.At(time.Now().Add(-s.Backdate))
+	var senders, watchers sync.WaitGroup
+	for _, door := range doors {
+		lane := make(chan vehicle.Sample, laneSamples)
+		s.lanes = append(s.lanes, lane)
+		senders.Go(func() {
+			if err := s.send(sending, door, lane); err != nil {
+				stop(err)
+				cut()
+			}
+		})
+	}
+	watching, stopWatching := context.WithCancel(ctx)
+	defer stopWatching()
+	watchers.Go(func() { s.tell(watching) })
+	if s.Developer != nil {
+		watchers.Go(func() { s.askOnAndOn(watching) })
+	}
+	err := s.drive(ctx)
+	for _, lane := range s.lanes {
+		close(lane)
+	}
+	senders.Wait()
+	stopWatching()
+	watchers.Wait()
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
+		return cause
+	}
+	if err == nil && ctx.Err() == nil && s.Developer != nil {
+		s.end()
+		s.askAll(ctx)
+	}
+	return err
+}
+
+// end notes that all is sent.
+func (s *Simulation) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended = true
+}
+
+// drive steps the fleet in step with the clock, or as fast as the lanes take its samples while
+// it is behind.
+func (s *Simulation) drive(ctx context.Context) error {
+	for {
+		due := s.begin.Add(s.fleet.Now() + traffic.Step).Time()
+		if wait := time.Until(due); wait > 0 {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-time.After(wait):
+			}
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err := s.step(ctx); err != nil {
+			return err
+		}
+		if s.Duration > 0 && s.fleet.Now() >= s.Backdate+s.Duration {
+			return nil
+		}
+	}
+}
+
+// step advances the fleet, puts the faults into what it read, and hands that over.
+func (s *Simulation) step(ctx context.Context) (err error) {
+	var samples []vehicle.Sample
+	var cars []int
+	s.mu.Lock()
+	stepErr := s.fleet.Step(func(i int, at time.Duration, r vehicle.Readings) {
+		if ferr := s.faults.apply(i, at, &r); ferr != nil {
+			err = ferr
+		}
+		x := vehicle.Sample{Vehicle: s.ids[i], Time: s.begin.Add(at), Readings: r}
+		if samples, cars = append(samples, x), append(cars, i); r.Has(vehicle.ThrottlePosition) {
+			s.lastDriving = x
+		}
+	})
+	s.now = s.fleet.Now()
+	for i := range s.truth {
+		s.truth[i] = s.fleet.Truth(i)
+	}
+	s.mu.Unlock()
+	if err = errors.Join(err, stepErr); err != nil {
+		return err
+	}
+	for i := range samples {
+		select {
+		case s.lanes[cars[i]%len(s.lanes)] <- samples[i]:
+			s.handed.Add(1)
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	return nil
+}
+
+// send sends the samples of a lane, as many at once as wait there.
+func (s *Simulation) send(ctx context.Context, door sender.Sender, lane <-chan vehicle.Sample) error {
+	batch := make([]vehicle.Sample, 0, sender.Batch)
+	for first := range lane {
+		batch = append(batch[:0], first)
+	more:
+		for len(batch) < sender.Batch {
+			select {
+			case x, ok := <-lane:
+				if !ok {
+					break more
+				}
+				batch = append(batch, x)
+			default:
+				break more
+			}
+		}
+		err := door.Send(ctx, batch)
+		r, refused := errors.AsType[sender.Refusal](err)
+		switch {
+		case refused:
+			s.note(r)
+		case err != nil:
+			return err
+		}
+		s.acknowledged.Add(int64(len(batch) - r.Samples))
+	}
+	return nil
+}
+
+// note counts samples that the service refused, perhaps because a vehicle was forgotten. The
+// other vehicles drive on.
+func (s *Simulation) note(r sender.Refusal) {
+	s.refused.Add(int64(r.Samples))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.refusal == "" {
+		s.refusal = r.Reason
+	}
+}
+
+// tell reports now and then how the fleet is doing.
+func (s *Simulation) tell(ctx context.Context) {
+	before, at := int64(0), time.Now()
+	for range ticks.Every(ctx, tellEvery) {
+		n, now := s.acknowledged.Load(), time.Now()
+		fmt.Fprintf(s.Progress, "%s, %.0f samples/s acknowledged\n", s.status(), float64(n-before)/now.Sub(at).Seconds())
+		before, at = n, now
+	}
+}
+
+// late is how far the stored samples are behind the clock. The caller holds mu.
+func (s *Simulation) late() time.Duration {
+	waiting := float64(s.handed.Load() - s.acknowledged.Load() - s.refused.Load())
+	return time.Since(s.begin.Add(s.now).Time()) + time.Duration(waiting/(s.Rate*float64(s.Vehicles))*float64(time.Second))
+}
+
+// status is where the fleet is, in one line.
+func (s *Simulation) status() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var of [4]int
+	parked := 0
+	for _, t := range s.truth {
+		of[t.Driving]++
+		if t.Parked {
+			parked++
+		}
+	}
+	line := fmt.Sprintf("%s: %d normal, %d slow, %d in a jam, %d parked, %d between roads; %d with a fault",
+		s.now.Truncate(time.Second), of[vehicle.NormalDriving], of[vehicle.SlowDriving], of[vehicle.TrafficJam], parked, of[0]-parked, s.faults.standing())
+	if late := s.late(); late > lateMost {
+		line += fmt.Sprintf("; %s behind the clock", late.Truncate(time.Second))
+	}
+	if s.score.Rows > 0 {
+		line += fmt.Sprintf("; %.2f agree", s.score.Accuracy)
+	}
+	return line
+}
+
+// The light traffic from which the service learns what the roads of the fleet allow.
+const (
+	lightTime      = time.Hour
+	lightPerSecond = 0.1 // readings of each car
+)
+
+// Teach sends what the cars of a fleet would have read in an hour of light traffic on its
+// roads, well before its beginning. Cars in side streets teach nothing and are left out, and
+// so are all cars if there are no positions.
+func Teach(ctx context.Context, door sender.Sender, c *Config) error {
+	if c.WithoutPositions {
+		return nil
+	}
+	light, ids := underWay(traffic.Config{Vehicles: c.Vehicles, PerSecond: lightPerSecond, Seed: c.Seed, Light: true}), c.IDs()
+	begin := vehicle.At(time.Now().Add(-c.Backdate - sender.Between - lightTime))
+	for light.Now() < lightTime {
+		var samples []vehicle.Sample
+		for len(samples) < sender.Batch && light.Now() < lightTime {
+			if err := light.Step(func(i int, at time.Duration, r vehicle.Readings) {
+				if r.Has(vehicle.CurrentLatitude) {
+					samples = append(samples, vehicle.Sample{Vehicle: ids[i], Time: begin.Add(at), Readings: r})
+				}
+			}); err != nil {
+				return err
+			}
+		}
+		if err := sender.All(ctx, door, samples, func(int) {}); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,129 @@
+package simulate
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"carstate/client"
+	"carstate/internal/lab/faults"
+	"carstate/internal/vehicle"
+)
+
+// TestScoreBoard counts by hand.
+func TestScoreBoard(t *testing.T) {
+	said := func(s client.DrivingState) client.DrivingAnswer { return client.DrivingAnswer{State: s} }
+	on := func(s vehicle.DrivingState, share float64) known {
+		return known{Driving: s, LimitKmh: 50, OfFreeFlow: share, Since: time.Minute, now: 90 * time.Second}
+	}
+	b := newScoreBoard(2)
+	b.driving(on(vehicle.NormalDriving, 1.2), said(client.NormalDriving))
+	b.driving(on(vehicle.TrafficJam, 0.05), said(client.TrafficJam))
+	b.driving(on(vehicle.TrafficJam, 0.25), said(client.NormalDriving))
+	old := on(vehicle.SlowDriving, 0.45)
+	old.now = 5 * time.Minute
+	b.driving(old, client.DrivingAnswer{})
+	b.driving(known{}, said(client.TrafficJam)) // in a side street: no truth
+	b.driving(known{Parked: true}, client.DrivingAnswer{Reason: client.ReasonNotDriving})
+	b.driving(known{Parked: true}, said(client.NormalDriving))
+	if want := [3][4]int{{0, 1, 0, 0}, {1, 0, 0, 0}, {0, 1, 0, 1}}; b.Confusion != want || b.byRoad[50].Confusion != want || b.Accuracy != 0.5 {
+		t.Errorf("%+v", b)
+	}
+	if b.byFlow != [10][4]int{0: {3: 1}, 2: {1: 1}, 4: {0: 1}, 9: {1: 1}} || b.disagreed != 2 || b.soon != 1 || b.parked != [2]int{1, 1} {
+		t.Errorf("%+v", b)
+	}
+
+	anomaly, normal := client.ThrottleAnswer{System: client.ThrottleAnomaly}, client.ThrottleAnswer{System: client.ThrottleNormal}
+	f := &standingFault{observable: 5 * time.Minute}
+	b.throttle(0, known{now: 4 * time.Minute}, normal)
+	b.throttle(0, known{now: 5 * time.Minute, fault: f}, normal)
+	b.throttle(0, known{now: 7 * time.Minute, fault: f}, anomaly)
+	b.throttle(0, known{now: 8 * time.Minute, fault: f}, anomaly)
+	b.throttle(0, known{now: 9 * time.Minute, mended: 8 * time.Minute}, anomaly) // it may not have recovered yet
+	b.throttle(1, known{now: 9 * time.Minute}, anomaly)
+	b.throttle(1, known{now: 9 * time.Minute}, anomaly) // the same alarm
+	b.throttle(1, known{now: 10 * time.Minute}, client.ThrottleAnswer{})
+	b.throttle(1, known{now: 11 * time.Minute}, anomaly)
+	if b.faulty != (throttleCounts{0, 1, 2}) || b.healthy != (throttleCounts{1, 1, 3}) || b.falseAlarms != 2 || f.asked != 2 || f.found != 7*time.Minute {
+		t.Errorf("%+v, %+v", b, f)
+	}
+}
+
+// TestFaultBook: faults come at the rate that was asked for, stay for a while, and go.
+func TestFaultBook(t *testing.T) {
+	const cars, hours, perHour = 100, 4, 0.5
+	b := newFaultBook(cars, perHour, 1)
+	kinds := make(map[faults.Kind]int)
+	changed := 0
+	for at := time.Duration(0); at < hours*time.Hour; at += 5 * time.Second {
+		for car := range cars {
+			var r vehicle.Readings
+			plate := 20 + 10*float64(at/(30*time.Second)%3)
+			for _, g := range faultySensors {
+				if err := r.Set(g, plate); err != nil {
+					t.Fatal(err)
+				}
+			}
+			healthy := r
+			if err := b.apply(car, at, &r); err != nil {
+				t.Fatal(err)
+			}
+			if fmt.Sprint(r) != fmt.Sprint(healthy) {
+				changed++
+				if b.cars[car].now == nil {
+					t.Fatal("a healthy car's readings were changed")
+				}
+			}
+		}
+	}
+	for _, f := range b.all {
+		kinds[f.fault.Kind]++
+		if f.begun <= firstFault || f.ended != 0 && f.ended-f.begun < shortestFault {
+			t.Errorf("a fault from %s to %s", f.begun, f.ended)
+		}
+	}
+	// A car with a fault gets no other: of an hour, 5 minutes are so taken.
+	if n := len(b.all); n < cars*hours*perHour*3/4 || n > cars*hours*perHour*5/4 || len(kinds) != faults.NumKinds || changed == 0 {
+		t.Errorf("%d faults of %d kinds, %d readings changed", len(b.all), len(kinds), changed)
+	}
+	if b.standing() == 0 || b.standing() > cars/3 {
+		t.Errorf("%d cars have a fault now", b.standing())
+	}
+}
+
+// TestSimulationFlushes: what a fleet has read when it is told to end is
+// acknowledged before it does.
+func TestSimulationFlushes(t *testing.T) {
+	s := New(Config{Vehicles: 30, Rate: 5, Seed: 1, Backdate: time.Minute, Prefix: "SIM"})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	taken := make(chan int, 1000)
+	door := slowDoor{taken, cancel}
+	if err := s.Run(ctx, door, door, door, door); err != nil {
+		t.Fatal(err)
+	}
+	close(taken)
+	sum := 0
+	for n := range taken {
+		sum += n
+	}
+	if int64(sum) != s.handed.Load() || s.acknowledged.Load() != s.handed.Load() || sum == 0 {
+		t.Errorf("%d handed over, %d taken, %d acknowledged", s.handed.Load(), sum, s.acknowledged.Load())
+	}
+}
+
+// slowDoor ends the fleet with the first batch that it gets, and takes that and all
+// others.
+type slowDoor struct {
+	taken chan<- int
+	end   func()
+}
+
+func (d slowDoor) Send(_ context.Context, samples []vehicle.Sample) error {
+	d.end()
+	d.taken <- len(samples)
+	return nil
+}
+func (d slowDoor) Door() string { return "a test" }
+func (d slowDoor) Close()       {}
