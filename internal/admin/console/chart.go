@@ -1,10 +1,9 @@
 package console
 
 import (
-	"fmt"
-	"math"
-	"strings"
 	"time"
+
+	"carstate/internal/plot"
 )
 
 // Charts are drawn into a box of these units, which the page stretches: the words
@@ -50,12 +49,13 @@ func newFleetChart(points []point, now Survey, hours int, reach time.Time) fleet
 	for _, p := range points {
 		most = max(most, int(p.normal+p.slow+p.jam))
 	}
-	c.Empty, c.Top = most == 0 || len(points) < 3, niceTop(most)
+	scale := plot.Linear(0, float64(max(4, most)), chartHeight, 0)
+	c.Empty, c.Top = most == 0 || len(points) < 3, int(scale.Top())
 	for i := range 5 {
 		c.Ticks = append(c.Ticks, from.Add(span*time.Duration(i)/4))
 	}
 	x := func(p point) float64 { return chartWidth * float64(p.at.Sub(from)) / float64(span) }
-	y := func(n int32) float64 { return chartHeight * (1 - float64(n)/float64(c.Top)) }
+	at := func(p point, n int32) plot.Point { return plot.Point{X: x(p), Y: scale.At(float64(n))} }
 	below := func(point) int32 { return 0 }
 	for _, a := range []struct {
 		class, name string
@@ -67,7 +67,8 @@ func newFleetChart(points []point, now Survey, hours int, reach time.Time) fleet
 	} {
 		under := below
 		over := func(p point) int32 { return under(p) + a.value(p) }
-		c.Areas = append(c.Areas, area{a.class, a.name, ribbon(points, x, func(p point) float64 { return y(over(p)) }, func(p point) float64 { return y(under(p)) })})
+		c.Areas = append(c.Areas, area{a.class, a.name, ribbon(points,
+			func(p point) plot.Point { return at(p, over(p)) }, func(p point) plot.Point { return at(p, under(p)) })})
 		below = over
 	}
 	const rows = 12
@@ -80,45 +81,21 @@ func newFleetChart(points []point, now Survey, hours int, reach time.Time) fleet
 
 // ribbon is the path around what lies between two lines. It breaks where minutes
 // are missing.
-func ribbon(points []point, x func(point) float64, over, under func(point) float64) string {
-	var b strings.Builder
+func ribbon(points []point, over, under func(point) plot.Point) (path string) {
 	for start := 0; start < len(points); {
 		end := start + 1
 		for end < len(points) && points[end].at.Sub(points[end-1].at) < 3*historyStep {
 			end++
 		}
-		run := points[start:end]
-		for i, p := range run {
-			fmt.Fprintf(&b, "%s%.1f %.1f", step(i), x(p), over(p))
+		var ring []plot.Point
+		for _, p := range points[start:end] {
+			ring = append(ring, over(p))
 		}
-		for i := range run {
-			p := run[len(run)-1-i]
-			fmt.Fprintf(&b, "L%.1f %.1f", x(p), under(p))
+		for i := end - 1; i >= start; i-- {
+			ring = append(ring, under(points[i]))
 		}
-		b.WriteString("Z")
+		path += plot.Curve(ring, 0) + "Z"
 		start = end
 	}
-	return b.String()
-}
-
-// step is how a path goes to its point i.
-func step(i int) string {
-	if i == 0 {
-		return "M"
-	}
-	return "L"
-}
-
-// niceTop is where a scale ends that has to show n.
-func niceTop(n int) int {
-	if n <= 4 {
-		return 4
-	}
-	unit := math.Pow10(int(math.Log10(float64(n))))
-	for _, f := range []float64{1, 1.5, 2, 3, 4, 5, 6, 8, 10} {
-		if top := f * unit; top >= float64(n) && math.Mod(top, 2) == 0 {
-			return int(top)
-		}
-	}
-	return n
+	return path
 }

@@ -2,11 +2,10 @@ package console
 
 import (
 	"context"
-	"fmt"
-	"strings"
 	"sync"
 	"time"
 
+	"carstate/internal/plot"
 	"carstate/internal/vehicle"
 )
 
@@ -19,7 +18,7 @@ const (
 	maxCurves   = 16              // that are kept, of the vehicles looked at last
 	curveSpan   = time.Hour       // that is drawn
 	curveGap    = 2 * time.Minute // without a reading, over which no line is drawn
-	drawnPoints = 600             // of more, every piece's lowest and highest are drawn
+	drawnPieces = 600             // of which only the lowest and the highest point are drawn
 )
 
 // curve is the recent past of one vehicle.
@@ -227,74 +226,26 @@ func (k *curve) view() curveView {
 		v.Most = max(v.Most, float64(p.kmh))
 		sum += float64(p.kmh)
 	}
-	v.Mean, v.Top = sum/float64(len(points)), niceTop(max(20, int(v.Most+1)))
+	scale := plot.Linear(0, max(20, v.Most+1), chartHeight, 0)
+	v.Mean, v.Top = sum/float64(len(points)), int(scale.Top())
 	for i := range 5 {
 		v.Ticks = append(v.Ticks, from.Add(till.Sub(from)*time.Duration(i)/4).Time())
 	}
 	x := func(t vehicle.UnixMilli) float64 { return chartWidth * float64(t-from) / float64(till-from) }
-	v.Bands = bandsOf(points, x)
+	var line []plot.Point
+	var spans []plot.Span[vehicle.UnixMilli, string]
+	for i, p := range points {
+		gap := i > 0 && p.at.Sub(points[i-1].at) > curveGap
+		line = append(line, plot.Point{X: x(p.at), Y: scale.At(float64(p.kmh)), Gap: gap})
+		spans = plot.Extend(spans, p.at, p.driving, gap)
+	}
+	v.Line = plot.Curve(line, chartWidth/drawnPieces)
+	for _, s := range spans {
+		v.Bands = append(v.Bands, band{s.Value, classNames[s.Value], x(s.From), x(s.To) - x(s.From), s.From.Time(), s.To.Time()})
+	}
 	for i := range min(maxSpells, len(v.Bands)) {
 		v.Spells = append(v.Spells, v.Bands[len(v.Bands)-1-i])
 	}
 	v.More = len(v.Bands) - len(v.Spells)
-	v.Line = lineOf(thinned(points), x, v.Top)
 	return v
-}
-
-// bandsOf puts points with the same verdict together.
-func bandsOf(points []speedPoint, x func(vehicle.UnixMilli) float64) (bands []band) {
-	start := 0
-	for i := 1; i <= len(points); i++ {
-		last := i == len(points)
-		gap := !last && points[i].at.Sub(points[i-1].at) > curveGap
-		if !last && !gap && points[i].driving == points[start].driving {
-			continue
-		}
-		end := points[i-1].at
-		if !last && !gap {
-			end = points[i].at // a verdict stands until the next one
-		}
-		p := points[start]
-		bands = append(bands, band{p.driving, classNames[p.driving], x(p.at), x(end) - x(p.at), p.at.Time(), end.Time()})
-		start = i
-	}
-	return bands
-}
-
-// thinned keeps the lowest and the highest of each piece of a long run.
-func thinned(points []speedPoint) []speedPoint {
-	if len(points) <= 2*drawnPoints {
-		return points
-	}
-	var kept []speedPoint
-	for piece := range drawnPoints {
-		run := points[piece*len(points)/drawnPoints : (piece+1)*len(points)/drawnPoints]
-		low, high := 0, 0
-		for i, p := range run {
-			if p.kmh < run[low].kmh {
-				low = i
-			}
-			if p.kmh > run[high].kmh {
-				high = i
-			}
-		}
-		kept = append(kept, run[min(low, high)])
-		if low != high {
-			kept = append(kept, run[max(low, high)])
-		}
-	}
-	return kept
-}
-
-func lineOf(points []speedPoint, x func(vehicle.UnixMilli) float64, top int) string {
-	var b strings.Builder
-	for i, p := range points {
-		if i > 0 && p.at.Sub(points[i-1].at) > curveGap {
-			b.WriteString("M")
-		} else {
-			b.WriteString(step(i))
-		}
-		fmt.Fprintf(&b, "%.1f %.1f", x(p.at), chartHeight*(1-float64(p.kmh)/float64(top)))
-	}
-	return b.String()
 }

@@ -145,12 +145,11 @@ func TestCurveGapsAndBounds(t *testing.T) {
 		}
 	}
 	var many []speedPoint
-	for i := range 20 * drawnPoints {
-		many = append(many, point(i, float32(i%97)))
+	for i := range maxPoints {
+		many = append(many, speedPoint{vehicle.At(noon.Add(time.Duration(i) * curveSpan / maxPoints)), float32(i % 97), "normal"})
 	}
-	kept := thinned(many)
-	if len(kept) > 2*drawnPoints || kept[0].kmh != 0 {
-		t.Errorf("%d points are drawn", len(kept))
+	if v := (&curve{points: many}).view(); v.Points != maxPoints || strings.Count(v.Line, "L") > 2*drawnPieces || !strings.Contains(v.Line, " 240.0") {
+		t.Errorf("%d points are drawn as %.40s…", v.Points, v.Line)
 	}
 	k = new(curve)
 	for i := range maxPoints + 10 {

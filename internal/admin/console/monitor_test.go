@@ -228,11 +228,6 @@ func TestFleetChart(t *testing.T) {
 	if c := newFleetChart(points, Survey{At: noon}, 24, noon.Add(-10*time.Minute)); !c.Ticks[0].Equal(noon.Add(-10 * time.Minute)) {
 		t.Errorf("a young process: from %s", c.Ticks[0])
 	}
-	for n, want := range map[int]int{0: 4, 4: 4, 5: 6, 9: 10, 11: 20, 150: 150, 151: 200, 999_999: 1_000_000} {
-		if top := niceTop(n); top != want || top < n {
-			t.Errorf("the scale for %d ends at %d, want %d", n, top, want)
-		}
-	}
 }
 
 func BenchmarkSurveyMillion(b *testing.B) {
