@@ -6,6 +6,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"carstate/internal/plot"
 )
 
 // The page of a plot, in the units of the drawing.
@@ -46,15 +48,18 @@ func (p *Plot) svg() string {
 	for _, l := range p.Lines {
 		xs, ys = append(xs, l.X...), append(ys, l.Y...)
 	}
-	x := newAxis(xs, p.LogX, false, plotLeft, plotWidth-plotRight)
-	y := newAxis(ys, p.LogY, !p.LogY, plotHeight-plotBottom, plotTop)
-	for _, v := range y.ticks {
-		at := y.at(v)
+	x := scaleOf(xs, p.LogX, plotLeft, plotWidth-plotRight)
+	if !p.LogY {
+		ys = append(ys, 0)
+	}
+	y := scaleOf(ys, p.LogY, plotHeight-plotBottom, plotTop)
+	for _, v := range y.Ticks {
+		at := y.At(v)
 		fmt.Fprintf(&b, `<line class="g" x1="%d" x2="%d" y1="%.1f" y2="%.1f"/><text class="m" x="%d" y="%.1f" text-anchor="end">%s</text>`+"\n",
 			plotLeft, plotWidth-plotRight, at, at, plotLeft-8, at+4, short(v))
 	}
-	for _, v := range x.ticks {
-		at := x.at(v)
+	for _, v := range x.Ticks {
+		at := x.At(v)
 		fmt.Fprintf(&b, `<line class="a" x1="%.1f" x2="%.1f" y1="%d" y2="%d"/><text class="m" x="%.1f" y="%d" text-anchor="middle">%s</text>`+"\n",
 			at, at, plotHeight-plotBottom, plotHeight-plotBottom+5, at, plotHeight-plotBottom+19, short(v))
 	}
@@ -65,15 +70,15 @@ func (p *Plot) svg() string {
 	legend := float64(plotLeft)
 	for i, l := range p.Lines {
 		c := i % len(lightColours)
-		var points []string
+		var points []plot.Point
 		for j := range min(len(l.X), len(l.Y)) {
-			px, py := x.at(l.X[j]), y.at(l.Y[j])
-			points = append(points, fmt.Sprintf("%.1f,%.1f", px, py))
+			p := plot.Point{X: x.At(l.X[j]), Y: y.At(l.Y[j])}
+			points = append(points, p)
 			if len(l.X) <= 40 {
-				b.WriteString(mark(i, c, px, py) + "\n")
+				b.WriteString(mark(i, c, p.X, p.Y) + "\n")
 			}
 		}
-		fmt.Fprintf(&b, `<polyline class="l%d" fill="none" stroke-width="2" points="%s"/>`+"\n", c, strings.Join(points, " "))
+		fmt.Fprintf(&b, `<path class="l%d" fill="none" stroke-width="2" d="%s"/>`+"\n", c, plot.Curve(points, 1))
 		b.WriteString(mark(i, c, legend+5, 46))
 		fmt.Fprintf(&b, `<text x="%.1f" y="50">%s</text>`+"\n", legend+16, html.EscapeString(l.Label))
 		legend += 34 + 6.6*float64(len([]rune(l.Label)))
@@ -93,67 +98,18 @@ func mark(line, colour int, x, y float64) string {
 	return fmt.Sprintf(`<path class="f%d" d="M%.1f %.1fl5 5-5 5-5-5z"/>`, colour, x, y-5)
 }
 
-// axis maps values to places.
-type axis struct {
-	log       bool
-	low, high float64 // their logarithms, on a logarithmic axis
-	from, to  float64
-	ticks     []float64
-}
-
-func newAxis(values []float64, log, fromZero bool, from, to float64) axis {
-	a := axis{log: log, from: from, to: to}
-	values = slices.DeleteFunc(slices.Clone(values), func(v float64) bool {
+// scaleOf is the scale of some values. Values that a scale cannot show are left out.
+func scaleOf(values []float64, log bool, from, to float64) plot.Scale {
+	values = slices.DeleteFunc(values, func(v float64) bool {
 		return math.IsNaN(v) || math.IsInf(v, 0) || log && v <= 0
 	})
 	if len(values) == 0 {
 		values = []float64{1}
 	}
-	low, high := slices.Min(values), slices.Max(values)
 	if log {
-		first, last := math.Floor(math.Log10(low)), math.Ceil(math.Log10(high))
-		if last == first {
-			last++
-		}
-		for e := first; e <= last; e++ {
-			a.ticks = append(a.ticks, math.Pow(10, e))
-		}
-		a.low, a.high = first, last
-		return a
+		return plot.Logarithmic(slices.Min(values), slices.Max(values), from, to)
 	}
-	if fromZero {
-		low = min(low, 0)
-	}
-	if high == low {
-		high = low + 1
-	}
-	step := niceStep((high - low) / 5)
-	a.low = math.Floor(low/step) * step
-	for i := 0; ; i++ {
-		a.high = a.low + float64(i)*step
-		a.ticks = append(a.ticks, a.high)
-		if a.high >= high {
-			return a
-		}
-	}
-}
-
-// niceStep is 1, 2 or 5 times a power of ten, and at least as large as v.
-func niceStep(v float64) float64 {
-	unit := math.Pow(10, math.Floor(math.Log10(v)))
-	for _, n := range []float64{1, 2, 5} {
-		if n*unit >= v {
-			return n * unit
-		}
-	}
-	return 10 * unit
-}
-
-func (a *axis) at(v float64) float64 {
-	if a.log {
-		v = math.Log10(max(v, math.SmallestNonzeroFloat64))
-	}
-	return a.from + (v-a.low)/(a.high-a.low)*(a.to-a.from)
+	return plot.Linear(slices.Min(values), slices.Max(values), from, to)
 }
 
 // short writes a tick's value in few letters.
