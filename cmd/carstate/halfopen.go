@@ -94,6 +94,9 @@ func (c *halfOpenConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
+// NetConn is the connection below. The load shedding looks for its own there.
+func (c *halfOpenConn) NetConn() net.Conn { return c.tcpConn }
+
 func (c *halfOpenConn) Close() error {
 	c.of.forget(c)
 	return c.tcpConn.Close()

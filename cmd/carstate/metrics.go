@@ -31,10 +31,7 @@ func (s *service) registerMetrics() {
 			return 1
 		}),
 		gauge("carstate_wait_seconds", "How long what arrives waits until this node gets to it.",
-			func() float64 {
-				_, w := s.crowd.now()
-				return w.mean.Seconds()
-			}),
+			func() float64 { return s.probe.Mean().Seconds() }),
 		gauge("carstate_vehicles", "Vehicles in this node's table.", func() float64 { return float64(s.fleet.Len()) }),
 		gauge("carstate_tokens", "Tokens known, revoked and expired ones included.", func() float64 { return float64(s.tokens.Len()) }),
 		gauge("carstate_tokens_expiring", "Tokens that count now and will not in 7 days.", func() float64 {

@@ -22,6 +22,7 @@ import (
 	"carstate/internal/derive"
 	"carstate/internal/fleet"
 	"carstate/internal/ingest"
+	"carstate/internal/overload"
 	"carstate/internal/query"
 	"carstate/internal/road"
 	"carstate/internal/stream"
@@ -48,7 +49,7 @@ type service struct {
 	keeper    *stream.Keeper
 	health    *health
 	monitor   *console.Monitor
-	crowd     *congestion
+	probe     overload.Probe
 	member    string // this process among those that fold
 
 	servers []server
@@ -101,7 +102,7 @@ func prepare(ctx context.Context, f *serveFlags, c stream.Config, log *slog.Logg
 	if err != nil {
 		return nil, err
 	}
-	s := &service{flags: f, config: c, log: log, cert: cert, registry: prometheus.NewRegistry(), fleet: fleet.New(), roads: new(road.Map), crowd: new(congestion), member: rand.Text(), failed: make(chan error, 8)}
+	s := &service{flags: f, config: c, log: log, cert: cert, registry: prometheus.NewRegistry(), fleet: fleet.New(), roads: new(road.Map), member: rand.Text(), failed: make(chan error, 8)}
 	s.roads.Bound(f.MaxStretches)
 	if s.traces, err = newTraces(ctx, f, log); err != nil {
 		return nil, err
@@ -240,7 +241,7 @@ func (s *service) startBackground() {
 			s.fleet.Put(id, fleet.Answer{Driving: st.Driving(), Throttle: st.Throttle()})
 		}, s.health.caughtUp)
 	})
-	s.background(func() error { return s.crowd.run(ctx) })
+	s.background(func() error { return s.probe.Run(ctx) })
 	s.background(func() error { s.tellSupervisor(ctx); return nil })
 	s.background(func() error { s.expire(ctx); return nil })
 	if s.flags.has("admin") {
@@ -394,19 +395,19 @@ func (s *service) addServers(t *tls.Config, adminKey access.Hash) {
 		return nil
 	}
 	if port := s.ports["--query-addr"]; port != nil {
-		l := s.paced("query", port, maxWait, leastWait)
+		l := s.shedding("query", port, overload.Queries)
 		trusted, _ := s.flags.trustedProxies() // the flags are valid
 		q := query.New(query.Config{
 			Tokens: &s.tokens, Fleet: s.fleet, MaxAge: s.flags.MaxAge, Ready: s.health.canAnswer,
-			Overloaded: l.overloaded, Excess: l.excess, NoDocs: s.flags.NoDocs, TrustedProxies: trusted, AccessLog: s.accessLog,
+			Overloaded: l.Overloaded, Excess: l.Excess, NoDocs: s.flags.NoDocs, TrustedProxies: trusted, AccessLog: s.accessLog,
 			TLS: tlsFor("--query-addr"), Log: s.log, Registry: s.registry,
 		})
 		s.servers = append(s.servers, server{"query", func() error { return q.Serve(l) }, q.Shutdown})
 	}
 	c := ingest.Config{Store: s.engine, Sources: &s.sources, Ready: s.health.canStore, Forgotten: s.engine.Forgotten().Has, Log: s.log, Registry: s.registry, Tracer: s.traces.tracer(), TLS: tlsFor("--ingest-addr")}
 	if port := s.ports["--ingest-addr"]; port != nil {
-		p := s.paced("ingest", port, maxTelemetryWait, leastTelemetryWait)
-		c.Overloaded, c.Excess = p.overloaded, p.excess
+		p := s.shedding("ingest", port, overload.Telemetry)
+		c.Overloaded, c.Excess = p.Overloaded, p.Excess
 		l := s.door(p, tlsFor("--ingest-addr") != nil)
 		h := ingest.NewHTTP(c)
 		s.servers = append(s.servers, server{"ingest", func() error { return h.Serve(l) }, h.Shutdown})
@@ -452,19 +453,19 @@ func (s *service) adminConfig(key access.Hash, t *tls.Config) admin.Config {
 	return c
 }
 
-// paced wraps a listener that may be overloaded.
-func (s *service) paced(name string, port net.Listener, wait, aim time.Duration) *paced {
-	p := newPaced(port, s.crowd, wait, aim)
+// shedding wraps a listener that may be overloaded.
+func (s *service) shedding(name string, port net.Listener, b overload.Bounds) *overload.Listener {
+	l := overload.NewListener(port, &s.probe, b)
 	s.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "carstate_overloaded", Help: "1 while a listener takes no more connections than it can serve, else 0.",
 		ConstLabels: prometheus.Labels{"listener": name},
 	}, func() float64 {
-		if p.allowed.limited() {
+		if l.Limited() {
 			return 1
 		}
 		return 0
 	}))
-	return p
+	return l
 }
 
 // door wraps the listener of a server of net/http.

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -19,40 +20,67 @@ import (
 	"carstate/internal/access"
 	"carstate/internal/fleet"
 	"carstate/internal/ingest"
+	"carstate/internal/overload"
 	"carstate/internal/query"
 )
 
-// pacedServer is a server behind a listener that counts its connections.
-type pacedServer struct {
-	*paced
+// countedServer is a server behind a listener that sheds load, and that counts the
+// connections it has handed out.
+type countedServer struct {
+	*overload.Listener
+	open     atomic.Int64
 	shutdown func(context.Context) error
 	ended    chan error
 }
 
-// startPaced serves queries or telemetry on a port of its own.
-func startPaced(t *testing.T, name string, crowd *congestion, c *tls.Config) pacedServer {
+// Accept counts the connection until it is closed.
+func (s *countedServer) Accept() (net.Conn, error) {
+	c, err := s.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	s.open.Add(1)
+	return &countedConn{tcpConn: c.(tcpConn), of: s}, nil
+}
+
+type countedConn struct {
+	tcpConn
+	of   *countedServer
+	once sync.Once
+}
+
+func (c *countedConn) NetConn() net.Conn { return c.tcpConn }
+
+func (c *countedConn) Close() error {
+	c.once.Do(func() { c.of.open.Add(-1) })
+	return c.tcpConn.Close()
+}
+
+// startCounted serves queries or telemetry on a port of its own. The bounds say whether
+// it is overloaded.
+func startCounted(t *testing.T, name string, b overload.Bounds, c *tls.Config) *countedServer {
 	t.Helper()
 	port, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := newPaced(port, crowd, maxWait, leastWait)
-	s := pacedServer{paced: l, ended: make(chan error, 1)}
+	l := overload.NewListener(port, new(overload.Probe), b)
+	s := &countedServer{Listener: l, ended: make(chan error, 1)}
 	if name == "query" {
-		q := query.New(query.Config{Tokens: new(access.Tokens), Fleet: fleet.New(), Overloaded: l.overloaded, Excess: l.excess, TLS: c, HeadTimeout: time.Minute})
+		q := query.New(query.Config{Tokens: new(access.Tokens), Fleet: fleet.New(), Overloaded: l.Overloaded, Excess: l.Excess, TLS: c, HeadTimeout: time.Minute})
 		s.shutdown = q.Shutdown
-		go func() { s.ended <- q.Serve(l) }()
+		go func() { s.ended <- q.Serve(s) }()
 		return s
 	}
-	door := newHalfOpen(l, c != nil)
-	h := ingest.NewHTTP(ingest.Config{Sources: new(access.Sources), Overloaded: l.overloaded, Excess: l.excess, TLS: c})
+	door := newHalfOpen(s, c != nil)
+	h := ingest.NewHTTP(ingest.Config{Sources: new(access.Sources), Overloaded: l.Overloaded, Excess: l.Excess, TLS: c})
 	s.shutdown = func(ctx context.Context) error { door.closeWaiting(); return h.Shutdown(ctx) }
 	go func() { s.ended <- h.Serve(door) }()
 	return s
 }
 
 // opens waits until no more connections than that count as open, and no less than none.
-func (s pacedServer) opens(t *testing.T, most int64) {
+func (s *countedServer) opens(t *testing.T, most int64) {
 	t.Helper()
 	if err := until(time.Minute, func() error {
 		if n := s.open.Load(); n < 0 || n > most {
@@ -64,29 +92,30 @@ func (s pacedServer) opens(t *testing.T, most int64) {
 	}
 }
 
-// However a connection ends, it counts once and no longer than it is there, and no
-// overload keeps the server from ending.
-func TestPacedCounts(t *testing.T) {
+// However a connection ends, its server closes it, and no overload keeps the server
+// from ending.
+func TestEveryConnectionIsClosed(t *testing.T) {
 	certFile, keyFile, roots := certificate(t)
 	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"query", "ingest"} {
-		for what, crowd := range map[string]func() *congestion{"at rest": func() *congestion { return new(congestion) }, "overloaded": overrun} {
+		// No delay is below the bounds of the second.
+		for what, bounds := range map[string]overload.Bounds{"at rest": overload.Queries, "overloaded": {MaxMean: -1, Target: -1}} {
 			for _, c := range []*tls.Config{nil, {Certificates: []tls.Certificate{pair}}} {
 				t.Run(fmt.Sprintf("%s %s %t", name, what, c != nil), func(t *testing.T) {
 					t.Parallel()
-					countsAll(t, startPaced(t, name, crowd(), c), c != nil, roots)
+					countsAll(t, startCounted(t, name, bounds, c), c != nil, roots)
 				})
 			}
 		}
 	}
 }
 
-func countsAll(t *testing.T, s pacedServer, secure bool, roots *x509.CertPool) {
+func countsAll(t *testing.T, s *countedServer, secure bool, roots *x509.CertPool) {
 	address := s.Addr().String()
-	const silent = fewCallers + 1
+	const silent = 129 // one more than an overloaded listener always admits
 	mute := make([]net.Conn, 0, silent)
 	defer func() {
 		for _, c := range mute {

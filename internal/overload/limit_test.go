@@ -1,4 +1,4 @@
-package main
+package overload
 
 import (
 	"testing"
@@ -7,26 +7,26 @@ import (
 
 // A listener that 1,000 connections keep waiting finds out that it can serve 400:
 // not many fewer, and not more for long.
-func TestAllowance(t *testing.T) {
+func TestLimitFindsCapacity(t *testing.T) {
 	const serves = 400
-	a := newAllowance(maxWait, leastWait)
+	a := newConnLimit(Queries)
 	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	open := int64(1000)
-	wait := func() waits {
-		return waits{maxWait * time.Duration(open) / serves, leastWait * time.Duration(open) / serves}
+	wait := func() delays {
+		return delays{maxMean * time.Duration(open) / serves, Queries.Target * time.Duration(open) / serves}
 	}
 	pass := func() {
-		at = at.Add(adaptTime)
+		at = at.Add(adaptInterval)
 		a.adapt(at, wait(), open)
 	}
-	for wait().least > leastWait {
+	for wait().min > Queries.Target {
 		pass()
-		open = a.most.Load() // who is too many goes
+		open = a.max.Load() // who is too many goes
 	}
 	least, most := open, open
 	for range 100 {
 		pass()
-		open = a.most.Load() // and newcomers wait at the door
+		open = a.max.Load() // and newcomers wait at the door
 		least, most = min(least, open), max(most, open)
 	}
 	if least < serves*3/4 || most > serves*5/4 {
@@ -36,7 +36,7 @@ func TestAllowance(t *testing.T) {
 	// Once they have gone, everybody is let in again within a second or two.
 	open = 10
 	passes := 0
-	for ; a.limited(); passes++ {
+	for ; a.active(); passes++ {
 		pass()
 	}
 	if passes > 20 {
@@ -45,38 +45,38 @@ func TestAllowance(t *testing.T) {
 }
 
 // A few are never too many, and what is told in between changes nothing.
-func TestAllowanceOfFew(t *testing.T) {
-	a := newAllowance(maxWait, leastWait)
+func TestLimitOfFew(t *testing.T) {
+	a := newConnLimit(Queries)
 	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
-	second := waits{time.Second, time.Second}
+	second := delays{time.Second, time.Second}
 	a.adapt(at, second, 10)
-	if got := a.most.Load(); got != fewCallers {
+	if got := a.max.Load(); got != minConnections {
 		t.Errorf("it takes %d", got)
 	}
-	a.adapt(at.Add(adaptTime/2), second, 1000)
-	if got := a.most.Load(); got != fewCallers {
+	a.adapt(at.Add(adaptInterval/2), second, 1000)
+	if got := a.max.Load(); got != minConnections {
 		t.Errorf("it takes %d, right after it changed", got)
 	}
-	a.adapt(at.Add(adaptTime), second, 1000)
-	if got := a.most.Load(); got != 750 {
+	a.adapt(at.Add(adaptInterval), second, 1000)
+	if got := a.max.Load(); got != 750 {
 		t.Errorf("it takes %d of 1,000", got)
 	}
 }
 
 // A pause of the process makes no limit: between two of them nobody waits.
-func TestAllowanceOfPauses(t *testing.T) {
-	a := newAllowance(maxWait, leastWait)
+func TestLimitOfPauses(t *testing.T) {
+	a := newConnLimit(Queries)
 	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
-	if a.adapt(at, waits{mean: time.Second, least: leastWait}, 1000); a.limited() {
+	if a.adapt(at, delays{mean: time.Second, min: Queries.Target}, 1000); a.active() {
 		t.Error("there is a limit")
 	}
 	// Nor does it keep up one that there is.
-	a.adapt(at, waits{time.Second, time.Second}, 1000)
+	a.adapt(at, delays{time.Second, time.Second}, 1000)
 	for range 20 {
-		at = at.Add(adaptTime)
-		a.adapt(at, waits{mean: time.Second}, 1000)
+		at = at.Add(adaptInterval)
+		a.adapt(at, delays{mean: time.Second}, 1000)
 	}
-	if a.limited() {
-		t.Errorf("%d of 1,000 may be open", a.most.Load())
+	if a.active() {
+		t.Errorf("%d of 1,000 may be open", a.max.Load())
 	}
 }

@@ -1,4 +1,4 @@
-package main
+package overload
 
 import (
 	"crypto/tls"
@@ -12,38 +12,32 @@ import (
 	"unsafe"
 )
 
-// While a successor takes over, the two share the queue of a port. How the one that
-// goes has left it does not outlast it.
-func TestQueueAfterASuccession(t *testing.T) {
+// The kernel's backlog of a listener is short while its load is too high, and long again
+// after it.
+func TestBacklogFollowsTheLoad(t *testing.T) {
 	port, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	shared, err := listeners{"": port}.share()
-	if err != nil {
-		t.Fatal(err)
+	l := NewListener(port, overrun(), Queries)
+	defer l.Close()
+	l.open.Store(2 * minConnections)
+	l.Overloaded()
+	if n := backlogOf(t, port); n != shortBacklog {
+		t.Errorf("%d may wait under overload", n)
 	}
-	goes, stays := newPaced(port, overrun(), maxWait, leastWait), newPaced(shared[""], new(congestion), maxWait, leastWait)
-	defer stays.Close()
-	goes.open.Store(2 * fewCallers)
-	goes.overloaded()
-	stays.fit() // which is idle, and not the one that takes them
-	if n := queueOf(t, stays.Listener); n != shortQueue {
-		t.Errorf("%d may wait in an overload", n)
-	}
-	if err := goes.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if n := queueOf(t, stays.Listener); n <= shortQueue {
-		t.Errorf("only %d may wait", n)
+	l.open.Store(0)
+	l.Overloaded()
+	if n := backlogOf(t, port); n <= shortBacklog {
+		t.Errorf("only %d may wait after it", n)
 	}
 }
 
-// queueOf is how many may wait to be accepted.
-func queueOf(t *testing.T, l net.Listener) int {
+// backlogOf is how many connections may wait to be accepted.
+func backlogOf(t *testing.T, l net.Listener) int {
 	t.Helper()
 	var info [64]byte
-	control(l, func(fd int) {
+	withFD(l, func(fd int) {
 		size := uint32(len(info))
 		_, _, e := syscall.Syscall6(syscall.SYS_GETSOCKOPT, uintptr(fd), syscall.IPPROTO_TCP, syscall.TCP_INFO,
 			uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&size)), 0)
@@ -55,12 +49,12 @@ func queueOf(t *testing.T, l net.Listener) int {
 	return int(*(*uint32)(unsafe.Pointer(&info[sacked])))
 }
 
-func TestPaced(t *testing.T) {
+func TestListenerShedsLoad(t *testing.T) {
 	plain, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := newPaced(plain, overrun(), maxWait, leastWait)
+	l := NewListener(plain, overrun(), Queries)
 	defer l.Close()
 	dial := func() net.Conn {
 		t.Helper()
@@ -72,8 +66,8 @@ func TestPaced(t *testing.T) {
 		return c
 	}
 	var open []net.Conn
-	for range fewCallers + 1 {
-		if l.overloaded() {
+	for range minConnections + 1 {
+		if l.Overloaded() {
 			t.Fatalf("%d connections are too many", len(open))
 		}
 		dial()
@@ -83,7 +77,7 @@ func TestPaced(t *testing.T) {
 		}
 		open = append(open, c)
 	}
-	if !l.overloaded() {
+	if !l.Overloaded() {
 		t.Errorf("%d connections that wait a second are not too many", len(open))
 	}
 
@@ -100,21 +94,26 @@ func TestPaced(t *testing.T) {
 	if c.RemoteAddr().String() != here.LocalAddr().String() {
 		t.Error("a connection was handed out that its other side had closed")
 	}
-	if l.queue != shortQueue {
+	if l.backlog != shortBacklog {
 		t.Error("as many as ever may wait")
 	}
 	for _, c := range append(open, c) {
 		c.Close()
 		c.Close()
 	}
-	if n := l.open.Load(); n != 0 || l.overloaded() {
+	if n := l.open.Load(); n != 0 || l.Overloaded() {
 		t.Errorf("%d connections are open", n)
 	}
 	dial()
-	if _, err := l.Accept(); err != nil || l.queue != longQueue {
+	if _, err := l.Accept(); err != nil || l.backlog != longBacklog {
 		t.Errorf("it does not go on as before: %v", err)
 	}
 }
+
+// layer is what a server may put over a connection.
+type layer struct{ net.Conn }
+
+func (l layer) NetConn() net.Conn { return l.Conn }
 
 // The newest of too many are marked, through all that is put over a connection, and
 // no others: not when older ones have gone meanwhile, nor once there is no limit.
@@ -123,10 +122,8 @@ func TestNewestIsExcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := new(congestion)
-	l := newPaced(plain, g, maxWait, leastWait)
+	l := NewListener(plain, new(Probe), Queries)
 	defer l.Close()
-	door := newHalfOpen(l, true)
 	var open []net.Conn
 	for range 400 {
 		c, err := net.Dial("tcp", l.Addr().String())
@@ -134,16 +131,16 @@ func TestNewestIsExcess(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { c.Close() })
-		k, err := door.Accept()
+		k, err := l.Accept()
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { k.Close() })
-		open = append(open, tls.Server(k, new(tls.Config)))
+		open = append(open, tls.Server(layer{k}, new(tls.Config)))
 	}
 	excess := func() (all []int) {
 		for i, c := range open {
-			if l.excess(c) {
+			if l.Excess(c) {
 				all = append(all, i)
 			}
 		}
@@ -156,14 +153,14 @@ func TestNewestIsExcess(t *testing.T) {
 		return all
 	}
 	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
-	pass := func(w waits) {
-		at = at.Add(adaptTime)
-		l.adapt(at, w)
+	pass := func(d delays) {
+		at = at.Add(adaptInterval)
+		l.adapt(at, d)
 	}
 	if got := excess(); got != nil {
 		t.Errorf("without a limit %v are too many", got)
 	}
-	pass(waits{time.Second, time.Second})
+	pass(delays{time.Second, time.Second})
 	if got := excess(); !slices.Equal(got, newest(100)) {
 		t.Errorf("a quarter less is allowed, and %v are too many", got)
 	}
@@ -171,14 +168,14 @@ func TestNewestIsExcess(t *testing.T) {
 		c.(*tls.Conn).NetConn().Close()
 	}
 	open = open[200:]
-	pass(waits{time.Second, time.Second})
+	pass(delays{time.Second, time.Second})
 	if got := excess(); !slices.Equal(got, newest(50)) {
 		t.Errorf("a quarter less of the rest is allowed, and %v are too many", got)
 	}
 	for range 20 {
-		pass(waits{})
+		pass(delays{})
 	}
-	if got := excess(); got != nil || l.allowed.limited() {
+	if got := excess(); got != nil || l.limit.active() {
 		t.Errorf("after it %v are too many", got)
 	}
 	l.mu.Lock()
@@ -187,8 +184,8 @@ func TestNewestIsExcess(t *testing.T) {
 	for c := l.newest; c != nil; c = c.older {
 		n++
 	}
-	if n != len(open) || l.open.Load() != int64(n) || l.queue != longQueue {
-		t.Errorf("%d are listed and %d counted of %d; %d may queue", n, l.open.Load(), len(open), l.queue)
+	if n != len(open) || l.open.Load() != int64(n) || l.backlog != longBacklog {
+		t.Errorf("%d are listed and %d counted of %d; %d may queue", n, l.open.Load(), len(open), l.backlog)
 	}
 }
 
@@ -199,20 +196,20 @@ func TestIdleConnectionsHoldNoPlace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := newPaced(plain, overrun(), maxWait, leastWait)
+	l := NewListener(plain, overrun(), Queries)
 	defer l.Close()
 	come := func() (client, server net.Conn) { t.Helper(); return connect(t, l) }
 	var clients, servers []net.Conn
-	for range fewCallers + 1 {
+	for range minConnections + 1 {
 		c, s := come()
 		clients, servers = append(clients, c), append(servers, s)
 	}
-	if come(); !l.overloaded() || l.open.Load() != fewCallers+2 {
+	if come(); !l.Overloaded() || l.open.Load() != minConnections+2 {
 		t.Errorf("%d connections are open that came just now", l.open.Load())
 	}
 	// All but one ask nothing for long.
 	for _, c := range servers {
-		c.(*counted).holds.Add(-int64(2 * idleTime))
+		c.(*trackedConn).holds.Add(-int64(2 * idleTime))
 	}
 	if _, err := io.WriteString(clients[0], "x"); err != nil {
 		t.Fatal(err)
@@ -223,7 +220,7 @@ func TestIdleConnectionsHoldNoPlace(t *testing.T) {
 	for range 3 {
 		come()
 	}
-	if n := l.open.Load(); n != fewCallers+2 {
+	if n := l.open.Load(); n != minConnections+2 {
 		t.Errorf("%d connections are open", n)
 	}
 	if _, err := servers[0].Write([]byte("x")); err != nil {
@@ -241,7 +238,7 @@ func TestIdleConnectionsHoldNoPlace(t *testing.T) {
 }
 
 // connect has a connection come and be accepted.
-func connect(t *testing.T, l *paced) (client, server net.Conn) {
+func connect(t *testing.T, l *Listener) (client, server net.Conn) {
 	t.Helper()
 	client, err := net.Dial("tcp", l.Addr().String())
 	if err != nil {
@@ -257,18 +254,18 @@ func connect(t *testing.T, l *paced) (client, server net.Conn) {
 
 // full is a listener that has a limit, and so many connections that have asked nothing
 // for long that it is reached.
-func full(t *testing.T, wrap func(net.Listener) net.Listener) (*paced, []net.Conn) {
+func full(t *testing.T, wrap func(net.Listener) net.Listener) (*Listener, []net.Conn) {
 	t.Helper()
 	plain, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := newPaced(wrap(plain), overrun(), maxWait, leastWait)
+	l := NewListener(wrap(plain), overrun(), Queries)
 	t.Cleanup(func() { l.Close() })
 	var all []net.Conn
-	for range fewCallers {
+	for range minConnections {
 		_, c := connect(t, l)
-		c.(*counted).holds.Add(-int64(3 * idleTime))
+		c.(*trackedConn).holds.Add(-int64(3 * idleTime))
 		all = append(all, c)
 	}
 	return l, all
@@ -287,7 +284,7 @@ func closedOf(all []net.Conn) (n int) {
 func TestTheLastPlaceIsGiven(t *testing.T) {
 	l, all := full(t, func(l net.Listener) net.Listener { return l })
 	for range 20 {
-		if connect(t, l); l.overloaded() {
+		if connect(t, l); l.Overloaded() {
 			t.Error("a newcomer would be refused")
 		}
 	}
@@ -313,7 +310,7 @@ func TestNoRoomIsMadeAfterAnOverload(t *testing.T) {
 	port := &later{meanwhile: func() {}}
 	l, all := full(t, func(l net.Listener) net.Listener { port.Listener = l; return port })
 	l.open.Add(1) // one more than there may be
-	port.meanwhile = func() { l.allowed.most.Store(unlimited) }
+	port.meanwhile = func() { l.limit.max.Store(unlimited) }
 	connect(t, l)
 	if n := closedOf(all); n != 0 {
 		t.Errorf("%d were closed", n)
@@ -326,9 +323,9 @@ func TestHalfClosedIsAnsweredAmongFew(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := newPaced(plain, overrun(), maxWait, leastWait)
+	l := NewListener(plain, overrun(), Queries)
 	defer l.Close()
-	if l.overloaded(); !l.allowed.limited() {
+	if l.Overloaded(); !l.limit.active() {
 		t.Fatal("there is no limit")
 	}
 	dial := func() net.Conn {
@@ -357,19 +354,19 @@ func TestHalfClosedIsAnsweredAmongFew(t *testing.T) {
 // Time in which the process stood still, or by which the clock was set, makes no
 // connection idle; time in which it ran does, and sooner where nothing was ever asked.
 func TestIdleWhileItRan(t *testing.T) {
-	l := newPaced(&net.TCPListener{}, new(congestion), maxWait, leastWait)
+	l := NewListener(&net.TCPListener{}, new(Probe), Queries)
 	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	pass := func(d time.Duration) {
 		at = at.Add(d)
-		l.adapt(at, waits{})
+		l.adapt(at, delays{})
 	}
 	pass(0)
-	silent := l.count(new(net.TCPConn))
-	asks := l.count(new(net.TCPConn))
-	asks.hold(workTime) // as Read does
+	silent := l.track(new(net.TCPConn))
+	asks := l.track(new(net.TCPConn))
+	asks.extendDeadline(workTime) // as Read does
 	wants := func(want int64, when string) {
 		t.Helper()
-		l.makeRoom()
+		l.evictIdle()
 		if n := l.open.Load(); n != want {
 			t.Errorf("%d are open %s, want %d", n, when, want)
 		}
@@ -402,11 +399,11 @@ func TestInWork(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := newPaced(plain, new(congestion), maxWait, leastWait)
+	l := NewListener(plain, new(Probe), Queries)
 	defer l.Close()
 	client, server := connect(t, l)
 	holds := func() time.Duration {
-		return time.Duration(server.(*counted).holds.Load() - l.clock.Load())
+		return time.Duration(server.(*trackedConn).holds.Load() - l.clock.Load())
 	}
 	if d := holds(); d != idleTime {
 		t.Errorf("one that came just now holds its place for %s", d)
@@ -425,7 +422,7 @@ func TestInWork(t *testing.T) {
 // A pause ends when the listener is closed.
 func TestPauseEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newPaced(&net.TCPListener{}, overrun(), maxWait, leastWait)
+		l := NewListener(&net.TCPListener{}, overrun(), Queries)
 		began := time.Now()
 		go func() { _ = l.Close() }()
 		l.pause(time.Hour)

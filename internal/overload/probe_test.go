@@ -1,0 +1,124 @@
+package overload
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"carstate/internal/testkit"
+)
+
+// A byte that takes long makes the mean grow while it is still under way, and the
+// mean goes down again after it.
+func TestProbe(t *testing.T) {
+	p := new(Probe)
+	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	for range 50 {
+		if !p.send(at, at) {
+			t.Fatal("a byte is under way that arrived")
+		}
+		p.arrived(at.Add(time.Millisecond))
+		at = at.Add(probeInterval)
+	}
+	waitAt := func(at time.Time) time.Duration { return p.delaysAt(at).mean }
+	if got := p.delaysAt(at); got.mean > 2*time.Millisecond || got.min != time.Millisecond {
+		t.Errorf("at rest it is %+v", got)
+	}
+	p.send(at, at)
+	if p.send(at.Add(probeInterval), at.Add(probeInterval)) {
+		t.Error("a second byte is sent")
+	}
+	if got := waitAt(at.Add(100 * time.Millisecond)); got > maxMean {
+		t.Errorf("100 ms, which a quota takes, make it %s", got)
+	}
+	if got := waitAt(at.Add(300 * time.Millisecond)); got <= maxMean {
+		t.Errorf("300 ms make it %s", got)
+	}
+	if got := p.delaysAt(at.Add(200 * time.Millisecond)).min; got != time.Millisecond {
+		t.Errorf("the least of the last %s is %s", memory, got)
+	}
+	if got := p.delaysAt(at.Add(300 * time.Millisecond)).min; got != 300*time.Millisecond {
+		t.Errorf("the least of none but one under way is %s", got)
+	}
+	at = at.Add(300 * time.Millisecond)
+	p.arrived(at)
+	// What is due in a pause of the process, and gets through at once after it, makes
+	// the mean long and not the least.
+	paused := p.delaysAt(at).mean
+	at = at.Add(memory + probeInterval)
+	p.send(at.Add(-memory), at)
+	p.arrived(at.Add(time.Millisecond))
+	if got := p.delaysAt(at.Add(time.Millisecond)); got.min != time.Millisecond || got.mean <= paused {
+		t.Errorf("after a pause it is %+v", got)
+	}
+	calm := 0
+	for ; waitAt(at) > maxMean; calm++ {
+		p.send(at, at)
+		at = at.Add(probeInterval)
+		p.arrived(at)
+	}
+	if calm < 1 || calm > 25 {
+		t.Errorf("%d bytes until it is over", calm)
+	}
+}
+
+// Who asks with a time that he took before the byte was sent, because he was kept
+// waiting since, is not told of a wait that nobody has.
+func TestProbeOfAnEarlierMoment(t *testing.T) {
+	at := time.Now()
+	for _, late := range []time.Duration{50 * time.Millisecond, 200 * time.Millisecond, time.Second, time.Minute} {
+		p := &Probe{mean: time.Millisecond}
+		p.send(at.Add(late), at.Add(late))
+		if got := p.delaysAt(at); got.mean > time.Millisecond || got.min > time.Millisecond {
+			t.Errorf("asked %s late, it is %+v", late, got)
+		}
+	}
+}
+
+// A process that may use a quarter of a core, and has two to run on, stands still for
+// 88 of each 100 ms in which it uses that, and does all that it is asked all the same.
+func TestQuotaIsNoOverload(t *testing.T) {
+	p := new(Probe)
+	a := newConnLimit(Telemetry)
+	p.follow(func(now time.Time, d delays) { a.adapt(now, d, 10*minConnections) })
+	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	var due time.Time // of a tick that nobody has looked at
+	var most time.Duration
+	for ms := range 3000 {
+		now := at.Add(time.Duration(ms) * time.Millisecond)
+		if ms%20 == 7 && due.IsZero() {
+			due = now
+		}
+		if still := ms >= 1000 && ms%100 >= 12; !still && !due.IsZero() && p.send(due, now) {
+			due = time.Time{}
+			p.arrived(now)
+		}
+		most = max(most, p.delaysAt(now).mean)
+	}
+	if most <= Telemetry.MaxMean || a.active() {
+		t.Errorf("the mean wait comes to %s; limited: %v", most, a.active())
+	}
+}
+
+// Bytes go through the pipe.
+func TestProbeRuns(t *testing.T) {
+	p := new(Probe)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- p.Run(ctx) }()
+	testkit.Await(t, "a byte arrives", func() bool {
+		_, d := p.now()
+		return d.mean != 0 && d.min != 0
+	})
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// overrun is a probe in a process that is a second behind.
+func overrun() *Probe {
+	p := &Probe{mean: time.Second}
+	p.recent[p.last] = passage{time.Now(), time.Second}
+	return p
+}
