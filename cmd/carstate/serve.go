@@ -64,7 +64,7 @@ func (c *serveCommand) Run(ctx context.Context, w streams, given *kong.Context) 
 	if c.has("admin") {
 		s.log.Info("the console is open", "url", s.url("--admin-addr")+"/", "key", admin.KeyFile(c.DataDir))
 	}
-	s, err = s.outlive(ctx)
+	err = s.wait(ctx)
 	s.log.Info("ending", "reason", reason(err))
 	return errors.Join(err, s.close())
 }

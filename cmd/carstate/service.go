@@ -33,7 +33,6 @@ import (
 // service is a running node.
 type service struct {
 	flags    *serveFlags
-	config   stream.Config // as it was given
 	log      *slog.Logger
 	registry *prometheus.Registry
 	traces   traces
@@ -57,8 +56,6 @@ type service struct {
 	stop    context.CancelFunc // ends what runs in the background
 	running sync.WaitGroup
 	failed  chan error // what ended by itself
-
-	beside <-chan error // the end of another node of this process; nil: there is none
 }
 
 // server is one listener's server.
@@ -84,17 +81,7 @@ func startService(ctx context.Context, f *serveFlags, log *slog.Logger, anyPort 
 }
 
 // startOn is startService on an engine that is configured already.
-func startOn(ctx context.Context, f *serveFlags, c stream.Config, log *slog.Logger, anyPort func(address) bool) (*service, error) {
-	s, err := prepare(ctx, f, c, log, func() (listeners, error) { return listen(f.addresses(), anyPort) })
-	if err != nil {
-		return nil, err
-	}
-	s.serve()
-	return s, nil
-}
-
-// prepare brings a node up but for its listeners, which are open and not served.
-func prepare(ctx context.Context, f *serveFlags, c stream.Config, log *slog.Logger, open func() (listeners, error)) (_ *service, err error) {
+func startOn(ctx context.Context, f *serveFlags, c stream.Config, log *slog.Logger, anyPort func(address) bool) (_ *service, err error) {
 	if err := f.validate(); err != nil {
 		return nil, err
 	}
@@ -102,12 +89,12 @@ func prepare(ctx context.Context, f *serveFlags, c stream.Config, log *slog.Logg
 	if err != nil {
 		return nil, err
 	}
-	s := &service{flags: f, config: c, log: log, cert: cert, registry: prometheus.NewRegistry(), fleet: fleet.New(), roads: new(road.Map), member: rand.Text(), failed: make(chan error, 8)}
+	s := &service{flags: f, log: log, cert: cert, registry: prometheus.NewRegistry(), fleet: fleet.New(), roads: new(road.Map), member: rand.Text(), failed: make(chan error, 8)}
 	s.roads.Bound(f.MaxStretches)
 	if s.traces, err = newTraces(ctx, f, log); err != nil {
 		return nil, err
 	}
-	if s.ports, err = open(); err != nil {
+	if s.ports, err = listen(f.addresses(), anyPort); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -134,6 +121,7 @@ func prepare(ctx context.Context, f *serveFlags, c stream.Config, log *slog.Logg
 	s.registerMetrics()
 	s.startBackground()
 	s.addServers(cert.config(), access.HashOf(key))
+	s.serve()
 	return s, nil
 }
 
@@ -477,38 +465,24 @@ func (s *service) door(l net.Listener, secure bool) net.Listener {
 
 // wait returns when the node is to end: nil after ctx did, else what failed.
 func (s *service) wait(ctx context.Context) error {
+	var err error
 	select {
 	case <-ctx.Done():
 		return nil
-	case err := <-s.failed:
-		return err
-	case err := <-s.engine.Failed():
-		return err
+	case err = <-s.failed:
+	case err = <-s.engine.Failed():
 	}
+	if errors.Is(err, stream.ErrReplaced) {
+		return fmt.Errorf("%w; the tables of this node are of the stream before, so it ends, and its supervisor starts it again", err)
+	}
+	return err
 }
 
 // close ends the node: first what takes in and answers, so that nothing is
 // acknowledged that cannot be stored, then what folds, then the engine. What
-// does not end in time is cut off. Another node of the process that ends
-// meanwhile has the same time.
+// does not end in time is cut off.
 func (s *service) close() error {
 	notify(daemon.SdNotifyStopping)
-	deadline, cancel := context.WithTimeout(context.Background(), stopWithin)
-	defer cancel()
-	err := s.end()
-	if s.beside == nil {
-		return err
-	}
-	select {
-	case other := <-s.beside:
-		return errors.Join(err, other)
-	case <-deadline.Done():
-		return errors.Join(err, errors.New("another node of this process did not end in time"))
-	}
-}
-
-// end is close of a node whose process may go on.
-func (s *service) end() error {
 	deadline, cancel := context.WithTimeout(context.Background(), stopWithin)
 	defer cancel()
 	s.health.drain()

@@ -1,0 +1,85 @@
+package main
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"carstate/internal/stream"
+	"carstate/internal/stream/streamtest"
+)
+
+// An operator deletes a stream of the cluster and makes it again. The node ends with
+// one line that says what happened, and with an exit code after which its supervisor
+// starts it again. After that start, what is no longer stored is no longer valid, and
+// what is stored since is.
+func TestReplacedStreamEndsTheNode(t *testing.T) {
+	t.Parallel()
+	server := streamtest.StartServer(t)
+	dir, flags := t.TempDir(), []string{"--nats", server.URL(), "--partitions", "1", "--max-age", "24h"}
+	p := start(t, dir, flags...)
+	key := p.addSource(t, "gateway")
+	for _, name := range []string{stream.States, stream.Tokens, stream.Sources} {
+		t.Log(name)
+		token := p.issue(t)
+		if _, err := post(p, key, []string{"before"}); err != nil {
+			t.Fatal(err)
+		}
+		if err := until(time.Minute, func() error { return knows(p, token, "before") }); err != nil {
+			t.Fatal(err)
+		}
+		remake(t, server.JetStream(), name)
+		select {
+		case <-p.Ended():
+		case <-time.After(time.Minute):
+			t.Fatalf("%s was made again, and the node goes on", name)
+		}
+		if code := p.ExitCode(); code != exitError {
+			t.Errorf("%s was made again, and the node ended with exit code %d", name, code)
+		}
+		said := p.LastLine()
+		for _, want := range []string{"carstate: ", "the stream was replaced: " + name + " was read up to ", "supervisor starts it again"} {
+			if !strings.Contains(said, want) {
+				t.Errorf("the last line is %q; want %q", said, want)
+			}
+		}
+
+		p = start(t, dir, flags...)
+		if a, err := p.ask(drivingPath, token, "before"); err != nil || (a.HTTP == http.StatusUnauthorized) != (name == stream.Tokens) {
+			t.Errorf("the token after %s was made again: %+v, %v", name, a, err)
+		}
+		if _, err := post(p, key, []string{"before"}); (err != nil) != (name == stream.Sources) {
+			t.Errorf("the source after %s was made again: %v", name, err)
+		}
+		if name == stream.Sources {
+			key = p.addSource(t, "gateway")
+		}
+		token = p.issue(t)
+		vid := "after" + name
+		if _, err := post(p, key, []string{vid}); err != nil {
+			t.Fatal(err)
+		}
+		if err := until(time.Minute, func() error { return knows(p, token, vid) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.stop(t)
+}
+
+// remake deletes a stream and makes it again, empty.
+func remake(t *testing.T, js jetstream.JetStream, name string) {
+	t.Helper()
+	old, err := js.Stream(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := js.DeleteStream(t.Context(), name); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.CreateStream(t.Context(), old.CachedInfo().Config); err != nil {
+		t.Fatal(err)
+	}
+}
