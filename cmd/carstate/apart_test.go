@@ -12,6 +12,7 @@ import (
 
 	"carstate/internal/nodeprocess"
 	"carstate/internal/stream/streamtest"
+	"carstate/internal/testkit"
 )
 
 // Each role runs in processes of its own. All of them say how they are, only the
@@ -53,15 +54,15 @@ func saysHowItIs(t *testing.T, p *process, role string) {
 	t.Helper()
 	page := p.URL(nodeprocess.Admin)
 	for path, want := range map[string]string{"/healthz": "alive", "/readyz": "ready", "/metrics": "carstate_ready 1"} {
-		if err := until(time.Minute, says(page+path, http.StatusOK, want)); err != nil {
+		if err := until(time.Minute, testkit.Says(page+path, http.StatusOK, want)); err != nil {
 			t.Errorf("%s: %v", role, err)
 		}
 	}
-	if _, text, err := get(page + "/metrics"); err != nil || !strings.Contains(text, `carstate_feed_age_seconds{stream="TOKENS"}`) {
+	if _, text, err := testkit.Get(page + "/metrics"); err != nil || !strings.Contains(text, `carstate_feed_age_seconds{stream="TOKENS"}`) {
 		t.Errorf("%s: the age of its copies is not among the metrics: %v", role, err)
 	}
 	for _, path := range []string{"/", "/login", "/tokens", "/v1/tokens", "/v1/backup", "/v1"} {
-		code, text, err := get(page + path)
+		code, text, err := testkit.Get(page + path)
 		if err != nil || (code == http.StatusNotFound) != (role != "admin" || path == "/v1") {
 			t.Errorf("%s: %s: %d %.200s, %v", role, path, code, text, err)
 		}

@@ -14,20 +14,19 @@ import (
 	"github.com/alecthomas/kong"
 
 	"carstate/internal/access"
+	"carstate/internal/node"
 )
 
 // check refuses a configuration that cannot work, and prints one that can: every
 // setting, where it comes from, and what will listen. It opens no port and
 // changes nothing.
 func (c *serveCommand) check(w streams, given *kong.Context) error {
-	if err := c.validate(); err != nil {
-		return err
-	}
-	cert, err := openKeyPair(&c.serveFlags, slog.New(slog.NewTextHandler(w.err, nil)))
+	config, err := c.node(slog.New(slog.NewTextHandler(w.err, nil)))
 	if err != nil {
 		return err
 	}
-	if err := checkAdminKey(&c.serveFlags); err != nil {
+	certificateEnds, err := node.Check(config)
+	if err != nil {
 		return err
 	}
 	if c.NatsCreds != "" {
@@ -46,29 +45,29 @@ func (c *serveCommand) check(w streams, given *kong.Context) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	c.printListeners(w.out, cert)
+	c.printListeners(w.out, config.Listeners, certificateEnds)
 	return nil
 }
 
 // printListeners says in words what the settings come to.
-func (c *serveCommand) printListeners(out io.Writer, cert *keyPair) {
+func (c *serveCommand) printListeners(out io.Writer, listeners []node.Listener, certificateEnds time.Time) {
 	engine := "embedded, in " + c.DataDir
 	if c.Nats != "" {
 		engine = "an external NATS cluster"
 	}
 	fmt.Fprintf(out, "\nengine: %s\n", engine)
-	for _, a := range c.addresses() {
+	for _, l := range listeners {
 		how := "in clear, on this machine only"
 		switch {
-		case a.tls:
+		case l.TLS:
 			how = "with TLS"
-		case !isLoopback(a.addr):
+		case !isLoopback(l.Addr):
 			how = "in clear, behind a proxy that ends TLS"
 		}
-		fmt.Fprintf(out, "%s: %s, %s\n", a.flag[2:], a.addr, how)
+		fmt.Fprintf(out, "%s: %s, %s\n", l.Name, l.Addr, how)
 	}
-	if cert != nil {
-		fmt.Fprintf(out, "certificate: until %s\n", cert.expires().UTC().Format(time.RFC3339))
+	if !certificateEnds.IsZero() {
+		fmt.Fprintf(out, "certificate: until %s\n", certificateEnds.UTC().Format(time.RFC3339))
 	}
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"log/slog"
 	"net"
 	"net/netip"
 	"net/url"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"carstate/internal/node"
 	"carstate/internal/stream"
 )
 
@@ -73,8 +75,8 @@ func (f *serveFlags) validate() error {
 	if f.MqttTLSAddr != "" && f.TLSCert == "" {
 		return usageError("--mqtt-tls-addr needs --tls-cert and --tls-key")
 	}
-	for _, a := range f.addresses() {
-		if err := f.checkAddress(a); err != nil {
+	for _, l := range f.listeners() {
+		if err := f.checkListener(l); err != nil {
 			return err
 		}
 	}
@@ -152,48 +154,43 @@ func (f *serveFlags) validateEmbedded() error {
 	return nil
 }
 
-// address is one listener as it was asked for.
-type address struct {
-	flag     string
-	addr     string
-	role     string // whose it is; "": every node's
-	tls      bool   // the listener itself speaks TLS
-	optional bool   // an empty address leaves it out
-}
-
-// addresses lists the listeners of this node.
-func (f *serveFlags) addresses() []address {
+// listeners lists the listeners of this node.
+func (f *serveFlags) listeners() []node.Listener {
 	cert := f.TLSCert != ""
-	all := []address{
-		{flag: "--query-addr", addr: f.QueryAddr, role: "query", tls: cert},
-		{flag: "--ingest-addr", addr: f.IngestAddr, role: "ingest", tls: cert},
-		{flag: "--mqtt-addr", addr: f.MqttAddr, role: "ingest", optional: true},
-		{flag: "--mqtt-tls-addr", addr: f.MqttTLSAddr, role: "ingest", tls: true, optional: true},
+	all := []struct {
+		node.Listener
+		role     string // whose it is; "": every node's
+		optional bool   // an empty address leaves it out
+	}{
+		{Name: node.QueryAddr, Addr: f.QueryAddr, TLS: cert, role: node.Query},
+		{Name: node.IngestAddr, Addr: f.IngestAddr, TLS: cert, role: node.Ingest},
+		{Name: node.MQTTAddr, Addr: f.MqttAddr, role: node.Ingest, optional: true},
+		{Name: node.MQTTTLSAddr, Addr: f.MqttTLSAddr, TLS: true, role: node.Ingest, optional: true},
 		// Whatever its roles, a node says how it is. On loopback the admin
 		// listener stays plain, so that the commands of this machine need no
 		// certificate.
-		{flag: "--admin-addr", addr: f.AdminAddr, tls: cert && !isLoopback(f.AdminAddr), optional: !f.has("admin")},
+		{Name: node.AdminAddr, Addr: f.AdminAddr, TLS: cert && !isLoopback(f.AdminAddr), optional: !f.has(node.Admin)},
 	}
-	var mine []address
-	for _, a := range all {
-		if (a.role == "" || f.has(a.role)) && !(a.optional && a.addr == "") {
-			mine = append(mine, a)
+	var mine []node.Listener
+	for _, l := range all {
+		if (l.role == "" || f.has(l.role)) && !(l.optional && l.Addr == "") {
+			mine = append(mine, l.Listener)
 		}
 	}
 	return mine
 }
 
-func (f *serveFlags) checkAddress(a address) error {
-	if !isAddress(a.addr) {
-		return usageError("%s must be an address with a port, such as 127.0.0.1:8080", a.flag)
+func (f *serveFlags) checkListener(l node.Listener) error {
+	if !isAddress(l.Addr) {
+		return usageError("--%s must be an address with a port, such as 127.0.0.1:8080", l.Name)
 	}
-	if isLoopback(a.addr) || a.tls || f.BehindProxy {
+	if isLoopback(l.Addr) || l.TLS || f.BehindProxy {
 		return nil
 	}
-	if a.flag == "--mqtt-addr" {
+	if l.Name == node.MQTTAddr {
 		return usageError("--mqtt-addr is not a loopback address and would carry keys in clear: use --mqtt-tls-addr with --tls-cert and --tls-key, or --behind-proxy if a proxy ends TLS")
 	}
-	return usageError("%s is not a loopback address and would carry secrets in clear: give --tls-cert and --tls-key, or --behind-proxy if a proxy ends TLS", a.flag)
+	return usageError("--%s is not a loopback address and would carry secrets in clear: give --tls-cert and --tls-key, or --behind-proxy if a proxy ends TLS", l.Name)
 }
 
 // isAddress reports whether s is a host, perhaps none, and a port.
@@ -240,10 +237,6 @@ func (f *serveFlags) loginInClear() bool {
 	return false
 }
 
-// needsStates reports whether the node has a use for the state of every vehicle:
-// to answer from, or for the console, which counts and lists them.
-func (f *serveFlags) needsStates() bool { return f.has("query") || f.has("admin") }
-
 // syncInterval is zero for "always".
 func (f *serveFlags) syncInterval() (time.Duration, error) {
 	if f.SyncInterval == "always" {
@@ -272,18 +265,56 @@ func (f *serveFlags) trustedProxies() ([]netip.Prefix, error) {
 	return all, nil
 }
 
-// streamConfig is what the engine needs of the flags, which are valid.
-func (f *serveFlags) streamConfig() stream.Config {
-	interval, _ := f.syncInterval()
-	return stream.Config{
-		DataDir:      f.DataDir,
-		SyncInterval: interval,
-		URLs:         f.Nats,
-		CredsFile:    f.NatsCreds,
-		Replicas:     f.Replicas,
-		Partitions:   f.Partitions,
-		Retention:    f.Retention,
+// otlpURL is where spans go: the path that OTLP prescribes, unless there is one.
+func (f *serveFlags) otlpURL() (string, error) {
+	u, err := url.Parse(f.OtlpEndpoint)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil {
+		return "", usageError("--otlp-endpoint is a URL such as http://127.0.0.1:4318; a key goes into OTEL_EXPORTER_OTLP_HEADERS")
 	}
+	if u.Path == "" || u.Path == "/" {
+		u.Path = "/v1/traces"
+	}
+	return u.String(), nil
+}
+
+// node is the configuration of a node by these flags, or what is wrong with them.
+func (f *serveFlags) node(log *slog.Logger) (node.Config, error) {
+	if err := f.validate(); err != nil {
+		return node.Config{}, err
+	}
+	// These were valid a moment ago.
+	interval, _ := f.syncInterval()
+	proxies, _ := f.trustedProxies()
+	endpoint := ""
+	if f.OtlpEndpoint != "" {
+		endpoint, _ = f.otlpURL()
+	}
+	return node.Config{
+		Roles:     f.Roles,
+		Listeners: f.listeners(),
+		Stream: stream.Config{
+			DataDir:      f.DataDir,
+			SyncInterval: interval,
+			URLs:         f.Nats,
+			CredsFile:    f.NatsCreds,
+			Replicas:     f.Replicas,
+			Partitions:   f.Partitions,
+			Retention:    f.Retention,
+		},
+		MaxAge:         f.MaxAge,
+		MaxFeedAge:     f.MaxFeedAge,
+		MaxStretches:   f.MaxStretches,
+		NoDocs:         f.NoDocs,
+		TrustedProxies: proxies,
+		TLSCert:        f.TLSCert,
+		TLSKey:         f.TLSKey,
+		AccessLog:      f.AccessLog,
+		LogJSON:        f.LogFormat == "json",
+		OTLPEndpoint:   endpoint,
+		TraceSample:    f.TraceSample,
+		Version:        version,
+		Log:            log,
+	}, nil
 }
 
 // defaults returns the flags as they are when nobody sets them.

@@ -1,19 +1,16 @@
 package main
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
-	"net/http"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"carstate/internal/nodeprocess"
+	"carstate/internal/testkit"
 )
 
 // kills is how often TestKill ends the program at a random moment.
@@ -45,7 +42,7 @@ func TestKill(t *testing.T) {
 				vids = append(vids, fmt.Sprintf("r%dn%dx%d", round, i, j))
 			}
 			n, err := post(p, key, vids)
-			if errors.Is(err, errRefused) {
+			if errors.Is(err, testkit.ErrRefused) {
 				if !strings.Contains(err.Error(), "HTTP 503") || time.Since(began) > time.Minute {
 					t.Fatal(err)
 				}
@@ -84,43 +81,15 @@ func TestKill(t *testing.T) {
 	}
 }
 
-var errRefused = errors.New("refused")
-
 // listens is a node that tells where it listens.
 type listens interface{ URL(listener string) string }
 
 // post sends one sample of each vehicle and returns how many were accepted.
 func post(p listens, key string, vids []string) (int, error) {
-	var body bytes.Buffer
-	for _, vid := range vids {
-		fmt.Fprintf(&body, "{\"vid\":%q,\"time\":%d,\"signals\":{\"Vehicle.Speed\":50,\"Vehicle.OBD.ThrottlePosition\":20}}\n", vid, time.Now().UnixMilli())
-	}
-	return postLines(p, key, body.String())
+	return testkit.Post(p.URL(nodeprocess.Ingest), key, vids)
 }
 
 // postLines sends NDJSON and returns how many samples were accepted.
 func postLines(p listens, key, lines string) (int, error) {
-	req, err := http.NewRequest(http.MethodPost, p.URL(nodeprocess.Ingest)+"/v1/telemetry", strings.NewReader(lines))
-	if err != nil {
-		return 0, err
-	}
-	req.Header.Set("Authorization", "Bearer "+key)
-	req.Header.Set("Content-Type", "application/x-ndjson")
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return 0, err
-	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return 0, err
-	}
-	if resp.StatusCode != http.StatusAccepted {
-		return 0, fmt.Errorf("%w: HTTP %d: %s", errRefused, resp.StatusCode, text)
-	}
-	var answer struct {
-		Accepted int `json:"accepted"`
-	}
-	err = json.Unmarshal(text, &answer)
-	return answer.Accepted, err
+	return testkit.PostLines(p.URL(nodeprocess.Ingest), key, lines)
 }

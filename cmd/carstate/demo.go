@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -20,6 +21,7 @@ import (
 	"carstate/internal/lab/drivelog"
 	"carstate/internal/lab/sender"
 	"carstate/internal/lab/simulate"
+	"carstate/internal/node"
 	"carstate/internal/vehicle"
 )
 
@@ -76,15 +78,20 @@ func (c *demoCommand) Run(ctx context.Context, w streams, given *kong.Context) (
 	if !isGiven(given, "log-level") {
 		f.LogLevel = "warn" // what the demo has to say must not drown
 	}
-	standard := make(map[string]string)
-	for _, a := range defaults().addresses() {
-		standard[a.flag] = a.addr
-	}
-	s, err := startService(ctx, f, f.logger(w), func(a address) bool { return standard[a.flag] == a.addr })
+	config, err := f.node(f.logger(w))
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, s.close()) }()
+	standard := defaults().listeners()
+	for i, l := range config.Listeners {
+		config.Listeners[i].AnyPort = slices.ContainsFunc(standard, func(d node.Listener) bool { return d.Name == l.Name && d.Addr == l.Addr })
+	}
+	n, err := node.Start(ctx, config)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, n.Close()) }()
+	s := demoNode{n, f}
 	token, err := prepareDemo(ctx, s)
 	if err != nil {
 		return err
@@ -93,7 +100,7 @@ func (c *demoCommand) Run(ctx context.Context, w streams, given *kong.Context) (
 		return err
 	}
 	if c.Fleet == 0 {
-		return s.wait(ctx)
+		return s.Wait(ctx)
 	}
 	driving, park := context.WithCancel(ctx)
 	var roads sync.WaitGroup
@@ -104,7 +111,7 @@ func (c *demoCommand) Run(ctx context.Context, w streams, given *kong.Context) (
 	})
 	defer roads.Wait()
 	defer park()
-	return s.wait(ctx)
+	return s.Wait(ctx)
 }
 
 // removeSoon removes a directory in which an engine has just ended: the last of its
@@ -113,6 +120,12 @@ func removeSoon(dir string) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	_ = poll(ctx, func() error { return os.RemoveAll(dir) }) // it is in a temporary place anyway
+}
+
+// demoNode is the demo's node and what it was started with.
+type demoNode struct {
+	*node.Node
+	flags *serveFlags
 }
 
 // demoFleet is a fleet with cars in every state from the beginning: at that time after its
@@ -126,7 +139,7 @@ func demoFleet(cars int, withoutPositions bool) simulate.Config {
 
 // driveDemo drives a fleet through the front door, after an hour of light traffic long
 // ago, and asks about it, until ctx ends.
-func driveDemo(ctx context.Context, s *service, fleet simulate.Config) error {
+func driveDemo(ctx context.Context, s demoNode, fleet simulate.Config) error {
 	operator, trust, err := s.operator()
 	if err != nil {
 		return err
@@ -134,10 +147,10 @@ func driveDemo(ctx context.Context, s *service, fleet simulate.Config) error {
 	cars := access.VehicleSet(fleet.IDs()...)
 	return sender.WithSource(ctx, operator, "demo", cars, sender.EndlessLife, func(as sender.Login) error {
 		return sender.WithToken(ctx, operator, "demo-fleet", cars, sender.EndlessLife, func(token string) error {
-			fleet.Developer = client.New(s.url("--query-addr"), token, client.WithHTTPClient(clientTrusting(trust)), client.WithPatience(0))
+			fleet.Developer = client.New(s.URL(node.QueryAddr), token, client.WithHTTPClient(clientTrusting(trust)), client.WithPatience(0))
 			var doors []sender.Sender
 			for range simulate.Doors {
-				door := sender.HTTP(s.url("--ingest-addr"), as, trust)
+				door := sender.HTTP(s.URL(node.IngestAddr), as, trust)
 				defer door.Close()
 				doors = append(doors, door)
 			}
@@ -153,7 +166,7 @@ func driveDemo(ctx context.Context, s *service, fleet simulate.Config) error {
 }
 
 // operator is a client of the service's own admin listener, and whom to trust there.
-func (s *service) operator() (*admin.Client, *tls.Config, error) {
+func (s demoNode) operator() (*admin.Client, *tls.Config, error) {
 	key, err := admin.LoadKey(s.flags.DataDir)
 	if err != nil {
 		return nil, nil, err
@@ -162,7 +175,7 @@ func (s *service) operator() (*admin.Client, *tls.Config, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return &admin.Client{URL: s.url("--admin-addr"), Key: key, HTTP: clientTrusting(trust)}, trust, nil
+	return &admin.Client{URL: s.URL(node.AdminAddr), Key: key, HTTP: clientTrusting(trust)}, trust, nil
 }
 
 // isGiven reports whether somebody set the flag, on the command line or in the
@@ -179,7 +192,7 @@ func isGiven(c *kong.Context, flag string) bool {
 
 // prepareDemo replays the drive through the front door, issues a token, and waits
 // until the drive is judged to its end.
-func prepareDemo(ctx context.Context, s *service) (token string, err error) {
+func prepareDemo(ctx context.Context, s demoNode) (token string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	drive, err := drivelog.Read(bytes.NewReader(demoDrive), "the bundled drive")
@@ -190,13 +203,13 @@ func prepareDemo(ctx context.Context, s *service) (token string, err error) {
 	if err != nil {
 		return "", err
 	}
-	if err := poll(ctx, func() error { return s.health.ready() }); err != nil {
+	if err := poll(ctx, s.Ready); err != nil {
 		return "", err
 	}
 	samples := sender.Samples([]*drivelog.Drive{drive}, demoVehicle)
 	sender.Shift(samples, vehicle.At(time.Now()))
 	err = sender.WithSource(ctx, operator, "demo", access.VehicleSet(demoVehicle), sender.TemporaryLife, func(as sender.Login) error {
-		door := sender.HTTP(s.url("--ingest-addr"), as, trust)
+		door := sender.HTTP(s.URL(node.IngestAddr), as, trust)
 		defer door.Close()
 		return sender.All(ctx, door, samples, func(int) {})
 	})
@@ -212,7 +225,7 @@ func prepareDemo(ctx context.Context, s *service) (token string, err error) {
 	// The drive is judged to its end once the driving verdict is as new as
 	// the last speed.
 	end := lastSpeed(samples)
-	developer := client.New(s.url("--query-addr"), issued.AccessToken,
+	developer := client.New(s.URL(node.QueryAddr), issued.AccessToken,
 		client.WithHTTPClient(clientTrusting(trust)), client.WithPatience(0)) // poll has the patience
 	if err := poll(ctx, func() error { return answered(ctx, developer, end) }); err != nil {
 		return "", err
@@ -266,9 +279,9 @@ func poll(ctx context.Context, ask func() error) error {
 	}
 }
 
-func printDemo(w streams, s *service, token string, fleet simulate.Config) error {
+func printDemo(w streams, s demoNode, token string, fleet simulate.Config) error {
 	var b strings.Builder
-	base, trust := s.url("--query-addr"), ""
+	base, trust := s.URL(node.QueryAddr), ""
 	if s.flags.TLSCert != "" {
 		trust = "--cacert " + s.flags.TLSCert + " "
 	}
@@ -283,13 +296,13 @@ func printDemo(w streams, s *service, token string, fleet simulate.Config) error
 	if !s.flags.NoDocs {
 		fmt.Fprintf(&b, "Documentation, to try in a browser: %s/\n", base)
 	}
-	fmt.Fprintf(&b, "Telemetry goes to %s", s.url("--ingest-addr"))
-	if l := s.ports["--mqtt-addr"]; l != nil {
-		fmt.Fprintf(&b, " or mqtt://%s", l.Addr())
+	fmt.Fprintf(&b, "Telemetry goes to %s", s.URL(node.IngestAddr))
+	if a := s.Addr(node.MQTTAddr); a != nil {
+		fmt.Fprintf(&b, " or mqtt://%s", a)
 	}
-	fmt.Fprintf(&b, ".\nConsole: %s/ opens with the key in %s\n", s.url("--admin-addr"), admin.KeyFile(s.flags.DataDir))
+	fmt.Fprintf(&b, ".\nConsole: %s/ opens with the key in %s\n", s.URL(node.AdminAddr), admin.KeyFile(s.flags.DataDir))
 	fmt.Fprintf(&b, "Operator: %s/metrics and /readyz; commands take --data-dir %s --admin-addr %s\n",
-		s.url("--admin-addr"), s.flags.DataDir, s.ports["--admin-addr"].Addr())
+		s.URL(node.AdminAddr), s.flags.DataDir, s.Addr(node.AdminAddr))
 	fmt.Fprintf(&b, "End with Ctrl-C.\n")
 	_, err := fmt.Fprint(w.out, b.String())
 	return err

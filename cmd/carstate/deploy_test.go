@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"carstate/internal/testkit"
 )
 
 const deployDir = "../../deploy"
@@ -76,7 +78,7 @@ func TestSystemdUnit(t *testing.T) {
 // commented settings on.
 func TestConfigExample(t *testing.T) {
 	name := deployDir + "/carstate.conf"
-	cert, key, _ := certificate(t)
+	cert, key, _ := testkit.Certificate(t)
 	text := readFile(t, name)
 	all := regexp.MustCompile(`(?m)^#([a-z-]+ = )`).ReplaceAllString(text, "$1")
 	for _, plain := range []string{"query-addr = 127", "ingest-addr = 127"} {

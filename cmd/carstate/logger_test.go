@@ -18,6 +18,7 @@ import (
 
 	"carstate/internal/access"
 	"carstate/internal/nodeprocess"
+	"carstate/internal/testkit"
 )
 
 // oneRecord is a line of slog's text handler: nothing but quoted and plain
@@ -90,7 +91,7 @@ func TestLogIsClean(t *testing.T) {
 func TestNobodyForgesLog(t *testing.T) {
 	for _, format := range []string{"text", "json"} {
 		t.Run(format, func(t *testing.T) {
-			cert, key, _ := certificate(t)
+			cert, key, _ := testkit.Certificate(t)
 			dir := t.TempDir()
 			p, err := startProcess(dir, os.Environ(), "--log-format", format, "--log-level", "debug", "--tls-cert", cert, "--tls-key", key, "--mqtt-tls-addr", "127.0.0.1:0")
 			if err != nil {

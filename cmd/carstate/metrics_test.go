@@ -82,10 +82,10 @@ var labels = []string{"call", "code", "free_flow", "goversion", "le", "listener"
 // TestMetrics has promtool judge the names, and looks for what must not be
 // there.
 func TestMetrics(t *testing.T) {
-	cert, key, _ := certificate(t)
+	cert, key, _ := testkit.Certificate(t)
 	p := start(t, t.TempDir(), "--max-age", "24h", "--tls-cert", cert, "--tls-key", key, "--query-addr", "127.0.0.1:0")
 	// A machine that stood still is taken for an overload for a while.
-	if err := until(time.Minute, says(p.URL(nodeprocess.Admin)+"/metrics", http.StatusOK, `(?m)^carstate_overloaded\{listener="ingest"\} 0$`)); err != nil {
+	if err := until(time.Minute, testkit.Says(p.URL(nodeprocess.Admin)+"/metrics", http.StatusOK, `(?m)^carstate_overloaded\{listener="ingest"\} 0$`)); err != nil {
 		t.Error(err)
 	}
 	text := p.metrics(t)
@@ -147,7 +147,7 @@ func TestPrometheus(t *testing.T) {
 				if _, err := p.ask(drivingPath, "cst_wrong", vid); err != nil {
 					return err
 				}
-				if _, err := post(p, key, []string{"not a vid"}); !errors.Is(err, errRefused) {
+				if _, err := post(p, key, []string{"not a vid"}); !errors.Is(err, testkit.ErrRefused) {
 					return fmt.Errorf("a vid that is none was not refused: %w", err)
 				}
 			}

@@ -19,6 +19,7 @@ import (
 	"carstate/internal/lab/sender"
 	"carstate/internal/nodeprocess"
 	"carstate/internal/road"
+	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
 
@@ -86,7 +87,7 @@ func TestPositionsAreNowhereToBeRead(t *testing.T) {
 		`{"vid":"%s","time":%d,"signals":{"Vehicle.CurrentLocation.Longitude":"%g,%g"}}`,
 	} {
 		_, err := postLines(p, key, fmt.Sprintf(line, vid, time.Now().UnixMilli(), placeLatitude, placeLongitude))
-		if !errors.Is(err, errRefused) {
+		if !errors.Is(err, testkit.ErrRefused) {
 			t.Errorf("%s: %v", line, err)
 		}
 		checkNoPlace(t, "a refusal", fmt.Sprint(err))

@@ -3,12 +3,12 @@ package main
 import (
 	"context"
 	"errors"
-	"net"
 	"slices"
 
 	"github.com/alecthomas/kong"
 
 	"carstate/internal/admin"
+	"carstate/internal/node"
 )
 
 type serveCommand struct {
@@ -51,22 +51,27 @@ func (c *serveCommand) Run(ctx context.Context, w streams, given *kong.Context) 
 	if c.Check {
 		return c.check(w, given)
 	}
-	s, err := startService(ctx, &c.serveFlags, c.logger(w), func(address) bool { return false })
+	log := c.logger(w)
+	config, err := c.node(log)
+	if err != nil {
+		return err
+	}
+	n, err := node.Start(ctx, config)
 	if err != nil {
 		return err
 	}
 	if c.loginInClear() {
-		s.log.Warn("--nats carries the login without TLS: write tls:// unless nobody else is in that network")
+		log.Warn("--nats carries the login without TLS: write tls:// unless nobody else is in that network")
 	}
-	for _, a := range c.addresses() {
-		s.log.Info("listening", "for", a.flag[2:], "address", s.ports[a.flag].Addr().String(), "tls", a.tls)
+	for _, l := range config.Listeners {
+		log.Info("listening", "for", l.Name, "address", n.Addr(l.Name).String(), "tls", l.TLS)
 	}
-	if c.has("admin") {
-		s.log.Info("the console is open", "url", s.url("--admin-addr")+"/", "key", admin.KeyFile(c.DataDir))
+	if c.has(node.Admin) {
+		log.Info("the console is open", "url", n.URL(node.AdminAddr)+"/", "key", admin.KeyFile(c.DataDir))
 	}
-	err = s.wait(ctx)
-	s.log.Info("ending", "reason", reason(err))
-	return errors.Join(err, s.close())
+	err = n.Wait(ctx)
+	log.Info("ending", "reason", reason(err))
+	return errors.Join(err, n.Close())
 }
 
 func reason(err error) string {
@@ -74,19 +79,4 @@ func reason(err error) string {
 		return "asked to"
 	}
 	return err.Error()
-}
-
-// url is how a client on this machine reaches a port.
-func (s *service) url(flag string) string {
-	scheme := "http"
-	for _, a := range s.flags.addresses() {
-		if a.flag == flag && a.tls {
-			scheme = "https"
-		}
-	}
-	host, port, _ := net.SplitHostPort(s.ports[flag].Addr().String())
-	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
-		host = "127.0.0.1"
-	}
-	return scheme + "://" + net.JoinHostPort(host, port)
 }

@@ -2,75 +2,19 @@ package main
 
 import (
 	"errors"
-	"os"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"carstate/internal/nodeprocess"
+	"carstate/internal/testkit"
 )
-
-// stallOf watches how long this machine stands still: how long a goroutine waits that
-// was to be woken, and one that writes a byte to the disk, where that is longer than a
-// machine that is only busy lets anybody wait. What it returns ends that and tells the
-// longer of the two sums.
-func stallOf(dir string) (end func() time.Duration) {
-	const nap, busy = 10 * time.Millisecond, 200 * time.Millisecond
-	var late, slow atomic.Int64
-	done := make(chan struct{})
-	ended := make(chan struct{}, 2)
-	over := func(sum *atomic.Int64, began time.Time) {
-		if d := time.Since(began); d > busy {
-			sum.Add(int64(d))
-		}
-	}
-	go func() {
-		defer func() { ended <- struct{}{} }()
-		for {
-			began := time.Now()
-			select {
-			case <-done:
-				return
-			case <-time.After(nap):
-				over(&late, began)
-			}
-		}
-	}()
-	go func() {
-		defer func() { ended <- struct{}{} }()
-		f, err := os.Create(filepath.Join(dir, "stall"))
-		if err != nil {
-			return
-		}
-		defer os.Remove(f.Name())
-		defer f.Close()
-		for {
-			select {
-			case <-done:
-				return
-			case <-time.After(nap):
-			}
-			began := time.Now()
-			if _, err := f.Write([]byte{0}); err != nil || f.Sync() != nil {
-				return
-			}
-			over(&slow, began)
-		}
-	}()
-	return func() time.Duration {
-		close(done)
-		<-ended
-		<-ended
-		return time.Duration(max(late.Load(), slow.Load()))
-	}
-}
 
 // end asks the process to end, and reports how long that took but for what the
 // machine stood still. Where that was most of the time, an engine that was not closed
 // is no error: the process has ended as in a crash, for which the engine is made.
 func (p *process) end() (time.Duration, error) {
-	stalled := stallOf(filepath.Dir(p.Dir))
+	stalled := testkit.Stall(filepath.Dir(p.Dir))
 	began := time.Now()
 	err := p.Stop()
 	took := time.Since(began)

@@ -2,31 +2,23 @@ package main
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"encoding/pem"
 	"fmt"
-	"math/big"
-	"net"
 	"net/http"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"carstate/client"
 	"carstate/internal/nodeprocess"
+	"carstate/internal/testkit"
 )
 
 // TestTLS gives the service a certificate: queries, telemetry and MQTT use it,
 // the admin listener on loopback stays plain for the commands.
 func TestTLS(t *testing.T) {
-	cert, key, roots := certificate(t)
+	cert, key, roots := testkit.Certificate(t)
 	p := start(t, t.TempDir(), "--tls-cert", cert, "--tls-key", key, "--mqtt-tls-addr", "127.0.0.1:0", "--max-age", "24h")
 	token := p.issue(t)
 	config := &tls.Config{RootCAs: roots}
@@ -79,44 +71,4 @@ func TestTLS(t *testing.T) {
 			t.Errorf("%s speaks TLS 1.1", flag)
 		}
 	}
-}
-
-// certificate makes a certificate for 127.0.0.1 that signs itself.
-func certificate(t *testing.T) (certFile, keyFile string, roots *x509.CertPool) {
-	t.Helper()
-	return certificateUntil(t, time.Now().Add(time.Hour))
-}
-
-func certificateUntil(t *testing.T, end time.Time) (certFile, keyFile string, roots *x509.CertPool) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), NotBefore: end.Add(-2 * time.Hour), NotAfter: end,
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	certFile, keyFile = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
-	for name, block := range map[string]*pem.Block{certFile: {Type: "CERTIFICATE", Bytes: der}, keyFile: {Type: "PRIVATE KEY", Bytes: keyDER}} {
-		if err := os.WriteFile(name, pem.EncodeToMemory(block), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	parsed, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	roots = x509.NewCertPool()
-	roots.AddCert(parsed)
-	return certFile, keyFile, roots
 }

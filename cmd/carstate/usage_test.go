@@ -140,12 +140,12 @@ func TestDefaults(t *testing.T) {
 	if err := f.validate(); err != nil {
 		t.Fatal(err)
 	}
-	if len(f.addresses()) != 4 {
-		t.Fatalf("%d listeners", len(f.addresses()))
+	if len(f.listeners()) != 4 {
+		t.Fatalf("%d listeners", len(f.listeners()))
 	}
-	for _, a := range f.addresses() {
-		if !isLoopback(a.addr) || a.tls {
-			t.Errorf("%s listens on %s", a.flag, a.addr)
+	for _, a := range f.listeners() {
+		if !isLoopback(a.Addr) || a.TLS {
+			t.Errorf("%s listens on %s", a.Name, a.Addr)
 		}
 	}
 }

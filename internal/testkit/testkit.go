@@ -1,6 +1,6 @@
 // Package testkit is what the tests of several packages share: a clock that a test
-// turns, a log that it reads while others write it, how it waits, and where the
-// recorded drives are.
+// turns, a log that it reads while others write it, how it waits, certificates, what it
+// asks a node by HTTP, and where the recorded drives are.
 package testkit
 
 import (

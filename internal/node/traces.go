@@ -1,10 +1,9 @@
-package main
+package node
 
 import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net/url"
 	"sync/atomic"
 
 	"github.com/go-logr/logr"
@@ -23,43 +22,27 @@ type traces struct {
 	provider *sdktrace.TracerProvider // nil: nothing is traced
 }
 
-// newTraces makes what the flags ask for. It connects to nothing yet.
-func newTraces(ctx context.Context, f *serveFlags, log *slog.Logger) (traces, error) {
-	if f.OtlpEndpoint == "" {
+// newTraces makes what the configuration asks for. It connects to nothing yet.
+func newTraces(ctx context.Context, c *Config) (traces, error) {
+	if c.OTLPEndpoint == "" {
 		return traces{}, nil
 	}
 	// The library's own log repeats the headers that it cannot read, which
 	// hold the collector's key.
 	otel.SetLogger(logr.Discard())
-	endpoint, err := f.otlpURL()
-	if err != nil {
-		return traces{}, err
-	}
-	exporter, err := otlptracehttp.New(ctx, otlptracehttp.WithEndpointURL(endpoint))
+	exporter, err := otlptracehttp.New(ctx, otlptracehttp.WithEndpointURL(c.OTLPEndpoint))
 	if err != nil {
 		return traces{}, fmt.Errorf("traces cannot be sent: check --otlp-endpoint and the variables OTEL_EXPORTER_OTLP_…: %w", err)
 	}
 	// What the environment adds about this process (OTEL_RESOURCE_ATTRIBUTES)
 	// is welcome; what of it cannot be read is left out.
 	about, _ := resource.New(ctx, resource.WithTelemetrySDK(), resource.WithFromEnv(), resource.WithAttributes(
-		attribute.String("service.name", "carstate"), attribute.String("service.version", version)))
+		attribute.String("service.name", "carstate"), attribute.String("service.version", c.Version)))
 	return traces{sdktrace.NewTracerProvider(
-		sdktrace.WithBatcher(&quietExporter{SpanExporter: exporter, log: log}),
-		sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.TraceIDRatioBased(f.TraceSample))),
+		sdktrace.WithBatcher(&quietExporter{SpanExporter: exporter, log: c.Log}),
+		sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.TraceIDRatioBased(c.TraceSample))),
 		sdktrace.WithResource(about),
 	)}, nil
-}
-
-// otlpURL is where spans go: the path that OTLP prescribes, unless there is one.
-func (f *serveFlags) otlpURL() (string, error) {
-	u, err := url.Parse(f.OtlpEndpoint)
-	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil {
-		return "", usageError("--otlp-endpoint is a URL such as http://127.0.0.1:4318; a key goes into OTEL_EXPORTER_OTLP_HEADERS")
-	}
-	if u.Path == "" || u.Path == "/" {
-		u.Path = "/v1/traces"
-	}
-	return u.String(), nil
 }
 
 // tracer is what makes spans; nil if nothing is traced.

@@ -1,9 +1,8 @@
-package main
+package node
 
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"strings"
 	"testing"
@@ -14,41 +13,27 @@ import (
 
 	"carstate/internal/access"
 	"carstate/internal/admin"
-	"carstate/internal/nodeprocess"
 	"carstate/internal/stream"
 	"carstate/internal/stream/streamtest"
 	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
 
-// nodeOf starts a node in the test's own process, so that it can be looked at also
-// where it has no listener for the operator.
-func nodeOf(t *testing.T, urls, roles string, maxFeedAge time.Duration) *service {
+// nodeOf starts a node with a role on a cluster of three servers, and waits until it is
+// ready.
+func nodeOf(t *testing.T, urls, role string, maxFeedAge time.Duration) *Node {
 	t.Helper()
-	f := defaults()
-	f.DataDir, f.Nats, f.Replicas, f.Partitions, f.MqttAddr = t.TempDir(), urls, 3, 2, ""
-	f.QueryAddr, f.IngestAddr, f.AdminAddr = "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0"
-	f.Roles, f.MaxFeedAge = strings.Split(roles, ","), maxFeedAge
-	log := new(testkit.Buffer)
-	s, err := startService(t.Context(), f, slog.New(slog.NewTextHandler(log, nil)), func(address) bool { return false })
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.close(); err != nil {
-			t.Error(err)
-		}
-		if t.Failed() {
-			t.Logf("log of the node with the roles %s:\n%s", roles, log)
-		}
-	})
-	s.awaitReady(t)
-	return s
+	c := configOf(t, role)
+	c.MaxFeedAge = maxFeedAge
+	c.Stream.URLs, c.Stream.Replicas, c.Stream.Partitions = urls, 3, 2
+	n := startNode(t, c)
+	n.awaitReady(t)
+	return n
 }
 
-func (s *service) awaitReady(t *testing.T) {
+func (n *Node) awaitReady(t *testing.T) {
 	t.Helper()
-	if err := until(time.Minute, s.health.ready); err != nil {
+	if err := until(time.Minute, n.Ready); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -59,15 +44,15 @@ func (s *service) awaitReady(t *testing.T) {
 func TestWhoFollowsStates(t *testing.T) {
 	c := streamtest.StartCluster(t)
 	const maxFeedAge = 5 * time.Second
-	answers := nodeOf(t, c.URLs(), "query", maxFeedAge)
-	shows := nodeOf(t, c.URLs(), "admin", maxFeedAge)
-	takesIn := nodeOf(t, c.URLs(), "ingest", maxFeedAge)
-	judges := nodeOf(t, c.URLs(), "derive", maxFeedAge)
-	secret, err := admin.LoadKey(shows.flags.DataDir)
+	answers := nodeOf(t, c.URLs(), Query, maxFeedAge)
+	shows := nodeOf(t, c.URLs(), Admin, maxFeedAge)
+	takesIn := nodeOf(t, c.URLs(), Ingest, maxFeedAge)
+	judges := nodeOf(t, c.URLs(), Derive, maxFeedAge)
+	secret, err := admin.LoadKey(shows.config.Stream.DataDir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	operator := &admin.Client{URL: inProcess{shows}.URL(nodeprocess.Admin), Key: secret}
+	operator := &admin.Client{URL: shows.URL(AdminAddr), Key: secret}
 	source, err1 := operator.AddSource(t.Context(), "gateway", access.AllVehicles(), time.Time{})
 	token, err2 := operator.IssueToken(t.Context(), access.TokenRequest{Developer: "Ada", Operations: access.AllOperations, Vehicles: access.AllVehicles()})
 	if err := errors.Join(err1, err2); err != nil {
@@ -77,7 +62,7 @@ func TestWhoFollowsStates(t *testing.T) {
 
 	cars := []string{"car0", "car1", "car2", "car3"}
 	posted := func() error {
-		n, err := post(inProcess{takesIn}, key, cars)
+		n, err := testkit.Post(takesIn.URL(IngestAddr), key, cars)
 		if err == nil && n != len(cars) {
 			err = fmt.Errorf("%d samples are accepted", n)
 		}
@@ -88,7 +73,7 @@ func TestWhoFollowsStates(t *testing.T) {
 	}
 	answered := func(vid string) func() error {
 		return func() error {
-			_, text, err := get(inProcess{answers}.URL(nodeprocess.Query) + drivingPath + "?access_token=" + token.AccessToken + "&vid=" + vid)
+			_, text, err := testkit.Get(answers.URL(QueryAddr) + "/api/ic/if_dt_tflow_car_driving_state?access_token=" + token.AccessToken + "&vid=" + vid)
 			if err == nil && !strings.Contains(text, `"status":1`) {
 				err = fmt.Errorf("%s: %s", vid, text)
 			}
@@ -101,18 +86,18 @@ func TestWhoFollowsStates(t *testing.T) {
 		}
 	}
 	if err := until(time.Minute, func() error {
-		for _, s := range []*service{answers, shows} {
+		for _, s := range []*Node{answers, shows} {
 			if n := s.fleet.Len(); n != len(cars) {
-				return fmt.Errorf("%v: %d vehicles in the table", s.flags.Roles, n)
+				return fmt.Errorf("%v: %d vehicles in the table", s.config.Roles, n)
 			}
 		}
 		return nil
 	}); err != nil {
 		t.Error(err)
 	}
-	for _, s := range []*service{takesIn, judges} {
+	for _, s := range []*Node{takesIn, judges} {
 		if n := s.fleet.Len(); n != 0 {
-			t.Errorf("%v: %d vehicles in a table that nobody asks", s.flags.Roles, n)
+			t.Errorf("%v: %d vehicles in a table that nobody asks", s.config.Roles, n)
 		}
 	}
 	// One that was begun anew may still be there for a while.
@@ -130,7 +115,7 @@ func TestWhoFollowsStates(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := until(time.Minute, func() error {
-		_, err := post(inProcess{takesIn}, key, cars[:1])
+		_, err := testkit.Post(takesIn.URL(IngestAddr), key, cars[:1])
 		if err != nil && strings.Contains(err.Error(), "the vehicle was forgotten") {
 			return nil
 		}
@@ -161,13 +146,13 @@ func TestWhoFollowsStates(t *testing.T) {
 		n.Kill()
 	}
 	outOfTouch := func() error {
-		for _, s := range []*service{answers, shows, takesIn, judges} {
+		for _, s := range []*Node{answers, shows, takesIn, judges} {
 			age, err := s.engine.FeedAge()
 			if err == nil && age <= maxFeedAge {
-				err = fmt.Errorf("%v: the feeds are %s old", s.flags.Roles, age)
+				err = fmt.Errorf("%v: the feeds are %s old", s.config.Roles, age)
 			}
 			if err != nil || s.health.answersNow() == nil {
-				return fmt.Errorf("%v: %w", s.flags.Roles, err)
+				return fmt.Errorf("%v: %w", s.config.Roles, err)
 			}
 		}
 		return nil
@@ -175,13 +160,13 @@ func TestWhoFollowsStates(t *testing.T) {
 	if err := until(time.Minute, outOfTouch); err != nil {
 		t.Error(err)
 	}
-	if _, err := post(inProcess{takesIn}, key, cars); err == nil || !strings.Contains(err.Error(), fmt.Sprint(http.StatusServiceUnavailable)) {
+	if _, err := testkit.Post(takesIn.URL(IngestAddr), key, cars); err == nil || !strings.Contains(err.Error(), fmt.Sprint(http.StatusServiceUnavailable)) {
 		t.Errorf("out of touch, telemetry is answered %v", err)
 	}
 	for _, n := range c.Nodes[:2] {
 		n.Start()
 	}
-	for _, s := range []*service{answers, shows, takesIn, judges} {
+	for _, s := range []*Node{answers, shows, takesIn, judges} {
 		s.awaitReady(t)
 	}
 	if err := until(time.Minute, posted); err != nil {

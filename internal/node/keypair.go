@@ -1,4 +1,4 @@
-package main
+package node
 
 import (
 	"context"
@@ -33,11 +33,11 @@ type keyPair struct {
 const lookEvery = 2 * time.Second
 
 // openKeyPair reads the pair; it returns nil if there is to be none.
-func openKeyPair(f *serveFlags, log *slog.Logger) (*keyPair, error) {
-	if f.TLSCert == "" {
+func openKeyPair(certFile, keyFile string, log *slog.Logger) (*keyPair, error) {
+	if certFile == "" {
 		return nil, nil
 	}
-	c := &keyPair{certFile: f.TLSCert, keyFile: f.TLSKey, log: log}
+	c := &keyPair{certFile: certFile, keyFile: keyFile, log: log}
 	cert, key, hash, err := c.read()
 	if err == nil {
 		err = c.use(cert, key, hash)

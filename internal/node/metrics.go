@@ -1,4 +1,4 @@
-package main
+package node
 
 import (
 	"math"
@@ -17,54 +17,54 @@ const expiringWithin = 7 * 24 * time.Hour
 
 // registerMetrics registers what no single package knows. Everything is asked
 // for at the time of a scrape.
-func (s *service) registerMetrics() {
+func (n *Node) registerMetrics() {
 	gauge := func(name, help string, value func() float64) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)
 	}
-	s.registry.MustRegister(
+	n.registry.MustRegister(
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		gauge("carstate_ready", "1 if this node does all that its roles ask for, as /readyz has it, else 0.", func() float64 {
-			if s.health.ready() != nil {
+			if n.health.ready() != nil {
 				return 0
 			}
 			return 1
 		}),
 		gauge("carstate_wait_seconds", "How long what arrives waits until this node gets to it.",
-			func() float64 { return s.probe.Mean().Seconds() }),
-		gauge("carstate_vehicles", "Vehicles in this node's table.", func() float64 { return float64(s.fleet.Len()) }),
-		gauge("carstate_tokens", "Tokens known, revoked and expired ones included.", func() float64 { return float64(s.tokens.Len()) }),
+			func() float64 { return n.probe.Mean().Seconds() }),
+		gauge("carstate_vehicles", "Vehicles in this node's table.", func() float64 { return float64(n.fleet.Len()) }),
+		gauge("carstate_tokens", "Tokens known, revoked and expired ones included.", func() float64 { return float64(n.tokens.Len()) }),
 		gauge("carstate_tokens_expiring", "Tokens that count now and will not in 7 days.", func() float64 {
 			now := time.Now()
-			return float64(s.tokens.Expiring(now, now.Add(expiringWithin)))
+			return float64(n.tokens.Expiring(now, now.Add(expiringWithin)))
 		}),
-		gauge("carstate_sources", "Sources that may send telemetry.", func() float64 { return float64(len(s.sources.List())) }),
+		gauge("carstate_sources", "Sources that may send telemetry.", func() float64 { return float64(len(n.sources.List())) }),
 	)
-	if s.knowsRoads() {
-		s.registry.MustRegister(gauge("carstate_road_stretches", "Stretches of road that this node knows.",
-			func() float64 { return float64(s.roads.Len()) }),
+	if n.config.knowsRoads() {
+		n.registry.MustRegister(gauge("carstate_road_stretches", "Stretches of road that this node knows.",
+			func() float64 { return float64(n.roads.Len()) }),
 			gauge("carstate_road_stretches_limit", "Stretches of road that this node may know (--max-stretches).",
-				func() float64 { return float64(s.flags.MaxStretches) }),
+				func() float64 { return float64(n.config.MaxStretches) }),
 			prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "carstate_road_stretches_refused_total", Help: "How often evidence of an unknown stretch of road was refused because the limit was reached."},
-				func() float64 { return float64(s.roads.Refused()) }))
+				func() float64 { return float64(n.roads.Refused()) }))
 	}
-	if s.flags.has("derive") {
+	if n.config.has(Derive) {
 		for why := range road.NumDropped {
-			s.registry.MustRegister(countOf("carstate_positions_dropped_total", "Positions that count for nothing, by reason. The rest of their sample counts.",
-				"reason", why.String(), func() uint64 { return s.roads.Dropped(why) }))
+			n.registry.MustRegister(countOf("carstate_positions_dropped_total", "Positions that count for nothing, by reason. The rest of their sample counts.",
+				"reason", why.String(), func() uint64 { return n.roads.Dropped(why) }))
 		}
 		for by := range vehicle.NumFreeFlowSources {
-			s.registry.MustRegister(countOf("carstate_driving_judged_total", "Samples with a speed that were judged, by where the speed of light traffic is known from.",
-				"free_flow", by.String(), func() uint64 { return s.roads.Judged(by) }))
+			n.registry.MustRegister(countOf("carstate_driving_judged_total", "Samples with a speed that were judged, by where the speed of light traffic is known from.",
+				"free_flow", by.String(), func() uint64 { return n.roads.Judged(by) }))
 		}
 	}
-	if s.cert != nil {
-		s.registry.MustRegister(gauge("carstate_tls_certificate_expiry_timestamp_seconds", "When the certificate of the listeners ends.",
-			func() float64 { return float64(s.cert.expires().Unix()) }))
+	if n.cert != nil {
+		n.registry.MustRegister(gauge("carstate_tls_certificate_expiry_timestamp_seconds", "When the certificate of the listeners ends.",
+			func() float64 { return float64(n.cert.expires().Unix()) }))
 	}
-	if s.flags.Nats == "" {
-		s.registry.MustRegister(gauge("carstate_data_dir_free_bytes", "Room left on the disk of the data directory; NaN if it cannot be told.",
-			func() float64 { return freeBytes(s.flags.DataDir) }))
+	if n.config.Stream.URLs == "" {
+		n.registry.MustRegister(gauge("carstate_data_dir_free_bytes", "Room left on the disk of the data directory; NaN if it cannot be told.",
+			func() float64 { return freeBytes(n.config.Stream.DataDir) }))
 	}
 }
 

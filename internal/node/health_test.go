@@ -1,14 +1,14 @@
-package main
+package node
 
 import (
 	"errors"
-	"log/slog"
 	"net/http"
 	"testing"
 	"time"
 
 	"carstate/internal/stream"
 	"carstate/internal/stream/streamtest"
+	"carstate/internal/testkit"
 )
 
 // What counts is how old the copies are when a question comes, not when somebody
@@ -48,30 +48,20 @@ func TestCanAnswer(t *testing.T) {
 func TestReady(t *testing.T) {
 	t.Parallel()
 	cluster := streamtest.StartServer(t)
-	node := func(roles ...string) (s *service, page string) {
-		f := defaults()
-		f.DataDir, f.Nats, f.MqttAddr, f.Roles = t.TempDir(), cluster.URL(), "", roles
-		f.QueryAddr, f.IngestAddr, f.AdminAddr, f.MaxFeedAge = "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0", time.Hour
-		c := f.streamConfig()
-		c.Partitions = 2
-		c.Patience = stream.Patience{Try: time.Second, Store: 2 * time.Second, Stall: 2 * time.Second, Beat: 200 * time.Millisecond}
-		s, err := startOn(t.Context(), f, c, slog.New(slog.DiscardHandler), func(address) bool { return false })
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if err := s.close(); err != nil {
-				t.Error(err)
-			}
-		})
-		return s, s.url("--admin-addr")
+	node := func(roles ...string) (n *Node, page string) {
+		c := configOf(t, roles...)
+		c.MaxFeedAge = time.Hour
+		c.Stream.URLs, c.Stream.Partitions = cluster.URL(), 2
+		c.Stream.Patience = stream.Patience{Try: time.Second, Store: 2 * time.Second, Stall: 2 * time.Second, Beat: 200 * time.Millisecond}
+		n = startNode(t, c)
+		return n, n.URL(AdminAddr)
 	}
-	both, pageOfBoth := node("query", "ingest")
-	answers, pageOfAnswers := node("query")
-	judges, pageOfJudges := node("derive")
+	both, pageOfBoth := node(Query, Ingest)
+	answers, pageOfAnswers := node(Query)
+	judges, pageOfJudges := node(Derive)
 	look := func(page string, want int, text string) {
 		t.Helper()
-		if err := until(time.Minute, says(page, want, `^`+text+`; feed age \d+\.\d s$`)); err != nil {
+		if err := until(time.Minute, testkit.Says(page, want, `^`+text+`; feed age \d+\.\d s$`)); err != nil {
 			t.Error(err)
 		}
 	}
@@ -79,12 +69,12 @@ func TestReady(t *testing.T) {
 		look(page, http.StatusOK, "ready")
 	}
 	for _, page := range []string{pageOfAnswers + "/readyz/ingest", pageOfJudges + "/readyz/query", pageOfBoth + "/readyz/", pageOfBoth + "/readyz/admin"} {
-		if err := wants(page, http.StatusNotFound)(); err != nil {
+		if err := testkit.Says(page, http.StatusNotFound, "")(); err != nil {
 			t.Error(err)
 		}
 	}
 	cluster.Stop()
-	for _, s := range []*service{both, answers, judges} {
+	for _, s := range []*Node{both, answers, judges} {
 		if err := until(time.Minute, func() error {
 			if s.engine.Writable() == nil {
 				return errors.New("it can store")

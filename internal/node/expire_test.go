@@ -1,4 +1,4 @@
-package main
+package node
 
 import (
 	"testing"
@@ -29,7 +29,7 @@ func TestSilentVehiclesExpire(t *testing.T) {
 	} {
 		table := fleet.New()
 		table.Put("car", fleet.Answer{Driving: vehicle.DrivingVerdict{Time: vehicle.At(heard)}})
-		if n := table.Expire(silentBefore(began, c.ran, c.now, forgetAfter)); n != c.dropped {
+		if n := table.Expire(expiryCutoff(began, c.ran, c.now, expireAfter)); n != c.dropped {
 			t.Errorf("%s %d vehicles are dropped; want %d", what, n, c.dropped)
 		}
 	}

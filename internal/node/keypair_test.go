@@ -1,4 +1,4 @@
-package main
+package node
 
 import (
 	"crypto/tls"
@@ -30,11 +30,11 @@ func copyFile(t *testing.T, to, from string) {
 // TestKeyPair renews a pair, well and badly: what cannot be used leaves the old
 // one in place and is warned of once.
 func TestKeyPair(t *testing.T) {
-	certFile, keyFile, _ := certificate(t)
-	newCert, newKey, _ := certificate(t)
-	oldCert, oldKey, _ := certificateUntil(t, time.Now().Add(-time.Minute))
+	certFile, keyFile, _ := testkit.Certificate(t)
+	newCert, newKey, _ := testkit.Certificate(t)
+	oldCert, oldKey, _ := testkit.CertificateUntil(t, time.Now().Add(-time.Minute))
 	log := new(testkit.Buffer)
-	k, err := openKeyPair(&serveFlags{TLSCert: certFile, TLSKey: keyFile}, slog.New(slog.NewTextHandler(log, nil)))
+	k, err := openKeyPair(certFile, keyFile, slog.New(slog.NewTextHandler(log, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +79,7 @@ func TestKeyPair(t *testing.T) {
 	os.Remove(keyFile)
 	copyFile(t, keyFile, newKey)
 	logged(6, 1)
-	thirdCert, thirdKey, _ := certificate(t)
+	thirdCert, thirdKey, _ := testkit.Certificate(t)
 	copyFile(t, certFile, thirdCert)
 	copyFile(t, keyFile, thirdKey)
 	logged(6, 2)
@@ -91,9 +91,9 @@ func TestKeyPair(t *testing.T) {
 // TestExpiredKeyPairStarts: a service that speaks is easier to mend than one
 // that does not start.
 func TestExpiredKeyPairStarts(t *testing.T) {
-	certFile, keyFile, _ := certificateUntil(t, time.Now().Add(-time.Minute))
+	certFile, keyFile, _ := testkit.CertificateUntil(t, time.Now().Add(-time.Minute))
 	log := new(testkit.Buffer)
-	k, err := openKeyPair(&serveFlags{TLSCert: certFile, TLSKey: keyFile}, slog.New(slog.NewTextHandler(log, nil)))
+	k, err := openKeyPair(certFile, keyFile, slog.New(slog.NewTextHandler(log, nil)))
 	if err != nil || k.current.Load() == nil || !strings.Contains(log.String(), "has expired") {
 		t.Errorf("%v, %s", err, log)
 	}
@@ -102,23 +102,16 @@ func TestExpiredKeyPairStarts(t *testing.T) {
 // TestEveryListenerSpeaksModernTLS asks each listener with old versions and old
 // suites, and renews the certificate under all of them.
 func TestEveryListenerSpeaksModernTLS(t *testing.T) {
-	certFile, keyFile, roots := certificate(t)
-	f := defaults()
-	f.DataDir = t.TempDir()
-	f.QueryAddr, f.IngestAddr, f.MqttAddr, f.MqttTLSAddr = "127.0.0.1:0", "127.0.0.1:0", "", "127.0.0.1:0"
-	f.AdminAddr = "0.0.0.0:0" // on loopback it stays plain
-	f.TLSCert, f.TLSKey = certFile, keyFile
-	s, err := startService(t.Context(), f, slog.New(slog.DiscardHandler), func(address) bool { return false })
-	if err != nil {
-		t.Fatal(err)
+	certFile, keyFile, roots := testkit.Certificate(t)
+	config := configOf(t)
+	config.TLSCert, config.TLSKey = certFile, keyFile
+	config.Listeners = nil
+	for _, name := range []string{QueryAddr, IngestAddr, MQTTTLSAddr, AdminAddr} {
+		config.Listeners = append(config.Listeners, Listener{Name: name, Addr: "0.0.0.0:0", TLS: true})
 	}
-	t.Cleanup(func() {
-		if err := s.close(); err != nil {
-			t.Error(err)
-		}
-	})
+	n := startNode(t, config)
 	addresses := make(map[string]string)
-	for flag, l := range s.ports {
+	for flag, l := range n.ports {
 		addresses[flag] = strings.Replace(l.Addr().String(), "[::]", "127.0.0.1", 1)
 	}
 	if len(addresses) != 4 {
@@ -158,7 +151,7 @@ func TestEveryListenerSpeaksModernTLS(t *testing.T) {
 		}
 	}
 
-	newCert, newKey, newRoots := certificate(t)
+	newCert, newKey, newRoots := testkit.Certificate(t)
 	copyFile(t, certFile, newCert)
 	copyFile(t, keyFile, newKey)
 	old := roots
@@ -175,8 +168,8 @@ func TestEveryListenerSpeaksModernTLS(t *testing.T) {
 			t.Errorf("%s still shows the old certificate: %v", flag, err)
 		}
 	}
-	want := fmt.Sprintf("%d", s.cert.expires().Unix())
-	families, err := s.registry.Gather()
+	want := fmt.Sprintf("%d", n.cert.expires().Unix())
+	families, err := n.registry.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}

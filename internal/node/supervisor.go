@@ -1,4 +1,4 @@
-package main
+package node
 
 import (
 	"context"
@@ -12,20 +12,20 @@ import (
 
 // tellSupervisor tells systemd, if that started us, that the node is ready, what
 // it lacks, and that it is alive, until the context ends.
-func (s *service) tellSupervisor(ctx context.Context) {
+func (n *Node) tellSupervisor(ctx context.Context) {
 	if present, err := daemon.SdNotify(false, "STATUS=starting"); !present || err != nil {
 		return
 	}
 	// Zero means that nobody watches.
 	silence, err := daemon.SdWatchdogEnabled(false)
 	if err != nil {
-		s.log.Warn("the supervisor's watchdog cannot be served", "error", err)
+		n.config.Log.Warn("the supervisor's watchdog cannot be served", "error", err)
 	}
 	var last time.Time // when it was told that we are alive
 	told := ""
 	for range ticks.NowAndEvery(ctx, healthEvery) {
 		status := "ready"
-		if err := s.health.ready(); err != nil {
+		if err := n.health.ready(); err != nil {
 			status = "not ready: " + access.OneLine(err)
 		}
 		message := "STATUS=" + status
@@ -36,7 +36,7 @@ func (s *service) tellSupervisor(ctx context.Context) {
 			notify(message)
 			told = status
 		}
-		if silence > 0 && time.Since(last) > silence/3 && s.engine.Alive() == nil {
+		if silence > 0 && time.Since(last) > silence/3 && n.engine.Alive() == nil {
 			notify(daemon.SdNotifyWatchdog)
 			last = time.Now()
 		}

@@ -1,4 +1,4 @@
-package main
+package node
 
 import (
 	"os"
@@ -7,9 +7,9 @@ import (
 )
 
 // openAccessLog opens the log that --access-log names; nil if it names none.
-func (s *service) openAccessLog() (*query.AccessLog, error) {
+func (n *Node) openAccessLog() (*query.AccessLog, error) {
 	c := query.AccessLogConfig{
-		File: s.flags.AccessLog, JSON: s.flags.LogFormat == "json", Log: s.log, Registry: s.registry,
+		File: n.config.AccessLog, JSON: n.config.LogJSON, Log: n.config.Log, Registry: n.registry,
 	}
 	switch c.File {
 	case "":
@@ -21,10 +21,10 @@ func (s *service) openAccessLog() (*query.AccessLog, error) {
 }
 
 // closeAccessLog writes what is left of it, after the last answer.
-func (s *service) closeAccessLog() {
-	if s.accessLog != nil {
-		if err := s.accessLog.Close(); err != nil {
-			s.log.Warn("the access log was not closed", "error", err)
+func (n *Node) closeAccessLog() {
+	if n.accessLog != nil {
+		if err := n.accessLog.Close(); err != nil {
+			n.config.Log.Warn("the access log was not closed", "error", err)
 		}
 	}
 }

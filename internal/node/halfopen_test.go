@@ -1,50 +1,42 @@
-package main
+package node
 
 import (
-	"bytes"
 	"crypto/tls"
 	"errors"
 	"io"
-	"log/slog"
 	"net"
 	"net/netip"
 	"os"
 	"strconv"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
 
-	"carstate/internal/nodeprocess"
+	"carstate/internal/testkit"
 )
 
 // TestAnswersThatAreNotReadAreBounded: the bound on what the kernel keeps of answers
 // reaches each connection through all that a node puts over it.
 func TestAnswersThatAreNotReadAreBounded(t *testing.T) {
-	certFile, keyFile, roots := certificate(t)
-	f := defaults()
-	f.DataDir = t.TempDir()
-	f.QueryAddr, f.IngestAddr, f.MqttAddr, f.AdminAddr = "127.0.0.1:0", "127.0.0.1:0", "", "127.0.0.1:0"
-	for name, files := range map[string][2]string{"plain": {}, "TLS": {certFile, keyFile}} {
+	certFile, keyFile, roots := testkit.Certificate(t)
+	for name, secure := range map[string]bool{"plain": false, "TLS": true} {
 		t.Run(name, func(t *testing.T) {
-			f.TLSCert, f.TLSKey = files[0], files[1]
-			s, err := startService(t.Context(), f, slog.New(slog.DiscardHandler), func(address) bool { return false })
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer func() {
-				if err := s.close(); err != nil {
-					t.Error(err)
+			config := configOf(t)
+			if secure {
+				config.TLSCert, config.TLSKey = certFile, keyFile
+				for i := range config.Listeners {
+					config.Listeners[i].TLS = config.Listeners[i].Name != AdminAddr
 				}
-			}()
-			for flag, want := range map[string]int{"--query-addr": 64 << 10, "--ingest-addr": 32 << 10} {
-				c, err := net.Dial("tcp", s.ports[flag].Addr().String())
+			}
+			n := startNode(t, config)
+			for flag, want := range map[string]int{QueryAddr: 64 << 10, IngestAddr: 32 << 10} {
+				c, err := net.Dial("tcp", n.Addr(flag).String())
 				if err != nil {
 					t.Fatal(err)
 				}
 				defer c.Close()
 				talk := c
-				if f.TLSCert != "" {
+				if secure {
 					talk = tls.Client(c, &tls.Config{RootCAs: roots, ServerName: "127.0.0.1"})
 				}
 				if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
@@ -63,36 +55,6 @@ func TestAnswersThatAreNotReadAreBounded(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestARefusalEndsInPeace: who is refused before all that he sends was read is told
-// where the answer ends, and not that the connection was reset. net/http waits for
-// half a second in between, so one try of many must be soon enough.
-func TestARefusalEndsInPeace(t *testing.T) {
-	p := start(t, t.TempDir())
-	const tries = 20
-	for i := range tries {
-		c, err := net.Dial("tcp", p.Address(nodeprocess.Ingest))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
-		if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := io.WriteString(c, "POST /v1/telemetry HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n"+strings.Repeat("x", 20_000)); err != nil {
-			t.Fatal(err)
-		}
-		text, err := io.ReadAll(c)
-		if !bytes.HasPrefix(text, []byte("HTTP/1.1 401 ")) {
-			t.Fatalf("it was answered %q", text)
-		}
-		if err == nil {
-			return
-		}
-		t.Logf("try %d: %v", i, err)
-	}
-	t.Error("no answer ended in peace")
 }
 
 // sendBufferTo is how much the kernel keeps for the connection of this process to an

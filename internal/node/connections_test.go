@@ -1,4 +1,4 @@
-package main
+package node
 
 import (
 	"context"
@@ -22,6 +22,7 @@ import (
 	"carstate/internal/ingest"
 	"carstate/internal/overload"
 	"carstate/internal/query"
+	"carstate/internal/testkit"
 )
 
 // countedServer is a server behind a listener that sheds load, and that counts the
@@ -95,7 +96,7 @@ func (s *countedServer) opens(t *testing.T, most int64) {
 // However a connection ends, its server closes it, and no overload keeps the server
 // from ending.
 func TestEveryConnectionIsClosed(t *testing.T) {
-	certFile, keyFile, roots := certificate(t)
+	certFile, keyFile, roots := testkit.Certificate(t)
 	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
 	if err != nil {
 		t.Fatal(err)

@@ -1,0 +1,30 @@
+package node
+
+import (
+	"context"
+	"time"
+
+	"carstate/internal/admin"
+	"carstate/internal/admin/console"
+	"carstate/internal/vehicle"
+)
+
+// console makes the operator's pages.
+func (n *Node) console(deeds *admin.Deeds) admin.Console {
+	c := console.Config{
+		Deeds: deeds, Monitor: n.monitor, Tokens: &n.tokens, Sources: &n.sources, Operators: n.keeper.Operators(),
+		State: n.engine.State, Recent: n.recent, Audit: n.keeper.AuditPage,
+		Ready: n.health.ready, Writable: n.engine.Writable,
+		MaxAge: n.config.MaxAge, Registry: n.registry, Log: n.config.Log, Roads: n.roads, Secure: n.config.speaksTLS(AdminAddr),
+	}
+	if n.ports[QueryAddr] != nil {
+		c.QueryURL = n.URL(QueryAddr)
+	}
+	return console.New(c)
+}
+
+// recent reads what is retained of a vehicle's samples.
+func (n *Node) recent(ctx context.Context, id vehicle.ID, most int) ([]vehicle.Sample, time.Time, bool, error) {
+	r, err := n.engine.Recent(ctx, id, most)
+	return r.Samples, r.Since, r.All, err
+}

@@ -1,0 +1,64 @@
+package node
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"carstate/internal/nodeprocess"
+	"carstate/internal/stream/streamtest"
+	"carstate/internal/testkit"
+)
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	streamtest.RemoveServerBinary()
+	os.Exit(code)
+}
+
+// configOf is the configuration of a node with some roles, all if none is named, on free
+// ports of this machine and without MQTT.
+func configOf(t *testing.T, roles ...string) Config {
+	t.Helper()
+	if len(roles) == 0 {
+		roles = []string{Query, Ingest, Derive, Admin}
+	}
+	c := Config{Roles: roles, MaxAge: 5 * time.Minute, MaxFeedAge: time.Minute, MaxStretches: 1_000_000, Log: slog.New(slog.DiscardHandler)}
+	c.Stream.DataDir, c.Stream.Retention = t.TempDir(), time.Hour
+	c.Listeners = []Listener{{Name: AdminAddr, Addr: "127.0.0.1:0"}}
+	for name, role := range map[string]string{QueryAddr: Query, IngestAddr: Ingest} {
+		if slices.Contains(roles, role) {
+			c.Listeners = append(c.Listeners, Listener{Name: name, Addr: "127.0.0.1:0"})
+		}
+	}
+	return c
+}
+
+// startNode starts a node in the test's own process, so that it can be looked at, and
+// ends it with the test.
+func startNode(t *testing.T, c Config) *Node {
+	t.Helper()
+	log := new(testkit.Buffer)
+	c.Log = slog.New(slog.NewTextHandler(log, nil))
+	n, err := Start(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := n.Close(); err != nil {
+			t.Error(err)
+		}
+		if t.Failed() {
+			t.Logf("log of the node with the roles %v:\n%s", c.Roles, log)
+		}
+	})
+	return n
+}
+
+// until asks again and again until there is no error.
+func until(limit time.Duration, ask func() error) error {
+	return nodeprocess.Until(context.Background(), limit, func(context.Context) error { return ask() })
+}

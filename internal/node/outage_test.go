@@ -1,0 +1,121 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"carstate/internal/access"
+	"carstate/internal/admin"
+	"carstate/internal/stream"
+	"carstate/internal/stream/streamtest"
+	"carstate/internal/testkit"
+)
+
+// The front door opens again after an outage of the cluster that outlasted the
+// patience of a commit. Nobody needs to be let in for that: while the node calls
+// itself not ready, no load balancer sends anybody.
+func TestIngestAfterOutage(t *testing.T) {
+	t.Parallel()
+	cluster := streamtest.StartServer(t)
+	c := configOf(t)
+	c.Stream.URLs, c.Stream.Partitions = cluster.URL(), 2
+	c.Stream.Patience = stream.Patience{Try: time.Second, Store: 2 * time.Second, Stall: 2 * time.Second, Beat: 200 * time.Millisecond}
+	log := new(testkit.Buffer)
+	c.Log = slog.New(slog.NewTextHandler(log, nil))
+	n, err := Start(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := n.Close(); err != nil {
+			t.Error(err)
+		}
+		if t.Failed() {
+			t.Logf("log of the node:\n%s", log)
+		}
+	}()
+	ready, alive := n.URL(AdminAddr)+"/readyz", n.URL(AdminAddr)+"/healthz"
+	if err := until(30*time.Second, testkit.Says(ready, http.StatusOK, "")); err != nil {
+		t.Fatal(err)
+	}
+	key, err := admin.LoadKey(c.Stream.DataDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	operator := &admin.Client{URL: n.URL(AdminAddr), Key: key}
+	// With so little patience a disk that is slow once refuses what it has stored.
+	source, tries := "", 0
+	if err := until(30*time.Second, func() error {
+		tries++
+		s, err := operator.AddSource(t.Context(), fmt.Sprint("gateway", tries), access.AllVehicles(), time.Time{})
+		source = s.Key
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	taken := func(when any) {
+		t.Helper()
+		if err := until(30*time.Second, func() error {
+			accepted, err := testkit.Post(n.URL(IngestAddr), source, []string{"a", "b", "c"})
+			if err == nil && accepted != 3 {
+				t.Fatalf("%v: %d accepted", when, accepted)
+			}
+			return err
+		}); err != nil {
+			t.Fatalf("%v: %v", when, err)
+		}
+	}
+	for round := range 2 {
+		taken(round)
+		cluster.Stop()
+		if _, err := testkit.Post(n.URL(IngestAddr), source, []string{"a", "b", "c"}); err == nil || !strings.Contains(err.Error(), "HTTP 503") {
+			t.Fatalf("without a cluster: %v", err)
+		}
+		if err := testkit.Says(ready, http.StatusServiceUnavailable, "")(); err != nil {
+			t.Fatal(err)
+		}
+		if err := testkit.Says(alive, http.StatusOK, "")(); err != nil {
+			t.Fatalf("an outage is no reason to restart: %v", err)
+		}
+		cluster.Start()
+		if err := until(30*time.Second, testkit.Says(ready, http.StatusOK, "")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	taken("in the end")
+	if strings.Contains(log.String(), key) {
+		t.Error("the admin key is in the log")
+	}
+}
+
+// An engine that is slow to open does not keep a node from ending.
+func TestEndsWhileOpening(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0") // accepts, and never says a word
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	stalled, began := testkit.Stall(t.TempDir()), time.Now()
+	urls := strings.Repeat("nats://"+l.Addr().String()+",", 3)
+	e, err := openEngine(ctx, stream.Config{URLs: strings.TrimSuffix(urls, ",")})
+	if err == nil {
+		e.Close()
+		t.Fatal("there is no engine")
+	}
+	if took := time.Since(began); took-stalled() > 5*time.Second {
+		t.Errorf("that took %s", took)
+	}
+	// NATS would try each of the three for longer.
+	if !strings.HasPrefix(err.Error(), "ended while the engine was being opened") {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,72 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"syscall"
+)
+
+// ports are the open ports of a node, by the names of their listeners.
+type ports map[string]net.Listener
+
+// listen opens all ports or none.
+func listen(all []Listener) (_ ports, err error) {
+	open := make(ports)
+	defer func() {
+		if err != nil {
+			open.close()
+		}
+	}()
+	for _, a := range all {
+		l, err := net.Listen("tcp", a.Addr)
+		if errors.Is(err, syscall.EADDRINUSE) && a.AnyPort {
+			host, _, _ := net.SplitHostPort(a.Addr)
+			l, err = net.Listen("tcp", net.JoinHostPort(host, "0"))
+		}
+		if err != nil {
+			return nil, listenError(a, err)
+		}
+		open[a.Name] = l
+	}
+	return open, nil
+}
+
+func listenError(a Listener, err error) error {
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return fmt.Errorf("the address %s is in use, perhaps by another carstate: stop that program or choose another --%s", a.Addr, a.Name)
+	case errors.Is(err, syscall.EACCES):
+		return fmt.Errorf("the port of %s needs more rights than this user has: choose one above 1023 for --%s", a.Addr, a.Name)
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return fmt.Errorf("%s is no address of this machine: choose another --%s", a.Addr, a.Name)
+	}
+	return fmt.Errorf("%s cannot be opened: check --%s: %w", a.Addr, a.Name, err)
+}
+
+func (p ports) close() {
+	for _, l := range p {
+		l.Close()
+	}
+}
+
+// Addr is where a listener listens; nil if the node has none of that name.
+func (n *Node) Addr(name string) net.Addr {
+	if l := n.ports[name]; l != nil {
+		return l.Addr()
+	}
+	return nil
+}
+
+// URL is how a client on this machine reaches an HTTP listener that the node has.
+func (n *Node) URL(name string) string {
+	scheme := "http"
+	if n.config.speaksTLS(name) {
+		scheme = "https"
+	}
+	host, port, _ := net.SplitHostPort(n.Addr(name).String())
+	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	return scheme + "://" + net.JoinHostPort(host, port)
+}

@@ -1,0 +1,115 @@
+package node
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"carstate/internal/access"
+	"carstate/internal/admin"
+	"carstate/internal/ingest"
+	"carstate/internal/overload"
+	"carstate/internal/query"
+	"carstate/internal/vehicle"
+)
+
+// server is one listener's server.
+type server struct {
+	name     string
+	serve    func() error
+	shutdown func(context.Context) error
+}
+
+// addServers makes the servers of the ports that are open.
+func (n *Node) addServers(t *tls.Config, adminKey access.Hash) {
+	tlsFor := func(name string) *tls.Config {
+		if n.config.speaksTLS(name) {
+			return t
+		}
+		return nil
+	}
+	if port := n.ports[QueryAddr]; port != nil {
+		l := n.shedding("query", port, overload.Queries)
+		q := query.New(query.Config{
+			Tokens: &n.tokens, Fleet: n.fleet, MaxAge: n.config.MaxAge, Ready: n.health.canAnswer,
+			Overloaded: l.Overloaded, Excess: l.Excess, NoDocs: n.config.NoDocs, TrustedProxies: n.config.TrustedProxies, AccessLog: n.accessLog,
+			TLS: tlsFor(QueryAddr), Log: n.config.Log, Registry: n.registry,
+		})
+		n.servers = append(n.servers, server{"query", func() error { return q.Serve(l) }, q.Shutdown})
+	}
+	c := ingest.Config{
+		Store: n.engine, Sources: &n.sources, Ready: n.health.canStore, Forgotten: n.engine.Forgotten().Has,
+		TLS: tlsFor(IngestAddr), Log: n.config.Log, Registry: n.registry, Tracer: n.traces.tracer(),
+	}
+	if port := n.ports[IngestAddr]; port != nil {
+		p := n.shedding("ingest", port, overload.Telemetry)
+		c.Overloaded, c.Excess = p.Overloaded, p.Excess
+		l := n.door(p, tlsFor(IngestAddr) != nil)
+		h := ingest.NewHTTP(c)
+		n.servers = append(n.servers, server{"ingest", func() error { return h.Serve(l) }, h.Shutdown})
+	}
+	if plain, secure := n.ports[MQTTAddr], n.ports[MQTTTLSAddr]; plain != nil || secure != nil {
+		c.TLS = t
+		m := ingest.NewMQTT(c)
+		if plain != nil {
+			n.servers = append(n.servers, server{"MQTT", func() error { return m.Serve(plain) }, m.Shutdown})
+		}
+		if secure != nil {
+			n.servers = append(n.servers, server{"MQTT TLS", func() error { return m.ServeTLS(secure) }, m.Shutdown})
+		}
+	}
+	if port := n.ports[AdminAddr]; port != nil {
+		l := n.door(port, tlsFor(AdminAddr) != nil)
+		a := admin.New(n.adminConfig(adminKey, tlsFor(AdminAddr)))
+		n.servers = append(n.servers, server{"admin", func() error { return a.Serve(l) }, a.Shutdown})
+	}
+}
+
+// adminConfig has the probes alone where the node has not the operator's role.
+func (n *Node) adminConfig(key access.Hash, t *tls.Config) admin.Config {
+	c := admin.Config{
+		ProbesOnly: true,
+		Alive:      n.engine.Alive, Ready: n.health.ready, ReadyFor: make(map[string]func() error), FeedAge: n.health.feedAge,
+		Gatherer: n.registry, Registry: n.registry, Log: n.config.Log, TLS: t, Version: n.config.Version,
+	}
+	for job, ready := range map[string]func() error{Query: n.health.answers, Ingest: n.health.canStore} {
+		if n.config.has(job) {
+			c.ReadyFor[job] = ready
+		}
+	}
+	if !n.config.has(Admin) {
+		return c
+	}
+	c.ProbesOnly = false
+	c.Tokens, c.Sources, c.Operators = &n.tokens, &n.sources, n.keeper.Operators()
+	c.Keeper, c.AdminKey, c.KeyDir = n.keeper, key, n.config.Stream.DataDir
+	c.State, c.MaxAge, c.Console = n.engine.State, n.config.MaxAge, n.console
+	c.Roads, c.Store, c.Started = n.roads, n.keeper, n.health.started
+	c.Forget, c.Allow, c.Forgotten = n.keeper.Forget, n.keeper.Allow, n.engine.Forgotten().Has
+	c.VehicleName = func(id vehicle.ID) string { return n.engine.Forgotten().Hash(id).Short() }
+	return c
+}
+
+// shedding wraps a listener that may be overloaded.
+func (n *Node) shedding(name string, port net.Listener, b overload.Bounds) *overload.Listener {
+	l := overload.NewListener(port, &n.probe, b)
+	n.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "carstate_overloaded", Help: "1 while a listener takes no more connections than it can serve, else 0.",
+		ConstLabels: prometheus.Labels{"listener": name},
+	}, func() float64 {
+		if l.Limited() {
+			return 1
+		}
+		return 0
+	}))
+	return l
+}
+
+// door wraps the listener of a server of net/http.
+func (n *Node) door(l net.Listener, secure bool) net.Listener {
+	d := newHalfOpen(l, secure)
+	n.doors = append(n.doors, d)
+	return d
+}

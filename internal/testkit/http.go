@@ -1,0 +1,78 @@
+package testkit
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// Get reads a page of the admin listener, such as /readyz.
+func Get(url string) (code int, text string, err error) {
+	resp, err := http.Get(url)
+	if err != nil {
+		return 0, "", err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	return resp.StatusCode, strings.TrimSpace(string(body)), err
+}
+
+// Says returns a check that a page answers with a code and with a text that has a
+// pattern.
+func Says(url string, code int, pattern string) func() error {
+	has := regexp.MustCompile(pattern)
+	return func() error {
+		got, text, err := Get(url)
+		if err == nil && (got != code || !has.MatchString(text)) {
+			err = fmt.Errorf("%s answers %d: %.200s", url, got, text)
+		}
+		return err
+	}
+}
+
+// ErrRefused means that telemetry was answered, and not with 202.
+var ErrRefused = errors.New("refused")
+
+// Post sends one sample of each vehicle to an ingest listener and returns how many were
+// accepted.
+func Post(ingest, key string, vids []string) (int, error) {
+	var body bytes.Buffer
+	for _, vid := range vids {
+		fmt.Fprintf(&body, "{\"vid\":%q,\"time\":%d,\"signals\":{\"Vehicle.Speed\":50,\"Vehicle.OBD.ThrottlePosition\":20}}\n", vid, time.Now().UnixMilli())
+	}
+	return PostLines(ingest, key, body.String())
+}
+
+// PostLines sends NDJSON to an ingest listener and returns how many samples were
+// accepted.
+func PostLines(ingest, key, lines string) (int, error) {
+	req, err := http.NewRequest(http.MethodPost, ingest+"/v1/telemetry", strings.NewReader(lines))
+	if err != nil {
+		return 0, err
+	}
+	req.Header.Set("Authorization", "Bearer "+key)
+	req.Header.Set("Content-Type", "application/x-ndjson")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return 0, err
+	}
+	if resp.StatusCode != http.StatusAccepted {
+		return 0, fmt.Errorf("%w: HTTP %d: %s", ErrRefused, resp.StatusCode, text)
+	}
+	var answer struct {
+		Accepted int `json:"accepted"`
+	}
+	err = json.Unmarshal(text, &answer)
+	return answer.Accepted, err
+}

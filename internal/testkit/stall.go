@@ -1,0 +1,63 @@
+package testkit
+
+import (
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+)
+
+// Stall watches how long this machine stands still: how long a goroutine waits that
+// was to be woken, and one that writes a byte to the disk, where that is longer than a
+// machine that is only busy lets anybody wait. What it returns ends that and tells the
+// longer of the two sums.
+func Stall(dir string) (end func() time.Duration) {
+	const nap, busy = 10 * time.Millisecond, 200 * time.Millisecond
+	var late, slow atomic.Int64
+	done := make(chan struct{})
+	ended := make(chan struct{}, 2)
+	over := func(sum *atomic.Int64, began time.Time) {
+		if d := time.Since(began); d > busy {
+			sum.Add(int64(d))
+		}
+	}
+	go func() {
+		defer func() { ended <- struct{}{} }()
+		for {
+			began := time.Now()
+			select {
+			case <-done:
+				return
+			case <-time.After(nap):
+				over(&late, began)
+			}
+		}
+	}()
+	go func() {
+		defer func() { ended <- struct{}{} }()
+		f, err := os.Create(filepath.Join(dir, "stall"))
+		if err != nil {
+			return
+		}
+		defer os.Remove(f.Name())
+		defer f.Close()
+		for {
+			select {
+			case <-done:
+				return
+			case <-time.After(nap):
+			}
+			began := time.Now()
+			if _, err := f.Write([]byte{0}); err != nil || f.Sync() != nil {
+				return
+			}
+			over(&slow, began)
+		}
+	}()
+	return func() time.Duration {
+		close(done)
+		<-ended
+		<-ended
+		return time.Duration(max(late.Load(), slow.Load()))
+	}
+}
