@@ -6,7 +6,10 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+
+	"carstate/internal/testkit"
 )
 
 func TestAccessLogOfANode(t *testing.T) {
@@ -27,6 +30,62 @@ func TestAccessLogOfANode(t *testing.T) {
 	}
 	if strings.Contains(string(text), token) || strings.Contains(string(text), "NobodyKnowsMe") {
 		t.Errorf("the token or the vehicle is in it:\n%s", text)
+	}
+}
+
+// SIGHUP has a node open its access log again after it was moved away, as logrotate
+// does it.
+func TestSIGHUPReopensTheAccessLog(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "access.log")
+	p := start(t, filepath.Join(t.TempDir(), "data"), "--access-log", file)
+	token := p.issue(t)
+	ask := func() {
+		t.Helper()
+		if _, err := p.ask(drivingPath, token, "NobodyKnowsMe"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	holds := func(name string) func() bool {
+		return func() bool {
+			text, err := os.ReadFile(name)
+			return err == nil && strings.Count(string(text), `"outcome":"unknown"`) == 1
+		}
+	}
+	ask()
+	testkit.Await(t, "the first line is written", holds(file))
+	if err := os.Rename(file, file+".1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Await(t, "the file is made again", func() bool { _, err := os.Stat(file); return err == nil })
+	ask()
+	testkit.Await(t, "the second line is written", holds(file))
+	if !holds(file + ".1")() {
+		t.Error("the old file was written to after that")
+	}
+	p.stop(t)
+}
+
+// SIGHUP does nothing to a node without an access log.
+func TestSIGHUPDoesNotEndANode(t *testing.T) {
+	p := start(t, t.TempDir())
+	token := p.issue(t)
+	for n := 1; n <= 2; n++ {
+		if err := p.Signal(syscall.SIGHUP); err != nil {
+			t.Fatal(err)
+		}
+		testkit.Await(t, "the node has taken the signal", func() bool {
+			return p.HasEnded() || p.log.Count("there is no access log to reopen") == n
+		})
+		if a, err := p.ask(drivingPath, token, "NobodyKnowsMe"); err != nil || a.HTTP != 200 {
+			t.Fatalf("%+v, %v", a, err)
+		}
+	}
+	p.stop(t)
+	if p.log.Count(`"msg":"ending"`) != 1 {
+		t.Errorf("it ended before it was asked to:\n%s", p.log)
 	}
 }
 

@@ -58,7 +58,7 @@ type nodeFlags struct {
 
 	OtlpEndpoint string  `env:"CARSTATE_OTLP_ENDPOINT,OTEL_EXPORTER_OTLP_ENDPOINT" placeholder:"URL" help:"Send traces of telemetry, from its arrival to its verdict, to this collector by OTLP over HTTP. Headers come from OTEL_EXPORTER_OTLP_HEADERS."`
 	TraceSample  float64 `default:"0.01" placeholder:"PART" help:"The part of requests that is traced, 0 to 1 (${default})."`
-	AccessLog    string  `placeholder:"FILE|-" help:"Write one line a query to this file, or to standard output. The token is not in it, and the vehicle goes by a hash. A file that is moved away is made anew."`
+	AccessLog    string  `placeholder:"FILE|-" help:"Write one line a query to this file, or to standard output. The token is not in it, and a hash stands for the vehicle. SIGHUP opens the file again, after it was rotated."`
 
 	LogLevel  string `default:"info" enum:"debug,info,warn,error" help:"debug, info, warn or error (${default})."`
 	LogFormat string `default:"text" enum:"text,json" help:"text or json (${default})."`

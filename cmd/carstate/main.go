@@ -14,7 +14,7 @@ import (
 var version = "development"
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	// A reader that went away is an error of writing, not a sudden death that
 	// tidies nothing up.
 	signal.Ignore(syscall.SIGPIPE)

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os/signal"
 	"strings"
+	"syscall"
 
 	"github.com/alecthomas/kong"
 
@@ -72,7 +74,6 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (code int
 		kong.Exit(func(code int) { panic(exited(code)) }),
 		kong.DefaultEnvars("CARSTATE"),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, Summary: false}),
-		kong.BindTo(ctx, (*context.Context)(nil)),
 		kong.Bind(streams{stdout, stderr}),
 	)
 	if err != nil {
@@ -83,6 +84,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (code int
 		fmt.Fprintf(stderr, "carstate: %s\n%s\n", unquoted(access.OneLine(err)), usageHint(err))
 		return exitUsage
 	}
+	if parsed.Command() != "serve" { // which reopens its access log
+		var stop func()
+		ctx, stop = signal.NotifyContext(ctx, syscall.SIGHUP) // the terminal has gone
+		defer stop()
+	}
+	parsed.BindTo(ctx, (*context.Context)(nil))
 	err = parsed.Run()
 	switch {
 	case err == nil:

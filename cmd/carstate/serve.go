@@ -3,7 +3,10 @@ package main
 import (
 	"context"
 	"errors"
+	"os"
+	"os/signal"
 	"slices"
+	"syscall"
 
 	"github.com/alecthomas/kong"
 
@@ -51,6 +54,9 @@ func (c *serveCommand) Run(ctx context.Context, w streams, given *kong.Context) 
 	if c.Check {
 		return c.check(w, given)
 	}
+	// SIGHUP must not end a node, also while it starts or ends.
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
 	log := c.logger(w)
 	config, err := c.node(log)
 	if err != nil {
@@ -69,6 +75,11 @@ func (c *serveCommand) Run(ctx context.Context, w streams, given *kong.Context) 
 	if c.has(node.Admin) {
 		log.Info("the console is open", "url", n.URL(node.AdminAddr)+"/", "key", admin.KeyFile(c.DataDir))
 	}
+	go func() {
+		for range hangups {
+			n.ReopenAccessLog()
+		}
+	}()
 	err = n.Wait(ctx)
 	log.Info("ending", "reason", reason(err))
 	return errors.Join(err, n.Close())

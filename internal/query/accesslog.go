@@ -23,8 +23,8 @@ import (
 // AccessLogConfig says where one line a request goes. Log is required; the zero
 // value of everything else works, once there is a File or an Out.
 type AccessLogConfig struct {
-	// File is appended to. One that is moved away is made anew, so that it
-	// can be rotated. Empty: Out is written to.
+	// File is appended to. [AccessLog.Reopen] opens it again after it was
+	// rotated. Empty: Out is written to.
 	File     string
 	Out      io.Writer
 	JSON     bool
@@ -45,7 +45,8 @@ type AccessLog struct {
 	ring   ring
 	lost   prometheus.Counter
 
-	file    *os.File // nil: Out is written to
+	reopen  atomic.Bool // the file is to be opened again
+	file    *os.File    // nil: Out is written to
 	sink    sink
 	out     *bufio.Writer
 	line    []byte
@@ -54,11 +55,8 @@ type AccessLog struct {
 	stopped chan struct{}
 }
 
-// How often records become lines, and how often it is seen that the file was moved.
-const (
-	logEvery    = 50 * time.Millisecond
-	reopenEvery = time.Second
-)
+// logEvery is how often records become lines.
+const logEvery = 50 * time.Millisecond
 
 // OpenAccessLog opens the file and starts to write. Close ends it.
 func OpenAccessLog(c AccessLogConfig) (*AccessLog, error) {
@@ -119,35 +117,36 @@ func (a *AccessLog) Close() error {
 	return nil
 }
 
+// Reopen has the file opened again under its name soon, as is needed after the old one
+// was moved away. It returns at once and may be called at any time.
+func (a *AccessLog) Reopen() { a.reopen.Store(true) }
+
 // run turns records into lines until Close.
 func (a *AccessLog) run(ctx context.Context) {
 	defer close(a.stopped)
-	looked := time.Now()
 	for range ticks.Every(ctx, logEvery) {
-		if now := time.Now(); a.file != nil && now.Sub(looked) >= reopenEvery {
-			looked = now
-			a.follow()
-		}
 		a.drain()
+		if a.reopen.Swap(false) {
+			a.openAgain()
+		}
 	}
 	a.drain()
 }
 
-// follow opens the file again if it was moved away or removed. Until that
-// succeeds, lines go on to where they went.
-func (a *AccessLog) follow() {
-	there, err := os.Stat(a.config.File)
-	have, err2 := a.file.Stat()
-	if err2 != nil || err == nil && os.SameFile(there, have) {
+// openAgain replaces the open file by the one that now has its name. If that cannot be
+// opened, lines go on to where they went.
+func (a *AccessLog) openAgain() {
+	if a.file == nil {
 		return
 	}
 	f, err := openLog(a.config.File)
 	if err != nil {
-		a.tell(err)
+		a.config.Log.Warn("lines go on to the old access log: mend this and send SIGHUP again", "error", err)
 		return
 	}
 	_ = a.file.Close()
 	a.file, a.sink = f, sink{to: f}
+	a.config.Log.Info("the access log was reopened")
 }
 
 // drain writes all records that are there.

@@ -132,11 +132,16 @@ func TestNothingReachesTheAccessLog(t *testing.T) {
 	}
 }
 
-// The log file may be moved away at any time.
-func TestAccessLogFollowsItsName(t *testing.T) {
+// After its file was moved away and Reopen was called, the log goes on in a new file. As
+// long as that cannot be opened, it goes on in the old one.
+func TestAccessLogReopens(t *testing.T) {
 	f := newFixture(t)
-	file := filepath.Join(t.TempDir(), "access.log")
-	log, err := OpenAccessLog(AccessLogConfig{File: file, Log: slog.New(slog.DiscardHandler)})
+	dir := filepath.Join(t.TempDir(), "logs")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	file, told := filepath.Join(dir, "access.log"), new(testkit.Buffer)
+	log, err := OpenAccessLog(AccessLogConfig{File: file, Log: slog.New(slog.NewTextHandler(told, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,18 +153,33 @@ func TestAccessLogFollowsItsName(t *testing.T) {
 		io.WriteString(c, f.query("CarJam"))
 		readAnswer(t, in, false)
 	}
-	holds := func(name string) bool {
-		text, err := os.ReadFile(name)
-		return err == nil && bytes.Contains(text, []byte("answered"))
+	holds := func(name string, lines int) func() bool {
+		return func() bool {
+			text, err := os.ReadFile(name)
+			return err == nil && bytes.Count(text, []byte("answered")) == lines
+		}
 	}
 	ask()
-	testkit.Await(t, "the first line is written", func() bool { return holds(file) })
-	if err := os.Rename(file, file+".1"); err != nil {
+	testkit.Await(t, "the first line is written", holds(file, 1))
+	away := dir + ".moved"
+	if err := os.Rename(dir, away); err != nil {
 		t.Fatal(err)
 	}
-	testkit.Await(t, "the file is made anew", func() bool { _, err := os.Stat(file); return err == nil })
+	old := filepath.Join(away, "access.log")
+	log.Reopen()
+	testkit.Await(t, "it says that the file cannot be opened", func() bool { return told.Count("lines go on to the old access log") == 1 })
 	ask()
-	testkit.Await(t, "the second line is written", func() bool { return holds(file) })
+	testkit.Await(t, "the second line is written", holds(old, 2))
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	log.Reopen()
+	testkit.Await(t, "the file is made again", holds(file, 0))
+	ask()
+	testkit.Await(t, "the third line is written", holds(file, 1))
+	if !holds(old, 2)() {
+		t.Error("the old file was written to after that")
+	}
 	if err := log.Close(); err != nil {
 		t.Error(err)
 	}
