@@ -5,6 +5,7 @@ package corrupt
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -21,24 +22,15 @@ import (
 	"carstate/torture/row"
 )
 
+//go:embed row.md.tmpl
+var prose string
+
 // Row is the torture of damaged files.
 var Row = row.Row{
-	Number:  8,
-	Name:    "corrupt",
-	Title:   "A damaged data directory",
-	Promise: "A node that starts on damaged files either has everything that was acknowledged, or does not serve: it ends with one line that says what is damaged and what to do. It never gives a wrong answer.",
-	How: `A node is loaded until its directory holds thousands of vehicles, tokens (all vehicles, one vehicle, revoked, expired, with a secret that was replaced, robbed of a vehicle), sources (some removed), forgotten vehicles
-and the audit. One copy is taken after kill -9 under that load, another after kill -9 at rest, a third after a clean stop. Each attempt takes a fresh copy of one of them and damages one file, two, or swaps two of a kind: half of the time a file of records, else any other file, those of
-the engine's index, ` + "`carstate.json`, `admin.key`, `node` and `lock`" + ` included. Bits flip, bytes change, ranges become zeros or repeat what stands elsewhere, files lose their end, grow, are emptied or are gone.
-Then the node starts, and if it serves, every vehicle, token, source and forgotten vehicle is held against the journal. A copy of each that nobody has damaged must start with everything.
-
-After kill -9 under load there is damage that cannot be told from what a crash does: the last records of the newest block, which no heartbeat has witnessed yet, are gone or make no sense. An attempt with damage to the records of that copy is counted as a figure, and is no finding, if nothing is
-wrong but that records are missing which were acknowledged, or first seen in an answer, after the last heartbeat of every stream had begun: about a second. Every other loss is a finding, and so is every answer that no missing record explains. What was answered wrongly before a node ended by itself counts, too.
-
-Each stream has one block here, of at most 8 MiB. A block that is gone from the middle of a larger stream is noticed after a clean stop, and not after a crash; that is not tried.`,
-	Found: []string{
-		"After kill -9, a newest block that was swapped, emptied, removed or zeroed counted as a torn write: the node served without tokens, sources and revocations and said nothing. Now the streams witness for each other's end, and such a directory is refused.",
-	},
+	Number: 8,
+	Name:   "corrupt",
+	Title:  "A damaged data directory",
+	Text:   prose,
 	Counts: "damaged directories", CI: 50, Long: 1000,
 	Controls: []row.Control{
 		{Defect: "unchecked-records", Says: "starts without reading the stored records first", By: []string{"lost: *: it serves, and *"}, Count: 50},

@@ -4,6 +4,7 @@ package full
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -19,21 +20,15 @@ import (
 	"carstate/torture/row"
 )
 
+//go:embed row.md.tmpl
+var prose string
+
 // Row is the torture of a full disk.
 var Row = row.Row{
-	Number:  3,
-	Name:    "full",
-	Title:   "A full disk",
-	Promise: "While the disk is full every query is answered, and nothing is acknowledged that is not stored: HTTP ingest and the admin API say 503, MQTT acknowledges nothing. Once there is space again, the node stores again within 5 seconds, or ends by then for its supervisor and recovers. Nothing acknowledged is lost.",
-	How: `The data directory is a tmpfs of 256 MiB. While senders, operators and watchers are at work, a file of ballast takes the space that is left, down to the last byte, and takes again what the node frees; 1 to 8 seconds later the
-file is removed. If the process ends, the row starts it again at once, as a supervisor does. Each query that begins before the ballast goes, from the time the node is ready, must get 200 within 5 seconds. A request to ingest or to the admin API that gets no answer at all while the disk is full is wrong, and over the row each of HTTP ingest, MQTT and the admin API must have refused something.
-Then all of the journal is held against the node, the audit as far as one call shows it: the newest 1,000 events; and in the end once more after kill -9, so that what a node only remembers does not count. An MQTT connection that is closed and not told why is counted only, because a client that is writing may miss the last packet.
-
-A process that ends and starts again does not answer queries for that time, which is a figure. With one node, that is the price of a full disk; with several, the others answer.`,
-	Found: []string{
-		"After a write error the engine says nothing but in its log, and each sender waited four seconds for its 503. The log is listened to now: the answer comes at once.",
-		"After there was space again, the process took up to nine seconds to end for its supervisor. It is one now.",
-	},
+	Number: 3,
+	Name:   "full",
+	Title:  "A full disk",
+	Text:   prose,
 	Counts: "times full", CI: 3, Long: 50,
 	Controls: []row.Control{
 		{Defect: "swallowed-errors", Says: "takes a write that failed for one that was stored", By: []string{load.LostSample, load.LostCar}, Count: 1},

@@ -5,6 +5,7 @@ package hostile
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"os/exec"
@@ -19,20 +20,15 @@ import (
 // number; below, as many in proportion.
 const fullCount = 100_000
 
+//go:embed row.md.tmpl
+var prose string
+
 // Row is the row.
 var Row = row.Row{
-	Number:  6,
-	Name:    "hostile",
-	Title:   "Hostile clients",
-	Promise: "Whatever bytes arrive, each request gets the answer that the contract has for it, in order, or its connection is closed; slow clients slow down nobody else; and what honest cars send meanwhile is stored and judged.",
-	How:     how,
-	Found: []string{
-		"A `HEAD` with a head of more than 17 KiB was refused with a body, which a client takes for the next answer.",
-		"More bytes behind an HTTP/1.0 request reset the connection, which could cost the client its answer.",
-		"The HTTP listener of telemetry had no limit of connections: idle ones could take the descriptors of all other listeners.",
-		"Clients that did not read their answers made the kernel hold up to 4 MiB for each: 800 of them used up nearly all that a machine had for TCP.",
-		"An MQTT 5 client whose place was taken while it logged in got a DISCONNECT before any CONNACK, which no server may send.",
-	},
+	Number: 6,
+	Name:   "hostile",
+	Title:  "Hostile clients",
+	Text:   prose,
 	Counts: "answers to hostile requests",
 	CI:     fullCount,
 	Long:   10 * fullCount,
@@ -47,28 +43,6 @@ var Row = row.Row{
 	Needs: needs,
 	Run:   run,
 }
-
-const how = `A generator writes requests by the grammar of HTTP and spoils them: other methods, versions and forms of target, encodings,
-parameters twice or not at all, lengths near every limit, bare LF, folded lines, NUL, the ways to smuggle one request inside another (Content-Length
-against Transfer-Encoding and all disguises of both), and bytes changed at random. Up to twelve follow each other over one connection, in pieces of
-random sizes, from thousands of addresses. A model that is written from the contract, and shares no code with the service, says for any bytes
-which answers are allowed: status, every header, the body to the byte, what is left of a limit, and whether the connection goes on. A last good request
-tells whether both sides are still in step. The same is sent through nginx, whose other clients must get their own answers: all of them, but for one in a hundred that nginx may
-answer with 502 or 504.
-
-Then slowhttptest opens thousands of connections that send heads slowly, send bodies slowly (these are refused at once and come back), and read slowly. Others
-ask meanwhile in an open loop: each
-is due at its time whether or not the one before was answered. The 99th percentile of each second is taken, and of those the median: before the first attack,
-during each, and after each; both are judged by the first. It is measured once half of the clients are connected, and half must be so in the median meanwhile (a head that does not come ends its
-connection after 5 s). The attacker has one processor, and the service and its other clients have the rest, before the attack as during it: as if the attacker had a machine of its own. Where others take more than twice as long the
-attack is made again, up to three times, and the best counts, as it does of up to six times afterwards: what else runs on the machine only ever adds.
-
-Then thousands of clients connect to MQTT at once (512 in the same moment, all of them there together) and say nothing, half a CONNECT, or a wrong key; others hold the HTTP listener of telemetry
-open; and sources that are known send packets that are broken, too large, for other cars, retained, with QoS 2, with wills, with one client ID
-for all, and subscriptions. Honest cars and back ends go on meanwhile, with a journal of what was acknowledged: all of it must be judged in the end. Hostile cars of
-which none is let in, has a good message acknowledged or is ever told no would show nothing: that is a finding, too.
-
-What this cannot see: attacks on TLS, floods that fill the network or the kernel's queues, and clients on more machines than one.`
 
 // files is how many descriptors this process and the node need.
 const files = 17_500

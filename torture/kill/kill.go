@@ -5,6 +5,7 @@ package kill
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"math/rand/v2"
 	"path/filepath"
@@ -16,24 +17,15 @@ import (
 	"carstate/torture/row"
 )
 
+//go:embed row.md.tmpl
+var prose string
+
 // Row is the torture of kill -9.
 var Row = row.Row{
-	Number:  1,
-	Name:    "kill",
-	Title:   "Killed at a random moment",
-	Promise: "What was acknowledged survives kill -9 at any moment: samples, tokens, revocations, sources, and what was forgotten. No vehicle's state ever goes back in event time.",
-	How: `Four senders post telemetry, two MQTT connections publish it with eight messages under way, an operator issues and revokes tokens, adds and
-removes sources and forgets vehicles. Every acknowledgement is noted in a journal outside the node. About half of the vehicles send one sample in their
-life, so that none can hide behind a later one; the others send again and again with rising times, and two watchers ask for 200 of these without a pause, across all kills:
-a state that is older than one seen before is a finding. The process is killed at a random moment under load; only these kills are counted. Besides, of ten kills two fall between a start and
-the time the node is ready, the first start in an empty directory included, and two into load that sets in before it is ready. After a kill under load, and once two later samples have been
-seen, the newest 1,500 vehicles, 500 others and the newest 40 of each kind of token, source and forgotten vehicle are held against the journal; at the end, all of them, and the audit as far as one call shows it: the newest 1,000 events.
-
-Deeds and samples whose acknowledgement never arrived may have been done or not; both is accepted. What kill -9 cannot show is what a power cut does: the page cache outlives the process.`,
-	Found: []string{
-		"A sender that posted while the node was starting was told that its key is not known (401), on which a sender gives up. It is 503 now.",
-		"An operator's call at that time was told that there is no such token (404). It waits now, then it is 503.",
-	},
+	Number: 1,
+	Name:   "kill",
+	Title:  "Killed at a random moment",
+	Text:   prose,
 	Counts: "kills under load", CI: 30, Long: 1000,
 	Controls: []row.Control{
 		{Defect: "acknowledge-early", Says: "acknowledges samples before they are stored", By: []string{load.LostSample, load.LostCar}, Count: 12},

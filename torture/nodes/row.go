@@ -4,6 +4,7 @@ package nodes
 
 import (
 	"context"
+	_ "embed"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -12,37 +13,14 @@ import (
 	"carstate/torture/row"
 )
 
+//go:embed row.md.tmpl
+var prose string
+
 // Row is row 4 of the torture.
 var Row = row.Row{
 	Number: 4, Name: "nodes",
-	Title:   "A NATS server killed, stopped or cut off",
-	Promise: "With three NATS servers, the loss of one loses nothing that was acknowledged, and every query is answered, rightly, all the while. So it is when a node of carstate that folds is stopped and wakes up after another one has taken its work.",
-	How: `Three real NATS servers, each in a network namespace of its own, and three nodes of carstate that do everything. Five writers, one of them by MQTT,
-report for 30 cars; each sends a reading again, to the next node, until it is acknowledged. Every node is asked all the time. A server is killed (kill -9, and started
-again), stopped (SIGSTOP, SIGCONT) or its cable is pulled (link down: what was on its way is lost and nobody is told), in an order that the seed gives, of which the first is killed. Every other time, beginning with the first, it is
-the server that leads one of the streams, and it stays away until every stream has a leader again, writes are acknowledged and every car has a new verdict; else it is any server, for up to 6 s.
-Before every third, a node of carstate is stopped with SIGSTOP until the others have taken its partitions.
-
-A query is wrong if it is not answered, if the verdict is not what the car does, or if it rests on an older reading than an answer that the same node gave before. None may take more than 2 s. A
-stopped node answers once it goes on, if need be to a second try: a connection may have become too old meanwhile. The states are followed as they are stored: none may be older than the one before. In the end every
-acknowledged reading must be stored, every stored state must be what the stored readings come to, and every node must answer for the newest.
-
-How long it may take is promised for a server that dies. Of one that is stopped or cut off the others do not know for some seconds, and give it orders meanwhile. Each stream chooses a leader for itself, and the cluster
-one, for which NATS takes 4 to 9 s each. "Then until every car has a new verdict" counts from the end of the writers' longest wait: right after the blow something may still be acknowledged, where another server leads the
-telemetry and until the nodes notice that the states, say, cannot be stored. Counted from that, the choice of a leader would be in it. Some seconds pass where a partition was read from the server that died, and the leader of the cluster,
-who appoints another one, is chosen last.
-
-Once, a fourth node, which only folds, is killed (kill -9), and once another one together with the server that leads the telemetry or the states: the others see that it is gone by leases that
-cannot be renewed while there is no leader.
-
-Then, with all servers there and while the cars go on to report, 200 tokens are revoked on one node and tried on all. At last, when nobody reports any more, all servers are cut off at once, and a node is asked as fast as
-eight clients can, before, during and after, each time in three windows of 2 s of which the best counts; "during" and "after" are judged by "before". All runs on one machine, so what the clients
-need is taken from the node: compare the ratios, not the figures.`,
-	Found: []string{
-		"When the leader of a stream was stopped and the cluster did not know yet, a node could give a stopped server the order to feed it, and waited 5 s for the answer. It orders again after 2 s.",
-		"Where a node that folds died together with a server, the others counted its silence from when its last lease came back on their feeds. They go by the order of the feed now.",
-		"A server that refused a login twice, such as one whose password was changed, ended the connection of a node for good, and the node went on without one.",
-	},
+	Title:  "A NATS server killed, stopped or cut off",
+	Text:   prose,
 	Counts: "disturbances", CI: 5, Long: 100,
 	Controls: []row.Control{
 		{Defect: "unfenced", Says: "stores the cursor of a partition whoever has written it since",

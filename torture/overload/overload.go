@@ -4,6 +4,7 @@ package overload
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"os"
@@ -18,39 +19,15 @@ import (
 	"carstate/torture/row"
 )
 
+//go:embed row.md.tmpl
+var prose string
+
 // Row is row 5 of the torture.
 var Row = row.Row{
-	Number:  5,
-	Name:    "overload",
-	Title:   "Ten times as much as it can do",
-	Promise: "Asked for more than it can do, the service does nearly as much as at its best, turns the newest away, those who were let in with 503, answers those it took on in bounded time, keeps its memory, and is itself again within 2 s.",
-	How: `A node is put into a group of processes that gets eight hundredths of a core (for telemetry two fifths), handed out ten times a second as in a container, since one machine cannot offer ten times what
-the whole of it can do. It has one processor, and the users have the others. Requests are due at a rate, whatever becomes of those before: at 0.7, 0.85, 1, 1.2, 2 and 10 times what it was found to do,
-in turn, three rounds of which the median counts. Its peak is the best of the first four. Each request is given to a user: one with an open connection if there is one, else one
-who connects, up to 2,000. A user waits a second from when the request was due, then hangs up, and connects anew for the next. What is due while all of them wait comes from others, who try once to connect: who
-is let in is a user from then on, and who is not has been turned away by the kernel. So as much is offered as is due, which is checked. Answers are counted that are right and come within that second; those due in
-the first 1.5 s (2.5 s in an overload) are not, in which the connections come into being. Each 503 must say when to come back. A request of telemetry has 5 samples.
-
-Beside stands what users get who each ask as soon as they have their answer. They and the node take turns, so that it is never woken for a single request, and 128 of them get more than can be had at any rate of requests
-that come by themselves; it is no measure of that.
-
-Right after the last overload of each kind, a light one (100 a second, on connections of its own) shows whether the node is itself again: after the last request that
-failed, and after the last second of which more than a hundredth took longer than 100 ms, or three times the p99 that a light load had before. Resident memory is read ten times a second.
-
-What was acknowledged must be there. A car reports once for every second of its own time, and after 1,000 samples another takes its place, so that little can hide behind what came later. When the node has judged all, the state of
-every car must be at least as new as its newest sample that was acknowledged, in any of the loads. Before all else the same is asked ten times of a node that is killed (kill -9) while 128 users send it telemetry, and started again;
-that tells what is stored from what only waits to be.
-
-The node and the users share the machine with whatever else runs. The quota keeps the node's part the same, so the ratio to the peak can be trusted, and the single figure
-cannot. Clients that pipeline are not tried: what they send ahead waits in the kernel, at their own expense.`,
-	Found: []string{
-		"The query listener refused nobody, since a query takes microseconds and hardly ever two are in progress: users who had waited for too long connected anew, and what that cost was taken from the answers. At twice the capacity, 40 % of it was answered in time (the control).",
-		"Both listeners now measure how long what arrives waits for its turn, and refuse newer connections while that is too long, few at a time; the rest are left to the kernel.",
-		"At ten times its capacity telemetry was taken at 43 to 86 % of the peak. More than 256 requests were refused at once on connections that stayed open, again and again, and who was let in came in hundreds as soon as the wait was over. Both listeners now find out how many connections they can serve, and all of those have their requests in work.",
-		"An overloaded query listener kept the thousand that had connected before it noticed. With so many a query costs up to twice as much as with 128, and waits 100 ms. The newest of too many now go with their next answer.",
-		"After an overload the kernel's queue stayed short until the next connection was accepted: of a crowd that came then, most waited a second.",
-		"Pauses alone, which a quota of CPU time makes, counted as overload.",
-	},
+	Number: 5,
+	Name:   "overload",
+	Title:  "Ten times as much as it can do",
+	Text:   prose,
 	Counts: "seconds at each rate",
 	CI:     9,
 	Long:   60,

@@ -5,6 +5,7 @@ package power
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"math/rand/v2"
 	"os"
@@ -21,31 +22,15 @@ import (
 	"carstate/torture/row"
 )
 
+//go:embed row.md.tmpl
+var prose string
+
 // Row is the torture of power cuts.
 var Row = row.Row{
 	Number: 2,
 	Name:   "power",
 	Title:  "Power cut at a random moment",
-	Promise: "What was acknowledged survives a power cut at any moment: samples, tokens, revocations, sources, and what was forgotten. " +
-		"The node starts again without anybody's help.",
-	How: `The data directory lies on a file system of our own (FUSE), which keeps every file and directory twice: as everybody sees it, and as it is durable.
-fsync of a file makes its data, its size, its names and the directories above it durable, fsync of a directory what was done to its entries, a write to a file opened with O_SYNC or
-O_DSYNC itself. All else goes either way at a cut, as the seed wants: of data that was not synced nothing, all, the beginning, or any pages of 4 KiB and sectors of
-512 bytes of it, with zeros or what was there before in place of the rest; of names that were made, changed or removed none, all, the first ones, or each by itself. That is
-stricter than ext4, XFS and Btrfs are: they write down changes of names in order.
-
-The load and the journal are those of the row before; besides, a convoy of 20,000 cars sends batches as large as they get, and tells each car's throttle position only once,
-so that a state that was lost and made anew from the latest samples is found out. The power is cut under load (3 of 10), between start and ready (2 of 10; the very first start included) and between SIGTERM
-and right after the end (2 of 10), each time after a random number of the disk's operations. The other 3 are aimed: at the moment when a change of a directory becomes durable while
-a file in it holds data that is not, and all of that data is lost; only the convoy drives meanwhile. If the moment does not come within 20 seconds the power is cut then, and in the figures that is no aimed cut. Then everything fails with EIO, the process is killed, and the next one finds what the cut has left. It has to
-become ready by itself; to refuse to start is a finding too.
-
-What it cannot show: disks that lie about what they have written, and several cuts of which the second falls into the moments in which the node makes good for the first more often than by chance.`,
-	Found: []string{
-		"While nats-server stores an atomic batch it syncs nothing until the end, but what the batch replaces it may already have dropped from older blocks, durably. A cut in these milliseconds took acknowledged states of up to 999 vehicles, or a token that was being rewritten. The batch itself is on disk: the next start finishes it.",
-		"A power cut at the very first start, between a stream's description and its checksum: the server went on without the checksum, and left the whole stream out, with the tokens in it, at the start after the next.",
-		"A write torn in the middle of a sector, or in the block before the newest where an atomic batch went on in another block, was taken for damage, and the node refused to start.",
-	},
+	Text:   prose,
 	Counts: "cuts", CI: 10, Long: 200,
 	Controls: []row.Control{
 		{Defect: "no-sync", Says: "answers before the engine has synced",

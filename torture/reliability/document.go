@@ -4,13 +4,19 @@ package reliability
 
 import (
 	"cmp"
+	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"math"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
+	"text/template"
 	"time"
 
 	"carstate/bench/report"
@@ -68,16 +74,20 @@ func (d *Document) Save(docs string, rows []row.Row) error {
 	if err != nil {
 		return err
 	}
+	page, err := d.page(rows)
+	if err != nil {
+		return err
+	}
 	return errors.Join(
 		os.WriteFile(filepath.Join(docs, resultsFile), append(text, '\n'), 0o644),
-		os.WriteFile(filepath.Join(docs, pageFile), []byte(d.page(rows)), 0o644),
+		os.WriteFile(filepath.Join(docs, pageFile), []byte(page), 0o644),
 	)
 }
 
 // Line is one row for the terminal.
 func (o *Done) Line() string {
 	line := fmt.Sprintf("%-10s seed %d: %d done in %s, offered %d, acknowledged %d, lost %d, wrong %d; controls caught %s",
-		o.Row, o.Seed, o.Count, o.Took.Round(time.Second), o.Outcome.Offered, o.Outcome.Acknowledged, o.Outcome.Lost, o.Outcome.Wrong, o.caught())
+		o.Row, o.Seed, o.Count, o.Took.Round(time.Second), o.Outcome.Offered, o.Outcome.Acknowledged, o.Outcome.Lost, o.Outcome.Wrong, o.Caught())
 	if o.Outcome.Undone != "" {
 		line += "; " + o.Outcome.Undone
 	}
@@ -94,61 +104,99 @@ func (o *Done) seen() (n int) {
 	return n
 }
 
-func (o *Done) caught() string { return fmt.Sprintf("%d of %d", o.seen(), len(o.Controls)) }
+// Caught is how many of the controls were caught, of all.
+func (o *Done) Caught() string { return fmt.Sprintf("%d of %d", o.seen(), len(o.Controls)) }
 
-const preface = `What happens to carstate when it is killed, cut off, lied to and starved. Every row breaks
-something on purpose, with a seed that makes it repeatable, and counts what was offered, what
-was acknowledged, what of that was lost, and what was answered wrongly. A row is believed only
-because it sees a build that was broken on purpose: its controls. A control is caught by a
-finding that its defect must cause, and by no other. All figures come from
-` + "[`reliability.json`](reliability.json)" + `, which ` + "`make torture`" + ` writes.
+//go:embed page.md.tmpl
+var pageText string
 
-` + "```" + `
-make torture                                          # all rows but the soak; 20 minutes on two cores
-make torture TORTUREFLAGS='-rows kill -count kill=1000'
-make torture TORTUREFLAGS='-rows power -seed 4711'    # again as it was
-make torture TORTUREFLAGS='-long'                     # more of the same rows; hours
-make torture TORTUREFLAGS='-rows soak -count soak=40' # the soak, which runs only if it is named: so many minutes
-` + "```" + `
-
-`
-
-// page is the document for people.
-func (d *Document) page(rows []row.Row) string {
-	var b strings.Builder
-	b.WriteString("# What breaks, and what holds\n\n<!-- Written by `make torture` from reliability.json. Do not edit: change torture/. -->\n\n")
-	b.WriteString(preface)
-	if d.Whole != nil {
-		fmt.Fprintf(&b, "Last whole run: %s. Rows that were done again since show that.\n\n", d.Whole)
-	}
-	b.WriteString("| | row | done | offered | acknowledged | lost | wrong | controls caught |\n|---:|---|---|---:|---:|---:|---:|---:|\n")
-	for _, r := range rows {
-		o := d.find(r.Name)
-		if o == nil {
-			fmt.Fprintf(&b, "| %d | [%s](#%s) | not yet | | | | | |\n", r.Number, r.Title, anchor(r))
-			continue
+var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
+	"date":      func(t time.Time) string { return t.Format(time.DateOnly) },
+	"seconds":   func(d time.Duration) time.Duration { return d.Round(time.Second) },
+	"thousands": func(n any) string { return report.Thousands(fmt.Sprint(n)) },
+	"number":    number,
+	"met": func(met *bool) string {
+		if met == nil {
+			return ""
 		}
-		undone := ""
-		if o.Outcome.Undone != "" {
-			undone = "**not done to the end**: "
-		}
-		fmt.Fprintf(&b, "| %d | [%s](#%s) | %s%s %s | %s | %s | %d | %d | %s |\n", r.Number, r.Title, anchor(r), undone, thousands(int64(o.Count)), r.Counts,
-			thousands(o.Outcome.Offered), thousands(o.Outcome.Acknowledged), o.Outcome.Lost, o.Outcome.Wrong, o.caught())
+		return map[bool]string{true: "yes", false: "**no**"}[*met]
+	},
+}).Parse(pageText))
+
+// number writes a value with three significant digits, as far as it has them.
+func number(v float64) string {
+	if v == math.Trunc(v) && math.Abs(v) < 1e15 || math.Abs(v) >= 1000 {
+		return report.Thousands(strconv.FormatInt(int64(math.Round(v)), 10))
 	}
-	for _, r := range rows {
-		d.section(&b, r)
-	}
-	return strings.TrimRight(b.String(), "\n") + "\n"
+	return strconv.FormatFloat(v, 'g', 3, 64)
 }
 
-// anchor is the fragment of a row's heading.
-func anchor(r row.Row) string {
-	return fmt.Sprintf("%d-%s", r.Number, strings.ReplaceAll(strings.Map(func(c rune) rune {
-		if c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == ' ' || c == '-' {
-			return c
+// page is the document for people.
+func (d *Document) page(rows []row.Row) (string, error) {
+	data := struct {
+		Whole *Whole
+		Rows  []section
+	}{Whole: d.Whole}
+	for _, r := range rows {
+		data.Rows = append(data.Rows, section{Row: r, Done: d.find(r.Name)})
+	}
+	return execute(pageTemplate, data)
+}
+
+func execute(t *template.Template, data any) (string, error) {
+	var b strings.Builder
+	err := t.Execute(&b, data)
+	return b.String(), err
+}
+
+// section is all about one row.
+type section struct {
+	row.Row
+	Done *Done // nil: not yet
+}
+
+// Body is the row's own text, with its results and fields in it.
+func (s section) Body() (string, error) {
+	if s.Text == "" { // a row that has no template yet
+		s.Text = "**Promised.** " + s.Promise + "\n\n**How.** " + s.How + "\n\n{{.Results}}\n"
+		for i, f := range s.Found {
+			if i == 0 {
+				s.Text += "\n**Found on the way, and mended:**\n\n"
+			}
+			s.Text += "- " + f + "\n"
 		}
-		return -1
-	}, strings.ToLower(r.Title)), " ", "-"))
+	}
+	t, err := template.New(s.Name).Option("missingkey=error").Parse(s.Text)
+	if err != nil {
+		return "", err
+	}
+	results, err := execute(pageTemplate.Lookup("results"), s)
+	if err != nil {
+		return "", err
+	}
+	fields := map[string]any{"Results": strings.TrimSpace(results)}
+	maps.Copy(fields, s.Fields)
+	body, err := execute(t, fields)
+	return strings.TrimSpace(body), err
+}
+
+// Caught is what became of a control, as the last two cells of its line.
+func (s section) Caught(c row.Control) string {
+	i := slices.IndexFunc(s.Done.Controls, func(done Control) bool { return done.Defect == c.Defect })
+	if i < 0 {
+		return "not run | "
+	}
+	caught, by := "yes", s.Done.Controls[i].By
+	if !s.Done.Controls[i].Caught {
+		caught, by = "**no**", "found instead: "+cmp.Or(by, "nothing")
+	}
+	return caught + " | " + strings.ReplaceAll(by, "|", "\\|")
+}
+
+// Anchor is the fragment of the section's heading.
+func (s section) Anchor() string {
+	words := regexp.MustCompile(`[^a-z0-9 -]`).ReplaceAllString(strings.ToLower(s.Title), "")
+	return fmt.Sprintf("%d-%s", s.Number, strings.ReplaceAll(words, " ", "-"))
 }
 
 func (d *Document) find(name string) *Done {
@@ -160,52 +208,34 @@ func (d *Document) find(name string) *Done {
 	return nil
 }
 
-// section is all about one row.
-func (d *Document) section(b *strings.Builder, r row.Row) {
-	fmt.Fprintf(b, "\n## %d. %s\n\n**Promised.** %s\n\n**How.** %s\n\n", r.Number, r.Title, r.Promise, r.How)
-	o := d.find(r.Name)
-	if o == nil {
-		b.WriteString("It has not been done yet.\n")
-		return
+// Whole is the last run of all rows in one call.
+type Whole struct {
+	Machine string        `json:"machine"`
+	Version string        `json:"version"` // of the code
+	At      time.Time     `json:"at"`
+	Took    time.Duration `json:"took_ns"` // with the controls and the building
+	Seed    uint64        `json:"seed"`
+	Rows    int           `json:"rows"`
+	// Controls are how many there were, Caught how many of them were seen.
+	Controls int `json:"controls"`
+	Caught   int `json:"caught"`
+	// Failed are rows that did not pass, and controls that were not caught.
+	Failed []string `json:"failed,omitempty"`
+}
+
+// Add counts a row that was done.
+func (w *Whole) Add(o Done) {
+	w.Rows++
+	w.Controls += len(o.Controls)
+	w.Caught += o.seen()
+}
+
+// String is a sentence for the page and the terminal.
+func (w *Whole) String() string {
+	passed := "all passed"
+	if len(w.Failed) > 0 {
+		passed = "not passed: " + strings.Join(w.Failed, ", ")
 	}
-	tried := "Done"
-	if o.Outcome.Undone != "" {
-		tried = "Tried, and **not done to the end**,"
-	}
-	fmt.Fprintf(b, "%s %s with seed %d: %s %s in %s. Version %s. %s\n", tried, o.At.Format(time.DateOnly), o.Seed, thousands(int64(o.Count)), r.Counts, o.Took.Round(time.Second), o.Version, o.Machine)
-	if len(o.Outcome.Figures) > 0 {
-		b.WriteString("\n| figure | measured | wanted | met |\n|---|---:|---:|---|\n")
-		for _, f := range o.Outcome.Figures {
-			met := ""
-			if f.Met != nil {
-				met = map[bool]string{true: "yes", false: "**no**"}[*f.Met]
-			}
-			fmt.Fprintf(b, "| %s | %s | %s | %s |\n", f.Name, strings.TrimSpace(number(f.Value)+" "+f.Unit), f.Aim, met)
-		}
-	}
-	if len(o.Outcome.Findings) > 0 {
-		b.WriteString("\n**It found:**\n\n")
-		for _, f := range o.Outcome.Findings {
-			fmt.Fprintf(b, "- %s\n", f)
-		}
-	}
-	if len(r.Controls) > 0 {
-		b.WriteString("\n| a build that | caught | by |\n|---|---|---|\n")
-		for _, c := range r.Controls {
-			caught, by := "not run", ""
-			if i := slices.IndexFunc(o.Controls, func(done Control) bool { return done.Defect == c.Defect }); i >= 0 {
-				caught, by = "yes", o.Controls[i].By
-				if !o.Controls[i].Caught {
-					caught, by = "**no**", "found instead: "+cmp.Or(by, "nothing")
-				}
-			}
-			fmt.Fprintf(b, "| %s | %s | %s |\n", c.Says, caught, strings.ReplaceAll(by, "|", "\\|"))
-		}
-	}
-	if len(r.Found) > 0 {
-		b.WriteString("\n**Found on the way, and mended:**\n\n")
-		for _, f := range r.Found {
-			fmt.Fprintf(b, "- %s\n", f)
-		}
-	}
+	return fmt.Sprintf("%d rows in one call with seed %d, %s, version %s: %s, controls caught %d of %d, in %s",
+		w.Rows, w.Seed, w.At.Format(time.DateOnly), w.Version, passed, w.Caught, w.Controls, w.Took.Round(time.Second))
 }

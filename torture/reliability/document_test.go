@@ -14,10 +14,10 @@ import (
 func TestDocument(t *testing.T) {
 	met := false
 	rows := []row.Row{
-		{Number: 1, Name: "kill", Title: "Killed at any moment", Promise: "Nothing is lost.", How: "Killed.", Counts: "kills", Found: []string{"A hole."},
+		{Number: 1, Name: "kill", Title: "Killed at any moment", Text: "Nothing in {{.Lives}} lives.\n\n{{.Results}}\n\n- A hole.", Fields: map[string]any{"Lives": 9}, Counts: "kills",
 			Controls: []row.Control{{Defect: "early", Says: "answers early"}, {Defect: "late", Says: "answers late"}, {Defect: "wrong", Says: "answers wrongly"}, {Defect: "dumb", Says: "says nothing"}}},
-		{Number: 2, Name: "power", Title: "Power cut", Counts: "cuts"},
-		{Number: 3, Name: "full", Title: "Full", Counts: "times full"},
+		{Number: 2, Name: "power", Title: "Power cut", Text: "{{.Results}}", Counts: "cuts"},
+		{Number: 3, Name: "full", Title: "Full", Text: "{{.Results}}", Counts: "times full"},
 	}
 	docs := t.TempDir()
 	d, err := Load(docs)
@@ -53,7 +53,7 @@ func TestDocument(t *testing.T) {
 		"| 3 | [Full](#3-full) | **not done to the end**: 3 times full |", "Tried, and **not done to the end**, 0001-01-01", "- could not be done: no tmpfs",
 		"Last whole run: 2 rows in one call with seed 7, 2026-01-02, version v1: not passed: full, controls caught 1 of 3, in 17m0s.",
 		"- lost: X", "| answers early | yes | lost: a\\|b |", "| answers late | not run |  |",
-		"| answers wrongly | **no** | found instead: lost: x |", "| says nothing | **no** | found instead: nothing |", "- A hole.",
+		"| answers wrongly | **no** | found instead: lost: x |", "| says nothing | **no** | found instead: nothing |", "Nothing in 9 lives.", "- A hole.",
 	} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("the page lacks %q:\n%s", want, text)

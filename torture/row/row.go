@@ -13,14 +13,17 @@ import (
 
 // Row is one row of the torture.
 type Row struct {
-	Number  int
-	Name    string // on the command line: "kill"
-	Title   string // in the document: "Killed at a random moment"
-	Promise string // what must hold; a sentence or two
-	How     string // how it is tried and judged, what it cannot see; paragraphs
-	// Found is what the row brought to light on the way, all mended and tested:
-	// one sentence each.
-	Found []string
+	Number int
+	Name   string // on the command line: "kill"
+	Title  string // in the document: "Killed at a random moment"
+	// Text is the row's section of the document, Markdown as a text/template: what is
+	// promised, how that is tried and judged, what it cannot see, {{.Results}}, and
+	// what the row brought to light. Fields are what else the text names.
+	Text   string
+	Fields map[string]any
+	// Promise, How and Found are the text of a row that has no template yet.
+	Promise, How string
+	Found        []string
 
 	Counts string // what Count counts: "kills"
 	CI     int    // how many `make torture` does
