@@ -12,6 +12,7 @@ import (
 	"carstate/internal/nodeprocess"
 	"carstate/internal/vehicle"
 	"carstate/torture/row"
+	"carstate/torture/writers"
 )
 
 // askersOfNode ask one node all the time, each for vehicles of its own.
@@ -52,15 +53,15 @@ func (q *asking) ask(ctx context.Context, node, g int) {
 	tick := time.NewTicker(4 * time.Millisecond)
 	defer tick.Stop()
 	for ctx.Err() == nil {
-		w, n := rnd.IntN(writers), rnd.IntN(carsOfWriter)
+		w, n := rnd.IntN(layout.Writers()), rnd.IntN(layout.Cars)
 		if (w+n/2)%askersOfNode != g {
 			continue
 		}
 		path := nodeprocess.DrivingPath
-		if faulty(w, n) && rnd.IntN(2) == 0 {
+		if writers.Faulty(w, n) && rnd.IntN(2) == 0 {
 			path = nodeprocess.ThrottlePath
 		}
-		q.one(ctx, node, path, car(w, n), modified)
+		q.one(ctx, node, path, writers.Car(w, n), modified)
 		select {
 		case <-ctx.Done():
 		case <-tick.C:

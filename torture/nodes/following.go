@@ -68,7 +68,7 @@ func (f *following) renewed(when vehicle.UnixMilli) (last time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	defer func() { f.came = nil }()
-	for _, id := range cars() {
+	for _, id := range layout.All() {
 		i := slices.IndexFunc(f.came[id], func(a arrival) bool { return a.of > when })
 		if i < 0 {
 			return time.Time{}
@@ -84,7 +84,7 @@ func (f *following) renewed(when vehicle.UnixMilli) (last time.Time) {
 func (f *following) newerThan(when vehicle.UnixMilli) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, id := range cars() {
+	for _, id := range layout.All() {
 		if f.at[id] <= when {
 			return fmt.Errorf("the state of %s is not of after %s", id, when.Time().Format("15:04:05.000"))
 		}

@@ -11,6 +11,7 @@ import (
 	"carstate/internal/access"
 	"carstate/internal/admin"
 	"carstate/internal/nodeprocess"
+	"carstate/torture/writers"
 )
 
 const (
@@ -71,7 +72,7 @@ func (s *system) revokeOne(ctx context.Context, at int) (time.Duration, error) {
 	everywhere := func(accepted bool) error {
 		for i, n := range s.nodes {
 			err := nodeprocess.Until(ctx, settleWithin, func(ctx context.Context) error {
-				ans, err := n.Ask(ctx, nodeprocess.DrivingPath, t.AccessToken, string(car(0, 0)))
+				ans, err := n.Ask(ctx, nodeprocess.DrivingPath, t.AccessToken, string(writers.Car(0, 0)))
 				if err == nil && (ans.HTTP == http.StatusOK) != accepted {
 					err = fmt.Errorf("node %d answers %d", i, ans.HTTP)
 				}
@@ -144,7 +145,7 @@ func (s *system) measureWindow(ctx context.Context, n *nodeprocess.Node) (speed,
 			var mine []time.Duration
 			for i := c; ctx.Err() == nil; i++ {
 				at := time.Now()
-				id := car(i%writers, i/writers%carsOfWriter)
+				id := writers.Car(i%layout.Writers(), i/layout.Writers()%layout.Cars)
 				ans, err := n.Ask(ctx, nodeprocess.DrivingPath, s.token, string(id))
 				if ctx.Err() != nil {
 					break

@@ -16,7 +16,7 @@ import (
 // judge compares the journal with what is stored and what is answered. Nobody
 // reports any more.
 func (s *system) judge(ctx context.Context) error {
-	acked := s.load.newest()
+	acked := s.load.Newest()
 	s.promise(ctx, settleWithin, "in the end", func() error { return s.follow.reached(acked) })
 	for i, n := range s.nodes {
 		for id, at := range acked {
@@ -35,7 +35,7 @@ func (s *system) judge(ctx context.Context) error {
 			}
 		}
 	}
-	for _, id := range cars() {
+	for _, id := range layout.All() {
 		var stored stream.Recent
 		var state vehicle.State
 		// The cluster may still be choosing who answers.
@@ -54,10 +54,7 @@ func (s *system) judge(ctx context.Context) error {
 		}); err != nil {
 			return err
 		}
-		s.load.mu.Lock()
-		journal := s.load.acked[id]
-		s.load.mu.Unlock()
-		for _, at := range missing(journal, stored.Samples) {
+		for _, at := range missing(s.load.Acknowledged(id), stored.Samples) {
 			s.a.Lost("the reading of %s at %s was acknowledged and is not stored", id, at.Time().Format("15:04:05.000"))
 		}
 		if want := fold(stored.Samples); state != want {

@@ -59,7 +59,7 @@ func run(ctx context.Context, a *row.Attempt) (err error) {
 		return err
 	}
 	s.stopLoad()
-	s.load.running.Wait()
+	s.load.Wait()
 	if err := s.judge(ctx); err != nil || ctx.Err() != nil {
 		return err
 	}
@@ -74,8 +74,7 @@ func run(ctx context.Context, a *row.Attempt) (err error) {
 	within("a server and a node that folds are killed together: until samples are acknowledged and verdicts stored again", back, 10*time.Second)
 	within("then until every car has a new verdict", all, 10*time.Second)
 	within("greatest age of a node's copy", m.age, time.Minute)
-	a.Figure("tries of a writer that were refused (503)", float64(s.load.refused), "")
-	a.Figure("tries of a writer that got no answer", float64(s.load.failed), "")
+	s.load.Figures()
 	a.Figure("states stored and followed", float64(s.follow.states), "")
 	a.Figure("queries", float64(asked), "")
 	a.Figure("queries, p99", float64(p99.Microseconds())/1000, "ms")

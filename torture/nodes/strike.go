@@ -101,7 +101,7 @@ func (s *system) disturb(ctx context.Context) (*measured, error) {
 func (s *system) strike(ctx context.Context, rnd *rand.Rand, t turn, server int, m *measured) error {
 	r := m.by[t.name]
 	at := time.Now()
-	s.load.stalls.begin(at)
+	s.load.Begin(at)
 	s.follow.begin()
 	s.watch.begin()
 	if err := t.strike(s.cluster, server); err != nil {
@@ -117,7 +117,7 @@ func (s *system) strike(ctx context.Context, rnd *rand.Rand, t turn, server int,
 		return err
 	}
 	s.settle(ctx, fmt.Sprintf("after server %d was %s", server, t.name))
-	stood, over := s.load.stalls.worst(time.Now())
+	stood, over := s.load.Worst(time.Now())
 	s.a.Logf("writes stood still for %.1f s at most, until %.1f s after; the oldest copy was %.1f s old", stood.Seconds(), over.Sub(at).Seconds(), s.watch.greatestAge().Seconds())
 	r.stall.take(stood)
 	m.age = max(m.age, s.watch.greatestAge())
@@ -136,13 +136,13 @@ func (s *system) outlast(ctx context.Context, when string, struck time.Time, r *
 	s.promise(ctx, outageWithin, when, func() error {
 		if led.IsZero() {
 			if err := s.cluster.led(ctx); err != nil {
-				return cmp.Or(s.load.stalls.flowing(struck), err)
+				return cmp.Or(s.load.Flowing(struck), err)
 			}
 			led = time.Now()
 		}
-		return s.load.stalls.flowing(led)
+		return s.load.Flowing(led)
 	})
-	_, over := s.load.stalls.worst(time.Now())
+	_, over := s.load.Worst(time.Now())
 	flowing := time.Now()
 	s.promise(ctx, outageWithin, when, func() error { return s.follow.newerThan(vehicle.At(flowing)) })
 	judged := s.follow.renewed(vehicle.At(over))
@@ -157,7 +157,7 @@ func (s *system) outlast(ctx context.Context, when string, struck time.Time, r *
 func (s *system) settle(ctx context.Context, when string) {
 	since := time.Now()
 	s.promise(ctx, settleWithin, when, func() error {
-		if err := s.load.stalls.flowing(since); err != nil {
+		if err := s.load.Flowing(since); err != nil {
 			return err
 		}
 		if err := s.follow.newerThan(vehicle.At(since)); err != nil {

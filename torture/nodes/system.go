@@ -14,10 +14,16 @@ import (
 	"carstate/internal/nodeprocess"
 	"carstate/internal/stream"
 	"carstate/torture/row"
+	"carstate/torture/writers"
 )
 
 // carstates is how many nodes of carstate there are. Each does everything.
 const carstates = 3
+
+// sourceName is who the cars report as, and layout is how many there are.
+const sourceName = "gateway"
+
+var layout = writers.Layout{HTTP: 4, MQTT: 1, Cars: 6}
 
 // partitions are so few that each has cars: whoever loses one is missed.
 const partitions = 8
@@ -36,7 +42,7 @@ type system struct {
 	engine  *stream.Engine    // of the torture's own, to read what is stored
 
 	token    string
-	load     *load
+	load     *writers.Fleet
 	asking   *asking
 	follow   *following
 	watch    *watching
@@ -107,9 +113,9 @@ func (s *system) startTraffic(ctx context.Context, key string) error {
 	}
 	loading, stopLoad := context.WithCancel(ctx)
 	s.stopLoad = stopLoad
-	s.load = startLoad(loading, s.a, s.nodes, key)
+	s.load = writers.Start(loading, s.a, s.nodes, sourceName, key, layout)
 	for _, n := range s.nodes {
-		for _, id := range cars() {
+		for _, id := range layout.All() {
 			if err := nodeprocess.Until(ctx, startWithin, func(ctx context.Context) error {
 				ans, err := n.Ask(ctx, nodeprocess.DrivingPath, s.token, string(id))
 				if err == nil && (ans.HTTP != http.StatusOK || ans.Status != 1) {
@@ -150,7 +156,7 @@ func (s *system) close() error {
 		s.engine.Cut() // what follows would wait for its answers
 	}
 	if s.load != nil {
-		s.load.running.Wait()
+		s.load.Wait()
 	}
 	if s.asking != nil {
 		s.asking.running.Wait()

@@ -52,7 +52,7 @@ func (s *system) together(ctx context.Context, rnd *rand.Rand) (back, all time.D
 		return 0, 0, err
 	}
 	s.a.Logf("server %d, the leader of %s, and a node that folds are killed together", server, led)
-	s.load.stalls.begin(time.Now())
+	s.load.Begin(time.Now())
 	s.watch.begin()
 	if err := s.folder.Signal(syscall.SIGKILL); err != nil {
 		return 0, 0, err
@@ -61,7 +61,7 @@ func (s *system) together(ctx context.Context, rnd *rand.Rand) (back, all time.D
 	struck := time.Now()
 	const when = "while a server and a node that folds are killed"
 	s.promise(ctx, outageWithin, when, func() error {
-		return errors.Join(s.load.stalls.flowing(struck), s.follow.someNewerThan(vehicle.At(struck)))
+		return errors.Join(s.load.Flowing(struck), s.follow.someNewerThan(vehicle.At(struck)))
 	})
 	flowing := time.Now()
 	s.promise(ctx, outageWithin, when, func() error { return s.follow.newerThan(vehicle.At(flowing)) })

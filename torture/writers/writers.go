@@ -1,0 +1,348 @@
+// Package writers reports for cars at a steady pace, each reading until a node
+// acknowledges it, and keeps the journal of what was acknowledged.
+package writers
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/eclipse/paho.golang/packets"
+	"github.com/eclipse/paho.golang/paho"
+
+	"carstate/internal/ingest"
+	"carstate/internal/nodeprocess"
+	"carstate/internal/vehicle"
+	"carstate/torture/row"
+)
+
+const (
+	// every is how often a car reports.
+	every = 100 * time.Millisecond
+	// tryWithin is how long a writer waits for one node before it tries the next.
+	tryWithin = 5 * time.Second
+)
+
+// Layout is how many writers there are of each protocol, and how many cars each has.
+type Layout struct{ HTTP, MQTT, Cars int }
+
+// Car names a vehicle of a writer.
+func Car(writer, n int) vehicle.ID { return vehicle.ID(fmt.Sprintf("W%dCAR%d", writer, n)) }
+
+// All names the cars of all writers.
+func (l Layout) All() (all []vehicle.ID) {
+	for w := range l.Writers() {
+		for n := range l.Cars {
+			all = append(all, Car(w, n))
+		}
+	}
+	return all
+}
+
+// Writers is how many there are.
+func (l Layout) Writers() int { return l.HTTP + l.MQTT }
+
+// Faulty cars report a trouble code of their throttle with every sample; the others
+// never do. All drive at 60 to 100 km/h.
+func Faulty(writer, n int) bool { return (writer+n)%2 == 1 }
+
+// Fleet is writers that report all the time through any node that takes it. Their
+// journal lies outside of what is disturbed. Safe for concurrent use.
+type Fleet struct {
+	Layout
+	a           *row.Attempt
+	nodes       []*nodeprocess.Node
+	source, key string
+	running     sync.WaitGroup
+
+	mu      sync.Mutex // guards what follows
+	acked   map[vehicle.ID][]vehicle.UnixMilli
+	refused int         // tries that were answered with 503, or with MQTT's word for it
+	failed  int         // tries without an answer
+	since   []time.Time // of each writer's last acknowledgement
+	sent    []time.Time // when the newest that was acknowledged was first sent
+	longest time.Duration
+	over    time.Time // when the longest wait ended
+}
+
+// Start has a source's writers report until the context ends.
+func Start(ctx context.Context, a *row.Attempt, nodes []*nodeprocess.Node, source, key string, l Layout) *Fleet {
+	f := newFleet(l)
+	f.a, f.nodes, f.source, f.key = a, nodes, source, key
+	f.Begin(time.Now())
+	for w := range l.Writers() {
+		f.running.Go(func() { f.write(ctx, w) })
+	}
+	return f
+}
+
+func newFleet(l Layout) *Fleet {
+	n := l.Writers()
+	return &Fleet{Layout: l, acked: make(map[vehicle.ID][]vehicle.UnixMilli), since: make([]time.Time, n), sent: make([]time.Time, n)}
+}
+
+// Wait waits until all writers have ended.
+func (f *Fleet) Wait() { f.running.Wait() }
+
+// write reports until the context ends. A batch is sent, to one node after the
+// other, until it is acknowledged: samples of a car that overtake one another would
+// make it unknown what its state has to be.
+func (f *Fleet) write(ctx context.Context, w int) {
+	rnd := rand.New(rand.NewPCG(f.a.Seed, uint64(1000+w)))
+	send := f.post
+	if w >= f.HTTP {
+		m := &mqttDoor{Fleet: f, id: fmt.Sprint(f.source, w)}
+		defer m.close()
+		send = m.send
+	}
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	node, last := w, int64(0)
+	for ctx.Err() == nil {
+		began := time.Now()
+		last = max(last+1, began.UnixMilli())
+		batch := make([]vehicle.Sample, f.Cars)
+		for n := range batch {
+			batch[n] = Reading(w, n, last, rnd)
+		}
+		f.a.Offered(len(batch))
+		for ctx.Err() == nil {
+			try, cancel := context.WithTimeout(ctx, tryWithin)
+			n, refused, err := send(try, f.nodes[node%len(f.nodes)], batch)
+			cancel()
+			f.note(batch[:n])
+			if batch = batch[n:]; err == nil {
+				f.acknowledged(w, began, time.Now())
+				break
+			}
+			if ctx.Err() != nil {
+				return
+			}
+			f.mu.Lock()
+			if refused {
+				f.refused++
+			} else {
+				f.failed++
+			}
+			f.mu.Unlock()
+			node++ // a load balancer would
+			select {
+			case <-ctx.Done():
+			case <-time.After(20 * time.Millisecond):
+			}
+		}
+		select {
+		case <-ctx.Done():
+		case <-tick.C:
+		}
+	}
+}
+
+// Reading is what a car reports.
+func Reading(w, n int, at int64, rnd *rand.Rand) vehicle.Sample {
+	x := vehicle.Sample{Vehicle: Car(w, n), Time: vehicle.UnixMilli(at)}
+	wave := 0.5 + 0.5*math.Sin(float64(at)/3000+float64(n))
+	err := errors.Join(x.Set(vehicle.Speed, math.Round(60+40*wave)), x.Set(vehicle.ThrottlePosition, math.Round(10+30*wave+5*rnd.Float64())))
+	if Faulty(w, n) {
+		err = errors.Join(err, x.SetCodes([]vehicle.TroubleCode{{'P', '2', '1', '3', '5'}}))
+	}
+	if err != nil {
+		panic(err) // our own numbers
+	}
+	return x
+}
+
+// note takes what was acknowledged into the journal.
+func (f *Fleet) note(batch []vehicle.Sample) {
+	f.mu.Lock()
+	for i := range batch {
+		f.acked[batch[i].Vehicle] = append(f.acked[batch[i].Vehicle], batch[i].Time)
+	}
+	f.mu.Unlock()
+	f.a.Acknowledged(len(batch))
+}
+
+// Newest is the newest acknowledged reading of every car.
+func (f *Fleet) Newest() map[vehicle.ID]vehicle.UnixMilli {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	at := make(map[vehicle.ID]vehicle.UnixMilli)
+	for id, all := range f.acked {
+		at[id] = all[len(all)-1]
+	}
+	return at
+}
+
+// Acknowledged is all readings of a car that were, in the order of their time.
+func (f *Fleet) Acknowledged(id vehicle.ID) []vehicle.UnixMilli {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.acked[id]
+}
+
+// Figures tells how many tries were in vain.
+func (f *Fleet) Figures() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.a.Figure("tries of a writer that were refused (503)", float64(f.refused), "")
+	f.a.Figure("tries of a writer that got no answer", float64(f.failed), "")
+}
+
+// Begin forgets how long writers waited, and counts from now on.
+func (f *Fleet) Begin(now time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for w := range f.since {
+		f.since[w] = now
+	}
+	f.longest, f.over = 0, now
+}
+
+// acknowledged says that a writer's batch is, which was first sent at a time.
+func (f *Fleet) acknowledged(w int, sent, now time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if d := now.Sub(f.since[w]); d > f.longest {
+		f.longest, f.over = d, now
+	}
+	f.since[w], f.sent[w] = now, sent
+}
+
+// Flowing is an error until every writer has an acknowledgement of what it sent
+// after a moment.
+func (f *Fleet) Flowing(since time.Time) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for w, sent := range f.sent {
+		if !sent.After(since) {
+			return fmt.Errorf("nothing of writer %d is acknowledged for %s", w, time.Since(f.since[w]).Round(100*time.Millisecond))
+		}
+	}
+	return nil
+}
+
+// Worst is the longest wait so far and when it was over, if it is.
+func (f *Fleet) Worst(now time.Time) (longest time.Duration, over time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	longest, over = f.longest, f.over
+	for _, since := range f.since {
+		if d := now.Sub(since); d > longest {
+			longest, over = d, now
+		}
+	}
+	return longest, over
+}
+
+// post sends a batch to a node by HTTP. The first n of it are acknowledged.
+func (f *Fleet) post(ctx context.Context, node *nodeprocess.Node, batch []vehicle.Sample) (n int, refused bool, err error) {
+	var lines []byte
+	for i := range batch {
+		lines = ingest.AppendJSON(lines, &batch[i])
+	}
+	status, text, err := node.Post(ctx, f.key, string(lines))
+	switch {
+	case err != nil:
+		return 0, false, err
+	case status == http.StatusServiceUnavailable:
+		return 0, true, fmt.Errorf("refused: %s", text)
+	}
+	var answer struct{ Accepted int }
+	if err := json.Unmarshal(text, &answer); status != http.StatusAccepted || err != nil || answer.Accepted != len(batch) {
+		f.a.Wrong("ingest answers %d %q to %d good samples", status, text, len(batch))
+		return 0, false, fmt.Errorf("answered %d", status)
+	}
+	return len(batch), false, nil
+}
+
+// mqttDoor reports by MQTT 5 with QoS 1, to one node at a time.
+type mqttDoor struct {
+	*Fleet
+	id string
+
+	node   *nodeprocess.Node // to which client is connected
+	client *paho.Client      // nil: to none
+	broken chan error        // why the connection ended
+}
+
+// serverBusy is MQTT's word for what HTTP says with 503.
+const serverBusy = 0x89
+
+// send publishes samples one after the other until one is not acknowledged. The
+// first n are.
+func (d *mqttDoor) send(ctx context.Context, node *nodeprocess.Node, batch []vehicle.Sample) (n int, refused bool, err error) {
+	if d.client == nil || d.node != node {
+		d.close()
+		if err := d.connect(ctx, node); err != nil {
+			return 0, false, err
+		}
+	}
+	for n = range batch {
+		resp, err := d.client.Publish(ctx, &paho.Publish{
+			QoS: 1, Topic: "vehicles/" + string(batch[n].Vehicle) + "/telemetry", Payload: ingest.AppendJSON(nil, &batch[n]),
+		})
+		if err == nil && resp.ReasonCode >= 0x80 {
+			err = fmt.Errorf("refused with reason 0x%02x", resp.ReasonCode)
+		}
+		if err != nil {
+			select {
+			case err = <-d.broken:
+			default:
+			}
+			d.close()
+			busy, ok := err.(goodbye)
+			return n, ok && busy == serverBusy, err
+		}
+	}
+	return len(batch), false, nil
+}
+
+// goodbye is the reason that a server gives when it ends a connection.
+type goodbye byte
+
+func (g goodbye) Error() string {
+	return fmt.Sprintf("the server said goodbye with reason 0x%02x", byte(g))
+}
+
+func (d *mqttDoor) connect(ctx context.Context, node *nodeprocess.Node) error {
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", node.Address(nodeprocess.MQTT))
+	if err != nil {
+		return err
+	}
+	broken := make(chan error, 4)
+	note := func(err error) {
+		select {
+		case broken <- err:
+		default: // the first ones say enough
+		}
+	}
+	c := paho.NewClient(paho.ClientConfig{
+		Conn:               packets.NewThreadSafeConn(conn),
+		PacketTimeout:      tryWithin,
+		OnClientError:      note,
+		OnServerDisconnect: func(m *paho.Disconnect) { note(goodbye(m.ReasonCode)) },
+	})
+	if _, err := c.Connect(ctx, &paho.Connect{
+		ClientID: d.id, KeepAlive: 30, CleanStart: true,
+		Username: d.source, UsernameFlag: true, Password: []byte(d.key), PasswordFlag: true,
+	}); err != nil {
+		conn.Close()
+		return err
+	}
+	d.client, d.node, d.broken = c, node, broken
+	return nil
+}
+
+func (d *mqttDoor) close() {
+	if d.client != nil {
+		_ = d.client.Disconnect(&paho.Disconnect{}) // it may be broken
+		d.client = nil
+	}
+}
