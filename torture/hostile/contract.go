@@ -25,13 +25,12 @@ type token struct {
 	secret            string
 	driving, throttle bool            // the operations
 	only              map[string]bool // the vehicles; nil: all
-	calls             int             // at once, with hardly any refill; 0: no limit
 	dead              bool            // revoked, expired or replaced
 }
 
 // car is the truth about a vehicle.
 type car struct {
-	driving, throttle byte // as the record has them; 0: no answer
+	driving, throttle string // as the record has them; "": no answer
 	notDriving        bool
 	read              time.Time // when it was
 }
@@ -59,9 +58,7 @@ type outcome struct {
 	read      time.Time // of the verdict; zero: there is none
 	challenge string    // WWW-Authenticate
 	document  *document
-	limited   *budget // a token with a limit; what is left is told
-	charged   bool    // the limit is used
-	refused   bool    // the token counts against the caller's address
+	refused   bool // the token counts against the caller's address
 }
 
 // expected is what may be answered to one request.
@@ -73,22 +70,96 @@ type expected struct {
 	size     int  // bytes of the stream that the request takes
 }
 
-// caller is one address and what it has used up. One goroutine at a time asks
-// from an address, so this is exact.
+// caller is one address and how many tokens it was refused. One goroutine at a time
+// asks from an address, so this is exact.
 type caller struct {
 	address string
 	refused int
 	since   time.Time // the first refusal
-	budgets map[*token]*budget
 }
 
-// budget is a token's limit. The refill is so slow that none is seen.
-type budget struct {
-	calls, used int
-	since       time.Time
+// head is a request's head as RFC 9112 has it, read as strictly as the contract
+// asks: one that could be understood in two ways is faulty.
+type head struct {
+	whole    bool // its end is there
+	size     int  // bytes, to its end or to that of the stream
+	line     int  // bytes of the request line
+	readable bool // the request line is one
+	faulty   bool // 400
+	doubtful bool // may be taken for faulty, or not
+
+	method, target, version string
+	hosts, lengths          int
+	closes, keepAlive       bool
 }
 
-func (b *budget) left() int { return max(0, b.calls-b.used) }
+var (
+	// A head ends with an empty line; where lines end in LF alone it is faulty, but
+	// ends too.
+	headEnd     = regexp.MustCompile("\n\r?\n")
+	requestLine = regexp.MustCompile("^([!#$%&'*+.^_`|~0-9A-Za-z-]+) ([^\x00-\x20\x7f]+) (HTTP/[0-9]\\.[0-9])$")
+	fieldLine   = regexp.MustCompile("^([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\x00-\x08\x0a-\x1f\x7f]*?)[ \t]*$")
+	hostBytes   = regexp.MustCompile(`^[-._~%!$&'()*+,;=:\[\]0-9A-Za-z]+$`)
+	plainHost   = regexp.MustCompile(`^(?:[-._~0-9A-Za-z]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]*)?$`)
+	origin      = regexp.MustCompile(`^(?:/|\*$|[-._~0-9A-Za-z]+:[0-9]+$)`)
+	absolute    = regexp.MustCompile(`^(?i:https?)://([^/?#]*)(.*)$`)
+	option      = regexp.MustCompile(`[^, \t]+`)
+)
+
+// readHead reads the head that the stream begins with.
+func readHead(stream []byte) *head {
+	h := &head{size: len(stream)}
+	if at := headEnd.FindIndex(stream); at != nil {
+		h.whole, h.size = true, at[1]
+	}
+	text := string(stream[:h.size])
+	lines := strings.Split(text, "\r\n")
+	h.line = len(lines[0])
+	if m := requestLine.FindStringSubmatch(lines[0]); m != nil {
+		h.readable, h.method, h.target, h.version = h.whole || len(lines) > 1, m[1], m[2], m[3]
+	}
+	m := absolute.FindStringSubmatch(h.target)
+	switch {
+	case h.method == "" || !strings.HasSuffix(text, "\r\n\r\n") || len(lines) < 3:
+		h.faulty = true
+		return h
+	case m != nil:
+		h.doubtful = strings.Contains(m[1], "@")
+	case !origin.MatchString(h.target):
+		h.doubtful = strings.Contains(h.target, ":") // a form that no request to us has
+		h.faulty = !h.doubtful
+	}
+	for _, line := range lines[1 : len(lines)-2] {
+		h.field(line)
+	}
+	h.faulty = h.faulty || h.hosts > 1 || h.version == "HTTP/1.1" && h.hosts != 1 || h.version != "HTTP/1.1" && h.version != "HTTP/1.0"
+	return h
+}
+
+// field reads one header line.
+func (h *head) field(line string) {
+	m := fieldLine.FindStringSubmatch(line)
+	if m == nil {
+		h.faulty = true
+		return
+	}
+	switch value := m[2]; strings.ToLower(m[1]) {
+	case "host":
+		h.hosts++
+		empty := value == "" && h.version == "HTTP/1.0"
+		h.faulty = h.faulty || !empty && !hostBytes.MatchString(value)
+		h.doubtful = h.doubtful || !plainHost.MatchString(value)
+	case "transfer-encoding", "expect":
+		h.faulty = true
+	case "content-length":
+		h.lengths++
+		h.faulty = h.faulty || h.lengths > 1 || value != "0"
+	case "connection":
+		for _, o := range option.FindAllString(strings.ToLower(value), -1) {
+			h.closes, h.keepAlive = h.closes || o == "close", h.keepAlive || o == "keep-alive"
+		}
+	}
+}
 
 // next says what may be answered to the first request in the stream, nil if there
 // is none.
@@ -105,9 +176,6 @@ func (c *contract) next(stream []byte, by *caller) *expected {
 	refuse := func(status int) {
 		e.outcomes = append(e.outcomes, outcome{status: status, kind: "invalid_request", closes: true})
 	}
-	if h.faulty || h.doubtful && (h.line > maxLine || h.size > maxHead) {
-		refuse(400)
-	}
 	if h.line > maxLine {
 		refuse(414)
 	}
@@ -117,30 +185,33 @@ func (c *contract) next(stream []byte, by *caller) *expected {
 			refuse(414)
 		}
 	}
-	if !h.whole {
-		// Its rest never comes: the sender has said that it is done.
-		e.silence = true
-		refuse(400)
-		return e
-	}
-	if len(e.outcomes) == 0 {
+	if len(e.outcomes) == 0 && !h.faulty {
 		c.answer(h, by, e)
-		if h.doubtful {
-			refuse(400)
-		}
 	}
+	if h.faulty || h.doubtful {
+		refuse(400)
+	}
+	e.silence = !h.whole // its rest never comes: the sender has said that it is done
 	return e
 }
 
 // answer judges a request whose framing is sound: path, method, query, token,
-// operation, rate, vehicle, in this order.
+// operation, vehicle, in this order.
 func (c *contract) answer(h *head, by *caller, e *expected) {
 	closes := h.closes || h.version == "HTTP/1.0" && !h.keepAlive
 	give := func(o outcome) {
 		o.closes, o.keepAlive = closes, h.version == "HTTP/1.0" && !closes
 		e.outcomes = append(e.outcomes, o)
 	}
-	path, query := h.path()
+	path := h.target
+	if path[0] != '/' {
+		if m := absolute.FindStringSubmatch(path); m == nil || m[1] == "" {
+			path = ""
+		} else {
+			path = m[2]
+		}
+	}
+	path, query, _ := strings.Cut(path, "?")
 	page, isPage := c.documents[path]
 	operation := map[string]string{drivingPath: "vehicle_runing_state", throttlePath: "throttle_system"}[path]
 	switch {
@@ -156,89 +227,52 @@ func (c *contract) answer(h *head, by *caller, e *expected) {
 	}
 	vid, secret, hasToken, sound := readQuery(query)
 	t := c.tokens[secret]
-	var limit *budget
-	if t != nil && !t.dead && t.calls > 0 {
-		limit = by.budget(t)
-	}
+	const challenge = `Bearer realm="carstate"`
 	switch {
 	case !sound:
-		give(outcome{status: 400, kind: "invalid_request", limited: limit})
+		give(outcome{status: 400, kind: "invalid_request"})
 	case !hasToken:
-		give(outcome{status: 401, kind: "invalid_token", challenge: `Bearer realm="carstate"`})
+		give(outcome{status: 401, kind: "invalid_token", challenge: challenge})
 	case t == nil || t.dead:
-		c.refuseToken(by, give)
+		old := by.refused > 0 && time.Since(by.since) > 50*time.Second // some may no longer count
+		if by.refused < maxRefused || old {
+			give(outcome{status: 401, kind: "invalid_token", refused: true, challenge: challenge + `, error="invalid_token"`})
+		}
+		if by.refused >= maxRefused {
+			give(outcome{status: 429, kind: "rate_limited", refused: true})
+		}
 	case operation == "vehicle_runing_state" && !t.driving || operation == "throttle_system" && !t.throttle:
-		give(outcome{status: 403, kind: "insufficient_scope", limited: limit, challenge: `Bearer realm="carstate", error="insufficient_scope"`})
-	case limit != nil && limit.left() == 0:
-		give(outcome{status: 429, kind: "rate_limited", limited: limit})
+		give(outcome{status: 403, kind: "insufficient_scope", challenge: challenge + `, error="insufficient_scope"`})
 	default:
-		o := c.record(t, operation, vid)
-		o.limited, o.charged = limit, true
-		give(o)
-	}
-}
-
-// refuseToken allows 401, or 429 to an address that had too many.
-func (c *contract) refuseToken(by *caller, give func(outcome)) {
-	old := by.refused > 0 && time.Since(by.since) > 50*time.Second // some may no longer count
-	if by.refused < maxRefused || old {
-		give(outcome{status: 401, kind: "invalid_token", refused: true, challenge: `Bearer realm="carstate", error="invalid_token"`})
-	}
-	if by.refused >= maxRefused {
-		give(outcome{status: 429, kind: "rate_limited", refused: true})
+		give(c.record(t, operation, vid))
 	}
 }
 
 // record is the answer about a vehicle.
 func (c *contract) record(t *token, operation, vid string) outcome {
 	o := outcome{status: 200, reason: "unknown"}
-	known, value := c.cars[vid], ""
+	known := c.cars[vid]
 	if t.only != nil && !t.only[vid] {
 		known = car{}
 	}
+	value, status := known.throttle, 0
 	if operation == "vehicle_runing_state" {
-		value = "0"
-		if known.notDriving {
+		if value = known.driving; known.notDriving {
 			o.reason = "not_driving"
 		}
-		if known.driving != 0 {
-			value, o.reason, o.read = string(known.driving), "", known.read
-		}
-	} else if known.throttle != 0 {
-		value, o.reason, o.read = string(known.throttle), "", known.read
 	}
-	status := 0
-	if o.reason == "" {
-		status = 1
+	if value != "" {
+		status, o.reason, o.read = 1, "", known.read
+	} else if operation == "vehicle_runing_state" {
+		value = "0"
 	}
 	o.record = fmt.Sprintf(`{"code":200,"msg":"success","data":{"vid":"%s","status":%d,"%s":"%s"}}`, vid, status, operation, value)
 	return o
 }
 
-func (by *caller) budget(t *token) *budget {
-	b := by.budgets[t]
-	if b == nil {
-		b = &budget{calls: t.calls, since: time.Now()}
-		by.budgets[t] = b
-	}
-	return b
-}
-
-// took notes which of the allowed answers was given.
-func (by *caller) took(o *outcome) {
-	if o.refused {
-		if by.refused == 0 {
-			by.since = time.Now()
-		}
-		by.refused++
-	}
-	if o.charged && o.limited != nil {
-		o.limited.used++
-	}
-}
-
 var (
 	brokenEscape = regexp.MustCompile(`%(?:$|[^0-9A-Fa-f]|[0-9A-Fa-f](?:$|[^0-9A-Fa-f]))`)
+	escape       = regexp.MustCompile(`%..`)
 	vehicleID    = regexp.MustCompile(`^[0-9A-Za-z]+$`)
 )
 
@@ -246,40 +280,26 @@ var (
 // answers 400.
 func readQuery(query string) (vid, secret string, hasToken, sound bool) {
 	given := map[string][]string{}
-	for pair := range strings.SplitSeq(query, "&") {
-		name, value, _ := strings.Cut(pair, "=")
-		if brokenEscape.MatchString(name) {
-			continue
+	decode := func(s string) string {
+		return escape.ReplaceAllStringFunc(strings.ReplaceAll(s, "+", " "), func(code string) string {
+			var c byte
+			_, _ = fmt.Sscanf(code[1:], "%02x", &c) // it is an escape that is not broken
+			return string([]byte{c})
+		})
+	}
+	broken := brokenEscape.MatchString(query)
+	if !broken {
+		for pair := range strings.SplitSeq(query, "&") {
+			name, value, _ := strings.Cut(pair, "=")
+			given[decode(name)] = append(given[decode(name)], decode(value))
 		}
-		if brokenEscape.MatchString(value) {
-			value = ""
-		}
-		given[formDecode(name)] = append(given[formDecode(name)], formDecode(value))
 	}
 	vids, tokens := given["vid"], given["access_token"]
+	if broken || len(vids) != 1 || len(tokens) > 1 || !vehicleID.MatchString(vids[0]) {
+		return "", "", false, false
+	}
 	if len(tokens) == 1 {
 		secret, hasToken = tokens[0], true
 	}
-	if brokenEscape.MatchString(query) || len(vids) != 1 || len(tokens) > 1 || !vehicleID.MatchString(vids[0]) {
-		return "", secret, hasToken, false
-	}
 	return vids[0], secret, hasToken, true
-}
-
-func formDecode(s string) string {
-	var b strings.Builder
-	for i := 0; i < len(s); i++ {
-		switch s[i] {
-		case '+':
-			b.WriteByte(' ')
-		case '%':
-			var c byte
-			_, _ = fmt.Sscanf(s[i+1:i+3], "%02x", &c) // the caller has seen that it is one
-			b.WriteByte(c)
-			i += 2
-		default:
-			b.WriteByte(s[i])
-		}
-	}
-	return b.String()
 }

@@ -8,8 +8,8 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,15 +18,17 @@ import (
 	"carstate/internal/nodeprocess"
 	"carstate/internal/vehicle"
 	"carstate/torture/row"
+	"carstate/torture/writers"
 )
 
 const (
 	crowdSize   = 10_000 // clients that connect to MQTT at once
 	holders     = 6000   // connections held open at the HTTP listener of telemetry
 	hostileCars = 4      // connections of hostile cars at a time, by MQTT and by HTTP
-	honestCars  = 20
-	backEnds    = 2
 )
+
+// honest is who reports meanwhile.
+var honest = writers.Layout{HTTP: 2, MQTT: 20, Cars: 2}
 
 // telemetry has hostile cars and crowds at the doors of telemetry, while honest ones
 // go on.
@@ -37,26 +39,18 @@ func telemetry(ctx context.Context, w *world) error {
 		own = append(own, vehicle.ID(ownCar(i)))
 	}
 	hostile, err1 := w.admin.AddSource(ctx, "hostile", access.VehicleSet(own...), time.Time{})
-	honest, err2 := w.admin.AddSource(ctx, "honest", access.AllVehicles(), time.Time{})
+	key, err2 := w.AddSource(ctx, "honest")
 	filesAtRest, err3 := w.Descriptors()
 	memoryAtRest, err4 := w.Resident()
 	if err := errors.Join(err1, err2, err3, err4); err != nil {
 		return err
 	}
-	w.log.secrets(hostile.Key, honest.Key)
-
-	j := &journal{last: make(map[string]int64)}
-	drop, dropAll := context.WithCancel(ctx)
-	defer dropAll()
-	sending, stopSending := context.WithCancel(drop)
-	defer stopSending()
-	var senders sync.WaitGroup
-	for i := range honestCars {
-		senders.Go(func() { j.car(sending, drop, w, honest.Key, i) })
-	}
-	for i := range backEnds {
-		senders.Go(func() { j.backEnd(sending, drop, w, honest.Key, i) })
-	}
+	w.log.secrets(hostile.Key, key)
+	reporting, stopReports := context.WithCancel(ctx)
+	defer stopReports()
+	fleet := writers.Start(reporting, a, []*nodeprocess.Node{w.Node}, "honest", key, honest)
+	defer fleet.Wait()
+	defer stopReports()
 
 	peaks := w.watch(ctx)
 	during := time.Duration(share(a, 24, 4)) * time.Second
@@ -86,33 +80,52 @@ func telemetry(ctx context.Context, w *world) error {
 		w.crowd(ctx, share(a, crowdSize, 300))
 	})
 	attackers.Wait()
-	stopSending()
-	go func() { // who is not acknowledged by now never will be
-		select {
-		case <-time.After(patience):
-			dropAll()
-		case <-drop.Done():
-		}
-	}()
-	senders.Wait()
+	over := time.Now()
+	if err := nodeprocess.Until(ctx, patience, func(context.Context) error { return fleet.Flowing(over) }); err != nil && ctx.Err() == nil {
+		a.Wrong("%s after all hostile cars have gone: %v", patience, err)
+	}
+	stopReports()
+	fleet.Wait()
 	files, memory := peaks()
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	j.judged(ctx, w)
-
-	a.Offered(j.offered)
-	a.Acknowledged(j.acked)
-	if j.offered != j.acked {
-		a.Wrong("of %d honest samples %d were acknowledged", j.offered, j.acked)
-	}
-	a.Figure("samples of honest cars and back ends", float64(j.offered), "")
-	a.Figure("of them sent more than once", float64(j.again), "")
+	w.judged(ctx, fleet)
+	fleet.Figures()
 	met.judge(a)
 	a.Figure("most descriptors open", float64(files), "")
 	grown := float64(memory-memoryAtRest) / (1 << 20)
 	a.Aimed("most memory beyond that at rest", float64(int(grown)), "MiB", "≤ 512 MiB", grown <= 512)
 	return w.settle(ctx, filesAtRest)
+}
+
+// judged waits until everything that was acknowledged is judged, and looks whether
+// anybody spoke for a victim.
+func (w *world) judged(ctx context.Context, fleet *writers.Fleet) {
+	newest := fleet.Newest()
+	for _, vid := range honest.All() {
+		err := nodeprocess.Until(ctx, 20*time.Second, func(ctx context.Context) error {
+			a, err := w.Ask(ctx, drivingPath, w.open[0].secret, string(vid))
+			if err == nil && (a.Driving != "1" || a.Modified.Before(newest[vid].Time().Truncate(time.Second))) {
+				err = fmt.Errorf("%+v", a)
+			}
+			return err
+		})
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			w.attempt.Lost("the last acknowledged sample of %s, of %s, is not judged: %v", vid, newest[vid].Time().UTC().Format(time.RFC3339), err)
+		}
+	}
+	for i := range 10 {
+		for _, path := range []string{drivingPath, throttlePath} {
+			a, err := w.Ask(ctx, path, w.open[0].secret, victim(i))
+			if ctx.Err() == nil && (err != nil || a.HTTP != http.StatusOK || a.Reason != "unknown") {
+				w.attempt.Wrong("%s is known, of which nobody may speak: %+v, %v", victim(i), a, err)
+			}
+		}
+	}
 }
 
 // hostility is what hostile cars met.
@@ -169,7 +182,31 @@ func (w *world) hostileCar(number int, key string) *hostileCar {
 // attackMQTT is one connection of a hostile car.
 func (h *hostileCar) attackMQTT(ctx context.Context, w *world, met *hostility) {
 	s := h.connection()
-	x := talk(ctx, addressOf(30, h.IntN(1000)), w.Address(nodeprocess.MQTT), s.stream, h.Rand)
+	h.attack(ctx, w, 30, nodeprocess.MQTT, s.stream, func(got []byte) string {
+		wrong := s.judge(got)
+		met.stored.Add(int64(s.stored))
+		met.denied.Add(int64(s.denied))
+		if s.letIn {
+			met.letIn.Add(1)
+		}
+		return wrong
+	})
+}
+
+// attackHTTP is one upload of a hostile car.
+func (h *hostileCar) attackHTTP(ctx context.Context, w *world, met *hostility) {
+	stream, mayAccept := h.upload()
+	h.attack(ctx, w, 31, nodeprocess.Ingest, stream, func(got []byte) string {
+		taken, refused, wrong := judgeUpload(got, mayAccept)
+		met.taken.Add(int64(taken))
+		met.refused.Add(int64(refused))
+		return wrong
+	})
+}
+
+// attack sends a stream and judges what comes back.
+func (h *hostileCar) attack(ctx context.Context, w *world, network int, listener string, stream []byte, judge func(got []byte) string) {
+	x := talk(ctx, addressOf(network, h.IntN(1000)), w.Address(listener), stream, h.Rand)
 	if ctx.Err() != nil || x.alone { // in the crowd not everybody gets to the door
 		return
 	}
@@ -178,44 +215,63 @@ func (h *hostileCar) attackMQTT(ctx context.Context, w *world, met *hostility) {
 	if x.err != nil {
 		wrong = x.err.Error()
 	} else {
-		wrong = s.judge(x.got)
-		met.stored.Add(int64(s.stored))
-		met.denied.Add(int64(s.denied))
-		if s.letIn {
-			met.letIn.Add(1)
-		}
+		wrong = judge(x.got)
 	}
 	if wrong != "" {
-		w.attempt.Wrong("a hostile car: %s: %s to %s", wrong, shown(x.got), shown(s.stream))
+		w.attempt.Wrong("a hostile car: %s: %s to %s", wrong, shown(x.got), shown(stream))
 		return
 	}
 	w.attempt.Acknowledged(1)
+}
+
+// upload is one HTTP request to the listener of telemetry, and whether any of it
+// may be accepted.
+func (h *hostileCar) upload() (stream []byte, mayAccept bool) {
+	own := ownCar(h.IntN(10))
+	method, target, key, kind, body, more := "POST", "/v1/telemetry", h.key, "application/x-ndjson", reading(own)+"\n", ""
+	length := ""
+	n := h.IntN(16)
+	switch n {
+	case 0:
+		method = pick(h.writer, "GET", "PUT", "DELETE", "OPTIONS", "PATCH", "post")
+	case 1:
+		target = pick(h.writer, "/", "/v1/telemetry/", "/v1/../v1/telemetry", "//v1/telemetry", "/v1/%74elemetry", "/metrics", "/debug/pprof/")
+	case 2:
+		key = pick(h.writer, "", "x", h.tokens[0].secret, "css_"+long(36), long(9000), "\xff")
+	case 3:
+		body = reading(victim(h.IntN(10)))
+	case 4:
+		body = pick(h.writer, "", "{", "null", "[]", strings.Repeat("[", 50_000), "\xff\xfe", "{}\n{}\n", `{"vid":"`+own+`","vid":"Victim1","time":1,"signals":{}}`, "\x1b[31m\n", long(70_000))
+	case 5:
+		if body = "{}"; h.chance(10) {
+			body = pick(h.writer, strings.Repeat(reading(own)+"\n", 10_001), strings.Repeat(" ", 9<<20))
+		}
+	case 6:
+		kind = pick(h.writer, "", "text/plain", "application/xml", "multipart/form-data; boundary=x", "application/x-ndjson\x00", "a/b; c=\"\n")
+	case 7:
+		more = "Content-Encoding: " + pick(h.writer, "gzip", "br", "gzip, gzip", "identity, x", "GZIP") + "\r\n"
+	case 8:
+		length = "Content-Length: " + pick(h.writer, "-1", "+5", "x", "99999999999999999999", "9000000000", "5, 5")
+	case 9:
+		length = "Transfer-Encoding: chunked"
+		body = pick(h.writer, "zz\r\n", "ffffffffffffffffff\r\n", "5\r\nhel", "-1\r\n", "0\r\n\r\n", "5;"+long(6000)+"\r\nhello\r\n0\r\n\r\n")
+	case 10:
+		more = "X: " + long(40_000) + "\r\n"
+	case 11:
+		more = "Expect: 100-continue\r\n"
+	}
+	if length == "" {
+		length = fmt.Sprintf("Content-Length: %d", len(body))
+	}
+	stream = fmt.Appendf(nil, "%s %s HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nContent-Type: %s\r\nConnection: close\r\n%s%s\r\n\r\n%s", method, target, key, kind, more, length, body)
+	if h.chance(4) {
+		return h.mutate(stream), true
+	}
+	return stream, n > 10
 }
 
 // refusals are what the listener of telemetry may say to what is not good.
 var refusals = map[int]bool{400: true, 401: true, 403: true, 404: true, 405: true, 408: true, 413: true, 414: true, 415: true, 417: true, 431: true, 501: true, 505: true}
-
-// attackHTTP is one upload of a hostile car.
-func (h *hostileCar) attackHTTP(ctx context.Context, w *world, met *hostility) {
-	stream, mayAccept := h.upload()
-	x := talk(ctx, addressOf(31, h.IntN(1000)), w.Address(nodeprocess.Ingest), stream, h.Rand)
-	if ctx.Err() != nil || x.alone {
-		return
-	}
-	w.attempt.Offered(1)
-	if x.err != nil {
-		w.attempt.Wrong("a hostile upload: %v: %s", x.err, shown(stream))
-		return
-	}
-	taken, refused, wrong := judgeUpload(x.got, mayAccept)
-	met.taken.Add(int64(taken))
-	met.refused.Add(int64(refused))
-	if wrong != "" {
-		w.attempt.Wrong("a hostile upload gets %s: %s to %s", wrong, shown(x.got), shown(stream))
-		return
-	}
-	w.attempt.Acknowledged(1)
-}
 
 // judgeUpload counts the answers to an upload, and says what is wrong with them, ""
 // if nothing is.
@@ -233,7 +289,7 @@ func judgeUpload(got []byte, mayAccept bool) (taken, refused int, wrong string) 
 			refused++
 		case resp.StatusCode == 100, resp.StatusCode == 503 && resp.Header.Get("Retry-After") != "":
 		default:
-			return taken, refused, fmt.Sprint(resp.StatusCode)
+			return taken, refused, fmt.Sprintf("an upload gets %d", resp.StatusCode)
 		}
 	}
 }
@@ -244,17 +300,15 @@ func (w *world) crowd(ctx context.Context, n int) {
 	const connectTimeout, slack = 10 * time.Second, 20 * time.Second
 	a := w.attempt
 	var all sync.WaitGroup
-	var stayed, refused, letIn atomic.Int64
+	var stayed, refused, letIn, lastIn atomic.Int64 // the last in ns after the begin
 	good := login{protocol: "MQTT", version: 4, flags: 2, keepAlive: 60, id: "x", user: "hostile", key: "css_000000000000000000000000000000000000"}
 	wrongKey := good.bytes()
 	dialing := make(chan struct{}, 512)
 	began := time.Now()
-	var lastIn atomic.Int64 // ns after that
 	for i := range n {
 		dialing <- struct{}{}
 		all.Go(func() {
-			d := net.Dialer{Timeout: patience, LocalAddr: &net.TCPAddr{IP: net.ParseIP(addressOf(40, i))}}
-			c, err := d.DialContext(ctx, "tcp", w.Address(nodeprocess.MQTT))
+			c, err := dialFrom(ctx, addressOf(40, i), w.Address(nodeprocess.MQTT))
 			<-dialing
 			if err != nil {
 				refused.Add(1)
@@ -265,20 +319,12 @@ func (w *world) crowd(ctx context.Context, n int) {
 			stop := context.AfterFunc(ctx, func() { _ = c.Close() })
 			defer stop()
 			_ = c.SetDeadline(time.Now().Add(connectTimeout + slack))
-			switch i % 5 {
-			case 0:
-				_, err = c.Write(wrongKey)
-			case 1:
-				_, err = c.Write(wrongKey[:i/5%(len(wrongKey)-1)+1])
-			case 2:
-				_, err = c.Write([]byte{0x10, 0xff, 0xff, 0xff, 0x7f})
-			}
+			says := [][]byte{wrongKey, wrongKey[:i/5%(len(wrongKey)-1)+1], {0x10, 0xff, 0xff, 0xff, 0x7f}, nil, nil}[i%5]
 			var got []byte
-			if err == nil {
+			if _, err = c.Write(says); err == nil {
 				got, err = io.ReadAll(c)
 			}
-			var network net.Error
-			if errors.As(err, &network) && network.Timeout() && ctx.Err() == nil {
+			if timedOut(err) && ctx.Err() == nil {
 				stayed.Add(1)
 			}
 			if len(got) >= 4 && got[0] == connack && got[3] == 0 {
@@ -309,14 +355,13 @@ func (w *world) hold(ctx context.Context, n int) {
 	for i := range n {
 		all.Go(func() {
 			for ctx.Err() == nil {
-				d := net.Dialer{Timeout: patience, LocalAddr: &net.TCPAddr{IP: net.ParseIP(addressOf(50, i))}}
-				c, err := d.DialContext(ctx, "tcp", w.Address(nodeprocess.Ingest))
+				c, err := dialFrom(ctx, addressOf(50, i), w.Address(nodeprocess.Ingest))
 				if err != nil {
 					return
 				}
 				stop := context.AfterFunc(ctx, func() { _ = c.Close() })
 				if i%2 == 0 {
-					_, _ = fmt.Fprintf(c, "POST /v1/telemetry HTTP/1.1\r\nX: ")
+					_, _ = io.WriteString(c, "POST /v1/telemetry HTTP/1.1\r\nX: ")
 				}
 				_, _ = io.Copy(io.Discard, c) // until it is closed
 				stop()

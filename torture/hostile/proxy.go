@@ -57,7 +57,7 @@ func behindProxy(ctx context.Context, w *world) error {
 		return err
 	}
 	defer stop()
-	invalid, err := w.invalid(ctx)
+	invalid, err := w.refused(ctx, `"invalid_request"`)
 	if err != nil {
 		return err
 	}
@@ -70,11 +70,7 @@ func behindProxy(ctx context.Context, w *world) error {
 		attackers.Go(func() {
 			rng := rand.New(rand.NewPCG(a.Seed, uint64(2000+i)))
 			for h := w.writer(i, rng); left.Add(-1) >= 0 && ctx.Err() == nil; {
-				stream := h.smuggle()
-				if h.chance(2) {
-					stream = append(h.sound().bytes(), stream...)
-				}
-				stream = append(stream, h.sound().bytes()...)
+				stream := []byte(pick(h, "", h.sound()) + h.smuggle() + h.sound())
 				x := talk(ctx, addressOf(60, i), address, stream, rng)
 				if ctx.Err() != nil {
 					return
@@ -88,37 +84,24 @@ func behindProxy(ctx context.Context, w *world) error {
 		askers.Go(func() {
 			h := w.writer(i, rand.New(rand.NewPCG(a.Seed, uint64(3000+i))))
 			h.name = "p" + h.name
-			var c *connection
+			c := &connection{to: address}
+			defer c.close()
 			for attacking.Err() == nil {
 				vid := h.nobody()
-				err := error(nil)
-				if c == nil {
-					c, err = dial(ctx, address)
-				}
-				if err == nil {
-					var got string
-					got, err = c.body("GET " + drivingPath + "?access_token=" + w.open[0].secret + "&vid=" + vid + " HTTP/1.1\r\nHost: localhost\r\n\r\n")
-					if err == nil && !strings.HasPrefix(got, `{"code":200,"msg":"success","data":{"vid":"`+vid+`",`) {
-						a.Wrong("through nginx, who asks for %s gets %.200q", vid, got)
-						return
-					}
-				}
+				status, got, err := c.ask(ctx, question(w, vid))
 				asked.Add(1)
-				if err == nil {
-					continue
-				}
-				if bad := (*statusError)(nil); errors.As(err, &bad) && (bad.status == http.StatusBadGateway || bad.status == http.StatusGatewayTimeout) {
-					refused.Add(1)
-				} else {
+				switch {
+				case err != nil:
 					a.Wrong("through nginx, a good request is lost: %v", err)
+				case status == http.StatusBadGateway || status == http.StatusGatewayTimeout:
+					refused.Add(1)
+				case status != http.StatusOK || !strings.HasPrefix(got, `{"code":200,"msg":"success","data":{"vid":"`+vid+`",`):
+					a.Wrong("through nginx, who asks for %s gets %d %.200q", vid, status, got)
+					return
 				}
-				if c != nil {
-					_ = c.Close()
-					c = nil
+				if status != http.StatusOK {
+					c.close()
 				}
-			}
-			if c != nil {
-				_ = c.Close()
 			}
 		})
 	}
@@ -135,7 +118,7 @@ func behindProxy(ctx context.Context, w *world) error {
 	}
 	a.Figure("good requests through nginx, beside smuggled ones", float64(asked.Load()), "")
 	// What nginx refuses itself does not try the service.
-	through, err := w.invalid(ctx)
+	through, err := w.refused(ctx, `"invalid_request"`)
 	if err != nil {
 		return err
 	}
@@ -153,11 +136,11 @@ func behindProxy(ctx context.Context, w *world) error {
 	return ctx.Err()
 }
 
-// invalid is how many requests the node has refused because they were none.
-func (w *world) invalid(ctx context.Context) (sum float64, err error) {
+// refused is how many requests the node has refused, for this reason or for any.
+func (w *world) refused(ctx context.Context, reason string) (sum float64, err error) {
 	m, err := w.Metrics(ctx)
 	for name, n := range m {
-		if strings.HasPrefix(name, "carstate_queries_total{") && strings.Contains(name, `"invalid_request"`) {
+		if strings.HasPrefix(name, "carstate_queries_total{") && strings.Contains(name, reason) && !strings.Contains(name, `"answered"`) {
 			sum += n
 		}
 	}
@@ -205,7 +188,7 @@ func (w *world) startNginx(ctx context.Context) (address string, stop func(), er
 	}
 	address = l.Addr().String()
 	err = nodeprocess.Until(ctx, 10*time.Second, func(ctx context.Context) error {
-		c, err := dial(ctx, address)
+		c, err := new(net.Dialer).DialContext(ctx, "tcp", address)
 		if err == nil {
 			err = c.Close()
 		}

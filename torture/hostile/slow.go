@@ -1,6 +1,7 @@
 package hostile
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -8,6 +9,8 @@ import (
 	"io"
 	"math"
 	"net"
+	"net/http"
+	"os"
 	"os/exec"
 	"slices"
 	"strconv"
@@ -16,6 +19,7 @@ import (
 	"time"
 
 	"carstate/internal/nodeprocess"
+	"carstate/torture/cores"
 )
 
 // slowClients is how many of them slowhttptest has.
@@ -53,11 +57,23 @@ func slow(ctx context.Context, w *world) (err error) {
 	if err != nil {
 		return err
 	}
-	processor, back, err := apart(w)
+	// The attackers get a processor of their own: the kernel may be in the middle of
+	// one of their calls, which look at thousands of connections, and not give the
+	// processor to anybody else before that ends.
+	parts, err := cores.Split(w.PID())
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, back()) }()
+	processor := parts.Number
+	if processor >= 0 {
+		set := func(s *cores.Set) error {
+			return errors.Join(cores.Confine(w.PID(), s), cores.Confine(os.Getpid(), s))
+		}
+		if err := set(&parts.Others); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, set(&parts.All)) }()
+	}
 	p := newProbe(w)
 	p.measure(ctx, 2) // the first requests warm both sides up
 	before := percentile(p.measure(ctx, windows), 0.5)
@@ -76,7 +92,7 @@ func slow(ctx context.Context, w *world) (err error) {
 		// if all were so.
 		var with, after time.Duration
 		held, enough := 0, false
-		refused, err := w.refusals(ctx)
+		refused, err := w.refused(ctx, "")
 		if err != nil {
 			return err
 		}
@@ -100,7 +116,7 @@ func slow(ctx context.Context, w *world) (err error) {
 				break
 			}
 		}
-		all, err := w.refusals(ctx)
+		all, err := w.refused(ctx, "")
 		if err != nil {
 			return err
 		}
@@ -140,17 +156,6 @@ func slow(ctx context.Context, w *world) (err error) {
 	}
 	a.Aimed("of them failed", float64(len(p.failures)), "", "0", len(p.failures) == 0)
 	return nil
-}
-
-// refusals is how many requests the node has refused, for whatever reason.
-func (w *world) refusals(ctx context.Context) (sum float64, err error) {
-	m, err := w.Metrics(ctx)
-	for name, n := range m {
-		if strings.HasPrefix(name, "carstate_queries_total{") && !strings.Contains(name, `"answered"`) {
-			sum += n
-		}
-	}
-	return sum, err
 }
 
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
@@ -202,13 +207,9 @@ func (w *world) under(ctx context.Context, p *probe, windows, connections, proce
 	var held []int
 	var counting sync.WaitGroup
 	counting.Go(func() {
-		for measuring.Err() == nil {
+		for ; measuring.Err() == nil; time.Sleep(50 * time.Millisecond) {
 			if n, err := w.Descriptors(); err == nil {
 				held = append(held, n)
-			}
-			select {
-			case <-measuring.Done():
-			case <-time.After(50 * time.Millisecond):
 			}
 		}
 	})
@@ -269,10 +270,9 @@ func dawdle(ctx context.Context, w *world) error {
 			}
 			_, _ = io.WriteString(c, text)
 			got, err := io.ReadAll(c)
-			var network net.Error
 			switch {
 			case ctx.Err() != nil:
-			case errors.As(err, &network) && network.Timeout():
+			case timedOut(err):
 				a.Wrong("who sends %q, and then little, may stay for ever: %s", text, time.Since(began).Round(time.Second))
 			case len(text) > 2 && !bytes.HasPrefix(got, []byte("HTTP/1.1 408 ")):
 				a.Wrong("who sends %q and no more gets %.100q", text, got)
@@ -287,4 +287,129 @@ func dawdle(ctx context.Context, w *world) error {
 	}
 	all.Wait()
 	return ctx.Err()
+}
+
+// The probe asks in an open loop: each request is due at a time of its own and its
+// delay counts from then, so that a stall delays all that fall into it.
+const (
+	probers   = 8
+	probeRate = 400 // requests a second over connections that last
+	freshRate = 20  // and over new ones
+	window    = time.Second
+)
+
+// probe asks a listener a good question again and again.
+type probe struct {
+	address string
+	request string
+
+	mu       sync.Mutex
+	began    time.Time
+	lasting  map[int][]time.Duration // by window
+	fresh    []time.Duration
+	asked    int
+	failures []error
+}
+
+func newProbe(w *world) *probe {
+	return &probe{address: w.Address(nodeprocess.Query), request: question(w, "CarNormal"), lasting: make(map[int][]time.Duration)}
+}
+
+// question is a good request.
+func question(w *world, vid string) string {
+	return "GET " + drivingPath + "?access_token=" + w.open[0].secret + "&vid=" + vid + " HTTP/1.1\r\nHost: localhost\r\n\r\n"
+}
+
+// measure asks for some windows and returns the 99th percentile of each.
+func (p *probe) measure(ctx context.Context, windows int) (p99 []time.Duration) {
+	clear(p.lasting)
+	p.began = time.Now()
+	until := p.began.Add(time.Duration(windows) * window)
+	var all sync.WaitGroup
+	for i := range probers {
+		all.Go(func() {
+			p.ask(ctx, until, time.Second*probers/probeRate, time.Duration(i)*time.Second/probeRate, false)
+		})
+	}
+	all.Go(func() { p.ask(ctx, until, time.Second/freshRate, 0, true) })
+	all.Wait()
+	for _, took := range p.lasting {
+		p99 = append(p99, percentile(took, 0.99))
+	}
+	return p99
+}
+
+func percentile(list []time.Duration, q float64) time.Duration {
+	if len(list) == 0 {
+		return 0
+	}
+	slices.Sort(list)
+	return list[min(len(list)-1, int(q*float64(len(list))))]
+}
+
+// ask is one client with one connection, or one for each request.
+func (p *probe) ask(ctx context.Context, until time.Time, every, offset time.Duration, fresh bool) {
+	c := &connection{to: p.address}
+	defer c.close()
+	for due := p.began.Add(offset); due.Before(until) && ctx.Err() == nil; due = due.Add(every) {
+		time.Sleep(time.Until(due))
+		status, body, err := c.ask(ctx, p.request)
+		if err == nil && (status != http.StatusOK || !strings.Contains(body, `"status":1`)) {
+			err = fmt.Errorf("a good request got %d %.200q", status, body)
+		}
+		took := time.Since(due)
+		if fresh || err != nil {
+			c.close()
+		}
+		p.mu.Lock()
+		p.asked++
+		switch {
+		case err != nil && ctx.Err() == nil:
+			p.failures = append(p.failures, err)
+		case err != nil:
+		case fresh:
+			p.fresh = append(p.fresh, took)
+		default:
+			at := int(due.Sub(p.began) / window)
+			p.lasting[at] = append(p.lasting[at], took)
+		}
+		p.mu.Unlock()
+	}
+}
+
+// connection is that of an honest client, which connects when it has something to
+// ask.
+type connection struct {
+	to   string
+	conn net.Conn // nil: none
+	in   *bufio.Reader
+}
+
+func (c *connection) ask(ctx context.Context, request string) (status int, body string, err error) {
+	if c.conn == nil {
+		if c.conn, err = (&net.Dialer{Timeout: patience}).DialContext(ctx, "tcp", c.to); err != nil {
+			c.conn = nil
+			return 0, "", err
+		}
+		c.in = bufio.NewReader(c.conn)
+	}
+	if err := c.conn.SetDeadline(time.Now().Add(patience)); err != nil {
+		return 0, "", err
+	}
+	if _, err := io.WriteString(c.conn, request); err != nil {
+		return 0, "", err
+	}
+	resp, err := http.ReadResponse(c.in, nil)
+	if err != nil {
+		return 0, "", err
+	}
+	text, err := io.ReadAll(resp.Body)
+	return resp.StatusCode, string(text), errors.Join(err, resp.Body.Close())
+}
+
+func (c *connection) close() {
+	if c.conn != nil {
+		_ = c.conn.Close()
+		c.conn = nil
+	}
 }

@@ -13,7 +13,6 @@ import (
 	"carstate/internal/access"
 	"carstate/internal/admin"
 	"carstate/internal/nodeprocess"
-	"carstate/internal/vehicle"
 	"carstate/torture/row"
 )
 
@@ -25,7 +24,6 @@ type world struct {
 	admin   *admin.Client
 	log     *logWatch
 	open    []*token // without a limit
-	limited [talkers][]*token
 	strange []string // what is no token
 }
 
@@ -61,14 +59,6 @@ func newWorld(ctx context.Context, a *row.Attempt) (w *world, err error) {
 // issueTokens makes tokens of all kinds.
 func (w *world) issueTokens(ctx context.Context) error {
 	all := access.AllVehicles()
-	issue := func(r access.TokenRequest, agreed token) (*token, string, error) {
-		r.Developer = "Ada"
-		made, err := w.admin.IssueToken(ctx, r)
-		agreed.secret, agreed.calls = made.AccessToken, int(r.Rate.Calls)
-		agreed.driving, agreed.throttle = r.Operations.Has(access.CarDrivingState), r.Operations.Has(access.ThrottleSystem)
-		w.tokens[agreed.secret] = &agreed
-		return &agreed, made.ID, err
-	}
 	for _, r := range []struct {
 		access.TokenRequest
 		agreed token
@@ -84,24 +74,18 @@ func (w *world) issueTokens(ctx context.Context) error {
 		if ends {
 			r.Expires = time.Now().Add(4 * time.Second) // not so soon that it may be over before it is issued
 		}
-		t, id, err := issue(r.TokenRequest, r.agreed)
-		if err == nil && t.dead && !ends {
-			_, err = w.admin.RevokeToken(ctx, id)
+		r.Developer = "Ada"
+		made, err := w.admin.IssueToken(ctx, r.TokenRequest)
+		if err == nil && r.agreed.dead && !ends {
+			_, err = w.admin.RevokeToken(ctx, made.ID)
 		}
 		if err != nil {
 			return err
 		}
+		t := &r.agreed
+		t.secret, t.driving, t.throttle = made.AccessToken, r.Operations.Has(access.CarDrivingState), r.Operations.Has(access.ThrottleSystem)
+		w.tokens[t.secret] = t
 		w.open = append(w.open, t)
-	}
-	for i := range w.limited {
-		for range 6 {
-			r := access.TokenRequest{Operations: access.AllOperations, Vehicles: all, Rate: access.Rate{Calls: limitedCalls, Window: time.Hour}}
-			t, _, err := issue(r, token{})
-			if err != nil {
-				return err
-			}
-			w.limited[i] = append(w.limited[i], t)
-		}
 	}
 	unknown, _ := access.NewSecret(access.TokenKind)
 	source, _ := access.NewSecret(access.SourceKind)
@@ -128,9 +112,9 @@ func (w *world) driveCars(ctx context.Context) error {
 	}
 	sample("CarFaulty", now, `"Vehicle.Speed":60,"Vehicle.OBD.DTCList":["P0121"]`)
 	sample("CarParked", now, `"Vehicle.LowVoltageSystemState":"OFF"`)
-	w.cars["CarNormal"] = car{driving: '1', throttle: '1', read: now}
-	w.cars["CarJam"] = car{driving: '3', read: now}
-	w.cars["CarFaulty"] = car{driving: '1', throttle: '0', read: now}
+	w.cars["CarNormal"] = car{driving: "1", throttle: "1", read: now}
+	w.cars["CarJam"] = car{driving: "3", read: now}
+	w.cars["CarFaulty"] = car{driving: "1", throttle: "0", read: now}
 	w.cars["CarParked"] = car{notDriving: true}
 	key, err := w.AddSource(ctx, "setup")
 	if err != nil {
@@ -144,7 +128,7 @@ func (w *world) driveCars(ctx context.Context) error {
 		for vid, truth := range w.cars {
 			d, err1 := w.Ask(ctx, drivingPath, w.open[0].secret, vid)
 			t, err2 := w.Ask(ctx, throttlePath, w.open[0].secret, vid)
-			if err1 != nil || err2 != nil || (truth.driving != 0 && d.Driving != string(truth.driving)) || (truth.throttle != 0 && t.Throttle != string(truth.throttle)) || truth.notDriving && d.Reason != "not_driving" {
+			if err1 != nil || err2 != nil || truth.driving != "" && d.Driving != truth.driving || truth.throttle != "" && t.Throttle != truth.throttle || truth.notDriving && d.Reason != "not_driving" {
 				return fmt.Errorf("%s is answered %+v, %+v, %v, %v", vid, d, t, err1, err2)
 			}
 		}
@@ -165,23 +149,9 @@ func (w *world) driveCars(ctx context.Context) error {
 // writer makes the requests of one talker.
 func (w *world) writer(worker int, rng *rand.Rand) *writer {
 	return &writer{
-		Rand: rng, name: string(rune('a' + worker)), tokens: append(append([]*token{}, w.open...), w.limited[worker]...), strange: w.strange,
+		Rand: rng, name: string(rune('a' + worker)), tokens: w.open, strange: w.strange,
 		cars: []string{"CarNormal", "CarJam", "CarFaulty", "CarParked"},
 	}
-}
-
-// known reports whether the service has ever heard of a vehicle.
-func (w *world) known(ctx context.Context, id vehicle.ID) (bool, error) {
-	for _, path := range []string{drivingPath, throttlePath} {
-		a, err := w.Ask(ctx, path, w.open[0].secret, string(id))
-		if err != nil || a.HTTP != 200 {
-			return false, fmt.Errorf("a look for a vehicle got %d: %w", a.HTTP, err)
-		}
-		if a.Reason != "unknown" {
-			return true, nil
-		}
-	}
-	return false, nil
 }
 
 // logWatch reads all that the node says.

@@ -1,0 +1,173 @@
+package hostile
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"carstate/torture/row"
+)
+
+func attempt(t *testing.T) *row.Attempt {
+	return &row.Attempt{Seed: 1, Logf: t.Logf, Stop: func() {}}
+}
+
+var read = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// agreed is a contract with one token and two cars.
+func agreed() *contract {
+	return &contract{
+		tokens: map[string]*token{"T": {secret: "T", driving: true, throttle: true}},
+		cars:   map[string]car{"CarJam": {driving: "3", read: read}, "CarNormal": {driving: "1", read: read}},
+	}
+}
+
+// answered is a good answer; each has another ID.
+func answered(status, body, more string) string {
+	return fmt.Sprintf("HTTP/1.1 %s\r\nDate: %s\r\nContent-Type: application/json\r\nCache-Control: private, no-store\r\nX-Request-Id: x\r\n%sContent-Length: %d\r\n\r\n%s",
+		status, read.Format(http.TimeFormat), more, len(body), body)
+}
+
+// The model sees answers that are wrong.
+func TestCompare(t *testing.T) {
+	good := "GET " + drivingPath + "?access_token=T&vid=CarJam HTTP/1.1\r\nHost: a\r\n\r\n"
+	other := strings.Replace(good, "CarJam", "CarNormal", 1)
+	hides := strings.Replace(good, "Host: a", "Host: a\r\nContent-Length: 4\r\nTransfer-Encoding: chunked", 1)
+	head := strings.Replace(good, "GET", "HEAD", 1)
+	record := func(vid, state string) string {
+		return answered("200 OK", fmt.Sprintf(`{"code":200,"msg":"success","data":{"vid":"%s","status":1,"vehicle_runing_state":"%s"}}`, vid, state), "Last-Modified: "+read.Format(http.TimeFormat)+"\r\n")
+	}
+	jam, normal := record("CarJam", "3"), record("CarNormal", "1")
+	refused := answered("400 Bad Request", `{"code":400,"msg":"invalid_request: no","data":null}`, "Connection: close\r\n")
+	missing := answered("404 Not Found", `{"code":404,"msg":"not_found: /x\"<b>","data":null}`, "")
+	for _, test := range []struct{ title, sent, got, says string }{
+		{"as it should be", good + other, jam + normal, ""},
+		{"HEAD", head, jam[:strings.Index(jam, "{")], ""},
+		{"refused", hides, refused, ""},
+		{"other order", good + other, normal + jam, "another record"},
+		{"one answer too few", good + other, jam, "no answer came"},
+		{"one too many", good, jam + jam, "nobody asked"},
+		{"what was smuggled", hides + good, refused + jam, "after the last answer"},
+		{"not refused", hides, jam, "is 200 (wanted 400)"},
+		{"HEAD with a body", head, jam, "nobody asked"},
+		{"another status", good, strings.Replace(jam, "200 OK", "500 Oops", 1), "is 500"},
+		{"a message that repeats the path", strings.Replace(good, "/api", "/x", 1), missing, "is not the envelope of a refusal (wanted 404)"},
+		{"a header more", good, strings.Replace(jam, "Date:", "X: y\r\nDate:", 1), "contract does not"},
+		{"may be kept", good, strings.Replace(jam, "private, no-store", "public, max-age=9", 1), "Cache-Control"},
+		{"another verdict", good, strings.Replace(jam, `"3"`, `"1"`, 1), "another record"},
+		{"breaks off", good, jam[:100], "breaks off"},
+		{"the end of the connection unsaid", hides, strings.Replace(refused, "Connection: close\r\n", "", 1), "Connection"},
+	} {
+		wrong, _ := agreed().compare([]byte(test.sent), exchange{got: []byte(test.got)}, new(caller), func(*answer) string { return "" })
+		if (wrong == "") != (test.says == "") || !strings.Contains(wrong, test.says) {
+			t.Errorf("%s: %q, want %q", test.title, wrong, test.says)
+		}
+	}
+}
+
+// What the model makes of single requests, from the contract's text.
+func TestNext(t *testing.T) {
+	line := "GET " + drivingPath + "?vid=CarJam&access_token=T"
+	for stream, want := range map[string][]int{
+		line + " HTTP/1.1\r\nHost: a\r\n\r\n":                                              {200},
+		"\r\n\r\n" + line + " HTTP/1.0\r\n\r\n":                                            {200},
+		line + " HTTP/1.1\r\n\r\n":                                                         {400},
+		line + "&vid=A HTTP/1.1\r\nHost: a\r\n\r\n":                                        {400},
+		line + "%4 HTTP/1.1\r\nHost: a\r\n\r\n":                                            {400},
+		line + " HTTP/1.1\r\nHost: a\r\ntransfer-ENCODING: x\r\n\r\n":                      {400},
+		line + " HTTP/1.1\nHost: a\n\n":                                                    {400},
+		line + strings.Repeat("a", maxLine) + " HTTP/1.1\r\nHost: a\r\n\r\n":               {414},
+		line + " HTTP/1.1\r\nHost: a\r\nX: " + strings.Repeat("a", maxHead) + "\r\n\r\n":   {431},
+		line + " HTTP/1.1\r\nHost: a\r\n":                                                  {400},
+		"POST" + line[3:] + " HTTP/1.1\r\nHost: a\r\n\r\n":                                 {405},
+		"POST /x HTTP/1.1\r\nHost: a\r\n\r\n":                                              {404},
+		strings.Replace(line, "vid=", "vid=-", 1) + " HTTP/1.1\r\nHost: a\r\n\r\n":         {400},
+		line + "x HTTP/1.1\r\nHost: a\r\n\r\n":                                             {401},
+		strings.Replace(line, "access_token", "token", 1) + " HTTP/1.1\r\nHost: a\r\n\r\n": {401},
+		"GET me:you HTTP/1.1\r\nHost: a\r\n\r\n":                                           {404, 400},
+		"\r\n":                                                                             nil,
+	} {
+		var got []int
+		if e := agreed().next([]byte(stream), new(caller)); e != nil {
+			for _, o := range e.outcomes {
+				got = append(got, o.status)
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%q: %v", stream, got)
+		}
+	}
+}
+
+// What a broken server would send to a car is seen.
+func TestJudge(t *testing.T) {
+	with := func(parts ...[]byte) []byte { return append([]byte{connack, 2, 0, 0}, bytes.Join(parts, nil)...) }
+	v4, v5 := sent{version: 4, known: true, good: map[uint16]bool{7: true}}, sent{version: 5, known: true}
+	for title, test := range map[string]struct {
+		sent  sent
+		got   []byte
+		wrong bool
+	}{
+		"let in":                   {v4, with(), false},
+		"closed":                   {sent{version: 4}, nil, false},
+		"let in without a right":   {sent{version: 4}, with(), true},
+		"a good message":           {v4, with([]byte{puback, 2, 0, 7}), false},
+		"another message":          {v4, with([]byte{puback, 2, 0, 8}), true},
+		"a message refused":        {v5, with([]byte{puback, 3, 0, 8, 0x87}), false},
+		"subscribed":               {v4, with([]byte{suback, 3, 0, 8, 1}), true},
+		"not subscribed":           {v4, with([]byte{suback, 4, 0, 8, 0x80, 0x80}), false},
+		"subscribed by MQTT 5":     {v5, with([]byte{suback, 5, 0, 8, 0, 0x87, 1}), true},
+		"not subscribed by MQTT 5": {v5, with([]byte{suback, 5, 0, 8, 0, 0x87, 0x87}), false},
+		"a SUBACK without codes":   {v5, with([]byte{suback, 3, 0, 8, 0}), true},
+		"a message for a car":      {v4, with([]byte{0x30, 3, 0, 1, 'a'}), true},
+		"half a packet":            {v4, with([]byte{puback, 2, 0}), true},
+		"no CONNACK":               {v4, []byte{pingresp, 0}, true},
+	} {
+		if got := test.sent.judge(test.got); (got != "") != test.wrong {
+			t.Errorf("%s: %q", title, got)
+		}
+	}
+	for text, wrong := range map[string]bool{
+		"HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n":                        true,
+		"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n":                       false,
+		"HTTP/1.1 500 Oops\r\nContent-Length: 0\r\n\r\n":                            true,
+		"HTTP/1.1 503 Later\r\nContent-Length: 0\r\n\r\n":                           true,
+		"HTTP/1.1 503 Later\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n":         false,
+		"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 400 No\r\nContent-Length: 0\r\n\r\n": false,
+	} {
+		if _, _, got := judgeUpload([]byte(text), false); (got != "") != wrong {
+			t.Errorf("%q: %q", text, got)
+		}
+	}
+}
+
+// Hostile cars of which none got anywhere are a finding, and so is a line of the log
+// that a stranger could have written.
+func TestFindings(t *testing.T) {
+	a := attempt(t)
+	nothing := new(hostility)
+	nothing.cars.Add(100)
+	nothing.uploads.Add(100)
+	if nothing.judge(a); a.Outcome().Wrong != 5 {
+		t.Errorf("%+v", a.Outcome())
+	}
+	for line, wrong := range map[string]bool{
+		`{"time":"x","level":"WARN","msg":"x"}`:              false,
+		`{"time":"x","level":"ERROR","msg":"x"}`:             true,
+		`{"time":"x","level":"INFO","msg":"x","panic":"a"}`:  true,
+		`{"time":"x","level":"INFO","msg":"x","a":"css_yz"}`: true,
+		`owned`: true,
+	} {
+		a := attempt(t)
+		l := &logWatch{attempt: a}
+		l.secrets("css_yz")
+		l.hear([]byte(line))
+		if o := a.Outcome(); o.Passed() == wrong {
+			t.Errorf("%s: %+v", line, o)
+		}
+	}
+}
