@@ -4,7 +4,6 @@ import (
 	"context"
 	"math/rand/v2"
 	"net/http"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -50,8 +49,6 @@ func startAsking(ctx context.Context, a *row.Attempt, nodes []*nodeprocess.Node,
 func (q *asking) ask(ctx context.Context, node, g int) {
 	rnd := rand.New(rand.NewPCG(q.a.Seed, uint64(2000+node*askersOfNode+g)))
 	modified := make(map[string]time.Time)
-	tick := time.NewTicker(4 * time.Millisecond)
-	defer tick.Stop()
 	for ctx.Err() == nil {
 		w, n := rnd.IntN(layout.Writers()), rnd.IntN(layout.Cars)
 		if (w+n/2)%askersOfNode != g {
@@ -62,10 +59,7 @@ func (q *asking) ask(ctx context.Context, node, g int) {
 			path = nodeprocess.ThrottlePath
 		}
 		q.one(ctx, node, path, writers.Car(w, n), modified)
-		select {
-		case <-ctx.Done():
-		case <-tick.C:
-		}
+		row.Pause(ctx, 4*time.Millisecond)
 	}
 }
 
@@ -109,7 +103,7 @@ func (q *asking) one(ctx context.Context, node int, path string, id vehicle.ID, 
 func (q *asking) percentile(p float64) time.Duration {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return percentile(q.took, p)
+	return row.Percentile(q.took, p)
 }
 
 // longestWait is that of all questions to nodes that were not stopped.
@@ -117,13 +111,4 @@ func (q *asking) longestWait() time.Duration {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.longest
-}
-
-// percentile sorts durations and returns the one below which a part p of them is.
-func percentile(all []time.Duration, p float64) time.Duration {
-	if len(all) == 0 {
-		return 0
-	}
-	slices.Sort(all)
-	return all[min(len(all)-1, int(p*float64(len(all))))]
 }

@@ -113,26 +113,30 @@ func (c *cluster) look(ctx context.Context, name string) (*jetstream.ClusterInfo
 
 // led is an error until every stream has a leader that answers.
 func (c *cluster) led(ctx context.Context) error {
-	for _, name := range streams {
-		if _, err := c.look(ctx, name); err != nil {
-			return fmt.Errorf("the leader of %s does not answer: %w", name, err)
-		}
-	}
-	return nil
+	return c.each(ctx, func(string, *jetstream.ClusterInfo) error { return nil })
 }
 
 // whole is an error while a server is missing or lags behind: to take another one
 // then would be to take two.
 func (c *cluster) whole(ctx context.Context) error {
-	for _, name := range streams {
-		info, err := c.look(ctx, name)
-		if err != nil {
-			return err
-		}
+	return c.each(ctx, func(name string, info *jetstream.ClusterInfo) error {
 		for _, r := range info.Replicas {
 			if !r.Current || r.Offline {
 				return fmt.Errorf("the copy of %s on %s is not current", name, r.Name)
 			}
+		}
+		return nil
+	})
+}
+
+func (c *cluster) each(ctx context.Context, check func(name string, info *jetstream.ClusterInfo) error) error {
+	for _, name := range streams {
+		info, err := c.look(ctx, name)
+		if err != nil {
+			return fmt.Errorf("the leader of %s does not answer: %w", name, err)
+		}
+		if err := check(name, info); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -40,9 +40,8 @@ func (f *following) run(ctx context.Context, e *stream.Engine) {
 	}
 }
 
-func (f *following) put(id vehicle.ID, s vehicle.State) { f.putAt(time.Now(), id, s) }
-
-func (f *following) putAt(now time.Time, id vehicle.ID, s vehicle.State) {
+func (f *following) put(id vehicle.ID, s vehicle.State) {
+	now := time.Now()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.states++
@@ -82,14 +81,11 @@ func (f *following) renewed(when vehicle.UnixMilli) (last time.Time) {
 
 // newerThan is an error until the state of every car is of after a moment.
 func (f *following) newerThan(when vehicle.UnixMilli) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	wanted := make(map[vehicle.ID]vehicle.UnixMilli)
 	for _, id := range layout.All() {
-		if f.at[id] <= when {
-			return fmt.Errorf("the state of %s is not of after %s", id, when.Time().Format("15:04:05.000"))
-		}
+		wanted[id] = when + 1
 	}
-	return nil
+	return f.reached(wanted)
 }
 
 // someNewerThan is an error until the state of any car is of after a moment.
@@ -104,13 +100,13 @@ func (f *following) someNewerThan(when vehicle.UnixMilli) error {
 	return fmt.Errorf("no state is of after %s", when.Time().Format("15:04:05.000"))
 }
 
-// reached is an error until the state of every car is as new as a reading of it.
-func (f *following) reached(readings map[vehicle.ID]vehicle.UnixMilli) error {
+// reached is an error until the state of every car is as new as a moment of it.
+func (f *following) reached(wanted map[vehicle.ID]vehicle.UnixMilli) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for id, at := range readings {
+	for id, at := range wanted {
 		if f.at[id] < at {
-			return fmt.Errorf("the state of %s is %s older than what was acknowledged last", id, at.Sub(f.at[id]))
+			return fmt.Errorf("the state of %s is not of after %s, but %s older", id, at.Time().Format("15:04:05.000"), at.Sub(f.at[id]))
 		}
 	}
 	return nil

@@ -2,15 +2,17 @@ package nodes
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
-	"carstate/internal/access"
 	"carstate/internal/admin"
 	"carstate/internal/nodeprocess"
+	"carstate/torture/row"
 	"carstate/torture/writers"
 )
 
@@ -21,50 +23,29 @@ const (
 
 // revoke measures how long a revoked token is still accepted on some node.
 func (s *system) revoke(ctx context.Context) ([]time.Duration, error) {
-	rnd := rand.New(rand.NewPCG(s.a.Seed, 2))
-	todo := make(chan int, revocations) // the node to ask for each
-	for range revocations {
-		todo <- rnd.IntN(len(s.nodes))
-	}
-	close(todo)
-	var mu sync.Mutex // guards what follows
-	var took []time.Duration
-	var failed error
+	took, errs := make([]time.Duration, revocations), make([]error, revokers)
 	var revoking sync.WaitGroup
-	for range revokers {
+	for r := range revokers {
 		revoking.Go(func() {
-			for at := range todo {
-				d, err := s.revokeOne(ctx, at)
-				mu.Lock()
-				if took = append(took, d); err != nil {
-					failed = err
-				}
-				mu.Unlock()
-				if err != nil {
-					return
-				}
+			rnd := rand.New(rand.NewPCG(s.a.Seed, uint64(4+r)))
+			for i := r; i < revocations && errs[r] == nil; i += revokers {
+				took[i], errs[r] = s.revokeOne(ctx, rnd.IntN(len(s.nodes)))
 			}
 		})
 	}
 	revoking.Wait()
-	return took, failed
+	return took, errors.Join(errs...)
 }
 
 // revokeOne issues a token on a node and revokes it on the next.
 func (s *system) revokeOne(ctx context.Context, at int) (time.Duration, error) {
-	issuer, err := s.nodes[at].AdminClient()
-	if err != nil {
-		return 0, err
-	}
 	revoker, err := s.nodes[(at+1)%len(s.nodes)].AdminClient()
 	if err != nil {
 		return 0, err
 	}
 	var t admin.IssuedToken
 	if err := nodeprocess.Until(ctx, settleWithin, func(ctx context.Context) (err error) {
-		t, err = issuer.IssueToken(ctx, access.TokenRequest{
-			Developer: "Ada", Operations: access.AllOperations, Vehicles: access.AllVehicles(), Expires: time.Now().Add(time.Hour),
-		})
+		t, err = s.nodes[at].IssueToken(ctx, "Ada")
 		return err
 	}); err != nil {
 		return 0, err
@@ -137,12 +118,10 @@ func (s *system) measureWindow(ctx context.Context, n *nodeprocess.Node) (speed,
 	began := time.Now()
 	ctx, cancel := context.WithDeadline(ctx, began.Add(speedFor))
 	defer cancel()
-	var mu sync.Mutex // guards took
-	var took []time.Duration
+	var all [speedClients][]time.Duration
 	var asking sync.WaitGroup
 	for c := range speedClients {
 		asking.Go(func() {
-			var mine []time.Duration
 			for i := c; ctx.Err() == nil; i++ {
 				at := time.Now()
 				id := writers.Car(i%layout.Writers(), i/layout.Writers()%layout.Cars)
@@ -150,17 +129,14 @@ func (s *system) measureWindow(ctx context.Context, n *nodeprocess.Node) (speed,
 				if ctx.Err() != nil {
 					break
 				}
-				if mine = append(mine, time.Since(at)); err != nil || ans.HTTP != http.StatusOK || ans.Driving != "1" {
+				if all[c] = append(all[c], time.Since(at)); err != nil || ans.HTTP != http.StatusOK || ans.Driving != "1" {
 					s.a.Wrong("a question that was asked at full speed is answered %d %s, %v", ans.HTTP, ans.Body, err)
 				}
 			}
-			mu.Lock()
-			defer mu.Unlock()
-			took = append(took, mine...)
 		})
 	}
 	asking.Wait()
-	lasted := time.Since(began)
+	lasted, took := time.Since(began), slices.Concat(all[:]...)
 	after, err := n.CPU()
 	if err != nil || len(took) == 0 {
 		return speed{}, fmt.Errorf("the speed cannot be measured: %d questions, %w", len(took), err)
@@ -168,7 +144,7 @@ func (s *system) measureWindow(ctx context.Context, n *nodeprocess.Node) (speed,
 	return speed{
 		perSecond: float64(len(took)) / lasted.Seconds(),
 		cpu:       (after - before) / time.Duration(len(took)),
-		p99:       percentile(took, 0.99),
+		p99:       row.Percentile(took, 0.99),
 	}, nil
 }
 

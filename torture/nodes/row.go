@@ -79,7 +79,7 @@ func run(ctx context.Context, a *row.Attempt) (err error) {
 	a.Figure("queries", float64(asked), "")
 	a.Figure("queries, p99", float64(p99.Microseconds())/1000, "ms")
 	within("the longest query, but to a node that is stopped or just woke up", wait, 2*time.Second)
-	p := percentile(revoked, 0.99)
+	p := row.Percentile(revoked, 0.99)
 	a.Aimed(fmt.Sprintf("%d revocations: refused on all three nodes, p99", len(revoked)), float64(p.Milliseconds()), "ms", "≤ 1 s", p <= time.Second)
 	ratio := func(name string, x, y float64, aim string, met func(float64) bool) {
 		r := math.Round(100*x/y) / 100

@@ -11,6 +11,7 @@ import (
 
 	"carstate/internal/nodeprocess"
 	"carstate/internal/vehicle"
+	"carstate/torture/row"
 )
 
 // kind is a way to take a server away and to give it back.
@@ -109,9 +110,9 @@ func (s *system) strike(ctx context.Context, rnd *rand.Rand, t turn, server int,
 	}
 	if t.lasting {
 		s.outlast(ctx, fmt.Sprintf("while server %d is %s", server, t.name), time.Now(), r)
-		rest(ctx, time.Duration(rnd.Int64N(int64(2*time.Second))))
+		row.Pause(ctx, time.Duration(rnd.Int64N(int64(2*time.Second))))
 	} else {
-		rest(ctx, 200*time.Millisecond+time.Duration(rnd.Int64N(int64(6*time.Second))))
+		row.Pause(ctx, 200*time.Millisecond+time.Duration(rnd.Int64N(int64(6*time.Second))))
 	}
 	if err := t.heal(s.cluster, server); err != nil {
 		return err
@@ -188,7 +189,7 @@ func (s *system) freeze(ctx context.Context, rnd *rand.Rand, m *measured) error 
 	s.promise(ctx, outageWithin, fmt.Sprintf("while node %d is stopped", i), func() error { return s.follow.newerThan(vehicle.At(at)) })
 	m.taken.take(time.Since(at))
 	s.a.Logf("its partitions were taken after %.1f s", time.Since(at).Seconds())
-	rest(ctx, time.Duration(rnd.Int64N(int64(2*time.Second))))
+	row.Pause(ctx, time.Duration(rnd.Int64N(int64(2*time.Second))))
 	if err := s.nodes[i].Signal(syscall.SIGCONT); err != nil {
 		return err
 	}
@@ -218,13 +219,5 @@ func (s *system) promise(ctx context.Context, limit time.Duration, when string, 
 	}
 	if err := holds(); err != nil {
 		s.a.Wrong("%s, for %s: %v", when, limit, err)
-	}
-}
-
-// rest waits, or ends with the context.
-func rest(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 )
 
 // Row is one row of the torture.
@@ -203,4 +204,21 @@ func (a *Attempt) Outcome() Outcome {
 	o.Figures = append([]Figure(nil), o.Figures...)
 	o.Findings = append([]string(nil), o.Findings...)
 	return o
+}
+
+// Pause waits, or ends with the context.
+func Pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// Percentile sorts durations and returns the one below which a part q of them is.
+func Percentile(all []time.Duration, q float64) time.Duration {
+	if len(all) == 0 {
+		return 0
+	}
+	slices.Sort(all)
+	return all[min(len(all)-1, int(q*float64(len(all))))]
 }
