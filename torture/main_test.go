@@ -186,19 +186,3 @@ func TestDo(t *testing.T) {
 		}
 	}
 }
-
-func TestLimitOf(t *testing.T) {
-	r := row.Row{CI: 30}
-	if limitOf(r, 1) != ciLimit || limitOf(r, 30) != ciLimit || limitOf(r, 1000) != 34*ciLimit {
-		t.Errorf("%s, %s", limitOf(r, 1), limitOf(r, 1000))
-	}
-}
-
-func TestScratch(t *testing.T) {
-	if dir, err := makeScratch("/dev/shm"); err == nil || !strings.Contains(err.Error(), "-dir") || strings.Contains(err.Error(), "\n") {
-		t.Errorf("%s, %v", dir, err)
-	}
-	if dir, err := makeScratch(filepath.Join(t.TempDir(), "none")); err == nil {
-		t.Errorf("%s", dir)
-	}
-}

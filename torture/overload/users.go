@@ -2,17 +2,19 @@ package overload
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"slices"
-	"strconv"
+	"net/netip"
+	"os"
 	"sync"
+	"syscall"
 	"time"
+
+	"carstate/torture/row"
 )
 
 // What the users of a listener put up with, and how many there are. Each has one
@@ -71,13 +73,7 @@ type result struct {
 // sent is how many were offered: sent, or tried to be.
 func (r *result) sent() int { return r.due - r.unsent }
 
-func (r *result) p(q float64) time.Duration {
-	if len(r.took) == 0 {
-		return 0
-	}
-	slices.Sort(r.took)
-	return r.took[min(len(r.took)-1, int(q*float64(len(r.took))))]
-}
+func (r *result) p(q float64) time.Duration { return row.Percentile(r.took, q) }
 
 // add counts what became of others too. Fates are not added.
 func (r *result) add(o result) {
@@ -171,11 +167,11 @@ func (c *crowd) closedLoop(ctx context.Context, users int, before, during time.D
 	case <-time.After(arrival):
 	case <-ctx.Done():
 	}
-	sleep(ctx, before)
+	row.Pause(ctx, before)
 	begin := time.Now()
 	c.count(false, begin, begin.Add(during))
 	c.counting()
-	sleep(ctx, during)
+	row.Pause(ctx, during)
 	c.counting()
 	cancel()
 	all.Wait()
@@ -184,13 +180,6 @@ func (c *crowd) closedLoop(ctx context.Context, users int, before, during time.D
 
 // arrival is how long users may take to come who wait for their answers.
 const arrival = 5 * time.Second
-
-func sleep(ctx context.Context, d time.Duration) {
-	select {
-	case <-time.After(d):
-	case <-ctx.Done():
-	}
-}
 
 // count begins a new count.
 func (c *crowd) count(open bool, from, until time.Time) {
@@ -408,49 +397,109 @@ func (u *user) ask(due time.Time) (status int, again bool, err error) {
 	u.of.mu.Unlock()
 	u.out = u.of.request(u.out[:0], n)
 	_, wrote := u.conn.Write(u.out) // a refusal may have come before
-	status, length, again, later := 0, -1, true, false
-	for line := 0; ; line++ {
-		text, err := u.in.ReadSlice('\n')
-		if err != nil {
-			return 0, false, errors.Join(err, wrote)
-		}
-		text = bytes.TrimSpace(text)
-		if len(text) == 0 {
-			break
-		}
-		name, value, _ := bytes.Cut(text, []byte(":"))
-		value = bytes.TrimSpace(value)
-		switch {
-		case line == 0 && len(text) >= len("HTTP/1.1 200"):
-			status, err = strconv.Atoi(string(text[len("HTTP/1.1 "):len("HTTP/1.1 200")]))
-		case bytes.EqualFold(name, []byte("content-length")):
-			length, err = strconv.Atoi(string(value))
-		case bytes.EqualFold(name, []byte("connection")):
-			again = !bytes.EqualFold(value, []byte("close"))
-		case bytes.EqualFold(name, []byte("retry-after")):
-			later = true
-		}
-		if err != nil {
-			return 0, false, err
-		}
+	resp, err := http.ReadResponse(u.in, nil)
+	if err != nil {
+		return 0, false, errors.Join(err, wrote)
 	}
-	if length < 0 || length > 1<<10 {
-		return 0, false, errors.New("an answer has no length, or too great a one")
+	body, err := io.ReadAll(resp.Body)
+	status, again = resp.StatusCode, !resp.Close
+	switch {
+	case err != nil || resp.ContentLength < 0:
+		return 0, false, errors.Join(errors.New("an answer has no length, or breaks off"), err)
+	case status == http.StatusServiceUnavailable && resp.Header.Get("Retry-After") != "":
+		return status, again, nil
+	case !u.of.good(status, body): // or it does not say when to come back
+		return -status, again, nil
 	}
-	body := make([]byte, length)
-	if _, err := io.ReadFull(u.in, body); err != nil {
-		return 0, false, err
+	if u.of.acknowledged != nil {
+		u.of.acknowledged(n)
+	}
+	return http.StatusOK, again, nil
+}
+
+// Passers-by send what is due while all users wait, so that as much is offered as is
+// due. Each tries once to connect. Who is let in is a user from then on. Who is not
+// has been turned away by the kernel, which keeps nothing of him and would hear from
+// him again after a second, when his patience is at its end.
+
+// maxConnected is how many users there are at most with those who were let in.
+const maxConnected = 3 * maxUsers
+
+// Passers-by come one after the other, from so many goroutines. Where more than
+// behind of them are due, the machine cannot send what the row wants it to.
+const (
+	streets = 2
+	behind  = 1024
+)
+
+// passBy has passers-by come. What it returns ends that.
+func (c *crowd) passBy() (stop func()) {
+	to := netip.MustParseAddrPort(c.addr)
+	due := make(chan time.Time, behind)
+	c.mu.Lock()
+	c.passing = due
+	c.mu.Unlock()
+	var all sync.WaitGroup
+	for range streets {
+		all.Go(func() {
+			for due := range due {
+				conn, err := tryOnce(to)
+				c.passed(due, conn, err)
+			}
+		})
+	}
+	return func() {
+		c.mu.Lock()
+		c.passing = nil
+		c.mu.Unlock()
+		close(due)
+		all.Wait()
+	}
+}
+
+// passed is told what became of a passer-by.
+func (c *crowd) passed(due time.Time, conn net.Conn, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	counts := !due.Before(c.from)
+	switch {
+	case conn != nil && len(c.users) < maxConnected:
+		u := &user{of: c, fresh: true}
+		u.use(conn)
+		c.employ(u, due)
+		return
+	case conn != nil:
+		_ = conn.Close()
 	}
 	switch {
-	case status == 503 && !later:
-		return -503, again, nil // it does not say when to come back
-	case status == 503:
-		return status, again, nil
-	case u.of.good(status, body):
-		if u.of.acknowledged != nil {
-			u.of.acknowledged(n)
-		}
-		return 200, again, nil
+	case !counts:
+	case err != nil || conn != nil:
+		c.now.unsent++
+	default:
+		c.now.away++
 	}
-	return -status, again, nil
+}
+
+// tryOnce connects, or returns nil if that does not succeed at once. An error says
+// that it was not tried.
+func tryOnce(to netip.AddrPort) (net.Conn, error) {
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_NONBLOCK|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	err = syscall.Connect(fd, &syscall.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()})
+	state := 0
+	if err == nil || errors.Is(err, syscall.EINPROGRESS) {
+		// Over the loopback interface the answer has come by now if one comes at all.
+		state, err = syscall.GetsockoptInt(fd, syscall.IPPROTO_TCP, syscall.TCP_INFO)
+	} else if !errors.Is(err, syscall.EADDRNOTAVAIL) {
+		err = nil // refused
+	}
+	const established = 1 // TCP_ESTABLISHED, the first byte of TCP_INFO
+	if err != nil || state&0xff != established {
+		return nil, errors.Join(err, syscall.Close(fd))
+	}
+	f := os.NewFile(uintptr(fd), "")
+	defer f.Close()
+	return net.FileConn(f)
 }
