@@ -47,7 +47,7 @@ var ways = []struct {
 	}},
 	{"a sector of another place", 2, func(rnd *rand.Rand, b []byte) []byte {
 		const sector = 512
-		copy(b[rnd.IntN(len(b)):], slices.Clone(b[rnd.IntN(len(b)):][:min(sector, 1)]))
+		b[rnd.IntN(len(b))] = b[rnd.IntN(len(b))]
 		if len(b) > 2*sector {
 			copy(b[rnd.IntN(len(b)/sector)*sector:], slices.Clone(b[rnd.IntN(len(b)/sector)*sector:][:sector]))
 		}
@@ -105,21 +105,12 @@ func files(dir string) (all []string, err error) {
 }
 
 func one(rnd *rand.Rand, dir string, files []string, torn bool) (damage, error) {
-	total := 0
-	for _, w := range ways {
-		total += w.weight
+	var drawn []int // each way as often as its weight
+	for i, w := range ways {
+		drawn = append(drawn, slices.Repeat([]int{i}, w.weight)...)
 	}
-	name := files[rnd.IntN(len(files))]
-	drawn := rnd.IntN(total)
-	i := slices.IndexFunc(ways, func(w struct {
-		name   string
-		weight int
-		do     func(*rand.Rand, []byte) []byte
-	}) bool {
-		drawn -= w.weight
-		return drawn < 0
-	})
-	way, path := ways[i], filepath.Join(dir, name)
+	name, way := files[rnd.IntN(len(files))], ways[drawn[rnd.IntN(len(drawn))]]
+	path := filepath.Join(dir, name)
 	d := damage{says: name + ": " + way.name, silent: torn && strings.HasSuffix(name, ".blk")}
 	content, err := os.ReadFile(path)
 	if err != nil {

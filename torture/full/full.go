@@ -156,7 +156,7 @@ func (t *torture) fillOnce(ctx context.Context, n *nodeprocess.Node) (*nodeproce
 	t.load.MustAnswer.Store(true)
 	defer t.load.MustAnswer.Store(false)
 	running.Go(func() { t.load.Run(loading, n) })
-	pause(ctx, 500*time.Millisecond+time.Duration(t.rnd.Int64N(int64(time.Second))))
+	row.Pause(ctx, 500*time.Millisecond+time.Duration(t.rnd.Int64N(int64(time.Second))))
 
 	full, err := fill(filepath.Join(t.disk, "ballast"))
 	if err != nil {
@@ -166,10 +166,10 @@ func (t *torture) fillOnce(ctx context.Context, n *nodeprocess.Node) (*nodeproce
 	began := time.Now()
 	before, logged := t.met(), lines(n)
 	told := func() bool { m := t.met().minus(before); return m.posts+m.mqtt > 0 }
-	pause(ctx, time.Second+time.Duration(t.rnd.Int64N(int64(7*time.Second))))
+	row.Pause(ctx, time.Second+time.Duration(t.rnd.Int64N(int64(7*time.Second))))
 	// How soon senders are told is of interest, and that some are.
 	for end := time.Now().Add(resumeLimit); !told() && time.Now().Before(end) && ctx.Err() == nil; {
-		pause(ctx, 10*time.Millisecond)
+		row.Pause(ctx, 10*time.Millisecond)
 	}
 	if !told() && ctx.Err() == nil {
 		t.Wrong("the disk was full for %s, and no sender was told", time.Since(began).Round(time.Second))
@@ -193,7 +193,7 @@ func (t *torture) fillOnce(ctx context.Context, n *nodeprocess.Node) (*nodeproce
 				t.Wrong("there is space again, and %s later the node neither stores nor ends", resumeLimit)
 				return n, errors.New("the node does not come back")
 			}
-			pause(ctx, 10*time.Millisecond)
+			row.Pause(ctx, 10*time.Millisecond)
 			continue
 		}
 		t.decided = max(t.decided, time.Since(freed))
@@ -208,7 +208,7 @@ func (t *torture) fillOnce(ctx context.Context, n *nodeprocess.Node) (*nodeproce
 	if t.ended == ended {
 		t.decided = max(t.decided, t.resumed)
 	}
-	pause(ctx, 300*time.Millisecond)
+	row.Pause(ctx, 300*time.Millisecond)
 	stop()
 	running.Wait()
 	if err = t.load.Hold(ctx, n, t.load.CheckAll); err == nil || ctx.Err() != nil || !n.HasEnded() {
@@ -258,12 +258,4 @@ func (t *torture) figures() {
 func lines(n *nodeprocess.Node) int {
 	log := n.Log()
 	return strings.Count(log, "\n") - strings.Count(log, "the audit cannot be written")
-}
-
-// pause waits, not longer than the context.
-func pause(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
-	}
 }

@@ -74,9 +74,8 @@ func (f *fleet) hold(ctx context.Context, v *victim) error {
 // not stored yet does not show every time.
 const kills = 10
 
-// amid is how long all users go on, once each has had an answer, before the node is
-// killed.
-const amid = 100 * time.Millisecond
+// amid is how long users go on before the node is killed.
+const amid = time.Second
 
 // cut kills a node amid as much telemetry as it can take, starts it again and holds it
 // to what it had acknowledged, again and again.
@@ -90,7 +89,7 @@ func (f *fleet) cut(ctx context.Context, v *victim) error {
 			}
 			counts = true
 		}
-		v.judge(v.what+": ", v.crowd.closedLoop(ctx, users, 0, amid))
+		v.judge(v.what+": ", v.crowd.closedLoop(ctx, users, amid, amid/10))
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}

@@ -132,7 +132,7 @@ func (v *victim) confine() error {
 
 // Times of the parts.
 const (
-	settleTime = 500 * time.Millisecond // after all users have come, before what they get counts
+	settleTime = 2500 * time.Millisecond // after users have begun to come, before what they get counts
 	closedTime = 2 * time.Second
 	calmTime   = 3 * time.Second
 	warmTime   = 1500 * time.Millisecond // of an open loop, before it counts
@@ -400,17 +400,10 @@ func watch(ctx context.Context, n *nodeprocess.Node) (most func() int64) {
 	ctx, cancel := context.WithCancel(ctx)
 	found := make(chan int64, 1)
 	go func() {
-		defer close(found)
 		var most int64
-		tick := time.NewTicker(100 * time.Millisecond)
-		defer tick.Stop()
-		for ctx.Err() == nil {
+		for ; ctx.Err() == nil; row.Pause(ctx, 100*time.Millisecond) {
 			if now, err := n.Resident(); err == nil {
 				most = max(most, now)
-			}
-			select {
-			case <-tick.C:
-			case <-ctx.Done():
 			}
 		}
 		found <- most

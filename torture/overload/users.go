@@ -136,36 +136,21 @@ func (c *crowd) openLoop(ctx context.Context, rate float64, before, during time.
 }
 
 // closedLoop lets so many users send one request after the other, and returns what
-// was answered in a time that begins a while after all have had an answer, be it a
-// refusal, or after long enough for that. What is under way at its end is not of this time.
+// was answered in a time that begins a while after they came. What is under way at
+// its end is not of this time.
 func (c *crowd) closedLoop(ctx context.Context, users int, before, during time.Duration) result {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	c.count(false, time.Time{}, time.Time{})
-	var served, all sync.WaitGroup
+	var all sync.WaitGroup
 	for range users {
-		served.Add(1)
 		all.Go(func() {
 			u := &user{of: c}
-			once := sync.OnceFunc(served.Done)
-			defer once()
 			for ctx.Err() == nil {
-				if u.serve(time.Now()) >= http.StatusOK {
-					once()
-				}
+				u.serve(time.Now())
 			}
 			u.hangUp()
 		})
-	}
-	everybody := make(chan struct{})
-	go func() {
-		served.Wait()
-		close(everybody)
-	}()
-	select {
-	case <-everybody:
-	case <-time.After(arrival):
-	case <-ctx.Done():
 	}
 	row.Pause(ctx, before)
 	begin := time.Now()
@@ -177,9 +162,6 @@ func (c *crowd) closedLoop(ctx context.Context, users int, before, during time.D
 	all.Wait()
 	return c.take()
 }
-
-// arrival is how long users may take to come who wait for their answers.
-const arrival = 5 * time.Second
 
 // count begins a new count.
 func (c *crowd) count(open bool, from, until time.Time) {
@@ -219,24 +201,11 @@ type schedule struct {
 	sent       int
 }
 
-// next is the next request that is due until now.
-func (s *schedule) next(now time.Time) (due time.Time, ok bool) {
-	if s.rate == 0 { // there is no loop
-		return due, false
-	}
-	due = s.begin.Add(time.Duration(float64(s.sent) / s.rate * float64(time.Second)))
-	if due.After(now) || !due.Before(s.end) {
-		return due, false
-	}
-	s.sent++
-	return due, true
-}
-
 // arrive gives the requests that are due until now to users who are free. mu is held.
 func (c *crowd) arrive(now time.Time) {
-	for {
-		due, ok := c.schedule.next(now)
-		if !ok {
+	for s := &c.schedule; s.rate > 0; s.sent++ { // 0: there is no loop
+		due := s.begin.Add(time.Duration(float64(s.sent) / s.rate * float64(time.Second)))
+		if due.After(now) || !due.Before(s.end) {
 			return
 		}
 		c.give(due)
@@ -343,9 +312,9 @@ func (u *user) hangUp() {
 	}
 }
 
-// serve sends a request, counts what becomes of it and returns the status, 200 for
-// what was answered well. A user whose patience ends hangs up.
-func (u *user) serve(due time.Time) int {
+// serve sends a request and counts what becomes of it. A user whose patience ends
+// hangs up.
+func (u *user) serve(due time.Time) {
 	had := u.conn != nil && !u.fresh
 	status, again, err := u.ask(due)
 	connected := !had && u.conn != nil
@@ -374,7 +343,6 @@ func (u *user) serve(due time.Time) int {
 			r.wrong = fmt.Errorf("a request was answered with %d", status)
 		}
 	})
-	return status
 }
 
 // ask sends a request and reads the answer. The status is 200 for a good one. It
