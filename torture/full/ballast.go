@@ -1,20 +1,22 @@
 package full
 
 import (
+	"context"
 	"errors"
 	"os"
 	"sync"
 	"syscall"
 	"time"
+
+	"carstate/torture/row"
 )
 
 // ballast is a file that takes all the space of a file system, and again what is
 // freed, until it is removed.
 type ballast struct {
-	file    *os.File
-	stop    chan struct{}
-	once    sync.Once
-	filling sync.WaitGroup
+	file *os.File
+	stop func()
+	once sync.Once
 }
 
 // fill returns once the file system is full.
@@ -23,23 +25,12 @@ func fill(name string) (*ballast, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &ballast{file: f, stop: make(chan struct{})}
+	b := &ballast{file: f, stop: func() {}}
 	if err := b.take(); err != nil {
 		b.remove()
 		return nil, err
 	}
-	b.filling.Go(func() {
-		tick := time.NewTicker(2 * time.Millisecond)
-		defer tick.Stop()
-		for {
-			select {
-			case <-b.stop:
-				return
-			case <-tick.C:
-				_ = b.take() // what cannot be written is not free
-			}
-		}
-	})
+	b.stop = row.Every(context.Background(), 2*time.Millisecond, func() { _ = b.take() }) // what cannot be written is not free
 	return b, nil
 }
 
@@ -64,8 +55,7 @@ func (b *ballast) take() error {
 // remove gives the space back.
 func (b *ballast) remove() {
 	b.once.Do(func() {
-		close(b.stop)
-		b.filling.Wait()
+		b.stop()
 		os.Remove(b.file.Name())
 		b.file.Close()
 	})

@@ -72,10 +72,7 @@ func telemetry(ctx context.Context, w *world) error {
 	}
 	// First the packets, then the crowds: among these, few others get to the door.
 	attackers.Go(func() {
-		select {
-		case <-time.After(during / 2):
-		case <-ctx.Done():
-		}
+		row.Pause(ctx, during/2)
 		attackers.Go(func() { w.hold(attacking, share(a, holders, 100)) })
 		w.crowd(ctx, share(a, crowdSize, 300))
 	})
@@ -154,22 +151,17 @@ func (h *hostility) judge(a *row.Attempt) {
 
 // watch looks at what the node takes, until the function it returns is called.
 func (w *world) watch(ctx context.Context) (peaks func() (files int, memory int64)) {
-	ctx, cancel := context.WithCancel(ctx)
 	var files int
 	var memory int64
-	var done sync.WaitGroup
-	done.Go(func() {
-		for ; ctx.Err() == nil; time.Sleep(100 * time.Millisecond) {
-			n, err1 := w.Descriptors()
-			m, err2 := w.Resident()
-			if err1 == nil && err2 == nil {
-				files, memory = max(files, n), max(memory, m)
-			}
+	stop := row.Every(ctx, 100*time.Millisecond, func() {
+		n, err1 := w.Descriptors()
+		m, err2 := w.Resident()
+		if err1 == nil && err2 == nil {
+			files, memory = max(files, n), max(memory, m)
 		}
 	})
 	return func() (int, int64) {
-		cancel()
-		done.Wait()
+		stop()
 		return files, memory
 	}
 }
@@ -366,10 +358,7 @@ func (w *world) hold(ctx context.Context, n int) {
 				_, _ = io.Copy(io.Discard, c) // until it is closed
 				stop()
 				_ = c.Close()
-				select { // it would take a processor otherwise
-				case <-time.After(time.Second):
-				case <-ctx.Done():
-				}
+				row.Pause(ctx, time.Second) // it would take a processor otherwise
 			}
 		})
 	}

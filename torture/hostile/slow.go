@@ -20,6 +20,7 @@ import (
 
 	"carstate/internal/nodeprocess"
 	"carstate/torture/cores"
+	"carstate/torture/row"
 )
 
 // slowClients is how many of them slowhttptest has.
@@ -76,7 +77,7 @@ func slow(ctx context.Context, w *world) (err error) {
 	}
 	p := newProbe(w)
 	p.measure(ctx, 2) // the first requests warm both sides up
-	before := percentile(p.measure(ctx, windows), 0.5)
+	before := row.Percentile(p.measure(ctx, windows), 0.5)
 	a.Figure("p99 of good requests before any slow client", milliseconds(before), "ms")
 	toBefore := func(d time.Duration) float64 {
 		return math.Round(100*float64(d)/float64(max(before, 1))) / 100
@@ -108,7 +109,7 @@ func slow(ctx context.Context, w *world) (err error) {
 				return ctx.Err()
 			}
 			n := u.held - atRest
-			m, ok := percentile(u.p99, 0.5), !x.holds || n >= connections/2
+			m, ok := row.Percentile(u.p99, 0.5), !x.holds || n >= connections/2
 			if round == 0 || ok && !enough || ok == enough && m < with {
 				with, held, enough = m, n, ok
 			}
@@ -122,7 +123,7 @@ func slow(ctx context.Context, w *world) (err error) {
 		}
 		refused = all - refused
 		for round := range recoveries {
-			m := percentile(p.measure(ctx, windows), 0.5)
+			m := row.Percentile(p.measure(ctx, windows), 0.5)
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
@@ -148,7 +149,7 @@ func slow(ctx context.Context, w *world) (err error) {
 	a.Offered(p.asked)
 	a.Acknowledged(p.asked - len(p.failures))
 	a.Figure("good requests beside slow clients", float64(p.asked), "")
-	a.Figure("p99 over new connections beside slow clients", milliseconds(percentile(p.fresh, 0.99)), "ms")
+	a.Figure("p99 over new connections beside slow clients", milliseconds(row.Percentile(p.fresh, 0.99)), "ms")
 	for i, err := range p.failures {
 		if i < 5 {
 			a.Wrong("beside slow clients: %v", err)
@@ -203,19 +204,14 @@ func (w *world) under(ctx context.Context, p *probe, windows, connections, proce
 		}
 		return err
 	})
-	measuring, measured := context.WithCancel(ctx)
 	var held []int
-	var counting sync.WaitGroup
-	counting.Go(func() {
-		for ; measuring.Err() == nil; time.Sleep(50 * time.Millisecond) {
-			if n, err := w.Descriptors(); err == nil {
-				held = append(held, n)
-			}
+	measured := row.Every(ctx, 50*time.Millisecond, func() {
+		if n, err := w.Descriptors(); err == nil {
+			held = append(held, n)
 		}
 	})
 	u.p99 = p.measure(ctx, windows)
 	measured()
-	counting.Wait()
 	cancel()
 	attacking.Wait()
 	if slices.Sort(held); len(held) > 0 {
@@ -334,17 +330,9 @@ func (p *probe) measure(ctx context.Context, windows int) (p99 []time.Duration) 
 	all.Go(func() { p.ask(ctx, until, time.Second/freshRate, 0, true) })
 	all.Wait()
 	for _, took := range p.lasting {
-		p99 = append(p99, percentile(took, 0.99))
+		p99 = append(p99, row.Percentile(took, 0.99))
 	}
 	return p99
-}
-
-func percentile(list []time.Duration, q float64) time.Duration {
-	if len(list) == 0 {
-		return 0
-	}
-	slices.Sort(list)
-	return list[min(len(list)-1, int(q*float64(len(list))))]
 }
 
 // ask is one client with one connection, or one for each request.

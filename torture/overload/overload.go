@@ -396,20 +396,15 @@ func recovered(all []fate, began time.Time, normal time.Duration) (after time.Du
 }
 
 // watch follows a node's memory; what it returns ends that and tells the most.
-func watch(ctx context.Context, n *nodeprocess.Node) (most func() int64) {
-	ctx, cancel := context.WithCancel(ctx)
-	found := make(chan int64, 1)
-	go func() {
-		var most int64
-		for ; ctx.Err() == nil; row.Pause(ctx, 100*time.Millisecond) {
-			if now, err := n.Resident(); err == nil {
-				most = max(most, now)
-			}
+func watch(ctx context.Context, n *nodeprocess.Node) func() int64 {
+	var most int64
+	stop := row.Every(ctx, 100*time.Millisecond, func() {
+		if now, err := n.Resident(); err == nil {
+			most = max(most, now)
 		}
-		found <- most
-	}()
+	})
 	return func() int64 {
-		cancel()
-		return <-found
+		stop()
+		return most
 	}
 }

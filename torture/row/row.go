@@ -214,6 +214,22 @@ func Pause(ctx context.Context, d time.Duration) {
 	}
 }
 
+// Every does something again and again, so often, until stop is called, which returns
+// once it is over.
+func Every(ctx context.Context, d time.Duration, do func()) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	running.Go(func() {
+		for ; ctx.Err() == nil; Pause(ctx, d) {
+			do()
+		}
+	})
+	return func() {
+		cancel()
+		running.Wait()
+	}
+}
+
 // Percentile sorts durations and returns the one below which a part q of them is.
 func Percentile(all []time.Duration, q float64) time.Duration {
 	if len(all) == 0 {
