@@ -6,7 +6,7 @@ import (
 	"carstate/torture/row"
 )
 
-// Whoever was never refused while the disk was full is a finding.
+// A client kind that was never refused while the disk was full is a finding.
 func TestMustHaveRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		while counts

@@ -69,7 +69,7 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// What the model makes of single requests, from the contract's text.
+// The model takes single requests as the contract's text has them.
 func TestNext(t *testing.T) {
 	line := "GET " + drivingPath + "?vid=CarJam&access_token=T"
 	for stream, want := range map[string][]int{
@@ -103,7 +103,7 @@ func TestNext(t *testing.T) {
 	}
 }
 
-// What a broken server would send to a car is seen.
+// The judge sees what a broken server would send to a car.
 func TestJudge(t *testing.T) {
 	with := func(parts ...[]byte) []byte { return append([]byte{connack, 2, 0, 0}, bytes.Join(parts, nil)...) }
 	v4, v5 := sent{version: 4, known: true, good: map[uint16]bool{7: true}}, sent{version: 5, known: true}

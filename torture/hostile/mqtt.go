@@ -105,7 +105,7 @@ type sent struct {
 	good    map[uint16]bool // the messages that may be acknowledged
 	any     bool            // bytes were changed: any message may be good
 
-	// What judge has seen.
+	// These are what judge has seen.
 	letIn          bool
 	stored, denied int // messages that were acknowledged, subscriptions that were refused
 }

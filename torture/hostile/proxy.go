@@ -117,7 +117,7 @@ func behindProxy(ctx context.Context, w *world) error {
 		return errors.New("nginx answers nobody")
 	}
 	a.Figure("good requests through nginx, beside smuggled ones", float64(asked.Load()), "")
-	// What nginx refuses itself does not try the service.
+	// Requests that nginx refuses itself do not try the service.
 	through, err := w.refused(ctx, `"invalid_request"`)
 	if err != nil {
 		return err

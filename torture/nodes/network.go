@@ -30,10 +30,9 @@ func needs() error {
 	if _, err := exec.LookPath("ip"); err != nil {
 		return errors.New("the program ip is missing: apt-get install -y iproute2")
 	}
-	probe := fmt.Sprintf("cst%dprobe", os.Getpid())
-	err := ip(context.Background(), "netns add "+probe)
+	n, err := openNetwork(context.Background(), 1)
 	if err == nil {
-		err = errors.Join(ip(context.Background(), "-n "+probe+" link add switch type bridge"), ip(context.Background(), "netns del "+probe))
+		err = n.close()
 	}
 	if err != nil {
 		return fmt.Errorf("network namespaces and bridges cannot be made here, for which it needs CAP_SYS_ADMIN and CAP_NET_ADMIN: %s", strings.ReplaceAll(err.Error(), "\n", "; "))

@@ -12,7 +12,7 @@ import (
 
 func attempt(t *testing.T) *row.Attempt { return &row.Attempt{Logf: t.Logf, Stop: func() {}} }
 
-// What is in the journal and not stored is found, and nothing else.
+// A reading that is in the journal and not stored is found, and nothing else.
 func TestMissing(t *testing.T) {
 	stored := func(at ...vehicle.UnixMilli) (all []vehicle.Sample) {
 		for _, m := range at {
@@ -39,8 +39,6 @@ func TestMissing(t *testing.T) {
 	}
 }
 
-// Readings that are stored twice, or again after newer ones, come to the same.
-// The longest wait counts from the moment on that is asked about.
 // A state that is older than the one before is found.
 func TestFollowing(t *testing.T) {
 	a := attempt(t)
@@ -63,9 +61,6 @@ func TestFollowing(t *testing.T) {
 	}
 }
 
-// What the nodes say is summed up since the window began.
-// However few disturbances there are, a server is killed for as long as it takes; of
-// any three in a row from the first on, each is of another kind.
 // An aim of which nothing was measured is missed, each by itself.
 func TestNothingMeasured(t *testing.T) {
 	full := func() *measured {
@@ -107,6 +102,3 @@ func TestEveryPartitionHasCars(t *testing.T) {
 		t.Errorf("of %d partitions only %d have cars: %v", partitions, len(has), has)
 	}
 }
-
-// When every car had a state of after a moment is told by when the first of those came,
-// of the car that was last.

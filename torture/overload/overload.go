@@ -152,7 +152,7 @@ var bearable = []float64{0.7, 0.85, 1, 1.2}
 // overloads are the others, and what must be answered of the peak.
 var overloads = []struct{ factor, least float64 }{{2, 0.9}, {10, 0.8}}
 
-// What is promised.
+// The promised limits.
 const (
 	recoverWithin = 2 * time.Second
 	maxResident   = 256 << 20

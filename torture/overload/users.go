@@ -17,7 +17,7 @@ import (
 	"carstate/torture/row"
 )
 
-// What the users of a listener put up with, and how many there are. Each has one
+// The patience of users of a listener, and how many there are. Each has one
 // connection at most. Where none is free, what was to be sent is not: that is what
 // a browser, a proxy or a pool of connections does too.
 const (
