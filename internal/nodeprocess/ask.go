@@ -96,6 +96,10 @@ func do(req *http.Request) (status int, text []byte, err error) {
 	return resp.StatusCode, text, err
 }
 
+// AdminClient is an alias, so that tests of packages that may not import
+// internal/admin can name the type.
+type AdminClient = admin.Client
+
 // AdminClient calls the node's admin API with the key of its data directory.
 func (n *Node) AdminClient() (*admin.Client, error) {
 	key, err := admin.LoadKey(n.Dir)

@@ -1,49 +1,49 @@
 // Package matrix is the row of the torture that asks whether anybody is answered
-// what they may not know: tokens of every sort, vehicles of every sort, both
-// operations, against a model of the contract that shares no code with the
-// service.
+// what they may not know, and whether the time of an answer tells it.
 package matrix
 
 import (
+	"bytes"
 	"context"
+	_ "embed"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"syscall"
 
 	"carstate/torture/row"
 )
 
-// inCI is how many triples `make torture` asks.
+// inCI is how many triples `make torture` asks at least.
 const inCI = 100_000
+
+//go:embed row.md.tmpl
+var prose string
 
 // Row is the authorisation matrix.
 var Row = row.Row{
 	Number: 11,
 	Name:   "matrix",
 	Title:  "Who is answered what",
-	Promise: "A token gets exactly the answers that it was granted, also while grants change, tokens are revoked and rotated and vehicles are forgotten. " +
-		"A vehicle that is not granted cannot be told from one that there is not: not by a byte, and not by the time that the answer takes.",
-	How: `A node runs with 160 tokens (one or both operations, all vehicles, a list, an emptied list; some expired, expiring, revoked, rotated with and without
-an overlap, or of the sandbox) and 142 vehicles (with an answer to both operations, to one, not driving, stale, forgotten, never heard of, and the sandbox's).
-Eight connections ask about random triples of token, vehicle and operation, each as another caller; a twentieth show no token that was ever issued, a twentieth something that only looks like one
-(cut off, altered, a source's key, an operator's, a token's ID). Meanwhile eight others
-change half of the tokens without a pause and to the end: three of four changes grant a vehicle or take it away, others revoke a token and issue another one, rotate one, or forget a vehicle.
-
-Every answer is compared with a model of the contract: status, body, the names of all headers and their order, the reason, Last-Modified. A change counts from when it was acknowledged; only for a
-question that was under way meanwhile both answers are right. Every answer about an unknown vehicle is compared with the first one to the byte, but for Date, X-Request-Id and the vid itself.
-Tokens with a rate, and guesses from one address, are tried by themselves.
-
-Time is measured on one connection, 16 pipelined questions at a go, so that the way there and back does not hide the answer. In each of 6,000 rounds, in random order, come vehicles that are granted and
-never reported, that report and are not granted, and that are neither; the rounds' differences give the median and its bound without any assumption about how times are spread. The bound must be within 3 % of an answer's time; the control counts as seen only where the
-medians differ by more than 10 %, which noise does not do.
-
-It does not see differences below that bound, nor what several callers together might measure in a processor's caches.`,
+	Text:   prose,
+	Fields: map[string]any{"Batch": batch, "Rounds": rounds, "Aim": aim, "Told": told},
 	Counts: "triples",
 	CI:     inCI,
 	Long:   3_000_000,
 	Controls: []row.Control{
-		{Defect: "grants-unchecked", Says: "answers for every vehicle, whatever was granted", By: []string{"wrong: a token, *, a vehicle that is not granted and known: *"}, Count: 5_000},
-		{Defect: "revoked-counts", Says: "goes on answering tokens that were revoked", By: []string{"wrong: a token, *: answered 200, want 401"}, Count: 20_000},
+		{Defect: "grants-unchecked", Says: "answers for every vehicle, whatever was granted", By: []string{
+			`wrong: a token, *, a vehicle that is not granted and known: answered "Last-Modified: *", want "Carstate-Reason: unknown"`,
+			`wrong: a token, *, a vehicle that is not granted and stale: answered "Carstate-Reason: stale", want "Carstate-Reason: unknown"`,
+			`wrong: a token, *, a vehicle that is not granted and not_driving: answered "Carstate-Reason: not_driving", want "Carstate-Reason: unknown"`,
+		}, Count: 20_000},
+		{Defect: "revoked-counts", Says: "goes on answering tokens that were revoked", By: []string{`wrong: a *token, *: answered *, want "HTTP/1.1 401 Unauthorized"`}, Count: 50_000},
 		{Defect: "forbidden-told", Says: "gives another reason for a vehicle that is not granted than for one that is unknown",
-			By: []string{`wrong: a token, *, a vehicle that is not granted and *: the reason is "stale", want "unknown"`}, Count: 5_000},
+			By: []string{`wrong: a *token, *, a vehicle that is not granted and *: answered "Carstate-Reason: stale", want "Carstate-Reason: unknown"`}, Count: 20_000},
 		{Defect: "slow-forbidden", Says: "hashes the name of a vehicle that is not granted, which takes 1 µs",
 			By: []string{"missed: the answer about a vehicle that reports and is not granted takes longer by (median) is *", "missed: the answer about one that is neither there nor granted takes longer by (median) is *"}, Count: 1_000},
 	},
@@ -51,18 +51,60 @@ It does not see differences below that bound, nor what several callers together 
 }
 
 func run(ctx context.Context, a *row.Attempt) error {
-	w, err := build(ctx, a)
+	if err := machine(ctx, a); err != nil {
+		return err
+	}
+	return timing(ctx, a)
+}
+
+// perCheck is how many triples one check of the machine asks, about.
+const perCheck = 4_000
+
+// wrong is how the machine's test words a finding.
+var wrong = regexp.MustCompile(`(?m)failed after \d+ tests: wrong: (.*)$`)
+
+// machine runs the state machine of internal/query against the binary.
+func machine(ctx context.Context, a *row.Attempt) error {
+	test, counts := filepath.Join(a.Dir, "query.test"), filepath.Join(a.Dir, "counts.json")
+	build := exec.CommandContext(ctx, "go", "test", "-c", "-o", test, "./internal/query")
+	build.Dir = ".."
+	build.Env = append(os.Environ(), "GOTOOLCHAIN=auto")
+	if out, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("go test -c: %w: run it in the directory torture\n%s", err, out)
+	}
+	cmd := exec.CommandContext(ctx, test, "-test.run=^TestMatrix$", "-test.timeout=0", "-rapid.nofailfile", "-rapid.shrinktime=5s",
+		"-rapid.checks="+strconv.Itoa(max(1, a.Count/perCheck)), "-rapid.seed="+strconv.FormatUint(a.Seed, 10), "-matrix.binary="+a.Binary, "-matrix.counts="+counts)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) } // the node that it started, too
+	cmd.Env = append(os.Environ(), "TMPDIR="+a.Dir)
+	out, err := cmd.CombinedOutput()
+	if found := wrong.FindSubmatch(out); found != nil {
+		a.Logf("%s", out)
+		a.Wrong("%s", found[1])
+	} else if err != nil {
+		return fmt.Errorf("TestMatrix: %w: %s", err, bytes.TrimSpace(out))
+	}
+	text, err := os.ReadFile(counts)
 	if err != nil {
 		return err
 	}
-	defer w.node.Kill()
-	for _, part := range []func(context.Context) error{
-		func(ctx context.Context) error { return w.askAll(ctx, a.Count) },
-		w.limited, w.guesses, w.timing,
+	var did struct{ Asked, Served, Granted, Revoked, Rotated, Forgotten, During int }
+	if err := json.Unmarshal(text, &did); err != nil {
+		return err
+	}
+	a.Offered(did.Asked)
+	a.Acknowledged(did.Served)
+	for _, x := range []struct {
+		what string
+		n    int
+	}{
+		{"vehicles granted to a token, or taken away", did.Granted}, {"tokens revoked", did.Revoked}, {"tokens rotated", did.Rotated}, {"vehicles forgotten", did.Forgotten},
+		{"questions asked while a change was under way", did.During},
 	} {
-		if err := part(ctx); err != nil || ctx.Err() != nil {
-			return errors.Join(err, ctx.Err())
+		a.Figure(x.what, float64(x.n), "")
+		if x.n == 0 && a.Count >= inCI && ctx.Err() == nil {
+			a.Wrong("no %s: the row says nothing about them", x.what)
 		}
 	}
-	return w.node.Stop()
+	return errors.Join(ctx.Err())
 }

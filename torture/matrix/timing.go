@@ -3,15 +3,22 @@ package matrix
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math"
 	"math/rand/v2"
+	"net"
+	"net/http"
+	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"carstate/internal/access"
+	"carstate/internal/nodeprocess"
 	"carstate/internal/vehicle"
+	"carstate/torture/row"
 )
 
 // What is measured: rounds of one question about each sort of vehicle. Of the
@@ -36,32 +43,66 @@ const (
 	sorts
 )
 
+// cars is how many vehicles there are of each sort.
+const cars = 128
+
 // timing measures whether time tells a vehicle that is not granted from one that
 // there is not.
-func (w *world) timing(ctx context.Context) error {
-	granted := make([]vehicle.ID, toTime/2)
-	for i := range granted {
-		granted[i] = vehicle.ID(w.silent[i].vid)
-	}
-	t, err := w.admin.IssueToken(ctx, access.TokenRequest{Developer: "Mallory", Operations: access.AllOperations, Vehicles: access.VehicleSet(granted...)})
+func timing(ctx context.Context, a *row.Attempt) error {
+	node, err := nodeprocess.StartReady(ctx, nodeprocess.Options{Binary: a.Binary, Dir: filepath.Join(a.Dir, "data")}, time.Minute)
 	if err != nil {
 		return err
 	}
-	c, err := dial(w.node.Address("query-addr"))
+	defer node.Kill()
+	key, err1 := node.AddSource(ctx, "gateway")
+	admin, err2 := node.AdminClient()
+	if err := errors.Join(err1, err2); err != nil {
+		return err
+	}
+	var vids [sorts][]vehicle.ID // all of one length
+	var lines strings.Builder
+	for i := range cars {
+		for sort := range sorts {
+			vids[sort] = append(vids[sort], vehicle.ID(fmt.Sprintf("CAR%d%013d", sort, i)))
+		}
+		fmt.Fprintf(&lines, `{"vid":"%s","time":%d,"signals":{"Vehicle.Speed":50,"Vehicle.OBD.ThrottlePosition":20}}`+"\n", vids[forbiddenReporting][i], time.Now().UnixMilli())
+	}
+	if status, text, err := node.Post(ctx, key, lines.String()); err != nil || status != http.StatusAccepted {
+		return fmt.Errorf("the cars' samples were answered with %d %s %w", status, text, err)
+	}
+	if err := nodeprocess.Until(ctx, time.Minute, func(ctx context.Context) error {
+		m, err := node.Metrics(ctx)
+		if err == nil && m["carstate_vehicles"] != cars {
+			err = errors.New("not all cars are known yet")
+		}
+		return err
+	}); err != nil {
+		return err
+	}
+	t, err := admin.IssueToken(ctx, access.TokenRequest{Developer: "Mallory", Operations: access.AllOperations, Vehicles: access.VehicleSet(vids[grantedSilent]...)})
 	if err != nil {
 		return err
 	}
-	defer c.close()
-	cars := [sorts][]*car{w.silent[:toTime/2], w.reporting[:toTime/2], w.silent[toTime/2:]}
-	rng := rand.New(rand.NewPCG(w.a.Seed, 2000))
+	c, err := net.Dial("tcp", node.Address(nodeprocess.Query))
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	var out []byte
+	buf := make([]byte, 64<<10)
+	rng := rand.New(rand.NewPCG(a.Seed, 2000))
 	var times [sorts][]float64 // microseconds a question; by round
 	for round := range rounds {
 		if ctx.Err() != nil {
 			return nil
 		}
-		op := operation(rng.IntN(2))
+		path := []string{nodeprocess.DrivingPath, nodeprocess.ThrottlePath}[rng.IntN(2)]
 		for _, sort := range rng.Perm(sorts) {
-			took, err := c.batch(op, t.AccessToken, cars[sort], rng)
+			out = out[:0]
+			for range batch {
+				out = fmt.Appendf(out, "GET %s?access_token=%s&vid=%s HTTP/1.1\r\nHost: carstate\r\n\r\n", path, t.AccessToken, vids[sort][rng.IntN(cars)])
+			}
+			took, err := exchange(c, out, buf)
 			if err != nil {
 				return err
 			}
@@ -71,43 +112,35 @@ func (w *world) timing(ctx context.Context) error {
 		}
 	}
 	base := median(times[grantedSilent])
-	w.a.Figure("an answer about a vehicle that there is not, median", base, "µs")
+	a.Figure("an answer about a vehicle that there is not, median", base, "µs")
 	for _, x := range []struct {
 		sort int
 		name string
 	}{{forbiddenReporting, "a vehicle that reports and is not granted"}, {forbiddenSilent, "one that is neither there nor granted"}} {
 		difference, bound := paired(times[x.sort], times[grantedSilent])
-		if w.a.Control != nil {
+		if a.Control != nil {
 			difference = 100 * difference / base
-			w.a.Aimed("the answer about "+x.name+" takes longer by (median)", round1(difference), "%", fmt.Sprintf("≤ %g %%", told), difference <= told)
+			a.Aimed("the answer about "+x.name+" takes longer by (median)", round1(difference), "%", fmt.Sprintf("≤ %g %%", told), difference <= told)
 			continue
 		}
-		w.a.Figure("the answer about "+x.name+" takes longer by (median)", round1(100*difference/base), "%")
-		w.a.Aimed("the answer about "+x.name+" differs in time by at most (99 % confidence)", round1(100*bound/base), "%", fmt.Sprintf("≤ %g %%", aim), 100*bound/base <= aim)
+		a.Figure("the answer about "+x.name+" takes longer by (median)", round1(100*difference/base), "%")
+		a.Aimed("the answer about "+x.name+" differs in time by at most (99 % confidence)", round1(100*bound/base), "%", fmt.Sprintf("≤ %g %%", aim), 100*bound/base <= aim)
 	}
-	return nil
+	return node.Stop()
 }
 
-// batch asks about some of the cars at once and returns the time of one answer.
-func (w *wire) batch(op operation, secret string, cars []*car, rng *rand.Rand) (float64, error) {
-	w.out = w.out[:0]
-	for range batch {
-		w.out = request(w.out, "GET", op, "access_token="+secret+"&vid="+cars[rng.IntN(len(cars))].vid, "")
-	}
-	buf := w.got.body[:cap(w.got.body)]
-	if len(buf) < 64<<10 {
-		buf = make([]byte, 64<<10)
-		w.got.body = buf
-	}
-	if err := w.conn.SetDeadline(time.Now().Add(patience)); err != nil {
+// exchange sends a batch of questions and returns the time of one answer in
+// microseconds.
+func exchange(c net.Conn, questions, buf []byte) (float64, error) {
+	if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 		return 0, err
 	}
 	began := time.Now()
-	if _, err := w.conn.Write(w.out); err != nil {
+	if _, err := c.Write(questions); err != nil {
 		return 0, err
 	}
 	for have, answers := 0, 0; answers < batch; {
-		n, err := w.in.Read(buf[have:])
+		n, err := c.Read(buf[have:])
 		if err != nil {
 			return 0, err
 		}

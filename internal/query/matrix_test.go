@@ -1,0 +1,658 @@
+package query_test
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"carstate/internal/access"
+	"carstate/internal/nodeprocess"
+	"carstate/internal/vehicle"
+
+	"pgregory.net/rapid"
+)
+
+// The torture's row matrix runs TestMatrix with a large -rapid.checks against the
+// program that it tests.
+var (
+	matrixBinary = flag.String("matrix.binary", "", "the carstate that TestMatrix starts (default: it builds one)")
+	matrixCounts = flag.String("matrix.counts", "", "the file in which TestMatrix writes what it did, as JSON")
+)
+
+// TestMatrix holds a real node against a model of the contract: tokens of every
+// sort, vehicles of every sort, both operations, while grants change, tokens are
+// revoked and rotated, and vehicles report and are forgotten. The model is written
+// from the contract's words and shares no code with the service. A change counts
+// from its acknowledgement; while it is under way, the answer before it and the
+// answer after it are both right. Every answer is compared to the byte, so that a
+// vehicle that is not granted cannot differ from one that there is not.
+func TestMatrix(t *testing.T) {
+	if *matrixBinary == "" { // a few checks are enough beside all other tests
+		checks := flag.Lookup("rapid.checks").Value
+		before := checks.String()
+		t.Cleanup(func() { _ = checks.Set(before) })
+		if err := checks.Set("3"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m := newMatrix(t)
+	t.Cleanup(func() {
+		text, err := json.Marshal(m.did)
+		if t.Logf("%s", text); err == nil && *matrixCounts != "" {
+			err = os.WriteFile(*matrixCounts, text, 0o600)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	rapid.Check(t, func(t *rapid.T) {
+		m.model = model{cars: slices.Clone(m.lasting)}
+		for range 3 {
+			m.issue(t)
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"issue": m.issue, "grant": m.grant, "grant again": m.grant, "revoke": m.revoke, "rotate": m.rotate,
+			"report": m.report, "forget": m.forget, "": m.ask,
+		})
+	})
+}
+
+// matrixMaxAge is the node's --max-age.
+const matrixMaxAge = time.Hour
+
+var matrixOperations = [...]struct{ path, name, field, nothing string }{
+	{nodeprocess.DrivingPath, "car_driving_state", "vehicle_runing_state", "0"},
+	{nodeprocess.ThrottlePath, "throttle_system", "throttle_system", ""},
+}
+
+// verdict is what is known of a car for one operation: a value, or the reason why
+// there is none.
+type verdict struct{ value, reason string }
+
+var unknownVerdict = verdict{reason: "unknown"}
+
+// car is a vehicle that is asked about, and when its sample was made.
+type car struct {
+	vid      string
+	verdicts [2]verdict
+	made     time.Time
+	gone     bool // forgotten, so that no token can be granted it
+}
+
+// carKinds are what cars last sent, and what is then known.
+var carKinds = []struct {
+	signals  string // "": it never reported
+	age      time.Duration
+	verdicts [2]verdict
+}{
+	{`"Vehicle.Speed":50,"Vehicle.OBD.ThrottlePosition":20`, 0, [2]verdict{{value: "1"}, {value: "1"}}},
+	{`"Vehicle.Speed":50`, 0, [2]verdict{{value: "1"}, unknownVerdict}},
+	{`"Vehicle.OBD.ThrottlePosition":20`, 0, [2]verdict{unknownVerdict, {value: "1"}}},
+	{`"Vehicle.Speed":80,"Vehicle.OBD.DTCList":["P0121"]`, 0, [2]verdict{{value: "1"}, {value: "0"}}},
+	{`"Vehicle.LowVoltageSystemState":"OFF"`, 0, [2]verdict{{reason: "not_driving"}, unknownVerdict}},
+	{`"Vehicle.Speed":50,"Vehicle.OBD.ThrottlePosition":20`, 2 * matrixMaxAge, [2]verdict{{reason: "stale"}, {reason: "stale"}}},
+	{"", 0, [2]verdict{unknownVerdict, unknownVerdict}},
+}
+
+// holder is a token at one time of its life.
+type holder struct {
+	id         string
+	operations [2]bool
+	all        bool
+	vids       map[string]bool // replaced, never changed
+	sandbox    bool
+	revoked    bool
+	expires    time.Time // zero: never
+	limit      int       // calls an hour; 0: any number
+	secrets    []secret  // all that were handed out, the current one last
+}
+
+// secret is one of a token's, and until when it counts; zero: as long as the token.
+type secret struct {
+	text string
+	end  time.Time
+}
+
+// model is what the node must answer by.
+type model struct {
+	cars    []car
+	holders []holder
+}
+
+// question is a request, and the time around its answer.
+type question struct {
+	holder         int    // -1: of nobody
+	query          string // what presents the secret: "access_token=…"
+	secret         int    // of the holder
+	operation, car int
+	head           bool
+	left           int // of the token's limit, before it was sent
+	sent, received time.Time
+	date           string // of the answer
+}
+
+// right is the answer that the model gives at a time; see plain.
+func (m *model) right(q *question, at time.Time) string {
+	op, c := matrixOperations[q.operation], m.cars[q.car]
+	if q.holder < 0 {
+		challenge := `, error="invalid_token"`
+		if !strings.HasPrefix(q.query, "access_token=") {
+			challenge = ""
+		}
+		return failed("401 Unauthorized", "invalid_token", "WWW-Authenticate: Bearer realm=\"carstate\""+challenge+"\r\n")
+	}
+	h := m.holders[q.holder]
+	s := h.secrets[q.secret]
+	left, limits := max(q.left-1, 0), ""
+	if !h.operations[q.operation] {
+		left = q.left // the call is not counted
+	}
+	if h.limit > 0 {
+		limits = fmt.Sprintf("RateLimit-Policy: \"token\";q=%d;w=3600\r\nRateLimit: \"token\";r=%d;t=T\r\n", h.limit, left)
+	}
+	switch {
+	case h.revoked, !h.expires.IsZero() && !at.Before(h.expires), !s.end.IsZero() && !at.Before(s.end):
+		return failed("401 Unauthorized", "invalid_token", "WWW-Authenticate: Bearer realm=\"carstate\", error=\"invalid_token\"\r\n")
+	case !h.operations[q.operation]:
+		return failed("403 Forbidden", "insufficient_scope", limits+"WWW-Authenticate: Bearer realm=\"carstate\", error=\"insufficient_scope\"\r\n")
+	case h.limit > 0 && q.left == 0:
+		return failed("429 Too Many Requests", "rate_limited", limits+"Retry-After: T\r\n")
+	case h.sandbox:
+		return m.inSandbox(q, at)
+	case !h.all && !h.vids[c.vid]:
+		return answered(op.field, op.nothing, 0, limits+"Carstate-Reason: unknown\r\n")
+	}
+	if v := c.verdicts[q.operation]; v.value == "" {
+		return answered(op.field, op.nothing, 0, limits+"Carstate-Reason: "+v.reason+"\r\n")
+	} else {
+		return answered(op.field, v.value, 1, limits+"Last-Modified: "+c.made.UTC().Format(http.TimeFormat)+"\r\n")
+	}
+}
+
+// inSandbox is docs/sandbox.md.
+func (m *model) inSandbox(q *question, at time.Time) string {
+	op := matrixOperations[q.operation]
+	minute := at.Unix() / 60
+	values := map[string][2]string{
+		"SandboxNormal": {"1", "1"}, "SandboxHealthy": {"1", "1"}, "SandboxSlow": {"2", "1"}, "SandboxJam": {"3", "1"}, "SandboxAnomaly": {"1", "0"},
+		"SandboxCycle": {[]string{"1", "2", "3"}[minute%3], []string{"1", "0"}[minute%2]},
+	}
+	switch vid := m.cars[q.car].vid; {
+	case values[vid][0] != "":
+		return answered(op.field, values[vid][q.operation], 1, "Last-Modified: D\r\n")
+	case vid == "SandboxRateLimited":
+		return failed("429 Too Many Requests", "rate_limited", "RateLimit-Policy: \"token\";q=60;w=60\r\nRateLimit: \"token\";r=0;t=T\r\nRetry-After: T\r\n")
+	case vid == "SandboxUnavailable":
+		return failed("503 Service Unavailable", "unavailable", "Retry-After: T\r\n")
+	case vid == "SandboxStale":
+		return answered(op.field, op.nothing, 0, "Carstate-Reason: stale\r\n")
+	}
+	return answered(op.field, op.nothing, 0, "Carstate-Reason: unknown\r\n")
+}
+
+// head is the beginning of every answer, with a hole for its status and one for the
+// headers that not all have.
+const head = "HTTP/1.1 %s\r\nDate: D\r\nContent-Type: application/json\r\nCache-Control: private, no-store\r\nX-Request-Id: R\r\n%sContent-Length: L\r\n\r\n"
+
+func answered(field, value string, status int, headers string) string {
+	return fmt.Sprintf(head+`{"code":200,"msg":"success","data":{"vid":"VID","status":%d,"%s":"%s"}}`, "200 OK", headers, status, field, value)
+}
+
+func failed(status, kind, headers string) string {
+	return fmt.Sprintf(head+`{"code":%s,"msg":"%s: …","data":null}`, status, headers, status[:3], kind)
+}
+
+// plainly lists the parts that differ from answer to answer: how long to wait, the
+// request's id, and a failure's sentence.
+var plainly = []struct {
+	part *regexp.Regexp
+	as   string
+}{
+	{regexp.MustCompile(`(Retry-After: |RateLimit: "token";r=\d+;t=)[1-9]\d*\r`), "${1}T\r"},
+	{regexp.MustCompile(`X-Request-Id: [A-Z0-9]{12}-[0-9a-z]+\r`), "X-Request-Id: R\r"},
+	{regexp.MustCompile(`("msg":"[a-z_]+: )[^"]+`), "${1}…"},
+}
+
+var dateHeader = regexp.MustCompile(`\r\nDate: ([^\r]+)`)
+
+// plain is an answer in the model's words, with a letter in place of each such part.
+func plain(text, vid string) string {
+	for _, p := range plainly {
+		text = p.part.ReplaceAllString(text, p.as)
+	}
+	return strings.Replace(text, `"vid":"`+vid+`"`, `"vid":"VID"`, 1)
+}
+
+// matrix is the machine: a node, the model of it, and the connections to it.
+type matrix struct {
+	model
+	node    *nodeprocess.Node
+	key     string // of the source for which the cars report
+	token   string // for all vehicles
+	admin   *nodeprocess.AdminClient
+	lasting []car // that no check forgets
+	made    int   // cars so far
+	callers int
+	wires   [2]wire
+	nobody  []string // presents what is no token
+	used    map[string]int
+	did     struct{ Asked, Served, Granted, Revoked, Rotated, Forgotten, During int64 }
+}
+
+func newMatrix(t *testing.T) *matrix {
+	binary := *matrixBinary
+	if binary == "" {
+		binary = filepath.Join(t.TempDir(), "carstate")
+		if out, err := exec.Command("go", "build", "-o", binary, "carstate/cmd/carstate").CombinedOutput(); err != nil {
+			t.Fatalf("the program cannot be built: %v\n%s", err, out)
+		}
+	}
+	m := &matrix{used: make(map[string]int)}
+	var err error
+	if m.node, err = nodeprocess.StartReady(t.Context(), nodeprocess.Options{
+		Binary: binary, Dir: filepath.Join(t.TempDir(), "data"), Flags: []string{"--max-age", matrixMaxAge.String(), "--trusted-proxies", "127.0.0.1"},
+	}, time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(m.node.Kill)
+	var err1, err2 error
+	m.admin, err1 = m.node.AdminClient()
+	m.key, err2 = m.node.AddSource(t.Context(), "gateway")
+	issued, err3 := m.node.IssueToken(t.Context(), "Ada")
+	if err := errors.Join(err1, err2, err3); err != nil {
+		t.Fatal(err)
+	}
+	m.token = issued.AccessToken
+	for i := range m.wires {
+		c, err := net.Dial("tcp", m.node.Address(nodeprocess.Query))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		m.wires[i] = wire{c, bufio.NewReader(c)}
+	}
+	for range 2 {
+		for kind := range carKinds {
+			m.lasting = append(m.lasting, m.newCar(t, kind))
+		}
+	}
+	for vid := range access.SandboxVehicles().Sorted() {
+		m.lasting = append(m.lasting, car{vid: string(vid), verdicts: [2]verdict{unknownVerdict, unknownVerdict}})
+	}
+	m.addNobody(t, issued.ID)
+	return m
+}
+
+// addNobody makes what somebody might send in place of a token.
+func (m *matrix) addNobody(t *testing.T, id string) {
+	operator, err := m.admin.AddOperator(t.Context(), "grace")
+	if err != nil {
+		t.Fatal(err)
+	}
+	real := m.token
+	never, _ := access.NewSecret(access.TokenKind)
+	sandbox, _ := access.NewSecret(access.SandboxKind)
+	for _, s := range []string{
+		never, sandbox, m.key, operator.Key, m.admin.Key, id, "", "Bearer%20" + real, real[:len(real)-1], real + "0", real[1:], "cst_", strings.ToUpper(real), strings.ToLower(real),
+		real + "%00", real + "%20", "0", "null", "cst_" + strings.Repeat("0", 36), strings.Repeat("A", 4000),
+	} {
+		m.nobody = append(m.nobody, "access_token="+s)
+	}
+	m.nobody = append(m.nobody, "Access_Token="+real, "token="+real)
+	for at := 4; at < len(real); at++ { // each letter another
+		m.nobody = append(m.nobody, "access_token="+real[:at]+string(rune('0'+(int(real[at])+1)%10))+real[at+1:])
+	}
+}
+
+// newCar has a car of a kind report, and waits until the node knows it.
+func (m *matrix) newCar(t rapid.TB, kind int) car {
+	m.made++
+	k := carKinds[kind]
+	c := car{vid: fmt.Sprintf("CAR%014d", m.made), verdicts: k.verdicts, made: time.Now().Add(-k.age)}
+	if k.signals == "" {
+		return c
+	}
+	ctx := context.Background()
+	status, text, err := m.node.Post(ctx, m.key, fmt.Sprintf(`{"vid":"%s","time":%d,"signals":{%s}}`, c.vid, c.made.UnixMilli(), k.signals))
+	if err != nil || status != http.StatusAccepted {
+		t.Fatalf("a sample was answered with %d %s %v", status, text, err)
+	}
+	op := 0
+	if c.verdicts[0] == unknownVerdict {
+		op = 1
+	}
+	if err := nodeprocess.Until(ctx, time.Minute, func(ctx context.Context) error {
+		a, err := m.node.Ask(ctx, matrixOperations[op].path, m.token, c.vid)
+		if err == nil && a.Reason == "unknown" {
+			err = errors.New("a car that reported is not known")
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// issue issues a token.
+func (m *matrix) issue(t *rapid.T) {
+	h := holder{operations: rapid.SampledFrom([][2]bool{{true, true}, {true, false}, {false, true}}).Draw(t, "operations"), vids: make(map[string]bool)}
+	r := access.TokenRequest{Developer: "Ada"}
+	for op, o := range []access.Operations{access.CarDrivingState, access.ThrottleSystem} {
+		if h.operations[op] {
+			r.Operations |= o
+		}
+	}
+	switch rapid.IntRange(0, 9).Draw(t, "sort") {
+	case 0, 1:
+		h.all, r.Vehicles = true, access.AllVehicles()
+	case 2:
+		h.sandbox, r.Sandbox = true, true
+	case 3:
+		h.limit = 5 // of which the next comes after twelve minutes
+		r.Rate = access.Rate{Calls: int64(h.limit), Window: time.Hour}
+	case 4:
+		h.expires = time.Now().Add(time.Duration(rapid.IntRange(50, 500).Draw(t, "milliseconds")) * time.Millisecond).Truncate(time.Millisecond)
+		r.Expires = h.expires
+	}
+	if !h.all && !h.sandbox {
+		var names []vehicle.ID
+		for _, vid := range rapid.SliceOfNDistinct(rapid.SampledFrom(m.there()), 1, 8, rapid.ID).Draw(t, "cars") {
+			h.vids[vid] = true
+			names = append(names, vehicle.ID(vid))
+		}
+		r.Vehicles = access.VehicleSet(names...)
+	}
+	issued, err := m.admin.IssueToken(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.id, h.secrets = issued.ID, []secret{{text: issued.AccessToken}}
+	m.holders = append(m.holders, h)
+}
+
+// some draws a token that may be changed; nil if there is none.
+func (m *matrix) some(t *rapid.T, may func(*holder) bool) *holder {
+	var which []int
+	for i := range m.holders {
+		if h := &m.holders[i]; !h.revoked && h.expires.IsZero() && may(h) {
+			which = append(which, i)
+		}
+	}
+	if len(which) == 0 {
+		t.Skip("no token to change")
+	}
+	return &m.holders[rapid.SampledFrom(which).Draw(t, "token")]
+}
+
+// there are the vids that a token can be granted.
+func (m *matrix) there() (vids []string) {
+	for _, c := range m.cars {
+		if !c.gone {
+			vids = append(vids, c.vid)
+		}
+	}
+	return vids
+}
+
+// grant grants a token a vehicle, or takes it away.
+func (m *matrix) grant(t *rapid.T) {
+	h := m.some(t, func(h *holder) bool { return !h.all && !h.sandbox })
+	vid := rapid.SampledFrom(m.there()).Draw(t, "car")
+	vids := maps.Clone(h.vids)
+	var add, remove []vehicle.ID
+	if vids[vid] {
+		remove = []vehicle.ID{vehicle.ID(vid)}
+		delete(vids, vid)
+	} else {
+		add = []vehicle.ID{vehicle.ID(vid)}
+		vids[vid] = true
+	}
+	m.change(t, &m.did.Granted, func() error {
+		_, err := m.admin.GrantToken(t.Context(), h.id, add, remove)
+		return err
+	}, func() { h.vids = vids })
+}
+
+func (m *matrix) revoke(t *rapid.T) {
+	h := m.some(t, func(*holder) bool { return true })
+	m.change(t, &m.did.Revoked, func() error {
+		_, err := m.admin.RevokeToken(t.Context(), h.id)
+		return err
+	}, func() { h.revoked = true })
+}
+
+// rotate replaces a token's secret. With an overlap the old one counts for a while.
+func (m *matrix) rotate(t *rapid.T) {
+	overlap := rapid.SampledFrom([]time.Duration{0, 100 * time.Millisecond, 24 * time.Hour}).Draw(t, "overlap")
+	h := m.some(t, func(h *holder) bool { return len(h.secrets) < 8 })
+	var fresh string
+	var until time.Time
+	m.change(t, &m.did.Rotated, func() error {
+		r, err := m.admin.RotateToken(t.Context(), h.id, overlap)
+		if fresh = r.AccessToken; len(r.EarlierUntil) > 0 {
+			until = r.EarlierUntil[len(r.EarlierUntil)-1]
+		}
+		return err
+	}, func() {
+		h.secrets = slices.Clone(h.secrets)
+		for i := range h.secrets { // no replaced secret outlives the one that was replaced last
+			if s := &h.secrets[i]; s.end.IsZero() || until.Before(s.end) {
+				s.end = cmp.Or(until, time.Unix(1, 0))
+			}
+		}
+		h.secrets = append(h.secrets, secret{text: fresh})
+	})
+}
+
+// report adds a car.
+func (m *matrix) report(t *rapid.T) {
+	m.cars = append(slices.Clone(m.cars), m.newCar(t, rapid.IntRange(0, len(carKinds)-1).Draw(t, "kind")))
+}
+
+// forget forgets a car that this check added.
+func (m *matrix) forget(t *rapid.T) {
+	added := m.there()[len(m.lasting):]
+	if len(added) == 0 {
+		t.Skip("no car to forget")
+	}
+	vid := rapid.SampledFrom(added).Draw(t, "car")
+	i := slices.IndexFunc(m.cars, func(c car) bool { return c.vid == vid })
+	m.change(t, &m.did.Forgotten, func() error {
+		_, err := m.admin.Forget(t.Context(), vehicle.ID(vid))
+		return err
+	}, func() { m.cars[i].verdicts, m.cars[i].gone = [2]verdict{unknownVerdict, unknownVerdict}, true })
+}
+
+// change does something to the node, asks while it is under way, and takes it into
+// the model. An answer that was given meanwhile is right by the model before it or by
+// the one after it.
+func (m *matrix) change(t *rapid.T, count *int64, do func() error, apply func()) {
+	before := model{slices.Clone(m.cars), slices.Clone(m.holders)}
+	rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "questions meanwhile"), 0))
+	done := make(chan error, 1)
+	go func() { done <- do() }()
+	type exchange struct {
+		question
+		got string
+	}
+	var all []exchange
+	var err error
+	for changing := true; changing; {
+		q := m.question(rng, true)
+		got := m.put(t, &q)
+		all = append(all, exchange{q, got})
+		select {
+		case err = <-done:
+			changing = false
+		default:
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	apply()
+	*count++
+	m.did.During += int64(len(all))
+	for _, x := range all {
+		m.judge(t, &x.question, x.got, &before, &m.model)
+	}
+}
+
+// ask asks some questions while nothing changes.
+func (m *matrix) ask(t *rapid.T) {
+	rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "questions"), 0))
+	for range 64 {
+		q := m.question(rng, false)
+		got := m.put(t, &q)
+		m.judge(t, &q, got, &m.model)
+		if q.holder >= 0 && strings.HasPrefix(got, "HTTP/1.1 200") {
+			m.used[m.holders[q.holder].id]++
+		}
+	}
+}
+
+// question draws a question; unlimited leaves out tokens whose calls are counted.
+func (m *matrix) question(rng *rand.Rand, unlimited bool) question {
+	q := question{operation: rng.IntN(2), car: rng.IntN(len(m.cars)), head: rng.IntN(10) == 0, holder: rng.IntN(len(m.holders))}
+	h := &m.holders[q.holder]
+	switch pick := rng.IntN(20); {
+	case pick == 0: // of the right form, and new each time
+		never, _ := access.NewSecret(access.TokenKind)
+		q.holder, q.query = -1, "access_token="+never
+	case pick == 1 || unlimited && h.limit > 0:
+		q.holder, q.query = -1, m.nobody[rng.IntN(len(m.nobody))]
+	default:
+		q.secret, q.left = rng.IntN(len(h.secrets)), h.limit-m.used[h.id]
+		q.query = "access_token=" + h.secrets[q.secret].text
+		if h.sandbox && pick < 16 { // or nearly all cars would be unknown to it
+			first := slices.IndexFunc(m.cars, func(c car) bool { return strings.HasPrefix(c.vid, "Sandbox") })
+			q.car = first + rng.IntN(len(m.lasting)-first)
+		}
+	}
+	return q
+}
+
+// put asks a question and returns the answer; see plain.
+func (m *matrix) put(t *rapid.T, q *question) string {
+	// Each is another caller, or one that guesses would be told to wait.
+	m.callers++
+	vid, method, query := m.cars[q.car].vid, "GET", []string{q.query, "vid=" + m.cars[q.car].vid}
+	if q.head {
+		method = "HEAD"
+	}
+	if m.callers%2 == 0 {
+		slices.Reverse(query)
+	}
+	request := fmt.Sprintf("%s %s?%s HTTP/1.1\r\nHost: carstate\r\nX-Forwarded-For: 10.%d.%d.%d\r\n\r\n",
+		method, matrixOperations[q.operation].path, strings.Join(query, "&"), m.callers>>16&255, m.callers>>8&255, m.callers&255)
+	q.sent = time.Now()
+	text, err := m.wires[m.callers%len(m.wires)].ask(request, q.head)
+	if err != nil {
+		t.Fatalf("a connection broke: %v", err)
+	}
+	q.received = time.Now()
+	m.did.Asked++
+	if strings.HasPrefix(text, "HTTP/1.1 200") {
+		m.did.Served++
+	}
+	if date := dateHeader.FindStringSubmatch(text); date != nil {
+		q.date = date[1]
+	}
+	return plain(text, vid)
+}
+
+// judge fails the check unless an answer is right by one of the models, at the time
+// it was sent or at the time it was answered.
+func (m *matrix) judge(t *rapid.T, q *question, got string, models ...*model) {
+	var want string
+	for _, m := range models {
+		for _, at := range []time.Time{q.sent, q.received} {
+			// A car may have reported within the second of the answer.
+			if want = strings.ReplaceAll(m.right(q, at), "D\r\n", q.date+"\r\n"); q.head {
+				want = want[:strings.Index(want, "\r\n\r\n")+4]
+			}
+			if got == want {
+				return
+			}
+		}
+	}
+	is, should := strings.Split(got, "\r\n"), strings.Split(want, "\r\n")
+	i := 0
+	for i+1 < min(len(is), len(should)) && is[i] == should[i] {
+		i++
+	}
+	t.Fatalf("wrong: %s, a vehicle that is %s: answered %q, want %q", m.describe(q), m.known(q), is[i], should[i])
+}
+
+// describe says what is presented, and known what a vehicle is to it, without names.
+func (m *matrix) describe(q *question) string {
+	who := "no token"
+	if q.holder >= 0 {
+		if who = "a token"; m.holders[q.holder].sandbox {
+			who = "a sandbox token"
+		}
+	}
+	return who + ", " + matrixOperations[q.operation].name
+}
+
+func (m *matrix) known(q *question) string {
+	to := "not granted"
+	if q.holder < 0 {
+		to = "nothing to it"
+	} else if h := &m.holders[q.holder]; h.all || h.vids[m.cars[q.car].vid] {
+		to = "granted"
+	}
+	v := m.cars[q.car].verdicts[q.operation]
+	return to + " and " + cmp.Or(v.reason, "known")
+}
+
+// wire is a connection that is kept. Its answers are read to the byte, which no
+// client library does.
+type wire struct {
+	conn net.Conn
+	in   *bufio.Reader
+}
+
+// ask returns the whole answer, with the length that it states checked and replaced.
+func (w *wire) ask(request string, head bool) (string, error) {
+	if err := w.conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+		return "", err
+	}
+	if _, err := io.WriteString(w.conn, request); err != nil {
+		return "", err
+	}
+	var text strings.Builder
+	length := 0
+	for line := ""; line != "\r\n"; {
+		var err error
+		if line, err = w.in.ReadString('\n'); err != nil {
+			return "", err
+		}
+		if l, err := fmt.Sscanf(line, "Content-Length: %d\r\n", &length); err == nil && l == 1 {
+			line = "Content-Length: L\r\n"
+		}
+		text.WriteString(line)
+	}
+	if head {
+		return text.String(), nil
+	}
+	_, err := io.CopyN(&text, w.in, int64(length))
+	return text.String(), err
+}
