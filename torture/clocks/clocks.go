@@ -4,6 +4,7 @@ package clocks
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"maps"
@@ -19,32 +20,18 @@ import (
 	"carstate/torture/row"
 )
 
+//go:embed row.md.tmpl
+var prose string
+
 // Row is the wrong clocks.
 var Row = row.Row{
 	Number: 9,
 	Name:   "clocks",
 	Title:  "Clocks that jump",
-	Promise: "Whatever the clock does, no token counts after its expiry or is refused before it, nobody over a rate or told to wait is kept out for longer than the window, " +
-		"no verdict is given as fresh that is old or from the future, what was counted stays counted, and a car is heard again as soon as the clock is right.",
-	How: `A node runs as people run it, but its clock is ours: before its first instruction, clock_gettime in its copy of the kernel's vDSO is replaced by one that adds what we write into its memory.
-In each sequence a token with an expiry, one that was rotated with an overlap, one with a rate and a car are new. Then the clock jumps eight times: by seconds, by an hour or a day either way, up to three days, to the
-last second of 32 bits (January 2038) and of 32 bits without a sign (2106), to 2200, and back to the truth. After every jump both secrets are asked with around their ends, the car is asked about, reports again (now, and once
-too far in the future), and is asked about again; the rate is used up, and the clock goes on by what Retry-After says and by a window. In every tenth sequence an address guesses tokens until it is told to wait.
-A model knows the node's time to a second before and after each request; where an end lies between, both answers are right. After the sequences the monotonic clock jumps ahead by a minute, an hour and a day,
-as it does on a machine that is moved, each time with the other clock in 2038 for a moment: a car that had reported must be known after it. Then the node is restarted, with the true time: what is counted for today must be what was asked by the node's clock today: no less and no more.
-
-Offered are the cars' samples of now, of which the node must take in each and judge it at once; what is asked, and the samples from the future, are figures of their own.
-
-A monotonic clock that goes back is not tried: no kernel lets it. NATS servers have no clock set here.`,
+	Text:   prose,
 	Counts: "sequences of jumps",
 	CI:     200,
 	Long:   20_000,
-	Found: []string{
-		"A verdict from the future, made while the clocks of node and car were both ahead, was given as fresh until its time had come and the age allowed was over. It is `stale` now from a minute ahead on.",
-		"All that such a car said after its clock was right again was taken for old, for as long as the clocks had been ahead. Its state is begun anew now.",
-		"Calls that were counted while the clock was ahead showed as calls of today, and more than 30 such days could have taken the place of today's. Days that are yet to come do not show, and go first.",
-		"Once an hour, vehicles that have been silent for 30 days are dropped from memory. With the clock ahead at that moment, these were all: each was unknown until it reported again. A clock that has jumped ahead does not count for that now.",
-	},
 	Controls: []row.Control{
 		{Defect: "stuck-limiter", Says: "keeps a token that is over its rate out for as long as the clock was set back", By: []string{
 			"wrong: the clock ahead by *: a token over its rate is to wait *", "wrong: the clock ahead by *: a token that waited as long as it was told is answered 429", "wrong: the clock ahead by *: after a whole window, call * is answered 429",

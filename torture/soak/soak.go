@@ -4,6 +4,7 @@ package soak
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -13,25 +14,15 @@ import (
 	"carstate/torture/row"
 )
 
+//go:embed row.md.tmpl
+var prose string
+
 // Row is row 12 of the torture.
 var Row = row.Row{
-	Number:  12,
-	Name:    "soak",
-	Title:   "For a day",
-	Promise: "Under a steady load of all kinds, memory, goroutines and descriptors stay what they are, the store stays within bounds, and what was acknowledged is judged.",
-	How: `A gateway sends 200 samples a second by HTTP, 20 cars a sample a second each by MQTT, and half a minute after a car has come it goes and another
-takes its place, out of 2,000. Meanwhile 200 queries a second are asked, ten of them on connections of their own. Every ten seconds a token is issued, used,
-rotated, used again and revoked, and the operator's API, the console and the metrics are read. Telemetry is kept for a minute. Every query must be answered,
-every sample acknowledged, and a revoked token refused.
-
-Every ten seconds the node is held to its word for a tenth of the cars: once it has judged all that it had acknowledged by then, each must have a state that is at least as new as its newest acknowledged sample. In the end this is asked
-of all cars.
-
-Every two seconds the node's resident memory, goroutines and descriptors are read, and the size of its data directory. The trend is
-the Theil–Sen slope (the median of the slopes between all pairs of points) over the second half of the time; what is judged is how much that makes over that half.
-A short run shows a leak a connection or a token, not one that takes a day: for that, run the day.
-
-This row runs only if it is named: ` + "`make torture TORTUREFLAGS='-rows soak -count soak=1440'`" + ` is the day, in minutes.`,
+	Number:   12,
+	Name:     "soak",
+	Title:    "For a day",
+	Text:     prose,
 	Counts:   "minutes",
 	CI:       1,
 	Long:     1440,

@@ -5,29 +5,21 @@ package strangers
 
 import (
 	"context"
+	_ "embed"
 	"fmt"
 
 	"carstate/torture/row"
 )
 
+//go:embed row.md.tmpl
+var prose string
+
 // Row is row 7 of the torture.
 var Row = row.Row{
-	Number:  7,
-	Name:    "strangers",
-	Title:   "Strangers in great numbers",
-	Promise: "However many unknown tokens, vehicles, keys, names and addresses come by, each is refused as the contract says, and the service keeps next to nothing of them: no memory, no series of metrics.",
-	How: `Each stranger comes from an address of its own, which a trusted proxy tells in ` + "`X-Forwarded-For`" + ` (half of them IPv4, half an IPv6 network each).
-By turns it asks for a known vehicle with a token that has the right form and does not exist, with one that is malformed, and with none; and for a vehicle
-that does not exist, or is not granted, with a token that counts. The count is of tokens of the right form and vehicles that do not exist, and two fifths of all who come. Every answer is checked: status, ` + "`WWW-Authenticate`" + ` as RFC 6750 has it, and body.
-
-Ten times as many go through the query server in the torture's own process, on connections that are memory, a hundredth of which come from
-addresses of their own; the heap in use after a garbage collection is compared before and after. The others go over HTTP, pipelined, to a node in a
-process of its own. The same node then gets unknown keys, and vehicles that are not the source's, at the ingest listener (a twentieth as
-many), unknown names and keys at the MQTT listener and unknown keys at the admin listener (a hundredth each), from loopback addresses of their own.
-Its resident memory and its series of metrics are compared before and after; "before" is after the first few of every kind, because a process
-grows when it does something for the first time. At the end an address that offers too many wrong tokens must still get 429, and a right token from it an answer.
-
-The heap of the node cannot be collected from outside, so its figure is resident memory, with the garbage of the moment in it.`,
+	Number: 7,
+	Name:   "strangers",
+	Title:  "Strangers in great numbers",
+	Text:   prose,
 	Counts: "unknown tokens and vids over HTTP",
 	CI:     1_000_000,
 	Long:   10_000_000,
