@@ -14,32 +14,6 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// commands are command lines of carstate, with secrets where they belong and where
-// they do not. What has the form NAME=VALUE is for the environment.
-var commands = []string{
-	"token list", "token list --json", "source list", "operator list", "explain {vid}", "explain {token}", "token show {token}", "token revoke {token}", "token rotate {token} --overlap 0s",
-	"token grant {token} --add {vid}", "token grant cstid000000000000 --add {token}", "token issue --developer Ada --vehicles all", "token issue --developer {token} --vehicles all", "token issue --developer Ada --vehicles {token}",
-	"token issue --developer Ada --vehicles all --operations {token}", "token issue --developer Ada --vehicles all --expires {token}", "token issue --developer Ada --vehicles all --rate {token}",
-	"token issue --developer Ada --vehicles @{token}", "source add {token} --vehicles all", "source show {token}", "source remove {token}", "source rotate {token}", "operator add {token}", "operator rotate {token}",
-	"operator remove {token}", "forget {token}", "{token}", "token {token}", "serve --{token}", "serve {token}", "version {token}", "query --token", "token show --admin-addr {token} x", "token list --key-file {file}",
-	"token list --key-file {keyfile}", "CARSTATE_KEY_FILE={token} token list", "token list --admin-addr http://{token}:{token}@127.0.0.1:1",
-	"query car-driving-state {vid} --token {token}", "CARSTATE_TOKEN={token} query throttle-system {vid}", "CARSTATE_TOKEN={token} query throttle-system {vid} --json", "CARSTATE_TOKEN={token} query throttle-system {token}",
-	"CARSTATE_TOKEN={token} query throttle-system {vid} --url http://a:{token}@127.0.0.1:1", "CARSTATE_TOKEN={token} query throttle-system {vid} --url {token}", "CARSTATE_TOKEN={token} query throttle-system {vid} --query-addr {ingest}",
-	"CARSTATE_TOKEN={token} query throttle-system {vid} --query-addr 127.0.0.1:1",
-	"replay {drive} --vid {vid} --source gateway --key {token}", "CARSTATE_KEY={token} replay {drive} --vid {vid} --source gateway", "CARSTATE_KEY={token} replay {drive} --vid {vid} --source gateway --mqtt-url mqtt://{mqtt}",
-	"replay {drive} --vid {token}", "replay {token} --vid {vid}", "replay {file} --vid {vid}", "replay {drive} --vid {vid} --source {token} --key {token}", "replay {drive} --vid {vid} --source gateway --key {token} --ingest-url http://a:{token}@127.0.0.1:1",
-	"replay {drive} --vid {vid} --source gateway --key {token} --mqtt-url mqtt://gateway:{token}@127.0.0.1:1", "replay {drive} --vid {vid} --source gateway --key {token} --ingest-url {token}",
-	"simulate --vehicles 2 --duration 300ms --source gateway --key {token} --token {token}", "simulate --vehicles 2 --duration 300ms", "simulate --vehicles {token}", "simulate --prefix {token} --vehicles 2 --duration 300ms",
-	"evaluate {file}", "evaluate {token}", "backup {backup} --force", "backup nowhere/{token}", "restore {file}", "restore {token}", "restore {backup} --forgotten {file}",
-	"serve --check --config {file}", "serve --check --config {config1}", "serve --check --config {config2}", "serve --check --config {config3}", "serve --check --config {config4}", "serve --config {token}",
-	"CARSTATE_LOG_LEVEL={token} serve --check", "CARSTATE_MAX_AGE={token} serve --check", "CARSTATE_QUERY_ADDR={token} serve --check", "CARSTATE_NATS=nats://a:{token}@127.0.0.1:1 serve --check",
-	"CARSTATE_NATS=nats://{token}@127.0.0.1:1,nats://b:{token}@127.0.0.1:2 serve --check", "CARSTATE_NATS={token} serve --check", "serve --check --nats nats://a:{token}@127.0.0.1:1 --nats-creds {file}",
-	"serve --data-dir other --nats nats://a:{token}@127.0.0.1:1 {ports}", "serve --data-dir other --nats nats://127.0.0.1:1 --nats-creds {file} {ports}", "serve --data-dir other --nats nats://127.0.0.1:1 --nats-creds {token} {ports}",
-	"serve --data-dir other --otlp-endpoint http://a:{token}@127.0.0.1:1 {ports}", "serve --data-dir other --otlp-endpoint {token} {ports}", "serve --data-dir other --tls-cert {file} --tls-key {file} {ports}",
-	"serve --data-dir foreign {ports}", "serve --data-dir badkey {ports}", "serve --data-dir other --trusted-proxies {token} {ports}", "serve --data-dir other --access-log nowhere/{token} {ports}",
-	"CARSTATE_DATA_DIR=badkey token list",
-}
-
 // drive is a recorded drive, so that replay has something to send.
 const drive = "Time,Engine Coolant Temperature [°C],Intake Manifold Absolute Pressure [kPa],Engine RPM [RPM],Vehicle Speed Sensor [km/h],Intake Air Temperature [°C],Air Flow Rate from Mass Flow Sensor [g/s],Absolute Throttle Position [%],Ambient Air Temperature [°C],Accelerator Pedal Position D [%],Accelerator Pedal Position E [%]\n" +
 	"23:59:58.000,91,101.0,810.0,10.0,22.0,4.11,13.5,15.0,14.1,14.5\n23:59:59.000,91,101.0,820.0,12.0,22.0,4.19,14.5,15.0,14.1,14.5\n"
@@ -55,23 +29,24 @@ func (r *round) typeCommands(ctx context.Context) error {
 	cards := slices.Clone(r.cards[:given])
 	r.rng.Shuffle(len(cards), func(i, j int) { cards[i], cards[j] = cards[j], cards[i] })
 	drawn := slices.IndexFunc(cards, func(c card) bool { return !slices.Contains(typedWhole, c.what) })
-	type command struct{ as, line string }
+	type command struct{ dir, as, line string }
 	var all []command
 	var backups []string
 	for n, card := range cards {
-		files := filepath.Join(r.dir, "files", fmt.Sprint(n))
-		fill, err := r.writeFiles(files, card)
-		if err != nil {
+		dir := filepath.Join(r.dir, "files", fmt.Sprint(n))
+		if err := writeFiles(dir, card.text); err != nil {
 			return err
 		}
 		lines := r.rng.Perm(len(commands))
 		if n == drawn || slices.Contains(typedWhole, card.what) {
-			backups = append(backups, filepath.Join(files, "fleet.backup"))
+			backups = append(backups, filepath.Join(dir, "fleet.backup"))
 		} else {
 			lines = lines[:typedOthers]
 		}
+		fill := strings.NewReplacer("{token}", card.text, "{vid}", r.vid, "{ingest}", r.node.Address(nodeprocess.Ingest), "{mqtt}", r.node.Address(nodeprocess.MQTT),
+			"{ports}", "--query-addr 127.0.0.1:0 --ingest-addr 127.0.0.1:0 --mqtt-addr 127.0.0.1:0 --admin-addr 127.0.0.1:0")
 		for _, i := range lines {
-			all = append(all, command{commands[i], fill.Replace(commands[i])})
+			all = append(all, command{dir, commands[i], fill.Replace(commands[i])})
 		}
 	}
 	r.rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
@@ -80,7 +55,7 @@ func (r *round) typeCommands(ctx context.Context) error {
 	for _, c := range all {
 		some <- struct{}{}
 		go func() {
-			errs <- r.typed(ctx, c.as, c.line)
+			errs <- r.typed(ctx, c.dir, c.as, c.line)
 			<-some
 		}()
 	}
@@ -96,30 +71,27 @@ func (r *round) typeCommands(ctx context.Context) error {
 	return err
 }
 
-// writeFiles writes what the command lines refer to for one secret, and returns what fills them in.
-func (r *round) writeFiles(dir string, card card) (*strings.Replacer, error) {
-	in := func(name string) string { return filepath.Join(dir, name) }
+// writeFiles writes what the command lines refer to for one secret.
+func writeFiles(dir, secret string) error {
 	for name, text := range map[string]string{
-		"file": card.text + "\n" + card.text, "keyfile": card.text, "drive.csv": drive, "foreign/" + card.text: card.text, "badkey/admin.key": card.text + card.text + "\n",
-		"config1": "log-level = " + card.text + "\n", "config2": card.text + " = " + card.text + "\n", "config3": "nats = nats://a:" + card.text + "@127.0.0.1:1\n",
-		"config4": "no-docs = " + card.text + "\nmax-age = " + card.text + "\n" + card.text + "\n",
+		"file": secret + "\n" + secret, "keyfile": secret, "drive.csv": drive, "foreign/" + secret: secret, "badkey/admin.key": secret + secret + "\n",
+		"config1": "log-level = " + secret + "\n", "config2": secret + " = " + secret + "\n", "config3": "nats = nats://a:" + secret + "@127.0.0.1:1\n",
+		"config4": "no-docs = " + secret + "\nmax-age = " + secret + "\n" + secret + "\n",
 	} {
-		if err := os.MkdirAll(filepath.Dir(in(name)), 0o700); err != nil {
-			return nil, err
+		file := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+			return err
 		}
-		if err := os.WriteFile(in(name), []byte(text), 0o600); err != nil {
-			return nil, err
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			return err
 		}
 	}
-	return strings.NewReplacer("{token}", card.text, "{vid}", r.vid, "{keyfile}", in("keyfile"), "{file}", in("file"), "{drive}", in("drive.csv"), "{backup}", in("fleet.backup"),
-		"{config1}", in("config1"), "{config2}", in("config2"), "{config3}", in("config3"), "{config4}", in("config4"), "{ingest}", r.node.Address(nodeprocess.Ingest), "{mqtt}", r.node.Address(nodeprocess.MQTT),
-		"{ports}", "--query-addr 127.0.0.1:0 --ingest-addr 127.0.0.1:0 --mqtt-addr 127.0.0.1:0 --admin-addr 127.0.0.1:0",
-		"--data-dir other", "--data-dir "+in("other"), "--data-dir foreign", "--data-dir "+in("foreign"), "--data-dir badkey", "--data-dir "+in("badkey"), "_DIR=badkey", "_DIR="+in("badkey")), nil
+	return nil
 }
 
-// typed runs one command line; as is what it was filled in from. One that would go on is ended: what it said by
+// typed runs one command line; as is what it was filled in from, dir where it runs. One that would go on is ended: what it said by
 // then counts.
-func (r *round) typed(ctx context.Context, as, line string) error {
+func (r *round) typed(ctx context.Context, dir, as, line string) error {
 	ctx, cancel := context.WithTimeout(ctx, 4*time.Second)
 	defer cancel()
 	var env, args []string
@@ -130,7 +102,7 @@ func (r *round) typed(ctx context.Context, as, line string) error {
 			args = append(args, word)
 		}
 	}
-	return r.command(ctx, as, env, args...)
+	return r.command(ctx, dir, as, env, args...)
 }
 
 // backedUp looks through the backup: only hashes may stand in it.

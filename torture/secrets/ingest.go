@@ -11,40 +11,6 @@ import (
 	"carstate/internal/nodeprocess"
 )
 
-// bodies are what is sent to ingest, right and wrong.
-var bodies = []string{
-	`{"vid":"VID","time":NOW,"signals":{"Vehicle.Speed":50,"Vehicle.OBD.ThrottlePosition":20}}`,
-	`{"vid":"VID","time":NOW,"signals":{"Vehicle.Speed":-5e9}}`,
-	`{"vid":"VID","time":"TOKEN","signals":{"Vehicle.Speed":50}}`,
-	`{"vid":"VID","time":99999999999999,"signals":{"Vehicle.Speed":50}}`,
-	`{"vid":"TOKEN","time":NOW,"signals":{"Vehicle.Speed":50}}`,
-	`{"vid":"VID","time":NOW,"signals":{"TOKEN":50}}`,
-	`{"vid":"VID","time":NOW,"signals":{"Vehicle.OBD.DTCList":["TOKEN"]}}`,
-	`{"vid":"VID","time":NOW,"signals":{"Vehicle.LowVoltageSystemState":"TOKEN"}}`,
-	`{"vid":"VID","TOKEN":"TOKEN","time":NOW}`,
-	`{"vid":"VID","time":NOW,"signals":TOKEN}`,
-	`TOKEN`,
-	"\x1f\x8bTOKEN",
-	"",
-}
-
-// heads are how a body is sent to ingest.
-var heads = []string{
-	"POST /v1/telemetry HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer TOKEN\r\nContent-Type: application/x-ndjson\r\n",
-	"POST /v1/telemetry HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer TOKEN\r\nContent-Type: application/json\r\ntraceparent: 00-TOKEN-TOKEN-01\r\n",
-	"POST /v1/telemetry HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer GOOD\r\nContent-Type: application/x-ndjson\r\nContent-Encoding: gzip\r\nUser-Agent: TOKEN\r\n",
-	"POST /v1/telemetry HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer GOOD\r\nContent-Type: TOKEN\r\n",
-	"POST /v1/telemetry HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer GOOD\r\nContent-Type: application/x-ndjson\r\nContent-Encoding: TOKEN\r\n",
-	"POST /v1/telemetry HTTP/1.1\r\nHost: TOKEN\r\nAuthorization: Basic TOKEN\r\n",
-	"POST /v1/telemetry?access_token=TOKEN&key=TOKEN HTTP/1.1\r\nHost: a\r\n",
-	"PUT /v1/telemetry HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer TOKEN\r\n",
-	"POST /TOKEN?key=TOKEN HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer TOKEN\r\n",
-	"POST //v1/telemetry?key=TOKEN HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer TOKEN\r\n",
-	"POST /v1/telemetry HTTP/TOKEN\r\nHost: a\r\n",
-	"POST /v1/telemetry HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: TOKEN\r\nTOKEN: a b\r\n",
-	"TOKEN /v1/telemetry HTTP/1.1\r\nHost: TOKEN TOKEN\r\n",
-}
-
 // feed sends telemetry with every secret over HTTP.
 func (r *round) feed(ctx context.Context) error {
 	for _, card := range r.cards {

@@ -13,20 +13,6 @@ import (
 	"carstate/internal/nodeprocess"
 )
 
-// calls are requests on the admin listener: a method, a path, a body. They are
-// sent with the right key, and with each secret in place of it.
-var calls = []string{
-	"GET /v1/tokens", "GET /v1/sources", "GET /v1/operators", "GET /v1/audit?limit=1000", "GET /v1/audit?limit=TOKEN", "GET /metrics?key=TOKEN",
-	"GET /v1/tokens/TOKEN", "POST /v1/tokens/TOKEN/revoke", "POST /v1/tokens/TOKEN/rotate", `POST /v1/tokens/TOKEN/grant {"add":["VID"]}`,
-	"GET /v1/sources/TOKEN", "DELETE /v1/sources/TOKEN", "POST /v1/sources/TOKEN/rotate", "DELETE /v1/operators/TOKEN", "POST /v1/operators/TOKEN/rotate",
-	"GET /v1/vehicles/TOKEN", "POST /v1/vehicles/TOKEN/forget", "POST /v1/vehicles/TOKEN/allow", "GET /v1/vehicles/VID", "GET /v1/TOKEN", "TOKEN /v1/tokens",
-	`POST /v1/tokens {"developer":"TOKEN","vehicles":"all"}`, `POST /v1/tokens {"developer":"Ada","vehicles":["TOKEN"]}`, `POST /v1/tokens {"developer":"Ada","vehicles":"TOKEN"}`,
-	`POST /v1/tokens {"developer":"Ada","vehicles":"all","operations":["TOKEN"]}`, `POST /v1/tokens {"developer":"Ada","vehicles":"all","rate":"TOKEN"}`,
-	`POST /v1/tokens {"developer":"Ada","vehicles":"all","expires_at":"TOKEN"}`, `POST /v1/tokens {"TOKEN":1}`, `POST /v1/tokens {"developer":TOKEN`, `POST /v1/tokens TOKEN`,
-	`POST /v1/sources {"name":"TOKEN","vehicles":"all"}`, `POST /v1/operators {"name":"TOKEN"}`, `POST /v1/tombstones {"receipts":[{"format":"TOKEN","vehicle":"TOKEN"}]}`,
-	`POST /v1/restore TOKEN`, "GET /v1/tokens/..%2fTOKEN", "GET //v1/tokens?TOKEN", "GET /login?next=TOKEN", "GET /TOKEN", "GET /vehicles/TOKEN", "GET /live/vehicles/TOKEN",
-}
-
 // operate calls the admin API in all ways.
 func (r *round) operate(ctx context.Context) error {
 	for _, card := range r.cards {

@@ -50,52 +50,6 @@ func (r *round) send(ctx context.Context, listener string, text []byte, enough f
 	}
 }
 
-// queries are requests on the query listener, right and wrong. TOKEN stands for a
-// secret, VID for the vehicle, CALLER for an address that was not seen before.
-var queries = []string{
-	"GET /D?access_token=TOKEN&vid=VID HTTP/1.1\r\nHost: a\r\n",
-	"GET /T?vid=VID&access_token=TOKEN HTTP/1.1\r\nHost: a\r\n",
-	"HEAD /T?vid=VID&access_token=TOKEN HTTP/1.1\r\nHost: a\r\n",
-	"GET /D?vid=VID&%61ccess_token=TOKEN HTTP/1.0\r\n",
-	"GET http://TOKEN:TOKEN@host/D?access_token=TOKEN&vid=VID HTTP/1.1\r\nHost: a\r\n",
-	"GET http://host/D?access_token=TOKEN&vid=VID HTTP/1.1\r\nHost: host\r\n",
-	"POST /D?access_token=TOKEN&vid=VID HTTP/1.1\r\nHost: a\r\n",
-	"POST /D HTTP/1.1\r\nHost: a\r\nContent-Length: 60\r\n\r\naccess_token=TOKEN&vid=VID",
-	"GET /nowhere?access_token=TOKEN&vid=VID HTTP/1.1\r\nHost: a\r\n",
-	"GET /TOKEN HTTP/1.1\r\nHost: a\r\n",
-	"GET //D?access_token=TOKEN&vid=VID HTTP/1.1\r\nHost: a\r\n",
-	"GET /D/?access_token=TOKEN&vid=VID HTTP/1.1\r\nHost: a\r\n",
-	"GET /D?access_token=TOKEN HTTP/1.1\r\nHost: a\r\n",
-	"GET /D?access_token=TOKEN&vid=TOKEN HTTP/1.1\r\nHost: a\r\n",
-	"GET /D?access_token=TOKEN&vid=VID&access_token=TOKEN HTTP/1.1\r\nHost: a\r\n",
-	"GET /D?access_token=TOKEN%zz&vid=VID HTTP/1.1\r\nHost: a\r\n",
-	"GET /D?access_token=TOKENTOKEN&vid=VID HTTP/1.1\r\nHost: a\r\n",
-	"GET /D?access_token=TOKEN%20&vid=VID HTTP/1.1\r\nHost: a\r\n",
-	"GET /D?access_token=Bearer%20TOKEN&vid=VID HTTP/1.1\r\nHost: a\r\n",
-	"GET /D?TOKEN=TOKEN&vid=VID HTTP/1.1\r\nHost: a\r\n",
-	"GET /D?vid=VID HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer TOKEN\r\n",
-	"GET /D?vid=VID HTTP/1.1\r\nHost: TOKEN\r\nCookie: a=TOKEN\r\nReferer: http://a/?access_token=TOKEN\r\nUser-Agent: TOKEN\r\nX-Request-Id: TOKEN\r\ntraceparent: TOKEN\r\nForwarded: for=TOKEN\r\n",
-	"GET /D?access_token=TOKEN&vid=VID HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: TOKEN\r\n",
-	"GET /D?access_token=TOKEN&vid=VID HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: TOKEN\r\n",
-	"GET /D?access_token=TOKEN&vid=VID HTTP/1.1\r\nHost: a\r\nContent-Length: TOKEN\r\n",
-	"GET /D?access_token=TOKEN&vid=VID HTTP/1.1\r\nHost: a\r\nExpect: TOKEN\r\n",
-	"GET /D?access_token=TOKEN&vid=VID HTTP/1.1\r\nHost: a\r\nX: a\r\n TOKEN\r\n",
-	"GET /D?access_token=TOKEN&vid=VID HTTP/1.1\r\nHost: a\r\nTOKEN\r\n",
-	"GET /D?access_token=TOKEN&vid=VID HTTP/1.1\r\nHost: a\nX: TOKEN\r\n",
-	"GET /D?access_token=TOKEN&vid=VID HTTP/TOKEN\r\nHost: a\r\n",
-	"GET /D?access_token=TOKEN&vid=VID HTTP/9.9\r\nHost: a\r\n",
-	"TOKEN /D?access_token=TOKEN&vid=VID HTTP/1.1\r\nHost: a\r\n",
-	"TOKEN",
-	"GET /?access_token=TOKEN HTTP/1.1\r\nHost: a\r\n",
-	"GET /openapi.json?access_token=TOKEN HTTP/1.1\r\nHost: TOKEN\r\n",
-	"GET /reference/?access_token=TOKEN HTTP/1.1\r\nHost: TOKEN\r\n",
-	"GET /reference?access_token=TOKEN HTTP/1.1\r\nHost: a\r\n",
-	"GET /reference/TOKEN HTTP/1.1\r\nHost: a\r\n",
-	"GET /D?access_token=TOKEN&vid=VID&pad=LONG HTTP/1.1\r\nHost: a\r\n",
-	"GET /D?access_token=TOKEN&vid=VID HTTP/1.1\r\nHost: a\r\nX: LONGLONGLONG\r\n",
-	"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\nTOKEN",
-}
-
 // ask sends every request with every secret to the query listener.
 func (r *round) ask(ctx context.Context) error {
 	// What feed sent is known by now, or soon.

@@ -45,7 +45,7 @@ type round struct {
 	places   map[string]bool
 	traces   [][]byte
 	traced   map[string]bool // the Authorization headers that reached the collector
-	done     map[string]int  // what succeeded: commands by their first words, forms of the console by their path
+	done     []string        // what succeeded: commands, forms of the console by their path
 }
 
 // card is a secret and what it is.
@@ -273,9 +273,9 @@ func (r *round) kept() error {
 
 // command runs a command of carstate and looks through what it says. Its own
 // arguments and environment are the caller's.
-func (r *round) command(ctx context.Context, as string, env []string, args ...string) error {
+func (r *round) command(ctx context.Context, dir, as string, env []string, args ...string) error {
 	cmd := exec.CommandContext(ctx, r.a.Binary, args...)
-	cmd.Dir = r.dir
+	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "CARSTATE_DATA_DIR="+filepath.Join(r.dir, "data"),
 		"CARSTATE_ADMIN_ADDR="+r.node.Address(nodeprocess.Admin), "CARSTATE_INGEST_ADDR="+r.node.Address(nodeprocess.Ingest),
 		"CARSTATE_MQTT_ADDR="+r.node.Address(nodeprocess.MQTT), "CARSTATE_QUERY_ADDR="+r.node.Address(nodeprocess.Query))
@@ -294,20 +294,12 @@ func (r *round) command(ctx context.Context, as string, env []string, args ...st
 	return nil
 }
 
-// succeeded notes what did, without its values.
+// succeeded notes what did.
 func (r *round) succeeded(what string) {
-	var words []string
-	for word := range strings.FieldsSeq(what) {
-		if strings.HasPrefix(word, "-") {
-			break
-		}
-		if !strings.ContainsAny(word, "={") {
-			words = append(words, word)
-		}
-	}
+	words := slices.DeleteFunc(strings.Fields(what), func(word string) bool { return strings.Contains(word, "={") }) // of the environment
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.done[strings.Join(words, " ")]++
+	r.done = append(r.done, strings.Join(words, " ")+" ")
 }
 
 // mustSucceed is what has to: whatever only ever fails has not been where a secret
@@ -322,7 +314,7 @@ func (r *round) missing() (never []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, what := range mustSucceed {
-		if r.done[what] == 0 {
+		if !slices.ContainsFunc(r.done, func(done string) bool { return strings.HasPrefix(done, what+" ") }) {
 			never = append(never, what)
 		}
 	}

@@ -5,11 +5,10 @@ import (
 	"testing"
 )
 
-// What a command was that succeeded is told by its first words, and what never did
-// is missing.
+// A command that succeeded is known by its first words; one that never did is missing.
 func TestSucceeded(t *testing.T) {
-	r := &round{done: make(map[string]int)}
-	for _, what := range []string{"token list --json", "CARSTATE_TOKEN={token} query throttle-system {vid} --json", "replay {drive} --vid {vid}", "POST /tokens"} {
+	r := new(round)
+	for _, what := range []string{"token list --json", "CARSTATE_TOKEN={token} query throttle-system {vid} --json", "replay drive.csv --vid {vid}", "POST /tokens"} {
 		r.succeeded(what)
 	}
 	never := r.missing()

@@ -5,19 +5,53 @@ package secrets
 
 import (
 	"context"
-	_ "embed"
+	"embed"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"carstate/torture/row"
 )
 
-//go:embed row.md.tmpl
-var prose string
+//go:embed row.md.tmpl queries.txt calls.txt bodies.txt heads.txt commands.txt
+var files embed.FS
+
+var prose = text("row.md.tmpl")
+
+// The requests and the command lines with secrets in them. TOKEN and {token} stand for
+// a secret, VID and {vid} for the vehicle, GOOD for the key of a source that may send.
+var (
+	queries = lines("queries.txt") // on the query listener; /D and /T are the two operations
+	calls   = lines("calls.txt")   // on the admin listener: a method, a path, a body
+	bodies  = append(lines("bodies.txt"), "")
+	heads   = lines("heads.txt") // with which a body is sent to ingest
+	// commands are command lines of carstate; NAME=VALUE is for the environment.
+	commands = lines("commands.txt")
+)
+
+func text(name string) string {
+	b, err := files.ReadFile(name)
+	if err != nil {
+		panic(err) // it is embedded
+	}
+	return string(b)
+}
+
+// lines are those of a file, in which \r, \n and \x stand for what they do in Go.
+func lines(name string) (all []string) {
+	for line := range strings.Lines(text(name)) {
+		s, err := strconv.Unquote(`"` + strings.ReplaceAll(strings.TrimSuffix(line, "\n"), `"`, `\"`) + `"`)
+		if err != nil {
+			panic(err)
+		}
+		all = append(all, s)
+	}
+	return all
+}
 
 // Row is the search for secrets.
 var Row = row.Row{
@@ -45,7 +79,7 @@ func run(ctx context.Context, a *row.Attempt) error {
 	for n := range a.Count {
 		r := &round{
 			a: a, rng: rand.New(rand.NewPCG(a.Seed, uint64(n))), dir: filepath.Join(a.Dir, fmt.Sprint(n)),
-			secrets: newCanaries(), names: newCanaries(), places: places, traced: make(map[string]bool), done: make(map[string]int),
+			secrets: newCanaries(), names: newCanaries(), places: places, traced: make(map[string]bool),
 		}
 		if err := r.run(ctx); err != nil || ctx.Err() != nil {
 			return errors.Join(err, ctx.Err())

@@ -1,66 +1,35 @@
 package soak
 
 import (
-	"bytes"
 	"context"
-	"errors"
-	"io"
 	"net"
 	"time"
 
-	"carstate/internal/nodeprocess"
+	"github.com/eclipse/paho.golang/packets"
+	"github.com/eclipse/paho.golang/paho"
 
-	"github.com/mochi-mqtt/server/v2/packets"
+	"carstate/internal/nodeprocess"
 )
 
-// drive connects a car by MQTT 3.1.1 and lets it report once a second until it
-// goes.
+// drive connects a car by MQTT and lets it report once a second until it goes.
 func (t *traffic) drive(ctx context.Context, vid string) error {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", t.n.Address(nodeprocess.MQTT))
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	stop := context.AfterFunc(ctx, func() { conn.Close() })
-	defer stop()
-	var out bytes.Buffer
-	var answer [4]byte
-	tell := func(err error, want [4]byte) error {
-		if err == nil {
-			err = conn.SetDeadline(time.Now().Add(30 * time.Second))
-		}
-		if err == nil {
-			_, err = conn.Write(out.Bytes())
-		}
-		if err == nil {
-			_, err = io.ReadFull(conn, answer[:])
-		}
-		if err == nil && answer != want {
-			err = errors.New("a car got another answer by MQTT than it should")
-		}
-		out.Reset()
-		return err
-	}
-	connect := packets.Packet{
-		FixedHeader: packets.FixedHeader{Type: packets.Connect}, ProtocolVersion: 4,
-		Connect: packets.ConnectParams{
-			ProtocolName: []byte("MQTT"), Clean: true, Keepalive: 60, ClientIdentifier: vid,
-			UsernameFlag: true, Username: []byte("gateway"), PasswordFlag: true, Password: []byte(t.key),
-		},
-	}
-	if err := tell(connect.ConnectEncode(&out), [4]byte{packets.Connack << 4, 2}); err != nil {
+	client := paho.NewClient(paho.ClientConfig{Conn: packets.NewThreadSafeConn(conn), PacketTimeout: 30 * time.Second})
+	if _, err := client.Connect(ctx, &paho.Connect{
+		ClientID: vid, KeepAlive: 60, CleanStart: true, Username: "gateway", UsernameFlag: true, Password: []byte(t.key), PasswordFlag: true,
+	}); err != nil {
 		return err
 	}
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for came := time.Now(); time.Since(came) < carStays; {
 		at := time.Now().Unix()
-		publish := packets.Packet{
-			FixedHeader: packets.FixedHeader{Type: packets.Publish, Qos: 1}, ProtocolVersion: 4,
-			TopicName: "vehicles/" + vid + "/telemetry", PacketID: 1, Payload: []byte(t.sample(vid, at)),
-		}
 		t.a.Offered(1)
-		if err := tell(publish.PublishEncode(&out), [4]byte{packets.Puback << 4, 2, 0, 1}); err != nil {
+		if _, err := client.Publish(ctx, &paho.Publish{QoS: 1, Topic: "vehicles/" + vid + "/telemetry", Payload: []byte(t.sample(vid, at))}); err != nil {
 			return err
 		}
 		t.a.Acknowledged(1)
@@ -71,10 +40,26 @@ func (t *traffic) drive(ctx context.Context, vid string) error {
 		case <-tick.C:
 		}
 	}
-	disconnect := packets.Packet{FixedHeader: packets.FixedHeader{Type: packets.Disconnect}, ProtocolVersion: 4}
-	if err := disconnect.DisconnectEncode(&out); err != nil {
-		return err
-	}
-	_, err = conn.Write(out.Bytes())
-	return err
+	return client.Disconnect(&paho.Disconnect{})
+}
+
+// parts of the cars are held to the journal in turn, so that it costs as much
+// whatever was done before.
+const parts = 10
+
+// hold holds the node to the newest acknowledged samples of one part of the cars,
+// each time of another, while all goes on.
+func (t *traffic) hold(ctx context.Context, i int) error {
+	all := t.held.Vehicles()
+	part := all[i%parts*len(all)/parts : (i%parts+1)*len(all)/parts]
+	t.looked += len(part)
+	return t.held.HoldVehicles(ctx, t.n, part)
+}
+
+// holdAll holds the node to those of all cars. Nothing is under way any more.
+func (t *traffic) holdAll(ctx context.Context) error {
+	all := t.held.Vehicles()
+	t.looked += len(all)
+	t.a.Figure("times that a car's newest acknowledged sample was looked for", float64(t.looked), "")
+	return t.held.HoldVehicles(ctx, t.n, all)
 }

@@ -7,7 +7,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"sync/atomic"
-	"time"
 
 	"carstate/internal/access"
 	"carstate/internal/nodeprocess"
@@ -39,20 +38,17 @@ func (k *known) cars(ctx context.Context, a *row.Attempt, first, to int) error {
 // knock connects as a car with a name and a key that nobody has, and returns what
 // it is told. The listener then has to close the connection.
 func knock(ctx context.Context, addr string, i int, r *rand.Rand) (code byte, err error) {
-	conn, err := from(i).DialContext(ctx, "tcp", addr)
+	conn, err := dial(ctx, ownAddress(i), addr)
 	if err != nil {
 		return 0, err
 	}
 	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(visitTime)); err != nil {
-		return 0, err
-	}
 	version := byte(4 + i%2)
 	packet := append([]byte("\x10\x00\x00\x04MQTT"), version, 0xc2, 0, 60) // name and password, clean
 	if version == 5 {
 		packet = append(packet, 0) // no properties
 	}
-	for _, field := range [][]byte{appendText(nil, 12, r), appendText(nil, 8, r), appendSecret(nil, access.SourceKind, r)} {
+	for _, field := range [][]byte{appendText(nil, 12, r), appendText(nil, 8, r), appendSecret(nil, access.SourceKind)} {
 		packet = append(append(packet, 0, byte(len(field))), field...)
 	}
 	packet[1] = byte(len(packet) - 2)

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"math/rand/v2"
 	"strconv"
 	"time"
@@ -51,7 +50,7 @@ func (d *queryDoor) ask(b []byte, i int, r *rand.Rand) []byte {
 	b = append(b, "?access_token="...)
 	switch i % manners {
 	case unknownToken:
-		b = appendSecret(b, access.TokenKind, r)
+		b = appendSecret(b, access.TokenKind)
 	case malformedToken:
 		b = appendText(b, 1+r.IntN(60), r)
 	case noToken:
@@ -97,7 +96,7 @@ type ingestDoor struct{ key string } // of a source that may speak for one vehic
 func (d *ingestDoor) ask(b []byte, i int, r *rand.Rand) []byte {
 	b = append(b, "POST /v1/telemetry HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nAuthorization: Bearer "...)
 	if i%2 == 0 {
-		b = appendSecret(b, access.SourceKind, r)
+		b = appendSecret(b, access.SourceKind)
 	} else {
 		b = append(b, d.key...)
 	}
@@ -122,9 +121,9 @@ func (d *ingestDoor) judge(i, status int, head, _ []byte) error {
 // the rest to wait.
 type adminDoor struct{}
 
-func (adminDoor) ask(b []byte, _ int, r *rand.Rand) []byte {
+func (adminDoor) ask(b []byte, _ int, _ *rand.Rand) []byte {
 	b = append(b, "GET /v1/tokens HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer "...)
-	return append(appendSecret(b, access.AdminKind, r), "\r\n\r\n"...)
+	return append(appendSecret(b, access.AdminKind), "\r\n\r\n"...)
 }
 
 func (adminDoor) judge(_, status int, head, _ []byte) error {
@@ -148,16 +147,9 @@ func appendText(b []byte, n int, r *rand.Rand) []byte {
 
 // appendSecret appends a secret that has the right form, checksum included, and
 // that nobody was given.
-func appendSecret(b []byte, kind access.Kind, r *rand.Rand) []byte {
-	begin := len(b)
-	b = appendText(append(b, kind...), kind.Length()-len(kind)-6, r)
-	sum := crc32.ChecksumIEEE(b[begin:])
-	b = append(b, "000000"...)
-	for i := range 6 {
-		b[len(b)-1-i] = base62[sum%62]
-		sum /= 62
-	}
-	return b
+func appendSecret(b []byte, kind access.Kind) []byte {
+	never, _ := access.NewSecret(kind)
+	return append(b, never...)
 }
 
 // appendAddress appends the address of stranger i, which no other has.

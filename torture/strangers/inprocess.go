@@ -18,16 +18,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// proxy is where the crowds' connections come from.
-var proxy = netip.MustParseAddr("192.0.2.1")
-
-// Sizes of a crowd: of one that comes through the proxy, and of one that comes
-// from an address of its own.
-const (
-	largeCrowd = 10_000
-	smallCrowd = 5
-)
-
 // inProcess sends strangers through a query server in this process.
 func inProcess(ctx context.Context, a *row.Attempt, strangers int) (err error) {
 	tokens, cars := new(access.Tokens), fleet.New()
@@ -50,8 +40,11 @@ func inProcess(ctx context.Context, a *row.Attempt, strangers int) (err error) {
 		*secret = s
 	}
 	registry := prometheus.NewRegistry()
-	server := query.New(query.Config{Tokens: tokens, Fleet: cars, TrustedProxies: []netip.Prefix{netip.PrefixFrom(proxy, 32)}, Registry: registry})
-	listener := &memoryListener{arriving: make(chan net.Conn), closed: make(chan struct{})}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	server := query.New(query.Config{Tokens: tokens, Fleet: cars, TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}, Registry: registry})
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	defer func() {
@@ -60,59 +53,27 @@ func inProcess(ctx context.Context, a *row.Attempt, strangers int) (err error) {
 		err = errors.Join(err, server.Shutdown(ending), <-served)
 	}()
 
+	const where = "in process"
 	heapBefore, seriesBefore, err := measure(registry)
 	if err != nil {
 		return err
 	}
 	began := time.Now()
-	answered, came := 0, 0
-	done := make(chan *memoryConn)
-	room := runtime.GOMAXPROCS(0)
-	coming := 0
-	collect := func() {
-		c := <-done
-		coming--
-		answered += c.answered
-		if c.wrong != nil {
-			a.Wrong("in process: %v", c.wrong)
-		}
-	}
-	for came < strangers && ctx.Err() == nil {
-		if coming == room {
-			collect()
-		}
-		c := &memoryConn{crowd: newCrowd(d, a.Seed, came, min(largeCrowd, strangers-came)), peer: proxy, done: done}
-		// Every hundredth stranger comes by itself, so that connections count too.
-		if came%largeCrowd >= largeCrowd-largeCrowd/100 {
-			c.crowd = newCrowd(d, a.Seed, came, min(smallCrowd, strangers-came))
-			c.peer = netip.AddrFrom4([4]byte{10, byte(came >> 18), byte(came >> 10), byte(came >> 2)})
-		} else {
-			c.n = min(c.n, largeCrowd-largeCrowd/100-came%largeCrowd)
-		}
-		came += c.n
-		select {
-		case listener.arriving <- c:
-			coming++
-		case <-ctx.Done():
-		}
-	}
-	for coming > 0 {
-		collect()
-	}
-	if ctx.Err() != nil {
-		return nil
-	}
-	took := time.Since(began)
-	if err := tally(a, "in process", came, answered); err != nil {
+	throughProxy := strangers - strangers/100
+	proxy := func(int) net.IP { return net.IPv4(127, 0, 0, 1) }
+	if err := crowds(ctx, a, where, listener.Addr().String(), d, 0, throughProxy, crowdSize, proxy); err != nil || ctx.Err() != nil {
 		return err
 	}
+	if err := crowds(ctx, a, where, listener.Addr().String(), d, throughProxy, strangers, 5, ownAddress); err != nil || ctx.Err() != nil {
+		return err
+	}
+	a.Figure(where+": strangers", float64(strangers), "")
+	a.Figure(where+": strangers a second", float64(strangers)/time.Since(began).Seconds(), "")
 	heapAfter, seriesAfter, err := measure(registry)
 	if err != nil {
 		return err
 	}
-	grew(a, "in process", heapAfter-heapBefore, seriesBefore, seriesAfter)
-	a.Figure("in process: strangers", float64(came), "")
-	a.Figure("in process: strangers a second", float64(came)/took.Seconds(), "")
+	grew(a, where, heapAfter-heapBefore, seriesBefore, seriesAfter)
 	return nil
 }
 
@@ -129,59 +90,3 @@ func measure(registry *prometheus.Registry) (heap int64, series int, err error) 
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapInuse), series, err
 }
-
-// memoryListener hands out connections that are memory.
-type memoryListener struct {
-	arriving chan net.Conn
-	closed   chan struct{}
-}
-
-func (l *memoryListener) Accept() (net.Conn, error) {
-	select {
-	case c := <-l.arriving:
-		return c, nil
-	case <-l.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-// Close is called once, by the server.
-func (l *memoryListener) Close() error {
-	close(l.closed)
-	return nil
-}
-
-func (l *memoryListener) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, 2), Port: 80} }
-
-// memoryConn is a connection of a crowd: the server's reads make requests, and its
-// writes are judged, with nothing in between.
-type memoryConn struct {
-	*crowd
-	peer netip.Addr
-	done chan<- *memoryConn
-}
-
-func (c *memoryConn) Write(p []byte) (int, error) {
-	n, err := c.crowd.Write(p)
-	if errors.Is(err, errAll) {
-		err = nil
-	}
-	return n, err
-}
-
-// Close is called once, by the server.
-func (c *memoryConn) Close() error {
-	c.done <- c
-	return nil
-}
-
-func (c *memoryConn) LocalAddr() net.Addr { return (*memoryListener)(nil).Addr() }
-
-func (c *memoryConn) RemoteAddr() net.Addr {
-	return net.TCPAddrFromAddrPort(netip.AddrPortFrom(c.peer, 4711))
-}
-
-// What is asked for is always there: no deadline is ever over.
-func (c *memoryConn) SetDeadline(time.Time) error      { return nil }
-func (c *memoryConn) SetReadDeadline(time.Time) error  { return nil }
-func (c *memoryConn) SetWriteDeadline(time.Time) error { return nil }

@@ -129,7 +129,7 @@ func (k *known) visit(ctx context.Context, a *row.Attempt, from, to int) error {
 		{"ingest", nodeprocess.Ingest, &k.ingest, 20},
 		{"admin", nodeprocess.Admin, adminDoor{}, 100},
 	} {
-		if err := k.crowds(ctx, a, v.what, v.listener, v.door, from/v.part, to/v.part); err != nil || ctx.Err() != nil {
+		if err := crowds(ctx, a, v.what, k.node.Address(v.listener), v.door, from/v.part, to/v.part, crowdSize, ownAddress); err != nil || ctx.Err() != nil {
 			return err
 		}
 	}
@@ -139,13 +139,14 @@ func (k *known) visit(ctx context.Context, a *row.Attempt, from, to int) error {
 // crowdSize is how many come over one connection.
 const crowdSize = 10_000
 
-// crowds sends strangers to a listener that speaks HTTP.
-func (k *known) crowds(ctx context.Context, a *row.Attempt, what, listener string, d door, from, to int) error {
+// crowds sends strangers to a listener that speaks HTTP, size of them over each
+// connection, which comes from the address that local gives its first stranger.
+func crowds(ctx context.Context, a *row.Attempt, what, addr string, d door, from, to, size int, local func(i int) net.IP) error {
 	var answered atomic.Int64
-	err := eachOf(ctx, (to-from+crowdSize-1)/crowdSize, func(i int) error {
-		first := from + i*crowdSize
-		c := newCrowd(d, a.Seed, first, min(crowdSize, to-first))
-		err := c.over(ctx, k.node.Address(listener), first)
+	err := eachOf(ctx, (to-from+size-1)/size, func(i int) error {
+		first := from + i*size
+		c := newCrowd(d, a.Seed, first, min(size, to-first))
+		err := c.over(ctx, addr, local(first))
 		answered.Add(int64(c.answered))
 		if c.wrong != nil {
 			a.Wrong("%s: %v", what, c.wrong)
@@ -184,26 +185,30 @@ func eachOf(ctx context.Context, n int, do func(i int) error) error {
 	return nil
 }
 
-// from is a dialer with a loopback address of stranger i's own.
-func from(i int) *net.Dialer {
-	return &net.Dialer{Timeout: 10 * time.Second, LocalAddr: &net.TCPAddr{IP: net.IPv4(127, byte(1+i>>16&0x3f), byte(i>>8), byte(i))}}
+// ownAddress is a loopback address of stranger i's own.
+func ownAddress(i int) net.IP { return net.IPv4(127, byte(1+i>>16&0x3f), byte(i>>8), byte(i)) }
+
+// dial connects from a local address.
+func dial(ctx context.Context, local net.IP, addr string) (net.Conn, error) {
+	conn, err := (&net.Dialer{Timeout: 10 * time.Second, LocalAddr: &net.TCPAddr{IP: local}}).DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	return conn, conn.SetDeadline(time.Now().Add(visitTime))
 }
 
 // visitTime bounds how long a connection of strangers may last.
 const visitTime = time.Minute
 
 // over lets the crowd go over a connection.
-func (c *crowd) over(ctx context.Context, addr string, i int) error {
-	conn, err := from(i).DialContext(ctx, "tcp", addr)
+func (c *crowd) over(ctx context.Context, addr string, local net.IP) error {
+	conn, err := dial(ctx, local, addr)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
-	if err := conn.SetDeadline(time.Now().Add(visitTime)); err != nil {
-		return err
-	}
 	sent := make(chan error, 1)
 	go func() {
 		_, err := io.CopyBuffer(struct{ io.Writer }{conn}, struct{ io.Reader }{c}, make([]byte, 16<<10))

@@ -3,47 +3,9 @@ package strangers
 import (
 	"errors"
 	"io"
-	"math/rand/v2"
 	"strings"
 	"testing"
-
-	"carstate/internal/access"
-	"carstate/torture/row"
 )
-
-func TestInProcess(t *testing.T) {
-	a := &row.Attempt{Seed: 1, Count: 1, Logf: t.Logf}
-	const strangers = largeCrowd + 123
-	if err := inProcess(t.Context(), a, strangers); err != nil {
-		t.Fatal(err)
-	}
-	if o := a.Outcome(); !o.Passed() || o.Offered != strangers || o.Acknowledged != strangers {
-		t.Errorf("%+v", o)
-	}
-}
-
-// No two strangers have one address, nor, where it is an IPv6 address, one network.
-func TestAddresses(t *testing.T) {
-	seen := make(map[string]bool)
-	for i := range 200_000 {
-		a := strings.TrimSuffix(string(appendAddress(nil, i)), "::1")
-		if seen[a] {
-			t.Fatalf("stranger %d has the address of another: %s", i, a)
-		}
-		seen[a] = true
-	}
-}
-
-func TestSecretsHaveTheRightForm(t *testing.T) {
-	r := rand.New(rand.NewPCG(1, 2))
-	for range 1000 {
-		for _, kind := range []access.Kind{access.TokenKind, access.SourceKind, access.AdminKind} {
-			if s := appendSecret(nil, kind, r); access.Check(kind, s) != nil {
-				t.Fatalf("%s: %v", s, access.Check(kind, s))
-			}
-		}
-	}
-}
 
 // Answers are judged, whole or in parts.
 func TestCrowd(t *testing.T) {
