@@ -1,6 +1,7 @@
 package load
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -125,62 +126,57 @@ func (l *Load) checkDeeds(ctx context.Context, node *nodeprocess.Node, n int) er
 	if err != nil {
 		return err
 	}
-	for _, t := range newest(&l.journal.mu, &l.journal.tokens, n, func(t *token) bool { return !t.unsure && !t.revoked }) {
-		vid := t.only
-		if vid == "" {
-			vid = barrierCar
-		}
-		a, err := node.Ask(ctx, nodeprocess.DrivingPath, t.secret, vid)
-		if err != nil {
+	groups := make(map[[3]bool]int)
+	records := l.journal.newest(func(r *record) bool {
+		group := [3]bool{r.source, r.gone, r.replaced}
+		groups[group]++
+		return groups[group] <= n
+	})
+	for _, r := range records {
+		if err := l.checkRecord(ctx, node, &r); err != nil {
 			return err
-		}
-		if a.HTTP != http.StatusOK || a.Status != 1 {
-			l.lost(t.changed, "a token that was issued is answered with %d, status %d", a.HTTP, a.Status)
-		}
-		if t.only != "" {
-			if a, err := node.Ask(ctx, nodeprocess.DrivingPath, t.secret, barrierCar); err == nil && a.Status != 0 {
-				l.undone(t.changed, "a token is answered for a vehicle that it was not granted")
-			}
-		}
-	}
-	for _, t := range newest(&l.journal.mu, &l.journal.tokens, n, func(t *token) bool { return !t.unsure && t.revoked }) {
-		if a, err := node.Ask(ctx, nodeprocess.DrivingPath, t.secret, barrierCar); err != nil {
-			return err
-		} else if a.HTTP != http.StatusUnauthorized {
-			l.lost(t.changed, "a token that was revoked is answered with %d", a.HTTP)
-		}
-	}
-	l.journal.mu.Lock()
-	ended := slices.Clone(l.journal.dead)
-	l.journal.mu.Unlock()
-	for _, d := range ended {
-		if a, err := node.Ask(ctx, nodeprocess.DrivingPath, d.secret, barrierCar); err != nil {
-			return err
-		} else if a.HTTP != http.StatusUnauthorized {
-			l.undone(d.since, "a secret that expired or was replaced is answered with %d", a.HTTP)
-		}
-	}
-	for _, s := range newest(&l.journal.mu, &l.journal.sources, n, func(s *source) bool { return !s.unsure }) {
-		status, text, err := node.Post(ctx, s.key, "{}")
-		if err != nil {
-			return err
-		}
-		// An empty object is no sample: whose key counts is told so.
-		want := map[bool]int{false: http.StatusBadRequest, true: http.StatusUnauthorized}[s.removed]
-		if status != want {
-			l.lost(s.changed, "a source (removed: %t) is answered with %d: %s", s.removed, status, text)
 		}
 	}
 	l.journal.mu.Lock()
 	forgotten := slices.Clone(l.journal.forgotten[max(0, len(l.journal.forgotten)-n):])
 	l.journal.mu.Unlock()
 	l.checkCars(ctx, node, forgotten, l.journal.before)
-	return l.checkRecords(ctx, c)
+	return l.checkStates(ctx, c)
 }
 
-// checkRecords looks at the whole state of some vehicles: its reading is that of
+// checkRecord uses the secret of a token or a source.
+func (l *Load) checkRecord(ctx context.Context, node *nodeprocess.Node, r *record) error {
+	if r.source {
+		// An empty object is no sample: only a source whose key counts hears that.
+		want := map[bool]int{false: http.StatusBadRequest, true: http.StatusUnauthorized}[r.gone]
+		status, text, err := node.Post(ctx, r.secret, "{}")
+		if err == nil && status != want {
+			l.lost(r.changed, "a source (removed: %t) is answered with %d: %s", r.gone, status, text)
+		}
+		return err
+	}
+	a, err := node.Ask(ctx, nodeprocess.DrivingPath, r.secret, cmp.Or(r.only, barrierCar))
+	switch {
+	case err != nil:
+		return err
+	case r.replaced && a.HTTP != http.StatusUnauthorized:
+		l.undone(r.changed, "a secret that expired or was replaced is answered with %d", a.HTTP)
+	case r.replaced:
+	case r.gone && a.HTTP != http.StatusUnauthorized:
+		l.lost(r.changed, "a token that was revoked is answered with %d", a.HTTP)
+	case !r.gone && (a.HTTP != http.StatusOK || a.Status != 1):
+		l.lost(r.changed, "a token that was issued is answered with %d, status %d", a.HTTP, a.Status)
+	case !r.gone && r.only != "":
+		if a, err := node.Ask(ctx, nodeprocess.DrivingPath, r.secret, barrierCar); err == nil && a.Status != 0 {
+			l.undone(r.changed, "a token is answered for a vehicle that it was not granted")
+		}
+	}
+	return nil
+}
+
+// checkStates looks at the whole state of some vehicles: its reading is that of
 // the sample whose time it bears.
-func (l *Load) checkRecords(ctx context.Context, c *admin.Client) error {
+func (l *Load) checkStates(ctx context.Context, c *admin.Client) error {
 	for _, vid := range l.journal.pick(l.rnd, 0, someRecords) {
 		was := l.journal.before(vid)
 		if was.unsure || was.forgotten || was.lost {
@@ -216,12 +212,12 @@ func (l *Load) checkLists(ctx context.Context, n *nodeprocess.Node) error {
 	if err != nil {
 		return err
 	}
-	revoked, present := make(map[string]bool), make(map[string]bool)
+	listed := make(map[record]bool)
 	for _, t := range tokens {
-		revoked[t.ID] = t.RevokedAt != nil
+		listed[record{id: t.ID, gone: t.RevokedAt != nil}] = true
 	}
 	for _, s := range sources {
-		present[s.Name] = true
+		listed[record{source: true, id: s.Name}] = true
 	}
 	events, err := c.Audit(ctx, maxEvents)
 	if err != nil {
@@ -236,34 +232,15 @@ func (l *Load) checkLists(ctx context.Context, n *nodeprocess.Node) error {
 	}
 	l.journal.mu.Lock()
 	defer l.journal.mu.Unlock()
-	for _, t := range l.journal.tokens {
+	for _, r := range l.journal.records {
 		// The event is older than its acknowledgement, by less than a call takes.
-		if t.issued.Add(-adminLimit).After(since) && !audited[t.id] {
-			l.lost(t.issued, "a token that was issued is not in the audit")
+		if !r.source && !r.replaced && r.made.Add(-adminLimit).After(since) && !audited[r.id] {
+			l.lost(r.made, "a token that was issued is not in the audit")
 		}
-		if is, ok := revoked[t.id]; !t.unsure && (!ok || is != t.revoked) {
-			l.lost(t.changed, "a token (revoked: %t) is listed %t, revoked %t", t.revoked, ok, is)
-		}
-	}
-	for _, s := range l.journal.sources {
-		if !s.unsure && present[s.name] == s.removed {
-			l.lost(s.changed, "a source (removed: %t) is listed: %t", s.removed, present[s.name])
+		key := record{source: r.source, id: r.id, gone: r.gone && !r.source} // sources that were removed are not listed
+		if listed[key] == (r.source && r.gone) && !r.unsure && !r.replaced {
+			l.lost(r.changed, "a %s (revoked or removed: %t) is not listed as that", map[bool]string{true: "source", false: "token"}[r.source], r.gone)
 		}
 	}
 	return nil
-}
-
-// newest returns copies of the last n of a list that are wanted.
-func newest[T any](mu *sync.Mutex, list *[]*T, n int, wanted func(*T) bool) (found []T) {
-	mu.Lock()
-	defer mu.Unlock()
-	for _, x := range slices.Backward(*list) {
-		if len(found) == n {
-			break
-		}
-		if wanted(x) {
-			found = append(found, *x)
-		}
-	}
-	return found
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"time"
 
 	"carstate/internal/access"
@@ -53,28 +52,29 @@ func (l *Load) deed(ctx context.Context, c *admin.Client) func() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	k := l.deeds.IntN(20)
+	all, live := make(map[bool]int), make(map[bool][]*record) // by whether they are of sources
+	for _, r := range j.records {
+		if all[r.source]++; !r.gone && !r.unsure {
+			live[r.source] = append(live[r.source], r)
+		}
+	}
 	switch { // what was never done comes first
-	case len(j.sources) == 0:
+	case all[true] == 0:
 		k = 12
-	case len(j.tokens) > 0 && !slices.ContainsFunc(j.tokens, func(t *token) bool { return t.revoked }):
+	case all[false] > 0 && all[false] == len(live[false]):
 		k = k % 2 * 19 // revoke one or, for that may be refused, issue another
 	}
-	switch {
-	case k < 5:
-		if t := someOf(l, j.tokens, func(t *token) bool { return !t.revoked && !t.unsure }); t != nil {
-			t.unsure = true
-			return func() error {
-				_, err := c.RevokeToken(ctx, t.id)
-				return l.done(err, func() { t.unsure, t.revoked, t.changed = false, true, time.Now() })
+	switch from := live[k >= 5]; {
+	case k < 8 && len(from) > 0:
+		r := from[l.deeds.IntN(len(from))]
+		r.unsure = true
+		return func() (err error) {
+			if r.source {
+				_, err = c.RemoveSource(ctx, r.id)
+			} else {
+				_, err = c.RevokeToken(ctx, r.id)
 			}
-		}
-	case k < 8:
-		if s := someOf(l, j.sources, func(s *source) bool { return !s.removed && !s.unsure }); s != nil {
-			s.unsure = true
-			return func() error {
-				_, err := c.RemoveSource(ctx, s.name)
-				return l.done(err, func() { s.unsure, s.removed, s.changed = false, true, time.Now() })
-			}
+			return l.done(err, func() { r.unsure, r.gone, r.changed = false, true, time.Now() })
 		}
 	case k < 10 && len(j.one) > 0:
 		vid := j.one[l.deeds.IntN(len(j.one))]
@@ -92,7 +92,9 @@ func (l *Load) deed(ctx context.Context, c *admin.Client) func() error {
 		name := fmt.Sprintf("source%d", l.deeds.Uint64())
 		return func() error {
 			s, err := c.AddSource(ctx, name, everything, time.Time{})
-			return l.done(err, func() { j.sources = append(j.sources, &source{name: s.Name, key: s.Key, changed: time.Now()}) })
+			return l.done(err, func() {
+				j.records = append(j.records, &record{source: true, id: s.Name, secret: s.Key, changed: time.Now()})
+			})
 		}
 	}
 	only, vehicles := "", everything
@@ -104,20 +106,9 @@ func (l *Load) deed(ctx context.Context, c *admin.Client) func() error {
 		t, err := c.IssueToken(ctx, access.TokenRequest{Developer: "developer", Operations: access.AllOperations, Vehicles: vehicles})
 		return l.done(err, func() {
 			now := time.Now()
-			j.tokens = append(j.tokens, &token{id: t.ID, secret: t.AccessToken, only: only, issued: now, changed: now})
+			j.records = append(j.records, &record{id: t.ID, secret: t.AccessToken, only: only, made: now, changed: now})
 		})
 	}
-}
-
-// someOf draws one of a list, nil if that is none of the wanted.
-func someOf[T any](l *Load, list []*T, wanted func(*T) bool) *T {
-	if len(list) == 0 {
-		return nil
-	}
-	if x := list[l.deeds.IntN(len(list))]; wanted(x) {
-		return x
-	}
-	return nil
 }
 
 // done notes a deed that was acknowledged.
@@ -177,9 +168,9 @@ func (l *Load) Enrich(ctx context.Context, n *nodeprocess.Node) error {
 	j := l.journal
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.dead = append(j.dead, dead{expired.AccessToken, time.Time{}}, dead{replaced.AccessToken, rotated})
-	j.tokens = append(j.tokens,
-		&token{id: fresh.ID, secret: fresh.AccessToken, issued: issued, changed: rotated},
-		&token{id: narrowed.ID, secret: narrowed.AccessToken, only: cars[0], issued: narrowedIssued, changed: now})
+	j.records = append(j.records,
+		&record{secret: expired.AccessToken, gone: true, replaced: true}, &record{secret: replaced.AccessToken, gone: true, replaced: true, changed: rotated},
+		&record{id: fresh.ID, secret: fresh.AccessToken, made: issued, changed: rotated},
+		&record{id: narrowed.ID, secret: narrowed.AccessToken, only: cars[0], made: narrowedIssued, changed: now})
 	return nil
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"time"
 
 	"carstate/internal/nodeprocess"
 )
@@ -42,13 +44,108 @@ func (l *Load) Hold(ctx context.Context, n *nodeprocess.Node, look func(context.
 // End tells what the journal holds, looks whether enough has happened for the row to
 // say something, and stops the last node.
 func (l *Load) End(n *nodeprocess.Node) {
-	vehicles, tokens, revoked, sources, removed, forgotten := l.journal.counts()
-	l.a.Figure("vehicles in the journal", float64(vehicles), "")
+	tokens, revoked := l.journal.count(false)
+	sources, removed := l.journal.count(true)
+	l.a.Figure("vehicles in the journal", float64(len(l.journal.all())), "")
 	l.a.Figure(fmt.Sprintf("tokens issued, %d of them revoked", revoked), float64(tokens), "")
 	l.a.Figure(fmt.Sprintf("sources added, %d of them removed", removed), float64(sources), "")
-	l.a.Figure("vehicles forgotten", float64(forgotten), "")
+	l.a.Figure("vehicles forgotten", float64(len(l.journal.forgotten)), "")
 	l.MustHaveHappened()
 	if err := n.Stop(); err != nil {
 		l.wrong("it does not stop as it should: %v", err)
 	}
+}
+
+// A row whose senders are its own has what they send held against the node as well:
+// it tells the journal of it.
+
+// NoteOffered takes in a sample that somebody is about to send. Its time is in whole
+// seconds (Unix), because Last-Modified knows no others.
+func (l *Load) NoteOffered(vid string, at int64) { l.journal.offer([]sample{{vid, at}}) }
+
+// NoteAcknowledged takes in that such a sample was acknowledged.
+func (l *Load) NoteAcknowledged(vid string, at int64) { l.journal.acknowledge([]sample{{vid, at}}) }
+
+// Vehicles are all of which a sample was acknowledged.
+func (l *Load) Vehicles() []string { return l.journal.all() }
+
+// holdLimit is longer than it takes to hold a node to all vehicles that a row has.
+const holdLimit = 5 * time.Minute
+
+// HoldVehicles waits until the node must know all that has been acknowledged by now,
+// and asks about vehicles: each must have a state that is at least as new as its
+// newest sample of those. What is not so is a finding. Others may go on sending
+// meanwhile. The error says that not all were asked about.
+func (l *Load) HoldVehicles(ctx context.Context, n *nodeprocess.Node, vids []string) error {
+	if len(vids) == 0 {
+		l.wrong("no sample of any vehicle was acknowledged: the row says nothing about them")
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, holdLimit)
+	defer cancel()
+	was := make(map[string]car, len(vids))
+	for _, vid := range vids {
+		was[vid] = l.journal.before(vid)
+	}
+	return l.Hold(ctx, n, func(ctx context.Context, n *nodeprocess.Node) error {
+		l.checkCars(ctx, n, vids, func(vid string) car { return was[vid] })
+		if n.HasEnded() {
+			return errors.New("the node has ended")
+		}
+		return ctx.Err()
+	})
+}
+
+// watchedCars is how many vehicles are asked for all the time.
+const watchedCars = 200
+
+// askLimit is how long a query may take that must be answered.
+const askLimit = 5 * time.Second
+
+// watch asks for the same vehicles again and again, in this life of the node and
+// the next: none may go back in event time, or be unknown once it was known.
+func (l *Load) watch(ctx context.Context, n *nodeprocess.Node, number int) {
+	for ctx.Err() == nil {
+		cars := l.journal.watched(watchedCars)
+		if len(cars) == 0 && !rest(ctx) {
+			return
+		}
+		for i, vid := range cars {
+			if i%watchers != number {
+				continue
+			}
+			if answered := l.ask(ctx, n, vid, l.journal.before(vid), false); !answered && !rest(ctx) {
+				return
+			}
+		}
+	}
+}
+
+// ask asks for a vehicle and judges the answer by what was known before. It reports
+// whether there was one.
+func (l *Load) ask(ctx context.Context, n *nodeprocess.Node, vid string, was car, settled bool) bool {
+	must, asking := l.MustAnswer.Load(), ctx
+	if must {
+		// It has a time of its own, whatever becomes of the load meanwhile.
+		var cancel context.CancelFunc
+		asking, cancel = context.WithTimeout(context.WithoutCancel(ctx), askLimit)
+		defer cancel()
+	}
+	a, err := n.Ask(asking, nodeprocess.DrivingPath, l.token, vid)
+	if ctx.Err() != nil && !must {
+		return false
+	}
+	l.Stats.Asked.Add(1)
+	if err != nil || a.HTTP == http.StatusServiceUnavailable {
+		l.Stats.Unanswered.Add(1)
+		if must {
+			l.wrong("a query was not answered within %s while the node was up: HTTP %d, %v", askLimit, a.HTTP, err)
+		}
+		return false
+	}
+	l.Stats.LastAsk.Store(time.Now().UnixNano())
+	if f := l.journal.judge(vid, was, a, settled); f.Text != "" {
+		l.report(f)
+	}
+	return true
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"testing"
 
 	"carstate/internal/nodeprocess"
@@ -58,13 +57,21 @@ func TestLostTexts(t *testing.T) {
 	}
 }
 
-// What is waited for is not held against the journal: more of it may be under way.
-func TestBarrierIsNotJudged(t *testing.T) {
-	j := newJournal()
-	samples := []sample{{barrierCar, 100}, {"many0x1", 100}, {"one1", 100}}
-	j.offer(samples)
-	j.acknowledge(samples)
-	if all := strings.Join(append(j.all(), j.watched(3)...), " "); all != "one1 many0x1 many0x1" {
-		t.Error(all)
+// A row in which a deed never happened has a finding.
+func TestMustHaveHappened(t *testing.T) {
+	attempt := func() *row.Attempt { return &row.Attempt{Logf: t.Logf, Stop: func() {}} }
+	nothing := attempt()
+	New(nothing).MustHaveHappened()
+	if o := nothing.Outcome(); o.Wrong != 5 {
+		t.Errorf("%+v", o)
+	}
+	all := attempt()
+	l := New(all)
+	l.Stats.Posted.Add(1)
+	l.Stats.Published.Add(1)
+	l.journal.records = []*record{{gone: true}, {source: true}}
+	l.MustHaveHappened()
+	if o := all.Outcome(); !o.Passed() {
+		t.Errorf("%+v", o)
 	}
 }

@@ -24,10 +24,8 @@ type journal struct {
 	// another, in the order of their acknowledgements; many the others, but for
 	// the barrier: of its last samples nobody waits until they are seen.
 	one, many []string
-	tokens    []*token
-	sources   []*source
+	records   []*record
 	forgotten []string
-	dead      []dead
 }
 
 // Finding is what is wrong with an answer.
@@ -84,27 +82,18 @@ func (c *car) after(at int64) time.Time {
 	return time.Time{}
 }
 
-// token and source are what was acknowledged of them. unsure: another deed was
-// under way, and nobody knows whether it was done.
-type (
-	token struct {
-		id, secret      string
-		only            string // the one vehicle it may ask for; "": all
-		revoked, unsure bool
-		// when it was issued and when it last changed, as was acknowledged
-		issued, changed time.Time
-	}
-	source struct {
-		name, key       string
-		removed, unsure bool
-		changed         time.Time
-	}
-	// dead is a secret of a token that expired or was replaced.
-	dead struct {
-		secret string
-		since  time.Time
-	}
-)
+// record is what was acknowledged of a token or a source.
+type record struct {
+	source   bool
+	id       string // of a token; a source's name
+	secret   string
+	only     string // the one vehicle that a token may ask for; "": all
+	gone     bool   // revoked or removed
+	replaced bool   // only the secret is gone: it expired, or another took its place
+	unsure   bool   // a deed was not acknowledged, and nobody knows whether it was done
+	// when it was made and when it last changed, as was acknowledged
+	made, changed time.Time
+}
 
 // sample is one reading of a vehicle.
 type sample struct {
@@ -258,19 +247,28 @@ func (j *journal) watched(n int) []string {
 	return append([]string(nil), j.many[:min(n, len(j.many))]...)
 }
 
-// counts says how much the journal holds.
-func (j *journal) counts() (vehicles, tokens, revoked, sources, removed, forgotten int) {
+// count counts records of tokens or of sources.
+func (j *journal) count(sources bool) (all, gone int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	for _, t := range j.tokens {
-		if t.revoked {
-			revoked++
+	for _, r := range j.records {
+		if r.source == sources && !r.replaced {
+			if all++; r.gone {
+				gone++
+			}
 		}
 	}
-	for _, s := range j.sources {
-		if s.removed {
-			removed++
+	return all, gone
+}
+
+// newest returns copies of the records that are wanted, the newest first.
+func (j *journal) newest(wanted func(*record) bool) (found []record) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, r := range slices.Backward(j.records) {
+		if !r.unsure && wanted(r) {
+			found = append(found, *r)
 		}
 	}
-	return len(j.one) + len(j.many), len(j.tokens), revoked, len(j.sources), removed, len(j.forgotten)
+	return found
 }

@@ -1,7 +1,6 @@
 package load
 
 import (
-	"math/rand/v2"
 	"net/http"
 	"strings"
 	"testing"
@@ -76,28 +75,6 @@ func TestJudgeForgotten(t *testing.T) {
 	if f := j.judge("one2", car{}, answer(100), true); f.Text == "" {
 		t.Error("a vehicle that never reported has an answer, and nobody minds")
 	}
-}
-
-// The same seed makes the same samples, and those of one vehicle rise.
-func TestFleet(t *testing.T) {
-	last := make(map[string]int64)
-	a, b := testFleet(), testFleet()
-	for range 200 {
-		samples := append(a.batch(), a.message()...)
-		if lines(samples) != lines(append(b.batch(), b.message()...)) {
-			t.Fatal("a seed makes other samples the second time")
-		}
-		for _, s := range samples {
-			if s.at <= last[s.vid] || single(s.vid) && last[s.vid] != 0 {
-				t.Fatalf("%s: %d follows %d", s.vid, s.at, last[s.vid])
-			}
-			last[s.vid] = s.at
-		}
-	}
-}
-
-func testFleet() *fleet {
-	return &fleet{rnd: rand.New(rand.NewPCG(1, 2)), base: 1000, at: make([]int64, 10)}
 }
 
 // A loss is as old as the oldest sample that is missing, and of no age where nobody

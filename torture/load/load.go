@@ -102,17 +102,14 @@ func (l *Load) Fork(report func(Finding)) *Load {
 	f := &Load{a: l.a, report: report, journal: newJournal(), base: l.base, barrier: l.barrier, key: l.key, token: l.token}
 	f.rnd = rand.New(rand.NewPCG(l.a.Seed, 3))
 	f.journal.one, f.journal.many = slices.Clone(j.one), slices.Clone(j.many)
-	f.journal.forgotten, f.journal.dead = slices.Clone(j.forgotten), slices.Clone(j.dead)
+	f.journal.forgotten = slices.Clone(j.forgotten)
 	for vid, c := range j.cars {
 		fork := *c
 		fork.acks = slices.Clip(c.acks) // the forks must not share what they add
 		f.journal.cars[vid] = &fork
 	}
-	for _, t := range j.tokens {
-		f.journal.tokens = append(f.journal.tokens, new(*t))
-	}
-	for _, s := range j.sources {
-		f.journal.sources = append(f.journal.sources, new(*s))
+	for _, r := range j.records {
+		f.journal.records = append(f.journal.records, new(*r))
 	}
 	return f
 }
@@ -242,7 +239,8 @@ func (l *Load) stored(samples []sample) {
 // MustHaveHappened finds it wrong if something was never acknowledged that the row
 // is about: then the row says nothing about it.
 func (l *Load) MustHaveHappened() {
-	_, tokens, revoked, sources, _, _ := l.journal.counts()
+	tokens, revoked := l.journal.count(false)
+	sources, _ := l.journal.count(true)
 	for _, x := range []struct {
 		n    int64
 		what string

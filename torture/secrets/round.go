@@ -283,7 +283,7 @@ func (r *round) command(ctx context.Context, dir, as string, env []string, args 
 	cmd.WaitDelay = time.Second
 	text, err := cmd.CombinedOutput()
 	r.a.Offered(1)
-	if _, ended := errors.AsType[*exec.ExitError](err); err != nil && !ended {
+	if _, ended := errors.AsType[*exec.ExitError](err); err != nil && !ended && !errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
 	r.answered(text)
