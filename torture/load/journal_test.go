@@ -1,12 +1,16 @@
 package load
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
 
 	"carstate/internal/nodeprocess"
+	"carstate/torture/row"
 )
 
 func answer(at int64) nodeprocess.Answer {
@@ -15,39 +19,43 @@ func answer(at int64) nodeprocess.Answer {
 
 var unknown = nodeprocess.Answer{HTTP: http.StatusOK}
 
-// What the journal makes of answers, one after the other, to a vehicle of which
-// samples of 100 and 101 were acknowledged and one of 102 was sent.
+// TestJudge gives the journal answers, one after the other, to a vehicle of which
+// samples of 100 and 101 were acknowledged and one of 102 was sent. The texts are those
+// that the controls of the rows are caught by.
 func TestJudge(t *testing.T) {
-	cases := map[string]struct {
+	for name, c := range map[string]struct {
 		answers []nodeprocess.Answer
 		settled bool
-		finding string
-		lost    bool
+		finding string // "": none
 	}{
-		"the newest":             {[]nodeprocess.Answer{answer(101)}, true, "", false},
-		"one that was only sent": {[]nodeprocess.Answer{answer(102)}, true, "", false},
-		"late, but not settled":  {[]nodeprocess.Answer{unknown, answer(100), answer(101)}, false, "", false},
-		"late":                   {[]nodeprocess.Answer{answer(100)}, true, "and its state is of", true},
-		"unknown":                {[]nodeprocess.Answer{unknown}, true, "is unknown", true},
-		"never sent":             {[]nodeprocess.Answer{answer(103)}, true, "no sample was sent", false},
-		"back in time":           {[]nodeprocess.Answer{answer(101), answer(100)}, false, "went back in time", false},
-		"known, then unknown":    {[]nodeprocess.Answer{answer(101), unknown}, false, "is unknown now", false},
-		"another verdict":        {[]nodeprocess.Answer{{HTTP: http.StatusOK, Status: 1, Driving: "3", Modified: time.Unix(101, 0)}}, false, "drives normally", false},
-		"refused":                {[]nodeprocess.Answer{{HTTP: http.StatusUnauthorized}}, false, "answered with 401", false},
-	}
-	for name, c := range cases {
-		j := newJournal()
+		"the newest":             {[]nodeprocess.Answer{answer(101)}, true, ""},
+		"one that was only sent": {[]nodeprocess.Answer{answer(102)}, true, ""},
+		"late, but not settled":  {[]nodeprocess.Answer{unknown, answer(100), answer(101)}, false, ""},
+		"late":                   {[]nodeprocess.Answer{answer(100)}, true, LostSample},
+		"late and back in time":  {[]nodeprocess.Answer{answer(101), answer(100)}, true, LostSample},
+		"unknown":                {[]nodeprocess.Answer{unknown}, true, LostCar},
+		"back in time":           {[]nodeprocess.Answer{answer(101), answer(100)}, false, WentBack},
+		"never sent":             {[]nodeprocess.Answer{answer(103)}, true, "wrong: * no sample was sent"},
+		"known, then unknown":    {[]nodeprocess.Answer{answer(101), unknown}, false, "wrong: * is unknown now"},
+		"another verdict":        {[]nodeprocess.Answer{{HTTP: http.StatusOK, Status: 1, Driving: "3", Modified: time.Unix(101, 0)}}, false, "wrong: * drives normally*"},
+		"refused":                {[]nodeprocess.Answer{{HTTP: http.StatusUnauthorized}}, false, "wrong: * answered with 401"},
+	} {
+		a := &row.Attempt{Logf: t.Logf, Stop: func() {}, Control: &row.Control{By: []string{c.finding}}}
+		l := New(a)
 		samples := []sample{{"many0x1", 100}, {"many0x1", 101}, {"many0x1", 102}}
-		j.offer(samples)
-		j.acknowledge(samples[:2])
-		var f Finding
-		for i, a := range c.answers {
-			if f = j.judge("many0x1", j.before("many0x1"), a, c.settled); f.Text != "" && i < len(c.answers)-1 {
-				t.Errorf("%s: answer %d: %s", name, i, f.Text)
+		l.journal.offer(samples)
+		l.journal.acknowledge(samples[:2])
+		for i, answer := range c.answers {
+			f := l.journal.judge("many0x1", l.journal.before("many0x1"), answer, c.settled)
+			if f.Text != "" {
+				l.report(f)
+			}
+			if f.Text != "" && i < len(c.answers)-1 || f.Lost && f.Missing.IsZero() {
+				t.Errorf("%s: answer %d: %+v", name, i, f)
 			}
 		}
-		if c.finding == "" && f.Text != "" || !strings.Contains(f.Text, c.finding) || f.Lost != c.lost || f.Lost && f.Missing.IsZero() {
-			t.Errorf("%s: %+v", name, f)
+		if o := a.Outcome(); (o.CaughtBy != "") != (c.finding != "") || o.Found() != (c.finding != "") {
+			t.Errorf("%s: %+v", name, o)
 		}
 	}
 }
@@ -91,5 +99,43 @@ func TestAfter(t *testing.T) {
 	c := j.before("many0x1")
 	if len(c.acks) > maxAcks || !c.after(0).IsZero() || c.after(c.acks[0].at) != c.acks[1].when {
 		t.Errorf("%+v", c)
+	}
+}
+
+// Only a node that ended by itself has refused to start.
+func TestRefused(t *testing.T) {
+	for name, c := range map[string]struct {
+		err     error
+		refused bool
+	}{
+		"killed":   {&nodeprocess.EndedError{Code: -1, Last: "ready"}, false},
+		"given up": {context.Canceled, false},
+		"refused":  {fmt.Errorf("start: %w", &nodeprocess.EndedError{Code: 1, Last: "carstate: the data directory is damaged"}), true},
+	} {
+		a := &row.Attempt{Logf: t.Logf}
+		err := New(a).Refused(c.err, "a power cut")
+		if o := a.Outcome(); (err != nil) != c.refused || err != nil && !errors.Is(err, c.err) || (o.Wrong == 1) != c.refused ||
+			c.refused && o.Findings[0] != "wrong: it does not start after a power cut: carstate: the data directory is damaged" {
+			t.Errorf("%s: %v, %+v", name, err, o)
+		}
+	}
+}
+
+// A row in which a deed never happened has a finding.
+func TestMustHaveHappened(t *testing.T) {
+	attempt := func() *row.Attempt { return &row.Attempt{Logf: t.Logf, Stop: func() {}} }
+	nothing := attempt()
+	New(nothing).MustHaveHappened()
+	if o := nothing.Outcome(); o.Wrong != 5 {
+		t.Errorf("%+v", o)
+	}
+	all := attempt()
+	l := New(all)
+	l.Stats.Posted.Add(1)
+	l.Stats.Published.Add(1)
+	l.journal.records = []*record{{gone: true}, {source: true}}
+	l.MustHaveHappened()
+	if o := all.Outcome(); !o.Passed() {
+		t.Errorf("%+v", o)
 	}
 }
