@@ -215,10 +215,7 @@ func (t *trial) sequence(ctx context.Context, n int) error {
 // monotonic lets the monotonic clock jump ahead.
 func (t *trial) monotonic(ctx context.Context) error {
 	const once = "ONCE" // a car that reports once, so that nothing brings it back
-	if err := t.post(ctx, once); err != nil {
-		return err
-	}
-	if err := nodeprocess.Until(ctx, time.Minute, t.answered(once)); err != nil {
+	if err := nodeprocess.Until(ctx, time.Minute, t.works(once)); err != nil {
 		return err
 	}
 	for i, ahead := range []time.Duration{time.Minute, time.Hour, 24 * time.Hour} {
@@ -240,12 +237,8 @@ func (t *trial) monotonic(ctx context.Context) error {
 		if err := t.jump(ctx, 0, t.mono); err != nil {
 			return err
 		}
-		a, err := t.about(ctx, once)
-		if err != nil {
-			return err
-		}
-		if a.Status != 1 {
-			t.a.Wrong("a car that reported before the clock was ahead for a moment is answered %d, %q", a.HTTP, a.Reason)
+		if err := t.known(once)(ctx); err != nil {
+			t.a.Wrong("a car that reported before the clock was ahead for a moment: %v", err)
 		}
 		t.a.Figure(fmt.Sprintf("until it answers and takes in again, the monotonic clock being %s ahead and the other in 2038", t.mono), math.Round(took.Seconds()*10)/10, "s")
 		s, err := t.newScene(ctx, -1-i)
@@ -268,42 +261,22 @@ func (t *trial) works(vid string) func(context.Context) error {
 		if err := t.node.Ready(ctx); err != nil {
 			return err
 		}
-		if err := t.post(ctx, vid); err != nil {
-			return err
+		if taken, status, err := t.post(ctx, vid, t.now()); err != nil || !taken {
+			return fmt.Errorf("telemetry is answered %d, %w", status, err)
 		}
-		return t.answered(vid)(ctx)
+		return t.known(vid)(ctx)
 	}
 }
 
-// post lets a car report.
-func (t *trial) post(ctx context.Context, vid string) error {
-	status, _, err := t.node.Post(ctx, t.source, fmt.Sprintf(`{"vid":%q,"time":%d,"signals":{"Vehicle.Speed":50}}`, vid, t.now().UnixMilli()))
-	if err != nil || status != http.StatusAccepted {
-		return fmt.Errorf("telemetry is answered %d, %w", status, err)
-	}
-	return nil
-}
-
-// answered returns a question: why is there no answer about a car?
-func (t *trial) answered(vid string) func(context.Context) error {
+// known returns a question: why is there no answer about a car?
+func (t *trial) known(vid string) func(context.Context) error {
 	return func(ctx context.Context) error {
-		a, err := t.about(ctx, vid)
-		if err == nil && a.Status != 1 {
-			err = fmt.Errorf("a query is answered %d", a.HTTP)
+		a, err := t.ask(ctx, vid, t.steady, "")
+		if err == nil && (a.status != http.StatusOK || a.reason != "") {
+			err = fmt.Errorf("a query is answered %d, %q", a.status, a.reason)
 		}
 		return err
 	}
-}
-
-// about asks about a car.
-func (t *trial) about(ctx context.Context, vid string) (nodeprocess.Answer, error) {
-	before := t.now().Add(-time.Second)
-	a, err := t.node.Ask(ctx, nodeprocess.DrivingPath, t.steady, vid)
-	if err == nil {
-		t.queries[a.HTTP]++
-	}
-	t.called(before, t.now().Add(time.Second), err == nil && a.HTTP == http.StatusOK)
-	return a, err
 }
 
 // counted restarts the node at the true time and looks at what was counted today.

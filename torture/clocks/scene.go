@@ -77,9 +77,9 @@ type answered struct {
 	before, after  time.Time
 }
 
-// ask asks about the car.
-func (s *scene) ask(ctx context.Context, token, caller string) (a answered, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.node.URL(nodeprocess.Query)+nodeprocess.DrivingPath+"?"+url.Values{"access_token": {token}, "vid": {s.vid}}.Encode(), nil)
+// ask asks about a car.
+func (t *trial) ask(ctx context.Context, vid, token, caller string) (a answered, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, t.node.URL(nodeprocess.Query)+nodeprocess.DrivingPath+"?"+url.Values{"access_token": {token}, "vid": {vid}}.Encode(), nil)
 	if err != nil {
 		return a, err
 	}
@@ -87,11 +87,11 @@ func (s *scene) ask(ctx context.Context, token, caller string) (a answered, err 
 		req.Header.Set("X-Forwarded-For", caller)
 	}
 	// The header's times have no fraction, and ours of the node is as exact.
-	a.before = s.now().Add(-time.Second)
+	a.before = t.now().Add(-time.Second)
 	resp, err := client.Do(req)
-	a.after = s.now().Add(time.Second)
-	if token == s.steady {
-		s.called(a.before, a.after, err == nil && resp.StatusCode == http.StatusOK)
+	a.after = t.now().Add(time.Second)
+	if token == t.steady {
+		t.called(a.before, a.after, err == nil && resp.StatusCode == http.StatusOK)
 	}
 	if err != nil {
 		return a, err
@@ -101,13 +101,13 @@ func (s *scene) ask(ctx context.Context, token, caller string) (a answered, err 
 		return a, err
 	}
 	a.status, a.reason = resp.StatusCode, resp.Header.Get("Carstate-Reason")
-	s.queries[a.status]++
+	t.queries[a.status]++
 	a.modified, _ = http.ParseTime(resp.Header.Get("Last-Modified"))
 	a.date, _ = http.ParseTime(resp.Header.Get("Date"))
 	seconds, _ := strconv.Atoi(resp.Header.Get("Retry-After"))
 	a.retry = time.Duration(seconds) * time.Second
 	if a.date.Before(a.before.Add(-time.Second)) || a.date.After(a.after) {
-		s.wrong("Date is off by %s", a.date.Sub(a.before))
+		t.wrong("Date is off by %s", a.date.Sub(a.before))
 	}
 	return a, nil
 }
@@ -115,8 +115,14 @@ func (s *scene) ask(ctx context.Context, token, caller string) (a answered, err 
 var client = &http.Client{Timeout: time.Minute, Transport: &http.Transport{MaxIdleConnsPerHost: 4}}
 
 // wrong is a finding, with the clock's state.
-func (s *scene) wrong(format string, args ...any) {
-	s.a.Wrong("the clock ahead by %s: %s", s.wall, fmt.Sprintf(format, args...))
+func (t *trial) wrong(format string, args ...any) {
+	t.a.Wrong("the clock ahead by %s: %s", t.wall, fmt.Sprintf(format, args...))
+}
+
+// post has a car report, and tells whether the sample is taken in.
+func (t *trial) post(ctx context.Context, vid string, at time.Time) (taken bool, status int, err error) {
+	status, text, err := t.node.Post(ctx, t.source, fmt.Sprintf(`{"vid":%q,"time":%d,"signals":{"Vehicle.Speed":50}}`, vid, at.UnixMilli()))
+	return status == http.StatusAccepted && !strings.Contains(string(text), `"accepted":0`), status, err
 }
 
 // ends asks with secrets that end.
@@ -126,7 +132,7 @@ func (s *scene) ends(ctx context.Context) error {
 		end         time.Time
 	}{{"token", s.dies, s.dead}, {"replaced secret", s.old, s.oldUntil}} {
 		// From an address of its own, or this one would have too many refused before long.
-		a, err := s.ask(ctx, x.token, s.home)
+		a, err := s.ask(ctx, s.vid, x.token, s.home)
 		if err != nil {
 			return err
 		}
@@ -148,7 +154,7 @@ func (s *scene) ends(ctx context.Context) error {
 
 // report asks about the car, lets it report, and asks again.
 func (s *scene) report(ctx context.Context) error {
-	a, err := s.ask(ctx, s.steady, "")
+	a, err := s.ask(ctx, s.vid, s.steady, "")
 	if err != nil {
 		return err
 	}
@@ -162,36 +168,30 @@ func (s *scene) report(ctx context.Context) error {
 			return err
 		}
 	}
-	for _, x := range []struct {
-		off  time.Duration
-		code int
-	}{{ahead + 10*time.Second, http.StatusBadRequest}, {0, http.StatusAccepted}} {
-		at := s.now().Add(x.off).Truncate(time.Millisecond)
-		status, text, err := s.node.Post(ctx, s.source, fmt.Sprintf(`{"vid":"%s","time":%d,"signals":{"Vehicle.Speed":50}}`, s.vid, at.UnixMilli()))
-		if err != nil {
-			return err
-		}
-		if x.off > 0 {
-			s.early++
-		} else {
-			s.a.Offered(1)
-		}
-		taken := status == http.StatusAccepted && !strings.Contains(string(text), `"accepted":0`)
-		switch {
-		case x.off > 0 && taken:
-			s.wrong("a sample %s in the future is taken in", x.off)
-		case x.off == 0 && !taken:
-			s.wrong("a sample of now is answered %d", status)
-		case taken:
-			s.a.Acknowledged(1)
-			if s.heard.Before(at) || s.heard.Sub(at) > slack {
-				s.heard = at
-			}
+	const far = ahead + 10*time.Second
+	s.early++
+	if taken, _, err := s.post(ctx, s.vid, s.now().Add(far)); err != nil {
+		return err
+	} else if taken {
+		s.wrong("a sample %s in the future is taken in", far)
+	}
+	at := s.now().Truncate(time.Millisecond)
+	s.a.Offered(1)
+	taken, status, err := s.post(ctx, s.vid, at)
+	switch {
+	case err != nil:
+		return err
+	case !taken:
+		s.wrong("a sample of now is answered %d", status)
+	default:
+		s.a.Acknowledged(1)
+		if s.heard.Before(at) || s.heard.Sub(at) > slack {
+			s.heard = at
 		}
 	}
 	// The car is heard, whatever it said while its clock was wrong.
 	err = nodeprocess.Until(ctx, 30*time.Second, func(ctx context.Context) error {
-		a, err := s.ask(ctx, s.steady, "")
+		a, err := s.ask(ctx, s.vid, s.steady, "")
 		want := s.heard.Truncate(time.Second)
 		if want.After(a.date) {
 			want = a.date // it is never later
@@ -240,7 +240,7 @@ func (s *scene) limited(ctx context.Context) error {
 	var last answered
 	for range burst + 1 {
 		var err error
-		if last, err = s.ask(ctx, s.limitedBy, ""); err != nil {
+		if last, err = s.ask(ctx, s.vid, s.limitedBy, ""); err != nil {
 			return err
 		}
 		if last.status != http.StatusOK {
@@ -262,7 +262,7 @@ func (s *scene) limited(ctx context.Context) error {
 	if err := s.jump(ctx, s.wall+last.retry+time.Second, s.mono); err != nil {
 		return err
 	}
-	if a, err := s.ask(ctx, s.limitedBy, ""); err != nil || a.status != http.StatusOK {
+	if a, err := s.ask(ctx, s.vid, s.limitedBy, ""); err != nil || a.status != http.StatusOK {
 		s.wrong("a token that waited as long as it was told is answered %d", a.status)
 		return err
 	}
@@ -270,7 +270,7 @@ func (s *scene) limited(ctx context.Context) error {
 		return err
 	}
 	for i := range burst {
-		if a, err := s.ask(ctx, s.limitedBy, ""); err != nil || a.status != http.StatusOK {
+		if a, err := s.ask(ctx, s.vid, s.limitedBy, ""); err != nil || a.status != http.StatusOK {
 			s.wrong("after a whole window, call %d of %d is answered %d", i+1, burst, a.status)
 			return err
 		}
@@ -288,7 +288,7 @@ func (s *scene) guess(ctx context.Context) error {
 	refused := 0
 	for ; refused <= guesses; refused++ {
 		var err error
-		if last, err = s.ask(ctx, never, s.caller); err != nil {
+		if last, err = s.ask(ctx, s.vid, never, s.caller); err != nil {
 			return err
 		}
 		if last.status != http.StatusUnauthorized {
@@ -302,7 +302,7 @@ func (s *scene) guess(ctx context.Context) error {
 	if err := s.jump(ctx, s.wall+last.retry+time.Second, s.mono); err != nil {
 		return err
 	}
-	if a, err := s.ask(ctx, never, s.caller); err != nil || a.status != http.StatusUnauthorized {
+	if a, err := s.ask(ctx, s.vid, never, s.caller); err != nil || a.status != http.StatusUnauthorized {
 		s.wrong("an address that waited as long as it was told is answered %d", a.status)
 		return err
 	}
