@@ -125,62 +125,57 @@ func (r *round) issue(ctx context.Context) error {
 	r.newSecret("the key of the collector", collectorKey)
 	r.cards = nil // it is sent nowhere: nobody could know it as a secret by its looks
 	r.newSecret("the admin key", r.admin.Key)
-	sources, err1 := r.admin.AddSource(ctx, "gateway", access.AllVehicles(), time.Time{})
-	car, err2 := r.admin.AddSource(ctx, "onecar", access.VehicleSet(vehicle.ID(r.vid)), time.Time{})
-	gone, err3 := r.admin.AddSource(ctx, "gone", access.AllVehicles(), time.Time{})
-	// The first in the list is the one whose key the console will replace: the commands
-	// still need that of the gateway.
-	aged, err6 := r.admin.AddSource(ctx, "aged", access.AllVehicles(), time.Time{})
-	grace, err4 := r.admin.AddOperator(ctx, "grace")
-	linus, err5 := r.admin.AddOperator(ctx, "linus")
-	if err := errors.Join(err1, err2, err3, err4, err5, err6); err != nil {
-		return err
-	}
-	r.newSecret("a source's key that the console replaces", aged.Key)
-	r.newSecret("a source's key", sources.Key)
-	r.newSecret("a car's key", car.Key)
-	r.newSecret("a removed source's key", gone.Key)
-	r.newSecret("an operator's key", grace.Key)
-	r.newSecret("a removed operator's key", linus.Key)
-	rotated, err1 := r.admin.RotateSource(ctx, "onecar", time.Hour)
-	_, err2 = r.admin.RemoveSource(ctx, "gone")
-	_, err3 = r.admin.RemoveOperator(ctx, "linus")
-	again, err4 := r.admin.RotateOperator(ctx, "grace")
-	if err := errors.Join(err1, err2, err3, err4); err != nil {
-		return err
-	}
-	r.newSecret("a rotated source's key", rotated.Key)
-	r.newSecret("a rotated operator's key", again.Key)
-	return r.issueTokens(ctx)
-}
-
-func (r *round) issueTokens(ctx context.Context) error {
-	issue := func(what string, change func(*access.TokenRequest)) (admin.IssuedToken, error) {
-		q := access.TokenRequest{Developer: "Ada", Operations: access.AllOperations, Vehicles: access.AllVehicles()}
-		change(&q)
-		t, err := r.admin.IssueToken(ctx, q)
-		if err == nil {
-			r.newSecret(what, t.AccessToken)
+	all, one := access.AllVehicles(), access.VehicleSet(vehicle.ID(r.vid))
+	var failed error
+	keep := func(what, secret string, err error) {
+		if failed = errors.Join(failed, err); err == nil {
+			r.newSecret(what, secret)
 		}
-		return t, err
 	}
-	_, err1 := issue("a token", func(*access.TokenRequest) {})
-	_, err2 := issue("a token of one vehicle", func(q *access.TokenRequest) { q.Vehicles = access.VehicleSet(vehicle.ID(r.vid)) })
-	_, err3 := issue("a token of one operation", func(q *access.TokenRequest) { q.Operations = access.ThrottleSystem })
-	_, err4 := issue("a limited token", func(q *access.TokenRequest) { q.Rate = access.Rate{Calls: 3, Window: time.Hour} })
-	_, err5 := issue("a sandbox token", func(q *access.TokenRequest) { q.Sandbox = true })
-	_, err6 := issue("an expired token", func(q *access.TokenRequest) { q.Expires = time.Now().Add(50 * time.Millisecond) })
-	revoked, err7 := issue("a revoked token", func(*access.TokenRequest) {})
-	rotated, err8 := issue("a replaced token", func(*access.TokenRequest) {})
-	if err := errors.Join(err1, err2, err3, err4, err5, err6, err7, err8); err != nil {
-		return err
+	done := func(_ any, err error) { failed = errors.Join(failed, err) }
+	source := func(what, name string, vehicles access.Vehicles) {
+		s, err := r.admin.AddSource(ctx, name, vehicles, time.Time{})
+		keep(what, s.Key, err)
 	}
-	_, err1 = r.admin.RevokeToken(ctx, revoked.ID)
-	again, err2 := r.admin.RotateToken(ctx, rotated.ID, 0)
-	if err := errors.Join(err1, err2); err != nil {
-		return err
+	source("a source's key", "gateway", all)
+	source("a car's key", "onecar", one)
+	source("a removed source's key", "gone", all)
+	// The console replaces the key of the first in the list. The commands still need that
+	// of the gateway.
+	source("a source's key that the console replaces", "aged", all)
+	rotated, err := r.admin.RotateSource(ctx, "onecar", time.Hour)
+	keep("a rotated source's key", rotated.Key, err)
+	done(r.admin.RemoveSource(ctx, "gone"))
+
+	grace, err := r.admin.AddOperator(ctx, "grace")
+	keep("an operator's key", grace.Key, err)
+	linus, err := r.admin.AddOperator(ctx, "linus")
+	keep("a removed operator's key", linus.Key, err)
+	done(r.admin.RemoveOperator(ctx, "linus"))
+	again, err := r.admin.RotateOperator(ctx, "grace")
+	keep("a rotated operator's key", again.Key, err)
+
+	token := func(what string, q access.TokenRequest) (id string) {
+		q.Developer = "Ada"
+		if q.Operations == 0 {
+			q.Operations = access.AllOperations
+		}
+		t, err := r.admin.IssueToken(ctx, q)
+		keep(what, t.AccessToken, err)
+		return t.ID
 	}
-	r.newSecret("a rotated token", again.AccessToken)
+	token("a token", access.TokenRequest{Vehicles: all})
+	token("a token of one vehicle", access.TokenRequest{Vehicles: one})
+	token("a token of one operation", access.TokenRequest{Vehicles: all, Operations: access.ThrottleSystem})
+	token("a limited token", access.TokenRequest{Vehicles: all, Rate: access.Rate{Calls: 3, Window: time.Hour}})
+	token("a sandbox token", access.TokenRequest{Sandbox: true})
+	token("an expired token", access.TokenRequest{Vehicles: all, Expires: time.Now().Add(50 * time.Millisecond)})
+	done(r.admin.RevokeToken(ctx, token("a revoked token", access.TokenRequest{Vehicles: all})))
+	fresh, err := r.admin.RotateToken(ctx, token("a replaced token", access.TokenRequest{Vehicles: all}), 0)
+	keep("a rotated token", fresh.AccessToken, err)
+	if failed != nil {
+		return failed
+	}
 	never, _ := access.NewSecret(access.TokenKind)
 	r.newSecret("a token that was never issued", never)
 	whole := r.text("a token")
