@@ -1,34 +1,10 @@
 package soak
 
 import (
-	"math"
-	"math/rand/v2"
 	"testing"
 
 	"carstate/torture/row"
 )
-
-func TestSlope(t *testing.T) {
-	r := rand.New(rand.NewPCG(1, 2))
-	var x, y []float64
-	for i := range 400 {
-		x = append(x, float64(i))
-		v := 3*float64(i) + r.NormFloat64()
-		if i%5 == 0 {
-			v += 10_000 * r.Float64() // what a mean would fall for
-		}
-		y = append(y, v)
-	}
-	if got := slope(x, y); math.Abs(got-3) > 0.1 {
-		t.Errorf("the slope is %g", got)
-	}
-	if slope(nil, nil) != 0 || slope([]float64{1}, []float64{2}) != 0 {
-		t.Error("one point has no slope")
-	}
-	if median([]float64{4, 1, 3}) != 3 || median([]float64{4, 1}) != 2.5 {
-		t.Error("not the middle")
-	}
-}
 
 // A leak is seen, a sawtooth is not taken for one.
 func TestJudge(t *testing.T) {
