@@ -17,7 +17,6 @@ require (
 	github.com/nats-io/nats.go v1.55.0
 	github.com/prometheus/client_golang v1.25.0
 	golang.org/x/sys v0.49.0
-	pgregory.net/rapid v1.3.0
 )
 
 require (
