@@ -15,7 +15,8 @@ import (
 	"time"
 
 	"carstate/internal/access"
-	"carstate/internal/admin"
+	"carstate/internal/admin/client"
+	"carstate/internal/ops"
 	"carstate/internal/vehicle"
 )
 
@@ -28,7 +29,7 @@ type adminFlags struct {
 }
 
 // client returns a client of the running service.
-func (f adminFlags) client() (*admin.Client, error) {
+func (f adminFlags) client() (*client.Client, error) {
 	if !strings.Contains(f.AdminAddr, "://") && !isAddress(f.AdminAddr) {
 		return nil, usageError("--admin-addr must be an address such as 127.0.0.1:8082, or a URL")
 	}
@@ -36,7 +37,7 @@ func (f adminFlags) client() (*admin.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &admin.Client{URL: baseURL(f.AdminAddr), Key: key}
+	c := &client.Client{URL: baseURL(f.AdminAddr), Key: key}
 	if f.AdminCA != "" {
 		trust, err := trusting(f.AdminCA)
 		if err != nil {
@@ -50,7 +51,7 @@ func (f adminFlags) client() (*admin.Client, error) {
 // key returns the key to show: an operator's own if a file of it is named.
 func (f adminFlags) key() (string, error) {
 	if f.KeyFile == "" {
-		return admin.LoadKey(f.DataDir)
+		return ops.LoadKey(f.DataDir)
 	}
 	text, err := os.ReadFile(f.KeyFile)
 	if err != nil {
@@ -65,7 +66,7 @@ func (f adminFlags) key() (string, error) {
 
 // ask makes one call of the admin API and prints what comes back: as one JSON
 // value, or as show does for people.
-func ask[T any](f adminFlags, asJSON bool, w streams, call func(*admin.Client) (T, error), show func(T) error) error {
+func ask[T any](f adminFlags, asJSON bool, w streams, call func(*client.Client) (T, error), show func(T) error) error {
 	client, err := f.client()
 	if err != nil {
 		return err
@@ -204,7 +205,7 @@ func day(t *time.Time, never string) string {
 }
 
 // count shows how many vehicles a record names.
-func count(c admin.VehicleCount) string {
+func count(c ops.VehicleCount) string {
 	if c.All {
 		return "all"
 	}

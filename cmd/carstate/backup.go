@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"carstate/internal/access"
-	"carstate/internal/admin"
+	"carstate/internal/ops"
 	"carstate/internal/stream"
 )
 
@@ -226,7 +226,7 @@ func printRestored(w io.Writer, r access.RestoreReport, receipts, buried int) er
 }
 
 // readReceipts reads files of receipts, one JSON value after the other.
-func readReceipts(files []string) (all []admin.ForgetReceipt, err error) {
+func readReceipts(files []string) (all []access.ForgetReceipt, err error) {
 	for _, name := range files {
 		f, err := os.Open(name)
 		if err != nil {
@@ -235,7 +235,7 @@ func readReceipts(files []string) (all []admin.ForgetReceipt, err error) {
 		defer f.Close()
 		d := jsontext.NewDecoder(f)
 		for n := 1; ; n++ {
-			var r admin.ForgetReceipt
+			var r access.ForgetReceipt
 			err := json.UnmarshalDecode(d, &r)
 			if err == io.EOF && n == 1 {
 				// What carstate forget leaves that failed.
@@ -245,7 +245,7 @@ func readReceipts(files []string) (all []admin.ForgetReceipt, err error) {
 				break
 			}
 			if err == nil {
-				err = admin.CheckReceipt(r)
+				err = ops.CheckReceipt(r)
 			}
 			if err != nil {
 				return nil, fmt.Errorf("value %d of the receipts is none of carstate forget --json", n)

@@ -17,11 +17,12 @@ import (
 
 	"carstate/client"
 	"carstate/internal/access"
-	"carstate/internal/admin"
+	adminclient "carstate/internal/admin/client"
 	"carstate/internal/lab/drivelog"
 	"carstate/internal/lab/sender"
 	"carstate/internal/lab/simulate"
 	"carstate/internal/node"
+	"carstate/internal/ops"
 	"carstate/internal/vehicle"
 )
 
@@ -166,8 +167,8 @@ func driveDemo(ctx context.Context, s demoNode, fleet simulate.Config) error {
 }
 
 // operator is a client of the service's own admin listener, and whom to trust there.
-func (s demoNode) operator() (*admin.Client, *tls.Config, error) {
-	key, err := admin.LoadKey(s.flags.DataDir)
+func (s demoNode) operator() (*adminclient.Client, *tls.Config, error) {
+	key, err := ops.LoadKey(s.flags.DataDir)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -175,7 +176,7 @@ func (s demoNode) operator() (*admin.Client, *tls.Config, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return &admin.Client{URL: s.URL(node.AdminAddr), Key: key, HTTP: clientTrusting(trust)}, trust, nil
+	return &adminclient.Client{URL: s.URL(node.AdminAddr), Key: key, HTTP: clientTrusting(trust)}, trust, nil
 }
 
 // isGiven reports whether somebody set the flag, on the command line or in the
@@ -300,7 +301,7 @@ func printDemo(w streams, s demoNode, token string, fleet simulate.Config) error
 	if a := s.Addr(node.MQTTAddr); a != nil {
 		fmt.Fprintf(&b, " or mqtt://%s", a)
 	}
-	fmt.Fprintf(&b, ".\nConsole: %s/ opens with the key in %s\n", s.URL(node.AdminAddr), admin.KeyFile(s.flags.DataDir))
+	fmt.Fprintf(&b, ".\nConsole: %s/ opens with the key in %s\n", s.URL(node.AdminAddr), ops.KeyFile(s.flags.DataDir))
 	fmt.Fprintf(&b, "Operator: %s/metrics and /readyz; commands take --data-dir %s --admin-addr %s\n",
 		s.URL(node.AdminAddr), s.flags.DataDir, s.Addr(node.AdminAddr))
 	fmt.Fprintf(&b, "End with Ctrl-C.\n")

@@ -7,7 +7,8 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"carstate/internal/admin"
+	"carstate/internal/admin/client"
+	"carstate/internal/ops"
 	"carstate/internal/vehicle"
 )
 
@@ -31,9 +32,9 @@ func (c *explainCommand) Run(ctx context.Context, w streams) error {
 	if err != nil {
 		return usageError("%v", err)
 	}
-	return ask(c.adminFlags, c.JSON, w, func(client *admin.Client) (admin.VehicleRecord, error) {
+	return ask(c.adminFlags, c.JSON, w, func(client *client.Client) (ops.VehicleRecord, error) {
 		return client.Vehicle(ctx, id)
-	}, func(v admin.VehicleRecord) error {
+	}, func(v ops.VehicleRecord) error {
 		if err := printVerdict(w.out, "driving", v.AskedAt, v.Driving); err != nil {
 			return err
 		}
@@ -53,7 +54,7 @@ func (c *explainCommand) Run(ctx context.Context, w streams) error {
 	})
 }
 
-func printVerdict(w io.Writer, what string, now time.Time, v admin.VerdictRecord) error {
+func printVerdict(w io.Writer, what string, now time.Time, v ops.VerdictRecord) error {
 	switch {
 	case v.Verdict == "":
 		fmt.Fprintf(w, "%s: no verdict (%s)\n", what, v.Outcome)

@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"carstate/internal/access"
-	"carstate/internal/admin"
+	"carstate/internal/admin/client"
 	"carstate/internal/vehicle"
 )
 
@@ -37,7 +37,7 @@ func (c *forgetCommand) Run(ctx context.Context, w streams) error {
 	if err != nil {
 		return usageError("%v", err)
 	}
-	return ask(c.adminFlags, c.JSON, w, func(client *admin.Client) (admin.ForgetReceipt, error) {
+	return ask(c.adminFlags, c.JSON, w, func(client *client.Client) (access.ForgetReceipt, error) {
 		if !c.Allow {
 			return client.Forget(ctx, id)
 		}
@@ -46,7 +46,7 @@ func (c *forgetCommand) Run(ctx context.Context, w streams) error {
 			err = errors.New("this vehicle is not forgotten: there is nothing to lift")
 		}
 		return r, err
-	}, func(r admin.ForgetReceipt) error {
+	}, func(r access.ForgetReceipt) error {
 		if r.AllowedAt != nil {
 			_, err := fmt.Fprintf(w.out, "allowed again at %s: vehicle %s starts without a past; grants are to be given anew\n", day(r.AllowedAt, ""), r.Vehicle)
 			return err

@@ -13,8 +13,9 @@ import (
 	"time"
 
 	"carstate/internal/access"
-	"carstate/internal/admin"
+	"carstate/internal/admin/client"
 	"carstate/internal/nodeprocess"
+	"carstate/internal/ops"
 	"carstate/internal/stream"
 	"carstate/internal/stream/streamtest"
 )
@@ -184,11 +185,11 @@ func TestThreeNodes(t *testing.T) {
 // revocations measures how long a revoked token is accepted on some node.
 func revocations(t *testing.T, by *process, nodes []*process) {
 	t.Helper()
-	secret, err := admin.LoadKey(by.Dir)
+	secret, err := ops.LoadKey(by.Dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	client := &admin.Client{URL: by.URL(nodeprocess.Admin), Key: secret}
+	client := &client.Client{URL: by.URL(nodeprocess.Admin), Key: secret}
 	const tokens = 40
 	var took []time.Duration
 	for range tokens {

@@ -6,7 +6,9 @@ import (
 	"text/tabwriter"
 
 	"carstate/internal/access"
-	"carstate/internal/admin"
+	"carstate/internal/admin/client"
+	"carstate/internal/admin/wire"
+	"carstate/internal/ops"
 )
 
 type operatorCommand struct {
@@ -38,9 +40,9 @@ func (c *operatorAdd) Run(ctx context.Context, w streams) error {
 	if err := access.CheckOperatorName(c.Name); err != nil {
 		return usageError("%v", err)
 	}
-	return ask(c.adminFlags, c.JSON, w, func(client *admin.Client) (admin.OperatorKey, error) {
+	return ask(c.adminFlags, c.JSON, w, func(client *client.Client) (wire.OperatorKey, error) {
 		return client.AddOperator(ctx, c.Name)
-	}, func(o admin.OperatorKey) error {
+	}, func(o wire.OperatorKey) error {
 		_, err := fmt.Fprintf(w.out, "%s\n", o.Key)
 		fmt.Fprintf(w.err, "This is the key of operator %s, shown this once.\n", o.Name)
 		return err
@@ -57,9 +59,9 @@ func (*operatorList) Help() string { return "Example:\n  carstate operator list"
 
 // Run lists the operators.
 func (c *operatorList) Run(ctx context.Context, w streams) error {
-	return ask(c.adminFlags, c.JSON, w, func(client *admin.Client) ([]admin.OperatorSummary, error) {
+	return ask(c.adminFlags, c.JSON, w, func(client *client.Client) ([]ops.OperatorSummary, error) {
 		return client.Operators(ctx)
-	}, func(operators []admin.OperatorSummary) error {
+	}, func(operators []ops.OperatorSummary) error {
 		if len(operators) == 0 {
 			_, err := fmt.Fprintln(w.out, "There is no operator but the holder of the admin key: carstate operator add NAME")
 			return err
@@ -93,9 +95,9 @@ Example:
 
 // Run gives an operator a new key.
 func (c *operatorRotate) Run(ctx context.Context, w streams) error {
-	return ask(c.adminFlags, c.JSON, w, func(client *admin.Client) (admin.OperatorKey, error) {
+	return ask(c.adminFlags, c.JSON, w, func(client *client.Client) (wire.OperatorKey, error) {
 		return client.RotateOperator(ctx, c.Name)
-	}, func(o admin.OperatorKey) error {
+	}, func(o wire.OperatorKey) error {
 		_, err := fmt.Fprintf(w.out, "%s\n", o.Key)
 		fmt.Fprintf(w.err, "This is the new key of operator %s, shown this once. The old one has ended.\n", o.Name)
 		return err
@@ -113,9 +115,9 @@ func (*operatorRemove) Help() string { return "Example:\n  carstate operator rem
 
 // Run removes an operator.
 func (c *operatorRemove) Run(ctx context.Context, w streams) error {
-	return ask(c.adminFlags, c.JSON, w, func(client *admin.Client) (admin.OperatorSummary, error) {
+	return ask(c.adminFlags, c.JSON, w, func(client *client.Client) (ops.OperatorSummary, error) {
 		return client.RemoveOperator(ctx, c.Name)
-	}, func(o admin.OperatorSummary) error {
+	}, func(o ops.OperatorSummary) error {
 		_, err := fmt.Fprintf(w.out, "operator %s is removed\n", o.Name)
 		return err
 	})
@@ -137,9 +139,9 @@ Example:
 
 // Run replaces the admin key.
 func (c *adminKeyRotation) Run(ctx context.Context, w streams) error {
-	return ask(c.adminFlags, c.JSON, w, func(client *admin.Client) (admin.RotatedAdminKey, error) {
+	return ask(c.adminFlags, c.JSON, w, func(client *client.Client) (wire.RotatedAdminKey, error) {
 		return client.RotateAdminKey(ctx)
-	}, func(r admin.RotatedAdminKey) error {
+	}, func(r wire.RotatedAdminKey) error {
 		_, err := fmt.Fprintf(w.out, "the new admin key is in %s\n", r.File)
 		return err
 	})

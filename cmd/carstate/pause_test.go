@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/admin"
+	"carstate/internal/admin/wire"
 	"carstate/internal/nodeprocess"
 	"carstate/internal/stream/streamtest"
 )
@@ -29,7 +29,7 @@ func TestRevokedDuringPause(t *testing.T) {
 	}
 	operator, paused := node(), node()
 	for round := range 3 {
-		var issued admin.IssuedToken
+		var issued wire.IssuedToken
 		if err := json.Unmarshal([]byte(operator.carstate(t, "token", "issue", "--developer", "Ada", "--json")), &issued); err != nil {
 			t.Fatal(err)
 		}

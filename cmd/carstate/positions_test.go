@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/admin"
+	"carstate/internal/admin/client"
 	"carstate/internal/admin/roadmap"
 	"carstate/internal/lab/sender"
 	"carstate/internal/nodeprocess"
@@ -127,7 +127,7 @@ func TestPositionsAreNowhereToBeRead(t *testing.T) {
 		for _, path := range []string{"/roads/stretches", "/vehicles/" + vid + "/stretches"} {
 			text += read(t, operator, base+path)
 		}
-		c, err := (&admin.Client{URL: base, Key: adminKey}).Roads(t.Context(), road.Box{West: -180, South: -90, East: 180, North: 90}, roadmap.MaxStretches)
+		c, err := (&client.Client{URL: base, Key: adminKey}).Roads(t.Context(), road.Box{West: -180, South: -90, East: 180, North: 90}, roadmap.MaxStretches)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -10,8 +10,8 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"carstate/internal/admin"
 	"carstate/internal/node"
+	"carstate/internal/ops"
 )
 
 type serveCommand struct {
@@ -73,7 +73,7 @@ func (c *serveCommand) Run(ctx context.Context, w streams, given *kong.Context) 
 		log.Info("listening", "for", l.Name, "address", n.Addr(l.Name).String(), "tls", l.TLS)
 	}
 	if c.has(node.Admin) {
-		log.Info("the console is open", "url", n.URL(node.AdminAddr)+"/", "key", admin.KeyFile(c.DataDir))
+		log.Info("the console is open", "url", n.URL(node.AdminAddr)+"/", "key", ops.KeyFile(c.DataDir))
 	}
 	go func() {
 		for range hangups {

@@ -7,7 +7,9 @@ import (
 	"time"
 
 	"carstate/internal/access"
-	"carstate/internal/admin"
+	"carstate/internal/admin/client"
+	"carstate/internal/admin/wire"
+	"carstate/internal/ops"
 )
 
 type sourceCommand struct {
@@ -44,9 +46,9 @@ func (c *sourceAdd) Run(ctx context.Context, w streams) error {
 	if err != nil {
 		return fmt.Errorf("--vehicles: %w", err)
 	}
-	return ask(c.adminFlags, c.JSON, w, func(client *admin.Client) (admin.AddedSource, error) {
+	return ask(c.adminFlags, c.JSON, w, func(client *client.Client) (wire.AddedSource, error) {
 		return client.AddSource(ctx, c.Name, v, time.Time{})
-	}, func(s admin.AddedSource) error {
+	}, func(s wire.AddedSource) error {
 		_, err := fmt.Fprintf(w.out, "%s\n", s.Key)
 		fmt.Fprintf(w.err, "This is the key of source %s, shown this once.\n", s.Name)
 		return err
@@ -63,9 +65,9 @@ func (*sourceList) Help() string { return "Example:\n  carstate source list" }
 
 // Run lists the sources.
 func (c *sourceList) Run(ctx context.Context, w streams) error {
-	return ask(c.adminFlags, c.JSON, w, func(client *admin.Client) ([]admin.SourceSummary, error) {
+	return ask(c.adminFlags, c.JSON, w, func(client *client.Client) ([]ops.SourceSummary, error) {
 		return client.Sources(ctx)
-	}, func(sources []admin.SourceSummary) error {
+	}, func(sources []ops.SourceSummary) error {
 		if len(sources) == 0 {
 			_, err := fmt.Fprintln(w.out, "There is no source yet: carstate source add NAME --vehicles all")
 			return err
@@ -90,9 +92,9 @@ func (*sourceShow) Help() string { return "Example:\n  carstate source show gate
 
 // Run shows a source.
 func (c *sourceShow) Run(ctx context.Context, w streams) error {
-	return ask(c.adminFlags, c.JSON, w, func(client *admin.Client) (admin.SourceRecord, error) {
+	return ask(c.adminFlags, c.JSON, w, func(client *client.Client) (ops.SourceRecord, error) {
 		return client.Source(ctx, c.Name)
-	}, func(s admin.SourceRecord) error {
+	}, func(s ops.SourceRecord) error {
 		_, err := fmt.Fprintf(w.out, "source    %s\nvehicles  %s\nadded     %s\nexpires   %s\nremoved   %s\n",
 			s.Name, someVehicles(s.Vehicles), day(&s.CreatedAt, ""), day(s.ExpiresAt, "never"), day(s.RemovedAt, "-"))
 		for _, until := range s.EarlierUntil {
@@ -124,9 +126,9 @@ func (c *sourceRotate) Run(ctx context.Context, w streams) error {
 	if err != nil {
 		return err
 	}
-	return ask(c.adminFlags, c.JSON, w, func(client *admin.Client) (admin.RotatedSource, error) {
+	return ask(c.adminFlags, c.JSON, w, func(client *client.Client) (wire.RotatedSource, error) {
 		return client.RotateSource(ctx, c.Name, d)
-	}, func(s admin.RotatedSource) error {
+	}, func(s wire.RotatedSource) error {
 		_, err := fmt.Fprintf(w.out, "%s\n", s.Key)
 		fmt.Fprintf(w.err, "This is the new key of source %s, shown this once. %s\n", s.Name, oldUntil(s.EarlierUntil))
 		return err
@@ -144,9 +146,9 @@ func (*sourceRemove) Help() string { return "Example:\n  carstate source remove 
 
 // Run removes a source.
 func (c *sourceRemove) Run(ctx context.Context, w streams) error {
-	return ask(c.adminFlags, c.JSON, w, func(client *admin.Client) (admin.SourceSummary, error) {
+	return ask(c.adminFlags, c.JSON, w, func(client *client.Client) (ops.SourceSummary, error) {
 		return client.RemoveSource(ctx, c.Name)
-	}, func(s admin.SourceSummary) error {
+	}, func(s ops.SourceSummary) error {
 		_, err := fmt.Fprintf(w.out, "source %s is removed\n", s.Name)
 		return err
 	})

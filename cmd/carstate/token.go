@@ -9,7 +9,9 @@ import (
 	"time"
 
 	"carstate/internal/access"
-	"carstate/internal/admin"
+	"carstate/internal/admin/client"
+	"carstate/internal/admin/wire"
+	"carstate/internal/ops"
 )
 
 type tokenCommand struct {
@@ -62,9 +64,9 @@ func (c *tokenIssue) Run(ctx context.Context, w streams) error {
 	if r.Expires, err = lifetime(c.Expires, time.Now()); err != nil {
 		return err
 	}
-	return ask(c.adminFlags, c.JSON, w, func(client *admin.Client) (admin.IssuedToken, error) {
+	return ask(c.adminFlags, c.JSON, w, func(client *client.Client) (wire.IssuedToken, error) {
 		return client.IssueToken(ctx, r)
-	}, func(t admin.IssuedToken) error {
+	}, func(t wire.IssuedToken) error {
 		_, err := fmt.Fprintf(w.out, "%s\n", t.AccessToken)
 		fmt.Fprintf(w.err, "This is the access token of %s, shown this once. Its ID is %s; it expires %s.\n", t.Developer, t.ID, day(t.ExpiresAt, "never"))
 		return err
@@ -81,9 +83,9 @@ func (*tokenList) Help() string { return "Example:\n  carstate token list" }
 
 // Run lists the tokens.
 func (c *tokenList) Run(ctx context.Context, w streams) error {
-	return ask(c.adminFlags, c.JSON, w, func(client *admin.Client) ([]admin.TokenSummary, error) {
+	return ask(c.adminFlags, c.JSON, w, func(client *client.Client) ([]ops.TokenSummary, error) {
 		return client.Tokens(ctx)
-	}, func(tokens []admin.TokenSummary) error {
+	}, func(tokens []ops.TokenSummary) error {
 		if len(tokens) == 0 {
 			_, err := fmt.Fprintln(w.out, "There is no token yet: carstate token issue --developer NAME")
 			return err
@@ -109,9 +111,9 @@ func (*tokenShow) Help() string { return "Example:\n  carstate token show cstid4
 
 // Run shows a token.
 func (c *tokenShow) Run(ctx context.Context, w streams) error {
-	return ask(c.adminFlags, c.JSON, w, func(client *admin.Client) (admin.TokenRecord, error) {
+	return ask(c.adminFlags, c.JSON, w, func(client *client.Client) (ops.TokenRecord, error) {
 		return client.Token(ctx, c.ID)
-	}, func(t admin.TokenRecord) error {
+	}, func(t ops.TokenRecord) error {
 		refused := day(t.LastRefusedAt, "-")
 		if t.LastRefusedReason != "" {
 			refused += ", " + t.LastRefusedReason
@@ -130,7 +132,7 @@ func (c *tokenShow) Run(ctx context.Context, w streams) error {
 }
 
 // printUsage prints a table of calls, without the outcomes that never were.
-func printUsage(w io.Writer, u admin.TokenUsage) error {
+func printUsage(w io.Writer, u ops.TokenUsage) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	calls := 0
 	for op, name := range access.AllOperations.Names() {
@@ -176,9 +178,9 @@ func (c *tokenGrant) Run(ctx context.Context, w streams) error {
 	if err != nil {
 		return fmt.Errorf("--remove: %w", err)
 	}
-	return ask(c.adminFlags, c.JSON, w, func(client *admin.Client) (admin.TokenSummary, error) {
+	return ask(c.adminFlags, c.JSON, w, func(client *client.Client) (ops.TokenSummary, error) {
 		return client.GrantToken(ctx, c.ID, add, remove)
-	}, func(t admin.TokenSummary) error {
+	}, func(t ops.TokenSummary) error {
 		_, err := fmt.Fprintf(w.out, "token %s now counts for %s vehicles\n", t.ID, count(t.VehicleCount))
 		return err
 	})
@@ -206,9 +208,9 @@ func (c *tokenRotate) Run(ctx context.Context, w streams) error {
 	if err != nil {
 		return err
 	}
-	return ask(c.adminFlags, c.JSON, w, func(client *admin.Client) (admin.RotatedToken, error) {
+	return ask(c.adminFlags, c.JSON, w, func(client *client.Client) (wire.RotatedToken, error) {
 		return client.RotateToken(ctx, c.ID, d)
-	}, func(t admin.RotatedToken) error {
+	}, func(t wire.RotatedToken) error {
 		_, err := fmt.Fprintf(w.out, "%s\n", t.AccessToken)
 		fmt.Fprintf(w.err, "This is the new access token of %s, shown this once. %s\n", t.Developer, oldUntil(t.EarlierUntil))
 		return err
@@ -226,16 +228,16 @@ func (*tokenRevoke) Help() string { return "Example:\n  carstate token revoke cs
 
 // Run revokes a token.
 func (c *tokenRevoke) Run(ctx context.Context, w streams) error {
-	return ask(c.adminFlags, c.JSON, w, func(client *admin.Client) (admin.TokenSummary, error) {
+	return ask(c.adminFlags, c.JSON, w, func(client *client.Client) (ops.TokenSummary, error) {
 		return client.RevokeToken(ctx, c.ID)
-	}, func(t admin.TokenSummary) error {
+	}, func(t ops.TokenSummary) error {
 		_, err := fmt.Fprintf(w.out, "token %s of %s is revoked\n", t.ID, t.Developer)
 		return err
 	})
 }
 
 // vehiclesOf shows how many vehicles a token names.
-func vehiclesOf(t admin.TokenSummary) string {
+func vehiclesOf(t ops.TokenSummary) string {
 	if t.Sandbox {
 		return "sandbox"
 	}
@@ -250,7 +252,7 @@ func orDash(s string) string {
 }
 
 // someVehicles names up to ten vehicles.
-func someVehicles(v admin.VehicleList) string {
+func someVehicles(v ops.VehicleList) string {
 	if v.All() {
 		return "all"
 	}

@@ -1,9 +1,11 @@
 package admin
 
 import (
-	"context"
 	"net/http"
 	"strconv"
+
+	"carstate/internal/admin/wire"
+	"carstate/internal/ops"
 )
 
 // How many events GET /v1/audit answers with.
@@ -12,21 +14,15 @@ const (
 	maxEvents     = 1000
 )
 
-func (s *Server) listAudit(r *http.Request, _ nothing) (eventList, error) {
+func (s *Server) listAudit(r *http.Request, _ nothing) (wire.EventList, error) {
 	limit := defaultEvents
 	if text := r.URL.Query().Get("limit"); text != "" {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 1 || n > maxEvents {
-			return eventList{}, refuse(http.StatusBadRequest, "limit is a number from 1 to %d", maxEvents)
+			return wire.EventList{}, ops.Refuse(http.StatusBadRequest, "limit is a number from 1 to %d", maxEvents)
 		}
 		limit = n
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
-	defer cancel()
-	events, err := s.cfg.Keeper.AuditTail(ctx, limit)
-	if err != nil {
-		s.cfg.Log.Error("the audit cannot be read", "error", oneLine(err))
-		return eventList{}, refuse(http.StatusServiceUnavailable, "the audit cannot be read; the service's log says why")
-	}
-	return eventList{events}, nil
+	events, _, err := s.ops.Audit(r.Context(), 0, limit)
+	return wire.EventList{Events: events}, err
 }

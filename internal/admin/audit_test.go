@@ -10,12 +10,16 @@ import (
 	"time"
 
 	"carstate/internal/access"
-	"carstate/internal/admin"
+	"carstate/internal/admin/client"
 	"carstate/internal/vehicle"
 )
 
 // deeds are the calls that change something.
-func deeds(s *service, tok, src string) map[string]func(context.Context) error {
+func deeds(t *testing.T, s *service) map[string]func(context.Context) error {
+	tok, src := s.issue(t).ID, s.add(t, "old").Name
+	if _, err := s.Forget(t.Context(), "F"); err != nil {
+		t.Fatal(err)
+	}
 	return map[string]func(context.Context) error{
 		"token.issue": func(ctx context.Context) error {
 			t, err := s.IssueToken(ctx, access.TokenRequest{Developer: "Ada", Operations: access.AllOperations, Vehicles: access.AllVehicles()})
@@ -47,12 +51,19 @@ func deeds(s *service, tok, src string) map[string]func(context.Context) error {
 			}
 			return err
 		},
+		"vehicle.forget": func(ctx context.Context) error { _, err := s.Forget(ctx, "V1"); return err },
+		"vehicle.allow":  func(ctx context.Context) error { _, err := s.Allow(ctx, "F"); return err },
+		"backup.restore": func(ctx context.Context) error {
+			_, err := s.Restore(ctx, strings.NewReader("a backup"), func(int, int) {})
+			return err
+		},
 		"source.remove": func(ctx context.Context) error { _, err := s.RemoveSource(ctx, src); return err },
 	}
 }
 
 var deedMethod = map[string]string{
 	"token.issue": "CreateToken", "token.grant": "UpdateToken", "token.revoke": "UpdateToken", "token.rotate": "UpdateToken", "source.rotate": "UpdateSource",
+	"vehicle.forget": "Forget", "vehicle.allow": "Allow", "backup.restore": "Restore",
 	"source.add": "CreateSource", "source.remove": "UpdateSource",
 }
 
@@ -60,12 +71,12 @@ func TestAuditComesFirst(t *testing.T) {
 	for action, method := range deedMethod {
 		t.Run(action, func(t *testing.T) {
 			s := start(t)
-			deed := deeds(s, s.issue(t).ID, s.add(t, "old").Name)[action]
-			s.keeper.did()
+			deed := deeds(t, s)[action]
+			s.store.Did()
 			if err := deed(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			if did := s.keeper.did(); !slices.Equal(did, []string{"Audit intended", method}) {
+			if did := s.store.Did(); !slices.Equal(did, []string{"Audit intended", method}) {
 				t.Errorf("order: %v", did)
 			}
 			events, err := s.Audit(t.Context(), 1)
@@ -80,15 +91,15 @@ func TestNoAuditNoDeed(t *testing.T) {
 	for action := range deedMethod {
 		t.Run(action, func(t *testing.T) {
 			s := start(t)
-			deed := deeds(s, s.issue(t).ID, s.add(t, "old").Name)[action]
-			s.keeper.failing("Audit intended", errDisk)
-			s.keeper.did()
+			deed := deeds(t, s)[action]
+			s.store.Fail("Audit intended", errDisk)
+			s.store.Did()
 			err := deed(t.Context())
-			var e *admin.Error
+			var e *client.Error
 			if !errors.As(err, &e) || e.Status != 503 || !strings.Contains(err.Error(), "nothing was done") {
 				t.Errorf("answer: %v", err)
 			}
-			if did := s.keeper.did(); !slices.Equal(did, []string{"Audit intended"}) {
+			if did := s.store.Did(); !slices.Equal(did, []string{"Audit intended"}) {
 				t.Errorf("without an audit, this was done: %v", did)
 			}
 			if strings.Contains(err.Error(), "disk full") || !strings.Contains(s.log.String(), "disk full") {
@@ -102,14 +113,14 @@ func TestFailedDeedIsAudited(t *testing.T) {
 	for action, method := range deedMethod {
 		t.Run(action, func(t *testing.T) {
 			s := start(t)
-			deed := deeds(s, s.issue(t).ID, s.add(t, "old").Name)[action]
-			s.keeper.failing(method, errDisk)
+			deed := deeds(t, s)[action]
+			s.store.Fail(method, errDisk)
 			err := deed(t.Context())
-			var e *admin.Error
+			var e *client.Error
 			if !errors.As(err, &e) || e.Status != 503 || strings.Contains(err.Error(), "disk full") {
 				t.Errorf("answer: %v", err)
 			}
-			s.keeper.failing(method, nil)
+			s.store.Fail(method, nil)
 			events, err := s.Audit(t.Context(), 2)
 			if err != nil || len(events) != 2 || events[0].Outcome != "failed" || events[1].Outcome != "intended" ||
 				events[0].Object != events[1].Object || events[0].Action != action {
@@ -124,8 +135,8 @@ func TestFailedDeedIsAudited(t *testing.T) {
 
 func TestFailureThatCannotBeAudited(t *testing.T) {
 	s := start(t)
-	s.keeper.failing("CreateToken", errDisk)
-	s.keeper.failing("Audit failed", errDisk)
+	s.store.Fail("CreateToken", errDisk)
+	s.store.Fail("Audit failed", errDisk)
 	if got := s.do(t, "POST", "/v1/tokens", `{"developer":"Ada","vehicles":"all"}`); got.status != 503 || got.header.Get("Retry-After") != "1" {
 		t.Errorf("%d %s", got.status, got.body)
 	}
@@ -136,7 +147,7 @@ func TestFailureThatCannotBeAudited(t *testing.T) {
 
 func TestAuditUnreadable(t *testing.T) {
 	s := start(t)
-	s.keeper.failing("AuditTail", errDisk)
+	s.store.Fail("AuditPage", errDisk)
 	if got := s.do(t, "GET", "/v1/audit", ""); got.status != 503 || strings.Contains(got.body, "disk") {
 		t.Errorf("%d %s", got.status, got.body)
 	}
@@ -148,7 +159,7 @@ func TestDeedOutlivesItsCaller(t *testing.T) {
 	tok := s.issue(t)
 	ctx, hangUp := context.WithCancel(t.Context())
 	gone, finished := make(chan struct{}), make(chan error, 1)
-	s.keeper.before = func(ctx context.Context, method string) {
+	s.store.Before = func(ctx context.Context, method string) {
 		if method == "UpdateToken" {
 			hangUp()
 			<-gone
@@ -174,8 +185,14 @@ func TestAuditNamesVehicles(t *testing.T) {
 		}
 		return all
 	}
-	twenty := "Car000, Car001, Car002, Car003, Car004, Car005, Car006, Car007, Car008, Car009, " +
-		"Car010, Car011, Car012, Car013, Car014, Car015, Car016, Car017, Car018, Car019"
+	named := func(ids ...vehicle.ID) string {
+		var names []string
+		for _, id := range ids {
+			names = append(names, s.store.Forgotten.Hash(id).Short())
+		}
+		return strings.Join(names, ", ")
+	}
+	twenty := named(cars(20)...)
 	newest := func() string {
 		t.Helper()
 		events, err := s.Audit(t.Context(), 1)
@@ -189,7 +206,7 @@ func TestAuditNamesVehicles(t *testing.T) {
 		want     string
 	}{
 		{access.AllVehicles(), "all"},
-		{access.VehicleSet("B", "A"), "A, B"},
+		{access.VehicleSet("B", "A"), named("A", "B")},
 		{access.VehicleSet(cars(20)...), twenty},
 		{access.VehicleSet(cars(21)...), twenty + ", and 1 more"},
 		{access.VehicleSet(cars(1020)...), twenty + ", and 1000 more"},
@@ -209,8 +226,8 @@ func TestAuditNamesVehicles(t *testing.T) {
 			add, remove []vehicle.ID
 			want        string
 		}{
-			{[]vehicle.ID{"D", "C"}, nil, "add D, C; remove none"},
-			{[]vehicle.ID{"E"}, []vehicle.ID{"C"}, "add E; remove C"},
+			{[]vehicle.ID{"D", "C"}, nil, "add " + named("D", "C") + "; remove none"},
+			{[]vehicle.ID{"E"}, []vehicle.ID{"C"}, "add " + named("E") + "; remove " + named("C")},
 			{nil, cars(22), "add none; remove " + twenty + ", and 2 more"},
 		} {
 			if _, err := s.GrantToken(t.Context(), tok.ID, g.add, g.remove); err != nil {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"carstate/internal/access"
+	"carstate/internal/ops"
 )
 
 // wrongKeys is how often a wrong key may be tried, all callers together. A
@@ -23,15 +24,15 @@ func caller(r *http.Request) string { return r.Context().Value(callerKey{}).(str
 func (s *Server) identify(w http.ResponseWriter, r *http.Request) (*http.Request, error) {
 	scheme, key, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if strings.EqualFold(scheme, "Bearer") {
-		if who, _, ok := s.deeds.Identify(key); ok {
-			s.deeds.Known(r.Context())
+		if who, _, ok := s.ops.Identify(key); ok {
+			Known(r.Context())
 			return r.WithContext(context.WithValue(r.Context(), callerKey{}, who)), nil
 		}
 	}
 	s.metrics.wrong.Inc()
 	if _, _, ok := s.wrong.Take(wrongKeys, s.cfg.Now()); !ok {
 		w.Header().Set("Retry-After", "1")
-		return nil, refuse(http.StatusTooManyRequests, "too many wrong keys: wait a second")
+		return nil, ops.Refuse(http.StatusTooManyRequests, "too many wrong keys: wait a second")
 	}
 	challenge := `Bearer realm="carstate-admin"`
 	if strings.EqualFold(scheme, "Bearer") && key != "" {
@@ -39,8 +40,8 @@ func (s *Server) identify(w http.ResponseWriter, r *http.Request) (*http.Request
 	}
 	w.Header().Set("WWW-Authenticate", challenge)
 	if key == "" {
-		return nil, refuse(http.StatusUnauthorized, "this needs the admin key or an operator's: Authorization: Bearer csa_…")
+		return nil, ops.Refuse(http.StatusUnauthorized, "this needs the admin key or an operator's: Authorization: Bearer csa_…")
 	}
 	s.cfg.Log.Warn("a wrong admin key was refused", "remote", r.RemoteAddr)
-	return nil, refuse(http.StatusUnauthorized, "the key is neither the admin key of this service, which stands in admin.key of its data directory, nor an operator's")
+	return nil, ops.Refuse(http.StatusUnauthorized, "the key is neither the admin key of this service, which stands in admin.key of its data directory, nor an operator's")
 }

@@ -8,13 +8,15 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+
+	"carstate/internal/ops"
 )
 
 // explainBody says in one line what is wrong with a body, without repeating any
 // of it.
-func explainBody[In any](err error) *refusal {
+func explainBody[In any](err error) *ops.Refusal {
 	var (
-		r      *refusal
+		r      *ops.Refusal
 		big    *http.MaxBytesError
 		syntax *jsontext.SyntacticError
 		wrong  *json.SemanticError
@@ -23,22 +25,22 @@ func explainBody[In any](err error) *refusal {
 	case errors.As(err, &r):
 		return r
 	case errors.As(err, &big):
-		return refuse(http.StatusRequestEntityTooLarge, "the body is larger than %d MiB: send the vehicles in several grants", maxBody>>20)
+		return ops.Refuse(http.StatusRequestEntityTooLarge, "the body is larger than %d MiB: send the vehicles in several grants", maxBody>>20)
 	case errors.Is(err, jsontext.ErrDuplicateName):
-		return refuse(http.StatusBadRequest, "a member of the body is there twice")
+		return ops.Refuse(http.StatusBadRequest, "a member of the body is there twice")
 	case errors.Is(err, json.ErrUnknownName) && len(known) == 0:
-		return refuse(http.StatusBadRequest, "this call takes no members")
+		return ops.Refuse(http.StatusBadRequest, "this call takes no members")
 	case errors.Is(err, json.ErrUnknownName):
-		return refuse(http.StatusBadRequest, "the body has a member that this call does not know: it takes %s", strings.Join(known, ", "))
+		return ops.Refuse(http.StatusBadRequest, "the body has a member that this call does not know: it takes %s", strings.Join(known, ", "))
 	case errors.As(err, &syntax):
-		return refuse(http.StatusBadRequest, "the body is not valid JSON, at byte %d", syntax.ByteOffset)
+		return ops.Refuse(http.StatusBadRequest, "the body is not valid JSON, at byte %d", syntax.ByteOffset)
 	case errors.As(err, &wrong):
 		if m, _, _ := strings.Cut(strings.TrimPrefix(string(wrong.JSONPointer), "/"), "/"); slices.Contains(known, m) {
-			return refuse(http.StatusBadRequest, "%s has the wrong type", m)
+			return ops.Refuse(http.StatusBadRequest, "%s has the wrong type", m)
 		}
-		return refuse(http.StatusBadRequest, "the body must be a JSON object")
+		return ops.Refuse(http.StatusBadRequest, "the body must be a JSON object")
 	}
-	return refuse(http.StatusBadRequest, "the body could not be read to its end")
+	return ops.Refuse(http.StatusBadRequest, "the body could not be read to its end")
 }
 
 // members are the names of a body's members, in their order.

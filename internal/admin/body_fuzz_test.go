@@ -6,6 +6,9 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"carstate/internal/admin/wire"
+	"carstate/internal/ops"
 )
 
 // FuzzBodies: what the API is sent is read or refused in one line that repeats
@@ -19,13 +22,13 @@ func FuzzBodies(f *testing.F) {
 		f.Add([]byte(body))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
-		readAs[tokenRequest](t, body)
-		readAs[sourceRequest](t, body)
-		readAs[grantRequest](t, body)
-		readAs[rotateRequest](t, body)
-		if in := readAs[buryRequest](t, body); in != nil {
+		readAs[wire.TokenRequest](t, body)
+		readAs[wire.SourceRequest](t, body)
+		readAs[wire.GrantRequest](t, body)
+		readAs[wire.RotateRequest](t, body)
+		if in := readAs[wire.BuryRequest](t, body); in != nil {
 			for _, r := range in.Receipts {
-				_ = CheckReceipt(r)
+				_ = ops.CheckReceipt(r)
 			}
 		}
 	})
@@ -36,7 +39,7 @@ func readAs[In any](t *testing.T, body []byte) *In {
 	r.Header.Set("Content-Type", "application/json")
 	in, err := readBody[In](httptest.NewRecorder(), r)
 	if err != nil {
-		if _, ok := errors.AsType[*refusal](err); !ok {
+		if _, ok := errors.AsType[*ops.Refusal](err); !ok {
 			t.Errorf("%T: %v is no refusal", in, err)
 		}
 		if text := err.Error(); strings.ContainsAny(text, "\r\n") || len(body) > 40 && strings.Contains(text, string(body)) {

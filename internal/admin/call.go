@@ -2,10 +2,12 @@ package admin
 
 import (
 	"encoding/json/v2"
-	"fmt"
 	"mime"
 	"net/http"
 	"strconv"
+
+	"carstate/internal/admin/wire"
+	"carstate/internal/ops"
 )
 
 // nothing is the body of a call that takes none.
@@ -34,7 +36,7 @@ func call[In, Out any](s *Server, name string, status int, do func(*http.Request
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		start, code := s.cfg.Now(), status
 		if err := answer(w, r); err != nil {
-			code = writeError(w, s.deeds.explain(name, err))
+			code = writeError(w, s.ops.Explain(name, err))
 		}
 		s.metrics.calls.WithLabelValues(name, strconv.Itoa(code)).Inc()
 		seconds.Observe(s.cfg.Now().Sub(start).Seconds())
@@ -49,7 +51,7 @@ func readBody[In any](w http.ResponseWriter, r *http.Request) (in In, err error)
 		return in, nil
 	}
 	if t, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || t != "application/json" {
-		return in, refuse(http.StatusUnsupportedMediaType, "the body must be JSON: Content-Type: application/json")
+		return in, ops.Refuse(http.StatusUnsupportedMediaType, "the body must be JSON: Content-Type: application/json")
 	}
 	err = json.UnmarshalRead(http.MaxBytesReader(w, r.Body, maxBody), &in, json.RejectUnknownMembers(true))
 	if err != nil {
@@ -58,27 +60,12 @@ func readBody[In any](w http.ResponseWriter, r *http.Request) (in In, err error)
 	return in, nil
 }
 
-// refusal is an error that says to the caller what was wrong and what to do.
-type refusal struct {
-	status int
-	text   string
-}
-
-func (r *refusal) Error() string { return r.text }
-
-// Status is that of HTTP.
-func (r *refusal) Status() int { return r.status }
-
-func refuse(status int, format string, args ...any) *refusal {
-	return &refusal{status, fmt.Sprintf(format, args...)}
-}
-
-func writeError(w http.ResponseWriter, r *refusal) int {
-	if r.status == http.StatusServiceUnavailable {
+func writeError(w http.ResponseWriter, r *ops.Refusal) int {
+	if r.Status == http.StatusServiceUnavailable {
 		w.Header().Set("Retry-After", "1")
 	}
-	writeJSON(w, r.status, failure{r.text})
-	return r.status
+	writeJSON(w, r.Status, wire.Failure{Error: r.Error()})
+	return r.Status
 }
 
 // writeJSON streams the answer. An error here means that the caller has gone.

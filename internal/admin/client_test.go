@@ -13,10 +13,13 @@ import (
 
 	"carstate/internal/access"
 	"carstate/internal/admin"
+	"carstate/internal/admin/client"
+	"carstate/internal/ops"
+	"carstate/internal/ops/opstest"
 )
 
 // fails makes a call and returns the error's line; no secret may be in it.
-func fails(t *testing.T, c *admin.Client, ctx context.Context) string {
+func fails(t *testing.T, c *client.Client, ctx context.Context) string {
 	t.Helper()
 	_, err := c.Tokens(ctx)
 	if err == nil {
@@ -46,7 +49,7 @@ func TestClientNobodyAnswers(t *testing.T) {
 	url := "http://" + l.Addr().String()
 	l.Close()
 	key, _ := access.NewSecret(access.AdminKind)
-	expect(t, fails(t, &admin.Client{URL: url, Key: key}, t.Context()),
+	expect(t, fails(t, &client.Client{URL: url, Key: key}, t.Context()),
 		"no carstate answers at "+url, "is `carstate serve` running?", "--admin-addr")
 }
 
@@ -61,9 +64,9 @@ func TestClientWrongKey(t *testing.T) {
 func TestClientWrongURL(t *testing.T) {
 	key, _ := access.NewSecret(access.AdminKind)
 	for _, url := range []string{"", "127.0.0.1:8082", "localhost", "ftp//x", "http://", "http://a b/", ":"} {
-		expect(t, fails(t, &admin.Client{URL: url, Key: key}, t.Context()), "--admin-addr")
+		expect(t, fails(t, &client.Client{URL: url, Key: key}, t.Context()), "--admin-addr")
 	}
-	line := fails(t, &admin.Client{URL: "http://joe:hunter2@127.0.0.1:1", Key: key}, t.Context())
+	line := fails(t, &client.Client{URL: "http://joe:hunter2@127.0.0.1:1", Key: key}, t.Context())
 	if strings.Contains(line, "hunter2") {
 		t.Error("the password is shown")
 	}
@@ -90,7 +93,7 @@ func TestClientSomebodyElseAnswers(t *testing.T) {
 			}))
 			defer other.Close()
 			key, _ := access.NewSecret(access.AdminKind)
-			c := &admin.Client{URL: other.URL, Key: key}
+			c := &client.Client{URL: other.URL, Key: key}
 			expect(t, fails(t, c, t.Context()), "is not carstate's admin listener", "--admin-addr")
 			if _, err := c.Token(t.Context(), "x"); errors.Is(err, access.ErrNotFound) {
 				t.Error("somebody else's 404 is taken for a missing record")
@@ -113,14 +116,14 @@ func TestClientPatience(t *testing.T) {
 	defer slow.Close()
 	defer close(over)
 	key, _ := access.NewSecret(access.AdminKind)
-	c := &admin.Client{URL: slow.URL, Key: key}
+	c := &client.Client{URL: slow.URL, Key: key}
 
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	expect(t, fails(t, c, ctx), "did not answer in time")
 
 	ctx, interrupt := context.WithCancel(t.Context())
-	c = &admin.Client{URL: slow.URL + "/interrupted", Key: key}
+	c = &client.Client{URL: slow.URL + "/interrupted", Key: key}
 	go func() { <-asked; interrupt() }()
 	expect(t, fails(t, c, ctx), "was interrupted")
 }
@@ -148,25 +151,27 @@ func TestTLS(t *testing.T) {
 
 // busyServer is a server with one call under way, which goes on until leave is
 // closed and whose error comes from answered.
-func busyServer(t *testing.T) (server *admin.Server, c *admin.Client, leave chan struct{}, answered, served chan error) {
+func busyServer(t *testing.T) (server *admin.Server, c *client.Client, leave chan struct{}, answered, served chan error) {
 	t.Helper()
 	key, hash := access.NewSecret(access.AdminKind)
-	keeper := &memory{tokens: new(access.Tokens), sources: new(access.Sources), fail: map[string]error{}}
+	store := opstest.New()
 	entered, leave := make(chan struct{}), make(chan struct{})
-	keeper.before = func(_ context.Context, method string) {
+	store.Before = func(_ context.Context, method string) {
 		if method == "CreateSource" {
 			close(entered)
 			<-leave
 		}
 	}
-	server = admin.New(admin.Config{Tokens: keeper.tokens, Sources: keeper.sources, Keeper: keeper, AdminKey: hash})
+	config := store.Config()
+	config.AdminKey = hash
+	server = admin.New(admin.Config{Ops: ops.New(config)})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	answered, served = make(chan error, 1), make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
-	c = &admin.Client{URL: "http://" + l.Addr().String(), Key: key, HTTP: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}}
+	c = &client.Client{URL: "http://" + l.Addr().String(), Key: key, HTTP: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}}
 	go func() {
 		_, err := c.AddSource(context.Background(), "a", access.AllVehicles(), time.Time{})
 		answered <- err

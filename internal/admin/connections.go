@@ -80,7 +80,7 @@ func remember(ctx context.Context, c net.Conn) context.Context {
 // keepKey is where a request's context holds what keeps its connection open.
 type keepKey struct{}
 
-// note lets the connection of a request be kept, by [Deeds.Known].
+// note lets the connection of a request be kept, by [Known].
 func (l *connections) note(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c, _ := r.Context().Value(connectionKey{}).(net.Conn)
@@ -98,10 +98,10 @@ func (l *connections) keep(c net.Conn) {
 	}
 }
 
-// Known is told of each request that somebody with a key made, or with a session. Its
-// connection makes no room for others until it is answered. Whoever has no key could
-// hold all of them with requests whose bodies never come.
-func (d *Deeds) Known(request context.Context) {
+// Known keeps the connection of a request that somebody with a key made, or with a
+// session: it makes no room for others until the request is answered. Without a key, a
+// caller could hold all of them with requests whose bodies never come.
+func Known(request context.Context) {
 	if keep, ok := request.Value(keepKey{}).(func()); ok {
 		keep()
 	}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"carstate/internal/admin"
+	"carstate/internal/ops"
 	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
@@ -24,7 +25,7 @@ import (
 func startBusy(t *testing.T, entered chan<- struct{}) (s *service, ask string, goOn func()) {
 	t.Helper()
 	proceed := make(chan struct{})
-	s = start(t, func(c *admin.Config) {
+	s = startOps(t, func(c *ops.Config) {
 		c.State = func(context.Context, vehicle.ID) (vehicle.State, bool, error) {
 			entered <- struct{}{}
 			<-proceed
@@ -144,7 +145,7 @@ func TestBodiesThatDoNotCome(t *testing.T) {
 	defer goOn()
 	s := start(t, func(c *admin.Config) {
 		c.Alive = func() error { entered <- struct{}{}; return nil }
-		c.Console = func(d *admin.Deeds) admin.Console { return slowPage{d, began, proceed} }
+		c.Console = slowPage{began, proceed}
 	})
 	_, page := s.dial(t, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
 	<-began
@@ -172,13 +173,12 @@ func TestBodiesThatDoNotCome(t *testing.T) {
 
 // slowPage is a console where whoever asks is logged in, and waits.
 type slowPage struct {
-	deeds *admin.Deeds
 	began chan<- struct{}
 	goOn  <-chan struct{}
 }
 
 func (p slowPage) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
-	p.deeds.Known(r.Context())
+	admin.Known(r.Context())
 	p.began <- struct{}{}
 	<-p.goOn
 }

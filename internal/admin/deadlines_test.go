@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"carstate/internal/access"
+	"carstate/internal/ops"
 )
 
 // TestDeadlines: who says nothing, stops in a head or in a body, keeps a connection
@@ -16,7 +17,7 @@ import (
 // of what they are, so that the test need not wait for them.
 func TestDeadlines(t *testing.T) {
 	key, hash := access.NewSecret(access.AdminKind)
-	s := New(Config{Tokens: new(access.Tokens), Sources: new(access.Sources), AdminKey: hash})
+	s := New(Config{Ops: ops.New(ops.Config{Operators: new(access.Operators), Tokens: new(access.Tokens), AdminKey: hash})})
 	for _, d := range []*time.Duration{&s.http.ReadHeaderTimeout, &s.http.ReadTimeout, &s.http.WriteTimeout, &s.http.IdleTimeout} {
 		*d /= 100
 	}

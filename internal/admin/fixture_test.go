@@ -2,6 +2,7 @@ package admin_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -17,8 +18,11 @@ import (
 
 	"carstate/internal/access"
 	"carstate/internal/admin"
+	"carstate/internal/admin/client"
+	"carstate/internal/admin/wire"
+	"carstate/internal/ops"
+	"carstate/internal/ops/opstest"
 	"carstate/internal/testkit"
-	"carstate/internal/vehicle"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -28,39 +32,45 @@ var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 // service is an admin server on a real listener, and what surrounds it. When its
 // test ends, no secret that it saw may be in its log or its audit.
 type service struct {
-	*admin.Client
-	keeper *memory
-	log    *testkit.Buffer
-	clock  *testkit.Clock
+	*client.Client
+	store *opstest.Store
+	log   *testkit.Buffer
+	clock *testkit.Clock
 
 	mu      sync.Mutex // guards secrets
 	secrets []string
 }
 
+// errDisk must not reach a caller.
+var errDisk = errors.New("disk full")
+
 func start(t *testing.T, changes ...func(*admin.Config)) *service {
+	t.Helper()
+	return startOps(t, func(*ops.Config) {}, changes...)
+}
+
+// startOps is start with operations that change may alter.
+func startOps(t *testing.T, change func(*ops.Config), changes ...func(*admin.Config)) *service {
 	t.Helper()
 	key, hash := access.NewSecret(access.AdminKind)
 	registry := prometheus.NewPedanticRegistry()
 	s := &service{
-		keeper: &memory{tokens: new(access.Tokens), sources: new(access.Sources), fail: make(map[string]error)},
-		log:    new(testkit.Buffer),
-		clock:  testkit.NewClock(noon),
+		store: opstest.New(),
+		log:   new(testkit.Buffer),
+		clock: testkit.NewClock(noon),
 	}
 	s.keepFromLogs(key)
+	log := slog.New(slog.NewJSONHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	operations := s.store.Config()
+	operations.AdminKey, operations.Now, operations.Log = hash, s.clock.Now, log
+	change(&operations)
 	cfg := admin.Config{
-		Tokens:   s.keeper.tokens,
-		Sources:  s.keeper.sources,
-		Keeper:   s.keeper,
-		AdminKey: hash,
+		Ops:      ops.New(operations),
 		Gatherer: registry,
 		Registry: registry,
 		Now:      s.clock.Now,
-		Log:      slog.New(slog.NewJSONHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Log:      log,
 		Version:  "v0-test",
-
-		Operators: &s.keeper.operators,
-		// Told apart by eye; the real one hashes.
-		VehicleName: func(id vehicle.ID) string { return string(id) },
 	}
 	for _, change := range changes {
 		change(&cfg)
@@ -70,7 +80,7 @@ func start(t *testing.T, changes ...func(*admin.Config)) *service {
 		t.Fatal(err)
 	}
 	transport := &http.Transport{}
-	s.Client = &admin.Client{URL: "http://" + l.Addr().String(), Key: key, HTTP: &http.Client{
+	s.Client = &client.Client{URL: "http://" + l.Addr().String(), Key: key, HTTP: &http.Client{
 		Transport:     transport,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
@@ -100,7 +110,7 @@ func (s *service) keepFromLogs(secret string) {
 
 func (s *service) checkSecrets(t *testing.T) {
 	t.Helper()
-	text := s.log.String() + fmt.Sprintf("%+v", s.keeper.events)
+	text := s.log.String() + fmt.Sprintf("%+v", s.store.Events())
 	for _, secret := range s.secrets {
 		if strings.Contains(text, secret[4:20]) {
 			t.Errorf("a secret is in the log or the audit")
@@ -142,7 +152,7 @@ func (s *service) do(t *testing.T, method, path, body string, change ...func(*ht
 }
 
 // issue issues a token for vehicles A and B.
-func (s *service) issue(t *testing.T) admin.IssuedToken {
+func (s *service) issue(t *testing.T) wire.IssuedToken {
 	t.Helper()
 	tok, err := s.IssueToken(t.Context(), access.TokenRequest{
 		Developer: "Ada", Operations: access.AllOperations, Vehicles: access.VehicleSet("B", "A"),
@@ -155,7 +165,7 @@ func (s *service) issue(t *testing.T) admin.IssuedToken {
 }
 
 // add adds a source that speaks for A.
-func (s *service) add(t *testing.T, name string) admin.AddedSource {
+func (s *service) add(t *testing.T, name string) wire.AddedSource {
 	t.Helper()
 	src, err := s.AddSource(t.Context(), name, access.VehicleSet("A"), time.Time{})
 	if err != nil {

@@ -1,7 +1,6 @@
 package admin_test
 
 import (
-	"context"
 	"errors"
 	"net/http"
 	"slices"
@@ -10,40 +9,36 @@ import (
 	"time"
 
 	"carstate/internal/access"
-	"carstate/internal/admin"
 	"carstate/internal/vehicle"
 )
 
-// forgetting is a store that forgets F and notes who asked.
-type forgetting struct {
-	calls []string
-	err   error
-}
-
-func (f *forgetting) config(c *admin.Config) {
-	do := func(what string) func(context.Context, vehicle.ID, string) (admin.ForgetReceipt, error) {
-		return func(_ context.Context, id vehicle.ID, by string) (admin.ForgetReceipt, error) {
-			f.calls = append(f.calls, what+" "+string(id)+" by "+by)
-			return admin.ForgetReceipt{Format: access.ReceiptFormat, Vehicle: "ab12", ForgottenAt: noon, Removed: access.RemovedCount{States: 1}}, f.err
-		}
-	}
-	c.Forget, c.Allow = do("forget"), do("allow")
-	c.Forgotten = func(id vehicle.ID) bool { return id == "F" }
-}
-
+// TestForgetAndAllow: both are audited under the vehicle's hash alone, before they are
+// done.
 func TestForgetAndAllow(t *testing.T) {
-	store := new(forgetting)
-	s := start(t, store.config)
+	s := start(t)
+	hash := s.store.Forgotten.Hash("V1").String()
+	if _, err := s.Allow(t.Context(), "V1"); !errors.Is(err, access.ErrNotFound) {
+		t.Errorf("allowed although it is not forgotten: %v", err)
+	}
 	r, err := s.Forget(t.Context(), "V1")
-	if err != nil || r.Vehicle != "ab12" || r.Removed.States != 1 || !r.ForgottenAt.Equal(noon) {
+	if err != nil || r.Vehicle != hash || r.Removed.States != 1 || !r.ForgottenAt.Equal(noon) {
 		t.Errorf("%+v, %v", r, err)
 	}
 	if _, err := s.Allow(t.Context(), "V1"); err != nil {
 		t.Error(err)
 	}
+	if want, did := []string{"Audit intended", "Forget", "Audit intended", "Allow"}, s.store.Did(); !slices.Equal(did, want) {
+		t.Errorf("the store was asked for %q, want %q", did, want)
+	}
+	for i, action := range []string{"vehicle.forget", "vehicle.allow"} {
+		if got, want := s.store.Events()[i], (access.Event{Time: noon, Actor: "admin", Action: action, Object: hash, Outcome: "intended"}); got != want {
+			t.Errorf("audited %+v, want %+v", got, want)
+		}
+	}
 	for path, status := range map[string]int{
 		"/v1/vehicles/V-1/forget": http.StatusBadRequest,
 		"/v1/vehicles/" + strings.Repeat("V", vehicle.MaxReportingID+1) + "/forget": http.StatusBadRequest,
+		"/v1/vehicles/" + strings.Repeat("V", vehicle.MaxReportingID+1) + "/allow":  http.StatusBadRequest,
 	} {
 		if a := s.do(t, "POST", path, ""); a.status != status {
 			t.Errorf("%s: %d %s", path, a.status, a.body)
@@ -52,10 +47,7 @@ func TestForgetAndAllow(t *testing.T) {
 	if a := s.do(t, "GET", "/v1/vehicles/V1/forget", ""); a.status != http.StatusMethodNotAllowed {
 		t.Errorf("GET: %d", a.status)
 	}
-	if want := []string{"forget V1 by admin", "allow V1 by admin"}; !slices.Equal(store.calls, want) {
-		t.Errorf("asked for %q, want %q", store.calls, want)
-	}
-	store.err = errors.New("the disk of V1 is full")
+	s.store.Fail("Forget", errors.New("the disk of V1 is full"))
 	if _, err := s.Forget(t.Context(), "V1"); err == nil || strings.Contains(err.Error(), "disk") {
 		t.Errorf("a failure is told as %v", err)
 	}
@@ -63,7 +55,10 @@ func TestForgetAndAllow(t *testing.T) {
 
 // TestForgottenIsGrantedToNobody: its name would be written down again.
 func TestForgottenIsGrantedToNobody(t *testing.T) {
-	s := start(t, new(forgetting).config)
+	s := start(t)
+	if _, err := s.Forget(t.Context(), "F"); err != nil {
+		t.Fatal(err)
+	}
 	tok := s.issue(t)
 	calls := map[string]func() error{
 		"issue": func() error {

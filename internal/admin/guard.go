@@ -8,6 +8,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"carstate/internal/ops"
 )
 
 // guard refuses what a browser may have been tricked into sending, and paths
@@ -20,7 +22,7 @@ import (
 func (s *Server) guard(next http.Handler) http.Handler {
 	sameOrigin := http.NewCrossOriginProtection()
 	otherOrigin := func(w http.ResponseWriter, _ *http.Request) {
-		writeError(w, refuse(http.StatusForbidden, "a page of another origin may not send this"))
+		writeError(w, ops.Refuse(http.StatusForbidden, "a page of another origin may not send this"))
 	}
 	sameOrigin.SetDenyHandler(http.HandlerFunc(otherOrigin))
 	next = sameOrigin.Handler(next)
@@ -32,7 +34,7 @@ func (s *Server) guard(next http.Handler) http.Handler {
 		h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
 
 		if !keyless(r.URL.EscapedPath()) && !s.answersTo(r.Host) {
-			writeError(w, refuse(http.StatusMisdirectedRequest,
+			writeError(w, ops.Refuse(http.StatusMisdirectedRequest,
 				"this listener answers to IP addresses, localhost and the host names it was configured with"))
 			return
 		}
@@ -45,7 +47,7 @@ func (s *Server) guard(next http.Handler) http.Handler {
 			return
 		}
 		if !keyless(r.URL.EscapedPath()) && !s.started(r.Context()) {
-			writeError(w, refuse(http.StatusServiceUnavailable, "the node is starting and has not read its records yet: try again in a moment"))
+			writeError(w, ops.Refuse(http.StatusServiceUnavailable, "the node is starting and has not read its records yet: try again in a moment"))
 			return
 		}
 		next.ServeHTTP(w, r)

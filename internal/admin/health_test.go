@@ -52,7 +52,7 @@ func TestReadyFor(t *testing.T) {
 		no := func() error { return errors.New("nothing is stored") }
 		c.Ready, c.ReadyFor = no, map[string]func() error{"query": func() error { return nil }, "ingest": no}
 		c.FeedAge = func() (time.Duration, bool) { return 1234 * time.Millisecond, true }
-		c.Console = func(*admin.Deeds) admin.Console { return page{} }
+		c.Console = page{}
 	})
 	for path, want := range map[string]string{
 		"/readyz": "503 nothing is stored; feed age 1.2 s", "/readyz/ingest": "503 nothing is stored; feed age 1.2 s",
@@ -153,7 +153,7 @@ func TestNoGathererNoMetrics(t *testing.T) {
 // A listener of probes has no key and nothing that one could open.
 func TestProbesOnly(t *testing.T) {
 	s := start(t, func(c *admin.Config) {
-		*c = admin.Config{ProbesOnly: true, Gatherer: c.Gatherer, Registry: c.Registry, Log: c.Log, Version: c.Version, Ready: func() error { return errors.New("not yet") }}
+		*c = admin.Config{Gatherer: c.Gatherer, Registry: c.Registry, Log: c.Log, Version: c.Version, Ready: func() error { return errors.New("not yet") }}
 	})
 	for path, want := range map[string]string{"/healthz": "200 alive\n", "/readyz": "503 not yet\n"} {
 		if got := s.do(t, "GET", path, ""); fmt.Sprint(got.status, " ", got.body) != want {

@@ -3,48 +3,29 @@ package admin
 import (
 	"net/http"
 
-	"carstate/internal/access"
+	"carstate/internal/admin/wire"
+	"carstate/internal/ops"
 )
 
-func (s *Server) listOperators(*http.Request, nothing) (operatorList, error) {
-	list := operatorList{Operators: []OperatorSummary{}}
-	for _, o := range s.cfg.Operators.List() {
-		list.Operators = append(list.Operators, operatorSummary(o))
-	}
-	return list, nil
+func (s *Server) listOperators(*http.Request, nothing) (wire.OperatorList, error) {
+	return wire.OperatorList{Operators: s.ops.Operators()}, nil
 }
 
-func (s *Server) addOperator(r *http.Request, in operatorRequest) (OperatorKey, error) {
-	o, key, err := s.deeds.AddOperator(r.Context(), caller(r), in.Name)
-	if err != nil {
-		return OperatorKey{}, err
-	}
-	return OperatorKey{o.Name, key}, nil
+func (s *Server) addOperator(r *http.Request, in wire.OperatorRequest) (wire.OperatorKey, error) {
+	o, key, err := s.ops.AddOperator(r.Context(), caller(r), in.Name)
+	return wire.OperatorKey{Name: o.Name, Key: key}, err
 }
 
-func (s *Server) rotateOperator(r *http.Request, _ nothing) (OperatorKey, error) {
-	o, key, err := s.deeds.RotateOperator(r.Context(), caller(r), r.PathValue("name"))
-	if err != nil {
-		return OperatorKey{}, err
-	}
-	return OperatorKey{o.Name, key}, nil
+func (s *Server) rotateOperator(r *http.Request, _ nothing) (wire.OperatorKey, error) {
+	o, key, err := s.ops.RotateOperator(r.Context(), caller(r), r.PathValue("name"))
+	return wire.OperatorKey{Name: o.Name, Key: key}, err
 }
 
-func (s *Server) removeOperator(r *http.Request, _ nothing) (OperatorSummary, error) {
-	o, err := s.deeds.RemoveOperator(r.Context(), caller(r), r.PathValue("name"))
-	if err != nil {
-		return OperatorSummary{}, err
-	}
-	return operatorSummary(o), nil
+func (s *Server) removeOperator(r *http.Request, _ nothing) (ops.OperatorSummary, error) {
+	return s.ops.RemoveOperator(r.Context(), caller(r), r.PathValue("name"))
 }
 
-func (s *Server) rotateAdminKey(r *http.Request, _ nothing) (RotatedAdminKey, error) {
-	if err := s.deeds.RotateAdminKey(r.Context(), caller(r)); err != nil {
-		return RotatedAdminKey{}, err
-	}
-	return RotatedAdminKey{KeyFile(s.cfg.KeyDir)}, nil
-}
-
-func operatorSummary(o access.Operator) OperatorSummary {
-	return OperatorSummary{Name: o.Name, CreatedAt: o.Created, RotatedAt: orNil(o.Rotated), RemovedAt: orNil(o.Removed)}
+func (s *Server) rotateAdminKey(r *http.Request, _ nothing) (wire.RotatedAdminKey, error) {
+	file, err := s.ops.RotateAdminKey(r.Context(), caller(r))
+	return wire.RotatedAdminKey{File: file}, err
 }

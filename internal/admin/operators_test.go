@@ -9,7 +9,8 @@ import (
 	"testing"
 
 	"carstate/internal/access"
-	"carstate/internal/admin"
+	"carstate/internal/admin/client"
+	"carstate/internal/ops"
 )
 
 // TestOperators: an operator's key opens the API, the audit names them, it opens
@@ -24,7 +25,7 @@ func TestOperators(t *testing.T) {
 	if _, err := s.AddOperator(t.Context(), "ada"); !errors.Is(err, access.ErrExists) {
 		t.Errorf("twice: %v", err)
 	}
-	hers := &admin.Client{URL: s.URL, Key: ada.Key, HTTP: s.HTTP}
+	hers := &client.Client{URL: s.URL, Key: ada.Key, HTTP: s.HTTP}
 	tok, err := hers.IssueToken(t.Context(), access.TokenRequest{Developer: "Bo", Operations: access.AllOperations, Vehicles: access.AllVehicles()})
 	if err != nil {
 		t.Fatal(err)
@@ -34,18 +35,18 @@ func TestOperators(t *testing.T) {
 	if err != nil || len(events) != 1 || events[0].Actor != "ada" || events[0].Action != "token.issue" {
 		t.Errorf("%+v, %v", events, err)
 	}
-	s.keeper.did()
+	s.store.Did()
 	for what, deed := range map[string]func() error{
 		"add":       func() error { _, err := hers.AddOperator(t.Context(), "eve"); return err },
 		"rotate":    func() error { _, err := hers.RotateOperator(t.Context(), "ada"); return err },
 		"remove":    func() error { _, err := hers.RemoveOperator(t.Context(), "ada"); return err },
 		"admin key": func() error { _, err := hers.RotateAdminKey(t.Context()); return err },
 	} {
-		if refused, ok := errors.AsType[*admin.Error](deed()); !ok || refused.Status != http.StatusForbidden {
+		if refused, ok := errors.AsType[*client.Error](deed()); !ok || refused.Status != http.StatusForbidden {
 			t.Errorf("%s by an operator: %v", what, refused)
 		}
 	}
-	if did := s.keeper.did(); len(did) != 0 {
+	if did := s.store.Did(); len(did) != 0 {
 		t.Errorf("a refused deed reached the keeper: %v", did)
 	}
 
@@ -67,7 +68,7 @@ func TestOperators(t *testing.T) {
 		}
 	}
 	want := []string{"Audit intended", "UpdateOperator", "Audit intended", "UpdateOperator"}
-	if did := s.keeper.did(); !slices.Equal(did, want) {
+	if did := s.store.Did(); !slices.Equal(did, want) {
 		t.Errorf("the keeper was asked for %v", did)
 	}
 	if _, err := hers.Tokens(t.Context()); err == nil {
@@ -88,11 +89,11 @@ func TestOperators(t *testing.T) {
 // TestOperatorNeedsAudit: what cannot be audited is not done.
 func TestOperatorNeedsAudit(t *testing.T) {
 	s := start(t)
-	s.keeper.failing("Audit intended", errDisk)
+	s.store.Fail("Audit intended", errDisk)
 	if _, err := s.AddOperator(t.Context(), "ada"); err == nil {
 		t.Error("added without an audit")
 	}
-	if did := s.keeper.did(); slices.Contains(did, "CreateOperator") {
+	if did := s.store.Did(); slices.Contains(did, "CreateOperator") {
 		t.Errorf("%v", did)
 	}
 }
@@ -101,11 +102,11 @@ func TestOperatorNeedsAudit(t *testing.T) {
 // counts from then on. A file that cannot be written changes nothing.
 func TestRotateAdminKey(t *testing.T) {
 	dir := t.TempDir()
-	key, err := admin.LoadOrCreateKey(dir)
+	key, err := ops.LoadOrCreateKey(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := start(t, func(c *admin.Config) { c.AdminKey, c.KeyDir = access.HashOf(key), dir })
+	s := startOps(t, func(c *ops.Config) { c.AdminKey, c.KeyDir = access.HashOf(key), dir })
 	s.keepFromLogs(key)
 	s.Key = key
 	rotated, err := s.RotateAdminKey(t.Context())
@@ -115,7 +116,7 @@ func TestRotateAdminKey(t *testing.T) {
 	if _, err := s.Tokens(t.Context()); err == nil {
 		t.Error("the old key still opens the API")
 	}
-	next, err := admin.LoadKey(dir)
+	next, err := ops.LoadKey(dir)
 	if err != nil || next == key {
 		t.Fatalf("the file holds the old key: %v", err)
 	}

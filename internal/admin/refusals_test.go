@@ -14,6 +14,7 @@ import (
 
 	"carstate/internal/access"
 	"carstate/internal/admin"
+	"carstate/internal/ops"
 	"carstate/internal/road"
 	"carstate/internal/vehicle"
 )
@@ -68,7 +69,7 @@ func TestBadRequests(t *testing.T) {
 			t.Errorf("the answer repeats the input, or has several lines: %s", got.body)
 		}
 	}
-	if did := s.keeper.did(); len(did) != 0 {
+	if did := s.store.Did(); len(did) != 0 {
 		t.Errorf("a refused call reached the keeper: %v", did)
 	}
 }
@@ -103,7 +104,7 @@ func TestWrongKeys(t *testing.T) {
 	token := s.issue(t).AccessToken
 	s.keepFromLogs(another)
 	wrong := []string{"", "Bearer", "Bearer ", "Bearer " + another, "Bearer " + token, "Basic " + s.Key, s.Key, "Bearer  " + s.Key, "Bearer " + s.Key + "x", "Bearer " + s.Key[:39]}
-	s.keeper.did()
+	s.store.Did()
 	for _, value := range wrong {
 		got := s.do(t, "POST", "/v1/tokens", `{"developer":"Eve","vehicles":"all"}`, key(value))
 		challenge := `Bearer realm="carstate-admin"`
@@ -125,7 +126,7 @@ func TestWrongKeys(t *testing.T) {
 	if got := s.do(t, "GET", "/v1/tokens", "", key("Bearer "+another)); got.status != 401 {
 		t.Errorf("a tenth of a second later: %d %s", got.status, got.body)
 	}
-	if did := s.keeper.did(); len(did) != 0 {
+	if did := s.store.Did(); len(did) != 0 {
 		t.Errorf("a wrong key reached the keeper: %v", did)
 	}
 }
@@ -133,16 +134,11 @@ func TestWrongKeys(t *testing.T) {
 // TestEveryCallNeedsTheKey asks every call that routes.go has without a key, and with
 // a token in its place.
 func TestEveryCallNeedsTheKey(t *testing.T) {
-	s := start(t, func(c *admin.Config) {
+	s := startOps(t, func(c *ops.Config) {
 		c.State = func(context.Context, vehicle.ID) (vehicle.State, bool, error) { panic("a vehicle is read") }
-		c.Forget = func(context.Context, vehicle.ID, string) (admin.ForgetReceipt, error) {
-			panic("a vehicle is forgotten")
-		}
-		c.Allow, c.Store = c.Forget, struct{ admin.Store }{} // whose methods panic, too
-		c.Roads = new(road.Map)
-	})
+	}, func(c *admin.Config) { c.Roads = new(road.Map) })
 	token := s.issue(t).AccessToken
-	s.keeper.did()
+	s.store.Did()
 	source, err := os.ReadFile("routes.go")
 	if err != nil {
 		t.Fatal(err)
@@ -168,7 +164,7 @@ func TestEveryCallNeedsTheKey(t *testing.T) {
 	if calls < 20 {
 		t.Errorf("routes.go has only %d calls", calls)
 	}
-	if did := s.keeper.did(); len(did) != 0 {
+	if did := s.store.Did(); len(did) != 0 {
 		t.Errorf("a call without a key reached the keeper: %v", did)
 	}
 }

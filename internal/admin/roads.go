@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"carstate/internal/admin/roadmap"
+	"carstate/internal/ops"
 	"carstate/internal/road"
 )
 
@@ -13,7 +14,7 @@ func (s *Server) listRoads(roads *road.Map) func(http.ResponseWriter, *http.Requ
 	return func(w http.ResponseWriter, r *http.Request) error {
 		box, limit, err := roadmap.Asked(r.URL.Query())
 		if err != nil {
-			return refuse(http.StatusBadRequest, "%v", err)
+			return ops.Refuse(http.StatusBadRequest, "%v", err)
 		}
 		roadmap.Serve(w, r, reader.Within(box, s.cfg.Now()), limit, nil)
 		return nil

@@ -30,16 +30,16 @@ func TestRotateAnswersExactly(t *testing.T) {
 			continue
 		}
 		s.keepFromLogs(m[1])
-		_, tokErr := s.keeper.tokens.Verify([]byte(m[1]), noon)
-		_, keyErr := s.keeper.sources.Verify([]byte(m[1]), noon)
+		_, tokErr := s.store.Tokens.Verify([]byte(m[1]), noon)
+		_, keyErr := s.store.Sources.Verify([]byte(m[1]), noon)
 		if tokErr != nil && keyErr != nil {
 			t.Errorf("the secret that was shown does not work: %v, %v", tokErr, keyErr)
 		}
 	}
-	if _, err := s.keeper.tokens.Verify([]byte(tok.AccessToken), noon); !errors.Is(err, access.ErrReplaced) {
+	if _, err := s.store.Tokens.Verify([]byte(tok.AccessToken), noon); !errors.Is(err, access.ErrReplaced) {
 		t.Errorf("after a rotation without overlap the first secret: %v", err)
 	}
-	if _, err := s.keeper.sources.Verify([]byte(src.Key), noon); err != nil {
+	if _, err := s.store.Sources.Verify([]byte(src.Key), noon); err != nil {
 		t.Errorf("the old key, which has a day left: %v", err)
 	}
 	show, err := s.Source(t.Context(), "gateway")
@@ -136,13 +136,13 @@ func TestSandboxToken(t *testing.T) {
 func TestUsageIsShown(t *testing.T) {
 	s := start(t)
 	tok := s.issue(t)
-	g, _ := s.keeper.tokens.Get(tok.ID)
+	g, _ := s.store.Tokens.Get(tok.ID)
 	for range 3 {
 		g.Count(access.ThrottleSystem, access.Stale, noon.Add(-24*time.Hour))
 	}
 	g.Count(access.ThrottleSystem, access.Stale, noon)
 	g.Count(access.CarDrivingState, access.Replaced, noon.Add(-time.Minute))
-	s.keeper.tokens.NoteUsage(tok.ID, "OTHER", access.Usage{Days: []access.DayCalls{
+	s.store.Tokens.NoteUsage(tok.ID, "OTHER", access.Usage{Days: []access.DayCalls{
 		{Day: access.DayOf(noon) - 30, Calls: access.Calls{{access.Answered: 1000}}}, // too long ago
 		{Day: access.DayOf(noon) - 29, Calls: access.Calls{{access.Answered: 100}}},
 		{Day: access.DayOf(noon), Calls: access.Calls{1: {access.Stale: 10}}},

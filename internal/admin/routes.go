@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+
+	"carstate/internal/ops"
 )
 
 // probes are the paths of every listener, also of one that has no others. The guard
@@ -20,14 +22,14 @@ func (s *Server) probes() *http.ServeMux {
 	if s.cfg.Gatherer != nil {
 		mux.Handle("/metrics", methods{"GET": s.showMetrics()})
 	}
-	if s.cfg.ProbesOnly {
+	if s.ops == nil {
 		mux.HandleFunc("/", notFound)
 	}
 	return mux
 }
 
 // addCalls adds the API and, unless it is nil, the console.
-func (s *Server) addCalls(mux *http.ServeMux, console http.Handler) {
+func (s *Server) addCalls(mux *http.ServeMux) {
 	mux.Handle("/v1/tokens", methods{
 		"GET":  call(s, "token.list", http.StatusOK, s.listTokens),
 		"POST": call(s, "token.issue", http.StatusCreated, s.issueToken),
@@ -55,33 +57,27 @@ func (s *Server) addCalls(mux *http.ServeMux, console http.Handler) {
 	mux.Handle("/v1/operators/{name}/rotate", methods{"POST": call(s, "operator.rotate", http.StatusOK, s.rotateOperator)})
 	mux.Handle("/v1/admin-key/rotate", methods{"POST": call(s, "admin-key.rotate", http.StatusOK, s.rotateAdminKey)})
 
-	if s.cfg.State != nil {
-		mux.Handle("/v1/vehicles/{vid}", methods{"GET": call(s, "vehicle.show", http.StatusOK, s.showVehicle)})
-	}
-
-	if s.cfg.Forget != nil {
-		mux.Handle("/v1/vehicles/{vid}/forget", methods{"POST": call(s, "vehicle.forget", http.StatusOK, onVehicle(s.deeds.Forget))})
-		mux.Handle("/v1/vehicles/{vid}/allow", methods{"POST": call(s, "vehicle.allow", http.StatusOK, onVehicle(s.deeds.Allow))})
-	}
+	mux.Handle("/v1/vehicles/{vid}", methods{"GET": call(s, "vehicle.show", http.StatusOK, s.showVehicle)})
+	mux.Handle("/v1/vehicles/{vid}/forget", methods{"POST": call(s, "vehicle.forget", http.StatusOK, onVehicle(s.ops.Forget))})
+	mux.Handle("/v1/vehicles/{vid}/allow", methods{"POST": call(s, "vehicle.allow", http.StatusOK, onVehicle(s.ops.Allow))})
+	mux.Handle("/v1/tombstones", methods{"POST": call(s, "vehicle.bury", http.StatusOK, s.bury)})
 
 	if s.cfg.Roads != nil {
 		mux.Handle("/v1/roads", methods{"GET": s.stream("road.list", s.listRoads(s.cfg.Roads))})
 	}
 
-	if s.cfg.Store != nil {
-		mux.Handle("/v1/backup", methods{"GET": s.stream("backup.take", s.takeBackup)})
-		mux.Handle("/v1/restore", methods{"POST": s.stream("backup.restore", s.restore)})
-		mux.Handle("/v1/tombstones", methods{"POST": call(s, "vehicle.bury", http.StatusOK, s.bury)})
-	}
+	mux.Handle("/v1/backup", methods{"GET": s.stream("backup.take", s.takeBackup)})
+	mux.Handle("/v1/restore", methods{"POST": s.stream("backup.restore", s.restore)})
 
 	mux.Handle("/v1/audit", methods{"GET": call(s, "audit.list", http.StatusOK, s.listAudit)})
 
 	mux.HandleFunc("/v1", notFound)
 	mux.HandleFunc("/v1/", notFound)
-	if console == nil {
-		console = http.HandlerFunc(notFound)
+	if s.cfg.Console == nil {
+		mux.HandleFunc("/", notFound)
+	} else {
+		mux.Handle("/", s.cfg.Console)
 	}
-	mux.Handle("/", console)
 }
 
 // methods are the handlers of one path by method. HEAD goes with GET.
@@ -101,9 +97,9 @@ func (m methods) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		allow = append(allow, http.MethodHead)
 	}
 	w.Header().Set("Allow", strings.Join(allow, ", "))
-	writeError(w, refuse(http.StatusMethodNotAllowed, "this path takes %s", strings.Join(allow, ", ")))
+	writeError(w, ops.Refuse(http.StatusMethodNotAllowed, "this path takes %s", strings.Join(allow, ", ")))
 }
 
 func notFound(w http.ResponseWriter, _ *http.Request) {
-	writeError(w, refuse(http.StatusNotFound, "there is nothing at this path"))
+	writeError(w, ops.Refuse(http.StatusNotFound, "there is nothing at this path"))
 }

@@ -4,51 +4,35 @@ import (
 	"net/http"
 	"time"
 
-	"carstate/internal/access"
+	"carstate/internal/admin/wire"
+	"carstate/internal/ops"
 )
 
-func (s *Server) addSource(r *http.Request, in sourceRequest) (AddedSource, error) {
+func (s *Server) addSource(r *http.Request, in wire.SourceRequest) (wire.AddedSource, error) {
 	if in.Vehicles == nil {
-		return AddedSource{}, errVehiclesMissing
+		return wire.AddedSource{}, errVehiclesMissing
 	}
-	src, key, err := s.deeds.AddSource(r.Context(), caller(r), in.Name, in.Vehicles.Vehicles, in.ExpiresAt.or(time.Time{}))
+	src, key, err := s.ops.AddSource(r.Context(), caller(r), in.Name, in.Vehicles.Vehicles, in.ExpiresAt.Or(time.Time{}))
+	return wire.AddedSource{Name: src.Name, Key: key, Vehicles: src.Vehicles}, err
+}
+
+func (s *Server) listSources(*http.Request, nothing) (wire.SourceList, error) {
+	return wire.SourceList{Sources: s.ops.Sources()}, nil
+}
+
+func (s *Server) showSource(r *http.Request, _ nothing) (ops.SourceRecord, error) {
+	return s.ops.Source(r.PathValue("name"))
+}
+
+func (s *Server) rotateSource(r *http.Request, in wire.RotateRequest) (wire.RotatedSource, error) {
+	overlap, err := overlapOf(in)
 	if err != nil {
-		return AddedSource{}, err
+		return wire.RotatedSource{}, err
 	}
-	return AddedSource{src.Name, key, VehicleList{src.Vehicles}}, nil
+	src, key, err := s.ops.RotateSource(r.Context(), caller(r), r.PathValue("name"), overlap)
+	return wire.RotatedSource{Name: src.Name, Key: key, EarlierUntil: src.EarlierUntil}, err
 }
 
-func (s *Server) listSources(*http.Request, nothing) (sourceList, error) {
-	list := sourceList{Sources: []SourceSummary{}}
-	for _, src := range s.cfg.Sources.List() {
-		list.Sources = append(list.Sources, summaryOf(*src))
-	}
-	return list, nil
-}
-
-// showSource shows removed sources too, for as long as they are known.
-func (s *Server) showSource(r *http.Request, _ nothing) (SourceRecord, error) {
-	src, ok := s.cfg.Sources.Get(r.PathValue("name"))
-	if !ok {
-		return SourceRecord{}, access.ErrNotFound
-	}
-	return SourceRecord{summaryOf(*src), earlierUntil(src.Earlier, s.cfg.Now()), VehicleList{src.Vehicles}}, nil
-}
-
-func (s *Server) removeSource(r *http.Request, _ nothing) (SourceSummary, error) {
-	src, err := s.deeds.RemoveSource(r.Context(), caller(r), r.PathValue("name"))
-	if err != nil {
-		return SourceSummary{}, err
-	}
-	return summaryOf(src), nil
-}
-
-func summaryOf(s access.Source) SourceSummary {
-	return SourceSummary{
-		Name:         s.Name,
-		VehicleCount: countOf(s.Vehicles),
-		CreatedAt:    s.Created,
-		ExpiresAt:    orNil(s.Expires),
-		RemovedAt:    orNil(s.Removed),
-	}
+func (s *Server) removeSource(r *http.Request, _ nothing) (ops.SourceSummary, error) {
+	return s.ops.RemoveSource(r.Context(), caller(r), r.PathValue("name"))
 }

@@ -25,7 +25,7 @@ func TestAddSourceAnswersExactly(t *testing.T) {
 			continue
 		}
 		s.keepFromLogs(m[1])
-		if _, err := s.keeper.sources.Verify([]byte(m[1]), noon); err != nil {
+		if _, err := s.store.Sources.Verify([]byte(m[1]), noon); err != nil {
 			t.Errorf("the key that was shown does not work: %v", err)
 		}
 	}
@@ -56,7 +56,7 @@ func TestSourceLife(t *testing.T) {
 			t.Fatalf("removed at %v, %v", got.RemovedAt, err)
 		}
 	}
-	if _, err := s.keeper.sources.Verify([]byte(src.Key), noon); !errors.Is(err, access.ErrRevoked) {
+	if _, err := s.store.Sources.Verify([]byte(src.Key), noon); !errors.Is(err, access.ErrRevoked) {
 		t.Errorf("the key of a removed source: %v", err)
 	}
 	if list, err := s.Sources(t.Context()); err != nil || len(list) != 1 {
@@ -100,7 +100,7 @@ func TestAuditList(t *testing.T) {
 	if !slices.Equal(objects, []string{"c", "b"}) {
 		t.Errorf("the latest two: %v", objects)
 	}
-	want := access.Event{Time: noon, Actor: "admin", Action: "source.add", Object: "c", Detail: "vehicles A", Outcome: "intended"}
+	want := access.Event{Time: noon, Actor: "admin", Action: "source.add", Object: "c", Detail: "vehicles " + s.store.Forgotten.Hash("A").Short(), Outcome: "intended"}
 	if events[0] != want {
 		t.Errorf("got %+v, want %+v", events[0], want)
 	}

@@ -2,37 +2,31 @@ package admin
 
 import (
 	"net/http"
+	"time"
 
 	"carstate/internal/access"
+	"carstate/internal/admin/wire"
+	"carstate/internal/ops"
 )
 
-func (s *Server) issueToken(r *http.Request, in tokenRequest) (IssuedToken, error) {
+func (s *Server) issueToken(r *http.Request, in wire.TokenRequest) (wire.IssuedToken, error) {
 	req, err := s.tokenRequest(in)
 	if err != nil {
-		return IssuedToken{}, err
+		return wire.IssuedToken{}, err
 	}
-	t, secret, err := s.deeds.IssueToken(r.Context(), caller(r), req)
-	if err != nil {
-		return IssuedToken{}, err
-	}
-	return IssuedToken{
-		ID:          t.ID,
-		AccessToken: secret,
-		Developer:   t.Developer,
-		Operations:  t.Operations.Names(),
-		Vehicles:    VehicleList{t.Vehicles},
-		ExpiresAt:   orNil(t.Expires),
-		Rate:        t.Rate.String(),
-	}, nil
+	t, secret, err := s.ops.IssueToken(r.Context(), caller(r), req)
+	return wire.IssuedToken{
+		ID: t.ID, AccessToken: secret, Developer: t.Developer, Operations: t.Operations, Vehicles: t.Vehicles, ExpiresAt: t.ExpiresAt, Rate: t.Rate,
+	}, err
 }
 
 // tokenRequest turns what came over the wire into the domain's request.
-func (s *Server) tokenRequest(in tokenRequest) (access.TokenRequest, error) {
+func (s *Server) tokenRequest(in wire.TokenRequest) (access.TokenRequest, error) {
 	switch {
 	case in.Sandbox && in.Vehicles != nil:
-		return access.TokenRequest{}, refuse(http.StatusBadRequest, "a sandbox token sees the reserved vehicles and no others: leave vehicles out")
+		return access.TokenRequest{}, ops.Refuse(http.StatusBadRequest, "a sandbox token sees the reserved vehicles and no others: leave vehicles out")
 	case in.Sandbox:
-		in.Vehicles = new(VehicleList)
+		in.Vehicles = new(ops.VehicleList)
 	case in.Vehicles == nil:
 		return access.TokenRequest{}, errVehiclesMissing
 	}
@@ -40,12 +34,12 @@ func (s *Server) tokenRequest(in tokenRequest) (access.TokenRequest, error) {
 	if in.Operations != nil {
 		var err error
 		if operations, err = access.ParseOperations(in.Operations); err != nil {
-			return access.TokenRequest{}, refuse(http.StatusBadRequest, "%v", err)
+			return access.TokenRequest{}, ops.Refuse(http.StatusBadRequest, "%v", err)
 		}
 	}
 	rate, err := access.ParseRate(in.Rate)
 	if err != nil {
-		return access.TokenRequest{}, refuse(http.StatusBadRequest, "%v", err)
+		return access.TokenRequest{}, ops.Refuse(http.StatusBadRequest, "%v", err)
 	}
 	return access.TokenRequest{
 		Developer:  in.Developer,
@@ -53,73 +47,47 @@ func (s *Server) tokenRequest(in tokenRequest) (access.TokenRequest, error) {
 		Vehicles:   in.Vehicles.Vehicles,
 		Rate:       rate,
 		Sandbox:    in.Sandbox,
-		Expires:    in.ExpiresAt.or(s.cfg.Now().Add(access.DefaultTokenLife)),
+		Expires:    in.ExpiresAt.Or(s.cfg.Now().Add(access.DefaultTokenLife)),
 	}, nil
 }
 
 // errVehiclesMissing keeps "all" from being what happens when nobody decides.
-var errVehiclesMissing = refuse(http.StatusBadRequest, `vehicles are missing: "all", or a list of vids`)
+var errVehiclesMissing = ops.Refuse(http.StatusBadRequest, `vehicles are missing: "all", or a list of vids`)
 
-func (s *Server) listTokens(*http.Request, nothing) (tokenList, error) {
-	list := tokenList{Tokens: []TokenSummary{}}
-	for _, g := range s.cfg.Tokens.List() {
-		list.Tokens = append(list.Tokens, s.summary(g.Token))
-	}
-	return list, nil
+func (s *Server) listTokens(*http.Request, nothing) (wire.TokenList, error) {
+	return wire.TokenList{Tokens: s.ops.Tokens()}, nil
 }
 
-func (s *Server) showToken(r *http.Request, _ nothing) (TokenRecord, error) {
-	g, ok := s.cfg.Tokens.Get(r.PathValue("id"))
-	if !ok {
-		return TokenRecord{}, access.ErrNotFound
-	}
-	now := s.cfg.Now()
-	used := s.cfg.Tokens.Usage(g.ID, now)
-	record := TokenRecord{
-		TokenSummary: s.summary(g.Token),
-		EarlierUntil: earlierUntil(g.Earlier, now),
-		Usage: TokenUsage{
-			Today:      CallCounts{used.Since(access.DayOf(now))},
-			Last30Days: CallCounts{used.Since(access.DayOf(now) - access.UsageDays + 1)},
-		},
-		Vehicles: VehicleList{g.Vehicles},
-	}
-	if !used.LastRefused.IsZero() {
-		record.LastRefusedAt, record.LastRefusedReason = orNil(used.LastRefused), used.Reason.String()
-	}
-	return record, nil
+func (s *Server) showToken(r *http.Request, _ nothing) (ops.TokenRecord, error) {
+	return s.ops.Token(r.PathValue("id"))
 }
 
-func (s *Server) revokeToken(r *http.Request, _ nothing) (TokenSummary, error) {
-	t, err := s.deeds.RevokeToken(r.Context(), caller(r), r.PathValue("id"))
+func (s *Server) grantToken(r *http.Request, in wire.GrantRequest) (ops.TokenSummary, error) {
+	return s.ops.GrantToken(r.Context(), caller(r), r.PathValue("id"), in.Add, in.Remove)
+}
+
+func (s *Server) rotateToken(r *http.Request, in wire.RotateRequest) (wire.RotatedToken, error) {
+	overlap, err := overlapOf(in)
 	if err != nil {
-		return TokenSummary{}, err
+		return wire.RotatedToken{}, err
 	}
-	return s.summary(t), nil
+	t, secret, err := s.ops.RotateToken(r.Context(), caller(r), r.PathValue("id"), overlap)
+	return wire.RotatedToken{ID: t.ID, AccessToken: secret, Developer: t.Developer, ExpiresAt: t.ExpiresAt, EarlierUntil: t.EarlierUntil}, err
 }
 
-func (s *Server) grantToken(r *http.Request, in grantRequest) (TokenSummary, error) {
-	t, err := s.deeds.GrantToken(r.Context(), caller(r), r.PathValue("id"), in.Add, in.Remove)
-	if err != nil {
-		return TokenSummary{}, err
-	}
-	return s.summary(t), nil
+func (s *Server) revokeToken(r *http.Request, _ nothing) (ops.TokenSummary, error) {
+	return s.ops.RevokeToken(r.Context(), caller(r), r.PathValue("id"))
 }
 
-func (s *Server) summary(t access.Token) TokenSummary {
-	sum := TokenSummary{
-		ID:           t.ID,
-		Developer:    t.Developer,
-		Operations:   t.Operations.Names(),
-		VehicleCount: countOf(t.Vehicles),
-		Rate:         t.Rate.String(),
-		CreatedAt:    t.Created,
-		ExpiresAt:    orNil(t.Expires),
-		RevokedAt:    orNil(t.Revoked),
-		Sandbox:      t.Sandbox,
+// overlapOf is how long the old secret is to be valid.
+func overlapOf(in wire.RotateRequest) (time.Duration, error) {
+	if in.OverlapSeconds == nil {
+		return access.DefaultOverlap, nil
 	}
-	if g, ok := s.cfg.Tokens.Get(t.ID); ok {
-		sum.LastUsedAt = orNil(g.LastUsed(s.cfg.Now()))
+	seconds := *in.OverlapSeconds
+	// Compared in seconds, because more of them than that may not fit.
+	if limit := int64(access.MaxOverlap / time.Second); seconds < 0 || seconds > limit {
+		return 0, ops.Refuse(http.StatusBadRequest, "overlap_seconds is a number from 0 to %d", limit)
 	}
-	return sum
+	return time.Duration(seconds) * time.Second, nil
 }

@@ -37,7 +37,7 @@ func TestIssueAnswersExactly(t *testing.T) {
 			continue
 		}
 		s.keepFromLogs(m[1])
-		if _, err := s.keeper.tokens.Verify([]byte(m[1]), noon); err != nil {
+		if _, err := s.store.Tokens.Verify([]byte(m[1]), noon); err != nil {
 			t.Errorf("the token that was shown does not work: %v", err)
 		}
 		if got.header.Get("Content-Type") != "application/json" || got.header.Get("Cache-Control") != "no-store" {
@@ -57,7 +57,7 @@ func TestTokenListAndShow(t *testing.T) {
 	first := s.issue(t)
 	s.clock.Advance(time.Minute)
 	second := s.issue(t)
-	g, _ := s.keeper.tokens.Get(second.ID)
+	g, _ := s.store.Tokens.Get(second.ID)
 	g.Count(access.CarDrivingState, access.Answered, noon.Add(time.Minute))
 
 	list, err := s.Tokens(t.Context())
@@ -100,10 +100,10 @@ func TestRevoke(t *testing.T) {
 			t.Fatalf("revoked at %v, %v", got.RevokedAt, err)
 		}
 	}
-	if did := s.keeper.did(); !slices.Equal(did, []string{"Audit intended", "CreateToken", "Audit intended", "UpdateToken"}) {
+	if did := s.store.Did(); !slices.Equal(did, []string{"Audit intended", "CreateToken", "Audit intended", "UpdateToken"}) {
 		t.Errorf("the second time something was done: %v", did)
 	}
-	if _, err := s.keeper.tokens.Verify([]byte(tok.AccessToken), s.clock.Now()); !errors.Is(err, access.ErrRevoked) {
+	if _, err := s.store.Tokens.Verify([]byte(tok.AccessToken), s.clock.Now()); !errors.Is(err, access.ErrRevoked) {
 		t.Errorf("a revoked token: %v", err)
 	}
 	if got := s.do(t, "POST", "/v1/tokens/"+tok.ID+"/revoke", "{}"); got.status != http.StatusOK {
@@ -183,7 +183,7 @@ func TestIssueForAMillionVehicles(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.keepFromLogs(tok.AccessToken)
-	g, _ := s.keeper.tokens.Get(tok.ID)
+	g, _ := s.store.Tokens.Get(tok.ID)
 	if tok.Vehicles.Len() != n || g.Vehicles.Len() != n || !g.Vehicles.Include(ids[n-1]) {
 		t.Errorf("%d shown, %d stored", tok.Vehicles.Len(), g.Vehicles.Len())
 	}

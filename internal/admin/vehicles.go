@@ -1,116 +1,30 @@
 package admin
 
 import (
-	"math"
+	"context"
 	"net/http"
-	"time"
 
+	"carstate/internal/access"
+	"carstate/internal/ops"
 	"carstate/internal/vehicle"
 )
 
-// VehicleRecord is all that is known of a vehicle, and why it is judged as it
-// is.
-type VehicleRecord struct {
-	VID           string          `json:"vid"`
-	AskedAt       time.Time       `json:"asked_at"`
-	MaxAgeSeconds float64         `json:"max_age_seconds"`
-	Driving       VerdictRecord   `json:"driving"`
-	Throttle      VerdictRecord   `json:"throttle"`
-	Readings      []ReadingRecord `json:"readings"` // the newest of each signal
-}
-
-// VerdictRecord is one verdict and its reason.
-type VerdictRecord struct {
-	// Outcome is "answered", or why a query gets no answer: "unknown",
-	// "stale" or "not_driving".
-	Outcome string       `json:"outcome"`
-	Verdict string       `json:"verdict"` // in words; "" if there is none
-	Value   string       `json:"value"`   // as a query gets it; "" if there is none
-	Time    *time.Time   `json:"time"`    // of the reading it stands on
-	Rule    string       `json:"rule"`
-	Version int          `json:"version"`
-	Text    string       `json:"text"`
-	Facts   []FactRecord `json:"facts"`
-}
-
-// FactRecord is one thing that a rule looked at.
-type FactRecord struct {
-	Name      string     `json:"name"`
-	Value     float64    `json:"value"`
-	Unit      string     `json:"unit"`
-	Threshold *float64   `json:"threshold"` // nil: it is compared with nothing
-	Time      *time.Time `json:"time"`
-}
-
-// ReadingRecord is the newest reading of one signal.
-type ReadingRecord struct {
-	Signal string    `json:"signal"`
-	Value  *float64  `json:"value"` // nil: a position, which is not shown
-	Unit   string    `json:"unit"`
-	Time   time.Time `json:"time"`
-}
-
-func (s *Server) showVehicle(r *http.Request, _ nothing) (VehicleRecord, error) {
+func (s *Server) showVehicle(r *http.Request, _ nothing) (ops.VehicleRecord, error) {
 	id, err := vehicle.ParseID(r.PathValue("vid"))
 	if err != nil {
-		return VehicleRecord{}, refuse(http.StatusBadRequest, "%v", err)
+		return ops.VehicleRecord{}, ops.Refuse(http.StatusBadRequest, "%v", err)
 	}
-	st, ok, err := s.cfg.State(r.Context(), id)
-	if err != nil {
-		return VehicleRecord{}, err
-	}
-	if !ok {
-		return VehicleRecord{}, refuse(http.StatusNotFound, "no vehicle of this vid has reported")
-	}
-	now := s.cfg.Now()
-	driving, throttle := st.Driving(), st.Throttle()
-	record := VehicleRecord{
-		VID: string(id), AskedAt: now.UTC(), MaxAgeSeconds: s.cfg.MaxAge.Seconds(),
-		Driving:  verdict(driving.At(vehicle.At(now), s.cfg.MaxAge), driving.Time, st.ExplainDriving()),
-		Throttle: verdict(throttle.At(vehicle.At(now), s.cfg.MaxAge), throttle.Time, st.ExplainThrottle()),
-		Readings: []ReadingRecord{},
-	}
-	if driving.State != 0 {
-		record.Driving.Verdict, record.Driving.Value = driving.State.String(), string('0'+rune(driving.State))
-	}
-	if throttle.Time != 0 {
-		record.Throttle.Verdict, record.Throttle.Value = throttle.System.String(), string('0'+rune(throttle.System))
-	}
-	for i, reading := range st.Latest {
-		if reading.Time != 0 {
-			g := vehicle.Signal(i)
-			shown := ReadingRecord{Signal: g.String(), Unit: g.Unit(), Time: reading.Time.Time()}
-			if !g.IsPosition() {
-				shown.Value = new(float64(reading.Value))
-			}
-			record.Readings = append(record.Readings, shown)
-		}
-	}
-	return record, nil
+	record, _, err := s.ops.Vehicle(r.Context(), id)
+	return record, err
 }
 
-func verdict(o vehicle.Outcome, at vehicle.UnixMilli, e vehicle.Explanation) VerdictRecord {
-	v := VerdictRecord{Outcome: o.String(), Time: timeOrNil(at), Rule: e.Rule, Version: e.Version, Text: e.Text, Facts: []FactRecord{}}
-	if o == vehicle.Answered {
-		v.Outcome = "answered"
-	}
-	for _, f := range e.Facts {
-		if math.IsNaN(f.Value) || math.IsInf(f.Value, 0) {
-			continue // JSON has no word for it
+// onVehicle makes the call of an operation on the vehicle that the path names.
+func onVehicle(do func(ctx context.Context, by string, id vehicle.ID) (access.ForgetReceipt, error)) func(*http.Request, nothing) (access.ForgetReceipt, error) {
+	return func(r *http.Request, _ nothing) (access.ForgetReceipt, error) {
+		id, err := vehicle.ParseID(r.PathValue("vid"))
+		if err != nil {
+			return access.ForgetReceipt{}, ops.Refuse(http.StatusBadRequest, "%v", err)
 		}
-		r := FactRecord{Name: f.Name, Value: f.Value, Unit: f.Unit, Time: timeOrNil(f.Time)}
-		if !math.IsNaN(f.Threshold) && !math.IsInf(f.Threshold, 0) {
-			r.Threshold = &f.Threshold
-		}
-		v.Facts = append(v.Facts, r)
+		return do(r.Context(), caller(r), id)
 	}
-	return v
-}
-
-func timeOrNil(m vehicle.UnixMilli) *time.Time {
-	if m == 0 {
-		return nil
-	}
-	t := m.Time()
-	return &t
 }

@@ -7,7 +7,8 @@ import (
 	"time"
 
 	"carstate/internal/access"
-	"carstate/internal/admin"
+	"carstate/internal/admin/client"
+	"carstate/internal/ops"
 	"carstate/internal/vehicle"
 )
 
@@ -21,7 +22,7 @@ func TestVehicle(t *testing.T) {
 		}
 	}
 	state := vehicle.Observe(vehicle.State{}, x)
-	s := start(t, func(c *admin.Config) {
+	s := startOps(t, func(c *ops.Config) {
 		c.MaxAge = 5 * time.Minute
 		c.State = func(_ context.Context, id vehicle.ID) (vehicle.State, bool, error) {
 			switch id {
@@ -54,7 +55,7 @@ func TestVehicle(t *testing.T) {
 	if v, err = s.Vehicle(t.Context(), "carA"); err != nil || v.Driving.Outcome != "stale" || v.Driving.Value != "1" {
 		t.Errorf("an hour later: %+v, %v", v.Driving, err)
 	}
-	var refused *admin.Error
+	var refused *client.Error
 	if _, err := s.Vehicle(t.Context(), "carB"); !errors.As(err, &refused) || refused.Status != 404 {
 		t.Errorf("never reported: %v", err)
 	}

@@ -64,7 +64,7 @@ func TestForgottenWhileFolding(t *testing.T) {
 		send(30, true)
 		forgotten := make(chan error, 1)
 		go func() {
-			_, err := k.Forget(t.Context(), gone, "test")
+			_, err := k.Forget(t.Context(), gone)
 			forgotten <- err
 		}()
 		send(30, true) // whichever of them are stored before
@@ -85,7 +85,7 @@ func TestForgottenWhileFolding(t *testing.T) {
 		if _, ok, err := e.State(t.Context(), gone); ok || err != nil {
 			t.Errorf("it has a state: %v", err)
 		}
-		if _, err := k.Allow(t.Context(), gone, "test"); err != nil {
+		if _, err := k.Allow(t.Context(), gone); err != nil {
 			t.Fatal(err)
 		}
 		now += 100

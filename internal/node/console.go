@@ -6,16 +6,16 @@ import (
 
 	"carstate/internal/admin"
 	"carstate/internal/admin/console"
+	"carstate/internal/ops"
 	"carstate/internal/vehicle"
 )
 
 // console makes the operator's pages.
-func (n *Node) console(deeds *admin.Deeds) admin.Console {
+func (n *Node) console(operations *ops.Operations) admin.Console {
 	c := console.Config{
-		Deeds: deeds, Monitor: n.monitor, Tokens: &n.tokens, Sources: &n.sources, Operators: n.keeper.Operators(),
-		State: n.engine.State, Recent: n.recent, Audit: n.keeper.AuditPage,
+		Ops: operations, Monitor: n.monitor, Known: admin.Known, Recent: n.recent,
 		Ready: n.health.ready, Writable: n.engine.Writable,
-		MaxAge: n.config.MaxAge, Registry: n.registry, Log: n.config.Log, Roads: n.roads, Secure: n.config.speaksTLS(AdminAddr),
+		Registry: n.registry, Log: n.config.Log, Roads: n.roads, Secure: n.config.speaksTLS(AdminAddr),
 	}
 	if n.ports[QueryAddr] != nil {
 		c.QueryURL = n.URL(QueryAddr)

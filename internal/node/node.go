@@ -18,9 +18,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"carstate/internal/access"
-	"carstate/internal/admin"
 	"carstate/internal/admin/console"
 	"carstate/internal/fleet"
+	"carstate/internal/ops"
 	"carstate/internal/overload"
 	"carstate/internal/query"
 	"carstate/internal/road"
@@ -180,7 +180,7 @@ func checkAdminKey(c *Config) error {
 	if !c.has(Admin) {
 		return nil
 	}
-	return admin.CheckKey(c.Stream.DataDir)
+	return ops.CheckKey(c.Stream.DataDir)
 }
 
 // adminKey returns the key of the node's admin listener, made at its first
@@ -192,7 +192,7 @@ func adminKey(c *Config) (string, error) {
 	if err := os.MkdirAll(c.Stream.DataDir, 0o700); err != nil {
 		return "", fmt.Errorf("the data directory cannot be made: %w", err)
 	}
-	return admin.LoadOrCreateKey(c.Stream.DataDir)
+	return ops.LoadOrCreateKey(c.Stream.DataDir)
 }
 
 // Wait returns when the node is to end: nil after ctx did, else what failed.

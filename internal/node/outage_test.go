@@ -11,7 +11,8 @@ import (
 	"time"
 
 	"carstate/internal/access"
-	"carstate/internal/admin"
+	"carstate/internal/admin/client"
+	"carstate/internal/ops"
 	"carstate/internal/stream"
 	"carstate/internal/stream/streamtest"
 	"carstate/internal/testkit"
@@ -44,11 +45,11 @@ func TestIngestAfterOutage(t *testing.T) {
 	if err := until(30*time.Second, testkit.Says(ready, http.StatusOK, "")); err != nil {
 		t.Fatal(err)
 	}
-	key, err := admin.LoadKey(c.Stream.DataDir)
+	key, err := ops.LoadKey(c.Stream.DataDir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	operator := &admin.Client{URL: n.URL(AdminAddr), Key: key}
+	operator := &client.Client{URL: n.URL(AdminAddr), Key: key}
 	// With so little patience a disk that is slow once refuses what it has stored.
 	source, tries := "", 0
 	if err := until(30*time.Second, func() error {

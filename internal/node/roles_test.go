@@ -12,7 +12,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"carstate/internal/access"
-	"carstate/internal/admin"
+	"carstate/internal/admin/client"
+	"carstate/internal/ops"
 	"carstate/internal/stream"
 	"carstate/internal/stream/streamtest"
 	"carstate/internal/testkit"
@@ -48,11 +49,11 @@ func TestWhoFollowsStates(t *testing.T) {
 	shows := nodeOf(t, c.URLs(), Admin, maxFeedAge)
 	takesIn := nodeOf(t, c.URLs(), Ingest, maxFeedAge)
 	judges := nodeOf(t, c.URLs(), Derive, maxFeedAge)
-	secret, err := admin.LoadKey(shows.config.Stream.DataDir)
+	secret, err := ops.LoadKey(shows.config.Stream.DataDir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	operator := &admin.Client{URL: shows.URL(AdminAddr), Key: secret}
+	operator := &client.Client{URL: shows.URL(AdminAddr), Key: secret}
 	source, err1 := operator.AddSource(t.Context(), "gateway", access.AllVehicles(), time.Time{})
 	token, err2 := operator.IssueToken(t.Context(), access.TokenRequest{Developer: "Ada", Operations: access.AllOperations, Vehicles: access.AllVehicles()})
 	if err := errors.Join(err1, err2); err != nil {

@@ -10,9 +10,9 @@ import (
 	"carstate/internal/access"
 	"carstate/internal/admin"
 	"carstate/internal/ingest"
+	"carstate/internal/ops"
 	"carstate/internal/overload"
 	"carstate/internal/query"
-	"carstate/internal/vehicle"
 )
 
 // server is one listener's server.
@@ -70,8 +70,7 @@ func (n *Node) addServers(t *tls.Config, adminKey access.Hash) {
 // adminConfig has the probes alone where the node has not the operator's role.
 func (n *Node) adminConfig(key access.Hash, t *tls.Config) admin.Config {
 	c := admin.Config{
-		ProbesOnly: true,
-		Alive:      n.engine.Alive, Ready: n.health.ready, ReadyFor: make(map[string]func() error), FeedAge: n.health.feedAge,
+		Alive: n.engine.Alive, Ready: n.health.ready, ReadyFor: make(map[string]func() error), FeedAge: n.health.feedAge,
 		Gatherer: n.registry, Registry: n.registry, Log: n.config.Log, TLS: t, Version: n.config.Version,
 	}
 	for job, ready := range map[string]func() error{Query: n.health.answers, Ingest: n.health.canStore} {
@@ -82,13 +81,11 @@ func (n *Node) adminConfig(key access.Hash, t *tls.Config) admin.Config {
 	if !n.config.has(Admin) {
 		return c
 	}
-	c.ProbesOnly = false
-	c.Tokens, c.Sources, c.Operators = &n.tokens, &n.sources, n.keeper.Operators()
-	c.Keeper, c.AdminKey, c.KeyDir = n.keeper, key, n.config.Stream.DataDir
-	c.State, c.MaxAge, c.Console = n.engine.State, n.config.MaxAge, n.console
-	c.Roads, c.Store, c.Started = n.roads, n.keeper, n.health.started
-	c.Forget, c.Allow, c.Forgotten = n.keeper.Forget, n.keeper.Allow, n.engine.Forgotten().Has
-	c.VehicleName = func(id vehicle.ID) string { return n.engine.Forgotten().Hash(id).Short() }
+	c.Ops = ops.New(ops.Config{
+		Store: n.keeper, Tokens: &n.tokens, Sources: &n.sources, Operators: n.keeper.Operators(), Forgotten: n.engine.Forgotten(),
+		State: n.engine.State, MaxAge: n.config.MaxAge, AdminKey: key, KeyDir: n.config.Stream.DataDir, Log: n.config.Log,
+	})
+	c.Console, c.Roads, c.Started = n.console(c.Ops), n.roads, n.health.started
 	return c
 }
 

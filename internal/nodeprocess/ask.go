@@ -12,7 +12,9 @@ import (
 	"time"
 
 	"carstate/internal/access"
-	"carstate/internal/admin"
+	"carstate/internal/admin/client"
+	"carstate/internal/admin/wire"
+	"carstate/internal/ops"
 )
 
 // browser is a client that keeps to the connection it has, waits at most so long
@@ -96,17 +98,13 @@ func do(req *http.Request) (status int, text []byte, err error) {
 	return resp.StatusCode, text, err
 }
 
-// AdminClient is an alias, so that tests of packages that may not import
-// internal/admin can name the type.
-type AdminClient = admin.Client
-
 // AdminClient calls the node's admin API with the key of its data directory.
-func (n *Node) AdminClient() (*admin.Client, error) {
-	key, err := admin.LoadKey(n.Dir)
+func (n *Node) AdminClient() (*client.Client, error) {
+	key, err := ops.LoadKey(n.Dir)
 	if err != nil {
 		return nil, err
 	}
-	return &admin.Client{URL: n.URL(Admin), Key: key}, nil
+	return &client.Client{URL: n.URL(Admin), Key: key}, nil
 }
 
 // AddSource makes a source that speaks for all vehicles and returns its key.
@@ -120,10 +118,10 @@ func (n *Node) AddSource(ctx context.Context, name string) (string, error) {
 }
 
 // IssueToken issues a token for all vehicles and both operations.
-func (n *Node) IssueToken(ctx context.Context, developer string) (admin.IssuedToken, error) {
+func (n *Node) IssueToken(ctx context.Context, developer string) (wire.IssuedToken, error) {
 	c, err := n.AdminClient()
 	if err != nil {
-		return admin.IssuedToken{}, err
+		return wire.IssuedToken{}, err
 	}
 	return c.IssueToken(ctx, access.TokenRequest{Developer: developer, Operations: access.AllOperations, Vehicles: access.AllVehicles()})
 }

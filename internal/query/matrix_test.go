@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"carstate/internal/access"
+	"carstate/internal/admin/client"
 	"carstate/internal/nodeprocess"
 	"carstate/internal/vehicle"
 
@@ -249,7 +250,7 @@ type matrix struct {
 	node    *nodeprocess.Node
 	key     string // of the source for which the cars report
 	token   string // for all vehicles
-	admin   *nodeprocess.AdminClient
+	admin   *client.Client
 	lasting []car // that no check forgets
 	made    int   // cars so far
 	callers int

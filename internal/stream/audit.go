@@ -22,12 +22,6 @@ func (k *Keeper) Audit(ctx context.Context, ev access.Event) error {
 	return err
 }
 
-// AuditTail returns the newest events, at most limit, newest first.
-func (k *Keeper) AuditTail(ctx context.Context, limit int) ([]access.Event, error) {
-	events, _, err := k.AuditPage(ctx, 0, limit)
-	return events, err
-}
-
 // AuditPage returns the newest events before the one that is numbered, at most
 // limit, newest first; before 0 is the end. older is the before of the next page,
 // 0 if there is none.

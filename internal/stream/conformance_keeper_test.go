@@ -251,7 +251,7 @@ func auditOrder(t *testing.T, e *stream.Engine) {
 			t.Fatal(err)
 		}
 	}
-	events, err := k.AuditTail(testkit.Context(t), 3)
+	events, _, err := k.AuditPage(testkit.Context(t), 0, 3)
 	if err != nil {
 		t.Fatal(err)
 	}

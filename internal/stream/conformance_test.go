@@ -421,7 +421,7 @@ func cursorsFollow(t *testing.T, e *stream.Engine) {
 	if err := part.Commit(ctx, 1, map[vehicle.ID]vehicle.State{vid: vehicle.Observe(vehicle.State{}, sample(string(vid), 1, 10))}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := k.Forget(ctx, vid, "ada"); err != nil {
+	if _, err := k.Forget(ctx, vid); err != nil {
 		t.Fatal(err)
 	}
 	_, _, err = part.Next(ctx)

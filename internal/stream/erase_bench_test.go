@@ -92,7 +92,7 @@ func BenchmarkBackup(b *testing.B) {
 		b.ReportMetric(float64(b.N)*benchFleet/b.Elapsed().Seconds(), "vehicles/s")
 	})
 	restore := func(b *testing.B, k *Keeper) {
-		if _, err := k.Restore(b.Context(), bytes.NewReader(file.Bytes()), "bench", func(int, int) {}); err != nil {
+		if _, err := k.Restore(b.Context(), bytes.NewReader(file.Bytes()), unaudited, func(int, int) {}); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -74,7 +74,7 @@ func TestStateThatCameBack(t *testing.T) {
 	}
 	testkit.Await(t, "it is back", func() bool { return n.knows(secretVID) })
 	n.forget(t, "Allowed")
-	if _, err := n.Allow(t.Context(), "Allowed", "ada"); err != nil {
+	if _, err := n.Allow(t.Context(), "Allowed"); err != nil {
 		t.Fatal(err)
 	}
 	n.drive(t, 2000, "Allowed")

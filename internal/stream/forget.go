@@ -132,47 +132,44 @@ func (e *Engine) Forgotten() *access.Forgotten { return &e.forgotten }
 
 // Forget erases a vehicle and keeps it from coming back. When it returns nil,
 // this node knows nothing of the vehicle any more; other nodes follow within
-// their feeds' latency. It audits itself.
-func (k *Keeper) Forget(ctx context.Context, id vehicle.ID, by string) (r access.ForgetReceipt, err error) {
+// their feeds' latency.
+func (k *Keeper) Forget(ctx context.Context, id vehicle.ID) (r access.ForgetReceipt, err error) {
 	hash := k.e.forgotten.Hash(id)
 	within, err := k.e.erasedWithin(ctx)
 	if err != nil {
 		return r, err
 	}
-	err = k.audited(ctx, access.Event{Actor: by, Action: "vehicle.forget", Object: hash.String()}, func() error {
-		now := k.e.now().UTC().Truncate(time.Millisecond)
-		var t access.Tombstone
-		put := func(again func(access.Tombstone) bool) (seq uint64, err error) {
-			return k.putTombstone(ctx, hash, func(is access.Tombstone) (access.Tombstone, error) {
-				if t = is; !again(is) {
-					t = access.Tombstone{Vehicle: hash, Forgotten: now}
-				}
-				return t, nil
-			})
-		}
-		// Who asks again does not put the erasure off.
-		seq, err := put(func(is access.Tombstone) bool {
-			return !is.Forgotten.IsZero() && is.Removed && is.Lifted.IsZero() && is.Erased.IsZero()
-		})
-		if err != nil {
-			return err
-		}
-		removed, err := k.remove(ctx, id, seq)
-		if err != nil {
-			return err
-		}
-		if removed != (access.RemovedCount{}) && !t.Forgotten.Equal(now) {
-			// Some of it had come back, and is to be erased as well.
-			if _, err := put(func(access.Tombstone) bool { return false }); err != nil {
-				return err
+	now := k.e.now().UTC().Truncate(time.Millisecond)
+	var t access.Tombstone
+	put := func(again func(access.Tombstone) bool) (seq uint64, err error) {
+		return k.putTombstone(ctx, hash, func(is access.Tombstone) (access.Tombstone, error) {
+			if t = is; !again(is) {
+				t = access.Tombstone{Vehicle: hash, Forgotten: now}
 			}
-		}
-		r = receipt(t, removed)
-		by := t.Forgotten.Add(within)
-		r.ErasedBy = &by
-		return k.noteRemoved(ctx, t)
+			return t, nil
+		})
+	}
+	// A second forget does not put the erasure off.
+	seq, err := put(func(is access.Tombstone) bool {
+		return !is.Forgotten.IsZero() && is.Removed && is.Lifted.IsZero() && is.Erased.IsZero()
 	})
-	return r, err
+	if err != nil {
+		return r, err
+	}
+	removed, err := k.remove(ctx, id, seq)
+	if err != nil {
+		return r, err
+	}
+	if removed != (access.RemovedCount{}) && !t.Forgotten.Equal(now) {
+		// Some of it had come back, and is to be erased as well.
+		if _, err := put(func(access.Tombstone) bool { return false }); err != nil {
+			return r, err
+		}
+	}
+	r = receipt(t, removed)
+	by := t.Forgotten.Add(within)
+	r.ErasedBy = &by
+	return r, k.noteRemoved(ctx, t)
 }
 
 // noteRemoved notes that all is taken away that a tombstone forbids. A forget that
@@ -187,24 +184,19 @@ func (k *Keeper) noteRemoved(ctx context.Context, t access.Tombstone) error {
 
 // Allow lifts the tombstone of a vehicle, which starts without a past. It is
 // [access.ErrNotFound] if the vehicle is not forgotten.
-func (k *Keeper) Allow(ctx context.Context, id vehicle.ID, by string) (r access.ForgetReceipt, err error) {
+func (k *Keeper) Allow(ctx context.Context, id vehicle.ID) (access.ForgetReceipt, error) {
 	if !k.e.forgotten.Has(id) {
-		return r, access.ErrNotFound
+		return access.ForgetReceipt{}, access.ErrNotFound
 	}
-	hash := k.e.forgotten.Hash(id)
-	err = k.audited(ctx, access.Event{Actor: by, Action: "vehicle.allow", Object: hash.String()}, func() error {
-		for {
-			t, ok := k.e.forgotten.Find(id) // under any key
-			if !ok || t.Opened {
-				r = receipt(t, access.RemovedCount{})
-				return nil
-			}
-			if err := k.lift(ctx, id, t.Vehicle); err != nil {
-				return err
-			}
+	for {
+		t, ok := k.e.forgotten.Find(id) // under any key
+		if !ok || t.Opened {
+			return receipt(t, access.RemovedCount{}), nil
 		}
-	})
-	return r, err
+		if err := k.lift(ctx, id, t.Vehicle); err != nil {
+			return access.ForgetReceipt{}, err
+		}
+	}
 }
 
 // lift opens the way in two steps, so that no node still drops what another one
@@ -231,25 +223,6 @@ func (k *Keeper) lift(ctx context.Context, id vehicle.ID, hash access.VehicleHas
 		return t, nil
 	})
 	return err
-}
-
-// audited writes the intention, does the deed, and writes it if that failed.
-func (k *Keeper) audited(ctx context.Context, ev access.Event, do func() error) error {
-	write := func(ctx context.Context, outcome string) error {
-		ev.Time, ev.Outcome = k.e.now().UTC().Truncate(time.Millisecond), outcome
-		return k.Audit(ctx, ev)
-	}
-	if err := write(ctx, "intended"); err != nil {
-		return fmt.Errorf("the audit cannot be written, so nothing was done: %w", err)
-	}
-	err := do()
-	if err == nil {
-		k.e.log.Info("done", "action", ev.Action, "object", ev.Object, "actor", ev.Actor)
-		return nil
-	}
-	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTimeout)
-	defer cancel()
-	return errors.Join(err, write(late, "failed"))
 }
 
 // errNoTombstone means that there is no tombstone to be changed: it went with its

@@ -47,13 +47,13 @@ func TestRecentForgets(t *testing.T) {
 	if err := e.Append(testkit.Context(t), []vehicle.Sample{sample("car1", 1000, 1)}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := k.Forget(testkit.Context(t), "car1", "admin"); err != nil {
+	if _, err := k.Forget(testkit.Context(t), "car1"); err != nil {
 		t.Fatal(err)
 	}
 	if r, err := e.Recent(testkit.Context(t), "car1", 1000); err != nil || len(r.Samples) != 0 {
 		t.Errorf("forgotten: %+v, %v", r, err)
 	}
-	if _, err := k.Allow(testkit.Context(t), "car1", "admin"); err != nil {
+	if _, err := k.Allow(testkit.Context(t), "car1"); err != nil {
 		t.Fatal(err)
 	}
 	if err := e.Append(testkit.Context(t), []vehicle.Sample{sample("car1", 2000, 2)}); err != nil {

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -80,10 +79,13 @@ func (r *restore) count(subject string, o restored) {
 	r.counts[kind] = c
 }
 
-// Restore merges a backup into the store. Nothing is changed before all of it was
-// read and found whole; an error of that is [Keeper.BadBackup]. progress is called now
-// and then, with the records done, from one goroutine at a time. It audits itself.
-func (k *Keeper) Restore(ctx context.Context, from io.Reader, by string, progress func(done, total int)) (report access.RestoreReport, err error) {
+// Restore merges a backup into the store. Nothing is changed before all of it was read
+// and found whole; an error of that is [Keeper.BadBackup]. Then it calls audited, which
+// calls merge or returns why not. progress is called now and then, with the records done,
+// from one goroutine at a time.
+func (k *Keeper) Restore(
+	ctx context.Context, from io.Reader, audited func(info access.BackupInfo, merge func() error) error, progress func(done, total int),
+) (report access.RestoreReport, err error) {
 	if !k.restoring.TryLock() {
 		return report, access.ErrBusy
 	}
@@ -99,10 +101,7 @@ func (k *Keeper) Restore(ctx context.Context, from io.Reader, by string, progres
 	if r.info, err = CheckBackup(file); err != nil {
 		return report, err
 	}
-	detail := fmt.Sprintf("%d records of %s", r.info.Records, r.info.Began.Format(time.RFC3339))
-	err = k.audited(ctx, access.Event{Actor: by, Action: "backup.restore", Object: "backup", Detail: detail}, func() error {
-		return r.run(ctx, file, progress)
-	})
+	err = audited(r.info, func() error { return r.run(ctx, file, progress) })
 	return access.RestoreReport{Backup: r.info, Kinds: r.counts}, err
 }
 
@@ -310,32 +309,28 @@ func (k *Keeper) bury(ctx context.Context, hash access.VehicleHash, at time.Time
 }
 
 // Bury takes kept receipts: the vehicles in them are forgotten, unless they were
-// allowed again since. It says how many became so, and audits itself.
-func (k *Keeper) Bury(ctx context.Context, receipts []access.ForgetReceipt, by string) (buried int, err error) {
-	detail := strconv.Itoa(len(receipts)) + " receipts"
-	err = k.audited(ctx, access.Event{Actor: by, Action: "vehicle.forget", Object: "receipts", Detail: detail}, func() error {
-		for _, r := range receipts {
-			hash, err := access.ParseVehicleHash(r.Vehicle)
-			if err != nil {
-				return err
-			}
-			if r.AllowedAt != nil {
-				continue
-			}
-			added, err := k.bury(ctx, hash, r.ForgottenAt)
-			if err != nil {
-				return err
-			}
-			if added {
-				buried++
-			}
+// allowed again since. It says how many became so.
+func (k *Keeper) Bury(ctx context.Context, receipts []access.ForgetReceipt) (buried int, err error) {
+	for _, r := range receipts {
+		hash, err := access.ParseVehicleHash(r.Vehicle)
+		if err != nil {
+			return buried, err
 		}
-		if buried == 0 {
-			return nil
+		if r.AllowedAt != nil {
+			continue
 		}
-		return k.removeForgotten(ctx)
-	})
-	return buried, err
+		added, err := k.bury(ctx, hash, r.ForgottenAt)
+		if err != nil {
+			return buried, err
+		}
+		if added {
+			buried++
+		}
+	}
+	if buried == 0 {
+		return 0, nil
+	}
+	return buried, k.removeForgotten(ctx)
 }
 
 // removeForgotten takes away what is stored of vehicles whose names are not at

@@ -512,7 +512,7 @@ func TestRestoreKeepsRoads(t *testing.T) {
 	restored := new(road.Map)
 	end := keepRoads(t, b, restored, true)
 	for range 2 {
-		report, err := k.Restore(t.Context(), bytes.NewReader(backup.Bytes()), "ada", func(int, int) {})
+		report, err := k.Restore(t.Context(), bytes.NewReader(backup.Bytes()), func(_ access.BackupInfo, merge func() error) error { return merge() }, func(int, int) {})
 		if err != nil {
 			t.Fatal(err)
 		}

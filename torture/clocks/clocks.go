@@ -15,8 +15,8 @@ import (
 	"slices"
 	"time"
 
-	"carstate/internal/admin"
 	"carstate/internal/nodeprocess"
+	"carstate/internal/ops"
 	"carstate/torture/row"
 )
 
@@ -295,7 +295,7 @@ func (t *trial) counted(ctx context.Context) error {
 		return err
 	}
 	today := int64(-1)
-	var record admin.TokenRecord
+	var record ops.TokenRecord
 	for today != day(time.Now()) { // once more at midnight
 		today = day(time.Now())
 		if record, err = c.Token(ctx, t.steadyID); err != nil {

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"carstate/internal/access"
-	"carstate/internal/admin"
+	"carstate/internal/admin/client"
 	"carstate/internal/nodeprocess"
 	"carstate/torture/row"
 )
@@ -21,7 +21,7 @@ type world struct {
 	*nodeprocess.Node
 	*contract
 	attempt *row.Attempt
-	admin   *admin.Client
+	admin   *client.Client
 	log     *logWatch
 	open    []*token // without a limit
 	strange []string // what is no token

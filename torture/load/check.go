@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"carstate/internal/access"
-	"carstate/internal/admin"
+	"carstate/internal/admin/client"
 	"carstate/internal/nodeprocess"
 	"carstate/internal/vehicle"
 )
@@ -176,7 +176,7 @@ func (l *Load) checkRecord(ctx context.Context, node *nodeprocess.Node, r *recor
 
 // checkStates looks at the whole state of some vehicles: its reading is that of
 // the sample whose time it bears.
-func (l *Load) checkStates(ctx context.Context, c *admin.Client) error {
+func (l *Load) checkStates(ctx context.Context, c *client.Client) error {
 	for _, vid := range l.journal.pick(l.rnd, 0, someRecords) {
 		was := l.journal.before(vid)
 		if was.unsure || was.forgotten || was.lost {

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"carstate/internal/access"
-	"carstate/internal/admin"
+	"carstate/internal/admin/client"
 	"carstate/internal/nodeprocess"
 	"carstate/internal/vehicle"
 )
@@ -27,7 +27,7 @@ func (l *Load) operate(ctx context.Context, n *nodeprocess.Node) {
 		l.a.Offered(1)
 		must := l.MustAnswer.Load()
 		err := deed()
-		var said *admin.Error
+		var said *client.Error
 		switch {
 		case err == nil:
 			l.a.Acknowledged(1)
@@ -47,7 +47,7 @@ func (l *Load) operate(ctx context.Context, n *nodeprocess.Node) {
 }
 
 // deed chooses what to do next.
-func (l *Load) deed(ctx context.Context, c *admin.Client) func() error {
+func (l *Load) deed(ctx context.Context, c *client.Client) func() error {
 	j := l.journal
 	j.mu.Lock()
 	defer j.mu.Unlock()

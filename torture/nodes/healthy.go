@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"carstate/internal/admin"
+	"carstate/internal/admin/wire"
 	"carstate/internal/nodeprocess"
 	"carstate/torture/row"
 	"carstate/torture/writers"
@@ -43,7 +43,7 @@ func (s *system) revokeOne(ctx context.Context, at int) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	var t admin.IssuedToken
+	var t wire.IssuedToken
 	if err := nodeprocess.Until(ctx, settleWithin, func(ctx context.Context) (err error) {
 		t, err = s.nodes[at].IssueToken(ctx, "Ada")
 		return err

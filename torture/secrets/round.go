@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"carstate/internal/access"
-	"carstate/internal/admin"
+	"carstate/internal/admin/client"
 	"carstate/internal/nodeprocess"
 	"carstate/internal/vehicle"
 	"carstate/torture/row"
@@ -30,7 +30,7 @@ type round struct {
 	rng   *rand.Rand
 	dir   string
 	node  *nodeprocess.Node
-	admin *admin.Client
+	admin *client.Client
 
 	collector *httptest.Server // of traces
 

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"carstate/internal/access"
-	"carstate/internal/admin"
+	"carstate/internal/admin/client"
 	"carstate/internal/nodeprocess"
 	"carstate/torture/load"
 	"carstate/torture/row"
@@ -40,7 +40,7 @@ const (
 type traffic struct {
 	a     *row.Attempt
 	n     *nodeprocess.Node
-	admin *admin.Client
+	admin *client.Client
 	key   string
 	token string
 

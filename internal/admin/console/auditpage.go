@@ -21,10 +21,10 @@ func (c *Console) auditPage(w http.ResponseWriter, r *http.Request, s *session) 
 	if err != nil {
 		before = 0
 	}
-	events, older, err := c.Audit(r.Context(), before, eventsListed)
+	events, older, err := c.Ops.Audit(r.Context(), before, eventsListed)
 	if err != nil {
-		c.Log.Error("the audit cannot be read", "error", err)
-		c.fail(w, s, http.StatusServiceUnavailable, "Audit", "the audit cannot be read at present; the service's log says why")
+		refusal := c.Ops.Explain("audit.list", err)
+		c.fail(w, s, refusal.Status, "Audit", refusal.Error())
 		return
 	}
 	c.showTo(w, s, http.StatusOK, "audit", page{Title: "Audit", Section: "audit", Data: auditView{events, older, before != 0}})

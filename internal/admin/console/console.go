@@ -16,8 +16,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
-	"carstate/internal/access"
 	"carstate/internal/admin/roadmap"
+	"carstate/internal/ops"
 	"carstate/internal/road"
 	"carstate/internal/vehicle"
 )
@@ -25,56 +25,26 @@ import (
 // Config is what a [Console] is made of. All but the last four, Roads and
 // QueryURL are required.
 type Config struct {
-	Deeds     Deeds
-	Monitor   *Monitor
-	Tokens    *access.Tokens // this node's copies, which are read only
-	Sources   *access.Sources
-	Operators *access.Operators
+	Ops     *ops.Operations
+	Monitor *Monitor
+	// Known receives the context of each request with a session.
+	Known func(request context.Context)
 
-	// State reads what is stored of a vehicle, Recent its retained samples:
-	// at least most of them, or all since a time that all says is the first.
-	State  func(context.Context, vehicle.ID) (s vehicle.State, ok bool, err error)
+	// Recent reads a vehicle's retained samples: at least most of them, or all
+	// since a time that all says is the first.
 	Recent func(ctx context.Context, id vehicle.ID, most int) (samples []vehicle.Sample, since time.Time, all bool, err error)
-	// Audit reads the newest events before the one that is numbered; older
-	// is the number for the next page, 0 if there is none.
-	Audit func(ctx context.Context, before uint64, limit int) (events []access.Event, older uint64, err error)
 	// Ready and Writable say why the node does not do its work, or cannot
 	// store.
 	Ready, Writable func() error
 
-	Roads    *road.Map     // what this node knows of the roads; nil: nothing
-	MaxAge   time.Duration // how old readings may be and still answer
-	QueryURL string        // where developers ask, for the line to paste; "": not shown
-	Secure   bool          // the listener speaks TLS
+	Roads    *road.Map // what this node knows of the roads; nil: nothing
+	QueryURL string    // where developers ask, for the line to paste; "": not shown
+	Secure   bool      // the listener speaks TLS
 
 	LiveEvery time.Duration         // how often pages are kept up to date; 0: every 2 s
 	Registry  prometheus.Registerer // nil: metrics are kept for nobody
 	Log       *slog.Logger          // nil: nothing is logged
 	Now       func() time.Time      // nil: time.Now
-}
-
-// Deeds are what an operator can do, each audited before it is done. An error is
-// one line that may be shown; it may have a Status of HTTP.
-type Deeds interface {
-	Identify(key string) (who string, hash access.Hash, ok bool)
-	Counts(who string, hash access.Hash) bool
-	// Known is told the context of each request with a session.
-	Known(request context.Context)
-
-	IssueToken(ctx context.Context, by string, r access.TokenRequest) (t access.Token, secret string, err error)
-	RotateToken(ctx context.Context, by, id string, overlap time.Duration) (t access.Token, secret string, err error)
-	RevokeToken(ctx context.Context, by, id string) (access.Token, error)
-
-	AddSource(ctx context.Context, by, name string, v access.Vehicles, expires time.Time) (s access.Source, key string, err error)
-	RotateSource(ctx context.Context, by, name string, overlap time.Duration) (s access.Source, key string, err error)
-	RemoveSource(ctx context.Context, by, name string) (access.Source, error)
-
-	AddOperator(ctx context.Context, by, name string) (o access.Operator, key string, err error)
-	RotateOperator(ctx context.Context, by, name string) (o access.Operator, key string, err error)
-	RemoveOperator(ctx context.Context, by, name string) (access.Operator, error)
-	RotateAdminKey(ctx context.Context, by string) error
-
-	Forget(ctx context.Context, by string, id vehicle.ID) (access.ForgetReceipt, error)
 }
 
 // Console is the handler of all pages. Make one with [New].
@@ -108,7 +78,7 @@ func New(cfg Config) *Console {
 	}
 	c := &Console{Config: cfg, closing: make(chan struct{})}
 	c.close = sync.OnceFunc(func() { close(c.closing) })
-	c.sessions = sessions{deeds: cfg.Deeds, now: cfg.Now, secure: cfg.Secure}
+	c.sessions = sessions{ops: cfg.Ops, known: cfg.Known, now: cfg.Now, secure: cfg.Secure}
 	c.attempts.seed = maphash.MakeSeed()
 	c.pages = c.parsePages()
 	if cfg.Roads != nil {

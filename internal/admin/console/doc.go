@@ -2,8 +2,8 @@
 // sources, operators, the audit, and the login before them.
 //
 // Every page is made on the server and works without script, but for what comes
-// live over server-sent events. What an operator does goes through the same deeds
-// as a call of the API; the package must do none by itself. A secret passes
+// live over server-sent events. What an operator does goes through package ops,
+// as a call of the API does; the package must do none of it by itself. A secret passes
 // through once, into the page that shows it: nothing here may keep or log one, or
 // put one into an address. Nothing may be shown to who is not logged in, but the
 // login and what it looks like.

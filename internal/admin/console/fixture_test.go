@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,6 +20,8 @@ import (
 
 	"carstate/internal/access"
 	"carstate/internal/fleet"
+	"carstate/internal/ops"
+	"carstate/internal/ops/opstest"
 	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
@@ -27,236 +30,76 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
-// memory does deeds on tables of its own, without an audit.
-type memory struct {
-	clock     *testkit.Clock
-	tokens    access.Tokens
-	sources   access.Sources
-	operators access.Operators
-
-	mu    sync.Mutex // guards what follows
-	admin access.Hash
-	did   []string // who did what
-	known int      // requests with a session
-	fail  error    // what every deed returns
-}
-
-// refused is a deed's error that has a status.
-type refused struct{ error }
-
-func (refused) Status() int { return http.StatusBadRequest }
-
-var errDisk = errors.New("it could not be stored")
-
-func (m *memory) note(by, what string) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.did = append(m.did, by+" "+what)
-	return m.fail
-}
-
-func (m *memory) deeds() string {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	all := strings.Join(m.did, ", ")
-	m.did = nil
-	return all
-}
-
-func (m *memory) Identify(key string) (string, access.Hash, bool) {
-	hash := access.HashOf(key)
-	m.mu.Lock()
-	isAdmin := hash == m.admin
-	m.mu.Unlock()
-	if isAdmin {
-		return access.AdminName, hash, true
-	}
-	o, err := m.operators.Verify([]byte(key))
-	return o.Name, hash, err == nil
-}
-
-func (m *memory) Counts(who string, hash access.Hash) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if who == access.AdminName {
-		return hash == m.admin
-	}
-	o, ok := m.operators.Get(who)
-	return ok && o.Removed.IsZero() && o.Hash == hash
-}
-
-func (m *memory) Known(context.Context) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.known++
-}
-
-func (m *memory) requestsKnown() int {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	n := m.known
-	m.known = 0
-	return n
-}
-
-func (m *memory) IssueToken(_ context.Context, by string, r access.TokenRequest) (access.Token, string, error) {
-	t, secret, err := access.Issue(r, m.clock.Now())
-	if err != nil {
-		return t, "", refused{err}
-	}
-	if err = m.note(by, "token.issue"); err == nil {
-		m.tokens.Put(t)
-	}
-	return t, secret, err
-}
-
-func (m *memory) RotateToken(_ context.Context, by, id string, overlap time.Duration) (access.Token, string, error) {
-	g, ok := m.tokens.Get(id)
-	if !ok {
-		return access.Token{}, "", access.ErrNotFound
-	}
-	t := g.Token
-	secret, hash := access.NewSecret(t.Kind())
-	err := errors.Join(t.Rotate(hash, overlap, m.clock.Now()), m.note(by, "token.rotate"))
-	if err == nil {
-		m.tokens.Put(t)
-	}
-	return t, secret, err
-}
-
-func (m *memory) RevokeToken(_ context.Context, by, id string) (access.Token, error) {
-	g, ok := m.tokens.Get(id)
-	if !ok {
-		return access.Token{}, access.ErrNotFound
-	}
-	t := g.Token
-	t.Revoked = m.clock.Now()
-	err := m.note(by, "token.revoke")
-	if err == nil {
-		m.tokens.Put(t)
-	}
-	return t, err
-}
-
-func (m *memory) AddSource(_ context.Context, by, name string, v access.Vehicles, expires time.Time) (access.Source, string, error) {
-	s, key, err := access.AddSource(name, v, expires, m.clock.Now())
-	if err != nil {
-		return s, "", refused{err}
-	}
-	if err = m.note(by, "source.add"); err == nil {
-		m.sources.Put(s)
-	}
-	return s, key, err
-}
-
-func (m *memory) RotateSource(_ context.Context, by, name string, overlap time.Duration) (access.Source, string, error) {
-	s, ok := m.sources.Get(name)
-	if !ok {
-		return access.Source{}, "", access.ErrNotFound
-	}
-	next := *s
-	key, hash := access.NewSecret(access.SourceKind)
-	err := errors.Join(next.Rotate(hash, overlap, m.clock.Now()), m.note(by, "source.rotate"))
-	if err == nil {
-		m.sources.Put(next)
-	}
-	return next, key, err
-}
-
-func (m *memory) RemoveSource(_ context.Context, by, name string) (access.Source, error) {
-	s, ok := m.sources.Get(name)
-	if !ok {
-		return access.Source{}, access.ErrNotFound
-	}
-	next := *s
-	next.Removed = m.clock.Now()
-	err := m.note(by, "source.remove")
-	if err == nil {
-		m.sources.Put(next)
-	}
-	return next, err
-}
-
-func (m *memory) AddOperator(_ context.Context, by, name string) (access.Operator, string, error) {
-	o, key, err := access.AddOperator(name, m.clock.Now())
-	if err != nil {
-		return o, "", refused{err}
-	}
-	if err = m.note(by, "operator.add"); err == nil {
-		m.operators.Put(o)
-	}
-	return o, key, err
-}
-
-func (m *memory) RotateOperator(_ context.Context, by, name string) (access.Operator, string, error) {
-	o, ok := m.operators.Get(name)
-	if !ok {
-		return o, "", access.ErrNotFound
-	}
-	key, hash := access.NewSecret(access.OperatorKind)
-	o.Rotate(hash, m.clock.Now())
-	m.operators.Put(o)
-	return o, key, m.note(by, "operator.rotate")
-}
-
-func (m *memory) RemoveOperator(_ context.Context, by, name string) (access.Operator, error) {
-	o, ok := m.operators.Get(name)
-	if !ok {
-		return o, access.ErrNotFound
-	}
-	o.Removed = m.clock.Now()
-	m.operators.Put(o)
-	return o, m.note(by, "operator.remove")
-}
-
-func (m *memory) RotateAdminKey(_ context.Context, by string) error {
-	err := m.note(by, "admin-key.rotate")
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	_, m.admin = access.NewSecret(access.AdminKind)
-	return err
-}
-
-func (m *memory) Forget(_ context.Context, by string, _ vehicle.ID) (access.ForgetReceipt, error) {
-	return access.ForgetReceipt{Format: access.ReceiptFormat}, m.note(by, "vehicle.forget")
-}
+var errDisk = errors.New("disk full")
 
 // fixture is a console on a real listener, and a browser without script.
 type fixture struct {
 	t *testing.T
-	*memory
+	*ops.Operations
+	store   *opstest.Store
+	clock   *testkit.Clock
 	console *Console
 	monitor *Monitor
 	fleet   *fleet.Table
-	states  map[vehicle.ID]vehicle.State // guarded by memory.mu
-	key     string                       // the admin's
+	key     string // the admin's
 	log     *testkit.Buffer
 	server  *httptest.Server
 	browser *http.Client
+	known   atomic.Int64 // requests with a session
+
+	mu     sync.Mutex // guards states
+	states map[vehicle.ID]vehicle.State
+	seen   int // of the store's events
+}
+
+// did returns who did what since the last time.
+func (f *fixture) did() string {
+	var did []string
+	all := f.store.Events()
+	for _, e := range all[f.seen:] {
+		did = append(did, e.Actor+" "+e.Action)
+	}
+	f.seen = len(all)
+	return strings.Join(did, ", ")
 }
 
 func newFixture(t *testing.T, changes ...func(*Config)) *fixture {
 	t.Helper()
+	return newFixtureOn(t, func(*ops.Config) {}, changes...)
+}
+
+// newFixtureOn is newFixture with operations that change may alter.
+func newFixtureOn(t *testing.T, change func(*ops.Config), changes ...func(*Config)) *fixture {
+	t.Helper()
 	c := testkit.NewClock(noon)
-	f := &fixture{t: t, memory: &memory{clock: c}, fleet: fleet.New(), states: make(map[vehicle.ID]vehicle.State), log: new(testkit.Buffer)}
-	f.key, f.admin = access.NewSecret(access.AdminKind)
+	f := &fixture{t: t, store: opstest.New(), clock: c, fleet: fleet.New(), states: make(map[vehicle.ID]vehicle.State), log: new(testkit.Buffer)}
 	registry := prometheus.NewPedanticRegistry()
 	f.monitor = NewMonitor(f.fleet, registry, 5*time.Minute, c.Now)
+	log := slog.New(slog.NewTextHandler(f.log, nil))
+	operations := f.store.Config()
+	operations.State = func(_ context.Context, id vehicle.ID) (vehicle.State, bool, error) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		s, ok := f.states[id]
+		return s, ok, nil
+	}
+	operations.MaxAge, operations.Now, operations.Log = 5*time.Minute, c.Now, log
+	operations.KeyDir = t.TempDir()
+	var err error
+	if f.key, err = ops.LoadOrCreateKey(operations.KeyDir); err != nil {
+		t.Fatal(err)
+	}
+	operations.AdminKey = access.HashOf(f.key)
+	change(&operations)
+	f.Operations = ops.New(operations)
 	cfg := Config{
-		Deeds: f.memory, Monitor: f.monitor, Tokens: &f.tokens, Sources: &f.sources, Operators: &f.operators,
-		State: func(_ context.Context, id vehicle.ID) (vehicle.State, bool, error) {
-			f.mu.Lock()
-			defer f.mu.Unlock()
-			s, ok := f.states[id]
-			return s, ok, nil
-		},
+		Ops: f.Operations, Monitor: f.monitor, Known: func(context.Context) { f.known.Add(1) },
 		Recent: func(context.Context, vehicle.ID, int) ([]vehicle.Sample, time.Time, bool, error) {
 			return nil, noon, true, nil
 		},
-		Audit: func(context.Context, uint64, int) ([]access.Event, uint64, error) { return nil, 0, nil },
 		Ready: func() error { return nil }, Writable: func() error { return nil },
-		MaxAge: 5 * time.Minute, QueryURL: "http://127.0.0.1:8080", LiveEvery: time.Millisecond,
-		Registry: registry, Log: slog.New(slog.NewTextHandler(f.log, nil)), Now: c.Now,
+		QueryURL: "http://127.0.0.1:8080", LiveEvery: time.Millisecond,
+		Registry: registry, Log: log, Now: c.Now,
 	}
 	for _, change := range changes {
 		change(&cfg)

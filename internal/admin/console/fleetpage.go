@@ -141,7 +141,7 @@ func (c *Console) list(ctx context.Context, name string, number, size int, s Sur
 // listRow says why a vehicle is on a list; not ok: it was forgotten a moment ago, and
 // no page may name it.
 func (c *Console) listRow(ctx context.Context, list string, x Watched) (row listRow, ok bool) {
-	s, ok, err := c.State(ctx, x.ID)
+	s, ok, err := c.Ops.State(ctx, x.ID)
 	since, reason := s.Traffic.Changed, ""
 	switch {
 	case err != nil:

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"carstate/internal/ops"
 	"carstate/internal/vehicle"
 )
 
@@ -76,7 +77,7 @@ func TestLiveVehicle(t *testing.T) {
 	speeds := make(chan float64, 1)
 	speeds <- 10
 	latest, at := 0.0, vehicle.At(noon)
-	f := newFixture(t, func(c *Config) {
+	f := newFixtureOn(t, func(c *ops.Config) {
 		c.State = func(context.Context, vehicle.ID) (vehicle.State, bool, error) { // one page asks, one at a time
 			select {
 			case latest = <-speeds:

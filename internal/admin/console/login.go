@@ -75,7 +75,7 @@ func (c *Console) login(w http.ResponseWriter, r *http.Request) {
 		c.showLogin(w, r, http.StatusBadRequest, "the form could not be read: try again")
 		return
 	}
-	who, hash, ok := c.Deeds.Identify(strings.TrimSpace(r.PostForm.Get("key")))
+	who, hash, ok := c.Ops.Identify(strings.TrimSpace(r.PostForm.Get("key")))
 	if !ok {
 		c.wrong.Inc()
 		if wait := c.attempts.wait(r, c.Now()); wait > 0 {

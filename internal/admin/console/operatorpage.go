@@ -5,11 +5,11 @@ import (
 	"net/url"
 	"strings"
 
-	"carstate/internal/access"
+	"carstate/internal/ops"
 )
 
 type operatorsView struct {
-	Rows []access.Operator
+	Rows []ops.OperatorSummary
 	Form url.Values
 }
 
@@ -18,7 +18,7 @@ func (c *Console) operatorsPage(w http.ResponseWriter, _ *http.Request, s *sessi
 }
 
 func (c *Console) showOperators(w http.ResponseWriter, s *session, status int, problem string, form url.Values) {
-	v := operatorsView{c.Operators.List(), refill(form)}
+	v := operatorsView{c.Ops.Operators(), refill(form)}
 	c.showTo(w, s, status, "operators", page{Title: "Operators", Section: "operators", Problem: problem, Data: v})
 }
 
@@ -26,7 +26,7 @@ func (c *Console) addOperator(w http.ResponseWriter, r *http.Request, s *session
 	if !c.once(w, r, s, smallForm, "Operators") {
 		return
 	}
-	o, key, err := c.Deeds.AddOperator(r.Context(), s.who, strings.TrimSpace(r.PostForm.Get("name")))
+	o, key, err := c.Ops.AddOperator(r.Context(), s.who, strings.TrimSpace(r.PostForm.Get("name")))
 	if err != nil {
 		c.showOperators(w, s, statusOf(err), err.Error(), r.PostForm)
 		return
@@ -39,7 +39,7 @@ func (c *Console) rotateOperator(w http.ResponseWriter, r *http.Request, s *sess
 	if !c.once(w, r, s, smallForm, "Operators") {
 		return
 	}
-	o, key, err := c.Deeds.RotateOperator(r.Context(), s.who, r.PathValue("name"))
+	o, key, err := c.Ops.RotateOperator(r.Context(), s.who, r.PathValue("name"))
 	if err != nil {
 		c.showOperators(w, s, statusOf(err), err.Error(), nil)
 		return
@@ -49,7 +49,7 @@ func (c *Console) rotateOperator(w http.ResponseWriter, r *http.Request, s *sess
 }
 
 func (c *Console) removeOperator(w http.ResponseWriter, r *http.Request, s *session) {
-	o, err := c.Deeds.RemoveOperator(r.Context(), s.who, r.PathValue("name"))
+	o, err := c.Ops.RemoveOperator(r.Context(), s.who, r.PathValue("name"))
 	if err != nil {
 		c.showOperators(w, s, statusOf(err), err.Error(), nil)
 		return
@@ -59,7 +59,7 @@ func (c *Console) removeOperator(w http.ResponseWriter, r *http.Request, s *sess
 
 // rotateAdminKey ends this very session with the key that opened it.
 func (c *Console) rotateAdminKey(w http.ResponseWriter, r *http.Request, s *session) {
-	if err := c.Deeds.RotateAdminKey(r.Context(), s.who); err != nil {
+	if _, err := c.Ops.RotateAdminKey(r.Context(), s.who); err != nil {
 		c.showOperators(w, s, statusOf(err), err.Error(), nil)
 		return
 	}

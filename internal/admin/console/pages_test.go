@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"carstate/internal/access"
+	"carstate/internal/ops"
 	"carstate/internal/vehicle"
 )
 
@@ -21,7 +22,7 @@ func TestTokenForm(t *testing.T) {
 	ok := []string{"developer", " Ada <b>Lovelace</b> ", "operation", "car_driving_state", "operation", "throttle_system", "scope", "list", "vehicles", "A, B\r\nC", "days", "30", "rate", "10/s", "mark", "1"}
 	a := f.post("/tokens", ok...)
 	f.want(a, http.StatusCreated, "cst_", "Ada &lt;b&gt;Lovelace&lt;/b&gt;", "curl -G http://127.0.0.1:8080/api/ic/if_dt_tflow_car_driving_state")
-	list := f.tokens.List()
+	list := f.store.Tokens.List()
 	if len(list) != 1 || list[0].Vehicles.Len() != 3 || list[0].Rate.String() != "10/s" || !list[0].Expires.Equal(noon.Add(30*24*time.Hour)) || list[0].Operations != access.AllOperations {
 		t.Fatalf("%+v", list[0].Token)
 	}
@@ -60,7 +61,7 @@ func TestTokenForm(t *testing.T) {
 			f.want(a, http.StatusBadRequest, `value=" Ada &lt;b&gt;Lovelace&lt;/b&gt; "`)
 		}
 	}
-	if n := f.tokens.Len(); n != 1 {
+	if n := f.store.Tokens.Len(); n != 1 {
 		t.Errorf("%d tokens", n)
 	}
 	// What was chosen is still chosen: a second try must not grant more than the first.
@@ -96,15 +97,11 @@ func TestTokenDeeds(t *testing.T) {
 	for i, overlap := range []string{"", "x", "-1", "99999", "9999999999999999999"} {
 		f.want(f.post("/tokens/"+tok.ID+"/rotate", "mark", fmt.Sprint(10+i), "overlap", overlap), http.StatusBadRequest, "choose how long the old secret counts")
 	}
-	f.want(f.post("/tokens/nobody/rotate", "mark", "3", "overlap", "0"), http.StatusServiceUnavailable, "there is no such record")
-	f.mu.Lock()
-	f.fail = errDisk
-	f.mu.Unlock()
-	f.want(f.post("/tokens/"+tok.ID+"/revoke"), http.StatusServiceUnavailable, errDisk.Error())
+	f.want(f.post("/tokens/nobody/rotate", "mark", "3", "overlap", "0"), http.StatusNotFound, "there is no such record")
+	f.store.Fail("UpdateToken", errDisk)
+	f.want(f.post("/tokens/"+tok.ID+"/revoke"), http.StatusServiceUnavailable, "could not be confirmed that this was stored")
 	f.want(f.get("/tokens"), http.StatusOK, "expiring")
-	f.mu.Lock()
-	f.fail = nil
-	f.mu.Unlock()
+	f.store.Fail("UpdateToken", nil)
 	f.want(f.post("/tokens/"+tok.ID+"/revoke"), http.StatusSeeOther)
 	f.want(f.get("/tokens"), http.StatusOK, "The token of Ada is revoked", "revoked")
 	if a := f.get("/tokens"); strings.Contains(a.body, "is revoked:") || strings.Contains(a.body, "/rotate") {
@@ -221,7 +218,7 @@ func TestVehicle(t *testing.T) {
 	}
 	f.want(f.post("/vehicles", "vid", `"><script>`), http.StatusBadRequest, "letters and digits only")
 	f.want(f.post("/vehicles/carA/forget", "vid", "carB"), http.StatusBadRequest, "write the vehicle&#39;s vid")
-	if did := f.deeds(); strings.Contains(did, "forget") {
+	if did := f.did(); strings.Contains(did, "forget") {
 		t.Errorf("forgotten without a confirmation: %s", did)
 	}
 	f.want(f.post("/vehicles/carA/forget", "vid", "carA"), http.StatusOK, "Forgotten")
@@ -236,11 +233,12 @@ func TestVehicle(t *testing.T) {
 // inside.
 func TestEngineInTrouble(t *testing.T) {
 	inside := errors.New("dial tcp 10.0.0.7: refused")
-	f := newFixture(t, func(c *Config) {
+	f := newFixtureOn(t, func(c *ops.Config) {
 		c.State = func(context.Context, vehicle.ID) (vehicle.State, bool, error) { return vehicle.State{}, false, inside }
-		c.Audit = func(context.Context, uint64, int) ([]access.Event, uint64, error) { return nil, 0, inside }
+	}, func(c *Config) {
 		c.Ready = func() error { return errors.New("the engine stores nothing in STATES") }
 	})
+	f.store.Fail("AuditPage", inside)
 	f.logIn(f.key)
 	for _, path := range []string{"/vehicles/carA", "/audit"} {
 		a := f.get(path)
@@ -254,15 +252,20 @@ func TestEngineInTrouble(t *testing.T) {
 
 // TestAudit: a page leads to the older one.
 func TestAudit(t *testing.T) {
-	f := newFixture(t, func(c *Config) {
-		c.Audit = func(_ context.Context, before uint64, limit int) ([]access.Event, uint64, error) {
-			return []access.Event{{Time: noon, Actor: "ada", Action: "token.issue", Object: "cstid1", Detail: fmt.Sprintf("before %d, %d at most", before, limit), Outcome: "failed"}}, before/2 + 100, nil
+	f := newFixture(t)
+	for i := range 120 {
+		e := access.Event{Time: noon, Actor: "ada", Action: "token.issue", Object: "cstid1", Detail: fmt.Sprintf("number %d.", i+1), Outcome: "failed"}
+		if err := f.store.Audit(t.Context(), e); err != nil {
+			t.Fatal(err)
 		}
-	})
+	}
 	f.logIn(f.key)
-	f.want(f.get("/audit"), http.StatusOK, "<b>ada</b>", "before 0, 50 at most", "/audit?before=100", "failed")
-	f.want(f.get("/audit?before=100"), http.StatusOK, "before 100, 50 at most", "/audit?before=150", `href="/audit">Newest`)
-	f.want(f.get("/audit?before=-1"), http.StatusOK, "before 0, 50")
+	f.want(f.get("/audit"), http.StatusOK, "<b>ada</b>", "number 120.", "number 71.", "/audit?before=71", "failed")
+	f.want(f.get("/audit?before=71"), http.StatusOK, "number 70.", "number 21.", "/audit?before=21", `href="/audit">Newest`)
+	f.want(f.get("/audit?before=-1"), http.StatusOK, "number 120.")
+	if a := f.get("/audit?before=21"); strings.Contains(a.body, "number 21.") || strings.Contains(a.body, "/audit?before=") {
+		t.Error("the last page has an older one, or what is newer")
+	}
 }
 
 // TestHeaders: what a page may do, and what may do something with it.

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"carstate/internal/access"
+	"carstate/internal/ops"
 	"carstate/internal/vehicle"
 )
 
@@ -75,6 +76,14 @@ func (c *Console) functions() template.FuncMap {
 		"receipt": func(r access.ForgetReceipt) (string, error) { text, err := json.Marshal(r); return string(text), err },
 		"has":     strings.Contains,
 		"chosen":  chosen,
+
+		"now":      c.Now,
+		"state":    func(t ops.TokenRecord) string { return stateOf(t.TokenSummary, c.Now()) },
+		"vehicles": vehiclesInWords,
+		"sum":      sum,
+		"latest":   func(all []time.Time) time.Time { return slices.MaxFunc(all, time.Time.Compare) },
+		"reading":  readingInWords,
+		"why":      func(outcome string) string { return outcomeWords[outcome] },
 	}
 }
 
@@ -112,11 +121,10 @@ func (c *Console) done(w http.ResponseWriter, r *http.Request, s *session, to, n
 	http.Redirect(w, r, to, http.StatusSeeOther)
 }
 
-// statusOf is the status of a deed that failed.
+// statusOf is the status of an operation that failed.
 func statusOf(err error) int {
-	var s interface{ Status() int }
-	if errors.As(err, &s) {
-		return s.Status()
+	if r, ok := errors.AsType[*ops.Refusal](err); ok {
+		return r.Status
 	}
 	return http.StatusServiceUnavailable
 }

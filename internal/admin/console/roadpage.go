@@ -135,7 +135,7 @@ func (c *Console) vehicleStretches(w http.ResponseWriter, r *http.Request) {
 		c.noMap(w)
 		return
 	}
-	s, _, err := c.State(r.Context(), id)
+	s, _, err := c.Ops.State(r.Context(), id)
 	if err != nil {
 		c.Log.Error("a vehicle's state cannot be read", "error", err)
 		http.Error(w, "the vehicle's state cannot be read at present; the service's log says why", http.StatusServiceUnavailable)

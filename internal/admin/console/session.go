@@ -1,6 +1,7 @@
 package console
 
 import (
+	"context"
 	"crypto/rand"
 	"net/http"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"carstate/internal/access"
+	"carstate/internal/ops"
 )
 
 // Limits of sessions.
@@ -36,7 +38,8 @@ type session struct {
 
 // sessions are those of this node. They end with the process.
 type sessions struct {
-	deeds  Deeds
+	ops    *ops.Operations
+	known  func(request context.Context)
 	now    func() time.Time
 	secure bool // the listener speaks TLS
 
@@ -127,13 +130,13 @@ func (s *sessions) of(r *http.Request, made bool) *session {
 	if made {
 		n.seen = now
 	}
-	s.deeds.Known(r.Context())
+	s.known(r.Context())
 	return n
 }
 
 // counts reports whether a session has not ended; mu is held.
 func (s *sessions) counts(n *session, now time.Time) bool {
-	return now.Sub(n.seen) < sessionIdle && now.Sub(n.begun) < sessionLife && s.deeds.Counts(n.who, n.key)
+	return now.Sub(n.seen) < sessionIdle && now.Sub(n.begun) < sessionLife && s.ops.Valid(n.who, n.key)
 }
 
 // alive is counts for a session that is in use for long.

@@ -25,10 +25,10 @@ func TestLogin(t *testing.T) {
 		f.want(f.post(path, "name", "x"), http.StatusUnauthorized)
 	}
 	f.want(f.get("/live/fleet"), http.StatusUnauthorized)
-	if did := f.deeds(); did != "" {
+	if did := f.did(); did != "" {
 		t.Errorf("without a session: %s", did)
 	}
-	if n := f.requestsKnown(); n != 0 {
+	if n := f.known.Swap(0); n != 0 {
 		t.Errorf("%d requests without a session count as known", n)
 	}
 
@@ -49,9 +49,9 @@ func TestLogin(t *testing.T) {
 		}
 	}
 	for _, path := range []string{"/", "/audit", "/nothing"} {
-		f.requestsKnown()
+		f.known.Swap(0)
 		f.get(path)
-		if n := f.requestsKnown(); n != 1 {
+		if n := f.known.Swap(0); n != 1 {
 			t.Errorf("%s with a session counts as known %d times", path, n)
 		}
 	}
@@ -153,14 +153,14 @@ func TestSessionEnds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.operators.Put(ada)
+	f.store.Operators.Put(ada)
 	f.logIn(key)
 	f.want(f.get("/tokens"), http.StatusOK, "<span>ada</span>")
 	removed := ada
 	removed.Removed = noon
-	f.operators.Put(removed)
+	f.store.Operators.Put(removed)
 	f.want(f.get("/tokens"), http.StatusUnauthorized)
-	f.operators.Put(ada) // it does not come back to life
+	f.store.Operators.Put(ada) // it does not come back to life
 	f.want(f.get("/tokens"), http.StatusUnauthorized)
 
 	f.logIn(f.key)
@@ -176,7 +176,7 @@ func TestSessionsAreBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.operators.Put(ada)
+	f.store.Operators.Put(ada)
 	f.logIn(f.key)
 	admin := f.browser
 	f.browser = f.anotherBrowser()
@@ -258,7 +258,7 @@ func TestFormOnce(t *testing.T) {
 		f.want(f.post(form[0], fields...), http.StatusCreated, "shown this once")
 		f.want(f.post(form[0], fields...), http.StatusConflict, "sent before")
 	}
-	if did := f.deeds(); did != "admin token.issue, admin source.add, admin operator.add" {
+	if did := f.did(); did != "admin token.issue, admin source.add, admin operator.add" {
 		t.Error(did)
 	}
 	// A page of a session that has ended, loaded again in the next one.

@@ -7,23 +7,11 @@ import (
 	"time"
 
 	"carstate/internal/access"
+	"carstate/internal/ops"
 )
 
-// sourceRow is a source as its page shows it.
-type sourceRow struct {
-	Name         string
-	Vehicles     string
-	Created      time.Time
-	Expires      time.Time // zero: never
-	Expired      bool
-	EarlierUntil time.Time // until when a replaced key counts; zero: none does
-	LastSeen     time.Time
-	LastRefused  time.Time
-	Reason       string
-}
-
 type sourcesView struct {
-	Rows  []sourceRow
+	Rows  []ops.SourceRecord
 	Page  paging
 	Form  url.Values
 	Began time.Time // since when this node has seen what it has seen
@@ -34,27 +22,12 @@ func (c *Console) sourcesPage(w http.ResponseWriter, r *http.Request, s *session
 }
 
 func (c *Console) showSources(w http.ResponseWriter, r *http.Request, s *session, status int, problem string, form url.Values) {
-	all := c.Sources.List()
+	all := c.Ops.Sources()
 	v := sourcesView{Form: refill(form), Page: newPaging("/sources?page=", pageNumber(r), listed, len(all)), Began: c.Monitor.began}
-	now := c.Now()
-	for i, src := range all {
-		if i+1 < v.Page.From || i+1 > v.Page.To {
-			continue
+	for _, src := range all[v.Page.From-1 : v.Page.To] {
+		if row, err := c.Ops.Source(src.Name); err == nil {
+			v.Rows = append(v.Rows, row)
 		}
-		seen := c.Sources.Seen(src.Name)
-		row := sourceRow{
-			Name: src.Name, Vehicles: vehiclesInWords(src.Vehicles), Created: src.Created, Expires: src.Expires,
-			Expired: src.Usable(now) != nil, LastSeen: seen.LastSeen, LastRefused: seen.LastRefused,
-		}
-		if !seen.LastRefused.IsZero() {
-			row.Reason = seen.Reason.String()
-		}
-		for _, e := range src.Earlier {
-			if e.Until.After(now) && e.Until.After(row.EarlierUntil) {
-				row.EarlierUntil = e.Until
-			}
-		}
-		v.Rows = append(v.Rows, row)
 	}
 	c.showTo(w, s, status, "sources", page{Title: "Sources", Section: "sources", Problem: problem, Data: v})
 }
@@ -71,7 +44,7 @@ func (c *Console) addSource(w http.ResponseWriter, r *http.Request, s *session) 
 		c.showSources(w, r, s, http.StatusBadRequest, err.Error(), r.PostForm)
 		return
 	}
-	src, key, err := c.Deeds.AddSource(r.Context(), s.who, strings.TrimSpace(r.PostForm.Get("name")), vehicles, time.Time{})
+	src, key, err := c.Ops.AddSource(r.Context(), s.who, strings.TrimSpace(r.PostForm.Get("name")), vehicles, time.Time{})
 	if err != nil {
 		c.showSources(w, r, s, statusOf(err), err.Error(), r.PostForm)
 		return
@@ -89,7 +62,7 @@ func (c *Console) rotateSource(w http.ResponseWriter, r *http.Request, s *sessio
 		c.showSources(w, r, s, http.StatusBadRequest, err.Error(), nil)
 		return
 	}
-	src, key, err := c.Deeds.RotateSource(r.Context(), s.who, r.PathValue("name"), overlap)
+	src, key, err := c.Ops.RotateSource(r.Context(), s.who, r.PathValue("name"), overlap)
 	if err != nil {
 		c.showSources(w, r, s, statusOf(err), err.Error(), nil)
 		return
@@ -99,7 +72,7 @@ func (c *Console) rotateSource(w http.ResponseWriter, r *http.Request, s *sessio
 }
 
 func (c *Console) removeSource(w http.ResponseWriter, r *http.Request, s *session) {
-	src, err := c.Deeds.RemoveSource(r.Context(), s.who, r.PathValue("name"))
+	src, err := c.Ops.RemoveSource(r.Context(), s.who, r.PathValue("name"))
 	if err != nil {
 		c.showSources(w, r, s, statusOf(err), err.Error(), nil)
 		return

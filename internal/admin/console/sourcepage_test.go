@@ -24,18 +24,18 @@ func TestSources(t *testing.T) {
 	f.want(a, http.StatusCreated, "css_", "vehicles/VID/telemetry")
 	key := a.body[strings.Index(a.body, "css_"):][:40]
 	f.want(f.get("/sources"), http.StatusOK, "gateway", "A, B", "not yet")
-	if _, err := f.sources.Verify([]byte(key), noon.Add(-3*time.Minute)); err != nil {
+	if _, err := f.store.Sources.Verify([]byte(key), noon.Add(-3*time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	f.want(f.get("/sources"), http.StatusOK, "3 min ago")
 	f.want(f.post("/sources/gateway/rotate", "mark", "2", "overlap", "0"), http.StatusCreated, "css_", "The old one has ended.")
-	if _, err := f.sources.Verify([]byte(key), noon); err == nil {
+	if _, err := f.store.Sources.Verify([]byte(key), noon); err == nil {
 		t.Fatal("the old key still counts")
 	}
 	f.want(f.get("/sources"), http.StatusOK, "its key is <code>replaced</code>")
 	f.want(f.post("/sources/gateway/rotate", "mark", "3", "overlap", "x"), http.StatusBadRequest)
-	f.want(f.post("/sources/nobody/rotate", "mark", "4", "overlap", "0"), http.StatusServiceUnavailable)
-	f.want(f.post("/sources/nobody/remove"), http.StatusServiceUnavailable)
+	f.want(f.post("/sources/nobody/rotate", "mark", "4", "overlap", "0"), http.StatusNotFound)
+	f.want(f.post("/sources/nobody/remove"), http.StatusNotFound)
 	f.want(f.post("/sources/gateway/remove"), http.StatusSeeOther)
 	f.want(f.get("/sources"), http.StatusOK, "The source gateway is removed", "There is no source yet")
 }
@@ -58,10 +58,10 @@ func TestOperators(t *testing.T) {
 	if strings.Contains(a.body, "/operators/ada/") || strings.Contains(a.body, "/adminkey") {
 		t.Error("an operator is offered what only the admin key does")
 	}
-	f.want(f.post("/operators/nobody/remove"), http.StatusServiceUnavailable, access.ErrNotFound.Error())
+	f.want(f.post("/operators/nobody/remove"), http.StatusNotFound, access.ErrNotFound.Error())
 	f.want(f.post("/operators/ada/remove"), http.StatusSeeOther)
 	hers.want(hers.get("/operators"), http.StatusUnauthorized)
-	if did := f.deeds(); did != "admin operator.add, admin operator.rotate, admin operator.remove" {
+	if did := f.did(); did != "admin operator.add, admin operator.rotate, admin operator.remove" {
 		t.Error(did)
 	}
 }

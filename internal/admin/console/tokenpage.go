@@ -10,35 +10,15 @@ import (
 	"time"
 
 	"carstate/internal/access"
+	"carstate/internal/ops"
 	"carstate/internal/vehicle"
 )
 
 // expiringSoon is how long before its end a token is marked.
 const expiringSoon = 7 * 24 * time.Hour
 
-// tokenRow is a token as the pages show it.
-type tokenRow struct {
-	ID, Developer string
-	Operations    []string
-	Vehicles      string
-	Rate          string
-	Sandbox       bool
-	State         string // "active", "expiring", "expired" or "revoked"
-	Created       time.Time
-	Expires       time.Time // zero: never
-	Ended         time.Time // when it was revoked
-	EarlierUntil  time.Time // until when a replaced secret counts; zero: none does
-	LastUsed      time.Time
-	LastRefused   time.Time
-	Reason        string
-	Today, Month  int64 // calls
-}
-
-// Usable reports whether the token counts.
-func (t tokenRow) Usable() bool { return t.State == "active" || t.State == "expiring" }
-
 type tokensView struct {
-	Rows []tokenRow
+	Rows []ops.TokenRecord
 	Page paging
 	Form url.Values // what was written, if it was refused
 	Soon int        // how many end soon
@@ -49,57 +29,34 @@ func (c *Console) tokensPage(w http.ResponseWriter, r *http.Request, s *session)
 }
 
 func (c *Console) showTokens(w http.ResponseWriter, r *http.Request, s *session, status int, problem string, form url.Values) {
-	all := c.Tokens.List()
+	all := c.Ops.Tokens()
 	slices.Reverse(all) // the newest first
 	v := tokensView{Form: refill(form), Page: newPaging("/tokens?page=", pageNumber(r), listed, len(all))}
 	now := c.Now()
-	for i, g := range all {
-		if stateOf(&g.Token, now) == "expiring" {
+	for _, t := range all {
+		if stateOf(t, now) == "expiring" {
 			v.Soon++
 		}
-		if i+1 >= v.Page.From && i+1 <= v.Page.To {
-			v.Rows = append(v.Rows, c.tokenRow(g, now))
+	}
+	for _, t := range all[v.Page.From-1 : v.Page.To] {
+		if row, err := c.Ops.Token(t.ID); err == nil {
+			v.Rows = append(v.Rows, row)
 		}
 	}
 	c.showTo(w, s, status, "tokens", page{Title: "Tokens", Section: "tokens", Problem: problem, Data: v})
 }
 
-func (c *Console) tokenRow(g *access.Grant, now time.Time) tokenRow {
-	used := c.Tokens.Usage(g.ID, now)
-	row := tokenRow{
-		ID: g.ID, Developer: g.Developer, Operations: g.Operations.Names(), Vehicles: vehiclesInWords(g.Vehicles), Rate: g.Rate.String(),
-		Sandbox: g.Sandbox, State: stateOf(&g.Token, now), Created: g.Created, Expires: g.Expires, Ended: g.Revoked,
-		LastUsed: used.LastUsed, LastRefused: used.LastRefused,
-		Today: sum(used.Since(access.DayOf(now))), Month: sum(used.Since(access.DayOf(now) - access.UsageDays + 1)),
-	}
-	if g.Sandbox {
-		row.Vehicles = "of the sandbox"
-	}
-	if !used.LastRefused.IsZero() {
-		row.Reason = used.Reason.String()
-	}
-	for _, e := range g.Earlier {
-		if e.Until.After(now) && e.Until.After(row.EarlierUntil) {
-			row.EarlierUntil = e.Until
-		}
-	}
-	return row
-}
-
-func stateOf(t *access.Token, now time.Time) string {
-	switch {
-	case !t.Revoked.IsZero():
-		return "revoked"
-	case t.Usable(now) != nil:
-		return "expired"
-	case t.Usable(now.Add(expiringSoon)) != nil:
+// stateOf is "active", "expiring", "expired" or "revoked".
+func stateOf(t ops.TokenSummary, now time.Time) string {
+	state := t.State(now)
+	if state == "active" && t.State(now.Add(expiringSoon)) != state {
 		return "expiring"
 	}
-	return "active"
+	return state
 }
 
-func sum(calls access.Calls) (n int64) {
-	for _, outcomes := range calls {
+func sum(calls ops.CallCounts) (n int64) {
+	for _, outcomes := range calls.Calls {
 		for _, count := range outcomes {
 			n += count
 		}
@@ -108,7 +65,7 @@ func sum(calls access.Calls) (n int64) {
 }
 
 // vehiclesInWords names a few vehicles, and counts more.
-func vehiclesInWords(v access.Vehicles) string {
+func vehiclesInWords(v ops.VehicleList) string {
 	if v.All() {
 		return "all vehicles"
 	}
@@ -124,21 +81,6 @@ func vehiclesInWords(v access.Vehicles) string {
 
 // maxTokensThatSee bounds what a vehicle's page lists.
 const maxTokensThatSee = 20
-
-// tokensThatSee lists the tokens that a vehicle is granted to.
-func (c *Console) tokensThatSee(id vehicle.ID) (rows []tokenRow, more int) {
-	now := c.Now()
-	for _, g := range c.Tokens.List() {
-		switch {
-		case g.Sandbox || g.Usable(now) != nil || !g.Vehicles.Include(id):
-		case len(rows) == maxTokensThatSee:
-			more++
-		default:
-			rows = append(rows, c.tokenRow(g, now))
-		}
-	}
-	return rows, more
-}
 
 // secretView shows a secret, this once.
 type secretView struct {
@@ -175,7 +117,7 @@ func (c *Console) issueToken(w http.ResponseWriter, r *http.Request, s *session)
 		c.showTokens(w, r, s, http.StatusBadRequest, err.Error(), r.PostForm)
 		return
 	}
-	t, secret, err := c.Deeds.IssueToken(r.Context(), s.who, request)
+	t, secret, err := c.Ops.IssueToken(r.Context(), s.who, request)
 	if err != nil {
 		c.showTokens(w, r, s, statusOf(err), err.Error(), r.PostForm)
 		return
@@ -188,7 +130,7 @@ func (c *Console) issueToken(w http.ResponseWriter, r *http.Request, s *session)
 }
 
 // sampleVehicle is one that the token sees.
-func sampleVehicle(t access.Token) vehicle.ID {
+func sampleVehicle(t ops.TokenRecord) vehicle.ID {
 	for id := range t.Vehicles.Sorted() {
 		return id
 	}
@@ -236,7 +178,7 @@ func (c *Console) rotateToken(w http.ResponseWriter, r *http.Request, s *session
 		c.showTokens(w, r, s, http.StatusBadRequest, err.Error(), nil)
 		return
 	}
-	t, secret, err := c.Deeds.RotateToken(r.Context(), s.who, r.PathValue("id"), overlap)
+	t, secret, err := c.Ops.RotateToken(r.Context(), s.who, r.PathValue("id"), overlap)
 	if err != nil {
 		c.showTokens(w, r, s, statusOf(err), err.Error(), nil)
 		return
@@ -263,7 +205,7 @@ func oldInWords(overlap time.Duration) string {
 }
 
 func (c *Console) revokeToken(w http.ResponseWriter, r *http.Request, s *session) {
-	t, err := c.Deeds.RevokeToken(r.Context(), s.who, r.PathValue("id"))
+	t, err := c.Ops.RevokeToken(r.Context(), s.who, r.PathValue("id"))
 	if err != nil {
 		c.showTokens(w, r, s, statusOf(err), err.Error(), nil)
 		return

@@ -2,11 +2,12 @@ package console
 
 import (
 	"context"
-	"math"
+	"errors"
 	"net/http"
 	"strings"
 	"time"
 
+	"carstate/internal/ops"
 	"carstate/internal/vehicle"
 )
 
@@ -56,14 +57,14 @@ type vehicleView struct {
 	VID        vehicle.ID
 	Known      bool
 	Verdicts   []verdictView
-	Readings   []readingView
+	Readings   []ops.ReadingRecord
 	Curve      curveView
 	Roads      bool // this node knows of roads
 	HasWay     bool // of the car, which Map shows
 	WayTime    time.Time
 	WayKnown   bool // some stretch of it is known
 	Map        mapView
-	Tokens     []tokenRow
+	Tokens     []ops.TokenRecord
 	MoreTokens int
 }
 
@@ -71,33 +72,7 @@ type vehicleView struct {
 type verdictView struct {
 	Question string
 	Class    string // see classOf
-	Name     string // in words
-	Value    string // as a query gets it
-	Answered bool
-	Why      string // a query gets no answer
-	Time     time.Time
-	Text     string
-	Rule     string
-	Version  int
-	Facts    []factView
-}
-
-// factView is one thing that a rule looked at.
-type factView struct {
-	Name         string
-	Value        float64
-	Unit         string
-	Threshold    float64
-	HasThreshold bool
-	Time         time.Time
-}
-
-// readingView is the newest reading of one signal.
-type readingView struct {
-	Signal string
-	Value  string
-	Unit   string
-	Time   time.Time
+	ops.VerdictRecord
 }
 
 func (c *Console) vehiclePage(w http.ResponseWriter, r *http.Request, s *session) {
@@ -108,11 +83,11 @@ func (c *Console) vehiclePage(w http.ResponseWriter, r *http.Request, s *session
 	}
 	v, err := c.vehicleView(r.Context(), id)
 	if err != nil {
-		c.Log.Error("a vehicle's state cannot be read", "error", err)
-		c.fail(w, s, http.StatusServiceUnavailable, "Vehicle", "the vehicle's state cannot be read at present; the service's log says why")
+		refusal := c.Ops.Explain("vehicle.show", err)
+		c.fail(w, s, refusal.Status, "Vehicle", refusal.Error())
 		return
 	}
-	v.Tokens, v.MoreTokens = c.tokensThatSee(id)
+	v.Tokens, v.MoreTokens = c.Ops.TokensThatSee(id, maxTokensThatSee)
 	p := page{Title: "Vehicle " + string(id), Section: "vehicles", Data: v, Map: v.HasWay, Live: "/live/vehicles/" + string(id)}
 	status := http.StatusOK
 	switch {
@@ -154,36 +129,24 @@ func (c *Console) vehicleLive(w http.ResponseWriter, r *http.Request) {
 
 func (c *Console) vehicleView(ctx context.Context, id vehicle.ID) (vehicleView, error) {
 	v := vehicleView{VID: id}
-	s, ok, err := c.State(ctx, id)
-	if err != nil {
-		return v, err
-	}
-	v.Known = ok
-	if !ok {
+	record, s, err := c.Ops.Vehicle(ctx, id)
+	if errors.Is(err, ops.ErrNotReported) {
 		c.Monitor.curves.forget(id) // which a page that was being made may have put back
 		return v, nil
 	}
+	if err != nil {
+		return v, err
+	}
+	v.Known = true
 	c.addWay(&v, &s)
 	past := c.curve(ctx, id)
 	past.add(&s, c.Now())
 	v.Curve = past.view()
-	now := vehicle.At(c.Now())
-	driving, throttle := s.Driving(), s.Throttle()
 	v.Verdicts = []verdictView{
-		newVerdictView("How does it drive?", classOf(driving), driving.At(now, c.MaxAge), driving.Time, s.ExplainDriving()),
-		newVerdictView("Is its throttle system healthy?", throttleClass(throttle), throttle.At(now, c.MaxAge), throttle.Time, s.ExplainThrottle()),
+		{"How does it drive?", classOf(s.Driving()), record.Driving},
+		{"Is its throttle system healthy?", throttleClass(s.Throttle()), record.Throttle},
 	}
-	if driving.State != 0 {
-		v.Verdicts[0].Value = string('0' + rune(driving.State))
-	}
-	if throttle.Time != 0 {
-		v.Verdicts[1].Value = string('0' + rune(throttle.System))
-	}
-	for i, reading := range s.Latest {
-		if reading.Time != 0 {
-			v.Readings = append(v.Readings, newReadingView(vehicle.Signal(i), reading))
-		}
-	}
+	v.Readings = record.Readings
 	return v, nil
 }
 
@@ -198,48 +161,23 @@ func throttleClass(v vehicle.ThrottleVerdict) string {
 }
 
 // outcomeWords say why a query gets no answer.
-var outcomeWords = map[vehicle.Outcome]string{
-	vehicle.Unknown:    "unknown: nothing was read that could answer",
-	vehicle.Stale:      "stale: the readings are too old",
-	vehicle.NotDriving: "not_driving: the car stands with its engine or ignition off",
+var outcomeWords = map[string]string{
+	vehicle.Unknown.String():    "unknown: nothing was read that could answer",
+	vehicle.Stale.String():      "stale: the readings are too old",
+	vehicle.NotDriving.String(): "not_driving: the car stands with its engine or ignition off",
 }
 
-func newVerdictView(question, class string, o vehicle.Outcome, at vehicle.UnixMilli, e vehicle.Explanation) verdictView {
-	v := verdictView{
-		Question: question, Class: class, Name: classNames[class], Answered: o == vehicle.Answered, Why: outcomeWords[o],
-		Text: e.Text, Rule: e.Rule, Version: e.Version,
+// readingInWords is the value of a reading with its unit.
+func readingInWords(r ops.ReadingRecord) string {
+	switch {
+	case r.Value == nil:
+		return "not shown"
+	case r.Signal == vehicle.LowVoltageSystemState.String():
+		return vehicle.Ignition(*r.Value).String()
+	case r.Signal == vehicle.MILOn.String():
+		return [2]string{"off", "on"}[min(1, int(*r.Value))]
 	}
-	if at != 0 {
-		v.Time = at.Time()
-	}
-	for _, f := range e.Facts {
-		if math.IsNaN(f.Value) || math.IsInf(f.Value, 0) {
-			continue
-		}
-		fact := factView{Name: f.Name, Value: f.Value, Unit: f.Unit, Threshold: f.Threshold, HasThreshold: !math.IsNaN(f.Threshold) && !math.IsInf(f.Threshold, 0)}
-		if f.Time != 0 {
-			fact.Time = f.Time.Time()
-		}
-		v.Facts = append(v.Facts, fact)
-	}
-	return v
-}
-
-func newReadingView(g vehicle.Signal, r vehicle.Reading) readingView {
-	v := readingView{Signal: g.String(), Unit: g.Unit(), Time: r.Time.Time()}
-	if g.IsPosition() {
-		v.Value, v.Unit = "not shown", ""
-		return v
-	}
-	switch g {
-	case vehicle.LowVoltageSystemState:
-		v.Value = vehicle.Ignition(r.Value).String()
-	case vehicle.MILOn:
-		v.Value = [2]string{"off", "on"}[min(1, int(r.Value))]
-	default:
-		v.Value = number(float64(r.Value))
-	}
-	return v
+	return strings.TrimSpace(number(*r.Value) + " " + r.Unit)
 }
 
 // forget erases a vehicle, once the operator has written its vid.
@@ -253,7 +191,7 @@ func (c *Console) forget(w http.ResponseWriter, r *http.Request, s *session) {
 		c.fail(w, s, http.StatusBadRequest, "Not forgotten", "write the vehicle's vid into the form to confirm: go back and try again")
 		return
 	}
-	receipt, err := c.Deeds.Forget(r.Context(), s.who, id)
+	receipt, err := c.Ops.Forget(r.Context(), s.who, id)
 	if err != nil {
 		c.fail(w, s, statusOf(err), "Not forgotten", err.Error())
 		return

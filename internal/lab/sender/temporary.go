@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"carstate/internal/access"
-	"carstate/internal/admin"
+	adminclient "carstate/internal/admin/client"
 )
 
 const (
@@ -24,7 +24,7 @@ const (
 
 // WithSource calls send as a source for some vehicles, which is removed when send returns and
 // expires after life at the latest. The name of the source begins with what it is for.
-func WithSource(ctx context.Context, client *admin.Client, what string, of access.Vehicles, life time.Duration, send func(Login) error) (err error) {
+func WithSource(ctx context.Context, client *adminclient.Client, what string, of access.Vehicles, life time.Duration, send func(Login) error) (err error) {
 	name := fmt.Sprintf("%s-%d-%d", what, os.Getpid(), time.Now().UnixMilli())
 	s, err := client.AddSource(ctx, name, of, time.Now().Add(life))
 	if err != nil {
@@ -49,7 +49,7 @@ func tidy(ctx context.Context, err *error, remove func(context.Context) error) {
 
 // WithToken calls ask with an access token for some vehicles, which is revoked when ask
 // returns and expires after life at the latest.
-func WithToken(ctx context.Context, operator *admin.Client, what string, of access.Vehicles, life time.Duration, ask func(token string) error) (err error) {
+func WithToken(ctx context.Context, operator *adminclient.Client, what string, of access.Vehicles, life time.Duration, ask func(token string) error) (err error) {
 	t, err := operator.IssueToken(ctx, access.TokenRequest{
 		Developer: fmt.Sprintf("%s-%d", what, os.Getpid()), Operations: access.AllOperations, Vehicles: of, Expires: time.Now().Add(life),
 	})

@@ -1,10 +1,9 @@
-package admin
+package ops
 
 import (
 	"encoding/json/jsontext"
 	"encoding/json/v2"
 	"net/http"
-	"time"
 
 	"carstate/internal/access"
 	"carstate/internal/vehicle"
@@ -32,7 +31,7 @@ func (v VehicleList) MarshalJSONTo(e *jsontext.Encoder) error {
 // UnmarshalJSONFrom reads what MarshalJSONTo writes, in any order.
 func (v *VehicleList) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 	if d.PeekKind() != '"' {
-		var ids vids
+		var ids VIDs
 		if err := ids.UnmarshalJSONFrom(d); err != nil {
 			return err
 		}
@@ -44,37 +43,37 @@ func (v *VehicleList) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 		return err
 	}
 	if t.String() != "all" {
-		return refuse(http.StatusBadRequest, `vehicles are "all", or a list of vids`)
+		return Refuse(http.StatusBadRequest, `vehicles are "all", or a list of vids`)
 	}
 	v.Vehicles = access.AllVehicles()
 	return nil
 }
 
-// vids is a list of vehicles on the wire. Each is checked as it arrives.
-type vids []vehicle.ID
+// VIDs are a list of vehicles on the wire. Each is checked as it arrives.
+type VIDs []vehicle.ID
 
-func (v *vids) UnmarshalJSONFrom(d *jsontext.Decoder) error {
+func (v *VIDs) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 	if k := d.PeekKind(); k != '[' && k != jsontext.KindInvalid {
-		return refuse(http.StatusBadRequest, "a list of vids is needed")
+		return Refuse(http.StatusBadRequest, "a list of vids is needed")
 	}
 	if _, err := d.ReadToken(); err != nil {
 		return err
 	}
-	list := vids{}
+	list := VIDs{}
 	for d.PeekKind() != ']' {
 		t, err := d.ReadToken()
 		if err != nil {
 			return err
 		}
 		if t.Kind() != '"' {
-			return refuse(http.StatusBadRequest, "vid %d of a list is no string", len(list)+1)
+			return Refuse(http.StatusBadRequest, "vid %d of a list is no string", len(list)+1)
 		}
 		id, err := vehicle.ParseID(t.String())
 		if err != nil {
-			return refuse(http.StatusBadRequest, "vid %d of a list: %v", len(list)+1, err)
+			return Refuse(http.StatusBadRequest, "vid %d of a list: %v", len(list)+1, err)
 		}
 		if len(id) > vehicle.MaxReportingID {
-			return refuse(http.StatusBadRequest, "vid %d of a list: no vehicle reports with more than %d characters", len(list)+1, vehicle.MaxReportingID)
+			return Refuse(http.StatusBadRequest, "vid %d of a list: no vehicle reports with more than %d characters", len(list)+1, vehicle.MaxReportingID)
 		}
 		list = append(list, id)
 	}
@@ -106,48 +105,6 @@ func (c *VehicleCount) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 		return d.SkipValue()
 	}
 	return json.UnmarshalDecode(d, &c.N)
-}
-
-// expiry is when something ends: not given, null for never, or a time.
-type expiry struct {
-	given bool
-	at    time.Time // zero: never
-}
-
-// IsZero reports whether none was given.
-func (x expiry) IsZero() bool { return !x.given }
-
-// or returns the time to use, zero for never; otherwise is used if none was
-// given.
-func (x expiry) or(otherwise time.Time) time.Time {
-	if x.given {
-		return x.at
-	}
-	return otherwise
-}
-
-// MarshalJSONTo writes null for never, else RFC 3339.
-func (x expiry) MarshalJSONTo(e *jsontext.Encoder) error {
-	return json.MarshalEncode(e, orNil(x.at))
-}
-
-// UnmarshalJSONFrom reads what MarshalJSONTo writes.
-func (x *expiry) UnmarshalJSONFrom(d *jsontext.Decoder) error {
-	t, err := d.ReadToken()
-	if err != nil {
-		return err
-	}
-	switch t.Kind() {
-	case 'n':
-		*x = expiry{given: true}
-		return nil
-	case '"':
-		if at, err := time.Parse(time.RFC3339, t.String()); err == nil && !at.IsZero() {
-			*x = expiry{true, at}
-			return nil
-		}
-	}
-	return refuse(http.StatusBadRequest, "expires_at is null for never, or a time such as 2030-01-31T12:00:00Z")
 }
 
 // CallCounts are numbers of calls on the wire: by operation, then by outcome,

@@ -1,4 +1,4 @@
-package admin
+package client
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"carstate/internal/access"
+	"carstate/internal/admin/wire"
 )
 
 // Error is why a call of the [Client] failed, in one line for the operator.
@@ -32,7 +33,7 @@ func errorf(format string, args ...any) *Error {
 
 // unreachable explains why there was no answer.
 func unreachable(where string, err error) *Error {
-	e := errorf("%s could not be reached: %s (--admin-addr)", where, oneLine(innermost(err)))
+	e := errorf("%s could not be reached: %s (--admin-addr)", where, access.OneLine(innermost(err)))
 	var late interface{ Timeout() bool }
 	switch {
 	case errors.Is(err, context.Canceled):
@@ -58,7 +59,7 @@ func innermost(err error) error {
 
 // refused explains an answer that is no success.
 func refused(where string, resp *http.Response) *Error {
-	var f failure
+	var f wire.Failure
 	text, err := io.ReadAll(io.LimitReader(resp.Body, 4<<10))
 	if err == nil {
 		err = json.Unmarshal(text, &f)
@@ -68,7 +69,7 @@ func refused(where string, resp *http.Response) *Error {
 		e.Status = resp.StatusCode
 		return e
 	}
-	e := &Error{Status: resp.StatusCode, text: oneLine(errors.New(f.Error))}
+	e := &Error{Status: resp.StatusCode, text: access.OneLine(errors.New(f.Error))}
 	switch resp.StatusCode {
 	case http.StatusUnauthorized:
 		e.text = fmt.Sprintf("the carstate at %s does not take this key: is it the service of this data directory? (--data-dir, --admin-addr)", where)

@@ -1,4 +1,4 @@
-package admin_test
+package ops_test
 
 import (
 	"cmp"
@@ -11,23 +11,23 @@ import (
 	"testing"
 
 	"carstate/internal/access"
-	"carstate/internal/admin"
+	"carstate/internal/ops"
 )
 
 func TestKeyIsMadeOnce(t *testing.T) {
 	dir := t.TempDir()
-	if _, err := admin.LoadKey(dir); err == nil || !strings.Contains(err.Error(), "--data-dir") {
+	if _, err := ops.LoadKey(dir); err == nil || !strings.Contains(err.Error(), "--data-dir") {
 		t.Fatalf("before there is one: %v", err)
 	}
-	key, err := admin.LoadOrCreateKey(dir)
+	key, err := ops.LoadOrCreateKey(dir)
 	if err != nil || access.Check(access.AdminKind, []byte(key)) != nil {
 		t.Fatalf("no key: %v", err)
 	}
-	again, err := admin.LoadOrCreateKey(dir)
+	again, err := ops.LoadOrCreateKey(dir)
 	if err != nil || again != key {
 		t.Errorf("the second time: another key, or %v", err)
 	}
-	loaded, err := admin.LoadKey(dir)
+	loaded, err := ops.LoadKey(dir)
 	if err != nil || loaded != key {
 		t.Errorf("loaded: another key, or %v", err)
 	}
@@ -48,7 +48,7 @@ func TestKeyRace(t *testing.T) {
 	for i := range keys {
 		wg.Go(func() {
 			var err error
-			if keys[i], err = admin.LoadOrCreateKey(dir); err != nil {
+			if keys[i], err = ops.LoadOrCreateKey(dir); err != nil {
 				t.Error(err)
 			}
 		})
@@ -90,7 +90,7 @@ func TestKeyRefused(t *testing.T) {
 		if err := os.Chmod(file, tt.mode); err != nil {
 			t.Fatal(err)
 		}
-		for _, load := range []func(string) (string, error){admin.LoadKey, admin.LoadOrCreateKey} {
+		for _, load := range []func(string) (string, error){ops.LoadKey, ops.LoadOrCreateKey} {
 			got, err := load(dir)
 			if err == nil || got != "" || !strings.Contains(err.Error(), tt.says) || !strings.Contains(err.Error(), file) {
 				t.Errorf("%s: %v", name, err)
@@ -106,10 +106,10 @@ func TestKeyRefused(t *testing.T) {
 
 func TestKeyWithoutItsDirectory(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "missing")
-	if _, err := admin.LoadOrCreateKey(dir); err == nil {
+	if _, err := ops.LoadOrCreateKey(dir); err == nil {
 		t.Error("a key in a directory that does not exist")
 	}
-	if _, err := admin.LoadKey(dir); err == nil || !strings.Contains(err.Error(), "--data-dir") {
+	if _, err := ops.LoadKey(dir); err == nil || !strings.Contains(err.Error(), "--data-dir") {
 		t.Errorf("%v", err)
 	}
 	if _, err := os.Stat(dir); !os.IsNotExist(err) {
@@ -119,7 +119,7 @@ func TestKeyWithoutItsDirectory(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(odd, "admin.key"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := admin.LoadOrCreateKey(odd); err == nil || !strings.Contains(err.Error(), "is not a file") {
+	if _, err := ops.LoadOrCreateKey(odd); err == nil || !strings.Contains(err.Error(), "is not a file") {
 		t.Errorf("%v", err)
 	}
 }
@@ -140,14 +140,14 @@ func TestKeyOfAnotherUser(t *testing.T) {
 	}
 	dir := cmp.Or(os.Getenv("KEY_DIR"), t.TempDir())
 	if os.Getenv("KEY_DIR") == "" {
-		if err := os.WriteFile(admin.KeyFile(dir), nil, 0); err != nil {
+		if err := os.WriteFile(ops.KeyFile(dir), nil, 0); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := admin.LoadKey(dir); err == nil || !strings.Contains(err.Error(), "is another user's") || !strings.Contains(err.Error(), "(--key-file)") {
+	if _, err := ops.LoadKey(dir); err == nil || !strings.Contains(err.Error(), "is another user's") || !strings.Contains(err.Error(), "(--key-file)") {
 		t.Errorf("for a command: %v", err)
 	}
-	if err := admin.CheckKey(dir); err == nil || !strings.Contains(err.Error(), "is another user's") || strings.Contains(err.Error(), "--key-file") {
+	if err := ops.CheckKey(dir); err == nil || !strings.Contains(err.Error(), "is another user's") || strings.Contains(err.Error(), "--key-file") {
 		t.Errorf("for the service: %v", err)
 	}
 }
@@ -167,7 +167,7 @@ func askAsNobody(t *testing.T) {
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := admin.LoadOrCreateKey(dir); err != nil {
+	if _, err := ops.LoadOrCreateKey(dir); err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.count=1")

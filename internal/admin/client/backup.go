@@ -1,0 +1,93 @@
+package client
+
+import (
+	"bufio"
+	"context"
+	"encoding/json/v2"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+
+	"carstate/internal/access"
+	"carstate/internal/admin/wire"
+)
+
+// Backup writes a backup of the service to w.
+func (c *Client) Backup(ctx context.Context, w io.Writer) error {
+	resp, where, err := c.stream(ctx, http.MethodGet, "/v1/backup", nil)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if t := resp.Header.Get("Content-Type"); t != wire.BackupType {
+		return errorf("what answers at %s is not carstate's admin listener (--admin-addr)", where)
+	}
+	if _, err := io.Copy(w, resp.Body); err != nil {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		return errorf("the backup broke off: the service's log says why, if it still runs")
+	}
+	return nil
+}
+
+// Restore merges a backup into the service. progress is told how far it is.
+func (c *Client) Restore(ctx context.Context, backup io.Reader, progress func(done, total int)) (report access.RestoreReport, err error) {
+	resp, where, err := c.stream(ctx, http.MethodPost, "/v1/restore", backup)
+	if err != nil {
+		return report, err
+	}
+	defer resp.Body.Close()
+	lines := bufio.NewScanner(resp.Body)
+	for lines.Scan() {
+		var l wire.RestoreLine
+		if err := json.Unmarshal(lines.Bytes(), &l); err != nil {
+			return report, errorf("what answers at %s is not carstate's admin listener (--admin-addr)", where)
+		}
+		switch {
+		case l.Error != "":
+			return report, errorf("the restore stopped half-way: %s; it may be done again", access.OneLine(errors.New(l.Error)))
+		case l.Report != nil:
+			return *l.Report, nil
+		}
+		progress(l.Done, l.Total)
+	}
+	if ctx.Err() != nil {
+		return report, ctx.Err()
+	}
+	return report, errorf("%s broke off without a report: the restore may be done again", where)
+}
+
+// Bury makes the vehicles of kept receipts forgotten.
+func (c *Client) Bury(ctx context.Context, receipts []access.ForgetReceipt) (wire.BuryReport, error) {
+	return send[wire.BuryReport](ctx, c, http.MethodPost, "/v1/tombstones", wire.BuryRequest{Receipts: receipts})
+}
+
+// stream makes a call that may take as long as something moves.
+func (c *Client) stream(ctx context.Context, method, path string, body io.Reader) (_ *http.Response, where string, err error) {
+	where = shown(c.URL)
+	req, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(c.URL, "/")+path, body)
+	if err != nil || req.URL.Host == "" {
+		return nil, where, errorf("%s is no URL of an admin listener: it looks like http://127.0.0.1:8082 (--admin-addr)", where)
+	}
+	req.Header.Set("Authorization", "Bearer "+c.Key)
+	if body != nil {
+		req.Header.Set("Content-Type", wire.BackupType)
+	}
+	via := directly
+	if c.HTTP != nil {
+		via = c.HTTP
+	}
+	patient := *via
+	patient.Timeout = 0
+	resp, err := patient.Do(req)
+	if err != nil {
+		return nil, where, unreachable(where, err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		defer resp.Body.Close()
+		return nil, where, refused(where, resp)
+	}
+	return resp, where, nil
+}

@@ -1,0 +1,2 @@
+// Package client calls the admin API, for the command line and for tests.
+package client

@@ -1,0 +1,58 @@
+package wire
+
+import (
+	"encoding/json/jsontext"
+	"encoding/json/v2"
+	"net/http"
+	"time"
+
+	"carstate/internal/ops"
+)
+
+// Expiry is when something ends: not given, null for never, or a time.
+type Expiry struct {
+	given bool
+	at    time.Time // zero: never
+}
+
+// IsZero reports whether none was given.
+func (x Expiry) IsZero() bool { return !x.given }
+
+// At is an expiry that is given: a zero time is never.
+func At(t time.Time) Expiry { return Expiry{true, t} }
+
+// Or returns the time to use, zero for never; otherwise is used if none was
+// given.
+func (x Expiry) Or(otherwise time.Time) time.Time {
+	if x.given {
+		return x.at
+	}
+	return otherwise
+}
+
+// MarshalJSONTo writes null for never, else RFC 3339.
+func (x Expiry) MarshalJSONTo(e *jsontext.Encoder) error {
+	if x.at.IsZero() {
+		return e.WriteToken(jsontext.Null)
+	}
+	return json.MarshalEncode(e, x.at)
+}
+
+// UnmarshalJSONFrom reads what MarshalJSONTo writes.
+func (x *Expiry) UnmarshalJSONFrom(d *jsontext.Decoder) error {
+	t, err := d.ReadToken()
+	if err != nil {
+		return err
+	}
+	switch t.Kind() {
+	case 'n':
+		*x = Expiry{given: true}
+		return nil
+	case '"':
+		if at, err := time.Parse(time.RFC3339, t.String()); err == nil && !at.IsZero() {
+			*x = Expiry{true, at}
+			return nil
+		}
+	}
+	return ops.Refuse(http.StatusBadRequest, "expires_at is null for never, or a time such as 2030-01-31T12:00:00Z")
+}

@@ -1,0 +1,105 @@
+package ops
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"carstate/internal/access"
+)
+
+// storeTimeout bounds every call of the Store but the longest: the audit's event, the
+// operation, and the event of its failure each have as much.
+const storeTimeout = 30 * time.Second
+
+// within calls f, which goes on when its caller hangs up: half of it would help nobody.
+func within(ctx context.Context, f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
+	defer cancel()
+	return f(ctx)
+}
+
+// audited is auditedAtLength for an operation that takes no longer than storeTimeout.
+func (p *Operations) audited(ctx context.Context, by string, e access.Event, do func(context.Context) error) error {
+	return p.auditedAtLength(ctx, by, e, func(ctx context.Context) error { return within(ctx, do) })
+}
+
+// auditedAtLength writes the intention into the audit and then does the operation. If
+// the intention cannot be written, nothing is done. If the operation fails, or may have
+// failed, a second event says so.
+func (p *Operations) auditedAtLength(ctx context.Context, by string, e access.Event, do func(context.Context) error) error {
+	write := func(outcome string) error {
+		e.Time, e.Actor, e.Outcome = wireTime(p.cfg.Now()), by, outcome
+		return within(ctx, func(ctx context.Context) error { return p.cfg.Store.Audit(ctx, e) })
+	}
+	log := p.cfg.Log.With("action", e.Action, "object", e.Object)
+
+	if err := write("intended"); err != nil {
+		log.Error("the audit cannot be written, so nothing is done", "error", access.OneLine(err))
+		return Refuse(http.StatusServiceUnavailable, "the audit cannot be written, so nothing was done; the service's log says why")
+	}
+	err := do(context.WithoutCancel(ctx))
+	if err == nil {
+		log.Info("done", "actor", by)
+		return nil
+	}
+	if err := write("failed"); err != nil {
+		log.Error("the audit has the intention but not that it failed", "error", access.OneLine(err))
+	}
+	return p.Explain(e.Action, err)
+}
+
+// Refusal is an error that says to the caller what was wrong and what to do.
+type Refusal struct {
+	Status int // of HTTP
+	text   string
+}
+
+// Error is one line that may be shown.
+func (r *Refusal) Error() string { return r.text }
+
+// Refuse makes a refusal.
+func Refuse(status int, format string, args ...any) *Refusal {
+	return &Refusal{status, fmt.Sprintf(format, args...)}
+}
+
+// Audit returns the newest events before the one that is numbered, at most limit, newest
+// first; before 0 is the end. older is the before of the next page, 0 if there is none.
+func (p *Operations) Audit(ctx context.Context, before uint64, limit int) (events []access.Event, older uint64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	events, older, err = p.cfg.Store.AuditPage(ctx, before, limit)
+	if err != nil {
+		return nil, 0, fmt.Errorf("%w: %w", errAuditUnread, err)
+	}
+	return events, older, nil
+}
+
+var errAuditUnread = Refuse(http.StatusServiceUnavailable, "the audit cannot be read at present; the service's log says why")
+
+var errNoRecord = Refuse(http.StatusNotFound, "there is no such record: list them to see the names")
+
+// Explain turns the error of an operation into one that may be shown. An error that is
+// not known to be fit for that, and one that is wrapped with a [Refusal], is logged here,
+// once, and shown without its text.
+func (p *Operations) Explain(action string, err error) *Refusal {
+	if r, ok := errors.AsType[*Refusal](err); ok {
+		if err != error(r) {
+			p.cfg.Log.Error("an operation failed", "action", action, "error", access.OneLine(err))
+		}
+		return r
+	}
+	switch {
+	case errors.Is(err, access.ErrNotFound):
+		return errNoRecord
+	case errors.Is(err, access.ErrExists) && action == "operator.add":
+		return Refuse(http.StatusConflict, "an operator of this name exists: choose another name, or remove that one first")
+	case errors.Is(err, access.ErrExists):
+		return Refuse(http.StatusConflict, "a source of this name exists: choose another name, or remove that source first")
+	}
+	p.cfg.Log.Error("an operation failed", "action", action, "error", access.OneLine(err))
+	return Refuse(http.StatusServiceUnavailable,
+		"it could not be confirmed that this was stored: look at the record before trying again; the service's log says why")
+}

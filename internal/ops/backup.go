@@ -1,0 +1,75 @@
+package ops
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"carstate/internal/access"
+)
+
+// Backup writes a backup that names the version of the service, and returns the number
+// of its records. An error that is no [Refusal] broke the backup off half-way: the
+// backup then lacks its end, by which its reader can tell.
+func (p *Operations) Backup(ctx context.Context, by string, w io.Writer, version string) (records int, err error) {
+	e := access.Event{Action: "backup.take", Object: "backup"}
+	if err := p.audited(ctx, by, e, func(context.Context) error { return nil }); err != nil {
+		return 0, err
+	}
+	return p.cfg.Store.Backup(ctx, w, version)
+}
+
+// Restore merges a backup; progress receives how far it is. Only the admin key may: a
+// backup may hold operators. A restore goes on when its caller hangs up, and ends when
+// the Store ends it.
+func (p *Operations) Restore(ctx context.Context, by string, from io.Reader, progress func(done, total int)) (access.RestoreReport, error) {
+	if by != access.AdminName {
+		return access.RestoreReport{}, errAdminOnly
+	}
+	audited := func(info access.BackupInfo, merge func() error) error {
+		detail := fmt.Sprintf("%d records of %s", info.Records, info.Began.Format(time.RFC3339))
+		return p.auditedAtLength(ctx, by, access.Event{Action: "backup.restore", Object: "backup", Detail: detail}, func(context.Context) error { return merge() })
+	}
+	report, err := p.cfg.Store.Restore(context.WithoutCancel(ctx), from, audited, progress)
+	switch {
+	case err == nil:
+		return report, nil
+	case p.cfg.Store.BadBackup(err):
+		return report, Refuse(http.StatusBadRequest, "%v", err)
+	case errors.Is(err, access.ErrBusy):
+		return report, Refuse(http.StatusConflict, "%v", err)
+	}
+	return report, p.Explain("backup.restore", err)
+}
+
+const maxReceipts = 100_000
+
+// Bury makes the vehicles of kept receipts forgotten, unless they were allowed again
+// since, and returns how many were not before.
+func (p *Operations) Bury(ctx context.Context, by string, receipts []access.ForgetReceipt) (buried int, err error) {
+	if len(receipts) == 0 || len(receipts) > maxReceipts {
+		return 0, Refuse(http.StatusBadRequest, "receipts are 1 to %d", maxReceipts)
+	}
+	for i, r := range receipts {
+		if err := CheckReceipt(r); err != nil {
+			return 0, Refuse(http.StatusBadRequest, "receipt %d: %v", i+1, err)
+		}
+	}
+	e := access.Event{Action: "vehicle.forget", Object: "receipts", Detail: fmt.Sprintf("%d receipts", len(receipts))}
+	err = p.auditedAtLength(ctx, by, e, func(ctx context.Context) (err error) {
+		buried, err = p.cfg.Store.Bury(ctx, receipts)
+		return err
+	})
+	return buried, err
+}
+
+// CheckReceipt says whether a value is a receipt of a forgotten vehicle.
+func CheckReceipt(r access.ForgetReceipt) error {
+	if _, err := access.ParseVehicleHash(r.Vehicle); err != nil || r.Format != access.ReceiptFormat || r.ForgottenAt.IsZero() {
+		return errors.New("this is no receipt of carstate forget --json")
+	}
+	return nil
+}

@@ -1,0 +1,271 @@
+// Package opstest keeps what operations are done on in memory, for the tests of others.
+package opstest
+
+import (
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"sync"
+	"time"
+
+	"carstate/internal/access"
+	"carstate/internal/ops"
+	"carstate/internal/vehicle"
+)
+
+// Store is an [ops.Store] that keeps records in the tables themselves, and notes
+// what was asked of it in which order. Make one with [New].
+type Store struct {
+	Tokens    access.Tokens
+	Sources   access.Sources
+	Operators access.Operators
+	Forgotten access.Forgotten // under a key of zeros
+
+	BackupText   string                        // what Backup writes, after the version
+	Restored     []byte                        // what Restore read
+	RestoreSteps int                           // that Restore makes known
+	BadBackups   error                         // what Restore returns before anything is changed; nil: nothing
+	Before       func(context.Context, string) // called at the start of each method
+
+	mu     sync.Mutex // guards what follows
+	events []access.Event
+	order  []string
+	fail   map[string]error // by method: what it returns instead of working
+}
+
+// New returns an empty store.
+func New() *Store {
+	m := &Store{fail: make(map[string]error)}
+	m.Forgotten.SetKeys(make([]byte, 32))
+	return m
+}
+
+// Config is of operations on the store; what it lacks is for the caller to say.
+func (m *Store) Config() ops.Config {
+	return ops.Config{Store: m, Tokens: &m.Tokens, Sources: &m.Sources, Operators: &m.Operators, Forgotten: &m.Forgotten}
+}
+
+func (m *Store) begin(ctx context.Context, method string) error {
+	m.mu.Lock()
+	m.order = append(m.order, method)
+	err := m.fail[method]
+	m.mu.Unlock()
+	if m.Before != nil {
+		m.Before(ctx, method)
+	}
+	return errors.Join(err, ctx.Err())
+}
+
+// Fail makes a method fail from now on, or work again with nil. Audit takes the outcome
+// with it, as in "Audit intended".
+func (m *Store) Fail(method string, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.fail[method] = err
+}
+
+// Did returns which methods were called since the last time.
+func (m *Store) Did() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	order := m.order
+	m.order = nil
+	return order
+}
+
+// Events returns all that was audited, oldest first.
+func (m *Store) Events() []access.Event {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.events)
+}
+
+// CreateToken puts a token.
+func (m *Store) CreateToken(ctx context.Context, t access.Token) error {
+	if err := m.begin(ctx, "CreateToken"); err != nil {
+		return err
+	}
+	m.Tokens.Put(t)
+	return nil
+}
+
+// UpdateToken changes a token, the first time in vain.
+func (m *Store) UpdateToken(ctx context.Context, id string, change func(*access.Token) error) (access.Token, error) {
+	if err := m.begin(ctx, "UpdateToken"); err != nil {
+		return access.Token{}, err
+	}
+	g, ok := m.Tokens.Get(id)
+	if !ok {
+		return access.Token{}, access.ErrNotFound
+	}
+	lost := g.Token // a change that lost the race and is thrown away
+	if err := change(&lost); err != nil {
+		return access.Token{}, err
+	}
+	t := g.Token
+	if err := change(&t); err != nil {
+		return access.Token{}, err
+	}
+	m.Tokens.Put(t)
+	return t, nil
+}
+
+// CreateSource puts a source.
+func (m *Store) CreateSource(ctx context.Context, s access.Source) error {
+	if err := m.begin(ctx, "CreateSource"); err != nil {
+		return err
+	}
+	if old, ok := m.Sources.Get(s.Name); ok && old.Removed.IsZero() {
+		return access.ErrExists
+	}
+	m.Sources.Put(s)
+	return nil
+}
+
+// UpdateSource changes a source.
+func (m *Store) UpdateSource(ctx context.Context, name string, change func(*access.Source) error) (access.Source, error) {
+	if err := m.begin(ctx, "UpdateSource"); err != nil {
+		return access.Source{}, err
+	}
+	old, ok := m.Sources.Get(name)
+	if !ok || !old.Removed.IsZero() {
+		return access.Source{}, access.ErrNotFound
+	}
+	s := *old
+	if err := change(&s); err != nil {
+		return access.Source{}, err
+	}
+	m.Sources.Put(s)
+	return s, nil
+}
+
+// CreateOperator puts an operator.
+func (m *Store) CreateOperator(ctx context.Context, o access.Operator) error {
+	if err := m.begin(ctx, "CreateOperator"); err != nil {
+		return err
+	}
+	if old, ok := m.Operators.Get(o.Name); ok && old.Removed.IsZero() {
+		return access.ErrExists
+	}
+	m.Operators.Put(o)
+	return nil
+}
+
+// UpdateOperator changes an operator.
+func (m *Store) UpdateOperator(ctx context.Context, name string, change func(*access.Operator) error) (access.Operator, error) {
+	if err := m.begin(ctx, "UpdateOperator"); err != nil {
+		return access.Operator{}, err
+	}
+	o, ok := m.Operators.Get(name)
+	if !ok || !o.Removed.IsZero() {
+		return access.Operator{}, access.ErrNotFound
+	}
+	if err := change(&o); err != nil {
+		return access.Operator{}, err
+	}
+	m.Operators.Put(o)
+	return o, nil
+}
+
+// Audit keeps an event.
+func (m *Store) Audit(ctx context.Context, e access.Event) error {
+	if err := m.begin(ctx, "Audit "+e.Outcome); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.events = append(m.events, e)
+	return nil
+}
+
+// AuditPage numbers events from 1 on.
+func (m *Store) AuditPage(ctx context.Context, before uint64, limit int) (events []access.Event, older uint64, err error) {
+	if err := m.begin(ctx, "AuditPage"); err != nil {
+		return nil, 0, err
+	}
+	all := m.Events()
+	if before != 0 {
+		all = all[:min(int(before)-1, len(all))]
+	}
+	first := max(0, len(all)-limit)
+	if first > 0 {
+		older = uint64(first) + 1
+	}
+	events = all[first:]
+	slices.Reverse(events)
+	return events, older, nil
+}
+
+// Forget puts a tombstone, and counts one state removed.
+func (m *Store) Forget(ctx context.Context, id vehicle.ID) (access.ForgetReceipt, error) {
+	if err := m.begin(ctx, "Forget"); err != nil {
+		return access.ForgetReceipt{}, err
+	}
+	return m.bury(m.Forgotten.Hash(id)), nil
+}
+
+func (m *Store) bury(hash access.VehicleHash) access.ForgetReceipt {
+	m.Forgotten.Put(access.Tombstone{Vehicle: hash, Forgotten: forgottenAt})
+	return access.ForgetReceipt{Format: access.ReceiptFormat, Vehicle: hash.String(), ForgottenAt: forgottenAt, Removed: access.RemovedCount{States: 1}}
+}
+
+var forgottenAt = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+
+// Allow lifts a tombstone.
+func (m *Store) Allow(ctx context.Context, id vehicle.ID) (access.ForgetReceipt, error) {
+	if err := m.begin(ctx, "Allow"); err != nil {
+		return access.ForgetReceipt{}, err
+	}
+	r := m.bury(m.Forgotten.Hash(id))
+	m.Forgotten.Put(access.Tombstone{Vehicle: m.Forgotten.Hash(id), Forgotten: forgottenAt, Lifted: forgottenAt, Opened: true})
+	return r, nil
+}
+
+// Bury puts a tombstone for each receipt.
+func (m *Store) Bury(ctx context.Context, receipts []access.ForgetReceipt) (int, error) {
+	if err := m.begin(ctx, "Bury"); err != nil {
+		return 0, err
+	}
+	for _, r := range receipts {
+		hash, err := access.ParseVehicleHash(r.Vehicle)
+		if err != nil {
+			return 0, err
+		}
+		m.bury(hash)
+	}
+	return len(receipts), nil
+}
+
+// Backup writes the version and BackupText, and fails after that.
+func (m *Store) Backup(ctx context.Context, w io.Writer, version string) (int, error) {
+	if _, err := io.WriteString(w, version+"\n"+m.BackupText); err != nil {
+		return 0, err
+	}
+	return 1, m.begin(ctx, "Backup")
+}
+
+// Restore reads a backup, and fails after RestoreSteps.
+func (m *Store) Restore(
+	ctx context.Context, from io.Reader, audited func(access.BackupInfo, func() error) error, progress func(done, total int),
+) (report access.RestoreReport, err error) {
+	if m.BadBackups != nil {
+		return report, m.BadBackups
+	}
+	if m.Restored, err = io.ReadAll(from); err != nil {
+		return report, err
+	}
+	report.Backup = access.BackupInfo{Records: m.RestoreSteps, Began: forgottenAt}
+	report.Kinds = map[string]access.RestoreCount{"state": {Restored: 1, Kept: 2}}
+	return report, audited(report.Backup, func() error {
+		for i := range m.RestoreSteps {
+			progress(i+1, m.RestoreSteps)
+		}
+		return m.begin(ctx, "Restore")
+	})
+}
+
+// BadBackup reports whether the error is BadBackups, unless that is of another restore.
+func (m *Store) BadBackup(err error) bool {
+	return m.BadBackups != nil && errors.Is(err, m.BadBackups) && !errors.Is(err, access.ErrBusy)
+}

@@ -1,0 +1,221 @@
+package ops
+
+import (
+	"time"
+
+	"carstate/internal/access"
+	"carstate/internal/vehicle"
+)
+
+// TokenSummary is a token as listings show it.
+type TokenSummary struct {
+	ID           string       `json:"id"`
+	Developer    string       `json:"developer"`
+	Operations   []string     `json:"operations"`
+	VehicleCount VehicleCount `json:"vehicle_count"`
+	Rate         string       `json:"rate"`
+	CreatedAt    time.Time    `json:"created_at"`
+	ExpiresAt    *time.Time   `json:"expires_at"`   // nil: never
+	RevokedAt    *time.Time   `json:"revoked_at"`   // nil: not revoked
+	LastUsedAt   *time.Time   `json:"last_used_at"` // to the minute; nil: not used that this node knows of
+	Sandbox      bool         `json:"sandbox"`
+}
+
+// TokenRecord is all that is known of a token.
+type TokenRecord struct {
+	TokenSummary
+	EarlierUntil      []time.Time `json:"earlier_until"`       // when the secrets end that rotation replaced
+	LastRefusedAt     *time.Time  `json:"last_refused_at"`     // nil: never
+	LastRefusedReason string      `json:"last_refused_reason"` // "" if never
+	Usage             TokenUsage  `json:"usage"`
+	Vehicles          VehicleList `json:"vehicles"`
+}
+
+// TokenUsage is how often a token was used, on all nodes together. Days begin at
+// midnight UTC.
+type TokenUsage struct {
+	Today      CallCounts `json:"today"`
+	Last30Days CallCounts `json:"last_30_days"` // today included
+}
+
+// Tokens lists all tokens, oldest first.
+func (p *Operations) Tokens() []TokenSummary {
+	all := []TokenSummary{}
+	for _, g := range p.cfg.Tokens.List() {
+		all = append(all, p.tokenSummary(g.Token))
+	}
+	return all
+}
+
+// Token shows one token.
+func (p *Operations) Token(id string) (TokenRecord, error) {
+	g, ok := p.cfg.Tokens.Get(id)
+	if !ok {
+		return TokenRecord{}, errNoRecord
+	}
+	return p.tokenRecord(g.Token), nil
+}
+
+// TokensThatSee lists the tokens to which a vehicle is granted, most at most, and counts
+// the others.
+func (p *Operations) TokensThatSee(id vehicle.ID, most int) (list []TokenRecord, more int) {
+	now := p.cfg.Now()
+	for _, g := range p.cfg.Tokens.List() {
+		switch {
+		case g.Sandbox || g.Usable(now) != nil || !g.Vehicles.Include(id):
+		case len(list) == most:
+			more++
+		default:
+			list = append(list, p.tokenRecord(g.Token))
+		}
+	}
+	return list, more
+}
+
+func (p *Operations) tokenSummary(t access.Token) TokenSummary {
+	s := TokenSummary{
+		ID:           t.ID,
+		Developer:    t.Developer,
+		Operations:   t.Operations.Names(),
+		VehicleCount: countOf(t.Vehicles),
+		Rate:         t.Rate.String(),
+		CreatedAt:    t.Created,
+		ExpiresAt:    orNil(t.Expires),
+		RevokedAt:    orNil(t.Revoked),
+		Sandbox:      t.Sandbox,
+	}
+	if g, ok := p.cfg.Tokens.Get(t.ID); ok {
+		s.LastUsedAt = orNil(g.LastUsed(p.cfg.Now()))
+	}
+	return s
+}
+
+func (p *Operations) tokenRecord(t access.Token) TokenRecord {
+	now := p.cfg.Now()
+	used := p.cfg.Tokens.Usage(t.ID, now)
+	r := TokenRecord{
+		TokenSummary:  p.tokenSummary(t),
+		EarlierUntil:  earlierUntil(t.Earlier, now),
+		LastRefusedAt: orNil(used.LastRefused),
+		Usage: TokenUsage{
+			Today:      CallCounts{used.Since(access.DayOf(now))},
+			Last30Days: CallCounts{used.Since(access.DayOf(now) - access.UsageDays + 1)},
+		},
+		Vehicles: VehicleList{t.Vehicles},
+	}
+	r.LastUsedAt = orNil(used.LastUsed)
+	if r.LastRefusedAt != nil {
+		r.LastRefusedReason = used.Reason.String()
+	}
+	return r
+}
+
+// SourceSummary is a source as listings show it.
+type SourceSummary struct {
+	Name         string       `json:"name"`
+	VehicleCount VehicleCount `json:"vehicle_count"`
+	CreatedAt    time.Time    `json:"created_at"`
+	ExpiresAt    *time.Time   `json:"expires_at"` // nil: never
+	RemovedAt    *time.Time   `json:"removed_at"` // nil: not removed
+}
+
+// SourceRecord is all that is known of a source.
+type SourceRecord struct {
+	SourceSummary
+	EarlierUntil []time.Time `json:"earlier_until"` // when the keys end that rotation replaced
+	Vehicles     VehicleList `json:"vehicles"`
+
+	Seen access.Sighting `json:"-"` // by this node; the API does not show it
+}
+
+// Sources lists the sources that were not removed, by name.
+func (p *Operations) Sources() []SourceSummary {
+	all := []SourceSummary{}
+	for _, s := range p.cfg.Sources.List() {
+		all = append(all, sourceSummary(*s))
+	}
+	return all
+}
+
+// Source shows one source, a removed one too for as long as it is known.
+func (p *Operations) Source(name string) (SourceRecord, error) {
+	s, ok := p.cfg.Sources.Get(name)
+	if !ok {
+		return SourceRecord{}, errNoRecord
+	}
+	return p.sourceRecord(*s), nil
+}
+
+func (p *Operations) sourceRecord(s access.Source) SourceRecord {
+	return SourceRecord{sourceSummary(s), earlierUntil(s.Earlier, p.cfg.Now()), VehicleList{s.Vehicles}, p.cfg.Sources.Seen(s.Name)}
+}
+
+func sourceSummary(s access.Source) SourceSummary {
+	return SourceSummary{
+		Name:         s.Name,
+		VehicleCount: countOf(s.Vehicles),
+		CreatedAt:    s.Created,
+		ExpiresAt:    orNil(s.Expires),
+		RemovedAt:    orNil(s.Removed),
+	}
+}
+
+// OperatorSummary is an operator as listings show it.
+type OperatorSummary struct {
+	Name      string     `json:"name"`
+	CreatedAt time.Time  `json:"created_at"`
+	RotatedAt *time.Time `json:"rotated_at"` // nil: the key is the first
+	RemovedAt *time.Time `json:"removed_at"` // nil: not removed
+}
+
+// Operators lists the operators that were not removed, by name.
+func (p *Operations) Operators() []OperatorSummary {
+	all := []OperatorSummary{}
+	for _, o := range p.cfg.Operators.List() {
+		all = append(all, operatorSummary(o))
+	}
+	return all
+}
+
+func operatorSummary(o access.Operator) OperatorSummary {
+	return OperatorSummary{Name: o.Name, CreatedAt: o.Created, RotatedAt: orNil(o.Rotated), RemovedAt: orNil(o.Removed)}
+}
+
+// State is "active", "expired" or "revoked".
+func (t TokenSummary) State(now time.Time) string {
+	return stateAt(now, t.ExpiresAt, t.RevokedAt, "revoked")
+}
+
+// State is "active", "expired" or "removed".
+func (s SourceSummary) State(now time.Time) string {
+	return stateAt(now, s.ExpiresAt, s.RemovedAt, "removed")
+}
+
+func stateAt(now time.Time, expires, ended *time.Time, end string) string {
+	switch {
+	case ended != nil:
+		return end
+	case expires != nil && !now.Before(*expires):
+		return "expired"
+	}
+	return "active"
+}
+
+// earlierUntil lists when secrets end that were replaced and are still valid.
+func earlierUntil(all []access.Earlier, now time.Time) []time.Time {
+	until := []time.Time{}
+	for _, e := range all {
+		if e.Until.After(now) {
+			until = append(until, e.Until)
+		}
+	}
+	return until
+}
+
+// orNil is how the wire spells a time that is not set.
+func orNil(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}

@@ -1,0 +1,126 @@
+package ops
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"net/http"
+	"time"
+
+	"carstate/internal/vehicle"
+)
+
+// VehicleRecord is all that is known of a vehicle, and why it is judged as it
+// is.
+type VehicleRecord struct {
+	VID           string          `json:"vid"`
+	AskedAt       time.Time       `json:"asked_at"`
+	MaxAgeSeconds float64         `json:"max_age_seconds"`
+	Driving       VerdictRecord   `json:"driving"`
+	Throttle      VerdictRecord   `json:"throttle"`
+	Readings      []ReadingRecord `json:"readings"` // the newest of each signal
+}
+
+// VerdictRecord is one verdict and its reason.
+type VerdictRecord struct {
+	// Outcome is "answered", or why a query gets no answer: "unknown",
+	// "stale" or "not_driving".
+	Outcome string       `json:"outcome"`
+	Verdict string       `json:"verdict"` // in words; "" if there is none
+	Value   string       `json:"value"`   // as a query gets it; "" if there is none
+	Time    *time.Time   `json:"time"`    // of the reading it stands on
+	Rule    string       `json:"rule"`
+	Version int          `json:"version"`
+	Text    string       `json:"text"`
+	Facts   []FactRecord `json:"facts"`
+}
+
+// FactRecord is one thing that a rule looked at.
+type FactRecord struct {
+	Name      string     `json:"name"`
+	Value     float64    `json:"value"`
+	Unit      string     `json:"unit"`
+	Threshold *float64   `json:"threshold"` // nil: it is compared with nothing
+	Time      *time.Time `json:"time"`
+}
+
+// ReadingRecord is the newest reading of one signal.
+type ReadingRecord struct {
+	Signal string    `json:"signal"`
+	Value  *float64  `json:"value"` // nil: a position, which is not shown
+	Unit   string    `json:"unit"`
+	Time   time.Time `json:"time"`
+}
+
+// State reads what is stored of a vehicle.
+func (p *Operations) State(ctx context.Context, id vehicle.ID) (s vehicle.State, ok bool, err error) {
+	return p.cfg.State(ctx, id)
+}
+
+// Vehicle shows what is stored of a vehicle, and returns its state as well.
+func (p *Operations) Vehicle(ctx context.Context, id vehicle.ID) (VehicleRecord, vehicle.State, error) {
+	s, ok, err := p.cfg.State(ctx, id)
+	switch {
+	case err != nil:
+		return VehicleRecord{}, s, fmt.Errorf("%w: %w", errStateUnread, err)
+	case !ok:
+		return VehicleRecord{}, s, ErrNotReported
+	}
+	now := p.cfg.Now()
+	driving, throttle := s.Driving(), s.Throttle()
+	r := VehicleRecord{
+		VID: string(id), AskedAt: now.UTC(), MaxAgeSeconds: p.cfg.MaxAge.Seconds(),
+		Driving:  verdict(driving.At(vehicle.At(now), p.cfg.MaxAge), driving.Time, s.ExplainDriving()),
+		Throttle: verdict(throttle.At(vehicle.At(now), p.cfg.MaxAge), throttle.Time, s.ExplainThrottle()),
+		Readings: []ReadingRecord{},
+	}
+	if driving.State != 0 {
+		r.Driving.Verdict, r.Driving.Value = driving.State.String(), string('0'+rune(driving.State))
+	}
+	if throttle.Time != 0 {
+		r.Throttle.Verdict, r.Throttle.Value = throttle.System.String(), string('0'+rune(throttle.System))
+	}
+	for i, reading := range s.Latest {
+		if reading.Time != 0 {
+			g := vehicle.Signal(i)
+			shown := ReadingRecord{Signal: g.String(), Unit: g.Unit(), Time: reading.Time.Time()}
+			if !g.IsPosition() {
+				shown.Value = new(float64(reading.Value))
+			}
+			r.Readings = append(r.Readings, shown)
+		}
+	}
+	return r, s, nil
+}
+
+// ErrNotReported is of a vehicle of which nothing is stored.
+var ErrNotReported = Refuse(http.StatusNotFound, "no vehicle of this vid has reported")
+
+// errStateUnread is of a state that cannot be read.
+var errStateUnread = Refuse(http.StatusServiceUnavailable, "the vehicle's state cannot be read at present; the service's log says why")
+
+func verdict(o vehicle.Outcome, at vehicle.UnixMilli, e vehicle.Explanation) VerdictRecord {
+	v := VerdictRecord{Outcome: o.String(), Time: timeOrNil(at), Rule: e.Rule, Version: e.Version, Text: e.Text, Facts: []FactRecord{}}
+	if o == vehicle.Answered {
+		v.Outcome = "answered"
+	}
+	for _, f := range e.Facts {
+		if math.IsNaN(f.Value) || math.IsInf(f.Value, 0) {
+			continue // JSON has no word for it
+		}
+		r := FactRecord{Name: f.Name, Value: f.Value, Unit: f.Unit, Time: timeOrNil(f.Time)}
+		if !math.IsNaN(f.Threshold) && !math.IsInf(f.Threshold, 0) {
+			r.Threshold = &f.Threshold
+		}
+		v.Facts = append(v.Facts, r)
+	}
+	return v
+}
+
+func timeOrNil(m vehicle.UnixMilli) *time.Time {
+	if m == 0 {
+		return nil
+	}
+	t := m.Time()
+	return &t
+}

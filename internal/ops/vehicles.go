@@ -1,0 +1,47 @@
+package ops
+
+import (
+	"context"
+	"net/http"
+
+	"carstate/internal/access"
+	"carstate/internal/vehicle"
+)
+
+// Forget erases a vehicle everywhere. The audit names it by its hash, and nothing else
+// may name it.
+func (p *Operations) Forget(ctx context.Context, by string, id vehicle.ID) (access.ForgetReceipt, error) {
+	return p.onVehicle(ctx, by, "vehicle.forget", id, p.cfg.Store.Forget)
+}
+
+// Allow lets a forgotten vehicle report again.
+func (p *Operations) Allow(ctx context.Context, by string, id vehicle.ID) (access.ForgetReceipt, error) {
+	if len(id) <= vehicle.MaxReportingID && !p.cfg.Forgotten.Has(id) {
+		return access.ForgetReceipt{}, errNoRecord
+	}
+	return p.onVehicle(ctx, by, "vehicle.allow", id, p.cfg.Store.Allow)
+}
+
+func (p *Operations) onVehicle(
+	ctx context.Context, by, action string, id vehicle.ID, do func(context.Context, vehicle.ID) (access.ForgetReceipt, error),
+) (receipt access.ForgetReceipt, err error) {
+	if len(id) > vehicle.MaxReportingID {
+		return receipt, Refuse(http.StatusBadRequest, "no vehicle reports with more than %d characters", vehicle.MaxReportingID)
+	}
+	e := access.Event{Action: action, Object: p.cfg.Forgotten.Hash(id).String()}
+	err = p.audited(ctx, by, e, func(ctx context.Context) (err error) {
+		receipt, err = do(ctx, id)
+		return err
+	})
+	return receipt, err
+}
+
+// checkGrantable refuses to write the name of a forgotten vehicle down again.
+func (p *Operations) checkGrantable(ids ...vehicle.ID) error {
+	for i, id := range ids {
+		if p.cfg.Forgotten.Has(id) {
+			return Refuse(http.StatusConflict, "vehicle %d of the list was forgotten: allow it first (carstate forget VID --allow)", i+1)
+		}
+	}
+	return nil
+}
