@@ -36,6 +36,12 @@ const (
 	unavailable  outcome = "unavailable"
 )
 
+// Metrics that others read: counters of samples, the refused ones by the label reason.
+const (
+	MetricAccepted = "carstate_samples_accepted_total"
+	MetricRefused  = "carstate_samples_refused_total"
+)
+
 // newIntake registers the metrics, each with the label protocol, so that both
 // protocols can share a registry.
 func newIntake(c Config, protocol string) *intake {
@@ -44,7 +50,7 @@ func newIntake(c Config, protocol string) *intake {
 	in := &intake{
 		Config: c,
 		accepted: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "carstate_samples_accepted_total",
+			Name: MetricAccepted,
 			Help: "Samples that were accepted, stored and acknowledged.",
 		}),
 		ignored: prometheus.NewCounter(prometheus.CounterOpts{
@@ -58,7 +64,7 @@ func newIntake(c Config, protocol string) *intake {
 		}, []string{"outcome"}),
 	}
 	refused := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "carstate_samples_refused_total",
+		Name: MetricRefused,
 		Help: "Samples that were refused, by reason. A message refused before it was read counts as one.",
 	}, []string{"reason"})
 	for k, name := range kindNames {

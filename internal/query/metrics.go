@@ -88,13 +88,20 @@ type metrics struct {
 	dropped  prometheus.Counter
 }
 
+// Metrics that others read: a counter by the labels operation and outcome, and a
+// histogram.
+const (
+	MetricQueries  = "carstate_queries_total"
+	MetricDuration = "carstate_query_duration_seconds"
+)
+
 func newMetrics(reg prometheus.Registerer) *metrics {
 	queries := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "carstate_queries_total",
+		Name: MetricQueries,
 		Help: "Requests on the query listener by operation and outcome.",
 	}, []string{"operation", "outcome"})
 	duration := prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name:    "carstate_query_duration_seconds",
+		Name:    MetricDuration,
 		Help:    "Time to answer a query, from the parsed head to the finished answer, without reading and writing.",
 		Buckets: []float64{1e-6, 2.5e-6, 5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 1e-2, 1e-1},
 	}, []string{"operation"})

@@ -19,6 +19,14 @@ type metrics struct {
 	roadsRefused   map[string]prometheus.Counter // by reason
 }
 
+// Metrics that others read: gauges, all but the backlog by the label stream.
+const (
+	MetricBacklog = "carstate_backlog_seconds"
+	MetricFeedAge = "carstate_feed_age_seconds"
+	MetricBytes   = "carstate_stream_bytes"
+	MetricLimit   = "carstate_stream_limit_bytes"
+)
+
 func newMetrics(r prometheus.Registerer, e *Engine) *metrics {
 	m := &metrics{
 		commitSamples: prometheus.NewHistogram(prometheus.HistogramOpts{
@@ -44,8 +52,8 @@ func newMetrics(r prometheus.Registerer, e *Engine) *metrics {
 			Name: "carstate_states_stored_total",
 			Help: "States stored, one for each vehicle that a fold touched.",
 		}),
-		streamBytes:   ofStream("carstate_stream_bytes", "What a stream of the engine keeps. Every node reports the same."),
-		streamLimit:   ofStream("carstate_stream_limit_bytes", "What a stream of the engine may keep at most."),
+		streamBytes:   ofStream(MetricBytes, "What a stream of the engine keeps. Every node reports the same."),
+		streamLimit:   ofStream(MetricLimit, "What a stream of the engine may keep at most."),
 		streamRecords: ofStream("carstate_stream_records", "Records that a stream of the engine keeps."),
 	}
 	refused := prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -63,7 +71,7 @@ func newMetrics(r prometheus.Registerer, e *Engine) *metrics {
 			Help: "Vehicles that are forgotten, of which nothing is taken in.",
 		}, func() float64 { return float64(e.forgotten.Len()) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "carstate_backlog_seconds",
+			Name: MetricBacklog,
 			Help: "Age of the oldest stored sample that is not folded yet.",
 		}, func() float64 { return e.backlog.age().Seconds() }),
 	)
@@ -94,7 +102,7 @@ func (m *metrics) fills(stream string, bytes, limit, records uint64) {
 // copy of and that has caught up.
 type feedAges struct{ e *Engine }
 
-var feedAge = prometheus.NewDesc("carstate_feed_age_seconds",
+var feedAge = prometheus.NewDesc(MetricFeedAge,
 	"How old this node's copy of a stream may be. Missing before the copy has caught up.", []string{"stream"}, nil)
 
 // Describe and Collect make it a [prometheus.Collector].

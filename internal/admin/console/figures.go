@@ -7,6 +7,10 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"carstate/internal/ingest"
+	"carstate/internal/query"
+	"carstate/internal/stream"
 )
 
 // figures are what the metrics of this node say at one time.
@@ -21,14 +25,14 @@ type figures struct {
 
 	feedAge float64 // seconds; negative: unknown
 	backlog float64 // seconds
-	streams map[string]stream
+	streams map[string]fill
 }
 
 // bucket is how many queries took at most so long.
 type bucket struct{ seconds, count float64 }
 
-// stream is how full a stream is; a zero limit is not known.
-type stream struct{ bytes, limit float64 }
+// fill is how full a stream is; a zero limit is not known.
+type fill struct{ bytes, limit float64 }
 
 // answeredOutcomes are those of queries that were not refused.
 var answeredOutcomes = []string{"answered", "unknown", "stale", "not_driving", "documentation", "sandbox"}
@@ -36,7 +40,7 @@ var answeredOutcomes = []string{"answered", "unknown", "stale", "not_driving", "
 // read takes the figures from the registry. What is not there stays zero: other
 // roles of a node have other metrics.
 func readFigures(g prometheus.Gatherer, now time.Time) figures {
-	f := figures{at: now, samples: map[string]float64{}, refused: map[string]float64{}, streams: map[string]stream{}, feedAge: -1}
+	f := figures{at: now, samples: map[string]float64{}, refused: map[string]float64{}, streams: map[string]fill{}, feedAge: -1}
 	families, _ := g.Gather() // what could be gathered is there, error or not
 	for _, family := range families {
 		for _, m := range family.GetMetric() {
@@ -45,7 +49,7 @@ func readFigures(g prometheus.Gatherer, now time.Time) figures {
 				labels[l.GetName()] = l.GetValue()
 			}
 			f.take(family.GetName(), labels, m.GetCounter().GetValue()+m.GetGauge().GetValue()) // it has one of the two
-			if h := m.GetHistogram(); h != nil && family.GetName() == "carstate_query_duration_seconds" {
+			if h := m.GetHistogram(); h != nil && family.GetName() == query.MetricDuration {
 				f.observed += float64(h.GetSampleCount())
 				for i, b := range h.GetBucket() {
 					if i == len(f.buckets) {
@@ -62,25 +66,25 @@ func readFigures(g prometheus.Gatherer, now time.Time) figures {
 func (f *figures) take(name string, labels map[string]string, value float64) {
 	s := f.streams[labels["stream"]]
 	switch name {
-	case "carstate_samples_accepted_total":
+	case ingest.MetricAccepted:
 		f.accepted += value
-	case "carstate_samples_refused_total":
+	case ingest.MetricRefused:
 		f.samples[labels["reason"]] += value
-	case "carstate_queries_total":
+	case query.MetricQueries:
 		if labels["operation"] != "none" {
 			f.queries += value
 		}
 		if o := labels["outcome"]; !slices.Contains(answeredOutcomes, o) {
 			f.refused[o] += value
 		}
-	case "carstate_feed_age_seconds":
+	case stream.MetricFeedAge:
 		f.feedAge = max(f.feedAge, value)
-	case "carstate_backlog_seconds":
+	case stream.MetricBacklog:
 		f.backlog = value
-	case "carstate_stream_bytes":
-		f.streams[labels["stream"]] = stream{value, s.limit}
-	case "carstate_stream_limit_bytes":
-		f.streams[labels["stream"]] = stream{s.bytes, value}
+	case stream.MetricBytes:
+		f.streams[labels["stream"]] = fill{value, s.limit}
+	case stream.MetricLimit:
+		f.streams[labels["stream"]] = fill{s.bytes, value}
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	"carstate/internal/stream"
 )
 
 // How many vehicles the first page and a page of a list show.
@@ -182,7 +184,7 @@ func (c *Console) flow() flowView {
 	if now.feedAge >= 0 {
 		v.FeedAge = short(math.Round(10*now.feedAge) / 10)
 	}
-	for _, name := range []string{"TELEMETRY", "STATES", "TOKENS", "SOURCES", "AUDIT", "ROADS"} {
+	for _, name := range []string{stream.Telemetry, stream.States, stream.Tokens, stream.Sources, stream.Audit, stream.Roads} {
 		if s, ok := now.streams[name]; ok && s.limit > 0 {
 			percent := 100 * s.bytes / s.limit
 			v.Streams = append(v.Streams, streamBar{name, s.bytes, s.limit, percent, percent >= 80})

@@ -10,6 +10,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"carstate/internal/fleet"
+	"carstate/internal/ingest"
+	"carstate/internal/query"
+	"carstate/internal/stream"
 	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
@@ -133,13 +136,13 @@ func TestHistory(t *testing.T) {
 // TestFigures reads a registry with the metrics of a node, twice.
 func TestFigures(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
-	accepted := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "carstate_samples_accepted_total", Help: "x"}, []string{"protocol"})
-	refused := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "carstate_samples_refused_total", Help: "x"}, []string{"protocol", "reason"})
-	queries := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "carstate_queries_total", Help: "x"}, []string{"operation", "outcome"})
-	duration := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "carstate_query_duration_seconds", Help: "x", Buckets: []float64{1, 2, 4}}, []string{"operation"})
-	bytes := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "carstate_stream_bytes", Help: "x"}, []string{"stream"})
-	limit := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "carstate_stream_limit_bytes", Help: "x"}, []string{"stream"})
-	age := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "carstate_feed_age_seconds", Help: "x"}, []string{"stream"})
+	accepted := prometheus.NewCounterVec(prometheus.CounterOpts{Name: ingest.MetricAccepted, Help: "x"}, []string{"protocol"})
+	refused := prometheus.NewCounterVec(prometheus.CounterOpts{Name: ingest.MetricRefused, Help: "x"}, []string{"protocol", "reason"})
+	queries := prometheus.NewCounterVec(prometheus.CounterOpts{Name: query.MetricQueries, Help: "x"}, []string{"operation", "outcome"})
+	duration := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: query.MetricDuration, Help: "x", Buckets: []float64{1, 2, 4}}, []string{"operation"})
+	bytes := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: stream.MetricBytes, Help: "x"}, []string{"stream"})
+	limit := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: stream.MetricLimit, Help: "x"}, []string{"stream"})
+	age := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: stream.MetricFeedAge, Help: "x"}, []string{"stream"})
 	registry.MustRegister(accepted, refused, queries, duration, bytes, limit, age)
 
 	if f := readFigures(registry, noon); f.feedAge >= 0 || len(f.buckets) != 0 {
@@ -164,7 +167,7 @@ func TestFigures(t *testing.T) {
 	age.WithLabelValues("TOKENS").Set(.5)
 	now := readFigures(registry, noon.Add(10*time.Second))
 	r := ratesBetween(&old, &now)
-	if r.samples != 12 || r.queries != 5 || now.feedAge != .5 || now.streams["STATES"] != (stream{10, 100}) {
+	if r.samples != 12 || r.queries != 5 || now.feedAge != .5 || now.streams["STATES"] != (fill{10, 100}) {
 		t.Errorf("%+v, %+v", r, now)
 	}
 	if len(r.samplesRefused) != 1 || r.samplesRefused[0] != (reason{"time", 40, 4}) {
