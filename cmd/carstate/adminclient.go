@@ -131,12 +131,9 @@ func parseVIDs(s string) ([]vehicle.ID, error) {
 		if p == "" && where == "line" {
 			continue
 		}
-		id, err := vehicle.ParseID(p)
+		id, err := vehicle.ParseReportingID(p)
 		if err != nil {
 			return nil, usageError("%s %d of the list: %v", where, i+1, err)
-		}
-		if len(id) > vehicle.MaxReportingID {
-			return nil, usageError("%s %d of the list: a vid has at most %d characters", where, i+1, vehicle.MaxReportingID)
 		}
 		ids = append(ids, id)
 	}

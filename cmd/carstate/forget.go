@@ -30,10 +30,7 @@ Example:
 
 // Run forgets a vehicle or allows it again.
 func (c *forgetCommand) Run(ctx context.Context, w streams) error {
-	id, err := vehicle.ParseID(c.VID)
-	if err == nil && len(id) > vehicle.MaxReportingID {
-		err = fmt.Errorf("a vid has at most %d characters", vehicle.MaxReportingID)
-	}
+	id, err := vehicle.ParseReportingID(c.VID)
 	if err != nil {
 		return usageError("%v", err)
 	}

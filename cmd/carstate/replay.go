@@ -56,10 +56,7 @@ func (c *replayCommand) Run(ctx context.Context, w streams) error {
 	if c.Fleet != "" {
 		return c.replayFleet(ctx, w)
 	}
-	id, err := vehicle.ParseID(c.VID)
-	if err == nil && len(id) > vehicle.MaxReportingID {
-		err = fmt.Errorf("a vid has at most %d characters", vehicle.MaxReportingID)
-	}
+	id, err := vehicle.ParseReportingID(c.VID)
 	if err != nil {
 		return usageError("--vid: %v", err)
 	}

@@ -68,12 +68,9 @@ func (v *VIDs) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 		if t.Kind() != '"' {
 			return Refuse(http.StatusBadRequest, "vid %d of a list is no string", len(list)+1)
 		}
-		id, err := vehicle.ParseID(t.String())
+		id, err := vehicle.ParseReportingID(t.String())
 		if err != nil {
 			return Refuse(http.StatusBadRequest, "vid %d of a list: %v", len(list)+1, err)
-		}
-		if len(id) > vehicle.MaxReportingID {
-			return Refuse(http.StatusBadRequest, "vid %d of a list: no vehicle reports with more than %d characters", len(list)+1, vehicle.MaxReportingID)
 		}
 		list = append(list, id)
 	}

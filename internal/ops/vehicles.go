@@ -16,7 +16,7 @@ func (p *Operations) Forget(ctx context.Context, by string, id vehicle.ID) (acce
 
 // Allow lets a forgotten vehicle report again.
 func (p *Operations) Allow(ctx context.Context, by string, id vehicle.ID) (access.ForgetReceipt, error) {
-	if len(id) <= vehicle.MaxReportingID && !p.cfg.Forgotten.Has(id) {
+	if !p.cfg.Forgotten.Has(id) {
 		return access.ForgetReceipt{}, errNoRecord
 	}
 	return p.onVehicle(ctx, by, "vehicle.allow", id, p.cfg.Store.Allow)
@@ -25,9 +25,6 @@ func (p *Operations) Allow(ctx context.Context, by string, id vehicle.ID) (acces
 func (p *Operations) onVehicle(
 	ctx context.Context, by, action string, id vehicle.ID, do func(context.Context, vehicle.ID) (access.ForgetReceipt, error),
 ) (receipt access.ForgetReceipt, err error) {
-	if len(id) > vehicle.MaxReportingID {
-		return receipt, Refuse(http.StatusBadRequest, "no vehicle reports with more than %d characters", vehicle.MaxReportingID)
-	}
 	e := access.Event{Action: action, Object: p.cfg.Forgotten.Hash(id).String()}
 	err = p.audited(ctx, by, e, func(ctx context.Context) (err error) {
 		receipt, err = do(ctx, id)

@@ -1,6 +1,9 @@
 package vehicle
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+)
 
 // ID identifies one vehicle: a non-empty string of ASCII letters and digits of
 // any length, compared byte for byte. Obtain one with [ParseID].
@@ -23,6 +26,16 @@ func ParseID(s string) (ID, error) {
 		return "", err
 	}
 	return ID(s), nil
+}
+
+// ParseReportingID is ParseID for the ID of a vehicle that may report: a longer one than
+// [MaxReportingID] is refused.
+func ParseReportingID(s string) (ID, error) {
+	id, err := ParseID(s)
+	if err == nil && len(id) > MaxReportingID {
+		return "", fmt.Errorf("a vid has at most %d characters", MaxReportingID)
+	}
+	return id, err
 }
 
 // CheckID is ParseID for callers that hold bytes and must not allocate.

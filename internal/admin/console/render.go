@@ -260,12 +260,9 @@ func inBytes(f float64) string {
 func parseVehicles(text string) (access.Vehicles, error) {
 	var ids []vehicle.ID
 	for i, word := range strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' || r == '\n' || r == '\r' || r == '\t' }) {
-		id, err := vehicle.ParseID(word)
+		id, err := vehicle.ParseReportingID(word)
 		if err != nil {
 			return access.Vehicles{}, fmt.Errorf("vehicle %d of the list: %w", i+1, err)
-		}
-		if len(id) > vehicle.MaxReportingID {
-			return access.Vehicles{}, fmt.Errorf("vehicle %d of the list: a vid has at most %d characters", i+1, vehicle.MaxReportingID)
 		}
 		ids = append(ids, id)
 	}

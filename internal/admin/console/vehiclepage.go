@@ -182,7 +182,7 @@ func readingInWords(r ops.ReadingRecord) string {
 
 // forget erases a vehicle, once the operator has written its vid.
 func (c *Console) forget(w http.ResponseWriter, r *http.Request, s *session) {
-	id, err := vehicle.ParseID(r.PathValue("vid"))
+	id, err := vehicle.ParseReportingID(r.PathValue("vid"))
 	switch {
 	case err != nil:
 		c.fail(w, s, http.StatusNotFound, "There is nothing here", "the pages are named above")
