@@ -26,6 +26,7 @@ import (
 	"time"
 
 	"carstate/internal/seldom"
+	"carstate/internal/store"
 	"carstate/internal/vehicle"
 )
 
@@ -57,8 +58,8 @@ type Config struct {
 	// same time. If nil, [vehicle.Observe] does.
 	Observe func(vehicle.State, vehicle.Sample) vehicle.State
 	// Take makes this node the owner of partition p and fences out whoever
-	// owned it before. An error that is Held means that somebody else has it
-	// and is about to release it.
+	// owned it before. [store.ErrHeld] means that another node has it and is
+	// about to release it.
 	Take func(ctx context.Context, p int) (Partition, error)
 	// Members says which partitions are this node's; nil: all of them, always.
 	Members *Members
@@ -120,7 +121,7 @@ const retryAfter = time.Second
 const heldAgain = 250 * time.Millisecond
 
 // Run folds the partitions of this node until the context ends. A partition that
-// fails is taken again, at once if its error is Recalled; what it had folded but
+// fails is taken again, at once after [store.ErrRecalled]; what it had folded but
 // not committed is folded again from the last commit, which comes to the same
 // states.
 func (d *Deriver) Run(ctx context.Context) {
@@ -133,20 +134,15 @@ func (d *Deriver) Run(ctx context.Context) {
 					return
 				}
 				rest := retryAfter
-				if h, ok := errors.AsType[interface {
-					error
-					Held() bool
-				}](err); err == nil {
+				switch {
+				case err == nil:
 					continue // it is another's now
-				} else if ok && h.Held() {
+				case errors.Is(err, store.ErrHeld):
 					rest = heldAgain
-				} else if r, ok := errors.AsType[interface {
-					error
-					Recalled() bool
-				}](err); ok && r.Recalled() {
+				case errors.Is(err, store.ErrRecalled):
 					d.config.Log.Info("a partition is taken again", "partition", p, "reason", err)
 					continue
-				} else {
+				default:
 					d.again.Log(d.config.Log, "a partition is taken again", "partition", p, "error", err)
 				}
 				select {

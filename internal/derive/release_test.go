@@ -3,6 +3,7 @@ package derive
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -10,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"carstate/internal/store"
 	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
@@ -76,6 +78,34 @@ func TestReleasedUntilItIs(t *testing.T) {
 		stop()
 		running.Wait()
 	})
+}
+
+// A partition that another node is about to release, or whose states were changed, is
+// taken again sooner than one that fails.
+func TestTakenAgain(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want time.Duration
+	}{
+		{fmt.Errorf("partition 0: %w", store.ErrHeld), heldAgain},
+		{fmt.Errorf("partition 0: %w", store.ErrRecalled), 0},
+		{store.ErrFenced, retryAfter},
+		{errors.New("no answer"), retryAfter},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, stop := context.WithCancel(t.Context())
+			var took []time.Time
+			New(Config{Partitions: 1, MaxStates: 10, Take: func(context.Context, int) (Partition, error) {
+				if took = append(took, time.Now()); len(took) == 2 {
+					stop()
+				}
+				return nil, c.err
+			}}).Run(ctx)
+			if rest := took[1].Sub(took[0]); rest != c.want {
+				t.Errorf("after %q it is taken again in %v, want %v", c.err, rest, c.want)
+			}
+		})
+	}
 }
 
 // While the engine does not answer, a node with many partitions says so now and then,

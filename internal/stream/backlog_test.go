@@ -34,7 +34,7 @@ func trim(t *testing.T, e *Engine) {
 	}
 }
 
-func store(t *testing.T, e *Engine, at int64) {
+func storeSample(t *testing.T, e *Engine, at int64) {
 	t.Helper()
 	if err := e.Append(t.Context(), []vehicle.Sample{speedAt("car", at)}); err != nil {
 		t.Fatal(err)
@@ -69,7 +69,7 @@ func foldAll(t *testing.T, e *Engine, upTo int64) {
 func TestBacklogByAge(t *testing.T) {
 	const retention = 2 * time.Second
 	e := openOne(t, Config{Retention: retention})
-	store(t, e, 1)
+	storeSample(t, e, 1)
 	for ctx := testkit.Context(t); e.backlog.age() <= retention/2; measure(t, e) {
 		if ctx.Err() != nil {
 			t.Fatalf("the backlog's age is %v", e.backlog.age())
@@ -83,7 +83,7 @@ func TestBacklogByAge(t *testing.T) {
 	if age := e.backlog.age(); age != 0 {
 		t.Fatalf("with nothing to fold the backlog's age is %v", age)
 	}
-	store(t, e, 2)
+	storeSample(t, e, 2)
 }
 
 // How long a sample waits is told by the clock that stamped it, the server's. A node
@@ -93,9 +93,9 @@ func TestBacklogWithAWrongClock(t *testing.T) {
 	e := openOne(t, Config{Now: c.now})
 	for i, ahead := range []time.Duration{24 * time.Hour, -48 * time.Hour} {
 		c.move(ahead)
-		store(t, e, int64(2*i+1))
+		storeSample(t, e, int64(2*i+1))
 		measure(t, e)
-		store(t, e, int64(2*i+2))
+		storeSample(t, e, int64(2*i+2))
 		if age := e.backlog.age(); age < 0 || age > DefaultRetention/2 {
 			t.Errorf("%d: the backlog's age is %v", i, age)
 		}
@@ -125,7 +125,7 @@ func TestBacklogByBytes(t *testing.T) {
 	}
 	foldAll(t, e, at)
 	measure(t, e)
-	store(t, e, at+1)
+	storeSample(t, e, at+1)
 }
 
 // A stream that fills between two looks at the backlog refuses, and says the
@@ -152,14 +152,14 @@ func TestTelemetryFull(t *testing.T) {
 	}
 	foldAll(t, e, at) // all that was acknowledged is there
 	trim(t, e)        // folded: may go, although it is young
-	store(t, e, at+1)
+	storeSample(t, e, at+1)
 }
 
 func TestTrim(t *testing.T) {
 	var c clock
 	e := openOne(t, Config{Now: c.now})
 	for at := range int64(10) {
-		store(t, e, at+1)
+		storeSample(t, e, at+1)
 	}
 	foldAll(t, e, 6)
 	trim(t, e)
@@ -176,7 +176,7 @@ func TestTrim(t *testing.T) {
 	if n := telemetryState(t, e).Msgs; n != 0 {
 		t.Fatalf("%d old and folded commits are left", n)
 	}
-	store(t, e, 11)
+	storeSample(t, e, 11)
 	foldAll(t, e, 11)
 }
 
@@ -284,7 +284,7 @@ func TestBacklogOfManyPartitions(t *testing.T) {
 	if n := asked(); n > partitions/4 { // heartbeats are among them
 		t.Errorf("at rest, one look takes %d questions", n)
 	}
-	store(t, e, 1) // "car" is in another partition than 0
+	storeSample(t, e, 1) // "car" is in another partition than 0
 	p := PartitionOf("car", partitions)
 	if n := asked(); n > partitions/4 {
 		t.Errorf("with a sample that waits, one look takes %d questions", n)
@@ -364,7 +364,7 @@ func TestTrimWithAWrongClock(t *testing.T) {
 		c.move(ahead)
 		url := startNATS(t)
 		e := openOne(t, Config{URLs: url, Now: c.now})
-		store(t, e, 1)
+		storeSample(t, e, 1)
 		foldAll(t, e, 1)
 		trim(t, e)
 		if n := telemetryState(t, e).Msgs; n != 1 {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"carstate/internal/store"
 	"carstate/internal/stream"
 	"carstate/internal/stream/streamtest"
 	"carstate/internal/testkit"
@@ -300,7 +301,7 @@ func fencing(t *testing.T, e *stream.Engine) {
 		}
 		wg.Wait()
 		for i, err := range errs {
-			if last := i == racers-1; last && err != nil || !last && !errors.Is(err, stream.ErrFenced) {
+			if last := i == racers-1; last && err != nil || !last && !errors.Is(err, store.ErrFenced) {
 				t.Fatalf("round %d, owner %d: %v", round, i, err)
 			}
 		}
@@ -332,7 +333,7 @@ func releasing(t *testing.T, e *stream.Engine) {
 	if err := first.Commit(ctx, 1, map[vehicle.ID]vehicle.State{"carA": s}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := e.TakeFrom(ctx, 0, "second", polite); !errors.Is(err, stream.ErrHeld) || asked != "first" {
+	if _, err := e.TakeFrom(ctx, 0, "second", polite); !errors.Is(err, store.ErrHeld) || asked != "first" {
 		t.Fatalf("of %q: %v", asked, err)
 	}
 	if err := e.Release(ctx, 0, "second"); err != nil { // who has it not
@@ -348,7 +349,7 @@ func releasing(t *testing.T, e *stream.Engine) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := first.Commit(ctx, 3, nil); !errors.Is(err, stream.ErrFenced) {
+	if err := first.Commit(ctx, 3, nil); !errors.Is(err, store.ErrFenced) {
 		t.Fatalf("who has released it: %v", err)
 	}
 	if err := e.Release(ctx, 0, "first"); err != nil {
@@ -425,10 +426,7 @@ func cursorsFollow(t *testing.T, e *stream.Engine) {
 		t.Fatal(err)
 	}
 	_, _, err = part.Next(ctx)
-	if r, ok := errors.AsType[interface {
-		error
-		Recalled() bool
-	}](err); !ok || !r.Recalled() {
+	if !errors.Is(err, store.ErrRecalled) {
 		t.Errorf("a vehicle of the partition was forgotten, and it reads on: %v", err)
 	}
 	testkit.Await(t, "the feeds have caught up", func() bool { _, err := e.FeedAge(); return err == nil })

@@ -45,19 +45,6 @@ type vidKeysRecord struct {
 
 const vidKeyBytes = 32
 
-// errRecalled means that the partition must be taken anew, because one of its
-// vehicles was forgotten or has got another state by a restore. Nothing that was
-// not committed is lost by that.
-var errRecalled error = recalled{}
-
-type recalled struct{}
-
-func (recalled) Error() string { return "its states were changed by a forget or a restore" }
-
-// Recalled tells derive, which knows no errors of ours, that there is nothing to
-// wait for.
-func (recalled) Recalled() bool { return true }
-
 // markerBody is the body of the record that replaces the state of a forgotten
 // vehicle. No state is empty.
 var markerBody []byte

@@ -23,6 +23,7 @@ import (
 
 	"carstate/internal/access"
 	"carstate/internal/road"
+	"carstate/internal/store"
 	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
@@ -262,7 +263,7 @@ func TestForgetOnEveryNode(t *testing.T) {
 		return !b.knows(secretVID) && b.forgotten.Has(secretVID) && tokens == 0 && sources == 0
 	})
 	err = part.Commit(t.Context(), seq, map[vehicle.ID]vehicle.State{secretVID: vehicle.Observe(vehicle.State{}, samples[0])})
-	if !errors.Is(err, errRecalled) {
+	if !errors.Is(err, store.ErrRecalled) {
 		t.Errorf("a fold from before was stored: %v", err)
 	}
 	part.Close()

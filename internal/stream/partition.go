@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"carstate/internal/store"
 	"carstate/internal/vehicle"
 )
 
@@ -63,28 +64,14 @@ const MaxStates = 16 * BatchStates
 // the most that what one [Partition.Next] returns can touch.
 const BatchStates = maxBatch - 1
 
-// ErrFenced means that another node has taken the partition. Nothing was
-// stored, and the partition must be dropped.
-var ErrFenced = errors.New("another node has taken the partition")
-
-// ErrHeld means that another node has the partition and must not be robbed of it.
-var ErrHeld error = held{}
-
-type held struct{}
-
-func (held) Error() string { return "another node has the partition" }
-
-// Held tells derive, which knows no errors of ours, that there is nothing wrong.
-func (held) Held() bool { return true }
-
 // Take makes owner the one who folds partition p, whoever had it. From then on
 // nobody who had it before can commit.
 func (e *Engine) Take(ctx context.Context, p int, owner string) (*Partition, error) {
 	return e.TakeFrom(ctx, p, owner, func(string) bool { return true })
 }
 
-// TakeFrom is Take, but [ErrHeld] if free says no of the present holder, who is
-// "" where the partition was never folded or was released.
+// TakeFrom is like Take, but returns [store.ErrHeld] if free(holder) is false. The
+// holder is "" if the partition was never folded or was released.
 func (e *Engine) TakeFrom(ctx context.Context, p int, owner string, free func(holder string) bool) (*Partition, error) {
 	t := &Partition{e: e, number: p}
 	t.recalled, t.recall = context.WithCancel(context.Background())
@@ -94,7 +81,7 @@ func (e *Engine) TakeFrom(ctx context.Context, p int, owner string, free func(ho
 			return nil, err
 		}
 		if !free(old.Owner) {
-			return nil, ErrHeld
+			return nil, store.ErrHeld
 		}
 		if err := e.awaitTombstone(ctx, old.Forgotten, old.ForgottenIn); err != nil {
 			return nil, fmt.Errorf("partition %d cannot be taken: %w", p, err)
@@ -272,7 +259,7 @@ func (t *Partition) nextMessage(ctx context.Context) (*nats.Msg, uint64, error) 
 		case ctx.Err() != nil && err != nil:
 			return nil, 0, ctx.Err()
 		case t.recalled.Err() != nil:
-			return nil, 0, fmt.Errorf("partition %d: %w", t.number, errRecalled)
+			return nil, 0, fmt.Errorf("partition %d: %w", t.number, store.ErrRecalled)
 		case silent:
 			// Nobody may have sent anything, or the subscription is dead.
 			if err := t.checkSubscription(ctx); err != nil {
@@ -355,7 +342,7 @@ func (t *Partition) Waiting() bool {
 
 // Commit stores states, at most [MaxStates], and notes that everything up to
 // the commit seq is folded. It tries until it is done, the context ends, or
-// another node turns out to own the partition ([ErrFenced]). With seq 0 and no
+// another node turns out to own the partition ([store.ErrFenced]). With seq 0 and no
 // states it only renews the cursor's record.
 //
 // More states than one atomic batch can hold go in several. Each ends with the
@@ -418,9 +405,9 @@ func (t *Partition) commitBatch(ctx context.Context, states []write) error {
 				t.rev = rev
 				return nil
 			case stored.Owner == t.cursor.Owner && stored.Generation == t.cursor.Generation && stored.Fences != t.cursor.Fences:
-				return fmt.Errorf("partition %d: %w", t.number, errRecalled)
+				return fmt.Errorf("partition %d: %w", t.number, store.ErrRecalled)
 			default:
-				return fmt.Errorf("partition %d: %w", t.number, ErrFenced)
+				return fmt.Errorf("partition %d: %w", t.number, store.ErrFenced)
 			}
 		}
 		if t.e.storing.Err() != nil {

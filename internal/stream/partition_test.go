@@ -8,6 +8,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"carstate/internal/store"
 	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
@@ -24,7 +25,7 @@ func TestSilentSubscription(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer p.Close()
-	store(t, e, 1)
+	storeSample(t, e, 1)
 	if _, _, err := p.Next(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -32,7 +33,7 @@ func TestSilentSubscription(t *testing.T) {
 	if p.sub, err = e.nc.SubscribeSync("nobody.speaks.here"); err != nil {
 		t.Fatal(err)
 	}
-	store(t, e, 2)
+	storeSample(t, e, 2)
 	_, samples, err := p.Next(ctx)
 	if err != nil || samples[0].Time != 2 {
 		t.Fatalf("got %v, %v", samples, err)
@@ -47,7 +48,7 @@ func TestClosedSubscription(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	store(t, e, 1)
+	storeSample(t, e, 1)
 	if _, _, err := p.Next(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +81,7 @@ func TestTelemetryBehindCursor(t *testing.T) {
 				t.Fatal(err)
 			}
 			for at := range int64(20) {
-				store(t, e, 100+at)
+				storeSample(t, e, 100+at)
 			}
 		},
 		"its end lost": func(t *testing.T, e *Engine) {
@@ -98,11 +99,11 @@ func TestTelemetryBehindCursor(t *testing.T) {
 			var c clock
 			e := openOne(t, Config{Now: c.now})
 			for at := range int64(10) {
-				store(t, e, at+1)
+				storeSample(t, e, at+1)
 			}
 			foldAll(t, e, 10)
 			lose(t, e)
-			store(t, e, 1000)
+			storeSample(t, e, 1000)
 			c.move(2 * DefaultRetention)
 			trim(t, e)
 			foldAll(t, e, 1000) // comes to an end only if that sample is found
@@ -129,7 +130,7 @@ func TestTelemetryReplaced(t *testing.T) {
 			}
 			defer p.Close()
 			for at := range int64(10) {
-				store(t, e, at+1)
+				storeSample(t, e, at+1)
 				if _, _, err := p.Next(ctx); err != nil {
 					t.Fatal(err)
 				}
@@ -141,7 +142,7 @@ func TestTelemetryReplaced(t *testing.T) {
 				t.Fatal(err)
 			}
 			for at := range grown {
-				store(t, e, 100+at)
+				storeSample(t, e, 100+at)
 			}
 			if _, samples, err := p.Next(ctx); !errors.Is(err, ErrReplaced) {
 				t.Fatalf("got %v, %v", samples, err)
@@ -172,7 +173,7 @@ func TestFencedBeforeTheFirstBatch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := old.Commit(t.Context(), 1, statesOf(BatchStates+1)); !errors.Is(err, ErrFenced) {
+	if err := old.Commit(t.Context(), 1, statesOf(BatchStates+1)); !errors.Is(err, store.ErrFenced) {
 		t.Fatal(err)
 	}
 	if err := p.States(t.Context(), func(id vehicle.ID, _ vehicle.State) {
@@ -188,7 +189,7 @@ func TestCrashBetweenBatches(t *testing.T) {
 	t.Parallel()
 	e := openOne(t, Config{})
 	for at := range int64(3) {
-		store(t, e, at+1)
+		storeSample(t, e, at+1)
 	}
 	p, err := e.Take(t.Context(), 0, "test")
 	if err != nil {
