@@ -16,4 +16,7 @@ var (
 	// ErrFenced means that another node has taken the partition. Nothing was stored,
 	// and the caller must drop the partition.
 	ErrFenced = errors.New("another node has taken the partition")
+	// ErrConflict means that others changed a record each time that the caller was
+	// about to. Nothing was stored.
+	ErrConflict = errors.New("the record is being changed by others: try again")
 )

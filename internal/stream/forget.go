@@ -64,24 +64,21 @@ func (e *Engine) loadVIDKeys(ctx context.Context) error {
 }
 
 func (e *Engine) loadVIDKeysOnce(ctx context.Context) error {
-	for {
-		body, rev, err := e.lastRecord(ctx, Sources, vidKeysSubject)
-		if err != nil {
-			return err
+	key := make([]byte, vidKeyBytes)
+	rand.Read(key)
+	keys := vidKeysRecord{Keys: [][]byte{key}}
+	_, err := e.changeRecord(ctx, Sources, vidKeysSubject, func(is record) (_ []write, err error) {
+		if is.seq == 0 {
+			return appendJSON(nil, vidKeysSubject, keys)
 		}
-		if rev != 0 {
-			return e.setVIDKeys(body)
-		}
-		key := make([]byte, vidKeyBytes)
-		rand.Read(key)
-		record, err := sealJSON(vidKeysSubject, vidKeysRecord{Keys: [][]byte{key}})
-		if err != nil {
-			return err
-		}
-		if _, err := e.storeBatch(ctx, Sources, []write{{vidKeysSubject, record, 0, true}}); err != nil && !conflict(err) {
-			return fmt.Errorf("the key of tombstones cannot be stored: %w", err)
-		}
+		keys, err = decodeVIDKeys(is.body)
+		return nil, err
+	})
+	if err != nil {
+		return fmt.Errorf("the key of tombstones cannot be had: %w", err)
 	}
+	e.forgotten.SetKeys(keys.Keys...)
+	return nil
 }
 
 func (e *Engine) setVIDKeys(body []byte) error {
@@ -220,30 +217,23 @@ var errNoTombstone = errors.New("the tombstone is gone: the stream that held it 
 // its place in SOURCES once this node's table holds it.
 func (k *Keeper) putTombstone(ctx context.Context, hash access.VehicleHash, change func(access.Tombstone) (access.Tombstone, error)) (uint64, error) {
 	subject := tombstoneSubject(hash)
-	for {
-		body, rev, err := k.e.lastRecord(ctx, Sources, subject)
-		if err != nil {
-			return 0, err
-		}
+	return k.change(ctx, k.srcFeed, subject, func(is record) (_ []write, err error) {
 		t := access.Tombstone{Vehicle: hash}
-		if rev != 0 {
-			if t, err = decodeTombstone(body); err != nil {
-				return 0, err
+		if is.seq != 0 {
+			if t, err = decodeTombstone(is.body); err != nil {
+				return nil, err
 			}
 		}
 		if t, err = change(t); err != nil {
-			return 0, err
+			return nil, err
 		}
-		if rev == 0 && t.Forgotten.IsZero() {
-			return 0, errNoTombstone
+		if is.seq == 0 && t.Forgotten.IsZero() {
+			return nil, errNoTombstone
 		}
-		seq, err := k.store(ctx, k.srcFeed, subject, rev, nil, tombstoneRecord{
+		return appendJSON(nil, subject, tombstoneRecord{
 			Vehicle: hash[:], Forgotten: t.Forgotten, Lifted: t.Lifted, Opened: t.Opened, Removed: t.Removed, Padded: t.Padded, Erased: t.Erased, Stale: t.Stale, Made: t.Made,
 		})
-		if !conflict(err) {
-			return seq, err
-		}
-	}
+	})
 }
 
 // remove takes away all that the tombstone stored at seq forbids.
@@ -272,10 +262,10 @@ func (e *Engine) fence(ctx context.Context, p int, seq uint64) error {
 		return err
 	}
 	made := s.CachedInfo().Created.UnixNano()
-	for {
-		c, rev, err := e.readCursor(ctx, p)
+	_, err = e.changeRecord(ctx, States, cursorSubject(p), func(is record) ([]write, error) {
+		c, err := decodeCursor(is, p)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		// Fences grows, so that nobody takes the record for one of their own.
 		c.Fences++
@@ -284,10 +274,9 @@ func (e *Engine) fence(ctx context.Context, p int, seq uint64) error {
 		}
 		c.Forgotten, c.ForgottenIn = max(c.Forgotten, seq), made
 		t := Partition{e: e, number: p, cursor: c}
-		if _, err = e.storeBatch(ctx, States, []write{t.cursorWrite(rev)}); !conflict(err) {
-			return err
-		}
-	}
+		return []write{t.cursorWrite(is.seq)}, nil
+	})
+	return err
 }
 
 // mark replaces the state of a vehicle, which nobody writes any more, and returns
@@ -295,30 +284,25 @@ func (e *Engine) fence(ctx context.Context, p int, seq uint64) error {
 // have what a full stream has dropped, and a restore may be about to store one.
 func (e *Engine) mark(ctx context.Context, p int, id vehicle.ID) (replaced int, err error) {
 	subject := stateSubject(p, id)
-	for {
-		body, rev, err := e.lastRecord(ctx, States, subject)
-		if err != nil {
-			return 0, err
-		}
-		seq := rev
-		if rev == 0 || !isMarker(body) {
-			marker := write{subject, sealMarker(subject), rev, true}
-			seq, err = e.storeBatch(ctx, States, []write{marker})
-			if conflict(err) {
-				continue // the same state, stored anew by an erasure
+	// A conflict is the same state, which an erasure has stored again.
+	seq, err := e.changeRecord(ctx, States, subject, func(is record) ([]write, error) {
+		if replaced = 0; is.seq != 0 {
+			if isMarker(is.body) {
+				return nil, nil
 			}
-			if err != nil {
-				return 0, err
-			}
-			replaced = min(1, int(rev))
+			replaced = 1
 		}
-		if f := e.followed.Load(); f != nil {
-			ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-			defer cancel()
-			err = f.wait(ctx, seq)
-		}
-		return replaced, err
+		return []write{{subject: subject, record: sealMarker(subject)}}, nil
+	})
+	if err != nil {
+		return 0, err
 	}
+	if f := e.followed.Load(); f != nil {
+		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+		defer cancel()
+		err = f.wait(ctx, seq)
+	}
+	return replaced, err
 }
 
 // dropGrants changes the vehicles of every token and source for which without

@@ -3,7 +3,6 @@ package stream
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -154,47 +153,45 @@ func (s sets) apply(rest string, body []byte) error {
 
 // CreateToken stores a new token.
 func (k *Keeper) CreateToken(ctx context.Context, t access.Token) error {
-	return k.putToken(ctx, t, 0)
+	_, err := k.change(ctx, k.tokenFeed, "token."+t.ID, func(is record) ([]write, error) {
+		if is.seq != 0 {
+			return nil, access.ErrExists
+		}
+		return packToken(t)
+	})
+	return err
 }
 
 // UpdateToken changes a token's record. change may run more than once: if
 // somebody else changed the record meanwhile, it starts again from theirs.
-func (k *Keeper) UpdateToken(ctx context.Context, id string, change func(*access.Token) error) (access.Token, error) {
-	for {
-		body, rev, err := k.e.lastRecord(ctx, Tokens, "token."+id)
+func (k *Keeper) UpdateToken(ctx context.Context, id string, change func(*access.Token) error) (t access.Token, err error) {
+	_, err = k.change(ctx, k.tokenFeed, "token."+id, func(is record) ([]write, error) {
+		if is.seq == 0 {
+			return nil, access.ErrNotFound
+		}
+		r, err := decodeToken(is.body)
 		if err != nil {
-			return access.Token{}, err
+			return nil, err
 		}
-		if rev == 0 {
-			return access.Token{}, access.ErrNotFound
-		}
-		r, err := decodeToken(body)
-		if err != nil {
-			return access.Token{}, err
-		}
-		t := r.token()
-		t.Vehicles, err = k.e.readVehicles(ctx, Tokens, "tokenset", id, r.Vehicles)
-		if errors.Is(err, errSetChanged) {
-			continue
-		}
-		if err != nil {
-			return access.Token{}, err
+		t = r.token()
+		if t.Vehicles, err = k.e.readVehicles(ctx, Tokens, "tokenset", id, r.Vehicles); err != nil {
+			return nil, err
 		}
 		if err := change(&t); err != nil {
-			return access.Token{}, err
+			return nil, err
 		}
-		if err := k.putToken(ctx, t, rev); !conflict(err) {
-			return t, err
-		}
-	}
+		return packToken(t)
+	})
+	return t, err
 }
 
-func (k *Keeper) putToken(ctx context.Context, t access.Token, rev uint64) error {
-	granted, writes, err := packVehicles("tokenset", t.ID, t.Vehicles)
+// packToken returns the record of a token, after the set records of its vehicles.
+func packToken(t access.Token) ([]write, error) {
+	granted, sets, err := packVehicles("tokenset", t.ID, t.Vehicles)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return k.put(ctx, k.tokenFeed, "token."+t.ID, rev, writes, tokenRecord{
+	return appendJSON(sets, "token."+t.ID, tokenRecord{
 		ID: t.ID, Hash: t.Hash[:], Earlier: packEarlier(t.Earlier), Sandbox: t.Sandbox, Developer: t.Developer, Operations: t.Operations, Vehicles: granted,
 		Rate: t.Rate.String(), Created: t.Created, Expires: t.Expires, Revoked: t.Revoked,
 	})
@@ -203,24 +200,19 @@ func (k *Keeper) putToken(ctx context.Context, t access.Token, rev uint64) error
 // CreateSource stores a new source, or returns [access.ErrExists] if its name is
 // taken. The name of a removed source is free.
 func (k *Keeper) CreateSource(ctx context.Context, s access.Source) error {
-	for {
-		body, rev, err := k.e.lastRecord(ctx, Sources, "source."+s.Name)
-		if err != nil {
-			return err
-		}
-		if rev != 0 {
-			old, err := decodeSource(body)
+	_, err := k.change(ctx, k.srcFeed, "source."+s.Name, func(is record) ([]write, error) {
+		if is.seq != 0 {
+			old, err := decodeSource(is.body)
 			if err != nil {
-				return err
+				return nil, err
 			}
 			if old.Removed.IsZero() {
-				return access.ErrExists
+				return nil, access.ErrExists
 			}
 		}
-		if err := k.putSource(ctx, s, rev); !conflict(err) {
-			return err
-		}
-	}
+		return packSource(s)
+	})
+	return err
 }
 
 // UpdateSource changes a source's record, as [Keeper.UpdateToken] does. A
@@ -235,61 +227,42 @@ func (k *Keeper) UpdateSource(ctx context.Context, name string, change func(*acc
 }
 
 // updateSource changes a source's record, a removed one's too.
-func (k *Keeper) updateSource(ctx context.Context, name string, change func(*access.Source) error) (access.Source, error) {
-	for {
-		body, rev, err := k.e.lastRecord(ctx, Sources, "source."+name)
+func (k *Keeper) updateSource(ctx context.Context, name string, change func(*access.Source) error) (s access.Source, err error) {
+	_, err = k.change(ctx, k.srcFeed, "source."+name, func(is record) ([]write, error) {
+		if is.seq == 0 {
+			return nil, access.ErrNotFound
+		}
+		r, err := decodeSource(is.body)
 		if err != nil {
-			return access.Source{}, err
+			return nil, err
 		}
-		if rev == 0 {
-			return access.Source{}, access.ErrNotFound
-		}
-		r, err := decodeSource(body)
-		if err != nil {
-			return access.Source{}, err
-		}
-		s := r.source()
-		s.Vehicles, err = k.e.readVehicles(ctx, Sources, "sourceset", name, r.Vehicles)
-		if errors.Is(err, errSetChanged) {
-			continue
-		}
-		if err != nil {
-			return access.Source{}, err
+		s = r.source()
+		if s.Vehicles, err = k.e.readVehicles(ctx, Sources, "sourceset", name, r.Vehicles); err != nil {
+			return nil, err
 		}
 		if err := change(&s); err != nil {
-			return access.Source{}, err
+			return nil, err
 		}
-		if err := k.putSource(ctx, s, rev); !conflict(err) {
-			return s, err
-		}
-	}
+		return packSource(s)
+	})
+	return s, err
 }
 
-func (k *Keeper) putSource(ctx context.Context, s access.Source, rev uint64) error {
-	granted, writes, err := packVehicles("sourceset", s.Name, s.Vehicles)
+// packSource is [packToken] of a source.
+func packSource(s access.Source) ([]write, error) {
+	granted, sets, err := packVehicles("sourceset", s.Name, s.Vehicles)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return k.put(ctx, k.srcFeed, "source."+s.Name, rev, writes, sourceRecord{
+	return appendJSON(sets, "source."+s.Name, sourceRecord{
 		Name: s.Name, Hash: s.Hash[:], Earlier: packEarlier(s.Earlier), Vehicles: granted, Created: s.Created, Expires: s.Expires, Removed: s.Removed,
 	})
 }
 
-// put stores a record after its set records, if its subject is still at rev,
-// and waits until this node's table holds it.
-func (k *Keeper) put(ctx context.Context, f *feed, subject string, rev uint64, sets []write, v any) error {
-	_, err := k.store(ctx, f, subject, rev, sets, v)
-	return err
-}
-
-// store is put, and returns the record's sequence.
-func (k *Keeper) store(ctx context.Context, f *feed, subject string, rev uint64, sets []write, v any) (uint64, error) {
-	record, err := sealJSON(subject, v)
-	if err != nil {
-		return 0, err
-	}
-	seq, err := k.e.storeBatch(ctx, f.stream, append(sets, write{subject, record, rev, true}))
-	if err != nil {
+// change is [Engine.changeRecord] of a record that a feed brings. It returns once this
+// node's table holds the record.
+func (k *Keeper) change(ctx context.Context, f *feed, subject string, change func(is record) ([]write, error)) (seq uint64, err error) {
+	if seq, err = k.e.changeRecord(ctx, f.stream, subject, change); err != nil {
 		return 0, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, ownFeedTimeout)
@@ -364,4 +337,10 @@ func sealJSON(subject string, v any) ([]byte, error) {
 		return nil, err
 	}
 	return seal(subject, append([]byte{0}, text...)), nil
+}
+
+// appendJSON appends the write of a record whose body is JSON.
+func appendJSON(writes []write, subject string, v any) ([]write, error) {
+	record, err := sealJSON(subject, v)
+	return append(writes, write{subject: subject, record: record}), err
 }

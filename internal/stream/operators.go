@@ -29,55 +29,44 @@ func (k *Keeper) Operators() *access.Operators { return &k.operators }
 // CreateOperator stores a new operator, or returns [access.ErrExists] if the name
 // is taken. The name of a removed one is free.
 func (k *Keeper) CreateOperator(ctx context.Context, o access.Operator) error {
-	for {
-		body, rev, err := k.e.lastRecord(ctx, Sources, operatorSubject(o.Name))
-		if err != nil {
-			return err
-		}
-		if rev != 0 {
-			old, err := decodeOperator(body)
+	_, err := k.change(ctx, k.srcFeed, operatorSubject(o.Name), func(is record) ([]write, error) {
+		if is.seq != 0 {
+			old, err := decodeOperator(is.body)
 			if err != nil {
-				return err
+				return nil, err
 			}
 			if old.Removed.IsZero() {
-				return access.ErrExists
+				return nil, access.ErrExists
 			}
 		}
-		if err := k.putOperator(ctx, o, rev); !conflict(err) {
-			return err
-		}
-	}
+		return packOperator(o)
+	})
+	return err
 }
 
 // UpdateOperator changes an operator's record, as [Keeper.UpdateToken] does. A
 // removed one is [access.ErrNotFound].
-func (k *Keeper) UpdateOperator(ctx context.Context, name string, change func(*access.Operator) error) (access.Operator, error) {
-	for {
-		body, rev, err := k.e.lastRecord(ctx, Sources, operatorSubject(name))
-		if err != nil {
-			return access.Operator{}, err
+func (k *Keeper) UpdateOperator(ctx context.Context, name string, change func(*access.Operator) error) (o access.Operator, err error) {
+	_, err = k.change(ctx, k.srcFeed, operatorSubject(name), func(is record) ([]write, error) {
+		if is.seq == 0 {
+			return nil, access.ErrNotFound
 		}
-		if rev == 0 {
-			return access.Operator{}, access.ErrNotFound
-		}
-		o, err := decodeOperator(body)
-		if err != nil {
-			return access.Operator{}, err
+		if o, err = decodeOperator(is.body); err != nil {
+			return nil, err
 		}
 		if !o.Removed.IsZero() {
-			return access.Operator{}, access.ErrNotFound
+			return nil, access.ErrNotFound
 		}
 		if err := change(&o); err != nil {
-			return access.Operator{}, err
+			return nil, err
 		}
-		if err := k.putOperator(ctx, o, rev); !conflict(err) {
-			return o, err
-		}
-	}
+		return packOperator(o)
+	})
+	return o, err
 }
 
-func (k *Keeper) putOperator(ctx context.Context, o access.Operator, rev uint64) error {
-	return k.put(ctx, k.srcFeed, operatorSubject(o.Name), rev, nil, operatorRecord{
+func packOperator(o access.Operator) ([]write, error) {
+	return appendJSON(nil, operatorSubject(o.Name), operatorRecord{
 		Name: o.Name, Hash: o.Hash[:], Created: o.Created, Rotated: o.Rotated, Removed: o.Removed,
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"carstate/internal/access"
 	"carstate/internal/stream"
 	"carstate/internal/stream/streamtest"
 	"carstate/internal/testkit"
@@ -356,10 +357,62 @@ func TestLostAnswer(t *testing.T) {
 	}
 }
 
+// The answer to a change of a record is lost, once after the server has stored the
+// record, and once because the server never got it. Both times the change takes effect
+// once.
+func TestLostAnswerOfARecord(t *testing.T) {
+	t.Parallel()
+	server := streamtest.StartServer(t)
+	wire := newWire(t, strings.TrimPrefix(server.URL(), "nats://"))
+	e := streamtest.Open(t, stream.Config{URLs: "nats://" + wire.addr, Partitions: 1, Patience: impatient})
+	k, tokens, _ := keeper(t, e)
+	tok, _ := issue(t, k, access.AllVehicles())
+	ctx := testkit.Context(t)
+	s, err := server.JetStream().Stream(ctx, stream.Tokens)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		developer string
+		lose      *atomic.Bool
+		isLost    func(developer string) bool
+	}{
+		{"stored", &wire.deaf, func(developer string) bool {
+			m, err := s.GetLastMsgForSubject(ctx, "token."+tok.ID)
+			return err == nil && strings.Contains(string(m.Data), developer)
+		}},
+		{"never arrived", &wire.mute, func(developer string) bool { return wire.unheard.Count(developer) > 0 }},
+	} {
+		ran := 0
+		done := make(chan error, 1)
+		go func() {
+			_, err := k.UpdateToken(ctx, tok.ID, func(t *access.Token) error {
+				ran++
+				c.lose.Store(true)
+				t.Developer = c.developer
+				return nil
+			})
+			done <- err
+		}()
+		testkit.Await(t, "the answer is lost", func() bool { return c.isLost(c.developer) })
+		c.lose.Store(false)
+		wire.cut()
+		if err := <-done; err != nil || ran != 1 {
+			t.Fatalf("%s: it ran %d times: %v", c.developer, ran, err)
+		}
+		if is, _ := tokens.Get(tok.ID); is.Developer != c.developer {
+			t.Errorf("the table has %q, want %q", is.Developer, c.developer)
+		}
+	}
+}
+
 // wire is a connection between client and server that a test may disturb.
 type wire struct {
 	addr string
 	deaf atomic.Bool // drop what the server says
+	mute atomic.Bool // drop what the client says, into unheard
+
+	unheard testkit.Buffer
 
 	mu   sync.Mutex
 	open map[net.Conn]bool // those to clients are true
@@ -387,8 +440,8 @@ func newWire(t *testing.T, to string) *wire {
 			w.mu.Lock()
 			w.open[client], w.open[server] = true, false
 			w.mu.Unlock()
-			running.Go(func() { io.Copy(server, client); server.Close() })
-			running.Go(func() { w.answers(client, server); client.Close() })
+			running.Go(func() { pass(server, client, &w.mute, &w.unheard); server.Close() })
+			running.Go(func() { pass(client, server, &w.deaf, io.Discard); client.Close() })
 		}
 	})
 	t.Cleanup(func() {
@@ -399,18 +452,19 @@ func newWire(t *testing.T, to string) *wire {
 	return w
 }
 
-// answers passes on what the server says, or drops it.
-func (w *wire) answers(client, server net.Conn) {
+// pass passes on what one side says to the other, or while drop is set to nobody.
+func pass(to io.Writer, from io.Reader, drop *atomic.Bool, dropped io.Writer) {
 	buf := make([]byte, 64<<10)
 	for {
-		n, err := server.Read(buf)
+		n, err := from.Read(buf)
 		if err != nil {
 			return
 		}
-		if w.deaf.Load() {
-			continue
+		dst := to
+		if drop.Load() {
+			dst = dropped
 		}
-		if _, err := client.Write(buf[:n]); err != nil {
+		if _, err := dst.Write(buf[:n]); err != nil {
 			return
 		}
 	}

@@ -75,8 +75,9 @@ func (e *Engine) Take(ctx context.Context, p int, owner string) (*Partition, err
 func (e *Engine) TakeFrom(ctx context.Context, p int, owner string, free func(holder string) bool) (*Partition, error) {
 	t := &Partition{e: e, number: p}
 	t.recalled, t.recall = context.WithCancel(context.Background())
-	for {
-		old, rev, err := e.readCursor(ctx, p)
+	var err error
+	t.rev, err = e.changeRecord(ctx, States, cursorSubject(p), func(is record) ([]write, error) {
+		old, err := decodeCursor(is, p)
 		if err != nil {
 			return nil, err
 		}
@@ -84,43 +85,40 @@ func (e *Engine) TakeFrom(ctx context.Context, p int, owner string, free func(ho
 			return nil, store.ErrHeld
 		}
 		if err := e.awaitTombstone(ctx, old.Forgotten, old.ForgottenIn); err != nil {
-			return nil, fmt.Errorf("partition %d cannot be taken: %w", p, err)
+			return nil, err
 		}
 		s, err := e.js.Stream(ctx, Telemetry)
 		if err != nil {
-			return nil, fmt.Errorf("partition %d cannot be taken: %w", p, err)
+			return nil, err
 		}
 		t.cursor = cursor{Owner: owner, Generation: old.Generation + 1, Next: max(old.Next, 1), Made: s.CachedInfo().Created.UnixNano(), Forgotten: old.Forgotten, ForgottenIn: old.ForgottenIn, Fences: old.Fences}
 		if t.overtaken(s) || old.Made != t.cursor.Made {
 			t.cursor.Next = 1 // what was folded already changes nothing
 		}
-		t.rev, err = e.storeBatch(ctx, States, []write{t.cursorWrite(rev)})
-		if err == nil {
-			t.next, t.fences = t.cursor.Next, old.Fences
-			e.taken.Store(p, t)
-			return t, nil
-		}
-		if !conflict(err) {
-			return nil, fmt.Errorf("partition %d cannot be taken: %w", p, err)
-		}
+		return []write{t.cursorWrite(is.seq)}, nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("partition %d cannot be taken: %w", p, err)
 	}
+	t.next, t.fences = t.cursor.Next, t.cursor.Fences
+	e.taken.Store(p, t)
+	return t, nil
 }
 
 // Release gives a partition up that owner has, perhaps without knowing it, so that
 // another node need not wait until the lease is stale. It is no error if owner has
 // it not.
 func (e *Engine) Release(ctx context.Context, p int, owner string) error {
-	for {
-		c, rev, err := e.readCursor(ctx, p)
+	_, err := e.changeRecord(ctx, States, cursorSubject(p), func(is record) ([]write, error) {
+		c, err := decodeCursor(is, p)
 		if err != nil || c.Owner != owner {
-			return err
+			return nil, err
 		}
 		c.Owner = ""
 		t := Partition{e: e, number: p, cursor: c}
-		if _, err = e.storeBatch(ctx, States, []write{t.cursorWrite(rev)}); !conflict(err) {
-			return err
-		}
-	}
+		return []write{t.cursorWrite(is.seq)}, nil
+	})
+	return err
 }
 
 // overtaken reports whether TELEMETRY is not the one that the cursor counts in,
@@ -135,13 +133,18 @@ func (t *Partition) overtaken(s jetstream.Stream) bool {
 // was never folded.
 func (e *Engine) readCursor(ctx context.Context, p int) (c cursor, rev uint64, err error) {
 	body, rev, err := e.lastRecord(ctx, States, cursorSubject(p))
-	if err != nil || rev == 0 {
-		return cursor{}, 0, err
+	if err == nil {
+		c, err = decodeCursor(record{body: body, seq: rev}, p)
 	}
-	if err := json.Unmarshal(body, &c); err != nil {
-		return cursor{}, 0, fmt.Errorf("%w: the cursor of partition %d", errDamaged, p)
+	return c, rev, err
+}
+
+// decodeCursor returns the zero cursor if there is no record.
+func decodeCursor(is record, p int) (c cursor, err error) {
+	if is.seq != 0 && json.Unmarshal(is.body, &c) != nil {
+		return cursor{}, fmt.Errorf("%w: the cursor of partition %d", errDamaged, p)
 	}
-	return c, rev, nil
+	return c, nil
 }
 
 // lastRecord reads the last record of a subject from the stream's leader, never

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -243,37 +244,23 @@ func (r *restore) keys(ctx context.Context, rec record) (added bool, err error) 
 	if err != nil {
 		return false, err
 	}
-	for {
-		body, rev, err := r.k.e.lastRecord(ctx, Sources, vidKeysSubject)
+	_, err = r.k.change(ctx, r.k.srcFeed, vidKeysSubject, func(is record) ([]write, error) {
+		ours, err := decodeVIDKeys(is.body)
 		if err != nil {
-			return false, err
-		}
-		ours, err := decodeVIDKeys(body)
-		if err != nil {
-			return false, err
+			return nil, err
 		}
 		n := len(ours.Keys)
 		for _, key := range theirs.Keys {
-			known := false
-			for _, our := range ours.Keys {
-				known = known || bytes.Equal(our, key)
-			}
-			if !known {
+			if !slices.ContainsFunc(ours.Keys, func(our []byte) bool { return bytes.Equal(our, key) }) {
 				ours.Keys = append(ours.Keys, key)
 			}
 		}
 		if len(ours.Keys) == n {
-			r.count(rec.subject, kept)
-			return false, nil
+			return nil, errKeep
 		}
-		err = r.k.put(ctx, r.k.srcFeed, vidKeysSubject, rev, nil, ours)
-		if err == nil {
-			r.count(rec.subject, taken)
-		}
-		if !conflict(err) {
-			return true, err
-		}
-	}
+		return appendJSON(nil, vidKeysSubject, ours)
+	})
+	return !errors.Is(err, errKeep), r.merged(rec.subject, err)
 }
 
 func (r *restore) tombstone(ctx context.Context, rec record) (added bool, err error) {
@@ -473,26 +460,19 @@ func (r *restore) mergedWith(parts string, n int, subject string, err error) err
 
 // operator restores an operator, by the rules of a source.
 func (r *restore) operator(ctx context.Context, rec record) error {
-	for {
-		body, rev, err := r.k.e.lastRecord(ctx, Sources, rec.subject)
-		if err != nil {
-			return err
-		}
+	_, err := r.k.e.changeRecord(ctx, Sources, rec.subject, func(is record) ([]write, error) {
 		var ours, theirs operatorRecord
-		if rev != 0 {
-			if json.Unmarshal(body, &ours) != nil || json.Unmarshal(rec.body, &theirs) != nil {
-				return errDamaged
+		if is.seq != 0 {
+			if json.Unmarshal(is.body, &ours) != nil || json.Unmarshal(rec.body, &theirs) != nil {
+				return nil, errDamaged
 			}
 			if theirs.Removed.IsZero() || !ours.Removed.IsZero() || !bytes.Equal(ours.Hash, theirs.Hash) {
-				r.count(rec.subject, kept)
-				return nil
+				return nil, errKeep
 			}
 		}
-		_, err = r.k.e.storeBatch(ctx, Sources, []write{{rec.subject, rec.sealed, rev, true}})
-		if !conflict(err) {
-			return r.merged(rec.subject, err)
-		}
-	}
+		return []write{{subject: rec.subject, record: rec.sealed}}, nil
+	})
+	return r.merged(rec.subject, err)
 }
 
 // missing restores a record as it is if there is none.
