@@ -122,8 +122,9 @@ func TestPlan(t *testing.T) {
 		if p := u.each * u.buckets; u.each != math.Trunc(u.each) || p < nodePartitions*u.judging || u.samples()/p > partitionSamples {
 			t.Errorf("%v cars: %v partitions in %v buckets for %v nodes", cars, p, u.buckets, u.judging)
 		}
-		if one.leaderCores() > streamInUse || u.coresOfAnswering() > nodeCores {
-			t.Errorf("%v cars: %v cores of a leader, %v of a node that answers", cars, one.leaderCores(), u.coresOfAnswering())
+		answering := u.feedCores()/u.groups + cores(u.c.query, u.queries())/(2*u.groups)
+		if one.leaderCores() > streamInUse || answering > nodeCores {
+			t.Errorf("%v cars: %v cores of a leader, %v of a node that answers", cars, one.leaderCores(), answering)
 		}
 	}
 	n := need{&c, 1e6, sampleEvery} // 100,000 samples and 16,667 queries a second

@@ -52,11 +52,6 @@ func (b bucketed) storing() float64 {
 	return b.storeCores() + 2*cores(b.c.send, b.samples())
 }
 
-// coresOfAnswering is what each node that answers uses.
-func (b bucketed) coresOfAnswering() float64 {
-	return b.feedCores()/b.groups + cores(b.c.query, b.queries())/(2*b.groups)
-}
-
 // diskOfServer is of each server: three copies of all.
 func (b bucketed) diskOfServer() float64 {
 	kept := min(b.samples()*secondsAnHour*b.c.sample, b.buckets*b.c.limit[LimitTelemetry]*gib)

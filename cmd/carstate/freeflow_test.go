@@ -13,6 +13,7 @@ import (
 
 	"carstate/internal/lab/fcd"
 	"carstate/internal/road"
+	"carstate/internal/road/roadtest"
 	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
@@ -117,7 +118,7 @@ func (e *edge) learned(m *road.Map) (kmh float64, ok bool) {
 	heading := math.Mod(math.Atan2(east, north)*180/math.Pi+360, 360)
 	for at := 10.0; at < straight; at += 20 {
 		along := at / straight
-		c, ok := m.Condition(road.StretchAt(e.latitude[0]+along*(e.latitude[1]-e.latitude[0]), e.longitude[0]+along*(e.longitude[1]-e.longitude[0]), heading), freeFlowOrigin)
+		c, ok := m.Condition(roadtest.StretchAt(e.latitude[0]+along*(e.latitude[1]-e.latitude[0]), e.longitude[0]+along*(e.longitude[1]-e.longitude[0]), heading), freeFlowOrigin)
 		if !ok || c.FreeKmh == 0 {
 			continue
 		}

@@ -74,9 +74,3 @@ func headingOf(east, north float64) float64 {
 	}
 	return h
 }
-
-// StretchAt names the stretch at a place, in degrees, in a direction of travel, in
-// degrees clockwise from north.
-func StretchAt(latitude, longitude, heading float64) vehicle.Stretch {
-	return stretchAt(latitude, longitude, octantOf(heading))
-}

@@ -411,21 +411,24 @@ func CheckBackup(r io.Reader) (access.BackupInfo, error) {
 	}
 }
 
-// namesOf is how many names follow the kind in a record's subject.
+// namesOf has the kinds of records, and how many names follow the kind in a subject.
 var namesOf = map[string]struct{ least, most int }{
 	vidKeysSubject: {0, 0}, "tombstone": {1, 1}, "source": {1, 1}, "operator": {1, 1}, "token": {1, 1},
 	"sourceset": {2, 2}, "tokenset": {2, 2}, "tokenuse": {1, 2}, "state": {2, 2}, "road": {1, 1},
 }
 
-// wellNamed reports whether what follows the kind in a subject is what we write:
-// it becomes a subject again.
-func wellNamed(kind, rest string) bool {
+// nameLetters are the characters of the names in subjects.
+const nameLetters = "-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz"
+
+// validNames reports whether what follows the kind in a subject can be stored under
+// that subject again.
+func validNames(kind, rest string) bool {
 	var names []string
 	if rest != "" {
 		names = strings.Split(rest, ".")
 	}
 	for _, name := range names {
-		if vehicle.CheckID(strings.NewReplacer("-", "0", "_", "0").Replace(name)) != nil || len(name) > vehicle.MaxReportingID {
+		if name == "" || len(name) > vehicle.MaxReportingID || strings.Trim(name, nameLetters) != "" {
 			return false
 		}
 	}
@@ -445,7 +448,7 @@ type setsSeen struct {
 // checkRecord looks whether a record of a backup is understood, and whether what
 // it refers to was there.
 func checkRecord(kind, rest string, body []byte, parts map[string]setsSeen) (err error) {
-	if _, ok := restorers[kind]; !ok {
+	if _, ok := namesOf[kind]; !ok {
 		return fmt.Errorf("%w (it holds records of a kind that is not known here)", errNewerBackup)
 	}
 	var granted grantedRecord
@@ -490,7 +493,7 @@ func checkRecord(kind, rest string, body []byte, parts map[string]setsSeen) (err
 			parts[kind+owner] = seen
 		}
 	}
-	if owner != rest || !wellNamed(kind, rest) {
+	if owner != rest || !validNames(kind, rest) {
 		err = cmp.Or(err, errDamaged)
 	}
 	if granted.Sets > 0 && parts[kind+"set"+rest] != (setsSeen{granted.Set, granted.Sets}) {

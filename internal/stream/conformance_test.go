@@ -195,10 +195,7 @@ func statesAndCursor(t *testing.T, e *stream.Engine) {
 		t.Fatal(err)
 	}
 	defer part.Close()
-	states := map[vehicle.ID]vehicle.State{}
-	if err := part.States(ctx, func(id vehicle.ID, s vehicle.State) { states[id] = s }); err != nil {
-		t.Fatal(err)
-	}
+	states := stream.StoredStates(t, e, p)
 	if len(states) != 1 || states[vid] != state {
 		t.Fatalf("stored %+v, loaded %+v", state, states)
 	}
@@ -262,9 +259,6 @@ func stateOfOne(t *testing.T, e *stream.Engine) {
 	if err := second.Load(ctx, make([]vehicle.ID, stream.MaxLoad+1), nil); err == nil {
 		t.Error("too many were asked for")
 	}
-	if s, _, err := second.State(ctx, id(7)); err != nil || s != all[id(7)] {
-		t.Errorf("stored %+v, read %+v, %v", all[id(7)], s, err)
-	}
 	// The same vehicle in another partition is another record.
 	other, err := e.Take(ctx, 1, "second")
 	if err != nil {
@@ -273,8 +267,10 @@ func stateOfOne(t *testing.T, e *stream.Engine) {
 	check(other, 0)
 	ended, cancel := context.WithCancel(ctx)
 	cancel()
-	if _, ok, err := second.State(ended, id(7)); ok || !errors.Is(err, context.Canceled) {
-		t.Errorf("after the end of its context: %t, %v", ok, err)
+	if err := second.Load(ended, asked, func(i int, _ vehicle.State) {
+		t.Errorf("%s was read after the end of the context", asked[i])
+	}); !errors.Is(err, context.Canceled) {
+		t.Errorf("after the end of its context: %v", err)
 	}
 }
 
@@ -306,16 +302,10 @@ func fencing(t *testing.T, e *stream.Engine) {
 			}
 		}
 	}
-	part, err := e.Take(ctx, 0, "reader")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := part.States(ctx, func(id vehicle.ID, s vehicle.State) {
+	for id, s := range stream.StoredStates(t, e, 0) {
 		if id != vehicle.ID(fmt.Sprintf("by%d", racers-1)) || s.Time != rounds {
 			t.Errorf("a fenced owner stored %s at %d", id, s.Time)
 		}
-	}); err != nil {
-		t.Fatal(err)
 	}
 }
 
@@ -355,7 +345,7 @@ func releasing(t *testing.T, e *stream.Engine) {
 	if err := e.Release(ctx, 0, "first"); err != nil {
 		t.Fatalf("released twice: %v", err)
 	}
-	if got, ok, err := second.State(ctx, "carA"); err != nil || !ok || got != s {
+	if got, ok, err := e.State(ctx, "carA"); err != nil || !ok || got != s {
 		t.Fatalf("%+v, %v, %v", got, ok, err)
 	}
 	if err := second.Commit(ctx, 3, nil); err != nil {

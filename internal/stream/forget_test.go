@@ -135,7 +135,7 @@ func (n *forgetNode) foldAll(t *testing.T, p int) {
 		for _, x := range samples {
 			s, ok := states[x.Vehicle]
 			if !ok {
-				if s, _, err = part.State(t.Context(), x.Vehicle); err != nil {
+				if s, _, err = n.State(t.Context(), x.Vehicle); err != nil {
 					t.Fatal(err)
 				}
 			}

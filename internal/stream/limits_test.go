@@ -29,15 +29,12 @@ func TestStatesFull(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	left := make(map[vehicle.ID]bool)
-	if err := p.States(t.Context(), func(id vehicle.ID, _ vehicle.State) { left[id] = true }); err != nil {
-		t.Fatal(err)
-	}
+	left := StoredStates(t, e, 0)
 	if n := len(left); n == 0 || n > vehicles/2 {
 		t.Fatalf("%d states are left", n)
 	}
 	for i := vehicles - len(left); i < vehicles; i++ {
-		if !left[vehicle.ID(fmt.Sprintf("car%d", i))] {
+		if _, ok := left[vehicle.ID(fmt.Sprintf("car%d", i))]; !ok {
 			t.Fatalf("car%d was dropped, although older ones were kept", i)
 		}
 	}

@@ -105,12 +105,6 @@ func (t *Partition) decode(records []*nats.Msg, place map[vehicle.ID]int, put fu
 	return nil
 }
 
-// State is Load of one vehicle; false if it has none.
-func (t *Partition) State(ctx context.Context, id vehicle.ID) (s vehicle.State, ok bool, err error) {
-	err = t.Load(ctx, []vehicle.ID{id}, func(_ int, stored vehicle.State) { s, ok = stored, true })
-	return s, ok, err
-}
-
 // lastRecords asks any server for the last records of subjects, at least one of
 // which must be there. The answer is of one moment, and it is errBehind if that
 // is before the stream held the record of the sequence since.

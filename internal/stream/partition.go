@@ -177,39 +177,6 @@ func (t *Partition) cursorWrite(rev uint64) write {
 	return write{subject, seal(subject, append([]byte{0}, text...)), rev, true}
 }
 
-// States calls put for the stored state of every vehicle of the partition, up
-// to and including all that was committed before the partition was taken.
-func (t *Partition) States(ctx context.Context, put func(vehicle.ID, vehicle.State)) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	f := newFeed(t.e, States)
-	f.filters = []string{fmt.Sprintf("state.%d.*", t.number), cursorSubject(t.number)}
-	done := false
-	f.apply = func(r record) error {
-		if id, ok := vehicleOfState(r.subject); ok {
-			if isMarker(r.body) {
-				return nil
-			}
-			s, err := decodeState(r.body)
-			if err != nil {
-				return err
-			}
-			put(id, s)
-			return nil
-		}
-		// Our own claim was written after everything that is ours to see.
-		if r.seq >= t.rev {
-			done = true
-			cancel()
-		}
-		return nil
-	}
-	if err := f.run(ctx); err != nil || done {
-		return err
-	}
-	return ctx.Err()
-}
-
 // usualSampleBytes is about what a packed sample takes.
 const usualSampleBytes = 44
 

@@ -26,21 +26,6 @@ import (
 // restoreTimeout bounds one restore, of millions of states.
 const restoreTimeout = 6 * time.Hour
 
-// restorers restore one record of a kind. Those that are nil have their own place
-// in the order.
-var restorers = map[string]func(*restore, context.Context, record) error{
-	"tombstonekey": nil,
-	"tombstone":    nil,
-	"source":       (*restore).source,
-	"sourceset":    (*restore).set,
-	"operator":     (*restore).operator,
-	"token":        (*restore).token,
-	"tokenset":     (*restore).set,
-	"tokenuse":     (*restore).missing,
-	"state":        (*restore).state,
-	"road":         (*restore).road,
-}
-
 // restore is one restore under way.
 type restore struct {
 	k    *Keeper
@@ -188,10 +173,8 @@ func (r *restore) run(ctx context.Context, file io.ReadSeeker, progress func(don
 				return context.Cause(ctx)
 			}
 		}
-		if do := restorers[kind]; do != nil {
-			if err := do(r, ctx, rec); err != nil {
-				return fmt.Errorf("a record of kind %s cannot be restored: %w", kind, err)
-			}
+		if err := r.record(ctx, rec, kind); err != nil {
+			return fmt.Errorf("a record of kind %s cannot be restored: %w", kind, err)
 		}
 		r.step(progress)
 		return nil
@@ -208,6 +191,26 @@ func (r *restore) run(ctx context.Context, file io.ReadSeeker, progress func(don
 		return err
 	}
 	return r.k.refreshDerive(ctx)
+}
+
+// record restores one record. Tombstones and their keys were restored before all else,
+// and states are many at a time.
+func (r *restore) record(ctx context.Context, rec record, kind string) error {
+	switch kind {
+	case "source":
+		return r.source(ctx, rec)
+	case "operator":
+		return r.operator(ctx, rec)
+	case "token":
+		return r.token(ctx, rec)
+	case "sourceset", "tokenset":
+		return r.set(rec)
+	case "tokenuse":
+		return r.missing(ctx, rec)
+	case "road":
+		return r.road(ctx, rec)
+	}
+	return nil
 }
 
 func (r *restore) step(progress func(done, total int)) {
@@ -377,7 +380,7 @@ var errKeep = errors.New("the service's own record is kept")
 
 // set takes a part of a large set; the record that refers to it comes later, and
 // what becomes of that one becomes of the set.
-func (r *restore) set(_ context.Context, rec record) error {
+func (r *restore) set(rec record) error {
 	kind, rest, _ := strings.Cut(rec.subject, ".")
 	return r.sets[strings.TrimSuffix(kind, "set")].apply(rest, rec.body)
 }

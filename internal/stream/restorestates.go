@@ -7,11 +7,6 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// state stands for a state among the restorers; [restore.states] does the work.
-func (r *restore) state(ctx context.Context, rec record) error {
-	return r.states(ctx, []record{rec})
-}
-
 // readersOfStates is how many stored states are looked up at a time.
 const readersOfStates = 16
 

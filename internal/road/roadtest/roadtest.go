@@ -8,6 +8,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/golang/geo/s2"
+
 	"carstate/internal/road"
 	"carstate/internal/vehicle"
 )
@@ -59,6 +61,14 @@ func (s Street) Learn(freeKmh float64, until time.Time) (samples []vehicle.Sampl
 		samples = append(samples, s.Drive(fmt.Sprintf("free%d", i), 6, freeKmh, begin, 20*time.Second)...)
 	}
 	return samples
+}
+
+// StretchAt names the stretch at a place, in degrees, in a direction of travel, in
+// degrees clockwise from north.
+func StretchAt(latitude, longitude, heading float64) vehicle.Stretch {
+	cell := s2.CellIDFromLatLng(s2.LatLngFromDegrees(latitude, longitude)).Parent(road.Level)
+	octant := uint64(math.Round(heading*road.Octants/360)) % road.Octants
+	return vehicle.Stretch(uint64(cell) | octant)
 }
 
 // Feed has a map take in samples. It returns the states of their cars.
