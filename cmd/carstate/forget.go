@@ -48,8 +48,12 @@ func (c *forgetCommand) Run(ctx context.Context, w streams) error {
 			_, err := fmt.Fprintf(w.out, "allowed again at %s: vehicle %s starts without a past; grants are to be given anew\n", day(r.AllowedAt, ""), r.Vehicle)
 			return err
 		}
-		_, err := fmt.Fprintf(w.out, "vehicle        %s\nforgotten      %s\nstates         %d\ntoken grants   %d\nsource grants  %d\nerased by      %s\n",
-			r.Vehicle, r.ForgottenAt.UTC().Format("2006-01-02 15:04:05Z"), r.Removed.States, r.Removed.TokenGrants, r.Removed.SourceGrants, day(r.ErasedBy, ""))
+		erased := "when the NATS cluster compacts its files"
+		if r.ErasedBy != nil {
+			erased = "by " + day(r.ErasedBy, "")
+		}
+		_, err := fmt.Fprintf(w.out, "vehicle        %s\nforgotten      %s\nstates         %d\ntoken grants   %d\nsource grants  %d\nerased         %s\n",
+			r.Vehicle, r.ForgottenAt.UTC().Format("2006-01-02 15:04:05Z"), r.Removed.States, r.Removed.TokenGrants, r.Removed.SourceGrants, erased)
 		return err
 	})
 }

@@ -49,10 +49,10 @@ type Tombstone struct {
 	// every node learns that what comes now counts.
 	Opened bool
 	// Padded is the place in the telemetry behind which no block names the
-	// vehicle; zero: there is none yet.
+	// vehicle; zero: there is none yet, or it is a cluster's telemetry.
 	Padded uint64
-	// Erased is when the last byte was erased that named the vehicle; zero:
-	// some may be left.
+	// Erased is when the marker in place of its state was removed, and on one machine
+	// the last byte that named it; zero: some may be left.
 	Erased time.Time
 	// Of a vehicle that was allowed again, samples at places up to Stale of
 	// the telemetry that was made at Made stay forgotten.
@@ -194,8 +194,9 @@ type ForgetReceipt struct {
 	ForgottenAt time.Time `json:"forgotten_at"`
 	// AllowedAt is when the vehicle was allowed again; nil: it is forgotten.
 	AllowedAt *time.Time `json:"allowed_at"`
-	// ErasedBy is when no byte that names it is left on the disks, unless
-	// the service stands still; nil once it is allowed again.
+	// ErasedBy is when no byte that names it is left on the disk, unless the
+	// service stands still. It is nil once the vehicle is allowed again, and on a
+	// cluster, whose bytes go when NATS compacts its files.
 	ErasedBy *time.Time   `json:"erased_by"`
 	Removed  RemovedCount `json:"removed"`
 }

@@ -205,9 +205,7 @@ func (e *Engine) probeRights(ctx context.Context, configs []jetstream.StreamConf
 	for _, name := range append([]string{Audit, Roads}, fedStreams...) {
 		question("$JS.API.DIRECT.GET."+name, map[string]any{"seq": uint64(1) << 62})
 	}
-	for _, name := range fedStreams {
-		question("$JS.API.STREAM.MSG.DELETE."+name, map[string]any{"seq": uint64(1) << 62})
-	}
+	question("$JS.API.STREAM.MSG.DELETE."+States, map[string]any{"seq": uint64(1) << 62})
 	for _, name := range append([]string{Telemetry}, fedStreams...) {
 		question("$JS.API.STREAM.MSG.GET."+name, map[string]any{"seq": uint64(1) << 62})
 		question("$JS.API.CONSUMER.CREATE."+name+".probe", map[string]any{}) // of no stream

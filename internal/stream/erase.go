@@ -17,7 +17,7 @@ import (
 
 // What was overwritten or purged stays in the engine's files: a block of 8 MiB is
 // written anew only when more than half of it is of no use, and the newest block
-// never. So the bytes of a forgotten vehicle are driven out:
+// never. So the embedded engine drives out the bytes of a forgotten vehicle:
 //
 //   - TELEMETRY is padded by more than a block once every node refuses the
 //     vehicle. All that names it then lies in blocks before the padding, which go
@@ -27,9 +27,12 @@ import (
 //     meanwhile. What is left before the padding is of no use at all, and the
 //     engine removes a block without a record of use at once.
 //
-// This needs nothing but what the engine offers to every client, and so works on
-// a cluster too. It writes the fleet's states once for all that was forgotten
-// since the last time, not more often than every Patience.Markers.
+// It writes the fleet's states once for all that was forgotten since the last time,
+// not more often than every Patience.Markers.
+//
+// The size of a block is the server's own affair. This build knows it of the embedded
+// server only, so on a cluster nothing is padded or stored again: the markers are
+// removed when they are due, and the bytes go when NATS compacts its files.
 
 const (
 	// maxBlockBytes is the size of the engine's largest blocks.
@@ -51,7 +54,7 @@ const (
 )
 
 // erasedWithin is how long after a vehicle that is forgotten now its last byte is
-// gone.
+// gone from an embedded engine's files.
 func (e *Engine) erasedWithin(ctx context.Context) (time.Duration, error) {
 	s, err := e.js.Stream(ctx, States)
 	if err != nil {
@@ -119,12 +122,12 @@ func (r *eraser) step(ctx context.Context) error {
 	for _, t := range e.forgotten.All() {
 		age := now.Sub(t.Forgotten)
 		// It is not the telemetry that was padded if it ends before.
-		trimmed := state.FirstSeq > t.Padded || state.LastSeq < t.Padded || state.Msgs == 0
+		trimmed := state.FirstSeq > t.Padded || state.LastSeq < t.Padded || state.Msgs == 0 || !e.config.embedded()
 		switch {
 		case !t.Removed:
 			cutOff = cutOff || age >= forgetTimeout
 		case !t.Erased.IsZero():
-		case t.Padded == 0:
+		case t.Padded == 0 && e.config.embedded():
 			// Every node has its tombstone, and has stored or given up what it
 			// let through before.
 			if age >= min(2*e.config.Patience.Store, e.config.Patience.Markers) {
@@ -159,7 +162,7 @@ func (r *eraser) step(ctx context.Context) error {
 	if err := r.note(ctx, due, func(t *access.Tombstone) { t.Erased = now.UTC().Truncate(time.Millisecond) }); err != nil {
 		return err
 	}
-	e.log.Info("what named forgotten vehicles was erased", "vehicles", len(due), "took", e.now().Sub(now).Round(time.Millisecond))
+	e.log.Info("what named forgotten vehicles was removed", "vehicles", len(due), "took", e.now().Sub(now).Round(time.Millisecond))
 	return nil
 }
 
@@ -192,12 +195,16 @@ func (e *Engine) pad(ctx context.Context, stream string) (end uint64, err error)
 	return end, nil
 }
 
-// erase stores all records of use again, and so rids the streams of the others.
+// erase removes what still names forgotten vehicles: in the embedded engine's files, or
+// on a cluster in what its streams hold.
 func (k *Keeper) erase(ctx context.Context) error {
 	// A node that had not seen a tombstone yet may have granted meanwhile.
 	_, _, err := k.dropGrants(ctx, k.withoutForgotten)
 	if err != nil {
 		return err
+	}
+	if !k.e.config.embedded() {
+		return k.removeExpired(ctx)
 	}
 	streams := map[string][]string{
 		States:  {"state.*.*"},
@@ -213,6 +220,30 @@ func (k *Keeper) erase(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// removeExpired removes the markers that no node needs any more. A state that came
+// back is forgotten again.
+func (k *Keeper) removeExpired(ctx context.Context) error {
+	var expired []record
+	err := k.e.readStored(ctx, States, []string{"state.*.*"}, func(r record) error {
+		if isMarker(r.body) {
+			if k.expired(r) {
+				expired = append(expired, record{subject: r.subject, seq: r.seq})
+			}
+			return nil
+		}
+		back, err := k.forgetAgain(ctx, r)
+		if back {
+			id, _ := vehicleOfState(r.subject)
+			_, err = k.e.mark(ctx, PartitionOf(id, k.e.partitions), id)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return k.e.removeAll(ctx, States, expired)
 }
 
 // rewrite pads a stream and stores every record from before the padding again.

@@ -23,7 +23,8 @@ import (
 //  3. A marker in place of the state, by which every node's table drops it.
 //  4. The grants of tokens and sources.
 //
-// Erase (erase.go) later removes the marker and what is left of the bytes.
+// Erase (erase.go) later removes the marker and, in an embedded engine's files, what is
+// left of the bytes.
 
 // tombstoneRecord is a tombstone as it is stored, beside the hash in its subject.
 type tombstoneRecord struct {
@@ -119,9 +120,11 @@ func (e *Engine) Forgotten() *access.Forgotten { return &e.forgotten }
 // their feeds' latency.
 func (k *Keeper) Forget(ctx context.Context, id vehicle.ID) (r access.ForgetReceipt, err error) {
 	hash := k.e.forgotten.Hash(id)
-	within, err := k.e.erasedWithin(ctx)
-	if err != nil {
-		return r, err
+	var within time.Duration
+	if k.e.config.embedded() {
+		if within, err = k.e.erasedWithin(ctx); err != nil {
+			return r, err
+		}
 	}
 	now := k.e.now().UTC().Truncate(time.Millisecond)
 	var t access.Tombstone
@@ -151,8 +154,10 @@ func (k *Keeper) Forget(ctx context.Context, id vehicle.ID) (r access.ForgetRece
 		}
 	}
 	r = receipt(t, removed)
-	by := t.Forgotten.Add(within)
-	r.ErasedBy = &by
+	if k.e.config.embedded() {
+		by := t.Forgotten.Add(within)
+		r.ErasedBy = &by
+	}
 	return r, k.noteRemoved(ctx, t)
 }
 

@@ -38,9 +38,13 @@ const partitionsKey = "carstate.partitions"
 //     an alarm is logged at 80 %.
 func streamConfigs(c Config, m made) []jetstream.StreamConfig {
 	lastValue := func(name string, bytes int64, d jetstream.DiscardPolicy, subjects ...string) jetstream.StreamConfig {
+		subjects = append(subjects, heartbeatSubject(name))
+		if c.embedded() {
+			subjects = append(subjects, paddingSubject(name))
+		}
 		return jetstream.StreamConfig{
 			Name:               name,
-			Subjects:           append(subjects, heartbeatSubject(name), paddingSubject(name)),
+			Subjects:           subjects,
 			MaxMsgsPerSubject:  1,
 			MaxBytes:           bytes,
 			Discard:            d,
