@@ -19,6 +19,9 @@ import (
 // it could leave out a sync when it compacted a file.
 const leastServer = "2.15.2"
 
+// greatestServer is the newest nats-server that the tests ran against.
+const greatestServer = "2.15.2"
+
 // older reports whether a server's version is below another. What comes after a
 // hyphen does not count.
 func older(version, than string) bool {
@@ -50,6 +53,9 @@ func older(version, than string) bool {
 func (e *Engine) checkServer(ctx context.Context) error {
 	if err := cmp.Or(checkVersion(e.nc), e.checkVersions()); err != nil {
 		return err
+	}
+	if v := e.nc.ConnectedServerVersion(); older(greatestServer, v) {
+		e.log.Warn("the NATS server is newer than those that carstate was tested with: read its release notes, and update carstate when a version says that it was tested with this one", "server", e.nc.ConnectedServerName(), "version", v, "tested_up_to", greatestServer)
 	}
 	err := patiently(ctx, func(ctx context.Context) error {
 		_, err := e.js.AccountInfo(ctx)

@@ -3,6 +3,7 @@ package stream_test
 import (
 	"bufio"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -103,10 +104,18 @@ func TestOldServer(t *testing.T) {
 			t.Parallel()
 			addr := pretend(t, version)
 			ctx := testkit.Context(t)
-			e, err := stream.Open(ctx, stream.Config{URLs: "nats://" + addr})
+			var log testkit.Buffer
+			e, err := stream.Open(ctx, stream.Config{URLs: "nats://" + addr, Log: slog.New(slog.NewTextHandler(&log, nil))})
 			if err == nil {
 				e.Close()
 				t.Fatal("it was taken for a server")
+			}
+			newer := 0
+			if strings.Contains("v2.16.0 3.0.0", version) && version != "" {
+				newer = 1
+			}
+			if n := log.Count("tested_up_to=2.15.2"); n != newer {
+				t.Errorf("%d lines name a server that is newer than the tested ones, want %d", n, newer)
 			}
 			if got := strings.Contains(err.Error(), "older than 2.15.2"); got != old {
 				t.Errorf("%s: %v", version, err)

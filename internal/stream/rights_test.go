@@ -343,3 +343,10 @@ func TestEachRightIsProbed(t *testing.T) {
 		})
 	}
 }
+
+// The tests run against the server of go.mod. A newer one is written down only with it.
+func TestGreatestServer(t *testing.T) {
+	if greatestServer != server.VERSION {
+		t.Errorf("the tests run against nats-server %s, and %s stands for the newest that was tested: run make torture too before that is changed", server.VERSION, greatestServer)
+	}
+}
