@@ -17,6 +17,7 @@ import (
 	"syscall"
 	"time"
 
+	"carstate/bench/gobench"
 	"carstate/bench/query"
 	"carstate/bench/report"
 	"carstate/bench/restart"
@@ -154,15 +155,15 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 
 // build makes the binary that is measured, as `make build` does.
 func build(ctx context.Context, to string) error {
-	mod, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
+	root, err := gobench.Root(ctx)
 	if err != nil {
-		return fmt.Errorf("go env: %w", err)
+		return err
 	}
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", to, "./cmd/carstate")
-	cmd.Dir = filepath.Dir(filepath.Dir(strings.TrimSpace(string(mod))))
+	cmd.Dir = root
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOTOOLCHAIN=auto")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("go build: %w: run it in the directory bench\n%s", err, out)
+		return fmt.Errorf("go build: %w\n%s", err, out)
 	}
 	return nil
 }

@@ -28,7 +28,6 @@ else
 	need python3 python3 # and its Python samples
 	need promtool prometheus # judges metrics and alerts, and watches a service
 	need systemd-analyze systemd # judges the systemd unit
-	need redis-server redis-server # what the bench compares with
 	need ss iproute2 # who is connected, as docs/operations.md asks
 
 	# The race detector is linked by a C compiler, against the C library's headers.

@@ -33,7 +33,7 @@ func carstatePeer(accessLog bool) func(context.Context, *field, string) (*peer, 
 		if err != nil {
 			return nil, err
 		}
-		p := &peer{name: name, addr: n.Address(nodeprocess.Query), targets: filepath.Join(f.dir, filepath.Base(dir)+".targets"), running: []running{n}}
+		p := &peer{name: name, addr: n.Address(nodeprocess.Query), targets: filepath.Join(f.dir, filepath.Base(dir)+".targets"), running: n}
 		defer func() {
 			if err != nil {
 				p.stop()

@@ -26,21 +26,15 @@ type peer struct {
 	name    string
 	addr    string
 	targets string
-	running []running
+	running
 	// before is called before each run; nil: nothing is to be done.
 	before func(context.Context) error
 }
 
-// running is a process of a peer.
+// running is the process of a peer.
 type running interface {
 	stop()
 	cpu() (spent, error)
-}
-
-func (p *peer) stop() {
-	for _, r := range p.running {
-		r.stop()
-	}
 }
 
 // starters start the peers, in the order of the tables. Each returns a peer that
@@ -52,10 +46,8 @@ var starters = []struct {
 	{"Go sockets, nothing parsed", goPeer("sockets")},
 	{"nginx return", nginxPeer("return")},
 	{"nginx + lua", nginxPeer("lua")},
-	{"nginx + lua, rate and counters too", nginxPeer("lua-more")},
 	{"fasthttp", goPeer("fasthttp")},
 	{"net/http", goPeer("net/http")},
-	{"webdis + Redis", webdisPeer},
 	{"carstate", carstatePeer(false)},
 	{"carstate, access log on", carstatePeer(true)},
 }
@@ -78,7 +70,7 @@ func (f *field) startSelf(name, targets string, args ...string) (*peer, error) {
 		r.stop()
 		return nil, err
 	}
-	return &peer{name: name, addr: addr, targets: targets, running: []running{r}}, nil
+	return &peer{name: name, addr: addr, targets: targets, running: r}, nil
 }
 
 // nginxConfig is nginx as one process: what its worker would do, without a master.
@@ -89,7 +81,7 @@ events { worker_connections 1024; }
 http {
   access_log off; server_tokens off; keepalive_requests 1000000000; default_type application/json;
   client_body_temp_path {{.Dir}}/a; proxy_temp_path {{.Dir}}/b; fastcgi_temp_path {{.Dir}}/c; uwsgi_temp_path {{.Dir}}/d; scgi_temp_path {{.Dir}}/e;
-  lua_shared_dict tokens 64m; lua_shared_dict vehicles 64m; lua_shared_dict counters 16m;
+  lua_shared_dict tokens 64m; lua_shared_dict vehicles 64m;
   init_by_lua_block {
     for _, name in ipairs({"tokens", "vehicles"}) do
       for line in io.lines(name == "tokens" and "{{.Tokens}}" or "{{.Vehicles}}") do ngx.shared[name]:set(line, "1") end
@@ -104,16 +96,6 @@ http {
         local vid = ngx.var.arg_vid
         local state = ngx.shared.vehicles:get(vid)
         if not state then return ngx.exit(404) end
-        {{if eq .Kind "lua-more"}}
-        local counters, now = ngx.shared.counters, ngx.time()
-        local used = counters:incr(ngx.var.arg_access_token .. now, 1, 0, 2)
-        if used > 1000000 then return ngx.exit(429) end
-        counters:incr("answered", 1, 0)
-        ngx.header["Cache-Control"] = "private, no-store"
-        ngx.header["X-Request-Id"] = ngx.var.request_id
-        ngx.header["RateLimit"] = '"token";r=' .. (1000000 - used) .. ";t=1"
-        ngx.header["Last-Modified"] = ngx.http_time(now)
-        {{end}}
         local body = '{{.Before}}' .. vid .. '","status":1,"vehicle_runing_state":"' .. state .. '"}}'
         ngx.header["Content-Length"] = #body
         ngx.print(body)
@@ -143,76 +125,15 @@ func nginxPeer(kind string) func(context.Context, *field, string) (*peer, error)
 		if err = errors.Join(err, os.WriteFile(file, []byte(config.String()), 0o600)); err != nil {
 			return nil, err
 		}
-		return f.startOn(ctx, name, port, nil, "nginx", "-p", dir, "-c", file, "-e", "stderr")
+		r, err := launch(name, f.core, f.dir, nil, "nginx", "-p", dir, "-c", file, "-e", "stderr")
+		if err != nil {
+			return nil, err
+		}
+		p := &peer{name: name, addr: fmt.Sprintf("127.0.0.1:%d", port), targets: f.targets, running: r}
+		if err := accepts(ctx, r, p.addr); err != nil {
+			p.stop()
+			return nil, err
+		}
+		return p, nil
 	}
-}
-
-// startOn runs a program that is to listen on a port. What else runs belongs to the
-// peer too.
-func (f *field) startOn(ctx context.Context, name string, port int, also []running, argv ...string) (*peer, error) {
-	p := &peer{name: name, addr: fmt.Sprintf("127.0.0.1:%d", port), targets: f.targets, running: also}
-	r, err := launch(name, f.core, f.dir, nil, argv...)
-	if err == nil {
-		p.running = append(p.running, r)
-		err = accepts(ctx, r, p.addr)
-	}
-	if err != nil {
-		p.stop()
-		return nil, err
-	}
-	return p, nil
-}
-
-// redisScript does the two look-ups in one command, since webdis takes one a
-// request.
-const redisScript = `if redis.call('EXISTS',KEYS[1])==0 then return redis.error_reply('no') end return '` +
-	bodyBefore + `'..string.sub(KEYS[2],3)..'","status":1,"vehicle_runing_state":"'..redis.call('GET',KEYS[2])..'"}}'`
-
-// webdisPeer is webdis in front of a Redis without persistence.
-func webdisPeer(ctx context.Context, f *field, name string) (*peer, error) {
-	dir := filepath.Join(f.dir, "webdis")
-	redisPort, err := freePort()
-	if err = errors.Join(err, os.Mkdir(dir, 0o700)); err != nil {
-		return nil, err
-	}
-	r, err := launch("redis-server", f.core, dir, nil, "redis-server", "--port", fmt.Sprint(redisPort), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no")
-	if err != nil {
-		return nil, err
-	}
-	addr := fmt.Sprintf("127.0.0.1:%d", redisPort)
-	sha, err := fillRedis(ctx, r, addr, f)
-	if err != nil {
-		r.stop()
-		return nil, err
-	}
-	port, err := freePort()
-	file := filepath.Join(dir, "webdis.json")
-	config := fmt.Sprintf(`{"redis_host":"127.0.0.1","redis_port":%d,"http_host":"127.0.0.1","http_port":%d,"threads":1,"pool_size":20,"daemonize":false,"database":0,"verbosity":0,"logfile":"%s/log"}`,
-		redisPort, port, dir)
-	targets := filepath.Join(dir, "targets")
-	if err = errors.Join(err, os.WriteFile(file, []byte(config), 0o600), rewrite(f.targets, targets, sha)); err != nil {
-		r.stop()
-		return nil, err
-	}
-	p, err := f.startOn(ctx, name, port, []running{r}, "webdis", file)
-	if err != nil {
-		return nil, err
-	}
-	p.targets = targets
-	return p, nil
-}
-
-// rewrite makes the targets of webdis from those of all others.
-func rewrite(from, to, sha string) error {
-	text, err := os.ReadFile(from)
-	if err != nil {
-		return err
-	}
-	var b strings.Builder
-	for line := range strings.Lines(string(text)) {
-		_, query, _ := strings.Cut(strings.TrimSpace(line), "?access_token=")
-		token, vid, _ := strings.Cut(query, "&vid=")
-		fmt.Fprintf(&b, "/EVALSHA/%s/2/t:%s/v:%s.txt?type=application/json\n", sha, token, vid)
-	}
-	return os.WriteFile(to, []byte(b.String()), 0o600)
 }

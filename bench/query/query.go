@@ -110,18 +110,6 @@ func measure(ctx context.Context, o report.Options, generator int, p *peer) (c c
 	}, nil
 }
 
-// cpu adds up what the processes of a peer have spent.
-func (p *peer) cpu() (sum spent, err error) {
-	for _, r := range p.running {
-		d, err := r.cpu()
-		if err != nil {
-			return sum, err
-		}
-		sum.user, sum.system = sum.user+d.user, sum.system+d.system
-	}
-	return sum, nil
-}
-
 // rounds measures all peers in turn, as often as there are rounds, so that what
 // else the machine does falls on all of them alike.
 func rounds(ctx context.Context, o report.Options, generator int, peers []*peer) ([][]cost, error) {
@@ -162,11 +150,9 @@ func comparePeers(ctx context.Context, o report.Options, f *field, generator int
 		return err
 	}
 	for i, p := range peers {
-		r.Add(of(p.name, "server CPU a request", "µs", pick(all[i], func(c cost) float64 { return c.cpu })))
-		r.Add(of(p.name, "of it in the kernel", "µs", pick(all[i], func(c cost) float64 { return c.kernel })))
-		rate := of(p.name, "requests", "1/s", pick(all[i], func(c cost) float64 { return c.rate }))
-		rate.Remark = "wrk, closed loop, 64 connections, one core each"
-		r.Add(rate)
+		add(r, p.name, "server CPU a request", "µs", "", 0, pick(all[i], func(c cost) float64 { return c.cpu }))
+		add(r, p.name, "of it in the kernel", "µs", "", 0, pick(all[i], func(c cost) float64 { return c.kernel }))
+		add(r, p.name, "requests", "1/s", "wrk, closed loop, 64 connections, one core each", 0, pick(all[i], func(c cost) float64 { return c.rate }))
 	}
 	if err := ratios(peers, all, r); err != nil {
 		return err
@@ -185,12 +171,11 @@ func ratios(peers []*peer, all [][]cost, r *report.Results) error {
 		if mine < 0 || i < 0 {
 			return fmt.Errorf("%s was not measured", other)
 		}
-		f := of(self, "CPU a request, over "+other, "×", over(all[mine], all[i]))
+		most := 0.0
 		if other == expert {
-			f.Aim = fmt.Sprintf("≤ %g ×", aimExpert)
-			f.Met = new(f.Value <= aimExpert)
+			most = aimExpert
 		}
-		r.Add(f)
+		add(r, self, "CPU a request, over "+other, "×", "", most, over(all[mine], all[i]))
 	}
 	return nil
 }
@@ -207,7 +192,7 @@ func over(one, other []cost) []float64 {
 // latencies sends each peer half of what it could take, at even distances.
 func latencies(ctx context.Context, o report.Options, f *field, generator int, peers []*peer, all [][]cost, r *report.Results) error {
 	for i, p := range peers {
-		capacity := of("", "", "", pick(all[i], func(c cost) float64 { return c.rate })).Value
+		capacity := report.Median(pick(all[i], func(c cost) float64 { return c.rate }))
 		if p.before != nil {
 			if err := p.before(ctx); err != nil {
 				return err
@@ -229,8 +214,8 @@ func latencies(ctx context.Context, o report.Options, f *field, generator int, p
 		}
 		o.Logf("at half of capacity: %-36s p50 %4d µs, p99 %5d µs", p.name, l.P50.Microseconds(), l.P99.Microseconds())
 		const remark = "open loop, at half of what the same peer answered in the closed one"
-		r.Add(report.Figure{Part: part, Subject: p.name, Name: "p50 at half of capacity", Value: micros(l.P50), Unit: "µs", Remark: remark})
-		r.Add(report.Figure{Part: part, Subject: p.name, Name: "p99 at half of capacity", Value: micros(l.P99), Unit: "µs", Remark: remark})
+		add(r, p.name, "p50 at half of capacity", "µs", remark, 0, []float64{micros(l.P50)})
+		add(r, p.name, "p99 at half of capacity", "µs", remark, 0, []float64{micros(l.P99)})
 	}
 	return nil
 }
@@ -271,6 +256,11 @@ func (p *peer) check(ctx context.Context) error {
 	return nil
 }
 
+// add adds a figure of all rounds, which may be so much at most (0: anything).
+func add(r *report.Results, subject, name, unit, remark string, most float64, rounds []float64) float64 {
+	return r.Measure(report.Figure{Part: part, Subject: subject, Name: name, Unit: unit, Remark: remark, AtMost: most}, rounds...)
+}
+
 // pick takes one number out of every round.
 func pick(costs []cost, of func(cost) float64) []float64 {
 	v := make([]float64, len(costs))
@@ -278,15 +268,4 @@ func pick(costs []cost, of func(cost) float64) []float64 {
 		v[i] = of(c)
 	}
 	return v
-}
-
-// of makes a figure of what the rounds found: the median, with least and most.
-func of(subject, name, unit string, rounds []float64) report.Figure {
-	sorted := slices.Sorted(slices.Values(rounds))
-	n := len(sorted)
-	f := report.Figure{Part: part, Subject: subject, Name: name, Unit: unit, Value: (sorted[(n-1)/2] + sorted[n/2]) / 2}
-	if n > 1 {
-		f.Low, f.High = sorted[0], sorted[n-1]
-	}
-	return f
 }

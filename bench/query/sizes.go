@@ -63,24 +63,17 @@ func compareSizes(ctx context.Context, o report.Options, f *field, generator int
 	byVehicles := report.Line{Label: "by vehicles, 1 token"}
 	byTokens := report.Line{Label: "by tokens, 100 k vehicles"}
 	for i, s := range sizes {
-		f := of(s.String(), "server CPU a request", "µs", pick(all[i], func(c cost) float64 { return c.cpu }))
-		f.Remark = "query server alone, table filled synthetically"
-		r.Add(f)
+		value := add(r, s.String(), "server CPU a request", "µs", "query server alone, table filled synthetically", 0, pick(all[i], func(c cost) float64 { return c.cpu }))
 		if s.tokens == 1 {
-			byVehicles.X, byVehicles.Y = append(byVehicles.X, float64(s.vehicles)), append(byVehicles.Y, f.Value)
+			byVehicles.X, byVehicles.Y = append(byVehicles.X, float64(s.vehicles)), append(byVehicles.Y, value)
 		}
 		if s.vehicles == many {
-			byTokens.X, byTokens.Y = append(byTokens.X, float64(s.tokens)), append(byTokens.Y, f.Value)
+			byTokens.X, byTokens.Y = append(byTokens.X, float64(s.tokens)), append(byTokens.Y, value)
 		}
 	}
-	grown := func(name string, small, large int) {
-		f := of(self, name, "×", over(all[large], all[small]))
-		f.Aim, f.Met = fmt.Sprintf("≤ %g ×", aimGrowth), new(f.Value <= aimGrowth)
-		r.Add(f)
-	}
 	last := len(vehicles) - 1
-	grown(fmt.Sprintf("CPU with %s vehicles, over 1 k", report.Count(vehicles[last])), 0, last)
-	grown("CPU with 100 k tokens, over 1", 1, len(sizes)-1)
+	add(r, self, fmt.Sprintf("CPU with %s vehicles, over 1 k", report.Count(vehicles[last])), "×", "", aimGrowth, over(all[last], all[0]))
+	add(r, self, "CPU with 100 k tokens, over 1", "×", "", aimGrowth, over(all[len(sizes)-1], all[1]))
 	r.Draw(report.Plot{
 		Part: part, File: "query-size", Title: "What a query costs as the tables grow",
 		XAxis: "vehicles, tokens", YAxis: "server CPU a request, µs", LogX: true,

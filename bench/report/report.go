@@ -3,7 +3,12 @@
 // hand. It measures nothing itself.
 package report
 
-import "sync"
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+)
 
 // Figure is one measured number.
 type Figure struct {
@@ -17,6 +22,8 @@ type Figure struct {
 	Aim     string  `json:"aim,omitempty"`    // what was hoped for, as a person would write it: "≤ 64 B"
 	Met     *bool   `json:"met,omitempty"`    // whether the aim was reached; nil without an aim
 	Remark  string  `json:"remark,omitempty"` // what a reader must know about this number
+
+	AtMost, AtLeast float64 `json:"-"` // the aim as a number; 0: there is none
 }
 
 // Line is one curve of a plot.
@@ -50,6 +57,32 @@ func (r *Results) Add(f Figure) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.Figures = append(r.Figures, f)
+}
+
+// Measure adds a figure of what the rounds found: their median, which it returns, with
+// the least and the most, held against the aim.
+func (r *Results) Measure(f Figure, rounds ...float64) float64 {
+	f.Value = Median(rounds)
+	if len(rounds) > 1 {
+		f.Low, f.High = slices.Min(rounds), slices.Max(rounds)
+	}
+	if f.AtMost > 0 {
+		f.Aim, f.Met = strings.TrimSpace(fmt.Sprintf("≤ %g %s", f.AtMost, f.Unit)), new(f.Value <= f.AtMost)
+	}
+	if f.AtLeast > 0 {
+		f.Aim, f.Met = "≥ "+number(f.AtLeast)+" "+f.Unit, new(f.Value >= f.AtLeast)
+	}
+	r.Add(f)
+	return f.Value
+}
+
+// Median is the middle of the values; of none it is 0.
+func Median(values []float64) float64 {
+	s := slices.Sorted(slices.Values(values))
+	if len(s) == 0 {
+		return 0
+	}
+	return (s[(len(s)-1)/2] + s[len(s)/2]) / 2
 }
 
 // Draw takes a plot in.

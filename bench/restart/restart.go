@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"carstate/bench/report"
@@ -74,8 +73,7 @@ func (m *measurement) size(ctx context.Context, n int) error {
 	}
 	m.options.Logf("%s vehicles are stored in %s, %.0f bytes each", report.Count(n), time.Since(began).Round(time.Second), float64(live)/float64(n))
 	m.filled = n
-	m.results.Add(report.Figure{Part: part, Subject: report.Count(n) + " vehicles", Name: "store on disk a vehicle", Value: float64(live) / float64(n), Unit: "B",
-		Remark: "each vehicle's state once, the engine's own bytes and index included"})
+	m.add(n, "store on disk a vehicle", []float64{float64(live) / float64(n)}, "B", 0, "each vehicle's state once, the engine's own bytes and index included")
 	if err := m.starts(ctx, n); err != nil {
 		return err
 	}
@@ -115,18 +113,22 @@ func (m *measurement) starts(ctx context.Context, n int) error {
 			return err
 		}
 	}
-	m.options.Logf("%s vehicles: ready after %.2f s (%.2f s of CPU), after kill -9 %.2f s (%.2f s); %.0f MB, under load %.0f MB",
-		report.Count(n), median(clean), median(cleanCPU), median(killed), median(killedCPU), median(idle), median(busy))
-	aim := n == 1_000_000
-	m.add(n, "ready, ended in order", clean, "s", aim, 4, "page cache warm")
-	m.add(n, "ready, after kill -9", killed, "s", aim, 8, "killed while cars reported; page cache warm")
-	m.add(n, "CPU until ready, ended in order", cleanCPU, "s", false, 0, "")
-	m.add(n, "CPU until ready, after kill -9", killedCPU, "s", false, 0, "")
-	m.add(n, "resident memory when ready", idle, "MB", false, 0, "")
-	m.add(n, "resident memory under load", busy, "MB", false, 0, "after cars reported in turn, so that each state was read from the engine")
-	for line, values := range map[*report.Line][]float64{&m.clean: clean, &m.killed: killed, &m.memory: idle, &m.busyMemory: busy} {
-		line.X, line.Y = append(line.X, float64(n)), append(line.Y, median(values))
+	m.options.Logf("%s vehicles: ready after %.2f s (%.2f s of CPU), after kill -9 %.2f s (%.2f s); %.0f MB, under load %.0f MB", report.Count(n),
+		report.Median(clean), report.Median(cleanCPU), report.Median(killed), report.Median(killedCPU), report.Median(idle), report.Median(busy))
+	cleanMost, killedMost := 0.0, 0.0
+	if n == 1_000_000 {
+		cleanMost, killedMost = 4, 8
 	}
+	for line, value := range map[*report.Line]float64{
+		&m.clean:      m.add(n, "ready, ended in order", clean, "s", cleanMost, "page cache warm"),
+		&m.killed:     m.add(n, "ready, after kill -9", killed, "s", killedMost, "killed while cars reported; page cache warm"),
+		&m.memory:     m.add(n, "resident memory when ready", idle, "MB", 0, ""),
+		&m.busyMemory: m.add(n, "resident memory under load", busy, "MB", 0, "after cars reported in turn, so that each state was read from the engine"),
+	} {
+		line.X, line.Y = append(line.X, float64(n)), append(line.Y, value)
+	}
+	m.add(n, "CPU until ready, ended in order", cleanCPU, "s", 0, "")
+	m.add(n, "CPU until ready, after kill -9", killedCPU, "s", 0, "")
 	m.clean.Label, m.killed.Label, m.memory.Label, m.busyMemory.Label = "ended in order", "after kill -9", "when ready", "under load"
 	return nil
 }
@@ -158,15 +160,11 @@ func (m *measurement) storeSize(ctx context.Context, n int, live int64) error {
 		return err
 	}
 	m.options.Logf("%s updates took %s", report.Count(m.plan.updates), time.Since(began).Round(time.Second))
-	subject := report.Count(n) + " vehicles"
 	for _, f := range []struct {
 		name string
 		size int64
 	}{{"store after " + report.Count(m.plan.updates) + " skewed updates, over live data", after}, {"the most it took meanwhile, over live data", most}} {
-		ratio := float64(f.size) / float64(live)
-		met := ratio <= 3
-		m.results.Add(report.Figure{Part: part, Subject: subject, Name: f.name, Value: ratio, Unit: "×", Aim: "≤ 3 ×", Met: &met,
-			Remark: fmt.Sprintf("%.0f MB of %.0f MB", float64(f.size)/1e6, float64(live)/1e6)})
+		m.add(n, f.name, []float64{float64(f.size) / float64(live)}, "×", 3, fmt.Sprintf("%.0f MB of %.0f MB", float64(f.size)/1e6, float64(live)/1e6))
 	}
 	return m.atHand(ctx, n)
 }
@@ -218,10 +216,9 @@ func (m *measurement) atHand(ctx context.Context, n int) error {
 				return err
 			}
 		}
-		m.results.Add(report.Figure{Part: part, Subject: report.Count(n) + " vehicles", Name: c.name, Unit: "µs",
-			Value: (after[0] - before[0]) / float64(m.plan.reported) * 1e6,
-			Remark: fmt.Sprintf("one sample a car in turn, %.0f %% of the states read from the engine; %.0f samples/s until folded, generator on the same machine",
-				100*(after[1]-before[1])/float64(m.plan.reported), float64(m.plan.reported)/took.Seconds())})
+		m.add(n, c.name, []float64{(after[0] - before[0]) / float64(m.plan.reported) * 1e6}, "µs", 0,
+			fmt.Sprintf("one sample a car in turn, %.0f %% of the states read from the engine; %.0f samples/s until folded, generator on the same machine",
+				100*(after[1]-before[1])/float64(m.plan.reported), float64(m.plan.reported)/took.Seconds()))
 	}
 	return p.Stop()
 }
@@ -274,23 +271,7 @@ func until(ctx context.Context, done func() (bool, error)) error {
 	}
 }
 
-// add records a figure of several rounds.
-func (m *measurement) add(n int, name string, values []float64, unit string, hasAim bool, aim float64, remark string) {
-	f := report.Figure{Part: part, Subject: report.Count(n) + " vehicles", Name: name, Value: median(values), Unit: unit, Remark: remark}
-	if len(values) > 1 {
-		f.Low, f.High = slices.Min(values), slices.Max(values)
-	}
-	if hasAim {
-		met := f.Value <= aim
-		f.Aim, f.Met = fmt.Sprintf("≤ %g %s", aim, unit), &met
-	}
-	m.results.Add(f)
-}
-
-func median(values []float64) float64 {
-	s := slices.Sorted(slices.Values(values))
-	if n := len(s); n%2 == 0 {
-		return (s[n/2-1] + s[n/2]) / 2
-	}
-	return s[len(s)/2]
+// add records a figure of several rounds, and what it may be at the most (0: anything).
+func (m *measurement) add(n int, name string, values []float64, unit string, most float64, remark string) float64 {
+	return m.results.Measure(report.Figure{Part: part, Subject: report.Count(n) + " vehicles", Name: name, Unit: unit, Remark: remark, AtMost: most}, values...)
 }

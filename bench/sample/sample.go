@@ -13,10 +13,10 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
+	"carstate/bench/gobench"
 	"carstate/bench/report"
 )
 
@@ -44,7 +44,7 @@ func Run(ctx context.Context, o report.Options, r *report.Results) error {
 		name string
 		f    func(context.Context) error
 	}{
-		{"the decoders", func(context.Context) error { return runDecoders(o, r) }},
+		{"the decoder", b.decoder},
 		{"JetStream by itself", b.engine},
 		{"HTTP, ten samples a car", func(ctx context.Context) error { return b.flood(ctx, 10) }},
 		{"HTTP, one sample a car", func(ctx context.Context) error { return b.flood(ctx, 1) }},
@@ -68,37 +68,29 @@ func Run(ctx context.Context, o report.Options, r *report.Results) error {
 	return nil
 }
 
-// summary is a figure of what several rounds came to: the median, the least and
-// the most.
-func summary(rounds []float64) report.Figure {
-	rounds = slices.Sorted(slices.Values(rounds))
-	f := report.Figure{Part: part, Value: rounds[len(rounds)/2]}
-	if n := len(rounds); n > 1 {
-		f.Low, f.High = rounds[0], rounds[n-1]
-	}
-	return f
-}
-
 // figure adds a figure.
-func (b *run) figure(subject, name, unit, remark string, rounds ...float64) {
-	b.aimed(subject, name, unit, remark, "", nil, rounds...)
+func (b *run) figure(subject, name, unit, remark string, rounds ...float64) float64 {
+	return b.results.Measure(report.Figure{Part: part, Subject: subject, Name: name, Unit: unit, Remark: remark}, rounds...)
 }
 
-// aimed adds a figure with an aim.
-func (b *run) aimed(subject, name, unit, remark, aim string, met func(float64) bool, rounds ...float64) {
-	f := summary(rounds)
-	f.Subject, f.Name, f.Unit, f.Remark, f.Aim = subject, name, unit, remark, aim
-	if met != nil {
-		ok := met(f.Value)
-		f.Met = &ok
-	}
-	b.results.Add(f)
+// aimed adds a figure that may be so much at most.
+func (b *run) aimed(subject, name, unit, remark string, most float64, rounds ...float64) float64 {
+	return b.results.Measure(report.Figure{Part: part, Subject: subject, Name: name, Unit: unit, Remark: remark, AtMost: most}, rounds...)
 }
-
-func atLeast(limit float64) func(float64) bool { return func(v float64) bool { return v >= limit } }
-func atMost(limit float64) func(float64) bool  { return func(v float64) bool { return v <= limit } }
 
 const micro = float64(time.Microsecond)
+
+// decoder takes the figures of the benchmark that stands beside the decoder.
+func (b *run) decoder(ctx context.Context) error {
+	found, err := gobench.Run(ctx, "internal/ingest", "^BenchmarkDecode$", b.rounds)
+	if err != nil {
+		return err
+	}
+	const name = "CPU to decode a sample of 165 bytes"
+	b.figure("carstate", name, "ns", "a usual line is read by our own code", found["Decode/usual"]["ns/op"]...)
+	b.figure("carstate, unusual line", name, "ns", "an escape in a name: the general parser, jsontext, reads it token by token", found["Decode/careful"]["ns/op"]...)
+	return nil
+}
 
 func (b *run) engine(ctx context.Context) error {
 	disk, err := fsyncs(b.Dir, 500)
@@ -145,13 +137,12 @@ func (b *run) flood(ctx context.Context, perCar int) error {
 	name := fmt.Sprintf("HTTP, %d cars, ", b.cars)
 	name += map[bool]string{true: "1 sample a car", false: fmt.Sprintf("%d samples a car", perCar)}[perCar == 1]
 	remark := fmt.Sprintf("%d connections, up to 1,000 cars a body, the sender included on the same processors", connections)
-	if perCar == 1 {
-		b.figure(name, "samples acknowledged", "1/s", remark, rates...)
-		b.figure(name, "backlog judged after the last sample", "s", "", drains...)
-	} else {
-		b.aimed(name, "samples acknowledged", "1/s", remark, "≥ 100,000/s", atLeast(100_000), rates...)
-		b.aimed(name, "backlog judged after the last sample", "s", "", "≤ 10 s", atMost(10), drains...)
+	acknowledged, backlog := 0.0, 0.0 // the aims
+	if perCar > 1 {
+		acknowledged, backlog = 100_000, 10
 	}
+	b.results.Measure(report.Figure{Part: part, Subject: name, Name: "samples acknowledged", Unit: "1/s", Remark: remark, AtLeast: acknowledged}, rates...)
+	b.aimed(name, "backlog judged after the last sample", "s", "", backlog, drains...)
 	b.figure(name, "server CPU a sample, until judged", "µs", "user and system time of the process", cpus...)
 	b.figure(name, "states stored a sample", "", "a backlog is folded so that a vehicle in it is stored once", states...)
 	return nil
@@ -189,14 +180,11 @@ func (b *run) lone(ctx context.Context) error {
 		}
 		name := fmt.Sprintf("lone samples, %.0f/s", rate)
 		b.figure(name, "acknowledged, p50", "ms", "each in a request of its own, from when it was due", p50s...)
-		if rate == 1000 {
-			b.aimed(name, "acknowledged, p99", "ms", "each in a request of its own, from when it was due", "≤ 5 ms", atMost(5), p99s...)
-		} else {
-			b.figure(name, "acknowledged, p99", "ms", "each in a request of its own, from when it was due", p99s...)
-		}
-		b.figure(name, "samples a commit", "", "commits grow by themselves", commits...)
-		size.X, size.Y = append(size.X, rate), append(size.Y, summary(commits).Value)
-		ack.X, ack.Y = append(ack.X, rate), append(ack.Y, summary(p99s).Value)
+		aim := map[float64]float64{1000: 5}[rate]
+		p99 := b.aimed(name, "acknowledged, p99", "ms", "each in a request of its own, from when it was due", aim, p99s...)
+		commit := b.figure(name, "samples a commit", "", "commits grow by themselves", commits...)
+		size.X, size.Y = append(size.X, rate), append(size.Y, commit)
+		ack.X, ack.Y = append(ack.X, rate), append(ack.Y, p99)
 	}
 	b.results.Draw(report.Plot{
 		Part: part, File: "sample-commits", Title: "Lone samples: commits grow with the load",
@@ -230,18 +218,15 @@ func (b *run) answered(ctx context.Context) error {
 		}
 		name := fmt.Sprintf("published to answered, %.0f/s", rate)
 		const remark = "from when a sample is due until a query's answer stands on it; the others are sent ten cars a request, and every car has reported before"
-		b.figure(name, "p50", "ms", remark, p50s...)
-		if rate == 10_000 {
-			b.aimed(name, "p99", "ms", remark, "≤ 10 ms", atMost(10), p99s...)
-		} else {
-			b.figure(name, "p99", "ms", remark, p99s...)
-		}
-		b.figure(name, "the disk's fsync, p99", "ms", "4 KiB, just before each round", syncs...)
-		for _, p := range []struct {
-			line   *report.Line
-			rounds []float64
-		}{{&half, p50s}, {&most, p99s}, {&disk, syncs}} {
-			p.line.X, p.line.Y = append(p.line.X, rate), append(p.line.Y, summary(p.rounds).Value)
+		for _, l := range []struct {
+			line  *report.Line
+			value float64
+		}{
+			{&half, b.figure(name, "p50", "ms", remark, p50s...)},
+			{&most, b.aimed(name, "p99", "ms", remark, map[float64]float64{10_000: 10}[rate], p99s...)},
+			{&disk, b.figure(name, "the disk's fsync, p99", "ms", "4 KiB, just before each round", syncs...)},
+		} {
+			l.line.X, l.line.Y = append(l.line.X, rate), append(l.line.Y, l.value)
 		}
 	}
 	b.results.Draw(report.Plot{

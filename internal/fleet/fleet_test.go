@@ -2,7 +2,6 @@ package fleet_test
 
 import (
 	"fmt"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -214,31 +213,5 @@ func BenchmarkPut(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		table.Put(id, a)
-	}
-}
-
-// BenchmarkMemory fills a table with a million vehicles and reports the heap
-// that each costs, and what a full collection takes with the table alive.
-func BenchmarkMemory(b *testing.B) {
-	const n = 1_000_000
-	heap := func() uint64 {
-		runtime.GC()
-		runtime.GC()
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		return m.HeapAlloc
-	}
-	for b.Loop() {
-		before := heap()
-		table := fleet.New()
-		for i := range n {
-			table.Put(vehicle.ID(fmt.Sprintf("NHeN4UqVsohGS%08d", i)), answer(noon))
-		}
-		after := heap()
-		start := time.Now()
-		runtime.GC()
-		b.ReportMetric(float64(time.Since(start).Microseconds())/1000, "ms/GC")
-		b.ReportMetric(float64(after-before)/n, "bytes/vehicle")
-		runtime.KeepAlive(table)
 	}
 }

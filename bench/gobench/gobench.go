@@ -1,0 +1,70 @@
+// Package gobench runs the Go benchmarks that stand beside the code of carstate and
+// collects what they report.
+package gobench
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os/exec"
+	"strconv"
+	"strings"
+)
+
+// Results are the values of all rounds by benchmark and unit. Benchmarks are named
+// as `go test` names them, without "Benchmark" and without the number of processors.
+type Results map[string]map[string][]float64
+
+// Run runs the benchmarks of a package (a path in carstate's module) that match a
+// pattern, as often as there are rounds.
+func Run(ctx context.Context, pkg, pattern string, rounds int) (Results, error) {
+	root, err := Root(ctx)
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-bench", pattern, "-count", strconv.Itoa(rounds), "-timeout", "1h", "./"+pkg)
+	var stderr bytes.Buffer
+	cmd.Dir, cmd.Stderr = root, &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("go test -bench %s of %s: %w\n%s%s", pattern, pkg, err, out, &stderr)
+	}
+	results := parse(string(out))
+	if len(results) == 0 {
+		return nil, fmt.Errorf("%s has no benchmark %s", pkg, pattern)
+	}
+	return results, nil
+}
+
+// Root is the directory of carstate's module.
+func Root(ctx context.Context) (string, error) {
+	dir, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "carstate").Output()
+	if err != nil {
+		return "", fmt.Errorf("carstate's module is not found: %w: run it in the directory bench", err)
+	}
+	return strings.TrimSpace(string(dir)), nil
+}
+
+// parse reads the lines of results: name, iterations, then pairs of value and unit.
+func parse(out string) Results {
+	results := make(Results)
+	for line := range strings.Lines(out) {
+		fields := strings.Fields(line)
+		if len(fields) < 4 || !strings.HasPrefix(fields[0], "Benchmark") {
+			continue
+		}
+		name := strings.TrimPrefix(fields[0], "Benchmark")
+		if i := strings.LastIndexByte(name, '-'); i >= 0 {
+			name = name[:i]
+		}
+		if results[name] == nil {
+			results[name] = make(map[string][]float64)
+		}
+		for i := 2; i+1 < len(fields); i += 2 {
+			if v, err := strconv.ParseFloat(fields[i], 64); err == nil {
+				results[name][fields[i+1]] = append(results[name][fields[i+1]], v)
+			}
+		}
+	}
+	return results
+}

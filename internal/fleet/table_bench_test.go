@@ -1,0 +1,122 @@
+package fleet_test
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"carstate/internal/fleet"
+	"carstate/internal/vehicle"
+)
+
+// BenchmarkTable fills a table of every size while another goroutine reads it, and
+// then empties it of nine tenths. `make bench` takes its figures from the metrics:
+// a vehicle's part of the heap, the CPU time of a full collection beyond that of an
+// empty heap, how late reads were answered while the table grew, how late the same
+// reads of an unchanged table were beside it (what the machine itself delays), and
+// the part of the memory that remains.
+func BenchmarkTable(b *testing.B) {
+	for _, size := range []struct {
+		name string
+		n    int
+	}{{"100k", 100_000}, {"1M", 1_000_000}, {"10M", 10_000_000}} {
+		b.Run("vehicles="+size.name, func(b *testing.B) {
+			for b.Loop() {
+				measureTable(b, size.n)
+			}
+		})
+	}
+}
+
+func measureTable(b *testing.B, n int) {
+	late := func(read, grow *fleet.Table) []time.Duration {
+		reading, stop := context.WithCancel(b.Context())
+		read.Put("NHeN4UqVsohGS00000000", answer(noon))
+		all := make(chan []time.Duration, 1)
+		go func() { all <- readOnSchedule(reading, read, n) }()
+		for i := range n {
+			grow.Put(vehicle.ID(fmt.Sprintf("NHeN4UqVsohGS%08d", i)), answer(noon))
+		}
+		stop()
+		took := <-all
+		slices.Sort(took)
+		return took
+	}
+	milliseconds := func(d time.Duration) float64 { return d.Seconds() * 1e3 }
+	quantile := func(took []time.Duration, q float64) float64 {
+		return milliseconds(took[int(q*float64(len(took)-1))])
+	}
+
+	still := late(fleet.New(), fleet.New())
+	b.ReportMetric(quantile(still, 0.999), "still-p99.9-ms")
+	still = nil
+	empty, idle := heapInUse(), collectionCPU()
+	table := fleet.New()
+	reads := late(table, table)
+	b.ReportMetric(quantile(reads, 0.999), "read-p99.9-ms")
+	b.ReportMetric(quantile(reads, 1), "read-max-ms")
+	reads = nil
+	full := heapInUse() - empty
+	b.ReportMetric(float64(full)/float64(n), "B/vehicle")
+	b.ReportMetric(milliseconds(max(0, collectionCPU()-idle)), "collection-ms")
+	for i := n / 10; i < n; i++ {
+		table.Delete(vehicle.ID(fmt.Sprintf("NHeN4UqVsohGS%08d", i)))
+	}
+	b.ReportMetric(100*float64(heapInUse()-empty)/float64(full), "%left")
+	runtime.KeepAlive(table)
+}
+
+// readOnSchedule reads any of the vehicles every 10 µs until the context ends. A read
+// that is late because of the one before counts from when it was due.
+func readOnSchedule(ctx context.Context, t *fleet.Table, vehicles int) (late []time.Duration) {
+	random := rand.New(rand.NewPCG(1, 2))
+	vid := []byte("NHeN4UqVsohGS00000000")
+	begin := time.Now()
+	for n := time.Duration(0); n%1000 != 0 || n == 0 || ctx.Err() == nil; n++ {
+		due := n * 10 * time.Microsecond
+		for time.Since(begin) < due {
+			runtime.Gosched() // a reader is not alone on its processor
+		}
+		for k, d := len(vid)-1, random.IntN(vehicles); k > 12; k, d = k-1, d/10 {
+			vid[k] = '0' + byte(d%10)
+		}
+		t.Get(vid)
+		late = append(late, time.Since(begin)-due)
+	}
+	return late
+}
+
+// heapInUse is the heap in use when nothing is left to collect.
+func heapInUse() uint64 {
+	debug.FreeOSMemory() // collects
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapInuse
+}
+
+// collectionCPU is the CPU time of a full collection: the least of several, because
+// other work only adds to it.
+func collectionCPU() time.Duration {
+	cpu := func() time.Duration {
+		var u syscall.Rusage
+		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+			panic(err) // the arguments are right
+		}
+		return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	}
+	least := time.Duration(math.MaxInt64)
+	for range 5 {
+		before := cpu()
+		runtime.GC()
+		least = min(least, cpu()-before)
+	}
+	return least
+}
