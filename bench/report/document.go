@@ -1,14 +1,17 @@
 package report
 
 import (
+	"embed"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"text/template"
 	"time"
 )
 
@@ -32,9 +35,10 @@ type Document struct {
 
 // The files that the document consists of, in the directory of docs.
 const (
-	pageFile    = "performance.md"
-	plotDir     = "performance"
-	resultsFile = "performance/results.json"
+	pageFile      = "performance.md"
+	scalePageFile = "scale.md"
+	plotDir       = "performance"
+	resultsFile   = "performance/results.json"
 )
 
 // Load reads what is known from a directory of docs: nothing, if there is no file.
@@ -87,12 +91,13 @@ func (d *Document) Save(docs string) error {
 	if err != nil {
 		return err
 	}
-	err = errors.Join(
-		os.WriteFile(filepath.Join(docs, resultsFile), append(text, '\n'), 0o644),
-		os.WriteFile(filepath.Join(docs, pageFile), []byte(d.page()), 0o644),
-	)
-	if page := d.scalePage(); page != "" {
-		err = errors.Join(err, os.WriteFile(filepath.Join(docs, scalePageFile), []byte(page), 0o644))
+	err = os.WriteFile(filepath.Join(docs, resultsFile), append(text, '\n'), 0o644)
+	for file, render := range map[string]func() (string, error){pageFile: d.page, scalePageFile: d.scalePage} {
+		page, failed := render()
+		if failed == nil && page != "" {
+			failed = os.WriteFile(filepath.Join(docs, file), []byte(page), 0o644)
+		}
+		err = errors.Join(err, failed)
 	}
 	for _, p := range d.Plots {
 		err = errors.Join(err, os.WriteFile(filepath.Join(docs, plotDir, p.File+".svg"), []byte(p.svg()), 0o644))
@@ -101,47 +106,105 @@ func (d *Document) Save(docs string) error {
 }
 
 // page is the document for people.
-func (d *Document) page() string {
-	var b strings.Builder
-	b.WriteString("# What it costs\n\n<!-- Written by `make bench` from performance/results.json. Do not edit: change bench/report. -->\n\n")
-	b.WriteString(preface)
-	d.writeMachines(&b)
-	for _, part := range partsInOrder {
-		i := slices.IndexFunc(d.Runs, func(r Run) bool { return r.Part == part.name })
-		if i < 0 {
-			continue
-		}
-		run := d.Runs[i]
-		fmt.Fprintf(&b, "\n## %s\n\n", part.title)
-		if part.asked != "" {
-			fmt.Fprintf(&b, "**Asked.** %s\n\n", part.asked)
-		}
-		if run.Quick {
-			b.WriteString("**These figures are from a quick run and rough.**\n\n")
-		}
-		d.writeAims(&b, part.name)
-		d.writeTables(&b, part.name)
-		for _, p := range d.Plots {
-			if p.Part == part.name {
-				fmt.Fprintf(&b, "![%s](%s/%s.svg)\n\n", p.Title, plotDir, p.File)
-			}
-		}
-		if part.how != "" {
-			fmt.Fprintf(&b, "**How it was measured.** %s\n\n", part.how)
-		}
-		if part.tried != "" {
-			fmt.Fprintf(&b, "**What was done and tried.** %s\n", part.tried)
-		}
-	}
-	return strings.TrimRight(b.String(), "\n") + "\n"
+func (d *Document) page() (string, error) {
+	return d.render("performance.md.tmpl", d, template.FuncMap{
+		"machines": d.machines,
+		"run":      d.run,
+		"figures": func(part string) string {
+			of := d.figures(func(f *Figure) bool { return f.Part == part })
+			return d.quick(part) + aims(of) + tables(of) + d.pictures(part)
+		},
+	})
 }
 
-// writeMachines says where each part was measured, once where that is the same.
-func (d *Document) writeMachines(b *strings.Builder) {
+//go:embed *.md.tmpl
+var pages embed.FS
+
+// render fills in the page of a name.
+func (d *Document) render(name string, data any, funcs template.FuncMap) (string, error) {
+	t := template.New(name).Funcs(template.FuncMap{
+		"num":   number,
+		"cars":  count,
+		"exact": func(v float64) string { return Thousands(fmt.Sprintf("%.0f", v)) }, // of machines every one counts
+		"some":  func(v float64) string { return quantity(v, "n") },
+		"cores": func(v float64) string { return quantity(v, "cores") },
+		"bytes": func(v float64) string { return quantity(v, "B") },
+		"rate":  func(v float64) string { return quantity(v, "B/s") },
+		"time":  func(v float64) string { return quantity(v, "s") },
+		"ms":    func(v float64) string { return quantity(v, "ms") },
+		"floor": math.Floor,
+		"ceil":  math.Ceil,
+		"add":   func(a, b float64) float64 { return a + b },
+		"mul": func(all ...float64) float64 {
+			v := 1.0
+			for _, f := range all {
+				v *= f
+			}
+			return v
+		},
+		"div":      func(a, b float64) float64 { return a / b },
+		"quick":    d.quick,
+		"pictures": d.pictures,
+		"date":     func(t time.Time) string { return t.UTC().Format(time.DateOnly) },
+	}).Funcs(funcs)
+	var b strings.Builder
+	t.Funcs(template.FuncMap{"sorted": func(name string) (string, error) {
+		var rows strings.Builder
+		err := t.ExecuteTemplate(&rows, name, data)
+		return sortedByCars(rows.String()), err
+	}})
+	if _, err := t.ParseFS(pages, name); err != nil {
+		return "", err
+	}
+	if err := t.Execute(&b, data); err != nil {
+		return "", err
+	}
+	return b.String(), nil
+}
+
+// run is the last run of a part; nil: it was never measured.
+func (d *Document) run(part string) *Run {
+	if i := slices.IndexFunc(d.Runs, func(r Run) bool { return r.Part == part }); i >= 0 {
+		return &d.Runs[i]
+	}
+	return nil
+}
+
+// figures are those that are wanted.
+func (d *Document) figures(wanted func(*Figure) bool) (some []*Figure) {
+	for i := range d.Figures {
+		if wanted(&d.Figures[i]) {
+			some = append(some, &d.Figures[i])
+		}
+	}
+	return some
+}
+
+// quick warns of figures from a quick run.
+func (d *Document) quick(part string) string {
+	if d.run(part).Quick {
+		return "**These figures are from a quick run and rough.**\n\n"
+	}
+	return ""
+}
+
+// pictures are the plots of a part.
+func (d *Document) pictures(part string) string {
+	var b strings.Builder
+	for _, p := range d.Plots {
+		if p.Part == part {
+			fmt.Fprintf(&b, "![%s](%s/%s.svg)\n\n", p.Title, plotDir, p.File)
+		}
+	}
+	return b.String()
+}
+
+// machines says where each part was measured, once where that is the same.
+func (d *Document) machines() string {
 	by := map[string][]string{}
 	var machines []string
 	for _, r := range d.Runs {
-		if r.Part == Scale {
+		if r.Part == scalePart {
 			continue // it has a page of its own
 		}
 		line := fmt.Sprintf("%s, version %s", r.Machine, r.Version)
@@ -150,10 +213,12 @@ func (d *Document) writeMachines(b *strings.Builder) {
 		}
 		by[line] = append(by[line], fmt.Sprintf("%s (%s, %s, %s)", r.Part, r.At.UTC().Format(time.DateOnly), plural(r.Rounds, "round"), r.Took.Round(time.Second)))
 	}
+	var b strings.Builder
 	b.WriteString("| measured on | parts |\n|---|---|\n")
 	for _, m := range machines {
-		fmt.Fprintf(b, "| %s | %s |\n", m, strings.Join(by[m], ", "))
+		fmt.Fprintf(&b, "| %s | %s |\n", m, strings.Join(by[m], ", "))
 	}
+	return b.String()
 }
 
 func plural(n int, what string) string {
@@ -163,22 +228,22 @@ func plural(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// writeAims is the table of what was hoped for.
-func (d *Document) writeAims(b *strings.Builder, part string) {
-	some := false
-	for _, f := range d.Figures {
-		if f.Part != part || f.Aim == "" {
+// aims is the table of what was hoped for.
+func aims(figures []*Figure) string {
+	var b strings.Builder
+	for _, f := range figures {
+		if f.Aim == "" {
 			continue
 		}
-		if !some {
+		if b.Len() == 0 {
 			b.WriteString("| aim | who | wanted | measured | met |\n|---|---|---:|---:|---|\n")
-			some = true
 		}
-		fmt.Fprintf(b, "| %s | %s | %s | %s | %s |\n", f.Name, f.Subject, f.Aim, f.text(), f.met())
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", f.Name, f.Subject, f.Aim, f.text(), f.met())
 	}
-	if some {
+	if b.Len() > 0 {
 		b.WriteByte('\n')
 	}
+	return b.String()
 }
 
 func (f *Figure) met() string {
@@ -191,24 +256,23 @@ func (f *Figure) met() string {
 	return "**no**"
 }
 
+// Reached says whether the aim was reached, if there is one.
+func (f *Figure) Reached() bool { return f.Met == nil || *f.Met }
+
 // maxColumns is how many figures stand side by side.
 const maxColumns = 5
 
-// writeTables shows all figures of a part: figures that the same subjects have go
-// side by side.
-func (d *Document) writeTables(b *strings.Builder, part string) {
+// tables shows figures: those that the same subjects have go side by side.
+func tables(figures []*Figure) string {
+	var b strings.Builder
 	type column struct {
 		name string
 		by   map[string]*Figure // by subject
 		rows []string
 	}
 	var columns []*column
-	for i := range d.Figures {
-		f := &d.Figures[i]
-		if f.Part != part {
-			continue
-		}
-		name := f.Name + ", " + f.Unit
+	for _, f := range figures {
+		name := strings.TrimSuffix(f.Name+", "+f.Unit, ", ")
 		j := slices.IndexFunc(columns, func(c *column) bool { return c.name == name && c.by[f.Subject] == nil })
 		if j < 0 {
 			j = len(columns)
@@ -239,15 +303,15 @@ func (d *Document) writeTables(b *strings.Builder, part string) {
 		}
 		b.WriteString("| |")
 		for _, c := range together {
-			fmt.Fprintf(b, " %s |", c.name)
+			fmt.Fprintf(&b, " %s |", c.name)
 		}
 		b.WriteString("\n|---|" + strings.Repeat("---:|", len(together)) + "\n")
 		var remarks []string
 		for _, subject := range first.rows {
-			fmt.Fprintf(b, "| %s |", subject)
+			fmt.Fprintf(&b, "| %s |", subject)
 			for _, c := range together {
 				f := c.by[subject]
-				fmt.Fprintf(b, " %s |", f.number())
+				fmt.Fprintf(&b, " %s |", f.number())
 				if remark := c.name + ": " + f.Remark; f.Remark != "" && !slices.Contains(remarks, remark) {
 					remarks = append(remarks, remark)
 				}
@@ -256,18 +320,29 @@ func (d *Document) writeTables(b *strings.Builder, part string) {
 		}
 		b.WriteByte('\n')
 		for _, r := range remarks {
-			fmt.Fprintf(b, "- %s\n", r)
+			fmt.Fprintf(&b, "- %s\n", r)
 		}
 		if len(remarks) > 0 {
 			b.WriteByte('\n')
 		}
 	}
-	if len(lonely) == 0 {
-		return
+	if len(lonely) > 0 {
+		b.WriteString(list(lonely))
 	}
+	return b.String()
+}
+
+// list shows figures one below the other.
+func list(figures []*Figure) string {
+	var b strings.Builder
 	b.WriteString("| who | what | measured | remark |\n|---|---|---:|---|\n")
-	for _, f := range lonely {
-		fmt.Fprintf(b, "| %s | %s | %s | %s |\n", f.Subject, f.Name, f.text(), f.Remark)
+	for _, f := range figures {
+		remark := f.Remark
+		if f.Aim != "" {
+			remark = strings.TrimPrefix(remark+"; ", "; ") + "wanted " + f.Aim + ": " + f.met()
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", f.Subject, f.Name, f.text(), remark)
 	}
 	b.WriteByte('\n')
+	return b.String()
 }

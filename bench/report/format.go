@@ -81,3 +81,41 @@ func (d *Document) Print(w io.Writer, parts []string) error {
 	}
 	return t.Flush()
 }
+
+// count writes a number of cars as people do: "100 k", "1 M".
+func count(n float64) string {
+	switch {
+	case n >= 1e6:
+		return number(n/1e6) + " M"
+	case n >= 1e3:
+		return number(n/1e3) + " k"
+	}
+	return fmt.Sprintf("%.0f", n)
+}
+
+// quantity writes a value with its unit; where there is none, a dash.
+func quantity(v float64, unit string) string {
+	switch {
+	case math.IsInf(v, 0) || math.IsNaN(v):
+		return "–"
+	case unit == "B" || unit == "B/s":
+		for _, u := range []struct {
+			size float64
+			name string
+		}{{1e12, "T"}, {1e9, "G"}, {1e6, "M"}, {1e3, "k"}} {
+			if v >= u.size {
+				return number(v/u.size) + " " + u.name + unit
+			}
+		}
+	case unit == "n": // a number of something
+		if v >= 1e6 {
+			return number(v/1e6) + " M"
+		}
+		return number(math.Ceil(v))
+	case unit == "s" && v >= 120:
+		return number(v/60) + " min"
+	case v < 0.01:
+		return "< 0.01 " + unit
+	}
+	return strings.TrimSpace(number(v) + " " + unit)
+}

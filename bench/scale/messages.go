@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
-
-	"carstate/bench/report"
 )
 
 // messagesAtOnce is how many small messages are under way: as many partitions as
@@ -57,7 +55,7 @@ func (b *bench) messages(ctx context.Context) error {
 		return err
 	}
 	n := float64(stored.Load())
-	b.figure(report.ScaleMessages, report.ScaleMessageRate, n/took.Seconds(), "1/s", "of one packed sample each, many at once, three copies, each synced; all servers on the same processors")
-	b.figure(report.ScaleMessages, report.ScaleMessageCPU, micros(all(after).cpu-all(before).cpu, n), "µs", "")
+	b.figure("messages", "messages stored a second", n/took.Seconds(), "1/s", "of one packed sample each, many at once, three copies, each synced; all servers on the same processors")
+	b.figure("messages", "CPU of the three servers a message", micros(all(after).cpu-all(before).cpu, n), "µs", "")
 	return nil
 }

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"path/filepath"
 	"time"
-
-	"carstate/bench/report"
 )
 
 // partitions measures what the number of partitions costs by itself: a node that
@@ -17,7 +15,7 @@ func (b *bench) partitions(ctx context.Context) error {
 		err := b.partitioned(ctx, n)
 		if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 			// So many are more than this machine carries, which is a result too.
-			b.figure(fmt.Sprint(n, report.ScalePartitions), report.ScaleUntilJudged, startLimit.Seconds(), "s, and not all", err.Error())
+			b.figure(fmt.Sprint(n, " partitions"), "until the first samples are judged", startLimit.Seconds(), "s, and not all", err.Error())
 			err = nil
 		}
 		if err != nil {
@@ -29,7 +27,7 @@ func (b *bench) partitions(ctx context.Context) error {
 }
 
 func (b *bench) partitioned(ctx context.Context, n int) (err error) {
-	subject := fmt.Sprint(n, report.ScalePartitions)
+	subject := fmt.Sprint(n, " partitions")
 	began := time.Now()
 	r, err := b.start(ctx, b.streams(copies, n), map[string]string{"node": "query,ingest,derive,admin"})
 	if err != nil {
@@ -47,20 +45,20 @@ func (b *bench) partitioned(ctx context.Context, n int) (err error) {
 	if err := r.drained(ctx); err != nil {
 		return err
 	}
-	b.figure(subject, report.ScaleUntilJudged, time.Since(began).Seconds(), "s", "from the start of the node that makes the streams; as many cars as partitions")
+	b.figure(subject, "until the first samples are judged", time.Since(began).Seconds(), "s", "from the start of the node that makes the streams; as many cars as partitions")
 
 	rest, err := r.during(ctx, func() error { return pause(ctx, b.plan.slow) })
 	if err != nil {
 		return err
 	}
-	b.figure(subject, report.ScaleNodesAtRest, 100*rest.nodes["node"].Seconds()/rest.took.Seconds(), "% of a core", "")
-	b.figure(subject, report.ScaleServersAtRest, 100*all(rest.servers).cpu.Seconds()/rest.took.Seconds(), "% of a core", "all three")
+	b.figure(subject, "CPU of the nodes, nothing sent", 100*rest.nodes["node"].Seconds()/rest.took.Seconds(), "% of a core", "")
+	b.figure(subject, "CPU of the servers, nothing sent", 100*all(rest.servers).cpu.Seconds()/rest.took.Seconds(), "% of a core", "all three")
 	resident, err := node.Resident()
 	if err != nil {
 		return err
 	}
-	b.figure(subject, report.ScaleNodeMemory, float64(resident)/1e6, "MB", "")
-	b.figure(subject, report.ScaleServerMemory, float64(all(rest.servers).resident)/copies/1e6, "MB", "mean of three")
+	b.figure(subject, "memory of a node", float64(resident)/1e6, "MB", "")
+	b.figure(subject, "memory of a server", float64(all(rest.servers).resident)/copies/1e6, "MB", "mean of three")
 
 	c := r.config
 	c.DataDir = filepath.Join(b.Dir, "follower")
@@ -82,12 +80,12 @@ func (b *bench) partitioned(ctx context.Context, n int) (err error) {
 	if err != nil {
 		return err
 	}
-	b.figure(subject, report.ScaleRate, b.plan.load, "1/s", "over all partitions")
-	b.figure(subject, report.ScaleAllCPU, micros(load.all(), float64(samples)), "µs", "the node and the three servers")
-	b.figure(subject, report.ScaleLagHalf, quantile(l.ms, 0.5), "ms", "from when a sample was due until its state was in a fleet table")
-	b.figure(subject, report.ScaleLagMost, quantile(l.ms, 0.99), "ms", "from when a sample was due until its state was in a fleet table")
-	b.figure(subject, report.ScaleCommitSize, float64(samples)/load.commits, "", "")
-	b.figure(subject, report.ScaleFoldSize, load.states/load.folds, "", "")
+	b.figure(subject, "samples a second", b.plan.load, "1/s", "over all partitions")
+	b.figure(subject, "CPU of all a sample", micros(load.all(), float64(samples)), "µs", "the node and the three servers")
+	b.figure(subject, "lag, p50", quantile(l.ms, 0.5), "ms", "from when a sample was due until its state was in a fleet table")
+	b.figure(subject, "lag, p99", quantile(l.ms, 0.99), "ms", "from when a sample was due until its state was in a fleet table")
+	b.figure(subject, "samples a group commit", float64(samples)/load.commits, "", "")
+	b.figure(subject, "states a fold", load.states/load.folds, "", "")
 	return nil
 }
 

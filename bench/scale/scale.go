@@ -19,6 +19,10 @@ import (
 	"carstate/internal/stream/streamtest"
 )
 
+// part is what the figures go under. The page on scale looks them up by their
+// subjects and names and says so where one is lacking.
+const part = "scale"
+
 // The slice: one of so many parts of a fleet, whose cars report so often.
 const (
 	fleetCars   = 100_000_000
@@ -112,17 +116,17 @@ func (b *bench) on(ctx context.Context, steps ...step) error {
 func (b *bench) limits() {
 	const gib = 1 << 30
 	for _, f := range []report.Figure{
-		{Name: report.LimitTelemetry, Value: float64(stream.DefaultTelemetryBytes) / gib, Unit: "GiB"},
-		{Name: report.LimitStates, Value: float64(stream.DefaultStatesBytes) / gib, Unit: "GiB"},
-		{Name: report.LimitRecords, Value: recordGiB, Unit: "GiB"},
-		{Name: report.LimitRetention, Value: stream.DefaultRetention.Hours(), Unit: "h"},
-		{Name: report.LimitConnections, Value: mqttConnections, Unit: ""},
-		{Name: report.LimitCached, Value: cachedStates, Unit: ""},
-		{Name: report.LimitBatches, Value: serverBatches / nodeBatches, Unit: ""},
-		{Name: report.LimitFeedSetup, Value: feedSetup.Seconds(), Unit: "s"},
-		{Name: report.LimitPartitions, Value: mostPartitions, Unit: ""},
+		{Name: "TELEMETRY keeps", Value: float64(stream.DefaultTelemetryBytes) / gib, Unit: "GiB"},
+		{Name: "STATES keeps", Value: float64(stream.DefaultStatesBytes) / gib, Unit: "GiB"},
+		{Name: "TOKENS, SOURCES and AUDIT keep, each", Value: recordGiB, Unit: "GiB"},
+		{Name: "telemetry is kept after it was judged", Value: stream.DefaultRetention.Hours(), Unit: "h"},
+		{Name: "MQTT connections of a node", Value: mqttConnections, Unit: ""},
+		{Name: "states at hand, all partitions", Value: cachedStates, Unit: ""},
+		{Name: "nodes whose batches one stream takes at once", Value: serverBatches / nodeBatches, Unit: ""},
+		{Name: "a feed is set up within", Value: feedSetup.Seconds(), Unit: "s"},
+		{Name: "partitions", Value: mostPartitions, Unit: ""},
 	} {
-		f.Part, f.Subject, f.Remark = report.Scale, report.ScaleLimits, "of the code"
+		f.Part, f.Subject, f.Remark = part, "limits", "of the code"
 		b.results.Add(f)
 	}
 }
@@ -150,8 +154,8 @@ func (b *bench) aimed(subject, name string, value float64, unit string, most flo
 }
 
 func (b *bench) add(f report.Figure) {
-	f.Part = report.Scale
-	if math.IsNaN(f.Value) || math.IsInf(f.Value, 0) || f.Value < 0 && f.Name != report.ScaleLagSlope {
+	f.Part = part
+	if math.IsNaN(f.Value) || math.IsInf(f.Value, 0) || f.Value < 0 && f.Name != "lag, growth" {
 		f.Value = 0 // a share of nothing, or less than what was there before
 	}
 	b.Logf("%s: %s: %.4g %s", f.Subject, f.Name, f.Value, f.Unit)

@@ -27,7 +27,7 @@ func (b *bench) slice(ctx context.Context) error {
 	if err := fill(ctx, c, cars); err != nil {
 		return err
 	}
-	b.figure(report.ScaleSlice, report.ScaleStored, float64(cars)/time.Since(began).Seconds(), "1/s", "by one writer, one batch after the other, three copies")
+	b.figure("slice", "states stored a second, 999 a batch", float64(cars)/time.Since(began).Seconds(), "1/s", "by one writer, one batch after the other, three copies")
 	return b.onNodes(ctx, c, cars, rate, func(r *rig, f *follower) error { return b.sliced(ctx, r, f, cars, rate) })
 }
 
@@ -63,8 +63,8 @@ func (b *bench) onNodes(ctx context.Context, c stream.Config, cars int, rate flo
 
 // sliced measures the slice.
 func (b *bench) sliced(ctx context.Context, r *rig, f *follower, cars int, rate float64) error {
-	b.figure(report.ScaleSlice, report.ScaleCars, float64(cars), "", fmt.Sprintf("one part of %d of %d M cars, in one partition", fleetParts, fleetCars/1_000_000))
-	b.figure(report.ScaleSlice, report.ScaleRate, rate, "1/s", "each car every ten seconds")
+	b.figure("slice", "cars", float64(cars), "", fmt.Sprintf("one part of %d of %d M cars, in one partition", fleetParts, fleetCars/1_000_000))
+	b.figure("slice", "samples a second", rate, "1/s", "each car every ten seconds")
 
 	rest, err := r.during(ctx, func() error { return pause(ctx, b.plan.slow) })
 	if err != nil {
@@ -74,17 +74,17 @@ func (b *bench) sliced(ctx context.Context, r *rig, f *follower, cars int, rate 
 	for _, d := range rest.nodes {
 		nodes += d
 	}
-	b.figure(report.ScaleRest, report.ScaleNodesAtRest, 100*nodes.Seconds()/rest.took.Seconds(), "% of a core", "three nodes, one partition")
-	b.figure(report.ScaleRest, report.ScaleServersAtRest, 100*all(rest.servers).cpu.Seconds()/rest.took.Seconds(), "% of a core", "all three")
+	b.figure("slice, at rest", "CPU of the nodes, nothing sent", 100*nodes.Seconds()/rest.took.Seconds(), "% of a core", "three nodes, one partition")
+	b.figure("slice, at rest", "CPU of the servers, nothing sent", 100*all(rest.servers).cpu.Seconds()/rest.took.Seconds(), "% of a core", "all three")
 
 	reports := int(rate * b.plan.first.Seconds())
 	first, _, err := b.load(ctx, r, f, cars, rate, reports)
 	if err != nil {
 		return err
 	}
-	b.figure(report.ScaleFirst, report.ScaleRead, first.read/float64(reports), "", "no state was at hand: each was read from the servers")
-	b.figure(report.ScaleFirst, report.ScaleDeriveCPU, micros(first.nodes["derive"], float64(reports)), "µs", "")
-	b.figure(report.ScaleFirst, report.ScaleServersCPU, micros(all(first.servers).cpu, float64(reports)), "µs", "")
+	b.figure("slice, first reports", "states read a sample", first.read/float64(reports), "", "no state was at hand: each was read from the servers")
+	b.figure("slice, first reports", "CPU of derive a sample", micros(first.nodes["derive"], float64(reports)), "µs", "")
+	b.figure("slice, first reports", "CPU of the three servers a sample", micros(all(first.servers).cpu, float64(reports)), "µs", "")
 
 	if err := b.steady(ctx, r, f, cars, rate); err != nil {
 		return err
@@ -95,21 +95,21 @@ func (b *bench) sliced(ctx context.Context, r *rig, f *follower, cars int, rate 
 	for _, less := range []struct {
 		subject string
 		part    float64
-	}{{report.ScaleHalf, 2}, {report.ScaleTenth, 10}, {report.ScaleHundredth, 100}} {
+	}{{"slice, half the rate", 2}, {"slice, a tenth of the rate", 10}, {"slice, a hundredth of the rate", 100}} {
 		rate := rate / less.part
 		n := max(1, int(rate*b.plan.slow.Seconds()))
 		s, l, err := b.load(ctx, r, f, cars, rate, n)
 		if err != nil {
 			return err
 		}
-		b.figure(less.subject, report.ScaleRate, rate, "1/s", "")
-		b.figure(less.subject, report.ScaleAllCPU, micros(s.all(), float64(n)), "µs", "three nodes and three servers")
+		b.figure(less.subject, "samples a second", rate, "1/s", "")
+		b.figure(less.subject, "CPU of all a sample", micros(s.all(), float64(n)), "µs", "three nodes and three servers")
 		idle := time.Duration(float64(nodes+all(rest.servers).cpu) * s.took.Seconds() / rest.took.Seconds())
-		b.figure(less.subject, report.ScaleFoldCPU, max(0, micros(s.all()-idle, s.folds)), "µs", "its group commits, feeds and followers included")
-		b.figure(less.subject, report.ScaleCommitSize, float64(n)/s.commits, "", "")
-		b.figure(less.subject, report.ScaleFoldSize, s.states/s.folds, "", "")
-		b.figure(less.subject, report.ScaleLagHalf, quantile(l.ms, 0.5), "ms", "")
-		b.figure(less.subject, report.ScaleLagMost, quantile(l.ms, 0.99), "ms", "")
+		b.figure(less.subject, "CPU of all a fold, beyond that at rest", max(0, micros(s.all()-idle, s.folds)), "µs", "its group commits, feeds and followers included")
+		b.figure(less.subject, "samples a group commit", float64(n)/s.commits, "", "")
+		b.figure(less.subject, "states a fold", s.states/s.folds, "", "")
+		b.figure(less.subject, "lag, p50", quantile(l.ms, 0.5), "ms", "")
+		b.figure(less.subject, "lag, p99", quantile(l.ms, 0.99), "ms", "")
 	}
 	if err := b.backlog(ctx, r, cars); err != nil {
 		return err
@@ -140,34 +140,34 @@ func (b *bench) steady(ctx context.Context, r *rig, f *follower, cars int, rate 
 	if err != nil {
 		return err
 	}
-	const subject = report.ScaleSlice
+	const subject = "slice"
 	samples := float64(n)
-	b.aimed(subject, report.ScaleLagMost, quantile(l.ms, 0.99), "ms", 1000, "from when a sample was due until its state was in a fleet table; nodes, servers and generator on the same processors")
-	b.figure(subject, report.ScaleLagHalf, quantile(l.ms, 0.5), "ms", "")
+	b.aimed(subject, "lag, p99", quantile(l.ms, 0.99), "ms", 1000, "from when a sample was due until its state was in a fleet table; nodes, servers and generator on the same processors")
+	b.figure(subject, "lag, p50", quantile(l.ms, 0.5), "ms", "")
 	quarter := b.plan.steady / 4
-	b.aimed(subject, report.ScaleLagGrowth, quantile(l.between(3*quarter, 4*quarter), 0.5)/quantile(l.between(0, quarter), 0.5), "×", 2, "medians")
-	b.aimed(subject, report.ScaleLagSlope, slope(l.medians(b.plan.steady)), "ms/s", 1, fmt.Sprintf("of the medians of %.0f seconds, Theil and Sen's; who judges a thousandth less than comes falls behind by 1 ms/s", b.plan.steady.Seconds()))
-	b.aimed(subject, report.ScaleLeft, l.left/rate, "s", 0.5, fmt.Sprintf("%.0f of %d samples, in the time in which so many come", max(0, l.left), n))
-	b.figure(subject, report.ScaleIngestCPU, micros(s.nodes["ingest"], samples), "µs", fmt.Sprintf("HTTP, %d cars a request; the feed of its console included", perBody))
-	b.figure(subject, report.ScaleDeriveCPU, micros(s.nodes["derive"], samples), "µs", "every state at hand; the feed of its console included")
-	b.figure(subject, report.ScaleQueryCPU, micros(s.nodes["query"], s.states), "µs", "its feed alone, no queries; the console's part included")
-	b.figure(subject, report.ScaleServersCPU, micros(all(s.servers).cpu, samples), "µs", "stored three times, and sent to derive and to four feeds")
-	b.figure(subject, report.ScaleLeaderCPU, micros(s.servers[b.servers.index(b.servers.Leader(stream.States))].cpu, samples), "µs", "with whatever else that server leads")
-	b.figure(subject, report.ScaleAllCPU, micros(s.all(), samples), "µs", "three nodes and three servers")
+	b.aimed(subject, "lag of the last quarter, over the first", quantile(l.between(3*quarter, 4*quarter), 0.5)/quantile(l.between(0, quarter), 0.5), "×", 2, "medians")
+	b.aimed(subject, "lag, growth", slope(l.medians(b.plan.steady)), "ms/s", 1, fmt.Sprintf("of the medians of %.0f seconds, Theil and Sen's; who judges a thousandth less than comes falls behind by 1 ms/s", b.plan.steady.Seconds()))
+	b.aimed(subject, "backlog when the last sample was acknowledged", l.left/rate, "s", 0.5, fmt.Sprintf("%.0f of %d samples, in the time in which so many come", max(0, l.left), n))
+	b.figure(subject, "CPU of ingest a sample", micros(s.nodes["ingest"], samples), "µs", fmt.Sprintf("HTTP, %d cars a request; the feed of its console included", perBody))
+	b.figure(subject, "CPU of derive a sample", micros(s.nodes["derive"], samples), "µs", "every state at hand; the feed of its console included")
+	b.figure(subject, "CPU of the query node a state", micros(s.nodes["query"], s.states), "µs", "its feed alone, no queries; the console's part included")
+	b.figure(subject, "CPU of the three servers a sample", micros(all(s.servers).cpu, samples), "µs", "stored three times, and sent to derive and to four feeds")
+	b.figure(subject, "CPU of the leader of STATES a sample", micros(s.servers[b.servers.index(b.servers.Leader(stream.States))].cpu, samples), "µs", "with whatever else that server leads")
+	b.figure(subject, "CPU of all a sample", micros(s.all(), samples), "µs", "three nodes and three servers")
 	b.inUse(subject, s)
-	b.figure(subject, report.ScaleStates, s.states/samples, "", "")
-	b.figure(subject, report.ScaleCommitSize, samples/s.commits, "", "")
-	b.figure(subject, report.ScaleFoldSize, s.states/s.folds, "", "")
+	b.figure(subject, "states stored a sample", s.states/samples, "", "")
+	b.figure(subject, "samples a group commit", samples/s.commits, "", "")
+	b.figure(subject, "states a fold", s.states/s.folds, "", "")
 	w := all(s.servers)
-	b.figure(subject, report.ScaleDisk, float64(w.written)/samples, "B", "by the kernel's count, metadata of the file system not included")
-	b.figure(subject, report.ScaleFromClients, float64(w.clientsIn)/samples, "B", "as NATS counts: without TCP's and IP's own")
-	b.figure(subject, report.ScaleBetween, float64(w.routesIn)/samples, "B", "as NATS counts: without TCP's and IP's own")
-	b.figure(subject, report.ScaleToClients, float64(w.clientsOut)/samples, "B", "to derive and to four feeds, as NATS counts")
+	b.figure(subject, "written by the three servers a sample", float64(w.written)/samples, "B", "by the kernel's count, metadata of the file system not included")
+	b.figure(subject, "from clients to servers a sample", float64(w.clientsIn)/samples, "B", "as NATS counts: without TCP's and IP's own")
+	b.figure(subject, "between servers a sample", float64(w.routesIn)/samples, "B", "as NATS counts: without TCP's and IP's own")
+	b.figure(subject, "from servers to clients a sample", float64(w.clientsOut)/samples, "B", "to derive and to four feeds, as NATS counts")
 	info, err := b.stream(ctx, stream.Telemetry)
 	if err != nil {
 		return err
 	}
-	b.figure(subject, report.ScaleSampleBytes, float64(info.State.Bytes)/float64(r.sent.Load()), "B", "three signals, as they were committed")
+	b.figure(subject, "bytes a sample, as its stream counts", float64(info.State.Bytes)/float64(r.sent.Load()), "B", "three signals, as they were committed")
 	for _, at := range []struct {
 		label string
 		q     float64
@@ -181,7 +181,7 @@ func (b *bench) steady(ctx context.Context, r *rig, f *follower, cars int, rate 
 		b.lag = append(b.lag, line)
 	}
 	b.results.Draw(report.Plot{
-		Part: report.Scale, File: "scale-lag", Title: "The slice: from a sample to its state in a fleet table",
+		Part: part, File: "scale-lag", Title: "The slice: from a sample to its state in a fleet table",
 		XAxis: "seconds", YAxis: "ms", Lines: b.lag,
 	})
 	return nil
@@ -191,8 +191,8 @@ func (b *bench) steady(ctx context.Context, r *rig, f *follower, cars int, rate 
 // wait waits for whatever else there is.
 func (b *bench) inUse(subject string, s *spent) {
 	percent, others := s.inUse()
-	b.figure(subject, report.ScaleInUse, percent, "%", fmt.Sprintf("of the machine's %d, cars, follower and everybody else included", runtime.NumCPU()))
-	b.figure(subject, report.ScaleOthers, others, "%", "of them: neither nodes nor servers nor cars; the kernel's own and other programs")
+	b.figure(subject, "processors in use", percent, "%", fmt.Sprintf("of the machine's %d, cars, follower and everybody else included", runtime.NumCPU()))
+	b.figure(subject, "processors in use by others", others, "%", "of them: neither nodes nor servers nor cars; the kernel's own and other programs")
 }
 
 // spread measures the slice's cars at the slice's rate over as many partitions as a
@@ -214,23 +214,23 @@ func (b *bench) spread(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		const subject = report.ScaleSpread
+		const subject = "slice, more partitions"
 		samples := float64(n)
-		b.figure(subject, report.ScaleCount, float64(c.Partitions), "", "sixteen for each of two nodes that judge; the same cars, states at hand")
-		b.figure(subject, report.ScaleRate, rate, "1/s", "over all partitions")
-		b.figure(subject, report.ScaleIngestCPU, micros(s.nodes["ingest"], samples), "µs", "")
-		b.figure(subject, report.ScaleDeriveCPU, micros(s.nodes["derive"], samples), "µs", "")
-		b.figure(subject, report.ScaleQueryCPU, micros(s.nodes["query"], s.states), "µs", "")
-		b.figure(subject, report.ScaleServersCPU, micros(all(s.servers).cpu, samples), "µs", "")
-		b.figure(subject, report.ScaleLeaderCPU, micros(s.servers[b.servers.index(b.servers.Leader(stream.States))].cpu, samples), "µs", "with whatever else that server leads")
-		b.figure(subject, report.ScaleAllCPU, micros(s.all(), samples), "µs", "three nodes and three servers")
+		b.figure(subject, "partitions", float64(c.Partitions), "", "sixteen for each of two nodes that judge; the same cars, states at hand")
+		b.figure(subject, "samples a second", rate, "1/s", "over all partitions")
+		b.figure(subject, "CPU of ingest a sample", micros(s.nodes["ingest"], samples), "µs", "")
+		b.figure(subject, "CPU of derive a sample", micros(s.nodes["derive"], samples), "µs", "")
+		b.figure(subject, "CPU of the query node a state", micros(s.nodes["query"], s.states), "µs", "")
+		b.figure(subject, "CPU of the three servers a sample", micros(all(s.servers).cpu, samples), "µs", "")
+		b.figure(subject, "CPU of the leader of STATES a sample", micros(s.servers[b.servers.index(b.servers.Leader(stream.States))].cpu, samples), "µs", "with whatever else that server leads")
+		b.figure(subject, "CPU of all a sample", micros(s.all(), samples), "µs", "three nodes and three servers")
 		b.inUse(subject, s)
-		b.figure(subject, report.ScaleCommitSize, samples/s.commits, "", "")
-		b.figure(subject, report.ScaleFoldSize, s.states/s.folds, "", "")
-		b.figure(subject, report.ScaleDisk, float64(all(s.servers).written)/samples, "B", "by the kernel's count, metadata of the file system not included")
-		b.figure(subject, report.ScaleLagHalf, quantile(l.ms, 0.5), "ms", "")
-		b.figure(subject, report.ScaleLagMost, quantile(l.ms, 0.99), "ms", "")
-		b.figure(subject, report.ScaleLeft, l.left/rate, "s", fmt.Sprintf("%.0f of %d samples", max(0, l.left), n))
+		b.figure(subject, "samples a group commit", samples/s.commits, "", "")
+		b.figure(subject, "states a fold", s.states/s.folds, "", "")
+		b.figure(subject, "written by the three servers a sample", float64(all(s.servers).written)/samples, "B", "by the kernel's count, metadata of the file system not included")
+		b.figure(subject, "lag, p50", quantile(l.ms, 0.5), "ms", "")
+		b.figure(subject, "lag, p99", quantile(l.ms, 0.99), "ms", "")
+		b.figure(subject, "backlog when the last sample was acknowledged", l.left/rate, "s", fmt.Sprintf("%.0f of %d samples", max(0, l.left), n))
 		return nil
 	})
 }
@@ -260,8 +260,8 @@ func (b *bench) moreFeeds(ctx context.Context, r *rig, f *follower, cars int, ra
 	if err != nil {
 		return err
 	}
-	b.figure(report.ScaleFeeds, report.ScaleFeedsAdded, float64(b.plan.feeds), "", "")
-	b.figure(report.ScaleFeeds, report.ScaleFeedCPU, micros(all(with.servers).cpu-all(without.servers).cpu, float64(b.plan.feeds)*with.states), "µs", "of new states, beyond what the same load cost without these feeds")
+	b.figure("slice, more feeds", "feeds added", float64(b.plan.feeds), "", "")
+	b.figure("slice, more feeds", "CPU of the servers a record sent", micros(all(with.servers).cpu-all(without.servers).cpu, float64(b.plan.feeds)*with.states), "µs", "of new states, beyond what the same load cost without these feeds")
 	return nil
 }
 
@@ -276,7 +276,7 @@ func (b *bench) backlog(ctx context.Context, r *rig, cars int) error {
 	if err := r.drained(ctx); err != nil {
 		return err
 	}
-	b.figure(report.ScaleBacklog, report.ScaleJudged, float64(r.sent.Load()-before)/time.Since(began).Seconds(), "1/s",
+	b.figure("slice, a backlog", "samples judged a second", float64(r.sent.Load()-before)/time.Since(began).Seconds(), "1/s",
 		"every car once, sent as fast as it is acknowledged; nodes, servers and generator on the same processors")
 	return nil
 }
@@ -314,8 +314,8 @@ func (b *bench) deeds(ctx context.Context, r *rig) error {
 	if err != nil {
 		return err
 	}
-	b.figure(report.ScaleRecords, report.ScaleSourceBytes, (after[0]-before[0])/float64(n), "B", "that speaks for one car")
-	b.figure(report.ScaleRecords, report.ScaleTokenBytes, (after[1]-before[1])/float64(n), "B", "for all cars")
-	b.figure(report.ScaleRecords, report.ScaleAuditBytes, (after[2]-before[2])/float64(2*n), "B", "nothing of it is ever removed")
+	b.figure("records", "bytes a source", (after[0]-before[0])/float64(n), "B", "that speaks for one car")
+	b.figure("records", "bytes a token", (after[1]-before[1])/float64(n), "B", "for all cars")
+	b.figure("records", "bytes of audit a deed", (after[2]-before[2])/float64(2*n), "B", "nothing of it is ever removed")
 	return nil
 }

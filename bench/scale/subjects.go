@@ -9,7 +9,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"carstate/bench/report"
 	"carstate/internal/nodeprocess"
 	"carstate/internal/stream"
 )
@@ -36,9 +35,9 @@ func (b *bench) subjects(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.figure(report.ScaleSubjects, report.ScaleCars, float64(n), "", "in one stream of one copy")
-	b.figure(report.ScaleSubjects, report.ScaleStored, stored, "1/s", "by one writer, one batch after the other, one copy")
-	b.figure(report.ScaleSubjects, report.ScaleStateBytes, float64(info.State.Bytes)/float64(info.State.Msgs), "B", "cars that have driven for ten minutes, with nine signals; subject and the engine's own bytes included")
+	b.figure("subjects", "cars", float64(n), "", "in one stream of one copy")
+	b.figure("subjects", "states stored a second, 999 a batch", stored, "1/s", "by one writer, one batch after the other, one copy")
+	b.figure("subjects", "bytes a state, as its stream counts", float64(info.State.Bytes)/float64(info.State.Msgs), "B", "cars that have driven for ten minutes, with nine signals; subject and the engine's own bytes included")
 
 	b.servers.Nodes[at].Kill()
 	began = time.Now()
@@ -49,13 +48,13 @@ func (b *bench) subjects(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	b.figure(report.ScaleSubjects, report.ScaleRecovery, time.Since(began).Seconds(), "s", "until the stream answers again, which may wait for the election of a leader of the cluster; page cache warm")
+	b.figure("subjects", "ready after kill -9", time.Since(began).Seconds(), "s", "until the stream answers again, which may wait for the election of a leader of the cluster; page cache warm")
 	started, err := b.servers.workOf(ctx, at)
 	if err != nil {
 		return err
 	}
-	b.figure(report.ScaleSubjects, report.ScaleRecoveryCPU, started.cpu.Seconds(), "s", "of the server, until the stream answers again")
-	b.figure(report.ScaleSubjects, report.ScaleSubjectMemory, float64(started.resident-empty)/float64(n), "B", "resident, beyond that of a server without streams; what the recovery has left to the garbage collector included")
+	b.figure("subjects", "CPU until ready after kill -9", started.cpu.Seconds(), "s", "of the server, until the stream answers again")
+	b.figure("subjects", "memory of a server a vehicle, started", float64(started.resident-empty)/float64(n), "B", "resident, beyond that of a server without streams; what the recovery has left to the garbage collector included")
 	return b.feed(ctx, c, at, n)
 }
 
@@ -87,12 +86,12 @@ func (b *bench) feed(ctx context.Context, c stream.Config, at, n int) error {
 		b.Logf("the feed brought %d of %d vehicles", f.table.Len(), n)
 		return errors.New("the feed did not bring every vehicle")
 	}
-	b.figure(report.ScaleSubjects, report.ScaleFeedSetup, f.first.Sub(began).Seconds(), "s", "the server looks up the last record of each vehicle first")
-	b.figure(report.ScaleSubjects, report.ScaleFeedRate, got/took.Seconds(), "1/s", "one feed, its server on the same processors")
-	b.figure(report.ScaleSubjects, report.ScaleFeedNodeCPU, micros(used, got), "µs", "received, checked, unpacked, put into the fleet table")
-	b.figure(report.ScaleSubjects, report.ScaleFeedServerCPU, micros(all(after).cpu-all(before).cpu, got), "µs", "")
-	b.figure(report.ScaleSubjects, report.ScaleWireBytes, float64(all(after).clientsOut-all(before).clientsOut)/got, "B", "as NATS counts: without TCP's and IP's own")
-	b.figure(report.ScaleSubjects, report.ScaleReadMemory, float64(after[at].resident)/float64(n), "B", "resident, right after a feed has read all; the blocks go ten seconds later")
+	b.figure("subjects", "until a feed's first record", f.first.Sub(began).Seconds(), "s", "the server looks up the last record of each vehicle first")
+	b.figure("subjects", "records a feed brings a second", got/took.Seconds(), "1/s", "one feed, its server on the same processors")
+	b.figure("subjects", "CPU of a node a record of its feed", micros(used, got), "µs", "received, checked, unpacked, put into the fleet table")
+	b.figure("subjects", "CPU of the server a record of a feed from the start", micros(all(after).cpu-all(before).cpu, got), "µs", "")
+	b.figure("subjects", "bytes a record on a feed", float64(all(after).clientsOut-all(before).clientsOut)/got, "B", "as NATS counts: without TCP's and IP's own")
+	b.figure("subjects", "memory of a server a vehicle, all read", float64(after[at].resident)/float64(n), "B", "resident, right after a feed has read all; the blocks go ten seconds later")
 	return nil
 }
 
