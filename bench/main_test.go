@@ -1,8 +1,38 @@
 package main
 
 import (
+	"encoding/json"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
+
+	"carstate/bench/report"
 )
+
+// A quick run of one part measures the built program from end to end and writes the
+// documents. `make bench BENCHFLAGS=-quick` does the same with every part.
+func TestRun(t *testing.T) {
+	docs := t.TempDir()
+	var out strings.Builder
+	if err := run(t.Context(), []string{"-quick", "-parts", "restart", "-dir", t.TempDir(), "-docs", docs}, &out, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	var d report.Document
+	text, err := os.ReadFile(filepath.Join(docs, "performance", "results.json"))
+	if err != nil || json.Unmarshal(text, &d) != nil {
+		t.Fatalf("the results cannot be read: %v\n%s", err, text)
+	}
+	if len(d.Figures) < 10 || len(d.Plots) != 2 || !strings.Contains(out.String(), "ready, after kill -9") {
+		t.Errorf("%d figures, %d plots, printed:\n%s", len(d.Figures), len(d.Plots), &out)
+	}
+	for _, f := range d.Figures {
+		if f.Value <= 0 || f.Unit == "" {
+			t.Errorf("%+v", f)
+		}
+	}
+}
 
 func TestChoose(t *testing.T) {
 	all, err := choose(partNames())

@@ -2,13 +2,11 @@ package query
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -155,38 +153,6 @@ func TestParseCPU(t *testing.T) {
 		if _, err := parseCPU([]byte(stat)); err == nil {
 			t.Errorf("%q was taken", stat)
 		}
-	}
-}
-
-func TestParseCores(t *testing.T) {
-	if got := fmt.Sprint(parseCores("0-2,5,x,7-8")); got != "[0 1 2 5 7 8]" {
-		t.Errorf("got %s", got)
-	}
-}
-
-func TestWhatWrkPrints(t *testing.T) {
-	var r closedLoop
-	err := json.Unmarshal(lastLine([]byte("Running 1s test\n  2 threads {and}\n\n{\"requests\":5,\"microseconds\":7,\"failed\":0}\n")), &r)
-	if err != nil || r != (closedLoop{5, 7, 0}) {
-		t.Errorf("%+v, %v", r, err)
-	}
-}
-
-func TestAMissingPeerIsNamed(t *testing.T) {
-	_, err := launch("x", 0, t.TempDir(), nil, "no-such-program")
-	if err == nil || err.Error() != "no-such-program is not there: run 'apt-get install no-such-program' and try again" {
-		t.Errorf("got %v", err)
-	}
-}
-
-func TestVehiclesAreDifferent(t *testing.T) {
-	seen := map[string]bool{}
-	for i := range 100_000 {
-		id := string(vidOf(i))
-		if seen[id] || len(id) != 21 || strings.ContainsAny(id, " \x00") {
-			t.Fatalf("%d: %q", i, id)
-		}
-		seen[id] = true
 	}
 }
 

@@ -159,7 +159,7 @@ func (d *Document) render(name string, data any, funcs template.FuncMap) (string
 	if err := t.Execute(&b, data); err != nil {
 		return "", err
 	}
-	return b.String(), nil
+	return strings.TrimRight(b.String(), "\n") + "\n", nil
 }
 
 // run is the last run of a part; nil: it was never measured.

@@ -4,15 +4,13 @@
 //
 // The service measured is the real binary with a data directory on a real disk,
 // and every write is fsynced before it is answered; whoever sends runs beside it
-// on the same processors. Only the stages and the engine's own limits are measured
-// in this process.
+// on the same processors.
 package sample
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -45,10 +43,9 @@ func Run(ctx context.Context, o report.Options, r *report.Results) error {
 		f    func(context.Context) error
 	}{
 		{"the decoder", b.decoder},
-		{"JetStream by itself", b.engine},
+		{"the disk", b.disk},
 		{"HTTP, ten samples a car", func(ctx context.Context) error { return b.flood(ctx, 10) }},
 		{"HTTP, one sample a car", func(ctx context.Context) error { return b.flood(ctx, 1) }},
-		{"the stages", b.stages},
 		{"lone samples", b.lone},
 		{"from a sample to its answer", b.answered},
 		{"MQTT", b.mqtt},
@@ -92,28 +89,14 @@ func (b *run) decoder(ctx context.Context) error {
 	return nil
 }
 
-func (b *run) engine(ctx context.Context) error {
+// disk measures the disk by itself.
+func (b *run) disk(context.Context) error {
 	disk, err := fsyncs(b.Dir, 500)
 	if err != nil {
 		return err
 	}
 	b.figure("the disk", "fsync of 4 KiB, p50", "ms", "with nothing else going on", disk.quantile(0.5))
 	b.figure("the disk", "fsync of 4 KiB, p99", "ms", "with nothing else going on", disk.quantile(0.99))
-	var packed, single, states []float64
-	for i := range b.rounds {
-		r, err := runEngine(ctx, filepath.Join(b.Dir, fmt.Sprint("engine", i)), b.lasting/2)
-		if err != nil {
-			return err
-		}
-		s, err := runStates(ctx, filepath.Join(b.Dir, fmt.Sprint("states", i)), b.lasting/2)
-		if err != nil {
-			return err
-		}
-		packed, single, states = append(packed, r.packed), append(single, r.single), append(states, s)
-	}
-	b.figure("JetStream alone", "samples stored, 999 a message", "1/s", "the same bytes and settings, one message under way: the limit of what can be acknowledged", packed...)
-	b.figure("JetStream alone", "samples stored, one a message", "1/s", "what packing saves", single...)
-	b.figure("JetStream alone", "states stored, 999 an atomic batch", "1/s", "by one partition, packing included: the limit of what can be judged with one sample a vehicle", states...)
 	return nil
 }
 
@@ -145,19 +128,6 @@ func (b *run) flood(ctx context.Context, perCar int) error {
 	b.aimed(name, "backlog judged after the last sample", "s", "", backlog, drains...)
 	b.figure(name, "server CPU a sample, until judged", "µs", "user and system time of the process", cpus...)
 	b.figure(name, "states stored a sample", "", "a backlog is folded so that a vehicle in it is stored once", states...)
-	return nil
-}
-
-func (b *run) stages(ctx context.Context) error {
-	for _, perCar := range []int{10, 1} {
-		of, err := runStages(ctx, filepath.Join(b.Dir, fmt.Sprint("stages", perCar)), floodBodies(b.cars, perCar), connections, b.lasting)
-		if err != nil {
-			return err
-		}
-		for _, s := range stages {
-			b.figure(fmt.Sprintf("stages, %d a car", perCar), s.name, "µs", "CPU for one sample, from a profile of a node in this process, by the functions on the stack", float64(of[s.name])/micro)
-		}
-	}
 	return nil
 }
 

@@ -2,57 +2,10 @@ package scale
 
 import (
 	"errors"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 	"time"
-
-	"carstate/bench/report"
 )
-
-// The measurement runs, and its figures make sense.
-func TestRun(t *testing.T) {
-	dir := t.TempDir()
-	binary := filepath.Join(dir, "carstate")
-	build := exec.Command("go", "build", "-o", binary, "./cmd/carstate")
-	build.Dir = "../.." // a module of its own
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("the program cannot be built: %v\n%s", err, out)
-	}
-	var r report.Results
-	if err := Run(t.Context(), report.Options{Quick: true, Rounds: 1, Dir: dir, Binary: binary, Logf: t.Logf}, &r); err != nil {
-		t.Fatal(err)
-	}
-	// Whatever the page wants of this part is measured.
-	var d report.Document
-	d.Replace(report.Run{Part: part}, &r)
-	if err := d.Save(dir); err != nil {
-		t.Fatal(err)
-	}
-	page, err := os.ReadFile(filepath.Join(dir, "scale.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, lacking, ok := strings.Cut(string(page), "are lacking: "); !ok || strings.Contains(lacking, part) {
-		t.Errorf("the page says:\n%s", page)
-	}
-	for _, f := range r.Figures {
-		if f.Name == "lag, growth" || f.Name == "backlog when the last sample was acknowledged" || f.Name == "processors in use by others" {
-			continue // any slope will do, nothing need be left, and nobody else be there
-		}
-		// On so small a load CPU times may be below what the kernel counts, and a quarter of
-		// the time may have brought nothing.
-		if f.Value < 0 || f.Value == 0 && f.Name != "lag of the last quarter, over the first" && f.Unit != "µs" && f.Unit != "% of a core" && f.Unit != "B" {
-			t.Errorf("%+v", f)
-		}
-	}
-	if len(r.Plots) != 1 || len(r.Plots[0].Lines) != 2 {
-		t.Errorf("the plots are %+v", r.Plots)
-	}
-}
 
 // What fails as a test fails, ends and is cleaned up after.
 func TestOutside(t *testing.T) {
