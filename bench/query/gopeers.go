@@ -37,8 +37,8 @@ func Self(args []string, stdout io.Writer) error {
 		return errors.New("name one of the bench's own programs")
 	}
 	switch args[0] {
-	case "openloop":
-		return openLoopMain(args[1:], stdout)
+	case "generate":
+		return generateMain(args[1:], stdout)
 	case "table":
 		return tableMain(args[1:], stdout)
 	}

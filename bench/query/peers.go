@@ -61,7 +61,7 @@ func goPeer(kind string) func(context.Context, *field, string) (*peer, error) {
 
 // startSelf runs this program as a server, which says where it listens.
 func (f *field) startSelf(name, targets string, args ...string) (*peer, error) {
-	r, err := launch(name, f.core, f.dir, nil, append([]string{f.self, "self"}, args...)...)
+	r, err := launch(name, f.core, f.dir, append([]string{f.self, "self"}, args...)...)
 	if err != nil {
 		return nil, err
 	}
@@ -125,7 +125,7 @@ func nginxPeer(kind string) func(context.Context, *field, string) (*peer, error)
 		if err = errors.Join(err, os.WriteFile(file, []byte(config.String()), 0o600)); err != nil {
 			return nil, err
 		}
-		r, err := launch(name, f.core, f.dir, nil, "nginx", "-p", dir, "-c", file, "-e", "stderr")
+		r, err := launch(name, f.core, f.dir, "nginx", "-p", dir, "-c", file, "-e", "stderr")
 		if err != nil {
 			return nil, err
 		}

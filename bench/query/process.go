@@ -21,25 +21,19 @@ type process struct {
 	name   string
 	cmd    *exec.Cmd
 	out    io.ReadCloser
-	said   *tail
 	ended  chan struct{} // closed once it has ended
 	reader *bufio.Reader
 }
 
-// launch starts a program on one core, or on any if core is negative.
-func launch(name string, core int, dir string, env []string, argv ...string) (*process, error) {
+// launch starts a program on one core.
+func launch(name string, core int, dir string, argv ...string) (*process, error) {
 	path, err := exec.LookPath(argv[0])
 	if err != nil {
-		return nil, fmt.Errorf("%s is not there: run 'apt-get install %s' and try again", argv[0], packageOf(argv[0]))
+		return nil, fmt.Errorf("%s is not there: install its Debian package and try again", argv[0])
 	}
-	if core >= 0 {
-		argv = append([]string{"taskset", "--cpu-list", strconv.Itoa(core), path}, argv[1:]...)
-	}
-	p := &process{name: name, said: new(tail), ended: make(chan struct{})}
-	p.cmd = exec.Command(argv[0], argv[1:]...)
-	p.cmd.Dir = dir
-	p.cmd.Env = append(os.Environ(), env...)
-	p.cmd.Stderr = p.said
+	p := &process{name: name, ended: make(chan struct{})}
+	p.cmd = exec.Command("taskset", append([]string{"--cpu-list", strconv.Itoa(core), path}, argv[1:]...)...)
+	p.cmd.Dir, p.cmd.Stderr = dir, os.Stderr
 	if p.out, err = p.cmd.StdoutPipe(); err != nil {
 		return nil, err
 	}
@@ -60,17 +54,6 @@ func begin(c *exec.Cmd) error {
 	return c.Start()
 }
 
-// packageOf is the Debian package that brings a program.
-func packageOf(program string) string {
-	switch program {
-	case "nginx":
-		return "nginx-light libnginx-mod-http-lua"
-	case "taskset":
-		return "util-linux"
-	}
-	return program
-}
-
 // line reads what the program says next on standard output.
 func (p *process) line() (string, error) {
 	s, err := p.reader.ReadString('\n')
@@ -82,7 +65,7 @@ func (p *process) line() (string, error) {
 
 // failed is the error of a program that ended or does not do what it should.
 func (p *process) failed() error {
-	return fmt.Errorf("%s does not run: %s", p.name, p.said.last())
+	return fmt.Errorf("%s does not run; what it said is above", p.name)
 }
 
 // stop ends the program.
@@ -132,35 +115,6 @@ func parseCPU(stat []byte) (spent, error) {
 	user, err := strconv.ParseInt(string(fields[11]), 10, 64)
 	system, err2 := strconv.ParseInt(string(fields[12]), 10, 64)
 	return spent{time.Duration(user) * tick, time.Duration(system) * tick}, errors.Join(err, err2)
-}
-
-// tail keeps the last that a program said.
-type tail struct{ lines chan string }
-
-func (t *tail) Write(b []byte) (int, error) {
-	if t.lines == nil {
-		t.lines = make(chan string, 1)
-	}
-	if s := strings.TrimSpace(string(b)); s != "" {
-		select {
-		case <-t.lines:
-		default:
-		}
-		select {
-		case t.lines <- s:
-		default:
-		}
-	}
-	return len(b), nil
-}
-
-func (t *tail) last() string {
-	select {
-	case s := <-t.lines:
-		return s
-	default:
-		return "it said nothing"
-	}
 }
 
 // freePort is a port that is free now. Another program may take it before the

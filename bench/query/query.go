@@ -83,8 +83,8 @@ func runLength(o report.Options) time.Duration {
 	return 4 * time.Second
 }
 
-// measure runs wrk against the server once.
-func measure(ctx context.Context, o report.Options, generator int, p *peer) (c cost, err error) {
+// measure runs the generator against the server once.
+func measure(ctx context.Context, o report.Options, f *field, generator int, p *peer) (c cost, err error) {
 	if p.before != nil {
 		if err := p.before(ctx); err != nil {
 			return c, err
@@ -94,7 +94,7 @@ func measure(ctx context.Context, o report.Options, generator int, p *peer) (c c
 	if err != nil {
 		return c, err
 	}
-	w, err := runWrk(ctx, generator, o.Dir, p.addr, p.targets, runLength(o))
+	g, err := runGenerator(ctx, f, generator, p, 0, runLength(o))
 	if err != nil {
 		return c, fmt.Errorf("%s: %w", p.name, err)
 	}
@@ -104,19 +104,19 @@ func measure(ctx context.Context, o report.Options, generator int, p *peer) (c c
 	}
 	user, kernel := micros(after.user-before.user), micros(after.system-before.system)
 	return cost{
-		cpu:    (user + kernel) / float64(w.Requests),
-		kernel: kernel / float64(w.Requests),
-		rate:   float64(w.Requests) / (float64(w.Microseconds) / 1e6),
+		cpu:    (user + kernel) / float64(g.Sent),
+		kernel: kernel / float64(g.Sent),
+		rate:   float64(g.Sent) / g.Took.Seconds(),
 	}, nil
 }
 
 // rounds measures all peers in turn, as often as there are rounds, so that what
 // else the machine does falls on all of them alike.
-func rounds(ctx context.Context, o report.Options, generator int, peers []*peer) ([][]cost, error) {
+func rounds(ctx context.Context, o report.Options, f *field, generator int, peers []*peer) ([][]cost, error) {
 	all := make([][]cost, len(peers))
 	for round := range o.Rounds {
 		for i, p := range peers {
-			c, err := measure(ctx, o, generator, p)
+			c, err := measure(ctx, o, f, generator, p)
 			if err != nil {
 				return nil, err
 			}
@@ -145,14 +145,14 @@ func comparePeers(ctx context.Context, o report.Options, f *field, generator int
 			return err
 		}
 	}
-	all, err := rounds(ctx, o, generator, peers)
+	all, err := rounds(ctx, o, f, generator, peers)
 	if err != nil {
 		return err
 	}
 	for i, p := range peers {
 		add(r, p.name, "server CPU a request", "µs", "", 0, pick(all[i], func(c cost) float64 { return c.cpu }))
 		add(r, p.name, "of it in the kernel", "µs", "", 0, pick(all[i], func(c cost) float64 { return c.kernel }))
-		add(r, p.name, "requests", "1/s", "wrk, closed loop, 64 connections, one core each", 0, pick(all[i], func(c cost) float64 { return c.rate }))
+		add(r, p.name, "requests", "1/s", "closed loop, 64 connections, one core each", 0, pick(all[i], func(c cost) float64 { return c.rate }))
 	}
 	if err := ratios(peers, all, r); err != nil {
 		return err
@@ -198,10 +198,10 @@ func latencies(ctx context.Context, o report.Options, f *field, generator int, p
 				return err
 			}
 		}
-		var l openLoop
+		var l generated
 		var err error
 		for range 3 { // a peer that drops a connection now and then gets another chance
-			if l, err = runOpenLoop(ctx, f, generator, p, capacity/2, runLength(o)); err == nil || ctx.Err() != nil {
+			if l, err = runGenerator(ctx, f, generator, p, capacity/2, runLength(o)); err == nil || ctx.Err() != nil {
 				break
 			}
 			o.Logf("at half of capacity: %s: %s", p.name, err)
@@ -222,9 +222,9 @@ func latencies(ctx context.Context, o report.Options, f *field, generator int, p
 
 func micros(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 }
 
-// runOpenLoop runs the open-loop generator on its core.
-func runOpenLoop(ctx context.Context, f *field, core int, p *peer, rate float64, during time.Duration) (l openLoop, err error) {
-	g, err := launch("the generator", core, f.dir, nil, f.self, "self", "openloop",
+// runGenerator runs the generator on its core.
+func runGenerator(ctx context.Context, f *field, core int, p *peer, rate float64, during time.Duration) (l generated, err error) {
+	g, err := launch("the generator", core, f.dir, f.self, "self", "generate",
 		"-addr", p.addr, "-targets", p.targets, "-rate", fmt.Sprint(rate), "-seconds", fmt.Sprint(during.Seconds()))
 	if err != nil {
 		return l, err

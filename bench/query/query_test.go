@@ -66,7 +66,7 @@ func TestGoPeersAnswerAlike(t *testing.T) {
 		if err := p.check(ctx); err != nil {
 			t.Error(err)
 		}
-		l, err := runOpenLoop(ctx, f, f.core, p, 500, 200*time.Millisecond)
+		l, err := runGenerator(ctx, f, f.core, p, 500, 200*time.Millisecond)
 		if err != nil || l.Sent != 100 || l.P50 <= 0 || l.P99 < l.P50 || l.Max < l.P99 {
 			t.Errorf("%s: %+v, %v", p.name, l, err)
 		}

@@ -55,7 +55,7 @@ func compareSizes(ctx context.Context, o report.Options, f *field, generator int
 		}
 		peers = append(peers, p)
 	}
-	all, err := rounds(ctx, o, generator, peers)
+	all, err := rounds(ctx, o, f, generator, peers)
 	if err != nil {
 		return err
 	}

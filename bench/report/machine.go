@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -34,11 +33,11 @@ func Machine(dir string) (string, error) {
 		}
 		release.WriteByte(byte(c))
 	}
-	sync, err := fsync(dir)
+	syncs, err := Fsyncs(dir, 101)
 	if err != nil {
 		return "", fmt.Errorf("the disk cannot be measured: %w", err)
 	}
-	return fmt.Sprintf("%s, %s, Linux %s, %s, fsync %s µs", model, plural(runtime.NumCPU(), "core"), kernel(release.String()), runtime.Version(), number(float64(sync.Nanoseconds())/1e3)), nil
+	return fmt.Sprintf("%s, %s, Linux %s, %s, fsync %s µs", model, plural(runtime.NumCPU(), "core"), kernel(release.String()), runtime.Version(), number(1e3*Median(syncs))), nil
 }
 
 // kernel is the version without what a distribution or a host adds.
@@ -47,26 +46,24 @@ func kernel(release string) string {
 	return version
 }
 
-// fsync is the median time of writing and syncing 4 KiB.
-func fsync(dir string) (time.Duration, error) {
+// Fsyncs are how long a disk takes to write and sync 4 KiB, in milliseconds, so often.
+func Fsyncs(dir string, times int) (took []float64, err error) {
 	f, err := os.Create(filepath.Join(dir, "fsync"))
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	defer os.Remove(f.Name())
 	defer f.Close()
-	block := make([]byte, 4<<10)
-	took := make([]time.Duration, 101)
-	for i := range took {
+	page := make([]byte, 4<<10)
+	for range times {
 		begin := time.Now()
-		if _, err := f.Write(block); err != nil {
-			return 0, err
+		if _, err := f.Write(page); err != nil {
+			return nil, err
 		}
 		if err := f.Sync(); err != nil {
-			return 0, err
+			return nil, err
 		}
-		took[i] = time.Since(begin)
+		took = append(took, time.Since(begin).Seconds()*1e3)
 	}
-	slices.Sort(took)
-	return took[len(took)/2], nil
+	return took, nil
 }

@@ -5,6 +5,7 @@ package report
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -83,6 +84,15 @@ func Median(values []float64) float64 {
 		return 0
 	}
 	return (s[(len(s)-1)/2] + s[len(s)/2]) / 2
+}
+
+// Quantile is what so large a part of the values does not exceed; of none it is 0.
+func Quantile(values []float64, q float64) float64 {
+	if len(values) == 0 {
+		return 0
+	}
+	s := slices.Sorted(slices.Values(values))
+	return s[min(len(s)-1, int(math.Ceil(q*float64(len(s))))-1)]
 }
 
 // Draw takes a plot in.

@@ -1,67 +1,97 @@
 package restart
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"net/http"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"carstate/internal/nodeprocess"
 )
 
 const (
-	carConnections = 4
-	samplesInBody  = 500
+	// atOnce is how many requests of a fixed rate are under way at most.
+	atOnce = 32
+	// connections is how many send as fast as they are answered.
+	connections = 4
 )
 
-// cars report to a process, each once and one after the other, from the first to
-// the last and then again.
-type cars struct {
-	process *process
-	key     string
-	from, n int
-	next    atomic.Int64
+// Cars report to a node in turn, one sample each and then again.
+type Cars struct {
+	Node *nodeprocess.Node
+	Key  string // of a source that speaks for all cars
+	// PerBody is how many cars' samples a gateway sends in one request, at most.
+	PerBody int
+	Sent    atomic.Int64
+	next    atomic.Int64 // the car that reports next
 }
 
-// newCars makes cars from..from+n-1 ready to report.
-func newCars(ctx context.Context, p *process, source string, from, n int) (*cars, error) {
-	key, err := p.AddSource(ctx, source)
-	if err != nil {
-		return nil, err
-	}
-	return &cars{process: p, key: key, from: from, n: n}, nil
-}
-
-// report sends so many samples and returns when all are acknowledged.
-func (c *cars) report(ctx context.Context, samples int) error {
+// Drive has so many cars report at a fixed rate whatever the answers do, and returns
+// when all samples are acknowledged. A sample's time is when it was due. A rate of 0 is
+// as fast as a few connections are answered.
+func (c *Cars) Drive(ctx context.Context, cars int, perSecond float64, samples int) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	last := c.next.Load() + int64(samples)
+	body, workers := min(c.PerBody, max(1, int(perSecond/10))), atOnce
+	if perSecond == 0 {
+		body, workers = c.PerBody, connections
+	}
+	start := time.Now()
+	var begun atomic.Int64 // samples that a worker has begun to send
 	var running sync.WaitGroup
-	for range carConnections {
+	for range workers {
 		running.Go(func() {
-			var body bytes.Buffer
+			var text []byte
 			for ctx.Err() == nil {
-				first := c.next.Add(samplesInBody) - samplesInBody
-				if first >= last {
+				first := int(begun.Add(int64(body))) - body
+				n := min(body, samples-first)
+				if n <= 0 {
 					return
 				}
-				body.Reset()
-				for i := first; i < first+samplesInBody; i++ {
-					fmt.Fprintf(&body, `{"vid":"%s","time":%d,"signals":{"Vehicle.Speed":%d.5,"Vehicle.OBD.ThrottlePosition":17.6,"Vehicle.OBD.EngineSpeed":1850}}`+"\n",
-						VID(c.from+int(i)%c.n), time.Now().UnixMilli(), 20+i%30)
+				due := time.Now()
+				if perSecond > 0 {
+					due = start.Add(time.Duration(float64(first) / perSecond * float64(time.Second)))
+					select {
+					case <-ctx.Done():
+						return
+					case <-time.After(time.Until(due)):
+					}
 				}
-				status, _, err := c.process.Post(ctx, c.key, body.String())
+				text = text[:0]
+				car := int(c.next.Add(int64(n))) - n
+				for i := range n {
+					text = appendSample(text, (car+i)%cars, due)
+				}
+				status, said, err := c.Node.Post(ctx, c.Key, string(text))
 				if err == nil && status != http.StatusAccepted {
-					err = fmt.Errorf("telemetry was answered with %d", status)
+					err = fmt.Errorf("telemetry was answered with %d: %s", status, said)
 				}
 				if err != nil {
 					cancel(err)
+					return
 				}
+				c.Sent.Add(int64(n))
 			}
 		})
 	}
 	running.Wait()
 	return context.Cause(ctx)
+}
+
+// appendSample writes what car i reports at a time.
+func appendSample(b []byte, i int, at time.Time) []byte {
+	b = append(b, `{"vid":"`...)
+	b = append(b, VID(i)...)
+	b = append(b, `","time":`...)
+	b = strconv.AppendInt(b, at.UnixMilli(), 10)
+	b = append(b, `,"signals":{"Vehicle.Speed":`...)
+	b = strconv.AppendFloat(b, 20+float64(i%600)/10, 'f', 1, 64)
+	b = append(b, `,"Vehicle.OBD.ThrottlePosition":`...)
+	b = strconv.AppendFloat(b, 15+float64(i%100)/10, 'f', 1, 64)
+	b = append(b, `,"Vehicle.OBD.EngineSpeed":`...)
+	b = strconv.AppendInt(b, int64(1500+i%400), 10)
+	return append(b, "}}\n"...)
 }

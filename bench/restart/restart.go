@@ -64,7 +64,7 @@ type measurement struct {
 
 func (m *measurement) size(ctx context.Context, n int) error {
 	began := time.Now()
-	if err := fill(ctx, m.dir, m.filled, n); err != nil {
+	if err := Fill(ctx, local(m.dir), m.filled, n); err != nil {
 		return err
 	}
 	live, err := statesOnDisk(m.dir)
@@ -136,12 +136,11 @@ func (m *measurement) starts(ctx context.Context, n int) error {
 // underLoad has cars report in turn until the process is killed, and returns the
 // memory that it then has.
 func (m *measurement) underLoad(ctx context.Context, p *process, n int) (int64, error) {
-	m.sources++
-	c, err := newCars(ctx, p, fmt.Sprintf("load%d", m.sources), 0, n)
+	c, err := m.cars(ctx, p)
 	if err != nil {
 		return 0, err
 	}
-	if err := c.report(ctx, m.plan.reported); err != nil {
+	if err := c.Drive(ctx, n, 0, m.plan.reported); err != nil {
 		return 0, err
 	}
 	return p.Resident()
@@ -188,15 +187,14 @@ func (m *measurement) atHand(ctx context.Context, n int) error {
 		{"node CPU a sample, every state at hand", hot, hot},
 		{"node CPU a sample, no state at hand", n, 0},
 	} {
-		m.sources++
-		cars, err := newCars(ctx, p, fmt.Sprintf("hand%d", m.sources), 0, c.n)
+		cars, err := m.cars(ctx, p)
 		if err != nil {
 			return err
 		}
 		if c.n == n {
 			cars.next.Store(int64(hot)) // those before are at hand
 		}
-		if err := m.folded(ctx, p, cars, c.warm); err != nil {
+		if err := m.folded(ctx, p, cars, c.n, c.warm); err != nil {
 			return err
 		}
 		var before, after [2]float64
@@ -207,7 +205,7 @@ func (m *measurement) atHand(ctx context.Context, n int) error {
 			}
 		}
 		began := time.Now()
-		if err := m.folded(ctx, p, cars, m.plan.reported); err != nil {
+		if err := m.folded(ctx, p, cars, c.n, m.plan.reported); err != nil {
 			return err
 		}
 		took := time.Since(began)
@@ -223,14 +221,21 @@ func (m *measurement) atHand(ctx context.Context, n int) error {
 	return p.Stop()
 }
 
-// folded has cars report and waits until all their samples are folded.
-func (m *measurement) folded(ctx context.Context, p *process, c *cars, samples int) error {
+// cars are cars with a source of their own.
+func (m *measurement) cars(ctx context.Context, p *process) (*Cars, error) {
+	m.sources++
+	key, err := p.AddSource(ctx, fmt.Sprintf("cars%d", m.sources))
+	return &Cars{Node: p.Node, Key: key, PerBody: 500}, err
+}
+
+// folded has n cars report and waits until all their samples are folded.
+func (m *measurement) folded(ctx context.Context, p *process, c *Cars, n, samples int) error {
 	const name = "carstate_samples_folded_total"
 	before, err := p.metric(ctx, name)
 	if err != nil {
 		return err
 	}
-	if err := c.report(ctx, samples); err != nil {
+	if err := c.Drive(ctx, n, 0, samples); err != nil {
 		return err
 	}
 	return until(ctx, func() (bool, error) {

@@ -46,9 +46,9 @@ func sampleAt(i int, t vehicle.UnixMilli) (vehicle.Sample, error) {
 	return x, nil
 }
 
-// Templates are the states of cars that have driven for ten minutes until now,
+// templates are the states of cars that have driven for ten minutes until now,
 // with all that the rules have learned of them. A store is filled with them.
-func Templates(now time.Time) ([]vehicle.State, error) {
+func templates(now time.Time) ([]vehicle.State, error) {
 	states := make([]vehicle.State, 64)
 	for i := range states {
 		for s := range 600 {
@@ -76,12 +76,15 @@ type store struct {
 // alike, sooner.
 const syncEvery = 5 * time.Second
 
-func openStore(ctx context.Context, dir string) (_ *store, err error) {
+// local is a store of this machine's own.
+func local(dir string) stream.Config { return stream.Config{DataDir: dir, SyncInterval: syncEvery} }
+
+func openStore(ctx context.Context, c stream.Config) (_ *store, err error) {
 	s := new(store)
-	if s.states, err = Templates(time.Now()); err != nil {
+	if s.states, err = templates(time.Now()); err != nil {
 		return nil, err
 	}
-	if s.engine, err = stream.Open(ctx, stream.Config{DataDir: dir, SyncInterval: syncEvery}); err != nil {
+	if s.engine, err = stream.Open(ctx, c); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -104,7 +107,7 @@ func openStore(ctx context.Context, dir string) (_ *store, err error) {
 func (s *store) put(ctx context.Context, i, n int) error {
 	p := stream.PartitionOf(VID(i), len(s.partitions))
 	s.waiting[p][VID(i)] = s.states[(i+n)%len(s.states)]
-	if len(s.waiting[p]) < stream.MaxStates {
+	if len(s.waiting[p]) < stream.BatchStates {
 		return nil
 	}
 	return s.flush(ctx, p)
@@ -118,14 +121,14 @@ func (s *store) flush(ctx context.Context, p int) error {
 
 func (s *store) close(ctx context.Context) (err error) {
 	for p := range s.partitions {
-		err = errors.Join(err, s.flush(ctx, p))
+		err = errors.Join(err, s.flush(ctx, p), s.engine.Release(ctx, p, "bench"))
 	}
 	return errors.Join(err, s.engine.Close())
 }
 
-// fill adds vehicles from..to-1 to a store, or makes it.
-func fill(ctx context.Context, dir string, from, to int) (err error) {
-	s, err := openStore(ctx, dir)
+// Fill adds vehicles from..to-1 to a store, or makes it.
+func Fill(ctx context.Context, c stream.Config, from, to int) (err error) {
+	s, err := openStore(ctx, c)
 	if err != nil {
 		return err
 	}
@@ -142,7 +145,7 @@ func fill(ctx context.Context, dir string, from, to int) (err error) {
 // half of all updates come from a hundredth of the cars. It returns the most
 // bytes that the states took on disk meanwhile.
 func overwrite(ctx context.Context, dir string, n, updates int) (most int64, err error) {
-	s, err := openStore(ctx, dir)
+	s, err := openStore(ctx, local(dir))
 	if err != nil {
 		return 0, err
 	}

@@ -2,37 +2,28 @@ package sample
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"os"
-	"path/filepath"
-	"slices"
 	"sync"
 	"time"
+
+	"carstate/bench/report"
 )
 
-// latencies are how long something took, each time.
+// latencies are how long something took, each time, in milliseconds.
 type latencies struct {
 	mu   sync.Mutex // guards took
-	took []time.Duration
+	took []float64
 }
 
 func (l *latencies) add(d time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.took = append(l.took, d)
+	l.took = append(l.took, d.Seconds()*1e3)
 }
 
-// quantile is the time within which a part of all was done, in milliseconds.
 func (l *latencies) quantile(part float64) float64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.took) == 0 {
-		return 0
-	}
-	slices.Sort(l.took)
-	i := min(int(part*float64(len(l.took))), len(l.took)-1)
-	return l.took[i].Seconds() * 1000
+	return report.Quantile(l.took, part)
 }
 
 // openLoop calls f so many times a second, whatever f takes: a call that is late
@@ -72,26 +63,4 @@ func openLoop(ctx context.Context, perSecond float64, atOnce int, lasting time.D
 		}
 		return ctx.Err()
 	})
-}
-
-// fsyncs measures the disk itself: 4 KiB are written and fsynced, again and
-// again.
-func fsyncs(dir string, times int) (_ *latencies, err error) {
-	f, err := os.Create(filepath.Join(dir, "fsync"))
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, f.Close(), os.Remove(f.Name())) }()
-	l, page := new(latencies), make([]byte, 4096)
-	for range times {
-		start := time.Now()
-		if _, err := f.Write(page); err != nil {
-			return nil, err
-		}
-		if err := f.Sync(); err != nil {
-			return nil, fmt.Errorf("fsync: %w", err)
-		}
-		l.add(time.Since(start))
-	}
-	return l, nil
 }

@@ -91,12 +91,12 @@ func (b *run) decoder(ctx context.Context) error {
 
 // disk measures the disk by itself.
 func (b *run) disk(context.Context) error {
-	disk, err := fsyncs(b.Dir, 500)
+	disk, err := report.Fsyncs(b.Dir, 500)
 	if err != nil {
 		return err
 	}
-	b.figure("the disk", "fsync of 4 KiB, p50", "ms", "with nothing else going on", disk.quantile(0.5))
-	b.figure("the disk", "fsync of 4 KiB, p99", "ms", "with nothing else going on", disk.quantile(0.99))
+	b.figure("the disk", "fsync of 4 KiB, p50", "ms", "with nothing else going on", report.Quantile(disk, 0.5))
+	b.figure("the disk", "fsync of 4 KiB, p99", "ms", "with nothing else going on", report.Quantile(disk, 0.99))
 	return nil
 }
 
@@ -176,7 +176,7 @@ func (b *run) answered(ctx context.Context) error {
 	for _, rate := range []float64{1000, 10_000, 30_000} {
 		var p50s, p99s, syncs []float64
 		for range b.rounds {
-			sync, err := fsyncs(b.Dir, 200)
+			sync, err := report.Fsyncs(b.Dir, 200)
 			if err != nil {
 				return err
 			}
@@ -184,7 +184,7 @@ func (b *run) answered(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			p50s, p99s, syncs = append(p50s, l.quantile(0.5)), append(p99s, l.quantile(0.99)), append(syncs, sync.quantile(0.99))
+			p50s, p99s, syncs = append(p50s, l.quantile(0.5)), append(p99s, l.quantile(0.99)), append(syncs, report.Quantile(sync, 0.99))
 		}
 		name := fmt.Sprintf("published to answered, %.0f/s", rate)
 		const remark = "from when a sample is due until a query's answer stands on it; the others are sent ten cars a request, and every car has reported before"

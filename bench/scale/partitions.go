@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"path/filepath"
 	"time"
+
+	"carstate/bench/report"
 )
 
 // partitions measures what the number of partitions costs by itself: a node that
@@ -35,11 +37,11 @@ func (b *bench) partitioned(ctx context.Context, n int) (err error) {
 	}
 	defer r.kill()
 	node := r.nodes["node"]
-	r.ingest, r.derive = node, node
+	r.cars.Node, r.derive = node, node
 	if err := r.source(ctx); err != nil {
 		return err
 	}
-	if err := r.drive(ctx, n, 0, n); err != nil {
+	if err := r.cars.Drive(ctx, n, 0, n); err != nil {
 		return err
 	}
 	if err := r.drained(ctx); err != nil {
@@ -71,7 +73,7 @@ func (b *bench) partitioned(ctx context.Context, n int) (err error) {
 	f.measure(l)
 	samples := int(b.plan.load * b.plan.slow.Seconds())
 	load, err := r.during(ctx, func() error {
-		if err := r.drive(ctx, 100*n, b.plan.load, samples); err != nil {
+		if err := r.cars.Drive(ctx, 100*n, b.plan.load, samples); err != nil {
 			return err
 		}
 		return r.drained(ctx)
@@ -82,8 +84,8 @@ func (b *bench) partitioned(ctx context.Context, n int) (err error) {
 	}
 	b.figure(subject, "samples a second", b.plan.load, "1/s", "over all partitions")
 	b.figure(subject, "CPU of all a sample", micros(load.all(), float64(samples)), "µs", "the node and the three servers")
-	b.figure(subject, "lag, p50", quantile(l.ms, 0.5), "ms", "from when a sample was due until its state was in a fleet table")
-	b.figure(subject, "lag, p99", quantile(l.ms, 0.99), "ms", "from when a sample was due until its state was in a fleet table")
+	b.figure(subject, "lag, p50", report.Quantile(l.ms, 0.5), "ms", "from when a sample was due until its state was in a fleet table")
+	b.figure(subject, "lag, p99", report.Quantile(l.ms, 0.99), "ms", "from when a sample was due until its state was in a fleet table")
 	b.figure(subject, "samples a group commit", float64(samples)/load.commits, "", "")
 	b.figure(subject, "states a fold", load.states/load.folds, "", "")
 	return nil

@@ -2,7 +2,6 @@ package scale
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -23,48 +22,6 @@ import (
 
 // startLimit bounds the start of a node on two busy cores.
 const startLimit = 2 * time.Minute
-
-// fill stores the states of so many cars, which have driven for ten minutes, as
-// derive stores them. It makes the streams.
-func fill(ctx context.Context, c stream.Config, cars int) (err error) {
-	e, err := stream.Open(ctx, c)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, e.Close()) }()
-	states, err := restart.Templates(time.Now())
-	if err != nil {
-		return err
-	}
-	batches := make([]map[vehicle.ID]vehicle.State, e.Partitions())
-	parts := make([]*stream.Partition, e.Partitions())
-	for p := range parts {
-		batches[p] = make(map[vehicle.ID]vehicle.State)
-		if parts[p], err = e.Take(ctx, p, "bench"); err != nil {
-			return err
-		}
-	}
-	store := func(p int) error {
-		defer clear(batches[p])
-		return parts[p].Commit(ctx, 0, batches[p])
-	}
-	for i := range cars {
-		id := restart.VID(i)
-		p := stream.PartitionOf(id, len(parts))
-		batches[p][id] = states[i%len(states)]
-		if len(batches[p]) == stream.BatchStates {
-			if err := store(p); err != nil {
-				return err
-			}
-		}
-	}
-	for p := range parts {
-		if err := errors.Join(store(p), e.Release(ctx, p, "bench")); err != nil {
-			return err
-		}
-	}
-	return nil
-}
 
 // follower is a fleet table in this process, fed as that of a node is.
 type follower struct {
@@ -133,12 +90,9 @@ type rig struct {
 	b       *bench
 	config  stream.Config
 	nodes   map[string]*nodeprocess.Node // by what the figures call them
-	ingest  *nodeprocess.Node
+	cars    restart.Cars                 // that report to the node that takes in
 	derive  *nodeprocess.Node
-	key     string // of a source that speaks for all cars
 	judged0 float64
-	sent    atomic.Int64
-	next    atomic.Int64 // the car that reports next
 }
 
 // streams is how the streams of a rig are made.
@@ -149,6 +103,7 @@ func (b *bench) streams(replicas, partitions int) stream.Config {
 // start starts nodes, one for each of the given roles.
 func (b *bench) start(ctx context.Context, c stream.Config, roles map[string]string) (_ *rig, err error) {
 	r := &rig{b: b, config: c, nodes: make(map[string]*nodeprocess.Node)}
+	r.cars.PerBody = perBody
 	defer func() {
 		if err != nil {
 			r.kill()
@@ -173,7 +128,7 @@ func (b *bench) start(ctx context.Context, c stream.Config, roles map[string]str
 
 // source adds the source that the cars report through.
 func (r *rig) source(ctx context.Context) (err error) {
-	r.key, err = r.ingest.AddSource(ctx, "gateway")
+	r.cars.Key, err = r.cars.Node.AddSource(ctx, "gateway")
 	if err == nil {
 		r.judged0, err = r.judged(ctx)
 	}
@@ -189,7 +144,7 @@ func (r *rig) judged(ctx context.Context) (float64, error) {
 func (r *rig) drained(ctx context.Context) error {
 	return nodeprocess.Until(ctx, startLimit, func(ctx context.Context) error {
 		n, err := r.judged(ctx)
-		if want := r.judged0 + float64(r.sent.Load()); err == nil && n < want {
+		if want := r.judged0 + float64(r.cars.Sent.Load()); err == nil && n < want {
 			err = fmt.Errorf("%.0f of %.0f samples were judged", n, want)
 		}
 		return err
@@ -273,7 +228,7 @@ func (r *rig) reading(ctx context.Context) (s spent, err error) {
 		return s, err
 	}
 	s.states, s.folds, s.read = m["carstate_states_stored_total"], m["carstate_fold_commit_duration_seconds_count"], m["carstate_states_read_total"]
-	if m, err = r.ingest.Metrics(ctx); err != nil {
+	if m, err = r.cars.Node.Metrics(ctx); err != nil {
 		return s, err
 	}
 	s.commits = m["carstate_commit_samples_count"]

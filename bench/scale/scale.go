@@ -27,6 +27,7 @@ const part = "scale"
 const (
 	fleetCars   = 100_000_000
 	fleetParts  = 1024
+	perBody     = 100 // cars whose samples a gateway sends in one request
 	reportEvery = 10 * time.Second
 )
 

@@ -24,7 +24,7 @@ func (b *bench) slice(ctx context.Context) error {
 	rate := float64(cars) / reportEvery.Seconds()
 	c := b.streams(copies, 1)
 	began := time.Now()
-	if err := fill(ctx, c, cars); err != nil {
+	if err := restart.Fill(ctx, c, 0, cars); err != nil {
 		return err
 	}
 	b.figure("slice", "states stored a second, 999 a batch", float64(cars)/time.Since(began).Seconds(), "1/s", "by one writer, one batch after the other, three copies")
@@ -39,7 +39,7 @@ func (b *bench) onNodes(ctx context.Context, c stream.Config, cars int, rate flo
 		return err
 	}
 	defer r.kill()
-	r.ingest, r.derive = r.nodes["ingest"], r.nodes["derive"]
+	r.cars.Node, r.derive = r.nodes["ingest"], r.nodes["derive"]
 	if err := r.source(ctx); err != nil {
 		return err
 	}
@@ -55,7 +55,7 @@ func (b *bench) onNodes(ctx context.Context, c stream.Config, cars int, rate flo
 		return ctx.Err()
 	}
 	// The first samples wait until the partition has changed hands.
-	if err := errors.Join(r.drive(ctx, cars, rate, min(perBody, cars)), r.drained(ctx)); err != nil {
+	if err := errors.Join(r.cars.Drive(ctx, cars, rate, min(perBody, cars)), r.drained(ctx)); err != nil {
 		return err
 	}
 	return do(r, f)
@@ -108,8 +108,8 @@ func (b *bench) sliced(ctx context.Context, r *rig, f *follower, cars int, rate 
 		b.figure(less.subject, "CPU of all a fold, beyond that at rest", max(0, micros(s.all()-idle, s.folds)), "µs", "its group commits, feeds and followers included")
 		b.figure(less.subject, "samples a group commit", float64(n)/s.commits, "", "")
 		b.figure(less.subject, "states a fold", s.states/s.folds, "", "")
-		b.figure(less.subject, "lag, p50", quantile(l.ms, 0.5), "ms", "")
-		b.figure(less.subject, "lag, p99", quantile(l.ms, 0.99), "ms", "")
+		b.figure(less.subject, "lag, p50", report.Quantile(l.ms, 0.5), "ms", "")
+		b.figure(less.subject, "lag, p99", report.Quantile(l.ms, 0.99), "ms", "")
 	}
 	if err := b.backlog(ctx, r, cars); err != nil {
 		return err
@@ -124,7 +124,7 @@ func (b *bench) load(ctx context.Context, r *rig, f *follower, cars int, rate fl
 	f.measure(l)
 	defer f.measure(nil)
 	s, err := r.during(ctx, func() error {
-		if err := r.drive(ctx, cars, rate, samples); err != nil {
+		if err := r.cars.Drive(ctx, cars, rate, samples); err != nil {
 			return err
 		}
 		l.left = float64(samples - f.seen())
@@ -142,24 +142,14 @@ func (b *bench) steady(ctx context.Context, r *rig, f *follower, cars int, rate 
 	}
 	const subject = "slice"
 	samples := float64(n)
-	b.aimed(subject, "lag, p99", quantile(l.ms, 0.99), "ms", 1000, "from when a sample was due until its state was in a fleet table; nodes, servers and generator on the same processors")
-	b.figure(subject, "lag, p50", quantile(l.ms, 0.5), "ms", "")
+	b.aimed(subject, "lag, p99", report.Quantile(l.ms, 0.99), "ms", 1000, "from when a sample was due until its state was in a fleet table; nodes, servers and generator on the same processors")
+	b.figure(subject, "lag, p50", report.Quantile(l.ms, 0.5), "ms", "")
 	quarter := b.plan.steady / 4
-	b.aimed(subject, "lag of the last quarter, over the first", quantile(l.between(3*quarter, 4*quarter), 0.5)/quantile(l.between(0, quarter), 0.5), "×", 2, "medians")
+	b.aimed(subject, "lag of the last quarter, over the first", report.Quantile(l.between(3*quarter, 4*quarter), 0.5)/report.Quantile(l.between(0, quarter), 0.5), "×", 2, "medians")
 	b.aimed(subject, "lag, growth", slope(l.medians(b.plan.steady)), "ms/s", 1, fmt.Sprintf("of the medians of %.0f seconds, Theil and Sen's; who judges a thousandth less than comes falls behind by 1 ms/s", b.plan.steady.Seconds()))
 	b.aimed(subject, "backlog when the last sample was acknowledged", l.left/rate, "s", 0.5, fmt.Sprintf("%.0f of %d samples, in the time in which so many come", max(0, l.left), n))
-	b.figure(subject, "CPU of ingest a sample", micros(s.nodes["ingest"], samples), "µs", fmt.Sprintf("HTTP, %d cars a request; the feed of its console included", perBody))
-	b.figure(subject, "CPU of derive a sample", micros(s.nodes["derive"], samples), "µs", "every state at hand; the feed of its console included")
-	b.figure(subject, "CPU of the query node a state", micros(s.nodes["query"], s.states), "µs", "its feed alone, no queries; the console's part included")
-	b.figure(subject, "CPU of the three servers a sample", micros(all(s.servers).cpu, samples), "µs", "stored three times, and sent to derive and to four feeds")
-	b.figure(subject, "CPU of the leader of STATES a sample", micros(s.servers[b.servers.index(b.servers.Leader(stream.States))].cpu, samples), "µs", "with whatever else that server leads")
-	b.figure(subject, "CPU of all a sample", micros(s.all(), samples), "µs", "three nodes and three servers")
-	b.inUse(subject, s)
-	b.figure(subject, "states stored a sample", s.states/samples, "", "")
-	b.figure(subject, "samples a group commit", samples/s.commits, "", "")
-	b.figure(subject, "states a fold", s.states/s.folds, "", "")
+	b.costs(subject, s, samples)
 	w := all(s.servers)
-	b.figure(subject, "written by the three servers a sample", float64(w.written)/samples, "B", "by the kernel's count, metadata of the file system not included")
 	b.figure(subject, "from clients to servers a sample", float64(w.clientsIn)/samples, "B", "as NATS counts: without TCP's and IP's own")
 	b.figure(subject, "between servers a sample", float64(w.routesIn)/samples, "B", "as NATS counts: without TCP's and IP's own")
 	b.figure(subject, "from servers to clients a sample", float64(w.clientsOut)/samples, "B", "to derive and to four feeds, as NATS counts")
@@ -167,7 +157,7 @@ func (b *bench) steady(ctx context.Context, r *rig, f *follower, cars int, rate 
 	if err != nil {
 		return err
 	}
-	b.figure(subject, "bytes a sample, as its stream counts", float64(info.State.Bytes)/float64(r.sent.Load()), "B", "three signals, as they were committed")
+	b.figure(subject, "bytes a sample, as its stream counts", float64(info.State.Bytes)/float64(r.cars.Sent.Load()), "B", "three signals, as they were committed")
 	for _, at := range []struct {
 		label string
 		q     float64
@@ -176,7 +166,7 @@ func (b *bench) steady(ctx context.Context, r *rig, f *follower, cars int, rate 
 		for i := range int(b.plan.steady / time.Second) {
 			from := time.Duration(i) * time.Second
 			line.X = append(line.X, float64(i+1))
-			line.Y = append(line.Y, quantile(l.between(from, from+time.Second), at.q))
+			line.Y = append(line.Y, report.Quantile(l.between(from, from+time.Second), at.q))
 		}
 		b.lag = append(b.lag, line)
 	}
@@ -187,12 +177,22 @@ func (b *bench) steady(ctx context.Context, r *rig, f *follower, cars int, rate 
 	return nil
 }
 
-// inUse adds how full the machine was: where hardly a processor is idle, what has to
-// wait waits for whatever else there is.
-func (b *bench) inUse(subject string, s *spent) {
+// costs adds what a sample cost every process and how full the machine was: where hardly
+// a processor is idle, a lag grows by whatever else there is.
+func (b *bench) costs(subject string, s *spent, samples float64) {
+	b.figure(subject, "CPU of ingest a sample", micros(s.nodes["ingest"], samples), "µs", fmt.Sprintf("HTTP, %d cars a request; the feed of its console included", perBody))
+	b.figure(subject, "CPU of derive a sample", micros(s.nodes["derive"], samples), "µs", "every state at hand; the feed of its console included")
+	b.figure(subject, "CPU of the query node a state", micros(s.nodes["query"], s.states), "µs", "its feed alone, no queries; the console's part included")
+	b.figure(subject, "CPU of the three servers a sample", micros(all(s.servers).cpu, samples), "µs", "stored three times, and sent to derive and to four feeds")
+	b.figure(subject, "CPU of the leader of STATES a sample", micros(s.servers[b.servers.index(b.servers.Leader(stream.States))].cpu, samples), "µs", "with whatever else that server leads")
+	b.figure(subject, "CPU of all a sample", micros(s.all(), samples), "µs", "three nodes and three servers")
 	percent, others := s.inUse()
 	b.figure(subject, "processors in use", percent, "%", fmt.Sprintf("of the machine's %d, cars, follower and everybody else included", runtime.NumCPU()))
 	b.figure(subject, "processors in use by others", others, "%", "of them: neither nodes nor servers nor cars; the kernel's own and other programs")
+	b.figure(subject, "states stored a sample", s.states/samples, "", "")
+	b.figure(subject, "samples a group commit", samples/s.commits, "", "")
+	b.figure(subject, "states a fold", s.states/s.folds, "", "")
+	b.figure(subject, "written by the three servers a sample", float64(all(s.servers).written)/samples, "B", "by the kernel's count, metadata of the file system not included")
 }
 
 // spread measures the slice's cars at the slice's rate over as many partitions as a
@@ -202,7 +202,7 @@ func (b *bench) spread(ctx context.Context) error {
 	cars := b.plan.cars
 	rate := float64(cars) / reportEvery.Seconds()
 	c := b.streams(copies, b.plan.spread)
-	if err := fill(ctx, c, cars); err != nil {
+	if err := restart.Fill(ctx, c, 0, cars); err != nil {
 		return err
 	}
 	return b.onNodes(ctx, c, cars, rate, func(r *rig, f *follower) error {
@@ -218,18 +218,9 @@ func (b *bench) spread(ctx context.Context) error {
 		samples := float64(n)
 		b.figure(subject, "partitions", float64(c.Partitions), "", "sixteen for each of two nodes that judge; the same cars, states at hand")
 		b.figure(subject, "samples a second", rate, "1/s", "over all partitions")
-		b.figure(subject, "CPU of ingest a sample", micros(s.nodes["ingest"], samples), "µs", "")
-		b.figure(subject, "CPU of derive a sample", micros(s.nodes["derive"], samples), "µs", "")
-		b.figure(subject, "CPU of the query node a state", micros(s.nodes["query"], s.states), "µs", "")
-		b.figure(subject, "CPU of the three servers a sample", micros(all(s.servers).cpu, samples), "µs", "")
-		b.figure(subject, "CPU of the leader of STATES a sample", micros(s.servers[b.servers.index(b.servers.Leader(stream.States))].cpu, samples), "µs", "with whatever else that server leads")
-		b.figure(subject, "CPU of all a sample", micros(s.all(), samples), "µs", "three nodes and three servers")
-		b.inUse(subject, s)
-		b.figure(subject, "samples a group commit", samples/s.commits, "", "")
-		b.figure(subject, "states a fold", s.states/s.folds, "", "")
-		b.figure(subject, "written by the three servers a sample", float64(all(s.servers).written)/samples, "B", "by the kernel's count, metadata of the file system not included")
-		b.figure(subject, "lag, p50", quantile(l.ms, 0.5), "ms", "")
-		b.figure(subject, "lag, p99", quantile(l.ms, 0.99), "ms", "")
+		b.costs(subject, s, samples)
+		b.figure(subject, "lag, p50", report.Quantile(l.ms, 0.5), "ms", "")
+		b.figure(subject, "lag, p99", report.Quantile(l.ms, 0.99), "ms", "")
 		b.figure(subject, "backlog when the last sample was acknowledged", l.left/rate, "s", fmt.Sprintf("%.0f of %d samples", max(0, l.left), n))
 		return nil
 	})
@@ -269,21 +260,21 @@ func (b *bench) moreFeeds(ctx context.Context, r *rig, f *follower, cars int, ra
 // to judge.
 func (b *bench) backlog(ctx context.Context, r *rig, cars int) error {
 	began := time.Now()
-	before := r.sent.Load()
-	if err := r.drive(ctx, cars, 0, cars); err != nil {
+	before := r.cars.Sent.Load()
+	if err := r.cars.Drive(ctx, cars, 0, cars); err != nil {
 		return err
 	}
 	if err := r.drained(ctx); err != nil {
 		return err
 	}
-	b.figure("slice, a backlog", "samples judged a second", float64(r.sent.Load()-before)/time.Since(began).Seconds(), "1/s",
+	b.figure("slice, a backlog", "samples judged a second", float64(r.cars.Sent.Load()-before)/time.Since(began).Seconds(), "1/s",
 		"every car once, sent as fast as it is acknowledged; nodes, servers and generator on the same processors")
 	return nil
 }
 
 // deeds measures what a source, a token and the audit of both take.
 func (b *bench) deeds(ctx context.Context, r *rig) error {
-	a, err := r.ingest.AdminClient()
+	a, err := r.cars.Node.AdminClient()
 	if err != nil {
 		return err
 	}

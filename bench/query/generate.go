@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"os"
 	"runtime"
@@ -15,21 +16,24 @@ import (
 	"time"
 )
 
-// openLoop is what a run of the open-loop generator found. A latency counts from
-// the time at which the request was to be sent, so that a server that stalls
-// cannot hide the requests that it kept from being sent.
-type openLoop struct {
-	Sent          int           `json:"sent"`
-	P50, P99, Max time.Duration // JSON: nanoseconds
+// generated is what a run of the generator found. A latency counts from the time at
+// which the request was to be sent, so that a server that stalls cannot hide the
+// requests that it kept from being sent.
+type generated struct {
+	Sent                int
+	Took, P50, P99, Max time.Duration
 }
 
-// openLoopMain is the generator as a program of its own: it keeps its core busy,
+// connections is how many the generator keeps open.
+const connections = 64
+
+// generateMain is the generator as a program of its own: it keeps its core busy,
 // so that neither timers nor a scheduler stand between a request and its time.
-func openLoopMain(args []string, stdout io.Writer) error {
-	flags := flag.NewFlagSet("openloop", flag.ContinueOnError)
+func generateMain(args []string, stdout io.Writer) error {
+	flags := flag.NewFlagSet("generate", flag.ContinueOnError)
 	addr := flags.String("addr", "", "")
 	targets := flags.String("targets", "", "")
-	rate := flags.Float64("rate", 1000, "requests a second")
+	rate := flags.Float64("rate", 0, "requests a second; 0: as fast as they are answered")
 	seconds := flags.Float64("seconds", 1, "")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -59,9 +63,10 @@ type wire struct {
 }
 
 // generate sends requests at even distances, each over a connection that is free,
-// and waits for all answers.
-func generate(addr string, requests [][]byte, rate float64, during time.Duration) (r openLoop, err error) {
-	if len(requests) == 0 || rate <= 0 {
+// and waits for all answers. With a rate of 0 it sends the next request over a
+// connection as soon as the last was answered.
+func generate(addr string, requests [][]byte, rate float64, during time.Duration) (r generated, err error) {
+	if len(requests) == 0 {
 		return r, errors.New("nothing to send")
 	}
 	runtime.LockOSThread()
@@ -93,16 +98,25 @@ func generate(addr string, requests [][]byte, rate float64, during time.Duration
 	}
 
 	total := int(rate * during.Seconds())
-	took := make([]time.Duration, 0, total)
+	if rate == 0 {
+		total = math.MaxInt
+	}
+	var took []time.Duration
 	events := make([]syscall.EpollEvent, connections)
 	begin := time.Now()
 	for sent := 0; len(took) < total; {
 		now := time.Since(begin)
 		if now > 2*during+10*time.Second {
-			return r, fmt.Errorf("%d of %d requests were not answered", total-len(took), total)
+			return r, fmt.Errorf("%d of %d requests were not answered", sent-len(took), sent)
+		}
+		if rate == 0 && now > during {
+			total = sent // what is under way is awaited
 		}
 		for sent < total && len(free) > 0 {
-			due := time.Duration(float64(sent) / rate * float64(time.Second))
+			due := now
+			if rate > 0 {
+				due = time.Duration(float64(sent) / rate * float64(time.Second))
+			}
 			if due > now {
 				break
 			}
@@ -133,9 +147,11 @@ func generate(addr string, requests [][]byte, rate float64, during time.Duration
 			}
 		}
 	}
+	r.Sent, r.Took = total, time.Since(begin)
 	slices.Sort(took)
 	at := func(q float64) time.Duration { return took[min(len(took)-1, int(q*float64(len(took))))] }
-	return openLoop{Sent: total, P50: at(0.5), P99: at(0.99), Max: took[len(took)-1]}, nil
+	r.P50, r.P99, r.Max = at(0.5), at(0.99), took[len(took)-1]
+	return r, nil
 }
 
 // read takes what has arrived and reports whether it is a whole answer.
