@@ -54,14 +54,14 @@ var starters = []struct {
 
 // goPeer starts one of this program's own.
 func goPeer(kind string) func(context.Context, *field, string) (*peer, error) {
-	return func(_ context.Context, f *field, name string) (*peer, error) {
-		return f.startSelf(name, f.targets, kind, "-tokens", f.tokens, "-vehicles", f.vehicles)
+	return func(ctx context.Context, f *field, name string) (*peer, error) {
+		return f.startSelf(ctx, name, f.targets, kind, "-tokens", f.tokens, "-vehicles", f.vehicles)
 	}
 }
 
 // startSelf runs this program as a server, which says where it listens.
-func (f *field) startSelf(name, targets string, args ...string) (*peer, error) {
-	r, err := launch(name, f.core, f.dir, append([]string{f.self, "self"}, args...)...)
+func (f *field) startSelf(ctx context.Context, name, targets string, args ...string) (*peer, error) {
+	r, err := launch(ctx, name, f.core, f.dir, append([]string{f.self, "self"}, args...)...)
 	if err != nil {
 		return nil, err
 	}
@@ -125,12 +125,12 @@ func nginxPeer(kind string) func(context.Context, *field, string) (*peer, error)
 		if err = errors.Join(err, os.WriteFile(file, []byte(config.String()), 0o600)); err != nil {
 			return nil, err
 		}
-		r, err := launch(name, f.core, f.dir, "nginx", "-p", dir, "-c", file, "-e", "stderr")
+		r, err := launch(ctx, name, f.core, f.dir, "nginx", "-p", dir, "-c", file, "-e", "stderr")
 		if err != nil {
 			return nil, err
 		}
 		p := &peer{name: name, addr: fmt.Sprintf("127.0.0.1:%d", port), targets: f.targets, running: r}
-		if err := accepts(ctx, r, p.addr); err != nil {
+		if err := accepts(ctx, p.addr); err != nil {
 			p.stop()
 			return nil, err
 		}

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -14,37 +13,39 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"carstate/internal/nodeprocess"
 )
 
-// process is a program under the harness's hand. It dies with the harness.
+// process is a program that the harness started. It dies with the harness.
 type process struct {
 	name   string
 	cmd    *exec.Cmd
-	out    io.ReadCloser
-	ended  chan struct{} // closed once it has ended
-	reader *bufio.Reader
+	end    context.CancelFunc
+	reader *bufio.Reader // what it says on standard output
 }
 
-// launch starts a program on one core.
-func launch(name string, core int, dir string, argv ...string) (*process, error) {
+// launch starts a program on one core. It ends with the context.
+func launch(ctx context.Context, name string, core int, dir string, argv ...string) (*process, error) {
 	path, err := exec.LookPath(argv[0])
 	if err != nil {
 		return nil, fmt.Errorf("%s is not there: install its Debian package and try again", argv[0])
 	}
-	p := &process{name: name, ended: make(chan struct{})}
-	p.cmd = exec.Command("taskset", append([]string{"--cpu-list", strconv.Itoa(core), path}, argv[1:]...)...)
+	p := &process{name: name}
+	ctx, p.end = context.WithCancel(ctx)
+	p.cmd = exec.CommandContext(ctx, "taskset", append([]string{"--cpu-list", strconv.Itoa(core), path}, argv[1:]...)...)
 	p.cmd.Dir, p.cmd.Stderr = dir, os.Stderr
-	if p.out, err = p.cmd.StdoutPipe(); err != nil {
-		return nil, err
+	p.cmd.Cancel = func() error { return p.cmd.Process.Signal(syscall.SIGTERM) }
+	p.cmd.WaitDelay = 6 * time.Second // then it is killed
+	out, err := p.cmd.StdoutPipe()
+	if err == nil {
+		p.reader = bufio.NewReader(out)
+		err = begin(p.cmd)
 	}
-	p.reader = bufio.NewReader(p.out)
-	if err := begin(p.cmd); err != nil {
+	if err != nil {
+		p.end()
 		return nil, fmt.Errorf("%s does not start: %w", name, err)
 	}
-	go func() {
-		_, _ = p.cmd.Process.Wait()
-		close(p.ended)
-	}()
 	return p, nil
 }
 
@@ -70,14 +71,8 @@ func (p *process) failed() error {
 
 // stop ends the program.
 func (p *process) stop() {
-	_ = p.cmd.Process.Signal(syscall.SIGTERM)
-	select {
-	case <-p.ended:
-	case <-time.After(6 * time.Second):
-		_ = p.cmd.Process.Kill()
-		<-p.ended
-	}
-	_ = p.out.Close()
+	p.end()
+	_ = p.cmd.Wait() // ended, as asked
 }
 
 // spent is time on the processor.
@@ -129,23 +124,14 @@ func freePort() (int, error) {
 }
 
 // accepts waits until something listens at addr.
-func accepts(ctx context.Context, p *process, addr string) error {
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
-	defer cancel()
-	every := time.NewTicker(10 * time.Millisecond)
-	defer every.Stop()
-	for {
-		if c, err := net.Dial("tcp", addr); err == nil {
-			return c.Close()
+func accepts(ctx context.Context, addr string) error {
+	return nodeprocess.Until(ctx, 20*time.Second, func(context.Context) error {
+		c, err := net.Dial("tcp", addr)
+		if err != nil {
+			return err
 		}
-		select {
-		case <-p.ended:
-			return p.failed()
-		case <-ctx.Done():
-			return fmt.Errorf("%s does not listen: %w", p.name, ctx.Err())
-		case <-every.C:
-		}
-	}
+		return c.Close()
+	})
 }
 
 // cores are two cores that this process may use: for the server and for the

@@ -224,14 +224,12 @@ func micros(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 }
 
 // runGenerator runs the generator on its core.
 func runGenerator(ctx context.Context, f *field, core int, p *peer, rate float64, during time.Duration) (l generated, err error) {
-	g, err := launch("the generator", core, f.dir, f.self, "self", "generate",
+	g, err := launch(ctx, "the generator", core, f.dir, f.self, "self", "generate",
 		"-addr", p.addr, "-targets", p.targets, "-rate", fmt.Sprint(rate), "-seconds", fmt.Sprint(during.Seconds()))
 	if err != nil {
 		return l, err
 	}
 	defer g.stop()
-	stop := context.AfterFunc(ctx, g.stop)
-	defer stop()
 	said, err := io.ReadAll(g.reader)
 	if err != nil || json.Unmarshal(said, &l) != nil {
 		return l, errors.Join(ctx.Err(), g.failed())

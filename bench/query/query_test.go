@@ -43,7 +43,7 @@ func TestGoPeersAnswerAlike(t *testing.T) {
 	f := newTestField(t)
 	ctx := context.Background()
 	targets := filepath.Join(f.dir, "targets-table")
-	table, err := f.startSelf("table", targets, "table", "-targets", targets, "-vehicles", "1000", "-tokens", "10")
+	table, err := f.startSelf(ctx, "table", targets, "table", "-targets", targets, "-vehicles", "1000", "-tokens", "10")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -48,7 +48,7 @@ func compareSizes(ctx context.Context, o report.Options, f *field, generator int
 	for i, s := range sizes {
 		o.Logf("filling a table: %s", s)
 		targets := filepath.Join(f.dir, fmt.Sprintf("targets-%d", i))
-		p, err := f.startSelf(s.String(), targets, "table", "-targets", targets,
+		p, err := f.startSelf(ctx, s.String(), targets, "table", "-targets", targets,
 			"-vehicles", fmt.Sprint(s.vehicles), "-tokens", fmt.Sprint(s.tokens))
 		if err != nil {
 			return err

@@ -298,16 +298,7 @@ func (d *Document) scalePage() (string, error) {
 		"value":  func(subject, name string) float64 { return l.find(scalePart, subject, name).Value },
 		"other":  func(part, subject, name string) float64 { return l.find(part, subject, name).Value },
 		"measured": func() string {
-			return list(d.figures(func(f *Figure) bool { return f.Part == scalePart && f.Subject != "limits" && !ofPartitions(f) }))
-		},
-		"partitions": func() string { return tables(d.figures(ofPartitions)) },
-		"most": func() (most float64) { // partitions that were tried
-			for _, f := range d.figures(ofPartitions) {
-				if n, err := strconv.ParseFloat(strings.Fields(f.Subject)[0], 64); err == nil {
-					most = max(most, n)
-				}
-			}
-			return most
+			return list(d.figures(func(f *Figure) bool { return f.Part == scalePart && f.Subject != "limits" }))
 		},
 	}
 	page, err := d.render("scale.md.tmpl", data, funcs)
@@ -316,11 +307,6 @@ func (d *Document) scalePage() (string, error) {
 		page = "# How far it goes\n\nNot worked out yet. These figures are lacking; `make bench` measures them:\n\n- " + strings.Join(slices.Compact(l.lacking), "\n- ") + "\n"
 	}
 	return page, err
-}
-
-// ofPartitions says whether a figure is of the table with numbers of partitions.
-func ofPartitions(f *Figure) bool {
-	return f.Part == scalePart && strings.HasSuffix(f.Subject, " partitions") && f.Subject[0] <= '9'
 }
 
 // sortedByCars sorts the rows of a table that begin with a number of cars.

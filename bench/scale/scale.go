@@ -33,26 +33,23 @@ const (
 
 // plan is how much is measured.
 type plan struct {
-	cars       int           // of the slice
-	first      time.Duration // in which they report for the first time
-	steady     time.Duration // its measurement at the full rate
-	slow       time.Duration // each measurement of less
-	feeds      int           // added
-	spread     int           // partitions, of the same load once more
-	subjects   int           // vehicles in one stream
-	partitions []int
-	load       float64 // samples a second over all partitions; so few that the servers keep up
-	messages   time.Duration
-	deeds      int
+	cars     int           // of the slice
+	first    time.Duration // in which they report for the first time
+	steady   time.Duration // its measurement at the full rate
+	slow     time.Duration // each measurement of less
+	feeds    int           // added
+	spread   int           // partitions, of the same load once more
+	subjects int           // vehicles in one stream
+	deeds    int
 }
 
 func planFor(o report.Options) plan {
 	if o.Quick {
-		return plan{cars: 20_000, first: time.Second, steady: 2 * time.Second, slow: time.Second, feeds: 2, spread: 4, subjects: 20_000, partitions: []int{8}, load: 100, messages: 500 * time.Millisecond, deeds: 10}
+		return plan{cars: 20_000, first: time.Second, steady: 2 * time.Second, slow: time.Second, feeds: 2, spread: 4, subjects: 20_000, deeds: 10}
 	}
 	return plan{
 		cars: fleetCars / fleetParts, first: reportEvery, steady: time.Minute, slow: 6 * time.Second, feeds: 8, spread: 32,
-		subjects: 1_000_000, partitions: []int{4, 64, 256, 1024, mostPartitions}, load: 200, messages: 3 * time.Second, deeds: 100,
+		subjects: 1_000_000, deeds: 100,
 	}
 }
 
@@ -75,8 +72,6 @@ func Run(ctx context.Context, o report.Options, r *report.Results) error {
 		{"a slice of a large fleet", b.slice},
 		{"the slice over more partitions", b.spread},
 		{"many vehicles in one stream", b.subjects},
-		{"small messages in one stream", b.messages},
-		{"many partitions", b.partitions},
 	}
 	if o.Quick {
 		return b.on(ctx, steps...) // servers take seconds to choose a leader

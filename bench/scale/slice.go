@@ -310,3 +310,13 @@ func (b *bench) deeds(ctx context.Context, r *rig) error {
 	b.figure("records", "bytes of audit a deed", (after[2]-before[2])/float64(2*n), "B", "nothing of it is ever removed")
 	return nil
 }
+
+// pause waits. What is measured meanwhile is what costs without any work.
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}
