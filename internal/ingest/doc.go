@@ -19,8 +19,7 @@
 // not a reading and is refused. A list of trouble codes has at most 255. Time is
 // RFC 3339 or Unix milliseconds (a fraction of a millisecond is dropped), at
 // most 30 s ahead of our clock and not before the year 2000, which is what Unix
-// seconds sent by mistake look like. A leap second, :60, counts as the start of
-// the second after it.
+// seconds sent by mistake look like.
 // A sample is refused whole: one impossible value makes the others doubtful.
 //
 // # Memory

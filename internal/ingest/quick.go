@@ -314,3 +314,5 @@ func (q *quick) codes(d *Decoder) []vehicle.TroubleCode {
 	// The sample gets no more than it needs: it may wait long to be stored.
 	return slices.Clone(d.codes[:n])
 }
+
+func isDigit(c byte) bool { return c >= '0' && c <= '9' }

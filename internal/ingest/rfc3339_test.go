@@ -1,7 +1,7 @@
 package ingest
 
 import (
-	"strings"
+	"regexp"
 	"testing"
 	"time"
 
@@ -11,9 +11,8 @@ import (
 func TestRFC3339(t *testing.T) {
 	for in, wants := range map[string]string{ // "" means refused
 		"2026-11-20T04:00:00Z":            "2026-11-20T04:00:00.000Z",
-		"2026-11-20t04:00:00z":            "2026-11-20T04:00:00.000Z",
 		"2026-11-20T04:00:00.5Z":          "2026-11-20T04:00:00.500Z",
-		"2026-11-20T04:00:00.1239999999z": "2026-11-20T04:00:00.123Z",
+		"2026-11-20T04:00:00.1239999999Z": "2026-11-20T04:00:00.123Z",
 		"2026-11-20T04:00:00.999999Z":     "2026-11-20T04:00:00.999Z",
 		"2026-11-20T23:59:59+23:59":       "2026-11-20T00:00:59.000Z",
 		"2026-11-20T00:00:00-23:59":       "2026-11-20T23:59:00.000Z",
@@ -21,17 +20,10 @@ func TestRFC3339(t *testing.T) {
 		"2024-02-29T00:00:00Z":            "2024-02-29T00:00:00.000Z",
 		"0000-01-01T00:00:00Z":            "0000-01-01T00:00:00.000Z",
 		"9999-12-31T23:59:59Z":            "9999-12-31T23:59:59.000Z",
-		// Leap seconds; the third is an example of RFC 3339.
-		"2016-12-31T23:59:60Z":      "2017-01-01T00:00:00.000Z",
-		"2016-12-31t23:59:60.75z":   "2017-01-01T00:00:00.000Z",
-		"1990-12-31T15:59:60-08:00": "1991-01-01T00:00:00.000Z",
-		"2017-01-01T05:29:60+05:30": "2017-01-01T00:00:00.000Z",
-		"2015-06-30T23:59:60Z":      "2015-07-01T00:00:00.000Z",
 
-		"2016-12-30T23:59:60Z":       "", // not a month's last day
-		"2016-12-31T22:59:60Z":       "",
-		"2016-12-31T23:58:60Z":       "",
-		"2016-12-31T23:59:60+01:00":  "",
+		"2026-11-20t04:00:00Z":       "",
+		"2026-11-20T04:00:00z":       "",
+		"2016-12-31T23:59:60Z":       "", // a leap second
 		"2016-12-31T23:59:61Z":       "",
 		"2026-11-20T04:00:00,5Z":     "",
 		"2026-11-20T04:00:00.Z":      "",
@@ -73,33 +65,23 @@ func TestRFC3339(t *testing.T) {
 	}
 }
 
-// FuzzRFC3339: what is accepted is what the standard library reads, once the
-// letters are upper case, except for leap seconds. What it writes is accepted,
-// except for offsets of a day and more.
+// FuzzRFC3339: what is accepted is the grammar of RFC 3339 and a day of the calendar.
 func FuzzRFC3339(f *testing.F) {
 	for _, s := range []string{
-		"2026-11-20T04:00:00.250Z", "2026-11-20t04:00:00z", "2016-12-31T23:59:60Z",
-		"1990-12-31T15:59:60.5-08:00", "2026-11-20T04:00:00,5Z", "2026-11-20T04:00:00+24:00",
+		"2026-11-20T04:00:00.250Z", "2026-11-20t04:00:00z", "2016-12-31T23:59:60Z", "2026-11-20T04:00:00.5-08:00",
+		"2026-11-20T04:00:00,5Z", "2026-11-20T04:00:00+24:00", "2026-11-20T4:00:00Z", "2026-11-20T04:00:00-00:00",
 	} {
 		f.Add([]byte(s))
 	}
+	grammar := regexp.MustCompile(`^\d{4}-\d\d-\d\dT([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d+)?(Z|[+-]([01]\d|2[0-3]):[0-5]\d)$`)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		at, ok := parseRFC3339(b)
-		s := strings.ToUpper(string(b))
-		if ok && s[17:19] == "60" {
-			if at%1000 != 0 {
-				t.Fatalf("%q is in the middle of a second: %d", b, at)
-			}
-			return
+		want, err := time.Parse(time.RFC3339, string(b))
+		if exact := err == nil && grammar.Match(b); ok != exact {
+			t.Fatalf("%q: accepted %t, want %t", b, ok, exact)
 		}
-		want, err := time.Parse(time.RFC3339, s)
-		switch {
-		case ok && err != nil:
-			t.Fatalf("%q is accepted; the standard library says %v", b, err)
-		case ok && at != vehicle.At(want):
+		if ok && at != vehicle.At(want) {
 			t.Fatalf("%q: %v, want %v", b, at.Time(), want)
-		case !ok && err == nil && want.Format(time.RFC3339) == s && !strings.HasPrefix(s[20:], "24:"):
-			t.Fatalf("%q is refused", b)
 		}
 	})
 }
