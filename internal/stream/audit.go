@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -11,6 +12,10 @@ import (
 )
 
 const auditSubject = "audit.event"
+
+// replicaPause is how long AuditPage waits before it asks again for an event that the
+// answering replica does not have yet.
+const replicaPause = 20 * time.Millisecond
 
 // Audit stores one event. When it returns nil the event is on disk.
 func (k *Keeper) Audit(ctx context.Context, ev access.Event) error {
@@ -41,7 +46,17 @@ func (k *Keeper) AuditPage(ctx context.Context, before uint64, limit int) (event
 	for ; seq >= first && len(events) < limit; seq-- {
 		m, err := s.GetMsg(ctx, seq)
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
-			continue
+			if state.NumDeleted > 0 { // somebody deleted it by hand
+				continue
+			}
+			// The replica that answered lags behind the leader.
+			select {
+			case <-time.After(replicaPause):
+				seq++
+				continue
+			case <-ctx.Done():
+				return nil, 0, ctx.Err()
+			}
 		}
 		if err != nil {
 			return nil, 0, err
