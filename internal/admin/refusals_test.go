@@ -35,7 +35,7 @@ func TestBadRequests(t *testing.T) {
 		{"POST", "/v1/tokens", `{"developer":"Ada","vehicles":7}`, 400, "a list of vids is needed"},
 		{"POST", "/v1/tokens", `{"developer":"Ada","vehicles":["A",7]}`, 400, "vid 2 of a list is no string"},
 		{"POST", "/v1/tokens", `{"developer":"Ada","vehicles":["A",""]}`, 400, "vid 2 of a list: a vid must not be empty"},
-		{"POST", "/v1/tokens", `{"developer":"Ada","vehicles":["` + strings.Repeat("A", 257) + `"]}`, 400, "more than 256 characters"},
+		{"POST", "/v1/tokens", `{"developer":"Ada","vehicles":["` + strings.Repeat("A", 257) + `"]}`, 400, "at most 256 characters"},
 		{"POST", "/v1/tokens", `{"developer":"Ada\n","vehicles":"all"}`, 400, "printable"},
 		{"POST", "/v1/tokens", `{` + ok + `,"operations":[]}`, 400, "at least one operation"},
 		{"POST", "/v1/tokens", `{` + ok + `,"operations":["cst_oops"]}`, 400, "no such operation"},
