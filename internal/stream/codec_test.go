@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"carstate/internal/road"
+	"carstate/internal/road/roadtest"
 	"carstate/internal/vehicle"
 )
 
@@ -141,7 +142,7 @@ func anyWay(t *rapid.T) (w vehicle.Way, r vehicle.RoadAround) {
 
 // A car that sends no positions pays next to nothing for the roads of others.
 func TestStateWithoutPositions(t *testing.T) {
-	s := drivenState(t)
+	s := roadtest.State(t)
 	all := len(appendState(nil, &s))
 	s.Way, s.Road = vehicle.Way{}, vehicle.RoadAround{}
 	none := len(appendState(nil, &s))
@@ -265,6 +266,25 @@ func FuzzDecodeState(f *testing.F) {
 				t.Error(err)
 			}
 		})
+	})
+}
+
+// FuzzUnseal: what was not sealed for a subject does not open, and what was does.
+func FuzzUnseal(f *testing.F) {
+	f.Add("state.0.CARA", seal("state.0.CARA", []byte{0, 'x'}))
+	f.Add("state.0.CARB", seal("state.0.CARA", []byte{0, 'x'}))
+	f.Add("", []byte{})
+	f.Fuzz(func(t *testing.T, subject string, sealed []byte) {
+		body, err := unseal(subject, sealed)
+		if err != nil {
+			if !errors.Is(err, errDamaged) && !errors.Is(err, errNewer) {
+				t.Error(err)
+			}
+			return
+		}
+		if again := seal(subject, append([]byte{sealed[0]}, body...)); string(again) != string(sealed) {
+			t.Errorf("%x opened, and is sealed as %x", sealed, again)
+		}
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"carstate/internal/road/roadtest"
 	"carstate/internal/vehicle"
 )
 
@@ -16,7 +17,7 @@ import (
 func TestDescriptionWithoutChecksum(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	want := map[vehicle.ID]vehicle.State{"car": drivenState(t)}
+	want := map[vehicle.ID]vehicle.State{"car": roadtest.State(t)}
 	e := storedStates(t, dir, want)
 	if err := e.Close(); err != nil {
 		t.Fatal(err)

@@ -46,14 +46,6 @@ type vidKeysRecord struct {
 
 const vidKeyBytes = 32
 
-// markerBody is the body of the record that replaces the state of a forgotten
-// vehicle. No state is empty.
-var markerBody []byte
-
-func sealMarker(subject string) []byte { return seal(subject, append([]byte{0}, markerBody...)) }
-
-func isMarker(body []byte) bool { return len(body) == len(markerBody) }
-
 // loadVIDKeys reads the keys of this installation; the first node to start makes
 // them.
 func (e *Engine) loadVIDKeys(ctx context.Context) error {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"carstate/internal/road/roadtest"
 	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
@@ -94,7 +95,7 @@ func TestAnswersAreReadFromTheBlocks(t *testing.T) {
 	// Two blocks of 8 MiB, with old and new states of a vehicle in different ones
 	// and in the same.
 	const batch = 999
-	driven := drivenState(t)
+	driven := roadtest.State(t)
 	want := make(map[vehicle.ID]foundAnswer)
 	for n := range 10 {
 		states := make(map[vehicle.ID]vehicle.State)
@@ -152,7 +153,7 @@ func storedStates(t *testing.T, dir string, states map[vehicle.ID]vehicle.State)
 func TestPreloadedCopyIsCurrent(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	e := storedStates(t, dir, map[vehicle.ID]vehicle.State{"car": drivenState(t)})
+	e := storedStates(t, dir, map[vehicle.ID]vehicle.State{"car": roadtest.State(t)})
 	if err := e.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -175,9 +176,9 @@ func TestPreloadedCopyIsCurrent(t *testing.T) {
 func TestRemovedStatesAreNotRead(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	want := map[vehicle.ID]vehicle.State{"stays": drivenState(t), "stays2": {Time: 5}}
+	want := map[vehicle.ID]vehicle.State{"stays": roadtest.State(t), "stays2": {Time: 5}}
 	states := maps.Clone(want)
-	states["goes"] = drivenState(t)
+	states["goes"] = roadtest.State(t)
 	e := storedStates(t, dir, states)
 	s, err := e.js.Stream(t.Context(), States)
 	if err != nil {
@@ -201,7 +202,7 @@ func TestRemovedStatesAreNotRead(t *testing.T) {
 // What cannot be judged from the blocks alone is left to the feed.
 func TestPreloadIsUnsure(t *testing.T) {
 	t.Parallel()
-	state := drivenState(t)
+	state := roadtest.State(t)
 	sealed := func(subject string, version byte) storedRecord {
 		record := appendState([]byte{0}, &state)
 		record = seal(subject, record)

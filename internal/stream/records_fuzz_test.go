@@ -53,25 +53,6 @@ func FuzzRecords(f *testing.F) {
 	})
 }
 
-// FuzzUnseal: what was not sealed for a subject does not open, and what was does.
-func FuzzUnseal(f *testing.F) {
-	f.Add("state.0.CARA", seal("state.0.CARA", []byte{0, 'x'}))
-	f.Add("state.0.CARB", seal("state.0.CARA", []byte{0, 'x'}))
-	f.Add("", []byte{})
-	f.Fuzz(func(t *testing.T, subject string, sealed []byte) {
-		body, err := unseal(subject, sealed)
-		if err != nil {
-			if !errors.Is(err, errDamaged) && !errors.Is(err, errNewer) {
-				t.Error(err)
-			}
-			return
-		}
-		if again := seal(subject, append([]byte{sealed[0]}, body...)); string(again) != string(sealed) {
-			t.Errorf("%x opened, and is sealed as %x", sealed, again)
-		}
-	})
-}
-
 // FuzzBlock reads blocks of the engine's files: whatever stands in one, reading
 // ends within it.
 func FuzzBlock(f *testing.F) {

@@ -4,60 +4,14 @@ import (
 	"bytes"
 	"encoding/json"
 	"flag"
-	"math"
 	"os"
 	"testing"
 
 	"pgregory.net/rapid"
 
-	"carstate/internal/road"
+	"carstate/internal/road/roadtest"
 	"carstate/internal/vehicle"
 )
-
-// drivenState is the state of a car that has driven north for ten minutes and reports
-// every signal once a second: about the most that there is to store.
-func drivenState(t testing.TB) vehicle.State {
-	t.Helper()
-	var s vehicle.State
-	var roads road.Map
-	for i := range 600 {
-		x := vehicle.Sample{Vehicle: "carA", Time: vehicle.UnixMilli(1_795_000_000_000 + int64(i)*1000)}
-		pedal := 50 + 45*math.Sin(float64(i)/7)
-		for g := range vehicle.Signal(vehicle.NumSignals) {
-			var err error
-			switch g {
-			case vehicle.Speed, vehicle.OBDSpeed:
-				err = x.Set(g, pedal/2)
-			case vehicle.EngineSpeed:
-				err = x.Set(g, 800+30*pedal)
-			case vehicle.FreeFlowSpeed:
-				err = x.Set(g, 50)
-			case vehicle.CurrentLatitude:
-				err = x.Set(g, 44.5+float64(i)*1e-4)
-			case vehicle.CurrentLongitude:
-				err = x.Set(g, 11.34)
-			case vehicle.CurrentHeading, vehicle.CurrentAccuracy:
-				err = x.Set(g, 1)
-			case vehicle.MILOn:
-				err = x.Set(g, 0)
-			case vehicle.DTCList:
-				err = x.SetCodes(nil)
-			case vehicle.LowVoltageSystemState:
-				err = x.SetIgnition(vehicle.IgnitionOn)
-			default:
-				err = x.Set(g, pedal*0.8+float64(g))
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
-		s = roads.Observe(s, x)
-	}
-	if s.Way.Count == 0 || s.Road == (vehicle.RoadAround{}) {
-		t.Fatalf("the car has no way: %+v", s)
-	}
-	return s
-}
 
 // The layout of a type in memory comes to the bytes that encoding/binary makes,
 // and back, gaps between fields or not.
@@ -78,7 +32,7 @@ func TestLayoutIsEncodingBinary(t *testing.T) {
 		E float32
 		F bool
 	}{{1, 2.5, true}, {3, -4, false}, {5, 6, true}}, -7, true})
-	s := drivenState(t)
+	s := roadtest.State(t)
 	checkLayout(t, s.Traffic)
 	checkLayout(t, s.ThrottleMemory)
 	checkLayout(t, s.Way)
@@ -147,7 +101,7 @@ func TestStateOfThisVersion(t *testing.T) {
 		State  vehicle.State `json:"state"`
 	}
 	if *updateGolden {
-		golden.State = drivenState(t)
+		golden.State = roadtest.State(t)
 		golden.State.FaultCode = vehicle.TroubleCode{'P', '0', '1', '2', '0'}
 		golden.Packed = appendState(nil, &golden.State)
 		text, err := json.Marshal(golden)
@@ -172,7 +126,7 @@ func TestStateOfThisVersion(t *testing.T) {
 }
 
 func BenchmarkAppendState(b *testing.B) {
-	s := drivenState(b)
+	s := roadtest.State(b)
 	var packed []byte
 	b.ReportAllocs()
 	for b.Loop() {
@@ -183,7 +137,7 @@ func BenchmarkAppendState(b *testing.B) {
 
 // BenchmarkSealState is what derive pays for each state that it stores.
 func BenchmarkSealState(b *testing.B) {
-	s := drivenState(b)
+	s := roadtest.State(b)
 	b.ReportAllocs()
 	for b.Loop() {
 		seal("state.0.NHeN4UqVsohGS55I7LBdh", appendState([]byte{0}, &s))
@@ -191,7 +145,7 @@ func BenchmarkSealState(b *testing.B) {
 }
 
 func BenchmarkDecodeState(b *testing.B) {
-	s := drivenState(b)
+	s := roadtest.State(b)
 	packed := appendState(nil, &s)
 	b.ReportAllocs()
 	for b.Loop() {
@@ -203,7 +157,7 @@ func BenchmarkDecodeState(b *testing.B) {
 
 // BenchmarkVerdicts is what a feed pays after decoding.
 func BenchmarkVerdicts(b *testing.B) {
-	s := drivenState(b)
+	s := roadtest.State(b)
 	b.ReportAllocs()
 	for b.Loop() {
 		s.Driving()

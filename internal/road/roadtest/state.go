@@ -1,0 +1,54 @@
+package roadtest
+
+import (
+	"math"
+	"testing"
+
+	"carstate/internal/road"
+	"carstate/internal/vehicle"
+)
+
+// State is the state of a car that has driven north for ten minutes and reports
+// every signal once a second: about the most that there is to store.
+func State(t testing.TB) vehicle.State {
+	t.Helper()
+	var s vehicle.State
+	var roads road.Map
+	for i := range 600 {
+		x := vehicle.Sample{Vehicle: "carA", Time: vehicle.UnixMilli(1_795_000_000_000 + int64(i)*1000)}
+		pedal := 50 + 45*math.Sin(float64(i)/7)
+		for g := range vehicle.Signal(vehicle.NumSignals) {
+			var err error
+			switch g {
+			case vehicle.Speed, vehicle.OBDSpeed:
+				err = x.Set(g, pedal/2)
+			case vehicle.EngineSpeed:
+				err = x.Set(g, 800+30*pedal)
+			case vehicle.FreeFlowSpeed:
+				err = x.Set(g, 50)
+			case vehicle.CurrentLatitude:
+				err = x.Set(g, 44.5+float64(i)*1e-4)
+			case vehicle.CurrentLongitude:
+				err = x.Set(g, 11.34)
+			case vehicle.CurrentHeading, vehicle.CurrentAccuracy:
+				err = x.Set(g, 1)
+			case vehicle.MILOn:
+				err = x.Set(g, 0)
+			case vehicle.DTCList:
+				err = x.SetCodes(nil)
+			case vehicle.LowVoltageSystemState:
+				err = x.SetIgnition(vehicle.IgnitionOn)
+			default:
+				err = x.Set(g, pedal*0.8+float64(g))
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		s = roads.Observe(s, x)
+	}
+	if s.Way.Count == 0 || s.Road == (vehicle.RoadAround{}) {
+		t.Fatalf("the car has no way: %+v", s)
+	}
+	return s
+}
