@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"carstate/internal/store/codec"
 	"carstate/internal/stream"
 	"carstate/internal/vehicle"
 )
@@ -105,7 +106,7 @@ func openStore(ctx context.Context, c stream.Config) (_ *store, err error) {
 
 // put stores the state of a vehicle, the nth that it has, with a batch.
 func (s *store) put(ctx context.Context, i, n int) error {
-	p := stream.PartitionOf(VID(i), len(s.partitions))
+	p := codec.PartitionOf(VID(i), len(s.partitions))
 	s.waiting[p][VID(i)] = s.states[(i+n)%len(s.states)]
 	if len(s.waiting[p]) < stream.BatchStates {
 		return nil

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"carstate/internal/derive"
+	"carstate/internal/store/codec"
 	"carstate/internal/stream"
 	"carstate/internal/stream/streamtest"
 	"carstate/internal/vehicle"
@@ -377,7 +378,7 @@ func carsOf(sender int) (ids []vehicle.ID) {
 	for p := sender; p < ownedPartitions; p += knownSenders {
 		for i := 0; ; i++ {
 			id := vehicle.ID(fmt.Sprintf("w%dcar%dx%d", sender, p, i))
-			if stream.PartitionOf(id, ownedPartitions) == p {
+			if codec.PartitionOf(id, ownedPartitions) == p {
 				ids = append(ids, id)
 				break
 			}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"carstate/internal/store/codec"
 	"carstate/internal/ticks"
 )
 
@@ -93,7 +94,7 @@ func (e *Engine) watchBacklog(ctx context.Context) {
 // firstCommit asks the stream's leader for a partition's first commit at or
 // after a sequence; nil if there is none.
 func firstCommit(ctx context.Context, s jetstream.Stream, p int, from uint64) (*jetstream.RawStreamMsg, error) {
-	m, err := s.GetMsg(ctx, max(from, 1), jetstream.WithGetMsgSubject(telemetrySubject(p)))
+	m, err := s.GetMsg(ctx, max(from, 1), jetstream.WithGetMsgSubject(codec.TelemetrySubject(p)))
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return nil, nil
 	}
@@ -107,24 +108,24 @@ func (e *Engine) readCursors(ctx context.Context) ([]cursor, error) {
 	cursors := make([]cursor, e.partitions)
 	subjects := make([]string, e.partitions)
 	for p := range subjects {
-		subjects[p] = cursorSubject(p)
+		subjects[p] = codec.CursorSubject(p)
 	}
 	for part := range slices.Chunk(subjects, MaxLoad) {
 		// There is always an answer, because the heartbeat is there.
-		part = append(slices.Clip(part), heartbeatSubject(States))
+		part = append(slices.Clip(part), codec.HeartbeatSubject(States))
 		records, err := e.awaitRecords(ctx, States, part, e.newest[States].Load())
 		if err != nil {
 			return nil, fmt.Errorf("the engine cannot be asked for the cursors: %w", err)
 		}
 		for _, m := range records {
 			subject := m.Header.Get("Nats-Subject")
-			p, ok := partitionOfCursor(subject)
+			p, ok := codec.PartitionOfCursor(subject)
 			if !ok || p >= len(cursors) {
 				continue
 			}
-			body, err := unseal(subject, m.Data)
+			body, err := codec.Unseal(subject, m.Data)
 			if err == nil && json.Unmarshal(body, &cursors[p]) != nil {
-				err = fmt.Errorf("%w: the cursor of partition %d", errDamaged, p)
+				err = fmt.Errorf("%w: the cursor of partition %d", codec.ErrDamaged, p)
 			}
 			if err != nil {
 				return nil, err

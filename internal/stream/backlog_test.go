@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"carstate/internal/store/codec"
 	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
@@ -188,7 +189,7 @@ func TestTrimWithSeveralPartitions(t *testing.T) {
 	ids := make([]string, 2)
 	for i := 0; ids[0] == "" || ids[1] == ""; i++ {
 		id := fmt.Sprintf("car%d", i)
-		ids[PartitionOf(vehicle.ID(id), 2)] = id
+		ids[codec.PartitionOf(vehicle.ID(id), 2)] = id
 	}
 	for at := range int64(5) {
 		for _, id := range ids {
@@ -285,7 +286,7 @@ func TestBacklogOfManyPartitions(t *testing.T) {
 		t.Errorf("at rest, one look takes %d questions", n)
 	}
 	storeSample(t, e, 1) // "car" is in another partition than 0
-	p := PartitionOf("car", partitions)
+	p := codec.PartitionOf("car", partitions)
 	if n := asked(); n > partitions/4 {
 		t.Errorf("with a sample that waits, one look takes %d questions", n)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"carstate/internal/access"
 	"carstate/internal/road"
+	"carstate/internal/store/codec"
 	"carstate/internal/vehicle"
 )
 
@@ -23,7 +24,7 @@ var backedUp = []struct {
 	stream   string
 	subjects []string
 }{
-	{Sources, []string{vidKeysSubject, "tombstone.*", "source.*", "sourceset.*.*", "operator.*"}},
+	{Sources, []string{codec.VIDKeysSubject, "tombstone.*", "source.*", "sourceset.*.*", "operator.*"}},
 	{Tokens, []string{"token.*", "tokenset.*.*", "tokenuse.*", "tokenuse.*.*"}},
 	{States, []string{"state.*.*"}},
 }
@@ -37,7 +38,7 @@ func (e *Engine) Backup(ctx context.Context, w io.Writer, version string) (recor
 	}
 	for _, part := range backedUp {
 		err := e.readStored(ctx, part.stream, part.subjects, func(r record) error {
-			if strings.HasPrefix(r.subject, "state.") && isMarker(r.body) {
+			if strings.HasPrefix(r.subject, "state.") && codec.IsMarker(r.body) {
 				return nil // it would name who is forgotten
 			}
 			return b.add(r.subject, r.sealed)
@@ -110,7 +111,7 @@ func (e *Engine) readTail(ctx context.Context, stream string, made time.Time, ne
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case errors.Is(err, errDamaged), errors.Is(err, errNewer), errors.Is(err, ErrReplaced):
+		case errors.Is(err, codec.ErrDamaged), errors.Is(err, codec.ErrNewer), errors.Is(err, ErrReplaced):
 			e.fail(err)
 			return err
 		}
@@ -177,7 +178,7 @@ func (e *Engine) recordsFrom(ctx context.Context, stream string, next uint64, ti
 	for _, m := range messages {
 		r := record{subject: m.Header.Get("Nats-Subject"), sealed: m.Data}
 		if r.seq, err = strconv.ParseUint(m.Header.Get("Nats-Sequence"), 10, 64); err == nil {
-			r.body, err = unseal(r.subject, m.Data)
+			r.body, err = codec.Unseal(r.subject, m.Data)
 		}
 		if err != nil {
 			return nil, false, fmt.Errorf("%s: record %s: %w", stream, m.Header.Get("Nats-Sequence"), err)
@@ -215,7 +216,7 @@ func CheckBackup(r io.Reader) (access.BackupInfo, error) {
 
 // namesOf has the kinds of records, and how many names follow the kind in a subject.
 var namesOf = map[string]struct{ least, most int }{
-	vidKeysSubject: {0, 0}, "tombstone": {1, 1}, "source": {1, 1}, "operator": {1, 1}, "token": {1, 1},
+	codec.VIDKeysSubject: {0, 0}, "tombstone": {1, 1}, "source": {1, 1}, "operator": {1, 1}, "token": {1, 1},
 	"sourceset": {2, 2}, "tokenset": {2, 2}, "tokenuse": {1, 2}, "state": {2, 2}, "road": {1, 1},
 }
 
@@ -257,7 +258,7 @@ func checkRecord(kind, rest string, body []byte, parts map[string]setsSeen) (err
 	owner := rest // what the record itself says of its name
 	switch kind {
 	case "state":
-		_, err = decodeState(body)
+		_, err = codec.DecodeState(body)
 	case "road":
 		var tile road.Tile
 		if tile, err = road.ParseTile(rest); err == nil {
@@ -267,7 +268,7 @@ func checkRecord(kind, rest string, body []byte, parts map[string]setsSeen) (err
 		var t access.Tombstone
 		t, err = decodeTombstone(body)
 		owner = t.Vehicle.String()
-	case vidKeysSubject:
+	case codec.VIDKeysSubject:
 		_, err = decodeVIDKeys(body)
 	case "token":
 		var t tokenRecord
@@ -296,13 +297,13 @@ func checkRecord(kind, rest string, body []byte, parts map[string]setsSeen) (err
 		}
 	}
 	if owner != rest || !validNames(kind, rest) {
-		err = cmp.Or(err, errDamaged)
+		err = cmp.Or(err, codec.ErrDamaged)
 	}
 	if granted.Sets > 0 && parts[kind+"set"+rest] != (setsSeen{granted.Set, granted.Sets}) {
-		err = errDamaged
+		err = codec.ErrDamaged
 	}
 	switch {
-	case errors.Is(err, errNewer):
+	case errors.Is(err, codec.ErrNewer):
 		return fmt.Errorf("%w (%w)", errNewerBackup, err)
 	case err != nil:
 		return errTornBackup

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"carstate/internal/access"
+	"carstate/internal/store/codec"
 	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
@@ -257,10 +258,10 @@ func TestBadBackups(t *testing.T) {
 		var b bytes.Buffer
 		w := newBackupWriter(&b)
 		subject := kind + ".0.X"
-		record := seal(subject, []byte{0, '{', '}'})
+		record := codec.Seal(subject, []byte{0, '{', '}'})
 		record[0]++ // as a later version would, with its checksum
 		record = record[:len(record)-4]
-		record = binary.LittleEndian.AppendUint32(record, checksum(subject, record))
+		record = binary.LittleEndian.AppendUint32(record, codec.Checksum(subject, record))
 		if err := errors.Join(w.begin(backupHeader{Version: "v9"}), w.add(subject, record), w.end()); err != nil {
 			t.Fatal(err)
 		}
@@ -308,7 +309,7 @@ func TestBadBackups(t *testing.T) {
 		w := newBackupWriter(&b)
 		record, err := sealJSON(subject, v)
 		if state, ok := v.(vehicle.State); ok {
-			record = seal(subject, appendState([]byte{0}, &state))
+			record = codec.Seal(subject, codec.AppendState([]byte{0}, &state))
 		}
 		if err := errors.Join(err, w.begin(backupHeader{Version: "v9"}), w.add(subject, record), w.end()); err != nil {
 			t.Fatal(err)
@@ -421,7 +422,7 @@ func FuzzCheckBackup(f *testing.F) {
 		var b bytes.Buffer
 		w := newBackupWriter(&b)
 		s := vehicle.Observe(vehicle.State{}, speedSample("X", 1000))
-		state := seal("state.0.X", appendState([]byte{0}, &s))
+		state := codec.Seal("state.0.X", codec.AppendState([]byte{0}, &s))
 		if err := errors.Join(w.begin(backupHeader{Version: "v9"}), w.add("state.0.X", state), w.end()); err != nil {
 			f.Fatal(err)
 		}
@@ -451,7 +452,7 @@ func TestBackupWithoutMalformedRoads(t *testing.T) {
 	if _, err := tileOfRoad(subject); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := n.storeBatch(t.Context(), Roads, []write{{subject: subject, record: seal(subject, []byte("\x00no profile"))}}); err != nil {
+	if _, err := n.storeBatch(t.Context(), Roads, []write{{subject: subject, record: codec.Seal(subject, []byte("\x00no profile"))}}); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())

@@ -12,6 +12,8 @@ import (
 	"hash/crc32"
 	"io"
 	"time"
+
+	"carstate/internal/store/codec"
 )
 
 // A backup is a file of
@@ -174,9 +176,9 @@ func (b *backupReader) next() (record, error) {
 	}
 	end := at + int(length)
 	subject, sealed := string(frame[at:end]), frame[end:]
-	body, err := unseal(subject, sealed)
+	body, err := codec.Unseal(subject, sealed)
 	switch {
-	case errors.Is(err, errNewer):
+	case errors.Is(err, codec.ErrNewer):
 		return record{}, fmt.Errorf("%w (%w)", errNewerBackup, err)
 	case err != nil:
 		return record{}, errTornBackup

@@ -16,6 +16,8 @@ import (
 	"strings"
 
 	"github.com/minio/highwayhash"
+
+	"carstate/internal/store/codec"
 )
 
 // The server does not refuse a damaged store. After a clean stop it trusts its
@@ -89,7 +91,7 @@ func checkBlocks(ctx context.Context, dir string, tolerated tornWrites, p *prelo
 			if err != nil {
 				return f, unusableDir(dir, "read", fmt.Sprintf("block %d of stream %s", n, stream), err)
 			}
-			heartbeat := heartbeatSubject(stream)
+			heartbeat := codec.HeartbeatSubject(stream)
 			visit := func(r storedRecord) {
 				if string(r.subject) == heartbeat && !r.erased {
 					w.witness(r)
@@ -209,8 +211,8 @@ func (b *block) record(at int) (storedRecord, bool) {
 	erased := seq&erasedBits != 0
 	if !erased {
 		// The server's hash leaves out the length of the headers.
-		switch _, err := unseal(string(text), payload); {
-		case errors.Is(err, errNewer):
+		switch _, err := codec.Unseal(string(text), payload); {
+		case errors.Is(err, codec.ErrNewer):
 			b.newer = err
 		case err != nil:
 			return storedRecord{}, false

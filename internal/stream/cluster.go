@@ -13,6 +13,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"carstate/internal/store/codec"
 )
 
 // leastServer is the oldest nats-server that keeps what it acknowledges: before,
@@ -160,7 +162,7 @@ func asDenial(err error) (denial, bool) {
 const flowProbe = "$JS.FC.probe"
 
 // sharedProbe is what a node tells of roads that tells nothing.
-var sharedProbe = seal(sharedSubject("probe"), []byte{0})
+var sharedProbe = codec.Seal(sharedSubject("probe"), []byte{0})
 
 // probeRights finds out whether the account may do all that is needed later, by
 // requests that change nothing: records for a stream of another name, the removal
@@ -206,7 +208,7 @@ func (e *Engine) probeRights(ctx context.Context, configs []jetstream.StreamConf
 		}
 	}
 	for _, name := range []string{Telemetry, States, Tokens} {
-		question("$JS.API.STREAM.PURGE."+name, map[string]any{"filter": heartbeatSubject("probe")}) // nobody's
+		question("$JS.API.STREAM.PURGE."+name, map[string]any{"filter": codec.HeartbeatSubject("probe")}) // nobody's
 	}
 	for _, name := range append([]string{Audit, Roads}, fedStreams...) {
 		question("$JS.API.DIRECT.GET."+name, map[string]any{"seq": uint64(1) << 62})

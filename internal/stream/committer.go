@@ -10,6 +10,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
+
+	"carstate/internal/store/codec"
 )
 
 // maxWaitingBytes bounds what waits for one partition's disk.
@@ -30,7 +32,7 @@ type committer struct {
 }
 
 func newCommitter(e *Engine, partition int) *committer {
-	return &committer{e: e, subject: telemetrySubject(partition), wake: make(chan struct{}, 1)}
+	return &committer{e: e, subject: codec.TelemetrySubject(partition), wake: make(chan struct{}, 1)}
 }
 
 // enqueue takes a chunk over; its waiter is told in any case. What follows a
@@ -85,7 +87,7 @@ func (c *committer) run(ctx context.Context) {
 			if samples > 0 {
 				start := time.Now()
 				span, header := c.e.commitSpan(ctx, batch, samples)
-				err = c.store(ctx, seal(c.subject, record), header)
+				err = c.store(ctx, codec.Seal(c.subject, record), header)
 				c.e.metrics.commit(samples, time.Since(start), err)
 				endSpan(span, err)
 			}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"carstate/internal/store/codec"
 	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
@@ -189,7 +190,7 @@ func TestLargeBatches(t *testing.T) {
 // The worst case of one commit stays below the payload limit by arithmetic.
 func TestCommitFitsPayload(t *testing.T) {
 	t.Parallel()
-	if worst := maxCommitBytes + maxSampleBytes + sealBytes; worst > payloadBytes-(4<<10) {
+	if worst := maxCommitBytes + maxSampleBytes + codec.SealBytes; worst > payloadBytes-(4<<10) {
 		t.Errorf("a commit may have %d bytes, which leaves no room for headers in %d", worst, payloadBytes)
 	}
 	e := openOne(t, Config{})

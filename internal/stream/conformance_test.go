@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"carstate/internal/store"
+	"carstate/internal/store/codec"
 	"carstate/internal/stream"
 	"carstate/internal/stream/streamtest"
 	"carstate/internal/testkit"
@@ -142,7 +143,7 @@ func samplesInOrder(t *testing.T, e *stream.Engine) {
 	total := 0
 	want := make([]int, e.Partitions())
 	for w := range writers {
-		want[stream.PartitionOf(vehicle.ID(fmt.Sprintf("car%d", w)), e.Partitions())] += each
+		want[codec.PartitionOf(vehicle.ID(fmt.Sprintf("car%d", w)), e.Partitions())] += each
 	}
 	for p := range e.Partitions() {
 		part, err := e.Take(t.Context(), p, "test")
@@ -170,7 +171,7 @@ func samplesInOrder(t *testing.T, e *stream.Engine) {
 func statesAndCursor(t *testing.T, e *stream.Engine) {
 	ctx := testkit.Context(t)
 	const vid = "carA"
-	p := stream.PartitionOf(vid, e.Partitions())
+	p := codec.PartitionOf(vid, e.Partitions())
 	for i := range 3 {
 		if err := e.Append(ctx, []vehicle.Sample{sample(vid, int64(1000*(i+1)), 50)}); err != nil {
 			t.Fatal(err)
@@ -401,7 +402,7 @@ func cursorsFollow(t *testing.T, e *stream.Engine) {
 	ctx, cancel := context.WithCancel(testkit.Context(t))
 	vid := vehicle.ID("carA")
 	k, _, _ := keeper(t, e)
-	part, err := e.Take(ctx, stream.PartitionOf(vid, e.Partitions()), "test")
+	part, err := e.Take(ctx, codec.PartitionOf(vid, e.Partitions()), "test")
 	if err != nil {
 		t.Fatal(err)
 	}

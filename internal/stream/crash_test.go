@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"carstate/internal/access"
+	"carstate/internal/store/codec"
 	"carstate/internal/stream"
 	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
@@ -180,7 +181,7 @@ func checkAcked(t *testing.T, e *stream.Engine, acked map[vehicle.ID]int64) {
 func vehicleIn(p, partitions int) vehicle.ID {
 	for i := 0; ; i++ {
 		id := vehicle.ID(fmt.Sprintf("marker%d", i))
-		if stream.PartitionOf(id, partitions) == p {
+		if codec.PartitionOf(id, partitions) == p {
 			return id
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"carstate/internal/access"
+	"carstate/internal/store/codec"
 	"carstate/internal/stream"
 	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
@@ -83,7 +84,7 @@ func TestTornTail(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer e.Close()
-			part, err := e.Take(t.Context(), stream.PartitionOf("carA", e.Partitions()), "test")
+			part, err := e.Take(t.Context(), codec.PartitionOf("carA", e.Partitions()), "test")
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"carstate/internal/access"
+	"carstate/internal/store/codec"
 	"carstate/internal/ticks"
 )
 
@@ -185,8 +186,8 @@ func (r *eraser) note(ctx context.Context, stones []access.Tombstone, change fun
 // pad fills a stream until a new block has begun, and returns the sequence of the
 // last padding, which lies in that block.
 func (e *Engine) pad(ctx context.Context, stream string) (end uint64, err error) {
-	subject := paddingSubject(stream)
-	record := seal(subject, make([]byte, paddingBytes))
+	subject := codec.PaddingSubject(stream)
+	record := codec.Seal(subject, make([]byte, paddingBytes))
 	for range paddings {
 		if end, err = e.storeBatch(ctx, stream, []write{{subject: subject, record: record}}); err != nil {
 			return 0, fmt.Errorf("%s cannot be padded: %w", stream, err)
@@ -209,7 +210,7 @@ func (k *Keeper) erase(ctx context.Context) error {
 	streams := map[string][]string{
 		States:  {"state.*.*"},
 		Tokens:  {"token.*", "tokenset.*.*", "tokenuse.*", "tokenuse.*.*"},
-		Sources: {"source.*", "sourceset.*.*", "operator.*", "tombstone.*", vidKeysSubject},
+		Sources: {"source.*", "sourceset.*.*", "operator.*", "tombstone.*", codec.VIDKeysSubject},
 	}
 	for _, stream := range fedStreams {
 		if err := k.e.Alive(); err != nil {
@@ -227,7 +228,7 @@ func (k *Keeper) erase(ctx context.Context) error {
 func (k *Keeper) removeExpired(ctx context.Context) error {
 	var expired []record
 	err := k.e.readStored(ctx, States, []string{"state.*.*"}, func(r record) error {
-		if isMarker(r.body) {
+		if codec.IsMarker(r.body) {
 			if k.expired(r) {
 				expired = append(expired, record{subject: r.subject, seq: r.seq})
 			}
@@ -235,8 +236,8 @@ func (k *Keeper) removeExpired(ctx context.Context) error {
 		}
 		back, err := k.forgetAgain(ctx, r)
 		if back {
-			id, _ := vehicleOfState(r.subject)
-			_, err = k.e.mark(ctx, PartitionOf(id, k.e.partitions), id)
+			id, _ := codec.VehicleOfState(r.subject)
+			_, err = k.e.mark(ctx, codec.PartitionOf(id, k.e.partitions), id)
 		}
 		return err
 	})
@@ -276,7 +277,7 @@ func (k *Keeper) rewrite(ctx context.Context, stream string, subjects []string) 
 	var sets []record
 	done := false
 	f := newFeed(k.e, stream)
-	f.filters = append(subjects, paddingSubject(stream))
+	f.filters = append(subjects, codec.PaddingSubject(stream))
 	f.apply = func(r record) error {
 		kind, _, _ := strings.Cut(r.subject, ".")
 		switch {
@@ -348,10 +349,10 @@ func (k *Keeper) again(ctx context.Context, stream string, batch []record) (expi
 			_, err = k.UpdateToken(ctx, rest, func(*access.Token) error { return nil })
 		case kind == "source":
 			_, err = k.updateSource(ctx, rest, func(*access.Source) error { return nil })
-		case kind == "state" && !isMarker(r.body):
+		case kind == "state" && !codec.IsMarker(r.body):
 			var back bool
 			if back, err = k.forgetAgain(ctx, r); back {
-				w.record = sealMarker(r.subject)
+				w.record = codec.SealMarker(r.subject)
 			}
 			writes = append(writes, w)
 		default:
@@ -373,7 +374,7 @@ func (k *Keeper) again(ctx context.Context, stream string, batch []record) (expi
 // names the vehicle is then to be erased once more.
 func (k *Keeper) forgetAgain(ctx context.Context, r record) (back bool, err error) {
 	takenAway := func(t access.Tombstone) bool { return t.Removed && t.Lifted.IsZero() }
-	id, _ := vehicleOfState(r.subject)
+	id, _ := codec.VehicleOfState(r.subject)
 	t, ok := k.e.forgotten.Find(id)
 	if !ok || !takenAway(t) {
 		return false, nil
@@ -393,7 +394,7 @@ func (k *Keeper) forgetAgain(ctx context.Context, r record) (back bool, err erro
 // expired reports whether no node needs a marker any more. One whose tombstone went
 // with its stream is kept: nobody can say of when it is.
 func (k *Keeper) expired(r record) bool {
-	id, _ := vehicleOfState(r.subject)
+	id, _ := codec.VehicleOfState(r.subject)
 	t, ok := k.e.forgotten.Find(id)
 	return ok && k.e.Alive() == nil && k.e.now().Sub(t.Forgotten) >= k.e.keptFor()
 }
@@ -450,7 +451,7 @@ func (e *Engine) removeMarkers(ctx context.Context, subjects []string) error {
 		if err != nil {
 			return err
 		}
-		if rev != 0 && isMarker(body) {
+		if rev != 0 && codec.IsMarker(body) {
 			markers = append(markers, record{subject: subject, seq: rev})
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"carstate/internal/access"
+	"carstate/internal/store/codec"
 	"carstate/internal/vehicle"
 )
 
@@ -44,7 +45,7 @@ func fleetOn(b *testing.B, vehicles int) *Keeper {
 		}
 		for i := range vehicles {
 			id := vehicle.ID(fmt.Sprintf("NHeN4UqVsohG%09d", i))
-			if PartitionOf(id, e.partitions) != p {
+			if codec.PartitionOf(id, e.partitions) != p {
 				continue
 			}
 			if states[id] = s; len(states) == MaxStates {

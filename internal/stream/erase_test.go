@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"carstate/internal/access"
+	"carstate/internal/store/codec"
 	"carstate/internal/testkit"
 )
 
@@ -19,13 +20,13 @@ func TestKilledDuringErasure(t *testing.T) {
 	n := startNode(t, Config{DataDir: dir, Now: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }})
 	n.drive(t, 1000, secretVID, "Other1")
 	n.forget(t, secretVID)
-	subject := stateSubject(PartitionOf(secretVID, n.partitions), secretVID)
+	subject := codec.StateSubject(codec.PartitionOf(secretVID, n.partitions), secretVID)
 	_, rev, err := n.lastRecord(t.Context(), States, subject)
 	if err != nil || rev == 0 {
 		t.Fatal(rev, err)
 	}
 	ahead.Store(int64(n.keptFor()))
-	marker := record{subject: subject, body: markerBody, sealed: sealMarker(subject), seq: rev}
+	marker := record{subject: subject, sealed: codec.SealMarker(subject), seq: rev}
 	expired, err := n.again(t.Context(), States, []record{marker})
 	if err != nil || len(expired) != 1 {
 		t.Fatalf("%d markers have expired, want 1: %v", len(expired), err)
@@ -56,7 +57,7 @@ func TestStateThatCameBack(t *testing.T) {
 	var ahead atomic.Int64 // of the clock
 	n := startNode(t, Config{DataDir: t.TempDir(), Now: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }})
 	n.drive(t, 1000, secretVID, "Allowed")
-	subject := stateSubject(PartitionOf(secretVID, n.partitions), secretVID)
+	subject := codec.StateSubject(codec.PartitionOf(secretVID, n.partitions), secretVID)
 	body, _, err := n.lastRecord(t.Context(), States, subject)
 	if err != nil {
 		t.Fatal(err)
@@ -69,7 +70,7 @@ func TestStateThatCameBack(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := n.storeBatch(t.Context(), States, []write{{subject: subject, record: seal(subject, append([]byte{0}, body...))}}); err != nil {
+	if _, err := n.storeBatch(t.Context(), States, []write{{subject: subject, record: codec.Seal(subject, append([]byte{0}, body...))}}); err != nil {
 		t.Fatal(err)
 	}
 	testkit.Await(t, "it is back", func() bool { return n.knows(secretVID) })

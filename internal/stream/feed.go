@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"carstate/internal/store/codec"
 )
 
 // record is a stored record as a feed delivers it: checked, without its seal.
@@ -71,7 +73,7 @@ func (f *feed) run(ctx context.Context) error {
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case errors.Is(err, errDamaged), errors.Is(err, errNewer), errors.Is(err, ErrReplaced):
+		case errors.Is(err, codec.ErrDamaged), errors.Is(err, codec.ErrNewer), errors.Is(err, ErrReplaced):
 			f.e.fail(err)
 			return err
 		}
@@ -166,11 +168,11 @@ func (f *feed) follow(ctx context.Context) error {
 			// if a consumer breaks before its first record.
 			continue
 		}
-		body, err := unseal(m.Subject, m.Data)
+		body, err := codec.Unseal(m.Subject, m.Data)
 		if err != nil {
 			return fmt.Errorf("%s: record %d: %w", f.stream, meta.Sequence.Stream, err)
 		}
-		if m.Subject == heartbeatSubject(f.stream) {
+		if m.Subject == codec.HeartbeatSubject(f.stream) {
 			f.e.beats[f.stream].observe(body)
 		} else if err := f.apply(record{m.Subject, body, meta.Sequence.Stream, m.Data}); err != nil {
 			return fmt.Errorf("%s: record %d: %w", f.stream, meta.Sequence.Stream, err)

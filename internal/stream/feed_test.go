@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"carstate/internal/store/codec"
 	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
@@ -52,7 +53,7 @@ func TestFeedLosesConsumers(t *testing.T) {
 			t.Errorf("record %d came after %d", r.seq, last.Load())
 		}
 		last.Store(r.seq)
-		if id, ok := vehicleOfState(r.subject); ok {
+		if id, ok := codec.VehicleOfState(r.subject); ok {
 			var n uint64
 			fmt.Sscanf(string(id), "car%d", &n)
 			if n != newest.Load()+1 {

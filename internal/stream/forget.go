@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"carstate/internal/access"
+	"carstate/internal/store/codec"
 	"carstate/internal/vehicle"
 )
 
@@ -60,9 +61,9 @@ func (e *Engine) loadVIDKeysOnce(ctx context.Context) error {
 	key := make([]byte, vidKeyBytes)
 	rand.Read(key)
 	keys := vidKeysRecord{Keys: [][]byte{key}}
-	_, err := e.changeRecord(ctx, Sources, vidKeysSubject, func(is record) (_ []write, err error) {
+	_, err := e.changeRecord(ctx, Sources, codec.VIDKeysSubject, func(is record) (_ []write, err error) {
 		if is.seq == 0 {
-			return appendJSON(nil, vidKeysSubject, keys)
+			return appendJSON(nil, codec.VIDKeysSubject, keys)
 		}
 		keys, err = decodeVIDKeys(is.body)
 		return nil, err
@@ -89,7 +90,7 @@ func decodeVIDKeys(body []byte) (r vidKeysRecord, err error) {
 		ok = ok && len(k) == vidKeyBytes
 	}
 	if !ok {
-		return r, fmt.Errorf("%w: the key of tombstones", errDamaged)
+		return r, fmt.Errorf("%w: the key of tombstones", codec.ErrDamaged)
 	}
 	return r, nil
 }
@@ -97,7 +98,7 @@ func decodeVIDKeys(body []byte) (r vidKeysRecord, err error) {
 func decodeTombstone(body []byte) (access.Tombstone, error) {
 	var r tombstoneRecord
 	if json.Unmarshal(body, &r) != nil || len(r.Vehicle) != len(access.VehicleHash{}) {
-		return access.Tombstone{}, fmt.Errorf("%w: a tombstone", errDamaged)
+		return access.Tombstone{}, fmt.Errorf("%w: a tombstone", codec.ErrDamaged)
 	}
 	return access.Tombstone{
 		Vehicle: access.VehicleHash(r.Vehicle), Forgotten: r.Forgotten, Lifted: r.Lifted, Opened: r.Opened, Removed: r.Removed, Padded: r.Padded, Erased: r.Erased, Stale: r.Stale, Made: r.Made,
@@ -196,7 +197,7 @@ func (k *Keeper) lift(ctx context.Context, id vehicle.ID, hash access.VehicleHas
 	if err != nil {
 		return err
 	}
-	if err := k.e.fence(ctx, PartitionOf(id, k.e.partitions), seq); err != nil {
+	if err := k.e.fence(ctx, codec.PartitionOf(id, k.e.partitions), seq); err != nil {
 		return err
 	}
 	_, err = k.putTombstone(ctx, hash, func(t access.Tombstone) (access.Tombstone, error) {
@@ -213,7 +214,7 @@ var errNoTombstone = errors.New("the tombstone is gone: the stream that held it 
 // putTombstone replaces a tombstone, the zero one if there is none, and returns
 // its place in SOURCES once this node's table holds it.
 func (k *Keeper) putTombstone(ctx context.Context, hash access.VehicleHash, change func(access.Tombstone) (access.Tombstone, error)) (uint64, error) {
-	subject := tombstoneSubject(hash)
+	subject := codec.TombstoneSubject(hash)
 	return k.change(ctx, k.srcFeed, subject, func(is record) (_ []write, err error) {
 		t := access.Tombstone{Vehicle: hash}
 		if is.seq != 0 {
@@ -235,7 +236,7 @@ func (k *Keeper) putTombstone(ctx context.Context, hash access.VehicleHash, chan
 
 // remove takes away all that the tombstone stored at seq forbids.
 func (k *Keeper) remove(ctx context.Context, id vehicle.ID, seq uint64) (n access.RemovedCount, err error) {
-	p := PartitionOf(id, k.e.partitions)
+	p := codec.PartitionOf(id, k.e.partitions)
 	if err := k.e.fence(ctx, p, seq); err != nil {
 		return n, err
 	}
@@ -259,7 +260,7 @@ func (e *Engine) fence(ctx context.Context, p int, seq uint64) error {
 		return err
 	}
 	made := s.CachedInfo().Created.UnixNano()
-	_, err = e.changeRecord(ctx, States, cursorSubject(p), func(is record) ([]write, error) {
+	_, err = e.changeRecord(ctx, States, codec.CursorSubject(p), func(is record) ([]write, error) {
 		c, err := decodeCursor(is, p)
 		if err != nil {
 			return nil, err
@@ -280,16 +281,16 @@ func (e *Engine) fence(ctx context.Context, p int, seq uint64) error {
 // once this node's feed has passed that. Where none is stored, a table may still
 // have what a full stream has dropped, and a restore may be about to store one.
 func (e *Engine) mark(ctx context.Context, p int, id vehicle.ID) (replaced int, err error) {
-	subject := stateSubject(p, id)
+	subject := codec.StateSubject(p, id)
 	// A conflict is the same state, which an erasure has stored again.
 	seq, err := e.changeRecord(ctx, States, subject, func(is record) ([]write, error) {
 		if replaced = 0; is.seq != 0 {
-			if isMarker(is.body) {
+			if codec.IsMarker(is.body) {
 				return nil, nil
 			}
 			replaced = 1
 		}
-		return []write{{subject: subject, record: sealMarker(subject)}}, nil
+		return []write{{subject: subject, record: codec.SealMarker(subject)}}, nil
 	})
 	if err != nil {
 		return 0, err
@@ -383,7 +384,7 @@ func (e *Engine) awaitTombstones(ctx context.Context) error {
 // recall sees whether a record is the cursor of a partition in which a vehicle
 // was forgotten since this node took it. Its states at hand are then dropped.
 func (e *Engine) recall(r record) {
-	p, ok := partitionOfCursor(r.subject)
+	p, ok := codec.PartitionOfCursor(r.subject)
 	if !ok {
 		return
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"carstate/internal/access"
+	"carstate/internal/store/codec"
 	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
@@ -26,7 +27,7 @@ func TestForgetWithoutStoredState(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, rev, err := n.lastRecord(t.Context(), States, stateSubject(PartitionOf(secretVID, n.partitions), secretVID))
+	_, rev, err := n.lastRecord(t.Context(), States, codec.StateSubject(codec.PartitionOf(secretVID, n.partitions), secretVID))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,13 +48,13 @@ func TestForgetDuringRestore(t *testing.T) {
 	t.Parallel()
 	a := startNode(t, Config{DataDir: t.TempDir()})
 	a.drive(t, 1000, secretVID)
-	body, rev, err := a.lastRecord(t.Context(), States, stateSubject(PartitionOf(secretVID, a.partitions), secretVID))
+	body, rev, err := a.lastRecord(t.Context(), States, codec.StateSubject(codec.PartitionOf(secretVID, a.partitions), secretVID))
 	if err != nil || rev == 0 {
 		t.Fatal(rev, err)
 	}
 	b := startNode(t, Config{DataDir: t.TempDir()})
 	r := &restore{k: b.Keeper, counts: make(map[string]access.RestoreCount)}
-	rec := record{subject: stateSubject(0, secretVID), body: body}
+	rec := record{subject: codec.StateSubject(0, secretVID), body: body}
 	w, err := r.compare(t.Context(), rec)
 	if w == nil || err != nil {
 		t.Fatal(w, err)
@@ -73,8 +74,8 @@ func TestRestoreOverMarker(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, Config{DataDir: t.TempDir()})
 	n.drive(t, 1000, secretVID)
-	p := PartitionOf(secretVID, n.partitions)
-	body, _, err := n.lastRecord(t.Context(), States, stateSubject(p, secretVID))
+	p := codec.PartitionOf(secretVID, n.partitions)
+	body, _, err := n.lastRecord(t.Context(), States, codec.StateSubject(p, secretVID))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +83,7 @@ func TestRestoreOverMarker(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	late := n.NewKeeper(new(access.Tokens), new(access.Sources)) // a feed that does not run yet
 	hash := n.forgotten.Hash(secretVID)
-	subject := tombstoneSubject(hash)
+	subject := codec.TombstoneSubject(hash)
 	stone, err := sealJSON(subject, tombstoneRecord{Vehicle: hash[:], Forgotten: time.Now()})
 	if err != nil {
 		t.Fatal(err)
@@ -102,7 +103,7 @@ func TestRestoreOverMarker(t *testing.T) {
 	}
 	compared := make(chan result, 1)
 	go func() {
-		w, err := r.compare(ctx, record{subject: stateSubject(p, secretVID), body: body})
+		w, err := r.compare(ctx, record{subject: codec.StateSubject(p, secretVID), body: body})
 		compared <- result{w, err}
 	}()
 	var running sync.WaitGroup
@@ -255,7 +256,9 @@ func TestEraseWithoutTombstone(t *testing.T) {
 	n := startNode(t, Config{DataDir: t.TempDir(), Now: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }})
 	n.forget(t, secretVID)
 	ahead.Store(int64(24 * time.Hour))
-	marker := func(id vehicle.ID) record { return record{subject: stateSubject(PartitionOf(id, n.partitions), id)} }
+	marker := func(id vehicle.ID) record {
+		return record{subject: codec.StateSubject(codec.PartitionOf(id, n.partitions), id)}
+	}
 	if !n.expired(marker(secretVID)) {
 		t.Error("a marker outlives its time")
 	}
@@ -273,7 +276,7 @@ func TestEraseWithoutTombstone(t *testing.T) {
 	if err := n.lift(t.Context(), "unknown", gone.Vehicle); !errors.Is(err, errNoTombstone) {
 		t.Errorf("lifted a tombstone that is gone: %v", err)
 	}
-	if body, rev, err := n.lastRecord(t.Context(), Sources, tombstoneSubject(gone.Vehicle)); rev != 0 || err != nil {
+	if body, rev, err := n.lastRecord(t.Context(), Sources, codec.TombstoneSubject(gone.Vehicle)); rev != 0 || err != nil {
 		t.Errorf("a tombstone was made of nothing: %s, %v", body, err)
 	}
 	n.fail(ErrReplaced)
@@ -291,8 +294,8 @@ func TestStoreManyWithConflicts(t *testing.T) {
 	t.Parallel()
 	e := openOne(t, Config{})
 	put := func(i int, text string) write {
-		subject := stateSubject(0, vehicle.ID(fmt.Sprintf("car%03d", i)))
-		return write{subject, seal(subject, append([]byte{0}, text...)), 0, true}
+		subject := codec.StateSubject(0, vehicle.ID(fmt.Sprintf("car%03d", i)))
+		return write{subject, codec.Seal(subject, append([]byte{0}, text...)), 0, true}
 	}
 	changed := []int{0, 7, 8, 299}
 	for _, i := range changed {

@@ -24,6 +24,7 @@ import (
 	"carstate/internal/access"
 	"carstate/internal/road"
 	"carstate/internal/store"
+	"carstate/internal/store/codec"
 	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
@@ -217,7 +218,7 @@ func TestForgetOnEveryNode(t *testing.T) {
 	url := startNATS(t)
 	a := startNode(t, Config{URLs: url, Partitions: 4})
 	b := startNode(t, Config{URLs: url})
-	p := PartitionOf(secretVID, 4)
+	p := codec.PartitionOf(secretVID, 4)
 	grantAll(t, a)
 	a.append(t, speedSample(secretVID, 1000), speedSample("Other1", 1000))
 	for q := range 4 {
@@ -299,7 +300,7 @@ func TestForgottenBytes(t *testing.T) {
 	now := func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
 	c := Config{DataDir: dir, Now: now}
 	n := startNode(t, c)
-	p := PartitionOf(secretVID, n.partitions)
+	p := codec.PartitionOf(secretVID, n.partitions)
 	grantAll(t, n)
 	for round := range placedRounds { // overwritten states, too
 		batch := []vehicle.Sample{placedSample(secretVID, int64(1000+round))}
@@ -329,7 +330,7 @@ func TestForgottenBytes(t *testing.T) {
 		t.Helper()
 		ahead.Store(int64(to))
 		n.foldAll(t, p)
-		n.foldAll(t, PartitionOf("Other000", n.partitions))
+		n.foldAll(t, codec.PartitionOf("Other000", n.partitions))
 		for _, do := range []func(context.Context) error{n.measureBacklog, n.trim, r.step} {
 			if err := do(t.Context()); err != nil {
 				t.Fatal(err)

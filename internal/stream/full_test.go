@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"carstate/internal/access"
+	"carstate/internal/store/codec"
 	"carstate/internal/testkit"
 )
 
@@ -45,7 +46,7 @@ func TestTokensFull(t *testing.T) {
 	}
 	for n := 0; !full(err); n++ {
 		subject := fmt.Sprintf("tokenuse.filler%d", n)
-		if _, err = e.js.Publish(ctx, subject, seal(subject, []byte("\x00{}"))); err != nil && !full(err) {
+		if _, err = e.js.Publish(ctx, subject, codec.Seal(subject, []byte("\x00{}"))); err != nil && !full(err) {
 			t.Fatal(err)
 		}
 	}

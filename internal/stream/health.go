@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nuid"
 
 	"carstate/internal/seldom"
+	"carstate/internal/store/codec"
 	"carstate/internal/ticks"
 )
 
@@ -122,7 +123,7 @@ func (e *Engine) whyNot(err error) error {
 // only proof that there is, and folded like others. The other streams have their
 // heartbeats.
 func (e *Engine) tryTelemetry(ctx context.Context) {
-	h, subject := e.writes[Telemetry], telemetrySubject(0)
+	h, subject := e.writes[Telemetry], codec.TelemetrySubject(0)
 	id := "" // the same for all tries, so that one of them is stored
 	for range ticks.Every(ctx, e.config.Patience.Beat) {
 		if !h.failing() || e.committing.Load() > 0 || e.storing.Err() != nil { // a commit is tried until it finds out itself
@@ -133,7 +134,7 @@ func (e *Engine) tryTelemetry(ctx context.Context) {
 			id = nuid.Next()
 		}
 		try, cancel := context.WithTimeout(ctx, e.config.Patience.Try)
-		_, err := e.js.Publish(try, subject, seal(subject, []byte{0}), jetstream.WithMsgID(id), jetstream.WithExpectStream(Telemetry))
+		_, err := e.js.Publish(try, subject, codec.Seal(subject, []byte{0}), jetstream.WithMsgID(id), jetstream.WithExpectStream(Telemetry))
 		cancel()
 		switch {
 		case err == nil, full(err): // a full stream says so itself to whoever appends

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"carstate/internal/store/codec"
 )
 
 // heartbeat writes this node's heartbeat into one stream and notes when it
@@ -60,13 +62,13 @@ func (h *heartbeat) beat(ctx context.Context) {
 	try, cancel := h.e.try(ctx)
 	defer cancel()
 	began := time.Now()
-	subject := heartbeatSubject(h.stream)
+	subject := codec.HeartbeatSubject(h.stream)
 	b := binary.LittleEndian.AppendUint64([]byte{0}, h.node)
 	b = binary.LittleEndian.AppendUint64(b, uint64(began.Sub(h.start)))
 	if h.e.witnesses() {
 		b = h.e.newest.append(b)
 	}
-	ack, err := h.e.js.Publish(try, subject, seal(subject, b), jetstream.WithExpectStream(h.stream))
+	ack, err := h.e.js.Publish(try, subject, codec.Seal(subject, b), jetstream.WithExpectStream(h.stream))
 	switch {
 	case err == nil:
 		h.stored = ack.Sequence

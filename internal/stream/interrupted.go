@@ -18,6 +18,8 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"carstate/internal/store/codec"
 )
 
 // While the server commits an atomic batch it syncs nothing, and makes good for it
@@ -198,7 +200,7 @@ func (e *Engine) finishInterrupted(ctx context.Context, all []*interrupted) erro
 func (e *Engine) finish(ctx context.Context, b *interrupted) (stored int, err error) {
 	present := make([]*nats.RawStreamMsg, len(b.Records))
 	for i, r := range b.Records {
-		if _, err := unseal(r.Subject, r.Payload); err != nil {
+		if _, err := codec.Unseal(r.Subject, r.Payload); err != nil {
 			return 0, err
 		}
 		if present[i], err = e.lastMessage(ctx, b.Stream, r.Subject); err != nil {

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"carstate/internal/store/codec"
 )
 
 // stagedRecord is a record as the server keeps it until its batch is committed.
@@ -56,7 +58,7 @@ func TestInterruptedBatch(t *testing.T) {
 	}
 	defer e.Close()
 	subjects := []string{"tokenset.T.0", "tokenset.T.1", "token.T"}
-	record := func(subject, text string) []byte { return seal(subject, append([]byte{0}, text...)) }
+	record := func(subject, text string) []byte { return codec.Seal(subject, append([]byte{0}, text...)) }
 	var old []write
 	for _, s := range subjects {
 		old = append(old, write{subject: s, record: record(s, "old")})
@@ -165,7 +167,7 @@ func TestInterruptedInTwoBlocks(t *testing.T) {
 	}
 	defer e.Close()
 	const subject = "token.T"
-	record := seal(subject, append([]byte{0}, "record"...))
+	record := codec.Seal(subject, append([]byte{0}, "record"...))
 	last, err := e.storeBatch(t.Context(), Tokens, []write{{subject: subject, record: record}})
 	if err != nil {
 		t.Fatal(err)
@@ -303,7 +305,7 @@ func TestInterruptedAndFull(t *testing.T) {
 	config := s.CachedInfo().Config
 	room := config.MaxBytes
 	const subject = "token.T"
-	b := &interrupted{Stream: Tokens, ID: "b", Records: []interruptedRecord{{Subject: subject, Payload: seal(subject, make([]byte, 100<<10)), Time: time.Now().UnixNano()}}}
+	b := &interrupted{Stream: Tokens, ID: "b", Records: []interruptedRecord{{Subject: subject, Payload: codec.Seal(subject, make([]byte, 100<<10)), Time: time.Now().UnixNano()}}}
 	file := filepath.Join(e.config.DataDir, interruptedFile)
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"carstate/internal/store/codec"
 )
 
 // leaseRecord is what a node that folds writes again and again. It carries no
@@ -36,7 +38,7 @@ func (l *Leases) Stale() time.Duration { return l.e.config.Patience.Lease }
 
 // Renew stores the lease of a node. A name is letters and digits.
 func (l *Leases) Renew(ctx context.Context, name string, beat uint64, leaving bool) error {
-	subject := memberSubject(name)
+	subject := codec.MemberSubject(name)
 	record, err := sealJSON(subject, leaseRecord{Beat: beat, Leaving: leaving})
 	if err != nil {
 		return err
@@ -51,20 +53,20 @@ func (l *Leases) Remove(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	return s.Purge(ctx, jetstream.WithPurgeSubject(memberSubject(name)))
+	return s.Purge(ctx, jetstream.WithPurgeSubject(codec.MemberSubject(name)))
 }
 
 // Follow calls put for every lease there is and then for every renewal, until the
 // context ends.
 func (l *Leases) Follow(ctx context.Context, put func(name string, beat uint64, leaving bool)) error {
 	f := newFeed(l.e, States)
-	f.filters = []string{memberSubject("*")}
+	f.filters = []string{codec.MemberSubject("*")}
 	f.apply = func(r record) error {
 		var lease leaseRecord
 		if err := json.Unmarshal(r.body, &lease); err != nil {
-			return fmt.Errorf("%w: a lease", errDamaged)
+			return fmt.Errorf("%w: a lease", codec.ErrDamaged)
 		}
-		put(strings.TrimPrefix(r.subject, memberSubject("")), lease.Beat, lease.Leaving)
+		put(strings.TrimPrefix(r.subject, codec.MemberSubject("")), lease.Beat, lease.Leaving)
 		return nil
 	}
 	return f.run(ctx)

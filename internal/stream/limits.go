@@ -1,6 +1,8 @@
 package stream
 
-import "context"
+import (
+	"context"
+)
 
 // fullAlarm is the part of a stream's bytes, in percent, at which its filling up
 // is logged; it is logged again after it has fallen below fullOver.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"carstate/internal/store/codec"
 	"carstate/internal/vehicle"
 )
 
@@ -42,10 +43,10 @@ func (t *Partition) Load(ctx context.Context, ids []vehicle.ID, put func(i int, 
 	subjects := make([]string, 0, len(ids)+1)
 	for i, id := range ids {
 		place[id] = i
-		subjects = append(subjects, stateSubject(t.number, id))
+		subjects = append(subjects, codec.StateSubject(t.number, id))
 	}
 	// There is always an answer, because the cursor is there.
-	subjects = append(subjects, cursorSubject(t.number))
+	subjects = append(subjects, codec.CursorSubject(t.number))
 	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
 	defer cancel()
 	records, err := t.e.awaitRecords(ctx, States, subjects, t.rev)
@@ -82,18 +83,18 @@ func (e *Engine) awaitRecords(ctx context.Context, stream string, subjects []str
 func (t *Partition) decode(records []*nats.Msg, place map[vehicle.ID]int, put func(i int, s vehicle.State)) error {
 	for _, m := range records {
 		subject := m.Header.Get("Nats-Subject")
-		id, ok := vehicleOfState(subject)
+		id, ok := codec.VehicleOfState(subject)
 		i, asked := place[id]
 		if !ok || !asked {
 			continue
 		}
-		body, err := unseal(subject, m.Data)
-		if err == nil && isMarker(body) {
+		body, err := codec.Unseal(subject, m.Data)
+		if err == nil && codec.IsMarker(body) {
 			continue
 		}
 		var s vehicle.State
 		if err == nil {
-			s, err = decodeState(body)
+			s, err = codec.DecodeState(body)
 		}
 		if err != nil {
 			err = fmt.Errorf("%s: record %s: %w", States, m.Header.Get("Nats-Sequence"), err)

@@ -11,21 +11,22 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"carstate/internal/access"
+	"carstate/internal/store/codec"
 	"carstate/internal/testkit"
 )
 
 // later is a record as a later version would store it: sound, and not ours to
 // understand.
 func later(subject string) []byte {
-	record := append([]byte{schemaVersion + 1}, "whatever it means then"...)
-	return binary.LittleEndian.AppendUint32(record, checksum(subject, record))
+	record := append([]byte{codec.SchemaVersion + 1}, "whatever it means then"...)
+	return binary.LittleEndian.AppendUint32(record, codec.Checksum(subject, record))
 }
 
 // A store that a newer version has written to is refused before it is started,
 // with one line, and left as it is.
 func TestNewerRecordInDirectory(t *testing.T) {
 	t.Parallel()
-	for _, subject := range []string{"state.0.X", "token.X", "source.X", auditSubject, telemetrySubject(0)} {
+	for _, subject := range []string{"state.0.X", "token.X", "source.X", auditSubject, codec.TelemetrySubject(0)} {
 		dir := t.TempDir()
 		e, err := Open(t.Context(), Config{DataDir: dir})
 		if err != nil {
@@ -59,10 +60,10 @@ func TestNewerRecordOnFeed(t *testing.T) {
 		t.Fatal(err)
 	}
 	k := e.NewKeeper(new(access.Tokens), new(access.Sources))
-	if err := k.RunSources(t.Context(), func() {}); !errors.Is(err, errNewer) {
+	if err := k.RunSources(t.Context(), func() {}); !errors.Is(err, codec.ErrNewer) {
 		t.Errorf("the feed: %v", err)
 	}
-	if err := <-e.Failed(); !errors.Is(err, errNewer) {
+	if err := <-e.Failed(); !errors.Is(err, codec.ErrNewer) {
 		t.Errorf("the engine: %v", err)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"carstate/internal/store/codec"
 	"carstate/internal/vehicle"
 )
 
@@ -42,11 +43,11 @@ func BenchmarkUnpack(b *testing.B) {
 			var packed []byte
 			samples := usualSamples(b, perCar)
 			for i := range samples {
-				packed = appendSample(packed, &samples[i])
+				packed = codec.AppendSample(packed, &samples[i])
 			}
 			b.ReportAllocs()
 			for b.Loop() {
-				if err := decodeSamples(packed, func(vehicle.Sample) {}); err != nil {
+				if err := codec.DecodeSamples(packed, func(vehicle.Sample) {}); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"carstate/internal/store"
+	"carstate/internal/store/codec"
 	"carstate/internal/vehicle"
 )
 
@@ -76,7 +77,7 @@ func (e *Engine) TakeFrom(ctx context.Context, p int, owner string, free func(ho
 	t := &Partition{e: e, number: p}
 	t.recalled, t.recall = context.WithCancel(context.Background())
 	var err error
-	t.rev, err = e.changeRecord(ctx, States, cursorSubject(p), func(is record) ([]write, error) {
+	t.rev, err = e.changeRecord(ctx, States, codec.CursorSubject(p), func(is record) ([]write, error) {
 		old, err := decodeCursor(is, p)
 		if err != nil {
 			return nil, err
@@ -109,7 +110,7 @@ func (e *Engine) TakeFrom(ctx context.Context, p int, owner string, free func(ho
 // another node need not wait until the lease is stale. It is no error if owner has
 // it not.
 func (e *Engine) Release(ctx context.Context, p int, owner string) error {
-	_, err := e.changeRecord(ctx, States, cursorSubject(p), func(is record) ([]write, error) {
+	_, err := e.changeRecord(ctx, States, codec.CursorSubject(p), func(is record) ([]write, error) {
 		c, err := decodeCursor(is, p)
 		if err != nil || c.Owner != owner {
 			return nil, err
@@ -132,7 +133,7 @@ func (t *Partition) overtaken(s jetstream.Stream) bool {
 // readCursor returns the cursor of a partition and its revision; zeros if it
 // was never folded.
 func (e *Engine) readCursor(ctx context.Context, p int) (c cursor, rev uint64, err error) {
-	body, rev, err := e.lastRecord(ctx, States, cursorSubject(p))
+	body, rev, err := e.lastRecord(ctx, States, codec.CursorSubject(p))
 	if err == nil {
 		c, err = decodeCursor(record{body: body, seq: rev}, p)
 	}
@@ -142,7 +143,7 @@ func (e *Engine) readCursor(ctx context.Context, p int) (c cursor, rev uint64, e
 // decodeCursor returns the zero cursor if there is no record.
 func decodeCursor(is record, p int) (c cursor, err error) {
 	if is.seq != 0 && json.Unmarshal(is.body, &c) != nil {
-		return cursor{}, fmt.Errorf("%w: the cursor of partition %d", errDamaged, p)
+		return cursor{}, fmt.Errorf("%w: the cursor of partition %d", codec.ErrDamaged, p)
 	}
 	return c, nil
 }
@@ -164,7 +165,7 @@ func (e *Engine) lastRecord(ctx context.Context, stream, subject string) (body [
 	if err != nil {
 		return nil, 0, fmt.Errorf("the engine cannot be asked for %s: %w", subject, err)
 	}
-	body, err = unseal(subject, m.Data)
+	body, err = codec.Unseal(subject, m.Data)
 	return body, m.Sequence, err
 }
 
@@ -173,8 +174,8 @@ func (t *Partition) cursorWrite(rev uint64) write {
 	if err != nil {
 		panic(err) // a struct of strings and numbers
 	}
-	subject := cursorSubject(t.number)
-	return write{subject, seal(subject, append([]byte{0}, text...)), rev, true}
+	subject := codec.CursorSubject(t.number)
+	return write{subject, codec.Seal(subject, append([]byte{0}, text...)), rev, true}
 }
 
 // usualSampleBytes is about what a packed sample takes.
@@ -188,10 +189,10 @@ func (t *Partition) Next(ctx context.Context) (seq uint64, samples []vehicle.Sam
 	if err != nil {
 		return 0, nil, err
 	}
-	body, err := unseal(m.Subject, m.Data)
+	body, err := codec.Unseal(m.Subject, m.Data)
 	if err == nil {
 		samples = make([]vehicle.Sample, 0, len(body)/usualSampleBytes+1)
-		err = decodeSamples(body, func(x vehicle.Sample) {
+		err = codec.DecodeSamples(body, func(x vehicle.Sample) {
 			if !t.e.forgotten.Covers(x.Vehicle, seq, t.cursor.Made) {
 				samples = append(samples, x)
 			}
@@ -269,7 +270,7 @@ func (t *Partition) nextMessage(ctx context.Context) (*nats.Msg, uint64, error) 
 }
 
 func (t *Partition) subscribe() (err error) {
-	t.sub, err = t.e.legacy.SubscribeSync(telemetrySubject(t.number),
+	t.sub, err = t.e.legacy.SubscribeSync(codec.TelemetrySubject(t.number),
 		nats.OrderedConsumer(), nats.BindStream(Telemetry),
 		nats.IdleHeartbeat(t.e.config.Patience.Idle), nats.StartSequence(t.next))
 	if err != nil {
@@ -348,8 +349,8 @@ func (t *Partition) Commit(ctx context.Context, seq uint64, states map[vehicle.I
 }
 
 func (t *Partition) stateWrite(id vehicle.ID, s *vehicle.State) write {
-	subject := stateSubject(t.number, id)
-	return write{subject: subject, record: seal(subject, appendState([]byte{0}, s))}
+	subject := codec.StateSubject(t.number, id)
+	return write{subject: subject, record: codec.Seal(subject, codec.AppendState([]byte{0}, s))}
 }
 
 // commitBatch stores states, at most BatchStates, with the cursor as it is.

@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"carstate/internal/store"
+	"carstate/internal/store/codec"
 	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
@@ -186,8 +187,8 @@ func StoredStates(t *testing.T, e *Engine, p int) map[vehicle.ID]vehicle.State {
 	t.Helper()
 	states := make(map[vehicle.ID]vehicle.State)
 	err := e.readStored(testkit.Context(t), States, []string{fmt.Sprintf("state.%d.*", p)}, func(r record) error {
-		id, _ := vehicleOfState(r.subject)
-		s, err := decodeState(r.body)
+		id, _ := codec.VehicleOfState(r.subject)
+		s, err := codec.DecodeState(r.body)
 		states[id] = s
 		return err
 	})

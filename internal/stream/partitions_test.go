@@ -1,7 +1,6 @@
 package stream_test
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 
@@ -10,35 +9,7 @@ import (
 
 	"carstate/internal/stream"
 	"carstate/internal/stream/streamtest"
-	"carstate/internal/vehicle"
 )
-
-// The partition is part of the stored subjects: these numbers may never change.
-func TestPartitionOf(t *testing.T) {
-	for _, c := range []struct {
-		id          vehicle.ID
-		p4, p64, p7 int
-	}{
-		{"a", 0, 12, 5},
-		{"NHeN4UqVsohGS55I7LBdh", 0, 28, 3},
-		{"WVWZZZ1KZAW000001", 2, 54, 1},
-		{"0", 3, 47, 4},
-		{"carA", 0, 0, 2},
-	} {
-		if p4, p64, p7 := stream.PartitionOf(c.id, 4), stream.PartitionOf(c.id, 64), stream.PartitionOf(c.id, 7); p4 != c.p4 || p64 != c.p64 || p7 != c.p7 {
-			t.Errorf("%s: %d of 4, %d of 64, %d of 7", c.id, p4, p64, p7)
-		}
-	}
-	seen := make([]int, 64)
-	for i := range 64_000 {
-		seen[stream.PartitionOf(vehicle.ID(fmt.Sprintf("car%d", i)), 64)]++
-	}
-	for p, n := range seen {
-		if n < 800 || n > 1200 {
-			t.Errorf("partition %d got %d of 64,000 vehicles", p, n)
-		}
-	}
-}
 
 // The number of partitions is fixed when the streams are made.
 func TestPartitionsAreFixed(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"carstate/internal/store/codec"
 	"carstate/internal/vehicle"
 )
 
@@ -72,19 +73,19 @@ func (f *found) add(r storedRecord) {
 	f.unsure = f.unsure || r.seq <= f.last
 	f.last = r.seq
 	subject := string(r.subject)
-	id, ok := vehicleOfState(subject)
+	id, ok := codec.VehicleOfState(subject)
 	if !ok {
 		f.others = append(f.others, subject)
 		return
 	}
 	var s vehicle.State
-	body, err := unseal(subject, r.payload)
-	if err == nil && isMarker(body) {
+	body, err := codec.Unseal(subject, r.payload)
+	if err == nil && codec.IsMarker(body) {
 		f.answers = append(f.answers, foundAnswer{id: id, forgotten: true})
 		return
 	}
 	if err == nil {
-		s, err = decodeState(body)
+		s, err = codec.DecodeState(body)
 	}
 	if err != nil {
 		f.unsure = true

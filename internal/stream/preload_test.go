@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"carstate/internal/road/roadtest"
+	"carstate/internal/store/codec"
 	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
@@ -184,7 +185,7 @@ func TestRemovedStatesAreNotRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Purge(t.Context(), jetstream.WithPurgeSubject(stateSubject(0, "goes"))); err != nil {
+	if err := s.Purge(t.Context(), jetstream.WithPurgeSubject(codec.StateSubject(0, "goes"))); err != nil {
 		t.Fatal(err)
 	}
 	if err := e.Close(); err != nil {
@@ -204,18 +205,18 @@ func TestPreloadIsUnsure(t *testing.T) {
 	t.Parallel()
 	state := roadtest.State(t)
 	sealed := func(subject string, version byte) storedRecord {
-		record := appendState([]byte{0}, &state)
-		record = seal(subject, record)
-		if version != schemaVersion {
+		record := codec.AppendState([]byte{0}, &state)
+		record = codec.Seal(subject, record)
+		if version != codec.SchemaVersion {
 			record[0] = version
-			sum := checksum(subject, record[:len(record)-4])
+			sum := codec.Checksum(subject, record[:len(record)-4])
 			record = append(record[:len(record)-4], byte(sum), byte(sum>>8), byte(sum>>16), byte(sum>>24))
 		}
 		return storedRecord{subject: []byte(subject), payload: record}
 	}
 	at := func(seq uint64, r storedRecord) storedRecord { r.seq = seq; return r }
-	good, other := sealed("state.0.carA", schemaVersion), sealed("state.0.carB", schemaVersion)
-	marker := storedRecord{subject: good.subject, payload: seal(string(good.subject), append([]byte{0}, markerBody...))}
+	good, other := sealed("state.0.carA", codec.SchemaVersion), sealed("state.0.carB", codec.SchemaVersion)
+	marker := storedRecord{subject: good.subject, payload: codec.SealMarker(string(good.subject))}
 	for name, c := range map[string]struct {
 		blocks [][]storedRecord
 		unsure bool
@@ -228,8 +229,8 @@ func TestPreloadIsUnsure(t *testing.T) {
 		"a note of a removal":   {[][]storedRecord{{at(2, good), at(1, storedRecord{erased: true})}}, false, 1},
 		"backwards in a block":  {[][]storedRecord{{at(2, good), at(1, other)}}, true, 2},
 		"backwards":             {[][]storedRecord{{at(2, good)}, {at(1, other)}}, true, 2},
-		"of a newer carstate":   {[][]storedRecord{{at(1, good), at(2, sealed("state.0.carB", schemaVersion+1))}}, true, 1},
-		"not what a state is":   {[][]storedRecord{{at(1, storedRecord{subject: []byte("state.0.carA"), payload: seal("state.0.carA", []byte{0, 1})})}}, true, 0},
+		"of a newer carstate":   {[][]storedRecord{{at(1, good), at(2, sealed("state.0.carB", codec.SchemaVersion+1))}}, true, 1},
+		"not what a state is":   {[][]storedRecord{{at(1, storedRecord{subject: []byte("state.0.carA"), payload: codec.Seal("state.0.carA", []byte{0, 1})})}}, true, 0},
 		"under another subject": {[][]storedRecord{{at(1, storedRecord{subject: []byte("state.0.carB"), payload: good.payload})}}, true, 0},
 	} {
 		a := &answerMap{m: make(map[vehicle.ID]foundAnswer)}

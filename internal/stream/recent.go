@@ -9,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"carstate/internal/store/codec"
 	"carstate/internal/vehicle"
 )
 
@@ -65,7 +66,7 @@ func (e *Engine) Recent(ctx context.Context, id vehicle.ID, most int) (Recent, e
 // before the sequence until; made is when the stream was. What was forgotten is
 // left out. first is the sequence at which the window began.
 func (e *Engine) window(ctx context.Context, id vehicle.ID, from time.Time, until uint64, made int64) (first uint64, found []vehicle.Sample, err error) {
-	sub, err := e.legacy.SubscribeSync(telemetrySubject(PartitionOf(id, e.partitions)), nats.OrderedConsumer(), nats.BindStream(Telemetry),
+	sub, err := e.legacy.SubscribeSync(codec.TelemetrySubject(codec.PartitionOf(id, e.partitions)), nats.OrderedConsumer(), nats.BindStream(Telemetry),
 		nats.StartTime(from), nats.IdleHeartbeat(e.config.Patience.Idle))
 	if err != nil {
 		return 0, nil, err
@@ -95,11 +96,11 @@ func (e *Engine) window(ctx context.Context, id vehicle.ID, from time.Time, unti
 		if !bytes.Contains(m.Data, []byte(id)) {
 			continue // far cheaper than unpacking what others have sent
 		}
-		body, err := unseal(m.Subject, m.Data)
+		body, err := codec.Unseal(m.Subject, m.Data)
 		if err != nil {
 			return 0, nil, err
 		}
-		err = decodeSamples(body, func(x vehicle.Sample) {
+		err = codec.DecodeSamples(body, func(x vehicle.Sample) {
 			if x.Vehicle == id && !e.forgotten.Covers(id, meta.Sequence.Stream, made) {
 				found = append(found, x)
 			}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"carstate/internal/access"
+	"carstate/internal/store/codec"
 )
 
 // FuzzRecords feeds what is no record to the tables of tokens and sources: it is
@@ -31,14 +32,14 @@ func FuzzRecords(f *testing.F) {
 	seed("sourceset.gateway.x", setRecord{})
 	seed("operator.grace", map[string]any{"name": "grace", "hash": hash})
 	seed("tombstone.00", map[string]any{"vehicle": hash})
-	seed(vidKeysSubject, vidKeysRecord{Keys: [][]byte{make([]byte, vidKeyBytes)}})
+	seed(codec.VIDKeysSubject, vidKeysRecord{Keys: [][]byte{make([]byte, vidKeyBytes)}})
 	f.Add("tokenuse.a.b", []byte(`{"v":1,"days":[{"d":9223372036854775807,"c":[[1,1,1,1,1,1,1,1,1,1,1,1,1,1],null]}]}`))
 	f.Fuzz(func(t *testing.T, subject string, body []byte) {
 		var tokens access.Tokens
 		var sources access.Sources
 		k := (&Engine{node: &node{id: "NODE"}}).NewKeeper(&tokens, &sources)
 		for _, f := range []*feed{k.tokenFeed, k.srcFeed} {
-			if err := f.apply(record{subject: subject, body: body}); err != nil && !errors.Is(err, errDamaged) && !errors.Is(err, errNewer) {
+			if err := f.apply(record{subject: subject, body: body}); err != nil && !errors.Is(err, codec.ErrDamaged) && !errors.Is(err, codec.ErrNewer) {
 				t.Error(err)
 			}
 		}
@@ -60,8 +61,8 @@ func FuzzBlock(f *testing.F) {
 	f.Add(make([]byte, 64))
 	f.Add([]byte{0xff, 0xff, 0xff, 0xff, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 'a'})
 	// Sound records, which no chance would make, for their hashes.
-	first := stagedRecord(States, 1, time.Unix(1e9, 0), "state.0.CARA", seal("state.0.CARA", []byte{0, 'x'}), "")
-	second := stagedRecord(States, 2, time.Unix(1e9, 0), "cursor.0", seal("cursor.0", []byte{0, '{', '}'}), "Nats-Batch-Id: b\r\n")
+	first := stagedRecord(States, 1, time.Unix(1e9, 0), "state.0.CARA", codec.Seal("state.0.CARA", []byte{0, 'x'}), "")
+	second := stagedRecord(States, 2, time.Unix(1e9, 0), "cursor.0", codec.Seal("cursor.0", []byte{0, '{', '}'}), "Nats-Batch-Id: b\r\n")
 	damaged := slices.Clone(first)
 	damaged[blockHeader]++
 	for _, content := range [][]byte{

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"carstate/internal/access"
+	"carstate/internal/store/codec"
 	"carstate/internal/vehicle"
 )
 
@@ -247,7 +248,7 @@ func (r *restore) keys(ctx context.Context, rec record) (added bool, err error) 
 	if err != nil {
 		return false, err
 	}
-	_, err = r.k.change(ctx, r.k.srcFeed, vidKeysSubject, func(is record) ([]write, error) {
+	_, err = r.k.change(ctx, r.k.srcFeed, codec.VIDKeysSubject, func(is record) ([]write, error) {
 		ours, err := decodeVIDKeys(is.body)
 		if err != nil {
 			return nil, err
@@ -261,7 +262,7 @@ func (r *restore) keys(ctx context.Context, rec record) (added bool, err error) 
 		if len(ours.Keys) == n {
 			return nil, errKeep
 		}
-		return appendJSON(nil, vidKeysSubject, ours)
+		return appendJSON(nil, codec.VIDKeysSubject, ours)
 	})
 	return !errors.Is(err, errKeep), r.merged(rec.subject, err)
 }
@@ -331,11 +332,11 @@ func (k *Keeper) removeForgotten(ctx context.Context) error {
 		return err
 	}
 	err := k.e.readStored(ctx, States, []string{"state.*.*"}, func(r record) error {
-		id, _ := vehicleOfState(r.subject)
-		if isMarker(r.body) || !k.e.forgotten.Has(id) {
+		id, _ := codec.VehicleOfState(r.subject)
+		if codec.IsMarker(r.body) || !k.e.forgotten.Has(id) {
 			return nil
 		}
-		_, err := k.e.mark(ctx, PartitionOf(id, k.e.partitions), id)
+		_, err := k.e.mark(ctx, codec.PartitionOf(id, k.e.partitions), id)
 		return err
 	})
 	if err != nil {
@@ -467,7 +468,7 @@ func (r *restore) operator(ctx context.Context, rec record) error {
 		var ours, theirs operatorRecord
 		if is.seq != 0 {
 			if json.Unmarshal(is.body, &ours) != nil || json.Unmarshal(rec.body, &theirs) != nil {
-				return nil, errDamaged
+				return nil, codec.ErrDamaged
 			}
 			if theirs.Removed.IsZero() || !ours.Removed.IsZero() || !bytes.Equal(ours.Hash, theirs.Hash) {
 				return nil, errKeep

@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 
+	"carstate/internal/store/codec"
 	"carstate/internal/vehicle"
 )
 
@@ -66,8 +67,8 @@ func (r *restore) states(ctx context.Context, batch []record) error {
 // better.
 func (r *restore) compare(ctx context.Context, rec record) (*write, error) {
 	e := r.k.e
-	id, _ := vehicleOfState(rec.subject)
-	s, err := decodeState(rec.body)
+	id, _ := codec.VehicleOfState(rec.subject)
+	s, err := codec.DecodeState(rec.body)
 	if err != nil {
 		return nil, err
 	}
@@ -75,12 +76,12 @@ func (r *restore) compare(ctx context.Context, rec record) (*write, error) {
 		r.count(rec.subject, leftOut)
 		return nil, nil
 	}
-	subject := stateSubject(PartitionOf(id, e.partitions), id)
+	subject := codec.StateSubject(codec.PartitionOf(id, e.partitions), id)
 	body, rev, err := e.lastRecord(ctx, States, subject)
 	if err != nil {
 		return nil, err
 	}
-	if rev != 0 && isMarker(body) {
+	if rev != 0 && codec.IsMarker(body) {
 		// The vehicle was forgotten, maybe by a node whose tombstone is not
 		// on our feed yet.
 		if err := e.awaitTombstones(ctx); err != nil {
@@ -91,7 +92,7 @@ func (r *restore) compare(ctx context.Context, rec record) (*write, error) {
 			return nil, nil
 		}
 	} else if rev != 0 {
-		stored, err := decodeState(body)
+		stored, err := codec.DecodeState(body)
 		if err != nil {
 			return nil, err
 		}
@@ -101,7 +102,7 @@ func (r *restore) compare(ctx context.Context, rec record) (*write, error) {
 		}
 	}
 	// The body goes over as it is: what a rule remembers is not lost.
-	return &write{subject, seal(subject, append([]byte{0}, rec.body...)), rev, true}, nil
+	return &write{subject, codec.Seal(subject, append([]byte{0}, rec.body...)), rev, true}, nil
 }
 
 // forgotten reports whether a state of the backup must not come back: its vehicle

@@ -13,6 +13,7 @@ import (
 
 	"carstate/internal/road"
 	"carstate/internal/seldom"
+	"carstate/internal/store/codec"
 )
 
 // ROADS holds the profiles of roads, one record a tile of the map, and what is known
@@ -168,7 +169,7 @@ func (e *Engine) readRoads(ctx context.Context, from uint64, do func(road.Tile, 
 			r := record{subject: m.Header.Get("Nats-Subject"), seq: seq, sealed: m.Data}
 			tile, err := tileOfRoad(r.subject)
 			if err == nil {
-				r.body, err = unseal(r.subject, m.Data)
+				r.body, err = codec.Unseal(r.subject, m.Data)
 			}
 			if err == nil {
 				err = do(tile, r)
@@ -200,7 +201,7 @@ func (e *Engine) folding() map[int]bool {
 
 // writes reports whether a tile is this node's to store.
 func (k *roadKeeper) writes(t road.Tile) bool {
-	return k.e.config.embedded() || k.mine[partitionOf(t.String(), k.e.partitions)]
+	return k.e.config.embedded() || k.mine[codec.PartitionOf(t.String(), k.e.partitions)]
 }
 
 // store stores what changed on this node's tiles. What cannot be stored is kept for the
@@ -227,7 +228,7 @@ func (k *roadKeeper) store(ctx context.Context) {
 	for t, packed := range k.unsaved {
 		subject := roadSubject(t)
 		batch = append(batch, t)
-		writes = append(writes, write{subject: subject, record: seal(subject, append([]byte{0}, packed...))})
+		writes = append(writes, write{subject: subject, record: codec.Seal(subject, append([]byte{0}, packed...))})
 		if size += len(packed); (len(batch) == roadBatch || size >= roadBatchBytes) && !flush() {
 			return
 		}
@@ -243,7 +244,7 @@ func (k *roadKeeper) share() {
 		if !k.e.nc.IsConnected() {
 			continue
 		}
-		if err := k.e.nc.Publish(subject, seal(subject, append([]byte{0}, evidence...))); err != nil {
+		if err := k.e.nc.Publish(subject, codec.Seal(subject, append([]byte{0}, evidence...))); err != nil {
 			k.failing.Log(k.e.log, "other nodes cannot be told of the roads", "error", err)
 		}
 	}
@@ -256,7 +257,7 @@ func (k *roadKeeper) listen() (stop func()) {
 		if m.Subject == own {
 			return
 		}
-		evidence, err := unseal(m.Subject, m.Data)
+		evidence, err := codec.Unseal(m.Subject, m.Data)
 		if err == nil {
 			err = k.m.Absorb(evidence)
 		}

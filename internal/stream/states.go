@@ -3,6 +3,7 @@ package stream
 import (
 	"context"
 
+	"carstate/internal/store/codec"
 	"carstate/internal/vehicle"
 )
 
@@ -25,7 +26,7 @@ func (e *Engine) FollowStates(ctx context.Context, put func(vehicle.ID, vehicle.
 // the heartbeats, by which any node knows how far it is behind.
 func (e *Engine) FollowCursors(ctx context.Context, caughtUp func()) error {
 	f := newFeed(e, States)
-	f.filters = []string{"cursor.*", heartbeatSubject(States)}
+	f.filters = []string{"cursor.*", codec.HeartbeatSubject(States)}
 	return e.followStates(ctx, f, func(vehicle.ID, vehicle.State) {}, caughtUp)
 }
 
@@ -33,16 +34,16 @@ func (e *Engine) followStates(ctx context.Context, f *feed, put func(vehicle.ID,
 	f.caughtUp = caughtUp
 	e.followed.Store(f)
 	f.apply = func(r record) error {
-		id, ok := vehicleOfState(r.subject)
+		id, ok := codec.VehicleOfState(r.subject)
 		if !ok {
 			e.recall(r) // if it is a cursor
 			return nil
 		}
-		if isMarker(r.body) {
+		if codec.IsMarker(r.body) {
 			put(id, vehicle.State{})
 			return nil
 		}
-		s, err := decodeState(r.body)
+		s, err := codec.DecodeState(r.body)
 		if err != nil {
 			return err
 		}
@@ -54,10 +55,10 @@ func (e *Engine) followStates(ctx context.Context, f *feed, put func(vehicle.ID,
 
 // State reads the stored state of one vehicle; ok is false if it has none.
 func (e *Engine) State(ctx context.Context, id vehicle.ID) (s vehicle.State, ok bool, err error) {
-	body, rev, err := e.lastRecord(ctx, States, stateSubject(PartitionOf(id, e.partitions), id))
-	if err != nil || rev == 0 || isMarker(body) {
+	body, rev, err := e.lastRecord(ctx, States, codec.StateSubject(codec.PartitionOf(id, e.partitions), id))
+	if err != nil || rev == 0 || codec.IsMarker(body) {
 		return vehicle.State{}, false, err
 	}
-	s, err = decodeState(body)
+	s, err = codec.DecodeState(body)
 	return s, err == nil, err
 }

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"carstate/internal/store/codec"
 )
 
 // streamNames lists every stream, in the order in which they are made.
@@ -38,9 +40,9 @@ const partitionsKey = "carstate.partitions"
 //     an alarm is logged at 80 %.
 func streamConfigs(c Config, m made) []jetstream.StreamConfig {
 	lastValue := func(name string, bytes int64, d jetstream.DiscardPolicy, subjects ...string) jetstream.StreamConfig {
-		subjects = append(subjects, heartbeatSubject(name))
+		subjects = append(subjects, codec.HeartbeatSubject(name))
 		if c.embedded() {
-			subjects = append(subjects, paddingSubject(name))
+			subjects = append(subjects, codec.PaddingSubject(name))
 		}
 		return jetstream.StreamConfig{
 			Name:               name,
@@ -69,7 +71,7 @@ func streamConfigs(c Config, m made) []jetstream.StreamConfig {
 		},
 		lastValue(States, c.StatesBytes, jetstream.DiscardOld, "state.*.*", "cursor.*", "member.*"),
 		lastValue(Tokens, recordBytes, jetstream.DiscardNew, "token.*", "tokenset.*.*", "tokenuse.*", "tokenuse.*.*"),
-		lastValue(Sources, recordBytes, jetstream.DiscardNew, "source.*", "sourceset.*.*", "operator.*", "tombstone.*", vidKeysSubject),
+		lastValue(Sources, recordBytes, jetstream.DiscardNew, "source.*", "sourceset.*.*", "operator.*", "tombstone.*", codec.VIDKeysSubject),
 		{
 			Name:        Audit,
 			Subjects:    []string{auditSubject},

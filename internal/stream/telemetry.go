@@ -8,6 +8,7 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
+	"carstate/internal/store/codec"
 	"carstate/internal/vehicle"
 )
 
@@ -70,7 +71,7 @@ func (e *Engine) pack(samples []vehicle.Sample) ([]chunk, error) {
 	open := make([]int, e.partitions) // index of the partition's last chunk, plus one
 	var chunks []chunk
 	for i := range samples {
-		p := PartitionOf(samples[i].Vehicle, e.partitions)
+		p := codec.PartitionOf(samples[i].Vehicle, e.partitions)
 		if open[p] == 0 || chunks[open[p]-1].full() {
 			room := min(len(samples)-i, maxCommitSamples)*usualSampleBytes/e.partitions + usualSampleBytes
 			chunks = append(chunks, chunk{partition: p, packed: make([]byte, 0, room)})
@@ -78,7 +79,7 @@ func (e *Engine) pack(samples []vehicle.Sample) ([]chunk, error) {
 		}
 		c := &chunks[open[p]-1]
 		before := len(c.packed)
-		c.packed = appendSample(c.packed, &samples[i])
+		c.packed = codec.AppendSample(c.packed, &samples[i])
 		if len(c.packed)-before > maxSampleBytes {
 			return nil, errTooLarge
 		}

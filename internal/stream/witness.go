@@ -3,6 +3,8 @@ package stream
 import (
 	"encoding/binary"
 	"sync/atomic"
+
+	"carstate/internal/store/codec"
 )
 
 // newest holds, for each stream, the newest sequence that is known to be stored.
@@ -49,7 +51,7 @@ func (n newest) append(b []byte) []byte {
 // witness takes in what a stored heartbeat says. Those of older versions, and of
 // engines that do not sync each write, say nothing.
 func (n newest) witness(r storedRecord) {
-	body, err := unseal(string(r.subject), r.payload)
+	body, err := codec.Unseal(string(r.subject), r.payload)
 	if err != nil || len(body) != heartbeatBytes+8*len(wholeStreams) {
 		return
 	}

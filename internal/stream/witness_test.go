@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"carstate/internal/access"
+	"carstate/internal/store/codec"
 	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
@@ -45,7 +46,7 @@ func TestWitness(t *testing.T) {
 		}
 	}
 	for _, subject := range []string{"tokenuse.x", "tokenuse.y"} {
-		if _, err := e.storeBatch(ctx, Tokens, []write{{subject: subject, record: seal(subject, []byte("\x00{}"))}}); err != nil {
+		if _, err := e.storeBatch(ctx, Tokens, []write{{subject: subject, record: codec.Seal(subject, []byte("\x00{}"))}}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/stream"
+	"carstate/internal/store/codec"
 	"carstate/internal/vehicle"
 	"carstate/torture/row"
 )
@@ -96,7 +96,7 @@ func TestNothingMeasured(t *testing.T) {
 func TestEveryPartitionHasCars(t *testing.T) {
 	has := make(map[int]int)
 	for _, id := range layout.All() {
-		has[stream.PartitionOf(id, partitions)]++
+		has[codec.PartitionOf(id, partitions)]++
 	}
 	if len(has) != partitions {
 		t.Errorf("of %d partitions only %d have cars: %v", partitions, len(has), has)

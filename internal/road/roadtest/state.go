@@ -8,12 +8,15 @@ import (
 	"carstate/internal/vehicle"
 )
 
+// Observer judges cars in the light of a map of its own, which is empty at first.
+func Observer() func(vehicle.State, vehicle.Sample) vehicle.State { return new(road.Map).Observe }
+
 // State is the state of a car that has driven north for ten minutes and reports
 // every signal once a second: about the most that there is to store.
 func State(t testing.TB) vehicle.State {
 	t.Helper()
 	var s vehicle.State
-	var roads road.Map
+	observe := Observer()
 	for i := range 600 {
 		x := vehicle.Sample{Vehicle: "carA", Time: vehicle.UnixMilli(1_795_000_000_000 + int64(i)*1000)}
 		pedal := 50 + 45*math.Sin(float64(i)/7)
@@ -45,7 +48,7 @@ func State(t testing.TB) vehicle.State {
 				t.Fatal(err)
 			}
 		}
-		s = roads.Observe(s, x)
+		s = observe(s, x)
 	}
 	if s.Way.Count == 0 || s.Road == (vehicle.RoadAround{}) {
 		t.Fatalf("the car has no way: %+v", s)

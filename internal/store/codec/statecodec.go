@@ -1,4 +1,4 @@
-package stream
+package codec
 
 import (
 	"encoding/binary"
@@ -30,8 +30,8 @@ var (
 // mostStateBytes is room for any state, as numbers are in practice, and its seal.
 var mostStateBytes = 64 + trafficLayout.size + throttleLayout.size + wayLayout.size + roadLayout.size + 12*vehicle.NumSignals
 
-// appendState packs a state.
-func appendState(b []byte, s *vehicle.State) []byte {
+// AppendState packs a state.
+func AppendState(b []byte, s *vehicle.State) []byte {
 	b = slices.Grow(b, mostStateBytes) // once, not every time it is full
 	b = binary.AppendVarint(b, int64(s.Time))
 	b = append(b, s.FaultCode[:]...)
@@ -62,8 +62,8 @@ func appendState(b []byte, s *vehicle.State) []byte {
 	return b
 }
 
-// decodeState unpacks a state's body.
-func decodeState(body []byte) (vehicle.State, error) {
+// DecodeState unpacks a state's body.
+func DecodeState(body []byte) (vehicle.State, error) {
 	var s vehicle.State
 	r := reader{b: body}
 	s.Time = vehicle.UnixMilli(r.varint())
@@ -81,7 +81,7 @@ func decodeState(body []byte) (vehicle.State, error) {
 	readSparse(&r, roadLayout, &s.Road)
 	present := r.uvarint()
 	if present>>vehicle.NumSignals != 0 {
-		return vehicle.State{}, errNewer
+		return vehicle.State{}, ErrNewer
 	}
 	for i := range s.Latest {
 		if present&(1<<i) != 0 {
@@ -90,7 +90,14 @@ func decodeState(body []byte) (vehicle.State, error) {
 		}
 	}
 	if r.short || len(r.b) != 0 {
-		return vehicle.State{}, errDamaged
+		return vehicle.State{}, ErrDamaged
 	}
 	return s, nil
 }
+
+// SealMarker seals the record that replaces the state of a forgotten vehicle. Its body
+// is empty, which no state's is.
+func SealMarker(subject string) []byte { return Seal(subject, []byte{0}) }
+
+// IsMarker reports whether a body is that of a marker.
+func IsMarker(body []byte) bool { return len(body) == 0 }

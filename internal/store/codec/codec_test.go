@@ -1,10 +1,11 @@
-package stream
+package codec
 
 import (
 	"bytes"
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"math"
 	"reflect"
 	"runtime"
@@ -12,7 +13,6 @@ import (
 
 	"pgregory.net/rapid"
 
-	"carstate/internal/road"
 	"carstate/internal/road/roadtest"
 	"carstate/internal/vehicle"
 )
@@ -67,10 +67,10 @@ func TestSamplesRoundTrip(t *testing.T) {
 		want := rapid.SliceOfN(rapid.Custom(anySample), 0, 20).Draw(t, "samples")
 		var body []byte
 		for i := range want {
-			body = appendSample(body, &want[i])
+			body = AppendSample(body, &want[i])
 		}
 		var got []vehicle.Sample
-		if err := decodeSamples(body, func(x vehicle.Sample) { got = append(got, x) }); err != nil {
+		if err := DecodeSamples(body, func(x vehicle.Sample) { got = append(got, x) }); err != nil {
 			t.Fatal(err)
 		}
 		if len(got) != len(want) {
@@ -92,7 +92,7 @@ func TestSamplesRoundTrip(t *testing.T) {
 func TestStatesRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var want vehicle.State
-		var roads road.Map
+		observe := roadtest.Observer()
 		drives := rapid.Bool().Draw(t, "drives")
 		base := times.Draw(t, "base")
 		for i := range rapid.IntRange(0, 30).Draw(t, "samples") {
@@ -108,12 +108,12 @@ func TestStatesRoundTrip(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			want = roads.Observe(want, x)
+			want = observe(want, x)
 		}
 		if rapid.Bool().Draw(t, "any") {
 			want.Way, want.Road = anyWay(t)
 		}
-		got, err := decodeState(appendState(nil, &want))
+		got, err := DecodeState(AppendState(nil, &want))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -143,9 +143,9 @@ func anyWay(t *rapid.T) (w vehicle.Way, r vehicle.RoadAround) {
 // A car that sends no positions pays next to nothing for the roads of others.
 func TestStateWithoutPositions(t *testing.T) {
 	s := roadtest.State(t)
-	all := len(appendState(nil, &s))
+	all := len(AppendState(nil, &s))
 	s.Way, s.Road = vehicle.Way{}, vehicle.RoadAround{}
-	none := len(appendState(nil, &s))
+	none := len(AppendState(nil, &s))
 	ways := wayLayout.size + roadLayout.size
 	if none > all-100 || all-none > ways {
 		t.Errorf("%d bytes with a way of %d, %d without one", all, ways, none)
@@ -157,22 +157,22 @@ func TestSealCatches(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		subject := subjects.Draw(t, "subject")
 		body := rapid.SliceOfN(rapid.Byte(), 0, 300).Draw(t, "body")
-		record := seal(subject, append([]byte{0}, body...))
-		got, err := unseal(subject, record)
+		record := Seal(subject, append([]byte{0}, body...))
+		got, err := Unseal(subject, record)
 		if err != nil || !bytes.Equal(got, body) {
 			t.Fatalf("%x became %x, %v", body, got, err)
 		}
 		at := rapid.IntRange(0, len(record)-1).Draw(t, "byte")
 		flipped := bytes.Clone(record)
 		flipped[at] ^= byte(rapid.IntRange(1, 255).Draw(t, "bits"))
-		if _, err := unseal(subject, flipped); !errors.Is(err, errDamaged) {
+		if _, err := Unseal(subject, flipped); !errors.Is(err, ErrDamaged) {
 			t.Fatalf("byte %d changed: %v", at, err)
 		}
-		if _, err := unseal(subject, record[:rapid.IntRange(0, len(record)-1).Draw(t, "cut")]); !errors.Is(err, errDamaged) {
+		if _, err := Unseal(subject, record[:rapid.IntRange(0, len(record)-1).Draw(t, "cut")]); !errors.Is(err, ErrDamaged) {
 			t.Fatalf("cut short: %v", err)
 		}
 		if other := subjects.Draw(t, "other"); other != subject {
-			if _, err := unseal(other, record); !errors.Is(err, errDamaged) {
+			if _, err := Unseal(other, record); !errors.Is(err, ErrDamaged) {
 				t.Fatalf("under another subject: %v", err)
 			}
 		}
@@ -182,10 +182,10 @@ func TestSealCatches(t *testing.T) {
 // A record of a later version is whole, and we are too old for it.
 func TestSealTellsNewerVersions(t *testing.T) {
 	const subject = "state.0.car"
-	record := []byte{schemaVersion + 1, 1, 2, 3}
-	sum := checksum(subject, record)
+	record := []byte{SchemaVersion + 1, 1, 2, 3}
+	sum := Checksum(subject, record)
 	record = append(record, byte(sum), byte(sum>>8), byte(sum>>16), byte(sum>>24))
-	if _, err := unseal(subject, record); !errors.Is(err, errNewer) {
+	if _, err := Unseal(subject, record); !errors.Is(err, ErrNewer) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
@@ -193,15 +193,15 @@ func TestSealTellsNewerVersions(t *testing.T) {
 		decode func() error
 	}{
 		{"a sample with a signal that is not known", func() error {
-			return decodeSamples(binary.AppendUvarint([]byte{1, 'a', 2}, 1<<vehicle.NumSignals), func(vehicle.Sample) {})
+			return DecodeSamples(binary.AppendUvarint([]byte{1, 'a', 2}, 1<<vehicle.NumSignals), func(vehicle.Sample) {})
 		}},
 		{"a state with a signal that is not known", func() error {
-			s := appendState(nil, &vehicle.State{Time: 1})
-			_, err := decodeState(binary.AppendUvarint(s[:len(s)-1], 1<<vehicle.NumSignals))
+			s := AppendState(nil, &vehicle.State{Time: 1})
+			_, err := DecodeState(binary.AppendUvarint(s[:len(s)-1], 1<<vehicle.NumSignals))
 			return err
 		}},
 	} {
-		if err := c.decode(); !errors.Is(err, errNewer) {
+		if err := c.decode(); !errors.Is(err, ErrNewer) {
 			t.Errorf("%s: %v", c.name, err)
 		}
 	}
@@ -222,12 +222,39 @@ func TestStoredFormat(t *testing.T) {
 		got  []byte
 		want string
 	}{
-		{"a sample", appendSample(nil, &x), "0463617241d00f8108000048410000803f015030313230"},
-		{"a state", appendState(nil, &state), "d00f503031323000004841010125e8030000000000000000803f000004420001000000000000000000000000000000000000000000000000810800004841000000803f00"},
-		{"a seal", seal("state.0.carA", []byte{0, 'x'}), "02785c729745"},
+		{"a sample", AppendSample(nil, &x), "0463617241d00f8108000048410000803f015030313230"},
+		{"a state", AppendState(nil, &state), "d00f503031323000004841010125e8030000000000000000803f000004420001000000000000000000000000000000000000000000000000810800004841000000803f00"},
+		{"a seal", Seal("state.0.carA", []byte{0, 'x'}), "02785c729745"},
 	} {
 		if got := hex.EncodeToString(c.got); got != c.want {
 			t.Errorf("%s is stored as\n%s, not\n%s", c.what, got, c.want)
+		}
+	}
+}
+
+// The partition is part of the stored subjects: these numbers may never change.
+func TestPartitionOf(t *testing.T) {
+	for _, c := range []struct {
+		id          vehicle.ID
+		p4, p64, p7 int
+	}{
+		{"a", 0, 12, 5},
+		{"NHeN4UqVsohGS55I7LBdh", 0, 28, 3},
+		{"WVWZZZ1KZAW000001", 2, 54, 1},
+		{"0", 3, 47, 4},
+		{"carA", 0, 0, 2},
+	} {
+		if p4, p64, p7 := PartitionOf(c.id, 4), PartitionOf(c.id, 64), PartitionOf(c.id, 7); p4 != c.p4 || p64 != c.p64 || p7 != c.p7 {
+			t.Errorf("%s: %d of 4, %d of 64, %d of 7", c.id, p4, p64, p7)
+		}
+	}
+	seen := make([]int, 64)
+	for i := range 64_000 {
+		seen[PartitionOf(vehicle.ID(fmt.Sprintf("car%d", i)), 64)]++
+	}
+	for p, n := range seen {
+		if n < 800 || n > 1200 {
+			t.Errorf("partition %d got %d of 64,000 vehicles", p, n)
 		}
 	}
 }
@@ -236,18 +263,18 @@ func FuzzDecodeSamples(f *testing.F) {
 	x := vehicle.Sample{Vehicle: "carA", Time: 1000}
 	x.Set(vehicle.Speed, 12.5)
 	x.SetCodes([]vehicle.TroubleCode{{'P', '0', '1', '2', '0'}})
-	f.Add(appendSample(nil, &x))
-	f.Add(appendSample(appendSample(nil, &x), &x))
+	f.Add(AppendSample(nil, &x))
+	f.Add(AppendSample(AppendSample(nil, &x), &x))
 	f.Add([]byte{1, 'a', 2, 0x80, 0x08, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1})
 	f.Add([]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1})
 	f.Fuzz(func(t *testing.T, body []byte) {
 		bounded(t, len(body), func() {
-			err := decodeSamples(body, func(x vehicle.Sample) {
+			err := DecodeSamples(body, func(x vehicle.Sample) {
 				if _, err := vehicle.ParseID(string(x.Vehicle)); err != nil {
 					t.Errorf("a sample of the vehicle %q", x.Vehicle)
 				}
 			})
-			if err != nil && !errors.Is(err, errDamaged) && !errors.Is(err, errNewer) {
+			if err != nil && !errors.Is(err, ErrDamaged) && !errors.Is(err, ErrNewer) {
 				t.Error(err)
 			}
 		})
@@ -258,11 +285,11 @@ func FuzzDecodeState(f *testing.F) {
 	x := vehicle.Sample{Vehicle: "carA", Time: 1000}
 	x.Set(vehicle.Speed, 12.5)
 	s := vehicle.Observe(vehicle.State{}, x)
-	f.Add(appendState(nil, &s))
-	f.Add(appendState(nil, &vehicle.State{}))
+	f.Add(AppendState(nil, &s))
+	f.Add(AppendState(nil, &vehicle.State{}))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		bounded(t, len(body), func() {
-			if _, err := decodeState(body); err != nil && !errors.Is(err, errDamaged) && !errors.Is(err, errNewer) {
+			if _, err := DecodeState(body); err != nil && !errors.Is(err, ErrDamaged) && !errors.Is(err, ErrNewer) {
 				t.Error(err)
 			}
 		})
@@ -271,18 +298,18 @@ func FuzzDecodeState(f *testing.F) {
 
 // FuzzUnseal: what was not sealed for a subject does not open, and what was does.
 func FuzzUnseal(f *testing.F) {
-	f.Add("state.0.CARA", seal("state.0.CARA", []byte{0, 'x'}))
-	f.Add("state.0.CARB", seal("state.0.CARA", []byte{0, 'x'}))
+	f.Add("state.0.CARA", Seal("state.0.CARA", []byte{0, 'x'}))
+	f.Add("state.0.CARB", Seal("state.0.CARA", []byte{0, 'x'}))
 	f.Add("", []byte{})
 	f.Fuzz(func(t *testing.T, subject string, sealed []byte) {
-		body, err := unseal(subject, sealed)
+		body, err := Unseal(subject, sealed)
 		if err != nil {
-			if !errors.Is(err, errDamaged) && !errors.Is(err, errNewer) {
+			if !errors.Is(err, ErrDamaged) && !errors.Is(err, ErrNewer) {
 				t.Error(err)
 			}
 			return
 		}
-		if again := seal(subject, append([]byte{sealed[0]}, body...)); string(again) != string(sealed) {
+		if again := Seal(subject, append([]byte{sealed[0]}, body...)); string(again) != string(sealed) {
 			t.Errorf("%x opened, and is sealed as %x", sealed, again)
 		}
 	})

@@ -1,4 +1,4 @@
-package stream
+package codec
 
 import "encoding/binary"
 

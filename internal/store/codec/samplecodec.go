@@ -1,4 +1,4 @@
-package stream
+package codec
 
 import (
 	"encoding/binary"
@@ -17,8 +17,8 @@ import (
 //
 // A commit is one sealed record of packed samples, one after the other.
 
-// appendSample packs a sample.
-func appendSample(b []byte, x *vehicle.Sample) []byte {
+// AppendSample packs a sample.
+func AppendSample(b []byte, x *vehicle.Sample) []byte {
 	b = binary.AppendUvarint(b, uint64(len(x.Vehicle)))
 	b = append(b, x.Vehicle...)
 	b = binary.AppendVarint(b, int64(x.Time))
@@ -43,9 +43,9 @@ func appendSample(b []byte, x *vehicle.Sample) []byte {
 	return b
 }
 
-// decodeSamples calls yield for each sample of a commit's body. The samples'
+// DecodeSamples calls yield for each sample of a commit's body. The samples'
 // strings are their own.
-func decodeSamples(body []byte, yield func(vehicle.Sample)) error {
+func DecodeSamples(body []byte, yield func(vehicle.Sample)) error {
 	r := reader{b: body}
 	var last vehicle.ID // most samples are followed by one of the same vehicle
 	for len(r.b) > 0 {
@@ -53,26 +53,26 @@ func decodeSamples(body []byte, yield func(vehicle.Sample)) error {
 		if id := r.bytes(int(r.uvarint())); string(id) != string(last) {
 			last = vehicle.ID(id)
 			if vehicle.CheckID(string(last)) != nil {
-				return errDamaged // such a vehicle would have no subject
+				return ErrDamaged // such a vehicle would have no subject
 			}
 		}
 		x.Vehicle = last
 		x.Time = vehicle.UnixMilli(r.varint())
 		present := r.uvarint()
 		if present>>vehicle.NumSignals != 0 {
-			return errNewer
+			return ErrNewer
 		}
 		for s := range vehicle.Signal(vehicle.NumSignals) {
 			if present&(1<<s) != 0 {
 				if err := x.Set(s, float64(r.float32())); err != nil {
-					return errDamaged
+					return ErrDamaged
 				}
 			}
 		}
 		if x.Has(vehicle.DTCList) {
 			n := r.uvarint()
 			if n > uint64(len(r.b)) {
-				return errDamaged
+				return ErrDamaged
 			}
 			x.Codes = make([]vehicle.TroubleCode, n)
 			for i := range x.Codes {
@@ -80,7 +80,7 @@ func decodeSamples(body []byte, yield func(vehicle.Sample)) error {
 			}
 		}
 		if r.short || x.Vehicle == "" {
-			return errDamaged
+			return ErrDamaged
 		}
 		yield(x)
 	}

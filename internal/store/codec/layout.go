@@ -1,8 +1,11 @@
-package stream
+//go:build 386 || amd64 || arm || arm64 || loong64 || mips64le || mipsle || ppc64le || riscv64
+
+// The constraint names the little-endian machines: numbers are stored as they lie in
+// memory. On any other machine the build fails, because nothing defines layout.
+
+package codec
 
 import (
-	"bytes"
-	"encoding/binary"
 	"fmt"
 	"reflect"
 	"unsafe"
@@ -59,14 +62,8 @@ func (l *layout[T]) add(t reflect.Type, at int) {
 // groups is how many groups a packed value fills.
 func (l *layout[T]) groups() int { return (l.size + sparseGroup - 1) / sparseGroup }
 
-// asStored is whether this machine keeps numbers as they are stored.
-var asStored = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
-
 // append packs a value.
 func (l *layout[T]) append(b []byte, v *T) []byte {
-	if !asStored {
-		return appendPlain(b, v)
-	}
 	memory := memoryOf(v)
 	for _, r := range l.runs {
 		b = append(b, memory[r.at:r.at+r.n]...)
@@ -76,10 +73,6 @@ func (l *layout[T]) append(b []byte, v *T) []byte {
 
 // decode unpacks a value of the right size, which it may change.
 func (l *layout[T]) decode(raw []byte, v *T) {
-	if !asStored {
-		decodePlain(bytes.Clone(raw), v) // so that the caller's may stay on its stack
-		return
-	}
 	for _, at := range l.bools {
 		if raw[at] != 0 {
 			raw[at] = 1 // in memory no bool is anything else
@@ -95,19 +88,4 @@ func (l *layout[T]) decode(raw []byte, v *T) {
 // pointer.
 func memoryOf[T any](v *T) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(v)), unsafe.Sizeof(*v))
-}
-
-// appendPlain and decodePlain do the same on any machine, twenty times slower.
-func appendPlain[T any](b []byte, v *T) []byte {
-	b, err := binary.Append(b, binary.LittleEndian, v)
-	if err != nil {
-		panic(err) // the type has no fixed size
-	}
-	return b
-}
-
-func decodePlain[T any](raw []byte, v *T) {
-	if _, err := binary.Decode(raw, binary.LittleEndian, v); err != nil {
-		panic(err) // the type has no fixed size
-	}
 }

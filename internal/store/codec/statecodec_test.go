@@ -1,7 +1,8 @@
-package stream
+package codec
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/json"
 	"flag"
 	"os"
@@ -53,7 +54,10 @@ func TestLayoutIsEncodingBinary(t *testing.T) {
 func checkLayout[T comparable](t *testing.T, v T) {
 	t.Helper()
 	l := layoutOf[T]()
-	want := appendPlain([]byte("x"), &v)
+	want, err := binary.Append([]byte("x"), binary.LittleEndian, &v)
+	if err != nil {
+		t.Fatal(err)
+	}
 	if got := l.append([]byte("x"), &v); !bytes.Equal(got, want) || l.size != len(want)-1 {
 		t.Errorf("%T: %d bytes\n%x, not\n%x", v, l.size, got, want)
 	}
@@ -63,7 +67,9 @@ func checkLayout[T comparable](t *testing.T, v T) {
 		}
 	}
 	var got, plain T
-	decodePlain(want[1:], &plain)
+	if _, err := binary.Decode(want[1:], binary.LittleEndian, &plain); err != nil {
+		t.Fatal(err)
+	}
 	l.decode(bytes.Clone(want[1:]), &got)
 	if got != plain {
 		t.Errorf("%T: %+v, not %+v", v, got, plain)
@@ -103,7 +109,7 @@ func TestStateOfThisVersion(t *testing.T) {
 	if *updateGolden {
 		golden.State = roadtest.State(t)
 		golden.State.FaultCode = vehicle.TroubleCode{'P', '0', '1', '2', '0'}
-		golden.Packed = appendState(nil, &golden.State)
+		golden.Packed = AppendState(nil, &golden.State)
 		text, err := json.Marshal(golden)
 		if err != nil {
 			t.Fatal(err)
@@ -119,7 +125,7 @@ func TestStateOfThisVersion(t *testing.T) {
 	if err := json.Unmarshal(text, &golden); err != nil {
 		t.Fatal(err)
 	}
-	got, err := decodeState(golden.Packed)
+	got, err := DecodeState(golden.Packed)
 	if err != nil || got != golden.State || got.ThrottleMemory == (vehicle.ThrottleMemory{}) || got.Way.Count == 0 {
 		t.Errorf("%v\n%+v, not\n%+v", err, got, golden.State)
 	}
@@ -130,7 +136,7 @@ func BenchmarkAppendState(b *testing.B) {
 	var packed []byte
 	b.ReportAllocs()
 	for b.Loop() {
-		packed = appendState(packed[:0], &s)
+		packed = AppendState(packed[:0], &s)
 	}
 	b.ReportMetric(float64(len(packed)), "bytes")
 }
@@ -140,16 +146,16 @@ func BenchmarkSealState(b *testing.B) {
 	s := roadtest.State(b)
 	b.ReportAllocs()
 	for b.Loop() {
-		seal("state.0.NHeN4UqVsohGS55I7LBdh", appendState([]byte{0}, &s))
+		Seal("state.0.NHeN4UqVsohGS55I7LBdh", AppendState([]byte{0}, &s))
 	}
 }
 
 func BenchmarkDecodeState(b *testing.B) {
 	s := roadtest.State(b)
-	packed := appendState(nil, &s)
+	packed := AppendState(nil, &s)
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := decodeState(packed); err != nil {
+		if _, err := DecodeState(packed); err != nil {
 			b.Fatal(err)
 		}
 	}

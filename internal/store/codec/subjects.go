@@ -1,0 +1,79 @@
+package codec
+
+import (
+	"strconv"
+	"strings"
+
+	"carstate/internal/access"
+	"carstate/internal/vehicle"
+)
+
+// Names of the streams.
+const (
+	Telemetry = "TELEMETRY"
+	States    = "STATES"
+	Tokens    = "TOKENS"
+	Sources   = "SOURCES"
+	Audit     = "AUDIT"
+	Roads     = "ROADS"
+)
+
+// PartitionOf spreads names of vehicles, or of tiles of roads, over n partitions by
+// FNV-1a, the same on every node and in every release: the partition is part of the
+// stored subjects.
+func PartitionOf[Name ~string](name Name, n int) int {
+	if n == 1 {
+		return 0
+	}
+	const offset, prime = 14695981039346656037, 1099511628211
+	h := uint64(offset)
+	for i := range len(name) {
+		h = (h ^ uint64(name[i])) * prime
+	}
+	return int(h % uint64(n))
+}
+
+// TelemetrySubject is where the samples of a partition lie.
+func TelemetrySubject(p int) string { return "telemetry." + strconv.Itoa(p) }
+
+// StateSubject is where the state of a vehicle lies.
+func StateSubject(p int, id vehicle.ID) string {
+	return "state." + strconv.Itoa(p) + "." + string(id)
+}
+
+// CursorSubject is where a partition's cursor lies.
+func CursorSubject(p int) string { return "cursor." + strconv.Itoa(p) }
+
+// MemberSubject is where the lease of a node lies.
+func MemberSubject(name string) string { return "member." + name }
+
+// HeartbeatSubject is where a stream's heartbeat record lives, in that stream.
+func HeartbeatSubject(stream string) string { return "heartbeat." + strings.ToLower(stream) }
+
+// PaddingSubject is where a stream's padding goes, in that stream.
+func PaddingSubject(stream string) string {
+	if stream == Telemetry {
+		return "telemetry.padding"
+	}
+	return "padding." + strings.ToLower(stream)
+}
+
+// VIDKeysSubject is where the keys are under which vids are hashed.
+const VIDKeysSubject = "tombstonekey"
+
+// TombstoneSubject is where the tombstone of a forgotten vehicle lies.
+func TombstoneSubject(h access.VehicleHash) string { return "tombstone." + h.String() }
+
+// PartitionOfCursor takes the partition from a cursor's subject.
+func PartitionOfCursor(subject string) (int, bool) {
+	rest, ok := strings.CutPrefix(subject, "cursor.")
+	p, err := strconv.Atoi(rest)
+	return p, ok && err == nil
+}
+
+// VehicleOfState takes the vehicle from a state's subject.
+func VehicleOfState(subject string) (vehicle.ID, bool) {
+	rest, ok := strings.CutPrefix(subject, "state.")
+	_, vid, ok2 := strings.Cut(rest, ".")
+	return vehicle.ID(vid), ok && ok2
+}
