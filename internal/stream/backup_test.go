@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"carstate/internal/access"
+	"carstate/internal/store/backupfile"
 	"carstate/internal/store/codec"
 	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
@@ -256,22 +257,22 @@ func TestBadBackups(t *testing.T) {
 	good := backupOf(t, a)
 	newer := func(kind string) []byte {
 		var b bytes.Buffer
-		w := newBackupWriter(&b)
+		w, began := backupfile.NewWriter(&b, backupfile.Header{Version: "v9"})
 		subject := kind + ".0.X"
 		record := codec.Seal(subject, []byte{0, '{', '}'})
 		record[0]++ // as a later version would, with its checksum
 		record = record[:len(record)-4]
 		record = binary.LittleEndian.AppendUint32(record, codec.Checksum(subject, record))
-		if err := errors.Join(w.begin(backupHeader{Version: "v9"}), w.add(subject, record), w.end()); err != nil {
+		if err := errors.Join(began, w.Add(subject, record), w.End()); err != nil {
 			t.Fatal(err)
 		}
 		return b.Bytes()
 	}
 	unknown := func() []byte {
 		var b bytes.Buffer
-		w := newBackupWriter(&b)
+		w, began := backupfile.NewWriter(&b, backupfile.Header{Version: "v9"})
 		record, _ := sealJSON("novelty.x", 1)
-		if err := errors.Join(w.begin(backupHeader{Version: "v9"}), w.add("novelty.x", record), w.end()); err != nil {
+		if err := errors.Join(began, w.Add("novelty.x", record), w.End()); err != nil {
 			t.Fatal(err)
 		}
 		return b.Bytes()
@@ -280,38 +281,38 @@ func TestBadBackups(t *testing.T) {
 		file []byte
 		want error
 	}{
-		"empty":          {nil, errForeignBackup},
-		"foreign":        {[]byte("PK\x03\x04 something else altogether"), errForeignBackup},
-		"older format":   {[]byte("carstate backup 1\nwhatever"), errOlderBackup},
-		"newer format":   {[]byte("carstate backup 3\nwhatever"), errNewerBackup},
-		"newer record":   {newer("state"), errNewerBackup},
-		"unknown record": {unknown(), errNewerBackup},
-		"more behind":    {append(bytes.Clone(good), 0), errTornBackup},
-		"twice":          {append(bytes.Clone(good), good...), errTornBackup},
+		"empty":          {nil, backupfile.ErrForeign},
+		"foreign":        {[]byte("PK\x03\x04 something else altogether"), backupfile.ErrForeign},
+		"older format":   {[]byte("carstate backup 1\nwhatever"), backupfile.ErrOlder},
+		"newer format":   {[]byte("carstate backup 3\nwhatever"), backupfile.ErrNewer},
+		"newer record":   {newer("state"), backupfile.ErrNewer},
+		"unknown record": {unknown(), backupfile.ErrNewer},
+		"more behind":    {append(bytes.Clone(good), 0), backupfile.ErrTorn},
+		"twice":          {append(bytes.Clone(good), good...), backupfile.ErrTorn},
 	}
-	for i := len(backupMagic) + 1; i < len(good); i += 1 + len(good)/100 {
+	for i := len("carstate backup ") + 1; i < len(good); i += 1 + len(good)/100 {
 		cases[fmt.Sprint("cut at ", i)] = struct {
 			file []byte
 			want error
-		}{good[:i], errTornBackup}
+		}{good[:i], backupfile.ErrTorn}
 		bad := bytes.Clone(good)
 		bad[i] ^= 0x40
-		if i >= len(backupMagic)+len(backupVersion) {
+		if i >= len("carstate backup 2\n") {
 			cases[fmt.Sprint("flipped at ", i)] = struct {
 				file []byte
 				want error
-			}{bad, errTornBackup}
+			}{bad, backupfile.ErrTorn}
 		}
 	}
 	// Names that no carstate gives, all checksums right.
 	named := func(subject string, v any) []byte {
 		var b bytes.Buffer
-		w := newBackupWriter(&b)
+		w, began := backupfile.NewWriter(&b, backupfile.Header{Version: "v9"})
 		record, err := sealJSON(subject, v)
 		if state, ok := v.(vehicle.State); ok {
 			record = codec.Seal(subject, codec.AppendState([]byte{0}, &state))
 		}
-		if err := errors.Join(err, w.begin(backupHeader{Version: "v9"}), w.add(subject, record), w.end()); err != nil {
+		if err := errors.Join(err, began, w.Add(subject, record), w.End()); err != nil {
 			t.Fatal(err)
 		}
 		return b.Bytes()
@@ -336,29 +337,29 @@ func TestBadBackups(t *testing.T) {
 		cases["named "+subject] = struct {
 			file []byte
 			want error
-		}{named(subject, v), errTornBackup}
+		}{named(subject, v), backupfile.ErrTorn}
 	}
 	// A record left out, all checksums right.
-	b, _, err := openBackup(bytes.NewReader(good))
+	b, _, err := backupfile.Open(bytes.NewReader(good))
 	if err != nil {
 		t.Fatal(err)
 	}
 	var without bytes.Buffer
-	w := newBackupWriter(&without)
-	err = w.begin(backupHeader{})
+	w, began := backupfile.NewWriter(&without, backupfile.Header{Version: "v9"})
+	err = began
 	for err == nil {
-		var r record
-		if r, err = b.next(); err == nil && !strings.HasPrefix(r.subject, "tokenset.") {
-			err = w.add(r.subject, r.sealed)
+		var r backupfile.Record
+		if r, err = b.Next(); err == nil && !strings.HasPrefix(r.Subject, "tokenset.") {
+			err = w.Add(r.Subject, r.Sealed)
 		}
 	}
-	if err := w.end(); err != nil {
+	if err := w.End(); err != nil {
 		t.Fatal(err)
 	}
 	cases["without its set"] = struct {
 		file []byte
 		want error
-	}{without.Bytes(), errTornBackup}
+	}{without.Bytes(), backupfile.ErrTorn}
 
 	target := startNode(t, Config{DataDir: t.TempDir()})
 	for name, c := range cases {
@@ -420,17 +421,17 @@ func TestBackupWhileServing(t *testing.T) {
 func FuzzCheckBackup(f *testing.F) {
 	n := func() []byte {
 		var b bytes.Buffer
-		w := newBackupWriter(&b)
+		w, began := backupfile.NewWriter(&b, backupfile.Header{Version: "v9"})
 		s := vehicle.Observe(vehicle.State{}, speedSample("X", 1000))
 		state := codec.Seal("state.0.X", codec.AppendState([]byte{0}, &s))
-		if err := errors.Join(w.begin(backupHeader{Version: "v9"}), w.add("state.0.X", state), w.end()); err != nil {
+		if err := errors.Join(began, w.Add("state.0.X", state), w.End()); err != nil {
 			f.Fatal(err)
 		}
 		return b.Bytes()
 	}()
 	f.Add(n)
 	f.Add(n[:len(n)-1])
-	f.Add([]byte(backupMagic))
+	f.Add([]byte("carstate backup "))
 	f.Fuzz(func(t *testing.T, file []byte) {
 		_, err := CheckBackup(bytes.NewReader(file))
 		if err == nil {

@@ -227,7 +227,7 @@ func (k *Keeper) erase(ctx context.Context) error {
 // back is forgotten again.
 func (k *Keeper) removeExpired(ctx context.Context) error {
 	var expired []record
-	err := k.e.readStored(ctx, States, []string{"state.*.*"}, func(r record) error {
+	err := k.e.scan(ctx, States, []string{"state.*.*"}, func(r record) error {
 		if codec.IsMarker(r.body) {
 			if k.expired(r) {
 				expired = append(expired, record{subject: r.subject, seq: r.seq})

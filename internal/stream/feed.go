@@ -195,10 +195,9 @@ func (f *feed) next(ctx context.Context, sub *nats.Subscription) (*nats.Msg, err
 
 // progress is called after each record, with the number of records that the
 // engine has yet to send. A stream that others write to all the time may never
-// have none, so the feed goes live when it has run its laps, too. Nor is the number
-// to be relied on: of a record that replaces another, the engine first counts the one
-// less and then the one more. Who must leave nothing out goes on from there
-// ([Engine.readTail]).
+// have none, so the feed goes live when it has run its laps, too. The pending
+// count is unreliable: when a record replaces another, the engine decrements before it
+// increments. A caller that must not miss a record continues with [Engine.scanTail].
 func (f *feed) progress(ctx context.Context, pending uint64) error {
 	switch {
 	case f.live || pending != 0 && f.last < f.goal:

@@ -110,7 +110,7 @@ func (t *Partition) decode(records []*nats.Msg, place map[vehicle.ID]int, put fu
 // which must be there. The answer is of one moment, and it is errBehind if that
 // is before the stream held the record of the sequence since.
 func (e *Engine) lastRecords(ctx context.Context, stream string, subjects []string, since uint64) ([]*nats.Msg, error) {
-	records, end, err := e.askRecords(ctx, stream, struct {
+	records, end, err := e.directGet(ctx, stream, struct {
 		Last []string `json:"multi_last"`
 	}{subjects})
 	if errors.Is(err, errNoRecords) { // not even the cursor
@@ -132,14 +132,14 @@ func (e *Engine) lastRecords(ctx context.Context, stream string, subjects []stri
 	return records, nil
 }
 
-// askRecords asks any server of a stream for several records, and returns them with
+// directGet asks any server of a stream for several records, and returns them with
 // the header of the message that ends them.
 //
 // The client library has no call for it; the protocol is NATS ADR-31: the records
 // come one by one, each with the sequence of the one before, and a message of status
 // 204 ends them. They count only all together: a vehicle whose record is missing
 // would be taken for one without a past.
-func (e *Engine) askRecords(ctx context.Context, stream string, question any) (records []*nats.Msg, end nats.Header, err error) {
+func (e *Engine) directGet(ctx context.Context, stream string, question any) (records []*nats.Msg, end nats.Header, err error) {
 	request, err := json.Marshal(question)
 	if err != nil {
 		return nil, nil, err

@@ -186,7 +186,7 @@ func TestFencedBeforeTheFirstBatch(t *testing.T) {
 func StoredStates(t *testing.T, e *Engine, p int) map[vehicle.ID]vehicle.State {
 	t.Helper()
 	states := make(map[vehicle.ID]vehicle.State)
-	err := e.readStored(testkit.Context(t), States, []string{fmt.Sprintf("state.%d.*", p)}, func(r record) error {
+	err := e.scan(testkit.Context(t), States, []string{fmt.Sprintf("state.%d.*", p)}, func(r record) error {
 		id, _ := codec.VehicleOfState(r.subject)
 		s, err := codec.DecodeState(r.body)
 		states[id] = s

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"carstate/internal/access"
+	"carstate/internal/store/backupfile"
 	"carstate/internal/store/codec"
 	"carstate/internal/vehicle"
 )
@@ -99,7 +100,7 @@ func (k *Keeper) Backup(ctx context.Context, w io.Writer, version string) (recor
 
 // BadBackup reports whether a backup was refused before anything was changed.
 func (*Keeper) BadBackup(err error) bool {
-	return errors.Is(err, errForeignBackup) || errors.Is(err, errOlderBackup) || errors.Is(err, errNewerBackup) || errors.Is(err, errTornBackup)
+	return errors.Is(err, backupfile.ErrForeign) || errors.Is(err, backupfile.ErrOlder) || errors.Is(err, backupfile.ErrNewer) || errors.Is(err, backupfile.ErrTorn)
 }
 
 // spool copies a backup to a file without a name, which goes with the process.
@@ -226,14 +227,14 @@ func (r *restore) each(file io.ReadSeeker, do func(rec record, kind string) erro
 	if _, err := file.Seek(0, io.SeekStart); err != nil {
 		return err
 	}
-	b, _, err := openBackup(file)
+	b, _, err := backupfile.Open(file)
 	for err == nil {
-		var rec record
-		if rec, err = b.next(); err != nil {
+		r, nextErr := b.Next()
+		if err = nextErr; err != nil {
 			break
 		}
-		kind, _, _ := strings.Cut(rec.subject, ".")
-		err = do(rec, kind)
+		kind, _, _ := strings.Cut(r.Subject, ".")
+		err = do(record{subject: r.Subject, body: r.Body, sealed: r.Sealed}, kind)
 	}
 	if err == io.EOF {
 		return nil
@@ -331,7 +332,7 @@ func (k *Keeper) removeForgotten(ctx context.Context) error {
 	if _, err := k.refresh(ctx); err != nil { // nobody folds who has not seen these
 		return err
 	}
-	err := k.e.readStored(ctx, States, []string{"state.*.*"}, func(r record) error {
+	err := k.e.scan(ctx, States, []string{"state.*.*"}, func(r record) error {
 		id, _ := codec.VehicleOfState(r.subject)
 		if codec.IsMarker(r.body) || !k.e.forgotten.Has(id) {
 			return nil

@@ -13,6 +13,7 @@ import (
 
 	"carstate/internal/road"
 	"carstate/internal/seldom"
+	"carstate/internal/store/backupfile"
 	"carstate/internal/store/codec"
 )
 
@@ -149,7 +150,7 @@ type errStopReading struct{ error }
 func (e *Engine) readRoads(ctx context.Context, from uint64, do func(road.Tile, record) error) (next uint64, damaged int, err error) {
 	defer func() { e.metrics.roadsRefused[refusedProfile].Add(float64(damaged)) }()
 	for next = from; ; {
-		messages, end, err := e.askRecords(ctx, Roads, struct {
+		messages, end, err := e.directGet(ctx, Roads, struct {
 			Seq   uint64 `json:"seq"`
 			Batch int    `json:"batch"`
 			Bytes int    `json:"max_bytes"`
@@ -273,12 +274,12 @@ func (k *roadKeeper) listen() (stop func()) {
 }
 
 // backUpRoads adds the profiles to a backup. Damaged ones are left out.
-func (e *Engine) backUpRoads(ctx context.Context, b *backupWriter) error {
+func (e *Engine) backUpRoads(ctx context.Context, b *backupfile.Writer) error {
 	_, _, err := e.readRoads(ctx, 1, func(tile road.Tile, r record) error {
 		if err := new(road.Map).Load(tile, r.body); err != nil {
 			return err // a restore would refuse it, and all else with it
 		}
-		if err := b.add(r.subject, r.sealed); err != nil {
+		if err := b.Add(r.subject, r.sealed); err != nil {
 			return errStopReading{err}
 		}
 		return nil

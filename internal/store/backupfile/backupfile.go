@@ -1,0 +1,220 @@
+// Package backupfile has the format of a backup: [Writer] writes it, and [Reader]
+// reads and verifies it.
+//
+// A backup is a file of
+//
+//	"carstate backup 2\n"
+//	frames: uint32 length, uint32 CRC-32C of what follows, uvarint length of the
+//	        subject, subject, the sealed record
+//	an empty frame: two zero uint32
+//	32 bytes SHA-256 of all before
+//
+// The first record is the header. Numbers are little endian.
+package backupfile
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash"
+	"hash/crc32"
+	"io"
+	"time"
+
+	"carstate/internal/store/codec"
+)
+
+const (
+	magic         = "carstate backup "
+	version       = "2\n"
+	headerSubject = "backup.header"
+	// maxFrame is more than the largest record, of 1 MiB, and its subject.
+	maxFrame = 1<<20 + 1024
+)
+
+var frameSums = crc32.MakeTable(crc32.Castagnoli)
+
+// Errors of a backup that cannot be used. Nothing was changed.
+var (
+	ErrForeign = errors.New("this is no backup of carstate")
+	ErrOlder   = errors.New("this backup was written by an older carstate, which this version does not read: restore it with that version")
+	ErrNewer   = errors.New("this backup was written by a newer carstate: restore it with that version or a newer one")
+	ErrTorn    = errors.New("this backup is cut off or damaged: take another one, or use an older file")
+)
+
+// Header is the first record of a backup.
+type Header struct {
+	Version    string    `json:"version"`
+	Began      time.Time `json:"began"`
+	Partitions int       `json:"partitions"`
+}
+
+// Writer writes frames and hashes them.
+type Writer struct {
+	w    *bufio.Writer
+	hash hash.Hash
+	n    int
+}
+
+// NewWriter begins a backup.
+func NewWriter(w io.Writer, h Header) (*Writer, error) {
+	sum := sha256.New()
+	b := &Writer{w: bufio.NewWriterSize(io.MultiWriter(w, sum), 64<<10), hash: sum}
+	return b, b.begin(h)
+}
+
+// Add writes a sealed record.
+func (b *Writer) Add(subject string, sealed []byte) error {
+	head := binary.AppendUvarint(make([]byte, 8, 16), uint64(len(subject)))
+	sum := crc32.Checksum(head[8:], frameSums)
+	sum = crc32.Update(sum, frameSums, []byte(subject))
+	sum = crc32.Update(sum, frameSums, sealed)
+	binary.LittleEndian.PutUint32(head, uint32(len(head)-8+len(subject)+len(sealed)))
+	binary.LittleEndian.PutUint32(head[4:], sum)
+	b.n++
+	for _, part := range [][]byte{head, []byte(subject), sealed} {
+		if _, err := b.w.Write(part); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// begin writes what every backup begins with.
+func (b *Writer) begin(h Header) error {
+	if _, err := b.w.WriteString(magic + version); err != nil {
+		return err
+	}
+	text, err := json.Marshal(h)
+	if err != nil {
+		return err
+	}
+	return b.Add(headerSubject, codec.Seal(headerSubject, append([]byte{0}, text...)))
+}
+
+// Records is how many records were added.
+func (b *Writer) Records() int { return b.n - 1 } // the first is the header
+
+// End finishes the file.
+func (b *Writer) End() error {
+	if _, err := b.w.Write(make([]byte, 8)); err != nil {
+		return err
+	}
+	if err := b.w.Flush(); err != nil { // into the hash
+		return err
+	}
+	if _, err := b.w.Write(b.hash.Sum(nil)); err != nil {
+		return err
+	}
+	return b.w.Flush()
+}
+
+// Record is a record of a backup: checked, and with its seal.
+type Record struct {
+	Subject      string
+	Body, Sealed []byte
+}
+
+// Reader reads frames and hashes them.
+type Reader struct {
+	r    *bufio.Reader
+	hash hash.Hash
+	buf  []byte
+}
+
+// Open reads the beginning of a backup.
+func Open(r io.Reader) (*Reader, Header, error) {
+	h := sha256.New()
+	b := &Reader{r: bufio.NewReaderSize(r, 64<<10), hash: h}
+	var header Header
+	beginning := make([]byte, len(magic)+len(version))
+	n, err := io.ReadFull(b.r, beginning)
+	h.Write(beginning)
+	switch {
+	case !bytes.HasPrefix(beginning[:n], []byte(magic)):
+		return nil, header, ErrForeign
+	case err != nil:
+		return nil, header, ErrTorn
+	case string(beginning[len(magic):]) < version:
+		return nil, header, ErrOlder
+	case string(beginning[len(magic):]) != version:
+		return nil, header, ErrNewer
+	}
+	first, err := b.Next()
+	if err != nil {
+		return nil, header, err
+	}
+	if first.Subject != headerSubject || json.Unmarshal(first.Body, &header) != nil {
+		return nil, header, ErrTorn
+	}
+	return b, header, nil
+}
+
+// Next returns the next record, which is valid until the call after it. After the last
+// record it returns io.EOF if the whole file is as it was written.
+func (b *Reader) Next() (Record, error) {
+	var head [8]byte
+	if err := b.read(head[:]); err != nil {
+		return Record{}, err
+	}
+	n := int(binary.LittleEndian.Uint32(head[:]))
+	if n == 0 {
+		return Record{}, b.end()
+	}
+	if n > maxFrame {
+		return Record{}, ErrTorn
+	}
+	if cap(b.buf) < n {
+		b.buf = make([]byte, n)
+	}
+	frame := b.buf[:n]
+	if err := b.read(frame); err != nil {
+		return Record{}, err
+	}
+	if crc32.Checksum(frame, frameSums) != binary.LittleEndian.Uint32(head[4:]) {
+		return Record{}, ErrTorn
+	}
+	length, at := binary.Uvarint(frame)
+	if at <= 0 || length > uint64(n-at) {
+		return Record{}, ErrTorn
+	}
+	end := at + int(length)
+	subject, sealed := string(frame[at:end]), frame[end:]
+	body, err := codec.Unseal(subject, sealed)
+	switch {
+	case errors.Is(err, codec.ErrNewer):
+		return Record{}, fmt.Errorf("%w (%w)", ErrNewer, err)
+	case err != nil:
+		return Record{}, ErrTorn
+	}
+	return Record{Subject: subject, Body: body, Sealed: sealed}, nil
+}
+
+func (b *Reader) read(p []byte) error {
+	_, err := io.ReadFull(b.r, p)
+	b.hash.Write(p)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return ErrTorn
+	}
+	return fmt.Errorf("the backup cannot be read: %w", err)
+}
+
+// end compares the hash, after which nothing may follow.
+func (b *Reader) end() error {
+	want := b.hash.Sum(nil)
+	sum := make([]byte, sha256.Size)
+	if err := b.read(sum); err != nil {
+		return err
+	}
+	if _, err := b.r.ReadByte(); !bytes.Equal(sum, want) || err != io.EOF {
+		return ErrTorn
+	}
+	return io.EOF
+}
