@@ -47,6 +47,9 @@ const (
 	erasedBits      = 3 << 62
 	maxBlockSubject = 300
 	sectorBytes     = 512
+
+	// maxBlockBytes is the size of the engine's largest blocks.
+	maxBlockBytes = 8 << 20
 )
 
 // tornWrites says where the end of a block may be torn.
@@ -73,7 +76,7 @@ func checkBlocks(ctx context.Context, dir string, tolerated tornWrites, p *prelo
 			torn[b.Stream] = b.blocks()
 		}
 	}
-	for _, stream := range wholeStreams {
+	for _, stream := range codec.WholeStreams {
 		blocks, newest, err := listBlocks(filepath.Join(streamDir(dir, stream), "msgs"))
 		if err != nil && !absent(err) {
 			return unusableDir(dir, "read", "the records of stream "+stream, err)
@@ -96,7 +99,7 @@ func checkBlocks(ctx context.Context, dir string, tolerated tornWrites, p *prelo
 				if string(r.subject) == heartbeat && !r.erased {
 					w.witness(r)
 				}
-				if stream == States && p != nil {
+				if stream == codec.States && p != nil {
 					f.add(r)
 				}
 			}

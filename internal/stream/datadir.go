@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"slices"
 	"syscall"
+
+	"carstate/internal/store/codec"
 )
 
 // A data directory holds
@@ -141,7 +143,7 @@ func readIdentity(path string) (identity, error) {
 // checkEngineFiles looks, without touching anything, whether each stream still
 // has its description: the server would otherwise start without it.
 func checkEngineFiles(path string) error {
-	for _, name := range wholeStreams {
+	for _, name := range codec.WholeStreams {
 		meta := filepath.Join(streamDir(path, name), descriptionFile)
 		text, err := os.ReadFile(meta)
 		if err != nil && !absent(err) {
@@ -231,6 +233,16 @@ func (d *dataDir) blame(err error) error {
 	return err
 }
 
+// probeBytes is more than the server needs for a few records.
+const probeBytes = 1 << 20
+
+// probeDisk tries to write and sync a file in the directory.
+func probeDisk(dir string) error {
+	name := filepath.Join(dir, "probe")
+	defer os.Remove(name)
+	return writeFileSynced(name, make([]byte, probeBytes))
+}
+
 // writeFileSynced replaces a file; when it returns nil the new content is on
 // disk.
 func writeFileSynced(name string, content []byte) error {
@@ -249,7 +261,7 @@ func writeFileSynced(name string, content []byte) error {
 		err = os.Rename(name+unfinished, name)
 	}
 	if err != nil {
-		os.Remove(name + ".new")
+		os.Remove(name + unfinished)
 		return err
 	}
 	return syncDir(filepath.Dir(name))

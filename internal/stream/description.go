@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"carstate/internal/store/codec"
+
 	"github.com/minio/highwayhash"
 )
 
@@ -23,7 +25,7 @@ const (
 // out without a word by the start after the next. A checksum that does not match
 // stays: that is damage.
 func completeDescriptions(dir string) error {
-	for _, name := range streamNames {
+	for _, name := range codec.Streams {
 		at := streamDir(dir, name)
 		if _, err := os.Stat(filepath.Join(at, descriptionSumFile)); !absent(err) {
 			continue

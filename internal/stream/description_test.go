@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"carstate/internal/road/roadtest"
+	"carstate/internal/store/codec"
 	"carstate/internal/vehicle"
 )
 
@@ -22,7 +23,7 @@ func TestDescriptionWithoutChecksum(t *testing.T) {
 	if err := e.Close(); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range streamNames {
+	for _, name := range codec.Streams {
 		sum := filepath.Join(streamDir(dir, name), descriptionSumFile)
 		was, err := os.ReadFile(sum)
 		if err != nil {

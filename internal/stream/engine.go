@@ -29,7 +29,7 @@ type Engine struct {
 	// interrupted is what was under way at a crash; embedded only.
 	interrupted []*interrupted
 	// salvaged is what is whole of ROADS if that is damaged; embedded only.
-	salvaged     []write
+	salvaged     map[string][]byte
 	roadsDamaged bool
 	nc           *nats.Conn
 	js           jetstream.JetStream

@@ -36,10 +36,8 @@ import (
 // removed when they are due, and the bytes go when NATS compacts its files.
 
 const (
-	// maxBlockBytes is the size of the engine's largest blocks.
-	maxBlockBytes = 8 << 20
-	paddingBytes  = 512 << 10
-	paddings      = maxBlockBytes/paddingBytes + 2
+	paddingBytes = 512 << 10
+	paddings     = maxBlockBytes/paddingBytes + 2
 	// forgetTimeout is when a forget that has not noted its end was cut off.
 	forgetTimeout = time.Minute
 	// eraseTimeout bounds one erasure, of tens of millions of states.

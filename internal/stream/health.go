@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"sync"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -169,14 +167,4 @@ func (e *Engine) watchWrites(ctx context.Context) {
 			}
 		}
 	}
-}
-
-// probeBytes is more than the server needs for a few records.
-const probeBytes = 1 << 20
-
-// probeDisk tries to write and sync a file in the directory.
-func probeDisk(dir string) error {
-	name := filepath.Join(dir, "probe")
-	defer os.Remove(name)
-	return writeFileSynced(name, make([]byte, probeBytes))
 }

@@ -133,12 +133,9 @@ func asAPIError(err error) (*jetstream.APIError, bool) {
 	return nil, false
 }
 
-// heartbeatBytes is what every heartbeat has: its node and its time.
-const heartbeatBytes = 16
-
 // observe takes a heartbeat record off the feed.
 func (h *heartbeat) observe(body []byte) {
-	if len(body) >= heartbeatBytes && binary.LittleEndian.Uint64(body) == h.node {
+	if len(body) >= codec.HeartbeatBytes && binary.LittleEndian.Uint64(body) == h.node {
 		h.returned.Store(max(1, int64(binary.LittleEndian.Uint64(body[8:]))))
 	}
 }

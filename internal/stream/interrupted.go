@@ -3,10 +3,8 @@ package stream
 import (
 	"bytes"
 	"cmp"
-	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
 	"maps"
 	"os"
@@ -71,7 +69,7 @@ const interruptedFile = "interrupted.json"
 // findInterrupted returns each stream's newest batch that was complete. Commits of
 // a stream follow each other, so no other can have been under way.
 func findInterrupted(dir string) (found []*interrupted, err error) {
-	for _, stream := range streamNames {
+	for _, stream := range codec.Streams {
 		batches := filepath.Join(streamDir(dir, stream), "batches")
 		entries, err := os.ReadDir(batches)
 		if err != nil && !absent(err) {
@@ -169,61 +167,6 @@ func keepInterrupted(dir string) (all []*interrupted, err error) {
 	return all, nil
 }
 
-// finishInterrupted stores what the streams lack of the batches that were under way
-// at a crash.
-func (e *Engine) finishInterrupted(ctx context.Context, all []*interrupted) error {
-	if len(all) == 0 {
-		return nil
-	}
-	stored, left := 0, false
-	for _, b := range all {
-		n, err := e.finish(ctx, b)
-		if full(err) {
-			e.log.Error("a write that a crash interrupted cannot be finished, because the stream is full: the next start tries again", "stream", b.Stream)
-			left, err = true, nil
-		}
-		if err != nil {
-			return fmt.Errorf("a write that a crash interrupted cannot be finished: %w", err)
-		}
-		stored += n
-	}
-	if stored > 0 {
-		e.log.Info("a write that a crash interrupted was finished", "records", stored)
-	}
-	if left {
-		return nil
-	}
-	return removeFileSynced(filepath.Join(e.config.DataDir, interruptedFile))
-}
-
-// finish stores the records of a batch that are missing, the last one last.
-func (e *Engine) finish(ctx context.Context, b *interrupted) (stored int, err error) {
-	present := make([]*nats.RawStreamMsg, len(b.Records))
-	for i, r := range b.Records {
-		if _, err := codec.Unseal(r.Subject, r.Payload); err != nil {
-			return 0, err
-		}
-		if present[i], err = e.lastMessage(ctx, b.Stream, r.Subject); err != nil {
-			return 0, err
-		}
-	}
-	if !b.underWay(present) {
-		return 0, nil
-	}
-	for _, i := range b.missing(present) {
-		r := b.Records[i]
-		var seq uint64
-		if m := present[i]; m != nil {
-			seq = m.Sequence
-		}
-		if _, err := e.storeBatch(ctx, b.Stream, []write{{r.Subject, r.Payload, seq, true}}); err != nil {
-			return stored, err
-		}
-		stored++
-	}
-	return stored, nil
-}
-
 // arrived reports whether what is present of a subject is the batch's own record,
 // or what a start that was cut off stored of it.
 func (b *interrupted) arrived(i int, m *nats.RawStreamMsg) bool {
@@ -272,15 +215,4 @@ func (b *interrupted) missing(present []*nats.RawStreamMsg) (missing []int) {
 		}
 	}
 	return missing
-}
-
-// lastMessage returns the last message of a subject, nil if there is none.
-func (e *Engine) lastMessage(ctx context.Context, stream, subject string) (*nats.RawStreamMsg, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	m, err := e.legacy.GetLastMsg(stream, subject, nats.Context(ctx), nats.DirectGet())
-	if errors.Is(err, nats.ErrMsgNotFound) {
-		return nil, nil
-	}
-	return m, err
 }

@@ -2,6 +2,8 @@ package stream
 
 import (
 	"context"
+
+	"carstate/internal/store/codec"
 )
 
 // fullAlarm is the part of a stream's bytes, in percent, at which its filling up
@@ -15,7 +17,7 @@ const (
 // TELEMETRY is not logged: it fills and is trimmed all the time, and says
 // ErrBacklog when that is not enough.
 func (e *Engine) watchLimits(ctx context.Context, alarmed map[string]bool) error {
-	for _, name := range streamNames {
+	for _, name := range codec.Streams {
 		s, err := e.js.Stream(ctx, name)
 		if err != nil {
 			return err

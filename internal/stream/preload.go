@@ -2,7 +2,6 @@ package stream
 
 import (
 	"context"
-	"fmt"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -113,28 +112,6 @@ func (p *preload) take(f found) {
 	for _, s := range f.others {
 		p.others[s] = struct{}{}
 	}
-}
-
-// comparePreloaded asks the server whether what was read is what it holds. Nobody
-// has stored anything since it started.
-func (e *Engine) comparePreloaded(ctx context.Context) error {
-	p := e.preloaded
-	if p == nil {
-		return nil
-	}
-	s, err := e.js.Stream(ctx, States)
-	if err != nil {
-		return fmt.Errorf("the embedded engine cannot be asked about %s: %w", States, err)
-	}
-	info := s.CachedInfo()
-	p.created = info.Created
-	is, was := info.State.NumSubjects, uint64(p.answers.Len()+len(p.others)+len(p.forgotten))
-	if p.unsure || p.last == 0 || is != was || info.State.LastSeq < p.last {
-		e.log.Debug("the states are read once more, from the engine", "subjects", is, "found", was)
-		p.answers.Clear()
-		e.preloaded = nil
-	}
-	return nil
 }
 
 // inOrder calls get for 0 to n-1, several at a time, and use for what they

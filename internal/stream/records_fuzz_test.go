@@ -61,8 +61,8 @@ func FuzzBlock(f *testing.F) {
 	f.Add(make([]byte, 64))
 	f.Add([]byte{0xff, 0xff, 0xff, 0xff, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 'a'})
 	// Sound records, which no chance would make, for their hashes.
-	first := stagedRecord(States, 1, time.Unix(1e9, 0), "state.0.CARA", codec.Seal("state.0.CARA", []byte{0, 'x'}), "")
-	second := stagedRecord(States, 2, time.Unix(1e9, 0), "cursor.0", codec.Seal("cursor.0", []byte{0, '{', '}'}), "Nats-Batch-Id: b\r\n")
+	first := stagedRecord(codec.States, 1, time.Unix(1e9, 0), "state.0.CARA", codec.Seal("state.0.CARA", []byte{0, 'x'}), "")
+	second := stagedRecord(codec.States, 2, time.Unix(1e9, 0), "cursor.0", codec.Seal("cursor.0", []byte{0, '{', '}'}), "Nats-Batch-Id: b\r\n")
 	damaged := slices.Clone(first)
 	damaged[blockHeader]++
 	for _, content := range [][]byte{
@@ -72,7 +72,7 @@ func FuzzBlock(f *testing.F) {
 		f.Add(content)
 	}
 	f.Fuzz(func(t *testing.T, content []byte) {
-		b := newBlock(States, 1, content)
+		b := newBlock(codec.States, 1, content)
 		read := 0
 		at, sound := b.firstBad(func(r storedRecord) {
 			read += r.bytes

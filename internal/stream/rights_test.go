@@ -22,6 +22,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"carstate/internal/access"
+	"carstate/internal/store/codec"
 	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
@@ -258,7 +259,7 @@ func TestRights(t *testing.T) {
 	n.stop()
 
 	// Into a service that has lost everything.
-	for _, name := range streamNames {
+	for _, name := range codec.Streams {
 		must(c.js.DeleteStream(ctx, name))
 	}
 	m := startNode(t, config)

@@ -2,12 +2,13 @@ package stream
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
+
+	"carstate/internal/store/codec"
 )
 
 // The server is not made for damaged blocks: it may even turn in circles over one for
@@ -15,10 +16,10 @@ import (
 // taken away if it is damaged. What is whole of it is stored again.
 
 // salvageRoads reports whether ROADS is damaged. If so, it removes the stream and
-// returns the newest whole record of each tile. was is what the stream held at a clean
+// returns the newest whole record of each tile, by its subject. was is what the stream held at a clean
 // stop, zero after a crash.
-func salvageRoads(dir string, tolerated tornWrites, was streamEnd) (salvaged []write, damaged bool, err error) {
-	at := streamDir(dir, Roads)
+func salvageRoads(dir string, tolerated tornWrites, was streamEnd) (salvaged map[string][]byte, damaged bool, err error) {
+	at := streamDir(dir, codec.Roads)
 	if _, err := os.Stat(at); absent(err) {
 		return nil, was.Records > 0, nil
 	}
@@ -40,11 +41,12 @@ func salvageRoads(dir string, tolerated tornWrites, was streamEnd) (salvaged []w
 	if err != nil {
 		return nil, true, err
 	}
+	salvaged = make(map[string][]byte)
 	for subject, r := range newest {
-		salvaged = append(salvaged, write{subject: subject, record: r.payload})
+		salvaged[subject] = r.payload
 	}
 	if err := os.RemoveAll(at); err != nil {
-		return nil, true, unusableDir(dir, "written", "the records of stream "+Roads, err)
+		return nil, true, unusableDir(dir, "written", "the records of stream "+codec.Roads, err)
 	}
 	return salvaged, true, nil
 }
@@ -52,20 +54,20 @@ func salvageRoads(dir string, tolerated tornWrites, was streamEnd) (salvaged []w
 // readRoadBlocks calls visit for every sound record of ROADS, also behind one that is
 // damaged, and reports whether there is no such one.
 func readRoadBlocks(dir string, tolerated tornWrites, visit func(storedRecord)) (whole bool, err error) {
-	blocks, newest, err := listBlocks(filepath.Join(streamDir(dir, Roads), "msgs"))
+	blocks, newest, err := listBlocks(filepath.Join(streamDir(dir, codec.Roads), "msgs"))
 	if absent(err) {
 		return false, nil
 	}
 	if err != nil {
-		return false, unusableDir(dir, "read", "the records of stream "+Roads, err)
+		return false, unusableDir(dir, "read", "the records of stream "+codec.Roads, err)
 	}
 	whole = true
 	for _, n := range slices.Sorted(maps.Keys(blocks)) {
 		content, err := os.ReadFile(blocks[n])
 		if err != nil {
-			return false, unusableDir(dir, "read", "a block of stream "+Roads, err)
+			return false, unusableDir(dir, "read", "a block of stream "+codec.Roads, err)
 		}
-		b := newBlock(Roads, n, content)
+		b := newBlock(codec.Roads, n, content)
 		sound := true
 		for at := 0; at < len(content); {
 			r, ok := b.record(at)
@@ -95,19 +97,4 @@ func isDescribed(stream string) bool {
 	}
 	sum, err := os.ReadFile(filepath.Join(stream, descriptionSumFile))
 	return err == nil && bytes.Equal(sum, descriptionSum(filepath.Base(stream), text))
-}
-
-// storeSalvaged stores what was salvaged. What cannot be stored is learned again.
-func (e *Engine) storeSalvaged(ctx context.Context) {
-	if !e.roadsDamaged {
-		return
-	}
-	e.log.Warn("stored profiles of roads are damaged and left out: these roads are learned again", "tiles_kept", len(e.salvaged))
-	for some := range slices.Chunk(e.salvaged, roadBatch) {
-		if _, err := e.storeMany(ctx, Roads, some); err != nil {
-			e.log.Warn("profiles of roads cannot be stored again: these roads are learned again", "error", err)
-			break
-		}
-	}
-	e.salvaged = nil
 }

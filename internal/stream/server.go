@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"carstate/internal/store/codec"
+
 	"github.com/nats-io/nats-server/v2/server"
 )
 
@@ -106,7 +108,7 @@ type serverLog struct {
 // streams met a write error. The files in which a batch waits for its commit meet
 // them too, but are made anew for the next batch.
 func isWriteError(text string) bool {
-	return slices.ContainsFunc(streamNames, func(name string) bool {
+	return slices.ContainsFunc(codec.Streams, func(name string) bool {
 		ofFiles := strings.HasPrefix(text, "Filestore ["+name+"] Critical write error")
 		return ofFiles || strings.HasPrefix(text, "JetStream stream ") && strings.Contains(text, " > "+name+"' critical write error")
 	})

@@ -15,13 +15,6 @@ import (
 	"carstate/internal/store/codec"
 )
 
-// streamNames lists every stream, in the order in which they are made.
-var streamNames = append(wholeStreams[:len(wholeStreams):len(wholeStreams)], Roads)
-
-// wholeStreams are those that are refused if anything of them is damaged or missing.
-// What ROADS holds is learned again.
-var wholeStreams = []string{Telemetry, States, Tokens, Sources, Audit}
-
 // fedStreams carry a heartbeat, because nodes keep copies of them.
 var fedStreams = []string{States, Tokens, Sources}
 
@@ -131,7 +124,7 @@ func ensureStreams(ctx context.Context, js jetstream.JetStream, c Config) (int, 
 		return 0, err
 	}
 	// TELEMETRY comes first and fixes what the others follow.
-	for i := range streamNames {
+	for i := range codec.Streams {
 		is, err := ensureStream(ctx, js, c, i, want)
 		if err != nil {
 			return 0, err
@@ -197,10 +190,10 @@ const (
 	ensureEvery = 100 * time.Millisecond
 )
 
-// ensureStream makes one of streamNames, or brings it up to date. It is never
+// ensureStream makes one of codec.Streams, or brings it up to date. It is never
 // given fewer copies than it has: one node's flag would take them from all.
 func ensureStream(ctx context.Context, js jetstream.JetStream, c Config, i int, want made) (made, error) {
-	name := streamNames[i]
+	name := codec.Streams[i]
 	var last error
 	for range ensureTries {
 		stored, err := storedStream(ctx, js, name)

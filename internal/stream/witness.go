@@ -20,7 +20,7 @@ type newest map[string]*atomic.Uint64
 
 func makeNewest() newest {
 	n := make(newest)
-	for _, name := range wholeStreams {
+	for _, name := range codec.WholeStreams {
 		n[name] = new(atomic.Uint64)
 	}
 	return n
@@ -42,7 +42,7 @@ func (n newest) note(stream string, seq uint64) {
 
 // append adds all of it to a heartbeat.
 func (n newest) append(b []byte) []byte {
-	for _, name := range wholeStreams {
+	for _, name := range codec.WholeStreams {
 		b = binary.LittleEndian.AppendUint64(b, n[name].Load())
 	}
 	return b
@@ -52,23 +52,10 @@ func (n newest) append(b []byte) []byte {
 // engines that do not sync each write, say nothing.
 func (n newest) witness(r storedRecord) {
 	body, err := codec.Unseal(string(r.subject), r.payload)
-	if err != nil || len(body) != heartbeatBytes+8*len(wholeStreams) {
+	if err != nil || len(body) != codec.HeartbeatBytes+8*len(codec.WholeStreams) {
 		return
 	}
-	for i, name := range wholeStreams {
-		n.note(name, binary.LittleEndian.Uint64(body[heartbeatBytes+8*i:]))
+	for i, name := range codec.WholeStreams {
+		n.note(name, binary.LittleEndian.Uint64(body[codec.HeartbeatBytes+8*i:]))
 	}
 }
-
-// noteStored takes in an answer of the engine. What operators do is witnessed
-// without delay.
-func (e *Engine) noteStored(stream string, seq uint64) {
-	e.newest.note(stream, seq)
-	if h := e.beats[States]; h != nil && stream != States && stream != Roads && e.witnesses() {
-		h.soon()
-	}
-}
-
-// witnesses reports whether the heartbeats are to tell what was acknowledged: all of
-// it is on this node's disk.
-func (e *Engine) witnesses() bool { return e.config.embedded() && e.config.SyncInterval == 0 }
