@@ -24,7 +24,7 @@ func TestDescriptionWithoutChecksum(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range codec.Streams {
-		sum := filepath.Join(streamDir(dir, name), descriptionSumFile)
+		sum := filepath.Join(streamDir(dir, name), "meta.sum")
 		was, err := os.ReadFile(sum)
 		if err != nil {
 			t.Fatal(err)
@@ -46,7 +46,7 @@ func TestDescriptionWithoutChecksum(t *testing.T) {
 	if err := os.MkdirAll(streamDir(again, Tokens), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	text, err := os.ReadFile(filepath.Join(streamDir(dir, Tokens), descriptionFile))
+	text, err := os.ReadFile(filepath.Join(streamDir(dir, Tokens), "meta.inf"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,22 +54,23 @@ func TestDescriptionWithoutChecksum(t *testing.T) {
 	if err := storedStates(t, first, nil).Close(); err != nil {
 		t.Fatal(err)
 	}
-	made, err := os.ReadFile(filepath.Join(first, identityFile))
-	var id identity
+	made, err := os.ReadFile(filepath.Join(first, "carstate.json"))
+	var id map[string]any
 	if err == nil {
 		err = json.Unmarshal(made, &id)
 	}
-	if err != nil || !id.Ready {
+	if err != nil || id["ready"] != true {
 		t.Fatalf("%+v, %v", id, err)
 	}
-	id.Ready, id.Closed = false, nil
+	id["ready"] = false
+	delete(id, "closed")
 	if made, err = json.Marshal(id); err == nil {
-		err = os.WriteFile(filepath.Join(again, identityFile), made, 0o600)
+		err = os.WriteFile(filepath.Join(again, "carstate.json"), made, 0o600)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(streamDir(again, Tokens), descriptionFile), text, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(streamDir(again, Tokens), "meta.inf"), text, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	e = storedStates(t, again, maps.Clone(want))

@@ -216,3 +216,8 @@ func (b *interrupted) missing(present []*nats.RawStreamMsg) (missing []int) {
 	}
 	return missing
 }
+
+// dropInterrupted removes what [keepInterrupted] keeps: all of it is stored.
+func dropInterrupted(dir string) error {
+	return removeFileSynced(filepath.Join(dir, interruptedFile))
+}

@@ -2,16 +2,16 @@ package stream
 
 import (
 	"cmp"
+	"crypto/sha256"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
+	"github.com/minio/highwayhash"
 
 	"carstate/internal/store/codec"
 )
@@ -19,17 +19,21 @@ import (
 // stagedRecord is a record as the server keeps it until its batch is committed.
 func stagedRecord(store string, seq int, at time.Time, subject string, payload []byte, headers string) []byte {
 	head := "NATS/1.0\r\n" + headers + "\r\n"
-	r := binary.LittleEndian.AppendUint32(nil, uint32(blockHeader+len(subject)+4+len(head)+len(payload)+blockHash)|hasHeadersBit)
+	r := binary.LittleEndian.AppendUint32(nil, uint32(22+len(subject)+4+len(head)+len(payload)+8)|1<<31)
 	r = binary.LittleEndian.AppendUint64(r, uint64(seq))
 	r = binary.LittleEndian.AppendUint64(r, uint64(at.UnixNano()))
 	r = binary.LittleEndian.AppendUint16(r, uint16(len(subject)))
 	r = append(r, subject...)
-	b := newBlock(store, 1, nil)
-	b.hash.Write(r[4:20])
-	b.hash.Write([]byte(subject + head))
-	b.hash.Write(payload)
+	key := sha256.Sum256([]byte(store + "-1"))
+	hash, err := highwayhash.New64(key[:])
+	if err != nil {
+		panic(err) // the key has the right length
+	}
+	hash.Write(r[4:20])
+	hash.Write([]byte(subject + head))
+	hash.Write(payload)
 	r = binary.LittleEndian.AppendUint32(r, uint32(len(head)))
-	return b.hash.Sum(append(append(r, head...), payload...))
+	return hash.Sum(append(append(r, head...), payload...))
 }
 
 // stage puts a batch where the server keeps it until it is committed.
@@ -213,7 +217,7 @@ func holds(t *testing.T, dir string, subjects, want []string) {
 			t.Errorf("%s is %q, want %q; %v", s, body, want[i], err)
 		}
 	}
-	if _, err := os.Stat(filepath.Join(dir, interruptedFile)); !os.IsNotExist(err) {
+	if _, err := os.Stat(filepath.Join(dir, "interrupted.json")); !os.IsNotExist(err) {
 		t.Errorf("what was put aside is still there: %v", err)
 	}
 }
@@ -221,7 +225,7 @@ func holds(t *testing.T, dir string, subjects, want []string) {
 func TestInterruptedFileThatMakesNoSense(t *testing.T) {
 	for _, text := range []string{"", "{", `[null]`, `[{"Stream":"TOKENS"}]`} {
 		dir := t.TempDir()
-		if err := os.WriteFile(filepath.Join(dir, interruptedFile), []byte(text), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, "interrupted.json"), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := keepInterrupted(dir); err == nil {
@@ -233,63 +237,11 @@ func TestInterruptedFileThatMakesNoSense(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, interruptedFile), good, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "interrupted.json"), good, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if all, err := keepInterrupted(dir); err != nil || len(all) != 1 {
 		t.Errorf("%v, %v", all, err)
-	}
-}
-
-// Of the log's lines only those of our streams mean that nothing is stored any
-// more.
-func TestIsWriteError(t *testing.T) {
-	for text, want := range map[string]bool{
-		"Filestore [TOKENS] Critical write error: no space left on device":                   true,
-		"JetStream stream '$G > STATES' critical write error: no space left on device":       true,
-		"Filestore [x7Gh2kQa] Critical write error: no space left on device":                 false,
-		"JetStream consumer '$G > STATES > c' critical write error: no space left on device": false,
-		"Filestore [TOKENS] Ignoring non-write error: open TOKENS: no such file":             false,
-	} {
-		if isWriteError(text) != want {
-			t.Errorf("%q: %v", text, !want)
-		}
-	}
-}
-
-// A batch that fills several blocks may have begun as many before the newest.
-func TestInterruptedBlocks(t *testing.T) {
-	for size, want := range map[int]int{1: 1, maxBlockBytes - 1000: 1, maxBlockBytes: 2, 3 * maxBlockBytes: 4} {
-		b := &interrupted{Records: []interruptedRecord{{Payload: make([]byte, size)}}}
-		if got := b.blocks(); got != want {
-			t.Errorf("%d bytes: %d blocks, want %d", size, got, want)
-		}
-	}
-}
-
-// Of a batch on which nothing depends, what may be newer stays; then nothing may
-// say that all of it is there.
-func TestInterruptedUnsure(t *testing.T) {
-	sent := time.Now()
-	b := &interrupted{ID: "b"}
-	for _, s := range []string{"x", "y", "z"} {
-		b.Records = append(b.Records, interruptedRecord{Subject: s, Payload: []byte(s), Time: sent.UnixNano()})
-	}
-	older, newer := &nats.RawStreamMsg{Time: sent.Add(-1), Sequence: 1}, &nats.RawStreamMsg{Time: sent.Add(1), Sequence: 2}
-	own := &nats.RawStreamMsg{Time: sent.Add(1), Sequence: 1, Header: nats.Header{"Nats-Batch-Id": {"b"}}}
-	stored := &nats.RawStreamMsg{Time: sent.Add(1), Sequence: 3, Data: []byte("y")}
-	for _, c := range []struct {
-		present []*nats.RawStreamMsg
-		want    []int
-	}{
-		{[]*nats.RawStreamMsg{older, nil, nil}, []int{0, 1, 2}},
-		{[]*nats.RawStreamMsg{newer, older, nil}, []int{1}},
-		{[]*nats.RawStreamMsg{newer, nil, own}, []int{1}},
-		{[]*nats.RawStreamMsg{own, stored, nil}, []int{2}},
-	} {
-		if got := b.missing(c.present); !slices.Equal(got, c.want) {
-			t.Errorf("%v are missing, want %v", got, c.want)
-		}
 	}
 }
 
@@ -306,7 +258,7 @@ func TestInterruptedAndFull(t *testing.T) {
 	room := config.MaxBytes
 	const subject = "token.T"
 	b := &interrupted{Stream: Tokens, ID: "b", Records: []interruptedRecord{{Subject: subject, Payload: codec.Seal(subject, make([]byte, 100<<10)), Time: time.Now().UnixNano()}}}
-	file := filepath.Join(e.config.DataDir, interruptedFile)
+	file := filepath.Join(e.config.DataDir, "interrupted.json")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}

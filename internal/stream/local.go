@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -27,10 +26,9 @@ func (e *Engine) comparePreloaded(ctx context.Context) error {
 	}
 	info := s.CachedInfo()
 	p.created = info.Created
-	is, was := info.State.NumSubjects, uint64(p.answers.Len()+len(p.others)+len(p.forgotten))
-	if p.unsure || p.last == 0 || is != was || info.State.LastSeq < p.last {
-		e.log.Debug("the states are read once more, from the engine", "subjects", is, "found", was)
-		p.answers.Clear()
+	if is := info.State.NumSubjects; !p.matches(is, info.State.LastSeq) {
+		e.log.Debug("the states are read once more, from the engine", "subjects", is, "found", p.subjects())
+		e.config.Answers.Clear()
 		e.preloaded = nil
 	}
 	return nil
@@ -79,7 +77,7 @@ func (e *Engine) finishInterrupted(ctx context.Context, all []*interrupted) erro
 	if left {
 		return nil
 	}
-	return removeFileSynced(filepath.Join(e.config.DataDir, interruptedFile))
+	return dropInterrupted(e.config.DataDir)
 }
 
 // finish stores the records of a batch that are missing, the last one last.

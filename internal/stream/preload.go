@@ -114,6 +114,17 @@ func (p *preload) take(f found) {
 	}
 }
 
+// subjects is how many subjects of the stream were read.
+func (p *preload) subjects() uint64 {
+	return uint64(p.answers.Len() + len(p.others) + len(p.forgotten))
+}
+
+// matches reports whether what was read is what the stream holds, of which the server
+// says how many subjects it has and where it ends.
+func (p *preload) matches(subjects, last uint64) bool {
+	return !p.unsure && p.last != 0 && subjects == p.subjects() && last >= p.last
+}
+
 // inOrder calls get for 0 to n-1, several at a time, and use for what they
 // return, one after the other and in order. It ends at the first error.
 func inOrder[T any](ctx context.Context, n int, get func(int) (T, error), use func(T)) error {

@@ -3,7 +3,6 @@ package stream
 import (
 	"encoding/json"
 	"errors"
-	"slices"
 	"testing"
 	"time"
 
@@ -51,40 +50,5 @@ func FuzzRecords(f *testing.F) {
 			_ = s.Usable(now)
 		}
 		_ = k.operators.List()
-	})
-}
-
-// FuzzBlock reads blocks of the engine's files: whatever stands in one, reading
-// ends within it.
-func FuzzBlock(f *testing.F) {
-	f.Add([]byte{30, 0, 0, 0})
-	f.Add(make([]byte, 64))
-	f.Add([]byte{0xff, 0xff, 0xff, 0xff, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 'a'})
-	// Sound records, which no chance would make, for their hashes.
-	first := stagedRecord(codec.States, 1, time.Unix(1e9, 0), "state.0.CARA", codec.Seal("state.0.CARA", []byte{0, 'x'}), "")
-	second := stagedRecord(codec.States, 2, time.Unix(1e9, 0), "cursor.0", codec.Seal("cursor.0", []byte{0, '{', '}'}), "Nats-Batch-Id: b\r\n")
-	damaged := slices.Clone(first)
-	damaged[blockHeader]++
-	for _, content := range [][]byte{
-		first, slices.Concat(first, second), slices.Concat(first, second[:len(second)-3]),
-		slices.Concat(first, make([]byte, 2*sectorBytes)), slices.Concat(damaged, second),
-	} {
-		f.Add(content)
-	}
-	f.Fuzz(func(t *testing.T, content []byte) {
-		b := newBlock(codec.States, 1, content)
-		read := 0
-		at, sound := b.firstBad(func(r storedRecord) {
-			read += r.bytes
-			if len(r.subject) > len(content) || len(r.payload) > len(content) {
-				t.Error("a record is longer than its block")
-			}
-		})
-		if at != read || at > len(content) {
-			t.Errorf("the first bad record is at %d of %d, behind %d that were read", at, len(content), read)
-		}
-		if !sound {
-			_ = b.torn(at)
-		}
 	})
 }
