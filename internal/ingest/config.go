@@ -53,9 +53,9 @@ type Config struct {
 	// once.
 	Overloaded func() bool
 
-	// Excess reports that an HTTP connection, as its listener handed it out or
-	// TLS over that, is one too many for what can be done: its next answer ends
-	// it. Without it none is. It is asked for every request and must take no lock.
+	// Excess reports that an HTTP connection, as its guard handed it out, is one
+	// too many for what can be done: its next answer ends it. Without it none is.
+	// It is asked for every request and must take no lock.
 	Excess func(net.Conn) bool
 
 	// TLS makes [HTTP.Serve] speak TLS, and is what [MQTT.ServeTLS] uses.
@@ -65,11 +65,12 @@ type Config struct {
 	// newest is refused. 0 means 4,096.
 	MaxRequests int
 	// MaxHTTPConnections is how many HTTP connections may be open. For a newer
-	// one, one that has no request in work is closed; while overloaded, the
-	// newer one is. 0 means 4,096.
+	// one, one that has no request in work is closed (see netguard); while
+	// overloaded, the newer one is. 0 means 4,096.
 	MaxHTTPConnections int
-	// MaxConnections is how many MQTT connections may be open; the newest
-	// is refused. 0 means 20,000.
+	// MaxConnections is how many MQTT connections may be open. For a newer one,
+	// one that has not logged in is closed; if all have, the newest is. 0 means
+	// 20,000.
 	MaxConnections int
 
 	// MaxBytes is how much memory may be held, by each of HTTP and MQTT, by

@@ -11,7 +11,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"carstate/internal/access"
+	"carstate/internal/netguard"
 )
 
 // telemetryPath is the one path that the listener serves.
@@ -38,14 +41,22 @@ type HTTP struct {
 	// stored.
 	slots chan struct{}
 	room  *budget // the memory of their samples
-	lobby *lobby
+	guard *netguard.Guard
 }
 
 // NewHTTP makes the listener's server. It serves nothing until [HTTP.Serve].
 func NewHTTP(c Config) *HTTP {
 	in := newIntake(c, "http")
-	h := &HTTP{in: in, slots: make(chan struct{}, in.MaxRequests), room: newBudget(in.MaxBytes), lobby: newLobby(in)}
+	h := &HTTP{in: in, slots: make(chan struct{}, in.MaxRequests), room: newBudget(in.MaxBytes)}
 	in.gauge(h.room.taken)
+	dropped := prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "carstate_ingest_connections_dropped_total",
+		Help: "HTTP connections that were closed because there were too many.",
+	})
+	in.Registry.MustRegister(dropped)
+	h.guard = netguard.New(netguard.Config{
+		Max: in.MaxHTTPConnections, SendBuffer: sendBuffer, Full: in.Overloaded, Dropped: dropped.Inc, Log: in.Log,
+	})
 	h.server = &http.Server{
 		Handler:           http.HandlerFunc(h.handle),
 		TLSConfig:         in.TLS,
@@ -55,16 +66,20 @@ func NewHTTP(c Config) *HTTP {
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    16 << 10,
 		ConnContext:       h.arrive,
-		ConnState:         h.lobby.follow,
 		ErrorLog:          slog.NewLogLogger(redactor{in.Log.Handler()}, slog.LevelDebug),
 	}
+	h.guard.Attach(h.server)
 	return h
 }
+
+// sendBuffer is what the kernel keeps of answers that were not read yet, in bytes.
+const sendBuffer = 32 << 10
 
 // Serve serves l, with TLS if the configuration has it, until [HTTP.Shutdown].
 // It always returns an error, which wraps [http.ErrServerClosed] after a
 // Shutdown.
 func (h *HTTP) Serve(l net.Listener) error {
+	l = h.guard.Listener(l)
 	if h.in.TLS != nil {
 		return h.server.ServeTLS(l, "", "")
 	}
@@ -74,6 +89,7 @@ func (h *HTTP) Serve(l net.Listener) error {
 // Shutdown stops listening, lets the requests in work end until ctx does, and
 // then cuts them off.
 func (h *HTTP) Shutdown(ctx context.Context) error {
+	h.guard.EndSilent()
 	err := h.server.Shutdown(ctx)
 	if err != nil {
 		return errors.Join(err, h.server.Close())
@@ -86,8 +102,10 @@ func (h *HTTP) Shutdown(ctx context.Context) error {
 func (h *HTTP) handle(w http.ResponseWriter, r *http.Request) {
 	start := h.in.Now()
 	var o outcome
-	h.lobby.begin(r.Context())
-	defer func() { h.lobby.end(r.Context(), o == stored) }()
+	// A sender is told that its samples are stored before its connection can be evicted.
+	// Other answers have no such claim: a client without a key could keep them under way.
+	netguard.Hold(r.Context())
+	defer func() { netguard.Release(r.Context(), o == stored) }()
 	w.Header().Set("Cache-Control", "no-store")
 	ctx, span := h.in.span(r.Context(), "POST "+telemetryPath, start)
 	o = h.answer(w, inSpan(ctx, r, span))
@@ -100,8 +118,7 @@ func (h *HTTP) handle(w http.ResponseWriter, r *http.Request) {
 type tooLate struct{}
 
 // arrive is called for each connection that is accepted.
-func (h *HTTP) arrive(ctx context.Context, c net.Conn) context.Context {
-	ctx = remember(ctx, c)
+func (h *HTTP) arrive(ctx context.Context, _ net.Conn) context.Context {
 	if h.in.Overloaded() {
 		late := new(atomic.Bool)
 		late.Store(true)
@@ -129,7 +146,7 @@ func (h *HTTP) answer(w http.ResponseWriter, r *http.Request) outcome {
 		w.Header().Set("Connection", "close")
 		return failLater(w, "the service is overloaded")
 	}
-	if h.in.Excess(connOf(r.Context())) {
+	if h.in.Excess(netguard.ConnOf(r.Context())) {
 		w.Header().Set("Connection", "close")
 	}
 	if r.URL.EscapedPath() != telemetryPath {

@@ -10,12 +10,12 @@ import (
 	"net"
 	"runtime"
 	"sync"
-	"syscall"
 	"time"
 
 	mqtt "github.com/mochi-mqtt/server/v2"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"carstate/internal/netguard"
 	"carstate/internal/seldom"
 )
 
@@ -49,6 +49,7 @@ const (
 type MQTT struct {
 	in      *intake
 	rooms   *rooms
+	guard   *netguard.Guard
 	server  *mqtt.Server
 	start   sync.Once
 	refused *prometheus.CounterVec // connections, by reason
@@ -83,10 +84,13 @@ func NewMQTT(c Config) *MQTT {
 		Name: "carstate_mqtt_connections_refused_total",
 		Help: "MQTT connections that were refused, by reason.",
 	}, []string{"reason"})
+	m.guard = netguard.New(netguard.Config{
+		Max: m.in.MaxConnections, SendBuffer: sendBuffer, Dropped: m.refused.WithLabelValues("full").Inc, Log: m.in.Log,
+	})
 	m.in.Registry.MustRegister(m.refused, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "carstate_mqtt_connections",
 		Help: "MQTT connections that are open.",
-	}, m.connections))
+	}, func() float64 { return float64(m.guard.Count()) }))
 
 	capabilities := mqtt.NewDefaultServerCapabilities()
 	capabilities.MaximumQos = 1
@@ -117,7 +121,14 @@ func NewMQTT(c Config) *MQTT {
 
 // Serve serves l until [MQTT.Shutdown], after which it returns [net.ErrClosed].
 // It may be called for several listeners.
-func (m *MQTT) Serve(l net.Listener) error {
+func (m *MQTT) Serve(l net.Listener) error { return m.serveGuarded(m.guard.Listener(l)) }
+
+// ServeTLS is Serve with the configuration's TLS.
+func (m *MQTT) ServeTLS(l net.Listener) error {
+	return m.serveGuarded(tls.NewListener(m.guard.Listener(l), m.in.TLS))
+}
+
+func (m *MQTT) serveGuarded(l net.Listener) error {
 	m.mu.Lock()
 	if m.closing {
 		m.mu.Unlock()
@@ -138,12 +149,6 @@ func (m *MQTT) Serve(l net.Listener) error {
 		switch {
 		case err == nil:
 			m.accept(c)
-		case outOfFiles(err):
-			m.in.Log.Warn("no MQTT connection can be accepted for now", "error", err)
-			select {
-			case <-time.After(100 * time.Millisecond):
-			case <-m.ctx.Done():
-			}
 		case m.isClosing():
 			return net.ErrClosed
 		default:
@@ -152,30 +157,17 @@ func (m *MQTT) Serve(l net.Listener) error {
 	}
 }
 
-// ServeTLS is Serve with the configuration's TLS.
-func (m *MQTT) ServeTLS(l net.Listener) error { return m.Serve(tls.NewListener(l, m.in.TLS)) }
-
-// outOfFiles reports an error of Accept that passes.
-func outOfFiles(err error) bool {
-	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ECONNABORTED)
-}
-
-// accept starts serving nc unless there are too many.
+// accept starts serving nc, unless the service is shutting down.
 func (m *MQTT) accept(nc net.Conn) {
-	boundSending(nc)
 	c := newConn(nc, m.rooms)
 	m.mu.Lock()
-	ok := !m.closing && len(m.conns) < m.in.MaxConnections
-	if ok {
-		m.conns[c] = struct{}{}
-		m.work.Add(1)
-	}
-	m.mu.Unlock()
-	if !ok {
-		m.refused.WithLabelValues("full").Inc()
+	defer m.mu.Unlock()
+	if m.closing {
 		_ = nc.Close()
 		return
 	}
+	m.conns[c] = struct{}{}
+	m.work.Add(1)
 	go m.serve(c)
 }
 
@@ -201,7 +193,9 @@ func (m *MQTT) serve(c *conn) {
 		m.work.Done()
 	}()
 	if err := c.begin(connectTimeout); err != nil {
-		m.refused.WithLabelValues("no_connect").Inc()
+		if netguard.Under(c).Become(netguard.Silent) { // otherwise it was evicted, and is counted
+			m.refused.WithLabelValues("no_connect").Inc()
+		}
 		return
 	}
 	// How a connection ends is the client's business; what we refuse is
@@ -255,10 +249,4 @@ func (m *MQTT) isClosing() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.closing
-}
-
-func (m *MQTT) connections() float64 {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return float64(len(m.conns))
 }

@@ -204,6 +204,9 @@ func (c *conn) Write(p []byte) (int, error) {
 	return n, err
 }
 
+// NetConn is the connection below.
+func (c *conn) NetConn() net.Conn { return c.Conn }
+
 // stopReading ends the connection once its messages are answered. The library
 // sets a new deadline before each read; Read then sees that it ends.
 func (c *conn) stopReading() {

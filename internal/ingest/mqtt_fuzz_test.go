@@ -106,7 +106,7 @@ func FuzzMQTT(f *testing.F) {
 			}
 		}
 		// It may still be at work after it has closed the connection.
-		testkit.Await(t, "nothing is connected", func() bool { return m.connections() == 0 })
+		testkit.Await(t, "nothing is connected", func() bool { return m.guard.Count() == 0 })
 		for _, s := range store.describe() {
 			if !strings.HasPrefix(s, "V1 ") && !strings.HasPrefix(s, "V2 ") {
 				t.Errorf("stored: %s", s)

@@ -9,6 +9,7 @@ import (
 	"github.com/mochi-mqtt/server/v2/packets"
 
 	"carstate/internal/access"
+	"carstate/internal/netguard"
 	"carstate/internal/vehicle"
 )
 
@@ -59,6 +60,9 @@ func (h *hook) OnConnectAuthenticate(cl *mqtt.Client, pk packets.Packet) bool {
 	if _, err := h.m.in.Sources.VerifyNamed(name, pk.Connect.Password, h.m.in.Now()); err != nil {
 		h.m.refused.WithLabelValues("credentials").Inc()
 		return false
+	}
+	if !netguard.Under(c).Become(netguard.Held) {
+		return false // it was evicted, so that no answer reaches the client
 	}
 	c.source, c.key = name, bytes.Clone(pk.Connect.Password)
 	// A client that connects with the ID of another takes its place; so no

@@ -1,14 +1,18 @@
 package ingest
 
 import (
+	"bufio"
 	"context"
+	"crypto/tls"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"strings"
 	"testing"
 
 	"carstate/internal/access"
+	"carstate/internal/netguard"
 	"carstate/internal/testkit"
 )
 
@@ -414,6 +418,52 @@ func TestMQTTRefusesTheNewestWhenFull(t *testing.T) {
 	dialRaw(t, addr, 5).wantClosed(0)
 	first.wantPong()
 	f.wantMetric(t, 1, "carstate_mqtt_connections_refused_total", "reason", "full")
+}
+
+// TestMQTTStrangersMakeRoom: connections that do not log in keep out no client with a right
+// key, and none is closed that has logged in.
+func TestMQTTStrangersMakeRoom(t *testing.T) {
+	for name, useTLS := range map[string]bool{"plain": false, "TLS": true} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			const strangers = 7
+			f.MaxConnections = 1 + strangers
+			var config *tls.Config
+			f.TLS, config = testTLS(t)
+			m, addr := startMQTT(t, f.Config)
+			if useTLS {
+				l := listen(t)
+				addr = l.Addr().String()
+				go func() { _ = m.ServeTLS(l) }()
+			}
+			login := func(source string) *rawClient {
+				_, key := f.add(t, source, access.AllVehicles())
+				c := dialRaw(t, addr, 5)
+				if useTLS {
+					c.conn = tls.Client(c.conn, config)
+					c.in = bufio.NewReader(c.conn)
+				}
+				if code := c.connect(source, key, "", 30); code != 0 {
+					t.Fatalf("CONNACK code %#x", code)
+				}
+				return c
+			}
+			all := []*rawClient{login("first")}
+			for i := range strangers {
+				dialRaw(t, addr, 5).write([]byte{0x10}[:i%2]) // half a CONNECT, or nothing
+			}
+			testkit.Await(t, "the strangers are there", func() bool { return m.guard.Count(netguard.Silent) == strangers })
+			for i := range strangers {
+				all = append(all, login(fmt.Sprintf("gateway%d", i)))
+			}
+			dialRaw(t, addr, 5).wantClosed(0)
+			for _, c := range all {
+				c.wantPong()
+			}
+			f.wantMetric(t, strangers+1, "carstate_mqtt_connections_refused_total", "reason", "full")
+			f.wantMetric(t, 0, "carstate_mqtt_connections_refused_total", "reason", "no_connect")
+		})
+	}
 }
 
 // What a stranger sends before its CONNECT must neither be waited for nor

@@ -16,8 +16,12 @@ type inHTTP struct {
 }
 
 // Attach makes a server of net/http say what becomes of its connections, which come from
-// [Guard.Listener].
+// [Guard.Listener]. The server's own ConnContext is called as well.
 func (g *Guard) Attach(s *http.Server) {
+	next := s.ConnContext
+	if next == nil {
+		next = func(ctx context.Context, _ net.Conn) context.Context { return ctx }
+	}
 	s.ConnState = func(nc net.Conn, state http.ConnState) {
 		if c := Under(nc); c != nil {
 			c.http.mu.Lock()
@@ -26,12 +30,18 @@ func (g *Guard) Attach(s *http.Server) {
 		}
 	}
 	s.ConnContext = func(ctx context.Context, nc net.Conn) context.Context {
-		return context.WithValue(ctx, connKey{}, Under(nc))
+		return context.WithValue(next(ctx, nc), connKey{}, Under(nc))
 	}
 }
 
 // connKey is where a request's context has its connection.
 type connKey struct{}
+
+// ConnOf returns the connection of a request; nil if no guard is attached to its server.
+func ConnOf(request context.Context) *Conn {
+	c, _ := request.Value(connKey{}).(*Conn)
+	return c
+}
 
 // become notes a state that net/http says. The caller holds http.mu.
 func (c *Conn) become(state http.ConnState) {
@@ -58,7 +68,7 @@ func (c *Conn) settle() {
 
 // Hold keeps the connection of a request from being evicted until [Release].
 func Hold(request context.Context) {
-	if c, _ := request.Value(connKey{}).(*Conn); c != nil {
+	if c := ConnOf(request); c != nil {
 		c.http.mu.Lock()
 		defer c.http.mu.Unlock()
 		c.http.holds++
@@ -69,7 +79,7 @@ func Hold(request context.Context) {
 // Release ends what [Hold] began. If answered is set, the connection is still held until
 // the answer has been written.
 func Release(request context.Context, answered bool) {
-	if c, _ := request.Value(connKey{}).(*Conn); c != nil {
+	if c := ConnOf(request); c != nil {
 		c.http.mu.Lock()
 		defer c.http.mu.Unlock()
 		c.http.holds--

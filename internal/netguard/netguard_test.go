@@ -199,7 +199,7 @@ func TestHTTP(t *testing.T) {
 			Hold(r.Context())
 			defer Release(r.Context(), true)
 		}
-		began <- r.Context().Value(connKey{}).(*Conn)
+		began <- ConnOf(r.Context())
 		<-finish
 	})}
 	g.Attach(srv)
@@ -251,6 +251,29 @@ func TestHTTP(t *testing.T) {
 	if err := errors.Join(<-ended, ignore(<-served, http.ErrServerClosed)); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestRelease: a connection is held until its answer was written, and no longer. If the
+// client has gone before the end of the handler, no answer is awaited.
+func TestRelease(t *testing.T) {
+	_, dial := open(t, Config{Max: 10})
+	_, c := dial()
+	request := context.WithValue(t.Context(), connKey{}, c)
+	wants := func(want Use, when string) {
+		t.Helper()
+		if u := Use(c.use.Load()); u != want {
+			t.Errorf("%s its use is %d, want %d", when, u, want)
+		}
+	}
+	c.become(http.StateActive)
+	Hold(request)
+	Release(request, true)
+	wants(Held, "while the answer is being written")
+	c.become(http.StateIdle)
+	wants(Idle, "after it")
+	Hold(request)
+	Release(request, true)
+	wants(Idle, "without a client")
 }
 
 func ignore(err, harmless error) error {

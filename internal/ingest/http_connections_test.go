@@ -14,6 +14,9 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"carstate/internal/netguard"
+	"carstate/internal/testkit"
 )
 
 // TestHTTPConnectionsThatWaitMakeRoom: whoever opens as many connections as there
@@ -32,7 +35,7 @@ func TestHTTPConnectionsThatWaitMakeRoom(t *testing.T) {
 	}
 	_, url := startHTTP(t, f)
 	address := strings.TrimSuffix(strings.TrimPrefix(url, "http://"), telemetryPath)
-	dial := func(text string) net.Conn { return dialLobby(t, address, text) }
+	dial := func(text string) net.Conn { return dialHTTP(t, address, text) }
 	head := "POST " + telemetryPath + " HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer " + f.key + "\r\nContent-Type: application/json\r\nContent-Length: "
 	line := sampleLine("V1", 1, 50)
 	busy := dial(head + "99\r\n\r\n" + line + strings.Repeat(" ", 99-len(line)))
@@ -67,43 +70,57 @@ func pickText(i int) string {
 	return []string{"", "POST", "POST " + telemetryPath + " HTTP/1.1\r\nHost: a\r\n"}[i%3]
 }
 
-// TestHTTPConnectionsAllAtWork: where none waits, the newest is closed.
-func TestHTTPConnectionsAllAtWork(t *testing.T) {
-	f := newFixture(t)
-	l := newLobby(newIntake(f.Config, "test"))
-	l.max = 1
-	a, b := net.Pipe()
-	c, d := net.Pipe()
-	defer b.Close()
-	defer d.Close()
-	l.follow(a, http.StateNew)
-	l.begin(remember(t.Context(), a))
-	l.follow(c, http.StateNew)
-	if _, err := d.Read(make([]byte, 1)); err == nil {
-		t.Error("the newest stays")
-	}
-	l.follow(c, http.StateClosed)
-	l.end(remember(t.Context(), a), false)
-	l.follow(a, http.StateClosed)
-	l.begin(remember(t.Context(), a))
-	l.end(remember(t.Context(), a), true)
-	if len(l.open) != 0 {
-		t.Errorf("%d are open", len(l.open))
+// TestHTTPStrangersMakeRoom: connections that send nothing, under TLS no handshake either,
+// are closed for newer ones. A sender that waits until it has more to send is not.
+func TestHTTPStrangersMakeRoom(t *testing.T) {
+	for name, useTLS := range map[string]bool{"plain": false, "TLS": true} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			const strangers = 7
+			f.MaxHTTPConnections = 1 + strangers
+			dial := func(address string) net.Conn { return dialHTTP(t, address, "") }
+			if useTLS {
+				var config *tls.Config
+				f.TLS, config = testTLS(t)
+				dial = func(address string) net.Conn { return tls.Client(dialHTTP(t, address, ""), config) }
+			}
+			h, url := startHTTP(t, f)
+			address := strings.TrimSuffix(strings.TrimPrefix(url, "http://"), telemetryPath)
+			second := 0
+			send := func(c net.Conn) {
+				t.Helper()
+				second++
+				if _, err := io.WriteString(c, posting(f.key, sampleLine("V1", second, 50))); err != nil {
+					t.Fatal(err)
+				}
+				wantStatus(t, c, http.StatusAccepted)
+			}
+			honest := dial(address)
+			send(honest)
+			for range strangers {
+				dialHTTP(t, address, "")
+			}
+			testkit.Await(t, "the strangers are there", func() bool { return h.guard.Count(netguard.Silent) == strangers })
+			for range strangers {
+				send(dial(address))
+			}
+			send(honest)
+		})
 	}
 }
 
 // wantCut waits until the other side has closed a connection that is one too many.
 func wantCut(t *testing.T, address string) {
 	t.Helper()
-	c := dialLobby(t, address, "")
+	c := dialHTTP(t, address, "")
 	var timeout net.Error
 	if _, err := io.Copy(io.Discard, c); errors.As(err, &timeout) && timeout.Timeout() {
 		t.Fatal("one too many stays")
 	}
 }
 
-// dialLobby connects and says something.
-func dialLobby(t *testing.T, address, text string) net.Conn {
+// dialHTTP connects and says something.
+func dialHTTP(t *testing.T, address, text string) net.Conn {
 	t.Helper()
 	c, err := net.Dial("tcp", address)
 	if err == nil {
@@ -146,7 +163,7 @@ func TestHTTPOverloadKeepsWhoIsThere(t *testing.T) {
 	f.Overloaded = over.Load
 	_, url := startHTTP(t, f)
 	address := strings.TrimSuffix(strings.TrimPrefix(url, "http://"), telemetryPath)
-	older := dialLobby(t, address, posting(f.key, sampleLine("V1", 1, 50)))
+	older := dialHTTP(t, address, posting(f.key, sampleLine("V1", 1, 50)))
 	wantStatus(t, older, http.StatusAccepted)
 	over.Store(true)
 	for range 20 {
@@ -171,7 +188,7 @@ func TestHTTPOverloadEndsForWhoWaited(t *testing.T) {
 		return over.Load()
 	}
 	_, url := startHTTP(t, f)
-	c := dialLobby(t, strings.TrimSuffix(strings.TrimPrefix(url, "http://"), telemetryPath), "")
+	c := dialHTTP(t, strings.TrimSuffix(strings.TrimPrefix(url, "http://"), telemetryPath), "")
 	<-asked
 	over.Store(false)
 	for _, now := range []bool{false, true} {
@@ -278,14 +295,14 @@ func TestHTTPWhoIsToldIsLeft(t *testing.T) {
 				key = mistyped(key)
 			}
 			address := l.Addr().String()
-			first := dialLobby(t, address, posting(key, sampleLine("V1", 1, 50)))
+			first := dialHTTP(t, address, posting(key, sampleLine("V1", 1, 50)))
 			<-l.writes
 			if stays {
 				wantCut(t, address)
 				close(l.release)
 				wantStatus(t, first, status)
 			} else {
-				wantStatus(t, dialLobby(t, address, posting(f.key, sampleLine("V1", 1, 50))), http.StatusAccepted)
+				wantStatus(t, dialHTTP(t, address, posting(f.key, sampleLine("V1", 1, 50))), http.StatusAccepted)
 				close(l.release)
 			}
 			if err := h.Shutdown(shutdownContext(t)); err != nil {
@@ -293,30 +310,5 @@ func TestHTTPWhoIsToldIsLeft(t *testing.T) {
 			}
 			<-done
 		})
-	}
-}
-
-// TestHTTPToldAndIdle: once it was told, the connection makes room like any other,
-// and one whose requests are all gone before the end of the handler was told nothing.
-func TestHTTPToldAndIdle(t *testing.T) {
-	l := newLobby(newIntake(newFixture(t).Config, "test"))
-	a, b := net.Pipe()
-	defer b.Close()
-	ctx := remember(t.Context(), a)
-	l.follow(a, http.StateNew)
-	l.follow(a, http.StateActive)
-	l.begin(ctx)
-	l.end(ctx, true)
-	if l.victim() != nil {
-		t.Error("it makes room while it is told")
-	}
-	l.follow(a, http.StateIdle)
-	if l.victim() != a {
-		t.Error("it stays when it was told")
-	}
-	l.begin(ctx)
-	l.end(ctx, true)
-	if l.victim() != a {
-		t.Error("it stays though nobody listens")
 	}
 }
