@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"carstate/internal/access"
+	"carstate/internal/netguard"
 	"carstate/internal/ops"
 )
 
@@ -25,7 +26,8 @@ func (s *Server) identify(w http.ResponseWriter, r *http.Request) (*http.Request
 	scheme, key, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if strings.EqualFold(scheme, "Bearer") {
 		if who, _, ok := s.ops.Identify(key); ok {
-			Known(r.Context())
+			// Requests without a key are not held: their bodies may never come.
+			netguard.HoldUntilAnswered(r.Context())
 			return r.WithContext(context.WithValue(r.Context(), callerKey{}, who)), nil
 		}
 	}

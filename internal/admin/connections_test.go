@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"io"
 	"log/slog"
 	"net"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"carstate/internal/admin"
+	"carstate/internal/netguard"
 	"carstate/internal/ops"
 	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
@@ -78,12 +80,12 @@ func TestTooManyConnections(t *testing.T) {
 	}
 	var idle []client
 	for i := range 1500 {
-		switch i % 3 {
+		switch i % 6 {
 		case 0:
 			s.dial(t, "")
 		case 1:
 			s.dial(t, "GET /heal")
-		default:
+		default: // more of these than there may be
 			c, in := s.dial(t, healthz)
 			if !answered(in) {
 				t.Fatalf("number %d is not answered", i)
@@ -97,12 +99,56 @@ func TestTooManyConnections(t *testing.T) {
 			open++
 		}
 	}
-	if open == 0 || open > 400 {
+	if open == 0 || open > 511 {
 		t.Errorf("%d of %d connections that were answered are open", open, len(idle))
 	}
 	goOn()
 	if !answered(busy) {
 		t.Error("a connection was closed that had a request in work")
+	}
+}
+
+// TestStrangersMakeRoom: connections that send nothing, under TLS no handshake either, are
+// closed for newer ones. One that waits for its next request is not.
+func TestStrangersMakeRoom(t *testing.T) {
+	fake := httptest.NewUnstartedServer(http.NotFoundHandler())
+	fake.StartTLS()
+	t.Cleanup(fake.Close)
+	roots := x509.NewCertPool()
+	roots.AddCert(fake.Certificate())
+	for name, useTLS := range map[string]bool{"plain": false, "TLS": true} {
+		t.Run(name, func(t *testing.T) {
+			const strangers = 7
+			s := start(t, func(c *admin.Config) {
+				c.MaxConnections = 1 + strangers
+				if useTLS {
+					c.TLS = &tls.Config{Certificates: fake.TLS.Certificates}
+				}
+			})
+			s.URL = strings.Replace(s.URL, "https://", "http://", 1)
+			ask := func(c net.Conn) {
+				t.Helper()
+				if _, err := io.WriteString(c, healthz); err != nil || !answered(bufio.NewReader(c)) {
+					t.Fatalf("no answer: %v", err)
+				}
+			}
+			dial := func() net.Conn {
+				c, _ := s.dial(t, "")
+				if useTLS {
+					c = tls.Client(c, &tls.Config{RootCAs: roots, ServerName: "example.com"})
+				}
+				return c
+			}
+			honest := dial()
+			ask(honest)
+			for range strangers {
+				s.dial(t, "")
+			}
+			for range strangers {
+				ask(dial())
+			}
+			ask(honest)
+		})
 	}
 }
 
@@ -178,7 +224,7 @@ type slowPage struct {
 }
 
 func (p slowPage) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
-	admin.Known(r.Context())
+	netguard.HoldUntilAnswered(r.Context())
 	p.began <- struct{}{}
 	<-p.goOn
 }

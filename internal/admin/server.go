@@ -1,9 +1,11 @@
 package admin
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
+	"log"
 	"log/slog"
 	"net"
 	"net/http"
@@ -12,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"carstate/internal/access"
+	"carstate/internal/netguard"
 	"carstate/internal/ops"
 	"carstate/internal/road"
 )
@@ -53,6 +56,12 @@ type Config struct {
 	// Registry takes the server's own metrics; nil: they are not kept.
 	Registry prometheus.Registerer
 
+	// MaxConnections is how many connections may be open. For a newer one, one is
+	// closed on which nobody with a key or a session is being answered; if there is
+	// none, the newer one is. Zero: 512, far more than operators, their pages and
+	// their scrapers have.
+	MaxConnections int
+
 	Now     func() time.Time // nil: time.Now
 	Log     *slog.Logger     // nil: nothing is logged
 	TLS     *tls.Config      // nil: plain HTTP
@@ -85,6 +94,7 @@ type Server struct {
 	cfg     Config
 	ops     *ops.Operations
 	http    *http.Server
+	conns   *netguard.Guard
 	metrics *metrics
 	wrong   access.Budget // what is left for wrong keys, of all callers together
 }
@@ -94,6 +104,9 @@ func New(cfg Config) *Server {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
+	if cfg.MaxConnections == 0 {
+		cfg.MaxConnections = 512
+	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
@@ -102,19 +115,18 @@ func New(cfg Config) *Server {
 	if cfg.Ops != nil {
 		s.addCalls(routes)
 	}
-	open := &connections{open: make(map[net.Conn]bool)}
 	s.http = &http.Server{
-		Handler:                      open.note(s.guard(routes)),
+		Handler:                      s.guard(routes),
 		ReadHeaderTimeout:            headTimeout,
 		ReadTimeout:                  readTimeout,
 		WriteTimeout:                 answerTimeout,
 		IdleTimeout:                  idleTimeout,
 		MaxHeaderBytes:               maxHead,
 		DisableGeneralOptionsHandler: true,
-		ConnContext:                  remember,
-		ConnState:                    open.follow,
 		ErrorLog:                     newServerLog(cfg.Log),
 	}
+	s.conns = netguard.New(netguard.Config{Max: cfg.MaxConnections, Log: cfg.Log})
+	s.conns.Attach(s.http)
 	if cfg.TLS != nil {
 		s.http.TLSConfig = cfg.TLS.Clone()
 	}
@@ -126,6 +138,7 @@ func New(cfg Config) *Server {
 
 // Serve answers on l until [Server.Shutdown], and then returns nil. It closes l.
 func (s *Server) Serve(l net.Listener) error {
+	l = s.conns.Listener(l)
 	var err error
 	if s.http.TLSConfig != nil {
 		err = s.http.ServeTLS(l, "", "")
@@ -142,9 +155,25 @@ func (s *Server) Serve(l net.Listener) error {
 // their connections are closed and the context's error is returned; an
 // operation under way is then still finished or failed by the store.
 func (s *Server) Shutdown(ctx context.Context) error {
+	s.conns.EndSilent()
 	err := s.http.Shutdown(ctx)
 	if err != nil {
 		s.http.Close()
 	}
 	return err
+}
+
+// serverLog takes the log lines of net/http. A handshake that fails is the client's fault
+// and needs no login: at a level above debug, scanners would fill the log.
+type serverLog struct{ log *slog.Logger }
+
+func newServerLog(l *slog.Logger) *log.Logger { return log.New(serverLog{l}, "", 0) }
+
+func (s serverLog) Write(line []byte) (int, error) {
+	level := slog.LevelWarn
+	if bytes.HasPrefix(line, []byte("http: TLS handshake error ")) {
+		level = slog.LevelDebug
+	}
+	s.log.Log(context.Background(), level, string(bytes.TrimRight(line, "\n")))
+	return len(line), nil
 }

@@ -40,8 +40,9 @@ const (
 // sent, until it is closed before those that are idle.
 const staleAfter = time.Second
 
-// looks is how many connections are looked at to find one to close.
-const looks = 64
+// looks is how many connections are looked at to find the best one to close, and mostLooks
+// how many if there is none among them.
+const looks, mostLooks = 64, 1024
 
 // Config is what a [Guard] needs.
 type Config struct {
@@ -184,7 +185,7 @@ func (g *Guard) evict() bool {
 		if rank < best || rank == best && rank < 3 && n > most {
 			victim, use, best, most = c, u, rank, n
 		}
-		if looked++; looked == looks {
+		if looked++; looked >= looks && victim != nil || looked == mostLooks {
 			break
 		}
 	}

@@ -6,6 +6,7 @@ import (
 
 	"carstate/internal/admin"
 	"carstate/internal/admin/console"
+	"carstate/internal/netguard"
 	"carstate/internal/ops"
 	"carstate/internal/vehicle"
 )
@@ -13,7 +14,7 @@ import (
 // console makes the operator's pages.
 func (n *Node) console(operations *ops.Operations) admin.Console {
 	c := console.Config{
-		Ops: operations, Monitor: n.monitor, Known: admin.Known, Recent: n.recent,
+		Ops: operations, Monitor: n.monitor, Known: netguard.HoldUntilAnswered, Recent: n.recent,
 		Ready: n.health.ready, Writable: n.engine.Writable,
 		Registry: n.registry, Log: n.config.Log, Roads: n.roads, Secure: n.config.speaksTLS(AdminAddr),
 	}
