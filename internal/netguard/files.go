@@ -3,8 +3,9 @@ package netguard
 import "syscall"
 
 // FitToFiles scales limits of connections down, all by the same factor, so that together
-// they leave reserve of the descriptors that the process may have (RLIMIT_NOFILE). It
-// returns how many it may have, and whether it changed anything.
+// they leave reserve of the descriptors that the process may have (RLIMIT_NOFILE). None
+// becomes less than 16, even if that leaves fewer. It returns how many descriptors the
+// process may have, and whether it changed anything.
 func FitToFiles(reserve int, limits ...*int) (files int, scaled bool) {
 	var r syscall.Rlimit
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &r) != nil || r.Cur > 1<<30 {
@@ -23,7 +24,7 @@ func fit(sum int, limits []*int) bool {
 		return false
 	}
 	for _, l := range limits {
-		*l = max(1, *l*max(0, sum)/wanted)
+		*l = max(min(16, *l), *l*max(0, sum)/wanted)
 	}
 	return true
 }

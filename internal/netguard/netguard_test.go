@@ -292,7 +292,7 @@ func TestFit(t *testing.T) {
 	if !fit(500, []*int{&a, &b}) || a != 400 || b != 100 {
 		t.Errorf("%d and %d of 500", a, b)
 	}
-	if !fit(-3, []*int{&a, &b}) || a != 1 || b != 1 {
+	if c := 3; !fit(-3, []*int{&a, &b, &c}) || a != 16 || b != 16 || c != 3 {
 		t.Errorf("%d and %d of none", a, b)
 	}
 	if files, _ := FitToFiles(0, &a); files < 64 {

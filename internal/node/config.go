@@ -25,6 +25,10 @@ type Config struct {
 
 	MaxStretches int // how many stretches of road the map learns
 
+	// How many connections each listener takes; both listeners of MQTT together. Start
+	// scales them down if the process may not have so many descriptors.
+	QueryConnections, IngestConnections, MQTTConnections, AdminConnections int
+
 	NoDocs         bool           // no documentation beside the queries
 	TrustedProxies []netip.Prefix // whose X-Forwarded-For is believed
 

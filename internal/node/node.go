@@ -49,7 +49,6 @@ type Node struct {
 	member    string // this process among those that derive
 
 	servers []server
-	doors   []*halfOpen        // of the servers of net/http
 	stop    context.CancelFunc // ends what runs in the background
 	running sync.WaitGroup
 	failed  chan error // what ended by itself
@@ -67,6 +66,7 @@ const (
 // Start brings a node up. When it returns, the listeners serve; the tables may still be
 // filling, see [Node.Ready].
 func Start(ctx context.Context, c Config) (_ *Node, err error) {
+	c.fitToFiles()
 	n := &Node{
 		config: c, registry: prometheus.NewRegistry(), fleet: fleet.New(), roads: new(road.Map),
 		member: rand.Text(), failed: make(chan error, 8),
@@ -246,9 +246,6 @@ func (n *Node) Close() error {
 func (n *Node) closeServers(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, answersWithin)
 	defer cancel()
-	for _, d := range n.doors {
-		d.closeWaiting()
-	}
 	var closing sync.WaitGroup
 	for _, srv := range n.servers {
 		closing.Go(func() {

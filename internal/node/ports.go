@@ -4,8 +4,56 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
+	"strings"
 	"syscall"
+
+	"carstate/internal/netguard"
+	"carstate/internal/query"
 )
+
+// filesBesideConnections is how many descriptors are kept for the store, its engine, logs
+// and all else that is no connection of a client.
+const filesBesideConnections = 512
+
+// fitToFiles scales the limits of connections down if the process may not have so many
+// descriptors. Otherwise the clients of one listener could take those of the others and of
+// the store, which ends the process.
+func (c *Config) fitToFiles() {
+	reserve := filesBesideConnections
+	var flags []string
+	var limits []*int
+	var before []int
+	for _, l := range []struct {
+		flag  string
+		limit *int
+		of    []string // listeners
+		spare int
+	}{
+		{"query-connections", &c.QueryConnections, []string{QueryAddr}, query.SpareConnections},
+		{"ingest-connections", &c.IngestConnections, []string{IngestAddr}, 0},
+		{"mqtt-connections", &c.MQTTConnections, []string{MQTTAddr, MQTTTLSAddr}, 0},
+		{"admin-connections", &c.AdminConnections, []string{AdminAddr}, 0},
+	} {
+		if slices.ContainsFunc(c.Listeners, func(has Listener) bool { return slices.Contains(l.of, has.Name) }) {
+			flags, limits, before = append(flags, l.flag), append(limits, l.limit), append(before, *l.limit)
+			reserve += l.spare
+		}
+	}
+	files, scaled := netguard.FitToFiles(reserve, limits...)
+	if !scaled {
+		return
+	}
+	needed := reserve
+	var changes []string
+	for i, flag := range flags {
+		needed += before[i]
+		changes = append(changes, fmt.Sprintf("--%s %d to %d", flag, before[i], *limits[i]))
+	}
+	c.Log.Warn("this process may not have as many file descriptors as its connections can need: their limits were scaled down; "+
+		"raise the limit of descriptors (LimitNOFILE= of the unit, ulimit -n), or set lower limits of connections",
+		"descriptors", files, "needed", needed, "scaled", strings.Join(changes, ", "))
+}
 
 // ports are the open ports of a node, by the names of their listeners.
 type ports map[string]net.Listener

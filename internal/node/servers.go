@@ -35,18 +35,18 @@ func (n *Node) addServers(t *tls.Config, adminKey access.Hash) {
 		q := query.New(query.Config{
 			Tokens: &n.tokens, Fleet: n.fleet, MaxAge: n.config.MaxAge, Ready: n.health.canAnswer,
 			Overloaded: l.Overloaded, Excess: l.Excess, NoDocs: n.config.NoDocs, TrustedProxies: n.config.TrustedProxies, AccessLog: n.accessLog,
-			TLS: tlsFor(QueryAddr), Log: n.config.Log, Registry: n.registry,
+			MaxConnections: n.config.QueryConnections, TLS: tlsFor(QueryAddr), Log: n.config.Log, Registry: n.registry,
 		})
 		n.servers = append(n.servers, server{"query", func() error { return q.Serve(l) }, q.Shutdown})
 	}
 	c := ingest.Config{
 		Store: n.engine, Sources: &n.sources, Ready: n.health.canStore, Forgotten: n.engine.Forgotten().Has,
+		MaxHTTPConnections: n.config.IngestConnections, MaxConnections: n.config.MQTTConnections,
 		TLS: tlsFor(IngestAddr), Log: n.config.Log, Registry: n.registry, Tracer: n.traces.tracer(),
 	}
 	if port := n.ports[IngestAddr]; port != nil {
-		p := n.shedding("ingest", port, overload.Telemetry)
-		c.Overloaded, c.Excess = p.Overloaded, p.Excess
-		l := n.door(p, tlsFor(IngestAddr) != nil)
+		l := n.shedding("ingest", port, overload.Telemetry)
+		c.Overloaded, c.Excess = l.Overloaded, l.Excess
 		h := ingest.NewHTTP(c)
 		n.servers = append(n.servers, server{"ingest", func() error { return h.Serve(l) }, h.Shutdown})
 	}
@@ -61,9 +61,8 @@ func (n *Node) addServers(t *tls.Config, adminKey access.Hash) {
 		}
 	}
 	if port := n.ports[AdminAddr]; port != nil {
-		l := n.door(port, tlsFor(AdminAddr) != nil)
 		a := admin.New(n.adminConfig(adminKey, tlsFor(AdminAddr)))
-		n.servers = append(n.servers, server{"admin", func() error { return a.Serve(l) }, a.Shutdown})
+		n.servers = append(n.servers, server{"admin", func() error { return a.Serve(port) }, a.Shutdown})
 	}
 }
 
@@ -71,7 +70,7 @@ func (n *Node) addServers(t *tls.Config, adminKey access.Hash) {
 func (n *Node) adminConfig(key access.Hash, t *tls.Config) admin.Config {
 	c := admin.Config{
 		Alive: n.engine.Alive, Ready: n.health.ready, ReadyFor: make(map[string]func() error), FeedAge: n.health.feedAge,
-		Gatherer: n.registry, Registry: n.registry, Log: n.config.Log, TLS: t, Version: n.config.Version,
+		MaxConnections: n.config.AdminConnections, Gatherer: n.registry, Registry: n.registry, Log: n.config.Log, TLS: t, Version: n.config.Version,
 	}
 	for job, ready := range map[string]func() error{Query: n.health.answers, Ingest: n.health.canStore} {
 		if n.config.has(job) {
@@ -102,11 +101,4 @@ func (n *Node) shedding(name string, port net.Listener, b overload.Bounds) *over
 		return 0
 	}))
 	return l
-}
-
-// door wraps the listener of a server of net/http.
-func (n *Node) door(l net.Listener, secure bool) net.Listener {
-	d := newHalfOpen(l, secure)
-	n.doors = append(n.doors, d)
-	return d
 }

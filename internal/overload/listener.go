@@ -2,6 +2,10 @@
 // and a [Listener] limits its open connections by that delay. Its unit is the
 // connection; it never looks at a request and never refuses one itself.
 //
+// The package counts and evicts connections itself, below [carstate/internal/netguard]: it
+// needs the newest connections in order, and its deadlines for idle ones go by a clock that
+// stands still while the process does. The limit that it enforces changes with the delay.
+//
 //	var probe overload.Probe
 //	go probe.Run(ctx)
 //	l := overload.NewListener(port, &probe, overload.Queries)

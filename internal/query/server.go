@@ -71,9 +71,9 @@ type Config struct {
 	Registry prometheus.Registerer // nil: nothing is registered
 }
 
-// spareConnections is how many connections beyond MaxConnections still get an
+// SpareConnections is how many connections beyond MaxConnections still get an
 // answer that says so.
-const spareConnections = 256
+const SpareConnections = 256
 
 // Server answers queries. Make one with [New].
 type Server struct {
@@ -172,7 +172,7 @@ func orDefault[T int | time.Duration](v, d T) T {
 // then. It closes ln.
 func (s *Server) Serve(ln net.Listener) error {
 	g := netguard.New(netguard.Config{
-		Max: s.maxConnections, Spare: spareConnections, SendBuffer: sendBuffer,
+		Max: s.maxConnections, Spare: SpareConnections, SendBuffer: sendBuffer,
 		Full: s.overloaded, Dropped: s.metrics.dropped.Inc, Log: s.log,
 	})
 	l := served{g.Listener(ln), g}
