@@ -44,6 +44,11 @@ type nodeFlags struct {
 	SyncInterval string        `default:"always" placeholder:"always|DURATION" help:"When acknowledged telemetry is on disk: always, or at the latest after this long (embedded engine only)."`
 	MaxFeedAge   time.Duration `default:"60s" help:"How long queries are answered out of touch with the engine (${default})."`
 
+	QueryConnections  int `default:"16384" help:"Connections of developers at once (${default}). For a newer one, one is closed that waits or does not read."`
+	IngestConnections int `default:"4096" help:"Connections of telemetry by HTTP at once (${default}). For a newer one, one without a request in work is closed."`
+	MqttConnections   int `default:"20000" help:"Connections of telemetry by MQTT at once (${default}). For a newer one, one that has not logged in is closed."`
+	AdminConnections  int `default:"512" help:"Connections to the admin listener at once (${default}). For a newer one, one is closed on which nobody with a key is being answered."`
+
 	MaxStretches int `default:"5000000" help:"How many stretches of road a node learns, at about 90 bytes of memory each (${default}). What cars show of further ones is refused and counted."`
 
 	Roles []string `default:"query,ingest,derive,admin" enum:"query,ingest,derive,admin" help:"What this node does (${default})."`
@@ -91,6 +96,13 @@ func (f *serveFlags) validate() error {
 	}
 	if f.MaxStretches < 1000 || f.MaxStretches > 1e9 {
 		return usageError("--max-stretches must be between 1000 and 1000000000; a town has about 20000")
+	}
+	for flag, n := range map[string]int{
+		"query": f.QueryConnections, "ingest": f.IngestConnections, "mqtt": f.MqttConnections, "admin": f.AdminConnections,
+	} {
+		if n < 16 || n > 1e6 {
+			return usageError("--%s-connections must be between 16 and 1000000", flag)
+		}
 	}
 	if f.Partitions < 0 || f.Partitions > 4096 {
 		return usageError("--partitions must be between 1 and 4096")
@@ -301,9 +313,15 @@ func (f *serveFlags) node(log *slog.Logger) (node.Config, error) {
 			Partitions:   f.Partitions,
 			Retention:    f.Retention,
 		},
-		MaxAge:         f.MaxAge,
-		MaxFeedAge:     f.MaxFeedAge,
-		MaxStretches:   f.MaxStretches,
+		MaxAge:       f.MaxAge,
+		MaxFeedAge:   f.MaxFeedAge,
+		MaxStretches: f.MaxStretches,
+
+		QueryConnections:  f.QueryConnections,
+		IngestConnections: f.IngestConnections,
+		MQTTConnections:   f.MqttConnections,
+		AdminConnections:  f.AdminConnections,
+
 		NoDocs:         f.NoDocs,
 		TrustedProxies: proxies,
 		TLSCert:        f.TLSCert,

@@ -1,0 +1,74 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"carstate/internal/nodeprocess"
+	"carstate/internal/testkit"
+)
+
+// TestStrangersLeaveDescriptors: in a process that may have few descriptors, strangers who
+// take all places of the query listener take none that telemetry, the store and the probes
+// need. The log says at the start which limits were scaled down.
+func TestStrangersLeaveDescriptors(t *testing.T) {
+	const files = 900
+	ctx, cancel := context.WithTimeout(t.Context(), startLimit)
+	defer cancel()
+	log := new(testkit.Buffer)
+	n, err := nodeprocess.StartReady(ctx, nodeprocess.Options{
+		Binary: binary, Dir: filepath.Join(t.TempDir(), "data"), Env: append(os.Environ(), "GORACE="+endAtOnce),
+		Wrap:  []string{"sh", "-c", fmt.Sprintf(`ulimit -n %d && exec "$0" "$@"`, files)},
+		Heard: func(line []byte) { fmt.Fprintf(log, "%s\n", line) },
+	}, startLimit)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, log)
+	}
+	t.Cleanup(func() {
+		n.Kill()
+		if t.Failed() {
+			t.Logf("log of carstate:\n%s", log)
+		}
+	})
+	key, err := n.AddSource(ctx, "gateway")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range files + 100 {
+		c, err := net.DialTimeout("tcp", n.Address(nodeprocess.Query), 10*time.Second)
+		if err != nil {
+			break // there is no place left
+		}
+		t.Cleanup(func() { c.Close() })
+		if _, err := io.WriteString(c, "GET /x HTTP/1.1\r\nHost: h\r\n\r\n"); err != nil {
+			continue
+		}
+		_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
+		if _, err := c.Read(make([]byte, 1)); err != nil {
+			break
+		}
+	}
+	line := fmt.Sprintf(`{"vid":"CAR1","time":%d,"signals":{"Vehicle.Speed":50}}`, time.Now().UnixMilli())
+	probe := &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	for range 20 {
+		if resp, err := probe.Get(n.URL(nodeprocess.Admin) + "/healthz"); err != nil {
+			t.Fatal(err)
+		} else if resp.Body.Close(); resp.StatusCode != http.StatusOK {
+			t.Fatalf("/healthz answers %s", resp.Status)
+		}
+		if status, text, err := n.Post(ctx, key, line); err != nil || status != http.StatusAccepted {
+			t.Fatalf("telemetry: %d %s %v", status, text, err)
+		}
+	}
+	if said := log.String(); strings.Contains(said, "too many open files") || strings.Count(said, "--query-connections 16384 to ") != 1 {
+		t.Error("descriptors ran out, or the log does not say which limits were scaled down")
+	}
+}
