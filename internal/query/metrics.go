@@ -108,7 +108,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	m := &metrics{
 		dropped: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "carstate_query_connections_dropped_total",
-			Help: "Connections to the query listener closed without an answer because there were far too many.",
+			Help: "Connections to the query listener that were closed because there were too many.",
 		}),
 	}
 	if reg != nil {
