@@ -63,7 +63,7 @@ func (s *Simulation) askAll(ctx context.Context) {
 
 // The wait for the last verdicts: how long, and the time between two questions.
 const (
-	judgedWithin = 10 * time.Second
+	judgedWithin = 30 * time.Second
 	judgedEvery  = 20 * time.Millisecond
 )
 
@@ -88,6 +88,8 @@ func (s *Simulation) waitJudged(ctx context.Context) {
 type known struct {
 	traffic.Truth
 	now    time.Duration
+	latest time.Time      // of its samples, to the second
+	ended  bool           // all is sent
 	fault  *standingFault // nil: it is healthy
 	mended time.Duration
 }
@@ -101,7 +103,7 @@ func (s *Simulation) known(i int) (k known, compare bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := &s.faults.cars[i]
-	k = known{s.truth[i], s.now, c.now, c.mended}
+	k = known{s.truth[i], s.now, s.latest[i].Time().Truncate(time.Second), s.ended, c.now, c.mended}
 	if s.now < askAfter || !s.ended && s.late() > lateMost {
 		return k, false
 	}
@@ -118,7 +120,7 @@ func (s *Simulation) ask(ctx context.Context, i int) {
 	if !compare {
 		return
 	}
-	driving, derr := s.Developer.CarDrivingState(ctx, string(s.ids[i]))
+	driving, derr := s.askDriving(ctx, i, k)
 	throttle, terr := s.Developer.ThrottleSystem(ctx, string(s.ids[i]))
 	if ctx.Err() != nil {
 		return
@@ -132,6 +134,24 @@ func (s *Simulation) ask(ctx context.Context, i int) {
 	s.score.driving(k, driving)
 	s.score.throttle(i, k, throttle)
 }
+
+// askDriving asks for the driving state of a car; once all is sent, until the answer counts or
+// judgedWithin is over.
+func (s *Simulation) askDriving(ctx context.Context, i int, k known) (a client.DrivingAnswer, err error) {
+	within, cancel := context.WithTimeout(ctx, judgedWithin)
+	defer cancel()
+	for range ticks.NowAndEvery(within, judgedEvery) {
+		a, err = s.Developer.CarDrivingState(ctx, string(s.ids[i]))
+		if err != nil || !k.ended || !k.behind(a) {
+			break
+		}
+	}
+	return a, err
+}
+
+// behind tells whether an answer about a parked car is older than the car's latest sample, and
+// so perhaps than its parking: the service has stored that sample and not yet folded it.
+func (k *known) behind(a client.DrivingAnswer) bool { return k.Parked && a.AsOf.Before(k.latest) }
 
 // stateOf is the state of an answer; 0 is none.
 func stateOf(a client.DrivingAnswer) vehicle.DrivingState {

@@ -18,6 +18,7 @@ type scoreBoard struct {
 	byRoad          map[float64]*score.Agreement // by the road's speed limit, in km/h
 	byFlow          [10][4]int                   // by tenths of the speed in light traffic, then by verdict
 	parked          [2]int                       // by whether the service said so
+	behind          int                          // of parked cars, answers that were not counted
 	disagreed       int                          // of cars on a road
 	soon            int                          // of these, how many soon after the road's state changed
 	faulty          throttleCounts
@@ -61,10 +62,13 @@ func newScoreBoard(cars int) *scoreBoard {
 }
 
 // driving compares the verdict on a car with the road around it. A car in a
-// side street has no truth.
+// side street has no truth. An answer that is behind a parked car's samples counts only at the
+// end, when the service had its time.
 func (b *scoreBoard) driving(k known, a client.DrivingAnswer) {
 	said := stateOf(a)
 	switch {
+	case k.behind(a) && !k.ended:
+		b.behind++
 	case k.Parked && a.Reason == client.ReasonNotDriving:
 		b.parked[1]++
 	case k.Parked:
@@ -130,6 +134,7 @@ type drivingScore struct {
 	SoonAfter       int         `json:"disagreed_within_60_s_of_a_change"`
 	ParkedRight     int         `json:"parked_and_not_driving"`
 	ParkedOtherwise int         `json:"parked_and_otherwise"`
+	ParkedBehind    int         `json:"parked_and_behind"`
 	Roads           []roadScore `json:"roads"`
 	// ByFlow counts answers by the tenth of the speed in light traffic at which cars
 	// move around this one; then by verdict: none, 1, 2, 3.
@@ -177,7 +182,7 @@ func (s *Simulation) Report() *Report {
 	}
 	b := s.score
 	if b.Rows > 0 {
-		r.Driving = &drivingScore{b.Agreement, b.disagreed, b.soon, b.parked[1], b.parked[0], nil, b.byFlow}
+		r.Driving = &drivingScore{b.Agreement, b.disagreed, b.soon, b.parked[1], b.parked[0], b.behind, nil, b.byFlow}
 		for _, kmh := range slices.Sorted(maps.Keys(b.byRoad)) {
 			r.Driving.Roads = append(r.Driving.Roads, roadScore{kmh, *b.byRoad[kmh]})
 		}
@@ -251,7 +256,7 @@ func (r *drivingScore) print(t *score.Tables) {
 	t.Line("\nThe label is the state of the road around the car; each answer is a row.")
 	t.Confusion(&r.Agreement)
 	t.Line("Of %d answers that disagree, %d came within a minute of a change of the road's state.", r.Disagreed, r.SoonAfter)
-	t.Line("Parked cars: %d answers \"not driving\", %d others.", r.ParkedRight, r.ParkedOtherwise)
+	t.Line("Parked cars: %d answers \"not driving\", %d others; %d came before the latest sample was folded, and do not count.", r.ParkedRight, r.ParkedOtherwise, r.ParkedBehind)
 
 	t.Line("\nspeed limit\trows\taccuracy\tmacro-F1")
 	for _, road := range r.Roads {

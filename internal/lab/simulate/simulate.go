@@ -69,6 +69,7 @@ type Simulation struct {
 	mu      sync.Mutex // guards what follows, and faults
 	now     time.Duration
 	truth   []traffic.Truth
+	latest  []vehicle.UnixMilli // times of the cars' latest samples
 	score   *scoreBoard
 	refusal string        // the first
 	ended   bool          // all is sent and acknowledged
@@ -100,6 +101,7 @@ func New(c Config) *Simulation {
 		ids:    c.IDs(),
 		faults: newFaultBook(c.Vehicles, c.Faults, c.Seed),
 		truth:  make([]traffic.Truth, c.Vehicles),
+		latest: make([]vehicle.UnixMilli, c.Vehicles),
 		score:  newScoreBoard(c.Vehicles),
 	}
 }
@@ -190,6 +192,7 @@ func (s *Simulation) step(ctx context.Context) (err error) {
 			err = ferr
 		}
 		x := vehicle.Sample{Vehicle: s.ids[i], Time: s.begin.Add(at), Readings: r}
+		s.latest[i] = x.Time
 		if samples, cars = append(samples, x), append(cars, i); r.Has(vehicle.ThrottlePosition) {
 			s.lastDriving = x
 		}

@@ -27,10 +27,15 @@ func TestScoreBoard(t *testing.T) {
 	b.driving(known{}, said(client.TrafficJam)) // in a side street: no truth
 	b.driving(known{Parked: true}, client.DrivingAnswer{Reason: client.ReasonNotDriving})
 	b.driving(known{Parked: true}, said(client.NormalDriving))
+	off := time.Unix(1_000_000, 0)
+	before := client.DrivingAnswer{State: client.NormalDriving, AsOf: off.Add(-time.Second)}
+	b.driving(known{Parked: true, latest: off}, before) // that it parks is not yet folded
+	b.driving(known{Parked: true, latest: off, ended: true}, before)
+	b.driving(known{Parked: true, latest: off}, client.DrivingAnswer{State: client.NormalDriving, AsOf: off})
 	if want := [3][4]int{{0, 1, 0, 0}, {1, 0, 0, 0}, {0, 1, 0, 1}}; b.Confusion != want || b.byRoad[50].Confusion != want || b.Accuracy != 0.5 {
 		t.Errorf("%+v", b)
 	}
-	if b.byFlow != [10][4]int{0: {3: 1}, 2: {1: 1}, 4: {0: 1}, 9: {1: 1}} || b.disagreed != 2 || b.soon != 1 || b.parked != [2]int{1, 1} {
+	if b.byFlow != [10][4]int{0: {3: 1}, 2: {1: 1}, 4: {0: 1}, 9: {1: 1}} || b.disagreed != 2 || b.soon != 1 || b.parked != [2]int{3, 1} || b.behind != 1 {
 		t.Errorf("%+v", b)
 	}
 
