@@ -30,7 +30,7 @@ func TestRefusals(t *testing.T) {
 func TestRows(t *testing.T) {
 	var names []string
 	for i, r := range rows {
-		if r.Title == "" || r.Text == "" && r.How == "" || r.Counts == "" || r.CI < 1 || r.Long < r.CI || r.Run == nil || i > 0 && r.Number <= rows[i-1].Number {
+		if r.Title == "" || r.Text == "" || r.Counts == "" || r.CI < 1 || r.Long < r.CI || r.Run == nil || i > 0 && r.Number <= rows[i-1].Number {
 			t.Errorf("row %q lacks something or is out of order", r.Name)
 		}
 		if len(r.Controls) == 0 && !r.FlagOnly {
@@ -137,52 +137,36 @@ func TestAttempt(t *testing.T) {
 	}
 }
 
-// What a control is caught by is told, or else what was found instead.
-func TestControl(t *testing.T) {
-	r := row.Row{CI: 1}
-	for name, c := range map[string]struct {
-		script string
-		caught bool
-		by     string
-	}{
-		"caught":         {`echo '{"lost":2,"findings":["wrong: x","lost: y"],"caught_by":"lost: y"}'`, true, "lost: y"},
-		"something else": {`echo '{"lost":1,"findings":["lost: x"]}'`, false, "lost: x"},
-		"nothing":        {`echo '{}'`, false, ""},
-		"crashed":        {`exit 2`, false, "could not be done: exit status 2"},
-	} {
-		program := filepath.Join(t.TempDir(), "torture")
-		if err := os.WriteFile(program, []byte("#!/bin/sh\n"+c.script+"\n"), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		got, err := control(t.Context(), builds{torture: program}, r, row.Control{Defect: "x"}, 1, 1, t.TempDir(), os.Stderr)
-		if err != nil || got.Caught != c.caught || !strings.HasPrefix(got.By, c.by) || (got.By == "") != (c.by == "") {
-			t.Errorf("%s: %+v, %v", name, got, err)
-		}
-	}
-}
-
-// What is made of processes that end as they should not, or not at all.
+// What is made of processes that end as they should not, or not at all, and of the
+// controls that they were to catch.
 func TestDo(t *testing.T) {
 	for name, c := range map[string]struct {
 		script string
 		limit  time.Duration
 		lost   int64
 		undone string
+		by     string // what caught the control, or what was found instead
 	}{
-		"done":      {`echo '{"lost":1}'`, time.Minute, 1, ""},
-		"crashed":   {`exit 2`, time.Minute, 0, "exit status 2"},
-		"silent":    {`exit 0`, time.Minute, 0, "says nothing"},
-		"no JSON":   {`echo x`, time.Minute, 0, "invalid character"},
-		"it hangs":  {`trap 'echo "{\"lost\":1}"; kill $!; exit' TERM; sleep 1000 >/dev/null 2>&1 & wait`, time.Second, 1, "after 1s and was ended"},
-		"half done": {`echo '{"lost":1}'; exit 1`, time.Minute, 1, "exit status 1"},
+		"done":           {`echo '{"lost":1,"findings":["lost: x"]}'`, time.Minute, 1, "", "lost: x"},
+		"nothing":        {`echo '{}'`, time.Minute, 0, "", ""},
+		"a control seen": {`echo '{"lost":2,"findings":["wrong: x","lost: y"],"caught_by":"lost: y"}'`, time.Minute, 2, "", "lost: y"},
+		"crashed":        {`exit 2`, time.Minute, 0, "exit status 2", "could not be done: exit status 2"},
+		"silent":         {`exit 0`, time.Minute, 0, "says nothing", "could not be done: the attempt says nothing"},
+		"no JSON":        {`echo x`, time.Minute, 0, "invalid character", "could not be done: invalid character"},
+		"it hangs":       {`trap 'echo "{\"lost\":1}"; kill $!; exit' TERM; sleep 1000 >/dev/null 2>&1 & wait`, time.Second, 1, "after 1s and was ended", "ended early: it was not done"},
+		"half done":      {`echo '{"lost":1}'; exit 1`, time.Minute, 1, "exit status 1", "ended early: exit status 1"},
 	} {
-		program := filepath.Join(t.TempDir(), "torture")
-		if err := os.WriteFile(program, []byte("#!/bin/sh\n"+c.script+"\n"), 0o700); err != nil {
+		s := &session{program: filepath.Join(t.TempDir(), "torture"), scratch: t.TempDir(), stderr: os.Stderr}
+		if err := os.WriteFile(s.program, []byte("#!/bin/sh\n"+c.script+"\n"), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		o := do(t.Context(), program, job{Row: "fake"}, c.limit, t.TempDir(), os.Stderr)
+		o := s.do(t.Context(), job{Row: "fake"}, c.limit)
 		if o.Lost != c.lost || !strings.Contains(o.Undone, c.undone) || (o.Undone == "") != (c.undone == "") {
 			t.Errorf("%s: %+v", name, o)
+		}
+		v := verdict(row.Control{Defect: "x"}, o, 0)
+		if v.Caught != (name == "a control seen") || !strings.HasPrefix(v.By, c.by) || (v.By == "") != (c.by == "") {
+			t.Errorf("%s: %+v", name, v)
 		}
 	}
 }

@@ -37,40 +37,36 @@ var rows = []row.Row{
 	soak.Row,
 }
 
-// rowNames lists the rows that run unless others are named.
-func rowNames() string {
-	var names []string
+// names lists rows: all, or those that run unless others are named.
+func names(all bool) string {
+	var list []string
 	for _, r := range rows {
-		if !r.FlagOnly {
-			names = append(names, r.Name)
+		if all || !r.FlagOnly {
+			list = append(list, r.Name)
 		}
 	}
-	return strings.Join(names, ",")
+	return strings.Join(list, ",")
 }
 
-// choose finds rows by name. They keep their own order.
-func choose(names string) ([]row.Row, error) {
-	asked := strings.Split(names, ",")
-	var chosen []row.Row
-	for _, r := range rows {
-		if slices.Contains(asked, r.Name) {
-			chosen = append(chosen, r)
-		}
+// find finds a row by its name.
+func find(name string) (row.Row, error) {
+	if i := slices.IndexFunc(rows, func(r row.Row) bool { return r.Name == name }); i >= 0 {
+		return rows[i], nil
 	}
-	for _, name := range asked {
-		if !slices.ContainsFunc(rows, func(r row.Row) bool { return r.Name == name }) {
-			return nil, fmt.Errorf("there is no row %q: choose from %s", name, allNames())
-		}
-	}
-	return chosen, nil
+	return row.Row{}, fmt.Errorf("there is no row %q: choose from %s", name, names(true))
 }
 
-func allNames() string {
-	names := make([]string, len(rows))
-	for i, r := range rows {
-		names[i] = r.Name
+// choose finds rows by name, in the order of their numbers.
+func choose(names string) (chosen []row.Row, err error) {
+	for name := range strings.SplitSeq(names, ",") {
+		r, err := find(name)
+		if err != nil {
+			return nil, err
+		}
+		chosen = append(chosen, r)
 	}
-	return strings.Join(names, ",")
+	slices.SortFunc(chosen, func(a, b row.Row) int { return a.Number - b.Number })
+	return slices.CompactFunc(chosen, func(a, b row.Row) bool { return a.Number == b.Number }), nil
 }
 
 // counts are the counts that the command line gives by row: "kill=1000,power=200".
@@ -81,9 +77,12 @@ func counts(text string) (map[string]int, error) {
 	}
 	for pair := range strings.SplitSeq(text, ",") {
 		name, value, _ := strings.Cut(pair, "=")
+		if _, err := find(name); err != nil {
+			return nil, err
+		}
 		n, err := strconv.Atoi(value)
-		if err != nil || n < 1 || !slices.ContainsFunc(rows, func(r row.Row) bool { return r.Name == name }) {
-			return nil, fmt.Errorf("-count wants ROW=N with N of 1 or more, such as kill=1000; the rows are %s", allNames())
+		if err != nil || n < 1 {
+			return nil, fmt.Errorf("-count wants ROW=N with N of 1 or more, such as kill=1000")
 		}
 		given[name] = n
 	}

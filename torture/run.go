@@ -32,26 +32,30 @@ type job struct {
 	Defect string
 }
 
-// builds are the programs of an attempt: the carstate under test, and the torture, which
-// has the same defect if the row tries the product in its own process.
-type builds struct{ carstate, torture string }
+// session is one call of the command.
+type session struct {
+	program string // the torture itself, which runs each attempt as a process of its own
+	scratch string
+	seed    uint64
+	stderr  io.Writer
+}
 
-// run is the command. What goes on meanwhile is told on stderr.
+// run is the command. It reports its progress on stderr.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("torture", flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	names := flags.String("rows", rowNames(), "do only these `rows`; of "+allNames())
+	chosenNames := flags.String("rows", names(false), "do only these `rows`; of "+names(true))
 	long := flags.Bool("long", false, "do as much as it takes hours for")
 	count := flags.String("count", "", "how much of a row to do, by `ROW=N`, such as kill=1000,power=200")
 	seed := flags.Uint64("seed", 0, "the `seed` of all that is random (0: a new one, printed)")
 	controls := flags.Bool("controls", true, "also run the broken builds that the rows must see")
-	dir := flags.String("dir", "", "`directory` for scratch files, on a disk (beside this program, or in /var/tmp)")
+	dir := flags.String("dir", "/var/tmp", "`directory` for scratch files, on a disk")
 	docs := flags.String("docs", "../docs", "`directory` in which reliability.md is written")
 	render := flags.Bool("render", false, "torture nothing: write the document again from the last results")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	chosen, err := choose(*names)
+	chosen, err := choose(*chosenNames)
 	if err != nil {
 		return err
 	}
@@ -86,14 +90,13 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	defer os.RemoveAll(scratch)
-	built, err := build(ctx, scratch)
-	if err != nil {
+	program, err1 := os.Executable()
+	machine, err2 := report.Machine(scratch)
+	binary := filepath.Join(scratch, "carstate")
+	if err := errors.Join(err1, err2, goBuild(ctx, "..", binary)); err != nil {
 		return err
 	}
-	machine, err := report.Machine(scratch)
-	if err != nil {
-		return err
-	}
+	s := &session{program: program, scratch: scratch, seed: *seed, stderr: stderr}
 	described, err := exec.CommandContext(ctx, "git", "describe", "--tags", "--always", "--dirty").Output()
 	if err != nil {
 		described = []byte("unknown")
@@ -114,7 +117,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		if err := lacks[r.Name]; err != nil {
 			done.Outcome.NotDone(err)
 		} else {
-			done.Outcome = do(ctx, built.torture, job{Row: r.Name, Seed: *seed, Count: n, Binary: built.carstate}, limitOf(r, n), scratch, stderr)
+			done.Outcome = s.do(ctx, job{Row: r.Name, Count: n, Binary: binary}, limitOf(r, n))
 		}
 		done.Took = time.Since(done.At)
 		if ctx.Err() != nil && !done.Outcome.Found() {
@@ -133,12 +136,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		}
 		if *controls && (done.Outcome.Undone == "" || done.Outcome.Found()) {
 			for _, c := range r.Controls {
-				broken, err := buildBroken(ctx, filepath.Join(scratch, c.Defect), r, c.Defect)
+				caught, err := s.control(ctx, r, c, n)
 				if err != nil {
-					return err
-				}
-				caught, err := control(ctx, broken, r, c, *seed, n, scratch, stderr)
-				if err = errors.Join(err, os.RemoveAll(filepath.Dir(broken.carstate))); err != nil {
 					return err
 				}
 				if !caught.Caught {
@@ -155,7 +154,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		}
 		fmt.Fprintln(stdout, done.Line())
 	}
-	if *controls && *count == "" && !*long && *names == rowNames() {
+	if *controls && *count == "" && !*long && *chosenNames == names(false) {
 		whole.Took, whole.Failed = time.Since(began), failed
 		document.Whole = &whole
 		if err := document.Save(*docs, rows); err != nil {
@@ -170,22 +169,29 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 }
 
 // control runs a row against a broken build and reports whether it saw that.
-func control(ctx context.Context, built builds, r row.Row, c row.Control, seed uint64, n int, scratch string, stderr io.Writer) (reliability.Control, error) {
+func (s *session) control(ctx context.Context, r row.Row, c row.Control, n int) (reliability.Control, error) {
+	dir := filepath.Join(s.scratch, c.Defect)
+	defer os.RemoveAll(dir)
+	broken, err := buildBroken(ctx, dir, c.Defect)
+	if err != nil {
+		return reliability.Control{}, err
+	}
 	if c.Count > 0 {
 		n = min(n, c.Count)
 	}
 	began := time.Now()
-	o := do(ctx, built.torture, job{Row: r.Name, Seed: seed, Count: n, Binary: built.carstate, Defect: c.Defect}, limitOf(r, n), scratch, stderr)
-	if ctx.Err() != nil {
-		return reliability.Control{}, ctx.Err()
+	o := s.do(ctx, job{Row: r.Name, Count: n, Binary: broken, Defect: c.Defect}, limitOf(r, n))
+	return verdict(c, o, time.Since(began)), ctx.Err()
+}
+
+// verdict is what an outcome says of a control. That the row could not be done, or that
+// something else was found, is no proof that it sees the defect.
+func verdict(c row.Control, o row.Outcome, took time.Duration) reliability.Control {
+	v := reliability.Control{Defect: c.Defect, Caught: o.CaughtBy != "", By: o.CaughtBy, Took: took}
+	if !v.Caught && len(o.Findings) > 0 {
+		v.By = o.Findings[0]
 	}
-	// That it could not be done, or that something else was found, is no proof that
-	// the row sees the defect.
-	result := reliability.Control{Defect: c.Defect, Caught: o.CaughtBy != "", By: o.CaughtBy, Took: time.Since(began)}
-	if !result.Caught && len(o.Findings) > 0 {
-		result.By = o.Findings[0]
-	}
-	return result, nil
+	return v
 }
 
 // ciLimit is how long an attempt of as much as `make torture` does may take. It is
@@ -199,11 +205,11 @@ func limitOf(r row.Row, n int) time.Duration {
 
 // do does one attempt in a process of its own, so that neither memory nor a
 // defect outlives it, and ends it if it takes longer than the limit.
-func do(ctx context.Context, torture string, j job, limit time.Duration, scratch string, stderr io.Writer) (o row.Outcome) {
+func (s *session) do(ctx context.Context, j job, limit time.Duration) (o row.Outcome) {
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	out, err := child(limited, torture, j, scratch, stderr)
-	out = bytes.ReplaceAll(out, []byte(scratch), []byte("SCRATCH")) // the document need not say where
+	out, err := s.child(limited, j)
+	out = bytes.ReplaceAll(out, []byte(s.scratch), []byte("SCRATCH")) // the document need not say where
 	if len(out) > 0 {
 		err = errors.Join(err, json.Unmarshal(out, &o))
 	} else if err == nil {
@@ -219,17 +225,18 @@ func do(ctx context.Context, torture string, j job, limit time.Duration, scratch
 }
 
 // child runs the process of an attempt and returns what it prints.
-func child(ctx context.Context, torture string, j job, scratch string, stderr io.Writer) (out []byte, err error) {
-	if j.Dir, err = os.MkdirTemp(scratch, j.Row+"-"); err != nil {
+func (s *session) child(ctx context.Context, j job) (out []byte, err error) {
+	if j.Dir, err = os.MkdirTemp(s.scratch, j.Row+"-"); err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(j.Dir)
+	j.Seed = s.seed
 	text, err := json.Marshal(j)
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.CommandContext(ctx, torture, "attempt", string(text))
-	cmd.Stderr = stderr
+	cmd := exec.CommandContext(ctx, s.program, "attempt", string(text))
+	cmd.Stderr = s.stderr
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // it ends what it started
 	cmd.WaitDelay = 2 * time.Minute                                          // more than a node gets that is asked to end
 	return cmd.Output()
@@ -242,7 +249,7 @@ func attempt(ctx context.Context, text string, stdout io.Writer) error {
 	if err := json.Unmarshal([]byte(text), &j); err != nil {
 		return fmt.Errorf("the job is not readable: %w", err)
 	}
-	chosen, err := choose(j.Row)
+	r, err := find(j.Row)
 	if err != nil {
 		return err
 	}
@@ -252,7 +259,7 @@ func attempt(ctx context.Context, text string, stdout io.Writer) error {
 	if j.Defect != "" {
 		prefix += " with " + j.Defect
 	}
-	control := chosen[0].Control(j.Defect)
+	control := r.Control(j.Defect)
 	if control == nil && j.Defect != "" {
 		return fmt.Errorf("row %s has no control %q", j.Row, j.Defect)
 	}
@@ -260,7 +267,7 @@ func attempt(ctx context.Context, text string, stdout io.Writer) error {
 		Seed: j.Seed, Count: j.Count, Binary: j.Binary, Dir: j.Dir, Control: control, Stop: cancel,
 		Logf: func(format string, args ...any) { fmt.Fprintf(os.Stderr, prefix+": "+format+"\n", args...) },
 	}
-	err = errors.Join(chosen[0].Run(running, a), ctx.Err())
+	err = errors.Join(r.Run(running, a), ctx.Err())
 	o := a.Outcome()
 	if err != nil && o.CaughtBy == "" { // a control that was caught ends early, as it should
 		a.Logf("ended early: %v", err)
@@ -269,46 +276,29 @@ func attempt(ctx context.Context, text string, stdout io.Writer) error {
 	return json.NewEncoder(stdout).Encode(o)
 }
 
-// build makes carstate as people run it. The torture that tries it is this program.
-func build(ctx context.Context, scratch string) (b builds, err error) {
-	b.carstate = filepath.Join(scratch, "carstate")
-	if b.torture, err = os.Executable(); err != nil {
-		return b, err
-	}
-	return b, goBuild(ctx, "..", "./cmd/carstate", b.carstate)
-}
-
-// buildBroken makes the programs with a defect, in dir.
-func buildBroken(ctx context.Context, dir string, r row.Row, defect string) (b builds, err error) {
+// buildBroken makes carstate with a defect, in dir, and returns its name.
+func buildBroken(ctx context.Context, dir, defect string) (string, error) {
 	root, err := filepath.Abs("..")
 	if err != nil {
-		return b, err
+		return "", err
 	}
 	if err := os.Mkdir(dir, 0o700); err != nil {
-		return b, err
+		return "", err
 	}
 	overlay, err := defects.Overlay(root, defect, dir)
 	if err != nil {
-		return b, err
+		return "", err
 	}
-	b.carstate = filepath.Join(dir, "carstate")
+	binary := filepath.Join(dir, "carstate")
 	// The version says what it is, so that it is never taken for a build to run.
-	if err := goBuild(ctx, root, "./cmd/carstate", b.carstate, "-overlay", overlay, "-ldflags", "-s -w -X main.version=broken-"+defect); err != nil {
-		return b, err
-	}
-	if !r.InProcess {
-		b.torture, err = os.Executable()
-		return b, err
-	}
-	b.torture = filepath.Join(dir, "torture")
-	return b, goBuild(ctx, filepath.Join(root, "torture"), ".", b.torture, "-overlay", overlay)
+	return binary, goBuild(ctx, root, binary, "-overlay", overlay, "-ldflags", "-s -w -X main.version=broken-"+defect)
 }
 
-// goBuild builds a program from the package pkg of the module in dir.
-func goBuild(ctx context.Context, dir, pkg, to string, flags ...string) error {
+// goBuild builds carstate as people run it, from the repository in root.
+func goBuild(ctx context.Context, root, to string, flags ...string) error {
 	args := append([]string{"build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", to}, flags...)
-	cmd := exec.CommandContext(ctx, "go", append(args, pkg)...)
-	cmd.Dir = dir
+	cmd := exec.CommandContext(ctx, "go", append(args, "./cmd/carstate")...)
+	cmd.Dir = root
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOTOOLCHAIN=auto")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("go build: %w: run it in the directory torture\n%s", err, out)

@@ -187,3 +187,15 @@ func (n *Node) Ask(ctx context.Context, path, token, vid string) (a Answer, err 
 	a.Modified, _ = http.ParseTime(resp.Header.Get("Last-Modified"))
 	return a, nil
 }
+
+// AwaitAnswer waits until a vehicle has a verdict on how it drives, of a moment or later,
+// to the second.
+func (n *Node) AwaitAnswer(ctx context.Context, limit time.Duration, token, vid string, since time.Time) error {
+	return Until(ctx, limit, func(ctx context.Context) error {
+		a, err := n.Ask(ctx, DrivingPath, token, vid)
+		if err == nil && (a.HTTP != http.StatusOK || a.Status != 1 || a.Modified.Before(since.Truncate(time.Second))) {
+			err = fmt.Errorf("%s is answered with %d %s (%s) of %s", vid, a.HTTP, a.Body, a.Reason, a.Modified.Format(time.TimeOnly))
+		}
+		return err
+	})
+}

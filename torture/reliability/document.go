@@ -157,15 +157,6 @@ type section struct {
 
 // Body is the row's own text, with its results and fields in it.
 func (s section) Body() (string, error) {
-	if s.Text == "" { // a row that has no template yet
-		s.Text = "**Promised.** " + s.Promise + "\n\n**How.** " + s.How + "\n\n{{.Results}}\n"
-		for i, f := range s.Found {
-			if i == 0 {
-				s.Text += "\n**Found on the way, and mended:**\n\n"
-			}
-			s.Text += "- " + f + "\n"
-		}
-	}
 	t, err := template.New(s.Name).Option("missingkey=error").Parse(s.Text)
 	if err != nil {
 		return "", err

@@ -22,9 +22,6 @@ type Row struct {
 	// what the row brought to light. Fields are what else the text names.
 	Text   string
 	Fields map[string]any
-	// Promise, How and Found are the text of a row that has no template yet.
-	Promise, How string
-	Found        []string
 
 	Counts string // what Count counts: "kills"
 	CI     int    // how many `make torture` does
@@ -33,9 +30,6 @@ type Row struct {
 	FlagOnly bool
 
 	Controls []Control
-	// InProcess rows also try the product in the torture's own process, so that their
-	// controls need a torture with the defect too.
-	InProcess bool
 	// Needs reports in one line what this machine lacks for the row, or nil.
 	Needs func() error
 	// Run does the row: it tells the attempt what it offered and found. An error
@@ -76,7 +70,7 @@ type Attempt struct {
 	Count  int
 	Binary string // the carstate under test
 	Dir    string // a directory of the attempt's own, on a disk; removed afterwards
-	// Control says what the binary and this process have, and what must be found;
+	// Control says which defect the binary has, and what must be found;
 	// nil for none. It ends with the first finding that catches it.
 	Control *Control
 	Logf    func(format string, args ...any)

@@ -1,10 +1,12 @@
 package strangers
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"path/filepath"
@@ -14,170 +16,78 @@ import (
 
 	"carstate/internal/access"
 	"carstate/internal/nodeprocess"
+	"carstate/torture/mqtt"
 	"carstate/torture/row"
 )
 
-// callers is how many connections are open at once.
-const callers = 4
-
-// overNetwork sends strangers to all listeners of a node.
-func overNetwork(ctx context.Context, a *row.Attempt, strangers int) error {
-	n, err := nodeprocess.StartReady(ctx, nodeprocess.Options{
-		Binary: a.Binary, Dir: filepath.Join(a.Dir, "data"), Flags: []string{"--trusted-proxies", "127.0.0.0/8"},
-	}, time.Minute)
-	if err != nil {
-		return err
-	}
-	defer n.Kill()
-	k, err := acquaint(ctx, n)
-	if err != nil {
-		return err
-	}
-	// The first few of each kind, so many that every listener sees some; then all.
-	few := min(max(strangers/20, 4000), strangers/2)
-	if err := k.visit(ctx, a, 0, few); err != nil || ctx.Err() != nil {
-		return err
-	}
-	memory, before, err := state(ctx, n)
-	if err != nil {
-		return err
-	}
-	began := time.Now()
-	if err := k.visit(ctx, a, few, strangers); err != nil || ctx.Err() != nil {
-		return err
-	}
-	a.Figure("over the network: all strangers came and went within", time.Since(began).Seconds(), "s")
-	memoryAfter, after, err := state(ctx, n)
-	if err != nil {
-		return err
-	}
-	grew(a, "over the network", memoryAfter-memory, before, after)
-	return k.farewell(ctx, a)
+// visit is strangers at one listener, those from one number to another.
+type visit struct {
+	*row.Attempt
+	what, addr string
+	from, to   int
+	answered   atomic.Int64
 }
 
-func state(ctx context.Context, n *nodeprocess.Node) (memory int64, series int, err error) {
-	m, err := n.Metrics(ctx)
-	if err != nil {
-		return 0, 0, err
-	}
-	memory, err = n.Resident()
-	return memory, len(m), err
-}
-
-// known is what a node knows, so that strangers can be told from it.
-type known struct {
-	node   *nodeprocess.Node
-	query  queryDoor
-	ingest ingestDoor
-}
-
-// acquaint gives a node two vehicles with answers, two tokens and two sources.
-func acquaint(ctx context.Context, n *nodeprocess.Node) (*known, error) {
-	k := &known{node: n, query: queryDoor{vid: "Car1", other: "X1"}}
-	c, err := n.AdminClient()
-	if err != nil {
-		return nil, err
-	}
-	gateway, err := n.AddSource(ctx, "gateway")
-	if err != nil {
-		return nil, err
-	}
-	small, err := c.AddSource(ctx, "small", access.VehicleSet("Car1"), time.Time{})
-	if err != nil {
-		return nil, err
-	}
-	right, err := n.IssueToken(ctx, "Ada")
-	if err != nil {
-		return nil, err
-	}
-	granted, err := c.IssueToken(ctx, access.TokenRequest{Developer: "Bob", Operations: access.AllOperations, Vehicles: access.VehicleSet("Car1")})
-	if err != nil {
-		return nil, err
-	}
-	k.query.right, k.query.granted, k.ingest.key = right.AccessToken, granted.AccessToken, small.Key
-	now := time.Now().UnixMilli()
-	status, text, err := n.Post(ctx, gateway, fmt.Sprintf(`{"vid":"Car1","time":%d,"signals":{"Vehicle.Speed":50}}`+"\n"+`{"vid":"X1","time":%d,"signals":{"Vehicle.Speed":50}}`, now, now))
-	if err != nil || status != http.StatusAccepted {
-		return nil, fmt.Errorf("telemetry was not taken: %d %s %w", status, text, err)
-	}
-	return k, nodeprocess.Until(ctx, time.Minute, func(ctx context.Context) error { return k.answers(ctx) })
-}
-
-// answers reports whether both vehicles have an answer for who may ask.
-func (k *known) answers(ctx context.Context) error {
-	for _, vid := range []string{k.query.vid, k.query.other} {
-		r, err := k.node.Ask(ctx, nodeprocess.DrivingPath, k.query.right, vid)
-		if err != nil {
-			return err
-		}
-		if r.HTTP != http.StatusOK || r.Status != 1 {
-			return fmt.Errorf("%s is answered with %d %s", vid, r.HTTP, r.Body)
-		}
-	}
-	return nil
-}
-
-// visit sends the strangers from one number to another to the query listener, and
-// a part of them to the others.
-func (k *known) visit(ctx context.Context, a *row.Attempt, from, to int) error {
-	for _, v := range []struct {
+// visits sends the strangers from one number to another to the query listener, and a
+// part of them to the others.
+func (k *known) visits(ctx context.Context, a *row.Attempt, from, to int) error {
+	for _, x := range []struct {
 		what, listener string
-		door           door
+		door           door // nil: it speaks MQTT
 		part           int
 	}{
 		{"query", nodeprocess.Query, &k.query, 1},
 		{"ingest", nodeprocess.Ingest, &k.ingest, 20},
 		{"admin", nodeprocess.Admin, adminDoor{}, 100},
+		{"MQTT", nodeprocess.MQTT, nil, 100},
 	} {
-		if err := crowds(ctx, a, v.what, k.node.Address(v.listener), v.door, from/v.part, to/v.part, crowdSize, ownAddress); err != nil || ctx.Err() != nil {
+		v := &visit{Attempt: a, what: x.what, addr: k.node.Address(x.listener), from: from / x.part, to: to / x.part}
+		var err error
+		if x.door != nil {
+			err = v.each(ctx, crowdSize, func(ctx context.Context, first int) error {
+				return v.crowd(ctx, x.door, first, min(crowdSize, v.to-first))
+			})
+		} else {
+			err = v.each(ctx, 1, v.car)
+		}
+		if err != nil || ctx.Err() != nil {
 			return err
 		}
-	}
-	return k.cars(ctx, a, from/100, to/100)
-}
-
-// crowdSize is how many come over one connection.
-const crowdSize = 10_000
-
-// crowds sends strangers to a listener that speaks HTTP, size of them over each
-// connection, which comes from the address that local gives its first stranger.
-func crowds(ctx context.Context, a *row.Attempt, what, addr string, d door, from, to, size int, local func(i int) net.IP) error {
-	var answered atomic.Int64
-	err := eachOf(ctx, (to-from+size-1)/size, func(i int) error {
-		first := from + i*size
-		c := newCrowd(d, a.Seed, first, min(size, to-first))
-		err := c.over(ctx, addr, local(first))
-		answered.Add(int64(c.answered))
-		if c.wrong != nil {
-			a.Wrong("%s: %v", what, c.wrong)
+		came, answered := v.to-v.from, int(v.answered.Load())
+		a.Offered(came)
+		a.Acknowledged(answered)
+		if came != answered {
+			return fmt.Errorf("%s: %d of %d were answered", x.what, answered, came)
 		}
-		return err
-	})
-	if err != nil || ctx.Err() != nil {
-		return err
 	}
-	return tally(a, what, to-from, int(answered.Load()))
+	return nil
 }
 
-// eachOf does n things, several at once, until one fails.
-func eachOf(ctx context.Context, n int, do func(i int) error) error {
+// Strangers come over a few connections at once, many over each.
+const (
+	callers   = 4
+	crowdSize = 10_000
+)
+
+// each does something for every step-th stranger, several at once, until one fails.
+func (v *visit) each(ctx context.Context, step int, do func(ctx context.Context, i int) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	var next atomic.Int64
+	next := make(chan int)
 	var all sync.WaitGroup
 	for range callers {
 		all.Go(func() {
-			for ctx.Err() == nil {
-				i := int(next.Add(1)) - 1
-				if i >= n {
-					return
-				}
-				if err := do(i); err != nil {
+			for i := range next {
+				if err := do(ctx, i); err != nil && ctx.Err() == nil {
 					cancel(err)
 				}
 			}
 		})
 	}
+	for i := v.from; i < v.to && ctx.Err() == nil; i += step {
+		next <- i
+	}
+	close(next)
 	all.Wait()
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
 		return err
@@ -188,40 +98,138 @@ func eachOf(ctx context.Context, n int, do func(i int) error) error {
 // ownAddress is a loopback address of stranger i's own.
 func ownAddress(i int) net.IP { return net.IPv4(127, byte(1+i>>16&0x3f), byte(i>>8), byte(i)) }
 
-// dial connects from a local address.
-func dial(ctx context.Context, local net.IP, addr string) (net.Conn, error) {
-	conn, err := (&net.Dialer{Timeout: 10 * time.Second, LocalAddr: &net.TCPAddr{IP: local}}).DialContext(ctx, "tcp", addr)
+// dial connects as stranger i, for at most a minute.
+func (v *visit) dial(ctx context.Context, i int) (net.Conn, error) {
+	conn, err := (&net.Dialer{Timeout: 10 * time.Second, LocalAddr: &net.TCPAddr{IP: ownAddress(i)}}).DialContext(ctx, "tcp", v.addr)
 	if err != nil {
 		return nil, err
 	}
-	return conn, conn.SetDeadline(time.Now().Add(visitTime))
+	return conn, conn.SetDeadline(time.Now().Add(time.Minute))
 }
 
-// visitTime bounds how long a connection of strangers may last.
-const visitTime = time.Minute
-
-// over lets the crowd go over a connection.
-func (c *crowd) over(ctx context.Context, addr string, local net.IP) error {
-	conn, err := dial(ctx, local, addr)
+// crowd sends n strangers over one connection. None waits for the answer to the one
+// before.
+func (v *visit) crowd(ctx context.Context, d door, first, n int) error {
+	conn, err := v.dial(ctx, first)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	stop := context.AfterFunc(ctx, func() { conn.Close() })
-	defer stop()
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	sent := make(chan error, 1)
 	go func() {
-		_, err := io.CopyBuffer(struct{ io.Writer }{conn}, struct{ io.Reader }{c}, make([]byte, 16<<10))
-		sent <- err
+		r := rand.New(rand.NewPCG(v.Seed, uint64(first)))
+		out := bufio.NewWriterSize(conn, 16<<10)
+		for i := range n {
+			_, _ = out.WriteString(d.ask(first+i, r)) // Flush returns the error
+		}
+		sent <- out.Flush()
 	}()
-	_, err = io.CopyBuffer(struct{ io.Writer }{c}, struct{ io.Reader }{conn}, make([]byte, 16<<10))
-	if errors.Is(err, errAll) {
-		err = nil
-	} else {
-		err = errors.Join(err, conn.Close())
+	in := bufio.NewReaderSize(conn, 16<<10)
+	if err := v.listen(in, d, first, n); err != nil {
+		return fmt.Errorf("a connection to %s broke: %w", v.addr, errors.Join(err, conn.Close(), <-sent))
 	}
-	if err := errors.Join(err, <-sent); err != nil && ctx.Err() == nil {
-		return fmt.Errorf("a connection to %s broke: %w", addr, err)
+	if in.Buffered() > 0 {
+		v.Wrong("%s: an answer came that nobody asked for", v.what)
+	}
+	return <-sent
+}
+
+// listen judges the answers to n strangers. Of what is wrong it tells the first.
+func (v *visit) listen(in *bufio.Reader, d door, first, n int) error {
+	told := false
+	for i := range n {
+		resp, err := http.ReadResponse(in, nil)
+		if err != nil {
+			return err
+		}
+		body, err := io.ReadAll(resp.Body)
+		if err != nil {
+			return err
+		}
+		v.answered.Add(1)
+		if err := d.judge(first+i, resp, body); err != nil && !told {
+			told = true
+			v.Wrong("%s: %v", v.what, err)
+		}
+	}
+	return nil
+}
+
+// car connects by MQTT as a car with a name and a key that nobody has. The listener has
+// to say so and to close the connection.
+func (v *visit) car(ctx context.Context, i int) error {
+	conn, err := v.dial(ctx, i)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	r := rand.New(rand.NewPCG(v.Seed, uint64(i)))
+	login := mqtt.Login{Protocol: "MQTT", Version: byte(4 + i%2), Flags: 2, KeepAlive: 60, ID: text(12, r), User: text(8, r)}
+	login.Key, _ = access.NewSecret(access.SourceKind)
+	if _, err := conn.Write(login.Packet()); err != nil {
+		return err
+	}
+	answer, err := io.ReadAll(io.LimitReader(conn, 1<<10))
+	if len(answer) < 4 || answer[0] != 0x20 {
+		return fmt.Errorf("an unknown car got %d bytes in place of a CONNACK: %w", len(answer), err)
+	}
+	// MQTT 3.1.1: 4 bad user name or password, 5 not authorised; MQTT 5: 0x86, 0x87.
+	if code := answer[3]; code != 4 && code != 5 && code != 0x86 && code != 0x87 {
+		v.Wrong("an unknown car was answered with %#x", code)
+	}
+	v.answered.Add(1)
+	return nil
+}
+
+// known is what a node knows, so that strangers can be told from it.
+type known struct {
+	node   *nodeprocess.Node
+	query  queryDoor
+	ingest ingestDoor
+}
+
+// acquaint starts a node and gives it two vehicles with answers, two tokens and two
+// sources.
+func acquaint(ctx context.Context, a *row.Attempt) (_ *known, err error) {
+	n, err := nodeprocess.StartReady(ctx, nodeprocess.Options{
+		Binary: a.Binary, Dir: filepath.Join(a.Dir, "data"), Flags: []string{"--trusted-proxies", "127.0.0.0/8"},
+	}, time.Minute)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			n.Kill()
+		}
+	}()
+	k := &known{node: n, query: queryDoor{vid: "Car1", other: "X1"}}
+	c, err := n.AdminClient()
+	if err != nil {
+		return nil, err
+	}
+	gateway, err1 := n.AddSource(ctx, "gateway")
+	small, err2 := c.AddSource(ctx, "small", access.VehicleSet("Car1"), time.Time{})
+	right, err3 := n.IssueToken(ctx, "Ada")
+	granted, err4 := c.IssueToken(ctx, access.TokenRequest{Developer: "Bob", Operations: access.AllOperations, Vehicles: access.VehicleSet("Car1")})
+	if err := errors.Join(err1, err2, err3, err4); err != nil {
+		return nil, err
+	}
+	k.query.right, k.query.granted, k.ingest.key = right.AccessToken, granted.AccessToken, small.Key
+	now := time.Now().UnixMilli()
+	status, text, err := n.Post(ctx, gateway, fmt.Sprintf(`{"vid":"Car1","time":%d,"signals":{"Vehicle.Speed":50}}`+"\n"+`{"vid":"X1","time":%d,"signals":{"Vehicle.Speed":50}}`, now, now))
+	if err != nil || status != http.StatusAccepted {
+		return nil, fmt.Errorf("telemetry was not taken: %d %s %w", status, text, err)
+	}
+	return k, k.answers(ctx)
+}
+
+// answers waits until both vehicles have an answer.
+func (k *known) answers(ctx context.Context) error {
+	for _, vid := range []string{k.query.vid, k.query.other} {
+		if err := k.node.AwaitAnswer(ctx, time.Minute, k.query.right, vid, time.Time{}); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -243,7 +251,7 @@ func (k *known) farewell(ctx context.Context, a *row.Attempt) error {
 		a.Wrong("of %d wrong tokens from one address %d got 401 and %d got 429", tries, status[401], status[429])
 	}
 	if err := k.answers(ctx); err != nil {
-		a.Wrong("after the strangers, with a token that counts: %v", err)
+		a.Wrong("after the strangers, with a valid token: %v", err)
 	}
 	c, err := k.node.AdminClient()
 	if err != nil {

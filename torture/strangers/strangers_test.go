@@ -1,39 +1,38 @@
 package strangers
 
 import (
-	"errors"
-	"io"
+	"bufio"
+	"fmt"
 	"strings"
 	"testing"
+
+	"carstate/torture/row"
 )
 
-// Answers are judged, whole or in parts.
-func TestCrowd(t *testing.T) {
-	const right = "HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: Bearer realm=\"carstate\", error=\"invalid_token\"\r\nContent-Length: 43\r\n\r\n{\"code\":401,\"msg\":\"invalid_token: x\",\"d\":0}"
+// Answers are judged, each as that to its own stranger.
+func TestListen(t *testing.T) {
+	answer := func(status, challenge, body string) string {
+		return fmt.Sprintf("HTTP/1.1 %s\r\nWWW-Authenticate: Bearer realm=\"carstate\"%s\r\nContent-Length: %d\r\n\r\n%s", status, challenge, len(body), body)
+	}
+	const unknown, body = `, error="invalid_token"`, `{"code":401,"msg":"invalid_token: x"}`
 	for name, c := range map[string]struct {
-		answer string
-		wrong  bool
+		answers string
+		wrong   int64
 	}{
-		"right":           {right, false},
-		"another status":  {strings.Replace(right, "401", "403", 1), true},
-		"no error":        {strings.Replace(right, ", error=\"invalid_token\"", "", 1), true},
-		"another message": {strings.Replace(right, "invalid_token: x", "who_are_you:   x", 1), true},
+		"right":           {answer("401 No", unknown, body), 0},
+		"another status":  {answer("403 No", unknown, body), 1},
+		"no error":        {answer("401 No", "", body), 1},
+		"another message": {answer("401 No", unknown, `{"code":401,"msg":"who_are_you: x"}`), 1},
+		"an answer":       {answer("200 OK", unknown, `{"code":200,"msg":"success","data":{"vid":"Car1","status":1}}`), 1},
 	} {
-		k := newCrowd(&queryDoor{vid: "Car1"}, 1, 0, 1)
-		asked, err := io.ReadAll(k)
-		if err != nil || !strings.HasSuffix(string(asked), "\r\n\r\n") {
-			t.Fatalf("%q %v", asked, err)
+		a := &row.Attempt{Logf: t.Logf}
+		v := &visit{Attempt: a, what: "query"}
+		in := bufio.NewReader(strings.NewReader(c.answers))
+		if err := v.listen(in, &queryDoor{vid: "Car1"}, 0, 1); err != nil || v.answered.Load() != 1 || a.Outcome().Wrong != c.wrong {
+			t.Errorf("%s: %v, %+v", name, err, a.Outcome())
 		}
-		for i := range len(c.answer) {
-			if _, err = k.Write([]byte(c.answer[i : i+1])); err != nil {
-				break
-			}
-		}
-		if !errors.Is(err, errAll) || k.answered != 1 || (k.wrong != nil) != c.wrong {
-			t.Errorf("%s: %v, %d, %v", name, err, k.answered, k.wrong)
-		}
-		if _, err := k.Write([]byte(c.answer)); err == nil || errors.Is(err, errAll) {
-			t.Errorf("%s: an answer that nobody asked for was taken: %v", name, err)
+		if err := v.listen(in, &queryDoor{vid: "Car1"}, 1, 1); err == nil {
+			t.Errorf("%s: nobody was missed", name)
 		}
 	}
 }
