@@ -1,16 +1,21 @@
 package hostile
 
 import (
+	"bufio"
 	"bytes"
 	"fmt"
+	"net/http"
+	"net/url"
 	"regexp"
 	"strings"
 	"time"
+
+	"carstate/internal/nodeprocess"
 )
 
 // The contract of the query listener as a model: of any bytes it says what may be
-// answered. It is written from the contract's text and RFC 9110 and 9112, and
-// shares no code with the service. Where those leave a choice, it allows several.
+// answered. It is written from the contract's text, reads requests with net/http, and
+// shares no code with the service. Where there is a choice, it allows several answers.
 
 // contract is what the model knows of the service: who may ask, and the truth
 // about each car.
@@ -39,8 +44,8 @@ type car struct {
 type document struct{ plain, gzipped string }
 
 const (
-	drivingPath  = "/api/ic/if_dt_tflow_car_driving_state"
-	throttlePath = "/api/ic/if_dt_amo_throttle_system"
+	drivingPath  = nodeprocess.DrivingPath
+	throttlePath = nodeprocess.ThrottlePath
 
 	maxLine    = 8 << 10
 	maxHead    = 16 << 10
@@ -66,7 +71,7 @@ type expected struct {
 	outcomes []outcome
 	silence  bool // or nothing at all, and the end of the connection
 	noBody   bool // HEAD
-	anyBody  bool // the request line is too broken to tell whether it was HEAD
+	anyBody  bool // the request is too broken to tell whether it was HEAD
 	size     int  // bytes of the stream that the request takes
 }
 
@@ -78,132 +83,66 @@ type caller struct {
 	since   time.Time // the first refusal
 }
 
-// head is a request's head as RFC 9112 has it, read as strictly as the contract
-// asks: one that could be understood in two ways is faulty.
-type head struct {
-	whole    bool // its end is there
-	size     int  // bytes, to its end or to that of the stream
-	line     int  // bytes of the request line
-	readable bool // the request line is one
-	faulty   bool // 400
-	doubtful bool // may be taken for faulty, or not
-
-	method, target, version string
-	hosts, lengths          int
-	closes, keepAlive       bool
-}
-
 var (
 	// A head ends with an empty line; where lines end in LF alone it is faulty, but
 	// ends too.
 	headEnd     = regexp.MustCompile("\n\r?\n")
-	requestLine = regexp.MustCompile("^([!#$%&'*+.^_`|~0-9A-Za-z-]+) ([^\x00-\x20\x7f]+) (HTTP/[0-9]\\.[0-9])$")
-	fieldLine   = regexp.MustCompile("^([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\x00-\x08\x0a-\x1f\x7f]*?)[ \t]*$")
-	hostBytes   = regexp.MustCompile(`^[-._~%!$&'()*+,;=:\[\]0-9A-Za-z]+$`)
-	plainHost   = regexp.MustCompile(`^(?:[-._~0-9A-Za-z]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]*)?$`)
-	origin      = regexp.MustCompile(`^(?:/|\*$|[-._~0-9A-Za-z]+:[0-9]+$)`)
+	requestLine = regexp.MustCompile(`^([^ \r\n]+) ([^ \r\n]+) HTTP/[0-9]\.[0-9]\r\n`)
+	hostLine    = regexp.MustCompile(`(?im)^host:[^\r\n]*`)
 	absolute    = regexp.MustCompile(`^(?i:https?)://([^/?#]*)(.*)$`)
-	option      = regexp.MustCompile(`[^, \t]+`)
+	// These net/http takes: lines that end in LF alone or go on in the next, and bytes
+	// that no line may have.
+	badBytes = regexp.MustCompile("^\n|[^\r]\n|\r[^\n]|\n[ \t]|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 )
 
-// readHead reads the head that the stream begins with.
-func readHead(stream []byte) *head {
-	h := &head{size: len(stream)}
+// next says what may be answered to the first request in the stream, nil if there is
+// none. What net/http refuses, or finds a body in, is refused. Anything else is answered;
+// it may be refused too, unless it is sound: as the generator wrote it, with nothing
+// changed.
+func (c *contract) next(stream []byte, sound bool, by *caller) *expected {
+	head, whole := stream, false
 	if at := headEnd.FindIndex(stream); at != nil {
-		h.whole, h.size = true, at[1]
+		head, whole = stream[:at[1]], true
 	}
-	text := string(stream[:h.size])
-	lines := strings.Split(text, "\r\n")
-	h.line = len(lines[0])
-	if m := requestLine.FindStringSubmatch(lines[0]); m != nil {
-		h.readable, h.method, h.target, h.version = h.whole || len(lines) > 1, m[1], m[2], m[3]
+	line, _, _ := bytes.Cut(head, []byte("\r\n"))
+	r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(head)))
+	target := requestLine.FindSubmatchIndex(head)
+	if err != nil && target != nil && (strings.Contains(err.Error(), "parse ") || strings.Contains(err.Error(), "malformed Host")) {
+		// It parses targets and hosts further than the contract does.
+		plain := append(append(bytes.Clone(head[:target[4]]), '/'), head[target[5]:]...)
+		r, err = http.ReadRequest(bufio.NewReader(bytes.NewReader(hostLine.ReplaceAll(plain, []byte("Host: a")))))
 	}
-	m := absolute.FindStringSubmatch(h.target)
-	switch {
-	case h.method == "" || !strings.HasSuffix(text, "\r\n\r\n") || len(lines) < 3:
-		h.faulty = true
-		return h
-	case m != nil:
-		h.doubtful = strings.Contains(m[1], "@")
-	case !origin.MatchString(h.target):
-		h.doubtful = strings.Contains(h.target, ":") // a form that no request to us has
-		h.faulty = !h.doubtful
-	}
-	for _, line := range lines[1 : len(lines)-2] {
-		h.field(line)
-	}
-	h.faulty = h.faulty || h.hosts > 1 || h.version == "HTTP/1.1" && h.hosts != 1 || h.version != "HTTP/1.1" && h.version != "HTTP/1.0"
-	return h
-}
-
-// field reads one header line.
-func (h *head) field(line string) {
-	m := fieldLine.FindStringSubmatch(line)
-	if m == nil {
-		h.faulty = true
-		return
-	}
-	switch value := m[2]; strings.ToLower(m[1]) {
-	case "host":
-		h.hosts++
-		empty := value == "" && h.version == "HTTP/1.0"
-		h.faulty = h.faulty || !empty && !hostBytes.MatchString(value)
-		h.doubtful = h.doubtful || !plainHost.MatchString(value)
-	case "transfer-encoding", "expect":
-		h.faulty = true
-	case "content-length":
-		h.lengths++
-		h.faulty = h.faulty || h.lengths > 1 || value != "0"
-	case "connection":
-		for _, o := range option.FindAllString(strings.ToLower(value), -1) {
-			h.closes, h.keepAlive = h.closes || o == "close", h.keepAlive || o == "keep-alive"
-		}
-	}
-}
-
-// next says what may be answered to the first request in the stream, nil if there
-// is none.
-func (c *contract) next(stream []byte, by *caller) *expected {
-	begin := 0
-	for bytes.HasPrefix(stream[begin:], []byte("\r\n")) { // RFC 9112, 2.2
-		begin += 2
-	}
-	if begin == len(stream) {
-		return nil
-	}
-	h := readHead(stream[begin:])
-	e := &expected{size: begin + h.size, noBody: h.readable && h.method == "HEAD", anyBody: !h.readable}
+	e := &expected{size: len(head), silence: !whole, anyBody: err != nil, noBody: err == nil && r.Method == http.MethodHead}
 	refuse := func(status int) {
 		e.outcomes = append(e.outcomes, outcome{status: status, kind: "invalid_request", closes: true})
 	}
-	if h.line > maxLine {
+	if len(line) > maxLine {
 		refuse(414)
 	}
-	if h.size > maxHead {
+	if len(head) > maxHead {
 		refuse(431)
-		if h.line > maxHead {
+		if len(line) > maxHead {
 			refuse(414)
 		}
 	}
-	if len(e.outcomes) == 0 && !h.faulty {
-		c.answer(h, by, e)
+	faulty := err != nil || !whole || badBytes.Match(head) || r.ContentLength != 0 || len(r.TransferEncoding) > 0 || r.Header["Expect"] != nil ||
+		r.ProtoMajor != 1 || r.ProtoMinor > 1 || r.ProtoMinor == 1 && r.Host == ""
+	if len(e.outcomes) == 0 && !faulty && target != nil {
+		c.answer(r, string(head[target[4]:target[5]]), by, e)
 	}
-	if h.faulty || h.doubtful {
+	if !sound {
 		refuse(400)
 	}
-	e.silence = !h.whole // its rest never comes: the sender has said that it is done
 	return e
 }
 
 // answer judges a request whose framing is sound: path, method, query, token,
 // operation, vehicle, in this order.
-func (c *contract) answer(h *head, by *caller, e *expected) {
-	closes := h.closes || h.version == "HTTP/1.0" && !h.keepAlive
+func (c *contract) answer(r *http.Request, path string, by *caller, e *expected) {
 	give := func(o outcome) {
-		o.closes, o.keepAlive = closes, h.version == "HTTP/1.0" && !closes
+		o.closes, o.keepAlive = r.Close, r.ProtoMinor == 0 && !r.Close
 		e.outcomes = append(e.outcomes, o)
 	}
-	path := h.target
 	if path[0] != '/' {
 		if m := absolute.FindStringSubmatch(path); m == nil || m[1] == "" {
 			path = ""
@@ -218,7 +157,7 @@ func (c *contract) answer(h *head, by *caller, e *expected) {
 	case !isPage && operation == "":
 		give(outcome{status: 404, kind: "not_found"})
 		return
-	case h.method != "GET" && h.method != "HEAD":
+	case r.Method != "GET" && r.Method != "HEAD":
 		give(outcome{status: 405, kind: "method_not_allowed"})
 		return
 	case isPage:
@@ -270,36 +209,15 @@ func (c *contract) record(t *token, operation, vid string) outcome {
 	return o
 }
 
-var (
-	brokenEscape = regexp.MustCompile(`%(?:$|[^0-9A-Fa-f]|[0-9A-Fa-f](?:$|[^0-9A-Fa-f]))`)
-	escape       = regexp.MustCompile(`%..`)
-	vehicleID    = regexp.MustCompile(`^[0-9A-Za-z]+$`)
-)
+var vehicleID = regexp.MustCompile(`^[0-9A-Za-z]+$`)
 
 // readQuery reads a query string as a form. It is not sound where the contract
 // answers 400.
 func readQuery(query string) (vid, secret string, hasToken, sound bool) {
-	given := map[string][]string{}
-	decode := func(s string) string {
-		return escape.ReplaceAllStringFunc(strings.ReplaceAll(s, "+", " "), func(code string) string {
-			var c byte
-			_, _ = fmt.Sscanf(code[1:], "%02x", &c) // it is an escape that is not broken
-			return string([]byte{c})
-		})
-	}
-	broken := brokenEscape.MatchString(query)
-	if !broken {
-		for pair := range strings.SplitSeq(query, "&") {
-			name, value, _ := strings.Cut(pair, "=")
-			given[decode(name)] = append(given[decode(name)], decode(value))
-		}
-	}
+	given, err := url.ParseQuery(strings.ReplaceAll(query, ";", "%3B")) // of which it wants none
 	vids, tokens := given["vid"], given["access_token"]
-	if broken || len(vids) != 1 || len(tokens) > 1 || !vehicleID.MatchString(vids[0]) {
+	if err != nil || len(vids) != 1 || len(tokens) > 1 || !vehicleID.MatchString(vids[0]) {
 		return "", "", false, false
 	}
-	if len(tokens) == 1 {
-		secret, hasToken = tokens[0], true
-	}
-	return vids[0], secret, hasToken, true
+	return vids[0], strings.Join(tokens, ""), len(tokens) == 1, true
 }

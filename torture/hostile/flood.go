@@ -17,6 +17,7 @@ import (
 	"carstate/internal/access"
 	"carstate/internal/nodeprocess"
 	"carstate/internal/vehicle"
+	"carstate/torture/mqtt"
 	"carstate/torture/row"
 	"carstate/torture/writers"
 )
@@ -52,7 +53,7 @@ func telemetry(ctx context.Context, w *world) error {
 	defer fleet.Wait()
 	defer stopReports()
 
-	peaks := w.watch(ctx)
+	peaks := row.Watch(ctx, w.Node)
 	during := time.Duration(share(a, 24, 4)) * time.Second
 	attacking, stopAttack := context.WithTimeout(ctx, during)
 	defer stopAttack()
@@ -101,13 +102,7 @@ func telemetry(ctx context.Context, w *world) error {
 func (w *world) judged(ctx context.Context, fleet *writers.Fleet) {
 	newest := fleet.Newest()
 	for _, vid := range honest.All() {
-		err := nodeprocess.Until(ctx, 20*time.Second, func(ctx context.Context) error {
-			a, err := w.Ask(ctx, drivingPath, w.open[0].secret, string(vid))
-			if err == nil && (a.Driving != "1" || a.Modified.Before(newest[vid].Time().Truncate(time.Second))) {
-				err = fmt.Errorf("%+v", a)
-			}
-			return err
-		})
+		err := w.AwaitAnswer(ctx, 20*time.Second, w.open[0].secret, string(vid), newest[vid].Time())
 		if ctx.Err() != nil {
 			return
 		}
@@ -115,7 +110,7 @@ func (w *world) judged(ctx context.Context, fleet *writers.Fleet) {
 			w.attempt.Lost("the last acknowledged sample of %s, of %s, is not judged: %v", vid, newest[vid].Time().UTC().Format(time.RFC3339), err)
 		}
 	}
-	for i := range 10 {
+	for i := range uint16(10) {
 		for _, path := range []string{drivingPath, throttlePath} {
 			a, err := w.Ask(ctx, path, w.open[0].secret, victim(i))
 			if ctx.Err() == nil && (err != nil || a.HTTP != http.StatusOK || a.Reason != "unknown") {
@@ -146,23 +141,6 @@ func (h *hostility) judge(a *row.Attempt) {
 		if x.n.Load() == 0 {
 			a.Wrong("%s: there were none, so the row says nothing about them", x.name)
 		}
-	}
-}
-
-// watch looks at what the node takes, until the function it returns is called.
-func (w *world) watch(ctx context.Context) (peaks func() (files int, memory int64)) {
-	var files int
-	var memory int64
-	stop := row.Every(ctx, 100*time.Millisecond, func() {
-		n, err1 := w.Descriptors()
-		m, err2 := w.Resident()
-		if err1 == nil && err2 == nil {
-			files, memory = max(files, n), max(memory, m)
-		}
-	})
-	return func() (int, int64) {
-		stop()
-		return files, memory
 	}
 }
 
@@ -217,49 +195,42 @@ func (h *hostileCar) attack(ctx context.Context, w *world, network int, listener
 }
 
 // upload is one HTTP request to the listener of telemetry, and whether any of it
-// may be accepted.
+// may be accepted. Most have one part that is not as it should be.
 func (h *hostileCar) upload() (stream []byte, mayAccept bool) {
 	own := ownCar(h.IntN(10))
-	method, target, key, kind, body, more := "POST", "/v1/telemetry", h.key, "application/x-ndjson", reading(own)+"\n", ""
-	length := ""
-	n := h.IntN(16)
-	switch n {
-	case 0:
-		method = pick(h.writer, "GET", "PUT", "DELETE", "OPTIONS", "PATCH", "post")
-	case 1:
-		target = pick(h.writer, "/", "/v1/telemetry/", "/v1/../v1/telemetry", "//v1/telemetry", "/v1/%74elemetry", "/metrics", "/debug/pprof/")
-	case 2:
-		key = pick(h.writer, "", "x", h.tokens[0].secret, "css_"+long(36), long(9000), "\xff")
-	case 3:
-		body = reading(victim(h.IntN(10)))
-	case 4:
-		body = pick(h.writer, "", "{", "null", "[]", strings.Repeat("[", 50_000), "\xff\xfe", "{}\n{}\n", `{"vid":"`+own+`","vid":"Victim1","time":1,"signals":{}}`, "\x1b[31m\n", long(70_000))
-	case 5:
-		if body = "{}"; h.chance(10) {
-			body = pick(h.writer, strings.Repeat(reading(own)+"\n", 10_001), strings.Repeat(" ", 9<<20))
-		}
-	case 6:
-		kind = pick(h.writer, "", "text/plain", "application/xml", "multipart/form-data; boundary=x", "application/x-ndjson\x00", "a/b; c=\"\n")
-	case 7:
-		more = "Content-Encoding: " + pick(h.writer, "gzip", "br", "gzip, gzip", "identity, x", "GZIP") + "\r\n"
-	case 8:
-		length = "Content-Length: " + pick(h.writer, "-1", "+5", "x", "99999999999999999999", "9000000000", "5, 5")
-	case 9:
-		length = "Transfer-Encoding: chunked"
-		body = pick(h.writer, "zz\r\n", "ffffffffffffffffff\r\n", "5\r\nhel", "-1\r\n", "0\r\n\r\n", "5;"+long(6000)+"\r\nhello\r\n0\r\n\r\n")
-	case 10:
-		more = "X: " + long(40_000) + "\r\n"
-	case 11:
-		more = "Expect: 100-continue\r\n"
+	part := map[string]string{"method": "POST", "target": "/v1/telemetry", "key": h.key, "type": "application/x-ndjson", "body": reading(own) + "\n"}
+	spoil := pick(h.writer, [][]string{
+		{"method", "GET", "PUT", "DELETE", "OPTIONS", "PATCH", "post"},
+		{"target", "/", "/v1/telemetry/", "/v1/../v1/telemetry", "//v1/telemetry", "/v1/%74elemetry", "/metrics", "/debug/pprof/"},
+		{"key", "", "x", h.tokens[0].secret, "css_" + long(36), long(9000), "\xff"},
+		{"body", reading(victim(uint16(h.IntN(10))))},
+		{"body", "", "{", "null", "[]", strings.Repeat("[", 50_000), "\xff\xfe", "{}\n{}\n", `{"vid":"` + own + `","vid":"Victim1","time":1,"signals":{}}`, "\x1b[31m\n", long(70_000)},
+		{"type", "", "text/plain", "application/xml", "multipart/form-data; boundary=x", "application/x-ndjson\x00", "a/b; c=\"\n"},
+		{"more", "Content-Encoding: gzip", "Content-Encoding: br", "Content-Encoding: gzip, gzip", "Content-Encoding: identity, x", "Content-Encoding: GZIP"},
+		{"length", "Content-Length: -1", "Content-Length: +5", "Content-Length: x", "Content-Length: 99999999999999999999", "Content-Length: 9000000000", "Content-Length: 5, 5"},
+		{"chunks", "zz\r\n", "ffffffffffffffffff\r\n", "5\r\nhel", "-1\r\n", "0\r\n\r\n", "5;" + long(6000) + "\r\nhello\r\n0\r\n\r\n"},
+		{"more", "X: " + long(40_000)},
+		{"fine", "Expect: 100-continue"}, {"fine", "X: y"}, {"fine", "Accept: */*"}, {"fine", "Expect:"},
+	}...)
+	part[spoil[0]] = pick(h.writer, spoil[1:]...)
+	switch {
+	case part["chunks"] != "":
+		part["length"], part["body"] = "Transfer-Encoding: chunked", part["chunks"]
+	case spoil[0] == "body" && h.chance(100):
+		part["body"] = pick(h.writer, strings.Repeat(reading(own)+"\n", 10_001), strings.Repeat(" ", 9<<20))
 	}
-	if length == "" {
-		length = fmt.Sprintf("Content-Length: %d", len(body))
+	if part["length"] == "" {
+		part["length"] = fmt.Sprintf("Content-Length: %d", len(part["body"]))
 	}
-	stream = fmt.Appendf(nil, "%s %s HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nContent-Type: %s\r\nConnection: close\r\n%s%s\r\n\r\n%s", method, target, key, kind, more, length, body)
+	head := []string{part["method"] + " " + part["target"] + " HTTP/1.1", "Host: localhost", "Authorization: Bearer " + part["key"], "Content-Type: " + part["type"], "Connection: close", part["length"]}
+	if more := part["more"] + part["fine"]; more != "" {
+		head = append(head, more)
+	}
+	stream = []byte(strings.Join(head, "\r\n") + "\r\n\r\n" + part["body"])
 	if h.chance(4) {
 		return h.mutate(stream), true
 	}
-	return stream, n > 10
+	return stream, spoil[0] == "fine"
 }
 
 // refusals are what the listener of telemetry may say to what is not good.
@@ -293,8 +264,8 @@ func (w *world) crowd(ctx context.Context, n int) {
 	a := w.attempt
 	var all sync.WaitGroup
 	var stayed, refused, letIn, lastIn atomic.Int64 // the last in ns after the begin
-	good := login{protocol: "MQTT", version: 4, flags: 2, keepAlive: 60, id: "x", user: "hostile", key: "css_000000000000000000000000000000000000"}
-	wrongKey := good.bytes()
+	login := mqtt.Login{Protocol: "MQTT", Version: 4, Flags: 2, KeepAlive: 60, ID: "x", User: "hostile", Key: "css_000000000000000000000000000000000000"}
+	wrongKey := login.Packet()
 	dialing := make(chan struct{}, 512)
 	began := time.Now()
 	for i := range n {

@@ -62,43 +62,48 @@ func TestCompare(t *testing.T) {
 		{"breaks off", good, jam[:100], "breaks off"},
 		{"the end of the connection unsaid", hides, strings.Replace(refused, "Connection: close\r\n", "", 1), "Connection"},
 	} {
-		wrong, _ := agreed().compare([]byte(test.sent), exchange{got: []byte(test.got)}, new(caller), func(*answer) string { return "" })
+		wrong, _ := agreed().compare(&conversation{stream: []byte(test.sent)}, exchange{got: []byte(test.got)}, new(caller), func(*answer) string { return "" })
 		if (wrong == "") != (test.says == "") || !strings.Contains(wrong, test.says) {
 			t.Errorf("%s: %q, want %q", test.title, wrong, test.says)
 		}
 	}
 }
 
-// The model takes single requests as the contract's text has them.
+// The model takes single requests as the contract's text has them. What is sound must be
+// answered, and anything else may be refused.
 func TestNext(t *testing.T) {
 	line := "GET " + drivingPath + "?vid=CarJam&access_token=T"
+	const end = " HTTP/1.1\r\nHost: a\r\n\r\n"
 	for stream, want := range map[string][]int{
-		line + " HTTP/1.1\r\nHost: a\r\n\r\n":                                              {200},
-		"\r\n\r\n" + line + " HTTP/1.0\r\n\r\n":                                            {200},
-		line + " HTTP/1.1\r\n\r\n":                                                         {400},
-		line + "&vid=A HTTP/1.1\r\nHost: a\r\n\r\n":                                        {400},
-		line + "%4 HTTP/1.1\r\nHost: a\r\n\r\n":                                            {400},
-		line + " HTTP/1.1\r\nHost: a\r\ntransfer-ENCODING: x\r\n\r\n":                      {400},
-		line + " HTTP/1.1\nHost: a\n\n":                                                    {400},
-		line + strings.Repeat("a", maxLine) + " HTTP/1.1\r\nHost: a\r\n\r\n":               {414},
-		line + " HTTP/1.1\r\nHost: a\r\nX: " + strings.Repeat("a", maxHead) + "\r\n\r\n":   {431},
-		line + " HTTP/1.1\r\nHost: a\r\n":                                                  {400},
-		"POST" + line[3:] + " HTTP/1.1\r\nHost: a\r\n\r\n":                                 {405},
-		"POST /x HTTP/1.1\r\nHost: a\r\n\r\n":                                              {404},
-		strings.Replace(line, "vid=", "vid=-", 1) + " HTTP/1.1\r\nHost: a\r\n\r\n":         {400},
-		line + "x HTTP/1.1\r\nHost: a\r\n\r\n":                                             {401},
-		strings.Replace(line, "access_token", "token", 1) + " HTTP/1.1\r\nHost: a\r\n\r\n": {401},
-		"GET me:you HTTP/1.1\r\nHost: a\r\n\r\n":                                           {404, 400},
-		"\r\n":                                                                             nil,
+		line + end:                      {200},
+		line + " HTTP/1.0\r\n\r\n":      {200},
+		line + " HTTP/1.1\r\n\r\n":      nil,
+		line + "&vid=A" + end:           {400},
+		line + "%4" + end:               {400},
+		line + " HTTP/1.1\nHost: a\n\n": nil,
+		line + " HTTP/1.1\r\nHost: a\r\ntransfer-ENCODING: x\r\n\r\n":                    nil,
+		line + " HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n":                       nil,
+		line + " HTTP/1.1\r\nHost: a\r\n":                                                nil,
+		line + " HTTP/1.2\r\nHost: a\r\n\r\n":                                            nil,
+		line + strings.Repeat("a", maxLine) + end:                                        {414},
+		line + " HTTP/1.1\r\nHost: a\r\nX: " + strings.Repeat("a", maxHead) + "\r\n\r\n": {431},
+		"POST" + line[3:] + end:                                                          {405},
+		"POST /x" + end:                                                                  {404},
+		strings.Replace(line, "vid=", "vid=-", 1) + end:                                  {400},
+		line + "x" + end:                                                                 {401},
+		strings.Replace(line, "access_token", "token", 1) + end:                          {401},
+		"GET me:you" + end:                                                               {404},
+		"GET http://%zz" + line[4:] + end:                                                {200},
+		strings.Replace(line+end, "Host: a", "Host: \xe9", 1):                            {200},
 	} {
-		var got []int
-		if e := agreed().next([]byte(stream), new(caller)); e != nil {
-			for _, o := range e.outcomes {
+		for _, sound := range []bool{true, false} {
+			var got []int
+			for _, o := range agreed().next([]byte(stream), sound, new(caller)).outcomes {
 				got = append(got, o.status)
 			}
-		}
-		if !slices.Equal(got, want) {
-			t.Errorf("%q: %v", stream, got)
+			if wanted := append(slices.Clone(want), map[bool][]int{false: {400}}[sound]...); !slices.Equal(got, wanted) {
+				t.Errorf("%q, sound: %t: %v, want %v", stream, sound, got, wanted)
+			}
 		}
 	}
 }

@@ -10,9 +10,9 @@ import (
 	"slices"
 	"strings"
 	"time"
-)
 
-// MQTT packets byte by byte: a library would not write most of what is sent here.
+	"carstate/torture/mqtt"
+)
 
 // First bytes of what a server may send us.
 const (
@@ -26,63 +26,6 @@ const (
 	disconnect = 0xe0
 )
 
-// text is a string with its length before it.
-func text(s string) []byte {
-	return append(binary.BigEndian.AppendUint16(nil, uint16(len(s))), s...)
-}
-
-// frame puts a fixed header before the parts.
-func frame(first byte, parts ...[]byte) []byte {
-	body := bytes.Join(parts, nil)
-	return append(binary.AppendUvarint([]byte{first}, uint64(len(body))), body...)
-}
-
-// noProperties is an empty property list, and nothing before MQTT 5.
-func noProperties(version byte) []byte {
-	if version < 5 {
-		return nil
-	}
-	return []byte{0}
-}
-
-// login is a CONNECT.
-type login struct {
-	protocol  string
-	version   byte
-	flags     byte // besides those of user and password
-	keepAlive uint16
-	id        string
-	will      bool
-	user, key string
-}
-
-func (l *login) bytes() []byte {
-	head := append(text(l.protocol), l.version, l.flags|0xc0)
-	head = binary.BigEndian.AppendUint16(head, l.keepAlive)
-	parts := [][]byte{head, noProperties(l.version), text(l.id)}
-	if l.will {
-		parts = append(parts, noProperties(l.version), text(topic(victim(0))), text(reading(victim(0))))
-	}
-	return frame(0x10, append(parts, text(l.user), text(l.key))...)
-}
-
-// publish is a PUBLISH. Of the flags, QoS 1 is 2, QoS 2 is 4, retain is 1.
-func publish(version, flags byte, id uint16, topic, payload string) []byte {
-	head := text(topic)
-	if flags&6 != 0 {
-		head = binary.BigEndian.AppendUint16(head, id)
-	}
-	return frame(0x30|flags, head, noProperties(version), []byte(payload))
-}
-
-func subscribe(version byte, id uint16, filters ...string) []byte {
-	parts := [][]byte{binary.BigEndian.AppendUint16(nil, id), noProperties(version)}
-	for _, f := range filters {
-		parts = append(parts, text(f), []byte{1})
-	}
-	return frame(0x82, parts...)
-}
-
 // reading is a good sample.
 func reading(vid string) string {
 	return fmt.Sprintf(`{"vid":%q,"time":%d,"signals":{"Vehicle.Speed":50,"Vehicle.OBD.ThrottlePosition":20}}`, vid, time.Now().UnixMilli())
@@ -93,8 +36,8 @@ func topic(vid string) string { return "vehicles/" + vid + "/telemetry" }
 
 // ownCars and victims are vehicles that the hostile source speaks for, and that
 // nobody does: of these nothing may ever be known.
-func ownCar(i int) string { return fmt.Sprintf("Own%d", i%10) }
-func victim(i int) string { return fmt.Sprintf("Victim%d", i%10) }
+func ownCar(i int) string    { return fmt.Sprintf("Own%d", i%10) }
+func victim(i uint16) string { return fmt.Sprintf("Victim%d", i%10) }
 
 // sent is one connection as a hostile car has it: what it sends, and what it may be
 // told.
@@ -123,13 +66,13 @@ const owned = "\"}\n{\"level\":\"ERROR\",\"msg\":\"owned\"}"
 // connection is all that one hostile car sends.
 func (h *hostileCar) connection() *sent {
 	s := &sent{version: byte(4 + h.IntN(2)), good: make(map[uint16]bool), known: true}
-	l := login{protocol: "MQTT", version: s.version, flags: 2, keepAlive: uint16(h.IntN(700)), id: pick(h.writer, "same", "same", h.nobody(), ""), user: h.source, key: h.key}
+	l := mqtt.Login{Protocol: "MQTT", Version: s.version, Flags: 2, KeepAlive: uint16(h.IntN(700)), ID: pick(h.writer, "same", "same", h.nobody(), ""), User: h.source, Key: h.key}
 	if h.chance(4) {
 		h.spoilLogin(&l, s)
 	}
-	s.version, s.stream = l.version, l.bytes()
+	s.version, s.stream = l.Version, l.Packet()
 	at := len(s.stream)
-	for n := h.IntN(12); n > 0; n-- {
+	for range h.IntN(12) {
 		s.stream = append(s.stream, h.packet(s)...)
 	}
 	if s.any = h.chance(3); s.any {
@@ -140,69 +83,62 @@ func (h *hostileCar) connection() *sent {
 }
 
 // spoilLogin changes one thing of a CONNECT.
-func (h *hostileCar) spoilLogin(l *login, s *sent) {
-	switch h.IntN(8) {
+func (h *hostileCar) spoilLogin(l *mqtt.Login, s *sent) {
+	switch h.IntN(7) {
 	case 0:
-		l.protocol, l.version = pick(h.writer, "MQIsdp", "mqtt", "", "MQTT\x00", "HTTP", long(300)), pick(h.writer, byte(3), 4, 5)
+		l.Protocol, l.Version = pick(h.writer, "MQIsdp", "mqtt", "", "MQTT\x00", "HTTP", long(300)), pick(h.writer, byte(3), 4, 5)
 	case 1:
-		l.version = pick(h.writer, byte(0), 1, 2, 3, 6, 131, 255)
+		l.Version = pick(h.writer, byte(0), 1, 2, 3, 6, 131, 255)
 	case 2:
-		l.flags = pick(h.writer, byte(0x03), 0x3e, 0x1e, 0x20, 0x06, 0x36)
+		l.Flags = pick(h.writer, byte(0x00), 0x03, 0x3e, 0x1e, 0x20, 0x06, 0x36)
 	case 3:
-		l.will, l.flags = true, pick(h.writer, byte(0x0e), 0x0e, 0x2e, 0x1e) // the last is QoS 3
+		l.WillTopic, l.Will, l.Flags = topic(victim(0)), reading(victim(0)), pick(h.writer, byte(0x0e), 0x0e, 0x2e, 0x1e) // the last is QoS 3
 	case 4:
-		l.id = pick(h.writer, long(20_000), "a\x00b", "\xff\xfe", owned, "../../x", "$share")
+		l.ID = pick(h.writer, long(20_000), "a\x00b", "\xff\xfe", owned, "../../x", "$share")
 	case 5:
-		l.key, s.known = pick(h.writer, h.key[:len(h.key)-1]+"!", "", long(20_000), "css_"+long(36), "\n\n", h.tokens[0].secret), false
+		l.Key, s.known = pick(h.writer, h.key[:len(h.key)-1]+"!", "", long(20_000), "css_"+long(36), "\n\n", h.tokens[0].secret), false
 	case 6:
-		l.user, s.known = pick(h.writer, "honest", "", owned, "\x1b[31m", long(5000), "root"), false
-	case 7:
-		l.id, l.flags = "", 0 // no ID, and a session to keep
+		l.User, s.known = pick(h.writer, "honest", "", owned, "\x1b[31m", long(5000), "root"), false
 	}
 }
 
 // packet is one packet after the login, and notes whether it may be acknowledged.
 func (h *hostileCar) packet(s *sent) []byte {
 	id, own := uint16(1+h.IntN(65535)), ownCar(h.IntN(10))
-	idBytes := binary.BigEndian.AppendUint16(nil, id)
-	flags := pick(h.writer, byte(2), 2, 3, 10)
-	switch h.IntN(15) {
+	publish := func(topic, payload string) []byte {
+		return mqtt.Publish(s.version, pick(h.writer, byte(2), 2, 3, 10), id, topic, payload)
+	}
+	switch h.IntN(11) {
 	case 0, 1:
 		s.good[id] = true
-		return publish(s.version, flags, id, topic(own), reading(own))
-	case 2:
-		return publish(s.version, flags, id, topic(victim(6)), reading(pick(h.writer, victim(6), own)))
+		return publish(topic(own), reading(own))
+	case 2: // for cars that are not its own
+		other := victim(id)
+		return pick(h.writer, publish(topic(other), reading(pick(h.writer, other, own))), publish(topic(own), reading(other)))
 	case 3:
-		return publish(s.version, flags, id, topic(own), reading(victim(1)))
-	case 4:
-		return publish(s.version, flags, id, pick(h.writer, "#", "vehicles/+/telemetry", "$SYS/broker/uptime", topic(own)+"/x", "", long(60_000), "vehicles/a\x00b/telemetry", "vehicles/\xff/telemetry",
+		return publish(pick(h.writer, "#", "vehicles/+/telemetry", "$SYS/broker/uptime", topic(own)+"/x", "", long(60_000), "vehicles/a\x00b/telemetry", "vehicles/\xff/telemetry",
 			"vehicles/../telemetry", "vehicles//telemetry", "VEHICLES/"+own+"/TELEMETRY", "$share/g/"+topic(own), "telemetry.0", topic(long(257))), reading(own))
+	case 4: // QoS 2 and 3, and no packet has the ID 0
+		return pick(h.writer, mqtt.Publish(s.version, pick(h.writer, byte(4), 5, 6, 7, 12), id, topic(own), reading(victim(id))), mqtt.Publish(s.version, 2, 0, topic(own), reading(victim(id))))
 	case 5:
-		return publish(s.version, pick(h.writer, byte(4), 5, 6, 7, 12), id, topic(own), reading(victim(2)))
+		return mqtt.Subscribe(s.version, id, pick(h.writer, "#", "+/+/+", topic("+"), "$SYS/#", "$share/g/#", topic(own), "a/#/b", "", "\xff", "a\x00b"), "#")
 	case 6:
-		return subscribe(s.version, id, pick(h.writer, "#", "+/+/+", topic("+"), "$SYS/#", "$share/g/#", topic(own), "a/#/b", "", "\xff", "a\x00b"), "#")
-	case 7:
-		return subscribe(s.version, id, slices.Repeat([]string{topic(victim(7))}, pick(h.writer, 0, 400))...)
+		return mqtt.Subscribe(s.version, id, slices.Repeat([]string{topic(victim(id))}, pick(h.writer, 0, 400))...)
+	case 7: // what no car has to say, and lengths that are none
+		return []byte(pick(h.writer, "\xc0\x00", "\xc1\x01x", "\xa2\x05\x00\x01\x00\x01#", "\x40\x02\x00\x01", "\x50\x02\x00\x01", "\x62\x02\x00\x01", "\x70\x02\x00\x01", "\x00\x00", "\xf0\x00", "\xf0\x02\x18\x00",
+			"\x20\x02\x00\x00", "\x80\x03\x00\x01#", string((&mqtt.Login{Protocol: "MQTT", Version: s.version, Flags: 2, User: h.source, Key: h.key}).Packet()),
+			"\x32\xff\xff\xff\x7f", "\x32\xff\xff\xff\xff\x01", "\x32\x80\x80\x80\x80\x80", "\x82\xff\xff\xff\x7f", "\x32\x01", "\x10\xff\xff\x7f"))
 	case 8:
-		return pick(h.writer, frame(0xc0), frame(0xc1, []byte("x")), frame(0xa2, idBytes, noProperties(s.version), text("#")), frame(0x40, []byte{0, 1}), frame(0x50, []byte{0, 1}),
-			frame(0x62, []byte{0, 1}), frame(0x70, []byte{0, 1}), frame(0x00), frame(0xf0), frame(0xf0, []byte{0x18, 0}), frame(0x20, []byte{0, 0}), frame(0x80, text("#")),
-			(&login{protocol: "MQTT", version: s.version, flags: 2, user: h.source, key: h.key}).bytes())
-	case 9:
-		return pick(h.writer, []byte{0x32, 0xff, 0xff, 0xff, 0x7f}, []byte{0x32, 0xff, 0xff, 0xff, 0xff, 0x01}, []byte{0x32, 0x80, 0x80, 0x80, 0x80, 0x80}, []byte{0x82, 0xff, 0xff, 0xff, 0x7f}, []byte{0x32, 0x01}, []byte{0x10, 0xff, 0xff, 0x7f})
-	case 10:
-		return publish(s.version, flags, id, topic(own), pick(h.writer, "", "{", "null", strings.Repeat("[", 20_000), `{"vid":1}`, "\xff\xfe", `{"time":1,"signals":{}}`, long(70_000), "\n\n\n", `{"vid":"`+own+`","time":9999999999999,"signals":{"Vehicle.Speed":1e999}}`))
-	case 11:
-		return frame(0x32, text(topic(own)), idBytes, pick(h.writer, []byte{0xff, 0xff, 0xff, 0x7f}, []byte{3, 0x23, 0, 0}, []byte{3, 0x23, 0xff, 0xff}, []byte{2, 0x7e, 1}, []byte{5, 0x26, 0, 9, 'a', 'b'}, []byte{1}, []byte{0x80, 0x80, 0x80, 0x80, 0x80}), []byte(reading(victim(3))))
-	case 12:
-		properties := bytes.Repeat(slices.Concat([]byte{0x26}, text("key"), text("v")), 1200)
-		return frame(0x32, text(topic(victim(4))), idBytes, binary.AppendUvarint(nil, uint64(len(properties))), properties, []byte(reading(victim(4))))
-	case 13:
-		if !h.chance(8) {
-			return frame(0xc0)
-		}
-		return publish(s.version, 2, id, topic(own), long(1<<20)) // more than a packet may have
+		return publish(topic(own), pick(h.writer, "", "{", "null", strings.Repeat("[", 20_000), `{"vid":1}`, "\xff\xfe", `{"time":1,"signals":{}}`, long(70_000), "\n\n\n", `{"vid":"`+own+`","time":9999999999999,"signals":{"Vehicle.Speed":1e999}}`))
+	case 9: // properties: of a broken length, broken themselves, many
+		many := strings.Repeat("\x26\x00\x03key\x00\x01v", 1200)
+		properties := pick(h.writer, "\xff\xff\xff\x7f", "\x03\x23\x00\x00", "\x03\x23\xff\xff", "\x02\x7e\x01", "\x05\x26\x00\x09ab", "\x01", "\x80\x80\x80\x80\x80", string(binary.AppendUvarint(nil, uint64(len(many))))+many)
+		return mqtt.Packet(0x32, mqtt.Text(topic(victim(id))), binary.BigEndian.AppendUint16(nil, id), []byte(properties+reading(victim(id))))
 	default:
-		return publish(s.version, 2, 0, topic(own), reading(victim(5))) // no packet has the ID 0
+		if !h.chance(8) {
+			return mqtt.Packet(0xc0)
+		}
+		return publish(topic(own), long(1<<20)) // more than a packet may have
 	}
 }
 

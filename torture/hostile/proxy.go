@@ -3,6 +3,7 @@ package hostile
 import (
 	"bytes"
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"math"
@@ -24,29 +25,8 @@ import (
 // proxied is how many conversations go through nginx.
 const proxied = 4000
 
-// nginxConfig is a proxy in front as people run it: connections to the service last
-// and serve whoever comes next, which is what smuggling lives on.
-const nginxConfig = `worker_processes 1;
-daemon off;
-error_log stderr crit;
-pid %[1]s/pid;
-events { worker_connections 512; }
-http {
-	access_log off;
-	client_body_temp_path %[1]s/body; proxy_temp_path %[1]s/proxy; fastcgi_temp_path %[1]s/f; uwsgi_temp_path %[1]s/u; scgi_temp_path %[1]s/s;
-	upstream carstate { server %[2]s; keepalive 4; }
-	server {
-		listen 127.0.0.1:%[3]d;
-		keepalive_requests 1000000000;
-		location / {
-			proxy_pass http://carstate;
-			proxy_http_version 1.1;
-			proxy_set_header Connection "";
-			proxy_request_buffering off;
-		}
-	}
-}
-`
+//go:embed nginx.conf
+var nginxConfig string
 
 // behindProxy sends what smuggles through nginx, while others ask through it: each of
 // them must get the answer to its own question.
@@ -166,25 +146,19 @@ func (w *world) startNginx(ctx context.Context) (address string, stop func(), er
 	if err := errors.Join(l.Close(), os.WriteFile(file, []byte(config), 0o600)); err != nil {
 		return "", nil, err
 	}
-	cmd := exec.Command("nginx", "-p", dir, "-c", file, "-e", "stderr")
+	running, end := context.WithCancel(ctx)
+	cmd := exec.CommandContext(running, "nginx", "-p", dir, "-c", file, "-e", "stderr")
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // the workers end with it
+	cmd.WaitDelay = 10 * time.Second
 	var said bytes.Buffer
 	cmd.Stderr = &said
 	if err := cmd.Start(); err != nil {
+		end()
 		return "", nil, err
 	}
-	ended := make(chan struct{})
-	go func() {
-		_ = cmd.Wait()
-		close(ended)
-	}()
 	stop = func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM) // the workers end with it
-		select {
-		case <-ended:
-		case <-time.After(10 * time.Second):
-			_ = cmd.Process.Kill()
-			<-ended
-		}
+		end()
+		_ = cmd.Wait() // it was told to end
 	}
 	address = l.Addr().String()
 	err = nodeprocess.Until(ctx, 10*time.Second, func(ctx context.Context) error {

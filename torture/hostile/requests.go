@@ -1,6 +1,7 @@
 package hostile
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -98,14 +99,21 @@ func send(c io.Writer, stream []byte, rng *rand.Rand) error {
 
 // compare holds what came against what may. It returns "" or what is wrong, and how
 // many requests were answered.
-func (c *contract) compare(stream []byte, x exchange, by *caller, seen func(*answer) string) (wrong string, answered int) {
+func (c *contract) compare(v *conversation, x exchange, by *caller, seen func(*answer) string) (wrong string, answered int) {
 	got := x.got
-	for {
-		e := c.next(stream, by)
-		switch {
-		case e == nil && len(got) > 0:
+	for at := 0; ; {
+		for bytes.HasPrefix(v.stream[at:], []byte("\r\n")) { // RFC 9112, 2.2
+			at += 2
+		}
+		stream := v.stream[at:]
+		if len(stream) == 0 && len(got) > 0 {
 			return "an answer came that nobody asked for: " + shown(got), answered
-		case e == nil, len(got) == 0 && (e.silence || x.reset && x.late):
+		} else if len(stream) == 0 {
+			return "", answered
+		}
+		e := c.next(stream, v.sound[at], by)
+		switch {
+		case len(got) == 0 && (e.silence || x.reset && x.late):
 			return "", answered
 		case len(got) == 0 && x.reset:
 			return "the connection was cut in place of an answer to " + shown(stream), answered
@@ -138,7 +146,7 @@ func (c *contract) compare(stream []byte, x exchange, by *caller, seen func(*ans
 			}
 			return "", answered
 		}
-		stream = stream[e.size:]
+		at += e.size
 	}
 }
 
@@ -216,15 +224,15 @@ func requests(ctx context.Context, a *row.Attempt, c *contract, newWriter func(w
 				if n == 0 || by.refused > maxRefused+8 || by.refused > 0 && time.Since(by.since) > 40*time.Second {
 					by.address, by.refused = addressOf(worker, n), 0
 				}
-				stream, requests := w.conversation()
-				x := talk(ctx, by.address, address, stream, rng)
+				v := w.conversation()
+				x := talk(ctx, by.address, address, v.stream, rng)
 				if ctx.Err() != nil {
 					return
 				}
-				a.Offered(requests)
+				a.Offered(v.requests)
 				wrong, answered := "", 0
 				if x.err == nil {
-					wrong, answered = c.compare(stream, x, by, all.note)
+					wrong, answered = c.compare(v, x, by, all.note)
 				} else {
 					wrong = x.err.Error()
 				}

@@ -31,29 +31,34 @@ type world struct {
 func newWorld(ctx context.Context, a *row.Attempt) (w *world, err error) {
 	w = &world{attempt: a, log: &logWatch{attempt: a}, contract: &contract{tokens: make(map[string]*token), cars: make(map[string]car), documents: make(map[string]document)}}
 	// Verdicts must not grow old while a long run lasts.
-	w.Node, err = nodeprocess.Start(ctx, nodeprocess.Options{Binary: a.Binary, Dir: filepath.Join(a.Dir, "data"), Flags: []string{"--max-age", "48h"}, Heard: w.log.hear})
+	w.Node, err = nodeprocess.StartReady(ctx, nodeprocess.Options{Binary: a.Binary, Dir: filepath.Join(a.Dir, "data"), Flags: []string{"--max-age", "48h"}, Heard: w.log.hear}, time.Minute)
 	if err != nil {
 		return nil, err
 	}
-	if err = w.AwaitReady(ctx, time.Minute); err == nil {
-		w.admin, err = w.AdminClient()
-	}
-	if err == nil {
-		err = w.issueTokens(ctx)
-	}
-	if err == nil {
-		err = w.driveCars(ctx)
-	}
-	for _, path := range []string{"/", "/openapi.json", "/reference/"} {
-		if err == nil {
-			w.documents[path], err = readDocument(w.URL(nodeprocess.Query) + path)
-		}
-	}
-	if err != nil {
+	if err := w.fill(ctx); err != nil {
 		w.Kill()
 		return nil, err
 	}
 	return w, nil
+}
+
+// fill makes tokens and cars, and reads the documents.
+func (w *world) fill(ctx context.Context) (err error) {
+	if w.admin, err = w.AdminClient(); err != nil {
+		return err
+	}
+	if err := w.issueTokens(ctx); err != nil {
+		return err
+	}
+	if err := w.driveCars(ctx); err != nil {
+		return err
+	}
+	for _, path := range []string{"/", "/openapi.json", "/reference/"} {
+		if w.documents[path], err = readDocument(w.URL(nodeprocess.Query) + path); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // issueTokens makes tokens of all kinds.
@@ -90,7 +95,7 @@ func (w *world) issueTokens(ctx context.Context) error {
 	unknown, _ := access.NewSecret(access.TokenKind)
 	source, _ := access.NewSecret(access.SourceKind)
 	operator, _ := access.NewSecret(access.OperatorKind)
-	w.strange = []string{"", "x", "null", "cst_", unknown, source, operator, "Bearer " + w.open[0].secret, w.open[0].secret + "0", w.open[0].secret[:39], strings.ToUpper(w.open[0].secret), "cstid0123456789", "' OR 1=1 --"}
+	w.strange = []string{"", "x", "null", "cst_", unknown, source, operator, "Bearer+" + w.open[0].secret, w.open[0].secret + "0", w.open[0].secret[:39], strings.ToUpper(w.open[0].secret), "cstid0123456789", "'+OR+1=1+--"}
 	w.log.secrets(unknown, source, operator)
 	for secret := range w.tokens {
 		w.log.secrets(secret)

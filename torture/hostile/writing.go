@@ -189,30 +189,46 @@ func (w *writer) smuggle() string {
 	return outer + "\r\nHost: localhost\r\n" + way[0] + "\r\n" + way[1]
 }
 
-// conversation is what is sent over one connection, and how many requests it was
-// made of. A last good request tells whether both sides are still in step.
-func (w *writer) conversation() (stream []byte, requests int) {
-	for n := 1 + w.IntN(12); requests < n; requests++ {
+// conversation is what is sent over one connection.
+type conversation struct {
+	stream   []byte
+	requests int
+	sound    map[int]bool // where requests begin of which nothing was changed
+}
+
+func (v *conversation) add(text string, sound bool) {
+	if sound {
+		v.sound[len(v.stream)] = true
+	}
+	v.stream = append(v.stream, text...)
+}
+
+// conversation writes one. Its last request is good, and tells whether both sides are
+// still in step.
+func (w *writer) conversation() *conversation {
+	v := &conversation{requests: 1 + w.IntN(12), sound: make(map[int]bool)}
+	for range v.requests {
 		switch k := w.IntN(20); {
 		case k < 10:
-			stream = append(stream, w.sound()...)
+			v.add(w.sound(), true)
 		case k < 14:
-			stream = append(stream, w.spoil(w.sound())...)
+			v.add(w.spoil(w.sound()), false)
 		case k < 15:
-			stream = append(stream, w.spoil(w.spoil(w.sound()))...)
+			v.add(w.spoil(w.spoil(w.sound())), false)
 		case k < 17:
-			stream = append(stream, w.smuggle()...)
+			v.add(w.smuggle(), false)
 		case k < 19:
-			stream = append(stream, w.mutate([]byte(w.sound()))...)
+			v.add(string(w.mutate([]byte(w.sound()))), false)
 		default:
-			stream = append(stream, w.mutate([]byte(w.spoil(w.sound())))...)
+			v.add(string(w.mutate([]byte(w.spoil(w.sound())))), false)
 		}
 		if w.chance(15) {
-			stream = append(stream, pick(w, "\r\n", "\r\n\r\n", "\n", "\x00", "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "GET /\r\n\r\n", "*1\r\n$4\r\nPING\r\n", "EHLO x\r\n")...)
+			v.add(pick(w, "\r\n", "\r\n\r\n", "\n", "\x00", "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "GET /\r\n\r\n", "*1\r\n$4\r\nPING\r\n", "EHLO x\r\n"), false)
 		}
 	}
-	last := "GET " + throttlePath + "?vid=Z" + w.nobody() + "&access_token=" + w.tokens[0].secret + " HTTP/1.1\r\nHost: localhost\r\n\r\n"
-	return append(stream, last...), requests + 1
+	v.add("GET "+throttlePath+"?vid=Z"+w.nobody()+"&access_token="+w.tokens[0].secret+" HTTP/1.1\r\nHost: localhost\r\n\r\n", true)
+	v.requests++
+	return v
 }
 
 // long is a text that no field is meant for.

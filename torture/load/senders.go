@@ -4,14 +4,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"sync"
-	"sync/atomic"
-
-	"github.com/eclipse/paho.golang/packets"
-	"github.com/eclipse/paho.golang/paho"
 
 	"carstate/internal/nodeprocess"
 )
@@ -66,15 +63,24 @@ func (l *Load) postOne(ctx context.Context, n *nodeprocess.Node, samples []sampl
 // several fleets; over another one when that is closed.
 func (l *Load) publish(ctx context.Context, n *nodeprocess.Node, number int, fleets []*fleet) {
 	for ctx.Err() == nil {
-		client, closed, told := l.connect(ctx, n, fmt.Sprintf("gateway%d", number))
-		if client == nil {
+		must := l.MustAnswer.Load()
+		client, err := Dial(ctx, n, ownSource, l.key, fmt.Sprintf("gateway%d", number))
+		if err != nil {
+			const unavailable Refusal = 0x88
+			if r, answered := errors.AsType[Refusal](err); r == unavailable {
+				l.Stats.MQTTRefused.Add(1)
+			} else if network, ok := errors.AsType[*net.OpError](err); !answered && (!ok || network.Op != "dial") {
+				l.Stats.MQTTCut.Add(1)
+			} else if !answered && must && l.MustAnswer.Load() && ctx.Err() == nil {
+				l.wrong("MQTT cannot be connected to while the node is up: %v", err)
+			}
 			if !rest(ctx) {
 				return
 			}
 			continue
 		}
 		alive, cancel := context.WithCancel(ctx)
-		stop := context.AfterFunc(closed, cancel)
+		stop := context.AfterFunc(client.Ended, cancel)
 		var publishing sync.WaitGroup
 		for _, f := range fleets {
 			publishing.Go(func() {
@@ -86,65 +92,29 @@ func (l *Load) publish(ctx context.Context, n *nodeprocess.Node, number int, fle
 		publishing.Wait()
 		stop()
 		cancel()
-		_ = client.Disconnect(&paho.Disconnect{}) // it may be closed already
-		if closed.Err() != nil && !told.Load() {
+		client.Close()
+		if client.Ended.Err() == nil {
+			continue
+		}
+		if _, told := errors.AsType[Refusal](context.Cause(client.Ended)); told {
+			l.Stats.MQTTRefused.Add(1)
+		} else {
 			l.Stats.MQTTCut.Add(1)
 		}
 	}
 }
 
 // publishOne reports whether the connection is still good.
-func (l *Load) publishOne(ctx context.Context, client *paho.Client, samples []sample) bool {
+func (l *Load) publishOne(ctx context.Context, client *Client, samples []sample) bool {
 	l.offer(samples)
-	resp, err := client.Publish(ctx, &paho.Publish{QoS: 1, Topic: "vehicles/" + samples[0].vid + "/telemetry", Payload: []byte(lines(samples))})
-	switch {
-	case resp != nil && resp.ReasonCode >= 0x80:
-		l.wrong("an MQTT message is answered with 0x%02x", resp.ReasonCode)
-		return false
-	case err != nil || resp == nil:
+	err := client.Send(ctx, samples[0].vid, []byte(lines(samples)))
+	if r, refused := errors.AsType[Refusal](err); refused && client.Ended.Err() == nil {
+		l.wrong("an MQTT message is answered with 0x%02x", byte(r))
+	}
+	if err != nil {
 		return false // nobody knows
 	}
 	l.stored(samples)
 	l.Stats.Published.Add(1)
 	return true
-}
-
-// connect returns a client, a context that ends with its connection, and whether
-// the node has said why it ends it; nil if there is none to be had now.
-func (l *Load) connect(ctx context.Context, n *nodeprocess.Node, id string) (*paho.Client, context.Context, *atomic.Bool) {
-	must := l.MustAnswer.Load()
-	conn, err := new(net.Dialer).DialContext(ctx, "tcp", n.Address(nodeprocess.MQTT))
-	if err != nil {
-		if must && l.MustAnswer.Load() && ctx.Err() == nil {
-			l.wrong("MQTT cannot be connected to while the node is up: %v", err)
-		}
-		return nil, nil, nil
-	}
-	closed, closing := context.WithCancel(context.Background())
-	told := new(atomic.Bool)
-	client := paho.NewClient(paho.ClientConfig{
-		Conn:          packets.NewThreadSafeConn(conn),
-		OnClientError: func(error) { closing() },
-		OnServerDisconnect: func(*paho.Disconnect) {
-			told.Store(true)
-			l.Stats.MQTTRefused.Add(1)
-			closing()
-		},
-	})
-	answer, err := client.Connect(ctx, &paho.Connect{
-		ClientID: id, KeepAlive: 30, CleanStart: true, Username: ownSource, UsernameFlag: true, Password: []byte(l.key), PasswordFlag: true,
-	})
-	if err != nil {
-		const unavailable = 0x88
-		switch {
-		case answer == nil:
-			l.Stats.MQTTCut.Add(1)
-		case answer.ReasonCode == unavailable:
-			l.Stats.MQTTRefused.Add(1)
-		}
-		closing()
-		conn.Close()
-		return nil, nil, nil
-	}
-	return client, closed, told
 }

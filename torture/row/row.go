@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"carstate/internal/nodeprocess"
 )
 
 // Row is one row of the torture.
@@ -231,4 +233,22 @@ func Percentile(all []time.Duration, q float64) time.Duration {
 	}
 	slices.Sort(all)
 	return all[min(len(all)-1, int(q*float64(len(all))))]
+}
+
+// Watch looks at what a node takes, ten times a second. What it returns ends that and
+// tells the most descriptors and bytes of memory.
+func Watch(ctx context.Context, n *nodeprocess.Node) (peaks func() (files int, memory int64)) {
+	var files int
+	var memory int64
+	stop := Every(ctx, 100*time.Millisecond, func() {
+		f, err1 := n.Descriptors()
+		m, err2 := n.Resident()
+		if err1 == nil && err2 == nil {
+			files, memory = max(files, f), max(memory, m)
+		}
+	})
+	return func() (int, int64) {
+		stop()
+		return files, memory
+	}
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -105,34 +104,12 @@ func (c *canaries) searchTree(dir string, leftOut []string, tell func(file strin
 		for _, f := range c.find([]byte(rel)) {
 			tell("the name of a file", f)
 		}
-		n, err := c.searchFile(name, func(f form) { tell(filepath.Base(name), f) })
-		bytes += n
+		text, err := os.ReadFile(name)
+		for _, f := range c.find(text) {
+			tell(filepath.Base(name), f)
+		}
+		bytes += int64(len(text))
 		return err
 	})
 	return bytes, err
-}
-
-// searchFile looks through a file piece by piece.
-func (c *canaries) searchFile(name string, tell func(form)) (bytes int64, err error) {
-	file, err := os.Open(name)
-	if err != nil {
-		return 0, err
-	}
-	defer file.Close()
-	buf := make([]byte, 1<<20)
-	kept := 0
-	for {
-		n, err := io.ReadFull(file, buf[kept:])
-		bytes += int64(n)
-		for _, f := range c.find(buf[:kept+n]) {
-			tell(f)
-		}
-		if err == io.EOF || err == io.ErrUnexpectedEOF {
-			return bytes, nil
-		}
-		if err != nil {
-			return bytes, err
-		}
-		kept = copy(buf, buf[len(buf)-window+1:])
-	}
 }

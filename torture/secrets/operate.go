@@ -1,11 +1,8 @@
 package secrets
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"io"
-	"net/http"
 	"net/url"
 	"regexp"
 	"strings"
@@ -30,45 +27,39 @@ func (r *round) operate(ctx context.Context) error {
 				if body != "" {
 					head += fmt.Sprintf("Content-Type: application/json\r\nContent-Length: %d\r\n", len(body))
 				}
-				answer, err := r.send(ctx, nodeprocess.Admin, []byte(head+"\r\n"+body), nil)
-				if err != nil {
+				if _, err := r.send(ctx, "the answer of the admin API to `"+calls[i]+"`", nodeprocess.Admin, head+"\r\n"+body, nil); err != nil {
 					return err
 				}
-				r.look("the answer of the admin API to `"+calls[i]+"`", answer, r.secrets)
 			}
 		}
-		answer, err := r.send(ctx, nodeprocess.Admin, []byte("GET / HTTP/1.1\r\nHost: "+card.text+"\r\nOrigin: http://"+card.text+"\r\nCookie: carstate-session="+card.text+"\r\nConnection: close\r\n\r\n"), nil)
-		if err != nil {
+		if _, err := r.send(ctx, "the answers of the admin API", nodeprocess.Admin, "GET / HTTP/1.1\r\nHost: "+card.text+"\r\nOrigin: http://"+card.text+"\r\nCookie: carstate-session="+card.text+"\r\nConnection: close\r\n\r\n", nil); err != nil {
 			return err
 		}
-		r.look("the answers of the admin API", answer, r.secrets)
 	}
 	return nil
 }
 
-// secretPattern is what a secret looks like that a page shows.
+// What is looked for in a page and its head.
 var (
 	secretPattern = regexp.MustCompile(`cs[a-z]*_[0-9A-Za-z]{36}`)
+	cookiePattern = regexp.MustCompile(`(?i)\r\nSet-Cookie: carstate-session=([^;\r]*)`)
 	markPattern   = regexp.MustCompile(`name="mark" value="([^"]+)"`)
 	rotatePattern = regexp.MustCompile(`action="(/(?:tokens|sources|operators)/[^"]+/rotate)"`)
 )
 
 // browse uses the console as a person does: wrong keys, right ones, its forms.
 func (r *round) browse(ctx context.Context) error {
-	b := browser{r: r, client: &http.Client{Timeout: patience, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
 	for _, card := range r.cards[:given] { // the console hands out more meanwhile
-		for _, form := range []url.Values{
-			{"key": {card.text}, "next": {"/" + card.text}, "who": {card.text}},
-			{"key": {card.text + "x"}, "next": {"//" + card.text}}, {card.text: {card.text}},
-		} {
-			if _, err := b.do(ctx, "POST", "/login?key="+card.text, form); err != nil {
+		for _, form := range logins {
+			b := browser{round: r}
+			if _, err := b.do(ctx, "POST /login?key="+card.text, r.fill(card, form)); err != nil {
 				return err
 			}
-			b.cookie = ""
 		}
 	}
 	for _, who := range []string{"the admin key", "a rotated operator's key"} {
-		if _, err := b.do(ctx, "POST", "/login", url.Values{"key": {r.text(who)}, "next": {"/tokens"}}); err != nil {
+		b := browser{round: r}
+		if _, err := b.do(ctx, "POST /login", "next=/tokens&key="+r.text(who)); err != nil {
 			return err
 		}
 		if b.cookie == "" {
@@ -78,11 +69,15 @@ func (r *round) browse(ctx context.Context) error {
 			return err
 		}
 		for _, card := range r.cards[:given] {
-			if err := b.misuse(ctx, card.text); err != nil {
-				return err
+			for _, page := range pages {
+				method, rest, _ := strings.Cut(r.fill(card, page), " ")
+				path, form, _ := strings.Cut(rest, " ")
+				if _, err := b.do(ctx, method+" "+path, form); err != nil {
+					return err
+				}
 			}
 		}
-		if _, err := b.do(ctx, "POST", "/logout", nil); err != nil {
+		if _, err := b.do(ctx, "POST /logout", ""); err != nil {
 			return err
 		}
 	}
@@ -91,108 +86,65 @@ func (r *round) browse(ctx context.Context) error {
 
 // browser keeps a session's cookie.
 type browser struct {
-	r      *round
-	client *http.Client
+	*round
 	cookie string
 }
 
-// do asks for a page and looks through it. A secret that it shows is one more to
-// look for from then on.
-func (b *browser) do(ctx context.Context, method, path string, form url.Values) (string, error) {
-	req, err := http.NewRequestWithContext(ctx, method, b.r.node.URL(nodeprocess.Admin)+path, strings.NewReader(form.Encode()))
+// do asks for a page. A secret that it shows is one more to look for from then on.
+func (b *browser) do(ctx context.Context, what, form string) (string, error) {
+	// HTTP/1.0 has no chunks, which could tear what is looked for.
+	text := what + " HTTP/1.0\r\nHost: " + b.node.Address(nodeprocess.Admin) + "\r\nConnection: close\r\nCookie: carstate-session=" + b.cookie + "\r\n"
+	if strings.HasPrefix(what, "POST ") {
+		text += fmt.Sprintf("Content-Type: application/x-www-form-urlencoded\r\nContent-Length: %d\r\n", len(form))
+	}
+	answer, err := b.send(ctx, "a page of the console, `"+what+"`", nodeprocess.Admin, text+"\r\n"+form, nil)
 	if err != nil {
 		return "", err
 	}
-	if method == http.MethodPost {
-		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	}
-	if b.cookie != "" {
-		req.Header.Set("Cookie", "carstate-session="+b.cookie)
-	}
-	b.r.a.Offered(1)
-	resp, err := b.client.Do(req)
-	if err != nil {
-		return "", err
-	}
-	defer resp.Body.Close()
-	page, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return "", err
-	}
-	var head bytes.Buffer
-	fresh := ""
-	for _, c := range resp.Cookies() {
-		fresh = c.Value
-	}
-	if err := resp.Header.Write(&head); err != nil {
-		return "", err
-	}
-	text := append(head.Bytes(), page...)
-	b.r.answered(text)
-	b.r.look(fmt.Sprintf("a page of the console, %d `%s %s`", resp.StatusCode, method, path), text, b.r.secrets)
-	if fresh != "" {
-		b.cookie = fresh
-		b.r.secrets.add("the cookie of a session", fresh, 0)
-	}
-	if resp.StatusCode == http.StatusCreated {
-		for _, secret := range secretPattern.FindAllString(string(page), 1) {
-			b.r.newSecret("a secret that the console handed out", secret)
-			b.r.succeeded(method + " " + path)
+	head, page, _ := strings.Cut(string(answer), "\r\n\r\n")
+	if cookie := cookiePattern.FindStringSubmatch(head); cookie != nil {
+		if b.cookie = cookie[1]; b.cookie != "" {
+			b.secrets.add("the cookie of a session", b.cookie, 0)
 		}
 	}
-	return string(page), nil
+	if strings.HasPrefix(head, "HTTP/1.0 201") {
+		for _, secret := range secretPattern.FindAllString(page, 1) {
+			b.newSecret("a secret that the console handed out", secret)
+			b.succeeded(what)
+		}
+	}
+	return page, nil
 }
 
 // pages goes through all pages, and the forms that hand out a secret.
 func (b *browser) pages(ctx context.Context) error {
 	for _, path := range []string{"/tokens", "/sources", "/operators"} {
-		page, err := b.do(ctx, "GET", path, nil)
+		page, err := b.do(ctx, "GET "+path, "")
 		if err != nil {
 			return err
 		}
-		form := url.Values{"developer": {"Ada"}, "operation": {"throttle_system"}, "scope": {"all"}, "days": {"30"}, "name": {"n" + fmt.Sprint(b.r.rng.IntN(1e9))}}
+		form := url.Values{"developer": {"Ada"}, "operation": {"throttle_system"}, "scope": {"all"}, "days": {"30"}, "name": {"n" + fmt.Sprint(b.rng.IntN(1e9))}}
 		if mark := markPattern.FindStringSubmatch(page); mark != nil {
 			form.Set("mark", mark[1])
 		}
 		for range 2 { // the second time it is refused
-			if _, err := b.do(ctx, "POST", path, form); err != nil {
+			if _, err := b.do(ctx, "POST "+path, form.Encode()); err != nil {
 				return err
 			}
 		}
-		if page, err = b.do(ctx, "GET", path, nil); err != nil {
+		if page, err = b.do(ctx, "GET "+path, ""); err != nil {
 			return err
 		}
 		if to := rotatePattern.FindStringSubmatch(page); to != nil && path != "/operators" {
-			form.Del("mark")
-			form.Set("mark", fmt.Sprint(b.r.rng.Uint64()))
+			form.Set("mark", fmt.Sprint(b.rng.Uint64()))
 			form.Set("overlap", "0")
-			if _, err := b.do(ctx, "POST", to[1], form); err != nil {
+			if _, err := b.do(ctx, "POST "+to[1], form.Encode()); err != nil {
 				return err
 			}
 		}
 	}
-	for _, path := range []string{"/", "/vehicles", "/vehicles/" + b.r.vid, "/tokens", "/sources", "/operators", "/audit"} {
-		if _, err := b.do(ctx, "GET", path, nil); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// misuse puts a secret into paths and forms that ask for something else.
-func (b *browser) misuse(ctx context.Context, secret string) error {
-	for _, path := range []string{"/audit?before=" + secret, "/" + secret, "/vehicles/" + secret, "/assets/" + secret} {
-		if _, err := b.do(ctx, "GET", path, nil); err != nil {
-			return err
-		}
-	}
-	for path, form := range map[string]url.Values{
-		"/vehicles": {"vid": {secret}}, "/tokens": {"developer": {secret}, "rate": {secret}, "scope": {"list"}, "vehicles": {secret}, "mark": {"m" + secret}},
-		"/sources": {"name": {secret}, "scope": {"list"}, "vehicles": {secret}, "mark": {"n" + secret}}, "/operators": {"name": {secret}, "mark": {"o" + secret}},
-		"/tokens/" + secret + "/revoke": nil, "/sources/" + secret + "/remove": nil, "/operators/" + secret + "/rotate": {"mark": {"p" + secret}},
-		"/vehicles/" + secret + "/forget": {"vid": {secret}},
-	} {
-		if _, err := b.do(ctx, "POST", path, form); err != nil {
+	for _, path := range []string{"/", "/vehicles", "/vehicles/" + b.vid, "/tokens", "/sources", "/operators", "/audit"} {
+		if _, err := b.do(ctx, "GET "+path, ""); err != nil {
 			return err
 		}
 	}

@@ -3,42 +3,41 @@ package secrets
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"strings"
 	"time"
 
 	"carstate/internal/nodeprocess"
+	"carstate/torture/mqtt"
 )
 
 // feed sends telemetry with every secret over HTTP.
 func (r *round) feed(ctx context.Context) error {
+	upload := func(head, body string) ([]byte, error) {
+		return r.send(ctx, "the answers of ingest", nodeprocess.Ingest, fmt.Sprintf("%sContent-Length: %d\r\nConnection: close\r\n\r\n%s", head, len(body), body), nil)
+	}
 	for _, card := range r.cards {
-		for _, head := range heads {
+		for i, head := range heads {
 			body := bodies[r.rng.IntN(len(bodies))]
-			if head == heads[0] {
+			if i == 0 {
 				body = bodies[0]
 			}
-			text, body := r.fill(card, head), r.fill(card, body)
-			answer, err := r.send(ctx, nodeprocess.Ingest, fmt.Appendf(nil, "%sContent-Length: %d\r\nConnection: close\r\n\r\n%s", text, len(body), body), nil)
+			answer, err := upload(r.fill(card, head), r.fill(card, body))
 			if err != nil {
 				return err
 			}
-			if head == heads[0] && card.what == "a source's key" && !bytes.HasPrefix(answer, []byte("HTTP/1.1 202")) {
+			if i == 0 && card.what == "a source's key" && !bytes.HasPrefix(answer, []byte("HTTP/1.1 202")) {
 				return fmt.Errorf("good telemetry was not taken: %.100s", answer)
 			}
-			r.look("the answers of ingest", answer, r.secrets)
 		}
 		for _, body := range bodies { // by a source that may
-			body = r.fill(card, body)
-			answer, err := r.send(ctx, nodeprocess.Ingest, fmt.Appendf(nil, "%sContent-Length: %d\r\nConnection: close\r\n\r\n%s", r.fill(card, strings.Replace(heads[0], "TOKEN", "GOOD", 1)), len(body), body), nil)
-			if err != nil {
+			if _, err := upload(r.fill(card, strings.Replace(heads[0], "TOKEN", "GOOD", 1)), r.fill(card, body)); err != nil {
 				return err
 			}
-			r.look("the answers of ingest", answer, r.secrets)
 		}
 	}
 	return nil
@@ -66,74 +65,54 @@ var connects = []connect{
 
 // publish sends telemetry with every secret over MQTT 3.1.1 and 5.
 func (r *round) publish(ctx context.Context) error {
+	const place = "the answers of MQTT"
+	puback, pong := []byte{0x40}, []byte{0xd0, 0}
 	for _, card := range r.cards {
 		for _, c := range connects {
 			for _, version := range []byte{4, 5} {
-				answer, err := r.send(ctx, nodeprocess.MQTT, c.packets(version, func(s string) string { return r.fill(card, s) }), func(got []byte) bool {
-					return bytes.Contains(got, []byte{0xd0, 0}) && (c.client != "car1" || bytes.Contains(got, []byte{0x40}))
+				answer, err := r.send(ctx, place, nodeprocess.MQTT, c.packets(version, func(s string) string { return r.fill(card, s) }), func(got []byte) bool {
+					return bytes.Contains(got, pong) && (c.client != "car1" || bytes.Contains(got, puback))
 				})
 				if err != nil {
 					return err
 				}
-				if c.client == "car1" && !bytes.Contains(answer, []byte{0x40}) {
-					return fmt.Errorf("a good message was not acknowledged")
+				if c.client == "car1" && !bytes.Contains(answer, puback) {
+					return errors.New("a good message was not acknowledged")
 				}
-				r.look("the answers of MQTT", answer, r.secrets)
 			}
 		}
-		answer, err := r.send(ctx, nodeprocess.MQTT, []byte(card.text), nil)
-		if err != nil {
+		if _, err := r.send(ctx, place, nodeprocess.MQTT, card.text, nil); err != nil {
 			return err
 		}
-		r.look("the answers of MQTT", answer, r.secrets)
 	}
 	return nil
 }
 
 // packets are the bytes of a client that connects, publishes or subscribes, and
 // hangs up.
-func (c connect) packets(version byte, fill func(string) string) []byte {
-	properties := func(b []byte) []byte {
-		if version == 5 {
-			return append(b, 0)
-		}
-		return b
-	}
-	text := func(b []byte, s string) []byte {
-		s = fill(s)
-		return append(binary.BigEndian.AppendUint16(b, uint16(len(s))), s...)
-	}
-	packet := func(kind byte, body []byte) []byte {
-		return append(binary.AppendUvarint([]byte{kind}, uint64(len(body))), body...)
-	}
-	flags := byte(0xc2) // user name, password, clean
+func (c connect) packets(version byte, fill func(string) string) string {
+	l := mqtt.Login{Protocol: "MQTT", Version: version, Flags: 2, KeepAlive: 60, ID: fill(c.client), WillTopic: fill(c.will), Will: fill(c.will), User: fill(c.user), Key: fill(c.password)}
 	if c.will != "" {
-		flags |= 0x04
+		l.Flags |= 4
 	}
-	body := append(text(nil, "MQTT"), version, flags, 0, 60)
-	body = text(properties(body), c.client)
-	if c.will != "" {
-		body = text(text(properties(body), c.will), c.will)
-	}
-	all := packet(0x10, text(text(body, c.user), c.password))
+	all := l.Packet()
 	if c.topic != "" {
-		body = properties(append(text(nil, c.topic), 0, 1))
-		all = append(all, packet(0x32, append(body, fill(c.payload)...))...)
+		all = append(all, mqtt.Publish(version, 2, 1, fill(c.topic), fill(c.payload))...)
 	}
 	if c.filter != "" {
-		all = append(all, packet(0x82, append(text(properties([]byte{0, 2}), c.filter), 1))...)
+		all = append(all, mqtt.Subscribe(version, 2, fill(c.filter))...)
 	}
-	return append(all, 0xc0, 0) // a ping, whose answer shows that there is no other
+	return string(append(all, 0xc0, 0)) // a ping, whose answer shows that there is no other
 }
 
 // patience is how long an answer may take; a listener that waits for more is left
 // after it.
 const patience = 30 * time.Second
 
-// send sends bytes to a listener and returns what comes back until it closes, or
-// until that is enough. Bytes that are less than a request are followed by the end
-// of the connection.
-func (r *round) send(ctx context.Context, listener string, text []byte, enough func([]byte) bool) ([]byte, error) {
+// send sends bytes to a listener, looks through what comes back until it closes, or
+// until that is enough, and returns it. Bytes that are less than a request are followed by
+// the end of the connection.
+func (r *round) send(ctx context.Context, place, listener, text string, enough func([]byte) bool) (got []byte, err error) {
 	var d net.Dialer
 	c, err := d.DialContext(ctx, "tcp", r.node.Address(listener))
 	if err != nil {
@@ -144,35 +123,27 @@ func (r *round) send(ctx context.Context, listener string, text []byte, enough f
 	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
 		return nil, err
 	}
-	_, _ = c.Write(text) // it may have been refused before its end
-	if !bytes.Contains(text, []byte("Connection: close")) && enough == nil {
+	_, _ = io.WriteString(c, text) // it may have been refused before its end
+	if !strings.Contains(text, "Connection: close") && enough == nil {
 		_ = c.(*net.TCPConn).CloseWrite()
 	}
-	var got []byte
 	buf := make([]byte, 16<<10)
-	for {
-		n, err := c.Read(buf)
+	for err == nil && (enough == nil || !enough(got)) {
+		var n int
+		n, err = c.Read(buf)
 		got = append(got, buf[:n]...)
-		switch {
-		case errors.Is(err, os.ErrDeadlineExceeded):
-			return nil, errors.New("a connection was neither answered nor closed")
-		case err != nil, enough != nil && enough(got):
-			r.answered(got)
-			return got, nil // cut off is as good as closed here
-		}
 	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return nil, errors.New("a connection was neither answered nor closed")
+	}
+	r.answered(got)
+	r.look(place, got, r.secrets)
+	return got, nil // cut off is as good as closed here
 }
 
 // ask sends every request with every secret to the query listener.
 func (r *round) ask(ctx context.Context) error {
-	// What feed sent is known by now, or soon.
-	if err := nodeprocess.Until(ctx, patience, func(ctx context.Context) error {
-		a, err := r.node.Ask(ctx, nodeprocess.DrivingPath, r.text("a token"), r.vid)
-		if err == nil && a.Status != 1 {
-			err = errors.New("a good query was not answered")
-		}
-		return err
-	}); err != nil {
+	if err := r.node.AwaitAnswer(ctx, patience, r.text("a token"), r.vid, time.Time{}); err != nil { // what feed sent is known by now, or soon
 		return err
 	}
 	caller := 0
@@ -187,11 +158,9 @@ func (r *round) ask(ctx context.Context) error {
 				}
 				text += "Connection: close\r\n\r\n"
 			}
-			answer, err := r.send(ctx, nodeprocess.Query, []byte(text), nil)
-			if err != nil {
+			if _, err := r.send(ctx, "the answers of the query listener", nodeprocess.Query, text, nil); err != nil {
 				return err
 			}
-			r.look("the answers of the query listener", answer, r.secrets)
 		}
 	}
 	return nil

@@ -17,7 +17,7 @@ import (
 	"carstate/torture/row"
 )
 
-//go:embed row.md.tmpl queries.txt calls.txt bodies.txt heads.txt commands.txt
+//go:embed row.md.tmpl queries.txt calls.txt bodies.txt heads.txt pages.txt logins.txt commands.txt
 var files embed.FS
 
 var prose = text("row.md.tmpl")
@@ -28,7 +28,9 @@ var (
 	queries = lines("queries.txt") // on the query listener; /D and /T are the two operations
 	calls   = lines("calls.txt")   // on the admin listener: a method, a path, a body
 	bodies  = append(lines("bodies.txt"), "")
-	heads   = lines("heads.txt") // with which a body is sent to ingest
+	heads   = lines("heads.txt")  // with which a body is sent to ingest
+	logins  = lines("logins.txt") // forms that log in to the console
+	pages   = lines("pages.txt")  // of the console: a method, a path, a form
 	// commands are command lines of carstate; NAME=VALUE is for the environment.
 	commands = lines("commands.txt")
 )

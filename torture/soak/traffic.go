@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"net/http/cookiejar"
 	"net/url"
@@ -20,9 +19,6 @@ import (
 	"carstate/internal/nodeprocess"
 	"carstate/torture/load"
 	"carstate/torture/row"
-
-	"github.com/eclipse/paho.golang/packets"
-	"github.com/eclipse/paho.golang/paho"
 )
 
 // The traffic.
@@ -71,13 +67,7 @@ func newTraffic(ctx context.Context, a *row.Attempt, n *nodeprocess.Node) (t *tr
 			return nil, err
 		}
 	}
-	return t, nodeprocess.Until(ctx, time.Minute, func(ctx context.Context) error {
-		r, err := n.Ask(ctx, nodeprocess.DrivingPath, t.token, vid(cars-1))
-		if err == nil && r.Status != 1 {
-			err = errors.New("the last vehicle has no answer yet")
-		}
-		return err
-	})
+	return t, n.AwaitAnswer(ctx, time.Minute, t.token, vid(cars-1), time.Time{})
 }
 
 // run goes on until ctx ends or something cannot be done.
@@ -87,16 +77,13 @@ func (t *traffic) run(ctx context.Context) error {
 	var all sync.WaitGroup
 	each := func(every time.Duration, do func(context.Context, int) error) {
 		all.Go(func() {
-			tick := time.NewTicker(every)
-			defer tick.Stop()
-			for i := 0; ; i++ {
+			for i, tick := 0, time.Tick(every); ctx.Err() == nil; i++ {
 				if err := do(ctx, i); err != nil && ctx.Err() == nil {
 					cancel(err)
 				}
 				select {
 				case <-ctx.Done():
-					return
-				case <-tick.C:
+				case <-tick:
 				}
 			}
 		})
@@ -270,34 +257,21 @@ func (t *traffic) console(ctx context.Context, i int) error {
 
 // drive connects a car by MQTT and lets it report once a second until it goes.
 func (t *traffic) drive(ctx context.Context, vid string) error {
-	conn, err := new(net.Dialer).DialContext(ctx, "tcp", t.n.Address(nodeprocess.MQTT))
+	client, err := load.Dial(ctx, t.n, "gateway", t.key, vid)
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
-	client := paho.NewClient(paho.ClientConfig{Conn: packets.NewThreadSafeConn(conn), PacketTimeout: 30 * time.Second})
-	if _, err := client.Connect(ctx, &paho.Connect{
-		ClientID: vid, KeepAlive: 60, CleanStart: true, Username: "gateway", UsernameFlag: true, Password: []byte(t.key), PasswordFlag: true,
-	}); err != nil {
-		return err
-	}
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
-	for came := time.Now(); time.Since(came) < carStays; {
+	defer client.Close()
+	for came := time.Now(); time.Since(came) < carStays && ctx.Err() == nil; row.Pause(ctx, time.Second) {
 		at := time.Now().Unix()
 		t.a.Offered(1)
-		if _, err := client.Publish(ctx, &paho.Publish{QoS: 1, Topic: "vehicles/" + vid + "/telemetry", Payload: []byte(t.sample(vid, at))}); err != nil {
+		if err := client.Send(ctx, vid, []byte(t.sample(vid, at))); err != nil {
 			return err
 		}
 		t.a.Acknowledged(1)
 		t.held.NoteAcknowledged(vid, at)
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
 	}
-	return client.Disconnect(&paho.Disconnect{})
+	return nil
 }
 
 // parts of the cars are held to the journal in turn, so that it costs as much

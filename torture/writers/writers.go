@@ -9,17 +9,14 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"sync"
 	"time"
 
-	"github.com/eclipse/paho.golang/packets"
-	"github.com/eclipse/paho.golang/paho"
-
 	"carstate/internal/ingest"
 	"carstate/internal/nodeprocess"
 	"carstate/internal/vehicle"
+	"carstate/torture/load"
 	"carstate/torture/row"
 )
 
@@ -74,18 +71,15 @@ type Fleet struct {
 
 // Start has a source's writers report until the context ends.
 func Start(ctx context.Context, a *row.Attempt, nodes []*nodeprocess.Node, source, key string, l Layout) *Fleet {
-	f := newFleet(l)
-	f.a, f.nodes, f.source, f.key = a, nodes, source, key
+	f := &Fleet{
+		Layout: l, a: a, nodes: nodes, source: source, key: key, acked: make(map[vehicle.ID][]vehicle.UnixMilli),
+		since: make([]time.Time, l.Writers()), sent: make([]time.Time, l.Writers()),
+	}
 	f.Begin(time.Now())
 	for w := range l.Writers() {
 		f.running.Go(func() { f.write(ctx, w) })
 	}
 	return f
-}
-
-func newFleet(l Layout) *Fleet {
-	n := l.Writers()
-	return &Fleet{Layout: l, acked: make(map[vehicle.ID][]vehicle.UnixMilli), since: make([]time.Time, n), sent: make([]time.Time, n)}
 }
 
 // Wait waits until all writers have ended.
@@ -133,10 +127,7 @@ func (f *Fleet) write(ctx context.Context, w int) {
 			}
 			f.mu.Unlock()
 			node++ // a load balancer would
-			select {
-			case <-ctx.Done():
-			case <-time.After(20 * time.Millisecond):
-			}
+			row.Pause(ctx, 20*time.Millisecond)
 		}
 		select {
 		case <-ctx.Done():
@@ -268,81 +259,34 @@ type mqttDoor struct {
 	id string
 
 	node   *nodeprocess.Node // to which client is connected
-	client *paho.Client      // nil: to none
-	broken chan error        // why the connection ended
+	client *load.Client      // nil: to none
 }
 
 // serverBusy is MQTT's word for what HTTP says with 503.
-const serverBusy = 0x89
+const serverBusy load.Refusal = 0x89
 
 // send publishes samples one after the other until one is not acknowledged. The
 // first n are.
 func (d *mqttDoor) send(ctx context.Context, node *nodeprocess.Node, batch []vehicle.Sample) (n int, refused bool, err error) {
 	if d.client == nil || d.node != node {
 		d.close()
-		if err := d.connect(ctx, node); err != nil {
+		if d.client, err = load.Dial(ctx, node, d.source, d.key, d.id); err != nil {
 			return 0, false, err
 		}
+		d.node = node
 	}
 	for n = range batch {
-		resp, err := d.client.Publish(ctx, &paho.Publish{
-			QoS: 1, Topic: "vehicles/" + string(batch[n].Vehicle) + "/telemetry", Payload: ingest.AppendJSON(nil, &batch[n]),
-		})
-		if err == nil && resp.ReasonCode >= 0x80 {
-			err = fmt.Errorf("refused with reason 0x%02x", resp.ReasonCode)
-		}
-		if err != nil {
-			select {
-			case err = <-d.broken:
-			default:
-			}
+		if err := d.client.Send(ctx, string(batch[n].Vehicle), ingest.AppendJSON(nil, &batch[n])); err != nil {
 			d.close()
-			busy, ok := err.(goodbye)
-			return n, ok && busy == serverBusy, err
+			return n, errors.Is(err, serverBusy), err
 		}
 	}
 	return len(batch), false, nil
 }
 
-// goodbye is the reason that a server gives when it ends a connection.
-type goodbye byte
-
-func (g goodbye) Error() string {
-	return fmt.Sprintf("the server said goodbye with reason 0x%02x", byte(g))
-}
-
-func (d *mqttDoor) connect(ctx context.Context, node *nodeprocess.Node) error {
-	conn, err := new(net.Dialer).DialContext(ctx, "tcp", node.Address(nodeprocess.MQTT))
-	if err != nil {
-		return err
-	}
-	broken := make(chan error, 4)
-	note := func(err error) {
-		select {
-		case broken <- err:
-		default: // the first ones say enough
-		}
-	}
-	c := paho.NewClient(paho.ClientConfig{
-		Conn:               packets.NewThreadSafeConn(conn),
-		PacketTimeout:      tryWithin,
-		OnClientError:      note,
-		OnServerDisconnect: func(m *paho.Disconnect) { note(goodbye(m.ReasonCode)) },
-	})
-	if _, err := c.Connect(ctx, &paho.Connect{
-		ClientID: d.id, KeepAlive: 30, CleanStart: true,
-		Username: d.source, UsernameFlag: true, Password: []byte(d.key), PasswordFlag: true,
-	}); err != nil {
-		conn.Close()
-		return err
-	}
-	d.client, d.node, d.broken = c, node, broken
-	return nil
-}
-
 func (d *mqttDoor) close() {
 	if d.client != nil {
-		_ = d.client.Disconnect(&paho.Disconnect{}) // it may be broken
+		d.client.Close()
 		d.client = nil
 	}
 }
