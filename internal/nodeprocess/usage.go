@@ -80,3 +80,14 @@ func (n *Node) Metrics(ctx context.Context) (Metrics, error) {
 	}
 	return m, nil
 }
+
+// AwaitMetrics waits until the node's metrics are as wanted, and returns them.
+func (n *Node) AwaitMetrics(ctx context.Context, limit time.Duration, wanted func(Metrics) bool) (m Metrics, err error) {
+	err = Until(ctx, limit, func(ctx context.Context) (err error) {
+		if m, err = n.Metrics(ctx); err == nil && !wanted(m) {
+			err = errors.New("the node's metrics are not as awaited")
+		}
+		return err
+	})
+	return m, err
+}

@@ -41,9 +41,6 @@ var Row = row.Row{
 // victims is how many nodes are tried at once.
 const victims = 3
 
-// readyLimit is how long a start may take. A busy machine makes all slow.
-const readyLimit = 2 * time.Minute
-
 // torture is one attempt under way.
 type torture struct {
 	*row.Attempt
@@ -122,11 +119,7 @@ func (t *torture) prepare(ctx context.Context) ([]left, error) {
 	}
 	var loading sync.WaitGroup
 	loading.Go(func() { t.load.Run(ctx, n) })
-	const loadFor = 2000 * time.Millisecond
-	select {
-	case <-time.After(loadFor):
-	case <-ctx.Done():
-	}
+	row.Pause(ctx, 2*time.Second)
 	if err := t.load.Enrich(ctx, n); err != nil {
 		return nil, err
 	}
@@ -145,7 +138,7 @@ func (t *torture) prepare(ctx context.Context) ([]left, error) {
 		return nil, err
 	}
 	settled := time.Now()
-	if err := nodeprocess.Until(ctx, readyLimit, func(ctx context.Context) error {
+	if err := nodeprocess.Until(ctx, load.ReadyLimit, func(ctx context.Context) error {
 		until, err := witnessed(ctx, n)
 		if err == nil && !until.After(settled) {
 			err = errors.New("no heartbeat of every stream was stored since")
@@ -219,7 +212,7 @@ func copyDir(from, to string) error {
 }
 
 func (t *torture) start(ctx context.Context, dir string) (*nodeprocess.Node, error) {
-	return nodeprocess.StartReady(ctx, nodeprocess.Options{Binary: t.Binary, Dir: dir, Flags: load.Flags}, readyLimit)
+	return nodeprocess.StartReady(ctx, nodeprocess.Options{Binary: t.Binary, Dir: dir, Flags: load.Flags}, load.ReadyLimit)
 }
 
 // spare leaves a copy as it is: who refuses that as well knows nothing of damage.

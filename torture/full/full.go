@@ -51,8 +51,7 @@ func needs() error {
 }
 
 const (
-	diskBytes  = 256 << 20
-	readyLimit = 2 * time.Minute
+	diskBytes = 256 << 20
 	// resumeAim is how soon telemetry is stored again once there is space.
 	resumeAim = 5 * time.Second
 	// resumeLimit ends the wait for it.
@@ -83,7 +82,7 @@ func run(ctx context.Context, a *row.Attempt) error {
 	}
 	defer func() { _ = syscall.Unmount(t.disk, syscall.MNT_DETACH) }()
 	t.options = nodeprocess.Options{Binary: a.Binary, Dir: filepath.Join(t.disk, "data"), Flags: load.Flags}
-	n, err := nodeprocess.StartReady(ctx, t.options, readyLimit)
+	n, err := nodeprocess.StartReady(ctx, t.options, load.ReadyLimit)
 	if err != nil {
 		return err
 	}
@@ -100,9 +99,9 @@ func run(ctx context.Context, a *row.Attempt) error {
 		return err
 	}
 	n.Kill()
-	again, err := nodeprocess.StartReady(ctx, t.options, readyLimit)
+	again, err := t.load.Start(ctx, t.options, "the disk was full, and kill -9")
 	if err != nil {
-		return errors.Join(t.load.Refused(err, "the disk was full, and kill -9"), err)
+		return err
 	}
 	n = again
 	if err := t.load.Hold(ctx, n, t.load.CheckAll); err != nil {
@@ -114,34 +113,41 @@ func run(ctx context.Context, a *row.Attempt) error {
 	return nil
 }
 
-// counts is what the load has met.
-type counts struct{ answered, posts, mqtt, cut, deeds int64 }
+// What the load may meet while the disk is full.
+const (
+	answered = iota
+	posts
+	mqtt
+	deeds
+	cut
+	sorts
+)
+
+// counts is how often the load has met each.
+type counts [sorts]int64
 
 func (t *torture) met() counts {
 	s := &t.load.Stats
-	return counts{s.Asked.Load() - s.Unanswered.Load(), s.PostsRefused.Load(), s.MQTTRefused.Load(), s.MQTTCut.Load(), s.DeedsRefused.Load()}
+	return counts{answered: s.Asked.Load() - s.Unanswered.Load(), posts: s.PostsRefused.Load(), mqtt: s.MQTTRefused.Load(), cut: s.MQTTCut.Load(), deeds: s.DeedsRefused.Load()}
 }
 
-func (c counts) plus(d counts) counts {
-	return counts{c.answered + d.answered, c.posts + d.posts, c.mqtt + d.mqtt, c.cut + d.cut, c.deeds + d.deeds}
-}
-
-func (c counts) minus(d counts) counts {
-	return counts{c.answered - d.answered, c.posts - d.posts, c.mqtt - d.mqtt, c.cut - d.cut, c.deeds - d.deeds}
+// since is what was met after some.
+func (c counts) since(before counts) counts {
+	for i := range c {
+		c[i] -= before[i]
+	}
+	return c
 }
 
 // mustHaveRefused finds it wrong if somebody was never told that the disk is full,
 // or nothing was asked meanwhile.
 func (t *torture) mustHaveRefused() {
-	for _, x := range []struct {
-		n    int64
-		what string
-	}{
-		{t.while.answered, "answered a query"}, {t.while.posts, "refused an HTTP request of a sender"},
-		{t.while.mqtt, "told an MQTT client that it stores nothing"}, {t.while.deeds, "refused a call of the admin API"},
+	for sort, what := range map[int]string{
+		answered: "answered a query", posts: "refused an HTTP request of a sender",
+		mqtt: "told an MQTT client that it stores nothing", deeds: "refused a call of the admin API",
 	} {
-		if x.n == 0 {
-			t.Wrong("as long as the disk was full, the node never %s", x.what)
+		if t.while[sort] == 0 {
+			t.Wrong("as long as the disk was full, the node never %s", what)
 		}
 	}
 }
@@ -165,7 +171,7 @@ func (t *torture) fillOnce(ctx context.Context, n *nodeprocess.Node) (*nodeproce
 	defer full.remove()
 	began := time.Now()
 	before, logged := t.met(), lines(n)
-	told := func() bool { m := t.met().minus(before); return m.posts+m.mqtt > 0 }
+	told := func() bool { m := t.met().since(before); return m[posts]+m[mqtt] > 0 }
 	row.Pause(ctx, time.Second+time.Duration(t.rnd.Int64N(int64(7*time.Second))))
 	// How soon senders are told is of interest, and that some are.
 	for end := time.Now().Add(resumeLimit); !told() && time.Now().Before(end) && ctx.Err() == nil; {
@@ -178,8 +184,10 @@ func (t *torture) fillOnce(ctx context.Context, n *nodeprocess.Node) (*nodeproce
 		t.Wrong("the process ended while the disk was full: %s", n.LastLine())
 	}
 	t.load.MustAnswer.Store(false)
-	met := t.met().minus(before)
-	t.while = t.while.plus(met)
+	met := t.met().since(before)
+	for i, n := range met {
+		t.while[i] += n
+	}
 	t.lines = max(t.lines, float64(lines(n)-logged)/time.Since(began).Seconds())
 	t.Logf("full for %s: %+v", time.Since(began).Round(100*time.Millisecond), met)
 	full.remove()
@@ -229,11 +237,8 @@ func (t *torture) supervise(ctx context.Context, n *nodeprocess.Node) (*nodeproc
 		t.Wrong("the process ended with %d: %s", code, n.LastLine())
 	}
 	gone := time.Now()
-	again, err := nodeprocess.StartReady(ctx, t.options, readyLimit)
+	again, err := t.load.Start(ctx, t.options, "the disk was full")
 	if err != nil {
-		if ctx.Err() == nil {
-			t.Wrong("it does not start after the disk was full: %v", err)
-		}
 		return n, err
 	}
 	t.silence = max(t.silence, time.Since(gone))
@@ -241,11 +246,11 @@ func (t *torture) supervise(ctx context.Context, n *nodeprocess.Node) (*nodeproc
 }
 
 func (t *torture) figures() {
-	t.Figure("queries answered while full", float64(t.while.answered), "")
-	t.Figure("HTTP requests of senders refused while full", float64(t.while.posts), "")
-	t.Figure("MQTT connections refused or ended while full, told why", float64(t.while.mqtt), "")
-	t.Figure("MQTT connections ended while full, and the client saw no reason", float64(t.while.cut), "")
-	t.Figure("calls of the admin API refused while full", float64(t.while.deeds), "")
+	t.Figure("queries answered while full", float64(t.while[answered]), "")
+	t.Figure("HTTP requests of senders refused while full", float64(t.while[posts]), "")
+	t.Figure("MQTT connections refused or ended while full, told why", float64(t.while[mqtt]), "")
+	t.Figure("MQTT connections ended while full, and the client saw no reason", float64(t.while[cut]), "")
+	t.Figure("calls of the admin API refused while full", float64(t.while[deeds]), "")
 	t.Aimed("stored again, or ended for its supervisor, after there was space, slowest", t.decided.Seconds(), "s", "≤ 5 s", t.decided <= resumeAim)
 	t.Figure("times that the process ended for its supervisor", float64(t.ended), "")
 	t.Figure("from there until it was ready again, slowest", t.silence.Seconds(), "s")

@@ -35,9 +35,6 @@ var Row = row.Row{
 	Run: run,
 }
 
-// readyLimit is how long a start may take. A busy machine makes all slow.
-const readyLimit = 2 * time.Minute
-
 // torture is one attempt under way.
 type torture struct {
 	*row.Attempt
@@ -89,30 +86,32 @@ func run(ctx context.Context, a *row.Attempt) error {
 
 // live starts the node and kills it.
 func (t *torture) live(ctx context.Context, moment int) error {
-	if moment == starting {
+	switch moment {
+	case starting:
 		return t.killStart(ctx)
+	case recovering:
+		n, err := nodeprocess.Start(ctx, t.options)
+		if err != nil {
+			return errors.Join(t.load.Refused(err, "kill -9"), err)
+		}
+		t.loadAndKill(ctx, n, t.usual)
+		return nil
 	}
-	n, err := t.startListening(ctx)
+	n, err := t.start(ctx)
 	if err != nil {
 		return err
 	}
 	defer n.Kill()
-	if moment == loaded {
-		if err := t.ready(ctx, n); err != nil {
+	if !t.prepared {
+		if err := t.load.Prepare(ctx, n); err != nil {
 			return err
 		}
-		if !t.prepared {
-			if err := t.load.Prepare(ctx, n); err != nil {
-				return err
-			}
-			t.prepared = true
-		}
-		if err := t.load.Hold(ctx, n, t.load.CheckSome); err != nil {
-			return err
-		}
+		t.prepared = true
 	}
-	longest := map[int]time.Duration{loaded: 1200 * time.Millisecond, recovering: t.usual}[moment]
-	t.loadAndKill(ctx, n, time.Duration(t.rnd.Int64N(int64(longest))))
+	if err := t.load.Hold(ctx, n, t.load.CheckSome); err != nil {
+		return err
+	}
+	t.loadAndKill(ctx, n, 1200*time.Millisecond)
 	return nil
 }
 
@@ -130,12 +129,12 @@ func (t *torture) killStart(ctx context.Context) error {
 	return t.load.Refused(err, "kill -9")
 }
 
-// loadAndKill puts the node under load and kills it.
-func (t *torture) loadAndKill(ctx context.Context, n *nodeprocess.Node, after time.Duration) {
+// loadAndKill puts the node under load and kills it, at some moment within a time.
+func (t *torture) loadAndKill(ctx context.Context, n *nodeprocess.Node, within time.Duration) {
 	var loading sync.WaitGroup
 	loading.Go(func() { t.load.Run(ctx, n) })
 	select {
-	case <-time.After(after):
+	case <-time.After(time.Duration(t.rnd.Int64N(int64(within)))):
 	case <-n.Ended():
 		t.Wrong("it ended by itself: %s", n.LastLine())
 	case <-ctx.Done():
@@ -144,39 +143,14 @@ func (t *torture) loadAndKill(ctx context.Context, n *nodeprocess.Node, after ti
 	loading.Wait()
 }
 
-// startListening starts the node.
-func (t *torture) startListening(ctx context.Context) (*nodeprocess.Node, error) {
-	n, err := nodeprocess.Start(ctx, t.options)
-	if err != nil {
-		return nil, errors.Join(t.load.Refused(err, "kill -9"), err)
-	}
-	return n, nil
-}
-
-// ready waits until the node is.
-func (t *torture) ready(ctx context.Context, n *nodeprocess.Node) error {
-	if err := n.AwaitReady(ctx, readyLimit); err != nil {
-		if ctx.Err() == nil {
-			t.Wrong("it is not ready after kill -9: %v", err)
-		}
-		return err
-	}
-	t.usual = time.Since(n.Began())
-	t.slowest = max(t.slowest, t.usual)
-	return nil
-}
-
 // start starts the node and waits until it is ready.
 func (t *torture) start(ctx context.Context) (*nodeprocess.Node, error) {
-	n, err := t.startListening(ctx)
-	if err != nil {
-		return nil, err
+	n, err := t.load.Start(ctx, t.options, "kill -9")
+	if err == nil {
+		t.usual = time.Since(n.Began())
+		t.slowest = max(t.slowest, t.usual)
 	}
-	if err := t.ready(ctx, n); err != nil {
-		n.Kill()
-		return nil, err
-	}
-	return n, nil
+	return n, err
 }
 
 func (t *torture) figures() {

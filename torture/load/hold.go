@@ -20,6 +20,26 @@ func (l *Load) Refused(err error, after string) error {
 	return nil
 }
 
+// ReadyLimit is how long a start may take. A busy machine makes all slow.
+const ReadyLimit = 2 * time.Minute
+
+// Start starts a node and waits until it is ready. That it refuses to start, or does not
+// get ready, is a finding. after is what it should have got over.
+func (l *Load) Start(ctx context.Context, o nodeprocess.Options, after string) (*nodeprocess.Node, error) {
+	n, err := nodeprocess.Start(ctx, o)
+	if err != nil {
+		return nil, errors.Join(l.Refused(err, after), err)
+	}
+	if err := n.AwaitReady(ctx, ReadyLimit); err != nil {
+		if ctx.Err() == nil {
+			l.wrong("it is not ready after %s: %v", after, err)
+		}
+		n.Kill()
+		return nil, err
+	}
+	return n, nil
+}
+
 // Hold waits until the node must know all that was acknowledged, and looks at what
 // it knows. That it never does, or ends, is a finding.
 func (l *Load) Hold(ctx context.Context, n *nodeprocess.Node, look func(context.Context, *nodeprocess.Node) error) error {

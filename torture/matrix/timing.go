@@ -70,13 +70,7 @@ func timing(ctx context.Context, a *row.Attempt) error {
 	if status, text, err := node.Post(ctx, key, lines.String()); err != nil || status != http.StatusAccepted {
 		return fmt.Errorf("the cars' samples were answered with %d %s %w", status, text, err)
 	}
-	if err := nodeprocess.Until(ctx, time.Minute, func(ctx context.Context) error {
-		m, err := node.Metrics(ctx)
-		if err == nil && m["carstate_vehicles"] != cars {
-			err = errors.New("not all cars are known yet")
-		}
-		return err
-	}); err != nil {
+	if _, err := node.AwaitMetrics(ctx, time.Minute, func(m nodeprocess.Metrics) bool { return m["carstate_vehicles"] == cars }); err != nil {
 		return err
 	}
 	t, err := admin.IssueToken(ctx, access.TokenRequest{Developer: "Mallory", Operations: access.AllOperations, Vehicles: access.VehicleSet(vids[grantedSilent]...)})

@@ -2,10 +2,10 @@ package nodes
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -142,18 +142,16 @@ func (c *cluster) each(ctx context.Context, check func(name string, info *jetstr
 	return nil
 }
 
-// leader finds the server that leads a stream.
+// leader waits until a stream has a leader and finds the server.
 func (c *cluster) leader(ctx context.Context, name string) (server int, err error) {
-	info, err := c.look(ctx, name)
-	if err != nil {
-		return 0, err
-	}
-	for i, s := range c.servers {
-		if s.Name() == info.Leader {
-			return i, nil
+	err = nodeprocess.Until(ctx, settleWithin, func(ctx context.Context) error {
+		info, err := c.look(ctx, name)
+		if err == nil {
+			server = slices.IndexFunc(c.servers, func(s *natsprocess.Server) bool { return s.Name() == info.Leader })
 		}
-	}
-	return 0, errors.New("the leader is none of ours")
+		return err
+	})
+	return server, err
 }
 
 func (c *cluster) close() {

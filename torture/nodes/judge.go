@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"net/http"
 	"time"
 
 	"carstate/internal/nodeprocess"
@@ -20,13 +19,7 @@ func (s *system) judge(ctx context.Context) error {
 	s.promise(ctx, settleWithin, "in the end", func() error { return s.follow.reached(acked) })
 	for i, n := range s.nodes {
 		for id, at := range acked {
-			err := nodeprocess.Until(ctx, settleWithin, func(ctx context.Context) error {
-				ans, err := n.Ask(ctx, nodeprocess.DrivingPath, s.token, string(id))
-				if err == nil && (ans.HTTP != http.StatusOK || ans.Status != 1 || ans.Modified.Before(at.Time().Truncate(time.Second))) {
-					err = fmt.Errorf("it answers %d %s of %s", ans.HTTP, ans.Body, ans.Modified.Format(time.TimeOnly))
-				}
-				return err
-			})
+			err := n.AwaitAnswer(ctx, settleWithin, s.token, string(id), at.Time())
 			if ctx.Err() != nil {
 				return nil
 			}

@@ -3,6 +3,7 @@ package nodes
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -82,10 +83,8 @@ func (s *system) disturb(ctx context.Context) (*measured, error) {
 		server, led := rnd.IntN(servers), ""
 		if t.lasting {
 			led = streams[rnd.IntN(3)] // those that are written to all the time
-			if err := nodeprocess.Until(ctx, settleWithin, func(ctx context.Context) (err error) {
-				server, err = s.cluster.leader(ctx, led)
-				return err
-			}); err != nil {
+			var err error
+			if server, err = s.cluster.leader(ctx, led); err != nil {
 				return m, err
 			}
 			led = ", the leader of " + led + ","
@@ -201,15 +200,13 @@ func (s *system) freeze(ctx context.Context, rnd *rand.Rand, m *measured) error 
 
 // owner draws a node that has partitions to fold.
 func (s *system) owner(ctx context.Context, rnd *rand.Rand) (node int, err error) {
-	err = nodeprocess.Until(ctx, settleWithin, func(ctx context.Context) error {
-		node = rnd.IntN(len(s.nodes))
+	for _, node = range rnd.Perm(len(s.nodes)) {
 		m, err := s.nodes[node].Metrics(ctx)
-		if err == nil && m["carstate_fold_partitions"] == 0 {
-			err = fmt.Errorf("node %d has no partition to fold", node)
+		if err != nil || m["carstate_fold_partitions"] > 0 {
+			return node, err
 		}
-		return err
-	})
-	return node, err
+	}
+	return 0, errors.New("no node has a partition to fold")
 }
 
 // promise waits until something holds, and finds fault if it never does.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -66,18 +65,8 @@ func start(ctx context.Context, a *row.Attempt) (_ *system, err error) {
 		return nil, err
 	}
 	for i := range carstates {
-		dir := filepath.Join(a.Dir, fmt.Sprintf("node-%d", i))
-		if err = os.Mkdir(dir, 0o700); err != nil {
-			return nil, err
-		}
-		o := nodeprocess.Options{Binary: a.Binary, Dir: dir, Flags: s.flags()}
-		// The servers may not have chosen a leader yet, which a supervisor's
-		// restart gets over.
-		var n *nodeprocess.Node
-		if err = nodeprocess.Until(ctx, startWithin, func(ctx context.Context) (err error) {
-			n, err = nodeprocess.Start(ctx, o)
-			return err
-		}); err != nil {
+		n, err := s.startNode(ctx, fmt.Sprintf("node-%d", i))
+		if err != nil {
 			return nil, err
 		}
 		s.nodes = append(s.nodes, n)
@@ -100,9 +89,19 @@ func start(ctx context.Context, a *row.Attempt) (_ *system, err error) {
 	return s, s.startTraffic(ctx, key)
 }
 
-// flags are those of every node.
-func (s *system) flags() []string {
-	return []string{"--nats", s.cluster.urls(), "--replicas", "3", "--partitions", strconv.Itoa(partitions), "--retention", "24h"}
+// startNode starts a node of carstate. The servers may not have chosen a leader yet,
+// which a supervisor's restart gets over.
+func (s *system) startNode(ctx context.Context, name string, flags ...string) (n *nodeprocess.Node, err error) {
+	dir := filepath.Join(s.a.Dir, name)
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return nil, err
+	}
+	flags = append([]string{"--nats", s.cluster.urls(), "--replicas", "3", "--partitions", strconv.Itoa(partitions), "--retention", "24h"}, flags...)
+	err = nodeprocess.Until(ctx, startWithin, func(ctx context.Context) (err error) {
+		n, err = nodeprocess.Start(ctx, nodeprocess.Options{Binary: s.a.Binary, Dir: dir, Flags: flags})
+		return err
+	})
+	return n, err
 }
 
 // startTraffic starts those who report and, once every node knows every car, those
@@ -116,13 +115,7 @@ func (s *system) startTraffic(ctx context.Context, key string) error {
 	s.load = writers.Start(loading, s.a, s.nodes, sourceName, key, layout)
 	for _, n := range s.nodes {
 		for _, id := range layout.All() {
-			if err := nodeprocess.Until(ctx, startWithin, func(ctx context.Context) error {
-				ans, err := n.Ask(ctx, nodeprocess.DrivingPath, s.token, string(id))
-				if err == nil && (ans.HTTP != http.StatusOK || ans.Status != 1) {
-					err = fmt.Errorf("%d %s", ans.HTTP, ans.Body)
-				}
-				return err
-			}); err != nil {
+			if err := n.AwaitAnswer(ctx, startWithin, s.token, string(id), time.Time{}); err != nil {
 				return err
 			}
 		}

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"syscall"
 	"time"
 
@@ -44,11 +42,9 @@ func (s *system) together(ctx context.Context, rnd *rand.Rand) (back, all time.D
 		return 0, 0, err
 	}
 	defer s.folder.Kill()
-	led, server := streams[rnd.IntN(2)], 0 // TELEMETRY or STATES
-	if err := nodeprocess.Until(ctx, settleWithin, func(ctx context.Context) (err error) {
-		server, err = s.cluster.leader(ctx, led)
-		return err
-	}); err != nil {
+	led := streams[rnd.IntN(2)] // TELEMETRY or STATES
+	server, err := s.cluster.leader(ctx, led)
+	if err != nil {
 		return 0, 0, err
 	}
 	s.a.Logf("server %d, the leader of %s, and a node that folds are killed together", server, led)
@@ -76,50 +72,27 @@ func (s *system) together(ctx context.Context, rnd *rand.Rand) (back, all time.D
 
 // startFolder starts a node that only folds and waits until it does. Which
 // partitions it gets is up to its name, which it draws: a few get none.
-func (s *system) startFolder(ctx context.Context) error {
+func (s *system) startFolder(ctx context.Context) (err error) {
 	for range 20 {
 		s.folders++
-		dir := filepath.Join(s.a.Dir, fmt.Sprintf("folder-%d", s.folders))
-		if err := os.Mkdir(dir, 0o700); err != nil {
+		if s.folder, err = s.startNode(ctx, fmt.Sprintf("folder-%d", s.folders), "--roles", "derive"); err != nil {
 			return err
 		}
-		var n *nodeprocess.Node
-		if err := nodeprocess.Until(ctx, startWithin, func(ctx context.Context) (err error) {
-			n, err = nodeprocess.Start(ctx, nodeprocess.Options{Binary: s.a.Binary, Dir: dir, Flags: append(s.flags(), "--roles", "derive")})
-			return err
-		}); err != nil {
+		// Until those who had them give them up, nothing would have to be taken.
+		folds := func(m nodeprocess.Metrics) bool {
+			return m["carstate_fold_members"] == carstates+1 && (m["carstate_fold_partitions"] == 0 || m["carstate_samples_folded_total"] > 0)
+		}
+		m, err := s.folder.AwaitMetrics(ctx, startWithin, folds)
+		if err != nil {
+			s.folder.Kill()
 			return err
 		}
-		s.folder = n
-		var has float64
-		if err := nodeprocess.Until(ctx, startWithin, func(ctx context.Context) error {
-			m, err := n.Metrics(ctx)
-			if err == nil && m["carstate_fold_members"] != carstates+1 {
-				err = fmt.Errorf("%g nodes share the folding", m["carstate_fold_members"])
-			}
-			has = m["carstate_fold_partitions"]
-			return err
-		}); err != nil {
-			n.Kill()
-			return err
-		}
-		if has > 0 {
-			// Until those who had them give them up, nothing would have to be taken.
-			if err := nodeprocess.Until(ctx, startWithin, func(ctx context.Context) error {
-				m, err := n.Metrics(ctx)
-				if err == nil && m["carstate_samples_folded_total"] == 0 {
-					err = errors.New("the node that was added folds nothing")
-				}
-				return err
-			}); err != nil {
-				n.Kill()
-				return err
-			}
+		if m["carstate_fold_partitions"] > 0 {
 			since := time.Now()
 			s.promise(ctx, settleWithin, "after one more node folds", func() error { return s.follow.newerThan(vehicle.At(since)) })
 			return nil
 		}
-		if err := n.Stop(); err != nil {
+		if err := s.folder.Stop(); err != nil {
 			return err
 		}
 	}

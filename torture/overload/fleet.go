@@ -2,7 +2,6 @@ package overload
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -93,9 +92,9 @@ func (f *fleet) cut(ctx context.Context, v *victim) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		n, err := nodeprocess.StartReady(ctx, v.options, time.Minute)
+		n, err := f.load.Start(ctx, v.options, "kill -9")
 		if err != nil {
-			return errors.Join(f.load.Refused(err, "kill -9"), err)
+			return err
 		}
 		v.n, v.crowd.addr = n, n.Address(nodeprocess.Ingest)
 		if err := f.load.HoldVehicles(ctx, n, f.load.Vehicles()); err != nil {

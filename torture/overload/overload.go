@@ -271,8 +271,8 @@ func (p *point) median(of func(measured) float64) float64 {
 
 // curve finds out how much is answered at which rate.
 func (v *victim) curve(ctx context.Context, capacity float64, normal time.Duration) error {
-	resident := watch(ctx, v.n)
-	defer resident()
+	peaks := row.Watch(ctx, v.n)
+	defer peaks()
 	points := make([]point, 0, len(bearable)+len(overloads))
 	for _, f := range bearable {
 		points = append(points, point{factor: f})
@@ -304,7 +304,7 @@ func (v *victim) curve(ctx context.Context, capacity float64, normal time.Durati
 			}
 		}
 	}
-	most := resident()
+	_, most := peaks()
 	if ctx.Err() != nil {
 		return nil
 	}
@@ -393,18 +393,4 @@ func recovered(all []fate, began time.Time, normal time.Duration) (after time.Du
 		}
 	}
 	return after
-}
-
-// watch follows a node's memory; what it returns ends that and tells the most.
-func watch(ctx context.Context, n *nodeprocess.Node) func() int64 {
-	var most int64
-	stop := row.Every(ctx, 100*time.Millisecond, func() {
-		if now, err := n.Resident(); err == nil {
-			most = max(most, now)
-		}
-	})
-	return func() int64 {
-		stop()
-		return most
-	}
 }

@@ -38,13 +38,7 @@ func queries(ctx context.Context, n *nodeprocess.Node) (*crowd, error) {
 	if err != nil || status != http.StatusAccepted {
 		return nil, fmt.Errorf("telemetry was not taken: %d %s %w", status, text, err)
 	}
-	if err := nodeprocess.Until(ctx, time.Minute, func(ctx context.Context) error {
-		a, err := n.Ask(ctx, nodeprocess.DrivingPath, token.AccessToken, "Car"+strconv.Itoa(cars-1))
-		if err == nil && a.Status != 1 {
-			err = fmt.Errorf("no answer yet: %s", a.Body)
-		}
-		return err
-	}); err != nil {
+	if err := n.AwaitAnswer(ctx, time.Minute, token.AccessToken, "Car"+strconv.Itoa(cars-1), time.Time{}); err != nil {
 		return nil, err
 	}
 	return &crowd{

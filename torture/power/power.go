@@ -44,9 +44,6 @@ var Row = row.Row{
 	Run:   run,
 }
 
-// readyLimit is how long a start may take. A busy machine makes all slow.
-const readyLimit = 2 * time.Minute
-
 // aimLimit is how long is waited for the moment that was aimed at.
 const aimLimit = 20 * time.Second
 
@@ -103,12 +100,8 @@ func run(ctx context.Context, a *row.Attempt) (err error) {
 		}
 		moment := moments[i%len(deck)]
 		t.cuts[moment]++
-		err := t.live(ctx, moment)
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if err != nil {
-			return err
+		if err := t.live(ctx, moment); err != nil || ctx.Err() != nil {
+			return errors.Join(ctx.Err(), err)
 		}
 		if err := t.powerBack(moment); err != nil {
 			return err
@@ -172,7 +165,6 @@ func (t *torture) cutStart(ctx context.Context) error {
 	alive, kill := context.WithCancel(ctx)
 	defer kill()
 	t.disk.CutAfter(1 + t.rnd.Uint64N(t.startOps*5/4))
-	defer context.AfterFunc(ctx, kill)()
 	go func() {
 		select {
 		case <-t.disk.Cut():
@@ -182,7 +174,7 @@ func (t *torture) cutStart(ctx context.Context) error {
 	}()
 	n, err := nodeprocess.Start(alive, t.options)
 	if err == nil {
-		err = n.AwaitReady(alive, readyLimit)
+		err = n.AwaitReady(alive, load.ReadyLimit)
 		t.disk.CutAfter(0)
 		n.Kill()
 	}
@@ -248,15 +240,8 @@ func (t *torture) cutUnderLoad(ctx context.Context, n *nodeprocess.Node, moment 
 // start starts the node and waits until it is ready.
 func (t *torture) start(ctx context.Context) (*nodeprocess.Node, error) {
 	before := t.disk.Operations()
-	n, err := nodeprocess.Start(ctx, t.options)
+	n, err := t.load.Start(ctx, t.options, "a power cut")
 	if err != nil {
-		return nil, errors.Join(t.load.Refused(err, "a power cut"), err)
-	}
-	if err := n.AwaitReady(ctx, readyLimit); err != nil {
-		if ctx.Err() == nil {
-			t.Wrong("it is not ready after a power cut: %v", err)
-		}
-		n.Kill()
 		return nil, err
 	}
 	t.startOps = t.disk.Operations() - before
