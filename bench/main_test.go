@@ -33,13 +33,3 @@ func TestRun(t *testing.T) {
 		}
 	}
 }
-
-func TestChoose(t *testing.T) {
-	all, err := choose(partNames())
-	if err != nil || len(all) != len(parts) {
-		t.Errorf("all parts: got %d, %v", len(all), err)
-	}
-	if _, err := choose("query,tea"); err == nil {
-		t.Error("a part that does not exist was accepted")
-	}
-}

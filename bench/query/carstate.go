@@ -79,16 +79,8 @@ type node struct{ *nodeprocess.Node }
 
 // startNode starts the binary on the server's core and waits until it is ready.
 func startNode(ctx context.Context, f *field, dir string, flags ...string) (node, error) {
-	p, err := nodeprocess.Start(ctx, nodeprocess.Options{Binary: f.binary, Dir: dir, Flags: flags, Wrap: []string{"taskset", "--cpu-list", strconv.Itoa(f.core)}, Begin: begin})
-	if err != nil {
-		return node{}, err
-	}
-	n := node{p}
-	if err := n.AwaitReady(ctx, time.Minute); err != nil {
-		n.stop()
-		return node{}, err
-	}
-	return n, nil
+	n, err := nodeprocess.StartReady(ctx, nodeprocess.Options{Binary: f.binary, Dir: dir, Flags: flags, Wrap: []string{"taskset", "--cpu-list", strconv.Itoa(f.core)}, Begin: begin}, time.Minute)
+	return node{n}, err
 }
 
 func (n node) stop() { _ = n.Stop() } // what it measured stands
@@ -116,23 +108,15 @@ func (n node) admit(ctx context.Context, ids []vehicle.ID) (token, key string, e
 // so that all are fresh.
 func (n node) report(ctx context.Context, key, token string, ids []vehicle.ID) error {
 	var b strings.Builder
-	now := time.Now().UnixMilli()
+	since := time.Now()
 	for _, id := range ids {
-		fmt.Fprintf(&b, `{"vid":"%s","time":%d,"signals":{"Vehicle.Speed":70,"Vehicle.OBD.EngineSpeed":2000}}`+"\n", id, now)
+		fmt.Fprintf(&b, `{"vid":"%s","time":%d,"signals":{"Vehicle.Speed":70,"Vehicle.OBD.EngineSpeed":2000}}`+"\n", id, since.UnixMilli())
 	}
 	status, said, err := n.Post(ctx, key, b.String())
 	if err != nil || status != http.StatusAccepted {
 		return errors.Join(err, fmt.Errorf("telemetry was not taken: %d %s", status, said))
 	}
-	for _, id := range []vehicle.ID{ids[0], ids[len(ids)-1]} {
-		url := fmt.Sprintf("%s%s?access_token=%s&vid=%s", n.URL(nodeprocess.Query), path, token, id)
-		if err := nodeprocess.Until(ctx, 30*time.Second, func(ctx context.Context) error {
-			return get(ctx, url, http.StatusOK, bodyBefore+string(id)+bodyAfter)
-		}); err != nil {
-			return err
-		}
-	}
-	return nil
+	return errors.Join(n.AwaitAnswer(ctx, 30*time.Second, token, string(ids[0]), since), n.AwaitAnswer(ctx, 30*time.Second, token, string(ids[len(ids)-1]), since))
 }
 
 // get wants an answer of that status and body.

@@ -55,7 +55,6 @@ func Self(args []string, stdout io.Writer) error {
 
 // goPeers are the peers written in Go.
 var goPeers = map[string]func(net.Listener, *known) error{
-	"sockets":  serveSockets,
 	"net/http": serveNetHTTP,
 	"fasthttp": serveFastHTTP,
 }
@@ -109,31 +108,6 @@ func readKnown(args []string) (*known, error) {
 		}
 	}
 	return k, nil
-}
-
-// serveSockets parses nothing: whatever comes gets the same answer. It is what Go
-// costs before there is any HTTP.
-func serveSockets(l net.Listener, _ *known) error {
-	body := bodyBefore + "NHeN4UqVsohGS55I7LBdh" + bodyAfter
-	answer := fmt.Appendf(nil, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
-	for {
-		c, err := l.Accept()
-		if err != nil {
-			return err
-		}
-		go func() {
-			defer c.Close()
-			buf := make([]byte, 4<<10)
-			for {
-				if _, err := c.Read(buf); err != nil {
-					return
-				}
-				if _, err := c.Write(answer); err != nil {
-					return
-				}
-			}
-		}()
-	}
 }
 
 func serveNetHTTP(l net.Listener, k *known) error {

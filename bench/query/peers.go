@@ -2,6 +2,7 @@ package query
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"os"
@@ -43,7 +44,6 @@ var starters = []struct {
 	name  string
 	start func(context.Context, *field, string) (*peer, error)
 }{
-	{"Go sockets, nothing parsed", goPeer("sockets")},
 	{"nginx return", nginxPeer("return")},
 	{"nginx + lua", nginxPeer("lua")},
 	{"fasthttp", goPeer("fasthttp")},
@@ -73,37 +73,12 @@ func (f *field) startSelf(ctx context.Context, name, targets string, args ...str
 	return &peer{name: name, addr: addr, targets: targets, running: r}, nil
 }
 
-// nginxConfig is nginx as one process: what its worker would do, without a master.
-var nginxConfig = template.Must(template.New("").Parse(`daemon off; master_process off; pid {{.Dir}}/pid; error_log stderr crit;
-load_module /usr/lib/nginx/modules/ndk_http_module.so;
-load_module /usr/lib/nginx/modules/ngx_http_lua_module.so;
-events { worker_connections 1024; }
-http {
-  access_log off; server_tokens off; keepalive_requests 1000000000; default_type application/json;
-  client_body_temp_path {{.Dir}}/a; proxy_temp_path {{.Dir}}/b; fastcgi_temp_path {{.Dir}}/c; uwsgi_temp_path {{.Dir}}/d; scgi_temp_path {{.Dir}}/e;
-  lua_shared_dict tokens 64m; lua_shared_dict vehicles 64m;
-  init_by_lua_block {
-    for _, name in ipairs({"tokens", "vehicles"}) do
-      for line in io.lines(name == "tokens" and "{{.Tokens}}" or "{{.Vehicles}}") do ngx.shared[name]:set(line, "1") end
-    end
-  }
-  server {
-    listen 127.0.0.1:{{.Port}};
-    location = {{.Path}} {
-      {{if eq .Kind "return"}}return 200 '{{.Before}}$arg_vid{{.After}}';
-      {{else}}content_by_lua_block {
-        if not ngx.shared.tokens:get(ngx.var.arg_access_token) then return ngx.exit(401) end
-        local vid = ngx.var.arg_vid
-        local state = ngx.shared.vehicles:get(vid)
-        if not state then return ngx.exit(404) end
-        local body = '{{.Before}}' .. vid .. '","status":1,"vehicle_runing_state":"' .. state .. '"}}'
-        ngx.header["Content-Length"] = #body
-        ngx.print(body)
-      }{{end}}
-    }
-  }
-}
-`))
+// nginxText is nginx as one process: what its worker would do, without a master.
+//
+//go:embed nginx.conf.tmpl
+var nginxText string
+
+var nginxConfig = template.Must(template.New("").Parse(nginxText))
 
 // nginxPeer is nginx with `return`, or with lua and shared dicts.
 func nginxPeer(kind string) func(context.Context, *field, string) (*peer, error) {

@@ -2,7 +2,6 @@ package query
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -88,28 +87,9 @@ func (p *process) cpu() (spent, error) {
 }
 
 // cpuOf is what a process has spent.
-func cpuOf(pid int) (spent, error) {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return spent{}, err
-	}
-	return parseCPU(stat)
-}
-
-// tick is the unit of times in /proc: USER_HZ, which is 100 wherever Linux runs Go.
-const tick = time.Second / 100
-
-// parseCPU reads utime and stime, fields 14 and 15 of /proc/PID/stat. The name of
-// the program, field 2, may hold blanks and brackets.
-func parseCPU(stat []byte) (spent, error) {
-	_, after, ok := bytes.Cut(stat[max(0, bytes.LastIndexByte(stat, ')')):], []byte(") "))
-	fields := bytes.Fields(after)
-	if !ok || len(fields) < 13 {
-		return spent{}, errors.New("/proc/PID/stat is not as expected")
-	}
-	user, err := strconv.ParseInt(string(fields[11]), 10, 64)
-	system, err2 := strconv.ParseInt(string(fields[12]), 10, 64)
-	return spent{time.Duration(user) * tick, time.Duration(system) * tick}, errors.Join(err, err2)
+func cpuOf(pid int) (s spent, err error) {
+	s.user, s.system, err = nodeprocess.TimesOf(pid)
+	return s, err
 }
 
 // freePort is a port that is free now. Another program may take it before the

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"carstate/bench/report"
+	"carstate/internal/nodeprocess"
 )
 
 const part = "restart"
@@ -197,26 +198,23 @@ func (m *measurement) atHand(ctx context.Context, n int) error {
 		if err := m.folded(ctx, p, cars, c.n, c.warm); err != nil {
 			return err
 		}
-		var before, after [2]float64
-		names := [2]string{"process_cpu_seconds_total", "carstate_states_read_total"}
-		for i, name := range names {
-			if before[i], err = p.metric(ctx, name); err != nil {
-				return err
-			}
+		before, err := p.Metrics(ctx)
+		if err != nil {
+			return err
 		}
 		began := time.Now()
 		if err := m.folded(ctx, p, cars, c.n, m.plan.reported); err != nil {
 			return err
 		}
 		took := time.Since(began)
-		for i, name := range names {
-			if after[i], err = p.metric(ctx, name); err != nil {
-				return err
-			}
+		after, err := p.Metrics(ctx)
+		if err != nil {
+			return err
 		}
-		m.add(n, c.name, []float64{(after[0] - before[0]) / float64(m.plan.reported) * 1e6}, "µs", 0,
+		each := func(name string) float64 { return (after[name] - before[name]) / float64(m.plan.reported) }
+		m.add(n, c.name, []float64{1e6 * each("process_cpu_seconds_total")}, "µs", 0,
 			fmt.Sprintf("one sample a car in turn, %.0f %% of the states read from the engine; %.0f samples/s until folded, generator on the same machine",
-				100*(after[1]-before[1])/float64(m.plan.reported), float64(m.plan.reported)/took.Seconds()))
+				100*each("carstate_states_read_total"), float64(m.plan.reported)/took.Seconds()))
 	}
 	return p.Stop()
 }
@@ -231,17 +229,15 @@ func (m *measurement) cars(ctx context.Context, p *process) (*Cars, error) {
 // folded has n cars report and waits until all their samples are folded.
 func (m *measurement) folded(ctx context.Context, p *process, c *Cars, n, samples int) error {
 	const name = "carstate_samples_folded_total"
-	before, err := p.metric(ctx, name)
+	before, err := p.Metrics(ctx)
 	if err != nil {
 		return err
 	}
 	if err := c.Drive(ctx, n, 0, samples); err != nil {
 		return err
 	}
-	return until(ctx, func() (bool, error) {
-		now, err := p.metric(ctx, name)
-		return now-before >= float64(samples), err
-	})
+	_, err = p.AwaitMetrics(ctx, startLimit, func(now nodeprocess.Metrics) bool { return now[name]-before[name] >= float64(samples) })
+	return err
 }
 
 // drained waits until a process has folded what an earlier one left: until it has
@@ -249,31 +245,13 @@ func (m *measurement) folded(ctx context.Context, p *process, c *Cars, n, sample
 func drained(ctx context.Context, p *process) error {
 	const looks = 2500 * time.Millisecond
 	last, since := -1.0, time.Now()
-	return until(ctx, func() (bool, error) {
-		folded, err := p.metric(ctx, "carstate_samples_folded_total")
-		if err != nil {
-			return false, err
-		}
-		if backlog, err := p.metric(ctx, "carstate_backlog_seconds"); err != nil || backlog > 0 || folded != last {
+	_, err := p.AwaitMetrics(ctx, startLimit, func(m nodeprocess.Metrics) bool {
+		if folded := m["carstate_samples_folded_total"]; m["carstate_backlog_seconds"] > 0 || folded != last {
 			last, since = folded, time.Now()
-			return false, err
 		}
-		return time.Since(since) > looks, nil
+		return time.Since(since) > looks
 	})
-}
-
-// until asks again and again until the answer is yes.
-func until(ctx context.Context, done func() (bool, error)) error {
-	for {
-		if ok, err := done(); ok || err != nil {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
+	return err
 }
 
 // add records a figure of several rounds, and what it may be at the most (0: anything).

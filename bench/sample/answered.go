@@ -76,13 +76,10 @@ func hearOfAll(ctx context.Context, n *node) error {
 			return err
 		}
 	}
-	return nodeprocess.Until(ctx, time.Minute, func(ctx context.Context) error {
-		after, err := n.Metrics(ctx)
-		if judged := since(before, after, "carstate_samples_folded_total"); err == nil && judged < answeredCars+probes {
-			err = fmt.Errorf("%.0f of %d samples were judged", judged, answeredCars+probes)
-		}
-		return err
+	_, err = n.AwaitMetrics(ctx, time.Minute, func(after nodeprocess.Metrics) bool {
+		return since(before, after, "carstate_samples_folded_total") >= answeredCars+probes
 	})
+	return err
 }
 
 // runAnswered sends samples of 10,000 cars at a fixed rate, ten cars a request,

@@ -115,15 +115,8 @@ func runFlood(ctx context.Context, n *node, bodies []*body, connections int, las
 	if err != nil {
 		return flood{}, err
 	}
-	var after nodeprocess.Metrics
-	err = nodeprocess.Until(ctx, 2*time.Minute, func(context.Context) error {
-		if after, err = n.Metrics(ctx); err != nil {
-			return err
-		}
-		if folded := since(before, after, "carstate_samples_folded_total"); folded < float64(sent) {
-			return fmt.Errorf("%.0f of %d samples were judged", folded, sent)
-		}
-		return nil
+	after, err := n.AwaitMetrics(ctx, 2*time.Minute, func(m nodeprocess.Metrics) bool {
+		return since(before, m, "carstate_samples_folded_total") >= float64(sent)
 	})
 	if err != nil {
 		return flood{}, err

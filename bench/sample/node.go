@@ -2,6 +2,7 @@ package sample
 
 import (
 	"context"
+	"errors"
 	"path/filepath"
 	"time"
 
@@ -23,29 +24,17 @@ const sourceName = "bench"
 // startNode starts a carstate with an empty data directory called name, and waits
 // until it is ready.
 func startNode(ctx context.Context, o report.Options, name string) (*node, error) {
-	p, err := nodeprocess.Start(ctx, nodeprocess.Options{Binary: o.Binary, Dir: filepath.Join(o.Dir, name)})
+	p, err := nodeprocess.StartReady(ctx, nodeprocess.Options{Binary: o.Binary, Dir: filepath.Join(o.Dir, name)}, time.Minute)
 	if err != nil {
 		return nil, err
 	}
-	n := &node{Node: p}
-	if err := n.prepare(ctx); err != nil {
-		n.Kill()
+	key, err1 := p.AddSource(ctx, sourceName)
+	token, err2 := p.IssueToken(ctx, "bench")
+	if err := errors.Join(err1, err2); err != nil {
+		p.Kill()
 		return nil, err
 	}
-	return n, nil
-}
-
-// prepare waits until the node is ready and gets a source and a token.
-func (n *node) prepare(ctx context.Context) (err error) {
-	if err := n.AwaitReady(ctx, time.Minute); err != nil {
-		return err
-	}
-	if n.key, err = n.AddSource(ctx, sourceName); err != nil {
-		return err
-	}
-	token, err := n.IssueToken(ctx, "bench")
-	n.token = token.AccessToken
-	return err
+	return &node{p, key, token.AccessToken}, nil
 }
 
 // since is how much a counter has grown.

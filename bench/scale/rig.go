@@ -2,6 +2,7 @@ package scale
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -111,17 +112,14 @@ func (b *bench) start(ctx context.Context, c stream.Config, roles map[string]str
 	}()
 	for name, these := range roles {
 		b.nodes++
-		n, err := nodeprocess.Start(ctx, nodeprocess.Options{
+		n, err := nodeprocess.StartReady(ctx, nodeprocess.Options{
 			Binary: b.Binary, Dir: filepath.Join(b.Dir, fmt.Sprint("node", b.nodes)),
 			Flags: []string{"--nats", c.URLs, "--replicas", fmt.Sprint(c.Replicas), "--partitions", fmt.Sprint(c.Partitions), "--roles", these},
-		})
+		}, startLimit)
 		if err != nil {
-			return nil, err
-		}
-		r.nodes[name] = n
-		if err := n.AwaitReady(ctx, startLimit); err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
+		r.nodes[name] = n
 	}
 	return r, nil
 }
@@ -129,26 +127,16 @@ func (b *bench) start(ctx context.Context, c stream.Config, roles map[string]str
 // source adds the source that the cars report through.
 func (r *rig) source(ctx context.Context) (err error) {
 	r.cars.Key, err = r.cars.Node.AddSource(ctx, "gateway")
-	if err == nil {
-		r.judged0, err = r.judged(ctx)
-	}
-	return err
-}
-
-func (r *rig) judged(ctx context.Context) (float64, error) {
-	m, err := r.derive.Metrics(ctx)
-	return m["carstate_samples_folded_total"], err
+	m, failed := r.derive.Metrics(ctx)
+	r.judged0 = m["carstate_samples_folded_total"]
+	return errors.Join(err, failed)
 }
 
 // drained waits until all that was sent is judged.
 func (r *rig) drained(ctx context.Context) error {
-	return nodeprocess.Until(ctx, startLimit, func(ctx context.Context) error {
-		n, err := r.judged(ctx)
-		if want := r.judged0 + float64(r.cars.Sent.Load()); err == nil && n < want {
-			err = fmt.Errorf("%.0f of %.0f samples were judged", n, want)
-		}
-		return err
-	})
+	want := r.judged0 + float64(r.cars.Sent.Load())
+	_, err := r.derive.AwaitMetrics(ctx, startLimit, func(m nodeprocess.Metrics) bool { return m["carstate_samples_folded_total"] >= want })
+	return err
 }
 
 func (r *rig) kill() {
@@ -158,29 +146,24 @@ func (r *rig) kill() {
 	}
 }
 
-// spent is what was used between two moments.
-type spent struct {
-	took    time.Duration
-	nodes   map[string]time.Duration // CPU of each node
-	servers [copies]work
-	self    time.Duration // CPU of this process
-	machine processors
-	states  float64 // stored
-	folds   float64 // that stored them
-	commits float64 // group commits of samples
-	read    float64 // states that derive had to read
+// counters are what was used until now, or between two moments, by name: CPU in
+// seconds, memory and traffic in bytes.
+type counters map[string]float64
+
+// since is what was used after an earlier moment.
+func (c counters) since(before counters) counters {
+	d := make(counters)
+	for name, v := range c {
+		d[name] = v - before[name]
+	}
+	return d
 }
 
 // all is the CPU of the nodes and servers together.
-func (s *spent) all() (d time.Duration) {
-	for _, n := range s.nodes {
-		d += n
-	}
-	return d + all(s.servers).cpu
-}
+func (c counters) all() float64 { return c["CPU of nodes"] + c["CPU of servers"] }
 
 // during measures what is used while f runs.
-func (r *rig) during(ctx context.Context, f func() error) (*spent, error) {
+func (r *rig) during(ctx context.Context, f func() error) (counters, error) {
 	before, err := r.reading(ctx)
 	if err != nil {
 		return nil, err
@@ -189,85 +172,66 @@ func (r *rig) during(ctx context.Context, f func() error) (*spent, error) {
 	if err := f(); err != nil {
 		return nil, err
 	}
-	took := time.Since(began)
+	took := time.Since(began).Seconds()
 	after, err := r.reading(ctx)
-	if err != nil {
-		return nil, err
-	}
-	s := &spent{
-		took: took, nodes: make(map[string]time.Duration), self: after.self - before.self,
-		machine: processors{busy: after.machine.busy - before.machine.busy, all: after.machine.all - before.machine.all},
-		states:  after.states - before.states, folds: after.folds - before.folds, commits: after.commits - before.commits, read: after.read - before.read,
-	}
-	for name := range after.nodes {
-		s.nodes[name] = after.nodes[name] - before.nodes[name]
-	}
-	for i := range s.servers {
-		s.servers[i] = after.servers[i].minus(before.servers[i])
-	}
-	return s, nil
+	spent := after.since(before)
+	spent["took"] = took
+	return spent, err
 }
 
 // reading is all that was used so far.
-func (r *rig) reading(ctx context.Context) (s spent, err error) {
-	s.nodes = make(map[string]time.Duration)
-	for name, n := range r.nodes {
-		if s.nodes[name], err = n.CPU(); err != nil {
-			return s, err
-		}
-	}
-	if s.servers, err = r.b.servers.work(ctx); err != nil {
-		return s, err
-	}
-	s.self = selfCPU()
-	if s.machine, err = machineCPU(); err != nil {
-		return s, err
-	}
-	m, err := r.derive.Metrics(ctx)
+func (r *rig) reading(ctx context.Context) (counters, error) {
+	c, err := r.b.servers.work(ctx)
 	if err != nil {
-		return s, err
+		return nil, err
 	}
-	s.states, s.folds, s.read = m["carstate_states_stored_total"], m["carstate_fold_commit_duration_seconds_count"], m["carstate_states_read_total"]
-	if m, err = r.cars.Node.Metrics(ctx); err != nil {
-		return s, err
+	for name, n := range r.nodes {
+		cpu, err := n.CPU()
+		if err != nil {
+			return nil, err
+		}
+		c["CPU of "+name] = cpu.Seconds()
+		c["CPU of nodes"] += cpu.Seconds()
 	}
-	s.commits = m["carstate_commit_samples_count"]
-	return s, nil
+	c["CPU of this process"] = selfCPU().Seconds()
+	derive, err1 := r.derive.Metrics(ctx)
+	ingest, err2 := r.cars.Node.Metrics(ctx)
+	c["states"], c["folds"], c["read"] = derive["carstate_states_stored_total"], derive["carstate_fold_commit_duration_seconds_count"], derive["carstate_states_read_total"]
+	c["commits"] = ingest["carstate_commit_samples_count"]
+	return c, errors.Join(err1, err2, machineCPU(c))
 }
-
-// processors is the time of all processors of this machine.
-type processors struct{ busy, all float64 } // in the kernel's ticks
 
 // inUse is the part of the processors that was in use, by whomever, in percent, and
 // that which was in use by others than the measured and this process.
-func (s *spent) inUse() (percent, others float64) {
-	percent = 100 * s.machine.busy / s.machine.all
-	ours := (s.all() + s.self).Seconds() / s.took.Seconds() / float64(runtime.NumCPU())
+func (c counters) inUse() (percent, others float64) {
+	percent = 100 * c["busy ticks"] / c["ticks"]
+	ours := (c.all() + c["CPU of this process"]) / c["took"] / float64(runtime.NumCPU())
 	return percent, percent - 100*ours
 }
 
-// machineCPU is what the processors of this machine have done since its start.
-func machineCPU() (p processors, err error) {
+// machineCPU counts what the processors of this machine have done since its start, in
+// the kernel's ticks.
+func machineCPU(c counters) error {
 	text, err := os.ReadFile("/proc/stat")
 	if err != nil {
-		return p, err
+		return err
 	}
 	line, _, _ := strings.Cut(string(text), "\n")
 	fields := strings.Fields(line)
 	if len(fields) < 9 || fields[0] != "cpu" {
-		return p, fmt.Errorf("/proc/stat begins with %q", line)
+		return fmt.Errorf("/proc/stat begins with %q", line)
 	}
 	for i, field := range fields[1:9] { // what guests use is in the first two
 		ticks, err := strconv.ParseFloat(field, 64)
 		if err != nil {
-			return p, fmt.Errorf("/proc/stat: %w", err)
+			return fmt.Errorf("/proc/stat: %w", err)
 		}
-		p.all += ticks
+		c["ticks"] += ticks
 		if i != 3 && i != 4 { // idle, and idle while something waits for a disk
-			p.busy += ticks
+			c["busy ticks"] += ticks
 		}
 	}
-	return p, nil
+	return nil
 }
 
 // selfCPU is the user and system time of this process.

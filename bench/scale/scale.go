@@ -158,5 +158,5 @@ func (b *bench) add(f report.Figure) {
 	b.results.Add(f)
 }
 
-// micros is a time for one of n, in µs.
-func micros(d time.Duration, n float64) float64 { return float64(d) / float64(time.Microsecond) / n }
+// micros is the part of some seconds for one of n, in µs.
+func micros(seconds, n float64) float64 { return 1e6 * seconds / n }

@@ -1,12 +1,6 @@
 package scale
 
-import (
-	"slices"
-	"testing"
-	"time"
-
-	"carstate/bench/report"
-)
+import "testing"
 
 func TestSlope(t *testing.T) {
 	for _, c := range []struct {
@@ -19,25 +13,5 @@ func TestSlope(t *testing.T) {
 		if got := slope(c.values); got != c.want {
 			t.Errorf("of %v: %v, not %v", c.values, got, c.want)
 		}
-	}
-}
-
-func TestLags(t *testing.T) {
-	l := newLags()
-	for i := range 100 {
-		at := l.from.Add(time.Duration(i) * time.Second)
-		l.ms, l.after = append(l.ms, float64(i)), append(l.after, at.Sub(l.from))
-	}
-	if got := report.Quantile(l.ms, 0.99); got != 98 {
-		t.Errorf("p99 is %v", got)
-	}
-	if got := l.between(10*time.Second, 20*time.Second); len(got) != 10 || got[0] != 10 {
-		t.Errorf("of the second ten seconds: %v", got)
-	}
-	if got := l.medians(3500 * time.Millisecond); !slices.Equal(got, []float64{0, 1, 2}) {
-		t.Errorf("the medians of three seconds: %v", got)
-	}
-	if got := report.Quantile(nil, 0.5); got != 0 {
-		t.Errorf("of nothing: %v", got)
 	}
 }

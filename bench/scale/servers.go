@@ -3,6 +3,7 @@ package scale
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -11,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"carstate/internal/nodeprocess"
 	"carstate/internal/stream/streamtest"
@@ -56,76 +56,55 @@ cluster { name: bench, listen: %q, routes: [ "nats-route://%s" ] }
 	return streamtest.Setup{Args: []string{"--config", file}}
 }
 
-// work is what a server has done so far.
-type work struct {
-	cpu                             time.Duration
-	resident                        int64 // bytes, now
-	written                         int64 // bytes that went to the disk
-	clientsIn, clientsOut, routesIn int64 // bytes over the network
-}
-
-func (w work) minus(o work) work {
-	return work{w.cpu - o.cpu, w.resident, w.written - o.written, w.clientsIn - o.clientsIn, w.clientsOut - o.clientsOut, w.routesIn - o.routesIn}
-}
-
-// all adds up what the servers did.
-func all(each [copies]work) (w work) {
-	for _, o := range each {
-		w.cpu += o.cpu
-		w.resident += o.resident
-		w.written += o.written
-		w.clientsIn += o.clientsIn
-		w.clientsOut += o.clientsOut
-		w.routesIn += o.routesIn
-	}
-	return w
-}
-
-// work asks every server what it has done.
-func (s *servers) work(ctx context.Context) (each [copies]work, err error) {
-	for i := range each {
-		if each[i], err = s.workOf(ctx, i); err != nil {
-			return each, fmt.Errorf("%s: %w", s.Nodes[i].Name, err)
+// work is what the servers have done so far, together and each by itself, and the
+// memory that they have now.
+func (s *servers) work(ctx context.Context) (counters, error) {
+	c := make(counters)
+	for i := range copies {
+		one, err := s.workOf(ctx, i)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", s.Nodes[i].Name, err)
+		}
+		for name, v := range one {
+			c[name+" of servers"] += v
+			c[fmt.Sprint(name, " of server ", i)] = v
 		}
 	}
-	return each, nil
+	return c, nil
 }
 
-func (s *servers) workOf(ctx context.Context, i int) (w work, err error) {
+// workOf is what one of them has done.
+func (s *servers) workOf(ctx context.Context, i int) (counters, error) {
 	text, err := os.ReadFile(s.pidFiles[i])
 	if err != nil {
-		return w, err
+		return nil, err
 	}
 	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
 	if err != nil {
-		return w, err
+		return nil, err
 	}
-	if w.cpu, err = nodeprocess.CPUOf(pid); err != nil {
-		return w, err
-	}
-	if w.resident, err = nodeprocess.ResidentOf(pid); err != nil {
-		return w, err
-	}
-	if w.written, err = writtenBy(pid); err != nil {
-		return w, err
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.monitors[i]+"/varz", nil)
-	if err != nil {
-		return w, err
+	cpu, err1 := nodeprocess.CPUOf(pid)
+	resident, err2 := nodeprocess.ResidentOf(pid)
+	written, err3 := writtenBy(pid)
+	req, err4 := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.monitors[i]+"/varz", nil)
+	if err := errors.Join(err1, err2, err3, err4); err != nil {
+		return nil, err
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return w, err
+		return nil, err
 	}
 	defer resp.Body.Close()
 	var v struct {
-		In         int64 `json:"in_bytes"`
-		ClientsIn  int64 `json:"in_client_bytes"`
-		ClientsOut int64 `json:"out_client_bytes"`
+		In         float64 `json:"in_bytes"`
+		ClientsIn  float64 `json:"in_client_bytes"`
+		ClientsOut float64 `json:"out_client_bytes"`
 	}
 	err = json.NewDecoder(resp.Body).Decode(&v)
-	w.clientsIn, w.clientsOut, w.routesIn = v.ClientsIn, v.ClientsOut, v.In-v.ClientsIn
-	return w, err
+	return counters{
+		"CPU": cpu.Seconds(), "memory": float64(resident), "bytes written": float64(written), // to the disk
+		"bytes from clients": v.ClientsIn, "bytes to clients": v.ClientsOut, "bytes from servers": v.In - v.ClientsIn,
+	}, err
 }
 
 // writtenBy is how many bytes a process has had written to the disk.

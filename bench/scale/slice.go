@@ -70,21 +70,17 @@ func (b *bench) sliced(ctx context.Context, r *rig, f *follower, cars int, rate 
 	if err != nil {
 		return err
 	}
-	var nodes time.Duration
-	for _, d := range rest.nodes {
-		nodes += d
-	}
-	b.figure("slice, at rest", "CPU of the nodes, nothing sent", 100*nodes.Seconds()/rest.took.Seconds(), "% of a core", "three nodes, one partition")
-	b.figure("slice, at rest", "CPU of the servers, nothing sent", 100*all(rest.servers).cpu.Seconds()/rest.took.Seconds(), "% of a core", "all three")
+	b.figure("slice, at rest", "CPU of the nodes, nothing sent", 100*rest["CPU of nodes"]/rest["took"], "% of a core", "three nodes, one partition")
+	b.figure("slice, at rest", "CPU of the servers, nothing sent", 100*rest["CPU of servers"]/rest["took"], "% of a core", "all three")
 
 	reports := int(rate * b.plan.first.Seconds())
 	first, _, err := b.load(ctx, r, f, cars, rate, reports)
 	if err != nil {
 		return err
 	}
-	b.figure("slice, first reports", "states read a sample", first.read/float64(reports), "", "no state was at hand: each was read from the servers")
-	b.figure("slice, first reports", "CPU of derive a sample", micros(first.nodes["derive"], float64(reports)), "µs", "")
-	b.figure("slice, first reports", "CPU of the three servers a sample", micros(all(first.servers).cpu, float64(reports)), "µs", "")
+	b.figure("slice, first reports", "states read a sample", first["read"]/float64(reports), "", "no state was at hand: each was read from the servers")
+	b.figure("slice, first reports", "CPU of derive a sample", micros(first["CPU of derive"], float64(reports)), "µs", "")
+	b.figure("slice, first reports", "CPU of the three servers a sample", micros(first["CPU of servers"], float64(reports)), "µs", "")
 
 	if err := b.steady(ctx, r, f, cars, rate); err != nil {
 		return err
@@ -104,10 +100,10 @@ func (b *bench) sliced(ctx context.Context, r *rig, f *follower, cars int, rate 
 		}
 		b.figure(less.subject, "samples a second", rate, "1/s", "")
 		b.figure(less.subject, "CPU of all a sample", micros(s.all(), float64(n)), "µs", "three nodes and three servers")
-		idle := time.Duration(float64(nodes+all(rest.servers).cpu) * s.took.Seconds() / rest.took.Seconds())
-		b.figure(less.subject, "CPU of all a fold, beyond that at rest", max(0, micros(s.all()-idle, s.folds)), "µs", "its group commits, feeds and followers included")
-		b.figure(less.subject, "samples a group commit", float64(n)/s.commits, "", "")
-		b.figure(less.subject, "states a fold", s.states/s.folds, "", "")
+		idle := rest.all() * s["took"] / rest["took"]
+		b.figure(less.subject, "CPU of all a fold, beyond that at rest", max(0, micros(s.all()-idle, s["folds"])), "µs", "its group commits, feeds and followers included")
+		b.figure(less.subject, "samples a group commit", float64(n)/s["commits"], "", "")
+		b.figure(less.subject, "states a fold", s["states"]/s["folds"], "", "")
 		b.figure(less.subject, "lag, p50", report.Quantile(l.ms, 0.5), "ms", "")
 		b.figure(less.subject, "lag, p99", report.Quantile(l.ms, 0.99), "ms", "")
 	}
@@ -119,7 +115,7 @@ func (b *bench) sliced(ctx context.Context, r *rig, f *follower, cars int, rate 
 
 // load drives the cars at a rate and waits until all is judged. Each sample makes a
 // state, because a car's next comes long after.
-func (b *bench) load(ctx context.Context, r *rig, f *follower, cars int, rate float64, samples int) (*spent, *lags, error) {
+func (b *bench) load(ctx context.Context, r *rig, f *follower, cars int, rate float64, samples int) (counters, *lags, error) {
 	l := newLags()
 	f.measure(l)
 	defer f.measure(nil)
@@ -149,10 +145,9 @@ func (b *bench) steady(ctx context.Context, r *rig, f *follower, cars int, rate 
 	b.aimed(subject, "lag, growth", slope(l.medians(b.plan.steady)), "ms/s", 1, fmt.Sprintf("of the medians of %.0f seconds, Theil and Sen's; who judges a thousandth less than comes falls behind by 1 ms/s", b.plan.steady.Seconds()))
 	b.aimed(subject, "backlog when the last sample was acknowledged", l.left/rate, "s", 0.5, fmt.Sprintf("%.0f of %d samples, in the time in which so many come", max(0, l.left), n))
 	b.costs(subject, s, samples)
-	w := all(s.servers)
-	b.figure(subject, "from clients to servers a sample", float64(w.clientsIn)/samples, "B", "as NATS counts: without TCP's and IP's own")
-	b.figure(subject, "between servers a sample", float64(w.routesIn)/samples, "B", "as NATS counts: without TCP's and IP's own")
-	b.figure(subject, "from servers to clients a sample", float64(w.clientsOut)/samples, "B", "to derive and to four feeds, as NATS counts")
+	b.figure(subject, "from clients to servers a sample", s["bytes from clients of servers"]/samples, "B", "as NATS counts: without TCP's and IP's own")
+	b.figure(subject, "between servers a sample", s["bytes from servers of servers"]/samples, "B", "as NATS counts: without TCP's and IP's own")
+	b.figure(subject, "from servers to clients a sample", s["bytes to clients of servers"]/samples, "B", "to derive and to four feeds, as NATS counts")
 	info, err := b.stream(ctx, stream.Telemetry)
 	if err != nil {
 		return err
@@ -179,20 +174,20 @@ func (b *bench) steady(ctx context.Context, r *rig, f *follower, cars int, rate 
 
 // costs adds what a sample cost every process and how full the machine was: where hardly
 // a processor is idle, a lag grows by whatever else there is.
-func (b *bench) costs(subject string, s *spent, samples float64) {
-	b.figure(subject, "CPU of ingest a sample", micros(s.nodes["ingest"], samples), "µs", fmt.Sprintf("HTTP, %d cars a request; the feed of its console included", perBody))
-	b.figure(subject, "CPU of derive a sample", micros(s.nodes["derive"], samples), "µs", "every state at hand; the feed of its console included")
-	b.figure(subject, "CPU of the query node a state", micros(s.nodes["query"], s.states), "µs", "its feed alone, no queries; the console's part included")
-	b.figure(subject, "CPU of the three servers a sample", micros(all(s.servers).cpu, samples), "µs", "stored three times, and sent to derive and to four feeds")
-	b.figure(subject, "CPU of the leader of STATES a sample", micros(s.servers[b.servers.index(b.servers.Leader(stream.States))].cpu, samples), "µs", "with whatever else that server leads")
+func (b *bench) costs(subject string, s counters, samples float64) {
+	b.figure(subject, "CPU of ingest a sample", micros(s["CPU of ingest"], samples), "µs", fmt.Sprintf("HTTP, %d cars a request; the feed of its console included", perBody))
+	b.figure(subject, "CPU of derive a sample", micros(s["CPU of derive"], samples), "µs", "every state at hand; the feed of its console included")
+	b.figure(subject, "CPU of the query node a state", micros(s["CPU of query"], s["states"]), "µs", "its feed alone, no queries; the console's part included")
+	b.figure(subject, "CPU of the three servers a sample", micros(s["CPU of servers"], samples), "µs", "stored three times, and sent to derive and to four feeds")
+	b.figure(subject, "CPU of the leader of STATES a sample", micros(s[fmt.Sprint("CPU of server ", b.servers.index(b.servers.Leader(stream.States)))], samples), "µs", "with whatever else that server leads")
 	b.figure(subject, "CPU of all a sample", micros(s.all(), samples), "µs", "three nodes and three servers")
 	percent, others := s.inUse()
 	b.figure(subject, "processors in use", percent, "%", fmt.Sprintf("of the machine's %d, cars, follower and everybody else included", runtime.NumCPU()))
 	b.figure(subject, "processors in use by others", others, "%", "of them: neither nodes nor servers nor cars; the kernel's own and other programs")
-	b.figure(subject, "states stored a sample", s.states/samples, "", "")
-	b.figure(subject, "samples a group commit", samples/s.commits, "", "")
-	b.figure(subject, "states a fold", s.states/s.folds, "", "")
-	b.figure(subject, "written by the three servers a sample", float64(all(s.servers).written)/samples, "B", "by the kernel's count, metadata of the file system not included")
+	b.figure(subject, "states stored a sample", s["states"]/samples, "", "")
+	b.figure(subject, "samples a group commit", samples/s["commits"], "", "")
+	b.figure(subject, "states a fold", s["states"]/s["folds"], "", "")
+	b.figure(subject, "written by the three servers a sample", s["bytes written of servers"]/samples, "B", "by the kernel's count, metadata of the file system not included")
 }
 
 // spread measures the slice's cars at the slice's rate over as many partitions as a
@@ -252,7 +247,7 @@ func (b *bench) moreFeeds(ctx context.Context, r *rig, f *follower, cars int, ra
 		return err
 	}
 	b.figure("slice, more feeds", "feeds added", float64(b.plan.feeds), "", "")
-	b.figure("slice, more feeds", "CPU of the servers a record sent", micros(all(with.servers).cpu-all(without.servers).cpu, float64(b.plan.feeds)*with.states), "µs", "of new states, beyond what the same load cost without these feeds")
+	b.figure("slice, more feeds", "CPU of the servers a record sent", micros(with["CPU of servers"]-without["CPU of servers"], float64(b.plan.feeds)*with["states"]), "µs", "of new states, beyond what the same load cost without these feeds")
 	return nil
 }
 
@@ -278,15 +273,16 @@ func (b *bench) deeds(ctx context.Context, r *rig) error {
 	if err != nil {
 		return err
 	}
-	bytes := func() (s [3]float64, err error) {
-		for i, name := range []string{stream.Sources, stream.Tokens, stream.Audit} {
+	bytes := func() (counters, error) {
+		c := make(counters)
+		for _, name := range []string{stream.Sources, stream.Tokens, stream.Audit} {
 			info, err := b.stream(ctx, name)
 			if err != nil {
-				return s, err
+				return nil, err
 			}
-			s[i] = float64(info.State.Bytes)
+			c[name] = float64(info.State.Bytes)
 		}
-		return s, nil
+		return c, nil
 	}
 	before, err := bytes()
 	if err != nil {
@@ -305,9 +301,10 @@ func (b *bench) deeds(ctx context.Context, r *rig) error {
 	if err != nil {
 		return err
 	}
-	b.figure("records", "bytes a source", (after[0]-before[0])/float64(n), "B", "that speaks for one car")
-	b.figure("records", "bytes a token", (after[1]-before[1])/float64(n), "B", "for all cars")
-	b.figure("records", "bytes of audit a deed", (after[2]-before[2])/float64(2*n), "B", "nothing of it is ever removed")
+	grown := after.since(before)
+	b.figure("records", "bytes a source", grown[stream.Sources]/float64(n), "B", "that speaks for one car")
+	b.figure("records", "bytes a token", grown[stream.Tokens]/float64(n), "B", "for all cars")
+	b.figure("records", "bytes of audit a deed", grown[stream.Audit]/float64(2*n), "B", "nothing of it is ever removed")
 	return nil
 }
 

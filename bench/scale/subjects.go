@@ -3,6 +3,7 @@ package scale
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"time"
 
@@ -23,7 +24,7 @@ func (b *bench) subjects(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	empty := all(fresh).resident / copies
+	empty := fresh["memory of servers"] / copies
 	c := b.streams(1, 1)
 	c.DataDir = filepath.Join(b.Dir, "follower")
 	began := time.Now()
@@ -54,8 +55,8 @@ func (b *bench) subjects(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.figure("subjects", "CPU until ready after kill -9", started.cpu.Seconds(), "s", "of the server, until the stream answers again")
-	b.figure("subjects", "memory of a server a vehicle, started", float64(started.resident-empty)/float64(n), "B", "resident, beyond that of a server without streams; what the recovery has left to the garbage collector included")
+	b.figure("subjects", "CPU until ready after kill -9", started["CPU"], "s", "of the server, until the stream answers again")
+	b.figure("subjects", "memory of a server a vehicle, started", (started["memory"]-empty)/float64(n), "B", "resident, beyond that of a server without streams; what the recovery has left to the garbage collector included")
 	return b.feed(ctx, c, at, n)
 }
 
@@ -89,33 +90,24 @@ func (b *bench) feed(ctx context.Context, c stream.Config, at, n int) error {
 	}
 	b.figure("subjects", "until a feed's first record", f.first.Sub(began).Seconds(), "s", "the server looks up the last record of each vehicle first")
 	b.figure("subjects", "records a feed brings a second", got/took.Seconds(), "1/s", "one feed, its server on the same processors")
-	b.figure("subjects", "CPU of a node a record of its feed", micros(used, got), "µs", "received, checked, unpacked, put into the fleet table")
-	b.figure("subjects", "CPU of the server a record of a feed from the start", micros(all(after).cpu-all(before).cpu, got), "µs", "")
-	b.figure("subjects", "bytes a record on a feed", float64(all(after).clientsOut-all(before).clientsOut)/got, "B", "as NATS counts: without TCP's and IP's own")
-	b.figure("subjects", "memory of a server a vehicle, all read", float64(after[at].resident)/float64(n), "B", "resident, right after a feed has read all; the blocks go ten seconds later")
+	b.figure("subjects", "CPU of a node a record of its feed", micros(used.Seconds(), got), "µs", "received, checked, unpacked, put into the fleet table")
+	b.figure("subjects", "CPU of the server a record of a feed from the start", micros(after["CPU of servers"]-before["CPU of servers"], got), "µs", "")
+	b.figure("subjects", "bytes a record on a feed", (after["bytes to clients of servers"]-before["bytes to clients of servers"])/got, "B", "as NATS counts: without TCP's and IP's own")
+	b.figure("subjects", "memory of a server a vehicle, all read", after[fmt.Sprint("memory of server ", at)]/float64(n), "B", "resident, right after a feed has read all; the blocks go ten seconds later")
 	return nil
-}
-
-// connect connects to the servers.
-func (b *bench) connect() (*nats.Conn, jetstream.JetStream, error) {
-	nc, err := nats.Connect(b.servers.URLs())
-	if err != nil {
-		return nil, nil, err
-	}
-	js, err := jetstream.New(nc)
-	if err != nil {
-		nc.Close()
-	}
-	return nc, js, err
 }
 
 // stream asks for what a stream holds.
 func (b *bench) stream(ctx context.Context, name string) (*jetstream.StreamInfo, error) {
-	nc, js, err := b.connect()
+	nc, err := nats.Connect(b.servers.URLs())
 	if err != nil {
 		return nil, err
 	}
 	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return nil, err
+	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	s, err := js.Stream(ctx, name)

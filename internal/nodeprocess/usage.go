@@ -44,19 +44,25 @@ func (n *Node) Descriptors() (int, error) {
 
 // CPUOf is the user and system time that any process has used.
 func CPUOf(pid int) (time.Duration, error) {
+	user, system, err := TimesOf(pid)
+	return user + system, err
+}
+
+// TimesOf is the user time and the system time that any process has used.
+func TimesOf(pid int) (user, system time.Duration, err error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	// The name, in brackets, may hold anything.
 	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
 	if len(fields) < 13 {
-		return 0, errors.New("/proc/PID/stat is not what it should be")
+		return 0, 0, errors.New("/proc/PID/stat is not what it should be")
 	}
-	user, err1 := strconv.ParseInt(fields[11], 10, 64)
-	system, err2 := strconv.ParseInt(fields[12], 10, 64)
-	const ticks = 100 // a second, on every Linux that Go runs on
-	return time.Duration(user+system) * time.Second / ticks, errors.Join(err1, err2)
+	u, err1 := strconv.ParseInt(fields[11], 10, 64)
+	s, err2 := strconv.ParseInt(fields[12], 10, 64)
+	const tick = time.Second / 100 // on every Linux that Go runs on
+	return time.Duration(u) * tick, time.Duration(s) * tick, errors.Join(err1, err2)
 }
 
 // Metrics are a node's metrics at one time, by name and labels as they are
