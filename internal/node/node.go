@@ -66,7 +66,6 @@ const (
 // Start brings a node up. When it returns, the listeners serve; the tables may still be
 // filling, see [Node.Ready].
 func Start(ctx context.Context, c Config) (_ *Node, err error) {
-	c.fitToFiles()
 	n := &Node{
 		config: c, registry: prometheus.NewRegistry(), fleet: fleet.New(), roads: new(road.Map),
 		member: rand.Text(), failed: make(chan error, 8),
@@ -119,6 +118,7 @@ func Start(ctx context.Context, c Config) (_ *Node, err error) {
 	n.health = newHealth(n.engine.Fed, n.engine.Writable, c.MaxFeedAge, c.has(Ingest))
 	n.registerMetrics()
 	n.startBackground()
+	n.config.fitToFiles() // not before: if a start fails, its reason is the only line
 	n.addServers(n.cert.config(), access.HashOf(key))
 	for _, srv := range n.servers {
 		n.background(func() error {
