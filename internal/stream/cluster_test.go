@@ -2,6 +2,7 @@ package stream_test
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"log/slog"
 	"net"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 
@@ -61,6 +63,7 @@ func TestUnfitCluster(t *testing.T) {
 
 // Whatever right the account lacks is found out at the start and named.
 func TestMissingRights(t *testing.T) {
+	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
 	for _, denied := range []string{
 		"telemetry.*", "state.>", "cursor.*", "member.*", "heartbeat.tokens", "token.*", "tokenset.>", "source.*", "tombstone.*", "audit.event", "road.*", "carstate.roads.*",
@@ -104,6 +107,11 @@ func TestOldServer(t *testing.T) {
 			t.Parallel()
 			addr := pretend(t, version)
 			ctx := testkit.Context(t)
+			if !old { // nothing but the end of ctx refuses it, for it answers nothing
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeout(ctx, 5*time.Second)
+				defer cancel()
+			}
 			var log testkit.Buffer
 			e, err := stream.Open(ctx, stream.Config{URLs: "nats://" + addr, Log: slog.New(slog.NewTextHandler(&log, nil))})
 			if err == nil {
