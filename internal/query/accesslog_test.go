@@ -106,7 +106,7 @@ func TestNothingReachesTheAccessLog(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.AccessLog, f.HeadTimeout = log, 100*time.Millisecond
+	f.AccessLog, f.HeadTimeout, f.IdleTimeout = log, 100*time.Millisecond, 100*time.Millisecond
 	r := start(t, f.Config)
 	for _, request := range hostile(tok) {
 		c := r.dial(t)

@@ -54,7 +54,7 @@ func sufferHostility(t *testing.T, tok string) {
 	})
 	reg := prometheus.NewRegistry()
 	f.Registry = reg
-	f.HeadTimeout = 100 * time.Millisecond
+	f.HeadTimeout, f.IdleTimeout = 100*time.Millisecond, 100*time.Millisecond // none is waited for
 	f.Log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug - 4}))
 	r := start(t, f.Config)
 	for i, request := range hostile(tok) {
