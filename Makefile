@@ -43,12 +43,22 @@ evaluate: build ## run the rules over the recorded drives and, without ARGS, the
 	$(BINARY) evaluate $(ARGS) "$$@"
 	@test -n "$(ARGS)" || ./scripts/evaluate-fleets.sh $(BINARY) "$${CARSTATE_DATA:-../shared/data}/road"
 
+# What make check runs: everything but what testkit.Slow leaves out.
+CHECKED := $(filter-out ./bench ./torture,$(MODULES))
+
+.PHONY: check
+check: ## run the tests that need nothing but Go and take no second each
+	@set -e; for m in $(CHECKED); do \
+		cd $(CURDIR)/$$m; \
+		go test -short -timeout 2m $(TESTFLAGS) ./...; \
+	done
+
 .PHONY: test
 test: setup ## install what the tests need, then run all tests with the race detector
 	@set -e; for m in $(MODULES); do \
 		echo "go test -race ./... in $$m"; \
 		cd $(CURDIR)/$$m; \
-		CGO_ENABLED=1 $(GOTESTSUM) -- -race -timeout 30m $(TESTFLAGS) ./...; \
+		CGO_ENABLED=1 $(GOTESTSUM) -- -race -timeout 12m $(TESTFLAGS) ./...; \
 	done
 
 .PHONY: setup

@@ -31,6 +31,7 @@ import (
 // TestNATSConfig starts three servers with the configuration that we ship, each
 // on a port of its own, and a node on them: what it acknowledges is answered.
 func TestNATSConfig(t *testing.T) {
+	startsPrograms(t)
 	const password = "inTheTestOnly"
 	t.Setenv("NATS_PASSWORD", password)
 	t.Setenv("NATS_NAME", "nats-1")
@@ -58,7 +59,7 @@ func TestNATSConfig(t *testing.T) {
 	flags := []string{"--nats", strings.Join(urls, ","), "--partitions", "4", "--max-age", "24h"}
 	var p *process
 	// As its supervisor does: until the servers have chosen a leader, it ends.
-	if err := until(2*time.Minute, func() (err error) {
+	if err := until(testkit.Patience, func() (err error) {
 		p, err = startProcess(dir, nil, flags...)
 		return err
 	}); err != nil {
@@ -118,6 +119,7 @@ func authority(t *testing.T) (ca string, issue func(dir string) (cert, key strin
 // rights that it grants, nodes of one role each do what cars, developers and
 // operators ask of them, and a server takes a renewed certificate.
 func TestNATSConfigWithTLS(t *testing.T) {
+	startsPrograms(t)
 	const password = "inTheTestOnly"
 	ca, issue := authority(t)
 	elsewhere, _ := authority(t)

@@ -22,6 +22,7 @@ import (
 // TestDemo runs the demo as `make run` does, pastes what it prints, and looks
 // at the answers. The default query port is made busy first.
 func TestDemo(t *testing.T) {
+	startsPrograms(t)
 	if l, err := net.Listen("tcp", defaults().QueryAddr); err == nil {
 		defer l.Close() // otherwise somebody else keeps it busy
 	}
@@ -31,7 +32,7 @@ func TestDemo(t *testing.T) {
 	var stdout, stderr testkit.Buffer
 	ended := make(chan int, 1)
 	go func() { ended <- run(ctx, []string{"demo"}, &stdout, &stderr) }()
-	if err := until(3*time.Minute, func() error {
+	if err := until(testkit.Patience, func() error {
 		if !strings.Contains(stdout.String(), "End with Ctrl-C") {
 			return errors.New("the demo is not up")
 		}
@@ -79,6 +80,7 @@ func complaints(stderr *testkit.Buffer) string {
 // about with the token that was printed. Within a minute some of its cars are in a jam,
 // some drive normally, and one throttle system has failed. It ends with the demo.
 func TestDemoFleet(t *testing.T) {
+	startsPrograms(t)
 	t.Setenv("TMPDIR", t.TempDir())
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -86,7 +88,7 @@ func TestDemoFleet(t *testing.T) {
 	ended := make(chan int, 1)
 	go func() { ended <- run(ctx, []string{"demo"}, &stdout, &stderr) }()
 	var developer *client.Client
-	if err := until(3*time.Minute, func() error {
+	if err := until(testkit.Patience, func() error {
 		line := regexp.MustCompile(`(?m)^curl -G (\S+)/api/\S+ -d access_token=(\S+)`).FindStringSubmatch(stdout.String())
 		if line == nil {
 			return errors.New("the demo is not up")
@@ -99,7 +101,7 @@ func TestDemoFleet(t *testing.T) {
 	if !strings.Contains(stdout.String(), "200 simulated cars are on their way too, from vid SIM00000 to SIM00199") {
 		t.Errorf("the demo does not tell of its fleet: %s", &stdout)
 	}
-	if err := until(3*time.Minute, func() error {
+	if err := until(testkit.Patience, func() error {
 		driving, throttle := make(map[client.DrivingState]int), make(map[client.ThrottleState]int)
 		for i := range 200 {
 			vid := fmt.Sprintf("SIM%05d", i)

@@ -20,6 +20,7 @@ const deployDir = "../../deploy"
 // one fails the test.
 func tool(t *testing.T, stdin, name string, args ...string) string {
 	t.Helper()
+	startsPrograms(t)
 	if _, err := exec.LookPath(name); err != nil {
 		t.Fatalf("this test needs %s: run as root scripts/setup-tests.sh", name)
 	}

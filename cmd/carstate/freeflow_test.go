@@ -22,6 +22,7 @@ import (
 // the free flow of their stretches against what cars did in a run with hardly any
 // traffic. It prints the median error of docs/verdicts.md.
 func TestLearnedFreeFlow(t *testing.T) {
+	testkit.Slow(t, "it reads every recorded fleet")
 	dir := testkit.RecordedDrives("no learned free flow is held against that of light traffic")
 	if dir == "" {
 		return

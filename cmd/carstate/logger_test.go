@@ -89,6 +89,7 @@ func TestLogIsClean(t *testing.T) {
 // TestNobodyForgesLog sends what somebody outside can choose, at every door, to
 // a service that logs all it can.
 func TestNobodyForgesLog(t *testing.T) {
+	startsPrograms(t)
 	for _, format := range []string{"text", "json"} {
 		t.Run(format, func(t *testing.T) {
 			cert, key, _ := testkit.Certificate(t)

@@ -18,6 +18,7 @@ import (
 	"carstate/internal/ops"
 	"carstate/internal/stream"
 	"carstate/internal/stream/streamtest"
+	"carstate/internal/testkit"
 )
 
 // reporting is a fleet that reports all the time, and what became of it.
@@ -88,7 +89,7 @@ func TestThreeNodes(t *testing.T) {
 	everywhere := func(what string, nodes []*process, since time.Time) {
 		t.Helper()
 		for _, p := range nodes {
-			if err := until(90*time.Second, func() error { return r.fresh(p, token, since) }); err != nil {
+			if err := until(testkit.Patience, func() error { return r.fresh(p, token, since) }); err != nil {
 				t.Fatalf("%s: %v", what, err)
 			}
 		}
@@ -106,7 +107,7 @@ func TestThreeNodes(t *testing.T) {
 	// A server dies. What counts is the time after writes resume.
 	c.Leader(stream.Telemetry).Kill()
 	killed = time.Now()
-	if err := until(90*time.Second, func() error {
+	if err := until(testkit.Patience, func() error {
 		if acked := time.Unix(0, r.acked.Load()); !acked.After(killed) {
 			return errors.New("nothing is acknowledged")
 		}
@@ -120,7 +121,7 @@ func TestThreeNodes(t *testing.T) {
 	// The other two are gone, too: answers go on, and then end. Not every feed need
 	// have been in touch again before.
 	var fed time.Time // all of them at least until then
-	if err := until(90*time.Second, func() error {
+	if err := until(testkit.Patience, func() error {
 		looked := time.Now()
 		m, err := door.Metrics(t.Context())
 		if err != nil {
@@ -146,7 +147,7 @@ func TestThreeNodes(t *testing.T) {
 	gone := time.Now()
 	answers := 0
 	var refused time.Time
-	err := until(90*time.Second, func() error {
+	err := until(testkit.Patience, func() error {
 		since := time.Since(gone)
 		a, err := door.ask(drivingPath, token, "car0")
 		if err != nil {

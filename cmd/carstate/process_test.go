@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -34,6 +35,10 @@ func TestMain(m *testing.M) {
 	if err := os.Setenv("GORACE", endAtOnce); err != nil {
 		panic(err)
 	}
+	flag.Parse()
+	if testing.Short() {
+		os.Exit(m.Run()) // no test starts the program
+	}
 	dir, err := os.MkdirTemp("", "carstate-test-")
 	if err != nil {
 		panic(err)
@@ -58,9 +63,16 @@ type process struct {
 	began time.Time // when it was ready
 }
 
+// startsPrograms leaves a test out of `make check`, for which nothing is built.
+func startsPrograms(t *testing.T) {
+	t.Helper()
+	testkit.Slow(t, "it starts carstate or other programs")
+}
+
 // start runs `carstate serve` on free ports and waits until it is ready.
 func start(t *testing.T, dir string, flags ...string) *process {
 	t.Helper()
+	startsPrograms(t)
 	p, err := startProcess(dir, os.Environ(), flags...)
 	if err != nil {
 		t.Fatal(err)
@@ -74,13 +86,10 @@ func start(t *testing.T, dir string, flags ...string) *process {
 	return p
 }
 
-// startLimit is how long a busy machine may take to bring a node up.
-const startLimit = 3 * time.Minute
-
 // startProcess is start for who looks at the error, which ends with all that the
 // process said.
 func startProcess(dir string, env []string, flags ...string) (*process, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
+	ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
 	defer cancel()
 	p := &process{log: new(testkit.Buffer)}
 	var err error
@@ -92,7 +101,7 @@ func startProcess(dir string, env []string, flags ...string) (*process, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s", err, p.log)
 	}
-	if err := p.AwaitReady(ctx, startLimit); err != nil {
+	if err := p.AwaitReady(ctx, testkit.Patience); err != nil {
 		p.Kill()
 		return nil, fmt.Errorf("%w: %s", err, p.log)
 	}

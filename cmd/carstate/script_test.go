@@ -28,6 +28,7 @@ import (
 //	oneline               the last command's stderr is one line, or two where the second begins with "Try:"
 //	let NAME              put the last command's stdout into $NAME
 func TestScripts(t *testing.T) {
+	startsPrograms(t)
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata",
 		Setup: func(env *testscript.Env) error {

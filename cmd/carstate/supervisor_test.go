@@ -15,6 +15,7 @@ import (
 // TestSupervisor plays systemd: it wants to hear that the service is ready, then
 // that it is alive, again and again, and that it ends.
 func TestSupervisor(t *testing.T) {
+	startsPrograms(t)
 	socket := filepath.Join(t.TempDir(), "notify")
 	l, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: socket, Net: "unixgram"})
 	if err != nil {

@@ -102,6 +102,7 @@ func (c *otlpCollector) journey(name string) error {
 // TestTraces follows telemetry from its arrival by both protocols to the fold,
 // as a collector sees it.
 func TestTraces(t *testing.T) {
+	startsPrograms(t)
 	c := newCollector(t)
 	p, err := startProcess(t.TempDir(), append(os.Environ(),
 		"OTEL_EXPORTER_OTLP_ENDPOINT="+c.url, "OTEL_EXPORTER_OTLP_HEADERS=authorization=Bearer%20s3cret,s3cretWithoutValue",

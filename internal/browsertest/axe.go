@@ -12,6 +12,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"carstate/internal/testkit"
 )
 
 // axe-core judges whether a page can be used by everybody. It is fetched as its
@@ -25,6 +27,7 @@ const (
 // Axe returns axe-core as a script.
 func Axe(t *testing.T) string {
 	t.Helper()
+	testkit.Slow(t, "it needs axe-core, for a browser")
 	file := filepath.Join(axeCache, "axe-core-"+axeVersion+".tgz")
 	packed, err := os.ReadFile(file)
 	if err != nil {

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"carstate/internal/testkit"
+
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/log"
@@ -36,11 +38,12 @@ type Browser struct {
 
 // patience is how long a busy machine may take; nothing waits that long that
 // works.
-const patience = 2 * time.Minute
+const patience = testkit.Patience
 
 // Open opens a tab for the pages below base, and closes it with the test.
 func Open(t *testing.T, base string) *Browser {
 	t.Helper()
+	testkit.Slow(t, "it starts a browser")
 	name, err := exec.LookPath("chromium")
 	if err != nil {
 		t.Fatal("this test needs chromium: apt-get install -y chromium")

@@ -181,7 +181,7 @@ func follow(t *testing.T, e engine) *table {
 // wait returns a copy once the states of n vehicles have come to the time.
 func (tab *table) wait(t *testing.T, n int, at vehicle.UnixMilli) map[vehicle.ID]vehicle.State {
 	t.Helper()
-	deadline := testkit.Context(t).Done()
+	deadline := time.After(testkit.Patience)
 	for {
 		tab.mu.Lock()
 		there, copied := 0, make(map[vehicle.ID]vehicle.State)
@@ -337,6 +337,7 @@ func TestFailedCommits(t *testing.T) {
 // A fleet that is far larger than the memory comes to the same states, and each
 // vehicle that was forgotten is read again.
 func TestMoreVehiclesThanCached(t *testing.T) {
+	testkit.Slow(t, "it folds more vehicles than the cache holds")
 	s, w := newSpy(), newWorld(t)
 	s.cached = 3
 	tab := follow(t, w)
@@ -431,7 +432,7 @@ func TestTakeover(t *testing.T) {
 		defer first.mu.Unlock()
 		return len(first.errs)
 	}
-	deadline := testkit.Context(t).Done()
+	deadline := time.After(testkit.Patience)
 	for fenced() < w.Partitions() {
 		select {
 		case <-deadline:
@@ -515,7 +516,7 @@ func TestEnds(t *testing.T) {
 			stop()
 			select {
 			case <-done:
-			case <-testkit.Context(t).Done():
+			case <-time.After(testkit.Patience):
 				t.Fatal("it goes on")
 			}
 		})

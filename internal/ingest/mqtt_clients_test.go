@@ -18,6 +18,7 @@ import (
 // printed and whether it ended well.
 func mosquitto(t *testing.T, name, addr string, args ...string) (output string, ok bool) {
 	t.Helper()
+	testkit.Slow(t, "it starts mosquitto_pub and mosquitto_sub")
 	path, err := exec.LookPath(name)
 	if err != nil {
 		t.Fatalf("%s is missing: apt-get install mosquitto-clients", name)

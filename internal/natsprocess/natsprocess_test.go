@@ -6,10 +6,13 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"carstate/internal/testkit"
 )
 
 // TestServer uses a server as the tests of others do.
 func TestServer(t *testing.T) {
+	testkit.Slow(t, "it builds and starts a NATS server")
 	binary, err := Build(t.Context(), "", t.TempDir())
 	if err != nil {
 		t.Fatal(err)

@@ -13,10 +13,13 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"carstate/internal/testkit"
 )
 
 // TestNode uses a node as the tests of others do.
 func TestNode(t *testing.T) {
+	testkit.Slow(t, "it builds and starts carstate")
 	ctx := t.Context()
 	binary := filepath.Join(t.TempDir(), "carstate")
 	if out, err := exec.Command("go", "build", "-o", binary, "carstate/cmd/carstate").CombinedOutput(); err != nil {

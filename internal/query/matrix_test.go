@@ -25,6 +25,7 @@ import (
 	"carstate/internal/access"
 	"carstate/internal/admin/client"
 	"carstate/internal/nodeprocess"
+	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 
 	"pgregory.net/rapid"
@@ -261,6 +262,7 @@ type matrix struct {
 }
 
 func newMatrix(t *testing.T) *matrix {
+	testkit.Slow(t, "it builds and starts carstate")
 	binary := *matrixBinary
 	if binary == "" {
 		binary = filepath.Join(t.TempDir(), "carstate")

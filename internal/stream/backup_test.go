@@ -97,6 +97,7 @@ func (n *forgetNode) forget(t *testing.T, id vehicle.ID) access.ForgetReceipt {
 
 // All comes back in an empty service that has other partitions, as it was.
 func TestRestoreIntoEmpty(t *testing.T) {
+	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
 	a := startNode(t, Config{DataDir: t.TempDir()})
 	ids := grantAll(t, a)
@@ -156,6 +157,7 @@ func TestRestoreIntoEmpty(t *testing.T) {
 
 // Two services that both have gone on since the backup.
 func TestRestoreMerges(t *testing.T) {
+	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
 	a := startNode(t, Config{DataDir: t.TempDir()})
 	a.drive(t, 1000, "Newer", "Older", "GoneThere", "GoneHere", "GoneLater", "Back")
@@ -382,6 +384,7 @@ func TestBadBackups(t *testing.T) {
 // While everything changes, each backup is whole, and each of its records is one
 // that was stored.
 func TestBackupWhileServing(t *testing.T) {
+	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
 	a := startNode(t, Config{DataDir: t.TempDir()})
 	grantAll(t, a)

@@ -9,11 +9,13 @@ import (
 	"time"
 
 	"carstate/internal/store"
+	"carstate/internal/testkit"
 )
 
 // A record that is a number of bytes, to which each change adds one. Lost answers are
 // in TestLostAnswerOfARecord.
 func TestChangeRecord(t *testing.T) {
+	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
 	e := openOne(t, Config{Patience: Patience{Store: time.Second}})
 	subject := operatorSubject("counter")

@@ -219,6 +219,7 @@ func stalled(t *testing.T, e *Engine) (c *committer, start func()) {
 // What waits for the disk is bounded; what exceeds the bound is refused at once
 // and whole, and who waits may stop waiting.
 func TestOverload(t *testing.T) {
+	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
 	e := openOne(t, Config{})
 	_, start := stalled(t, e)
@@ -277,6 +278,7 @@ func TestOverload(t *testing.T) {
 // An older part of a batch that failed takes the younger parts with it: stored
 // alone they would make the older samples count for nothing when sent again.
 func TestNoYoungerWithoutOlder(t *testing.T) {
+	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
 	e := openOne(t, Config{})
 	c, start := stalled(t, e)

@@ -24,6 +24,7 @@ import (
 
 // What was acknowledged before an orderly end is there after it.
 func TestRestart(t *testing.T) {
+	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
 	dir := t.TempDir()
 	acked := map[vehicle.ID]int64{}
@@ -53,6 +54,7 @@ func TestRestart(t *testing.T) {
 
 // What was acknowledged before kill -9 is there after it.
 func TestKilled(t *testing.T) {
+	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
 	dir := t.TempDir()
 	acked := map[vehicle.ID]int64{}
@@ -364,6 +366,7 @@ func staysCurrent(ctx context.Context, e *stream.Engine, long time.Duration) err
 // A process that was stopped for longer than any write may take goes on with the
 // engine it has: nothing is wrong with it.
 func TestFrozen(t *testing.T) {
+	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
 	c := childProcess(t, "freeze", t.TempDir())
 	out, err := c.StdoutPipe()

@@ -18,6 +18,7 @@ import (
 // A bit that changed on disk is found before the server starts, wherever it is,
 // and nothing is touched, so that the next start says the same.
 func TestFlippedBit(t *testing.T) {
+	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
 	t.Run("closed", func(t *testing.T) {
 		whole := filledDir(t)
@@ -156,6 +157,7 @@ func TestTornFinishedBlock(t *testing.T) {
 
 // A block that is gone after a clean stop.
 func TestMissingBlock(t *testing.T) {
+	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
 	whole := filledDir(t)
 	for _, name := range []string{stream.Telemetry, stream.States, stream.Tokens} {
@@ -174,6 +176,7 @@ func TestMissingBlock(t *testing.T) {
 // A whole directory opens again with everything in it, also when overwritten
 // records were tidied up and files were copied.
 func TestWholeDirectoryOpens(t *testing.T) {
+	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
 	dir := copyDir(t, filledDir(t))
 	for range 3 {

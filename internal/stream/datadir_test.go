@@ -255,6 +255,7 @@ func TestDataDirBegins(t *testing.T) {
 // The server leaves out a stream whose description does not match its checksum.
 // The finding is written down, because the server would go on without it.
 func TestDataDirForgottenStream(t *testing.T) {
+	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
 	dir := copyDir(t, filledDir(t))
 	meta := filepath.Join(dir, "engine", "jetstream", "$G", "streams", stream.Tokens, "meta.inf")

@@ -10,12 +10,14 @@ import (
 
 	"carstate/internal/road/roadtest"
 	"carstate/internal/store/codec"
+	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
 
 // A stream whose making a power cut interrupted between description and checksum is
 // whole at every start that follows.
 func TestDescriptionWithoutChecksum(t *testing.T) {
+	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
 	dir := t.TempDir()
 	want := map[vehicle.ID]vehicle.State{"car": roadtest.State(t)}

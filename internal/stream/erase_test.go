@@ -14,6 +14,7 @@ import (
 // A kill in the middle of an erasure: the state that the marker replaced is still
 // in the files, and nothing there says that it is gone but the marker.
 func TestKilledDuringErasure(t *testing.T) {
+	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
 	dir, killed := t.TempDir(), t.TempDir()
 	var ahead atomic.Int64 // of the clock
@@ -53,6 +54,7 @@ func TestKilledDuringErasure(t *testing.T) {
 // A state that came back, although its vehicle is forgotten and all was taken
 // away, is taken away again by the next erasure, and is erased later.
 func TestStateThatCameBack(t *testing.T) {
+	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
 	var ahead atomic.Int64 // of the clock
 	n := startNode(t, Config{DataDir: t.TempDir(), Now: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }})

@@ -38,6 +38,7 @@ func forgetConsumers(ctx context.Context, e *Engine, stream string) (n int) {
 // A feed whose consumer is lost again and again, at any moment, brings every
 // change in order and none twice.
 func TestFeedLosesConsumers(t *testing.T) {
+	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
 	e := openOne(t, Config{Patience: watchful})
 	ctx, cancel := context.WithCancel(testkit.Context(t))
@@ -178,6 +179,7 @@ func (c *toDeaf) Write(b []byte) (int, error) {
 // goes on. The heartbeats that are stored are the clock: ten a second, fewer on a slow
 // machine. By itself the client library would wait for fifty.
 func TestFeedOrdersAgain(t *testing.T) {
+	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
 	e := openOne(t, Config{Patience: watchful})
 	s, err := e.js.Stream(t.Context(), States)

@@ -19,6 +19,7 @@ import (
 // A full stream drops the record of the vehicle that was not heard of for longest,
 // while every node's table still has its answer.
 func TestForgetWithoutStoredState(t *testing.T) {
+	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
 	n := startNode(t, Config{DataDir: t.TempDir()})
 	n.drive(t, 1000, secretVID)
@@ -45,6 +46,7 @@ func TestForgetWithoutStoredState(t *testing.T) {
 // A restore has looked at a vehicle, which is then forgotten, and stores its state
 // after that.
 func TestForgetDuringRestore(t *testing.T) {
+	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
 	a := startNode(t, Config{DataDir: t.TempDir()})
 	a.drive(t, 1000, secretVID)
@@ -71,6 +73,7 @@ func TestForgetDuringRestore(t *testing.T) {
 // A node that has not heard of a tombstone yet finds the marker in place of a
 // state, and does not restore over it.
 func TestRestoreOverMarker(t *testing.T) {
+	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
 	n := startNode(t, Config{DataDir: t.TempDir()})
 	n.drive(t, 1000, secretVID)
@@ -118,6 +121,7 @@ func TestRestoreOverMarker(t *testing.T) {
 // Nobody who folds waits for a place in SOURCES that does not exist yet, however
 // often a partition was fenced.
 func TestFenceManyTimes(t *testing.T) {
+	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
 	n := startNode(t, Config{DataDir: t.TempDir()})
 	for range 30 {
@@ -291,6 +295,7 @@ func TestEraseWithoutTombstone(t *testing.T) {
 // Of many records stored together some have changed meanwhile: they, and no
 // others, are left as they are.
 func TestStoreManyWithConflicts(t *testing.T) {
+	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
 	e := openOne(t, Config{})
 	put := func(i int, text string) write {

@@ -214,6 +214,7 @@ func (n *forgetNode) grants() (tokens, sources int) {
 // Two nodes on one cluster: what one forgets, both have forgotten; a fold that is
 // under way on the other does not bring it back, nor do samples that wait.
 func TestForgetOnEveryNode(t *testing.T) {
+	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
 	url := startNATS(t)
 	a := startNode(t, Config{URLs: url, Partitions: 4})
@@ -294,6 +295,7 @@ func TestForgetOnEveryNode(t *testing.T) {
 // TestForgottenBytes looks for the vehicle, and for where it was, in every file of
 // the data directory.
 func TestForgottenBytes(t *testing.T) {
+	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
 	dir := t.TempDir()
 	var ahead atomic.Int64 // of the clock
@@ -385,6 +387,7 @@ func startNATS(t *testing.T) (url string) {
 // A node that dies after the tombstone, before anything else: another one, or the
 // next start, does the rest.
 func TestForgetCutOff(t *testing.T) {
+	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
 	var ahead atomic.Int64 // of the clock
 	n := startNode(t, Config{DataDir: t.TempDir(), Now: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }})

@@ -16,6 +16,7 @@ import (
 // the one before: telemetry is stored, nothing is restarted, and the copies stay
 // current.
 func TestTokensFull(t *testing.T) {
+	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
 	e := openOne(t, Config{Patience: watchful})
 	ctx, cancel := context.WithCancel(testkit.Context(t))

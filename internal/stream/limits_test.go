@@ -13,6 +13,7 @@ import (
 // A full STATES drops the vehicle longest unheard of, takes updates all the
 // same, keeps its cursor, and raises an alarm, once.
 func TestStatesFull(t *testing.T) {
+	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
 	const limit = 16 << 10
 	var log testkit.Buffer

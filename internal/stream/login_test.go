@@ -95,7 +95,7 @@ func TestClosedForGood(t *testing.T) {
 		if !strings.Contains(err.Error(), "closed for good: nats: nobody knows this error") {
 			t.Error(err)
 		}
-	case <-testkit.Context(t).Done():
+	case <-time.After(testkit.Patience):
 		t.Fatal("nobody noticed")
 	}
 	if e.Writable() == nil || e.Alive() == nil {

@@ -25,6 +25,7 @@ func later(subject string) []byte {
 // A store that a newer version has written to is refused before it is started,
 // with one line, and left as it is.
 func TestNewerRecordInDirectory(t *testing.T) {
+	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
 	for _, subject := range []string{"state.0.X", "token.X", "source.X", auditSubject, codec.TelemetrySubject(0)} {
 		dir := t.TempDir()

@@ -60,6 +60,7 @@ func (f *follower) all() []vehicle.UnixMilli {
 // A server that goes away and comes back: feeds, partitions, commits and the
 // engine's word about itself all recover, and nothing is lost or doubled.
 func TestOutage(t *testing.T) {
+	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
 	server := streamtest.StartServer(t)
 	e := streamtest.Open(t, stream.Config{URLs: server.URL(), Partitions: 1, Patience: impatient})
@@ -141,6 +142,7 @@ func TestOutage(t *testing.T) {
 // itself that it can store again. Nobody stores anything meanwhile: whoever asks
 // first whether it is worth a try hears no.
 func TestGivenUp(t *testing.T) {
+	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
 	server := streamtest.StartServer(t)
 	p := impatient
@@ -292,6 +294,7 @@ func TestForgottenConsumers(t *testing.T) {
 
 // A commit whose first answer is lost is sent again and stored once.
 func TestLostAnswer(t *testing.T) {
+	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
 	server := streamtest.StartServer(t)
 	wire := newWire(t, strings.TrimPrefix(server.URL(), "nats://"))

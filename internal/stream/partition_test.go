@@ -64,6 +64,7 @@ func TestClosedSubscription(t *testing.T) {
 // A TELEMETRY that was made anew, or has lost its end, is folded from its
 // beginning: what is stored there has sequences that the cursor takes for folded.
 func TestTelemetryBehindCursor(t *testing.T) {
+	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
 	for name, lose := range map[string]func(*testing.T, *Engine){
 		"made anew": func(t *testing.T, e *Engine) {
@@ -256,6 +257,7 @@ func TestCrashBetweenBatches(t *testing.T) {
 
 // More states than one commit can hold are refused, rather than tried for ever.
 func TestTooManyStates(t *testing.T) {
+	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
 	e := openOne(t, Config{})
 	p, err := e.Take(t.Context(), 0, "test")

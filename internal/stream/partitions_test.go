@@ -9,6 +9,7 @@ import (
 
 	"carstate/internal/stream"
 	"carstate/internal/stream/streamtest"
+	"carstate/internal/testkit"
 )
 
 // The number of partitions is fixed when the streams are made.
@@ -55,6 +56,7 @@ func hasThree(t *testing.T, c stream.Config) {
 
 // Streams that were made before get what their partitions need, and keep it.
 func TestConsumersOfMadeStreams(t *testing.T) {
+	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
 	server := streamtest.StartServer(t)
 	c := stream.Config{URLs: server.URL(), Partitions: 1001}
@@ -83,6 +85,7 @@ func TestConsumersOfMadeStreams(t *testing.T) {
 
 // It outlasts TELEMETRY: where that alone is made anew, the states must be found.
 func TestPartitionsOutlastTelemetry(t *testing.T) {
+	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
 	server := streamtest.StartServer(t)
 	c := stream.Config{URLs: server.URL(), Partitions: 3}

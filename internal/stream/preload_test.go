@@ -86,6 +86,7 @@ func followed(t *testing.T, dir string) (opened *answerMap, fed map[vehicle.ID]v
 // An engine hands over the newest answer of every vehicle while it opens, after a
 // clean stop and after a crash, and the feed brings nothing twice.
 func TestAnswersAreReadFromTheBlocks(t *testing.T) {
+	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
 	closed, crashed := t.TempDir(), t.TempDir()
 	e, err := Open(t.Context(), Config{DataDir: closed, Partitions: 1, Patience: Patience{Beat: time.Hour}}) // nothing changes while it is copied

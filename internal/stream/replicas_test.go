@@ -140,6 +140,7 @@ func TestFirstStartsAtOnce(t *testing.T) {
 // A stream that is removed and made again while a node starts is waited for: a server
 // that is just doing the one may fail to do the other.
 func TestStartsWhileAStreamIsRemade(t *testing.T) {
+	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
 	urls := streamtest.External(t)
 	js := manager(t, urls)

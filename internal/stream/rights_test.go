@@ -175,6 +175,7 @@ func (c *rightsCluster) unused() (rights []string) {
 // What deploy/nats grants is enough for all that a node does for cars, developers
 // and operators, and nothing is granted that no node makes use of.
 func TestRights(t *testing.T) {
+	testkit.Slow(t, "it takes a real engine through seconds of work")
 	c := startRightsCluster(t)
 	log := new(testkit.Buffer)
 	var ahead atomic.Int64 // of the clock

@@ -157,6 +157,7 @@ func roadsKept(t *testing.T, e *stream.Engine) {
 
 // A restart keeps profiles, however often.
 func TestRestartKeepsRoads(t *testing.T) {
+	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
 	dir := t.TempDir()
 	m := learnedMap(t)
@@ -178,6 +179,7 @@ func TestRestartKeepsRoads(t *testing.T) {
 
 // Kill -9 at any moment keeps what was stored before it.
 func TestKilledKeepsRoads(t *testing.T) {
+	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
 	dir := t.TempDir()
 	m := learnedMap(t)
@@ -273,6 +275,7 @@ func roadDir(t *testing.T, crashed bool) (dir string, known map[vehicle.Stretch]
 // What is damaged of the roads keeps no node from starting, and is nowhere named: a
 // tile is a place.
 func TestDamagedRoads(t *testing.T) {
+	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
 	for name, crashed := range map[string]bool{"closed": false, "crashed": true} {
 		whole, known := roadDir(t, crashed)
@@ -429,6 +432,7 @@ func counter(t *testing.T, r *prometheus.Registry, name, reason string) float64 
 // Nodes of a cluster tell each other what their cars show, and nobody hears himself.
 // Each tile is stored by the node that folds its partition.
 func TestRoadsOfSeveralNodes(t *testing.T) {
+	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
 	url := streamtest.External(t)
 	const partitions = 16
@@ -497,6 +501,7 @@ func TestRoadsOfSeveralNodes(t *testing.T) {
 
 // A restored node knows its roads at once, and keeps what it has learned itself.
 func TestRestoreKeepsRoads(t *testing.T) {
+	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
 	a := streamtest.Embedded(t)
 	m := learnedMap(t)

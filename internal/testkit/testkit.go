@@ -15,9 +15,17 @@ import (
 	"time"
 )
 
-// Context ends shortly before the test would be ended by force, so that it can say
-// what it waited for. A busy machine makes everything slow, so there is no other
-// bound.
+// Slow leaves a test out of `make check` (go test -short) and says why: it starts other
+// programs, or it takes more than about a second. `make test` leaves nothing out.
+func Slow(t testing.TB, why string) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("left out of make check: " + why)
+	}
+}
+
+// Context ends shortly before the test would be ended by force, so that the test can
+// say what it waited for. It bounds a whole test; [Await] bounds one wait.
 func Context(t *testing.T) context.Context {
 	end, ok := t.Deadline()
 	if !ok {
@@ -28,15 +36,21 @@ func Context(t *testing.T) context.Context {
 	return ctx
 }
 
-// Await waits for a condition, for as long as [Context] lasts.
+// Patience bounds every wait of a test: a wait that lasts longer has failed, also on a
+// busy machine.
+const Patience = time.Minute
+
+// Await waits for a condition, for at most [Patience].
 func Await(t *testing.T, what string, ok func() bool) {
 	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), Patience)
+	defer cancel()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for ctx := Context(t); !ok(); {
+	for !ok() {
 		select {
 		case <-ctx.Done():
-			t.Fatalf("it did not happen: %s", what)
+			t.Fatalf("it did not happen within %s: %s", Patience, what)
 		case <-tick.C:
 		}
 	}

@@ -23,6 +23,7 @@ var full = flag.Bool("full", false, "six searches for thresholds instead of one"
 //
 // and fails if the rules fall below what they once reached.
 func TestCrossValidation(t *testing.T) {
+	testkit.Slow(t, "it runs the rules over every recorded drive, in many ways")
 	dir := testkit.RecordedDrives("the rules are tried on invented drives only")
 	if dir == "" {
 		return
@@ -226,6 +227,7 @@ func bootstrap(t *testing.T, drives []recording, rules *vehicle.Rules) {
 // TestSameRouteOrder compares drives of one route: one that its driver called a
 // jam should spend a larger part of its time in one than each of the others.
 func TestSameRouteOrder(t *testing.T) {
+	testkit.Slow(t, "it runs the rules over every recorded drive, in many ways")
 	dir := testkit.RecordedDrives("the rules are tried on invented drives only")
 	if dir == "" {
 		return

@@ -14,6 +14,7 @@ import (
 
 	"carstate/internal/road"
 	"carstate/internal/road/roadtest"
+	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
 
@@ -140,6 +141,7 @@ func TestFewCars(t *testing.T) {
 
 // TestManyStretches: of more than are shown, the worst are.
 func TestManyStretches(t *testing.T) {
+	testkit.Slow(t, "it draws a hundred thousand stretches")
 	m := new(road.Map)
 	for i := range 260 { // parallel streets, a cell apart
 		s := roadtest.Street{Latitude: 44 + float64(i)*0.0016, Longitude: 11, Heading: 90, Metres: 12_000}

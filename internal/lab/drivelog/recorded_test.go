@@ -18,6 +18,7 @@ import (
 // TestRecordedDrives reads every published drive there is. Where there is none,
 // the invented drives and the bundled one are all that is tested, and it says so.
 func TestRecordedDrives(t *testing.T) {
+	testkit.Slow(t, "it reads every recorded drive")
 	dir := testkit.RecordedDrives("only invented drives and the bundled one are read")
 	if dir == "" {
 		return

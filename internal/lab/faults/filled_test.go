@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
 
@@ -13,6 +14,7 @@ import (
 // ones. Held is that the drives are healthy as read, and as good as healthy when their
 // rows repeat.
 func TestForwardFilledFeeds(t *testing.T) {
+	testkit.Slow(t, "it runs the rules over every recorded drive, in many ways")
 	counts := map[string]int{}
 	rows, rowsWrong := 0, 0
 	for n, d := range recorded(t) {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
 
@@ -147,6 +148,7 @@ type tally struct {
 
 // TestInjectedFaultsAreFound puts every fault into every drive.
 func TestInjectedFaultsAreFound(t *testing.T) {
+	testkit.Slow(t, "it runs the rules over every recorded drive, in many ways")
 	tallies := map[class]*tally{}
 	var order []class
 	for n, d := range recorded(t) {

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
 
@@ -18,6 +19,7 @@ var (
 // with each drive on its own, begun in its middle, and all drives of a car as one
 // life.
 func TestHealthyDrivesHaveNoAnomaly(t *testing.T) {
+	testkit.Slow(t, "it runs the rules over every recorded drive, in many ways")
 	hours := map[string]float64{}
 	lives := map[string]vehicle.State{}
 	offset := map[string]time.Duration{}
@@ -62,6 +64,7 @@ var intervals = []time.Duration{
 // then hide up to seconds, more than the rules are promised: the bound is one anomaly
 // in 500 drives.
 func TestHealthyAtAnyInterval(t *testing.T) {
+	testkit.Slow(t, "it runs the rules over every recorded drive, in many ways")
 	drives, anomalies := 0, 0
 	for n, d := range recorded(t) {
 		for k, every := range intervals {

@@ -196,6 +196,7 @@ func TestLabels(t *testing.T) {
 
 // TestRecordedFleets reads the fleets there are. Where there are none, it says so.
 func TestRecordedFleets(t *testing.T) {
+	testkit.Slow(t, "it reads every recorded fleet")
 	dir := testkit.RecordedDrives("only invented fleets are read")
 	if dir == "" {
 		return

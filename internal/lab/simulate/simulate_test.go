@@ -8,6 +8,7 @@ import (
 
 	"carstate/client"
 	"carstate/internal/lab/faults"
+	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
 
@@ -57,6 +58,7 @@ func TestScoreBoard(t *testing.T) {
 
 // TestFaultBook: faults come at the rate that was asked for, stay for a while, and go.
 func TestFaultBook(t *testing.T) {
+	testkit.Slow(t, "it drives 100 cars for four hours")
 	const cars, hours, perHour = 100, 4, 0.5
 	b := newFaultBook(cars, perHour, 1)
 	kinds := make(map[faults.Kind]int)

@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"carstate/internal/natsprocess"
+	"carstate/internal/testkit"
 )
 
 // Cluster is a NATS cluster of three real server processes, each of which a test
@@ -73,6 +74,7 @@ func StartClusterWith(t testing.TB, configure Configure, url func(addr string) s
 
 func startCluster(t testing.TB, configure Configure, url func(addr string) string, ready func(context.Context, jetstream.JetStream) error, opts []nats.Option) *Cluster {
 	t.Helper()
+	testkit.Slow(t, "it starts three NATS servers")
 	dir, err := os.MkdirTemp("", "carstate-cluster-")
 	if err != nil {
 		t.Fatal(err)

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"carstate/internal/testkit"
 )
 
 // Process is one NATS server in a process of its own, whose configuration a test
@@ -20,6 +22,7 @@ type Process struct {
 // The configuration says neither where it listens nor where it stores.
 func StartProcess(t testing.TB, config string) *Process {
 	t.Helper()
+	testkit.Slow(t, "it starts a NATS server")
 	dir := t.TempDir()
 	p := &Process{file: filepath.Join(dir, "nats.conf")}
 	for range startAttempts {
