@@ -19,6 +19,7 @@ import (
 // one of the role shows more to an operator, and all are restarted one after the
 // other, each as soon as the one before says that it is ready.
 func TestRolesApart(t *testing.T) {
+	t.Parallel()
 	c := streamtest.StartCluster(t)
 	begin := func(dir, role string) *process {
 		return start(t, dir, "--nats", c.URLs(), "--replicas", "3", "--partitions", "16", "--max-age", "24h", "--roles", role)

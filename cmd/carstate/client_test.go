@@ -20,6 +20,7 @@ import (
 // TestClient asks the real service with the Go client: every kind of answer and
 // of refusal that a developer meets.
 func TestClient(t *testing.T) {
+	t.Parallel()
 	p := start(t, t.TempDir())
 	token, key := p.issue(t), p.addSource(t, "gateway")
 	base := p.URL(nodeprocess.Query)
@@ -145,6 +146,7 @@ func TestClient(t *testing.T) {
 // TestReadmeSample makes a new module as the README tells it, and runs the Go
 // program that stands there against the real service. Nothing is downloaded.
 func TestReadmeSample(t *testing.T) {
+	t.Parallel()
 	readme, err := os.ReadFile("../../README.md")
 	if err != nil {
 		t.Fatal(err)

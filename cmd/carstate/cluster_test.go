@@ -119,6 +119,7 @@ func authority(t *testing.T) (ca string, issue func(dir string) (cert, key strin
 // rights that it grants, nodes of one role each do what cars, developers and
 // operators ask of them, and a server takes a renewed certificate.
 func TestNATSConfigWithTLS(t *testing.T) {
+	t.Parallel()
 	startsPrograms(t)
 	const password = "inTheTestOnly"
 	ca, issue := authority(t)

@@ -83,6 +83,7 @@ func (f *consoleFixture) driveTown(streets []townStreet) {
 // TestConsoleRoads: the page of roads says what to do while it is empty, draws a jam once
 // cars have shown it, and is used with mouse and keyboard; a car's page shows its way.
 func TestConsoleRoads(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	f := &consoleFixture{process: start(t, dir), t: t}
 	f.source = f.addSource(t, "gateway-1")

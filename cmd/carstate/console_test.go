@@ -92,6 +92,7 @@ func visit(b *browsertest.Browser, section string) {
 // said to be in a jam, issue a token that a developer uses, revoke it, and look at
 // what the audit has of it.
 func TestConsoleDay(t *testing.T) {
+	t.Parallel()
 	f := startConsole(t)
 	b := f.open()
 
@@ -248,6 +249,7 @@ func TestConsoleDay(t *testing.T) {
 // TestConsoleOperators: an operator logs in with a key of their own, is named in
 // the audit, and is out the moment they are removed, pages that are open included.
 func TestConsoleOperators(t *testing.T) {
+	t.Parallel()
 	f := startConsole(t)
 	b := f.open()
 	logIn(b, f.adminKey)
@@ -295,6 +297,7 @@ func TestConsoleOperators(t *testing.T) {
 // nothing of it beyond the screen's edge, and has axe-core judge it with all that
 // can be opened open.
 func TestConsoleLooks(t *testing.T) {
+	t.Parallel()
 	f := startConsole(t)
 	axe := browsertest.Axe(t)
 	empty := start(t, t.TempDir())
@@ -382,6 +385,7 @@ func looksRight(b *browsertest.Browser, axe, name string) {
 // TestConsolePageInTheBackground is kept up to date for nobody: it would hold one of
 // the few connections that a browser has for a host. It goes on when it is looked at.
 func TestConsolePageInTheBackground(t *testing.T) {
+	t.Parallel()
 	f := startConsole(t)
 	b := f.open()
 	logIn(b, f.adminKey)
@@ -412,6 +416,7 @@ func TestConsolePageInTheBackground(t *testing.T) {
 // TestConsoleAfterARestart: who is in a jam is known again, though nobody has
 // reported since.
 func TestConsoleAfterARestart(t *testing.T) {
+	t.Parallel()
 	f := startConsole(t)
 	listed := func(p *process) error {
 		jar, err := cookiejar.New(nil)

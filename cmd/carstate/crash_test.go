@@ -21,6 +21,7 @@ const kills = 10
 // acknowledged. Each sample is of a vehicle of its own, so that none can hide
 // behind another.
 func TestKill(t *testing.T) {
+	t.Parallel()
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))

@@ -135,6 +135,7 @@ func TestDemoFleet(t *testing.T) {
 // TestExternal runs the whole service on a NATS server of its own, twice over
 // the same streams.
 func TestExternal(t *testing.T) {
+	t.Parallel()
 	nats := streamtest.External(t)
 	dir := t.TempDir()
 	p := start(t, dir, "--nats", nats, "--partitions", "4")

@@ -82,6 +82,7 @@ var labels = []string{"call", "code", "free_flow", "goversion", "le", "listener"
 // TestMetrics has promtool judge the names, and looks for what must not be
 // there.
 func TestMetrics(t *testing.T) {
+	t.Parallel()
 	cert, key, _ := testkit.Certificate(t)
 	p := start(t, t.TempDir(), "--max-age", "24h", "--tls-cert", cert, "--tls-key", key, "--query-addr", "127.0.0.1:0")
 	// A machine that stood still is taken for an overload for a while.
@@ -121,6 +122,7 @@ func TestMetrics(t *testing.T) {
 // of the dashboard and every metric of the alerts has something to show; no
 // alert fires.
 func TestPrometheus(t *testing.T) {
+	t.Parallel()
 	p := start(t, t.TempDir(), "--max-age", "24h")
 	vid, token, key := bustle(t, p)
 	prometheus := startPrometheus(t, p.Address(nodeprocess.Admin))

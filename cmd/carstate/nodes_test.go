@@ -68,6 +68,7 @@ func (r *reporting) fresh(p *process, token string, since time.Time) error {
 // answered for as long as they may be. How long each takes is logged; what is held
 // against a limit is only that it happens.
 func TestThreeNodes(t *testing.T) {
+	t.Parallel()
 	c := streamtest.StartCluster(t)
 	const maxFeedAge = 8 * time.Second
 	node := func(roles string) *process {

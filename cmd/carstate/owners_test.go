@@ -256,6 +256,7 @@ var (
 // to, none goes back, and the last one is the last: nothing is lost, nothing
 // counts twice, and who has lost a partition writes nothing.
 func TestOwners(t *testing.T) {
+	t.Parallel()
 	seed := *ownerSeed
 	if seed == 0 {
 		seed = rand.Uint64()

@@ -45,6 +45,7 @@ func checkNoPlace(t *testing.T, where, text string) {
 // names of the signals may be seen, and on the maps of an operator the stretches of road
 // that others drive too, but no others.
 func TestPositionsAreNowhereToBeRead(t *testing.T) {
+	t.Parallel()
 	startsPrograms(t)
 	const vid = "carWithPlace"
 	c := newCollector(t)

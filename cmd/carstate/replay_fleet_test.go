@@ -14,6 +14,7 @@ import (
 // looks for each car's last reading, with its time, in what a real node has stored. The
 // log of the node holds no position.
 func TestReplayFleet(t *testing.T) {
+	t.Parallel()
 	fleet, _ := fleetFiles(t)
 	dir := t.TempDir()
 	p := start(t, dir, "--log-level", "debug")

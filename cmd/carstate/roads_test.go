@@ -44,6 +44,7 @@ func driveOn(vid string, until time.Time, metres, kmh float64) string {
 // which judges the only car of its own on that road by it. How long that takes is
 // logged; the aim is 3 s.
 func TestJamIsKnownToOtherNodes(t *testing.T) {
+	t.Parallel()
 	c := streamtest.StartCluster(t)
 	const partitions = 32
 	var nodes []*process

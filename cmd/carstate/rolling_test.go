@@ -146,6 +146,7 @@ func (l *callers) end(t *testing.T) {
 // everything, and the servers. No query fails that is tried once more, on the next
 // node, and every sample that was acknowledged is answered for.
 func TestRollingRestart(t *testing.T) {
+	t.Parallel()
 	c := streamtest.StartCluster(t)
 	flags := []string{"--nats", c.URLs(), "--replicas", "3", "--partitions", "8", "--max-age", "24h"}
 	var dirs []string

@@ -17,6 +17,7 @@ import (
 // TestSimulate drives a fleet with many faults and looks at how the verdicts agree
 // with the truth.
 func TestSimulate(t *testing.T) {
+	t.Parallel()
 	p := start(t, t.TempDir())
 	var r simulate.Report
 	out := p.carstate(t, "simulate", "--vehicles", "60", "--backdate", "9m", "--duration", "20s", "--faults", "20", "--free-flow", "--json")
@@ -85,6 +86,7 @@ func drive(t *testing.T, p *process, cmd *exec.Cmd, token string) (ended chan er
 // TestSimulateInterrupted: Ctrl-C ends a fleet that would drive for ever, with its
 // report, and takes away what was temporary.
 func TestSimulateInterrupted(t *testing.T) {
+	t.Parallel()
 	p := start(t, t.TempDir())
 	cmd := exec.Command(binary, "simulate", "--vehicles", "20", "--backdate", "1m")
 	cmd.Env = p.env()
@@ -104,6 +106,7 @@ func TestSimulateInterrupted(t *testing.T) {
 // TestSimulateOutage: a service that goes away ends the fleet with one line, after
 // the report.
 func TestSimulateOutage(t *testing.T) {
+	t.Parallel()
 	p := start(t, t.TempDir())
 	token, key := p.issue(t), p.addSource(t, "gateway")
 	cmd := exec.Command(binary, "simulate", "--vehicles", "20", "--source", "gateway", "--key", key, "--json")

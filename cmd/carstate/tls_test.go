@@ -18,6 +18,7 @@ import (
 // TestTLS gives the service a certificate: queries, telemetry and MQTT use it,
 // the admin listener on loopback stays plain for the commands.
 func TestTLS(t *testing.T) {
+	t.Parallel()
 	cert, key, roots := testkit.Certificate(t)
 	p := start(t, t.TempDir(), "--tls-cert", cert, "--tls-key", key, "--mqtt-tls-addr", "127.0.0.1:0", "--max-age", "24h")
 	token := p.issue(t)

@@ -102,6 +102,7 @@ func (c *otlpCollector) journey(name string) error {
 // TestTraces follows telemetry from its arrival by both protocols to the fold,
 // as a collector sees it.
 func TestTraces(t *testing.T) {
+	t.Parallel()
 	startsPrograms(t)
 	c := newCollector(t)
 	p, err := startProcess(t.TempDir(), append(os.Environ(),

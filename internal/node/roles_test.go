@@ -43,6 +43,7 @@ func (n *Node) awaitReady(t *testing.T) {
 // who shows them has a use for. It knows all the same how far it is behind, and
 // what was forgotten.
 func TestWhoFollowsStates(t *testing.T) {
+	t.Parallel()
 	c := streamtest.StartCluster(t)
 	const maxFeedAge = 5 * time.Second
 	answers := nodeOf(t, c.URLs(), Query, maxFeedAge)
