@@ -70,7 +70,6 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	quick := flags.Bool("quick", false, "a short run, to see that it works; its figures are rough")
 	rounds := flags.Int("rounds", 0, "`rounds` each subject is measured, interleaved (5; with -quick 1)")
 	names := flags.String("parts", partNames(), "measure only these `parts`")
-	only := flags.String("only", "", "measure only `steps` of the part sample with this in their names, and write nothing")
 	dir := flags.String("dir", "", "`directory` for scratch files, on the disk to be measured (a temporary one)")
 	binary := flags.String("binary", "", "the built carstate (built from this checkout)")
 	docs := flags.String("docs", "../docs", "`directory` in which the document and its plots are written")
@@ -81,9 +80,6 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	chosen, err := choose(*names)
 	if err != nil {
 		return err
-	}
-	if *only != "" && *names != "sample" {
-		return errors.New("-only chooses among the steps of one part: add -parts sample")
 	}
 	document, err := report.Load(*docs)
 	if err != nil {
@@ -129,7 +125,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		var results report.Results
 		begin := time.Now()
 		err = p.run(ctx, report.Options{
-			Quick: *quick, Rounds: *rounds, Dir: own, Binary: *binary, Only: *only,
+			Quick: *quick, Rounds: *rounds, Dir: own, Binary: *binary,
 			Logf: func(format string, args ...any) {
 				fmt.Fprintf(stderr, p.name+": "+format+"\n", args...)
 			},
@@ -142,9 +138,6 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 			At: begin, Took: time.Since(begin), Rounds: *rounds, Quick: *quick,
 		}, &results)
 		measured = append(measured, p.name)
-		if *only != "" {
-			continue // half a part is no part of the document
-		}
 		// A part that was measured is kept, whatever becomes of the next.
 		if err := errors.Join(document.Save(*docs), os.RemoveAll(own)); err != nil {
 			return err

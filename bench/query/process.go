@@ -117,37 +117,14 @@ func accepts(ctx context.Context, addr string) error {
 // cores are two cores that this process may use: for the server and for the
 // generator.
 func cores() (server, generator int, err error) {
-	status, err := os.ReadFile("/proc/self/status")
-	if err != nil {
-		return 0, 0, err
-	}
-	for line := range strings.Lines(string(status)) {
-		if list, ok := strings.CutPrefix(line, "Cpus_allowed_list:"); ok {
-			if all := parseCores(strings.TrimSpace(list)); len(all) >= 2 {
-				return all[0], all[1], nil
-			}
+	var found []int
+	for core := 0; core < 1024 && len(found) < 2; core++ {
+		if exec.Command("taskset", "--cpu-list", strconv.Itoa(core), "true").Run() == nil {
+			found = append(found, core)
 		}
 	}
-	return 0, 0, errors.New("two processor cores are needed: one for the server, one for the generator")
-}
-
-// parseCores reads a list such as 0-3,8.
-func parseCores(list string) (all []int) {
-	for part := range strings.SplitSeq(list, ",") {
-		first, last, ranged := strings.Cut(part, "-")
-		a, err := strconv.Atoi(first)
-		if err != nil {
-			continue
-		}
-		b := a
-		if ranged {
-			if b, err = strconv.Atoi(last); err != nil {
-				continue
-			}
-		}
-		for ; a <= b; a++ {
-			all = append(all, a)
-		}
+	if len(found) < 2 {
+		return 0, 0, errors.New("taskset and two processor cores are needed: one for the server, one for the generator")
 	}
-	return all
+	return found[0], found[1], nil
 }

@@ -76,18 +76,13 @@ func TestGoPeersAnswerAlike(t *testing.T) {
 	}
 }
 
-// A latency counts from the time at which a request was to be sent: a server that
-// stalls cannot hide the requests that wait for it.
-func TestTheGeneratorSeesAStall(t *testing.T) {
+// serve serves every connection to an address of its own until the test ends.
+func serve(t *testing.T, each func(net.Conn)) (addr string) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	const stall = 300 * time.Millisecond
-	// It stalls from the first request on, however long the connections took.
-	begin := make(chan struct{})
-	var first sync.Once
+	t.Cleanup(func() { l.Close() })
 	go func() {
 		for {
 			c, err := l.Accept()
@@ -96,20 +91,34 @@ func TestTheGeneratorSeesAStall(t *testing.T) {
 			}
 			go func() {
 				defer c.Close()
-				buf := make([]byte, 4<<10)
-				for {
-					if _, err := c.Read(buf); err != nil {
-						return
-					}
-					first.Do(func() { time.AfterFunc(stall, func() { close(begin) }) })
-					<-begin
-					io.WriteString(c, "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}")
-				}
+				each(c)
 			}()
 		}
 	}()
+	return l.Addr().String()
+}
+
+var anyRequest = [][]byte{[]byte("GET / HTTP/1.1\r\n\r\n")}
+
+// A latency counts from the time at which a request was to be sent: a server that
+// stalls cannot hide the requests that wait for it.
+func TestTheGeneratorSeesAStall(t *testing.T) {
+	const stall = 300 * time.Millisecond
+	// It stalls from the first request on, however long the connections took.
+	begin := make(chan struct{})
+	var first sync.Once
+	addr := serve(t, func(c net.Conn) {
+		for buf := make([]byte, 4<<10); ; {
+			if _, err := c.Read(buf); err != nil {
+				return
+			}
+			first.Do(func() { time.AfterFunc(stall, func() { close(begin) }) })
+			<-begin
+			io.WriteString(c, "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}")
+		}
+	})
 	// More requests than there are connections are due while it stalls.
-	r, err := generate(l.Addr().String(), [][]byte{[]byte("GET / HTTP/1.1\r\n\r\n")}, 1000, 400*time.Millisecond)
+	r, err := generate(addr, anyRequest, 1000, 400*time.Millisecond)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,27 +129,13 @@ func TestTheGeneratorSeesAStall(t *testing.T) {
 
 func TestTheGeneratorRefusesWhatIsNoAnswer(t *testing.T) {
 	for _, answer := range []string{"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n", "HTTP/1.1 200 OK\r\n\r\n", ""} {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		go func() {
-			for {
-				c, err := l.Accept()
-				if err != nil {
-					return
-				}
-				go func() {
-					c.Read(make([]byte, 100))
-					io.WriteString(c, answer)
-					c.Close()
-				}()
-			}
-		}()
-		if _, err := generate(l.Addr().String(), [][]byte{[]byte("GET / HTTP/1.1\r\n\r\n")}, 1000, 10*time.Millisecond); err == nil {
+		addr := serve(t, func(c net.Conn) {
+			c.Read(make([]byte, 100))
+			io.WriteString(c, answer)
+		})
+		if _, err := generate(addr, anyRequest, 1000, 10*time.Millisecond); err == nil {
 			t.Errorf("%q was taken", answer)
 		}
-		l.Close()
 	}
 }
 

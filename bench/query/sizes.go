@@ -12,14 +12,11 @@ import (
 type size struct{ vehicles, tokens int }
 
 func (s size) String() string {
-	return fmt.Sprintf("%s vehicles, %s", report.Count(s.vehicles), plural(s.tokens, "token"))
-}
-
-func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
+	tokens := "1 token"
+	if s.tokens > 1 {
+		tokens = report.Count(s.tokens) + " tokens"
 	}
-	return report.Count(n) + " " + what + "s"
+	return report.Count(s.vehicles) + " vehicles, " + tokens
 }
 
 // compareSizes measures the query server alone with more and more in its tables.

@@ -137,13 +137,3 @@ func TestPlotsAreXML(t *testing.T) {
 		}
 	}
 }
-
-func TestNumbers(t *testing.T) {
-	for v, want := range map[float64]string{
-		0: "0", 0.8421: "0.842", 5.678: "5.68", 12.34: "12.3", 123.4: "123", 1234.5: "1,234", 1234567: "1,234,567", -1234: "-1,234", 10: "10",
-	} {
-		if got := number(v); got != want {
-			t.Errorf("%v: got %s, want %s", v, got, want)
-		}
-	}
-}

@@ -6,7 +6,6 @@ type Options struct {
 	Rounds int    // how often each subject is measured, interleaved; the median counts
 	Dir    string // a directory of the part's own, on a disk; removed afterwards
 	Binary string // the built carstate
-	Only   string // measure only steps with this in their names; "" for all
 	// Logf tells the person at the terminal what goes on.
 	Logf func(format string, args ...any)
 }

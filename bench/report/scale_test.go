@@ -3,7 +3,6 @@ package report
 import (
 	"math"
 	"slices"
-	"strings"
 	"testing"
 )
 
@@ -109,24 +108,5 @@ func TestPlan(t *testing.T) {
 		if use := u.FeedCores()/u.Groups + u.QueryCores()/(2*u.Groups); one.LeaderCores() > streamInUse || use > nodeCores {
 			t.Errorf("%v cars: %v cores of a leader, %v of a node that answers", cars, one.LeaderCores(), use)
 		}
-	}
-}
-
-func TestSortedByCars(t *testing.T) {
-	got := sortedByCars("1.5e+06 | b |\n20000 | a |\n2e+07 | c |\n")
-	if want := "| 20 k cars | a |\n| 1.50 M cars | b |\n| 20 M cars | c |\n"; got != want {
-		t.Errorf("got %s", got)
-	}
-}
-
-// Without its part there is no page; without a figure the page says which one.
-func TestScalePageLacking(t *testing.T) {
-	d := new(Document)
-	if page, err := d.scalePage(); page != "" || err != nil {
-		t.Errorf("a part that was not measured has a page: %s, %v", page, err)
-	}
-	d.Replace(Run{Part: scalePart}, new(Results))
-	if page, err := d.scalePage(); err != nil || !strings.Contains(page, "- scale (lag, p50 of slice)\n") || strings.Contains(page, "|") {
-		t.Errorf("%v: %s", err, page)
 	}
 }

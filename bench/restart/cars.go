@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -83,15 +82,6 @@ func (c *Cars) Drive(ctx context.Context, cars int, perSecond float64, samples i
 
 // appendSample writes what car i reports at a time.
 func appendSample(b []byte, i int, at time.Time) []byte {
-	b = append(b, `{"vid":"`...)
-	b = append(b, VID(i)...)
-	b = append(b, `","time":`...)
-	b = strconv.AppendInt(b, at.UnixMilli(), 10)
-	b = append(b, `,"signals":{"Vehicle.Speed":`...)
-	b = strconv.AppendFloat(b, 20+float64(i%600)/10, 'f', 1, 64)
-	b = append(b, `,"Vehicle.OBD.ThrottlePosition":`...)
-	b = strconv.AppendFloat(b, 15+float64(i%100)/10, 'f', 1, 64)
-	b = append(b, `,"Vehicle.OBD.EngineSpeed":`...)
-	b = strconv.AppendInt(b, int64(1500+i%400), 10)
-	return append(b, "}}\n"...)
+	return fmt.Appendf(b, `{"vid":%q,"time":%d,"signals":{"Vehicle.Speed":%.1f,"Vehicle.OBD.ThrottlePosition":%.1f,"Vehicle.OBD.EngineSpeed":%d}}`+"\n",
+		VID(i), at.UnixMilli(), 20+float64(i%600)/10, 15+float64(i%100)/10, 1500+i%400)
 }

@@ -66,7 +66,7 @@ func (b *bench) sliced(ctx context.Context, r *rig, f *follower, cars int, rate 
 	b.figure("slice", "cars", float64(cars), "", fmt.Sprintf("one part of %d of %d M cars, in one partition", fleetParts, fleetCars/1_000_000))
 	b.figure("slice", "samples a second", rate, "1/s", "each car every ten seconds")
 
-	rest, err := r.during(ctx, func() error { return pause(ctx, b.plan.slow) })
+	rest, err := r.during(ctx, func() error { time.Sleep(b.plan.slow); return ctx.Err() })
 	if err != nil {
 		return err
 	}
@@ -306,14 +306,4 @@ func (b *bench) deeds(ctx context.Context, r *rig) error {
 	b.figure("records", "bytes a token", grown[stream.Tokens]/float64(n), "B", "for all cars")
 	b.figure("records", "bytes of audit a deed", grown[stream.Audit]/float64(2*n), "B", "nothing of it is ever removed")
 	return nil
-}
-
-// pause waits. What is measured meanwhile is what costs without any work.
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
-	}
 }

@@ -87,7 +87,7 @@ var (
 	// A head ends with an empty line; where lines end in LF alone it is faulty, but
 	// ends too.
 	headEnd     = regexp.MustCompile("\n\r?\n")
-	requestLine = regexp.MustCompile(`^([^ \r\n]+) ([^ \r\n]+) HTTP/[0-9]\.[0-9]\r\n`)
+	requestLine = regexp.MustCompile(`^([^\x00-\x20\x7f]+) ([^\x00-\x20\x7f]+) HTTP/[0-9]\.[0-9]\r\n`)
 	hostLine    = regexp.MustCompile(`(?im)^host:[^\r\n]*`)
 	absolute    = regexp.MustCompile(`^(?i:https?)://([^/?#]*)(.*)$`)
 	// These net/http takes: lines that end in LF alone or go on in the next, and bytes
@@ -112,7 +112,7 @@ func (c *contract) next(stream []byte, sound bool, by *caller) *expected {
 		plain := append(append(bytes.Clone(head[:target[4]]), '/'), head[target[5]:]...)
 		r, err = http.ReadRequest(bufio.NewReader(bytes.NewReader(hostLine.ReplaceAll(plain, []byte("Host: a")))))
 	}
-	e := &expected{size: len(head), silence: !whole, anyBody: err != nil, noBody: err == nil && r.Method == http.MethodHead}
+	e := &expected{size: len(head), silence: !whole, anyBody: err != nil || target == nil, noBody: err == nil && target != nil && r.Method == http.MethodHead}
 	refuse := func(status int) {
 		e.outcomes = append(e.outcomes, outcome{status: status, kind: "invalid_request", closes: true})
 	}
