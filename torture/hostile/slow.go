@@ -149,7 +149,6 @@ func slow(ctx context.Context, w *world) (err error) {
 	a.Offered(p.asked)
 	a.Acknowledged(p.asked - len(p.failures))
 	a.Figure("good requests beside slow clients", float64(p.asked), "")
-	a.Figure("p99 over new connections beside slow clients", milliseconds(row.Percentile(p.fresh, 0.99)), "ms")
 	for i, err := range p.failures {
 		if i < 5 {
 			a.Wrong("beside slow clients: %v", err)
@@ -289,8 +288,7 @@ func dawdle(ctx context.Context, w *world) error {
 // delay counts from then, so that a stall delays all that fall into it.
 const (
 	probers   = 8
-	probeRate = 400 // requests a second over connections that last
-	freshRate = 20  // and over new ones
+	probeRate = 400 // requests a second
 	window    = time.Second
 )
 
@@ -301,14 +299,13 @@ type probe struct {
 
 	mu       sync.Mutex
 	began    time.Time
-	lasting  map[int][]time.Duration // by window
-	fresh    []time.Duration
+	took     map[int][]time.Duration // by window
 	asked    int
 	failures []error
 }
 
 func newProbe(w *world) *probe {
-	return &probe{address: w.Address(nodeprocess.Query), request: question(w, "CarNormal"), lasting: make(map[int][]time.Duration)}
+	return &probe{address: w.Address(nodeprocess.Query), request: question(w, "CarNormal"), took: make(map[int][]time.Duration)}
 }
 
 // question is a good request.
@@ -318,25 +315,24 @@ func question(w *world, vid string) string {
 
 // measure asks for some windows and returns the 99th percentile of each.
 func (p *probe) measure(ctx context.Context, windows int) (p99 []time.Duration) {
-	clear(p.lasting)
+	clear(p.took)
 	p.began = time.Now()
 	until := p.began.Add(time.Duration(windows) * window)
 	var all sync.WaitGroup
 	for i := range probers {
 		all.Go(func() {
-			p.ask(ctx, until, time.Second*probers/probeRate, time.Duration(i)*time.Second/probeRate, false)
+			p.ask(ctx, until, time.Second*probers/probeRate, time.Duration(i)*time.Second/probeRate)
 		})
 	}
-	all.Go(func() { p.ask(ctx, until, time.Second/freshRate, 0, true) })
 	all.Wait()
-	for _, took := range p.lasting {
+	for _, took := range p.took {
 		p99 = append(p99, row.Percentile(took, 0.99))
 	}
 	return p99
 }
 
-// ask is one client with one connection, or one for each request.
-func (p *probe) ask(ctx context.Context, until time.Time, every, offset time.Duration, fresh bool) {
+// ask is one client with one connection.
+func (p *probe) ask(ctx context.Context, until time.Time, every, offset time.Duration) {
 	c := &connection{to: p.address}
 	defer c.close()
 	for due := p.began.Add(offset); due.Before(until) && ctx.Err() == nil; due = due.Add(every) {
@@ -346,20 +342,16 @@ func (p *probe) ask(ctx context.Context, until time.Time, every, offset time.Dur
 			err = fmt.Errorf("a good request got %d %.200q", status, body)
 		}
 		took := time.Since(due)
-		if fresh || err != nil {
+		if err != nil {
 			c.close()
 		}
 		p.mu.Lock()
 		p.asked++
-		switch {
-		case err != nil && ctx.Err() == nil:
-			p.failures = append(p.failures, err)
-		case err != nil:
-		case fresh:
-			p.fresh = append(p.fresh, took)
-		default:
+		if err == nil {
 			at := int(due.Sub(p.began) / window)
-			p.lasting[at] = append(p.lasting[at], took)
+			p.took[at] = append(p.took[at], took)
+		} else if ctx.Err() == nil {
+			p.failures = append(p.failures, err)
 		}
 		p.mu.Unlock()
 	}
