@@ -11,7 +11,7 @@ import (
 )
 
 // answers are what this node answers from: the fleet table, and the console's lists of
-// vehicles beside it. It implements [stream.Answers].
+// vehicles beside it. It implements [embedded.Answers].
 type answers struct {
 	table   *fleet.Table
 	monitor *console.Monitor // nil: the node has no console

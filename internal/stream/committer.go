@@ -142,7 +142,7 @@ func (c *committer) store(ctx context.Context, record []byte, header nats.Header
 		cancel()
 		if err == nil {
 			c.e.writes[Telemetry].noteStored()
-			c.e.newest.note(Telemetry, ack.Sequence)
+			c.e.newest.Note(Telemetry, ack.Sequence)
 			return nil // stored now, or before: ack.Duplicate
 		}
 		switch {

@@ -7,6 +7,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
+
+	"carstate/internal/stream/embedded"
 )
 
 // Config says where the engine is and what it may use. The zero value of each
@@ -41,7 +43,7 @@ type Config struct {
 
 	// Answers is filled by Open from the files of the embedded engine, which
 	// it reads through anyway. Optional: [Engine.FollowStates] yields all.
-	Answers Answers
+	Answers embedded.Answers
 
 	Now      func() time.Time      // nil: time.Now
 	Log      *slog.Logger          // nil: discarded

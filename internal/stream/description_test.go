@@ -10,6 +10,7 @@ import (
 
 	"carstate/internal/road/roadtest"
 	"carstate/internal/store/codec"
+	"carstate/internal/stream/embedded"
 	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
@@ -26,7 +27,7 @@ func TestDescriptionWithoutChecksum(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range codec.Streams {
-		sum := filepath.Join(streamDir(dir, name), "meta.sum")
+		sum := filepath.Join(embedded.StreamDir(dir, name), "meta.sum")
 		was, err := os.ReadFile(sum)
 		if err != nil {
 			t.Fatal(err)
@@ -45,10 +46,10 @@ func TestDescriptionWithoutChecksum(t *testing.T) {
 
 	// As the cut leaves it: no stream is finished, and one has its description.
 	again := t.TempDir()
-	if err := os.MkdirAll(streamDir(again, Tokens), 0o700); err != nil {
+	if err := os.MkdirAll(embedded.StreamDir(again, Tokens), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	text, err := os.ReadFile(filepath.Join(streamDir(dir, Tokens), "meta.inf"))
+	text, err := os.ReadFile(filepath.Join(embedded.StreamDir(dir, Tokens), "meta.inf"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +73,7 @@ func TestDescriptionWithoutChecksum(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(streamDir(again, Tokens), "meta.inf"), text, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(embedded.StreamDir(again, Tokens), "meta.inf"), text, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	e = storedStates(t, again, maps.Clone(want))

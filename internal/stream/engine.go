@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"carstate/internal/access"
+	"carstate/internal/stream/embedded"
 )
 
 // Engine is an open store. Make one with [Open], end it with [Engine.Close].
@@ -23,11 +24,11 @@ type Engine struct {
 	log        *slog.Logger
 	now        func() time.Time
 
-	dir    *dataDir       // embedded only
-	server *server.Server // embedded only
+	dir    *embedded.DataDir // embedded only
+	server *server.Server    // embedded only
 	node   *node
 	// interrupted is what was under way at a crash; embedded only.
-	interrupted []*interrupted
+	interrupted []*embedded.Interrupted
 	// salvaged is what is whole of ROADS if that is damaged; embedded only.
 	salvaged     map[string][]byte
 	roadsDamaged bool
@@ -35,7 +36,7 @@ type Engine struct {
 	js           jetstream.JetStream
 	legacy       nats.JetStreamContext // only this one has ordered push consumers
 
-	preloaded  *preload // embedded only: what Config.Answers holds, until FollowStates takes it
+	preloaded  *embedded.Preload // embedded only: what Config.Answers holds, until FollowStates takes it
 	committers []*committer
 	batches    chan struct{} // holds a token for each atomic batch under way
 	backlog    backlog
@@ -45,8 +46,8 @@ type Engine struct {
 	warned     warned
 	storing    context.Context // ends with a write error of the embedded engine
 	jam        context.CancelCauseFunc
-	newest     newest // acknowledged by this process
-	witnessed  newest // by those before, as the files say; embedded only
+	newest     embedded.Newest // acknowledged by this process
+	witnessed  embedded.Newest // by those before, as the files say; embedded only
 	metrics    *metrics
 
 	// forgotten is this node's copy of the tombstones, which stones feeds once
@@ -75,7 +76,7 @@ type Engine struct {
 // that could not be used was not changed.
 func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	c = c.withDefaults()
-	e := &Engine{config: c, log: c.Log, now: c.Now, failed: make(chan error, 1), batches: make(chan struct{}, openBatches), newest: makeNewest(), witnessed: makeNewest(), roadsRestored: make(chan struct{}, 1)}
+	e := &Engine{config: c, log: c.Log, now: c.Now, failed: make(chan error, 1), batches: make(chan struct{}, openBatches), newest: embedded.NewNewest(), witnessed: embedded.NewNewest(), roadsRestored: make(chan struct{}, 1)}
 	e.storing, e.jam = context.WithCancelCause(context.Background())
 	defer func() {
 		if err != nil {
@@ -122,14 +123,14 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 		}
 	}
 	if e.partitions, err = ensureStreams(ctx, e.js, c); err != nil {
-		return nil, e.dir.blame(err)
+		return nil, e.dir.Blame(err)
 	}
 	if err = e.comparePreloaded(ctx); err != nil {
 		return nil, err
 	}
 	e.storeSalvaged(ctx)
 	if err = e.finishInterrupted(ctx, e.interrupted); err != nil {
-		return nil, e.dir.blame(err)
+		return nil, e.dir.Blame(err)
 	}
 	if !c.embedded() {
 		if err = e.probeRights(ctx, streamConfigs(c, made{partitions: e.partitions})); err != nil {
@@ -137,11 +138,11 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 		}
 	}
 	if err = e.loadVIDKeys(ctx); err != nil {
-		return nil, e.dir.blame(err)
+		return nil, e.dir.Blame(err)
 	}
 	if c.embedded() {
 		e.dir.Partitions, e.dir.Ready, e.dir.Closed = e.partitions, true, nil
-		if err = e.dir.save(); err != nil {
+		if err = e.dir.Save(); err != nil {
 			return nil, err
 		}
 	}
@@ -184,38 +185,38 @@ func (e *Engine) start() {
 }
 
 func (e *Engine) openEmbedded(ctx context.Context) (err error) {
-	if e.dir, err = openDataDir(e.config.DataDir); err != nil {
+	if e.dir, err = embedded.OpenDataDir(e.config.DataDir); err != nil {
 		return err
 	}
-	if err = checkWritable(e.config.DataDir); err != nil {
+	if err = embedded.CheckWritable(e.config.DataDir); err != nil {
 		return err
 	}
 	if e.dir.Ready {
 		// Before the server starts: it cuts off what it cannot read.
 		if e.config.Answers != nil {
-			e.preloaded = newPreload(e.config.Answers)
+			e.preloaded = embedded.NewPreload(e.config.Answers)
 		}
-		if err = checkBlocks(ctx, e.config.DataDir, e.tornWrites(), e.preloaded, e.witnessed); err != nil {
+		if err = embedded.CheckBlocks(ctx, e.config.DataDir, e.tornWrites(), e.preloaded, e.witnessed); err != nil {
 			return err
 		}
 		if e.dir.Closed == nil {
 			e.log.Info("the last run was cut off: every stored record was read again and is whole")
 		}
 	}
-	if err = completeDescriptions(e.config.DataDir); err != nil {
+	if err = embedded.CompleteDescriptions(e.config.DataDir); err != nil {
 		return err
 	}
 	if e.dir.Ready {
-		if e.salvaged, e.roadsDamaged, err = salvageRoads(e.config.DataDir, e.tornWrites(), e.dir.Closed[Roads]); err != nil {
+		if e.salvaged, e.roadsDamaged, err = embedded.SalvageRoads(e.config.DataDir, e.tornWrites(), e.dir.Closed[Roads]); err != nil {
 			return err
 		}
 	}
 	if e.dir.Closed == nil { // nor does it keep what was under way
-		if e.interrupted, err = keepInterrupted(e.config.DataDir); err != nil {
+		if e.interrupted, err = embedded.KeepInterrupted(e.config.DataDir); err != nil {
 			return err
 		}
 	}
-	if e.server, err = startServer(ctx, e.config.DataDir, e.config.SyncInterval, e.log, e.jam); err != nil {
+	if e.server, err = embedded.Start(ctx, e.config.DataDir, e.config.SyncInterval, e.log, e.jam); err != nil {
 		return err
 	}
 	e.nc, err = nats.Connect("", nats.InProcessServer(e.server), nats.Name("carstate"), e.onAsyncError())
@@ -242,13 +243,13 @@ func (e *Engine) Close() error {
 	if e.server == nil {
 		return nil
 	}
-	var ends map[string]streamEnd
+	var ends map[string]embedded.StreamEnd
 	if e.Writable() == nil { // otherwise what the server counts may not be on disk
 		ends = e.streamEnds()
 	}
-	stopServer(e.server)
+	embedded.Stop(e.server)
 	e.dir.Closed = ends
-	return errors.Join(e.dir.save(), e.dir.close())
+	return errors.Join(e.dir.Save(), e.dir.Close())
 }
 
 // abandon ends what an Open that failed has begun.
@@ -257,10 +258,10 @@ func (e *Engine) abandon() {
 		e.nc.Close()
 	}
 	if e.server != nil {
-		stopServer(e.server)
+		embedded.Stop(e.server)
 	}
 	if e.dir != nil {
-		_ = e.dir.close() // the error that led here is reported
+		_ = e.dir.Close() // the error that led here is reported
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"carstate/internal/access"
 	"carstate/internal/store/codec"
+	"carstate/internal/stream/embedded"
 	"carstate/internal/ticks"
 )
 
@@ -37,7 +38,7 @@ import (
 
 const (
 	paddingBytes = 512 << 10
-	paddings     = maxBlockBytes/paddingBytes + 2
+	paddings     = embedded.MaxBlockBytes/paddingBytes + 2
 	// forgetTimeout is when a forget that has not noted its end was cut off.
 	forgetTimeout = time.Minute
 	// eraseTimeout bounds one erasure, of tens of millions of states.

@@ -11,6 +11,7 @@ import (
 
 	"carstate/internal/seldom"
 	"carstate/internal/store/codec"
+	"carstate/internal/stream/embedded"
 	"carstate/internal/ticks"
 )
 
@@ -154,14 +155,14 @@ func (e *Engine) watchWrites(ctx context.Context) {
 	}
 	for range ticks.Every(ctx, e.config.Patience.Beat) {
 		if e.storing.Err() != nil {
-			if probeDisk(e.config.DataDir) == nil {
+			if embedded.ProbeDisk(e.config.DataDir) == nil {
 				e.fail(fmt.Errorf("the engine stores nothing more after a write error, and the disk takes writes again: restart carstate (%w)", context.Cause(e.storing)))
 				return
 			}
 			continue
 		}
 		for _, name := range watchedStreams {
-			if e.writes[name].look() && probeDisk(e.config.DataDir) == nil {
+			if e.writes[name].look() && embedded.ProbeDisk(e.config.DataDir) == nil {
 				e.fail(fmt.Errorf("the engine stores nothing more in %s after a write error, and the disk takes writes again: restart carstate", name))
 				return
 			}

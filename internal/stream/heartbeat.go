@@ -66,13 +66,13 @@ func (h *heartbeat) beat(ctx context.Context) {
 	b := binary.LittleEndian.AppendUint64([]byte{0}, h.node)
 	b = binary.LittleEndian.AppendUint64(b, uint64(began.Sub(h.start)))
 	if h.e.witnesses() {
-		b = h.e.newest.append(b)
+		b = h.e.newest.Append(b)
 	}
 	ack, err := h.e.js.Publish(try, subject, codec.Seal(subject, b), jetstream.WithExpectStream(h.stream))
 	switch {
 	case err == nil:
 		h.stored = ack.Sequence
-		h.e.newest.note(h.stream, ack.Sequence)
+		h.e.newest.Note(h.stream, ack.Sequence)
 		h.e.writes[h.stream].noteStored()
 		return
 	case ctx.Err() != nil:

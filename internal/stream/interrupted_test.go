@@ -14,6 +14,7 @@ import (
 	"github.com/minio/highwayhash"
 
 	"carstate/internal/store/codec"
+	"carstate/internal/stream/embedded"
 )
 
 // stagedRecord is a record as the server keeps it until its batch is committed.
@@ -39,7 +40,7 @@ func stagedRecord(store string, seq int, at time.Time, subject string, payload [
 // stage puts a batch where the server keeps it until it is committed.
 func stage(t *testing.T, dir, stream string, content []byte) {
 	t.Helper()
-	batch := filepath.Join(streamDir(dir, stream), "batches", "Store")
+	batch := filepath.Join(embedded.StreamDir(dir, stream), "batches", "Store")
 	if err := os.MkdirAll(filepath.Join(batch, "msgs"), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +135,7 @@ func TestInterruptedBatch(t *testing.T) {
 			}
 			stage(t, dir, Tokens, content)
 			if c.gone {
-				if err := os.Remove(filepath.Join(streamDir(dir, Tokens), "batches", store, "meta.inf")); err != nil {
+				if err := os.Remove(filepath.Join(embedded.StreamDir(dir, Tokens), "batches", store, "meta.inf")); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -144,11 +145,11 @@ func TestInterruptedBatch(t *testing.T) {
 				t.Fatal(err)
 			}
 			for range 2 { // once more, before the server has thrown it away
-				if all, err := keepInterrupted(aside); err != nil || len(all) > 1 {
+				if all, err := embedded.KeepInterrupted(aside); err != nil || len(all) > 1 {
 					t.Fatalf("%d batches are put aside: %v", len(all), err)
 				}
 			}
-			if err := os.RemoveAll(filepath.Join(streamDir(aside, Tokens), "batches")); err != nil {
+			if err := os.RemoveAll(filepath.Join(embedded.StreamDir(aside, Tokens), "batches")); err != nil {
 				t.Fatal(err)
 			}
 			for _, dir := range []string{dir, aside} {
@@ -179,8 +180,8 @@ func TestInterruptedInTwoBlocks(t *testing.T) {
 	if err := os.CopyFS(crashed, os.DirFS(running)); err != nil {
 		t.Fatal(err)
 	}
-	msgs := filepath.Join(streamDir(crashed, Tokens), "msgs")
-	blocks, newest, err := listBlocks(msgs)
+	msgs := filepath.Join(embedded.StreamDir(crashed, Tokens), "msgs")
+	blocks, newest, err := embedded.ListBlocks(msgs)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -228,11 +229,11 @@ func TestInterruptedFileThatMakesNoSense(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, "interrupted.json"), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := keepInterrupted(dir); err == nil {
+		if _, err := embedded.KeepInterrupted(dir); err == nil {
 			t.Errorf("%q was taken", text)
 		}
 	}
-	good, err := json.Marshal([]*interrupted{{Stream: Tokens, Records: []interruptedRecord{{Subject: "a"}}}})
+	good, err := json.Marshal([]*embedded.Interrupted{{Stream: Tokens, Records: []embedded.Record{{Subject: "a"}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -240,7 +241,7 @@ func TestInterruptedFileThatMakesNoSense(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "interrupted.json"), good, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if all, err := keepInterrupted(dir); err != nil || len(all) != 1 {
+	if all, err := embedded.KeepInterrupted(dir); err != nil || len(all) != 1 {
 		t.Errorf("%v, %v", all, err)
 	}
 }
@@ -257,7 +258,7 @@ func TestInterruptedAndFull(t *testing.T) {
 	config := s.CachedInfo().Config
 	room := config.MaxBytes
 	const subject = "token.T"
-	b := &interrupted{Stream: Tokens, ID: "b", Records: []interruptedRecord{{Subject: subject, Payload: codec.Seal(subject, make([]byte, 100<<10)), Time: time.Now().UnixNano()}}}
+	b := &embedded.Interrupted{Stream: Tokens, ID: "b", Records: []embedded.Record{{Subject: subject, Payload: codec.Seal(subject, make([]byte, 100<<10)), Time: time.Now().UnixNano()}}}
 	file := filepath.Join(e.config.DataDir, "interrupted.json")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -269,7 +270,7 @@ func TestInterruptedAndFull(t *testing.T) {
 		if _, err := e.js.UpdateStream(t.Context(), config); err != nil {
 			t.Fatal(err)
 		}
-		if err := e.finishInterrupted(t.Context(), []*interrupted{b}); err != nil {
+		if err := e.finishInterrupted(t.Context(), []*embedded.Interrupted{b}); err != nil {
 			t.Fatal(err)
 		}
 		_, rev, err := e.lastRecord(t.Context(), Tokens, subject)

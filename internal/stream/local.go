@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"carstate/internal/store/codec"
+	"carstate/internal/stream/embedded"
 )
 
 // comparePreloaded asks the server whether what was read is what it holds. Nobody
@@ -25,9 +26,9 @@ func (e *Engine) comparePreloaded(ctx context.Context) error {
 		return fmt.Errorf("the embedded engine cannot be asked about %s: %w", States, err)
 	}
 	info := s.CachedInfo()
-	p.created = info.Created
-	if is := info.State.NumSubjects; !p.matches(is, info.State.LastSeq) {
-		e.log.Debug("the states are read once more, from the engine", "subjects", is, "found", p.subjects())
+	p.Created = info.Created
+	if is := info.State.NumSubjects; !p.Matches(is, info.State.LastSeq) {
+		e.log.Debug("the states are read once more, from the engine", "subjects", is, "found", p.Subjects())
 		e.config.Answers.Clear()
 		e.preloaded = nil
 	}
@@ -55,7 +56,7 @@ func (e *Engine) storeSalvaged(ctx context.Context) {
 
 // finishInterrupted stores what the streams lack of the batches that were under way
 // at a crash.
-func (e *Engine) finishInterrupted(ctx context.Context, all []*interrupted) error {
+func (e *Engine) finishInterrupted(ctx context.Context, all []*embedded.Interrupted) error {
 	if len(all) == 0 {
 		return nil
 	}
@@ -77,11 +78,11 @@ func (e *Engine) finishInterrupted(ctx context.Context, all []*interrupted) erro
 	if left {
 		return nil
 	}
-	return dropInterrupted(e.config.DataDir)
+	return embedded.DropInterrupted(e.config.DataDir)
 }
 
 // finish stores the records of a batch that are missing, the last one last.
-func (e *Engine) finish(ctx context.Context, b *interrupted) (stored int, err error) {
+func (e *Engine) finish(ctx context.Context, b *embedded.Interrupted) (stored int, err error) {
 	present := make([]*nats.RawStreamMsg, len(b.Records))
 	for i, r := range b.Records {
 		if _, err := codec.Unseal(r.Subject, r.Payload); err != nil {
@@ -91,10 +92,10 @@ func (e *Engine) finish(ctx context.Context, b *interrupted) (stored int, err er
 			return 0, err
 		}
 	}
-	if !b.underWay(present) {
+	if !b.UnderWay(present) {
 		return 0, nil
 	}
-	for _, i := range b.missing(present) {
+	for _, i := range b.Missing(present) {
 		r := b.Records[i]
 		var seq uint64
 		if m := present[i]; m != nil {
@@ -122,7 +123,7 @@ func (e *Engine) lastMessage(ctx context.Context, stream, subject string) (*nats
 // noteStored takes in an answer of the engine. What operators do is witnessed
 // without delay.
 func (e *Engine) noteStored(stream string, seq uint64) {
-	e.newest.note(stream, seq)
+	e.newest.Note(stream, seq)
 	if h := e.beats[States]; h != nil && stream != States && stream != Roads && e.witnesses() {
 		h.soon()
 	}
@@ -133,14 +134,14 @@ func (e *Engine) noteStored(stream string, seq uint64) {
 func (e *Engine) witnesses() bool { return e.config.embedded() && e.config.SyncInterval == 0 }
 
 // tornWrites says which writes the way the engine last ended may have torn.
-func (e *Engine) tornWrites() tornWrites {
+func (e *Engine) tornWrites() embedded.TornWrites {
 	switch {
 	case e.dir.Closed != nil:
-		return tornNowhere
+		return embedded.TornNowhere
 	case e.config.SyncInterval != 0:
-		return tornAnywhere
+		return embedded.TornAnywhere
 	}
-	return tornNewest
+	return embedded.TornNewest
 }
 
 // checkWhole refuses a store that the embedded server opened with parts left
@@ -156,15 +157,15 @@ func (e *Engine) checkWhole(ctx context.Context) error {
 			return fmt.Errorf("the embedded engine cannot be asked about %s: %w", name, err)
 		} else if was, ok := e.dir.Closed[name]; ok {
 			damage = missing(name, was, s.CachedInfo().State)
-		} else if last, is := e.witnessed[name].Load(), s.CachedInfo().State.LastSeq; is < last && e.tornWrites() != tornAnywhere {
+		} else if last, is := e.witnessed[name].Load(), s.CachedInfo().State.LastSeq; is < last && e.tornWrites() != embedded.TornAnywhere {
 			damage = fmt.Sprintf("stream %s held records up to %d and now ends at %d", name, last, is)
 		}
 		if damage != "" {
 			e.dir.Damaged = damage
-			if err := e.dir.save(); err != nil {
+			if err := e.dir.Save(); err != nil {
 				e.log.Error("the damage cannot be noted in the data directory", "error", err)
 			}
-			return damagedDir(e.dir.path, damage)
+			return embedded.DamagedDir(e.dir.Path, damage)
 		}
 	}
 	return nil
@@ -172,7 +173,7 @@ func (e *Engine) checkWhole(ctx context.Context) error {
 
 // missing says what a stream lacks of what it held. It may hold more: a write
 // that was under way when the note was taken.
-func missing(name string, was streamEnd, is jetstream.StreamState) string {
+func missing(name string, was embedded.StreamEnd, is jetstream.StreamState) string {
 	if is.LastSeq < was.Last || is.LastSeq == was.Last && is.Msgs < was.Records {
 		return fmt.Sprintf("stream %s held %d records up to %d and now holds %d up to %d",
 			name, was.Records, was.Last, is.Msgs, is.LastSeq)
@@ -181,15 +182,15 @@ func missing(name string, was streamEnd, is jetstream.StreamState) string {
 }
 
 // streamEnds notes what each stream holds, nil if the server cannot tell.
-func (e *Engine) streamEnds() map[string]streamEnd {
+func (e *Engine) streamEnds() map[string]embedded.StreamEnd {
 	all, err := e.server.Jsz(&server.JSzOptions{Accounts: true, Streams: true})
 	if err != nil {
 		return nil
 	}
-	ends := make(map[string]streamEnd)
+	ends := make(map[string]embedded.StreamEnd)
 	for _, account := range all.AccountDetails {
 		for _, s := range account.Streams {
-			ends[s.Name] = streamEnd{Last: s.State.LastSeq, Records: s.State.Msgs}
+			ends[s.Name] = embedded.StreamEnd{Last: s.State.LastSeq, Records: s.State.Msgs}
 		}
 	}
 	return ends

@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+
+	"carstate/internal/stream/embedded"
 )
 
 // node is the name under which this node stores what only it has counted. It is
@@ -30,7 +32,7 @@ func openNode(dir string, log *slog.Logger) *node {
 	}
 	n, err := keptNode(dir, fresh)
 	if err != nil {
-		log.Warn("this node's name is not kept: it counts usage under a new one", "file", filepath.Join(dir, nodeFile), "error", plain(err))
+		log.Warn("this node's name is not kept: it counts usage under a new one", "file", filepath.Join(dir, embedded.NodeFile), "error", embedded.Plain(err))
 		return &node{id: fresh}
 	}
 	return n
@@ -40,7 +42,7 @@ func keptNode(dir, fresh string) (_ *node, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	f, err := os.OpenFile(filepath.Join(dir, nodeFile), os.O_CREATE|os.O_RDWR, 0o600)
+	f, err := os.OpenFile(filepath.Join(dir, embedded.NodeFile), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, err
 	}

@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"carstate/internal/stream/embedded"
 )
 
 func TestNodeKeepsItsName(t *testing.T) {
@@ -24,12 +26,12 @@ func TestNodeKeepsItsName(t *testing.T) {
 
 	// Torn by a kill, or somebody's own idea.
 	for _, text := range []string{"", "ABC", "has.a.dot.in.it.", "0123456789ABCDEFG"} {
-		if err := os.WriteFile(filepath.Join(dir, nodeFile), []byte(text), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, embedded.NodeFile), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		n := openNode(dir, log)
 		n.close()
-		kept, err := os.ReadFile(filepath.Join(dir, nodeFile))
+		kept, err := os.ReadFile(filepath.Join(dir, embedded.NodeFile))
 		if err != nil || string(kept) != n.id || !isNodeID(n.id) {
 			t.Errorf("%q: called %q, kept %q, %v", text, n.id, kept, err)
 		}

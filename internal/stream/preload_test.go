@@ -12,6 +12,7 @@ import (
 
 	"carstate/internal/road/roadtest"
 	"carstate/internal/store/codec"
+	"carstate/internal/stream/embedded"
 	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
@@ -115,7 +116,7 @@ func TestAnswersAreReadFromTheBlocks(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	blocks, _, err := listBlocks(streamDir(closed, States) + "/msgs")
+	blocks, _, err := embedded.ListBlocks(embedded.StreamDir(closed, States) + "/msgs")
 	if err != nil || len(blocks) != 2 {
 		t.Fatalf("the states fill %d blocks: %v", len(blocks), err)
 	}
@@ -166,7 +167,7 @@ func TestPreloadedCopyIsCurrent(t *testing.T) {
 	if e.preloaded == nil {
 		t.Fatal("nothing was read from the blocks")
 	}
-	last := e.preloaded.last
+	last := e.preloaded.Last
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := e.FollowStates(ended, func(vehicle.ID, vehicle.State) {}, func() {}); err != nil {

@@ -16,6 +16,7 @@ import (
 	"carstate/internal/access"
 	"carstate/internal/store/backupfile"
 	"carstate/internal/store/codec"
+	"carstate/internal/stream/embedded"
 	"carstate/internal/vehicle"
 )
 
@@ -107,7 +108,7 @@ func (*Keeper) BadBackup(err error) bool {
 func (k *Keeper) spool(from io.Reader) (_ *os.File, err error) {
 	file, err := os.CreateTemp(k.e.config.DataDir, "restore-")
 	if err != nil {
-		return nil, fmt.Errorf("there is no place for the backup: %w", plain(err))
+		return nil, fmt.Errorf("there is no place for the backup: %w", embedded.Plain(err))
 	}
 	defer func() {
 		if err != nil {
@@ -115,7 +116,7 @@ func (k *Keeper) spool(from io.Reader) (_ *os.File, err error) {
 		}
 	}()
 	if err := os.Remove(file.Name()); err != nil {
-		return nil, plain(err)
+		return nil, embedded.Plain(err)
 	}
 	if _, err := io.Copy(file, from); err != nil {
 		return nil, fmt.Errorf("the backup did not arrive in full: %w", err)

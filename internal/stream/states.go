@@ -15,8 +15,8 @@ func (e *Engine) FollowStates(ctx context.Context, put func(vehicle.ID, vehicle.
 	f := newFeed(e, States)
 	if p := e.preloaded; p != nil {
 		e.preloaded = nil
-		f.created = p.created
-		f.advance(p.last) // as if the feed had brought them
+		f.created = p.Created
+		f.advance(p.Last) // as if the feed had brought them
 	}
 	return e.followStates(ctx, f, put, caughtUp)
 }

@@ -10,6 +10,7 @@ import (
 
 	"carstate/internal/access"
 	"carstate/internal/store/codec"
+	"carstate/internal/stream/embedded"
 	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
@@ -59,7 +60,9 @@ func TestWitness(t *testing.T) {
 		}
 		return err
 	}
-	blockOf := func(dir, stream string) string { return filepath.Join(streamDir(dir, stream), "msgs", "1.blk") }
+	blockOf := func(dir, stream string) string {
+		return filepath.Join(embedded.StreamDir(dir, stream), "msgs", "1.blk")
+	}
 	ways := map[string]func(name string, content []byte) error{
 		"removed":            func(name string, _ []byte) error { return os.Remove(name) },
 		"emptied":            func(name string, _ []byte) error { return os.WriteFile(name, nil, 0o600) },

@@ -1,4 +1,4 @@
-package stream
+package embedded
 
 import (
 	"encoding/json"
@@ -24,7 +24,7 @@ import (
 const (
 	identityFile = "carstate.json"
 	lockFile     = "lock"
-	nodeFile     = "node"
+	NodeFile     = "node" // for the node's name
 	engineDir    = "engine"
 
 	// unfinished is what a kill leaves of a file that save was replacing.
@@ -36,7 +36,7 @@ const (
 // harmless are the entries that an empty directory may hold: what a first start
 // leaves when it is killed, what a node of a cluster calls itself, and what mkfs
 // puts into each new volume.
-var harmless = []string{lockFile, nodeFile, identityFile + unfinished, "lost+found"}
+var harmless = []string{lockFile, NodeFile, identityFile + unfinished, "lost+found"}
 
 // identity is the content of carstate.json.
 type identity struct {
@@ -46,25 +46,25 @@ type identity struct {
 	Damaged    string `json:"damaged,omitempty"` // what was found wrong; the directory is not opened again
 	// Closed is what each stream held when the engine was last closed in
 	// order. It is absent while the engine runs, and so after a crash.
-	Closed map[string]streamEnd `json:"closed,omitempty"`
+	Closed map[string]StreamEnd `json:"closed,omitempty"`
 }
 
-// streamEnd tells whether a stream still holds all that it held.
-type streamEnd struct {
+// StreamEnd tells whether a stream still holds all that it held.
+type StreamEnd struct {
 	Last    uint64 `json:"last"` // newest sequence
 	Records uint64 `json:"records"`
 }
 
-// dataDir is an open data directory. The lock is held until close.
-type dataDir struct {
-	path string
+// DataDir is an open data directory. The lock is held until [DataDir.Close].
+type DataDir struct {
+	Path string
 	lock *os.File
 	identity
 }
 
-// openDataDir opens or makes a data directory and takes its lock. If it cannot,
+// OpenDataDir opens or makes a data directory and takes its lock. If it cannot,
 // nothing in the directory was changed.
-func openDataDir(path string) (*dataDir, error) {
+func OpenDataDir(path string) (*DataDir, error) {
 	if _, err := readIdentity(path); err != nil {
 		return nil, err
 	}
@@ -84,15 +84,15 @@ func openDataDir(path string) (*dataDir, error) {
 		return nil, fmt.Errorf("the data directory %s cannot be locked: %w", path, err)
 	}
 	// Until the lock was ours another process may have made or marked it.
-	d := &dataDir{path: path, lock: lock}
+	d := &DataDir{Path: path, lock: lock}
 	if d.identity, err = readIdentity(path); err != nil {
-		_ = d.close()
+		_ = d.Close()
 		return nil, err
 	}
 	if d.Format == 0 {
 		d.Format = directoryFormat
-		if err := d.save(); err != nil {
-			_ = d.close()
+		if err := d.Save(); err != nil {
+			_ = d.Close()
 			return nil, err
 		}
 	}
@@ -123,7 +123,7 @@ func readIdentity(path string) (identity, error) {
 		return id, unusableDir(path, "read", identityFile, err)
 	}
 	if err := json.Unmarshal(text, &id); err != nil || id.Format < 1 {
-		return id, damagedDir(path, identityFile+" makes no sense")
+		return id, DamagedDir(path, identityFile+" makes no sense")
 	}
 	if id.Format < directoryFormat {
 		return id, fmt.Errorf("the data directory %s was written by an older carstate (format %d), which this version does not read: choose a new --data-dir", path, id.Format)
@@ -132,7 +132,7 @@ func readIdentity(path string) (identity, error) {
 		return id, fmt.Errorf("the data directory %s was written by a newer carstate (format %d): use that version", path, id.Format)
 	}
 	if id.Damaged != "" {
-		return id, damagedDir(path, id.Damaged)
+		return id, DamagedDir(path, id.Damaged)
 	}
 	if id.Ready {
 		return id, checkEngineFiles(path)
@@ -144,22 +144,22 @@ func readIdentity(path string) (identity, error) {
 // has its description: the server would otherwise start without it.
 func checkEngineFiles(path string) error {
 	for _, name := range codec.WholeStreams {
-		meta := filepath.Join(streamDir(path, name), descriptionFile)
+		meta := filepath.Join(StreamDir(path, name), descriptionFile)
 		text, err := os.ReadFile(meta)
 		if err != nil && !absent(err) {
 			return unusableDir(path, "read", "the description of stream "+name, err)
 		}
 		if err != nil || !json.Valid(text) {
-			return damagedDir(path, "the description of stream "+name+" is missing or makes no sense")
+			return DamagedDir(path, "the description of stream "+name+" is missing or makes no sense")
 		}
 	}
 	return nil
 }
 
-// checkWritable looks, without touching anything, whether we may write the
+// CheckWritable looks, without touching anything, whether we may write the
 // directory and the server all of its files. It would start without a stream that it may not write,
 // as if that one had never been.
-func checkWritable(path string) error {
+func CheckWritable(path string) error {
 	const mayWrite = 2
 	if err := syscall.Access(path, mayWrite); err != nil {
 		return unusableDir(path, "written", "", err)
@@ -178,12 +178,13 @@ func checkWritable(path string) error {
 	})
 }
 
-// streamDir is where the server keeps a stream.
-func streamDir(path, name string) string {
+// StreamDir is where the server keeps a stream.
+func StreamDir(path, name string) string {
 	return filepath.Join(path, engineDir, "jetstream", "$G", "streams", name)
 }
 
-func damagedDir(path, what string) error {
+// DamagedDir is the error of a data directory in which something is damaged.
+func DamagedDir(path, what string) error {
 	return fmt.Errorf("the data directory %s is damaged (%s): restore a backup into a new --data-dir", path, what)
 }
 
@@ -196,7 +197,7 @@ func absent(err error) bool {
 // unusableDir says what of a directory cannot be made, read or written; "" is the
 // whole.
 func unusableDir(path, done, what string, err error) error {
-	err = plain(err)
+	err = Plain(err)
 	advice := ""
 	if errors.Is(err, fs.ErrPermission) {
 		advice = ": check its owner and permissions, and as whom carstate runs"
@@ -207,28 +208,28 @@ func unusableDir(path, done, what string, err error) error {
 	return fmt.Errorf("the data directory %s cannot be %s: %w%s", path, done, err, advice)
 }
 
-// save writes carstate.json so that it is whole or not there at all.
-func (d *dataDir) save() error {
+// Save writes carstate.json so that it is whole or not there at all.
+func (d *DataDir) Save() error {
 	text, err := json.MarshalIndent(d.identity, "", "  ")
 	if err != nil {
 		return err
 	}
-	name := filepath.Join(d.path, identityFile)
+	name := filepath.Join(d.Path, identityFile)
 	if err := writeFileSynced(name, append(text, '\n')); err != nil {
-		return unusableDir(d.path, "written", "", err)
+		return unusableDir(d.Path, "written", "", err)
 	}
 	return nil
 }
 
-// blame returns why the server could not store something: it does not tell, so
+// Blame returns why the server could not store something: it does not tell, so
 // the disk is asked. Where the disk takes writes, or there is none, the error
 // stays as it is.
-func (d *dataDir) blame(err error) error {
+func (d *DataDir) Blame(err error) error {
 	if d == nil {
 		return err
 	}
-	if disk := probeDisk(d.path); disk != nil {
-		return fmt.Errorf("the data directory %s cannot be written: %w (%w)", d.path, plain(disk), err)
+	if disk := ProbeDisk(d.Path); disk != nil {
+		return fmt.Errorf("the data directory %s cannot be written: %w (%w)", d.Path, Plain(disk), err)
 	}
 	return err
 }
@@ -236,8 +237,8 @@ func (d *dataDir) blame(err error) error {
 // probeBytes is more than the server needs for a few records.
 const probeBytes = 1 << 20
 
-// probeDisk tries to write and sync a file in the directory.
-func probeDisk(dir string) error {
+// ProbeDisk tries to write and sync a file in the directory.
+func ProbeDisk(dir string) error {
 	name := filepath.Join(dir, "probe")
 	defer os.Remove(name)
 	return writeFileSynced(name, make([]byte, probeBytes))
@@ -285,14 +286,14 @@ func syncDir(name string) error {
 	return dir.Sync()
 }
 
-// close gives the lock back. To close the file is not enough: a process that is
+// Close gives the lock back. To close the file is not enough: a process that is
 // just being started holds a copy of it until it runs its own program.
-func (d *dataDir) close() error {
+func (d *DataDir) Close() error {
 	return errors.Join(syscall.Flock(int(d.lock.Fd()), syscall.LOCK_UN), d.lock.Close())
 }
 
-// plain drops the path from an error that names it already.
-func plain(err error) error {
+// Plain drops the path from an error that names it already.
+func Plain(err error) error {
 	if p, ok := errors.AsType[*fs.PathError](err); ok {
 		return p.Err
 	}

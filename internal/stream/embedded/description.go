@@ -1,4 +1,4 @@
-package stream
+package embedded
 
 import (
 	"crypto/sha256"
@@ -19,14 +19,14 @@ const (
 	descriptionSumFile = "meta.sum"
 )
 
-// completeDescriptions writes the checksum of each stream's description that has
+// CompleteDescriptions writes the checksum of each stream's description that has
 // none. The server writes it after the description when it makes a stream, and never
 // again: a stream whose making was cut off between the two takes records, and is left
 // out without a word by the start after the next. A checksum that does not match
 // stays: that is damage.
-func completeDescriptions(dir string) error {
+func CompleteDescriptions(dir string) error {
 	for _, name := range codec.Streams {
-		at := streamDir(dir, name)
+		at := StreamDir(dir, name)
 		if _, err := os.Stat(filepath.Join(at, descriptionSumFile)); !absent(err) {
 			continue
 		}
@@ -38,7 +38,7 @@ func completeDescriptions(dir string) error {
 			return unusableDir(dir, "read", "the description of stream "+name, err)
 		}
 		if err := writeFileSynced(filepath.Join(at, descriptionSumFile), descriptionSum(name, text)); err != nil {
-			return fmt.Errorf("the description of stream %s cannot be completed: %w", name, plain(err))
+			return fmt.Errorf("the description of stream %s cannot be completed: %w", name, Plain(err))
 		}
 	}
 	return nil

@@ -1,4 +1,4 @@
-package stream
+package embedded
 
 import (
 	"slices"
@@ -26,8 +26,8 @@ func TestIsWriteError(t *testing.T) {
 
 // A batch that fills several blocks may have begun as many before the newest.
 func TestInterruptedBlocks(t *testing.T) {
-	for size, want := range map[int]int{1: 1, maxBlockBytes - 1000: 1, maxBlockBytes: 2, 3 * maxBlockBytes: 4} {
-		b := &interrupted{Records: []interruptedRecord{{Payload: make([]byte, size)}}}
+	for size, want := range map[int]int{1: 1, MaxBlockBytes - 1000: 1, MaxBlockBytes: 2, 3 * MaxBlockBytes: 4} {
+		b := &Interrupted{Records: []Record{{Payload: make([]byte, size)}}}
 		if got := b.blocks(); got != want {
 			t.Errorf("%d bytes: %d blocks, want %d", size, got, want)
 		}
@@ -38,9 +38,9 @@ func TestInterruptedBlocks(t *testing.T) {
 // say that all of it is there.
 func TestInterruptedUnsure(t *testing.T) {
 	sent := time.Now()
-	b := &interrupted{ID: "b"}
+	b := &Interrupted{ID: "b"}
 	for _, s := range []string{"x", "y", "z"} {
-		b.Records = append(b.Records, interruptedRecord{Subject: s, Payload: []byte(s), Time: sent.UnixNano()})
+		b.Records = append(b.Records, Record{Subject: s, Payload: []byte(s), Time: sent.UnixNano()})
 	}
 	older, newer := &nats.RawStreamMsg{Time: sent.Add(-1), Sequence: 1}, &nats.RawStreamMsg{Time: sent.Add(1), Sequence: 2}
 	own := &nats.RawStreamMsg{Time: sent.Add(1), Sequence: 1, Header: nats.Header{"Nats-Batch-Id": {"b"}}}
@@ -54,7 +54,7 @@ func TestInterruptedUnsure(t *testing.T) {
 		{[]*nats.RawStreamMsg{newer, nil, own}, []int{1}},
 		{[]*nats.RawStreamMsg{own, stored, nil}, []int{2}},
 	} {
-		if got := b.missing(c.present); !slices.Equal(got, c.want) {
+		if got := b.Missing(c.present); !slices.Equal(got, c.want) {
 			t.Errorf("%v are missing, want %v", got, c.want)
 		}
 	}

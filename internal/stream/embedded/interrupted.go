@@ -1,4 +1,4 @@
-package stream
+package embedded
 
 import (
 	"bytes"
@@ -34,15 +34,15 @@ import (
 // there, before the server starts and throws it away, and what the stream lacks of
 // it is stored once more.
 
-// interrupted is a batch that may have been under way at a crash.
-type interrupted struct {
+// Interrupted is a batch that may have been under way at a crash.
+type Interrupted struct {
 	Stream  string
 	ID      string
-	Records []interruptedRecord
+	Records []Record
 }
 
-// interruptedRecord is one record of it, sealed.
-type interruptedRecord struct {
+// Record is one record of it, sealed.
+type Record struct {
 	Subject string
 	Payload []byte
 	Time    int64  // when it was sent, Unix ns
@@ -50,16 +50,16 @@ type interruptedRecord struct {
 	Depends bool
 }
 
-func (b *interrupted) last() *interruptedRecord { return &b.Records[len(b.Records)-1] }
+func (b *Interrupted) last() *Record { return &b.Records[len(b.Records)-1] }
 
 // blocks is in how many blocks before the newest it may have begun.
-func (b *interrupted) blocks() int {
+func (b *Interrupted) blocks() int {
 	const more = 300 // bytes of a record beside its text: the server's, and the headers of a batch
 	size := 0
 	for _, r := range b.Records {
 		size += len(r.Subject) + len(r.Payload) + more
 	}
-	return (size + maxBlockBytes - 1) / maxBlockBytes
+	return (size + MaxBlockBytes - 1) / MaxBlockBytes
 }
 
 // interruptedFile keeps, in the data directory, what is to be stored once more
@@ -68,14 +68,14 @@ const interruptedFile = "interrupted.json"
 
 // findInterrupted returns each stream's newest batch that was complete. Commits of
 // a stream follow each other, so no other can have been under way.
-func findInterrupted(dir string) (found []*interrupted, err error) {
+func findInterrupted(dir string) (found []*Interrupted, err error) {
 	for _, stream := range codec.Streams {
-		batches := filepath.Join(streamDir(dir, stream), "batches")
+		batches := filepath.Join(StreamDir(dir, stream), "batches")
 		entries, err := os.ReadDir(batches)
 		if err != nil && !absent(err) {
 			return nil, unusableDir(dir, "read", "the batches of stream "+stream, err)
 		}
-		var newest *interrupted
+		var newest *Interrupted
 		for _, e := range entries {
 			b, err := readBatch(filepath.Join(batches, e.Name()), e.Name(), stream)
 			if err != nil {
@@ -95,21 +95,21 @@ func findInterrupted(dir string) (found []*interrupted, err error) {
 // readBatch reads a batch that waits for its commit, nil if it is not complete: it
 // was never begun to be committed then. One that is done with, or was refused,
 // loses its description before its records. What it returns shares nothing.
-func readBatch(dir, name, stream string) (*interrupted, error) {
+func readBatch(dir, name, stream string) (*Interrupted, error) {
 	if _, err := os.Stat(filepath.Join(dir, server.JetStreamMetaFile)); err != nil {
 		if absent(err) {
 			err = nil
 		}
 		return nil, err
 	}
-	blocks, _, err := listBlocks(filepath.Join(dir, "msgs"))
+	blocks, _, err := ListBlocks(filepath.Join(dir, "msgs"))
 	if err != nil {
 		if absent(err) {
 			err = nil
 		}
 		return nil, err
 	}
-	b := &interrupted{Stream: stream}
+	b := &Interrupted{Stream: stream}
 	committed := false
 	for _, n := range slices.Sorted(maps.Keys(blocks)) {
 		content, err := os.ReadFile(blocks[n])
@@ -119,7 +119,7 @@ func readBatch(dir, name, stream string) (*interrupted, error) {
 		if _, ok := newBlock(name, n, content).firstBad(func(r storedRecord) {
 			header, _ := nats.DecodeHeadersMsg(r.headers) // what makes no sense says nothing
 			expect, err := strconv.ParseUint(header.Get(jetstream.ExpectedLastSubjSeqHeader), 10, 64)
-			b.Records = append(b.Records, interruptedRecord{string(r.subject), slices.Clone(r.payload), r.time, expect, err == nil})
+			b.Records = append(b.Records, Record{string(r.subject), slices.Clone(r.payload), r.time, expect, err == nil})
 			b.ID, committed = header.Get("Nats-Batch-Id"), header.Get("Nats-Batch-Commit") == "1"
 		}); !ok {
 			return nil, nil
@@ -131,15 +131,15 @@ func readBatch(dir, name, stream string) (*interrupted, error) {
 	return b, nil
 }
 
-// keepInterrupted puts what was under way at a crash out of the server's reach,
+// KeepInterrupted puts what was under way at a crash out of the server's reach,
 // durably, with what a start before this one did not get to store.
-func keepInterrupted(dir string) (all []*interrupted, err error) {
+func KeepInterrupted(dir string) (all []*Interrupted, err error) {
 	file := filepath.Join(dir, interruptedFile)
 	text, err := os.ReadFile(file)
 	if err == nil {
 		err = json.Unmarshal(text, &all)
-		if err != nil || slices.ContainsFunc(all, func(b *interrupted) bool { return b == nil || len(b.Records) == 0 }) {
-			return nil, damagedDir(dir, interruptedFile+" makes no sense")
+		if err != nil || slices.ContainsFunc(all, func(b *Interrupted) bool { return b == nil || len(b.Records) == 0 }) {
+			return nil, DamagedDir(dir, interruptedFile+" makes no sense")
 		}
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -150,14 +150,14 @@ func keepInterrupted(dir string) (all []*interrupted, err error) {
 	for _, b := range found {
 		// A start that failed has put it aside, and the server did not get to
 		// throw it away.
-		if !slices.ContainsFunc(all, func(a *interrupted) bool { return a.Stream == b.Stream && a.ID == b.ID }) {
+		if !slices.ContainsFunc(all, func(a *Interrupted) bool { return a.Stream == b.Stream && a.ID == b.ID }) {
 			all = append(all, b)
 		}
 	}
 	if err != nil || len(all) == known {
 		return all, err
 	}
-	slices.SortStableFunc(all, func(a, b *interrupted) int { return cmp.Compare(a.last().Time, b.last().Time) })
+	slices.SortStableFunc(all, func(a, b *Interrupted) int { return cmp.Compare(a.last().Time, b.last().Time) })
 	if text, err = json.Marshal(all); err != nil {
 		return nil, err
 	}
@@ -169,15 +169,15 @@ func keepInterrupted(dir string) (all []*interrupted, err error) {
 
 // arrived reports whether what is present of a subject is the batch's own record,
 // or what a start that was cut off stored of it.
-func (b *interrupted) arrived(i int, m *nats.RawStreamMsg) bool {
+func (b *Interrupted) arrived(i int, m *nats.RawStreamMsg) bool {
 	return m != nil && (m.Header.Get("Nats-Batch-Id") == b.ID || bytes.Equal(m.Data, b.Records[i].Payload))
 }
 
-// underWay tells a batch that may have been torn from one that was refused, or
+// UnderWay tells a batch that may have been torn from one that was refused, or
 // committed long ago and not yet tidied away: all on which its records depend is
 // still there, or is gone, or it is the batch's own. The server looks at that only
 // when the whole batch is on disk.
-func (b *interrupted) underWay(present []*nats.RawStreamMsg) bool {
+func (b *Interrupted) UnderWay(present []*nats.RawStreamMsg) bool {
 	for i, r := range b.Records {
 		if m := present[i]; r.Depends && m != nil && m.Sequence != r.Expect && !b.arrived(i, m) {
 			return false
@@ -188,11 +188,11 @@ func (b *interrupted) underWay(present []*nats.RawStreamMsg) bool {
 	return b.last().Depends || m == nil || b.arrived(end, m) || m.Time.Before(time.Unix(0, b.last().Time))
 }
 
-// missing returns which records of a batch that was under way did not arrive. No
+// Missing returns which records of a batch that was under way did not arrive. No
 // clock decides if the last record depends on the one before, as those of folds
 // and grants do: whoever is not the batch, and writes what it writes, replaces
 // that one too.
-func (b *interrupted) missing(present []*nats.RawStreamMsg) (missing []int) {
+func (b *Interrupted) Missing(present []*nats.RawStreamMsg) (missing []int) {
 	end := len(present) - 1
 	unsure := false
 	for i, m := range present {
@@ -217,7 +217,7 @@ func (b *interrupted) missing(present []*nats.RawStreamMsg) (missing []int) {
 	return missing
 }
 
-// dropInterrupted removes what [keepInterrupted] keeps: all of it is stored.
-func dropInterrupted(dir string) error {
+// DropInterrupted removes what [keepInterrupted] keeps: all of it is stored.
+func DropInterrupted(dir string) error {
 	return removeFileSynced(filepath.Join(dir, interruptedFile))
 }

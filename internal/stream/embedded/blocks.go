@@ -1,4 +1,4 @@
-package stream
+package embedded
 
 import (
 	"bytes"
@@ -39,7 +39,7 @@ import (
 // from the end of the newest one, which look like a write that a power cut tore.
 // Both are seen after a clean stop, which leaves a note of what there was, and
 // after a crash a stream's newest records are missed by the heartbeats of the
-// others ([Engine.checkWhole]).
+// others ([Newest]).
 const (
 	blockHeader     = 22
 	blockHash       = highwayhash.Size64
@@ -48,26 +48,27 @@ const (
 	maxBlockSubject = 300
 	sectorBytes     = 512
 
-	// maxBlockBytes is the size of the engine's largest blocks.
-	maxBlockBytes = 8 << 20
+	// MaxBlockBytes is the size of the engine's largest blocks.
+	MaxBlockBytes = 8 << 20
 )
 
-// tornWrites says where the end of a block may be torn.
-type tornWrites int
+// TornWrites says where the end of a block may be torn.
+type TornWrites int
 
+// Where writes may be torn.
 const (
-	tornNowhere  tornWrites = iota // the engine was closed in order
-	tornNewest                     // the newest block, or where a batch was under way: a commit that was not acknowledged
-	tornAnywhere                   // the operator chose not to sync each write
+	TornNowhere  TornWrites = iota // the engine was closed in order
+	TornNewest                     // the newest block, or where a batch was under way: a commit that was not acknowledged
+	TornAnywhere                   // the operator chose not to sync each write
 )
 
-// checkBlocks reads every record of every stream but ROADS, several blocks at a time. What
+// CheckBlocks reads every record of every stream but ROADS, several blocks at a time. What
 // it reads of STATES goes to p, which may be nil, in the order in which it was
 // stored; what heartbeats say of other streams goes to w.
-func checkBlocks(ctx context.Context, dir string, tolerated tornWrites, p *preload, w newest) error {
+func CheckBlocks(ctx context.Context, dir string, tolerated TornWrites, p *Preload, w Newest) error {
 	// A batch may have begun in a block before the newest: how many before.
 	torn := make(map[string]int)
-	if tolerated == tornNewest {
+	if tolerated == TornNewest {
 		under, err := findInterrupted(dir)
 		if err != nil {
 			return err
@@ -77,12 +78,12 @@ func checkBlocks(ctx context.Context, dir string, tolerated tornWrites, p *prelo
 		}
 	}
 	for _, stream := range codec.WholeStreams {
-		blocks, newest, err := listBlocks(filepath.Join(streamDir(dir, stream), "msgs"))
+		blocks, newest, err := ListBlocks(filepath.Join(StreamDir(dir, stream), "msgs"))
 		if err != nil && !absent(err) {
 			return unusableDir(dir, "read", "the records of stream "+stream, err)
 		}
 		if err != nil {
-			return damagedDir(dir, "the records of stream "+stream+" are missing")
+			return DamagedDir(dir, "the records of stream "+stream+" are missing")
 		}
 		numbers := slices.Sorted(maps.Keys(blocks))
 		if len(numbers) > 0 {
@@ -108,9 +109,9 @@ func checkBlocks(ctx context.Context, dir string, tolerated tornWrites, p *prelo
 			if b.newer != nil {
 				return f, fmt.Errorf("the data directory %s was written by a newer carstate (%w): use that version", dir, b.newer)
 			}
-			mayTear := tolerated == tornAnywhere || tolerated == tornNewest && n >= newest
+			mayTear := tolerated == TornAnywhere || tolerated == TornNewest && n >= newest
 			if !ok && !(mayTear && b.torn(bad)) {
-				return f, damagedDir(dir, fmt.Sprintf("stream %s, block %d, byte %d", stream, n, bad))
+				return f, DamagedDir(dir, fmt.Sprintf("stream %s, block %d, byte %d", stream, n, bad))
 			}
 			return f, nil
 		}
@@ -121,8 +122,8 @@ func checkBlocks(ctx context.Context, dir string, tolerated tornWrites, p *prelo
 	return nil
 }
 
-// listBlocks finds a stream's blocks by number.
-func listBlocks(dir string) (blocks map[int]string, newest int, err error) {
+// ListBlocks finds a stream's blocks by number.
+func ListBlocks(dir string) (blocks map[int]string, newest int, err error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, 0, err

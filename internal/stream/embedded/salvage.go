@@ -1,4 +1,4 @@
-package stream
+package embedded
 
 import (
 	"bytes"
@@ -15,11 +15,11 @@ import (
 // ever. So ROADS, whose damage ends no start, is looked through before it starts, and
 // taken away if it is damaged. What is whole of it is stored again.
 
-// salvageRoads reports whether ROADS is damaged. If so, it removes the stream and
+// SalvageRoads reports whether ROADS is damaged. If so, it removes the stream and
 // returns the newest whole record of each tile, by its subject. was is what the stream held at a clean
 // stop, zero after a crash.
-func salvageRoads(dir string, tolerated tornWrites, was streamEnd) (salvaged map[string][]byte, damaged bool, err error) {
-	at := streamDir(dir, codec.Roads)
+func SalvageRoads(dir string, tolerated TornWrites, was StreamEnd) (salvaged map[string][]byte, damaged bool, err error) {
+	at := StreamDir(dir, codec.Roads)
 	if _, err := os.Stat(at); absent(err) {
 		return nil, was.Records > 0, nil
 	}
@@ -53,8 +53,8 @@ func salvageRoads(dir string, tolerated tornWrites, was streamEnd) (salvaged map
 
 // readRoadBlocks calls visit for every sound record of ROADS, also behind one that is
 // damaged, and reports whether there is no such one.
-func readRoadBlocks(dir string, tolerated tornWrites, visit func(storedRecord)) (whole bool, err error) {
-	blocks, newest, err := listBlocks(filepath.Join(streamDir(dir, codec.Roads), "msgs"))
+func readRoadBlocks(dir string, tolerated TornWrites, visit func(storedRecord)) (whole bool, err error) {
+	blocks, newest, err := ListBlocks(filepath.Join(StreamDir(dir, codec.Roads), "msgs"))
 	if absent(err) {
 		return false, nil
 	}
@@ -78,7 +78,7 @@ func readRoadBlocks(dir string, tolerated tornWrites, visit func(storedRecord)) 
 				at += r.bytes
 				continue
 			}
-			if mayTear := tolerated == tornAnywhere || tolerated == tornNewest && n == newest; sound && mayTear && b.torn(at) {
+			if mayTear := tolerated == TornAnywhere || tolerated == TornNewest && n == newest; sound && mayTear && b.torn(at) {
 				break // the server cuts it off
 			}
 			sound = false

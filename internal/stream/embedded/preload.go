@@ -1,4 +1,4 @@
-package stream
+package embedded
 
 import (
 	"context"
@@ -23,7 +23,7 @@ type Answers interface {
 	Clear()
 }
 
-// preload fills Answers from the blocks of STATES while they are checked, before
+// Preload fills Answers from the blocks of STATES while they are checked, before
 // the server starts. The feed then goes on behind them: to have the server
 // deliver every state once more takes three times as long.
 //
@@ -32,18 +32,19 @@ type Answers interface {
 // server says when it runs: every subject that it knows has its newest record in a
 // block, so if there are as many as were found, they are the same. If not, what was
 // found is thrown away, and the feed starts from the beginning.
-type preload struct {
+type Preload struct {
 	answers Answers
-	last    uint64              // sequence of the newest record read
+	Last    uint64              // sequence of the newest record read
 	others  map[string]struct{} // subjects that are not of a vehicle
 	// forgotten are the vehicles whose newest record says no more than that.
 	forgotten map[vehicle.ID]struct{}
 	unsure    bool      // something was read that only the feed can judge
-	created   time.Time // of the stream
+	Created   time.Time // of the stream
 }
 
-func newPreload(a Answers) *preload {
-	return &preload{answers: a, others: make(map[string]struct{}), forgotten: make(map[vehicle.ID]struct{})}
+// NewPreload begins a preload of a.
+func NewPreload(a Answers) *Preload {
+	return &Preload{answers: a, others: make(map[string]struct{}), forgotten: make(map[vehicle.ID]struct{})}
 }
 
 // found is what was read of one block.
@@ -94,12 +95,12 @@ func (f *found) add(r storedRecord) {
 }
 
 // take takes in what was read of a block, one block after the other.
-func (p *preload) take(f found) {
+func (p *Preload) take(f found) {
 	if p == nil || f.first == 0 {
 		return
 	}
-	p.unsure = p.unsure || f.unsure || f.first <= p.last
-	p.last = f.last
+	p.unsure = p.unsure || f.unsure || f.first <= p.Last
+	p.Last = f.last
 	for _, a := range f.answers {
 		if a.forgotten {
 			p.answers.Delete(a.id)
@@ -114,15 +115,15 @@ func (p *preload) take(f found) {
 	}
 }
 
-// subjects is how many subjects of the stream were read.
-func (p *preload) subjects() uint64 {
+// Subjects is how many subjects of the stream were read.
+func (p *Preload) Subjects() uint64 {
 	return uint64(p.answers.Len() + len(p.others) + len(p.forgotten))
 }
 
-// matches reports whether what was read is what the stream holds, of which the server
+// Matches reports whether what was read is what the stream holds, of which the server
 // says how many subjects it has and where it ends.
-func (p *preload) matches(subjects, last uint64) bool {
-	return !p.unsure && p.last != 0 && subjects == p.subjects() && last >= p.last
+func (p *Preload) Matches(subjects, last uint64) bool {
+	return !p.unsure && p.Last != 0 && subjects == p.Subjects() && last >= p.Last
 }
 
 // inOrder calls get for 0 to n-1, several at a time, and use for what they

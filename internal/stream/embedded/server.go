@@ -1,4 +1,7 @@
-package stream
+// Package embedded keeps the data directory of a node with an engine of its own, and runs
+// the NATS server in it. The server trusts its files more than they deserve, so they are
+// read and verified before it starts: the package knows how that server writes them.
+package embedded
 
 import (
 	"context"
@@ -25,12 +28,12 @@ const compactEvery = 5 * time.Second
 // index of every stream; 10 M vehicles take less than a minute.
 const startTimeout = 5 * time.Minute
 
-// startServer runs the embedded server. It opens no port: only this process
+// Start runs the embedded server. It opens no port: only this process
 // can reach it, through an in-process connection.
 //
 // jam is told of the first write error. The server says it nowhere but in its log,
 // stores nothing more in that stream, and does not even answer.
-func startServer(ctx context.Context, dir string, sync time.Duration, log *slog.Logger, jam func(error)) (*server.Server, error) {
+func Start(ctx context.Context, dir string, sync time.Duration, log *slog.Logger, jam func(error)) (*server.Server, error) {
 	opts := &server.Options{
 		ServerName:             "carstate",
 		DontListen:             true,
@@ -60,7 +63,7 @@ func startServer(ctx context.Context, dir string, sync time.Duration, log *slog.
 		err = errors.New("the embedded engine could not open its store; its log says why (--log-level debug)")
 	}
 	if err != nil {
-		stopServer(s)
+		Stop(s)
 		return nil, err
 	}
 	started.Store(true)
@@ -88,7 +91,8 @@ func waitForServer(ctx context.Context, s *server.Server, store string, fatal <-
 	}
 }
 
-func stopServer(s *server.Server) {
+// Stop ends the embedded server and waits until it has ended.
+func Stop(s *server.Server) {
 	s.Shutdown()
 	s.WaitForShutdown()
 }

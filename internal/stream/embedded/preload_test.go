@@ -1,4 +1,4 @@
-package stream
+package embedded
 
 import (
 	"context"
@@ -56,7 +56,7 @@ func TestPreloadIsUnsure(t *testing.T) {
 		"under another subject": {[][]storedRecord{{at(1, storedRecord{subject: []byte("state.0.carB"), payload: good.payload})}}, true, 0},
 	} {
 		a := make(known)
-		p := newPreload(a)
+		p := NewPreload(a)
 		for _, b := range c.blocks {
 			var f found
 			for _, r := range b {

@@ -1,4 +1,4 @@
-package stream
+package embedded
 
 import (
 	"encoding/hex"
