@@ -20,15 +20,16 @@ import (
 // take all places of the query listener take none that telemetry, the store and the probes
 // need. The log says at the start which limits were scaled down.
 func TestStrangersLeaveDescriptors(t *testing.T) {
+	testkit.Slow(t, "it starts a process")
 	const files = 900
-	ctx, cancel := context.WithTimeout(t.Context(), startLimit)
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
 	log := new(testkit.Buffer)
 	n, err := nodeprocess.StartReady(ctx, nodeprocess.Options{
 		Binary: binary, Dir: filepath.Join(t.TempDir(), "data"), Env: append(os.Environ(), "GORACE="+endAtOnce),
 		Wrap:  []string{"sh", "-c", fmt.Sprintf(`ulimit -n %d && exec "$0" "$@"`, files)},
 		Heard: func(line []byte) { fmt.Fprintf(log, "%s\n", line) },
-	}, startLimit)
+	}, testkit.Patience)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, log)
 	}
