@@ -47,9 +47,8 @@ func (s *Simulation) askOnAndOn(ctx context.Context) {
 	}
 }
 
-// askAll asks about every car once, at the end, when all is acknowledged and judged.
+// askAll asks about every car at the end, when all is acknowledged.
 func (s *Simulation) askAll(ctx context.Context) {
-	s.waitJudged(ctx)
 	var asking sync.WaitGroup
 	defer asking.Wait()
 	for k := range askers {
@@ -66,23 +65,6 @@ const (
 	judgedWithin = 30 * time.Second
 	judgedEvery  = 20 * time.Millisecond
 )
-
-// waitJudged waits until the verdict on some car is as new as its last sample. After
-// judgedWithin it gives up, and the questions are asked all the same.
-func (s *Simulation) waitJudged(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, judgedWithin)
-	defer cancel()
-	last := s.lastDriving
-	if last.Vehicle == "" {
-		return // nobody drove
-	}
-	for range ticks.NowAndEvery(ctx, judgedEvery) {
-		a, err := s.Developer.CarDrivingState(ctx, string(last.Vehicle))
-		if err == nil && !a.AsOf.Before(last.Time.Time().Truncate(time.Second)) {
-			return
-		}
-	}
-}
 
 // known is the truth about a car at the time of a question.
 type known struct {
@@ -135,23 +117,32 @@ func (s *Simulation) ask(ctx context.Context, i int) {
 	s.score.throttle(i, k, throttle)
 }
 
-// askDriving asks for the driving state of a car; once all is sent, until the answer counts or
-// judgedWithin is over.
+// askDriving asks for the driving state of a car; once all is sent, until the answer is not
+// behind or judgedWithin is over.
 func (s *Simulation) askDriving(ctx context.Context, i int, k known) (a client.DrivingAnswer, err error) {
-	within, cancel := context.WithTimeout(ctx, judgedWithin)
-	defer cancel()
-	for range ticks.NowAndEvery(within, judgedEvery) {
+	for {
 		a, err = s.Developer.CarDrivingState(ctx, string(s.ids[i]))
-		if err != nil || !k.ended || !k.behind(a) {
-			break
+		if err != nil || !k.ended || !k.behind(a) || time.Now().After(s.judgedBy) {
+			return a, err
+		}
+		select {
+		case <-ctx.Done():
+			return a, ctx.Err()
+		case <-time.After(judgedEvery):
 		}
 	}
-	return a, err
 }
 
-// behind tells whether an answer about a parked car is older than the car's latest sample, and
-// so perhaps than its parking: the service has stored that sample and not yet folded it.
-func (k *known) behind(a client.DrivingAnswer) bool { return k.Parked && a.AsOf.Before(k.latest) }
+// behind tells whether an answer is older than the car's latest sample: the service has stored
+// that and not yet folded it. A parked car's latest sample may be the first that says so; a
+// driving car's answer may be as late as the samples may.
+func (k *known) behind(a client.DrivingAnswer) bool {
+	latest := k.latest
+	if !k.Parked {
+		latest = latest.Add(-lateMost)
+	}
+	return a.AsOf.Before(latest)
+}
 
 // stateOf is the state of an answer; 0 is none.
 func stateOf(a client.DrivingAnswer) vehicle.DrivingState {

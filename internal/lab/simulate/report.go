@@ -18,7 +18,7 @@ type scoreBoard struct {
 	byRoad          map[float64]*score.Agreement // by the road's speed limit, in km/h
 	byFlow          [10][4]int                   // by tenths of the speed in light traffic, then by verdict
 	parked          [2]int                       // by whether the service said so
-	behind          int                          // of parked cars, answers that were not counted
+	behind          int                          // answers that were not counted
 	disagreed       int                          // of cars on a road
 	soon            int                          // of these, how many soon after the road's state changed
 	faulty          throttleCounts
@@ -62,7 +62,7 @@ func newScoreBoard(cars int) *scoreBoard {
 }
 
 // driving compares the verdict on a car with the road around it. A car in a
-// side street has no truth. An answer that is behind a parked car's samples counts only at the
+// side street has no truth. An answer that is behind the car's samples counts only at the
 // end, when the service had its time.
 func (b *scoreBoard) driving(k known, a client.DrivingAnswer) {
 	said := stateOf(a)
@@ -134,7 +134,7 @@ type drivingScore struct {
 	SoonAfter       int         `json:"disagreed_within_60_s_of_a_change"`
 	ParkedRight     int         `json:"parked_and_not_driving"`
 	ParkedOtherwise int         `json:"parked_and_otherwise"`
-	ParkedBehind    int         `json:"parked_and_behind"`
+	Behind          int         `json:"answers_behind"`
 	Roads           []roadScore `json:"roads"`
 	// ByFlow counts answers by the tenth of the speed in light traffic at which cars
 	// move around this one; then by verdict: none, 1, 2, 3.
@@ -256,7 +256,8 @@ func (r *drivingScore) print(t *score.Tables) {
 	t.Line("\nThe label is the state of the road around the car; each answer is a row.")
 	t.Confusion(&r.Agreement)
 	t.Line("Of %d answers that disagree, %d came within a minute of a change of the road's state.", r.Disagreed, r.SoonAfter)
-	t.Line("Parked cars: %d answers \"not driving\", %d others; %d came before the latest sample was folded, and do not count.", r.ParkedRight, r.ParkedOtherwise, r.ParkedBehind)
+	t.Line("Parked cars: %d answers \"not driving\", %d others.", r.ParkedRight, r.ParkedOtherwise)
+	t.Line("%d answers do not count: the service had not yet folded the car's latest samples.", r.Behind)
 
 	t.Line("\nspeed limit\trows\taccuracy\tmacro-F1")
 	for _, road := range r.Roads {

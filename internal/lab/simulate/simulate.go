@@ -74,8 +74,8 @@ type Simulation struct {
 	refusal string        // the first
 	ended   bool          // all is sent and acknowledged
 	asking  time.Duration // since when answers are compared; 0: not yet
-	// lastDriving is the newest sample of a car that was not parked.
-	lastDriving vehicle.Sample
+	// judgedBy is until when the last verdicts are waited for; set once all is sent.
+	judgedBy time.Time
 }
 
 const (
@@ -155,7 +155,7 @@ func (s *Simulation) Run(ctx context.Context, doors ...sender.Sender) error {
 func (s *Simulation) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.ended = true
+	s.ended, s.judgedBy = true, time.Now().Add(judgedWithin)
 }
 
 // drive steps the fleet in step with the clock, or as fast as the lanes take its samples while
@@ -193,9 +193,7 @@ func (s *Simulation) step(ctx context.Context) (err error) {
 		}
 		x := vehicle.Sample{Vehicle: s.ids[i], Time: s.begin.Add(at), Readings: r}
 		s.latest[i] = x.Time
-		if samples, cars = append(samples, x), append(cars, i); r.Has(vehicle.ThrottlePosition) {
-			s.lastDriving = x
-		}
+		samples, cars = append(samples, x), append(cars, i)
 	})
 	s.now = s.fleet.Now()
 	for i := range s.truth {
