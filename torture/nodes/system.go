@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -131,7 +132,8 @@ func (s *system) startTraffic(ctx context.Context, key string) error {
 			select {
 			case <-rest.Done():
 			case <-n.Ended():
-				s.a.Wrong("node %d ended: %s", i, n.LastLine())
+				said := n.Log()
+				s.a.Wrong("node %d ended: %.2000s", i, said[max(0, strings.Index(said, "\npanic: ")):])
 			}
 		})
 	}
