@@ -37,7 +37,7 @@ Example:
 
 // Run adds an operator.
 func (c *operatorAdd) Run(ctx context.Context, w streams) error {
-	if err := access.CheckOperatorName(c.Name); err != nil {
+	if err := access.CheckName(access.OperatorKind, c.Name); err != nil {
 		return usageError("%v", err)
 	}
 	return ask(c.adminFlags, c.JSON, w, func(client *client.Client) (wire.OperatorKey, error) {

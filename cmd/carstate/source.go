@@ -39,7 +39,7 @@ Example:
 
 // Run adds a source.
 func (c *sourceAdd) Run(ctx context.Context, w streams) error {
-	if err := access.CheckSourceName(c.Name); err != nil {
+	if err := access.CheckName(access.SourceKind, c.Name); err != nil {
 		return usageError("%v", err)
 	}
 	v, err := parseVehicles(c.Vehicles)

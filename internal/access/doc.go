@@ -1,7 +1,7 @@
-// Package access decides who may do what. A [Token] is who may read: a
-// developer, the operations granted, the vehicles, an expiry, a rate. A
-// [Source] is who may write: a car, or a gateway that speaks for many. The two
-// never stand in for each other.
+// Package access decides who may do what. A [Credential] is a token, which lets a
+// developer ask, a source, which lets a car or a gateway send telemetry, or an
+// operator, which lets a person run the service. Its [Kind] says which, the [Policy] of
+// the kind what differs, and none stands in for another.
 //
 // Secrets exist in clear only in the hand they were given to. This package
 // makes them ([NewSecret]), shows them once, and keeps their SHA-256. Records

@@ -59,14 +59,14 @@ func TestIssue(t *testing.T) {
 	if access.Check(access.TokenKind, []byte(secret)) != nil || tok.Hash != access.HashOf(secret) {
 		t.Error("the secret is not the token's")
 	}
-	if !regexp.MustCompile(`^cstid[0-9A-Za-z]{12}$`).MatchString(tok.ID) {
-		t.Errorf("ID %q", tok.ID)
+	if !regexp.MustCompile(`^cstid[0-9A-Za-z]{12}$`).MatchString(tok.Name) {
+		t.Errorf("ID %q", tok.Name)
 	}
 	if tok.Developer != req.Developer || tok.Operations != req.Operations || tok.Rate != req.Rate || !tok.Vehicles.Include("A") {
 		t.Errorf("the record is not what was asked for: %+v", tok)
 	}
-	if tok.Created != noon.Add(123*time.Millisecond) || tok.Expires != tok.Created.Add(access.DefaultTokenLife) || !tok.Revoked.IsZero() {
-		t.Errorf("times: %v, %v, %v", tok.Created, tok.Expires, tok.Revoked)
+	if tok.Created != noon.Add(123*time.Millisecond) || tok.Expires != tok.Created.Add(access.DefaultTokenLife) || !tok.Ended.IsZero() {
+		t.Errorf("times: %v, %v, %v", tok.Created, tok.Expires, tok.Ended)
 	}
 
 	req.Expires = time.Time{}
@@ -97,14 +97,14 @@ func TestIssueRefuses(t *testing.T) {
 
 func TestTokenUsable(t *testing.T) {
 	for name, tt := range map[string]struct {
-		tok  access.Token
+		tok  access.Credential
 		want error
 	}{
-		"fresh":               {access.Token{}, nil},
-		"expires later":       {access.Token{Expires: noon.Add(1)}, nil},
-		"expires now":         {access.Token{Expires: noon}, access.ErrExpired},
-		"revoked":             {access.Token{Revoked: noon.Add(-1)}, access.ErrRevoked},
-		"revoked and expired": {access.Token{Revoked: noon, Expires: noon}, access.ErrRevoked},
+		"fresh":               {access.Credential{}, nil},
+		"expires later":       {access.Credential{Expires: noon.Add(1)}, nil},
+		"expires now":         {access.Credential{Expires: noon}, access.ErrExpired},
+		"revoked":             {access.Credential{Ended: noon.Add(-1)}, access.ErrRevoked},
+		"revoked and expired": {access.Credential{Ended: noon, Expires: noon}, access.ErrRevoked},
 	} {
 		if err := tt.tok.Usable(noon); !errors.Is(err, tt.want) {
 			t.Errorf("%s: %v", name, err)

@@ -37,20 +37,25 @@ func CheckOverlap(d time.Duration) error {
 	return nil
 }
 
-// rotate replaces the secret current by next. current counts for overlap more.
-// A secret that an earlier rotation replaced keeps its end, but none outlives
-// current: with no overlap at all, next is the only one that counts, which is
-// what somebody wants whose secret has leaked. Of those that have ended, the last
-// few are kept to be told apart from secrets that never were.
-func rotate(current Hash, earlier []Earlier, next Hash, overlap time.Duration, now time.Time) (Hash, []Earlier, error) {
+// Rotate replaces the secret by the one of hash. The replaced one counts for overlap
+// more, if the policy allows any. A secret that an earlier rotation replaced keeps its
+// end, but none outlives the one replaced now: with no overlap at all, the new one is
+// the only one that counts, which is what somebody wants whose secret has leaked. Of
+// those that have ended, the last few are kept to be told apart from secrets that never
+// were.
+func (c *Credential) Rotate(hash Hash, overlap time.Duration, now time.Time) error {
+	policy := c.Kind.Policy()
+	if err := c.Usable(now); err != nil {
+		return fmt.Errorf("the %s cannot be rotated: %w", policy.Noun, err)
+	}
 	if err := CheckOverlap(overlap); err != nil {
-		return current, earlier, err
+		return err
 	}
 	until := now.Add(overlap).UTC().Truncate(time.Millisecond)
-	if overlap == 0 {
-		until = until.Add(-maxSkew) // on nodes whose clocks are behind, too
+	if overlap == 0 || !policy.Overlap {
+		until = now.Add(-maxSkew).UTC().Truncate(time.Millisecond) // on nodes whose clocks are behind, too
 	}
-	kept := append(slices.Clone(earlier), Earlier{current, until})
+	kept := append(slices.Clone(c.Earlier), Earlier{c.Hash, until})
 	ended := 0
 	for i := range kept {
 		if kept[i].Until.After(until) {
@@ -61,30 +66,8 @@ func rotate(current Hash, earlier []Earlier, next Hash, overlap time.Duration, n
 		}
 	}
 	if len(kept)-ended > maxEarlier {
-		return current, earlier, fmt.Errorf("%d replaced secrets still count: wait until one has ended, or rotate with no overlap to end them all", maxEarlier)
+		return fmt.Errorf("%d replaced secrets still count: wait until one has ended, or rotate with no overlap to end them all", maxEarlier)
 	}
-	kept = slices.Clone(kept[max(0, ended-maxEnded):])
-	return next, kept, nil
-}
-
-// held is what a table keeps under a hash: whose secret it is, and until when it
-// counts if it was replaced.
-type held[T any] struct {
-	by    T
-	until time.Time // zero: it is the current one
-}
-
-// ended reports whether the secret was replaced and its time is over.
-func (h *held[T]) ended(now time.Time) bool {
-	return !h.until.IsZero() && !now.Before(h.until)
-}
-
-// secretsOf are all the secrets of a token or a source, those included that have
-// ended: whoever still uses one is told that it was replaced.
-func secretsOf[T any](by T, current Hash, earlier []Earlier) map[Hash]held[T] {
-	all := map[Hash]held[T]{current: {by: by}}
-	for _, e := range earlier {
-		all[e.Hash] = held[T]{by, e.Until}
-	}
-	return all
+	c.Hash, c.Earlier, c.Rotated = hash, slices.Clone(kept[max(0, ended-maxEnded):]), now.UTC().Truncate(time.Millisecond)
+	return nil
 }

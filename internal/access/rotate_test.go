@@ -16,7 +16,7 @@ func TestRotate(t *testing.T) {
 	table.Put(tok)
 	rotate := func(overlap time.Duration, at time.Time) string {
 		t.Helper()
-		secret, hash := access.NewSecret(tok.Kind())
+		secret, hash := access.NewSecret(tok.Kind)
 		if err := tok.Rotate(hash, overlap, at); err != nil {
 			t.Fatal(err)
 		}
@@ -26,7 +26,7 @@ func TestRotate(t *testing.T) {
 	is := func(secret string, at time.Time, want error) {
 		t.Helper()
 		g, err := table.Verify([]byte(secret), at)
-		if !errors.Is(err, want) || errors.Is(want, access.ErrNotKnown) != (g == nil) || g != nil && g.ID != tok.ID {
+		if !errors.Is(err, want) || errors.Is(want, access.ErrNotKnown) != (g == nil) || g != nil && g.Name != tok.Name {
 			t.Errorf("got %v, want %v", err, want)
 		}
 	}
@@ -49,7 +49,7 @@ func TestRotate(t *testing.T) {
 	if table.Len() != 1 {
 		t.Errorf("%d tokens", table.Len())
 	}
-	tok.Revoked = noon
+	tok.Ended = noon
 	table.Put(tok)
 	is(fourth, noon, access.ErrRevoked)
 }
@@ -61,7 +61,7 @@ func TestRotateRemembersTheLast(t *testing.T) {
 	tok, secret := issue(t, "d", noon)
 	secrets := []string{secret}
 	for i := range 20 {
-		next, hash := access.NewSecret(tok.Kind())
+		next, hash := access.NewSecret(tok.Kind)
 		if err := tok.Rotate(hash, time.Duration(i%2)*time.Hour, noon.Add(time.Duration(i)*time.Minute)); err != nil {
 			t.Fatal(err)
 		}
@@ -69,7 +69,7 @@ func TestRotateRemembersTheLast(t *testing.T) {
 		secrets = append(secrets, next)
 	}
 	later := noon.Add(2 * time.Hour)
-	_, hash := access.NewSecret(tok.Kind())
+	_, hash := access.NewSecret(tok.Kind)
 	if err := tok.Rotate(hash, time.Hour, later); err != nil {
 		t.Fatal(err)
 	}
@@ -91,14 +91,14 @@ func TestRotateRemembersTheLast(t *testing.T) {
 func TestRotateRefuses(t *testing.T) {
 	_, hash := access.NewSecret(access.TokenKind)
 	for name, tt := range map[string]struct {
-		spoil   func(*access.Token)
+		spoil   func(*access.Credential)
 		overlap time.Duration
 	}{
-		"revoked":            {func(t *access.Token) { t.Revoked = noon }, 0},
-		"expired":            {func(t *access.Token) { t.Expires = noon }, 0},
-		"negative":           {func(*access.Token) {}, -1},
-		"too long":           {func(*access.Token) {}, access.MaxOverlap + 1},
-		"too many at a time": {func(tok *access.Token) { tok.Earlier = many(8) }, time.Hour},
+		"revoked":            {func(t *access.Credential) { t.Ended = noon }, 0},
+		"expired":            {func(t *access.Credential) { t.Expires = noon }, 0},
+		"negative":           {func(*access.Credential) {}, -1},
+		"too long":           {func(*access.Credential) {}, access.MaxOverlap + 1},
+		"too many at a time": {func(tok *access.Credential) { tok.Earlier = many(8) }, time.Hour},
 	} {
 		tok, _ := issue(t, "d", noon.Add(-time.Hour))
 		tt.spoil(&tok)

@@ -14,7 +14,7 @@ func TestIssueSandbox(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.HasPrefix(secret, "cstest_") || access.Check(access.SandboxKind, []byte(secret)) != nil || tok.Kind() != access.SandboxKind {
+	if !strings.HasPrefix(secret, "cstest_") || access.Check(access.SandboxKind, []byte(secret)) != nil || tok.Kind != access.SandboxKind {
 		t.Error("it is not a sandbox token's secret")
 	}
 	if tok.Vehicles.All() || tok.Vehicles.Len() != 10 || !tok.Vehicles.Include(access.SandboxJam) {
@@ -23,11 +23,11 @@ func TestIssueSandbox(t *testing.T) {
 	var table access.Tokens
 	table.Put(tok)
 	g, err := table.Verify([]byte(secret), noon)
-	if err != nil || !g.Sandbox {
+	if err != nil || !g.Sandbox() {
 		t.Errorf("verified: %v", err)
 	}
 	real, _ := issue(t, "d", noon)
-	if real.Sandbox || real.Kind() != access.TokenKind {
+	if real.Sandbox() || real.Kind != access.TokenKind {
 		t.Error("every token is a sandbox token")
 	}
 	presented := []byte(secret)

@@ -2,7 +2,6 @@ package access
 
 import (
 	"errors"
-	"sync/atomic"
 	"time"
 )
 
@@ -14,30 +13,23 @@ type Sighting struct {
 	Reason      Outcome   // of that: [Expired], [Revoked] or [Replaced]
 }
 
-// sighting is a [Sighting] that many senders note in at once.
-type sighting struct {
-	lastSeen    atomic.Int64 // Unix seconds
-	lastRefused atomic.Int64 // see packRefusal
-}
-
 // note records that the source's key was shown at now; err is why it did not
 // count.
-func (s *sighting) note(err error, now time.Time) {
+func (u *usage) note(err error, now time.Time) {
 	at := now.Unix()
 	switch {
 	case err != nil:
-		noteRefusal(&s.lastRefused, at, outcomeOf(err))
-	case s.lastSeen.Load() != at: // one write a second at most
-		s.lastSeen.Store(at)
+		noteRefusal(&u.lastRefused, at, outcomeOf(err))
+	case u.lastUsed.Load() != at: // one write a second at most
+		u.lastUsed.Store(at)
 	}
 }
 
-func (s *sighting) seen() (all Sighting) {
-	if at := s.lastSeen.Load(); at != 0 {
-		all.LastSeen = time.Unix(at, 0).UTC()
-	}
-	all.LastRefused, all.Reason = unpackRefusal(s.lastRefused.Load())
-	return all
+// Seen is what this node has seen of a source.
+func (u *usage) Seen() Sighting {
+	s := Sighting{LastSeen: u.latestUse()}
+	s.LastRefused, s.Reason = unpackRefusal(u.lastRefused.Load())
+	return s
 }
 
 // outcomeOf is how a call ended whose secret did not count.

@@ -11,38 +11,87 @@ import (
 	"time"
 )
 
-// Tokens is a node's copy of all tokens, kept up to date by a feed and asked
-// for every query. Reading takes no lock. The zero value is empty.
-type Tokens struct {
-	byHash shards[held[*Grant]]
+// Credentials is a node's copy of all credentials of one noun, kept up to date by a
+// feed. A secret is looked up without a lock. The zero value is empty.
+type Credentials struct {
+	byHash shards[held]
 
 	mu     sync.Mutex // guards what follows and the order of writes
-	byID   map[string]*Grant
-	usages map[string]*usage // by ID; what was stored may be known before the token is
+	byName map[string]*Grant
+	usages map[string]*usage // by name; what was stored may be known before the token is
 }
 
-// Grant is a token as a node uses it: the record and what the node counts for
+// Tokens are the credentials that are shown with every query.
+type Tokens struct{ Credentials }
+
+// Sources are the credentials that are shown with telemetry.
+type Sources struct{ Credentials }
+
+// Operators are the credentials that are shown with what only operators may do.
+type Operators struct{ Credentials }
+
+// Tables are all credentials that a node knows. The zero value is empty.
+type Tables struct {
+	Tokens    Tokens
+	Sources   Sources
+	Operators Operators
+}
+
+// Of is the table that holds credentials of the kind.
+func (t *Tables) Of(kind Kind) *Credentials {
+	switch kind {
+	case SourceKind:
+		return &t.Sources.Credentials
+	case OperatorKind:
+		return &t.Operators.Credentials
+	}
+	return &t.Tokens.Credentials
+}
+
+// Grant is a credential as a node uses it: the record and what the node counts for
 // it. The counters survive an update of the record.
 type Grant struct {
-	Token
+	Credential
 	*usage
 }
 
-// Put adds or replaces a token's record.
-func (t *Tokens) Put(tok Token) {
+// held is what a table keeps under a hash: whose secret it is, and until when it
+// counts if it was replaced.
+type held struct {
+	by    *Grant
+	until time.Time // zero: it is the current one
+}
+
+// secrets are all the secrets of a credential, those included that have ended: a
+// caller who still uses one learns that it was replaced.
+func (g *Grant) secrets() map[Hash]held {
+	all := map[Hash]held{g.Hash: {by: g}}
+	for _, e := range g.Earlier {
+		all[e.Hash] = held{g, e.Until}
+	}
+	return all
+}
+
+// Put adds or replaces a record. One that has ended stays known by name, and its
+// secret no longer counts.
+func (t *Credentials) Put(c Credential) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.byID == nil {
-		t.byID = make(map[string]*Grant)
+	if t.byName == nil {
+		t.byName = make(map[string]*Grant)
 	}
-	g, old := &Grant{Token: tok, usage: t.usage(tok.ID)}, t.byID[tok.ID]
-	t.byID[tok.ID] = g
-	now := secretsOf(g, tok.Hash, tok.Earlier)
+	old := t.byName[c.Name]
+	if old != nil && !old.Created.Equal(c.Created) { // another one of this name
+		delete(t.usages, c.Name)
+	}
+	g := &Grant{c, t.usage(c.Name)}
+	t.byName[c.Name] = g
+	now := g.secrets()
 	for hash, h := range now {
 		t.byHash.set(hash, h)
 	}
 	if old != nil {
-		for hash := range secretsOf(old, old.Hash, old.Earlier) {
+		for hash := range old.secrets() {
 			if _, kept := now[hash]; !kept {
 				t.byHash.delete(hash)
 			}
@@ -50,8 +99,8 @@ func (t *Tokens) Put(tok Token) {
 	}
 }
 
-// usage returns the counters of a token; mu is held.
-func (t *Tokens) usage(id string) *usage {
+// usage returns the counters of a credential; mu is held.
+func (t *Credentials) usage(id string) *usage {
 	u := t.usages[id]
 	if u == nil {
 		if t.usages == nil {
@@ -66,7 +115,7 @@ func (t *Tokens) usage(id string) *usage {
 // NoteUsage records what a node has stored as counted for a token, in place of
 // what it had stored before. A node must not note what it stored itself while it
 // runs: that is counted here already.
-func (t *Tokens) NoteUsage(id, node string, stored Usage) {
+func (t *Credentials) NoteUsage(id, node string, stored Usage) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	u := t.usage(id)
@@ -84,7 +133,7 @@ func (t *Tokens) NoteUsage(id, node string, stored Usage) {
 
 // ForgetUsage drops what a node has stored for a token; the last use and refusal
 // stay known.
-func (t *Tokens) ForgetUsage(id, node string) {
+func (t *Credentials) ForgetUsage(id, node string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.usage(id).stored, node)
@@ -93,7 +142,7 @@ func (t *Tokens) ForgetUsage(id, node string) {
 // Usage is what all nodes together have counted for a token: what they stored,
 // and what this node has counted since it started. Days that are yet to come, and
 // uses and refusals on them, are not in it.
-func (t *Tokens) Usage(id string, now time.Time) Usage {
+func (t *Credentials) Usage(id string, now time.Time) Usage {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	u := t.usage(id)
@@ -107,9 +156,9 @@ func (t *Tokens) Usage(id string, now time.Time) Usage {
 	return all
 }
 
-// UsageOn is the part of [Tokens.Usage] that was counted on the node given,
+// UsageOn is the part of [Credentials.Usage] that was counted on the node given,
 // which is this one: what it is to store.
-func (t *Tokens) UsageOn(node, id string, now time.Time) Usage {
+func (t *Credentials) UsageOn(node, id string, now time.Time) Usage {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	u := t.usage(id)
@@ -122,7 +171,7 @@ func (t *Tokens) UsageOn(node, id string, now time.Time) Usage {
 
 // Counted yields every token for which this process has counted calls, and how
 // many.
-func (t *Tokens) Counted() iter.Seq2[string, int64] {
+func (t *Credentials) Counted() iter.Seq2[string, int64] {
 	t.mu.Lock()
 	all := maps.Clone(t.usages)
 	t.mu.Unlock()
@@ -135,14 +184,10 @@ func (t *Tokens) Counted() iter.Seq2[string, int64] {
 	}
 }
 
-// Verify finds the token of a secret. It does the same work whether the secret
-// is known or not. The error says in words meant for the caller why the secret
-// does not count; the grant is returned beside it where there is one.
-func (t *Tokens) Verify(secret []byte, now time.Time) (*Grant, error) {
-	kind := TokenKind
-	if bytes.HasPrefix(secret, []byte(SandboxKind)) {
-		kind = SandboxKind
-	}
+// verify finds the credential of a secret. It does the same work whether the secret is
+// known or not. The error says in words meant for the caller why the secret does not
+// count; the grant is returned beside it where there is one.
+func (t *Credentials) verify(kind Kind, secret []byte, now time.Time) (*Grant, error) {
 	if err := Check(kind, secret); err != nil {
 		return nil, err
 	}
@@ -153,157 +198,88 @@ func (t *Tokens) Verify(secret []byte, now time.Time) (*Grant, error) {
 	if err := h.by.Usable(now); err != nil {
 		return h.by, err
 	}
-	if h.ended(now) {
+	if !h.until.IsZero() && !now.Before(h.until) {
 		return h.by, ErrReplaced
 	}
 	return h.by, nil
 }
 
-// Get finds a token by its ID.
-func (t *Tokens) Get(id string) (*Grant, bool) {
+// Verify finds the token of a secret, or says why the secret does not count. The grant
+// is returned beside an error where there is one.
+func (t *Tokens) Verify(secret []byte, now time.Time) (*Grant, error) {
+	kind := TokenKind
+	if bytes.HasPrefix(secret, []byte(SandboxKind)) {
+		kind = SandboxKind
+	}
+	return t.verify(kind, secret, now)
+}
+
+// Verify finds the source of a key and notes that it was shown, or says why the key
+// does not count.
+func (t *Sources) Verify(key []byte, now time.Time) (*Grant, error) {
+	g, err := t.verify(SourceKind, key, now)
+	if g != nil {
+		g.note(err, now)
+	}
+	return g, err
+}
+
+// VerifyNamed is Verify for a key that comes with the source's name, as over
+// MQTT.
+func (t *Sources) VerifyNamed(name string, key []byte, now time.Time) (*Grant, error) {
+	g, err := t.Verify(key, now)
+	if err == nil && g.Name != name {
+		return nil, ErrNotKnown
+	}
+	return g, err
+}
+
+// Verify finds the operator of a key, or says why the key does not count.
+func (t *Operators) Verify(key []byte, now time.Time) (*Grant, error) {
+	return t.verify(OperatorKind, key, now)
+}
+
+// Get finds a credential by its name; one that has ended is found too.
+func (t *Credentials) Get(name string) (*Grant, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	g, ok := t.byID[id]
+	g, ok := t.byName[name]
 	return g, ok
 }
 
-// List returns all tokens, oldest first.
-func (t *Tokens) List() []*Grant {
+// All returns all credentials, oldest first, those that have ended included.
+func (t *Credentials) All() []*Grant {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return slices.SortedFunc(maps.Values(t.byID), func(a, b *Grant) int {
-		return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.ID, b.ID))
+	return slices.SortedFunc(maps.Values(t.byName), func(a, b *Grant) int {
+		return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name))
 	})
 }
 
-// Len is the number of tokens, revoked and expired ones included.
-func (t *Tokens) Len() int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return len(t.byID)
+// List returns all credentials that have not ended, by name.
+func (t *Credentials) List() []*Grant {
+	list := slices.DeleteFunc(t.All(), func(g *Grant) bool { return !g.Ended.IsZero() })
+	slices.SortFunc(list, func(a, b *Grant) int { return cmp.Compare(a.Name, b.Name) })
+	return list
 }
 
-// Expiring is the number of tokens that count at now and have expired by then.
-func (t *Tokens) Expiring(now, then time.Time) (n int) {
+// Len is the number of credentials, those that have ended or expired included.
+func (t *Credentials) Len() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, g := range t.byID {
+	return len(t.byName)
+}
+
+// Expiring is the number of credentials that count at now and have expired by then.
+func (t *Credentials) Expiring(now, then time.Time) (n int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, g := range t.byName {
 		if g.Usable(now) == nil && g.Usable(then) != nil {
 			n++
 		}
 	}
 	return n
-}
-
-// Sources is a node's copy of all sources. The zero value is empty.
-type Sources struct {
-	mu     sync.RWMutex
-	byHash map[Hash]held[*knownSource]
-	byName map[string]*knownSource
-}
-
-// knownSource is a source as a node uses it: the record and what the node has
-// seen of it, which survives an update of the record.
-type knownSource struct {
-	Source
-	*sighting
-}
-
-// Put adds or replaces a source's record. A removed source stays known by name
-// until it is dropped, and its key no longer counts.
-func (t *Sources) Put(s Source) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.byName == nil {
-		t.byHash, t.byName = make(map[Hash]held[*knownSource]), make(map[string]*knownSource)
-	}
-	known := &knownSource{s, new(sighting)}
-	if old := t.byName[s.Name]; old != nil {
-		for hash := range secretsOf(old, old.Hash, old.Earlier) {
-			delete(t.byHash, hash)
-		}
-		if old.Created.Equal(s.Created) { // else another one of this name
-			known.sighting = old.sighting
-		}
-	}
-	t.byName[s.Name] = known
-	maps.Copy(t.byHash, secretsOf(known, s.Hash, s.Earlier))
-}
-
-// Verify finds the source of a key, or says why the key does not count.
-func (t *Sources) Verify(key []byte, now time.Time) (*Source, error) {
-	if err := Check(SourceKind, key); err != nil {
-		return nil, err
-	}
-	hash := HashOf(key)
-	t.mu.RLock()
-	h, ok := t.byHash[hash]
-	t.mu.RUnlock()
-	if !ok {
-		return nil, ErrNotKnown
-	}
-	err := h.by.Usable(now)
-	if err == nil && h.ended(now) {
-		err = ErrReplaced
-	}
-	h.by.note(err, now)
-	return &h.by.Source, err
-}
-
-// VerifyNamed is Verify for a key that comes with the source's name, as over
-// MQTT.
-func (t *Sources) VerifyNamed(name string, key []byte, now time.Time) (*Source, error) {
-	s, err := t.Verify(key, now)
-	if err == nil && s.Name != name {
-		return nil, ErrNotKnown
-	}
-	return s, err
-}
-
-// Get finds a source by its name; removed ones are found too.
-func (t *Sources) Get(name string) (*Source, bool) {
-	t.mu.RLock()
-	defer t.mu.RUnlock()
-	s, ok := t.byName[name]
-	if !ok {
-		return nil, false
-	}
-	return &s.Source, true
-}
-
-// Seen tells what this node has seen of a source since it started.
-func (t *Sources) Seen(name string) Sighting {
-	t.mu.RLock()
-	defer t.mu.RUnlock()
-	if s, ok := t.byName[name]; ok {
-		return s.seen()
-	}
-	return Sighting{}
-}
-
-// List returns all sources that were not removed, by name.
-func (t *Sources) List() []*Source {
-	t.mu.RLock()
-	defer t.mu.RUnlock()
-	var list []*Source
-	for _, s := range t.byName {
-		if s.Removed.IsZero() {
-			list = append(list, &s.Source)
-		}
-	}
-	slices.SortFunc(list, func(a, b *Source) int { return cmp.Compare(a.Name, b.Name) })
-	return list
-}
-
-// All returns all sources, removed ones included.
-func (t *Sources) All() []*Source {
-	t.mu.RLock()
-	defer t.mu.RUnlock()
-	all := make([]*Source, 0, len(t.byName))
-	for _, s := range t.byName {
-		all = append(all, &s.Source)
-	}
-	return all
 }
 
 // shards is a map from hash to T that is read without a lock: a reader loads

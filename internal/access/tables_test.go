@@ -11,7 +11,7 @@ import (
 	"carstate/internal/access"
 )
 
-func issue(t testing.TB, developer string, at time.Time) (access.Token, string) {
+func issue(t testing.TB, developer string, at time.Time) (access.Credential, string) {
 	t.Helper()
 	tok, secret, err := access.Issue(access.TokenRequest{
 		Developer: developer, Operations: access.AllOperations, Vehicles: access.AllVehicles(),
@@ -28,10 +28,10 @@ func TestTokensVerify(t *testing.T) {
 	expired, expiredSecret := issue(t, "expired", noon)
 	expired.Expires = noon.Add(time.Minute)
 	revoked, revokedSecret := issue(t, "revoked", noon)
-	revoked.Revoked = noon
+	revoked.Ended = noon
 	_, unknown := issue(t, "unknown", noon)
 	key, _ := access.NewSecret(access.SourceKind)
-	for _, tok := range []access.Token{good, expired, revoked} {
+	for _, tok := range []access.Credential{good, expired, revoked} {
 		table.Put(tok)
 	}
 
@@ -45,9 +45,9 @@ func TestTokensVerify(t *testing.T) {
 		id     string
 		err    error
 	}{
-		"good":       {goodSecret, good.ID, nil},
-		"expired":    {expiredSecret, expired.ID, access.ErrExpired},
-		"revoked":    {revokedSecret, revoked.ID, access.ErrRevoked},
+		"good":       {goodSecret, good.Name, nil},
+		"expired":    {expiredSecret, expired.Name, access.ErrExpired},
+		"revoked":    {revokedSecret, revoked.Name, access.ErrRevoked},
 		"unknown":    {unknown, "", access.ErrNotKnown},
 		"empty":      {"", "", access.ErrMalformed},
 		"cut off":    {goodSecret[:39], "", access.ErrMalformed},
@@ -58,7 +58,7 @@ func TestTokensVerify(t *testing.T) {
 		if !errors.Is(err, tt.err) {
 			t.Errorf("%s: %v, want %v", name, err, tt.err)
 		}
-		if (g == nil) != (tt.id == "") || g != nil && g.ID != tt.id {
+		if (g == nil) != (tt.id == "") || g != nil && g.Name != tt.id {
 			t.Errorf("%s: the wrong grant", name)
 		}
 	}
@@ -79,7 +79,7 @@ func TestTokensPutReplaces(t *testing.T) {
 	g.Budget.Take(limit, noon)
 	g.Count(access.CarDrivingState, access.Answered, noon)
 
-	tok.Revoked = noon
+	tok.Ended = noon
 	table.Put(tok)
 	g, err = table.Verify([]byte(secret), noon)
 	if !errors.Is(err, access.ErrRevoked) || table.Len() != 1 {
@@ -103,29 +103,29 @@ func TestTokensPutRotatesHash(t *testing.T) {
 	if _, err := table.Verify([]byte(old), noon); !errors.Is(err, access.ErrNotKnown) {
 		t.Errorf("the old secret: %v", err)
 	}
-	if g, err := table.Verify([]byte(secret), noon); err != nil || g.ID != tok.ID {
+	if g, err := table.Verify([]byte(secret), noon); err != nil || g.Name != tok.Name {
 		t.Errorf("the new secret: %v", err)
 	}
 }
 
 func TestTokensGetAndList(t *testing.T) {
 	var table access.Tokens
-	if _, ok := table.Get("cstid000000000000"); ok || table.Len() != 0 || len(table.List()) != 0 {
+	if _, ok := table.Get("cstid000000000000"); ok || table.Len() != 0 || len(table.All()) != 0 {
 		t.Fatal("an empty table holds something")
 	}
 	var want []string
 	for i := range 20 {
 		tok, _ := issue(t, "d", noon.Add(-time.Duration(i)*time.Minute))
 		table.Put(tok)
-		want = append(want, tok.ID)
-		if g, ok := table.Get(tok.ID); !ok || g.Hash != tok.Hash {
+		want = append(want, tok.Name)
+		if g, ok := table.Get(tok.Name); !ok || g.Hash != tok.Hash {
 			t.Fatal("not found by its ID")
 		}
 	}
 	slices.Reverse(want)
 	var got []string
-	for _, g := range table.List() {
-		got = append(got, g.ID)
+	for _, g := range table.All() {
+		got = append(got, g.Name)
 	}
 	if !slices.Equal(got, want) {
 		t.Error("the list is not oldest first")
@@ -147,7 +147,7 @@ func TestTokensExpiring(t *testing.T) {
 		{expires: noon.Add(time.Second), revoked: noon},
 	} {
 		tok, _ := issue(t, "Ada", noon)
-		tok.Expires, tok.Revoked = c.expires, c.revoked
+		tok.Expires, tok.Ended = c.expires, c.revoked
 		table.Put(tok)
 	}
 	if n := table.Expiring(noon, noon.Add(time.Hour)); n != 2 {
@@ -159,7 +159,7 @@ func TestLastUsedIsCoarse(t *testing.T) {
 	var table access.Tokens
 	tok, _ := issue(t, "d", noon)
 	table.Put(tok)
-	g, _ := table.Get(tok.ID)
+	g, _ := table.Get(tok.Name)
 	if !g.LastUsed(noon).IsZero() {
 		t.Fatal("used before it was used")
 	}
@@ -174,11 +174,11 @@ func TestLastUsedIsCoarse(t *testing.T) {
 			t.Errorf("used at %v: last used %v", step.at, g.LastUsed(noon).Sub(noon))
 		}
 	}
-	table.NoteUsage(tok.ID, "other", access.Usage{LastUsed: noon}) // older
+	table.NoteUsage(tok.Name, "other", access.Usage{LastUsed: noon}) // older
 	if g.LastUsed(noon) != noon.Add(time.Minute) {
 		t.Error("an older note won")
 	}
-	table.NoteUsage(tok.ID, "other", access.Usage{LastUsed: noon.Add(time.Hour)})
+	table.NoteUsage(tok.Name, "other", access.Usage{LastUsed: noon.Add(time.Hour)})
 	table.NoteUsage("cstid000000000000", "other", access.Usage{LastUsed: noon})
 	if g.LastUsed(noon) != noon.Add(time.Hour) {
 		t.Error("a newer note was lost")
@@ -202,12 +202,12 @@ func TestTokensConcurrent(t *testing.T) {
 				default:
 				}
 				g, err := table.Verify([]byte(secret), noon)
-				if err != nil || g.ID != steady.ID {
+				if err != nil || g.Name != steady.Name {
 					t.Errorf("the steady token: %v", err)
 					return
 				}
 				g.Count(access.CarDrivingState, access.Answered, noon)
-				table.List()
+				table.All()
 			}
 		})
 	}
@@ -219,7 +219,7 @@ func TestTokensConcurrent(t *testing.T) {
 				if _, err := table.Verify([]byte(secret), noon); err != nil {
 					t.Errorf("after Put: %v", err)
 				}
-				tok.Revoked = noon
+				tok.Ended = noon
 				table.Put(tok)
 				if _, err := table.Verify([]byte(secret), noon); !errors.Is(err, access.ErrRevoked) {
 					t.Errorf("after revocation: %v", err)
@@ -248,7 +248,7 @@ func TestVerifyAllocatesNothing(t *testing.T) {
 	}
 }
 
-func addSource(t testing.TB, name string) (access.Source, string) {
+func addSource(t testing.TB, name string) (access.Credential, string) {
 	t.Helper()
 	src, key, err := access.AddSource(name, access.AllVehicles(), time.Time{}, noon)
 	if err != nil {
@@ -286,10 +286,10 @@ func TestSources(t *testing.T) {
 		t.Errorf("the key of a opens b as %v", s.Name)
 	}
 
-	a.Removed = noon
+	a.Ended = noon
 	table.Put(a)
 	verify("a", keyA, noon, access.ErrRevoked)
-	if s, ok := table.Get("a"); !ok || s.Removed != noon {
+	if s, ok := table.Get("a"); !ok || s.Ended != noon {
 		t.Error("a removed source is not known by its name")
 	}
 	if list := table.List(); len(list) != 1 || list[0].Name != "b" {
@@ -340,7 +340,7 @@ func BenchmarkTokensVerify(b *testing.B) {
 	var table access.Tokens
 	var secret string
 	for range 10_000 {
-		var tok access.Token
+		var tok access.Credential
 		tok, secret = issue(b, "d", noon)
 		table.Put(tok)
 	}

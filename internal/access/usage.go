@@ -144,8 +144,8 @@ func (u Usage) upTo(day int64) Usage {
 	return u
 }
 
-// usage is what a node counts for a token while it runs. It belongs to the
-// token's ID and survives every change of the record.
+// usage is what a node counts for a token, or sees of a source, while the node runs. It
+// belongs to the name and survives every change of the record.
 type usage struct {
 	Budget      Budget
 	lastUsed    atomic.Int64 // Unix seconds
@@ -153,7 +153,7 @@ type usage struct {
 	days        atomic.Pointer[heldDays]
 
 	// stored is what each node had stored, by node. What this process has
-	// counted comes on top. Guarded by Tokens.mu.
+	// counted comes on top. Guarded by Credentials.mu.
 	stored map[string]Usage
 }
 

@@ -19,7 +19,7 @@ func counting(t *testing.T) (*access.Tokens, *access.Grant) {
 	var table access.Tokens
 	tok, _ := issue(t, "d", noon)
 	table.Put(tok)
-	g, _ := table.Get(tok.ID)
+	g, _ := table.Get(tok.Name)
 	return &table, g
 }
 
@@ -30,18 +30,18 @@ func TestUsageByDay(t *testing.T) {
 	g.Count(access.CarDrivingState, access.Answered, midnight)
 	g.Count(access.ThrottleSystem, access.Stale, midnight)
 	g.Count(access.CarDrivingState, access.Answered, midnight.Add(-1)) // one that was overtaken
-	table.Put(g.Token)                                                 // a change of the record forgets nothing
+	table.Put(g.Credential)                                            // a change of the record forgets nothing
 
-	u := table.Usage(g.ID, midnight)
+	u := table.Usage(g.Name, midnight)
 	today, all := u.Since(access.DayOf(midnight)), u.Since(0)
 	if today[0][access.Answered] != 1 || today[1][access.Stale] != 1 || all[0][access.Answered] != 3 || all[1][access.Stale] != 1 {
 		t.Errorf("today %v, all %v", today, all)
 	}
 	later := midnight.Add(29 * day)
-	if u = table.Usage(g.ID, later); u.Since(0)[0][access.Answered] != 1 {
+	if u = table.Usage(g.Name, later); u.Since(0)[0][access.Answered] != 1 {
 		t.Errorf("after 29 days: %v", u.Since(0))
 	}
-	if u = table.Usage(g.ID, later.Add(day)); len(u.Days) != 0 || u.LastUsed.IsZero() {
+	if u = table.Usage(g.Name, later.Add(day)); len(u.Days) != 0 || u.LastUsed.IsZero() {
 		t.Errorf("after 30 days: %+v", u)
 	}
 }
@@ -51,12 +51,12 @@ func TestUsageTellsTheLastRefusal(t *testing.T) {
 	for i, o := range []access.Outcome{access.Answered, access.RateLimited, access.Unknown, access.InsufficientScope, access.NotDriving} {
 		g.Count(access.CarDrivingState, o, noon.Add(time.Duration(i)*time.Minute))
 	}
-	u := table.Usage(g.ID, noon)
+	u := table.Usage(g.Name, noon)
 	if u.LastRefused != noon.Add(3*time.Minute) || u.Reason != access.InsufficientScope || u.LastUsed != noon.Add(4*time.Minute) {
 		t.Errorf("refused %v: %v; used %v", u.LastRefused, u.Reason, u.LastUsed)
 	}
 	g.Count(access.CarDrivingState, access.Replaced, noon.Add(time.Hour))
-	if u = table.Usage(g.ID, noon); u.Reason != access.Replaced || u.LastUsed != noon.Add(4*time.Minute) {
+	if u = table.Usage(g.Name, noon); u.Reason != access.Replaced || u.LastUsed != noon.Add(4*time.Minute) {
 		t.Errorf("a secret that does not count was used: %v, %v", u.Reason, u.LastUsed)
 	}
 }
@@ -69,12 +69,12 @@ func TestUsageOfNodes(t *testing.T) {
 		d.Calls[0][access.Answered] = n
 		return access.Usage{Days: []access.DayCalls{d}, LastUsed: at, LastRefused: at, Reason: access.RateLimited}
 	}
-	table.NoteUsage(g.ID, "me", part(10, noon.Add(-time.Hour))) // before the token's record, too
-	table.NoteUsage(g.ID, "other", part(100, noon))
-	table.NoteUsage(g.ID, "other", part(200, noon.Add(time.Minute)))
+	table.NoteUsage(g.Name, "me", part(10, noon.Add(-time.Hour))) // before the token's record, too
+	table.NoteUsage(g.Name, "other", part(100, noon))
+	table.NoteUsage(g.Name, "other", part(200, noon.Add(time.Minute)))
 	g.Count(access.CarDrivingState, access.Answered, noon)
 
-	all, mine := table.Usage(g.ID, noon), table.UsageOn("me", g.ID, noon)
+	all, mine := table.Usage(g.Name, noon), table.UsageOn("me", g.Name, noon)
 	if n := all.Since(0)[0][access.Answered]; n != 211 {
 		t.Errorf("%d calls in all", n)
 	}
@@ -84,8 +84,8 @@ func TestUsageOfNodes(t *testing.T) {
 	if all.LastUsed != noon.Add(time.Minute) || all.Reason != access.RateLimited || all.LastRefused != noon.Add(time.Minute) {
 		t.Errorf("%+v", all)
 	}
-	table.ForgetUsage(g.ID, "other")
-	if all = table.Usage(g.ID, noon); all.Since(0)[0][access.Answered] != 11 || all.LastUsed != noon.Add(time.Minute) {
+	table.ForgetUsage(g.Name, "other")
+	if all = table.Usage(g.Name, noon); all.Since(0)[0][access.Answered] != 11 || all.LastUsed != noon.Add(time.Minute) {
 		t.Errorf("after a node was dropped: %+v", all)
 	}
 }
@@ -93,9 +93,9 @@ func TestUsageOfNodes(t *testing.T) {
 func TestUsageBeforeTheToken(t *testing.T) {
 	var table access.Tokens
 	tok, _ := issue(t, "d", noon)
-	table.NoteUsage(tok.ID, "other", access.Usage{LastUsed: noon})
+	table.NoteUsage(tok.Name, "other", access.Usage{LastUsed: noon})
 	table.Put(tok)
-	if g, _ := table.Get(tok.ID); g.LastUsed(noon) != noon {
+	if g, _ := table.Get(tok.Name); g.LastUsed(noon) != noon {
 		t.Errorf("last used %v", g.LastUsed(noon))
 	}
 	for id := range table.Counted() {
@@ -111,7 +111,7 @@ func TestCountedYieldsWhatWasCounted(t *testing.T) {
 		g.Count(access.ThrottleSystem, access.Answered, noon)
 	}
 	got := maps.Collect(table.Counted())
-	if !reflect.DeepEqual(got, map[string]int64{g.ID: 3}) {
+	if !reflect.DeepEqual(got, map[string]int64{g.Name: 3}) {
 		t.Errorf("%v", got)
 	}
 }
@@ -132,14 +132,14 @@ func TestCountConcurrent(t *testing.T) {
 	}
 	wg.Wait()
 	sum := access.Calls{}
-	u := table.Usage(g.ID, noon.Add(day))
+	u := table.Usage(g.Name, noon.Add(day))
 	if sum = u.Since(0); sum[0][access.Answered] != workers*each || sum[1][access.RateLimited] != workers*each {
 		t.Errorf("%v", sum)
 	}
 	for d := range days {
 		g.Count(access.CarDrivingState, access.Answered, noon.Add(time.Duration(d)*day))
 	}
-	if u = table.Usage(g.ID, noon.Add((days-1)*day)); len(u.Days) != access.UsageDays || u.Since(0)[0][access.Answered] != access.UsageDays {
+	if u = table.Usage(g.Name, noon.Add((days-1)*day)); len(u.Days) != access.UsageDays || u.Since(0)[0][access.Answered] != access.UsageDays {
 		t.Errorf("%d days are held", len(u.Days))
 	}
 }
@@ -150,15 +150,15 @@ func TestUsageOfDaysToCome(t *testing.T) {
 	ahead := noon.Add(3 * day)
 	g.Count(access.CarDrivingState, access.Answered, noon)
 	g.Count(access.CarDrivingState, access.Answered, ahead)
-	table.NoteUsage(g.ID, "other", access.Usage{Days: []access.DayCalls{{Day: access.DayOf(ahead), Calls: access.Calls{{7}}}}})
-	if u := table.Usage(g.ID, noon); u.Since(access.DayOf(noon))[0][access.Answered] != 1 || u.Since(0)[0][access.Answered] != 1 {
+	table.NoteUsage(g.Name, "other", access.Usage{Days: []access.DayCalls{{Day: access.DayOf(ahead), Calls: access.Calls{{7}}}}})
+	if u := table.Usage(g.Name, noon); u.Since(access.DayOf(noon))[0][access.Answered] != 1 || u.Since(0)[0][access.Answered] != 1 {
 		t.Errorf("%v", u.Since(0))
 	}
-	if u := table.Usage(g.ID, ahead); u.Since(access.DayOf(ahead))[0][access.Answered] != 8 {
+	if u := table.Usage(g.Name, ahead); u.Since(access.DayOf(ahead))[0][access.Answered] != 8 {
 		t.Errorf("when the day has come: %v", u.Since(access.DayOf(ahead)))
 	}
 	// They are kept until then.
-	if u := table.UsageOn("me", g.ID, noon); u.Since(0)[0][access.Answered] != 2 {
+	if u := table.UsageOn("me", g.Name, noon); u.Since(0)[0][access.Answered] != 2 {
 		t.Errorf("to be stored: %v", u.Since(0))
 	}
 }
@@ -170,11 +170,11 @@ func TestLastUseOfAClockAhead(t *testing.T) {
 	table, g := counting(t)
 	g.Count(access.CarDrivingState, access.Answered, noon)
 	g.Count(access.CarDrivingState, access.RateLimited, noon)
-	table.NoteUsage(g.ID, "other", access.Usage{LastUsed: noon.Add(-time.Hour), LastRefused: noon.Add(-time.Hour), Reason: access.RateLimited})
-	table.NoteUsage(g.ID, "ahead", access.Usage{LastUsed: y2038, LastRefused: y2038, Reason: access.Expired})
+	table.NoteUsage(g.Name, "other", access.Usage{LastUsed: noon.Add(-time.Hour), LastRefused: noon.Add(-time.Hour), Reason: access.RateLimited})
+	table.NoteUsage(g.Name, "ahead", access.Usage{LastUsed: y2038, LastRefused: y2038, Reason: access.Expired})
 	g.Count(access.CarDrivingState, access.Answered, y2038)
 	g.Count(access.CarDrivingState, access.Expired, y2038)
-	if u := table.Usage(g.ID, noon); u.LastUsed != noon.Add(-time.Hour) || u.LastRefused != u.LastUsed || u.Reason != access.RateLimited {
+	if u := table.Usage(g.Name, noon); u.LastUsed != noon.Add(-time.Hour) || u.LastRefused != u.LastUsed || u.Reason != access.RateLimited {
 		t.Errorf("right after it, it was used %v, and refused %v: %v", u.LastUsed, u.LastRefused, u.Reason)
 	}
 	if !g.LastUsed(noon).IsZero() {
@@ -183,7 +183,7 @@ func TestLastUseOfAClockAhead(t *testing.T) {
 	now := noon.Add(2 * time.Minute)
 	g.Count(access.CarDrivingState, access.Answered, now)
 	g.Count(access.CarDrivingState, access.InsufficientScope, now)
-	for what, u := range map[string]access.Usage{"all": table.Usage(g.ID, now), "to be stored": table.UsageOn("me", g.ID, now)} {
+	for what, u := range map[string]access.Usage{"all": table.Usage(g.Name, now), "to be stored": table.UsageOn("me", g.Name, now)} {
 		if u.LastUsed != now || u.LastRefused != now || u.Reason != access.InsufficientScope {
 			t.Errorf("%s: used %v, refused %v: %v", what, u.LastUsed, u.LastRefused, u.Reason)
 		}
@@ -194,13 +194,13 @@ func TestLastUseOfAClockAhead(t *testing.T) {
 
 	// What this node stored then goes with its next record.
 	table, g = counting(t)
-	table.NoteUsage(g.ID, "me", access.Usage{LastUsed: y2038, LastRefused: y2038, Reason: access.Expired})
+	table.NoteUsage(g.Name, "me", access.Usage{LastUsed: y2038, LastRefused: y2038, Reason: access.Expired})
 	g.Count(access.CarDrivingState, access.Answered, now)
-	if u := table.UsageOn("me", g.ID, now); u.LastUsed != now || !u.LastRefused.IsZero() || u.Reason != 0 {
+	if u := table.UsageOn("me", g.Name, now); u.LastUsed != now || !u.LastRefused.IsZero() || u.Reason != 0 {
 		t.Errorf("to be stored: used %v, refused %v: %v", u.LastUsed, u.LastRefused, u.Reason)
 	}
 	// A clock that is behind for some days drops nothing.
-	if u := table.UsageOn("me", g.ID, now.Add(-3*day)); u.LastUsed != now {
+	if u := table.UsageOn("me", g.Name, now.Add(-3*day)); u.LastUsed != now {
 		t.Errorf("with the clock behind, to be stored: used %v", u.LastUsed)
 	}
 }
@@ -215,7 +215,7 @@ func TestUsageOfClocksAhead(t *testing.T) {
 			t.Fatal(err)
 		}
 		table.Put(tok)
-		g, _ := table.Get(tok.ID)
+		g, _ := table.Get(tok.Name)
 		var kept int64
 		now := noon
 		for range rapid.IntRange(1, 40).Draw(t, "days") {
@@ -227,14 +227,14 @@ func TestUsageOfClocksAhead(t *testing.T) {
 				g.Count(access.CarDrivingState, access.Answered, now)
 				kept++
 			}
-			mine := table.UsageOn("me", g.ID, now)
+			mine := table.UsageOn("me", g.Name, now)
 			if len(mine.Days) > access.UsageDays+7 {
 				t.Fatalf("%d days are stored", len(mine.Days))
 			}
 			now = now.Add(day)
 		}
 		now = now.Add(-day)
-		u := table.Usage(g.ID, now)
+		u := table.Usage(g.Name, now)
 		if got := u.Since(0)[0][access.Answered]; now.Sub(noon) < access.UsageDays*day && got != kept {
 			t.Fatalf("%d calls of %d", got, kept)
 		}
@@ -252,7 +252,7 @@ func TestUsageOfAClockBehind(t *testing.T) {
 	for _, behind := range []time.Duration{day, 7 * day} {
 		g.Count(access.CarDrivingState, access.Answered, today.Add(-behind))
 	}
-	if u := table.Usage(g.ID, today); u.Since(0)[0][access.Answered] != access.UsageDays+2 || u.Since(access.DayOf(today))[0][access.Answered] != 1 {
+	if u := table.Usage(g.Name, today); u.Since(0)[0][access.Answered] != access.UsageDays+2 || u.Since(access.DayOf(today))[0][access.Answered] != 1 {
 		t.Errorf("%v", u.Since(0))
 	}
 }
@@ -282,7 +282,7 @@ func BenchmarkCount(b *testing.B) {
 	var table access.Tokens
 	tok, _ := issue(b, "d", noon)
 	table.Put(tok)
-	g, _ := table.Get(tok.ID)
+	g, _ := table.Get(tok.Name)
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
 			g.Count(access.CarDrivingState, access.Answered, noon)

@@ -62,9 +62,9 @@ func deeds(t *testing.T, s *service) map[string]func(context.Context) error {
 }
 
 var deedMethod = map[string]string{
-	"token.issue": "CreateToken", "token.grant": "UpdateToken", "token.revoke": "UpdateToken", "token.rotate": "UpdateToken", "source.rotate": "UpdateSource",
+	"token.issue": "Create token", "token.grant": "Update token", "token.revoke": "Update token", "token.rotate": "Update token", "source.rotate": "Update source",
 	"vehicle.forget": "Forget", "vehicle.allow": "Allow", "backup.restore": "Restore",
-	"source.add": "CreateSource", "source.remove": "UpdateSource",
+	"source.add": "Create source", "source.remove": "Update source",
 }
 
 func TestAuditComesFirst(t *testing.T) {
@@ -135,7 +135,7 @@ func TestFailedDeedIsAudited(t *testing.T) {
 
 func TestFailureThatCannotBeAudited(t *testing.T) {
 	s := start(t)
-	s.store.Fail("CreateToken", errDisk)
+	s.store.Fail("Create token", errDisk)
 	s.store.Fail("Audit failed", errDisk)
 	if got := s.do(t, "POST", "/v1/tokens", `{"developer":"Ada","vehicles":"all"}`); got.status != 503 || got.header.Get("Retry-After") != "1" {
 		t.Errorf("%d %s", got.status, got.body)
@@ -160,7 +160,7 @@ func TestDeedOutlivesItsCaller(t *testing.T) {
 	ctx, hangUp := context.WithCancel(t.Context())
 	gone, finished := make(chan struct{}), make(chan error, 1)
 	s.store.Before = func(ctx context.Context, method string) {
-		if method == "UpdateToken" {
+		if method == "Update token" {
 			hangUp()
 			<-gone
 			finished <- ctx.Err()

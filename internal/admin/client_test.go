@@ -157,7 +157,7 @@ func busyServer(t *testing.T) (server *admin.Server, c *client.Client, leave cha
 	store := opstest.New()
 	entered, leave := make(chan struct{}), make(chan struct{})
 	store.Before = func(_ context.Context, method string) {
-		if method == "CreateSource" {
+		if method == "Create source" {
 			close(entered)
 			<-leave
 		}

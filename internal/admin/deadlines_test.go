@@ -17,7 +17,7 @@ import (
 // of what they are, so that the test need not wait for them.
 func TestDeadlines(t *testing.T) {
 	key, hash := access.NewSecret(access.AdminKind)
-	s := New(Config{Ops: ops.New(ops.Config{Operators: new(access.Operators), Tokens: new(access.Tokens), AdminKey: hash})})
+	s := New(Config{Ops: ops.New(ops.Config{Tables: new(access.Tables), AdminKey: hash})})
 	for _, d := range []*time.Duration{&s.http.ReadHeaderTimeout, &s.http.ReadTimeout, &s.http.WriteTimeout, &s.http.IdleTimeout} {
 		*d /= 100
 	}

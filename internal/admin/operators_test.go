@@ -67,7 +67,7 @@ func TestOperators(t *testing.T) {
 			t.Errorf("removed: %+v, %v", gone, err)
 		}
 	}
-	want := []string{"Audit intended", "UpdateOperator", "Audit intended", "UpdateOperator"}
+	want := []string{"Audit intended", "Update operator", "Audit intended", "Update operator"}
 	if did := s.store.Did(); !slices.Equal(did, want) {
 		t.Errorf("the keeper was asked for %v", did)
 	}
@@ -93,7 +93,7 @@ func TestOperatorNeedsAudit(t *testing.T) {
 	if _, err := s.AddOperator(t.Context(), "ada"); err == nil {
 		t.Error("added without an audit")
 	}
-	if did := s.store.Did(); slices.Contains(did, "CreateOperator") {
+	if did := s.store.Did(); slices.Contains(did, "Create operator") {
 		t.Errorf("%v", did)
 	}
 }

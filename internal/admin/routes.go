@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"carstate/internal/access"
 	"carstate/internal/ops"
 )
 
@@ -34,10 +35,10 @@ func (s *Server) addCalls(mux *http.ServeMux) {
 		"GET":  call(s, "token.list", http.StatusOK, s.listTokens),
 		"POST": call(s, "token.issue", http.StatusCreated, s.issueToken),
 	})
-	mux.Handle("/v1/tokens/{id}", methods{"GET": call(s, "token.show", http.StatusOK, s.showToken)})
-	mux.Handle("/v1/tokens/{id}/revoke", methods{"POST": call(s, "token.revoke", http.StatusOK, s.revokeToken)})
-	mux.Handle("/v1/tokens/{id}/grant", methods{"POST": call(s, "token.grant", http.StatusOK, s.grantToken)})
-	mux.Handle("/v1/tokens/{id}/rotate", methods{"POST": call(s, "token.rotate", http.StatusOK, s.rotateToken)})
+	mux.Handle("/v1/tokens/{name}", methods{"GET": call(s, "token.show", http.StatusOK, s.showToken)})
+	mux.Handle("/v1/tokens/{name}/revoke", methods{"POST": call(s, "token.revoke", http.StatusOK, end(s, access.TokenKind, s.ops.TokenSummary))})
+	mux.Handle("/v1/tokens/{name}/grant", methods{"POST": call(s, "token.grant", http.StatusOK, s.grantToken)})
+	mux.Handle("/v1/tokens/{name}/rotate", methods{"POST": call(s, "token.rotate", http.StatusOK, rotate(s, access.TokenKind, s.rotatedToken))})
 
 	mux.Handle("/v1/sources", methods{
 		"GET":  call(s, "source.list", http.StatusOK, s.listSources),
@@ -45,15 +46,15 @@ func (s *Server) addCalls(mux *http.ServeMux) {
 	})
 	mux.Handle("/v1/sources/{name}", methods{
 		"GET":    call(s, "source.show", http.StatusOK, s.showSource),
-		"DELETE": call(s, "source.remove", http.StatusOK, s.removeSource),
+		"DELETE": call(s, "source.remove", http.StatusOK, end(s, access.SourceKind, s.ops.SourceSummary)),
 	})
-	mux.Handle("/v1/sources/{name}/rotate", methods{"POST": call(s, "source.rotate", http.StatusOK, s.rotateSource)})
+	mux.Handle("/v1/sources/{name}/rotate", methods{"POST": call(s, "source.rotate", http.StatusOK, rotate(s, access.SourceKind, s.rotatedSource))})
 
 	mux.Handle("/v1/operators", methods{
 		"GET":  call(s, "operator.list", http.StatusOK, s.listOperators),
 		"POST": call(s, "operator.add", http.StatusCreated, s.addOperator),
 	})
-	mux.Handle("/v1/operators/{name}", methods{"DELETE": call(s, "operator.remove", http.StatusOK, s.removeOperator)})
+	mux.Handle("/v1/operators/{name}", methods{"DELETE": call(s, "operator.remove", http.StatusOK, end(s, access.OperatorKind, s.ops.OperatorSummary))})
 	mux.Handle("/v1/operators/{name}/rotate", methods{"POST": call(s, "operator.rotate", http.StatusOK, s.rotateOperator)})
 	mux.Handle("/v1/admin-key/rotate", methods{"POST": call(s, "admin-key.rotate", http.StatusOK, s.rotateAdminKey)})
 

@@ -100,7 +100,7 @@ func TestRevoke(t *testing.T) {
 			t.Fatalf("revoked at %v, %v", got.RevokedAt, err)
 		}
 	}
-	if did := s.store.Did(); !slices.Equal(did, []string{"Audit intended", "CreateToken", "Audit intended", "UpdateToken"}) {
+	if did := s.store.Did(); !slices.Equal(did, []string{"Audit intended", "Create token", "Audit intended", "Update token"}) {
 		t.Errorf("the second time something was done: %v", did)
 	}
 	if _, err := s.store.Tokens.Verify([]byte(tok.AccessToken), s.clock.Now()); !errors.Is(err, access.ErrRevoked) {

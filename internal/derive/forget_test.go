@@ -16,7 +16,7 @@ import (
 // a past, and no other vehicle loses a sample.
 func TestForgottenWhileFolding(t *testing.T) {
 	e := streamtest.Embedded(t)
-	k := e.NewKeeper(new(access.Tokens), new(access.Sources))
+	k := e.NewKeeper(new(access.Tables))
 	ctx, stop := context.WithCancel(t.Context())
 	var running, ready sync.WaitGroup
 	ready.Add(2)

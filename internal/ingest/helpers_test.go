@@ -62,7 +62,7 @@ type fixture struct {
 	Config
 	store    *memory
 	registry *prometheus.Registry
-	source   access.Source
+	source   access.Credential
 	key      string
 }
 
@@ -79,7 +79,7 @@ func newFixture(t *testing.T) *fixture {
 	return f
 }
 
-func (f *fixture) add(t *testing.T, name string, v access.Vehicles) (access.Source, string) {
+func (f *fixture) add(t *testing.T, name string, v access.Vehicles) (access.Credential, string) {
 	t.Helper()
 	s, key, err := access.AddSource(name, v, time.Time{}, testNow)
 	if err != nil {
@@ -90,8 +90,8 @@ func (f *fixture) add(t *testing.T, name string, v access.Vehicles) (access.Sour
 }
 
 // remove takes a source away, as an operator would.
-func (f *fixture) remove(s access.Source) {
-	s.Removed = testNow
+func (f *fixture) remove(s access.Credential) {
+	s.Ended = testNow
 	f.Sources.Put(s)
 }
 

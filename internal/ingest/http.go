@@ -212,7 +212,7 @@ const challenge = `Bearer realm="carstate-ingest"`
 
 // authenticate finds the source of the request's key. On failure it sets the
 // challenge and returns words for the caller.
-func (h *HTTP) authenticate(w http.ResponseWriter, r *http.Request) (*access.Source, error) {
+func (h *HTTP) authenticate(w http.ResponseWriter, r *http.Request) (*access.Grant, error) {
 	values := r.Header["Authorization"]
 	if len(values) == 0 {
 		w.Header().Set("WWW-Authenticate", challenge)

@@ -83,7 +83,7 @@ func (in *intake) gauge(taken func() int) {
 }
 
 // origin describes a batch of the source that arrives now.
-func (in *intake) origin(s *access.Source, topic vehicle.ID) origin {
+func (in *intake) origin(s *access.Grant, topic vehicle.ID) origin {
 	return origin{vehicles: s.Vehicles, topic: topic, forgotten: in.Forgotten, latest: vehicle.At(in.Now().Add(MaxAhead))}
 }
 

@@ -174,7 +174,7 @@ func because(code packets.Code, text string) packets.Code {
 }
 
 // read reads a message's payload.
-func (m *MQTT) read(s *access.Source, id vehicle.ID, payload []byte) (*batch, error) {
+func (m *MQTT) read(s *access.Grant, id vehicle.ID, payload []byte) (*batch, error) {
 	rd := readers.Get().(*reader)
 	defer readers.Put(rd)
 	return rd.messageBatch(payload, m.in.origin(s, id))

@@ -33,12 +33,12 @@ func (n *Node) registerMetrics() {
 		gauge("carstate_wait_seconds", "How long what arrives waits until this node gets to it.",
 			func() float64 { return n.probe.Mean().Seconds() }),
 		gauge("carstate_vehicles", "Vehicles in this node's table.", func() float64 { return float64(n.fleet.Len()) }),
-		gauge("carstate_tokens", "Tokens known, revoked and expired ones included.", func() float64 { return float64(n.tokens.Len()) }),
+		gauge("carstate_tokens", "Tokens known, revoked and expired ones included.", func() float64 { return float64(n.tables.Tokens.Len()) }),
 		gauge("carstate_tokens_expiring", "Tokens that count now and will not in 7 days.", func() float64 {
 			now := time.Now()
-			return float64(n.tokens.Expiring(now, now.Add(expiringWithin)))
+			return float64(n.tables.Tokens.Expiring(now, now.Add(expiringWithin)))
 		}),
-		gauge("carstate_sources", "Sources that may send telemetry.", func() float64 { return float64(len(n.sources.List())) }),
+		gauge("carstate_sources", "Sources that may send telemetry.", func() float64 { return float64(len(n.tables.Sources.List())) }),
 	)
 	if n.config.knowsRoads() {
 		n.registry.MustRegister(gauge("carstate_road_stretches", "Stretches of road that this node knows.",

@@ -36,8 +36,7 @@ type Node struct {
 	ports    ports
 
 	accessLog *query.AccessLog // nil: none is kept
-	tokens    access.Tokens
-	sources   access.Sources
+	tables    access.Tables
 	fleet     *fleet.Table
 	monitor   *console.Monitor
 	answers   answers   // the writer of fleet and monitor
@@ -114,7 +113,7 @@ func Start(ctx context.Context, c Config) (_ *Node, err error) {
 	}
 
 	// The servers come last: until the tables are filled, they answer 503.
-	n.keeper = n.engine.NewKeeper(&n.tokens, &n.sources)
+	n.keeper = n.engine.NewKeeper(&n.tables)
 	n.health = newHealth(n.engine.Fed, n.engine.Writable, c.MaxFeedAge, c.has(Ingest))
 	n.registerMetrics()
 	n.startBackground()

@@ -33,14 +33,14 @@ func (n *Node) addServers(t *tls.Config, adminKey access.Hash) {
 	if port := n.ports[QueryAddr]; port != nil {
 		l := n.shedding("query", port, overload.Queries)
 		q := query.New(query.Config{
-			Tokens: &n.tokens, Fleet: n.fleet, MaxAge: n.config.MaxAge, Ready: n.health.canAnswer,
+			Tokens: &n.tables.Tokens, Fleet: n.fleet, MaxAge: n.config.MaxAge, Ready: n.health.canAnswer,
 			Overloaded: l.Overloaded, Excess: l.Excess, NoDocs: n.config.NoDocs, TrustedProxies: n.config.TrustedProxies, AccessLog: n.accessLog,
 			MaxConnections: n.config.QueryConnections, TLS: tlsFor(QueryAddr), Log: n.config.Log, Registry: n.registry,
 		})
 		n.servers = append(n.servers, server{"query", func() error { return q.Serve(l) }, q.Shutdown})
 	}
 	c := ingest.Config{
-		Store: n.engine, Sources: &n.sources, Ready: n.health.canStore, Forgotten: n.engine.Forgotten().Has,
+		Store: n.engine, Sources: &n.tables.Sources, Ready: n.health.canStore, Forgotten: n.engine.Forgotten().Has,
 		MaxHTTPConnections: n.config.IngestConnections, MaxConnections: n.config.MQTTConnections,
 		TLS: tlsFor(IngestAddr), Log: n.config.Log, Registry: n.registry, Tracer: n.traces.tracer(),
 	}
@@ -81,7 +81,7 @@ func (n *Node) adminConfig(key access.Hash, t *tls.Config) admin.Config {
 		return c
 	}
 	c.Ops = ops.New(ops.Config{
-		Store: n.keeper, Tokens: &n.tokens, Sources: &n.sources, Operators: n.keeper.Operators(), Forgotten: n.engine.Forgotten(),
+		Store: n.keeper, Tables: &n.tables, Forgotten: n.engine.Forgotten(),
 		State: n.engine.State, MaxAge: n.config.MaxAge, AdminKey: key, KeyDir: n.config.Stream.DataDir, Log: n.config.Log,
 	})
 	c.Console, c.Roads, c.Started = n.console(c.Ops), n.roads, n.health.started

@@ -2,10 +2,12 @@ package ops
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"net/http"
 	"os"
 	"path/filepath"
 
@@ -119,4 +121,29 @@ func syncDir(dir string) error {
 		return err
 	}
 	return errors.Join(d.Sync(), d.Close())
+}
+
+// RotateAdminKey writes a new admin key in place of the old one, which ends at
+// once, and returns the name of the file that holds it: nobody is shown the new one. Only
+// the admin key may.
+func (p *Operations) RotateAdminKey(ctx context.Context, by string) (file string, err error) {
+	switch {
+	case by != access.AdminName:
+		return "", errAdminOnly
+	case p.cfg.KeyDir == "":
+		return "", Refuse(http.StatusConflict, "this service keeps no admin key in a file")
+	}
+	p.rotating.Lock()
+	defer p.rotating.Unlock()
+	secret, _ := access.NewSecret(access.AdminKind)
+	err = p.audited(ctx, by, access.Event{Action: "admin-key.rotate", Object: keyFile}, func(context.Context) error {
+		err := replaceKey(p.cfg.KeyDir, secret)
+		// Whatever went wrong: the key that the file holds is the one that counts.
+		if held, rerr := readKey(p.cfg.KeyDir); rerr == nil {
+			hash := access.HashOf(held)
+			p.adminKey.Store(&hash)
+		}
+		return err
+	})
+	return KeyFile(p.cfg.KeyDir), err
 }

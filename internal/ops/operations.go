@@ -16,12 +16,10 @@ import (
 // Config is what [Operations] are made of. All but KeyDir, Now
 // and Log are required.
 type Config struct {
-	// Tokens, Sources and Operators are this node's copies. They are read for
-	// listings and written by the Store alone.
-	Tokens    *access.Tokens
-	Sources   *access.Sources
-	Operators *access.Operators
-	Store     Store
+	// Tables are this node's copies. They are read for listings and written by the
+	// Store alone.
+	Tables *access.Tables
+	Store  Store
 
 	// Forgotten is this node's copy of the tombstones. A vehicle in it can be
 	// granted to nobody. The audit names vehicles by its hashes, so that the audit
@@ -48,18 +46,12 @@ type Config struct {
 // [access.ErrNotFound] and [access.ErrExists] where those apply, and what a
 // change function returned.
 type Store interface {
-	CreateToken(ctx context.Context, t access.Token) error
-	// UpdateToken applies change to the stored record, by compare-and-set:
-	// change may run more than once. An error from it stores nothing.
-	UpdateToken(ctx context.Context, id string, change func(*access.Token) error) (access.Token, error)
-	// CreateSource refuses, with ErrExists, a name held by a source that was
-	// not removed.
-	CreateSource(ctx context.Context, s access.Source) error
-	// UpdateSource is UpdateToken for a source that was not removed.
-	UpdateSource(ctx context.Context, name string, change func(*access.Source) error) (access.Source, error)
-	// CreateOperator and UpdateOperator are as those for sources.
-	CreateOperator(ctx context.Context, o access.Operator) error
-	UpdateOperator(ctx context.Context, name string, change func(*access.Operator) error) (access.Operator, error)
+	// Create refuses, with ErrExists, a name that is taken.
+	Create(ctx context.Context, c access.Credential) error
+	// Update applies change to the stored record, by compare-and-set: change may run
+	// more than once. An error from it stores nothing. One that has ended, and is not
+	// listed then, is ErrNotFound.
+	Update(ctx context.Context, kind access.Kind, name string, change func(*access.Credential) error) (access.Credential, error)
 	Audit(ctx context.Context, e access.Event) error
 	// AuditPage returns the newest events before the one that is numbered, at most
 	// limit, newest first; before 0 is the end. older is the before of the next
@@ -112,8 +104,11 @@ func (p *Operations) Identify(key string) (who string, hash access.Hash, ok bool
 	if p.isAdminKey(hash) {
 		return access.AdminName, hash, true
 	}
-	o, err := p.cfg.Operators.Verify([]byte(key))
-	return o.Name, hash, err == nil
+	o, err := p.cfg.Tables.Operators.Verify([]byte(key), p.cfg.Now())
+	if err != nil {
+		return "", hash, false
+	}
+	return o.Name, hash, true
 }
 
 // Valid reports whether a key that was identified is still the operator's.
@@ -121,8 +116,8 @@ func (p *Operations) Valid(who string, hash access.Hash) bool {
 	if who == access.AdminName {
 		return p.isAdminKey(hash)
 	}
-	o, ok := p.cfg.Operators.Get(who)
-	return ok && o.Removed.IsZero() && o.Hash == hash
+	o, ok := p.cfg.Tables.Operators.Get(who)
+	return ok && o.Ended.IsZero() && o.Hash == hash
 }
 
 // isAdminKey compares hashes in constant time.

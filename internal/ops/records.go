@@ -41,61 +41,62 @@ type TokenUsage struct {
 // Tokens lists all tokens, oldest first.
 func (p *Operations) Tokens() []TokenSummary {
 	all := []TokenSummary{}
-	for _, g := range p.cfg.Tokens.List() {
-		all = append(all, p.tokenSummary(g.Token))
+	for _, g := range p.cfg.Tables.Tokens.All() {
+		all = append(all, p.TokenSummary(g.Credential))
 	}
 	return all
 }
 
 // Token shows one token.
 func (p *Operations) Token(id string) (TokenRecord, error) {
-	g, ok := p.cfg.Tokens.Get(id)
+	g, ok := p.cfg.Tables.Tokens.Get(id)
 	if !ok {
 		return TokenRecord{}, errNoRecord
 	}
-	return p.tokenRecord(g.Token), nil
+	return p.tokenRecord(g.Credential), nil
 }
 
 // TokensThatSee lists the tokens to which a vehicle is granted, most at most, and counts
 // the others.
 func (p *Operations) TokensThatSee(id vehicle.ID, most int) (list []TokenRecord, more int) {
 	now := p.cfg.Now()
-	for _, g := range p.cfg.Tokens.List() {
+	for _, g := range p.cfg.Tables.Tokens.All() {
 		switch {
-		case g.Sandbox || g.Usable(now) != nil || !g.Vehicles.Include(id):
+		case g.Sandbox() || g.Usable(now) != nil || !g.Vehicles.Include(id):
 		case len(list) == most:
 			more++
 		default:
-			list = append(list, p.tokenRecord(g.Token))
+			list = append(list, p.tokenRecord(g.Credential))
 		}
 	}
 	return list, more
 }
 
-func (p *Operations) tokenSummary(t access.Token) TokenSummary {
+// TokenSummary is a token as listings show it.
+func (p *Operations) TokenSummary(t access.Credential) TokenSummary {
 	s := TokenSummary{
-		ID:           t.ID,
+		ID:           t.Name,
 		Developer:    t.Developer,
 		Operations:   t.Operations.Names(),
 		VehicleCount: countOf(t.Vehicles),
 		Rate:         t.Rate.String(),
 		CreatedAt:    t.Created,
 		ExpiresAt:    orNil(t.Expires),
-		RevokedAt:    orNil(t.Revoked),
-		Sandbox:      t.Sandbox,
+		RevokedAt:    orNil(t.Ended),
+		Sandbox:      t.Sandbox(),
 	}
-	if g, ok := p.cfg.Tokens.Get(t.ID); ok {
+	if g, ok := p.cfg.Tables.Tokens.Get(t.Name); ok {
 		s.LastUsedAt = orNil(g.LastUsed(p.cfg.Now()))
 	}
 	return s
 }
 
-func (p *Operations) tokenRecord(t access.Token) TokenRecord {
+func (p *Operations) tokenRecord(t access.Credential) TokenRecord {
 	now := p.cfg.Now()
-	used := p.cfg.Tokens.Usage(t.ID, now)
+	used := p.cfg.Tables.Tokens.Usage(t.Name, now)
 	r := TokenRecord{
-		TokenSummary:  p.tokenSummary(t),
-		EarlierUntil:  earlierUntil(t.Earlier, now),
+		TokenSummary:  p.TokenSummary(t),
+		EarlierUntil:  p.EarlierUntil(t),
 		LastRefusedAt: orNil(used.LastRefused),
 		Usage: TokenUsage{
 			Today:      CallCounts{used.Since(access.DayOf(now))},
@@ -131,32 +132,29 @@ type SourceRecord struct {
 // Sources lists the sources that were not removed, by name.
 func (p *Operations) Sources() []SourceSummary {
 	all := []SourceSummary{}
-	for _, s := range p.cfg.Sources.List() {
-		all = append(all, sourceSummary(*s))
+	for _, s := range p.cfg.Tables.Sources.List() {
+		all = append(all, p.SourceSummary(s.Credential))
 	}
 	return all
 }
 
 // Source shows one source, a removed one too for as long as it is known.
 func (p *Operations) Source(name string) (SourceRecord, error) {
-	s, ok := p.cfg.Sources.Get(name)
+	s, ok := p.cfg.Tables.Sources.Get(name)
 	if !ok {
 		return SourceRecord{}, errNoRecord
 	}
-	return p.sourceRecord(*s), nil
+	return SourceRecord{p.SourceSummary(s.Credential), p.EarlierUntil(s.Credential), VehicleList{s.Vehicles}, s.Seen()}, nil
 }
 
-func (p *Operations) sourceRecord(s access.Source) SourceRecord {
-	return SourceRecord{sourceSummary(s), earlierUntil(s.Earlier, p.cfg.Now()), VehicleList{s.Vehicles}, p.cfg.Sources.Seen(s.Name)}
-}
-
-func sourceSummary(s access.Source) SourceSummary {
+// SourceSummary is a source as listings show it.
+func (p *Operations) SourceSummary(s access.Credential) SourceSummary {
 	return SourceSummary{
 		Name:         s.Name,
 		VehicleCount: countOf(s.Vehicles),
 		CreatedAt:    s.Created,
 		ExpiresAt:    orNil(s.Expires),
-		RemovedAt:    orNil(s.Removed),
+		RemovedAt:    orNil(s.Ended),
 	}
 }
 
@@ -171,14 +169,15 @@ type OperatorSummary struct {
 // Operators lists the operators that were not removed, by name.
 func (p *Operations) Operators() []OperatorSummary {
 	all := []OperatorSummary{}
-	for _, o := range p.cfg.Operators.List() {
-		all = append(all, operatorSummary(o))
+	for _, o := range p.cfg.Tables.Operators.List() {
+		all = append(all, p.OperatorSummary(o.Credential))
 	}
 	return all
 }
 
-func operatorSummary(o access.Operator) OperatorSummary {
-	return OperatorSummary{Name: o.Name, CreatedAt: o.Created, RotatedAt: orNil(o.Rotated), RemovedAt: orNil(o.Removed)}
+// OperatorSummary is an operator as listings show it.
+func (p *Operations) OperatorSummary(o access.Credential) OperatorSummary {
+	return OperatorSummary{Name: o.Name, CreatedAt: o.Created, RotatedAt: orNil(o.Rotated), RemovedAt: orNil(o.Ended)}
 }
 
 // State is "active", "expired" or "revoked".
@@ -201,10 +200,10 @@ func stateAt(now time.Time, expires, ended *time.Time, end string) string {
 	return "active"
 }
 
-// earlierUntil lists when secrets end that were replaced and are still valid.
-func earlierUntil(all []access.Earlier, now time.Time) []time.Time {
-	until := []time.Time{}
-	for _, e := range all {
+// EarlierUntil lists when secrets end that were replaced and are still valid.
+func (p *Operations) EarlierUntil(c access.Credential) []time.Time {
+	now, until := p.cfg.Now(), []time.Time{}
+	for _, e := range c.Earlier {
 		if e.Until.After(now) {
 			until = append(until, e.Until)
 		}

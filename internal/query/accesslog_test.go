@@ -60,8 +60,8 @@ func TestAccessLog(t *testing.T) {
 	id := `[A-Z2-7]{12}-[0-9a-z]+`
 	begin := `^time=2026-11-20T12:00:00.750Z request_id=` + id + ` from=127.0.0.1 `
 	wants := []string{
-		begin + `method=GET operation=car_driving_state status=200 outcome=answered duration_us=0 token=` + granted.ID + ` vehicle=[0-9a-f]{16}$`,
-		begin + `method=HEAD operation=car_driving_state status=200 outcome=answered duration_us=0 token=` + granted.ID + ` vehicle=[0-9a-f]{16}$`,
+		begin + `method=GET operation=car_driving_state status=200 outcome=answered duration_us=0 token=` + granted.Name + ` vehicle=[0-9a-f]{16}$`,
+		begin + `method=HEAD operation=car_driving_state status=200 outcome=answered duration_us=0 token=` + granted.Name + ` vehicle=[0-9a-f]{16}$`,
 		begin + `method=other operation=car_driving_state status=405 outcome=method_not_allowed duration_us=0$`,
 		begin + `method=GET operation=throttle_system status=401 outcome=invalid_token duration_us=0 vehicle=[0-9a-f]{16}$`,
 		begin + `method=GET operation=none status=404 outcome=not_found duration_us=0$`,

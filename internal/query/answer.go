@@ -172,7 +172,7 @@ func (a *answerer) authorize(r *request, p *params, h *head, now time.Time, w *r
 		a.refuseToken(err, p.token, r, now, w)
 	}
 	if g != nil {
-		w.token = g.ID
+		w.token = g.Name
 		g.Count(grantOf[w.operation], usageOf(w.outcome, err), now)
 	}
 }
@@ -188,7 +188,7 @@ func (a *answerer) unserved(p *params, f *failure, now time.Time, w *response) {
 	}
 	w.fail(f)
 	if err == nil {
-		w.token = g.ID
+		w.token = g.Name
 		g.Count(grantOf[w.operation], usageOf(w.outcome, nil), now)
 	}
 }
@@ -211,7 +211,7 @@ var grantOf = [noOperation]access.Operations{
 
 // serve answers a caller whose token counts.
 func (a *answerer) serve(vid []byte, g *access.Grant, now time.Time, w *response) {
-	w.sandbox = g.Sandbox
+	w.sandbox = g.Sandbox()
 	if !g.Operations.Has(grantOf[w.operation]) {
 		w.tellLimit(g, now)
 		w.fail(failScope[w.operation])
@@ -220,7 +220,7 @@ func (a *answerer) serve(vid []byte, g *access.Grant, now time.Time, w *response
 	if g.Rate.Limited() {
 		w.setPolicy(g.Rate)
 	}
-	if g.Sandbox && string(vid) == access.SandboxRateLimited && g.Vehicles.IncludeBytes(vid) {
+	if g.Sandbox() && string(vid) == access.SandboxRateLimited && g.Vehicles.IncludeBytes(vid) {
 		w.pretendRate(g.Rate)
 		return
 	}
@@ -240,14 +240,14 @@ func (a *answerer) serve(vid []byte, g *access.Grant, now time.Time, w *response
 // that does not exist.
 func (a *answerer) look(vid []byte, g *access.Grant, now time.Time, w *response) {
 	granted := g.Vehicles.IncludeBytes(vid)
-	if g.Sandbox && granted && string(vid) == access.SandboxUnavailable {
+	if g.Sandbox() && granted && string(vid) == access.SandboxUnavailable {
 		w.fail(failNotReady)
 		return
 	}
 	at := vehicle.At(now)
 	var known fleet.Answer
 	var drives, throttles vehicle.Outcome
-	if g.Sandbox {
+	if g.Sandbox() {
 		known, drives = sandbox(vid, now)
 		throttles = drives
 	} else {

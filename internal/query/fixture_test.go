@@ -72,7 +72,7 @@ func newFixture(t testing.TB) *fixture {
 	f.issue(t, "HUNDRED_A_SECOND", access.TokenRequest{Vehicles: all, Rate: access.Rate{Calls: 100, Window: time.Second}})
 	f.issue(t, "EXPIRED", access.TokenRequest{Vehicles: all, Expires: noon})
 	revoked := f.issue(t, "REVOKED", access.TokenRequest{Vehicles: all})
-	revoked.Revoked = noon.Add(-time.Hour)
+	revoked.Ended = noon.Add(-time.Hour)
 	f.Tokens.Put(revoked)
 
 	f.issue(t, "SANDBOX", access.TokenRequest{Sandbox: true})
@@ -88,11 +88,11 @@ func newFixture(t testing.TB) *fixture {
 	f.secrets["CUT"] = good[:20]
 	f.secrets["SOURCE_KEY"], _ = access.NewSecret(access.SourceKind)
 	f.secrets["ADMIN_KEY"], _ = access.NewSecret(access.AdminKind)
-	f.secrets["TOKEN_ID"] = revoked.ID
+	f.secrets["TOKEN_ID"] = revoked.Name
 	return f
 }
 
-func (f *fixture) issue(t testing.TB, name string, r access.TokenRequest) access.Token {
+func (f *fixture) issue(t testing.TB, name string, r access.TokenRequest) access.Credential {
 	t.Helper()
 	r.Developer = name
 	if r.Operations == 0 {
@@ -108,7 +108,7 @@ func (f *fixture) issue(t testing.TB, name string, r access.TokenRequest) access
 }
 
 // rotate gives a token another secret; the old one counts for a minute.
-func (f *fixture) rotate(t testing.TB, tok access.Token, at time.Time) {
+func (f *fixture) rotate(t testing.TB, tok access.Credential, at time.Time) {
 	t.Helper()
 	_, hash := access.NewSecret(access.TokenKind)
 	if err := tok.Rotate(hash, time.Minute, at); err != nil {

@@ -48,8 +48,8 @@ func TestNothingPrintsTheToken(t *testing.T) {
 // sufferHostility serves hostile requests and prints logs and metrics.
 func sufferHostility(t *testing.T, tok string) {
 	f := newFixture(t)
-	f.Tokens.Put(access.Token{
-		ID: "hostile", Hash: access.HashOf(tok),
+	f.Tokens.Put(access.Credential{
+		Kind: access.TokenKind, Name: "hostile", Hash: access.HashOf(tok),
 		Operations: access.AllOperations, Vehicles: access.AllVehicles(),
 	})
 	reg := prometheus.NewRegistry()

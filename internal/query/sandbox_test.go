@@ -148,7 +148,7 @@ func TestUsageIsCounted(t *testing.T) {
 		"SANDBOX":      {{access.Unavailable: 1}},
 	}
 	for _, g := range f.Tokens.List() {
-		u := f.Tokens.Usage(g.ID, noon)
+		u := f.Tokens.Usage(g.Name, noon)
 		if got := u.Since(0); got != want[g.Developer] {
 			t.Errorf("%s: %v, want %v", g.Developer, got, want[g.Developer])
 		}
@@ -185,7 +185,7 @@ func TestUnservedCalls(t *testing.T) {
 		t.Errorf("a bad token after bad requests: %s", w.text())
 	}
 	for _, g := range f.Tokens.List() {
-		u, want := f.Tokens.Usage(g.ID, noon), access.Calls{}
+		u, want := f.Tokens.Usage(g.Name, noon), access.Calls{}
 		if g.Developer == "TWO_A_MINUTE" {
 			want[0][access.Unavailable] = 1
 		}

@@ -67,13 +67,13 @@ func (n *forgetNode) stateOf(t *testing.T, id vehicle.ID) (vehicle.State, bool) 
 	return s, ok
 }
 
-func (n *forgetNode) token(t *testing.T, v access.Vehicles) access.Token {
+func (n *forgetNode) token(t *testing.T, v access.Vehicles) access.Credential {
 	t.Helper()
 	tok, _, err := access.Issue(access.TokenRequest{Developer: "Ada", Operations: access.AllOperations, Vehicles: v}, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := n.CreateToken(t.Context(), tok); err != nil {
+	if err := n.Create(t.Context(), tok); err != nil {
 		t.Fatal(err)
 	}
 	return tok
@@ -81,7 +81,7 @@ func (n *forgetNode) token(t *testing.T, v access.Vehicles) access.Token {
 
 func (n *forgetNode) revoke(t *testing.T, id string) {
 	t.Helper()
-	if _, err := n.UpdateToken(t.Context(), id, func(t *access.Token) error { t.Revoked = time.Now(); return nil }); err != nil {
+	if _, err := n.Update(t.Context(), access.TokenKind, id, func(t *access.Credential) error { t.Ended = time.Now(); return nil }); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -129,18 +129,18 @@ func TestRestoreIntoEmpty(t *testing.T) {
 			t.Fatalf("%s: %v %+v, want %v %+v", id, ok, got, had, want)
 		}
 	}
-	if len(b.tokens.List()) != 4 {
-		t.Errorf("%d tokens", len(b.tokens.List()))
+	if len(b.tables.Tokens.All()) != 4 {
+		t.Errorf("%d tokens", len(b.tables.Tokens.All()))
 	}
-	for _, want := range a.tokens.List() {
-		got, ok := b.tokens.Get(want.ID)
-		if !ok || got.Hash != want.Hash || got.Vehicles.Len() != want.Vehicles.Len() || got.Vehicles.All() != want.Vehicles.All() || got.Revoked.IsZero() != want.Revoked.IsZero() {
-			t.Errorf("token %s: %+v", want.ID, got)
+	for _, want := range a.tables.Tokens.All() {
+		got, ok := b.tables.Tokens.Get(want.Name)
+		if !ok || got.Hash != want.Hash || got.Vehicles.Len() != want.Vehicles.Len() || got.Vehicles.All() != want.Vehicles.All() || got.Ended.IsZero() != want.Ended.IsZero() {
+			t.Errorf("token %s: %+v", want.Name, got)
 		}
 	}
-	for _, want := range a.sources.All() {
-		got, ok := b.sources.Get(want.Name)
-		if !ok || got.Hash != want.Hash || got.Vehicles.Len() != want.Vehicles.Len() || got.Removed.IsZero() != want.Removed.IsZero() {
+	for _, want := range a.tables.Sources.All() {
+		got, ok := b.tables.Sources.Get(want.Name)
+		if !ok || got.Hash != want.Hash || got.Vehicles.Len() != want.Vehicles.Len() || got.Ended.IsZero() != want.Ended.IsZero() {
 			t.Errorf("source %s: %+v", want.Name, got)
 		}
 	}
@@ -173,11 +173,11 @@ func TestRestoreMerges(t *testing.T) {
 	if _, err := b.Allow(t.Context(), "Back"); err != nil {
 		t.Fatal(err)
 	}
-	b.revoke(t, revokedHere.ID)
+	b.revoke(t, revokedHere.Name)
 
 	a.drive(t, 2000, "Newer", "Older")
 	a.forget(t, "GoneThere")
-	a.revoke(t, revokedThere.ID)
+	a.revoke(t, revokedThere.Name)
 	backup := backupOf(t, a)
 	receipt := a.forget(t, "GoneLater") // after the backup
 
@@ -198,32 +198,32 @@ func TestRestoreMerges(t *testing.T) {
 			t.Errorf("%s: forgotten is not %v", id, gone)
 		}
 	}
-	for _, tok := range []access.Token{revokedHere, revokedThere} {
-		if g, _ := b.tokens.Get(tok.ID); g == nil || g.Revoked.IsZero() {
+	for _, tok := range []access.Credential{revokedHere, revokedThere} {
+		if g, _ := b.tables.Tokens.Get(tok.Name); g == nil || g.Ended.IsZero() {
 			t.Errorf("a revoked token lives: %+v", g)
 		}
 	}
-	if g, _ := b.tokens.Get(granted.ID); g == nil || g.Vehicles.Len() != 1 || !g.Vehicles.Include("Older") {
+	if g, _ := b.tables.Tokens.Get(granted.Name); g == nil || g.Vehicles.Len() != 1 || !g.Vehicles.Include("Older") {
 		t.Errorf("grants of the forgotten came back: %+v", g)
 	}
 	testkit.Await(t, "the tables follow", func() bool { return b.knows("Older") && !b.knows("GoneThere") && !b.knows("GoneLater") })
 }
 
-// Operators follow the rules of sources, whatever else is in their records.
+// Operators follow the rules of sources.
 func TestRestoreOperators(t *testing.T) {
 	t.Parallel()
 	a, b := startNode(t, Config{DataDir: t.TempDir()}), startNode(t, Config{DataDir: t.TempDir()})
 	hash := bytes.Repeat([]byte{7}, len(access.Hash{}))
 	put := func(n *forgetNode, name string, hash []byte, removed bool) {
-		r := map[string]any{"name": name, "hash": hash, "created": time.Now()}
+		o := access.Credential{Kind: access.OperatorKind, Name: name, Hash: access.Hash(hash), Created: time.Now()}
 		if removed {
-			r["removed"] = time.Now()
+			o.Ended = time.Now()
 		}
-		record, err := sealJSON("operator."+name, r)
+		writes, err := packCredential(o)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := n.storeBatch(t.Context(), Sources, []write{{subject: "operator." + name, record: record}}); err != nil {
+		if _, err := n.storeBatch(t.Context(), Sources, writes); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -240,7 +240,7 @@ func TestRestoreOperators(t *testing.T) {
 	}
 	for name, removed := range map[string]bool{"new": false, "removed-there": true, "removed-here": true, "another": false} {
 		body, rev, err := b.lastRecord(t.Context(), Sources, "operator."+name)
-		if err != nil || rev == 0 || bytes.Contains(body, []byte(`"removed"`)) != removed {
+		if err != nil || rev == 0 || bytes.Contains(body, []byte(`"ended"`)) != removed {
 			t.Errorf("%s: %s, %v; want removed %v", name, body, err, removed)
 		}
 	}
@@ -327,13 +327,16 @@ func TestBadBackups(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	token := tokenRecord{ID: tok.ID, Hash: tok.Hash[:], Vehicles: grantedRecord{All: true}}
+	token := credentialRecord{Kind: access.TokenKind, Name: tok.Name, Hash: tok.Hash[:], Vehicles: grantedRecord{All: true}}
 	stray := token
-	stray.ID = "a.b"
+	stray.Name = "a.b"
+	operator := func(name string, hash []byte) credentialRecord {
+		return credentialRecord{Kind: access.OperatorKind, Name: name, Hash: hash}
+	}
 	for subject, v := range map[string]any{
 		"state.X": state, "state.0.X.Y": state, "state.0.": state, "state.0.X Y": state, "state.0.>": state, "state.0.X\r\nPUB x 0": state,
-		"token.other": token, "token.a.b": stray, "token.": tokenRecord{Hash: tok.Hash[:]}, "tokenuse.*": 1, "tokenuse.a.b.c": 1, "operator.a.b": operatorRecord{Name: "a.b", Hash: tok.Hash[:]},
-		"operator.ada": operatorRecord{Name: "ada"}, "operator.bob": operatorRecord{Name: "ada", Hash: tok.Hash[:]}, "tokenuse.ada": 1, "tombstonekey.x": vidKeysRecord{Keys: [][]byte{make([]byte, vidKeyBytes)}},
+		"token.other": token, "token.a.b": stray, "token.": credentialRecord{Kind: access.TokenKind, Hash: tok.Hash[:]}, "tokenuse.*": 1, "tokenuse.a.b.c": 1, "operator.a.b": operator("a.b", tok.Hash[:]),
+		"operator.ada": operator("ada", nil), "operator.bob": operator("ada", tok.Hash[:]), "operator." + tok.Name: token, "tokenuse.ada": 1, "tombstonekey.x": vidKeysRecord{Keys: [][]byte{make([]byte, vidKeyBytes)}},
 		"tombstone.x": tombstoneRecord{Vehicle: make([]byte, sha256.Size)},
 	} {
 		cases["named "+subject] = struct {
@@ -376,7 +379,7 @@ func TestBadBackups(t *testing.T) {
 	if _, err := target.Restore(t.Context(), bytes.NewReader(good), refuse, func(int, int) {}); !errors.Is(err, errAudit) {
 		t.Errorf("without an audit: %v", err)
 	}
-	if len(target.tokens.List()) != 0 {
+	if len(target.tables.Tokens.All()) != 0 {
 		t.Error("something was changed")
 	}
 }
@@ -391,10 +394,10 @@ func TestBackupWhileServing(t *testing.T) {
 	a.drive(t, 1000, "Car1", "Car2")
 	ctx, stop := context.WithCancel(t.Context())
 	var busy sync.WaitGroup
-	id := a.tokens.List()[2].ID
+	id := a.tables.Tokens.All()[2].Name
 	busy.Go(func() { // a large set, replaced again and again
 		for ctx.Err() == nil {
-			if _, err := a.UpdateToken(ctx, id, func(*access.Token) error { return nil }); err != nil && ctx.Err() == nil {
+			if _, err := a.Update(ctx, access.TokenKind, id, func(*access.Credential) error { return nil }); err != nil && ctx.Err() == nil {
 				t.Error(err)
 			}
 		}

@@ -97,18 +97,10 @@ func checkRecord(kind, rest string, body []byte, parts map[string]setsSeen) (err
 		owner = t.Vehicle.String()
 	case codec.VIDKeysSubject:
 		_, err = decodeVIDKeys(body)
-	case "token":
-		var t tokenRecord
-		t, err = decodeToken(body)
-		granted, owner = t.Vehicles, t.ID
-	case "source":
-		var s sourceRecord
-		s, err = decodeSource(body)
-		granted, owner = s.Vehicles, s.Name
-	case "operator":
-		var o access.Operator
-		o, err = decodeOperator(body)
-		owner = o.Name
+	case "token", "source", "operator":
+		var c credentialRecord
+		c, err = decodeCredential(kind+"."+rest, body)
+		granted = c.Vehicles
 	case "tokenuse":
 		err = json.Unmarshal(body, new(usageRecord))
 	case "tokenset", "sourceset":

@@ -18,7 +18,7 @@ func TestChangeRecord(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
 	e := openOne(t, Config{Patience: Patience{Store: time.Second}})
-	subject := operatorSubject("counter")
+	subject := "operator.counter"
 	longer := func(is record) ([]write, error) {
 		return []write{{subject: subject, record: seal(subject, append(append([]byte{0}, is.body...), 'x'))}}, nil
 	}

@@ -16,10 +16,10 @@ import (
 )
 
 // keeper runs a keeper until the test ends.
-func keeper(t *testing.T, e *stream.Engine) (*stream.Keeper, *access.Tokens, *access.Sources) {
+func keeper(t *testing.T, e *stream.Engine) (*stream.Keeper, *access.Tables) {
 	t.Helper()
-	tokens, sources := new(access.Tokens), new(access.Sources)
-	k := e.NewKeeper(tokens, sources)
+	tables := new(access.Tables)
+	k := e.NewKeeper(tables)
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	var ready sync.WaitGroup
@@ -36,10 +36,10 @@ func keeper(t *testing.T, e *stream.Engine) (*stream.Keeper, *access.Tokens, *ac
 	})
 	t.Cleanup(func() { cancel(); wg.Wait() })
 	ready.Wait()
-	return k, tokens, sources
+	return k, tables
 }
 
-func issue(t *testing.T, k *stream.Keeper, v access.Vehicles) (access.Token, string) {
+func issue(t *testing.T, k *stream.Keeper, v access.Vehicles) (access.Credential, string) {
 	t.Helper()
 	tok, secret, err := access.Issue(access.TokenRequest{
 		Developer: "Ada", Operations: access.AllOperations, Vehicles: v,
@@ -48,72 +48,72 @@ func issue(t *testing.T, k *stream.Keeper, v access.Vehicles) (access.Token, str
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := k.CreateToken(testkit.Context(t), tok); err != nil {
+	if err := k.Create(testkit.Context(t), tok); err != nil {
 		t.Fatal(err)
 	}
 	return tok, secret
 }
 
 func tokensChange(t *testing.T, e *stream.Engine) {
-	k, tokens, _ := keeper(t, e)
+	k, tables := keeper(t, e)
 	tok, secret := issue(t, k, access.VehicleSet("carA"))
-	g, err := tokens.Verify([]byte(secret), time.Now())
+	g, err := tables.Tokens.Verify([]byte(secret), time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
 	if g.Developer != "Ada" || g.Rate != tok.Rate || !g.Expires.Equal(tok.Expires) || !g.Vehicles.Include("carA") || g.Vehicles.Include("carB") {
-		t.Fatalf("stored %+v, got %+v", tok, g.Token)
+		t.Fatalf("stored %+v, got %+v", tok, g.Credential)
 	}
-	if _, err := k.UpdateToken(testkit.Context(t), tok.ID, func(t *access.Token) error {
-		t.Revoked = time.Now()
+	if _, err := k.Update(testkit.Context(t), access.TokenKind, tok.Name, func(t *access.Credential) error {
+		t.Ended = time.Now()
 		return nil
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := tokens.Verify([]byte(secret), time.Now()); !errors.Is(err, access.ErrRevoked) {
+	if _, err := tables.Tokens.Verify([]byte(secret), time.Now()); !errors.Is(err, access.ErrRevoked) {
 		t.Fatalf("after the revocation: %v", err)
 	}
-	if _, err := k.UpdateToken(testkit.Context(t), "cstidNone", func(*access.Token) error { return nil }); !errors.Is(err, access.ErrNotFound) {
+	if _, err := k.Update(testkit.Context(t), access.TokenKind, "cstidNone", func(*access.Credential) error { return nil }); !errors.Is(err, access.ErrNotFound) {
 		t.Fatalf("an unknown token: %v", err)
 	}
 }
 
 func largeSets(t *testing.T, e *stream.Engine) {
-	k, tokens, _ := keeper(t, e)
+	k, tables := keeper(t, e)
 	ids := make([]vehicle.ID, 100_000)
 	for i := range ids {
 		ids[i] = vehicle.ID(fmt.Sprintf("fleetcar%d", i))
 	}
 	tok, _ := issue(t, k, access.VehicleSet(ids...))
-	check := func(tokens *access.Tokens, want int) {
+	check := func(tables *access.Tables, want int) {
 		t.Helper()
-		g, ok := tokens.Get(tok.ID)
+		g, ok := tables.Tokens.Get(tok.Name)
 		if !ok || g.Vehicles.Len() != want || !g.Vehicles.Include(ids[want-1]) {
 			t.Fatalf("found %v; want a set of %d", ok, want)
 		}
 	}
-	check(tokens, len(ids))
+	check(tables, len(ids))
 	for _, keep := range []int{50_000, 10, 70_000} {
-		if _, err := k.UpdateToken(testkit.Context(t), tok.ID, func(t *access.Token) error {
+		if _, err := k.Update(testkit.Context(t), access.TokenKind, tok.Name, func(t *access.Credential) error {
 			t.Vehicles = access.VehicleSet(ids[:keep]...)
 			return nil
 		}); err != nil {
 			t.Fatal(err)
 		}
-		check(tokens, keep)
+		check(tables, keep)
 	}
-	_, again, _ := keeper(t, e) // another node, from the start
+	_, again := keeper(t, e) // another node, from the start
 	check(again, 70_000)
 }
 
 func racingUpdates(t *testing.T, e *stream.Engine) {
-	k, tokens, _ := keeper(t, e)
+	k, tables := keeper(t, e)
 	tok, _ := issue(t, k, access.VehicleSet("car0"))
 	var wg sync.WaitGroup
 	const writers = 8
 	for i := range writers {
 		wg.Go(func() {
-			if _, err := k.UpdateToken(testkit.Context(t), tok.ID, func(t *access.Token) error {
+			if _, err := k.Update(testkit.Context(t), access.TokenKind, tok.Name, func(t *access.Credential) error {
 				t.Vehicles = t.Vehicles.With(vehicle.ID(fmt.Sprintf("car%d", i+1)))
 				return nil
 			}); err != nil {
@@ -122,33 +122,33 @@ func racingUpdates(t *testing.T, e *stream.Engine) {
 		})
 	}
 	wg.Wait()
-	if g, _ := tokens.Get(tok.ID); g.Vehicles.Len() != writers+1 {
+	if g, _ := tables.Tokens.Get(tok.Name); g.Vehicles.Len() != writers+1 {
 		t.Fatalf("%d vehicles; want %d", g.Vehicles.Len(), writers+1)
 	}
 }
 
 func sourcesChange(t *testing.T, e *stream.Engine) {
-	k, _, sources := keeper(t, e)
+	k, tables := keeper(t, e)
 	add := func() (string, error) {
 		s, key, err := access.AddSource("gateway-1", access.AllVehicles(), time.Time{}, time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}
-		return key, k.CreateSource(testkit.Context(t), s)
+		return key, k.Create(testkit.Context(t), s)
 	}
 	key, err := add()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := sources.VerifyNamed("gateway-1", []byte(key), time.Now()); err != nil {
+	if _, err := tables.Sources.VerifyNamed("gateway-1", []byte(key), time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := add(); !errors.Is(err, access.ErrExists) {
 		t.Fatalf("the same name again: %v", err)
 	}
 	remove := func() error {
-		_, err := k.UpdateSource(testkit.Context(t), "gateway-1", func(s *access.Source) error {
-			s.Removed = time.Now()
+		_, err := k.Update(testkit.Context(t), access.SourceKind, "gateway-1", func(s *access.Credential) error {
+			s.Ended = time.Now()
 			return nil
 		})
 		return err
@@ -159,17 +159,17 @@ func sourcesChange(t *testing.T, e *stream.Engine) {
 	if err := remove(); !errors.Is(err, access.ErrNotFound) {
 		t.Fatalf("removed twice: %v", err)
 	}
-	if _, err := sources.Verify([]byte(key), time.Now()); err == nil {
+	if _, err := tables.Sources.Verify([]byte(key), time.Now()); err == nil {
 		t.Fatal("the key of a removed source still counts")
 	}
 	key2, err := add()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := sources.Verify([]byte(key), time.Now()); !errors.Is(err, access.ErrNotKnown) {
+	if _, err := tables.Sources.Verify([]byte(key), time.Now()); !errors.Is(err, access.ErrNotKnown) {
 		t.Fatalf("the old key: %v", err)
 	}
-	if _, err := sources.Verify([]byte(key2), time.Now()); err != nil {
+	if _, err := tables.Sources.Verify([]byte(key2), time.Now()); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -177,38 +177,38 @@ func sourcesChange(t *testing.T, e *stream.Engine) {
 // secretsRotate rotates on one node and wants another, which learns of it from
 // its feed, to follow.
 func secretsRotate(t *testing.T, e *stream.Engine) {
-	k, _, _ := keeper(t, e)
-	_, tokens, sources := keeper(t, e) // another node
+	k, _ := keeper(t, e)
+	_, tables := keeper(t, e) // another node
 	tok, secret := issue(t, k, access.VehicleSet("carA"))
 	src, key, err := access.AddSource("gateway-1", access.AllVehicles(), time.Time{}, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := k.CreateSource(testkit.Context(t), src); err != nil {
+	if err := k.Create(testkit.Context(t), src); err != nil {
 		t.Fatal(err)
 	}
 	for _, overlap := range []time.Duration{time.Hour, 0} {
 		nextSecret, hash := access.NewSecret(access.TokenKind)
-		if _, err := k.UpdateToken(testkit.Context(t), tok.ID, func(t *access.Token) error { return t.Rotate(hash, overlap, time.Now()) }); err != nil {
+		if _, err := k.Update(testkit.Context(t), access.TokenKind, tok.Name, func(t *access.Credential) error { return t.Rotate(hash, overlap, time.Now()) }); err != nil {
 			t.Fatal(err)
 		}
 		nextKey, keyHash := access.NewSecret(access.SourceKind)
-		if _, err := k.UpdateSource(testkit.Context(t), "gateway-1", func(s *access.Source) error { return s.Rotate(keyHash, overlap, time.Now()) }); err != nil {
+		if _, err := k.Update(testkit.Context(t), access.SourceKind, "gateway-1", func(s *access.Credential) error { return s.Rotate(keyHash, overlap, time.Now()) }); err != nil {
 			t.Fatal(err)
 		}
 		testkit.Await(t, "the change is known", func() bool {
-			g, err := tokens.Verify([]byte(nextSecret), time.Now())
-			_, keyErr := sources.Verify([]byte(nextKey), time.Now())
-			return err == nil && g.ID == tok.ID && g.Vehicles.Include("carA") && keyErr == nil
+			g, err := tables.Tokens.Verify([]byte(nextSecret), time.Now())
+			_, keyErr := tables.Sources.Verify([]byte(nextKey), time.Now())
+			return err == nil && g.Name == tok.Name && g.Vehicles.Include("carA") && keyErr == nil
 		})
-		_, err := tokens.Verify([]byte(secret), time.Now())
-		_, keyErr := sources.Verify([]byte(key), time.Now())
+		_, err := tables.Tokens.Verify([]byte(secret), time.Now())
+		_, keyErr := tables.Sources.Verify([]byte(key), time.Now())
 		if (err == nil) != (overlap > 0) || (keyErr == nil) != (overlap > 0) {
 			t.Errorf("with an overlap of %v the old ones: %v, %v", overlap, err, keyErr)
 		}
 	}
-	_, again, _ := keeper(t, e) // a node that starts later
-	if _, err := again.Verify([]byte(secret), time.Now()); !errors.Is(err, access.ErrReplaced) {
+	_, again := keeper(t, e) // a node that starts later
+	if _, err := again.Tokens.Verify([]byte(secret), time.Now()); !errors.Is(err, access.ErrReplaced) {
 		t.Errorf("the first secret after it ended: %v", err)
 	}
 }
@@ -219,12 +219,12 @@ func TestUsageOfSeveralNodes(t *testing.T) {
 	now := time.Now()
 	first := streamtest.Open(t, stream.Config{URLs: url, Partitions: 4, DataDir: t.TempDir()})
 	second := streamtest.Open(t, stream.Config{URLs: url, Partitions: 4}) // without a directory
-	k, _, _ := keeper(t, first)
+	k, _ := keeper(t, first)
 	tok, _ := issue(t, k, access.AllVehicles())
 	for round := range 3 {
 		for _, e := range []*stream.Engine{first, second} {
-			k, tokens, _ := keeper(t, e)
-			g, ok := tokens.Get(tok.ID)
+			k, tables := keeper(t, e)
+			g, ok := tables.Tokens.Get(tok.Name)
 			if !ok {
 				t.Fatal("the token is not known")
 			}
@@ -233,8 +233,8 @@ func TestUsageOfSeveralNodes(t *testing.T) {
 			cancel()
 			k.KeepUsage(ctx) // stores once and ends
 		}
-		_, tokens, _ := keeper(t, first) // a node that starts now
-		u := tokens.Usage(tok.ID, now)
+		_, tables := keeper(t, first) // a node that starts now
+		u := tables.Tokens.Usage(tok.Name, now)
 		if got := u.Since(0)[1][access.Answered]; got != int64(2*(round+1)) {
 			t.Errorf("round %d: %d calls", round, got)
 		}
@@ -242,7 +242,7 @@ func TestUsageOfSeveralNodes(t *testing.T) {
 }
 
 func auditOrder(t *testing.T, e *stream.Engine) {
-	k, _, _ := keeper(t, e)
+	k, _ := keeper(t, e)
 	if events, older, err := k.AuditPage(testkit.Context(t), 0, 3); err != nil || len(events) != 0 || older != 0 {
 		t.Fatalf("an empty audit: %v, %d, %v", events, older, err)
 	}

@@ -401,7 +401,7 @@ func feedsFollow(t *testing.T, e *stream.Engine) {
 func cursorsFollow(t *testing.T, e *stream.Engine) {
 	ctx, cancel := context.WithCancel(testkit.Context(t))
 	vid := vehicle.ID("carA")
-	k, _, _ := keeper(t, e)
+	k, _ := keeper(t, e)
 	part, err := e.Take(ctx, codec.PartitionOf(vid, e.Partitions()), "test")
 	if err != nil {
 		t.Fatal(err)

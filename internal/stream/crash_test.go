@@ -316,7 +316,7 @@ func starve(dir string, bound func() (uint64, error)) error {
 // followAll keeps copies of all streams that are fed, until it is told to end.
 func followAll(ctx context.Context, e *stream.Engine) (end func(), err error) {
 	ctx, cancel := context.WithCancel(ctx)
-	k := e.NewKeeper(new(access.Tokens), new(access.Sources))
+	k := e.NewKeeper(new(access.Tables))
 	var running, ready sync.WaitGroup
 	ready.Add(3)
 	running.Go(func() { _ = k.RunTokens(ctx, ready.Done) })

@@ -185,13 +185,13 @@ func TestWholeDirectoryOpens(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Run("content", func(t *testing.T) {
-			_, tokens, _ := keeper(t, e)
-			if tokens.Len() != filledTokens {
-				t.Errorf("%d tokens; want %d", tokens.Len(), filledTokens)
+			_, tables := keeper(t, e)
+			if tables.Tokens.Len() != filledTokens {
+				t.Errorf("%d tokens; want %d", tables.Tokens.Len(), filledTokens)
 			}
-			for _, g := range tokens.List() {
+			for _, g := range tables.Tokens.All() {
 				if !g.Vehicles.Include("carB") || g.Operations != access.AllOperations {
-					t.Errorf("token %s lost its grants", g.ID)
+					t.Errorf("token %s lost its grants", g.Name)
 				}
 			}
 			if n := len(stream.StoredStates(t, e, 0)); n != filledStates {

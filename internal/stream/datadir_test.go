@@ -338,7 +338,7 @@ func fill(t *testing.T, e *stream.Engine) {
 		}
 	}
 	t.Run("keeper", func(t *testing.T) { // ends the feeds
-		k, _, _ := keeper(t, e)
+		k, _ := keeper(t, e)
 		for range filledTokens {
 			issue(t, k, access.VehicleSet("carA", "carB"))
 		}

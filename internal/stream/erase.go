@@ -341,13 +341,11 @@ func gather(records <-chan record) iter.Seq[[]record] {
 func (k *Keeper) again(ctx context.Context, stream string, batch []record) (expired []string, err error) {
 	var writes []write
 	for _, r := range batch {
-		kind, rest, _ := strings.Cut(r.subject, ".")
+		kind, _, _ := strings.Cut(r.subject, ".")
 		w := write{r.subject, r.sealed, r.seq, true}
 		switch {
-		case kind == "token":
-			_, err = k.UpdateToken(ctx, rest, func(*access.Token) error { return nil })
-		case kind == "source":
-			_, err = k.updateSource(ctx, rest, func(*access.Source) error { return nil })
+		case kind == "token" || kind == "source":
+			_, err = k.update(ctx, r.subject, func(*access.Credential) error { return nil })
 		case kind == "state" && !codec.IsMarker(r.body):
 			var back bool
 			if back, err = k.forgetAgain(ctx, r); back {

@@ -23,7 +23,7 @@ func fleetOn(b *testing.B, vehicles int) *Keeper {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { e.Close() })
-	k := e.NewKeeper(new(access.Tokens), new(access.Sources))
+	k := e.NewKeeper(new(access.Tables))
 	ctx, cancel := context.WithCancel(context.Background())
 	ready := make(chan struct{})
 	ended := make(chan error, 1)

@@ -306,31 +306,25 @@ func (e *Engine) mark(ctx context.Context, p int, id vehicle.ID) (replaced int, 
 // dropGrants changes the vehicles of every token and source for which without
 // returns true, removed ones included, and counts them.
 func (k *Keeper) dropGrants(ctx context.Context, without func(access.Vehicles) (access.Vehicles, bool)) (tokens, sources int, err error) {
-	for _, g := range k.tokens.List() {
-		if _, ok := without(g.Vehicles); !ok {
-			continue
+	drop := func(all []*access.Grant) (n int, err error) {
+		for _, g := range all {
+			if _, ok := without(g.Vehicles); !ok {
+				continue
+			}
+			if _, err := k.update(ctx, subjectOf(g.Kind, g.Name), func(c *access.Credential) error {
+				c.Vehicles, _ = without(c.Vehicles)
+				return nil
+			}); err != nil {
+				return n, err
+			}
+			n++
 		}
-		if _, err := k.UpdateToken(ctx, g.ID, func(t *access.Token) error {
-			t.Vehicles, _ = without(t.Vehicles)
-			return nil
-		}); err != nil {
-			return tokens, sources, err
-		}
-		tokens++
+		return n, nil
 	}
-	for _, s := range k.sources.All() {
-		if _, ok := without(s.Vehicles); !ok {
-			continue
-		}
-		if _, err := k.updateSource(ctx, s.Name, func(s *access.Source) error {
-			s.Vehicles, _ = without(s.Vehicles)
-			return nil
-		}); err != nil {
-			return tokens, sources, err
-		}
-		sources++
+	if tokens, err = drop(k.tables.Tokens.All()); err == nil {
+		sources, err = drop(k.tables.Sources.All())
 	}
-	return tokens, sources, nil
+	return tokens, sources, err
 }
 
 // receipt tells what became of a vehicle.

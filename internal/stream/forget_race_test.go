@@ -84,7 +84,7 @@ func TestRestoreOverMarker(t *testing.T) {
 	}
 	// What another node does: its tombstone is stored, and not on our feed yet.
 	ctx, cancel := context.WithCancel(t.Context())
-	late := n.NewKeeper(new(access.Tokens), new(access.Sources)) // a feed that does not run yet
+	late := n.NewKeeper(new(access.Tables)) // a feed that does not run yet
 	hash := n.forgotten.Hash(secretVID)
 	subject := codec.TombstoneSubject(hash)
 	stone, err := sealJSON(subject, tombstoneRecord{Vehicle: hash[:], Forgotten: time.Now()})
@@ -160,7 +160,7 @@ func TestTakeAfterSourcesReplaced(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	follow := func() (stop func()) {
-		k := e.NewKeeper(new(access.Tokens), new(access.Sources))
+		k := e.NewKeeper(new(access.Tables))
 		ctx, cancel := context.WithCancel(ctx)
 		caughtUp := make(chan struct{})
 		var running sync.WaitGroup
@@ -240,7 +240,7 @@ func TestTakeAfterSourcesReplaced(t *testing.T) {
 		stop()
 	}
 
-	k := e.NewKeeper(new(access.Tokens), new(access.Sources)) // as a node that has read up to 5000 of the old SOURCES
+	k := e.NewKeeper(new(access.Tables)) // as a node that has read up to 5000 of the old SOURCES
 	k.srcFeed.created = time.Unix(0, old)
 	k.srcFeed.last = 5000
 	if err := take(); !errors.Is(err, ErrReplaced) {

@@ -54,7 +54,7 @@ func startNode(t *testing.T, c Config) *forgetNode {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := &forgetNode{Engine: e, Keeper: e.NewKeeper(new(access.Tokens), new(access.Sources)), table: make(map[vehicle.ID]vehicle.State)}
+	n := &forgetNode{Engine: e, Keeper: e.NewKeeper(new(access.Tables)), table: make(map[vehicle.ID]vehicle.State)}
 	ctx, cancel := context.WithCancel(context.Background())
 	var running, ready sync.WaitGroup
 	ready.Add(3)
@@ -173,13 +173,13 @@ func grantAll(t *testing.T, n *forgetNode) (ids []string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := n.CreateToken(t.Context(), tok); err != nil {
+		if err := n.Create(t.Context(), tok); err != nil {
 			t.Fatal(err)
 		}
-		ids = append(ids, tok.ID)
+		ids = append(ids, tok.Name)
 	}
 	// A set that has shrunk leaves parts behind.
-	if _, err := n.UpdateToken(t.Context(), ids[2], func(t *access.Token) error { t.Vehicles = access.VehicleSet(many[:1000]...); return nil }); err != nil {
+	if _, err := n.Update(t.Context(), access.TokenKind, ids[2], func(t *access.Credential) error { t.Vehicles = access.VehicleSet(many[:1000]...); return nil }); err != nil {
 		t.Fatal(err)
 	}
 	for name, v := range map[string]access.Vehicles{"few": access.VehicleSet(many[:2]...), "many": access.VehicleSet(many...), "gone": access.VehicleSet(secretVID), "all": access.AllVehicles()} {
@@ -187,23 +187,23 @@ func grantAll(t *testing.T, n *forgetNode) (ids []string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := n.CreateSource(t.Context(), s); err != nil {
+		if err := n.Create(t.Context(), s); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := n.UpdateSource(t.Context(), "gone", func(s *access.Source) error { s.Removed = time.Now(); return nil }); err != nil {
+	if _, err := n.Update(t.Context(), access.SourceKind, "gone", func(s *access.Credential) error { s.Ended = time.Now(); return nil }); err != nil {
 		t.Fatal(err)
 	}
 	return ids
 }
 
 func (n *forgetNode) grants() (tokens, sources int) {
-	for _, g := range n.tokens.List() {
+	for _, g := range n.tables.Tokens.All() {
 		if !g.Vehicles.All() && g.Vehicles.Include(secretVID) {
 			tokens++
 		}
 	}
-	for _, s := range n.sources.All() {
+	for _, s := range n.tables.Sources.All() {
 		if !s.Vehicles.All() && s.Vehicles.Include(secretVID) {
 			sources++
 		}
@@ -446,7 +446,7 @@ func checkForgottenAtStart(t *testing.T, c Config) {
 		return
 	}
 	defer e.Close()
-	k := e.NewKeeper(new(access.Tokens), new(access.Sources))
+	k := e.NewKeeper(new(access.Tables))
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	ready := make(chan struct{})

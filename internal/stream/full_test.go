@@ -23,7 +23,7 @@ func TestTokensFull(t *testing.T) {
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer cancel()
-	k := e.NewKeeper(new(access.Tokens), new(access.Sources))
+	k := e.NewKeeper(new(access.Tables))
 	running.Go(func() { _ = k.RunTokens(ctx, func() {}) })
 	running.Go(func() { _ = k.RunSources(ctx, func() {}) })
 	running.Go(func() { _ = newIdleFeed(e, States).run(ctx) })

@@ -12,44 +12,33 @@ import (
 	"carstate/internal/access"
 )
 
-// Keeper stores tokens, sources and the audit, and keeps a node's tables of
+// Keeper stores tokens, sources, operators and the audit, and keeps a node's tables of
 // them up to date. When one of its calls returns nil, the record is on disk and
 // this node's table holds it; other nodes follow within their feed's latency.
 type Keeper struct {
 	e         *Engine
-	tokens    *access.Tokens
-	sources   *access.Sources
-	operators access.Operators
+	tables    *access.Tables
 	tokenFeed *feed
 	srcFeed   *feed
 	usage     usageKeeper
 	restoring sync.Mutex // held by the one restore
 }
 
-// tokenRecord is a token as it is stored.
-type tokenRecord struct {
-	ID         string            `json:"id"`
+// credentialRecord is a token, a source or an operator as it is stored, at the subject
+// of its noun and its name.
+type credentialRecord struct {
+	Kind       access.Kind       `json:"kind"`
+	Name       string            `json:"name"`
 	Hash       []byte            `json:"hash"`
 	Earlier    []earlierRecord   `json:"earlier,omitempty"`
-	Sandbox    bool              `json:"sandbox,omitempty"`
-	Developer  string            `json:"developer"`
-	Operations access.Operations `json:"operations"`
-	Vehicles   grantedRecord     `json:"vehicles"`
-	Rate       string            `json:"rate,omitempty"`
+	Vehicles   grantedRecord     `json:"vehicles,omitzero"`
 	Created    time.Time         `json:"created"`
+	Rotated    time.Time         `json:"rotated,omitzero"`
 	Expires    time.Time         `json:"expires,omitzero"`
-	Revoked    time.Time         `json:"revoked,omitzero"`
-}
-
-// sourceRecord is a source as it is stored.
-type sourceRecord struct {
-	Name     string          `json:"name"`
-	Hash     []byte          `json:"hash"`
-	Earlier  []earlierRecord `json:"earlier,omitempty"`
-	Vehicles grantedRecord   `json:"vehicles"`
-	Created  time.Time       `json:"created"`
-	Expires  time.Time       `json:"expires,omitzero"`
-	Removed  time.Time       `json:"removed,omitzero"`
+	Ended      time.Time         `json:"ended,omitzero"`
+	Developer  string            `json:"developer,omitzero"`
+	Operations access.Operations `json:"operations,omitzero"`
+	Rate       string            `json:"rate,omitzero"`
 }
 
 // earlierRecord is a secret that rotation replaced, as it is stored.
@@ -58,13 +47,13 @@ type earlierRecord struct {
 	Until time.Time `json:"until"`
 }
 
-// NewKeeper returns a keeper that feeds the two tables once it runs.
-func (e *Engine) NewKeeper(tokens *access.Tokens, sources *access.Sources) *Keeper {
-	k := &Keeper{e: e, tokens: tokens, sources: sources, usage: newUsageKeeper()}
+// NewKeeper returns a keeper that feeds the tables once it runs.
+func (e *Engine) NewKeeper(tables *access.Tables) *Keeper {
+	k := &Keeper{e: e, tables: tables, usage: newUsageKeeper()}
 	k.tokenFeed, k.srcFeed = newFeed(e, Tokens), newFeed(e, Sources)
 	tokenSets, sourceSets := sets{}, sets{}
-	k.tokenFeed.apply = func(r record) error { return k.applyToken(r, tokenSets) }
-	k.srcFeed.apply = func(r record) error { return k.applySource(r, sourceSets) }
+	k.tokenFeed.apply = func(r record) error { return k.apply(r, tokenSets) }
+	k.srcFeed.apply = func(r record) error { return k.apply(r, sourceSets) }
 	e.stones.Store(k.srcFeed)
 	return k
 }
@@ -85,48 +74,24 @@ func (k *Keeper) RunSources(ctx context.Context, caughtUp func()) error {
 	return k.srcFeed.run(ctx)
 }
 
-func (k *Keeper) applyToken(r record, large sets) error {
+// apply takes a record of either feed into the table that it belongs to.
+func (k *Keeper) apply(r record, large sets) error {
 	kind, rest, _ := strings.Cut(r.subject, ".")
 	switch kind {
-	case "token":
-		t, err := decodeToken(r.body)
+	case "token", "source", "operator":
+		stored, err := decodeCredential(r.subject, r.body)
 		if err != nil {
 			return err
 		}
-		large.record(t.ID, t.Vehicles, func(v access.Vehicles) {
-			tok := t.token()
-			tok.Vehicles = v
-			k.tokens.Put(tok)
+		large.record(r.subject, stored.Vehicles, func(v access.Vehicles) {
+			c := stored.credential()
+			c.Vehicles = v
+			k.tables.Of(c.Kind).Put(c)
 		})
-	case "tokenset":
-		return large.apply(rest, r.body)
+	case "tokenset", "sourceset":
+		return large.apply(r)
 	case "tokenuse":
 		return k.applyUsage(rest, r.body)
-	}
-	return nil
-}
-
-func (k *Keeper) applySource(r record, large sets) error {
-	kind, rest, _ := strings.Cut(r.subject, ".")
-	switch kind {
-	case "source":
-		s, err := decodeSource(r.body)
-		if err != nil {
-			return err
-		}
-		large.record(s.Name, s.Vehicles, func(v access.Vehicles) {
-			src := s.source()
-			src.Vehicles = v
-			k.sources.Put(src)
-		})
-	case "sourceset":
-		return large.apply(rest, r.body)
-	case "operator":
-		o, err := decodeOperator(r.body)
-		if err != nil {
-			return err
-		}
-		k.operators.Put(o)
 	case "tombstone":
 		t, err := decodeTombstone(r.body)
 		if err != nil {
@@ -139,124 +104,129 @@ func (k *Keeper) applySource(r record, large sets) error {
 	return nil
 }
 
-// apply takes a set record whose subject ends with "OWNER.N".
-func (s sets) apply(rest string, body []byte) error {
+// apply takes a set record, whose subject ends with "OWNER.N".
+func (s sets) apply(r record) error {
+	prefix, rest, _ := strings.Cut(r.subject, "set.")
 	owner, number, _ := strings.Cut(rest, ".")
 	n, err := strconv.Atoi(number)
 	var part setRecord
-	if err != nil || json.Unmarshal(body, &part) != nil {
+	if err != nil || json.Unmarshal(r.body, &part) != nil {
 		return errDamaged
 	}
-	s.part(owner, n, part)
+	s.part(prefix+"."+owner, n, part)
 	return nil
 }
 
-// CreateToken stores a new token.
-func (k *Keeper) CreateToken(ctx context.Context, t access.Token) error {
-	_, err := k.change(ctx, k.tokenFeed, "token."+t.ID, func(is record) ([]write, error) {
-		if is.seq != 0 {
-			return nil, access.ErrExists
-		}
-		return packToken(t)
-	})
-	return err
-}
-
-// UpdateToken changes a token's record. change may run more than once: if
-// somebody else changed the record meanwhile, it starts again from theirs.
-func (k *Keeper) UpdateToken(ctx context.Context, id string, change func(*access.Token) error) (t access.Token, err error) {
-	_, err = k.change(ctx, k.tokenFeed, "token."+id, func(is record) ([]write, error) {
-		if is.seq == 0 {
-			return nil, access.ErrNotFound
-		}
-		r, err := decodeToken(is.body)
-		if err != nil {
-			return nil, err
-		}
-		t = r.token()
-		if t.Vehicles, err = k.e.readVehicles(ctx, Tokens, "tokenset", id, r.Vehicles); err != nil {
-			return nil, err
-		}
-		if err := change(&t); err != nil {
-			return nil, err
-		}
-		return packToken(t)
-	})
-	return t, err
-}
-
-// packToken returns the record of a token, after the set records of its vehicles.
-func packToken(t access.Token) ([]write, error) {
-	granted, sets, err := packVehicles("tokenset", t.ID, t.Vehicles)
-	if err != nil {
-		return nil, err
+// feed brings the record of a credential. Operators live in SOURCES, which hardly
+// changes and is never full: it must be possible to remove one although tokens were
+// counted too often.
+func (k *Keeper) feed(subject string) *feed {
+	if strings.HasPrefix(subject, "token.") {
+		return k.tokenFeed
 	}
-	return appendJSON(sets, "token."+t.ID, tokenRecord{
-		ID: t.ID, Hash: t.Hash[:], Earlier: packEarlier(t.Earlier), Sandbox: t.Sandbox, Developer: t.Developer, Operations: t.Operations, Vehicles: granted,
-		Rate: t.Rate.String(), Created: t.Created, Expires: t.Expires, Revoked: t.Revoked,
-	})
+	return k.srcFeed
 }
 
-// CreateSource stores a new source, or returns [access.ErrExists] if its name is
-// taken. The name of a removed source is free.
-func (k *Keeper) CreateSource(ctx context.Context, s access.Source) error {
-	_, err := k.change(ctx, k.srcFeed, "source."+s.Name, func(is record) ([]write, error) {
+func subjectOf(kind access.Kind, name string) string { return kind.Policy().Noun + "." + name }
+
+// Create stores a new credential, or returns [access.ErrExists] if its name is taken.
+// The name of one that was removed is free.
+func (k *Keeper) Create(ctx context.Context, c access.Credential) error {
+	subject := subjectOf(c.Kind, c.Name)
+	_, err := k.change(ctx, k.feed(subject), subject, func(is record) ([]write, error) {
 		if is.seq != 0 {
-			old, err := decodeSource(is.body)
+			old, err := decodeCredential(subject, is.body)
 			if err != nil {
 				return nil, err
 			}
-			if old.Removed.IsZero() {
+			if old.Ended.IsZero() || c.Kind.Policy().Listed {
 				return nil, access.ErrExists
 			}
 		}
-		return packSource(s)
+		return packCredential(c)
 	})
 	return err
 }
 
-// UpdateSource changes a source's record, as [Keeper.UpdateToken] does. A
-// removed source is [access.ErrNotFound].
-func (k *Keeper) UpdateSource(ctx context.Context, name string, change func(*access.Source) error) (access.Source, error) {
-	return k.updateSource(ctx, name, func(s *access.Source) error {
-		if !s.Removed.IsZero() {
+// Update changes a credential's record. change may run more than once: if somebody else
+// changed the record meanwhile, it starts again from theirs. One that has ended, and is
+// not listed then, is [access.ErrNotFound].
+func (k *Keeper) Update(ctx context.Context, kind access.Kind, name string, change func(*access.Credential) error) (access.Credential, error) {
+	return k.update(ctx, subjectOf(kind, name), func(c *access.Credential) error {
+		if !c.Ended.IsZero() && !kind.Policy().Listed {
 			return access.ErrNotFound
 		}
-		return change(s)
+		return change(c)
 	})
 }
 
-// updateSource changes a source's record, a removed one's too.
-func (k *Keeper) updateSource(ctx context.Context, name string, change func(*access.Source) error) (s access.Source, err error) {
-	_, err = k.change(ctx, k.srcFeed, "source."+name, func(is record) ([]write, error) {
+// update changes the record of a credential, also of one that has ended.
+func (k *Keeper) update(ctx context.Context, subject string, change func(*access.Credential) error) (c access.Credential, err error) {
+	f := k.feed(subject)
+	_, err = k.change(ctx, f, subject, func(is record) ([]write, error) {
 		if is.seq == 0 {
 			return nil, access.ErrNotFound
 		}
-		r, err := decodeSource(is.body)
+		r, err := decodeCredential(subject, is.body)
 		if err != nil {
 			return nil, err
 		}
-		s = r.source()
-		if s.Vehicles, err = k.e.readVehicles(ctx, Sources, "sourceset", name, r.Vehicles); err != nil {
+		c = r.credential()
+		if c.Vehicles, err = k.e.readVehicles(ctx, f.stream, c.Kind.Policy().Noun+"set", c.Name, r.Vehicles); err != nil {
 			return nil, err
 		}
-		if err := change(&s); err != nil {
+		if err := change(&c); err != nil {
 			return nil, err
 		}
-		return packSource(s)
+		return packCredential(c)
 	})
-	return s, err
+	return c, err
 }
 
-// packSource is [packToken] of a source.
-func packSource(s access.Source) ([]write, error) {
-	granted, sets, err := packVehicles("sourceset", s.Name, s.Vehicles)
+// packCredential returns the record of a credential, after the set records of its
+// vehicles.
+func packCredential(c access.Credential) ([]write, error) {
+	granted, sets, err := packVehicles(c.Kind.Policy().Noun+"set", c.Name, c.Vehicles)
 	if err != nil {
 		return nil, err
 	}
-	return appendJSON(sets, "source."+s.Name, sourceRecord{
-		Name: s.Name, Hash: s.Hash[:], Earlier: packEarlier(s.Earlier), Vehicles: granted, Created: s.Created, Expires: s.Expires, Removed: s.Removed,
+	var earlier []earlierRecord
+	for _, e := range c.Earlier {
+		earlier = append(earlier, earlierRecord{e.Hash[:], e.Until})
+	}
+	return appendJSON(sets, subjectOf(c.Kind, c.Name), credentialRecord{
+		Kind: c.Kind, Name: c.Name, Hash: c.Hash[:], Earlier: earlier, Vehicles: granted,
+		Created: c.Created, Rotated: c.Rotated, Expires: c.Expires, Ended: c.Ended,
+		Developer: c.Developer, Operations: c.Operations, Rate: c.Rate.String(),
 	})
+}
+
+// decodeCredential reads the record at a subject, which must be of a kind and a name
+// that belong there.
+func decodeCredential(subject string, body []byte) (credentialRecord, error) {
+	var r credentialRecord
+	ok := json.Unmarshal(body, &r) == nil && subjectOf(r.Kind, r.Name) == subject && len(r.Hash) == len(access.Hash{})
+	for _, e := range r.Earlier {
+		ok = ok && len(e.Hash) == len(access.Hash{})
+	}
+	if _, err := access.ParseRate(r.Rate); err != nil || !ok { // read as no limit otherwise
+		return r, fmt.Errorf("%w: a credential", errDamaged)
+	}
+	return r, nil
+}
+
+// credential is the record without its vehicles.
+func (r credentialRecord) credential() access.Credential {
+	rate, _ := access.ParseRate(r.Rate)
+	c := access.Credential{
+		Kind: r.Kind, Name: r.Name, Hash: access.Hash(r.Hash),
+		Created: r.Created, Rotated: r.Rotated, Expires: r.Expires, Ended: r.Ended,
+		Developer: r.Developer, Operations: r.Operations, Rate: rate,
+	}
+	for _, e := range r.Earlier {
+		c.Earlier = append(c.Earlier, access.Earlier{Hash: access.Hash(e.Hash), Until: e.Until})
+	}
+	return c
 }
 
 // change is [Engine.changeRecord] of a record that a feed brings. It returns once this
@@ -273,62 +243,6 @@ func (k *Keeper) change(ctx context.Context, f *feed, subject string, change fun
 // ownFeedTimeout bounds how long a node waits until its own feed brings what it has
 // stored: a set of 100,000 vehicles takes seconds where the machine is busy.
 const ownFeedTimeout = 4 * requestTimeout
-
-func decodeToken(body []byte) (tokenRecord, error) {
-	var r tokenRecord
-	if err := json.Unmarshal(body, &r); err != nil || !areHashes(r.Hash, r.Earlier) {
-		return r, fmt.Errorf("%w: a token", errDamaged)
-	}
-	return r, nil
-}
-
-// token is the record without its vehicles.
-func (r tokenRecord) token() access.Token {
-	rate, _ := access.ParseRate(r.Rate)
-	return access.Token{
-		ID: r.ID, Hash: access.Hash(r.Hash), Earlier: unpackEarlier(r.Earlier), Sandbox: r.Sandbox, Developer: r.Developer, Operations: r.Operations,
-		Rate: rate, Created: r.Created, Expires: r.Expires, Revoked: r.Revoked,
-	}
-}
-
-func decodeSource(body []byte) (sourceRecord, error) {
-	var r sourceRecord
-	if err := json.Unmarshal(body, &r); err != nil || !areHashes(r.Hash, r.Earlier) {
-		return r, fmt.Errorf("%w: a source", errDamaged)
-	}
-	return r, nil
-}
-
-// source is the record without its vehicles.
-func (r sourceRecord) source() access.Source {
-	return access.Source{
-		Name: r.Name, Hash: access.Hash(r.Hash), Earlier: unpackEarlier(r.Earlier),
-		Created: r.Created, Expires: r.Expires, Removed: r.Removed,
-	}
-}
-
-func packEarlier(all []access.Earlier) (packed []earlierRecord) {
-	for _, e := range all {
-		packed = append(packed, earlierRecord{e.Hash[:], e.Until})
-	}
-	return packed
-}
-
-func unpackEarlier(packed []earlierRecord) (all []access.Earlier) {
-	for _, e := range packed {
-		all = append(all, access.Earlier{Hash: access.Hash(e.Hash), Until: e.Until})
-	}
-	return all
-}
-
-// areHashes reports whether stored hashes have the length of one.
-func areHashes(current []byte, earlier []earlierRecord) bool {
-	ok := len(current) == len(access.Hash{})
-	for _, e := range earlier {
-		ok = ok && len(e.Hash) == len(access.Hash{})
-	}
-	return ok
-}
 
 // sealJSON seals a record whose body is JSON.
 func sealJSON(subject string, v any) ([]byte, error) {

@@ -60,7 +60,7 @@ func TestNewerRecordOnFeed(t *testing.T) {
 	if err := e.nc.PublishMsg(&nats.Msg{Subject: "source.X", Data: later("source.X")}); err != nil {
 		t.Fatal(err)
 	}
-	k := e.NewKeeper(new(access.Tokens), new(access.Sources))
+	k := e.NewKeeper(new(access.Tables))
 	if err := k.RunSources(t.Context(), func() {}); !errors.Is(err, codec.ErrNewer) {
 		t.Errorf("the feed: %v", err)
 	}

@@ -368,7 +368,7 @@ func TestLostAnswerOfARecord(t *testing.T) {
 	server := streamtest.StartServer(t)
 	wire := newWire(t, strings.TrimPrefix(server.URL(), "nats://"))
 	e := streamtest.Open(t, stream.Config{URLs: "nats://" + wire.addr, Partitions: 1, Patience: impatient})
-	k, tokens, _ := keeper(t, e)
+	k, tables := keeper(t, e)
 	tok, _ := issue(t, k, access.AllVehicles())
 	ctx := testkit.Context(t)
 	s, err := server.JetStream().Stream(ctx, stream.Tokens)
@@ -381,7 +381,7 @@ func TestLostAnswerOfARecord(t *testing.T) {
 		isLost    func(developer string) bool
 	}{
 		{"stored", &wire.deaf, func(developer string) bool {
-			m, err := s.GetLastMsgForSubject(ctx, "token."+tok.ID)
+			m, err := s.GetLastMsgForSubject(ctx, "token."+tok.Name)
 			return err == nil && strings.Contains(string(m.Data), developer)
 		}},
 		{"never arrived", &wire.mute, func(developer string) bool { return wire.unheard.Count(developer) > 0 }},
@@ -389,7 +389,7 @@ func TestLostAnswerOfARecord(t *testing.T) {
 		ran := 0
 		done := make(chan error, 1)
 		go func() {
-			_, err := k.UpdateToken(ctx, tok.ID, func(t *access.Token) error {
+			_, err := k.Update(ctx, access.TokenKind, tok.Name, func(t *access.Credential) error {
 				ran++
 				c.lose.Store(true)
 				t.Developer = c.developer
@@ -403,7 +403,7 @@ func TestLostAnswerOfARecord(t *testing.T) {
 		if err := <-done; err != nil || ran != 1 {
 			t.Fatalf("%s: it ran %d times: %v", c.developer, ran, err)
 		}
-		if is, _ := tokens.Get(tok.ID); is.Developer != c.developer {
+		if is, _ := tables.Tokens.Get(tok.Name); is.Developer != c.developer {
 			t.Errorf("the table has %q, want %q", is.Developer, c.developer)
 		}
 	}

@@ -43,7 +43,7 @@ func recentOfOne(t *testing.T, e *stream.Engine) {
 // even when it reports again.
 func TestRecentForgets(t *testing.T) {
 	e := streamtest.Embedded(t)
-	k, _, _ := keeper(t, e)
+	k, _ := keeper(t, e)
 	if err := e.Append(testkit.Context(t), []vehicle.Sample{sample("car1", 1000, 1)}); err != nil {
 		t.Fatal(err)
 	}

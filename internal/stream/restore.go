@@ -3,7 +3,6 @@ package stream
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -33,7 +32,7 @@ const restoreTimeout = 6 * time.Hour
 type restore struct {
 	k    *Keeper
 	info access.BackupInfo
-	sets map[string]sets // by kind of owner: large sets of vehicles
+	sets sets // large sets of vehicles
 
 	roads     []write // that are stored together
 	roadBytes int
@@ -86,7 +85,7 @@ func (k *Keeper) Restore(
 		return report, err
 	}
 	defer file.Close()
-	r := &restore{k: k, sets: map[string]sets{"token": {}, "source": {}}, counts: make(map[string]access.RestoreCount)}
+	r := &restore{k: k, sets: sets{}, counts: make(map[string]access.RestoreCount)}
 	if r.info, err = CheckBackup(file); err != nil {
 		return report, err
 	}
@@ -200,14 +199,12 @@ func (r *restore) run(ctx context.Context, file io.ReadSeeker, progress func(don
 // and states are many at a time.
 func (r *restore) record(ctx context.Context, rec record, kind string) error {
 	switch kind {
-	case "source":
-		return r.source(ctx, rec)
-	case "operator":
-		return r.operator(ctx, rec)
-	case "token":
-		return r.token(ctx, rec)
+	case "token", "source", "operator":
+		return r.credential(ctx, rec)
 	case "sourceset", "tokenset":
-		return r.set(rec)
+		// The record that refers to it comes later, and what becomes of that one
+		// becomes of the set.
+		return r.sets.apply(rec)
 	case "tokenuse":
 		return r.missing(ctx, rec)
 	case "road":
@@ -381,13 +378,6 @@ func (k *Keeper) refreshDerive(ctx context.Context) error {
 // errKeep stores nothing: what the service has goes before the backup.
 var errKeep = errors.New("the service's own record is kept")
 
-// set takes a part of a large set; the record that refers to it comes later, and
-// what becomes of that one becomes of the set.
-func (r *restore) set(rec record) error {
-	kind, rest, _ := strings.Cut(rec.subject, ".")
-	return r.sets[strings.TrimSuffix(kind, "set")].apply(rest, rec.body)
-}
-
 // withoutForgotten takes the forgotten out of a list; ok is false if none is in
 // it.
 func (k *Keeper) withoutForgotten(v access.Vehicles) (_ access.Vehicles, ok bool) {
@@ -403,44 +393,28 @@ func (k *Keeper) withoutForgotten(v access.Vehicles) (_ access.Vehicles, ok bool
 	return v.Without(gone...)
 }
 
-func (r *restore) token(ctx context.Context, rec record) error {
-	stored, err := decodeToken(rec.body)
+// credential restores a token, a source or an operator. If the service has one of this
+// name, then only its end is restored, and of a source or an operator only while the
+// secret is the same: it may be another one of this name.
+func (r *restore) credential(ctx context.Context, rec record) error {
+	stored, err := decodeCredential(rec.subject, rec.body)
 	if err != nil {
 		return err
 	}
-	tok := stored.token()
-	r.sets["token"].record(tok.ID, stored.Vehicles, func(v access.Vehicles) { tok.Vehicles, _ = r.k.withoutForgotten(v) })
-	_, err = r.k.UpdateToken(ctx, tok.ID, func(t *access.Token) error {
-		if tok.Revoked.IsZero() || !t.Revoked.IsZero() {
+	theirs := stored.credential()
+	policy := theirs.Kind.Policy()
+	r.sets.record(rec.subject, stored.Vehicles, func(v access.Vehicles) { theirs.Vehicles, _ = r.k.withoutForgotten(v) })
+	_, err = r.k.update(ctx, rec.subject, func(ours *access.Credential) error {
+		if theirs.Ended.IsZero() || !ours.Ended.IsZero() || !policy.Listed && ours.Hash != theirs.Hash {
 			return errKeep
 		}
-		t.Revoked = tok.Revoked
+		ours.Ended = theirs.Ended
 		return nil
 	})
 	if errors.Is(err, access.ErrNotFound) {
-		err = r.k.CreateToken(ctx, tok)
+		err = r.k.Create(ctx, theirs)
 	}
-	return r.mergedWith("tokenset", stored.Vehicles.Sets, rec.subject, err)
-}
-
-func (r *restore) source(ctx context.Context, rec record) error {
-	stored, err := decodeSource(rec.body)
-	if err != nil {
-		return err
-	}
-	src := stored.source()
-	r.sets["source"].record(src.Name, stored.Vehicles, func(v access.Vehicles) { src.Vehicles, _ = r.k.withoutForgotten(v) })
-	_, err = r.k.updateSource(ctx, src.Name, func(s *access.Source) error {
-		if src.Removed.IsZero() || !s.Removed.IsZero() || s.Hash != src.Hash {
-			return errKeep
-		}
-		s.Removed = src.Removed
-		return nil
-	})
-	if errors.Is(err, access.ErrNotFound) {
-		err = r.k.CreateSource(ctx, src)
-	}
-	return r.mergedWith("sourceset", stored.Vehicles.Sets, rec.subject, err)
+	return r.mergedWith(policy.Noun+"set", stored.Vehicles.Sets, rec.subject, err)
 }
 
 func (r *restore) merged(subject string, err error) error {
@@ -462,23 +436,6 @@ func (r *restore) mergedWith(parts string, n int, subject string, err error) err
 		}
 	}
 	return r.merged(subject, err)
-}
-
-// operator restores an operator, by the rules of a source.
-func (r *restore) operator(ctx context.Context, rec record) error {
-	_, err := r.k.e.changeRecord(ctx, Sources, rec.subject, func(is record) ([]write, error) {
-		var ours, theirs operatorRecord
-		if is.seq != 0 {
-			if json.Unmarshal(is.body, &ours) != nil || json.Unmarshal(rec.body, &theirs) != nil {
-				return nil, codec.ErrDamaged
-			}
-			if theirs.Removed.IsZero() || !ours.Removed.IsZero() || !bytes.Equal(ours.Hash, theirs.Hash) {
-				return nil, errKeep
-			}
-		}
-		return []write{{subject: rec.subject, record: rec.sealed}}, nil
-	})
-	return r.merged(rec.subject, err)
 }
 
 // missing restores a record as it is if there is none.

@@ -215,7 +215,7 @@ func TestRights(t *testing.T) {
 	}
 	usage(tokens[0] + ".GONE")
 	usage(tokens[0]) // as it was before each node had its own
-	g, _ := n.tokens.Get(tokens[0])
+	g, _ := n.tables.Tokens.Get(tokens[0])
 	g.Count(access.CarDrivingState, access.Answered, n.now())
 	n.storeUsage()
 	n.pruneUsage(ctx)
@@ -228,8 +228,8 @@ func TestRights(t *testing.T) {
 	n.revoke(t, tokens[1])
 	o, _, err := access.AddOperator("ada", n.now())
 	must(err)
-	must(n.CreateOperator(ctx, o))
-	_, err = n.UpdateOperator(ctx, "ada", func(o *access.Operator) error { o.Removed = n.now(); return nil })
+	must(n.Create(ctx, o))
+	_, err = n.Update(ctx, access.OperatorKind, "ada", func(o *access.Credential) error { o.Ended = n.now(); return nil })
 	must(err)
 	backup := backupOf(t, n)
 	receipt := n.forget(t, secretVID)

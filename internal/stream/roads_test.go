@@ -513,7 +513,7 @@ func TestRestoreKeepsRoads(t *testing.T) {
 	tiles := len(tilesOf(t, m))
 
 	b := streamtest.Embedded(t)
-	k, _, _ := keeper(t, b)
+	k, _ := keeper(t, b)
 	restored := new(road.Map)
 	end := keepRoads(t, b, restored, true)
 	for range 2 {

@@ -100,7 +100,7 @@ func (k *Keeper) applyUsage(rest string, body []byte) error {
 		k.usage.parts[usagePart{id, by}] = r.Stored
 		k.usage.mu.Unlock()
 	}
-	k.tokens.NoteUsage(id, by, r.usage())
+	k.tables.Tokens.NoteUsage(id, by, r.usage())
 	return nil
 }
 
@@ -131,7 +131,7 @@ func (k *Keeper) storeUsage() {
 	ctx, cancel := context.WithTimeout(context.Background(), requestTimeout)
 	defer cancel()
 	batch := make(map[string]int64)
-	for id, calls := range k.tokens.Counted() {
+	for id, calls := range k.tables.Tokens.Counted() {
 		if calls == k.usage.written[id] {
 			continue
 		}
@@ -171,7 +171,7 @@ func (k *Keeper) storeUsageOf(ctx context.Context, calls map[string]int64) bool 
 func (k *Keeper) usageWrite(id string) (write, error) {
 	now := k.e.now()
 	subject := "tokenuse." + id + "." + k.e.node.id
-	record, err := sealJSON(subject, packUsage(k.tokens.UsageOn(k.e.node.id, id, now), now))
+	record, err := sealJSON(subject, packUsage(k.tables.Tokens.UsageOn(k.e.node.id, id, now), now))
 	return write{subject: subject, record: record}, err
 }
 
@@ -214,7 +214,7 @@ func (k *Keeper) dropPart(ctx context.Context, part usagePart) error {
 	if err := s.Purge(ctx, jetstream.WithPurgeSubject("tokenuse."+part.token+"."+part.node)); err != nil {
 		return err
 	}
-	k.tokens.ForgetUsage(part.token, part.node)
+	k.tables.Tokens.ForgetUsage(part.token, part.node)
 	k.usage.mu.Lock()
 	defer k.usage.mu.Unlock()
 	delete(k.usage.parts, part)

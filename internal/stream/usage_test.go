@@ -38,7 +38,7 @@ func TestUsageRoundTrips(t *testing.T) {
 // stores what was counted.
 func keeping(t *testing.T, e *Engine) (k *Keeper, stop func()) {
 	t.Helper()
-	k = e.NewKeeper(new(access.Tokens), new(access.Sources))
+	k = e.NewKeeper(new(access.Tables))
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	caughtUp := make(chan struct{})
@@ -62,10 +62,10 @@ func issueOn(t *testing.T, k *Keeper) *access.Grant {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := k.CreateToken(t.Context(), tok); err != nil {
+	if err := k.Create(t.Context(), tok); err != nil {
 		t.Fatal(err)
 	}
-	g, _ := k.tokens.Get(tok.ID)
+	g, _ := k.tables.Tokens.Get(tok.Name)
 	return g
 }
 
@@ -83,12 +83,12 @@ func TestUsageSurvivesRestarts(t *testing.T) {
 		}
 		k, stop := keeping(t, e)
 		if round == 0 {
-			id, name = issueOn(t, k).ID, e.node.id
+			id, name = issueOn(t, k).Name, e.node.id
 		}
 		if e.node.id != name {
 			t.Errorf("the node is called %s and then %s", name, e.node.id)
 		}
-		g, ok := k.tokens.Get(id)
+		g, ok := k.tables.Tokens.Get(id)
 		if !ok {
 			t.Fatal("the token is gone")
 		}
@@ -98,7 +98,7 @@ func TestUsageSurvivesRestarts(t *testing.T) {
 		}
 		g.Count(access.ThrottleSystem, access.RateLimited, now)
 		stop() // stores the rest
-		u := k.tokens.Usage(id, now)
+		u := k.tables.Tokens.Usage(id, now)
 		if got := u.Since(0); got[0][access.Answered] != int64(3*(round+1)) || got[1][access.RateLimited] != int64(round+1) {
 			t.Errorf("round %d: %v", round, got)
 		}
@@ -126,14 +126,14 @@ func TestUsageIsStoredOnlyWhenItChanged(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		k.tokens.Put(tok)
-		g, _ := k.tokens.Get(tok.ID)
+		k.tables.Tokens.Put(tok)
+		g, _ := k.tables.Tokens.Get(tok.Name)
 		grants = append(grants, g)
 	}
 	stored := func() int {
 		n := 0
 		for _, g := range grants {
-			_, rev, err := e.lastRecord(t.Context(), Tokens, "tokenuse."+g.ID+"."+e.node.id)
+			_, rev, err := e.lastRecord(t.Context(), Tokens, "tokenuse."+g.Name+"."+e.node.id)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -154,10 +154,10 @@ func TestUsageIsStoredOnlyWhenItChanged(t *testing.T) {
 	if n := stored(); n != len(grants) {
 		t.Fatalf("%d records of %d", n, len(grants))
 	}
-	_, before, _ := e.lastRecord(t.Context(), Tokens, "tokenuse."+grants[0].ID+"."+e.node.id)
+	_, before, _ := e.lastRecord(t.Context(), Tokens, "tokenuse."+grants[0].Name+"."+e.node.id)
 	grants[1].Count(access.ThrottleSystem, access.Unknown, time.Now())
 	k.storeUsage()
-	_, after, _ := e.lastRecord(t.Context(), Tokens, "tokenuse."+grants[0].ID+"."+e.node.id)
+	_, after, _ := e.lastRecord(t.Context(), Tokens, "tokenuse."+grants[0].Name+"."+e.node.id)
 	if before != after {
 		t.Error("a token that was not called was stored again")
 	}
@@ -175,7 +175,7 @@ func TestUsageOfNodesThatAreGone(t *testing.T) {
 	g := issueOn(t, k)
 	now := time.Now().UTC().Truncate(time.Second)
 	put := func(node string, r usageRecord) {
-		subject := "tokenuse." + g.ID + node
+		subject := "tokenuse." + g.Name + node
 		record, err := sealJSON(subject, r)
 		if err != nil {
 			t.Fatal(err)
@@ -194,17 +194,17 @@ func TestUsageOfNodesThatAreGone(t *testing.T) {
 	put(".GONE", packUsage(calls, now.Add(-usageIdle-time.Minute)))
 	put(".THERE", packUsage(calls, now.Add(-usageIdle+time.Minute)))
 	put(".NEWER", usageRecord{Version: usageVersion + 1, LastUsed: now})
-	if u := k.tokens.Usage(g.ID, now); u.Since(0)[0][0] != 10 || u.LastUsed != used {
+	if u := k.tables.Tokens.Usage(g.Name, now); u.Since(0)[0][0] != 10 || u.LastUsed != used {
 		t.Errorf("before: %+v", u)
 	}
 	k.pruneUsage(t.Context())
 	for node, there := range map[string]bool{"": true, ".GONE": false, ".THERE": true, ".NEWER": true, "." + e.node.id: true} {
-		_, rev, err := e.lastRecord(t.Context(), Tokens, "tokenuse."+g.ID+node)
+		_, rev, err := e.lastRecord(t.Context(), Tokens, "tokenuse."+g.Name+node)
 		if err != nil || (rev != 0) != there {
 			t.Errorf("tokenuse.ID%s is there: %t, %v", node, rev != 0, err)
 		}
 	}
-	if u := k.tokens.Usage(g.ID, now); u.Since(0)[0][0] != 5 || u.LastUsed != used {
+	if u := k.tables.Tokens.Usage(g.Name, now); u.Since(0)[0][0] != 5 || u.LastUsed != used {
 		t.Errorf("after: %+v", u)
 	}
 	stop()

@@ -40,7 +40,7 @@ func TestWitness(t *testing.T) {
 	if err := e.Append(ctx, []vehicle.Sample{speedAt("carA", 1), speedAt("carB", 1)}); err != nil {
 		t.Fatal(err)
 	}
-	k := e.NewKeeper(new(access.Tokens), new(access.Sources))
+	k := e.NewKeeper(new(access.Tables))
 	for range 3 {
 		if err := k.Audit(ctx, access.Event{Actor: "admin", Action: "test"}); err != nil {
 			t.Fatal(err)

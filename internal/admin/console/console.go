@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
+	"carstate/internal/access"
 	"carstate/internal/admin/roadmap"
 	"carstate/internal/ops"
 	"carstate/internal/road"
@@ -141,16 +142,16 @@ func (c *Console) routes() *http.ServeMux {
 	page("GET /roads", c.roadsPage)
 	page("GET /tokens", c.tokensPage)
 	page("POST /tokens", c.issueToken)
-	page("POST /tokens/{id}/rotate", c.rotateToken)
-	page("POST /tokens/{id}/revoke", c.revokeToken)
+	page("POST /tokens/{name}/rotate", c.rotate(access.TokenKind, "Token rotated", c.showTokens))
+	page("POST /tokens/{name}/revoke", c.end(access.TokenKind, "The token of %s is revoked: queries with it are refused from now on.", c.showTokens))
 	page("GET /sources", c.sourcesPage)
 	page("POST /sources", c.addSource)
-	page("POST /sources/{name}/rotate", c.rotateSource)
-	page("POST /sources/{name}/remove", c.removeSource)
+	page("POST /sources/{name}/rotate", c.rotate(access.SourceKind, "Source rotated", c.showSources))
+	page("POST /sources/{name}/remove", c.end(access.SourceKind, "The source %s is removed: what it sends is refused from now on.", c.showSources))
 	page("GET /operators", c.operatorsPage)
 	page("POST /operators", c.addOperator)
-	page("POST /operators/{name}/rotate", c.rotateOperator)
-	page("POST /operators/{name}/remove", c.removeOperator)
+	page("POST /operators/{name}/rotate", c.rotate(access.OperatorKind, "Operator's key rotated", c.showOperators))
+	page("POST /operators/{name}/remove", c.end(access.OperatorKind, "The operator %s is removed and logged out.", c.showOperators))
 	page("POST /adminkey", c.rotateAdminKey)
 	page("GET /audit", c.auditPage)
 	page("POST /logout", c.logout)

@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"strings"
 
+	"carstate/internal/access"
 	"carstate/internal/ops"
 )
 
@@ -13,54 +14,31 @@ type operatorsView struct {
 	Form url.Values
 }
 
-func (c *Console) operatorsPage(w http.ResponseWriter, _ *http.Request, s *session) {
-	c.showOperators(w, s, http.StatusOK, "", nil)
+func (c *Console) operatorsPage(w http.ResponseWriter, r *http.Request, s *session) {
+	c.showOperators(w, r, s, http.StatusOK, "", nil)
 }
 
-func (c *Console) showOperators(w http.ResponseWriter, s *session, status int, problem string, form url.Values) {
+func (c *Console) showOperators(w http.ResponseWriter, _ *http.Request, s *session, status int, problem string, form url.Values) {
 	v := operatorsView{c.Ops.Operators(), refill(form)}
 	c.showTo(w, s, status, "operators", page{Title: "Operators", Section: "operators", Problem: problem, Data: v})
 }
 
 func (c *Console) addOperator(w http.ResponseWriter, r *http.Request, s *session) {
-	if !c.once(w, r, s, smallForm, "Operators") {
+	if !c.once(w, r, s, smallForm, access.OperatorKind) {
 		return
 	}
 	o, key, err := c.Ops.AddOperator(r.Context(), s.who, strings.TrimSpace(r.PostForm.Get("name")))
 	if err != nil {
-		c.showOperators(w, s, statusOf(err), err.Error(), r.PostForm)
+		c.showOperators(w, r, s, statusOf(err), err.Error(), r.PostForm)
 		return
 	}
-	v := secretView{What: "operator", Name: o.Name, Secret: key, Back: "/operators", Login: true}
-	c.showTo(w, s, http.StatusCreated, "secret", page{Title: "Operator added", Section: "operators", Data: v})
-}
-
-func (c *Console) rotateOperator(w http.ResponseWriter, r *http.Request, s *session) {
-	if !c.once(w, r, s, smallForm, "Operators") {
-		return
-	}
-	o, key, err := c.Ops.RotateOperator(r.Context(), s.who, r.PathValue("name"))
-	if err != nil {
-		c.showOperators(w, s, statusOf(err), err.Error(), nil)
-		return
-	}
-	v := secretView{What: "operator", Name: o.Name, Secret: key, Old: "The old one has ended, and so have the sessions that it opened.", Back: "/operators", Login: true}
-	c.showTo(w, s, http.StatusCreated, "secret", page{Title: "Operator's key rotated", Section: "operators", Data: v})
-}
-
-func (c *Console) removeOperator(w http.ResponseWriter, r *http.Request, s *session) {
-	o, err := c.Ops.RemoveOperator(r.Context(), s.who, r.PathValue("name"))
-	if err != nil {
-		c.showOperators(w, s, statusOf(err), err.Error(), nil)
-		return
-	}
-	c.done(w, r, s, "/operators", "The operator "+o.Name+" is removed and logged out.")
+	c.showSecret(w, s, "Operator added", o, secretView{Secret: key})
 }
 
 // rotateAdminKey ends this very session with the key that opened it.
 func (c *Console) rotateAdminKey(w http.ResponseWriter, r *http.Request, s *session) {
 	if _, err := c.Ops.RotateAdminKey(r.Context(), s.who); err != nil {
-		c.showOperators(w, s, statusOf(err), err.Error(), nil)
+		c.showOperators(w, r, s, statusOf(err), err.Error(), nil)
 		return
 	}
 	c.sessions.end(w, s)

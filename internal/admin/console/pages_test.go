@@ -22,13 +22,13 @@ func TestTokenForm(t *testing.T) {
 	ok := []string{"developer", " Ada <b>Lovelace</b> ", "operation", "car_driving_state", "operation", "throttle_system", "scope", "list", "vehicles", "A, B\r\nC", "days", "30", "rate", "10/s", "mark", "1"}
 	a := f.post("/tokens", ok...)
 	f.want(a, http.StatusCreated, "cst_", "Ada &lt;b&gt;Lovelace&lt;/b&gt;", "curl -G http://127.0.0.1:8080/api/ic/if_dt_tflow_car_driving_state")
-	list := f.store.Tokens.List()
+	list := f.store.Tokens.All()
 	if len(list) != 1 || list[0].Vehicles.Len() != 3 || list[0].Rate.String() != "10/s" || !list[0].Expires.Equal(noon.Add(30*24*time.Hour)) || list[0].Operations != access.AllOperations {
-		t.Fatalf("%+v", list[0].Token)
+		t.Fatalf("%+v", list[0].Credential)
 	}
 	secret := a.body[strings.Index(a.body, "cst_"):][:40]
 	a = f.get("/tokens")
-	f.want(a, http.StatusOK, list[0].ID, "A, B, C", "10/s", "Ada &lt;b&gt;Lovelace&lt;/b&gt;")
+	f.want(a, http.StatusOK, list[0].Name, "A, B, C", "10/s", "Ada &lt;b&gt;Lovelace&lt;/b&gt;")
 	if strings.Contains(a.body, secret) || strings.Contains(f.log.String(), secret) {
 		t.Error("the secret is shown again, or is in the log")
 	}
@@ -91,18 +91,18 @@ func TestTokenDeeds(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.want(f.get("/tokens"), http.StatusOK, "expiring", "1 token expires", "in 2 d", "never")
-	f.want(f.post("/tokens/"+tok.ID+"/rotate", "mark", "1", "overlap", "24"), http.StatusCreated, "cst_", "The old one counts for 24 h more.")
+	f.want(f.post("/tokens/"+tok.Name+"/rotate", "mark", "1", "overlap", "24"), http.StatusCreated, "cst_", "The old one counts for 24 h more.")
 	f.want(f.get("/tokens"), http.StatusOK, "counts until 2026-11-21 12:00 UTC")
-	f.want(f.post("/tokens/"+tok.ID+"/rotate", "mark", "2", "overlap", "0"), http.StatusCreated, "The old one has ended.")
+	f.want(f.post("/tokens/"+tok.Name+"/rotate", "mark", "2", "overlap", "0"), http.StatusCreated, "The old one has ended.")
 	for i, overlap := range []string{"", "x", "-1", "99999", "9999999999999999999"} {
-		f.want(f.post("/tokens/"+tok.ID+"/rotate", "mark", fmt.Sprint(10+i), "overlap", overlap), http.StatusBadRequest, "choose how long the old secret counts")
+		f.want(f.post("/tokens/"+tok.Name+"/rotate", "mark", fmt.Sprint(10+i), "overlap", overlap), http.StatusBadRequest, "choose how long the old secret counts")
 	}
 	f.want(f.post("/tokens/nobody/rotate", "mark", "3", "overlap", "0"), http.StatusNotFound, "there is no such record")
-	f.store.Fail("UpdateToken", errDisk)
-	f.want(f.post("/tokens/"+tok.ID+"/revoke"), http.StatusServiceUnavailable, "could not be confirmed that this was stored")
+	f.store.Fail("Update token", errDisk)
+	f.want(f.post("/tokens/"+tok.Name+"/revoke"), http.StatusServiceUnavailable, "could not be confirmed that this was stored")
 	f.want(f.get("/tokens"), http.StatusOK, "expiring")
-	f.store.Fail("UpdateToken", nil)
-	f.want(f.post("/tokens/"+tok.ID+"/revoke"), http.StatusSeeOther)
+	f.store.Fail("Update token", nil)
+	f.want(f.post("/tokens/"+tok.Name+"/revoke"), http.StatusSeeOther)
 	f.want(f.get("/tokens"), http.StatusOK, "The token of Ada is revoked", "revoked")
 	if a := f.get("/tokens"); strings.Contains(a.body, "is revoked:") || strings.Contains(a.body, "/rotate") {
 		t.Error("the notice is shown twice, or a revoked token can be rotated")

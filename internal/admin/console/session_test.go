@@ -157,7 +157,7 @@ func TestSessionEnds(t *testing.T) {
 	f.logIn(key)
 	f.want(f.get("/tokens"), http.StatusOK, "<span>ada</span>")
 	removed := ada
-	removed.Removed = noon
+	removed.Ended = noon
 	f.store.Operators.Put(removed)
 	f.want(f.get("/tokens"), http.StatusUnauthorized)
 	f.store.Operators.Put(ada) // it does not come back to life

@@ -33,7 +33,7 @@ func (c *Console) showSources(w http.ResponseWriter, r *http.Request, s *session
 }
 
 func (c *Console) addSource(w http.ResponseWriter, r *http.Request, s *session) {
-	if !c.once(w, r, s, largeForm, "Sources") {
+	if !c.once(w, r, s, largeForm, access.SourceKind) {
 		return
 	}
 	vehicles, err := access.AllVehicles(), error(nil)
@@ -49,33 +49,5 @@ func (c *Console) addSource(w http.ResponseWriter, r *http.Request, s *session) 
 		c.showSources(w, r, s, statusOf(err), err.Error(), r.PostForm)
 		return
 	}
-	v := secretView{What: "source", Name: src.Name, Secret: key, Back: "/sources", Telemetry: true}
-	c.showTo(w, s, http.StatusCreated, "secret", page{Title: "Source added", Section: "sources", Data: v})
-}
-
-func (c *Console) rotateSource(w http.ResponseWriter, r *http.Request, s *session) {
-	if !c.once(w, r, s, smallForm, "Sources") {
-		return
-	}
-	overlap, err := overlapOf(r.PostForm)
-	if err != nil {
-		c.showSources(w, r, s, http.StatusBadRequest, err.Error(), nil)
-		return
-	}
-	src, key, err := c.Ops.RotateSource(r.Context(), s.who, r.PathValue("name"), overlap)
-	if err != nil {
-		c.showSources(w, r, s, statusOf(err), err.Error(), nil)
-		return
-	}
-	v := secretView{What: "source", Name: src.Name, Secret: key, Old: oldInWords(overlap), Back: "/sources", Telemetry: true}
-	c.showTo(w, s, http.StatusCreated, "secret", page{Title: "Source rotated", Section: "sources", Data: v})
-}
-
-func (c *Console) removeSource(w http.ResponseWriter, r *http.Request, s *session) {
-	src, err := c.Ops.RemoveSource(r.Context(), s.who, r.PathValue("name"))
-	if err != nil {
-		c.showSources(w, r, s, statusOf(err), err.Error(), nil)
-		return
-	}
-	c.done(w, r, s, "/sources", "The source "+src.Name+" is removed: what it sends is refused from now on.")
+	c.showSecret(w, s, "Source added", src, secretView{Secret: key})
 }

@@ -82,34 +82,8 @@ func vehiclesInWords(v ops.VehicleList) string {
 // maxTokensThatSee bounds what a vehicle's page lists.
 const maxTokensThatSee = 20
 
-// secretView shows a secret, this once.
-type secretView struct {
-	What, Name string // "token" of whom, "source" called what
-	ID         string
-	Secret     string
-	Old        string // what became of the secret that was replaced; "": there was none
-	Back       string // the list that it belongs to
-	Query      string // a line to paste; "": none
-	Telemetry  bool   // it opens the ingest listener
-	Login      bool   // it opens the console
-}
-
-// once reads a form that must not be sent twice, and answers if there is
-// something wrong with it.
-func (c *Console) once(w http.ResponseWriter, r *http.Request, s *session, limit int64, back string) bool {
-	switch {
-	case !parseForm(w, r, limit):
-		c.fail(w, s, http.StatusRequestEntityTooLarge, "Not done", "the form is too long: a list of more than some 40,000 vehicles goes by the command line, --vehicles @FILE")
-		return false
-	case !c.sessions.first(r.PostForm.Get("mark")):
-		c.fail(w, s, http.StatusConflict, "Already done", "this form was sent before, and nothing was done again: go to "+back)
-		return false
-	}
-	return true
-}
-
 func (c *Console) issueToken(w http.ResponseWriter, r *http.Request, s *session) {
-	if !c.once(w, r, s, largeForm, "Tokens") {
+	if !c.once(w, r, s, largeForm, access.TokenKind) {
 		return
 	}
 	request, err := c.tokenRequest(r.PostForm)
@@ -122,15 +96,15 @@ func (c *Console) issueToken(w http.ResponseWriter, r *http.Request, s *session)
 		c.showTokens(w, r, s, statusOf(err), err.Error(), r.PostForm)
 		return
 	}
-	v := secretView{What: "token", Name: t.Developer, ID: t.ID, Secret: secret, Back: "/tokens"}
+	query := ""
 	if c.QueryURL != "" {
-		v.Query = fmt.Sprintf("curl -G %s/api/ic/if_dt_tflow_car_driving_state -d access_token=%s -d vid=%s", c.QueryURL, secret, sampleVehicle(t))
+		query = fmt.Sprintf("curl -G %s/api/ic/if_dt_tflow_car_driving_state -d access_token=%s -d vid=%s", c.QueryURL, secret, sampleVehicle(t))
 	}
-	c.showTo(w, s, http.StatusCreated, "secret", page{Title: "Token issued", Section: "tokens", Data: v})
+	c.showSecret(w, s, "Token issued", t, secretView{Secret: secret, Query: query})
 }
 
 // sampleVehicle is one that the token sees.
-func sampleVehicle(t ops.TokenRecord) vehicle.ID {
+func sampleVehicle(t access.Credential) vehicle.ID {
 	for id := range t.Vehicles.Sorted() {
 		return id
 	}
@@ -167,48 +141,4 @@ func (c *Console) tokenRequest(form url.Values) (r access.TokenRequest, err erro
 		r.Expires = c.Now().Add(time.Duration(days) * 24 * time.Hour)
 	}
 	return r, nil
-}
-
-func (c *Console) rotateToken(w http.ResponseWriter, r *http.Request, s *session) {
-	if !c.once(w, r, s, smallForm, "Tokens") {
-		return
-	}
-	overlap, err := overlapOf(r.PostForm)
-	if err != nil {
-		c.showTokens(w, r, s, http.StatusBadRequest, err.Error(), nil)
-		return
-	}
-	t, secret, err := c.Ops.RotateToken(r.Context(), s.who, r.PathValue("id"), overlap)
-	if err != nil {
-		c.showTokens(w, r, s, statusOf(err), err.Error(), nil)
-		return
-	}
-	v := secretView{What: "token", Name: t.Developer, ID: t.ID, Secret: secret, Old: oldInWords(overlap), Back: "/tokens"}
-	c.showTo(w, s, http.StatusCreated, "secret", page{Title: "Token rotated", Section: "tokens", Data: v})
-}
-
-// overlapOf reads how long a replaced secret is to count, in hours.
-func overlapOf(form url.Values) (time.Duration, error) {
-	hours, err := strconv.Atoi(form.Get("overlap"))
-	d := time.Duration(hours) * time.Hour
-	if err != nil || hours > 24*365 || access.CheckOverlap(d) != nil {
-		return 0, fmt.Errorf("choose how long the old secret counts")
-	}
-	return d, nil
-}
-
-func oldInWords(overlap time.Duration) string {
-	if overlap == 0 {
-		return "The old one has ended."
-	}
-	return "The old one counts for " + inWords(overlap) + " more."
-}
-
-func (c *Console) revokeToken(w http.ResponseWriter, r *http.Request, s *session) {
-	t, err := c.Ops.RevokeToken(r.Context(), s.who, r.PathValue("id"))
-	if err != nil {
-		c.showTokens(w, r, s, statusOf(err), err.Error(), nil)
-		return
-	}
-	c.done(w, r, s, "/tokens", "The token of "+t.Developer+" is revoked: queries with it are refused from now on.")
 }

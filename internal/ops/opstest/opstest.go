@@ -17,9 +17,7 @@ import (
 // Store is an [ops.Store] that keeps records in the tables themselves, and notes
 // what was asked of it in which order. Make one with [New].
 type Store struct {
-	Tokens    access.Tokens
-	Sources   access.Sources
-	Operators access.Operators
+	access.Tables
 	Forgotten access.Forgotten // under a key of zeros
 
 	BackupText   string                        // what Backup writes, after the version
@@ -43,7 +41,7 @@ func New() *Store {
 
 // Config is of operations on the store; what it lacks is for the caller to say.
 func (m *Store) Config() ops.Config {
-	return ops.Config{Store: m, Tokens: &m.Tokens, Sources: &m.Sources, Operators: &m.Operators, Forgotten: &m.Forgotten}
+	return ops.Config{Store: m, Tables: &m.Tables, Forgotten: &m.Forgotten}
 }
 
 func (m *Store) begin(ctx context.Context, method string) error {
@@ -81,91 +79,33 @@ func (m *Store) Events() []access.Event {
 	return slices.Clone(m.events)
 }
 
-// CreateToken puts a token.
-func (m *Store) CreateToken(ctx context.Context, t access.Token) error {
-	if err := m.begin(ctx, "CreateToken"); err != nil {
+// Create puts a credential.
+func (m *Store) Create(ctx context.Context, c access.Credential) error {
+	if err := m.begin(ctx, "Create "+c.Kind.Policy().Noun); err != nil {
 		return err
 	}
-	m.Tokens.Put(t)
-	return nil
-}
-
-// UpdateToken changes a token, the first time in vain.
-func (m *Store) UpdateToken(ctx context.Context, id string, change func(*access.Token) error) (access.Token, error) {
-	if err := m.begin(ctx, "UpdateToken"); err != nil {
-		return access.Token{}, err
-	}
-	g, ok := m.Tokens.Get(id)
-	if !ok {
-		return access.Token{}, access.ErrNotFound
-	}
-	lost := g.Token // a change that lost the race and is thrown away
-	if err := change(&lost); err != nil {
-		return access.Token{}, err
-	}
-	t := g.Token
-	if err := change(&t); err != nil {
-		return access.Token{}, err
-	}
-	m.Tokens.Put(t)
-	return t, nil
-}
-
-// CreateSource puts a source.
-func (m *Store) CreateSource(ctx context.Context, s access.Source) error {
-	if err := m.begin(ctx, "CreateSource"); err != nil {
-		return err
-	}
-	if old, ok := m.Sources.Get(s.Name); ok && old.Removed.IsZero() {
+	if old, ok := m.Of(c.Kind).Get(c.Name); ok && old.Ended.IsZero() {
 		return access.ErrExists
 	}
-	m.Sources.Put(s)
+	m.Of(c.Kind).Put(c)
 	return nil
 }
 
-// UpdateSource changes a source.
-func (m *Store) UpdateSource(ctx context.Context, name string, change func(*access.Source) error) (access.Source, error) {
-	if err := m.begin(ctx, "UpdateSource"); err != nil {
-		return access.Source{}, err
+// Update changes a credential, the first time in vain.
+func (m *Store) Update(ctx context.Context, kind access.Kind, name string, change func(*access.Credential) error) (access.Credential, error) {
+	if err := m.begin(ctx, "Update "+kind.Policy().Noun); err != nil {
+		return access.Credential{}, err
 	}
-	old, ok := m.Sources.Get(name)
-	if !ok || !old.Removed.IsZero() {
-		return access.Source{}, access.ErrNotFound
+	g, ok := m.Of(kind).Get(name)
+	if !ok || !g.Ended.IsZero() && !kind.Policy().Listed {
+		return access.Credential{}, access.ErrNotFound
 	}
-	s := *old
-	if err := change(&s); err != nil {
-		return access.Source{}, err
+	lost, c := g.Credential, g.Credential // a change that lost the race and is thrown away
+	if err := errors.Join(change(&lost), change(&c)); err != nil {
+		return access.Credential{}, err
 	}
-	m.Sources.Put(s)
-	return s, nil
-}
-
-// CreateOperator puts an operator.
-func (m *Store) CreateOperator(ctx context.Context, o access.Operator) error {
-	if err := m.begin(ctx, "CreateOperator"); err != nil {
-		return err
-	}
-	if old, ok := m.Operators.Get(o.Name); ok && old.Removed.IsZero() {
-		return access.ErrExists
-	}
-	m.Operators.Put(o)
-	return nil
-}
-
-// UpdateOperator changes an operator.
-func (m *Store) UpdateOperator(ctx context.Context, name string, change func(*access.Operator) error) (access.Operator, error) {
-	if err := m.begin(ctx, "UpdateOperator"); err != nil {
-		return access.Operator{}, err
-	}
-	o, ok := m.Operators.Get(name)
-	if !ok || !o.Removed.IsZero() {
-		return access.Operator{}, access.ErrNotFound
-	}
-	if err := change(&o); err != nil {
-		return access.Operator{}, err
-	}
-	m.Operators.Put(o)
-	return o, nil
+	m.Of(kind).Put(c)
+	return c, nil
 }
 
 // Audit keeps an event.

@@ -14,8 +14,9 @@ import (
 )
 
 // SchemaVersion is the version of the bodies written now. Version 1 had states
-// without ways. No other version is read.
-const SchemaVersion = 2
+// without ways, version 2 a form of record for each kind of credential. No other
+// version is read.
+const SchemaVersion = 3
 
 // SealBytes is what a seal adds to a body.
 const SealBytes = 1 + crc32.Size

@@ -1,0 +1,147 @@
+package admin
+
+import (
+	"net/http"
+	"time"
+
+	"carstate/internal/access"
+	"carstate/internal/admin/wire"
+	"carstate/internal/ops"
+)
+
+func (s *Server) issueToken(r *http.Request, in wire.TokenRequest) (wire.IssuedToken, error) {
+	req, err := s.tokenRequest(in)
+	if err != nil {
+		return wire.IssuedToken{}, err
+	}
+	c, secret, err := s.ops.IssueToken(r.Context(), caller(r), req)
+	t := s.ops.TokenSummary(c)
+	return wire.IssuedToken{
+		ID: t.ID, AccessToken: secret, Developer: t.Developer, Operations: t.Operations,
+		Vehicles: ops.VehicleList{Vehicles: c.Vehicles}, ExpiresAt: t.ExpiresAt, Rate: t.Rate,
+	}, err
+}
+
+// tokenRequest turns what came over the wire into the domain's request.
+func (s *Server) tokenRequest(in wire.TokenRequest) (access.TokenRequest, error) {
+	switch {
+	case in.Sandbox && in.Vehicles != nil:
+		return access.TokenRequest{}, ops.Refuse(http.StatusBadRequest, "a sandbox token sees the reserved vehicles and no others: leave vehicles out")
+	case in.Sandbox:
+		in.Vehicles = new(ops.VehicleList)
+	case in.Vehicles == nil:
+		return access.TokenRequest{}, errVehiclesMissing
+	}
+	operations := access.AllOperations
+	if in.Operations != nil {
+		var err error
+		if operations, err = access.ParseOperations(in.Operations); err != nil {
+			return access.TokenRequest{}, ops.Refuse(http.StatusBadRequest, "%v", err)
+		}
+	}
+	rate, err := access.ParseRate(in.Rate)
+	if err != nil {
+		return access.TokenRequest{}, ops.Refuse(http.StatusBadRequest, "%v", err)
+	}
+	return access.TokenRequest{
+		Developer:  in.Developer,
+		Operations: operations,
+		Vehicles:   in.Vehicles.Vehicles,
+		Rate:       rate,
+		Sandbox:    in.Sandbox,
+		Expires:    in.ExpiresAt.Or(s.cfg.Now().Add(access.DefaultTokenLife)),
+	}, nil
+}
+
+// errVehiclesMissing keeps "all" from being what happens when nobody decides.
+var errVehiclesMissing = ops.Refuse(http.StatusBadRequest, `vehicles are missing: "all", or a list of vids`)
+
+func (s *Server) listTokens(*http.Request, nothing) (wire.TokenList, error) {
+	return wire.TokenList{Tokens: s.ops.Tokens()}, nil
+}
+
+func (s *Server) showToken(r *http.Request, _ nothing) (ops.TokenRecord, error) {
+	return s.ops.Token(r.PathValue("name"))
+}
+
+func (s *Server) grantToken(r *http.Request, in wire.GrantRequest) (ops.TokenSummary, error) {
+	c, err := s.ops.GrantToken(r.Context(), caller(r), r.PathValue("name"), in.Add, in.Remove)
+	return s.ops.TokenSummary(c), err
+}
+
+func (s *Server) addSource(r *http.Request, in wire.SourceRequest) (wire.AddedSource, error) {
+	if in.Vehicles == nil {
+		return wire.AddedSource{}, errVehiclesMissing
+	}
+	c, key, err := s.ops.AddSource(r.Context(), caller(r), in.Name, in.Vehicles.Vehicles, in.ExpiresAt.Or(time.Time{}))
+	return wire.AddedSource{Name: c.Name, Key: key, Vehicles: ops.VehicleList{Vehicles: c.Vehicles}}, err
+}
+
+func (s *Server) listSources(*http.Request, nothing) (wire.SourceList, error) {
+	return wire.SourceList{Sources: s.ops.Sources()}, nil
+}
+
+func (s *Server) showSource(r *http.Request, _ nothing) (ops.SourceRecord, error) {
+	return s.ops.Source(r.PathValue("name"))
+}
+
+func (s *Server) addOperator(r *http.Request, in wire.OperatorRequest) (wire.OperatorKey, error) {
+	c, key, err := s.ops.AddOperator(r.Context(), caller(r), in.Name)
+	return wire.OperatorKey{Name: c.Name, Key: key}, err
+}
+
+func (s *Server) listOperators(*http.Request, nothing) (wire.OperatorList, error) {
+	return wire.OperatorList{Operators: s.ops.Operators()}, nil
+}
+
+func (s *Server) rotateOperator(r *http.Request, _ nothing) (wire.OperatorKey, error) {
+	c, key, err := s.ops.Rotate(r.Context(), caller(r), access.OperatorKind, r.PathValue("name"), 0)
+	return wire.OperatorKey{Name: c.Name, Key: key}, err
+}
+
+func (s *Server) rotateAdminKey(r *http.Request, _ nothing) (wire.RotatedAdminKey, error) {
+	file, err := s.ops.RotateAdminKey(r.Context(), caller(r))
+	return wire.RotatedAdminKey{File: file}, err
+}
+
+// rotate is the call that gives a credential of a kind a new secret.
+func rotate[Out any](s *Server, kind access.Kind, show func(c access.Credential, secret string) Out) func(*http.Request, wire.RotateRequest) (Out, error) {
+	return func(r *http.Request, in wire.RotateRequest) (out Out, err error) {
+		overlap, err := overlapOf(in)
+		if err != nil {
+			return out, err
+		}
+		c, secret, err := s.ops.Rotate(r.Context(), caller(r), kind, r.PathValue("name"), overlap)
+		return show(c, secret), err
+	}
+}
+
+func (s *Server) rotatedToken(c access.Credential, secret string) wire.RotatedToken {
+	t := s.ops.TokenSummary(c)
+	return wire.RotatedToken{ID: t.ID, AccessToken: secret, Developer: t.Developer, ExpiresAt: t.ExpiresAt, EarlierUntil: s.ops.EarlierUntil(c)}
+}
+
+func (s *Server) rotatedSource(c access.Credential, key string) wire.RotatedSource {
+	return wire.RotatedSource{Name: c.Name, Key: key, EarlierUntil: s.ops.EarlierUntil(c)}
+}
+
+// end is the call that revokes or removes a credential of a kind.
+func end[Out any](s *Server, kind access.Kind, show func(access.Credential) Out) func(*http.Request, nothing) (Out, error) {
+	return func(r *http.Request, _ nothing) (Out, error) {
+		c, err := s.ops.End(r.Context(), caller(r), kind, r.PathValue("name"))
+		return show(c), err
+	}
+}
+
+// overlapOf is how long the old secret is to be valid.
+func overlapOf(in wire.RotateRequest) (time.Duration, error) {
+	if in.OverlapSeconds == nil {
+		return access.DefaultOverlap, nil
+	}
+	seconds := *in.OverlapSeconds
+	// Compared in seconds, because more of them than that may not fit.
+	if limit := int64(access.MaxOverlap / time.Second); seconds < 0 || seconds > limit {
+		return 0, ops.Refuse(http.StatusBadRequest, "overlap_seconds is a number from 0 to %d", limit)
+	}
+	return time.Duration(seconds) * time.Second, nil
+}

@@ -1,0 +1,204 @@
+package ops
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"carstate/internal/access"
+	"carstate/internal/vehicle"
+)
+
+// IssueToken issues a token. The secret is to be shown once.
+func (p *Operations) IssueToken(ctx context.Context, by string, r access.TokenRequest) (access.Credential, string, error) {
+	return p.begin(ctx, by, access.TokenKind, r.Vehicles, func(now time.Time) (access.Credential, string, error) { return access.Issue(r, now) })
+}
+
+// AddSource adds a source; a zero expires is never. The key is to be shown once.
+func (p *Operations) AddSource(ctx context.Context, by, name string, v access.Vehicles, expires time.Time) (access.Credential, string, error) {
+	return p.begin(ctx, by, access.SourceKind, v, func(now time.Time) (access.Credential, string, error) {
+		return access.AddSource(name, v, expires, now)
+	})
+}
+
+// AddOperator adds an operator; only the admin key may. The key is to be shown once.
+func (p *Operations) AddOperator(ctx context.Context, by, name string) (access.Credential, string, error) {
+	return p.begin(ctx, by, access.OperatorKind, access.Vehicles{}, func(now time.Time) (access.Credential, string, error) {
+		return access.AddOperator(name, now)
+	})
+}
+
+// begin stores a new credential with the vehicles given.
+func (p *Operations) begin(
+	ctx context.Context, by string, kind access.Kind, v access.Vehicles, issue func(time.Time) (access.Credential, string, error),
+) (access.Credential, string, error) {
+	if err := mayChange(by, kind); err != nil {
+		return access.Credential{}, "", err
+	}
+	if err := p.checkGrantable(slices.Collect(v.Sorted())...); err != nil {
+		return access.Credential{}, "", err
+	}
+	c, secret, err := issue(p.cfg.Now())
+	if err != nil {
+		return access.Credential{}, "", Refuse(http.StatusBadRequest, "%v", err)
+	}
+	e := access.Event{Action: kind.Policy().Noun + "." + kind.Policy().Begin, Object: c.Name}
+	switch c.Kind {
+	case access.TokenKind, access.SandboxKind:
+		vehicles := p.inWords(c.Vehicles)
+		if c.Sandbox() {
+			vehicles = "of the sandbox"
+		}
+		e.Detail = fmt.Sprintf("developer %s; operations %s; vehicles %s", c.Developer, strings.Join(c.Operations.Names(), ", "), vehicles)
+	case access.SourceKind:
+		e.Detail = "vehicles " + p.inWords(c.Vehicles)
+	}
+	if err := p.audited(ctx, by, e, func(ctx context.Context) error { return p.cfg.Store.Create(ctx, c) }); err != nil {
+		return access.Credential{}, "", err
+	}
+	return c, secret, nil
+}
+
+// Rotate gives a credential a new secret, which is to be shown once. What somebody else
+// rotated meanwhile is rotated again: of two that rotate at once, both get a secret that
+// counts, the first for the overlap that the second asked for.
+func (p *Operations) Rotate(ctx context.Context, by string, kind access.Kind, name string, overlap time.Duration) (access.Credential, string, error) {
+	if known, ok := p.cfg.Tables.Of(kind).Get(name); ok {
+		kind = known.Kind // it may be a sandbox token
+	}
+	detail := ""
+	if kind.Policy().Overlap {
+		detail = overlapInWords(overlap)
+	}
+	now := p.cfg.Now()
+	secret, hash := access.NewSecret(kind)
+	c, err := p.update(ctx, by, kind, "rotate", name, detail, func(c *access.Credential) error {
+		if err := c.Rotate(hash, overlap, now); err != nil {
+			return Refuse(http.StatusConflict, "%v", err)
+		}
+		return nil
+	})
+	if err != nil {
+		return access.Credential{}, "", err
+	}
+	return c, secret, nil
+}
+
+// End revokes or removes a credential, and with an operator's the sessions that it
+// opened. A second time changes nothing and returns the same.
+func (p *Operations) End(ctx context.Context, by string, kind access.Kind, name string) (access.Credential, error) {
+	if g, ok := p.cfg.Tables.Of(kind).Get(name); ok && !g.Ended.IsZero() && mayChange(by, kind) == nil {
+		return g.Credential, nil
+	}
+	now := wireTime(p.cfg.Now())
+	return p.update(ctx, by, kind, kind.Policy().End, name, "", func(c *access.Credential) error {
+		if c.Ended.IsZero() {
+			c.Ended = now
+		}
+		return nil
+	})
+}
+
+// GrantToken adds vehicles to a token and takes others away.
+func (p *Operations) GrantToken(ctx context.Context, by, id string, add, remove []vehicle.ID) (access.Credential, error) {
+	if len(add)+len(remove) == 0 {
+		return access.Credential{}, Refuse(http.StatusBadRequest, "name the vehicles to add or to remove")
+	}
+	added := access.VehicleSet(add...)
+	if slices.ContainsFunc(remove, added.Include) {
+		return access.Credential{}, Refuse(http.StatusBadRequest, "a vehicle is to be added and removed at once: decide")
+	}
+	if err := p.checkGrantable(add...); err != nil {
+		return access.Credential{}, err
+	}
+	now := p.cfg.Now()
+	detail := "add " + p.named(len(add), slices.Values(add)) + "; remove " + p.named(len(remove), slices.Values(remove))
+	return p.update(ctx, by, access.TokenKind, "grant", id, detail, func(t *access.Credential) error {
+		if err := t.Usable(now); err != nil {
+			return Refuse(http.StatusConflict, "the token cannot be granted anything: %v", err)
+		}
+		v, ok := t.Vehicles.Without(remove...)
+		if !ok && len(remove) > 0 {
+			return Refuse(http.StatusConflict, "the token counts for all vehicles and cannot lose a few: issue one with a list instead")
+		}
+		reserved := access.SandboxVehicles()
+		if t.Sandbox() && slices.ContainsFunc(add, func(id vehicle.ID) bool { return !reserved.Include(id) }) {
+			return Refuse(http.StatusConflict, "a sandbox token sees the reserved vehicles and no others")
+		}
+		t.Vehicles = v.With(add...)
+		return nil
+	})
+}
+
+// update audits and applies a change to a credential.
+func (p *Operations) update(
+	ctx context.Context, by string, kind access.Kind, verb, name, detail string, change func(*access.Credential) error,
+) (c access.Credential, err error) {
+	if err := mayChange(by, kind); err != nil {
+		return access.Credential{}, err
+	}
+	if known, ok := p.cfg.Tables.Of(kind).Get(name); !ok || !known.Ended.IsZero() && !kind.Policy().Listed {
+		// Free text from a path must not reach the audit.
+		return access.Credential{}, errNoRecord
+	}
+	e := access.Event{Action: kind.Policy().Noun + "." + verb, Object: name, Detail: detail}
+	err = p.audited(ctx, by, e, func(ctx context.Context) (err error) {
+		c, err = p.cfg.Store.Update(ctx, kind, name, change)
+		return err
+	})
+	return c, err
+}
+
+// errAdminOnly keeps an operator who is removed from having made another one.
+var errAdminOnly = Refuse(http.StatusForbidden, "this needs the admin key: an operator's key does not open it")
+
+// mayChange refuses to an operator what only the admin key may do.
+func mayChange(by string, kind access.Kind) error {
+	if kind.Policy().AdminOnly && by != access.AdminName {
+		return errAdminOnly
+	}
+	return nil
+}
+
+// inWords names vehicles for people.
+func (p *Operations) inWords(v access.Vehicles) string {
+	if v.All() {
+		return "all"
+	}
+	return p.named(v.Len(), v.Sorted())
+}
+
+// maxNamed bounds what the audit tells of vehicles: a list may have a million.
+const maxNamed = 20
+
+// named names the first of n vehicles, by hash, and counts the others.
+func (p *Operations) named(n int, ids iter.Seq[vehicle.ID]) string {
+	if n == 0 {
+		return "none"
+	}
+	var b strings.Builder
+	i := 0
+	for id := range ids {
+		if i == maxNamed {
+			fmt.Fprintf(&b, ", and %d more", n-maxNamed)
+			break
+		}
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		b.WriteString(p.cfg.Forgotten.Hash(id).Short())
+		i++
+	}
+	return b.String()
+}
+
+func overlapInWords(d time.Duration) string {
+	if d == 0 {
+		return "the old one ends at once"
+	}
+	return fmt.Sprintf("the old one counts for %s more", d)
+}
