@@ -76,6 +76,9 @@ func Issue(r TokenRequest, now time.Time) (Credential, string, error) {
 	if r.Operations == 0 || !AllOperations.Has(r.Operations) {
 		return Credential{}, "", errors.New("a token needs at least one operation")
 	}
+	if _, err := ParseRate(r.Rate.String()); err != nil {
+		return Credential{}, "", err
+	}
 	return c.begin(now)
 }
 

@@ -43,14 +43,19 @@ func ParseRate(s string) (Rate, error) {
 // Limited reports whether there is a limit.
 func (r Rate) Limited() bool { return r.Calls > 0 }
 
-// String writes the rate as [ParseRate] reads it.
+// String writes the rate as [ParseRate] reads it, and a rate that ParseRate could not
+// have read as a text that it refuses.
 func (r Rate) String() string {
+	if r == (Rate{}) {
+		return ""
+	}
+	window := r.Window.String()
 	for _, u := range rateUnits {
-		if r.Limited() && r.Window == u.window {
-			return fmt.Sprintf("%d/%s", r.Calls, u.name)
+		if r.Window == u.window {
+			window = u.name
 		}
 	}
-	return ""
+	return fmt.Sprintf("%d/%s", r.Calls, window)
 }
 
 // Budget counts the calls made under a [Rate]. It is safe for concurrent use

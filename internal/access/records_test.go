@@ -86,6 +86,8 @@ func TestIssueRefuses(t *testing.T) {
 		"no operation":      func(r *access.TokenRequest) { r.Operations = 0 },
 		"unknown operation": func(r *access.TokenRequest) { r.Operations = 8 | access.AllOperations },
 		"expired":           func(r *access.TokenRequest) { r.Expires = noon },
+		"calls a day":       func(r *access.TokenRequest) { r.Rate = access.Rate{Calls: 5, Window: 24 * time.Hour} },
+		"calls at no time":  func(r *access.TokenRequest) { r.Rate = access.Rate{Calls: 5} },
 	} {
 		r := good
 		spoil(&r)

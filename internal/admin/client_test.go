@@ -53,6 +53,22 @@ func TestClientNobodyAnswers(t *testing.T) {
 		"no carstate answers at "+url, "is `carstate serve` running?", "--admin-addr")
 }
 
+// A limit that cannot be written as a rate is refused: without it the token would have
+// no limit at all.
+func TestClientRate(t *testing.T) {
+	s := start(t)
+	for _, r := range []access.Rate{
+		{Calls: 5, Window: 24 * time.Hour}, {Calls: 5}, {Calls: -5, Window: time.Second}, {Calls: 2_000_000, Window: time.Hour}, {Window: time.Second},
+	} {
+		_, err := s.IssueToken(t.Context(), access.TokenRequest{Developer: "Ada", Operations: access.AllOperations, Vehicles: access.AllVehicles(), Rate: r})
+		if err == nil {
+			t.Errorf("%+v was taken", r)
+			continue
+		}
+		expect(t, err.Error(), "a rate is a whole number from 1 to 1000000 and /s, /min or /h")
+	}
+}
+
 func TestClientWrongKey(t *testing.T) {
 	s := start(t)
 	s.Key, _ = access.NewSecret(access.AdminKind)
