@@ -2,6 +2,7 @@ package scale
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"slices"
 	"testing"
@@ -23,6 +24,8 @@ type failure string
 
 // run calls f, cleans up after it, and returns what it failed of.
 func (o *outside) run(f func() error) (err error) {
+	testing.Init()                  // streamtest asks for a flag of tests
+	_ = flag.CommandLine.Parse(nil) // of no arguments
 	defer func() {
 		if r := recover(); r != nil {
 			text, ours := r.(failure)
