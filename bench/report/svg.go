@@ -94,10 +94,7 @@ func scaleOf(values []float64, log bool, from, to float64) plot.Scale {
 	if len(values) == 0 {
 		values = []float64{1}
 	}
-	if log {
-		return plot.Logarithmic(slices.Min(values), slices.Max(values), from, to)
-	}
-	return plot.Linear(slices.Min(values), slices.Max(values), from, to)
+	return plot.NewScale(slices.Min(values), slices.Max(values), from, to, log)
 }
 
 // short writes a tick's value in few letters.

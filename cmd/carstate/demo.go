@@ -58,6 +58,10 @@ Example:
 // try, where the default of serve would call it stale after minutes.
 const demoMaxAge = 24 * time.Hour
 
+// demoConnections is how many connections a listener of the demo takes: more than one
+// person opens, and few enough for a process that may have 2,048 descriptors.
+const demoConnections = 256
+
 // Run runs the demo until it is told to end.
 func (c *demoCommand) Run(ctx context.Context, w streams, given *kong.Context) (err error) {
 	f := &serveFlags{storeFlags{DataDir: c.DataDir}, c.nodeFlags}
@@ -78,6 +82,14 @@ func (c *demoCommand) Run(ctx context.Context, w streams, given *kong.Context) (
 	}
 	if !isGiven(given, "log-level") {
 		f.LogLevel = "warn" // what the demo has to say must not drown
+	}
+	for name, limit := range map[string]*int{
+		"query-connections": &f.QueryConnections, "ingest-connections": &f.IngestConnections,
+		"mqtt-connections": &f.MqttConnections, "admin-connections": &f.AdminConnections,
+	} {
+		if !isGiven(given, name) {
+			*limit = demoConnections
+		}
 	}
 	config, err := f.node(f.logger(w))
 	if err != nil {

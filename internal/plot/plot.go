@@ -17,29 +17,28 @@ type Scale struct {
 	log       bool
 }
 
-// Linear returns a scale between two places whose ends are round numbers around low and high.
-func Linear(low, high, from, to float64) Scale {
+// NewScale returns a scale between two places. Its ends are round numbers around low and high; on
+// a logarithmic scale, for which both must be above 0, they are powers of ten.
+func NewScale(low, high, from, to float64, log bool) Scale {
+	s := Scale{from: from, to: to, log: log}
+	if log {
+		s.low, s.high = math.Floor(math.Log10(low)), math.Ceil(math.Log10(high))
+		if s.high <= s.low {
+			s.high = s.low + 1
+		}
+		for e := s.low; e <= s.high; e++ {
+			s.Ticks = append(s.Ticks, math.Pow(10, e))
+		}
+		return s
+	}
 	if high <= low {
 		high = low + 1
 	}
 	step := roundStep((high - low) / 5)
-	s := Scale{from: from, to: to, low: math.Floor(low/step) * step}
+	s.low = math.Floor(low/step) * step
 	for i := 0; i == 0 || s.high < high; i++ {
 		s.high = s.low + float64(i)*step
 		s.Ticks = append(s.Ticks, s.high)
-	}
-	return s
-}
-
-// Logarithmic returns a scale between two places whose ends are the powers of ten around low and
-// high, which are above 0.
-func Logarithmic(low, high, from, to float64) Scale {
-	s := Scale{from: from, to: to, low: math.Floor(math.Log10(low)), high: math.Ceil(math.Log10(high)), log: true}
-	if s.high <= s.low {
-		s.high = s.low + 1
-	}
-	for e := s.low; e <= s.high; e++ {
-		s.Ticks = append(s.Ticks, math.Pow(10, e))
 	}
 	return s
 }

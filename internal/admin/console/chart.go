@@ -49,7 +49,7 @@ func newFleetChart(points []point, now Survey, hours int, reach time.Time) fleet
 	for _, p := range points {
 		most = max(most, int(p.normal+p.slow+p.jam))
 	}
-	scale := plot.Linear(0, float64(max(4, most)), chartHeight, 0)
+	scale := plot.NewScale(0, float64(max(4, most)), chartHeight, 0, false)
 	c.Empty, c.Top = most == 0 || len(points) < 3, int(scale.Top())
 	for i := range 5 {
 		c.Ticks = append(c.Ticks, from.Add(span*time.Duration(i)/4))

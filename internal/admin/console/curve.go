@@ -226,7 +226,7 @@ func (k *curve) view() curveView {
 		v.Most = max(v.Most, float64(p.kmh))
 		sum += float64(p.kmh)
 	}
-	scale := plot.Linear(0, max(20, v.Most+1), chartHeight, 0)
+	scale := plot.NewScale(0, max(20, v.Most+1), chartHeight, 0, false)
 	v.Mean, v.Top = sum/float64(len(points)), int(scale.Top())
 	for i := range 5 {
 		v.Ticks = append(v.Ticks, from.Add(till.Sub(from)*time.Duration(i)/4).Time())
