@@ -45,7 +45,8 @@ func (e *Engine) changeRecord(ctx context.Context, stream, subject string, chang
 				return rev, nil
 			}
 		}
-		if err == nil {
+		sent := err == nil
+		if sent {
 			last := &writes[len(writes)-1]
 			last.expect, last.expected = rev, true
 			seq, err = e.storeBatch(ctx, stream, writes)
@@ -55,7 +56,7 @@ func (e *Engine) changeRecord(ctx context.Context, stream, subject string, chang
 			return seq, nil
 		case conflict(err), errors.Is(err, errSetChanged):
 			err = fmt.Errorf("%w: %w", store.ErrConflict, err)
-		case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil && e.storing.Err() == nil:
+		case sent && errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil && e.storing.Err() == nil:
 			lost = err
 		default:
 			return 0, err
