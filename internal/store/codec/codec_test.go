@@ -224,7 +224,7 @@ func TestStoredFormat(t *testing.T) {
 	}{
 		{"a sample", AppendSample(nil, &x), "0463617241d00f8108000048410000803f015030313230"},
 		{"a state", AppendState(nil, &state), "d00f503031323000004841010125e8030000000000000000803f000004420001000000000000000000000000000000000000000000000000810800004841000000803f00"},
-		{"a seal", Seal("state.0.carA", []byte{0, 'x'}), "02785c729745"},
+		{"a seal", Seal("state.0.carA", []byte{0, 'x'}), "03782bea3556"},
 	} {
 		if got := hex.EncodeToString(c.got); got != c.want {
 			t.Errorf("%s is stored as\n%s, not\n%s", c.what, got, c.want)
