@@ -22,7 +22,7 @@ func TestUnraced(t *testing.T) {
 	if list == nil {
 		t.Fatal("the Makefile has no line UNRACED")
 	}
-	for _, dir := range strings.Fields(string(list[1])) {
+	for dir := range strings.FieldsSeq(string(list[1])) {
 		files, err := filepath.Glob(filepath.Join(root, dir, "*.go"))
 		if err != nil || len(files) == 0 {
 			t.Fatalf("%s: no Go file: %v", dir, err)
