@@ -45,6 +45,10 @@ func CheckOverlap(d time.Duration) error {
 // were.
 func (c *Credential) Rotate(hash Hash, overlap time.Duration, now time.Time) error {
 	policy := c.Kind.Policy()
+	// The answer to this rotation was lost, and the record was changed since.
+	if c.Hash == hash || slices.ContainsFunc(c.Earlier, func(e Earlier) bool { return e.Hash == hash }) {
+		return nil
+	}
 	if err := c.Usable(now); err != nil {
 		return fmt.Errorf("the %s cannot be rotated: %w", policy.Noun, err)
 	}
@@ -52,7 +56,10 @@ func (c *Credential) Rotate(hash Hash, overlap time.Duration, now time.Time) err
 		return err
 	}
 	until := now.Add(overlap).UTC().Truncate(time.Millisecond)
-	if overlap == 0 || !policy.Overlap {
+	switch {
+	case !policy.Overlap:
+		until = time.Unix(0, 0).UTC() // whatever the clocks of the nodes say
+	case overlap == 0:
 		until = now.Add(-maxSkew).UTC().Truncate(time.Millisecond) // on nodes whose clocks are behind, too
 	}
 	kept := append(slices.Clone(c.Earlier), Earlier{c.Hash, until})

@@ -65,10 +65,11 @@ type held struct {
 // secrets are all the secrets of a credential, those included that have ended: a
 // caller who still uses one learns that it was replaced.
 func (g *Grant) secrets() map[Hash]held {
-	all := map[Hash]held{g.Hash: {by: g}}
+	all := make(map[Hash]held, 1+len(g.Earlier))
 	for _, e := range g.Earlier {
 		all[e.Hash] = held{g, e.Until}
 	}
+	all[g.Hash] = held{by: g}
 	return all
 }
 

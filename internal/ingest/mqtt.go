@@ -162,7 +162,11 @@ func (m *MQTT) accept(nc net.Conn) {
 	c := newConn(nc, m.rooms)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.closing {
+	// A connection that has ended counts here until its messages are stored.
+	if m.closing || len(m.conns) >= 2*m.in.MaxConnections {
+		if !m.closing {
+			m.refused.WithLabelValues("full").Inc()
+		}
 		_ = nc.Close()
 		return
 	}

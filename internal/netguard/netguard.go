@@ -44,6 +44,13 @@ const staleAfter = time.Second
 // how many if there is none among them.
 const looks, mostLooks = 64, 1024
 
+// noneAgain is how long no further look is taken after one that found none: if all
+// connections are held, each newer one would cost a long look.
+const noneAgain = 10 * time.Millisecond
+
+// warnAgain is how long a warning of Accept is not repeated.
+const warnAgain = time.Minute
+
 // Config is what a [Guard] needs.
 type Config struct {
 	// Max is how many connections may be open. For a newer one another is closed.
@@ -72,6 +79,8 @@ type Guard struct {
 	open    map[*Conn]struct{}
 	clients map[netip.Prefix]int
 	ending  bool
+	// noneUntil is until when no connection is looked for to close, in Unix nanoseconds.
+	noneUntil int64
 }
 
 // New makes a guard.
@@ -164,11 +173,34 @@ func peerOf(c net.Conn) netip.Addr {
 // what they are sent; then those that are idle. Connections that became silent just now
 // go last, unless their client has more than an eighth of all: they may be the next
 // request. Among equals, one of the client that has most of them goes.
+//
+// The connection is closed here and now: its place is given away, so its descriptor must
+// be free, however long its owner takes to notice.
 func (g *Guard) evict() bool {
-	var victim *Conn
-	var use Use
-	best, most, looked := 3, 0, 0
 	now := time.Now().UnixNano()
+	if now < g.noneUntil {
+		return false
+	}
+	for range 3 { // what was chosen may become held at this moment
+		victim, use := g.choose(now)
+		if victim == nil {
+			g.noneUntil = now + int64(noneAgain)
+			return false
+		}
+		if victim.end(use) {
+			g.c.Dropped()
+			g.remove(victim)
+			_ = victim.Conn.Close()
+			return true
+		}
+	}
+	return false
+}
+
+// choose looks for the connection to close, and returns nil if there is none. The caller
+// holds mu.
+func (g *Guard) choose(now int64) (victim *Conn, use Use) {
+	best, most, looked := 3, 0, 0
 	for c := range g.open { // in random order
 		u := Use(c.use.Load())
 		rank := 3
@@ -189,12 +221,7 @@ func (g *Guard) evict() bool {
 			break
 		}
 	}
-	if victim == nil || !victim.end(use) {
-		return false
-	}
-	g.c.Dropped()
-	g.remove(victim)
-	return true
+	return victim, use
 }
 
 // remove takes a connection out of the count. The caller holds mu.
@@ -357,6 +384,7 @@ type listener struct {
 	once   sync.Once
 	err    error // of closing
 	closed chan struct{}
+	warned time.Time // when Accept logged an error last; only its caller's goroutine touches it
 }
 
 // Accept waits for the next connection for which there is room. Transient errors are
@@ -375,7 +403,8 @@ func (l *listener) Accept() (net.Conn, error) {
 		if !isTransient(err) {
 			return nil, err
 		}
-		if pause == 0 {
+		if now := time.Now(); now.Sub(l.warned) >= warnAgain {
+			l.warned = now
 			l.guard.c.Log.Warn("cannot accept a connection: trying again", "error", err)
 		}
 		if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {

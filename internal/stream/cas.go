@@ -11,6 +11,9 @@ import (
 	"carstate/internal/store"
 )
 
+// changeAgain is the pause between two tries of changeRecord.
+const changeAgain = 5 * time.Millisecond
+
 // changeRecord replaces the last record of a subject by compare-and-set, and returns
 // the sequence of the record that is there then. change gets the present record, whose
 // sequence is 0 if there is none, and returns what to store in one batch, with the new
@@ -36,7 +39,7 @@ func (e *Engine) changeRecord(ctx context.Context, stream, subject string, chang
 			return 0, err
 		}
 		if lost == nil || rev != writes[len(writes)-1].expect {
-			if lost != nil && bytes.Equal(body, bodyOf(writes[len(writes)-1])) {
+			if lost != nil && rev != 0 && bytes.Equal(body, bodyOf(writes[len(writes)-1])) {
 				return rev, nil
 			}
 			lost = nil
@@ -63,6 +66,11 @@ func (e *Engine) changeRecord(ctx context.Context, stream, subject string, chang
 		}
 		if time.Now().After(until) {
 			return 0, err
+		}
+		select {
+		case <-time.After(changeAgain):
+		case <-ctx.Done():
+			return 0, ctx.Err()
 		}
 	}
 }

@@ -234,9 +234,8 @@ func (k *Keeper) removeExpired(ctx context.Context) error {
 			return nil
 		}
 		back, err := k.forgetAgain(ctx, r)
-		if back {
-			id, _ := codec.VehicleOfState(r.subject)
-			_, err = k.e.mark(ctx, codec.PartitionOf(id, k.e.partitions), id)
+		if back { // unless the vehicle, allowed meanwhile, has a newer one
+			_, err = k.e.storeMany(ctx, States, []write{{r.subject, codec.SealMarker(r.subject), r.seq, true}})
 		}
 		return err
 	})
