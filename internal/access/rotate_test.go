@@ -2,6 +2,7 @@ package access_test
 
 import (
 	"errors"
+	"reflect"
 	"testing"
 	"time"
 
@@ -46,6 +47,18 @@ func TestRotate(t *testing.T) {
 		is(secret, noon.Add(2*time.Minute), access.ErrReplaced)
 	}
 	is(fourth, noon.Add(2*time.Minute), nil)
+	// A rotation whose answer was lost is tried again on top of itself, or of a later one.
+	if before := tok; tok.Rotate(tok.Hash, 0, noon.Add(3*time.Minute)) != nil || !reflect.DeepEqual(tok, before) {
+		t.Errorf("rotated to its own secret: %+v, before %+v", tok, before)
+	}
+	fifth := rotate(time.Hour, noon.Add(4*time.Minute))
+	if err := tok.Rotate(access.HashOf(fourth), 0, noon.Add(4*time.Minute)); err != nil {
+		t.Error(err)
+	}
+	table.Put(tok)
+	is(fourth, noon.Add(time.Hour), nil)
+	is(fifth, noon.Add(time.Hour), nil)
+	fourth = fifth
 	if table.Len() != 1 {
 		t.Errorf("%d tokens", table.Len())
 	}
@@ -195,4 +208,23 @@ func TestRotationKeepsItsWord(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestRotateOperator_EndsTheOldKeyOnEveryClock: also on a node whose clock is far behind.
+func TestRotateOperator_EndsTheOldKeyOnEveryClock(t *testing.T) {
+	var table access.Operators
+	o, old, err := access.AddOperator("ada", noon)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, hash := access.NewSecret(o.Kind)
+	if err := o.Rotate(hash, time.Hour, noon); err != nil {
+		t.Fatal(err)
+	}
+	table.Put(o)
+	for _, now := range []time.Time{noon.Add(-48 * time.Hour), noon, noon.Add(time.Hour)} {
+		if _, err := table.Verify([]byte(old), now); !errors.Is(err, access.ErrReplaced) {
+			t.Errorf("at %v: %v", now, err)
+		}
+	}
 }

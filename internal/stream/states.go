@@ -58,7 +58,7 @@ func (e *Engine) followStates(ctx context.Context, f *feed, put func(vehicle.ID,
 // State reads the stored state of one vehicle; ok is false if it has none.
 func (e *Engine) State(ctx context.Context, id vehicle.ID) (s vehicle.State, ok bool, err error) {
 	body, rev, err := e.lastRecord(ctx, States, codec.StateSubject(codec.PartitionOf(id, e.partitions), id))
-	if err != nil || rev == 0 || codec.IsMarker(body) || e.forgotten.Has(id) {
+	if err != nil || rev == 0 || codec.IsMarker(body) {
 		return vehicle.State{}, false, err
 	}
 	s, err = codec.DecodeState(body)
