@@ -211,6 +211,7 @@ func TestHTTP(t *testing.T) {
 	evict := func() bool {
 		g.mu.Lock()
 		defer g.mu.Unlock()
+		g.noneUntil = 0 // the look before found none
 		return g.evict()
 	}
 	for _, path := range []string{"/held", "/other"} {
