@@ -134,13 +134,17 @@ func subjectOf(kind access.Kind, name string) string { return kind.Policy().Noun
 // The name of one that was removed is free.
 func (k *Keeper) Create(ctx context.Context, c access.Credential) error {
 	subject := subjectOf(c.Kind, c.Name)
+	tried := false
 	_, err := k.change(ctx, k.feed(subject), subject, func(is record) ([]write, error) {
+		again := tried
+		tried = true
 		if is.seq != 0 {
 			old, err := decodeCredential(subject, is.body)
 			if err != nil {
 				return nil, err
 			}
-			if bytes.Equal(old.Hash, c.Hash[:]) { // the answer to this write was lost, and the record was changed since
+			// The answer to this write was lost, and the record was changed since.
+			if again && bytes.Equal(old.Hash, c.Hash[:]) {
 				return nil, nil
 			}
 			if old.Ended.IsZero() || c.Kind.Policy().Listed {

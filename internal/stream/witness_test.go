@@ -19,6 +19,9 @@ import (
 // all that was stored: of two heartbeats that follow, the second began after that.
 func crash(t *testing.T, e *Engine) (dir string) {
 	t.Helper()
+	for _, stream := range fedStreams { // nothing of their own comes behind what is noted now
+		testkit.Await(t, "the first heartbeat of "+stream, func() bool { return e.newest[stream].Load() > 0 })
+	}
 	for range 2 {
 		before := e.newest[States].Load()
 		e.beats[States].soon()
