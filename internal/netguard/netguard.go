@@ -32,7 +32,7 @@ const (
 	Sending
 	// Held: its owner works for it. It is never closed.
 	Held
-	// evicted: its owner is to close it.
+	// evicted: it was closed for a newer one, or woken at the end; its owner is to close it.
 	evicted
 )
 
@@ -122,7 +122,8 @@ func (g *Guard) admit(nc net.Conn) *Conn {
 	if t, ok := nc.(interface{ SetWriteBuffer(int) error }); ok && g.c.SendBuffer > 0 {
 		_ = t.SetWriteBuffer(g.c.SendBuffer) // an error means that it is closed already
 	}
-	c := &Conn{Conn: nc, guard: g, client: clientOf(nc)}
+	peer := peerOf(nc)
+	c := &Conn{Conn: nc, guard: g, peer: peer, client: clientOf(peer)}
 	c.since.Store(time.Now().UnixNano())
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -145,24 +146,24 @@ func (g *Guard) admit(nc net.Conn) *Conn {
 	return c
 }
 
-// clientOf is whose share a connection counts in: its address, or its network of 64 bits
-// by IPv6.
-func clientOf(c net.Conn) netip.Prefix {
-	peer := peerOf(c)
+// peerOf is the address at the other end of a connection in the one form that compares,
+// the zero Addr if it has none.
+func peerOf(c net.Conn) netip.Addr {
+	if t, ok := c.RemoteAddr().(*net.TCPAddr); ok {
+		return t.AddrPort().Addr().Unmap().WithZone("")
+	}
+	return netip.Addr{}
+}
+
+// clientOf is the client in whose share a connection counts: an address, or by IPv6 its
+// network of 64 bits.
+func clientOf(peer netip.Addr) netip.Prefix {
 	bits := 64
 	if peer.Is4() {
 		bits = 32
 	}
 	p, _ := peer.Prefix(bits)
 	return p
-}
-
-// peerOf is the address at the other end of a connection, the zero Addr if it has none.
-func peerOf(c net.Conn) netip.Addr {
-	if t, ok := c.RemoteAddr().(*net.TCPAddr); ok {
-		return t.AddrPort().Addr().Unmap()
-	}
-	return netip.Addr{}
 }
 
 // evict closes a connection in favour of a newer one, and reports whether it found one.
@@ -187,7 +188,7 @@ func (g *Guard) evict() bool {
 			g.noneUntil = now + int64(noneAgain)
 			return false
 		}
-		if victim.end(use) {
+		if victim.use.CompareAndSwap(int32(use), int32(evicted)) {
 			g.c.Dropped()
 			g.remove(victim)
 			_ = victim.Conn.Close()
@@ -269,6 +270,7 @@ func (g *Guard) Cut() {
 type Conn struct {
 	net.Conn
 	guard   *Guard
+	peer    netip.Addr
 	client  netip.Prefix
 	crowded bool // only its owner's goroutine touches it
 
@@ -293,6 +295,10 @@ func Under(c net.Conn) *Conn {
 
 // NetConn is the connection below the guard.
 func (c *Conn) NetConn() net.Conn { return c.Conn }
+
+// Peer is the address at the other end, without a zone and never as IPv4 in IPv6; the
+// zero Addr if there is none.
+func (c *Conn) Peer() netip.Addr { return c.peer }
 
 // Crowded reports that there was no room for the connection when it came, and that there
 // still is none.

@@ -2,7 +2,6 @@ package query
 
 import (
 	"bytes"
-	"net"
 	"net/netip"
 	"slices"
 )
@@ -71,14 +70,6 @@ func parseHop(member []byte) (netip.Addr, bool) {
 	}
 	a, err := netip.ParseAddr(text)
 	return plainAddr(a), err == nil
-}
-
-// peerOf is the address at the other end of a connection.
-func peerOf(c net.Conn) netip.Addr {
-	if a, ok := c.RemoteAddr().(*net.TCPAddr); ok {
-		return plainAddr(a.AddrPort().Addr())
-	}
-	return netip.Addr{}
 }
 
 // plainAddr writes an address in the one form that compares.

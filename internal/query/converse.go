@@ -55,7 +55,7 @@ type conversation struct {
 // converse answers the requests of a connection until one of the two sides ends it,
 // and closes it. busy says that the server was overloaded when the connection came.
 func (s *Server) converse(c *netguard.Conn, busy bool) {
-	v := &conversation{s: s, c: c, wire: c, peer: peerOf(c), busy: busy}
+	v := &conversation{s: s, c: c, wire: c, peer: c.Peer(), busy: busy}
 	defer func() {
 		if p := recover(); p != nil {
 			s.report(p)
