@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"carstate/internal/access"
+	"carstate/internal/store/codec"
 )
 
 const auditSubject = "audit.event"
@@ -61,13 +62,13 @@ func (k *Keeper) AuditPage(ctx context.Context, before uint64, limit int) (event
 		if err != nil {
 			return nil, 0, err
 		}
-		body, err := unseal(auditSubject, m.Data)
+		body, err := codec.Unseal(auditSubject, m.Data)
 		if err != nil {
 			return nil, 0, err
 		}
 		var ev access.Event
 		if err := json.Unmarshal(body, &ev); err != nil {
-			return nil, 0, errDamaged
+			return nil, 0, codec.ErrDamaged
 		}
 		events = append(events, ev)
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"carstate/internal/store"
+	"carstate/internal/store/codec"
 	"carstate/internal/testkit"
 )
 
@@ -20,7 +21,7 @@ func TestChangeRecord(t *testing.T) {
 	e := openOne(t, Config{Patience: Patience{Store: time.Second}})
 	subject := "operator.counter"
 	longer := func(is record) ([]write, error) {
-		return []write{{subject: subject, record: seal(subject, append(append([]byte{0}, is.body...), 'x'))}}, nil
+		return []write{{subject: subject, record: codec.Seal(subject, append(append([]byte{0}, is.body...), 'x'))}}, nil
 	}
 	add := func() {
 		t.Helper()

@@ -11,13 +11,3 @@ const (
 	Audit     = codec.Audit
 	Roads     = codec.Roads
 )
-
-// Short names for the files of the keeper.
-const vidKeysSubject = codec.VIDKeysSubject
-
-var (
-	errDamaged = codec.ErrDamaged
-
-	seal   = codec.Seal
-	unseal = codec.Unseal
-)

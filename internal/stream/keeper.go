@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"carstate/internal/access"
+	"carstate/internal/store/codec"
 )
 
 // Keeper stores tokens, sources, operators and the audit, and keeps a node's tables of
@@ -99,7 +100,7 @@ func (k *Keeper) apply(r record, large sets) error {
 			return err
 		}
 		k.e.forgotten.Put(t)
-	case vidKeysSubject:
+	case codec.VIDKeysSubject:
 		return k.e.setVIDKeys(r.body)
 	}
 	return nil
@@ -112,7 +113,7 @@ func (s sets) apply(r record) error {
 	n, err := strconv.Atoi(number)
 	var part setRecord
 	if err != nil || json.Unmarshal(r.body, &part) != nil {
-		return errDamaged
+		return codec.ErrDamaged
 	}
 	s.part(prefix+"."+owner, n, part)
 	return nil
@@ -218,7 +219,7 @@ func decodeCredential(subject string, body []byte) (credentialRecord, error) {
 		ok = ok && len(e.Hash) == len(access.Hash{})
 	}
 	if _, err := access.ParseRate(r.Rate); err != nil || !ok { // read as no limit otherwise
-		return r, fmt.Errorf("%w: a credential", errDamaged)
+		return r, fmt.Errorf("%w: a credential", codec.ErrDamaged)
 	}
 	return r, nil
 }
@@ -258,7 +259,7 @@ func sealJSON(subject string, v any) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return seal(subject, append([]byte{0}, text...)), nil
+	return codec.Seal(subject, append([]byte{0}, text...)), nil
 }
 
 // appendJSON appends the write of a record whose body is JSON.

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"carstate/internal/access"
+	"carstate/internal/store/codec"
 	"carstate/internal/ticks"
 )
 
@@ -85,7 +86,7 @@ func (u *usageKeeper) isLoaded() bool {
 func (k *Keeper) applyUsage(rest string, body []byte) error {
 	var r usageRecord
 	if err := json.Unmarshal(body, &r); err != nil {
-		return errDamaged
+		return codec.ErrDamaged
 	}
 	id, by, _ := strings.Cut(rest, ".")
 	if r.Version > usageVersion {

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nuid"
 
 	"carstate/internal/access"
+	"carstate/internal/store/codec"
 	"carstate/internal/vehicle"
 )
 
@@ -102,7 +103,7 @@ func (e *Engine) readVehicles(ctx context.Context, stream, prefix, owner string,
 		}
 		var part setRecord
 		if err := json.Unmarshal(body, &part); err != nil {
-			return access.Vehicles{}, fmt.Errorf("%w: %s", errDamaged, subject)
+			return access.Vehicles{}, fmt.Errorf("%w: %s", codec.ErrDamaged, subject)
 		}
 		if part.Set != g.Set {
 			return access.Vehicles{}, errSetChanged
