@@ -137,8 +137,8 @@ func TestAttempt(t *testing.T) {
 	}
 }
 
-// What is made of processes that end as they should not, or not at all, and of the
-// controls that they were to catch.
+// TestDo checks the outcome of processes that end as they should not, or not at all, and
+// of the controls that they were to catch.
 func TestDo(t *testing.T) {
 	for name, c := range map[string]struct {
 		script string

@@ -13,7 +13,7 @@ import (
 // scalePart is the part whose figures the page on scale works with.
 const scalePart = "scale"
 
-// What is assumed of a fleet and its machines.
+// Assumptions about a fleet and its machines.
 const (
 	sampleEvery      = 10.0 // seconds, a car
 	queryEvery       = 60.0 // seconds, a car

@@ -44,7 +44,7 @@ func (n *Node) startBackground() {
 	// stored. After a crash they are back until the next hour.
 	run(n.expire)
 
-	// What watches the node itself. None of it stores anything, so a crash costs nothing.
+	// The watches of the node itself. None of them stores anything, so a crash costs nothing.
 	//
 	// The queueing delay, by which overloaded listeners limit their connections.
 	n.background(func() error { return n.probe.Run(ctx) })

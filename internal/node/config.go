@@ -25,7 +25,7 @@ type Config struct {
 
 	MaxStretches int // how many stretches of road the map learns
 
-	// How many connections each listener takes; both listeners of MQTT together. Start
+	// Greatest numbers of connections of each listener; both listeners of MQTT together. Start
 	// scales them down if the process may not have so many descriptors.
 	QueryConnections, IngestConnections, MQTTConnections, AdminConnections int
 

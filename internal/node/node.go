@@ -53,7 +53,7 @@ type Node struct {
 	failed  chan error // what ended by itself
 }
 
-// How long the parts of an end may take. Whatever they are busy with, a node
+// Time limits of the parts of an end. Whatever they are busy with, a node
 // ends within stopWithin, so that a supervisor need not kill it.
 const (
 	stopWithin       = 4500 * time.Millisecond

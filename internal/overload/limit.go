@@ -75,7 +75,7 @@ func (a *connLimit) adapt(now time.Time, d delays, open int64) bool {
 	a.adapted = now
 	switch {
 	case d.min > a.target:
-		// Where no connection ends, the limit stays near the number of those that are open.
+		// The limit stays near the number of open connections while none of them ends.
 		limit = max(minConnections, open-open/4, int64(a.factor(d.min)*float64(min(limit, open))))
 	case limit >= 2*max(open, minConnections):
 		limit = unlimited

@@ -42,8 +42,8 @@ func TestProbe(t *testing.T) {
 	}
 	at = at.Add(300 * time.Millisecond)
 	p.arrived(at)
-	// What is due in a pause of the process, and gets through at once after it, makes
-	// the mean long and not the least.
+	// Probes that are due in a pause of the process, and get through at once after it,
+	// make the mean long and not the least.
 	paused := p.delaysAt(at).mean
 	at = at.Add(memory + probeInterval)
 	p.send(at.Add(-memory), at)
@@ -62,8 +62,8 @@ func TestProbe(t *testing.T) {
 	}
 }
 
-// Who asks with a time that he took before the byte was sent, because he was kept
-// waiting since, is not told of a wait that nobody has.
+// A caller whose time was taken before the byte was sent, because the caller was kept
+// waiting since, does not learn of a delay that nobody has.
 func TestProbeOfAnEarlierMoment(t *testing.T) {
 	at := time.Now()
 	for _, late := range []time.Duration{50 * time.Millisecond, 200 * time.Millisecond, time.Second, time.Minute} {

@@ -46,9 +46,7 @@ var (
 // answer after it are both right. Every answer is compared to the byte, so that a
 // vehicle that is not granted cannot differ from one that there is not.
 func TestMatrix(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it builds and starts a node")
-	}
+	testkit.Slow(t, "it builds and starts a node")
 	if *matrixBinary == "" { // a few checks are enough beside all other tests
 		checks := flag.Lookup("rapid.checks").Value
 		before := checks.String()

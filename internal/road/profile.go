@@ -101,7 +101,7 @@ type contribution struct {
 
 // add takes in what a car shows.
 func (s *stretch) add(c contribution) {
-	// What is hardly late belongs to the quarter hour under way, or each of two cars whose
+	// A reading that is hardly late belongs to the quarter hour under way, or each of two cars whose
 	// readings cross at the end of one would begin another.
 	if quarter := uint8(c.unix / quarterSeconds); quarter != s.quarter && c.unix >= s.newest {
 		s.close()

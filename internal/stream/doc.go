@@ -16,7 +16,7 @@
 // STATES, TOKENS and SOURCES also carry a heartbeat record each, by which every
 // node knows how old its copy may be.
 //
-// What ROADS holds is learned again, and its damage ends no start. All else is verified
+// The contents of ROADS are learned again, and their damage ends no start. All else is verified
 // before it is used.
 //
 // Every call that stores something returns nil only once it is on disk (on a

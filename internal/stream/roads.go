@@ -105,7 +105,7 @@ func (e *Engine) KeepRoads(ctx context.Context, m *road.Map, judges bool, loaded
 				k.share()
 			}
 		case <-store.C:
-			// What others stored is read first, so that a tile is not stored without it.
+			// Records that others stored are read first, so that a tile is not stored without them.
 			if k.load(ctx) && judges {
 				k.store(ctx)
 			}

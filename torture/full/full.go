@@ -113,7 +113,7 @@ func run(ctx context.Context, a *row.Attempt) error {
 	return nil
 }
 
-// What the load may meet while the disk is full.
+// Answers that the load may meet while the disk is full.
 const (
 	answered = iota
 	posts

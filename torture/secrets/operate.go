@@ -39,7 +39,7 @@ func (r *round) operate(ctx context.Context) error {
 	return nil
 }
 
-// What is looked for in a page and its head.
+// Patterns that are looked for in a page and its head.
 var (
 	secretPattern = regexp.MustCompile(`cs[a-z]*_[0-9A-Za-z]{36}`)
 	cookiePattern = regexp.MustCompile(`(?i)\r\nSet-Cookie: carstate-session=([^;\r]*)`)

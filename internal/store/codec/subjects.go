@@ -22,7 +22,7 @@ const (
 var Streams = append(WholeStreams[:len(WholeStreams):len(WholeStreams)], Roads)
 
 // WholeStreams are those that are refused if anything of them is damaged or missing.
-// What ROADS holds is learned again.
+// The contents of ROADS are learned again.
 var WholeStreams = []string{Telemetry, States, Tokens, Sources, Audit}
 
 // PartitionOf spreads names of vehicles, or of tiles of roads, over n partitions by

@@ -55,7 +55,7 @@ const (
 // TornWrites says where the end of a block may be torn.
 type TornWrites int
 
-// Where writes may be torn.
+// Places where writes may be torn.
 const (
 	TornNowhere  TornWrites = iota // the engine was closed in order
 	TornNewest                     // the newest block, or where a batch was under way: a commit that was not acknowledged

@@ -22,7 +22,7 @@ func (k known) Delete(id vehicle.ID) { delete(k, id) }
 func (k known) Len() int             { return len(k) }
 func (k known) Clear()               { clear(k) }
 
-// What cannot be judged from the blocks alone is left to the feed.
+// A stream that cannot be judged from the blocks alone is left to the feed.
 func TestPreloadIsUnsure(t *testing.T) {
 	t.Parallel()
 	state := roadtest.State(t)
