@@ -19,4 +19,14 @@ var (
 	// ErrConflict means that others changed a record each time that the caller was
 	// about to. Nothing was stored.
 	ErrConflict = errors.New("the record is being changed by others: try again")
+	// ErrOverloaded means that more samples wait than the disk takes.
+	ErrOverloaded = errors.New("too many samples wait to be stored")
+	// ErrBacklog means that derive lags behind so far that storing more would endanger
+	// what was acknowledged.
+	ErrBacklog = errors.New("too many stored samples wait to be judged")
+	// ErrReplaced means that a stream is not the one that was read before, so that the
+	// copy made from it must be thrown away. A new start makes another.
+	ErrReplaced = errors.New("the stream was replaced")
+	// ErrStop ends a scan that goes on after other errors.
+	ErrStop = errors.New("the scan was stopped")
 )
