@@ -10,8 +10,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"carstate/internal/store/cluster"
 	"carstate/internal/store/codec"
-	"carstate/internal/stream"
 	"carstate/internal/vehicle"
 )
 
@@ -66,8 +66,8 @@ func templates(now time.Time) ([]vehicle.State, error) {
 // store is a data directory in the making, in this process. States go in as
 // derive stores them: in atomic batches, each on disk before the next.
 type store struct {
-	engine     *stream.Engine
-	partitions []*stream.Partition
+	engine     *cluster.Engine
+	partitions []*cluster.Partition
 	states     []vehicle.State
 	waiting    []map[vehicle.ID]vehicle.State // a batch for each partition
 }
@@ -78,14 +78,14 @@ type store struct {
 const syncEvery = 5 * time.Second
 
 // local is a store of this machine's own.
-func local(dir string) stream.Config { return stream.Config{DataDir: dir, SyncInterval: syncEvery} }
+func local(dir string) cluster.Config { return cluster.Config{DataDir: dir, SyncInterval: syncEvery} }
 
-func openStore(ctx context.Context, c stream.Config) (_ *store, err error) {
+func openStore(ctx context.Context, c cluster.Config) (_ *store, err error) {
 	s := new(store)
 	if s.states, err = templates(time.Now()); err != nil {
 		return nil, err
 	}
-	if s.engine, err = stream.Open(ctx, c); err != nil {
+	if s.engine, err = cluster.Open(ctx, c); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -108,7 +108,7 @@ func openStore(ctx context.Context, c stream.Config) (_ *store, err error) {
 func (s *store) put(ctx context.Context, i, n int) error {
 	p := codec.PartitionOf(VID(i), len(s.partitions))
 	s.waiting[p][VID(i)] = s.states[(i+n)%len(s.states)]
-	if len(s.waiting[p]) < stream.BatchStates {
+	if len(s.waiting[p]) < cluster.BatchStates {
 		return nil
 	}
 	return s.flush(ctx, p)
@@ -128,7 +128,7 @@ func (s *store) close(ctx context.Context) (err error) {
 }
 
 // Fill adds vehicles from..to-1 to a store, or makes it.
-func Fill(ctx context.Context, c stream.Config, from, to int) (err error) {
+func Fill(ctx context.Context, c cluster.Config, from, to int) (err error) {
 	s, err := openStore(ctx, c)
 	if err != nil {
 		return err
@@ -171,7 +171,7 @@ func overwrite(ctx context.Context, dir string, n, updates int) (most int64, err
 
 // statesOnDisk is what the files of the stream of states take.
 func statesOnDisk(dir string) (size int64, err error) {
-	err = filepath.WalkDir(filepath.Join(dir, "engine", "jetstream", "$G", "streams", stream.States), func(_ string, d fs.DirEntry, err error) error {
+	err = filepath.WalkDir(filepath.Join(dir, "engine", "jetstream", "$G", "streams", codec.States), func(_ string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return ignoreGone(err)
 		}

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// outside stands in for the test that streamtest starts its servers for. A
+// outside stands in for the test that clustertest starts its servers for. A
 // failure ends what runs, as it would end a test.
 type outside struct {
 	// TB is nil: it has the methods that nobody calls here. There is no other way
@@ -24,7 +24,7 @@ type failure string
 
 // run calls f, cleans up after it, and returns what it failed of.
 func (o *outside) run(f func() error) (err error) {
-	testing.Init()                  // streamtest asks for a flag of tests
+	testing.Init()                  // clustertest asks for a flag of tests
 	_ = flag.CommandLine.Parse(nil) // of no arguments
 	defer func() {
 		if r := recover(); r != nil {

@@ -17,7 +17,7 @@ import (
 	"carstate/bench/restart"
 	"carstate/internal/fleet"
 	"carstate/internal/nodeprocess"
-	"carstate/internal/stream"
+	"carstate/internal/store/cluster"
 	"carstate/internal/vehicle"
 )
 
@@ -26,7 +26,7 @@ const startLimit = 2 * time.Minute
 
 // follower is a fleet table in this process, fed as that of a node is.
 type follower struct {
-	engine   *stream.Engine
+	engine   *cluster.Engine
 	table    *fleet.Table
 	stop     context.CancelFunc
 	done     chan struct{}
@@ -38,8 +38,8 @@ type follower struct {
 	lags *lags // what is measured at present; nil: nothing
 }
 
-func follow(ctx context.Context, c stream.Config) (*follower, error) {
-	e, err := stream.Open(ctx, c)
+func follow(ctx context.Context, c cluster.Config) (*follower, error) {
+	e, err := cluster.Open(ctx, c)
 	if err != nil {
 		return nil, err
 	}
@@ -89,7 +89,7 @@ func (f *follower) close() error {
 // rig is carstate on the cluster, the follower and what it has done so far.
 type rig struct {
 	b       *bench
-	config  stream.Config
+	config  cluster.Config
 	nodes   map[string]*nodeprocess.Node // by what the figures call them
 	cars    restart.Cars                 // that report to the node that takes in
 	derive  *nodeprocess.Node
@@ -97,12 +97,12 @@ type rig struct {
 }
 
 // streams is how the streams of a rig are made.
-func (b *bench) streams(replicas, partitions int) stream.Config {
-	return stream.Config{URLs: b.servers.URLs(), Replicas: replicas, Partitions: partitions}
+func (b *bench) streams(replicas, partitions int) cluster.Config {
+	return cluster.Config{URLs: b.servers.URLs(), Replicas: replicas, Partitions: partitions}
 }
 
 // start starts nodes, one for each of the given roles.
-func (b *bench) start(ctx context.Context, c stream.Config, roles map[string]string) (_ *rig, err error) {
+func (b *bench) start(ctx context.Context, c cluster.Config, roles map[string]string) (_ *rig, err error) {
 	r := &rig{b: b, config: c, nodes: make(map[string]*nodeprocess.Node)}
 	r.cars.PerBody = perBody
 	defer func() {

@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"carstate/bench/report"
-	"carstate/internal/stream"
-	"carstate/internal/stream/streamtest"
+	"carstate/internal/store/cluster"
+	"carstate/internal/store/cluster/clustertest"
 )
 
 // part is what the figures go under. The page on scale looks them up by their
@@ -66,7 +66,7 @@ type bench struct {
 // Run measures.
 func Run(ctx context.Context, o report.Options, r *report.Results) error {
 	b := &bench{Options: o, plan: planFor(o), results: r}
-	defer streamtest.RemoveServerBinary()
+	defer clustertest.RemoveServerBinary()
 	b.limits()
 	steps := []step{
 		{"a slice of a large fleet", b.slice},
@@ -112,10 +112,10 @@ func (b *bench) on(ctx context.Context, steps ...step) error {
 func (b *bench) limits() {
 	const gib = 1 << 30
 	for _, f := range []report.Figure{
-		{Name: "TELEMETRY keeps", Value: float64(stream.DefaultTelemetryBytes) / gib, Unit: "GiB"},
-		{Name: "STATES keeps", Value: float64(stream.DefaultStatesBytes) / gib, Unit: "GiB"},
+		{Name: "TELEMETRY keeps", Value: float64(cluster.DefaultTelemetryBytes) / gib, Unit: "GiB"},
+		{Name: "STATES keeps", Value: float64(cluster.DefaultStatesBytes) / gib, Unit: "GiB"},
 		{Name: "TOKENS, SOURCES and AUDIT keep, each", Value: recordGiB, Unit: "GiB"},
-		{Name: "telemetry is kept after it was judged", Value: stream.DefaultRetention.Hours(), Unit: "h"},
+		{Name: "telemetry is kept after it was judged", Value: cluster.DefaultRetention.Hours(), Unit: "h"},
 		{Name: "MQTT connections of a node", Value: mqttConnections, Unit: ""},
 		{Name: "states at hand, all partitions", Value: cachedStates, Unit: ""},
 		{Name: "nodes whose batches one stream takes at once", Value: serverBatches / nodeBatches, Unit: ""},
@@ -129,12 +129,12 @@ func (b *bench) limits() {
 
 // Limits that the code keeps to itself.
 const (
-	recordGiB       = 1                // TOKENS, SOURCES, AUDIT each (internal/stream)
+	recordGiB       = 1                // TOKENS, SOURCES, AUDIT each (internal/store/cluster)
 	mqttConnections = 20_000           // a node (internal/ingest)
 	cachedStates    = 200_000          // over all partitions (cmd/carstate)
-	nodeBatches     = 8                // atomic batches that a node has under way (internal/stream)
+	nodeBatches     = 8                // atomic batches that a node has under way (internal/store/cluster)
 	serverBatches   = 50               // that a server takes for one stream (nats-server)
-	feedSetup       = 30 * time.Second // for a feed from the start (internal/stream)
+	feedSetup       = 30 * time.Second // for a feed from the start (internal/store/cluster)
 	mostPartitions  = 4096             // (cmd/carstate)
 )
 

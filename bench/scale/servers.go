@@ -14,7 +14,7 @@ import (
 	"testing"
 
 	"carstate/internal/nodeprocess"
-	"carstate/internal/stream/streamtest"
+	"carstate/internal/store/cluster/clustertest"
 )
 
 // copies is how many copies of a stream the cluster keeps.
@@ -23,19 +23,19 @@ const copies = 3
 // servers are three NATS servers, each a process of its own, with every write
 // synced before it is answered.
 type servers struct {
-	*streamtest.Cluster
+	*clustertest.Cluster
 	monitors [copies]string // where each answers for what it has done
 	pidFiles [copies]string
 }
 
 func startServers(t testing.TB) *servers {
 	s := new(servers)
-	s.Cluster = streamtest.StartClusterWith(t, s.configure, func(addr string) string { return "nats://" + addr })
+	s.Cluster = clustertest.StartClusterWith(t, s.configure, func(addr string) string { return "nats://" + addr })
 	return s
 }
 
-// configure is what streamtest does for a test, with monitoring.
-func (s *servers) configure(t testing.TB, dir string, i int, clients, routes []string) streamtest.Setup {
+// configure is what clustertest does for a test, with monitoring.
+func (s *servers) configure(t testing.TB, dir string, i int, clients, routes []string) clustertest.Setup {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -53,7 +53,7 @@ cluster { name: bench, listen: %q, routes: [ "nats-route://%s" ] }
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return streamtest.Setup{Args: []string{"--config", file}}
+	return clustertest.Setup{Args: []string{"--config", file}}
 }
 
 // work is what the servers have done so far, together and each by itself, and the
@@ -122,7 +122,7 @@ func writtenBy(pid int) (int64, error) {
 }
 
 // index is the place of a server among the three.
-func (s *servers) index(n *streamtest.Node) int {
+func (s *servers) index(n *clustertest.Node) int {
 	for i := range s.Nodes {
 		if s.Nodes[i] == n {
 			return i

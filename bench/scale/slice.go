@@ -13,7 +13,8 @@ import (
 	"carstate/bench/report"
 	"carstate/bench/restart"
 	"carstate/internal/access"
-	"carstate/internal/stream"
+	"carstate/internal/store/cluster"
+	"carstate/internal/store/codec"
 )
 
 // slice is a part of a large fleet in one partition: its cars, their rate, on nodes
@@ -33,7 +34,7 @@ func (b *bench) slice(ctx context.Context) error {
 
 // onNodes calls do with nodes of one role each on streams that hold the cars' states,
 // and a follower that has all of them.
-func (b *bench) onNodes(ctx context.Context, c stream.Config, cars int, rate float64, do func(*rig, *follower) error) (err error) {
+func (b *bench) onNodes(ctx context.Context, c cluster.Config, cars int, rate float64, do func(*rig, *follower) error) (err error) {
 	r, err := b.start(ctx, c, map[string]string{"ingest": "ingest,admin", "derive": "derive,admin", "query": "query,admin"})
 	if err != nil {
 		return err
@@ -148,7 +149,7 @@ func (b *bench) steady(ctx context.Context, r *rig, f *follower, cars int, rate 
 	b.figure(subject, "from clients to servers a sample", s["bytes from clients of servers"]/samples, "B", "as NATS counts: without TCP's and IP's own")
 	b.figure(subject, "between servers a sample", s["bytes from servers of servers"]/samples, "B", "as NATS counts: without TCP's and IP's own")
 	b.figure(subject, "from servers to clients a sample", s["bytes to clients of servers"]/samples, "B", "to derive and to four feeds, as NATS counts")
-	info, err := b.stream(ctx, stream.Telemetry)
+	info, err := b.stream(ctx, codec.Telemetry)
 	if err != nil {
 		return err
 	}
@@ -179,7 +180,7 @@ func (b *bench) costs(subject string, s counters, samples float64) {
 	b.figure(subject, "CPU of derive a sample", micros(s["CPU of derive"], samples), "µs", "every state at hand; the feed of its console included")
 	b.figure(subject, "CPU of the query node a state", micros(s["CPU of query"], s["states"]), "µs", "its feed alone, no queries; the console's part included")
 	b.figure(subject, "CPU of the three servers a sample", micros(s["CPU of servers"], samples), "µs", "stored three times, and sent to derive and to four feeds")
-	b.figure(subject, "CPU of the leader of STATES a sample", micros(s[fmt.Sprint("CPU of server ", b.servers.index(b.servers.Leader(stream.States)))], samples), "µs", "with whatever else that server leads")
+	b.figure(subject, "CPU of the leader of STATES a sample", micros(s[fmt.Sprint("CPU of server ", b.servers.index(b.servers.Leader(codec.States)))], samples), "µs", "with whatever else that server leads")
 	b.figure(subject, "CPU of all a sample", micros(s.all(), samples), "µs", "three nodes and three servers")
 	percent, others := s.inUse()
 	b.figure(subject, "processors in use", percent, "%", fmt.Sprintf("of the machine's %d, cars, follower and everybody else included", runtime.NumCPU()))
@@ -238,7 +239,7 @@ func (b *bench) moreFeeds(ctx context.Context, r *rig, f *follower, cars int, ra
 		if err != nil {
 			return err
 		}
-		if _, err := js.Subscribe(">", func(*nats.Msg) {}, nats.OrderedConsumer(), nats.BindStream(stream.States), nats.IdleHeartbeat(500*time.Millisecond), nats.DeliverNew()); err != nil {
+		if _, err := js.Subscribe(">", func(*nats.Msg) {}, nats.OrderedConsumer(), nats.BindStream(codec.States), nats.IdleHeartbeat(500*time.Millisecond), nats.DeliverNew()); err != nil {
 			return err
 		}
 	}
@@ -275,7 +276,7 @@ func (b *bench) deeds(ctx context.Context, r *rig) error {
 	}
 	bytes := func() (counters, error) {
 		c := make(counters)
-		for _, name := range []string{stream.Sources, stream.Tokens, stream.Audit} {
+		for _, name := range []string{codec.Sources, codec.Tokens, codec.Audit} {
 			info, err := b.stream(ctx, name)
 			if err != nil {
 				return nil, err
@@ -302,8 +303,8 @@ func (b *bench) deeds(ctx context.Context, r *rig) error {
 		return err
 	}
 	grown := after.since(before)
-	b.figure("records", "bytes a source", grown[stream.Sources]/float64(n), "B", "that speaks for one car")
-	b.figure("records", "bytes a token", grown[stream.Tokens]/float64(n), "B", "for all cars")
-	b.figure("records", "bytes of audit a deed", grown[stream.Audit]/float64(2*n), "B", "nothing of it is ever removed")
+	b.figure("records", "bytes a source", grown[codec.Sources]/float64(n), "B", "that speaks for one car")
+	b.figure("records", "bytes a token", grown[codec.Tokens]/float64(n), "B", "for all cars")
+	b.figure("records", "bytes of audit a deed", grown[codec.Audit]/float64(2*n), "B", "nothing of it is ever removed")
 	return nil
 }

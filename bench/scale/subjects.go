@@ -12,7 +12,8 @@ import (
 
 	"carstate/bench/restart"
 	"carstate/internal/nodeprocess"
-	"carstate/internal/stream"
+	"carstate/internal/store/cluster"
+	"carstate/internal/store/codec"
 )
 
 // subjects measures one stream with the states of many vehicles, kept once: what
@@ -32,8 +33,8 @@ func (b *bench) subjects(ctx context.Context) error {
 		return err
 	}
 	stored := float64(n) / time.Since(began).Seconds()
-	at := b.servers.index(b.servers.Leader(stream.States))
-	info, err := b.stream(ctx, stream.States)
+	at := b.servers.index(b.servers.Leader(codec.States))
+	info, err := b.stream(ctx, codec.States)
 	if err != nil {
 		return err
 	}
@@ -45,7 +46,7 @@ func (b *bench) subjects(ctx context.Context) error {
 	began = time.Now()
 	b.servers.Nodes[at].Start()
 	if err := nodeprocess.Until(ctx, startLimit, func(ctx context.Context) error {
-		_, err := b.stream(ctx, stream.States)
+		_, err := b.stream(ctx, codec.States)
 		return err
 	}); err != nil {
 		return err
@@ -61,7 +62,7 @@ func (b *bench) subjects(ctx context.Context) error {
 }
 
 // feed measures a feed from the start, as each node has one after its own start.
-func (b *bench) feed(ctx context.Context, c stream.Config, at, n int) error {
+func (b *bench) feed(ctx context.Context, c cluster.Config, at, n int) error {
 	before, err := b.servers.work(ctx)
 	if err != nil {
 		return err

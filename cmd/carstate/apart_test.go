@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"carstate/internal/nodeprocess"
-	"carstate/internal/stream/streamtest"
+	"carstate/internal/store/cluster/clustertest"
 	"carstate/internal/testkit"
 )
 
@@ -20,7 +20,7 @@ import (
 // other, each as soon as the one before says that it is ready.
 func TestRolesApart(t *testing.T) {
 	t.Parallel()
-	c := streamtest.StartCluster(t)
+	c := clustertest.StartCluster(t)
 	begin := func(dir, role string) *process {
 		return start(t, dir, "--nats", c.URLs(), "--replicas", "3", "--partitions", "16", "--max-age", "24h", "--roles", role)
 	}

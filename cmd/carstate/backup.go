@@ -17,7 +17,7 @@ import (
 
 	"carstate/internal/access"
 	"carstate/internal/ops"
-	"carstate/internal/stream"
+	"carstate/internal/store/cluster"
 )
 
 type backupCommand struct {
@@ -67,7 +67,7 @@ func (c *backupCommand) Run(ctx context.Context, w streams) error {
 	if _, err := tmp.Seek(0, io.SeekStart); err != nil {
 		return err
 	}
-	info, err := stream.CheckBackup(tmp)
+	info, err := cluster.CheckBackup(tmp)
 	if err != nil {
 		return errors.New("the backup broke off: the service's log says why, if it still runs")
 	}
@@ -175,7 +175,7 @@ func (c *restoreCommand) Run(ctx context.Context, w streams) error {
 		return fmt.Errorf("the backup cannot be read: %w", err)
 	}
 	defer file.Close()
-	info, err := stream.CheckBackup(file)
+	info, err := cluster.CheckBackup(file)
 	if err != nil {
 		return err
 	}

@@ -24,7 +24,7 @@ import (
 	natsgo "github.com/nats-io/nats.go"
 
 	"carstate/internal/nodeprocess"
-	"carstate/internal/stream/streamtest"
+	"carstate/internal/store/cluster/clustertest"
 	"carstate/internal/testkit"
 )
 
@@ -51,7 +51,7 @@ func TestNATSConfig(t *testing.T) {
 		o.ServerName, o.StoreDir, o.NoSigs = fmt.Sprintf("nats-%d", i+1), t.TempDir(), true
 		o.Host, o.Port, o.Cluster.Host, o.Cluster.Port = "127.0.0.1", -1, "127.0.0.1", -1
 		o.Routes = nats.RoutesFromStr(strings.Join(routes, ","))
-		s := streamtest.Serve(t, o)
+		s := clustertest.Serve(t, o)
 		routes = append(routes, fmt.Sprintf("nats-route://route:%s@%s", password, s.ClusterAddr()))
 		urls = append(urls, fmt.Sprintf("nats://carstate:%s@%s", password, s.Addr().(*net.TCPAddr)))
 	}
@@ -129,7 +129,7 @@ func TestNATSConfigWithTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	dirs := make([]string, 3) // of the servers' certificates
-	configure := func(_ testing.TB, dir string, i int, clients, routes []string) streamtest.Setup {
+	configure := func(_ testing.TB, dir string, i int, clients, routes []string) clustertest.Setup {
 		dirs[i] = dir
 		cert, key := issue(dir)
 		host, port, err := net.SplitHostPort(clients[i])
@@ -141,9 +141,9 @@ func TestNATSConfigWithTLS(t *testing.T) {
 			env = append(env, fmt.Sprintf("NATS_ROUTE_%d=nats-route://%s", n+1, r))
 		}
 		// All on one machine, they cannot all have the ports of the file.
-		return streamtest.Setup{Args: []string{"--config", file, "--addr", host, "--port", port, "--cluster", "nats://" + routes[i]}, Env: env}
+		return clustertest.Setup{Args: []string{"--config", file, "--addr", host, "--port", port, "--cluster", "nats://" + routes[i]}, Env: env}
 	}
-	c := streamtest.StartClusterWith(t, configure, func(addr string) string { return "tls://carstate:" + password + "@" + addr }, natsgo.RootCAs(ca))
+	c := clustertest.StartClusterWith(t, configure, func(addr string) string { return "tls://carstate:" + password + "@" + addr }, natsgo.RootCAs(ca))
 	env := append(os.Environ(), "SSL_CERT_FILE="+ca)
 	nodes := make(map[string]*process)
 	begin := func(role, dir string) {
@@ -295,7 +295,7 @@ func operates(t *testing.T, nodes map[string]*process) {
 }
 
 // renews has a server take another certificate while it runs.
-func renews(t *testing.T, c *streamtest.Cluster, ca string, renew func()) {
+func renews(t *testing.T, c *clustertest.Cluster, ca string, renew func()) {
 	t.Helper()
 	serial := func() (string, error) {
 		nc, err := natsgo.Connect(strings.Split(c.URLs(), ",")[0], natsgo.RootCAs(ca), natsgo.DontRandomize(), natsgo.Timeout(30*time.Second))

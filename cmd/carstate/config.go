@@ -13,7 +13,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"carstate/internal/node"
-	"carstate/internal/stream"
+	"carstate/internal/store/cluster"
 )
 
 // serveFlags is the configuration of a node, and its manual.
@@ -304,7 +304,7 @@ func (f *serveFlags) node(log *slog.Logger) (node.Config, error) {
 	return node.Config{
 		Roles:     f.Roles,
 		Listeners: f.listeners(),
-		Stream: stream.Config{
+		Stream: cluster.Config{
 			DataDir:      f.DataDir,
 			SyncInterval: interval,
 			URLs:         f.Nats,

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"carstate/client"
-	"carstate/internal/stream/streamtest"
+	"carstate/internal/store/cluster/clustertest"
 	"carstate/internal/testkit"
 )
 
@@ -136,7 +136,7 @@ func TestDemoFleet(t *testing.T) {
 // the same streams.
 func TestExternal(t *testing.T) {
 	t.Parallel()
-	nats := streamtest.External(t)
+	nats := clustertest.External(t)
 	dir := t.TempDir()
 	p := start(t, dir, "--nats", nats, "--partitions", "4")
 	token, key := p.issue(t), p.addSource(t, "gateway")

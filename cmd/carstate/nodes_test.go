@@ -16,8 +16,8 @@ import (
 	"carstate/internal/admin/client"
 	"carstate/internal/nodeprocess"
 	"carstate/internal/ops"
-	"carstate/internal/stream"
-	"carstate/internal/stream/streamtest"
+	"carstate/internal/store/cluster/clustertest"
+	"carstate/internal/store/codec"
 	"carstate/internal/testkit"
 )
 
@@ -69,7 +69,7 @@ func (r *reporting) fresh(p *process, token string, since time.Time) error {
 // against a limit is only that it happens.
 func TestThreeNodes(t *testing.T) {
 	t.Parallel()
-	c := streamtest.StartCluster(t)
+	c := clustertest.StartCluster(t)
 	const maxFeedAge = 8 * time.Second
 	node := func(roles string) *process {
 		return start(t, t.TempDir(), "--nats", c.URLs(), "--replicas", "3", "--partitions", "8", "--max-feed-age", maxFeedAge.String(), "--roles", roles)
@@ -106,7 +106,7 @@ func TestThreeNodes(t *testing.T) {
 	everywhere("a node that folds was killed", []*process{door, folds[1]}, killed)
 
 	// A server dies. What counts is the time after writes resume.
-	c.Leader(stream.Telemetry).Kill()
+	c.Leader(codec.Telemetry).Kill()
 	killed = time.Now()
 	if err := until(testkit.Patience, func() error {
 		if acked := time.Unix(0, r.acked.Load()); !acked.After(killed) {

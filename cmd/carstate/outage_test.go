@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"carstate/internal/nodeprocess"
-	"carstate/internal/stream/streamtest"
+	"carstate/internal/store/cluster/clustertest"
 	"carstate/internal/testkit"
 )
 
@@ -53,13 +53,13 @@ func TestEndsWithHalfOpenClients(t *testing.T) {
 // answer: a sample that is being stored, a token's use, feeds, clients.
 func TestEndsWithoutEngine(t *testing.T) {
 	t.Parallel()
-	cluster := streamtest.StartServer(t)
-	p := start(t, t.TempDir(), "--nats", cluster.URL(), "--partitions", "2")
+	servers := clustertest.StartServer(t)
+	p := start(t, t.TempDir(), "--nats", servers.URL(), "--partitions", "2")
 	token, key := p.issue(t), p.addSource(t, "gateway")
 	if a, err := p.ask(drivingPath, token, "a"); err != nil || a.HTTP != http.StatusOK {
 		t.Fatalf("%+v, %v", a, err)
 	}
-	cluster.Stop()
+	servers.Stop()
 	stored := make(chan error, 1)
 	go func() {
 		_, err := post(p, key, []string{"a", "b", "c"})

@@ -21,9 +21,9 @@ import (
 	"time"
 
 	"carstate/internal/derive"
+	"carstate/internal/store/cluster"
+	"carstate/internal/store/cluster/clustertest"
 	"carstate/internal/store/codec"
-	"carstate/internal/stream"
-	"carstate/internal/stream/streamtest"
 	"carstate/internal/vehicle"
 )
 
@@ -36,8 +36,8 @@ const ownedPartitions = 32
 
 // ownedConfig is a node's on a cluster. Leases are short, so that what takes a
 // real cluster many seconds happens often.
-func ownedConfig(urls string, lease time.Duration) stream.Config {
-	return stream.Config{URLs: urls, Replicas: 3, Partitions: ownedPartitions, Patience: stream.Patience{
+func ownedConfig(urls string, lease time.Duration) cluster.Config {
+	return cluster.Config{URLs: urls, Replicas: 3, Partitions: ownedPartitions, Patience: cluster.Patience{
 		Try: lease + 500*time.Millisecond, Lease: lease, Stall: 2 * lease,
 	}}
 }
@@ -47,7 +47,7 @@ func ownedConfig(urls string, lease time.Duration) stream.Config {
 const shortestLease = 1500 * time.Millisecond
 
 // leaseFor is a lease that this machine can keep at present.
-func leaseFor(t *testing.T, e *stream.Engine, r *truth) time.Duration {
+func leaseFor(t *testing.T, e *cluster.Engine, r *truth) time.Duration {
 	t.Helper()
 	slowest := time.Duration(0)
 	for i := range 10 {
@@ -76,14 +76,14 @@ func ownUntilAsked(said string) error {
 	defer stop()
 	c := ownedConfig(urls, lease)
 	c.Log = slog.New(slog.NewTextHandler(os.Stderr, nil))
-	e, err := stream.Open(ctx, c)
+	e, err := cluster.Open(ctx, c)
 	if err != nil {
 		return err
 	}
 	name := crand.Text()
 	m := derive.NewMembers(name, e.Partitions(), e.Leases(), c.Log)
 	d := derive.New(derive.Config{
-		Partitions: e.Partitions(), MaxStates: stream.BatchStates, MaxCached: 5, Members: m, Log: c.Log,
+		Partitions: e.Partitions(), MaxStates: cluster.BatchStates, MaxCached: 5, Members: m, Log: c.Log,
 		Release: func(ctx context.Context, p int) error { return e.Release(ctx, p, name) },
 		Take: func(ctx context.Context, p int) (derive.Partition, error) {
 			part, err := e.TakeFrom(ctx, p, name, m.Free)
@@ -263,8 +263,8 @@ func TestOwners(t *testing.T) {
 	}
 	t.Logf("-owners.seed=%d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 1))
-	cluster := streamtest.StartCluster(t)
-	e := streamtest.Open(t, ownedConfig(cluster.URLs(), shortestLease))
+	servers := clustertest.StartCluster(t)
+	e := clustertest.Open(t, ownedConfig(servers.URLs(), shortestLease))
 	r := &truth{states: make(map[vehicle.ID][]vehicle.State), seen: make(map[vehicle.ID]int), changed: make(chan struct{}, 1)}
 	following, stopFollowing := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -281,7 +281,7 @@ func TestOwners(t *testing.T) {
 
 	lease := leaseFor(t, e, r)
 	t.Logf("a lease is %s", lease)
-	o := &owners{t: t, lease: lease, said: lease.String() + " " + cluster.URLs(), changed: make(chan struct{}, 1)}
+	o := &owners{t: t, lease: lease, said: lease.String() + " " + servers.URLs(), changed: make(chan struct{}, 1)}
 	nodes := []*owner{o.start(), o.start(), o.start()}
 	for _, w := range nodes {
 		o.wait("every node has partitions", holdsSome(w))
@@ -329,12 +329,12 @@ func TestOwners(t *testing.T) {
 			nodes[i] = o.start()
 			o.wait("a new node gets partitions", holdsSome(nodes[i]))
 		case "kill a server":
-			n := cluster.Leader(stream.States)
+			n := servers.Leader(codec.States)
 			n.Kill()
 			<-pause
 			n.Start()
 		case "pause a server":
-			n := cluster.Leader(stream.States)
+			n := servers.Leader(codec.States)
 			n.Pause()
 			<-pause
 			n.Resume()
@@ -391,7 +391,7 @@ func carsOf(sender int) (ids []vehicle.ID) {
 // sendKnown stores samples of vehicles of its own one after the other until the
 // context ends. What is not acknowledged is sent again until it is, so that the
 // order is known.
-func sendKnown(ctx context.Context, t *testing.T, e *stream.Engine, r *truth, n int, seed uint64) {
+func sendKnown(ctx context.Context, t *testing.T, e *cluster.Engine, r *truth, n int, seed uint64) {
 	rnd := rand.New(rand.NewPCG(seed, uint64(n)+100))
 	now := int64(1_000_000)
 	ids := carsOf(n)

@@ -15,17 +15,17 @@ import (
 
 	"carstate/internal/admin/wire"
 	"carstate/internal/nodeprocess"
-	"carstate/internal/stream/streamtest"
+	"carstate/internal/store/cluster/clustertest"
 )
 
 // A node that was paused for longer than its copies may be old answers nothing from
 // them, not even what it was asked before it woke up: a token may be revoked.
 func TestRevokedDuringPause(t *testing.T) {
 	t.Parallel()
-	cluster := streamtest.StartServer(t)
+	servers := clustertest.StartServer(t)
 	const maxFeedAge = 3 * time.Second
 	node := func() *process {
-		return start(t, t.TempDir(), "--nats", cluster.URL(), "--partitions", "2", "--max-feed-age", maxFeedAge.String())
+		return start(t, t.TempDir(), "--nats", servers.URL(), "--partitions", "2", "--max-feed-age", maxFeedAge.String())
 	}
 	operator, paused := node(), node()
 	for round := range 3 {

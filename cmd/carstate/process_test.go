@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"carstate/internal/nodeprocess"
-	"carstate/internal/stream/streamtest"
+	"carstate/internal/store/cluster/clustertest"
 	"carstate/internal/testkit"
 )
 
@@ -52,7 +52,7 @@ func TestMain(m *testing.M) {
 	}
 	code := m.Run()
 	os.RemoveAll(dir)
-	streamtest.RemoveServerBinary()
+	clustertest.RemoveServerBinary()
 	os.Exit(code)
 }
 

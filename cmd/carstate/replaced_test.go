@@ -8,8 +8,8 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"carstate/internal/stream"
-	"carstate/internal/stream/streamtest"
+	"carstate/internal/store/cluster/clustertest"
+	"carstate/internal/store/codec"
 )
 
 // An operator deletes a stream of the cluster and makes it again. The node ends with
@@ -18,11 +18,11 @@ import (
 // what is stored since is.
 func TestReplacedStreamEndsTheNode(t *testing.T) {
 	t.Parallel()
-	server := streamtest.StartServer(t)
+	server := clustertest.StartServer(t)
 	dir, flags := t.TempDir(), []string{"--nats", server.URL(), "--partitions", "1", "--max-age", "24h"}
 	p := start(t, dir, flags...)
 	key := p.addSource(t, "gateway")
-	for _, name := range []string{stream.States, stream.Tokens, stream.Sources} {
+	for _, name := range []string{codec.States, codec.Tokens, codec.Sources} {
 		t.Log(name)
 		token := p.issue(t)
 		if _, err := post(p, key, []string{"before"}); err != nil {
@@ -48,13 +48,13 @@ func TestReplacedStreamEndsTheNode(t *testing.T) {
 		}
 
 		p = start(t, dir, flags...)
-		if a, err := p.ask(drivingPath, token, "before"); err != nil || (a.HTTP == http.StatusUnauthorized) != (name == stream.Tokens) {
+		if a, err := p.ask(drivingPath, token, "before"); err != nil || (a.HTTP == http.StatusUnauthorized) != (name == codec.Tokens) {
 			t.Errorf("the token after %s was made again: %+v, %v", name, a, err)
 		}
-		if _, err := post(p, key, []string{"before"}); (err != nil) != (name == stream.Sources) {
+		if _, err := post(p, key, []string{"before"}); (err != nil) != (name == codec.Sources) {
 			t.Errorf("the source after %s was made again: %v", name, err)
 		}
-		if name == stream.Sources {
+		if name == codec.Sources {
 			key = p.addSource(t, "gateway")
 		}
 		token = p.issue(t)

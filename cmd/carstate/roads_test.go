@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/stream"
-	"carstate/internal/stream/streamtest"
+	"carstate/internal/store/cluster"
+	"carstate/internal/store/cluster/clustertest"
 	"carstate/internal/vehicle"
 )
 
@@ -45,7 +45,7 @@ func driveOn(vid string, until time.Time, metres, kmh float64) string {
 // logged; the aim is 3 s.
 func TestJamIsKnownToOtherNodes(t *testing.T) {
 	t.Parallel()
-	c := streamtest.StartCluster(t)
+	c := clustertest.StartCluster(t)
 	const partitions = 32
 	var nodes []*process
 	for range 3 {
@@ -98,7 +98,7 @@ func TestJamIsKnownToOtherNodes(t *testing.T) {
 	}
 
 	// Its car finds nobody there; then the others are in a jam.
-	e := streamtest.Open(t, stream.Config{URLs: c.URLs()})
+	e := clustertest.Open(t, cluster.Config{URLs: c.URLs()})
 	metres, readings := 0.0, 0
 	last := began.Add(-time.Minute)
 	crawl := func() (vehicle.State, error) {

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"carstate/internal/nodeprocess"
-	"carstate/internal/stream/streamtest"
+	"carstate/internal/store/cluster/clustertest"
 )
 
 // nodes are those that a load balancer knows.
@@ -147,7 +147,7 @@ func (l *callers) end(t *testing.T) {
 // node, and every sample that was acknowledged is answered for.
 func TestRollingRestart(t *testing.T) {
 	t.Parallel()
-	c := streamtest.StartCluster(t)
+	c := clustertest.StartCluster(t)
 	flags := []string{"--nats", c.URLs(), "--replicas", "3", "--partitions", "8", "--max-age", "24h"}
 	var dirs []string
 	n := new(nodes)

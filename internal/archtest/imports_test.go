@@ -180,7 +180,7 @@ func TestViolations(t *testing.T) {
 	}
 	got := r.violations([]pkg{
 		{dir: "internal/vehicle", modules: []string{"example.com/good"}},
-		{dir: "internal/fleet", ours: []string{"internal/vehicle", "internal/access"}, testOurs: []string{"internal/fleet", "internal/stream/streamtest"}},
+		{dir: "internal/fleet", ours: []string{"internal/vehicle", "internal/access"}, testOurs: []string{"internal/fleet", "internal/store/cluster/clustertest"}},
 		{dir: "internal/access", testOurs: []string{"internal/fleet"}, modules: []string{"example.com/good", "example.com/bad"}},
 		{dir: "cmd/carstate", ours: []string{"internal/fleet", "internal/new"}},
 		{dir: "internal/new"},

@@ -15,7 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"carstate/internal/derive"
-	"carstate/internal/stream/streamtest"
+	"carstate/internal/store/cluster/clustertest"
 	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
@@ -120,7 +120,7 @@ type world struct {
 }
 
 func newWorld(t *testing.T) world {
-	e := streamtest.Embedded(t)
+	e := clustertest.Embedded(t)
 	return world{e, func(ctx context.Context, p int, owner string) (derive.Partition, error) {
 		part, err := e.Take(ctx, p, owner)
 		if err != nil {

@@ -13,7 +13,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"carstate/internal/stream/streamtest"
+	"carstate/internal/store/cluster/clustertest"
 	"carstate/internal/vehicle"
 )
 
@@ -354,7 +354,7 @@ func neverSilent(t *testing.T, takes, most time.Duration) {
 // BenchmarkLoad reads the states of one commit's worth of vehicles that are not
 // in memory.
 func BenchmarkLoad(b *testing.B) {
-	e := streamtest.Embedded(b)
+	e := clustertest.Embedded(b)
 	part, err := e.Take(b.Context(), 0, "test")
 	if err != nil {
 		b.Fatal(err)

@@ -7,7 +7,7 @@ import (
 
 	"carstate/internal/access"
 	"carstate/internal/derive"
-	"carstate/internal/stream/streamtest"
+	"carstate/internal/store/cluster/clustertest"
 	"carstate/internal/vehicle"
 )
 
@@ -15,7 +15,7 @@ import (
 // while its samples are being folded: nothing of it comes back, it starts without
 // a past, and no other vehicle loses a sample.
 func TestForgottenWhileFolding(t *testing.T) {
-	e := streamtest.Embedded(t)
+	e := clustertest.Embedded(t)
 	k := e.NewKeeper(new(access.Tables))
 	ctx, stop := context.WithCancel(t.Context())
 	var running, ready sync.WaitGroup

@@ -8,7 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"carstate/internal/derive"
-	"carstate/internal/stream"
+	"carstate/internal/store/cluster"
 )
 
 // startBackground starts everything that runs for as long as the node does, besides its
@@ -131,8 +131,8 @@ func (n *Node) newDeriver(ctx context.Context) *derive.Deriver {
 	c := derive.Config{
 		Partitions: n.engine.Partitions(),
 		Observe:    n.roads.Observe,
-		MaxStates:  max(stream.BatchStates, stream.MaxStates/n.engine.Partitions()),
-		MaxLoad:    stream.MaxLoad,
+		MaxStates:  max(cluster.BatchStates, cluster.MaxStates/n.engine.Partitions()),
+		MaxLoad:    cluster.MaxLoad,
 		MaxCached:  max(minCachedStates, cachedStates/n.engine.Partitions()),
 		Log:        n.config.Log,
 		Members:    n.joinMembers(ctx),
@@ -146,7 +146,7 @@ func (n *Node) newDeriver(ctx context.Context) *derive.Deriver {
 	c.Take = func(ctx context.Context, p int) (derive.Partition, error) {
 		part, err := n.engine.TakeFrom(ctx, p, owner, free)
 		if err != nil {
-			return nil, err // a nil *stream.Partition would be a non-nil interface
+			return nil, err // a nil *cluster.Partition would be a non-nil interface
 		}
 		return part, nil
 	}

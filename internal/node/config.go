@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"carstate/internal/stream"
+	"carstate/internal/store/cluster"
 )
 
 // Config says what a node does and where. Its values are valid: the caller has refused
@@ -18,7 +18,7 @@ type Config struct {
 
 	// Stream says where everything is kept. Its data directory also holds the admin
 	// key. Start sets Log, Registry, Tracer and Answers.
-	Stream stream.Config
+	Stream cluster.Config
 
 	MaxAge     time.Duration // how old readings may be and still answer a query
 	MaxFeedAge time.Duration // how long queries are answered out of touch with the engine

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/stream"
-	"carstate/internal/stream/streamtest"
+	"carstate/internal/store/cluster"
+	"carstate/internal/store/cluster/clustertest"
 	"carstate/internal/testkit"
 )
 
@@ -47,12 +47,12 @@ func TestCanAnswer(t *testing.T) {
 // telemetry, and none to send no queries.
 func TestReady(t *testing.T) {
 	t.Parallel()
-	cluster := streamtest.StartServer(t)
+	servers := clustertest.StartServer(t)
 	node := func(roles ...string) (n *Node, page string) {
 		c := configOf(t, roles...)
 		c.MaxFeedAge = time.Hour
-		c.Stream.URLs, c.Stream.Partitions = cluster.URL(), 2
-		c.Stream.Patience = stream.Patience{Try: time.Second, Store: 2 * time.Second, Stall: 2 * time.Second, Beat: 200 * time.Millisecond}
+		c.Stream.URLs, c.Stream.Partitions = servers.URL(), 2
+		c.Stream.Patience = cluster.Patience{Try: time.Second, Store: 2 * time.Second, Stall: 2 * time.Second, Beat: 200 * time.Millisecond}
 		n = startNode(t, c)
 		return n, n.URL(AdminAddr)
 	}
@@ -73,7 +73,7 @@ func TestReady(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	cluster.Stop()
+	servers.Stop()
 	for _, s := range []*Node{both, answers, judges} {
 		if err := until(time.Minute, func() error {
 			if s.engine.Writable() == nil {

@@ -9,13 +9,13 @@ import (
 	"time"
 
 	"carstate/internal/nodeprocess"
-	"carstate/internal/stream/streamtest"
+	"carstate/internal/store/cluster/clustertest"
 	"carstate/internal/testkit"
 )
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	streamtest.RemoveServerBinary()
+	clustertest.RemoveServerBinary()
 	os.Exit(code)
 }
 

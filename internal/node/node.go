@@ -24,7 +24,7 @@ import (
 	"carstate/internal/overload"
 	"carstate/internal/query"
 	"carstate/internal/road"
-	"carstate/internal/stream"
+	"carstate/internal/store/cluster"
 )
 
 // Node is a running node. Make one with [Start]; end it with [Node.Close].
@@ -41,8 +41,8 @@ type Node struct {
 	monitor   *console.Monitor
 	answers   answers   // the writer of fleet and monitor
 	roads     *road.Map // empty on a node that neither judges nor has the console
-	engine    *stream.Engine
-	keeper    *stream.Keeper
+	engine    *cluster.Engine
+	keeper    *cluster.Keeper
 	health    *health
 	probe     overload.Probe
 	member    string // this process among those that derive
@@ -149,14 +149,14 @@ func (n *Node) Ready() error { return n.health.ready() }
 // openEngine opens the engine. Where that takes long and the context ends, it
 // does not wait for more than stopWithin: the process then ends as in a crash,
 // for which the engine is made.
-func openEngine(ctx context.Context, c stream.Config) (*stream.Engine, error) {
+func openEngine(ctx context.Context, c cluster.Config) (*cluster.Engine, error) {
 	type result struct {
-		engine *stream.Engine
+		engine *cluster.Engine
 		err    error
 	}
 	opened := make(chan result, 1)
 	go func() {
-		e, err := stream.Open(ctx, c)
+		e, err := cluster.Open(ctx, c)
 		opened <- result{e, err}
 	}()
 	select {
@@ -203,7 +203,7 @@ func (n *Node) Wait(ctx context.Context) error {
 	case err = <-n.failed:
 	case err = <-n.engine.Failed():
 	}
-	if errors.Is(err, stream.ErrReplaced) {
+	if errors.Is(err, cluster.ErrReplaced) {
 		return fmt.Errorf("%w; the tables of this node are of the stream before, so it ends, and its supervisor starts it again", err)
 	}
 	return err

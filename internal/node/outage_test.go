@@ -13,8 +13,8 @@ import (
 	"carstate/internal/access"
 	"carstate/internal/admin/client"
 	"carstate/internal/ops"
-	"carstate/internal/stream"
-	"carstate/internal/stream/streamtest"
+	"carstate/internal/store/cluster"
+	"carstate/internal/store/cluster/clustertest"
 	"carstate/internal/testkit"
 )
 
@@ -23,10 +23,10 @@ import (
 // itself not ready, no load balancer sends anybody.
 func TestIngestAfterOutage(t *testing.T) {
 	t.Parallel()
-	cluster := streamtest.StartServer(t)
+	servers := clustertest.StartServer(t)
 	c := configOf(t)
-	c.Stream.URLs, c.Stream.Partitions = cluster.URL(), 2
-	c.Stream.Patience = stream.Patience{Try: time.Second, Store: 2 * time.Second, Stall: 2 * time.Second, Beat: 200 * time.Millisecond}
+	c.Stream.URLs, c.Stream.Partitions = servers.URL(), 2
+	c.Stream.Patience = cluster.Patience{Try: time.Second, Store: 2 * time.Second, Stall: 2 * time.Second, Beat: 200 * time.Millisecond}
 	log := new(testkit.Buffer)
 	c.Log = slog.New(slog.NewTextHandler(log, nil))
 	n, err := Start(t.Context(), c)
@@ -74,7 +74,7 @@ func TestIngestAfterOutage(t *testing.T) {
 	}
 	for round := range 2 {
 		taken(round)
-		cluster.Stop()
+		servers.Stop()
 		if _, err := testkit.Post(n.URL(IngestAddr), source, []string{"a", "b", "c"}); err == nil || !strings.Contains(err.Error(), "HTTP 503") {
 			t.Fatalf("without a cluster: %v", err)
 		}
@@ -84,7 +84,7 @@ func TestIngestAfterOutage(t *testing.T) {
 		if err := testkit.Says(alive, http.StatusOK, "")(); err != nil {
 			t.Fatalf("an outage is no reason to restart: %v", err)
 		}
-		cluster.Start()
+		servers.Start()
 		if err := until(30*time.Second, testkit.Says(ready, http.StatusOK, "")); err != nil {
 			t.Fatal(err)
 		}
@@ -107,7 +107,7 @@ func TestEndsWhileOpening(t *testing.T) {
 	cancel()
 	stalled, began := testkit.Stall(t.TempDir()), time.Now()
 	urls := strings.Repeat("nats://"+l.Addr().String()+",", 3)
-	e, err := openEngine(ctx, stream.Config{URLs: strings.TrimSuffix(urls, ",")})
+	e, err := openEngine(ctx, cluster.Config{URLs: strings.TrimSuffix(urls, ",")})
 	if err == nil {
 		e.Close()
 		t.Fatal("there is no engine")

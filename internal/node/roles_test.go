@@ -14,8 +14,8 @@ import (
 	"carstate/internal/access"
 	"carstate/internal/admin/client"
 	"carstate/internal/ops"
-	"carstate/internal/stream"
-	"carstate/internal/stream/streamtest"
+	"carstate/internal/store/cluster/clustertest"
+	"carstate/internal/store/codec"
 	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
@@ -44,7 +44,7 @@ func (n *Node) awaitReady(t *testing.T) {
 // what was forgotten.
 func TestWhoFollowsStates(t *testing.T) {
 	t.Parallel()
-	c := streamtest.StartCluster(t)
+	c := clustertest.StartCluster(t)
 	const maxFeedAge = 5 * time.Second
 	answers := nodeOf(t, c.URLs(), Query, maxFeedAge)
 	shows := nodeOf(t, c.URLs(), Admin, maxFeedAge)
@@ -188,7 +188,7 @@ func feedsOfStates(t *testing.T, urls string) (n int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := js.Stream(t.Context(), stream.States)
+	s, err := js.Stream(t.Context(), codec.States)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,7 @@ import (
 
 	"carstate/internal/natsprocess"
 	"carstate/internal/nodeprocess"
-	"carstate/internal/stream"
+	"carstate/internal/store/codec"
 )
 
 // servers is as many as survive the loss of one.
@@ -27,7 +27,7 @@ const (
 )
 
 // cluster is the NATS servers, and a connection to see how they are.
-type cluster struct {
+type natsCluster struct {
 	net     *network
 	servers []*natsprocess.Server
 	nc      *nats.Conn
@@ -36,8 +36,8 @@ type cluster struct {
 
 // startCluster starts the servers, with a copy of everything on each and every
 // write synced.
-func startCluster(ctx context.Context, dir string, net *network) (_ *cluster, err error) {
-	c := &cluster{net: net}
+func startCluster(ctx context.Context, dir string, net *network) (_ *natsCluster, err error) {
+	c := &natsCluster{net: net}
 	defer func() {
 		if err != nil {
 			c.close()
@@ -85,7 +85,7 @@ cluster { name: torture, listen: "%s:%d", routes: [ %q ] }
 }
 
 // urls is where the servers listen, as --nats takes it.
-func (c *cluster) urls() string {
+func (c *natsCluster) urls() string {
 	var urls []string
 	for i := range servers {
 		urls = append(urls, fmt.Sprintf("nats://%s:%d", c.net.address(i), clientPort))
@@ -94,10 +94,10 @@ func (c *cluster) urls() string {
 }
 
 // streams are those of carstate.
-var streams = []string{stream.Telemetry, stream.States, stream.Tokens, stream.Sources, stream.Audit, stream.Roads}
+var streams = []string{codec.Telemetry, codec.States, codec.Tokens, codec.Sources, codec.Audit, codec.Roads}
 
 // look asks for what the cluster knows of a stream.
-func (c *cluster) look(ctx context.Context, name string) (*jetstream.ClusterInfo, error) {
+func (c *natsCluster) look(ctx context.Context, name string) (*jetstream.ClusterInfo, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	s, err := c.js.Stream(ctx, name)
@@ -112,13 +112,13 @@ func (c *cluster) look(ctx context.Context, name string) (*jetstream.ClusterInfo
 }
 
 // led is an error until every stream has a leader that answers.
-func (c *cluster) led(ctx context.Context) error {
+func (c *natsCluster) led(ctx context.Context) error {
 	return c.each(ctx, func(string, *jetstream.ClusterInfo) error { return nil })
 }
 
 // whole is an error while a server is missing or lags behind: to take another one
 // then would be to take two.
-func (c *cluster) whole(ctx context.Context) error {
+func (c *natsCluster) whole(ctx context.Context) error {
 	return c.each(ctx, func(name string, info *jetstream.ClusterInfo) error {
 		for _, r := range info.Replicas {
 			if !r.Current || r.Offline {
@@ -129,7 +129,7 @@ func (c *cluster) whole(ctx context.Context) error {
 	})
 }
 
-func (c *cluster) each(ctx context.Context, check func(name string, info *jetstream.ClusterInfo) error) error {
+func (c *natsCluster) each(ctx context.Context, check func(name string, info *jetstream.ClusterInfo) error) error {
 	for _, name := range streams {
 		info, err := c.look(ctx, name)
 		if err != nil {
@@ -143,7 +143,7 @@ func (c *cluster) each(ctx context.Context, check func(name string, info *jetstr
 }
 
 // leader waits until a stream has a leader and finds the server.
-func (c *cluster) leader(ctx context.Context, name string) (server int, err error) {
+func (c *natsCluster) leader(ctx context.Context, name string) (server int, err error) {
 	err = nodeprocess.Until(ctx, settleWithin, func(ctx context.Context) error {
 		info, err := c.look(ctx, name)
 		if err == nil {
@@ -154,7 +154,7 @@ func (c *cluster) leader(ctx context.Context, name string) (server int, err erro
 	return server, err
 }
 
-func (c *cluster) close() {
+func (c *natsCluster) close() {
 	if c.nc != nil {
 		c.nc.Close()
 	}

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"carstate/internal/stream"
+	"carstate/internal/store/cluster"
 	"carstate/internal/vehicle"
 	"carstate/torture/row"
 )
@@ -34,7 +34,7 @@ func newFollowing(a *row.Attempt) *following {
 }
 
 // run follows until the context ends.
-func (f *following) run(ctx context.Context, e *stream.Engine) {
+func (f *following) run(ctx context.Context, e *cluster.Engine) {
 	if err := e.FollowStates(ctx, f.put, func() {}); err != nil && ctx.Err() == nil {
 		f.a.Wrong("the states cannot be followed: %v", err)
 	}

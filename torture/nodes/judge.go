@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"carstate/internal/nodeprocess"
-	"carstate/internal/stream"
+	"carstate/internal/store/cluster"
 	"carstate/internal/vehicle"
 )
 
@@ -29,7 +29,7 @@ func (s *system) judge(ctx context.Context) error {
 		}
 	}
 	for _, id := range layout.All() {
-		var stored stream.Recent
+		var stored cluster.Recent
 		var state vehicle.State
 		// The cluster may still be choosing who answers.
 		if err := nodeprocess.Until(ctx, settleWithin, func(ctx context.Context) (err error) {

@@ -18,7 +18,7 @@ import (
 // kind is a way to take a server away and to give it back.
 type kind struct {
 	name         string
-	strike, heal func(c *cluster, server int) error
+	strike, heal func(c *natsCluster, server int) error
 }
 
 // killed is the kind of loss for which times are promised.
@@ -26,14 +26,14 @@ const killed = "killed"
 
 var kinds = []kind{
 	{killed,
-		func(c *cluster, i int) error { c.servers[i].Kill(); return nil },
-		func(c *cluster, i int) error { return c.servers[i].Start() }},
+		func(c *natsCluster, i int) error { c.servers[i].Kill(); return nil },
+		func(c *natsCluster, i int) error { return c.servers[i].Start() }},
 	{"stopped",
-		func(c *cluster, i int) error { return c.servers[i].Pause() },
-		func(c *cluster, i int) error { return c.servers[i].Resume() }},
+		func(c *natsCluster, i int) error { return c.servers[i].Pause() },
+		func(c *natsCluster, i int) error { return c.servers[i].Resume() }},
 	{"cut off",
-		func(c *cluster, i int) error { return c.net.pull(i) },
-		func(c *cluster, i int) error { return c.net.plug(i) }},
+		func(c *natsCluster, i int) error { return c.net.pull(i) },
+		func(c *natsCluster, i int) error { return c.net.plug(i) }},
 }
 
 const (

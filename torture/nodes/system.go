@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"carstate/internal/nodeprocess"
-	"carstate/internal/stream"
+	"carstate/internal/store/cluster"
 	"carstate/torture/row"
 	"carstate/torture/writers"
 )
@@ -35,11 +35,11 @@ const startWithin = 2 * time.Minute
 type system struct {
 	a       *row.Attempt
 	net     *network
-	cluster *cluster
+	cluster *natsCluster
 	nodes   []*nodeprocess.Node
-	folder  *nodeprocess.Node // one more that only folds, while there is one; nil before
-	folders int               // how many of those there were
-	engine  *stream.Engine    // of the torture's own, to read what is stored
+	folder  *nodeprocess.Node   // one more that only folds, while there is one; nil before
+	folders int                 // how many of those there were
+	engine  *cluster.Engine // of the torture's own, to read what is stored
 
 	token    string
 	load     *writers.Fleet
@@ -75,7 +75,7 @@ func start(ctx context.Context, a *row.Attempt) (_ *system, err error) {
 			return nil, err
 		}
 	}
-	if s.engine, err = stream.Open(ctx, stream.Config{URLs: s.cluster.urls(), Replicas: servers}); err != nil {
+	if s.engine, err = cluster.Open(ctx, cluster.Config{URLs: s.cluster.urls(), Replicas: servers}); err != nil {
 		return nil, err
 	}
 	key, err := s.nodes[0].AddSource(ctx, sourceName)

@@ -10,7 +10,7 @@ import (
 
 	"carstate/internal/ingest"
 	"carstate/internal/query"
-	"carstate/internal/stream"
+	"carstate/internal/store/cluster"
 )
 
 // figures are what the metrics of this node say at one time.
@@ -77,13 +77,13 @@ func (f *figures) take(name string, labels map[string]string, value float64) {
 		if o := labels["outcome"]; !slices.Contains(answeredOutcomes, o) {
 			f.refused[o] += value
 		}
-	case stream.MetricFeedAge:
+	case cluster.MetricFeedAge:
 		f.feedAge = max(f.feedAge, value)
-	case stream.MetricBacklog:
+	case cluster.MetricBacklog:
 		f.backlog = value
-	case stream.MetricBytes:
+	case cluster.MetricBytes:
 		f.streams[labels["stream"]] = fill{value, s.limit}
-	case stream.MetricLimit:
+	case cluster.MetricLimit:
 		f.streams[labels["stream"]] = fill{s.bytes, value}
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"time"
 
-	"carstate/internal/stream"
+	"carstate/internal/store/codec"
 )
 
 // How many vehicles the first page and a page of a list show.
@@ -184,7 +184,7 @@ func (c *Console) flow() flowView {
 	if now.feedAge >= 0 {
 		v.FeedAge = short(math.Round(10*now.feedAge) / 10)
 	}
-	for _, name := range []string{stream.Telemetry, stream.States, stream.Tokens, stream.Sources, stream.Audit, stream.Roads} {
+	for _, name := range []string{codec.Telemetry, codec.States, codec.Tokens, codec.Sources, codec.Audit, codec.Roads} {
 		if s, ok := now.streams[name]; ok && s.limit > 0 {
 			percent := 100 * s.bytes / s.limit
 			v.Streams = append(v.Streams, streamBar{name, s.bytes, s.limit, percent, percent >= 80})

@@ -1,0 +1,195 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"carstate/internal/store/codec"
+	"carstate/internal/ticks"
+)
+
+// backlog is what was stored but not folded, looked at every backlogEvery. When
+// it passes half of the retention or half of the byte limit, nothing more is
+// taken in, so that no limit can ever drop what was acknowledged.
+type backlog struct {
+	oldest atomic.Int64 // age of the oldest commit not folded, ns
+	over   atomic.Bool
+	next   []atomic.Uint64 // by partition: first sequence not folded, as last seen
+
+	measuring sync.Mutex // held while it is looked at; guards what follows
+	seen      []waiting  // by partition
+}
+
+// waiting is what was found behind a partition's cursor. It is looked for again
+// when something has changed.
+type waiting struct {
+	made   time.Time // of the TELEMETRY that it counts in
+	cursor uint64    // first sequence that the cursor did not count as folded
+	end    uint64    // last sequence that there was
+	first  uint64    // of the first commit not folded; 0: there was none
+	stored time.Time // when that was stored
+}
+
+// holds reports whether looking again would find the same.
+func (w waiting) holds(cursor uint64, s *jetstream.StreamInfo) bool {
+	if w.cursor != cursor || !w.made.Equal(s.Created) {
+		return false
+	}
+	return w.first >= s.State.FirstSeq && w.first != 0 || w.first == 0 && w.end == s.State.LastSeq
+}
+
+const backlogEvery = 2 * time.Second
+
+func (b *backlog) init(partitions int) {
+	b.next, b.seen = make([]atomic.Uint64, partitions), make([]waiting, partitions)
+}
+
+func (b *backlog) err() error {
+	if b.over.Load() {
+		return ErrBacklog
+	}
+	return nil
+}
+
+func (b *backlog) age() time.Duration { return time.Duration(b.oldest.Load()) }
+
+// folded is the first sequence of TELEMETRY that some partition still needs, or
+// 0 if that is not known for every partition.
+func (b *backlog) folded() uint64 {
+	first := uint64(0)
+	for p := range b.next {
+		n := b.next[p].Load()
+		if n == 0 {
+			return 0
+		}
+		if first == 0 || n < first {
+			first = n
+		}
+	}
+	return first
+}
+
+// watchBacklog keeps the backlog's figures, and an eye on the other streams'
+// limits, until the context ends.
+func (e *Engine) watchBacklog(ctx context.Context) {
+	alarmed := make(map[string]bool)
+	for range ticks.NowAndEvery(ctx, backlogEvery) {
+		if err := e.measureBacklog(ctx); err != nil && ctx.Err() == nil {
+			e.warned.backlog.Log(e.log, "the backlog cannot be measured", "error", err)
+		}
+		if err := e.watchLimits(ctx, alarmed); err != nil && ctx.Err() == nil {
+			e.warned.limits.Log(e.log, "the streams' limits cannot be looked at", "error", err)
+		}
+	}
+}
+
+// firstCommit asks the stream's leader for a partition's first commit at or
+// after a sequence; nil if there is none.
+func firstCommit(ctx context.Context, s jetstream.Stream, p int, from uint64) (*jetstream.RawStreamMsg, error) {
+	m, err := s.GetMsg(ctx, max(from, 1), jetstream.WithGetMsgSubject(codec.TelemetrySubject(p)))
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return nil, nil
+	}
+	return m, err
+}
+
+// readCursors returns the cursors of all partitions, zeros where there is none, by
+// few questions to any server. They may be older than what the leader has, by no
+// more than this node's last write: what was folded since counts as not folded.
+func (e *Engine) readCursors(ctx context.Context) ([]cursor, error) {
+	cursors := make([]cursor, e.partitions)
+	subjects := make([]string, e.partitions)
+	for p := range subjects {
+		subjects[p] = codec.CursorSubject(p)
+	}
+	for part := range slices.Chunk(subjects, MaxLoad) {
+		// There is always an answer, because the heartbeat is there.
+		part = append(slices.Clip(part), codec.HeartbeatSubject(States))
+		records, err := e.awaitRecords(ctx, States, part, e.newest[States].Load())
+		if err != nil {
+			return nil, fmt.Errorf("the engine cannot be asked for the cursors: %w", err)
+		}
+		for _, m := range records {
+			subject := m.Header.Get("Nats-Subject")
+			p, ok := codec.PartitionOfCursor(subject)
+			if !ok || p >= len(cursors) {
+				continue
+			}
+			body, err := codec.Unseal(subject, m.Data)
+			if err == nil && json.Unmarshal(body, &cursors[p]) != nil {
+				err = fmt.Errorf("%w: the cursor of partition %d", codec.ErrDamaged, p)
+			}
+			if err != nil {
+				return nil, err
+			}
+		}
+	}
+	return cursors, nil
+}
+
+func (e *Engine) measureBacklog(ctx context.Context) error {
+	e.backlog.measuring.Lock()
+	defer e.backlog.measuring.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	// The cursors first: one that is ahead of the end then counts in another
+	// TELEMETRY, or in an end that was lost, and not in what came meanwhile.
+	cursors, err := e.readCursors(ctx)
+	if err != nil {
+		return err
+	}
+	s, err := e.js.Stream(ctx, Telemetry)
+	if err != nil {
+		return err
+	}
+	info := s.CachedInfo()
+	state := info.State
+	now := info.TimeStamp // of the server, which stamped the commits too
+	var oldest time.Duration
+	unfolded := state.LastSeq + 1
+	for p, c := range cursors {
+		if c.Next > state.LastSeq+1 || c.Made != info.Created.UnixNano() {
+			c.Next = 0 // as Take will: nothing counts as folded
+		}
+		w := &e.backlog.seen[p]
+		if !w.holds(c.Next, info) {
+			// What comes first for the partition after its cursor?
+			m, err := firstCommit(ctx, s, p, c.Next)
+			if err != nil {
+				return err
+			}
+			*w = waiting{made: info.Created, cursor: c.Next, end: state.LastSeq}
+			if m != nil {
+				w.first, w.stored = m.Sequence, m.Time
+			}
+		}
+		if w.first == 0 {
+			// Everything there was is folded. Nothing before the end
+			// that we saw when we asked is needed any more.
+			e.backlog.next[p].Store(max(c.Next, state.LastSeq+1))
+			continue
+		}
+		e.backlog.next[p].Store(w.first)
+		unfolded = min(unfolded, w.first)
+		oldest = max(oldest, now.Sub(w.stored))
+	}
+	// Commits are alike enough for their bytes to be counted by number.
+	var bytes uint64
+	if n := state.LastSeq + 1 - unfolded; n > 0 && state.Msgs > 0 {
+		bytes = state.Bytes / state.Msgs * min(n, state.Msgs)
+	}
+	over := oldest > e.config.Retention/2 || bytes > uint64(e.config.TelemetryBytes)/2
+	e.backlog.oldest.Store(int64(oldest))
+	if e.backlog.over.Swap(over) != over {
+		e.log.Warn("backlog", "refusing_samples", over, "oldest", oldest, "bytes", bytes)
+	}
+	return nil
+}

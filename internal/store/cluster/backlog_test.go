@@ -1,0 +1,378 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"carstate/internal/store/codec"
+	"carstate/internal/testkit"
+	"carstate/internal/vehicle"
+)
+
+// clock is a time that tests move.
+type clock struct{ ahead atomic.Int64 }
+
+func (c *clock) now() time.Time        { return time.Now().Add(time.Duration(c.ahead.Load())) }
+func (c *clock) move(by time.Duration) { c.ahead.Add(int64(by)) }
+
+func measure(t *testing.T, e *Engine) {
+	t.Helper()
+	if err := e.measureBacklog(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func trim(t *testing.T, e *Engine) {
+	t.Helper()
+	measure(t, e)
+	if err := e.trim(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func storeSample(t *testing.T, e *Engine, at int64) {
+	t.Helper()
+	if err := e.Append(t.Context(), []vehicle.Sample{speedAt("car", at)}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// foldAll reads partition 0 up to the sample of a time and commits the cursor.
+func foldAll(t *testing.T, e *Engine, upTo int64) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(testkit.Context(t))
+	defer cancel()
+	p, err := e.Take(ctx, 0, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	for {
+		seq, samples, err := p.Next(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if int64(samples[len(samples)-1].Time) < upTo {
+			continue
+		}
+		if err := p.Commit(ctx, seq, nil); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+}
+
+func TestBacklogByAge(t *testing.T) {
+	const retention = 2 * time.Second
+	e := openOne(t, Config{Retention: retention})
+	storeSample(t, e, 1)
+	for began := time.Now(); e.backlog.age() <= retention/2; measure(t, e) {
+		if time.Since(began) > testkit.Patience {
+			t.Fatalf("the backlog's age is %v", e.backlog.age())
+		}
+	}
+	if err := e.Append(t.Context(), []vehicle.Sample{speedAt("car", 2)}); !errors.Is(err, ErrBacklog) {
+		t.Fatalf("with a sample that waits too long: %v", err)
+	}
+	foldAll(t, e, 1)
+	measure(t, e)
+	if age := e.backlog.age(); age != 0 {
+		t.Fatalf("with nothing to fold the backlog's age is %v", age)
+	}
+	storeSample(t, e, 2)
+}
+
+// How long a sample waits is told by the clock that stamped it, the server's. A node
+// whose own clock is wrong refuses nothing for that.
+func TestBacklogWithAWrongClock(t *testing.T) {
+	var c clock
+	e := openOne(t, Config{Now: c.now})
+	for i, ahead := range []time.Duration{24 * time.Hour, -48 * time.Hour} {
+		c.move(ahead)
+		storeSample(t, e, int64(2*i+1))
+		measure(t, e)
+		storeSample(t, e, int64(2*i+2))
+		if age := e.backlog.age(); age < 0 || age > DefaultRetention/2 {
+			t.Errorf("%d: the backlog's age is %v", i, age)
+		}
+	}
+}
+
+func TestBacklogByBytes(t *testing.T) {
+	const limit = 256 << 10
+	e := openOne(t, Config{TelemetryBytes: limit})
+	at, refused := int64(0), false
+	for !refused {
+		batch := make([]vehicle.Sample, 100)
+		for i := range batch {
+			at++
+			batch[i] = speedAt("car", at)
+		}
+		err := e.Append(t.Context(), batch)
+		if refused = errors.Is(err, ErrBacklog); refused {
+			at -= int64(len(batch))
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		trim(t, e)
+	}
+	if s := telemetryState(t, e); s.FirstSeq != 1 || s.Bytes < limit/2 || s.Bytes > limit*3/4 {
+		t.Fatalf("refused with %d bytes of %d, from %d on", s.Bytes, limit, s.FirstSeq)
+	}
+	foldAll(t, e, at)
+	measure(t, e)
+	storeSample(t, e, at+1)
+}
+
+// A stream that fills between two looks at the backlog refuses, and says the
+// same.
+func TestTelemetryFull(t *testing.T) {
+	const limit = 64 << 10
+	e := openOne(t, Config{TelemetryBytes: limit})
+	var err error
+	at := int64(0)
+	for err == nil {
+		batch := make([]vehicle.Sample, 900)
+		for i := range batch {
+			batch[i] = speedAt("car", at+int64(i)+1)
+		}
+		if err = e.Append(t.Context(), batch); err == nil {
+			at += int64(len(batch))
+		}
+	}
+	if !errors.Is(err, ErrBacklog) {
+		t.Fatal(err)
+	}
+	if err := e.Writable(); err != nil {
+		t.Fatalf("a full stream is no broken engine: %v", err)
+	}
+	foldAll(t, e, at) // all that was acknowledged is there
+	trim(t, e)        // folded: may go, although it is young
+	storeSample(t, e, at+1)
+}
+
+func TestTrim(t *testing.T) {
+	var c clock
+	e := openOne(t, Config{Now: c.now})
+	for at := range int64(10) {
+		storeSample(t, e, at+1)
+	}
+	foldAll(t, e, 6)
+	trim(t, e)
+	if first := telemetryState(t, e).FirstSeq; first != 1 {
+		t.Fatalf("telemetry begins at %d, although all of it is young", first)
+	}
+	c.move(2 * DefaultRetention)
+	trim(t, e)
+	if s := telemetryState(t, e); s.FirstSeq != 7 || s.Msgs != 4 {
+		t.Fatalf("telemetry begins at %d and has %d commits; want the 4 from 7 on that are not folded", s.FirstSeq, s.Msgs)
+	}
+	foldAll(t, e, 10)
+	trim(t, e)
+	if n := telemetryState(t, e).Msgs; n != 0 {
+		t.Fatalf("%d old and folded commits are left", n)
+	}
+	storeSample(t, e, 11)
+	foldAll(t, e, 11)
+}
+
+// One partition that lags keeps what it needs, and nobody folds what another
+// one still has to.
+func TestTrimWithSeveralPartitions(t *testing.T) {
+	var c clock
+	e := openOne(t, Config{Now: c.now, Partitions: 2})
+	ids := make([]string, 2)
+	for i := 0; ids[0] == "" || ids[1] == ""; i++ {
+		id := fmt.Sprintf("car%d", i)
+		ids[codec.PartitionOf(vehicle.ID(id), 2)] = id
+	}
+	for at := range int64(5) {
+		for _, id := range ids {
+			if err := e.Append(t.Context(), []vehicle.Sample{speedAt(id, at+1)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	foldAll(t, e, 5) // partition 0: sequences 1, 3, … 9
+	c.move(2 * DefaultRetention)
+	trim(t, e)
+	if s := telemetryState(t, e); s.FirstSeq != 2 {
+		t.Fatalf("telemetry begins at %d; partition 1 needs it from 2 on", s.FirstSeq)
+	}
+}
+
+// Whoever trims while others store and fold never takes away what is not
+// folded, however old it is.
+func TestTrimRaces(t *testing.T) {
+	var c clock
+	c.move(time.Hour) // everything is old
+	e := openOne(t, Config{Now: c.now, Retention: time.Millisecond})
+	ctx, cancel := context.WithCancel(testkit.Context(t))
+	defer cancel()
+	const n = 600
+	var wg sync.WaitGroup
+	done := make(chan struct{})
+	wg.Go(func() {
+		for at := int64(1); at <= n; at++ {
+			e.backlog.over.Store(false) // it is, at this retention
+			if err := e.Append(ctx, []vehicle.Sample{speedAt("car", at)}); errors.Is(err, ErrBacklog) {
+				at--
+			} else if err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	wg.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			default:
+			}
+			if err := errors.Join(e.measureBacklog(ctx), e.trim(ctx)); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	for at := int64(1); at <= n; {
+		p, err := e.Take(ctx, 0, "test")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for round := 0; round < 20 && at <= n; round++ {
+			seq, samples, err := p.Next(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, x := range samples {
+				if int64(x.Time) != at {
+					t.Fatalf("%d came instead of %d", x.Time, at)
+				}
+				at++
+			}
+			if err := p.Commit(ctx, seq, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		p.Close()
+	}
+	close(done)
+	wg.Wait()
+	trim(t, e)
+	if left := telemetryState(t, e).Msgs; left != 0 {
+		t.Fatalf("%d folded commits are left", left)
+	}
+}
+
+// Where nothing changes, partitions are not asked about one by one; and what
+// changes is seen all the same.
+func TestBacklogOfManyPartitions(t *testing.T) {
+	const partitions = 200
+	e := openOne(t, Config{Partitions: partitions})
+	asked := func() uint64 {
+		measure(t, e)
+		before := e.nc.Stats().OutMsgs
+		measure(t, e)
+		return e.nc.Stats().OutMsgs - before
+	}
+	if n := asked(); n > partitions/4 { // heartbeats are among them
+		t.Errorf("at rest, one look takes %d questions", n)
+	}
+	storeSample(t, e, 1) // "car" is in another partition than 0
+	p := codec.PartitionOf("car", partitions)
+	if n := asked(); n > partitions/4 {
+		t.Errorf("with a sample that waits, one look takes %d questions", n)
+	}
+	if first := e.backlog.folded(); first != e.backlog.next[p].Load() || e.backlog.age() == 0 {
+		t.Errorf("%d is the first that waits; the backlog's age is %v", first, e.backlog.age())
+	}
+	part, err := e.Take(t.Context(), p, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer part.Close()
+	seq, _, err := part.Next(testkit.Context(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := part.Commit(t.Context(), seq, nil); err != nil {
+		t.Fatal(err)
+	}
+	measure(t, e)
+	if e.backlog.folded() != seq+1 || e.backlog.age() != 0 {
+		t.Errorf("all is folded up to %d: the first that waits is %d, the backlog's age %v", seq, e.backlog.folded(), e.backlog.age())
+	}
+}
+
+// While samples are stored and folded, what is known to be folded never becomes less:
+// all that is kept would count as waiting, and be too old by far.
+func TestBacklogWhileFolding(t *testing.T) {
+	testkit.Slow(t, "it takes a real engine through seconds of work")
+	e := openOne(t, Config{})
+	ctx, stop := context.WithCancel(testkit.Context(t))
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer stop()
+	running.Go(func() {
+		for at := int64(1); ctx.Err() == nil; at++ {
+			if err := e.Append(ctx, []vehicle.Sample{speedAt("car", at)}); err != nil && ctx.Err() == nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	p, err := e.Take(ctx, 0, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	running.Go(func() {
+		defer p.Close()
+		for {
+			seq, _, err := p.Next(ctx)
+			if err == nil {
+				err = p.Commit(ctx, seq, nil)
+			}
+			if ctx.Err() != nil {
+				return
+			}
+			if err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	for before := uint64(0); before < 1000 && !t.Failed(); {
+		measure(t, e)
+		now := e.backlog.folded()
+		if now < before {
+			t.Fatalf("%d is the first that waits, after it had been %d", now, before)
+		}
+		before = now
+	}
+}
+
+// How old telemetry is, is told by the clock that stamped it, too: a node whose own is
+// wrong keeps it no shorter and no longer than the others.
+func TestTrimWithAWrongClock(t *testing.T) {
+	for _, ahead := range []time.Duration{24 * time.Hour, -24 * time.Hour} {
+		var c clock
+		c.move(ahead)
+		url := startNATS(t)
+		e := openOne(t, Config{URLs: url, Now: c.now})
+		storeSample(t, e, 1)
+		foldAll(t, e, 1)
+		trim(t, e)
+		if n := telemetryState(t, e).Msgs; n != 1 {
+			t.Errorf("the clock is ahead by %s: %d young commits are left of 1", ahead, n)
+		}
+		short := openOne(t, Config{URLs: url, Now: c.now, Retention: time.Millisecond})
+		testkit.Await(t, "an old commit is removed", func() bool { trim(t, short); return telemetryState(t, e).Msgs == 0 })
+	}
+}

@@ -1,0 +1,183 @@
+package cluster_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"carstate/internal/store/cluster"
+	"carstate/internal/store/cluster/clustertest"
+	"carstate/internal/testkit"
+)
+
+// serve starts a server on a configuration and returns its port.
+func serve(t *testing.T, config string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "nats.conf")
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	opts, err := server.ProcessConfigFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	opts.Host, opts.Port, opts.NoSigs, opts.NoLog = "127.0.0.1", server.RANDOM_PORT, true, true
+	if opts.JetStream {
+		opts.StoreDir = t.TempDir()
+	}
+	return fmt.Sprint(clustertest.Serve(t, opts).Addr().(*net.TCPAddr).Port)
+}
+
+// A cluster that cannot do what is needed is refused at the start, in one line
+// that says what to do.
+func TestUnfitCluster(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		config, user, want string
+		replicas           int
+	}{
+		"JetStream is off": {config: `max_payload: 1MB`, want: "JetStream is off on the NATS cluster"},
+		"JetStream is off for the account": {
+			config: `jetstream {}
+				accounts { A { jetstream: enabled, users: [{user: a, password: p}] }, B { users: [{user: b, password: p}] } }`,
+			user: "b:p@", want: "jetstream: enabled in the account",
+		},
+		"one server for three copies": {config: `jetstream {}`, replicas: 3, want: "too few servers with JetStream for 3 copies"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			refused(t, cluster.Config{URLs: "nats://" + c.user + "127.0.0.1:" + serve(t, c.config), Replicas: c.replicas}, c.want)
+		})
+	}
+}
+
+// Whatever right the account lacks is found out at the start and named.
+func TestMissingRights(t *testing.T) {
+	testkit.Slow(t, "it takes a real engine through seconds of work")
+	t.Parallel()
+	for _, denied := range []string{
+		"telemetry.*", "state.>", "cursor.*", "member.*", "heartbeat.tokens", "token.*", "tokenset.>", "source.*", "tombstone.*", "audit.event", "road.*", "carstate.roads.*",
+		"$JS.API.>", "$JS.API.INFO", "$JS.API.STREAM.CREATE.*", "$JS.API.STREAM.PURGE.TELEMETRY", "$JS.API.STREAM.MSG.DELETE.STATES",
+		"$JS.API.STREAM.MSG.GET.STATES", "$JS.API.DIRECT.GET.STATES", "$JS.API.DIRECT.GET.TOKENS", "$JS.API.CONSUMER.CREATE.>", "$JS.API.CONSUMER.DELETE.>",
+	} {
+		t.Run(denied, func(t *testing.T) {
+			t.Parallel()
+			port := serve(t, `jetstream {}
+				accounts { A { jetstream: enabled, users: [
+					{user: a, password: secret, permissions: { publish: { deny: "`+denied+`" } } }
+				] } }`)
+			c := cluster.Config{URLs: "nats://a:secret@127.0.0.1:" + port}
+			first, _, _ := strings.Cut(denied, "*")
+			first, _, _ = strings.Cut(first, ">")
+			refused(t, c, "lacks a right: Publish to "+strings.TrimSuffix(first, "."))
+		})
+	}
+	t.Run("to subscribe", func(t *testing.T) {
+		t.Parallel()
+		port := serve(t, `jetstream {}
+			accounts { A { jetstream: enabled, users: [{user: a, password: secret, permissions: { subscribe: { deny: ">" } } }] } }`)
+		refused(t, cluster.Config{URLs: "nats://a:secret@127.0.0.1:" + port}, "lacks a right: Subscription to ")
+	})
+	t.Run("to hear of roads", func(t *testing.T) {
+		t.Parallel()
+		port := serve(t, `jetstream {}
+			accounts { A { jetstream: enabled, users: [{user: a, password: secret, permissions: { subscribe: { deny: "carstate.>" } } }] } }`)
+		refused(t, cluster.Config{URLs: "nats://a:secret@127.0.0.1:" + port}, "lacks a right: Subscription to carstate.roads.*")
+	})
+}
+
+// A server of before 2.15.2 is refused. One cannot be had without its module, so
+// that this one only says what it is.
+func TestOldServer(t *testing.T) {
+	t.Parallel()
+	for version, old := range map[string]bool{
+		"2.15.1": true, "2.9.25": true, "1.4.1": true, "2.15.2-beta.1": false, "2.15.2": false, "v2.16.0": false, "3.0.0": false, "": true, "new": true,
+	} {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			addr := pretend(t, version)
+			ctx := testkit.Context(t)
+			if !old { // nothing but the end of ctx refuses it, for it answers nothing
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeout(ctx, 5*time.Second)
+				defer cancel()
+			}
+			var log testkit.Buffer
+			e, err := cluster.Open(ctx, cluster.Config{URLs: "nats://" + addr, Log: slog.New(slog.NewTextHandler(&log, nil))})
+			if err == nil {
+				e.Close()
+				t.Fatal("it was taken for a server")
+			}
+			newer := 0
+			if strings.Contains("v2.16.0 3.0.0", version) && version != "" {
+				newer = 1
+			}
+			if n := log.Count("tested_up_to=2.15.2"); n != newer {
+				t.Errorf("%d lines name a server that is newer than the tested ones, want %d", n, newer)
+			}
+			if got := strings.Contains(err.Error(), "older than 2.15.2"); got != old {
+				t.Errorf("%s: %v", version, err)
+			}
+		})
+	}
+}
+
+// A server of a cluster that is too old is refused whichever the connection is to.
+func TestOldServerAmongOthers(t *testing.T) {
+	t.Parallel()
+	good := clustertest.External(t)
+	old := "nats://" + pretend(t, "2.15.1")
+	for range 5 { // the first one is drawn by lot
+		refused(t, cluster.Config{URLs: good + "," + old}, `"pretender" is older than 2.15.2`)
+	}
+	// One that is gone keeps nobody out.
+	gone := clustertest.StartServer(t)
+	url := gone.URL()
+	gone.Stop()
+	clustertest.Open(t, cluster.Config{URLs: good + "," + url, Replicas: 1})
+}
+
+// pretend says that it is a server of a version, and answers nothing.
+func pretend(t *testing.T, version string) (addr string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var running sync.WaitGroup
+	t.Cleanup(func() {
+		l.Close()
+		running.Wait()
+	})
+	running.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			running.Go(func() {
+				defer c.Close()
+				fmt.Fprintf(c, "INFO {\"server_id\":\"x\",\"server_name\":\"pretender\",\"version\":%q,\"max_payload\":1048576,\"headers\":true}\r\n", version)
+				for lines := bufio.NewScanner(c); lines.Scan(); {
+					switch strings.Fields(lines.Text() + " .")[0] {
+					case "PING":
+						fmt.Fprint(c, "PONG\r\n")
+					case "PUB", "HPUB":
+						return // a server that is new enough is asked something
+					}
+				}
+			})
+		}
+	})
+	return l.Addr().String()
+}

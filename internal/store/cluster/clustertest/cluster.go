@@ -1,0 +1,338 @@
+package clustertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"carstate/internal/natsprocess"
+	"carstate/internal/testkit"
+)
+
+// Cluster is a NATS cluster of three real server processes, each of which a test
+// may kill, stop, pause and start again.
+type Cluster struct {
+	Nodes []*Node
+	t     testing.TB
+	url   func(addr string) string
+	opts  []nats.Option
+}
+
+// Node is one server process of a cluster.
+type Node struct {
+	Name   string
+	Addr   string // where clients connect, the same after each start
+	t      testing.TB
+	server *natsprocess.Server
+}
+
+// clusterNodes is how many servers a cluster has: as few as survive the loss of
+// one.
+const clusterNodes = 3
+
+// Setup is how a server is started.
+type Setup struct{ Args, Env []string }
+
+// Configure prepares node i, which has a directory of its own. Each node has an
+// address for clients and one for the other nodes.
+type Configure func(t testing.TB, dir string, i int, clients, routes []string) Setup
+
+// startTimeout bounds what a cluster takes on a busy machine.
+const startTimeout = time.Minute
+
+// StartCluster starts a cluster that syncs every write and ends with the test.
+func StartCluster(t testing.TB) *Cluster {
+	return StartClusterAs(t, "")
+}
+
+// StartClusterAs is StartCluster of servers that are told a little more: who is let
+// in, say. Options are what a client needs to connect.
+func StartClusterAs(t testing.TB, more string, opts ...nats.Option) *Cluster {
+	configure := func(t testing.TB, dir string, i int, clients, routes []string) Setup {
+		return plainConfig(t, dir, i, clients, routes, more)
+	}
+	return startCluster(t, configure, func(addr string) string { return "nats://" + addr }, probe, opts)
+}
+
+// StartClusterWith starts a cluster of nodes that are configured by a test.
+// Options are what a client needs to connect to url(addr), who need not have more
+// rights than carstate.
+func StartClusterWith(t testing.TB, configure Configure, url func(addr string) string, opts ...nats.Option) *Cluster {
+	t.Helper()
+	return startCluster(t, configure, url, nil, opts)
+}
+
+func startCluster(t testing.TB, configure Configure, url func(addr string) string, ready func(context.Context, jetstream.JetStream) error, opts []nats.Option) *Cluster {
+	t.Helper()
+	testkit.Slow(t, "it starts three NATS servers")
+	dir, err := os.MkdirTemp("", "carstate-cluster-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	c := &Cluster{t: t, url: url, opts: opts}
+	t.Cleanup(func() {
+		for _, n := range c.Nodes {
+			n.Kill()
+		}
+	})
+	for attempt := range startAttempts {
+		for _, n := range c.Nodes {
+			n.Kill()
+		}
+		c.Nodes = nil
+		clients, routes := freeAddrs(t), freeAddrs(t)
+		for i := range clusterNodes {
+			own := filepath.Join(dir, fmt.Sprint(attempt), fmt.Sprint(i))
+			if err := os.MkdirAll(own, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			n := newNode(t, fmt.Sprintf("nats-%d", i+1), clients[i], configure(t, own, i, clients, routes))
+			c.Nodes = append(c.Nodes, n)
+			n.Start()
+		}
+		if ready != nil {
+			err = c.try(startTimeout, ready)
+		} else {
+			err = c.tryEach(startTimeout)
+		}
+		if err == nil {
+			return c
+		}
+	}
+	t.Fatalf("the cluster is not ready: %v", err)
+	return nil
+}
+
+// startAttempts is how often a cluster is started: others may take an address
+// between its choice and its use.
+const startAttempts = 3
+
+// freeAddrs returns free addresses of loopback, one a node. Routes name all nodes
+// before any of them runs, so that the system cannot choose the ports later.
+func freeAddrs(t testing.TB) (addrs []string) {
+	t.Helper()
+	for range clusterNodes {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close() // after all of them are chosen
+		addrs = append(addrs, l.Addr().String())
+	}
+	return addrs
+}
+
+// plainConfig lets a server promise more than its disk has: by default it promises
+// three quarters of what is free, which the limits of our streams soon use up.
+func plainConfig(t testing.TB, dir string, i int, clients, routes []string, more string) Setup {
+	file := filepath.Join(dir, "nats.conf")
+	text := fmt.Sprintf(`
+listen: %q
+jetstream { store_dir: %q, sync_interval: always, max_file_store: 1TB }
+cluster { name: test, listen: %q, routes: [ "nats-route://%s" ] }
+%s`, clients[i], filepath.Join(dir, "store"), routes[i], strings.Join(routes, `", "nats-route://`), more)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return Setup{Args: []string{"--config", file}}
+}
+
+// built is the binary of the module's own dependency.
+var built struct {
+	sync.Mutex
+	dir string // "" until it was built
+}
+
+func serverBinary() (string, error) {
+	built.Lock()
+	defer built.Unlock()
+	if built.dir == "" {
+		dir, err := os.MkdirTemp("", "carstate-nats-server-")
+		if err != nil {
+			return "", err
+		}
+		if _, err := natsprocess.Build(context.Background(), "", dir); err != nil {
+			os.RemoveAll(dir)
+			return "", err
+		}
+		built.dir = dir
+	}
+	return filepath.Join(built.dir, "nats-server"), nil
+}
+
+// RemoveServerBinary removes what StartCluster has built. The TestMain of a
+// package that starts clusters calls it in the end.
+func RemoveServerBinary() {
+	built.Lock()
+	defer built.Unlock()
+	os.RemoveAll(built.dir)
+	built.dir = ""
+}
+
+func newNode(t testing.TB, name, addr string, s Setup) *Node {
+	t.Helper()
+	binary, err := serverBinary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &Node{Name: name, Addr: addr, t: t, server: natsprocess.New(natsprocess.Setup{Binary: binary, Name: name, Args: s.Args, Env: s.Env})}
+}
+
+// Start starts the server.
+func (n *Node) Start() { n.must(n.server.Start()) }
+
+// Kill ends the server at once, as a crash does.
+func (n *Node) Kill() {
+	n.server.Kill()
+	if n.t.Failed() {
+		n.t.Logf("log of %s:\n%s", n.Name, n.server.Log())
+	}
+}
+
+// Stop ends the server as an operator does.
+func (n *Node) Stop() { n.server.Stop() }
+
+// Pause stops the process until Resume, as a machine that is frozen.
+func (n *Node) Pause() { n.must(n.server.Pause()) }
+
+// Resume lets a paused process go on.
+func (n *Node) Resume() { n.must(n.server.Resume()) }
+
+// Reload lets the server read its configuration and certificates again.
+func (n *Node) Reload() { n.must(n.server.Reload()) }
+
+func (n *Node) must(err error) {
+	n.t.Helper()
+	if err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// URLs is where the cluster listens, as --nats takes it.
+func (c *Cluster) URLs() string {
+	var urls []string
+	for _, n := range c.Nodes {
+		urls = append(urls, c.url(n.Addr))
+	}
+	return strings.Join(urls, ",")
+}
+
+// do runs f with a connection until it returns no error.
+func (c *Cluster) do(what string, f func(ctx context.Context, js jetstream.JetStream) error) {
+	c.t.Helper()
+	if err := c.try(startTimeout, f); err != nil {
+		c.t.Fatalf("%s: %v", what, err)
+	}
+}
+
+func (c *Cluster) try(limit time.Duration, f func(ctx context.Context, js jetstream.JetStream) error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	for {
+		err := c.once(ctx, f)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// tryEach waits until each node has an answer of the one that leads them all.
+func (c *Cluster) tryEach(limit time.Duration) error {
+	for _, n := range c.Nodes {
+		one := &Cluster{t: c.t, url: c.url, opts: c.opts, Nodes: []*Node{n}}
+		if err := one.try(limit, func(ctx context.Context, js jetstream.JetStream) error {
+			if _, err := js.Stream(ctx, "TELEMETRY"); !errors.Is(err, jetstream.ErrStreamNotFound) {
+				return fmt.Errorf("%s has no streams, and says %w", n.Name, err)
+			}
+			return nil
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *Cluster) once(ctx context.Context, f func(ctx context.Context, js jetstream.JetStream) error) error {
+	nc, err := nats.Connect(c.URLs(), c.opts...)
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	return f(ctx, js)
+}
+
+// WaitReady waits until streams with a copy on every node can be made.
+func (c *Cluster) WaitReady() {
+	c.t.Helper()
+	c.do("the cluster is not ready", probe)
+}
+
+// probe makes a stream with a copy on every node, and deletes it.
+func probe(ctx context.Context, js jetstream.JetStream) error {
+	if err := makeProbe(ctx, js); err != nil {
+		return err
+	}
+	return js.DeleteStream(ctx, probeStream)
+}
+
+const probeStream = "PROBE"
+
+func makeProbe(ctx context.Context, js jetstream.JetStream) error {
+	_, err := js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{Name: probeStream, Subjects: []string{"probe"}, Replicas: clusterNodes})
+	return err
+}
+
+// Wipe deletes all streams, so that the next test begins with an empty cluster.
+func (c *Cluster) Wipe() {
+	c.t.Helper()
+	c.do("the streams cannot be deleted", func(ctx context.Context, js jetstream.JetStream) error {
+		names := js.StreamNames(ctx)
+		for name := range names.Name() {
+			if err := js.DeleteStream(ctx, name); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+				return err
+			}
+		}
+		return names.Err()
+	})
+}
+
+// Leader is the node that leads a stream.
+func (c *Cluster) Leader(stream string) (leader *Node) {
+	c.t.Helper()
+	c.do("nobody leads "+stream, func(ctx context.Context, js jetstream.JetStream) error {
+		s, err := js.Stream(ctx, stream)
+		if err != nil {
+			return err
+		}
+		for _, n := range c.Nodes {
+			if info := s.CachedInfo().Cluster; info != nil && n.Name == info.Leader {
+				leader = n
+				return nil
+			}
+		}
+		return errors.New("it has no leader")
+	})
+	return leader
+}

@@ -1,0 +1,139 @@
+// Package clustertest starts real engines for tests.
+package clustertest
+
+import (
+	"cmp"
+	"net"
+	"os"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"carstate/internal/store/cluster"
+)
+
+// Open opens an engine and closes it with the test.
+func Open(t testing.TB, c cluster.Config) *cluster.Engine {
+	t.Helper()
+	// A busy machine takes its time. Where it is the point that a try fails, the test says so.
+	if c.URLs == "" { // where no answer is lost on its way
+		c.Patience.Try = cmp.Or(c.Patience.Try, time.Minute)
+	}
+	e, err := cluster.Open(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return e
+}
+
+// Embedded opens an embedded engine in a directory of the test's own, with several
+// partitions, so that what mixes them up is noticed.
+func Embedded(t testing.TB) *cluster.Engine {
+	t.Helper()
+	return Open(t, cluster.Config{DataDir: t.TempDir(), Partitions: 4})
+}
+
+// External starts a NATS server that listens on a free port of the loopback
+// address, as an operator would run it, and returns its URL.
+func External(t testing.TB) string {
+	t.Helper()
+	return StartServer(t).URL()
+}
+
+// Server is a NATS server that a test may stop and start again.
+type Server struct {
+	t    testing.TB
+	opts server.Options
+	run  *server.Server // nil while it is stopped
+}
+
+// StartServer starts a server that ends with the test.
+func StartServer(t testing.TB) *Server {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "carstate-nats-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Server{t: t, opts: server.Options{
+		Host: "127.0.0.1", Port: server.RANDOM_PORT,
+		JetStream: true, StoreDir: dir, SyncAlways: true,
+		NoSigs: true, NoLog: true,
+	}}
+	t.Cleanup(func() {
+		s.Stop()
+		// The server ends before the last of its batches does, which may
+		// still make a file.
+		for tries := 0; ; tries++ {
+			if err := os.RemoveAll(dir); err == nil {
+				return
+			} else if tries == 100 {
+				t.Error(err)
+				return
+			}
+			runtime.Gosched()
+		}
+	})
+	s.Start()
+	return s
+}
+
+// URL is where the server listens, the same after each start.
+func (s *Server) URL() string { return s.run.ClientURL() }
+
+// Start starts the server on its directory and, from the second time on, on the
+// port that it had.
+func (s *Server) Start() {
+	s.t.Helper()
+	opts := s.opts
+	s.run = Serve(s.t, &opts)
+	s.opts.Port = s.run.Addr().(*net.TCPAddr).Port
+}
+
+// Serve starts a server with settings of the caller's that ends with the test.
+func Serve(t testing.TB, opts *server.Options) *server.Server {
+	t.Helper()
+	s, err := server.NewServer(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
+	if !s.ReadyForConnections(time.Minute) {
+		t.Fatal("the NATS server did not start")
+	}
+	return s
+}
+
+// JetStream is what an operator manages the server's streams with, until the test
+// ends.
+func (s *Server) JetStream() jetstream.JetStream {
+	s.t.Helper()
+	nc, err := nats.Connect(s.URL())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return js
+}
+
+// Stop stops the server and waits until it is gone.
+func (s *Server) Stop() {
+	if s.run != nil {
+		s.run.Shutdown()
+		s.run.WaitForShutdown()
+		s.run = nil
+	}
+}

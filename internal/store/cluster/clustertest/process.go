@@ -1,0 +1,67 @@
+package clustertest
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"carstate/internal/testkit"
+)
+
+// Process is one NATS server in a process of its own, whose configuration a test
+// may change between two starts.
+type Process struct {
+	*Node
+	file string
+}
+
+// StartProcess starts a server that ends with the test, and waits until it serves.
+// The configuration says neither where it listens nor where it stores.
+func StartProcess(t testing.TB, config string) *Process {
+	t.Helper()
+	testkit.Slow(t, "it starts a NATS server")
+	dir := t.TempDir()
+	p := &Process{file: filepath.Join(dir, "nats.conf")}
+	for range startAttempts {
+		addr := freeAddrs(t)[0]
+		host, port, err := net.SplitHostPort(addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Node = newNode(t, "nats-1", addr, Setup{Args: []string{
+			"--config", p.file, "--addr", host, "--port", port, "--store_dir", filepath.Join(dir, "store"),
+		}})
+		p.Configure(config)
+		t.Cleanup(p.Kill)
+		p.Start()
+		if p.serves(startTimeout) {
+			return p
+		}
+		p.Kill()
+	}
+	t.Fatalf("the NATS server does not start:\n%s", p.server.Log())
+	return nil
+}
+
+// Configure writes what the next start reads.
+func (p *Process) Configure(config string) { p.must(os.WriteFile(p.file, []byte(config), 0o600)) }
+
+// Said is how often a text stands in the log of all runs.
+func (n *Node) Said(text string) int { return strings.Count(n.server.Log(), text) }
+
+// serves waits until a server that was started says that it serves, or that it
+// cannot.
+func (p *Process) serves(limit time.Duration) bool {
+	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if p.Said("Server is ready") > 0 {
+			return true
+		}
+		if p.Said("[FTL]")+p.Said("nats-server: ") > 0 {
+			return false
+		}
+	}
+	return false
+}

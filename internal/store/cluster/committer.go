@@ -1,0 +1,178 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
+
+	"carstate/internal/store/codec"
+)
+
+// maxWaitingBytes bounds what waits for one partition's disk.
+const maxWaitingBytes = 8 << 20
+
+// committer stores one partition's samples. All that wait go to disk as one
+// message, and while that one is under way the next ones gather, so that a lone
+// sample never waits for company and a slow disk makes commits larger.
+type committer struct {
+	e       *Engine
+	subject string
+	wake    chan struct{} // holds a token while something may be waiting
+
+	mu      sync.Mutex // guards what follows
+	waiting []chunk
+	bytes   int // of waiting
+	closed  bool
+}
+
+func newCommitter(e *Engine, partition int) *committer {
+	return &committer{e: e, subject: codec.TelemetrySubject(partition), wake: make(chan struct{}, 1)}
+}
+
+// enqueue takes a chunk over; its waiter is told in any case. What follows a
+// chunk that was refused is refused too: stored alone, it would make the older
+// samples count for nothing when they are sent again.
+func (c *committer) enqueue(k chunk) {
+	c.mu.Lock()
+	var err error
+	switch {
+	case k.waiter.failed():
+		err = *k.waiter.err.Load()
+	case c.closed:
+		err = errClosed
+	case c.bytes+len(k.packed) > maxWaitingBytes:
+		err = ErrOverloaded
+	default:
+		c.waiting = append(c.waiting, k)
+		c.bytes += len(k.packed)
+	}
+	c.mu.Unlock()
+	if err != nil {
+		k.waiter.finish(err)
+		return
+	}
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run stores what is enqueued until the context ends. One commit is under way
+// at a time.
+func (c *committer) run(ctx context.Context) {
+	var record []byte
+	for {
+		select {
+		case <-ctx.Done():
+			c.close()
+			return
+		case <-c.wake:
+		}
+		for ctx.Err() == nil {
+			batch, samples := c.take()
+			if len(batch) == 0 {
+				break
+			}
+			record = append(record[:0], 0)
+			for i := range batch {
+				record = append(record, batch[i].packed...)
+			}
+			var err error
+			if samples > 0 {
+				start := time.Now()
+				span, header := c.e.commitSpan(ctx, batch, samples)
+				err = c.store(ctx, codec.Seal(c.subject, record), header)
+				c.e.metrics.commit(samples, time.Since(start), err)
+				endSpan(span, err)
+			}
+			for i := range batch {
+				batch[i].waiter.finish(err)
+			}
+		}
+	}
+}
+
+// take removes from the queue what one commit holds. Chunks whose Append has
+// failed already are among the batch with nothing in them.
+func (c *committer) take() (batch []chunk, samples int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n, bytes := 0, 0
+	for n < len(c.waiting) {
+		k := &c.waiting[n]
+		if k.waiter.failed() {
+			c.bytes -= len(k.packed)
+			k.packed, k.samples = nil, 0
+		}
+		if n > 0 && (samples+k.samples > maxCommitSamples || bytes+len(k.packed) > maxCommitBytes) {
+			break
+		}
+		samples += k.samples
+		bytes += len(k.packed)
+		n++
+	}
+	batch = c.waiting[:n:n]
+	c.waiting = c.waiting[n:]
+	c.bytes -= bytes
+	if len(c.waiting) == 0 {
+		c.waiting = nil // the array goes once the batch is done
+	}
+	return batch, samples
+}
+
+// store sends one commit until the engine says that it is on disk. After a
+// time-out nobody knows whether it is, so the same bytes go again under the
+// same id; the engine recognises them if they are.
+func (c *committer) store(ctx context.Context, record []byte, header nats.Header) error {
+	ctx, cancel := context.WithTimeout(ctx, c.e.config.Patience.Store)
+	defer cancel()
+	c.e.committing.Add(1)
+	defer c.e.committing.Add(-1)
+	id := nuid.Next()
+	for {
+		try, cancel := c.e.try(ctx)
+		ack, err := c.e.js.PublishMsg(try, &nats.Msg{Subject: c.subject, Data: record, Header: maps.Clone(header)},
+			jetstream.WithMsgID(id), jetstream.WithExpectStream(Telemetry))
+		cancel()
+		if err == nil {
+			c.e.writes[Telemetry].noteStored()
+			c.e.newest.Note(Telemetry, ack.Sequence)
+			return nil // stored now, or before: ack.Duplicate
+		}
+		switch {
+		case full(err):
+			return ErrBacklog
+		case errors.Is(ctx.Err(), context.Canceled):
+			return errClosed
+		case refused(err) && !stillInProcess(err), errors.Is(err, nats.ErrMaxPayload):
+			return err
+		}
+		c.e.writes[Telemetry].noteFailed()
+		if ctx.Err() != nil || c.e.storing.Err() != nil {
+			return c.e.whyNot(err)
+		}
+		c.e.warned.commit.Log(c.e.log, "a commit of samples is sent again", "subject", c.subject, "error", err)
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// close refuses what still waits and all that comes later.
+func (c *committer) close() {
+	c.mu.Lock()
+	waiting := c.waiting
+	c.waiting, c.closed = nil, true
+	c.mu.Unlock()
+	for i := range waiting {
+		waiting[i].waiter.finish(errClosed)
+	}
+}

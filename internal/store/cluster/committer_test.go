@@ -1,0 +1,356 @@
+package cluster
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"carstate/internal/store/codec"
+	"carstate/internal/testkit"
+	"carstate/internal/vehicle"
+)
+
+// watchful engines notice silence within a second, where others take ten, but wait
+// for a write that is slow.
+var watchful = Patience{
+	Try: time.Hour, Store: 50 * time.Second, Stall: time.Second,
+	Beat: 100 * time.Millisecond, Idle: 100 * time.Millisecond,
+}
+
+// patient is a configuration for a busy machine, where no answer is lost on its way.
+// Where it is the point that a try fails, the test says so.
+func patient(c Config) Config {
+	if c.URLs == "" {
+		c.Patience.Try = cmp.Or(c.Patience.Try, time.Minute)
+	}
+	return c
+}
+
+func openOne(t *testing.T, c Config) *Engine {
+	t.Helper()
+	if c.DataDir == "" {
+		c.DataDir = t.TempDir()
+	}
+	if c.Partitions == 0 {
+		c.Partitions = 1
+	}
+	e, err := Open(t.Context(), patient(c))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { e.Close() })
+	return e
+}
+
+func speedAt(vid string, at int64) vehicle.Sample {
+	x := vehicle.Sample{Vehicle: vehicle.ID(vid), Time: vehicle.UnixMilli(at)}
+	if err := x.Set(vehicle.Speed, 50); err != nil {
+		panic(err)
+	}
+	return x
+}
+
+func telemetryState(t *testing.T, e *Engine) jetstream.StreamState {
+	t.Helper()
+	s, err := e.js.Stream(t.Context(), Telemetry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.CachedInfo().State
+}
+
+// commits reads partition 0 until n samples came, one slice a commit.
+func commits(t *testing.T, e *Engine, n int) (all [][]vehicle.Sample) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(testkit.Context(t))
+	defer cancel()
+	p, err := e.Take(ctx, 0, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	for got := 0; got < n; {
+		_, samples, err := p.Next(ctx)
+		if err != nil {
+			t.Fatalf("after %d of %d samples: %v", got, n, err)
+		}
+		got, all = got+len(samples), append(all, samples)
+	}
+	return all
+}
+
+// A sample that comes alone does not wait for others.
+func TestLoneSample(t *testing.T) {
+	e := openOne(t, Config{})
+	const n = 50
+	for i := range n {
+		if err := e.Append(t.Context(), []vehicle.Sample{speedAt("car", int64(i+1))}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := telemetryState(t, e).Msgs; got != n {
+		t.Errorf("%d commits for %d samples that came one after the other", got, n)
+	}
+}
+
+// Samples that come at the same time share commits.
+func TestSharedCommits(t *testing.T) {
+	t.Parallel()
+	e := openOne(t, Config{})
+	const writers, each = 64, 50
+	var wg sync.WaitGroup
+	for w := range writers {
+		wg.Go(func() {
+			for i := range each {
+				if err := e.Append(t.Context(), []vehicle.Sample{speedAt(fmt.Sprintf("car%d", w), int64(i+1))}); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if got := telemetryState(t, e).Msgs; got > writers*each/4 {
+		t.Errorf("%d commits for %d samples", got, writers*each)
+	}
+	commits(t, e, writers*each)
+}
+
+// A large batch is split so that each commit can be folded by one batch of
+// states, and no message exceeds what NATS takes.
+func TestLargeBatches(t *testing.T) {
+	t.Parallel()
+	fat := strings.Repeat("v", vehicle.MaxReportingID)
+	codes := make([]vehicle.TroubleCode, 65535)
+	for i := range codes {
+		codes[i] = vehicle.TroubleCode{'P', '0', '1', '2', byte('0' + i%10)}
+	}
+	cases := map[string]struct {
+		n    int
+		make func(i int) vehicle.Sample
+	}{
+		"10,000 small ones": {10_000, func(i int) vehicle.Sample { return speedAt("car", int64(i+1)) }},
+		"long names":        {5_000, func(i int) vehicle.Sample { return speedAt(fat, int64(i+1)) }},
+		"the largest there are": {12, func(i int) vehicle.Sample {
+			x := speedAt(fat, int64(i+1))
+			if err := x.SetCodes(codes); err != nil {
+				t.Fatal(err)
+			}
+			return x
+		}},
+		"large ones among small ones": {2_000, func(i int) vehicle.Sample {
+			x := speedAt("car", int64(i+1))
+			if i%100 == 99 {
+				if err := x.SetCodes(codes[:8192]); err != nil { // as many as 64 KiB of JSON hold
+					t.Fatal(err)
+				}
+			}
+			return x
+		}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := openOne(t, Config{})
+			batch := make([]vehicle.Sample, c.n)
+			for i := range batch {
+				batch[i] = c.make(i)
+			}
+			if err := e.Append(t.Context(), batch); err != nil {
+				t.Fatal(err)
+			}
+			at := vehicle.UnixMilli(0)
+			for _, samples := range commits(t, e, c.n) {
+				if len(samples) > maxCommitSamples {
+					t.Errorf("a commit of %d samples", len(samples))
+				}
+				for _, x := range samples {
+					if at++; x.Time != at {
+						t.Fatalf("%d came instead of %d", x.Time, at)
+					}
+					if want := batch[at-1]; x.Vehicle != want.Vehicle || len(x.Codes) != len(want.Codes) {
+						t.Fatalf("sample %d came back as another", at)
+					}
+				}
+			}
+			if got := telemetryState(t, e); got.Bytes/got.Msgs > payloadBytes || got.Msgs < uint64(c.n/maxCommitSamples) {
+				t.Errorf("%d bytes in %d commits", got.Bytes, got.Msgs)
+			}
+		})
+	}
+}
+
+// The worst case of one commit stays below the payload limit by arithmetic.
+func TestCommitFitsPayload(t *testing.T) {
+	t.Parallel()
+	if worst := maxCommitBytes + maxSampleBytes + codec.SealBytes; worst > payloadBytes-(4<<10) {
+		t.Errorf("a commit may have %d bytes, which leaves no room for headers in %d", worst, payloadBytes)
+	}
+	e := openOne(t, Config{})
+	x := speedAt("car", 1)
+	if err := x.SetCodes(nil); err != nil {
+		t.Fatal(err)
+	}
+	x.Codes = make([]vehicle.TroubleCode, maxSampleBytes/5+1)
+	if err := e.Append(t.Context(), []vehicle.Sample{x}); !errors.Is(err, errTooLarge) {
+		t.Errorf("a sample that is too large: %v", err)
+	}
+}
+
+// stalled replaces the engine's only committer by one that does not run yet.
+func stalled(t *testing.T, e *Engine) (c *committer, start func()) {
+	c = newCommitter(e, 0)
+	e.committers[0] = c
+	return c, func() {
+		ctx, cancel := context.WithCancel(context.Background())
+		var wg sync.WaitGroup
+		wg.Go(func() { c.run(ctx) })
+		t.Cleanup(func() { cancel(); wg.Wait() })
+	}
+}
+
+// What waits for the disk is bounded; what exceeds the bound is refused at once
+// and whole, and who waits may stop waiting.
+func TestOverload(t *testing.T) {
+	testkit.Slow(t, "it takes a real engine through seconds of work")
+	t.Parallel()
+	e := openOne(t, Config{})
+	_, start := stalled(t, e)
+	codes := make([]vehicle.TroubleCode, 60_000) // 300,000 bytes
+	big := func(at int64) vehicle.Sample {
+		x := speedAt("big", at)
+		if err := x.SetCodes(codes); err != nil {
+			t.Fatal(err)
+		}
+		return x
+	}
+	waiting, cancel := context.WithCancel(t.Context())
+	results := make(chan error, 100)
+	fits := maxWaitingBytes / (300_000 + 20)
+	for i := range fits {
+		// In order: what waits is counted before the next one comes.
+		k, err := e.pack([]vehicle.Sample{big(int64(i + 1))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := &waiter{done: make(chan struct{})}
+		w.left.Store(1)
+		k[0].waiter = w
+		e.committers[0].enqueue(k[0])
+		go func() { <-w.done; results <- nil }()
+	}
+	go func() { results <- e.Append(waiting, []vehicle.Sample{speedAt("patient", 1)}) }()
+	// One that is too large for what room is left, with a small one behind it.
+	batch := []vehicle.Sample{big(1000), big(1001), speedAt("big", 2000)}
+	if err := e.Append(t.Context(), batch); !errors.Is(err, ErrOverloaded) {
+		t.Fatalf("over the limit: %v", err)
+	}
+	cancel()
+	if err := <-results; !errors.Is(err, context.Canceled) {
+		t.Fatalf("after the cancellation: %v", err)
+	}
+	start()
+	for range fits {
+		<-results
+	}
+	if err := e.Append(t.Context(), []vehicle.Sample{speedAt("last", 1)}); err != nil {
+		t.Fatalf("after the overload: %v", err)
+	}
+	for _, samples := range commits(t, e, fits+1) {
+		for _, x := range samples {
+			if x.Vehicle == "big" && x.Time >= 1000 {
+				t.Errorf("the sample of %d was stored, although an older one of its batch was refused", x.Time)
+			}
+			if x.Vehicle == "last" {
+				return
+			}
+		}
+	}
+}
+
+// An older part of a batch that failed takes the younger parts with it: stored
+// alone they would make the older samples count for nothing when sent again.
+func TestNoYoungerWithoutOlder(t *testing.T) {
+	testkit.Slow(t, "it takes a real engine through seconds of work")
+	t.Parallel()
+	e := openOne(t, Config{})
+	c, start := stalled(t, e)
+	w := &waiter{done: make(chan struct{})}
+	w.left.Store(2)
+	w.finish(errors.New("the first part was not stored"))
+	k, err := e.pack([]vehicle.Sample{speedAt("car", 2)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	young := &waiter{done: make(chan struct{})}
+	young.left.Store(1)
+	k[0].waiter = young
+	c.enqueue(k[0])
+	k[0].waiter = w
+	c.enqueue(k[0]) // refused at once
+	<-w.done
+
+	// And one that fails while it waits.
+	late := &waiter{done: make(chan struct{})}
+	late.left.Store(2)
+	k[0].waiter = late
+	c.enqueue(k[0])
+	late.finish(errors.New("another partition failed"))
+	start()
+	<-late.done
+	<-young.done
+	if got := telemetryState(t, e).Msgs; got != 1 {
+		t.Fatalf("%d commits; want the one that nothing spoke against", got)
+	}
+	if n := len(commits(t, e, 1)[0]); n != 1 {
+		t.Fatalf("%d samples were stored; want 1", n)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.bytes != 0 {
+		t.Fatalf("%d bytes are counted as waiting", c.bytes)
+	}
+}
+
+// Close answers everybody who waits, and everybody who comes later.
+func TestAppendAroundClose(t *testing.T) {
+	t.Parallel()
+	e, err := Open(t.Context(), Config{DataDir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	running := make(chan struct{}, 8)
+	for w := range 8 {
+		wg.Go(func() {
+			for i := int64(1); ; i++ {
+				if err := e.Append(context.Background(), []vehicle.Sample{speedAt(fmt.Sprintf("car%d", w), i)}); err != nil {
+					if !errors.Is(err, errClosed) {
+						t.Error(err)
+					}
+					return
+				}
+				if i == 5 {
+					running <- struct{}{}
+				}
+			}
+		})
+	}
+	for range 8 {
+		<-running
+	}
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	wg.Wait()
+	if err := e.Append(t.Context(), []vehicle.Sample{speedAt("car", 1)}); !errors.Is(err, errClosed) {
+		t.Fatalf("after Close: %v", err)
+	}
+}

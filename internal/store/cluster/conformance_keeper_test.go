@@ -1,0 +1,281 @@
+package cluster_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"carstate/internal/access"
+	"carstate/internal/store/cluster"
+	"carstate/internal/store/cluster/clustertest"
+	"carstate/internal/testkit"
+	"carstate/internal/vehicle"
+)
+
+// keeper runs a keeper until the test ends.
+func keeper(t *testing.T, e *cluster.Engine) (*cluster.Keeper, *access.Tables) {
+	t.Helper()
+	tables := new(access.Tables)
+	k := e.NewKeeper(tables)
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	var ready sync.WaitGroup
+	ready.Add(2)
+	wg.Go(func() {
+		if err := k.RunTokens(ctx, ready.Done); err != nil {
+			t.Error(err)
+		}
+	})
+	wg.Go(func() {
+		if err := k.RunSources(ctx, ready.Done); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(func() { cancel(); wg.Wait() })
+	ready.Wait()
+	return k, tables
+}
+
+func issue(t *testing.T, k *cluster.Keeper, v access.Vehicles) (access.Credential, string) {
+	t.Helper()
+	tok, secret, err := access.Issue(access.TokenRequest{
+		Developer: "Ada", Operations: access.AllOperations, Vehicles: v,
+		Rate: access.Rate{Calls: 7, Window: time.Minute}, Expires: time.Now().Add(time.Hour),
+	}, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := k.Create(testkit.Context(t), tok); err != nil {
+		t.Fatal(err)
+	}
+	return tok, secret
+}
+
+func tokensChange(t *testing.T, e *cluster.Engine) {
+	k, tables := keeper(t, e)
+	tok, secret := issue(t, k, access.VehicleSet("carA"))
+	g, err := tables.Tokens.Verify([]byte(secret), time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if g.Developer != "Ada" || g.Rate != tok.Rate || !g.Expires.Equal(tok.Expires) || !g.Vehicles.Include("carA") || g.Vehicles.Include("carB") {
+		t.Fatalf("stored %+v, got %+v", tok, g.Credential)
+	}
+	if _, err := k.Update(testkit.Context(t), access.TokenKind, tok.Name, func(t *access.Credential) error {
+		t.Ended = time.Now()
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tables.Tokens.Verify([]byte(secret), time.Now()); !errors.Is(err, access.ErrRevoked) {
+		t.Fatalf("after the revocation: %v", err)
+	}
+	if _, err := k.Update(testkit.Context(t), access.TokenKind, "cstidNone", func(*access.Credential) error { return nil }); !errors.Is(err, access.ErrNotFound) {
+		t.Fatalf("an unknown token: %v", err)
+	}
+}
+
+func largeSets(t *testing.T, e *cluster.Engine) {
+	k, tables := keeper(t, e)
+	ids := make([]vehicle.ID, 100_000)
+	for i := range ids {
+		ids[i] = vehicle.ID(fmt.Sprintf("fleetcar%d", i))
+	}
+	tok, _ := issue(t, k, access.VehicleSet(ids...))
+	check := func(tables *access.Tables, want int) {
+		t.Helper()
+		g, ok := tables.Tokens.Get(tok.Name)
+		if !ok || g.Vehicles.Len() != want || !g.Vehicles.Include(ids[want-1]) {
+			t.Fatalf("found %v; want a set of %d", ok, want)
+		}
+	}
+	check(tables, len(ids))
+	for _, keep := range []int{50_000, 10, 70_000} {
+		if _, err := k.Update(testkit.Context(t), access.TokenKind, tok.Name, func(t *access.Credential) error {
+			t.Vehicles = access.VehicleSet(ids[:keep]...)
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		check(tables, keep)
+	}
+	_, again := keeper(t, e) // another node, from the start
+	check(again, 70_000)
+}
+
+func racingUpdates(t *testing.T, e *cluster.Engine) {
+	k, tables := keeper(t, e)
+	tok, _ := issue(t, k, access.VehicleSet("car0"))
+	var wg sync.WaitGroup
+	const writers = 8
+	for i := range writers {
+		wg.Go(func() {
+			if _, err := k.Update(testkit.Context(t), access.TokenKind, tok.Name, func(t *access.Credential) error {
+				t.Vehicles = t.Vehicles.With(vehicle.ID(fmt.Sprintf("car%d", i+1)))
+				return nil
+			}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if g, _ := tables.Tokens.Get(tok.Name); g.Vehicles.Len() != writers+1 {
+		t.Fatalf("%d vehicles; want %d", g.Vehicles.Len(), writers+1)
+	}
+}
+
+func sourcesChange(t *testing.T, e *cluster.Engine) {
+	k, tables := keeper(t, e)
+	add := func() (string, error) {
+		s, key, err := access.AddSource("gateway-1", access.AllVehicles(), time.Time{}, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return key, k.Create(testkit.Context(t), s)
+	}
+	key, err := add()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tables.Sources.VerifyNamed("gateway-1", []byte(key), time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := add(); !errors.Is(err, access.ErrExists) {
+		t.Fatalf("the same name again: %v", err)
+	}
+	remove := func() error {
+		_, err := k.Update(testkit.Context(t), access.SourceKind, "gateway-1", func(s *access.Credential) error {
+			s.Ended = time.Now()
+			return nil
+		})
+		return err
+	}
+	if err := remove(); err != nil {
+		t.Fatal(err)
+	}
+	if err := remove(); !errors.Is(err, access.ErrNotFound) {
+		t.Fatalf("removed twice: %v", err)
+	}
+	if _, err := tables.Sources.Verify([]byte(key), time.Now()); err == nil {
+		t.Fatal("the key of a removed source still counts")
+	}
+	key2, err := add()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tables.Sources.Verify([]byte(key), time.Now()); !errors.Is(err, access.ErrNotKnown) {
+		t.Fatalf("the old key: %v", err)
+	}
+	if _, err := tables.Sources.Verify([]byte(key2), time.Now()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// secretsRotate rotates on one node and wants another, which learns of it from
+// its feed, to follow.
+func secretsRotate(t *testing.T, e *cluster.Engine) {
+	k, _ := keeper(t, e)
+	_, tables := keeper(t, e) // another node
+	tok, secret := issue(t, k, access.VehicleSet("carA"))
+	src, key, err := access.AddSource("gateway-1", access.AllVehicles(), time.Time{}, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := k.Create(testkit.Context(t), src); err != nil {
+		t.Fatal(err)
+	}
+	for _, overlap := range []time.Duration{time.Hour, 0} {
+		nextSecret, hash := access.NewSecret(access.TokenKind)
+		if _, err := k.Update(testkit.Context(t), access.TokenKind, tok.Name, func(t *access.Credential) error { return t.Rotate(hash, overlap, time.Now()) }); err != nil {
+			t.Fatal(err)
+		}
+		nextKey, keyHash := access.NewSecret(access.SourceKind)
+		if _, err := k.Update(testkit.Context(t), access.SourceKind, "gateway-1", func(s *access.Credential) error { return s.Rotate(keyHash, overlap, time.Now()) }); err != nil {
+			t.Fatal(err)
+		}
+		testkit.Await(t, "the change is known", func() bool {
+			g, err := tables.Tokens.Verify([]byte(nextSecret), time.Now())
+			_, keyErr := tables.Sources.Verify([]byte(nextKey), time.Now())
+			return err == nil && g.Name == tok.Name && g.Vehicles.Include("carA") && keyErr == nil
+		})
+		_, err := tables.Tokens.Verify([]byte(secret), time.Now())
+		_, keyErr := tables.Sources.Verify([]byte(key), time.Now())
+		if (err == nil) != (overlap > 0) || (keyErr == nil) != (overlap > 0) {
+			t.Errorf("with an overlap of %v the old ones: %v, %v", overlap, err, keyErr)
+		}
+	}
+	_, again := keeper(t, e) // a node that starts later
+	if _, err := again.Tokens.Verify([]byte(secret), time.Now()); !errors.Is(err, access.ErrReplaced) {
+		t.Errorf("the first secret after it ended: %v", err)
+	}
+}
+
+// Each node stores what it has counted; any node adds it up.
+func TestUsageOfSeveralNodes(t *testing.T) {
+	url := clustertest.External(t)
+	now := time.Now()
+	first := clustertest.Open(t, cluster.Config{URLs: url, Partitions: 4, DataDir: t.TempDir()})
+	second := clustertest.Open(t, cluster.Config{URLs: url, Partitions: 4}) // without a directory
+	k, _ := keeper(t, first)
+	tok, _ := issue(t, k, access.AllVehicles())
+	for round := range 3 {
+		for _, e := range []*cluster.Engine{first, second} {
+			k, tables := keeper(t, e)
+			g, ok := tables.Tokens.Get(tok.Name)
+			if !ok {
+				t.Fatal("the token is not known")
+			}
+			g.Count(access.ThrottleSystem, access.Answered, now)
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			k.KeepUsage(ctx) // stores once and ends
+		}
+		_, tables := keeper(t, first) // a node that starts now
+		u := tables.Tokens.Usage(tok.Name, now)
+		if got := u.Since(0)[1][access.Answered]; got != int64(2*(round+1)) {
+			t.Errorf("round %d: %d calls", round, got)
+		}
+	}
+}
+
+func auditOrder(t *testing.T, e *cluster.Engine) {
+	k, _ := keeper(t, e)
+	if events, older, err := k.AuditPage(testkit.Context(t), 0, 3); err != nil || len(events) != 0 || older != 0 {
+		t.Fatalf("an empty audit: %v, %d, %v", events, older, err)
+	}
+	for i := range 5 {
+		if err := k.Audit(testkit.Context(t), access.Event{Time: time.Now(), Actor: "admin", Action: "test", Object: fmt.Sprint(i)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	events, _, err := k.AuditPage(testkit.Context(t), 0, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []string{"4", "3", "2"} {
+		if i >= len(events) || events[i].Object != want {
+			t.Fatalf("got %+v", events)
+		}
+	}
+	before, got := uint64(0), ""
+	for _, want := range []string{"43", "21", "0"} {
+		events, older, err := k.AuditPage(testkit.Context(t), before, 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = ""
+		for _, e := range events {
+			got += e.Object
+		}
+		if got != want {
+			t.Fatalf("the page before %d is %q, want %q", before, got, want)
+		}
+		before = older
+	}
+	if before != 0 {
+		t.Fatalf("after the last page comes %d", before)
+	}
+}

@@ -1,0 +1,23 @@
+package cluster
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+)
+
+// A right that is taken away while the service runs is logged without the vehicle or
+// the place that a record was of.
+func TestDenialWithoutNames(t *testing.T) {
+	for subject, want := range map[string]string{
+		"state.3.SecretCar":         "the NATS account lacks a right: Publish to state.…: grant what deploy/nats/nats.conf does",
+		"road.477e1c000":            "the NATS account lacks a right: Publish to road.…: grant what deploy/nats/nats.conf does",
+		"$JS.API.DIRECT.GET.STATES": "the NATS account lacks a right: Publish to $JS.API.DIRECT.GET.STATES: grant what deploy/nats/nats.conf does",
+	} {
+		d, ok := asDenial(fmt.Errorf(`%w: Permissions Violation for Publish to "%s"`, nats.ErrPermissionViolation, subject))
+		if got := d.withoutNames().Error(); !ok || got != want {
+			t.Errorf("%s: %v, %s", subject, ok, got)
+		}
+	}
+}

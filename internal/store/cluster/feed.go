@@ -1,0 +1,261 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"carstate/internal/store/codec"
+)
+
+// record is a stored record as a feed delivers it: checked, without its seal.
+// The body is valid until the next record.
+type record struct {
+	subject string
+	body    []byte
+	seq     uint64
+	sealed  []byte // the record as it is stored
+}
+
+// feed follows a stream from the last record of each subject on, in order and
+// without gaps, for as long as it runs. It survives the engine's absence.
+//
+// The legacy ordered push consumer is used because it notices a lost server
+// after two missed heartbeats, where the newer calls can stay silent for 16 s.
+type feed struct {
+	e        *Engine
+	stream   string
+	filters  []string           // subjects to follow; empty: all of the stream
+	apply    func(record) error // an error means that the store cannot be trusted
+	caughtUp func()             // called once, after every record there was at the start
+
+	heard time.Time // when the newest record was applied
+	live  bool      // caughtUp was called
+	goal  uint64    // live once the record of this sequence was applied
+	lap   int       // how many goals were reached
+
+	mu      sync.Mutex // guards what follows
+	created time.Time  // of the stream that was read; only follow writes it
+	last    uint64     // sequence of the newest record applied
+	changed chan struct{}
+}
+
+func newFeed(e *Engine, stream string) *feed {
+	return &feed{e: e, stream: stream, caughtUp: func() {}, changed: make(chan struct{})}
+}
+
+const (
+	// feedAgain is how long a feed rests after it failed.
+	feedAgain = 500 * time.Millisecond
+	// feedLaps is how often a feed that catches up looks where the end is
+	// now. The first lap leaves out vehicles whose record was replaced while
+	// it ran; the second is so short that next to none are left, and the feed
+	// goes on and brings those.
+	feedLaps = 2
+	// feedSetup is how long the engine may take to set up a feed from the
+	// start: it looks up the last record of each of millions of subjects.
+	feedSetup = 30 * time.Second
+	// feedResume is the same for a feed that goes on, which costs next to nothing.
+	// The cluster may give the order to a server that is stopped and not known to
+	// be; then it is time to order again.
+	feedResume = 2 * time.Second
+)
+
+// run follows the stream until the context ends or the store turns out to be
+// damaged.
+func (f *feed) run(ctx context.Context) error {
+	for {
+		err := f.follow(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, codec.ErrDamaged), errors.Is(err, codec.ErrNewer), errors.Is(err, ErrReplaced):
+			f.e.fail(err)
+			return err
+		}
+		f.e.log.Info("a feed is set up again; nothing is lost", "stream", f.stream, "error", err)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(feedAgain):
+		}
+	}
+}
+
+// ErrReplaced means that the stream is not the one that was read before, so
+// that the copy made from it must be thrown away. A new engine makes another.
+var ErrReplaced = errors.New("the stream was replaced")
+
+// errConsumerChanged means that the client library has replaced a consumer that
+// the server lost. It does not look whether the stream is still the same.
+var errConsumerChanged = errors.New("the engine lost the consumer")
+
+// follow reads one subscription until it fails.
+func (f *feed) follow(ctx context.Context) error {
+	info, err := f.e.js.Stream(ctx, f.stream)
+	if err != nil {
+		return err
+	}
+	created, last := info.CachedInfo().Created, info.CachedInfo().State.LastSeq
+	if f.last != 0 && (!created.Equal(f.created) || last < f.last) {
+		return fmt.Errorf("%w: %s was read up to %d and now ends at %d", ErrReplaced, f.stream, f.last, last)
+	}
+	if f.last != 0 && f.stream == States && len(f.filters) == 0 && !f.e.config.embedded() && time.Since(f.heard) > f.e.config.Patience.Markers/2 {
+		return fmt.Errorf("%w: nothing was heard of %s for %s, and what was forgotten meanwhile may have left no trace",
+			ErrReplaced, f.stream, time.Since(f.heard).Round(time.Second))
+	}
+	f.mu.Lock()
+	f.created = created
+	f.mu.Unlock()
+	if !f.live {
+		f.goal = last
+	}
+
+	opts := []nats.SubOpt{nats.OrderedConsumer(), nats.BindStream(f.stream), nats.IdleHeartbeat(f.e.config.Patience.Idle)}
+	wait := feedResume
+	if f.last == 0 {
+		wait = feedSetup
+		opts = append(opts, nats.DeliverLastPerSubject())
+	} else {
+		opts = append(opts, nats.StartSequence(f.last+1))
+	}
+	js, err := f.e.nc.JetStream(nats.MaxWait(wait))
+	if err != nil {
+		return err
+	}
+	subject := ">"
+	if len(f.filters) > 0 {
+		subject = ""
+		opts = append(opts, nats.ConsumerFilterSubjects(f.filters...))
+	}
+	sub, err := js.SubscribeSync(subject, opts...)
+	if err != nil {
+		return err
+	}
+	defer sub.Unsubscribe()
+	// The consumer's flow control bounds what waits here; a limit of the
+	// client library would drop records instead.
+	if err := sub.SetPendingLimits(-1, -1); err != nil {
+		return err
+	}
+	pending, err := sub.InitialConsumerPending()
+	if err != nil {
+		return err
+	}
+	if pending == 0 {
+		f.goLive()
+	}
+	consumer := ""
+	for {
+		m, err := f.next(ctx, sub)
+		if err != nil {
+			return err
+		}
+		meta, err := m.Metadata()
+		if err != nil {
+			return err
+		}
+		if consumer != "" && meta.Consumer != consumer {
+			return errConsumerChanged
+		}
+		consumer = meta.Consumer
+		if meta.Sequence.Stream <= f.last {
+			// The client library starts anew from the stream's beginning
+			// if a consumer breaks before its first record.
+			continue
+		}
+		body, err := codec.Unseal(m.Subject, m.Data)
+		if err != nil {
+			return fmt.Errorf("%s: record %d: %w", f.stream, meta.Sequence.Stream, err)
+		}
+		if m.Subject == codec.HeartbeatSubject(f.stream) {
+			f.e.beats[f.stream].observe(body)
+		} else if err := f.apply(record{m.Subject, body, meta.Sequence.Stream, m.Data}); err != nil {
+			return fmt.Errorf("%s: record %d: %w", f.stream, meta.Sequence.Stream, err)
+		}
+		f.advance(meta.Sequence.Stream)
+		if err := f.progress(ctx, meta.NumPending); err != nil {
+			return err
+		}
+	}
+}
+
+// next waits for a record. A feed that goes on carries heartbeats or leases, more
+// than one a stall, and one that ends does so with a record that is there already,
+// so a long silence means that it is dead.
+func (f *feed) next(ctx context.Context, sub *nats.Subscription) (*nats.Msg, error) {
+	ctx, cancel := context.WithTimeout(ctx, f.e.config.Patience.Stall)
+	defer cancel()
+	return sub.NextMsgWithContext(ctx)
+}
+
+// progress is called after each record, with the number of records that the
+// engine has yet to send. A stream that others write to all the time may never
+// have none, so the feed goes live when it has run its laps, too. The pending
+// count is unreliable: when a record replaces another, the engine decrements before it
+// increments. A caller that must not miss a record continues with [Engine.scanTail].
+func (f *feed) progress(ctx context.Context, pending uint64) error {
+	switch {
+	case f.live || pending != 0 && f.last < f.goal:
+		return nil
+	case pending != 0:
+		f.lap++
+	}
+	if pending == 0 || f.lap == feedLaps {
+		f.goLive()
+		return nil
+	}
+	info, err := f.e.js.Stream(ctx, f.stream)
+	if err != nil {
+		return err
+	}
+	f.goal = info.CachedInfo().State.LastSeq
+	return nil
+}
+
+func (f *feed) goLive() {
+	if !f.live {
+		f.live = true
+		f.caughtUp()
+	}
+}
+
+// advance notes that the record seq was applied and wakes who waits for it.
+func (f *feed) advance(seq uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.last, f.heard = seq, time.Now()
+	if b := f.e.beats[f.stream]; b != nil && len(f.filters) == 0 {
+		b.applied.Store(seq)
+	}
+	close(f.changed)
+	f.changed = make(chan struct{})
+}
+
+// readFrom is when the stream was made that was read.
+func (f *feed) readFrom() time.Time {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.created
+}
+
+// wait returns once the record seq was applied.
+func (f *feed) wait(ctx context.Context, seq uint64) error {
+	for {
+		f.mu.Lock()
+		last, changed := f.last, f.changed
+		f.mu.Unlock()
+		if last >= seq {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("stored, but not seen on this node's feed yet: %w", ctx.Err())
+		case <-changed:
+		}
+	}
+}

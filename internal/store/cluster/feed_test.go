@@ -1,0 +1,248 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"carstate/internal/store/codec"
+	"carstate/internal/testkit"
+	"carstate/internal/vehicle"
+)
+
+// forgetConsumers makes the server lose a stream's consumers.
+func forgetConsumers(ctx context.Context, e *Engine, stream string) (n int) {
+	s, err := e.js.Stream(ctx, stream)
+	if err != nil {
+		return 0
+	}
+	for name := range s.ConsumerNames(ctx).Name() {
+		if s.DeleteConsumer(ctx, name) == nil {
+			n++
+		}
+	}
+	return n
+}
+
+// A feed whose consumer is lost again and again, at any moment, brings every
+// change in order and none twice.
+func TestFeedLosesConsumers(t *testing.T) {
+	testkit.Slow(t, "it takes a real engine through seconds of work")
+	t.Parallel()
+	e := openOne(t, Config{Patience: watchful})
+	ctx, cancel := context.WithCancel(testkit.Context(t))
+	defer cancel()
+	p, err := e.Take(ctx, 0, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := newFeed(e, States)
+	var last, newest atomic.Uint64
+	f.apply = func(r record) error {
+		if r.seq <= last.Load() {
+			t.Errorf("record %d came after %d", r.seq, last.Load())
+		}
+		last.Store(r.seq)
+		if id, ok := codec.VehicleOfState(r.subject); ok {
+			var n uint64
+			fmt.Sscanf(string(id), "car%d", &n)
+			if n != newest.Load()+1 {
+				t.Errorf("car%d came after car%d", n, newest.Load())
+			}
+			newest.Store(n)
+		}
+		return nil
+	}
+	var running sync.WaitGroup
+	feeding, stop := context.WithCancel(ctx)
+	defer running.Wait()
+	defer stop()
+	running.Go(func() {
+		if err := f.run(feeding); err != nil {
+			t.Error(err)
+		}
+	})
+	forgotten := 0
+	for n := uint64(1); forgotten < 8; n++ {
+		id := vehicle.ID(fmt.Sprintf("car%d", n))
+		state := vehicle.Observe(vehicle.State{}, speedAt(string(id), 1))
+		if err := p.Commit(ctx, n, map[vehicle.ID]vehicle.State{id: state}); err != nil {
+			t.Fatal(err)
+		}
+		// The next one is forgotten as soon as it is there.
+		for before := forgotten; forgotten == before; {
+			select {
+			case <-ctx.Done():
+				t.Fatalf("%d consumers were forgotten", forgotten)
+			case <-time.After(2 * time.Millisecond):
+			}
+			forgotten += forgetConsumers(ctx, e, States)
+		}
+		if forgotten%3 == 0 {
+			for newest.Load() < n {
+				select {
+				case <-ctx.Done():
+					t.Fatalf("car%d did not come", n)
+				case <-time.After(10 * time.Millisecond):
+				}
+			}
+		}
+	}
+}
+
+// A feed goes live although others write to its stream all the time, so that the
+// engine never has nothing more to send.
+func TestFeedOfBusyStream(t *testing.T) {
+	t.Parallel()
+	e := openOne(t, Config{})
+	end := func() uint64 {
+		s, err := e.js.Stream(t.Context(), States)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.CachedInfo().State.LastSeq
+	}
+	p, err := e.Take(t.Context(), 0, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, pending := range []uint64{0, 1} {
+		f := newFeed(e, States)
+		f.goal = end()
+		live := false
+		f.caughtUp = func() { live = true }
+		apply := func(seq, pending uint64) {
+			t.Helper()
+			f.last = seq
+			if err := f.progress(t.Context(), pending); err != nil {
+				t.Fatal(err)
+			}
+		}
+		apply(f.goal-1, 1)
+		// Meanwhile others write.
+		if err := p.Commit(t.Context(), 0, nil); err != nil {
+			t.Fatal(err)
+		}
+		if live {
+			t.Fatal("live before the record that was the last one at the start")
+		}
+		apply(f.goal, pending)
+		if live != (pending == 0) {
+			t.Fatalf("with %d pending at the first goal: live is %t", pending, live)
+		}
+		if now := end(); pending == 1 && (f.goal > now || f.goal < now-2) {
+			t.Fatalf("the second goal is %d; the stream ends at %d", f.goal, now)
+		}
+		apply(f.goal, pending)
+		if !live {
+			t.Fatal("not live after the second goal")
+		}
+	}
+}
+
+// deaf is a server that never sees the orders to feed which lost says are: as one
+// that is stopped and not known to be.
+type deaf struct {
+	*server.Server
+	lost func() bool
+}
+
+func (d deaf) InProcessConn() (net.Conn, error) {
+	c, err := d.Server.InProcessConn()
+	return &toDeaf{c, d.lost}, err
+}
+
+type toDeaf struct {
+	net.Conn
+	lost func() bool
+}
+
+func (c *toDeaf) Write(b []byte) (int, error) {
+	if bytes.Contains(b, []byte("$JS.API.CONSUMER.CREATE.")) && c.lost() {
+		return len(b), nil
+	}
+	return c.Conn.Write(b)
+}
+
+// A feed that goes on and whose order nobody answers orders again soon, and then
+// goes on. The heartbeats that are stored are the clock: ten a second, fewer on a slow
+// machine. By itself the client library would wait for fifty.
+func TestFeedOrdersAgain(t *testing.T) {
+	testkit.Slow(t, "it takes a real engine through seconds of work")
+	t.Parallel()
+	e := openOne(t, Config{Patience: watchful})
+	s, err := e.js.Stream(t.Context(), States)
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := func() uint64 {
+		info, err := s.Info(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.State.LastSeq
+	}
+	testkit.Await(t, "a heartbeat is stored", func() bool { return end() > 0 })
+	const lost = 3
+	orders := make(chan struct{}, 2*lost)
+	ordered := 0 // touched under the lock of the connection only
+	nc, err := nats.Connect("", nats.InProcessServer(deaf{e.server, func() bool {
+		ordered++
+		select {
+		case orders <- struct{}{}:
+		default:
+		}
+		return ordered <= lost
+	}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := newFeed(&Engine{config: e.config, log: e.log, nc: nc, js: js, beats: e.beats}, States)
+	from := end()
+	f.created, f.last, f.live = s.CachedInfo().Created, from, true // it goes on
+	f.apply = func(record) error { return errors.New("only heartbeats are stored") }
+	ctx, stop := context.WithCancel(testkit.Context(t))
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer stop()
+	running.Go(func() {
+		if err := f.run(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	beats, shortest := uint64(0), uint64(math.MaxUint64)
+	for n := range lost {
+		select {
+		case <-orders:
+		case <-ctx.Done():
+			t.Fatalf("only %d orders were given", n)
+		}
+		now := end()
+		if n > 0 {
+			shortest = min(shortest, now-beats)
+		}
+		beats = now
+	}
+	if shortest >= 40 {
+		t.Errorf("it orders again after %d heartbeats at the soonest", shortest)
+	}
+	if err := f.wait(ctx, from+1); err != nil {
+		t.Errorf("it does not go on: %v", err)
+	}
+}

@@ -1,0 +1,76 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"carstate/internal/access"
+	"carstate/internal/store/codec"
+	"carstate/internal/testkit"
+)
+
+// A stream of records that is full takes heartbeats all the same, each in place of
+// the one before: telemetry is stored, nothing is restarted, and the copies stay
+// current.
+func TestTokensFull(t *testing.T) {
+	testkit.Slow(t, "it takes a real engine through seconds of work")
+	t.Parallel()
+	e := openOne(t, Config{Patience: watchful})
+	ctx, cancel := context.WithCancel(testkit.Context(t))
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel()
+	k := e.NewKeeper(new(access.Tables))
+	running.Go(func() { _ = k.RunTokens(ctx, func() {}) })
+	running.Go(func() { _ = k.RunSources(ctx, func() {}) })
+	running.Go(func() { _ = newIdleFeed(e, States).run(ctx) })
+	// heardSince reports whether every copy has heard a heartbeat that was
+	// written later.
+	heardSince := func(t time.Time) bool {
+		age, err := e.FeedAge()
+		return err == nil && age < time.Since(t)
+	}
+	began := time.Now()
+	testkit.Await(t, "the copies are current", func() bool { return heardSince(began) })
+
+	s, err := e.js.Stream(ctx, Tokens)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := s.CachedInfo().Config
+	config.MaxBytes = int64(s.CachedInfo().State.Bytes) + 10<<10
+	if _, err := e.js.UpdateStream(ctx, config); err != nil {
+		t.Fatal(err)
+	}
+	for n := 0; !full(err); n++ {
+		subject := fmt.Sprintf("tokenuse.filler%d", n)
+		if _, err = e.js.Publish(ctx, subject, codec.Seal(subject, []byte("\x00{}"))); err != nil && !full(err) {
+			t.Fatal(err)
+		}
+	}
+	// Longer than anybody's patience, and then heartbeats must still go in and
+	// come back.
+	for end := time.After(2 * hopelessLooks * watchful.Beat); ; {
+		if err := e.Alive(); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-end:
+			patient := time.Now()
+			testkit.Await(t, "heartbeats of the full stream come back", func() bool { return heardSince(patient) })
+			testkit.Await(t, "the engine stores", func() bool { return e.Writable() == nil })
+			return
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// newIdleFeed follows a stream without looking at it.
+func newIdleFeed(e *Engine, stream string) *feed {
+	f := newFeed(e, stream)
+	f.apply = func(record) error { return nil }
+	return f
+}

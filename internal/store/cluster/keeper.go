@@ -1,0 +1,269 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"carstate/internal/access"
+	"carstate/internal/store/codec"
+)
+
+// Keeper stores tokens, sources, operators and the audit, and keeps a node's tables of
+// them up to date. When one of its calls returns nil, the record is on disk and
+// this node's table holds it; other nodes follow within their feed's latency.
+type Keeper struct {
+	e         *Engine
+	tables    *access.Tables
+	tokenFeed *feed
+	srcFeed   *feed
+	usage     usageKeeper
+	restoring sync.Mutex // held by the one restore
+}
+
+// credentialRecord is a token, a source or an operator as it is stored, at the subject
+// of its noun and its name.
+type credentialRecord struct {
+	Kind       access.Kind       `json:"kind"`
+	Name       string            `json:"name"`
+	Hash       []byte            `json:"hash"`
+	Earlier    []earlierRecord   `json:"earlier,omitempty"`
+	Vehicles   grantedRecord     `json:"vehicles,omitzero"`
+	Created    time.Time         `json:"created"`
+	Rotated    time.Time         `json:"rotated,omitzero"`
+	Expires    time.Time         `json:"expires,omitzero"`
+	Ended      time.Time         `json:"ended,omitzero"`
+	Developer  string            `json:"developer,omitzero"`
+	Operations access.Operations `json:"operations,omitzero"`
+	Rate       string            `json:"rate,omitzero"`
+}
+
+// earlierRecord is a secret that rotation replaced, as it is stored.
+type earlierRecord struct {
+	Hash  []byte    `json:"hash"`
+	Until time.Time `json:"until"`
+}
+
+// NewKeeper returns a keeper that feeds the tables once it runs.
+func (e *Engine) NewKeeper(tables *access.Tables) *Keeper {
+	k := &Keeper{e: e, tables: tables, usage: newUsageKeeper()}
+	k.tokenFeed, k.srcFeed = newFeed(e, Tokens), newFeed(e, Sources)
+	tokenSets, sourceSets := sets{}, sets{}
+	k.tokenFeed.apply = func(r record) error { return k.apply(r, tokenSets) }
+	k.srcFeed.apply = func(r record) error { return k.apply(r, sourceSets) }
+	e.stones.Store(k.srcFeed)
+	return k
+}
+
+// RunTokens keeps the tokens' table up to date until the context ends. caughtUp
+// is called once it holds all that was stored.
+func (k *Keeper) RunTokens(ctx context.Context, caughtUp func()) error {
+	k.tokenFeed.caughtUp = func() {
+		close(k.usage.loaded)
+		caughtUp()
+	}
+	return k.tokenFeed.run(ctx)
+}
+
+// RunSources does the same for the tables of sources and operators.
+func (k *Keeper) RunSources(ctx context.Context, caughtUp func()) error {
+	k.srcFeed.caughtUp = caughtUp
+	return k.srcFeed.run(ctx)
+}
+
+// apply takes a record of either feed into the table that it belongs to.
+func (k *Keeper) apply(r record, large sets) error {
+	kind, rest, _ := strings.Cut(r.subject, ".")
+	switch kind {
+	case "token", "source", "operator":
+		stored, err := decodeCredential(r.subject, r.body)
+		if err != nil {
+			return err
+		}
+		large.record(r.subject, stored.Vehicles, func(v access.Vehicles) {
+			c := stored.credential()
+			c.Vehicles = v
+			k.tables.Of(c.Kind).Put(c)
+		})
+	case "tokenset", "sourceset":
+		return large.apply(r)
+	case "tokenuse":
+		return k.applyUsage(rest, r.body)
+	case "tombstone":
+		t, err := decodeTombstone(r.body)
+		if err != nil {
+			return err
+		}
+		k.e.forgotten.Put(t)
+	case codec.VIDKeysSubject:
+		return k.e.setVIDKeys(r.body)
+	}
+	return nil
+}
+
+// apply takes a set record, whose subject ends with "OWNER.N".
+func (s sets) apply(r record) error {
+	prefix, rest, _ := strings.Cut(r.subject, "set.")
+	owner, number, _ := strings.Cut(rest, ".")
+	n, err := strconv.Atoi(number)
+	var part setRecord
+	if err != nil || json.Unmarshal(r.body, &part) != nil {
+		return codec.ErrDamaged
+	}
+	s.part(prefix+"."+owner, n, part)
+	return nil
+}
+
+// feed brings the record of a credential. Operators live in SOURCES, which hardly
+// changes and is never full: it must be possible to remove one although tokens were
+// counted too often.
+func (k *Keeper) feed(subject string) *feed {
+	if strings.HasPrefix(subject, "token.") {
+		return k.tokenFeed
+	}
+	return k.srcFeed
+}
+
+func subjectOf(kind access.Kind, name string) string { return kind.Policy().Noun + "." + name }
+
+// Create stores a new credential, or returns [access.ErrExists] if its name is taken.
+// The name of one that was removed is free.
+func (k *Keeper) Create(ctx context.Context, c access.Credential) error {
+	subject := subjectOf(c.Kind, c.Name)
+	tried := false
+	_, err := k.change(ctx, k.feed(subject), subject, func(is record) ([]write, error) {
+		again := tried
+		tried = true
+		if is.seq != 0 {
+			old, err := decodeCredential(subject, is.body)
+			if err != nil {
+				return nil, err
+			}
+			// The answer to this write was lost, and the record was changed since.
+			if again && bytes.Equal(old.Hash, c.Hash[:]) {
+				return nil, nil
+			}
+			if old.Ended.IsZero() || c.Kind.Policy().Listed {
+				return nil, access.ErrExists
+			}
+		}
+		return packCredential(c)
+	})
+	return err
+}
+
+// Update changes a credential's record. change may run more than once: if somebody else
+// changed the record meanwhile, it starts again from theirs. One that has ended, and is
+// not listed then, is [access.ErrNotFound].
+func (k *Keeper) Update(ctx context.Context, kind access.Kind, name string, change func(*access.Credential) error) (access.Credential, error) {
+	return k.update(ctx, subjectOf(kind, name), func(c *access.Credential) error {
+		if !c.Ended.IsZero() && !kind.Policy().Listed {
+			return access.ErrNotFound
+		}
+		return change(c)
+	})
+}
+
+// update changes the record of a credential, also of one that has ended.
+func (k *Keeper) update(ctx context.Context, subject string, change func(*access.Credential) error) (c access.Credential, err error) {
+	f := k.feed(subject)
+	_, err = k.change(ctx, f, subject, func(is record) ([]write, error) {
+		if is.seq == 0 {
+			return nil, access.ErrNotFound
+		}
+		r, err := decodeCredential(subject, is.body)
+		if err != nil {
+			return nil, err
+		}
+		c = r.credential()
+		if c.Vehicles, err = k.e.readVehicles(ctx, f.stream, c.Kind.Policy().Noun+"set", c.Name, r.Vehicles); err != nil {
+			return nil, err
+		}
+		if err := change(&c); err != nil {
+			return nil, err
+		}
+		return packCredential(c)
+	})
+	return c, err
+}
+
+// packCredential returns the record of a credential, after the set records of its
+// vehicles.
+func packCredential(c access.Credential) ([]write, error) {
+	granted, sets, err := packVehicles(c.Kind.Policy().Noun+"set", c.Name, c.Vehicles)
+	if err != nil {
+		return nil, err
+	}
+	var earlier []earlierRecord
+	for _, e := range c.Earlier {
+		earlier = append(earlier, earlierRecord{e.Hash[:], e.Until})
+	}
+	return appendJSON(sets, subjectOf(c.Kind, c.Name), credentialRecord{
+		Kind: c.Kind, Name: c.Name, Hash: c.Hash[:], Earlier: earlier, Vehicles: granted,
+		Created: c.Created, Rotated: c.Rotated, Expires: c.Expires, Ended: c.Ended,
+		Developer: c.Developer, Operations: c.Operations, Rate: c.Rate.String(),
+	})
+}
+
+// decodeCredential reads the record at a subject, which must be of a kind and a name
+// that belong there.
+func decodeCredential(subject string, body []byte) (credentialRecord, error) {
+	var r credentialRecord
+	ok := json.Unmarshal(body, &r) == nil && subjectOf(r.Kind, r.Name) == subject && len(r.Hash) == len(access.Hash{})
+	for _, e := range r.Earlier {
+		ok = ok && len(e.Hash) == len(access.Hash{})
+	}
+	if _, err := access.ParseRate(r.Rate); err != nil || !ok { // read as no limit otherwise
+		return r, fmt.Errorf("%w: a credential", codec.ErrDamaged)
+	}
+	return r, nil
+}
+
+// credential is the record without its vehicles.
+func (r credentialRecord) credential() access.Credential {
+	rate, _ := access.ParseRate(r.Rate)
+	c := access.Credential{
+		Kind: r.Kind, Name: r.Name, Hash: access.Hash(r.Hash),
+		Created: r.Created, Rotated: r.Rotated, Expires: r.Expires, Ended: r.Ended,
+		Developer: r.Developer, Operations: r.Operations, Rate: rate,
+	}
+	for _, e := range r.Earlier {
+		c.Earlier = append(c.Earlier, access.Earlier{Hash: access.Hash(e.Hash), Until: e.Until})
+	}
+	return c
+}
+
+// change is [Engine.changeRecord] of a record that a feed brings. It returns once this
+// node's table holds the record.
+func (k *Keeper) change(ctx context.Context, f *feed, subject string, change func(is record) ([]write, error)) (seq uint64, err error) {
+	if seq, err = k.e.changeRecord(ctx, f.stream, subject, change); err != nil {
+		return 0, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, ownFeedTimeout)
+	defer cancel()
+	return seq, f.wait(ctx, seq)
+}
+
+// ownFeedTimeout bounds how long a node waits until its own feed brings what it has
+// stored: a set of 100,000 vehicles takes seconds where the machine is busy.
+const ownFeedTimeout = 4 * requestTimeout
+
+// sealJSON seals a record whose body is JSON.
+func sealJSON(subject string, v any) ([]byte, error) {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	return codec.Seal(subject, append([]byte{0}, text...)), nil
+}
+
+// appendJSON appends the write of a record whose body is JSON.
+func appendJSON(writes []write, subject string, v any) ([]write, error) {
+	record, err := sealJSON(subject, v)
+	return append(writes, write{subject: subject, record: record}), err
+}

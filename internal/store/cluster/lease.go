@@ -1,0 +1,73 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"carstate/internal/store/codec"
+)
+
+// leaseRecord is what a node that folds writes again and again. It carries no
+// time: whoever reads it judges by their own clock.
+type leaseRecord struct {
+	Beat    uint64 `json:"beat"` // grows with each renewal; the same record stored again is none
+	Leaving bool   `json:"leaving,omitempty"`
+}
+
+// Leases are the records by which the nodes that fold know of each other. They
+// are of use for dividing partitions only: that nobody writes what is not theirs
+// is up to the cursors.
+type Leases struct{ e *Engine }
+
+// Leases returns the engine's leases; nil for an embedded engine, whose only node
+// folds everything.
+func (e *Engine) Leases() *Leases {
+	if e.config.embedded() {
+		return nil
+	}
+	return &Leases{e}
+}
+
+// Stale is how long a node may be silent.
+func (l *Leases) Stale() time.Duration { return l.e.config.Patience.Lease }
+
+// Renew stores the lease of a node. A name is letters and digits.
+func (l *Leases) Renew(ctx context.Context, name string, beat uint64, leaving bool) error {
+	subject := codec.MemberSubject(name)
+	record, err := sealJSON(subject, leaseRecord{Beat: beat, Leaving: leaving})
+	if err != nil {
+		return err
+	}
+	_, err = l.e.js.Publish(ctx, subject, record, jetstream.WithExpectStream(States))
+	return err
+}
+
+// Remove removes the lease of a node that has long been gone.
+func (l *Leases) Remove(ctx context.Context, name string) error {
+	s, err := l.e.js.Stream(ctx, States)
+	if err != nil {
+		return err
+	}
+	return s.Purge(ctx, jetstream.WithPurgeSubject(codec.MemberSubject(name)))
+}
+
+// Follow calls put for every lease there is and then for every renewal, until the
+// context ends.
+func (l *Leases) Follow(ctx context.Context, put func(name string, beat uint64, leaving bool)) error {
+	f := newFeed(l.e, States)
+	f.filters = []string{codec.MemberSubject("*")}
+	f.apply = func(r record) error {
+		var lease leaseRecord
+		if err := json.Unmarshal(r.body, &lease); err != nil {
+			return fmt.Errorf("%w: a lease", codec.ErrDamaged)
+		}
+		put(strings.TrimPrefix(r.subject, codec.MemberSubject("")), lease.Beat, lease.Leaving)
+		return nil
+	}
+	return f.run(ctx)
+}

@@ -1,0 +1,55 @@
+package cluster
+
+import (
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"carstate/internal/testkit"
+	"carstate/internal/vehicle"
+)
+
+// A full STATES drops the vehicle longest unheard of, takes updates all the
+// same, keeps its cursor, and raises an alarm, once.
+func TestStatesFull(t *testing.T) {
+	testkit.Slow(t, "it takes a real engine through seconds of work")
+	t.Parallel()
+	const limit = 16 << 10
+	var log testkit.Buffer
+	e := openOne(t, Config{StatesBytes: limit, SyncInterval: time.Minute, Log: slog.New(slog.NewTextHandler(&log, nil))})
+	p, err := e.Take(t.Context(), 0, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const vehicles = 500
+	for i := range vehicles {
+		id := vehicle.ID(fmt.Sprintf("car%d", i))
+		state := vehicle.Observe(vehicle.State{}, speedAt(string(id), int64(i+1)))
+		if err := p.Commit(t.Context(), uint64(i+1), map[vehicle.ID]vehicle.State{id: state}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	left := StoredStates(t, e, 0)
+	if n := len(left); n == 0 || n > vehicles/2 {
+		t.Fatalf("%d states are left", n)
+	}
+	for i := vehicles - len(left); i < vehicles; i++ {
+		if _, ok := left[vehicle.ID(fmt.Sprintf("car%d", i))]; !ok {
+			t.Fatalf("car%d was dropped, although older ones were kept", i)
+		}
+	}
+	if c, _, err := e.readCursor(t.Context(), 0); err != nil || c.Next != vehicles+1 {
+		t.Fatalf("the cursor is %+v, %v", c, err)
+	}
+	alarmed := make(map[string]bool)
+	before := log.Count("filling up")
+	for range 3 {
+		if err := e.watchLimits(t.Context(), alarmed); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := log.Count("filling up") - before; got != 1 || !alarmed[States] {
+		t.Fatalf("%d alarms", got)
+	}
+}

@@ -1,0 +1,66 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// An answer of which a part was lost, because the connection was cut in the middle
+// of it, is not taken for the whole. The answerer is ours: no server loses a part
+// when it is told to.
+func TestAnswerWithAGap(t *testing.T) {
+	t.Parallel()
+	e, err := Open(t.Context(), Config{DataDir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	sequences := []uint64{3, 4, 9, 17} // of the records, in the order of their answers
+	for name, c := range map[string]struct {
+		lost []int
+		want error
+	}{
+		"nothing":   {nil, nil},
+		"the first": {[]int{0}, errGap},
+		"one":       {[]int{2}, errGap},
+		"the last":  {[]int{3}, errGap},
+		"the rest":  {[]int{1, 2, 3}, errGap},
+		"all":       {[]int{0, 1, 2, 3}, errGap},
+	} {
+		t.Run(name, func(t *testing.T) {
+			answer := func(m *nats.Msg) {
+				before := uint64(0)
+				send := func(header nats.Header) {
+					header["Nats-Last-Sequence"] = []string{strconv.FormatUint(before, 10)}
+					if err := m.RespondMsg(&nats.Msg{Header: header}); err != nil {
+						t.Error(err)
+					}
+				}
+				for i, seq := range sequences {
+					if !slices.Contains(c.lost, i) {
+						send(nats.Header{"Nats-Sequence": {strconv.FormatUint(seq, 10)}, "Nats-Subject": {"x"}})
+					}
+					before = seq
+				}
+				send(nats.Header{"Status": {"204"}, "Nats-Num-Pending": {"0"}, "Nats-UpTo-Sequence": {"17"}})
+			}
+			sub, err := e.nc.Subscribe("$JS.API.DIRECT.GET.FAKE", answer)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer sub.Unsubscribe()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			records, err := e.lastRecords(ctx, "FAKE", []string{"x"}, 17)
+			if !errors.Is(err, c.want) || c.want == nil && (err != nil || len(records) != len(sequences)) {
+				t.Errorf("%d records, %v; want %v", len(records), err, c.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,253 @@
+package cluster_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/jwt/v2"
+	"github.com/nats-io/nkeys"
+
+	"carstate/internal/store/cluster"
+	"carstate/internal/store/cluster/clustertest"
+	"carstate/internal/testkit"
+	"carstate/internal/vehicle"
+)
+
+// withPassword configures a server that lets one user in.
+func withPassword(password string) string {
+	return fmt.Sprintf(`jetstream { sync_interval: always }
+accounts { A { jetstream: enabled, users: [ { user: a, password: %q } ] } }
+`, password)
+}
+
+// healthy is whether an engine stores and its copies are fed.
+func healthy(e *cluster.Engine) bool {
+	age, err := e.FeedAge()
+	return err == nil && age < time.Second && e.Writable() == nil
+}
+
+// A server that refuses the login for a while, again and again, is tried until it
+// takes it. The log says so once and not at every try.
+func TestRefusedLogins(t *testing.T) {
+	t.Parallel()
+	server := clustertest.StartProcess(t, withPassword("right"))
+	log := new(testkit.Buffer)
+	e := clustertest.Open(t, cluster.Config{
+		URLs: "nats://a:right@" + server.Addr, Partitions: 1, Patience: impatient, Log: slog.New(slog.NewTextHandler(log, nil)),
+	})
+	ctx := testkit.Context(t)
+	follow(t, e)
+	keeper(t, e)
+	part, err := e.Take(ctx, 0, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer part.Close()
+	testkit.Await(t, "the engine is healthy", func() bool { return healthy(e) })
+	for round := range int64(2) {
+		server.Stop()
+		server.Configure(withPassword("other"))
+		refused := server.Said("authentication error")
+		server.Start()
+		testkit.Await(t, "the server has refused several logins", func() bool { return server.Said("authentication error") >= refused+5 })
+		testkit.Await(t, "the engine says that it is out of touch", func() bool { return !healthy(e) })
+		server.Stop()
+		server.Configure(withPassword("right"))
+		server.Start()
+		testkit.Await(t, "the engine is healthy again", func() bool {
+			select {
+			case err := <-e.Failed():
+				t.Fatalf("the engine failed: %v", err)
+			default:
+			}
+			return healthy(e)
+		})
+		if err := e.Append(ctx, []vehicle.Sample{sample("car", round+1, 10)}); err != nil {
+			t.Fatal(err)
+		}
+		if _, samples, err := part.Next(ctx); err != nil || int64(samples[0].Time) != round+1 {
+			t.Fatalf("round %d: %+v, %v", round, samples, err)
+		}
+	}
+	// More than one if the machine needs more than a minute for all this.
+	if lines := log.Count("refuses the login"); lines == 0 || lines >= server.Said("authentication error") {
+		t.Errorf("%d refusals made %d lines:\n%s", server.Said("authentication error"), lines, log)
+	}
+}
+
+// A connection that the client library gives up for good ends the engine, so that
+// whoever runs it starts it again. One that we close does not.
+func TestClosedForGood(t *testing.T) {
+	t.Parallel()
+	server := clustertest.StartServer(t)
+	wire := newWire(t, strings.TrimPrefix(server.URL(), "nats://"))
+	c := cluster.Config{URLs: "nats://" + wire.addr, Partitions: 1, Patience: impatient}
+	e := clustertest.Open(t, c)
+	wire.say("-ERR 'nobody knows this error'\r\n")
+	select {
+	case err := <-e.Failed():
+		if !strings.Contains(err.Error(), "closed for good: nats: nobody knows this error") {
+			t.Error(err)
+		}
+	case <-time.After(testkit.Patience):
+		t.Fatal("nobody noticed")
+	}
+	if e.Writable() == nil || e.Alive() == nil {
+		t.Error("an engine without a connection calls itself writable or alive")
+	}
+	for _, end := range []func(e *cluster.Engine){func(*cluster.Engine) {}, (*cluster.Engine).Cut} {
+		e, err := cluster.Open(context.Background(), c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		end(e)
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+		select {
+		case err := <-e.Failed():
+			t.Errorf("an engine that was closed failed: %v", err)
+		default:
+		}
+	}
+}
+
+// authority is an operator of NATS with one account, whose users have keys in place
+// of passwords.
+type authority struct {
+	t                 *testing.T
+	operator, account nkeys.KeyPair
+	system            nkeys.KeyPair
+	revoked           []string // public keys of users
+}
+
+func newAuthority(t *testing.T) *authority {
+	t.Helper()
+	key := func(create func() (nkeys.KeyPair, error)) nkeys.KeyPair {
+		k, err := create()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return k
+	}
+	return &authority{t: t, operator: key(nkeys.CreateOperator), account: key(nkeys.CreateAccount), system: key(nkeys.CreateAccount)}
+}
+
+func (a *authority) public(k nkeys.KeyPair) string {
+	a.t.Helper()
+	p, err := k.PublicKey()
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return p
+}
+
+func (a *authority) signed(c jwt.Claims, by nkeys.KeyPair) string {
+	a.t.Helper()
+	token, err := c.Encode(by)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return token
+}
+
+// config is that of a server that lets in whom the authority has not revoked.
+func (a *authority) config() string {
+	operator := jwt.NewOperatorClaims(a.public(a.operator))
+	account := jwt.NewAccountClaims(a.public(a.account))
+	account.Limits.JetStreamLimits = jwt.JetStreamLimits{MemoryStorage: -1, DiskStorage: -1, Streams: -1, Consumer: -1}
+	for _, user := range a.revoked {
+		account.Revoke(user)
+	}
+	system := jwt.NewAccountClaims(a.public(a.system))
+	return fmt.Sprintf(`jetstream { sync_interval: always }
+operator: %s
+system_account: %s
+resolver: MEMORY
+resolver_preload: { %s: %s, %s: %s }
+`, a.signed(operator, a.operator), system.Subject, system.Subject, a.signed(system, a.operator), account.Subject, a.signed(account, a.operator))
+}
+
+// user makes a user and returns the public key and the file of credentials.
+func (a *authority) user() (public string, creds []byte) {
+	a.t.Helper()
+	key, err := nkeys.CreateUser()
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	seed, err := key.Seed()
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	claims := jwt.NewUserClaims(a.public(key))
+	if creds, err = jwt.FormatUserConfig(a.signed(claims, a.account), seed); err != nil {
+		a.t.Fatal(err)
+	}
+	return claims.Subject, creds
+}
+
+// A node logs in with a file of credentials. When they are revoked, new ones in the
+// same file count without a restart.
+func TestCredentialsFile(t *testing.T) {
+	t.Parallel()
+	a := newAuthority(t)
+	server := clustertest.StartProcess(t, a.config())
+	file := filepath.Join(t.TempDir(), "nats.creds")
+	renew := func() (user string) {
+		t.Helper()
+		user, creds := a.user()
+		if err := os.WriteFile(file, creds, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return user
+	}
+	first := renew()
+	c := cluster.Config{URLs: "nats://" + server.Addr, CredsFile: file, Partitions: 1, Patience: impatient}
+	e := clustertest.Open(t, c)
+	if err := e.Append(testkit.Context(t), []vehicle.Sample{sample("car", 1, 10)}); err != nil {
+		t.Fatal(err)
+	}
+
+	server.Stop()
+	a.revoked = append(a.revoked, first)
+	server.Configure(a.config())
+	refused := server.Said("authentication error")
+	server.Start()
+	testkit.Await(t, "the server has refused several logins", func() bool { return server.Said("authentication error") >= refused+3 })
+	renew()
+	testkit.Await(t, "the new credentials count", func() bool {
+		return e.Append(testkit.Context(t), []vehicle.Sample{sample("car", 2, 10)}) == nil
+	})
+}
+
+// A login that cannot work says what to look at.
+func TestBadLogins(t *testing.T) {
+	t.Parallel()
+	a := newAuthority(t)
+	server := clustertest.StartProcess(t, a.config())
+	_, creds := a.user()
+	lines := strings.SplitAfter(string(creds), "\n")
+	_, stranger := newAuthority(t).user()
+	for name, c := range map[string]struct{ file, want string }{
+		"nobody knows the issuer": {string(stranger), "refuses the login"},
+		"no JWT":                  {"# nothing\n", "--nats-creds must name a file of credentials"},
+		"no seed":                 {strings.Join(lines[:4], ""), "--nats-creds must name a file of credentials"},
+		"a damaged seed":          {strings.Replace(string(creds), "\nSU", "\nSUA", 1), "--nats-creds must name a file of credentials"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "nats.creds")
+			if err := os.WriteFile(file, []byte(c.file), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			refused(t, cluster.Config{URLs: "nats://" + server.Addr, CredsFile: file}, c.want)
+		})
+	}
+	refused(t, cluster.Config{URLs: "nats://" + server.Addr, CredsFile: filepath.Join(t.TempDir(), "none")}, "--nats-creds must name a file of credentials")
+	refused(t, cluster.Config{URLs: "nats://" + server.Addr}, "refuses the login")
+}

@@ -1,0 +1,58 @@
+package cluster_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"carstate/internal/access"
+	"carstate/internal/store/cluster"
+	"carstate/internal/testkit"
+)
+
+// operatorsChange adds, rotates and removes on one node, and wants a node that
+// starts later to see the same.
+func operatorsChange(t *testing.T, e *cluster.Engine) {
+	k, tables := keeper(t, e)
+	o, key, err := access.AddOperator("ada", time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := k.Create(testkit.Context(t), o); err != nil {
+		t.Fatal(err)
+	}
+	if err := k.Create(testkit.Context(t), o); !errors.Is(err, access.ErrExists) {
+		t.Errorf("added twice: %v", err)
+	}
+	if got, err := tables.Operators.Verify([]byte(key), time.Now()); err != nil || got.Name != "ada" {
+		t.Errorf("%+v, %v", got, err)
+	}
+	key2, hash := access.NewSecret(access.OperatorKind)
+	if _, err := k.Update(testkit.Context(t), access.OperatorKind, "ada", func(o *access.Credential) error { return o.Rotate(hash, 0, time.Now()) }); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tables.Operators.Verify([]byte(key), time.Now()); !errors.Is(err, access.ErrReplaced) {
+		t.Errorf("the replaced key: %v", err)
+	}
+	_, other := keeper(t, e)
+	if got, err := other.Operators.Verify([]byte(key2), time.Now()); err != nil || got.Name != "ada" || got.Rotated.IsZero() {
+		t.Errorf("on another node: %+v, %v", got, err)
+	}
+	remove := func(o *access.Credential) error { o.Ended = time.Now(); return nil }
+	if _, err := k.Update(testkit.Context(t), access.OperatorKind, "ada", remove); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := k.Update(testkit.Context(t), access.OperatorKind, "ada", remove); !errors.Is(err, access.ErrNotFound) {
+		t.Errorf("removed twice: %v", err)
+	}
+	if _, err := tables.Operators.Verify([]byte(key2), time.Now()); !errors.Is(err, access.ErrRevoked) {
+		t.Errorf("after its removal: %v", err)
+	}
+	testkit.Await(t, "the change is known", func() bool {
+		_, err := other.Operators.Verify([]byte(key2), time.Now())
+		return errors.Is(err, access.ErrRevoked)
+	})
+	if err := k.Create(testkit.Context(t), o); err != nil {
+		t.Errorf("the name of a removed one: %v", err)
+	}
+}

@@ -1,0 +1,496 @@
+package cluster_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"carstate/internal/access"
+	"carstate/internal/store/cluster"
+	"carstate/internal/store/cluster/clustertest"
+	"carstate/internal/store/codec"
+	"carstate/internal/testkit"
+	"carstate/internal/vehicle"
+)
+
+// impatient engines find out within a second what others take ten for.
+var impatient = cluster.Patience{
+	Try: time.Second, Store: 20 * time.Second, Stall: time.Second,
+	Beat: 100 * time.Millisecond, Idle: 100 * time.Millisecond,
+}
+
+// follower is a goroutine that follows STATES.
+type follower struct {
+	mu   sync.Mutex
+	seen []vehicle.UnixMilli
+	done chan error
+}
+
+func follow(t *testing.T, e *cluster.Engine) *follower {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	f := &follower{done: make(chan error, 1)}
+	ready := make(chan struct{})
+	go func() {
+		f.done <- e.FollowStates(ctx, func(_ vehicle.ID, s vehicle.State) {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.seen = append(f.seen, s.Time)
+		}, func() { close(ready) })
+	}()
+	<-ready
+	t.Cleanup(func() {
+		cancel()
+		<-f.done
+	})
+	return f
+}
+
+func (f *follower) all() []vehicle.UnixMilli {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return append([]vehicle.UnixMilli(nil), f.seen...)
+}
+
+// A server that goes away and comes back: feeds, partitions, commits and the
+// engine's word about itself all recover, and nothing is lost or doubled.
+func TestOutage(t *testing.T) {
+	testkit.Slow(t, "it takes a real engine through seconds of work")
+	t.Parallel()
+	server := clustertest.StartServer(t)
+	e := clustertest.Open(t, cluster.Config{URLs: server.URL(), Partitions: 1, Patience: impatient})
+	ctx := testkit.Context(t)
+	f := follow(t, e)
+	keeper(t, e)
+	part, err := e.Take(ctx, 0, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer part.Close()
+	at, read := int64(0), int64(0)
+	store := func() {
+		t.Helper()
+		at++
+		if err := e.Append(ctx, []vehicle.Sample{sample("car", at, 10)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// fold reads all that was stored, in order, and commits each on its own.
+	fold := func() {
+		t.Helper()
+		for read < at {
+			seq, samples, err := part.Next(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, x := range samples {
+				if read++; int64(x.Time) != read {
+					t.Fatalf("sample %d came instead of %d", x.Time, read)
+				}
+			}
+			s := vehicle.Observe(vehicle.State{}, samples[len(samples)-1])
+			if err := part.Commit(ctx, seq, map[vehicle.ID]vehicle.State{"car": s}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	healthy := func() bool {
+		age, err := e.FeedAge()
+		return err == nil && age < time.Second && e.Writable() == nil
+	}
+	testkit.Await(t, "the engine is healthy", healthy)
+	for range 2 {
+		for range 10 {
+			store()
+		}
+		fold()
+		store() // stored, and not read yet, when the server goes
+		server.Stop()
+		testkit.Await(t, "the copy grows old", func() bool {
+			age, err := e.FeedAge()
+			return err == nil && age > time.Second
+		})
+		testkit.Await(t, "the engine says that it stores nothing", func() bool { return e.Writable() != nil })
+		// An Append that begins during the outage ends well once it is over.
+		stored := make(chan error, 1)
+		at++
+		go func(at int64) { stored <- e.Append(ctx, []vehicle.Sample{sample("car", at, 10)}) }(at)
+		server.Start()
+		if err := <-stored; err != nil {
+			t.Fatalf("an Append across the outage: %v", err)
+		}
+		fold()
+		testkit.Await(t, "the engine is healthy again", healthy)
+	}
+	testkit.Await(t, "the feed has the last state", func() bool {
+		seen := f.all()
+		return len(seen) > 0 && int64(seen[len(seen)-1]) == at
+	})
+	for i, seen := 1, f.all(); i < len(seen); i++ {
+		if seen[i] <= seen[i-1] {
+			t.Fatalf("the feed brought %d after %d", seen[i], seen[i-1])
+		}
+	}
+}
+
+// After an outage that outlasted the patience of a commit the engine finds out by
+// itself that it can store again. Nobody stores anything meanwhile: whoever asks
+// first whether it is worth a try hears no.
+func TestGivenUp(t *testing.T) {
+	testkit.Slow(t, "it takes a real engine through seconds of work")
+	t.Parallel()
+	server := clustertest.StartServer(t)
+	p := impatient
+	p.Store = 2 * time.Second
+	e := clustertest.Open(t, cluster.Config{URLs: server.URL(), Partitions: 1, Patience: p})
+	ctx := testkit.Context(t)
+	part, err := e.Take(ctx, 0, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer part.Close()
+	for round := range int64(2) {
+		server.Stop()
+		if err := e.Append(ctx, []vehicle.Sample{sample("car", 2*round+1, 10)}); err == nil {
+			t.Fatal("a sample was acknowledged without a server")
+		}
+		if e.Writable() == nil {
+			t.Fatal("an engine that gave a commit up calls itself writable")
+		}
+		if err := e.Alive(); err != nil {
+			t.Fatalf("an outage is no reason to restart: %v", err)
+		}
+		server.Start()
+		testkit.Await(t, "the engine is writable again", func() bool { return e.Writable() == nil })
+		if err := e.Append(ctx, []vehicle.Sample{sample("car", 2*round+2, 10)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// The first of a round may have been stored, unacknowledged; what the
+	// engine stored to find out has nothing in it.
+	for last := vehicle.UnixMilli(0); last < 4; {
+		seq, samples, err := part.Next(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, x := range samples {
+			if x.Time <= last || x.Time > last+2 {
+				t.Fatalf("%d came after %d", x.Time, last)
+			}
+			last = x.Time
+		}
+		if err := part.Commit(ctx, seq, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A stream that was made anew is not the one that was read: the copy is wrong,
+// and only a restart helps.
+func TestReplacedStream(t *testing.T) {
+	t.Parallel()
+	server := clustertest.StartServer(t)
+	e := clustertest.Open(t, cluster.Config{URLs: server.URL(), Partitions: 1, Patience: impatient})
+	ctx := testkit.Context(t)
+	f := follow(t, e)
+	js := server.JetStream()
+	old, err := js.Stream(ctx, codec.States)
+	if err != nil {
+		t.Fatal(err)
+	}
+	testkit.Await(t, "the feed has brought a heartbeat", func() bool {
+		// It is the only feed that runs, so another one is what is missing.
+		_, err := e.FeedAge()
+		return err != nil && !strings.Contains(err.Error(), codec.States)
+	})
+	config := old.CachedInfo().Config
+	if err := js.DeleteStream(ctx, codec.States); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.CreateStream(ctx, config); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-e.Failed():
+		if !strings.Contains(err.Error(), "replaced") {
+			t.Fatal(err)
+		}
+	case <-ctx.Done():
+		t.Fatal("nobody noticed")
+	}
+	if err := <-f.done; err == nil {
+		t.Error("the feed ended without an error")
+	}
+	f.done <- nil
+	if err := e.Writable(); err == nil {
+		t.Error("an engine that failed calls itself writable")
+	}
+}
+
+// A consumer that the server forgets does not end a partition.
+func TestForgottenConsumers(t *testing.T) {
+	t.Parallel()
+	server := clustertest.StartServer(t)
+	e := clustertest.Open(t, cluster.Config{URLs: server.URL(), Partitions: 1, Patience: impatient})
+	ctx := testkit.Context(t)
+	js := server.JetStream()
+	telemetry, err := js.Stream(ctx, codec.Telemetry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	forget := func() (n int) {
+		for name := range telemetry.ConsumerNames(ctx).Name() {
+			if err := telemetry.DeleteConsumer(ctx, name); err == nil {
+				n++
+			}
+		}
+		return n
+	}
+	part, err := e.Take(ctx, 0, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { part.Close() }()
+	at := int64(0)
+	for round := range 4 {
+		// In the first round the consumer is forgotten before it delivered
+		// anything. Then the client library begins at the stream's start,
+		// also where the cursor is further on.
+		type result struct {
+			samples []vehicle.Sample
+			seq     uint64
+			err     error
+		}
+		next := make(chan result, 1)
+		go func() {
+			seq, samples, err := part.Next(ctx)
+			next <- result{samples, seq, err}
+		}()
+		testkit.Await(t, "a consumer was forgotten", func() bool { return forget() > 0 })
+		at++
+		if err := e.Append(ctx, []vehicle.Sample{sample("car", at, 10)}); err != nil {
+			t.Fatal(err)
+		}
+		r := <-next
+		if r.err != nil || int64(r.samples[0].Time) != at {
+			t.Fatalf("round %d: got %+v, want the sample of %d", round, r, at)
+		}
+		if err := part.Commit(ctx, r.seq, nil); err != nil {
+			t.Fatal(err)
+		}
+		if round == 1 {
+			part.Close()
+			if part, err = e.Take(ctx, 0, "again"); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// A commit whose first answer is lost is sent again and stored once.
+func TestLostAnswer(t *testing.T) {
+	testkit.Slow(t, "it takes a real engine through seconds of work")
+	t.Parallel()
+	server := clustertest.StartServer(t)
+	wire := newWire(t, strings.TrimPrefix(server.URL(), "nats://"))
+	e := clustertest.Open(t, cluster.Config{URLs: "nats://" + wire.addr, Partitions: 1, Patience: impatient})
+	ctx := testkit.Context(t)
+	js := server.JetStream()
+	commits := func() uint64 {
+		s, err := js.Stream(ctx, codec.Telemetry)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.CachedInfo().State.Msgs
+	}
+	part, err := e.Take(ctx, 0, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer part.Close()
+	for round := range uint64(2) {
+		wire.deaf.Store(true) // what the server says is dropped from now on
+		stored := make(chan error, 1)
+		go func() { stored <- e.Append(ctx, []vehicle.Sample{sample("car", int64(round+1), 10)}) }()
+		testkit.Await(t, "the server has stored the commit", func() bool { return commits() == round+1 })
+		select {
+		case err := <-stored:
+			t.Fatalf("an Append ended without an answer: %v", err)
+		default:
+		}
+		wire.deaf.Store(false)
+		wire.cut()
+		if err := <-stored; err != nil {
+			t.Fatal(err)
+		}
+		if n := commits(); n != round+1 {
+			t.Fatalf("%d commits are stored; want %d", n, round+1)
+		}
+		// The same with a fold: its batch is stored, its answer is lost, and
+		// the owner finds that the cursor is its own.
+		seq, samples, err := part.Next(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wire.deaf.Store(true)
+		folded := make(chan error, 1)
+		go func() {
+			s := vehicle.Observe(vehicle.State{}, samples[0])
+			folded <- part.Commit(ctx, seq, map[vehicle.ID]vehicle.State{"car": s})
+		}()
+		want := fmt.Sprintf(`"next":%d`, seq+1)
+		testkit.Await(t, "the server has stored the fold", func() bool {
+			s, err := js.Stream(ctx, codec.States)
+			if err != nil {
+				t.Fatal(err)
+			}
+			m, err := s.GetLastMsgForSubject(ctx, "cursor.0")
+			return err == nil && strings.Contains(string(m.Data), want)
+		})
+		wire.deaf.Store(false)
+		wire.cut()
+		if err := <-folded; err != nil {
+			t.Fatalf("a fold whose answer was lost: %v", err)
+		}
+	}
+}
+
+// The answer to a change of a record is lost, once after the server has stored the
+// record, and once because the server never got it. Both times the change takes effect
+// once.
+func TestLostAnswerOfARecord(t *testing.T) {
+	t.Parallel()
+	server := clustertest.StartServer(t)
+	wire := newWire(t, strings.TrimPrefix(server.URL(), "nats://"))
+	e := clustertest.Open(t, cluster.Config{URLs: "nats://" + wire.addr, Partitions: 1, Patience: impatient})
+	k, tables := keeper(t, e)
+	tok, _ := issue(t, k, access.AllVehicles())
+	ctx := testkit.Context(t)
+	s, err := server.JetStream().Stream(ctx, codec.Tokens)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		developer string
+		lose      *atomic.Bool
+		isLost    func(developer string) bool
+	}{
+		{"stored", &wire.deaf, func(developer string) bool {
+			m, err := s.GetLastMsgForSubject(ctx, "token."+tok.Name)
+			return err == nil && strings.Contains(string(m.Data), developer)
+		}},
+		{"never arrived", &wire.mute, func(developer string) bool { return wire.unheard.Count(developer) > 0 }},
+	} {
+		ran := 0
+		done := make(chan error, 1)
+		go func() {
+			_, err := k.Update(ctx, access.TokenKind, tok.Name, func(t *access.Credential) error {
+				ran++
+				c.lose.Store(true)
+				t.Developer = c.developer
+				return nil
+			})
+			done <- err
+		}()
+		testkit.Await(t, "the answer is lost", func() bool { return c.isLost(c.developer) })
+		c.lose.Store(false)
+		wire.cut()
+		if err := <-done; err != nil || ran != 1 {
+			t.Fatalf("%s: it ran %d times: %v", c.developer, ran, err)
+		}
+		if is, _ := tables.Tokens.Get(tok.Name); is.Developer != c.developer {
+			t.Errorf("the table has %q, want %q", is.Developer, c.developer)
+		}
+	}
+}
+
+// wire is a connection between client and server that a test may disturb.
+type wire struct {
+	addr string
+	deaf atomic.Bool // drop what the server says
+	mute atomic.Bool // drop what the client says, into unheard
+
+	unheard testkit.Buffer
+
+	mu   sync.Mutex
+	open map[net.Conn]bool // those to clients are true
+}
+
+func newWire(t *testing.T, to string) *wire {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &wire{addr: l.Addr().String(), open: make(map[net.Conn]bool)}
+	var running sync.WaitGroup
+	running.Go(func() {
+		for {
+			client, err := l.Accept()
+			if err != nil {
+				return
+			}
+			server, err := net.Dial("tcp", to)
+			if err != nil {
+				client.Close()
+				continue
+			}
+			w.mu.Lock()
+			w.open[client], w.open[server] = true, false
+			w.mu.Unlock()
+			running.Go(func() { pass(server, client, &w.mute, &w.unheard); server.Close() })
+			running.Go(func() { pass(client, server, &w.deaf, io.Discard); client.Close() })
+		}
+	})
+	t.Cleanup(func() {
+		l.Close()
+		w.cut()
+		running.Wait()
+	})
+	return w
+}
+
+// pass passes on what one side says to the other, or while drop is set to nobody.
+func pass(to io.Writer, from io.Reader, drop *atomic.Bool, dropped io.Writer) {
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := from.Read(buf)
+		if err != nil {
+			return
+		}
+		dst := to
+		if drop.Load() {
+			dst = dropped
+		}
+		if _, err := dst.Write(buf[:n]); err != nil {
+			return
+		}
+	}
+}
+
+// say tells the clients what the server did not say.
+func (w *wire) say(text string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for c, client := range w.open {
+		if client {
+			_, _ = io.WriteString(c, text) // an error is that the client has gone
+		}
+	}
+}
+
+// cut ends all connections; the client connects again.
+func (w *wire) cut() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for c := range w.open {
+		c.Close()
+		delete(w.open, c)
+	}
+}

@@ -1,0 +1,57 @@
+package cluster
+
+import (
+	"fmt"
+	"testing"
+
+	"carstate/internal/store/codec"
+	"carstate/internal/vehicle"
+)
+
+// usualSamples are a commit full of samples, perCar of each car in a row.
+func usualSamples(b *testing.B, perCar int) []vehicle.Sample {
+	samples := make([]vehicle.Sample, maxCommitSamples)
+	for i := range samples {
+		x := vehicle.Sample{Vehicle: vehicle.ID(fmt.Sprintf("NHeN4UqVsohGS5%07d", i/perCar)), Time: 1795147200250}
+		for s, v := range map[vehicle.Signal]float64{vehicle.Speed: 12.4, vehicle.ThrottlePosition: 17.6, vehicle.EngineSpeed: 1820} {
+			if err := x.Set(s, v); err != nil {
+				b.Fatal(err)
+			}
+		}
+		samples[i] = x
+	}
+	return samples
+}
+
+// BenchmarkPack packs the samples of one commit.
+func BenchmarkPack(b *testing.B) {
+	samples := usualSamples(b, 1)
+	e := &Engine{partitions: 1}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := e.pack(samples); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(len(samples)), "ns/sample")
+}
+
+// BenchmarkUnpack unpacks them.
+func BenchmarkUnpack(b *testing.B) {
+	for _, perCar := range []int{1, 10} {
+		b.Run(fmt.Sprintf("%d a car", perCar), func(b *testing.B) {
+			var packed []byte
+			samples := usualSamples(b, perCar)
+			for i := range samples {
+				packed = codec.AppendSample(packed, &samples[i])
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := codec.DecodeSamples(packed, func(vehicle.Sample) {}); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(len(samples)), "ns/sample")
+		})
+	}
+}

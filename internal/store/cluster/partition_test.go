@@ -1,0 +1,295 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+
+	"carstate/internal/store"
+	"carstate/internal/store/codec"
+	"carstate/internal/testkit"
+	"carstate/internal/vehicle"
+)
+
+// A subscription that is silent although there is something to fold is
+// replaced, whatever made it so.
+func TestSilentSubscription(t *testing.T) {
+	t.Parallel()
+	e := openOne(t, Config{Patience: watchful})
+	ctx, cancel := context.WithCancel(testkit.Context(t))
+	defer cancel()
+	p, err := e.Take(ctx, 0, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	storeSample(t, e, 1)
+	if _, _, err := p.Next(ctx); err != nil {
+		t.Fatal(err)
+	}
+	p.Close()
+	if p.sub, err = e.nc.SubscribeSync("nobody.speaks.here"); err != nil {
+		t.Fatal(err)
+	}
+	storeSample(t, e, 2)
+	_, samples, err := p.Next(ctx)
+	if err != nil || samples[0].Time != 2 {
+		t.Fatalf("got %v, %v", samples, err)
+	}
+}
+
+// A subscription that is closed under a partition is an error, not silence.
+func TestClosedSubscription(t *testing.T) {
+	t.Parallel()
+	e := openOne(t, Config{})
+	p, err := e.Take(t.Context(), 0, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	storeSample(t, e, 1)
+	if _, _, err := p.Next(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.sub.Unsubscribe(); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := p.Next(t.Context()); !errors.Is(err, nats.ErrBadSubscription) {
+		t.Fatal(err)
+	}
+}
+
+// A TELEMETRY that was made anew, or has lost its end, is folded from its
+// beginning: what is stored there has sequences that the cursor takes for folded.
+func TestTelemetryBehindCursor(t *testing.T) {
+	testkit.Slow(t, "it takes a real engine through seconds of work")
+	t.Parallel()
+	for name, lose := range map[string]func(*testing.T, *Engine){
+		"made anew": func(t *testing.T, e *Engine) {
+			if err := e.js.DeleteStream(t.Context(), Telemetry); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := ensureStreams(t.Context(), e.js, e.config); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"made anew and grown": func(t *testing.T, e *Engine) {
+			if err := e.js.DeleteStream(t.Context(), Telemetry); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := ensureStreams(t.Context(), e.js, e.config); err != nil {
+				t.Fatal(err)
+			}
+			for at := range int64(20) {
+				storeSample(t, e, 100+at)
+			}
+		},
+		"its end lost": func(t *testing.T, e *Engine) {
+			// The cursor is what can be moved: it is now beyond the end.
+			p, err := e.Take(t.Context(), 0, "future")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := p.Commit(t.Context(), 1000, nil); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var c clock
+			e := openOne(t, Config{Now: c.now})
+			for at := range int64(10) {
+				storeSample(t, e, at+1)
+			}
+			foldAll(t, e, 10)
+			lose(t, e)
+			storeSample(t, e, 1000)
+			c.move(2 * DefaultRetention)
+			trim(t, e)
+			foldAll(t, e, 1000) // comes to an end only if that sample is found
+			measure(t, e)
+			if age := e.backlog.age(); age != 0 {
+				t.Errorf("the backlog's age is %v", age)
+			}
+		})
+	}
+}
+
+// A TELEMETRY that is made anew under a partition is noticed by the partition.
+func TestTelemetryReplaced(t *testing.T) {
+	t.Parallel()
+	for _, grown := range []int64{1, 30} {
+		t.Run(fmt.Sprint(grown), func(t *testing.T) {
+			t.Parallel()
+			e := openOne(t, Config{Patience: watchful})
+			ctx, cancel := context.WithCancel(testkit.Context(t))
+			defer cancel()
+			p, err := e.Take(ctx, 0, "test")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer p.Close()
+			for at := range int64(10) {
+				storeSample(t, e, at+1)
+				if _, _, err := p.Next(ctx); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := e.js.DeleteStream(ctx, Telemetry); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := ensureStreams(ctx, e.js, e.config); err != nil {
+				t.Fatal(err)
+			}
+			for at := range grown {
+				storeSample(t, e, 100+at)
+			}
+			if _, samples, err := p.Next(ctx); !errors.Is(err, ErrReplaced) {
+				t.Fatalf("got %v, %v", samples, err)
+			}
+		})
+	}
+}
+
+// statesOf are states of so many vehicles.
+func statesOf(n int) map[vehicle.ID]vehicle.State {
+	states := make(map[vehicle.ID]vehicle.State, n)
+	for i := range n {
+		states[vehicle.ID(fmt.Sprintf("car%d", i))] = vehicle.State{Time: 1}
+	}
+	return states
+}
+
+// Who has lost the partition stores nothing, not even the first of several
+// batches.
+func TestFencedBeforeTheFirstBatch(t *testing.T) {
+	t.Parallel()
+	e := openOne(t, Config{})
+	old, err := e.Take(t.Context(), 0, "old")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := e.Take(t.Context(), 0, "new")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := old.Commit(t.Context(), 1, statesOf(BatchStates+1)); !errors.Is(err, store.ErrFenced) {
+		t.Fatal(err)
+	}
+	if stored := StoredStates(t, e, p.number); len(stored) != 0 {
+		t.Errorf("%d states are stored", len(stored))
+	}
+}
+
+// StoredStates are the states that are stored of a partition's vehicles.
+func StoredStates(t *testing.T, e *Engine, p int) map[vehicle.ID]vehicle.State {
+	t.Helper()
+	states := make(map[vehicle.ID]vehicle.State)
+	err := e.scan(testkit.Context(t), States, []string{fmt.Sprintf("state.%d.*", p)}, func(r record) error {
+		id, _ := codec.VehicleOfState(r.subject)
+		s, err := codec.DecodeState(r.body)
+		states[id] = s
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return states
+}
+
+// A crash between two batches leaves states that are ahead of the cursor. What
+// they know is read again, and changes nothing.
+func TestCrashBetweenBatches(t *testing.T) {
+	t.Parallel()
+	e := openOne(t, Config{})
+	for at := range int64(3) {
+		storeSample(t, e, at+1)
+	}
+	p, err := e.Take(t.Context(), 0, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	states := make(map[vehicle.ID]vehicle.State)
+	for range 3 {
+		_, samples, err := p.Next(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, x := range samples {
+			states[x.Vehicle] = vehicle.Observe(states[x.Vehicle], x)
+		}
+	}
+	var first []write
+	for id, s := range states {
+		first = append(first, p.stateWrite(id, &s))
+	}
+	if err := p.commitBatch(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	p.Close()
+
+	again, err := e.Take(t.Context(), 0, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	for i := range 3 {
+		_, samples, err := again.Next(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, x := range samples {
+			if x.Time != vehicle.UnixMilli(i+1) {
+				t.Fatalf("the sample of %d was read, not that of %d", x.Time, i+1)
+			}
+			known, ok, err := e.State(t.Context(), x.Vehicle)
+			if err != nil || !ok || known != states[x.Vehicle] {
+				t.Fatalf("%v is stored, %v, %v", known, ok, err)
+			}
+			if vehicle.Observe(known, x) != known {
+				t.Errorf("the sample of %d changed a state that knew it", x.Time)
+			}
+		}
+	}
+}
+
+// More states than one commit can hold are refused, rather than tried for ever.
+func TestTooManyStates(t *testing.T) {
+	testkit.Slow(t, "it takes a real engine through seconds of work")
+	t.Parallel()
+	e := openOne(t, Config{})
+	p, err := e.Take(t.Context(), 0, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	states := statesOf(MaxStates + 1)
+	if err := p.Commit(t.Context(), 1, states); err == nil {
+		t.Fatal("it was stored")
+	}
+	for id := range states {
+		delete(states, id)
+		break
+	}
+	if err := p.Commit(t.Context(), 1, states); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(StoredStates(t, e, 0)); n != MaxStates {
+		t.Fatalf("%d states are stored, want %d", n, MaxStates)
+	}
+}
+
+// However many partitions there are, each can be read while all others are. Left to
+// itself, a server lets a stream have a thousand consumers and no more.
+func TestEveryPartitionIsRead(t *testing.T) { // alone, since so many take all there is
+	const partitions = 1001
+	e := openOne(t, Config{DataDir: t.TempDir(), Partitions: partitions})
+	for p := range partitions {
+		part := &Partition{e: e, number: p, next: 1}
+		if err := part.subscribe(); err != nil {
+			t.Fatalf("partition %d of %d: %v", p, partitions, err)
+		}
+		defer part.Close()
+	}
+}

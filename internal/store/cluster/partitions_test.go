@@ -1,0 +1,157 @@
+package cluster_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"carstate/internal/store/cluster"
+	"carstate/internal/store/cluster/clustertest"
+	"carstate/internal/store/codec"
+	"carstate/internal/testkit"
+)
+
+// The number of partitions is fixed when the streams are made.
+func TestPartitionsAreFixed(t *testing.T) {
+	t.Parallel()
+	for _, engine := range []string{"embedded", "external"} {
+		t.Run(engine, func(t *testing.T) {
+			c := cluster.Config{DataDir: t.TempDir(), Partitions: 3}
+			if engine == "external" {
+				c = cluster.Config{URLs: clustertest.External(t), Partitions: 3}
+			}
+			for _, n := range []int{3, 0, 3} {
+				c.Partitions = n
+				hasThree(t, c)
+			}
+			c.Partitions = 4
+			refused(t, c, "made with 3 partitions")
+			c.Partitions = 0
+			e, err := cluster.Open(t.Context(), c)
+			if err != nil {
+				t.Fatalf("after the refusal: %v", err)
+			}
+			if err := e.Close(); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+// hasThree opens streams that have three partitions.
+func hasThree(t *testing.T, c cluster.Config) {
+	t.Helper()
+	e, err := cluster.Open(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := e.Partitions(); got != 3 {
+		t.Errorf("%d partitions; want 3", got)
+	}
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Streams that were made before get what their partitions need, and keep it.
+func TestConsumersOfMadeStreams(t *testing.T) {
+	testkit.Slow(t, "it takes a real engine through seconds of work")
+	t.Parallel()
+	server := clustertest.StartServer(t)
+	c := cluster.Config{URLs: server.URL(), Partitions: 1001}
+	most := func() (is jetstream.StreamConfig) {
+		clustertest.Open(t, c)
+		s, err := server.JetStream().Stream(t.Context(), codec.Telemetry)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.CachedInfo().Config
+	}
+	made := most()
+	if made.MaxConsumers != 2*1001+500 {
+		t.Errorf("it was made for %d consumers", made.MaxConsumers)
+	}
+	made.MaxConsumers = -1
+	if _, err := server.JetStream().UpdateStream(t.Context(), made); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if n := most().MaxConsumers; n != 2*1001+500 {
+			t.Errorf("%d consumers after a start", n)
+		}
+	}
+}
+
+// It outlasts TELEMETRY: where that alone is made anew, the states must be found.
+func TestPartitionsOutlastTelemetry(t *testing.T) {
+	testkit.Slow(t, "it takes a real engine through seconds of work")
+	t.Parallel()
+	server := clustertest.StartServer(t)
+	c := cluster.Config{URLs: server.URL(), Partitions: 3}
+	for _, n := range []int{3, 0, 3} {
+		c.Partitions = n
+		hasThree(t, c)
+		if err := server.JetStream().DeleteStream(t.Context(), codec.Telemetry); err != nil {
+			t.Fatal(err)
+		}
+		c.Partitions = 4
+		refused(t, c, "made with 3 partitions")
+	}
+}
+
+// A NATS account in which somebody else has a stream of our name is left alone.
+func TestForeignStream(t *testing.T) {
+	t.Parallel()
+	for name, metadata := range map[string]map[string]string{
+		"without metadata":    nil,
+		"with other metadata": {"owner": "somebody"},
+		"with nonsense":       {"carstate.partitions": "many"},
+		"with no partitions":  {"carstate.partitions": "0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := clustertest.StartServer(t)
+			js := server.JetStream()
+			if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{
+				Name: codec.Telemetry, Subjects: []string{"probes.>"}, Metadata: metadata,
+			}); err != nil {
+				t.Fatal(err)
+			}
+			refused(t, cluster.Config{URLs: server.URL()}, "not one of carstate's")
+			s, err := js.Stream(t.Context(), codec.Telemetry)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := s.CachedInfo().Config.Subjects; len(got) != 1 || got[0] != "probes.>" {
+				t.Errorf("the stream now has the subjects %v", got)
+			}
+			if _, err := js.Stream(t.Context(), codec.States); err == nil {
+				t.Error("a stream was made beside the foreign one")
+			}
+		})
+	}
+}
+
+// A cluster that takes smaller messages than ours is refused at the start, not
+// at the first large commit. So is one that cannot be reached; the address may
+// hold a password and is not repeated.
+func TestExternalRefused(t *testing.T) {
+	t.Parallel()
+	s := clustertest.StartServer(t)
+	url := s.URL()
+	s.Stop()
+	withPassword := strings.Replace(url, "nats://", "nats://me:secret@", 1)
+	for _, urls := range []string{withPassword, withPassword + "x", "nats://me:secret%zz@host"} {
+		refused(t, cluster.Config{URLs: urls}, "cannot be reached")
+		if _, err := cluster.Open(t.Context(), cluster.Config{URLs: urls}); strings.Contains(err.Error(), "secret") {
+			t.Errorf("the error tells the password: %v", err)
+		}
+	}
+
+	small := clustertest.Serve(t, &server.Options{
+		Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(),
+		MaxPayload: 512 << 10, NoSigs: true, NoLog: true,
+	})
+	refused(t, cluster.Config{URLs: small.ClientURL()}, "max_payload")
+}

@@ -1,0 +1,95 @@
+package cluster_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"carstate/internal/store/cluster"
+	"carstate/internal/store/cluster/clustertest"
+	"carstate/internal/testkit"
+	"carstate/internal/vehicle"
+)
+
+// recentOfOne stores a vehicle's samples among those of others, newest event time
+// first, and wants them all, by time and nobody else's.
+func recentOfOne(t *testing.T, e *cluster.Engine) {
+	began := time.Now()
+	for i := int64(9); i >= 0; i-- {
+		batch := []vehicle.Sample{sample("car1", 1000+i, float64(i)), sample("car11", 1000+i, 99), sample("other", 1000+i, 99)}
+		if err := e.Append(testkit.Context(t), batch); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r, err := e.Recent(testkit.Context(t), "car1", 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Samples) != 10 || r.Since.After(began) || !r.All {
+		t.Fatalf("%d samples since %s (asked at %s), all: %t", len(r.Samples), r.Since, began, r.All)
+	}
+	for i, x := range r.Samples {
+		if v, _ := x.Value(vehicle.Speed); x.Vehicle != "car1" || int64(x.Time) != 1000+int64(i) || v != float32(i) {
+			t.Errorf("sample %d: %+v", i, x)
+		}
+	}
+	if r, err := e.Recent(testkit.Context(t), "nobody", 1000); err != nil || len(r.Samples) != 0 || !r.All {
+		t.Errorf("a vehicle that never reported: %+v, %v", r, err)
+	}
+}
+
+// TestRecentForgets: what was stored before a vehicle was forgotten is not shown,
+// even when it reports again.
+func TestRecentForgets(t *testing.T) {
+	e := clustertest.Embedded(t)
+	k, _ := keeper(t, e)
+	if err := e.Append(testkit.Context(t), []vehicle.Sample{sample("car1", 1000, 1)}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := k.Forget(testkit.Context(t), "car1"); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := e.Recent(testkit.Context(t), "car1", 1000); err != nil || len(r.Samples) != 0 {
+		t.Errorf("forgotten: %+v, %v", r, err)
+	}
+	if _, err := k.Allow(testkit.Context(t), "car1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Append(testkit.Context(t), []vehicle.Sample{sample("car1", 2000, 2)}); err != nil {
+		t.Fatal(err)
+	}
+	r, err := e.Recent(testkit.Context(t), "car1", 1000)
+	if err != nil || len(r.Samples) != 1 || r.Samples[0].Time != 2000 {
+		t.Errorf("allowed again: %+v, %v", r, err)
+	}
+}
+
+// TestRecentLooksBack finds what was stored long ago, window by window.
+func TestRecentLooksBack(t *testing.T) {
+	var later atomic.Int64
+	e := clustertest.Open(t, cluster.Config{DataDir: t.TempDir(), Now: func() time.Time { return time.Now().Add(time.Duration(later.Load())) }})
+	for i := range int64(3) {
+		if err := e.Append(testkit.Context(t), []vehicle.Sample{sample("car1", 1000+i, 1)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	later.Store(int64(time.Hour))
+	r, err := e.Recent(testkit.Context(t), "car1", 1000)
+	if err != nil || len(r.Samples) != 3 || !r.All {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// TestRecentEndsInTime: with no time left nothing is read, and it says so.
+func TestRecentEndsInTime(t *testing.T) {
+	e := clustertest.Embedded(t)
+	if err := e.Append(testkit.Context(t), []vehicle.Sample{sample("car1", 1000, 1)}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if r, err := e.Recent(ctx, "car1", 1000); err != nil || r.All || len(r.Samples) != 0 || r.Since.IsZero() {
+		t.Errorf("%+v, %v", r, err)
+	}
+}

@@ -1,0 +1,53 @@
+package cluster
+
+import (
+	"encoding/json"
+	"errors"
+	"testing"
+	"time"
+
+	"carstate/internal/access"
+	"carstate/internal/store/codec"
+)
+
+// FuzzRecords feeds what is no record to the tables of tokens and sources: it is
+// refused as damaged, and what is taken in can be asked for.
+func FuzzRecords(f *testing.F) {
+	hash := make([]byte, len(access.Hash{}))
+	seed := func(subject string, v any) {
+		body, err := json.Marshal(v)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(subject, body)
+	}
+	now := time.Unix(1e9, 0).UTC()
+	seed("token.cstid1", credentialRecord{Kind: access.TokenKind, Name: "cstid1", Hash: hash, Developer: "Ada", Operations: access.AllOperations, Rate: "5/s", Created: now, Expires: now})
+	seed("token.cstid2", credentialRecord{Kind: access.TokenKind, Name: "cstid2", Hash: hash[:3]})
+	seed("token.cstid3", credentialRecord{Kind: access.SandboxKind, Name: "cstid3", Hash: hash, Rate: "5/d"})
+	seed("source.ada", credentialRecord{Kind: access.OperatorKind, Name: "ada", Hash: hash})
+	seed("tokenset.cstid1.0", setRecord{})
+	seed("tokenuse.cstid1.NODE", usageRecord{Version: 1, Stored: now, LastUsed: now, LastRefused: now, Reason: 5, Days: []dayRecord{{Day: 3, Calls: [2][]int64{{1}, {2, 3}}}, {Day: 3}}})
+	seed("tokenuse.cstid1", usageRecord{LastUsed: now, Reason: 200})
+	seed("source.gateway", credentialRecord{Kind: access.SourceKind, Name: "gateway", Hash: hash, Created: now})
+	seed("sourceset.gateway.x", setRecord{})
+	seed("operator.grace", credentialRecord{Kind: access.OperatorKind, Name: "grace", Hash: hash})
+	seed("tombstone.00", map[string]any{"vehicle": hash})
+	seed(codec.VIDKeysSubject, vidKeysRecord{Keys: [][]byte{make([]byte, vidKeyBytes)}})
+	f.Add("tokenuse.a.b", []byte(`{"v":1,"days":[{"d":9223372036854775807,"c":[[1,1,1,1,1,1,1,1,1,1,1,1,1,1],null]}]}`))
+	f.Fuzz(func(t *testing.T, subject string, body []byte) {
+		var tables access.Tables
+		k := (&Engine{node: &node{id: "NODE"}}).NewKeeper(&tables)
+		for _, f := range []*feed{k.tokenFeed, k.srcFeed} {
+			if err := f.apply(record{subject: subject, body: body}); err != nil && !errors.Is(err, codec.ErrDamaged) && !errors.Is(err, codec.ErrNewer) {
+				t.Error(err)
+			}
+		}
+		for _, table := range []*access.Credentials{&tables.Tokens.Credentials, &tables.Sources.Credentials, &tables.Operators.Credentials} {
+			for _, g := range table.All() {
+				_ = g.Usable(now)
+				_ = table.Usage(g.Name, now)
+			}
+		}
+	})
+}

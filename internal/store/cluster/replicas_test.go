@@ -1,0 +1,214 @@
+package cluster_test
+
+import (
+	"fmt"
+	"maps"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"carstate/internal/store/cluster"
+	"carstate/internal/store/cluster/clustertest"
+	"carstate/internal/store/codec"
+	"carstate/internal/testkit"
+)
+
+// manager is a connection of an operator's to a cluster.
+func manager(t *testing.T, urls string) jetstream.JetStream {
+	t.Helper()
+	nc, err := nats.Connect(urls)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return js
+}
+
+// copies are the replicas of each stream.
+func copies(t *testing.T, js jetstream.JetStream) map[string]int {
+	t.Helper()
+	all := make(map[string]int)
+	streams := js.ListStreams(t.Context())
+	for info := range streams.Info() {
+		all[info.Config.Name] = info.Config.Replicas
+	}
+	if err := streams.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func everyStream(n int) map[string]int {
+	all := make(map[string]int)
+	for _, name := range []string{codec.Telemetry, codec.States, codec.Tokens, codec.Sources, codec.Audit, codec.Roads} {
+		all[name] = n
+	}
+	return all
+}
+
+// small is a configuration whose streams reserve little: a server gives back what
+// deleted streams have reserved only after a while.
+func small(c cluster.Config) cluster.Config {
+	c.TelemetryBytes, c.StatesBytes = 1<<20, 1<<20
+	return c
+}
+
+// One node's flags never take copies from the others.
+func TestReplicas(t *testing.T) {
+	c := clustertest.StartCluster(t)
+	js := manager(t, c.URLs())
+	one := "nats://" + c.Nodes[0].Addr
+	// start opens and closes a node, and looks what the streams then have.
+	start := func(urls string, replicas, want int) {
+		t.Helper()
+		e, err := cluster.Open(t.Context(), small(cluster.Config{URLs: urls, Replicas: replicas, Partitions: 4}))
+		if err != nil {
+			t.Fatalf("--replicas %d: %v", replicas, err)
+		}
+		if err := e.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if got := copies(t, js); !maps.Equal(got, everyStream(want)) {
+			t.Fatalf("--replicas %d left %v; want %d", replicas, got, want)
+		}
+	}
+	start(one, 0, 1)
+	start(c.URLs(), 0, 1) // as they are
+	start(one, 3, 3)
+	start(one, 0, 3)
+	start(one, 3, 3)
+	// What is missing becomes like the rest.
+	for _, name := range []string{codec.Audit, codec.Telemetry} {
+		if err := js.DeleteStream(t.Context(), name); err != nil {
+			t.Fatal(err)
+		}
+		start(one, 0, 3)
+	}
+	refused(t, small(cluster.Config{URLs: one, Replicas: 1}), "TELEMETRY has 3 copies")
+	if got := copies(t, js); !maps.Equal(got, everyStream(3)) {
+		t.Errorf("the node that was refused left %v", got)
+	}
+	c.Wipe()
+	start(c.URLs(), 0, 3)
+}
+
+// A node that has nothing to change changes nothing, which could undo what another
+// one does at the same time.
+func TestNothingToChange(t *testing.T) {
+	t.Parallel()
+	url := "nats://a:secret@127.0.0.1:" + serve(t, `jetstream {}
+		accounts { A { jetstream: enabled, users: [
+			{user: a, password: secret, permissions: { publish: { deny: "$JS.API.STREAM.UPDATE.*" } } }
+		] } }`)
+	for range 2 {
+		e, err := cluster.Open(t.Context(), cluster.Config{URLs: url})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := e.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	refused(t, cluster.Config{URLs: url, StatesBytes: 1 << 30}, "lacks a right: Publish to $JS.API.STREAM.UPDATE.STATES")
+}
+
+// Nodes that make the streams at once, with different numbers of partitions: those
+// that start agree, and the others are told.
+func TestFirstStartsAtOnce(t *testing.T) {
+	c := clustertest.StartCluster(t)
+	for kind, urls := range map[string]string{"one server": clustertest.External(t), "three servers": c.URLs()} {
+		t.Run(kind, func(t *testing.T) {
+			js := manager(t, urls)
+			for range 5 {
+				firstStarts(t, urls)
+				for name := range everyStream(0) {
+					if err := js.DeleteStream(t.Context(), name); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+		})
+	}
+}
+
+// A stream that is removed and made again while a node starts is waited for: a server
+// that is just doing the one may fail to do the other.
+func TestStartsWhileAStreamIsRemade(t *testing.T) {
+	testkit.Slow(t, "it takes a real engine through seconds of work")
+	t.Parallel()
+	urls := clustertest.External(t)
+	js := manager(t, urls)
+	first, err := cluster.Open(t.Context(), small(cluster.Config{URLs: urls}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	made, err := js.Stream(t.Context(), codec.Tokens)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for range 30 {
+		var remaking sync.WaitGroup
+		remaking.Go(func() {
+			_ = js.DeleteStream(t.Context(), codec.Tokens)
+			_, _ = js.CreateStream(t.Context(), made.CachedInfo().Config) // the node may have done so
+		})
+		e, err := cluster.Open(testkit.Context(t), small(cluster.Config{URLs: urls}))
+		remaking.Wait()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := e.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func firstStarts(t *testing.T, urls string) {
+	t.Helper()
+	var starting sync.WaitGroup
+	var mu sync.Mutex
+	opened := make(map[int]int) // how many by partitions
+	for i := range 8 {
+		starting.Go(func() {
+			asked := 8 << (i % 4)
+			e, err := cluster.Open(testkit.Context(t), small(cluster.Config{URLs: urls, Partitions: asked}))
+			if err != nil {
+				if want := "which cannot change"; !strings.Contains(err.Error(), want) {
+					t.Errorf("with %d: %v", asked, err)
+				}
+				return
+			}
+			defer e.Close()
+			mu.Lock()
+			defer mu.Unlock()
+			opened[e.Partitions()]++
+			if e.Partitions() != asked {
+				t.Errorf("%d partitions; asked for %d", e.Partitions(), asked)
+			}
+		})
+	}
+	starting.Wait()
+	if len(opened) != 1 {
+		t.Fatalf("nodes run with %v partitions", fmt.Sprint(opened))
+	}
+	for n := range opened {
+		e, err := cluster.Open(testkit.Context(t), small(cluster.Config{URLs: urls}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer e.Close()
+		if e.Partitions() != n {
+			t.Errorf("the streams have %d partitions; the nodes that made them %d", e.Partitions(), n)
+		}
+	}
+}

@@ -1,0 +1,448 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"carstate/internal/access"
+	"carstate/internal/store/backupfile"
+	"carstate/internal/store/cluster/embedded"
+	"carstate/internal/store/codec"
+	"carstate/internal/vehicle"
+)
+
+// A restore merges a backup into what the service holds. What the service has
+// goes before what the backup has, with these exceptions: a state that is newer by
+// its readings replaces an older one, and what was revoked, removed or forgotten
+// on either side stays so. Every step may be repeated, so a restore that was cut
+// off is simply done again.
+
+// restoreTimeout bounds one restore, of millions of states.
+const restoreTimeout = 6 * time.Hour
+
+// restore is one restore under way.
+type restore struct {
+	k    *Keeper
+	info access.BackupInfo
+	sets sets // large sets of vehicles
+
+	roads     []write // that are stored together
+	roadBytes int
+
+	mu     sync.Mutex // guards what follows
+	done   int
+	counts map[string]access.RestoreCount
+}
+
+// outcomes of a record.
+type restored int
+
+const (
+	taken restored = iota
+	kept
+	leftOut // its vehicle is forgotten
+)
+
+func (r *restore) count(subject string, o restored) {
+	kind, _, _ := strings.Cut(subject, ".")
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c := r.counts[kind]
+	switch o {
+	case taken:
+		c.Restored++
+	case kept:
+		c.Kept++
+	case leftOut:
+		c.Forgotten++
+	}
+	r.counts[kind] = c
+}
+
+// Restore merges a backup into the store. Nothing is changed before all of it was read
+// and found whole; an error of that is [Keeper.BadBackup]. Then it calls audited, which
+// calls merge or returns why not. progress is called now and then, with the records done,
+// from one goroutine at a time.
+func (k *Keeper) Restore(
+	ctx context.Context, from io.Reader, audited func(info access.BackupInfo, merge func() error) error, progress func(done, total int),
+) (report access.RestoreReport, err error) {
+	if !k.restoring.TryLock() {
+		return report, access.ErrBusy
+	}
+	defer k.restoring.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, restoreTimeout)
+	defer cancel()
+	file, err := k.spool(from)
+	if err != nil {
+		return report, err
+	}
+	defer file.Close()
+	r := &restore{k: k, sets: sets{}, counts: make(map[string]access.RestoreCount)}
+	if r.info, err = CheckBackup(file); err != nil {
+		return report, err
+	}
+	err = audited(r.info, func() error { return r.run(ctx, file, progress) })
+	return access.RestoreReport{Backup: r.info, Kinds: r.counts}, err
+}
+
+// Backup is [Engine.Backup].
+func (k *Keeper) Backup(ctx context.Context, w io.Writer, version string) (records int, err error) {
+	return k.e.Backup(ctx, w, version)
+}
+
+// BadBackup reports whether a backup was refused before anything was changed.
+func (*Keeper) BadBackup(err error) bool {
+	return errors.Is(err, backupfile.ErrForeign) || errors.Is(err, backupfile.ErrOlder) || errors.Is(err, backupfile.ErrNewer) || errors.Is(err, backupfile.ErrTorn)
+}
+
+// spool copies a backup to a file without a name, which goes with the process.
+func (k *Keeper) spool(from io.Reader) (_ *os.File, err error) {
+	file, err := os.CreateTemp(k.e.config.DataDir, "restore-")
+	if err != nil {
+		return nil, fmt.Errorf("there is no place for the backup: %w", embedded.Plain(err))
+	}
+	defer func() {
+		if err != nil {
+			file.Close()
+		}
+	}()
+	if err := os.Remove(file.Name()); err != nil {
+		return nil, embedded.Plain(err)
+	}
+	if _, err := io.Copy(file, from); err != nil {
+		return nil, fmt.Errorf("the backup did not arrive in full: %w", err)
+	}
+	_, err = file.Seek(0, io.SeekStart)
+	return file, err
+}
+
+func (r *restore) run(ctx context.Context, file io.ReadSeeker, progress func(done, total int)) error {
+	// First what is forgotten, so that nothing of it comes in.
+	buried := false
+	err := r.each(file, func(rec record, kind string) error {
+		switch kind {
+		case "tombstonekey":
+			added, err := r.keys(ctx, rec)
+			buried = buried || added
+			return err
+		case "tombstone":
+			added, err := r.tombstone(ctx, rec)
+			buried = buried || added
+			return err
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if buried {
+		if err := r.k.removeForgotten(ctx); err != nil {
+			return err
+		}
+	}
+	// The others, in the order of the file; states many at a time.
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	states := make(chan record, manyAtOnce)
+	var storing sync.WaitGroup
+	for range manyWriters {
+		storing.Go(func() {
+			for batch := range gather(states) {
+				if err := r.states(ctx, batch); err != nil {
+					fail(err)
+				}
+				for range batch {
+					r.step(progress)
+				}
+			}
+		})
+	}
+	err = r.each(file, func(rec record, kind string) error {
+		if kind == "state" {
+			rec.body = bytes.Clone(rec.body)
+			select {
+			case states <- rec:
+				return nil
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		}
+		if err := r.record(ctx, rec, kind); err != nil {
+			return fmt.Errorf("a record of kind %s cannot be restored: %w", kind, err)
+		}
+		r.step(progress)
+		return nil
+	})
+	close(states)
+	storing.Wait()
+	if err == nil {
+		err = context.Cause(ctx)
+	}
+	if err == nil {
+		err = r.storeRoads(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	return r.k.refreshDerive(ctx)
+}
+
+// record restores one record. Tombstones and their keys were restored before all else,
+// and states are many at a time.
+func (r *restore) record(ctx context.Context, rec record, kind string) error {
+	switch kind {
+	case "token", "source", "operator":
+		return r.credential(ctx, rec)
+	case "sourceset", "tokenset":
+		// The record that refers to it comes later, and what becomes of that one
+		// becomes of the set.
+		return r.sets.apply(rec)
+	case "tokenuse":
+		return r.missing(ctx, rec)
+	case "road":
+		return r.road(ctx, rec)
+	}
+	return nil
+}
+
+func (r *restore) step(progress func(done, total int)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.done++
+	progress(r.done, r.info.Records)
+}
+
+// each calls do for every record of the file.
+func (r *restore) each(file io.ReadSeeker, do func(rec record, kind string) error) error {
+	if _, err := file.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	b, _, err := backupfile.Open(file)
+	for err == nil {
+		r, nextErr := b.Next()
+		if err = nextErr; err != nil {
+			break
+		}
+		kind, _, _ := strings.Cut(r.Subject, ".")
+		err = do(record{subject: r.Subject, body: r.Body, sealed: r.Sealed}, kind)
+	}
+	if err == io.EOF {
+		return nil
+	}
+	return err
+}
+
+// keys adds the keys of another installation's tombstones. Hashes cannot be
+// turned from one key to another, so both are kept, and asked.
+func (r *restore) keys(ctx context.Context, rec record) (added bool, err error) {
+	theirs, err := decodeVIDKeys(rec.body)
+	if err != nil {
+		return false, err
+	}
+	_, err = r.k.change(ctx, r.k.srcFeed, codec.VIDKeysSubject, func(is record) ([]write, error) {
+		ours, err := decodeVIDKeys(is.body)
+		if err != nil {
+			return nil, err
+		}
+		n := len(ours.Keys)
+		for _, key := range theirs.Keys {
+			if !slices.ContainsFunc(ours.Keys, func(our []byte) bool { return bytes.Equal(our, key) }) {
+				ours.Keys = append(ours.Keys, key)
+			}
+		}
+		if len(ours.Keys) == n {
+			return nil, errKeep
+		}
+		return appendJSON(nil, codec.VIDKeysSubject, ours)
+	})
+	return !errors.Is(err, errKeep), r.merged(rec.subject, err)
+}
+
+func (r *restore) tombstone(ctx context.Context, rec record) (added bool, err error) {
+	t, err := decodeTombstone(rec.body)
+	if err != nil {
+		return false, err
+	}
+	if t.InForce() {
+		added, err = r.k.bury(ctx, t.Vehicle, t.Forgotten)
+	}
+	if added {
+		r.count(rec.subject, taken)
+	} else {
+		r.count(rec.subject, kept)
+	}
+	return added, err
+}
+
+// bury makes a vehicle forgotten of which only the hash is known, unless it was
+// allowed again since.
+func (k *Keeper) bury(ctx context.Context, hash access.VehicleHash, at time.Time) (added bool, err error) {
+	errKept := errors.New("kept")
+	_, err = k.putTombstone(ctx, hash, func(t access.Tombstone) (access.Tombstone, error) {
+		if !t.Forgotten.IsZero() && (t.InForce() || !at.After(t.Lifted)) {
+			return t, errKept
+		}
+		return access.Tombstone{Vehicle: hash, Forgotten: at}, nil
+	})
+	if errors.Is(err, errKept) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// Bury takes kept receipts: the vehicles in them are forgotten, unless they were
+// allowed again since. It says how many became so.
+func (k *Keeper) Bury(ctx context.Context, receipts []access.ForgetReceipt) (buried int, err error) {
+	for _, r := range receipts {
+		hash, err := access.ParseVehicleHash(r.Vehicle)
+		if err != nil {
+			return buried, err
+		}
+		if r.AllowedAt != nil {
+			continue
+		}
+		added, err := k.bury(ctx, hash, r.ForgottenAt)
+		if err != nil {
+			return buried, err
+		}
+		if added {
+			buried++
+		}
+	}
+	if buried == 0 {
+		return 0, nil
+	}
+	return buried, k.removeForgotten(ctx)
+}
+
+// removeForgotten takes away what is stored of vehicles whose names are not at
+// hand: it looks at all states.
+func (k *Keeper) removeForgotten(ctx context.Context) error {
+	before := k.e.forgotten.All()
+	if _, err := k.refresh(ctx); err != nil { // nobody folds who has not seen these
+		return err
+	}
+	err := k.e.scan(ctx, States, []string{"state.*.*"}, func(r record) error {
+		id, _ := codec.VehicleOfState(r.subject)
+		if codec.IsMarker(r.body) || !k.e.forgotten.Has(id) {
+			return nil
+		}
+		_, err := k.e.mark(ctx, codec.PartitionOf(id, k.e.partitions), id)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if _, _, err = k.dropGrants(ctx, k.withoutForgotten); err != nil {
+		return err
+	}
+	for _, t := range before {
+		if !t.Removed {
+			if err := k.noteRemoved(ctx, t); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// refresh makes whoever folds a partition take it anew, so that it reads states
+// from the store. seq is a place in SOURCES after all that was done.
+func (k *Keeper) refresh(ctx context.Context) (seq uint64, err error) {
+	s, err := k.e.js.Stream(ctx, Sources)
+	if err != nil {
+		return 0, err
+	}
+	seq = s.CachedInfo().State.LastSeq
+	for p := range k.e.partitions {
+		if err := k.e.fence(ctx, p, seq); err != nil {
+			return 0, err
+		}
+	}
+	return seq, nil
+}
+
+func (k *Keeper) refreshDerive(ctx context.Context) error {
+	_, err := k.refresh(ctx)
+	return err
+}
+
+// errKeep stores nothing: what the service has goes before the backup.
+var errKeep = errors.New("the service's own record is kept")
+
+// withoutForgotten takes the forgotten out of a list; ok is false if none is in
+// it.
+func (k *Keeper) withoutForgotten(v access.Vehicles) (_ access.Vehicles, ok bool) {
+	var gone []vehicle.ID
+	for id := range v.Sorted() {
+		if k.e.forgotten.Has(id) {
+			gone = append(gone, id)
+		}
+	}
+	if len(gone) == 0 {
+		return v, false
+	}
+	return v.Without(gone...)
+}
+
+// credential restores a token, a source or an operator. If the service has one of this
+// name, then only its end is restored, and of a source or an operator only while the
+// secret is the same: it may be another one of this name.
+func (r *restore) credential(ctx context.Context, rec record) error {
+	stored, err := decodeCredential(rec.subject, rec.body)
+	if err != nil {
+		return err
+	}
+	theirs := stored.credential()
+	policy := theirs.Kind.Policy()
+	r.sets.record(rec.subject, stored.Vehicles, func(v access.Vehicles) { theirs.Vehicles, _ = r.k.withoutForgotten(v) })
+	_, err = r.k.update(ctx, rec.subject, func(ours *access.Credential) error {
+		if theirs.Ended.IsZero() || !ours.Ended.IsZero() || !policy.Listed && ours.Hash != theirs.Hash {
+			return errKeep
+		}
+		ours.Ended = theirs.Ended
+		return nil
+	})
+	if errors.Is(err, access.ErrNotFound) {
+		err = r.k.Create(ctx, theirs)
+	}
+	return r.mergedWith(policy.Noun+"set", stored.Vehicles.Sets, rec.subject, err)
+}
+
+func (r *restore) merged(subject string, err error) error {
+	if errors.Is(err, errKeep) {
+		r.count(subject, kept)
+		return nil
+	}
+	if err == nil {
+		r.count(subject, taken)
+	}
+	return err
+}
+
+// mergedWith is merged of a record with the parts of its set.
+func (r *restore) mergedWith(parts string, n int, subject string, err error) error {
+	for range n {
+		if err := r.merged(parts, err); err != nil {
+			return err
+		}
+	}
+	return r.merged(subject, err)
+}
+
+// missing restores a record as it is if there is none.
+func (r *restore) missing(ctx context.Context, rec record) error {
+	_, err := r.k.e.storeBatch(ctx, Tokens, []write{{rec.subject, rec.sealed, 0, true}})
+	if conflict(err) {
+		err = errKeep
+	}
+	return r.merged(rec.subject, err)
+}

@@ -1,0 +1,354 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"carstate/internal/access"
+	"carstate/internal/store/codec"
+	"carstate/internal/testkit"
+	"carstate/internal/vehicle"
+)
+
+// shippedRights is what deploy/nats grants, as it stands there.
+func shippedRights(t *testing.T) string {
+	t.Helper()
+	var found [][]byte
+	for _, name := range []string{"nats.conf", "nats-tls.conf"} {
+		text, err := os.ReadFile("../../deploy/nats/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rights := regexp.MustCompile(`(?s)permissions \{.*?\n        \}`).Find(text)
+		if rights == nil {
+			t.Fatalf("deploy/nats/%s grants no rights", name)
+		}
+		found = append(found, rights)
+	}
+	if !bytes.Equal(found[0], found[1]) {
+		t.Error("the two files of deploy/nats grant different rights")
+	}
+	return string(found[0])
+}
+
+// publishRights lists what may be published to.
+func publishRights(t *testing.T, rights string) (subjects []string) {
+	t.Helper()
+	publish, _, ok := strings.Cut(rights, "subscribe")
+	for _, m := range regexp.MustCompile(`"([^"]+)"`).FindAllStringSubmatch(publish, -1) {
+		subjects = append(subjects, m[1])
+	}
+	if !ok || len(subjects) < 10 {
+		t.Fatalf("these rights make no sense: %s", rights)
+	}
+	return subjects
+}
+
+func configFile(t *testing.T, text string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "nats.conf")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+func runNATS(t *testing.T, o *server.Options) *server.Server {
+	t.Helper()
+	s, err := server.NewServer(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
+	if !s.ReadyForConnections(time.Minute) {
+		t.Fatal("a NATS server did not start")
+	}
+	return s
+}
+
+// rightsCluster is three servers of one account, in which carstate has the rights
+// of deploy/nats and somebody else sees all that is sent.
+type rightsCluster struct {
+	urls    string   // as carstate
+	publish []string // what it may publish to
+	js      jetstream.JetStream
+
+	mu   sync.Mutex
+	used map[string]bool // subjects that were published to, but for probes
+}
+
+func startRightsCluster(t *testing.T) *rightsCluster {
+	t.Helper()
+	c := &rightsCluster{used: make(map[string]bool)}
+	rights := shippedRights(t)
+	c.publish = publishRights(t, rights)
+	config := fmt.Sprintf(`
+		jetstream { max_file_store: 1TB }
+		cluster { name: test }
+		accounts { A { jetstream: enabled, users: [
+			{ user: carstate, password: secret, %s },
+			{ user: operator, password: secret }
+		] } }
+	`, rights)
+	file := configFile(t, config)
+	var routes, urls []string
+	var servers []*server.Server
+	for i := range 3 {
+		o, err := server.ProcessConfigFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.ServerName, o.StoreDir, o.NoSigs, o.NoLog = fmt.Sprintf("nats-%d", i+1), t.TempDir(), true, true
+		o.Host, o.Port, o.Cluster.Host, o.Cluster.Port = "127.0.0.1", server.RANDOM_PORT, "127.0.0.1", server.RANDOM_PORT
+		o.Routes = server.RoutesFromStr(strings.Join(routes, ","))
+		s := runNATS(t, o)
+		servers = append(servers, s)
+		routes = append(routes, "nats-route://"+s.ClusterAddr().String())
+		urls = append(urls, "nats://carstate:secret@"+s.Addr().String())
+	}
+	c.urls = strings.Join(urls, ",")
+	testkit.Await(t, "the cluster has three servers and a leader", func() bool {
+		return slices.ContainsFunc(servers, func(s *server.Server) bool { return s.JetStreamIsLeader() && len(s.JetStreamClusterPeers()) == 3 })
+	})
+	nc, err := nats.Connect(strings.ReplaceAll(c.urls, "carstate:", "operator:"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	sub, err := nc.Subscribe(">", c.see)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := sub.SetPendingLimits(-1, -1); err != nil {
+		t.Fatal(err)
+	}
+	if c.js, err = jetstream.New(nc); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// see notes what was sent. What [Engine.probeRights] asks says nothing about what
+// is of use.
+func (c *rightsCluster) see(m *nats.Msg) {
+	body := string(m.Data)
+	if m.Header.Get(jetstream.ExpectedStreamHeader) == "no-such-stream" || strings.Contains(m.Subject+body, "probe") ||
+		strings.Contains(body, fmt.Sprint(uint64(1)<<62)) || body == "{}" {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.used[m.Subject] = true
+}
+
+// unused lists the rights that nobody has made use of.
+func (c *rightsCluster) unused() (rights []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, right := range c.publish {
+		uses := func(subject string) bool { return server.SubjectMatchesFilter(subject, right) }
+		if !slices.ContainsFunc(slices.Collect(maps.Keys(c.used)), uses) {
+			rights = append(rights, right)
+		}
+	}
+	return rights
+}
+
+// What deploy/nats grants is enough for all that a node does for cars, developers
+// and operators, and nothing is granted that no node makes use of.
+func TestRights(t *testing.T) {
+	testkit.Slow(t, "it takes a real engine through seconds of work")
+	c := startRightsCluster(t)
+	log := new(testkit.Buffer)
+	var ahead atomic.Int64 // of the clock
+	config := Config{
+		URLs: c.urls, Replicas: 1, Partitions: 4, Log: slog.New(slog.NewTextHandler(log, nil)),
+		Now: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) },
+	}
+	startNode(t, config).stop()
+	config.Replicas = 3 // the streams are changed
+	n := startNode(t, config)
+	ctx := testkit.Context(t)
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Error(err)
+		}
+	}
+
+	// Cars and developers.
+	tokens := grantAll(t, n)
+	var cars []vehicle.ID
+	for i := range 9000 { // more than the servers send without asking for flow control
+		cars = append(cars, vehicle.ID(fmt.Sprintf("Other%04d", i)))
+	}
+	n.drive(t, 1000, append(cars, secretVID)...)
+	if r, err := n.Recent(ctx, secretVID, 10); err != nil || len(r.Samples) != 1 {
+		t.Errorf("the readings of a vehicle: %+v, %v", r, err)
+	}
+	usage := func(of string) {
+		t.Helper()
+		subject := "tokenuse." + of
+		record, err := sealJSON(subject, packUsage(access.Usage{LastUsed: n.now()}, n.now().Add(-usageIdle-time.Minute)))
+		must(err)
+		seq, err := n.storeBatch(ctx, Tokens, []write{{subject: subject, record: record}})
+		must(err)
+		must(n.tokenFeed.wait(ctx, seq))
+	}
+	usage(tokens[0] + ".GONE")
+	usage(tokens[0]) // as it was before each node had its own
+	g, _ := n.tables.Tokens.Get(tokens[0])
+	g.Count(access.CarDrivingState, access.Answered, n.now())
+	n.storeUsage()
+	n.pruneUsage(ctx)
+	n.keepRoads(t, c)
+	leases := n.Leases()
+	must(leases.Renew(ctx, "gone", 1, false))
+	must(leases.Remove(ctx, "gone"))
+
+	// Operators.
+	n.revoke(t, tokens[1])
+	o, _, err := access.AddOperator("ada", n.now())
+	must(err)
+	must(n.Create(ctx, o))
+	_, err = n.Update(ctx, access.OperatorKind, "ada", func(o *access.Credential) error { o.Ended = n.now(); return nil })
+	must(err)
+	backup := backupOf(t, n)
+	receipt := n.forget(t, secretVID)
+	if report := restoreInto(t, n, backup); report.Kinds["state"] != (access.RestoreCount{Kept: len(cars), Forgotten: 1}) {
+		t.Errorf("restored: %+v", report.Kinds)
+	}
+	if _, err := n.Bury(ctx, []access.ForgetReceipt{receipt}); err != nil {
+		t.Error(err)
+	}
+	r := &eraser{k: n.Keeper}
+	n.config.Retention = time.Millisecond // by the servers' clock, which does not go ahead
+	for _, to := range []time.Duration{time.Minute, DefaultRetention + time.Minute} {
+		ahead.Store(int64(to))
+		n.drive(t, 2000+int64(to), cars[0])
+		for _, do := range []func(context.Context) error{n.measureBacklog, n.trim, r.step} {
+			must(do(ctx))
+		}
+	}
+	if stone := n.forgotten.All()[0]; stone.Erased.IsZero() {
+		t.Errorf("not erased: %+v", stone)
+	}
+	_, err = n.Allow(ctx, secretVID)
+	must(err)
+	must(n.Audit(ctx, access.Event{Actor: "ada", Action: "test"}))
+	if events, _, err := n.AuditPage(ctx, 0, 100); err != nil || len(events) != 1 {
+		t.Errorf("the audit has %d events: %v", len(events), err)
+	}
+	n.stop()
+
+	// Into a service that has lost everything.
+	for _, name := range codec.Streams {
+		must(c.js.DeleteStream(ctx, name))
+	}
+	m := startNode(t, config)
+	if report := restoreInto(t, m, backup); report.Kinds["state"].Restored != len(cars)+1 || report.Kinds["token"].Restored != 4 {
+		t.Errorf("restored: %+v", report.Kinds)
+	}
+	m.stop()
+
+	if log.Count("violation") > 0 || log.Count("lacks a right") > 0 {
+		t.Errorf("a right is missing:\n%s", log)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("not made use of: %q", c.unused())
+		}
+	})
+	testkit.Await(t, "each right is made use of", func() bool { return len(c.unused()) == 0 })
+}
+
+// keepRoads drives cars on a road, so that it is stored and other nodes are told.
+func (n *forgetNode) keepRoads(t *testing.T, c *rightsCluster) {
+	t.Helper()
+	for p := range n.partitions {
+		part, err := n.Take(t.Context(), p, "roads")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer part.Close()
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	loaded := make(chan struct{})
+	var running sync.WaitGroup
+	running.Go(func() { n.KeepRoads(ctx, &n.roads, true, func() { close(loaded) }) })
+	<-loaded
+	for quarter := range 3 {
+		for car := range 6 {
+			id := vehicle.ID(fmt.Sprintf("Road%d", car))
+			var s vehicle.State
+			for i := range 20 {
+				x := speedSample(id, 1_795_000_000_000+int64(quarter)*15*60*1000+int64(i)*5000)
+				if err := errors.Join(x.Set(vehicle.CurrentLatitude, 44.5+float64(i)*0.0006), x.Set(vehicle.CurrentLongitude, 11.34)); err != nil {
+					t.Fatal(err)
+				}
+				s = n.roads.Observe(s, x)
+			}
+		}
+	}
+	testkit.Await(t, "other nodes are told", func() bool { return !slices.Contains(c.unused(), "carstate.roads.*") })
+	cancel()
+	running.Wait()
+}
+
+// Each right that is missing is found out at the start and named, but for those
+// that only change streams.
+func TestEachRightIsProbed(t *testing.T) {
+	t.Parallel()
+	rights := shippedRights(t)
+	for _, right := range publishRights(t, rights) {
+		if strings.HasPrefix(right, "$JS.API.STREAM.UPDATE.") {
+			continue
+		}
+		t.Run(right, func(t *testing.T) {
+			t.Parallel()
+			without := strings.Replace(rights, `"`+right+`"`, `"nothing.of.use"`, 1)
+			file := configFile(t, fmt.Sprintf(`jetstream {}, accounts { A { jetstream: enabled, users: [ { user: carstate, password: secret, %s } ] } }`, without))
+			o, err := server.ProcessConfigFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			o.Host, o.Port, o.StoreDir, o.NoSigs, o.NoLog = "127.0.0.1", server.RANDOM_PORT, t.TempDir(), true, true
+			s := runNATS(t, o)
+			e, err := Open(testkit.Context(t), Config{URLs: "nats://carstate:secret@" + s.Addr().String()})
+			if err == nil {
+				e.Close()
+				t.Fatal("it was not missed")
+			}
+			first, _, _ := strings.Cut(right, "*")
+			first, _, _ = strings.Cut(first, ">")
+			if want := "the NATS account lacks a right: Publish to " + first; !strings.HasPrefix(err.Error(), want) {
+				t.Errorf("%v; want %s", err, want)
+			}
+		})
+	}
+}
+
+// The tests run against the server of go.mod. A newer one is written down only with it.
+func TestGreatestServer(t *testing.T) {
+	if greatestServer != server.VERSION {
+		t.Errorf("the tests run against nats-server %s, and %s stands for the newest that was tested: run make torture too before that is changed", server.VERSION, greatestServer)
+	}
+}

@@ -1,0 +1,71 @@
+package cluster_test
+
+import (
+	"context"
+	"encoding/binary"
+	"math"
+	"runtime"
+	"testing"
+
+	"github.com/golang/geo/s2"
+
+	"carstate/internal/road"
+	"carstate/internal/store/cluster/clustertest"
+)
+
+// manyRoads is a map of so many stretches that have a profile, as other nodes tell it:
+// three cars on each, and one in a later quarter hour.
+func manyRoads(b *testing.B, stretches int) *road.Map {
+	b.Helper()
+	m := new(road.Map)
+	var message []byte
+	cell := s2.CellIDFromLatLng(s2.LatLngFromDegrees(roadLatitude, roadLongitude)).Parent(16)
+	from := uint64(0)
+	for i := range stretches {
+		name := uint64(cell) | uint64(i%2*4) // both directions of a road
+		if i%2 == 1 {
+			cell = cell.Next()
+		}
+		for voice := range 4 {
+			unix := uint32(roadBegan/1000) + uint32(voice/3*900)
+			message = binary.LittleEndian.AppendUint64(message, name)
+			message = binary.LittleEndian.AppendUint64(message, from)
+			message = binary.LittleEndian.AppendUint32(message, unix)
+			for _, v := range []float32{140, 10, 140, 10} { // metres and seconds
+				message = binary.LittleEndian.AppendUint32(message, math.Float32bits(v))
+			}
+			message = append(message, byte(voice))
+		}
+		from = name
+		if len(message) > 1<<20 || i == stretches-1 {
+			if err := m.Absorb(message); err != nil {
+				b.Fatal(err)
+			}
+			message = message[:0]
+		}
+	}
+	return m
+}
+
+// BenchmarkLoadRoads is what a node's start waits for: a million stretches from the
+// embedded engine.
+func BenchmarkLoadRoads(b *testing.B) {
+	const stretches = 1_000_000
+	e := clustertest.Embedded(b)
+	ctx, cancel := context.WithCancel(b.Context())
+	m := manyRoads(b, stretches)
+	e.KeepRoads(ctx, m, true, cancel) // loads nothing, and stores all at its end
+	for b.Loop() {
+		m = new(road.Map)
+		ctx, cancel := context.WithCancel(b.Context())
+		e.KeepRoads(ctx, m, false, cancel)
+	}
+	if m.Len() != stretches {
+		b.Fatalf("%d stretches of %d", m.Len(), stretches)
+	}
+	runtime.GC()
+	var memory runtime.MemStats
+	runtime.ReadMemStats(&memory)
+	b.ReportMetric(float64(memory.HeapAlloc)/stretches, "heap-bytes/stretch")
+	runtime.KeepAlive(m)
+}

@@ -1,0 +1,66 @@
+package cluster
+
+import (
+	"context"
+
+	"carstate/internal/store/codec"
+	"carstate/internal/vehicle"
+)
+
+// FollowStates calls put for the stored state of every vehicle and then for
+// every change, until the context ends. The zero state means that the vehicle is
+// forgotten. caughtUp is called once, after all that was stored at the start.
+// What [Config.Answers] has taken in is not repeated.
+func (e *Engine) FollowStates(ctx context.Context, put func(vehicle.ID, vehicle.State), caughtUp func()) error {
+	f := newFeed(e, States)
+	if p := e.preloaded; p != nil {
+		e.preloaded = nil
+		f.created = p.Created
+		f.advance(p.Last) // as if the feed had brought them
+	}
+	return e.followStates(ctx, f, put, caughtUp)
+}
+
+// FollowCursors is FollowStates for a node that has no use for the states. It
+// brings the cursors, by which a node that folds hears of what was forgotten, and
+// the heartbeats, by which any node knows how far it is behind.
+func (e *Engine) FollowCursors(ctx context.Context, caughtUp func()) error {
+	f := newFeed(e, States)
+	f.filters = []string{"cursor.*", codec.HeartbeatSubject(States)}
+	return e.followStates(ctx, f, func(vehicle.ID, vehicle.State) {}, caughtUp)
+}
+
+func (e *Engine) followStates(ctx context.Context, f *feed, put func(vehicle.ID, vehicle.State), caughtUp func()) error {
+	f.caughtUp = caughtUp
+	e.followed.Store(f)
+	f.apply = func(r record) error {
+		id, ok := codec.VehicleOfState(r.subject)
+		if !ok {
+			e.recall(r) // if it is a cursor
+			return nil
+		}
+		// A server that rebuilt its index after a crash may bring back the state of a
+		// vehicle whose marker is gone.
+		if codec.IsMarker(r.body) || e.forgotten.Has(id) {
+			put(id, vehicle.State{})
+			return nil
+		}
+		s, err := codec.DecodeState(r.body)
+		if err != nil {
+			return err
+		}
+		put(id, s)
+		return nil
+	}
+	return f.run(ctx)
+}
+
+// State reads the stored state of one vehicle; ok is false if it has none.
+func (e *Engine) State(ctx context.Context, id vehicle.ID) (s vehicle.State, ok bool, err error) {
+	body, rev, err := e.lastRecord(ctx, States, codec.StateSubject(codec.PartitionOf(id, e.partitions), id))
+	if err != nil || rev == 0 || codec.IsMarker(body) {
+		return vehicle.State{}, false, err
+	}
+	s, err = codec.DecodeState(body)
+	return s, err == nil, err
+}

@@ -1,0 +1,310 @@
+package cluster
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"carstate/internal/store/codec"
+)
+
+// fedStreams carry a heartbeat, because nodes keep copies of them.
+var fedStreams = []string{States, Tokens, Sources}
+
+// partitionsKey is the stream metadata that fixes the number of partitions.
+const partitionsKey = "carstate.partitions"
+
+// streamConfigs describes every stream. What happens at each limit:
+//
+//   - TELEMETRY refuses what would exceed its bytes, so that nothing
+//     acknowledged is ever dropped by a limit. It has no age limit of its own:
+//     the trimmer (trim.go) removes what is both folded and old.
+//   - STATES drops its oldest record, which is the vehicle longest unheard of;
+//     refusing would refuse updates too. An alarm is logged at 80 %.
+//   - TOKENS, SOURCES and AUDIT refuse, and an alarm is logged at 80 %.
+//   - ROADS drops its oldest record, which is the tile longest without a car, and
+//     an alarm is logged at 80 %.
+func streamConfigs(c Config, m made) []jetstream.StreamConfig {
+	lastValue := func(name string, bytes int64, d jetstream.DiscardPolicy, subjects ...string) jetstream.StreamConfig {
+		subjects = append(subjects, codec.HeartbeatSubject(name))
+		if c.embedded() {
+			subjects = append(subjects, codec.PaddingSubject(name))
+		}
+		return jetstream.StreamConfig{
+			Name:               name,
+			Subjects:           subjects,
+			MaxMsgsPerSubject:  1,
+			MaxBytes:           bytes,
+			Discard:            d,
+			AllowDirect:        true,
+			AllowAtomicPublish: true,
+			// No write carries an id. With a longer window the server reads
+			// all that was stored in it when it starts, to look for some.
+			Duplicates: leastDuplicateWindow,
+		}
+	}
+	configs := []jetstream.StreamConfig{
+		{
+			Name:     Telemetry,
+			Subjects: []string{"telemetry.*"},
+			MaxBytes: c.TelemetryBytes,
+			Discard:  jetstream.DiscardNew,
+			// Only the leader may say that nothing is left to fold: the
+			// trimmer acts on it, and a replica may lag.
+			AllowDirect:  false,
+			Duplicates:   duplicateWindow,
+			MaxConsumers: consumersOf(m.partitions),
+		},
+		lastValue(States, c.StatesBytes, jetstream.DiscardOld, "state.*.*", "cursor.*", "member.*"),
+		lastValue(Tokens, recordBytes, jetstream.DiscardNew, "token.*", "tokenset.*.*", "tokenuse.*", "tokenuse.*.*"),
+		lastValue(Sources, recordBytes, jetstream.DiscardNew, "source.*", "sourceset.*.*", "operator.*", "tombstone.*", codec.VIDKeysSubject),
+		{
+			Name:        Audit,
+			Subjects:    []string{auditSubject},
+			MaxBytes:    recordBytes,
+			Discard:     jetstream.DiscardNew,
+			AllowDirect: true,
+			DenyDelete:  true,
+			DenyPurge:   true,
+		},
+		{
+			Name:               Roads,
+			Subjects:           []string{roadPrefix + "*"},
+			MaxMsgsPerSubject:  1,
+			MaxBytes:           recordBytes,
+			Discard:            jetstream.DiscardOld,
+			AllowDirect:        true,
+			AllowAtomicPublish: true,
+			Duplicates:         leastDuplicateWindow,
+		},
+	}
+	for i := range configs {
+		// Embedded, no stream is ever made anew alone.
+		if name := configs[i].Name; name == Telemetry || name == States && !c.embedded() {
+			configs[i].Metadata = map[string]string{partitionsKey: strconv.Itoa(m.partitions)}
+		}
+		configs[i].Storage = jetstream.FileStorage
+		configs[i].Replicas = m.replicas
+	}
+	return configs
+}
+
+// usualConsumers is how many consumers nats-server lets a stream have that does not
+// say how many.
+const usualConsumers = 1000
+
+// consumersOf is how many consumers TELEMETRY may have; 0: as many as is usual, which
+// an account's own limit need not be raised for. Who folds a partition has one, and for
+// some seconds after a node has died the servers keep its own beside those of its
+// successors. The trimmer and the console need one now and then. A partition that gets
+// none is never folded.
+func consumersOf(partitions int) int {
+	if partitions <= usualConsumers*9/10 {
+		return 0
+	}
+	return 2*partitions + usualConsumers/2
+}
+
+// made is what the first start has fixed, as TELEMETRY says: 0 before.
+type made struct{ partitions, replicas int }
+
+// ensureStreams makes the streams that are missing and brings the others up to
+// date. It returns the number of partitions, which the first start fixed. Nodes
+// that start at once agree, because only one of them makes a stream.
+func ensureStreams(ctx context.Context, js jetstream.JetStream, c Config) (int, error) {
+	want, err := c.first(ctx, js)
+	if err != nil {
+		return 0, err
+	}
+	// TELEMETRY comes first and fixes what the others follow.
+	for i := range codec.Streams {
+		is, err := ensureStream(ctx, js, c, i, want)
+		if err != nil {
+			return 0, err
+		}
+		if i == 0 {
+			want = is
+		}
+	}
+	// What was answered while the cluster changed its leader need not stand.
+	stored, err := storedStream(ctx, js, Telemetry)
+	if err == nil && madeLike(stored).partitions != want.partitions {
+		err = fmt.Errorf("the stream %s was replaced during the start: start again", Telemetry)
+	}
+	return want.partitions, err
+}
+
+// first is what the streams are to be like that are not there yet. STATES tells where
+// it is there: if TELEMETRY alone is made anew, a state must stay where it will be
+// looked for.
+func (c Config) first(ctx context.Context, js jetstream.JetStream) (made, error) {
+	states, err := storedStream(ctx, js, States)
+	if err != nil {
+		return made{}, err
+	}
+	was := madeLike(states)
+	if was.partitions > 0 {
+		if err := c.checkPartitions(was.partitions); err != nil {
+			return made{}, err
+		}
+	}
+	return made{
+		partitions: cmp.Or(c.Partitions, was.partitions, c.firstPartitions()),
+		replicas:   cmp.Or(c.Replicas, was.replicas, c.firstReplicas()),
+	}, nil
+}
+
+func (c Config) firstPartitions() int {
+	if c.embedded() {
+		return embeddedPartitions
+	}
+	return externalPartitions
+}
+
+// firstReplicas is how many copies streams get that nobody asked any number for.
+func (c Config) firstReplicas() int {
+	if strings.Contains(c.URLs, ",") {
+		return clusterReplicas
+	}
+	return 1
+}
+
+func (c Config) checkPartitions(stored int) error {
+	if c.Partitions != 0 && c.Partitions != stored {
+		return fmt.Errorf("the streams were made with %d partitions, which cannot change: leave --partitions out or set it to %d", stored, stored)
+	}
+	return nil
+}
+
+// What another node has just made is not always shown at once: it is looked for
+// this often.
+const (
+	ensureTries = 50
+	ensureEvery = 100 * time.Millisecond
+)
+
+// ensureStream makes one of codec.Streams, or brings it up to date. It is never
+// given fewer copies than it has: one node's flag would take them from all.
+func ensureStream(ctx context.Context, js jetstream.JetStream, c Config, i int, want made) (made, error) {
+	name := codec.Streams[i]
+	var last error
+	for range ensureTries {
+		stored, err := storedStream(ctx, js, name)
+		if err != nil {
+			return made{}, err
+		}
+		is, found := madeLike(stored), stored.Name != ""
+		target := want
+		if found {
+			if target.replicas = c.Replicas; target.replicas == 0 {
+				target.replicas = is.replicas
+			}
+			if target.replicas < is.replicas {
+				return made{}, fmt.Errorf("the stream %s has %d copies, which --replicas %d would take from all nodes: leave --replicas out or set it to %d; for fewer, run nats stream edit on each stream first",
+					name, is.replicas, target.replicas, is.replicas)
+			}
+			if name == Telemetry {
+				if err := c.checkPartitions(is.partitions); err != nil {
+					return made{}, err
+				}
+				target.partitions = is.partitions
+			}
+		}
+		sc := streamConfigs(c, target)[i]
+		// Only one node creates it. To create one that is there fails, even if it
+		// is the same, where the servers have no room for another one.
+		change := js.CreateStream
+		if found {
+			change = js.UpdateStream
+		}
+		if !found || !sameStream(sc, stored) {
+			err = patiently(ctx, func(ctx context.Context) error {
+				_, err := change(ctx, sc)
+				return err
+			})
+		}
+		switch {
+		case err == nil:
+			return target, nil
+		case tooFewPeers(err):
+			return made{}, fmt.Errorf("the NATS cluster has too few servers with JetStream for %d copies of each stream: start more of them or set --replicas", target.replicas)
+		case unled(err):
+			return made{}, errUnled
+		case remade(err) && !c.embedded(): // where nobody else removes streams, it is the disk
+		case !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) && !errors.Is(err, jetstream.ErrStreamNotFound):
+			return made{}, fmt.Errorf("the stream %s cannot be set up: %w", name, err)
+		}
+		last = err // another node has just made or removed it
+		select {
+		case <-ctx.Done():
+			return made{}, ctx.Err()
+		case <-time.After(ensureEvery):
+		}
+	}
+	return made{}, fmt.Errorf("the stream %s cannot be set up: %w", name, last)
+}
+
+// storedStream reads how a stream was made; the zero value if there is none yet.
+func storedStream(ctx context.Context, js jetstream.JetStream, name string) (jetstream.StreamConfig, error) {
+	var s jetstream.Stream
+	err := patiently(ctx, func(ctx context.Context) (err error) {
+		s, err = js.Stream(ctx, name)
+		return err
+	})
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		return jetstream.StreamConfig{}, nil
+	case unled(err):
+		return jetstream.StreamConfig{}, errUnled
+	case err != nil:
+		return jetstream.StreamConfig{}, fmt.Errorf("the engine cannot be asked for its streams: %w", err)
+	}
+	stored := s.CachedInfo().Config
+	if name == Telemetry && madeLike(stored).partitions < 1 {
+		return jetstream.StreamConfig{}, fmt.Errorf("the stream %s is not one of carstate's: use another NATS account", Telemetry)
+	}
+	return stored, nil
+}
+
+// madeLike is what a stored stream fixes.
+func madeLike(stored jetstream.StreamConfig) made {
+	partitions, err := strconv.Atoi(stored.Metadata[partitionsKey])
+	if err != nil {
+		partitions = 0 // it has none of its own
+	}
+	return made{partitions, stored.Replicas}
+}
+
+// sameStream reports whether a stored stream needs no change. An update that changes
+// nothing could undo one of a node that starts at the same time.
+func sameStream(want, is jetstream.StreamConfig) bool {
+	for key, value := range want.Metadata {
+		if is.Metadata[key] != value {
+			return false
+		}
+	}
+	want.Metadata = is.Metadata // the server adds to it
+	// So does it with limits that are not set.
+	want.MaxMsgs, want.MaxMsgSize = -1, -1
+	if want.MaxConsumers == 0 {
+		want.MaxConsumers = -1
+	}
+	if want.MaxMsgsPerSubject == 0 {
+		want.MaxMsgsPerSubject = -1
+	}
+	if want.Duplicates == 0 {
+		want.Duplicates = is.Duplicates
+	}
+	return reflect.DeepEqual(want, is)
+}
+
+// requestTimeout bounds one question to the engine that nobody waits for with
+// a deadline of their own.
+const requestTimeout = 5 * time.Second

@@ -1,0 +1,86 @@
+package cluster_test
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"carstate/internal/store/cluster"
+	"carstate/internal/store/cluster/clustertest"
+	"carstate/internal/store/codec"
+	"carstate/internal/testkit"
+	"carstate/internal/vehicle"
+)
+
+// A cluster's leader refuses a batch while an earlier try of it is under way, which
+// says nothing of whether that will be stored. The states of the next batch must not
+// count as stored for it, nor the partition as somebody else's.
+func TestCommitUnderWay(t *testing.T) {
+	t.Parallel()
+	c := clustertest.StartCluster(t)
+	clustertest.Open(t, cluster.Config{URLs: c.URLs(), Partitions: 1, Replicas: 3})
+	leader := c.Leader(codec.States)
+	e := clustertest.Open(t, cluster.Config{URLs: "nats://" + leader.Addr, Partitions: 1, Replicas: 3, Patience: cluster.Patience{Try: time.Second}})
+	ctx := testkit.Context(t)
+	p, err := e.Take(ctx, 0, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	nc, err := nats.Connect("nats://" + leader.Addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	answers, err := nc.SubscribeSync("_INBOX.>")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+
+	// Without a majority the leader takes a batch on, and cannot store it.
+	for _, n := range c.Nodes {
+		if n != leader {
+			n.Pause()
+		}
+	}
+	const batches = 3
+	states := make(map[vehicle.ID]vehicle.State)
+	ids := make([]vehicle.ID, (batches-1)*cluster.BatchStates+1)
+	for i := range ids {
+		ids[i] = vehicle.ID(fmt.Sprintf("Car%d", i))
+		states[ids[i]] = vehicle.Observe(vehicle.State{}, sample(string(ids[i]), 1000, 10))
+	}
+	done := make(chan error, 1)
+	go func() { done <- p.Commit(ctx, 7, states) }()
+	for refused := 0; refused < batches; {
+		m, err := answers.NextMsgWithContext(ctx)
+		if err != nil {
+			t.Fatalf("the leader has refused %d batches as under way: %v", refused, err)
+		}
+		if bytes.Contains(m.Data, []byte(`"err_code":10164`)) {
+			refused++
+		}
+	}
+	for _, n := range c.Nodes {
+		if n != leader {
+			n.Resume()
+		}
+	}
+	if err := <-done; err != nil {
+		t.Fatalf("a commit that was under way: %v", err)
+	}
+	found := 0
+	for first := 0; first < len(ids); first += cluster.MaxLoad {
+		if err := p.Load(ctx, ids[first:min(first+cluster.MaxLoad, len(ids))], func(int, vehicle.State) { found++ }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if found != len(ids) {
+		t.Errorf("the cursor has moved past samples of %d vehicles, and the states of %d are stored", len(ids), found)
+	}
+}

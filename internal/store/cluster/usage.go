@@ -1,0 +1,258 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"carstate/internal/access"
+	"carstate/internal/store/codec"
+	"carstate/internal/ticks"
+)
+
+// What was counted for a token lives in tokenuse.ID.NODE: each node stores its
+// own part, so that no two write the same record, and every node adds up what it
+// finds. Records named tokenuse.ID, of before there were parts, hold the last use
+// alone.
+
+// usageVersion is the version of [usageRecord]. A record of another version is
+// left out: numbers for people are no reason not to start.
+const usageVersion = 1
+
+// usageRecord is what a node has counted for a token, as it is stored.
+type usageRecord struct {
+	Version     int            `json:"v"` // 0: before there were parts
+	Stored      time.Time      `json:"stored,omitzero"`
+	LastUsed    time.Time      `json:"last_used,omitzero"`
+	LastRefused time.Time      `json:"last_refused,omitzero"`
+	Reason      access.Outcome `json:"reason,omitempty"`
+	Days        []dayRecord    `json:"days,omitempty"`
+}
+
+// dayRecord holds the calls of a day: numbers by operation and outcome, without
+// the zeros at the end.
+type dayRecord struct {
+	Day   int64      `json:"d"`
+	Calls [2][]int64 `json:"c"`
+}
+
+// Times of keeping usage.
+const (
+	usageEvery = time.Minute
+	// usageIdle is how long after its last change a node's part may be
+	// dropped: no day of it is shown any more.
+	usageIdle = (access.UsageDays + 2) * 24 * time.Hour
+	pruneEach = 60 // times that usage was stored
+	// usageBatch is how many records are stored at once, of about 2 KB.
+	usageBatch = 256
+)
+
+// usageKeeper is what a [Keeper] needs to keep usage.
+type usageKeeper struct {
+	loaded  chan struct{}    // closed once all that was stored is in the table
+	written map[string]int64 // calls of each token when last stored; owned by KeepUsage
+
+	mu    sync.Mutex // guards parts
+	parts map[usagePart]time.Time
+}
+
+// usagePart names a record of another node; the map's value is when it was
+// stored.
+type usagePart struct{ token, node string }
+
+func newUsageKeeper() usageKeeper {
+	return usageKeeper{
+		loaded: make(chan struct{}), written: make(map[string]int64), parts: make(map[usagePart]time.Time),
+	}
+}
+
+// isLoaded reports whether the table holds all that was stored. Before that,
+// nothing may be stored: it would replace what is yet to be read.
+func (u *usageKeeper) isLoaded() bool {
+	select {
+	case <-u.loaded:
+		return true
+	default:
+		return false
+	}
+}
+
+// applyUsage takes a record from the feed; rest is ID.NODE.
+func (k *Keeper) applyUsage(rest string, body []byte) error {
+	var r usageRecord
+	if err := json.Unmarshal(body, &r); err != nil {
+		return codec.ErrDamaged
+	}
+	id, by, _ := strings.Cut(rest, ".")
+	if r.Version > usageVersion {
+		return nil
+	}
+	if by == k.e.node.id {
+		if k.usage.isLoaded() {
+			return nil // our own echo: the table counts it already
+		}
+	} else if by != "" {
+		k.usage.mu.Lock()
+		k.usage.parts[usagePart{id, by}] = r.Stored
+		k.usage.mu.Unlock()
+	}
+	k.tables.Tokens.NoteUsage(id, by, r.usage())
+	return nil
+}
+
+// KeepUsage stores what this node has counted for tokens, once a minute and at
+// the end, until the context ends. What was not stored yet is lost with the
+// process; nothing but a display depends on it.
+func (k *Keeper) KeepUsage(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+	case <-k.usage.loaded:
+	}
+	if !k.usage.isLoaded() {
+		return
+	}
+	n := 0
+	for range ticks.Every(ctx, usageEvery) {
+		k.storeUsage()
+		if n++; n%pruneEach == 0 {
+			k.pruneUsage(ctx)
+		}
+	}
+	k.storeUsage()
+}
+
+// storeUsage stores the usage of every token that was called since it was last
+// stored.
+func (k *Keeper) storeUsage() {
+	ctx, cancel := context.WithTimeout(context.Background(), requestTimeout)
+	defer cancel()
+	batch := make(map[string]int64)
+	for id, calls := range k.tables.Tokens.Counted() {
+		if calls == k.usage.written[id] {
+			continue
+		}
+		if batch[id] = calls; len(batch) == usageBatch {
+			if !k.storeUsageOf(ctx, batch) {
+				return
+			}
+			clear(batch)
+		}
+	}
+	k.storeUsageOf(ctx, batch)
+}
+
+// storeUsageOf stores the usage of some tokens and reports whether it could.
+func (k *Keeper) storeUsageOf(ctx context.Context, calls map[string]int64) bool {
+	var writes []write
+	for id := range calls {
+		w, err := k.usageWrite(id)
+		if err != nil {
+			k.e.log.Warn("usage cannot be packed", "token_id", id, "error", err)
+			return false
+		}
+		writes = append(writes, w)
+	}
+	if len(writes) == 0 {
+		return true
+	}
+	if _, err := k.e.storeBatch(ctx, Tokens, writes); err != nil {
+		k.e.log.Warn("the usage of tokens cannot be stored: trying again in a minute", "tokens", len(writes), "error", err)
+		return false
+	}
+	maps.Copy(k.usage.written, calls)
+	return true
+}
+
+// usageWrite packs this node's part of a token's usage.
+func (k *Keeper) usageWrite(id string) (write, error) {
+	now := k.e.now()
+	subject := "tokenuse." + id + "." + k.e.node.id
+	record, err := sealJSON(subject, packUsage(k.tables.Tokens.UsageOn(k.e.node.id, id, now), now))
+	return write{subject: subject, record: record}, err
+}
+
+// pruneUsage drops the parts of nodes that have not changed them for so long
+// that no day of theirs is shown, most of them nodes that are gone. This node's
+// own part then holds the last use and refusal, which are shown for ever.
+func (k *Keeper) pruneUsage(ctx context.Context) {
+	var idle []usagePart
+	k.usage.mu.Lock()
+	for part, stored := range k.usage.parts {
+		if k.e.now().Sub(stored) > usageIdle {
+			idle = append(idle, part)
+		}
+	}
+	k.usage.mu.Unlock()
+	for _, part := range idle {
+		if err := k.dropPart(ctx, part); err != nil {
+			if ctx.Err() == nil {
+				k.e.log.Warn("the usage that a node stored long ago cannot be dropped", "error", err)
+			}
+			return
+		}
+	}
+}
+
+func (k *Keeper) dropPart(ctx context.Context, part usagePart) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	w, err := k.usageWrite(part.token)
+	if err != nil {
+		return err
+	}
+	if _, err := k.e.storeBatch(ctx, Tokens, []write{w}); err != nil {
+		return err
+	}
+	s, err := k.e.js.Stream(ctx, Tokens)
+	if err != nil {
+		return err
+	}
+	if err := s.Purge(ctx, jetstream.WithPurgeSubject("tokenuse."+part.token+"."+part.node)); err != nil {
+		return err
+	}
+	k.tables.Tokens.ForgetUsage(part.token, part.node)
+	k.usage.mu.Lock()
+	defer k.usage.mu.Unlock()
+	delete(k.usage.parts, part)
+	return nil
+}
+
+func packUsage(u access.Usage, now time.Time) usageRecord {
+	r := usageRecord{
+		Version: usageVersion, Stored: now.UTC().Truncate(time.Second),
+		LastUsed: u.LastUsed, LastRefused: u.LastRefused, Reason: u.Reason,
+	}
+	for _, d := range u.Days {
+		day := dayRecord{Day: d.Day}
+		for op := range d.Calls {
+			n := len(d.Calls[op])
+			for n > 0 && d.Calls[op][n-1] == 0 {
+				n--
+			}
+			day.Calls[op] = d.Calls[op][:n]
+		}
+		r.Days = append(r.Days, day)
+	}
+	return r
+}
+
+// usage unpacks a record. Outcomes that are not known here are left out.
+func (r usageRecord) usage() access.Usage {
+	u := access.Usage{LastUsed: r.LastUsed}
+	if r.Reason.Known() {
+		u.LastRefused, u.Reason = r.LastRefused, r.Reason
+	}
+	for _, day := range r.Days {
+		d := access.DayCalls{Day: day.Day}
+		for op := range d.Calls {
+			copy(d.Calls[op][:], day.Calls[op])
+		}
+		u.Merge(access.Usage{Days: []access.DayCalls{d}})
+	}
+	return u
+}

@@ -1,0 +1,175 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/nats-io/nuid"
+
+	"carstate/internal/access"
+	"carstate/internal/store/codec"
+	"carstate/internal/vehicle"
+)
+
+// The vehicles of a token or a source may be a few or millions. A few stand in
+// the record itself; more go into set records of their own, written in the same
+// atomic batch before the record that refers to them.
+
+// grantedRecord is the part of a record that says which vehicles it counts for.
+type grantedRecord struct {
+	All  bool         `json:"all,omitempty"`
+	IDs  []vehicle.ID `json:"ids,omitempty"`
+	Set  string       `json:"set,omitempty"`  // the set records' mark, if there are any
+	Sets int          `json:"sets,omitempty"` // how many set records
+}
+
+// setRecord is one part of a large set.
+type setRecord struct {
+	Set string       `json:"set"`
+	IDs []vehicle.ID `json:"ids"`
+}
+
+const (
+	// maxInlineIDs is how many vehicles a record names itself.
+	maxInlineIDs = 500
+	// maxSetBytes is how much text of vehicle ids goes into a set record.
+	maxSetBytes = 400 << 10
+)
+
+// packVehicles turns vehicles into the part of a record and the set records
+// that must be stored with it.
+func packVehicles(prefix, owner string, v access.Vehicles) (grantedRecord, []write, error) {
+	if v.All() {
+		return grantedRecord{All: true}, nil, nil
+	}
+	g := grantedRecord{}
+	if v.Len() <= maxInlineIDs {
+		for id := range v.Sorted() {
+			g.IDs = append(g.IDs, id)
+		}
+		return g, nil, nil
+	}
+	g.Set = nuid.Next()
+	var writes []write
+	part := setRecord{Set: g.Set}
+	bytes := 0
+	flush := func() error {
+		subject := setSubject(prefix, owner, len(writes))
+		record, err := sealJSON(subject, part)
+		writes = append(writes, write{subject: subject, record: record})
+		part.IDs, bytes = nil, 0
+		return err
+	}
+	for id := range v.Sorted() {
+		if bytes += len(id) + 3; bytes > maxSetBytes {
+			if err := flush(); err != nil {
+				return g, nil, err
+			}
+			bytes = len(id) + 3
+		}
+		part.IDs = append(part.IDs, id)
+	}
+	if err := flush(); err != nil {
+		return g, nil, err
+	}
+	g.Sets = len(writes)
+	if g.Sets >= maxBatch {
+		return g, nil, fmt.Errorf("%d vehicles are more than one record can hold: grant all, or use several tokens", v.Len())
+	}
+	return g, writes, nil
+}
+
+func setSubject(prefix, owner string, n int) string {
+	return prefix + "." + owner + "." + strconv.Itoa(n)
+}
+
+// errSetChanged means that a set was replaced while it was read.
+var errSetChanged = errors.New("the set of vehicles is being changed")
+
+// readVehicles loads the vehicles that a record refers to.
+func (e *Engine) readVehicles(ctx context.Context, stream, prefix, owner string, g grantedRecord) (access.Vehicles, error) {
+	if g.All {
+		return access.AllVehicles(), nil
+	}
+	ids := g.IDs
+	for n := range g.Sets {
+		subject := setSubject(prefix, owner, n)
+		body, _, err := e.lastRecord(ctx, stream, subject)
+		if err != nil {
+			return access.Vehicles{}, err
+		}
+		var part setRecord
+		if err := json.Unmarshal(body, &part); err != nil {
+			return access.Vehicles{}, fmt.Errorf("%w: %s", codec.ErrDamaged, subject)
+		}
+		if part.Set != g.Set {
+			return access.Vehicles{}, errSetChanged
+		}
+		ids = append(ids, part.IDs...)
+	}
+	return access.VehicleSet(ids...), nil
+}
+
+// sets puts large sets together again from a feed, on which the parts of a set
+// come before the record that refers to them.
+type sets map[string]*setParts
+
+type setParts struct {
+	mark  string
+	parts map[int][]vehicle.ID
+	owner func(access.Vehicles) // applies the record that refers to the set
+	need  int
+}
+
+// part takes one set record.
+func (s sets) part(owner string, n int, r setRecord) {
+	p := s[owner]
+	if p == nil || p.mark != r.Set {
+		p = &setParts{mark: r.Set, parts: make(map[int][]vehicle.ID)}
+		s[owner] = p
+	}
+	p.parts[n] = r.IDs
+	s.complete(owner)
+}
+
+// record applies a record with its vehicles. While parts of a large set are
+// missing, which happens only before the feed has caught up, it counts for no
+// vehicle.
+func (s sets) record(owner string, g grantedRecord, apply func(access.Vehicles)) {
+	switch {
+	case g.All:
+		delete(s, owner)
+		apply(access.AllVehicles())
+	case g.Sets == 0:
+		delete(s, owner)
+		apply(access.VehicleSet(g.IDs...))
+	default:
+		p := s[owner]
+		if p == nil || p.mark != g.Set {
+			p = &setParts{mark: g.Set, parts: make(map[int][]vehicle.ID)}
+			s[owner] = p
+		}
+		p.owner, p.need = apply, g.Sets
+		if !s.complete(owner) {
+			apply(access.Vehicles{})
+		}
+	}
+}
+
+// complete applies the record once all parts of its set are there.
+func (s sets) complete(owner string) bool {
+	p := s[owner]
+	if p.owner == nil || len(p.parts) < p.need {
+		return false
+	}
+	var ids []vehicle.ID
+	for _, part := range p.parts {
+		ids = append(ids, part...)
+	}
+	p.owner(access.VehicleSet(ids...))
+	delete(s, owner)
+	return true
+}
