@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"carstate/internal/store"
 	"carstate/internal/store/cluster"
 	"carstate/internal/store/codec"
 	"carstate/internal/vehicle"
@@ -63,11 +64,11 @@ func templates(now time.Time) ([]vehicle.State, error) {
 	return states, nil
 }
 
-// store is a data directory in the making, in this process. States go in as
+// filled is a data directory in the making, in this process. States go in as
 // derive stores them: in atomic batches, each on disk before the next.
-type store struct {
+type filled struct {
 	engine     *cluster.Engine
-	partitions []*cluster.Partition
+	partitions []store.Partition
 	states     []vehicle.State
 	waiting    []map[vehicle.ID]vehicle.State // a batch for each partition
 }
@@ -78,10 +79,12 @@ type store struct {
 const syncEvery = 5 * time.Second
 
 // local is a store of this machine's own.
-func local(dir string) cluster.Config { return cluster.Config{DataDir: dir, SyncInterval: syncEvery} }
+func local(dir string) cluster.Config {
+	return cluster.Config{Config: store.Config{DataDir: dir}, SyncInterval: syncEvery}
+}
 
-func openStore(ctx context.Context, c cluster.Config) (_ *store, err error) {
-	s := new(store)
+func openStore(ctx context.Context, c cluster.Config) (_ *filled, err error) {
+	s := new(filled)
 	if s.states, err = templates(time.Now()); err != nil {
 		return nil, err
 	}
@@ -94,7 +97,7 @@ func openStore(ctx context.Context, c cluster.Config) (_ *store, err error) {
 		}
 	}()
 	for p := range s.engine.Partitions() {
-		part, err := s.engine.Take(ctx, p, "bench")
+		part, err := s.engine.Take(ctx, p, "bench", store.Anyone)
 		if err != nil {
 			return nil, err
 		}
@@ -105,22 +108,22 @@ func openStore(ctx context.Context, c cluster.Config) (_ *store, err error) {
 }
 
 // put stores the state of a vehicle, the nth that it has, with a batch.
-func (s *store) put(ctx context.Context, i, n int) error {
+func (s *filled) put(ctx context.Context, i, n int) error {
 	p := codec.PartitionOf(VID(i), len(s.partitions))
 	s.waiting[p][VID(i)] = s.states[(i+n)%len(s.states)]
-	if len(s.waiting[p]) < cluster.BatchStates {
+	if len(s.waiting[p]) < store.BatchStates {
 		return nil
 	}
 	return s.flush(ctx, p)
 }
 
-func (s *store) flush(ctx context.Context, p int) error {
+func (s *filled) flush(ctx context.Context, p int) error {
 	err := s.partitions[p].Commit(ctx, 0, s.waiting[p])
 	clear(s.waiting[p])
 	return err
 }
 
-func (s *store) close(ctx context.Context) (err error) {
+func (s *filled) close(ctx context.Context) (err error) {
 	for p := range s.partitions {
 		err = errors.Join(err, s.flush(ctx, p), s.engine.Release(ctx, p, "bench"))
 	}

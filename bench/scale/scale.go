@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"carstate/bench/report"
+	"carstate/internal/store"
 	"carstate/internal/store/cluster"
 	"carstate/internal/store/cluster/clustertest"
 )
@@ -112,10 +113,10 @@ func (b *bench) on(ctx context.Context, steps ...step) error {
 func (b *bench) limits() {
 	const gib = 1 << 30
 	for _, f := range []report.Figure{
-		{Name: "TELEMETRY keeps", Value: float64(cluster.DefaultTelemetryBytes) / gib, Unit: "GiB"},
+		{Name: "TELEMETRY keeps", Value: float64(store.DefaultTelemetryBytes) / gib, Unit: "GiB"},
 		{Name: "STATES keeps", Value: float64(cluster.DefaultStatesBytes) / gib, Unit: "GiB"},
 		{Name: "TOKENS, SOURCES and AUDIT keep, each", Value: recordGiB, Unit: "GiB"},
-		{Name: "telemetry is kept after it was judged", Value: cluster.DefaultRetention.Hours(), Unit: "h"},
+		{Name: "telemetry is kept after it was judged", Value: store.DefaultRetention.Hours(), Unit: "h"},
 		{Name: "MQTT connections of a node", Value: mqttConnections, Unit: ""},
 		{Name: "states at hand, all partitions", Value: cachedStates, Unit: ""},
 		{Name: "nodes whose batches one stream takes at once", Value: serverBatches / nodeBatches, Unit: ""},

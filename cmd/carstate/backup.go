@@ -17,7 +17,7 @@ import (
 
 	"carstate/internal/access"
 	"carstate/internal/ops"
-	"carstate/internal/store/cluster"
+	"carstate/internal/store"
 )
 
 type backupCommand struct {
@@ -67,7 +67,7 @@ func (c *backupCommand) Run(ctx context.Context, w streams) error {
 	if _, err := tmp.Seek(0, io.SeekStart); err != nil {
 		return err
 	}
-	info, err := cluster.CheckBackup(tmp)
+	info, err := store.CheckBackup(tmp)
 	if err != nil {
 		return errors.New("the backup broke off: the service's log says why, if it still runs")
 	}
@@ -175,7 +175,7 @@ func (c *restoreCommand) Run(ctx context.Context, w streams) error {
 		return fmt.Errorf("the backup cannot be read: %w", err)
 	}
 	defer file.Close()
-	info, err := cluster.CheckBackup(file)
+	info, err := store.CheckBackup(file)
 	if err != nil {
 		return err
 	}

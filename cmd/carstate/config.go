@@ -13,6 +13,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"carstate/internal/node"
+	"carstate/internal/store"
 	"carstate/internal/store/cluster"
 )
 
@@ -302,17 +303,10 @@ func (f *serveFlags) node(log *slog.Logger) (node.Config, error) {
 		endpoint, _ = f.otlpURL()
 	}
 	return node.Config{
-		Roles:     f.Roles,
-		Listeners: f.listeners(),
-		Stream: cluster.Config{
-			DataDir:      f.DataDir,
-			SyncInterval: interval,
-			URLs:         f.Nats,
-			CredsFile:    f.NatsCreds,
-			Replicas:     f.Replicas,
-			Partitions:   f.Partitions,
-			Retention:    f.Retention,
-		},
+		Roles:        f.Roles,
+		Listeners:    f.listeners(),
+		Store:        store.Config{DataDir: f.DataDir, Partitions: f.Partitions, Retention: f.Retention},
+		Cluster:      cluster.Config{SyncInterval: interval, URLs: f.Nats, CredsFile: f.NatsCreds, Replicas: f.Replicas},
 		MaxAge:       f.MaxAge,
 		MaxFeedAge:   f.MaxFeedAge,
 		MaxStretches: f.MaxStretches,

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"carstate/internal/derive"
+	"carstate/internal/store"
 	"carstate/internal/store/cluster"
 	"carstate/internal/store/cluster/clustertest"
 	"carstate/internal/store/codec"
@@ -37,9 +38,7 @@ const ownedPartitions = 32
 // ownedConfig is a node's on a cluster. Leases are short, so that what takes a
 // real cluster many seconds happens often.
 func ownedConfig(urls string, lease time.Duration) cluster.Config {
-	return cluster.Config{URLs: urls, Replicas: 3, Partitions: ownedPartitions, Patience: cluster.Patience{
-		Try: lease + 500*time.Millisecond, Lease: lease, Stall: 2 * lease,
-	}}
+	return cluster.Config{Config: store.Config{Partitions: ownedPartitions}, URLs: urls, Replicas: 3, Timeouts: cluster.Timeouts{Try: lease + 500*time.Millisecond, Lease: lease, Stall: 2 * lease}}
 }
 
 // shortestLease is of a disk that is as fast as usual. A lease is renewed three times
@@ -83,10 +82,10 @@ func ownUntilAsked(said string) error {
 	name := crand.Text()
 	m := derive.NewMembers(name, e.Partitions(), e.Leases(), c.Log)
 	d := derive.New(derive.Config{
-		Partitions: e.Partitions(), MaxStates: cluster.BatchStates, MaxCached: 5, Members: m, Log: c.Log,
+		Partitions: e.Partitions(), MaxStates: store.BatchStates, MaxCached: 5, Members: m, Log: c.Log,
 		Release: func(ctx context.Context, p int) error { return e.Release(ctx, p, name) },
 		Take: func(ctx context.Context, p int) (derive.Partition, error) {
-			part, err := e.TakeFrom(ctx, p, name, m.Free)
+			part, err := e.Take(ctx, p, name, m.Free)
 			if err != nil {
 				return nil, err
 			}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"carstate/internal/store"
 	"carstate/internal/store/cluster"
 	"carstate/internal/store/cluster/clustertest"
 	"carstate/internal/vehicle"
@@ -111,7 +112,7 @@ func TestJamIsKnownToOtherNodes(t *testing.T) {
 		}
 		var s vehicle.State
 		err := until(10*time.Second, func() (err error) {
-			if s, _, err = e.State(t.Context(), vehicle.ID(own)); err == nil && s.Time < vehicle.At(now) {
+			if s, _, err = store.State(t.Context(), e, vehicle.ID(own)); err == nil && s.Time < vehicle.At(now) {
 				err = errors.New("it is not judged")
 			}
 			return err

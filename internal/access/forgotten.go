@@ -48,9 +48,6 @@ type Tombstone struct {
 	// Opened is set when samples are taken in again. Between Lifted and that,
 	// every node learns that what comes now counts.
 	Opened bool
-	// Padded is the place in the telemetry behind which no block names the
-	// vehicle; zero: there is none yet, or it is a cluster's telemetry.
-	Padded uint64
 	// Erased is when the marker in place of its state was removed, and on one machine
 	// the last byte that named it; zero: some may be left.
 	Erased time.Time

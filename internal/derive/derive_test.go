@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"carstate/internal/derive"
+	"carstate/internal/store"
 	"carstate/internal/store/cluster/clustertest"
 	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
@@ -122,7 +123,7 @@ type world struct {
 func newWorld(t *testing.T) world {
 	e := clustertest.Embedded(t)
 	return world{e, func(ctx context.Context, p int, owner string) (derive.Partition, error) {
-		part, err := e.Take(ctx, p, owner)
+		part, err := e.Take(ctx, p, owner, store.Anyone)
 		if err != nil {
 			return nil, err // not a nil pointer that is no nil interface
 		}

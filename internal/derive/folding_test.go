@@ -13,6 +13,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"carstate/internal/store"
 	"carstate/internal/store/cluster/clustertest"
 	"carstate/internal/vehicle"
 )
@@ -355,7 +356,7 @@ func neverSilent(t *testing.T, takes, most time.Duration) {
 // in memory.
 func BenchmarkLoad(b *testing.B) {
 	e := clustertest.Embedded(b)
-	part, err := e.Take(b.Context(), 0, "test")
+	part, err := e.Take(b.Context(), 0, "test", store.Anyone)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"carstate/internal/access"
 	"carstate/internal/derive"
+	"carstate/internal/store"
 	"carstate/internal/store/cluster/clustertest"
 	"carstate/internal/vehicle"
 )
@@ -16,7 +17,7 @@ import (
 // a past, and no other vehicle loses a sample.
 func TestForgottenWhileFolding(t *testing.T) {
 	e := clustertest.Embedded(t)
-	k := e.NewKeeper(new(access.Tables))
+	k := store.NewKeeper(e, store.Config{}, new(access.Tables))
 	ctx, stop := context.WithCancel(t.Context())
 	var running, ready sync.WaitGroup
 	ready.Add(2)
@@ -32,7 +33,7 @@ func TestForgottenWhileFolding(t *testing.T) {
 	d := derive.New(derive.Config{
 		Partitions: e.Partitions(), MaxStates: 999,
 		Take: func(ctx context.Context, p int) (derive.Partition, error) {
-			part, err := e.Take(ctx, p, "node")
+			part, err := e.Take(ctx, p, "node", store.Anyone)
 			if err != nil {
 				return nil, err
 			}
@@ -82,7 +83,7 @@ func TestForgottenWhileFolding(t *testing.T) {
 		} else if _, ok := got[gone]; ok {
 			t.Error("what waited to be folded brought it back")
 		}
-		if _, ok, err := e.State(t.Context(), gone); ok || err != nil {
+		if _, ok, err := store.State(t.Context(), e, gone); ok || err != nil {
 			t.Errorf("it has a state: %v", err)
 		}
 		if _, err := k.Allow(t.Context(), gone); err != nil {

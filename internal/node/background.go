@@ -8,7 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"carstate/internal/derive"
-	"carstate/internal/store/cluster"
+	"carstate/internal/store"
 )
 
 // startBackground starts everything that runs for as long as the node does, besides its
@@ -36,7 +36,7 @@ func (n *Node) startBackground() {
 	// they tell it what was forgotten, and how far it is behind.
 	n.background(func() error {
 		if !n.config.needsStates() {
-			return n.engine.FollowCursors(ctx, n.health.caughtUp)
+			return n.cluster.FollowCursors(ctx, n.health.caughtUp)
 		}
 		return n.engine.FollowStates(ctx, n.answers.PutState, n.health.caughtUp)
 	})
@@ -72,7 +72,7 @@ func (n *Node) startBackground() {
 	roadsLoaded := make(chan struct{})
 	if n.config.knowsRoads() {
 		run(func(ctx context.Context) {
-			n.engine.KeepRoads(ctx, n.roads, n.config.has(Derive), func() { close(roadsLoaded) })
+			n.keeper.KeepRoads(ctx, n.roads, n.config.has(Derive), func() { close(roadsLoaded) })
 		})
 	}
 
@@ -131,24 +131,20 @@ func (n *Node) newDeriver(ctx context.Context) *derive.Deriver {
 	c := derive.Config{
 		Partitions: n.engine.Partitions(),
 		Observe:    n.roads.Observe,
-		MaxStates:  max(cluster.BatchStates, cluster.MaxStates/n.engine.Partitions()),
-		MaxLoad:    cluster.MaxLoad,
+		MaxStates:  max(store.BatchStates, store.MaxStates/n.engine.Partitions()),
+		MaxLoad:    store.MaxLoad,
 		MaxCached:  max(minCachedStates, cachedStates/n.engine.Partitions()),
 		Log:        n.config.Log,
 		Members:    n.joinMembers(ctx),
 	}
 	// No other process ever has this name, so that no other process writes under it.
-	owner, free := n.member, func(string) bool { return true }
+	owner, free := n.member, store.Anyone
 	if c.Members != nil {
 		free = c.Members.Free
 		c.Release = func(ctx context.Context, p int) error { return n.engine.Release(ctx, p, owner) }
 	}
 	c.Take = func(ctx context.Context, p int) (derive.Partition, error) {
-		part, err := n.engine.TakeFrom(ctx, p, owner, free)
-		if err != nil {
-			return nil, err // a nil *cluster.Partition would be a non-nil interface
-		}
-		return part, nil
+		return n.engine.Take(ctx, p, owner, free)
 	}
 	d := derive.New(c)
 	n.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
@@ -164,7 +160,7 @@ func (n *Node) newDeriver(ctx context.Context) *derive.Deriver {
 // joinMembers makes this node one of those that share the partitions. It returns nil
 // where the node has all of them.
 func (n *Node) joinMembers(ctx context.Context) *derive.Members {
-	leases := n.engine.Leases()
+	leases := n.cluster.Leases()
 	if leases == nil {
 		return nil
 	}

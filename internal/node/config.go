@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"carstate/internal/store"
 	"carstate/internal/store/cluster"
 )
 
@@ -16,9 +17,11 @@ type Config struct {
 	Roles     []string   // of the roles below; with an embedded engine all of them
 	Listeners []Listener // those that these roles need
 
-	// Stream says where everything is kept. Its data directory also holds the admin
-	// key. Start sets Log, Registry, Tracer and Answers.
-	Stream cluster.Config
+	// Store says where everything is kept. Its data directory also holds the admin key.
+	// Start sets Log, Registry and Tracer.
+	Store store.Config
+	// Cluster is the engine's own part. Start sets Config and Answers.
+	Cluster cluster.Config
 
 	MaxAge     time.Duration // how old readings may be and still answer a query
 	MaxFeedAge time.Duration // how long queries are answered out of touch with the engine

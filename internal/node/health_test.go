@@ -51,8 +51,9 @@ func TestReady(t *testing.T) {
 	node := func(roles ...string) (n *Node, page string) {
 		c := configOf(t, roles...)
 		c.MaxFeedAge = time.Hour
-		c.Stream.URLs, c.Stream.Partitions = servers.URL(), 2
-		c.Stream.Patience = cluster.Patience{Try: time.Second, Store: 2 * time.Second, Stall: 2 * time.Second, Beat: 200 * time.Millisecond}
+		c.Cluster.URLs, c.Store.Partitions = servers.URL(), 2
+		c.Store.Patience.Store = 2 * time.Second
+		c.Cluster.Timeouts = cluster.Timeouts{Try: time.Second, Stall: 2 * time.Second, Beat: 200 * time.Millisecond}
 		n = startNode(t, c)
 		return n, n.URL(AdminAddr)
 	}

@@ -62,9 +62,9 @@ func (n *Node) registerMetrics() {
 		n.registry.MustRegister(gauge("carstate_tls_certificate_expiry_timestamp_seconds", "When the certificate of the listeners ends.",
 			func() float64 { return float64(n.cert.expires().Unix()) }))
 	}
-	if n.config.Stream.URLs == "" {
+	if n.config.Cluster.URLs == "" {
 		n.registry.MustRegister(gauge("carstate_data_dir_free_bytes", "Room left on the disk of the data directory; NaN if it cannot be told.",
-			func() float64 { return freeBytes(n.config.Stream.DataDir) }))
+			func() float64 { return freeBytes(n.config.Store.DataDir) }))
 	}
 }
 

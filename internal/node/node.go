@@ -24,6 +24,7 @@ import (
 	"carstate/internal/overload"
 	"carstate/internal/query"
 	"carstate/internal/road"
+	"carstate/internal/store"
 	"carstate/internal/store/cluster"
 )
 
@@ -41,8 +42,9 @@ type Node struct {
 	monitor   *console.Monitor
 	answers   answers   // the writer of fleet and monitor
 	roads     *road.Map // empty on a node that neither judges nor has the console
-	engine    *cluster.Engine
-	keeper    *cluster.Keeper
+	engine    store.Engine
+	cluster   *cluster.Engine // the same, for what only nodes that share an engine need
+	keeper    *store.Keeper
 	health    *health
 	probe     overload.Probe
 	member    string // this process among those that derive
@@ -102,10 +104,12 @@ func Start(ctx context.Context, c Config) (_ *Node, err error) {
 	if c.has(Admin) {
 		n.answers.monitor = n.monitor
 	}
-	c.Stream.Log, c.Stream.Registry, c.Stream.Tracer, c.Stream.Answers = c.Log, n.registry, n.traces.tracer(), n.answers
-	if n.engine, err = openEngine(ctx, c.Stream); err != nil {
+	c.Store.Log, c.Store.Registry, c.Store.Tracer = c.Log, n.registry, n.traces.tracer()
+	c.Cluster.Config, c.Cluster.Answers = c.Store, n.answers
+	if n.cluster, err = openEngine(ctx, c.Cluster); err != nil {
 		return nil, err
 	}
+	n.engine = n.cluster
 	// A missing admin key is made only now that the directory turned out to be ours.
 	key, err := adminKey(&c)
 	if err != nil {
@@ -113,7 +117,7 @@ func Start(ctx context.Context, c Config) (_ *Node, err error) {
 	}
 
 	// The servers come last: until the tables are filled, they answer 503.
-	n.keeper = n.engine.NewKeeper(&n.tables)
+	n.keeper = store.NewKeeper(n.engine, c.Store, &n.tables)
 	n.health = newHealth(n.engine.Fed, n.engine.Writable, c.MaxFeedAge, c.has(Ingest))
 	n.registerMetrics()
 	n.startBackground()
@@ -179,7 +183,7 @@ func checkAdminKey(c *Config) error {
 	if !c.has(Admin) {
 		return nil
 	}
-	return ops.CheckKey(c.Stream.DataDir)
+	return ops.CheckKey(c.Store.DataDir)
 }
 
 // adminKey returns the key of the node's admin listener, made at its first
@@ -188,10 +192,10 @@ func adminKey(c *Config) (string, error) {
 	if !c.has(Admin) {
 		return "", nil
 	}
-	if err := os.MkdirAll(c.Stream.DataDir, 0o700); err != nil {
+	if err := os.MkdirAll(c.Store.DataDir, 0o700); err != nil {
 		return "", fmt.Errorf("the data directory cannot be made: %w", err)
 	}
-	return ops.LoadOrCreateKey(c.Stream.DataDir)
+	return ops.LoadOrCreateKey(c.Store.DataDir)
 }
 
 // Wait returns when the node is to end: nil after ctx did, else what failed.
@@ -203,7 +207,7 @@ func (n *Node) Wait(ctx context.Context) error {
 	case err = <-n.failed:
 	case err = <-n.engine.Failed():
 	}
-	if errors.Is(err, cluster.ErrReplaced) {
+	if errors.Is(err, store.ErrReplaced) {
 		return fmt.Errorf("%w; the tables of this node are of the stream before, so it ends, and its supervisor starts it again", err)
 	}
 	return err

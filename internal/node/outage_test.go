@@ -25,8 +25,9 @@ func TestIngestAfterOutage(t *testing.T) {
 	t.Parallel()
 	servers := clustertest.StartServer(t)
 	c := configOf(t)
-	c.Stream.URLs, c.Stream.Partitions = servers.URL(), 2
-	c.Stream.Patience = cluster.Patience{Try: time.Second, Store: 2 * time.Second, Stall: 2 * time.Second, Beat: 200 * time.Millisecond}
+	c.Cluster.URLs, c.Store.Partitions = servers.URL(), 2
+	c.Store.Patience.Store = 2 * time.Second
+	c.Cluster.Timeouts = cluster.Timeouts{Try: time.Second, Stall: 2 * time.Second, Beat: 200 * time.Millisecond}
 	log := new(testkit.Buffer)
 	c.Log = slog.New(slog.NewTextHandler(log, nil))
 	n, err := Start(t.Context(), c)
@@ -45,7 +46,7 @@ func TestIngestAfterOutage(t *testing.T) {
 	if err := until(30*time.Second, testkit.Says(ready, http.StatusOK, "")); err != nil {
 		t.Fatal(err)
 	}
-	key, err := ops.LoadKey(c.Stream.DataDir)
+	key, err := ops.LoadKey(c.Store.DataDir)
 	if err != nil {
 		t.Fatal(err)
 	}

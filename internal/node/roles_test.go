@@ -14,6 +14,7 @@ import (
 	"carstate/internal/access"
 	"carstate/internal/admin/client"
 	"carstate/internal/ops"
+	"carstate/internal/store"
 	"carstate/internal/store/cluster/clustertest"
 	"carstate/internal/store/codec"
 	"carstate/internal/testkit"
@@ -26,7 +27,7 @@ func nodeOf(t *testing.T, urls, role string, maxFeedAge time.Duration) *Node {
 	t.Helper()
 	c := configOf(t, role)
 	c.MaxFeedAge = maxFeedAge
-	c.Stream.URLs, c.Stream.Replicas, c.Stream.Partitions = urls, 3, 2
+	c.Cluster.URLs, c.Cluster.Replicas, c.Store.Partitions = urls, 3, 2
 	n := startNode(t, c)
 	n.awaitReady(t)
 	return n
@@ -50,7 +51,7 @@ func TestWhoFollowsStates(t *testing.T) {
 	shows := nodeOf(t, c.URLs(), Admin, maxFeedAge)
 	takesIn := nodeOf(t, c.URLs(), Ingest, maxFeedAge)
 	judges := nodeOf(t, c.URLs(), Derive, maxFeedAge)
-	secret, err := ops.LoadKey(shows.config.Stream.DataDir)
+	secret, err := ops.LoadKey(shows.config.Store.DataDir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +135,7 @@ func TestWhoFollowsStates(t *testing.T) {
 	if err := until(time.Minute, answered("car0")); err != nil {
 		t.Fatal(err)
 	}
-	is, ok, err := shows.engine.State(t.Context(), "car0")
+	is, ok, err := store.State(t.Context(), shows.engine, "car0")
 	x := vehicle.Sample{Vehicle: "car0", Time: is.Time}
 	if err := errors.Join(x.Set(vehicle.Speed, 50), x.Set(vehicle.ThrottlePosition, 20)); err != nil {
 		t.Fatal(err)
@@ -149,7 +150,7 @@ func TestWhoFollowsStates(t *testing.T) {
 	}
 	outOfTouch := func() error {
 		for _, s := range []*Node{answers, shows, takesIn, judges} {
-			age, err := s.engine.FeedAge()
+			age, err := s.cluster.FeedAge()
 			if err == nil && age <= maxFeedAge {
 				err = fmt.Errorf("%v: the feeds are %s old", s.config.Roles, age)
 			}

@@ -13,6 +13,8 @@ import (
 	"carstate/internal/ops"
 	"carstate/internal/overload"
 	"carstate/internal/query"
+	"carstate/internal/store"
+	"carstate/internal/vehicle"
 )
 
 // server is one listener's server.
@@ -82,7 +84,10 @@ func (n *Node) adminConfig(key access.Hash, t *tls.Config) admin.Config {
 	}
 	c.Ops = ops.New(ops.Config{
 		Store: n.keeper, Tables: &n.tables, Forgotten: n.engine.Forgotten(),
-		State: n.engine.State, MaxAge: n.config.MaxAge, AdminKey: key, KeyDir: n.config.Stream.DataDir, Log: n.config.Log,
+		State: func(ctx context.Context, id vehicle.ID) (vehicle.State, bool, error) {
+			return store.State(ctx, n.engine, id)
+		},
+		MaxAge: n.config.MaxAge, AdminKey: key, KeyDir: n.config.Store.DataDir, Log: n.config.Log,
 	})
 	c.Console, c.Roads, c.Started = n.console(c.Ops), n.roads, n.health.started
 	return c

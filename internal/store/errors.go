@@ -1,6 +1,3 @@
-// Package store is what the rest of the service knows of the store, whichever
-// engine keeps it. It holds the errors that callers treat in a way of their own,
-// and must never know an engine.
 package store
 
 import "errors"

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"carstate/internal/nodeprocess"
-	"carstate/internal/store/cluster"
+	"carstate/internal/store"
 	"carstate/internal/vehicle"
 )
 
@@ -29,7 +29,7 @@ func (s *system) judge(ctx context.Context) error {
 		}
 	}
 	for _, id := range layout.All() {
-		var stored cluster.Recent
+		var stored store.Recent
 		var state vehicle.State
 		// The cluster may still be choosing who answers.
 		if err := nodeprocess.Until(ctx, settleWithin, func(ctx context.Context) (err error) {
@@ -40,7 +40,7 @@ func (s *system) judge(ctx context.Context) error {
 				return err
 			}
 			var ok bool
-			if state, ok, err = s.engine.State(ctx, id); err == nil && !ok {
+			if state, ok, err = store.State(ctx, s.engine, id); err == nil && !ok {
 				err = fmt.Errorf("there is no state of %s", id)
 			}
 			return err

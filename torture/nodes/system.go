@@ -37,9 +37,9 @@ type system struct {
 	net     *network
 	cluster *natsCluster
 	nodes   []*nodeprocess.Node
-	folder  *nodeprocess.Node   // one more that only folds, while there is one; nil before
-	folders int                 // how many of those there were
-	engine  *cluster.Engine // of the torture's own, to read what is stored
+	folder  *nodeprocess.Node // one more that only folds, while there is one; nil before
+	folders int               // how many of those there were
+	engine  *cluster.Engine   // of the torture's own, to read what is stored
 
 	token    string
 	load     *writers.Fleet

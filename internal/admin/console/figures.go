@@ -10,7 +10,7 @@ import (
 
 	"carstate/internal/ingest"
 	"carstate/internal/query"
-	"carstate/internal/store/cluster"
+	"carstate/internal/store"
 )
 
 // figures are what the metrics of this node say at one time.
@@ -77,13 +77,13 @@ func (f *figures) take(name string, labels map[string]string, value float64) {
 		if o := labels["outcome"]; !slices.Contains(answeredOutcomes, o) {
 			f.refused[o] += value
 		}
-	case cluster.MetricFeedAge:
+	case store.MetricFeedAge:
 		f.feedAge = max(f.feedAge, value)
-	case cluster.MetricBacklog:
+	case store.MetricBacklog:
 		f.backlog = value
-	case cluster.MetricBytes:
+	case store.MetricBytes:
 		f.streams[labels["stream"]] = fill{value, s.limit}
-	case cluster.MetricLimit:
+	case store.MetricLimit:
 		f.streams[labels["stream"]] = fill{s.bytes, value}
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"carstate/internal/fleet"
 	"carstate/internal/ingest"
 	"carstate/internal/query"
-	"carstate/internal/store/cluster"
+	"carstate/internal/store"
 	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
@@ -140,9 +140,9 @@ func TestFigures(t *testing.T) {
 	refused := prometheus.NewCounterVec(prometheus.CounterOpts{Name: ingest.MetricRefused, Help: "x"}, []string{"protocol", "reason"})
 	queries := prometheus.NewCounterVec(prometheus.CounterOpts{Name: query.MetricQueries, Help: "x"}, []string{"operation", "outcome"})
 	duration := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: query.MetricDuration, Help: "x", Buckets: []float64{1, 2, 4}}, []string{"operation"})
-	bytes := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: cluster.MetricBytes, Help: "x"}, []string{"stream"})
-	limit := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: cluster.MetricLimit, Help: "x"}, []string{"stream"})
-	age := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: cluster.MetricFeedAge, Help: "x"}, []string{"stream"})
+	bytes := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: store.MetricBytes, Help: "x"}, []string{"stream"})
+	limit := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: store.MetricLimit, Help: "x"}, []string{"stream"})
+	age := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: store.MetricFeedAge, Help: "x"}, []string{"stream"})
 	registry.MustRegister(accepted, refused, queries, duration, bytes, limit, age)
 
 	if f := readFigures(registry, noon); f.feedAge >= 0 || len(f.buckets) != 0 {

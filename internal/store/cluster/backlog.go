@@ -12,6 +12,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"carstate/internal/store"
 	"carstate/internal/store/codec"
 	"carstate/internal/ticks"
 )
@@ -54,7 +55,7 @@ func (b *backlog) init(partitions int) {
 
 func (b *backlog) err() error {
 	if b.over.Load() {
-		return ErrBacklog
+		return store.ErrBacklog
 	}
 	return nil
 }
@@ -110,10 +111,10 @@ func (e *Engine) readCursors(ctx context.Context) ([]cursor, error) {
 	for p := range subjects {
 		subjects[p] = codec.CursorSubject(p)
 	}
-	for part := range slices.Chunk(subjects, MaxLoad) {
+	for part := range slices.Chunk(subjects, store.MaxLoad) {
 		// There is always an answer, because the heartbeat is there.
-		part = append(slices.Clip(part), codec.HeartbeatSubject(States))
-		records, err := e.awaitRecords(ctx, States, part, e.newest[States].Load())
+		part = append(slices.Clip(part), codec.HeartbeatSubject(codec.States))
+		records, err := e.awaitRecords(ctx, codec.States, part, e.newest[codec.States].Load())
 		if err != nil {
 			return nil, fmt.Errorf("the engine cannot be asked for the cursors: %w", err)
 		}
@@ -146,7 +147,7 @@ func (e *Engine) measureBacklog(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s, err := e.js.Stream(ctx, Telemetry)
+	s, err := e.js.Stream(ctx, codec.Telemetry)
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"carstate/internal/store"
 	"carstate/internal/store/codec"
 	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
@@ -47,7 +48,7 @@ func foldAll(t *testing.T, e *Engine, upTo int64) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(testkit.Context(t))
 	defer cancel()
-	p, err := e.Take(ctx, 0, "test")
+	p, err := e.take(ctx, 0, "test", store.Anyone)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,14 +70,14 @@ func foldAll(t *testing.T, e *Engine, upTo int64) {
 
 func TestBacklogByAge(t *testing.T) {
 	const retention = 2 * time.Second
-	e := openOne(t, Config{Retention: retention})
+	e := openOne(t, Config{Config: store.Config{Retention: retention}})
 	storeSample(t, e, 1)
 	for began := time.Now(); e.backlog.age() <= retention/2; measure(t, e) {
 		if time.Since(began) > testkit.Patience {
 			t.Fatalf("the backlog's age is %v", e.backlog.age())
 		}
 	}
-	if err := e.Append(t.Context(), []vehicle.Sample{speedAt("car", 2)}); !errors.Is(err, ErrBacklog) {
+	if err := e.Append(t.Context(), []vehicle.Sample{speedAt("car", 2)}); !errors.Is(err, store.ErrBacklog) {
 		t.Fatalf("with a sample that waits too long: %v", err)
 	}
 	foldAll(t, e, 1)
@@ -91,13 +92,13 @@ func TestBacklogByAge(t *testing.T) {
 // whose own clock is wrong refuses nothing for that.
 func TestBacklogWithAWrongClock(t *testing.T) {
 	var c clock
-	e := openOne(t, Config{Now: c.now})
+	e := openOne(t, Config{Config: store.Config{Now: c.now}})
 	for i, ahead := range []time.Duration{24 * time.Hour, -48 * time.Hour} {
 		c.move(ahead)
 		storeSample(t, e, int64(2*i+1))
 		measure(t, e)
 		storeSample(t, e, int64(2*i+2))
-		if age := e.backlog.age(); age < 0 || age > DefaultRetention/2 {
+		if age := e.backlog.age(); age < 0 || age > store.DefaultRetention/2 {
 			t.Errorf("%d: the backlog's age is %v", i, age)
 		}
 	}
@@ -105,7 +106,7 @@ func TestBacklogWithAWrongClock(t *testing.T) {
 
 func TestBacklogByBytes(t *testing.T) {
 	const limit = 256 << 10
-	e := openOne(t, Config{TelemetryBytes: limit})
+	e := openOne(t, Config{Config: store.Config{TelemetryBytes: limit}})
 	at, refused := int64(0), false
 	for !refused {
 		batch := make([]vehicle.Sample, 100)
@@ -114,7 +115,7 @@ func TestBacklogByBytes(t *testing.T) {
 			batch[i] = speedAt("car", at)
 		}
 		err := e.Append(t.Context(), batch)
-		if refused = errors.Is(err, ErrBacklog); refused {
+		if refused = errors.Is(err, store.ErrBacklog); refused {
 			at -= int64(len(batch))
 		} else if err != nil {
 			t.Fatal(err)
@@ -133,7 +134,7 @@ func TestBacklogByBytes(t *testing.T) {
 // same.
 func TestTelemetryFull(t *testing.T) {
 	const limit = 64 << 10
-	e := openOne(t, Config{TelemetryBytes: limit})
+	e := openOne(t, Config{Config: store.Config{TelemetryBytes: limit}})
 	var err error
 	at := int64(0)
 	for err == nil {
@@ -145,7 +146,7 @@ func TestTelemetryFull(t *testing.T) {
 			at += int64(len(batch))
 		}
 	}
-	if !errors.Is(err, ErrBacklog) {
+	if !errors.Is(err, store.ErrBacklog) {
 		t.Fatal(err)
 	}
 	if err := e.Writable(); err != nil {
@@ -158,7 +159,7 @@ func TestTelemetryFull(t *testing.T) {
 
 func TestTrim(t *testing.T) {
 	var c clock
-	e := openOne(t, Config{Now: c.now})
+	e := openOne(t, Config{Config: store.Config{Now: c.now}})
 	for at := range int64(10) {
 		storeSample(t, e, at+1)
 	}
@@ -167,7 +168,7 @@ func TestTrim(t *testing.T) {
 	if first := telemetryState(t, e).FirstSeq; first != 1 {
 		t.Fatalf("telemetry begins at %d, although all of it is young", first)
 	}
-	c.move(2 * DefaultRetention)
+	c.move(2 * store.DefaultRetention)
 	trim(t, e)
 	if s := telemetryState(t, e); s.FirstSeq != 7 || s.Msgs != 4 {
 		t.Fatalf("telemetry begins at %d and has %d commits; want the 4 from 7 on that are not folded", s.FirstSeq, s.Msgs)
@@ -185,7 +186,7 @@ func TestTrim(t *testing.T) {
 // one still has to.
 func TestTrimWithSeveralPartitions(t *testing.T) {
 	var c clock
-	e := openOne(t, Config{Now: c.now, Partitions: 2})
+	e := openOne(t, Config{Config: store.Config{Now: c.now, Partitions: 2}})
 	ids := make([]string, 2)
 	for i := 0; ids[0] == "" || ids[1] == ""; i++ {
 		id := fmt.Sprintf("car%d", i)
@@ -199,7 +200,7 @@ func TestTrimWithSeveralPartitions(t *testing.T) {
 		}
 	}
 	foldAll(t, e, 5) // partition 0: sequences 1, 3, … 9
-	c.move(2 * DefaultRetention)
+	c.move(2 * store.DefaultRetention)
 	trim(t, e)
 	if s := telemetryState(t, e); s.FirstSeq != 2 {
 		t.Fatalf("telemetry begins at %d; partition 1 needs it from 2 on", s.FirstSeq)
@@ -211,7 +212,7 @@ func TestTrimWithSeveralPartitions(t *testing.T) {
 func TestTrimRaces(t *testing.T) {
 	var c clock
 	c.move(time.Hour) // everything is old
-	e := openOne(t, Config{Now: c.now, Retention: time.Millisecond})
+	e := openOne(t, Config{Config: store.Config{Now: c.now, Retention: time.Millisecond}})
 	ctx, cancel := context.WithCancel(testkit.Context(t))
 	defer cancel()
 	const n = 600
@@ -220,7 +221,7 @@ func TestTrimRaces(t *testing.T) {
 	wg.Go(func() {
 		for at := int64(1); at <= n; at++ {
 			e.backlog.over.Store(false) // it is, at this retention
-			if err := e.Append(ctx, []vehicle.Sample{speedAt("car", at)}); errors.Is(err, ErrBacklog) {
+			if err := e.Append(ctx, []vehicle.Sample{speedAt("car", at)}); errors.Is(err, store.ErrBacklog) {
 				at--
 			} else if err != nil {
 				t.Error(err)
@@ -242,7 +243,7 @@ func TestTrimRaces(t *testing.T) {
 		}
 	})
 	for at := int64(1); at <= n; {
-		p, err := e.Take(ctx, 0, "test")
+		p, err := e.take(ctx, 0, "test", store.Anyone)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -275,7 +276,7 @@ func TestTrimRaces(t *testing.T) {
 // changes is seen all the same.
 func TestBacklogOfManyPartitions(t *testing.T) {
 	const partitions = 200
-	e := openOne(t, Config{Partitions: partitions})
+	e := openOne(t, Config{Config: store.Config{Partitions: partitions}})
 	asked := func() uint64 {
 		measure(t, e)
 		before := e.nc.Stats().OutMsgs
@@ -293,7 +294,7 @@ func TestBacklogOfManyPartitions(t *testing.T) {
 	if first := e.backlog.folded(); first != e.backlog.next[p].Load() || e.backlog.age() == 0 {
 		t.Errorf("%d is the first that waits; the backlog's age is %v", first, e.backlog.age())
 	}
-	part, err := e.Take(t.Context(), p, "test")
+	part, err := e.take(t.Context(), p, "test", store.Anyone)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -328,7 +329,7 @@ func TestBacklogWhileFolding(t *testing.T) {
 			}
 		}
 	})
-	p, err := e.Take(ctx, 0, "test")
+	p, err := e.take(ctx, 0, "test", store.Anyone)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -365,14 +366,14 @@ func TestTrimWithAWrongClock(t *testing.T) {
 		var c clock
 		c.move(ahead)
 		url := startNATS(t)
-		e := openOne(t, Config{URLs: url, Now: c.now})
+		e := openOne(t, Config{Config: store.Config{Now: c.now}, URLs: url})
 		storeSample(t, e, 1)
 		foldAll(t, e, 1)
 		trim(t, e)
 		if n := telemetryState(t, e).Msgs; n != 1 {
 			t.Errorf("the clock is ahead by %s: %d young commits are left of 1", ahead, n)
 		}
-		short := openOne(t, Config{URLs: url, Now: c.now, Retention: time.Millisecond})
+		short := openOne(t, Config{Config: store.Config{Now: c.now, Retention: time.Millisecond}, URLs: url})
 		testkit.Await(t, "an old commit is removed", func() bool { trim(t, short); return telemetryState(t, e).Msgs == 0 })
 	}
 }

@@ -10,31 +10,26 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
+
+	"carstate/internal/store"
 )
 
-// write is one record of an atomic batch.
-type write struct {
-	subject string
-	record  []byte // sealed
-	// expect is the sequence of the subject's last record, if expected is
-	// set; 0 means that there is none. Of writes that belong together only
-	// the last may carry one, so that a torn batch never satisfies it.
-	expect   uint64
-	expected bool
-}
-
-// storeBatch stores all writes or none, and returns the sequence of the last.
-// A batch of one is an ordinary message, which costs fewer syncs. An error for
-// which conflict is true means that nothing was stored: the expectation failed, or
-// another write of the subject was under way all the time, perhaps an earlier try
-// of the caller's. After a time-out nobody knows; the caller reads or tries again.
-func (e *Engine) storeBatch(ctx context.Context, stream string, writes []write) (seq uint64, err error) {
-	if len(writes) > maxBatch {
-		return 0, fmt.Errorf("a batch of %d records exceeds the limit of %d", len(writes), maxBatch)
+// Store stores all writes or none, and returns the sequence of the last. A batch of one is
+// an ordinary message, which costs fewer syncs. [store.ErrConflict] means that the
+// expectation failed, or another write of the subject was under way all the time,
+// perhaps an earlier try of the caller's. Of writes that belong together only the last
+// may carry an expectation, so that a torn batch never satisfies it. After a time-out
+// nobody knows; the caller reads or tries again.
+func (e *Engine) Store(ctx context.Context, stream string, writes []store.Write) (seq uint64, err error) {
+	if len(writes) > store.MaxBatch {
+		return 0, fmt.Errorf("a batch of %d records exceeds the limit of %d", len(writes), store.MaxBatch)
 	}
-	for until := time.Now().Add(e.config.Patience.Try); ; {
+	for until := time.Now().Add(e.config.Timeouts.Try); ; {
 		seq, err = e.storeOnce(ctx, stream, writes)
 		if api, ok := asAPIError(err); !ok || api.ErrorCode != writeUnderWay || time.Now().After(until) {
+			if conflict(err) {
+				err = fmt.Errorf("%w: %w", store.ErrConflict, err)
+			}
 			return seq, err
 		}
 		select {
@@ -50,7 +45,7 @@ func (e *Engine) storeBatch(ctx context.Context, stream string, writes []write) 
 // underWayAgain is how long a write of a subject rests while another is under way.
 const underWayAgain = 50 * time.Millisecond
 
-// storeOnce is one try of storeBatch.
+// storeOnce is one try of Store.
 //
 // The client library has no call for atomic batches; the protocol is NATS
 // ADR-50: every message names the batch and its place, the last one commits and
@@ -58,7 +53,7 @@ const underWayAgain = 50 * time.Millisecond
 //
 // The server drops batches beyond 50 open ones a stream, so a node keeps few
 // open; it handles a stream's batches one by one anyway.
-func (e *Engine) storeOnce(ctx context.Context, stream string, writes []write) (uint64, error) {
+func (e *Engine) storeOnce(ctx context.Context, stream string, writes []store.Write) (uint64, error) {
 	if len(writes) > 1 {
 		select {
 		case e.batches <- struct{}{}:
@@ -71,9 +66,9 @@ func (e *Engine) storeOnce(ctx context.Context, stream string, writes []write) (
 	defer cancel()
 	id := nuid.Next()
 	for i, w := range writes {
-		m := &nats.Msg{Subject: w.subject, Data: w.record, Header: make(nats.Header, 4)}
-		if w.expected {
-			m.Header[jetstream.ExpectedLastSubjSeqHeader] = []string{strconv.FormatUint(w.expect, 10)}
+		m := &nats.Msg{Subject: w.Subject, Data: w.Record, Header: make(nats.Header, 4)}
+		if w.Expected {
+			m.Header[jetstream.ExpectedLastSubjSeqHeader] = []string{strconv.FormatUint(w.Expect, 10)}
 		}
 		if len(writes) > 1 {
 			m.Header["Nats-Batch-Id"] = []string{id}

@@ -207,14 +207,14 @@ func (e *Engine) probeRights(ctx context.Context, configs []jetstream.StreamConf
 			ask(m)
 		}
 	}
-	for _, name := range []string{Telemetry, States, Tokens} {
+	for _, name := range []string{codec.Telemetry, codec.States, codec.Tokens} {
 		question("$JS.API.STREAM.PURGE."+name, map[string]any{"filter": codec.HeartbeatSubject("probe")}) // nobody's
 	}
-	for _, name := range append([]string{Audit, Roads}, fedStreams...) {
+	for _, name := range append([]string{codec.Audit, codec.Roads}, fedStreams...) {
 		question("$JS.API.DIRECT.GET."+name, map[string]any{"seq": uint64(1) << 62})
 	}
-	question("$JS.API.STREAM.MSG.DELETE."+States, map[string]any{"seq": uint64(1) << 62})
-	for _, name := range append([]string{Telemetry}, fedStreams...) {
+	question("$JS.API.STREAM.MSG.DELETE."+codec.States, map[string]any{"seq": uint64(1) << 62})
+	for _, name := range append([]string{codec.Telemetry}, fedStreams...) {
 		question("$JS.API.STREAM.MSG.GET."+name, map[string]any{"seq": uint64(1) << 62})
 		question("$JS.API.CONSUMER.CREATE."+name+".probe", map[string]any{}) // of no stream
 		question("$JS.API.CONSUMER.DELETE."+name+".probe", map[string]any{})

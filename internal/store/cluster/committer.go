@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
 
+	"carstate/internal/store"
 	"carstate/internal/store/codec"
 )
 
@@ -47,7 +48,7 @@ func (c *committer) enqueue(k chunk) {
 	case c.closed:
 		err = errClosed
 	case c.bytes+len(k.packed) > maxWaitingBytes:
-		err = ErrOverloaded
+		err = store.ErrOverloaded
 	default:
 		c.waiting = append(c.waiting, k)
 		c.bytes += len(k.packed)
@@ -138,22 +139,22 @@ func (c *committer) store(ctx context.Context, record []byte, header nats.Header
 	for {
 		try, cancel := c.e.try(ctx)
 		ack, err := c.e.js.PublishMsg(try, &nats.Msg{Subject: c.subject, Data: record, Header: maps.Clone(header)},
-			jetstream.WithMsgID(id), jetstream.WithExpectStream(Telemetry))
+			jetstream.WithMsgID(id), jetstream.WithExpectStream(codec.Telemetry))
 		cancel()
 		if err == nil {
-			c.e.writes[Telemetry].noteStored()
-			c.e.newest.Note(Telemetry, ack.Sequence)
+			c.e.writes[codec.Telemetry].noteStored()
+			c.e.newest.Note(codec.Telemetry, ack.Sequence)
 			return nil // stored now, or before: ack.Duplicate
 		}
 		switch {
 		case full(err):
-			return ErrBacklog
+			return store.ErrBacklog
 		case errors.Is(ctx.Err(), context.Canceled):
 			return errClosed
 		case refused(err) && !stillInProcess(err), errors.Is(err, nats.ErrMaxPayload):
 			return err
 		}
-		c.e.writes[Telemetry].noteFailed()
+		c.e.writes[codec.Telemetry].noteFailed()
 		if ctx.Err() != nil || c.e.storing.Err() != nil {
 			return c.e.whyNot(err)
 		}

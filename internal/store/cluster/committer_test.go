@@ -12,6 +12,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"carstate/internal/store"
 	"carstate/internal/store/codec"
 	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
@@ -19,16 +20,16 @@ import (
 
 // watchful engines notice silence within a second, where others take ten, but wait
 // for a write that is slow.
-var watchful = Patience{
-	Try: time.Hour, Store: 50 * time.Second, Stall: time.Second,
-	Beat: 100 * time.Millisecond, Idle: 100 * time.Millisecond,
-}
+var (
+	watchful  = Timeouts{Try: time.Hour, Stall: time.Second, Beat: 100 * time.Millisecond, Idle: 100 * time.Millisecond}
+	slowStore = store.Patience{Store: 50 * time.Second}
+)
 
 // patient is a configuration for a busy machine, where no answer is lost on its way.
 // Where it is the point that a try fails, the test says so.
 func patient(c Config) Config {
 	if c.URLs == "" {
-		c.Patience.Try = cmp.Or(c.Patience.Try, time.Minute)
+		c.Timeouts.Try = cmp.Or(c.Timeouts.Try, time.Minute)
 	}
 	return c
 }
@@ -59,7 +60,7 @@ func speedAt(vid string, at int64) vehicle.Sample {
 
 func telemetryState(t *testing.T, e *Engine) jetstream.StreamState {
 	t.Helper()
-	s, err := e.js.Stream(t.Context(), Telemetry)
+	s, err := e.js.Stream(t.Context(), codec.Telemetry)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +72,7 @@ func commits(t *testing.T, e *Engine, n int) (all [][]vehicle.Sample) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(testkit.Context(t))
 	defer cancel()
-	p, err := e.Take(ctx, 0, "test")
+	p, err := e.take(ctx, 0, "test", store.Anyone)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -249,7 +250,7 @@ func TestOverload(t *testing.T) {
 	go func() { results <- e.Append(waiting, []vehicle.Sample{speedAt("patient", 1)}) }()
 	// One that is too large for what room is left, with a small one behind it.
 	batch := []vehicle.Sample{big(1000), big(1001), speedAt("big", 2000)}
-	if err := e.Append(t.Context(), batch); !errors.Is(err, ErrOverloaded) {
+	if err := e.Append(t.Context(), batch); !errors.Is(err, store.ErrOverloaded) {
 		t.Fatalf("over the limit: %v", err)
 	}
 	cancel()
@@ -322,7 +323,7 @@ func TestNoYoungerWithoutOlder(t *testing.T) {
 // Close answers everybody who waits, and everybody who comes later.
 func TestAppendAroundClose(t *testing.T) {
 	t.Parallel()
-	e, err := Open(t.Context(), Config{DataDir: t.TempDir()})
+	e, err := Open(t.Context(), Config{Config: store.Config{DataDir: t.TempDir()}})
 	if err != nil {
 		t.Fatal(err)
 	}

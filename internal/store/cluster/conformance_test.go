@@ -1,74 +1,67 @@
 package cluster_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"os"
 	"regexp"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
+	"carstate/internal/access"
 	"carstate/internal/store"
 	"carstate/internal/store/cluster"
 	"carstate/internal/store/cluster/clustertest"
 	"carstate/internal/store/codec"
+	"carstate/internal/store/storetest"
 	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
 
-// conformance is what every engine must do.
-var conformance = map[string]func(*testing.T, *cluster.Engine){
-	"samples come back in order":          samplesInOrder,
-	"states and cursor are one":           statesAndCursor,
-	"a state is read by its vehicle":      stateOfOne,
-	"only the last owner commits":         fencing,
-	"a partition is released":             releasing,
-	"feeds catch up and follow":           feedsFollow,
-	"cursors are followed alone":          cursorsFollow,
-	"a backup leaves nothing out":         backupOfAll,
-	"tokens are stored and change":        tokensChange,
-	"large vehicle sets":                  largeSets,
-	"racing updates all count":            racingUpdates,
-	"sources are added, removed, renewed": sourcesChange,
-	"secrets rotate on every node":        secretsRotate,
-	"audit keeps the order":               auditOrder,
-	"operators are added and removed":     operatorsChange,
-	"the recent samples of one vehicle":   recentOfOne,
-	"roads are kept, and known to others": roadsKept,
-}
-
-// The same suite runs against the embedded engine and against a NATS server
-// that listens on a port.
-func TestConformance(t *testing.T) {
+func TestEmbedded(t *testing.T) {
 	t.Parallel()
-	engines := map[string]func(t *testing.T) cluster.Config{
-		"embedded": func(t *testing.T) cluster.Config { return cluster.Config{DataDir: t.TempDir(), Partitions: 4} },
-		"external": func(t *testing.T) cluster.Config {
-			return cluster.Config{URLs: clustertest.External(t), Partitions: 4}
-		},
-	}
-	for engine, config := range engines {
-		for name, run := range conformance {
-			t.Run(engine+"/"+name, func(t *testing.T) {
-				t.Parallel()
-				run(t, clustertest.Open(t, config(t)))
-			})
-		}
-	}
+	storetest.Run(t, func(t testing.TB, c store.Config) store.Engine {
+		return open(t, cluster.Config{Config: c, Timeouts: cluster.Timeouts{Try: time.Minute}})
+	})
 }
 
-// It runs against three servers with three copies of everything, too, and with the
-// rights that deploy/nats grants and no others. It does not
-// share the machine with the package's other tests, which wait for time-outs.
-func TestConformanceOfACluster(t *testing.T) {
-	shipped, err := os.ReadFile("../../deploy/nats/nats.conf")
+// TestServer runs against a NATS server for each store, as an operator would run it.
+func TestServer(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex // guards urls
+	urls := make(map[string]string)
+	storetest.Run(t, func(t testing.TB, c store.Config) store.Engine {
+		mu.Lock()
+		url, ok := urls[c.DataDir]
+		if !ok {
+			url = clustertest.External(t)
+			urls[c.DataDir] = url
+		}
+		mu.Unlock()
+		return open(t, cluster.Config{Config: c, URLs: url})
+	})
+}
+
+func open(t testing.TB, c cluster.Config) store.Engine {
+	t.Helper()
+	e, err := cluster.Open(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// TestCluster runs against three servers with three copies of everything, and with the
+// rights that deploy/nats grants and no others. It does not share the machine with the
+// package's other tests, which wait for time-outs.
+func TestCluster(t *testing.T) {
+	shipped, err := os.ReadFile("../../../deploy/nats/nats.conf")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,327 +75,32 @@ func TestConformanceOfACluster(t *testing.T) {
 ] } }
 `, rights), nats.UserInfo("operator", "secret"))
 	urls := strings.ReplaceAll(c.URLs(), "nats://", "nats://carstate:secret@")
-	for name, run := range conformance {
-		t.Run(name, func(t *testing.T) {
-			log := new(testkit.Buffer)
-			run(t, clustertest.Open(t, cluster.Config{URLs: urls, Replicas: 3, Partitions: 4, Log: slog.New(slog.NewTextHandler(log, nil))}))
+	storetest.RunOn(t, func(t *testing.T) store.Engine {
+		c.Wipe()
+		log := new(testkit.Buffer)
+		e := clustertest.Open(t, cluster.Config{Config: store.Config{Partitions: 4, Log: slog.New(slog.NewTextHandler(log, nil))}, URLs: urls, Replicas: 3})
+		t.Cleanup(func() {
 			if log.Count("violation") > 0 {
 				t.Errorf("a right is missing:\n%s", log)
 			}
 		})
-		c.Wipe()
-	}
+		return e
+	})
 }
 
 func sample(vid string, ms int64, speed float64) vehicle.Sample {
-	x := vehicle.Sample{Vehicle: vehicle.ID(vid), Time: vehicle.UnixMilli(ms)}
-	if err := x.Set(vehicle.Speed, speed); err != nil {
-		panic(err)
-	}
-	return x
-}
-
-// readAll reads n samples of a partition, which must be all there are.
-func readAll(t *testing.T, p *cluster.Partition, n int) (last uint64, all []vehicle.Sample) {
-	t.Helper()
-	ctx := testkit.Context(t)
-	for len(all) < n {
-		seq, samples, err := p.Next(ctx)
-		if err != nil {
-			t.Fatalf("after %d of %d samples: %v", len(all), n, err)
-		}
-		if seq <= last {
-			t.Fatalf("sequence %d follows %d", seq, last)
-		}
-		last, all = seq, append(all, samples...)
-	}
-	return last, all
-}
-
-func samplesInOrder(t *testing.T, e *cluster.Engine) {
-	const writers, each = 8, 500
-	var wg sync.WaitGroup
-	for w := range writers {
-		wg.Go(func() {
-			vid := fmt.Sprintf("car%d", w)
-			for i := 0; i < each; {
-				var batch []vehicle.Sample
-				for range 1 + i%7 {
-					batch = append(batch, sample(vid, int64(1000+i), float64(i%200)))
-					i++
-				}
-				if err := e.Append(t.Context(), batch); err != nil {
-					t.Error(err)
-					return
-				}
-			}
-		})
-	}
-	wg.Wait()
-	got := map[vehicle.ID]int64{}
-	total := 0
-	want := make([]int, e.Partitions())
-	for w := range writers {
-		want[codec.PartitionOf(vehicle.ID(fmt.Sprintf("car%d", w)), e.Partitions())] += each
-	}
-	for p := range e.Partitions() {
-		part, err := e.Take(t.Context(), p, "test")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer part.Close()
-		_, all := readAll(t, part, want[p])
-		total += len(all)
-		for _, x := range all {
-			if int64(x.Time) <= got[x.Vehicle] {
-				t.Fatalf("%s: sample of %d after %d", x.Vehicle, x.Time, got[x.Vehicle])
-			}
-			got[x.Vehicle] = int64(x.Time)
-			if v, _ := x.Value(vehicle.Speed); v != float32((int64(x.Time)-1000)%200) {
-				t.Fatalf("%s at %d: speed %v", x.Vehicle, x.Time, v)
-			}
-		}
-	}
-	if total < writers*each {
-		t.Fatalf("%d samples came back of %d", total, writers*each)
-	}
-}
-
-func statesAndCursor(t *testing.T, e *cluster.Engine) {
-	ctx := testkit.Context(t)
-	const vid = "carA"
-	p := codec.PartitionOf(vid, e.Partitions())
-	for i := range 3 {
-		if err := e.Append(ctx, []vehicle.Sample{sample(vid, int64(1000*(i+1)), 50)}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	part, err := e.Take(ctx, p, "first")
-	if err != nil {
-		t.Fatal(err)
-	}
-	seq, samples, err := part.Next(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	state := vehicle.Observe(vehicle.State{}, samples[0])
-	if err := part.Commit(ctx, seq, map[vehicle.ID]vehicle.State{vid: state}); err != nil {
-		t.Fatal(err)
-	}
-	part.Close()
-
-	part, err = e.Take(ctx, p, "second")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer part.Close()
-	states := cluster.StoredStates(t, e, p)
-	if len(states) != 1 || states[vid] != state {
-		t.Fatalf("stored %+v, loaded %+v", state, states)
-	}
-	_, rest := readAll(t, part, 2)
-	if rest[0].Time != 2000 || rest[1].Time != 3000 {
-		t.Fatalf("after the cursor came %v and %v", rest[0].Time, rest[1].Time)
-	}
-}
-
-func stateOfOne(t *testing.T, e *cluster.Engine) {
-	ctx := testkit.Context(t)
-	const vehicles = 200
-	first, err := e.Take(ctx, 0, "first")
-	if err != nil {
-		t.Fatal(err)
-	}
-	id := func(v int) vehicle.ID { return vehicle.ID(fmt.Sprintf("car%d", v)) }
-	check := func(part *cluster.Partition, at vehicle.UnixMilli) {
-		t.Helper()
-		var ids []vehicle.ID
-		for v := range vehicles {
-			ids = append(ids, id(v))
-		}
-		got := make([]vehicle.State, vehicles)
-		found := 0
-		if err := part.Load(ctx, ids, func(i int, s vehicle.State) { got[i] = s; found++ }); err != nil {
-			t.Fatal(err)
-		}
-		for v, s := range got {
-			if s.Time != at {
-				t.Errorf("%s is at %d; want %d", id(v), s.Time, at)
-			}
-		}
-		if (found == vehicles) != (at != 0) || found != 0 && at == 0 {
-			t.Errorf("%d states at %d", found, at)
-		}
-	}
-	check(first, 0)
-	var all map[vehicle.ID]vehicle.State
-	for at := range int64(3) {
-		all = make(map[vehicle.ID]vehicle.State)
-		for v := range vehicles {
-			all[id(v)] = vehicle.Observe(vehicle.State{}, sample(string(id(v)), at+1, float64(v)))
-		}
-		if err := first.Commit(ctx, uint64(at+1), all); err != nil {
-			t.Fatal(err)
-		}
-		check(first, vehicle.UnixMilli(at+1))
-	}
-	second, err := e.Take(ctx, 0, "second")
-	if err != nil {
-		t.Fatal(err)
-	}
-	check(second, 3)
-	asked := []vehicle.ID{"nobody", id(7), "noOne", id(11)}
-	got := make([]vehicle.State, len(asked))
-	if err := second.Load(ctx, asked, func(i int, s vehicle.State) { got[i] = s }); err != nil ||
-		got[0] != got[2] || got[0] != (vehicle.State{}) || got[1] != all[id(7)] || got[3] != all[id(11)] {
-		t.Errorf("read %+v, %v", got, err)
-	}
-	if err := second.Load(ctx, make([]vehicle.ID, cluster.MaxLoad+1), nil); err == nil {
-		t.Error("too many were asked for")
-	}
-	// The same vehicle in another partition is another record.
-	other, err := e.Take(ctx, 1, "second")
-	if err != nil {
-		t.Fatal(err)
-	}
-	check(other, 0)
-	ended, cancel := context.WithCancel(ctx)
-	cancel()
-	if err := second.Load(ended, asked, func(i int, _ vehicle.State) {
-		t.Errorf("%s was read after the end of the context", asked[i])
-	}); !errors.Is(err, context.Canceled) {
-		t.Errorf("after the end of its context: %v", err)
-	}
-}
-
-func fencing(t *testing.T, e *cluster.Engine) {
-	ctx := testkit.Context(t)
-	const racers, rounds = 4, 25
-	parts := make([]*cluster.Partition, racers)
-	for round := range rounds {
-		// Everybody takes; who took last owns. All commit at once.
-		for i := range parts {
-			var err error
-			if parts[i], err = e.Take(ctx, 0, fmt.Sprintf("owner%d", i)); err != nil {
-				t.Fatal(err)
-			}
-		}
-		errs := make([]error, racers)
-		var wg sync.WaitGroup
-		for i := range parts {
-			wg.Go(func() {
-				vid := vehicle.ID(fmt.Sprintf("by%d", i))
-				s := vehicle.Observe(vehicle.State{}, sample(string(vid), int64(round+1), 10))
-				errs[i] = parts[i].Commit(ctx, uint64(round+1), map[vehicle.ID]vehicle.State{vid: s})
-			})
-		}
-		wg.Wait()
-		for i, err := range errs {
-			if last := i == racers-1; last && err != nil || !last && !errors.Is(err, store.ErrFenced) {
-				t.Fatalf("round %d, owner %d: %v", round, i, err)
-			}
-		}
-	}
-	for id, s := range cluster.StoredStates(t, e, 0) {
-		if id != vehicle.ID(fmt.Sprintf("by%d", racers-1)) || s.Time != rounds {
-			t.Errorf("a fenced owner stored %s at %d", id, s.Time)
-		}
-	}
-}
-
-// releasing: who may not rob a holder gets the partition once it was released, and
-// goes on where that one stopped.
-func releasing(t *testing.T, e *cluster.Engine) {
-	ctx := testkit.Context(t)
-	asked := ""
-	polite := func(holder string) bool { asked = holder; return holder == "" }
-	first, err := e.TakeFrom(ctx, 0, "first", polite)
-	if err != nil || asked != "" {
-		t.Fatalf("of %q: %v", asked, err)
-	}
-	s := vehicle.Observe(vehicle.State{}, sample("carA", 5, 10))
-	if err := first.Commit(ctx, 1, map[vehicle.ID]vehicle.State{"carA": s}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := e.TakeFrom(ctx, 0, "second", polite); !errors.Is(err, store.ErrHeld) || asked != "first" {
-		t.Fatalf("of %q: %v", asked, err)
-	}
-	if err := e.Release(ctx, 0, "second"); err != nil { // who has it not
-		t.Fatal(err)
-	}
-	if err := first.Commit(ctx, 2, nil); err != nil {
-		t.Fatal(err)
-	}
-	if err := e.Release(ctx, 0, "first"); err != nil {
-		t.Fatal(err)
-	}
-	second, err := e.TakeFrom(ctx, 0, "second", polite)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := first.Commit(ctx, 3, nil); !errors.Is(err, store.ErrFenced) {
-		t.Fatalf("who has released it: %v", err)
-	}
-	if err := e.Release(ctx, 0, "first"); err != nil {
-		t.Fatalf("released twice: %v", err)
-	}
-	if got, ok, err := e.State(ctx, "carA"); err != nil || !ok || got != s {
-		t.Fatalf("%+v, %v, %v", got, ok, err)
-	}
-	if err := second.Commit(ctx, 3, nil); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func feedsFollow(t *testing.T, e *cluster.Engine) {
-	ctx, cancel := context.WithCancel(testkit.Context(t))
-	part, err := e.Take(ctx, 0, "test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	commit := func(vid string, ms int64) {
-		s := vehicle.Observe(vehicle.State{}, sample(vid, ms, 10))
-		if err := part.Commit(ctx, uint64(ms), map[vehicle.ID]vehicle.State{vehicle.ID(vid): s}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for i := range 20 {
-		commit("before", int64(i+1))
-	}
-	type update struct {
-		id vehicle.ID
-		at vehicle.UnixMilli
-	}
-	updates, caughtUp, done := make(chan update, 100), make(chan struct{}), make(chan error)
-	go func() {
-		done <- e.FollowStates(ctx, func(id vehicle.ID, s vehicle.State) { updates <- update{id, s.Time} }, func() { close(caughtUp) })
-	}()
-	<-caughtUp
-	if u := <-updates; u != (update{"before", 20}) || len(updates) != 0 {
-		t.Fatalf("at the start came %v and %d more", u, len(updates))
-	}
-	// Of two vehicles: a state that is replaced before it was read may be left
-	// out, since only the last one counts.
-	commit("after", 21)
-	commit("later", 22)
-	for _, want := range []update{{"after", 21}, {"later", 22}} {
-		if u := <-updates; u != want {
-			t.Fatalf("got %v, want %v", u, want)
-		}
-	}
-	cancel()
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
+	return storetest.Speed(vehicle.ID(vid), ms, speed)
 }
 
 // A node without a table of states hears all the same that a partition of its own
 // must be taken anew, and how far it is behind.
-func cursorsFollow(t *testing.T, e *cluster.Engine) {
+func TestCursorsFollow(t *testing.T) {
+	t.Parallel()
+	e := clustertest.Open(t, cluster.Config{Config: store.Config{Partitions: 4}, URLs: clustertest.External(t)})
 	ctx, cancel := context.WithCancel(testkit.Context(t))
 	vid := vehicle.ID("carA")
-	k, _ := keeper(t, e)
-	part, err := e.Take(ctx, codec.PartitionOf(vid, e.Partitions()), "test")
+	k, _ := storetest.RunKeeper(t, e, store.Config{})
+	part, err := e.Take(ctx, codec.PartitionOf(vid, e.Partitions()), "test", store.Anyone)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -427,57 +125,30 @@ func cursorsFollow(t *testing.T, e *cluster.Engine) {
 	}
 }
 
-// A backup holds every vehicle there is, however many of them are stored anew while
-// it is taken.
-func backupOfAll(t *testing.T, e *cluster.Engine) {
-	ctx := testkit.Context(t)
-	const vehicles, backups = 3000, 20
-	part, err := e.Take(ctx, 0, "test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer part.Close()
-	rnd := rand.New(rand.NewPCG(1, 2))
-	commit := func(at int64, n int, car func(i int) int) error {
-		states := make(map[vehicle.ID]vehicle.State, n)
-		for i := range n {
-			id := fmt.Sprintf("car%d", car(i))
-			states[vehicle.ID(id)] = vehicle.Observe(vehicle.State{}, sample(id, at, 10))
-		}
-		return part.Commit(ctx, 0, states)
-	}
-	if err := commit(1, vehicles, func(i int) int { return i }); err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan struct{})
-	var storing sync.WaitGroup
-	defer storing.Wait()
-	defer close(done)
-	storing.Go(func() {
-		for at := int64(2); ; at++ {
-			select {
-			case <-done:
-				return
-			default:
+// Each node stores what it has counted; any node adds it up.
+func TestUsageOfSeveralNodes(t *testing.T) {
+	url := clustertest.External(t)
+	now := time.Now()
+	first := clustertest.Open(t, cluster.Config{Config: store.Config{Partitions: 4, DataDir: t.TempDir()}, URLs: url})
+	second := clustertest.Open(t, cluster.Config{Config: store.Config{Partitions: 4}, URLs: url}) // without a directory
+	k, _ := storetest.RunKeeper(t, first, store.Config{})
+	tok, _ := storetest.Issue(t, k, access.AllVehicles())
+	for round := range 3 {
+		for _, e := range []*cluster.Engine{first, second} {
+			k, tables := storetest.RunKeeper(t, e, store.Config{})
+			g, ok := tables.Tokens.Get(tok.Name)
+			if !ok {
+				t.Fatal("the token is not known")
 			}
-			if err := commit(at, 1+rnd.IntN(400), func(int) int { return rnd.IntN(vehicles) }); err != nil {
-				t.Error(err)
-				return
-			}
+			g.Count(access.ThrottleSystem, access.Answered, now)
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			k.KeepUsage(ctx) // stores once and ends
 		}
-	})
-	subjects := regexp.MustCompile(`state\.0\.car\d+`)
-	for i := range backups {
-		var b bytes.Buffer
-		if _, err := e.Backup(ctx, &b, "test"); err != nil {
-			t.Fatal(err)
-		}
-		seen := make(map[string]bool)
-		for _, subject := range subjects.FindAll(b.Bytes(), -1) {
-			seen[string(subject)] = true
-		}
-		if len(seen) != vehicles {
-			t.Fatalf("backup %d holds %d vehicles of %d", i, len(seen), vehicles)
+		_, tables := storetest.RunKeeper(t, first, store.Config{}) // a node that starts now
+		u := tables.Tokens.Usage(tok.Name, now)
+		if got := u.Since(0)[1][access.Answered]; got != int64(2*(round+1)) {
+			t.Errorf("round %d: %d calls", round, got)
 		}
 	}
 }

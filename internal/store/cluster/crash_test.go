@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"carstate/internal/access"
+	"carstate/internal/store"
 	"carstate/internal/store/cluster"
 	"carstate/internal/store/codec"
 	"carstate/internal/testkit"
@@ -29,7 +30,7 @@ func TestRestart(t *testing.T) {
 	dir := t.TempDir()
 	acked := map[vehicle.ID]int64{}
 	for round := range 3 {
-		e, err := cluster.Open(t.Context(), cluster.Config{DataDir: dir, Partitions: 4})
+		e, err := cluster.Open(t.Context(), cluster.Config{Config: store.Config{DataDir: dir, Partitions: 4}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -90,7 +91,7 @@ func TestKilled(t *testing.T) {
 		if n < killAfter {
 			t.Fatalf("the process ended after %d acknowledgements: %s", n, complaints.String())
 		}
-		e, err := cluster.Open(t.Context(), cluster.Config{DataDir: dir, Partitions: 4})
+		e, err := cluster.Open(t.Context(), cluster.Config{Config: store.Config{DataDir: dir, Partitions: 4}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -105,7 +106,7 @@ func TestKilled(t *testing.T) {
 // where the directory ends, and prints each one once it is acknowledged.
 func appendUntilKilled(dir string) error {
 	ctx := context.Background()
-	e, err := cluster.Open(ctx, cluster.Config{DataDir: dir, Partitions: 4})
+	e, err := cluster.Open(ctx, cluster.Config{Config: store.Config{DataDir: dir, Partitions: 4}})
 	if err != nil {
 		return err
 	}
@@ -143,7 +144,7 @@ func checkAcked(t *testing.T, e *cluster.Engine, acked map[vehicle.ID]int64) {
 		if err := e.Append(t.Context(), []vehicle.Sample{sample(string(vid), marker, 0)}); err != nil {
 			t.Fatal(err)
 		}
-		part, err := e.Take(t.Context(), p, "check")
+		part, err := e.Take(t.Context(), p, "check", store.Anyone)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -212,7 +213,7 @@ func starved(t *testing.T, how string) {
 	if _, err := fmt.Sscan(string(out), &acked); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	e, err := cluster.Open(t.Context(), cluster.Config{DataDir: dir, Partitions: 4})
+	e, err := cluster.Open(t.Context(), cluster.Config{Config: store.Config{DataDir: dir, Partitions: 4}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -246,8 +247,8 @@ func starve(dir string, bound func() (uint64, error)) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	p := impatient
-	p.Try, p.Store = time.Hour, time.Hour // nothing here may wait for an answer that never comes
-	e, err := cluster.Open(ctx, cluster.Config{DataDir: dir, Partitions: 4, Patience: p})
+	p.Try = time.Hour // nothing here may wait for an answer that never comes
+	e, err := cluster.Open(ctx, cluster.Config{Config: store.Config{DataDir: dir, Partitions: 4, Patience: store.Patience{Store: time.Hour}}, Timeouts: p})
 	if err != nil {
 		return err
 	}
@@ -316,7 +317,7 @@ func starve(dir string, bound func() (uint64, error)) error {
 // followAll keeps copies of all streams that are fed, until it is told to end.
 func followAll(ctx context.Context, e *cluster.Engine) (end func(), err error) {
 	ctx, cancel := context.WithCancel(ctx)
-	k := e.NewKeeper(new(access.Tables))
+	k := store.NewKeeper(e, store.Config{}, new(access.Tables))
 	var running, ready sync.WaitGroup
 	ready.Add(3)
 	running.Go(func() { _ = k.RunTokens(ctx, ready.Done) })
@@ -423,7 +424,7 @@ func appendUntilAsked(dir string) error {
 	defer stop()
 	p := impatient
 	p.Try, p.Beat = 300*time.Millisecond, 100*time.Millisecond
-	e, err := cluster.Open(ctx, cluster.Config{DataDir: dir, Partitions: 4, Patience: p})
+	e, err := cluster.Open(ctx, cluster.Config{Config: store.Config{DataDir: dir, Partitions: 4}, Timeouts: p})
 	if err != nil {
 		return err
 	}

@@ -9,8 +9,10 @@ import (
 	"time"
 
 	"carstate/internal/access"
+	"carstate/internal/store"
 	"carstate/internal/store/cluster"
 	"carstate/internal/store/codec"
+	"carstate/internal/store/storetest"
 	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
@@ -47,8 +49,8 @@ func flipBits(t *testing.T, whole, name string, part float64) {
 			bad[at] ^= 1 << rnd.IntN(8)
 			put(t, blockFile(t, dir, name), string(bad))
 			before := tree(t, dir)
-			refused(t, cluster.Config{DataDir: dir}, "damaged (stream "+name)
-			refused(t, cluster.Config{DataDir: dir}, "damaged (stream "+name)
+			refused(t, cluster.Config{Config: store.Config{DataDir: dir}}, "damaged (stream "+name)
+			refused(t, cluster.Config{Config: store.Config{DataDir: dir}}, "damaged (stream "+name)
 			if tree(t, dir) != before {
 				t.Fatalf("bit flipped at byte %d of %d: the directory was changed", at, len(content))
 			}
@@ -80,12 +82,12 @@ func TestTornTail(t *testing.T) {
 			t.Parallel()
 			dir := copyDir(t, whole)
 			put(t, blockFile(t, dir, codec.Telemetry), string(torn()))
-			e, err := cluster.Open(t.Context(), cluster.Config{DataDir: dir})
+			e, err := cluster.Open(t.Context(), cluster.Config{Config: store.Config{DataDir: dir}})
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer e.Close()
-			part, err := e.Take(t.Context(), codec.PartitionOf("carA", e.Partitions()), "test")
+			part, err := e.Take(t.Context(), codec.PartitionOf("carA", e.Partitions()), "test", store.Anyone)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -145,8 +147,8 @@ func TestTornFinishedBlock(t *testing.T) {
 	content := block(t, dir, codec.Telemetry)
 	put(t, file, string(content[:len(content)-5]))
 	put(t, filepath.Join(filepath.Dir(file), "2.blk"), "")
-	refused(t, cluster.Config{DataDir: dir}, "damaged (stream TELEMETRY, block 1")
-	e, err := cluster.Open(t.Context(), cluster.Config{DataDir: dir, SyncInterval: time.Minute})
+	refused(t, cluster.Config{Config: store.Config{DataDir: dir}}, "damaged (stream TELEMETRY, block 1")
+	e, err := cluster.Open(t.Context(), cluster.Config{Config: store.Config{DataDir: dir}, SyncInterval: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,8 +169,8 @@ func TestMissingBlock(t *testing.T) {
 				t.Fatal(err)
 			}
 			// The server puts an empty one in its place.
-			refused(t, cluster.Config{DataDir: dir}, "damaged (stream "+name)
-			refused(t, cluster.Config{DataDir: dir}, "damaged (stream "+name)
+			refused(t, cluster.Config{Config: store.Config{DataDir: dir}}, "damaged (stream "+name)
+			refused(t, cluster.Config{Config: store.Config{DataDir: dir}}, "damaged (stream "+name)
 		})
 	}
 }
@@ -180,12 +182,12 @@ func TestWholeDirectoryOpens(t *testing.T) {
 	t.Parallel()
 	dir := copyDir(t, filledDir(t))
 	for range 3 {
-		e, err := cluster.Open(t.Context(), cluster.Config{DataDir: dir})
+		e, err := cluster.Open(t.Context(), cluster.Config{Config: store.Config{DataDir: dir}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Run("content", func(t *testing.T) {
-			_, tables := keeper(t, e)
+			_, tables := storetest.RunKeeper(t, e, store.Config{})
 			if tables.Tokens.Len() != filledTokens {
 				t.Errorf("%d tokens; want %d", tables.Tokens.Len(), filledTokens)
 			}
@@ -194,7 +196,7 @@ func TestWholeDirectoryOpens(t *testing.T) {
 					t.Errorf("token %s lost its grants", g.Name)
 				}
 			}
-			if n := len(cluster.StoredStates(t, e, 0)); n != filledStates {
+			if n := len(storetest.StoredStates(t, e, 0)); n != filledStates {
 				t.Errorf("%d states; want %d", n, filledStates)
 			}
 		})

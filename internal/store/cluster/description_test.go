@@ -46,10 +46,10 @@ func TestDescriptionWithoutChecksum(t *testing.T) {
 
 	// As the cut leaves it: no stream is finished, and one has its description.
 	again := t.TempDir()
-	if err := os.MkdirAll(embedded.StreamDir(again, Tokens), 0o700); err != nil {
+	if err := os.MkdirAll(embedded.StreamDir(again, codec.Tokens), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	text, err := os.ReadFile(filepath.Join(embedded.StreamDir(dir, Tokens), "meta.inf"))
+	text, err := os.ReadFile(filepath.Join(embedded.StreamDir(dir, codec.Tokens), "meta.inf"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +73,7 @@ func TestDescriptionWithoutChecksum(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(embedded.StreamDir(again, Tokens), "meta.inf"), text, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(embedded.StreamDir(again, codec.Tokens), "meta.inf"), text, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	e = storedStates(t, again, maps.Clone(want))

@@ -14,7 +14,13 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"carstate/internal/access"
+	"carstate/internal/store"
 	"carstate/internal/store/cluster/embedded"
+)
+
+var (
+	_ store.Engine      = (*Engine)(nil)
+	_ store.RoadSharing = (*Engine)(nil)
 )
 
 // Engine is an open store. Make one with [Open], end it with [Engine.Close].
@@ -26,15 +32,12 @@ type Engine struct {
 
 	dir    *embedded.DataDir // embedded only
 	server *server.Server    // embedded only
-	node   *node
+	node   *store.NodeName
 	// interrupted is what was under way at a crash; embedded only.
 	interrupted []*embedded.Interrupted
-	// salvaged is what is whole of ROADS if that is damaged; embedded only.
-	salvaged     map[string][]byte
-	roadsDamaged bool
-	nc           *nats.Conn
-	js           jetstream.JetStream
-	legacy       nats.JetStreamContext // only this one has ordered push consumers
+	nc          *nats.Conn
+	js          jetstream.JetStream
+	legacy      nats.JetStreamContext // only this one has ordered push consumers
 
 	preloaded  *embedded.Preload // embedded only: what Config.Answers holds, until FollowStates takes it
 	committers []*committer
@@ -51,12 +54,10 @@ type Engine struct {
 	metrics    *metrics
 
 	// forgotten is this node's copy of the tombstones, which stones feeds once
-	// a Keeper runs; followed is the feed of FollowStates.
+	// a keeper runs; followed is the feed of FollowStates.
 	forgotten        access.Forgotten
 	stones, followed atomic.Pointer[feed]
 	taken            sync.Map // by number: *Partition, taken by this node
-
-	roadsRestored chan struct{} // holds a token once a restore has stored profiles of roads
 
 	// needed is set from start until Close or Cut: a connection that is closed
 	// meanwhile was not closed by us.
@@ -76,7 +77,7 @@ type Engine struct {
 // that could not be used was not changed.
 func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	c = c.withDefaults()
-	e := &Engine{config: c, log: c.Log, now: c.Now, failed: make(chan error, 1), batches: make(chan struct{}, openBatches), newest: embedded.NewNewest(), witnessed: embedded.NewNewest(), roadsRestored: make(chan struct{}, 1)}
+	e := &Engine{config: c, log: c.Log, now: c.Now, failed: make(chan error, 1), batches: make(chan struct{}, openBatches), newest: embedded.NewNewest(), witnessed: embedded.NewNewest()}
 	e.storing, e.jam = context.WithCancelCause(context.Background())
 	defer func() {
 		if err != nil {
@@ -128,7 +129,6 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	if err = e.comparePreloaded(ctx); err != nil {
 		return nil, err
 	}
-	e.storeSalvaged(ctx)
 	if err = e.finishInterrupted(ctx, e.interrupted); err != nil {
 		return nil, e.dir.Blame(err)
 	}
@@ -137,7 +137,11 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 			return nil, err
 		}
 	}
-	if err = e.loadVIDKeys(ctx); err != nil {
+	err = patiently(ctx, func(ctx context.Context) error { return store.LoadVIDKeys(ctx, e, &e.forgotten) })
+	if unled(err) && !c.embedded() && ctx.Err() == nil {
+		err = errUnled
+	}
+	if err != nil {
 		return nil, e.dir.Blame(err)
 	}
 	if c.embedded() {
@@ -146,7 +150,7 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 			return nil, err
 		}
 	}
-	e.node = openNode(c.DataDir, c.Log)
+	e.node = store.OpenNodeName(c.DataDir, c.Log)
 	e.start()
 	return e, nil
 }
@@ -156,9 +160,6 @@ func (e *Engine) start() {
 	var ctx context.Context
 	ctx, e.stop = context.WithCancel(context.Background())
 	e.metrics = newMetrics(e.config.Registry, e)
-	if e.roadsDamaged {
-		e.metrics.roadsRefused[refusedProfile].Inc()
-	}
 	e.beats = make(map[string]*heartbeat)
 	e.writes = make(map[string]*writeHealth)
 	for _, name := range watchedStreams {
@@ -206,11 +207,6 @@ func (e *Engine) openEmbedded(ctx context.Context) (err error) {
 	if err = embedded.CompleteDescriptions(e.config.DataDir); err != nil {
 		return err
 	}
-	if e.dir.Ready {
-		if e.salvaged, e.roadsDamaged, err = embedded.SalvageRoads(e.config.DataDir, e.tornWrites(), e.dir.Closed[Roads]); err != nil {
-			return err
-		}
-	}
 	if e.dir.Closed == nil { // nor does it keep what was under way
 		if e.interrupted, err = embedded.KeepInterrupted(e.config.DataDir); err != nil {
 			return err
@@ -239,7 +235,7 @@ func (e *Engine) Close() error {
 	e.stop()
 	e.running.Wait()
 	e.Cut()
-	e.node.close()
+	e.node.Close()
 	if e.server == nil {
 		return nil
 	}
@@ -264,6 +260,9 @@ func (e *Engine) abandon() {
 		_ = e.dir.Close() // the error that led here is reported
 	}
 }
+
+// NodeID is the name under which this node stores what only it has counted.
+func (e *Engine) NodeID() string { return e.node.ID }
 
 // Partitions is the number of partitions, fixed when the streams were made.
 func (e *Engine) Partitions() int { return e.partitions }

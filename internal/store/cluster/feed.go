@@ -9,17 +9,9 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"carstate/internal/store"
 	"carstate/internal/store/codec"
 )
-
-// record is a stored record as a feed delivers it: checked, without its seal.
-// The body is valid until the next record.
-type record struct {
-	subject string
-	body    []byte
-	seq     uint64
-	sealed  []byte // the record as it is stored
-}
 
 // feed follows a stream from the last record of each subject on, in order and
 // without gaps, for as long as it runs. It survives the engine's absence.
@@ -29,9 +21,9 @@ type record struct {
 type feed struct {
 	e        *Engine
 	stream   string
-	filters  []string           // subjects to follow; empty: all of the stream
-	apply    func(record) error // an error means that the store cannot be trusted
-	caughtUp func()             // called once, after every record there was at the start
+	filters  []string                 // subjects to follow; empty: all of the stream
+	apply    func(store.Record) error // an error means that the store cannot be trusted
+	caughtUp func()                   // called once, after every record there was at the start
 
 	heard time.Time // when the newest record was applied
 	live  bool      // caughtUp was called
@@ -65,6 +57,12 @@ const (
 	feedResume = 2 * time.Second
 )
 
+// Run follows the stream until the context ends.
+func (f *feed) Run(ctx context.Context, caughtUp func()) error {
+	f.caughtUp = caughtUp
+	return f.run(ctx)
+}
+
 // run follows the stream until the context ends or the store turns out to be
 // damaged.
 func (f *feed) run(ctx context.Context) error {
@@ -73,7 +71,7 @@ func (f *feed) run(ctx context.Context) error {
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case errors.Is(err, codec.ErrDamaged), errors.Is(err, codec.ErrNewer), errors.Is(err, ErrReplaced):
+		case errors.Is(err, codec.ErrDamaged), errors.Is(err, codec.ErrNewer), errors.Is(err, store.ErrReplaced):
 			f.e.fail(err)
 			return err
 		}
@@ -85,10 +83,6 @@ func (f *feed) run(ctx context.Context) error {
 		}
 	}
 }
-
-// ErrReplaced means that the stream is not the one that was read before, so
-// that the copy made from it must be thrown away. A new engine makes another.
-var ErrReplaced = errors.New("the stream was replaced")
 
 // errConsumerChanged means that the client library has replaced a consumer that
 // the server lost. It does not look whether the stream is still the same.
@@ -102,11 +96,11 @@ func (f *feed) follow(ctx context.Context) error {
 	}
 	created, last := info.CachedInfo().Created, info.CachedInfo().State.LastSeq
 	if f.last != 0 && (!created.Equal(f.created) || last < f.last) {
-		return fmt.Errorf("%w: %s was read up to %d and now ends at %d", ErrReplaced, f.stream, f.last, last)
+		return fmt.Errorf("%w: %s was read up to %d and now ends at %d", store.ErrReplaced, f.stream, f.last, last)
 	}
-	if f.last != 0 && f.stream == States && len(f.filters) == 0 && !f.e.config.embedded() && time.Since(f.heard) > f.e.config.Patience.Markers/2 {
+	if f.last != 0 && f.stream == codec.States && len(f.filters) == 0 && !f.e.config.embedded() && time.Since(f.heard) > f.e.config.Patience.Markers/2 {
 		return fmt.Errorf("%w: nothing was heard of %s for %s, and what was forgotten meanwhile may have left no trace",
-			ErrReplaced, f.stream, time.Since(f.heard).Round(time.Second))
+			store.ErrReplaced, f.stream, time.Since(f.heard).Round(time.Second))
 	}
 	f.mu.Lock()
 	f.created = created
@@ -115,7 +109,7 @@ func (f *feed) follow(ctx context.Context) error {
 		f.goal = last
 	}
 
-	opts := []nats.SubOpt{nats.OrderedConsumer(), nats.BindStream(f.stream), nats.IdleHeartbeat(f.e.config.Patience.Idle)}
+	opts := []nats.SubOpt{nats.OrderedConsumer(), nats.BindStream(f.stream), nats.IdleHeartbeat(f.e.config.Timeouts.Idle)}
 	wait := feedResume
 	if f.last == 0 {
 		wait = feedSetup
@@ -174,7 +168,7 @@ func (f *feed) follow(ctx context.Context) error {
 		}
 		if m.Subject == codec.HeartbeatSubject(f.stream) {
 			f.e.beats[f.stream].observe(body)
-		} else if err := f.apply(record{m.Subject, body, meta.Sequence.Stream, m.Data}); err != nil {
+		} else if err := f.apply(store.Record{Subject: m.Subject, Body: body, Seq: meta.Sequence.Stream, Sealed: m.Data}); err != nil {
 			return fmt.Errorf("%s: record %d: %w", f.stream, meta.Sequence.Stream, err)
 		}
 		f.advance(meta.Sequence.Stream)
@@ -188,7 +182,7 @@ func (f *feed) follow(ctx context.Context) error {
 // than one a stall, and one that ends does so with a record that is there already,
 // so a long silence means that it is dead.
 func (f *feed) next(ctx context.Context, sub *nats.Subscription) (*nats.Msg, error) {
-	ctx, cancel := context.WithTimeout(ctx, f.e.config.Patience.Stall)
+	ctx, cancel := context.WithTimeout(ctx, f.e.config.Timeouts.Stall)
 	defer cancel()
 	return sub.NextMsgWithContext(ctx)
 }
@@ -243,8 +237,8 @@ func (f *feed) readFrom() time.Time {
 	return f.created
 }
 
-// wait returns once the record seq was applied.
-func (f *feed) wait(ctx context.Context, seq uint64) error {
+// Wait returns once the record seq was applied.
+func (f *feed) Wait(ctx context.Context, seq uint64) error {
 	for {
 		f.mu.Lock()
 		last, changed := f.last, f.changed

@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"carstate/internal/store"
 	"carstate/internal/store/codec"
 	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
@@ -40,21 +41,21 @@ func forgetConsumers(ctx context.Context, e *Engine, stream string) (n int) {
 func TestFeedLosesConsumers(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
-	e := openOne(t, Config{Patience: watchful})
+	e := openOne(t, Config{Config: store.Config{Patience: slowStore}, Timeouts: watchful})
 	ctx, cancel := context.WithCancel(testkit.Context(t))
 	defer cancel()
-	p, err := e.Take(ctx, 0, "test")
+	p, err := e.take(ctx, 0, "test", store.Anyone)
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := newFeed(e, States)
+	f := newFeed(e, codec.States)
 	var last, newest atomic.Uint64
-	f.apply = func(r record) error {
-		if r.seq <= last.Load() {
-			t.Errorf("record %d came after %d", r.seq, last.Load())
+	f.apply = func(r store.Record) error {
+		if r.Seq <= last.Load() {
+			t.Errorf("record %d came after %d", r.Seq, last.Load())
 		}
-		last.Store(r.seq)
-		if id, ok := codec.VehicleOfState(r.subject); ok {
+		last.Store(r.Seq)
+		if id, ok := codec.VehicleOfState(r.Subject); ok {
 			var n uint64
 			fmt.Sscanf(string(id), "car%d", &n)
 			if n != newest.Load()+1 {
@@ -87,7 +88,7 @@ func TestFeedLosesConsumers(t *testing.T) {
 				t.Fatalf("%d consumers were forgotten", forgotten)
 			case <-time.After(2 * time.Millisecond):
 			}
-			forgotten += forgetConsumers(ctx, e, States)
+			forgotten += forgetConsumers(ctx, e, codec.States)
 		}
 		if forgotten%3 == 0 {
 			for newest.Load() < n {
@@ -107,18 +108,18 @@ func TestFeedOfBusyStream(t *testing.T) {
 	t.Parallel()
 	e := openOne(t, Config{})
 	end := func() uint64 {
-		s, err := e.js.Stream(t.Context(), States)
+		s, err := e.js.Stream(t.Context(), codec.States)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return s.CachedInfo().State.LastSeq
 	}
-	p, err := e.Take(t.Context(), 0, "test")
+	p, err := e.take(t.Context(), 0, "test", store.Anyone)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, pending := range []uint64{0, 1} {
-		f := newFeed(e, States)
+		f := newFeed(e, codec.States)
 		f.goal = end()
 		live := false
 		f.caughtUp = func() { live = true }
@@ -181,8 +182,8 @@ func (c *toDeaf) Write(b []byte) (int, error) {
 func TestFeedOrdersAgain(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
-	e := openOne(t, Config{Patience: watchful})
-	s, err := e.js.Stream(t.Context(), States)
+	e := openOne(t, Config{Config: store.Config{Patience: slowStore}, Timeouts: watchful})
+	s, err := e.js.Stream(t.Context(), codec.States)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -213,10 +214,10 @@ func TestFeedOrdersAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := newFeed(&Engine{config: e.config, log: e.log, nc: nc, js: js, beats: e.beats}, States)
+	f := newFeed(&Engine{config: e.config, log: e.log, nc: nc, js: js, beats: e.beats}, codec.States)
 	from := end()
 	f.created, f.last, f.live = s.CachedInfo().Created, from, true // it goes on
-	f.apply = func(record) error { return errors.New("only heartbeats are stored") }
+	f.apply = func(store.Record) error { return errors.New("only heartbeats are stored") }
 	ctx, stop := context.WithCancel(testkit.Context(t))
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -242,7 +243,7 @@ func TestFeedOrdersAgain(t *testing.T) {
 	if shortest >= 40 {
 		t.Errorf("it orders again after %d heartbeats at the soonest", shortest)
 	}
-	if err := f.wait(ctx, from+1); err != nil {
+	if err := f.Wait(ctx, from+1); err != nil {
 		t.Errorf("it does not go on: %v", err)
 	}
 }

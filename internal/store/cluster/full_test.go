@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"carstate/internal/access"
+	"carstate/internal/store"
 	"carstate/internal/store/codec"
 	"carstate/internal/testkit"
 )
@@ -18,15 +19,15 @@ import (
 func TestTokensFull(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
-	e := openOne(t, Config{Patience: watchful})
+	e := openOne(t, Config{Config: store.Config{Patience: slowStore}, Timeouts: watchful})
 	ctx, cancel := context.WithCancel(testkit.Context(t))
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer cancel()
-	k := e.NewKeeper(new(access.Tables))
+	k := store.NewKeeper(e, store.Config{}, new(access.Tables))
 	running.Go(func() { _ = k.RunTokens(ctx, func() {}) })
 	running.Go(func() { _ = k.RunSources(ctx, func() {}) })
-	running.Go(func() { _ = newIdleFeed(e, States).run(ctx) })
+	running.Go(func() { _ = newIdleFeed(e, codec.States).run(ctx) })
 	// heardSince reports whether every copy has heard a heartbeat that was
 	// written later.
 	heardSince := func(t time.Time) bool {
@@ -36,7 +37,7 @@ func TestTokensFull(t *testing.T) {
 	began := time.Now()
 	testkit.Await(t, "the copies are current", func() bool { return heardSince(began) })
 
-	s, err := e.js.Stream(ctx, Tokens)
+	s, err := e.js.Stream(ctx, codec.Tokens)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,6 +72,6 @@ func TestTokensFull(t *testing.T) {
 // newIdleFeed follows a stream without looking at it.
 func newIdleFeed(e *Engine, stream string) *feed {
 	f := newFeed(e, stream)
-	f.apply = func(record) error { return nil }
+	f.apply = func(store.Record) error { return nil }
 	return f
 }

@@ -67,7 +67,7 @@ const (
 type warned struct{ fold, commit, backlog, limits seldom.Warning }
 
 // watchedStreams are those that are written to all the time.
-var watchedStreams = append([]string{Telemetry}, fedStreams...)
+var watchedStreams = append([]string{codec.Telemetry}, fedStreams...)
 
 // Alive says why only a restart helps, nil while there is hope.
 func (e *Engine) Alive() error {
@@ -100,7 +100,7 @@ var errJammed = errors.New("the engine met a write error and stores nothing unti
 // try bounds one try of a write. It ends at once when the engine meets a write
 // error: nothing will be answered then.
 func (e *Engine) try(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithTimeout(ctx, e.config.Patience.Try)
+	ctx, cancel := context.WithTimeout(ctx, e.config.Timeouts.Try)
 	stop := context.AfterFunc(e.storing, cancel)
 	return ctx, func() {
 		stop()
@@ -111,7 +111,7 @@ func (e *Engine) try(ctx context.Context) (context.Context, context.CancelFunc) 
 // whyNot is why a try failed.
 func (e *Engine) whyNot(err error) error {
 	if e.storing.Err() != nil {
-		return fmt.Errorf("%w (%w)", errJammed, err)
+		return fmt.Errorf("%w (%v)", errJammed, err) // not a time-out, which one tries again
 	}
 	return err
 }
@@ -122,9 +122,9 @@ func (e *Engine) whyNot(err error) error {
 // only proof that there is, and folded like others. The other streams have their
 // heartbeats.
 func (e *Engine) tryTelemetry(ctx context.Context) {
-	h, subject := e.writes[Telemetry], codec.TelemetrySubject(0)
+	h, subject := e.writes[codec.Telemetry], codec.TelemetrySubject(0)
 	id := "" // the same for all tries, so that one of them is stored
-	for range ticks.Every(ctx, e.config.Patience.Beat) {
+	for range ticks.Every(ctx, e.config.Timeouts.Beat) {
 		if !h.failing() || e.committing.Load() > 0 || e.storing.Err() != nil { // a commit is tried until it finds out itself
 			id = ""
 			continue
@@ -132,8 +132,8 @@ func (e *Engine) tryTelemetry(ctx context.Context) {
 		if id == "" {
 			id = nuid.Next()
 		}
-		try, cancel := context.WithTimeout(ctx, e.config.Patience.Try)
-		_, err := e.js.Publish(try, subject, codec.Seal(subject, []byte{0}), jetstream.WithMsgID(id), jetstream.WithExpectStream(Telemetry))
+		try, cancel := context.WithTimeout(ctx, e.config.Timeouts.Try)
+		_, err := e.js.Publish(try, subject, codec.Seal(subject, []byte{0}), jetstream.WithMsgID(id), jetstream.WithExpectStream(codec.Telemetry))
 		cancel()
 		switch {
 		case err == nil, full(err): // a full stream says so itself to whoever appends
@@ -153,7 +153,7 @@ func (e *Engine) watchWrites(ctx context.Context) {
 	if !e.config.embedded() {
 		return
 	}
-	for range ticks.Every(ctx, e.config.Patience.Beat) {
+	for range ticks.Every(ctx, e.config.Timeouts.Beat) {
 		if e.storing.Err() != nil {
 			if embedded.ProbeDisk(e.config.DataDir) == nil {
 				e.fail(fmt.Errorf("the engine stores nothing more after a write error, and the disk takes writes again: restart carstate (%w)", context.Cause(e.storing)))

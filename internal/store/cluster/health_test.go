@@ -1,6 +1,8 @@
 package cluster
 
-import "testing"
+import (
+	"testing"
+)
 
 // Tries that fail tell that only a restart helps when they are many, over many
 // looks, and none was stored in between.

@@ -36,7 +36,7 @@ func newHeartbeat(e *Engine, stream string) *heartbeat {
 }
 
 func (h *heartbeat) run(ctx context.Context) {
-	tick := time.NewTicker(h.e.config.Patience.Beat)
+	tick := time.NewTicker(h.e.config.Timeouts.Beat)
 	defer tick.Stop()
 	for {
 		h.beat(ctx)
@@ -88,7 +88,7 @@ func (h *heartbeat) beat(ctx context.Context) {
 // process stores anything in the embedded engine, so while that one refuses,
 // the copy grows no older: it is whole if it holds the stream's last record.
 func (h *heartbeat) compare(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, h.e.config.Patience.Try)
+	ctx, cancel := context.WithTimeout(ctx, h.e.config.Timeouts.Try)
 	defer cancel()
 	asked := time.Now()
 	s, err := h.e.js.Stream(ctx, h.stream)

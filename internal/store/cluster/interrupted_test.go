@@ -13,6 +13,7 @@ import (
 
 	"github.com/minio/highwayhash"
 
+	"carstate/internal/store"
 	"carstate/internal/store/cluster/embedded"
 	"carstate/internal/store/codec"
 )
@@ -57,28 +58,28 @@ func stage(t *testing.T, dir, stream string, content []byte) {
 func TestInterruptedBatch(t *testing.T) {
 	t.Parallel()
 	running := t.TempDir()
-	e, err := Open(t.Context(), Config{DataDir: running, Partitions: 1, Patience: Patience{Beat: time.Hour}})
+	e, err := Open(t.Context(), Config{Config: store.Config{DataDir: running, Partitions: 1}, Timeouts: Timeouts{Beat: time.Hour}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer e.Close()
 	subjects := []string{"tokenset.T.0", "tokenset.T.1", "token.T"}
 	record := func(subject, text string) []byte { return codec.Seal(subject, append([]byte{0}, text...)) }
-	var old []write
+	var old []store.Write
 	for _, s := range subjects {
-		old = append(old, write{subject: s, record: record(s, "old")})
+		old = append(old, store.Write{Subject: s, Record: record(s, "old")})
 	}
-	last, err := e.storeBatch(t.Context(), Tokens, old)
+	last, err := e.Store(t.Context(), codec.Tokens, old)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := e.lastMessage(t.Context(), Tokens, "token.T")
+	m, err := e.lastMessage(t.Context(), codec.Tokens, "token.T")
 	if err != nil {
 		t.Fatal(err)
 	}
 	own := m.Header.Get("Nats-Batch-Id")
 	// The server dropped what was to be replaced, and then the power went.
-	s, err := e.js.Stream(t.Context(), Tokens)
+	s, err := e.js.Stream(t.Context(), codec.Tokens)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,9 +134,9 @@ func TestInterruptedBatch(t *testing.T) {
 			if c.damaged {
 				content[len(content)/2]++
 			}
-			stage(t, dir, Tokens, content)
+			stage(t, dir, codec.Tokens, content)
 			if c.gone {
-				if err := os.Remove(filepath.Join(embedded.StreamDir(dir, Tokens), "batches", store, "meta.inf")); err != nil {
+				if err := os.Remove(filepath.Join(embedded.StreamDir(dir, codec.Tokens), "batches", store, "meta.inf")); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -149,7 +150,7 @@ func TestInterruptedBatch(t *testing.T) {
 					t.Fatalf("%d batches are put aside: %v", len(all), err)
 				}
 			}
-			if err := os.RemoveAll(filepath.Join(embedded.StreamDir(aside, Tokens), "batches")); err != nil {
+			if err := os.RemoveAll(filepath.Join(embedded.StreamDir(aside, codec.Tokens), "batches")); err != nil {
 				t.Fatal(err)
 			}
 			for _, dir := range []string{dir, aside} {
@@ -166,21 +167,21 @@ func TestInterruptedBatch(t *testing.T) {
 func TestInterruptedInTwoBlocks(t *testing.T) {
 	t.Parallel()
 	running, crashed := t.TempDir(), t.TempDir()
-	e, err := Open(t.Context(), Config{DataDir: running, Partitions: 1, Patience: Patience{Beat: time.Hour}})
+	e, err := Open(t.Context(), Config{Config: store.Config{DataDir: running, Partitions: 1}, Timeouts: Timeouts{Beat: time.Hour}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer e.Close()
 	const subject = "token.T"
 	record := codec.Seal(subject, append([]byte{0}, "record"...))
-	last, err := e.storeBatch(t.Context(), Tokens, []write{{subject: subject, record: record}})
+	last, err := e.Store(t.Context(), codec.Tokens, []store.Write{{Subject: subject, Record: record}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := os.CopyFS(crashed, os.DirFS(running)); err != nil {
 		t.Fatal(err)
 	}
-	msgs := filepath.Join(embedded.StreamDir(crashed, Tokens), "msgs")
+	msgs := filepath.Join(embedded.StreamDir(crashed, codec.Tokens), "msgs")
 	blocks, newest, err := embedded.ListBlocks(msgs)
 	if err != nil {
 		t.Fatal(err)
@@ -194,12 +195,12 @@ func TestInterruptedInTwoBlocks(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if e, err := Open(t.Context(), Config{DataDir: crashed}); err == nil {
+	if e, err := Open(t.Context(), Config{Config: store.Config{DataDir: crashed}}); err == nil {
 		e.Close()
 		t.Fatal("a torn block that was finished was taken")
 	}
 	headers := fmt.Sprintf("Nats-Batch-Id: other\r\nNats-Expected-Last-Subject-Sequence: %d\r\nNats-Batch-Commit: 1\r\n", last)
-	stage(t, crashed, Tokens, stagedRecord("Store", 1, time.Now(), subject, record, headers))
+	stage(t, crashed, codec.Tokens, stagedRecord("Store", 1, time.Now(), subject, record, headers))
 	holds(t, crashed, []string{subject}, []string{"record"})
 }
 
@@ -207,15 +208,15 @@ func TestInterruptedInTwoBlocks(t *testing.T) {
 // stands for none.
 func holds(t *testing.T, dir string, subjects, want []string) {
 	t.Helper()
-	e, err := Open(t.Context(), Config{DataDir: dir, Patience: Patience{Beat: time.Hour}})
+	e, err := Open(t.Context(), Config{Config: store.Config{DataDir: dir}, Timeouts: Timeouts{Beat: time.Hour}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer e.Close()
 	for i, s := range subjects {
-		body, _, err := e.lastRecord(t.Context(), Tokens, s)
-		if err != nil || string(body) != want[i] {
-			t.Errorf("%s is %q, want %q; %v", s, body, want[i], err)
+		is, err := e.Last(t.Context(), codec.Tokens, s)
+		if err != nil || string(is.Body) != want[i] {
+			t.Errorf("%s is %q, want %q; %v", s, is.Body, want[i], err)
 		}
 	}
 	if _, err := os.Stat(filepath.Join(dir, "interrupted.json")); !os.IsNotExist(err) {
@@ -233,7 +234,7 @@ func TestInterruptedFileThatMakesNoSense(t *testing.T) {
 			t.Errorf("%q was taken", text)
 		}
 	}
-	good, err := json.Marshal([]*embedded.Interrupted{{Stream: Tokens, Records: []embedded.Record{{Subject: "a"}}}})
+	good, err := json.Marshal([]*embedded.Interrupted{{Stream: codec.Tokens, Records: []embedded.Record{{Subject: "a"}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -250,15 +251,15 @@ func TestInterruptedFileThatMakesNoSense(t *testing.T) {
 // for a start that finds room.
 func TestInterruptedAndFull(t *testing.T) {
 	t.Parallel()
-	e := openOne(t, Config{DataDir: t.TempDir()})
-	s, err := e.js.Stream(t.Context(), Tokens)
+	e := openOne(t, Config{Config: store.Config{DataDir: t.TempDir()}})
+	s, err := e.js.Stream(t.Context(), codec.Tokens)
 	if err != nil {
 		t.Fatal(err)
 	}
 	config := s.CachedInfo().Config
 	room := config.MaxBytes
 	const subject = "token.T"
-	b := &embedded.Interrupted{Stream: Tokens, ID: "b", Records: []embedded.Record{{Subject: subject, Payload: codec.Seal(subject, make([]byte, 100<<10)), Time: time.Now().UnixNano()}}}
+	b := &embedded.Interrupted{Stream: codec.Tokens, ID: "b", Records: []embedded.Record{{Subject: subject, Payload: codec.Seal(subject, make([]byte, 100<<10)), Time: time.Now().UnixNano()}}}
 	file := filepath.Join(e.config.DataDir, "interrupted.json")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -273,9 +274,9 @@ func TestInterruptedAndFull(t *testing.T) {
 		if err := e.finishInterrupted(t.Context(), []*embedded.Interrupted{b}); err != nil {
 			t.Fatal(err)
 		}
-		_, rev, err := e.lastRecord(t.Context(), Tokens, subject)
-		if err != nil || (rev == 0) != full {
-			t.Errorf("full: %v, stored at %d: %v", full, rev, err)
+		is, err := e.Last(t.Context(), codec.Tokens, subject)
+		if err != nil || (is.Seq == 0) != full {
+			t.Errorf("full: %v, stored at %d: %v", full, is.Seq, err)
 		}
 		if _, err := os.Stat(file); (err == nil) != full {
 			t.Errorf("full: %v, what was put aside: %v", full, err)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"carstate/internal/store"
 	"carstate/internal/store/codec"
 )
 
@@ -34,22 +35,22 @@ func (e *Engine) Leases() *Leases {
 }
 
 // Stale is how long a node may be silent.
-func (l *Leases) Stale() time.Duration { return l.e.config.Patience.Lease }
+func (l *Leases) Stale() time.Duration { return l.e.config.Timeouts.Lease }
 
 // Renew stores the lease of a node. A name is letters and digits.
 func (l *Leases) Renew(ctx context.Context, name string, beat uint64, leaving bool) error {
 	subject := codec.MemberSubject(name)
-	record, err := sealJSON(subject, leaseRecord{Beat: beat, Leaving: leaving})
+	body, err := json.Marshal(leaseRecord{Beat: beat, Leaving: leaving})
 	if err != nil {
 		return err
 	}
-	_, err = l.e.js.Publish(ctx, subject, record, jetstream.WithExpectStream(States))
+	_, err = l.e.js.Publish(ctx, subject, codec.Seal(subject, append([]byte{0}, body...)), jetstream.WithExpectStream(codec.States))
 	return err
 }
 
 // Remove removes the lease of a node that has long been gone.
 func (l *Leases) Remove(ctx context.Context, name string) error {
-	s, err := l.e.js.Stream(ctx, States)
+	s, err := l.e.js.Stream(ctx, codec.States)
 	if err != nil {
 		return err
 	}
@@ -59,14 +60,14 @@ func (l *Leases) Remove(ctx context.Context, name string) error {
 // Follow calls put for every lease there is and then for every renewal, until the
 // context ends.
 func (l *Leases) Follow(ctx context.Context, put func(name string, beat uint64, leaving bool)) error {
-	f := newFeed(l.e, States)
+	f := newFeed(l.e, codec.States)
 	f.filters = []string{codec.MemberSubject("*")}
-	f.apply = func(r record) error {
+	f.apply = func(r store.Record) error {
 		var lease leaseRecord
-		if err := json.Unmarshal(r.body, &lease); err != nil {
+		if err := json.Unmarshal(r.Body, &lease); err != nil {
 			return fmt.Errorf("%w: a lease", codec.ErrDamaged)
 		}
-		put(strings.TrimPrefix(r.subject, codec.MemberSubject("")), lease.Beat, lease.Leaving)
+		put(strings.TrimPrefix(r.Subject, codec.MemberSubject("")), lease.Beat, lease.Leaving)
 		return nil
 	}
 	return f.run(ctx)

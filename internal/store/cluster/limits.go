@@ -15,7 +15,7 @@ const (
 
 // watchLimits shows how full each stream is, and logs those that fill up.
 // TELEMETRY is not logged: it fills and is trimmed all the time, and says
-// ErrBacklog when that is not enough.
+// store.ErrBacklog when that is not enough.
 func (e *Engine) watchLimits(ctx context.Context, alarmed map[string]bool) error {
 	for _, name := range codec.Streams {
 		s, err := e.js.Stream(ctx, name)
@@ -26,7 +26,7 @@ func (e *Engine) watchLimits(ctx context.Context, alarmed map[string]bool) error
 		e.metrics.fills(name, info.State.Bytes, uint64(info.Config.MaxBytes), info.State.Msgs)
 		percent := info.State.Bytes * 100 / uint64(info.Config.MaxBytes)
 		switch {
-		case name == Telemetry:
+		case name == codec.Telemetry:
 		case percent >= fullAlarm && !alarmed[name]:
 			alarmed[name] = true
 			e.log.Error("a stream is filling up", "stream", name, "percent", percent, "limit_bytes", info.Config.MaxBytes)

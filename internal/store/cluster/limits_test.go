@@ -6,6 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"carstate/internal/store"
+	"carstate/internal/store/codec"
+	"carstate/internal/store/storetest"
 	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
@@ -17,8 +20,8 @@ func TestStatesFull(t *testing.T) {
 	t.Parallel()
 	const limit = 16 << 10
 	var log testkit.Buffer
-	e := openOne(t, Config{StatesBytes: limit, SyncInterval: time.Minute, Log: slog.New(slog.NewTextHandler(&log, nil))})
-	p, err := e.Take(t.Context(), 0, "test")
+	e := openOne(t, Config{Config: store.Config{Log: slog.New(slog.NewTextHandler(&log, nil))}, StatesBytes: limit, SyncInterval: time.Minute})
+	p, err := e.take(t.Context(), 0, "test", store.Anyone)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +33,7 @@ func TestStatesFull(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	left := StoredStates(t, e, 0)
+	left := storetest.StoredStates(t, e, 0)
 	if n := len(left); n == 0 || n > vehicles/2 {
 		t.Fatalf("%d states are left", n)
 	}
@@ -49,7 +52,7 @@ func TestStatesFull(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got := log.Count("filling up") - before; got != 1 || !alarmed[States] {
+	if got := log.Count("filling up") - before; got != 1 || !alarmed[codec.States] {
 		t.Fatalf("%d alarms", got)
 	}
 }

@@ -10,12 +10,10 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"carstate/internal/store"
 	"carstate/internal/store/codec"
 	"carstate/internal/vehicle"
 )
-
-// MaxLoad is how many vehicles one [Partition.Load] can ask for.
-const MaxLoad = 999
 
 // loadTimeout bounds one Load, with all its tries.
 const loadTimeout = 4 * requestTimeout
@@ -36,7 +34,7 @@ var errBehind = errors.New("a server of the cluster lags behind")
 // taken. It is one question, answered by any server that has all of that: a
 // server that was deposed or lags behind is asked again or another one is.
 func (t *Partition) Load(ctx context.Context, ids []vehicle.ID, put func(i int, s vehicle.State)) error {
-	if len(ids) > MaxLoad {
+	if len(ids) > store.MaxLoad {
 		return fmt.Errorf("%d states are more than one question can ask for", len(ids))
 	}
 	place := make(map[vehicle.ID]int, len(ids))
@@ -49,7 +47,7 @@ func (t *Partition) Load(ctx context.Context, ids []vehicle.ID, put func(i int, 
 	subjects = append(subjects, codec.CursorSubject(t.number))
 	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
 	defer cancel()
-	records, err := t.e.awaitRecords(ctx, States, subjects, t.rev)
+	records, err := t.e.awaitRecords(ctx, codec.States, subjects, t.rev)
 	if err != nil {
 		return fmt.Errorf("the engine cannot be asked for states: %w", err)
 	}
@@ -97,7 +95,7 @@ func (t *Partition) decode(records []*nats.Msg, place map[vehicle.ID]int, put fu
 			s, err = codec.DecodeState(body)
 		}
 		if err != nil {
-			err = fmt.Errorf("%s: record %s: %w", States, m.Header.Get("Nats-Sequence"), err)
+			err = fmt.Errorf("%s: record %s: %w", codec.States, m.Header.Get("Nats-Sequence"), err)
 			t.e.fail(err)
 			return err
 		}

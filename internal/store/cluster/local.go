@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"carstate/internal/store"
 	"carstate/internal/store/cluster/embedded"
 	"carstate/internal/store/codec"
 )
@@ -21,9 +21,9 @@ func (e *Engine) comparePreloaded(ctx context.Context) error {
 	if p == nil {
 		return nil
 	}
-	s, err := e.js.Stream(ctx, States)
+	s, err := e.js.Stream(ctx, codec.States)
 	if err != nil {
-		return fmt.Errorf("the embedded engine cannot be asked about %s: %w", States, err)
+		return fmt.Errorf("the embedded engine cannot be asked about %s: %w", codec.States, err)
 	}
 	info := s.CachedInfo()
 	p.Created = info.Created
@@ -33,25 +33,6 @@ func (e *Engine) comparePreloaded(ctx context.Context) error {
 		e.preloaded = nil
 	}
 	return nil
-}
-
-// storeSalvaged stores what was salvaged. What cannot be stored is learned again.
-func (e *Engine) storeSalvaged(ctx context.Context) {
-	if !e.roadsDamaged {
-		return
-	}
-	e.log.Warn("stored profiles of roads are damaged and left out: these roads are learned again", "tiles_kept", len(e.salvaged))
-	var all []write
-	for subject, record := range e.salvaged {
-		all = append(all, write{subject: subject, record: record})
-	}
-	for some := range slices.Chunk(all, roadBatch) {
-		if _, err := e.storeMany(ctx, Roads, some); err != nil {
-			e.log.Warn("profiles of roads cannot be stored again: these roads are learned again", "error", err)
-			break
-		}
-	}
-	e.salvaged = nil
 }
 
 // finishInterrupted stores what the streams lack of the batches that were under way
@@ -101,7 +82,7 @@ func (e *Engine) finish(ctx context.Context, b *embedded.Interrupted) (stored in
 		if m := present[i]; m != nil {
 			seq = m.Sequence
 		}
-		if _, err := e.storeBatch(ctx, b.Stream, []write{{r.Subject, r.Payload, seq, true}}); err != nil {
+		if _, err := e.Store(ctx, b.Stream, []store.Write{{Subject: r.Subject, Record: r.Payload, Expect: seq, Expected: true}}); err != nil {
 			return stored, err
 		}
 		stored++
@@ -124,7 +105,7 @@ func (e *Engine) lastMessage(ctx context.Context, stream, subject string) (*nats
 // without delay.
 func (e *Engine) noteStored(stream string, seq uint64) {
 	e.newest.Note(stream, seq)
-	if h := e.beats[States]; h != nil && stream != States && stream != Roads && e.witnesses() {
+	if h := e.beats[codec.States]; h != nil && stream != codec.States && stream != codec.Roads && e.witnesses() {
 		h.soon()
 	}
 }

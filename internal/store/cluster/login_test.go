@@ -13,8 +13,10 @@ import (
 	"github.com/nats-io/jwt/v2"
 	"github.com/nats-io/nkeys"
 
+	"carstate/internal/store"
 	"carstate/internal/store/cluster"
 	"carstate/internal/store/cluster/clustertest"
+	"carstate/internal/store/storetest"
 	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
@@ -38,13 +40,11 @@ func TestRefusedLogins(t *testing.T) {
 	t.Parallel()
 	server := clustertest.StartProcess(t, withPassword("right"))
 	log := new(testkit.Buffer)
-	e := clustertest.Open(t, cluster.Config{
-		URLs: "nats://a:right@" + server.Addr, Partitions: 1, Patience: impatient, Log: slog.New(slog.NewTextHandler(log, nil)),
-	})
+	e := clustertest.Open(t, cluster.Config{Config: store.Config{Partitions: 1, Log: slog.New(slog.NewTextHandler(log, nil))}, URLs: "nats://a:right@" + server.Addr, Timeouts: impatient})
 	ctx := testkit.Context(t)
 	follow(t, e)
-	keeper(t, e)
-	part, err := e.Take(ctx, 0, "test")
+	storetest.RunKeeper(t, e, store.Config{})
+	part, err := e.Take(ctx, 0, "test", store.Anyone)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +87,7 @@ func TestClosedForGood(t *testing.T) {
 	t.Parallel()
 	server := clustertest.StartServer(t)
 	wire := newWire(t, strings.TrimPrefix(server.URL(), "nats://"))
-	c := cluster.Config{URLs: "nats://" + wire.addr, Partitions: 1, Patience: impatient}
+	c := cluster.Config{Config: store.Config{Partitions: 1}, URLs: "nats://" + wire.addr, Timeouts: impatient}
 	e := clustertest.Open(t, c)
 	wire.say("-ERR 'nobody knows this error'\r\n")
 	select {
@@ -208,7 +208,7 @@ func TestCredentialsFile(t *testing.T) {
 		return user
 	}
 	first := renew()
-	c := cluster.Config{URLs: "nats://" + server.Addr, CredsFile: file, Partitions: 1, Patience: impatient}
+	c := cluster.Config{Config: store.Config{Partitions: 1}, URLs: "nats://" + server.Addr, CredsFile: file, Timeouts: impatient}
 	e := clustertest.Open(t, c)
 	if err := e.Append(testkit.Context(t), []vehicle.Sample{sample("car", 1, 10)}); err != nil {
 		t.Fatal(err)

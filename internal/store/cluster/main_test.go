@@ -16,7 +16,6 @@ import (
 // of its own, to be killed or starved.
 var children = map[string]func(dir string) error{
 	"append": appendUntilKilled,
-	"roads":  learnUntilKilled,
 	"starve": starveOfDisk,
 	"tear":   tearWrite,
 	"freeze": appendUntilAsked,

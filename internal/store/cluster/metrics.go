@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"carstate/internal/store"
 )
 
 // metrics counts what the engine does.
@@ -16,16 +18,7 @@ type metrics struct {
 	streamBytes    *prometheus.GaugeVec // by stream, as are the next two
 	streamLimit    *prometheus.GaugeVec
 	streamRecords  *prometheus.GaugeVec
-	roadsRefused   map[string]prometheus.Counter // by reason
 }
-
-// Metrics that others read: gauges, all but the backlog by the label stream.
-const (
-	MetricBacklog = "carstate_backlog_seconds"
-	MetricFeedAge = "carstate_feed_age_seconds"
-	MetricBytes   = "carstate_stream_bytes"
-	MetricLimit   = "carstate_stream_limit_bytes"
-)
 
 func newMetrics(r prometheus.Registerer, e *Engine) *metrics {
 	m := &metrics{
@@ -52,26 +45,14 @@ func newMetrics(r prometheus.Registerer, e *Engine) *metrics {
 			Name: "carstate_states_stored_total",
 			Help: "States stored, one for each vehicle that a fold touched.",
 		}),
-		streamBytes:   ofStream(MetricBytes, "What a stream of the engine keeps. Every node reports the same."),
-		streamLimit:   ofStream(MetricLimit, "What a stream of the engine may keep at most."),
+		streamBytes:   ofStream(store.MetricBytes, "What a stream of the engine keeps. Every node reports the same."),
+		streamLimit:   ofStream(store.MetricLimit, "What a stream of the engine may keep at most."),
 		streamRecords: ofStream("carstate_stream_records", "Records that a stream of the engine keeps."),
 	}
-	refused := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "carstate_roads_refused_total",
-		Help: "Stored profiles of roads, and messages of other nodes about roads, that were left out because they make no sense.",
-	}, []string{"reason"})
-	m.roadsRefused = make(map[string]prometheus.Counter)
-	for _, reason := range []string{refusedProfile, refusedEvidence} {
-		m.roadsRefused[reason] = refused.WithLabelValues(reason)
-	}
-	r.MustRegister(refused, m.commitSamples, m.commitSeconds, m.commitFailures, m.foldSeconds, m.foldedStates,
+	r.MustRegister(m.commitSamples, m.commitSeconds, m.commitFailures, m.foldSeconds, m.foldedStates,
 		m.streamBytes, m.streamLimit, m.streamRecords, feedAges{e},
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "carstate_forgotten_vehicles",
-			Help: "Vehicles that are forgotten, of which nothing is taken in.",
-		}, func() float64 { return float64(e.forgotten.Len()) }),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: MetricBacklog,
+			Name: store.MetricBacklog,
 			Help: "Age of the oldest stored sample that is not folded yet.",
 		}, func() float64 { return e.backlog.age().Seconds() }),
 	)
@@ -102,7 +83,7 @@ func (m *metrics) fills(stream string, bytes, limit, records uint64) {
 // copy of and that has caught up.
 type feedAges struct{ e *Engine }
 
-var feedAge = prometheus.NewDesc(MetricFeedAge,
+var feedAge = prometheus.NewDesc(store.MetricFeedAge,
 	"How old this node's copy of a stream may be. Missing before the copy has caught up.", []string{"stream"}, nil)
 
 // Describe and Collect make it a [prometheus.Collector].

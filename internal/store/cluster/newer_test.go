@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"carstate/internal/access"
+	"carstate/internal/store"
 	"carstate/internal/store/codec"
 	"carstate/internal/testkit"
 )
@@ -27,9 +28,9 @@ func later(subject string) []byte {
 func TestNewerRecordInDirectory(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
-	for _, subject := range []string{"state.0.X", "token.X", "source.X", auditSubject, codec.TelemetrySubject(0)} {
+	for _, subject := range []string{"state.0.X", "token.X", "source.X", codec.AuditSubject, codec.TelemetrySubject(0)} {
 		dir := t.TempDir()
-		e, err := Open(t.Context(), Config{DataDir: dir})
+		e, err := Open(t.Context(), Config{Config: store.Config{DataDir: dir}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -40,7 +41,7 @@ func TestNewerRecordInDirectory(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 2 {
-			_, err := Open(t.Context(), Config{DataDir: dir})
+			_, err := Open(t.Context(), Config{Config: store.Config{DataDir: dir}})
 			if err == nil || !strings.Contains(err.Error(), "was written by a newer carstate") || strings.Contains(err.Error(), "\n") {
 				t.Errorf("%s: %v", subject, err)
 			}
@@ -52,7 +53,7 @@ func TestNewerRecordInDirectory(t *testing.T) {
 // says so and ends.
 func TestNewerRecordOnFeed(t *testing.T) {
 	t.Parallel()
-	e, err := Open(t.Context(), Config{URLs: startNATS(t), Partitions: 1})
+	e, err := Open(t.Context(), Config{Config: store.Config{Partitions: 1}, URLs: startNATS(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +61,7 @@ func TestNewerRecordOnFeed(t *testing.T) {
 	if err := e.nc.PublishMsg(&nats.Msg{Subject: "source.X", Data: later("source.X")}); err != nil {
 		t.Fatal(err)
 	}
-	k := e.NewKeeper(new(access.Tables))
+	k := store.NewKeeper(e, store.Config{}, new(access.Tables))
 	if err := k.RunSources(t.Context(), func() {}); !errors.Is(err, codec.ErrNewer) {
 		t.Errorf("the feed: %v", err)
 	}
@@ -73,16 +74,16 @@ func TestNewerRecordOnFeed(t *testing.T) {
 // forgotten meanwhile.
 func TestAwayForTooLong(t *testing.T) {
 	t.Parallel()
-	e, err := Open(t.Context(), Config{URLs: startNATS(t), Partitions: 1})
+	e, err := Open(t.Context(), Config{Config: store.Config{Partitions: 1}, URLs: startNATS(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer e.Close()
 	caughtUp := make(chan struct{})
 	ctx, cancel := context.WithCancel(t.Context())
-	f := newFeed(e, States)
+	f := newFeed(e, codec.States)
 	f.caughtUp = func() { close(caughtUp) }
-	f.apply = func(record) error { return nil }
+	f.apply = func(store.Record) error { return nil }
 	ended := make(chan error)
 	go func() { ended <- f.run(ctx) }()
 	<-caughtUp
@@ -92,10 +93,10 @@ func TestAwayForTooLong(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.heard = f.heard.Add(-10 * time.Minute) // as if it had been silent since
-	if err := f.run(t.Context()); !errors.Is(err, ErrReplaced) || !strings.Contains(err.Error(), "left no trace") {
+	if err := f.run(t.Context()); !errors.Is(err, store.ErrReplaced) || !strings.Contains(err.Error(), "left no trace") {
 		t.Errorf("it went on: %v", err)
 	}
-	if err := <-e.Failed(); !errors.Is(err, ErrReplaced) {
+	if err := <-e.Failed(); !errors.Is(err, store.ErrReplaced) {
 		t.Errorf("the engine: %v", err)
 	}
 }

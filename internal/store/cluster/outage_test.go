@@ -12,16 +12,18 @@ import (
 	"time"
 
 	"carstate/internal/access"
+	"carstate/internal/store"
 	"carstate/internal/store/cluster"
 	"carstate/internal/store/cluster/clustertest"
 	"carstate/internal/store/codec"
+	"carstate/internal/store/storetest"
 	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
 
 // impatient engines find out within a second what others take ten for.
-var impatient = cluster.Patience{
-	Try: time.Second, Store: 20 * time.Second, Stall: time.Second,
+var impatient = cluster.Timeouts{
+	Try: time.Second, Stall: time.Second,
 	Beat: 100 * time.Millisecond, Idle: 100 * time.Millisecond,
 }
 
@@ -64,11 +66,11 @@ func TestOutage(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
 	server := clustertest.StartServer(t)
-	e := clustertest.Open(t, cluster.Config{URLs: server.URL(), Partitions: 1, Patience: impatient})
+	e := clustertest.Open(t, cluster.Config{Config: store.Config{Partitions: 1}, URLs: server.URL(), Timeouts: impatient})
 	ctx := testkit.Context(t)
 	f := follow(t, e)
-	keeper(t, e)
-	part, err := e.Take(ctx, 0, "test")
+	storetest.RunKeeper(t, e, store.Config{})
+	part, err := e.Take(ctx, 0, "test", store.Anyone)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,11 +148,9 @@ func TestGivenUp(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
 	server := clustertest.StartServer(t)
-	p := impatient
-	p.Store = 2 * time.Second
-	e := clustertest.Open(t, cluster.Config{URLs: server.URL(), Partitions: 1, Patience: p})
+	e := clustertest.Open(t, cluster.Config{Config: store.Config{Partitions: 1, Patience: store.Patience{Store: 2 * time.Second}}, URLs: server.URL(), Timeouts: impatient})
 	ctx := testkit.Context(t)
-	part, err := e.Take(ctx, 0, "test")
+	part, err := e.Take(ctx, 0, "test", store.Anyone)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,7 +196,7 @@ func TestGivenUp(t *testing.T) {
 func TestReplacedStream(t *testing.T) {
 	t.Parallel()
 	server := clustertest.StartServer(t)
-	e := clustertest.Open(t, cluster.Config{URLs: server.URL(), Partitions: 1, Patience: impatient})
+	e := clustertest.Open(t, cluster.Config{Config: store.Config{Partitions: 1}, URLs: server.URL(), Timeouts: impatient})
 	ctx := testkit.Context(t)
 	f := follow(t, e)
 	js := server.JetStream()
@@ -237,7 +237,7 @@ func TestReplacedStream(t *testing.T) {
 func TestForgottenConsumers(t *testing.T) {
 	t.Parallel()
 	server := clustertest.StartServer(t)
-	e := clustertest.Open(t, cluster.Config{URLs: server.URL(), Partitions: 1, Patience: impatient})
+	e := clustertest.Open(t, cluster.Config{Config: store.Config{Partitions: 1}, URLs: server.URL(), Timeouts: impatient})
 	ctx := testkit.Context(t)
 	js := server.JetStream()
 	telemetry, err := js.Stream(ctx, codec.Telemetry)
@@ -252,7 +252,7 @@ func TestForgottenConsumers(t *testing.T) {
 		}
 		return n
 	}
-	part, err := e.Take(ctx, 0, "test")
+	part, err := e.Take(ctx, 0, "test", store.Anyone)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -286,7 +286,7 @@ func TestForgottenConsumers(t *testing.T) {
 		}
 		if round == 1 {
 			part.Close()
-			if part, err = e.Take(ctx, 0, "again"); err != nil {
+			if part, err = e.Take(ctx, 0, "again", store.Anyone); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -299,7 +299,7 @@ func TestLostAnswer(t *testing.T) {
 	t.Parallel()
 	server := clustertest.StartServer(t)
 	wire := newWire(t, strings.TrimPrefix(server.URL(), "nats://"))
-	e := clustertest.Open(t, cluster.Config{URLs: "nats://" + wire.addr, Partitions: 1, Patience: impatient})
+	e := clustertest.Open(t, cluster.Config{Config: store.Config{Partitions: 1}, URLs: "nats://" + wire.addr, Timeouts: impatient})
 	ctx := testkit.Context(t)
 	js := server.JetStream()
 	commits := func() uint64 {
@@ -309,7 +309,7 @@ func TestLostAnswer(t *testing.T) {
 		}
 		return s.CachedInfo().State.Msgs
 	}
-	part, err := e.Take(ctx, 0, "test")
+	part, err := e.Take(ctx, 0, "test", store.Anyone)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -368,9 +368,9 @@ func TestLostAnswerOfARecord(t *testing.T) {
 	t.Parallel()
 	server := clustertest.StartServer(t)
 	wire := newWire(t, strings.TrimPrefix(server.URL(), "nats://"))
-	e := clustertest.Open(t, cluster.Config{URLs: "nats://" + wire.addr, Partitions: 1, Patience: impatient})
-	k, tables := keeper(t, e)
-	tok, _ := issue(t, k, access.AllVehicles())
+	e := clustertest.Open(t, cluster.Config{Config: store.Config{Partitions: 1}, URLs: "nats://" + wire.addr, Timeouts: impatient})
+	k, tables := storetest.RunKeeper(t, e, store.Config{})
+	tok, _ := storetest.Issue(t, k, access.AllVehicles())
 	ctx := testkit.Context(t)
 	s, err := server.JetStream().Stream(ctx, codec.Tokens)
 	if err != nil {

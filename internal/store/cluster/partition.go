@@ -56,28 +56,21 @@ type cursor struct {
 	Fences uint64 `json:"fences,omitempty"`
 }
 
-// MaxStates is how many states one [Partition.Commit] can store, in as many
-// atomic batches as it takes. A fold of a backlog holds so many, because a
-// vehicle that is in it several times is then stored once.
-const MaxStates = 16 * BatchStates
-
-// BatchStates is how many states go into one atomic batch with the cursor, and
-// the most that what one [Partition.Next] returns can touch.
-const BatchStates = maxBatch - 1
-
-// Take makes owner the one who folds partition p, whoever had it. From then on
-// nobody who had it before can commit.
-func (e *Engine) Take(ctx context.Context, p int, owner string) (*Partition, error) {
-	return e.TakeFrom(ctx, p, owner, func(string) bool { return true })
+// Take makes owner the one who folds partition p. From then on nobody who had it before
+// can commit. The holder is "" if the partition was never folded or was released.
+func (e *Engine) Take(ctx context.Context, p int, owner string, free func(holder string) bool) (store.Partition, error) {
+	t, err := e.take(ctx, p, owner, free)
+	if err != nil {
+		return nil, err // a nil *Partition would be a non-nil interface
+	}
+	return t, nil
 }
 
-// TakeFrom is like Take, but returns [store.ErrHeld] if free(holder) is false. The
-// holder is "" if the partition was never folded or was released.
-func (e *Engine) TakeFrom(ctx context.Context, p int, owner string, free func(holder string) bool) (*Partition, error) {
+func (e *Engine) take(ctx context.Context, p int, owner string, free func(holder string) bool) (*Partition, error) {
 	t := &Partition{e: e, number: p}
 	t.recalled, t.recall = context.WithCancel(context.Background())
 	var err error
-	t.rev, err = e.changeRecord(ctx, States, codec.CursorSubject(p), func(is record) ([]write, error) {
+	t.rev, err = e.change(ctx, codec.States, codec.CursorSubject(p), func(is store.Record) ([]store.Write, error) {
 		old, err := decodeCursor(is, p)
 		if err != nil {
 			return nil, err
@@ -88,7 +81,7 @@ func (e *Engine) TakeFrom(ctx context.Context, p int, owner string, free func(ho
 		if err := e.awaitTombstone(ctx, old.Forgotten, old.ForgottenIn); err != nil {
 			return nil, err
 		}
-		s, err := e.js.Stream(ctx, Telemetry)
+		s, err := e.js.Stream(ctx, codec.Telemetry)
 		if err != nil {
 			return nil, err
 		}
@@ -96,7 +89,7 @@ func (e *Engine) TakeFrom(ctx context.Context, p int, owner string, free func(ho
 		if t.overtaken(s) || old.Made != t.cursor.Made {
 			t.cursor.Next = 1 // what was folded already changes nothing
 		}
-		return []write{t.cursorWrite(is.seq)}, nil
+		return []store.Write{t.cursorWrite(is.Seq)}, nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("partition %d cannot be taken: %w", p, err)
@@ -110,14 +103,14 @@ func (e *Engine) TakeFrom(ctx context.Context, p int, owner string, free func(ho
 // another node need not wait until the lease is stale. It is no error if owner has
 // it not.
 func (e *Engine) Release(ctx context.Context, p int, owner string) error {
-	_, err := e.changeRecord(ctx, States, codec.CursorSubject(p), func(is record) ([]write, error) {
+	_, err := e.change(ctx, codec.States, codec.CursorSubject(p), func(is store.Record) ([]store.Write, error) {
 		c, err := decodeCursor(is, p)
 		if err != nil || c.Owner != owner {
 			return nil, err
 		}
 		c.Owner = ""
 		t := Partition{e: e, number: p, cursor: c}
-		return []write{t.cursorWrite(is.seq)}, nil
+		return []store.Write{t.cursorWrite(is.Seq)}, nil
 	})
 	return err
 }
@@ -133,49 +126,28 @@ func (t *Partition) overtaken(s jetstream.Stream) bool {
 // readCursor returns the cursor of a partition and its revision; zeros if it
 // was never folded.
 func (e *Engine) readCursor(ctx context.Context, p int) (c cursor, rev uint64, err error) {
-	body, rev, err := e.lastRecord(ctx, States, codec.CursorSubject(p))
+	r, err := e.Last(ctx, codec.States, codec.CursorSubject(p))
 	if err == nil {
-		c, err = decodeCursor(record{body: body, seq: rev}, p)
+		c, err = decodeCursor(r, p)
 	}
-	return c, rev, err
+	return c, r.Seq, err
 }
 
 // decodeCursor returns the zero cursor if there is no record.
-func decodeCursor(is record, p int) (c cursor, err error) {
-	if is.seq != 0 && json.Unmarshal(is.body, &c) != nil {
+func decodeCursor(is store.Record, p int) (c cursor, err error) {
+	if is.Seq != 0 && json.Unmarshal(is.Body, &c) != nil {
 		return cursor{}, fmt.Errorf("%w: the cursor of partition %d", codec.ErrDamaged, p)
 	}
 	return c, nil
 }
 
-// lastRecord reads the last record of a subject from the stream's leader, never
-// from a replica that may lag. rev is 0 if there is none.
-func (e *Engine) lastRecord(ctx context.Context, stream, subject string) (body []byte, rev uint64, err error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	opts := []nats.JSOpt{nats.Context(ctx)}
-	if e.config.embedded() {
-		// Any replica may answer this way, at half the cost; here there is one.
-		opts = append(opts, nats.DirectGet())
-	}
-	m, err := e.legacy.GetLastMsg(stream, subject, opts...)
-	if errors.Is(err, nats.ErrMsgNotFound) {
-		return nil, 0, nil
-	}
-	if err != nil {
-		return nil, 0, fmt.Errorf("the engine cannot be asked for %s: %w", subject, err)
-	}
-	body, err = codec.Unseal(subject, m.Data)
-	return body, m.Sequence, err
-}
-
-func (t *Partition) cursorWrite(rev uint64) write {
+func (t *Partition) cursorWrite(rev uint64) store.Write {
 	text, err := json.Marshal(t.cursor)
 	if err != nil {
 		panic(err) // a struct of strings and numbers
 	}
 	subject := codec.CursorSubject(t.number)
-	return write{subject, codec.Seal(subject, append([]byte{0}, text...)), rev, true}
+	return store.Write{Subject: subject, Record: codec.Seal(subject, append([]byte{0}, text...)), Expect: rev, Expected: true}
 }
 
 // usualSampleBytes is about what a packed sample takes.
@@ -199,7 +171,7 @@ func (t *Partition) Next(ctx context.Context) (seq uint64, samples []vehicle.Sam
 		})
 	}
 	if err != nil {
-		err = fmt.Errorf("%s: record %d: %w", Telemetry, seq, err)
+		err = fmt.Errorf("%s: record %d: %w", codec.Telemetry, seq, err)
 		t.e.fail(err)
 		return 0, nil, err
 	}
@@ -220,7 +192,7 @@ func (t *Partition) nextMessage(ctx context.Context) (*nats.Msg, uint64, error) 
 				return nil, 0, err
 			}
 		}
-		try, cancel := context.WithTimeout(ctx, t.e.config.Patience.Stall)
+		try, cancel := context.WithTimeout(ctx, t.e.config.Timeouts.Stall)
 		stop := context.AfterFunc(t.recalled, cancel)
 		m, err := t.sub.NextMsgWithContext(try)
 		silent := err != nil && try.Err() != nil
@@ -271,8 +243,8 @@ func (t *Partition) nextMessage(ctx context.Context) (*nats.Msg, uint64, error) 
 
 func (t *Partition) subscribe() (err error) {
 	t.sub, err = t.e.legacy.SubscribeSync(codec.TelemetrySubject(t.number),
-		nats.OrderedConsumer(), nats.BindStream(Telemetry),
-		nats.IdleHeartbeat(t.e.config.Patience.Idle), nats.StartSequence(t.next))
+		nats.OrderedConsumer(), nats.BindStream(codec.Telemetry),
+		nats.IdleHeartbeat(t.e.config.Timeouts.Idle), nats.StartSequence(t.next))
 	if err != nil {
 		return err
 	}
@@ -286,12 +258,12 @@ func (t *Partition) subscribe() (err error) {
 func (t *Partition) checkSubscription(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	s, err := t.e.js.Stream(ctx, Telemetry)
+	s, err := t.e.js.Stream(ctx, codec.Telemetry)
 	if err != nil {
 		return nil
 	}
 	if t.overtaken(s) {
-		return fmt.Errorf("partition %d: %w: %s was read up to %d and now ends at %d", t.number, ErrReplaced, Telemetry, t.next-1, s.CachedInfo().State.LastSeq)
+		return fmt.Errorf("partition %d: %w: %s was read up to %d and now ends at %d", t.number, store.ErrReplaced, codec.Telemetry, t.next-1, s.CachedInfo().State.LastSeq)
 	}
 	m, err := firstCommit(ctx, s, t.number, t.next)
 	if err != nil || m == nil || t.sub == nil || t.Waiting() {
@@ -311,7 +283,7 @@ func (t *Partition) Waiting() bool {
 	return err == nil && n > 0
 }
 
-// Commit stores states, at most [MaxStates], and notes that everything up to
+// Commit stores states, at most [store.MaxStates], and notes that everything up to
 // the commit seq is folded. It tries until it is done, the context ends, or
 // another node turns out to own the partition ([store.ErrFenced]). With seq 0 and no
 // states it only renews the cursor's record.
@@ -321,15 +293,15 @@ func (t *Partition) Waiting() bool {
 // moves it. A crash in between leaves states that are ahead of the cursor: what
 // they know already is folded into them again, which changes nothing.
 func (t *Partition) Commit(ctx context.Context, seq uint64, states map[vehicle.ID]vehicle.State) error {
-	if len(states) > MaxStates {
+	if len(states) > store.MaxStates {
 		return fmt.Errorf("%d states are more than one commit can store", len(states))
 	}
 	start := time.Now()
-	writes := make([]write, 0, min(len(states), BatchStates)+1)
+	writes := make([]store.Write, 0, min(len(states), store.BatchStates)+1)
 	left := len(states)
 	for id, s := range states {
 		writes = append(writes, t.stateWrite(id, &s))
-		if left--; len(writes) == BatchStates && left > 0 {
+		if left--; len(writes) == store.BatchStates && left > 0 {
 			if err := t.commitBatch(ctx, writes); err != nil {
 				return err
 			}
@@ -348,15 +320,15 @@ func (t *Partition) Commit(ctx context.Context, seq uint64, states map[vehicle.I
 	return nil
 }
 
-func (t *Partition) stateWrite(id vehicle.ID, s *vehicle.State) write {
+func (t *Partition) stateWrite(id vehicle.ID, s *vehicle.State) store.Write {
 	subject := codec.StateSubject(t.number, id)
-	return write{subject: subject, record: codec.Seal(subject, codec.AppendState([]byte{0}, s))}
+	return store.Write{Subject: subject, Record: codec.Seal(subject, codec.AppendState([]byte{0}, s))}
 }
 
-// commitBatch stores states, at most BatchStates, with the cursor as it is.
-func (t *Partition) commitBatch(ctx context.Context, states []write) error {
+// commitBatch stores states, at most store.BatchStates, with the cursor as it is.
+func (t *Partition) commitBatch(ctx context.Context, states []store.Write) error {
 	for {
-		rev, err := t.e.storeBatch(ctx, States, append(states, t.cursorWrite(t.rev)))
+		rev, err := t.e.Store(ctx, codec.States, append(states, t.cursorWrite(t.rev)))
 		if err == nil {
 			t.rev = rev
 			return nil
@@ -364,7 +336,7 @@ func (t *Partition) commitBatch(ctx context.Context, states []write) error {
 		if ctx.Err() != nil {
 			return err
 		}
-		if conflict(err) {
+		if errors.Is(err, store.ErrConflict) {
 			// An earlier try of ours may have been stored although its
 			// answer was lost. The cursor names its owner and the time of
 			// taking, so nobody else can have written the same.
@@ -392,6 +364,29 @@ func (t *Partition) commitBatch(ctx context.Context, states []write) error {
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
+}
+
+// Folds reports whether this process owns a partition, as its cursor says.
+func (e *Engine) Folds(ctx context.Context, p int) (bool, error) {
+	taken, ok := e.taken.Load(p)
+	if !ok {
+		return false, nil
+	}
+	c, _, err := e.readCursor(ctx, p)
+	ours := taken.(*Partition)
+	return c.Owner == ours.cursor.Owner && c.Generation == ours.cursor.Generation, err
+}
+
+// Folding are the partitions that this process has taken and not closed.
+func (e *Engine) Folding() map[int]bool {
+	mine := make(map[int]bool)
+	e.taken.Range(func(p, t any) bool {
+		if !t.(*Partition).closed.Load() {
+			mine[p.(int)] = true
+		}
+		return true
+	})
+	return mine
 }
 
 // Close stops reading. The partition stays ours until somebody takes it.

@@ -10,6 +10,7 @@ import (
 
 	"carstate/internal/store"
 	"carstate/internal/store/codec"
+	"carstate/internal/store/storetest"
 	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
@@ -18,10 +19,10 @@ import (
 // replaced, whatever made it so.
 func TestSilentSubscription(t *testing.T) {
 	t.Parallel()
-	e := openOne(t, Config{Patience: watchful})
+	e := openOne(t, Config{Config: store.Config{Patience: slowStore}, Timeouts: watchful})
 	ctx, cancel := context.WithCancel(testkit.Context(t))
 	defer cancel()
-	p, err := e.Take(ctx, 0, "test")
+	p, err := e.take(ctx, 0, "test", store.Anyone)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +46,7 @@ func TestSilentSubscription(t *testing.T) {
 func TestClosedSubscription(t *testing.T) {
 	t.Parallel()
 	e := openOne(t, Config{})
-	p, err := e.Take(t.Context(), 0, "test")
+	p, err := e.take(t.Context(), 0, "test", store.Anyone)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +69,7 @@ func TestTelemetryBehindCursor(t *testing.T) {
 	t.Parallel()
 	for name, lose := range map[string]func(*testing.T, *Engine){
 		"made anew": func(t *testing.T, e *Engine) {
-			if err := e.js.DeleteStream(t.Context(), Telemetry); err != nil {
+			if err := e.js.DeleteStream(t.Context(), codec.Telemetry); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := ensureStreams(t.Context(), e.js, e.config); err != nil {
@@ -76,7 +77,7 @@ func TestTelemetryBehindCursor(t *testing.T) {
 			}
 		},
 		"made anew and grown": func(t *testing.T, e *Engine) {
-			if err := e.js.DeleteStream(t.Context(), Telemetry); err != nil {
+			if err := e.js.DeleteStream(t.Context(), codec.Telemetry); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := ensureStreams(t.Context(), e.js, e.config); err != nil {
@@ -88,7 +89,7 @@ func TestTelemetryBehindCursor(t *testing.T) {
 		},
 		"its end lost": func(t *testing.T, e *Engine) {
 			// The cursor is what can be moved: it is now beyond the end.
-			p, err := e.Take(t.Context(), 0, "future")
+			p, err := e.take(t.Context(), 0, "future", store.Anyone)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -99,14 +100,14 @@ func TestTelemetryBehindCursor(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var c clock
-			e := openOne(t, Config{Now: c.now})
+			e := openOne(t, Config{Config: store.Config{Now: c.now}})
 			for at := range int64(10) {
 				storeSample(t, e, at+1)
 			}
 			foldAll(t, e, 10)
 			lose(t, e)
 			storeSample(t, e, 1000)
-			c.move(2 * DefaultRetention)
+			c.move(2 * store.DefaultRetention)
 			trim(t, e)
 			foldAll(t, e, 1000) // comes to an end only if that sample is found
 			measure(t, e)
@@ -123,10 +124,10 @@ func TestTelemetryReplaced(t *testing.T) {
 	for _, grown := range []int64{1, 30} {
 		t.Run(fmt.Sprint(grown), func(t *testing.T) {
 			t.Parallel()
-			e := openOne(t, Config{Patience: watchful})
+			e := openOne(t, Config{Config: store.Config{Patience: slowStore}, Timeouts: watchful})
 			ctx, cancel := context.WithCancel(testkit.Context(t))
 			defer cancel()
-			p, err := e.Take(ctx, 0, "test")
+			p, err := e.take(ctx, 0, "test", store.Anyone)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -137,7 +138,7 @@ func TestTelemetryReplaced(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if err := e.js.DeleteStream(ctx, Telemetry); err != nil {
+			if err := e.js.DeleteStream(ctx, codec.Telemetry); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := ensureStreams(ctx, e.js, e.config); err != nil {
@@ -146,7 +147,7 @@ func TestTelemetryReplaced(t *testing.T) {
 			for at := range grown {
 				storeSample(t, e, 100+at)
 			}
-			if _, samples, err := p.Next(ctx); !errors.Is(err, ErrReplaced) {
+			if _, samples, err := p.Next(ctx); !errors.Is(err, store.ErrReplaced) {
 				t.Fatalf("got %v, %v", samples, err)
 			}
 		})
@@ -167,36 +168,20 @@ func statesOf(n int) map[vehicle.ID]vehicle.State {
 func TestFencedBeforeTheFirstBatch(t *testing.T) {
 	t.Parallel()
 	e := openOne(t, Config{})
-	old, err := e.Take(t.Context(), 0, "old")
+	old, err := e.take(t.Context(), 0, "old", store.Anyone)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := e.Take(t.Context(), 0, "new")
+	p, err := e.take(t.Context(), 0, "new", store.Anyone)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := old.Commit(t.Context(), 1, statesOf(BatchStates+1)); !errors.Is(err, store.ErrFenced) {
+	if err := old.Commit(t.Context(), 1, statesOf(store.BatchStates+1)); !errors.Is(err, store.ErrFenced) {
 		t.Fatal(err)
 	}
-	if stored := StoredStates(t, e, p.number); len(stored) != 0 {
+	if stored := storetest.StoredStates(t, e, p.number); len(stored) != 0 {
 		t.Errorf("%d states are stored", len(stored))
 	}
-}
-
-// StoredStates are the states that are stored of a partition's vehicles.
-func StoredStates(t *testing.T, e *Engine, p int) map[vehicle.ID]vehicle.State {
-	t.Helper()
-	states := make(map[vehicle.ID]vehicle.State)
-	err := e.scan(testkit.Context(t), States, []string{fmt.Sprintf("state.%d.*", p)}, func(r record) error {
-		id, _ := codec.VehicleOfState(r.subject)
-		s, err := codec.DecodeState(r.body)
-		states[id] = s
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return states
 }
 
 // A crash between two batches leaves states that are ahead of the cursor. What
@@ -207,7 +192,7 @@ func TestCrashBetweenBatches(t *testing.T) {
 	for at := range int64(3) {
 		storeSample(t, e, at+1)
 	}
-	p, err := e.Take(t.Context(), 0, "test")
+	p, err := e.take(t.Context(), 0, "test", store.Anyone)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -221,7 +206,7 @@ func TestCrashBetweenBatches(t *testing.T) {
 			states[x.Vehicle] = vehicle.Observe(states[x.Vehicle], x)
 		}
 	}
-	var first []write
+	var first []store.Write
 	for id, s := range states {
 		first = append(first, p.stateWrite(id, &s))
 	}
@@ -230,7 +215,7 @@ func TestCrashBetweenBatches(t *testing.T) {
 	}
 	p.Close()
 
-	again, err := e.Take(t.Context(), 0, "test")
+	again, err := e.take(t.Context(), 0, "test", store.Anyone)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -244,7 +229,7 @@ func TestCrashBetweenBatches(t *testing.T) {
 			if x.Time != vehicle.UnixMilli(i+1) {
 				t.Fatalf("the sample of %d was read, not that of %d", x.Time, i+1)
 			}
-			known, ok, err := e.State(t.Context(), x.Vehicle)
+			known, ok, err := store.State(t.Context(), e, x.Vehicle)
 			if err != nil || !ok || known != states[x.Vehicle] {
 				t.Fatalf("%v is stored, %v, %v", known, ok, err)
 			}
@@ -260,11 +245,11 @@ func TestTooManyStates(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
 	e := openOne(t, Config{})
-	p, err := e.Take(t.Context(), 0, "test")
+	p, err := e.take(t.Context(), 0, "test", store.Anyone)
 	if err != nil {
 		t.Fatal(err)
 	}
-	states := statesOf(MaxStates + 1)
+	states := statesOf(store.MaxStates + 1)
 	if err := p.Commit(t.Context(), 1, states); err == nil {
 		t.Fatal("it was stored")
 	}
@@ -275,8 +260,8 @@ func TestTooManyStates(t *testing.T) {
 	if err := p.Commit(t.Context(), 1, states); err != nil {
 		t.Fatal(err)
 	}
-	if n := len(StoredStates(t, e, 0)); n != MaxStates {
-		t.Fatalf("%d states are stored, want %d", n, MaxStates)
+	if n := len(storetest.StoredStates(t, e, 0)); n != store.MaxStates {
+		t.Fatalf("%d states are stored, want %d", n, store.MaxStates)
 	}
 }
 
@@ -284,7 +269,7 @@ func TestTooManyStates(t *testing.T) {
 // itself, a server lets a stream have a thousand consumers and no more.
 func TestEveryPartitionIsRead(t *testing.T) { // alone, since so many take all there is
 	const partitions = 1001
-	e := openOne(t, Config{DataDir: t.TempDir(), Partitions: partitions})
+	e := openOne(t, Config{Config: store.Config{DataDir: t.TempDir(), Partitions: partitions}})
 	for p := range partitions {
 		part := &Partition{e: e, number: p, next: 1}
 		if err := part.subscribe(); err != nil {

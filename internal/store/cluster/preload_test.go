@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"carstate/internal/road/roadtest"
+	"carstate/internal/store"
 	"carstate/internal/store/cluster/embedded"
 	"carstate/internal/store/codec"
 	"carstate/internal/testkit"
@@ -44,7 +45,7 @@ func followed(t *testing.T, dir string) (opened *answerMap, fed map[vehicle.ID]v
 	ctx, cancel := context.WithCancel(testkit.Context(t))
 	defer cancel()
 	opened, fed = &answerMap{m: make(map[vehicle.ID]answer)}, make(map[vehicle.ID]vehicle.State)
-	e := openOne(t, Config{DataDir: dir, Answers: opened})
+	e := openOne(t, Config{Config: store.Config{DataDir: dir}, Answers: opened})
 	caughtUp, marked := make(chan struct{}), make(chan struct{})
 	running := make(chan error, 1)
 	following, stop := context.WithCancel(ctx)
@@ -65,7 +66,7 @@ func followed(t *testing.T, dir string) (opened *answerMap, fed map[vehicle.ID]v
 		}
 	}
 	wait("did not catch up", caughtUp)
-	p, err := e.Take(ctx, 0, "test")
+	p, err := e.take(ctx, 0, "test", store.Anyone)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,11 +91,11 @@ func TestAnswersAreReadFromTheBlocks(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
 	closed, crashed := t.TempDir(), t.TempDir()
-	e, err := Open(t.Context(), Config{DataDir: closed, Partitions: 1, Patience: Patience{Beat: time.Hour}}) // nothing changes while it is copied
+	e, err := Open(t.Context(), Config{Config: store.Config{DataDir: closed, Partitions: 1}, Timeouts: Timeouts{Beat: time.Hour}}) // nothing changes while it is copied
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := e.Take(t.Context(), 0, "test")
+	p, err := e.take(t.Context(), 0, "test", store.Anyone)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +117,7 @@ func TestAnswersAreReadFromTheBlocks(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	blocks, _, err := embedded.ListBlocks(embedded.StreamDir(closed, States) + "/msgs")
+	blocks, _, err := embedded.ListBlocks(embedded.StreamDir(closed, codec.States) + "/msgs")
 	if err != nil || len(blocks) != 2 {
 		t.Fatalf("the states fill %d blocks: %v", len(blocks), err)
 	}
@@ -140,11 +141,11 @@ func TestAnswersAreReadFromTheBlocks(t *testing.T) {
 // storedStates opens an engine of one partition and stores states in it.
 func storedStates(t *testing.T, dir string, states map[vehicle.ID]vehicle.State) *Engine {
 	t.Helper()
-	e, err := Open(t.Context(), Config{DataDir: dir, Partitions: 1})
+	e, err := Open(t.Context(), Config{Config: store.Config{DataDir: dir, Partitions: 1}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := e.Take(t.Context(), 0, "test")
+	p, err := e.take(t.Context(), 0, "test", store.Anyone)
 	if err == nil {
 		err = p.Commit(t.Context(), 0, states)
 	}
@@ -163,7 +164,7 @@ func TestPreloadedCopyIsCurrent(t *testing.T) {
 	if err := e.Close(); err != nil {
 		t.Fatal(err)
 	}
-	e = openOne(t, Config{DataDir: dir, Answers: &answerMap{m: make(map[vehicle.ID]answer)}})
+	e = openOne(t, Config{Config: store.Config{DataDir: dir}, Answers: &answerMap{m: make(map[vehicle.ID]answer)}})
 	if e.preloaded == nil {
 		t.Fatal("nothing was read from the blocks")
 	}
@@ -173,7 +174,7 @@ func TestPreloadedCopyIsCurrent(t *testing.T) {
 	if err := e.FollowStates(ended, func(vehicle.ID, vehicle.State) {}, func() {}); err != nil {
 		t.Fatal(err)
 	}
-	if applied := e.beats[States].applied.Load(); applied < last || last == 0 {
+	if applied := e.beats[codec.States].applied.Load(); applied < last || last == 0 {
 		t.Errorf("the copy holds all up to %d and counts as holding up to %d", last, applied)
 	}
 }
@@ -186,7 +187,7 @@ func TestRemovedStatesAreNotRead(t *testing.T) {
 	states := maps.Clone(want)
 	states["goes"] = roadtest.State(t)
 	e := storedStates(t, dir, states)
-	s, err := e.js.Stream(t.Context(), States)
+	s, err := e.js.Stream(t.Context(), codec.States)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,19 +9,10 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"carstate/internal/store"
 	"carstate/internal/store/codec"
 	"carstate/internal/vehicle"
 )
-
-// Recent is what TELEMETRY still holds of one vehicle.
-type Recent struct {
-	Samples []vehicle.Sample // by time
-	// Since is how far back the stream was read: Samples are all that was
-	// stored of the vehicle since then.
-	Since time.Time
-	// All is set if that is as far back as the stream reaches.
-	All bool
-}
 
 // A vehicle's samples lie among those of its whole partition. They are looked for
 // in windows, the newest first and each longer than the one before, so that
@@ -34,16 +25,16 @@ const (
 // Recent reads the retained samples of a vehicle until it has all of them, or at
 // least most, or the context ends, which is no error: what a window brought that
 // was not read to its end is left out.
-func (e *Engine) Recent(ctx context.Context, id vehicle.ID, most int) (Recent, error) {
-	s, err := e.js.Stream(ctx, Telemetry)
+func (e *Engine) Recent(ctx context.Context, id vehicle.ID, most int) (store.Recent, error) {
+	s, err := e.js.Stream(ctx, codec.Telemetry)
 	if ctx.Err() != nil {
-		return Recent{Since: e.now()}, nil
+		return store.Recent{Since: e.now()}, nil
 	}
 	if err != nil {
-		return Recent{}, fmt.Errorf("the retained telemetry cannot be read: %w", err)
+		return store.Recent{}, fmt.Errorf("the retained telemetry cannot be read: %w", err)
 	}
 	state, made, now := s.CachedInfo().State, s.CachedInfo().Created.UnixNano(), e.now()
-	found, until := Recent{Since: now}, state.LastSeq+1
+	found, until := store.Recent{Since: now}, state.LastSeq+1
 	for span := firstWindow; ; span *= windowGrowth {
 		from := now.Add(-span)
 		first, samples, err := e.window(ctx, id, from, until, made)
@@ -51,7 +42,7 @@ func (e *Engine) Recent(ctx context.Context, id vehicle.ID, most int) (Recent, e
 			break
 		}
 		if err != nil {
-			return Recent{}, fmt.Errorf("the retained telemetry cannot be read: %w", err)
+			return store.Recent{}, fmt.Errorf("the retained telemetry cannot be read: %w", err)
 		}
 		found.Samples, found.Since, until = append(found.Samples, samples...), from, first
 		if found.All = state.Msgs == 0 || !from.After(state.FirstTime); found.All || len(found.Samples) >= most {
@@ -66,8 +57,8 @@ func (e *Engine) Recent(ctx context.Context, id vehicle.ID, most int) (Recent, e
 // before the sequence until; made is when the stream was. What was forgotten is
 // left out. first is the sequence at which the window began.
 func (e *Engine) window(ctx context.Context, id vehicle.ID, from time.Time, until uint64, made int64) (first uint64, found []vehicle.Sample, err error) {
-	sub, err := e.legacy.SubscribeSync(codec.TelemetrySubject(codec.PartitionOf(id, e.partitions)), nats.OrderedConsumer(), nats.BindStream(Telemetry),
-		nats.StartTime(from), nats.IdleHeartbeat(e.config.Patience.Idle))
+	sub, err := e.legacy.SubscribeSync(codec.TelemetrySubject(codec.PartitionOf(id, e.partitions)), nats.OrderedConsumer(), nats.BindStream(codec.Telemetry),
+		nats.StartTime(from), nats.IdleHeartbeat(e.config.Timeouts.Idle))
 	if err != nil {
 		return 0, nil, err
 	}

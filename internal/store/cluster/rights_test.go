@@ -22,7 +22,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"carstate/internal/access"
+	"carstate/internal/store"
 	"carstate/internal/store/codec"
+	"carstate/internal/store/storetest"
 	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
@@ -32,7 +34,7 @@ func shippedRights(t *testing.T) string {
 	t.Helper()
 	var found [][]byte
 	for _, name := range []string{"nats.conf", "nats-tls.conf"} {
-		text, err := os.ReadFile("../../deploy/nats/" + name)
+		text, err := os.ReadFile("../../../deploy/nats/" + name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -179,11 +181,8 @@ func TestRights(t *testing.T) {
 	c := startRightsCluster(t)
 	log := new(testkit.Buffer)
 	var ahead atomic.Int64 // of the clock
-	config := Config{
-		URLs: c.urls, Replicas: 1, Partitions: 4, Log: slog.New(slog.NewTextHandler(log, nil)),
-		Now: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) },
-	}
-	startNode(t, config).stop()
+	config := Config{Config: store.Config{Partitions: 4, Log: slog.New(slog.NewTextHandler(log, nil)), Now: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }}, URLs: c.urls, Replicas: 1}
+	startNode(t, config).Stop()
 	config.Replicas = 3 // the streams are changed
 	n := startNode(t, config)
 	ctx := testkit.Context(t)
@@ -195,79 +194,78 @@ func TestRights(t *testing.T) {
 	}
 
 	// Cars and developers.
-	tokens := grantAll(t, n)
+	tokens := n.GrantAll(t)
 	var cars []vehicle.ID
 	for i := range 9000 { // more than the servers send without asking for flow control
 		cars = append(cars, vehicle.ID(fmt.Sprintf("Other%04d", i)))
 	}
-	n.drive(t, 1000, append(cars, secretVID)...)
-	if r, err := n.Recent(ctx, secretVID, 10); err != nil || len(r.Samples) != 1 {
+	n.Drive(t, 1000, append(cars, storetest.SecretVID)...)
+	if r, err := n.Recent(ctx, storetest.SecretVID, 10); err != nil || len(r.Samples) != 1 {
 		t.Errorf("the readings of a vehicle: %+v, %v", r, err)
 	}
 	usage := func(of string) {
 		t.Helper()
 		subject := "tokenuse." + of
-		record, err := sealJSON(subject, packUsage(access.Usage{LastUsed: n.now()}, n.now().Add(-usageIdle-time.Minute)))
+		record := store.Write{Subject: subject, Record: codec.Seal(subject, []byte("\x00{}"))}
+		seq, err := n.Store(ctx, codec.Tokens, []store.Write{record})
 		must(err)
-		seq, err := n.storeBatch(ctx, Tokens, []write{{subject: subject, record: record}})
-		must(err)
-		must(n.tokenFeed.wait(ctx, seq))
+		must(n.Remove(ctx, codec.Tokens, []store.Record{{Subject: subject, Seq: seq}}))
 	}
 	usage(tokens[0] + ".GONE")
 	usage(tokens[0]) // as it was before each node had its own
-	g, _ := n.tables.Tokens.Get(tokens[0])
-	g.Count(access.CarDrivingState, access.Answered, n.now())
-	n.storeUsage()
-	n.pruneUsage(ctx)
+	g, _ := n.Tables.Tokens.Get(tokens[0])
+	g.Count(access.CarDrivingState, access.Answered, config.Now())
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	n.KeepUsage(ended) // stores once and ends
 	n.keepRoads(t, c)
-	leases := n.Leases()
+	leases := n.cluster.Leases()
 	must(leases.Renew(ctx, "gone", 1, false))
 	must(leases.Remove(ctx, "gone"))
 
 	// Operators.
-	n.revoke(t, tokens[1])
-	o, _, err := access.AddOperator("ada", n.now())
+	n.EndOf(t, access.TokenKind, tokens[1])
+	o, _, err := access.AddOperator("ada", config.Now())
 	must(err)
 	must(n.Create(ctx, o))
-	_, err = n.Update(ctx, access.OperatorKind, "ada", func(o *access.Credential) error { o.Ended = n.now(); return nil })
+	_, err = n.Update(ctx, access.OperatorKind, "ada", func(o *access.Credential) error { o.Ended = config.Now(); return nil })
 	must(err)
-	backup := backupOf(t, n)
-	receipt := n.forget(t, secretVID)
-	if report := restoreInto(t, n, backup); report.Kinds["state"] != (access.RestoreCount{Kept: len(cars), Forgotten: 1}) {
+	backup := storetest.BackupOf(t, n.Node)
+	receipt := n.MustForget(t, storetest.SecretVID)
+	if report := storetest.RestoreInto(t, n.Node, backup); report.Kinds["state"] != (access.RestoreCount{Kept: len(cars), Forgotten: 1}) {
 		t.Errorf("restored: %+v", report.Kinds)
 	}
 	if _, err := n.Bury(ctx, []access.ForgetReceipt{receipt}); err != nil {
 		t.Error(err)
 	}
-	r := &eraser{k: n.Keeper}
-	n.config.Retention = time.Millisecond // by the servers' clock, which does not go ahead
-	for _, to := range []time.Duration{time.Minute, DefaultRetention + time.Minute} {
+	n.cluster.config.Retention = time.Millisecond // by the servers' clock, which does not go ahead
+	for _, to := range []time.Duration{time.Minute, store.DefaultRetention + time.Minute} {
 		ahead.Store(int64(to))
-		n.drive(t, 2000+int64(to), cars[0])
-		for _, do := range []func(context.Context) error{n.measureBacklog, n.trim, r.step} {
+		n.Drive(t, 2000+int64(to), cars[0])
+		for _, do := range []func(context.Context) error{n.cluster.measureBacklog, n.cluster.trim, n.EraseDue} {
 			must(do(ctx))
 		}
 	}
-	if stone := n.forgotten.All()[0]; stone.Erased.IsZero() {
+	if stone := n.Forgotten().All()[0]; stone.Erased.IsZero() {
 		t.Errorf("not erased: %+v", stone)
 	}
-	_, err = n.Allow(ctx, secretVID)
+	_, err = n.Allow(ctx, storetest.SecretVID)
 	must(err)
 	must(n.Audit(ctx, access.Event{Actor: "ada", Action: "test"}))
 	if events, _, err := n.AuditPage(ctx, 0, 100); err != nil || len(events) != 1 {
 		t.Errorf("the audit has %d events: %v", len(events), err)
 	}
-	n.stop()
+	n.Stop()
 
 	// Into a service that has lost everything.
 	for _, name := range codec.Streams {
 		must(c.js.DeleteStream(ctx, name))
 	}
 	m := startNode(t, config)
-	if report := restoreInto(t, m, backup); report.Kinds["state"].Restored != len(cars)+1 || report.Kinds["token"].Restored != 4 {
+	if report := storetest.RestoreInto(t, m.Node, backup); report.Kinds["state"].Restored != len(cars)+1 || report.Kinds["token"].Restored != 4 {
 		t.Errorf("restored: %+v", report.Kinds)
 	}
-	m.stop()
+	m.Stop()
 
 	if log.Count("violation") > 0 || log.Count("lacks a right") > 0 {
 		t.Errorf("a right is missing:\n%s", log)
@@ -281,10 +279,10 @@ func TestRights(t *testing.T) {
 }
 
 // keepRoads drives cars on a road, so that it is stored and other nodes are told.
-func (n *forgetNode) keepRoads(t *testing.T, c *rightsCluster) {
+func (n node) keepRoads(t *testing.T, c *rightsCluster) {
 	t.Helper()
-	for p := range n.partitions {
-		part, err := n.Take(t.Context(), p, "roads")
+	for p := range n.Partitions() {
+		part, err := n.Take(t.Context(), p, "roads", store.Anyone)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -293,18 +291,18 @@ func (n *forgetNode) keepRoads(t *testing.T, c *rightsCluster) {
 	ctx, cancel := context.WithCancel(t.Context())
 	loaded := make(chan struct{})
 	var running sync.WaitGroup
-	running.Go(func() { n.KeepRoads(ctx, &n.roads, true, func() { close(loaded) }) })
+	running.Go(func() { n.KeepRoads(ctx, &n.Roads, true, func() { close(loaded) }) })
 	<-loaded
 	for quarter := range 3 {
 		for car := range 6 {
 			id := vehicle.ID(fmt.Sprintf("Road%d", car))
 			var s vehicle.State
 			for i := range 20 {
-				x := speedSample(id, 1_795_000_000_000+int64(quarter)*15*60*1000+int64(i)*5000)
+				x := storetest.Speed(id, 1_795_000_000_000+int64(quarter)*15*60*1000+int64(i)*5000, 50)
 				if err := errors.Join(x.Set(vehicle.CurrentLatitude, 44.5+float64(i)*0.0006), x.Set(vehicle.CurrentLongitude, 11.34)); err != nil {
 					t.Fatal(err)
 				}
-				s = n.roads.Observe(s, x)
+				s = n.Roads.Observe(s, x)
 			}
 		}
 	}

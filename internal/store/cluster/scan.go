@@ -7,29 +7,28 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
-
+	"carstate/internal/store"
 	"carstate/internal/store/codec"
 )
 
-// scan calls do with the latest record of each subject that matches subjects. Writers may
-// run concurrently: for a subject that changes during the scan, do gets the newer record
+// Scan calls do with the last record of each subject that matches one of the patterns.
+// Writers may run concurrently: for a subject that changes during the scan, do gets the newer record
 // as well, or instead.
-func (e *Engine) scan(ctx context.Context, stream string, subjects []string, do func(record) error) error {
+func (e *Engine) Scan(ctx context.Context, stream string, patterns []string, do func(store.Record) error) error {
 	reading, stop := context.WithCancel(ctx)
 	defer stop()
 	f := newFeed(e, stream)
-	f.filters, f.caughtUp = subjects, stop
+	f.filters, f.caughtUp = patterns, stop
 	var failed error
 	last := uint64(0)
-	f.apply = func(r record) error {
+	f.apply = func(r store.Record) error {
 		if reading.Err() != nil {
 			return nil
 		}
 		if failed = do(r); failed != nil {
 			stop()
 		}
-		last = r.seq
+		last = r.Seq
 		return nil
 	}
 	if err := f.run(reading); err != nil {
@@ -38,9 +37,9 @@ func (e *Engine) scan(ctx context.Context, stream string, subjects []string, do 
 	if err := errors.Join(failed, ctx.Err()); err != nil {
 		return err
 	}
-	return e.scanTail(ctx, stream, f.readFrom(), last+1, func(r record) error {
-		for _, s := range subjects {
-			if server.SubjectMatchesFilter(r.subject, s) {
+	return e.scanTail(ctx, stream, f.readFrom(), last+1, func(r store.Record) error {
+		for _, pattern := range patterns {
+			if codec.Matches(pattern, r.Subject) {
 				return do(r)
 			}
 		}
@@ -64,13 +63,13 @@ const (
 // until it has read past the end of the stream as of a single moment. A record that is
 // replaced during the scan is read again later in the stream, so none is missed. It
 // retries while the engine is unavailable.
-func (e *Engine) scanTail(ctx context.Context, stream string, made time.Time, next uint64, do func(record) error) error {
+func (e *Engine) scanTail(ctx context.Context, stream string, made time.Time, next uint64, do func(store.Record) error) error {
 	for times := 1; ; {
 		records, end, err := e.readPage(ctx, stream, made, next, times)
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case errors.Is(err, codec.ErrDamaged), errors.Is(err, codec.ErrNewer), errors.Is(err, ErrReplaced):
+		case errors.Is(err, codec.ErrDamaged), errors.Is(err, codec.ErrNewer), errors.Is(err, store.ErrReplaced):
 			e.fail(err)
 			return err
 		}
@@ -78,7 +77,7 @@ func (e *Engine) scanTail(ctx context.Context, stream string, made time.Time, ne
 			if err := do(r); err != nil {
 				return err
 			}
-			next = r.seq + 1
+			next = r.Seq + 1
 		}
 		if end {
 			return nil
@@ -100,7 +99,7 @@ func (e *Engine) scanTail(ctx context.Context, stream string, made time.Time, ne
 
 // readPage reads records from sequence next on, at most times*tailRecords of them. end
 // reports whether these were all the records there were at one moment.
-func (e *Engine) readPage(ctx context.Context, stream string, made time.Time, next uint64, times int) (records []record, end bool, err error) {
+func (e *Engine) readPage(ctx context.Context, stream string, made time.Time, next uint64, times int) (records []store.Record, end bool, err error) {
 	s, err := e.js.Stream(ctx, stream)
 	if err != nil {
 		return nil, false, err
@@ -111,18 +110,18 @@ func (e *Engine) readPage(ctx context.Context, stream string, made time.Time, ne
 	info := s.CachedInfo()
 	known := info.State.LastSeq
 	if !info.Created.Equal(made) {
-		return nil, false, fmt.Errorf("%w: %s", ErrReplaced, stream)
+		return nil, false, fmt.Errorf("%w: %s", store.ErrReplaced, stream)
 	}
 	records, end, err = e.requestPage(ctx, stream, next, times)
 	if n := len(records); n > 0 {
-		next = records[n-1].seq + 1
+		next = records[n-1].Seq + 1
 	}
 	return records, end && next > known, err
 }
 
 // requestPage asks any server for the page of [Engine.readPage]. all reports whether that
 // server had no further records at one moment.
-func (e *Engine) requestPage(ctx context.Context, stream string, next uint64, times int) (records []record, all bool, err error) {
+func (e *Engine) requestPage(ctx context.Context, stream string, next uint64, times int) (records []store.Record, all bool, err error) {
 	messages, end, err := e.directGet(ctx, stream, struct {
 		Seq   uint64 `json:"seq"`
 		Batch int    `json:"batch"`
@@ -135,9 +134,9 @@ func (e *Engine) requestPage(ctx context.Context, stream string, next uint64, ti
 		return nil, false, err
 	}
 	for _, m := range messages {
-		r := record{subject: m.Header.Get("Nats-Subject"), sealed: m.Data}
-		if r.seq, err = strconv.ParseUint(m.Header.Get("Nats-Sequence"), 10, 64); err == nil {
-			r.body, err = codec.Unseal(r.subject, m.Data)
+		r := store.Record{Subject: m.Header.Get("Nats-Subject"), Sealed: m.Data}
+		if r.Seq, err = strconv.ParseUint(m.Header.Get("Nats-Sequence"), 10, 64); err == nil {
+			r.Body, err = codec.Unseal(r.Subject, m.Data)
 		}
 		if err != nil {
 			return nil, false, fmt.Errorf("%s: record %s: %w", stream, m.Header.Get("Nats-Sequence"), err)

@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 
+	"carstate/internal/store"
 	"carstate/internal/store/codec"
 	"carstate/internal/vehicle"
 )
@@ -12,7 +13,7 @@ import (
 // forgotten. caughtUp is called once, after all that was stored at the start.
 // What [Config.Answers] has taken in is not repeated.
 func (e *Engine) FollowStates(ctx context.Context, put func(vehicle.ID, vehicle.State), caughtUp func()) error {
-	f := newFeed(e, States)
+	f := newFeed(e, codec.States)
 	if p := e.preloaded; p != nil {
 		e.preloaded = nil
 		f.created = p.Created
@@ -25,27 +26,27 @@ func (e *Engine) FollowStates(ctx context.Context, put func(vehicle.ID, vehicle.
 // brings the cursors, by which a node that folds hears of what was forgotten, and
 // the heartbeats, by which any node knows how far it is behind.
 func (e *Engine) FollowCursors(ctx context.Context, caughtUp func()) error {
-	f := newFeed(e, States)
-	f.filters = []string{"cursor.*", codec.HeartbeatSubject(States)}
+	f := newFeed(e, codec.States)
+	f.filters = []string{"cursor.*", codec.HeartbeatSubject(codec.States)}
 	return e.followStates(ctx, f, func(vehicle.ID, vehicle.State) {}, caughtUp)
 }
 
 func (e *Engine) followStates(ctx context.Context, f *feed, put func(vehicle.ID, vehicle.State), caughtUp func()) error {
 	f.caughtUp = caughtUp
 	e.followed.Store(f)
-	f.apply = func(r record) error {
-		id, ok := codec.VehicleOfState(r.subject)
+	f.apply = func(r store.Record) error {
+		id, ok := codec.VehicleOfState(r.Subject)
 		if !ok {
 			e.recall(r) // if it is a cursor
 			return nil
 		}
 		// A server that rebuilt its index after a crash may bring back the state of a
 		// vehicle whose marker is gone.
-		if codec.IsMarker(r.body) || e.forgotten.Has(id) {
+		if codec.IsMarker(r.Body) || e.forgotten.Has(id) {
 			put(id, vehicle.State{})
 			return nil
 		}
-		s, err := codec.DecodeState(r.body)
+		s, err := codec.DecodeState(r.Body)
 		if err != nil {
 			return err
 		}
@@ -55,12 +56,11 @@ func (e *Engine) followStates(ctx context.Context, f *feed, put func(vehicle.ID,
 	return f.run(ctx)
 }
 
-// State reads the stored state of one vehicle; ok is false if it has none.
-func (e *Engine) State(ctx context.Context, id vehicle.ID) (s vehicle.State, ok bool, err error) {
-	body, rev, err := e.lastRecord(ctx, States, codec.StateSubject(codec.PartitionOf(id, e.partitions), id))
-	if err != nil || rev == 0 || codec.IsMarker(body) {
-		return vehicle.State{}, false, err
+// AwaitState waits until FollowStates has passed a sequence, if it runs.
+func (e *Engine) AwaitState(ctx context.Context, seq uint64) error {
+	f := e.followed.Load()
+	if f == nil {
+		return nil
 	}
-	s, err = codec.DecodeState(body)
-	return s, err == nil, err
+	return f.Wait(ctx, seq)
 }

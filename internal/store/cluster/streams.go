@@ -16,7 +16,7 @@ import (
 )
 
 // fedStreams carry a heartbeat, because nodes keep copies of them.
-var fedStreams = []string{States, Tokens, Sources}
+var fedStreams = []string{codec.States, codec.Tokens, codec.Sources}
 
 // partitionsKey is the stream metadata that fixes the number of partitions.
 const partitionsKey = "carstate.partitions"
@@ -34,9 +34,6 @@ const partitionsKey = "carstate.partitions"
 func streamConfigs(c Config, m made) []jetstream.StreamConfig {
 	lastValue := func(name string, bytes int64, d jetstream.DiscardPolicy, subjects ...string) jetstream.StreamConfig {
 		subjects = append(subjects, codec.HeartbeatSubject(name))
-		if c.embedded() {
-			subjects = append(subjects, codec.PaddingSubject(name))
-		}
 		return jetstream.StreamConfig{
 			Name:               name,
 			Subjects:           subjects,
@@ -52,7 +49,7 @@ func streamConfigs(c Config, m made) []jetstream.StreamConfig {
 	}
 	configs := []jetstream.StreamConfig{
 		{
-			Name:     Telemetry,
+			Name:     codec.Telemetry,
 			Subjects: []string{"telemetry.*"},
 			MaxBytes: c.TelemetryBytes,
 			Discard:  jetstream.DiscardNew,
@@ -62,12 +59,12 @@ func streamConfigs(c Config, m made) []jetstream.StreamConfig {
 			Duplicates:   duplicateWindow,
 			MaxConsumers: consumersOf(m.partitions),
 		},
-		lastValue(States, c.StatesBytes, jetstream.DiscardOld, "state.*.*", "cursor.*", "member.*"),
-		lastValue(Tokens, recordBytes, jetstream.DiscardNew, "token.*", "tokenset.*.*", "tokenuse.*", "tokenuse.*.*"),
-		lastValue(Sources, recordBytes, jetstream.DiscardNew, "source.*", "sourceset.*.*", "operator.*", "tombstone.*", codec.VIDKeysSubject),
+		lastValue(codec.States, c.StatesBytes, jetstream.DiscardOld, "state.*.*", "cursor.*", "member.*"),
+		lastValue(codec.Tokens, recordBytes, jetstream.DiscardNew, "token.*", "tokenset.*.*", "tokenuse.*", "tokenuse.*.*"),
+		lastValue(codec.Sources, recordBytes, jetstream.DiscardNew, "source.*", "sourceset.*.*", "operator.*", "tombstone.*", codec.VIDKeysSubject),
 		{
-			Name:        Audit,
-			Subjects:    []string{auditSubject},
+			Name:        codec.Audit,
+			Subjects:    []string{codec.AuditSubject},
 			MaxBytes:    recordBytes,
 			Discard:     jetstream.DiscardNew,
 			AllowDirect: true,
@@ -75,8 +72,8 @@ func streamConfigs(c Config, m made) []jetstream.StreamConfig {
 			DenyPurge:   true,
 		},
 		{
-			Name:               Roads,
-			Subjects:           []string{roadPrefix + "*"},
+			Name:               codec.Roads,
+			Subjects:           []string{codec.RoadPrefix + "*"},
 			MaxMsgsPerSubject:  1,
 			MaxBytes:           recordBytes,
 			Discard:            jetstream.DiscardOld,
@@ -87,7 +84,7 @@ func streamConfigs(c Config, m made) []jetstream.StreamConfig {
 	}
 	for i := range configs {
 		// Embedded, no stream is ever made anew alone.
-		if name := configs[i].Name; name == Telemetry || name == States && !c.embedded() {
+		if name := configs[i].Name; name == codec.Telemetry || name == codec.States && !c.embedded() {
 			configs[i].Metadata = map[string]string{partitionsKey: strconv.Itoa(m.partitions)}
 		}
 		configs[i].Storage = jetstream.FileStorage
@@ -134,9 +131,9 @@ func ensureStreams(ctx context.Context, js jetstream.JetStream, c Config) (int, 
 		}
 	}
 	// What was answered while the cluster changed its leader need not stand.
-	stored, err := storedStream(ctx, js, Telemetry)
+	stored, err := storedStream(ctx, js, codec.Telemetry)
 	if err == nil && madeLike(stored).partitions != want.partitions {
-		err = fmt.Errorf("the stream %s was replaced during the start: start again", Telemetry)
+		err = fmt.Errorf("the stream %s was replaced during the start: start again", codec.Telemetry)
 	}
 	return want.partitions, err
 }
@@ -145,7 +142,7 @@ func ensureStreams(ctx context.Context, js jetstream.JetStream, c Config) (int, 
 // it is there: if TELEMETRY alone is made anew, a state must stay where it will be
 // looked for.
 func (c Config) first(ctx context.Context, js jetstream.JetStream) (made, error) {
-	states, err := storedStream(ctx, js, States)
+	states, err := storedStream(ctx, js, codec.States)
 	if err != nil {
 		return made{}, err
 	}
@@ -210,7 +207,7 @@ func ensureStream(ctx context.Context, js jetstream.JetStream, c Config, i int, 
 				return made{}, fmt.Errorf("the stream %s has %d copies, which --replicas %d would take from all nodes: leave --replicas out or set it to %d; for fewer, run nats stream edit on each stream first",
 					name, is.replicas, target.replicas, is.replicas)
 			}
-			if name == Telemetry {
+			if name == codec.Telemetry {
 				if err := c.checkPartitions(is.partitions); err != nil {
 					return made{}, err
 				}
@@ -267,8 +264,8 @@ func storedStream(ctx context.Context, js jetstream.JetStream, name string) (jet
 		return jetstream.StreamConfig{}, fmt.Errorf("the engine cannot be asked for its streams: %w", err)
 	}
 	stored := s.CachedInfo().Config
-	if name == Telemetry && madeLike(stored).partitions < 1 {
-		return jetstream.StreamConfig{}, fmt.Errorf("the stream %s is not one of carstate's: use another NATS account", Telemetry)
+	if name == codec.Telemetry && madeLike(stored).partitions < 1 {
+		return jetstream.StreamConfig{}, fmt.Errorf("the stream %s is not one of carstate's: use another NATS account", codec.Telemetry)
 	}
 	return stored, nil
 }

@@ -12,16 +12,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Errors of [Engine.Append]. After any error nothing may be acknowledged; some
-// of the samples may be stored all the same, which does no harm, because the
-// same sample twice changes nothing.
 var (
-	// ErrOverloaded means that more samples wait than the disk takes.
-	ErrOverloaded = errors.New("too many samples wait to be stored")
-	// ErrBacklog means that derive lags behind so far that storing more
-	// would endanger what was acknowledged.
-	ErrBacklog = errors.New("too many stored samples wait to be judged")
-
 	errTooLarge = fmt.Errorf("a sample is larger than %d bytes", maxSampleBytes)
 
 	errClosed = errors.New("the engine is closed")

@@ -8,6 +8,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"carstate/internal/store/codec"
 	"carstate/internal/ticks"
 )
 
@@ -33,7 +34,7 @@ func (e *Engine) Trim(ctx context.Context) {
 func (e *Engine) trim(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, trimEvery)
 	defer cancel()
-	s, err := e.js.Stream(ctx, Telemetry)
+	s, err := e.js.Stream(ctx, codec.Telemetry)
 	if err != nil {
 		return err
 	}
@@ -72,8 +73,8 @@ func overBytes(state jetstream.StreamState, limit int64) uint64 {
 
 // firstSince finds the first commit stored at t or later; 0 if there is none.
 func (e *Engine) firstSince(ctx context.Context, t time.Time) (uint64, error) {
-	sub, err := e.legacy.SubscribeSync("telemetry.*", nats.OrderedConsumer(), nats.BindStream(Telemetry),
-		nats.StartTime(t), nats.HeadersOnly(), nats.IdleHeartbeat(e.config.Patience.Idle))
+	sub, err := e.legacy.SubscribeSync("telemetry.*", nats.OrderedConsumer(), nats.BindStream(codec.Telemetry),
+		nats.StartTime(t), nats.HeadersOnly(), nats.IdleHeartbeat(e.config.Timeouts.Idle))
 	if err != nil {
 		return 0, err
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"carstate/internal/store"
 	"carstate/internal/store/cluster"
 	"carstate/internal/store/cluster/clustertest"
 	"carstate/internal/store/codec"
@@ -21,11 +22,11 @@ import (
 func TestCommitUnderWay(t *testing.T) {
 	t.Parallel()
 	c := clustertest.StartCluster(t)
-	clustertest.Open(t, cluster.Config{URLs: c.URLs(), Partitions: 1, Replicas: 3})
+	clustertest.Open(t, cluster.Config{Config: store.Config{Partitions: 1}, URLs: c.URLs(), Replicas: 3})
 	leader := c.Leader(codec.States)
-	e := clustertest.Open(t, cluster.Config{URLs: "nats://" + leader.Addr, Partitions: 1, Replicas: 3, Patience: cluster.Patience{Try: time.Second}})
+	e := clustertest.Open(t, cluster.Config{Config: store.Config{Partitions: 1}, URLs: "nats://" + leader.Addr, Replicas: 3, Timeouts: cluster.Timeouts{Try: time.Second}})
 	ctx := testkit.Context(t)
-	p, err := e.Take(ctx, 0, "test")
+	p, err := e.Take(ctx, 0, "test", store.Anyone)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +51,7 @@ func TestCommitUnderWay(t *testing.T) {
 	}
 	const batches = 3
 	states := make(map[vehicle.ID]vehicle.State)
-	ids := make([]vehicle.ID, (batches-1)*cluster.BatchStates+1)
+	ids := make([]vehicle.ID, (batches-1)*store.BatchStates+1)
 	for i := range ids {
 		ids[i] = vehicle.ID(fmt.Sprintf("Car%d", i))
 		states[ids[i]] = vehicle.Observe(vehicle.State{}, sample(string(ids[i]), 1000, 10))
@@ -75,8 +76,8 @@ func TestCommitUnderWay(t *testing.T) {
 		t.Fatalf("a commit that was under way: %v", err)
 	}
 	found := 0
-	for first := 0; first < len(ids); first += cluster.MaxLoad {
-		if err := p.Load(ctx, ids[first:min(first+cluster.MaxLoad, len(ids))], func(int, vehicle.State) { found++ }); err != nil {
+	for first := 0; first < len(ids); first += store.MaxLoad {
+		if err := p.Load(ctx, ids[first:min(first+store.MaxLoad, len(ids))], func(int, vehicle.State) { found++ }); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"carstate/internal/access"
+	"carstate/internal/store"
 	"carstate/internal/store/cluster/embedded"
 	"carstate/internal/store/codec"
 	"carstate/internal/testkit"
@@ -23,9 +24,9 @@ func crash(t *testing.T, e *Engine) (dir string) {
 		testkit.Await(t, "the first heartbeat of "+stream, func() bool { return e.newest[stream].Load() > 0 })
 	}
 	for range 2 {
-		before := e.newest[States].Load()
-		e.beats[States].soon()
-		testkit.Await(t, "a heartbeat is stored", func() bool { return e.newest[States].Load() > before })
+		before := e.newest[codec.States].Load()
+		e.beats[codec.States].soon()
+		testkit.Await(t, "a heartbeat is stored", func() bool { return e.newest[codec.States].Load() > before })
 	}
 	dir = filepath.Join(t.TempDir(), "crashed")
 	if err := os.CopyFS(dir, os.DirFS(e.config.DataDir)); err != nil {
@@ -38,19 +39,19 @@ func crash(t *testing.T, e *Engine) (dir string) {
 // others, whatever is left of its newest block.
 func TestWitness(t *testing.T) {
 	t.Parallel()
-	e := openOne(t, Config{Patience: Patience{Beat: time.Hour}})
+	e := openOne(t, Config{Timeouts: Timeouts{Beat: time.Hour}})
 	ctx := testkit.Context(t)
 	if err := e.Append(ctx, []vehicle.Sample{speedAt("carA", 1), speedAt("carB", 1)}); err != nil {
 		t.Fatal(err)
 	}
-	k := e.NewKeeper(new(access.Tables))
+	k := store.NewKeeper(e, store.Config{}, new(access.Tables))
 	for range 3 {
 		if err := k.Audit(ctx, access.Event{Actor: "admin", Action: "test"}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, subject := range []string{"tokenuse.x", "tokenuse.y"} {
-		if _, err := e.storeBatch(ctx, Tokens, []write{{subject: subject, record: codec.Seal(subject, []byte("\x00{}"))}}); err != nil {
+		if _, err := e.Store(ctx, codec.Tokens, []store.Write{{Subject: subject, Record: codec.Seal(subject, []byte("\x00{}"))}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -72,7 +73,7 @@ func TestWitness(t *testing.T) {
 		"garbage throughout": func(name string, b []byte) error { return os.WriteFile(name, make([]byte, len(b)), 0o600) },
 		"last record gone":   func(name string, b []byte) error { return os.WriteFile(name, b[:len(b)-20], 0o600) },
 	}
-	for _, name := range []string{Telemetry, Tokens, Audit} {
+	for _, name := range []string{codec.Telemetry, codec.Tokens, codec.Audit} {
 		for says, do := range ways {
 			t.Run(name+" "+says, func(t *testing.T) {
 				t.Parallel()
@@ -109,7 +110,7 @@ func TestWitness(t *testing.T) {
 		if err := os.CopyFS(dir, os.DirFS(crashed)); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(blockOf(dir, Tokens), nil, 0o600); err != nil {
+		if err := os.WriteFile(blockOf(dir, codec.Tokens), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
 		if err := open(dir, Config{SyncInterval: time.Minute}); err != nil {
@@ -121,14 +122,14 @@ func TestWitness(t *testing.T) {
 // A stream from which everything was removed ends where it ended.
 func TestWitnessOfEmptyStream(t *testing.T) {
 	t.Parallel()
-	e := openOne(t, Config{Patience: Patience{Beat: time.Hour}})
+	e := openOne(t, Config{Timeouts: Timeouts{Beat: time.Hour}})
 	ctx := testkit.Context(t)
 	for i := range 20 {
 		if err := e.Append(ctx, []vehicle.Sample{speedAt("carA", int64(i+1))}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	s, err := e.js.Stream(ctx, Telemetry)
+	s, err := e.js.Stream(ctx, codec.Telemetry)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +137,7 @@ func TestWitnessOfEmptyStream(t *testing.T) {
 		t.Fatal(err)
 	}
 	crashed := crash(t, e)
-	again, err := Open(context.WithoutCancel(ctx), Config{DataDir: crashed})
+	again, err := Open(context.WithoutCancel(ctx), Config{Config: store.Config{DataDir: crashed}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -60,12 +60,25 @@ func HeartbeatSubject(stream string) string { return "heartbeat." + strings.ToLo
 // HeartbeatBytes is what every heartbeat has: its node and its time.
 const HeartbeatBytes = 16
 
-// PaddingSubject is where a stream's padding goes, in that stream.
-func PaddingSubject(stream string) string {
-	if stream == Telemetry {
-		return "telemetry.padding"
+// AuditSubject is where every event of the audit goes.
+const AuditSubject = "audit.event"
+
+// RoadPrefix precedes the name of a tile in the subject of its profiles.
+const RoadPrefix = "road."
+
+// Matches reports whether a subject is of a pattern, in which * stands for one name.
+func Matches(pattern, subject string) bool {
+	for {
+		want, patternLeft, more := strings.Cut(pattern, ".")
+		name, subjectLeft, is := strings.Cut(subject, ".")
+		if want != "*" && want != name || more != is {
+			return false
+		}
+		if !more {
+			return true
+		}
+		pattern, subject = patternLeft, subjectLeft
 	}
-	return "padding." + strings.ToLower(stream)
 }
 
 // VIDKeysSubject is where the keys are under which vids are hashed.

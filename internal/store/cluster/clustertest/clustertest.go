@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"carstate/internal/store"
 	"carstate/internal/store/cluster"
 )
 
@@ -21,7 +22,7 @@ func Open(t testing.TB, c cluster.Config) *cluster.Engine {
 	t.Helper()
 	// A busy machine takes its time. Where it is the point that a try fails, the test says so.
 	if c.URLs == "" { // where no answer is lost on its way
-		c.Patience.Try = cmp.Or(c.Patience.Try, time.Minute)
+		c.Timeouts.Try = cmp.Or(c.Timeouts.Try, time.Minute)
 	}
 	e, err := cluster.Open(t.Context(), c)
 	if err != nil {
@@ -39,7 +40,7 @@ func Open(t testing.TB, c cluster.Config) *cluster.Engine {
 // partitions, so that what mixes them up is noticed.
 func Embedded(t testing.TB) *cluster.Engine {
 	t.Helper()
-	return Open(t, cluster.Config{DataDir: t.TempDir(), Partitions: 4})
+	return Open(t, cluster.Config{Config: store.Config{DataDir: t.TempDir(), Partitions: 4}})
 }
 
 // External starts a NATS server that listens on a free port of the loopback

@@ -1,4 +1,4 @@
-package cluster_test
+package storetest
 
 import (
 	"errors"
@@ -6,14 +6,14 @@ import (
 	"time"
 
 	"carstate/internal/access"
-	"carstate/internal/store/cluster"
+	"carstate/internal/store"
 	"carstate/internal/testkit"
 )
 
 // operatorsChange adds, rotates and removes on one node, and wants a node that
 // starts later to see the same.
-func operatorsChange(t *testing.T, e *cluster.Engine) {
-	k, tables := keeper(t, e)
+func operatorsChange(t *testing.T, e store.Engine) {
+	k, tables := RunKeeper(t, e, store.Config{})
 	o, key, err := access.AddOperator("ada", time.Now())
 	if err != nil {
 		t.Fatal(err)
@@ -34,7 +34,7 @@ func operatorsChange(t *testing.T, e *cluster.Engine) {
 	if _, err := tables.Operators.Verify([]byte(key), time.Now()); !errors.Is(err, access.ErrReplaced) {
 		t.Errorf("the replaced key: %v", err)
 	}
-	_, other := keeper(t, e)
+	_, other := RunKeeper(t, e, store.Config{})
 	if got, err := other.Operators.Verify([]byte(key2), time.Now()); err != nil || got.Name != "ada" || got.Rotated.IsZero() {
 		t.Errorf("on another node: %+v, %v", got, err)
 	}

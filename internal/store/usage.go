@@ -1,4 +1,4 @@
-package cluster
+package store
 
 import (
 	"context"
@@ -7,8 +7,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/nats-io/nats.go/jetstream"
 
 	"carstate/internal/access"
 	"carstate/internal/store/codec"
@@ -58,16 +56,21 @@ type usageKeeper struct {
 	written map[string]int64 // calls of each token when last stored; owned by KeepUsage
 
 	mu    sync.Mutex // guards parts
-	parts map[usagePart]time.Time
+	parts map[usagePart]partStored
 }
 
-// usagePart names a record of another node; the map's value is when it was
-// stored.
+// usagePart names a record of another node.
 type usagePart struct{ token, node string }
+
+// partStored is when a part was stored, and where.
+type partStored struct {
+	at  time.Time
+	seq uint64
+}
 
 func newUsageKeeper() usageKeeper {
 	return usageKeeper{
-		loaded: make(chan struct{}), written: make(map[string]int64), parts: make(map[usagePart]time.Time),
+		loaded: make(chan struct{}), written: make(map[string]int64), parts: make(map[usagePart]partStored),
 	}
 }
 
@@ -83,22 +86,22 @@ func (u *usageKeeper) isLoaded() bool {
 }
 
 // applyUsage takes a record from the feed; rest is ID.NODE.
-func (k *Keeper) applyUsage(rest string, body []byte) error {
+func (k *Keeper) applyUsage(rest string, is Record) error {
 	var r usageRecord
-	if err := json.Unmarshal(body, &r); err != nil {
+	if err := json.Unmarshal(is.Body, &r); err != nil {
 		return codec.ErrDamaged
 	}
 	id, by, _ := strings.Cut(rest, ".")
 	if r.Version > usageVersion {
 		return nil
 	}
-	if by == k.e.node.id {
+	if by == k.engine.NodeID() {
 		if k.usage.isLoaded() {
 			return nil // our own echo: the table counts it already
 		}
 	} else if by != "" {
 		k.usage.mu.Lock()
-		k.usage.parts[usagePart{id, by}] = r.Stored
+		k.usage.parts[usagePart{id, by}] = partStored{r.Stored, is.Seq}
 		k.usage.mu.Unlock()
 	}
 	k.tables.Tokens.NoteUsage(id, by, r.usage())
@@ -148,11 +151,11 @@ func (k *Keeper) storeUsage() {
 
 // storeUsageOf stores the usage of some tokens and reports whether it could.
 func (k *Keeper) storeUsageOf(ctx context.Context, calls map[string]int64) bool {
-	var writes []write
+	var writes []Write
 	for id := range calls {
 		w, err := k.usageWrite(id)
 		if err != nil {
-			k.e.log.Warn("usage cannot be packed", "token_id", id, "error", err)
+			k.log.Warn("usage cannot be packed", "token_id", id, "error", err)
 			return false
 		}
 		writes = append(writes, w)
@@ -160,8 +163,8 @@ func (k *Keeper) storeUsageOf(ctx context.Context, calls map[string]int64) bool 
 	if len(writes) == 0 {
 		return true
 	}
-	if _, err := k.e.storeBatch(ctx, Tokens, writes); err != nil {
-		k.e.log.Warn("the usage of tokens cannot be stored: trying again in a minute", "tokens", len(writes), "error", err)
+	if _, err := k.engine.Store(ctx, codec.Tokens, writes); err != nil {
+		k.log.Warn("the usage of tokens cannot be stored: trying again in a minute", "tokens", len(writes), "error", err)
 		return false
 	}
 	maps.Copy(k.usage.written, calls)
@@ -169,50 +172,47 @@ func (k *Keeper) storeUsageOf(ctx context.Context, calls map[string]int64) bool 
 }
 
 // usageWrite packs this node's part of a token's usage.
-func (k *Keeper) usageWrite(id string) (write, error) {
-	now := k.e.now()
-	subject := "tokenuse." + id + "." + k.e.node.id
-	record, err := sealJSON(subject, packUsage(k.tables.Tokens.UsageOn(k.e.node.id, id, now), now))
-	return write{subject: subject, record: record}, err
+func (k *Keeper) usageWrite(id string) (Write, error) {
+	now := k.now()
+	subject := "tokenuse." + id + "." + k.engine.NodeID()
+	record, err := sealJSON(subject, packUsage(k.tables.Tokens.UsageOn(k.engine.NodeID(), id, now), now))
+	return Write{Subject: subject, Record: record}, err
 }
 
 // pruneUsage drops the parts of nodes that have not changed them for so long
 // that no day of theirs is shown, most of them nodes that are gone. This node's
 // own part then holds the last use and refusal, which are shown for ever.
 func (k *Keeper) pruneUsage(ctx context.Context) {
-	var idle []usagePart
+	idle := make(map[usagePart]uint64)
 	k.usage.mu.Lock()
 	for part, stored := range k.usage.parts {
-		if k.e.now().Sub(stored) > usageIdle {
-			idle = append(idle, part)
+		if k.now().Sub(stored.at) > usageIdle {
+			idle[part] = stored.seq
 		}
 	}
 	k.usage.mu.Unlock()
-	for _, part := range idle {
-		if err := k.dropPart(ctx, part); err != nil {
+	for part, seq := range idle {
+		if err := k.dropPart(ctx, part, seq); err != nil {
 			if ctx.Err() == nil {
-				k.e.log.Warn("the usage that a node stored long ago cannot be dropped", "error", err)
+				k.log.Warn("the usage that a node stored long ago cannot be dropped", "error", err)
 			}
 			return
 		}
 	}
 }
 
-func (k *Keeper) dropPart(ctx context.Context, part usagePart) error {
+func (k *Keeper) dropPart(ctx context.Context, part usagePart, seq uint64) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	w, err := k.usageWrite(part.token)
 	if err != nil {
 		return err
 	}
-	if _, err := k.e.storeBatch(ctx, Tokens, []write{w}); err != nil {
+	if _, err := k.engine.Store(ctx, codec.Tokens, []Write{w}); err != nil {
 		return err
 	}
-	s, err := k.e.js.Stream(ctx, Tokens)
-	if err != nil {
-		return err
-	}
-	if err := s.Purge(ctx, jetstream.WithPurgeSubject("tokenuse."+part.token+"."+part.node)); err != nil {
+	gone := []Record{{Subject: "tokenuse." + part.token + "." + part.node, Seq: seq}}
+	if err := k.engine.Remove(ctx, codec.Tokens, gone); err != nil {
 		return err
 	}
 	k.tables.Tokens.ForgetUsage(part.token, part.node)

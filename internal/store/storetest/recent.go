@@ -1,4 +1,4 @@
-package cluster_test
+package storetest
 
 import (
 	"context"
@@ -6,15 +6,14 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/store/cluster"
-	"carstate/internal/store/cluster/clustertest"
+	"carstate/internal/store"
 	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
 
 // recentOfOne stores a vehicle's samples among those of others, newest event time
 // first, and wants them all, by time and nobody else's.
-func recentOfOne(t *testing.T, e *cluster.Engine) {
+func recentOfOne(t *testing.T, e store.Engine) {
 	began := time.Now()
 	for i := int64(9); i >= 0; i-- {
 		batch := []vehicle.Sample{sample("car1", 1000+i, float64(i)), sample("car11", 1000+i, 99), sample("other", 1000+i, 99)}
@@ -39,11 +38,10 @@ func recentOfOne(t *testing.T, e *cluster.Engine) {
 	}
 }
 
-// TestRecentForgets: what was stored before a vehicle was forgotten is not shown,
+// recentForgets: what was stored before a vehicle was forgotten is not shown,
 // even when it reports again.
-func TestRecentForgets(t *testing.T) {
-	e := clustertest.Embedded(t)
-	k, _ := keeper(t, e)
+func recentForgets(t *testing.T, e store.Engine) {
+	k, _ := RunKeeper(t, e, store.Config{})
 	if err := e.Append(testkit.Context(t), []vehicle.Sample{sample("car1", 1000, 1)}); err != nil {
 		t.Fatal(err)
 	}
@@ -65,10 +63,10 @@ func TestRecentForgets(t *testing.T) {
 	}
 }
 
-// TestRecentLooksBack finds what was stored long ago, window by window.
-func TestRecentLooksBack(t *testing.T) {
+// recentLooksBack finds what was stored long ago, window by window.
+func recentLooksBack(t *testing.T, open Open) {
 	var later atomic.Int64
-	e := clustertest.Open(t, cluster.Config{DataDir: t.TempDir(), Now: func() time.Time { return time.Now().Add(time.Duration(later.Load())) }})
+	e := opened(t, open, store.Config{DataDir: t.TempDir(), Now: func() time.Time { return time.Now().Add(time.Duration(later.Load())) }})
 	for i := range int64(3) {
 		if err := e.Append(testkit.Context(t), []vehicle.Sample{sample("car1", 1000+i, 1)}); err != nil {
 			t.Fatal(err)
@@ -81,9 +79,8 @@ func TestRecentLooksBack(t *testing.T) {
 	}
 }
 
-// TestRecentEndsInTime: with no time left nothing is read, and it says so.
-func TestRecentEndsInTime(t *testing.T) {
-	e := clustertest.Embedded(t)
+// recentEndsInTime: with no time left nothing is read, and it says so.
+func recentEndsInTime(t *testing.T, e store.Engine) {
 	if err := e.Append(testkit.Context(t), []vehicle.Sample{sample("car1", 1000, 1)}); err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package cluster
+package store
 
 import (
 	"context"
@@ -14,9 +14,9 @@ const readersOfStates = 16
 // states restores those states that are newer than the stored ones, into the
 // partitions that the vehicles have here. Those that change meanwhile are looked
 // at again.
-func (r *restore) states(ctx context.Context, batch []record) error {
+func (r *restore) states(ctx context.Context, batch []Record) error {
 	for len(batch) > 0 {
-		wanted := make([]*write, len(batch))
+		wanted := make([]*Write, len(batch))
 		var failed error
 		var mu sync.Mutex // guards failed
 		var looking sync.WaitGroup
@@ -38,25 +38,25 @@ func (r *restore) states(ctx context.Context, batch []record) error {
 		if failed != nil {
 			return failed
 		}
-		var writes []write
-		var of []record
+		var writes []Write
+		var of []Record
 		for i, w := range wanted {
 			if w != nil {
 				writes, of = append(writes, *w), append(of, batch[i])
 			}
 		}
-		conflicts, err := r.k.e.storeMany(ctx, States, writes)
+		conflicts, err := storeMany(ctx, r.k.engine, r.k.config.Patience.Store, codec.States, writes)
 		if err != nil {
 			return err
 		}
 		batch = nil
 		for _, i := range conflicts {
 			batch = append(batch, of[i]) // the vehicle has reported, or was forgotten
-			of[i] = record{}
+			of[i] = Record{}
 		}
 		for _, rec := range of {
-			if rec.subject != "" {
-				r.count(rec.subject, taken)
+			if rec.Subject != "" {
+				r.count(rec.Subject, taken)
 			}
 		}
 	}
@@ -65,49 +65,49 @@ func (r *restore) states(ctx context.Context, batch []record) error {
 
 // compare returns what is to be stored of a state; nil if the service knows
 // better.
-func (r *restore) compare(ctx context.Context, rec record) (*write, error) {
-	e := r.k.e
-	id, _ := codec.VehicleOfState(rec.subject)
-	s, err := codec.DecodeState(rec.body)
+func (r *restore) compare(ctx context.Context, rec Record) (*Write, error) {
+	e := r.k.engine
+	id, _ := codec.VehicleOfState(rec.Subject)
+	s, err := codec.DecodeState(rec.Body)
 	if err != nil {
 		return nil, err
 	}
 	if r.forgotten(id, s) {
-		r.count(rec.subject, leftOut)
+		r.count(rec.Subject, leftOut)
 		return nil, nil
 	}
-	subject := codec.StateSubject(codec.PartitionOf(id, e.partitions), id)
-	body, rev, err := e.lastRecord(ctx, States, subject)
+	subject := codec.StateSubject(codec.PartitionOf(id, e.Partitions()), id)
+	is, err := e.Last(ctx, codec.States, subject)
 	if err != nil {
 		return nil, err
 	}
-	if rev != 0 && codec.IsMarker(body) {
+	if is.Seq != 0 && codec.IsMarker(is.Body) {
 		// The vehicle was forgotten, maybe by a node whose tombstone is not
 		// on our feed yet.
-		if err := e.awaitTombstones(ctx); err != nil {
+		if err := e.AwaitTombstones(ctx); err != nil {
 			return nil, err
 		}
 		if r.forgotten(id, s) {
-			r.count(rec.subject, leftOut)
+			r.count(rec.Subject, leftOut)
 			return nil, nil
 		}
-	} else if rev != 0 {
-		stored, err := codec.DecodeState(body)
+	} else if is.Seq != 0 {
+		stored, err := codec.DecodeState(is.Body)
 		if err != nil {
 			return nil, err
 		}
 		if stored.Time >= s.Time {
-			r.count(rec.subject, kept)
+			r.count(rec.Subject, kept)
 			return nil, nil
 		}
 	}
 	// The body goes over as it is: what a rule remembers is not lost.
-	return &write{subject, codec.Seal(subject, append([]byte{0}, rec.body...)), rev, true}, nil
+	return &Write{subject, codec.Seal(subject, append([]byte{0}, rec.Body...)), is.Seq, true}, nil
 }
 
 // forgotten reports whether a state of the backup must not come back: its vehicle
 // is forgotten, or was allowed again without its past.
 func (r *restore) forgotten(id vehicle.ID, s vehicle.State) bool {
-	t, ok := r.k.e.forgotten.Find(id)
+	t, ok := r.k.forgotten.Find(id)
 	return ok && (t.InForce() || !r.info.Began.After(t.Lifted) || !s.Time.Time().After(t.Forgotten))
 }

@@ -1,4 +1,4 @@
-package cluster_test
+package storetest
 
 import (
 	"context"
@@ -9,17 +9,16 @@ import (
 	"time"
 
 	"carstate/internal/access"
-	"carstate/internal/store/cluster"
-	"carstate/internal/store/cluster/clustertest"
+	"carstate/internal/store"
 	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
 
-// keeper runs a keeper until the test ends.
-func keeper(t *testing.T, e *cluster.Engine) (*cluster.Keeper, *access.Tables) {
+// RunKeeper runs a keeper until the test ends.
+func RunKeeper(t *testing.T, e store.Engine, c store.Config) (*store.Keeper, *access.Tables) {
 	t.Helper()
 	tables := new(access.Tables)
-	k := e.NewKeeper(tables)
+	k := store.NewKeeper(e, c, tables)
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	var ready sync.WaitGroup
@@ -39,7 +38,8 @@ func keeper(t *testing.T, e *cluster.Engine) (*cluster.Keeper, *access.Tables) {
 	return k, tables
 }
 
-func issue(t *testing.T, k *cluster.Keeper, v access.Vehicles) (access.Credential, string) {
+// Issue stores a new token and returns it with its secret.
+func Issue(t *testing.T, k *store.Keeper, v access.Vehicles) (access.Credential, string) {
 	t.Helper()
 	tok, secret, err := access.Issue(access.TokenRequest{
 		Developer: "Ada", Operations: access.AllOperations, Vehicles: v,
@@ -54,9 +54,9 @@ func issue(t *testing.T, k *cluster.Keeper, v access.Vehicles) (access.Credentia
 	return tok, secret
 }
 
-func tokensChange(t *testing.T, e *cluster.Engine) {
-	k, tables := keeper(t, e)
-	tok, secret := issue(t, k, access.VehicleSet("carA"))
+func tokensChange(t *testing.T, e store.Engine) {
+	k, tables := RunKeeper(t, e, store.Config{})
+	tok, secret := Issue(t, k, access.VehicleSet("carA"))
 	g, err := tables.Tokens.Verify([]byte(secret), time.Now())
 	if err != nil {
 		t.Fatal(err)
@@ -78,13 +78,13 @@ func tokensChange(t *testing.T, e *cluster.Engine) {
 	}
 }
 
-func largeSets(t *testing.T, e *cluster.Engine) {
-	k, tables := keeper(t, e)
+func largeSets(t *testing.T, e store.Engine) {
+	k, tables := RunKeeper(t, e, store.Config{})
 	ids := make([]vehicle.ID, 100_000)
 	for i := range ids {
 		ids[i] = vehicle.ID(fmt.Sprintf("fleetcar%d", i))
 	}
-	tok, _ := issue(t, k, access.VehicleSet(ids...))
+	tok, _ := Issue(t, k, access.VehicleSet(ids...))
 	check := func(tables *access.Tables, want int) {
 		t.Helper()
 		g, ok := tables.Tokens.Get(tok.Name)
@@ -102,13 +102,13 @@ func largeSets(t *testing.T, e *cluster.Engine) {
 		}
 		check(tables, keep)
 	}
-	_, again := keeper(t, e) // another node, from the start
+	_, again := RunKeeper(t, e, store.Config{}) // another node, from the start
 	check(again, 70_000)
 }
 
-func racingUpdates(t *testing.T, e *cluster.Engine) {
-	k, tables := keeper(t, e)
-	tok, _ := issue(t, k, access.VehicleSet("car0"))
+func racingUpdates(t *testing.T, e store.Engine) {
+	k, tables := RunKeeper(t, e, store.Config{})
+	tok, _ := Issue(t, k, access.VehicleSet("car0"))
 	var wg sync.WaitGroup
 	const writers = 8
 	for i := range writers {
@@ -127,8 +127,8 @@ func racingUpdates(t *testing.T, e *cluster.Engine) {
 	}
 }
 
-func sourcesChange(t *testing.T, e *cluster.Engine) {
-	k, tables := keeper(t, e)
+func sourcesChange(t *testing.T, e store.Engine) {
+	k, tables := RunKeeper(t, e, store.Config{})
 	add := func() (string, error) {
 		s, key, err := access.AddSource("gateway-1", access.AllVehicles(), time.Time{}, time.Now())
 		if err != nil {
@@ -176,10 +176,10 @@ func sourcesChange(t *testing.T, e *cluster.Engine) {
 
 // secretsRotate rotates on one node and wants another, which learns of it from
 // its feed, to follow.
-func secretsRotate(t *testing.T, e *cluster.Engine) {
-	k, _ := keeper(t, e)
-	_, tables := keeper(t, e) // another node
-	tok, secret := issue(t, k, access.VehicleSet("carA"))
+func secretsRotate(t *testing.T, e store.Engine) {
+	k, _ := RunKeeper(t, e, store.Config{})
+	_, tables := RunKeeper(t, e, store.Config{}) // another node
+	tok, secret := Issue(t, k, access.VehicleSet("carA"))
 	src, key, err := access.AddSource("gateway-1", access.AllVehicles(), time.Time{}, time.Now())
 	if err != nil {
 		t.Fatal(err)
@@ -207,42 +207,14 @@ func secretsRotate(t *testing.T, e *cluster.Engine) {
 			t.Errorf("with an overlap of %v the old ones: %v, %v", overlap, err, keyErr)
 		}
 	}
-	_, again := keeper(t, e) // a node that starts later
+	_, again := RunKeeper(t, e, store.Config{}) // a node that starts later
 	if _, err := again.Tokens.Verify([]byte(secret), time.Now()); !errors.Is(err, access.ErrReplaced) {
 		t.Errorf("the first secret after it ended: %v", err)
 	}
 }
 
-// Each node stores what it has counted; any node adds it up.
-func TestUsageOfSeveralNodes(t *testing.T) {
-	url := clustertest.External(t)
-	now := time.Now()
-	first := clustertest.Open(t, cluster.Config{URLs: url, Partitions: 4, DataDir: t.TempDir()})
-	second := clustertest.Open(t, cluster.Config{URLs: url, Partitions: 4}) // without a directory
-	k, _ := keeper(t, first)
-	tok, _ := issue(t, k, access.AllVehicles())
-	for round := range 3 {
-		for _, e := range []*cluster.Engine{first, second} {
-			k, tables := keeper(t, e)
-			g, ok := tables.Tokens.Get(tok.Name)
-			if !ok {
-				t.Fatal("the token is not known")
-			}
-			g.Count(access.ThrottleSystem, access.Answered, now)
-			ctx, cancel := context.WithCancel(t.Context())
-			cancel()
-			k.KeepUsage(ctx) // stores once and ends
-		}
-		_, tables := keeper(t, first) // a node that starts now
-		u := tables.Tokens.Usage(tok.Name, now)
-		if got := u.Since(0)[1][access.Answered]; got != int64(2*(round+1)) {
-			t.Errorf("round %d: %d calls", round, got)
-		}
-	}
-}
-
-func auditOrder(t *testing.T, e *cluster.Engine) {
-	k, _ := keeper(t, e)
+func auditOrder(t *testing.T, e store.Engine) {
+	k, _ := RunKeeper(t, e, store.Config{})
 	if events, older, err := k.AuditPage(testkit.Context(t), 0, 3); err != nil || len(events) != 0 || older != 0 {
 		t.Fatalf("an empty audit: %v, %d, %v", events, older, err)
 	}

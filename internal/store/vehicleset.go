@@ -1,13 +1,11 @@
-package cluster
+package store
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strconv"
-
-	"github.com/nats-io/nuid"
 
 	"carstate/internal/access"
 	"carstate/internal/store/codec"
@@ -41,7 +39,7 @@ const (
 
 // packVehicles turns vehicles into the part of a record and the set records
 // that must be stored with it.
-func packVehicles(prefix, owner string, v access.Vehicles) (grantedRecord, []write, error) {
+func packVehicles(prefix, owner string, v access.Vehicles) (grantedRecord, []Write, error) {
 	if v.All() {
 		return grantedRecord{All: true}, nil, nil
 	}
@@ -52,14 +50,14 @@ func packVehicles(prefix, owner string, v access.Vehicles) (grantedRecord, []wri
 		}
 		return g, nil, nil
 	}
-	g.Set = nuid.Next()
-	var writes []write
+	g.Set = rand.Text()
+	var writes []Write
 	part := setRecord{Set: g.Set}
 	bytes := 0
 	flush := func() error {
 		subject := setSubject(prefix, owner, len(writes))
 		record, err := sealJSON(subject, part)
-		writes = append(writes, write{subject: subject, record: record})
+		writes = append(writes, Write{Subject: subject, Record: record})
 		part.IDs, bytes = nil, 0
 		return err
 	}
@@ -76,7 +74,7 @@ func packVehicles(prefix, owner string, v access.Vehicles) (grantedRecord, []wri
 		return g, nil, err
 	}
 	g.Sets = len(writes)
-	if g.Sets >= maxBatch {
+	if g.Sets >= MaxBatch {
 		return g, nil, fmt.Errorf("%d vehicles are more than one record can hold: grant all, or use several tokens", v.Len())
 	}
 	return g, writes, nil
@@ -87,22 +85,22 @@ func setSubject(prefix, owner string, n int) string {
 }
 
 // errSetChanged means that a set was replaced while it was read.
-var errSetChanged = errors.New("the set of vehicles is being changed")
+var errSetChanged = fmt.Errorf("%w: the set of vehicles is being changed", ErrConflict)
 
 // readVehicles loads the vehicles that a record refers to.
-func (e *Engine) readVehicles(ctx context.Context, stream, prefix, owner string, g grantedRecord) (access.Vehicles, error) {
+func readVehicles(ctx context.Context, from Records, stream, prefix, owner string, g grantedRecord) (access.Vehicles, error) {
 	if g.All {
 		return access.AllVehicles(), nil
 	}
 	ids := g.IDs
 	for n := range g.Sets {
 		subject := setSubject(prefix, owner, n)
-		body, _, err := e.lastRecord(ctx, stream, subject)
+		r, err := from.Last(ctx, stream, subject)
 		if err != nil {
 			return access.Vehicles{}, err
 		}
 		var part setRecord
-		if err := json.Unmarshal(body, &part); err != nil {
+		if err := json.Unmarshal(r.Body, &part); err != nil {
 			return access.Vehicles{}, fmt.Errorf("%w: %s", codec.ErrDamaged, subject)
 		}
 		if part.Set != g.Set {

@@ -1,14 +1,17 @@
-package cluster
+package store
 
 import (
 	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"carstate/internal/access"
 	"carstate/internal/store/codec"
@@ -18,12 +21,20 @@ import (
 // them up to date. When one of its calls returns nil, the record is on disk and
 // this node's table holds it; other nodes follow within their feed's latency.
 type Keeper struct {
-	e         *Engine
+	engine    Engine
+	config    Config
+	log       *slog.Logger
+	now       func() time.Time
+	forgotten *access.Forgotten
 	tables    *access.Tables
-	tokenFeed *feed
-	srcFeed   *feed
+	tokenFeed Feed
+	srcFeed   Feed
 	usage     usageKeeper
 	restoring sync.Mutex // held by the one restore
+	erased    time.Time  // when Erase erased last
+
+	roadsRestored chan struct{} // holds a token once a restore has stored profiles of roads
+	roadsRefused  map[string]prometheus.Counter
 }
 
 // credentialRecord is a token, a source or an operator as it is stored, at the subject
@@ -50,42 +61,43 @@ type earlierRecord struct {
 }
 
 // NewKeeper returns a keeper that feeds the tables once it runs.
-func (e *Engine) NewKeeper(tables *access.Tables) *Keeper {
-	k := &Keeper{e: e, tables: tables, usage: newUsageKeeper()}
-	k.tokenFeed, k.srcFeed = newFeed(e, Tokens), newFeed(e, Sources)
+func NewKeeper(e Engine, c Config, tables *access.Tables) *Keeper {
+	c = c.WithDefaults()
+	k := &Keeper{
+		engine: e, config: c, log: c.Log, now: c.Now, forgotten: e.Forgotten(), tables: tables,
+		usage: newUsageKeeper(), roadsRestored: make(chan struct{}, 1),
+	}
 	tokenSets, sourceSets := sets{}, sets{}
-	k.tokenFeed.apply = func(r record) error { return k.apply(r, tokenSets) }
-	k.srcFeed.apply = func(r record) error { return k.apply(r, sourceSets) }
-	e.stones.Store(k.srcFeed)
+	k.tokenFeed = e.Feed(codec.Tokens, func(r Record) error { return k.apply(r, tokenSets) })
+	k.srcFeed = e.Feed(codec.Sources, func(r Record) error { return k.apply(r, sourceSets) })
+	k.registerMetrics()
 	return k
 }
 
 // RunTokens keeps the tokens' table up to date until the context ends. caughtUp
 // is called once it holds all that was stored.
 func (k *Keeper) RunTokens(ctx context.Context, caughtUp func()) error {
-	k.tokenFeed.caughtUp = func() {
+	return k.tokenFeed.Run(ctx, func() {
 		close(k.usage.loaded)
 		caughtUp()
-	}
-	return k.tokenFeed.run(ctx)
+	})
 }
 
 // RunSources does the same for the tables of sources and operators.
 func (k *Keeper) RunSources(ctx context.Context, caughtUp func()) error {
-	k.srcFeed.caughtUp = caughtUp
-	return k.srcFeed.run(ctx)
+	return k.srcFeed.Run(ctx, caughtUp)
 }
 
 // apply takes a record of either feed into the table that it belongs to.
-func (k *Keeper) apply(r record, large sets) error {
-	kind, rest, _ := strings.Cut(r.subject, ".")
+func (k *Keeper) apply(r Record, large sets) error {
+	kind, rest, _ := strings.Cut(r.Subject, ".")
 	switch kind {
 	case "token", "source", "operator":
-		stored, err := decodeCredential(r.subject, r.body)
+		stored, err := decodeCredential(r.Subject, r.Body)
 		if err != nil {
 			return err
 		}
-		large.record(r.subject, stored.Vehicles, func(v access.Vehicles) {
+		large.record(r.Subject, stored.Vehicles, func(v access.Vehicles) {
 			c := stored.credential()
 			c.Vehicles = v
 			k.tables.Of(c.Kind).Put(c)
@@ -93,40 +105,40 @@ func (k *Keeper) apply(r record, large sets) error {
 	case "tokenset", "sourceset":
 		return large.apply(r)
 	case "tokenuse":
-		return k.applyUsage(rest, r.body)
+		return k.applyUsage(rest, r)
 	case "tombstone":
-		t, err := decodeTombstone(r.body)
+		t, err := decodeTombstone(r.Body)
 		if err != nil {
 			return err
 		}
-		k.e.forgotten.Put(t)
+		k.forgotten.Put(t)
 	case codec.VIDKeysSubject:
-		return k.e.setVIDKeys(r.body)
+		return setVIDKeys(k.forgotten, r.Body)
 	}
 	return nil
 }
 
 // apply takes a set record, whose subject ends with "OWNER.N".
-func (s sets) apply(r record) error {
-	prefix, rest, _ := strings.Cut(r.subject, "set.")
+func (s sets) apply(r Record) error {
+	prefix, rest, _ := strings.Cut(r.Subject, "set.")
 	owner, number, _ := strings.Cut(rest, ".")
 	n, err := strconv.Atoi(number)
 	var part setRecord
-	if err != nil || json.Unmarshal(r.body, &part) != nil {
+	if err != nil || json.Unmarshal(r.Body, &part) != nil {
 		return codec.ErrDamaged
 	}
 	s.part(prefix+"."+owner, n, part)
 	return nil
 }
 
-// feed brings the record of a credential. Operators live in SOURCES, which hardly
+// streamOf has the record of a credential. Operators live in SOURCES, which hardly
 // changes and is never full: it must be possible to remove one although tokens were
 // counted too often.
-func (k *Keeper) feed(subject string) *feed {
+func streamOf(subject string) string {
 	if strings.HasPrefix(subject, "token.") {
-		return k.tokenFeed
+		return codec.Tokens
 	}
-	return k.srcFeed
+	return codec.Sources
 }
 
 func subjectOf(kind access.Kind, name string) string { return kind.Policy().Noun + "." + name }
@@ -136,11 +148,11 @@ func subjectOf(kind access.Kind, name string) string { return kind.Policy().Noun
 func (k *Keeper) Create(ctx context.Context, c access.Credential) error {
 	subject := subjectOf(c.Kind, c.Name)
 	tried := false
-	_, err := k.change(ctx, k.feed(subject), subject, func(is record) ([]write, error) {
+	_, err := k.change(ctx, streamOf(subject), subject, func(is Record) ([]Write, error) {
 		again := tried
 		tried = true
-		if is.seq != 0 {
-			old, err := decodeCredential(subject, is.body)
+		if is.Seq != 0 {
+			old, err := decodeCredential(subject, is.Body)
 			if err != nil {
 				return nil, err
 			}
@@ -171,17 +183,17 @@ func (k *Keeper) Update(ctx context.Context, kind access.Kind, name string, chan
 
 // update changes the record of a credential, also of one that has ended.
 func (k *Keeper) update(ctx context.Context, subject string, change func(*access.Credential) error) (c access.Credential, err error) {
-	f := k.feed(subject)
-	_, err = k.change(ctx, f, subject, func(is record) ([]write, error) {
-		if is.seq == 0 {
+	stream := streamOf(subject)
+	_, err = k.change(ctx, stream, subject, func(is Record) ([]Write, error) {
+		if is.Seq == 0 {
 			return nil, access.ErrNotFound
 		}
-		r, err := decodeCredential(subject, is.body)
+		r, err := decodeCredential(subject, is.Body)
 		if err != nil {
 			return nil, err
 		}
 		c = r.credential()
-		if c.Vehicles, err = k.e.readVehicles(ctx, f.stream, c.Kind.Policy().Noun+"set", c.Name, r.Vehicles); err != nil {
+		if c.Vehicles, err = readVehicles(ctx, k.engine, stream, c.Kind.Policy().Noun+"set", c.Name, r.Vehicles); err != nil {
 			return nil, err
 		}
 		if err := change(&c); err != nil {
@@ -194,7 +206,7 @@ func (k *Keeper) update(ctx context.Context, subject string, change func(*access
 
 // packCredential returns the record of a credential, after the set records of its
 // vehicles.
-func packCredential(c access.Credential) ([]write, error) {
+func packCredential(c access.Credential) ([]Write, error) {
 	granted, sets, err := packVehicles(c.Kind.Policy().Noun+"set", c.Name, c.Vehicles)
 	if err != nil {
 		return nil, err
@@ -238,15 +250,18 @@ func (r credentialRecord) credential() access.Credential {
 	return c
 }
 
-// change is [Engine.changeRecord] of a record that a feed brings. It returns once this
-// node's table holds the record.
-func (k *Keeper) change(ctx context.Context, f *feed, subject string, change func(is record) ([]write, error)) (seq uint64, err error) {
-	if seq, err = k.e.changeRecord(ctx, f.stream, subject, change); err != nil {
+// change is [Change] of a record that a feed brings. It returns once this node's table
+// holds the record.
+func (k *Keeper) change(ctx context.Context, stream, subject string, change func(is Record) ([]Write, error)) (seq uint64, err error) {
+	if seq, err = Change(ctx, k.engine, k.config.Patience.Store, stream, subject, change); err != nil {
 		return 0, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, ownFeedTimeout)
 	defer cancel()
-	return seq, f.wait(ctx, seq)
+	if stream == codec.Tokens {
+		return seq, k.tokenFeed.Wait(ctx, seq)
+	}
+	return seq, k.srcFeed.Wait(ctx, seq)
 }
 
 // ownFeedTimeout bounds how long a node waits until its own feed brings what it has
@@ -263,7 +278,7 @@ func sealJSON(subject string, v any) ([]byte, error) {
 }
 
 // appendJSON appends the write of a record whose body is JSON.
-func appendJSON(writes []write, subject string, v any) ([]write, error) {
+func appendJSON(writes []Write, subject string, v any) ([]Write, error) {
 	record, err := sealJSON(subject, v)
-	return append(writes, write{subject: subject, record: record}), err
+	return append(writes, Write{Subject: subject, Record: record}), err
 }

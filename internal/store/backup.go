@@ -1,4 +1,4 @@
-package cluster
+package store
 
 import (
 	"context"
@@ -19,30 +19,30 @@ var backedUp = []struct {
 	stream   string
 	subjects []string
 }{
-	{Sources, []string{codec.VIDKeysSubject, "tombstone.*", "source.*", "sourceset.*.*", "operator.*"}},
-	{Tokens, []string{"token.*", "tokenset.*.*", "tokenuse.*", "tokenuse.*.*"}},
-	{States, []string{"state.*.*"}},
+	{codec.Sources, []string{codec.VIDKeysSubject, "tombstone.*", "source.*", "sourceset.*.*", "operator.*"}},
+	{codec.Tokens, []string{"token.*", "tokenset.*.*", "tokenuse.*", "tokenuse.*.*"}},
+	{codec.States, []string{"state.*.*"}},
 }
 
 // Backup writes all that is stored but telemetry, audit and what a node makes for
 // itself, while the service goes on. It says how many records there were.
-func (e *Engine) Backup(ctx context.Context, w io.Writer, version string) (records int, err error) {
-	b, err := backupfile.NewWriter(w, backupfile.Header{Version: version, Began: e.now().UTC().Truncate(time.Millisecond), Partitions: e.partitions})
+func (k *Keeper) Backup(ctx context.Context, w io.Writer, version string) (records int, err error) {
+	b, err := backupfile.NewWriter(w, backupfile.Header{Version: version, Began: k.now().UTC().Truncate(time.Millisecond), Partitions: k.engine.Partitions()})
 	if err != nil {
 		return 0, err
 	}
 	for _, part := range backedUp {
-		err := e.scan(ctx, part.stream, part.subjects, func(r record) error {
-			if strings.HasPrefix(r.subject, "state.") && codec.IsMarker(r.body) {
+		err := k.engine.Scan(ctx, part.stream, part.subjects, func(r Record) error {
+			if strings.HasPrefix(r.Subject, "state.") && codec.IsMarker(r.Body) {
 				return nil // it would name who is forgotten
 			}
-			return b.Add(r.subject, r.sealed)
+			return b.Add(r.Subject, r.Sealed)
 		})
 		if err != nil {
 			return 0, fmt.Errorf("the backup of %s failed: %w", part.stream, err)
 		}
 	}
-	if err := e.backUpRoads(ctx, b); err != nil {
+	if err := k.backUpRoads(ctx, b); err != nil {
 		return 0, err
 	}
 	return b.Records(), b.End()

@@ -1,4 +1,4 @@
-package cluster
+package store
 
 import (
 	"bytes"
@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"os"
 	"slices"
 	"strings"
@@ -14,7 +15,6 @@ import (
 
 	"carstate/internal/access"
 	"carstate/internal/store/backupfile"
-	"carstate/internal/store/cluster/embedded"
 	"carstate/internal/store/codec"
 	"carstate/internal/vehicle"
 )
@@ -25,8 +25,15 @@ import (
 // on either side stays so. Every step may be repeated, so a restore that was cut
 // off is simply done again.
 
-// restoreTimeout bounds one restore, of millions of states.
-const restoreTimeout = 6 * time.Hour
+const (
+	// restoreTimeout bounds one restore, of millions of states.
+	restoreTimeout = 6 * time.Hour
+	// manyAtOnce is how many states are restored at once, and manyWriters how many such
+	// batches are under way. They leave derive its share of the batches that a node may
+	// have open.
+	manyAtOnce  = 500
+	manyWriters = 2
+)
 
 // restore is one restore under way.
 type restore struct {
@@ -34,7 +41,7 @@ type restore struct {
 	info access.BackupInfo
 	sets sets // large sets of vehicles
 
-	roads     []write // that are stored together
+	roads     []Write // that are stored together
 	roadBytes int
 
 	mu     sync.Mutex // guards what follows
@@ -93,11 +100,6 @@ func (k *Keeper) Restore(
 	return access.RestoreReport{Backup: r.info, Kinds: r.counts}, err
 }
 
-// Backup is [Engine.Backup].
-func (k *Keeper) Backup(ctx context.Context, w io.Writer, version string) (records int, err error) {
-	return k.e.Backup(ctx, w, version)
-}
-
 // BadBackup reports whether a backup was refused before anything was changed.
 func (*Keeper) BadBackup(err error) bool {
 	return errors.Is(err, backupfile.ErrForeign) || errors.Is(err, backupfile.ErrOlder) || errors.Is(err, backupfile.ErrNewer) || errors.Is(err, backupfile.ErrTorn)
@@ -105,9 +107,9 @@ func (*Keeper) BadBackup(err error) bool {
 
 // spool copies a backup to a file without a name, which goes with the process.
 func (k *Keeper) spool(from io.Reader) (_ *os.File, err error) {
-	file, err := os.CreateTemp(k.e.config.DataDir, "restore-")
+	file, err := os.CreateTemp(k.config.DataDir, "restore-")
 	if err != nil {
-		return nil, fmt.Errorf("there is no place for the backup: %w", embedded.Plain(err))
+		return nil, fmt.Errorf("there is no place for the backup: %w", withoutPath(err))
 	}
 	defer func() {
 		if err != nil {
@@ -115,7 +117,7 @@ func (k *Keeper) spool(from io.Reader) (_ *os.File, err error) {
 		}
 	}()
 	if err := os.Remove(file.Name()); err != nil {
-		return nil, embedded.Plain(err)
+		return nil, withoutPath(err)
 	}
 	if _, err := io.Copy(file, from); err != nil {
 		return nil, fmt.Errorf("the backup did not arrive in full: %w", err)
@@ -127,7 +129,7 @@ func (k *Keeper) spool(from io.Reader) (_ *os.File, err error) {
 func (r *restore) run(ctx context.Context, file io.ReadSeeker, progress func(done, total int)) error {
 	// First what is forgotten, so that nothing of it comes in.
 	buried := false
-	err := r.each(file, func(rec record, kind string) error {
+	err := r.each(file, func(rec Record, kind string) error {
 		switch kind {
 		case "tombstonekey":
 			added, err := r.keys(ctx, rec)
@@ -151,7 +153,7 @@ func (r *restore) run(ctx context.Context, file io.ReadSeeker, progress func(don
 	// The others, in the order of the file; states many at a time.
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
-	states := make(chan record, manyAtOnce)
+	states := make(chan Record, manyAtOnce)
 	var storing sync.WaitGroup
 	for range manyWriters {
 		storing.Go(func() {
@@ -165,9 +167,9 @@ func (r *restore) run(ctx context.Context, file io.ReadSeeker, progress func(don
 			}
 		})
 	}
-	err = r.each(file, func(rec record, kind string) error {
+	err = r.each(file, func(rec Record, kind string) error {
 		if kind == "state" {
-			rec.body = bytes.Clone(rec.body)
+			rec.Body = bytes.Clone(rec.Body)
 			select {
 			case states <- rec:
 				return nil
@@ -195,9 +197,32 @@ func (r *restore) run(ctx context.Context, file io.ReadSeeker, progress func(don
 	return r.k.refreshDerive(ctx)
 }
 
+// gather yields what waits in a channel, up to manyAtOnce together, until it is
+// closed.
+func gather(records <-chan Record) iter.Seq[[]Record] {
+	return func(yield func([]Record) bool) {
+		for r := range records {
+			batch := []Record{r}
+			for full := false; !full && len(batch) < manyAtOnce; {
+				select {
+				case r, ok := <-records:
+					if full = !ok; ok {
+						batch = append(batch, r)
+					}
+				default:
+					full = true
+				}
+			}
+			if !yield(batch) {
+				return
+			}
+		}
+	}
+}
+
 // record restores one record. Tombstones and their keys were restored before all else,
 // and states are many at a time.
-func (r *restore) record(ctx context.Context, rec record, kind string) error {
+func (r *restore) record(ctx context.Context, rec Record, kind string) error {
 	switch kind {
 	case "token", "source", "operator":
 		return r.credential(ctx, rec)
@@ -221,7 +246,7 @@ func (r *restore) step(progress func(done, total int)) {
 }
 
 // each calls do for every record of the file.
-func (r *restore) each(file io.ReadSeeker, do func(rec record, kind string) error) error {
+func (r *restore) each(file io.ReadSeeker, do func(rec Record, kind string) error) error {
 	if _, err := file.Seek(0, io.SeekStart); err != nil {
 		return err
 	}
@@ -232,7 +257,7 @@ func (r *restore) each(file io.ReadSeeker, do func(rec record, kind string) erro
 			break
 		}
 		kind, _, _ := strings.Cut(r.Subject, ".")
-		err = do(record{subject: r.Subject, body: r.Body, sealed: r.Sealed}, kind)
+		err = do(Record{Subject: r.Subject, Body: r.Body, Sealed: r.Sealed}, kind)
 	}
 	if err == io.EOF {
 		return nil
@@ -242,13 +267,13 @@ func (r *restore) each(file io.ReadSeeker, do func(rec record, kind string) erro
 
 // keys adds the keys of another installation's tombstones. Hashes cannot be
 // turned from one key to another, so both are kept, and asked.
-func (r *restore) keys(ctx context.Context, rec record) (added bool, err error) {
-	theirs, err := decodeVIDKeys(rec.body)
+func (r *restore) keys(ctx context.Context, rec Record) (added bool, err error) {
+	theirs, err := decodeVIDKeys(rec.Body)
 	if err != nil {
 		return false, err
 	}
-	_, err = r.k.change(ctx, r.k.srcFeed, codec.VIDKeysSubject, func(is record) ([]write, error) {
-		ours, err := decodeVIDKeys(is.body)
+	_, err = r.k.change(ctx, codec.Sources, codec.VIDKeysSubject, func(is Record) ([]Write, error) {
+		ours, err := decodeVIDKeys(is.Body)
 		if err != nil {
 			return nil, err
 		}
@@ -263,11 +288,11 @@ func (r *restore) keys(ctx context.Context, rec record) (added bool, err error) 
 		}
 		return appendJSON(nil, codec.VIDKeysSubject, ours)
 	})
-	return !errors.Is(err, errKeep), r.merged(rec.subject, err)
+	return !errors.Is(err, errKeep), r.merged(rec.Subject, err)
 }
 
-func (r *restore) tombstone(ctx context.Context, rec record) (added bool, err error) {
-	t, err := decodeTombstone(rec.body)
+func (r *restore) tombstone(ctx context.Context, rec Record) (added bool, err error) {
+	t, err := decodeTombstone(rec.Body)
 	if err != nil {
 		return false, err
 	}
@@ -275,9 +300,9 @@ func (r *restore) tombstone(ctx context.Context, rec record) (added bool, err er
 		added, err = r.k.bury(ctx, t.Vehicle, t.Forgotten)
 	}
 	if added {
-		r.count(rec.subject, taken)
+		r.count(rec.Subject, taken)
 	} else {
-		r.count(rec.subject, kept)
+		r.count(rec.Subject, kept)
 	}
 	return added, err
 }
@@ -326,16 +351,16 @@ func (k *Keeper) Bury(ctx context.Context, receipts []access.ForgetReceipt) (bur
 // removeForgotten takes away what is stored of vehicles whose names are not at
 // hand: it looks at all states.
 func (k *Keeper) removeForgotten(ctx context.Context) error {
-	before := k.e.forgotten.All()
+	before := k.forgotten.All()
 	if _, err := k.refresh(ctx); err != nil { // nobody folds who has not seen these
 		return err
 	}
-	err := k.e.scan(ctx, States, []string{"state.*.*"}, func(r record) error {
-		id, _ := codec.VehicleOfState(r.subject)
-		if codec.IsMarker(r.body) || !k.e.forgotten.Has(id) {
+	err := k.engine.Scan(ctx, codec.States, []string{"state.*.*"}, func(r Record) error {
+		id, _ := codec.VehicleOfState(r.Subject)
+		if codec.IsMarker(r.Body) || !k.forgotten.Has(id) {
 			return nil
 		}
-		_, err := k.e.mark(ctx, codec.PartitionOf(id, k.e.partitions), id)
+		_, err := k.mark(ctx, codec.PartitionOf(id, k.engine.Partitions()), id)
 		return err
 	})
 	if err != nil {
@@ -357,13 +382,13 @@ func (k *Keeper) removeForgotten(ctx context.Context) error {
 // refresh makes whoever folds a partition take it anew, so that it reads states
 // from the store. seq is a place in SOURCES after all that was done.
 func (k *Keeper) refresh(ctx context.Context) (seq uint64, err error) {
-	s, err := k.e.js.Stream(ctx, Sources)
+	end, err := k.engine.End(ctx, codec.Sources)
 	if err != nil {
 		return 0, err
 	}
-	seq = s.CachedInfo().State.LastSeq
-	for p := range k.e.partitions {
-		if err := k.e.fence(ctx, p, seq); err != nil {
+	seq = end.Last
+	for p := range k.engine.Partitions() {
+		if err := k.engine.Fence(ctx, p, seq); err != nil {
 			return 0, err
 		}
 	}
@@ -383,7 +408,7 @@ var errKeep = errors.New("the service's own record is kept")
 func (k *Keeper) withoutForgotten(v access.Vehicles) (_ access.Vehicles, ok bool) {
 	var gone []vehicle.ID
 	for id := range v.Sorted() {
-		if k.e.forgotten.Has(id) {
+		if k.forgotten.Has(id) {
 			gone = append(gone, id)
 		}
 	}
@@ -396,15 +421,15 @@ func (k *Keeper) withoutForgotten(v access.Vehicles) (_ access.Vehicles, ok bool
 // credential restores a token, a source or an operator. If the service has one of this
 // name, then only its end is restored, and of a source or an operator only while the
 // secret is the same: it may be another one of this name.
-func (r *restore) credential(ctx context.Context, rec record) error {
-	stored, err := decodeCredential(rec.subject, rec.body)
+func (r *restore) credential(ctx context.Context, rec Record) error {
+	stored, err := decodeCredential(rec.Subject, rec.Body)
 	if err != nil {
 		return err
 	}
 	theirs := stored.credential()
 	policy := theirs.Kind.Policy()
-	r.sets.record(rec.subject, stored.Vehicles, func(v access.Vehicles) { theirs.Vehicles, _ = r.k.withoutForgotten(v) })
-	_, err = r.k.update(ctx, rec.subject, func(ours *access.Credential) error {
+	r.sets.record(rec.Subject, stored.Vehicles, func(v access.Vehicles) { theirs.Vehicles, _ = r.k.withoutForgotten(v) })
+	_, err = r.k.update(ctx, rec.Subject, func(ours *access.Credential) error {
 		if theirs.Ended.IsZero() || !ours.Ended.IsZero() || !policy.Listed && ours.Hash != theirs.Hash {
 			return errKeep
 		}
@@ -414,7 +439,7 @@ func (r *restore) credential(ctx context.Context, rec record) error {
 	if errors.Is(err, access.ErrNotFound) {
 		err = r.k.Create(ctx, theirs)
 	}
-	return r.mergedWith(policy.Noun+"set", stored.Vehicles.Sets, rec.subject, err)
+	return r.mergedWith(policy.Noun+"set", stored.Vehicles.Sets, rec.Subject, err)
 }
 
 func (r *restore) merged(subject string, err error) error {
@@ -439,10 +464,10 @@ func (r *restore) mergedWith(parts string, n int, subject string, err error) err
 }
 
 // missing restores a record as it is if there is none.
-func (r *restore) missing(ctx context.Context, rec record) error {
-	_, err := r.k.e.storeBatch(ctx, Tokens, []write{{rec.subject, rec.sealed, 0, true}})
-	if conflict(err) {
+func (r *restore) missing(ctx context.Context, rec Record) error {
+	_, err := r.k.engine.Store(ctx, codec.Tokens, []Write{{rec.Subject, rec.Sealed, 0, true}})
+	if errors.Is(err, ErrConflict) {
 		err = errKeep
 	}
-	return r.merged(rec.subject, err)
+	return r.merged(rec.Subject, err)
 }

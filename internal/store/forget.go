@@ -1,4 +1,4 @@
-package cluster
+package store
 
 import (
 	"context"
@@ -24,8 +24,8 @@ import (
 //  3. A marker in place of the state, by which every node's table drops it.
 //  4. The grants of tokens and sources.
 //
-// Erase (erase.go) later removes the marker and, in an embedded engine's files, what is
-// left of the bytes.
+// Erase (erase.go) later removes the marker and, in the files of an engine that can tell,
+// what is left of the bytes.
 
 // tombstoneRecord is a tombstone as it is stored, beside the hash in its subject.
 type tombstoneRecord struct {
@@ -34,7 +34,6 @@ type tombstoneRecord struct {
 	Lifted    time.Time `json:"lifted,omitzero"`
 	Opened    bool      `json:"opened,omitempty"`
 	Removed   bool      `json:"removed,omitempty"`
-	Padded    uint64    `json:"padded,omitempty"`
 	Erased    time.Time `json:"erased,omitzero"`
 	Stale     uint64    `json:"stale,omitempty"`
 	Made      int64     `json:"made,omitempty"`
@@ -47,40 +46,32 @@ type vidKeysRecord struct {
 
 const vidKeyBytes = 32
 
-// loadVIDKeys reads the keys of this installation; the first node to start makes
-// them.
-func (e *Engine) loadVIDKeys(ctx context.Context) error {
-	err := patiently(ctx, e.loadVIDKeysOnce)
-	if unled(err) && !e.config.embedded() && ctx.Err() == nil {
-		return errUnled
-	}
-	return err
-}
-
-func (e *Engine) loadVIDKeysOnce(ctx context.Context) error {
+// LoadVIDKeys reads the keys of this installation, under which vids are hashed. The first
+// node to start makes them.
+func LoadVIDKeys(ctx context.Context, r Records, f *access.Forgotten) error {
 	key := make([]byte, vidKeyBytes)
 	rand.Read(key)
 	keys := vidKeysRecord{Keys: [][]byte{key}}
-	_, err := e.changeRecord(ctx, Sources, codec.VIDKeysSubject, func(is record) (_ []write, err error) {
-		if is.seq == 0 {
+	_, err := Change(ctx, r, defaultStore, codec.Sources, codec.VIDKeysSubject, func(is Record) (_ []Write, err error) {
+		if is.Seq == 0 {
 			return appendJSON(nil, codec.VIDKeysSubject, keys)
 		}
-		keys, err = decodeVIDKeys(is.body)
+		keys, err = decodeVIDKeys(is.Body)
 		return nil, err
 	})
 	if err != nil {
 		return fmt.Errorf("the key of tombstones cannot be had: %w", err)
 	}
-	e.forgotten.SetKeys(keys.Keys...)
+	f.SetKeys(keys.Keys...)
 	return nil
 }
 
-func (e *Engine) setVIDKeys(body []byte) error {
+func setVIDKeys(f *access.Forgotten, body []byte) error {
 	r, err := decodeVIDKeys(body)
 	if err != nil {
 		return err
 	}
-	e.forgotten.SetKeys(r.Keys...)
+	f.SetKeys(r.Keys...)
 	return nil
 }
 
@@ -101,25 +92,20 @@ func decodeTombstone(body []byte) (access.Tombstone, error) {
 		return access.Tombstone{}, fmt.Errorf("%w: a tombstone", codec.ErrDamaged)
 	}
 	return access.Tombstone{
-		Vehicle: access.VehicleHash(r.Vehicle), Forgotten: r.Forgotten, Lifted: r.Lifted, Opened: r.Opened, Removed: r.Removed, Padded: r.Padded, Erased: r.Erased, Stale: r.Stale, Made: r.Made,
+		Vehicle: access.VehicleHash(r.Vehicle), Forgotten: r.Forgotten, Lifted: r.Lifted, Opened: r.Opened, Removed: r.Removed, Erased: r.Erased, Stale: r.Stale, Made: r.Made,
 	}, nil
 }
-
-// Forgotten is this node's copy of the tombstones, which a [Keeper] feeds.
-func (e *Engine) Forgotten() *access.Forgotten { return &e.forgotten }
 
 // Forget erases a vehicle and keeps it from coming back. When it returns nil,
 // this node knows nothing of the vehicle any more; other nodes follow within
 // their feeds' latency.
 func (k *Keeper) Forget(ctx context.Context, id vehicle.ID) (r access.ForgetReceipt, err error) {
-	hash := k.e.forgotten.Hash(id)
-	var within time.Duration
-	if k.e.config.embedded() {
-		if within, err = k.e.erasedWithin(ctx); err != nil {
-			return r, err
-		}
+	hash := k.forgotten.Hash(id)
+	within, ok, err := k.erasedWithin(ctx)
+	if err != nil {
+		return r, err
 	}
-	now := k.e.now().UTC().Truncate(time.Millisecond)
+	now := k.now().UTC().Truncate(time.Millisecond)
 	var t access.Tombstone
 	put := func(again func(access.Tombstone) bool) (seq uint64, err error) {
 		return k.putTombstone(ctx, hash, func(is access.Tombstone) (access.Tombstone, error) {
@@ -147,7 +133,7 @@ func (k *Keeper) Forget(ctx context.Context, id vehicle.ID) (r access.ForgetRece
 		}
 	}
 	r = receipt(t, removed)
-	if k.e.config.embedded() {
+	if ok {
 		by := t.Forgotten.Add(within)
 		r.ErasedBy = &by
 	}
@@ -167,11 +153,11 @@ func (k *Keeper) noteRemoved(ctx context.Context, t access.Tombstone) error {
 // Allow lifts the tombstone of a vehicle, which starts without a past. It is
 // [access.ErrNotFound] if the vehicle is not forgotten.
 func (k *Keeper) Allow(ctx context.Context, id vehicle.ID) (access.ForgetReceipt, error) {
-	if !k.e.forgotten.Has(id) {
+	if !k.forgotten.Has(id) {
 		return access.ForgetReceipt{}, access.ErrNotFound
 	}
 	for {
-		t, ok := k.e.forgotten.Find(id) // under any key
+		t, ok := k.forgotten.Find(id) // under any key
 		if !ok || t.Opened {
 			return receipt(t, access.RemovedCount{}), nil
 		}
@@ -184,20 +170,19 @@ func (k *Keeper) Allow(ctx context.Context, id vehicle.ID) (access.ForgetReceipt
 // lift opens the way in two steps, so that no node still drops what another one
 // has begun to acknowledge.
 func (k *Keeper) lift(ctx context.Context, id vehicle.ID, hash access.VehicleHash) error {
-	s, err := k.e.js.Stream(ctx, Telemetry)
+	end, err := k.engine.End(ctx, codec.Telemetry)
 	if err != nil {
 		return err
 	}
-	info := s.CachedInfo()
 	seq, err := k.putTombstone(ctx, hash, func(t access.Tombstone) (access.Tombstone, error) {
-		t.Lifted = k.e.now().UTC().Truncate(time.Millisecond)
-		t.Stale, t.Made = info.State.LastSeq, info.Created.UnixNano()
+		t.Lifted = k.now().UTC().Truncate(time.Millisecond)
+		t.Stale, t.Made = end.Last, end.Made
 		return t, nil
 	})
 	if err != nil {
 		return err
 	}
-	if err := k.e.fence(ctx, codec.PartitionOf(id, k.e.partitions), seq); err != nil {
+	if err := k.engine.Fence(ctx, codec.PartitionOf(id, k.engine.Partitions()), seq); err != nil {
 		return err
 	}
 	_, err = k.putTombstone(ctx, hash, func(t access.Tombstone) (access.Tombstone, error) {
@@ -215,32 +200,32 @@ var errNoTombstone = errors.New("the tombstone is gone: the stream that held it 
 // its place in SOURCES once this node's table holds it.
 func (k *Keeper) putTombstone(ctx context.Context, hash access.VehicleHash, change func(access.Tombstone) (access.Tombstone, error)) (uint64, error) {
 	subject := codec.TombstoneSubject(hash)
-	return k.change(ctx, k.srcFeed, subject, func(is record) (_ []write, err error) {
+	return k.change(ctx, codec.Sources, subject, func(is Record) (_ []Write, err error) {
 		t := access.Tombstone{Vehicle: hash}
-		if is.seq != 0 {
-			if t, err = decodeTombstone(is.body); err != nil {
+		if is.Seq != 0 {
+			if t, err = decodeTombstone(is.Body); err != nil {
 				return nil, err
 			}
 		}
 		if t, err = change(t); err != nil {
 			return nil, err
 		}
-		if is.seq == 0 && t.Forgotten.IsZero() {
+		if is.Seq == 0 && t.Forgotten.IsZero() {
 			return nil, errNoTombstone
 		}
 		return appendJSON(nil, subject, tombstoneRecord{
-			Vehicle: hash[:], Forgotten: t.Forgotten, Lifted: t.Lifted, Opened: t.Opened, Removed: t.Removed, Padded: t.Padded, Erased: t.Erased, Stale: t.Stale, Made: t.Made,
+			Vehicle: hash[:], Forgotten: t.Forgotten, Lifted: t.Lifted, Opened: t.Opened, Removed: t.Removed, Erased: t.Erased, Stale: t.Stale, Made: t.Made,
 		})
 	})
 }
 
 // remove takes away all that the tombstone stored at seq forbids.
 func (k *Keeper) remove(ctx context.Context, id vehicle.ID, seq uint64) (n access.RemovedCount, err error) {
-	p := codec.PartitionOf(id, k.e.partitions)
-	if err := k.e.fence(ctx, p, seq); err != nil {
+	p := codec.PartitionOf(id, k.engine.Partitions())
+	if err := k.engine.Fence(ctx, p, seq); err != nil {
 		return n, err
 	}
-	if n.States, err = k.e.mark(ctx, p, id); err != nil {
+	if n.States, err = k.mark(ctx, p, id); err != nil {
 		return n, err
 	}
 	n.TokenGrants, n.SourceGrants, err = k.dropGrants(ctx, func(v access.Vehicles) (access.Vehicles, bool) {
@@ -252,55 +237,26 @@ func (k *Keeper) remove(ctx context.Context, id vehicle.ID, seq uint64) (n acces
 	return n, err
 }
 
-// fence notes in a partition's cursor that nobody may fold it without having
-// seen the tombstone at seq. A fold under way fails on the cursor's revision.
-func (e *Engine) fence(ctx context.Context, p int, seq uint64) error {
-	s, err := e.js.Stream(ctx, Sources)
-	if err != nil {
-		return err
-	}
-	made := s.CachedInfo().Created.UnixNano()
-	_, err = e.changeRecord(ctx, States, codec.CursorSubject(p), func(is record) ([]write, error) {
-		c, err := decodeCursor(is, p)
-		if err != nil {
-			return nil, err
-		}
-		// Fences grows, so that nobody takes the record for one of their own.
-		c.Fences++
-		if c.ForgottenIn != 0 && c.ForgottenIn != made {
-			c.Forgotten = 0 // it counts in a SOURCES that is no more
-		}
-		c.Forgotten, c.ForgottenIn = max(c.Forgotten, seq), made
-		t := Partition{e: e, number: p, cursor: c}
-		return []write{t.cursorWrite(is.seq)}, nil
-	})
-	return err
-}
-
 // mark replaces the state of a vehicle, which nobody writes any more, and returns
 // once this node's feed has passed that. Where none is stored, a table may still
 // have what a full stream has dropped, and a restore may be about to store one.
-func (e *Engine) mark(ctx context.Context, p int, id vehicle.ID) (replaced int, err error) {
+func (k *Keeper) mark(ctx context.Context, p int, id vehicle.ID) (replaced int, err error) {
 	subject := codec.StateSubject(p, id)
-	// A conflict is the same state, which an erasure has stored again.
-	seq, err := e.changeRecord(ctx, States, subject, func(is record) ([]write, error) {
-		if replaced = 0; is.seq != 0 {
-			if codec.IsMarker(is.body) {
+	seq, err := Change(ctx, k.engine, k.config.Patience.Store, codec.States, subject, func(is Record) ([]Write, error) {
+		if replaced = 0; is.Seq != 0 {
+			if codec.IsMarker(is.Body) {
 				return nil, nil
 			}
 			replaced = 1
 		}
-		return []write{{subject: subject, record: codec.SealMarker(subject)}}, nil
+		return []Write{{Subject: subject, Record: codec.SealMarker(subject)}}, nil
 	})
 	if err != nil {
 		return 0, err
 	}
-	if f := e.followed.Load(); f != nil {
-		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-		defer cancel()
-		err = f.wait(ctx, seq)
-	}
-	return replaced, err
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	return replaced, k.engine.AwaitState(ctx, seq)
 }
 
 // dropGrants changes the vehicles of every token and source for which without
@@ -334,60 +290,4 @@ func receipt(t access.Tombstone, removed access.RemovedCount) access.ForgetRecei
 		r.AllowedAt = &t.Lifted
 	}
 	return r
-}
-
-// awaitTombstone waits until this node has seen the tombstone at seq of the SOURCES
-// that was made at a time; 0: of the present one. What went with another SOURCES,
-// or with the end of this one, is not waited for: it will never come.
-func (e *Engine) awaitTombstone(ctx context.Context, seq uint64, made int64) error {
-	if err := e.Alive(); err != nil {
-		return err // the tables are of streams that are no more
-	}
-	f := e.stones.Load()
-	if f == nil || seq == 0 {
-		return nil // without a keeper, nobody on this node forgets
-	}
-	s, err := e.js.Stream(ctx, Sources)
-	if err != nil {
-		return err
-	}
-	info := s.CachedInfo()
-	if made != 0 && made != info.Created.UnixNano() {
-		return nil
-	}
-	if err := f.wait(ctx, min(seq, info.State.LastSeq)); err != nil {
-		return err
-	}
-	if read := f.readFrom(); !read.Equal(info.Created) {
-		return fmt.Errorf("%w: this node's tombstones are of another %s", ErrReplaced, Sources)
-	}
-	return nil
-}
-
-// awaitTombstones waits until this node has seen every tombstone there is.
-func (e *Engine) awaitTombstones(ctx context.Context) error {
-	s, err := e.js.Stream(ctx, Sources)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	return e.awaitTombstone(ctx, s.CachedInfo().State.LastSeq, 0)
-}
-
-// recall sees whether a record is the cursor of a partition in which a vehicle
-// was forgotten since this node took it. Its states at hand are then dropped.
-func (e *Engine) recall(r record) {
-	p, ok := codec.PartitionOfCursor(r.subject)
-	if !ok {
-		return
-	}
-	taken, ok := e.taken.Load(p)
-	if !ok {
-		return
-	}
-	var c cursor
-	if t := taken.(*Partition); json.Unmarshal(r.body, &c) == nil && c.Fences != t.fences {
-		t.recall()
-	}
 }

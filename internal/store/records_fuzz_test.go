@@ -1,4 +1,4 @@
-package cluster
+package store
 
 import (
 	"encoding/json"
@@ -37,9 +37,9 @@ func FuzzRecords(f *testing.F) {
 	f.Add("tokenuse.a.b", []byte(`{"v":1,"days":[{"d":9223372036854775807,"c":[[1,1,1,1,1,1,1,1,1,1,1,1,1,1],null]}]}`))
 	f.Fuzz(func(t *testing.T, subject string, body []byte) {
 		var tables access.Tables
-		k := (&Engine{node: &node{id: "NODE"}}).NewKeeper(&tables)
-		for _, f := range []*feed{k.tokenFeed, k.srcFeed} {
-			if err := f.apply(record{subject: subject, body: body}); err != nil && !errors.Is(err, codec.ErrDamaged) && !errors.Is(err, codec.ErrNewer) {
+		k := NewKeeper(newMemory(t), Config{}, &tables)
+		for range 2 { // the second time in place of the first
+			if err := k.apply(Record{Subject: subject, Body: body}, sets{}); err != nil && !errors.Is(err, codec.ErrDamaged) && !errors.Is(err, codec.ErrNewer) {
 				t.Error(err)
 			}
 		}

@@ -1,0 +1,190 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"carstate/internal/access"
+	"carstate/internal/store/codec"
+	"carstate/internal/ticks"
+)
+
+const (
+	// eraseEvery is how often Erase looks for what is due.
+	eraseEvery = 10 * time.Second
+	// forgetTimeout is when a forget that has not noted its end was cut off.
+	forgetTimeout = time.Minute
+	// eraseTimeout bounds one erasure, of tens of millions of states.
+	eraseTimeout = 24 * time.Hour
+)
+
+// erasedWithin is how long after a vehicle that is forgotten now its last byte is gone.
+// ok is false if the engine cannot tell.
+func (k *Keeper) erasedWithin(ctx context.Context) (within time.Duration, ok bool, err error) {
+	work, ok, err := k.engine.ErasedWithin(ctx)
+	return k.keptFor() + k.config.Patience.Markers + 5*time.Minute + work, ok, err
+}
+
+// keptFor is how long what names a forgotten vehicle is kept: telemetry for the
+// other vehicles in it, the marker for nodes that are out of reach.
+func (k *Keeper) keptFor() time.Duration {
+	return max(k.config.Retention, k.config.Patience.Markers)
+}
+
+// Erase removes the bytes that name forgotten vehicles once they are due, until
+// the context ends or the engine fails, whose tombstones may then be those of a
+// stream that is no more. Nodes that derive run it, and the one that folds
+// partition 0 does it for all.
+func (k *Keeper) Erase(ctx context.Context) {
+	for range ticks.Every(ctx, eraseEvery) {
+		if k.engine.Alive() != nil {
+			return
+		}
+		if ours, err := k.engine.Folds(ctx, 0); err == nil && !ours {
+			continue
+		}
+		if err := k.EraseDue(ctx); err != nil && ctx.Err() == nil {
+			k.log.Warn("what names forgotten vehicles cannot be erased yet: trying again", "error", err)
+		}
+	}
+}
+
+// EraseDue erases once what is due, but not sooner than Patience.Markers after the last
+// time, and finishes what a forget that was cut off has left. [Keeper.Erase] calls it.
+func (k *Keeper) EraseDue(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, eraseTimeout)
+	defer cancel()
+	trimmed, err := k.trimmed(ctx)
+	if err != nil {
+		return err
+	}
+	now := k.now()
+	var due []access.Tombstone
+	cutOff := false
+	for _, t := range k.forgotten.All() {
+		age := now.Sub(t.Forgotten)
+		switch {
+		case !t.Removed:
+			cutOff = cutOff || age >= forgetTimeout
+		case t.Erased.IsZero() && age >= k.keptFor() && trimmed(t):
+			due = append(due, t)
+		}
+	}
+	if cutOff {
+		if err := k.removeForgotten(ctx); err != nil {
+			return err
+		}
+	}
+	if len(due) == 0 || now.Sub(k.erased) < k.config.Patience.Markers {
+		return nil
+	}
+	k.erased = now
+	if err := k.erase(ctx); err != nil {
+		return err
+	}
+	if err := k.noteErased(ctx, due, now); err != nil {
+		return err
+	}
+	k.log.Info("what named forgotten vehicles was removed", "vehicles", len(due), "took", k.now().Sub(now).Round(time.Millisecond))
+	return nil
+}
+
+// trimmed returns a function that reports whether all telemetry that names a forgotten
+// vehicle is gone. A node stores for at most 2*Patience.Store what it let through before
+// it saw the tombstone. If the engine cannot tell when bytes are gone, nothing waits.
+func (k *Keeper) trimmed(ctx context.Context) (func(access.Tombstone) bool, error) {
+	_, tells, err := k.engine.ErasedWithin(ctx)
+	if err != nil || !tells {
+		return func(access.Tombstone) bool { return true }, err
+	}
+	since, err := k.engine.TelemetrySince(ctx)
+	return func(t access.Tombstone) bool {
+		return since.After(t.Forgotten.Add(2 * k.config.Patience.Store))
+	}, err
+}
+
+// noteErased notes the end in the tombstones of vehicles that were not forgotten once
+// more meanwhile.
+func (k *Keeper) noteErased(ctx context.Context, stones []access.Tombstone, at time.Time) error {
+	for _, t := range stones {
+		_, err := k.putTombstone(ctx, t.Vehicle, func(is access.Tombstone) (access.Tombstone, error) {
+			if is.Forgotten.Equal(t.Forgotten) {
+				is.Erased = at.UTC().Truncate(time.Millisecond)
+			}
+			return is, nil
+		})
+		if err != nil && !errors.Is(err, errNoTombstone) {
+			return err
+		}
+	}
+	return nil
+}
+
+// erase removes what still names forgotten vehicles: from what the streams hold, and by
+// the engine from its files, if it can.
+func (k *Keeper) erase(ctx context.Context) error {
+	// A node that had not seen a tombstone yet may have granted meanwhile.
+	_, _, err := k.dropGrants(ctx, k.withoutForgotten)
+	if err != nil {
+		return err
+	}
+	if err := k.removeExpired(ctx); err != nil {
+		return err
+	}
+	return k.engine.Erased(ctx)
+}
+
+// removeExpired removes the markers that no node needs any more. A state that came
+// back is forgotten again.
+func (k *Keeper) removeExpired(ctx context.Context) error {
+	var expired []Record
+	err := k.engine.Scan(ctx, codec.States, []string{"state.*.*"}, func(r Record) error {
+		if codec.IsMarker(r.Body) {
+			if k.expired(r) {
+				expired = append(expired, Record{Subject: r.Subject, Seq: r.Seq})
+			}
+			return nil
+		}
+		back, err := k.forgetAgain(ctx, r)
+		if back { // unless the vehicle, allowed meanwhile, has a newer one
+			marker := Write{Subject: r.Subject, Record: codec.SealMarker(r.Subject), Expect: r.Seq, Expected: true}
+			_, err = storeMany(ctx, k.engine, k.config.Patience.Store, codec.States, []Write{marker})
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return k.engine.Remove(ctx, codec.States, expired)
+}
+
+// forgetAgain reports whether a state is of a vehicle whose state was taken away
+// and has come back, as a crash of an earlier version could bring it. All that
+// names the vehicle is then to be erased once more.
+func (k *Keeper) forgetAgain(ctx context.Context, r Record) (back bool, err error) {
+	takenAway := func(t access.Tombstone) bool { return t.Removed && t.Lifted.IsZero() }
+	id, _ := codec.VehicleOfState(r.Subject)
+	t, ok := k.forgotten.Find(id)
+	if !ok || !takenAway(t) {
+		return false, nil
+	}
+	_, err = k.putTombstone(ctx, t.Vehicle, func(is access.Tombstone) (access.Tombstone, error) {
+		if back = takenAway(is); back {
+			is = access.Tombstone{Vehicle: is.Vehicle, Forgotten: k.now().UTC().Truncate(time.Millisecond)}
+		}
+		return is, nil
+	})
+	if err == nil && back {
+		k.log.Warn("the state of a forgotten vehicle had come back, and is forgotten again", "vehicle", t.Vehicle.Short())
+	}
+	return back && err == nil, err
+}
+
+// expired reports whether no node needs a marker any more. One whose tombstone went
+// with its stream is kept: nobody can say of when it is.
+func (k *Keeper) expired(r Record) bool {
+	id, _ := codec.VehicleOfState(r.Subject)
+	t, ok := k.forgotten.Find(id)
+	return ok && k.engine.Alive() == nil && k.now().Sub(t.Forgotten) >= k.keptFor()
+}

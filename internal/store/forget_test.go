@@ -1,0 +1,268 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"carstate/internal/access"
+	"carstate/internal/store/codec"
+	"carstate/internal/testkit"
+	"carstate/internal/vehicle"
+)
+
+// secretVID is the vehicle to forget.
+const secretVID = vehicle.ID("ForgetMe0f7Q2")
+
+// clock is a clock that a test puts forward.
+type clock struct{ ahead atomic.Int64 }
+
+func (c *clock) now() time.Time { return time.Now().Add(time.Duration(c.ahead.Load())) }
+
+func mustForget(t *testing.T, k *Keeper, id vehicle.ID) access.ForgetReceipt {
+	t.Helper()
+	r, err := k.Forget(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// A restore has looked at a vehicle, which is then forgotten, and stores its state
+// after that.
+func TestForgetDuringRestore(t *testing.T) {
+	t.Parallel()
+	a, e := newMemory(t), newMemory(t)
+	k, _ := runKeeper(t, e, Config{})
+	r := &restore{k: k, counts: make(map[string]access.RestoreCount)}
+	rec := a.putState(t, secretVID, 1000)
+	w, err := r.compare(t.Context(), rec)
+	if w == nil || err != nil {
+		t.Fatal(w, err)
+	}
+	mustForget(t, k, secretVID)
+	if conflicts, err := storeMany(t.Context(), e, time.Second, codec.States, []Write{*w}); len(conflicts) != 1 || err != nil {
+		t.Errorf("a forgotten vehicle came back: %v, %v", conflicts, err)
+	}
+	if err := r.states(t.Context(), []Record{rec}); err != nil || r.counts["state"] != (access.RestoreCount{Forgotten: 1}) {
+		t.Errorf("%v, %+v", err, r.counts)
+	}
+}
+
+// A node that has not heard of a tombstone yet finds the marker in place of a
+// state, and does not restore over it.
+func TestRestoreOverMarker(t *testing.T) {
+	t.Parallel()
+	e := newMemory(t)
+	k, _ := runKeeper(t, e, Config{})
+	rec := e.putState(t, secretVID, 1000)
+	// What another node does: its tombstone is stored, and not on our feed yet.
+	ctx, cancel := context.WithCancel(t.Context())
+	late := NewKeeper(e, Config{}, new(access.Tables)) // a feed that does not run yet
+	hash := e.forgotten.Hash(secretVID)
+	subject := codec.TombstoneSubject(hash)
+	stone, err := sealJSON(subject, tombstoneRecord{Vehicle: hash[:], Forgotten: time.Now()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.Store(ctx, codec.Sources, []Write{{Subject: subject, Record: stone, Expected: true}}); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Await(t, "the tombstone has come", func() bool { return e.forgotten.Has(secretVID) })
+	if _, err := k.mark(ctx, 0, secretVID); err != nil {
+		t.Fatal(err)
+	}
+	e.forgotten.Put(access.Tombstone{Vehicle: hash, Opened: true}) // as if only an earlier one had
+	r := &restore{k: late, counts: make(map[string]access.RestoreCount)}
+	type result struct {
+		w   *Write
+		err error
+	}
+	compared := make(chan result, 1)
+	go func() {
+		w, err := r.compare(ctx, rec)
+		compared <- result{w, err}
+	}()
+	var running sync.WaitGroup
+	running.Go(func() { _ = late.RunSources(ctx, func() {}) })
+	defer running.Wait()
+	defer cancel()
+	if got := <-compared; got.w != nil || got.err != nil || r.counts["state"] != (access.RestoreCount{Forgotten: 1}) {
+		t.Errorf("%+v, %+v", got, r.counts)
+	}
+}
+
+// An erasure by tombstones that went with their stream leaves everything as it is.
+func TestEraseWithoutTombstone(t *testing.T) {
+	t.Parallel()
+	var c clock
+	e := newMemory(t)
+	k, _ := runKeeper(t, e, Config{Now: c.now})
+	mustForget(t, k, secretVID)
+	c.ahead.Store(int64(24 * time.Hour))
+	marker := func(id vehicle.ID) Record { return Record{Subject: codec.StateSubject(0, id)} }
+	if !k.expired(marker(secretVID)) {
+		t.Error("a marker outlives its time")
+	}
+	if k.expired(marker("unknown")) {
+		t.Error("a marker goes whose tombstone is not known")
+	}
+	gone := access.Tombstone{Vehicle: e.forgotten.Hash("unknown"), Forgotten: time.Now()}
+	if err := k.noteErased(t.Context(), []access.Tombstone{gone}, time.Now()); err != nil {
+		t.Error(err)
+	}
+	if err := k.noteRemoved(t.Context(), gone); !errors.Is(err, errNoTombstone) {
+		t.Errorf("noted in a tombstone that is gone: %v", err)
+	}
+	if err := k.lift(t.Context(), "unknown", gone.Vehicle); !errors.Is(err, errNoTombstone) {
+		t.Errorf("lifted a tombstone that is gone: %v", err)
+	}
+	if r, err := e.Last(t.Context(), codec.Sources, codec.TombstoneSubject(gone.Vehicle)); r.Seq != 0 || err != nil {
+		t.Errorf("a tombstone was made of nothing: %s, %v", r.Body, err)
+	}
+	e.mu.Lock()
+	e.dead = ErrReplaced
+	e.mu.Unlock()
+	if k.expired(marker(secretVID)) {
+		t.Error("a marker goes by a table of the past")
+	}
+}
+
+// What is due is erased once it is: the marker goes, and the tombstone notes it.
+func TestEraseDue(t *testing.T) {
+	t.Parallel()
+	var c clock
+	e := newMemory(t)
+	k, _ := runKeeper(t, e, Config{Now: c.now})
+	e.putState(t, secretVID, 1000)
+	mustForget(t, k, secretVID)
+	for _, step := range []struct {
+		at     time.Duration
+		erased bool
+	}{{0, false}, {DefaultRetention - time.Minute, false}, {DefaultRetention + time.Minute, true}} {
+		c.ahead.Store(int64(step.at))
+		if err := k.EraseDue(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		marker := e.last(codec.States, codec.StateSubject(0, secretVID)).Seq != 0
+		if stone, _ := e.forgotten.Find(secretVID); stone.Erased.IsZero() == step.erased || marker == step.erased {
+			t.Errorf("after %s: %+v, marker: %v", step.at, stone, marker)
+		}
+	}
+	if !e.forgotten.Has(secretVID) {
+		t.Error("the vehicle is not forgotten any more")
+	}
+}
+
+// telling is an engine that can tell when bytes are gone.
+type telling struct {
+	*memory
+	since  time.Time
+	erased int
+}
+
+func (e *telling) ErasedWithin(context.Context) (time.Duration, bool, error) {
+	return time.Hour, true, nil
+}
+func (e *telling) TelemetrySince(context.Context) (time.Time, error) { return e.since, nil }
+func (e *telling) Erased(context.Context) error                      { e.erased++; return nil }
+
+// Where the engine can tell when bytes are gone, the receipt has a time, and nothing is
+// erased before the telemetry is trimmed.
+func TestEraseAfterTelemetry(t *testing.T) {
+	t.Parallel()
+	var c clock
+	e := &telling{memory: newMemory(t)}
+	k, _ := runKeeper(t, e, Config{Now: c.now})
+	r := mustForget(t, k, secretVID)
+	want := r.ForgottenAt.Add(DefaultRetention + 10*time.Minute + 5*time.Minute + time.Hour)
+	if r.ErasedBy == nil || !r.ErasedBy.Equal(want) {
+		t.Errorf("erased by %v, want %s", r.ErasedBy, want)
+	}
+	c.ahead.Store(int64(2 * time.Hour))
+	for _, step := range []struct {
+		since time.Duration // after the forget
+		times int
+	}{{0, 0}, {2 * defaultStore, 0}, {2*defaultStore + time.Second, 1}} {
+		e.since = r.ForgottenAt.Add(step.since)
+		if err := k.EraseDue(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if e.erased != step.times {
+			t.Errorf("telemetry since %s after it: erased %d times", step.since, e.erased)
+		}
+	}
+}
+
+// A state that came back, although its vehicle is forgotten and all was taken
+// away, is taken away again by the next erasure, and is erased later.
+func TestStateThatCameBack(t *testing.T) {
+	t.Parallel()
+	var c clock
+	e := newMemory(t)
+	k, _ := runKeeper(t, e, Config{Now: c.now})
+	e.putState(t, secretVID, 1000)
+	mustForget(t, k, secretVID)
+	if err := k.noteErased(t.Context(), e.forgotten.All(), c.now()); err != nil {
+		t.Fatal(err)
+	}
+	e.putState(t, secretVID, 1000)
+	mustForget(t, k, "Allowed")
+	if _, err := k.Allow(t.Context(), "Allowed"); err != nil {
+		t.Fatal(err)
+	}
+	e.putState(t, "Allowed", 2000)
+
+	c.ahead.Store(int64(k.keptFor()))
+	if err := k.erase(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := e.stateOf(t, secretVID); ok {
+		t.Fatal("it is still stored")
+	}
+	if stone, _ := e.forgotten.Find(secretVID); !stone.Erased.IsZero() || c.now().Sub(stone.Forgotten) > forgetTimeout {
+		t.Errorf("it is not erased once more: %+v", stone)
+	}
+	if s, ok := e.stateOf(t, "Allowed"); !ok || s.Time != 2000 {
+		t.Error("a vehicle that was allowed again lost its state")
+	}
+}
+
+// Of many records stored together some have changed meanwhile: they, and no
+// others, are left as they are.
+func TestStoreManyWithConflicts(t *testing.T) {
+	t.Parallel()
+	e := newMemory(t)
+	put := func(i int, text string) Write {
+		subject := codec.StateSubject(0, vehicle.ID(fmt.Sprintf("car%03d", i)))
+		return Write{Subject: subject, Record: codec.Seal(subject, append([]byte{0}, text...)), Expected: true}
+	}
+	changed := []int{0, 7, 8, 299}
+	for _, i := range changed {
+		if _, err := e.Store(t.Context(), codec.States, []Write{put(i, "changed")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var all []Write
+	for i := range 300 {
+		all = append(all, put(i, "again"))
+	}
+	conflicts, err := storeMany(t.Context(), e, time.Second, codec.States, all)
+	if err != nil || !slices.Equal(conflicts, changed) {
+		t.Fatalf("%v conflict, want %v: %v", conflicts, changed, err)
+	}
+	for i, w := range all {
+		want := "again"
+		if slices.Contains(changed, i) {
+			want = "changed"
+		}
+		if r, err := e.Last(t.Context(), codec.States, w.Subject); err != nil || string(r.Body) != want {
+			t.Fatalf("%s: %s, %v", w.Subject, r.Body, err)
+		}
+	}
+}

@@ -1,0 +1,47 @@
+package store
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func TestNodeKeepsItsName(t *testing.T) {
+	log := slog.New(slog.DiscardHandler)
+	dir := filepath.Join(t.TempDir(), "new")
+	first := OpenNodeName(dir, log)
+	beside := OpenNodeName(dir, log) // another process in the same directory
+	if first.file == nil || beside.file != nil || first.ID == beside.ID {
+		t.Errorf("two nodes in one directory: %+v, %+v", first, beside)
+	}
+	first.Close()
+	again := OpenNodeName(dir, log)
+	if again.ID != first.ID {
+		t.Errorf("%s is called %s the second time", first.ID, again.ID)
+	}
+	again.Close()
+
+	// Torn by a kill, or somebody's own idea.
+	for _, text := range []string{"", "ABC", "has.a.dot.in.it.", "0123456789ABCDEFG"} {
+		if err := os.WriteFile(filepath.Join(dir, NodeFile), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		n := OpenNodeName(dir, log)
+		n.Close()
+		kept, err := os.ReadFile(filepath.Join(dir, NodeFile))
+		if err != nil || string(kept) != n.ID || !isNodeID(n.ID) {
+			t.Errorf("%q: called %q, kept %q, %v", text, n.ID, kept, err)
+		}
+	}
+
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, nowhere := range []string{"", file} {
+		if n := OpenNodeName(nowhere, log); !isNodeID(n.ID) || n.file != nil {
+			t.Errorf("without a directory: %+v", n)
+		}
+	}
+}

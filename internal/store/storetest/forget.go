@@ -1,0 +1,157 @@
+package storetest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"carstate/internal/access"
+	"carstate/internal/store"
+	"carstate/internal/store/codec"
+	"carstate/internal/testkit"
+	"carstate/internal/vehicle"
+)
+
+// forgottenStays: a fold that is under way does not bring a forgotten vehicle back, nor
+// do samples that wait, nor does a restart.
+func forgottenStays(t *testing.T, open Open) {
+	c := store.Config{DataDir: t.TempDir(), Partitions: 4}
+	n := Start(t, open(t, c), c)
+	p := codec.PartitionOf(SecretVID, 4)
+	n.GrantAll(t)
+	n.Drive(t, 1000, SecretVID, "Other1")
+	testkit.Await(t, "the table knows the vehicle", func() bool { return n.Knows(SecretVID) })
+
+	// A fold is under way: it has read the sample and not stored the state.
+	n.Put(t, Speed(SecretVID, 2000, 50))
+	part := Take(t, n.Engine, p)
+	seq, samples, err := part.Next(t.Context())
+	if err != nil || len(samples) != 1 {
+		t.Fatalf("%v, %v", samples, err)
+	}
+	n.Put(t, Speed(SecretVID, 3000, 50)) // and some wait
+
+	r := n.MustForget(t, SecretVID)
+	if want := (access.RemovedCount{States: 1, TokenGrants: 3, SourceGrants: 3}); r.Removed != want || r.AllowedAt != nil {
+		t.Errorf("%+v, want %+v", r, want)
+	}
+	if text, _ := json.Marshal(r); bytes.Contains(text, []byte(SecretVID)) {
+		t.Errorf("the receipt names the vehicle: %s", text)
+	}
+	if _, stored := n.StateOf(t, SecretVID); stored || n.Knows(SecretVID) {
+		t.Error("the node still knows the vehicle")
+	}
+	if tokens, sources := n.Grants(); tokens != 0 || sources != 0 {
+		t.Errorf("%d tokens and %d sources still name it", tokens, sources)
+	}
+	err = part.Commit(t.Context(), seq, map[vehicle.ID]vehicle.State{SecretVID: vehicle.Observe(vehicle.State{}, samples[0])})
+	if !errors.Is(err, store.ErrRecalled) {
+		t.Errorf("a fold from before was stored: %v", err)
+	}
+	part.Close()
+	n.FoldAll(t, p)
+	if _, stored := n.StateOf(t, SecretVID); stored {
+		t.Error("samples that waited brought it back")
+	}
+	if again := n.MustForget(t, SecretVID); !again.ForgottenAt.Equal(r.ForgottenAt) {
+		t.Errorf("a second forget puts the erasure off: %+v", again)
+	}
+
+	n.Stop()
+	n = Start(t, open(t, c), c)
+	if _, stored := n.StateOf(t, SecretVID); stored || n.Knows(SecretVID) || !n.Forgotten().Has(SecretVID) {
+		t.Error("after a restart the vehicle is not forgotten")
+	}
+
+	// Once it is allowed, only what comes from then on counts.
+	n.Put(t, Speed(SecretVID, 4000, 50))
+	if _, err := n.Allow(t.Context(), SecretVID); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.Allow(t.Context(), SecretVID); !errors.Is(err, access.ErrNotFound) {
+		t.Errorf("allowed twice: %v", err)
+	}
+	n.Put(t, Speed(SecretVID, 5000, 50))
+	n.FoldAll(t, p)
+	s, ok := n.StateOf(t, SecretVID)
+	if want := vehicle.Observe(vehicle.State{}, Speed(SecretVID, 5000, 50)); !ok || s != want {
+		t.Errorf("it did not start afresh: %v %+v", ok, s)
+	}
+	testkit.Await(t, "the table knows it again", func() bool { return n.Knows(SecretVID) })
+}
+
+// forgetCutOff: a node dies after the tombstone, before anything else. Another one, or
+// the next start, does the rest.
+func forgetCutOff(t *testing.T, open Open) {
+	var ahead atomic.Int64 // of the clock
+	n := started(t, open, store.Config{Now: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }})
+	n.GrantAll(t)
+	n.Drive(t, 1000, SecretVID, "Other1")
+	hash := n.Forgotten().Hash(SecretVID)
+	subject := codec.TombstoneSubject(hash)
+	stone, err := json.Marshal(map[string]any{"vehicle": hash[:], "forgotten": time.Now()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.Store(t.Context(), codec.Sources, []store.Write{{Subject: subject, Record: codec.Seal(subject, append([]byte{0}, stone...))}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.AwaitTombstones(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.EraseDue(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := n.StateOf(t, SecretVID); !ok {
+		t.Fatal("a forget that is still under way is overtaken")
+	}
+	ahead.Store(int64(2 * time.Minute))
+	if err := n.EraseDue(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	tokens, sources := n.Grants()
+	if _, ok := n.StateOf(t, SecretVID); ok || tokens+sources != 0 || n.Knows(SecretVID) {
+		t.Errorf("it is still there: %v, %d grants", ok, tokens+sources)
+	}
+	if _, ok := n.StateOf(t, "Other1"); !ok {
+		t.Error("another vehicle lost its state")
+	}
+	if all := n.Forgotten().All(); len(all) != 1 || !all[0].Removed {
+		t.Errorf("it is not noted: %+v", all)
+	}
+}
+
+// fencesDoNotRunAhead: nobody who folds waits for a place in SOURCES that does not exist
+// yet, however often a partition was fenced. A fence makes the owner take its partition
+// once more.
+func fencesDoNotRunAhead(t *testing.T, open Open) {
+	n := started(t, open, store.Config{})
+	fence := func() {
+		t.Helper()
+		end, err := n.End(t.Context(), codec.Sources)
+		if err == nil {
+			err = n.Fence(t.Context(), 0, end.Last)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 30 {
+		fence()
+	}
+	part := Take(t, n.Engine, 0)
+	defer part.Close()
+	fence()
+	if err := part.Commit(t.Context(), 0, map[vehicle.ID]vehicle.State{}); !errors.Is(err, store.ErrRecalled) {
+		t.Errorf("a fold from before the fence: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
+	defer cancel()
+	if _, _, err := part.Next(ctx); !errors.Is(err, store.ErrRecalled) {
+		t.Errorf("the owner reads on: %v", err)
+	}
+}

@@ -1,0 +1,245 @@
+package storetest
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"carstate/internal/access"
+	"carstate/internal/road"
+	"carstate/internal/store"
+	"carstate/internal/store/codec"
+	"carstate/internal/testkit"
+	"carstate/internal/vehicle"
+)
+
+// BackupOf takes a backup of a node.
+func BackupOf(t testing.TB, n *Node) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	if _, err := n.Backup(t.Context(), &b, "v-test"); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// started runs a node with a directory of its own.
+func started(t *testing.T, open Open, c store.Config) *Node {
+	t.Helper()
+	c.DataDir = t.TempDir()
+	return Start(t, open(t, c), c)
+}
+
+// unaudited merges a backup at once.
+func unaudited(_ access.BackupInfo, merge func() error) error { return merge() }
+
+// RestoreInto merges a backup into a node.
+func RestoreInto(t *testing.T, n *Node, backup []byte) access.RestoreReport {
+	t.Helper()
+	report, err := n.Restore(t.Context(), bytes.NewReader(backup), unaudited, func(done, total int) {
+		if done < 1 || done > total {
+			t.Errorf("%d of %d records are done", done, total)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return report
+}
+
+// All comes back in an empty service that has other partitions, as it was.
+func restoreIntoEmpty(t *testing.T, open Open) {
+	a := started(t, open, store.Config{})
+	ids := a.GrantAll(t)
+	a.EndOf(t, access.TokenKind, ids[1])
+	var cars []vehicle.ID
+	for i := range 1500 {
+		cars = append(cars, vehicle.ID(fmt.Sprintf("Other%04d", i)))
+	}
+	a.Drive(t, 1000, cars...)
+	a.Drive(t, 2000, cars[:100]...)
+	a.MustForget(t, cars[0])
+	backup := BackupOf(t, a)
+	info, err := store.CheckBackup(bytes.NewReader(backup))
+	if err != nil || info.Version != "v-test" || info.Partitions != a.Partitions() || info.Kinds["state"] != 1499 || info.Kinds["token"] != 4 || info.Kinds["tombstone"] != 1 {
+		t.Fatalf("%+v, %v", info, err)
+	}
+	if bytes.Contains(backup, []byte(cars[0])) {
+		t.Error("the backup names a forgotten vehicle")
+	}
+
+	b := started(t, open, store.Config{Partitions: 7})
+	report := RestoreInto(t, b, backup)
+	if n := report.Kinds["state"]; n != (access.RestoreCount{Restored: 1499}) {
+		t.Errorf("states: %+v", n)
+	}
+	for i, id := range cars {
+		want, had := a.StateOf(t, id)
+		if got, ok := b.StateOf(t, id); ok != had || got != want || ok != (i != 0) {
+			t.Fatalf("%s: %v %+v, want %v %+v", id, ok, got, had, want)
+		}
+	}
+	if len(b.Tables.Tokens.All()) != 4 {
+		t.Errorf("%d tokens", len(b.Tables.Tokens.All()))
+	}
+	for _, want := range a.Tables.Tokens.All() {
+		got, ok := b.Tables.Tokens.Get(want.Name)
+		if !ok || got.Hash != want.Hash || got.Vehicles.Len() != want.Vehicles.Len() || got.Vehicles.All() != want.Vehicles.All() || got.Ended.IsZero() != want.Ended.IsZero() {
+			t.Errorf("token %s: %+v", want.Name, got)
+		}
+	}
+	for _, want := range a.Tables.Sources.All() {
+		got, ok := b.Tables.Sources.Get(want.Name)
+		if !ok || got.Hash != want.Hash || got.Vehicles.Len() != want.Vehicles.Len() || got.Ended.IsZero() != want.Ended.IsZero() {
+			t.Errorf("source %s: %+v", want.Name, got)
+		}
+	}
+	if !b.Forgotten().Has(cars[0]) {
+		t.Error("what was forgotten is not any more")
+	}
+	// And again: nothing changes.
+	for kind, n := range RestoreInto(t, b, backup).Kinds {
+		if n.Restored != 0 {
+			t.Errorf("the second time, %s: %+v", kind, n)
+		}
+	}
+}
+
+// Two services that both have gone on since the backup.
+func restoreMerges(t *testing.T, open Open) {
+	a := started(t, open, store.Config{})
+	a.Drive(t, 1000, "Newer", "Older", "GoneThere", "GoneHere", "GoneLater", "Back")
+	revokedHere, revokedThere, granted := a.Token(t, access.AllVehicles()), a.Token(t, access.AllVehicles()), a.Token(t, access.VehicleSet("Older", "GoneThere", "GoneHere"))
+	base := BackupOf(t, a)
+
+	// b begins as a copy of a, with a key of its own beside that of a.
+	b := started(t, open, store.Config{})
+	RestoreInto(t, b, base)
+	b.Drive(t, 3000, "Newer")
+	b.MustForget(t, "GoneHere")
+	b.MustForget(t, "Back")
+	if _, err := b.Allow(t.Context(), "Back"); err != nil {
+		t.Fatal(err)
+	}
+	b.EndOf(t, access.TokenKind, revokedHere.Name)
+
+	a.Drive(t, 2000, "Newer", "Older")
+	a.MustForget(t, "GoneThere")
+	a.EndOf(t, access.TokenKind, revokedThere.Name)
+	backup := BackupOf(t, a)
+	receipt := a.MustForget(t, "GoneLater") // after the backup
+
+	if n, err := b.Bury(t.Context(), []access.ForgetReceipt{receipt, receipt}); n != 1 || err != nil {
+		t.Errorf("buried %d, %v", n, err)
+	}
+	report := RestoreInto(t, b, backup)
+	if n := report.Kinds["state"]; n != (access.RestoreCount{Restored: 1, Kept: 1, Forgotten: 3}) {
+		t.Errorf("states: %+v", n)
+	}
+	for id, at := range map[vehicle.ID]vehicle.UnixMilli{"Newer": 3000, "Older": 2000, "GoneThere": 0, "GoneHere": 0, "GoneLater": 0, "Back": 0} {
+		if s, ok := b.StateOf(t, id); s.Time != at || ok != (at != 0) {
+			t.Errorf("%s: %v at %d, want %d", id, ok, s.Time, at)
+		}
+	}
+	for id, gone := range map[vehicle.ID]bool{"Newer": false, "GoneThere": true, "GoneHere": true, "GoneLater": true, "Back": false} {
+		if b.Forgotten().Has(id) != gone {
+			t.Errorf("%s: forgotten is not %v", id, gone)
+		}
+	}
+	for _, tok := range []access.Credential{revokedHere, revokedThere} {
+		if g, _ := b.Tables.Tokens.Get(tok.Name); g == nil || g.Ended.IsZero() {
+			t.Errorf("a revoked token lives: %+v", g)
+		}
+	}
+	if g, _ := b.Tables.Tokens.Get(granted.Name); g == nil || g.Vehicles.Len() != 1 || !g.Vehicles.Include("Older") {
+		t.Errorf("grants of the forgotten came back: %+v", g)
+	}
+	testkit.Await(t, "the tables follow", func() bool { return b.Knows("Older") && !b.Knows("GoneThere") && !b.Knows("GoneLater") })
+}
+
+// Operators follow the rules of sources.
+func restoreOperators(t *testing.T, open Open) {
+	a, b := started(t, open, store.Config{}), started(t, open, store.Config{})
+	hash := bytes.Repeat([]byte{7}, len(access.Hash{}))
+	put := func(n *Node, name string, hash []byte, removed bool) {
+		o := access.Credential{Kind: access.OperatorKind, Name: name, Hash: access.Hash(hash), Created: time.Now()}
+		if removed {
+			o.Ended = time.Now()
+		}
+		if err := n.Create(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(a, "new", hash, false)
+	put(a, "removed-there", hash, true)
+	put(b, "removed-there", hash, false)
+	put(a, "removed-here", hash, false)
+	put(b, "removed-here", hash, true)
+	put(a, "another", hash, true)
+	put(b, "another", bytes.Repeat([]byte{8}, len(hash)), false)
+	report := RestoreInto(t, b, BackupOf(t, a))
+	if n := report.Kinds["operator"]; n != (access.RestoreCount{Restored: 2, Kept: 2}) {
+		t.Errorf("%+v", n)
+	}
+	for name, removed := range map[string]bool{"new": false, "removed-there": true, "removed-here": true, "another": false} {
+		g, ok := b.Tables.Operators.Get(name)
+		if !ok || g.Ended.IsZero() == removed {
+			t.Errorf("%s: %v, %+v; want removed %v", name, ok, g, removed)
+		}
+	}
+}
+
+// While everything changes, each backup is whole, and each of its records is one
+// that was stored.
+func backupWhileServing(t *testing.T, open Open) {
+	a := started(t, open, store.Config{})
+	a.GrantAll(t)
+	a.Drive(t, 1000, "Car1", "Car2")
+	ctx, stop := context.WithCancel(t.Context())
+	var busy sync.WaitGroup
+	id := a.Tables.Tokens.All()[2].Name
+	busy.Go(func() { // a large set, replaced again and again
+		for ctx.Err() == nil {
+			if _, err := a.Update(ctx, access.TokenKind, id, func(*access.Credential) error { return nil }); err != nil && ctx.Err() == nil {
+				t.Error(err)
+			}
+		}
+	})
+	part := Take(t, a.Engine, 0)
+	busy.Go(func() {
+		for i := int64(1); ctx.Err() == nil; i++ {
+			s := vehicle.Observe(vehicle.State{}, Speed("X", i, 50))
+			if err := part.Commit(ctx, 0, map[vehicle.ID]vehicle.State{"A": s, "B": s}); err != nil && ctx.Err() == nil {
+				t.Error(err)
+			}
+		}
+	})
+	for range 10 {
+		info, err := store.CheckBackup(bytes.NewReader(BackupOf(t, a)))
+		if err != nil || info.Kinds["token"] < 4 {
+			t.Errorf("%+v, %v", info, err)
+		}
+	}
+	stop()
+	busy.Wait()
+}
+
+// A sealed record that holds no profiles spoils neither a map nor a backup.
+func backupWithoutMalformedRoads(t *testing.T, open Open) {
+	n := started(t, open, store.Config{})
+	subject := codec.RoadPrefix + road.Tile(0x47ab511000000000).String() // any square will do
+	if _, err := n.Store(t.Context(), codec.Roads, []store.Write{{Subject: subject, Record: codec.Seal(subject, []byte("\x00no profile"))}}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	n.KeepRoads(ctx, &n.Roads, false, cancel)
+	if n.Roads.Len() != 0 {
+		t.Errorf("%d stretches came of it", n.Roads.Len())
+	}
+	if info, err := store.CheckBackup(bytes.NewReader(BackupOf(t, n))); err != nil || info.Kinds["road"] != 0 {
+		t.Errorf("%+v, %v", info, err)
+	}
+}

@@ -1,0 +1,223 @@
+package storetest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"testing"
+	"time"
+
+	"carstate/internal/access"
+	"carstate/internal/road"
+	"carstate/internal/store"
+	"carstate/internal/testkit"
+	"carstate/internal/vehicle"
+)
+
+// A road that goes north for 12 km, over several tiles, and when it is first driven.
+const (
+	roadLatitude, roadLongitude = 44.5, 11.34
+	roadMetres                  = 12_000
+	roadTiles                   = 4 // at least
+	roadBegan                   = vehicle.UnixMilli(1_795_000_000_000)
+)
+
+// Learn drives cars along the road in a quarter hour, numbered from 1, at a speed. What
+// they show counts when somebody drives there in a later one.
+func Learn(m *road.Map, cars, quarter int, kmh float64) error {
+	const every = 5 * time.Second
+	begin := roadBegan + vehicle.UnixMilli(quarter)*15*60*1000
+	for car := range cars {
+		var s vehicle.State
+		id := vehicle.ID(fmt.Sprintf("car%d", car))
+		for i := 0; ; i++ {
+			metres := kmh / 3.6 * every.Seconds() * float64(i)
+			if metres > roadMetres {
+				break
+			}
+			x := vehicle.Sample{Vehicle: id, Time: begin.Add(time.Duration(i) * every)}
+			if err := errors.Join(x.Set(vehicle.Speed, kmh), x.Set(vehicle.CurrentLatitude, roadLatitude+metres/111_195), x.Set(vehicle.CurrentLongitude, roadLongitude)); err != nil {
+				return err
+			}
+			s = m.Observe(s, x)
+		}
+	}
+	return nil
+}
+
+// Learned is what a map knows of roads long after: the free flow of each stretch, km/h.
+func Learned(m *road.Map) map[vehicle.Stretch]float64 {
+	known := make(map[vehicle.Stretch]float64)
+	m.Conditions(roadBegan+24*3600*1000, func(c road.Condition) bool {
+		if c.FreeKmh != 0 {
+			known[c.Stretch] = math.Round(c.FreeKmh)
+		}
+		return true
+	})
+	return known
+}
+
+// LearnedMap is a map on which every stretch of the road has a profile.
+func LearnedMap(t *testing.T) *road.Map {
+	t.Helper()
+	m := new(road.Map)
+	for q := range 6 {
+		if err := Learn(m, 6, q, 60); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return m
+}
+
+// KeepRoads keeps a map, which has what is stored when it returns. The function ends it
+// in order.
+func KeepRoads(t *testing.T, k *store.Keeper, m *road.Map, judges bool) (end func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	loaded := make(chan struct{})
+	var running sync.WaitGroup
+	running.Go(func() { k.KeepRoads(ctx, m, judges, func() { close(loaded) }) })
+	<-loaded
+	end = sync.OnceFunc(func() { cancel(); running.Wait() })
+	t.Cleanup(end)
+	return end
+}
+
+// StoredRoads is what a node that starts now knows of the roads.
+func StoredRoads(t *testing.T, e store.Engine) map[vehicle.Stretch]float64 {
+	t.Helper()
+	m := new(road.Map)
+	KeepRoads(t, idle(e), m, false)()
+	return Learned(m)
+}
+
+// SameRoads looks whether all of what one map knows is in another one.
+func SameRoads(t *testing.T, got, want map[vehicle.Stretch]float64) {
+	t.Helper()
+	if len(want) < roadMetres/200 {
+		t.Fatalf("the test knows %d stretches alone", len(want))
+	}
+	wrong := 0
+	for s, kmh := range want {
+		if got[s] != kmh {
+			wrong++
+		}
+	}
+	if wrong > 0 || len(got) != len(want) {
+		t.Errorf("%d stretches are known, %d of the %d that should be are not or have another free flow", len(got), wrong, len(want))
+	}
+}
+
+// roadsKept: what a node has learned is stored at its end, and known to the next.
+func roadsKept(t *testing.T, e store.Engine) {
+	takeAll(t, e)
+	if got := StoredRoads(t, e); len(got) != 0 {
+		t.Fatalf("an empty store knows %d stretches", len(got))
+	}
+	m := LearnedMap(t)
+	KeepRoads(t, idle(e), m, true)()
+	SameRoads(t, StoredRoads(t, e), Learned(m))
+	// What has not changed is not stored again, and what has is.
+	for q := 6; q < 12; q++ {
+		if err := Learn(m, 6, q, 100); err != nil {
+			t.Fatal(err)
+		}
+	}
+	KeepRoads(t, idle(e), m, true)()
+	again, faster := StoredRoads(t, e), 0
+	SameRoads(t, again, Learned(m))
+	for _, kmh := range again {
+		if kmh > 80 {
+			faster++
+		}
+	}
+	if faster < len(again)/2 {
+		t.Errorf("cars have driven 100 km/h since, and %d of %d stretches are said to allow it", faster, len(again))
+	}
+}
+
+// idle is a keeper of which nothing runs yet.
+func idle(e store.Engine) *store.Keeper {
+	return store.NewKeeper(e, store.Config{}, new(access.Tables))
+}
+
+// takeAll makes the node fold every partition until the test ends, so that all tiles are
+// its own.
+func takeAll(t *testing.T, e store.Engine) {
+	t.Helper()
+	for p := range e.Partitions() {
+		t.Cleanup(Take(t, e, p).Close)
+	}
+}
+
+// restartKeepsRoads: a restart keeps profiles, however often.
+func restartKeepsRoads(t *testing.T, open Open) {
+	dir := t.TempDir()
+	m := LearnedMap(t)
+	for round := range 3 {
+		e := open(t, store.Config{DataDir: dir})
+		if round == 0 {
+			var parts []store.Partition
+			for p := range e.Partitions() {
+				parts = append(parts, Take(t, e, p))
+			}
+			KeepRoads(t, idle(e), m, true)()
+			for _, p := range parts {
+				p.Close()
+			}
+		} else {
+			SameRoads(t, StoredRoads(t, e), Learned(m))
+		}
+		if err := e.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// restoreKeepsRoads: a restored node knows its roads at once, and keeps what it has learned itself.
+func restoreKeepsRoads(t *testing.T, open Open) {
+	a := opened(t, open, store.Config{DataDir: t.TempDir()})
+	m := LearnedMap(t)
+	takeAll(t, a)
+	KeepRoads(t, idle(a), m, true)()
+	var backup bytes.Buffer
+	if _, err := idle(a).Backup(t.Context(), &backup, "v-test"); err != nil {
+		t.Fatal(err)
+	}
+	tiles := len(Tiles(t))
+
+	b := opened(t, open, store.Config{DataDir: t.TempDir()})
+	k, _ := RunKeeper(t, b, store.Config{})
+	takeAll(t, b)
+	restored := new(road.Map)
+	end := KeepRoads(t, k, restored, true)
+	for range 2 {
+		report, err := k.Restore(t.Context(), bytes.NewReader(backup.Bytes()), unaudited, func(int, int) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := report.Kinds["road"]; n != (access.RestoreCount{Restored: tiles}) && n != (access.RestoreCount{Kept: tiles}) {
+			t.Errorf("restored: %+v", n)
+		}
+		testkit.Await(t, "the running node knows the roads", func() bool { return len(Learned(restored)) == len(Learned(m)) })
+		SameRoads(t, Learned(restored), Learned(m))
+	}
+	end()
+	SameRoads(t, StoredRoads(t, b), Learned(m))
+}
+
+// Tiles are the names of the tiles of [LearnedMap].
+func Tiles(t *testing.T) map[string]bool {
+	t.Helper()
+	tiles := make(map[string]bool)
+	for tile := range LearnedMap(t).Changed(func(road.Tile) bool { return true }) {
+		tiles[tile.String()] = true
+	}
+	if len(tiles) < roadTiles {
+		t.Fatalf("the road is on %d tiles", len(tiles))
+	}
+	return tiles
+}

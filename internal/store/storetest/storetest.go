@@ -1,0 +1,348 @@
+// Package storetest holds what every engine of package store must do, as tests of the
+// seam alone. The tests of each engine run it.
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"carstate/internal/access"
+	"carstate/internal/road"
+	"carstate/internal/store"
+	"carstate/internal/store/codec"
+	"carstate/internal/vehicle"
+)
+
+// Open opens an engine, which the test closes. Two engines with the same DataDir, one
+// after the other, have the same store. Others have one of their own each.
+type Open func(t testing.TB, c store.Config) store.Engine
+
+// Run tests an engine. Each test opens stores of its own.
+func Run(t *testing.T, open Open) {
+	for name, run := range ofEngine {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			run(t, opened(t, open, store.Config{DataDir: t.TempDir(), Partitions: 4}))
+		})
+	}
+	for name, run := range ofStores {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			run(t, open)
+		})
+	}
+}
+
+// RunOn tests one engine in what needs no second store, for a store that is costly to
+// make: open returns an empty one each time it is called. Its tests run one by one.
+func RunOn(t *testing.T, open func(t *testing.T) store.Engine) {
+	for name, run := range ofEngine {
+		t.Run(name, func(t *testing.T) { run(t, open(t)) })
+	}
+}
+
+// ofEngine are the tests of one empty engine with four partitions.
+var ofEngine = map[string]func(*testing.T, store.Engine){
+	"samples come back in order":          samplesInOrder,
+	"states and cursor are one":           statesAndCursor,
+	"a state is read by its vehicle":      stateOfOne,
+	"only the last owner commits":         fencing,
+	"a partition is released":             releasing,
+	"feeds catch up and follow":           feedsFollow,
+	"a backup leaves nothing out":         backupOfAll,
+	"records change by compare-and-set":   recordsChange,
+	"tokens are stored and change":        tokensChange,
+	"large vehicle sets":                  largeSets,
+	"racing updates all count":            racingUpdates,
+	"sources are added, removed, renewed": sourcesChange,
+	"secrets rotate on every node":        secretsRotate,
+	"audit keeps the order":               auditOrder,
+	"operators are added and removed":     operatorsChange,
+	"the recent samples of one vehicle":   recentOfOne,
+	"recent samples end in time":          recentEndsInTime,
+	"recent samples are forgotten":        recentForgets,
+	"roads are kept, and known to others": roadsKept,
+}
+
+// ofStores are tests that need more than that.
+var ofStores = map[string]func(*testing.T, Open){
+	"recent samples of long ago":             recentLooksBack,
+	"usage survives restarts":                usageSurvivesRestarts,
+	"a forgotten vehicle stays forgotten":    forgottenStays,
+	"a forget that was cut off is finished":  forgetCutOff,
+	"a backup is restored into an empty one": restoreIntoEmpty,
+	"a restore merges":                       restoreMerges,
+	"operators are restored":                 restoreOperators,
+	"a backup while all changes is whole":    backupWhileServing,
+	"malformed roads spoil nothing":          backupWithoutMalformedRoads,
+	"a restart keeps roads":                  restartKeepsRoads,
+	"a restore keeps roads":                  restoreKeepsRoads,
+	"nobody waits for a fence of the future": fencesDoNotRunAhead,
+}
+
+// opened opens an engine and closes it with the test.
+func opened(t testing.TB, open Open, c store.Config) store.Engine {
+	t.Helper()
+	e := open(t, c)
+	t.Cleanup(func() {
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return e
+}
+
+// Node is a node as the service runs one: its copies follow, and it may fold.
+type Node struct {
+	store.Engine
+	*store.Keeper
+	Tables *access.Tables
+	Roads  road.Map
+	Stop   func() // once; it closes the engine
+
+	mu    sync.Mutex // guards table
+	table map[vehicle.ID]vehicle.State
+}
+
+// Start runs a node on an engine until the test ends.
+func Start(t testing.TB, e store.Engine, c store.Config) *Node {
+	t.Helper()
+	n := &Node{Engine: e, Tables: new(access.Tables), table: make(map[vehicle.ID]vehicle.State)}
+	n.Keeper = store.NewKeeper(e, c, n.Tables)
+	ctx, cancel := context.WithCancel(context.Background())
+	var running, ready sync.WaitGroup
+	ready.Add(3)
+	for _, run := range []func() error{
+		func() error { return n.RunTokens(ctx, ready.Done) },
+		func() error { return n.RunSources(ctx, ready.Done) },
+		func() error { return e.FollowStates(ctx, n.put, ready.Done) },
+	} {
+		running.Go(func() {
+			if err := run(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	n.Stop = sync.OnceFunc(func() {
+		cancel()
+		running.Wait()
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(n.Stop)
+	ready.Wait()
+	return n
+}
+
+func (n *Node) put(id vehicle.ID, s vehicle.State) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if s == (vehicle.State{}) {
+		delete(n.table, id)
+	} else {
+		n.table[id] = s
+	}
+}
+
+// Answer is the state of a vehicle in the node's own table.
+func (n *Node) Answer(id vehicle.ID) (s vehicle.State, ok bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	s, ok = n.table[id]
+	return s, ok
+}
+
+// Knows reports whether the node's own table has a vehicle.
+func (n *Node) Knows(id vehicle.ID) bool {
+	_, ok := n.Answer(id)
+	return ok
+}
+
+// StateOf is the stored state of a vehicle.
+func (n *Node) StateOf(t testing.TB, id vehicle.ID) (vehicle.State, bool) {
+	t.Helper()
+	s, ok, err := store.State(t.Context(), n.Engine, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, ok
+}
+
+// Take makes the test the one who folds a partition.
+func Take(t testing.TB, e store.Engine, p int) store.Partition {
+	t.Helper()
+	part, err := e.Take(t.Context(), p, "test", store.Anyone)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return part
+}
+
+// Speed is a sample of a vehicle that drives.
+func Speed(id vehicle.ID, at int64, kmh float64) vehicle.Sample {
+	x := vehicle.Sample{Vehicle: id, Time: vehicle.UnixMilli(at)}
+	if err := x.Set(vehicle.Speed, kmh); err != nil {
+		panic(err)
+	}
+	return x
+}
+
+// Put appends samples.
+func (n *Node) Put(t testing.TB, samples ...vehicle.Sample) {
+	t.Helper()
+	if err := n.Append(t.Context(), samples); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// FoldAll folds all samples that there are of a partition. It appends one of its own to
+// see where they end, and stores nothing of that one.
+func (n *Node) FoldAll(t testing.TB, p int) {
+	t.Helper()
+	part := Take(t, n.Engine, p)
+	defer part.Close()
+	last := inPartition(p, n.Partitions())
+	n.Put(t, Speed(last, time.Now().UnixNano(), 0))
+	for end := false; !end; {
+		seq, samples, err := part.Next(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		states := make(map[vehicle.ID]vehicle.State)
+		for _, x := range samples {
+			if x.Vehicle == last {
+				end = true
+				continue
+			}
+			s, ok := states[x.Vehicle]
+			if !ok {
+				s, _ = n.StateOf(t, x.Vehicle)
+			}
+			states[x.Vehicle] = n.Roads.Observe(s, x)
+		}
+		if err := part.Commit(t.Context(), seq, states); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// inPartition is a vehicle of a partition.
+func inPartition(p, partitions int) vehicle.ID {
+	for i := 0; ; i++ {
+		if id := vehicle.ID(fmt.Sprintf("LastOfAll%d", i)); codec.PartitionOf(id, partitions) == p {
+			return id
+		}
+	}
+}
+
+// Drive appends a sample of each vehicle and folds everything.
+func (n *Node) Drive(t testing.TB, at int64, ids ...vehicle.ID) {
+	t.Helper()
+	var batch []vehicle.Sample
+	for _, id := range ids {
+		batch = append(batch, Speed(id, at, 50))
+	}
+	n.Put(t, batch...)
+	for p := range n.Partitions() {
+		n.FoldAll(t, p)
+	}
+}
+
+// Token issues a token.
+func (n *Node) Token(t testing.TB, v access.Vehicles) access.Credential {
+	t.Helper()
+	tok, _, err := access.Issue(access.TokenRequest{Developer: "Ada", Operations: access.AllOperations, Vehicles: v}, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Create(t.Context(), tok); err != nil {
+		t.Fatal(err)
+	}
+	return tok
+}
+
+// EndOf revokes or removes a credential.
+func (n *Node) EndOf(t testing.TB, kind access.Kind, name string) {
+	t.Helper()
+	if _, err := n.Update(t.Context(), kind, name, func(c *access.Credential) error { c.Ended = time.Now(); return nil }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// MustForget forgets a vehicle.
+func (n *Node) MustForget(t testing.TB, id vehicle.ID) access.ForgetReceipt {
+	t.Helper()
+	r, err := n.Forget(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// SecretVID is the vehicle to forget.
+const SecretVID = vehicle.ID("ForgetMe0f7Q2")
+
+// GrantAll grants SecretVID in every way there is, and returns the tokens.
+func (n *Node) GrantAll(t testing.TB) (ids []string) {
+	t.Helper()
+	many := []vehicle.ID{SecretVID}
+	for i := range 2000 { // more than one set record holds
+		many = append(many, vehicle.ID(fmt.Sprintf("Car%04d", i)+strings.Repeat("x", 240)))
+	}
+	for _, v := range []access.Vehicles{access.VehicleSet(SecretVID), access.VehicleSet(many[:10]...), access.VehicleSet(many...), access.AllVehicles()} {
+		ids = append(ids, n.Token(t, v).Name)
+	}
+	// A set that has shrunk leaves parts behind.
+	if _, err := n.Update(t.Context(), access.TokenKind, ids[2], func(t *access.Credential) error { t.Vehicles = access.VehicleSet(many[:1000]...); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	for name, v := range map[string]access.Vehicles{"few": access.VehicleSet(many[:2]...), "many": access.VehicleSet(many...), "gone": access.VehicleSet(SecretVID), "all": access.AllVehicles()} {
+		s, _, err := access.AddSource(name, v, time.Time{}, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := n.Create(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.EndOf(t, access.SourceKind, "gone")
+	return ids
+}
+
+// Grants counts the tokens and sources that name SecretVID.
+func (n *Node) Grants() (tokens, sources int) {
+	count := func(all []*access.Grant) (found int) {
+		for _, g := range all {
+			if !g.Vehicles.All() && g.Vehicles.Include(SecretVID) {
+				found++
+			}
+		}
+		return found
+	}
+	return count(n.Tables.Tokens.All()), count(n.Tables.Sources.All())
+}
+
+// StoredStates reads the states that are stored of a partition.
+func StoredStates(t testing.TB, e store.Engine, p int) map[vehicle.ID]vehicle.State {
+	t.Helper()
+	states := make(map[vehicle.ID]vehicle.State)
+	err := e.Scan(t.Context(), codec.States, []string{codec.StateSubject(p, "*")}, func(r store.Record) error {
+		id, ok := codec.VehicleOfState(r.Subject)
+		if !ok || codec.IsMarker(r.Body) {
+			return nil
+		}
+		s, err := codec.DecodeState(r.Body)
+		states[id] = s
+		return errors.Join(err)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return states
+}

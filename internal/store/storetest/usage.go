@@ -1,0 +1,47 @@
+package storetest
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"carstate/internal/access"
+	"carstate/internal/store"
+)
+
+// usageSurvivesRestarts: a node that starts again goes on where it was, with the same
+// name; its own records, which come back on the feed, are not counted twice.
+func usageSurvivesRestarts(t *testing.T, open Open) {
+	dir := t.TempDir()
+	now := time.Now()
+	id, name := "", ""
+	for round := range 3 {
+		n := Start(t, open(t, store.Config{DataDir: dir}), store.Config{DataDir: dir})
+		if round == 0 {
+			id, name = n.Token(t, access.AllVehicles()).Name, n.NodeID()
+		}
+		if n.NodeID() != name {
+			t.Errorf("the node is called %s and then %s", name, n.NodeID())
+		}
+		g, ok := n.Tables.Tokens.Get(id)
+		if !ok {
+			t.Fatal("the token is gone")
+		}
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		for range 3 {
+			g.Count(access.CarDrivingState, access.Answered, now)
+			n.KeepUsage(ended) // stores once and ends
+		}
+		g.Count(access.ThrottleSystem, access.RateLimited, now)
+		n.KeepUsage(ended)
+		u := n.Tables.Tokens.Usage(id, now)
+		if got := u.Since(0); got[0][access.Answered] != int64(3*(round+1)) || got[1][access.RateLimited] != int64(round+1) {
+			t.Errorf("round %d: %v", round, got)
+		}
+		if u.Reason != access.RateLimited || u.LastUsed.IsZero() {
+			t.Errorf("round %d: %+v", round, u)
+		}
+		n.Stop()
+	}
+}
