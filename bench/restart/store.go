@@ -80,7 +80,7 @@ const syncEvery = 5 * time.Second
 
 // local is a store of this machine's own.
 func local(dir string) cluster.Config {
-	return cluster.Config{Config: store.Config{DataDir: dir}, SyncInterval: syncEvery}
+	return cluster.Config{DataDir: dir, SyncInterval: syncEvery}
 }
 
 func openStore(ctx context.Context, c cluster.Config) (_ *filled, err error) {

@@ -17,7 +17,6 @@ import (
 	"carstate/bench/restart"
 	"carstate/internal/fleet"
 	"carstate/internal/nodeprocess"
-	"carstate/internal/store"
 	"carstate/internal/store/cluster"
 	"carstate/internal/vehicle"
 )
@@ -99,7 +98,7 @@ type rig struct {
 
 // streams is how the streams of a rig are made.
 func (b *bench) streams(replicas, partitions int) cluster.Config {
-	return cluster.Config{Config: store.Config{Partitions: partitions}, URLs: b.servers.URLs(), Replicas: replicas}
+	return cluster.Config{Partitions: partitions, URLs: b.servers.URLs(), Replicas: replicas}
 }
 
 // start starts nodes, one for each of the given roles.

@@ -38,7 +38,7 @@ const ownedPartitions = 32
 // ownedConfig is a node's on a cluster. Leases are short, so that what takes a
 // real cluster many seconds happens often.
 func ownedConfig(urls string, lease time.Duration) cluster.Config {
-	return cluster.Config{Config: store.Config{Partitions: ownedPartitions}, URLs: urls, Replicas: 3, Timeouts: cluster.Timeouts{Try: lease + 500*time.Millisecond, Lease: lease, Stall: 2 * lease}}
+	return cluster.Config{Partitions: ownedPartitions, URLs: urls, Replicas: 3, Timeouts: cluster.Timeouts{Try: lease + 500*time.Millisecond, Lease: lease, Stall: 2 * lease}}
 }
 
 // shortestLease is of a disk that is as fast as usual. A lease is renewed three times

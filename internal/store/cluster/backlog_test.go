@@ -70,7 +70,7 @@ func foldAll(t *testing.T, e *Engine, upTo int64) {
 
 func TestBacklogByAge(t *testing.T) {
 	const retention = 2 * time.Second
-	e := openOne(t, Config{Config: store.Config{Retention: retention}})
+	e := openOne(t, Config{Retention: retention})
 	storeSample(t, e, 1)
 	for began := time.Now(); e.backlog.age() <= retention/2; measure(t, e) {
 		if time.Since(began) > testkit.Patience {
@@ -92,7 +92,7 @@ func TestBacklogByAge(t *testing.T) {
 // whose own clock is wrong refuses nothing for that.
 func TestBacklogWithAWrongClock(t *testing.T) {
 	var c clock
-	e := openOne(t, Config{Config: store.Config{Now: c.now}})
+	e := openOne(t, Config{Now: c.now})
 	for i, ahead := range []time.Duration{24 * time.Hour, -48 * time.Hour} {
 		c.move(ahead)
 		storeSample(t, e, int64(2*i+1))
@@ -106,7 +106,7 @@ func TestBacklogWithAWrongClock(t *testing.T) {
 
 func TestBacklogByBytes(t *testing.T) {
 	const limit = 256 << 10
-	e := openOne(t, Config{Config: store.Config{TelemetryBytes: limit}})
+	e := openOne(t, Config{TelemetryBytes: limit})
 	at, refused := int64(0), false
 	for !refused {
 		batch := make([]vehicle.Sample, 100)
@@ -134,7 +134,7 @@ func TestBacklogByBytes(t *testing.T) {
 // same.
 func TestTelemetryFull(t *testing.T) {
 	const limit = 64 << 10
-	e := openOne(t, Config{Config: store.Config{TelemetryBytes: limit}})
+	e := openOne(t, Config{TelemetryBytes: limit})
 	var err error
 	at := int64(0)
 	for err == nil {
@@ -159,7 +159,7 @@ func TestTelemetryFull(t *testing.T) {
 
 func TestTrim(t *testing.T) {
 	var c clock
-	e := openOne(t, Config{Config: store.Config{Now: c.now}})
+	e := openOne(t, Config{Now: c.now})
 	for at := range int64(10) {
 		storeSample(t, e, at+1)
 	}
@@ -186,7 +186,7 @@ func TestTrim(t *testing.T) {
 // one still has to.
 func TestTrimWithSeveralPartitions(t *testing.T) {
 	var c clock
-	e := openOne(t, Config{Config: store.Config{Now: c.now, Partitions: 2}})
+	e := openOne(t, Config{Now: c.now, Partitions: 2})
 	ids := make([]string, 2)
 	for i := 0; ids[0] == "" || ids[1] == ""; i++ {
 		id := fmt.Sprintf("car%d", i)
@@ -212,7 +212,7 @@ func TestTrimWithSeveralPartitions(t *testing.T) {
 func TestTrimRaces(t *testing.T) {
 	var c clock
 	c.move(time.Hour) // everything is old
-	e := openOne(t, Config{Config: store.Config{Now: c.now, Retention: time.Millisecond}})
+	e := openOne(t, Config{Now: c.now, Retention: time.Millisecond})
 	ctx, cancel := context.WithCancel(testkit.Context(t))
 	defer cancel()
 	const n = 600
@@ -276,7 +276,7 @@ func TestTrimRaces(t *testing.T) {
 // changes is seen all the same.
 func TestBacklogOfManyPartitions(t *testing.T) {
 	const partitions = 200
-	e := openOne(t, Config{Config: store.Config{Partitions: partitions}})
+	e := openOne(t, Config{Partitions: partitions})
 	asked := func() uint64 {
 		measure(t, e)
 		before := e.nc.Stats().OutMsgs
@@ -366,14 +366,14 @@ func TestTrimWithAWrongClock(t *testing.T) {
 		var c clock
 		c.move(ahead)
 		url := startNATS(t)
-		e := openOne(t, Config{Config: store.Config{Now: c.now}, URLs: url})
+		e := openOne(t, Config{Now: c.now, URLs: url})
 		storeSample(t, e, 1)
 		foldAll(t, e, 1)
 		trim(t, e)
 		if n := telemetryState(t, e).Msgs; n != 1 {
 			t.Errorf("the clock is ahead by %s: %d young commits are left of 1", ahead, n)
 		}
-		short := openOne(t, Config{Config: store.Config{Now: c.now, Retention: time.Millisecond}, URLs: url})
+		short := openOne(t, Config{Now: c.now, Retention: time.Millisecond, URLs: url})
 		testkit.Await(t, "an old commit is removed", func() bool { trim(t, short); return telemetryState(t, e).Msgs == 0 })
 	}
 }

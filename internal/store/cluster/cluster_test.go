@@ -15,7 +15,6 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 
-	"carstate/internal/store"
 	"carstate/internal/store/cluster"
 	"carstate/internal/store/cluster/clustertest"
 	"carstate/internal/testkit"
@@ -114,7 +113,7 @@ func TestOldServer(t *testing.T) {
 				defer cancel()
 			}
 			var log testkit.Buffer
-			e, err := cluster.Open(ctx, cluster.Config{Config: store.Config{Log: slog.New(slog.NewTextHandler(&log, nil))}, URLs: "nats://" + addr})
+			e, err := cluster.Open(ctx, cluster.Config{Log: slog.New(slog.NewTextHandler(&log, nil)), URLs: "nats://" + addr})
 			if err == nil {
 				e.Close()
 				t.Fatal("it was taken for a server")

@@ -323,7 +323,7 @@ func TestNoYoungerWithoutOlder(t *testing.T) {
 // Close answers everybody who waits, and everybody who comes later.
 func TestAppendAroundClose(t *testing.T) {
 	t.Parallel()
-	e, err := Open(t.Context(), Config{Config: store.Config{DataDir: t.TempDir()}})
+	e, err := Open(t.Context(), Config{DataDir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}

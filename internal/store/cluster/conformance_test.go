@@ -78,7 +78,7 @@ func TestCluster(t *testing.T) {
 	storetest.RunOn(t, func(t *testing.T) store.Engine {
 		c.Wipe()
 		log := new(testkit.Buffer)
-		e := clustertest.Open(t, cluster.Config{Config: store.Config{Partitions: 4, Log: slog.New(slog.NewTextHandler(log, nil))}, URLs: urls, Replicas: 3})
+		e := clustertest.Open(t, cluster.Config{Partitions: 4, Log: slog.New(slog.NewTextHandler(log, nil)), URLs: urls, Replicas: 3})
 		t.Cleanup(func() {
 			if log.Count("violation") > 0 {
 				t.Errorf("a right is missing:\n%s", log)
@@ -96,7 +96,7 @@ func sample(vid string, ms int64, speed float64) vehicle.Sample {
 // must be taken anew, and how far it is behind.
 func TestCursorsFollow(t *testing.T) {
 	t.Parallel()
-	e := clustertest.Open(t, cluster.Config{Config: store.Config{Partitions: 4}, URLs: clustertest.External(t)})
+	e := clustertest.Open(t, cluster.Config{Partitions: 4, URLs: clustertest.External(t)})
 	ctx, cancel := context.WithCancel(testkit.Context(t))
 	vid := vehicle.ID("carA")
 	k, _ := storetest.RunKeeper(t, e, store.Config{})
@@ -129,8 +129,8 @@ func TestCursorsFollow(t *testing.T) {
 func TestUsageOfSeveralNodes(t *testing.T) {
 	url := clustertest.External(t)
 	now := time.Now()
-	first := clustertest.Open(t, cluster.Config{Config: store.Config{Partitions: 4, DataDir: t.TempDir()}, URLs: url})
-	second := clustertest.Open(t, cluster.Config{Config: store.Config{Partitions: 4}, URLs: url}) // without a directory
+	first := clustertest.Open(t, cluster.Config{Partitions: 4, DataDir: t.TempDir(), URLs: url})
+	second := clustertest.Open(t, cluster.Config{Partitions: 4, URLs: url}) // without a directory
 	k, _ := storetest.RunKeeper(t, first, store.Config{})
 	tok, _ := storetest.Issue(t, k, access.AllVehicles())
 	for round := range 3 {

@@ -30,7 +30,7 @@ func TestRestart(t *testing.T) {
 	dir := t.TempDir()
 	acked := map[vehicle.ID]int64{}
 	for round := range 3 {
-		e, err := cluster.Open(t.Context(), cluster.Config{Config: store.Config{DataDir: dir, Partitions: 4}})
+		e, err := cluster.Open(t.Context(), cluster.Config{DataDir: dir, Partitions: 4})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -91,7 +91,7 @@ func TestKilled(t *testing.T) {
 		if n < killAfter {
 			t.Fatalf("the process ended after %d acknowledgements: %s", n, complaints.String())
 		}
-		e, err := cluster.Open(t.Context(), cluster.Config{Config: store.Config{DataDir: dir, Partitions: 4}})
+		e, err := cluster.Open(t.Context(), cluster.Config{DataDir: dir, Partitions: 4})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -106,7 +106,7 @@ func TestKilled(t *testing.T) {
 // where the directory ends, and prints each one once it is acknowledged.
 func appendUntilKilled(dir string) error {
 	ctx := context.Background()
-	e, err := cluster.Open(ctx, cluster.Config{Config: store.Config{DataDir: dir, Partitions: 4}})
+	e, err := cluster.Open(ctx, cluster.Config{DataDir: dir, Partitions: 4})
 	if err != nil {
 		return err
 	}
@@ -213,7 +213,7 @@ func starved(t *testing.T, how string) {
 	if _, err := fmt.Sscan(string(out), &acked); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	e, err := cluster.Open(t.Context(), cluster.Config{Config: store.Config{DataDir: dir, Partitions: 4}})
+	e, err := cluster.Open(t.Context(), cluster.Config{DataDir: dir, Partitions: 4})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -248,7 +248,7 @@ func starve(dir string, bound func() (uint64, error)) error {
 	defer cancel()
 	p := impatient
 	p.Try = time.Hour // nothing here may wait for an answer that never comes
-	e, err := cluster.Open(ctx, cluster.Config{Config: store.Config{DataDir: dir, Partitions: 4, Patience: store.Patience{Store: time.Hour}}, Timeouts: p})
+	e, err := cluster.Open(ctx, cluster.Config{DataDir: dir, Partitions: 4, Patience: store.Patience{Store: time.Hour}, Timeouts: p})
 	if err != nil {
 		return err
 	}
@@ -424,7 +424,7 @@ func appendUntilAsked(dir string) error {
 	defer stop()
 	p := impatient
 	p.Try, p.Beat = 300*time.Millisecond, 100*time.Millisecond
-	e, err := cluster.Open(ctx, cluster.Config{Config: store.Config{DataDir: dir, Partitions: 4}, Timeouts: p})
+	e, err := cluster.Open(ctx, cluster.Config{DataDir: dir, Partitions: 4, Timeouts: p})
 	if err != nil {
 		return err
 	}

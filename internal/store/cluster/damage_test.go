@@ -49,8 +49,8 @@ func flipBits(t *testing.T, whole, name string, part float64) {
 			bad[at] ^= 1 << rnd.IntN(8)
 			put(t, blockFile(t, dir, name), string(bad))
 			before := tree(t, dir)
-			refused(t, cluster.Config{Config: store.Config{DataDir: dir}}, "damaged (stream "+name)
-			refused(t, cluster.Config{Config: store.Config{DataDir: dir}}, "damaged (stream "+name)
+			refused(t, cluster.Config{DataDir: dir}, "damaged (stream "+name)
+			refused(t, cluster.Config{DataDir: dir}, "damaged (stream "+name)
 			if tree(t, dir) != before {
 				t.Fatalf("bit flipped at byte %d of %d: the directory was changed", at, len(content))
 			}
@@ -82,7 +82,7 @@ func TestTornTail(t *testing.T) {
 			t.Parallel()
 			dir := copyDir(t, whole)
 			put(t, blockFile(t, dir, codec.Telemetry), string(torn()))
-			e, err := cluster.Open(t.Context(), cluster.Config{Config: store.Config{DataDir: dir}})
+			e, err := cluster.Open(t.Context(), cluster.Config{DataDir: dir})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -147,8 +147,8 @@ func TestTornFinishedBlock(t *testing.T) {
 	content := block(t, dir, codec.Telemetry)
 	put(t, file, string(content[:len(content)-5]))
 	put(t, filepath.Join(filepath.Dir(file), "2.blk"), "")
-	refused(t, cluster.Config{Config: store.Config{DataDir: dir}}, "damaged (stream TELEMETRY, block 1")
-	e, err := cluster.Open(t.Context(), cluster.Config{Config: store.Config{DataDir: dir}, SyncInterval: time.Minute})
+	refused(t, cluster.Config{DataDir: dir}, "damaged (stream TELEMETRY, block 1")
+	e, err := cluster.Open(t.Context(), cluster.Config{DataDir: dir, SyncInterval: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,8 +169,8 @@ func TestMissingBlock(t *testing.T) {
 				t.Fatal(err)
 			}
 			// The server puts an empty one in its place.
-			refused(t, cluster.Config{Config: store.Config{DataDir: dir}}, "damaged (stream "+name)
-			refused(t, cluster.Config{Config: store.Config{DataDir: dir}}, "damaged (stream "+name)
+			refused(t, cluster.Config{DataDir: dir}, "damaged (stream "+name)
+			refused(t, cluster.Config{DataDir: dir}, "damaged (stream "+name)
 		})
 	}
 }
@@ -182,7 +182,7 @@ func TestWholeDirectoryOpens(t *testing.T) {
 	t.Parallel()
 	dir := copyDir(t, filledDir(t))
 	for range 3 {
-		e, err := cluster.Open(t.Context(), cluster.Config{Config: store.Config{DataDir: dir}})
+		e, err := cluster.Open(t.Context(), cluster.Config{DataDir: dir})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -112,7 +112,7 @@ func TestDataDirRefused(t *testing.T) {
 			dir := c.spoil(t, copyDir(t, whole))
 			before := tree(t, dir)
 			for range 2 {
-				refused(t, cluster.Config{Config: store.Config{DataDir: dir}}, c.want)
+				refused(t, cluster.Config{DataDir: dir}, c.want)
 				if after := tree(t, dir); after != before {
 					t.Fatalf("the directory was changed\nbefore:\n%s\nafter:\n%s", before, after)
 				}
@@ -131,7 +131,7 @@ func TestEngineGivesUp(t *testing.T) {
 	}
 	put(t, filepath.Join(dir, "engine", "jetstream"), "in the way")
 	begin := time.Now()
-	refused(t, cluster.Config{Config: store.Config{DataDir: dir}}, "did not start: Can't start JetStream: storage directory is not a directory")
+	refused(t, cluster.Config{DataDir: dir}, "did not start: Can't start JetStream: storage directory is not a directory")
 	if took := time.Since(begin); took > 5*time.Second {
 		t.Errorf("that took %s", took)
 	}
@@ -224,7 +224,7 @@ func openAsNobody(dir string) error {
 			return err
 		}
 	}
-	e, err := cluster.Open(context.Background(), cluster.Config{Config: store.Config{DataDir: dir}})
+	e, err := cluster.Open(context.Background(), cluster.Config{DataDir: dir})
 	if err != nil {
 		return err
 	}
@@ -244,7 +244,7 @@ func TestDataDirBegins(t *testing.T) {
 			} else {
 				put(t, filepath.Join(dir, leftover), `{"for`)
 			}
-			e, err := cluster.Open(t.Context(), cluster.Config{Config: store.Config{DataDir: dir}})
+			e, err := cluster.Open(t.Context(), cluster.Config{DataDir: dir})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -267,9 +267,9 @@ func TestDataDirForgottenStream(t *testing.T) {
 		t.Fatal(err)
 	}
 	put(t, meta, strings.Replace(string(text), `"max_bytes":1073741824`, `"max_bytes":1073741823`, 1))
-	refused(t, cluster.Config{Config: store.Config{DataDir: dir}}, "stream TOKENS is missing")
+	refused(t, cluster.Config{DataDir: dir}, "stream TOKENS is missing")
 	before := tree(t, dir)
-	refused(t, cluster.Config{Config: store.Config{DataDir: dir}}, "stream TOKENS is missing")
+	refused(t, cluster.Config{DataDir: dir}, "stream TOKENS is missing")
 	if tree(t, dir) != before {
 		t.Fatal("the second refusal changed the directory")
 	}
@@ -311,7 +311,7 @@ func sampleDir(t *testing.T, name string) string {
 // restful is an engine whose files do not change while they are copied: nothing is
 // stored by itself.
 func restful(dir string) cluster.Config {
-	return cluster.Config{Config: store.Config{DataDir: dir}, Timeouts: cluster.Timeouts{Beat: time.Hour}}
+	return cluster.Config{DataDir: dir, Timeouts: cluster.Timeouts{Beat: time.Hour}}
 }
 
 const (

@@ -41,7 +41,7 @@ func forgetConsumers(ctx context.Context, e *Engine, stream string) (n int) {
 func TestFeedLosesConsumers(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
-	e := openOne(t, Config{Config: store.Config{Patience: slowStore}, Timeouts: watchful})
+	e := openOne(t, Config{Patience: slowStore, Timeouts: watchful})
 	ctx, cancel := context.WithCancel(testkit.Context(t))
 	defer cancel()
 	p, err := e.take(ctx, 0, "test", store.Anyone)
@@ -182,7 +182,7 @@ func (c *toDeaf) Write(b []byte) (int, error) {
 func TestFeedOrdersAgain(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
-	e := openOne(t, Config{Config: store.Config{Patience: slowStore}, Timeouts: watchful})
+	e := openOne(t, Config{Patience: slowStore, Timeouts: watchful})
 	s, err := e.js.Stream(t.Context(), codec.States)
 	if err != nil {
 		t.Fatal(err)

@@ -40,7 +40,7 @@ func TestForgetOnEveryNode(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
 	url := startNATS(t)
-	a := startNode(t, Config{Config: store.Config{Partitions: 4}, URLs: url})
+	a := startNode(t, Config{Partitions: 4, URLs: url})
 	b := startNode(t, Config{URLs: url})
 	p := codec.PartitionOf(storetest.SecretVID, 4)
 	a.GrantAll(t)
@@ -129,7 +129,7 @@ func startNATS(t *testing.T) (url string) {
 func TestForgetWithoutStoredState(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
-	n := startNode(t, Config{Config: store.Config{DataDir: t.TempDir()}})
+	n := startNode(t, Config{DataDir: t.TempDir()})
 	n.Drive(t, 1000, storetest.SecretVID)
 	testkit.Await(t, "the table knows it", func() bool { return n.Knows(storetest.SecretVID) })
 	s, err := n.cluster.js.Stream(t.Context(), codec.States)

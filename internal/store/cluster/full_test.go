@@ -19,7 +19,7 @@ import (
 func TestTokensFull(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
-	e := openOne(t, Config{Config: store.Config{Patience: slowStore}, Timeouts: watchful})
+	e := openOne(t, Config{Patience: slowStore, Timeouts: watchful})
 	ctx, cancel := context.WithCancel(testkit.Context(t))
 	var running sync.WaitGroup
 	defer running.Wait()

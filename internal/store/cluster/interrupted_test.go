@@ -58,7 +58,7 @@ func stage(t *testing.T, dir, stream string, content []byte) {
 func TestInterruptedBatch(t *testing.T) {
 	t.Parallel()
 	running := t.TempDir()
-	e, err := Open(t.Context(), Config{Config: store.Config{DataDir: running, Partitions: 1}, Timeouts: Timeouts{Beat: time.Hour}})
+	e, err := Open(t.Context(), Config{DataDir: running, Partitions: 1, Timeouts: Timeouts{Beat: time.Hour}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,7 +167,7 @@ func TestInterruptedBatch(t *testing.T) {
 func TestInterruptedInTwoBlocks(t *testing.T) {
 	t.Parallel()
 	running, crashed := t.TempDir(), t.TempDir()
-	e, err := Open(t.Context(), Config{Config: store.Config{DataDir: running, Partitions: 1}, Timeouts: Timeouts{Beat: time.Hour}})
+	e, err := Open(t.Context(), Config{DataDir: running, Partitions: 1, Timeouts: Timeouts{Beat: time.Hour}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -195,7 +195,7 @@ func TestInterruptedInTwoBlocks(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if e, err := Open(t.Context(), Config{Config: store.Config{DataDir: crashed}}); err == nil {
+	if e, err := Open(t.Context(), Config{DataDir: crashed}); err == nil {
 		e.Close()
 		t.Fatal("a torn block that was finished was taken")
 	}
@@ -208,7 +208,7 @@ func TestInterruptedInTwoBlocks(t *testing.T) {
 // stands for none.
 func holds(t *testing.T, dir string, subjects, want []string) {
 	t.Helper()
-	e, err := Open(t.Context(), Config{Config: store.Config{DataDir: dir}, Timeouts: Timeouts{Beat: time.Hour}})
+	e, err := Open(t.Context(), Config{DataDir: dir, Timeouts: Timeouts{Beat: time.Hour}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -251,7 +251,7 @@ func TestInterruptedFileThatMakesNoSense(t *testing.T) {
 // for a start that finds room.
 func TestInterruptedAndFull(t *testing.T) {
 	t.Parallel()
-	e := openOne(t, Config{Config: store.Config{DataDir: t.TempDir()}})
+	e := openOne(t, Config{DataDir: t.TempDir()})
 	s, err := e.js.Stream(t.Context(), codec.Tokens)
 	if err != nil {
 		t.Fatal(err)

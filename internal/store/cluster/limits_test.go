@@ -20,7 +20,7 @@ func TestStatesFull(t *testing.T) {
 	t.Parallel()
 	const limit = 16 << 10
 	var log testkit.Buffer
-	e := openOne(t, Config{Config: store.Config{Log: slog.New(slog.NewTextHandler(&log, nil))}, StatesBytes: limit, SyncInterval: time.Minute})
+	e := openOne(t, Config{Log: slog.New(slog.NewTextHandler(&log, nil)), StatesBytes: limit, SyncInterval: time.Minute})
 	p, err := e.take(t.Context(), 0, "test", store.Anyone)
 	if err != nil {
 		t.Fatal(err)

@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-
-	"carstate/internal/store"
 )
 
 // An answer of which a part was lost, because the connection was cut in the middle
@@ -18,7 +16,7 @@ import (
 // when it is told to.
 func TestAnswerWithAGap(t *testing.T) {
 	t.Parallel()
-	e, err := Open(t.Context(), Config{Config: store.Config{DataDir: t.TempDir()}})
+	e, err := Open(t.Context(), Config{DataDir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}

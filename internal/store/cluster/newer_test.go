@@ -30,7 +30,7 @@ func TestNewerRecordInDirectory(t *testing.T) {
 	t.Parallel()
 	for _, subject := range []string{"state.0.X", "token.X", "source.X", codec.AuditSubject, codec.TelemetrySubject(0)} {
 		dir := t.TempDir()
-		e, err := Open(t.Context(), Config{Config: store.Config{DataDir: dir}})
+		e, err := Open(t.Context(), Config{DataDir: dir})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -41,7 +41,7 @@ func TestNewerRecordInDirectory(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 2 {
-			_, err := Open(t.Context(), Config{Config: store.Config{DataDir: dir}})
+			_, err := Open(t.Context(), Config{DataDir: dir})
 			if err == nil || !strings.Contains(err.Error(), "was written by a newer carstate") || strings.Contains(err.Error(), "\n") {
 				t.Errorf("%s: %v", subject, err)
 			}
@@ -53,7 +53,7 @@ func TestNewerRecordInDirectory(t *testing.T) {
 // says so and ends.
 func TestNewerRecordOnFeed(t *testing.T) {
 	t.Parallel()
-	e, err := Open(t.Context(), Config{Config: store.Config{Partitions: 1}, URLs: startNATS(t)})
+	e, err := Open(t.Context(), Config{Partitions: 1, URLs: startNATS(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +74,7 @@ func TestNewerRecordOnFeed(t *testing.T) {
 // forgotten meanwhile.
 func TestAwayForTooLong(t *testing.T) {
 	t.Parallel()
-	e, err := Open(t.Context(), Config{Config: store.Config{Partitions: 1}, URLs: startNATS(t)})
+	e, err := Open(t.Context(), Config{Partitions: 1, URLs: startNATS(t)})
 	if err != nil {
 		t.Fatal(err)
 	}

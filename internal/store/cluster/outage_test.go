@@ -66,7 +66,7 @@ func TestOutage(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
 	server := clustertest.StartServer(t)
-	e := clustertest.Open(t, cluster.Config{Config: store.Config{Partitions: 1}, URLs: server.URL(), Timeouts: impatient})
+	e := clustertest.Open(t, cluster.Config{Partitions: 1, URLs: server.URL(), Timeouts: impatient})
 	ctx := testkit.Context(t)
 	f := follow(t, e)
 	storetest.RunKeeper(t, e, store.Config{})
@@ -148,7 +148,7 @@ func TestGivenUp(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
 	server := clustertest.StartServer(t)
-	e := clustertest.Open(t, cluster.Config{Config: store.Config{Partitions: 1, Patience: store.Patience{Store: 2 * time.Second}}, URLs: server.URL(), Timeouts: impatient})
+	e := clustertest.Open(t, cluster.Config{Partitions: 1, Patience: store.Patience{Store: 2 * time.Second}, URLs: server.URL(), Timeouts: impatient})
 	ctx := testkit.Context(t)
 	part, err := e.Take(ctx, 0, "test", store.Anyone)
 	if err != nil {
@@ -196,7 +196,7 @@ func TestGivenUp(t *testing.T) {
 func TestReplacedStream(t *testing.T) {
 	t.Parallel()
 	server := clustertest.StartServer(t)
-	e := clustertest.Open(t, cluster.Config{Config: store.Config{Partitions: 1}, URLs: server.URL(), Timeouts: impatient})
+	e := clustertest.Open(t, cluster.Config{Partitions: 1, URLs: server.URL(), Timeouts: impatient})
 	ctx := testkit.Context(t)
 	f := follow(t, e)
 	js := server.JetStream()
@@ -237,7 +237,7 @@ func TestReplacedStream(t *testing.T) {
 func TestForgottenConsumers(t *testing.T) {
 	t.Parallel()
 	server := clustertest.StartServer(t)
-	e := clustertest.Open(t, cluster.Config{Config: store.Config{Partitions: 1}, URLs: server.URL(), Timeouts: impatient})
+	e := clustertest.Open(t, cluster.Config{Partitions: 1, URLs: server.URL(), Timeouts: impatient})
 	ctx := testkit.Context(t)
 	js := server.JetStream()
 	telemetry, err := js.Stream(ctx, codec.Telemetry)
@@ -299,7 +299,7 @@ func TestLostAnswer(t *testing.T) {
 	t.Parallel()
 	server := clustertest.StartServer(t)
 	wire := newWire(t, strings.TrimPrefix(server.URL(), "nats://"))
-	e := clustertest.Open(t, cluster.Config{Config: store.Config{Partitions: 1}, URLs: "nats://" + wire.addr, Timeouts: impatient})
+	e := clustertest.Open(t, cluster.Config{Partitions: 1, URLs: "nats://" + wire.addr, Timeouts: impatient})
 	ctx := testkit.Context(t)
 	js := server.JetStream()
 	commits := func() uint64 {
@@ -368,7 +368,7 @@ func TestLostAnswerOfARecord(t *testing.T) {
 	t.Parallel()
 	server := clustertest.StartServer(t)
 	wire := newWire(t, strings.TrimPrefix(server.URL(), "nats://"))
-	e := clustertest.Open(t, cluster.Config{Config: store.Config{Partitions: 1}, URLs: "nats://" + wire.addr, Timeouts: impatient})
+	e := clustertest.Open(t, cluster.Config{Partitions: 1, URLs: "nats://" + wire.addr, Timeouts: impatient})
 	k, tables := storetest.RunKeeper(t, e, store.Config{})
 	tok, _ := storetest.Issue(t, k, access.AllVehicles())
 	ctx := testkit.Context(t)

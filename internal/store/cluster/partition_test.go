@@ -19,7 +19,7 @@ import (
 // replaced, whatever made it so.
 func TestSilentSubscription(t *testing.T) {
 	t.Parallel()
-	e := openOne(t, Config{Config: store.Config{Patience: slowStore}, Timeouts: watchful})
+	e := openOne(t, Config{Patience: slowStore, Timeouts: watchful})
 	ctx, cancel := context.WithCancel(testkit.Context(t))
 	defer cancel()
 	p, err := e.take(ctx, 0, "test", store.Anyone)
@@ -100,7 +100,7 @@ func TestTelemetryBehindCursor(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var c clock
-			e := openOne(t, Config{Config: store.Config{Now: c.now}})
+			e := openOne(t, Config{Now: c.now})
 			for at := range int64(10) {
 				storeSample(t, e, at+1)
 			}
@@ -124,7 +124,7 @@ func TestTelemetryReplaced(t *testing.T) {
 	for _, grown := range []int64{1, 30} {
 		t.Run(fmt.Sprint(grown), func(t *testing.T) {
 			t.Parallel()
-			e := openOne(t, Config{Config: store.Config{Patience: slowStore}, Timeouts: watchful})
+			e := openOne(t, Config{Patience: slowStore, Timeouts: watchful})
 			ctx, cancel := context.WithCancel(testkit.Context(t))
 			defer cancel()
 			p, err := e.take(ctx, 0, "test", store.Anyone)
@@ -269,7 +269,7 @@ func TestTooManyStates(t *testing.T) {
 // itself, a server lets a stream have a thousand consumers and no more.
 func TestEveryPartitionIsRead(t *testing.T) { // alone, since so many take all there is
 	const partitions = 1001
-	e := openOne(t, Config{Config: store.Config{DataDir: t.TempDir(), Partitions: partitions}})
+	e := openOne(t, Config{DataDir: t.TempDir(), Partitions: partitions})
 	for p := range partitions {
 		part := &Partition{e: e, number: p, next: 1}
 		if err := part.subscribe(); err != nil {

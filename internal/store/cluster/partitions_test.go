@@ -7,7 +7,6 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"carstate/internal/store"
 	"carstate/internal/store/cluster"
 	"carstate/internal/store/cluster/clustertest"
 	"carstate/internal/store/codec"
@@ -19,9 +18,9 @@ func TestPartitionsAreFixed(t *testing.T) {
 	t.Parallel()
 	for _, engine := range []string{"embedded", "external"} {
 		t.Run(engine, func(t *testing.T) {
-			c := cluster.Config{Config: store.Config{DataDir: t.TempDir(), Partitions: 3}}
+			c := cluster.Config{DataDir: t.TempDir(), Partitions: 3}
 			if engine == "external" {
-				c = cluster.Config{Config: store.Config{Partitions: 3}, URLs: clustertest.External(t)}
+				c = cluster.Config{Partitions: 3, URLs: clustertest.External(t)}
 			}
 			for _, n := range []int{3, 0, 3} {
 				c.Partitions = n
@@ -61,7 +60,7 @@ func TestConsumersOfMadeStreams(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
 	server := clustertest.StartServer(t)
-	c := cluster.Config{Config: store.Config{Partitions: 1001}, URLs: server.URL()}
+	c := cluster.Config{Partitions: 1001, URLs: server.URL()}
 	most := func() (is jetstream.StreamConfig) {
 		clustertest.Open(t, c)
 		s, err := server.JetStream().Stream(t.Context(), codec.Telemetry)
@@ -90,7 +89,7 @@ func TestPartitionsOutlastTelemetry(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
 	server := clustertest.StartServer(t)
-	c := cluster.Config{Config: store.Config{Partitions: 3}, URLs: server.URL()}
+	c := cluster.Config{Partitions: 3, URLs: server.URL()}
 	for _, n := range []int{3, 0, 3} {
 		c.Partitions = n
 		hasThree(t, c)

@@ -45,7 +45,7 @@ func followed(t *testing.T, dir string) (opened *answerMap, fed map[vehicle.ID]v
 	ctx, cancel := context.WithCancel(testkit.Context(t))
 	defer cancel()
 	opened, fed = &answerMap{m: make(map[vehicle.ID]answer)}, make(map[vehicle.ID]vehicle.State)
-	e := openOne(t, Config{Config: store.Config{DataDir: dir}, Answers: opened})
+	e := openOne(t, Config{DataDir: dir, Answers: opened})
 	caughtUp, marked := make(chan struct{}), make(chan struct{})
 	running := make(chan error, 1)
 	following, stop := context.WithCancel(ctx)
@@ -91,7 +91,7 @@ func TestAnswersAreReadFromTheBlocks(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
 	closed, crashed := t.TempDir(), t.TempDir()
-	e, err := Open(t.Context(), Config{Config: store.Config{DataDir: closed, Partitions: 1}, Timeouts: Timeouts{Beat: time.Hour}}) // nothing changes while it is copied
+	e, err := Open(t.Context(), Config{DataDir: closed, Partitions: 1, Timeouts: Timeouts{Beat: time.Hour}}) // nothing changes while it is copied
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +141,7 @@ func TestAnswersAreReadFromTheBlocks(t *testing.T) {
 // storedStates opens an engine of one partition and stores states in it.
 func storedStates(t *testing.T, dir string, states map[vehicle.ID]vehicle.State) *Engine {
 	t.Helper()
-	e, err := Open(t.Context(), Config{Config: store.Config{DataDir: dir, Partitions: 1}})
+	e, err := Open(t.Context(), Config{DataDir: dir, Partitions: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,7 +164,7 @@ func TestPreloadedCopyIsCurrent(t *testing.T) {
 	if err := e.Close(); err != nil {
 		t.Fatal(err)
 	}
-	e = openOne(t, Config{Config: store.Config{DataDir: dir}, Answers: &answerMap{m: make(map[vehicle.ID]answer)}})
+	e = openOne(t, Config{DataDir: dir, Answers: &answerMap{m: make(map[vehicle.ID]answer)}})
 	if e.preloaded == nil {
 		t.Fatal("nothing was read from the blocks")
 	}

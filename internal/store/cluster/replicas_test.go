@@ -10,7 +10,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"carstate/internal/store"
 	"carstate/internal/store/cluster"
 	"carstate/internal/store/cluster/clustertest"
 	"carstate/internal/store/codec"
@@ -69,7 +68,7 @@ func TestReplicas(t *testing.T) {
 	// start opens and closes a node, and looks what the streams then have.
 	start := func(urls string, replicas, want int) {
 		t.Helper()
-		e, err := cluster.Open(t.Context(), small(cluster.Config{Config: store.Config{Partitions: 4}, URLs: urls, Replicas: replicas}))
+		e, err := cluster.Open(t.Context(), small(cluster.Config{Partitions: 4, URLs: urls, Replicas: replicas}))
 		if err != nil {
 			t.Fatalf("--replicas %d: %v", replicas, err)
 		}
@@ -182,7 +181,7 @@ func firstStarts(t *testing.T, urls string) {
 	for i := range 8 {
 		starting.Go(func() {
 			asked := 8 << (i % 4)
-			e, err := cluster.Open(testkit.Context(t), small(cluster.Config{Config: store.Config{Partitions: asked}, URLs: urls}))
+			e, err := cluster.Open(testkit.Context(t), small(cluster.Config{Partitions: asked, URLs: urls}))
 			if err != nil {
 				if want := "which cannot change"; !strings.Contains(err.Error(), want) {
 					t.Errorf("with %d: %v", asked, err)

@@ -181,7 +181,7 @@ func TestRights(t *testing.T) {
 	c := startRightsCluster(t)
 	log := new(testkit.Buffer)
 	var ahead atomic.Int64 // of the clock
-	config := Config{Config: store.Config{Partitions: 4, Log: slog.New(slog.NewTextHandler(log, nil)), Now: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }}, URLs: c.urls, Replicas: 1}
+	config := Config{Partitions: 4, Log: slog.New(slog.NewTextHandler(log, nil)), Now: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }, URLs: c.urls, Replicas: 1}
 	startNode(t, config).Stop()
 	config.Replicas = 3 // the streams are changed
 	n := startNode(t, config)

@@ -35,7 +35,7 @@ func TestRefusedRoads(t *testing.T) {
 	t.Parallel()
 	url := clustertest.External(t)
 	log, registry := new(testkit.Buffer), prometheus.NewRegistry()
-	e, err := cluster.Open(t.Context(), cluster.Config{Config: store.Config{Partitions: 1}, URLs: url})
+	e, err := cluster.Open(t.Context(), cluster.Config{Partitions: 1, URLs: url})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +105,7 @@ func TestRoadsOfSeveralNodes(t *testing.T) {
 	var engines []*cluster.Engine
 	var maps []*road.Map
 	for n := range 3 {
-		e, err := cluster.Open(t.Context(), cluster.Config{Config: store.Config{Partitions: partitions}, URLs: url})
+		e, err := cluster.Open(t.Context(), cluster.Config{Partitions: partitions, URLs: url})
 		if err != nil {
 			t.Fatal(err)
 		}

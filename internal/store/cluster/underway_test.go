@@ -22,9 +22,9 @@ import (
 func TestCommitUnderWay(t *testing.T) {
 	t.Parallel()
 	c := clustertest.StartCluster(t)
-	clustertest.Open(t, cluster.Config{Config: store.Config{Partitions: 1}, URLs: c.URLs(), Replicas: 3})
+	clustertest.Open(t, cluster.Config{Partitions: 1, URLs: c.URLs(), Replicas: 3})
 	leader := c.Leader(codec.States)
-	e := clustertest.Open(t, cluster.Config{Config: store.Config{Partitions: 1}, URLs: "nats://" + leader.Addr, Replicas: 3, Timeouts: cluster.Timeouts{Try: time.Second}})
+	e := clustertest.Open(t, cluster.Config{Partitions: 1, URLs: "nats://" + leader.Addr, Replicas: 3, Timeouts: cluster.Timeouts{Try: time.Second}})
 	ctx := testkit.Context(t)
 	p, err := e.Take(ctx, 0, "test", store.Anyone)
 	if err != nil {

@@ -137,7 +137,7 @@ func TestWitnessOfEmptyStream(t *testing.T) {
 		t.Fatal(err)
 	}
 	crashed := crash(t, e)
-	again, err := Open(context.WithoutCancel(ctx), Config{Config: store.Config{DataDir: crashed}})
+	again, err := Open(context.WithoutCancel(ctx), Config{DataDir: crashed})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"carstate/internal/store"
 	"carstate/internal/store/cluster"
 )
 
@@ -40,7 +39,7 @@ func Open(t testing.TB, c cluster.Config) *cluster.Engine {
 // partitions, so that what mixes them up is noticed.
 func Embedded(t testing.TB) *cluster.Engine {
 	t.Helper()
-	return Open(t, cluster.Config{Config: store.Config{DataDir: t.TempDir(), Partitions: 4}})
+	return Open(t, cluster.Config{DataDir: t.TempDir(), Partitions: 4})
 }
 
 // External starts a NATS server that listens on a free port of the loopback
