@@ -31,12 +31,27 @@ func TestEmbedded(t *testing.T) {
 	})
 }
 
+func BenchmarkBackup(b *testing.B) {
+	storetest.Backups(b, func(t testing.TB, c store.Config) store.Engine { return open(t, cluster.Config{Config: c}) })
+}
+
 // TestServer runs against a NATS server for each store, as an operator would run it.
 func TestServer(t *testing.T) {
 	t.Parallel()
+	storetest.RunShort(t, servers())
+}
+
+func TestServerLong(t *testing.T) {
+	testkit.Slow(t, "it takes real servers through half a minute of work")
+	t.Parallel()
+	storetest.RunLong(t, servers())
+}
+
+// servers opens engines on a server for each directory.
+func servers() storetest.Open {
 	var mu sync.Mutex // guards urls
 	urls := make(map[string]string)
-	storetest.Run(t, func(t testing.TB, c store.Config) store.Engine {
+	return func(t testing.TB, c store.Config) store.Engine {
 		mu.Lock()
 		url, ok := urls[c.DataDir]
 		if !ok {
@@ -45,7 +60,7 @@ func TestServer(t *testing.T) {
 		}
 		mu.Unlock()
 		return open(t, cluster.Config{Config: c, URLs: url})
-	})
+	}
 }
 
 func open(t testing.TB, c cluster.Config) store.Engine {

@@ -4,7 +4,6 @@ package storetest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -24,12 +23,22 @@ type Open func(t testing.TB, c store.Config) store.Engine
 
 // Run tests an engine. Each test opens stores of its own.
 func Run(t *testing.T, open Open) {
+	RunShort(t, open)
+	RunLong(t, open)
+}
+
+// RunShort is the part of [Run] that needs one store for each test.
+func RunShort(t *testing.T, open Open) {
 	for name, run := range ofEngine {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			run(t, opened(t, open, store.Config{DataDir: t.TempDir(), Partitions: 4}))
 		})
 	}
+}
+
+// RunLong is the part of [Run] with restarts, restores and other clocks.
+func RunLong(t *testing.T, open Open) {
 	for name, run := range ofStores {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -339,7 +348,7 @@ func StoredStates(t testing.TB, e store.Engine, p int) map[vehicle.ID]vehicle.St
 		}
 		s, err := codec.DecodeState(r.Body)
 		states[id] = s
-		return errors.Join(err)
+		return err
 	})
 	if err != nil {
 		t.Fatal(err)
