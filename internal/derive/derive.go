@@ -43,6 +43,9 @@ type Partition interface {
 	Stored() time.Time
 	// Waiting reports whether Next would return at once.
 	Waiting() bool
+	// Answer makes a folded state an answer before it is stored, where the store can
+	// promise that no later start answers with an older one. Otherwise it does nothing.
+	Answer(id vehicle.ID, s *vehicle.State)
 	// Commit stores states and the fact that all up to seq is folded, or
 	// nothing. It tries until the context ends or the partition is lost.
 	// With seq 0 it only shows that the owner is alive.
@@ -51,7 +54,8 @@ type Partition interface {
 	Close()
 }
 
-// Config of a [Deriver]. All but Observe, Members, MaxLoad, MaxCached and Log is required.
+// Config of a [Deriver]. All but Observe, Members, MaxLoad, Checkpoint, MaxCached and Log is
+// required.
 type Config struct {
 	Partitions int
 	// Observe folds a sample into the state of its vehicle. Partitions call it at the
@@ -73,6 +77,9 @@ type Config struct {
 	// least the number of vehicles in what one Next returns. Many times that
 	// lets a backlog be folded with few states stored.
 	MaxStates int
+	// Checkpoint is how long folded states may wait until they are stored. After a crash
+	// what was not stored is folded again. 0 means that they are stored at once.
+	Checkpoint time.Duration
 	// MaxCached is how many vehicles' states a partition keeps in memory
 	// beside those; 0 means 100,000.
 	MaxCached int
@@ -160,8 +167,8 @@ func (d *Deriver) Run(ctx context.Context) {
 // the one that a full stream drops.
 const renewAfter = time.Minute
 
-// States wait for more to be committed with them while more samples are at hand,
-// for as long as the commit before took: folding then keeps pace with storing.
+// Without a checkpoint interval, states wait for more to be committed with them while more
+// samples are at hand, for as long as the commit before took: folding then keeps pace with storing.
 // When commits are quick, nobody waits long for an answer; when there is a
 // backlog, a vehicle that is in it many times is stored once. linger bounds the
 // wait, so that a few vehicles that never fall silent are still seen.
@@ -241,7 +248,7 @@ func (d *Deriver) work(ctx, ours context.Context, p int, part Partition, f *fold
 	for {
 		wait := renewAfter
 		if f.seq != 0 {
-			wait = lingers
+			wait = max(0, d.hold(lingers)-time.Since(since))
 		}
 		idle, cancel := context.WithTimeout(waiting, wait)
 		seq, samples, err := part.Next(idle)
@@ -276,12 +283,18 @@ func (d *Deriver) work(ctx, ours context.Context, p int, part Partition, f *fold
 		}
 		d.read.Add(uint64(n))
 		f.observe(seq, part.Stored(), samples)
+		f.answer(part)
 		d.folded.Add(uint64(len(samples)))
-		if part.Waiting() && time.Since(since) < lingers {
+		if (d.config.Checkpoint > 0 || part.Waiting()) && time.Since(since) < d.hold(lingers) {
 			continue // a larger commit costs hardly more than a small one
 		}
 		if err := commit(); err != nil {
 			return err
 		}
 	}
+}
+
+// hold is how long folded states wait to be stored together.
+func (d *Deriver) hold(lingers time.Duration) time.Duration {
+	return max(lingers, d.config.Checkpoint)
 }

@@ -19,14 +19,17 @@ type folding struct {
 	cache   *cache                       // states as of the last commit; stale for a vehicle in touched
 	seq     uint64                       // what the last sample folded belongs to; 0: all is committed
 	dirty   map[vehicle.ID]vehicle.State // what commit hands over, used again
+	fresh   []*touched                   // those whose state answer has not handed over
 	spare   []*touched                   // out of use, at most limit
 	now     func() time.Time
 }
 
 // touched is a vehicle's state as of the last sample folded.
 type touched struct {
+	id    vehicle.ID
 	state vehicle.State
 	dirty bool // it differs from what is stored
+	fresh bool // it differs from what was handed over as an answer
 }
 
 func newFolding(fold func(vehicle.State, vehicle.Sample) vehicle.State, maxStates, maxCached, maxLoad int) *folding {
@@ -67,7 +70,7 @@ func (f *folding) load(ctx context.Context, part Partition, samples []vehicle.Sa
 			continue
 		}
 		t := f.newTouched()
-		f.touched[id] = t
+		t.id, f.touched[id] = id, t
 		var ok bool
 		if t.state, ok = f.cache.get(id); !ok {
 			ids, misses = append(ids, id), append(misses, t)
@@ -118,8 +121,20 @@ func (f *folding) observe(seq uint64, stored time.Time, samples []vehicle.Sample
 		}
 		if next := f.fold(t.state, *x); next != t.state {
 			t.state, t.dirty = next, true
+			if !t.fresh {
+				t.fresh, f.fresh = true, append(f.fresh, t)
+			}
 		}
 	}
+}
+
+// answer hands over what was folded since the last time.
+func (f *folding) answer(part Partition) {
+	for _, t := range f.fresh {
+		t.fresh = false
+		part.Answer(t.id, &t.state)
+	}
+	f.fresh = f.fresh[:0]
 }
 
 // commit stores what is dirty; with nothing folded it renews the cursor. After

@@ -163,6 +163,9 @@ type Partition interface {
 	Stored() time.Time
 	// Waiting reports whether Next would return at once.
 	Waiting() bool
+	// Answer makes a folded state an answer before it is stored, if the engine can promise
+	// that no later start answers with an older one. Otherwise it does nothing.
+	Answer(id vehicle.ID, s *vehicle.State)
 	// Commit stores states and the fact that all up to seq is folded, or nothing. It
 	// tries until it is done, the context ends, or the partition is lost ([ErrFenced],
 	// [ErrRecalled]). With seq 0 it only shows that the owner is alive.

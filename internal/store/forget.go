@@ -66,6 +66,20 @@ func LoadVIDKeys(ctx context.Context, r Records, f *access.Forgotten) error {
 	return nil
 }
 
+// LoadForgotten is LoadVIDKeys, and reads the tombstones.
+func LoadForgotten(ctx context.Context, r Records, f *access.Forgotten) error {
+	if err := LoadVIDKeys(ctx, r, f); err != nil {
+		return err
+	}
+	return r.Scan(ctx, codec.Sources, []string{"tombstone.*"}, func(rec Record) error {
+		t, err := decodeTombstone(rec.Body)
+		if err == nil {
+			f.Put(t)
+		}
+		return err
+	})
+}
+
 func setVIDKeys(f *access.Forgotten, body []byte) error {
 	r, err := decodeVIDKeys(body)
 	if err != nil {

@@ -283,6 +283,10 @@ func (t *Partition) Waiting() bool {
 	return err == nil && n > 0
 }
 
+// Answer implements [store.Partition]: another node that takes the partition may answer
+// before it has folded as far.
+func (t *Partition) Answer(vehicle.ID, *vehicle.State) {}
+
 // Commit stores states, at most [store.MaxStates], and notes that everything up to
 // the commit seq is folded. It tries until it is done, the context ends, or
 // another node turns out to own the partition ([store.ErrFenced]). With seq 0 and no

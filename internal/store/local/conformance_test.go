@@ -1,0 +1,20 @@
+package local
+
+import (
+	"testing"
+
+	"carstate/internal/store"
+	"carstate/internal/store/storetest"
+)
+
+func TestConformance(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, func(t testing.TB, c store.Config) store.Engine {
+		t.Helper()
+		e, err := Open(t.Context(), Config{Config: c})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e
+	})
+}

@@ -1,0 +1,324 @@
+package local
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"io/fs"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// A data directory holds
+//
+//	carstate.json  what this directory is; written before anything else
+//	lock           locked by the process that owns the directory
+//	node           what this node is called
+//	store/         the files of Pebble
+//
+// and whatever other packages keep beside them (the admin key).
+const (
+	identityFile = "carstate.json"
+	lockFile     = "lock"
+	storeDir     = "store"
+
+	// unfinished is what a kill leaves of a file that was being replaced.
+	unfinished = ".new"
+
+	directoryFormat = 3
+)
+
+// harmless are the entries that an empty directory may hold: the remains of a first start
+// that was killed, the name of a node of a cluster, and what mkfs puts into a new volume.
+var harmless = []string{lockFile, "node", identityFile + unfinished, "lost+found"}
+
+// identity is the content of carstate.json.
+type identity struct {
+	Format     int    `json:"format"`
+	Partitions int    `json:"partitions"`
+	Made       int64  `json:"made"`  // Unix ns
+	Key        []byte `json:"key"`   // of the hashes in the store's keys
+	Ready      bool   `json:"ready"` // the store was made: from now on its absence is damage
+	// Ends holds the last sequences when the store was last closed in order.
+	Ends map[string]uint64 `json:"ends,omitempty"`
+	// Manifest is how much of Pebble's manifest is on disk. Pebble takes a damaged record of
+	// it for its end, and would open with the tables left out that come after.
+	Manifest manifest `json:"manifest"`
+	Sum  uint32            `json:"sum"` // CRC-32C of the text with a sum of 0
+}
+
+// manifest says what a manifest begins with at least.
+type manifest struct {
+	Name string `json:"name"`
+	Size int64  `json:"size"`
+	Sum  uint32 `json:"sum"` // CRC-32C of so many bytes
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// text is the file's content.
+func (id identity) text() []byte {
+	id.Sum = 0
+	text, err := json.MarshalIndent(id, "", "  ")
+	if err != nil {
+		panic(err) // a struct of numbers and bytes
+	}
+	id.Sum = crc32.Checksum(text, castagnoli)
+	text, _ = json.MarshalIndent(id, "", "  ") // as before
+	return append(text, '\n')
+}
+
+const keyBytes = 32
+
+// dataDir is an open data directory. The lock is held until close.
+type dataDir struct {
+	fs   vfs.FS
+	path string
+	lock io.Closer
+
+	mu sync.Mutex // guards what follows once the directory is open
+	identity
+}
+
+// openDataDir opens or makes a data directory and takes its lock. If it cannot, nothing in
+// the directory was changed.
+func openDataDir(fsys vfs.FS, path string, partitions int, now int64) (_ *dataDir, err error) {
+	d := &dataDir{fs: fsys, path: path}
+	if d.identity, err = d.read(); err != nil {
+		return nil, err
+	}
+	if err := makeDir(fsys, path); err != nil {
+		return nil, d.unusable("made", "", err)
+	}
+	if err := d.mayWrite(); err != nil {
+		return nil, err
+	}
+	if d.lock, err = fsys.Lock(d.name(lockFile)); err != nil {
+		if inUse(err) {
+			return nil, fmt.Errorf("the data directory %s is in use by another carstate: stop that one or choose another --data-dir", path)
+		}
+		return nil, d.unusable("written", "", err)
+	}
+	defer func() {
+		if err != nil {
+			_ = d.close() // the error that led here is reported
+		}
+	}()
+	// Until the lock was ours another process may have made the directory.
+	if d.identity, err = d.read(); err != nil {
+		return nil, err
+	}
+	if d.Format == 0 {
+		d.identity = identity{Format: directoryFormat, Partitions: partitions, Made: now, Key: make([]byte, keyBytes)}
+		if partitions == 0 {
+			d.Partitions = defaultPartitions
+		}
+		rand.Read(d.Key)
+		return d, d.save()
+	}
+	if partitions != 0 && partitions != d.Partitions {
+		return nil, fmt.Errorf("the data directory %s was made with %d partitions, which cannot change: leave --partitions out or set it to %d", path, d.Partitions, d.Partitions)
+	}
+	return d, nil
+}
+
+// inUse reports whether a lock is held by somebody else. The file system in memory has an
+// error of its own.
+func inUse(err error) bool {
+	return errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.EACCES) || strings.Contains(err.Error(), "lock held")
+}
+
+func (d *dataDir) name(file string) string { return d.fs.PathJoin(d.path, file) }
+
+// read tells what the directory is: the zero identity if it is absent or empty, an error if
+// it is not ours or cannot be used.
+func (d *dataDir) read() (id identity, err error) {
+	entries, err := d.fs.List(d.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return id, nil
+	}
+	if err != nil {
+		return id, d.unusable("read", "", err)
+	}
+	text, err := readFile(d.fs, d.name(identityFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		for _, e := range entries {
+			if !slices.Contains(harmless, e) {
+				return id, fmt.Errorf("the directory %s holds files that are not carstate's: choose an empty or a new --data-dir", d.path)
+			}
+		}
+		return id, nil
+	}
+	if err != nil {
+		return id, d.unusable("read", identityFile, err)
+	}
+	err = json.Unmarshal(text, &id)
+	switch {
+	case err != nil || id.Format < 1:
+		return id, d.damaged(identityFile + " makes no sense")
+	case id.Format < directoryFormat:
+		return id, fmt.Errorf("the data directory %s was written by an older carstate (format %d), which this version does not read: choose a new --data-dir", d.path, id.Format)
+	case id.Format > directoryFormat:
+		return id, fmt.Errorf("the data directory %s was written by a newer carstate (format %d): use that version", d.path, id.Format)
+	case !bytes.Equal(text, id.text()) || id.Partitions < 1 || len(id.Key) != keyBytes:
+		return id, d.damaged(identityFile + " makes no sense")
+	}
+	return id, d.checkStore(id)
+}
+
+// checkStore refuses a store that lacks its write-ahead log or a part of its manifest:
+// Pebble would open it with records left out.
+func (d *dataDir) checkStore(id identity) error {
+	if !id.Ready {
+		return nil
+	}
+	text, err := readFile(d.fs, d.fs.PathJoin(d.name(storeDir), id.Manifest.Name))
+	switch {
+	case errors.Is(err, fs.ErrNotExist): // there is a newer one, or Pebble finds none
+	case err != nil:
+		return d.unusable("read", storeDir, err)
+	case int64(len(text)) < id.Manifest.Size || crc32.Checksum(text[:id.Manifest.Size], castagnoli) != id.Manifest.Sum:
+		return d.damaged("the manifest of the store is not what was written")
+	}
+	files, err := d.fs.List(d.name(storeDir))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return d.unusable("read", storeDir, err)
+	}
+	if !slices.ContainsFunc(files, func(f string) bool { return strings.HasSuffix(f, ".log") }) {
+		return d.damaged("the write-ahead log is missing")
+	}
+	return nil
+}
+
+// mayWrite looks, without touching anything, whether the directory and its files may be
+// written. A file system that is not the machine's has no permissions.
+func (d *dataDir) mayWrite() error {
+	if !onDisk(d.fs) {
+		return nil
+	}
+	const mayWrite = 2
+	if err := syscall.Access(d.path, mayWrite); err != nil {
+		return d.unusable("written", "", err)
+	}
+	files, err := d.fs.List(d.name(storeDir))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return d.unusable("read", storeDir, err)
+	}
+	for _, f := range append(files, "") {
+		name := d.fs.PathJoin(storeDir, f)
+		if err := syscall.Access(d.name(name), mayWrite); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return d.unusable("written", name, err)
+		}
+	}
+	return nil
+}
+
+// damaged is the error of a data directory in which something is damaged.
+func (d *dataDir) damaged(what string) error {
+	return fmt.Errorf("the data directory %s is damaged (%s): restore a backup into a new --data-dir", d.path, what)
+}
+
+// unusable says what of the directory cannot be made, read or written; "" is the whole.
+func (d *dataDir) unusable(done, what string, err error) error {
+	if p, ok := errors.AsType[*fs.PathError](err); ok {
+		err = p.Err // the path is named already
+	}
+	advice := ""
+	if errors.Is(err, fs.ErrPermission) {
+		advice = ": check its owner and permissions, and as whom carstate runs"
+	}
+	if what != "" {
+		return fmt.Errorf("the data directory %s cannot be %s (%s: %w)%s", d.path, done, what, err, advice)
+	}
+	return fmt.Errorf("the data directory %s cannot be %s: %w%s", d.path, done, err, advice)
+}
+
+// save writes carstate.json so that it is whole or not there at all.
+func (d *dataDir) save() error {
+	if err := writeFile(d.fs, d.name(identityFile), d.text()); err != nil {
+		return d.unusable("written", "", err)
+	}
+	return nil
+}
+
+// change changes carstate.json while other goroutines may.
+func (d *dataDir) change(do func(*identity)) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	do(&d.identity)
+	return d.save()
+}
+
+// probeBytes is more than the store needs for a few records.
+const probeBytes = 1 << 20
+
+// probe tries to write and sync a file in the directory.
+func (d *dataDir) probe() error {
+	name := d.name("probe")
+	defer d.fs.Remove(name)
+	return writeFile(d.fs, name, make([]byte, probeBytes))
+}
+
+func (d *dataDir) close() error { return d.lock.Close() }
+
+func readFile(fsys vfs.FS, name string) ([]byte, error) {
+	f, err := fsys.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(f)
+}
+
+// writeFile replaces a file; when it returns nil the new content is on disk.
+func writeFile(fsys vfs.FS, name string, content []byte) error {
+	f, err := fsys.Create(name+unfinished, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	if err == nil {
+		err = f.Sync()
+	}
+	err = errors.Join(err, f.Close())
+	if err == nil {
+		err = fsys.Rename(name+unfinished, name)
+	}
+	if err != nil {
+		_ = fsys.Remove(name + unfinished) // the error that led here is reported
+		return err
+	}
+	return syncDir(fsys, fsys.PathDir(name))
+}
+
+// makeDir makes a directory and its parents, and returns once they are on disk.
+func makeDir(fsys vfs.FS, path string) error {
+	if _, err := fsys.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	parent := fsys.PathDir(path)
+	if err := makeDir(fsys, parent); err != nil {
+		return err
+	}
+	if err := fsys.MkdirAll(path, 0o700); err != nil {
+		return err
+	}
+	return syncDir(fsys, parent)
+}
+
+// syncDir makes a directory's entries durable.
+func syncDir(fsys vfs.FS, name string) error {
+	dir, err := fsys.OpenDir(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}

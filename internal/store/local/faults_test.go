@@ -1,0 +1,264 @@
+package local
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"carstate/internal/testkit"
+	"carstate/internal/vehicle"
+)
+
+var (
+	fullWrites = flag.Int("fullwrites", 150, "writes at which TestDiskFull fills the disk")
+	damages    = flag.Int("damages", 1500, "damages of TestDamage")
+)
+
+func allFolds(seed uint64) *[workVehicles][]vehicle.State {
+	var folds [workVehicles][]vehicle.State
+	for v := range folds {
+		folds[v] = foldsOf(seed, v)
+	}
+	return &folds
+}
+
+func firstSeed(t *testing.T) uint64 {
+	first := *seed
+	if first == 0 {
+		first = rand.Uint64()
+	}
+	t.Logf("-seed %d", first)
+	return first
+}
+
+// fills reports whether an operation needs room on the disk.
+func fills(op errorfs.Op) bool {
+	switch op.Kind {
+	case errorfs.OpCreate, errorfs.OpFileWrite, errorfs.OpFileWriteAt, errorfs.OpFilePreallocate, errorfs.OpMkdirAll,
+		errorfs.OpFileSync, errorfs.OpFileSyncData, errorfs.OpFileSyncTo, errorfs.OpLink, errorfs.OpRename:
+		return true
+	}
+	return false
+}
+
+// TestDiskFull fills the disk at one write after the other of a workload. Whatever was
+// acknowledged is there at the next start, and the engine neither hangs nor ends the process.
+func TestDiskFull(t *testing.T) {
+	t.Parallel()
+	ctx := testkit.Context(t)
+	first := firstSeed(t)
+	folds := allFolds(first)
+	writes := *fullWrites
+	if testing.Short() {
+		writes /= 10
+	}
+	r := rand.New(rand.NewPCG(first, 5))
+	for at := int64(1); at <= int64(writes); at++ {
+		n := at
+		if at%2 == 0 { // every other one is further on, where tables are written
+			n = int64(r.IntN(4000))
+		}
+		if err := fillDisk(ctx, first, n, folds); err != nil {
+			t.Fatalf("-seed %d: the disk was full at write %d: %v", first, n, err)
+		}
+	}
+}
+
+func fillDisk(ctx context.Context, seed uint64, at int64, folds *[workVehicles][]vehicle.State) error {
+	mem := vfs.NewCrashableMem()
+	w := &workload{seed: seed}
+	var count atomic.Int64
+	var room atomic.Bool // there is some again
+	fs := errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if fills(op) && count.Add(1) >= at && !room.Load() {
+			return syscall.ENOSPC
+		}
+		return nil
+	}))
+	e, err := Open(ctx, small(fs))
+	if err == nil {
+		w.e = e
+		working, stop := context.WithCancel(ctx)
+		defer stop()
+		ended := make(chan struct{})
+		go func() { w.run(working); close(ended) }()
+		select {
+		case <-ended:
+		case <-e.jammed.Done():
+			if e.Writable() == nil {
+				return fmt.Errorf("it stores nothing and does not say so")
+			}
+		case <-time.After(30 * time.Second):
+			return fmt.Errorf("the workload hangs")
+		}
+		stop()
+		<-ended
+	}
+	acked, shown := w.promised()
+	room.Store(true)
+	if e != nil {
+		_ = e.Close() // the disk may have been full
+	}
+	return check(ctx, mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(seed, 6))}), seed, folds, acked, shown)
+}
+
+// TestFailsOnceThereIsRoom ends the hope for a process whose store met a full disk, and not
+// before the disk takes writes again.
+func TestFailsOnceThereIsRoom(t *testing.T) {
+	t.Parallel()
+	ctx := testkit.Context(t)
+	var full atomic.Bool
+	fs := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if full.Load() && fills(op) {
+			return syscall.ENOSPC
+		}
+		return nil
+	}))
+	e, err := Open(ctx, small(fs))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close() // it reports the failure again
+	full.Store(true)
+	for e.Append(ctx, []vehicle.Sample{sample("v", 1000, 1)}) == nil {
+	}
+	if e.Writable() == nil || e.Alive() != nil {
+		t.Fatalf("writable: %v, alive: %v", e.Writable(), e.Alive())
+	}
+	if err := e.Append(ctx, []vehicle.Sample{sample("v", 1000, 1)}); err == nil {
+		t.Fatal("it stores after a write error")
+	}
+	full.Store(false)
+	select {
+	case err := <-e.Failed():
+		if !strings.Contains(err.Error(), "restart carstate") {
+			t.Error(err)
+		}
+	case <-ctx.Done():
+		t.Fatal("it does not fail")
+	}
+}
+
+// TestDamage flips a byte of a closed store, cuts a file short or removes it. Either a
+// start or a reader says so, or nothing is wrong.
+func TestDamage(t *testing.T) {
+	t.Parallel()
+	ctx := testkit.Context(t)
+	first := firstSeed(t)
+	folds := allFolds(first)
+	n := *damages
+	if testing.Short() {
+		n /= 20
+	}
+	refused := 0
+	for range n / 100 {
+		mem := vfs.NewCrashableMem()
+		e, err := Open(ctx, small(mem))
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := &workload{seed: first, e: e}
+		w.run(ctx)
+		closed := first%2 == 0
+		clone := func() *vfs.MemFS {
+			return mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(first, 7))})
+		}
+		running := clone()
+		if err := e.Close(); err != nil {
+			t.Fatal(err)
+		}
+		acked, shown := w.promised()
+		from := mem
+		if !closed {
+			from = running // as after a kill
+		}
+		for k := range 100 {
+			r := rand.New(rand.NewPCG(first, uint64(k)))
+			fs := from.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: r})
+			what, cut := damage(t, fs, r)
+			err := check(ctx, fs, first, folds, acked, shown)
+			switch {
+			case err == nil:
+			case strings.Contains(err.Error(), "damaged") && strings.Contains(err.Error(), "restore a backup"),
+				strings.Contains(err.Error(), "an older carstate"), strings.Contains(err.Error(), "a newer carstate"), strings.Contains(err.Error(), "not carstate's"):
+				refused++
+			case cut && !closed: // the end of the log after a kill cannot be told from one that was not written
+			default:
+				t.Errorf("-seed %d: %s: %v", first, what, err)
+			}
+		}
+		first++
+		folds = allFolds(first)
+	}
+	if refused < n/10 {
+		t.Errorf("%d damages of %d were found", refused, n)
+	}
+}
+
+// damage damages one file. cut is set if the log lacks its end.
+func damage(t *testing.T, fs *vfs.MemFS, r *rand.Rand) (what string, cut bool) {
+	t.Helper()
+	names, err := fs.List("/data/store")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := []string{"/data/" + identityFile}
+	for _, n := range names {
+		if n != "LOCK" {
+			files = append(files, "/data/store/"+n)
+		}
+	}
+	name := files[r.IntN(len(files))]
+	f, err := fs.OpenReadWrite(name, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := strings.HasSuffix(name, ".log")
+	switch size := info.Size(); {
+	case r.IntN(10) == 0 || size == 0:
+		if err := fs.Remove(name); err != nil {
+			t.Fatal(err)
+		}
+		return name + " is removed", log
+	case r.IntN(4) == 0:
+		length := r.Int64N(size)
+		text, err := readFile(fs, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		short, err := fs.Create(name, vfs.WriteCategoryUnspecified)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer short.Close()
+		if _, err := short.Write(text[:length]); err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Sprintf("%s of %d bytes has %d", name, size, length), log
+	default:
+		at := r.Int64N(size)
+		b := make([]byte, 1)
+		if _, err := f.ReadAt(b, at); err != nil {
+			t.Fatal(err)
+		}
+		b[0] ^= byte(1 + r.IntN(255))
+		if _, err := f.WriteAt(b, at); err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Sprintf("byte %d of %s of %d bytes is flipped", at, name, size), log
+	}
+}

@@ -1,0 +1,145 @@
+package local
+
+import (
+	"hash/crc32"
+	"os"
+	"strings"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// privateFS makes files that others cannot read, and a new file where Pebble would write
+// over an old log: the old file's bytes would outlive what they name.
+type privateFS struct{ vfs.FS }
+
+// Create implements [vfs.FS].
+func (fs privateFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	f, err := fs.FS.Create(name, category)
+	if err == nil && onDisk(fs) {
+		if err = os.Chmod(name, 0o600); err != nil {
+			f.Close()
+			return nil, err
+		}
+	}
+	return f, err
+}
+
+// ReuseForWrite implements [vfs.FS].
+func (fs privateFS) ReuseForWrite(old, name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	if err := fs.Remove(old); err != nil {
+		return nil, err
+	}
+	return fs.Create(name, category)
+}
+
+// Unwrap implements [vfs.FS].
+func (fs privateFS) Unwrap() vfs.FS { return fs.FS }
+
+// onDisk reports whether a file system is the machine's, with permissions.
+func onDisk(fs vfs.FS) bool { return vfs.Root(fs) == vfs.Root(vfs.Default) }
+
+// haltingFS keeps errors of the log's files from Pebble, which ends the process over some of
+// them in a way that nobody can recover from. It reports the error instead, and the goroutine
+// that met it never goes on.
+type haltingFS struct {
+	vfs.FS
+	jam func(error)
+	dir *dataDir
+}
+
+// logFiles is the category of the files of Pebble's log.
+const logFiles vfs.DiskWriteCategory = "pebble-wal"
+
+func (fs haltingFS) halt(err error) {
+	if err != nil {
+		fs.jam(err)
+		select {}
+	}
+}
+
+// Create implements [vfs.FS].
+func (fs haltingFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	f, err := fs.FS.Create(name, category)
+	if base := fs.PathBase(name); err == nil && strings.HasPrefix(base, "MANIFEST-") {
+		return &manifestFile{File: f, dir: fs.dir, is: manifest{Name: base}}, nil
+	}
+	if category != logFiles {
+		return f, err
+	}
+	fs.halt(err)
+	return haltingFile{f, fs}, nil
+}
+
+// ReuseForWrite implements [vfs.FS].
+func (fs haltingFS) ReuseForWrite(old, name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	f, err := fs.FS.ReuseForWrite(old, name, category)
+	fs.halt(err)
+	return haltingFile{f, fs}, nil
+}
+
+// OpenDir implements [vfs.FS].
+func (fs haltingFS) OpenDir(name string) (vfs.File, error) {
+	f, err := fs.FS.OpenDir(name)
+	if err != nil {
+		return nil, err
+	}
+	return haltingFile{f, fs}, nil
+}
+
+// Unwrap implements [vfs.FS].
+func (fs haltingFS) Unwrap() vfs.FS { return fs.FS }
+
+// haltingFile is a file of the log, or a directory.
+type haltingFile struct {
+	vfs.File
+	fs haltingFS
+}
+
+// Write implements [vfs.File].
+func (f haltingFile) Write(b []byte) (int, error) {
+	n, err := f.File.Write(b)
+	f.fs.halt(err)
+	return n, nil
+}
+
+// Sync implements [vfs.File].
+func (f haltingFile) Sync() error {
+	f.fs.halt(f.File.Sync())
+	return nil
+}
+
+// SyncData implements [vfs.File].
+func (f haltingFile) SyncData() error {
+	f.fs.halt(f.File.SyncData())
+	return nil
+}
+
+// SyncTo implements [vfs.File].
+func (f haltingFile) SyncTo(length int64) (bool, error) {
+	full, err := f.File.SyncTo(length)
+	f.fs.halt(err)
+	return full, nil
+}
+
+// manifestFile notes how much of a manifest is on disk.
+type manifestFile struct {
+	vfs.File
+	dir *dataDir
+	is  manifest
+}
+
+// Write implements [vfs.File].
+func (f *manifestFile) Write(b []byte) (int, error) {
+	n, err := f.File.Write(b)
+	f.is.Size += int64(n)
+	f.is.Sum = crc32.Update(f.is.Sum, castagnoli, b[:n])
+	return n, err
+}
+
+// Sync implements [vfs.File].
+func (f *manifestFile) Sync() error {
+	if err := f.File.Sync(); err != nil {
+		return err
+	}
+	return f.dir.change(func(id *identity) { id.Manifest = f.is })
+}

@@ -1,0 +1,80 @@
+package local
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"carstate/internal/store"
+	"carstate/internal/store/codec"
+	"carstate/internal/testkit"
+	"carstate/internal/vehicle"
+)
+
+// open opens an engine that ends with the test.
+func open(t testing.TB, c Config) *Engine {
+	t.Helper()
+	if c.FS == nil {
+		c.FS = vfs.NewMem()
+	}
+	if c.DataDir == "" {
+		c.DataDir = "/data"
+	}
+	e, err := Open(context.Background(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return e
+}
+
+func sample(vid string, ms int64, speed float64) vehicle.Sample {
+	x := vehicle.Sample{Vehicle: vehicle.ID(vid), Time: vehicle.UnixMilli(ms)}
+	if err := x.Set(vehicle.Speed, speed); err != nil {
+		panic(err)
+	}
+	return x
+}
+
+func TestFolds(t *testing.T) {
+	ctx := testkit.Context(t)
+	fs := vfs.NewMem()
+	e := open(t, Config{FS: fs})
+	for i := range 100 {
+		if err := e.Append(ctx, []vehicle.Sample{sample(fmt.Sprintf("v%d", i%10), int64(1000*i+1000), 50)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p, err := e.Take(ctx, 0, "me", func(string) bool { return true })
+	if err != nil {
+		t.Fatal(err)
+	}
+	states := make(map[vehicle.ID]vehicle.State)
+	var seq uint64
+	for n := 0; n < 100; {
+		var samples []vehicle.Sample
+		if seq, samples, err = p.Next(ctx); err != nil {
+			t.Fatal(err)
+		}
+		for _, x := range samples {
+			states[x.Vehicle] = vehicle.Observe(states[x.Vehicle], x)
+			n++
+		}
+	}
+	if err := p.Commit(ctx, seq, states); err != nil {
+		t.Fatal(err)
+	}
+	r, err := e.Last(ctx, codec.States, codec.StateSubject(0, "v3"))
+	if err != nil || r.Seq == 0 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	if _, err := e.Store(ctx, codec.Tokens, []store.Write{{Subject: "token.a", Record: codec.Seal("token.a", []byte{0, 'x'})}}); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,535 @@
+package local
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"carstate/internal/store"
+	"carstate/internal/store/codec"
+	"carstate/internal/vehicle"
+)
+
+// queuedSamples bounds the samples of a partition that wait in memory to be folded. What
+// comes beyond is read from the disk.
+const queuedSamples = 20_000
+
+// partitionState is a partition, whether somebody folds it or not.
+type partitionState struct {
+	e      *Engine
+	number int
+	atOpen uint64 // last sequence when the engine was opened
+
+	mu       sync.Mutex // guards what follows
+	last     uint64     // last sequence that is on disk
+	queue    []group    // groups without a gap that wait to be folded; what comes before and after is read from the disk
+	queued   int        // samples in queue
+	reading  bool       // somebody takes from queue
+	arrived  chan struct{}
+	answered uint64 // all up to this sequence is folded, and an answer
+
+	// ownership guards what follows, which changes only on the goroutine of STATES: no fold
+	// is on its way to the disk then.
+	ownership sync.RWMutex
+	taken     *Partition // who folds it at present, or did last; nil: nobody yet
+	owner     string     // "": released
+
+	cursor atomic.Uint64 // all up to this sequence is folded and stored
+}
+
+// loadPartitions reads where each partition's telemetry ends and how far it is folded.
+func (e *Engine) loadPartitions() error {
+	e.telemetry = telemetryWriter{e: e, wake: make(chan struct{}, 1)}
+	for n := range e.dir.Partitions {
+		p := &partitionState{e: e, number: n, arrived: make(chan struct{})}
+		value, closer, err := e.db.Get(cursorKey(n))
+		switch {
+		case errors.Is(err, pebble.ErrNotFound):
+		case err != nil:
+			return e.read(err)
+		default:
+			if len(value) != 8 {
+				return e.dir.damaged("a cursor makes no sense")
+			}
+			p.cursor.Store(binary.BigEndian.Uint64(value))
+			closer.Close()
+		}
+		lower, upper := telemetrySpan(n, 0)
+		it, err := e.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
+		if err != nil {
+			return e.read(err)
+		}
+		if it.Last() {
+			p.last = sequenceOf(it.Key())
+		}
+		if err := it.Close(); err != nil {
+			return e.read(err)
+		}
+		// All may have been trimmed that there was.
+		p.last = max(p.last, p.cursor.Load())
+		p.atOpen, p.answered = p.last, p.cursor.Load()
+		e.partitions = append(e.partitions, p)
+	}
+	return nil
+}
+
+// stored is the last sequence that is on disk.
+func (s *partitionState) stored() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.last
+}
+
+// deliver takes a group that is on disk.
+func (s *partitionState) deliver(g group) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.last = g.seq
+	n := len(s.queue)
+	if s.reading && s.queued+len(g.samples) <= queuedSamples && (n == 0 || s.queue[n-1].seq == g.before) {
+		s.queue = append(s.queue, g)
+		s.queued += len(g.samples)
+	}
+	close(s.arrived)
+	s.arrived = make(chan struct{})
+}
+
+// Partition is a partition in the hands of who folds it. It implements [store.Partition].
+type Partition struct {
+	s      *partitionState
+	next   uint64 // sequence of the first group that Next has not returned
+	stored time.Time
+	spans  store.FoldSpans
+
+	closed atomic.Bool
+
+	// s.ownership guards what follows.
+	fenced   bool          // somebody else has taken the partition
+	recalled bool          // what it knows of states is out of date
+	wake     chan struct{} // closed once either is set
+
+	answers bool // Answer was called, so that Commit need not bring what it stores
+}
+
+// Take implements [store.Engine].
+func (e *Engine) Take(ctx context.Context, n int, owner string, free func(holder string) bool) (store.Partition, error) {
+	if err := e.AwaitTombstones(ctx); err != nil {
+		return nil, fmt.Errorf("partition %d cannot be taken: %w", n, err)
+	}
+	if e.config.Answers != nil {
+		select {
+		case <-e.following:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	s := e.partitions[n]
+	t := &Partition{s: s, wake: make(chan struct{})}
+	err := s.own(ctx, func() error {
+		if !free(s.owner) {
+			return store.ErrHeld
+		}
+		s.fence()
+		t.next, s.taken, s.owner = s.cursor.Load()+1, t, owner
+		s.read(true)
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("partition %d cannot be taken: %w", n, err)
+	}
+	return t, nil
+}
+
+// own changes who owns the partition.
+func (s *partitionState) own(ctx context.Context, change func() error) error {
+	return s.e.streams[codec.States].do(ctx, func() error {
+		s.ownership.Lock()
+		defer s.ownership.Unlock()
+		return change()
+	})
+}
+
+// fence ends the work of who folds the partition. The caller holds ownership.
+func (s *partitionState) fence() {
+	if s.taken != nil {
+		s.taken.fenced = true
+		s.taken.wakeUp()
+	}
+}
+
+// read empties the queue, and fills it from now on or leaves it empty.
+func (s *partitionState) read(on bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.queue, s.queued, s.reading = nil, 0, on
+}
+
+// wakeUp ends a wait of Next. The caller holds ownership.
+func (t *Partition) wakeUp() {
+	select {
+	case <-t.wake:
+	default:
+		close(t.wake)
+	}
+}
+
+// check says why a partition is not to be folded by t any more.
+func (t *Partition) check() error {
+	t.s.ownership.RLock()
+	defer t.s.ownership.RUnlock()
+	return t.lost()
+}
+
+// lost is check where the caller holds ownership.
+func (t *Partition) lost() error {
+	switch {
+	case t.fenced:
+		return fmt.Errorf("partition %d: %w", t.s.number, store.ErrFenced)
+	case t.recalled:
+		return fmt.Errorf("partition %d: %w", t.s.number, store.ErrRecalled)
+	}
+	return nil
+}
+
+// Release implements [store.Engine].
+func (e *Engine) Release(ctx context.Context, n int, owner string) error {
+	s := e.partitions[n]
+	return s.own(ctx, func() error {
+		if s.owner == owner {
+			s.owner = ""
+			s.fence()
+		}
+		return nil
+	})
+}
+
+// Folds implements [store.Engine].
+func (e *Engine) Folds(_ context.Context, n int) (bool, error) {
+	s := e.partitions[n]
+	s.ownership.RLock()
+	defer s.ownership.RUnlock()
+	return s.owner != "", nil
+}
+
+// Folding implements [store.Engine].
+func (e *Engine) Folding() map[int]bool {
+	mine := make(map[int]bool)
+	for n, s := range e.partitions {
+		s.ownership.RLock()
+		if s.taken != nil && !s.taken.closed.Load() {
+			mine[n] = true
+		}
+		s.ownership.RUnlock()
+	}
+	return mine
+}
+
+// Fence implements [store.Engine]. The tombstones are in this process's table already.
+func (e *Engine) Fence(ctx context.Context, n int, _ uint64) error {
+	s := e.partitions[n]
+	return s.own(ctx, func() error {
+		if s.taken != nil {
+			s.taken.recalled = true
+			s.taken.wakeUp()
+		}
+		return nil
+	})
+}
+
+// Load implements [store.Partition].
+func (t *Partition) Load(ctx context.Context, ids []vehicle.ID, put func(i int, s vehicle.State)) error {
+	if len(ids) > store.MaxLoad {
+		return fmt.Errorf("%d states are more than one question can ask for", len(ids))
+	}
+	e := t.s.e
+	for i, id := range ids {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		r, err := e.lastOf(e.db, e.keyOf(letters[codec.States], codec.StateSubject(t.s.number, id)))
+		if err != nil {
+			return err
+		}
+		if r.Seq == 0 || codec.IsMarker(r.Body) {
+			continue
+		}
+		s, err := codec.DecodeState(r.Body)
+		if err != nil {
+			return e.read(err)
+		}
+		put(i, s)
+	}
+	return nil
+}
+
+// Next implements [store.Partition].
+func (t *Partition) Next(ctx context.Context) (seq uint64, samples []vehicle.Sample, err error) {
+	s := t.s
+	for {
+		if err := t.check(); err != nil {
+			return 0, nil, err
+		}
+		s.mu.Lock()
+		s.answered = max(s.answered, t.next-1) // the caller has folded what it got before
+		if t.next <= s.last {
+			break
+		}
+		arrived := s.arrived
+		s.mu.Unlock()
+		select {
+		case <-arrived:
+		case <-t.wake:
+		case <-ctx.Done():
+			return 0, nil, ctx.Err()
+		}
+	}
+	var g group
+	if len(s.queue) > 0 && s.queue[0].before < t.next {
+		g = s.queue[0]
+		s.queued -= len(g.samples)
+		s.queue[0] = group{}
+		s.queue = s.queue[1:]
+		s.mu.Unlock()
+	} else {
+		last := s.last
+		s.mu.Unlock()
+		if g, err = t.read(last); err != nil {
+			return 0, nil, err
+		}
+	}
+	t.next, t.stored = g.seq+1, g.stored
+	t.spans.Note(g.traced)
+	return g.seq, s.e.known(g), nil
+}
+
+// read reads the next group from the disk; last is the last that is there. If it is the
+// last one that the queue lacks, the queue goes on behind it.
+func (t *Partition) read(last uint64) (g group, err error) {
+	s := t.s
+	lower, _ := telemetrySpan(s.number, t.next)
+	it, err := s.e.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: telemetryKey(s.number, last+1)})
+	if err != nil {
+		return g, s.e.read(err)
+	}
+	defer it.Close()
+	if !it.First() {
+		if err := it.Error(); err != nil {
+			return g, s.e.read(err)
+		}
+		// It was trimmed, as only what is folded is.
+		return group{partition: s.number, seq: last, stored: t.stored}, nil
+	}
+	value, err := it.ValueAndErr()
+	if err == nil {
+		g, err = decodeGroup(s.number, it.Key(), value)
+	}
+	return g, s.e.read(err)
+}
+
+// known are the samples of a group but those that count for nothing.
+func (e *Engine) known(g group) []vehicle.Sample {
+	return slices.DeleteFunc(g.samples, func(x vehicle.Sample) bool {
+		return e.forgotten.Covers(x.Vehicle, g.seq, e.dir.Made)
+	})
+}
+
+// Stored implements [store.Partition].
+func (t *Partition) Stored() time.Time { return t.stored }
+
+// Waiting implements [store.Partition].
+func (t *Partition) Waiting() bool { return t.next <= t.s.stored() }
+
+// Answer implements [store.Partition]: the state's samples are on disk, and whoever starts
+// after a crash folds them again before it answers.
+func (t *Partition) Answer(id vehicle.ID, state *vehicle.State) {
+	t.answers = true
+	e := t.s.e
+	t.s.ownership.RLock()
+	defer t.s.ownership.RUnlock()
+	if t.lost() != nil {
+		return
+	}
+	e.putMu.RLock()
+	defer e.putMu.RUnlock()
+	if e.put != nil {
+		e.put(id, *state)
+	}
+}
+
+// Commit implements [store.Partition].
+func (t *Partition) Commit(ctx context.Context, seq uint64, states map[vehicle.ID]vehicle.State) error {
+	if seq == 0 && len(states) == 0 {
+		return t.check()
+	}
+	start := time.Now()
+	e, s := t.s.e, t.s.e.streams[codec.States]
+	b := e.db.NewBatchWithSize(len(states) * usualStateBytes)
+	err := s.do(ctx, func() error {
+		defer b.Close()
+		last := s.last.Load()
+		for id, state := range states {
+			last++
+			if err := t.set(b, last, id, &state); err != nil {
+				return err
+			}
+		}
+		if seq != 0 {
+			if err := b.Set(cursorKey(t.s.number), binary.BigEndian.AppendUint64(nil, seq), nil); err != nil {
+				return err
+			}
+		}
+		if err := t.check(); err != nil {
+			return err
+		}
+		if err := s.commit(b, last, pebble.NoSync); err != nil {
+			return err
+		}
+		if seq != 0 {
+			t.s.cursor.Store(seq)
+		}
+		if !t.answers {
+			e.putStates(states)
+		}
+		return nil
+	})
+	if err != nil {
+		if errors.Is(err, errJammed) {
+			<-ctx.Done() // the process ends, once that helps
+			return ctx.Err()
+		}
+		return err
+	}
+	e.metrics.Fold(len(states), time.Since(start))
+	t.spans.Folded(ctx, e.config.Tracer, t.s.number, len(states))
+	return nil
+}
+
+// usualStateBytes is about what a state with its answer takes.
+const usualStateBytes = 700
+
+// set adds a state to a batch, with what is answered about its vehicle.
+func (t *Partition) set(b *pebble.Batch, seq uint64, id vehicle.ID, state *vehicle.State) error {
+	subject := codec.StateSubject(t.s.number, id)
+	key := t.s.e.keyOf(letters[codec.States], subject)
+	sealed := codec.Seal(subject, codec.AppendState([]byte{0}, state))
+	if err := b.Set(key, appendRecord(make([]byte, 0, recordSize(subject, sealed)), seq, subject, sealed), nil); err != nil {
+		return err
+	}
+	return b.Set(answerKey(key), appendAnswer(nil, id, state), nil)
+}
+
+// Close implements [store.Partition].
+func (t *Partition) Close() {
+	t.closed.Store(true)
+	t.s.ownership.RLock()
+	defer t.s.ownership.RUnlock()
+	if t.s.taken == t {
+		t.s.read(false)
+	}
+}
+
+// putStates lets what follows states have those of a fold.
+func (e *Engine) putStates(states map[vehicle.ID]vehicle.State) {
+	e.putMu.RLock()
+	defer e.putMu.RUnlock()
+	if e.put == nil {
+		return
+	}
+	for id, s := range states {
+		e.put(id, s)
+	}
+}
+
+// FollowStates implements [store.Engine]. With Answers it goes on behind what they got, and
+// has caught up once all that was stored at the start is folded, so that no answer is older
+// than one that was given before a crash.
+func (e *Engine) FollowStates(ctx context.Context, put func(vehicle.ID, vehicle.State), caughtUp func()) error {
+	e.putMu.Lock()
+	e.put = put
+	if e.config.Answers == nil {
+		if err := e.putAll(ctx, put); err != nil {
+			e.putMu.Unlock()
+			if ctx.Err() != nil {
+				return nil
+			}
+			return err
+		}
+	}
+	e.putMu.Unlock()
+	e.followOnce.Do(func() { close(e.following) })
+	if e.config.Answers != nil && !e.awaitFolded(ctx) {
+		return nil
+	}
+	caughtUp()
+	<-ctx.Done()
+	return nil
+}
+
+// putAll calls put for every stored state.
+func (e *Engine) putAll(ctx context.Context, put func(vehicle.ID, vehicle.State)) error {
+	from, to := span(letters[codec.States])
+	return e.scan(ctx, e.db, from, to, func(r store.Record) error {
+		id, ok := codec.VehicleOfState(r.Subject)
+		if !ok || codec.IsMarker(r.Body) || e.forgotten.Has(id) {
+			return nil
+		}
+		s, err := codec.DecodeState(r.Body)
+		if err != nil {
+			return e.read(err)
+		}
+		put(id, s)
+		return nil
+	})
+}
+
+// foldedAgain is how often awaitFolded looks.
+const foldedAgain = 5 * time.Millisecond
+
+// awaitFolded waits until all is folded that was stored when the engine was opened.
+func (e *Engine) awaitFolded(ctx context.Context) bool {
+	for _, s := range e.partitions {
+		for {
+			s.mu.Lock()
+			done := s.answered >= s.atOpen
+			s.mu.Unlock()
+			if done {
+				break
+			}
+			select {
+			case <-ctx.Done():
+				return false
+			case <-time.After(foldedAgain):
+			}
+		}
+	}
+	return true
+}
+
+// AwaitState implements [store.Engine]: what is stored was put before Store returned.
+func (e *Engine) AwaitState(context.Context, uint64) error { return nil }
+
+// AwaitTombstones implements [store.Engine]: they are read while the engine opens, and each
+// new one before Store returns.
+func (e *Engine) AwaitTombstones(context.Context) error { return nil }
+
+// loadAnswers brings what is known of every vehicle.
+func (e *Engine) loadAnswers(ctx context.Context, answers Answers) error {
+	from, to := span(letterAnswer)
+	return e.iterate(ctx, e.db, from, to, func(_, value []byte) error {
+		id, driving, throttle, err := decodeAnswer(value)
+		if err != nil {
+			return e.read(err)
+		}
+		if !e.forgotten.Has(id) {
+			answers.Put(id, driving, throttle)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,518 @@
+package local
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"carstate/internal/store"
+	"carstate/internal/store/codec"
+	"carstate/internal/vehicle"
+)
+
+// stream keeps the records of one stream. All that changes them runs on one goroutine, so
+// that an expectation holds until the write is stored, and feeds get records in order.
+type stream struct {
+	e      *Engine
+	name   string
+	letter byte
+	jobs   chan job
+	last   atomic.Uint64 // sequence of the newest record; written by run
+	feeds  []*feed       // owned by run
+}
+
+// job is one change.
+type job struct {
+	do   func() error
+	done chan error
+}
+
+func newStream(e *Engine, name string) *stream {
+	return &stream{e: e, name: name, letter: letters[name], jobs: make(chan job)}
+}
+
+func (s *stream) run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case j := <-s.jobs:
+			j.done <- s.e.safely(j.do)
+		}
+	}
+}
+
+// do runs f on the stream's goroutine and returns its error. After an error of the context
+// nobody knows whether f has run.
+func (s *stream) do(ctx context.Context, f func() error) error {
+	j := job{f, make(chan error, 1)}
+	select {
+	case s.jobs <- j:
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-s.e.jammed.Done():
+		return errJammed
+	case <-s.e.cut.Done():
+		return errClosed
+	}
+	select {
+	case err := <-j.done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-s.e.jammed.Done():
+		return errJammed
+	}
+}
+
+// Last implements [store.Records].
+func (e *Engine) Last(_ context.Context, name, subject string) (store.Record, error) {
+	return e.lastOf(e.db, e.keyOf(letters[name], subject))
+}
+
+// lastOf returns the record of a key. Its bytes are its own.
+func (e *Engine) lastOf(from pebble.Reader, key []byte) (r store.Record, err error) {
+	value, closer, err := from.Get(key)
+	if errors.Is(err, pebble.ErrNotFound) {
+		return store.Record{}, nil
+	}
+	if err != nil {
+		return r, e.read(err)
+	}
+	defer closer.Close()
+	if r, err = decodeRecord(append([]byte(nil), value...)); err != nil {
+		return r, e.read(err)
+	}
+	return r, nil
+}
+
+// Store implements [store.Records].
+func (e *Engine) Store(ctx context.Context, name string, writes []store.Write) (seq uint64, err error) {
+	s := e.streams[name]
+	err = s.do(ctx, func() error {
+		b := e.db.NewBatch()
+		defer b.Close()
+		last := s.last.Load()
+		for _, w := range writes {
+			key := e.keyOf(s.letter, w.Subject)
+			if w.Expected {
+				is, err := e.lastOf(e.db, key)
+				if err != nil {
+					return err
+				}
+				if is.Seq != w.Expect {
+					return store.ErrConflict
+				}
+			}
+			last++
+			if name == codec.Audit {
+				key = auditKey(last)
+			}
+			if err := e.set(b, key, last, w.Subject, w.Record); err != nil {
+				return err
+			}
+		}
+		if err := s.commit(b, last, e.sync()); err != nil {
+			return err
+		}
+		seq = last
+		s.tell(last, writes)
+		return nil
+	})
+	return seq, err
+}
+
+// set adds a record to a batch, and to that of a state what is answered about the vehicle.
+func (e *Engine) set(b *pebble.Batch, key []byte, seq uint64, subject string, sealed []byte) error {
+	if err := b.Set(key, appendRecord(make([]byte, 0, recordSize(subject, sealed)), seq, subject, sealed), nil); err != nil {
+		return err
+	}
+	id, ok := codec.VehicleOfState(subject)
+	if !ok {
+		return nil
+	}
+	body, err := codec.Unseal(subject, sealed)
+	if err != nil {
+		return err
+	}
+	if codec.IsMarker(body) {
+		return b.Delete(answerKey(key), nil)
+	}
+	state, err := codec.DecodeState(body)
+	if err != nil {
+		return err
+	}
+	return b.Set(answerKey(key), appendAnswer(nil, id, &state), nil)
+}
+
+// commit stores a batch with the stream's new end. It runs on the stream's goroutine.
+func (s *stream) commit(b *pebble.Batch, last uint64, sync *pebble.WriteOptions) error {
+	if err := b.Set(endKey(s.letter), binary.BigEndian.AppendUint64(nil, last), nil); err != nil {
+		return err
+	}
+	if err := b.Commit(sync); err != nil {
+		return err
+	}
+	s.last.Store(last)
+	return nil
+}
+
+// tell lets the stream's feeds have writes that end with a sequence.
+func (s *stream) tell(last uint64, writes []store.Write) {
+	for i, w := range writes {
+		r := store.Record{Subject: w.Subject, Seq: last - uint64(len(writes)-1-i), Sealed: w.Record}
+		var err error
+		if r.Body, err = codec.Unseal(w.Subject, w.Record); err != nil {
+			s.e.fail(err)
+			return
+		}
+		if s.name == codec.States {
+			s.e.putRecord(r)
+		}
+		for _, f := range s.feeds {
+			f.take(r)
+		}
+	}
+}
+
+// scan calls do with every record of a span of keys as of one moment.
+func (e *Engine) scan(ctx context.Context, reader pebble.Reader, from, to []byte, do func(store.Record) error) error {
+	return e.iterate(ctx, reader, from, to, func(_, value []byte) error {
+		r, err := decodeRecord(value)
+		if err != nil {
+			return e.read(err)
+		}
+		return do(r)
+	})
+}
+
+// iterate calls do with every key and value of a span as of one moment.
+func (e *Engine) iterate(ctx context.Context, reader pebble.Reader, from, to []byte, do func(key, value []byte) error) (err error) {
+	it, err := reader.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to})
+	if err != nil {
+		return e.read(err)
+	}
+	defer it.Close()
+	for ok := it.First(); ok; ok = it.Next() {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		value, err := it.ValueAndErr()
+		if err != nil {
+			return e.read(err)
+		}
+		if err := do(it.Key(), value); err != nil {
+			return err
+		}
+	}
+	return e.read(it.Error())
+}
+
+// Scan implements [store.Records].
+func (e *Engine) Scan(ctx context.Context, name string, patterns []string, do func(store.Record) error) error {
+	return e.inOrder(ctx, name, func(r store.Record) error {
+		for _, p := range patterns {
+			if codec.Matches(p, r.Subject) {
+				return do(r)
+			}
+		}
+		return nil
+	})
+}
+
+// inOrder calls do with every record of a stream as of one moment, in the order in which
+// they were stored: the parts of a large set come before the record that refers to them.
+// States and tiles are independent of each other and come in any order.
+func (e *Engine) inOrder(ctx context.Context, name string, do func(store.Record) error) error {
+	from, to := span(letters[name])
+	if name == codec.States || name == codec.Roads {
+		return e.scan(ctx, e.db, from, to, do)
+	}
+	moment := e.db.NewSnapshot()
+	defer moment.Close()
+	type place struct {
+		seq uint64
+		key []byte
+	}
+	var places []place
+	err := e.iterate(ctx, moment, from, to, func(key, value []byte) error {
+		seq, _ := binary.Uvarint(value)
+		places = append(places, place{seq, bytes.Clone(key)})
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	slices.SortFunc(places, func(a, b place) int { return cmp.Compare(a.seq, b.seq) })
+	for _, p := range places {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		r, err := e.lastOf(moment, p.key)
+		if err == nil {
+			err = do(r)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ScanFrom implements [store.Records]. A part of ROADS that cannot be read takes all of
+// ROADS with it, so that a start does not fail for what is learned again.
+func (e *Engine) ScanFrom(ctx context.Context, name string, from uint64, do func(store.Record) error) (next uint64, damaged int, err error) {
+	s := e.streams[name]
+	next = s.last.Load() + 1
+	if next <= from {
+		return from, 0, nil
+	}
+	lower, upper := span(s.letter)
+	it, err := e.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
+	if err != nil {
+		return from, 0, e.read(err)
+	}
+	for ok := it.First(); ok && ctx.Err() == nil; ok = it.Next() {
+		value, err := it.ValueAndErr()
+		if err != nil {
+			break // it is the iterator's error, too
+		}
+		r, err := decodeRecord(value)
+		if err == nil && r.Seq < from {
+			continue
+		}
+		if err == nil {
+			err = do(r)
+		}
+		if errors.Is(err, store.ErrStop) {
+			return from, damaged, errors.Join(err, it.Close())
+		}
+		if err != nil {
+			damaged++
+		}
+	}
+	err = it.Close()
+	switch {
+	case ctx.Err() != nil:
+		return from, damaged, ctx.Err()
+	case err != nil && name == codec.Roads:
+		e.log.Warn("the stored profiles of roads are damaged: they are removed, and learned again")
+		return next, damaged + 1, s.do(ctx, func() error { return e.db.Excise(ctx, pebble.KeyRange{Start: lower, End: upper}) })
+	case err != nil:
+		return from, damaged, e.read(err)
+	}
+	return next, damaged, nil
+}
+
+// Before implements [store.Records].
+func (e *Engine) Before(ctx context.Context, name string, before uint64, limit int) (records []store.Record, older uint64, err error) {
+	from, to := span(letters[name])
+	if before != 0 {
+		to = auditKey(before)
+	}
+	it, err := e.db.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to})
+	if err != nil {
+		return nil, 0, e.read(err)
+	}
+	defer it.Close()
+	for ok := it.Last(); ok; ok = it.Prev() {
+		if len(records) == limit {
+			return records, sequenceOf(it.Key()) + 1, nil
+		}
+		value, err := it.ValueAndErr()
+		if err != nil {
+			return nil, 0, e.read(err)
+		}
+		r, err := decodeRecord(append([]byte(nil), value...))
+		if err != nil {
+			return nil, 0, e.read(err)
+		}
+		records = append(records, r)
+	}
+	return records, 0, e.read(it.Error())
+}
+
+// Remove implements [store.Records].
+func (e *Engine) Remove(ctx context.Context, name string, records []store.Record) error {
+	s := e.streams[name]
+	return s.do(ctx, func() error {
+		b := e.db.NewBatch()
+		defer b.Close()
+		for _, r := range records {
+			key := e.keyOf(s.letter, r.Subject)
+			is, err := e.lastOf(e.db, key)
+			if err != nil {
+				return err
+			}
+			if is.Seq != r.Seq || is.Seq == 0 {
+				continue
+			}
+			if err := b.Delete(key, nil); err != nil {
+				return err
+			}
+			if name == codec.States {
+				e.noteRemoved(key, answerKey(key))
+				if err := b.Delete(answerKey(key), nil); err != nil {
+					return err
+				}
+			}
+		}
+		return b.Commit(e.sync())
+	})
+}
+
+// End implements [store.Records].
+func (e *Engine) End(_ context.Context, name string) (store.End, error) {
+	end := store.End{Made: e.dir.Made}
+	if s := e.streams[name]; s != nil {
+		end.Last = s.last.Load()
+	} else {
+		end.Last = e.telemetryEnd()
+	}
+	return end, nil
+}
+
+// loadEnds reads where each stream ends.
+func (e *Engine) loadEnds() error {
+	e.streams = make(map[string]*stream)
+	for name, letter := range letters {
+		s := newStream(e, name)
+		value, closer, err := e.db.Get(endKey(letter))
+		switch {
+		case errors.Is(err, pebble.ErrNotFound):
+		case err != nil:
+			return e.read(err)
+		default:
+			if len(value) != 8 {
+				return e.dir.damaged("the end of " + name + " makes no sense")
+			}
+			s.last.Store(binary.BigEndian.Uint64(value))
+			closer.Close()
+		}
+		e.streams[name] = s
+	}
+	return e.loadPartitions()
+}
+
+// ends are the last sequences of all that is stored.
+func (e *Engine) ends() map[string]uint64 {
+	ends := make(map[string]uint64)
+	for name, s := range e.streams {
+		ends[name] = s.last.Load()
+	}
+	for n, p := range e.partitions {
+		ends[fmt.Sprintf("%s %d", codec.Telemetry, n)] = p.stored()
+		ends[fmt.Sprintf("cursor %d", n)] = p.cursor.Load()
+	}
+	return ends
+}
+
+// compareEnds refuses a store that lacks what it held when it was closed in order.
+func (d *dataDir) compareEnds(is map[string]uint64) error {
+	for name, was := range d.Ends {
+		if is[name] < was {
+			return d.damaged(fmt.Sprintf("%s held records up to %d and now ends at %d", name, was, is[name]))
+		}
+	}
+	return nil
+}
+
+// feed follows a stream.
+type feed struct {
+	s     *stream
+	apply func(store.Record) error
+
+	mu      sync.Mutex // guards what follows
+	applied uint64     // sequence of the newest record that apply has had
+	changed chan struct{}
+}
+
+// Feed implements [store.Records].
+func (e *Engine) Feed(name string, apply func(store.Record) error) store.Feed {
+	return &feed{s: e.streams[name], apply: apply, changed: make(chan struct{})}
+}
+
+// Run implements [store.Feed].
+func (f *feed) Run(ctx context.Context, caughtUp func()) error {
+	err := f.s.do(ctx, func() error {
+		if err := f.s.e.inOrder(ctx, f.s.name, f.apply); err != nil {
+			return err
+		}
+		f.advance(f.s.last.Load())
+		f.s.feeds = append(f.s.feeds, f)
+		return nil
+	})
+	if err != nil {
+		if ctx.Err() != nil || errors.Is(err, errClosed) {
+			return nil
+		}
+		return err
+	}
+	caughtUp()
+	<-ctx.Done()
+	return nil
+}
+
+// take lets apply have a record.
+func (f *feed) take(r store.Record) {
+	if err := f.apply(r); err != nil {
+		f.s.e.fail(fmt.Errorf("%s: record %d: %w", f.s.name, r.Seq, err))
+	}
+	f.advance(r.Seq)
+}
+
+func (f *feed) advance(seq uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.applied = max(f.applied, seq)
+	close(f.changed)
+	f.changed = make(chan struct{})
+}
+
+// Wait implements [store.Feed].
+func (f *feed) Wait(ctx context.Context, seq uint64) error {
+	for {
+		f.mu.Lock()
+		applied, changed := f.applied, f.changed
+		f.mu.Unlock()
+		if applied >= seq {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("stored, but not seen by this node's tables yet: %w", ctx.Err())
+		case <-changed:
+		}
+	}
+}
+
+// putRecord lets what follows states have a record of STATES.
+func (e *Engine) putRecord(r store.Record) {
+	id, ok := codec.VehicleOfState(r.Subject)
+	if !ok {
+		return
+	}
+	e.putMu.RLock()
+	defer e.putMu.RUnlock()
+	if e.put == nil {
+		return
+	}
+	if codec.IsMarker(r.Body) || e.forgotten.Has(id) {
+		e.put(id, vehicle.State{})
+		return
+	}
+	s, err := codec.DecodeState(r.Body)
+	if err != nil {
+		e.fail(err)
+		return
+	}
+	e.put(id, s)
+}

@@ -1,0 +1,206 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"carstate/internal/store"
+	"carstate/internal/store/codec"
+	"carstate/internal/ticks"
+)
+
+const trimEvery = 10 * time.Second
+
+// measureBacklog looks how much is stored and not folded. When that passes half of the
+// retention or of the bytes that telemetry may take, nothing more is taken in, so that no
+// limit can drop what was acknowledged.
+func (e *Engine) measureBacklog() {
+	if e.jammed.Err() != nil {
+		return
+	}
+	var oldest time.Duration
+	var bytes uint64
+	now := e.now()
+	for n, s := range e.partitions {
+		cursor := s.cursor.Load()
+		if s.stored() == cursor {
+			continue
+		}
+		seq, stored, err := e.firstGroup(n, cursor+1)
+		if err != nil || seq == 0 {
+			continue // the engine has failed, or nothing is left
+		}
+		oldest = max(oldest, now.Sub(stored))
+		if unfolded, err := e.db.EstimateDiskUsage(telemetryKey(n, cursor+1), telemetryKey(n+1, 0)); err == nil {
+			bytes += unfolded
+		}
+	}
+	over := oldest > e.config.Retention/2 || bytes > uint64(e.config.TelemetryBytes)/2
+	e.oldest.Store(int64(oldest))
+	if e.over.Swap(over) != over {
+		e.log.Warn("backlog", "refusing_samples", over, "oldest", oldest, "bytes", bytes)
+	}
+}
+
+// backlogAge is the age of the oldest stored sample that is not folded.
+func (e *Engine) backlogAge() time.Duration { return time.Duration(e.oldest.Load()) }
+
+// Trim implements [store.Engine].
+func (e *Engine) Trim(ctx context.Context) {
+	for range ticks.Every(ctx, trimEvery) {
+		if e.jammed.Err() != nil || e.Alive() != nil {
+			return
+		}
+		if err := e.trim(); err != nil && ctx.Err() == nil {
+			e.trouble.Log(e.log, "old telemetry cannot be removed", "error", err)
+		}
+		e.metrics.measure(e)
+	}
+}
+
+func (e *Engine) trim() error {
+	since := e.now().Add(-e.config.Retention)
+	lower, upper := span(letterTelemetry)
+	bytes, err := e.db.EstimateDiskUsage(lower, upper)
+	if err != nil {
+		return err
+	}
+	for n, s := range e.partitions {
+		first, _, err := e.firstGroup(n, 0)
+		if err != nil || first == 0 {
+			return err
+		}
+		upTo, err := e.firstSince(n, first, s.stored()+1, since)
+		if err != nil {
+			return err
+		}
+		if limit := uint64(e.config.TelemetryBytes); bytes > limit/10*8 {
+			// Groups are alike enough for their bytes to be counted by number.
+			excess := float64(bytes-limit/10*6) / float64(bytes)
+			upTo = max(upTo, first+uint64(excess*float64(s.stored()+1-first)))
+		}
+		if upTo = min(upTo, s.cursor.Load()+1); upTo <= first {
+			continue
+		}
+		err = e.safely(func() error {
+			return e.db.DeleteRange(telemetryKey(n, 0), telemetryKey(n, upTo), pebble.NoSync)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// firstSince finds the first group of a partition, from the sequence first to before end,
+// that was stored at a time or later; end if there is none.
+func (e *Engine) firstSince(n int, first, end uint64, since time.Time) (uint64, error) {
+	for first < end {
+		middle := first + (end-first)/2
+		seq, stored, err := e.firstGroup(n, middle)
+		switch {
+		case err != nil:
+			return 0, err
+		case seq == 0 || seq >= end || !stored.Before(since):
+			end = middle
+		default:
+			first = seq + 1
+		}
+	}
+	return end, nil
+}
+
+// TelemetrySince implements [store.Engine].
+func (e *Engine) TelemetrySince(context.Context) (time.Time, error) {
+	since := e.now()
+	for n := range e.partitions {
+		seq, stored, err := e.firstGroup(n, 0)
+		if err != nil {
+			return time.Time{}, err
+		}
+		if seq != 0 && stored.Before(since) {
+			since = stored
+		}
+	}
+	return since, nil
+}
+
+// Erasing a record from the files takes more than to remove it: its bytes stay in the log
+// and in tables until a compaction has read them. So the log is emptied into tables, and
+// the ranges of keys that held what was removed are compacted.
+
+// slowestCompaction is what a state takes to be compacted on a machine with much else to
+// do.
+const slowestCompaction = 50 * time.Microsecond
+
+// ErasedWithin implements [store.Engine].
+func (e *Engine) ErasedWithin(context.Context) (time.Duration, bool, error) {
+	return time.Duration(e.streams[codec.States].last.Load()) * slowestCompaction, true, nil
+}
+
+// noteRemoved remembers keys whose bytes are to be driven out.
+func (e *Engine) noteRemoved(keys ...[]byte) {
+	e.compactMu.Lock()
+	defer e.compactMu.Unlock()
+	e.removed = append(e.removed, keys...)
+}
+
+// Erased implements [store.Engine]. The first time after a start it compacts everything: a
+// run that was cut off may have removed records and not come so far.
+func (e *Engine) Erased(ctx context.Context) error {
+	e.compactMu.Lock()
+	keys, all := e.removed, !e.compacted
+	e.removed = nil
+	e.compactMu.Unlock()
+	err := e.compact(ctx, keys, all)
+	e.compactMu.Lock()
+	defer e.compactMu.Unlock()
+	if err != nil {
+		e.removed = append(e.removed, keys...)
+		return err
+	}
+	e.compacted = true
+	return nil
+}
+
+func (e *Engine) compact(ctx context.Context, keys [][]byte, all bool) error {
+	ranges := [][2][]byte{{{letterTelemetry}, {letterTelemetry + 1}}}
+	for _, name := range []string{codec.Tokens, codec.Sources} {
+		from, to := span(letters[name])
+		ranges = append(ranges, [2][]byte{from, to})
+	}
+	for _, k := range keys {
+		ranges = append(ranges, [2][]byte{k, append(append([]byte(nil), k...), 0)})
+	}
+	if all {
+		ranges = [][2][]byte{{{'A'}, {'Z'}}}
+	}
+	if err := e.safely(e.db.Flush); err != nil {
+		return err
+	}
+	for _, r := range ranges {
+		if err := e.safely(func() error { return e.db.Compact(ctx, r[0], r[1], false) }); err != nil {
+			return err
+		}
+	}
+	return e.awaitRemoved(ctx)
+}
+
+// awaitRemoved waits until the files are gone that the store needs no more. One that is
+// still read stays until then.
+func (e *Engine) awaitRemoved(ctx context.Context) error {
+	for range ticks.NowAndEvery(ctx, 10*time.Millisecond) {
+		if m := e.db.Metrics(); m.Table.ZombieCount == 0 && m.Table.ObsoleteCount == 0 && m.WAL.ObsoleteFiles == 0 {
+			return nil
+		}
+		if e.jammed.Err() != nil {
+			return errJammed
+		}
+	}
+	return errors.Join(ctx.Err(), errors.New("files of the store that are needed no more are still there"))
+}
+
+var _ store.Engine = (*Engine)(nil)
