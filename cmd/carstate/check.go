@@ -51,7 +51,7 @@ func (c *serveCommand) check(w streams, given *kong.Context) error {
 
 // printListeners says in words what the settings come to.
 func (c *serveCommand) printListeners(out io.Writer, listeners []node.Listener, certificateEnds time.Time) {
-	engine := "embedded, in " + c.DataDir
+	engine := "this machine's own, in " + c.DataDir
 	if c.Nats != "" {
 		engine = "an external NATS cluster"
 	}

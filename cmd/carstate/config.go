@@ -15,6 +15,7 @@ import (
 	"carstate/internal/node"
 	"carstate/internal/store"
 	"carstate/internal/store/cluster"
+	"carstate/internal/store/local"
 )
 
 // serveFlags is the configuration of a node, and its manual.
@@ -26,7 +27,7 @@ type serveFlags struct {
 // storeFlags say where everything is kept.
 type storeFlags struct {
 	DataDir   string `default:"./carstate-data" placeholder:"DIR" help:"Directory of everything that is kept (${default})."`
-	Nats      string `placeholder:"URL,…" help:"An external NATS cluster instead of the embedded engine."`
+	Nats      string `placeholder:"URL,…" help:"An external NATS cluster instead of the store on this machine."`
 	NatsCreds string `placeholder:"FILE" help:"Credentials for --nats."`
 	Replicas  int    `default:"0" help:"Copies of every stream on the cluster: 1, 3 or 5, and never fewer than there are. 0 leaves them as they are; the first start then makes 1, or 3 with several URLs in --nats."`
 }
@@ -39,11 +40,12 @@ type nodeFlags struct {
 	MqttTLSAddr string `name:"mqtt-tls-addr" placeholder:"ADDR" help:"The same by MQTT over TLS; needs --tls-cert."`
 	AdminAddr   string `default:"127.0.0.1:8082" placeholder:"ADDR" help:"Where the operator works: console, API, health, metrics (${default}). A node without the role admin has only health and metrics there; empty: not even those."`
 
-	MaxAge       time.Duration `default:"5m" help:"How old readings may be and still answer a query (${default})."`
-	Retention    time.Duration `default:"1h" help:"How long telemetry is kept after it was judged (${default})."`
-	Partitions   int           `default:"0" help:"Into how many parts vehicles are spread; fixed at the first start. 0 means 1, or 64 with --nats."`
-	SyncInterval string        `default:"always" placeholder:"always|DURATION" help:"When acknowledged telemetry is on disk: always, or at the latest after this long (embedded engine only)."`
-	MaxFeedAge   time.Duration `default:"60s" help:"How long queries are answered out of touch with the engine (${default})."`
+	MaxAge         time.Duration `default:"5m" help:"How old readings may be and still answer a query (${default})."`
+	Retention      time.Duration `default:"1h" help:"How long telemetry is kept after it was judged (${default})."`
+	Partitions     int           `default:"0" help:"Into how many parts vehicles are spread; fixed at the first start. 0 means 1, or 64 with --nats."`
+	SyncInterval   string        `default:"always" placeholder:"always|DURATION" help:"When acknowledged telemetry is on disk: always, or at the latest after this long (without --nats)."`
+	StoreMemoryMib int           `default:"256" help:"Memory of the store, MiB (${default}, without --nats): blocks that were read, and records that are not in tables yet."`
+	MaxFeedAge     time.Duration `default:"60s" help:"How long queries are answered out of touch with the engine (${default})."`
 
 	QueryConnections  int `default:"16384" help:"Connections of developers at once (${default}). For a newer one, one is closed that waits or does not read."`
 	IngestConnections int `default:"4096" help:"Connections of telemetry by HTTP at once (${default}). For a newer one, one without a request in work is closed."`
@@ -132,10 +134,10 @@ func (f *serveFlags) validate() error {
 		return usageError("--roles must name at least one of query, ingest, derive, admin")
 	}
 	if f.Nats == "" {
-		return f.validateEmbedded()
+		return f.validateLocal()
 	}
 	if f.SyncInterval != "always" {
-		return usageError("--sync-interval is for the embedded engine: set sync_interval in the NATS servers' configuration")
+		return usageError("--sync-interval is for a node without --nats: set sync_interval in the NATS servers' configuration")
 	}
 	for u := range strings.SplitSeq(f.Nats, ",") {
 		if !isNATS(strings.TrimSpace(u)) {
@@ -155,12 +157,12 @@ func isNATS(u string) bool {
 	return err == nil && to.Hostname() != "" && slices.Contains([]string{"nats", "tls", "ws", "wss"}, to.Scheme)
 }
 
-func (f *serveFlags) validateEmbedded() error {
+func (f *serveFlags) validateLocal() error {
 	switch {
 	case f.NatsCreds != "":
 		return usageError("--nats-creds needs --nats")
 	case f.Replicas > 1:
-		return usageError("--replicas needs --nats: the embedded engine keeps one copy")
+		return usageError("--replicas needs --nats: one machine keeps one copy")
 	case !f.has("query") || !f.has("ingest") || !f.has("derive") || !f.has("admin"):
 		return usageError("--roles needs --nats: alone, a node has to do everything")
 	}
@@ -306,7 +308,8 @@ func (f *serveFlags) node(log *slog.Logger) (node.Config, error) {
 		Roles:        f.Roles,
 		Listeners:    f.listeners(),
 		Store:        store.Config{DataDir: f.DataDir, Partitions: f.Partitions, Retention: f.Retention},
-		Cluster:      cluster.Config{SyncInterval: interval, URLs: f.Nats, CredsFile: f.NatsCreds, Replicas: f.Replicas},
+		Local:        local.Config{SyncInterval: interval, MemoryBytes: int64(f.StoreMemoryMib) << 20},
+		Cluster:      cluster.Config{URLs: f.Nats, CredsFile: f.NatsCreds, Replicas: f.Replicas},
 		MaxAge:       f.MaxAge,
 		MaxFeedAge:   f.MaxFeedAge,
 		MaxStretches: f.MaxStretches,

@@ -11,16 +11,16 @@ import (
 )
 
 // answers are what this node answers from: the fleet table, and the console's lists of
-// vehicles beside it. It implements [embedded.Answers].
+// vehicles beside it. It implements [local.Answers].
 type answers struct {
 	table   *fleet.Table
 	monitor *console.Monitor // nil: the node has no console
 }
 
 // update is where a stored state becomes an answer; nothing else writes to the fleet
-// table. It has two callers: the engine, which reads the states from its files while it
-// opens (Put), and the feed of STATES, which brings the rest and every later change
-// (PutState). The first knows no more than the verdicts, and state is nil.
+// table. It has two callers: the engine of one machine while it opens (Put), and whatever
+// follows states, which brings every later change (PutState). The first knows no more than
+// the verdicts, and state is nil.
 func (a answers) update(id vehicle.ID, d vehicle.DrivingVerdict, t vehicle.ThrottleVerdict, state *vehicle.State) {
 	a.table.Put(id, fleet.Answer{Driving: d, Throttle: t})
 	switch {
@@ -52,17 +52,6 @@ func (a answers) Delete(id vehicle.ID) {
 	a.table.Delete(id)
 	if a.monitor != nil {
 		a.monitor.Put(id, vehicle.State{})
-	}
-}
-
-// Len is the number of vehicles known.
-func (a answers) Len() int { return a.table.Len() }
-
-// Clear forgets all vehicles.
-func (a answers) Clear() {
-	a.table.Clear()
-	if a.monitor != nil {
-		a.monitor.Clear()
 	}
 }
 

@@ -126,6 +126,10 @@ const (
 	minCachedStates = 1_000
 )
 
+// checkpoint is how often the engine of one machine stores states. Its answers do not wait
+// for that. A start after a crash folds what came since.
+const checkpoint = 250 * time.Millisecond
+
 // newDeriver makes what derives states from telemetry.
 func (n *Node) newDeriver(ctx context.Context) *derive.Deriver {
 	c := derive.Config{
@@ -136,6 +140,9 @@ func (n *Node) newDeriver(ctx context.Context) *derive.Deriver {
 		MaxCached:  max(minCachedStates, cachedStates/n.engine.Partitions()),
 		Log:        n.config.Log,
 		Members:    n.joinMembers(ctx),
+	}
+	if n.cluster == nil {
+		c.Checkpoint = checkpoint
 	}
 	// No other process ever has this name, so that no other process writes under it.
 	owner, free := n.member, store.Anyone
@@ -160,10 +167,10 @@ func (n *Node) newDeriver(ctx context.Context) *derive.Deriver {
 // joinMembers makes this node one of those that share the partitions. It returns nil
 // where the node has all of them.
 func (n *Node) joinMembers(ctx context.Context) *derive.Members {
-	leases := n.cluster.Leases()
-	if leases == nil {
+	if n.cluster == nil {
 		return nil
 	}
+	leases := n.cluster.Leases()
 	host, _ := os.Hostname()
 	n.config.Log.Info("this node shares the folding", "member", n.member, "host", host, "pid", os.Getpid())
 	m := derive.NewMembers(n.member, n.engine.Partitions(), leases, n.config.Log)

@@ -8,20 +8,23 @@ import (
 
 	"carstate/internal/store"
 	"carstate/internal/store/cluster"
+	"carstate/internal/store/local"
 )
 
 // Config says what a node does and where. Its values are valid: the caller has refused
 // what cannot work, in the words of its flags. Only what the machine decides (ports,
 // files, the store) is found out by [Start].
 type Config struct {
-	Roles     []string   // of the roles below; with an embedded engine all of them
+	Roles     []string   // of the roles below; without a cluster all of them
 	Listeners []Listener // those that these roles need
 
 	// Store says where everything is kept. Its data directory also holds the admin key.
 	// Start sets Log, Registry and Tracer.
 	Store store.Config
-	// Cluster is the engine's own part. Start sets Config and Answers.
+	// Cluster is the part of the engine that several nodes share. Without URLs, Local is
+	// the engine. Start sets their Config, and Answers.
 	Cluster cluster.Config
+	Local   local.Config
 
 	MaxAge     time.Duration // how old readings may be and still answer a query
 	MaxFeedAge time.Duration // how long queries are answered out of touch with the engine

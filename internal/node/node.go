@@ -26,6 +26,7 @@ import (
 	"carstate/internal/road"
 	"carstate/internal/store"
 	"carstate/internal/store/cluster"
+	"carstate/internal/store/local"
 )
 
 // Node is a running node. Make one with [Start]; end it with [Node.Close].
@@ -43,7 +44,7 @@ type Node struct {
 	answers   answers   // the writer of fleet and monitor
 	roads     *road.Map // empty on a node that neither judges nor has the console
 	engine    store.Engine
-	cluster   *cluster.Engine // the same, for what only nodes that share an engine need
+	cluster   *cluster.Engine // the same, if other nodes share it; else nil
 	keeper    *store.Keeper
 	health    *health
 	probe     overload.Probe
@@ -97,19 +98,16 @@ func Start(ctx context.Context, c Config) (_ *Node, err error) {
 		return nil, err
 	}
 
-	// An embedded engine fills the fleet table while it opens, from the files that it
-	// checks anyway; the feed goes on behind that.
+	// The engine of one machine fills the fleet table while it opens; later changes follow.
 	n.monitor = console.NewMonitor(n.fleet, n.registry, c.MaxAge, nil)
 	n.answers = answers{table: n.fleet}
 	if c.has(Admin) {
 		n.answers.monitor = n.monitor
 	}
 	c.Store.Log, c.Store.Registry, c.Store.Tracer = c.Log, n.registry, n.traces.tracer()
-	c.Cluster.Config, c.Cluster.Answers = c.Store, n.answers
-	if n.cluster, err = openEngine(ctx, c.Cluster); err != nil {
+	if err = n.openEngine(ctx, &c); err != nil {
 		return nil, err
 	}
-	n.engine = n.cluster
 	// A missing admin key is made only now that the directory turned out to be ours.
 	key, err := adminKey(&c)
 	if err != nil {
@@ -150,17 +148,34 @@ func Check(c Config) (certificateEnds time.Time, err error) {
 // Ready says why the node does not do all of its work yet, as /readyz does; nil: it does.
 func (n *Node) Ready() error { return n.health.ready() }
 
-// openEngine opens the engine. Where that takes long and the context ends, it
-// does not wait for more than stopWithin: the process then ends as in a crash,
-// for which the engine is made.
-func openEngine(ctx context.Context, c cluster.Config) (*cluster.Engine, error) {
+// openEngine opens the engine that the configuration names.
+func (n *Node) openEngine(ctx context.Context, c *Config) (err error) {
+	if c.Cluster.URLs == "" {
+		c.Local.Config, c.Local.Answers = c.Store, n.answers
+		e, err := openWithin(ctx, func() (*local.Engine, error) { return local.Open(ctx, c.Local) })
+		if err == nil {
+			n.engine = e
+		}
+		return err
+	}
+	c.Cluster.Config = c.Store
+	if n.cluster, err = openWithin(ctx, func() (*cluster.Engine, error) { return cluster.Open(ctx, c.Cluster) }); err == nil {
+		n.engine = n.cluster
+	}
+	return err
+}
+
+// openWithin waits for an engine to open. If that takes long and the context ends, it waits
+// for no more than stopWithin: the process then ends as in a crash, for which the engines
+// are made.
+func openWithin[Engine any](ctx context.Context, open func() (Engine, error)) (Engine, error) {
 	type result struct {
-		engine *cluster.Engine
+		engine Engine
 		err    error
 	}
 	opened := make(chan result, 1)
 	go func() {
-		e, err := cluster.Open(ctx, c)
+		e, err := open()
 		opened <- result{e, err}
 	}()
 	select {
@@ -172,7 +187,8 @@ func openEngine(ctx context.Context, c cluster.Config) (*cluster.Engine, error) 
 	case r := <-opened:
 		return r.engine, r.err
 	case <-time.After(stopWithin):
-		return nil, fmt.Errorf("ended while the engine was being opened: %w", ctx.Err())
+		var none Engine
+		return none, fmt.Errorf("ended while the engine was being opened: %w", ctx.Err())
 	}
 }
 

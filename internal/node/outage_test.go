@@ -108,7 +108,9 @@ func TestEndsWhileOpening(t *testing.T) {
 	cancel()
 	stalled, began := testkit.Stall(t.TempDir()), time.Now()
 	urls := strings.Repeat("nats://"+l.Addr().String()+",", 3)
-	e, err := openEngine(ctx, cluster.Config{URLs: strings.TrimSuffix(urls, ",")})
+	e, err := openWithin(ctx, func() (*cluster.Engine, error) {
+		return cluster.Open(ctx, cluster.Config{URLs: strings.TrimSuffix(urls, ",")})
+	})
 	if err == nil {
 		e.Close()
 		t.Fatal("there is no engine")
