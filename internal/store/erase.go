@@ -2,7 +2,9 @@ package store
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"strings"
 	"time"
 
 	"carstate/internal/access"
@@ -132,7 +134,57 @@ func (k *Keeper) erase(ctx context.Context) error {
 	if err := k.removeExpired(ctx); err != nil {
 		return err
 	}
+	if _, tells, err := k.engine.ErasedWithin(ctx); err != nil || !tells {
+		return err
+	}
+	if err := k.removeOrphans(ctx); err != nil {
+		return err
+	}
 	return k.engine.Erased(ctx)
+}
+
+// partOf names a stored part of a large set.
+type partOf struct {
+	subject string
+	seq     uint64
+}
+
+// removeOrphans removes the parts of large sets that no record refers to any more. It is for
+// an engine whose Scan is of one moment: the parts of a set that is just being stored would
+// be taken for orphans elsewhere.
+func (k *Keeper) removeOrphans(ctx context.Context) error {
+	for stream, noun := range map[string]string{codec.Tokens: "token", codec.Sources: "source"} {
+		owners, parts := make(map[string]grantedRecord), make(map[partOf]string) // with their marks
+		err := k.engine.Scan(ctx, stream, []string{noun + ".*", noun + "set.*.*"}, func(r Record) error {
+			kind, rest, _ := strings.Cut(r.Subject, ".")
+			if kind == noun {
+				c, err := decodeCredential(r.Subject, r.Body)
+				owners[rest] = c.Vehicles
+				return err
+			}
+			var part setRecord
+			if json.Unmarshal(r.Body, &part) != nil {
+				return codec.ErrDamaged
+			}
+			parts[partOf{r.Subject, r.Seq}] = part.Set
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		var orphans []Record
+		for p, mark := range parts {
+			_, rest, _ := strings.Cut(p.subject, ".")
+			owner, _, _ := strings.Cut(rest, ".")
+			if g := owners[owner]; g.Set != mark {
+				orphans = append(orphans, Record{Subject: p.subject, Seq: p.seq})
+			}
+		}
+		if err := k.engine.Remove(ctx, stream, orphans); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // removeExpired removes the markers that no node needs any more. A state that came

@@ -69,8 +69,8 @@ func NewMetrics(r prometheus.Registerer, backlog func() time.Duration) *Metrics 
 			Name: "carstate_states_stored_total",
 			Help: "States stored, one for each vehicle that a fold touched.",
 		}),
-		streamBytes:   ofStream(MetricBytes, "What a stream of the engine keeps. Every node reports the same."),
-		streamLimit:   ofStream(MetricLimit, "What a stream of the engine may keep at most."),
+		streamBytes: ofStream(MetricBytes, "What a stream of the engine keeps. Every node reports the same."),
+		streamLimit: ofStream(MetricLimit, "What a stream of the engine may keep at most."),
 	}
 	r.MustRegister(m.commitSamples, m.commitSeconds, m.commitFailures, m.foldSeconds, m.foldedStates,
 		m.streamBytes, m.streamLimit,

@@ -167,7 +167,9 @@ func (w *workload) fold(ctx context.Context, upTo uint64, r *rand.Rand) (map[veh
 }
 
 // small is a configuration whose tables are so small that a workload writes many.
-func small(fs vfs.FS) Config { return Config{FS: fs, Config: store.Config{DataDir: "/data"}, MemoryBytes: 1 << 19} }
+func small(fs vfs.FS) Config {
+	return Config{FS: fs, Config: store.Config{DataDir: "/data"}, MemoryBytes: 1 << 19}
+}
 
 // check opens the engine and holds what it has against what was promised.
 func check(ctx context.Context, fs vfs.FS, seed uint64, folds *[workVehicles][]vehicle.State, acked promise, shown [workVehicles]int64) error {

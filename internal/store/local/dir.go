@@ -52,7 +52,7 @@ type identity struct {
 	// Manifest is how much of Pebble's manifest is on disk. Pebble takes a damaged record of
 	// it for its end, and would open with the tables left out that come after.
 	Manifest manifest `json:"manifest"`
-	Sum  uint32            `json:"sum"` // CRC-32C of the text with a sum of 0
+	Sum      uint32   `json:"sum"` // CRC-32C of the text with a sum of 0
 }
 
 // manifest says what a manifest begins with at least.

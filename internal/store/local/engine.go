@@ -34,6 +34,8 @@ type Config struct {
 	Answers Answers
 	// FS is where the data directory lies; nil: the machine's file system.
 	FS vfs.FS
+
+	uncompressed bool // for tests that read the files
 }
 
 // Answers is what a start fills with the verdicts of every vehicle.
@@ -215,6 +217,9 @@ func (e *Engine) options() *pebble.Options {
 		},
 	}
 	o.CompactionConcurrencyRange = func() (int, int) { return 1, 2 }
+	if e.config.uncompressed {
+		o.ApplyCompressionSettings(func() pebble.DBCompressionSettings { return pebble.DBCompressionNone })
+	}
 	return o
 }
 

@@ -1,6 +1,7 @@
 package local
 
 import (
+	"errors"
 	"hash/crc32"
 	"os"
 	"strings"
@@ -26,7 +27,8 @@ func (fs privateFS) Create(name string, category vfs.DiskWriteCategory) (vfs.Fil
 
 // ReuseForWrite implements [vfs.FS].
 func (fs privateFS) ReuseForWrite(old, name string, category vfs.DiskWriteCategory) (vfs.File, error) {
-	if err := fs.Remove(old); err != nil {
+	// The old one may have been removed because of what it named.
+	if err := fs.Remove(old); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
 	return fs.Create(name, category)

@@ -3,6 +3,8 @@ package local
 import (
 	"context"
 	"errors"
+	"io/fs"
+	"strings"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -178,7 +180,7 @@ func (e *Engine) compact(ctx context.Context, keys [][]byte, all bool) error {
 	if all {
 		ranges = [][2][]byte{{{'A'}, {'Z'}}}
 	}
-	if err := e.safely(e.db.Flush); err != nil {
+	if err := e.emptyLogs(); err != nil {
 		return err
 	}
 	for _, r := range ranges {
@@ -189,11 +191,33 @@ func (e *Engine) compact(ctx context.Context, keys [][]byte, all bool) error {
 	return e.awaitRemoved(ctx)
 }
 
+// emptyLogs brings what the logs hold to tables, and removes the logs. Pebble keeps some to
+// write over them later.
+func (e *Engine) emptyLogs() error {
+	files, err := e.config.FS.List(e.dir.name(storeDir))
+	if err != nil {
+		return err
+	}
+	if err := e.safely(e.db.Flush); err != nil {
+		return err
+	}
+	for _, f := range files {
+		if !strings.HasSuffix(f, ".log") {
+			continue
+		}
+		err := e.config.FS.Remove(e.config.FS.PathJoin(e.dir.name(storeDir), f))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
 // awaitRemoved waits until the files are gone that the store needs no more. One that is
 // still read stays until then.
 func (e *Engine) awaitRemoved(ctx context.Context) error {
 	for range ticks.NowAndEvery(ctx, 10*time.Millisecond) {
-		if m := e.db.Metrics(); m.Table.ZombieCount == 0 && m.Table.ObsoleteCount == 0 && m.WAL.ObsoleteFiles == 0 {
+		if m := e.db.Metrics(); m.Table.ZombieCount == 0 && m.Table.ObsoleteCount == 0 {
 			return nil
 		}
 		if e.jammed.Err() != nil {

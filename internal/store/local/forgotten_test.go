@@ -1,0 +1,97 @@
+package local
+
+import (
+	"bytes"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"carstate/internal/store"
+	"carstate/internal/store/storetest"
+	"carstate/internal/testkit"
+	"carstate/internal/vehicle"
+)
+
+// TestForgottenBytes reads every file of the data directory: before a vehicle is forgotten
+// its name is in some, and after the time of the receipt it is in none.
+func TestForgottenBytes(t *testing.T) {
+	t.Parallel()
+	clock := testkit.NewClock(time.Now())
+	c := store.Config{DataDir: t.TempDir(), Partitions: 2, Now: clock.Now, Retention: time.Hour}
+	e, err := Open(t.Context(), Config{Config: c, MemoryBytes: 1 << 19, uncompressed: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := storetest.Start(t, e, c)
+	n.GrantAll(t)
+	others := make([]vehicle.ID, 200)
+	for i := range others {
+		others[i] = vehicle.ID(fmt.Sprintf("Other%d", i))
+	}
+	at := int64(1000)
+	drive := func(times int, ids ...vehicle.ID) {
+		t.Helper()
+		for range times {
+			at += 1000
+			n.Drive(t, at, ids...)
+			clock.Advance(5 * time.Minute)
+			if err := e.db.Flush(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	drive(5, append(others, storetest.SecretVID)...)
+	if err := e.db.Compact(t.Context(), []byte{'A'}, []byte{'Z'}, false); err != nil {
+		t.Fatal(err)
+	}
+	drive(5, append(others, storetest.SecretVID)...)
+	if named := filesWith(t, c.DataDir, storetest.SecretVID); len(named) == 0 {
+		t.Fatal("no file names the vehicle before it is forgotten")
+	}
+	receipt := n.MustForget(t, storetest.SecretVID)
+	if receipt.ErasedBy == nil {
+		t.Fatal("the receipt names no time")
+	}
+	for clock.Now().Before(*receipt.ErasedBy) {
+		drive(1, others...) // the service goes on
+		if err := e.trim(); err != nil {
+			t.Fatal(err)
+		}
+		if err := n.EraseDue(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if named := filesWith(t, c.DataDir, storetest.SecretVID); len(named) > 0 {
+		t.Errorf("these files still name the vehicle at %s: %q", receipt.ErasedBy, named)
+	}
+	for _, id := range []vehicle.ID{"Other0", "Other199"} {
+		if _, ok := n.StateOf(t, id); !ok {
+			t.Errorf("the state of %s is gone, too", id)
+		}
+	}
+}
+
+// filesWith are the files of a directory that hold a vehicle's name.
+func filesWith(t *testing.T, dir string, id vehicle.ID) (named []string) {
+	t.Helper()
+	err := filepath.WalkDir(dir, func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		text, err := os.ReadFile(name)
+		if os.IsNotExist(err) {
+			return nil // removed meanwhile
+		}
+		if bytes.Contains(text, []byte(id)) {
+			named = append(named, filepath.Base(name))
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return named
+}
