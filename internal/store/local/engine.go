@@ -35,7 +35,7 @@ type Config struct {
 	// FS is where the data directory lies; nil: the machine's file system.
 	FS vfs.FS
 
-	uncompressed bool // for tests that read the files
+	plain bool // for tests that read the files: no compression, and no compaction that nobody asked for
 }
 
 // Answers is what a start fills with the verdicts of every vehicle.
@@ -217,7 +217,7 @@ func (e *Engine) options() *pebble.Options {
 		},
 	}
 	o.CompactionConcurrencyRange = func() (int, int) { return 1, 2 }
-	if e.config.uncompressed {
+	if o.DisableAutomaticCompactions = e.config.plain; e.config.plain {
 		o.ApplyCompressionSettings(func() pebble.DBCompressionSettings { return pebble.DBCompressionNone })
 	}
 	return o

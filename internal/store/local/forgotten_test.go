@@ -21,7 +21,7 @@ func TestForgottenBytes(t *testing.T) {
 	t.Parallel()
 	clock := testkit.NewClock(time.Now())
 	c := store.Config{DataDir: t.TempDir(), Partitions: 2, Now: clock.Now, Retention: time.Hour}
-	e, err := Open(t.Context(), Config{Config: c, MemoryBytes: 1 << 19, uncompressed: true})
+	e, err := Open(t.Context(), Config{Config: c, MemoryBytes: 1 << 19, plain: true})
 	if err != nil {
 		t.Fatal(err)
 	}
