@@ -32,22 +32,26 @@ func TestForgottenBytes(t *testing.T) {
 		others[i] = vehicle.ID(fmt.Sprintf("Other%d", i))
 	}
 	at := int64(1000)
-	drive := func(times int, ids ...vehicle.ID) {
+	drive := func(ids ...vehicle.ID) {
 		t.Helper()
-		for range times {
-			at += 1000
-			n.Drive(t, at, ids...)
-			clock.Advance(5 * time.Minute)
+		at += 1000
+		n.Drive(t, at, ids...)
+		clock.Advance(5 * time.Minute)
+	}
+	driveAll := func() {
+		t.Helper()
+		for range 5 {
+			drive(append(others, storetest.SecretVID)...)
 			if err := e.db.Flush(); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	drive(5, append(others, storetest.SecretVID)...)
+	driveAll()
 	if err := e.db.Compact(t.Context(), []byte{'A'}, []byte{'Z'}, false); err != nil {
 		t.Fatal(err)
 	}
-	drive(5, append(others, storetest.SecretVID)...)
+	driveAll()
 	if named := filesWith(t, c.DataDir, storetest.SecretVID); len(named) == 0 {
 		t.Fatal("no file names the vehicle before it is forgotten")
 	}
@@ -56,7 +60,7 @@ func TestForgottenBytes(t *testing.T) {
 		t.Fatal("the receipt names no time")
 	}
 	for clock.Now().Before(*receipt.ErasedBy) {
-		drive(1, others...) // the service goes on
+		drive(others...) // the service goes on
 		if err := e.trim(); err != nil {
 			t.Fatal(err)
 		}
