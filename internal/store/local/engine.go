@@ -48,7 +48,8 @@ const DefaultMemoryBytes = 256 << 20
 
 const (
 	defaultPartitions = 1
-	// watchEvery is how often the disk is looked at after a write error, and the backlog.
+	// watchEvery is how often the disk is looked at after a write error, and the backlog
+	// without one.
 	watchEvery = time.Second
 )
 
@@ -147,6 +148,7 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	e.node = store.OpenNodeName(dir, c.Log)
 	e.running.Go(func() { e.telemetry.run(background) })
 	e.running.Go(func() { e.watch(background) })
+	e.running.Go(func() { e.measure(background) })
 	if c.SyncInterval > 0 {
 		e.running.Go(func() { e.syncNowAndThen(background) })
 	}
@@ -297,7 +299,6 @@ func (e *Engine) watch(ctx context.Context) {
 			e.fail(fmt.Errorf("the store stores nothing more after a write error, and the disk takes writes again: restart carstate (%w)", context.Cause(e.jammed)))
 			return
 		}
-		e.measureBacklog()
 	}
 }
 

@@ -16,13 +16,27 @@ import (
 
 const trimEvery = 10 * time.Second
 
+// measureEvery is how often the bytes are measured.
+const measureEvery = 10 // times that the backlog is
+
+// measure keeps the figures of the backlog and of the disk, until the context ends.
+func (e *Engine) measure(ctx context.Context) {
+	n := 0
+	for range ticks.NowAndEvery(ctx, watchEvery) {
+		if e.jammed.Err() != nil {
+			return
+		}
+		e.measureBacklog()
+		if n++; n%measureEvery == 1 {
+			e.metrics.measure(e)
+		}
+	}
+}
+
 // measureBacklog looks how much is stored and not folded. When that passes half of the
 // retention or of the bytes that telemetry may take, nothing more is taken in, so that no
 // limit can drop what was acknowledged.
 func (e *Engine) measureBacklog() {
-	if e.jammed.Err() != nil {
-		return
-	}
 	var oldest time.Duration
 	var bytes uint64
 	now := e.now()
@@ -59,7 +73,6 @@ func (e *Engine) Trim(ctx context.Context) {
 		if err := e.trim(); err != nil && ctx.Err() == nil {
 			e.trouble.Log(e.log, "old telemetry cannot be removed", "error", err)
 		}
-		e.metrics.measure(e)
 	}
 }
 
