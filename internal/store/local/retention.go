@@ -19,7 +19,7 @@ const trimEvery = 10 * time.Second
 // measureEvery is how often the bytes are measured.
 const measureEvery = 10 // times that the backlog is
 
-// measure keeps the figures of the backlog and of the disk, until the context ends.
+// measure keeps the figures of the backlog and of the bytes, until the context ends.
 func (e *Engine) measure(ctx context.Context) {
 	n := 0
 	for range ticks.NowAndEvery(ctx, watchEvery) {
