@@ -133,7 +133,7 @@ func openDataDir(fsys vfs.FS, path string, partitions int, now int64) (_ *dataDi
 // inUse reports whether a lock is held by somebody else. The file system in memory has an
 // error of its own.
 func inUse(err error) bool {
-	return errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.EACCES) || strings.Contains(err.Error(), "lock held")
+	return errors.Is(err, syscall.EAGAIN) || strings.Contains(err.Error(), "lock held")
 }
 
 func (d *dataDir) name(file string) string { return d.fs.PathJoin(d.path, file) }

@@ -209,7 +209,7 @@ func (e *Engine) options() *pebble.Options {
 		L0CompactionThreshold:       4,
 		L0StopWritesThreshold:       60,
 		LBaseMaxBytes:               64 << 20,
-		MaxOpenFiles:                500,
+		MaxOpenFiles:                maxOpenFiles,
 		BytesPerSync:                1 << 20,
 		FlushDelayDeleteRange:       10 * time.Second,
 		FormatMajorVersion:          pebble.FormatWALSyncChunks,
@@ -224,6 +224,9 @@ func (e *Engine) options() *pebble.Options {
 	}
 	return o
 }
+
+// maxOpenFiles leaves a node half of the descriptors that it keeps beside connections.
+const maxOpenFiles = 256
 
 // backgroundError takes what a flush or a compaction met. A disk that is full is tried
 // again by Pebble.

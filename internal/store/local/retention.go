@@ -147,13 +147,14 @@ func (e *Engine) TelemetrySince(context.Context) (time.Time, error) {
 // and in tables until a compaction has read them. So the log is emptied into tables, and
 // the ranges of keys that held what was removed are compacted.
 
-// slowestCompaction is what a state takes to be compacted on a machine with much else to
-// do.
-const slowestCompaction = 50 * time.Microsecond
+// slowestCompaction is how many bytes are compacted in a second on a machine with much else
+// to do: a fraction of what they are on one of its own.
+const slowestCompaction = 4 << 20
 
 // ErasedWithin implements [store.Engine].
 func (e *Engine) ErasedWithin(context.Context) (time.Duration, bool, error) {
-	return time.Duration(e.streams[codec.States].last.Load()) * slowestCompaction, true, nil
+	bytes, err := e.db.EstimateDiskUsage([]byte{'A'}, []byte{'Z'})
+	return time.Duration(bytes/slowestCompaction) * time.Second, true, err
 }
 
 // noteRemoved remembers keys whose bytes are to be driven out.

@@ -1,0 +1,353 @@
+package local
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"carstate/internal/store"
+	"carstate/internal/testkit"
+	"carstate/internal/vehicle"
+)
+
+// filled makes a data directory that holds something.
+func filled(t *testing.T) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "data")
+	e, err := Open(t.Context(), Config{Config: store.Config{DataDir: dir, Partitions: 4}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Append(testkit.Context(t), []vehicle.Sample{sample("v", 1000, 50)}); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// tree is what a directory holds, to the byte.
+func tree(t *testing.T, dir string) string {
+	t.Helper()
+	var b strings.Builder
+	err := filepath.WalkDir(dir, func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || strings.HasPrefix(dir, "/proc") {
+			return nil // it is not ours to look into
+		}
+		info, err := entry.Info()
+		if err != nil {
+			return err
+		}
+		fmt.Fprintln(&b, name, info.Mode(), info.Size())
+		if info.Mode().IsRegular() {
+			text, err := os.ReadFile(name)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(&b, "%x\n", sha256.Sum256(text))
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+func put(t *testing.T, name, text string) {
+	t.Helper()
+	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestDataDirRefused refuses directories that cannot be used, with one line, and leaves
+// them as they are.
+func TestDataDirRefused(t *testing.T) {
+	t.Parallel()
+	foreign := func(t *testing.T, more ...string) string {
+		dir := t.TempDir()
+		for _, name := range append(more, "thesis.tex") {
+			put(t, filepath.Join(dir, name), "do not lose this")
+		}
+		return dir
+	}
+	identityOf := func(text string) func(*testing.T, string) string {
+		return func(t *testing.T, dir string) string {
+			put(t, filepath.Join(dir, identityFile), text)
+			return dir
+		}
+	}
+	without := func(pattern string) func(*testing.T, string) string {
+		return func(t *testing.T, dir string) string {
+			names, err := filepath.Glob(filepath.Join(dir, storeDir, pattern))
+			if err != nil || len(names) == 0 {
+				t.Fatal(names, err)
+			}
+			for _, name := range names {
+				if err := os.Remove(name); err != nil {
+					t.Fatal(err)
+				}
+			}
+			return dir
+		}
+	}
+	cases := map[string]struct {
+		spoil func(t *testing.T, dir string) string // returns the directory to open
+		want  string
+	}{
+		"a foreign directory":             {func(t *testing.T, _ string) string { return foreign(t) }, "not carstate's"},
+		"a foreign directory with a lock": {func(t *testing.T, _ string) string { return foreign(t, lockFile) }, "not carstate's"},
+		"a corrupt identity":              {identityOf(`{"format":3,"par`), "damaged"},
+		"an identity without a format":    {identityOf(`{}`), "damaged"},
+		"an identity without a sum":       {identityOf(`{"format":3,"partitions":4,"ready":true}`), "damaged"},
+		"a newer format":                  {identityOf(`{"format":4,"partitions":4,"ready":true}`), "newer carstate"},
+		"an older format":                 {identityOf(`{"format":2,"partitions":4,"ready":true}`), "older carstate"},
+		"no log":                          {without("*.log"), "the write-ahead log is missing"},
+		"below a file":                    {func(t *testing.T, dir string) string { return filepath.Join(dir, identityFile, "data") }, "not a directory"},
+		"a file":                          {func(t *testing.T, dir string) string { return filepath.Join(dir, identityFile) }, "not a directory"},
+		"a file system that refuses":      {func(*testing.T, string) string { return "/proc/carstate-data" }, "cannot be made"},
+		"a directory that refuses":        {func(*testing.T, string) string { return "/proc/self/fdinfo" }, "not carstate's"},
+	}
+	whole := filled(t)
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			if err := os.CopyFS(dir, os.DirFS(whole)); err != nil {
+				t.Fatal(err)
+			}
+			dir = c.spoil(t, dir)
+			before := tree(t, dir)
+			for range 2 {
+				refused(t, Config{Config: store.Config{DataDir: dir}}, c.want)
+				if after := tree(t, dir); after != before {
+					t.Fatalf("the directory was changed\nbefore:\n%s\nafter:\n%s", before, after)
+				}
+			}
+		})
+	}
+}
+
+// refused opens a store that cannot be opened.
+func refused(t *testing.T, c Config, want string) {
+	t.Helper()
+	e, err := Open(context.Background(), c)
+	if err == nil {
+		t.Fatal("it opens", e.Close())
+	}
+	if !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+		t.Errorf("%v; want one line with %q", err, want)
+	}
+}
+
+// TestDataDirInUse opens a directory once at a time, and with the partitions it was made with.
+func TestDataDirInUse(t *testing.T) {
+	t.Parallel()
+	c := Config{Config: store.Config{DataDir: filled(t), Partitions: 4}}
+	e, err := Open(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused(t, c, "in use by another carstate")
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	c.Partitions = 5
+	refused(t, c, "was made with 4 partitions")
+}
+
+// childVariable names the data directory that a child process of the tests opens.
+const childVariable = "CARSTATE_TEST_DIR"
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(childVariable); dir != "" {
+		if err := openAsNobody(dir); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// nobody is a user for whom, other than for root, permissions count.
+const nobody = 65534
+
+// openAsNobody opens an engine without the rights of root, and closes it.
+func openAsNobody(dir string) error {
+	if os.Getuid() == 0 {
+		if err := errors.Join(syscall.Setgroups(nil), syscall.Setgid(nobody), syscall.Setuid(nobody)); err != nil {
+			return err
+		}
+	}
+	e, err := Open(context.Background(), Config{Config: store.Config{DataDir: dir}})
+	if err != nil {
+		return err
+	}
+	return e.Close()
+}
+
+// giveToNobody makes a directory of a test the nobody's, if the test has the rights of root.
+func giveToNobody(t *testing.T, dir string) {
+	t.Helper()
+	if os.Getuid() != 0 {
+		return
+	}
+	for up := filepath.Dir(dir); up != filepath.Clean(os.TempDir()) && up != "/"; up = filepath.Dir(up) {
+		if err := os.Chmod(up, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := filepath.WalkDir(dir, func(name string, _ fs.DirEntry, err error) error {
+		return errors.Join(err, os.Lchown(name, nobody, nobody))
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestDataDirPermissions says what is in the way, changes nothing, and opens once it is not.
+func TestDataDirPermissions(t *testing.T) {
+	t.Parallel()
+	cases := map[string]struct {
+		file string
+		mode os.FileMode
+		want string
+	}{
+		"the store not writable":     {"store", 0o500, "cannot be written (store: permission denied)"},
+		"the store not readable":     {"store", 0o000, "cannot be read (store: permission denied)"},
+		"a log not writable":         {"store/*.log", 0o400, ".log: permission denied)"},
+		"the directory not writable": {".", 0o500, "cannot be written: permission denied"},
+		"the directory not readable": {".", 0o300, "cannot be read: permission denied"},
+		"the identity not readable":  {identityFile, 0o200, "cannot be read (carstate.json: permission denied)"},
+		"the lock is another's":      {lockFile, 0o000, "cannot be written: permission denied"},
+	}
+	whole := filled(t)
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := filepath.Join(t.TempDir(), "data")
+			if err := os.CopyFS(dir, os.DirFS(whole)); err != nil {
+				t.Fatal(err)
+			}
+			giveToNobody(t, dir)
+			before := tree(t, dir)
+			files, err := filepath.Glob(filepath.Join(dir, c.file))
+			if err != nil || len(files) == 0 {
+				t.Fatal(files, err)
+			}
+			info, err := os.Stat(files[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			chmod := func(mode os.FileMode) {
+				t.Helper()
+				if err := os.Chmod(files[0], mode); err != nil {
+					t.Fatal(err)
+				}
+			}
+			chmod(c.mode)
+			out, err := child(t, dir).CombinedOutput()
+			if err == nil {
+				t.Fatal("it was opened")
+			}
+			if text := strings.TrimSpace(string(out)); strings.Contains(text, "\n") || strings.Contains(text, "damaged") || !strings.Contains(text, c.want+": check its owner and permissions") {
+				t.Fatalf("the error is %q; want one line with %q and what to do", text, c.want)
+			}
+			chmod(info.Mode())
+			if tree(t, dir) != before {
+				t.Fatal("the directory was changed")
+			}
+			if out, err := child(t, dir).CombinedOutput(); err != nil {
+				t.Fatalf("with the permissions back: %v: %s", err, out)
+			}
+		})
+	}
+}
+
+// child prepares a process that opens a directory as nobody.
+func child(t *testing.T, dir string) *exec.Cmd {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := exec.Command(self)
+	c.Env = append(os.Environ(), childVariable+"="+dir)
+	return c
+}
+
+// TestFilesArePrivate lets nobody else read what is stored, whatever the umask.
+func TestFilesArePrivate(t *testing.T) {
+	t.Parallel()
+	dir := filled(t)
+	err := filepath.WalkDir(dir, func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		info, err := entry.Info()
+		if err == nil && info.Mode().Perm()&0o077 != 0 && info.Size() > 0 {
+			t.Errorf("%s has mode %s", name, info.Mode())
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestTrim removes what is both folded and old.
+func TestTrim(t *testing.T) {
+	t.Parallel()
+	ctx := testkit.Context(t)
+	clock := testkit.NewClock(time.Now())
+	e := open(t, Config{Config: store.Config{Now: clock.Now, Retention: time.Hour}})
+	first := func() uint64 {
+		t.Helper()
+		if err := e.trim(); err != nil {
+			t.Fatal(err)
+		}
+		seq, _, err := e.firstGroup(0, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return seq
+	}
+	for i := range int64(6) {
+		if err := e.Append(ctx, []vehicle.Sample{sample("v", 1000*i+1000, 50)}); err != nil {
+			t.Fatal(err)
+		}
+		clock.Advance(20 * time.Minute)
+	}
+	if got := first(); got != 1 {
+		t.Errorf("what is not folded is trimmed up to %d", got)
+	}
+	p, err := e.Take(ctx, 0, "me", store.Anyone)
+	if err != nil {
+		t.Fatal(err)
+	}
+	commit := func(seq uint64) {
+		t.Helper()
+		if err := p.Commit(ctx, seq, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	commit(2)
+	if got := first(); got != 3 {
+		t.Errorf("two are folded and two hours old, and the first is %d", got)
+	}
+	commit(6)
+	if got := first(); got != 4 {
+		t.Errorf("three are within the hour, and the first is %d", got)
+	}
+}
