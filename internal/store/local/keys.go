@@ -4,7 +4,6 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/binary"
-	"errors"
 	"hash"
 
 	"carstate/internal/store"
@@ -16,7 +15,6 @@ import (
 const (
 	letterTelemetry = 'L'
 	letterCursor    = 'C'
-	letterAnswer    = 'V'
 	letterEnd       = 'M'
 )
 
@@ -45,9 +43,6 @@ func (e *Engine) keyOf(letter byte, subject string) []byte {
 	return append([]byte{letter}, h.mac.Sum(h.sum[:0])[:hashBytes]...)
 }
 
-// answerKey is the key of what is answered about the vehicle whose state has a key.
-func answerKey(state []byte) []byte { return append([]byte{letterAnswer}, state[1:]...) }
-
 func telemetryKey(p int, seq uint64) []byte {
 	k := binary.BigEndian.AppendUint16([]byte{letterTelemetry}, uint16(p))
 	return binary.BigEndian.AppendUint64(k, seq)
@@ -67,69 +62,77 @@ func endKey(letter byte) []byte { return []byte{letterEnd, letter} }
 // span is all keys that begin with a letter.
 func span(letter byte) (from, to []byte) { return []byte{letter}, []byte{letter + 1} }
 
-// A stored record is its sequence, its subject with its length, and the sealed record.
+// A stored record is its sequence, its subject with its length, what a start needs of it with
+// its length, and the sealed record. Only states have such a part: their answers.
 
-func appendRecord(b []byte, seq uint64, subject string, sealed []byte) []byte {
+func appendRecord(b []byte, seq uint64, subject string, start, sealed []byte) []byte {
 	b = binary.AppendUvarint(b, seq)
 	b = binary.AppendUvarint(b, uint64(len(subject)))
 	b = append(b, subject...)
+	b = append(b, byte(len(start)))
+	b = append(b, start...)
 	return append(b, sealed...)
 }
 
 // recordSize is room for any record that appendRecord makes.
 func recordSize(subject string, sealed []byte) int {
-	return 2*binary.MaxVarintLen64 + len(subject) + len(sealed)
+	return 2*binary.MaxVarintLen64 + 1 + answerBytes + len(subject) + len(sealed)
+}
+
+// cutRecord takes a stored record apart, without a look at the sealed one.
+func cutRecord(value []byte) (seq uint64, subject, start, sealed []byte, err error) {
+	seq, n := binary.Uvarint(value)
+	length, m := binary.Uvarint(value[max(n, 0):])
+	if n <= 0 || m <= 0 || uint64(len(value)-n-m) <= length {
+		return 0, nil, nil, nil, codec.ErrDamaged
+	}
+	subject, value = value[n+m:][:length], value[n+m:][length:]
+	if n = 1 + int(value[0]); len(value) < n {
+		return 0, nil, nil, nil, codec.ErrDamaged
+	}
+	return seq, subject, value[1:n], value[n:], nil
 }
 
 // decodeRecord takes a stored record apart and checks it.
 func decodeRecord(value []byte) (r store.Record, err error) {
-	var n, m int
-	r.Seq, n = binary.Uvarint(value)
-	length, m := binary.Uvarint(value[max(n, 0):])
-	if n <= 0 || m <= 0 || uint64(len(value)-n-m) < length {
-		return store.Record{}, codec.ErrDamaged
+	seq, subject, _, sealed, err := cutRecord(value)
+	if err != nil {
+		return r, err
 	}
-	value = value[n+m:]
-	r.Subject, r.Sealed = string(value[:length]), value[length:]
+	r = store.Record{Seq: seq, Subject: string(subject), Sealed: sealed}
 	r.Body, err = codec.Unseal(r.Subject, r.Sealed)
 	return r, err
 }
 
-// A stored answer is the vid with its length and the two verdicts: state, whether the car
-// is not driving, and time; system and time.
+// answerBytes is what the answers of a state take: driving state, whether the car is not
+// driving, throttle system, and the times of both verdicts.
+const answerBytes = 3 + 8 + 8
 
-func appendAnswer(b []byte, id vehicle.ID, s *vehicle.State) []byte {
+// answersOf packs the answers of a state.
+func answersOf(s *vehicle.State) []byte {
 	d, t := s.Driving(), s.Throttle()
-	b = binary.AppendUvarint(b, uint64(len(id)))
-	b = append(b, id...)
+	b := make([]byte, 0, answerBytes)
 	driving := byte(0)
 	if d.NotDriving {
 		driving = 1
 	}
-	b = append(b, byte(d.State), driving)
-	b = binary.AppendVarint(b, int64(d.Time))
-	b = append(b, byte(t.System))
-	return binary.AppendVarint(b, int64(t.Time))
+	b = append(b, byte(d.State), driving, byte(t.System))
+	b = binary.LittleEndian.AppendUint64(b, uint64(d.Time))
+	return binary.LittleEndian.AppendUint64(b, uint64(t.Time))
 }
 
-var errAnswer = errors.New("a stored answer makes no sense")
-
-func decodeAnswer(b []byte) (id vehicle.ID, d vehicle.DrivingVerdict, t vehicle.ThrottleVerdict, err error) {
-	length, n := binary.Uvarint(b)
-	if n <= 0 || uint64(len(b)-n) < length+5 {
-		return id, d, t, errAnswer
+// decodeAnswers unpacks the answers of the vehicle whose stored state this is; ok is false
+// if the vehicle was forgotten.
+func decodeAnswers(value []byte) (id vehicle.ID, d vehicle.DrivingVerdict, t vehicle.ThrottleVerdict, ok bool, err error) {
+	_, subject, b, _, err := cutRecord(value)
+	if err != nil || len(b) == 0 {
+		return id, d, t, false, err
 	}
-	id, b = vehicle.ID(b[n:n+int(length)]), b[n+int(length):]
-	d.State, d.NotDriving = vehicle.DrivingState(b[0]), b[1] != 0
-	at, n := binary.Varint(b[2:])
-	if n <= 0 || len(b) < n+4 {
-		return id, d, t, errAnswer
+	id, ok = codec.VehicleOfState(string(subject))
+	if !ok || len(b) != answerBytes {
+		return id, d, t, false, codec.ErrDamaged
 	}
-	d.Time, b = vehicle.UnixMilli(at), b[2+n:]
-	t.System = vehicle.ThrottleSystem(b[0])
-	if at, n = binary.Varint(b[1:]); n != len(b)-1 {
-		return id, d, t, errAnswer
-	}
-	t.Time = vehicle.UnixMilli(at)
-	return id, d, t, nil
+	d = vehicle.DrivingVerdict{State: vehicle.DrivingState(b[0]), NotDriving: b[1] != 0, Time: vehicle.UnixMilli(binary.LittleEndian.Uint64(b[3:]))}
+	t = vehicle.ThrottleVerdict{System: vehicle.ThrottleSystem(b[2]), Time: vehicle.UnixMilli(binary.LittleEndian.Uint64(b[11:]))}
+	return id, d, t, true, nil
 }

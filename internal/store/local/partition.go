@@ -411,18 +411,15 @@ func (t *Partition) Commit(ctx context.Context, seq uint64, states map[vehicle.I
 	return nil
 }
 
-// usualStateBytes is about what a state with its answer takes.
+// usualStateBytes is about what a stored state takes.
 const usualStateBytes = 700
 
-// set adds a state to a batch, with what is answered about its vehicle.
+// set adds a state to a batch.
 func (t *Partition) set(b *pebble.Batch, seq uint64, id vehicle.ID, state *vehicle.State) error {
 	subject := codec.StateSubject(t.s.number, id)
 	key := t.s.e.keyOf(letters[codec.States], subject)
 	sealed := codec.Seal(subject, codec.AppendState([]byte{0}, state))
-	if err := b.Set(key, appendRecord(make([]byte, 0, recordSize(subject, sealed)), seq, subject, sealed), nil); err != nil {
-		return err
-	}
-	return b.Set(answerKey(key), appendAnswer(nil, id, state), nil)
+	return b.Set(key, appendRecord(make([]byte, 0, recordSize(subject, sealed)), seq, subject, answersOf(state), sealed), nil)
 }
 
 // Close implements [store.Partition].
@@ -519,17 +516,32 @@ func (e *Engine) AwaitState(context.Context, uint64) error { return nil }
 // new one before Store returns.
 func (e *Engine) AwaitTombstones(context.Context) error { return nil }
 
+// loaders is how many parts of the states are read at once.
+const loaders = 4
+
 // loadAnswers brings what is known of every vehicle.
 func (e *Engine) loadAnswers(ctx context.Context, answers Answers) error {
-	from, to := span(letterAnswer)
-	return e.iterate(ctx, e.db, from, to, func(_, value []byte) error {
-		id, driving, throttle, err := decodeAnswer(value)
-		if err != nil {
-			return e.read(err)
+	var loading sync.WaitGroup
+	var errs [loaders]error
+	from, to := span(letters[codec.States])
+	for n := range loaders { // keys are hashes, so that each part is as large
+		lower, upper := append(from, byte(n*256/loaders)), to
+		if n < loaders-1 {
+			upper = append(from, byte((n+1)*256/loaders))
 		}
-		if !e.forgotten.Has(id) {
-			answers.Put(id, driving, throttle)
-		}
-		return nil
-	})
+		loading.Go(func() {
+			errs[n] = e.iterate(ctx, e.db, lower, upper, func(_, value []byte) error {
+				id, driving, throttle, ok, err := decodeAnswers(value)
+				if err != nil {
+					return e.read(err)
+				}
+				if ok && !e.forgotten.Has(id) {
+					answers.Put(id, driving, throttle)
+				}
+				return nil
+			})
+		})
+	}
+	loading.Wait()
+	return errors.Join(errs[:]...)
 }

@@ -130,27 +130,23 @@ func (e *Engine) Store(ctx context.Context, name string, writes []store.Write) (
 	return seq, err
 }
 
-// set adds a record to a batch, and to that of a state what is answered about the vehicle.
+// set adds a record to a batch.
 func (e *Engine) set(b *pebble.Batch, key []byte, seq uint64, subject string, sealed []byte) error {
-	if err := b.Set(key, appendRecord(make([]byte, 0, recordSize(subject, sealed)), seq, subject, sealed), nil); err != nil {
-		return err
+	var start []byte
+	if _, ok := codec.VehicleOfState(subject); ok {
+		body, err := codec.Unseal(subject, sealed)
+		if err != nil {
+			return err
+		}
+		if !codec.IsMarker(body) {
+			state, err := codec.DecodeState(body)
+			if err != nil {
+				return err
+			}
+			start = answersOf(&state)
+		}
 	}
-	id, ok := codec.VehicleOfState(subject)
-	if !ok {
-		return nil
-	}
-	body, err := codec.Unseal(subject, sealed)
-	if err != nil {
-		return err
-	}
-	if codec.IsMarker(body) {
-		return b.Delete(answerKey(key), nil)
-	}
-	state, err := codec.DecodeState(body)
-	if err != nil {
-		return err
-	}
-	return b.Set(answerKey(key), appendAnswer(nil, id, &state), nil)
+	return b.Set(key, appendRecord(make([]byte, 0, recordSize(subject, sealed)), seq, subject, start, sealed), nil)
 }
 
 // commit stores a batch with the stream's new end. It runs on the stream's goroutine.
@@ -359,10 +355,7 @@ func (e *Engine) Remove(ctx context.Context, name string, records []store.Record
 				return err
 			}
 			if name == codec.States {
-				e.noteRemoved(key, answerKey(key))
-				if err := b.Delete(answerKey(key), nil); err != nil {
-					return err
-				}
+				e.noteRemoved(key)
 			}
 		}
 		return b.Commit(e.sync())

@@ -157,11 +157,11 @@ func (e *Engine) ErasedWithin(context.Context) (time.Duration, bool, error) {
 	return time.Duration(bytes/slowestCompaction) * time.Second, true, err
 }
 
-// noteRemoved remembers keys whose bytes are to be driven out.
-func (e *Engine) noteRemoved(keys ...[]byte) {
+// noteRemoved remembers a key whose bytes are to be driven out.
+func (e *Engine) noteRemoved(key []byte) {
 	e.compactMu.Lock()
 	defer e.compactMu.Unlock()
-	e.removed = append(e.removed, keys...)
+	e.removed = append(e.removed, key)
 }
 
 // Erased implements [store.Engine]. The first time after a start it compacts everything: a

@@ -1,0 +1,82 @@
+package local_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"carstate/internal/derive"
+	"carstate/internal/store"
+	"carstate/internal/store/local"
+	"carstate/internal/vehicle"
+)
+
+// BenchmarkSamples stores samples in requests of 1,000 and folds them, as a node does, on the
+// disk of the tests. An operation is a sample that is stored, synced and folded; cpu-ns is
+// the time of all processors for it.
+func BenchmarkSamples(b *testing.B) {
+	for _, each := range []int{10, 1} {
+		b.Run(fmt.Sprintf("%d a car", each), func(b *testing.B) {
+			e, err := local.Open(b.Context(), local.Config{Config: store.Config{DataDir: b.TempDir()}})
+			if err != nil {
+				b.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(b.Context())
+			var running sync.WaitGroup
+			d := derive.New(derive.Config{
+				Partitions: e.Partitions(), MaxStates: store.MaxStates, MaxCached: 200_000, Checkpoint: 250 * time.Millisecond,
+				Take: func(ctx context.Context, p int) (derive.Partition, error) {
+					return e.Take(ctx, p, "bench", store.Anyone)
+				},
+			})
+			running.Go(func() { d.Run(ctx) })
+			const request, senders, cars = 1000, 4, 100_000
+			poll := time.NewTicker(time.Millisecond)
+			defer poll.Stop()
+			began := cpu()
+			b.ResetTimer()
+			var sending sync.WaitGroup
+			for s := range senders {
+				sending.Go(func() {
+					at := time.Now().UnixMilli()
+					for n := s * request; n < b.N; n += senders * request {
+						batch := make([]vehicle.Sample, 0, request)
+						for i := range request {
+							x := vehicle.Sample{
+								Vehicle: vehicle.ID(fmt.Sprintf("CAR%06d", (n+i)/each%cars)),
+								Time:    vehicle.UnixMilli(at + int64((n+i)%each) + int64(n)*int64(each)),
+							}
+							_ = x.Set(vehicle.Speed, float64(i%120))
+							_ = x.Set(vehicle.ThrottlePosition, float64(i%100))
+							batch = append(batch, x)
+						}
+						for e.Append(ctx, batch) != nil { // it is overloaded
+							<-poll.C
+						}
+					}
+				})
+			}
+			sending.Wait()
+			for d.Samples() < uint64(b.N) {
+				<-poll.C
+			}
+			b.StopTimer()
+			b.ReportMetric(float64(cpu()-began)/float64(b.N), "cpu-ns/op")
+			cancel()
+			running.Wait()
+			if err := e.Close(); err != nil {
+				b.Fatal(err)
+			}
+		})
+	}
+}
+
+// cpu is the time that this process has computed.
+func cpu() time.Duration {
+	var u syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
