@@ -3,6 +3,7 @@ package local
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -76,5 +77,46 @@ func TestFolds(t *testing.T) {
 	}
 	if _, err := e.Store(ctx, codec.Tokens, []store.Write{{Subject: "token.a", Record: codec.Seal("token.a", []byte{0, 'x'})}}); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestRecallKeepsAnswers recalls a partition after answers whose states were not stored: the
+// next folder folds their samples again, and no answer goes back on the way.
+func TestRecallKeepsAnswers(t *testing.T) {
+	ctx := testkit.Context(t)
+	e := open(t, Config{})
+	var answers []vehicle.UnixMilli
+	following := make(chan struct{})
+	go e.FollowStates(ctx, func(_ vehicle.ID, s vehicle.State) { answers = append(answers, s.Time) }, func() { close(following) })
+	<-following
+	for n := range int64(5) {
+		if err := e.Append(ctx, []vehicle.Sample{sample("v", 1000*n+1000, 50)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, groups := range []int{3, 5} {
+		p, err := e.Take(ctx, 0, "me", func(string) bool { return true })
+		if err != nil {
+			t.Fatal(err)
+		}
+		var state vehicle.State
+		for range groups {
+			_, samples, err := p.Next(ctx)
+			if err != nil || len(samples) != 1 {
+				t.Fatal(samples, err)
+			}
+			state = vehicle.Observe(state, samples[0])
+			p.Answer("v", &state)
+		}
+		if groups == 3 {
+			if err := e.Fence(ctx, 0, 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		p.Close()
+	}
+	// The folder that was recalled never said that it had folded its last group.
+	if want := []vehicle.UnixMilli{1000, 2000, 3000, 3000, 4000, 5000}; !slices.Equal(answers, want) {
+		t.Errorf("answers of %v, want %v", answers, want)
 	}
 }

@@ -346,14 +346,16 @@ func (t *Partition) Stored() time.Time { return t.stored }
 // Waiting implements [store.Partition].
 func (t *Partition) Waiting() bool { return t.next <= t.s.stored() }
 
-// Answer implements [store.Partition]: the state's samples are on disk, and whoever starts
-// after a crash folds them again before it answers.
+// Answer implements [store.Partition]: the state's samples are on disk, and a start after a
+// crash folds them again before it answers. After a recall, samples whose states were never
+// stored are folded again in the same process. Their states were answers before, and newer
+// ones may be: no answer goes back in event time. A forgotten vehicle begins anew.
 func (t *Partition) Answer(id vehicle.ID, state *vehicle.State) {
 	t.answers = true
 	e := t.s.e
 	t.s.ownership.RLock()
 	defer t.s.ownership.RUnlock()
-	if t.lost() != nil {
+	if t.lost() != nil || t.s.wasAnswered(t.next-1) && !e.forgotten.Has(id) {
 		return
 	}
 	e.putMu.RLock()
@@ -361,6 +363,13 @@ func (t *Partition) Answer(id vehicle.ID, state *vehicle.State) {
 	if e.put != nil {
 		e.put(id, *state)
 	}
+}
+
+// wasAnswered reports whether all up to a sequence was an answer.
+func (s *partitionState) wasAnswered(seq uint64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return seq <= s.answered
 }
 
 // Commit implements [store.Partition].
@@ -371,20 +380,20 @@ func (t *Partition) Commit(ctx context.Context, seq uint64, states map[vehicle.I
 	start := time.Now()
 	e, s := t.s.e, t.s.e.streams[codec.States]
 	b := e.db.NewBatchWithSize(len(states) * usualStateBytes)
+	last, n := s.reserve(len(states)), uint64(0)
+	for id, state := range states {
+		if err := t.set(b, last-n, id, &state); err != nil {
+			return errors.Join(err, b.Close())
+		}
+		n++
+	}
+	if seq != 0 {
+		if err := b.Set(cursorKey(t.s.number), binary.BigEndian.AppendUint64(nil, seq), nil); err != nil {
+			return errors.Join(err, b.Close())
+		}
+	}
 	err := s.do(ctx, func() error {
 		defer b.Close()
-		last := s.last.Load()
-		for id, state := range states {
-			last++
-			if err := t.set(b, last, id, &state); err != nil {
-				return err
-			}
-		}
-		if seq != 0 {
-			if err := b.Set(cursorKey(t.s.number), binary.BigEndian.AppendUint64(nil, seq), nil); err != nil {
-				return err
-			}
-		}
 		if err := t.check(); err != nil {
 			return err
 		}

@@ -25,7 +25,8 @@ type stream struct {
 	name   string
 	letter byte
 	jobs   chan job
-	last   atomic.Uint64 // sequence of the newest record; written by run
+	last   atomic.Uint64 // greatest sequence that is stored; written by run
+	given  atomic.Uint64 // greatest sequence that was given to a write
 	feeds  []*feed       // owned by run
 }
 
@@ -100,7 +101,7 @@ func (e *Engine) Store(ctx context.Context, name string, writes []store.Write) (
 	err = s.do(ctx, func() error {
 		b := e.db.NewBatch()
 		defer b.Close()
-		last := s.last.Load()
+		last := s.reserve(len(writes)) - uint64(len(writes))
 		for _, w := range writes {
 			key := e.keyOf(s.letter, w.Subject)
 			if w.Expected {
@@ -149,8 +150,12 @@ func (e *Engine) set(b *pebble.Batch, key []byte, seq uint64, subject string, se
 	return b.Set(key, appendRecord(make([]byte, 0, recordSize(subject, sealed)), seq, subject, start, sealed), nil)
 }
 
-// commit stores a batch with the stream's new end. It runs on the stream's goroutine.
+// reserve gives sequences to n records, and returns the last of them.
+func (s *stream) reserve(n int) (last uint64) { return s.given.Add(uint64(n)) }
+
+// commit stores a batch of records up to a sequence. It runs on the stream's goroutine.
 func (s *stream) commit(b *pebble.Batch, last uint64, sync *pebble.WriteOptions) error {
+	last = max(last, s.last.Load())
 	if err := b.Set(endKey(s.letter), binary.BigEndian.AppendUint64(nil, last), nil); err != nil {
 		return err
 	}
@@ -388,6 +393,7 @@ func (e *Engine) loadEnds() error {
 				return e.dir.damaged("the end of " + name + " makes no sense")
 			}
 			s.last.Store(binary.BigEndian.Uint64(value))
+			s.given.Store(s.last.Load())
 			closer.Close()
 		}
 		e.streams[name] = s
