@@ -128,7 +128,7 @@ const (
 
 // checkpoint is how often the engine of one machine stores states. Its answers do not wait
 // for that. A start after a crash folds what came since.
-const checkpoint = 250 * time.Millisecond
+const checkpoint = time.Second
 
 // newDeriver makes what derives states from telemetry.
 func (n *Node) newDeriver(ctx context.Context) *derive.Deriver {
