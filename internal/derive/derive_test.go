@@ -121,7 +121,7 @@ type world struct {
 }
 
 func newWorld(t *testing.T) world {
-	e := clustertest.Embedded(t)
+	e := clustertest.Engine(t)
 	return world{e, func(ctx context.Context, p int, owner string) (derive.Partition, error) {
 		part, err := e.Take(ctx, p, owner, store.Anyone)
 		if err != nil {

@@ -355,7 +355,7 @@ func neverSilent(t *testing.T, takes, most time.Duration) {
 // BenchmarkLoad reads the states of one commit's worth of vehicles that are not
 // in memory.
 func BenchmarkLoad(b *testing.B) {
-	e := clustertest.Embedded(b)
+	e := clustertest.Engine(b)
 	part, err := e.Take(b.Context(), 0, "test", store.Anyone)
 	if err != nil {
 		b.Fatal(err)

@@ -16,7 +16,7 @@ import (
 // while its samples are being folded: nothing of it comes back, it starts without
 // a past, and no other vehicle loses a sample.
 func TestForgottenWhileFolding(t *testing.T) {
-	e := clustertest.Embedded(t)
+	e := clustertest.Engine(t)
 	k := store.NewKeeper(e, store.Config{}, new(access.Tables))
 	ctx, stop := context.WithCancel(t.Context())
 	var running, ready sync.WaitGroup

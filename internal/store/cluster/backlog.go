@@ -114,7 +114,7 @@ func (e *Engine) readCursors(ctx context.Context) ([]cursor, error) {
 	for part := range slices.Chunk(subjects, store.MaxLoad) {
 		// There is always an answer, because the heartbeat is there.
 		part = append(slices.Clip(part), codec.HeartbeatSubject(codec.States))
-		records, err := e.awaitRecords(ctx, codec.States, part, e.newest[codec.States].Load())
+		records, err := e.awaitRecords(ctx, codec.States, part, e.newest.Load())
 		if err != nil {
 			return nil, fmt.Errorf("the engine cannot be asked for the cursors: %w", err)
 		}

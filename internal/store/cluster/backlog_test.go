@@ -36,6 +36,12 @@ func trim(t *testing.T, e *Engine) {
 	}
 }
 
+// forgetful opens an engine that trims all that is folded.
+func forgetful(t *testing.T, url string, partitions int) *Engine {
+	t.Helper()
+	return openOne(t, Config{Retention: time.Millisecond, Partitions: partitions, URLs: url})
+}
+
 func storeSample(t *testing.T, e *Engine, at int64) {
 	t.Helper()
 	if err := e.Append(t.Context(), []vehicle.Sample{speedAt("car", at)}); err != nil {
@@ -158,8 +164,8 @@ func TestTelemetryFull(t *testing.T) {
 }
 
 func TestTrim(t *testing.T) {
-	var c clock
-	e := openOne(t, Config{Now: c.now})
+	url := startNATS(t)
+	e := openOne(t, Config{URLs: url})
 	for at := range int64(10) {
 		storeSample(t, e, at+1)
 	}
@@ -168,16 +174,14 @@ func TestTrim(t *testing.T) {
 	if first := telemetryState(t, e).FirstSeq; first != 1 {
 		t.Fatalf("telemetry begins at %d, although all of it is young", first)
 	}
-	c.move(2 * store.DefaultRetention)
-	trim(t, e)
+	short := forgetful(t, url, 1)
+	testkit.Await(t, "old commits are removed", func() bool { trim(t, short); return telemetryState(t, e).FirstSeq > 1 })
+	trim(t, short)
 	if s := telemetryState(t, e); s.FirstSeq != 7 || s.Msgs != 4 {
 		t.Fatalf("telemetry begins at %d and has %d commits; want the 4 from 7 on that are not folded", s.FirstSeq, s.Msgs)
 	}
 	foldAll(t, e, 10)
-	trim(t, e)
-	if n := telemetryState(t, e).Msgs; n != 0 {
-		t.Fatalf("%d old and folded commits are left", n)
-	}
+	testkit.Await(t, "all old and folded commits are removed", func() bool { trim(t, short); return telemetryState(t, e).Msgs == 0 })
 	storeSample(t, e, 11)
 	foldAll(t, e, 11)
 }
@@ -185,8 +189,8 @@ func TestTrim(t *testing.T) {
 // One partition that lags keeps what it needs, and nobody folds what another
 // one still has to.
 func TestTrimWithSeveralPartitions(t *testing.T) {
-	var c clock
-	e := openOne(t, Config{Now: c.now, Partitions: 2})
+	url := startNATS(t)
+	e := openOne(t, Config{Partitions: 2, URLs: url})
 	ids := make([]string, 2)
 	for i := 0; ids[0] == "" || ids[1] == ""; i++ {
 		id := fmt.Sprintf("car%d", i)
@@ -200,8 +204,9 @@ func TestTrimWithSeveralPartitions(t *testing.T) {
 		}
 	}
 	foldAll(t, e, 5) // partition 0: sequences 1, 3, … 9
-	c.move(2 * store.DefaultRetention)
-	trim(t, e)
+	short := forgetful(t, url, 2)
+	testkit.Await(t, "an old commit is removed", func() bool { trim(t, short); return telemetryState(t, e).FirstSeq > 1 })
+	trim(t, short)
 	if s := telemetryState(t, e); s.FirstSeq != 2 {
 		t.Fatalf("telemetry begins at %d; partition 1 needs it from 2 on", s.FirstSeq)
 	}
@@ -210,9 +215,7 @@ func TestTrimWithSeveralPartitions(t *testing.T) {
 // Whoever trims while others store and fold never takes away what is not
 // folded, however old it is.
 func TestTrimRaces(t *testing.T) {
-	var c clock
-	c.move(time.Hour) // everything is old
-	e := openOne(t, Config{Now: c.now, Retention: time.Millisecond})
+	e := openOne(t, Config{Retention: time.Millisecond})
 	ctx, cancel := context.WithCancel(testkit.Context(t))
 	defer cancel()
 	const n = 600
@@ -266,10 +269,7 @@ func TestTrimRaces(t *testing.T) {
 	}
 	close(done)
 	wg.Wait()
-	trim(t, e)
-	if left := telemetryState(t, e).Msgs; left != 0 {
-		t.Fatalf("%d folded commits are left", left)
-	}
+	testkit.Await(t, "all folded commits are removed", func() bool { trim(t, e); return telemetryState(t, e).Msgs == 0 })
 }
 
 // Where nothing changes, partitions are not asked about one by one; and what

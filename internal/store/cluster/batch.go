@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nuid"
 
 	"carstate/internal/store"
+	"carstate/internal/store/codec"
 )
 
 // Store stores all writes or none, and returns the sequence of the last. A batch of one is
@@ -35,8 +36,6 @@ func (e *Engine) Store(ctx context.Context, stream string, writes []store.Write)
 		select {
 		case <-ctx.Done():
 			return 0, ctx.Err()
-		case <-e.storing.Done():
-			return 0, e.whyNot(err)
 		case <-time.After(underWayAgain):
 		}
 	}
@@ -62,7 +61,7 @@ func (e *Engine) storeOnce(ctx context.Context, stream string, writes []store.Wr
 			return 0, ctx.Err()
 		}
 	}
-	ctx, cancel := e.try(ctx)
+	ctx, cancel := context.WithTimeout(ctx, e.config.Timeouts.Try)
 	defer cancel()
 	id := nuid.Next()
 	for i, w := range writes {
@@ -87,11 +86,11 @@ func (e *Engine) storeOnce(ctx context.Context, stream string, writes []store.Wr
 		}
 		answer, err := e.nc.RequestMsgWithContext(ctx, m)
 		if err != nil {
-			return 0, e.whyNot(err)
+			return 0, err
 		}
 		seq, err := parseAck(answer.Data)
-		if err == nil {
-			e.noteStored(stream, seq)
+		if err == nil && stream == codec.States {
+			e.noteState(seq)
 		}
 		return seq, err
 	}

@@ -38,6 +38,19 @@ func serve(t *testing.T, config string) string {
 	return fmt.Sprint(clustertest.Serve(t, opts).Addr().(*net.TCPAddr).Port)
 }
 
+// refused opens an engine that must be refused with one line.
+func refused(t *testing.T, c cluster.Config, want string) {
+	t.Helper()
+	e, err := cluster.Open(t.Context(), c)
+	if err == nil {
+		e.Close()
+		t.Fatal("it was opened")
+	}
+	if text := err.Error(); strings.Contains(text, "\n") || !strings.Contains(text, want) {
+		t.Fatalf("the error is %q; want one line with %q", text, want)
+	}
+}
+
 // A cluster that cannot do what is needed is refused at the start, in one line
 // that says what to do.
 func TestUnfitCluster(t *testing.T) {

@@ -137,14 +137,13 @@ func (c *committer) store(ctx context.Context, record []byte, header nats.Header
 	defer c.e.committing.Add(-1)
 	id := nuid.Next()
 	for {
-		try, cancel := c.e.try(ctx)
-		ack, err := c.e.js.PublishMsg(try, &nats.Msg{Subject: c.subject, Data: record, Header: maps.Clone(header)},
+		try, cancel := context.WithTimeout(ctx, c.e.config.Timeouts.Try)
+		_, err := c.e.js.PublishMsg(try, &nats.Msg{Subject: c.subject, Data: record, Header: maps.Clone(header)},
 			jetstream.WithMsgID(id), jetstream.WithExpectStream(codec.Telemetry))
 		cancel()
 		if err == nil {
-			c.e.writes[codec.Telemetry].noteStored()
-			c.e.newest.Note(codec.Telemetry, ack.Sequence)
-			return nil // stored now, or before: ack.Duplicate
+			c.e.writes[codec.Telemetry].Store(false)
+			return nil // stored now, or by an earlier try
 		}
 		switch {
 		case full(err):
@@ -154,9 +153,9 @@ func (c *committer) store(ctx context.Context, record []byte, header nats.Header
 		case refused(err) && !stillInProcess(err), errors.Is(err, nats.ErrMaxPayload):
 			return err
 		}
-		c.e.writes[codec.Telemetry].noteFailed()
-		if ctx.Err() != nil || c.e.storing.Err() != nil {
-			return c.e.whyNot(err)
+		c.e.writes[codec.Telemetry].Store(true)
+		if ctx.Err() != nil {
+			return err
 		}
 		c.e.warned.commit.Log(c.e.log, "a commit of samples is sent again", "subject", c.subject, "error", err)
 		select {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"carstate/internal/store"
@@ -25,10 +26,12 @@ var (
 	slowStore = store.Patience{Store: 50 * time.Second}
 )
 
-// patient is a configuration for a busy machine, where no answer is lost on its way.
-// Where it is the point that a try fails, the test says so.
-func patient(c Config) Config {
+// onServer gives a configuration without URLs a server of its own, and patience for a busy
+// machine. Where it is the point that a try fails, the test says so.
+func onServer(t *testing.T, c Config) Config {
+	t.Helper()
 	if c.URLs == "" {
+		c.URLs = startNATS(t)
 		c.Timeouts.Try = cmp.Or(c.Timeouts.Try, time.Minute)
 	}
 	return c
@@ -36,18 +39,24 @@ func patient(c Config) Config {
 
 func openOne(t *testing.T, c Config) *Engine {
 	t.Helper()
-	if c.DataDir == "" {
-		c.DataDir = t.TempDir()
-	}
 	if c.Partitions == 0 {
 		c.Partitions = 1
 	}
-	e, err := Open(t.Context(), patient(c))
+	e, err := Open(t.Context(), onServer(t, c))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { e.Close() })
 	return e
+}
+
+// startNATS starts a NATS server with a directory of its own.
+func startNATS(t *testing.T) (url string) {
+	t.Helper()
+	s := runNATS(t, &server.Options{
+		Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true,
+	})
+	return s.ClientURL()
 }
 
 func speedAt(vid string, at int64) vehicle.Sample {
@@ -323,7 +332,7 @@ func TestNoYoungerWithoutOlder(t *testing.T) {
 // Close answers everybody who waits, and everybody who comes later.
 func TestAppendAroundClose(t *testing.T) {
 	t.Parallel()
-	e, err := Open(t.Context(), Config{DataDir: t.TempDir()})
+	e, err := Open(t.Context(), onServer(t, Config{}))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,21 +5,15 @@ import (
 	"time"
 
 	"carstate/internal/store"
-	"carstate/internal/store/cluster/embedded"
 )
 
 // Config says where the engine is and what it may use. The zero value of each
 // optional field works.
 type Config struct {
-	// Config is what every engine needs to know. An embedded engine keeps its files in
-	// DataDir. Partitions 0 means 1 embedded, 64 outside.
+	// Config is what every engine needs to know. Partitions 0 means 64.
 	store.Config
 
-	// SyncInterval relaxes the embedded engine: data reaches the disk this
-	// long after it was acknowledged. Zero means before.
-	SyncInterval time.Duration
-
-	// URLs of an external NATS cluster, comma separated. Empty: embedded.
+	// URLs of the NATS cluster, comma separated. At least one is required.
 	URLs string
 	// CredsFile holds the NATS credentials for URLs. Optional.
 	CredsFile string
@@ -31,10 +25,6 @@ type Config struct {
 	StatesBytes int64
 
 	Timeouts Timeouts
-
-	// Answers is filled by Open from the files of the embedded engine, which
-	// it reads through anyway. Optional: [Engine.FollowStates] yields all.
-	Answers embedded.Answers
 }
 
 // Timeouts are how long the engine waits for what does not come. A zero field
@@ -71,9 +61,8 @@ const (
 	DefaultStatesBytes = 16 << 30
 	recordBytes        = 1 << 30 // TOKENS, SOURCES, AUDIT, ROADS
 
-	embeddedPartitions = 1
-	externalPartitions = 64
-	clusterReplicas    = 3
+	defaultPartitions = 64
+	clusterReplicas   = 3
 
 	// openBatches bounds the atomic batches that a node has under way.
 	openBatches = 8
@@ -102,5 +91,3 @@ func (c Config) withDefaults() Config {
 	c.Timeouts = c.Timeouts.withDefaults()
 	return c
 }
-
-func (c Config) embedded() bool { return c.URLs == "" }

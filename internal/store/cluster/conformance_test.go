@@ -24,16 +24,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-func TestEmbedded(t *testing.T) {
-	t.Parallel()
-	storetest.Run(t, func(t testing.TB, c store.Config) store.Engine {
-		return open(t, cluster.Config{Config: c, Timeouts: cluster.Timeouts{Try: time.Minute}})
-	})
-}
-
-func BenchmarkBackup(b *testing.B) {
-	storetest.Backups(b, func(t testing.TB, c store.Config) store.Engine { return open(t, cluster.Config{Config: c}) })
-}
+func BenchmarkBackup(b *testing.B) { storetest.Backups(b, servers()) }
 
 // TestServer runs against a NATS server for each store, as an operator would run it.
 func TestServer(t *testing.T) {
@@ -59,17 +50,12 @@ func servers() storetest.Open {
 			urls[c.DataDir] = url
 		}
 		mu.Unlock()
-		return open(t, cluster.Config{Config: c, URLs: url})
+		e, err := cluster.Open(t.Context(), cluster.Config{Config: c, URLs: url})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e
 	}
-}
-
-func open(t testing.TB, c cluster.Config) store.Engine {
-	t.Helper()
-	e, err := cluster.Open(t.Context(), c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return e
 }
 
 // TestCluster runs against three servers with three copies of everything, and with the

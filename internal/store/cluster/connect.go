@@ -17,7 +17,8 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-func (e *Engine) openExternal() (err error) {
+// connect connects to the cluster.
+func (e *Engine) connect() (err error) {
 	opts := append(e.login(),
 		nats.MaxReconnects(-1),
 		nats.ReconnectWait(250*time.Millisecond),

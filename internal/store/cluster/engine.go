@@ -9,13 +9,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"carstate/internal/access"
 	"carstate/internal/store"
-	"carstate/internal/store/cluster/embedded"
 )
 
 var (
@@ -30,27 +28,19 @@ type Engine struct {
 	log        *slog.Logger
 	now        func() time.Time
 
-	dir    *embedded.DataDir // embedded only
-	server *server.Server    // embedded only
 	node   *store.NodeName
-	// interrupted is what was under way at a crash; embedded only.
-	interrupted []*embedded.Interrupted
-	nc          *nats.Conn
-	js          jetstream.JetStream
-	legacy      nats.JetStreamContext // only this one has ordered push consumers
+	nc     *nats.Conn
+	js     jetstream.JetStream
+	legacy nats.JetStreamContext // only this one has ordered push consumers
 
-	preloaded  *embedded.Preload // embedded only: what Config.Answers holds, until FollowStates takes it
 	committers []*committer
 	batches    chan struct{} // holds a token for each atomic batch under way
 	backlog    backlog
-	writes     map[string]*writeHealth // of watchedStreams
+	writes     map[string]*atomic.Bool // of watchedStreams: whether the last write failed
 	beats      map[string]*heartbeat
 	committing atomic.Int32 // commits of samples under way
 	warned     warned
-	storing    context.Context // ends with a write error of the embedded engine
-	jam        context.CancelCauseFunc
-	newest     embedded.Newest // acknowledged by this process
-	witnessed  embedded.Newest // by those before, as the files say; embedded only
+	newest     atomic.Uint64 // sequence in STATES of the newest record that was acknowledged to this process
 	metrics    *metrics
 
 	// forgotten is this node's copy of the tombstones, which stones feeds once
@@ -73,82 +63,57 @@ type Engine struct {
 }
 
 // Open opens the store that the configuration names and makes its streams at
-// the first start. On an error nothing is left running, and a data directory
-// that could not be used was not changed.
+// the first start. On an error nothing is left running. It panics without
+// [Config.URLs].
 func Open(ctx context.Context, c Config) (_ *Engine, err error) {
-	c = c.withDefaults()
-	e := &Engine{config: c, log: c.Log, now: c.Now, failed: make(chan error, 1), batches: make(chan struct{}, openBatches), newest: embedded.NewNewest(), witnessed: embedded.NewNewest()}
-	e.storing, e.jam = context.WithCancelCause(context.Background())
-	defer func() {
-		if err != nil {
-			e.abandon()
-		}
-	}()
-	if c.embedded() {
-		err = e.openEmbedded(ctx)
-	} else {
-		err = e.openExternal()
+	if c.URLs == "" {
+		panic("cluster: a configuration without URLs")
 	}
-	if err != nil {
+	c = c.withDefaults()
+	e := &Engine{config: c, log: c.Log, now: c.Now, failed: make(chan error, 1), batches: make(chan struct{}, openBatches)}
+	if err = e.connect(); err != nil {
 		return nil, err
 	}
+	defer func() {
+		if err != nil {
+			e.nc.Close()
+		}
+	}()
 	if e.js, err = jetstream.New(e.nc); err != nil {
 		return nil, err
 	}
 	if e.legacy, err = e.nc.JetStream(); err != nil {
 		return nil, err
 	}
-	if !c.embedded() {
-		// What the cluster forbids ends everything that waits for an answer.
-		var deny context.CancelCauseFunc
-		opening := ctx
-		ctx, deny = context.WithCancelCause(ctx)
-		defer deny(nil)
-		e.denied.Store(&deny)
-		defer e.denied.Store(nil)
-		defer func() {
-			if d, ok := errors.AsType[denial](context.Cause(ctx)); ok && err != nil && opening.Err() == nil {
-				err = d
-			}
-		}()
-		if err = e.checkServer(ctx); err != nil {
-			return nil, err
+	// What the cluster forbids ends everything that waits for an answer.
+	opening := ctx
+	ctx, deny := context.WithCancelCause(ctx)
+	defer deny(nil)
+	e.denied.Store(&deny)
+	defer e.denied.Store(nil)
+	defer func() {
+		if d, ok := errors.AsType[denial](context.Cause(ctx)); ok && err != nil && opening.Err() == nil {
+			err = d
 		}
+	}()
+	if err = e.checkServer(ctx); err != nil {
+		return nil, err
 	}
 	if e.nc.MaxPayload() < payloadBytes {
 		return nil, fmt.Errorf("the NATS cluster takes messages of %d bytes at most: set its max_payload to 1MB or more", e.nc.MaxPayload())
 	}
-	if c.embedded() && e.dir.Ready {
-		if err = e.checkWhole(ctx); err != nil {
-			return nil, err
-		}
-	}
 	if e.partitions, err = ensureStreams(ctx, e.js, c); err != nil {
-		return nil, e.dir.Blame(err)
-	}
-	if err = e.comparePreloaded(ctx); err != nil {
 		return nil, err
 	}
-	if err = e.finishInterrupted(ctx, e.interrupted); err != nil {
-		return nil, e.dir.Blame(err)
-	}
-	if !c.embedded() {
-		if err = e.probeRights(ctx, streamConfigs(c, made{partitions: e.partitions})); err != nil {
-			return nil, err
-		}
+	if err = e.probeRights(ctx, streamConfigs(c, made{partitions: e.partitions})); err != nil {
+		return nil, err
 	}
 	err = patiently(ctx, func(ctx context.Context) error { return store.LoadVIDKeys(ctx, e, &e.forgotten) })
-	if unled(err) && !c.embedded() && ctx.Err() == nil {
+	if unled(err) && ctx.Err() == nil {
 		err = errUnled
 	}
 	if err != nil {
-		return nil, e.dir.Blame(err)
-	}
-	if c.embedded() {
-		e.dir.Partitions, e.dir.Ready, e.dir.Closed = e.partitions, true, nil
-		if err = e.dir.Save(); err != nil {
-			return nil, err
-		}
+		return nil, err
 	}
 	e.node = store.OpenNodeName(c.DataDir, c.Log)
 	e.start()
@@ -161,9 +126,9 @@ func (e *Engine) start() {
 	ctx, e.stop = context.WithCancel(context.Background())
 	e.metrics = newMetrics(e.config.Registry, e)
 	e.beats = make(map[string]*heartbeat)
-	e.writes = make(map[string]*writeHealth)
+	e.writes = make(map[string]*atomic.Bool)
 	for _, name := range watchedStreams {
-		e.writes[name] = new(writeHealth)
+		e.writes[name] = new(atomic.Bool)
 	}
 	e.backlog.init(e.partitions)
 	for p := range e.partitions {
@@ -177,49 +142,11 @@ func (e *Engine) start() {
 		e.running.Go(func() { b.run(ctx) })
 	}
 	e.running.Go(func() { e.watchBacklog(ctx) })
-	e.running.Go(func() { e.watchWrites(ctx) })
 	e.running.Go(func() { e.tryTelemetry(ctx) })
 	e.needed.Store(true)
 	if e.nc.IsClosed() {
 		e.onClosed(e.nc)
 	}
-}
-
-func (e *Engine) openEmbedded(ctx context.Context) (err error) {
-	if e.dir, err = embedded.OpenDataDir(e.config.DataDir); err != nil {
-		return err
-	}
-	if err = embedded.CheckWritable(e.config.DataDir); err != nil {
-		return err
-	}
-	if e.dir.Ready {
-		// Before the server starts: it cuts off what it cannot read.
-		if e.config.Answers != nil {
-			e.preloaded = embedded.NewPreload(e.config.Answers)
-		}
-		if err = embedded.CheckBlocks(ctx, e.config.DataDir, e.tornWrites(), e.preloaded, e.witnessed); err != nil {
-			return err
-		}
-		if e.dir.Closed == nil {
-			e.log.Info("the last run was cut off: every stored record was read again and is whole")
-		}
-	}
-	if err = embedded.CompleteDescriptions(e.config.DataDir); err != nil {
-		return err
-	}
-	if e.dir.Closed == nil { // nor does it keep what was under way
-		if e.interrupted, err = embedded.KeepInterrupted(e.config.DataDir); err != nil {
-			return err
-		}
-	}
-	if e.server, err = embedded.Start(ctx, e.config.DataDir, e.config.SyncInterval, e.log, e.jam); err != nil {
-		return err
-	}
-	e.nc, err = nats.Connect("", nats.InProcessServer(e.server), nats.Name("carstate"), e.onAsyncError())
-	if err != nil {
-		return fmt.Errorf("the embedded engine cannot be reached: %w", err)
-	}
-	return nil
 }
 
 // Cut ends the connection to the engine, so that whatever still waits for an
@@ -229,35 +156,22 @@ func (e *Engine) Cut() {
 	e.nc.Close()
 }
 
-// Close ends everything in order: what writes first, the server last. Samples
-// whose Append has not returned are not acknowledged.
+// Close ends everything in order, the connection last. Samples whose Append has not
+// returned are not acknowledged.
 func (e *Engine) Close() error {
 	e.stop()
 	e.running.Wait()
 	e.Cut()
 	e.node.Close()
-	if e.server == nil {
-		return nil
-	}
-	var ends map[string]embedded.StreamEnd
-	if e.Writable() == nil { // otherwise what the server counts may not be on disk
-		ends = e.streamEnds()
-	}
-	embedded.Stop(e.server)
-	e.dir.Closed = ends
-	return errors.Join(e.dir.Save(), e.dir.Close())
+	return nil
 }
 
-// abandon ends what an Open that failed has begun.
-func (e *Engine) abandon() {
-	if e.nc != nil {
-		e.nc.Close()
-	}
-	if e.server != nil {
-		embedded.Stop(e.server)
-	}
-	if e.dir != nil {
-		_ = e.dir.Close() // the error that led here is reported
+// noteState notes that a record of STATES was acknowledged.
+func (e *Engine) noteState(seq uint64) {
+	for last := e.newest.Load(); seq > last; last = e.newest.Load() {
+		if e.newest.CompareAndSwap(last, seq) {
+			return
+		}
 	}
 }
 

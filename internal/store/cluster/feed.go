@@ -98,7 +98,7 @@ func (f *feed) follow(ctx context.Context) error {
 	if f.last != 0 && (!created.Equal(f.created) || last < f.last) {
 		return fmt.Errorf("%w: %s was read up to %d and now ends at %d", store.ErrReplaced, f.stream, f.last, last)
 	}
-	if f.last != 0 && f.stream == codec.States && len(f.filters) == 0 && !f.e.config.embedded() && time.Since(f.heard) > f.e.config.Patience.Markers/2 {
+	if f.last != 0 && f.stream == codec.States && len(f.filters) == 0 && time.Since(f.heard) > f.e.config.Patience.Markers/2 {
 		return fmt.Errorf("%w: nothing was heard of %s for %s, and what was forgotten meanwhile may have left no trace",
 			store.ErrReplaced, f.stream, time.Since(f.heard).Round(time.Second))
 	}
@@ -223,9 +223,6 @@ func (f *feed) advance(seq uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.last, f.heard = seq, time.Now()
-	if b := f.e.beats[f.stream]; b != nil && len(f.filters) == 0 {
-		b.applied.Store(seq)
-	}
 	close(f.changed)
 	f.changed = make(chan struct{})
 }

@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -152,15 +151,12 @@ func TestFeedOfBusyStream(t *testing.T) {
 	}
 }
 
-// deaf is a server that never sees the orders to feed which lost says are: as one
+// deaf dials a server that never sees the orders to feed which lost says are: as one
 // that is stopped and not known to be.
-type deaf struct {
-	*server.Server
-	lost func() bool
-}
+type deaf struct{ lost func() bool }
 
-func (d deaf) InProcessConn() (net.Conn, error) {
-	c, err := d.Server.InProcessConn()
+func (d deaf) Dial(network, address string) (net.Conn, error) {
+	c, err := net.Dial(network, address)
 	return &toDeaf{c, d.lost}, err
 }
 
@@ -198,7 +194,7 @@ func TestFeedOrdersAgain(t *testing.T) {
 	const lost = 3
 	orders := make(chan struct{}, 2*lost)
 	ordered := 0 // touched under the lock of the connection only
-	nc, err := nats.Connect("", nats.InProcessServer(deaf{e.server, func() bool {
+	nc, err := nats.Connect(e.config.URLs, nats.SetCustomDialer(deaf{func() bool {
 		ordered++
 		select {
 		case orders <- struct{}{}:

@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
-
 	"carstate/internal/access"
 	"carstate/internal/store"
 	"carstate/internal/store/codec"
@@ -27,7 +25,7 @@ type node struct {
 
 func startNode(t *testing.T, c Config) node {
 	t.Helper()
-	e, err := Open(t.Context(), patient(c))
+	e, err := Open(t.Context(), onServer(t, c))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,21 +113,12 @@ func TestForgetOnEveryNode(t *testing.T) {
 	testkit.Await(t, "both know it again", func() bool { return a.Knows(storetest.SecretVID) && b.Knows(storetest.SecretVID) })
 }
 
-// startNATS starts a NATS server with a directory of its own.
-func startNATS(t *testing.T) (url string) {
-	t.Helper()
-	s := runNATS(t, &server.Options{
-		Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true,
-	})
-	return s.ClientURL()
-}
-
 // A full stream drops the record of the vehicle that was not heard of for longest,
 // while every node's table still has its answer.
 func TestForgetWithoutStoredState(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
-	n := startNode(t, Config{DataDir: t.TempDir()})
+	n := startNode(t, Config{})
 	n.Drive(t, 1000, storetest.SecretVID)
 	testkit.Await(t, "the table knows it", func() bool { return n.Knows(storetest.SecretVID) })
 	s, err := n.cluster.js.Stream(t.Context(), codec.States)

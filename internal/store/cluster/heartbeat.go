@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"carstate/internal/store/codec"
+	"carstate/internal/ticks"
 )
 
 // heartbeat writes this node's heartbeat into one stream and notes when it
@@ -23,83 +24,37 @@ type heartbeat struct {
 	stream string
 	node   uint64 // tells our heartbeats from those of other nodes
 
-	now      chan struct{} // holds a token while one is to be written before its time
-	start    time.Time     // monotonic origin of the numbers below
-	returned atomic.Int64  // ns after start: the newest moment of which the copy holds everything; 0: none yet
-
-	applied atomic.Uint64 // sequence of the newest record in this node's copy
-	stored  uint64        // newest sequence that the stream is known to hold; owned by run
+	start    time.Time    // monotonic origin of the numbers below
+	returned atomic.Int64 // ns after start: the newest moment of which the copy holds everything; 0: none yet
 }
 
 func newHeartbeat(e *Engine, stream string) *heartbeat {
-	return &heartbeat{e: e, stream: stream, node: rand.Uint64(), now: make(chan struct{}, 1), start: time.Now()}
+	return &heartbeat{e: e, stream: stream, node: rand.Uint64(), start: time.Now()}
 }
 
 func (h *heartbeat) run(ctx context.Context) {
-	tick := time.NewTicker(h.e.config.Timeouts.Beat)
-	defer tick.Stop()
-	for {
+	for range ticks.NowAndEvery(ctx, h.e.config.Timeouts.Beat) {
 		h.beat(ctx)
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		case <-h.now:
-		}
-	}
-}
-
-// soon asks for a heartbeat now.
-func (h *heartbeat) soon() {
-	select {
-	case h.now <- struct{}{}:
-	default:
 	}
 }
 
 // beat writes one heartbeat.
 func (h *heartbeat) beat(ctx context.Context) {
-	try, cancel := h.e.try(ctx)
+	try, cancel := context.WithTimeout(ctx, h.e.config.Timeouts.Try)
 	defer cancel()
 	began := time.Now()
 	subject := codec.HeartbeatSubject(h.stream)
 	b := binary.LittleEndian.AppendUint64([]byte{0}, h.node)
 	b = binary.LittleEndian.AppendUint64(b, uint64(began.Sub(h.start)))
-	if h.e.witnesses() {
-		b = h.e.newest.Append(b)
-	}
 	ack, err := h.e.js.Publish(try, subject, codec.Seal(subject, b), jetstream.WithExpectStream(h.stream))
 	switch {
 	case err == nil:
-		h.stored = ack.Sequence
-		h.e.newest.Note(h.stream, ack.Sequence)
-		h.e.writes[h.stream].noteStored()
-		return
-	case ctx.Err() != nil:
-		return
-	}
-	h.e.writes[h.stream].noteFailed()
-	if h.e.config.embedded() {
-		h.compare(ctx)
-	}
-}
-
-// compare does without a heartbeat what a heartbeat is for. Nobody but this
-// process stores anything in the embedded engine, so while that one refuses,
-// the copy grows no older: it is whole if it holds the stream's last record.
-func (h *heartbeat) compare(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, h.e.config.Timeouts.Try)
-	defer cancel()
-	asked := time.Now()
-	s, err := h.e.js.Stream(ctx, h.stream)
-	switch {
-	case err == nil:
-		h.stored = s.CachedInfo().State.LastSeq
-	case h.e.server.JetStreamEnabled():
-		return // it may be storing something, and does not tell
-	}
-	if applied := h.applied.Load(); applied != 0 && applied >= h.stored {
-		h.returned.Store(max(1, int64(asked.Sub(h.start))))
+		if h.stream == codec.States {
+			h.e.noteState(ack.Sequence)
+		}
+		h.e.writes[h.stream].Store(false)
+	case ctx.Err() == nil:
+		h.e.writes[h.stream].Store(true)
 	}
 }
 

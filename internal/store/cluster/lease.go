@@ -25,14 +25,8 @@ type leaseRecord struct {
 // is up to the cursors.
 type Leases struct{ e *Engine }
 
-// Leases returns the engine's leases; nil for an embedded engine, whose only node
-// folds everything.
-func (e *Engine) Leases() *Leases {
-	if e.config.embedded() {
-		return nil
-	}
-	return &Leases{e}
-}
+// Leases returns the engine's leases.
+func (e *Engine) Leases() *Leases { return &Leases{e} }
 
 // Stale is how long a node may be silent.
 func (l *Leases) Stale() time.Duration { return l.e.config.Timeouts.Lease }

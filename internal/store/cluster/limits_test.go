@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"log/slog"
 	"testing"
-	"time"
 
 	"carstate/internal/store"
 	"carstate/internal/store/codec"
@@ -20,7 +19,7 @@ func TestStatesFull(t *testing.T) {
 	t.Parallel()
 	const limit = 16 << 10
 	var log testkit.Buffer
-	e := openOne(t, Config{Log: slog.New(slog.NewTextHandler(&log, nil)), StatesBytes: limit, SyncInterval: time.Minute})
+	e := openOne(t, Config{Log: slog.New(slog.NewTextHandler(&log, nil)), StatesBytes: limit})
 	p, err := e.take(t.Context(), 0, "test", store.Anyone)
 	if err != nil {
 		t.Fatal(err)

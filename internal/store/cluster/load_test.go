@@ -16,11 +16,7 @@ import (
 // when it is told to.
 func TestAnswerWithAGap(t *testing.T) {
 	t.Parallel()
-	e, err := Open(t.Context(), Config{DataDir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer e.Close()
+	e := openOne(t, Config{})
 	sequences := []uint64{3, 4, 9, 17} // of the records, in the order of their answers
 	for name, c := range map[string]struct {
 		lost []int

@@ -23,32 +23,6 @@ func later(subject string) []byte {
 	return binary.LittleEndian.AppendUint32(record, codec.Checksum(subject, record))
 }
 
-// A store that a newer version has written to is refused before it is started,
-// with one line, and left as it is.
-func TestNewerRecordInDirectory(t *testing.T) {
-	testkit.Slow(t, "it takes a real engine through seconds of work")
-	t.Parallel()
-	for _, subject := range []string{"state.0.X", "token.X", "source.X", codec.AuditSubject, codec.TelemetrySubject(0)} {
-		dir := t.TempDir()
-		e, err := Open(t.Context(), Config{DataDir: dir})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := e.js.Publish(t.Context(), subject, later(subject)); err != nil {
-			t.Fatal(err)
-		}
-		if err := e.Close(); err != nil {
-			t.Fatal(err)
-		}
-		for range 2 {
-			_, err := Open(t.Context(), Config{DataDir: dir})
-			if err == nil || !strings.Contains(err.Error(), "was written by a newer carstate") || strings.Contains(err.Error(), "\n") {
-				t.Errorf("%s: %v", subject, err)
-			}
-		}
-	}
-}
-
 // On a cluster other nodes may be newer; the node that does not understand them
 // says so and ends.
 func TestNewerRecordOnFeed(t *testing.T) {

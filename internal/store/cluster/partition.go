@@ -357,10 +357,6 @@ func (t *Partition) commitBatch(ctx context.Context, states []store.Write) error
 				return fmt.Errorf("partition %d: %w", t.number, store.ErrFenced)
 			}
 		}
-		if t.e.storing.Err() != nil {
-			<-ctx.Done() // the process ends, once that helps
-			return ctx.Err()
-		}
 		t.e.warned.fold.Log(t.e.log, "a fold is stored again", "partition", t.number, "error", err)
 		select {
 		case <-ctx.Done():

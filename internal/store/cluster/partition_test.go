@@ -99,16 +99,15 @@ func TestTelemetryBehindCursor(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var c clock
-			e := openOne(t, Config{Now: c.now})
+			url := startNATS(t)
+			e := openOne(t, Config{URLs: url})
 			for at := range int64(10) {
 				storeSample(t, e, at+1)
 			}
 			foldAll(t, e, 10)
 			lose(t, e)
 			storeSample(t, e, 1000)
-			c.move(2 * store.DefaultRetention)
-			trim(t, e)
+			trim(t, forgetful(t, url, 1))
 			foldAll(t, e, 1000) // comes to an end only if that sample is found
 			measure(t, e)
 			if age := e.backlog.age(); age != 0 {
@@ -269,7 +268,7 @@ func TestTooManyStates(t *testing.T) {
 // itself, a server lets a stream have a thousand consumers and no more.
 func TestEveryPartitionIsRead(t *testing.T) { // alone, since so many take all there is
 	const partitions = 1001
-	e := openOne(t, Config{DataDir: t.TempDir(), Partitions: partitions})
+	e := openOne(t, Config{Partitions: partitions})
 	for p := range partitions {
 		part := &Partition{e: e, number: p, next: 1}
 		if err := part.subscribe(); err != nil {

@@ -25,12 +25,7 @@ func (e *Engine) change(ctx context.Context, stream, subject string, change func
 func (e *Engine) Last(ctx context.Context, stream, subject string) (store.Record, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	opts := []nats.JSOpt{nats.Context(ctx)}
-	if e.config.embedded() {
-		// Any replica may answer this way, at half the cost; here there is one.
-		opts = append(opts, nats.DirectGet())
-	}
-	m, err := e.legacy.GetLastMsg(stream, subject, opts...)
+	m, err := e.legacy.GetLastMsg(stream, subject, nats.Context(ctx))
 	if errors.Is(err, nats.ErrMsgNotFound) {
 		return store.Record{}, nil
 	}

@@ -48,11 +48,11 @@ func manyRoads(b *testing.B, stretches int) *road.Map {
 	return m
 }
 
-// BenchmarkLoadRoads is what a node's start waits for: a million stretches from the
-// embedded engine.
+// BenchmarkLoadRoads is what a node's start waits for: a million stretches from a
+// server.
 func BenchmarkLoadRoads(b *testing.B) {
 	const stretches = 1_000_000
-	e := clustertest.Embedded(b)
+	e := clustertest.Engine(b)
 	ctx, cancel := context.WithCancel(b.Context())
 	m := manyRoads(b, stretches)
 	for p := range e.Partitions() {

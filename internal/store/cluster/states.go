@@ -11,15 +11,8 @@ import (
 // FollowStates calls put for the stored state of every vehicle and then for
 // every change, until the context ends. The zero state means that the vehicle is
 // forgotten. caughtUp is called once, after all that was stored at the start.
-// What [Config.Answers] has taken in is not repeated.
 func (e *Engine) FollowStates(ctx context.Context, put func(vehicle.ID, vehicle.State), caughtUp func()) error {
-	f := newFeed(e, codec.States)
-	if p := e.preloaded; p != nil {
-		e.preloaded = nil
-		f.created = p.Created
-		f.advance(p.Last) // as if the feed had brought them
-	}
-	return e.followStates(ctx, f, put, caughtUp)
+	return e.followStates(ctx, newFeed(e, codec.States), put, caughtUp)
 }
 
 // FollowCursors is FollowStates for a node that has no use for the states. It

@@ -83,8 +83,7 @@ func streamConfigs(c Config, m made) []jetstream.StreamConfig {
 		},
 	}
 	for i := range configs {
-		// Embedded, no stream is ever made anew alone.
-		if name := configs[i].Name; name == codec.Telemetry || name == codec.States && !c.embedded() {
+		if name := configs[i].Name; name == codec.Telemetry || name == codec.States {
 			configs[i].Metadata = map[string]string{partitionsKey: strconv.Itoa(m.partitions)}
 		}
 		configs[i].Storage = jetstream.FileStorage
@@ -153,16 +152,9 @@ func (c Config) first(ctx context.Context, js jetstream.JetStream) (made, error)
 		}
 	}
 	return made{
-		partitions: cmp.Or(c.Partitions, was.partitions, c.firstPartitions()),
+		partitions: cmp.Or(c.Partitions, was.partitions, defaultPartitions),
 		replicas:   cmp.Or(c.Replicas, was.replicas, c.firstReplicas()),
 	}, nil
-}
-
-func (c Config) firstPartitions() int {
-	if c.embedded() {
-		return embeddedPartitions
-	}
-	return externalPartitions
 }
 
 // firstReplicas is how many copies streams get that nobody asked any number for.
@@ -234,7 +226,7 @@ func ensureStream(ctx context.Context, js jetstream.JetStream, c Config, i int, 
 			return made{}, fmt.Errorf("the NATS cluster has too few servers with JetStream for %d copies of each stream: start more of them or set --replicas", target.replicas)
 		case unled(err):
 			return made{}, errUnled
-		case remade(err) && !c.embedded(): // where nobody else removes streams, it is the disk
+		case remade(err):
 		case !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) && !errors.Is(err, jetstream.ErrStreamNotFound):
 			return made{}, fmt.Errorf("the stream %s cannot be set up: %w", name, err)
 		}

@@ -39,10 +39,7 @@ func (e *Engine) trim(ctx context.Context) error {
 		return err
 	}
 	info := s.CachedInfo()
-	state, now := info.State, e.now()
-	if !e.config.embedded() {
-		now = info.TimeStamp // of the server, which stamped the commits too
-	}
+	state, now := info.State, info.TimeStamp // of the server, which stamped the commits too
 	folded := e.backlog.folded()
 	if folded == 0 || state.Msgs == 0 {
 		return nil

@@ -2,7 +2,6 @@
 package clustertest
 
 import (
-	"cmp"
 	"net"
 	"os"
 	"runtime"
@@ -19,10 +18,6 @@ import (
 // Open opens an engine and closes it with the test.
 func Open(t testing.TB, c cluster.Config) *cluster.Engine {
 	t.Helper()
-	// A busy machine takes its time. Where it is the point that a try fails, the test says so.
-	if c.URLs == "" { // where no answer is lost on its way
-		c.Timeouts.Try = cmp.Or(c.Timeouts.Try, time.Minute)
-	}
 	e, err := cluster.Open(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)
@@ -35,11 +30,11 @@ func Open(t testing.TB, c cluster.Config) *cluster.Engine {
 	return e
 }
 
-// Embedded opens an embedded engine in a directory of the test's own, with several
-// partitions, so that what mixes them up is noticed.
-func Embedded(t testing.TB) *cluster.Engine {
+// Engine opens an engine on a server of the test's own, with several partitions, so that
+// what mixes them up is noticed. It is patient with a busy machine.
+func Engine(t testing.TB) *cluster.Engine {
 	t.Helper()
-	return Open(t, cluster.Config{DataDir: t.TempDir(), Partitions: 4})
+	return Open(t, cluster.Config{Partitions: 4, URLs: External(t), Timeouts: cluster.Timeouts{Try: time.Minute}})
 }
 
 // External starts a NATS server that listens on a free port of the loopback
