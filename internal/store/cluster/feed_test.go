@@ -212,7 +212,7 @@ func TestFeedOrdersAgain(t *testing.T) {
 	}
 	f := newFeed(&Engine{config: e.config, log: e.log, nc: nc, js: js, beats: e.beats}, codec.States)
 	from := end()
-	f.created, f.last, f.live = s.CachedInfo().Created, from, true // it goes on
+	f.created, f.last, f.heard, f.live = s.CachedInfo().Created, from, time.Now(), true // it goes on
 	f.apply = func(store.Record) error { return errors.New("only heartbeats are stored") }
 	ctx, stop := context.WithCancel(testkit.Context(t))
 	var running sync.WaitGroup
