@@ -65,7 +65,7 @@ type measurement struct {
 
 func (m *measurement) size(ctx context.Context, n int) error {
 	began := time.Now()
-	if err := Fill(ctx, local(m.dir), m.filled, n); err != nil {
+	if err := Fill(ctx, own(m.dir), m.filled, n); err != nil {
 		return err
 	}
 	live, err := statesOnDisk(m.dir)

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"carstate/internal/store"
-	"carstate/internal/store/cluster"
 	"carstate/internal/store/codec"
+	"carstate/internal/store/local"
 	"carstate/internal/vehicle"
 )
 
@@ -67,28 +67,31 @@ func templates(now time.Time) ([]vehicle.State, error) {
 // filled is a data directory in the making, in this process. States go in as
 // derive stores them: in atomic batches, each on disk before the next.
 type filled struct {
-	engine     *cluster.Engine
+	engine     store.Engine
 	partitions []store.Partition
 	states     []vehicle.State
 	waiting    []map[vehicle.ID]vehicle.State // a batch for each partition
 }
 
-// syncEvery is how often the engine tidies up overwritten records, as in
-// service. Here it also stands for the sync of each batch: the files come out
-// alike, sooner.
+// syncEvery stands for the sync of each batch: the files come out alike, sooner.
 const syncEvery = 5 * time.Second
 
-// local is a store of this machine's own.
-func local(dir string) cluster.Config {
-	return cluster.Config{DataDir: dir, SyncInterval: syncEvery}
+// Open opens the engine of a store.
+type Open func(ctx context.Context) (store.Engine, error)
+
+// own is a store of this machine's own.
+func own(dir string) Open {
+	return func(ctx context.Context) (store.Engine, error) {
+		return local.Open(ctx, local.Config{Config: store.Config{DataDir: dir}, SyncInterval: syncEvery})
+	}
 }
 
-func openStore(ctx context.Context, c cluster.Config) (_ *filled, err error) {
+func openStore(ctx context.Context, open Open) (_ *filled, err error) {
 	s := new(filled)
 	if s.states, err = templates(time.Now()); err != nil {
 		return nil, err
 	}
-	if s.engine, err = cluster.Open(ctx, c); err != nil {
+	if s.engine, err = open(ctx); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -131,8 +134,8 @@ func (s *filled) close(ctx context.Context) (err error) {
 }
 
 // Fill adds vehicles from..to-1 to a store, or makes it.
-func Fill(ctx context.Context, c cluster.Config, from, to int) (err error) {
-	s, err := openStore(ctx, c)
+func Fill(ctx context.Context, open Open, from, to int) (err error) {
+	s, err := openStore(ctx, open)
 	if err != nil {
 		return err
 	}
@@ -149,7 +152,7 @@ func Fill(ctx context.Context, c cluster.Config, from, to int) (err error) {
 // half of all updates come from a hundredth of the cars. It returns the most
 // bytes that the states took on disk meanwhile.
 func overwrite(ctx context.Context, dir string, n, updates int) (most int64, err error) {
-	s, err := openStore(ctx, local(dir))
+	s, err := openStore(ctx, own(dir))
 	if err != nil {
 		return 0, err
 	}
@@ -172,9 +175,9 @@ func overwrite(ctx context.Context, dir string, n, updates int) (most int64, err
 	return most, nil
 }
 
-// statesOnDisk is what the files of the stream of states take.
+// statesOnDisk is what the files of a store take that has nothing but states.
 func statesOnDisk(dir string) (size int64, err error) {
-	err = filepath.WalkDir(filepath.Join(dir, "engine", "jetstream", "$G", "streams", codec.States), func(_ string, d fs.DirEntry, err error) error {
+	err = filepath.WalkDir(filepath.Join(dir, "store"), func(_ string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return ignoreGone(err)
 		}

@@ -17,6 +17,7 @@ import (
 	"carstate/bench/restart"
 	"carstate/internal/fleet"
 	"carstate/internal/nodeprocess"
+	"carstate/internal/store"
 	"carstate/internal/store/cluster"
 	"carstate/internal/vehicle"
 )
@@ -99,6 +100,11 @@ type rig struct {
 // streams is how the streams of a rig are made.
 func (b *bench) streams(replicas, partitions int) cluster.Config {
 	return cluster.Config{Partitions: partitions, URLs: b.servers.URLs(), Replicas: replicas}
+}
+
+// engineOn opens engines on such streams.
+func engineOn(c cluster.Config) restart.Open {
+	return func(ctx context.Context) (store.Engine, error) { return cluster.Open(ctx, c) }
 }
 
 // start starts nodes, one for each of the given roles.

@@ -29,7 +29,7 @@ func (b *bench) subjects(ctx context.Context) error {
 	c := b.streams(1, 1)
 	c.DataDir = filepath.Join(b.Dir, "follower")
 	began := time.Now()
-	if err := restart.Fill(ctx, c, 0, n); err != nil {
+	if err := restart.Fill(ctx, engineOn(c), 0, n); err != nil {
 		return err
 	}
 	stored := float64(n) / time.Since(began).Seconds()

@@ -56,8 +56,12 @@ func (e *Engine) checkServer(ctx context.Context) error {
 	if err := cmp.Or(checkVersion(e.nc), e.checkVersions()); err != nil {
 		return err
 	}
-	if v := e.nc.ConnectedServerVersion(); older(greatestServer, v) {
-		e.log.Warn("the NATS server is newer than those that carstate was tested with: read its release notes, and update carstate when a version says that it was tested with this one", "server", e.nc.ConnectedServerName(), "version", v, "tested_up_to", greatestServer)
+	v := e.nc.ConnectedServerVersion()
+	log := e.log.With("server", e.nc.ConnectedServerName(), "version", v, "tested_from", leastServer, "tested_up_to", greatestServer)
+	if older(greatestServer, v) {
+		log.Warn("connected to a NATS server that is newer than those that carstate was tested with: read its release notes, and update carstate when a version says that it was tested with this one")
+	} else {
+		log.Info("connected to a NATS server that carstate was tested with")
 	}
 	err := patiently(ctx, func(ctx context.Context) error {
 		_, err := e.js.AccountInfo(ctx)

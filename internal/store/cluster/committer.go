@@ -10,6 +10,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
 
 	"carstate/internal/store"
 	"carstate/internal/store/codec"
@@ -87,16 +90,39 @@ func (c *committer) run(ctx context.Context) {
 			var err error
 			if samples > 0 {
 				start := time.Now()
-				span, header := c.e.commitSpan(ctx, batch, samples)
+				span, header := c.span(ctx, batch, samples)
 				err = c.store(ctx, codec.Seal(c.subject, record), header)
-				c.e.metrics.commit(samples, time.Since(start), err)
-				endSpan(span, err)
+				c.e.metrics.Commit(samples, time.Since(start), err)
+				store.EndSpan(span, err)
 			}
 			for i := range batch {
 				batch[i].waiter.finish(err)
 			}
 		}
 	}
+}
+
+// traceHeader carries the context of a commit's span in the header of its message.
+var traceHeader propagation.TraceContext
+
+// span begins the span of a group commit and returns the header of its message; nil, nil
+// if no request is traced.
+func (c *committer) span(ctx context.Context, batch []chunk, samples int) (trace.Span, nats.Header) {
+	if c.e.config.Tracer == nil {
+		return nil, nil
+	}
+	requests := make([]trace.SpanContext, len(batch))
+	for i := range batch {
+		requests[i] = batch[i].waiter.traced
+	}
+	ctx, span := store.CommitSpan(ctx, c.e.config.Tracer, requests, samples)
+	if span == nil {
+		return nil, nil
+	}
+	span.SetAttributes(attribute.Int("carstate.partition", batch[0].partition))
+	h := make(nats.Header)
+	traceHeader.Inject(ctx, propagation.HeaderCarrier(h))
+	return span, h
 }
 
 // take removes from the queue what one commit holds. Chunks whose Append has

@@ -23,7 +23,8 @@ func (e *Engine) watchLimits(ctx context.Context, alarmed map[string]bool) error
 			return err
 		}
 		info := s.CachedInfo()
-		e.metrics.fills(name, info.State.Bytes, uint64(info.Config.MaxBytes), info.State.Msgs)
+		e.metrics.Fills(name, info.State.Bytes, uint64(info.Config.MaxBytes))
+		e.metrics.records.WithLabelValues(name).Set(float64(info.State.Msgs))
 		percent := info.State.Bytes * 100 / uint64(info.Config.MaxBytes)
 		switch {
 		case name == codec.Telemetry:

@@ -10,6 +10,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
 
 	"carstate/internal/store"
 	"carstate/internal/store/codec"
@@ -34,7 +36,7 @@ type Partition struct {
 	recalled context.Context // ends when the partition must be taken anew
 	recall   context.CancelFunc
 
-	folding folding
+	spans store.FoldSpans
 }
 
 // cursor says how far a partition is folded and by whom. It is stored with the
@@ -175,7 +177,10 @@ func (t *Partition) Next(ctx context.Context) (seq uint64, samples []vehicle.Sam
 		t.e.fail(err)
 		return 0, nil, err
 	}
-	t.noteTraced(m)
+	if t.e.config.Tracer != nil && len(m.Header) > 0 {
+		traced := traceHeader.Extract(context.Background(), propagation.HeaderCarrier(m.Header))
+		t.spans.Note(trace.SpanContextFromContext(traced))
+	}
 	t.next = seq + 1
 	return seq, samples, nil
 }
@@ -318,9 +323,8 @@ func (t *Partition) Commit(ctx context.Context, seq uint64, states map[vehicle.I
 	if err := t.commitBatch(ctx, writes); err != nil {
 		return err
 	}
-	t.e.metrics.foldSeconds.Observe(time.Since(start).Seconds())
-	t.e.metrics.foldedStates.Add(float64(len(states)))
-	t.traceFold(ctx, len(states))
+	t.e.metrics.Fold(len(states), time.Since(start))
+	t.spans.Folded(ctx, t.e.config.Tracer, t.number, len(states))
 	return nil
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
+	"carstate/internal/store"
 	"carstate/internal/store/codec"
 	"carstate/internal/vehicle"
 )
@@ -32,7 +33,7 @@ func (e *Engine) Append(ctx context.Context, samples []vehicle.Sample) error {
 	if err != nil {
 		return err
 	}
-	w := &waiter{done: make(chan struct{}), traced: e.tracedOf(ctx)}
+	w := &waiter{done: make(chan struct{}), traced: store.Traced(ctx, e.config.Tracer)}
 	w.left.Store(int32(len(chunks)))
 	for i := range chunks {
 		chunks[i].waiter = w
