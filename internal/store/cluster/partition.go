@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
+	"carstate/internal/access"
 	"carstate/internal/store"
 	"carstate/internal/store/codec"
 	"carstate/internal/vehicle"
@@ -399,5 +400,143 @@ func (t *Partition) Close() {
 	if t.sub != nil {
 		t.sub.Unsubscribe()
 		t.sub, t.consumer = nil, ""
+	}
+}
+
+// loadTimeout bounds one Load, with all its tries.
+const loadTimeout = 4 * requestTimeout
+
+// Load calls put for the stored state of each of the vehicles that has one, by
+// its place in ids, including all that was committed before the partition was
+// taken. It is one question, answered by any server that has all of that: a
+// server that was deposed or lags behind is asked again or another one is.
+func (t *Partition) Load(ctx context.Context, ids []vehicle.ID, put func(i int, s vehicle.State)) error {
+	if len(ids) > store.MaxLoad {
+		return fmt.Errorf("%d states are more than one question can ask for", len(ids))
+	}
+	place := make(map[vehicle.ID]int, len(ids))
+	subjects := make([]string, 0, len(ids)+1)
+	for i, id := range ids {
+		place[id] = i
+		subjects = append(subjects, codec.StateSubject(t.number, id))
+	}
+	// There is always an answer, because the cursor is there.
+	subjects = append(subjects, codec.CursorSubject(t.number))
+	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
+	defer cancel()
+	records, err := t.e.awaitRecords(ctx, codec.States, subjects, t.rev)
+	if err != nil {
+		return fmt.Errorf("the engine cannot be asked for states: %w", err)
+	}
+	return t.decode(records, place, put)
+}
+
+func (t *Partition) decode(records []*nats.Msg, place map[vehicle.ID]int, put func(i int, s vehicle.State)) error {
+	for _, m := range records {
+		subject := m.Header.Get("Nats-Subject")
+		id, ok := codec.VehicleOfState(subject)
+		i, asked := place[id]
+		if !ok || !asked {
+			continue
+		}
+		body, err := codec.Unseal(subject, m.Data)
+		if err == nil && codec.IsMarker(body) {
+			continue
+		}
+		var s vehicle.State
+		if err == nil {
+			s, err = codec.DecodeState(body)
+		}
+		if err != nil {
+			err = fmt.Errorf("%s: record %s: %w", codec.States, m.Header.Get("Nats-Sequence"), err)
+			t.e.fail(err)
+			return err
+		}
+		put(i, s)
+	}
+	return nil
+}
+
+// Forgotten is this node's copy of the tombstones, which a [store.Keeper] feeds.
+func (e *Engine) Forgotten() *access.Forgotten { return &e.forgotten }
+
+// Fence notes in a partition's cursor that nobody may fold it without having
+// seen the tombstone at seq. A fold under way fails on the cursor's revision.
+func (e *Engine) Fence(ctx context.Context, p int, seq uint64) error {
+	s, err := e.js.Stream(ctx, codec.Sources)
+	if err != nil {
+		return err
+	}
+	made := s.CachedInfo().Created.UnixNano()
+	_, err = e.change(ctx, codec.States, codec.CursorSubject(p), func(is store.Record) ([]store.Write, error) {
+		c, err := decodeCursor(is, p)
+		if err != nil {
+			return nil, err
+		}
+		// Fences grows, so that nobody takes the record for one of their own.
+		c.Fences++
+		if c.ForgottenIn != 0 && c.ForgottenIn != made {
+			c.Forgotten = 0 // it counts in a SOURCES that is no more
+		}
+		c.Forgotten, c.ForgottenIn = max(c.Forgotten, seq), made
+		t := Partition{e: e, number: p, cursor: c}
+		return []store.Write{t.cursorWrite(is.Seq)}, nil
+	})
+	return err
+}
+
+// awaitTombstone waits until this node has seen the tombstone at seq of the SOURCES
+// that was made at a time; 0: of the present one. What went with another SOURCES,
+// or with the end of this one, is not waited for: it will never come.
+func (e *Engine) awaitTombstone(ctx context.Context, seq uint64, made int64) error {
+	if err := e.Alive(); err != nil {
+		return err // the tables are of streams that are no more
+	}
+	f := e.stones.Load()
+	if f == nil || seq == 0 {
+		return nil // without a keeper, nobody on this node forgets
+	}
+	s, err := e.js.Stream(ctx, codec.Sources)
+	if err != nil {
+		return err
+	}
+	info := s.CachedInfo()
+	if made != 0 && made != info.Created.UnixNano() {
+		return nil
+	}
+	if err := f.Wait(ctx, min(seq, info.State.LastSeq)); err != nil {
+		return err
+	}
+	if read := f.readFrom(); !read.Equal(info.Created) {
+		return fmt.Errorf("%w: this node's tombstones are of another %s", store.ErrReplaced, codec.Sources)
+	}
+	return nil
+}
+
+// AwaitTombstones waits until this node has seen every tombstone there is.
+func (e *Engine) AwaitTombstones(ctx context.Context) error {
+	s, err := e.js.Stream(ctx, codec.Sources)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	return e.awaitTombstone(ctx, s.CachedInfo().State.LastSeq, 0)
+}
+
+// recall sees whether a record is the cursor of a partition in which a vehicle
+// was forgotten since this node took it. Its states at hand are then dropped.
+func (e *Engine) recall(r store.Record) {
+	p, ok := codec.PartitionOfCursor(r.Subject)
+	if !ok {
+		return
+	}
+	taken, ok := e.taken.Load(p)
+	if !ok {
+		return
+	}
+	var c cursor
+	if t := taken.(*Partition); json.Unmarshal(r.Body, &c) == nil && c.Fences != t.fences {
+		t.recall()
 	}
 }

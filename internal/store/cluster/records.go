@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
 
 	"carstate/internal/store"
 	"carstate/internal/store/codec"
@@ -197,4 +199,360 @@ func (e *Engine) TelemetrySince(ctx context.Context) (time.Time, error) {
 		return info.TimeStamp, nil
 	}
 	return info.State.FirstTime, nil
+}
+
+// Store stores all writes or none, and returns the sequence of the last. A batch of one is
+// an ordinary message, which costs fewer syncs. [store.ErrConflict] means that the
+// expectation failed, or another write of the subject was under way all the time,
+// perhaps an earlier try of the caller's. Of writes that belong together only the last
+// may carry an expectation, so that a torn batch never satisfies it. After a time-out
+// nobody knows; the caller reads or tries again.
+func (e *Engine) Store(ctx context.Context, stream string, writes []store.Write) (seq uint64, err error) {
+	if len(writes) > store.MaxBatch {
+		return 0, fmt.Errorf("a batch of %d records exceeds the limit of %d", len(writes), store.MaxBatch)
+	}
+	for until := time.Now().Add(e.config.Timeouts.Try); ; {
+		seq, err = e.storeOnce(ctx, stream, writes)
+		if api, ok := asAPIError(err); !ok || api.ErrorCode != writeUnderWay || time.Now().After(until) {
+			if conflict(err) {
+				err = fmt.Errorf("%w: %w", store.ErrConflict, err)
+			}
+			return seq, err
+		}
+		select {
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		case <-time.After(underWayAgain):
+		}
+	}
+}
+
+// underWayAgain is how long a write of a subject rests while another is under way.
+const underWayAgain = 50 * time.Millisecond
+
+// storeOnce is one try of Store.
+//
+// The client library has no call for atomic batches; the protocol is NATS
+// ADR-50: every message names the batch and its place, the last one commits and
+// is answered.
+//
+// The server drops batches beyond 50 open ones a stream, so a node keeps few
+// open; it handles a stream's batches one by one anyway.
+func (e *Engine) storeOnce(ctx context.Context, stream string, writes []store.Write) (uint64, error) {
+	if len(writes) > 1 {
+		select {
+		case e.batches <- struct{}{}:
+			defer func() { <-e.batches }()
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, e.config.Timeouts.Try)
+	defer cancel()
+	id := nuid.Next()
+	for i, w := range writes {
+		m := &nats.Msg{Subject: w.Subject, Data: w.Record, Header: make(nats.Header, 4)}
+		if w.Expected {
+			m.Header[jetstream.ExpectedLastSubjSeqHeader] = []string{strconv.FormatUint(w.Expect, 10)}
+		}
+		if len(writes) > 1 {
+			m.Header["Nats-Batch-Id"] = []string{id}
+			m.Header["Nats-Batch-Sequence"] = []string{strconv.Itoa(i + 1)}
+		}
+		if i < len(writes)-1 {
+			if err := e.nc.PublishMsg(m); err != nil {
+				return 0, err
+			}
+			continue
+		}
+		// A batch cannot span streams: the last write speaks for all.
+		m.Header[jetstream.ExpectedStreamHeader] = []string{stream}
+		if len(writes) > 1 {
+			m.Header["Nats-Batch-Commit"] = []string{"1"}
+		}
+		answer, err := e.nc.RequestMsgWithContext(ctx, m)
+		if err != nil {
+			return 0, err
+		}
+		seq, err := parseAck(answer.Data)
+		if err == nil && stream == codec.States {
+			e.noteState(seq)
+		}
+		return seq, err
+	}
+	return 0, nil
+}
+
+func parseAck(data []byte) (uint64, error) {
+	var ack struct {
+		Error    *jetstream.APIError `json:"error"`
+		Sequence uint64              `json:"seq"`
+	}
+	if err := json.Unmarshal(data, &ack); err != nil {
+		return 0, fmt.Errorf("the engine's answer makes no sense: %w", err)
+	}
+	if ack.Error != nil {
+		return 0, ack.Error
+	}
+	return ack.Sequence, nil
+}
+
+// Codes with which the server refuses a write for what it expects. A cluster's
+// leader knows what a subject's last record is only while no write of it is under way.
+const (
+	wrongLastSequence = 10071
+	writeUnderWay     = 10164
+)
+
+// conflict reports whether a write failed because its expectation did, or may have.
+func conflict(err error) bool {
+	api, ok := asAPIError(err)
+	return ok && (api.ErrorCode == wrongLastSequence || api.ErrorCode == writeUnderWay)
+}
+
+// Scan calls do with the last record of each subject that matches one of the patterns.
+// Writers may run concurrently: for a subject that changes during the scan, do gets the newer record
+// as well, or instead.
+func (e *Engine) Scan(ctx context.Context, stream string, patterns []string, do func(store.Record) error) error {
+	reading, stop := context.WithCancel(ctx)
+	defer stop()
+	f := newFeed(e, stream)
+	f.filters, f.caughtUp = patterns, stop
+	var failed error
+	last := uint64(0)
+	f.apply = func(r store.Record) error {
+		if reading.Err() != nil {
+			return nil
+		}
+		if failed = do(r); failed != nil {
+			stop()
+		}
+		last = r.Seq
+		return nil
+	}
+	if err := f.run(reading); err != nil {
+		return err
+	}
+	if err := errors.Join(failed, ctx.Err()); err != nil {
+		return err
+	}
+	return e.scanTail(ctx, stream, f.readFrom(), last+1, func(r store.Record) error {
+		for _, pattern := range patterns {
+			if codec.Matches(pattern, r.Subject) {
+				return do(r)
+			}
+		}
+		return nil
+	})
+}
+
+const (
+	// tailRecords is how many records of a stream's end are asked for at once, and
+	// tailBytes how many bytes. Nothing is stored while the engine answers. Where more
+	// come meanwhile, twice as many are asked for the next time, up to tailMost times as
+	// many.
+	tailRecords = 250
+	tailBytes   = 4 << 20
+	tailMost    = 16
+	// tailAgain is how long to wait where a server has nothing of what others have.
+	tailAgain = 10 * time.Millisecond
+)
+
+// scanTail calls do with the records of a stream, created at made, from sequence next
+// until it has read past the end of the stream as of a single moment. A record that is
+// replaced during the scan is read again later in the stream, so none is missed. It
+// retries while the engine is unavailable.
+func (e *Engine) scanTail(ctx context.Context, stream string, made time.Time, next uint64, do func(store.Record) error) error {
+	for times := 1; ; {
+		records, end, err := e.readPage(ctx, stream, made, next, times)
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case errors.Is(err, codec.ErrDamaged), errors.Is(err, codec.ErrNewer), errors.Is(err, store.ErrReplaced):
+			e.fail(err)
+			return err
+		}
+		for _, r := range records {
+			if err := do(r); err != nil {
+				return err
+			}
+			next = r.Seq + 1
+		}
+		if end {
+			return nil
+		}
+		rest := tailAgain
+		if err != nil {
+			rest, times = feedAgain, 1
+		} else if len(records) > 0 {
+			times = min(2*times, tailMost)
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(rest):
+		}
+	}
+}
+
+// readPage reads records from sequence next on, at most times*tailRecords of them. end
+// reports whether these were all the records there were at one moment.
+func (e *Engine) readPage(ctx context.Context, stream string, made time.Time, next uint64, times int) (records []store.Record, end bool, err error) {
+	s, err := e.js.Stream(ctx, stream)
+	if err != nil {
+		return nil, false, err
+	}
+	// No server of which we have read so far knew more. One that knows less does not
+	// have what others had replaced by then. If the last record there was has been
+	// removed since, a heartbeat comes soon.
+	info := s.CachedInfo()
+	known := info.State.LastSeq
+	if !info.Created.Equal(made) {
+		return nil, false, fmt.Errorf("%w: %s", store.ErrReplaced, stream)
+	}
+	records, end, err = e.requestPage(ctx, stream, next, times)
+	if n := len(records); n > 0 {
+		next = records[n-1].Seq + 1
+	}
+	return records, end && next > known, err
+}
+
+// requestPage asks any server for the page of [Engine.readPage]. all reports whether that
+// server had no further records at one moment.
+func (e *Engine) requestPage(ctx context.Context, stream string, next uint64, times int) (records []store.Record, all bool, err error) {
+	messages, end, err := e.directGet(ctx, stream, struct {
+		Seq   uint64 `json:"seq"`
+		Batch int    `json:"batch"`
+		Bytes int    `json:"max_bytes"`
+	}{next, times * tailRecords, times * tailBytes})
+	if errors.Is(err, errNoRecords) {
+		return nil, true, nil
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	for _, m := range messages {
+		r := store.Record{Subject: m.Header.Get("Nats-Subject"), Sealed: m.Data}
+		if r.Seq, err = strconv.ParseUint(m.Header.Get("Nats-Sequence"), 10, 64); err == nil {
+			r.Body, err = codec.Unseal(r.Subject, m.Data)
+		}
+		if err != nil {
+			return nil, false, fmt.Errorf("%s: record %s: %w", stream, m.Header.Get("Nats-Sequence"), err)
+		}
+		records = append(records, r)
+	}
+	return records, len(messages) < times*tailRecords && end.Get("Nats-Num-Pending") == "0", nil
+}
+
+// errGap means that some records of an answer did not arrive: the connection was
+// cut and made anew in the middle of it.
+var errGap = errors.New("a part of the engine's answer is missing")
+
+// errNoRecords means that the server that answered has nothing of what was asked for.
+var errNoRecords = errors.New("the engine has no such records")
+
+// errBehind means that the server that answered does not have our own claim yet,
+// and so perhaps not all that was committed before it.
+var errBehind = errors.New("a server of the cluster lags behind")
+
+// awaitRecords is lastRecords, again and again until a server answers that has what
+// it must have, or the context ends.
+func (e *Engine) awaitRecords(ctx context.Context, stream string, subjects []string, since uint64) ([]*nats.Msg, error) {
+	const soon, later = 2 * time.Millisecond, 100 * time.Millisecond
+	for behind := soon; ; {
+		records, err := e.lastRecords(ctx, stream, subjects, since)
+		if err == nil {
+			return records, nil
+		}
+		if ctx.Err() != nil {
+			return nil, errors.Join(ctx.Err(), err)
+		}
+		rest := later // nobody answers
+		if errors.Is(err, errBehind) {
+			// Soon, but not for ever so: a server may have no record of it at all.
+			rest, behind = behind, min(2*behind, later)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(rest):
+		}
+	}
+}
+
+// lastRecords asks any server for the last records of subjects, at least one of
+// which must be there. The answer is of one moment, and it is errBehind if that
+// is before the stream held the record of the sequence since.
+func (e *Engine) lastRecords(ctx context.Context, stream string, subjects []string, since uint64) ([]*nats.Msg, error) {
+	records, end, err := e.directGet(ctx, stream, struct {
+		Last []string `json:"multi_last"`
+	}{subjects})
+	if errors.Is(err, errNoRecords) { // not even the cursor
+		return nil, errBehind
+	}
+	if err != nil {
+		return nil, err
+	}
+	upTo, err := strconv.ParseUint(end.Get("Nats-UpTo-Sequence"), 10, 64)
+	if err != nil {
+		return nil, errors.New("the engine's answer makes no sense")
+	}
+	if left := end.Get("Nats-Num-Pending"); left != "0" {
+		return nil, fmt.Errorf("the engine left %s records out of its answer", left)
+	}
+	if upTo < since {
+		return nil, errBehind
+	}
+	return records, nil
+}
+
+// directGet asks any server of a stream for several records, and returns them with
+// the header of the message that ends them.
+//
+// The client library has no call for it; the protocol is NATS ADR-31: the records
+// come one by one, each with the sequence of the one before, and a message of status
+// 204 ends them. They count only all together: a vehicle whose record is missing
+// would be taken for one without a past.
+func (e *Engine) directGet(ctx context.Context, stream string, question any) (records []*nats.Msg, end nats.Header, err error) {
+	request, err := json.Marshal(question)
+	if err != nil {
+		return nil, nil, err
+	}
+	// An answer that was lost is asked for again before the caller gives up.
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	inbox := e.nc.NewRespInbox()
+	sub, err := e.nc.SubscribeSync(inbox)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer sub.Unsubscribe()
+	if err := sub.SetPendingLimits(-1, -1); err != nil {
+		return nil, nil, err
+	}
+	if err := e.nc.PublishRequest("$JS.API.DIRECT.GET."+stream, inbox, request); err != nil {
+		return nil, nil, err
+	}
+	last := "0" // the sequence of the newest record
+	for {
+		m, err := sub.NextMsgWithContext(ctx)
+		if err != nil {
+			return nil, nil, err
+		}
+		status := m.Header.Get("Status")
+		if (status == "" || status == "204") && m.Header.Get("Nats-Last-Sequence") != last {
+			return nil, nil, errGap
+		}
+		switch status {
+		case "":
+			records = append(records, m)
+			last = m.Header.Get("Nats-Sequence")
+		case "204":
+			return records, m.Header, nil
+		case "404":
+			return nil, nil, errNoRecords
+		default:
+			return nil, nil, fmt.Errorf("the engine answers %s", status)
+		}
+	}
 }

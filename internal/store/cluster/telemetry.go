@@ -4,8 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"sync"
 	"sync/atomic"
+	"time"
 
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
 	"carstate/internal/store"
@@ -104,5 +112,190 @@ func (w *waiter) finish(err error) {
 	}
 	if w.left.Add(-1) == 0 {
 		close(w.done)
+	}
+}
+
+// maxWaitingBytes bounds what waits for one partition's disk.
+const maxWaitingBytes = 8 << 20
+
+// committer stores one partition's samples. All that wait go to disk as one
+// message, and while that one is under way the next ones gather, so that a lone
+// sample never waits for company and a slow disk makes commits larger.
+type committer struct {
+	e       *Engine
+	subject string
+	wake    chan struct{} // holds a token while something may be waiting
+
+	mu      sync.Mutex // guards what follows
+	waiting []chunk
+	bytes   int // of waiting
+	closed  bool
+}
+
+func newCommitter(e *Engine, partition int) *committer {
+	return &committer{e: e, subject: codec.TelemetrySubject(partition), wake: make(chan struct{}, 1)}
+}
+
+// enqueue takes a chunk over; its waiter is told in any case. What follows a
+// chunk that was refused is refused too: stored alone, it would make the older
+// samples count for nothing when they are sent again.
+func (c *committer) enqueue(k chunk) {
+	c.mu.Lock()
+	var err error
+	switch {
+	case k.waiter.failed():
+		err = *k.waiter.err.Load()
+	case c.closed:
+		err = errClosed
+	case c.bytes+len(k.packed) > maxWaitingBytes:
+		err = store.ErrOverloaded
+	default:
+		c.waiting = append(c.waiting, k)
+		c.bytes += len(k.packed)
+	}
+	c.mu.Unlock()
+	if err != nil {
+		k.waiter.finish(err)
+		return
+	}
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run stores what is enqueued until the context ends. One commit is under way
+// at a time.
+func (c *committer) run(ctx context.Context) {
+	var record []byte
+	for {
+		select {
+		case <-ctx.Done():
+			c.close()
+			return
+		case <-c.wake:
+		}
+		for ctx.Err() == nil {
+			batch, samples := c.take()
+			if len(batch) == 0 {
+				break
+			}
+			record = append(record[:0], 0)
+			for i := range batch {
+				record = append(record, batch[i].packed...)
+			}
+			var err error
+			if samples > 0 {
+				start := time.Now()
+				span, header := c.span(ctx, batch, samples)
+				err = c.store(ctx, codec.Seal(c.subject, record), header)
+				c.e.metrics.Commit(samples, time.Since(start), err)
+				store.EndSpan(span, err)
+			}
+			for i := range batch {
+				batch[i].waiter.finish(err)
+			}
+		}
+	}
+}
+
+// traceHeader carries the context of a commit's span in the header of its message.
+var traceHeader propagation.TraceContext
+
+// span begins the span of a group commit and returns the header of its message; nil, nil
+// if no request is traced.
+func (c *committer) span(ctx context.Context, batch []chunk, samples int) (trace.Span, nats.Header) {
+	if c.e.config.Tracer == nil {
+		return nil, nil
+	}
+	requests := make([]trace.SpanContext, len(batch))
+	for i := range batch {
+		requests[i] = batch[i].waiter.traced
+	}
+	ctx, span := store.CommitSpan(ctx, c.e.config.Tracer, requests, samples)
+	if span == nil {
+		return nil, nil
+	}
+	span.SetAttributes(attribute.Int("carstate.partition", batch[0].partition))
+	h := make(nats.Header)
+	traceHeader.Inject(ctx, propagation.HeaderCarrier(h))
+	return span, h
+}
+
+// take removes from the queue what one commit holds. Chunks whose Append has
+// failed already are among the batch with nothing in them.
+func (c *committer) take() (batch []chunk, samples int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n, bytes := 0, 0
+	for n < len(c.waiting) {
+		k := &c.waiting[n]
+		if k.waiter.failed() {
+			c.bytes -= len(k.packed)
+			k.packed, k.samples = nil, 0
+		}
+		if n > 0 && (samples+k.samples > maxCommitSamples || bytes+len(k.packed) > maxCommitBytes) {
+			break
+		}
+		samples += k.samples
+		bytes += len(k.packed)
+		n++
+	}
+	batch = c.waiting[:n:n]
+	c.waiting = c.waiting[n:]
+	c.bytes -= bytes
+	if len(c.waiting) == 0 {
+		c.waiting = nil // the array goes once the batch is done
+	}
+	return batch, samples
+}
+
+// store sends one commit until the engine says that it is on disk. After a
+// time-out nobody knows whether it is, so the same bytes go again under the
+// same id; the engine recognises them if they are.
+func (c *committer) store(ctx context.Context, record []byte, header nats.Header) error {
+	ctx, cancel := context.WithTimeout(ctx, c.e.config.Patience.Store)
+	defer cancel()
+	c.e.committing.Add(1)
+	defer c.e.committing.Add(-1)
+	id := nuid.Next()
+	for {
+		try, cancel := context.WithTimeout(ctx, c.e.config.Timeouts.Try)
+		_, err := c.e.js.PublishMsg(try, &nats.Msg{Subject: c.subject, Data: record, Header: maps.Clone(header)},
+			jetstream.WithMsgID(id), jetstream.WithExpectStream(codec.Telemetry))
+		cancel()
+		if err == nil {
+			c.e.writes[codec.Telemetry].Store(false)
+			return nil // stored now, or by an earlier try
+		}
+		switch {
+		case full(err):
+			return store.ErrBacklog
+		case errors.Is(ctx.Err(), context.Canceled):
+			return errClosed
+		case refused(err) && !stillInProcess(err), errors.Is(err, nats.ErrMaxPayload):
+			return err
+		}
+		c.e.writes[codec.Telemetry].Store(true)
+		if ctx.Err() != nil {
+			return err
+		}
+		c.e.warned.commit.Log(c.e.log, "a commit of samples is sent again", "subject", c.subject, "error", err)
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// close refuses what still waits and all that comes later.
+func (c *committer) close() {
+	c.mu.Lock()
+	waiting := c.waiting
+	c.waiting, c.closed = nil, true
+	c.mu.Unlock()
+	for i := range waiting {
+		waiting[i].waiter.finish(errClosed)
 	}
 }
