@@ -332,7 +332,7 @@ func asAPIError(err error) (*jetstream.APIError, bool) {
 
 // observe takes a heartbeat record off the feed.
 func (h *heartbeat) observe(body []byte) {
-	if len(body) >= codec.HeartbeatBytes && binary.LittleEndian.Uint64(body) == h.node {
+	if len(body) == 16 && binary.LittleEndian.Uint64(body) == h.node {
 		h.returned.Store(max(1, int64(binary.LittleEndian.Uint64(body[8:]))))
 	}
 }

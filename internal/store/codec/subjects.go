@@ -19,11 +19,7 @@ const (
 )
 
 // Streams lists every stream, in the order in which they are made.
-var Streams = append(WholeStreams[:len(WholeStreams):len(WholeStreams)], Roads)
-
-// WholeStreams are those that are refused if anything of them is damaged or missing.
-// The contents of ROADS are learned again.
-var WholeStreams = []string{Telemetry, States, Tokens, Sources, Audit}
+var Streams = []string{Telemetry, States, Tokens, Sources, Audit, Roads}
 
 // PartitionOf spreads names of vehicles, or of tiles of roads, over n partitions by
 // FNV-1a, the same on every node and in every release: the partition is part of the
@@ -56,9 +52,6 @@ func MemberSubject(name string) string { return "member." + name }
 
 // HeartbeatSubject is where a stream's heartbeat record lives, in that stream.
 func HeartbeatSubject(stream string) string { return "heartbeat." + strings.ToLower(stream) }
-
-// HeartbeatBytes is what every heartbeat has: its node and its time.
-const HeartbeatBytes = 16
 
 // AuditSubject is where every event of the audit goes.
 const AuditSubject = "audit.event"
