@@ -4,27 +4,53 @@ import (
 	"cmp"
 	"context"
 	"crypto/x509"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"net/url"
 	"os"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"carstate/internal/seldom"
-	"carstate/internal/store/codec"
 )
 
+// conn is the connection to the cluster. Whatever it can no longer do only a restart cures.
+type conn struct {
+	config Config
+	log    *slog.Logger
+	nc     *nats.Conn
+	js     jetstream.JetStream
+	legacy nats.JetStreamContext // only this one has ordered push consumers
+
+	batches chan struct{} // holds a token for each atomic batch under way
+	newest  atomic.Uint64 // sequence in STATES of the newest record that was acknowledged to this process
+	warned  warned
+
+	// needed is set from start until Close or Cut: a connection that is closed
+	// meanwhile was not closed by us.
+	needed atomic.Bool
+
+	// denied ends the opening of the engine for what the cluster forbids.
+	denied atomic.Pointer[context.CancelCauseFunc]
+
+	failed  chan error
+	failure atomic.Pointer[error]
+}
+
+// warned is what lasts as long as an outage does, for all partitions together.
+type warned struct{ fold, commit, backlog, limits seldom.Warning }
+
 // connect connects to the cluster.
-func (e *Engine) connect() (err error) {
-	opts := append(e.login(),
+func (c *conn) connect() (err error) {
+	opts := append(c.login(),
 		nats.MaxReconnects(-1),
 		nats.ReconnectWait(250*time.Millisecond),
 		nats.Timeout(5*time.Second),
@@ -33,20 +59,26 @@ func (e *Engine) connect() (err error) {
 		// Otherwise the second refusal by one server ends the connection for
 		// ever: also where the others would take the login, or this one will.
 		nats.IgnoreAuthErrorAbort(),
-		nats.ClosedHandler(e.onClosed),
-		e.onAsyncError(), e.watchVersions(),
+		nats.ClosedHandler(c.onClosed),
+		c.onAsyncError(), c.watchVersions(),
 	)
-	if e.nc, err = nats.Connect(e.config.URLs, opts...); err != nil {
+	if c.nc, err = nats.Connect(c.config.URLs, opts...); err != nil {
 		return unreachable(err)
 	}
-	return nil
+	if c.js, err = jetstream.New(c.nc); err == nil {
+		c.legacy, err = c.nc.JetStream()
+	}
+	if err != nil {
+		c.nc.Close()
+	}
+	return err
 }
 
 // login is how every connection says who it is.
-func (e *Engine) login() []nats.Option {
+func (c *conn) login() []nats.Option {
 	opts := []nats.Option{nats.Name("carstate")}
-	if e.config.CredsFile != "" {
-		opts = append(opts, nats.UserCredentials(e.config.CredsFile)) // read again for each login
+	if c.config.CredsFile != "" {
+		opts = append(opts, nats.UserCredentials(c.config.CredsFile)) // read again for each login
 	}
 	return opts
 }
@@ -87,13 +119,13 @@ const greetTimeout = 2 * time.Second
 
 // checkVersions refuses a cluster of which any server that --nats names is too old.
 // Those that do not answer are looked at when the connection moves to them.
-func (e *Engine) checkVersions() error {
-	urls := strings.Split(e.config.URLs, ",")
+func (c *conn) checkVersions() error {
+	urls := strings.Split(c.config.URLs, ",")
 	old := make([]error, len(urls))
 	var asking sync.WaitGroup
 	for i, u := range urls {
 		asking.Go(func() {
-			nc, err := nats.Connect(u, append(e.login(), nats.NoReconnect(), nats.IgnoreDiscoveredServers(), nats.Timeout(greetTimeout))...)
+			nc, err := nats.Connect(u, append(c.login(), nats.NoReconnect(), nats.IgnoreDiscoveredServers(), nats.Timeout(greetTimeout))...)
 			if err != nil {
 				return
 			}
@@ -115,32 +147,32 @@ func checkVersion(nc *nats.Conn) error {
 
 // onClosed ends an engine whose connection the client library has given up: it
 // never comes back, and everything that asked over it fails from now on.
-func (e *Engine) onClosed(nc *nats.Conn) {
-	if !e.needed.Load() {
+func (c *conn) onClosed(nc *nats.Conn) {
+	if !c.needed.Load() {
 		return
 	}
 	err := nc.LastError()
 	if err == nil {
 		err = nats.ErrConnectionClosed
 	}
-	e.fail(fmt.Errorf("the connection to the NATS cluster was closed for good: %w", err))
+	c.fail(fmt.Errorf("the connection to the NATS cluster was closed for good: %w", err))
 }
 
-func (e *Engine) onAsyncError() nats.Option {
+func (c *conn) onAsyncError() nats.Option {
 	var refused seldom.Warning // the client library reports many a second, one by one
 	return nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 		if d, ok := asDenial(err); ok {
-			if deny := e.denied.Load(); deny != nil {
+			if deny := c.denied.Load(); deny != nil {
 				(*deny)(d) // whoever opens the engine reports it
 				return
 			}
 			err = d.withoutNames()
 		}
 		if isRefusal(err) {
-			refused.Log(e.log, "the NATS cluster refuses the login: trying on", "error", err)
+			refused.Log(c.log, "the NATS cluster refuses the login: trying on", "error", err)
 			return
 		}
-		e.log.Warn("engine connection", "error", err)
+		c.log.Warn("engine connection", "error", err)
 	})
 }
 
@@ -189,19 +221,19 @@ func older(version, than string) bool {
 }
 
 // checkServer refuses a server that cannot do what is needed of it.
-func (e *Engine) checkServer(ctx context.Context) error {
-	if err := cmp.Or(checkVersion(e.nc), e.checkVersions()); err != nil {
+func (c *conn) checkServer(ctx context.Context) error {
+	if err := cmp.Or(checkVersion(c.nc), c.checkVersions()); err != nil {
 		return err
 	}
-	v := e.nc.ConnectedServerVersion()
-	log := e.log.With("server", e.nc.ConnectedServerName(), "version", v, "tested_from", leastServer, "tested_up_to", greatestServer)
+	v := c.nc.ConnectedServerVersion()
+	log := c.log.With("server", c.nc.ConnectedServerName(), "version", v, "tested_from", leastServer, "tested_up_to", greatestServer)
 	if older(greatestServer, v) {
 		log.Warn("connected to a NATS server that is newer than those that carstate was tested with: read its release notes, and update carstate when a version says that it was tested with this one")
 	} else {
 		log.Info("connected to a NATS server that carstate was tested with")
 	}
 	err := patiently(ctx, func(ctx context.Context) error {
-		_, err := e.js.AccountInfo(ctx)
+		_, err := c.js.AccountInfo(ctx)
 		return err
 	})
 	switch {
@@ -299,101 +331,69 @@ func asDenial(err error) (denial, bool) {
 	return denial{"see the log of the NATS server"}, true
 }
 
-// flowProbe is where to the pace of a consumer that is not there would be answered.
-const flowProbe = "$JS.FC.probe"
-
-// sharedProbe is what a node tells of roads that tells nothing.
-var sharedProbe = codec.Seal(sharedSubject("probe"), []byte{0})
-
-// probeRights finds out whether the account may do all that is needed later, by
-// requests that change nothing: records for a stream of another name, the removal
-// of what is not there. What only makes or changes streams is not among them: who
-// wants to may take that away once they are made.
-func (e *Engine) probeRights(ctx context.Context, configs []jetstream.StreamConfig) error {
-	var asking sync.WaitGroup
-	var failed error
-	var mu sync.Mutex
-	fail := func(subject string, err error) {
-		mu.Lock()
-		defer mu.Unlock()
-		failed = fmt.Errorf("the NATS cluster cannot be asked for %s: %w", subject, err)
-		if unled(err) {
-			failed = fmt.Errorf("nobody answers for %s: has its stream a leader? (nats stream report)", subject)
-		}
-	}
-	ask := func(m *nats.Msg) {
-		asking.Go(func() {
-			err := patiently(ctx, func(ctx context.Context) error {
-				_, err := e.nc.RequestMsgWithContext(ctx, m)
-				return err
-			})
-			if err != nil {
-				fail(m.Subject, err)
-			}
-		})
-	}
-	question := func(subject string, body any) {
-		text, err := json.Marshal(body)
-		if err != nil {
-			panic(err) // a map of a string or a number
-		}
-		m := nats.NewMsg(subject)
-		m.Data = text
-		ask(m)
-	}
-	for _, c := range configs {
-		for _, s := range c.Subjects {
-			m := nats.NewMsg(strings.ReplaceAll(s, "*", "probe"))
-			m.Header.Set(jetstream.ExpectedStreamHeader, "no-such-stream")
-			ask(m)
-		}
-	}
-	for _, name := range []string{codec.Telemetry, codec.States, codec.Tokens} {
-		question("$JS.API.STREAM.PURGE."+name, map[string]any{"filter": codec.HeartbeatSubject("probe")}) // nobody's
-	}
-	for _, name := range append([]string{codec.Audit, codec.Roads}, fedStreams...) {
-		question("$JS.API.DIRECT.GET."+name, map[string]any{"seq": uint64(1) << 62})
-	}
-	question("$JS.API.STREAM.MSG.DELETE."+codec.States, map[string]any{"seq": uint64(1) << 62})
-	for _, name := range append([]string{codec.Telemetry}, fedStreams...) {
-		question("$JS.API.STREAM.MSG.GET."+name, map[string]any{"seq": uint64(1) << 62})
-		question("$JS.API.CONSUMER.CREATE."+name+".probe", map[string]any{}) // of no stream
-		question("$JS.API.CONSUMER.DELETE."+name+".probe", map[string]any{})
-	}
-	// To these nobody answers, but a refusal comes before the next answer.
-	for subject, do := range map[string]func() error{
-		flowProbe:              func() error { return e.nc.Publish(flowProbe, nil) },
-		sharedSubject("probe"): func() error { return e.nc.Publish(sharedSubject("probe"), sharedProbe) },
-		sharedSubject("*"): func() error {
-			sub, err := e.nc.SubscribeSync(sharedSubject("*"))
-			if err != nil {
-				return err
-			}
-			return sub.Unsubscribe()
-		},
-	} {
-		asking.Go(func() {
-			ctx, cancel := context.WithTimeout(ctx, setupTimeout)
-			defer cancel()
-			err := cmp.Or(do(), e.nc.FlushWithContext(ctx))
-			if d, ok := asDenial(e.nc.LastError()); ok {
-				err = d
-			}
-			if err != nil {
-				fail(subject, err)
-			}
-		})
-	}
-	asking.Wait()
-	return failed
-}
-
 // watchVersions reports servers that are too old when the connection moves to
 // them: a cluster may have been put together of several versions.
-func (e *Engine) watchVersions() nats.Option {
+func (c *conn) watchVersions() nats.Option {
 	return nats.ReconnectHandler(func(nc *nats.Conn) {
 		if v := nc.ConnectedServerVersion(); older(v, leastServer) {
-			e.log.Error("a NATS server is too old and may lose what it acknowledged: update it", "server", nc.ConnectedServerName(), "least", leastServer)
+			c.log.Error("a NATS server is too old and may lose what it acknowledged: update it", "server", nc.ConnectedServerName(), "least", leastServer)
 		}
 	})
+}
+
+// Cut ends the connection to the engine, so that whatever still waits for an
+// answer fails now. Only Close may follow.
+func (c *conn) Cut() {
+	c.needed.Store(false)
+	c.nc.Close()
+}
+
+// Failed yields one error when the engine can no longer store anything and
+// only a restart helps.
+func (c *conn) Failed() <-chan error { return c.failed }
+
+// fail reports the first failure of which only a restart is the cure.
+func (c *conn) fail(err error) {
+	if c.failure.CompareAndSwap(nil, &err) {
+		c.log.Error("the engine failed", "error", err)
+		c.failed <- err
+	}
+}
+
+// Alive says why only a restart helps, nil while there is hope.
+func (c *conn) Alive() error {
+	if err := c.failure.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// full reports whether a write was refused because its stream has no room.
+func full(err error) bool {
+	const storeFailed = 10077
+	api, ok := asAPIError(err)
+	return ok && api.ErrorCode == storeFailed && strings.Contains(api.Description, "maximum bytes")
+}
+
+// stillInProcess reports whether a write was refused because the engine is at
+// work on an earlier one with the same id.
+func stillInProcess(err error) bool {
+	const duplicateInProcess = 10158
+	api, ok := asAPIError(err)
+	return ok && api.ErrorCode == duplicateInProcess
+}
+
+// refused reports whether the engine itself said no, as opposed to not
+// answering.
+func refused(err error) bool {
+	_, ok := asAPIError(err)
+	return ok
+}
+
+func asAPIError(err error) (*jetstream.APIError, bool) {
+	var js jetstream.JetStreamError
+	if errors.As(err, &js) && js.APIError() != nil {
+		return js.APIError(), true
+	}
+	return nil, false
 }

@@ -4,20 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
 
 	"carstate/internal/access"
-	"carstate/internal/seldom"
 	"carstate/internal/store"
 	"carstate/internal/store/codec"
 	"carstate/internal/ticks"
+	"carstate/internal/vehicle"
 )
 
 var (
@@ -27,24 +25,16 @@ var (
 
 // Engine is an open store. Make one with [Open], end it with [Engine.Close].
 type Engine struct {
-	config     Config
+	*conn
 	partitions int
-	log        *slog.Logger
 	now        func() time.Time
-
-	node   *store.NodeName
-	nc     *nats.Conn
-	js     jetstream.JetStream
-	legacy nats.JetStreamContext // only this one has ordered push consumers
+	node       *store.NodeName
 
 	committers []*committer
-	batches    chan struct{} // holds a token for each atomic batch under way
 	backlog    backlog
 	writes     map[string]*atomic.Bool // of watchedStreams: whether the last write failed
 	beats      map[string]*heartbeat
 	committing atomic.Int32 // commits of samples under way
-	warned     warned
-	newest     atomic.Uint64 // sequence in STATES of the newest record that was acknowledged to this process
 	metrics    *metrics
 
 	// forgotten is this node's copy of the tombstones, which stones feeds once
@@ -53,17 +43,8 @@ type Engine struct {
 	stones, followed atomic.Pointer[feed]
 	taken            sync.Map // by number: *Partition, taken by this node
 
-	// needed is set from start until Close or Cut: a connection that is closed
-	// meanwhile was not closed by us.
-	needed atomic.Bool
-
-	// denied ends the opening of the engine for what the cluster forbids.
-	denied atomic.Pointer[context.CancelCauseFunc]
-
 	stop    context.CancelFunc // ends what runs in the background
 	running sync.WaitGroup
-	failed  chan error
-	failure atomic.Pointer[error]
 }
 
 // Open opens the store that the configuration names and makes its streams at
@@ -74,7 +55,7 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 		panic("cluster: a configuration without URLs")
 	}
 	c = c.withDefaults()
-	e := &Engine{config: c, log: c.Log, now: c.Now, failed: make(chan error, 1), batches: make(chan struct{}, openBatches)}
+	e := &Engine{now: c.Now, conn: &conn{config: c, log: c.Log, failed: make(chan error, 1), batches: make(chan struct{}, openBatches)}}
 	if err = e.connect(); err != nil {
 		return nil, err
 	}
@@ -83,12 +64,6 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 			e.nc.Close()
 		}
 	}()
-	if e.js, err = jetstream.New(e.nc); err != nil {
-		return nil, err
-	}
-	if e.legacy, err = e.nc.JetStream(); err != nil {
-		return nil, err
-	}
 	// What the cluster forbids ends everything that waits for an answer.
 	opening := ctx
 	ctx, deny := context.WithCancelCause(ctx)
@@ -128,7 +103,6 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 func (e *Engine) start() {
 	var ctx context.Context
 	ctx, e.stop = context.WithCancel(context.Background())
-	e.metrics = newMetrics(e.config.Registry, e)
 	e.beats = make(map[string]*heartbeat)
 	e.writes = make(map[string]*atomic.Bool)
 	for _, name := range watchedStreams {
@@ -141,23 +115,17 @@ func (e *Engine) start() {
 		e.running.Go(func() { c.run(ctx) })
 	}
 	for _, name := range fedStreams {
-		b := newHeartbeat(e, name)
+		b := newHeartbeat(e.conn, name, e.writes[name])
 		e.beats[name] = b
 		e.running.Go(func() { b.run(ctx) })
 	}
+	e.metrics = newMetrics(e.config.Registry, e.backlog.age, e.beats)
 	e.running.Go(func() { e.watchBacklog(ctx) })
 	e.running.Go(func() { e.tryTelemetry(ctx) })
 	e.needed.Store(true)
 	if e.nc.IsClosed() {
 		e.onClosed(e.nc)
 	}
-}
-
-// Cut ends the connection to the engine, so that whatever still waits for an
-// answer fails now. Only Close may follow.
-func (e *Engine) Cut() {
-	e.needed.Store(false)
-	e.nc.Close()
 }
 
 // Close ends everything in order, the connection last. Samples whose Append has not
@@ -170,46 +138,14 @@ func (e *Engine) Close() error {
 	return nil
 }
 
-// noteState notes that a record of STATES was acknowledged.
-func (e *Engine) noteState(seq uint64) {
-	for last := e.newest.Load(); seq > last; last = e.newest.Load() {
-		if e.newest.CompareAndSwap(last, seq) {
-			return
-		}
-	}
-}
-
 // NodeID is the name under which this node stores what only it has counted.
 func (e *Engine) NodeID() string { return e.node.ID }
 
 // Partitions is the number of partitions, fixed when the streams were made.
 func (e *Engine) Partitions() int { return e.partitions }
 
-// Failed yields one error when the engine can no longer store anything and
-// only a restart helps.
-func (e *Engine) Failed() <-chan error { return e.failed }
-
-// fail reports the first failure of which only a restart is the cure.
-func (e *Engine) fail(err error) {
-	if e.failure.CompareAndSwap(nil, &err) {
-		e.log.Error("the engine failed", "error", err)
-		e.failed <- err
-	}
-}
-
-// warned is what lasts as long as an outage does, for all partitions together.
-type warned struct{ fold, commit, backlog, limits seldom.Warning }
-
 // watchedStreams are those that are written to all the time.
 var watchedStreams = append([]string{codec.Telemetry}, fedStreams...)
-
-// Alive says why only a restart helps, nil while there is hope.
-func (e *Engine) Alive() error {
-	if err := e.failure.Load(); err != nil {
-		return *err
-	}
-	return nil
-}
 
 // Writable says why nothing can be stored at present, nil if it can. It finds
 // out by itself when that changes; nobody has to try.
@@ -248,4 +184,103 @@ func (e *Engine) tryTelemetry(ctx context.Context) {
 			failing.Store(false)
 		}
 	}
+}
+
+// Fed is the newest moment of which this node's copies of all fed streams hold
+// everything; ok is false before every feed has caught up. It neither blocks nor
+// allocates.
+func (e *Engine) Fed() (at time.Time, ok bool) {
+	for _, name := range fedStreams {
+		h := e.beats[name]
+		r := h.returned.Load()
+		if r == 0 {
+			return time.Time{}, false
+		}
+		if t := h.start.Add(time.Duration(r)); at.IsZero() || t.Before(at) {
+			at = t
+		}
+	}
+	return at, true
+}
+
+// FeedAge is how old this node's copy of the worst of the fed streams may be.
+// It is an error before every feed has caught up.
+func (e *Engine) FeedAge() (time.Duration, error) {
+	worst := time.Duration(0)
+	for _, name := range fedStreams {
+		age, ok := e.beats[name].age()
+		if !ok {
+			return 0, fmt.Errorf("the feed of %s has not caught up yet", name)
+		}
+		worst = max(worst, age)
+	}
+	return worst, nil
+}
+
+// newFeed is a feed that takes in the heartbeats of its stream.
+func (e *Engine) newFeed(stream string) *feed {
+	f := newFeed(e.conn, stream)
+	f.beat = e.beats[stream]
+	return f
+}
+
+// Feed follows a stream. That of SOURCES brings the tombstones, for which
+// AwaitTombstones waits.
+func (e *Engine) Feed(stream string, apply func(store.Record) error) store.Feed {
+	f := e.newFeed(stream)
+	f.apply = apply
+	if stream == codec.Sources {
+		e.stones.Store(f)
+	}
+	return f
+}
+
+// FollowStates calls put for the stored state of every vehicle and then for
+// every change, until the context ends. The zero state means that the vehicle is
+// forgotten. caughtUp is called once, after all that was stored at the start.
+func (e *Engine) FollowStates(ctx context.Context, put func(vehicle.ID, vehicle.State), caughtUp func()) error {
+	return e.followStates(ctx, e.newFeed(codec.States), put, caughtUp)
+}
+
+// FollowCursors is FollowStates for a node that has no use for the states. It
+// brings the cursors, by which a node that folds hears of what was forgotten, and
+// the heartbeats, by which any node knows how far it is behind.
+func (e *Engine) FollowCursors(ctx context.Context, caughtUp func()) error {
+	f := e.newFeed(codec.States)
+	f.filters = []string{"cursor.*", codec.HeartbeatSubject(codec.States)}
+	return e.followStates(ctx, f, func(vehicle.ID, vehicle.State) {}, caughtUp)
+}
+
+func (e *Engine) followStates(ctx context.Context, f *feed, put func(vehicle.ID, vehicle.State), caughtUp func()) error {
+	f.caughtUp = caughtUp
+	e.followed.Store(f)
+	f.apply = func(r store.Record) error {
+		id, ok := codec.VehicleOfState(r.Subject)
+		if !ok {
+			e.recall(r) // if it is a cursor
+			return nil
+		}
+		// A server that rebuilt its index after a crash may bring back the state of a
+		// vehicle whose marker is gone.
+		if codec.IsMarker(r.Body) || e.forgotten.Has(id) {
+			put(id, vehicle.State{})
+			return nil
+		}
+		s, err := codec.DecodeState(r.Body)
+		if err != nil {
+			return err
+		}
+		put(id, s)
+		return nil
+	}
+	return f.run(ctx)
+}
+
+// AwaitState waits until FollowStates has passed a sequence, if it runs.
+func (e *Engine) AwaitState(ctx context.Context, seq uint64) error {
+	f := e.followed.Load()
+	if f == nil {
+		return nil
+	}
+	return f.Wait(ctx, seq)
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,7 +16,6 @@ import (
 	"carstate/internal/store"
 	"carstate/internal/store/codec"
 	"carstate/internal/ticks"
-	"carstate/internal/vehicle"
 )
 
 // feed follows a stream from the last record of each subject on, in order and
@@ -26,7 +24,8 @@ import (
 // The legacy ordered push consumer is used because it notices a lost server
 // after two missed heartbeats, where the newer calls can stay silent for 16 s.
 type feed struct {
-	e        *Engine
+	conn     *conn
+	beat     *heartbeat // of the stream; nil: its heartbeats are left out
 	stream   string
 	filters  []string                 // subjects to follow; empty: all of the stream
 	apply    func(store.Record) error // an error means that the store cannot be trusted
@@ -43,8 +42,8 @@ type feed struct {
 	changed chan struct{}
 }
 
-func newFeed(e *Engine, stream string) *feed {
-	return &feed{e: e, stream: stream, caughtUp: func() {}, changed: make(chan struct{})}
+func newFeed(c *conn, stream string) *feed {
+	return &feed{conn: c, stream: stream, caughtUp: func() {}, changed: make(chan struct{})}
 }
 
 const (
@@ -79,10 +78,10 @@ func (f *feed) run(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return nil
 		case errors.Is(err, codec.ErrDamaged), errors.Is(err, codec.ErrNewer), errors.Is(err, store.ErrReplaced):
-			f.e.fail(err)
+			f.conn.fail(err)
 			return err
 		}
-		f.e.log.Info("a feed is set up again; nothing is lost", "stream", f.stream, "error", err)
+		f.conn.log.Info("a feed is set up again; nothing is lost", "stream", f.stream, "error", err)
 		select {
 		case <-ctx.Done():
 			return nil
@@ -97,7 +96,7 @@ var errConsumerChanged = errors.New("the engine lost the consumer")
 
 // follow reads one subscription until it fails.
 func (f *feed) follow(ctx context.Context) error {
-	info, err := f.e.js.Stream(ctx, f.stream)
+	info, err := f.conn.js.Stream(ctx, f.stream)
 	if err != nil {
 		return err
 	}
@@ -105,7 +104,7 @@ func (f *feed) follow(ctx context.Context) error {
 	if f.last != 0 && (!created.Equal(f.created) || last < f.last) {
 		return fmt.Errorf("%w: %s was read up to %d and now ends at %d", store.ErrReplaced, f.stream, f.last, last)
 	}
-	if f.last != 0 && f.stream == codec.States && len(f.filters) == 0 && time.Since(f.heard) > f.e.config.Patience.Markers/2 {
+	if f.last != 0 && f.stream == codec.States && len(f.filters) == 0 && time.Since(f.heard) > f.conn.config.Patience.Markers/2 {
 		return fmt.Errorf("%w: nothing was heard of %s for %s, and what was forgotten meanwhile may have left no trace",
 			store.ErrReplaced, f.stream, time.Since(f.heard).Round(time.Second))
 	}
@@ -116,7 +115,7 @@ func (f *feed) follow(ctx context.Context) error {
 		f.goal = last
 	}
 
-	opts := []nats.SubOpt{nats.OrderedConsumer(), nats.BindStream(f.stream), nats.IdleHeartbeat(f.e.config.Timeouts.Idle)}
+	opts := []nats.SubOpt{nats.OrderedConsumer(), nats.BindStream(f.stream), nats.IdleHeartbeat(f.conn.config.Timeouts.Idle)}
 	wait := feedResume
 	if f.last == 0 {
 		wait = feedSetup
@@ -124,7 +123,7 @@ func (f *feed) follow(ctx context.Context) error {
 	} else {
 		opts = append(opts, nats.StartSequence(f.last+1))
 	}
-	js, err := f.e.nc.JetStream(nats.MaxWait(wait))
+	js, err := f.conn.nc.JetStream(nats.MaxWait(wait))
 	if err != nil {
 		return err
 	}
@@ -174,7 +173,9 @@ func (f *feed) follow(ctx context.Context) error {
 			return fmt.Errorf("%s: record %d: %w", f.stream, meta.Sequence.Stream, err)
 		}
 		if m.Subject == codec.HeartbeatSubject(f.stream) {
-			f.e.beats[f.stream].observe(body)
+			if f.beat != nil {
+				f.beat.observe(body)
+			}
 		} else if err := f.apply(store.Record{Subject: m.Subject, Body: body, Seq: meta.Sequence.Stream, Sealed: m.Data}); err != nil {
 			return fmt.Errorf("%s: record %d: %w", f.stream, meta.Sequence.Stream, err)
 		}
@@ -189,7 +190,7 @@ func (f *feed) follow(ctx context.Context) error {
 // than one a stall, and one that ends does so with a record that is there already,
 // so a long silence means that it is dead.
 func (f *feed) next(ctx context.Context, sub *nats.Subscription) (*nats.Msg, error) {
-	ctx, cancel := context.WithTimeout(ctx, f.e.config.Timeouts.Stall)
+	ctx, cancel := context.WithTimeout(ctx, f.conn.config.Timeouts.Stall)
 	defer cancel()
 	return sub.NextMsgWithContext(ctx)
 }
@@ -210,7 +211,7 @@ func (f *feed) progress(ctx context.Context, pending uint64) error {
 		f.goLive()
 		return nil
 	}
-	info, err := f.e.js.Stream(ctx, f.stream)
+	info, err := f.conn.js.Stream(ctx, f.stream)
 	if err != nil {
 		return err
 	}
@@ -262,72 +263,43 @@ func (f *feed) Wait(ctx context.Context, seq uint64) error {
 // comes back on the feed, which then has brought all that was stored before. What came back was written at a known moment of this
 // node's own clock, so the age of the copy needs no clock of another node.
 type heartbeat struct {
-	e      *Engine
+	conn   *conn
 	stream string
 	node   uint64 // tells our heartbeats from those of other nodes
 
+	failing  *atomic.Bool // whether the last write failed
 	start    time.Time    // monotonic origin of the numbers below
 	returned atomic.Int64 // ns after start: the newest moment of which the copy holds everything; 0: none yet
 }
 
-func newHeartbeat(e *Engine, stream string) *heartbeat {
-	return &heartbeat{e: e, stream: stream, node: rand.Uint64(), start: time.Now()}
+func newHeartbeat(c *conn, stream string, failing *atomic.Bool) *heartbeat {
+	return &heartbeat{conn: c, stream: stream, failing: failing, node: rand.Uint64(), start: time.Now()}
 }
 
 func (h *heartbeat) run(ctx context.Context) {
-	for range ticks.NowAndEvery(ctx, h.e.config.Timeouts.Beat) {
+	for range ticks.NowAndEvery(ctx, h.conn.config.Timeouts.Beat) {
 		h.beat(ctx)
 	}
 }
 
 // beat writes one heartbeat.
 func (h *heartbeat) beat(ctx context.Context) {
-	try, cancel := context.WithTimeout(ctx, h.e.config.Timeouts.Try)
+	try, cancel := context.WithTimeout(ctx, h.conn.config.Timeouts.Try)
 	defer cancel()
 	began := time.Now()
 	subject := codec.HeartbeatSubject(h.stream)
 	b := binary.LittleEndian.AppendUint64([]byte{0}, h.node)
 	b = binary.LittleEndian.AppendUint64(b, uint64(began.Sub(h.start)))
-	ack, err := h.e.js.Publish(try, subject, codec.Seal(subject, b), jetstream.WithExpectStream(h.stream))
+	ack, err := h.conn.js.Publish(try, subject, codec.Seal(subject, b), jetstream.WithExpectStream(h.stream))
 	switch {
 	case err == nil:
 		if h.stream == codec.States {
-			h.e.noteState(ack.Sequence)
+			h.conn.noteState(ack.Sequence)
 		}
-		h.e.writes[h.stream].Store(false)
+		h.failing.Store(false)
 	case ctx.Err() == nil:
-		h.e.writes[h.stream].Store(true)
+		h.failing.Store(true)
 	}
-}
-
-// full reports whether a write was refused because its stream has no room.
-func full(err error) bool {
-	const storeFailed = 10077
-	api, ok := asAPIError(err)
-	return ok && api.ErrorCode == storeFailed && strings.Contains(api.Description, "maximum bytes")
-}
-
-// stillInProcess reports whether a write was refused because the engine is at
-// work on an earlier one with the same id.
-func stillInProcess(err error) bool {
-	const duplicateInProcess = 10158
-	api, ok := asAPIError(err)
-	return ok && api.ErrorCode == duplicateInProcess
-}
-
-// refused reports whether the engine itself said no, as opposed to not
-// answering.
-func refused(err error) bool {
-	_, ok := asAPIError(err)
-	return ok
-}
-
-func asAPIError(err error) (*jetstream.APIError, bool) {
-	var js jetstream.JetStreamError
-	if errors.As(err, &js) && js.APIError() != nil {
-		return js.APIError(), true
-	}
-	return nil, false
 }
 
 // observe takes a heartbeat record off the feed.
@@ -342,85 +314,4 @@ func (h *heartbeat) observe(body []byte) {
 func (h *heartbeat) age() (d time.Duration, ok bool) {
 	r := h.returned.Load()
 	return time.Since(h.start) - time.Duration(r), r != 0
-}
-
-// Fed is the newest moment of which this node's copies of all fed streams hold
-// everything; ok is false before every feed has caught up. It neither blocks nor
-// allocates.
-func (e *Engine) Fed() (at time.Time, ok bool) {
-	for _, name := range fedStreams {
-		h := e.beats[name]
-		r := h.returned.Load()
-		if r == 0 {
-			return time.Time{}, false
-		}
-		if t := h.start.Add(time.Duration(r)); at.IsZero() || t.Before(at) {
-			at = t
-		}
-	}
-	return at, true
-}
-
-// FeedAge is how old this node's copy of the worst of the fed streams may be.
-// It is an error before every feed has caught up.
-func (e *Engine) FeedAge() (time.Duration, error) {
-	worst := time.Duration(0)
-	for _, name := range fedStreams {
-		age, ok := e.beats[name].age()
-		if !ok {
-			return 0, fmt.Errorf("the feed of %s has not caught up yet", name)
-		}
-		worst = max(worst, age)
-	}
-	return worst, nil
-}
-
-// FollowStates calls put for the stored state of every vehicle and then for
-// every change, until the context ends. The zero state means that the vehicle is
-// forgotten. caughtUp is called once, after all that was stored at the start.
-func (e *Engine) FollowStates(ctx context.Context, put func(vehicle.ID, vehicle.State), caughtUp func()) error {
-	return e.followStates(ctx, newFeed(e, codec.States), put, caughtUp)
-}
-
-// FollowCursors is FollowStates for a node that has no use for the states. It
-// brings the cursors, by which a node that folds hears of what was forgotten, and
-// the heartbeats, by which any node knows how far it is behind.
-func (e *Engine) FollowCursors(ctx context.Context, caughtUp func()) error {
-	f := newFeed(e, codec.States)
-	f.filters = []string{"cursor.*", codec.HeartbeatSubject(codec.States)}
-	return e.followStates(ctx, f, func(vehicle.ID, vehicle.State) {}, caughtUp)
-}
-
-func (e *Engine) followStates(ctx context.Context, f *feed, put func(vehicle.ID, vehicle.State), caughtUp func()) error {
-	f.caughtUp = caughtUp
-	e.followed.Store(f)
-	f.apply = func(r store.Record) error {
-		id, ok := codec.VehicleOfState(r.Subject)
-		if !ok {
-			e.recall(r) // if it is a cursor
-			return nil
-		}
-		// A server that rebuilt its index after a crash may bring back the state of a
-		// vehicle whose marker is gone.
-		if codec.IsMarker(r.Body) || e.forgotten.Has(id) {
-			put(id, vehicle.State{})
-			return nil
-		}
-		s, err := codec.DecodeState(r.Body)
-		if err != nil {
-			return err
-		}
-		put(id, s)
-		return nil
-	}
-	return f.run(ctx)
-}
-
-// AwaitState waits until FollowStates has passed a sequence, if it runs.
-func (e *Engine) AwaitState(ctx context.Context, seq uint64) error {
-	f := e.followed.Load()
-	if f == nil {
-		return nil
-	}
-	return f.Wait(ctx, seq)
 }

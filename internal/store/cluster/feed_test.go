@@ -47,7 +47,7 @@ func TestFeedLosesConsumers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := newFeed(e, codec.States)
+	f := e.newFeed(codec.States)
 	var last, newest atomic.Uint64
 	f.apply = func(r store.Record) error {
 		if r.Seq <= last.Load() {
@@ -118,7 +118,7 @@ func TestFeedOfBusyStream(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, pending := range []uint64{0, 1} {
-		f := newFeed(e, codec.States)
+		f := e.newFeed(codec.States)
 		f.goal = end()
 		live := false
 		f.caughtUp = func() { live = true }
@@ -210,7 +210,8 @@ func TestFeedOrdersAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := newFeed(&Engine{config: e.config, log: e.log, nc: nc, js: js, beats: e.beats}, codec.States)
+	f := newFeed(&conn{config: e.config, log: e.log, nc: nc, js: js}, codec.States)
+	f.beat = e.beats[codec.States]
 	from := end()
 	f.created, f.last, f.heard, f.live = s.CachedInfo().Created, from, time.Now(), true // it goes on
 	f.apply = func(store.Record) error { return errors.New("only heartbeats are stored") }

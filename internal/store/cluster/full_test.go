@@ -64,7 +64,7 @@ func TestTokensFull(t *testing.T) {
 
 // newIdleFeed follows a stream without looking at it.
 func newIdleFeed(e *Engine, stream string) *feed {
-	f := newFeed(e, stream)
+	f := e.newFeed(stream)
 	f.apply = func(store.Record) error { return nil }
 	return f
 }

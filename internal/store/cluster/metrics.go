@@ -1,6 +1,8 @@
 package cluster
 
 import (
+	"time"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"carstate/internal/store"
@@ -12,21 +14,21 @@ type metrics struct {
 	records *prometheus.GaugeVec // by stream
 }
 
-func newMetrics(r prometheus.Registerer, e *Engine) *metrics {
+func newMetrics(r prometheus.Registerer, backlog func() time.Duration, beats map[string]*heartbeat) *metrics {
 	m := &metrics{
-		Metrics: store.NewMetrics(r, e.backlog.age),
+		Metrics: store.NewMetrics(r, backlog),
 		records: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "carstate_stream_records",
 			Help: "Records that a stream of the engine keeps.",
 		}, []string{"stream"}),
 	}
-	r.MustRegister(m.records, feedAges{e})
+	r.MustRegister(m.records, feedAges(beats))
 	return m
 }
 
 // feedAges shows how old this node's copies are, for each stream that it keeps a
 // copy of and that has caught up.
-type feedAges struct{ e *Engine }
+type feedAges map[string]*heartbeat
 
 var feedAge = prometheus.NewDesc(store.MetricFeedAge,
 	"How old this node's copy of a stream may be. Missing before the copy has caught up.", []string{"stream"}, nil)
@@ -36,7 +38,7 @@ func (feedAges) Describe(ch chan<- *prometheus.Desc) { ch <- feedAge }
 
 func (f feedAges) Collect(ch chan<- prometheus.Metric) {
 	for _, name := range fedStreams {
-		if age, ok := f.e.beats[name].age(); ok {
+		if age, ok := f[name].age(); ok {
 			ch <- prometheus.MustNewConstMetric(feedAge, prometheus.GaugeValue, age.Seconds(), name)
 		}
 	}

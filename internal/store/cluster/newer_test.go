@@ -55,7 +55,7 @@ func TestAwayForTooLong(t *testing.T) {
 	defer e.Close()
 	caughtUp := make(chan struct{})
 	ctx, cancel := context.WithCancel(t.Context())
-	f := newFeed(e, codec.States)
+	f := e.newFeed(codec.States)
 	f.caughtUp = func() { close(caughtUp) }
 	f.apply = func(store.Record) error { return nil }
 	ended := make(chan error)

@@ -24,13 +24,13 @@ type leaseRecord struct {
 // Leases are the records by which the nodes that fold know of each other. They
 // are of use for dividing partitions only: that nobody writes what is not theirs
 // is up to the cursors.
-type Leases struct{ e *Engine }
+type Leases struct{ conn *conn }
 
 // Leases returns the engine's leases.
-func (e *Engine) Leases() *Leases { return &Leases{e} }
+func (e *Engine) Leases() *Leases { return &Leases{e.conn} }
 
 // Stale is how long a node may be silent.
-func (l *Leases) Stale() time.Duration { return l.e.config.Timeouts.Lease }
+func (l *Leases) Stale() time.Duration { return l.conn.config.Timeouts.Lease }
 
 // Renew stores the lease of a node. A name is letters and digits.
 func (l *Leases) Renew(ctx context.Context, name string, beat uint64, leaving bool) error {
@@ -39,13 +39,13 @@ func (l *Leases) Renew(ctx context.Context, name string, beat uint64, leaving bo
 	if err != nil {
 		return err
 	}
-	_, err = l.e.js.Publish(ctx, subject, codec.Seal(subject, append([]byte{0}, body...)), jetstream.WithExpectStream(codec.States))
+	_, err = l.conn.js.Publish(ctx, subject, codec.Seal(subject, append([]byte{0}, body...)), jetstream.WithExpectStream(codec.States))
 	return err
 }
 
 // Remove removes the lease of a node that has long been gone.
 func (l *Leases) Remove(ctx context.Context, name string) error {
-	s, err := l.e.js.Stream(ctx, codec.States)
+	s, err := l.conn.js.Stream(ctx, codec.States)
 	if err != nil {
 		return err
 	}
@@ -55,7 +55,7 @@ func (l *Leases) Remove(ctx context.Context, name string) error {
 // Follow calls put for every lease there is and then for every renewal, until the
 // context ends.
 func (l *Leases) Follow(ctx context.Context, put func(name string, beat uint64, leaving bool)) error {
-	f := newFeed(l.e, codec.States)
+	f := newFeed(l.conn, codec.States)
 	f.filters = []string{codec.MemberSubject("*")}
 	f.apply = func(r store.Record) error {
 		var lease leaseRecord
@@ -67,10 +67,6 @@ func (l *Leases) Follow(ctx context.Context, put func(name string, beat uint64, 
 	}
 	return f.run(ctx)
 }
-
-// sharedSubject is where a node tells the others what its cars show. It is in no
-// stream.
-func sharedSubject(node string) string { return "carstate.roads." + node }
 
 // ShareRoads sends the other nodes what this node's cars showed. What comes while the
 // cluster is out of reach is dropped: it would be old by the time it arrived.

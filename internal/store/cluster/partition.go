@@ -540,3 +540,8 @@ func (e *Engine) recall(r store.Record) {
 		t.recall()
 	}
 }
+
+// change is [store.Change] with the engine's patience.
+func (e *Engine) change(ctx context.Context, stream, subject string, change func(is store.Record) ([]store.Write, error)) (seq uint64, err error) {
+	return store.Change(ctx, e, e.config.Patience.Store, stream, subject, change)
+}

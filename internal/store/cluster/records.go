@@ -17,17 +17,12 @@ import (
 	"carstate/internal/store/codec"
 )
 
-// change is [store.Change] with the engine's patience.
-func (e *Engine) change(ctx context.Context, stream, subject string, change func(is store.Record) ([]store.Write, error)) (seq uint64, err error) {
-	return store.Change(ctx, e, e.config.Patience.Store, stream, subject, change)
-}
-
 // Last reads the last record of a subject from the stream's leader, never from a replica
 // that may lag.
-func (e *Engine) Last(ctx context.Context, stream, subject string) (store.Record, error) {
+func (c *conn) Last(ctx context.Context, stream, subject string) (store.Record, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	m, err := e.legacy.GetLastMsg(stream, subject, nats.Context(ctx))
+	m, err := c.legacy.GetLastMsg(stream, subject, nats.Context(ctx))
 	if errors.Is(err, nats.ErrMsgNotFound) {
 		return store.Record{}, nil
 	}
@@ -49,9 +44,9 @@ const (
 
 // ScanFrom calls do with the records from a sequence on. Any server may answer: one that
 // lags behind leaves records to the next time.
-func (e *Engine) ScanFrom(ctx context.Context, stream string, from uint64, do func(store.Record) error) (next uint64, damaged int, err error) {
+func (c *conn) ScanFrom(ctx context.Context, stream string, from uint64, do func(store.Record) error) (next uint64, damaged int, err error) {
 	for next = from; ; {
-		messages, end, err := e.directGet(ctx, stream, struct {
+		messages, end, err := c.directGet(ctx, stream, struct {
 			Seq   uint64 `json:"seq"`
 			Batch int    `json:"batch"`
 			Bytes int    `json:"max_bytes"`
@@ -86,8 +81,8 @@ func (e *Engine) ScanFrom(ctx context.Context, stream string, from uint64, do fu
 }
 
 // Before returns the records of a stream from before a sequence, newest first.
-func (e *Engine) Before(ctx context.Context, stream string, before uint64, limit int) (records []store.Record, older uint64, err error) {
-	s, err := e.js.Stream(ctx, stream)
+func (c *conn) Before(ctx context.Context, stream string, before uint64, limit int) (records []store.Record, older uint64, err error) {
+	s, err := c.js.Stream(ctx, stream)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -129,11 +124,11 @@ func (e *Engine) Before(ctx context.Context, stream string, before uint64, limit
 // Remove removes records that were not replaced meanwhile. Those of STATES, which may
 // tell of a forgotten vehicle, are overwritten on the disk. Of other streams the account
 // may only purge.
-func (e *Engine) Remove(ctx context.Context, stream string, records []store.Record) error {
+func (c *conn) Remove(ctx context.Context, stream string, records []store.Record) error {
 	if len(records) == 0 {
 		return nil
 	}
-	s, err := e.js.Stream(ctx, stream)
+	s, err := c.js.Stream(ctx, stream)
 	if err != nil {
 		return err
 	}
@@ -160,8 +155,8 @@ func noSuchMessage(err error) bool {
 }
 
 // End tells where a stream ends.
-func (e *Engine) End(ctx context.Context, stream string) (store.End, error) {
-	s, err := e.js.Stream(ctx, stream)
+func (c *conn) End(ctx context.Context, stream string) (store.End, error) {
+	s, err := c.js.Stream(ctx, stream)
 	if err != nil {
 		return store.End{}, err
 	}
@@ -169,28 +164,17 @@ func (e *Engine) End(ctx context.Context, stream string) (store.End, error) {
 	return store.End{Last: info.State.LastSeq, Made: info.Created.UnixNano()}, nil
 }
 
-// Feed follows a stream. That of SOURCES brings the tombstones, for which
-// AwaitTombstones waits.
-func (e *Engine) Feed(stream string, apply func(store.Record) error) store.Feed {
-	f := newFeed(e, stream)
-	f.apply = apply
-	if stream == codec.Sources {
-		e.stones.Store(f)
-	}
-	return f
-}
-
 // Erased does nothing: NATS compacts its files when it likes.
-func (e *Engine) Erased(context.Context) error { return nil }
+func (c *conn) Erased(context.Context) error { return nil }
 
 // ErasedWithin cannot tell when NATS compacts its files.
-func (e *Engine) ErasedWithin(context.Context) (d time.Duration, ok bool, err error) {
+func (c *conn) ErasedWithin(context.Context) (d time.Duration, ok bool, err error) {
 	return 0, false, nil
 }
 
 // TelemetrySince is when the oldest telemetry was stored, or now if there is none.
-func (e *Engine) TelemetrySince(ctx context.Context) (time.Time, error) {
-	s, err := e.js.Stream(ctx, codec.Telemetry)
+func (c *conn) TelemetrySince(ctx context.Context) (time.Time, error) {
+	s, err := c.js.Stream(ctx, codec.Telemetry)
 	if err != nil {
 		return time.Time{}, err
 	}
@@ -207,12 +191,12 @@ func (e *Engine) TelemetrySince(ctx context.Context) (time.Time, error) {
 // perhaps an earlier try of the caller's. Of writes that belong together only the last
 // may carry an expectation, so that a torn batch never satisfies it. After a time-out
 // nobody knows; the caller reads or tries again.
-func (e *Engine) Store(ctx context.Context, stream string, writes []store.Write) (seq uint64, err error) {
+func (c *conn) Store(ctx context.Context, stream string, writes []store.Write) (seq uint64, err error) {
 	if len(writes) > store.MaxBatch {
 		return 0, fmt.Errorf("a batch of %d records exceeds the limit of %d", len(writes), store.MaxBatch)
 	}
-	for until := time.Now().Add(e.config.Timeouts.Try); ; {
-		seq, err = e.storeOnce(ctx, stream, writes)
+	for until := time.Now().Add(c.config.Timeouts.Try); ; {
+		seq, err = c.storeOnce(ctx, stream, writes)
 		if api, ok := asAPIError(err); !ok || api.ErrorCode != writeUnderWay || time.Now().After(until) {
 			if conflict(err) {
 				err = fmt.Errorf("%w: %w", store.ErrConflict, err)
@@ -238,16 +222,16 @@ const underWayAgain = 50 * time.Millisecond
 //
 // The server drops batches beyond 50 open ones a stream, so a node keeps few
 // open; it handles a stream's batches one by one anyway.
-func (e *Engine) storeOnce(ctx context.Context, stream string, writes []store.Write) (uint64, error) {
+func (c *conn) storeOnce(ctx context.Context, stream string, writes []store.Write) (uint64, error) {
 	if len(writes) > 1 {
 		select {
-		case e.batches <- struct{}{}:
-			defer func() { <-e.batches }()
+		case c.batches <- struct{}{}:
+			defer func() { <-c.batches }()
 		case <-ctx.Done():
 			return 0, ctx.Err()
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, e.config.Timeouts.Try)
+	ctx, cancel := context.WithTimeout(ctx, c.config.Timeouts.Try)
 	defer cancel()
 	id := nuid.Next()
 	for i, w := range writes {
@@ -260,7 +244,7 @@ func (e *Engine) storeOnce(ctx context.Context, stream string, writes []store.Wr
 			m.Header["Nats-Batch-Sequence"] = []string{strconv.Itoa(i + 1)}
 		}
 		if i < len(writes)-1 {
-			if err := e.nc.PublishMsg(m); err != nil {
+			if err := c.nc.PublishMsg(m); err != nil {
 				return 0, err
 			}
 			continue
@@ -270,13 +254,13 @@ func (e *Engine) storeOnce(ctx context.Context, stream string, writes []store.Wr
 		if len(writes) > 1 {
 			m.Header["Nats-Batch-Commit"] = []string{"1"}
 		}
-		answer, err := e.nc.RequestMsgWithContext(ctx, m)
+		answer, err := c.nc.RequestMsgWithContext(ctx, m)
 		if err != nil {
 			return 0, err
 		}
 		seq, err := parseAck(answer.Data)
 		if err == nil && stream == codec.States {
-			e.noteState(seq)
+			c.noteState(seq)
 		}
 		return seq, err
 	}
@@ -313,10 +297,10 @@ func conflict(err error) bool {
 // Scan calls do with the last record of each subject that matches one of the patterns.
 // Writers may run concurrently: for a subject that changes during the scan, do gets the newer record
 // as well, or instead.
-func (e *Engine) Scan(ctx context.Context, stream string, patterns []string, do func(store.Record) error) error {
+func (c *conn) Scan(ctx context.Context, stream string, patterns []string, do func(store.Record) error) error {
 	reading, stop := context.WithCancel(ctx)
 	defer stop()
-	f := newFeed(e, stream)
+	f := newFeed(c, stream)
 	f.filters, f.caughtUp = patterns, stop
 	var failed error
 	last := uint64(0)
@@ -336,7 +320,7 @@ func (e *Engine) Scan(ctx context.Context, stream string, patterns []string, do 
 	if err := errors.Join(failed, ctx.Err()); err != nil {
 		return err
 	}
-	return e.scanTail(ctx, stream, f.readFrom(), last+1, func(r store.Record) error {
+	return c.scanTail(ctx, stream, f.readFrom(), last+1, func(r store.Record) error {
 		for _, pattern := range patterns {
 			if codec.Matches(pattern, r.Subject) {
 				return do(r)
@@ -362,14 +346,14 @@ const (
 // until it has read past the end of the stream as of a single moment. A record that is
 // replaced during the scan is read again later in the stream, so none is missed. It
 // retries while the engine is unavailable.
-func (e *Engine) scanTail(ctx context.Context, stream string, made time.Time, next uint64, do func(store.Record) error) error {
+func (c *conn) scanTail(ctx context.Context, stream string, made time.Time, next uint64, do func(store.Record) error) error {
 	for times := 1; ; {
-		records, end, err := e.readPage(ctx, stream, made, next, times)
+		records, end, err := c.readPage(ctx, stream, made, next, times)
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case errors.Is(err, codec.ErrDamaged), errors.Is(err, codec.ErrNewer), errors.Is(err, store.ErrReplaced):
-			e.fail(err)
+			c.fail(err)
 			return err
 		}
 		for _, r := range records {
@@ -398,8 +382,8 @@ func (e *Engine) scanTail(ctx context.Context, stream string, made time.Time, ne
 
 // readPage reads records from sequence next on, at most times*tailRecords of them. end
 // reports whether these were all the records there were at one moment.
-func (e *Engine) readPage(ctx context.Context, stream string, made time.Time, next uint64, times int) (records []store.Record, end bool, err error) {
-	s, err := e.js.Stream(ctx, stream)
+func (c *conn) readPage(ctx context.Context, stream string, made time.Time, next uint64, times int) (records []store.Record, end bool, err error) {
+	s, err := c.js.Stream(ctx, stream)
 	if err != nil {
 		return nil, false, err
 	}
@@ -411,7 +395,7 @@ func (e *Engine) readPage(ctx context.Context, stream string, made time.Time, ne
 	if !info.Created.Equal(made) {
 		return nil, false, fmt.Errorf("%w: %s", store.ErrReplaced, stream)
 	}
-	records, end, err = e.requestPage(ctx, stream, next, times)
+	records, end, err = c.requestPage(ctx, stream, next, times)
 	if n := len(records); n > 0 {
 		next = records[n-1].Seq + 1
 	}
@@ -420,8 +404,8 @@ func (e *Engine) readPage(ctx context.Context, stream string, made time.Time, ne
 
 // requestPage asks any server for the page of [Engine.readPage]. all reports whether that
 // server had no further records at one moment.
-func (e *Engine) requestPage(ctx context.Context, stream string, next uint64, times int) (records []store.Record, all bool, err error) {
-	messages, end, err := e.directGet(ctx, stream, struct {
+func (c *conn) requestPage(ctx context.Context, stream string, next uint64, times int) (records []store.Record, all bool, err error) {
+	messages, end, err := c.directGet(ctx, stream, struct {
 		Seq   uint64 `json:"seq"`
 		Batch int    `json:"batch"`
 		Bytes int    `json:"max_bytes"`
@@ -458,10 +442,10 @@ var errBehind = errors.New("a server of the cluster lags behind")
 
 // awaitRecords is lastRecords, again and again until a server answers that has what
 // it must have, or the context ends.
-func (e *Engine) awaitRecords(ctx context.Context, stream string, subjects []string, since uint64) ([]*nats.Msg, error) {
+func (c *conn) awaitRecords(ctx context.Context, stream string, subjects []string, since uint64) ([]*nats.Msg, error) {
 	const soon, later = 2 * time.Millisecond, 100 * time.Millisecond
 	for behind := soon; ; {
-		records, err := e.lastRecords(ctx, stream, subjects, since)
+		records, err := c.lastRecords(ctx, stream, subjects, since)
 		if err == nil {
 			return records, nil
 		}
@@ -483,8 +467,8 @@ func (e *Engine) awaitRecords(ctx context.Context, stream string, subjects []str
 // lastRecords asks any server for the last records of subjects, at least one of
 // which must be there. The answer is of one moment, and it is errBehind if that
 // is before the stream held the record of the sequence since.
-func (e *Engine) lastRecords(ctx context.Context, stream string, subjects []string, since uint64) ([]*nats.Msg, error) {
-	records, end, err := e.directGet(ctx, stream, struct {
+func (c *conn) lastRecords(ctx context.Context, stream string, subjects []string, since uint64) ([]*nats.Msg, error) {
+	records, end, err := c.directGet(ctx, stream, struct {
 		Last []string `json:"multi_last"`
 	}{subjects})
 	if errors.Is(err, errNoRecords) { // not even the cursor
@@ -513,7 +497,7 @@ func (e *Engine) lastRecords(ctx context.Context, stream string, subjects []stri
 // come one by one, each with the sequence of the one before, and a message of status
 // 204 ends them. They count only all together: a vehicle whose record is missing
 // would be taken for one without a past.
-func (e *Engine) directGet(ctx context.Context, stream string, question any) (records []*nats.Msg, end nats.Header, err error) {
+func (c *conn) directGet(ctx context.Context, stream string, question any) (records []*nats.Msg, end nats.Header, err error) {
 	request, err := json.Marshal(question)
 	if err != nil {
 		return nil, nil, err
@@ -521,8 +505,8 @@ func (e *Engine) directGet(ctx context.Context, stream string, question any) (re
 	// An answer that was lost is asked for again before the caller gives up.
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	inbox := e.nc.NewRespInbox()
-	sub, err := e.nc.SubscribeSync(inbox)
+	inbox := c.nc.NewRespInbox()
+	sub, err := c.nc.SubscribeSync(inbox)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -530,7 +514,7 @@ func (e *Engine) directGet(ctx context.Context, stream string, question any) (re
 	if err := sub.SetPendingLimits(-1, -1); err != nil {
 		return nil, nil, err
 	}
-	if err := e.nc.PublishRequest("$JS.API.DIRECT.GET."+stream, inbox, request); err != nil {
+	if err := c.nc.PublishRequest("$JS.API.DIRECT.GET."+stream, inbox, request); err != nil {
 		return nil, nil, err
 	}
 	last := "0" // the sequence of the newest record
@@ -553,6 +537,15 @@ func (e *Engine) directGet(ctx context.Context, stream string, question any) (re
 			return nil, nil, errNoRecords
 		default:
 			return nil, nil, fmt.Errorf("the engine answers %s", status)
+		}
+	}
+}
+
+// noteState notes that a record of STATES was acknowledged.
+func (c *conn) noteState(seq uint64) {
+	for last := c.newest.Load(); seq > last; last = c.newest.Load() {
+		if c.newest.CompareAndSwap(last, seq) {
+			return
 		}
 	}
 }

@@ -3,13 +3,16 @@ package cluster
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"carstate/internal/store/codec"
@@ -298,34 +301,95 @@ func sameStream(want, is jetstream.StreamConfig) bool {
 // a deadline of their own.
 const requestTimeout = 5 * time.Second
 
-// fullAlarm is the part of a stream's bytes, in percent, at which its filling up
-// is logged; it is logged again after it has fallen below fullOver.
-const (
-	fullAlarm = 80
-	fullOver  = 75
-)
+// flowProbe is where to the pace of a consumer that is not there would be answered.
+const flowProbe = "$JS.FC.probe"
 
-// watchLimits shows how full each stream is, and logs those that fill up.
-// TELEMETRY is not logged: it fills and is trimmed all the time, and says
-// store.ErrBacklog when that is not enough.
-func (e *Engine) watchLimits(ctx context.Context, alarmed map[string]bool) error {
-	for _, name := range codec.Streams {
-		s, err := e.js.Stream(ctx, name)
-		if err != nil {
-			return err
-		}
-		info := s.CachedInfo()
-		e.metrics.Fills(name, info.State.Bytes, uint64(info.Config.MaxBytes))
-		e.metrics.records.WithLabelValues(name).Set(float64(info.State.Msgs))
-		percent := info.State.Bytes * 100 / uint64(info.Config.MaxBytes)
-		switch {
-		case name == codec.Telemetry:
-		case percent >= fullAlarm && !alarmed[name]:
-			alarmed[name] = true
-			e.log.Error("a stream is filling up", "stream", name, "percent", percent, "limit_bytes", info.Config.MaxBytes)
-		case percent < fullOver:
-			delete(alarmed, name)
+// sharedProbe is what a node tells of roads that tells nothing.
+var sharedProbe = codec.Seal(sharedSubject("probe"), []byte{0})
+
+// probeRights finds out whether the account may do all that is needed later, by
+// requests that change nothing: records for a stream of another name, the removal
+// of what is not there. What only makes or changes streams is not among them: who
+// wants to may take that away once they are made.
+func (c *conn) probeRights(ctx context.Context, configs []jetstream.StreamConfig) error {
+	var asking sync.WaitGroup
+	var failed error
+	var mu sync.Mutex
+	fail := func(subject string, err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		failed = fmt.Errorf("the NATS cluster cannot be asked for %s: %w", subject, err)
+		if unled(err) {
+			failed = fmt.Errorf("nobody answers for %s: has its stream a leader? (nats stream report)", subject)
 		}
 	}
-	return nil
+	ask := func(m *nats.Msg) {
+		asking.Go(func() {
+			err := patiently(ctx, func(ctx context.Context) error {
+				_, err := c.nc.RequestMsgWithContext(ctx, m)
+				return err
+			})
+			if err != nil {
+				fail(m.Subject, err)
+			}
+		})
+	}
+	question := func(subject string, body any) {
+		text, err := json.Marshal(body)
+		if err != nil {
+			panic(err) // a map of a string or a number
+		}
+		m := nats.NewMsg(subject)
+		m.Data = text
+		ask(m)
+	}
+	for _, config := range configs {
+		for _, s := range config.Subjects {
+			m := nats.NewMsg(strings.ReplaceAll(s, "*", "probe"))
+			m.Header.Set(jetstream.ExpectedStreamHeader, "no-such-stream")
+			ask(m)
+		}
+	}
+	for _, name := range []string{codec.Telemetry, codec.States, codec.Tokens} {
+		question("$JS.API.STREAM.PURGE."+name, map[string]any{"filter": codec.HeartbeatSubject("probe")}) // nobody's
+	}
+	for _, name := range append([]string{codec.Audit, codec.Roads}, fedStreams...) {
+		question("$JS.API.DIRECT.GET."+name, map[string]any{"seq": uint64(1) << 62})
+	}
+	question("$JS.API.STREAM.MSG.DELETE."+codec.States, map[string]any{"seq": uint64(1) << 62})
+	for _, name := range append([]string{codec.Telemetry}, fedStreams...) {
+		question("$JS.API.STREAM.MSG.GET."+name, map[string]any{"seq": uint64(1) << 62})
+		question("$JS.API.CONSUMER.CREATE."+name+".probe", map[string]any{}) // of no stream
+		question("$JS.API.CONSUMER.DELETE."+name+".probe", map[string]any{})
+	}
+	// To these nobody answers, but a refusal comes before the next answer.
+	for subject, do := range map[string]func() error{
+		flowProbe:              func() error { return c.nc.Publish(flowProbe, nil) },
+		sharedSubject("probe"): func() error { return c.nc.Publish(sharedSubject("probe"), sharedProbe) },
+		sharedSubject("*"): func() error {
+			sub, err := c.nc.SubscribeSync(sharedSubject("*"))
+			if err != nil {
+				return err
+			}
+			return sub.Unsubscribe()
+		},
+	} {
+		asking.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, setupTimeout)
+			defer cancel()
+			err := cmp.Or(do(), c.nc.FlushWithContext(ctx))
+			if d, ok := asDenial(c.nc.LastError()); ok {
+				err = d
+			}
+			if err != nil {
+				fail(subject, err)
+			}
+		})
+	}
+	asking.Wait()
+	return failed
 }
+
+// sharedSubject is where a node tells the others what its cars show. It is in no
+// stream.
+func sharedSubject(node string) string { return "carstate.roads." + node }
