@@ -315,3 +315,12 @@ func (h *heartbeat) age() (d time.Duration, ok bool) {
 	r := h.returned.Load()
 	return time.Since(h.start) - time.Duration(r), r != 0
 }
+
+// readTelemetry subscribes to commits in order.
+func (c *conn) readTelemetry(subject string, opts ...nats.SubOpt) (*nats.Subscription, error) {
+	sub, err := c.legacy.SubscribeSync(subject, append(opts, nats.OrderedConsumer(), nats.BindStream(codec.Telemetry), nats.IdleHeartbeat(c.config.Timeouts.Idle))...)
+	if err != nil {
+		return nil, err
+	}
+	return sub, sub.SetPendingLimits(-1, -1)
+}

@@ -248,13 +248,8 @@ func (t *Partition) nextMessage(ctx context.Context) (*nats.Msg, uint64, error) 
 }
 
 func (t *Partition) subscribe() (err error) {
-	t.sub, err = t.e.legacy.SubscribeSync(codec.TelemetrySubject(t.number),
-		nats.OrderedConsumer(), nats.BindStream(codec.Telemetry),
-		nats.IdleHeartbeat(t.e.config.Timeouts.Idle), nats.StartSequence(t.next))
-	if err != nil {
-		return err
-	}
-	return t.sub.SetPendingLimits(-1, -1)
+	t.sub, err = t.e.readTelemetry(codec.TelemetrySubject(t.number), nats.StartSequence(t.next))
+	return err
 }
 
 // checkSubscription returns an error if what t.next counts in is gone, and
@@ -431,15 +426,14 @@ func (t *Partition) Load(ctx context.Context, ids []vehicle.ID, put func(i int, 
 	return t.decode(records, place, put)
 }
 
-func (t *Partition) decode(records []*nats.Msg, place map[vehicle.ID]int, put func(i int, s vehicle.State)) error {
-	for _, m := range records {
-		subject := m.Header.Get("Nats-Subject")
-		id, ok := codec.VehicleOfState(subject)
+func (t *Partition) decode(records []store.Record, place map[vehicle.ID]int, put func(i int, s vehicle.State)) error {
+	for _, r := range records {
+		id, ok := codec.VehicleOfState(r.Subject)
 		i, asked := place[id]
 		if !ok || !asked {
 			continue
 		}
-		body, err := codec.Unseal(subject, m.Data)
+		body, err := codec.Unseal(r.Subject, r.Sealed)
 		if err == nil && codec.IsMarker(body) {
 			continue
 		}
@@ -448,7 +442,7 @@ func (t *Partition) decode(records []*nats.Msg, place map[vehicle.ID]int, put fu
 			s, err = codec.DecodeState(body)
 		}
 		if err != nil {
-			err = fmt.Errorf("%s: record %s: %w", codec.States, m.Header.Get("Nats-Sequence"), err)
+			err = fmt.Errorf("%s: record %d: %w", codec.States, r.Seq, err)
 			t.e.fail(err)
 			return err
 		}

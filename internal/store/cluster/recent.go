@@ -57,15 +57,11 @@ func (e *Engine) Recent(ctx context.Context, id vehicle.ID, most int) (store.Rec
 // before the sequence until; made is when the stream was. What was forgotten is
 // left out. first is the sequence at which the window began.
 func (e *Engine) window(ctx context.Context, id vehicle.ID, from time.Time, until uint64, made int64) (first uint64, found []vehicle.Sample, err error) {
-	sub, err := e.legacy.SubscribeSync(codec.TelemetrySubject(codec.PartitionOf(id, e.partitions)), nats.OrderedConsumer(), nats.BindStream(codec.Telemetry),
-		nats.StartTime(from), nats.IdleHeartbeat(e.config.Timeouts.Idle))
+	sub, err := e.readTelemetry(codec.TelemetrySubject(codec.PartitionOf(id, e.partitions)), nats.StartTime(from))
 	if err != nil {
 		return 0, nil, err
 	}
 	defer sub.Unsubscribe()
-	if err := sub.SetPendingLimits(-1, -1); err != nil {
-		return 0, nil, err
-	}
 	pending, err := sub.InitialConsumerPending()
 	if err != nil {
 		return 0, nil, err

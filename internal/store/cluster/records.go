@@ -46,25 +46,16 @@ const (
 // lags behind leaves records to the next time.
 func (c *conn) ScanFrom(ctx context.Context, stream string, from uint64, do func(store.Record) error) (next uint64, damaged int, err error) {
 	for next = from; ; {
-		messages, end, err := c.directGet(ctx, stream, struct {
-			Seq   uint64 `json:"seq"`
-			Batch int    `json:"batch"`
-			Bytes int    `json:"max_bytes"`
-		}{next, pageRecords, pageBytes})
+		records, end, err := c.directGet(ctx, stream, page{next, pageRecords, pageBytes})
 		if errors.Is(err, errNoRecords) {
 			return next, damaged, nil
 		}
 		if err != nil {
 			return next, damaged, err
 		}
-		for _, m := range messages {
-			seq, err := strconv.ParseUint(m.Header.Get("Nats-Sequence"), 10, 64)
-			if err != nil {
-				return next, damaged, errors.New("the engine's answer makes no sense")
-			}
-			next = seq + 1
-			r := store.Record{Subject: m.Header.Get("Nats-Subject"), Seq: seq, Sealed: m.Data}
-			if r.Body, err = codec.Unseal(r.Subject, m.Data); err == nil {
+		for _, r := range records {
+			next = r.Seq + 1
+			if r.Body, err = codec.Unseal(r.Subject, r.Sealed); err == nil {
 				err = do(r)
 			}
 			if errors.Is(err, store.ErrStop) {
@@ -74,7 +65,7 @@ func (c *conn) ScanFrom(ctx context.Context, stream string, from uint64, do func
 				damaged++
 			}
 		}
-		if len(messages) == 0 || end.Get("Nats-Num-Pending") == "0" {
+		if len(records) == 0 || end.Get("Nats-Num-Pending") == "0" {
 			return next, damaged, nil
 		}
 	}
@@ -273,7 +264,7 @@ func parseAck(data []byte) (uint64, error) {
 		Sequence uint64              `json:"seq"`
 	}
 	if err := json.Unmarshal(data, &ack); err != nil {
-		return 0, fmt.Errorf("the engine's answer makes no sense: %w", err)
+		return 0, fmt.Errorf("%w: %w", errNonsense, err)
 	}
 	if ack.Error != nil {
 		return 0, ack.Error
@@ -395,38 +386,22 @@ func (c *conn) readPage(ctx context.Context, stream string, made time.Time, next
 	if !info.Created.Equal(made) {
 		return nil, false, fmt.Errorf("%w: %s", store.ErrReplaced, stream)
 	}
-	records, end, err = c.requestPage(ctx, stream, next, times)
-	if n := len(records); n > 0 {
-		next = records[n-1].Seq + 1
-	}
-	return records, end && next > known, err
-}
-
-// requestPage asks any server for the page of [Engine.readPage]. all reports whether that
-// server had no further records at one moment.
-func (c *conn) requestPage(ctx context.Context, stream string, next uint64, times int) (records []store.Record, all bool, err error) {
-	messages, end, err := c.directGet(ctx, stream, struct {
-		Seq   uint64 `json:"seq"`
-		Batch int    `json:"batch"`
-		Bytes int    `json:"max_bytes"`
-	}{next, times * tailRecords, times * tailBytes})
+	most := times * tailRecords
+	records, last, err := c.directGet(ctx, stream, page{next, most, times * tailBytes})
 	if errors.Is(err, errNoRecords) {
-		return nil, true, nil
+		return nil, next > known, nil
 	}
 	if err != nil {
 		return nil, false, err
 	}
-	for _, m := range messages {
-		r := store.Record{Subject: m.Header.Get("Nats-Subject"), Sealed: m.Data}
-		if r.Seq, err = strconv.ParseUint(m.Header.Get("Nats-Sequence"), 10, 64); err == nil {
-			r.Body, err = codec.Unseal(r.Subject, m.Data)
+	for i := range records {
+		r := &records[i]
+		if r.Body, err = codec.Unseal(r.Subject, r.Sealed); err != nil {
+			return nil, false, fmt.Errorf("%s: record %d: %w", stream, r.Seq, err)
 		}
-		if err != nil {
-			return nil, false, fmt.Errorf("%s: record %s: %w", stream, m.Header.Get("Nats-Sequence"), err)
-		}
-		records = append(records, r)
+		next = r.Seq + 1
 	}
-	return records, len(messages) < times*tailRecords && end.Get("Nats-Num-Pending") == "0", nil
+	return records, len(records) < most && last.Get("Nats-Num-Pending") == "0" && next > known, nil
 }
 
 // errGap means that some records of an answer did not arrive: the connection was
@@ -436,13 +411,16 @@ var errGap = errors.New("a part of the engine's answer is missing")
 // errNoRecords means that the server that answered has nothing of what was asked for.
 var errNoRecords = errors.New("the engine has no such records")
 
+// errNonsense means that an answer is not what the protocol says.
+var errNonsense = errors.New("the engine's answer makes no sense")
+
 // errBehind means that the server that answered does not have our own claim yet,
 // and so perhaps not all that was committed before it.
 var errBehind = errors.New("a server of the cluster lags behind")
 
 // awaitRecords is lastRecords, again and again until a server answers that has what
 // it must have, or the context ends.
-func (c *conn) awaitRecords(ctx context.Context, stream string, subjects []string, since uint64) ([]*nats.Msg, error) {
+func (c *conn) awaitRecords(ctx context.Context, stream string, subjects []string, since uint64) ([]store.Record, error) {
 	const soon, later = 2 * time.Millisecond, 100 * time.Millisecond
 	for behind := soon; ; {
 		records, err := c.lastRecords(ctx, stream, subjects, since)
@@ -467,7 +445,7 @@ func (c *conn) awaitRecords(ctx context.Context, stream string, subjects []strin
 // lastRecords asks any server for the last records of subjects, at least one of
 // which must be there. The answer is of one moment, and it is errBehind if that
 // is before the stream held the record of the sequence since.
-func (c *conn) lastRecords(ctx context.Context, stream string, subjects []string, since uint64) ([]*nats.Msg, error) {
+func (c *conn) lastRecords(ctx context.Context, stream string, subjects []string, since uint64) ([]store.Record, error) {
 	records, end, err := c.directGet(ctx, stream, struct {
 		Last []string `json:"multi_last"`
 	}{subjects})
@@ -479,7 +457,7 @@ func (c *conn) lastRecords(ctx context.Context, stream string, subjects []string
 	}
 	upTo, err := strconv.ParseUint(end.Get("Nats-UpTo-Sequence"), 10, 64)
 	if err != nil {
-		return nil, errors.New("the engine's answer makes no sense")
+		return nil, errNonsense
 	}
 	if left := end.Get("Nats-Num-Pending"); left != "0" {
 		return nil, fmt.Errorf("the engine left %s records out of its answer", left)
@@ -490,14 +468,21 @@ func (c *conn) lastRecords(ctx context.Context, stream string, subjects []string
 	return records, nil
 }
 
-// directGet asks any server of a stream for several records, and returns them with
-// the header of the message that ends them.
+// page is a question for the records of a stream from a sequence on.
+type page struct {
+	Seq   uint64 `json:"seq"`
+	Batch int    `json:"batch"`
+	Bytes int    `json:"max_bytes"`
+}
+
+// directGet asks any server of a stream for several records, and returns them, without
+// their bodies, with the header of the message that ends them.
 //
 // The client library has no call for it; the protocol is NATS ADR-31: the records
 // come one by one, each with the sequence of the one before, and a message of status
 // 204 ends them. They count only all together: a vehicle whose record is missing
 // would be taken for one without a past.
-func (c *conn) directGet(ctx context.Context, stream string, question any) (records []*nats.Msg, end nats.Header, err error) {
+func (c *conn) directGet(ctx context.Context, stream string, question any) (records []store.Record, end nats.Header, err error) {
 	request, err := json.Marshal(question)
 	if err != nil {
 		return nil, nil, err
@@ -529,8 +514,12 @@ func (c *conn) directGet(ctx context.Context, stream string, question any) (reco
 		}
 		switch status {
 		case "":
-			records = append(records, m)
 			last = m.Header.Get("Nats-Sequence")
+			seq, err := strconv.ParseUint(last, 10, 64)
+			if err != nil {
+				return nil, nil, errNonsense
+			}
+			records = append(records, store.Record{Subject: m.Header.Get("Nats-Subject"), Seq: seq, Sealed: m.Data})
 		case "204":
 			return records, m.Header, nil
 		case "404":

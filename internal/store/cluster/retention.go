@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -119,15 +118,13 @@ func (e *Engine) readCursors(ctx context.Context) ([]cursor, error) {
 		if err != nil {
 			return nil, fmt.Errorf("the engine cannot be asked for the cursors: %w", err)
 		}
-		for _, m := range records {
-			subject := m.Header.Get("Nats-Subject")
-			p, ok := codec.PartitionOfCursor(subject)
+		for _, r := range records {
+			p, ok := codec.PartitionOfCursor(r.Subject)
 			if !ok || p >= len(cursors) {
 				continue
 			}
-			body, err := codec.Unseal(subject, m.Data)
-			if err == nil && json.Unmarshal(body, &cursors[p]) != nil {
-				err = fmt.Errorf("%w: the cursor of partition %d", codec.ErrDamaged, p)
+			if r.Body, err = codec.Unseal(r.Subject, r.Sealed); err == nil {
+				cursors[p], err = decodeCursor(r, p)
 			}
 			if err != nil {
 				return nil, err
@@ -254,8 +251,7 @@ func overBytes(state jetstream.StreamState, limit int64) uint64 {
 
 // firstSince finds the first commit stored at t or later; 0 if there is none.
 func (e *Engine) firstSince(ctx context.Context, t time.Time) (uint64, error) {
-	sub, err := e.legacy.SubscribeSync("telemetry.*", nats.OrderedConsumer(), nats.BindStream(codec.Telemetry),
-		nats.StartTime(t), nats.HeadersOnly(), nats.IdleHeartbeat(e.config.Timeouts.Idle))
+	sub, err := e.readTelemetry("telemetry.*", nats.StartTime(t), nats.HeadersOnly())
 	if err != nil {
 		return 0, err
 	}
