@@ -204,8 +204,7 @@ func TestTakeAfterSourcesReplaced(t *testing.T) {
 				t.Fatal(err)
 			}
 			c.Forgotten, c.ForgottenIn = 1_000_000, in
-			p := Partition{e: e, cursor: c}
-			if _, err = e.Store(ctx, codec.States, []store.Write{p.cursorWrite(rev)}); err == nil {
+			if _, err = e.Store(ctx, codec.States, []store.Write{c.write(0, rev)}); err == nil {
 				break
 			}
 			if !errors.Is(err, store.ErrConflict) {

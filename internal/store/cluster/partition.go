@@ -40,25 +40,6 @@ type Partition struct {
 	spans store.FoldSpans
 }
 
-// cursor says how far a partition is folded and by whom. It is stored with the
-// states that it stands for, in one atomic batch, so that they can never
-// disagree.
-type cursor struct {
-	Owner      string `json:"owner"`
-	Generation uint64 `json:"generation"` // grows with each change of hands
-	Next       uint64 `json:"next"`       // sequence in TELEMETRY of the next commit to fold
-	Made       int64  `json:"made"`       // when the TELEMETRY that Next counts in was made, Unix ns
-	// Forgotten is the place in SOURCES of the newest tombstone of the
-	// partition: who folds it must have seen that one.
-	Forgotten uint64 `json:"forgotten,omitempty"`
-	// ForgottenIn is when the SOURCES that Forgotten counts in was made, Unix ns;
-	// 0: before this was noted.
-	ForgottenIn int64 `json:"forgotten_in,omitempty"`
-	// Fences counts how often somebody who does not fold made the owner take
-	// the partition anew.
-	Fences uint64 `json:"fences,omitempty"`
-}
-
 // Take makes owner the one who folds partition p. From then on nobody who had it before
 // can commit. The holder is "" if the partition was never folded or was released.
 func (e *Engine) Take(ctx context.Context, p int, owner string, free func(holder string) bool) (store.Partition, error) {
@@ -92,7 +73,7 @@ func (e *Engine) take(ctx context.Context, p int, owner string, free func(holder
 		if t.overtaken(s) || old.Made != t.cursor.Made {
 			t.cursor.Next = 1 // what was folded already changes nothing
 		}
-		return []store.Write{t.cursorWrite(is.Seq)}, nil
+		return []store.Write{t.cursor.write(p, is.Seq)}, nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("partition %d cannot be taken: %w", p, err)
@@ -112,8 +93,7 @@ func (e *Engine) Release(ctx context.Context, p int, owner string) error {
 			return nil, err
 		}
 		c.Owner = ""
-		t := Partition{e: e, number: p, cursor: c}
-		return []store.Write{t.cursorWrite(is.Seq)}, nil
+		return []store.Write{c.write(p, is.Seq)}, nil
 	})
 	return err
 }
@@ -124,33 +104,6 @@ func (e *Engine) Release(ctx context.Context, p int, owner string) error {
 func (t *Partition) overtaken(s jetstream.Stream) bool {
 	info := s.CachedInfo()
 	return info.State.LastSeq+1 < max(t.cursor.Next, t.next) || info.Created.UnixNano() != t.cursor.Made
-}
-
-// readCursor returns the cursor of a partition and its revision; zeros if it
-// was never folded.
-func (e *Engine) readCursor(ctx context.Context, p int) (c cursor, rev uint64, err error) {
-	r, err := e.Last(ctx, codec.States, codec.CursorSubject(p))
-	if err == nil {
-		c, err = decodeCursor(r, p)
-	}
-	return c, r.Seq, err
-}
-
-// decodeCursor returns the zero cursor if there is no record.
-func decodeCursor(is store.Record, p int) (c cursor, err error) {
-	if is.Seq != 0 && json.Unmarshal(is.Body, &c) != nil {
-		return cursor{}, fmt.Errorf("%w: the cursor of partition %d", codec.ErrDamaged, p)
-	}
-	return c, nil
-}
-
-func (t *Partition) cursorWrite(rev uint64) store.Write {
-	text, err := json.Marshal(t.cursor)
-	if err != nil {
-		panic(err) // a struct of strings and numbers
-	}
-	subject := codec.CursorSubject(t.number)
-	return store.Write{Subject: subject, Record: codec.Seal(subject, append([]byte{0}, text...)), Expect: rev, Expected: true}
 }
 
 // usualSampleBytes is about what a packed sample takes.
@@ -332,7 +285,7 @@ func (t *Partition) stateWrite(id vehicle.ID, s *vehicle.State) store.Write {
 // commitBatch stores states, at most store.BatchStates, with the cursor as it is.
 func (t *Partition) commitBatch(ctx context.Context, states []store.Write) error {
 	for {
-		rev, err := t.e.Store(ctx, codec.States, append(states, t.cursorWrite(t.rev)))
+		rev, err := t.e.Store(ctx, codec.States, append(states, t.cursor.write(t.number, t.rev)))
 		if err == nil {
 			t.rev = rev
 			return nil
@@ -473,8 +426,7 @@ func (e *Engine) Fence(ctx context.Context, p int, seq uint64) error {
 			c.Forgotten = 0 // it counts in a SOURCES that is no more
 		}
 		c.Forgotten, c.ForgottenIn = max(c.Forgotten, seq), made
-		t := Partition{e: e, number: p, cursor: c}
-		return []store.Write{t.cursorWrite(is.Seq)}, nil
+		return []store.Write{c.write(p, is.Seq)}, nil
 	})
 	return err
 }

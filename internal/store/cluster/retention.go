@@ -3,8 +3,6 @@ package cluster
 import (
 	"context"
 	"errors"
-	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -102,38 +100,6 @@ func firstCommit(ctx context.Context, s jetstream.Stream, p int, from uint64) (*
 	return m, err
 }
 
-// readCursors returns the cursors of all partitions, zeros where there is none, by
-// few questions to any server. They may be older than what the leader has, by no
-// more than this node's last write: what was folded since counts as not folded.
-func (e *Engine) readCursors(ctx context.Context) ([]cursor, error) {
-	cursors := make([]cursor, e.partitions)
-	subjects := make([]string, e.partitions)
-	for p := range subjects {
-		subjects[p] = codec.CursorSubject(p)
-	}
-	for part := range slices.Chunk(subjects, store.MaxLoad) {
-		// There is always an answer, because the heartbeat is there.
-		part = append(slices.Clip(part), codec.HeartbeatSubject(codec.States))
-		records, err := e.awaitRecords(ctx, codec.States, part, e.newest.Load())
-		if err != nil {
-			return nil, fmt.Errorf("the engine cannot be asked for the cursors: %w", err)
-		}
-		for _, r := range records {
-			p, ok := codec.PartitionOfCursor(r.Subject)
-			if !ok || p >= len(cursors) {
-				continue
-			}
-			if r.Body, err = codec.Unseal(r.Subject, r.Sealed); err == nil {
-				cursors[p], err = decodeCursor(r, p)
-			}
-			if err != nil {
-				return nil, err
-			}
-		}
-	}
-	return cursors, nil
-}
-
 func (e *Engine) measureBacklog(ctx context.Context) error {
 	e.backlog.measuring.Lock()
 	defer e.backlog.measuring.Unlock()
@@ -141,7 +107,7 @@ func (e *Engine) measureBacklog(ctx context.Context) error {
 	defer cancel()
 	// The cursors first: one that is ahead of the end then counts in another
 	// TELEMETRY, or in an end that was lost, and not in what came meanwhile.
-	cursors, err := e.readCursors(ctx)
+	cursors, err := e.readCursors(ctx, e.partitions)
 	if err != nil {
 		return err
 	}
