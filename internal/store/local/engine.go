@@ -126,6 +126,7 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 		return nil, err
 	}
 	e.metrics = newMetrics(c.Registry, e)
+	e.metrics.measure(e)
 	var background context.Context
 	background, e.stop = context.WithCancel(context.Background())
 	for _, s := range e.streams {
