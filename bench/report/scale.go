@@ -38,7 +38,7 @@ type costs struct {
 	Store, FirstStore, Leader   float64 // a sample, in the servers; the last in one of them
 	Send                        float64 // a state, to one feed more
 	Query                       float64 // a query
-	Alone                       float64 // a sample, on one machine with the engine embedded
+	Alone                       float64 // a sample, on one machine with a store of its own
 	Table                       float64 // bytes of memory a vehicle, in each node
 	Server                      float64 // bytes of memory a vehicle, in each server
 	State, Sample, Wire         float64 // bytes of a state and a sample in their streams, and of a state to one feed
@@ -180,8 +180,8 @@ func (n need) Nodes() float64 {
 }
 
 // NodeMemory is what a node needs that answers, ServerMemory and ServerDisk are what
-// each server needs. AloneCores and AloneMemory are of one machine with the engine
-// embedded.
+// each server needs. AloneCores and AloneMemory are of one machine with a store of
+// its own.
 func (n need) NodeMemory() float64   { return n.Cars*n.Table + cachedBytes }
 func (n need) ServerMemory() float64 { return n.Cars*n.Server + min(blocksBytes, n.ServerDisk()) }
 func (n need) ServerDisk() float64   { return 3*n.Cars*n.State + min(n.Hour(), n.TelemetryLimit) }

@@ -5,7 +5,9 @@ package restart
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -36,7 +38,7 @@ func Run(ctx context.Context, o report.Options, r *report.Results) error {
 	p := planFor(o)
 	m := &measurement{options: o, plan: p, results: r, dir: filepath.Join(o.Dir, "data")}
 	for _, n := range p.sizes {
-		if err := m.size(ctx, n); err != nil {
+		if err := errors.Join(m.size(ctx, n), os.RemoveAll(m.dir)); err != nil {
 			return fmt.Errorf("%s vehicles: %w", report.Count(n), err)
 		}
 	}
@@ -51,37 +53,42 @@ func Run(ctx context.Context, o report.Options, r *report.Results) error {
 	return nil
 }
 
-// measurement is one store that grows from size to size.
+// measurement is what is measured of one store after the other.
 type measurement struct {
 	options report.Options
 	plan    plan
 	results *report.Results
-	dir     string
-	filled  int // vehicles in the store
-	sources int // made so far
+	dir     string // of the store
+	sources int    // made so far
 
 	clean, killed, memory, busyMemory report.Line
 }
 
 func (m *measurement) size(ctx context.Context, n int) error {
 	began := time.Now()
-	if err := Fill(ctx, own(m.dir), m.filled, n); err != nil {
+	e, err := openLocal(ctx, m.dir)
+	if err != nil {
 		return err
 	}
-	live, err := statesOnDisk(m.dir)
+	if err := Fill(ctx, e, n); err != nil {
+		return err
+	}
+	live, err := onDisk(m.dir)
 	if err != nil {
 		return err
 	}
 	m.options.Logf("%s vehicles are stored in %s, %.0f bytes each", report.Count(n), time.Since(began).Round(time.Second), float64(live)/float64(n))
-	m.filled = n
 	m.add(n, "store on disk a vehicle", []float64{float64(live) / float64(n)}, "B", 0, "each vehicle's state once, the engine's own bytes and index included")
+	if n != m.plan.overwrite {
+		return m.starts(ctx, n)
+	}
+	if err := m.storeSize(ctx, n, live); err != nil {
+		return err
+	}
 	if err := m.starts(ctx, n); err != nil {
 		return err
 	}
-	if n != m.plan.overwrite {
-		return nil
-	}
-	return m.storeSize(ctx, n, live)
+	return m.atHand(ctx, n)
 }
 
 // starts measures starts after an orderly end and after kill -9 under load.
@@ -118,7 +125,7 @@ func (m *measurement) starts(ctx context.Context, n int) error {
 		report.Median(clean), report.Median(cleanCPU), report.Median(killed), report.Median(killedCPU), report.Median(idle), report.Median(busy))
 	cleanMost, killedMost := 0.0, 0.0
 	if n == 1_000_000 {
-		cleanMost, killedMost = 4, 8
+		cleanMost, killedMost = 1.5, 2
 	}
 	for line, value := range map[*report.Line]float64{
 		&m.clean:      m.add(n, "ready, ended in order", clean, "s", cleanMost, "page cache warm"),
@@ -147,15 +154,15 @@ func (m *measurement) underLoad(ctx context.Context, p *process, n int) (int64, 
 	return p.Resident()
 }
 
-// storeSize overwrites the states of the store, compares its size with that of
-// the live data, and lets cars report whose states are at hand and not.
+// storeSize overwrites the states of the store and compares its size with that of the live
+// data.
 func (m *measurement) storeSize(ctx context.Context, n int, live int64) error {
 	began := time.Now()
 	most, err := overwrite(ctx, m.dir, n, m.plan.updates)
 	if err != nil {
 		return err
 	}
-	after, err := statesOnDisk(m.dir)
+	after, err := onDisk(m.dir)
 	if err != nil {
 		return err
 	}
@@ -164,9 +171,9 @@ func (m *measurement) storeSize(ctx context.Context, n int, live int64) error {
 		name string
 		size int64
 	}{{"store after " + report.Count(m.plan.updates) + " skewed updates, over live data", after}, {"the most it took meanwhile, over live data", most}} {
-		m.add(n, f.name, []float64{float64(f.size) / float64(live)}, "×", 3, fmt.Sprintf("%.0f MB of %.0f MB", float64(f.size)/1e6, float64(live)/1e6))
+		m.add(n, f.name, []float64{float64(f.size) / float64(live)}, "×", 1.6, fmt.Sprintf("%.0f MB of %.0f MB", float64(f.size)/1e6, float64(live)/1e6))
 	}
-	return m.atHand(ctx, n)
+	return nil
 }
 
 // atHand compares what a sample costs whose vehicle's state derive has at hand

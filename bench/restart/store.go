@@ -64,8 +64,8 @@ func templates(now time.Time) ([]vehicle.State, error) {
 	return states, nil
 }
 
-// filled is a data directory in the making, in this process. States go in as
-// derive stores them: in atomic batches, each on disk before the next.
+// filled is a store in the making, in this process. States go in as derive stores them: in
+// atomic batches.
 type filled struct {
 	engine     store.Engine
 	partitions []store.Partition
@@ -73,34 +73,24 @@ type filled struct {
 	waiting    []map[vehicle.ID]vehicle.State // a batch for each partition
 }
 
-// syncEvery stands for the sync of each batch: the files come out alike, sooner.
-const syncEvery = 5 * time.Second
-
-// Open opens the engine of a store.
-type Open func(ctx context.Context) (store.Engine, error)
-
-// own is a store of this machine's own.
-func own(dir string) Open {
-	return func(ctx context.Context) (store.Engine, error) {
-		return local.Open(ctx, local.Config{Config: store.Config{DataDir: dir}, SyncInterval: syncEvery})
-	}
+// openLocal opens or makes a store of this machine's own.
+func openLocal(ctx context.Context, dir string) (store.Engine, error) {
+	return local.Open(ctx, local.Config{Config: store.Config{DataDir: dir}})
 }
 
-func openStore(ctx context.Context, open Open) (_ *filled, err error) {
-	s := new(filled)
+// fill takes an engine over. The caller closes what it returns.
+func fill(ctx context.Context, e store.Engine) (_ *filled, err error) {
+	s := &filled{engine: e}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, e.Close())
+		}
+	}()
 	if s.states, err = templates(time.Now()); err != nil {
 		return nil, err
 	}
-	if s.engine, err = open(ctx); err != nil {
-		return nil, err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, s.engine.Close())
-		}
-	}()
-	for p := range s.engine.Partitions() {
-		part, err := s.engine.Take(ctx, p, "bench", store.Anyone)
+	for p := range e.Partitions() {
+		part, err := e.Take(ctx, p, "bench", store.Anyone)
 		if err != nil {
 			return nil, err
 		}
@@ -133,14 +123,14 @@ func (s *filled) close(ctx context.Context) (err error) {
 	return errors.Join(err, s.engine.Close())
 }
 
-// Fill adds vehicles from..to-1 to a store, or makes it.
-func Fill(ctx context.Context, open Open, from, to int) (err error) {
-	s, err := openStore(ctx, open)
+// Fill adds vehicles 0..n-1 to the store of an engine, and closes the engine.
+func Fill(ctx context.Context, e store.Engine, n int) (err error) {
+	s, err := fill(ctx, e)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.close(ctx)) }()
-	for i := from; i < to; i++ {
+	for i := range n {
 		if err := s.put(ctx, i, 0); err != nil {
 			return err
 		}
@@ -150,9 +140,13 @@ func Fill(ctx context.Context, open Open, from, to int) (err error) {
 
 // overwrite stores new states of a store's n vehicles, few of which report most:
 // half of all updates come from a hundredth of the cars. It returns the most
-// bytes that the states took on disk meanwhile.
+// bytes that the store took on disk meanwhile.
 func overwrite(ctx context.Context, dir string, n, updates int) (most int64, err error) {
-	s, err := openStore(ctx, own(dir))
+	e, err := openLocal(ctx, dir)
+	if err != nil {
+		return 0, err
+	}
+	s, err := fill(ctx, e)
 	if err != nil {
 		return 0, err
 	}
@@ -165,7 +159,7 @@ func overwrite(ctx context.Context, dir string, n, updates int) (most int64, err
 			return 0, err
 		}
 		if u%(updates/100+1) == 0 {
-			size, err := statesOnDisk(dir)
+			size, err := onDisk(dir)
 			if err != nil {
 				return 0, err
 			}
@@ -175,9 +169,9 @@ func overwrite(ctx context.Context, dir string, n, updates int) (most int64, err
 	return most, nil
 }
 
-// statesOnDisk is what the files of a store take that has nothing but states.
-func statesOnDisk(dir string) (size int64, err error) {
-	err = filepath.WalkDir(filepath.Join(dir, "store"), func(_ string, d fs.DirEntry, err error) error {
+// onDisk is what the files of a data directory take.
+func onDisk(dir string) (size int64, err error) {
+	err = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return ignoreGone(err)
 		}
@@ -190,7 +184,7 @@ func statesOnDisk(dir string) (size int64, err error) {
 	return size, err
 }
 
-// ignoreGone lets files vanish under way, as they do when blocks are compacted.
+// ignoreGone lets files vanish under way, as they do when tables are compacted.
 func ignoreGone(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

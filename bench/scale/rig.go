@@ -17,7 +17,6 @@ import (
 	"carstate/bench/restart"
 	"carstate/internal/fleet"
 	"carstate/internal/nodeprocess"
-	"carstate/internal/store"
 	"carstate/internal/store/cluster"
 	"carstate/internal/vehicle"
 )
@@ -102,9 +101,13 @@ func (b *bench) streams(replicas, partitions int) cluster.Config {
 	return cluster.Config{Partitions: partitions, URLs: b.servers.URLs(), Replicas: replicas}
 }
 
-// engineOn opens engines on such streams.
-func engineOn(c cluster.Config) restart.Open {
-	return func(ctx context.Context) (store.Engine, error) { return cluster.Open(ctx, c) }
+// fill makes the streams, with the states of n vehicles.
+func fill(ctx context.Context, c cluster.Config, n int) error {
+	e, err := cluster.Open(ctx, c)
+	if err != nil {
+		return err
+	}
+	return restart.Fill(ctx, e, n)
 }
 
 // start starts nodes, one for each of the given roles.

@@ -25,7 +25,7 @@ func (b *bench) slice(ctx context.Context) error {
 	rate := float64(cars) / reportEvery.Seconds()
 	c := b.streams(copies, 1)
 	began := time.Now()
-	if err := restart.Fill(ctx, engineOn(c), 0, cars); err != nil {
+	if err := fill(ctx, c, cars); err != nil {
 		return err
 	}
 	b.figure("slice", "states stored a second, 999 a batch", float64(cars)/time.Since(began).Seconds(), "1/s", "by one writer, one batch after the other, three copies")
@@ -198,7 +198,7 @@ func (b *bench) spread(ctx context.Context) error {
 	cars := b.plan.cars
 	rate := float64(cars) / reportEvery.Seconds()
 	c := b.streams(copies, b.plan.spread)
-	if err := restart.Fill(ctx, engineOn(c), 0, cars); err != nil {
+	if err := fill(ctx, c, cars); err != nil {
 		return err
 	}
 	return b.onNodes(ctx, c, cars, rate, func(r *rig, f *follower) error {

@@ -10,7 +10,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"carstate/bench/restart"
 	"carstate/internal/nodeprocess"
 	"carstate/internal/store/cluster"
 	"carstate/internal/store/codec"
@@ -29,7 +28,7 @@ func (b *bench) subjects(ctx context.Context) error {
 	c := b.streams(1, 1)
 	c.DataDir = filepath.Join(b.Dir, "follower")
 	began := time.Now()
-	if err := restart.Fill(ctx, engineOn(c), 0, n); err != nil {
+	if err := fill(ctx, c, n); err != nil {
 		return err
 	}
 	stored := float64(n) / time.Since(began).Seconds()
