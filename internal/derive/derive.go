@@ -267,6 +267,12 @@ func (d *Deriver) work(ctx, ours context.Context, p int, part Partition, f *fold
 			continue
 		}
 		if err != nil {
+			if ctx.Err() != nil && f.seq != 0 && d.config.Checkpoint > 0 {
+				// Otherwise the next start would fold this again.
+				last, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveWithin)
+				defer cancel()
+				return f.commit(last, part)
+			}
 			return err
 		}
 		if f.seq != 0 && !f.fits(samples) {

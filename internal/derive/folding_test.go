@@ -311,6 +311,30 @@ func TestAnnouncedAndLate(t *testing.T) {
 	})
 }
 
+// States that wait for their checkpoint are stored when the node ends in order.
+func TestStoresAtTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		part, first := new(script), true
+		part.next = func(ctx context.Context) (uint64, []vehicle.Sample, error) {
+			if first {
+				first = false
+				return 1, []vehicle.Sample{sampleOf("carA", 1)}, nil
+			}
+			<-ctx.Done()
+			return 0, nil, ctx.Err()
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		New(Config{
+			Partitions: 1, MaxStates: 999, Checkpoint: time.Minute,
+			Take: func(context.Context, int) (Partition, error) { return part, nil },
+		}).Run(ctx)
+		if len(part.commits) != 1 || part.commits[0] != (commit{time.Second, 1, 1}) || part.stored["carA"].Time != 1 {
+			t.Fatalf("commits: %+v", part.commits)
+		}
+	})
+}
+
 // A vehicle that never falls silent is seen all the same: states wait for others
 // for as long as a commit takes, and no longer than linger.
 func TestNeverSilent(t *testing.T) {
