@@ -158,6 +158,16 @@ func TestExternal(t *testing.T) {
 	if err := until(30*time.Second, known); err != nil {
 		t.Fatal(err)
 	}
+	for _, name := range ofClusters {
+		if err := until(30*time.Second, func() error {
+			if !strings.Contains(p.metrics(t), "\n"+name+"{") {
+				return fmt.Errorf("there is no metric %s", name)
+			}
+			return nil
+		}); err != nil {
+			t.Error(err)
+		}
+	}
 	p.stop(t)
 	p = start(t, dir, "--nats", nats)
 	if err := until(30*time.Second, known); err != nil {

@@ -101,8 +101,8 @@ func TestAdminKeyFirst(t *testing.T) {
 		return info.ModTime().String() + string(text)
 	}
 	before, key := identity(), filepath.Join(dir, "admin.key")
-	var closed struct{ Closed json.RawMessage }
-	if err := json.Unmarshal([]byte(before[strings.Index(before, "{"):]), &closed); err != nil || closed.Closed == nil {
+	var closed struct{ Ends json.RawMessage }
+	if err := json.Unmarshal([]byte(before[strings.Index(before, "{"):]), &closed); err != nil || closed.Ends == nil {
 		t.Fatalf("a directory that was closed does not say so: %s", before)
 	}
 	refused := func(want string) {

@@ -1,0 +1,209 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"carstate/internal/store/cluster/clustertest"
+	"carstate/internal/testkit"
+)
+
+// movedCars is how many cars report to a node that is moved.
+const movedCars = 3000
+
+// TestMove moves a service from one machine to a cluster and back, by backup and restore,
+// while cars report to both.
+func TestMove(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	p := start(t, dir, "--max-age", "24h")
+	m := moved{token: p.issue(t), key: p.addSource(t, "gateway")}
+	m.narrow = strings.TrimSpace(p.carstate(t, "token", "issue", "--developer", "Bo", "--vehicles", movedCar(1)))
+	p.carstate(t, "operator", "add", "ada")
+	// Roads are stored when the node ends.
+	for _, ago := range []time.Duration{50 * time.Minute, 30 * time.Minute, 10 * time.Minute} {
+		for i := range 4 {
+			if _, err := postLines(p, m.key, driveOn(fmt.Sprint("road", i), time.Now().Add(-ago), 900, 60)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	// A car that is forgotten, and a token and a source that are taken back, were in use.
+	const forgotten = "forgotten1"
+	if _, err := post(p, m.key, []string{forgotten}); err != nil {
+		t.Fatal(err)
+	}
+	var issued struct {
+		ID    string `json:"id"`
+		Token string `json:"access_token"`
+	}
+	if err := json.Unmarshal([]byte(p.carstate(t, "token", "issue", "--developer", "Ada", "--json")), &issued); err != nil {
+		t.Fatal(err)
+	}
+	m.revoked = issued.Token
+	if err := until(time.Minute, func() error { return p.judged(m.revoked, forgotten, p.began) }); err != nil {
+		t.Fatal(err)
+	}
+	m.removed = p.addSource(t, "removed")
+	p.carstate(t, "source", "remove", "removed")
+	p.carstate(t, "token", "revoke", issued.ID)
+	p.carstate(t, "forget", forgotten)
+	if err := until(time.Minute, func() (err error) {
+		if m.road, err = sumOf(p, "carstate_road_stretches"); err == nil && m.road < 6 {
+			err = fmt.Errorf("%g stretches are known", m.road)
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	p.stop(t)
+
+	p = start(t, dir, "--max-age", "24h")
+	m.check(t, p, forgotten)
+
+	cluster := start(t, t.TempDir(), "--nats", clustertest.External(t), "--partitions", "4", "--max-age", "24h")
+	m.move(t, p, cluster)
+	m.check(t, cluster, forgotten)
+	p.stop(t)
+
+	back := start(t, t.TempDir(), "--max-age", "24h")
+	m.move(t, cluster, back)
+	m.check(t, back, forgotten)
+}
+
+// moved is what a service has that is moved.
+type moved struct {
+	token, narrow, revoked string // tokens: for all cars, for one, for none any more
+	key, removed           string // keys of sources
+	road                   float64
+}
+
+func movedCar(i int) string { return fmt.Sprintf("moved%05d", i) }
+
+// move has all cars report to one node, and takes a backup while they go on. It restores
+// that into the other node, to which half of the cars report meanwhile.
+func (m *moved) move(t *testing.T, from, to *process) {
+	t.Helper()
+	stored, err := sumOf(from, "carstate_states_stored_total")
+	if err != nil {
+		t.Fatal(err)
+	}
+	left := time.Now()
+	end := carsReport(t, from, m.key, movedCars, func() error {
+		n, err := sumOf(from, "carstate_states_stored_total")
+		if err == nil && n-stored < movedCars {
+			err = fmt.Errorf("%g states are stored", n-stored)
+		}
+		return err
+	})
+	file := filepath.Join(t.TempDir(), "backup")
+	from.carstate(t, "backup", file)
+	end()
+
+	arrived := time.Now()
+	end = carsReport(t, to, to.addSource(t, "there"), movedCars/2, func() error { return nil })
+	to.carstate(t, "restore", file)
+	end()
+	to.carstate(t, "source", "remove", "there")
+
+	if n, err := sumOf(to, "carstate_vehicles"); err != nil || n < movedCars {
+		t.Errorf("%g vehicles are known, %v", n, err)
+	}
+	for i := 0; i < movedCars; i += 7 {
+		since := left
+		if i < movedCars/2 {
+			since = arrived
+		}
+		if err := to.AwaitAnswer(t.Context(), testkit.Patience, m.token, movedCar(i), since); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// carsReport has cars report: first each of them once, and then again and again until end
+// is called. It returns when each has reported and all is done that then has to be done.
+func carsReport(t *testing.T, p *process, key string, cars int, done func() error) (end func()) {
+	t.Helper()
+	const perBody = 250
+	round := func(ctx context.Context) error {
+		pace := time.NewTicker(25 * time.Millisecond)
+		defer pace.Stop()
+		for i := 0; i < cars && ctx.Err() == nil; i += perBody {
+			<-pace.C
+			var vids []string
+			for j := range perBody {
+				vids = append(vids, movedCar(i+j))
+			}
+			if err := until(testkit.Patience, func() error { _, err := post(p, key, vids); return err }); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if err := errors.Join(round(t.Context()), until(testkit.Patience, done)); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		for ctx.Err() == nil {
+			if err := round(ctx); err != nil {
+				ended <- err
+				return
+			}
+		}
+		ended <- nil
+	}()
+	return func() {
+		t.Helper()
+		cancel()
+		if err := <-ended; err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// check looks for all that a service has but its cars.
+func (m *moved) check(t *testing.T, p *process, forgotten string) {
+	t.Helper()
+	if _, err := post(p, m.key, []string{movedCar(0)}); err != nil {
+		t.Errorf("a source's key: %v", err)
+	}
+	if _, err := post(p, m.removed, []string{movedCar(0)}); !errors.Is(err, testkit.ErrRefused) || !strings.Contains(err.Error(), "HTTP 401") {
+		t.Errorf("the key of a source that was removed: %v", err)
+	}
+	if _, err := post(p, m.key, []string{forgotten}); !errors.Is(err, testkit.ErrRefused) || !strings.Contains(err.Error(), "was forgotten") {
+		t.Errorf("a forgotten vehicle: %v", err)
+	}
+	if a, err := p.ask(drivingPath, m.token, forgotten); err != nil || a.Reason != "unknown" {
+		t.Errorf("a forgotten vehicle is answered with %+v, %v", a, err)
+	}
+	if a, err := p.ask(drivingPath, m.revoked, movedCar(0)); err != nil || a.HTTP != http.StatusUnauthorized {
+		t.Errorf("a revoked token is answered with %+v, %v", a, err)
+	}
+	if err := p.AwaitAnswer(t.Context(), testkit.Patience, m.token, movedCar(0), p.began); err != nil {
+		t.Error(err)
+	}
+	if a, err := p.ask(drivingPath, m.narrow, movedCar(0)); err != nil || a.Reason != "unknown" {
+		t.Errorf("a token for another car is answered with %+v, %v", a, err)
+	}
+	if list := p.carstate(t, "operator", "list"); !strings.Contains(list, "ada ") {
+		t.Errorf("the operators are %s", list)
+	}
+	if err := until(testkit.Patience, func() error {
+		n, err := sumOf(p, "carstate_road_stretches")
+		if err == nil && n != m.road {
+			err = fmt.Errorf("%g stretches are known, not %g", n, m.road)
+		}
+		return err
+	}); err != nil {
+		t.Error(err)
+	}
+}
