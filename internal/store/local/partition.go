@@ -116,6 +116,7 @@ type Partition struct {
 	wake     chan struct{} // closed once either is set
 
 	answers bool // Answer was called, so that Commit need not bring what it stores
+	missed  bool // unless it was called before anything followed states
 }
 
 // Take implements [store.Engine].
@@ -360,9 +361,11 @@ func (t *Partition) Answer(id vehicle.ID, state *vehicle.State) {
 	}
 	e.putMu.RLock()
 	defer e.putMu.RUnlock()
-	if e.put != nil {
-		e.put(id, *state)
+	if e.put == nil {
+		t.missed = true
+		return
 	}
+	e.put(id, *state)
 }
 
 // wasAnswered reports whether all up to a sequence was an answer.
@@ -403,8 +406,9 @@ func (t *Partition) Commit(ctx context.Context, seq uint64, states map[vehicle.I
 		if seq != 0 {
 			t.s.cursor.Store(seq)
 		}
-		if !t.answers {
+		if !t.answers || t.missed {
 			e.putStates(states)
+			t.missed = false
 		}
 		return nil
 	})
