@@ -16,7 +16,7 @@ import (
 
 	"carstate/internal/derive"
 	"carstate/internal/store"
-	"carstate/internal/store/cluster/clustertest"
+	"carstate/internal/store/local"
 	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
@@ -41,7 +41,7 @@ type spy struct {
 	mu      sync.Mutex
 	read    map[int]map[uint64][]vehicle.Sample // partition → sequence → samples
 	commits int
-	errs    []error // of commits
+	errs    []error // of commits, and of reading what another has taken
 	fail    int     // how many of the next commits fail
 }
 
@@ -65,6 +65,10 @@ func (p spied) Next(ctx context.Context) (uint64, []vehicle.Sample, error) {
 			p.spy.read[p.number] = make(map[uint64][]vehicle.Sample)
 		}
 		p.spy.read[p.number][seq] = samples
+	} else if errors.Is(err, store.ErrFenced) {
+		p.spy.mu.Lock()
+		p.spy.errs = append(p.spy.errs, err)
+		p.spy.mu.Unlock()
 	}
 	return seq, samples, err
 }
@@ -121,7 +125,7 @@ type world struct {
 }
 
 func newWorld(t *testing.T) world {
-	e := clustertest.Engine(t)
+	e := openStore(t)
 	return world{e, func(ctx context.Context, p int, owner string) (derive.Partition, error) {
 		part, err := e.Take(ctx, p, owner, store.Anyone)
 		if err != nil {
@@ -129,6 +133,22 @@ func newWorld(t *testing.T) world {
 		}
 		return part, nil
 	}}
+}
+
+// openStore opens a store of one machine with several partitions, so that what mixes them
+// up is noticed.
+func openStore(t *testing.T) *local.Engine {
+	t.Helper()
+	e, err := local.Open(t.Context(), local.Config{Config: store.Config{DataDir: t.TempDir(), Partitions: 4}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return e
 }
 
 // deriver makes a deriver of all partitions under the spy's eyes.

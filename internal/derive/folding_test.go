@@ -14,7 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"carstate/internal/store"
-	"carstate/internal/store/cluster/clustertest"
+	"carstate/internal/store/local"
 	"carstate/internal/vehicle"
 )
 
@@ -379,7 +379,11 @@ func neverSilent(t *testing.T, takes, most time.Duration) {
 // BenchmarkLoad reads the states of one commit's worth of vehicles that are not
 // in memory.
 func BenchmarkLoad(b *testing.B) {
-	e := clustertest.Engine(b)
+	e, err := local.Open(b.Context(), local.Config{Config: store.Config{DataDir: b.TempDir()}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer e.Close()
 	part, err := e.Take(b.Context(), 0, "test", store.Anyone)
 	if err != nil {
 		b.Fatal(err)

@@ -8,7 +8,6 @@ import (
 	"carstate/internal/access"
 	"carstate/internal/derive"
 	"carstate/internal/store"
-	"carstate/internal/store/cluster/clustertest"
 	"carstate/internal/vehicle"
 )
 
@@ -16,7 +15,7 @@ import (
 // while its samples are being folded: nothing of it comes back, it starts without
 // a past, and no other vehicle loses a sample.
 func TestForgottenWhileFolding(t *testing.T) {
-	e := clustertest.Engine(t)
+	e := openStore(t)
 	k := store.NewKeeper(e, store.Config{}, new(access.Tables))
 	ctx, stop := context.WithCancel(t.Context())
 	var running, ready sync.WaitGroup
