@@ -219,8 +219,11 @@ func TestPowerCuts(t *testing.T) {
 	}
 	t.Logf("-seed %d", first)
 	cuts := *powerCuts
-	if testing.Short() {
+	switch {
+	case testing.Short():
 		cuts /= 20
+	case raceDetector:
+		cuts /= 10 // make test runs the others without it
 	}
 	var done atomic.Int64
 	for s := first; done.Load() < int64(cuts) && !t.Failed(); s++ {
