@@ -13,7 +13,6 @@ require (
 	carstate v0.0.0-00010101000000-000000000000
 	carstate/bench v0.0.0-00010101000000-000000000000
 	github.com/eclipse/paho.golang v0.23.0
-	github.com/hanwen/go-fuse/v2 v2.12.1
 	github.com/nats-io/nats.go v1.55.0
 	golang.org/x/sys v0.49.0
 )

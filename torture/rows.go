@@ -7,14 +7,12 @@ import (
 	"strings"
 
 	"carstate/torture/clocks"
-	"carstate/torture/corrupt"
-	"carstate/torture/full"
+	"carstate/torture/engine"
 	"carstate/torture/hostile"
 	"carstate/torture/kill"
 	"carstate/torture/matrix"
 	"carstate/torture/nodes"
 	"carstate/torture/overload"
-	"carstate/torture/power"
 	"carstate/torture/row"
 	"carstate/torture/secrets"
 	"carstate/torture/soak"
@@ -24,13 +22,13 @@ import (
 // rows are all there are, in the order of their numbers.
 var rows = []row.Row{
 	kill.Row,
-	power.Row,
-	full.Row,
+	engine.Power,
+	engine.Full,
 	nodes.Row,
 	overload.Row,
 	hostile.Row,
 	strangers.Row,
-	corrupt.Row,
+	engine.Damage,
 	clocks.Row,
 	secrets.Row,
 	matrix.Row,

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -93,7 +94,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	program, err1 := os.Executable()
 	machine, err2 := report.Machine(scratch)
 	binary := filepath.Join(scratch, "carstate")
-	if err := errors.Join(err1, err2, goBuild(ctx, "..", binary)); err != nil {
+	if err := errors.Join(err1, err2, goBuild(ctx, "..", "", binary)); err != nil {
 		return err
 	}
 	s := &session{program: program, scratch: scratch, seed: *seed, stderr: stderr}
@@ -106,18 +107,22 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	whole := reliability.Whole{Machine: machine, Version: strings.TrimSpace(string(described)), At: began.UTC().Truncate(time.Second), Seed: *seed}
 	var failed []string
 	for _, r := range chosen {
-		n := r.CI
-		if *long {
+		n, built := r.CI, binary
+		if *long || r.Tests != "" && len(chosen) == 1 {
 			n = r.Long
 		}
 		if given[r.Name] > 0 {
 			n = given[r.Name]
 		}
 		done := reliability.Done{Row: r.Name, Machine: machine, Version: whole.Version, At: time.Now().UTC().Truncate(time.Second), Seed: *seed, Count: n}
+		if r.Tests != "" {
+			built = filepath.Join(scratch, "tests")
+			lacks[r.Name] = goBuild(ctx, "..", r.Tests, built)
+		}
 		if err := lacks[r.Name]; err != nil {
 			done.Outcome.NotDone(err)
 		} else {
-			done.Outcome = s.do(ctx, job{Row: r.Name, Count: n, Binary: binary}, limitOf(r, n))
+			done.Outcome = s.do(ctx, job{Row: r.Name, Count: n, Binary: built}, limitOf(r, n))
 		}
 		done.Took = time.Since(done.At)
 		if ctx.Err() != nil && !done.Outcome.Found() {
@@ -172,7 +177,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 func (s *session) control(ctx context.Context, r row.Row, c row.Control, n int) (reliability.Control, error) {
 	dir := filepath.Join(s.scratch, c.Defect)
 	defer os.RemoveAll(dir)
-	broken, err := buildBroken(ctx, dir, c.Defect)
+	broken, err := buildBroken(ctx, dir, c.Defect, r.Tests)
 	if err != nil {
 		return reliability.Control{}, err
 	}
@@ -276,8 +281,8 @@ func attempt(ctx context.Context, text string, stdout io.Writer) error {
 	return json.NewEncoder(stdout).Encode(o)
 }
 
-// buildBroken makes carstate with a defect, in dir, and returns its name.
-func buildBroken(ctx context.Context, dir, defect string) (string, error) {
+// buildBroken makes carstate, or tests, with a defect, in dir, and returns the name.
+func buildBroken(ctx context.Context, dir, defect, tests string) (string, error) {
 	root, err := filepath.Abs("..")
 	if err != nil {
 		return "", err
@@ -291,13 +296,18 @@ func buildBroken(ctx context.Context, dir, defect string) (string, error) {
 	}
 	binary := filepath.Join(dir, "carstate")
 	// The version says what it is, so that it is never taken for a build to run.
-	return binary, goBuild(ctx, root, binary, "-overlay", overlay, "-ldflags", "-s -w -X main.version=broken-"+defect)
+	return binary, goBuild(ctx, root, tests, binary, "-overlay", overlay, "-ldflags", "-s -w -X main.version=broken-"+defect)
 }
 
-// goBuild builds carstate as people run it, from the repository in root.
-func goBuild(ctx context.Context, root, to string, flags ...string) error {
-	args := append([]string{"build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", to}, flags...)
-	cmd := exec.CommandContext(ctx, "go", append(args, "./cmd/carstate")...)
+// goBuild builds carstate as people run it, or the tests of a package, from the repository
+// in root.
+func goBuild(ctx context.Context, root, tests, to string, flags ...string) error {
+	args := []string{"build"}
+	if tests != "" {
+		args = []string{"test", "-c"}
+	}
+	args = append(append(args, "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", to), flags...)
+	cmd := exec.CommandContext(ctx, "go", append(args, cmp.Or(tests, "./cmd/carstate"))...)
 	cmd.Dir = root
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOTOOLCHAIN=auto")
 	if out, err := cmd.CombinedOutput(); err != nil {

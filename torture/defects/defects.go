@@ -36,16 +36,15 @@ func Overlay(root, defect, dir string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	var overlay struct{ Replace map[string]string }
-	overlay.Replace = make(map[string]string)
+	o := overlay{Replace: make(map[string]string)}
 	for _, h := range hunks(string(text)) {
 		original := filepath.Join(root, h.file)
 		patched := filepath.Join(dir, strings.ReplaceAll(h.file, "/", "_"))
 		from := original
-		if overlay.Replace[original] != "" {
+		if o.Replace[original] != "" {
 			from = patched // an earlier hunk is in it
 		}
-		overlay.Replace[original] = patched
+		o.Replace[original] = patched
 		content, err := os.ReadFile(from)
 		if err == nil && (strings.Count(string(content), h.before) != 1 || h.before == h.after) {
 			err = errors.New("a hunk changes nothing, or its lines do not occur exactly once")
@@ -57,13 +56,16 @@ func Overlay(root, defect, dir string) (string, error) {
 			return "", fmt.Errorf("torture/defects/%s.patch does not fit %s: %w: refresh it as the package comment of torture/defects says", defect, h.file, err)
 		}
 	}
-	text, err = json.Marshal(overlay)
+	text, err = json.Marshal(o)
 	if err != nil {
 		return "", err
 	}
 	name := filepath.Join(dir, "overlay.json")
 	return name, os.WriteFile(name, text, 0o600)
 }
+
+// overlay is what `go build -overlay` reads: which file stands in for which.
+type overlay struct{ Replace map[string]string }
 
 // hunk is one change of a patch: lines of a file, and what they become.
 type hunk struct{ file, before, after string }

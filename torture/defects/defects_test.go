@@ -2,12 +2,15 @@ package defects
 
 import (
 	"bytes"
+	"encoding/json"
 	"flag"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -25,35 +28,64 @@ func TestPatches(t *testing.T) {
 	if err != nil || len(names) == 0 {
 		t.Fatalf("there are no patches: %v", err)
 	}
-	touched := make(map[string][]string) // packages by patch
+	// A round compiles patches of different files together.
+	var rounds []*round
 	var all []string
 	for _, name := range names {
 		if *update {
 			follow(t, root, name)
 		}
-		for _, h := range hunks(read(t, name)) {
-			touched[name] = append(touched[name], "./"+path.Dir(h.file))
+		o := overlay{Replace: make(map[string]string)}
+		file, err := Overlay(root, strings.TrimSuffix(name, ".patch"), t.TempDir())
+		if err != nil {
+			t.Error(err)
+			continue
 		}
-		all = append(all, touched[name]...)
-	}
-	plain := compiled(t, root, "", all)
-	for _, name := range names {
-		t.Run(name, func(t *testing.T) {
-			overlay, err := Overlay(root, strings.TrimSuffix(name, ".patch"), t.TempDir())
-			if err != nil {
-				t.Fatal(err)
-			}
-			patched := compiled(t, root, overlay, touched[name])
-			if len(patched) == 0 {
-				t.Error("the patch touches nothing")
-			}
-			for pkg, id := range patched {
-				if id == plain[pkg] {
-					t.Errorf("%s is compiled to the same as without the patch", pkg)
+		if err := json.Unmarshal([]byte(read(t, file)), &o); err != nil || len(o.Replace) == 0 {
+			t.Errorf("%s touches nothing: %v", name, err)
+		}
+		i := slices.IndexFunc(rounds, func(r *round) bool {
+			for original := range o.Replace {
+				if r.Replace[original] != "" {
+					return false
 				}
 			}
+			return true
 		})
+		if i < 0 {
+			i = len(rounds)
+			rounds = append(rounds, &round{overlay: overlay{make(map[string]string)}})
+		}
+		r := rounds[i]
+		r.patches = append(r.patches, name)
+		maps.Copy(r.Replace, o.Replace)
+		for _, h := range hunks(read(t, name)) {
+			r.packages = append(r.packages, "./"+path.Dir(h.file))
+		}
+		all = append(all, r.packages...)
 	}
+	plain := compiled(t, root, "", all)
+	for _, r := range rounds {
+		text, err := json.Marshal(r.overlay)
+		if err != nil {
+			t.Fatal(err)
+		}
+		file := filepath.Join(t.TempDir(), "overlay.json")
+		if err := os.WriteFile(file, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for pkg, id := range compiled(t, root, file, r.packages) {
+			if id == plain[pkg] {
+				t.Errorf("%s is compiled to the same as without %q", pkg, r.patches)
+			}
+		}
+	}
+}
+
+// round is patches that are compiled together.
+type round struct {
+	overlay
+	patches, packages []string
 }
 
 // compiled compiles packages and returns a hash of what each becomes.

@@ -32,6 +32,9 @@ type Row struct {
 	FlagOnly bool
 
 	Controls []Control
+	// Tests is the package whose tests the row runs, by its directory: they are built in
+	// place of carstate. Called on its own, such a row does as much as with -long.
+	Tests string
 	// Needs reports in one line what this machine lacks for the row, or nil.
 	Needs func() error
 	// Run does the row: it tells the attempt what it offered and found. An error
@@ -70,7 +73,7 @@ func (r *Row) Control(d string) *Control {
 type Attempt struct {
 	Seed   uint64 // all that is random comes from it
 	Count  int
-	Binary string // the carstate under test
+	Binary string // the carstate under test, or the tests of [Row.Tests]
 	Dir    string // a directory of the attempt's own, on a disk; removed afterwards
 	// Control says which defect the binary has, and what must be found;
 	// nil for none. It ends with the first finding that catches it.

@@ -229,6 +229,7 @@ func TestPowerCuts(t *testing.T) {
 	for s := first; done.Load() < int64(cuts) && !t.Failed(); s++ {
 		cutEverySync(ctx, t, s, &done)
 	}
+	t.Logf("done %d power cuts", done.Load())
 }
 
 func cutEverySync(ctx context.Context, t *testing.T, seed uint64, done *atomic.Int64) {

@@ -71,6 +71,7 @@ func TestDiskFull(t *testing.T) {
 			t.Fatalf("-seed %d: the disk was full at write %d: %v", first, n, err)
 		}
 	}
+	t.Logf("done %d full disks", writes)
 }
 
 func fillDisk(ctx context.Context, seed uint64, at int64, folds *[workVehicles][]vehicle.State) error {
@@ -202,6 +203,7 @@ func TestDamage(t *testing.T) {
 	if refused < n/10 {
 		t.Errorf("%d damages of %d were found", refused, n)
 	}
+	t.Logf("done %d damages: %d of them refused", n/100*100, refused)
 }
 
 // damage damages one file. cut is set if the log lacks its end.

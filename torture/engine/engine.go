@@ -1,0 +1,149 @@
+// Package engine has the rows of power cuts, full disks and damaged files. The tests of
+// the store's engine do them in one process, on a file system in memory, many a second;
+// here they run as often as a row wants, and their logs are what a row finds.
+package engine
+
+import (
+	"bufio"
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"carstate/torture/row"
+)
+
+var (
+	//go:embed power.md.tmpl
+	powerText string
+	//go:embed full.md.tmpl
+	fullText string
+	//go:embed damage.md.tmpl
+	damageText string
+)
+
+const tests = "./internal/store/local"
+
+// How the tests say that samples are lost, and that a start refuses.
+const (
+	lostSamples = "lost: * has * samples of * that were acknowledged"
+	notOpened   = "wrong: * it does not open: * is damaged (*"
+)
+
+// Power is the torture of power cuts.
+var Power = row.Row{
+	Number: 2,
+	Name:   "power",
+	Title:  "Power cut at a random moment",
+	Text:   powerText,
+	Counts: "cuts", CI: 20_000, Long: 200_000,
+	Controls: []row.Control{
+		{Defect: "no-sync", Says: "acknowledges samples before they are synced", By: []string{lostSamples}},
+		{Defect: "cursor-first", Says: "stores how far it has folded one fold ahead of the states", By: []string{lostSamples}},
+		{Defect: "directory-unsynced", Says: "makes its directory without syncing the one above", By: []string{lostSamples}},
+		{Defect: "rename-unsynced", Says: "replaces its own file without syncing it first", By: []string{notOpened}},
+	},
+	Tests: tests,
+	Run:   running("TestPowerCuts", "powercuts"),
+}
+
+// Full is the torture of a full disk.
+var Full = row.Row{
+	Number: 3,
+	Name:   "full",
+	Title:  "A full disk",
+	Text:   fullText,
+	Counts: "times full", CI: 2000, Long: 50_000,
+	Controls: []row.Control{
+		{Defect: "swallowed-errors", Says: "takes a write that failed for one that was stored", By: []string{lostSamples}},
+		{Defect: "untold-errors", Says: "stores nothing more and does not say so", By: []string{"wrong: * it stores nothing and does not say so"}},
+	},
+	Tests: tests,
+	Run:   running("TestDiskFull", "fullwrites"),
+}
+
+// Damage is the torture of damaged files.
+var Damage = row.Row{
+	Number: 8,
+	Name:   "damage",
+	Title:  "A damaged data directory",
+	Text:   damageText,
+	Counts: "damaged directories", CI: 5000, Long: 100_000,
+	Controls: []row.Control{
+		{Defect: "manifest-unchecked", Says: "starts without holding the store's manifest against the directory's own file", By: []string{lostSamples}},
+		{Defect: "log-unchecked", Says: "starts without its write-ahead log", By: []string{lostSamples}},
+	},
+	Tests: tests,
+	Run:   running("TestDamage", "damages"),
+}
+
+// running runs a test; count is its flag that says how often.
+func running(test, count string) func(context.Context, *row.Attempt) error {
+	return func(ctx context.Context, a *row.Attempt) error {
+		cmd := exec.CommandContext(ctx, a.Binary, "-test.v", "-test.timeout", "0", "-test.run", "^"+test+"$",
+			"-seed", strconv.FormatUint(a.Seed, 10), "-"+count, strconv.Itoa(a.Count))
+		cmd.Dir = a.Dir
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			return err
+		}
+		cmd.Stderr = cmd.Stdout
+		if err := cmd.Start(); err != nil {
+			return err
+		}
+		a.Offered(a.Count)
+		done := 0
+		lines := bufio.NewScanner(out)
+		for lines.Scan() {
+			done = max(done, judge(a, lines.Text()))
+		}
+		a.Acknowledged(done)
+		err = errors.Join(lines.Err(), cmd.Wait())
+		if o := a.Outcome(); err != nil && o.Found() {
+			return nil // the test failed because of that
+		}
+		if err == nil && done < a.Count {
+			err = fmt.Errorf("%s did %d of %d", test, done, a.Count)
+		}
+		return err
+	}
+}
+
+var (
+	logged   = regexp.MustCompile(`^ +\w+_test\.go:\d+: (.+)$`)
+	doneLine = regexp.MustCompile(`^done (\d+) [a-z ]+(?:: (\d+) of them (.+))?$`)
+	seed     = regexp.MustCompile(`^-seed \d+$`)
+	crash    = regexp.MustCompile(`^(?:panic|fatal error): .+`)
+)
+
+// judge takes in a line of a test's output, and returns how many it says were done.
+func judge(a *row.Attempt, line string) (done int) {
+	if crash.MatchString(line) {
+		a.Wrong("the engine ends its process: %s", line)
+	}
+	log := logged.FindStringSubmatch(line)
+	if log == nil {
+		return 0
+	}
+	text := log[1]
+	if m := doneLine.FindStringSubmatch(text); m != nil {
+		if m[2] != "" {
+			n, _ := strconv.ParseFloat(m[2], 64) // digits
+			a.Figure(m[3], n, "")
+		}
+		done, _ = strconv.Atoi(m[1])
+		return done
+	}
+	switch {
+	case seed.MatchString(text):
+	case strings.Contains(text, "acknowledged"):
+		a.Lost("%s", text)
+	default:
+		a.Wrong("%s", text)
+	}
+	return 0
+}
