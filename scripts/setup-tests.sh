@@ -13,7 +13,6 @@ need() {
 
 if [ "${1:-}" = torture ]; then
 	what="the torture needs"
-	need fusermount3 fuse3 # a file system that forgets
 	need slowhttptest slowhttptest # thousands of slow clients
 	need nginx nginx-light # a proxy in front, which reads requests its own way
 	need ip iproute2 # a network of our own, to cut

@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 
+	"carstate/bench/report"
 	"carstate/torture/row"
 )
 
@@ -26,11 +27,18 @@ var (
 	damageText string
 )
 
-const tests = "./internal/store/local"
+const (
+	tests     = "./internal/store/local"
+	vehicles  = 12 // of its workload
+	powerCI   = 20_000
+	powerLong = 200_000
+)
 
-// How the tests say that samples are lost, and that a start refuses.
+// What the tests find.
 const (
 	lostSamples = "lost: * has * samples of * that were acknowledged"
+	lostCounter = "lost: * the counter is *, and * was acknowledged"
+	wrongState  = "wrong: * has a state after * samples that is not theirs"
 	notOpened   = "wrong: * it does not open: * is damaged (*"
 )
 
@@ -40,11 +48,12 @@ var Power = row.Row{
 	Name:   "power",
 	Title:  "Power cut at a random moment",
 	Text:   powerText,
-	Counts: "cuts", CI: 20_000, Long: 200_000,
+	Fields: map[string]any{"Vehicles": vehicles, "CI": report.Thousands(strconv.Itoa(powerCI)), "Long": report.Thousands(strconv.Itoa(powerLong))},
+	Counts: "cuts", CI: powerCI, Long: powerLong,
 	Controls: []row.Control{
 		{Defect: "no-sync", Says: "acknowledges samples before they are synced", By: []string{lostSamples}},
-		{Defect: "cursor-first", Says: "stores how far it has folded one fold ahead of the states", By: []string{lostSamples}},
-		{Defect: "directory-unsynced", Says: "makes its directory without syncing the one above", By: []string{lostSamples}},
+		{Defect: "cursor-first", Says: "stores how far it has folded one fold ahead of the states", By: []string{lostSamples, wrongState}},
+		{Defect: "directory-unsynced", Says: "makes its directory without syncing the one above", By: []string{lostSamples, lostCounter}},
 		{Defect: "rename-unsynced", Says: "replaces its own file without syncing it first", By: []string{notOpened}},
 	},
 	Tests: tests,
@@ -74,8 +83,8 @@ var Damage = row.Row{
 	Text:   damageText,
 	Counts: "damaged directories", CI: 5000, Long: 100_000,
 	Controls: []row.Control{
-		{Defect: "manifest-unchecked", Says: "starts without holding the store's manifest against the directory's own file", By: []string{lostSamples}},
-		{Defect: "log-unchecked", Says: "starts without its write-ahead log", By: []string{lostSamples}},
+		{Defect: "manifest-unchecked", Says: "starts without holding the store's manifest against the directory's own file", By: []string{lostSamples, lostCounter, wrongState}},
+		{Defect: "overlooked-damage", Says: "takes a damaged record for one that is missing", By: []string{lostSamples, lostCounter, wrongState}},
 	},
 	Tests: tests,
 	Run:   running("TestDamage", "damages"),
@@ -95,12 +104,12 @@ func running(test, count string) func(context.Context, *row.Attempt) error {
 		if err := cmd.Start(); err != nil {
 			return err
 		}
-		a.Offered(a.Count)
 		done := 0
 		lines := bufio.NewScanner(out)
 		for lines.Scan() {
 			done = max(done, judge(a, lines.Text()))
 		}
+		a.Offered(max(done, a.Count)) // power is cut until a workload ends
 		a.Acknowledged(done)
 		err = errors.Join(lines.Err(), cmd.Wait())
 		if o := a.Outcome(); err != nil && o.Found() {

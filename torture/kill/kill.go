@@ -158,5 +158,5 @@ func (t *torture) figures() {
 	t.Figure("besides, kills between start and ready", float64(t.kills[starting]), "")
 	t.Figure("besides, kills under load that set in before it was ready", float64(t.kills[recovering]), "")
 	t.Figure("ready again after a kill, slowest", t.slowest.Seconds(), "s")
-	t.Figure("queries judged", float64(t.load.Stats.Asked.Load()-t.load.Stats.Unanswered.Load()), "")
+	t.Figure("queries judged", float64(t.load.Asked.Load()-t.load.Unanswered.Load()), "")
 }

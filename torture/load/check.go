@@ -13,6 +13,7 @@ import (
 	"carstate/internal/access"
 	"carstate/internal/admin/client"
 	"carstate/internal/nodeprocess"
+	"carstate/internal/ops"
 	"carstate/internal/vehicle"
 )
 
@@ -126,9 +127,9 @@ func (l *Load) checkDeeds(ctx context.Context, node *nodeprocess.Node, n int) er
 	if err != nil {
 		return err
 	}
-	groups := make(map[[3]bool]int)
+	groups := make(map[[2]bool]int)
 	records := l.journal.newest(func(r *record) bool {
-		group := [3]bool{r.source, r.gone, r.replaced}
+		group := [2]bool{r.source, r.gone}
 		groups[group]++
 		return groups[group] <= n
 	})
@@ -151,7 +152,7 @@ func (l *Load) checkRecord(ctx context.Context, node *nodeprocess.Node, r *recor
 		want := map[bool]int{false: http.StatusBadRequest, true: http.StatusUnauthorized}[r.gone]
 		status, text, err := node.Post(ctx, r.secret, "{}")
 		if err == nil && status != want {
-			l.lost(r.changed, "a source (removed: %t) is answered with %d: %s", r.gone, status, text)
+			l.a.Lost("a source (removed: %t) is answered with %d: %s", r.gone, status, text)
 		}
 		return err
 	}
@@ -159,20 +160,20 @@ func (l *Load) checkRecord(ctx context.Context, node *nodeprocess.Node, r *recor
 	switch {
 	case err != nil:
 		return err
-	case r.replaced && a.HTTP != http.StatusUnauthorized:
-		l.undone(r.changed, "a secret that expired or was replaced is answered with %d", a.HTTP)
-	case r.replaced:
 	case r.gone && a.HTTP != http.StatusUnauthorized:
-		l.lost(r.changed, "a token that was revoked is answered with %d", a.HTTP)
+		l.a.Lost("a token that was revoked is answered with %d", a.HTTP)
 	case !r.gone && (a.HTTP != http.StatusOK || a.Status != 1):
-		l.lost(r.changed, "a token that was issued is answered with %d, status %d", a.HTTP, a.Status)
+		l.a.Lost("a token that was issued is answered with %d, status %d", a.HTTP, a.Status)
 	case !r.gone && r.only != "":
 		if a, err := node.Ask(ctx, nodeprocess.DrivingPath, r.secret, barrierCar); err == nil && a.Status != 0 {
-			l.undone(r.changed, "a token is answered for a vehicle that it was not granted")
+			l.wrong("a token is answered for a vehicle that it was not granted")
 		}
 	}
 	return nil
 }
+
+// storedLimit is how long a state may take to be stored once it is an answer.
+const storedLimit = 10 * time.Second
 
 // checkStates looks at the whole state of some vehicles: its reading is that of
 // the sample whose time it bears.
@@ -182,15 +183,24 @@ func (l *Load) checkStates(ctx context.Context, c *client.Client) error {
 		if was.unsure || was.forgotten || was.lost {
 			continue
 		}
-		r, err := c.Vehicle(ctx, vehicle.ID(vid))
-		if err != nil {
+		// An answer may stand before its state is stored, and what is stored is shown here.
+		var r ops.VehicleRecord
+		err := nodeprocess.Until(ctx, storedLimit, func(ctx context.Context) (err error) {
+			if r, err = c.Vehicle(ctx, vehicle.ID(vid)); err == nil && slices.ContainsFunc(r.Readings, func(x ops.ReadingRecord) bool { return x.Time.Unix() < was.acknowledged }) {
+				err = errors.New("the state is older than a sample that was acknowledged")
+			}
 			return err
+		})
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil {
+			l.a.Lost("a sample of %s of %s was acknowledged, and after %s: %v", vid, clock(was.acknowledged), storedLimit, err)
+			continue
 		}
 		for _, reading := range r.Readings {
 			x := sample{vid, reading.Time.Unix()}
-			if reading.Time.Unix() < was.acknowledged {
-				l.lost(was.after(x.at), "the state of %s holds %s of %s, and a sample of %s was acknowledged", vid, reading.Signal, clock(x.at), clock(was.acknowledged))
-			} else if reading.Signal == "Vehicle.Speed" && int64(*reading.Value) != x.speedKmh() {
+			if reading.Signal == "Vehicle.Speed" && int64(*reading.Value) != x.speedKmh() {
 				l.wrong("the state of %s holds %s %g of %s, which was not sent", vid, reading.Signal, *reading.Value, clock(x.at))
 			}
 		}
@@ -234,12 +244,12 @@ func (l *Load) checkLists(ctx context.Context, n *nodeprocess.Node) error {
 	defer l.journal.mu.Unlock()
 	for _, r := range l.journal.records {
 		// The event is older than its acknowledgement, by less than a call takes.
-		if !r.source && !r.replaced && r.made.Add(-adminLimit).After(since) && !audited[r.id] {
-			l.lost(r.made, "a token that was issued is not in the audit")
+		if !r.source && r.made.Add(-adminLimit).After(since) && !audited[r.id] {
+			l.a.Lost("a token that was issued is not in the audit")
 		}
 		key := record{source: r.source, id: r.id, gone: r.gone && !r.source} // sources that were removed are not listed
-		if listed[key] == (r.source && r.gone) && !r.unsure && !r.replaced {
-			l.lost(r.changed, "a %s (revoked or removed: %t) is not listed as that", map[bool]string{true: "source", false: "token"}[r.source], r.gone)
+		if listed[key] == (r.source && r.gone) && !r.unsure {
+			l.a.Lost("a %s (revoked or removed: %t) is not listed as that", map[bool]string{true: "source", false: "token"}[r.source], r.gone)
 		}
 	}
 	return nil

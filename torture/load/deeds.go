@@ -25,19 +25,12 @@ func (l *Load) operate(ctx context.Context, n *nodeprocess.Node) {
 	for ctx.Err() == nil {
 		deed := l.deed(ctx, c)
 		l.a.Offered(1)
-		must := l.MustAnswer.Load()
 		err := deed()
 		var said *client.Error
 		switch {
 		case err == nil:
 			l.a.Acknowledged(1)
-			l.Stats.DeedsDone.Add(1)
-			l.Stats.LastDeed.Store(time.Now().UnixNano())
-		case errors.As(err, &said) && said.Status == http.StatusServiceUnavailable:
-			l.Stats.DeedsRefused.Add(1)
-		case (!errors.As(err, &said) || said.Status == 0) && must && l.MustAnswer.Load() && ctx.Err() == nil:
-			l.wrong("the admin API does not answer while the node is up: %v", err)
-		case errors.As(err, &said) && said.Status != 0:
+		case errors.As(err, &said) && said.Status != 0 && said.Status != http.StatusServiceUnavailable:
 			l.wrong("the admin API answers %d: %s", said.Status, said)
 		}
 		if !rest(ctx) {
@@ -74,7 +67,7 @@ func (l *Load) deed(ctx context.Context, c *client.Client) func() error {
 			} else {
 				_, err = c.RevokeToken(ctx, r.id)
 			}
-			return l.done(err, func() { r.unsure, r.gone, r.changed = false, true, time.Now() })
+			return l.done(err, func() { r.unsure, r.gone = false, true })
 		}
 	case k < 10 && len(j.one) > 0:
 		vid := j.one[l.deeds.IntN(len(j.one))]
@@ -83,7 +76,7 @@ func (l *Load) deed(ctx context.Context, c *client.Client) func() error {
 			return func() error {
 				_, err := c.Forget(ctx, vehicle.ID(vid))
 				return l.done(err, func() {
-					car.unsure, car.forgotten, car.forgottenAt = false, true, time.Now()
+					car.unsure, car.forgotten = false, true
 					j.forgotten = append(j.forgotten, vid)
 				})
 			}
@@ -93,7 +86,7 @@ func (l *Load) deed(ctx context.Context, c *client.Client) func() error {
 		return func() error {
 			s, err := c.AddSource(ctx, name, everything, time.Time{})
 			return l.done(err, func() {
-				j.records = append(j.records, &record{source: true, id: s.Name, secret: s.Key, changed: time.Now()})
+				j.records = append(j.records, &record{source: true, id: s.Name, secret: s.Key})
 			})
 		}
 	}
@@ -105,8 +98,7 @@ func (l *Load) deed(ctx context.Context, c *client.Client) func() error {
 	return func() error {
 		t, err := c.IssueToken(ctx, access.TokenRequest{Developer: "developer", Operations: access.AllOperations, Vehicles: vehicles})
 		return l.done(err, func() {
-			now := time.Now()
-			j.records = append(j.records, &record{id: t.ID, secret: t.AccessToken, only: only, made: now, changed: now})
+			j.records = append(j.records, &record{id: t.ID, secret: t.AccessToken, only: only, made: time.Now()})
 		})
 	}
 }
@@ -119,58 +111,5 @@ func (l *Load) done(err error, note func()) error {
 	l.journal.mu.Lock()
 	defer l.journal.mu.Unlock()
 	note()
-	return nil
-}
-
-// expires is how long a token lives that is to be expired when it is used.
-const expires = 200 * time.Millisecond
-
-// Enrich adds to a node at rest what operators do more seldom: a token that
-// expires, one whose secret is replaced, one that loses a vehicle.
-func (l *Load) Enrich(ctx context.Context, n *nodeprocess.Node) error {
-	c, err := n.AdminClient()
-	if err != nil {
-		return err
-	}
-	cars := l.journal.watched(1)
-	if len(cars) == 0 {
-		return errors.New("there are no vehicles yet")
-	}
-	request := access.TokenRequest{Developer: "developer", Operations: access.AllOperations, Vehicles: everything}
-	brief := request
-	brief.Expires = time.Now().Add(expires)
-	expired, err := c.IssueToken(ctx, brief)
-	if err != nil {
-		return err
-	}
-	replaced, err := c.IssueToken(ctx, request)
-	if err != nil {
-		return err
-	}
-	issued := time.Now()
-	fresh, err := c.RotateToken(ctx, replaced.ID, 0)
-	if err != nil {
-		return err
-	}
-	rotated := time.Now()
-	request.Vehicles = access.VehicleSet(vehicle.ID(cars[0]), vehicle.ID(barrierCar))
-	narrowed, err := c.IssueToken(ctx, request)
-	if err != nil {
-		return err
-	}
-	narrowedIssued := time.Now()
-	if _, err := c.GrantToken(ctx, narrowed.ID, nil, []vehicle.ID{vehicle.ID(barrierCar)}); err != nil {
-		return err
-	}
-	now := time.Now()
-	l.a.Offered(5)
-	l.a.Acknowledged(5)
-	j := l.journal
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.records = append(j.records,
-		&record{secret: expired.AccessToken, gone: true, replaced: true}, &record{secret: replaced.AccessToken, gone: true, replaced: true, changed: rotated},
-		&record{id: fresh.ID, secret: fresh.AccessToken, made: issued, changed: rotated},
-		&record{id: narrowed.ID, secret: narrowed.AccessToken, only: cars[0], made: narrowedIssued, changed: now})
 	return nil
 }

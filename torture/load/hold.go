@@ -54,7 +54,7 @@ func (l *Load) Hold(ctx context.Context, n *nodeprocess.Node, look func(context.
 		l.wrong("it ended by itself: %s", n.LastLine())
 	case settled: // it could not be looked at
 	case errors.Is(err, errNotSeen):
-		l.report(Finding{Text: err.Error(), Lost: true})
+		l.a.Lost("%v", err)
 	default:
 		l.wrong("%v", err)
 	}
@@ -119,9 +119,6 @@ func (l *Load) HoldVehicles(ctx context.Context, n *nodeprocess.Node, vids []str
 // watchedCars is how many vehicles are asked for all the time.
 const watchedCars = 200
 
-// askLimit is how long a query may take that must be answered.
-const askLimit = 5 * time.Second
-
 // watch asks for the same vehicles again and again, in this life of the node and
 // the next: none may go back in event time, or be unknown once it was known.
 func (l *Load) watch(ctx context.Context, n *nodeprocess.Node, number int) {
@@ -144,28 +141,15 @@ func (l *Load) watch(ctx context.Context, n *nodeprocess.Node, number int) {
 // ask asks for a vehicle and judges the answer by what was known before. It reports
 // whether there was one.
 func (l *Load) ask(ctx context.Context, n *nodeprocess.Node, vid string, was car, settled bool) bool {
-	must, asking := l.MustAnswer.Load(), ctx
-	if must {
-		// It has a time of its own, whatever becomes of the load meanwhile.
-		var cancel context.CancelFunc
-		asking, cancel = context.WithTimeout(context.WithoutCancel(ctx), askLimit)
-		defer cancel()
-	}
-	a, err := n.Ask(asking, nodeprocess.DrivingPath, l.token, vid)
-	if ctx.Err() != nil && !must {
+	a, err := n.Ask(ctx, nodeprocess.DrivingPath, l.token, vid)
+	if ctx.Err() != nil {
 		return false
 	}
-	l.Stats.Asked.Add(1)
+	l.Asked.Add(1)
 	if err != nil || a.HTTP == http.StatusServiceUnavailable {
-		l.Stats.Unanswered.Add(1)
-		if must {
-			l.wrong("a query was not answered within %s while the node was up: HTTP %d, %v", askLimit, a.HTTP, err)
-		}
+		l.Unanswered.Add(1)
 		return false
 	}
-	l.Stats.LastAsk.Store(time.Now().UnixNano())
-	if f := l.journal.judge(vid, was, a, settled); f.Text != "" {
-		l.report(f)
-	}
+	l.report(l.journal.judge(vid, was, a, settled))
 	return true
 }

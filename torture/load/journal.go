@@ -28,13 +28,11 @@ type journal struct {
 	forgotten []string
 }
 
-// Finding is what is wrong with an answer.
-type Finding struct {
-	Text string
-	Lost bool // something was acknowledged and is not there
-	// Missing is when the record whose absence explains the finding was known to be
-	// stored: acknowledged, or seen in an answer. Zero: no absence explains it.
-	Missing time.Time
+// finding is what is wrong with an answer; its text is "" if nothing is. lost: something
+// was acknowledged and is not there.
+type finding struct {
+	text string
+	lost bool
 }
 
 // How a row tells the findings that say that the load has lost something, for its
@@ -42,7 +40,6 @@ type Finding struct {
 const (
 	LostSample = "lost: * was acknowledged with a sample of *, and its state is of *"
 	LostCar    = "lost: * was acknowledged with a sample of * and is unknown"
-	LostToken  = "lost: a token that was issued is answered with *"
 	WentBack   = "wrong: * went back in time: its state was of * and is of *"
 )
 
@@ -54,45 +51,17 @@ type car struct {
 	seen         int64 // of the newest that an answer rested on
 	// unsure: it was asked to be forgotten, and nobody knows whether it is.
 	unsure, forgotten, lost bool
-
-	seenSince, forgottenAt time.Time
-	acks                   []ack // the newest, in order
-	trimmed                bool  // there were more
-}
-
-// ack is when a sample was acknowledged that was newer than all before.
-type ack struct {
-	at   int64
-	when time.Time
-}
-
-// maxAcks bounds how many of a vehicle are kept.
-const maxAcks = 64
-
-// after is when the first sample was acknowledged that is newer than at; zero if
-// nobody knows.
-func (c *car) after(at int64) time.Time {
-	for i, a := range c.acks {
-		if a.at > at && (i > 0 || !c.trimmed) {
-			return a.when
-		} else if a.at > at {
-			break
-		}
-	}
-	return time.Time{}
 }
 
 // record is what was acknowledged of a token or a source.
 type record struct {
-	source   bool
-	id       string // of a token; a source's name
-	secret   string
-	only     string // the one vehicle that a token may ask for; "": all
-	gone     bool   // revoked or removed
-	replaced bool   // only the secret is gone: it expired, or another took its place
-	unsure   bool   // a deed was not acknowledged, and nobody knows whether it was done
-	// when it was made and when it last changed, as was acknowledged
-	made, changed time.Time
+	source bool
+	id     string // of a token; a source's name
+	secret string
+	only   string    // the one vehicle that a token may ask for; "": all
+	gone   bool      // revoked or removed
+	unsure bool      // a deed was not acknowledged, and nobody knows whether it was done
+	made   time.Time // acknowledged
 }
 
 // sample is one reading of a vehicle.
@@ -133,15 +102,8 @@ func (j *journal) offer(samples []sample) {
 func (j *journal) acknowledge(samples []sample) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	now := time.Now()
 	for _, s := range samples {
 		c := j.cars[s.vid]
-		if s.at > c.acknowledged {
-			if len(c.acks) == maxAcks {
-				c.acks, c.trimmed = slices.Clone(c.acks[maxAcks/2:]), true
-			}
-			c.acks = append(c.acks, ack{s.at, now})
-		}
 		switch {
 		case c.acknowledged != 0 || s.vid == barrierCar:
 		case single(s.vid):
@@ -165,34 +127,33 @@ func (j *journal) before(vid string) car {
 }
 
 // judge holds an answer against what was known before it was asked for. settled
-// says that all that was acknowledged by then must be seen. It returns what is
-// wrong; its text is "" if nothing is.
-func (j *journal) judge(vid string, was car, a nodeprocess.Answer, settled bool) Finding {
+// says that all that was acknowledged by then must be seen.
+func (j *journal) judge(vid string, was car, a nodeprocess.Answer, settled bool) finding {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	wrong := func(format string, args ...any) Finding { return Finding{Text: fmt.Sprintf(format, args...)} }
+	wrong := func(format string, args ...any) finding { return finding{text: fmt.Sprintf(format, args...)} }
 	c := j.cars[vid]
 	if c == nil {
 		if a.Status != 0 {
 			return wrong("%s has never reported and is answered for", vid)
 		}
-		return Finding{}
+		return finding{}
 	}
 	at := a.Modified.Unix()
 	switch {
 	case a.HTTP != http.StatusOK:
 		return wrong("%s is answered with %d", vid, a.HTTP)
 	case was.forgotten && a.Status != 0:
-		return Finding{Text: vid + " was forgotten and is back", Missing: was.forgottenAt}
+		return wrong("%s was forgotten and is back", vid)
 	case c.unsure || c.forgotten || c.lost:
-		return Finding{}
+		return finding{}
 	case a.Status == 0 && settled && was.acknowledged != 0:
 		c.lost = true
-		return Finding{fmt.Sprintf("%s was acknowledged with a sample of %s and is unknown", vid, clock(was.acknowledged)), true, was.after(0)}
+		return finding{fmt.Sprintf("%s was acknowledged with a sample of %s and is unknown", vid, clock(was.acknowledged)), true}
 	case a.Status == 0 && was.seen != 0:
-		return Finding{Text: fmt.Sprintf("%s had a state of %s and is unknown now", vid, clock(was.seen)), Missing: was.seenSince}
+		return wrong("%s had a state of %s and is unknown now", vid, clock(was.seen))
 	case a.Status == 0:
-		return Finding{}
+		return finding{}
 	case a.Driving != "1":
 		return wrong("%s drives normally, and the answer is %q", vid, a.Driving)
 	case at > c.offered:
@@ -203,14 +164,14 @@ func (j *journal) judge(vid string, was car, a nodeprocess.Answer, settled bool)
 		if at < was.seen {
 			text += fmt.Sprintf(" and went back in time: it was of %s", clock(was.seen))
 		}
-		return Finding{text, true, was.after(at)}
+		return finding{text, true}
 	case at < was.seen:
-		return Finding{Text: fmt.Sprintf("%s went back in time: its state was of %s and is of %s", vid, clock(was.seen), clock(at)), Missing: was.seenSince}
+		return wrong("%s went back in time: its state was of %s and is of %s", vid, clock(was.seen), clock(at))
 	}
 	if at > c.seen {
-		c.seen, c.seenSince = at, time.Now()
+		c.seen = at
 	}
-	return Finding{}
+	return finding{}
 }
 
 func clock(s int64) string { return time.Unix(s, 0).UTC().Format(time.TimeOnly) }
@@ -252,7 +213,7 @@ func (j *journal) count(sources bool) (all, gone int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for _, r := range j.records {
-		if r.source == sources && !r.replaced {
+		if r.source == sources {
 			if all++; r.gone {
 				gone++
 			}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -32,7 +31,6 @@ const (
 // next.
 type Load struct {
 	a       *row.Attempt
-	report  func(Finding)
 	journal *journal
 	fleets  []*fleet
 	rnd     *rand.Rand // of whoever checks
@@ -42,21 +40,9 @@ type Load struct {
 
 	key, token string
 
-	// MustAnswer says that the node is up: a query that begins now and is not
-	// answered with 200 within [askLimit] is wrong, and so is a request that gets
-	// no answer at all.
-	MustAnswer atomic.Bool
-	Stats      Stats
-}
-
-// Stats count what the load met.
-type Stats struct {
-	Asked, Unanswered             atomic.Int64 // queries
-	Posted, PostsRefused          atomic.Int64 // requests: acknowledged, told 503
-	Published, MQTTRefused        atomic.Int64 // messages that were acknowledged; connections and connects that were told why not
-	MQTTCut                       atomic.Int64 // connections that ended without a word
-	DeedsDone, DeedsRefused       atomic.Int64 // of operators; told 503
-	LastStored, LastDeed, LastAsk atomic.Int64 // when the last one succeeded, Unix ns
+	// How many queries were asked, and not answered; how many requests and messages of
+	// telemetry were acknowledged.
+	Asked, Unanswered, posted, published atomic.Int64
 }
 
 // source is the name of the load's own source.
@@ -65,13 +51,6 @@ const ownSource = "fleet"
 // New prepares a load whose randomness is that of the attempt.
 func New(a *row.Attempt) *Load {
 	l := &Load{a: a, journal: newJournal(), base: time.Now().Add(-23 * time.Hour).Unix()}
-	l.report = func(f Finding) {
-		if f.Lost {
-			a.Lost("%s", f.Text)
-		} else {
-			a.Wrong("%s", f.Text)
-		}
-	}
 	l.rnd = rand.New(rand.NewPCG(a.Seed, 1))
 	l.deeds = rand.New(rand.NewPCG(a.Seed, 2))
 	for i := range posters + connections*publishers {
@@ -92,40 +71,17 @@ func (l *Load) Prepare(ctx context.Context, n *nodeprocess.Node) (err error) {
 	return err
 }
 
-// Fork is a copy of what is known for a node that lives another life from here
-// on: a copy of the data directory. What it finds goes to report. A fork checks; it
-// does not run.
-func (l *Load) Fork(report func(Finding)) *Load {
-	j := l.journal
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	f := &Load{a: l.a, report: report, journal: newJournal(), base: l.base, barrier: l.barrier, key: l.key, token: l.token}
-	f.rnd = rand.New(rand.NewPCG(l.a.Seed, 3))
-	f.journal.one, f.journal.many = slices.Clone(j.one), slices.Clone(j.many)
-	f.journal.forgotten = slices.Clone(j.forgotten)
-	for vid, c := range j.cars {
-		fork := *c
-		fork.acks = slices.Clip(c.acks) // the forks must not share what they add
-		f.journal.cars[vid] = &fork
+// report tells of a finding.
+func (l *Load) report(f finding) {
+	if f.lost {
+		l.a.Lost("%s", f.text)
+	} else if f.text != "" {
+		l.a.Wrong("%s", f.text)
 	}
-	for _, r := range j.records {
-		f.journal.records = append(f.journal.records, new(*r))
-	}
-	return f
 }
 
 func (l *Load) wrong(format string, args ...any) {
-	l.report(Finding{Text: fmt.Sprintf(format, args...)})
-}
-
-// lost and undone say that a record that was acknowledged then is missing: that
-// something is not there, or is as if it had not been done.
-func (l *Load) lost(acknowledged time.Time, format string, args ...any) {
-	l.report(Finding{fmt.Sprintf(format, args...), true, acknowledged})
-}
-
-func (l *Load) undone(acknowledged time.Time, format string, args ...any) {
-	l.report(Finding{fmt.Sprintf(format, args...), false, acknowledged})
+	l.a.Wrong(format, args...)
 }
 
 // Run loads the node until the context ends or the node does, and returns once
@@ -233,7 +189,6 @@ func (l *Load) offer(samples []sample) {
 func (l *Load) stored(samples []sample) {
 	l.journal.acknowledge(samples)
 	l.a.Acknowledged(len(samples))
-	l.Stats.LastStored.Store(time.Now().UnixNano())
 }
 
 // MustHaveHappened finds it wrong if something was never acknowledged that the row
@@ -245,7 +200,7 @@ func (l *Load) MustHaveHappened() {
 		n    int64
 		what string
 	}{
-		{l.Stats.Posted.Load(), "no HTTP request"}, {l.Stats.Published.Load(), "no MQTT message"},
+		{l.posted.Load(), "no HTTP request"}, {l.published.Load(), "no MQTT message"},
 		{int64(tokens), "no token"}, {int64(revoked), "no revocation"}, {int64(sources), "no source"},
 	} {
 		if x.n == 0 {

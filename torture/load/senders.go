@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"sync"
 
@@ -32,11 +31,7 @@ func (l *Load) post(ctx context.Context, n *nodeprocess.Node, f *fleet) {
 // that must not be.
 func (l *Load) postOne(ctx context.Context, n *nodeprocess.Node, samples []sample) (bool, error) {
 	l.offer(samples)
-	must := l.MustAnswer.Load()
 	status, text, err := n.Post(ctx, l.key, lines(samples))
-	if err != nil && must && l.MustAnswer.Load() && ctx.Err() == nil {
-		return false, fmt.Errorf("a POST is not answered while the node is up: %w", err)
-	}
 	if err != nil {
 		return false, nil // nobody knows
 	}
@@ -50,10 +45,9 @@ func (l *Load) postOne(ctx context.Context, n *nodeprocess.Node, samples []sampl
 			return false, fmt.Errorf("a POST of %d samples is answered %s", len(samples), bytes.TrimSpace(text))
 		}
 		l.stored(samples)
-		l.Stats.Posted.Add(1)
+		l.posted.Add(1)
 		return true, nil
 	case http.StatusServiceUnavailable:
-		l.Stats.PostsRefused.Add(1)
 		return false, nil
 	}
 	return false, fmt.Errorf("a POST is answered with %d: %s", status, bytes.TrimSpace(text))
@@ -63,17 +57,8 @@ func (l *Load) postOne(ctx context.Context, n *nodeprocess.Node, samples []sampl
 // several fleets; over another one when that is closed.
 func (l *Load) publish(ctx context.Context, n *nodeprocess.Node, number int, fleets []*fleet) {
 	for ctx.Err() == nil {
-		must := l.MustAnswer.Load()
 		client, err := Dial(ctx, n, ownSource, l.key, fmt.Sprintf("gateway%d", number))
 		if err != nil {
-			const unavailable Refusal = 0x88
-			if r, answered := errors.AsType[Refusal](err); r == unavailable {
-				l.Stats.MQTTRefused.Add(1)
-			} else if network, ok := errors.AsType[*net.OpError](err); !answered && (!ok || network.Op != "dial") {
-				l.Stats.MQTTCut.Add(1)
-			} else if !answered && must && l.MustAnswer.Load() && ctx.Err() == nil {
-				l.wrong("MQTT cannot be connected to while the node is up: %v", err)
-			}
 			if !rest(ctx) {
 				return
 			}
@@ -93,14 +78,6 @@ func (l *Load) publish(ctx context.Context, n *nodeprocess.Node, number int, fle
 		stop()
 		cancel()
 		client.Close()
-		if client.Ended.Err() == nil {
-			continue
-		}
-		if _, told := errors.AsType[Refusal](context.Cause(client.Ended)); told {
-			l.Stats.MQTTRefused.Add(1)
-		} else {
-			l.Stats.MQTTCut.Add(1)
-		}
 	}
 }
 
@@ -115,6 +92,6 @@ func (l *Load) publishOne(ctx context.Context, client *Client, samples []sample)
 		return false // nobody knows
 	}
 	l.stored(samples)
-	l.Stats.Published.Add(1)
+	l.published.Add(1)
 	return true
 }
