@@ -93,7 +93,7 @@ func (t *torture) live(ctx context.Context, moment int) error {
 	case recovering:
 		n, err := nodeprocess.Start(ctx, t.options)
 		if err != nil {
-			return errors.Join(t.load.Refused(err, "kill -9"), err)
+			return errors.Join(t.load.Refused(err), err)
 		}
 		t.loadAndKill(ctx, n, t.usual)
 		return nil
@@ -127,7 +127,7 @@ func (t *torture) killStart(ctx context.Context) error {
 		n.Kill()
 		return nil
 	}
-	return t.load.Refused(err, "kill -9")
+	return t.load.Refused(err)
 }
 
 // loadAndKill puts the node under load and kills it, at some moment within a time.
@@ -146,7 +146,7 @@ func (t *torture) loadAndKill(ctx context.Context, n *nodeprocess.Node, within t
 
 // start starts the node and waits until it is ready.
 func (t *torture) start(ctx context.Context) (*nodeprocess.Node, error) {
-	n, err := t.load.Start(ctx, t.options, "kill -9")
+	n, err := t.load.Start(ctx, t.options)
 	if err == nil {
 		t.usual = time.Since(n.Began())
 		t.slowest = max(t.slowest, t.usual)

@@ -11,10 +11,10 @@ import (
 )
 
 // Refused tells a node that did not start because it was killed, which is nil, from
-// one that refused to, which is wrong. after is what it should have got over.
-func (l *Load) Refused(err error, after string) error {
+// one that refused to, which is wrong.
+func (l *Load) Refused(err error) error {
 	if e, ok := errors.AsType[*nodeprocess.EndedError](err); ok && e.Code >= 0 {
-		l.wrong("it does not start after %s: %s", after, e.Last)
+		l.wrong("it does not start after kill -9: %s", e.Last)
 		return err
 	}
 	return nil
@@ -24,15 +24,15 @@ func (l *Load) Refused(err error, after string) error {
 const ReadyLimit = 2 * time.Minute
 
 // Start starts a node and waits until it is ready. That it refuses to start, or does not
-// get ready, is a finding. after is what it should have got over.
-func (l *Load) Start(ctx context.Context, o nodeprocess.Options, after string) (*nodeprocess.Node, error) {
+// get ready, is a finding.
+func (l *Load) Start(ctx context.Context, o nodeprocess.Options) (*nodeprocess.Node, error) {
 	n, err := nodeprocess.Start(ctx, o)
 	if err != nil {
-		return nil, errors.Join(l.Refused(err, after), err)
+		return nil, errors.Join(l.Refused(err), err)
 	}
 	if err := n.AwaitReady(ctx, ReadyLimit); err != nil {
 		if ctx.Err() == nil {
-			l.wrong("it is not ready after %s: %v", after, err)
+			l.wrong("it is not ready after kill -9: %v", err)
 		}
 		n.Kill()
 		return nil, err

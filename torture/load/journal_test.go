@@ -96,9 +96,9 @@ func TestRefused(t *testing.T) {
 		"refused":  {fmt.Errorf("start: %w", &nodeprocess.EndedError{Code: 1, Last: "carstate: the data directory is damaged"}), true},
 	} {
 		a := &row.Attempt{Logf: t.Logf}
-		err := New(a).Refused(c.err, "a power cut")
+		err := New(a).Refused(c.err)
 		if o := a.Outcome(); (err != nil) != c.refused || err != nil && !errors.Is(err, c.err) || (o.Wrong == 1) != c.refused ||
-			c.refused && o.Findings[0] != "wrong: it does not start after a power cut: carstate: the data directory is damaged" {
+			c.refused && o.Findings[0] != "wrong: it does not start after kill -9: carstate: the data directory is damaged" {
 			t.Errorf("%s: %v, %+v", name, err, o)
 		}
 	}

@@ -92,7 +92,7 @@ func (f *fleet) cut(ctx context.Context, v *victim) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		n, err := f.load.Start(ctx, v.options, "kill -9")
+		n, err := f.load.Start(ctx, v.options)
 		if err != nil {
 			return err
 		}
