@@ -17,6 +17,7 @@ import (
 	"carstate/internal/access"
 	"carstate/internal/admin/client"
 	"carstate/internal/nodeprocess"
+	"carstate/internal/vehicle"
 	"carstate/torture/load"
 	"carstate/torture/row"
 )
@@ -67,7 +68,11 @@ func newTraffic(ctx context.Context, a *row.Attempt, n *nodeprocess.Node) (t *tr
 			return nil, err
 		}
 	}
-	return t, n.AwaitAnswer(ctx, time.Minute, t.token, vid(cars-1), time.Time{})
+	// The console shows states as they are stored, a moment after they are answers.
+	return t, nodeprocess.Until(ctx, time.Minute, func(ctx context.Context) error {
+		_, err := t.admin.Vehicle(ctx, vehicle.ID(vid(cars-1)))
+		return err
+	})
 }
 
 // run goes on until ctx ends or something cannot be done.
