@@ -22,7 +22,8 @@ import (
 	"carstate/internal/seldom"
 )
 
-// conn is the connection to the cluster. Whatever it can no longer do only a restart cures.
+// conn is the connection to the cluster. After a failure it stays unusable until the node
+// starts again.
 type conn struct {
 	config Config
 	log    *slog.Logger

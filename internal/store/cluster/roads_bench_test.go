@@ -11,6 +11,7 @@ import (
 
 	"carstate/internal/road"
 	"carstate/internal/store"
+	"carstate/internal/store/cluster"
 	"carstate/internal/store/cluster/clustertest"
 )
 
@@ -52,7 +53,7 @@ func manyRoads(b *testing.B, stretches int) *road.Map {
 // server.
 func BenchmarkLoadRoads(b *testing.B) {
 	const stretches = 1_000_000
-	e := clustertest.Engine(b)
+	e := clustertest.Open(b, cluster.Config{Partitions: 4, URLs: clustertest.External(b)})
 	ctx, cancel := context.WithCancel(b.Context())
 	m := manyRoads(b, stretches)
 	for p := range e.Partitions() {

@@ -30,13 +30,6 @@ func Open(t testing.TB, c cluster.Config) *cluster.Engine {
 	return e
 }
 
-// Engine opens an engine on a server of the test's own, with several partitions, so that
-// what mixes them up is noticed. It is patient with a busy machine.
-func Engine(t testing.TB) *cluster.Engine {
-	t.Helper()
-	return Open(t, cluster.Config{Partitions: 4, URLs: External(t), Timeouts: cluster.Timeouts{Try: time.Minute}})
-}
-
 // External starts a NATS server that listens on a free port of the loopback
 // address, as an operator would run it, and returns its URL.
 func External(t testing.TB) string {
