@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -86,8 +87,14 @@ type Engine struct {
 	cutOff  context.CancelFunc
 	stop    context.CancelFunc // ends what runs in the background
 	running sync.WaitGroup
-	failed  chan error
-	failure atomic.Pointer[error]
+	readers atomic.Int64 // of the database
+	// tableless is set while the tables of what is in memory cannot be written, and noTables
+	// holds the first reason.
+	tableless atomic.Bool
+	noTables  chan error
+	unsynced  atomic.Bool // something was acknowledged that no sync has brought to the disk
+	failed    chan error
+	failure   atomic.Pointer[error]
 }
 
 // Open opens the store in the data directory, and makes it at the first start. On an error
@@ -96,7 +103,7 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	c.Config = c.Config.WithDefaults()
 	c.FS = privateFS{cmp.Or[vfs.FS](c.FS, vfs.Default)}
 	c.MemoryBytes = cmp.Or(c.MemoryBytes, DefaultMemoryBytes)
-	e := &Engine{config: c, log: c.Log, now: c.Now, failed: make(chan error, 1), following: make(chan struct{})}
+	e := &Engine{config: c, log: c.Log, now: c.Now, failed: make(chan error, 1), noTables: make(chan error, 1), following: make(chan struct{})}
 	e.jammed, e.jam = context.WithCancelCause(context.Background())
 	e.cut, e.cutOff = context.WithCancel(context.Background())
 	if e.dir, err = openDataDir(c.FS, c.DataDir, c.Partitions, c.Now().UnixNano()); err != nil {
@@ -113,6 +120,9 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 			return nil, e.dir.unusable("written", storeDir, err)
 		}
 	}
+	if err = e.room(); err != nil {
+		return nil, err
+	}
 	if err = e.openDB(); err != nil {
 		return nil, err
 	}
@@ -126,7 +136,6 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 		return nil, err
 	}
 	e.metrics = newMetrics(c.Registry, e)
-	e.metrics.measure(e)
 	var background context.Context
 	background, e.stop = context.WithCancel(context.Background())
 	for _, s := range e.streams {
@@ -179,6 +188,8 @@ func (e *Engine) openDB() error {
 		return e.unopened(r.err)
 	case <-e.jammed.Done():
 		return e.unopened(context.Cause(e.jammed))
+	case err := <-e.noTables: // Pebble would try for ever
+		return e.unopened(err)
 	}
 }
 
@@ -189,6 +200,10 @@ func (e *Engine) unopened(err error) error {
 		return nil
 	case e.dir.probe() != nil:
 		return e.dir.unusable("written", "", e.dir.probe())
+	case errors.Is(err, syscall.ENOSPC):
+		return e.dir.unusable("written", "", syscall.ENOSPC)
+	case passing(err):
+		return e.dir.unusable("read", storeDir, errors.New(access.OneLine(err)))
 	case !e.dir.Ready:
 		return fmt.Errorf("the store cannot be made in the data directory %s: %s", e.dir.path, access.OneLine(err))
 	}
@@ -199,13 +214,12 @@ func (e *Engine) unopened(err error) error {
 // load, because one table of 4 MB in memory and twelve on the first level do not suffice.
 func (e *Engine) options() *pebble.Options {
 	// Three quarters go to records that are not in tables yet.
-	const tables = 6
 	o := &pebble.Options{
-		FS:                          haltingFS{e.config.FS, func(err error) { e.jam(err) }, e.dir},
+		FS:                          &haltingFS{FS: e.config.FS, jam: func(err error) { e.jam(err) }, dir: e.dir, cut: e.cut},
 		Logger:                      logger{e},
 		CacheSize:                   e.config.MemoryBytes / 4,
-		MemTableSize:                uint64(e.config.MemoryBytes) / 8,
-		MemTableStopWritesThreshold: tables,
+		MemTableSize:                uint64(e.config.MemoryBytes) / memTables,
+		MemTableStopWritesThreshold: memTables * 3 / 4,
 		ErrorIfNotExists:            e.dir.Ready,
 		L0CompactionThreshold:       4,
 		L0StopWritesThreshold:       60,
@@ -217,6 +231,11 @@ func (e *Engine) options() *pebble.Options {
 		EventListener: &pebble.EventListener{
 			DataCorruption:  func(pebble.DataCorruptionInfo) {}, // the reader gets an error
 			BackgroundError: e.backgroundError,
+			FlushEnd: func(i pebble.FlushInfo) {
+				if i.Err == nil {
+					e.tableless.Store(false)
+				}
+			},
 		},
 	}
 	o.CompactionConcurrencyRange = func() (int, int) { return 1, 2 }
@@ -225,6 +244,9 @@ func (e *Engine) options() *pebble.Options {
 	}
 	return o
 }
+
+// memTables is how many tables in memory take all of the store's memory.
+const memTables = 8
 
 // maxOpenFiles leaves a node half of the descriptors that it keeps beside connections.
 const maxOpenFiles = 256
@@ -235,6 +257,11 @@ func (e *Engine) backgroundError(err error) {
 	if pebble.IsCorruptionError(err) {
 		e.fail(e.dir.damaged(access.OneLine(err)))
 		return
+	}
+	e.tableless.Store(true)
+	select {
+	case e.noTables <- err:
+	default:
 	}
 	e.trouble.Log(e.log, "the store cannot write its tables: trying again", "error", access.OneLine(err))
 }
@@ -257,6 +284,9 @@ func (l logger) Fatalf(format string, args ...any) {
 
 // errJammed means that the store has met a fatal error.
 var errJammed = errors.New("the store met a write error and stores nothing until it starts again")
+
+// errTableless means that the disk is nearly full: its log still takes records.
+var errTableless = errors.New("the store cannot write its tables: the disk may be full")
 
 var errClosed = errors.New("the store is closed")
 
@@ -283,6 +313,7 @@ func (e *Engine) safely(write func() error) (err error) {
 // sync says whether a write waits for the disk.
 func (e *Engine) sync() *pebble.WriteOptions {
 	if e.config.SyncInterval > 0 {
+		e.unsynced.Store(true)
 		return pebble.NoSync
 	}
 	return pebble.Sync
@@ -291,7 +322,9 @@ func (e *Engine) sync() *pebble.WriteOptions {
 // syncNowAndThen brings to the disk what was acknowledged before.
 func (e *Engine) syncNowAndThen(ctx context.Context) {
 	for range ticks.Every(ctx, e.config.SyncInterval) {
-		_ = e.safely(func() error { return e.db.LogData(nil, pebble.Sync) }) // it is told by Writable
+		if e.unsynced.Swap(false) {
+			_ = e.safely(func() error { return e.db.LogData(nil, pebble.Sync) }) // Writable tells
+		}
 	}
 }
 
@@ -299,7 +332,7 @@ func (e *Engine) syncNowAndThen(ctx context.Context) {
 // writes again: only a new start helps then. Until then queries can be answered.
 func (e *Engine) watch(ctx context.Context) {
 	for range ticks.NowAndEvery(ctx, watchEvery) {
-		if e.jammed.Err() != nil && e.dir.probe() == nil {
+		if e.jammed.Err() != nil && e.room() == nil && e.dir.probe() == nil {
 			e.fail(fmt.Errorf("the store stores nothing more after a write error, and the disk takes writes again: restart carstate (%w)", context.Cause(e.jammed)))
 			return
 		}
@@ -312,7 +345,7 @@ func (e *Engine) Close() error {
 	e.Cut()
 	e.stop()
 	e.node.Close()
-	if !e.awaitRunning() {
+	if !e.awaitRunning() || !e.awaitReaders() {
 		return errors.Join(e.dir.close(), e.Alive())
 	}
 	ends := e.ends()
@@ -326,6 +359,9 @@ func (e *Engine) Close() error {
 // flushWithin is how long an end waits for what a start would have to read again from the
 // log.
 const flushWithin = 2 * time.Second
+
+// closeWithin bounds an end, flush included.
+const closeWithin = flushWithin + time.Second
 
 // flush brings all to tables, if the disk takes it.
 func (e *Engine) flush() error {
@@ -365,6 +401,8 @@ func (e *Engine) closeDB(end func() error) error {
 		return err
 	case <-e.jammed.Done():
 		return errJammed
+	case <-time.After(closeWithin): // it may try for ever to write a table
+		return errors.New("the store did not close in time: the next start reads its log again")
 	}
 }
 
@@ -411,6 +449,9 @@ func (e *Engine) Writable() error {
 	if e.jammed.Err() != nil {
 		return errJammed
 	}
+	if e.tableless.Load() {
+		return errTableless
+	}
 	return nil
 }
 
@@ -424,16 +465,6 @@ func (e *Engine) fail(err error) {
 		e.log.Error("the store failed", "error", err)
 		e.failed <- err
 	}
-}
-
-// read says what an error of reading means: the store cannot be trusted any more.
-func (e *Engine) read(err error) error {
-	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		return err
-	}
-	err = e.dir.damaged(access.OneLine(err))
-	e.fail(err)
-	return err
 }
 
 // blame returns why something could not be stored: the disk is asked.

@@ -1,10 +1,13 @@
 package local
 
 import (
+	"context"
 	"errors"
 	"hash/crc32"
 	"os"
 	"strings"
+	"sync/atomic"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
@@ -47,12 +50,39 @@ type haltingFS struct {
 	vfs.FS
 	jam func(error)
 	dir *dataDir
+	cut context.Context // ends the rests
+
+	refused atomic.Int64 // when a table could not be written, Unix ns
+}
+
+// tableRest is how long the tables rest after one could not be written: Pebble tries again
+// without any.
+const tableRest = time.Second
+
+// rest waits if a table could not be written a moment ago.
+func (fs *haltingFS) rest() {
+	left := tableRest - time.Since(time.Unix(0, fs.refused.Load()))
+	if left <= 0 {
+		return
+	}
+	select {
+	case <-time.After(left):
+	case <-fs.cut.Done():
+	}
+}
+
+// note notes that a table could not be written.
+func (fs *haltingFS) note(err error) error {
+	if err != nil {
+		fs.refused.Store(time.Now().UnixNano())
+	}
+	return err
 }
 
 // logFiles is the category of the files of Pebble's log.
 const logFiles vfs.DiskWriteCategory = "pebble-wal"
 
-func (fs haltingFS) halt(err error) {
+func (fs *haltingFS) halt(err error) {
 	if err != nil {
 		fs.jam(err)
 		select {}
@@ -60,8 +90,15 @@ func (fs haltingFS) halt(err error) {
 }
 
 // Create implements [vfs.FS].
-func (fs haltingFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+func (fs *haltingFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	table := strings.HasSuffix(name, ".sst")
+	if table {
+		fs.rest()
+	}
 	f, err := fs.FS.Create(name, category)
+	if table {
+		return tableFile{f, fs}, fs.note(err)
+	}
 	if base := fs.PathBase(name); err == nil && strings.HasPrefix(base, "MANIFEST-") {
 		return &manifestFile{File: f, dir: fs.dir, is: manifest{Name: base}}, nil
 	}
@@ -73,14 +110,14 @@ func (fs haltingFS) Create(name string, category vfs.DiskWriteCategory) (vfs.Fil
 }
 
 // ReuseForWrite implements [vfs.FS].
-func (fs haltingFS) ReuseForWrite(old, name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+func (fs *haltingFS) ReuseForWrite(old, name string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	f, err := fs.FS.ReuseForWrite(old, name, category)
 	fs.halt(err)
 	return haltingFile{f, fs}, nil
 }
 
 // OpenDir implements [vfs.FS].
-func (fs haltingFS) OpenDir(name string) (vfs.File, error) {
+func (fs *haltingFS) OpenDir(name string) (vfs.File, error) {
 	f, err := fs.FS.OpenDir(name)
 	if err != nil {
 		return nil, err
@@ -89,12 +126,30 @@ func (fs haltingFS) OpenDir(name string) (vfs.File, error) {
 }
 
 // Unwrap implements [vfs.FS].
-func (fs haltingFS) Unwrap() vfs.FS { return fs.FS }
+func (fs *haltingFS) Unwrap() vfs.FS { return fs.FS }
+
+// tableFile is a table that is written.
+type tableFile struct {
+	vfs.File
+	fs *haltingFS
+}
+
+// Write implements [vfs.File].
+func (f tableFile) Write(b []byte) (int, error) {
+	n, err := f.File.Write(b)
+	return n, f.fs.note(err)
+}
+
+// Sync implements [vfs.File].
+func (f tableFile) Sync() error { return f.fs.note(f.File.Sync()) }
+
+// isLog reports whether a file of the store is a log.
+func isLog(name string) bool { return strings.HasSuffix(name, ".log") }
 
 // haltingFile is a file of the log, or a directory.
 type haltingFile struct {
 	vfs.File
-	fs haltingFS
+	fs *haltingFS
 }
 
 // Write implements [vfs.File].

@@ -41,7 +41,8 @@ type partitionState struct {
 	taken     *Partition // who folds it at present, or did last; nil: nobody yet
 	owner     string     // "": released
 
-	cursor atomic.Uint64 // all up to this sequence is folded and stored
+	foreign atomic.Bool   // a state was stored that nobody folded
+	cursor  atomic.Uint64 // all up to this sequence is folded and stored
 }
 
 // loadPartitions reads where each partition's telemetry ends and how far it is folded.
@@ -62,9 +63,9 @@ func (e *Engine) loadPartitions() error {
 			closer.Close()
 		}
 		lower, upper := telemetrySpan(n, 0)
-		it, err := e.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
+		it, err := e.newIter(lower, upper)
 		if err != nil {
-			return e.read(err)
+			return err
 		}
 		if it.Last() {
 			p.last = sequenceOf(it.Key())
@@ -254,7 +255,7 @@ func (t *Partition) Load(ctx context.Context, ids []vehicle.ID, put func(i int, 
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		r, err := e.lastOf(e.db, e.keyOf(letters[codec.States], codec.StateSubject(t.s.number, id)))
+		r, err := e.lastOf(e.keyOf(letters[codec.States], codec.StateSubject(t.s.number, id)))
 		if err != nil {
 			return err
 		}
@@ -315,9 +316,9 @@ func (t *Partition) Next(ctx context.Context) (seq uint64, samples []vehicle.Sam
 func (t *Partition) read(last uint64) (g group, err error) {
 	s := t.s
 	lower, _ := telemetrySpan(s.number, t.next)
-	it, err := s.e.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: telemetryKey(s.number, last+1)})
+	it, err := s.e.newIter(lower, telemetryKey(s.number, last+1))
 	if err != nil {
-		return g, s.e.read(err)
+		return g, err
 	}
 	defer it.Close()
 	if !it.First() {
@@ -406,7 +407,7 @@ func (t *Partition) Commit(ctx context.Context, seq uint64, states map[vehicle.I
 		if seq != 0 {
 			t.s.cursor.Store(seq)
 		}
-		if !t.answers || t.missed {
+		if t.s.foreign.Swap(false) || !t.answers || t.missed {
 			e.putStates(states)
 			t.missed = false
 		}
@@ -485,7 +486,7 @@ func (e *Engine) FollowStates(ctx context.Context, put func(vehicle.ID, vehicle.
 // putAll calls put for every stored state.
 func (e *Engine) putAll(ctx context.Context, put func(vehicle.ID, vehicle.State)) error {
 	from, to := span(letters[codec.States])
-	return e.scan(ctx, e.db, from, to, func(r store.Record) error {
+	return e.scan(ctx, from, to, func(r store.Record) error {
 		id, ok := codec.VehicleOfState(r.Subject)
 		if !ok || codec.IsMarker(r.Body) || e.forgotten.Has(id) {
 			return nil
@@ -543,7 +544,7 @@ func (e *Engine) loadAnswers(ctx context.Context, answers Answers) error {
 			upper = append(from, byte((n+1)*256/loaders))
 		}
 		loading.Go(func() {
-			errs[n] = e.iterate(ctx, e.db, lower, upper, func(_, value []byte) error {
+			errs[n] = e.iterate(ctx, lower, upper, func(_, value []byte) error {
 				id, driving, throttle, ok, err := decodeAnswers(value)
 				if err != nil {
 					return e.read(err)

@@ -7,8 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2"
-
 	"carstate/internal/store"
 	"carstate/internal/store/codec"
 	"carstate/internal/vehicle"
@@ -20,9 +18,9 @@ func (e *Engine) Recent(ctx context.Context, id vehicle.ID, most int) (found sto
 	found.Since = e.now()
 	p := codec.PartitionOf(id, e.dir.Partitions)
 	lower, upper := telemetrySpan(p, 0)
-	it, err := e.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
+	it, err := e.newIter(lower, upper)
 	if err != nil {
-		return found, fmt.Errorf("the retained telemetry cannot be read: %w", e.read(err))
+		return found, fmt.Errorf("the retained telemetry cannot be read: %w", err)
 	}
 	defer it.Close()
 	ok := it.Last()

@@ -76,12 +76,19 @@ func (s *stream) do(ctx context.Context, f func() error) error {
 
 // Last implements [store.Records].
 func (e *Engine) Last(_ context.Context, name, subject string) (store.Record, error) {
-	return e.lastOf(e.db, e.keyOf(letters[name], subject))
+	if e.jammed.Err() != nil { // the last may not be on disk
+		return store.Record{}, errJammed
+	}
+	return e.lastOf(e.keyOf(letters[name], subject))
 }
 
 // lastOf returns the record of a key. Its bytes are its own.
-func (e *Engine) lastOf(from pebble.Reader, key []byte) (r store.Record, err error) {
-	value, closer, err := from.Get(key)
+func (e *Engine) lastOf(key []byte) (r store.Record, err error) {
+	if err := e.enter(); err != nil {
+		return r, err
+	}
+	defer e.leave()
+	value, closer, err := e.db.Get(key)
 	if errors.Is(err, pebble.ErrNotFound) {
 		return store.Record{}, nil
 	}
@@ -105,7 +112,7 @@ func (e *Engine) Store(ctx context.Context, name string, writes []store.Write) (
 		for _, w := range writes {
 			key := e.keyOf(s.letter, w.Subject)
 			if w.Expected {
-				is, err := e.lastOf(e.db, key)
+				is, err := e.lastOf(key)
 				if err != nil {
 					return err
 				}
@@ -185,8 +192,8 @@ func (s *stream) tell(last uint64, writes []store.Write) {
 }
 
 // scan calls do with every record of a span of keys as of one moment.
-func (e *Engine) scan(ctx context.Context, reader pebble.Reader, from, to []byte, do func(store.Record) error) error {
-	return e.iterate(ctx, reader, from, to, func(_, value []byte) error {
+func (e *Engine) scan(ctx context.Context, from, to []byte, do func(store.Record) error) error {
+	return e.iterate(ctx, from, to, func(_, value []byte) error {
 		r, err := decodeRecord(value)
 		if err != nil {
 			return e.read(err)
@@ -196,15 +203,15 @@ func (e *Engine) scan(ctx context.Context, reader pebble.Reader, from, to []byte
 }
 
 // iterate calls do with every key and value of a span as of one moment.
-func (e *Engine) iterate(ctx context.Context, reader pebble.Reader, from, to []byte, do func(key, value []byte) error) (err error) {
-	it, err := reader.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to})
+func (e *Engine) iterate(ctx context.Context, from, to []byte, do func(key, value []byte) error) (err error) {
+	it, err := e.newIter(from, to)
 	if err != nil {
-		return e.read(err)
+		return err
 	}
 	defer it.Close()
 	for ok := it.First(); ok; ok = it.Next() {
-		if ctx.Err() != nil {
-			return ctx.Err()
+		if err := cmp.Or(ctx.Err(), e.cut.Err()); err != nil {
+			return err
 		}
 		value, err := it.ValueAndErr()
 		if err != nil {
@@ -235,33 +242,45 @@ func (e *Engine) Scan(ctx context.Context, name string, patterns []string, do fu
 func (e *Engine) inOrder(ctx context.Context, name string, do func(store.Record) error) error {
 	from, to := span(letters[name])
 	if name == codec.States || name == codec.Roads {
-		return e.scan(ctx, e.db, from, to, do)
+		return e.scan(ctx, from, to, do)
 	}
-	moment := e.db.NewSnapshot()
-	defer moment.Close()
 	type place struct {
 		seq uint64
 		key []byte
 	}
 	var places []place
-	err := e.iterate(ctx, moment, from, to, func(key, value []byte) error {
-		seq, _ := binary.Uvarint(value)
-		places = append(places, place{seq, bytes.Clone(key)})
-		return nil
-	})
+	it, err := e.newIter(from, to)
 	if err != nil {
 		return err
 	}
-	slices.SortFunc(places, func(a, b place) int { return cmp.Compare(a.seq, b.seq) })
-	for _, p := range places {
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		r, err := e.lastOf(moment, p.key)
-		if err == nil {
-			err = do(r)
-		}
+	defer it.Close()
+	for ok := it.First(); ok; ok = it.Next() {
+		value, err := it.ValueAndErr()
 		if err != nil {
+			return e.read(err)
+		}
+		seq, _ := binary.Uvarint(value)
+		places = append(places, place{seq, bytes.Clone(it.Key())})
+	}
+	if err := it.Error(); err != nil {
+		return e.read(err)
+	}
+	slices.SortFunc(places, func(a, b place) int { return cmp.Compare(a.seq, b.seq) })
+	// The same iterator, because a snapshot would keep erased records in the files.
+	for _, p := range places {
+		if err := cmp.Or(ctx.Err(), e.cut.Err()); err != nil {
+			return err
+		}
+		it.SeekGE(p.key)
+		value, err := it.ValueAndErr()
+		if err != nil {
+			return e.read(err)
+		}
+		r, err := decodeRecord(value)
+		if err != nil {
+			return e.read(err)
+		}
+		if err := do(r); err != nil {
 			return err
 		}
 	}
@@ -277,9 +296,9 @@ func (e *Engine) ScanFrom(ctx context.Context, name string, from uint64, do func
 		return from, 0, nil
 	}
 	lower, upper := span(s.letter)
-	it, err := e.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
+	it, err := e.newIter(lower, upper)
 	if err != nil {
-		return from, 0, e.read(err)
+		return from, 0, err
 	}
 	for ok := it.First(); ok && ctx.Err() == nil; ok = it.Next() {
 		value, err := it.ValueAndErr()
@@ -304,8 +323,8 @@ func (e *Engine) ScanFrom(ctx context.Context, name string, from uint64, do func
 	switch {
 	case ctx.Err() != nil:
 		return from, damaged, ctx.Err()
-	case err != nil && name == codec.Roads:
-		e.log.Warn("the stored profiles of roads are damaged: they are removed, and learned again")
+	case err != nil && name == codec.Roads && !passing(err):
+		e.trouble.Log(e.log, "the stored profiles of roads are damaged: they are removed, and learned again")
 		return next, damaged + 1, s.do(ctx, func() error { return e.db.Excise(ctx, pebble.KeyRange{Start: lower, End: upper}) })
 	case err != nil:
 		return from, damaged, e.read(err)
@@ -319,9 +338,9 @@ func (e *Engine) Before(ctx context.Context, name string, before uint64, limit i
 	if before != 0 {
 		to = auditKey(before)
 	}
-	it, err := e.db.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to})
+	it, err := e.newIter(from, to)
 	if err != nil {
-		return nil, 0, e.read(err)
+		return nil, 0, err
 	}
 	defer it.Close()
 	for ok := it.Last(); ok; ok = it.Prev() {
@@ -349,7 +368,7 @@ func (e *Engine) Remove(ctx context.Context, name string, records []store.Record
 		defer b.Close()
 		for _, r := range records {
 			key := e.keyOf(s.letter, r.Subject)
-			is, err := e.lastOf(e.db, key)
+			is, err := e.lastOf(key)
 			if err != nil {
 				return err
 			}
@@ -499,6 +518,7 @@ func (e *Engine) putRecord(r store.Record) {
 	if !ok {
 		return
 	}
+	e.partitions[codec.PartitionOf(id, len(e.partitions))].foreign.Store(true)
 	e.putMu.RLock()
 	defer e.putMu.RUnlock()
 	if e.put == nil {

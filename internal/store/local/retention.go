@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"strings"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -78,15 +77,26 @@ func (e *Engine) Trim(ctx context.Context) {
 
 func (e *Engine) trim() error {
 	since := e.now().Add(-e.config.Retention)
-	lower, upper := span(letterTelemetry)
-	bytes, err := e.db.EstimateDiskUsage(lower, upper)
-	if err != nil {
-		return err
+	firsts := make([]uint64, len(e.partitions))
+	var bytes uint64 // of what was not trimmed before: its tables go a little later
+	for n := range e.partitions {
+		first, _, err := e.firstGroup(n, 0)
+		if err != nil {
+			return err
+		}
+		if firsts[n] = first; first == 0 {
+			continue
+		}
+		is, err := e.db.EstimateDiskUsage(telemetryKey(n, first), telemetryKey(n+1, 0))
+		if err != nil {
+			return err
+		}
+		bytes += is
 	}
 	for n, s := range e.partitions {
-		first, _, err := e.firstGroup(n, 0)
-		if err != nil || first == 0 {
-			return err
+		first := firsts[n]
+		if first == 0 {
+			continue
 		}
 		upTo, err := e.firstSince(n, first, s.stored()+1, since)
 		if err != nil {
@@ -216,7 +226,7 @@ func (e *Engine) emptyLogs() error {
 		return err
 	}
 	for _, f := range files {
-		if !strings.HasSuffix(f, ".log") {
+		if !isLog(f) {
 			continue
 		}
 		err := e.config.FS.Remove(e.config.FS.PathJoin(e.dir.name(storeDir), f))
@@ -231,11 +241,11 @@ func (e *Engine) emptyLogs() error {
 // still read stays until then.
 func (e *Engine) awaitRemoved(ctx context.Context) error {
 	for range ticks.NowAndEvery(ctx, 10*time.Millisecond) {
+		if e.jammed.Err() != nil { // Pebble would never answer
+			return errJammed
+		}
 		if m := e.db.Metrics(); m.Table.ZombieCount == 0 && m.Table.ObsoleteCount == 0 {
 			return nil
-		}
-		if e.jammed.Err() != nil {
-			return errJammed
 		}
 	}
 	return errors.Join(ctx.Err(), errors.New("files of the store that are needed no more are still there"))

@@ -357,9 +357,9 @@ func telemetrySpan(p int, from uint64) (lower, upper []byte) {
 // when it was stored; 0 if there is none.
 func (e *Engine) firstGroup(p int, from uint64) (seq uint64, stored time.Time, err error) {
 	lower, upper := telemetrySpan(p, from)
-	it, err := e.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
+	it, err := e.newIter(lower, upper)
 	if err != nil {
-		return 0, time.Time{}, e.read(err)
+		return 0, time.Time{}, err
 	}
 	defer it.Close()
 	if !it.First() {

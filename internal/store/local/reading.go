@@ -1,0 +1,119 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"carstate/internal/access"
+)
+
+// iterator is an iterator of the database that a close waits for.
+type iterator struct {
+	*pebble.Iterator
+	e *Engine
+}
+
+// Close ends the iterator.
+func (it iterator) Close() error {
+	defer it.e.leave()
+	return it.Iterator.Close()
+}
+
+// newIter returns an iterator over a span of keys as of one moment.
+func (e *Engine) newIter(from, to []byte) (it iterator, err error) {
+	if err := e.enter(); err != nil {
+		return it, err
+	}
+	inner, err := e.db.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to})
+	if err != nil {
+		e.leave()
+		return it, e.read(err)
+	}
+	return iterator{inner, e}, nil
+}
+
+// enter begins to read. Pebble must not be closed before [Engine.leave].
+func (e *Engine) enter() error {
+	e.readers.Add(1)
+	if e.cut.Err() != nil {
+		e.readers.Add(-1)
+		return errClosed
+	}
+	return nil
+}
+
+func (e *Engine) leave() { e.readers.Add(-1) }
+
+// Times of awaiting readers.
+const (
+	readersWithin = time.Second
+	readersAgain  = 2 * time.Millisecond
+)
+
+// awaitReaders waits until nobody reads, and reports whether that is so. Whoever reads on
+// behalf of somebody slow does not leave in time.
+func (e *Engine) awaitReaders() bool {
+	for until := time.Now().Add(readersWithin); e.readers.Load() > 0; {
+		if time.Now().After(until) {
+			return false
+		}
+		<-time.After(readersAgain)
+	}
+	return true
+}
+
+// read says what an error of reading means. Unless it may pass, the store cannot be trusted
+// any more.
+func (e *Engine) read(err error) error {
+	switch {
+	case err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, errClosed):
+		return err
+	case passing(err):
+		return e.dir.unusable("read", storeDir, errors.New(access.OneLine(err)))
+	}
+	err = e.dir.damaged(access.OneLine(err))
+	e.fail(err)
+	return err
+}
+
+// passing reports whether an error says nothing about the files: there are too many of them
+// open, too little memory, or no right to read them.
+func passing(err error) bool {
+	for _, e := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EACCES, syscall.EPERM, syscall.EIO} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// room says whether the disk has room for what a start writes: tables of all that the logs
+// hold, and a new log. A file system that does not tell has.
+func (e *Engine) room() error {
+	disk, err := e.config.FS.GetDiskUsage(e.dir.path)
+	if err != nil {
+		return nil
+	}
+	need := uint64(e.config.MemoryBytes) / memTables
+	files, err := e.config.FS.List(e.dir.name(storeDir))
+	if err != nil {
+		return nil // it says so itself
+	}
+	for _, f := range files {
+		if !isLog(f) {
+			continue
+		}
+		if info, err := e.config.FS.Stat(e.config.FS.PathJoin(e.dir.name(storeDir), f)); err == nil {
+			need += uint64(info.Size())
+		}
+	}
+	if disk.AvailBytes < need {
+		return e.dir.unusable("written", "", fmt.Errorf("no space left on device: %d MiB are free and %d MiB are needed", disk.AvailBytes>>20, need>>20+1))
+	}
+	return nil
+}
