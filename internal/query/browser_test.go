@@ -30,11 +30,13 @@ var screens = []struct {
 // TestPageInABrowser uses the page as a reader does who has a keyboard and no
 // mouse: finds the form, types a token, asks both questions, reads the answers.
 func TestPageInABrowser(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t)
 	r := start(t, f.Config)
 	axe := browsertest.Axe(t)
 	for _, screen := range screens {
 		t.Run(screen.name, func(t *testing.T) {
+			t.Parallel()
 			b := browsertest.Open(t, "http://"+r.addr)
 			b.Prefer(screen.scheme)
 			b.Run(chromedp.EmulateViewport(screen.width, screen.height), chromedp.Navigate(b.Base+"/"))
@@ -105,6 +107,7 @@ func TestPageSaysWhatIsWrong(t *testing.T) {
 
 // TestReferenceInABrowser asks from the reference, as its reader would.
 func TestReferenceInABrowser(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t)
 	r := start(t, f.Config)
 	b := browsertest.Open(t, "http://"+r.addr)

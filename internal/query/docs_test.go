@@ -206,6 +206,7 @@ func (s sampleDoc) program(t *testing.T) func(secret string) (string, error) {
 // TestSamplesFollowNoRedirect: whoever can make the service's address redirect
 // must not get the token.
 func TestSamplesFollowNoRedirect(t *testing.T) {
+	t.Parallel()
 	testkit.Slow(t, "it starts curl, Python and Node")
 	var asked, followed atomic.Int64
 	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { followed.Add(1) }))
@@ -237,6 +238,7 @@ func TestSamplesFollowNoRedirect(t *testing.T) {
 // TestSamplesRun runs the programs that the page shows, as they are shown, and
 // reads what they print: with a token that counts, and with one that does not.
 func TestSamplesRun(t *testing.T) {
+	t.Parallel()
 	testkit.Slow(t, "it starts curl, Python and Node")
 	f := newFixture(t)
 	r, secrets := start(t, f.Config), f.secrets
