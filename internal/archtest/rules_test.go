@@ -104,7 +104,7 @@ var standardOnly = []string{"internal/vehicle", "client"}
 
 // testsMayImport are the packages made for the tests of others, and the reader
 // of recorded drives, on which the rules of internal/vehicle are tried.
-var testsMayImport = []string{"internal/store/cluster/clustertest", "internal/store/storetest", "internal/road/roadtest", "internal/browsertest", "internal/nodeprocess", "internal/testkit", "internal/lab/drivelog", "internal/ops/opstest", "internal/admin/client"}
+var testsMayImport = []string{"internal/store/cluster/clustertest", "internal/store/local", "internal/store/storetest", "internal/road/roadtest", "internal/browsertest", "internal/nodeprocess", "internal/testkit", "internal/lab/drivelog", "internal/ops/opstest", "internal/admin/client"}
 
 // pkg is one of our packages and what it imports.
 type pkg struct {
