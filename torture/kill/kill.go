@@ -31,7 +31,7 @@ var Row = row.Row{
 		{Defect: "acknowledge-early", Says: "acknowledges samples before they are stored", By: []string{load.LostSample, load.LostCar}, Count: 12},
 		{Defect: "cursor-first", Says: "stores how far it has folded one fold ahead of the states", By: []string{load.LostSample, load.LostCar}, Count: 12},
 		{Defect: "answers-unstored", Says: "stores states without what is answered about them", By: []string{load.LostSample, load.LostCar}, Count: 12},
-		{Defect: "answers-unfolded", Says: "answers at the start before it has folded what was stored", By: []string{load.WentBack}, Count: 30},
+		{Defect: "answers-unfolded", Says: "answers at the start before it has folded what was stored", By: []string{load.WentBack}, Count: 12},
 	},
 	Run: run,
 }
