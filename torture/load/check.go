@@ -195,7 +195,7 @@ func (l *Load) checkStates(ctx context.Context, c *client.Client) error {
 			return ctx.Err()
 		}
 		if err != nil {
-			l.a.Lost("a sample of %s of %s was acknowledged, and after %s: %v", vid, clock(was.acknowledged), storedLimit, err)
+			l.a.Lost("%s was acknowledged with a sample of %s, and its state is of before, or missing, after %s: %v", vid, clock(was.acknowledged), storedLimit, err)
 			continue
 		}
 		for _, reading := range r.Readings {
