@@ -16,8 +16,8 @@ var (
 	namedTest = regexp.MustCompile("`((?:Test|Fuzz)[A-Za-z0-9_]+)`")
 	namedRow  = regexp.MustCompile("`([a-z]+)`")
 	// rowPackage finds rows in torture/rows.go, rowName the name of one in its package.
-	rowPackage = regexp.MustCompile(`(?m)^\t([a-z]+)\.Row,$`)
-	rowName    = regexp.MustCompile(`\nvar Row = row\.Row\{\s[^{}]*?\bName:\s+"([a-z]+)"`)
+	rowPackage = regexp.MustCompile(`(?m)^\t([a-z]+)\.[A-Z][a-z]+,$`)
+	rowName    = regexp.MustCompile(`\nvar (?:Row|[A-Z][a-z]+) = row\.Row\{\s[^{}]*?\bName:\s+"([a-z]+)"`)
 	testFunc   = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)[A-Za-z0-9_]+)\(`)
 )
 
@@ -68,7 +68,7 @@ func tortureRows(t *testing.T) map[string]bool {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if name := rowName.FindStringSubmatch(string(text)); name != nil {
+			for _, name := range rowName.FindAllStringSubmatch(string(text), -1) {
 				rows[name[1]] = true
 			}
 		}

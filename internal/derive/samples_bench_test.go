@@ -1,4 +1,4 @@
-package local_test
+package derive_test
 
 import (
 	"context"
