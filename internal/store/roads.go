@@ -105,7 +105,9 @@ func (k *roadKeeper) run(ctx context.Context, judges bool, loaded func()) {
 			}
 			return
 		case <-share.C:
-			k.mine = k.engine.Folding()
+			if mine := k.engine.Folding(); ctx.Err() == nil { // derive gives all up with this context
+				k.mine = mine
+			}
 			if shares {
 				k.share(sharing)
 			}
