@@ -37,7 +37,8 @@ type Partition interface {
 	// MaxLoad, that has one, by its place in ids, as of the last Commit of this
 	// node or, before that, of whoever owned the partition before.
 	Load(ctx context.Context, ids []vehicle.ID, put func(i int, s vehicle.State)) error
-	// Next waits for the next stored samples that are not folded yet.
+	// Next waits for the next stored samples that are not folded yet. [store.ErrSettle]
+	// asks for a Commit of what is folded.
 	Next(ctx context.Context) (seq uint64, samples []vehicle.Sample, err error)
 	// Stored is when what Next returned last was stored.
 	Stored() time.Time
@@ -260,7 +261,7 @@ func (d *Deriver) work(ctx, ours context.Context, p int, part Partition, f *fold
 			}
 			return commit() // without what was just read, which the next owner reads again
 		}
-		if late {
+		if late || errors.Is(err, store.ErrSettle) {
 			if err := commit(); err != nil {
 				return err
 			}

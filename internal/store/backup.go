@@ -37,6 +37,7 @@ func (k *Keeper) Backup(ctx context.Context, w io.Writer, version string) (recor
 	if err != nil {
 		return 0, err
 	}
+	k.engine.Settle(ctx)
 	for _, part := range backedUp {
 		err := k.engine.Scan(ctx, part.stream, part.subjects, func(r Record) error {
 			if strings.HasPrefix(r.Subject, "state.") && codec.IsMarker(r.Body) {

@@ -122,6 +122,10 @@ type Engine interface {
 	// AwaitState waits until FollowStates has passed a sequence of STATES.
 	AwaitState(ctx context.Context, seq uint64) error
 
+	// Settle returns once what is folded and an answer already is stored, or does not wait
+	// any more.
+	Settle(ctx context.Context)
+
 	// Forgotten is this process's copy of the tombstones, which a [Keeper] feeds.
 	Forgotten() *access.Forgotten
 	// Erased is the engine's part in erasing: it drives the bytes of removed and replaced
@@ -159,7 +163,7 @@ type Partition interface {
 	// has one, by its place in ids.
 	Load(ctx context.Context, ids []vehicle.ID, put func(i int, s vehicle.State)) error
 	// Next waits for the next stored samples that are not folded yet. There may be none
-	// in what it returns.
+	// in what it returns. [ErrSettle] asks for a Commit of what is folded.
 	Next(ctx context.Context) (seq uint64, samples []vehicle.Sample, err error)
 	// Stored is when what Next returned last was stored, by the engine's clock.
 	Stored() time.Time
@@ -197,6 +201,8 @@ var (
 	// ErrFenced means that another node has taken the partition. Nothing was stored,
 	// and the caller must drop the partition.
 	ErrFenced = errors.New("another node has taken the partition")
+	// ErrSettle asks who folds a partition to store what is folded now.
+	ErrSettle = errors.New("what is folded is to be stored now")
 	// ErrConflict means that others changed a record each time that the caller was
 	// about to. Nothing was stored.
 	ErrConflict = errors.New("the record is being changed by others: try again")
@@ -212,8 +218,9 @@ var (
 	ErrStop = errors.New("the scan was stopped")
 )
 
-// State reads the stored state of one vehicle; ok is false if it has none.
+// State reads the state of one vehicle; ok is false if it has none.
 func State(ctx context.Context, e Engine, id vehicle.ID) (s vehicle.State, ok bool, err error) {
+	e.Settle(ctx)
 	r, err := e.Last(ctx, codec.States, codec.StateSubject(codec.PartitionOf(id, e.Partitions()), id))
 	if err != nil || r.Seq == 0 || codec.IsMarker(r.Body) {
 		return vehicle.State{}, false, err

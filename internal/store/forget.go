@@ -115,6 +115,7 @@ func decodeTombstone(body []byte) (access.Tombstone, error) {
 // their feeds' latency.
 func (k *Keeper) Forget(ctx context.Context, id vehicle.ID) (r access.ForgetReceipt, err error) {
 	hash := k.forgotten.Hash(id)
+	k.engine.Settle(ctx) // so that the receipt counts the state
 	within, ok, err := k.erasedWithin(ctx)
 	if err != nil {
 		return r, err

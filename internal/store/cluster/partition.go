@@ -241,6 +241,9 @@ func (t *Partition) Waiting() bool {
 // before it has folded as far.
 func (t *Partition) Answer(vehicle.ID, *vehicle.State) {}
 
+// Settle implements [store.Engine]: folds do not wait to be stored.
+func (e *Engine) Settle(context.Context) {}
+
 // Commit stores states, at most [store.MaxStates], and notes that everything up to
 // the commit seq is folded. It tries until it is done, the context ends, or
 // another node turns out to own the partition ([store.ErrFenced]). With seq 0 and no

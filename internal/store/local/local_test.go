@@ -2,6 +2,7 @@ package local
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -160,5 +161,39 @@ func TestAnswerBeforeFollower(t *testing.T) {
 	}
 	if !seen["early"] || !seen["late"] {
 		t.Errorf("only %v was brought", seen)
+	}
+}
+
+// TestSettle stores what is folded when somebody wants it, without waiting for the checkpoint.
+func TestSettle(t *testing.T) {
+	ctx := testkit.Context(t)
+	e := open(t, Config{})
+	if err := e.Append(ctx, []vehicle.Sample{sample("v", 1000, 50)}); err != nil {
+		t.Fatal(err)
+	}
+	p, err := e.Take(ctx, 0, "me", store.Anyone)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seq, samples, err := p.Next(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	state := vehicle.Observe(vehicle.State{}, samples[0])
+	p.Answer("v", &state)
+	folding := make(chan error)
+	go func() {
+		_, _, err := p.Next(ctx)
+		if errors.Is(err, store.ErrSettle) {
+			err = p.Commit(ctx, seq, map[vehicle.ID]vehicle.State{"v": state})
+		}
+		folding <- err
+	}()
+	testkit.Await(t, "the state is stored", func() bool {
+		_, ok, err := store.State(ctx, e, "v")
+		return ok && err == nil
+	})
+	if err := <-folding; err != nil {
+		t.Fatal(err)
 	}
 }

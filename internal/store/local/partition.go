@@ -41,6 +41,7 @@ type partitionState struct {
 	taken     *Partition // who folds it at present, or did last; nil: nobody yet
 	owner     string     // "": released
 
+	settle  chan struct{} // holds a token while somebody wants what is folded to be stored
 	foreign atomic.Bool   // a state was stored that nobody folded
 	cursor  atomic.Uint64 // all up to this sequence is folded and stored
 }
@@ -49,7 +50,7 @@ type partitionState struct {
 func (e *Engine) loadPartitions() error {
 	e.telemetry = telemetryWriter{e: e, wake: make(chan struct{}, 1)}
 	for n := range e.dir.Partitions {
-		p := &partitionState{e: e, number: n, arrived: make(chan struct{})}
+		p := &partitionState{e: e, number: n, arrived: make(chan struct{}), settle: make(chan struct{}, 1)}
 		value, closer, err := e.db.Get(cursorKey(n))
 		switch {
 		case errors.Is(err, pebble.ErrNotFound):
@@ -287,6 +288,8 @@ func (t *Partition) Next(ctx context.Context) (seq uint64, samples []vehicle.Sam
 		s.mu.Unlock()
 		select {
 		case <-arrived:
+		case <-s.settle:
+			return 0, nil, store.ErrSettle
 		case <-t.wake:
 		case <-ctx.Done():
 			return 0, nil, ctx.Err()
@@ -443,6 +446,36 @@ func (t *Partition) Close() {
 	defer t.s.ownership.RUnlock()
 	if t.s.taken == t {
 		t.s.read(false)
+	}
+}
+
+// Times of Settle.
+const (
+	settleWithin = 2 * time.Second
+	settleAgain  = time.Millisecond
+)
+
+// Settle implements [store.Engine]. Where nobody folds, nothing waits to be stored.
+func (e *Engine) Settle(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, settleWithin)
+	defer cancel()
+	for n, s := range e.partitions {
+		s.mu.Lock()
+		answered := s.answered
+		s.mu.Unlock()
+		for e.Folding()[n] && s.cursor.Load() < answered {
+			select {
+			case s.settle <- struct{}{}:
+			default:
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-e.jammed.Done():
+				return
+			case <-time.After(settleAgain):
+			}
+		}
 	}
 }
 
