@@ -105,6 +105,7 @@ func (e *Engine) lastOf(key []byte) (r store.Record, err error) {
 // Store implements [store.Records].
 func (e *Engine) Store(ctx context.Context, name string, writes []store.Write) (seq uint64, err error) {
 	s := e.streams[name]
+	var stored uint64 // the change may go on after the context has ended
 	err = s.do(ctx, func() error {
 		b := e.db.NewBatch()
 		defer b.Close()
@@ -131,11 +132,14 @@ func (e *Engine) Store(ctx context.Context, name string, writes []store.Write) (
 		if err := s.commit(b, last, e.sync()); err != nil {
 			return err
 		}
-		seq = last
+		stored = last
 		s.tell(last, writes)
 		return nil
 	})
-	return seq, err
+	if err != nil {
+		return 0, err
+	}
+	return stored, nil
 }
 
 // set adds a record to a batch.
