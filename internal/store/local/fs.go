@@ -187,9 +187,11 @@ type manifestFile struct {
 
 // Write implements [vfs.File].
 func (f *manifestFile) Write(b []byte) (int, error) {
+	sum := crc32.Update(f.is.Sum, castagnoli, b) // before, because a file may spoil what it is given
 	n, err := f.File.Write(b)
-	f.is.Size += int64(n)
-	f.is.Sum = crc32.Update(f.is.Sum, castagnoli, b[:n])
+	if err == nil {
+		f.is.Size, f.is.Sum = f.is.Size+int64(n), sum
+	}
 	return n, err
 }
 
