@@ -75,7 +75,7 @@ type filled struct {
 
 // openLocal opens or makes a store of this machine's own.
 func openLocal(ctx context.Context, dir string) (store.Engine, error) {
-	return local.Open(ctx, local.Config{Config: store.Config{DataDir: dir}})
+	return local.Open(ctx, local.Config{DataDir: dir})
 }
 
 // fill takes an engine over. The caller closes what it returns.

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"carstate/internal/nodeprocess"
-	"carstate/internal/store"
 	"carstate/internal/store/local"
 	"carstate/internal/vehicle"
 )
@@ -73,7 +72,7 @@ var errNotJam = errors.New("it is not in a traffic jam")
 // storedStates opens the directory of an ended program and reads its states.
 func storedStates(t *testing.T, dir string) map[vehicle.ID]vehicle.State {
 	t.Helper()
-	e, err := local.Open(t.Context(), local.Config{Config: store.Config{DataDir: dir}})
+	e, err := local.Open(t.Context(), local.Config{DataDir: dir})
 	if err != nil {
 		t.Fatal(err)
 	}

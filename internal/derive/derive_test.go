@@ -139,7 +139,7 @@ func newWorld(t *testing.T) world {
 // up is noticed.
 func openStore(t *testing.T) *local.Engine {
 	t.Helper()
-	e, err := local.Open(t.Context(), local.Config{Config: store.Config{DataDir: t.TempDir(), Partitions: 4}})
+	e, err := local.Open(t.Context(), local.Config{DataDir: t.TempDir(), Partitions: 4})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -379,7 +379,7 @@ func neverSilent(t *testing.T, takes, most time.Duration) {
 // BenchmarkLoad reads the states of one commit's worth of vehicles that are not
 // in memory.
 func BenchmarkLoad(b *testing.B) {
-	e, err := local.Open(b.Context(), local.Config{Config: store.Config{DataDir: b.TempDir()}})
+	e, err := local.Open(b.Context(), local.Config{DataDir: b.TempDir()})
 	if err != nil {
 		b.Fatal(err)
 	}

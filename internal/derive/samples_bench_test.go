@@ -20,7 +20,7 @@ import (
 func BenchmarkSamples(b *testing.B) {
 	for _, each := range []int{10, 1} {
 		b.Run(fmt.Sprintf("%d a car", each), func(b *testing.B) {
-			e, err := local.Open(b.Context(), local.Config{Config: store.Config{DataDir: b.TempDir()}})
+			e, err := local.Open(b.Context(), local.Config{DataDir: b.TempDir()})
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -168,7 +168,7 @@ func (w *workload) fold(ctx context.Context, upTo uint64, r *rand.Rand) (map[veh
 
 // small is a configuration whose tables are so small that a workload writes many.
 func small(fs vfs.FS) Config {
-	return Config{FS: fs, Config: store.Config{DataDir: "/data"}, MemoryBytes: 1 << 19}
+	return Config{FS: fs, DataDir: "/data", MemoryBytes: 1 << 19}
 }
 
 // check opens the engine and holds what it has against what was promised.

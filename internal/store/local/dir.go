@@ -263,7 +263,7 @@ const probeBytes = 1 << 20
 // probe tries to write and sync a file in the directory.
 func (d *dataDir) probe() error {
 	name := d.name("probe")
-	defer d.fs.Remove(name)
+	defer func() { _ = d.fs.Remove(name) }() // it was needed to see whether it can be written
 	return writeFile(d.fs, name, make([]byte, probeBytes))
 }
 

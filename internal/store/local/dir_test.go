@@ -23,7 +23,7 @@ import (
 func filled(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "data")
-	e, err := Open(t.Context(), Config{Config: store.Config{DataDir: dir, Partitions: 4}})
+	e, err := Open(t.Context(), Config{DataDir: dir, Partitions: 4})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +130,7 @@ func TestDataDirRefused(t *testing.T) {
 			dir = c.spoil(t, dir)
 			before := tree(t, dir)
 			for range 2 {
-				refused(t, Config{Config: store.Config{DataDir: dir}}, c.want)
+				refused(t, Config{DataDir: dir}, c.want)
 				if after := tree(t, dir); after != before {
 					t.Fatalf("the directory was changed\nbefore:\n%s\nafter:\n%s", before, after)
 				}
@@ -154,7 +154,7 @@ func refused(t *testing.T, c Config, want string) {
 // TestDataDirInUse opens a directory once at a time, and with the partitions it was made with.
 func TestDataDirInUse(t *testing.T) {
 	t.Parallel()
-	c := Config{Config: store.Config{DataDir: filled(t), Partitions: 4}}
+	c := Config{DataDir: filled(t), Partitions: 4}
 	e, err := Open(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)
@@ -191,7 +191,7 @@ func openAsNobody(dir string) error {
 			return err
 		}
 	}
-	e, err := Open(context.Background(), Config{Config: store.Config{DataDir: dir}})
+	e, err := Open(context.Background(), Config{DataDir: dir})
 	if err != nil {
 		return err
 	}
@@ -311,7 +311,7 @@ func TestTrim(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t)
 	clock := testkit.NewClock(time.Now())
-	e := open(t, Config{Config: store.Config{Now: clock.Now, Retention: time.Hour}})
+	e := open(t, Config{Now: clock.Now, Retention: time.Hour})
 	first := func() uint64 {
 		t.Helper()
 		if err := e.trim(); err != nil {

@@ -23,7 +23,7 @@ import (
 func TestTrimEmptyPartition(t *testing.T) {
 	ctx := testkit.Context(t)
 	clock := testkit.NewClock(time.Now())
-	e := open(t, Config{Config: store.Config{Partitions: 2, Now: clock.Now, Retention: time.Hour}})
+	e := open(t, Config{Partitions: 2, Now: clock.Now, Retention: time.Hour})
 	vid := ""
 	for i := 0; vid == ""; i++ {
 		if v := fmt.Sprintf("v%d", i); codec.PartitionOf(vehicle.ID(v), 2) == 1 {
@@ -145,7 +145,7 @@ func TestErasedDuringScan(t *testing.T) {
 		t.Run(fmt.Sprint("scan=", scan), func(t *testing.T) {
 			ctx := testkit.Context(t)
 			dir := t.TempDir()
-			e, err := Open(ctx, Config{Config: store.Config{DataDir: dir}, plain: true})
+			e, err := Open(ctx, Config{DataDir: dir, plain: true})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -221,7 +221,7 @@ func TestOpenWithoutRoom(t *testing.T) {
 				}
 				return nil
 			}))
-			e, err = Open(ctx, small(fs))
+			_, err = Open(ctx, small(fs))
 			if err == nil || strings.Contains(err.Error(), "damaged") || strings.Contains(err.Error(), "\n") {
 				t.Fatalf("it says: %v", err)
 			}
