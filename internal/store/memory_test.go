@@ -263,3 +263,6 @@ func (m *memory) stateOf(t testing.TB, id vehicle.ID) (vehicle.State, bool) {
 	}
 	return s, ok
 }
+
+// Settle implements [Engine].
+func (m *memory) Settle(context.Context) {}
