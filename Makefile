@@ -68,8 +68,8 @@ test: setup ## install what the tests need, then run all tests, with the race de
 		if [ $$m = . ]; then \
 			echo "go test $(UNRACED)"; \
 			$(GOTESTSUM) -- -timeout 5m $(TESTFLAGS) $(UNRACED:%=./%); \
-			echo "go test -run TestPowerCuts internal/store/local"; \
-			$(GOTESTSUM) -- -timeout 5m -run '^TestPowerCuts$$' $(TESTFLAGS) ./internal/store/local; \
+			echo "go test -run of power, full disks and damage in internal/store/local"; \
+			$(GOTESTSUM) -- -timeout 5m -run '^Test(PowerCuts|DiskFull|Damage)$$' $(TESTFLAGS) ./internal/store/local; \
 			raced=$$(go list ./... | grep -vxF $(UNRACED:%=-e carstate/%)); \
 		fi; \
 		echo "go test -race in $$m"; \

@@ -223,7 +223,7 @@ func TestPowerCuts(t *testing.T) {
 	case testing.Short():
 		cuts /= 20
 	case raceDetector:
-		cuts /= 10 // make test runs the others without it
+		cuts /= 20 // make test runs the others without it
 	}
 	var done atomic.Int64
 	for s := first; done.Load() < int64(cuts) && !t.Failed(); s++ {

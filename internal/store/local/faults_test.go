@@ -61,6 +61,9 @@ func TestDiskFull(t *testing.T) {
 	if testing.Short() {
 		writes /= 10
 	}
+	if raceDetector {
+		writes /= 3
+	}
 	r := rand.New(rand.NewPCG(first, 5))
 	for at := int64(1); at <= int64(writes); at++ {
 		n := at
@@ -159,6 +162,9 @@ func TestDamage(t *testing.T) {
 	n := *damages
 	if testing.Short() {
 		n = 100
+	}
+	if raceDetector {
+		n = max(100, n/5)
 	}
 	refused := 0
 	for range n / 100 {
