@@ -142,12 +142,10 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 		e.running.Go(func() { s.run(background) })
 	}
 	if err = store.LoadForgotten(ctx, e, &e.forgotten); err != nil {
-		e.stop()
 		return nil, e.blame(err)
 	}
 	if c.Answers != nil {
 		if err = e.loadAnswers(ctx, c.Answers); err != nil {
-			e.stop()
 			return nil, err
 		}
 	}
@@ -195,11 +193,13 @@ func (e *Engine) openDB() error {
 
 // unopened says in one line why the store cannot be opened.
 func (e *Engine) unopened(err error) error {
-	switch {
-	case err == nil:
+	if err == nil {
 		return nil
-	case e.dir.probe() != nil:
-		return e.dir.unusable("written", "", e.dir.probe())
+	}
+	disk := e.dir.probe()
+	switch {
+	case disk != nil:
+		return e.dir.unusable("written", "", disk)
 	case errors.Is(err, syscall.ENOSPC):
 		return e.dir.unusable("written", "", syscall.ENOSPC)
 	case passing(err):
@@ -213,9 +213,8 @@ func (e *Engine) unopened(err error) error {
 // options are those of the database. Its defaults stall for more than half a second under
 // load, because one table of 4 MB in memory and twelve on the first level do not suffice.
 func (e *Engine) options() *pebble.Options {
-	// Three quarters go to records that are not in tables yet.
 	o := &pebble.Options{
-		FS:                          &haltingFS{FS: e.config.FS, jam: func(err error) { e.jam(err) }, dir: e.dir, cut: e.cut},
+		FS:                          &haltingFS{FS: e.config.FS, jam: e.jam, dir: e.dir, cut: e.cut},
 		Logger:                      logger{e},
 		CacheSize:                   e.config.MemoryBytes / 4,
 		MemTableSize:                uint64(e.config.MemoryBytes) / memTables,
@@ -245,7 +244,8 @@ func (e *Engine) options() *pebble.Options {
 	return o
 }
 
-// memTables is how many tables in memory take all of the store's memory.
+// memTables is how many tables in memory take all of the store's memory. There are at most
+// three quarters of them: the last quarter is the cache of blocks.
 const memTables = 8
 
 // maxOpenFiles leaves a node half of the descriptors that it keeps beside connections.
