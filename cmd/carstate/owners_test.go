@@ -84,7 +84,7 @@ func ownUntilAsked(said string) error {
 	d := derive.New(derive.Config{
 		Partitions: e.Partitions(), MaxStates: store.BatchStates, MaxCached: 5, Members: m, Log: c.Log,
 		Release: func(ctx context.Context, p int) error { return e.Release(ctx, p, name) },
-		Take: func(ctx context.Context, p int) (derive.Partition, error) {
+		Take: func(ctx context.Context, p int) (store.Partition, error) {
 			part, err := e.Take(ctx, p, name, m.Free)
 			if err != nil {
 				return nil, err

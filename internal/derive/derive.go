@@ -30,31 +30,6 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Partition is one partition in this node's hands. Its methods are called one at
-// a time.
-type Partition interface {
-	// Load calls put for the stored state of each of the vehicles, at most
-	// MaxLoad, that has one, by its place in ids, as of the last Commit of this
-	// node or, before that, of whoever owned the partition before.
-	Load(ctx context.Context, ids []vehicle.ID, put func(i int, s vehicle.State)) error
-	// Next waits for the next stored samples that are not folded yet. [store.ErrSettle]
-	// asks for a Commit of what is folded.
-	Next(ctx context.Context) (seq uint64, samples []vehicle.Sample, err error)
-	// Stored is when what Next returned last was stored.
-	Stored() time.Time
-	// Waiting reports whether Next would return at once.
-	Waiting() bool
-	// Answer makes a folded state an answer before it is stored, where the store can
-	// promise that no later start answers with an older one. Otherwise it does nothing.
-	Answer(id vehicle.ID, s *vehicle.State)
-	// Commit stores states and the fact that all up to seq is folded, or
-	// nothing. It tries until the context ends or the partition is lost.
-	// With seq 0 it only shows that the owner is alive.
-	Commit(ctx context.Context, seq uint64, states map[vehicle.ID]vehicle.State) error
-	// Close ends reading.
-	Close()
-}
-
 // Config of a [Deriver]. All but Observe, Members, MaxLoad, Checkpoint, MaxCached and Log is
 // required.
 type Config struct {
@@ -65,7 +40,7 @@ type Config struct {
 	// Take makes this node the owner of partition p and fences out whoever
 	// owned it before. [store.ErrHeld] means that another node has it and is
 	// about to release it.
-	Take func(ctx context.Context, p int) (Partition, error)
+	Take func(ctx context.Context, p int) (store.Partition, error)
 	// Members says which partitions are this node's; nil: all of them, always.
 	Members *Members
 	// Release gives partition p up if this node owns it, perhaps without
@@ -233,7 +208,7 @@ func (d *Deriver) await(ctx context.Context, p int) (context.Context, error) {
 }
 
 // work folds a partition that was taken while it is ours.
-func (d *Deriver) work(ctx, ours context.Context, p int, part Partition, f *folding) error {
+func (d *Deriver) work(ctx, ours context.Context, p int, part store.Partition, f *folding) error {
 	// What is waited for ends with either context; what is stored only with ctx.
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()

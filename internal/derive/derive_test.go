@@ -51,7 +51,7 @@ func newSpy() *spy {
 
 // spied is a partition under a spy's eyes.
 type spied struct {
-	derive.Partition
+	store.Partition
 	number int
 	spy    *spy
 }
@@ -121,12 +121,12 @@ func (s *spy) expected() map[vehicle.ID]vehicle.State {
 // world is a real engine and a way to derive from it.
 type world struct {
 	engine
-	take func(ctx context.Context, p int, owner string) (derive.Partition, error)
+	take func(ctx context.Context, p int, owner string) (store.Partition, error)
 }
 
 func newWorld(t *testing.T) world {
 	e := openStore(t)
-	return world{e, func(ctx context.Context, p int, owner string) (derive.Partition, error) {
+	return world{e, func(ctx context.Context, p int, owner string) (store.Partition, error) {
 		part, err := e.Take(ctx, p, owner, store.Anyone)
 		if err != nil {
 			return nil, err // not a nil pointer that is no nil interface
@@ -157,7 +157,7 @@ func (w world) deriver(s *spy, owner string) *derive.Deriver {
 		Partitions: w.Partitions(),
 		MaxStates:  s.limit,
 		MaxCached:  s.cached,
-		Take: func(ctx context.Context, p int) (derive.Partition, error) {
+		Take: func(ctx context.Context, p int) (store.Partition, error) {
 			part, err := w.take(ctx, p, owner)
 			if err != nil {
 				return nil, err
@@ -407,7 +407,7 @@ func TestTakeover(t *testing.T) {
 	// The first takes each partition once, and does not come back.
 	w1 := w
 	once := make([]sync.Once, w.Partitions())
-	w1.take = func(ctx context.Context, p int, owner string) (part derive.Partition, err error) {
+	w1.take = func(ctx context.Context, p int, owner string) (part store.Partition, err error) {
 		again := true
 		once[p].Do(func() {
 			again = false
@@ -426,7 +426,7 @@ func TestTakeover(t *testing.T) {
 
 	taken := make(chan struct{}, w.Partitions())
 	w2 := w
-	w2.take = func(ctx context.Context, p int, owner string) (derive.Partition, error) {
+	w2.take = func(ctx context.Context, p int, owner string) (store.Partition, error) {
 		part, err := w.take(ctx, p, owner)
 		taken <- struct{}{}
 		return part, err
@@ -510,17 +510,17 @@ func TestManyDirtyVehicles(t *testing.T) {
 // A deriver ends at once when it is told to, whatever it is doing.
 func TestEnds(t *testing.T) {
 	w := newWorld(t)
-	blocked := func(ctx context.Context, p int, owner string) (derive.Partition, error) {
+	blocked := func(ctx context.Context, p int, owner string) (store.Partition, error) {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}
-	refused := func(context.Context, int, string) (derive.Partition, error) { return nil, errInjected }
-	for name, take := range map[string]func(context.Context, int, string) (derive.Partition, error){
+	refused := func(context.Context, int, string) (store.Partition, error) { return nil, errInjected }
+	for name, take := range map[string]func(context.Context, int, string) (store.Partition, error){
 		"idle": w.take, "taking": blocked, "resting": refused,
 	} {
 		t.Run(name, func(t *testing.T) {
 			reached := make(chan struct{}, 1)
-			w := world{w.engine, func(ctx context.Context, p int, owner string) (derive.Partition, error) {
+			w := world{w.engine, func(ctx context.Context, p int, owner string) (store.Partition, error) {
 				select {
 				case reached <- struct{}{}:
 				default:

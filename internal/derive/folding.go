@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"carstate/internal/store"
 	"carstate/internal/vehicle"
 )
 
@@ -61,7 +62,7 @@ func (f *folding) fits(samples []vehicle.Sample) bool {
 
 // load sees that the states of the samples' vehicles are in touched, and returns
 // how many were looked for in the store.
-func (f *folding) load(ctx context.Context, part Partition, samples []vehicle.Sample) (read int, err error) {
+func (f *folding) load(ctx context.Context, part store.Partition, samples []vehicle.Sample) (read int, err error) {
 	var ids []vehicle.ID // of those that are not at hand
 	var misses []*touched
 	for i := range samples {
@@ -129,7 +130,7 @@ func (f *folding) observe(seq uint64, stored time.Time, samples []vehicle.Sample
 }
 
 // answer hands over what was folded since the last time.
-func (f *folding) answer(part Partition) {
+func (f *folding) answer(part store.Partition) {
 	for _, t := range f.fresh {
 		t.fresh = false
 		part.Answer(t.id, &t.state)
@@ -139,7 +140,7 @@ func (f *folding) answer(part Partition) {
 
 // commit stores what is dirty; with nothing folded it renews the cursor. After
 // an error everything touched is still there.
-func (f *folding) commit(ctx context.Context, part Partition) error {
+func (f *folding) commit(ctx context.Context, part store.Partition) error {
 	clear(f.dirty)
 	for id, t := range f.touched {
 		if t.dirty {

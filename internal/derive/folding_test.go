@@ -85,7 +85,7 @@ func sampleOf(id vehicle.ID, at vehicle.UnixMilli) vehicle.Sample {
 }
 
 // fold loads and observes samples.
-func fold(t *testing.T, f *folding, part Partition, seq uint64, samples ...vehicle.Sample) (read int) {
+func fold(t *testing.T, f *folding, part store.Partition, seq uint64, samples ...vehicle.Sample) (read int) {
 	t.Helper()
 	read, err := f.load(t.Context(), part, samples)
 	if err != nil {
@@ -273,7 +273,7 @@ func run(t *testing.T, part *script, span time.Duration) {
 	defer cancel()
 	New(Config{
 		Partitions: 1, MaxStates: 999,
-		Take: func(context.Context, int) (Partition, error) { return part, nil },
+		Take: func(context.Context, int) (store.Partition, error) { return part, nil },
 	}).Run(ctx)
 }
 
@@ -327,7 +327,7 @@ func TestStoresAtTheEnd(t *testing.T) {
 		defer cancel()
 		New(Config{
 			Partitions: 1, MaxStates: 999, Checkpoint: time.Minute,
-			Take: func(context.Context, int) (Partition, error) { return part, nil },
+			Take: func(context.Context, int) (store.Partition, error) { return part, nil },
 		}).Run(ctx)
 		if len(part.commits) != 1 || part.commits[0] != (commit{time.Second, 1, 1}) || part.stored["carA"].Time != 1 {
 			t.Fatalf("commits: %+v", part.commits)

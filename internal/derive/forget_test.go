@@ -31,7 +31,7 @@ func TestForgottenWhileFolding(t *testing.T) {
 	tab := follow(t, e)
 	d := derive.New(derive.Config{
 		Partitions: e.Partitions(), MaxStates: 999,
-		Take: func(ctx context.Context, p int) (derive.Partition, error) {
+		Take: func(ctx context.Context, p int) (store.Partition, error) {
 			part, err := e.Take(ctx, p, "node", store.Anyone)
 			if err != nil {
 				return nil, err

@@ -35,7 +35,7 @@ func TestReleasedUntilItIs(t *testing.T) {
 		}
 		d := New(Config{
 			Partitions: 1, MaxStates: 10, Members: o.Members,
-			Take: func(context.Context, int) (Partition, error) {
+			Take: func(context.Context, int) (store.Partition, error) {
 				mu.Lock()
 				defer mu.Unlock()
 				owned = true
@@ -95,7 +95,7 @@ func TestTakenAgain(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, stop := context.WithCancel(t.Context())
 			var took []time.Time
-			New(Config{Partitions: 1, MaxStates: 10, Take: func(context.Context, int) (Partition, error) {
+			New(Config{Partitions: 1, MaxStates: 10, Take: func(context.Context, int) (store.Partition, error) {
 				if took = append(took, time.Now()); len(took) == 2 {
 					stop()
 				}
@@ -127,7 +127,7 @@ func TestOutageFillsNoLog(t *testing.T) {
 			log := new(testkit.Buffer)
 			c := Config{
 				Partitions: 16, MaxStates: 10, Log: slog.New(slog.NewTextHandler(log, nil)),
-				Take: func(context.Context, int) (Partition, error) { return nil, errors.New("no answer") },
+				Take: func(context.Context, int) (store.Partition, error) { return nil, errors.New("no answer") },
 			}
 			failing(&c, o)
 			ctx, stop := context.WithCancel(t.Context())

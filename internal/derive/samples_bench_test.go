@@ -28,7 +28,7 @@ func BenchmarkSamples(b *testing.B) {
 			var running sync.WaitGroup
 			d := derive.New(derive.Config{
 				Partitions: e.Partitions(), MaxStates: store.MaxStates, MaxCached: 200_000, Checkpoint: 250 * time.Millisecond,
-				Take: func(ctx context.Context, p int) (derive.Partition, error) {
+				Take: func(ctx context.Context, p int) (store.Partition, error) {
 					return e.Take(ctx, p, "bench", store.Anyone)
 				},
 			})

@@ -152,7 +152,7 @@ func (n *Node) newDeriver(ctx context.Context) *derive.Deriver {
 		free = c.Members.Free
 		c.Release = func(ctx context.Context, p int) error { return n.engine.Release(ctx, p, owner) }
 	}
-	c.Take = func(ctx context.Context, p int) (derive.Partition, error) {
+	c.Take = func(ctx context.Context, p int) (store.Partition, error) {
 		return n.engine.Take(ctx, p, owner, free)
 	}
 	d := derive.New(c)
