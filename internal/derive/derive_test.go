@@ -307,7 +307,7 @@ func TestRestarts(t *testing.T) {
 		return s.commits - len(s.errs)
 	}
 	running.Go(func() {
-		const short = 60 * time.Millisecond
+		const short = 15 * time.Millisecond
 		for most := short; ctx.Err() == nil; restarts++ {
 			before := committed()
 			life, cancel := context.WithTimeout(ctx, rand.N(most))
