@@ -123,15 +123,12 @@ func (m *measurement) starts(ctx context.Context, n int) error {
 	}
 	m.options.Logf("%s vehicles: ready after %.2f s (%.2f s of CPU), after kill -9 %.2f s (%.2f s); %.0f MB, under load %.0f MB", report.Count(n),
 		report.Median(clean), report.Median(cleanCPU), report.Median(killed), report.Median(killedCPU), report.Median(idle), report.Median(busy))
-	cleanMost, killedMost := 0.0, 0.0
-	if n == 1_000_000 {
-		cleanMost, killedMost = 1.5, 2
-	}
+	most := map[int]struct{ clean, killed, idle, busy float64 }{1_000_000: {1.5, 2, 250, 560}, 10_000_000: {12, 15, 0, 0}}[n]
 	for line, value := range map[*report.Line]float64{
-		&m.clean:      m.add(n, "ready, ended in order", clean, "s", cleanMost, "page cache warm"),
-		&m.killed:     m.add(n, "ready, after kill -9", killed, "s", killedMost, "killed while cars reported; page cache warm"),
-		&m.memory:     m.add(n, "resident memory when ready", idle, "MB", 0, ""),
-		&m.busyMemory: m.add(n, "resident memory under load", busy, "MB", 0, "after cars reported in turn, so that each state was read from the engine"),
+		&m.clean:      m.add(n, "ready, ended in order", clean, "s", most.clean, "page cache warm"),
+		&m.killed:     m.add(n, "ready, after kill -9", killed, "s", most.killed, "killed while cars reported; page cache warm"),
+		&m.memory:     m.add(n, "resident memory when ready", idle, "MB", most.idle, ""),
+		&m.busyMemory: m.add(n, "resident memory under load", busy, "MB", most.busy, "after cars reported in turn, so that each state was read from the engine"),
 	} {
 		line.X, line.Y = append(line.X, float64(n)), append(line.Y, value)
 	}

@@ -70,7 +70,7 @@ type filled struct {
 	engine     store.Engine
 	partitions []store.Partition
 	states     []vehicle.State
-	waiting    []map[vehicle.ID]vehicle.State // a batch for each partition
+	waiting    []map[vehicle.ID]*vehicle.State // a batch for each partition
 }
 
 // openLocal opens or makes a store of this machine's own.
@@ -95,7 +95,7 @@ func fill(ctx context.Context, e store.Engine) (_ *filled, err error) {
 			return nil, err
 		}
 		s.partitions = append(s.partitions, part)
-		s.waiting = append(s.waiting, make(map[vehicle.ID]vehicle.State))
+		s.waiting = append(s.waiting, make(map[vehicle.ID]*vehicle.State))
 	}
 	return s, nil
 }
@@ -103,7 +103,7 @@ func fill(ctx context.Context, e store.Engine) (_ *filled, err error) {
 // put stores the state of a vehicle, the nth that it has, with a batch.
 func (s *filled) put(ctx context.Context, i, n int) error {
 	p := codec.PartitionOf(VID(i), len(s.partitions))
-	s.waiting[p][VID(i)] = s.states[(i+n)%len(s.states)]
+	s.waiting[p][VID(i)] = &s.states[(i+n)%len(s.states)]
 	if len(s.waiting[p]) < store.BatchStates {
 		return nil
 	}

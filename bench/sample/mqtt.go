@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"github.com/mochi-mqtt/server/v2/packets"
-
-	"carstate/internal/nodeprocess"
 )
 
 // car is a vehicle that is connected by MQTT 3.1.1 and speaks for itself.
@@ -22,9 +20,9 @@ type car struct {
 }
 
 // dial connects a car and has a packet ready that carries one sample at QoS 1.
-func dial(ctx context.Context, n *node, number int) (*car, error) {
+func dial(ctx context.Context, addr, key string, number int) (*car, error) {
 	var d net.Dialer
-	conn, err := d.DialContext(ctx, "tcp", n.Address(nodeprocess.MQTT))
+	conn, err := d.DialContext(ctx, "tcp", addr)
 	if err != nil {
 		return nil, err
 	}
@@ -34,7 +32,7 @@ func dial(ctx context.Context, n *node, number int) (*car, error) {
 		FixedHeader: packets.FixedHeader{Type: packets.Connect}, ProtocolVersion: 4,
 		Connect: packets.ConnectParams{
 			ProtocolName: []byte("MQTT"), Clean: true, Keepalive: 300, ClientIdentifier: vid(number),
-			UsernameFlag: true, Username: []byte(sourceName), PasswordFlag: true, Password: []byte(n.key),
+			UsernameFlag: true, Username: []byte(sourceName), PasswordFlag: true, Password: []byte(key),
 		},
 	}).ConnectEncode(&connect), (&packets.Packet{
 		FixedHeader: packets.FixedHeader{Type: packets.Publish, Qos: 1}, ProtocolVersion: 4,
@@ -80,9 +78,15 @@ type connected struct {
 	memory float64       // bytes of the node for each connection, before anything was sent
 }
 
+// broker is the process that cars are connected to.
+type broker interface {
+	Resident() (int64, error)    // memory in bytes
+	CPU() (time.Duration, error) // spent so far
+}
+
 // runMQTT connects cars, each of which sends its next sample when the one before
 // is acknowledged.
-func runMQTT(ctx context.Context, n *node, number int, lasting time.Duration) (connected, error) {
+func runMQTT(ctx context.Context, addr, key string, number int, n broker, lasting time.Duration) (connected, error) {
 	before, err := n.Resident()
 	if err != nil {
 		return connected{}, err
@@ -98,7 +102,7 @@ func runMQTT(ctx context.Context, n *node, number int, lasting time.Duration) (c
 	const dialers = 64
 	err = together(dialers, func(worker int) (err error) {
 		for i := worker; i < number; i += dialers {
-			if cars[i], err = dial(ctx, n, i); err != nil {
+			if cars[i], err = dial(ctx, addr, key, i); err != nil {
 				return err
 			}
 		}

@@ -8,7 +8,8 @@
 // # Memory
 //
 // Every vehicle's state is in the store; what is in memory are the states that
-// changed and are not committed yet, at most [Config.MaxStates] a partition, and
+// changed and are not committed yet, at most [Config.MaxStates] a partition and as many
+// of a checkpoint that is being stored, and
 // the states of the [Config.MaxCached] vehicles of a partition that were heard
 // of last, about 1.6 KB each. A vehicle that is in neither is read from the
 // store when it is heard of, together with the others of the same group commit;
@@ -53,8 +54,9 @@ type Config struct {
 	// least the number of vehicles in what one Next returns. Many times that
 	// lets a backlog be folded with few states stored.
 	MaxStates int
-	// Checkpoint is how long folded states may wait until they are stored. After a crash
-	// what was not stored is folded again. 0 means that they are stored at once.
+	// Checkpoint is how often folded states are stored, while folding goes on. After a
+	// crash what was not stored is folded again. 0 means that folding waits until states
+	// are stored. Otherwise partitions must allow a Commit beside their other methods.
 	Checkpoint time.Duration
 	// MaxCached is how many vehicles' states a partition keeps in memory
 	// beside those; 0 means 100,000.
@@ -143,16 +145,6 @@ func (d *Deriver) Run(ctx context.Context) {
 // the one that a full stream drops.
 const renewAfter = time.Minute
 
-// Without a checkpoint interval, states wait for more to be committed with them while more
-// samples are at hand, for as long as the commit before took: folding then keeps pace with storing.
-// When commits are quick, nobody waits long for an answer; when there is a
-// backlog, a vehicle that is in it many times is stored once. linger bounds the
-// wait, so that a few vehicles that never fall silent are still seen.
-const (
-	linger      = 100 * time.Millisecond
-	leastLinger = 2 * time.Millisecond
-)
-
 // fold waits until a partition is this node's and works on it until something
 // fails, or with a nil error until it is another's. The states at hand do not
 // outlive that: another node may write them next.
@@ -213,70 +205,60 @@ func (d *Deriver) work(ctx, ours context.Context, p int, part store.Partition, f
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(ours, cancel)()
-	var since time.Time // of the oldest fold that is not committed
-	lingers := leastLinger
-	commit := func() error {
-		start := time.Now()
-		err := f.commit(ctx, part)
-		lingers = min(max(time.Since(start), leastLinger), linger)
-		return err
-	}
+	c := checkpoints{part: part, f: f, every: d.config.Checkpoint, lingers: leastLinger}
+	defer c.abandon()
 	for {
 		wait := renewAfter
 		if f.seq != 0 {
-			wait = max(0, d.hold(lingers)-time.Since(since))
+			wait = max(c.least(), c.hold()-time.Since(c.since))
 		}
 		idle, cancel := context.WithTimeout(waiting, wait)
 		seq, samples, err := part.Next(idle)
 		late := err != nil && idle.Err() != nil && ctx.Err() == nil
 		cancel()
-		if ours.Err() != nil && ctx.Err() == nil && (late || err == nil) {
-			if f.seq == 0 {
-				return nil
-			}
-			return commit() // without what was just read, which the next owner reads again
-		}
-		if late || errors.Is(err, store.ErrSettle) {
-			if err := commit(); err != nil {
-				return err
-			}
-			continue
+		switch {
+		case ours.Err() != nil && ctx.Err() == nil && (late || err == nil):
+			return c.commit(ctx) // without what was just read, which the next owner reads again
+		case late && f.seq != 0:
+			err = c.checkpoint(ctx)
+		case late:
+			err = c.renew(ctx)
+		case errors.Is(err, store.ErrSettle):
+			err = c.commit(ctx)
+		case err != nil && ctx.Err() != nil && d.config.Checkpoint > 0:
+			// Otherwise the next start would fold this again.
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveWithin)
+			defer cancel()
+			return c.commit(last)
+		case err == nil:
+			err = d.observe(ctx, p, &c, seq, samples)
 		}
 		if err != nil {
-			if ctx.Err() != nil && f.seq != 0 && d.config.Checkpoint > 0 {
-				// Otherwise the next start would fold this again.
-				last, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveWithin)
-				defer cancel()
-				return f.commit(last, part)
-			}
-			return err
-		}
-		if f.seq != 0 && !f.fits(samples) {
-			if err := commit(); err != nil {
-				return err
-			}
-		}
-		if f.seq == 0 {
-			since = time.Now()
-		}
-		n, err := f.load(ctx, part, samples)
-		if err != nil {
-			return fmt.Errorf("the states of partition %d cannot be read: %w", p, err)
-		}
-		d.read.Add(uint64(n))
-		f.observe(seq, part.Stored(), samples)
-		f.answer(part)
-		d.folded.Add(uint64(len(samples)))
-		if (d.config.Checkpoint > 0 || part.Waiting()) && time.Since(since) < d.hold(lingers) {
-			continue // a larger commit costs hardly more than a small one
-		}
-		if err := commit(); err != nil {
 			return err
 		}
 	}
 }
 
-// hold is how long folded states wait to be stored together.
-func (d *Deriver) hold(lingers time.Duration) time.Duration {
-	return max(lingers, d.config.Checkpoint)
+// observe folds samples, and begins a checkpoint if one is due.
+func (d *Deriver) observe(ctx context.Context, p int, c *checkpoints, seq uint64, samples []vehicle.Sample) error {
+	if c.f.seq != 0 && !c.f.fits(samples) {
+		if err := c.makeRoom(ctx); err != nil {
+			return err
+		}
+	}
+	if c.f.seq == 0 {
+		c.since = time.Now()
+	}
+	n, err := c.f.load(ctx, c.part, samples)
+	if err != nil {
+		return fmt.Errorf("the states of partition %d cannot be read: %w", p, err)
+	}
+	d.read.Add(uint64(n))
+	c.f.observe(seq, c.part.Stored(), samples)
+	c.f.answer(c.part)
+	d.folded.Add(uint64(len(samples)))
+	if (c.every > 0 || c.part.Waiting()) && time.Since(c.since) < c.hold() {
+		return nil // a larger commit costs hardly more than a small one
+	}
+	return c.checkpoint(ctx)
 }

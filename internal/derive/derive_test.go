@@ -75,7 +75,7 @@ func (p spied) Next(ctx context.Context) (uint64, []vehicle.Sample, error) {
 
 var errInjected = errors.New("the disk is on fire")
 
-func (p spied) Commit(ctx context.Context, seq uint64, states map[vehicle.ID]vehicle.State) error {
+func (p spied) Commit(ctx context.Context, seq uint64, states map[vehicle.ID]*vehicle.State) error {
 	p.spy.mu.Lock()
 	p.spy.commits++
 	fail := p.spy.fail > 0

@@ -14,15 +14,16 @@ type folding struct {
 	fold  func(vehicle.State, vehicle.Sample) vehicle.State
 	limit int // of touched
 	loads int // states that one Load can bring
-	// touched are the vehicles heard of since the last commit. They are
-	// never forgotten before the next.
-	touched map[vehicle.ID]*touched
-	cache   *cache                       // states as of the last commit; stale for a vehicle in touched
-	seq     uint64                       // what the last sample folded belongs to; 0: all is committed
-	dirty   map[vehicle.ID]vehicle.State // what commit hands over, used again
-	fresh   []*touched                   // those whose state answer has not handed over
-	spare   []*touched                   // out of use, at most limit
-	now     func() time.Time
+	// touched are the vehicles heard of since the last commit began, and storing those of a
+	// commit that is under way, which does not change them. Both are kept until their commit
+	// is done.
+	touched, storing map[vehicle.ID]*touched
+	cache            *cache                        // states as of the last commit; stale for a vehicle in touched or storing
+	seq              uint64                        // what the last sample folded belongs to; 0: a commit has all
+	dirty            map[vehicle.ID]*vehicle.State // those of storing that differ from what is stored
+	fresh            []*touched                    // those whose state answer has not handed over
+	spare            []*touched                    // out of use, at most twice limit
+	now              func() time.Time
 }
 
 // touched is a vehicle's state as of the last sample folded.
@@ -39,8 +40,9 @@ func newFolding(fold func(vehicle.State, vehicle.Sample) vehicle.State, maxState
 		limit:   maxStates,
 		loads:   maxLoad,
 		touched: make(map[vehicle.ID]*touched),
+		storing: make(map[vehicle.ID]*touched),
 		cache:   newCache(maxCached),
-		dirty:   make(map[vehicle.ID]vehicle.State),
+		dirty:   make(map[vehicle.ID]*vehicle.State),
 		now:     time.Now,
 	}
 }
@@ -72,8 +74,9 @@ func (f *folding) load(ctx context.Context, part store.Partition, samples []vehi
 		}
 		t := f.newTouched()
 		t.id, f.touched[id] = id, t
-		var ok bool
-		if t.state, ok = f.cache.get(id); !ok {
+		if s, ok := f.storing[id]; ok {
+			t.state = s.state
+		} else if t.state, ok = f.cache.get(id); !ok {
 			ids, misses = append(ids, id), append(misses, t)
 		}
 	}
@@ -138,23 +141,38 @@ func (f *folding) answer(part store.Partition) {
 	f.fresh = f.fresh[:0]
 }
 
-// commit stores what is dirty; with nothing folded it renews the cursor. After
-// an error everything touched is still there.
-func (f *folding) commit(ctx context.Context, part store.Partition) error {
+// begin starts a commit of all that is folded, and returns what is to be stored. It must
+// not be called again before finish.
+func (f *folding) begin() (seq uint64, states map[vehicle.ID]*vehicle.State) {
 	clear(f.dirty)
 	for id, t := range f.touched {
 		if t.dirty {
-			f.dirty[id] = t.state
+			f.dirty[id] = &t.state
 		}
 	}
-	if err := part.Commit(ctx, f.seq, f.dirty); err != nil {
-		return err
-	}
-	for id, t := range f.touched {
+	f.touched, f.storing = f.storing, f.touched
+	seq, f.seq = f.seq, 0
+	return seq, f.dirty
+}
+
+// finish ends a commit that was stored.
+func (f *folding) finish(part store.Partition) {
+	part.Refresh(f.newest)
+	for id, t := range f.storing {
 		f.cache.put(id, t.state)
 		f.spare = append(f.spare, t)
 	}
-	clear(f.touched)
-	f.seq = 0
-	return nil
+	clear(f.storing)
+}
+
+// newest calls yield with the newest state of each vehicle that was stored last.
+func (f *folding) newest(yield func(vehicle.ID, *vehicle.State) bool) {
+	for id, state := range f.dirty {
+		if t, ok := f.touched[id]; ok {
+			state = &t.state
+		}
+		if !yield(id, state) {
+			return
+		}
+	}
 }

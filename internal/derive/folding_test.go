@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"runtime"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -29,6 +31,7 @@ type script struct {
 
 	storedAt time.Time // what Next returned
 
+	mu     sync.Mutex // guards stored and commits
 	stored map[vehicle.ID]vehicle.State
 	reads  int
 	loads  []int // how many each Load asked for
@@ -45,9 +48,12 @@ func (s *script) Next(ctx context.Context) (uint64, []vehicle.Sample, error) { r
 func (s *script) Stored() time.Time                                          { return s.storedAt }
 func (s *script) Waiting() bool                                              { return s.waiting }
 func (s *script) Close()                                                     {}
+func (s *script) Refresh(iter.Seq2[vehicle.ID, *vehicle.State])              {}
 
 func (s *script) Load(_ context.Context, ids []vehicle.ID, put func(int, vehicle.State)) error {
 	s.loads = append(s.loads, len(ids))
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for i, id := range ids {
 		s.reads++
 		if state, ok := s.stored[id]; ok {
@@ -57,11 +63,13 @@ func (s *script) Load(_ context.Context, ids []vehicle.ID, put func(int, vehicle
 	return s.unread
 }
 
-func (s *script) Commit(ctx context.Context, seq uint64, states map[vehicle.ID]vehicle.State) error {
+func (s *script) Commit(ctx context.Context, seq uint64, states map[vehicle.ID]*vehicle.State) error {
 	if s.err != nil {
 		return s.err
 	}
+	s.mu.Lock()
 	s.commits = append(s.commits, commit{time.Since(began), seq, len(states)})
+	s.mu.Unlock()
 	if s.takes > 0 { // of the bubble's clock
 		select {
 		case <-time.After(s.takes):
@@ -69,10 +77,14 @@ func (s *script) Commit(ctx context.Context, seq uint64, states map[vehicle.ID]v
 			return ctx.Err()
 		}
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.stored == nil {
 		s.stored = make(map[vehicle.ID]vehicle.State)
 	}
-	maps.Copy(s.stored, states)
+	for id, state := range states {
+		s.stored[id] = *state
+	}
 	return nil
 }
 
@@ -154,35 +166,6 @@ func TestFoldingClockIsWrong(t *testing.T) {
 	})
 }
 
-// A commit that failed leaves what is to be stored as it was, however small the
-// cache is.
-func TestFailedCommitKeepsDirty(t *testing.T) {
-	f := newFolding(vehicle.Observe, 10, 1, 4)
-	part := &script{err: errors.New("not now")}
-	fold(t, f, part, 7, sampleOf("carA", 1), sampleOf("carB", 2), sampleOf("carC", 3))
-	for range 3 {
-		if err := f.commit(t.Context(), part); !errors.Is(err, part.err) {
-			t.Fatal(err)
-		}
-	}
-	if n := fold(t, f, part, 8, sampleOf("carA", 4), sampleOf("carD", 4)); n != 1 || f.seq != 8 {
-		t.Fatalf("%d read at %d; want carD at 8", n, f.seq)
-	}
-	part.err = nil
-	if err := f.commit(t.Context(), part); err != nil {
-		t.Fatal(err)
-	}
-	want := map[vehicle.ID]vehicle.UnixMilli{"carA": 4, "carB": 2, "carC": 3, "carD": 4}
-	for id, at := range want {
-		if part.stored[id].Time != at {
-			t.Errorf("%s is stored at %d; want %d", id, part.stored[id].Time, at)
-		}
-	}
-	if len(part.stored) != len(want) || len(f.touched) != 0 || f.seq != 0 || len(f.cache.index) != 1 {
-		t.Fatalf("stored %d, touched %d at %d, cached %d", len(part.stored), len(f.touched), f.seq, len(f.cache.index))
-	}
-}
-
 // A state that cannot be read must not be taken for none.
 func TestUnreadState(t *testing.T) {
 	f := newFolding(vehicle.Observe, 10, 1, 4)
@@ -206,6 +189,16 @@ func TestForgetfulFold(t *testing.T) {
 		const maxStates, vehicles = 6, 12
 		part, f := new(script), newFolding(vehicle.Observe, maxStates, maxCached, 4)
 		want := make(map[vehicle.ID]vehicle.State)
+		var stored uint64
+		var states map[vehicle.ID]*vehicle.State
+		underWay := false
+		store := func() {
+			if err := part.Commit(context.Background(), stored, states); err != nil {
+				t.Fatal(err)
+			}
+			f.finish(part)
+			underWay = false
+		}
 		for seq := uint64(1); seq <= 40; seq++ {
 			samples := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) vehicle.Sample {
 				x := vehicle.Sample{
@@ -220,10 +213,13 @@ func TestForgetfulFold(t *testing.T) {
 			for _, x := range samples {
 				want[x.Vehicle] = vehicle.Observe(want[x.Vehicle], x)
 			}
-			if !f.fits(samples) || rapid.IntRange(0, 3).Draw(t, "commit") == 0 {
-				if err := f.commit(context.Background(), part); err != nil {
-					t.Fatal(err)
-				}
+			begin := !f.fits(samples) || rapid.IntRange(0, 3).Draw(t, "begin") == 0
+			if underWay && (begin || rapid.Bool().Draw(t, "finish")) {
+				store()
+			}
+			if begin {
+				stored, states = f.begin()
+				underWay = true
 			}
 			if _, err := f.load(context.Background(), part, samples); err != nil {
 				t.Fatal(err)
@@ -233,9 +229,11 @@ func TestForgetfulFold(t *testing.T) {
 				t.Fatalf("%d of %d cached, %d of %d touched", len(f.cache.entries), maxCached, len(f.touched), maxStates)
 			}
 		}
-		if err := f.commit(context.Background(), part); err != nil {
-			t.Fatal(err)
+		if underWay {
+			store()
 		}
+		stored, states = f.begin()
+		store()
 		if !maps.Equal(part.stored, want) {
 			t.Fatalf("stored %v; want %v", part.stored, want)
 		}
@@ -268,11 +266,14 @@ func TestFits(t *testing.T) {
 var began = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // run folds a scripted partition for a time of the fake clock.
-func run(t *testing.T, part *script, span time.Duration) {
+func run(t *testing.T, part *script, span time.Duration) { runEvery(t, part, 0, span) }
+
+// runEvery is run with checkpoints.
+func runEvery(t *testing.T, part *script, checkpoint, span time.Duration) {
 	ctx, cancel := context.WithTimeout(t.Context(), span)
 	defer cancel()
 	New(Config{
-		Partitions: 1, MaxStates: 999,
+		Partitions: 1, MaxStates: 16 * 999, Checkpoint: checkpoint,
 		Take: func(context.Context, int) (store.Partition, error) { return part, nil },
 	}).Run(ctx)
 }
@@ -323,14 +324,94 @@ func TestStoresAtTheEnd(t *testing.T) {
 			<-ctx.Done()
 			return 0, nil, ctx.Err()
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		New(Config{
-			Partitions: 1, MaxStates: 999, Checkpoint: time.Minute,
-			Take: func(context.Context, int) (store.Partition, error) { return part, nil },
-		}).Run(ctx)
+		runEvery(t, part, time.Minute, time.Second)
 		if len(part.commits) != 1 || part.commits[0] != (commit{time.Second, 1, 1}) || part.stored["carA"].Time != 1 {
 			t.Fatalf("commits: %+v", part.commits)
+		}
+	})
+}
+
+// cars returns a Next that brings so many cars' samples at once, in groups of 999 with a
+// sequence each, and then ends as last says.
+func cars(n int, last func(context.Context) error) func(context.Context) (uint64, []vehicle.Sample, error) {
+	var seq uint64
+	return func(ctx context.Context) (uint64, []vehicle.Sample, error) {
+		if n == 0 {
+			return 0, nil, last(ctx)
+		}
+		seq++
+		samples := make([]vehicle.Sample, min(n, 999))
+		for i := range samples {
+			samples[i] = sampleOf(vehicle.ID(fmt.Sprint("car", n-i)), 1)
+		}
+		n -= len(samples)
+		return seq, samples, nil
+	}
+}
+
+// silence is what Next ends with where nothing more comes.
+func silence(ctx context.Context) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// A checkpoint is stored in slices that take half of its interval, and only the last moves
+// the cursor.
+func TestCheckpointInSlices(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 2 * sliceStates
+		part := &script{next: cars(n, silence)}
+		runEvery(t, part, time.Minute, 2*time.Minute-time.Second)
+		want := []commit{{time.Minute, 0, sliceStates}, {75 * time.Second, 1, sliceStates}}
+		if !slices.Equal(part.commits, want) || len(part.stored) != n {
+			t.Fatalf("commits: %+v; want %+v", part.commits, want)
+		}
+	})
+}
+
+// Folding goes on while a checkpoint is stored, from the states that are on their way.
+func TestFoldsDuringCheckpoint(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		part := &script{takes: 5 * time.Second}
+		at := vehicle.UnixMilli(0)
+		part.next = func(ctx context.Context) (uint64, []vehicle.Sample, error) {
+			select {
+			case <-time.After(time.Duration(at+1)*time.Second - time.Since(began)):
+				at++
+				return uint64(at), []vehicle.Sample{sampleOf("carA", at)}, nil
+			case <-ctx.Done():
+				return 0, nil, ctx.Err()
+			}
+		}
+		runEvery(t, part, 10*time.Second, 100*time.Second+time.Millisecond)
+		if at != 100 || part.reads != 1 {
+			t.Errorf("%d samples in 100 s, %d states read", at, part.reads)
+		}
+		stored, want := part.stored["carA"], vehicle.State{}
+		for i := range stored.Time {
+			want = vehicle.Observe(want, sampleOf("carA", i+1))
+		}
+		if stored.Time < 80 || stored != want {
+			t.Errorf("stored as of %d: %v", stored.Time, stored == want)
+		}
+	})
+}
+
+// Who asks for what is folded to be stored does not wait for a checkpoint's pauses.
+func TestSettleDuringCheckpoint(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 10 * sliceStates
+		asked := false
+		part := &script{next: cars(n, func(ctx context.Context) error {
+			if time.Since(began) < time.Minute || asked {
+				return silence(ctx)
+			}
+			asked = true
+			return store.ErrSettle
+		})}
+		runEvery(t, part, time.Minute, time.Minute+time.Second)
+		if last := part.commits[len(part.commits)-1]; !asked || len(part.stored) != n || last.seq == 0 || last.after != time.Minute {
+			t.Fatalf("asked: %v; %d stored; commits: %+v", asked, len(part.stored), part.commits)
 		}
 	})
 }
@@ -389,12 +470,12 @@ func BenchmarkLoad(b *testing.B) {
 		b.Fatal(err)
 	}
 	const vehicles = 999
-	states := make(map[vehicle.ID]vehicle.State)
+	states := make(map[vehicle.ID]*vehicle.State)
 	var samples []vehicle.Sample
 	for v := range vehicles {
 		x := sampleOf(vehicle.ID(fmt.Sprintf("car%d", v)), 1)
 		samples = append(samples, x)
-		states[x.Vehicle] = vehicle.Observe(vehicle.State{}, x)
+		states[x.Vehicle] = new(vehicle.Observe(vehicle.State{}, x))
 	}
 	if err := part.Commit(b.Context(), 1, states); err != nil {
 		b.Fatal(err)
@@ -423,9 +504,11 @@ func BenchmarkObserve(b *testing.B) {
 			b.Fatal(err)
 		}
 		f.observe(seq, part.Stored(), samples)
-		if err := f.commit(b.Context(), part); err != nil {
+		stored, states := f.begin()
+		if err := part.Commit(b.Context(), stored, states); err != nil {
 			b.Fatal(err)
 		}
+		f.finish(part)
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/vehicles, "ns/sample")
 }

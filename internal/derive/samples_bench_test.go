@@ -27,7 +27,7 @@ func BenchmarkSamples(b *testing.B) {
 			ctx, cancel := context.WithCancel(b.Context())
 			var running sync.WaitGroup
 			d := derive.New(derive.Config{
-				Partitions: e.Partitions(), MaxStates: store.MaxStates, MaxCached: 200_000, Checkpoint: 250 * time.Millisecond,
+				Partitions: e.Partitions(), MaxStates: store.MaxStates, MaxCached: 200_000, Checkpoint: time.Second,
 				Take: func(ctx context.Context, p int) (store.Partition, error) {
 					return e.Take(ctx, p, "bench", store.Anyone)
 				},

@@ -126,11 +126,12 @@ const (
 	minCachedStates = 1_000
 )
 
-// checkpoint is how often the engine of one machine stores states. Its answers do not wait
-// for that. A start after a crash folds what came since. While states are stored nothing is
-// folded: with a second between, one answer in a hundred came 186 ms after its sample, with
-// this 15 ms (10,000 samples a second on two cores).
-const checkpoint = 20 * time.Millisecond
+// checkpoint is how often the engine of one machine stores states. Answers and folding do not
+// wait for that. A start after a crash folds what came since. The longer it is, the less a
+// sample costs, because a vehicle that reports often is stored once: of a flood of 10,000
+// cars with one sample each, 18 µs of processor time with 20 ms, 6.6 µs with 250 ms and
+// 5.3 µs with this.
+const checkpoint = time.Second
 
 // newDeriver makes what derives states from telemetry.
 func (n *Node) newDeriver(ctx context.Context) *derive.Deriver {

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"iter"
 	"time"
 
 	"carstate/internal/access"
@@ -157,7 +158,8 @@ type Engine interface {
 }
 
 // Partition is one partition in the hands of the process that folds it. Its methods are
-// called one at a time.
+// called one at a time, but for the Commit of an engine that has Answer: that may run beside
+// others.
 type Partition interface {
 	// Load calls put for the stored state of each of the vehicles, at most MaxLoad, that
 	// has one, by its place in ids.
@@ -174,8 +176,12 @@ type Partition interface {
 	Answer(id vehicle.ID, s *vehicle.State)
 	// Commit stores states and the fact that all up to seq is folded, or nothing. It
 	// tries until it is done, the context ends, or the partition is lost ([ErrFenced],
-	// [ErrRecalled]). With seq 0 it only shows that the owner is alive.
-	Commit(ctx context.Context, seq uint64, states map[vehicle.ID]vehicle.State) error
+	// [ErrRecalled]). With seq 0 what is folded stays as it is noted; without states too, it
+	// only shows that the owner is alive.
+	Commit(ctx context.Context, seq uint64, states map[vehicle.ID]*vehicle.State) error
+	// Refresh makes states that were committed answers once more if that is needed, because
+	// others have stored older ones meanwhile.
+	Refresh(states iter.Seq2[vehicle.ID, *vehicle.State])
 	// Close ends reading.
 	Close()
 }

@@ -2,6 +2,8 @@ package store
 
 import (
 	"context"
+	"slices"
+	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -64,33 +66,50 @@ func EndSpan(s trace.Span, err error) {
 	s.End()
 }
 
-// FoldSpans are the traced commits that a partition has read and not folded yet. The zero
-// value is ready.
+// FoldSpans are the traced commits that a partition has read and whose fold is not stored
+// yet. The zero value is ready, for use by several goroutines.
 type FoldSpans struct {
-	from  []trace.SpanContext
-	since time.Time
+	mu   sync.Mutex // guards what follows
+	from []tracedCommit
 }
 
-// Note remembers that a commit was read, if it is traced.
-func (f *FoldSpans) Note(s trace.SpanContext) {
-	if !s.IsSampled() || len(f.from) == maxTraced {
-		return
-	}
-	if len(f.from) == 0 {
-		f.since = time.Now()
-	}
-	f.from = append(f.from, s)
+type tracedCommit struct {
+	seq  uint64
+	at   time.Time // when it was read
+	span trace.SpanContext
 }
 
-// Folded writes the span of a fold that is stored now.
-func (f *FoldSpans) Folded(ctx context.Context, t trace.Tracer, partition, states int) {
-	if len(f.from) == 0 || t == nil {
+// Note remembers that the commit seq was read, if it is traced.
+func (f *FoldSpans) Note(seq uint64, s trace.SpanContext) {
+	if !s.IsSampled() {
 		return
 	}
-	from := f.from
-	f.from = nil
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.from) < maxTraced {
+		f.from = append(f.from, tracedCommit{seq, time.Now(), s})
+	}
+}
+
+// Folded writes the span of a fold that is stored now, up to the commit seq.
+func (f *FoldSpans) Folded(ctx context.Context, t trace.Tracer, partition int, seq uint64, states int) {
+	f.mu.Lock()
+	n := 0
+	for n < len(f.from) && f.from[n].seq <= seq {
+		n++
+	}
+	folded := f.from[:n]
+	f.from = slices.Clone(f.from[n:])
+	f.mu.Unlock()
+	if n == 0 || t == nil {
+		return
+	}
+	since, from := folded[0].at, make([]trace.SpanContext, n)
+	for i := range folded {
+		from[i] = folded[i].span
+	}
 	_, span := t.Start(trace.ContextWithRemoteSpanContext(ctx, from[0]), "fold",
-		trace.WithTimestamp(f.since), trace.WithSpanKind(trace.SpanKindConsumer), linksTo(from[1:]),
+		trace.WithTimestamp(since), trace.WithSpanKind(trace.SpanKindConsumer), linksTo(from[1:]),
 		trace.WithAttributes(attribute.Int("carstate.partition", partition), attribute.Int("carstate.states", states)))
 	span.End()
 }

@@ -109,7 +109,7 @@ func TestCursorsFollow(t *testing.T) {
 	caughtUp, done := make(chan struct{}), make(chan error)
 	go func() { done <- e.FollowCursors(ctx, func() { close(caughtUp) }) }()
 	<-caughtUp
-	if err := part.Commit(ctx, 1, map[vehicle.ID]vehicle.State{vid: vehicle.Observe(vehicle.State{}, sample(string(vid), 1, 10))}); err != nil {
+	if err := part.Commit(ctx, 1, map[vehicle.ID]*vehicle.State{vid: new(vehicle.Observe(vehicle.State{}, sample(string(vid), 1, 10)))}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := k.Forget(ctx, vid); err != nil {

@@ -77,7 +77,7 @@ func TestFeedLosesConsumers(t *testing.T) {
 	for n := uint64(1); forgotten < 8; n++ {
 		id := vehicle.ID(fmt.Sprintf("car%d", n))
 		state := vehicle.Observe(vehicle.State{}, speedAt(string(id), 1))
-		if err := p.Commit(ctx, n, map[vehicle.ID]vehicle.State{id: state}); err != nil {
+		if err := p.Commit(ctx, n, map[vehicle.ID]*vehicle.State{id: &state}); err != nil {
 			t.Fatal(err)
 		}
 		// The next one is forgotten as soon as it is there.

@@ -28,7 +28,7 @@ func TestStatesFull(t *testing.T) {
 	for i := range vehicles {
 		id := vehicle.ID(fmt.Sprintf("car%d", i))
 		state := vehicle.Observe(vehicle.State{}, speedAt(string(id), int64(i+1)))
-		if err := p.Commit(t.Context(), uint64(i+1), map[vehicle.ID]vehicle.State{id: state}); err != nil {
+		if err := p.Commit(t.Context(), uint64(i+1), map[vehicle.ID]*vehicle.State{id: &state}); err != nil {
 			t.Fatal(err)
 		}
 	}

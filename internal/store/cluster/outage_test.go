@@ -97,7 +97,7 @@ func TestOutage(t *testing.T) {
 				}
 			}
 			s := vehicle.Observe(vehicle.State{}, samples[len(samples)-1])
-			if err := part.Commit(ctx, seq, map[vehicle.ID]vehicle.State{"car": s}); err != nil {
+			if err := part.Commit(ctx, seq, map[vehicle.ID]*vehicle.State{"car": &s}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -342,7 +342,7 @@ func TestLostAnswer(t *testing.T) {
 		folded := make(chan error, 1)
 		go func() {
 			s := vehicle.Observe(vehicle.State{}, samples[0])
-			folded <- part.Commit(ctx, seq, map[vehicle.ID]vehicle.State{"car": s})
+			folded <- part.Commit(ctx, seq, map[vehicle.ID]*vehicle.State{"car": &s})
 		}()
 		want := fmt.Sprintf(`"next":%d`, seq+1)
 		testkit.Await(t, "the server has stored the fold", func() bool {

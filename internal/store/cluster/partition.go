@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"sync/atomic"
 	"time"
 
@@ -133,7 +134,7 @@ func (t *Partition) Next(ctx context.Context) (seq uint64, samples []vehicle.Sam
 	}
 	if t.e.config.Tracer != nil && len(m.Header) > 0 {
 		traced := traceHeader.Extract(context.Background(), propagation.HeaderCarrier(m.Header))
-		t.spans.Note(trace.SpanContextFromContext(traced))
+		t.spans.Note(seq, trace.SpanContextFromContext(traced))
 	}
 	t.next = seq + 1
 	return seq, samples, nil
@@ -241,6 +242,9 @@ func (t *Partition) Waiting() bool {
 // before it has folded as far.
 func (t *Partition) Answer(vehicle.ID, *vehicle.State) {}
 
+// Refresh implements [store.Partition]: what follows states gets each one that is stored.
+func (t *Partition) Refresh(iter.Seq2[vehicle.ID, *vehicle.State]) {}
+
 // Settle implements [store.Engine]: folds do not wait to be stored.
 func (e *Engine) Settle(context.Context) {}
 
@@ -253,7 +257,7 @@ func (e *Engine) Settle(context.Context) {}
 // cursor, which fences out whoever has lost the partition; only the last one
 // moves it. A crash in between leaves states that are ahead of the cursor: what
 // they know already is folded into them again, which changes nothing.
-func (t *Partition) Commit(ctx context.Context, seq uint64, states map[vehicle.ID]vehicle.State) error {
+func (t *Partition) Commit(ctx context.Context, seq uint64, states map[vehicle.ID]*vehicle.State) error {
 	if len(states) > store.MaxStates {
 		return fmt.Errorf("%d states are more than one commit can store", len(states))
 	}
@@ -261,7 +265,7 @@ func (t *Partition) Commit(ctx context.Context, seq uint64, states map[vehicle.I
 	writes := make([]store.Write, 0, min(len(states), store.BatchStates)+1)
 	left := len(states)
 	for id, s := range states {
-		writes = append(writes, t.stateWrite(id, &s))
+		writes = append(writes, t.stateWrite(id, s))
 		if left--; len(writes) == store.BatchStates && left > 0 {
 			if err := t.commitBatch(ctx, writes); err != nil {
 				return err
@@ -276,7 +280,7 @@ func (t *Partition) Commit(ctx context.Context, seq uint64, states map[vehicle.I
 		return err
 	}
 	t.e.metrics.Fold(len(states), time.Since(start))
-	t.spans.Folded(ctx, t.e.config.Tracer, t.number, len(states))
+	t.spans.Folded(ctx, t.e.config.Tracer, t.number, seq, len(states))
 	return nil
 }
 

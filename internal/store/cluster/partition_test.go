@@ -154,10 +154,10 @@ func TestTelemetryReplaced(t *testing.T) {
 }
 
 // statesOf are states of so many vehicles.
-func statesOf(n int) map[vehicle.ID]vehicle.State {
-	states := make(map[vehicle.ID]vehicle.State, n)
+func statesOf(n int) map[vehicle.ID]*vehicle.State {
+	states := make(map[vehicle.ID]*vehicle.State, n)
 	for i := range n {
-		states[vehicle.ID(fmt.Sprintf("car%d", i))] = vehicle.State{Time: 1}
+		states[vehicle.ID(fmt.Sprintf("car%d", i))] = &vehicle.State{Time: 1}
 	}
 	return states
 }

@@ -50,11 +50,11 @@ func TestCommitUnderWay(t *testing.T) {
 		}
 	}
 	const batches = 3
-	states := make(map[vehicle.ID]vehicle.State)
+	states := make(map[vehicle.ID]*vehicle.State)
 	ids := make([]vehicle.ID, (batches-1)*store.BatchStates+1)
 	for i := range ids {
 		ids[i] = vehicle.ID(fmt.Sprintf("Car%d", i))
-		states[ids[i]] = vehicle.Observe(vehicle.State{}, sample(string(ids[i]), 1000, 10))
+		states[ids[i]] = new(vehicle.Observe(vehicle.State{}, sample(string(ids[i]), 1000, 10)))
 	}
 	done := make(chan error, 1)
 	go func() { done <- p.Commit(ctx, 7, states) }()

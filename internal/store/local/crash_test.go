@@ -135,7 +135,7 @@ func (w *workload) fold(ctx context.Context, upTo uint64, r *rand.Rand) (map[veh
 		return nil, err
 	}
 	defer p.Close()
-	known, dirty := make(map[vehicle.ID]vehicle.State), make(map[vehicle.ID]vehicle.State)
+	known, dirty := make(map[vehicle.ID]vehicle.State), make(map[vehicle.ID]*vehicle.State)
 	for v := range workVehicles {
 		id := vehicle.ID(fmt.Sprintf("vehicle%d", v))
 		if err := p.Load(ctx, []vehicle.ID{id}, func(_ int, s vehicle.State) { known[id] = s }); err != nil {
@@ -149,7 +149,7 @@ func (w *workload) fold(ctx context.Context, upTo uint64, r *rand.Rand) (map[veh
 		}
 		for _, x := range samples {
 			known[x.Vehicle] = vehicle.Observe(known[x.Vehicle], x)
-			dirty[x.Vehicle] = known[x.Vehicle]
+			dirty[x.Vehicle] = new(known[x.Vehicle])
 		}
 		w.mu.Lock()
 		for v := range workVehicles {

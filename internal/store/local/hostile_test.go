@@ -3,6 +3,7 @@ package local
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"strings"
 	"sync/atomic"
@@ -120,9 +121,11 @@ func TestRestoreBehindAnswer(t *testing.T) {
 				p = fold()
 				seq, s = step(p)
 			}
-			if err := p.Commit(ctx, seq, map[vehicle.ID]vehicle.State{"v": s}); err != nil {
+			committed := map[vehicle.ID]*vehicle.State{"v": &s}
+			if err := p.Commit(ctx, seq, committed); err != nil {
 				t.Fatal(err)
 			}
+			p.Refresh(maps.All(committed)) // as derive does
 			r, err := e.Last(ctx, codec.States, codec.StateSubject(0, "v"))
 			if err != nil {
 				t.Fatal(err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 
@@ -57,7 +58,7 @@ func TestFolds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	states := make(map[vehicle.ID]vehicle.State)
+	states := make(map[vehicle.ID]*vehicle.State)
 	var seq uint64
 	for n := 0; n < 100; {
 		var samples []vehicle.Sample
@@ -65,7 +66,10 @@ func TestFolds(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, x := range samples {
-			states[x.Vehicle] = vehicle.Observe(states[x.Vehicle], x)
+			if states[x.Vehicle] == nil {
+				states[x.Vehicle] = new(vehicle.State)
+			}
+			*states[x.Vehicle] = vehicle.Observe(*states[x.Vehicle], x)
 			n++
 		}
 	}
@@ -147,9 +151,11 @@ func TestAnswerBeforeFollower(t *testing.T) {
 	}()
 	<-caughtUp
 	p.Answer("late", &late)
-	if err := p.Commit(ctx, seq, map[vehicle.ID]vehicle.State{"early": early, "late": late}); err != nil {
+	committed := map[vehicle.ID]*vehicle.State{"early": &early, "late": &late}
+	if err := p.Commit(ctx, seq, committed); err != nil {
 		t.Fatal(err)
 	}
+	p.Refresh(maps.All(committed)) // as derive does
 	stop()
 	if err := <-ended; err != nil {
 		t.Fatal(err)
@@ -185,7 +191,7 @@ func TestSettle(t *testing.T) {
 	go func() {
 		_, _, err := p.Next(ctx)
 		if errors.Is(err, store.ErrSettle) {
-			err = p.Commit(ctx, seq, map[vehicle.ID]vehicle.State{"v": state})
+			err = p.Commit(ctx, seq, map[vehicle.ID]*vehicle.State{"v": &state})
 		}
 		folding <- err
 	}()

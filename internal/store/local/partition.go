@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"iter"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -117,8 +119,9 @@ type Partition struct {
 	recalled bool          // what it knows of states is out of date
 	wake     chan struct{} // closed once either is set
 
-	answers bool // Answer was called, so that Commit need not bring what it stores
-	missed  bool // unless it was called before anything followed states
+	answers atomic.Bool // Answer was called, so that Commit need not bring what it stores
+	missed  atomic.Bool // it was called before anything followed states
+	behind  atomic.Bool // answers may be older than states that were committed
 }
 
 // Take implements [store.Engine].
@@ -310,7 +313,7 @@ func (t *Partition) Next(ctx context.Context) (seq uint64, samples []vehicle.Sam
 		}
 	}
 	t.next, t.stored = g.seq+1, g.stored
-	t.spans.Note(g.traced)
+	t.spans.Note(g.seq, g.traced)
 	return g.seq, s.e.known(g), nil
 }
 
@@ -356,7 +359,7 @@ func (t *Partition) Waiting() bool { return t.next <= t.s.stored() }
 // stored are folded again in the same process. Their states were answers before, and newer
 // ones may be: no answer goes back in event time. A forgotten vehicle begins anew.
 func (t *Partition) Answer(id vehicle.ID, state *vehicle.State) {
-	t.answers = true
+	t.answers.Store(true)
 	e := t.s.e
 	t.s.ownership.RLock()
 	defer t.s.ownership.RUnlock()
@@ -366,7 +369,7 @@ func (t *Partition) Answer(id vehicle.ID, state *vehicle.State) {
 	e.putMu.RLock()
 	defer e.putMu.RUnlock()
 	if e.put == nil {
-		t.missed = true
+		t.missed.Store(true)
 		return
 	}
 	e.put(id, *state)
@@ -380,7 +383,7 @@ func (s *partitionState) wasAnswered(seq uint64) bool {
 }
 
 // Commit implements [store.Partition].
-func (t *Partition) Commit(ctx context.Context, seq uint64, states map[vehicle.ID]vehicle.State) error {
+func (t *Partition) Commit(ctx context.Context, seq uint64, states map[vehicle.ID]*vehicle.State) error {
 	if seq == 0 && len(states) == 0 {
 		return t.check()
 	}
@@ -388,8 +391,9 @@ func (t *Partition) Commit(ctx context.Context, seq uint64, states map[vehicle.I
 	e, s := t.s.e, t.s.e.streams[codec.States]
 	b := e.db.NewBatchWithSize(len(states) * usualStateBytes)
 	last, n := s.reserve(len(states)), uint64(0)
+	w := stateWriter{t: t, batch: b, sealed: make([]byte, 0, 2*usualStateBytes), record: make([]byte, 0, 2*usualStateBytes)}
 	for id, state := range states {
-		if err := t.set(b, last-n, id, &state); err != nil {
+		if err := w.set(last-n, id, state); err != nil {
 			return errors.Join(err, b.Close())
 		}
 		n++
@@ -410,9 +414,11 @@ func (t *Partition) Commit(ctx context.Context, seq uint64, states map[vehicle.I
 		if seq != 0 {
 			t.s.cursor.Store(seq)
 		}
-		if t.s.foreign.Swap(false) || !t.answers || t.missed {
-			e.putStates(states)
-			t.missed = false
+		if foreign := t.s.foreign.Swap(false); t.missed.Swap(false) || foreign {
+			t.behind.Store(true)
+		}
+		if !t.answers.Load() {
+			e.putStates(maps.All(states))
 		}
 		return nil
 	})
@@ -424,19 +430,33 @@ func (t *Partition) Commit(ctx context.Context, seq uint64, states map[vehicle.I
 		return err
 	}
 	e.metrics.Fold(len(states), time.Since(start))
-	t.spans.Folded(ctx, e.config.Tracer, t.s.number, len(states))
+	t.spans.Folded(ctx, e.config.Tracer, t.s.number, seq, len(states))
 	return nil
+}
+
+// Refresh implements [store.Partition]. What others store in between becomes an answer at
+// once, even if it is older than what was folded.
+func (t *Partition) Refresh(states iter.Seq2[vehicle.ID, *vehicle.State]) {
+	if t.behind.Swap(false) {
+		t.s.e.putStates(states)
+	}
 }
 
 // usualStateBytes is about what a stored state takes.
 const usualStateBytes = 700
 
-// set adds a state to a batch.
-func (t *Partition) set(b *pebble.Batch, seq uint64, id vehicle.ID, state *vehicle.State) error {
-	subject := codec.StateSubject(t.s.number, id)
-	key := t.s.e.keyOf(letters[codec.States], subject)
-	sealed := codec.Seal(subject, codec.AppendState([]byte{0}, state))
-	return b.Set(key, appendRecord(make([]byte, 0, recordSize(subject, sealed)), seq, subject, answersOf(state), sealed), nil)
+// stateWriter adds states to a batch, with buffers that it uses again.
+type stateWriter struct {
+	t              *Partition
+	batch          *pebble.Batch
+	sealed, record []byte
+}
+
+func (w *stateWriter) set(seq uint64, id vehicle.ID, state *vehicle.State) error {
+	subject := codec.StateSubject(w.t.s.number, id)
+	w.sealed = codec.Seal(subject, codec.AppendState(append(w.sealed[:0], 0), state))
+	w.record = appendRecord(w.record[:0], seq, subject, answersOf(state), w.sealed)
+	return w.batch.Set(w.t.s.e.keyOf(letters[codec.States], subject), w.record, nil)
 }
 
 // Close implements [store.Partition].
@@ -480,14 +500,14 @@ func (e *Engine) Settle(ctx context.Context) {
 }
 
 // putStates lets what follows states have those of a fold.
-func (e *Engine) putStates(states map[vehicle.ID]vehicle.State) {
+func (e *Engine) putStates(states iter.Seq2[vehicle.ID, *vehicle.State]) {
 	e.putMu.RLock()
 	defer e.putMu.RUnlock()
 	if e.put == nil {
 		return
 	}
 	for id, s := range states {
-		e.put(id, s)
+		e.put(id, *s)
 	}
 }
 

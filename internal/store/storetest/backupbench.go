@@ -17,7 +17,7 @@ func fleetOn(b *testing.B, open Open, vehicles int) *Node {
 	c := store.Config{DataDir: b.TempDir()}
 	n := Start(b, open(b, c), c)
 	s := vehicle.Observe(vehicle.State{}, Speed("X", time.Now().UnixMilli(), 50))
-	states := make(map[vehicle.ID]vehicle.State)
+	states := make(map[vehicle.ID]*vehicle.State)
 	for p := range n.Partitions() {
 		t := Take(b, n.Engine, p)
 		flush := func() {
@@ -31,7 +31,7 @@ func fleetOn(b *testing.B, open Open, vehicles int) *Node {
 			if codec.PartitionOf(id, n.Partitions()) != p {
 				continue
 			}
-			if states[id] = s; len(states) == store.MaxStates {
+			if states[id] = &s; len(states) == store.MaxStates {
 				flush()
 			}
 		}

@@ -105,7 +105,7 @@ func statesAndCursor(t *testing.T, e store.Engine) {
 		t.Fatal(err)
 	}
 	state := vehicle.Observe(vehicle.State{}, samples[0])
-	if err := part.Commit(ctx, seq, map[vehicle.ID]vehicle.State{vid: state}); err != nil {
+	if err := part.Commit(ctx, seq, map[vehicle.ID]*vehicle.State{vid: &state}); err != nil {
 		t.Fatal(err)
 	}
 	part.Close()
@@ -160,7 +160,7 @@ func stateOfOne(t *testing.T, e store.Engine) {
 		for v := range vehicles {
 			all[id(v)] = vehicle.Observe(vehicle.State{}, sample(string(id(v)), at+1, float64(v)))
 		}
-		if err := first.Commit(ctx, uint64(at+1), all); err != nil {
+		if err := first.Commit(ctx, uint64(at+1), Pointers(all)); err != nil {
 			t.Fatal(err)
 		}
 		check(first, vehicle.UnixMilli(at+1))
@@ -212,7 +212,7 @@ func fencing(t *testing.T, e store.Engine) {
 			wg.Go(func() {
 				vid := vehicle.ID(fmt.Sprintf("by%d", i))
 				s := vehicle.Observe(vehicle.State{}, sample(string(vid), int64(round+1), 10))
-				errs[i] = parts[i].Commit(ctx, uint64(round+1), map[vehicle.ID]vehicle.State{vid: s})
+				errs[i] = parts[i].Commit(ctx, uint64(round+1), map[vehicle.ID]*vehicle.State{vid: &s})
 			})
 		}
 		wg.Wait()
@@ -240,7 +240,7 @@ func releasing(t *testing.T, e store.Engine) {
 		t.Fatalf("of %q: %v", asked, err)
 	}
 	s := vehicle.Observe(vehicle.State{}, sample("carA", 5, 10))
-	if err := first.Commit(ctx, 1, map[vehicle.ID]vehicle.State{"carA": s}); err != nil {
+	if err := first.Commit(ctx, 1, map[vehicle.ID]*vehicle.State{"carA": &s}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := e.Take(ctx, 0, "second", polite); !errors.Is(err, store.ErrHeld) || asked != "first" {
@@ -281,7 +281,7 @@ func feedsFollow(t *testing.T, e store.Engine) {
 	}
 	commit := func(vid string, ms int64) {
 		s := vehicle.Observe(vehicle.State{}, sample(vid, ms, 10))
-		if err := part.Commit(ctx, uint64(ms), map[vehicle.ID]vehicle.State{vehicle.ID(vid): s}); err != nil {
+		if err := part.Commit(ctx, uint64(ms), map[vehicle.ID]*vehicle.State{vehicle.ID(vid): &s}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -328,10 +328,10 @@ func backupOfAll(t *testing.T, e store.Engine) {
 	defer part.Close()
 	rnd := rand.New(rand.NewPCG(1, 2))
 	commit := func(at int64, n int, car func(i int) int) error {
-		states := make(map[vehicle.ID]vehicle.State, n)
+		states := make(map[vehicle.ID]*vehicle.State, n)
 		for i := range n {
 			id := fmt.Sprintf("car%d", car(i))
-			states[vehicle.ID(id)] = vehicle.Observe(vehicle.State{}, sample(id, at, 10))
+			states[vehicle.ID(id)] = new(vehicle.Observe(vehicle.State{}, sample(id, at, 10)))
 		}
 		return part.Commit(ctx, 0, states)
 	}

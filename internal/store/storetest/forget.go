@@ -48,7 +48,7 @@ func forgottenStays(t *testing.T, open Open) {
 	if tokens, sources := n.Grants(); tokens != 0 || sources != 0 {
 		t.Errorf("%d tokens and %d sources still name it", tokens, sources)
 	}
-	err = part.Commit(t.Context(), seq, map[vehicle.ID]vehicle.State{SecretVID: vehicle.Observe(vehicle.State{}, samples[0])})
+	err = part.Commit(t.Context(), seq, map[vehicle.ID]*vehicle.State{SecretVID: new(vehicle.Observe(vehicle.State{}, samples[0]))})
 	if !errors.Is(err, store.ErrRecalled) {
 		t.Errorf("a fold from before was stored: %v", err)
 	}
@@ -146,7 +146,7 @@ func fencesDoNotRunAhead(t *testing.T, open Open) {
 	part := Take(t, n.Engine, 0)
 	defer part.Close()
 	fence()
-	if err := part.Commit(t.Context(), 0, map[vehicle.ID]vehicle.State{}); !errors.Is(err, store.ErrRecalled) {
+	if err := part.Commit(t.Context(), 0, map[vehicle.ID]*vehicle.State{}); !errors.Is(err, store.ErrRecalled) {
 		t.Errorf("a fold from before the fence: %v", err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)

@@ -235,7 +235,7 @@ func (n *Node) FoldAll(t testing.TB, p int) {
 			}
 			states[x.Vehicle] = n.Roads.Observe(s, x)
 		}
-		if err := part.Commit(t.Context(), seq, states); err != nil {
+		if err := part.Commit(t.Context(), seq, Pointers(states)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -335,6 +335,15 @@ func (n *Node) Grants() (tokens, sources int) {
 		return found
 	}
 	return count(n.Tables.Tokens.All()), count(n.Tables.Sources.All())
+}
+
+// Pointers makes what [store.Partition.Commit] takes of states.
+func Pointers(states map[vehicle.ID]vehicle.State) map[vehicle.ID]*vehicle.State {
+	pointers := make(map[vehicle.ID]*vehicle.State, len(states))
+	for id, s := range states {
+		pointers[id] = &s
+	}
+	return pointers
 }
 
 // StoredStates reads the states that are stored of a partition.
