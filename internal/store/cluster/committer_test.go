@@ -178,7 +178,7 @@ func TestLargeBatches(t *testing.T) {
 			}
 			at := vehicle.UnixMilli(0)
 			for _, samples := range commits(t, e, c.n) {
-				if len(samples) > maxCommitSamples {
+				if len(samples) > store.ChunkSamples {
 					t.Errorf("a commit of %d samples", len(samples))
 				}
 				for _, x := range samples {
@@ -190,7 +190,7 @@ func TestLargeBatches(t *testing.T) {
 					}
 				}
 			}
-			if got := telemetryState(t, e); got.Bytes/got.Msgs > payloadBytes || got.Msgs < uint64(c.n/maxCommitSamples) {
+			if got := telemetryState(t, e); got.Bytes/got.Msgs > payloadBytes || got.Msgs < uint64(c.n/store.ChunkSamples) {
 				t.Errorf("%d bytes in %d commits", got.Bytes, got.Msgs)
 			}
 		})
@@ -200,7 +200,7 @@ func TestLargeBatches(t *testing.T) {
 // The worst case of one commit stays below the payload limit by arithmetic.
 func TestCommitFitsPayload(t *testing.T) {
 	t.Parallel()
-	if worst := maxCommitBytes + maxSampleBytes + codec.SealBytes; worst > payloadBytes-(4<<10) {
+	if worst := store.ChunkBytes + store.MaxSampleBytes + codec.SealBytes; worst > payloadBytes-(4<<10) {
 		t.Errorf("a commit may have %d bytes, which leaves no room for headers in %d", worst, payloadBytes)
 	}
 	e := openOne(t, Config{})
@@ -208,8 +208,8 @@ func TestCommitFitsPayload(t *testing.T) {
 	if err := x.SetCodes(nil); err != nil {
 		t.Fatal(err)
 	}
-	x.Codes = make([]vehicle.TroubleCode, maxSampleBytes/5+1)
-	if err := e.Append(t.Context(), []vehicle.Sample{x}); !errors.Is(err, errTooLarge) {
+	x.Codes = make([]vehicle.TroubleCode, store.MaxSampleBytes/5+1)
+	if err := e.Append(t.Context(), []vehicle.Sample{x}); !errors.Is(err, store.ErrTooLarge) {
 		t.Errorf("a sample that is too large: %v", err)
 	}
 }
@@ -246,15 +246,10 @@ func TestOverload(t *testing.T) {
 	fits := maxWaitingBytes / (300_000 + 20)
 	for i := range fits {
 		// In order: what waits is counted before the next one comes.
-		k, err := e.pack([]vehicle.Sample{big(int64(i + 1))})
-		if err != nil {
-			t.Fatal(err)
-		}
-		w := &waiter{done: make(chan struct{})}
-		w.left.Store(1)
-		k[0].waiter = w
+		k := pack(t, big(int64(i+1)))
+		w := store.NewWaiter(t.Context(), nil, k)
 		e.committers[0].enqueue(k[0])
-		go func() { <-w.done; results <- nil }()
+		go func() { <-w.Done(); results <- nil }()
 	}
 	go func() { results <- e.Append(waiting, []vehicle.Sample{speedAt("patient", 1)}) }()
 	// One that is too large for what room is left, with a small one behind it.
@@ -285,6 +280,16 @@ func TestOverload(t *testing.T) {
 	}
 }
 
+// pack packs one sample.
+func pack(t *testing.T, x vehicle.Sample) []store.Chunk {
+	t.Helper()
+	k, _, err := store.Pack([]vehicle.Sample{x}, 1, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
 // An older part of a batch that failed takes the younger parts with it: stored
 // alone they would make the older samples count for nothing when sent again.
 func TestNoYoungerWithoutOlder(t *testing.T) {
@@ -292,30 +297,24 @@ func TestNoYoungerWithoutOlder(t *testing.T) {
 	t.Parallel()
 	e := openOne(t, Config{})
 	c, start := stalled(t, e)
-	w := &waiter{done: make(chan struct{})}
-	w.left.Store(2)
-	w.finish(errors.New("the first part was not stored"))
-	k, err := e.pack([]vehicle.Sample{speedAt("car", 2)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	young := &waiter{done: make(chan struct{})}
-	young.left.Store(1)
-	k[0].waiter = young
+	k := pack(t, speedAt("car", 2))
+	young := store.NewWaiter(t.Context(), nil, k)
 	c.enqueue(k[0])
-	k[0].waiter = w
+	both := make([]store.Chunk, 2) // of an Append
+	w := store.NewWaiter(t.Context(), nil, both)
+	w.Finish(errors.New("the first part was not stored"))
+	k[0].Waiter = w
 	c.enqueue(k[0]) // refused at once
-	<-w.done
+	<-w.Done()
 
 	// And one that fails while it waits.
-	late := &waiter{done: make(chan struct{})}
-	late.left.Store(2)
-	k[0].waiter = late
+	late := store.NewWaiter(t.Context(), nil, both)
+	k[0].Waiter = late
 	c.enqueue(k[0])
-	late.finish(errors.New("another partition failed"))
+	late.Finish(errors.New("another partition failed"))
 	start()
-	<-late.done
-	<-young.done
+	<-late.Done()
+	<-young.Done()
 	if got := telemetryState(t, e).Msgs; got != 1 {
 		t.Fatalf("%d commits; want the one that nothing spoke against", got)
 	}

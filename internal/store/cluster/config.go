@@ -66,14 +66,6 @@ const (
 
 	// openBatches bounds the atomic batches that a node has under way.
 	openBatches = 8
-	// maxCommitSamples leaves room for the cursor in the batch that folds
-	// one commit of all different vehicles.
-	maxCommitSamples = store.MaxBatch - 1
-	// maxCommitBytes is where a commit ends. The last sample may exceed it,
-	// by at most maxSampleBytes, which stays below payloadBytes.
-	maxCommitBytes = 512 << 10
-	// maxSampleBytes is more than the largest sample of 65,535 trouble codes.
-	maxSampleBytes = 400 << 10
 	// payloadBytes is what NATS must take in one message, its default.
 	payloadBytes = 1 << 20
 	// duplicateWindow is how long the engine recognises a commit sent again.

@@ -4,13 +4,14 @@ import (
 	"fmt"
 	"testing"
 
+	"carstate/internal/store"
 	"carstate/internal/store/codec"
 	"carstate/internal/vehicle"
 )
 
 // usualSamples are a commit full of samples, perCar of each car in a row.
 func usualSamples(b *testing.B, perCar int) []vehicle.Sample {
-	samples := make([]vehicle.Sample, maxCommitSamples)
+	samples := make([]vehicle.Sample, store.ChunkSamples)
 	for i := range samples {
 		x := vehicle.Sample{Vehicle: vehicle.ID(fmt.Sprintf("NHeN4UqVsohGS5%07d", i/perCar)), Time: 1795147200250}
 		for s, v := range map[vehicle.Signal]float64{vehicle.Speed: 12.4, vehicle.ThrottlePosition: 17.6, vehicle.EngineSpeed: 1820} {
@@ -26,10 +27,9 @@ func usualSamples(b *testing.B, perCar int) []vehicle.Sample {
 // BenchmarkPack packs the samples of one commit.
 func BenchmarkPack(b *testing.B) {
 	samples := usualSamples(b, 1)
-	e := &Engine{partitions: 1}
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := e.pack(samples); err != nil {
+		if _, _, err := store.Pack(samples, 1, false); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -107,9 +107,6 @@ func (t *Partition) overtaken(s jetstream.Stream) bool {
 	return info.State.LastSeq+1 < max(t.cursor.Next, t.next) || info.Created.UnixNano() != t.cursor.Made
 }
 
-// usualSampleBytes is about what a packed sample takes.
-const usualSampleBytes = 44
-
 // Next waits for the next commit of samples that is to be folded. seq goes into
 // [Partition.Commit] once they are. There may be none in it: the engine stores an
 // empty commit to see whether it can.
@@ -120,7 +117,7 @@ func (t *Partition) Next(ctx context.Context) (seq uint64, samples []vehicle.Sam
 	}
 	body, err := codec.Unseal(m.Subject, m.Data)
 	if err == nil {
-		samples = make([]vehicle.Sample, 0, len(body)/usualSampleBytes+1)
+		samples = make([]vehicle.Sample, 0, len(body)/store.UsualSampleBytes+1)
 		err = codec.DecodeSamples(body, func(x vehicle.Sample) {
 			if !t.e.forgotten.Covers(x.Vehicle, seq, t.cursor.Made) {
 				samples = append(samples, x)

@@ -3,10 +3,8 @@ package cluster
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -21,11 +19,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-var (
-	errTooLarge = fmt.Errorf("a sample is larger than %d bytes", maxSampleBytes)
-
-	errClosed = errors.New("the engine is closed")
-)
+var errClosed = errors.New("the engine is closed")
 
 // Append stores samples and returns nil once all of them are on disk. Samples of
 // one vehicle keep their order. It may be called from many goroutines: all
@@ -37,81 +31,19 @@ func (e *Engine) Append(ctx context.Context, samples []vehicle.Sample) error {
 	if err := e.backlog.err(); err != nil {
 		return err
 	}
-	chunks, err := e.pack(samples)
+	chunks, _, err := store.Pack(samples, e.partitions, false)
 	if err != nil {
 		return err
 	}
-	w := &waiter{done: make(chan struct{}), traced: store.Traced(ctx, e.config.Tracer)}
-	w.left.Store(int32(len(chunks)))
+	w := store.NewWaiter(ctx, e.config.Tracer, chunks)
 	for i := range chunks {
-		chunks[i].waiter = w
-		e.committers[chunks[i].partition].enqueue(chunks[i])
+		e.committers[chunks[i].Partition].enqueue(chunks[i])
 	}
 	select {
-	case <-w.done:
-		if err := w.err.Load(); err != nil {
-			return *err
-		}
-		return nil
+	case <-w.Done():
+		return w.Err()
 	case <-ctx.Done():
 		return ctx.Err()
-	}
-}
-
-// chunk is a run of packed samples of one partition that one commit can take.
-type chunk struct {
-	partition int
-	samples   int
-	packed    []byte
-	waiter    *waiter
-}
-
-// pack spreads samples over their partitions.
-func (e *Engine) pack(samples []vehicle.Sample) ([]chunk, error) {
-	open := make([]int, e.partitions) // index of the partition's last chunk, plus one
-	var chunks []chunk
-	for i := range samples {
-		p := codec.PartitionOf(samples[i].Vehicle, e.partitions)
-		if open[p] == 0 || chunks[open[p]-1].full() {
-			room := min(len(samples)-i, maxCommitSamples)*usualSampleBytes/e.partitions + usualSampleBytes
-			chunks = append(chunks, chunk{partition: p, packed: make([]byte, 0, room)})
-			open[p] = len(chunks)
-		}
-		c := &chunks[open[p]-1]
-		before := len(c.packed)
-		c.packed = codec.AppendSample(c.packed, &samples[i])
-		if len(c.packed)-before > maxSampleBytes {
-			return nil, errTooLarge
-		}
-		c.samples++
-	}
-	return chunks, nil
-}
-
-// full leaves room for the largest sample below the payload limit.
-func (c *chunk) full() bool {
-	return c.samples >= maxCommitSamples || len(c.packed) >= maxCommitBytes
-}
-
-// waiter is one Append that waits for its chunks.
-type waiter struct {
-	left atomic.Int32
-	err  atomic.Pointer[error]
-	done chan struct{}
-
-	traced trace.SpanContext // of the Append; zero: not traced
-}
-
-// failed reports whether the Append will return an error in any case.
-func (w *waiter) failed() bool { return w.err.Load() != nil }
-
-// finish notes that one chunk was stored, or was not.
-func (w *waiter) finish(err error) {
-	if err != nil {
-		w.err.CompareAndSwap(nil, &err)
-	}
-	if w.left.Add(-1) == 0 {
-		close(w.done)
 	}
 }
 
@@ -127,7 +59,7 @@ type committer struct {
 	wake    chan struct{} // holds a token while something may be waiting
 
 	mu      sync.Mutex // guards what follows
-	waiting []chunk
+	waiting []store.Chunk
 	bytes   int // of waiting
 	closed  bool
 }
@@ -139,23 +71,23 @@ func newCommitter(e *Engine, partition int) *committer {
 // enqueue takes a chunk over; its waiter is told in any case. What follows a
 // chunk that was refused is refused too: stored alone, it would make the older
 // samples count for nothing when they are sent again.
-func (c *committer) enqueue(k chunk) {
+func (c *committer) enqueue(k store.Chunk) {
 	c.mu.Lock()
 	var err error
 	switch {
-	case k.waiter.failed():
-		err = *k.waiter.err.Load()
+	case k.Waiter.Err() != nil:
+		err = k.Waiter.Err()
 	case c.closed:
 		err = errClosed
-	case c.bytes+len(k.packed) > maxWaitingBytes:
+	case c.bytes+len(k.Packed) > maxWaitingBytes:
 		err = store.ErrOverloaded
 	default:
 		c.waiting = append(c.waiting, k)
-		c.bytes += len(k.packed)
+		c.bytes += len(k.Packed)
 	}
 	c.mu.Unlock()
 	if err != nil {
-		k.waiter.finish(err)
+		k.Waiter.Finish(err)
 		return
 	}
 	select {
@@ -182,7 +114,7 @@ func (c *committer) run(ctx context.Context) {
 			}
 			record = append(record[:0], 0)
 			for i := range batch {
-				record = append(record, batch[i].packed...)
+				record = append(record, batch[i].Packed...)
 			}
 			var err error
 			if samples > 0 {
@@ -193,7 +125,7 @@ func (c *committer) run(ctx context.Context) {
 				store.EndSpan(span, err)
 			}
 			for i := range batch {
-				batch[i].waiter.finish(err)
+				batch[i].Waiter.Finish(err)
 			}
 		}
 	}
@@ -204,19 +136,19 @@ var traceHeader propagation.TraceContext
 
 // span begins the span of a group commit and returns the header of its message; nil, nil
 // if no request is traced.
-func (c *committer) span(ctx context.Context, batch []chunk, samples int) (trace.Span, nats.Header) {
+func (c *committer) span(ctx context.Context, batch []store.Chunk, samples int) (trace.Span, nats.Header) {
 	if c.e.config.Tracer == nil {
 		return nil, nil
 	}
 	requests := make([]trace.SpanContext, len(batch))
 	for i := range batch {
-		requests[i] = batch[i].waiter.traced
+		requests[i] = batch[i].Waiter.Traced
 	}
 	ctx, span := store.CommitSpan(ctx, c.e.config.Tracer, requests, samples)
 	if span == nil {
 		return nil, nil
 	}
-	span.SetAttributes(attribute.Int("carstate.partition", batch[0].partition))
+	span.SetAttributes(attribute.Int("carstate.partition", batch[0].Partition))
 	h := make(nats.Header)
 	traceHeader.Inject(ctx, propagation.HeaderCarrier(h))
 	return span, h
@@ -224,21 +156,21 @@ func (c *committer) span(ctx context.Context, batch []chunk, samples int) (trace
 
 // take removes from the queue what one commit holds. Chunks whose Append has
 // failed already are among the batch with nothing in them.
-func (c *committer) take() (batch []chunk, samples int) {
+func (c *committer) take() (batch []store.Chunk, samples int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	n, bytes := 0, 0
 	for n < len(c.waiting) {
 		k := &c.waiting[n]
-		if k.waiter.failed() {
-			c.bytes -= len(k.packed)
-			k.packed, k.samples = nil, 0
+		if k.Waiter.Err() != nil {
+			c.bytes -= len(k.Packed)
+			k.Packed, k.Count = nil, 0
 		}
-		if n > 0 && (samples+k.samples > maxCommitSamples || bytes+len(k.packed) > maxCommitBytes) {
+		if n > 0 && (samples+k.Count > store.ChunkSamples || bytes+len(k.Packed) > store.ChunkBytes) {
 			break
 		}
-		samples += k.samples
-		bytes += len(k.packed)
+		samples += k.Count
+		bytes += len(k.Packed)
 		n++
 	}
 	batch = c.waiting[:n:n]
@@ -296,6 +228,6 @@ func (c *committer) close() {
 	c.waiting, c.closed = nil, true
 	c.mu.Unlock()
 	for i := range waiting {
-		waiting[i].waiter.finish(errClosed)
+		waiting[i].Waiter.Finish(errClosed)
 	}
 }

@@ -4,9 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -18,47 +16,11 @@ import (
 )
 
 const (
-	// groupSamples and groupBytes are where a group of samples ends. The last sample may
-	// exceed the bytes, by maxSampleBytes at most.
-	groupSamples = 1000
-	groupBytes   = 512 << 10
-	// maxSampleBytes is more than the largest sample of 65,535 trouble codes.
-	maxSampleBytes = 400 << 10
-	// usualSampleBytes is about what a packed sample takes.
-	usualSampleBytes = 44
 	// waitingBytes bounds what waits for the disk.
 	waitingBytes = 16 << 20
 	// commitBytes is where a commit ends.
 	commitBytes = 4 << 20
 )
-
-var errTooLarge = fmt.Errorf("a sample is larger than %d bytes", maxSampleBytes)
-
-// chunk is a run of samples of one partition that belong to one Append.
-type chunk struct {
-	partition int
-	samples   []vehicle.Sample
-	packed    []byte
-	waiter    *waiter
-}
-
-// waiter is one Append that waits for its chunks.
-type waiter struct {
-	left   atomic.Int32
-	err    atomic.Pointer[error]
-	done   chan struct{}
-	traced trace.SpanContext // of the Append; zero: not traced
-}
-
-// finish notes that one chunk was stored, or was not.
-func (w *waiter) finish(err error) {
-	if err != nil {
-		w.err.CompareAndSwap(nil, &err)
-	}
-	if w.left.Add(-1) == 0 {
-		close(w.done)
-	}
-}
 
 // Append implements [store.Engine].
 func (e *Engine) Append(ctx context.Context, samples []vehicle.Sample) error {
@@ -68,24 +30,17 @@ func (e *Engine) Append(ctx context.Context, samples []vehicle.Sample) error {
 	if e.over.Load() {
 		return store.ErrBacklog
 	}
-	chunks, bytes, err := e.pack(samples)
+	chunks, bytes, err := store.Pack(samples, e.dir.Partitions, true)
 	if err != nil {
 		return err
 	}
-	w := &waiter{done: make(chan struct{}), traced: store.Traced(ctx, e.config.Tracer)}
-	w.left.Store(int32(len(chunks)))
-	for i := range chunks {
-		chunks[i].waiter = w
-	}
+	w := store.NewWaiter(ctx, e.config.Tracer, chunks)
 	if err := e.telemetry.enqueue(chunks, bytes); err != nil {
 		return err
 	}
 	select {
-	case <-w.done:
-		if err := w.err.Load(); err != nil {
-			return *err
-		}
-		return nil
+	case <-w.Done():
+		return w.Err()
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-e.jammed.Done():
@@ -93,35 +48,6 @@ func (e *Engine) Append(ctx context.Context, samples []vehicle.Sample) error {
 	case <-e.cut.Done():
 		return errClosed
 	}
-}
-
-// pack spreads samples over their partitions.
-func (e *Engine) pack(samples []vehicle.Sample) (chunks []chunk, bytes int, err error) {
-	n := e.dir.Partitions
-	open := make([]int, n) // index of the partition's last chunk, plus one
-	for i := range samples {
-		p := codec.PartitionOf(samples[i].Vehicle, n)
-		if c := open[p]; c == 0 || len(chunks[c-1].packed) >= groupBytes || len(chunks[c-1].samples) >= groupSamples {
-			chunks = append(chunks, chunk{partition: p, packed: make([]byte, 0, min(len(samples)-i, groupSamples)*usualSampleBytes/n+usualSampleBytes)})
-			open[p] = len(chunks)
-			if n == 1 { // the samples need no copy
-				chunks[len(chunks)-1].samples = samples[i:i]
-			}
-		}
-		c := &chunks[open[p]-1]
-		before := len(c.packed)
-		c.packed = codec.AppendSample(c.packed, &samples[i])
-		if len(c.packed)-before > maxSampleBytes {
-			return nil, 0, errTooLarge
-		}
-		bytes += len(c.packed) - before
-		if n == 1 {
-			c.samples = c.samples[:len(c.samples)+1]
-		} else {
-			c.samples = append(c.samples, samples[i])
-		}
-	}
-	return chunks, bytes, nil
 }
 
 // telemetryWriter stores samples. All that wait go to disk together, and while they are
@@ -132,13 +58,13 @@ type telemetryWriter struct {
 	wake chan struct{} // holds a token while something may be waiting
 
 	mu      sync.Mutex // guards what follows
-	waiting []chunk
+	waiting []store.Chunk
 	bytes   int // of waiting
 	closed  bool
 }
 
 // enqueue takes all chunks of an Append, or none.
-func (w *telemetryWriter) enqueue(chunks []chunk, bytes int) error {
+func (w *telemetryWriter) enqueue(chunks []store.Chunk, bytes int) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
@@ -159,12 +85,12 @@ func (w *telemetryWriter) enqueue(chunks []chunk, bytes int) error {
 }
 
 // take removes from the queue what one commit holds.
-func (w *telemetryWriter) take() []chunk {
+func (w *telemetryWriter) take() []store.Chunk {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	n, bytes := 0, 0
-	for n < len(w.waiting) && (n == 0 || bytes+len(w.waiting[n].packed) <= commitBytes) {
-		bytes += len(w.waiting[n].packed)
+	for n < len(w.waiting) && (n == 0 || bytes+len(w.waiting[n].Packed) <= commitBytes) {
+		bytes += len(w.waiting[n].Packed)
 		n++
 	}
 	taken := w.waiting[:n:n]
@@ -192,7 +118,7 @@ func (w *telemetryWriter) run(ctx context.Context) {
 			start := time.Now()
 			samples := 0
 			for i := range chunks {
-				samples += len(chunks[i].samples)
+				samples += len(chunks[i].Samples)
 			}
 			committing, span := store.CommitSpan(ctx, w.e.config.Tracer, w.traced(chunks), samples)
 			var groups []group
@@ -209,19 +135,19 @@ func (w *telemetryWriter) run(ctx context.Context) {
 			}
 			w.e.metrics.Commit(samples, time.Since(start), err)
 			for i := range chunks {
-				chunks[i].waiter.finish(err)
+				chunks[i].Waiter.Finish(err)
 			}
 		}
 	}
 }
 
 // traced are the spans of the Appends of some chunks.
-func (w *telemetryWriter) traced(chunks []chunk) (from []trace.SpanContext) {
+func (w *telemetryWriter) traced(chunks []store.Chunk) (from []trace.SpanContext) {
 	if w.e.config.Tracer == nil {
 		return nil
 	}
 	for i := range chunks {
-		if c := chunks[i].waiter.traced; c.IsSampled() {
+		if c := chunks[i].Waiter.Traced; c.IsSampled() {
 			from = append(from, c)
 		}
 	}
@@ -235,7 +161,7 @@ func (w *telemetryWriter) close() {
 	w.waiting, w.closed = nil, true
 	w.mu.Unlock()
 	for i := range waiting {
-		waiting[i].waiter.finish(errClosed)
+		waiting[i].Waiter.Finish(errClosed)
 	}
 }
 
@@ -252,11 +178,11 @@ type group struct {
 
 // storeGroups stores chunks as groups, several small chunks of a partition together, and
 // returns once they are on disk.
-func (e *Engine) storeGroups(chunks []chunk, now time.Time) (groups []group, err error) {
+func (e *Engine) storeGroups(chunks []store.Chunk, now time.Time) (groups []group, err error) {
 	b := e.db.NewBatch()
 	defer b.Close()
 	last := e.telemetryEnd()
-	var parts []*chunk
+	var parts []*store.Chunk
 	for p := range e.partitions {
 		before := e.partitions[p].stored()
 		flush := func() error {
@@ -272,17 +198,17 @@ func (e *Engine) storeGroups(chunks []chunk, now time.Time) (groups []group, err
 		samples, bytes := 0, 0
 		for i := range chunks {
 			c := &chunks[i]
-			if c.partition != p {
+			if c.Partition != p {
 				continue
 			}
-			if samples+len(c.samples) > groupSamples || bytes+len(c.packed) > groupBytes {
+			if samples+len(c.Samples) > store.ChunkSamples || bytes+len(c.Packed) > store.ChunkBytes {
 				if err := flush(); err != nil {
 					return nil, err
 				}
 				samples, bytes = 0, 0
 			}
 			parts = append(parts, c)
-			samples, bytes = samples+len(c.samples), bytes+len(c.packed)
+			samples, bytes = samples+len(c.Samples), bytes+len(c.Packed)
 		}
 		if err := flush(); err != nil {
 			return nil, err
@@ -303,21 +229,21 @@ func (e *Engine) telemetryEnd() (last uint64) {
 const timeBytes = 8
 
 // setGroup adds chunks of a partition to a batch under one key.
-func (e *Engine) setGroup(b *pebble.Batch, p int, seq uint64, now time.Time, parts []*chunk) (group, error) {
+func (e *Engine) setGroup(b *pebble.Batch, p int, seq uint64, now time.Time, parts []*store.Chunk) (group, error) {
 	g := group{partition: p, seq: seq, stored: now}
 	for _, c := range parts {
-		g.packed += len(c.packed)
+		g.packed += len(c.Packed)
 		if len(parts) == 1 {
-			g.samples = c.samples
+			g.samples = c.Samples
 		} else {
-			g.samples = append(g.samples, c.samples...)
+			g.samples = append(g.samples, c.Samples...)
 		}
 	}
 	value := make([]byte, 0, timeBytes+codec.SealBytes+g.packed)
 	value = binary.BigEndian.AppendUint64(value, uint64(now.UnixNano()))
 	value = append(value, 0)
 	for _, c := range parts {
-		value = append(value, c.packed...)
+		value = append(value, c.Packed...)
 	}
 	sealed := codec.Seal(codec.TelemetrySubject(p), value[timeBytes:])
 	return g, b.Set(telemetryKey(p, seq), value[:timeBytes+len(sealed)], nil)
@@ -341,7 +267,7 @@ func decodeGroup(p int, key, value []byte) (g group, err error) {
 		return g, err
 	}
 	g.packed = len(body)
-	g.samples = make([]vehicle.Sample, 0, len(body)/usualSampleBytes+1)
+	g.samples = make([]vehicle.Sample, 0, len(body)/store.UsualSampleBytes+1)
 	return g, codec.DecodeSamples(body, func(x vehicle.Sample) { g.samples = append(g.samples, x) })
 }
 
