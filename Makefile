@@ -2,8 +2,11 @@
 
 export GOTOOLCHAIN := auto
 
-VERSION   := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+# A clone of another depth would abbreviate the commit to another length.
+VERSION   := $(shell git describe --tags --always --abbrev=12 --dirty 2>/dev/null || echo unknown)
+COMMIT    := $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
 BINARY    := bin/carstate
+SBOM      := bin/carstate.cdx.json
 FUZZTIME  ?= 30s
 BENCH     ?= .
 COUNT     ?= 1
@@ -26,7 +29,16 @@ help: ## list these commands
 
 .PHONY: build
 build: ## build the static binary bin/carstate
-	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o $(BINARY) ./cmd/carstate
+	CGO_ENABLED=0 go build -trimpath -buildvcs=false \
+		-ldflags '-s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)' -o $(BINARY) ./cmd/carstate
+
+.PHONY: sbom
+sbom: build ## build, then write which modules are in the binary, as CycloneDX JSON
+	go -C deploy/sbom run . $(abspath $(BINARY)) $(VERSION) $(COMMIT) > $(SBOM)
+
+.PHONY: reproduce
+reproduce: ## build the commit that the binary names once more elsewhere, and compare (BINARY=/usr/local/bin/carstate)
+	@./scripts/reproduce.sh $(BINARY)
 
 .PHONY: run
 run: build ## build, then run the demo (ARGS="--query-addr …" passes flags on)

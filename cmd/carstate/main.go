@@ -10,8 +10,8 @@ import (
 	"syscall"
 )
 
-// version is set when the binary is built.
-var version = "development"
+// The linker sets both when the binary is built.
+var version, commit = "development", "unknown"
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

@@ -3,15 +3,41 @@ package main
 import (
 	"fmt"
 	"runtime"
+	"runtime/debug"
 )
 
-type versionCommand struct{}
+type versionCommand struct {
+	JSON bool `name:"json" help:"Print one JSON value: besides the version the commit, and each module in the binary with its version and checksum."`
+}
 
 // Help is shown by --help.
-func (*versionCommand) Help() string { return "Example:\n  carstate version" }
+func (*versionCommand) Help() string {
+	return "Examples:\n  carstate version\n  carstate version --json"
+}
 
 // Run prints the version.
-func (*versionCommand) Run(w streams) error {
-	_, err := fmt.Fprintf(w.out, "carstate %s %s %s/%s\n", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
-	return err
+func (c *versionCommand) Run(w streams) error {
+	if !c.JSON {
+		_, err := fmt.Fprintf(w.out, "carstate %s %s %s/%s\n", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+		return err
+	}
+	type module struct {
+		Path    string `json:"path"`
+		Version string `json:"version"`
+		Sum     string `json:"sum"` // as in go.sum
+	}
+	type build struct {
+		Version  string   `json:"version"`
+		Commit   string   `json:"commit"`
+		Go       string   `json:"go"`
+		Platform string   `json:"platform"`
+		Modules  []module `json:"modules"`
+	}
+	b := build{version, commit, runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH, nil}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, m := range info.Deps {
+			b.Modules = append(b.Modules, module{m.Path, m.Version, m.Sum})
+		}
+	}
+	return printJSON(w.out, b)
 }

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	cdx "github.com/CycloneDX/cyclonedx-go"
+	"github.com/santhosh-tekuri/jsonschema/v6"
+)
+
+// command runs a program and returns what it prints.
+func command(t *testing.T, name string, args ...string) []byte {
+	t.Helper()
+	cmd := exec.Command(name, args...)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, &stderr)
+	}
+	return out
+}
+
+// schema is the format's own, which comes with its Go types.
+func schema(t *testing.T) *jsonschema.Schema {
+	t.Helper()
+	dir := strings.TrimSpace(string(command(t, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/CycloneDX/cyclonedx-go")))
+	c := jsonschema.NewCompiler()
+	for url, file := range map[string]string{"bom-1.6": "bom-1.6", "spdx": "spdx", "jsf-0.82": "jsf-0.82"} {
+		ext := ".schema.json"
+		if file == "jsf-0.82" {
+			ext = ".schemax.json" // so named in the module
+		}
+		f, err := os.Open(filepath.Join(dir, "schema", file+ext))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		text, err := jsonschema.UnmarshalJSON(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.AddResource("http://cyclonedx.org/schema/"+url+".schema.json", text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := c.Compile("http://cyclonedx.org/schema/bom-1.6.schema.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// TestSBOM holds the document of the binary that `make build` makes against the format's
+// schema, the binary, and what the binary says of itself.
+func TestSBOM(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds a program")
+	}
+	binary, file := filepath.Join(t.TempDir(), "carstate"), filepath.Join(t.TempDir(), "sbom.json")
+	command(t, "make", "-C", "../..", "sbom", "BINARY="+binary, "SBOM="+file, "VERSION=v1.2.3", "COMMIT=c0ffee")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := schema(t).Validate(value); err != nil {
+		t.Error(err)
+	}
+
+	var bom cdx.BOM
+	if err := cdx.NewBOMDecoder(bytes.NewReader(text), cdx.BOMFileFormatJSON).Decode(&bom); err != nil {
+		t.Fatal(err)
+	}
+	var is struct {
+		Version, Commit, Go string
+		Modules             []struct{ Path, Version, Sum string }
+	}
+	if err := json.Unmarshal(command(t, binary, "version", "--json"), &is); err != nil {
+		t.Fatal(err)
+	}
+	content, err := os.ReadFile(binary)
+	if err != nil {
+		t.Fatal(err)
+	}
+	about := bom.Metadata.Component
+	if sum := fmt.Sprintf("%x", sha256.Sum256(content)); about.Version != "v1.2.3" || is.Version != "v1.2.3" || (*about.Hashes)[0].Value != sum {
+		t.Errorf("of %s, %s: %+v", is.Version, sum, about)
+	}
+	for _, want := range []cdx.Property{{Name: "go:commit", Value: is.Commit}, {Name: "go:version", Value: is.Go}} {
+		if !slices.Contains(*about.Properties, want) || is.Commit != "c0ffee" {
+			t.Errorf("%+v is not among %+v", want, *about.Properties)
+		}
+	}
+	listed := make(map[string]bool)
+	for _, c := range *bom.Components {
+		sum := ""
+		if c.Properties != nil {
+			sum = (*c.Properties)[0].Value
+		}
+		listed[c.Name+" "+c.Version+" "+sum] = true
+	}
+	if want := strings.TrimPrefix(is.Go, "go"); !listed["stdlib "+want+" "] {
+		t.Errorf("the standard library %s is not listed", want)
+	}
+	for _, m := range is.Modules {
+		if !listed[m.Path+" "+m.Version+" "+m.Sum] {
+			t.Errorf("%s %s is not listed", m.Path, m.Version)
+		}
+	}
+	if len(listed) != len(is.Modules)+1 || len(is.Modules) < 20 {
+		t.Errorf("%d components of %d modules", len(listed), len(is.Modules))
+	}
+}
+
+func TestPackageURL(t *testing.T) {
+	if got := module("github.com/Some/Module", "v2.0.0+incompatible", "").PackageURL; got != "pkg:golang/github.com/some/module@v2.0.0%2Bincompatible" {
+		t.Error(got)
+	}
+}
+
+// A file that is no Go binary is refused.
+func TestNoBinary(t *testing.T) {
+	if err := write(io.Discard, "main.go", "v1", "c0ffee"); err == nil {
+		t.Error("its own source was taken for a binary")
+	}
+}
