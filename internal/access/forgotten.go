@@ -48,6 +48,10 @@ type Tombstone struct {
 	// Opened is set when samples are taken in again. Between Lifted and that,
 	// every node learns that what comes now counts.
 	Opened bool
+	// Quiet is since when no telemetry that names the vehicle is stored any more. What was
+	// stored before is at places up to Last. Zero: some may still be under way.
+	Quiet time.Time
+	Last  uint64
 	// Erased is when the marker in place of its state was removed, and on one machine
 	// the last byte that named it; zero: some may be left.
 	Erased time.Time

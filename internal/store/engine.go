@@ -136,9 +136,10 @@ type Engine interface {
 	// ErasedWithin is how long Erased may take at present; ok is false if the engine
 	// cannot tell when the bytes are gone.
 	ErasedWithin(ctx context.Context) (d time.Duration, ok bool, err error)
-	// TelemetrySince is the time since which all telemetry is kept: what was stored
-	// before is gone, but for what is not folded yet.
-	TelemetrySince(ctx context.Context) (time.Time, error)
+	// TrimTo removes telemetry up to a place, and reports whether all of it is gone: what is
+	// not folded yet stays. If the engine cannot tell when bytes are gone, nothing is removed
+	// and nothing has to wait.
+	TrimTo(ctx context.Context, last uint64) (gone bool, err error)
 
 	// NodeID is the name under which this node stores what only it has counted.
 	NodeID() string

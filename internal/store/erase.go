@@ -1,9 +1,11 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -54,22 +56,36 @@ func (k *Keeper) Erase(ctx context.Context) {
 
 // EraseDue erases once what is due, but not sooner than Patience.Markers after the last
 // time, and finishes what a forget that was cut off has left. [Keeper.Erase] calls it.
+//
+// The clock may be set back or ahead at any time. So what is removed is a matter of places
+// in the telemetry, never of the times of samples or tombstones. The clock decides only
+// when that is done.
 func (k *Keeper) EraseDue(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, eraseTimeout)
 	defer cancel()
-	trimmed, err := k.trimmed(ctx)
-	if err != nil {
-		return err
-	}
-	now := k.now()
-	var due []access.Tombstone
+	now, was := k.now(), k.met
+	k.met = make(map[access.Tombstone]time.Time)
+	var quiet, due []access.Tombstone
 	cutOff := false
 	for _, t := range k.forgotten.All() {
-		age := now.Sub(t.Forgotten)
 		switch {
 		case !t.Removed:
-			cutOff = cutOff || age >= forgetTimeout
-		case t.Erased.IsZero() && age >= k.keptFor() && trimmed(t):
+			// One from the future is from before the clock was set back.
+			cutOff = cutOff || now.Sub(t.Forgotten).Abs() >= forgetTimeout
+		case !t.Erased.IsZero():
+		case t.Quiet.IsZero():
+			// A node stores for at most 2*Patience.Store what it let through before it saw
+			// the tombstone.
+			met, ok := was[t]
+			if !ok {
+				met = now
+			}
+			if k.met[t] = met; now.Sub(met) >= 2*k.config.Patience.Store {
+				quiet = append(quiet, t)
+			}
+		case now.Before(t.Quiet): // the clock was set back
+			quiet = append(quiet, t)
+		case k.isDue(t, now):
 			due = append(due, t)
 		}
 	}
@@ -78,8 +94,15 @@ func (k *Keeper) EraseDue(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := k.noteQuiet(ctx, quiet, now); err != nil {
+		return err
+	}
 	if len(due) == 0 || now.Sub(k.erased) < k.config.Patience.Markers {
 		return nil
+	}
+	last := slices.MaxFunc(due, func(a, b access.Tombstone) int { return cmp.Compare(a.Last, b.Last) }).Last
+	if gone, err := k.engine.TrimTo(ctx, last); err != nil || !gone {
+		return err
 	}
 	k.erased = now
 	if err := k.erase(ctx); err != nil {
@@ -92,27 +115,40 @@ func (k *Keeper) EraseDue(ctx context.Context) error {
 	return nil
 }
 
-// trimmed returns a function that reports whether all telemetry that names a forgotten
-// vehicle is gone. A node stores for at most 2*Patience.Store what it let through before
-// it saw the tombstone. If the engine cannot tell when bytes are gone, nothing waits.
-func (k *Keeper) trimmed(ctx context.Context) (func(access.Tombstone) bool, error) {
-	_, tells, err := k.engine.ErasedWithin(ctx)
-	if err != nil || !tells {
-		return func(access.Tombstone) bool { return true }, err
-	}
-	since, err := k.engine.TelemetrySince(ctx)
-	return func(t access.Tombstone) bool {
-		return since.After(t.Forgotten.Add(2 * k.config.Patience.Store))
-	}, err
+// isDue reports whether what names a vehicle has been kept for as long as it has to be.
+func (k *Keeper) isDue(t access.Tombstone, now time.Time) bool {
+	return !t.Quiet.IsZero() && now.Sub(t.Quiet) >= k.keptFor()
 }
 
-// noteErased notes the end in the tombstones of vehicles that were not forgotten once
-// more meanwhile.
+// noteQuiet notes in tombstones since when, and up to which place, telemetry names their
+// vehicles.
+func (k *Keeper) noteQuiet(ctx context.Context, stones []access.Tombstone, at time.Time) error {
+	if len(stones) == 0 {
+		return nil
+	}
+	end, err := k.engine.End(ctx, codec.Telemetry)
+	if err != nil {
+		return err
+	}
+	return k.note(ctx, stones, func(t *access.Tombstone) {
+		if t.Quiet.IsZero() {
+			t.Last = end.Last
+		}
+		t.Quiet = at.UTC().Truncate(time.Millisecond)
+	})
+}
+
+// noteErased notes the end.
 func (k *Keeper) noteErased(ctx context.Context, stones []access.Tombstone, at time.Time) error {
+	return k.note(ctx, stones, func(t *access.Tombstone) { t.Erased = at.UTC().Truncate(time.Millisecond) })
+}
+
+// note changes the tombstones of vehicles that were not forgotten once more meanwhile.
+func (k *Keeper) note(ctx context.Context, stones []access.Tombstone, change func(*access.Tombstone)) error {
 	for _, t := range stones {
 		_, err := k.putTombstone(ctx, t.Vehicle, func(is access.Tombstone) (access.Tombstone, error) {
 			if is.Forgotten.Equal(t.Forgotten) {
-				is.Erased = at.UTC().Truncate(time.Millisecond)
+				change(&is)
 			}
 			return is, nil
 		})
@@ -238,5 +274,5 @@ func (k *Keeper) forgetAgain(ctx context.Context, r Record) (back bool, err erro
 func (k *Keeper) expired(r Record) bool {
 	id, _ := codec.VehicleOfState(r.Subject)
 	t, ok := k.forgotten.Find(id)
-	return ok && k.engine.Alive() == nil && k.now().Sub(t.Forgotten) >= k.keptFor()
+	return ok && k.engine.Alive() == nil && k.isDue(t, k.now())
 }

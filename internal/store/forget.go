@@ -34,6 +34,8 @@ type tombstoneRecord struct {
 	Lifted    time.Time `json:"lifted,omitzero"`
 	Opened    bool      `json:"opened,omitempty"`
 	Removed   bool      `json:"removed,omitempty"`
+	Quiet     time.Time `json:"quiet,omitzero"`
+	Last      uint64    `json:"last,omitempty"`
 	Erased    time.Time `json:"erased,omitzero"`
 	Stale     uint64    `json:"stale,omitempty"`
 	Made      int64     `json:"made,omitempty"`
@@ -106,7 +108,8 @@ func decodeTombstone(body []byte) (access.Tombstone, error) {
 		return access.Tombstone{}, fmt.Errorf("%w: a tombstone", codec.ErrDamaged)
 	}
 	return access.Tombstone{
-		Vehicle: access.VehicleHash(r.Vehicle), Forgotten: r.Forgotten, Lifted: r.Lifted, Opened: r.Opened, Removed: r.Removed, Erased: r.Erased, Stale: r.Stale, Made: r.Made,
+		Vehicle: access.VehicleHash(r.Vehicle), Forgotten: r.Forgotten, Lifted: r.Lifted, Opened: r.Opened, Removed: r.Removed,
+		Quiet: r.Quiet, Last: r.Last, Erased: r.Erased, Stale: r.Stale, Made: r.Made,
 	}, nil
 }
 
@@ -229,7 +232,8 @@ func (k *Keeper) putTombstone(ctx context.Context, hash access.VehicleHash, chan
 			return nil, errNoTombstone
 		}
 		return appendJSON(nil, subject, tombstoneRecord{
-			Vehicle: hash[:], Forgotten: t.Forgotten, Lifted: t.Lifted, Opened: t.Opened, Removed: t.Removed, Erased: t.Erased, Stale: t.Stale, Made: t.Made,
+			Vehicle: hash[:], Forgotten: t.Forgotten, Lifted: t.Lifted, Opened: t.Opened, Removed: t.Removed,
+			Quiet: t.Quiet, Last: t.Last, Erased: t.Erased, Stale: t.Stale, Made: t.Made,
 		})
 	})
 }

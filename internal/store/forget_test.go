@@ -104,6 +104,10 @@ func TestEraseWithoutTombstone(t *testing.T) {
 	e := newMemory(t)
 	k, _ := runKeeper(t, e, Config{Now: c.now})
 	mustForget(t, k, secretVID)
+	stone, _ := e.forgotten.Find(secretVID)
+	if err := k.noteQuiet(t.Context(), []access.Tombstone{stone}, c.now()); err != nil {
+		t.Fatal(err)
+	}
 	c.ahead.Store(int64(24 * time.Hour))
 	marker := func(id vehicle.ID) Record { return Record{Subject: codec.StateSubject(0, id)} }
 	if !k.expired(marker(secretVID)) {
@@ -144,7 +148,12 @@ func TestEraseDue(t *testing.T) {
 	for _, step := range []struct {
 		at     time.Duration
 		erased bool
-	}{{0, false}, {DefaultRetention - time.Minute, false}, {DefaultRetention + time.Minute, true}} {
+	}{
+		{0, false},
+		{2 * defaultStore, false}, // from here on no telemetry names it
+		{DefaultRetention, false},
+		{2*defaultStore + DefaultRetention + time.Second, true},
+	} {
 		c.ahead.Store(int64(step.at))
 		if err := k.EraseDue(t.Context()); err != nil {
 			t.Fatal(err)
@@ -162,18 +171,18 @@ func TestEraseDue(t *testing.T) {
 // telling is an engine that can tell when bytes are gone.
 type telling struct {
 	*memory
-	since  time.Time
+	folded uint64 // of the telemetry
 	erased int
 }
 
 func (e *telling) ErasedWithin(context.Context) (time.Duration, bool, error) {
 	return time.Hour, true, nil
 }
-func (e *telling) TelemetrySince(context.Context) (time.Time, error) { return e.since, nil }
-func (e *telling) Erased(context.Context) error                      { e.erased++; return nil }
+func (e *telling) TrimTo(_ context.Context, last uint64) (bool, error) { return last <= e.folded, nil }
+func (e *telling) Erased(context.Context) error                        { e.erased++; return nil }
 
 // Where the engine can tell when bytes are gone, the receipt has a time, and nothing is
-// erased before the telemetry is trimmed.
+// erased before the telemetry is gone that was stored before.
 func TestEraseAfterTelemetry(t *testing.T) {
 	t.Parallel()
 	var c clock
@@ -184,17 +193,27 @@ func TestEraseAfterTelemetry(t *testing.T) {
 	if r.ErasedBy == nil || !r.ErasedBy.Equal(want) {
 		t.Errorf("erased by %v, want %s", r.ErasedBy, want)
 	}
-	c.ahead.Store(int64(2 * time.Hour))
+	subject := codec.TelemetrySubject(0)
+	w := Write{Subject: subject, Record: codec.Seal(subject, []byte{0, 'x'})} // let through before
+	last, err := e.Store(t.Context(), codec.Telemetry, []Write{w})
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, step := range []struct {
-		since time.Duration // after the forget
-		times int
-	}{{0, 0}, {2 * defaultStore, 0}, {2*defaultStore + time.Second, 1}} {
-		e.since = r.ForgottenAt.Add(step.since)
+		at     time.Duration
+		folded uint64
+		times  int
+	}{
+		{0, last, 0}, {time.Minute, last, 0}, // noted
+		{2 * time.Hour, last - 1, 0}, {2*time.Hour + 10*time.Second, last, 1}, {3 * time.Hour, last, 1},
+	} {
+		e.folded = step.folded
+		c.ahead.Store(int64(step.at))
 		if err := k.EraseDue(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if e.erased != step.times {
-			t.Errorf("telemetry since %s after it: erased %d times", step.since, e.erased)
+			t.Errorf("after %s, telemetry folded up to %d: erased %d times", step.at, step.folded, e.erased)
 		}
 	}
 }

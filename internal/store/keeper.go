@@ -32,6 +32,8 @@ type Keeper struct {
 	usage     usageKeeper
 	restoring sync.Mutex // held by the one restore
 	erased    time.Time  // when Erase erased last
+	// met is when Erase first met each tombstone whose Quiet is zero.
+	met map[access.Tombstone]time.Time
 
 	roadsRestored chan struct{} // holds a token once a restore has stored profiles of roads
 	roadsRefused  map[string]prometheus.Counter

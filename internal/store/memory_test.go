@@ -42,6 +42,7 @@ func (m *memory) NodeID() string                                            { re
 func (m *memory) Forgotten() *access.Forgotten                              { return &m.forgotten }
 func (m *memory) AwaitState(context.Context, uint64) error                  { return nil }
 func (m *memory) Erased(context.Context) error                              { return nil }
+func (m *memory) TrimTo(context.Context, uint64) (bool, error)              { return true, nil }
 func (m *memory) Fence(context.Context, int, uint64) error                  { return nil }
 func (m *memory) ErasedWithin(context.Context) (time.Duration, bool, error) { return 0, false, nil }
 

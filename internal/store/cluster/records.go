@@ -163,18 +163,8 @@ func (c *conn) ErasedWithin(context.Context) (d time.Duration, ok bool, err erro
 	return 0, false, nil
 }
 
-// TelemetrySince is when the oldest telemetry was stored, or now if there is none.
-func (c *conn) TelemetrySince(ctx context.Context) (time.Time, error) {
-	s, err := c.js.Stream(ctx, codec.Telemetry)
-	if err != nil {
-		return time.Time{}, err
-	}
-	info := s.CachedInfo()
-	if info.State.Msgs == 0 {
-		return info.TimeStamp, nil
-	}
-	return info.State.FirstTime, nil
-}
+// TrimTo leaves it to [Engine.Trim].
+func (c *conn) TrimTo(context.Context, uint64) (gone bool, err error) { return true, nil }
 
 // Store stores all writes or none, and returns the sequence of the last. A batch of one is
 // an ordinary message, which costs fewer syncs. [store.ErrConflict] means that the

@@ -19,6 +19,29 @@ import (
 // its name is in some, and after the time of the receipt it is in none.
 func TestForgottenBytes(t *testing.T) {
 	t.Parallel()
+	forgottenBytes(t, 0, 0)
+}
+
+// TestForgottenBytes_ClockSet does the same while the clock is set before the vehicle is
+// forgotten and after it: how long the erasure takes is a matter of time that passes.
+func TestForgottenBytes_ClockSet(t *testing.T) {
+	t.Parallel()
+	const month = 30 * 24 * time.Hour
+	for name, jump := range map[string][2]time.Duration{
+		"ahead by 40 minutes until just before": {-40 * time.Minute, 0},
+		"ahead by a month until just after":     {0, -month},
+		"behind by a month meanwhile":           {-month, month},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			forgottenBytes(t, jump[0], jump[1])
+		})
+	}
+}
+
+// forgottenBytes sets the clock by before just before the vehicle is forgotten, and by
+// after just after.
+func forgottenBytes(t *testing.T, before, after time.Duration) {
 	clock := testkit.NewClock(time.Now())
 	c := store.Config{DataDir: t.TempDir(), Partitions: 2, Now: clock.Now, Retention: time.Hour}
 	e, err := Open(t.Context(), Config{Config: c, MemoryBytes: 1 << 19, plain: true})
@@ -55,11 +78,14 @@ func TestForgottenBytes(t *testing.T) {
 	if named := filesWith(t, c.DataDir, storetest.SecretVID); len(named) == 0 {
 		t.Fatal("no file names the vehicle before it is forgotten")
 	}
+	clock.Advance(before)
 	receipt := n.MustForget(t, storetest.SecretVID)
 	if receipt.ErasedBy == nil {
 		t.Fatal("the receipt names no time")
 	}
-	for clock.Now().Before(*receipt.ErasedBy) {
+	clock.Advance(after)
+	end := clock.Now().Add(receipt.ErasedBy.Sub(receipt.ForgottenAt))
+	for clock.Now().Before(end) {
 		drive(others...) // the service goes on
 		if err := e.trim(); err != nil {
 			t.Fatal(err)
@@ -69,7 +95,7 @@ func TestForgottenBytes(t *testing.T) {
 		}
 	}
 	if named := filesWith(t, c.DataDir, storetest.SecretVID); len(named) > 0 {
-		t.Errorf("these files still name the vehicle at %s: %q", receipt.ErasedBy, named)
+		t.Errorf("these files still name the vehicle after %s: %q", receipt.ErasedBy.Sub(receipt.ForgottenAt), named)
 	}
 	for _, id := range []vehicle.ID{"Other0", "Other199"} {
 		if _, ok := n.StateOf(t, id); !ok {

@@ -76,7 +76,7 @@ func (e *Engine) Trim(ctx context.Context) {
 }
 
 func (e *Engine) trim() error {
-	since := e.now().Add(-e.config.Retention)
+	now := e.now()
 	firsts := make([]uint64, len(e.partitions))
 	var bytes uint64 // of what was not trimmed before: its tables go a little later
 	for n := range e.partitions {
@@ -98,7 +98,7 @@ func (e *Engine) trim() error {
 		if first == 0 {
 			continue
 		}
-		upTo, err := e.firstSince(n, first, s.stored()+1, since)
+		upTo, err := e.firstSince(n, first, s.stored()+1, now)
 		if err != nil {
 			return err
 		}
@@ -110,10 +110,7 @@ func (e *Engine) trim() error {
 		if upTo = min(upTo, s.cursor.Load()+1); upTo <= first {
 			continue
 		}
-		err = e.safely(func() error {
-			return e.db.DeleteRange(telemetryKey(n, 0), telemetryKey(n, upTo), pebble.NoSync)
-		})
-		if err != nil {
+		if err := e.trimBefore(n, upTo); err != nil {
 			return err
 		}
 	}
@@ -121,15 +118,18 @@ func (e *Engine) trim() error {
 }
 
 // firstSince finds the first group of a partition, from the sequence first to before end,
-// that was stored at a time or later; end if there is none.
-func (e *Engine) firstSince(n int, first, end uint64, since time.Time) (uint64, error) {
+// that was stored within the retention; end if there is none. A group from the future was
+// stored before the clock was set back, nobody knows when, and is not kept for that time
+// to come.
+func (e *Engine) firstSince(n int, first, end uint64, now time.Time) (uint64, error) {
+	since, until := now.Add(-e.config.Retention), now.Add(trimEvery)
 	for first < end {
 		middle := first + (end-first)/2
 		seq, stored, err := e.firstGroup(n, middle)
 		switch {
 		case err != nil:
 			return 0, err
-		case seq == 0 || seq >= end || !stored.Before(since):
+		case seq == 0 || seq >= end || !stored.Before(since) && stored.Before(until):
 			end = middle
 		default:
 			first = seq + 1
@@ -138,19 +138,27 @@ func (e *Engine) firstSince(n int, first, end uint64, since time.Time) (uint64, 
 	return end, nil
 }
 
-// TelemetrySince implements [store.Engine].
-func (e *Engine) TelemetrySince(context.Context) (time.Time, error) {
-	since := e.now()
-	for n := range e.partitions {
-		seq, stored, err := e.firstGroup(n, 0)
+// TrimTo implements [store.Engine].
+func (e *Engine) TrimTo(_ context.Context, last uint64) (gone bool, err error) {
+	gone = true
+	for n, s := range e.partitions {
+		if err := e.trimBefore(n, min(last, s.cursor.Load())+1); err != nil {
+			return false, err
+		}
+		first, _, err := e.firstGroup(n, 0)
 		if err != nil {
-			return time.Time{}, err
+			return false, err
 		}
-		if seq != 0 && stored.Before(since) {
-			since = stored
-		}
+		gone = gone && (first == 0 || first > last)
 	}
-	return since, nil
+	return gone, nil
+}
+
+// trimBefore removes a partition's telemetry before a sequence.
+func (e *Engine) trimBefore(n int, upTo uint64) error {
+	return e.safely(func() error {
+		return e.db.DeleteRange(telemetryKey(n, 0), telemetryKey(n, upTo), pebble.NoSync)
+	})
 }
 
 // Erasing a record from the files takes more than to remove it: its bytes stay in the log
