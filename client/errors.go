@@ -84,7 +84,7 @@ func (c *Client) failed(ctx context.Context, err error) *Error {
 		err = u.Err
 	}
 	if text := err.Error(); c.redact(text) != text {
-		err = errors.New(oneLine(c.redact(text))) // whoever unwraps it shall not find the token
+		err = errors.New(oneLine(text, c.redact)) // whoever unwraps it shall not find the token
 	}
 	if ended := ctx.Err(); ended != nil {
 		return &Error{Message: "asking " + c.where() + " was ended before there was an answer: " + ended.Error(), causes: []error{ended}}
@@ -97,7 +97,7 @@ func (c *Client) failed(ctx context.Context, err error) *Error {
 		return e
 	}
 	e.broken = isBroken(err)
-	e.Message = c.where() + " could not be reached: " + oneLine(err.Error())
+	e.Message = c.where() + " could not be reached: " + oneLine(err.Error(), c.redact)
 	return e
 }
 
@@ -114,8 +114,9 @@ func isBroken(err error) bool {
 	return ok || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
-// oneLine makes text from elsewhere one line of printable characters, and short.
-func oneLine(s string) string {
+// oneLine makes text from elsewhere one line of printable characters, and short. It redacts
+// in between: what is left out may have hidden the token, and what is cut could be half of it.
+func oneLine(s string, redact func(string) string) string {
 	const most = 500
 	s = strings.Map(func(r rune) rune {
 		switch {
@@ -126,7 +127,7 @@ func oneLine(s string) string {
 		}
 		return r
 	}, s)
-	s = strings.Join(strings.Fields(s), " ")
+	s = redact(strings.Join(strings.Fields(s), " "))
 	if len(s) > most {
 		s = strings.ToValidUTF8(s[:most], "") + "…"
 	}

@@ -73,7 +73,7 @@ func parse(r *reply, vid string) (*result, *Error) {
 	if rec.VID != "" && string(rec.VID) != vid {
 		return nil, bad(r, "the record is of another vehicle than was asked for")
 	}
-	a := Answer{VID: vid, Status: Status(rec.Status), RequestID: r.id(), Record: e.Data}
+	a := Answer{VID: vid, Status: Status(r.value(rec.Status)), RequestID: r.id(), Record: e.Data}
 	if a.Status != Succeed {
 		a.Reason = Reason(r.redact(r.header.Get("Carstate-Reason")))
 	}
@@ -83,12 +83,21 @@ func parse(r *reply, vid string) (*result, *Error) {
 		// "0" would mean an anomaly.
 		rec.Driving, rec.Throttle = "", ""
 	}
-	return &result{a, string(rec.Driving), string(rec.Throttle)}, nil
+	return &result{a, r.value(rec.Driving), r.value(rec.Throttle)}, nil
+}
+
+// value is a value of a record. Those of the interface have one character; a longer one
+// may repeat the token.
+func (r *reply) value(t text) string {
+	if len(t) < 2 {
+		return string(t)
+	}
+	return r.redact(string(t))
 }
 
 // refused explains an answer that tells of a failure.
 func refused(r *reply, e envelope, isEnvelope bool) *Error {
-	out := &Error{Code: r.code, RequestID: r.id(), RetryAfter: r.retryAfter(), Message: oneLine(r.redact(string(e.Msg)))}
+	out := &Error{Code: r.code, RequestID: r.id(), RetryAfter: r.retryAfter(), Message: oneLine(string(e.Msg), r.redact)}
 	if n, err := strconv.Atoi(string(e.Code)); err == nil && r.code == http.StatusOK {
 		out.Code = n // the HTTP status tells nothing
 	}
@@ -117,7 +126,7 @@ func bad(r *reply, why string) *Error {
 }
 
 // id is the service's name of the request.
-func (r *reply) id() string { return oneLine(r.redact(r.header.Get("X-Request-Id"))) }
+func (r *reply) id() string { return oneLine(r.header.Get("X-Request-Id"), r.redact) }
 
 // times is what Last-Modified says, and how old that was at Date.
 func (r *reply) times() (asOf time.Time, age time.Duration) {

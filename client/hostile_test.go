@@ -1,0 +1,121 @@
+package client
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+const right = `{"code":200,"msg":"success","data":{"vid":"Car1","status":1,"vehicle_runing_state":"3"}}`
+
+// endlessly writes the same until the other side hangs up, a piece every so often.
+func endlessly(piece string, every time.Duration) func(net.Conn) {
+	return func(c net.Conn) {
+		for _, err := io.WriteString(c, piece); err == nil; _, err = io.WriteString(c, piece) {
+			if every > 0 {
+				time.Sleep(every)
+			}
+		}
+	}
+}
+
+// bomb is a gzip of so many zeros.
+func bomb(t *testing.T, zeros int64) string {
+	t.Helper()
+	var b bytes.Buffer
+	w := gzip.NewWriter(&b)
+	if _, err := io.CopyN(w, zeroes{}, zeros); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+type zeroes struct{}
+
+func (zeroes) Read(b []byte) (int, error) { clear(b); return len(b), nil }
+
+// TestHostileServer: a server that wants to hold a client, fill its memory or keep it busy
+// gets nothing but an error, within the patience of a call and one attempt. The clock is the
+// test's, the transport the client's own.
+func TestHostileServer(t *testing.T) {
+	says := func(text string) func(net.Conn) {
+		return func(c net.Conn) {
+			_, _ = io.WriteString(c, text) // the client may have hung up
+		}
+	}
+	then := func(fs ...func(net.Conn)) func(net.Conn) {
+		return func(c net.Conn) {
+			for _, f := range fs {
+				f(c)
+			}
+		}
+	}
+	const head = "HTTP/1.1 200 OK\r\n"
+	zip := bomb(t, 64<<20)
+	for _, c := range []struct {
+		name  string
+		serve func(net.Conn)
+		want  error // nil: an answer
+		most  time.Duration
+		tries int
+	}{
+		{"says nothing", endlessly("", time.Second), ErrUnreachable, 31 * time.Second, 3},
+		{"a header that drips", then(says(head+"X: "), endlessly("x", time.Second)), ErrUnreachable, 31 * time.Second, 3},
+		{"a header without an end", then(says(head), endlessly("X: "+strings.Repeat("x", 1000)+"\r\n", 0)), ErrUnreachable, time.Second, 1},
+		{"interim answers without an end", endlessly("HTTP/1.1 103 Early Hints\r\n\r\n", 0), ErrUnreachable, time.Second, 1},
+		{"a body that drips", then(says(head+"\r\n"), endlessly(" ", time.Second)), ErrUnreachable, 31 * time.Second, 3},
+		{"a body without an end", then(says(head+"\r\n"), endlessly(strings.Repeat(" ", 1000), 0)), ErrBadAnswer, time.Second, 1},
+		{"chunks without an end", then(says(head+"Transfer-Encoding: chunked\r\n\r\n"), endlessly("1\r\n \r\n", 0)), ErrBadAnswer, time.Second, 1},
+		{"a gzip bomb", says(fmt.Sprintf(head+"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n%s", len(zip), zip)), ErrBadAnswer, time.Second, 1},
+		{"another encoding", says(head + "Content-Encoding: br\r\nContent-Length: 5\r\n\r\nhello"), ErrBadAnswer, time.Second, 1},
+		{"a wait of an age", says("HTTP/1.1 429 Too Many Requests\r\nRetry-After: 99999999999999999999\r\nContent-Length: 0\r\n\r\n"), ErrRateLimited, time.Second, 1},
+		{"a wait until an age", says("HTTP/1.1 503 Unavailable\r\nRetry-After: Fri, 31 Dec 9999 23:59:59 GMT\r\nContent-Length: 0\r\n\r\n"), ErrUnavailable, time.Second, 1},
+		{"nested without an end", then(says(head+"\r\n"), endlessly("[", 0)), ErrBadAnswer, time.Second, 1},
+		{"another protocol", says("SSH-2.0-OpenSSH_9.2\r\n"), ErrUnreachable, time.Second, 1},
+		{"another content type", says(fmt.Sprintf(head+"Content-Type: text/html\r\nContent-Length: %d\r\n\r\n%s", len(right), right)), nil, time.Second, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				tries := 0
+				var serving sync.WaitGroup
+				defer serving.Wait()
+				own := New("http://cars.example", "cst_secret")
+				own.http.Transport.(*http.Transport).DialContext = func(context.Context, string, string) (net.Conn, error) {
+					tries++
+					near, far := net.Pipe()
+					serving.Go(func() {
+						defer far.Close()
+						if _, err := http.ReadRequest(bufio.NewReader(far)); err == nil {
+							go func() { _, _ = io.Copy(io.Discard, far) }() // notices that the client hung up
+							c.serve(far)
+						}
+					})
+					return near, nil
+				}
+				begin := time.Now()
+				a, err := own.CarDrivingState(t.Context(), "Car1")
+				own.http.CloseIdleConnections()
+				if took := time.Since(begin); took > c.most || tries != c.tries {
+					t.Errorf("%d tries in %s", tries, took)
+				}
+				if !errors.Is(err, c.want) || err == nil && a.State != TrafficJam {
+					t.Errorf("%v, %v", a, err)
+				}
+			})
+		})
+	}
+}
