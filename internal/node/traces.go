@@ -2,8 +2,12 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
+	"net/url"
+	"strings"
 	"sync/atomic"
 
 	"github.com/go-logr/logr"
@@ -30,7 +34,7 @@ func newTraces(ctx context.Context, c *Config) (traces, error) {
 	// The library's own log repeats the headers that it cannot read, which
 	// hold the collector's key.
 	otel.SetLogger(logr.Discard())
-	exporter, err := otlptracehttp.New(ctx, otlptracehttp.WithEndpointURL(c.OTLPEndpoint))
+	exporter, err := otlptracehttp.New(ctx, otlptracehttp.WithEndpointURL(c.OTLPEndpoint), otlptracehttp.WithProxy(proxyOf))
 	if err != nil {
 		return traces{}, fmt.Errorf("traces cannot be sent: check --otlp-endpoint and the variables OTEL_EXPORTER_OTLP_…: %w", err)
 	}
@@ -43,6 +47,17 @@ func newTraces(ctx context.Context, c *Config) (traces, error) {
 		sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.TraceIDRatioBased(c.TraceSample))),
 		sdktrace.WithResource(about),
 	)}, nil
+}
+
+// proxyOf is the environment's proxy. It is asked before each request, and refuses those to
+// where a redirect leads: the library follows them and sends its headers along, which hold
+// the collector's key, and has no other place to forbid that without losing the variables
+// OTEL_EXPORTER_OTLP_CERTIFICATE and their like.
+func proxyOf(r *http.Request) (*url.URL, error) {
+	if r.Response != nil {
+		return nil, errors.New("the collector answers with a redirect, which is not followed")
+	}
+	return http.ProxyFromEnvironment(r)
 }
 
 // tracer is what makes spans; nil if nothing is traced.
@@ -76,7 +91,16 @@ func (q *quietExporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOn
 	case err == nil && q.failing.CompareAndSwap(true, false):
 		q.log.Info("traces are being sent again")
 	case err != nil && q.failing.CompareAndSwap(false, true):
-		q.log.Warn("traces cannot be sent and are dropped: check --otlp-endpoint", "error", access.OneLine(err))
+		q.log.Warn("traces cannot be sent and are dropped: check --otlp-endpoint", "error", ownWords(access.OneLine(err)))
 	}
 	return nil
+}
+
+// ownWords is the library's error without the collector's answer in it, which may repeat
+// the key.
+func ownWords(text string) string {
+	for _, mark := range []string{"body: ", "partial success: "} {
+		text, _, _ = strings.Cut(text, mark)
+	}
+	return strings.TrimRight(text, " (")
 }
