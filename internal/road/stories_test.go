@@ -33,6 +33,25 @@ func TestLyingSource(t *testing.T) {
 	}
 }
 
+// TestFewLiars_BusyRoad: three cars that claim to creep make no jam where a car comes every
+// four seconds. Where few drive they do: SECURITY.md says so.
+func TestFewLiars_BusyRoad(t *testing.T) {
+	for _, kmh := range []float64{4, 7.5} {
+		var m Map
+		teach(t, &m, street)
+		f := street
+		f.cars, f.every, f.from = 60, 4*time.Second, start
+		liars := street
+		liars.name, liars.cars, liars.every, liars.from, liars.east = "lies", 3, 2*time.Second, start.Add(time.Minute), street.east+1000
+		liars.kmh, liars.metres = kmh, kmh/3.6*150
+		for _, c := range run(t, &m, f, liars)[:f.cars] {
+			if c.worst == vehicle.TrafficJam {
+				t.Errorf("beside three cars that claim %g km/h %s was in a jam", kmh, c.id)
+			}
+		}
+	}
+}
+
 // TestNoiseMovesNoStandingCar: a car that stands between others for eight minutes, with a
 // receiver's noise, is one car on one stretch, and makes no jam, wherever it stands.
 func TestNoiseMovesNoStandingCar(t *testing.T) {
