@@ -344,6 +344,49 @@ func TestEachRightIsProbed(t *testing.T) {
 	}
 }
 
+// Once the streams are made, a node goes on without the rights to make and change them. A
+// thief of its login cannot shorten the audit then, which the rights as they are shipped
+// allow.
+func TestRightsToChangeStreams_TakenAway(t *testing.T) {
+	t.Parallel()
+	rights := shippedRights(t)
+	without := regexp.MustCompile(`"\$JS\.API\.STREAM\.(CREATE|UPDATE)\.[A-Z]+",?`).ReplaceAllString(rights, "")
+	if strings.Contains(without, "STREAM.CREATE") || strings.Contains(without, "STREAM.UPDATE") {
+		t.Fatal(without)
+	}
+	o, err := server.ProcessConfigFile(configFile(t, fmt.Sprintf(`jetstream {}, accounts { A { jetstream: enabled, users: [
+		{ user: first, password: secret, %s }
+		{ user: later, password: secret, %s }
+	] } }`, rights, without)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Host, o.Port, o.StoreDir, o.NoSigs, o.NoLog = "127.0.0.1", server.RANDOM_PORT, t.TempDir(), true, true
+	addr := runNATS(t, o).Addr().String()
+	for _, user := range []string{"first", "later"} {
+		url := "nats://" + user + ":secret@" + addr
+		n := startNode(t, Config{URLs: url})
+		if err := n.Audit(t.Context(), access.Event{Actor: "ada", Action: "test"}); err != nil {
+			t.Error(err)
+		}
+		n.Stop()
+		thief, err := nats.Connect(url, nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer thief.Close()
+		may := map[string]bool{"$JS.API.STREAM.UPDATE.AUDIT": user == "first", "$JS.API.STREAM.DELETE.AUDIT": false, "$JS.API.STREAM.PURGE.AUDIT": false, "$JS.API.STREAM.MSG.DELETE.AUDIT": false}
+		for _, subject := range slices.Sorted(maps.Keys(may)) {
+			if err := errors.Join(thief.Publish(subject, nil), thief.Flush()); err != nil {
+				t.Fatal(err)
+			}
+			if err := thief.LastError(); (err == nil || !strings.Contains(err.Error(), subject)) != may[subject] {
+				t.Errorf("%s asks for %s: %v", user, subject, err)
+			}
+		}
+	}
+}
+
 // The tests run against the server of go.mod. A newer one is written down only with it.
 func TestGreatestServer(t *testing.T) {
 	if greatestServer != server.VERSION {
