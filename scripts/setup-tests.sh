@@ -14,7 +14,8 @@ need() {
 if [ "${1:-}" = torture ]; then
 	what="the torture needs"
 	need slowhttptest slowhttptest # thousands of slow clients
-	need nginx nginx-light # a proxy in front, which reads requests its own way
+	need nginx nginx-light # proxies in front, which read requests their own ways
+	need haproxy haproxy
 	need ip iproute2 # a network of our own, to cut
 	need taskset util-linux # keeps attackers to a processor of their own
 else

@@ -55,7 +55,7 @@ func needs() error {
 	if limit.Max < files {
 		return fmt.Errorf("a process may open only %d files: allow it %d with 'ulimit -n %d'", limit.Max, files, files)
 	}
-	for program, pkg := range map[string]string{"slowhttptest": "slowhttptest", "nginx": "nginx-light", "chrt": "util-linux", "taskset": "util-linux"} {
+	for program, pkg := range map[string]string{"slowhttptest": "slowhttptest", "nginx": "nginx-light", "haproxy": "haproxy", "chrt": "util-linux", "taskset": "util-linux"} {
 		if _, err := exec.LookPath(program); err != nil {
 			return fmt.Errorf("%s is not there: run 'apt-get install %s' as root", program, pkg)
 		}
@@ -72,7 +72,7 @@ func run(ctx context.Context, a *row.Attempt) (err error) {
 	for _, part := range []struct {
 		name string
 		do   func(context.Context, *world) error
-	}{{"requests", hostileRequests}, {"dawdling", dawdle}, {"proxy", behindProxy}, {"telemetry", telemetry}, {"slow clients", slow}} {
+	}{{"requests", hostileRequests}, {"dawdling", dawdle}, {"proxies", behindProxies}, {"telemetry", telemetry}, {"slow clients", slow}} {
 		began := time.Now()
 		if err := part.do(ctx, w); err != nil {
 			return err

@@ -22,17 +22,42 @@ import (
 	"carstate/internal/nodeprocess"
 )
 
-// proxied is how many conversations go through nginx.
+// proxied is how many conversations go through each proxy.
 const proxied = 4000
+
+// proxy is a program that stands between clients and the service, and reads requests its
+// own way.
+type proxy struct {
+	program string
+	config  string // with a directory, the service's address and a port
+	args    func(dir, file string) []string
+}
 
 //go:embed nginx.conf
 var nginxConfig string
 
-// behindProxy sends what smuggles through nginx, while others ask through it: each of
+//go:embed haproxy.cfg
+var haproxyConfig string
+
+var proxies = []proxy{
+	{"nginx", nginxConfig, func(dir, file string) []string { return []string{"-p", dir, "-c", file, "-e", "stderr"} }},
+	{"haproxy", haproxyConfig, func(_, file string) []string { return []string{"-db", "-f", file} }},
+}
+
+func behindProxies(ctx context.Context, w *world) error {
+	for _, p := range proxies {
+		if err := p.behind(ctx, w); err != nil || ctx.Err() != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// behind sends what smuggles through the proxy, while others ask through it: each of
 // them must get the answer to its own question.
-func behindProxy(ctx context.Context, w *world) error {
+func (p *proxy) behind(ctx context.Context, w *world) error {
 	a := w.attempt
-	address, stop, err := w.startNginx(ctx)
+	address, stop, err := p.start(ctx, w)
 	if err != nil {
 		return err
 	}
@@ -57,7 +82,7 @@ func behindProxy(ctx context.Context, w *world) error {
 				}
 				a.Offered(1)
 				if x.err != nil {
-					a.Wrong("through nginx: %v: %s", x.err, shown(stream))
+					a.Wrong("through %s: %v: %s", p.program, x.err, shown(stream))
 				}
 			}
 		})
@@ -72,11 +97,11 @@ func behindProxy(ctx context.Context, w *world) error {
 				asked.Add(1)
 				switch {
 				case err != nil:
-					a.Wrong("through nginx, a good request is lost: %v", err)
+					a.Wrong("through %s, a good request is lost: %v", p.program, err)
 				case status == http.StatusBadGateway || status == http.StatusGatewayTimeout:
 					refused.Add(1)
 				case status != http.StatusOK || !strings.HasPrefix(got, `{"code":200,"msg":"success","data":{"vid":"`+vid+`",`):
-					a.Wrong("through nginx, who asks for %s gets %d %.200q", vid, status, got)
+					a.Wrong("through %s, who asks for %s gets %d %.200q", p.program, vid, status, got)
 					return
 				}
 				if status != http.StatusOK {
@@ -94,25 +119,25 @@ func behindProxy(ctx context.Context, w *world) error {
 		return ctx.Err()
 	}
 	if asked.Load() == refused.Load() {
-		return errors.New("nginx answers nobody")
+		return fmt.Errorf("%s answers nobody", p.program)
 	}
-	a.Figure("good requests through nginx, beside smuggled ones", float64(asked.Load()), "")
-	// Requests that nginx refuses itself do not try the service.
+	a.Figure("good requests through "+p.program+", beside smuggled ones", float64(asked.Load()), "")
+	// Requests that a proxy refuses itself do not try the service.
 	through, err := w.refused(ctx, `"invalid_request"`)
 	if err != nil {
 		return err
 	}
-	a.Figure("requests through nginx that the service refused as invalid", through-invalid, "")
+	a.Figure("requests through "+p.program+" that the service refused as invalid", through-invalid, "")
 	if through == invalid {
-		a.Wrong("behind nginx the service had nothing to refuse: smuggling was not tried")
+		a.Wrong("behind %s the service had nothing to refuse: smuggling was not tried", p.program)
 	}
 	// The service must close a connection over which came what two parsers could read
-	// differently. What nginx was just about to send over it goes over another one,
+	// differently. What a proxy was just about to send over it goes over another one,
 	// which may have been closed as well; it tries as many as it keeps, and then gives
 	// up with 502. With four connections and four attackers that is rare, and nothing
 	// else loses an answer.
 	part := float64(refused.Load()) / float64(asked.Load())
-	a.Aimed("of them answered by nginx with 502 or 504", math.Round(part*1e4)/100, "%", "≤ 1 %", part <= 0.01)
+	a.Aimed("of them answered by "+p.program+" with 502 or 504", math.Round(part*1e4)/100, "%", "≤ 1 %", part <= 0.01)
 	return ctx.Err()
 }
 
@@ -127,27 +152,27 @@ func (w *world) refused(ctx context.Context, reason string) (sum float64, err er
 	return sum, err
 }
 
-// startNginx starts a proxy and waits until it answers.
-func (w *world) startNginx(ctx context.Context) (address string, stop func(), err error) {
-	dir := filepath.Join(w.attempt.Dir, "nginx")
+// start starts the proxy and waits until it answers.
+func (p *proxy) start(ctx context.Context, w *world) (address string, stop func(), err error) {
+	dir := filepath.Join(w.attempt.Dir, p.program)
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return "", nil, err
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0") // nginx cannot be told to choose
+	l, err := net.Listen("tcp", "127.0.0.1:0") // it cannot be told to choose
 	if err != nil {
 		return "", nil, err
 	}
 	port := l.Addr().(*net.TCPAddr).Port
-	config := fmt.Sprintf(nginxConfig, dir, w.Address(nodeprocess.Query), port)
-	if os.Geteuid() == 0 {
+	config := fmt.Sprintf(p.config, dir, w.Address(nodeprocess.Query), port)
+	if os.Geteuid() == 0 && p.program == "nginx" {
 		config = "user root;\n" + config
 	}
-	file := filepath.Join(dir, "nginx.conf")
+	file := filepath.Join(dir, "config")
 	if err := errors.Join(l.Close(), os.WriteFile(file, []byte(config), 0o600)); err != nil {
 		return "", nil, err
 	}
 	running, end := context.WithCancel(ctx)
-	cmd := exec.CommandContext(running, "nginx", "-p", dir, "-c", file, "-e", "stderr")
+	cmd := exec.CommandContext(running, p.program, p.args(dir, file)...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // the workers end with it
 	cmd.WaitDelay = 10 * time.Second
 	var said bytes.Buffer
@@ -170,7 +195,7 @@ func (w *world) startNginx(ctx context.Context) (address string, stop func(), er
 	})
 	if err != nil {
 		stop()
-		return "", nil, fmt.Errorf("nginx does not listen: %w: %.300s", err, said.String())
+		return "", nil, fmt.Errorf("%s does not listen: %w: %.300s", p.program, err, said.String())
 	}
 	return address, stop, nil
 }
