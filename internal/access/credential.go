@@ -156,8 +156,8 @@ func checkName(what, s string) error {
 	return nil
 }
 
-// AdminName is who the audit names for the holder of the admin key. No operator can
-// have it.
+// AdminName is the name in the audit for the holder of the admin key. No operator can
+// have it, and no right follows from it: see [Actor].
 const AdminName = "admin"
 
 // maxPlainName bounds the names of sources and operators, in bytes.

@@ -15,11 +15,11 @@ import (
 // right key always passes, so that nobody can lock the operator out.
 var wrongKeys = access.Rate{Calls: 10, Window: time.Second}
 
-// callerKey is where a request's context holds the name of its caller.
+// callerKey is where a request's context holds its caller.
 type callerKey struct{}
 
-// caller is who was identified.
-func caller(r *http.Request) string { return r.Context().Value(callerKey{}).(string) }
+// caller is the caller that was identified.
+func caller(r *http.Request) access.Actor { return r.Context().Value(callerKey{}).(access.Actor) }
 
 // identify finds out whose key the request shows.
 func (s *Server) identify(w http.ResponseWriter, r *http.Request) (*http.Request, error) {

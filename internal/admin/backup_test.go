@@ -109,7 +109,7 @@ func TestReceiptsOverTheWire(t *testing.T) {
 	if n := s.store.Forgotten.Len(); n != 1 {
 		t.Errorf("%d were buried", n)
 	}
-	want := access.Event{Time: noon, Actor: "admin", Action: "vehicle.forget", Object: "receipts", Detail: "1 receipts", Outcome: "intended"}
+	want := access.Event{Time: noon, Actor: "admin", Admin: true, Action: "vehicle.forget", Object: "receipts", Detail: "1 receipts", Outcome: "intended"}
 	if events := s.store.Events(); len(events) != 1 || events[0] != want {
 		t.Errorf("audited %+v", events)
 	}

@@ -31,7 +31,7 @@ func TestForgetAndAllow(t *testing.T) {
 		t.Errorf("the store was asked for %q, want %q", did, want)
 	}
 	for i, action := range []string{"vehicle.forget", "vehicle.allow"} {
-		if got, want := s.store.Events()[i], (access.Event{Time: noon, Actor: "admin", Action: action, Object: hash, Outcome: "intended"}); got != want {
+		if got, want := s.store.Events()[i], (access.Event{Time: noon, Actor: "admin", Admin: true, Action: action, Object: hash, Outcome: "intended"}); got != want {
 			t.Errorf("audited %+v, want %+v", got, want)
 		}
 	}

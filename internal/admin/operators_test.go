@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"carstate/internal/access"
@@ -83,6 +84,39 @@ func TestOperators(t *testing.T) {
 		if got := s.do(t, "POST", "/v1/operators", `{"name":"`+name+`"}`); got.status != http.StatusBadRequest {
 			t.Errorf("%q: %d", name, got.status)
 		}
+	}
+}
+
+// TestAnOperatorGetsNoRightsByAName: an operator whose record says "admin" is an operator to every
+// call, and the audit shows it.
+func TestAnOperatorGetsNoRightsByAName(t *testing.T) {
+	s := start(t)
+	key, hash := access.NewSecret(access.OperatorKind)
+	s.keepFromLogs(key)
+	s.store.Operators.Put(access.Credential{Kind: access.OperatorKind, Name: access.AdminName, Hash: hash, Created: noon})
+	theirs := &client.Client{URL: s.URL, Key: key, HTTP: s.HTTP}
+	for what, deed := range map[string]func() error{
+		"add an operator":    func() error { _, err := theirs.AddOperator(t.Context(), "mallory"); return err },
+		"rotate an operator": func() error { _, err := theirs.RotateOperator(t.Context(), access.AdminName); return err },
+		"remove an operator": func() error { _, err := theirs.RemoveOperator(t.Context(), access.AdminName); return err },
+		"rotate admin.key":   func() error { _, err := theirs.RotateAdminKey(t.Context()); return err },
+		"restore": func() error {
+			_, err := theirs.Restore(t.Context(), strings.NewReader("x"), func(int, int) {})
+			return err
+		},
+	} {
+		if refused, ok := errors.AsType[*client.Error](deed()); !ok || refused.Status != http.StatusForbidden {
+			t.Errorf("%s: %v", what, refused)
+		}
+	}
+	tok, err := theirs.IssueToken(t.Context(), access.TokenRequest{Developer: "Bo", Operations: access.AllOperations, Vehicles: access.AllVehicles()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.keepFromLogs(tok.AccessToken)
+	s.add(t, "gateway")
+	if e := s.store.Events(); len(e) != 2 || e[0].Admin || !e[1].Admin {
+		t.Errorf("audited %+v", e)
 	}
 }
 

@@ -22,16 +22,16 @@ func within(ctx context.Context, f func(context.Context) error) error {
 }
 
 // audited is auditedAtLength for an operation that takes no longer than storeTimeout.
-func (p *Operations) audited(ctx context.Context, by string, e access.Event, do func(context.Context) error) error {
+func (p *Operations) audited(ctx context.Context, by access.Actor, e access.Event, do func(context.Context) error) error {
 	return p.auditedAtLength(ctx, by, e, func(ctx context.Context) error { return within(ctx, do) })
 }
 
 // auditedAtLength writes the intention into the audit and then does the operation. If
 // the intention cannot be written, nothing is done. If the operation fails, or may have
 // failed, a second event says so.
-func (p *Operations) auditedAtLength(ctx context.Context, by string, e access.Event, do func(context.Context) error) error {
+func (p *Operations) auditedAtLength(ctx context.Context, by access.Actor, e access.Event, do func(context.Context) error) error {
 	write := func(outcome string) error {
-		e.Time, e.Actor, e.Outcome = wireTime(p.cfg.Now()), by, outcome
+		e.Time, e.Actor, e.Admin, e.Outcome = wireTime(p.cfg.Now()), by.Name, by.Admin, outcome
 		return within(ctx, func(ctx context.Context) error { return p.cfg.Store.Audit(ctx, e) })
 	}
 	log := p.cfg.Log.With("action", e.Action, "object", e.Object)
@@ -42,7 +42,7 @@ func (p *Operations) auditedAtLength(ctx context.Context, by string, e access.Ev
 	}
 	err := do(context.WithoutCancel(ctx))
 	if err == nil {
-		log.Info("done", "actor", by)
+		log.Info("done", "actor", by.Name, "admin", by.Admin)
 		return nil
 	}
 	if err := write("failed"); err != nil {

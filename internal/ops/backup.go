@@ -14,7 +14,7 @@ import (
 // Backup writes a backup that names the version of the service, and returns the number
 // of its records. An error that is no [Refusal] broke the backup off half-way: the
 // backup then lacks its end, by which its reader can tell.
-func (p *Operations) Backup(ctx context.Context, by string, w io.Writer, version string) (records int, err error) {
+func (p *Operations) Backup(ctx context.Context, by access.Actor, w io.Writer, version string) (records int, err error) {
 	e := access.Event{Action: "backup.take", Object: "backup"}
 	if err := p.audited(ctx, by, e, func(context.Context) error { return nil }); err != nil {
 		return 0, err
@@ -25,8 +25,8 @@ func (p *Operations) Backup(ctx context.Context, by string, w io.Writer, version
 // Restore merges a backup; progress receives how far it is. Only the admin key may: a
 // backup may hold operators. A restore goes on when its caller hangs up, and ends when
 // the Store ends it.
-func (p *Operations) Restore(ctx context.Context, by string, from io.Reader, progress func(done, total int)) (access.RestoreReport, error) {
-	if by != access.AdminName {
+func (p *Operations) Restore(ctx context.Context, by access.Actor, from io.Reader, progress func(done, total int)) (access.RestoreReport, error) {
+	if !by.Admin {
 		return access.RestoreReport{}, errAdminOnly
 	}
 	audited := func(info access.BackupInfo, merge func() error) error {
@@ -49,7 +49,7 @@ const maxReceipts = 100_000
 
 // Bury makes the vehicles of kept receipts forgotten, unless they were allowed again
 // since, and returns how many were not before.
-func (p *Operations) Bury(ctx context.Context, by string, receipts []access.ForgetReceipt) (buried int, err error) {
+func (p *Operations) Bury(ctx context.Context, by access.Actor, receipts []access.ForgetReceipt) (buried int, err error) {
 	if len(receipts) == 0 || len(receipts) > maxReceipts {
 		return 0, Refuse(http.StatusBadRequest, "receipts are 1 to %d", maxReceipts)
 	}

@@ -14,19 +14,19 @@ import (
 )
 
 // IssueToken issues a token. The secret is to be shown once.
-func (p *Operations) IssueToken(ctx context.Context, by string, r access.TokenRequest) (access.Credential, string, error) {
+func (p *Operations) IssueToken(ctx context.Context, by access.Actor, r access.TokenRequest) (access.Credential, string, error) {
 	return p.begin(ctx, by, access.TokenKind, r.Vehicles, func(now time.Time) (access.Credential, string, error) { return access.Issue(r, now) })
 }
 
 // AddSource adds a source; a zero expires is never. The key is to be shown once.
-func (p *Operations) AddSource(ctx context.Context, by, name string, v access.Vehicles, expires time.Time) (access.Credential, string, error) {
+func (p *Operations) AddSource(ctx context.Context, by access.Actor, name string, v access.Vehicles, expires time.Time) (access.Credential, string, error) {
 	return p.begin(ctx, by, access.SourceKind, v, func(now time.Time) (access.Credential, string, error) {
 		return access.AddSource(name, v, expires, now)
 	})
 }
 
 // AddOperator adds an operator; only the admin key may. The key is to be shown once.
-func (p *Operations) AddOperator(ctx context.Context, by, name string) (access.Credential, string, error) {
+func (p *Operations) AddOperator(ctx context.Context, by access.Actor, name string) (access.Credential, string, error) {
 	return p.begin(ctx, by, access.OperatorKind, access.Vehicles{}, func(now time.Time) (access.Credential, string, error) {
 		return access.AddOperator(name, now)
 	})
@@ -34,7 +34,7 @@ func (p *Operations) AddOperator(ctx context.Context, by, name string) (access.C
 
 // begin stores a new credential with the vehicles given.
 func (p *Operations) begin(
-	ctx context.Context, by string, kind access.Kind, v access.Vehicles, issue func(time.Time) (access.Credential, string, error),
+	ctx context.Context, by access.Actor, kind access.Kind, v access.Vehicles, issue func(time.Time) (access.Credential, string, error),
 ) (access.Credential, string, error) {
 	if err := mayChange(by, kind); err != nil {
 		return access.Credential{}, "", err
@@ -66,7 +66,7 @@ func (p *Operations) begin(
 // Rotate gives a credential a new secret, which is to be shown once. What somebody else
 // rotated meanwhile is rotated again: of two that rotate at once, both get a secret that
 // counts, the first for the overlap that the second asked for.
-func (p *Operations) Rotate(ctx context.Context, by string, kind access.Kind, name string, overlap time.Duration) (access.Credential, string, error) {
+func (p *Operations) Rotate(ctx context.Context, by access.Actor, kind access.Kind, name string, overlap time.Duration) (access.Credential, string, error) {
 	if known, ok := p.cfg.Tables.Of(kind).Get(name); ok {
 		kind = known.Kind // it may be a sandbox token
 	}
@@ -90,7 +90,7 @@ func (p *Operations) Rotate(ctx context.Context, by string, kind access.Kind, na
 
 // End revokes or removes a credential, and with an operator's the sessions that it
 // opened. A second time changes nothing and returns the same.
-func (p *Operations) End(ctx context.Context, by string, kind access.Kind, name string) (access.Credential, error) {
+func (p *Operations) End(ctx context.Context, by access.Actor, kind access.Kind, name string) (access.Credential, error) {
 	if g, ok := p.cfg.Tables.Of(kind).Get(name); ok && !g.Ended.IsZero() && mayChange(by, kind) == nil {
 		return g.Credential, nil
 	}
@@ -104,7 +104,7 @@ func (p *Operations) End(ctx context.Context, by string, kind access.Kind, name 
 }
 
 // GrantToken adds vehicles to a token and takes others away.
-func (p *Operations) GrantToken(ctx context.Context, by, id string, add, remove []vehicle.ID) (access.Credential, error) {
+func (p *Operations) GrantToken(ctx context.Context, by access.Actor, id string, add, remove []vehicle.ID) (access.Credential, error) {
 	if len(add)+len(remove) == 0 {
 		return access.Credential{}, Refuse(http.StatusBadRequest, "name the vehicles to add or to remove")
 	}
@@ -136,7 +136,7 @@ func (p *Operations) GrantToken(ctx context.Context, by, id string, add, remove 
 
 // update audits and applies a change to a credential.
 func (p *Operations) update(
-	ctx context.Context, by string, kind access.Kind, verb, name, detail string, change func(*access.Credential) error,
+	ctx context.Context, by access.Actor, kind access.Kind, verb, name, detail string, change func(*access.Credential) error,
 ) (c access.Credential, err error) {
 	if err := mayChange(by, kind); err != nil {
 		return access.Credential{}, err
@@ -157,8 +157,8 @@ func (p *Operations) update(
 var errAdminOnly = Refuse(http.StatusForbidden, "this needs the admin key: an operator's key does not open it")
 
 // mayChange refuses to an operator what only the admin key may do.
-func mayChange(by string, kind access.Kind) error {
-	if kind.Policy().AdminOnly && by != access.AdminName {
+func mayChange(by access.Actor, kind access.Kind) error {
+	if kind.Policy().AdminOnly && !by.Admin {
 		return errAdminOnly
 	}
 	return nil

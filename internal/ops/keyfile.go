@@ -126,9 +126,9 @@ func syncDir(dir string) error {
 // RotateAdminKey writes a new admin key in place of the old one, which ends at
 // once, and returns the name of the file that holds it: nobody is shown the new one. Only
 // the admin key may.
-func (p *Operations) RotateAdminKey(ctx context.Context, by string) (file string, err error) {
+func (p *Operations) RotateAdminKey(ctx context.Context, by access.Actor) (file string, err error) {
 	switch {
-	case by != access.AdminName:
+	case !by.Admin:
 		return "", errAdminOnly
 	case p.cfg.KeyDir == "":
 		return "", Refuse(http.StatusConflict, "this service keeps no admin key in a file")

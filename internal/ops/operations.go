@@ -97,26 +97,25 @@ func New(cfg Config) *Operations {
 	return p
 }
 
-// Identify returns the name of the operator whose key it is, [access.AdminName] for
-// the admin key.
-func (p *Operations) Identify(key string) (who string, hash access.Hash, ok bool) {
+// Identify returns the operator whose key it is, [access.Admin] for the admin key.
+func (p *Operations) Identify(key string) (who access.Actor, hash access.Hash, ok bool) {
 	hash = access.HashOf(key)
 	if p.isAdminKey(hash) {
-		return access.AdminName, hash, true
+		return access.Admin, hash, true
 	}
 	o, err := p.cfg.Tables.Operators.Verify([]byte(key), p.cfg.Now())
 	if err != nil {
-		return "", hash, false
+		return who, hash, false
 	}
-	return o.Name, hash, true
+	return access.Actor{Name: o.Name}, hash, true
 }
 
 // Valid reports whether a key that was identified is still the operator's.
-func (p *Operations) Valid(who string, hash access.Hash) bool {
-	if who == access.AdminName {
+func (p *Operations) Valid(who access.Actor, hash access.Hash) bool {
+	if who.Admin {
 		return p.isAdminKey(hash)
 	}
-	o, ok := p.cfg.Tables.Operators.Get(who)
+	o, ok := p.cfg.Tables.Operators.Get(who.Name)
 	return ok && o.Ended.IsZero() && o.Hash == hash
 }
 

@@ -10,12 +10,12 @@ import (
 
 // Forget erases a vehicle everywhere. The audit names it by its hash, and nothing else
 // may name it.
-func (p *Operations) Forget(ctx context.Context, by string, id vehicle.ID) (access.ForgetReceipt, error) {
+func (p *Operations) Forget(ctx context.Context, by access.Actor, id vehicle.ID) (access.ForgetReceipt, error) {
 	return p.onVehicle(ctx, by, "vehicle.forget", id, p.cfg.Store.Forget)
 }
 
 // Allow lets a forgotten vehicle report again.
-func (p *Operations) Allow(ctx context.Context, by string, id vehicle.ID) (access.ForgetReceipt, error) {
+func (p *Operations) Allow(ctx context.Context, by access.Actor, id vehicle.ID) (access.ForgetReceipt, error) {
 	if !p.cfg.Forgotten.Has(id) {
 		return access.ForgetReceipt{}, errNoRecord
 	}
@@ -23,7 +23,7 @@ func (p *Operations) Allow(ctx context.Context, by string, id vehicle.ID) (acces
 }
 
 func (p *Operations) onVehicle(
-	ctx context.Context, by, action string, id vehicle.ID, do func(context.Context, vehicle.ID) (access.ForgetReceipt, error),
+	ctx context.Context, by access.Actor, action string, id vehicle.ID, do func(context.Context, vehicle.ID) (access.ForgetReceipt, error),
 ) (receipt access.ForgetReceipt, err error) {
 	e := access.Event{Action: action, Object: p.cfg.Forgotten.Hash(id).String()}
 	err = p.audited(ctx, by, e, func(ctx context.Context) (err error) {

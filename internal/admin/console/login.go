@@ -91,7 +91,7 @@ func (c *Console) login(w http.ResponseWriter, r *http.Request) {
 		c.sessions.end(w, old)
 	}
 	c.sessions.begin(w, r, who, hash)
-	c.Log.Info("logged in at the console", "actor", who, "remote", r.RemoteAddr)
+	c.Log.Info("logged in at the console", "actor", who.Name, "admin", who.Admin, "remote", r.RemoteAddr)
 	http.Redirect(w, r, localPath(r.PostForm.Get("next")), http.StatusSeeOther)
 }
 

@@ -86,7 +86,7 @@ func TestTokenForm(t *testing.T) {
 func TestTokenDeeds(t *testing.T) {
 	f := newFixture(t)
 	f.logIn(f.key)
-	tok, _, err := f.IssueToken(t.Context(), "x", access.TokenRequest{Developer: "Ada", Operations: access.AllOperations, Vehicles: access.AllVehicles(), Expires: noon.Add(48 * time.Hour)})
+	tok, _, err := f.IssueToken(t.Context(), access.Actor{Name: "x"}, access.TokenRequest{Developer: "Ada", Operations: access.AllOperations, Vehicles: access.AllVehicles(), Expires: noon.Add(48 * time.Hour)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,8 +115,8 @@ func TestLongLists(t *testing.T) {
 	f.logIn(f.key)
 	for i := range 60 {
 		for _, err := range []error{
-			second(f.AddSource(t.Context(), "x", fmt.Sprintf("gateway-%02d", i), access.AllVehicles(), time.Time{})),
-			second(f.IssueToken(t.Context(), "x", access.TokenRequest{Developer: fmt.Sprintf("Developer %02d", i), Operations: access.AllOperations, Vehicles: access.AllVehicles()})),
+			second(f.AddSource(t.Context(), access.Actor{Name: "x"}, fmt.Sprintf("gateway-%02d", i), access.AllVehicles(), time.Time{})),
+			second(f.IssueToken(t.Context(), access.Actor{Name: "x"}, access.TokenRequest{Developer: fmt.Sprintf("Developer %02d", i), Operations: access.AllOperations, Vehicles: access.AllVehicles()})),
 		} {
 			if err != nil {
 				t.Fatal(err)
@@ -198,7 +198,7 @@ func TestVehicle(t *testing.T) {
 		{Developer: "Di", Operations: access.AllOperations, Sandbox: true},
 		{Developer: "Ed", Operations: access.AllOperations, Vehicles: access.AllVehicles(), Expires: noon.Add(time.Second)},
 	} {
-		if _, _, err := f.IssueToken(t.Context(), "x", r); err != nil {
+		if _, _, err := f.IssueToken(t.Context(), access.Actor{Name: "x"}, r); err != nil {
 			t.Fatal(i, err)
 		}
 	}
@@ -260,7 +260,7 @@ func TestAudit(t *testing.T) {
 		}
 	}
 	f.logIn(f.key)
-	f.want(f.get("/audit"), http.StatusOK, "<b>ada</b>", "number 120.", "number 71.", "/audit?before=71", "failed")
+	f.want(f.get("/audit"), http.StatusOK, "<b>ada</b> <code>", "number 120.", "number 71.", "/audit?before=71", "failed")
 	f.want(f.get("/audit?before=71"), http.StatusOK, "number 70.", "number 21.", "/audit?before=21", `href="/audit">Newest`)
 	f.want(f.get("/audit?before=-1"), http.StatusOK, "number 120.")
 	if a := f.get("/audit?before=21"); strings.Contains(a.body, "number 21.") || strings.Contains(a.body, "/audit?before=") {

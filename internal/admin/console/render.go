@@ -103,7 +103,7 @@ func (c *Console) show(w http.ResponseWriter, status int, name string, p page) {
 
 // showTo is show for somebody who is logged in.
 func (c *Console) showTo(w http.ResponseWriter, s *session, status int, name string, p page) {
-	p.Who, p.Admin = s.who, s.who == access.AdminName
+	p.Who, p.Admin = s.who.Name, s.who.Admin
 	if p.Notice == "" {
 		p.Notice = c.sessions.takeNotice(s)
 	}

@@ -24,7 +24,7 @@ const (
 
 // session is one browser in which somebody logged in.
 type session struct {
-	who   string
+	who   access.Actor
 	key   access.Hash // that opened it: when that ends, so does the session
 	id    access.Hash // of the cookie's value
 	begun time.Time
@@ -66,7 +66,7 @@ func cookie(value string, maxAge int, secure bool) *http.Cookie {
 
 // begin starts a session and sets its cookie. Where a proxy ends TLS, only the browser
 // knows that there is any: it says so in Origin.
-func (s *sessions) begin(w http.ResponseWriter, r *http.Request, who string, key access.Hash) {
+func (s *sessions) begin(w http.ResponseWriter, r *http.Request, who access.Actor, key access.Hash) {
 	value, now := rand.Text(), s.now()
 	secure := s.secure || strings.HasPrefix(r.Header.Get("Origin"), "https://")
 	n := &session{who: who, key: key, secure: secure, id: access.HashOf(value), begun: now, seen: now}
