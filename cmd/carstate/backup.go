@@ -120,17 +120,12 @@ func inside(b access.BackupInfo) string {
 
 // meter shows on a terminal how much has come.
 type meter struct {
-	w     io.Writer // nil: nobody watches
+	w     *os.File // nil: nobody watches
 	bytes int
 	next  time.Time
 }
 
-func newMeter(w io.Writer) *meter {
-	if !isTerminal(w) {
-		w = nil
-	}
-	return &meter{w: w}
-}
+func newMeter(w io.Writer) *meter { return &meter{w: terminal(w)} }
 
 func (m *meter) Write(p []byte) (int, error) {
 	m.bytes += len(p)

@@ -30,8 +30,8 @@ func newProgress(w io.Writer, total int) *progress { return newProgressOf(w, tot
 
 func newProgressOf(w io.Writer, total int, unit string) *progress {
 	p := &progress{w: w, unit: unit, total: total, next: time.Now().Add(progressEvery)}
-	if isTerminal(w) {
-		p.bars = mpb.New(mpb.WithOutput(w), mpb.WithWidth(60))
+	if f := terminal(w); f != nil {
+		p.bars = mpb.New(mpb.WithOutput(f), mpb.WithWidth(60))
 		p.bar = p.bars.AddBar(int64(total),
 			mpb.PrependDecorators(decor.CountersNoUnit("%d of %d "+unit+" ")),
 			mpb.AppendDecorators(decor.AverageETA(decor.ET_STYLE_GO)))
@@ -39,14 +39,20 @@ func newProgressOf(w io.Writer, total int, unit string) *progress {
 	return p
 }
 
-// isTerminal reports whether people watch w.
-func isTerminal(w io.Writer) bool {
+// terminal returns the terminal that people watch behind w; nil: there is none. What is written to
+// it is not cleaned, so it is for our own figures alone.
+func terminal(w io.Writer) *os.File {
+	if p, ok := w.(*printable); ok {
+		w = p.w
+	}
 	f, ok := w.(*os.File)
 	if !ok {
-		return false
+		return nil
 	}
-	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0 && os.Getenv("TERM") != "dumb"
+	if info, err := f.Stat(); err != nil || info.Mode()&os.ModeCharDevice == 0 || os.Getenv("TERM") == "dumb" {
+		return nil
+	}
+	return f
 }
 
 // add notes that n more samples were acknowledged.

@@ -66,11 +66,16 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (code int
 	if len(args) == 1 && args[0] == "--version" {
 		args = []string{"version"}
 	}
+	help := stdout // the parser measures the terminal
+	out, errs := &printable{w: stdout}, &printable{w: stderr}
+	defer out.end()
+	defer errs.end()
+	stdout, stderr = out, errs
 	var cmds commands
 	parser, err := kong.New(&cmds,
 		kong.Name("carstate"),
 		kong.Description("Is this car driving normally, slowly or in a traffic jam? Is its throttle system healthy?"),
-		kong.Writers(stdout, stderr),
+		kong.Writers(help, stderr),
 		kong.Exit(func(code int) { panic(exited(code)) }),
 		kong.DefaultEnvars("CARSTATE"),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, Summary: false}),
