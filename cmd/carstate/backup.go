@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json/jsontext"
 	"encoding/json/v2"
@@ -31,7 +32,8 @@ type backupCommand struct {
 func (*backupCommand) Help() string {
 	return `Takes tokens, sources, operators, states, tombstones and usage while the service goes on; not
 the telemetry and not the audit. Secrets are in it as hashes only, but it names vehicles and
-holds the key of the tombstones: keep it as you keep the data directory.
+holds the key of the tombstones: keep it as you keep the data directory. To restore it into
+another service you need the key of this one's backups: carstate operator backup-key prints it.
 
 Example:
   carstate backup carstate-2026-11-20.backup
@@ -78,6 +80,7 @@ func (c *backupCommand) Run(ctx context.Context, w streams) error {
 		return printJSON(w.out, info)
 	}
 	_, err = fmt.Fprintf(w.out, "%s: %s\n", c.File, inside(info))
+	fmt.Fprintln(w.err, "Another service asks for this one's key before it restores the file: carstate operator backup-key prints it.")
 	return err
 }
 
@@ -144,19 +147,22 @@ func (m *meter) end() {
 
 type restoreCommand struct {
 	adminFlags
-	File      string   `arg:"" help:"The backup."`
-	Forgotten []string `placeholder:"FILE,…" help:"Receipts of carstate forget --json: what was forgotten after the backup stays forgotten."`
-	JSON      bool     `name:"json" help:"Print what was done as one JSON value and nothing else."`
+	File            string   `arg:"" help:"The backup."`
+	BackupKeyFile   string   `placeholder:"FILE" help:"A file that holds the key of the service that made the backup (carstate operator backup-key); - is standard input. Its own backups a service knows without."`
+	Unauthenticated bool     `help:"Restore whoever made the file: a stranger who could write it gets the operators, sources and tokens that they put in."`
+	Forgotten       []string `placeholder:"FILE,…" help:"Receipts of carstate forget --json: what was forgotten after the backup stays forgotten."`
+	JSON            bool     `name:"json" help:"Print what was done as one JSON value and nothing else."`
 }
 
 // Help is shown by --help.
 func (*restoreCommand) Help() string {
 	return `Merges the backup: what the service has goes before it, except that a state with newer readings
 replaces an older one. What was revoked, removed or forgotten on either side stays so.
-A file that is torn, foreign or of a newer carstate is refused before anything is changed.
+A file that is torn, foreign or of a newer carstate, that somebody has changed, or that another
+service made whose key is not given, is refused before anything is changed.
 
 Example:
-  carstate restore carstate-2026-11-20.backup --forgotten receipts.json`
+  carstate restore carstate-2026-11-20.backup --backup-key-file backup.key --forgotten receipts.json`
 }
 
 // Run restores a backup.
@@ -165,14 +171,21 @@ func (c *restoreCommand) Run(ctx context.Context, w streams) error {
 	if err != nil {
 		return err
 	}
+	trust, err := c.trust()
+	if err != nil {
+		return err
+	}
 	file, err := os.Open(c.File)
 	if err != nil {
 		return fmt.Errorf("the backup cannot be read: %w", err)
 	}
 	defer file.Close()
-	info, err := store.CheckBackup(file)
+	info, err := store.CheckBackup(file, trust.Key)
 	if err != nil {
 		return err
+	}
+	if trust.Anybody {
+		fmt.Fprintln(w.err, unauthenticatedWarning)
 	}
 	receipts, err := readReceipts(c.Forgotten)
 	if err != nil {
@@ -193,7 +206,7 @@ func (c *restoreCommand) Run(ctx context.Context, w streams) error {
 		fmt.Fprintf(w.err, "%s\n", inside(info))
 	}
 	p := newProgressOf(w.err, info.Records, "records")
-	report, err := client.Restore(ctx, file, func(done, _ int) { p.add(done - p.done) })
+	report, err := client.Restore(ctx, file, trust, func(done, _ int) { p.add(done - p.done) })
 	if err == nil {
 		p.add(info.Records - p.done)
 	}
@@ -205,6 +218,39 @@ func (c *restoreCommand) Run(ctx context.Context, w streams) error {
 		return printJSON(w.out, report)
 	}
 	return printRestored(w.out, report, len(receipts), buried)
+}
+
+const unauthenticatedWarning = "WARNING: --unauthenticated: nobody checks who made this backup. If somebody could write to the file, " +
+	"they may have put operators, sources and tokens of their own into it, and get their rights, " +
+	"or have forgotten vehicles. Look through what carstate operator list, source list and token list show afterwards."
+
+// trust says which backup to take.
+func (c *restoreCommand) trust() (t access.BackupTrust, err error) {
+	if c.Unauthenticated {
+		if c.BackupKeyFile != "" {
+			return t, usageError("--unauthenticated goes without --backup-key-file: decide")
+		}
+		return access.BackupTrust{Anybody: true}, nil
+	}
+	if c.BackupKeyFile == "" {
+		return t, nil
+	}
+	in := os.Stdin
+	if c.BackupKeyFile != "-" {
+		if in, err = os.Open(c.BackupKeyFile); err != nil {
+			return t, fmt.Errorf("the key of the backup cannot be read: %w (--backup-key-file)", err)
+		}
+		defer in.Close()
+	}
+	text, err := io.ReadAll(io.LimitReader(in, 2*int64(access.BackupKind.Length())))
+	if err != nil {
+		return t, fmt.Errorf("the key of the backup cannot be read: %w (--backup-key-file)", err)
+	}
+	text = bytes.TrimSpace(text)
+	if access.Check(access.BackupKind, text) != nil {
+		return t, errors.New("the file of --backup-key-file holds no key of backups: it is the one line that `carstate operator backup-key` prints")
+	}
+	return access.BackupTrust{Key: string(text)}, nil
 }
 
 func printRestored(w io.Writer, r access.RestoreReport, receipts, buried int) error {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -101,11 +102,15 @@ func (m *moved) move(t *testing.T, from, to *process) {
 	}
 	file := filepath.Join(t.TempDir(), "backup")
 	from.carstate(t, "backup", file)
+	key := file + ".key"
+	if err := os.WriteFile(key, []byte(from.carstate(t, "operator", "backup-key")), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	end()
 
 	arrived := time.Now()
 	end = carsReport(t, to, to.addSource(t, "there"), movedCars/2)
-	to.carstate(t, "restore", file)
+	to.carstate(t, "restore", file, "--backup-key-file", key)
 	end()
 	to.carstate(t, "source", "remove", "there")
 

@@ -17,6 +17,7 @@ type operatorCommand struct {
 	Rotate         operatorRotate   `cmd:"" help:"Give an operator a new key; the old one ends at once."`
 	Remove         operatorRemove   `cmd:"" help:"Remove an operator, their key and their sessions, at once."`
 	RotateAdminKey adminKeyRotation `cmd:"" help:"Replace the admin key in the data directory; the old one ends at once."`
+	BackupKey      backupKeyCommand `cmd:"" help:"Print the key of this service's backups, which a restore elsewhere asks for."`
 }
 
 type operatorAdd struct {
@@ -143,6 +144,34 @@ func (c *adminKeyRotation) Run(ctx context.Context, w streams) error {
 		return client.RotateAdminKey(ctx)
 	}, func(r wire.RotatedAdminKey) error {
 		_, err := fmt.Fprintf(w.out, "the new admin key is in %s\n", r.File)
+		return err
+	})
+}
+
+type backupKeyCommand struct {
+	adminFlags
+	JSON bool `name:"json" help:"Print one JSON value and nothing else."`
+}
+
+// Help is shown by --help.
+func (*backupKeyCommand) Help() string {
+	return `Each backup carries a code under this key, by which a restore knows that nobody has changed the
+backup since this service made it. The service makes the key once and knows its own backups by it; another
+service asks for it. Only the holder of the admin key gets it. Keep it where you keep other
+secrets, and apart from the backups: those who have both can change a backup.
+
+Example:
+  carstate operator backup-key > backup.key
+  carstate restore carstate-2026-11-20.backup --backup-key-file backup.key`
+}
+
+// Run prints the key.
+func (c *backupKeyCommand) Run(ctx context.Context, w streams) error {
+	return ask(c.adminFlags, c.JSON, w, func(client *client.Client) (wire.BackupKey, error) {
+		return client.BackupKey(ctx)
+	}, func(k wire.BackupKey) error {
+		_, err := fmt.Fprintf(w.out, "%s\n", k.Key)
+		fmt.Fprintln(w.err, "This is the key of this service's backups. Keep it apart from them.")
 		return err
 	})
 }

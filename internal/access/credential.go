@@ -61,32 +61,23 @@ type TokenRequest struct {
 	Sandbox    bool      // Vehicles is then not looked at: they are the reserved ones
 }
 
+// tokenID is how the IDs of tokens begin.
+const tokenID = "cstid"
+
 // Issue makes a token and the secret to be shown once.
 func Issue(r TokenRequest, now time.Time) (Credential, string, error) {
 	c := Credential{
-		Kind: TokenKind, Name: newID("cstid"), Vehicles: r.Vehicles, Expires: r.Expires,
+		Kind: TokenKind, Name: newID(tokenID), Vehicles: r.Vehicles, Expires: r.Expires,
 		Developer: r.Developer, Operations: r.Operations, Rate: r.Rate,
 	}
 	if r.Sandbox {
 		c.Kind, c.Vehicles = SandboxKind, SandboxVehicles()
-	}
-	if err := checkName("a developer's name", r.Developer); err != nil {
-		return Credential{}, "", err
-	}
-	if r.Operations == 0 || !AllOperations.Has(r.Operations) {
-		return Credential{}, "", errors.New("a token needs at least one operation")
-	}
-	if _, err := ParseRate(r.Rate.String()); err != nil {
-		return Credential{}, "", err
 	}
 	return c.begin(now)
 }
 
 // AddSource makes a source and the key to be shown once.
 func AddSource(name string, v Vehicles, expires, now time.Time) (Credential, string, error) {
-	if err := CheckName(SourceKind, name); err != nil {
-		return Credential{}, "", err
-	}
 	if !v.All() && v.Len() == 0 {
 		return Credential{}, "", errors.New("a source needs vehicles to speak for: all, or a list")
 	}
@@ -95,10 +86,38 @@ func AddSource(name string, v Vehicles, expires, now time.Time) (Credential, str
 
 // AddOperator makes an operator and the key to be shown once.
 func AddOperator(name string, now time.Time) (Credential, string, error) {
-	if err := CheckName(OperatorKind, name); err != nil {
-		return Credential{}, "", err
-	}
 	return Credential{Kind: OperatorKind, Name: name}.begin(now)
+}
+
+// Check says why the service cannot have made such a credential; nil: it can. New credentials,
+// stored ones and those of a backup are held against it. It does not look at vehicles: a list may
+// have lost its last one, which was forgotten.
+func (c *Credential) Check() error {
+	if err := CheckName(c.Kind, c.Name); err != nil {
+		return err
+	}
+	if c.Kind == TokenKind || c.Kind == SandboxKind {
+		if err := checkName("a developer's name", c.Developer); err != nil {
+			return err
+		}
+		if c.Operations == 0 || !AllOperations.Has(c.Operations) {
+			return errors.New("a token needs at least one operation, and none that is not known")
+		}
+	} else if c.Developer != "" || c.Operations != 0 {
+		return errors.New("only a token has a developer and operations")
+	}
+	if _, err := ParseRate(c.Rate.String()); err != nil {
+		return err
+	}
+	if len(c.Earlier) > maxEarlier+maxEnded {
+		return fmt.Errorf("at most %d replaced secrets are kept", maxEarlier+maxEnded)
+	}
+	for _, e := range c.Earlier {
+		if e.Until.After(c.Rotated.Add(MaxOverlap)) {
+			return fmt.Errorf("a replaced secret counts for at most %d days", MaxOverlap/(24*time.Hour))
+		}
+	}
+	return nil
 }
 
 // begin gives a credential its secret and its times.
@@ -106,6 +125,9 @@ func (c Credential) begin(now time.Time) (Credential, string, error) {
 	if !c.Expires.IsZero() && !c.Expires.After(now) {
 		p := c.Kind.Policy()
 		return Credential{}, "", fmt.Errorf("a %s cannot expire before it is %sed", p.Noun, strings.TrimSuffix(p.Begin, "e"))
+	}
+	if err := c.Check(); err != nil {
+		return Credential{}, "", err
 	}
 	c.Created, c.Expires = now.UTC().Truncate(time.Millisecond), c.Expires.UTC().Truncate(time.Millisecond)
 	secret, hash := NewSecret(c.Kind)
@@ -163,7 +185,7 @@ const AdminName = "admin"
 // maxPlainName bounds the names of sources and operators, in bytes.
 const maxPlainName = 64
 
-// CheckName says whether a text can name a source or an operator. A name can stand in
+// CheckName says whether a text can name a credential of the kind. A name can stand in
 // a subject, a path, a user name and a log line as it is.
 func CheckName(kind Kind, name string) error {
 	ok := name != "" && len(name) <= maxPlainName
@@ -172,6 +194,11 @@ func CheckName(kind Kind, name string) error {
 		ok = ok && (c-'0' <= 9 || c-'A' <= 25 || c-'a' <= 25 || c == '-' || c == '_')
 	}
 	switch {
+	case kind == TokenKind || kind == SandboxKind:
+		if id, is := strings.CutPrefix(name, tokenID); !ok || !is || len(id) != idLength || strings.Trim(id, base62) != "" {
+			return errors.New("a token's ID is cstid and 12 letters and digits")
+		}
+		return nil
 	case !ok && kind == OperatorKind:
 		return errors.New("an operator's name has 1 to 64 letters, digits, '-' and '_'")
 	case !ok:

@@ -9,6 +9,14 @@ type BackupInfo struct {
 	Partitions int            `json:"partitions"`
 	Records    int            `json:"records"`
 	Kinds      map[string]int `json:"kinds"` // records by kind
+	// Authenticated says that the backup was made under a key that the reader has.
+	Authenticated bool `json:"authenticated,omitzero"`
+}
+
+// BackupTrust says which backups a restore takes.
+type BackupTrust struct {
+	Key     string // of the service that made the backup; those of the restoring service count as well
+	Anybody bool   // whoever made it: nothing is authenticated
 }
 
 // RestoreReport says what a restore did.

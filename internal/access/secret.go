@@ -18,9 +18,10 @@ const (
 	SourceKind   Kind = "css_"    // a source's key
 	OperatorKind Kind = "cso_"    // a named operator's key
 	AdminKind    Kind = "csa_"    // the key of the data directory
+	BackupKind   Kind = "csb_"    // the key under which the service authenticates its backups
 )
 
-var kinds = [...]Kind{TokenKind, SandboxKind, SourceKind, OperatorKind, AdminKind}
+var kinds = [...]Kind{TokenKind, SandboxKind, SourceKind, OperatorKind, AdminKind, BackupKind}
 
 // A secret is its kind, randomLength base62 characters from crypto/rand
 // (178 bits), and the CRC-32 of all that in checksumLength base62 characters.
@@ -101,9 +102,12 @@ func checksum(b []byte) (digits [checksumLength]byte) {
 	return digits
 }
 
-// newID makes a public identifier: a prefix and twelve random characters.
+// idLength is how many random characters a public identifier has.
+const idLength = 12
+
+// newID makes a public identifier: a prefix and random characters.
 func newID(prefix string) string {
-	return prefix + string(appendRandom(nil, 12))
+	return prefix + string(appendRandom(nil, idLength))
 }
 
 // leastSecret is how much of a secret's random part makes a text look like one.

@@ -96,7 +96,11 @@ func (s *Server) restore(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	body := moving{r: http.MaxBytesReader(w, r.Body, maxBackup), c: c}
-	report, err := s.ops.Restore(r.Context(), caller(r), body, func(done, total int) {
+	trust := access.BackupTrust{Key: r.Header.Get(wire.BackupKeyHeader)}
+	if trust.Key == wire.AnyBackup {
+		trust = access.BackupTrust{Anybody: true}
+	}
+	report, err := s.ops.Restore(r.Context(), caller(r), body, trust, func(done, total int) {
 		if now := time.Now(); now.Sub(told) >= progressEvery {
 			told = now
 			send(wire.RestoreLine{Done: done, Total: total})
@@ -111,6 +115,11 @@ func (s *Server) restore(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	return nil
+}
+
+func (s *Server) backupKey(r *http.Request, _ nothing) (wire.BackupKey, error) {
+	key, err := s.ops.BackupKey(r.Context(), caller(r))
+	return wire.BackupKey{Key: key}, err
 }
 
 func (s *Server) bury(r *http.Request, in wire.BuryRequest) (wire.BuryReport, error) {

@@ -10,6 +10,7 @@ import (
 
 	"carstate/internal/access"
 	"carstate/internal/admin/client"
+	"carstate/internal/ops/opstest"
 )
 
 func TestBackupOverTheWire(t *testing.T) {
@@ -37,7 +38,7 @@ func TestRestoreOverTheWire(t *testing.T) {
 	s := start(t)
 	s.store.RestoreSteps = 1000
 	told := 0
-	report, err := s.Restore(t.Context(), strings.NewReader("a backup"), func(done, total int) {
+	report, err := s.Restore(t.Context(), strings.NewReader("a backup"), access.BackupTrust{}, func(done, total int) {
 		if told++; done > total || total != 1000 {
 			t.Errorf("%d of %d", done, total)
 		}
@@ -64,7 +65,7 @@ func TestRestoreOverTheWire(t *testing.T) {
 	} {
 		s.store.BadBackups, s.store.RestoreSteps = c.bad, c.steps
 		s.store.Fail("Restore", c.fail)
-		_, err := s.Restore(t.Context(), strings.NewReader("x"), func(int, int) {})
+		_, err := s.Restore(t.Context(), strings.NewReader("x"), access.BackupTrust{}, func(int, int) {})
 		e, ok := errors.AsType[*client.Error](err)
 		if !ok || e.Status != c.status || !strings.Contains(err.Error(), c.text) || strings.Contains(err.Error(), "V1") {
 			t.Errorf("%v, %v after %d: %v", c.bad, c.fail, c.steps, err)
@@ -75,7 +76,7 @@ func TestRestoreOverTheWire(t *testing.T) {
 	}
 	s.store.Fail("Audit intended", errDisk)
 	s.store.Did()
-	if _, err := s.Restore(t.Context(), strings.NewReader("x"), func(int, int) {}); err == nil || !strings.Contains(err.Error(), "nothing was done") {
+	if _, err := s.Restore(t.Context(), strings.NewReader("x"), access.BackupTrust{}, func(int, int) {}); err == nil || !strings.Contains(err.Error(), "nothing was done") {
 		t.Errorf("without an audit: %v", err)
 	}
 	if did := s.store.Did(); !slices.Equal(did, []string{"Audit intended"}) {
@@ -86,6 +87,50 @@ func TestRestoreOverTheWire(t *testing.T) {
 	}
 	if a := s.do(t, "POST", "/v1/restore", "x", func(r *http.Request) { r.Header.Set("Authorization", "Bearer csa_no") }); a.status != http.StatusUnauthorized {
 		t.Errorf("a wrong key: %d %s", a.status, a.body)
+	}
+}
+
+// TestBackupKeyOverTheWire: the admin key alone gets the key of backups, a restore shows it, and the
+// audit says what was restored without one.
+func TestBackupKeyOverTheWire(t *testing.T) {
+	s := start(t)
+	ada, err := s.AddOperator(t.Context(), "ada")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.keepFromLogs(ada.Key)
+	s.keepFromLogs(opstest.OwnBackupKey)
+	hers := &client.Client{URL: s.URL, Key: ada.Key, HTTP: s.HTTP}
+	if k, err := hers.BackupKey(t.Context()); err == nil || k.Key != "" {
+		t.Errorf("an operator gets the key: %v", err)
+	}
+	if k, err := s.BackupKey(t.Context()); err != nil || k.Key != opstest.OwnBackupKey {
+		t.Errorf("%+v, %v", k, err)
+	}
+	s.store.Fail("Audit intended", errDisk)
+	if k, err := s.BackupKey(t.Context()); err == nil || k.Key != "" {
+		t.Errorf("without an audit: %v", err)
+	}
+	s.store.Fail("Audit intended", nil)
+	given, _ := access.NewSecret(access.BackupKind)
+	s.keepFromLogs(given)
+	for _, trust := range []access.BackupTrust{{}, {Key: given}, {Anybody: true}} {
+		if _, err := s.Restore(t.Context(), strings.NewReader("x"), trust, func(int, int) {}); err != nil || s.store.Trusted != trust {
+			t.Errorf("%+v became %+v, %v", trust, s.store.Trusted, err)
+		}
+	}
+	events := s.store.Events()
+	if e := events[len(events)-1]; !strings.HasSuffix(e.Detail, "; not authenticated") {
+		t.Errorf("audited %+v", e)
+	}
+	if e := events[1]; e.Action != "backup-key.show" || !e.Admin {
+		t.Errorf("audited %+v", e)
+	}
+	for _, bad := range []string{"csb_x", ada.Key, "Unauthenticated"} {
+		_, err := s.Restore(t.Context(), strings.NewReader("x"), access.BackupTrust{Key: bad}, func(int, int) {})
+		if e, ok := errors.AsType[*client.Error](err); !ok || e.Status != http.StatusBadRequest || strings.Contains(err.Error(), bad) {
+			t.Errorf("a key of another form: %v", err)
+		}
 	}
 }
 

@@ -101,7 +101,7 @@ func TestAnOperatorGetsNoRightsByAName(t *testing.T) {
 		"remove an operator": func() error { _, err := theirs.RemoveOperator(t.Context(), access.AdminName); return err },
 		"rotate admin.key":   func() error { _, err := theirs.RotateAdminKey(t.Context()); return err },
 		"restore": func() error {
-			_, err := theirs.Restore(t.Context(), strings.NewReader("x"), func(int, int) {})
+			_, err := theirs.Restore(t.Context(), strings.NewReader("x"), access.BackupTrust{}, func(int, int) {})
 			return err
 		},
 	} {

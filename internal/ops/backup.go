@@ -22,18 +22,39 @@ func (p *Operations) Backup(ctx context.Context, by access.Actor, w io.Writer, v
 	return p.cfg.Store.Backup(ctx, w, version)
 }
 
+// BackupKey returns the key under which this service authenticates its backups. Only the admin key
+// may: an operator who takes backups cannot change one.
+func (p *Operations) BackupKey(ctx context.Context, by access.Actor) (key string, err error) {
+	if !by.Admin {
+		return "", errAdminOnly
+	}
+	err = p.audited(ctx, by, access.Event{Action: "backup-key.show", Object: "backup"}, func(ctx context.Context) (err error) {
+		key, err = p.cfg.Store.BackupKey(ctx)
+		return err
+	})
+	return key, err
+}
+
 // Restore merges a backup; progress receives how far it is. Only the admin key may: a
 // backup may hold operators. A restore goes on when its caller hangs up, and ends when
 // the Store ends it.
-func (p *Operations) Restore(ctx context.Context, by access.Actor, from io.Reader, progress func(done, total int)) (access.RestoreReport, error) {
+func (p *Operations) Restore(
+	ctx context.Context, by access.Actor, from io.Reader, trust access.BackupTrust, progress func(done, total int),
+) (access.RestoreReport, error) {
 	if !by.Admin {
 		return access.RestoreReport{}, errAdminOnly
 	}
+	if trust.Key != "" && access.Check(access.BackupKind, []byte(trust.Key)) != nil {
+		return access.RestoreReport{}, Refuse(http.StatusBadRequest, "this is no key of backups: `carstate operator backup-key` prints it")
+	}
 	audited := func(info access.BackupInfo, merge func() error) error {
 		detail := fmt.Sprintf("%d records of %s", info.Records, info.Began.Format(time.RFC3339))
+		if !info.Authenticated {
+			detail += "; not authenticated"
+		}
 		return p.auditedAtLength(ctx, by, access.Event{Action: "backup.restore", Object: "backup", Detail: detail}, func(context.Context) error { return merge() })
 	}
-	report, err := p.cfg.Store.Restore(context.WithoutCancel(ctx), from, audited, progress)
+	report, err := p.cfg.Store.Restore(context.WithoutCancel(ctx), from, trust, audited, progress)
 	switch {
 	case err == nil:
 		return report, nil

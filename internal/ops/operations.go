@@ -64,12 +64,15 @@ type Store interface {
 	// Bury makes the vehicles of kept receipts forgotten.
 	Bury(ctx context.Context, receipts []access.ForgetReceipt) (buried int, err error)
 
+	// BackupKey returns the key under which this service authenticates its backups.
+	BackupKey(ctx context.Context) (string, error)
 	// Backup writes a backup that names the version of the service.
 	Backup(ctx context.Context, w io.Writer, version string) (records int, err error)
-	// Restore merges a backup. Once the file was read and found whole, and before
-	// anything is changed, it calls audited, which calls merge or returns why not.
+	// Restore merges a backup. Once the file was read, found whole and fit, and made by a
+	// service that is trusted, and before anything is changed, it calls audited, which calls
+	// merge or returns why not.
 	Restore(
-		ctx context.Context, from io.Reader, audited func(info access.BackupInfo, merge func() error) error, progress func(done, total int),
+		ctx context.Context, from io.Reader, trust access.BackupTrust, audited func(info access.BackupInfo, merge func() error) error, progress func(done, total int),
 	) (access.RestoreReport, error)
 	// BadBackup reports whether an error of Restore is one of the file.
 	BadBackup(err error) bool

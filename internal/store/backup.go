@@ -3,10 +3,11 @@ package store
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -33,7 +34,12 @@ var backedUp = []struct {
 // Backup writes all that is stored but telemetry, audit and what a node makes for
 // itself, while the service goes on. It says how many records there were.
 func (k *Keeper) Backup(ctx context.Context, w io.Writer, version string) (records int, err error) {
-	b, err := backupfile.NewWriter(w, backupfile.Header{Version: version, Began: k.now().UTC().Truncate(time.Millisecond), Partitions: k.engine.Partitions()})
+	key, err := k.BackupKey(ctx)
+	if err != nil {
+		return 0, err
+	}
+	header := backupfile.Header{Version: version, Began: k.now().UTC().Truncate(time.Millisecond), Partitions: k.engine.Partitions()}
+	b, err := backupfile.NewWriter(w, header, key)
 	if err != nil {
 		return 0, err
 	}
@@ -55,26 +61,46 @@ func (k *Keeper) Backup(ctx context.Context, w io.Writer, version string) (recor
 	return b.Records(), b.End()
 }
 
-// CheckBackup reads a backup to its end and says what is in it. It returns an
-// error if any byte of it is not what was written, or cannot be understood.
-func CheckBackup(r io.Reader) (access.BackupInfo, error) {
+// maxVersion bounds the text of a version in a backup.
+const maxVersion = 100
+
+// CheckBackup reads a backup to its end and says what is in it, and whether it was made under one
+// of the keys. It returns an error if any byte of it is not what was written, cannot be understood,
+// or is none that a service can have written.
+func CheckBackup(r io.Reader, keys ...string) (access.BackupInfo, error) {
+	info, _, err := checkBackup(r, keys...)
+	return info, err
+}
+
+// checkBackup is CheckBackup, and returns the keys of tombstones that the backup brings.
+func checkBackup(r io.Reader, keys ...string) (info access.BackupInfo, vidKeys [][]byte, err error) {
 	b, header, err := backupfile.Open(r)
 	if err != nil {
-		return access.BackupInfo{}, err
+		return info, nil, err
+	}
+	if len(header.Version) > maxVersion || access.Printable(header.Version) != header.Version || header.Partitions < 0 {
+		return info, nil, fmt.Errorf("%w (header: it names no version)", backupfile.ErrUnfit)
 	}
 	parts := make(map[string]setsSeen)
-	info := access.BackupInfo{Version: header.Version, Began: header.Began, Partitions: header.Partitions, Kinds: make(map[string]int)}
+	info = access.BackupInfo{Version: header.Version, Began: header.Began, Partitions: header.Partitions, Kinds: make(map[string]int)}
 	for {
 		r, err := b.Next()
 		if err == io.EOF {
-			return info, nil
+			info.Authenticated = slices.ContainsFunc(keys, b.Authentic)
+			return info, vidKeys, nil
 		}
 		if err != nil {
-			return info, err
+			return info, nil, err
 		}
 		kind, rest, _ := strings.Cut(r.Subject, ".")
 		if err := checkRecord(kind, rest, r.Body, parts); err != nil {
-			return info, err
+			return info, nil, err
+		}
+		if kind == codec.VIDKeysSubject {
+			theirs, _ := decodeVIDKeys(r.Body) // it was checked
+			if vidKeys = withKeys(vidKeys, theirs.Keys); len(vidKeys) > maxVIDKeys {
+				return info, nil, fmt.Errorf("%w (%s: %w)", backupfile.ErrUnfit, kind, errVIDKeys)
+			}
 		}
 		info.Records++
 		info.Kinds[kind]++
@@ -122,7 +148,6 @@ func checkRecord(kind, rest string, body []byte, parts map[string]setsSeen) (err
 		return fmt.Errorf("%w (it holds records of a kind that is not known here)", backupfile.ErrNewer)
 	}
 	var granted grantedRecord
-	owner := rest // what the record itself says of its name
 	switch kind {
 	case "state":
 		_, err = codec.DecodeState(body)
@@ -132,9 +157,7 @@ func checkRecord(kind, rest string, body []byte, parts map[string]setsSeen) (err
 			err = new(road.Map).Load(tile, body)
 		}
 	case "tombstone":
-		var t access.Tombstone
-		t, err = decodeTombstone(body)
-		owner = t.Vehicle.String()
+		_, err = decodeTombstone(kind+"."+rest, body)
 	case codec.VIDKeysSubject:
 		_, err = decodeVIDKeys(body)
 	case "token", "source", "operator":
@@ -142,11 +165,19 @@ func checkRecord(kind, rest string, body []byte, parts map[string]setsSeen) (err
 		c, err = decodeCredential(kind+"."+rest, body)
 		granted = c.Vehicles
 	case "tokenuse":
-		err = json.Unmarshal(body, new(usageRecord))
+		id, _, _ := strings.Cut(rest, ".")
+		if _, err = decodeUsage(body); err == nil {
+			if name := access.CheckName(access.TokenKind, id); name != nil {
+				err = unfit{"usage", name}
+			}
+		}
 	case "tokenset", "sourceset":
 		var part setRecord
-		if err = json.Unmarshal(body, &part); err == nil {
-			owner, _, _ := strings.Cut(rest, ".")
+		if part, err = decodeSet(body); err == nil {
+			owner, number, _ := strings.Cut(rest, ".")
+			if n, nerr := strconv.Atoi(number); nerr != nil || n < 0 || n >= MaxBatch || strconv.Itoa(n) != number {
+				return backupfile.ErrTorn
+			}
 			seen := parts[kind+owner]
 			if seen.mark != part.Set {
 				seen = setsSeen{mark: part.Set}
@@ -155,11 +186,14 @@ func checkRecord(kind, rest string, body []byte, parts map[string]setsSeen) (err
 			parts[kind+owner] = seen
 		}
 	}
-	if owner != rest || !validNames(kind, rest) {
+	if !validNames(kind, rest) {
 		err = cmp.Or(err, codec.ErrDamaged)
 	}
 	if granted.Sets > 0 && parts[kind+"set"+rest] != (setsSeen{granted.Set, granted.Sets}) {
 		err = codec.ErrDamaged
+	}
+	if u, ok := errors.AsType[unfit](err); ok {
+		return fmt.Errorf("%w (%s: %w)", backupfile.ErrUnfit, u.kind, u.err)
 	}
 	switch {
 	case errors.Is(err, codec.ErrNewer):

@@ -38,9 +38,13 @@ func TestBadBackups(t *testing.T) {
 		t.Fatal(err)
 	}
 	good := whole.Bytes()
+	key, err := k.BackupKey(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
 	newer := func(kind string) []byte {
 		var b bytes.Buffer
-		w, began := backupfile.NewWriter(&b, backupfile.Header{Version: "v9"})
+		w, began := backupfile.NewWriter(&b, backupfile.Header{Version: "v9"}, key)
 		subject := kind + ".0.X"
 		record := codec.Seal(subject, []byte{0, '{', '}'})
 		record[0]++ // as a later version would, with its checksum
@@ -53,7 +57,7 @@ func TestBadBackups(t *testing.T) {
 	}
 	unknown := func() []byte {
 		var b bytes.Buffer
-		w, began := backupfile.NewWriter(&b, backupfile.Header{Version: "v9"})
+		w, began := backupfile.NewWriter(&b, backupfile.Header{Version: "v9"}, key)
 		record, _ := sealJSON("novelty.x", 1)
 		if err := errors.Join(began, w.Add("novelty.x", record), w.End()); err != nil {
 			t.Fatal(err)
@@ -66,8 +70,8 @@ func TestBadBackups(t *testing.T) {
 	}{
 		"empty":          {nil, backupfile.ErrForeign},
 		"foreign":        {[]byte("PK\x03\x04 something else altogether"), backupfile.ErrForeign},
-		"older format":   {[]byte("carstate backup 1\nwhatever"), backupfile.ErrOlder},
-		"newer format":   {[]byte("carstate backup 3\nwhatever"), backupfile.ErrNewer},
+		"older format":   {[]byte("carstate backup 2\nwhatever"), backupfile.ErrOlder},
+		"newer format":   {[]byte("carstate backup 4\nwhatever"), backupfile.ErrNewer},
 		"newer record":   {newer("state"), backupfile.ErrNewer},
 		"unknown record": {unknown(), backupfile.ErrNewer},
 		"more behind":    {append(bytes.Clone(good), 0), backupfile.ErrTorn},
@@ -80,17 +84,21 @@ func TestBadBackups(t *testing.T) {
 		}{good[:i], backupfile.ErrTorn}
 		bad := bytes.Clone(good)
 		bad[i] ^= 0x40
-		if i >= len("carstate backup 2\n") {
+		if i >= len("carstate backup 3\n") {
+			want := backupfile.ErrTorn
+			if i >= len(good)-sha256.Size {
+				want = backupfile.ErrUnauthentic
+			}
 			cases[fmt.Sprint("flipped at ", i)] = struct {
 				file []byte
 				want error
-			}{bad, backupfile.ErrTorn}
+			}{bad, want}
 		}
 	}
 	// Names that no carstate gives, all checksums right.
 	named := func(subject string, v any) []byte {
 		var b bytes.Buffer
-		w, began := backupfile.NewWriter(&b, backupfile.Header{Version: "v9"})
+		w, began := backupfile.NewWriter(&b, backupfile.Header{Version: "v9"}, key)
 		record, err := sealJSON(subject, v)
 		if state, ok := v.(vehicle.State); ok {
 			record = codec.Seal(subject, codec.AppendState([]byte{0}, &state))
@@ -108,7 +116,7 @@ func TestBadBackups(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	token := credentialRecord{Kind: access.TokenKind, Name: tok.Name, Hash: tok.Hash[:], Vehicles: grantedRecord{All: true}}
+	token := credentialRecord{Kind: access.TokenKind, Name: tok.Name, Hash: tok.Hash[:], Vehicles: grantedRecord{All: true}, Developer: "Ada", Operations: access.AllOperations}
 	stray := token
 	stray.Name = "a.b"
 	operator := func(name string, hash []byte) credentialRecord {
@@ -120,10 +128,14 @@ func TestBadBackups(t *testing.T) {
 		"operator.ada": operator("ada", nil), "operator.bob": operator("ada", tok.Hash[:]), "operator." + tok.Name: token, "tokenuse.ada": 1, "tombstonekey.x": vidKeysRecord{Keys: [][]byte{make([]byte, vidKeyBytes)}},
 		"tombstone.x": tombstoneRecord{Vehicle: make([]byte, sha256.Size)},
 	} {
+		want := backupfile.ErrTorn
+		if subject == "token.a.b" || subject == "token." || subject == "operator.a.b" {
+			want = backupfile.ErrUnfit
+		}
 		cases["named "+subject] = struct {
 			file []byte
 			want error
-		}{named(subject, v), backupfile.ErrTorn}
+		}{named(subject, v), want}
 	}
 	// A record left out, all checksums right.
 	b, _, err := backupfile.Open(bytes.NewReader(good))
@@ -131,7 +143,7 @@ func TestBadBackups(t *testing.T) {
 		t.Fatal(err)
 	}
 	var without bytes.Buffer
-	w, began := backupfile.NewWriter(&without, backupfile.Header{Version: "v9"})
+	w, began := backupfile.NewWriter(&without, backupfile.Header{Version: "v9"}, key)
 	err = began
 	for err == nil {
 		var r backupfile.Record
@@ -150,14 +162,14 @@ func TestBadBackups(t *testing.T) {
 	target, _ := runKeeper(t, newMemory(t), Config{DataDir: t.TempDir()})
 	for name, c := range cases {
 		audited := func(access.BackupInfo, func() error) error { t.Errorf("%s: it is to be audited", name); return nil }
-		_, err := target.Restore(t.Context(), bytes.NewReader(c.file), audited, func(int, int) { t.Error("something was done") })
+		_, err := target.Restore(t.Context(), bytes.NewReader(c.file), access.BackupTrust{Key: key}, audited, func(int, int) { t.Error("something was done") })
 		if !errors.Is(err, c.want) || !target.BadBackup(err) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
 		}
 	}
 	errAudit := errors.New("it cannot be audited")
 	refuse := func(access.BackupInfo, func() error) error { return errAudit }
-	if _, err := target.Restore(t.Context(), bytes.NewReader(good), refuse, func(int, int) {}); !errors.Is(err, errAudit) {
+	if _, err := target.Restore(t.Context(), bytes.NewReader(good), access.BackupTrust{Key: key}, refuse, func(int, int) {}); !errors.Is(err, errAudit) {
 		t.Errorf("without an audit: %v", err)
 	}
 	if len(target.tables.Tokens.All()) != 0 {
@@ -168,7 +180,7 @@ func TestBadBackups(t *testing.T) {
 func FuzzCheckBackup(f *testing.F) {
 	n := func() []byte {
 		var b bytes.Buffer
-		w, began := backupfile.NewWriter(&b, backupfile.Header{Version: "v9"})
+		w, began := backupfile.NewWriter(&b, backupfile.Header{Version: "v9"}, "key")
 		s := speed("X", 1000)
 		state := codec.Seal("state.0.X", codec.AppendState([]byte{0}, &s))
 		if err := errors.Join(began, w.Add("state.0.X", state), w.End()); err != nil {
@@ -182,8 +194,8 @@ func FuzzCheckBackup(f *testing.F) {
 	f.Fuzz(func(t *testing.T, file []byte) {
 		_, err := CheckBackup(bytes.NewReader(file))
 		if err == nil {
-			body := file[:len(file)-sha256.Size]
-			if sum := sha256.Sum256(body); !bytes.Equal(sum[:], file[len(body):]) {
+			body, sums := file[:len(file)-2*sha256.Size], file[len(file)-2*sha256.Size:]
+			if sum := sha256.Sum256(body); !bytes.Equal(sum[:], sums[:sha256.Size]) {
 				t.Error("accepted with a wrong hash")
 			}
 		} else if !(*Keeper)(nil).BadBackup(err) {

@@ -46,7 +46,13 @@ type vidKeysRecord struct {
 	Keys [][]byte `json:"keys"`
 }
 
-const vidKeyBytes = 32
+const (
+	vidKeyBytes = 32
+	// maxVIDKeys bounds how many keys a node hashes each vid under, its own and those of backups.
+	maxVIDKeys = 16
+)
+
+var errVIDKeys = fmt.Errorf("at most %d installations can have keys of tombstones here", maxVIDKeys)
 
 // LoadVIDKeys reads the keys of this installation, under which vids are hashed. The first
 // node to start makes them.
@@ -74,7 +80,7 @@ func LoadForgotten(ctx context.Context, r Records, f *access.Forgotten) error {
 		return err
 	}
 	return r.Scan(ctx, codec.Sources, []string{"tombstone.*"}, func(rec Record) error {
-		t, err := decodeTombstone(rec.Body)
+		t, err := decodeTombstone(rec.Subject, rec.Body)
 		if err == nil {
 			f.Put(t)
 		}
@@ -99,13 +105,19 @@ func decodeVIDKeys(body []byte) (r vidKeysRecord, err error) {
 	if !ok {
 		return r, fmt.Errorf("%w: the key of tombstones", codec.ErrDamaged)
 	}
+	if len(r.Keys) > maxVIDKeys {
+		return r, unfit{codec.VIDKeysSubject, errVIDKeys}
+	}
 	return r, nil
 }
 
-func decodeTombstone(body []byte) (access.Tombstone, error) {
+func decodeTombstone(subject string, body []byte) (access.Tombstone, error) {
 	var r tombstoneRecord
-	if json.Unmarshal(body, &r) != nil || len(r.Vehicle) != len(access.VehicleHash{}) {
+	if json.Unmarshal(body, &r) != nil || len(r.Vehicle) != len(access.VehicleHash{}) || codec.TombstoneSubject(access.VehicleHash(r.Vehicle)) != subject {
 		return access.Tombstone{}, fmt.Errorf("%w: a tombstone", codec.ErrDamaged)
+	}
+	if r.Forgotten.IsZero() {
+		return access.Tombstone{}, unfit{"tombstone", errors.New("it does not say when the vehicle was forgotten")}
 	}
 	return access.Tombstone{
 		Vehicle: access.VehicleHash(r.Vehicle), Forgotten: r.Forgotten, Lifted: r.Lifted, Opened: r.Opened, Removed: r.Removed,
@@ -221,7 +233,7 @@ func (k *Keeper) putTombstone(ctx context.Context, hash access.VehicleHash, chan
 	return k.change(ctx, codec.Sources, subject, func(is Record) (_ []Write, err error) {
 		t := access.Tombstone{Vehicle: hash}
 		if is.Seq != 0 {
-			if t, err = decodeTombstone(is.Body); err != nil {
+			if t, err = decodeTombstone(subject, is.Body); err != nil {
 				return nil, err
 			}
 		}

@@ -2,6 +2,7 @@ package store
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -109,7 +110,7 @@ func (k *Keeper) apply(r Record, large sets) error {
 	case "tokenuse":
 		return k.applyUsage(rest, r)
 	case "tombstone":
-		t, err := decodeTombstone(r.Body)
+		t, err := decodeTombstone(r.Subject, r.Body)
 		if err != nil {
 			return err
 		}
@@ -125,9 +126,12 @@ func (s sets) apply(r Record) error {
 	prefix, rest, _ := strings.Cut(r.Subject, "set.")
 	owner, number, _ := strings.Cut(rest, ".")
 	n, err := strconv.Atoi(number)
-	var part setRecord
-	if err != nil || json.Unmarshal(r.Body, &part) != nil {
+	if err != nil {
 		return codec.ErrDamaged
+	}
+	part, err := decodeSet(r.Body)
+	if err != nil {
+		return err
 	}
 	s.part(prefix+"."+owner, n, part)
 	return nil
@@ -224,16 +228,36 @@ func packCredential(c access.Credential) ([]Write, error) {
 	})
 }
 
+// unfit is the error of a record that is whole and that the service cannot have made. It is a
+// [codec.ErrDamaged]: a start ends on it. Its text repeats nothing of the record.
+type unfit struct {
+	kind string
+	err  error
+}
+
+func (u unfit) Error() string { return fmt.Sprintf("%v: %s: %v", codec.ErrDamaged, u.kind, u.err) }
+
+// Is makes errors.Is(err, codec.ErrDamaged) hold.
+func (unfit) Is(err error) bool { return err == codec.ErrDamaged }
+
 // decodeCredential reads the record at a subject, which must be of a kind and a name
-// that belong there.
+// that belong there, and one that the service can have made.
 func decodeCredential(subject string, body []byte) (credentialRecord, error) {
 	var r credentialRecord
 	ok := json.Unmarshal(body, &r) == nil && subjectOf(r.Kind, r.Name) == subject && len(r.Hash) == len(access.Hash{})
 	for _, e := range r.Earlier {
 		ok = ok && len(e.Hash) == len(access.Hash{})
 	}
-	if _, err := access.ParseRate(r.Rate); err != nil || !ok { // read as no limit otherwise
+	if !ok {
 		return r, fmt.Errorf("%w: a credential", codec.ErrDamaged)
+	}
+	noun := r.Kind.Policy().Noun
+	if _, err := access.ParseRate(r.Rate); err != nil { // read as no limit otherwise
+		return r, unfit{noun, err}
+	}
+	c := r.credential()
+	if err := cmp.Or(c.Check(), r.Vehicles.check(r.Kind)); err != nil {
+		return r, unfit{noun, err}
 	}
 	return r, nil
 }

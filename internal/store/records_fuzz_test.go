@@ -22,18 +22,21 @@ func FuzzRecords(f *testing.F) {
 		f.Add(subject, body)
 	}
 	now := time.Unix(1e9, 0).UTC()
-	seed("token.cstid1", credentialRecord{Kind: access.TokenKind, Name: "cstid1", Hash: hash, Developer: "Ada", Operations: access.AllOperations, Rate: "5/s", Created: now, Expires: now})
-	seed("token.cstid2", credentialRecord{Kind: access.TokenKind, Name: "cstid2", Hash: hash[:3]})
-	seed("token.cstid3", credentialRecord{Kind: access.SandboxKind, Name: "cstid3", Hash: hash, Rate: "5/d"})
+	seed("token.cstidAAAAAAAAAAA1", credentialRecord{Kind: access.TokenKind, Name: "cstidAAAAAAAAAAA1", Hash: hash, Developer: "Ada", Operations: access.AllOperations, Rate: "5/s", Created: now, Expires: now})
+	seed("token.cstidAAAAAAAAAAA2", credentialRecord{Kind: access.TokenKind, Name: "cstidAAAAAAAAAAA2", Hash: hash[:3]})
+	seed("token.cstidAAAAAAAAAAA3", credentialRecord{Kind: access.SandboxKind, Name: "cstidAAAAAAAAAAA3", Hash: hash, Rate: "5/d"})
 	seed("source.ada", credentialRecord{Kind: access.OperatorKind, Name: "ada", Hash: hash})
-	seed("tokenset.cstid1.0", setRecord{})
-	seed("tokenuse.cstid1.NODE", usageRecord{Version: 1, Stored: now, LastUsed: now, LastRefused: now, Reason: 5, Days: []dayRecord{{Day: 3, Calls: [2][]int64{{1}, {2, 3}}}, {Day: 3}}})
-	seed("tokenuse.cstid1", usageRecord{LastUsed: now, Reason: 200})
+	seed("tokenset.cstidAAAAAAAAAAA1.0", setRecord{})
+	seed("tokenuse.cstidAAAAAAAAAAA1.NODE", usageRecord{Version: 1, Stored: now, LastUsed: now, LastRefused: now, Reason: 5, Days: []dayRecord{{Day: 3, Calls: [2][]int64{{1}, {2, 3}}}, {Day: 3}}})
+	seed("tokenuse.cstidAAAAAAAAAAA1", usageRecord{LastUsed: now, Reason: 200})
 	seed("source.gateway", credentialRecord{Kind: access.SourceKind, Name: "gateway", Hash: hash, Created: now})
 	seed("sourceset.gateway.x", setRecord{})
 	seed("operator.grace", credentialRecord{Kind: access.OperatorKind, Name: "grace", Hash: hash})
-	seed("tombstone.00", map[string]any{"vehicle": hash})
+	seed(codec.TombstoneSubject(access.VehicleHash(hash)), map[string]any{"vehicle": hash, "forgotten": now})
 	seed(codec.VIDKeysSubject, vidKeysRecord{Keys: [][]byte{make([]byte, vidKeyBytes)}})
+	for _, r := range hostile() {
+		seed(r.subject, r.body)
+	}
 	f.Add("tokenuse.a.b", []byte(`{"v":1,"days":[{"d":9223372036854775807,"c":[[1,1,1,1,1,1,1,1,1,1,1,1,1,1],null]}]}`))
 	f.Fuzz(func(t *testing.T, subject string, body []byte) {
 		var tables access.Tables

@@ -75,11 +75,11 @@ func (r *restore) count(subject string, o restored) {
 }
 
 // Restore merges a backup into the store. Nothing is changed before all of it was read
-// and found whole; an error of that is [Keeper.BadBackup]. Then it calls audited, which
+// and found whole, fit and made by a trusted service; an error of that is [Keeper.BadBackup]. Then it calls audited, which
 // calls merge or returns why not. progress is called now and then, with the records done,
 // from one goroutine at a time.
 func (k *Keeper) Restore(
-	ctx context.Context, from io.Reader, audited func(info access.BackupInfo, merge func() error) error, progress func(done, total int),
+	ctx context.Context, from io.Reader, trust access.BackupTrust, audited func(info access.BackupInfo, merge func() error) error, progress func(done, total int),
 ) (report access.RestoreReport, err error) {
 	if !k.restoring.TryLock() {
 		return report, access.ErrBusy
@@ -93,7 +93,18 @@ func (k *Keeper) Restore(
 	}
 	defer file.Close()
 	r := &restore{k: k, sets: sets{}, counts: make(map[string]access.RestoreCount)}
-	if r.info, err = CheckBackup(file); err != nil {
+	own, err := k.BackupKey(ctx)
+	if err != nil {
+		return report, err
+	}
+	var vidKeys [][]byte
+	if r.info, vidKeys, err = checkBackup(file, own, trust.Key); err != nil {
+		return report, err
+	}
+	if !r.info.Authenticated && !trust.Anybody {
+		return report, backupfile.ErrUnauthentic
+	}
+	if err := k.roomFor(ctx, vidKeys); err != nil {
 		return report, err
 	}
 	err = audited(r.info, func() error { return r.run(ctx, file, progress) })
@@ -102,7 +113,10 @@ func (k *Keeper) Restore(
 
 // BadBackup reports whether a backup was refused before anything was changed.
 func (*Keeper) BadBackup(err error) bool {
-	return errors.Is(err, backupfile.ErrForeign) || errors.Is(err, backupfile.ErrOlder) || errors.Is(err, backupfile.ErrNewer) || errors.Is(err, backupfile.ErrTorn)
+	refusals := []error{
+		backupfile.ErrForeign, backupfile.ErrOlder, backupfile.ErrNewer, backupfile.ErrTorn, backupfile.ErrUnfit, backupfile.ErrUnauthentic,
+	}
+	return slices.ContainsFunc(refusals, func(refusal error) bool { return errors.Is(err, refusal) })
 }
 
 // spool copies a backup to a file without a name, which goes with the process.
@@ -278,21 +292,48 @@ func (r *restore) keys(ctx context.Context, rec Record) (added bool, err error) 
 			return nil, err
 		}
 		n := len(ours.Keys)
-		for _, key := range theirs.Keys {
-			if !slices.ContainsFunc(ours.Keys, func(our []byte) bool { return bytes.Equal(our, key) }) {
-				ours.Keys = append(ours.Keys, key)
-			}
-		}
-		if len(ours.Keys) == n {
+		if ours.Keys = withKeys(ours.Keys, theirs.Keys); len(ours.Keys) == n {
 			return nil, errKeep
+		}
+		if len(ours.Keys) > maxVIDKeys {
+			return nil, errVIDKeys
 		}
 		return appendJSON(nil, codec.VIDKeysSubject, ours)
 	})
 	return !errors.Is(err, errKeep), r.merged(rec.Subject, err)
 }
 
+// withKeys appends those of theirs that are not among ours.
+func withKeys(ours, theirs [][]byte) [][]byte {
+	for _, key := range theirs {
+		if !slices.ContainsFunc(ours, func(our []byte) bool { return bytes.Equal(our, key) }) {
+			ours = append(ours, key)
+		}
+	}
+	return ours
+}
+
+// roomFor refuses keys of tombstones that would be too many together with ours.
+func (k *Keeper) roomFor(ctx context.Context, theirs [][]byte) error {
+	if len(theirs) == 0 {
+		return nil
+	}
+	is, err := k.engine.Last(ctx, codec.Sources, codec.VIDKeysSubject)
+	if err != nil {
+		return err
+	}
+	ours, err := decodeVIDKeys(is.Body)
+	if err != nil {
+		return err
+	}
+	if len(withKeys(ours.Keys, theirs)) > maxVIDKeys {
+		return fmt.Errorf("%w (%s: %w)", backupfile.ErrUnfit, codec.VIDKeysSubject, errVIDKeys)
+	}
+	return nil
+}
+
 func (r *restore) tombstone(ctx context.Context, rec Record) (added bool, err error) {
-	t, err := decodeTombstone(rec.Body)
+	t, err := decodeTombstone(rec.Subject, rec.Body)
 	if err != nil {
 		return false, err
 	}

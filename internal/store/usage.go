@@ -3,7 +3,10 @@ package store
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -87,9 +90,12 @@ func (u *usageKeeper) isLoaded() bool {
 
 // applyUsage takes a record from the feed; rest is ID.NODE.
 func (k *Keeper) applyUsage(rest string, is Record) error {
-	var r usageRecord
-	if err := json.Unmarshal(is.Body, &r); err != nil {
-		return codec.ErrDamaged
+	r, err := decodeUsage(is.Body)
+	if _, ok := errors.AsType[unfit](err); ok {
+		return nil // it is left out: numbers for people are no reason not to start
+	}
+	if err != nil {
+		return err
 	}
 	id, by, _ := strings.Cut(rest, ".")
 	if r.Version > usageVersion {
@@ -239,6 +245,27 @@ func packUsage(u access.Usage, now time.Time) usageRecord {
 		r.Days = append(r.Days, day)
 	}
 	return r
+}
+
+// maxUsageDays is more days than any record has.
+const maxUsageDays = 2 * access.UsageDays
+
+// decodeUsage reads what was counted for a token.
+func decodeUsage(body []byte) (r usageRecord, err error) {
+	if json.Unmarshal(body, &r) != nil {
+		return r, codec.ErrDamaged
+	}
+	if len(r.Days) > maxUsageDays {
+		return r, unfit{"usage", fmt.Errorf("at most %d days are kept", maxUsageDays)}
+	}
+	for _, d := range r.Days {
+		for _, calls := range d.Calls {
+			if len(calls) > 0 && slices.Min(calls) < 0 {
+				return r, unfit{"usage", errors.New("a number of calls is below zero")}
+			}
+		}
+	}
+	return r, nil
 }
 
 // usage unpacks a record. Outcomes that are not known here are left out.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 
@@ -84,6 +85,46 @@ func setSubject(prefix, owner string, n int) string {
 	return prefix + "." + owner + "." + strconv.Itoa(n)
 }
 
+// check says why the service cannot have granted this to a credential of the kind. The subjects of
+// set records say the rest.
+func (g grantedRecord) check(kind access.Kind) error {
+	switch {
+	case kind == access.OperatorKind && (g.All || len(g.IDs) > 0 || g.Sets != 0):
+		return errors.New("an operator has no vehicles of its own")
+	case kind == access.SandboxKind && (g.All || g.Sets != 0):
+		return errors.New("a sandbox token sees the reserved vehicles and no others")
+	case len(g.IDs) > maxInlineIDs, g.Sets < 0, g.Sets >= MaxBatch, g.All && (len(g.IDs) > 0 || g.Sets != 0), g.Sets > 0 && len(g.IDs) > 0:
+		return errors.New("its list of vehicles is longer than a record can hold, or there are two of them")
+	}
+	reserved := access.SandboxVehicles()
+	for _, id := range g.IDs {
+		if kind == access.SandboxKind && !reserved.Include(id) {
+			return errors.New("a sandbox token sees the reserved vehicles and no others")
+		}
+	}
+	return checkIDs(g.IDs)
+}
+
+func checkIDs(ids []vehicle.ID) error {
+	for _, id := range ids {
+		if _, err := vehicle.ParseReportingID(string(id)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// decodeSet reads a set record.
+func decodeSet(body []byte) (part setRecord, err error) {
+	if json.Unmarshal(body, &part) != nil {
+		return part, fmt.Errorf("%w: a set of vehicles", codec.ErrDamaged)
+	}
+	if err := checkIDs(part.IDs); err != nil {
+		return part, unfit{"set of vehicles", err}
+	}
+	return part, nil
+}
+
 // errSetChanged means that a set was replaced while it was read.
 var errSetChanged = fmt.Errorf("%w: the set of vehicles is being changed", ErrConflict)
 
@@ -99,9 +140,9 @@ func readVehicles(ctx context.Context, from Records, stream, prefix, owner strin
 		if err != nil {
 			return access.Vehicles{}, err
 		}
-		var part setRecord
-		if err := json.Unmarshal(r.Body, &part); err != nil {
-			return access.Vehicles{}, fmt.Errorf("%w: %s", codec.ErrDamaged, subject)
+		part, err := decodeSet(r.Body)
+		if err != nil {
+			return access.Vehicles{}, err
 		}
 		if part.Set != g.Set {
 			return access.Vehicles{}, errSetChanged

@@ -15,7 +15,7 @@ import (
 
 // Backup writes a backup of the service to w.
 func (c *Client) Backup(ctx context.Context, w io.Writer) error {
-	resp, where, err := c.stream(ctx, http.MethodGet, "/v1/backup", nil)
+	resp, where, err := c.stream(ctx, http.MethodGet, "/v1/backup", nil, "")
 	if err != nil {
 		return err
 	}
@@ -32,9 +32,19 @@ func (c *Client) Backup(ctx context.Context, w io.Writer) error {
 	return nil
 }
 
-// Restore merges a backup into the service. progress is told how far it is.
-func (c *Client) Restore(ctx context.Context, backup io.Reader, progress func(done, total int)) (report access.RestoreReport, err error) {
-	resp, where, err := c.stream(ctx, http.MethodPost, "/v1/restore", backup)
+// BackupKey returns the key under which the service authenticates its backups.
+func (c *Client) BackupKey(ctx context.Context) (wire.BackupKey, error) {
+	return send[wire.BackupKey](ctx, c, http.MethodPost, "/v1/backup-key", nil)
+}
+
+// Restore merges a backup into the service; progress receives how far it is.
+func (c *Client) Restore(
+	ctx context.Context, backup io.Reader, trust access.BackupTrust, progress func(done, total int),
+) (report access.RestoreReport, err error) {
+	if trust.Anybody {
+		trust.Key = wire.AnyBackup
+	}
+	resp, where, err := c.stream(ctx, http.MethodPost, "/v1/restore", backup, trust.Key)
 	if err != nil {
 		return report, err
 	}
@@ -64,8 +74,8 @@ func (c *Client) Bury(ctx context.Context, receipts []access.ForgetReceipt) (wir
 	return send[wire.BuryReport](ctx, c, http.MethodPost, "/v1/tombstones", wire.BuryRequest{Receipts: receipts})
 }
 
-// stream makes a call that may take as long as something moves.
-func (c *Client) stream(ctx context.Context, method, path string, body io.Reader) (_ *http.Response, where string, err error) {
+// stream makes a call that may take as long as something moves. backupKey goes with a restore.
+func (c *Client) stream(ctx context.Context, method, path string, body io.Reader, backupKey string) (_ *http.Response, where string, err error) {
 	where = shown(c.URL)
 	req, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(c.URL, "/")+path, body)
 	if err != nil || req.URL.Host == "" {
@@ -74,6 +84,9 @@ func (c *Client) stream(ctx context.Context, method, path string, body io.Reader
 	req.Header.Set("Authorization", "Bearer "+c.Key)
 	if body != nil {
 		req.Header.Set("Content-Type", wire.BackupType)
+	}
+	if backupKey != "" {
+		req.Header.Set(wire.BackupKeyHeader, backupKey)
 	}
 	via := directly
 	if c.HTTP != nil {

@@ -113,7 +113,18 @@ type (
 // BackupType is the media type of a backup.
 const BackupType = "application/vnd.carstate.backup"
 
+// BackupKeyHeader has the key of the service that made the backup of a restore, or [AnyBackup]. Without
+// it, only the restoring service's own backups are taken.
+const BackupKeyHeader = "Carstate-Backup-Key"
+
+// AnyBackup in place of a key has nothing authenticated.
+const AnyBackup = "unauthenticated"
+
 type (
+	// BackupKey is the key under which the service authenticates its backups.
+	BackupKey struct {
+		Key string `json:"key"`
+	}
 	// BuryRequest holds receipts of forgotten vehicles.
 	BuryRequest struct {
 		Receipts []access.ForgetReceipt `json:"receipts"`

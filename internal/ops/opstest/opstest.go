@@ -22,6 +22,7 @@ type Store struct {
 
 	BackupText   string                        // what Backup writes, after the version
 	Restored     []byte                        // what Restore read
+	Trusted      access.BackupTrust            // whom Restore was told to trust
 	RestoreSteps int                           // that Restore makes known
 	BadBackups   error                         // what Restore returns before anything is changed; nil: nothing
 	Before       func(context.Context, string) // called at the start of each method
@@ -177,6 +178,14 @@ func (m *Store) Bury(ctx context.Context, receipts []access.ForgetReceipt) (int,
 	return len(receipts), nil
 }
 
+// BackupKey returns OwnBackupKey.
+func (m *Store) BackupKey(ctx context.Context) (string, error) {
+	return OwnBackupKey, m.begin(ctx, "BackupKey")
+}
+
+// OwnBackupKey is the key of the backups of every such store.
+const OwnBackupKey = "csb_ownOfTheTestOwnOfTheTestOwnOf000000"
+
 // Backup writes the version and BackupText, and fails after that.
 func (m *Store) Backup(ctx context.Context, w io.Writer, version string) (int, error) {
 	if _, err := io.WriteString(w, version+"\n"+m.BackupText); err != nil {
@@ -187,7 +196,7 @@ func (m *Store) Backup(ctx context.Context, w io.Writer, version string) (int, e
 
 // Restore reads a backup, and fails after RestoreSteps.
 func (m *Store) Restore(
-	ctx context.Context, from io.Reader, audited func(access.BackupInfo, func() error) error, progress func(done, total int),
+	ctx context.Context, from io.Reader, trust access.BackupTrust, audited func(access.BackupInfo, func() error) error, progress func(done, total int),
 ) (report access.RestoreReport, err error) {
 	if m.BadBackups != nil {
 		return report, m.BadBackups
@@ -195,7 +204,8 @@ func (m *Store) Restore(
 	if m.Restored, err = io.ReadAll(from); err != nil {
 		return report, err
 	}
-	report.Backup = access.BackupInfo{Records: m.RestoreSteps, Began: forgottenAt}
+	m.Trusted = trust
+	report.Backup = access.BackupInfo{Records: m.RestoreSteps, Began: forgottenAt, Authenticated: !trust.Anybody}
 	report.Kinds = map[string]access.RestoreCount{"state": {Restored: 1, Kept: 2}}
 	return report, audited(report.Backup, func() error {
 		for i := range m.RestoreSteps {

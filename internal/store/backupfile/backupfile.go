@@ -3,18 +3,21 @@
 //
 // A backup is a file of
 //
-//	"carstate backup 2\n"
+//	"carstate backup 3\n"
 //	frames: uint32 length, uint32 CRC-32C of what follows, uvarint length of the
 //	        subject, subject, the sealed record
 //	an empty frame: two zero uint32
 //	32 bytes SHA-256 of all before
+//	32 bytes HMAC-SHA-256 of these 32 bytes, under the key of the service that wrote it
 //
-// The first record is the header. Numbers are little endian.
+// The first record is the header. Numbers are little endian. The SHA-256 tells everybody whether
+// the file is whole; the HMAC tells those who have the key who made it.
 package backupfile
 
 import (
 	"bufio"
 	"bytes"
+	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/json"
@@ -30,7 +33,7 @@ import (
 
 const (
 	magic         = "carstate backup "
-	version       = "2\n"
+	version       = "3\n"
 	headerSubject = "backup.header"
 	// maxFrame is more than the largest record, of 1 MiB, and its subject.
 	maxFrame = 1<<20 + 1024
@@ -44,6 +47,10 @@ var (
 	ErrOlder   = errors.New("this backup was written by an older carstate, which this version does not read: restore it with that version")
 	ErrNewer   = errors.New("this backup was written by a newer carstate: restore it with that version or a newer one")
 	ErrTorn    = errors.New("this backup is cut off or damaged: take another one, or use an older file")
+	ErrUnfit   = errors.New("this backup holds a record that carstate never makes, so nothing of it is restored")
+
+	ErrUnauthentic = errors.New("this backup was changed, or made by a service whose key was not given: give the key that " +
+		"`carstate operator backup-key` printed there (--backup-key-file)")
 )
 
 // Header is the first record of a backup.
@@ -57,13 +64,14 @@ type Header struct {
 type Writer struct {
 	w    *bufio.Writer
 	hash hash.Hash
+	key  string
 	n    int
 }
 
-// NewWriter begins a backup.
-func NewWriter(w io.Writer, h Header) (*Writer, error) {
+// NewWriter begins a backup that is authenticated under a key.
+func NewWriter(w io.Writer, h Header, key string) (*Writer, error) {
 	sum := sha256.New()
-	b := &Writer{w: bufio.NewWriterSize(io.MultiWriter(w, sum), 64<<10), hash: sum}
+	b := &Writer{w: bufio.NewWriterSize(io.MultiWriter(w, sum), 64<<10), hash: sum, key: key}
 	return b, b.begin(h)
 }
 
@@ -107,10 +115,18 @@ func (b *Writer) End() error {
 	if err := b.w.Flush(); err != nil { // into the hash
 		return err
 	}
-	if _, err := b.w.Write(b.hash.Sum(nil)); err != nil {
+	sum := b.hash.Sum(nil)
+	if _, err := b.w.Write(append(sum, macOf(sum, b.key)...)); err != nil {
 		return err
 	}
 	return b.w.Flush()
+}
+
+// macOf authenticates the SHA-256 of a backup, and with it all of the backup.
+func macOf(sum []byte, key string) []byte {
+	mac := hmac.New(sha256.New, []byte(key))
+	mac.Write(sum)
+	return mac.Sum(nil)
 }
 
 // Record is a record of a backup: checked, and with its seal.
@@ -124,6 +140,8 @@ type Reader struct {
 	r    *bufio.Reader
 	hash hash.Hash
 	buf  []byte
+
+	sum, mac []byte // with which the file ended; nil before
 }
 
 // Open reads the beginning of a backup.
@@ -206,15 +224,23 @@ func (b *Reader) read(p []byte) error {
 	return fmt.Errorf("the backup cannot be read: %w", err)
 }
 
-// end compares the hash, after which nothing may follow.
+// end compares the hash. Nothing but the MAC may follow.
 func (b *Reader) end() error {
 	want := b.hash.Sum(nil)
-	sum := make([]byte, sha256.Size)
-	if err := b.read(sum); err != nil {
+	last := make([]byte, 2*sha256.Size)
+	if err := b.read(last); err != nil {
 		return err
 	}
+	sum := last[:sha256.Size]
 	if _, err := b.r.ReadByte(); !bytes.Equal(sum, want) || err != io.EOF {
 		return ErrTorn
 	}
+	b.sum, b.mac = sum, last[sha256.Size:]
 	return io.EOF
+}
+
+// Authentic reports whether the whole file was written under the key. It is false before [Reader.Next]
+// has returned io.EOF.
+func (b *Reader) Authentic(key string) bool {
+	return b.sum != nil && key != "" && hmac.Equal(b.mac, macOf(b.sum, key))
 }

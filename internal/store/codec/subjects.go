@@ -77,6 +77,9 @@ func Matches(pattern, subject string) bool {
 // VIDKeysSubject is where the keys are under which vids are hashed.
 const VIDKeysSubject = "tombstonekey"
 
+// BackupKeySubject is where the key lies under which backups are authenticated. It is in no backup.
+const BackupKeySubject = "backupkey"
+
 // TombstoneSubject is where the tombstone of a forgotten vehicle lies.
 func TombstoneSubject(h access.VehicleHash) string { return "tombstone." + h.String() }
 

@@ -39,7 +39,7 @@ func unaudited(_ access.BackupInfo, merge func() error) error { return merge() }
 // RestoreInto merges a backup into a node.
 func RestoreInto(t *testing.T, n *Node, backup []byte) access.RestoreReport {
 	t.Helper()
-	report, err := n.Restore(t.Context(), bytes.NewReader(backup), unaudited, func(done, total int) {
+	report, err := n.Restore(t.Context(), bytes.NewReader(backup), access.BackupTrust{Anybody: true}, unaudited, func(done, total int) {
 		if done < 1 || done > total {
 			t.Errorf("%d of %d records are done", done, total)
 		}
@@ -104,6 +104,53 @@ func restoreIntoEmpty(t *testing.T, open Open) {
 	for kind, n := range RestoreInto(t, b, backup).Kinds {
 		if n.Restored != 0 {
 			t.Errorf("the second time, %s: %+v", kind, n)
+		}
+	}
+}
+
+// A backup that was changed, or is of another service, is restored with that one's key only, or if
+// nobody is to be asked.
+func restoreAuthenticates(t *testing.T, open Open) {
+	a, b := started(t, open, store.Config{}), started(t, open, store.Config{})
+	a.GrantAll(t)
+	backup := BackupOf(t, a)
+	key, err := a.BackupKey(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if bytes.Contains(backup, []byte(key)) {
+		t.Error("the backup holds the key under which it is authenticated")
+	}
+	forged := bytes.Clone(backup)
+	forged[len(forged)-1] ^= 1
+	other, _ := access.NewSecret(access.BackupKind)
+	for what, c := range map[string]struct {
+		into          *Node
+		file          []byte
+		trust         access.BackupTrust
+		taken, proven bool
+	}{
+		"no key":                  {into: b, file: backup},
+		"another key":             {into: b, file: backup, trust: access.BackupTrust{Key: other}},
+		"a changed file":          {into: b, file: forged, trust: access.BackupTrust{Key: key}},
+		"a changed file of ours":  {into: a, file: forged},
+		"the key":                 {into: b, file: backup, trust: access.BackupTrust{Key: key}, taken: true, proven: true},
+		"our own, another key":    {into: a, file: backup, trust: access.BackupTrust{Key: other}, taken: true, proven: true},
+		"our own":                 {into: a, file: backup, taken: true, proven: true},
+		"whoever made it":         {into: b, file: forged, trust: access.BackupTrust{Anybody: true}, taken: true},
+		"whoever made it, proven": {into: a, file: backup, trust: access.BackupTrust{Anybody: true}, taken: true, proven: true},
+	} {
+		audited := false
+		audit := func(info access.BackupInfo, merge func() error) error {
+			audited = true
+			return merge()
+		}
+		report, err := c.into.Restore(t.Context(), bytes.NewReader(c.file), c.trust, audit, func(int, int) {})
+		if audited != c.taken || (err == nil) != c.taken || err == nil && report.Backup.Authenticated != c.proven {
+			t.Errorf("%s: %v, authenticated %t, audited %t", what, err, report.Backup.Authenticated, audited)
+		}
+		if err != nil && !c.into.BadBackup(err) {
+			t.Errorf("%s: an error of its own: %v", what, err)
 		}
 	}
 }

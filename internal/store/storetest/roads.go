@@ -195,7 +195,7 @@ func restoreKeepsRoads(t *testing.T, open Open) {
 	restored := new(road.Map)
 	end := KeepRoads(t, k, restored, true)
 	for range 2 {
-		report, err := k.Restore(t.Context(), bytes.NewReader(backup.Bytes()), unaudited, func(int, int) {})
+		report, err := k.Restore(t.Context(), bytes.NewReader(backup.Bytes()), access.BackupTrust{Anybody: true}, unaudited, func(int, int) {})
 		if err != nil {
 			t.Fatal(err)
 		}

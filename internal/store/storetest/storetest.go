@@ -86,6 +86,7 @@ var ofStores = map[string]func(*testing.T, Open){
 	"a forget that was cut off is finished":  forgetCutOff,
 	"a backup is restored into an empty one": restoreIntoEmpty,
 	"a restore merges":                       restoreMerges,
+	"a restore knows who made the backup":    restoreAuthenticates,
 	"operators are restored":                 restoreOperators,
 	"a backup while all changes is whole":    backupWhileServing,
 	"malformed roads spoil nothing":          backupWithoutMalformedRoads,

@@ -1,0 +1,38 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"carstate/internal/access"
+	"carstate/internal/store/codec"
+)
+
+// backupKeyRecord holds the key under which this service authenticates its backups. All its nodes
+// have the same, and no backup holds it.
+type backupKeyRecord struct {
+	Key string `json:"key"`
+}
+
+// BackupKey returns the key under which this service authenticates its backups. The first call
+// makes it.
+func (k *Keeper) BackupKey(ctx context.Context) (string, error) {
+	fresh, _ := access.NewSecret(access.BackupKind)
+	r := backupKeyRecord{fresh}
+	_, err := Change(ctx, k.engine, k.config.Patience.Store, codec.Sources, codec.BackupKeySubject, func(is Record) ([]Write, error) {
+		if is.Seq == 0 {
+			r.Key = fresh
+			return appendJSON(nil, codec.BackupKeySubject, r)
+		}
+		if json.Unmarshal(is.Body, &r) != nil || access.Check(access.BackupKind, []byte(r.Key)) != nil {
+			return nil, unfit{codec.BackupKeySubject, errors.New("it has not the form of such a key")}
+		}
+		return nil, nil
+	})
+	if err != nil {
+		return "", fmt.Errorf("the key of backups cannot be had: %w", err)
+	}
+	return r.Key, nil
+}

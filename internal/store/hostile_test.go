@@ -1,0 +1,181 @@
+package store
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"carstate/internal/access"
+	"carstate/internal/store/backupfile"
+	"carstate/internal/store/codec"
+	"carstate/internal/vehicle"
+)
+
+// hostileText steers a terminal and turns the direction of writing; no refusal may repeat it.
+const hostileText = "\x1b]0;pwned\x07\x1b[31mEve\n\u202eevil<script>alert(1)</script>"
+
+// hostile are records that no call of the service stores, by their subjects, and what a refusal
+// says of each.
+func hostile() map[string]struct {
+	subject, says string
+	body          any
+} {
+	now := time.Now().UTC()
+	hash := bytes.Repeat([]byte{7}, sha256.Size)
+	token := func(change func(*credentialRecord)) credentialRecord {
+		r := credentialRecord{
+			Kind: access.TokenKind, Name: "cstidHOSTILE00000", Hash: hash, Created: now,
+			Developer: "Ada", Operations: access.AllOperations, Vehicles: grantedRecord{All: true},
+		}
+		change(&r)
+		return r
+	}
+	manyKeys := vidKeysRecord{}
+	for i := range maxVIDKeys + 1 {
+		manyKeys.Keys = append(manyKeys.Keys, bytes.Repeat([]byte{byte(i)}, vidKeyBytes))
+	}
+	const subject = "token.cstidHOSTILE00000"
+	return map[string]struct {
+		subject, says string
+		body          any
+	}{
+		"an operator called admin": {"operator.admin", "operator: the name admin is", credentialRecord{Kind: access.OperatorKind, Name: "admin", Hash: hash, Created: now}},
+		"an operator called Admin": {"operator.Admin", "operator: the name admin is", credentialRecord{Kind: access.OperatorKind, Name: "Admin", Hash: hash, Created: now}},
+		"an operator with vehicles": {"operator.eve", "operator: an operator has no vehicles", credentialRecord{
+			Kind: access.OperatorKind, Name: "eve", Hash: hash, Created: now, Vehicles: grantedRecord{All: true},
+		}},
+		"a source that asks": {"source.eve", "source: only a token has", credentialRecord{
+			Kind: access.SourceKind, Name: "eve", Hash: hash, Created: now, Operations: access.AllOperations,
+		}},
+		"a rate that is none":      {subject, "token: a rate is", token(func(r *credentialRecord) { r.Rate = "5/day" })},
+		"a developer's name":       {subject, "token: a developer's name must consist of printable", token(func(r *credentialRecord) { r.Developer = hostileText })},
+		"a developer without name": {subject, "token: a developer's name must have", token(func(r *credentialRecord) { r.Developer = "" })},
+		"operations beyond all":    {subject, "token: a token needs at least one operation", token(func(r *credentialRecord) { r.Operations = 0xff })},
+		"no operation":             {subject, "token: a token needs at least one operation", token(func(r *credentialRecord) { r.Operations = 0 })},
+		"a token's ID":             {"token.cstidX", "token: a token's ID is", token(func(r *credentialRecord) { r.Name = "cstidX" })},
+		"a vid":                    {subject, "token: ", token(func(r *credentialRecord) { r.Vehicles = grantedRecord{IDs: []vehicle.ID{hostileText}} })},
+		"a sandbox with real cars": {subject, "token: a sandbox token sees", token(func(r *credentialRecord) { r.Kind = access.SandboxKind })},
+		"a replaced secret for good": {subject, "token: a replaced secret counts for at most", token(func(r *credentialRecord) {
+			r.Earlier = []earlierRecord{{Hash: hash, Until: now.Add(1e6 * time.Hour)}}
+		})},
+		"many replaced secrets": {subject, "token: at most 16 replaced secrets", token(func(r *credentialRecord) {
+			r.Earlier = make([]earlierRecord, 17)
+			for i := range r.Earlier {
+				r.Earlier[i].Hash = hash
+			}
+		})},
+		"many keys of tombstones": {codec.VIDKeysSubject, "tombstonekey: at most 16 installations", manyKeys},
+		"a tombstone of no time":  {codec.TombstoneSubject(access.VehicleHash(hash)), "tombstone: it does not say when", tombstoneRecord{Vehicle: hash}},
+		"a vid of a set":          {"tokenset.cstidHOSTILE00000.0", "set of vehicles: ", setRecord{Set: "x", IDs: []vehicle.ID{hostileText}}},
+	}
+}
+
+// TestHostileRecordsAreRefused: a record that is whole, and authentic, but that no service makes,
+// is refused by a restore, with a line that says which kind it is and what is wrong, and ends a start.
+func TestHostileRecordsAreRefused(t *testing.T) {
+	e := newMemory(t)
+	k, _ := runKeeper(t, e, Config{DataDir: t.TempDir()})
+	key, err := k.BackupKey(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	records := hostile()
+	usage := records["a rate that is none"]
+	usage.subject, usage.says, usage.body = "tokenuse.cstidHOSTILE00000", "usage: at most", usageRecord{Days: make([]dayRecord, maxUsageDays+1)}
+	records["many days"] = usage
+	usage.subject, usage.says, usage.body = "tokenuse.eve", "usage: a token's ID", usageRecord{}
+	records["usage of no token"] = usage
+	for name, r := range records {
+		sealed, err := sealJSON(r.subject, r.body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var file bytes.Buffer
+		w, began := backupfile.NewWriter(&file, backupfile.Header{Version: "v9"}, key)
+		good := codec.StateSubject(0, "X")
+		state := speed("X", 1000)
+		if err := errors.Join(began, w.Add(good, codec.Seal(good, codec.AppendState([]byte{0}, &state))), w.Add(r.subject, sealed), w.End()); err != nil {
+			t.Fatal(err)
+		}
+		audited := func(access.BackupInfo, func() error) error { t.Errorf("%s: it is to be audited", name); return nil }
+		_, err = k.Restore(t.Context(), &file, access.BackupTrust{}, audited, func(int, int) { t.Errorf("%s: something was done", name) })
+		if !errors.Is(err, backupfile.ErrUnfit) || !k.BadBackup(err) || !strings.Contains(err.Error(), "("+r.says) {
+			t.Errorf("%s is restored: %v", name, err)
+		}
+		text := err.Error()
+		if strings.ContainsAny(text, "\n\x1b\u202e") || strings.Contains(text, "evil") || strings.Contains(text, "HOSTILE") {
+			t.Errorf("%s: the refusal repeats what it refuses: %q", name, text)
+		}
+		if r.subject[:len("tokenuse")] == "tokenuse" {
+			continue // it is left out
+		}
+		err = k.apply(Record{Subject: r.subject, Body: bodyOf(Write{Record: sealed})}, sets{})
+		if !errors.Is(err, codec.ErrDamaged) || !strings.Contains(err.Error(), r.says) || strings.Contains(err.Error(), "evil") {
+			t.Errorf("%s, stored: %v", name, err)
+		}
+	}
+	if n := k.tables.Tokens.Len() + k.tables.Sources.Len() + k.tables.Operators.Len(); n != 0 {
+		t.Errorf("%d credentials of it count", n)
+	}
+	if r, err := e.Last(t.Context(), codec.States, codec.StateSubject(0, "X")); err != nil || r.Seq != 0 {
+		t.Error("a part of a refused backup was restored")
+	}
+}
+
+// TestHostileBackupHeaderIsRefused: the version of a backup is printed, so it holds nothing that
+// cannot be.
+func TestHostileBackupHeaderIsRefused(t *testing.T) {
+	for _, version := range []string{hostileText, strings.Repeat("v", maxVersion+1)} {
+		var file bytes.Buffer
+		w, err := backupfile.NewWriter(&file, backupfile.Header{Version: version}, "key")
+		if err := errors.Join(err, w.End()); err != nil {
+			t.Fatal(err)
+		}
+		if info, err := CheckBackup(&file, "key"); !errors.Is(err, backupfile.ErrUnfit) || strings.Contains(err.Error(), "evil") {
+			t.Errorf("%+v, %v", info, err)
+		}
+	}
+}
+
+// TestRestoreBoundsTombstoneKeys: keys of many installations, each backup fit by itself, stay as
+// many as a node may hash each vid under.
+func TestRestoreBoundsTombstoneKeys(t *testing.T) {
+	e := newMemory(t)
+	k, _ := runKeeper(t, e, Config{DataDir: t.TempDir()})
+	backup := func(from, n int) *bytes.Buffer {
+		var r vidKeysRecord
+		for i := range n {
+			r.Keys = append(r.Keys, bytes.Repeat([]byte{byte(from + i)}, vidKeyBytes))
+		}
+		var file bytes.Buffer
+		record, serr := sealJSON(codec.VIDKeysSubject, r)
+		w, err := backupfile.NewWriter(&file, backupfile.Header{Version: "v9"}, "key")
+		if err := errors.Join(err, serr, w.Add(codec.VIDKeysSubject, record), w.End()); err != nil {
+			t.Fatal(err)
+		}
+		return &file
+	}
+	restore := func(file *bytes.Buffer) error {
+		merge := func(_ access.BackupInfo, merge func() error) error { return merge() }
+		_, err := k.Restore(t.Context(), file, access.BackupTrust{Key: "key"}, merge, func(int, int) {})
+		return err
+	}
+	for _, c := range []struct {
+		from, n int
+		fits    bool
+	}{{1, maxVIDKeys - 1, true}, {1, maxVIDKeys - 1, true}, {100, 1, false}, {1, maxVIDKeys, false}} {
+		if err := restore(backup(c.from, c.n)); (err == nil) != c.fits || err != nil && !errors.Is(err, backupfile.ErrUnfit) {
+			t.Errorf("%d keys from %d on: %v", c.n, c.from, err)
+		}
+	}
+	is, err := e.Last(t.Context(), codec.Sources, codec.VIDKeysSubject)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if keys, err := decodeVIDKeys(is.Body); err != nil || len(keys.Keys) != maxVIDKeys {
+		t.Errorf("%d keys, %v", len(keys.Keys), err)
+	}
+}
