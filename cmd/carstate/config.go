@@ -54,6 +54,8 @@ type nodeFlags struct {
 
 	MaxStretches int `default:"5000000" help:"How many stretches of road a node learns, at about 90 bytes of memory each (${default}). What cars show of further ones is refused and counted."`
 
+	MaxVehicles int `default:"0" help:"How many vehicles may become known, new ones beyond are refused and counted; 0: as many as a quarter of the memory has room for, and no bound on a node with neither the role query nor admin, which follows the states if this is set."`
+
 	Roles []string `default:"query,ingest,derive,admin" enum:"query,ingest,derive,admin" help:"What this node does (${default})."`
 
 	NoDocs bool `help:"Serve no documentation beside the queries: only the two operations answer."`
@@ -99,6 +101,9 @@ func (f *serveFlags) validate() error {
 	}
 	if f.MaxStretches < 1000 || f.MaxStretches > 1e9 {
 		return usageError("--max-stretches must be between 1000 and 1000000000; a town has about 20000")
+	}
+	if f.MaxVehicles < 0 || f.MaxVehicles > 1e9 {
+		return usageError("--max-vehicles must be between 1 and 1000000000, or 0 for as many as the memory has room for")
 	}
 	for flag, n := range map[string]int{
 		"query": f.QueryConnections, "ingest": f.IngestConnections, "mqtt": f.MqttConnections, "admin": f.AdminConnections,
@@ -313,6 +318,7 @@ func (f *serveFlags) node(log *slog.Logger) (node.Config, error) {
 		MaxAge:       f.MaxAge,
 		MaxFeedAge:   f.MaxFeedAge,
 		MaxStretches: f.MaxStretches,
+		MaxVehicles:  f.MaxVehicles,
 
 		QueryConnections:  f.QueryConnections,
 		IngestConnections: f.IngestConnections,

@@ -13,6 +13,7 @@ package fleet
 
 import (
 	"hash/maphash"
+	"sync/atomic"
 	"time"
 
 	"carstate/internal/vehicle"
@@ -31,6 +32,8 @@ const shardCount = 1024
 // Make one with [New].
 type Table struct {
 	seedHi, seedLo maphash.Seed
+	vehicles       atomic.Int64
+	newcomers      newcomers
 	shards         [shardCount]shard
 }
 
@@ -44,7 +47,14 @@ func New() *Table {
 }
 
 func (t *Table) find(vid []byte) (*shard, key) {
-	k := key{maphash.Bytes(t.seedHi, vid), maphash.Bytes(t.seedLo, vid)}
+	return t.of(key{maphash.Bytes(t.seedHi, vid), maphash.Bytes(t.seedLo, vid)})
+}
+
+func (t *Table) findID(id vehicle.ID) (*shard, key) {
+	return t.of(key{maphash.String(t.seedHi, string(id)), maphash.String(t.seedLo, string(id))})
+}
+
+func (t *Table) of(k key) (*shard, key) {
 	if k == (key{}) {
 		k.lo = 1 // zeros mark a free slot
 	}
@@ -53,14 +63,20 @@ func (t *Table) find(vid []byte) (*shard, key) {
 
 // Put replaces what is known of a vehicle.
 func (t *Table) Put(id vehicle.ID, a Answer) {
-	s, k := t.find([]byte(id))
-	s.put(k, pack(a))
+	s, k := t.findID(id)
+	if s.put(k, pack(a)) {
+		t.vehicles.Add(1)
+		t.newcomers.arrived(k)
+	}
 }
 
 // Delete forgets a vehicle.
 func (t *Table) Delete(id vehicle.ID) {
-	s, k := t.find([]byte(id))
-	s.remove(k)
+	s, k := t.findID(id)
+	if s.remove(k) {
+		t.vehicles.Add(-1)
+	}
+	t.newcomers.arrived(k)
 }
 
 // Get returns what is known of a vehicle; the zero Answer, whose outcomes are
@@ -72,13 +88,7 @@ func (t *Table) Get(vid []byte) Answer {
 }
 
 // Len is the number of vehicles known.
-func (t *Table) Len() int {
-	n := 0
-	for i := range t.shards {
-		n += int(t.shards[i].vehicles.Load())
-	}
-	return n
-}
+func (t *Table) Len() int { return int(t.vehicles.Load()) }
 
 // Expire forgets every vehicle whose verdicts are all older than the given
 // time, and returns how many those were.
@@ -90,13 +100,14 @@ func (t *Table) Expire(before time.Time) int {
 			return a.Driving.Time < limit && a.Throttle.Time < limit
 		})
 	}
+	t.vehicles.Add(int64(-n))
 	return n
 }
 
 // Clear forgets every vehicle.
 func (t *Table) Clear() {
 	for i := range t.shards {
-		t.shards[i].removeIf(func(value) bool { return true })
+		t.vehicles.Add(int64(-t.shards[i].removeIf(func(value) bool { return true })))
 	}
 }
 

@@ -69,11 +69,17 @@ const readTries = 16
 
 // get returns a vehicle's value, zeros if there is none.
 func (s *shard) get(k key) value {
+	v, _ := s.find(k)
+	return v
+}
+
+// find returns a vehicle's value, and whether the vehicle is known.
+func (s *shard) find(k key) (v value, found bool) {
 	for range readTries {
 		before := s.version.Load()
-		v := look(*s.slots.Load(), k)
+		v, found = look(*s.slots.Load(), k)
 		if before&1 == 0 && s.version.Load() == before {
-			return v
+			return v, found
 		}
 	}
 	s.mu.Lock() // the writer lost its processor
@@ -81,12 +87,12 @@ func (s *shard) get(k key) value {
 	return look(*s.slots.Load(), k)
 }
 
-func look(a []slot, k key) value {
+func look(a []slot, k key) (v value, found bool) {
 	i, found := search(a, k)
 	if !found {
-		return value{}
+		return v, false
 	}
-	return value{atomic.LoadUint64(&a[i][2]), atomic.LoadUint64(&a[i][3])}
+	return value{atomic.LoadUint64(&a[i][2]), atomic.LoadUint64(&a[i][3])}, true
 }
 
 // home is the place in n slots where the search for a key begins. It grows with
@@ -140,8 +146,8 @@ func (a *slot) set(b slot) {
 	}
 }
 
-// put stores a vehicle's value.
-func (s *shard) put(k key, v value) {
+// put stores a vehicle's value, and reports whether the vehicle is new.
+func (s *shard) put(k key, v value) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	a := *s.slots.Load()
@@ -151,7 +157,7 @@ func (s *shard) put(k key, v value) {
 		atomic.StoreUint64(&a[i][2], v[0])
 		atomic.StoreUint64(&a[i][3], v[1])
 		s.version.Add(1)
-		return
+		return false
 	}
 	n := int(s.vehicles.Add(1))
 	if float64(n) > maxLoad*float64(len(a)) {
@@ -161,6 +167,7 @@ func (s *shard) put(k key, v value) {
 	s.version.Add(1)
 	insert(a, i, slot{k.hi, k.lo, v[0], v[1]})
 	s.version.Add(1)
+	return true
 }
 
 // insert puts a vehicle into slot i, where it belongs, and moves what was there
@@ -181,14 +188,14 @@ func insert(a []slot, i int, e slot) {
 	a[i].set(e)
 }
 
-// remove forgets a vehicle.
-func (s *shard) remove(k key) {
+// remove forgets a vehicle, and reports whether it was known.
+func (s *shard) remove(k key) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	a := *s.slots.Load()
 	i, found := search(a, k)
 	if !found {
-		return
+		return false
 	}
 	s.version.Add(1)
 	for next := after(i, len(a)); !a[next].free() && away(next, a[next][1], len(a)) > 0; next = after(next, len(a)) {
@@ -200,6 +207,7 @@ func (s *shard) remove(k key) {
 	if n := int(s.vehicles.Add(-1)); float64(n) < minLoad*float64(len(a)) {
 		s.replace(a, n, func(*slot) bool { return true })
 	}
+	return true
 }
 
 // removeIf forgets the vehicles whose value the function wants to be forgotten,

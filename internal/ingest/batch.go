@@ -72,6 +72,7 @@ type origin struct {
 	vehicles  access.Vehicles       // whom its source speaks for
 	topic     vehicle.ID            // the vehicle that an MQTT topic names, or empty
 	forgotten func(vehicle.ID) bool // whom nothing is taken in of; nil: nobody
+	admit     func(vehicle.ID) bool // whether a vehicle is known or may become so; nil: all
 	latest    vehicle.UnixMilli     // the latest time a sample may have
 	tab       *tab                  // what pays for the memory, or nil: it is paid for
 }
@@ -157,6 +158,10 @@ func (rd *reader) add(b *batch, n int, line []byte, o origin) {
 	}
 	b.ignored += rd.dec.ignored
 	rd.dec.ignored = 0
+	other := len(b.samples) == 0 || b.samples[len(b.samples)-1].Vehicle != x.Vehicle
+	if err == nil && other && !x.Empty() && o.admit != nil && !o.admit(x.Vehicle) {
+		err = errFull
+	}
 	if err != nil {
 		b.reject(n, err)
 		return
@@ -166,7 +171,7 @@ func (rd *reader) add(b *batch, n int, line []byte, o origin) {
 	if x.Empty() {
 		return
 	}
-	if n := len(b.samples); n == 0 || b.samples[n-1].Vehicle != x.Vehicle {
+	if other {
 		b.bytes += len(x.Vehicle)
 	}
 	b.bytes += sampleBytes + codeBytes*len(x.Codes)

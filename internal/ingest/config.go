@@ -41,6 +41,11 @@ type Config struct {
 	// it none is. It is asked for every sample and must answer at once.
 	Forgotten func(vehicle.ID) bool
 
+	// Admit reports whether a vehicle is known or may become so: there is a bound of
+	// vehicles. Without it all are. It is asked for each vehicle of a batch and must
+	// answer at once.
+	Admit func(vehicle.ID) bool
+
 	// Ready says why telemetry cannot be taken now, or nil. Without it the
 	// service is always ready. It is asked for every request and
 	// connection and must answer at once.

@@ -257,7 +257,7 @@ func (h *HTTP) keep(w http.ResponseWriter, r *http.Request, b *batch) outcome {
 	case b.accepted > 0:
 		writeJSON(w, http.StatusAccepted, answer)
 		return stored
-	case b.refused[notAllowed]+b.refused[forgotten] == total:
+	case b.refused[notAllowed]+b.refused[forgotten]+b.refused[full] == total:
 		if b.refused[notAllowed] > 0 {
 			w.Header().Set("WWW-Authenticate", challenge+`, error="insufficient_scope"`)
 		}

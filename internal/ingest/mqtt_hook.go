@@ -154,6 +154,9 @@ func (m *MQTT) take(cl *mqtt.Client, pk packets.Packet) {
 		if err == nil && b.refused[forgotten] > 0 && b.refused[forgotten] == b.rejectedTotal() {
 			p.outcome, p.refusal.Code = unauthorised, packets.ErrNotAuthorized.Code
 		}
+		if err == nil && b.refused[full] > 0 && b.refused[full] == b.rejectedTotal() {
+			p.refusal.Code = packets.ErrQuotaExceeded.Code
+		}
 		if p.qos == 0 {
 			m.in.observe(p.since, p.outcome)
 			return

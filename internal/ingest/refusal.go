@@ -22,13 +22,14 @@ const (
 	forgotten   // a vehicle that the operator has had forgotten
 	badTopic    // MQTT: not vehicles/VID/telemetry
 	badQoS      // MQTT: QoS 2
+	full        // a new vehicle, and there are as many as there may be
 	notStored   // the store did not take it: nothing wrong with the sample
 	refusalEnds = iota
 )
 
 var kindNames = [refusalEnds]string{
 	"malformed", "truncated", "duplicate", "wrong_type", "vid", "vid_differs", "time", "time_ahead",
-	"no_signals", "impossible", "not_allowed", "over_limit", "forgotten", "topic", "qos", "not_stored",
+	"no_signals", "impossible", "not_allowed", "over_limit", "forgotten", "topic", "qos", "vehicle_limit", "not_stored",
 }
 
 // refusal is the error that says why a sample was refused. Its text is for the
@@ -65,6 +66,7 @@ var (
 	errMILType     = refuse(wrongType, vehicle.MILOn.String()+" must be true or false")
 	errPowerType   = refuse(wrongType, vehicle.LowVoltageSystemState.String()+" must be a string")
 	errForgotten   = refuse(forgotten, "the vehicle was forgotten: nothing is taken in of it until the operator allows it again")
+	errFull        = refuse(full, "a new vehicle, and the service has as many as it may have: its operator can raise --max-vehicles")
 	errNotAllowed  = refuse(notAllowed, "not this source's vehicle")
 )
 

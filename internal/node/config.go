@@ -30,6 +30,9 @@ type Config struct {
 	MaxFeedAge time.Duration // how long queries are answered out of touch with the engine
 
 	MaxStretches int // how many stretches of road the map learns
+	// MaxVehicles is how many vehicles may become known by what the node takes in; 0: as many as the
+	// memory allows, or without a bound on a node that needs no states otherwise.
+	MaxVehicles int
 
 	// Greatest numbers of connections of each listener; both listeners of MQTT together. Start
 	// scales them down if the process may not have so many descriptors.
@@ -82,9 +85,11 @@ func (c *Config) speaksTLS(name string) bool {
 	return slices.ContainsFunc(c.Listeners, func(l Listener) bool { return l.Name == name && l.TLS })
 }
 
-// needsStates reports whether the node has a use for the state of every vehicle:
-// to answer from, or for the console, which counts and lists them.
-func (c *Config) needsStates() bool { return c.has(Query) || c.has(Admin) }
+// needsStates reports whether the node has a use for the state of every vehicle: to answer
+// from, for the console, which counts and lists them, or to tell which vehicles are new.
+func (c *Config) needsStates() bool {
+	return c.has(Query) || c.has(Admin) || c.has(Ingest) && c.MaxVehicles != 0
+}
 
 // knowsRoads reports whether the node has a map of roads: to judge, or to show it.
 func (c *Config) knowsRoads() bool { return c.has(Derive) || c.has(Admin) }

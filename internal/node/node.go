@@ -50,6 +50,8 @@ type Node struct {
 	probe     overload.Probe
 	member    string // this process among those that derive
 
+	maxVehicles int // that may become known; 0: no bound
+
 	servers []server
 	stop    context.CancelFunc // ends what runs in the background
 	running sync.WaitGroup
@@ -73,6 +75,8 @@ func Start(ctx context.Context, c Config) (_ *Node, err error) {
 		member: rand.Text(), failed: make(chan error, 8),
 	}
 	n.roads.Bound(c.MaxStretches)
+	n.maxVehicles = c.vehicleBound()
+	n.fleet.Bound(n.maxVehicles)
 	// Whatever may fail without a trace comes before the data directory is touched: the
 	// certificate, the ports (a busy one is the likeliest obstacle), the access log, an
 	// admin key that cannot be used.
@@ -120,6 +124,7 @@ func Start(ctx context.Context, c Config) (_ *Node, err error) {
 	n.registerMetrics()
 	n.startBackground()
 	n.config.fitToFiles() // not before: if a start fails, its reason is the only line
+	n.sayVehicleBound()
 	n.addServers(n.cert.config(), access.HashOf(key))
 	for _, srv := range n.servers {
 		n.background(func() error {

@@ -1,0 +1,101 @@
+package fleet_test
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"carstate/internal/fleet"
+	"carstate/internal/vehicle"
+)
+
+// TestAdmitKeepsTheBound: beyond the bound a new vehicle is refused and nothing that is known is, also
+// while states are on their way; room that is given back is used.
+func TestAdmitKeepsTheBound(t *testing.T) {
+	table := fleet.New()
+	table.Put("Before", answer(noon))
+	if !table.Admit("Anybody") {
+		t.Error("without a bound a vehicle is refused")
+	}
+	table.Bound(3)
+	for _, c := range []struct {
+		id   vehicle.ID
+		want bool
+	}{{"Before", true}, {"A", true}, {"A", true}, {"B", true}, {"C", false}, {"C", false}, {"A", true}, {"Before", true}} {
+		if got := table.Admit(c.id); got != c.want {
+			t.Errorf("%s: %t", c.id, got)
+		}
+	}
+	table.Put("A", answer(noon))
+	table.Put("B", answer(noon))
+	if table.Admit("C") || !table.Admit("A") || !table.Admit("B") {
+		t.Error("what came is counted twice, or not at all")
+	}
+	table.Delete("A")
+	if !table.Admit("C") || table.Admit("A") {
+		t.Error("the room of a forgotten vehicle is not given to the next one")
+	}
+	table.Delete("C") // before it came
+	if !table.Admit("A") {
+		t.Error("the room of a newcomer that was forgotten is not given back")
+	}
+	table.Bound(1) // as a start with a lower bound
+	if !table.Admit("Before") || !table.Admit("B") || table.Admit("D") {
+		t.Error("a lower bound drops what is known, or lets others in")
+	}
+	table.Clear()
+	if table.Len() != 0 {
+		t.Errorf("%d vehicles are left", table.Len())
+	}
+}
+
+// TestAdmitOfManyAtOnce: however admissions and arrivals meet, the bound holds and no newcomer is
+// counted for good.
+func TestAdmitOfManyAtOnce(t *testing.T) {
+	const most, tried = 1000, 3000
+	table := fleet.New()
+	table.Bound(most)
+	var admitted atomic.Int64
+	var working sync.WaitGroup
+	for w := range 4 {
+		working.Go(func() {
+			for i := range tried {
+				id := vehicle.ID(fmt.Sprintf("V%d", (i*7+w*11)%tried))
+				if table.Admit(id) {
+					table.Put(id, answer(noon))
+					admitted.Add(1)
+				}
+			}
+		})
+	}
+	working.Wait()
+	if table.Len() != most {
+		t.Errorf("%d vehicles are known, the bound is %d", table.Len(), most)
+	}
+	table.Clear()
+	for i := range tried {
+		if got := table.Admit(vehicle.ID(fmt.Sprintf("W%d", i))); got != (i < most) {
+			t.Fatalf("of %d new ones in an empty table: %t", i+1, got)
+		}
+	}
+}
+
+func BenchmarkAdmitKnown(b *testing.B) {
+	table := fleet.New()
+	table.Bound(2_000_000)
+	ids := make([]vehicle.ID, 1_000_000)
+	for i := range ids {
+		ids[i] = vehicle.ID(fmt.Sprintf("NHeN4UqVsohGS%08d", i))
+		table.Put(ids[i], answer(noon))
+	}
+	i := 0
+	for b.Loop() {
+		if i += 7919; i >= len(ids) {
+			i -= len(ids)
+		}
+		if !table.Admit(ids[i]) {
+			b.Fatal("refused")
+		}
+	}
+}

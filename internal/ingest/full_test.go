@@ -1,0 +1,49 @@
+package ingest
+
+import (
+	"testing"
+
+	"carstate/internal/vehicle"
+)
+
+// A new vehicle beyond the bound is refused with a reason of its own; those that are known, and lines
+// of the same batch, go in. What says nothing makes no vehicle known, and is no reason to refuse.
+func TestNewVehiclesBeyondTheBoundAreRefused(t *testing.T) {
+	f := newFixture(t)
+	f.Admit = func(id vehicle.ID) bool { return id == "V1" }
+	_, url := startHTTP(t, f)
+	const why = `a new vehicle, and the service has as many as it may have: its operator can raise --max-vehicles`
+	for _, r := range []request{
+		{body: sampleLine("V1", 1, 1) + "\n" + sampleLine("V2", 1, 2) + "\n" + sampleLine("V1", 2, 2), status: 202, answer: `{"accepted":2,"rejected":[{"line":2,"reason":"` + why + `"}]}`},
+		{body: sampleLine("V2", 2, 2), status: 403, answer: `{"accepted":0,"rejected":[{"line":1,"reason":"` + why + `"}]}`},
+		{body: `{"vid":"V2","time":1795147200250,"signals":{"Unknown.Signal":1}}`, status: 202, answer: `{"accepted":1,"rejected":[]}`},
+	} {
+		r.send(t, url, f.key)
+	}
+	f.wantMetric(t, 2, "carstate_samples_refused_total", "protocol", "http", "reason", "vehicle_limit")
+	f.store.wants(t, "V1 1", "V1 2")
+}
+
+func TestMQTTRefusesNewVehiclesBeyondTheBound(t *testing.T) {
+	bothVersions(t, func(t *testing.T, version byte) {
+		f := newFixture(t)
+		f.Admit = func(id vehicle.ID) bool { return id == "V1" }
+		_, addr := startMQTT(t, f.Config)
+		c := f.login(t, addr, version)
+		const topicV2 = "vehicles/V2/telemetry"
+		c.publish(0, 0, topicV2, sampleLine("V2", 1, 1)) // counted, no more
+		c.publish(2, 1, topicV1, sampleLine("V1", 1, 1))
+		c.wantPuback(1, 0)
+		c.publish(2, 2, topicV2, sampleLine("V2", 1, 1))
+		if version == 5 {
+			c.wantPuback(2, 0x97)
+			c.publish(2, 3, topicV1, sampleLine("V1", 2, 2))
+			c.wantPuback(3, 0)
+			f.store.wants(t, "V1 1", "V1 2")
+		} else {
+			c.wantClosed(0x97)
+			f.store.wants(t, "V1 1")
+		}
+		f.wantMetric(t, 2, "carstate_samples_refused_total", "protocol", "mqtt", "reason", "vehicle_limit")
+	})
+}

@@ -1,0 +1,79 @@
+package node
+
+import (
+	"io/fs"
+	"os"
+	"path"
+	"runtime/debug"
+	"strconv"
+	"strings"
+)
+
+// What the default of --max-vehicles is made of.
+const (
+	// vehicleBytes is the memory that a vehicle costs the node that knows it, the store's indexes
+	// and their garbage included (docs/operations.md has the measurement).
+	vehicleBytes = 256
+	// vehiclesShare is the part of the memory that vehicles may take.
+	vehiclesShare = 4
+	// leastVehicles is the bound of the smallest machine.
+	leastVehicles = 100_000
+	// mostMemory is more than is counted on.
+	mostMemory = 1 << 40
+)
+
+// vehicleBound is how many vehicles may become known by what this node takes in; 0: no bound. A node
+// that takes in and does not follow the states knows no vehicle, and can refuse none.
+func (c *Config) vehicleBound() int {
+	switch {
+	case !c.has(Ingest) || !c.needsStates():
+		return 0
+	case c.MaxVehicles != 0:
+		return c.MaxVehicles
+	}
+	return max(leastVehicles, int(min(memory(os.DirFS("/")), mostMemory)/vehiclesShare/vehicleBytes/1000*1000))
+}
+
+// sayVehicleBound says at the start which bound holds.
+func (n *Node) sayVehicleBound() {
+	switch {
+	case !n.config.has(Ingest):
+	case n.maxVehicles == 0:
+		n.config.Log.Info("this node takes in new vehicles without a bound, because it knows none: with --max-vehicles it follows them")
+	default:
+		n.config.Log.Info("new vehicles are refused beyond a bound; those that are known stay (--max-vehicles)", "vehicles", n.maxVehicles)
+	}
+}
+
+// memory is how many bytes this process may use: the machine's, a control group's or GOMEMLIMIT's,
+// whichever is the least.
+func memory(root fs.FS) uint64 {
+	least := uint64(debug.SetMemoryLimit(-1)) // it is never negative
+	note := func(text string, unit uint64) {
+		if n, err := strconv.ParseUint(strings.TrimSpace(text), 10, 64); err == nil {
+			least = min(least, n*unit)
+		}
+	}
+	info, _ := fs.ReadFile(root, "proc/meminfo")
+	if _, rest, ok := strings.Cut(string(info), "MemTotal:"); ok {
+		kib, _, _ := strings.Cut(rest, "kB")
+		note(kib, 1024)
+	}
+	// The group and each that it lies in; a container may see its own as the root.
+	groups, _ := fs.ReadFile(root, "proc/self/cgroup")
+	for line := range strings.Lines(string(groups)) {
+		_, line, _ = strings.Cut(strings.TrimSpace(line), ":")
+		controllers, own, ok := strings.Cut(line, ":")
+		dir, file := "sys/fs/cgroup", "memory.max" // version 2
+		if controllers != "" {
+			dir, file = "sys/fs/cgroup/memory", "memory.limit_in_bytes"
+			ok = ok && controllers == "memory"
+		}
+		for group := path.Clean("/" + own); ok; group = path.Dir(group) {
+			limit, _ := fs.ReadFile(root, path.Join(dir, group, file))
+			note(string(limit), 1)
+			ok = group != "/"
+		}
+	}
+	return least
+}
