@@ -80,7 +80,8 @@ func (c *backupCommand) Run(ctx context.Context, w streams) error {
 		return printJSON(w.out, info)
 	}
 	_, err = fmt.Fprintf(w.out, "%s: %s\n", c.File, inside(info))
-	fmt.Fprintln(w.err, "Another service asks for this one's key before it restores the file: carstate operator backup-key prints it.")
+	fmt.Fprintln(w.err, "Another service asks for this one's key before it restores the file: "+
+		"carstate operator backup-key prints it.")
 	return err
 }
 
@@ -220,7 +221,8 @@ func (c *restoreCommand) Run(ctx context.Context, w streams) error {
 	return printRestored(w.out, report, len(receipts), buried)
 }
 
-const unauthenticatedWarning = "WARNING: --unauthenticated: nobody checks who made this backup. If somebody could write to the file, " +
+const unauthenticatedWarning = "WARNING: --unauthenticated: nobody checks who made this backup. " +
+	"If somebody could write to the file, " +
 	"they may have put operators, sources and tokens of their own into it, and get their rights, " +
 	"or have forgotten vehicles. Look through what carstate operator list, source list and token list show afterwards."
 
@@ -248,7 +250,8 @@ func (c *restoreCommand) trust() (t access.BackupTrust, err error) {
 	}
 	text = bytes.TrimSpace(text)
 	if access.Check(access.BackupKind, text) != nil {
-		return t, errors.New("the file of --backup-key-file holds no key of backups: it is the one line that `carstate operator backup-key` prints")
+		return t, errors.New("the file of --backup-key-file holds no key of backups: " +
+			"it is the one line that `carstate operator backup-key` prints")
 	}
 	return access.BackupTrust{Key: string(text)}, nil
 }

@@ -84,7 +84,9 @@ func (in *intake) gauge(taken func() int) {
 
 // origin describes a batch of the source that arrives now.
 func (in *intake) origin(s *access.Grant, topic vehicle.ID) origin {
-	return origin{vehicles: s.Vehicles, topic: topic, forgotten: in.Forgotten, admit: in.Admit, latest: vehicle.At(in.Now().Add(MaxAhead))}
+	return origin{
+		vehicles: s.Vehicles, topic: topic, forgotten: in.Forgotten, admit: in.Admit, latest: vehicle.At(in.Now().Add(MaxAhead)),
+	}
 }
 
 // observe notes how long a request or message took that began at start.

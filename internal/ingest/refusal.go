@@ -66,8 +66,9 @@ var (
 	errMILType     = refuse(wrongType, vehicle.MILOn.String()+" must be true or false")
 	errPowerType   = refuse(wrongType, vehicle.LowVoltageSystemState.String()+" must be a string")
 	errForgotten   = refuse(forgotten, "the vehicle was forgotten: nothing is taken in of it until the operator allows it again")
-	errFull        = refuse(full, "a new vehicle, and the service has as many as it may have: its operator can raise --max-vehicles")
-	errNotAllowed  = refuse(notAllowed, "not this source's vehicle")
+	errFull        = refuse(full, "a new vehicle, and the service has as many as it may have: "+
+		"its operator can raise --max-vehicles")
+	errNotAllowed = refuse(notAllowed, "not this source's vehicle")
 )
 
 // Refusals of a whole request or message.

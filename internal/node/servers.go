@@ -42,7 +42,8 @@ func (n *Node) addServers(t *tls.Config, adminKey access.Hash) {
 		n.servers = append(n.servers, server{"query", func() error { return q.Serve(l) }, q.Shutdown})
 	}
 	c := ingest.Config{
-		Store: n.engine, Sources: &n.tables.Sources, Ready: n.health.canStore, Forgotten: n.engine.Forgotten().Has, Admit: n.fleet.Admit,
+		Store: n.engine, Sources: &n.tables.Sources, Ready: n.health.canStore,
+		Forgotten: n.engine.Forgotten().Has, Admit: n.fleet.Admit,
 		MaxHTTPConnections: n.config.IngestConnections, MaxConnections: n.config.MQTTConnections,
 		TLS: tlsFor(IngestAddr), Log: n.config.Log, Registry: n.registry, Tracer: n.traces.tracer(),
 	}

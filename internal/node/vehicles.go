@@ -39,9 +39,11 @@ func (n *Node) sayVehicleBound() {
 	switch {
 	case !n.config.has(Ingest):
 	case n.maxVehicles == 0:
-		n.config.Log.Info("this node takes in new vehicles without a bound, because it knows none: with --max-vehicles it follows them")
+		n.config.Log.Info("this node takes in new vehicles without a bound, because it knows none: " +
+			"with --max-vehicles it follows them")
 	default:
-		n.config.Log.Info("new vehicles are refused beyond a bound; those that are known stay (--max-vehicles)", "vehicles", n.maxVehicles)
+		n.config.Log.Info("new vehicles are refused beyond a bound; those that are known stay (--max-vehicles)",
+			"vehicles", n.maxVehicles)
 	}
 }
 

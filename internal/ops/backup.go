@@ -28,7 +28,8 @@ func (p *Operations) BackupKey(ctx context.Context, by access.Actor) (key string
 	if !by.Admin {
 		return "", errAdminOnly
 	}
-	err = p.audited(ctx, by, access.Event{Action: "backup-key.show", Object: "backup"}, func(ctx context.Context) (err error) {
+	e := access.Event{Action: "backup-key.show", Object: "backup"}
+	err = p.audited(ctx, by, e, func(ctx context.Context) (err error) {
 		key, err = p.cfg.Store.BackupKey(ctx)
 		return err
 	})
@@ -45,7 +46,8 @@ func (p *Operations) Restore(
 		return access.RestoreReport{}, errAdminOnly
 	}
 	if trust.Key != "" && access.Check(access.BackupKind, []byte(trust.Key)) != nil {
-		return access.RestoreReport{}, Refuse(http.StatusBadRequest, "this is no key of backups: `carstate operator backup-key` prints it")
+		return access.RestoreReport{}, Refuse(http.StatusBadRequest,
+			"this is no key of backups: `carstate operator backup-key` prints it")
 	}
 	audited := func(info access.BackupInfo, merge func() error) error {
 		detail := fmt.Sprintf("%d records of %s", info.Records, info.Began.Format(time.RFC3339))

@@ -72,7 +72,8 @@ type Store interface {
 	// service that is trusted, and before anything is changed, it calls audited, which calls
 	// merge or returns why not.
 	Restore(
-		ctx context.Context, from io.Reader, trust access.BackupTrust, audited func(info access.BackupInfo, merge func() error) error, progress func(done, total int),
+		ctx context.Context, from io.Reader, trust access.BackupTrust,
+		audited func(info access.BackupInfo, merge func() error) error, progress func(done, total int),
 	) (access.RestoreReport, error)
 	// BadBackup reports whether an error of Restore is one of the file.
 	BadBackup(err error) bool

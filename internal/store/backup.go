@@ -38,7 +38,9 @@ func (k *Keeper) Backup(ctx context.Context, w io.Writer, version string) (recor
 	if err != nil {
 		return 0, err
 	}
-	header := backupfile.Header{Version: version, Began: k.now().UTC().Truncate(time.Millisecond), Partitions: k.engine.Partitions()}
+	header := backupfile.Header{
+		Version: version, Began: k.now().UTC().Truncate(time.Millisecond), Partitions: k.engine.Partitions(),
+	}
 	b, err := backupfile.NewWriter(w, header, key)
 	if err != nil {
 		return 0, err
@@ -82,7 +84,9 @@ func checkBackup(r io.Reader, keys ...string) (info access.BackupInfo, vidKeys [
 		return info, nil, fmt.Errorf("%w (header: it names no version)", backupfile.ErrUnfit)
 	}
 	parts := make(map[string]setsSeen)
-	info = access.BackupInfo{Version: header.Version, Began: header.Began, Partitions: header.Partitions, Kinds: make(map[string]int)}
+	info = access.BackupInfo{
+		Version: header.Version, Began: header.Began, Partitions: header.Partitions, Kinds: make(map[string]int),
+	}
 	for {
 		r, err := b.Next()
 		if err == io.EOF {

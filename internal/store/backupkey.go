@@ -21,13 +21,14 @@ type backupKeyRecord struct {
 func (k *Keeper) BackupKey(ctx context.Context) (string, error) {
 	fresh, _ := access.NewSecret(access.BackupKind)
 	r := backupKeyRecord{fresh}
-	_, err := Change(ctx, k.engine, k.config.Patience.Store, codec.Sources, codec.BackupKeySubject, func(is Record) ([]Write, error) {
+	const stream, subject = codec.Sources, codec.BackupKeySubject
+	_, err := Change(ctx, k.engine, k.config.Patience.Store, stream, subject, func(is Record) ([]Write, error) {
 		if is.Seq == 0 {
 			r.Key = fresh
-			return appendJSON(nil, codec.BackupKeySubject, r)
+			return appendJSON(nil, subject, r)
 		}
 		if json.Unmarshal(is.Body, &r) != nil || access.Check(access.BackupKind, []byte(r.Key)) != nil {
-			return nil, unfit{codec.BackupKeySubject, errors.New("it has not the form of such a key")}
+			return nil, unfit{subject, errors.New("it has not the form of such a key")}
 		}
 		return nil, nil
 	})

@@ -113,7 +113,8 @@ func decodeVIDKeys(body []byte) (r vidKeysRecord, err error) {
 
 func decodeTombstone(subject string, body []byte) (access.Tombstone, error) {
 	var r tombstoneRecord
-	if json.Unmarshal(body, &r) != nil || len(r.Vehicle) != len(access.VehicleHash{}) || codec.TombstoneSubject(access.VehicleHash(r.Vehicle)) != subject {
+	if json.Unmarshal(body, &r) != nil || len(r.Vehicle) != len(access.VehicleHash{}) ||
+		codec.TombstoneSubject(access.VehicleHash(r.Vehicle)) != subject {
 		return access.Tombstone{}, fmt.Errorf("%w: a tombstone", codec.ErrDamaged)
 	}
 	if r.Forgotten.IsZero() {

@@ -79,7 +79,8 @@ func (r *restore) count(subject string, o restored) {
 // calls merge or returns why not. progress is called now and then, with the records done,
 // from one goroutine at a time.
 func (k *Keeper) Restore(
-	ctx context.Context, from io.Reader, trust access.BackupTrust, audited func(info access.BackupInfo, merge func() error) error, progress func(done, total int),
+	ctx context.Context, from io.Reader, trust access.BackupTrust,
+	audited func(info access.BackupInfo, merge func() error) error, progress func(done, total int),
 ) (report access.RestoreReport, err error) {
 	if !k.restoring.TryLock() {
 		return report, access.ErrBusy
@@ -114,7 +115,8 @@ func (k *Keeper) Restore(
 // BadBackup reports whether a backup was refused before anything was changed.
 func (*Keeper) BadBackup(err error) bool {
 	refusals := []error{
-		backupfile.ErrForeign, backupfile.ErrOlder, backupfile.ErrNewer, backupfile.ErrTorn, backupfile.ErrUnfit, backupfile.ErrUnauthentic,
+		backupfile.ErrForeign, backupfile.ErrOlder, backupfile.ErrNewer, backupfile.ErrTorn,
+		backupfile.ErrUnfit, backupfile.ErrUnauthentic,
 	}
 	return slices.ContainsFunc(refusals, func(refusal error) bool { return errors.Is(err, refusal) })
 }

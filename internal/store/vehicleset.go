@@ -93,7 +93,8 @@ func (g grantedRecord) check(kind access.Kind) error {
 		return errors.New("an operator has no vehicles of its own")
 	case kind == access.SandboxKind && (g.All || g.Sets != 0):
 		return errors.New("a sandbox token sees the reserved vehicles and no others")
-	case len(g.IDs) > maxInlineIDs, g.Sets < 0, g.Sets >= MaxBatch, g.All && (len(g.IDs) > 0 || g.Sets != 0), g.Sets > 0 && len(g.IDs) > 0:
+	case len(g.IDs) > maxInlineIDs, g.Sets < 0, g.Sets >= MaxBatch,
+		g.All && (len(g.IDs) > 0 || g.Sets != 0), g.Sets > 0 && len(g.IDs) > 0:
 		return errors.New("its list of vehicles is longer than a record can hold, or there are two of them")
 	}
 	reserved := access.SandboxVehicles()

@@ -49,8 +49,8 @@ var (
 	ErrTorn    = errors.New("this backup is cut off or damaged: take another one, or use an older file")
 	ErrUnfit   = errors.New("this backup holds a record that carstate never makes, so nothing of it is restored")
 
-	ErrUnauthentic = errors.New("this backup was changed, or made by a service whose key was not given: give the key that " +
-		"`carstate operator backup-key` printed there (--backup-key-file)")
+	ErrUnauthentic = errors.New("this backup was changed, or made by a service whose key was not given: " +
+		"give the key that `carstate operator backup-key` printed there (--backup-key-file)")
 )
 
 // Header is the first record of a backup.
