@@ -190,6 +190,9 @@ func TestRotationKeepsItsWord(t *testing.T) {
 			if err := tok.Rotate(hash, overlap, now); err != nil {
 				continue // too many at once
 			}
+			if err := tok.Check(); err != nil {
+				rt.Fatalf("a start would refuse the rotated token: %v", err)
+			}
 			table.Put(tok)
 			promises = append(promises, promise{secret, now.Add(overlap)})
 			for i := range promises {
@@ -226,5 +229,17 @@ func TestRotateOperator_EndsTheOldKeyOnEveryClock(t *testing.T) {
 		if _, err := table.Verify([]byte(old), now); !errors.Is(err, access.ErrReplaced) {
 			t.Errorf("at %v: %v", now, err)
 		}
+	}
+}
+
+// TestCheck_LongestOverlap: what the service makes passes the check of what it reads, to the last millisecond.
+func TestCheck_LongestOverlap(t *testing.T) {
+	tok, _ := issue(t, "d", noon)
+	_, hash := access.NewSecret(access.TokenKind)
+	if err := tok.Rotate(hash, access.MaxOverlap, noon.Add(time.Millisecond-1)); err != nil {
+		t.Fatal(err)
+	}
+	if err := tok.Check(); err != nil {
+		t.Error(err)
 	}
 }

@@ -11,9 +11,11 @@ import (
 
 // What the default of --max-vehicles is made of.
 const (
-	// vehicleBytes is the memory that a vehicle costs the node that knows it, the store's indexes
-	// and their garbage included (docs/operations.md has the measurement).
-	vehicleBytes = 256
+	// storedBytes is the memory that a vehicle costs one machine, the store's part and the garbage
+	// included, knownBytes what it costs a node of a cluster, which has the table alone
+	// (docs/operations.md has the measurement).
+	storedBytes = 256
+	knownBytes  = 64
 	// vehiclesShare is the part of the memory that vehicles may take.
 	vehiclesShare = 4
 	// leastVehicles is the bound of the smallest machine.
@@ -31,7 +33,11 @@ func (c *Config) vehicleBound() int {
 	case c.MaxVehicles != 0:
 		return c.MaxVehicles
 	}
-	return max(leastVehicles, int(min(memory(os.DirFS("/")), mostMemory)/vehiclesShare/vehicleBytes/1000*1000))
+	each := uint64(storedBytes)
+	if c.Cluster.URLs != "" {
+		each = knownBytes
+	}
+	return max(leastVehicles, int(min(memory(os.DirFS("/")), mostMemory)/vehiclesShare/each/1000*1000))
 }
 
 // sayVehicleBound says at the start which bound holds.
