@@ -80,7 +80,7 @@ func (a *answerer) answer(r *request, now time.Time, w *response) {
 		f = failNotReady
 	}
 	if f != nil {
-		a.unserved(&p, f, now, w)
+		a.unserved(r, &p, f, now, w)
 		return
 	}
 	a.authorize(r, &p, &h, now, w)
@@ -167,7 +167,7 @@ func (a *answerer) authorize(r *request, p *params, h *head, now time.Time, w *r
 	}
 	g, err := a.tokens.Verify(p.token, now)
 	if err == nil {
-		a.serve(p.vid, g, now, w)
+		a.serve(r, p.vid, g, now, w)
 	} else {
 		a.refuseToken(err, p.token, r, now, w)
 	}
@@ -179,11 +179,15 @@ func (a *answerer) authorize(r *request, p *params, h *head, now time.Time, w *r
 
 // unserved answers a caller whose request comes to nothing whatever the token. A
 // token that counts is told its limit all the same, of which nothing is used up,
-// and the call is counted; one that does not makes no difference, because it is
-// not what is wrong. While the tables are not filled, no token counts.
-func (a *answerer) unserved(p *params, f *failure, now time.Time, w *response) {
+// and the call is counted. A token that does not count gets the same answer without
+// a limit. That tells the two apart, so the refusal is recorded, and an address with
+// too many of them is told no limit. While the tables are not filled, no token counts.
+func (a *answerer) unserved(r *request, p *params, f *failure, now time.Time, w *response) {
 	g, err := a.tokens.Verify(p.token, now)
-	if err == nil {
+	switch {
+	case err != nil && len(p.token) > 0:
+		a.refused.note(a.client(r), now)
+	case err == nil && g.Rate.Limited() && a.refused.wait(a.client(r), now) == 0:
 		w.tellLimit(g, now)
 	}
 	w.fail(f)
@@ -195,13 +199,14 @@ func (a *answerer) unserved(p *params, f *failure, now time.Time, w *response) {
 
 // refuseToken answers a caller whose token does not count.
 func (a *answerer) refuseToken(err error, token []byte, r *request, now time.Time, w *response) {
-	if wait := a.refused.note(clientOf(r.peer, r.headers, a.trusted), now); wait > 0 {
-		w.retryAfter(wait)
-		w.fail(failRefusals)
+	if wait := a.refused.note(a.client(r), now); wait > 0 {
+		w.failRefusals(wait)
 		return
 	}
 	w.fail(refusal(err, token))
 }
+
+func (a *answerer) client(r *request) netip.Addr { return clientOf(r.peer, r.headers, a.trusted) }
 
 // grantOf is the operation as tokens are granted it.
 var grantOf = [noOperation]access.Operations{
@@ -210,15 +215,12 @@ var grantOf = [noOperation]access.Operations{
 }
 
 // serve answers a caller whose token counts.
-func (a *answerer) serve(vid []byte, g *access.Grant, now time.Time, w *response) {
+func (a *answerer) serve(r *request, vid []byte, g *access.Grant, now time.Time, w *response) {
 	w.sandbox = g.Sandbox()
 	if !g.Operations.Has(grantOf[w.operation]) {
 		w.tellLimit(g, now)
 		w.fail(failScope[w.operation])
 		return
-	}
-	if g.Rate.Limited() {
-		w.setPolicy(g.Rate)
 	}
 	if g.Sandbox() && string(vid) == access.SandboxRateLimited && g.Vehicles.IncludeBytes(vid) {
 		w.pretendRate(g.Rate)
@@ -226,7 +228,15 @@ func (a *answerer) serve(vid []byte, g *access.Grant, now time.Time, w *response
 	}
 	if g.Rate.Limited() {
 		remaining, next, ok := g.Budget.Take(g.Rate, now)
-		w.setRemaining(g.Rate, remaining, next)
+		if !ok {
+			// A token over its rate looks like one that does not count.
+			if wait := a.refused.wait(a.client(r), now); wait > 0 {
+				w.failRefusals(wait)
+				return
+			}
+		}
+		w.setPolicy(tokenPolicy, g.Rate)
+		w.setRemaining(tokenPolicy, g.Rate, remaining, next)
 		if !ok {
 			w.failRate(g.Rate, next)
 			return

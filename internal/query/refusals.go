@@ -61,16 +61,42 @@ func newRefusals() *refusals { return &refusals{seed: maphash.MakeSeed()} }
 // refusal is not recorded, so that the wait is never longer than it was told.
 func (r *refusals) note(a netip.Addr, now time.Time) (wait time.Duration) {
 	from, at := networkOf(a), time.Duration(now.UnixNano())
-	s := &r.sets[maphash.Bytes(r.seed, from[:])%refusalSets]
+	s := r.set(from)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l := s.log(from)
-	oldest := (l.last + 1) % refusedTokens
+	if wait = l.wait(at); wait == 0 {
+		l.last = (l.last + 1) % refusedTokens
+		l.at[l.last] = at
+	}
+	return wait
+}
+
+// wait is how long the address has to wait, as note says it; nothing is recorded.
+func (r *refusals) wait(a netip.Addr, now time.Time) time.Duration {
+	from := networkOf(a)
+	s := r.set(from)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range s.logs {
+		if l != nil && l.from == from {
+			return l.wait(time.Duration(now.UnixNano()))
+		}
+	}
+	return 0
+}
+
+func (r *refusals) set(from network) *refusalSet {
+	return &r.sets[maphash.Bytes(r.seed, from[:])%refusalSets]
+}
+
+// wait is the time until the oldest refusal leaves the window; 0 if there is room for one more.
+func (l *refusalLog) wait(at time.Duration) time.Duration {
+	oldest := l.at[(l.last+1)%refusedTokens]
 	// An age below zero means that the clock went back: then nothing is known.
-	if age := at - l.at[oldest]; l.at[oldest] != 0 && age >= 0 && age < refusedWindow {
+	if age := at - oldest; oldest != 0 && age >= 0 && age < refusedWindow {
 		return refusedWindow - age
 	}
-	l.last, l.at[oldest] = oldest, at
 	return 0
 }
 

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -178,5 +180,62 @@ func TestRefusalsCostNoBudget(t *testing.T) {
 		if got := ask("OTHER"); got != "HTTP/1.1 200 OK" {
 			t.Error(got)
 		}
+	}
+}
+
+// Every way to try a token is counted: one whose request comes to nothing tells a right token
+// by its limit. An address that has run into the limit is told no limit, and a token over its
+// rate looks like one that does not count.
+func TestRefusalsCoverEveryTry(t *testing.T) {
+	f := newFixture(t)
+	r := start(t, f.Config)
+	c := r.dial(t)
+	in := bufio.NewReader(c)
+	ask := func(line, token string) string {
+		t.Helper()
+		io.WriteString(c, strings.Replace(line, "TOKEN", f.secrets[token], 1)+" HTTP/1.1\r\nHost: x\r\n\r\n")
+		a := readAnswer(t, in, strings.HasPrefix(line, "HEAD "))
+		told := slices.DeleteFunc(slices.Clone(a.header), func(h string) bool {
+			return strings.HasPrefix(h, "Date: ") || strings.HasPrefix(h, "X-Request-Id: ")
+		})
+		return a.status + " " + strings.Join(told, " ") + " " + a.body
+	}
+	const limit = `RateLimit-Policy: "token";q=2;w=60`
+	tries := []string{
+		"GET " + drivingPath + "?access_token=TOKEN",
+		"GET " + throttlePath + "?access_token=TOKEN&vid=a-b",
+		"GET " + drivingPath + "?vid=A&access_token=TOKEN&vid=B",
+		"HEAD " + drivingPath + "?access_token=TOKEN&vid=%2",
+	}
+	others := []string{
+		"GET " + drivingPath + "x?vid=A&access_token=TOKEN",
+		"GET /?access_token=TOKEN",
+		"PUT " + drivingPath + "?vid=A&access_token=TOKEN",
+		"GET " + drivingPath + "?vid=A&access_token=TOKEN&access_token=TOKEN",
+	}
+	for i := range refusedTokens {
+		if got := ask(tries[i%len(tries)], "UNKNOWN"); !strings.HasPrefix(got, "HTTP/1.1 400") || strings.Contains(got, "RateLimit") {
+			t.Fatalf("wrong token %d: %s", i+1, got)
+		}
+		if i == 0 {
+			if got := ask(tries[0], "TWO_A_MINUTE"); !strings.Contains(got, limit) {
+				t.Errorf("before the limit of refusals, a token that counts is not told its own: %s", got)
+			}
+		}
+	}
+	for _, line := range append(tries, others...) {
+		if wrong, right := ask(line, "UNKNOWN"), ask(line, "TWO_A_MINUTE"); wrong != right {
+			t.Errorf("%s tells a right token from a wrong one:\n%s\n%s", line, right, wrong)
+		}
+	}
+	query := "GET " + drivingPath + "?vid=CarJam&access_token=TOKEN"
+	for range 2 {
+		if got := ask(query, "TWO_A_MINUTE"); !strings.HasPrefix(got, "HTTP/1.1 200") {
+			t.Errorf("the token that counts: %s", got)
+		}
+	}
+	wrong, right := ask(query, "UNKNOWN"), ask(query, "TWO_A_MINUTE")
+	if wrong != right || !strings.HasPrefix(right, "HTTP/1.1 429") || !strings.Contains(right, `RateLimit: "refusals";r=0;t=60`) {
+		t.Errorf("over its rate, the token is told from a wrong one:\n%s\n%s", right, wrong)
 	}
 }

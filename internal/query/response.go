@@ -24,7 +24,7 @@ type response struct {
 	sandbox   bool // the token is a sandbox token
 
 	// For the access log.
-	id    uint64 // the number in X-Request-Id
+	id    uint64 // the number behind X-Request-Id
 	token string // ID of the token, if it is known
 	vid   []byte // as it was asked for
 
@@ -125,11 +125,16 @@ var outcomeOf = [...]outcome{
 	vehicle.NotDriving: notDriving,
 }
 
-// setPolicy tells the token's limit, in the syntax of
-// draft-ietf-httpapi-ratelimit-headers-11.
-func (w *response) setPolicy(r access.Rate) {
+// The names of the policies that an answer may tell.
+const (
+	tokenPolicy    = `"token"`
+	refusalsPolicy = `"refusals"` // of an address
+)
+
+// setPolicy tells a limit, in the syntax of draft-ietf-httpapi-ratelimit-headers-11.
+func (w *response) setPolicy(name string, r access.Rate) {
 	start := len(w.values)
-	w.values = append(w.values, `"token";q=`...)
+	w.values = append(append(w.values, name...), ";q="...)
 	w.values = strconv.AppendInt(w.values, r.Calls, 10)
 	w.values = append(w.values, ";w="...)
 	w.values = strconv.AppendInt(w.values, int64(r.Window/time.Second), 10)
@@ -138,14 +143,14 @@ func (w *response) setPolicy(r access.Rate) {
 
 // setRemaining tells what is left of the limit and within how many seconds there
 // will be more. next is as [access.Budget.Take] returned it.
-func (w *response) setRemaining(r access.Rate, remaining int64, next time.Duration) {
+func (w *response) setRemaining(name string, r access.Rate, remaining int64, next time.Duration) {
 	if remaining > 0 {
 		// The budget refills evenly: at the latest after one interval
 		// there is one call more.
 		next = r.Window / time.Duration(r.Calls)
 	}
 	start := len(w.values)
-	w.values = append(w.values, `"token";r=`...)
+	w.values = append(append(w.values, name...), ";r="...)
 	w.values = strconv.AppendInt(w.values, remaining, 10)
 	w.values = append(w.values, ";t="...)
 	w.values = strconv.AppendInt(w.values, seconds(next), 10)
@@ -156,9 +161,18 @@ func (w *response) setRemaining(r access.Rate, remaining int64, next time.Durati
 func (w *response) tellLimit(g *access.Grant, now time.Time) {
 	if g.Rate.Limited() {
 		remaining, next := g.Budget.Peek(g.Rate, now)
-		w.setPolicy(g.Rate)
-		w.setRemaining(g.Rate, remaining, next)
+		w.setPolicy(tokenPolicy, g.Rate)
+		w.setRemaining(tokenPolicy, g.Rate, remaining, next)
 	}
+}
+
+// failRefusals is fail for an address of which too many tokens were refused.
+func (w *response) failRefusals(wait time.Duration) {
+	limit := access.Rate{Calls: refusedTokens, Window: refusedWindow}
+	w.setPolicy(refusalsPolicy, limit)
+	w.setRemaining(refusalsPolicy, limit, 0, wait)
+	w.retryAfter(wait)
+	w.fail(failRefusals)
 }
 
 // failRate is fail for a token over its rate.

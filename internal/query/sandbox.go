@@ -49,9 +49,9 @@ var sandboxRate = access.Rate{Calls: 60, Window: time.Minute}
 func (w *response) pretendRate(rate access.Rate) {
 	if !rate.Limited() {
 		rate = sandboxRate
-		w.setPolicy(rate)
 	}
+	w.setPolicy(tokenPolicy, rate)
 	next := rate.Window / time.Duration(rate.Calls)
-	w.setRemaining(rate, 0, next)
+	w.setRemaining(tokenPolicy, rate, 0, next)
 	w.failRate(rate, next)
 }

@@ -155,8 +155,9 @@ func TestUsageIsCounted(t *testing.T) {
 	}
 }
 
-// A node that cannot answer still says what a token's limit is, counts the call,
-// and does not hold a token against its caller.
+// A node that cannot answer still says what a token's limit is and counts the call. A
+// token that does not count gets the same answer without a limit, which is recorded as
+// any refusal is.
 func TestUnservedCalls(t *testing.T) {
 	f := newFixture(t)
 	a := f.answerer()
@@ -181,13 +182,16 @@ func TestUnservedCalls(t *testing.T) {
 			}
 		}
 	}
-	if w := ask("UNKNOWN", "CarJam", false); w.status != 401 {
+	if w := ask("UNKNOWN", "CarJam", false); w.status != 429 {
 		t.Errorf("a bad token after bad requests: %s", w.text())
+	}
+	if w := ask("TWO_A_MINUTE", "CarJam", true); w.status != 503 || w.header("RateLimit-Policy") != "" {
+		t.Errorf("overloaded, from an address with too many refusals: %d %s", w.status, w.text())
 	}
 	for _, g := range f.Tokens.List() {
 		u, want := f.Tokens.Usage(g.Name, noon), access.Calls{}
 		if g.Developer == "TWO_A_MINUTE" {
-			want[0][access.Unavailable] = 1
+			want[0][access.Unavailable] = 2
 		}
 		if got := u.Since(0); got != want {
 			t.Errorf("%s: %v, want %v", g.Developer, got, want)
