@@ -206,7 +206,7 @@ type record struct {
 	at        time.Time
 	took      time.Duration
 	from      netip.Addr
-	prefix    string // of the request's ID, and its number
+	ids       *requestIDs // writes the request's ID, of which id is the number
 	id        uint64
 	token     string // ID of the token; empty if it did not count
 	vehicle   uint64 // hash of the vid
@@ -220,7 +220,7 @@ type record struct {
 // note leaves a record of an answer. It takes no lock and does not allocate.
 func (a *AccessLog) note(r *request, w *response, ids *requestIDs, from netip.Addr, at time.Time, took time.Duration) {
 	e := record{
-		at: at, took: took, from: from, prefix: ids.prefix, id: w.id, token: w.token,
+		at: at, took: took, from: from, ids: ids, id: w.id, token: w.token,
 		hasVid: len(w.vid) > 0, method: "other",
 		status: w.status, operation: w.operation, outcome: w.outcome,
 	}
@@ -248,7 +248,7 @@ func (a *AccessLog) format(b []byte, r *record) []byte {
 	f.quote()
 	f.key("request_id")
 	f.quote()
-	f.b = strconv.AppendUint(append(f.b, r.prefix...), r.id, 36)
+	f.b = r.ids.append(f.b, r.id)
 	f.quote()
 	if r.from.IsValid() {
 		f.key("from")

@@ -57,7 +57,7 @@ func TestAccessLog(t *testing.T) {
 		"GET /evil%0atime=now HTTP/1.1\r\nHost: x\r\nUser-Agent: time=now status=200\r\n\r\n",
 		"nonsense\r\n\r\n",
 	}
-	id := `[A-Z2-7]{12}-[0-9a-z]+`
+	id := `[0-9a-f]{32}`
 	begin := `^time=2026-11-20T12:00:00.750Z request_id=` + id + ` from=127.0.0.1 `
 	wants := []string{
 		begin + `method=GET operation=car_driving_state status=200 outcome=answered duration_us=0 token=` + granted.Name + ` vehicle=[0-9a-f]{16}$`,
@@ -124,7 +124,7 @@ func TestNothingReachesTheAccessLog(t *testing.T) {
 	if bytes.Contains(text, []byte(tok[4:20])) || bytes.Contains(text, []byte("CarJam")) {
 		t.Errorf("the token or the vehicle was logged:\n%s", text)
 	}
-	line := regexp.MustCompile(`^time=[-0-9T:.]+Z request_id=[-0-9A-Za-z]+ from=127\.0\.0\.1 method=(GET|HEAD|other) operation=[a-z_]+ status=\d{3} outcome=[a-z_]+ duration_us=\d+( token=hostile| token=cstid\w+)?( vehicle=[0-9a-f]{16})?$`)
+	line := regexp.MustCompile(`^time=[-0-9T:.]+Z request_id=[0-9a-f]{32} from=127\.0\.0\.1 method=(GET|HEAD|other) operation=[a-z_]+ status=\d{3} outcome=[a-z_]+ duration_us=\d+( token=hostile| token=cstid\w+)?( vehicle=[0-9a-f]{16})?$`)
 	for got := range strings.SplitSeq(strings.TrimSpace(string(text)), "\n") {
 		if !line.MatchString(got) {
 			t.Errorf("an odd line: %q", got)

@@ -99,7 +99,8 @@ func (a *answerer) begin(now time.Time, w *response) {
 	w.set("Content-Type", "application/json")
 	w.set("Cache-Control", "private, no-store")
 	start := len(w.values)
-	w.values, w.id = a.ids.append(w.values)
+	w.id = a.ids.next()
+	w.values = a.ids.append(w.values, w.id)
 	w.setFrom("X-Request-Id", start)
 }
 

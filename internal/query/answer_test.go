@@ -169,12 +169,35 @@ func TestRequestIDs(t *testing.T) {
 	seen := map[string]bool{}
 	for range 1000 {
 		for _, ids := range []*requestIDs{one, other} {
-			id, _ := ids.append(nil)
-			seen[string(id)] = true
+			seen[string(ids.append(nil, ids.next()))] = true
 		}
 	}
 	if len(seen) != 2000 {
 		t.Errorf("%d different IDs of 2000", len(seen))
+	}
+}
+
+// TestRequestIDsTellNoNumber: two IDs have no more digits in common than chance gives them,
+// one in sixteen, so that nobody reads off how many requests came between.
+func TestRequestIDsTellNoNumber(t *testing.T) {
+	ids := newRequestIDs()
+	const pairs, digits = 1000, 32
+	same := 0
+	last := ids.append(nil, ids.next())
+	for range pairs {
+		id := ids.append(nil, ids.next())
+		if len(id) != digits {
+			t.Fatalf("%s has %d digits", id, len(id))
+		}
+		for i := range id {
+			if id[i] == last[i] {
+				same++
+			}
+		}
+		last = id
+	}
+	if same > 2*pairs*digits/16 {
+		t.Errorf("IDs that follow each other have %d of %d digits in common", same, pairs*digits)
 	}
 }
 

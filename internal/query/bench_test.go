@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"fmt"
-	"io"
 	"testing"
 	"time"
 
@@ -58,11 +57,7 @@ func BenchmarkLoopback(b *testing.B) {
 			for n := 0; n < b.N; n += depth {
 				c.Write(request)
 				for range depth {
-					// The counter in X-Request-Id makes answers grow.
-					if _, err := in.Discard(size - 1); err != nil {
-						b.Fatal(err)
-					}
-					if _, err := in.ReadSlice('}'); err != nil && err != io.EOF {
+					if _, err := in.Discard(size); err != nil {
 						b.Fatal(err)
 					}
 				}

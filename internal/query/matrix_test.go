@@ -229,7 +229,7 @@ var plainly = []struct {
 	as   string
 }{
 	{regexp.MustCompile(`(Retry-After: |RateLimit: "token";r=\d+;t=)[1-9]\d*\r`), "${1}T\r"},
-	{regexp.MustCompile(`X-Request-Id: [A-Z0-9]{12}-[0-9a-z]+\r`), "X-Request-Id: R\r"},
+	{regexp.MustCompile(`X-Request-Id: [0-9a-f]{32}\r`), "X-Request-Id: R\r"},
 	{regexp.MustCompile(`("msg":"[a-z_]+: )[^"]+`), "${1}…"},
 }
 

@@ -1,24 +1,41 @@
 package query
 
 import (
+	"crypto/aes"
+	"crypto/cipher"
 	"crypto/rand"
-	"strconv"
+	"encoding/binary"
 	"sync/atomic"
 )
 
-// requestIDs makes the values of X-Request-Id: a prefix drawn for this process
-// and a counter. They are unique and say nothing about the request.
+// requestIDs makes the values of X-Request-Id: the numbers of the requests, encrypted with a
+// key drawn for this process. An ID is unique and tells nothing of the request, nor how many
+// requests of others came before it.
 type requestIDs struct {
-	prefix string
-	last   atomic.Uint64
+	block cipher.Block
+	last  atomic.Uint64
 }
 
 func newRequestIDs() *requestIDs {
-	return &requestIDs{prefix: rand.Text()[:12] + "-"}
+	var key [16]byte
+	rand.Read(key[:]) // ends the process if it fails
+	block, err := aes.NewCipher(key[:])
+	if err != nil {
+		panic(err) // the length of the key is right
+	}
+	return &requestIDs{block: block}
 }
 
-// append draws a number and writes the ID.
-func (r *requestIDs) append(b []byte) (_ []byte, n uint64) {
-	n = r.last.Add(1)
-	return strconv.AppendUint(append(b, r.prefix...), n, 36), n
+// next draws the number of a request.
+func (r *requestIDs) next() uint64 { return r.last.Add(1) }
+
+// append writes the ID of a number.
+func (r *requestIDs) append(b []byte, n uint64) []byte {
+	start := len(b)
+	b = append(b, make([]byte, aes.BlockSize)...)
+	block := b[start:]
+	binary.BigEndian.PutUint64(block, n)
+	r.block.Encrypt(block, block)
+	high, low := binary.BigEndian.Uint64(block), binary.BigEndian.Uint64(block[8:])
+	return appendHex(appendHex(b[:start], high), low)
 }
