@@ -81,6 +81,7 @@ func (o *outcome) judge(a *answer, noBody bool) string {
 		}
 		if wait, err := strconv.Atoi(a.header.Get("Retry-After")); o.status == http.StatusTooManyRequests && err == nil && wait > 0 {
 			want["Retry-After"] = strconv.Itoa(wait)
+			want["Ratelimit-Policy"], want["Ratelimit"] = fmt.Sprintf(`"refusals";q=%d;w=60`, maxRefused), fmt.Sprintf(`"refusals";r=0;t=%d`, wait)
 		}
 		for name := range a.header {
 			if _, ok := want[name]; !ok && name != "Date" && name != "X-Request-Id" && name != "Content-Length" {

@@ -64,6 +64,7 @@ type outcome struct {
 	challenge string    // WWW-Authenticate
 	document  *document
 	refused   bool // the token counts against the caller's address
+	unsure    bool // it is not certain whether it does
 }
 
 // expected is what may be answered to one request.
@@ -82,6 +83,9 @@ type caller struct {
 	refused int
 	since   time.Time // the first refusal
 }
+
+// forget is for an address of which it is not certain how many tokens it was refused.
+func (c *caller) forget() { c.refused, c.since = maxRefused, time.Time{} }
 
 var (
 	// A head ends with an empty line; where lines end in LF alone it is faulty, but
@@ -128,7 +132,7 @@ func (c *contract) next(stream []byte, sound bool, by *caller) *expected {
 	faulty := err != nil || !whole || badBytes.Match(head) || r.ContentLength != 0 || len(r.TransferEncoding) > 0 || r.Header["Expect"] != nil ||
 		r.ProtoMajor != 1 || r.ProtoMinor > 1 || r.ProtoMinor == 1 && r.Host == ""
 	if len(e.outcomes) == 0 && !faulty && target != nil {
-		c.answer(r, string(head[target[4]:target[5]]), by, e)
+		c.answer(r, string(head[target[4]:target[5]]), sound, by, e)
 	}
 	if !sound {
 		refuse(400)
@@ -138,7 +142,7 @@ func (c *contract) next(stream []byte, sound bool, by *caller) *expected {
 
 // answer judges a request whose framing is sound: path, method, query, token,
 // operation, vehicle, in this order.
-func (c *contract) answer(r *http.Request, path string, by *caller, e *expected) {
+func (c *contract) answer(r *http.Request, path string, certain bool, by *caller, e *expected) {
 	give := func(o outcome) {
 		o.closes, o.keepAlive = r.Close, r.ProtoMinor == 0 && !r.Close
 		e.outcomes = append(e.outcomes, o)
@@ -169,7 +173,9 @@ func (c *contract) answer(r *http.Request, path string, by *caller, e *expected)
 	const challenge = `Bearer realm="carstate"`
 	switch {
 	case !sound:
-		give(outcome{status: 400, kind: "invalid_request"})
+		// The same answer may be that of faulty framing, for which no token is looked at.
+		wrong := secret != "" && (t == nil || t.dead)
+		give(outcome{status: 400, kind: "invalid_request", refused: wrong, unsure: wrong && !certain})
 	case !hasToken:
 		give(outcome{status: 401, kind: "invalid_token", challenge: challenge})
 	case t == nil || t.dead:
@@ -212,12 +218,29 @@ func (c *contract) record(t *token, operation, vid string) outcome {
 var vehicleID = regexp.MustCompile(`^[0-9A-Za-z]+$`)
 
 // readQuery reads a query string as a form. It is not sound where the contract
-// answers 400.
+// answers 400; the secret is then that of the one token that can be read.
 func readQuery(query string) (vid, secret string, hasToken, sound bool) {
 	given, err := url.ParseQuery(strings.ReplaceAll(query, ";", "%3B")) // of which it wants none
 	vids, tokens := given["vid"], given["access_token"]
 	if err != nil || len(vids) != 1 || len(tokens) > 1 || !vehicleID.MatchString(vids[0]) {
-		return "", "", false, false
+		return "", onlyToken(query), false, false
 	}
 	return vids[0], strings.Join(tokens, ""), len(tokens) == 1, true
+}
+
+// onlyToken is the token of a query that has just one, "" if it has none or more.
+func onlyToken(query string) (secret string) {
+	tokens := 0
+	for pair := range strings.SplitSeq(query, "&") {
+		name, value, _ := strings.Cut(pair, "=")
+		if name, err := url.QueryUnescape(name); err != nil || name != "access_token" {
+			continue
+		}
+		tokens++
+		secret, _ = url.QueryUnescape(value) // "" if it cannot be read
+	}
+	if tokens != 1 {
+		return ""
+	}
+	return secret
 }

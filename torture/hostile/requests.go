@@ -139,6 +139,9 @@ func (c *contract) compare(v *conversation, x exchange, by *caller, seen func(*a
 				by.since = time.Now()
 			}
 		}
+		if o.unsure {
+			by.forget()
+		}
 		answered++
 		if got = a.rest; o.closes {
 			if len(got) > 0 {
@@ -243,7 +246,7 @@ func requests(ctx context.Context, a *row.Attempt, c *contract, newWriter func(w
 				}
 				if x.reset { // what was counted against the address is not certain any more
 					resets.Add(1)
-					by.refused, by.since = maxRefused, time.Time{}
+					by.forget()
 				}
 			}
 		})
