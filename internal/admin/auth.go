@@ -44,6 +44,6 @@ func (s *Server) identify(w http.ResponseWriter, r *http.Request) (*http.Request
 	if key == "" {
 		return nil, ops.Refuse(http.StatusUnauthorized, "this needs the admin key or an operator's: Authorization: Bearer csa_…")
 	}
-	s.cfg.Log.Warn("a wrong admin key was refused", "remote", r.RemoteAddr)
+	s.quiet.warn("a wrong admin key was refused", "remote", r.RemoteAddr)
 	return nil, ops.Refuse(http.StatusUnauthorized, "the key is neither the admin key of this service, which stands in admin.key of its data directory, nor an operator's")
 }

@@ -231,6 +231,54 @@ func (p slowPage) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
 
 func (slowPage) Close() {}
 
+// TestHTTP2WithoutAPreface, too: its line would repeat what the client sent.
+func TestHTTP2WithoutAPreface(t *testing.T) {
+	fake := httptest.NewUnstartedServer(http.NotFoundHandler())
+	fake.StartTLS()
+	t.Cleanup(fake.Close)
+	s := start(t, func(c *admin.Config) {
+		c.TLS = &tls.Config{Certificates: fake.TLS.Certificates, NextProtos: []string{"h2", "http/1.1"}}
+	})
+	_, address, _ := strings.Cut(s.URL, "://")
+	c, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if protocol := c.ConnectionState().NegotiatedProtocol; protocol != "h2" {
+		t.Fatalf("the protocol is %q", protocol)
+	}
+	if _, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: "+s.Key+"\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.ReadAll(c) // ends when the server has logged and closes
+	if said := s.log.String(); !strings.Contains(said, `"level":"DEBUG","msg":"http2: server: error reading preface`) || strings.Contains(said, "WARN") {
+		t.Errorf("the log says %s", said)
+	}
+}
+
+// TestLogOfStrangers: callers without a key write ten lines a minute, and the next line counts
+// those that were left out.
+func TestLogOfStrangers(t *testing.T) {
+	s := start(t)
+	wrong := func(r *http.Request) { r.Header.Set("Authorization", "Bearer wrong") }
+	lines := func() int { return strings.Count(s.log.String(), `"level":"WARN"`) }
+	for range 50 {
+		s.clock.Advance(100 * time.Millisecond) // no wrong key too many for that
+		if got := s.do(t, "GET", "/v1/tokens", "", wrong); got.status != http.StatusUnauthorized {
+			t.Fatalf("a wrong key: %d", got.status)
+		}
+	}
+	if n := lines(); n != 10 {
+		t.Errorf("50 wrong keys in 5 s made %d lines", n)
+	}
+	s.clock.Advance(time.Minute)
+	s.do(t, "GET", "/v1/tokens", "", wrong)
+	if said := s.log.String(); lines() != 11 || !strings.Contains(said, `"left_out_before":40`) {
+		t.Errorf("the log says %s", said)
+	}
+}
+
 // TestHandshakeThatFails is no line in the log of whoever did not ask for all.
 func TestHandshakeThatFails(t *testing.T) {
 	fake := httptest.NewUnstartedServer(http.NotFoundHandler())

@@ -85,8 +85,8 @@ func (s *Server) answersTo(host string) bool {
 		host = h
 	}
 	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
-	if _, err := netip.ParseAddr(host); err == nil {
-		return true
+	if a, err := netip.ParseAddr(host); err == nil {
+		return a.Zone() == "" // which no browser sends, and which may be any text
 	}
 	host = strings.TrimSuffix(host, ".")
 	same := func(name string) bool { return strings.EqualFold(name, host) }
@@ -94,9 +94,8 @@ func (s *Server) answersTo(host string) bool {
 }
 
 // loadedElsewhere reports whether a page of another origin, or a frame in it, loads
-// this by itself. On the same host the console's cookie goes with such a request,
-// whatever the port, so that it could hold live pages and read telemetry for nobody.
-// A link to here is no such request.
+// this by itself. It could hold live pages and read telemetry for nobody. A link to
+// here is no such request.
 func loadedElsewhere(r *http.Request) bool {
 	switch r.Header.Get("Sec-Fetch-Site") {
 	case "cross-site", "same-site":

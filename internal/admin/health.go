@@ -1,10 +1,14 @@
 package admin
 
 import (
+	"bytes"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
+	"net/url"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -52,13 +56,65 @@ func oneLine(err error) string {
 	return text
 }
 
+// gatherings is how often the metrics are gathered at most. A request beyond that gets the
+// text of the last time, so that callers without a key neither use up the processor nor take
+// a scraper's place.
+var gatherings = access.Rate{Calls: 5, Window: time.Second}
+
+// metricsText is the text of the metrics, plain and compressed.
+type metricsText struct {
+	gather http.Handler
+	now    func() time.Time
+
+	mu   sync.Mutex // guards what follows, and is held while the metrics are gathered
+	left access.Budget
+	kept map[string]*keptAnswer // by the encoding
+}
+
 // showMetrics serves the gatherer. What can be collected is shown even where
 // something else cannot.
 func (s *Server) showMetrics() http.Handler {
-	return promhttp.HandlerFor(s.cfg.Gatherer, promhttp.HandlerOpts{
-		ErrorHandling:       promhttp.ContinueOnError,
-		ErrorLog:            slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelWarn),
-		MaxRequestsInFlight: 4,
-		Timeout:             10 * time.Second,
-	})
+	return &metricsText{now: s.cfg.Now, kept: make(map[string]*keptAnswer), gather: promhttp.HandlerFor(s.cfg.Gatherer, promhttp.HandlerOpts{
+		ErrorHandling: promhttp.ContinueOnError,
+		ErrorLog:      slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelWarn),
+		Timeout:       10 * time.Second,
+	})}
 }
+
+func (m *metricsText) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	encoding := "identity"
+	if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+		encoding = "gzip"
+	}
+	k := m.latest(encoding)
+	maps.Copy(w.Header(), k.header)
+	w.WriteHeader(k.status)
+	w.Write(k.body.Bytes())
+}
+
+// latest gathers the metrics if that may be done once more, or if there is no text yet.
+func (m *metricsText) latest(encoding string) *keptAnswer {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	k := m.kept[encoding]
+	if _, _, may := m.left.Take(gatherings, m.now()); !may && k != nil {
+		return k
+	}
+	// The text rests on nothing else of the request, as others get it too.
+	r := &http.Request{Method: http.MethodGet, URL: new(url.URL), Header: http.Header{"Accept-Encoding": {encoding}}}
+	k = &keptAnswer{header: make(http.Header), status: http.StatusOK}
+	m.gather.ServeHTTP(k, r)
+	m.kept[encoding] = k
+	return k
+}
+
+// keptAnswer is an answer that is given more than once.
+type keptAnswer struct {
+	header http.Header
+	status int
+	body   bytes.Buffer
+}
+
+func (k *keptAnswer) Header() http.Header                  { return k.header }
+func (k *keptAnswer) WriteHeader(status int)               { k.status = status }
+func (k *keptAnswer) Write(text []byte) (n int, err error) { return k.body.Write(text) }

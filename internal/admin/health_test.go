@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -121,6 +123,42 @@ func TestMetrics(t *testing.T) {
 		if strings.Contains(got.body, private) {
 			t.Errorf("%q is in the metrics", private)
 		}
+	}
+}
+
+// TestMetricsKeepAScrapersPlace: whoever asks for the metrics without an end gets the text of
+// the last time, and a scraper gets a fresh one soon.
+func TestMetricsKeepAScrapersPlace(t *testing.T) {
+	var gathered atomic.Int64
+	s := start(t, func(c *admin.Config) {
+		c.Registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "gathered"}, func() float64 {
+			return float64(gathered.Add(1))
+		}))
+	})
+	var greedy sync.WaitGroup
+	for range 16 {
+		greedy.Go(func() {
+			for range 20 {
+				if got := s.do(t, "GET", "/metrics", "", withoutKey); got.status != http.StatusOK || !strings.Contains(got.body, "\ngathered ") {
+					t.Errorf("one of many: %d", got.status)
+				}
+			}
+		})
+	}
+	greedy.Wait()
+	if n := gathered.Load(); n > 6 {
+		t.Errorf("320 requests in no time gathered the metrics %d times", n)
+	}
+	plain := func(r *http.Request) { r.Header.Set("Accept-Encoding", "identity") }
+	for range 3 {
+		s.clock.Advance(time.Second)
+		want := fmt.Sprintf("\ngathered %d\n", gathered.Load()+1)
+		if got := s.do(t, "GET", "/metrics", "", plain); got.status != http.StatusOK || !strings.Contains(got.body, want) || got.header.Get("Content-Encoding") != "" {
+			t.Errorf("after a second: %d, not with %q", got.status, want)
+		}
+	}
+	if got := s.do(t, "GET", "/metrics", "", func(r *http.Request) { r.Header.Set("Accept-Encoding", "gzip") }); got.header.Get("Content-Encoding") != "gzip" || !strings.HasPrefix(got.body, "\x1f\x8b") {
+		t.Errorf("compressed: %v", got.header)
 	}
 }
 

@@ -212,6 +212,7 @@ func TestHosts(t *testing.T) {
 		"[::1]": 200, "[::1]:8082": 200, "cars.example": 200, "cars.example:8082": 200, "CARS.EXAMPLE.": 200,
 		"evil.example": 421, "localhost.evil.example": 421, "127.0.0.1.evil.example": 421, "cars.example.evil.example": 421,
 		"xcars.example": 421, "127.1": 421, "2130706433": 421, "0x7f000001": 421, ":8082": 421,
+		"fe80::1%evil.example": 421, "::1%lo": 421,
 	} {
 		// What needs no login is for probes, which know the node by any name.
 		for path, status := range map[string]int{"/healthz": 200, "/readyz": 200, "/metrics": 200, "/v1/tokens": status} {

@@ -1,11 +1,9 @@
 package admin
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
-	"log"
 	"log/slog"
 	"net"
 	"net/http"
@@ -97,6 +95,7 @@ type Server struct {
 	conns   *netguard.Guard
 	metrics *metrics
 	wrong   access.Budget // what is left for wrong keys, of all callers together
+	quiet   *quietLog     // of what callers without a key cause
 }
 
 // New makes a server that does not listen yet.
@@ -110,7 +109,7 @@ func New(cfg Config) *Server {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{cfg: cfg, ops: cfg.Ops, metrics: newMetrics(cfg.Registry, cfg.Version)}
+	s := &Server{cfg: cfg, ops: cfg.Ops, metrics: newMetrics(cfg.Registry, cfg.Version), quiet: &quietLog{log: cfg.Log, now: cfg.Now}}
 	routes := s.probes()
 	if cfg.Ops != nil {
 		s.addCalls(routes)
@@ -123,7 +122,7 @@ func New(cfg Config) *Server {
 		IdleTimeout:                  idleTimeout,
 		MaxHeaderBytes:               maxHead,
 		DisableGeneralOptionsHandler: true,
-		ErrorLog:                     newServerLog(cfg.Log),
+		ErrorLog:                     newServerLog(s.quiet),
 	}
 	s.conns = netguard.New(netguard.Config{Max: cfg.MaxConnections, Log: cfg.Log})
 	s.conns.Attach(s.http)
@@ -161,19 +160,4 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		s.http.Close()
 	}
 	return err
-}
-
-// serverLog takes the log lines of net/http. A handshake that fails is the client's fault
-// and needs no login: at a level above debug, scanners would fill the log.
-type serverLog struct{ log *slog.Logger }
-
-func newServerLog(l *slog.Logger) *log.Logger { return log.New(serverLog{l}, "", 0) }
-
-func (s serverLog) Write(line []byte) (int, error) {
-	level := slog.LevelWarn
-	if bytes.HasPrefix(line, []byte("http: TLS handshake error ")) {
-		level = slog.LevelDebug
-	}
-	s.log.Log(context.Background(), level, string(bytes.TrimRight(line, "\n")))
-	return len(line), nil
 }
