@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"carstate/internal/access"
 )
@@ -24,7 +25,7 @@ func KeyFile(dir string) string { return filepath.Join(dir, keyFile) }
 // one if it holds none. It is for the service; a directory that does not exist
 // is an error. When it returns, the key is on disk.
 func LoadOrCreateKey(dir string) (secret string, err error) {
-	secret, err = readKey(dir)
+	secret, err = readOwnKey(dir)
 	if !errors.Is(err, fs.ErrNotExist) {
 		return secret, err
 	}
@@ -33,13 +34,13 @@ func LoadOrCreateKey(dir string) (secret string, err error) {
 		return "", fmt.Errorf("the admin key cannot be written: %w", err)
 	}
 	// Another process may have come first: what the file says counts.
-	return readKey(dir)
+	return readOwnKey(dir)
 }
 
 // LoadKey returns the admin key that the data directory holds. It is for the
 // commands that speak to a running service, and makes nothing.
 func LoadKey(dir string) (secret string, err error) {
-	secret, err = readKey(dir)
+	secret, _, err = readKey(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", fmt.Errorf("there is no admin key in %s: is this the data directory of a service that was started here? (--data-dir)", dir)
 	}
@@ -55,39 +56,51 @@ func CheckKey(dir string) error {
 	if _, err := os.Lstat(KeyFile(dir)); err != nil {
 		return nil
 	}
-	_, err := readKey(dir)
+	_, err := readOwnKey(dir)
 	return err
 }
 
-func readKey(dir string) (string, error) {
+// readOwnKey is readKey for the service, whose key nobody else but root may know. It may run
+// as root, who can read the file of any user.
+func readOwnKey(dir string) (string, error) {
+	secret, owner, err := readKey(dir)
+	if err == nil && owner != os.Geteuid() {
+		return "", fmt.Errorf("%s belongs to another user (uid %d), who can read it: move it away and start the service again for a new one", KeyFile(dir), owner)
+	}
+	return secret, err
+}
+
+func readKey(dir string) (secret string, owner int, err error) {
 	name := KeyFile(dir)
-	f, err := os.Open(name)
+	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NOFOLLOW, 0)
 	switch {
+	case errors.Is(err, syscall.ELOOP):
+		return "", 0, fmt.Errorf("%s is a symbolic link: move it away and start the service again for a new key", name)
 	case errors.Is(err, fs.ErrPermission):
-		return "", fmt.Errorf("the admin key is another user's: %w", err)
+		return "", 0, fmt.Errorf("the admin key is another user's: %w", err)
 	case err != nil:
-		return "", fmt.Errorf("the admin key cannot be read: %w", err)
+		return "", 0, fmt.Errorf("the admin key cannot be read: %w", err)
 	}
 	defer f.Close()
 	info, err := f.Stat()
 	if err != nil {
-		return "", fmt.Errorf("the admin key cannot be read: %w", err)
+		return "", 0, fmt.Errorf("the admin key cannot be read: %w", err)
 	}
 	if !info.Mode().IsRegular() {
-		return "", fmt.Errorf("%s is not a file: move it away and start the service again", name)
+		return "", 0, fmt.Errorf("%s is not a file: move it away and start the service again", name)
 	}
 	if info.Mode().Perm()&0o077 != 0 {
-		return "", fmt.Errorf("%s can be read or changed by others: run chmod 600 %s", name, name)
+		return "", 0, fmt.Errorf("%s can be read or changed by others: run chmod 600 %s", name, name)
 	}
 	text, err := io.ReadAll(io.LimitReader(f, int64(2*access.AdminKind.Length())))
 	if err != nil {
-		return "", fmt.Errorf("the admin key cannot be read: %w", err)
+		return "", 0, fmt.Errorf("the admin key cannot be read: %w", err)
 	}
 	text = bytes.TrimSpace(text)
 	if err := access.Check(access.AdminKind, text); err != nil {
-		return "", fmt.Errorf("%s holds no admin key: %w; move it away and start the service again for a new one", name, err)
+		return "", 0, fmt.Errorf("%s holds no admin key: %w; move it away and start the service again for a new one", name, err)
 	}
-	return string(text), nil
+	return string(text), int(info.Sys().(*syscall.Stat_t).Uid), nil
 }
 
 // writeKey makes the file whole or not at all, and never over another: the link
@@ -139,7 +152,7 @@ func (p *Operations) RotateAdminKey(ctx context.Context, by access.Actor) (file 
 	err = p.audited(ctx, by, access.Event{Action: "admin-key.rotate", Object: keyFile}, func(context.Context) error {
 		err := replaceKey(p.cfg.KeyDir, secret)
 		// Whatever went wrong: the key that the file holds is the one that counts.
-		if held, rerr := readKey(p.cfg.KeyDir); rerr == nil {
+		if held, rerr := readOwnKey(p.cfg.KeyDir); rerr == nil {
 			hash := access.HashOf(held)
 			p.adminKey.Store(&hash)
 		}

@@ -104,6 +104,55 @@ func TestKeyRefused(t *testing.T) {
 	}
 }
 
+// TestKeyOfAnotherOwner: the service refuses a key that its owner reads, root's service
+// included. A command of root's may use it: root reads every key.
+func TestKeyOfAnotherOwner(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root can give a file away; TestKeyOfAnotherUser is for others")
+	}
+	dir := t.TempDir()
+	key, err := ops.LoadOrCreateKey(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chown(ops.KeyFile(dir), nobody, nobody); err != nil {
+		t.Fatal(err)
+	}
+	_, err = ops.LoadOrCreateKey(dir)
+	for _, err := range []error{err, ops.CheckKey(dir)} {
+		if err == nil || !strings.Contains(err.Error(), "belongs to another user (uid 65534)") || strings.Contains(err.Error(), "\n") {
+			t.Errorf("the service: %v", err)
+		}
+	}
+	if got, err := ops.LoadKey(dir); err != nil || got != key {
+		t.Errorf("a command of root's: %v", err)
+	}
+}
+
+// TestKeyIsALink: a link may lead to a file that others change, or make the service create one.
+func TestKeyIsALink(t *testing.T) {
+	there, elsewhere := t.TempDir(), t.TempDir()
+	if _, err := ops.LoadOrCreateKey(elsewhere); err != nil {
+		t.Fatal(err)
+	}
+	for _, to := range []string{ops.KeyFile(elsewhere), filepath.Join(elsewhere, "nothing")} {
+		_ = os.Remove(ops.KeyFile(there))
+		if err := os.Symlink(to, ops.KeyFile(there)); err != nil {
+			t.Fatal(err)
+		}
+		_, loaded := ops.LoadKey(there)
+		_, made := ops.LoadOrCreateKey(there)
+		for _, err := range []error{loaded, made, ops.CheckKey(there)} {
+			if err == nil || !strings.Contains(err.Error(), "is a symbolic link") || strings.Contains(err.Error(), "\n") {
+				t.Errorf("a link to %s: %v", filepath.Base(to), err)
+			}
+		}
+	}
+	if files, _ := os.ReadDir(elsewhere); len(files) != 1 {
+		t.Errorf("the service made %v", files)
+	}
+}
+
 func TestKeyWithoutItsDirectory(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "missing")
 	if _, err := ops.LoadOrCreateKey(dir); err == nil {

@@ -9,6 +9,7 @@ import (
 	"hash/crc32"
 	"io"
 	"io/fs"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -204,6 +205,9 @@ func (d *dataDir) mayWrite() error {
 	if !onDisk(d.fs) {
 		return nil
 	}
+	if err := d.onlyOurs(); err != nil {
+		return err
+	}
 	const mayWrite = 2
 	if err := syscall.Access(d.path, mayWrite); err != nil {
 		return d.unusable("written", "", err)
@@ -217,6 +221,27 @@ func (d *dataDir) mayWrite() error {
 		if err := syscall.Access(d.name(name), mayWrite); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return d.unusable("written", name, err)
 		}
+	}
+	return nil
+}
+
+// onlyOurs refuses a directory in which other users may put files: its records are protected
+// against damage, not against forgery.
+func (d *dataDir) onlyOurs() error {
+	var dir syscall.Stat_t
+	if err := syscall.Stat(d.path, &dir); err != nil {
+		return d.unusable("read", "", err)
+	}
+	const othersMayWrite = 0o002
+	switch {
+	case dir.Mode&othersMayWrite != 0:
+		return fmt.Errorf("the data directory %s can be changed by other users: look what is in it, then run chmod o-w %s", d.path, d.path)
+	case dir.Uid != 0 && int(dir.Uid) != os.Geteuid():
+		return fmt.Errorf("the data directory %s belongs to another user (uid %d): run carstate as that user or choose another --data-dir", d.path, dir.Uid)
+	}
+	var lock syscall.Stat_t
+	if err := syscall.Lstat(d.name(lockFile), &lock); err == nil && lock.Mode&syscall.S_IFMT != syscall.S_IFREG {
+		return fmt.Errorf("%s is not a file: move it away", d.name(lockFile))
 	}
 	return nil
 }

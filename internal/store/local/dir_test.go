@@ -102,6 +102,14 @@ func TestDataDirRefused(t *testing.T) {
 			return dir
 		}
 	}
+	changed := func(change func(dir string) error) func(*testing.T, string) string {
+		return func(t *testing.T, dir string) string {
+			if err := change(dir); err != nil {
+				t.Fatal(err)
+			}
+			return dir
+		}
+	}
 	cases := map[string]struct {
 		spoil func(t *testing.T, dir string) string // returns the directory to open
 		want  string
@@ -118,6 +126,17 @@ func TestDataDirRefused(t *testing.T) {
 		"a file":                          {func(t *testing.T, dir string) string { return filepath.Join(dir, identityFile) }, "not a directory"},
 		"a file system that refuses":      {func(*testing.T, string) string { return "/proc/carstate-data" }, "cannot be made"},
 		"a directory that refuses":        {func(*testing.T, string) string { return "/proc/self/fdinfo" }, "not carstate's"},
+		"a directory that others change":  {changed(func(dir string) error { return os.Chmod(dir, 0o777) }), "can be changed by other users"},
+		"a directory like /tmp":           {changed(func(dir string) error { return os.Chmod(dir, 0o777|os.ModeSticky) }), "can be changed by other users"},
+		"a lock that is a link": {changed(func(dir string) error {
+			return errors.Join(os.Remove(filepath.Join(dir, lockFile)), os.Symlink("elsewhere", filepath.Join(dir, lockFile)))
+		}), "lock is not a file"},
+	}
+	if os.Getuid() == 0 {
+		cases["a directory of another user"] = struct {
+			spoil func(t *testing.T, dir string) string
+			want  string
+		}{changed(func(dir string) error { return os.Chown(dir, nobody, nobody) }), "belongs to another user (uid 65534)"}
 	}
 	whole := filled(t)
 	for name, c := range cases {
