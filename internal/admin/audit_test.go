@@ -216,7 +216,7 @@ func TestAuditNamesVehicles(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.keepFromLogs(tok.AccessToken)
-		if got, want := newest(), "developer Ada; operations throttle_system; vehicles "+tt.want; got != want {
+		if got, want := newest(), `developer "Ada"; operations throttle_system; vehicles `+tt.want+"; expires never; rate unlimited"; got != want {
 			t.Errorf("issue: %q, want %q", got, want)
 		}
 		if tt.vehicles.All() {
@@ -237,5 +237,37 @@ func TestAuditNamesVehicles(t *testing.T) {
 				t.Errorf("grant: %q, want %q", got, g.want)
 			}
 		}
+	}
+}
+
+// TestAuditQuotesNames: a developer's name that looks like the rest of the detail stays a name,
+// and when a credential ends and how much it may ask stands in the audit too.
+func TestAuditQuotesNames(t *testing.T) {
+	s := start(t)
+	const forged = `Ada"; operations throttle_system; vehicles 3a8f666f10ffcec5 --`
+	expires := noon.Add(90 * 24 * time.Hour)
+	tok, err := s.IssueToken(t.Context(), access.TokenRequest{
+		Developer: forged, Operations: access.AllOperations, Vehicles: access.AllVehicles(),
+		Expires: expires, Rate: access.Rate{Calls: 10, Window: time.Second},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.keepFromLogs(tok.AccessToken)
+	src, err := s.AddSource(t.Context(), "car-7", access.VehicleSet("A"), expires)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.keepFromLogs(src.Key)
+	events, err := s.Audit(t.Context(), 2)
+	if err != nil || len(events) != 2 {
+		t.Fatal(events, err)
+	}
+	if got, want := events[0].Detail, "vehicles "+s.store.Forgotten.Hash("A").Short()+"; expires 2027-02-18T12:00:00Z"; got != want {
+		t.Errorf("a source: %s, want %s", got, want)
+	}
+	const want = `developer "Ada\"; operations throttle_system; vehicles 3a8f666f10ffcec5 --"; operations car_driving_state, throttle_system; vehicles all; expires 2027-02-18T12:00:00Z; rate 10/s`
+	if got := events[1].Detail; got != want {
+		t.Errorf("a token: %s, want %s", got, want)
 	}
 }

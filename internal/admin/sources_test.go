@@ -100,7 +100,7 @@ func TestAuditList(t *testing.T) {
 	if !slices.Equal(objects, []string{"c", "b"}) {
 		t.Errorf("the latest two: %v", objects)
 	}
-	want := access.Event{Time: noon, Actor: "admin", Admin: true, Action: "source.add", Object: "c", Detail: "vehicles " + s.store.Forgotten.Hash("A").Short(), Outcome: "intended"}
+	want := access.Event{Time: noon, Actor: "admin", Admin: true, Action: "source.add", Object: "c", Detail: "vehicles " + s.store.Forgotten.Hash("A").Short() + "; expires never", Outcome: "intended"}
 	if events[0] != want {
 		t.Errorf("got %+v, want %+v", events[0], want)
 	}

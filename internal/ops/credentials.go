@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -53,9 +54,10 @@ func (p *Operations) begin(
 		if c.Sandbox() {
 			vehicles = "of the sandbox"
 		}
-		e.Detail = fmt.Sprintf("developer %s; operations %s; vehicles %s", c.Developer, strings.Join(c.Operations.Names(), ", "), vehicles)
+		e.Detail = fmt.Sprintf("developer %q; operations %s; vehicles %s; expires %s; rate %s",
+			c.Developer, strings.Join(c.Operations.Names(), ", "), vehicles, expiryInWords(c.Expires), cmp.Or(c.Rate.String(), "unlimited"))
 	case access.SourceKind:
-		e.Detail = "vehicles " + p.inWords(c.Vehicles)
+		e.Detail = fmt.Sprintf("vehicles %s; expires %s", p.inWords(c.Vehicles), expiryInWords(c.Expires))
 	}
 	if err := p.audited(ctx, by, e, func(ctx context.Context) error { return p.cfg.Store.Create(ctx, c) }); err != nil {
 		return access.Credential{}, "", err
@@ -194,6 +196,13 @@ func (p *Operations) named(n int, ids iter.Seq[vehicle.ID]) string {
 		i++
 	}
 	return b.String()
+}
+
+func expiryInWords(t time.Time) string {
+	if t.IsZero() {
+		return "never"
+	}
+	return t.UTC().Format(time.RFC3339)
 }
 
 func overlapInWords(d time.Duration) string {
