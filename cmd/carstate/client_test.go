@@ -77,8 +77,8 @@ func TestClient(t *testing.T) {
 		}
 	}
 
-	onlyThrottle := strings.TrimSpace(p.carstate(t, "token", "issue", "--developer", "Bob", "--operations", "throttle_system"))
-	hourly := strings.TrimSpace(p.carstate(t, "token", "issue", "--developer", "Eve", "--rate", "1/h"))
+	onlyThrottle := strings.TrimSpace(p.carstate(t, "token", "issue", "--developer", "Bob", "--vehicles", "all", "--operations", "throttle_system"))
+	hourly := strings.TrimSpace(p.carstate(t, "token", "issue", "--developer", "Eve", "--vehicles", "all", "--rate", "1/h"))
 	if _, err := ask(hourly, "moving"); err != nil {
 		t.Error(err)
 	}
@@ -111,7 +111,7 @@ func TestClient(t *testing.T) {
 	}
 
 	// The service's Retry-After is long enough: nobody is refused twice.
-	perSecond := strings.TrimSpace(p.carstate(t, "token", "issue", "--developer", "Ann", "--rate", "1/s"))
+	perSecond := strings.TrimSpace(p.carstate(t, "token", "issue", "--developer", "Ann", "--vehicles", "all", "--rate", "1/s"))
 	c := client.New(base, perSecond)
 	begin := time.Now()
 	for range 3 {

@@ -242,7 +242,7 @@ func operates(t *testing.T, nodes map[string]*process) {
 		t.Fatal(err)
 	}
 
-	token := do("token", "issue", "--developer", "Ada")
+	token := do("token", "issue", "--developer", "Ada", "--vehicles", "all")
 	var narrow struct{ ID string }
 	if err := json.Unmarshal([]byte(do("token", "issue", "--developer", "Bo", "--vehicles", "@"+many, "--json")), &narrow); err != nil {
 		t.Fatal(err)

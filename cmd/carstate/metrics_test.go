@@ -40,7 +40,7 @@ func (p *process) metrics(t *testing.T) string {
 func bustle(t *testing.T, p *process) (vid, token, key string) {
 	t.Helper()
 	vid, token = "metered1", p.issue(t)
-	p.carstate(t, "token", "issue", "--developer", "Grace", "--expires", "3d")
+	p.carstate(t, "token", "issue", "--developer", "Grace", "--vehicles", "all", "--expires", "3d")
 	key = p.addSource(t, "gateway")
 	p.carstate(t, "replay", "demo_drive.csv.gz", "--vid", vid)
 	p.carstate(t, "replay", "demo_drive.csv.gz", "--vid", "metered2", "--source", "gateway", "--key", key, "--mqtt-url", "mqtt://"+p.Address(nodeprocess.MQTT))

@@ -45,7 +45,7 @@ func TestMove(t *testing.T) {
 		ID    string `json:"id"`
 		Token string `json:"access_token"`
 	}
-	if err := json.Unmarshal([]byte(p.carstate(t, "token", "issue", "--developer", "Ada", "--json")), &issued); err != nil {
+	if err := json.Unmarshal([]byte(p.carstate(t, "token", "issue", "--developer", "Ada", "--vehicles", "all", "--json")), &issued); err != nil {
 		t.Fatal(err)
 	}
 	m.revoked = issued.Token

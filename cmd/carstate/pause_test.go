@@ -30,7 +30,7 @@ func TestRevokedDuringPause(t *testing.T) {
 	operator, paused := node(), node()
 	for round := range 3 {
 		var issued wire.IssuedToken
-		if err := json.Unmarshal([]byte(operator.carstate(t, "token", "issue", "--developer", "Ada", "--json")), &issued); err != nil {
+		if err := json.Unmarshal([]byte(operator.carstate(t, "token", "issue", "--developer", "Ada", "--vehicles", "all", "--json")), &issued); err != nil {
 			t.Fatal(err)
 		}
 		token := issued.AccessToken

@@ -145,7 +145,7 @@ func (p *process) carstate(t *testing.T, args ...string) string {
 // issue issues a token for all vehicles and returns its secret.
 func (p *process) issue(t *testing.T) string {
 	t.Helper()
-	return strings.TrimSpace(p.carstate(t, "token", "issue", "--developer", "Ada"))
+	return strings.TrimSpace(p.carstate(t, "token", "issue", "--developer", "Ada", "--vehicles", "all"))
 }
 
 // addSource adds a source for all vehicles and returns its key.

@@ -39,9 +39,9 @@ func newProgressOf(w io.Writer, total int, unit string) *progress {
 	return p
 }
 
-// terminal returns the terminal that people watch behind w; nil: there is none. What is written to
-// it is not cleaned, so it is for our own figures alone.
-func terminal(w io.Writer) *os.File {
+// terminal returns the terminal that people watch behind w, or type at what is read from it;
+// nil: there is none. What is written to it is not cleaned, so it is for our own figures alone.
+func terminal(w any) *os.File {
 	if p, ok := w.(*printable); ok {
 		w = p.w
 	}
@@ -49,7 +49,11 @@ func terminal(w io.Writer) *os.File {
 	if !ok {
 		return nil
 	}
-	if info, err := f.Stat(); err != nil || info.Mode()&os.ModeCharDevice == 0 || os.Getenv("TERM") == "dumb" {
+	info, err := f.Stat()
+	if err != nil || info.Mode()&os.ModeCharDevice == 0 || os.Getenv("TERM") == "dumb" {
+		return nil
+	}
+	if null, err := os.Stat(os.DevNull); err == nil && os.SameFile(info, null) {
 		return nil
 	}
 	return f

@@ -28,7 +28,7 @@ func (*serveCommand) Help() string {
 
 Example:
   carstate serve --data-dir /var/lib/carstate
-  carstate token issue --developer "Ada Lovelace" --data-dir /var/lib/carstate
+  carstate token issue --developer "Ada Lovelace" --vehicles all --data-dir /var/lib/carstate
   carstate serve --config /etc/carstate/carstate.conf --check`
 }
 

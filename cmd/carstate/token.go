@@ -1,9 +1,11 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -27,7 +29,7 @@ type tokenIssue struct {
 	adminFlags
 	Developer  string   `required:"" placeholder:"NAME" help:"Who gets the token."`
 	Operations []string `default:"car_driving_state,throttle_system" placeholder:"OP,…" help:"What it may ask (${default})."`
-	Vehicles   string   `default:"all" placeholder:"all|VID,…|@FILE" help:"Of which vehicles (${default}); a file has one vid a line."`
+	Vehicles   string   `placeholder:"all|VID,…|@FILE" help:"Of which vehicles; a file has one vid a line. Without it, a terminal is asked."`
 	Expires    string   `default:"90d" placeholder:"90d|never" help:"How long it lives (${default})."`
 	Rate       string   `placeholder:"N/s|N/min|N/h" help:"How many calls it may make; without, there is no limit."`
 	Sandbox    bool     `help:"A token for trying things out: it sees the reserved vehicles, SandboxNormal and nine others, and no real one."`
@@ -52,17 +54,25 @@ func (c *tokenIssue) Run(ctx context.Context, w streams) error {
 	if r.Operations, err = access.ParseOperations(c.Operations); err != nil {
 		return usageError("--operations: %v", err)
 	}
-	if r.Sandbox = c.Sandbox; r.Sandbox && c.Vehicles != "all" {
+	if r.Sandbox = c.Sandbox; r.Sandbox && c.Vehicles != "" {
 		return usageError("--sandbox goes without --vehicles: the token sees the reserved vehicles and no others")
-	}
-	if r.Vehicles, err = parseVehicles(c.Vehicles); err != nil {
-		return fmt.Errorf("--vehicles: %w", err)
 	}
 	if r.Rate, err = access.ParseRate(c.Rate); err != nil {
 		return usageError("--rate: %v", err)
 	}
 	if r.Expires, err = lifetime(c.Expires, time.Now()); err != nil {
 		return err
+	}
+	if !r.Sandbox {
+		if c.Vehicles == "" {
+			c.Vehicles = askVehicles(os.Stdin, w.err)
+		}
+		if c.Vehicles == "" {
+			return usageError("say which vehicles the token sees: --vehicles all, --vehicles VID,… or --vehicles @FILE")
+		}
+		if r.Vehicles, err = parseVehicles(c.Vehicles); err != nil {
+			return fmt.Errorf("--vehicles: %w", err)
+		}
 	}
 	return ask(c.adminFlags, c.JSON, w, func(client *client.Client) (wire.IssuedToken, error) {
 		return client.IssueToken(ctx, r)
@@ -71,6 +81,16 @@ func (c *tokenIssue) Run(ctx context.Context, w streams) error {
 		fmt.Fprintf(w.err, "This is the access token of %s, shown this once. Its ID is %s; it expires %s.\n", t.Developer, t.ID, day(t.ExpiresAt, "never"))
 		return err
 	})
+}
+
+// askVehicles asks a terminal which vehicles a token is to see. Nobody else is asked: "" then.
+func askVehicles(in *os.File, prompt io.Writer) string {
+	if terminal(in) == nil {
+		return ""
+	}
+	fmt.Fprint(prompt, "Which vehicles does the token see? all, VID,… or @FILE: ")
+	line, _ := bufio.NewReader(in).ReadString('\n') // what came before an error is the answer
+	return strings.TrimSpace(line)
 }
 
 type tokenList struct {
@@ -87,7 +107,7 @@ func (c *tokenList) Run(ctx context.Context, w streams) error {
 		return client.Tokens(ctx)
 	}, func(tokens []ops.TokenSummary) error {
 		if len(tokens) == 0 {
-			_, err := fmt.Fprintln(w.out, "There is no token yet: carstate token issue --developer NAME")
+			_, err := fmt.Fprintln(w.out, "There is no token yet: carstate token issue --developer NAME --vehicles all")
 			return err
 		}
 		t := tabwriter.NewWriter(w.out, 0, 0, 2, ' ', 0)

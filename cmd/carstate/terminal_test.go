@@ -1,0 +1,76 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"unsafe"
+)
+
+// terminal opens a pseudo-terminal, and types a text into it.
+func terminal(t *testing.T, typed string) *os.File {
+	t.Helper()
+	open := func(name string) *os.File {
+		t.Helper()
+		f, err := os.OpenFile(name, os.O_RDWR|syscall.O_NOCTTY, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { f.Close() })
+		return f
+	}
+	keyboard := open("/dev/ptmx")
+	control := func(request uintptr, value *int32) {
+		t.Helper()
+		if _, _, errno := syscall.Syscall(syscall.SYS_IOCTL, keyboard.Fd(), request, uintptr(unsafe.Pointer(value))); errno != 0 {
+			t.Fatal(errno)
+		}
+	}
+	var number, unlocked int32
+	control(syscall.TIOCGPTN, &number)
+	control(syscall.TIOCSPTLCK, &unlocked)
+	screen := open(fmt.Sprint("/dev/pts/", number))
+	if _, err := keyboard.WriteString(typed); err != nil {
+		t.Fatal(err)
+	}
+	return screen
+}
+
+// TestTokenIssueAsksATerminal for the vehicles, and nobody else.
+func TestTokenIssueAsksATerminal(t *testing.T) {
+	t.Setenv("TERM", "xterm")
+	file := filepath.Join(t.TempDir(), "answers")
+	if err := os.WriteFile(file, []byte("all\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	open := func(name string) *os.File {
+		t.Helper()
+		f, err := os.Open(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { f.Close() })
+		return f
+	}
+	for _, c := range []struct {
+		name     string
+		in       *os.File
+		want     string
+		prompted bool
+	}{
+		{"a terminal", terminal(t, " all \n"), "all", true},
+		{"a list", terminal(t, "A1,B2\n"), "A1,B2", true},
+		{"nothing typed", terminal(t, "\n"), "", true},
+		{"the end", terminal(t, "\x04"), "", true},
+		{"no terminal", open(file), "", false},
+		{"nothing there", open(os.DevNull), "", false},
+	} {
+		var prompt bytes.Buffer
+		if got := askVehicles(c.in, &prompt); got != c.want || prompt.Len() > 0 != c.prompted {
+			t.Errorf("%s: %q, asked %q", c.name, got, prompt.String())
+		}
+	}
+}
