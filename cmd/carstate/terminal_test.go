@@ -11,7 +11,7 @@ import (
 )
 
 // terminal opens a pseudo-terminal, and types a text into it.
-func terminal(t *testing.T, typed string) *os.File {
+func openTerminal(t *testing.T, typed string) *os.File {
 	t.Helper()
 	open := func(name string) *os.File {
 		t.Helper()
@@ -61,10 +61,10 @@ func TestTokenIssueAsksATerminal(t *testing.T) {
 		want     string
 		prompted bool
 	}{
-		{"a terminal", terminal(t, " all \n"), "all", true},
-		{"a list", terminal(t, "A1,B2\n"), "A1,B2", true},
-		{"nothing typed", terminal(t, "\n"), "", true},
-		{"the end", terminal(t, "\x04"), "", true},
+		{"a terminal", openTerminal(t, " all \n"), "all", true},
+		{"a list", openTerminal(t, "A1,B2\n"), "A1,B2", true},
+		{"nothing typed", openTerminal(t, "\n"), "", true},
+		{"the end", openTerminal(t, "\x04"), "", true},
 		{"no terminal", open(file), "", false},
 		{"nothing there", open(os.DevNull), "", false},
 	} {
