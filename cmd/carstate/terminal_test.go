@@ -10,7 +10,7 @@ import (
 	"unsafe"
 )
 
-// terminal opens a pseudo-terminal, and types a text into it.
+// openTerminal opens a pseudo-terminal, and types a text into it.
 func openTerminal(t *testing.T, typed string) *os.File {
 	t.Helper()
 	open := func(name string) *os.File {
