@@ -38,7 +38,7 @@ sbom: build ## build, then write which modules are in the binary, as CycloneDX J
 
 .PHONY: reproduce
 reproduce: ## build the commit that the binary names once more elsewhere, and compare (BINARY=/usr/local/bin/carstate)
-	@./scripts/reproduce.sh $(BINARY)
+	@./scripts/reproduce.sh $(BINARY) $(CACHE)
 
 .PHONY: run
 run: build ## build, then run the demo (ARGS="--query-addr …" passes flags on)
