@@ -157,7 +157,7 @@ func TestConsoleRoads(t *testing.T) {
 	b.Expect(painted, "a jam")
 
 	// A car's page shows its way among the roads.
-	b.Run(chromedp.Navigate(b.Base + "/vehicles/anow7"))
+	turnTo(b, "/vehicles/anow7")
 	b.Expect(`document.querySelector("[data-live=way]").innerText.startsWith("The grey band is the last 300 m") + ""`, "true")
 	b.Expect(`/^\d+ stretches$/.test(document.querySelector("[data-map=count]").textContent) + ""`, "true")
 	b.Expect(painted, "a jam")

@@ -126,6 +126,24 @@ func (b *Browser) said() []string {
 	return slices.Clone(b.complaints)
 }
 
+// Complains waits until the browser has complained of something, and takes the complaint.
+func (b *Browser) Complains(text string) {
+	b.t.Helper()
+	for end := time.Now().Add(patience); time.Now().Before(end) && b.ctx.Err() == nil; {
+		b.mu.Lock()
+		i := slices.IndexFunc(b.complaints, func(c string) bool { return strings.Contains(c, text) })
+		if i >= 0 {
+			b.complaints = slices.Delete(b.complaints, i, i+1)
+		}
+		b.mu.Unlock()
+		if i >= 0 {
+			return
+		}
+		b.Eval(`""`) // a turn of the browser
+	}
+	b.t.Fatalf("the browser does not complain of %s, but says %q", text, b.said())
+}
+
 func (b *Browser) Press(keys string) {
 	b.t.Helper()
 	b.Run(chromedp.KeyEvent(keys))

@@ -42,9 +42,9 @@ func (r *round) operate(ctx context.Context) error {
 // Patterns that are looked for in a page and its head.
 var (
 	secretPattern = regexp.MustCompile(`cs[a-z]*_[0-9A-Za-z]{36}`)
-	cookiePattern = regexp.MustCompile(`(?i)\r\nSet-Cookie: carstate-session=([^;\r]*)`)
+	cookiePattern = regexp.MustCompile(`(?i)\r\nSet-Cookie: carstate-session=([^;\r]*); Path=([^;\r]*)`)
 	markPattern   = regexp.MustCompile(`name="mark" value="([^"]+)"`)
-	rotatePattern = regexp.MustCompile(`action="(/(?:tokens|sources|operators)/[^"]+/rotate)"`)
+	rotatePattern = regexp.MustCompile(`action="/s/\w+(/(?:tokens|sources|operators)/[^"]+/rotate)"`)
 )
 
 // browse uses the console as a person does: wrong keys, right ones, its forms.
@@ -84,16 +84,20 @@ func (r *round) browse(ctx context.Context) error {
 	return nil
 }
 
-// browser keeps a session's cookie.
+// browser keeps a session's cookie and the path that each of its pages begins with.
 type browser struct {
 	*round
 	cookie string
+	root   string
 }
 
 // do asks for a page. A secret that it shows is one more to look for from then on.
 func (b *browser) do(ctx context.Context, what, form string) (string, error) {
 	// HTTP/1.0 has no chunks, which could tear what is looked for.
-	text := what + " HTTP/1.0\r\nHost: " + b.node.Address(nodeprocess.Admin) + "\r\nConnection: close\r\nCookie: carstate-session=" + b.cookie + "\r\n"
+	method, path, _ := strings.Cut(what, " ")
+	text := method + " " + b.root + strings.TrimSuffix(path, "/") + " HTTP/1.0\r\n" +
+		"Host: " + b.node.Address(nodeprocess.Admin) + "\r\n" +
+		"Connection: close\r\nCookie: carstate-session=" + b.cookie + "\r\n"
 	if strings.HasPrefix(what, "POST ") {
 		text += fmt.Sprintf("Content-Type: application/x-www-form-urlencoded\r\nContent-Length: %d\r\n", len(form))
 	}
@@ -103,7 +107,7 @@ func (b *browser) do(ctx context.Context, what, form string) (string, error) {
 	}
 	head, page, _ := strings.Cut(string(answer), "\r\n\r\n")
 	if cookie := cookiePattern.FindStringSubmatch(head); cookie != nil {
-		if b.cookie = cookie[1]; b.cookie != "" {
+		if b.cookie, b.root = cookie[1], cookie[2]; b.cookie != "" {
 			b.secrets.add("the cookie of a session", b.cookie, 0)
 		}
 	}

@@ -249,10 +249,12 @@ func (t *traffic) console(ctx context.Context, i int) error {
 	}
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	req.Header.Set("Origin", base)
-	if err := done(c.Do(req)); err != nil {
+	resp, err := c.Do(req)
+	if err := done(resp, err); err != nil {
 		return err
 	}
-	for _, path := range []string{"/", "/vehicles", "/vehicles/" + vid(i%cars), "/tokens", "/sources", "/audit"} {
+	base += resp.Request.URL.Path // of the session
+	for _, path := range []string{"", "/vehicles", "/vehicles/" + vid(i%cars), "/tokens", "/sources", "/audit"} {
 		if err := get(ctx, c, base+path); err != nil {
 			return err
 		}

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -126,7 +127,8 @@ func (c *Console) routes() *http.ServeMux {
 
 	// What follows is for those who are logged in.
 	page := func(pattern string, show func(http.ResponseWriter, *http.Request, *session)) {
-		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+		method, path, _ := strings.Cut(pattern, " ")
+		mux.HandleFunc(method+" "+rootPattern+path, func(w http.ResponseWriter, r *http.Request) {
 			if s := c.sessions.of(r, true); s != nil {
 				show(w, r, s)
 				return
@@ -134,7 +136,8 @@ func (c *Console) routes() *http.ServeMux {
 			c.showLogin(w, r, http.StatusUnauthorized, "")
 		})
 	}
-	page("GET /{$}", c.fleetPage)
+	page("GET ", c.fleetPage)
+	page("GET /login", c.loggedIn)
 	page("GET /vehicles", c.vehiclesPage)
 	page("POST /vehicles", c.findVehicle)
 	page("GET /vehicles/{vid}", c.vehiclePage)
@@ -155,14 +158,18 @@ func (c *Console) routes() *http.ServeMux {
 	page("POST /adminkey", c.rotateAdminKey)
 	page("GET /audit", c.auditPage)
 	page("POST /logout", c.logout)
-	page("/", func(w http.ResponseWriter, r *http.Request, s *session) {
+	nothing := func(w http.ResponseWriter, r *http.Request, s *session) {
 		c.fail(w, s, http.StatusNotFound, "There is nothing here", "the pages are named above")
-	})
-	mux.HandleFunc("GET /live/fleet", c.fleetLive)
-	mux.HandleFunc("GET /live/vehicles/{vid}", c.vehicleLive)
-	mux.HandleFunc("GET /live/roads", c.roadsLive)
-	mux.HandleFunc("GET /roads/stretches", c.stretches)
-	mux.HandleFunc("GET /vehicles/{vid}/stretches", c.vehicleStretches)
+	}
+	page(" ", nothing)
+	page(" /", nothing)
+	mux.HandleFunc("GET "+rootPattern+"/live/fleet", c.fleetLive)
+	mux.HandleFunc("GET "+rootPattern+"/live/vehicles/{vid}", c.vehicleLive)
+	mux.HandleFunc("GET "+rootPattern+"/live/roads", c.roadsLive)
+	mux.HandleFunc("GET "+rootPattern+"/roads/stretches", c.stretches)
+	mux.HandleFunc("GET "+rootPattern+"/vehicles/{vid}/stretches", c.vehicleStretches)
+	// A page without a session's root: the login, whose script leads to the session of this browser.
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { c.showLogin(w, r, http.StatusUnauthorized, "") })
 	return mux
 }
 

@@ -45,7 +45,8 @@ type fixture struct {
 	log     *testkit.Buffer
 	server  *httptest.Server
 	browser *http.Client
-	known   atomic.Int64 // requests with a session
+	roots   map[*http.Client]string // of the session that each browser began last
+	known   atomic.Int64            // requests with a session
 
 	mu     sync.Mutex // guards states
 	states map[vehicle.ID]vehicle.State
@@ -72,7 +73,10 @@ func newFixture(t *testing.T, changes ...func(*Config)) *fixture {
 func newFixtureOn(t *testing.T, change func(*ops.Config), changes ...func(*Config)) *fixture {
 	t.Helper()
 	c := testkit.NewClock(noon)
-	f := &fixture{t: t, store: opstest.New(), clock: c, fleet: fleet.New(), states: make(map[vehicle.ID]vehicle.State), log: new(testkit.Buffer)}
+	f := &fixture{
+		t: t, store: opstest.New(), clock: c, fleet: fleet.New(), states: make(map[vehicle.ID]vehicle.State),
+		log: new(testkit.Buffer), roots: make(map[*http.Client]string),
+	}
 	registry := prometheus.NewPedanticRegistry()
 	f.monitor = NewMonitor(f.fleet, registry, 5*time.Minute, c.Now)
 	log := slog.New(slog.NewTextHandler(f.log, nil))
@@ -145,9 +149,21 @@ func (f *fixture) read(resp *http.Response, err error) answer {
 	return answer{resp.StatusCode, resp.Header, string(body)}
 }
 
+// at is the address of a page in the browser's session.
+func (f *fixture) at(path string) string {
+	if path == "/login" || strings.HasPrefix(path, "/assets/") {
+		return f.server.URL + path
+	}
+	root, query, _ := strings.Cut(path, "?")
+	if f.roots[f.browser] != "" && root == "/" {
+		path = "?" + query
+	}
+	return f.server.URL + f.roots[f.browser] + path
+}
+
 func (f *fixture) get(path string) answer {
 	f.t.Helper()
-	return f.read(f.browser.Get(f.server.URL + path))
+	return f.read(f.browser.Get(f.at(path)))
 }
 
 // post sends a form; fields come in pairs.
@@ -157,14 +173,24 @@ func (f *fixture) post(path string, fields ...string) answer {
 	for i := 0; i < len(fields); i += 2 {
 		form.Add(fields[i], fields[i+1])
 	}
-	return f.read(f.browser.PostForm(f.server.URL+path, form))
+	return f.read(f.browser.PostForm(f.at(path), form))
 }
 
+// logIn begins a session in the browser.
 func (f *fixture) logIn(key string) {
 	f.t.Helper()
-	if a := f.post("/login", "key", key, "next", "/"); a.status != http.StatusSeeOther || a.header.Get("Location") != "/" {
-		f.t.Fatalf("login: %d to %q", a.status, a.header.Get("Location"))
+	a := f.post("/login", "key", key, "next", "/")
+	root := a.header.Get("Location")
+	if a.status != http.StatusSeeOther || !strings.HasPrefix(root, "/s/") {
+		f.t.Fatalf("login: %d to %q", a.status, root)
 	}
+	f.roots[f.browser] = root
+}
+
+// leadsTo is the page of a session to which an answer leads.
+func (a answer) leadsTo() string {
+	_, page, _ := strings.Cut(strings.TrimPrefix(a.header.Get("Location"), "/s/"), "/")
+	return "/" + page
 }
 
 // want fails unless the answer has the status and holds all texts.

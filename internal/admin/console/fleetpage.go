@@ -21,7 +21,8 @@ const (
 // fleetView is the page of the fleet.
 type fleetView struct {
 	Survey
-	Driving   int // answered by a driving state
+	Root      string // of the session's paths
+	Driving   int    // answered by a driving state
 	Chart     fleetChart
 	Jams      listView
 	Anomalies listView
@@ -32,6 +33,7 @@ type fleetView struct {
 
 // listView is a page of vehicles in a jam or with an anomaly.
 type listView struct {
+	Root  string // of the session's paths
 	Name  string // "jam" or "anomaly"
 	Rows  []listRow
 	Page  paging
@@ -81,14 +83,17 @@ type streamBar struct {
 
 func (c *Console) fleetPage(w http.ResponseWriter, r *http.Request, s *session) {
 	hours := c.hours(r)
-	p := page{Title: "Fleet", Section: "fleet", Live: "/live/fleet?hours=" + strconv.Itoa(hours), Data: c.fleetView(r.Context(), hours)}
-	c.showTo(w, s, http.StatusOK, "fleet", p)
+	c.showTo(w, s, http.StatusOK, "fleet", page{
+		Title: "Fleet", Section: "fleet", Live: "/live/fleet?hours=" + strconv.Itoa(hours),
+		Data: c.fleetView(r.Context(), s.root, hours),
+	})
 }
 
 func (c *Console) fleetLive(w http.ResponseWriter, r *http.Request) {
 	hours := c.hours(r)
 	c.keepUp(w, r, func(ctx context.Context) (parts, error) {
-		return c.parts("fleet", c.fleetView(ctx, hours), "now", "chart", "jam", "anomaly", "flow", "refused", "ages", "engine")
+		v := c.fleetView(ctx, rootOf(r), hours)
+		return c.parts("fleet", v, "now", "chart", "jam", "anomaly", "flow", "refused", "ages", "engine")
 	})
 }
 
@@ -104,21 +109,21 @@ func (c *Console) hours(r *http.Request) int {
 	return 1
 }
 
-func (c *Console) fleetView(ctx context.Context, hours int) fleetView {
-	v := fleetView{Survey: c.Monitor.survey()}
+func (c *Console) fleetView(ctx context.Context, root string, hours int) fleetView {
+	v := fleetView{Survey: c.Monitor.survey(), Root: root}
 	v.Driving = v.Normal + v.Slow + v.Jam
 	v.Empty = v.Vehicles == 0
 	v.Chart = newFleetChart(c.Monitor.history.since(v.At.Add(-time.Duration(hours)*time.Hour)), v.Survey, hours, c.Monitor.began)
-	v.Jams = c.list(ctx, "jam", 1, fewListed, v.Survey)
-	v.Anomalies = c.list(ctx, "anomaly", 1, fewListed, v.Survey)
+	v.Jams = c.list(ctx, root, "jam", 1, fewListed, v.Survey)
+	v.Anomalies = c.list(ctx, root, "anomaly", 1, fewListed, v.Survey)
 	v.Flow = c.flow()
 	v.AgeBars = ageBars(v.Survey)
 	return v
 }
 
 // list makes a page of one of the two lists.
-func (c *Console) list(ctx context.Context, name string, number, size int, s Survey) listView {
-	l := listView{Name: name}
+func (c *Console) list(ctx context.Context, root, name string, number, size int, s Survey) listView {
+	l := listView{Root: root, Name: name}
 	rows, anomalies := c.Monitor.lists()
 	counted := s.Jam
 	if name == "anomaly" {
@@ -128,7 +133,7 @@ func (c *Console) list(ctx context.Context, name string, number, size int, s Sur
 	if l.Total == maxWatched { // only the survey knows how many there are
 		l.Total = max(l.Total, counted)
 	}
-	l.Page = newPaging("/vehicles?list="+name+"&page=", number, size, len(rows))
+	l.Page = newPaging(root+"/vehicles?list="+name+"&page=", number, size, len(rows))
 	rows = rows[l.Page.From-1 : l.Page.To]
 	for _, row := range rows {
 		if made, ok := c.listRow(ctx, name, row); ok {

@@ -18,7 +18,7 @@ import (
 // stream opens a page's events.
 func (f *fixture) stream(path string) *http.Response {
 	f.t.Helper()
-	resp, err := f.browser.Get(f.server.URL + path)
+	resp, err := f.browser.Get(f.at(path))
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -173,7 +173,7 @@ func TestLiveHead(t *testing.T) {
 	f := newFixture(t)
 	f.logIn(f.key)
 	for range maxOwnStreams + 1 {
-		resp, err := f.browser.Head(f.server.URL + "/live/fleet")
+		resp, err := f.browser.Head(f.at("/live/fleet"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -182,7 +182,7 @@ func TestLiveHead(t *testing.T) {
 			t.Fatalf("%d %v", resp.StatusCode, resp.Header)
 		}
 	}
-	resp, err := f.browser.Head(f.server.URL + "/live/vehicles/carA")
+	resp, err := f.browser.Head(f.at("/live/vehicles/carA"))
 	if err != nil {
 		t.Fatal(err)
 	}

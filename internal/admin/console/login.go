@@ -53,8 +53,8 @@ func networkOf(remote string) netip.Prefix {
 // showLogin asks for a key, in place of the page that was asked for.
 func (c *Console) showLogin(w http.ResponseWriter, r *http.Request, status int, problem string) {
 	next := localPath(r.PostForm.Get("next")) // after a wrong key
-	if r.Method == http.MethodGet && r.URL.Path != "/login" {
-		next = localPath(r.URL.Path) // not what somebody has put there by mistake
+	if page := strings.TrimPrefix(r.URL.Path, rootOf(r)); r.Method == http.MethodGet && page != "/login" {
+		next = localPath(page) // not what somebody has put there by mistake
 	}
 	if status == http.StatusUnauthorized {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="carstate-admin"`)
@@ -63,11 +63,12 @@ func (c *Console) showLogin(w http.ResponseWriter, r *http.Request, status int, 
 }
 
 func (c *Console) loginPage(w http.ResponseWriter, r *http.Request) {
-	if c.sessions.of(r, true) != nil {
-		http.Redirect(w, r, "/", http.StatusSeeOther)
-		return
-	}
 	c.showLogin(w, r, http.StatusOK, "")
+}
+
+// loggedIn leads somebody who asks for the login of a session that goes on to its first page.
+func (c *Console) loggedIn(w http.ResponseWriter, r *http.Request, s *session) {
+	http.Redirect(w, r, s.root, http.StatusSeeOther)
 }
 
 func (c *Console) login(w http.ResponseWriter, r *http.Request) {
@@ -87,17 +88,14 @@ func (c *Console) login(w http.ResponseWriter, r *http.Request) {
 		c.showLogin(w, r, http.StatusForbidden, "this key is not one of this service: it is in admin.key of the data directory, or an operator's of their own")
 		return
 	}
-	if old := c.sessions.of(r, false); old != nil {
-		c.sessions.end(w, old)
-	}
-	c.sessions.begin(w, r, who, hash)
+	s := c.sessions.begin(w, r, who, hash)
 	c.Log.Info("logged in at the console", "actor", who.Name, "admin", who.Admin, "remote", r.RemoteAddr)
-	http.Redirect(w, r, localPath(r.PostForm.Get("next")), http.StatusSeeOther)
+	http.Redirect(w, r, s.at(localPath(r.PostForm.Get("next"))), http.StatusSeeOther)
 }
 
 func (c *Console) logout(w http.ResponseWriter, r *http.Request, s *session) {
 	c.sessions.end(w, s)
-	http.Redirect(w, r, "/login", http.StatusSeeOther)
+	http.Redirect(w, r, s.at("/login"), http.StatusSeeOther)
 }
 
 // localPath keeps a page from leading elsewhere after the login.

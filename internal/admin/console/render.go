@@ -35,6 +35,7 @@ type page struct {
 	Map     bool   // there is one on it
 	Data    any
 
+	Root    string // of the session's paths; "": nobody is logged in
 	Who     string // is logged in; "": nobody
 	Admin   bool   // with the admin key
 	Version string // of what the page loads
@@ -103,7 +104,7 @@ func (c *Console) show(w http.ResponseWriter, status int, name string, p page) {
 
 // showTo is show for somebody who is logged in.
 func (c *Console) showTo(w http.ResponseWriter, s *session, status int, name string, p page) {
-	p.Who, p.Admin = s.who.Name, s.who.Admin
+	p.Root, p.Who, p.Admin = s.root, s.who.Name, s.who.Admin
 	if p.Notice == "" {
 		p.Notice = c.sessions.takeNotice(s)
 	}
@@ -118,7 +119,7 @@ func (c *Console) fail(w http.ResponseWriter, s *session, status int, title, pro
 // done goes back to a list after a deed, and has it say what was done.
 func (c *Console) done(w http.ResponseWriter, r *http.Request, s *session, to, notice string) {
 	c.sessions.leaveNotice(s, notice)
-	http.Redirect(w, r, to, http.StatusSeeOther)
+	http.Redirect(w, r, s.at(to), http.StatusSeeOther)
 }
 
 // statusOf is the status of an operation that failed.

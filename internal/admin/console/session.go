@@ -26,7 +26,8 @@ const (
 type session struct {
 	who   access.Actor
 	key   access.Hash // that opened it: when that ends, so does the session
-	id    access.Hash // of the cookie's value
+	root  string      // what the path of each of its pages begins with
+	id    access.Hash // of root and the cookie's value
 	begun time.Time
 
 	secure bool // its cookie goes over TLS only
@@ -48,28 +49,45 @@ type sessions struct {
 	sent []access.Hash // marks of the forms that were sent, of all sessions
 }
 
-// The cookie's names. Under TLS its name keeps other hosts and plain HTTP from
-// setting it; without, the port keeps nobody of the same host away, which is why the
-// console belongs on loopback or behind TLS.
+// A browser sends a cookie to every port of a host, but only with paths that the cookie
+// names. Each session therefore has a random root for the paths of its pages. Another
+// server on the same host does not know the root, so the plain cookie never reaches it.
+// The root is needed beside the cookie, whose stricter name under TLS demands the path /:
+// with that prefix, no other host and no plain HTTP can set it.
 const (
 	plainCookie  = "carstate-session"
 	secureCookie = "__Host-" + plainCookie
+	rootPattern  = "/s/{session}"
 )
 
-func cookie(value string, maxAge int, secure bool) *http.Cookie {
-	c := &http.Cookie{Name: plainCookie, Value: value, Path: "/", MaxAge: maxAge, HttpOnly: true, SameSite: http.SameSiteStrictMode}
-	if secure {
-		c.Name, c.Secure = secureCookie, true
+func (n *session) cookie(value string, maxAge int) *http.Cookie {
+	c := &http.Cookie{
+		Name: plainCookie, Value: value, Path: n.root, MaxAge: maxAge,
+		HttpOnly: true, SameSite: http.SameSiteStrictMode,
+	}
+	if n.secure {
+		c.Name, c.Path, c.Secure = secureCookie, "/", true
 	}
 	return c
 }
 
+// rootOf is the root of the session that a request names; "" if it names none.
+func rootOf(r *http.Request) string {
+	if name := r.PathValue("session"); name != "" {
+		return "/s/" + name
+	}
+	return ""
+}
+
+// at is the path of a page in this session.
+func (n *session) at(page string) string { return n.root + strings.TrimSuffix(page, "/") }
+
 // begin starts a session and sets its cookie. Where a proxy ends TLS, only the browser
 // knows that there is any: it says so in Origin.
-func (s *sessions) begin(w http.ResponseWriter, r *http.Request, who access.Actor, key access.Hash) {
-	value, now := rand.Text(), s.now()
+func (s *sessions) begin(w http.ResponseWriter, r *http.Request, who access.Actor, key access.Hash) *session {
+	value, root, now := rand.Text(), "/s/"+rand.Text(), s.now()
 	secure := s.secure || strings.HasPrefix(r.Header.Get("Origin"), "https://")
-	n := &session{who: who, key: key, secure: secure, id: access.HashOf(value), begun: now, seen: now}
+	n := &session{who: who, key: key, secure: secure, root: root, id: access.HashOf(root + value), begun: now, seen: now}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, old := range s.all {
@@ -83,7 +101,8 @@ func (s *sessions) begin(w http.ResponseWriter, r *http.Request, who access.Acto
 		s.all = make(map[access.Hash]*session)
 	}
 	s.all[n.id] = n
-	http.SetCookie(w, cookie(value, int(sessionLife/time.Second), secure))
+	http.SetCookie(w, n.cookie(value, int(sessionLife/time.Second)))
+	return n
 }
 
 // makeRoom ends the sessions longest unseen until there is room for one more
@@ -116,7 +135,7 @@ func (s *sessions) of(r *http.Request, made bool) *session {
 	if err != nil {
 		return nil
 	}
-	id, now := access.HashOf(c.Value), s.now()
+	id, now := access.HashOf(rootOf(r)+c.Value), s.now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := s.all[id]
@@ -151,7 +170,7 @@ func (s *sessions) end(w http.ResponseWriter, n *session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.all, n.id)
-	http.SetCookie(w, cookie("", -1, n.secure))
+	http.SetCookie(w, n.cookie("", -1))
 }
 
 // first reports whether a form that carries this mark is sent for the first time,

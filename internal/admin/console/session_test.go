@@ -44,10 +44,11 @@ func TestLogin(t *testing.T) {
 		"/tokens": "/tokens", "/vehicles/NHeN4": "/vehicles/NHeN4", "": "/", "//evil.example": "/", "https://evil.example": "/",
 		`/\evil.example`: "/", "/%2fevil": "/", "tokens": "/", "/a?b": "/",
 	} {
-		if a := f.post("/login", "key", " "+f.key+"\n", "next", next); a.status != http.StatusSeeOther || a.header.Get("Location") != want {
+		if a := f.post("/login", "key", " "+f.key+"\n", "next", next); a.status != http.StatusSeeOther || a.leadsTo() != want {
 			t.Errorf("next %q: %d to %q", next, a.status, a.header.Get("Location"))
 		}
 	}
+	f.logIn(f.key)
 	for _, path := range []string{"/", "/audit", "/nothing"} {
 		f.known.Swap(0)
 		f.get(path)
@@ -56,7 +57,7 @@ func TestLogin(t *testing.T) {
 		}
 	}
 	c := f.read(f.anotherBrowser().PostForm(f.server.URL+"/login", map[string][]string{"key": {f.key}})).header.Get("Set-Cookie")
-	for _, attribute := range []string{"carstate-session=", "Path=/", "HttpOnly", "SameSite=Strict", "Max-Age="} {
+	for _, attribute := range []string{"carstate-session=", "Path=/s/", "HttpOnly", "SameSite=Strict", "Max-Age="} {
 		if !strings.Contains(c, attribute) {
 			t.Errorf("the cookie %.20s… lacks %s", c, attribute)
 		}
@@ -97,20 +98,67 @@ func TestCookieBehindAProxy(t *testing.T) {
 		resp.Body.Close()
 		return resp
 	}
-	c := send("POST", "/login", "").Header.Get("Set-Cookie")
+	begun := send("POST", "/login", "")
+	c, root := begun.Header.Get("Set-Cookie"), begun.Header.Get("Location")
 	if !strings.HasPrefix(c, "__Host-carstate-session=") || !strings.Contains(c, "; Secure") {
 		t.Fatalf("the cookie is %.30s…", c)
 	}
 	mine, _, _ := strings.Cut(c, ";")
 	// Another page of the host can set the other name, and gains nothing.
-	if resp := send("GET", "/tokens", "carstate-session=x; "+mine); resp.StatusCode != http.StatusOK {
+	if resp := send("GET", root+"/tokens", "carstate-session=x; "+mine); resp.StatusCode != http.StatusOK {
 		t.Errorf("the session is not found: %d", resp.StatusCode)
 	}
-	if c := send("POST", "/logout", mine).Header.Get("Set-Cookie"); !strings.HasPrefix(c, "__Host-carstate-session=;") {
+	if c := send("POST", root+"/logout", mine).Header.Get("Set-Cookie"); !strings.HasPrefix(c, "__Host-carstate-session=;") {
 		t.Errorf("the logout takes back %.30s…", c)
 	}
-	if resp := send("GET", "/tokens", mine); resp.StatusCode != http.StatusUnauthorized {
+	if resp := send("GET", root+"/tokens", mine); resp.StatusCode != http.StatusUnauthorized {
 		t.Errorf("after the logout: %d", resp.StatusCode)
+	}
+}
+
+// TestSessionNeedsRootAndCookie: a cookie alone opens nothing, and a path alone neither. The
+// plain cookie goes with the paths of its session only, so that no other server on the same
+// host gets it with a path of its own.
+func TestSessionNeedsRootAndCookie(t *testing.T) {
+	for _, secure := range []bool{false, true} {
+		f := newFixture(t, func(c *Config) { c.Secure = secure })
+		begin := func() (root string, cookie *http.Cookie) {
+			t.Helper()
+			resp, err := f.anotherBrowser().PostForm(f.server.URL+"/login", url.Values{"key": {f.key}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp.Body.Close()
+			cookies := resp.Cookies()
+			if len(cookies) != 1 {
+				t.Fatalf("%d cookies", len(cookies))
+			}
+			return resp.Header.Get("Location"), cookies[0]
+		}
+		root, cookie := begin()
+		another, its := begin()
+		if len(root) != len("/s/")+26 || root == another || cookie.Value == its.Value ||
+			strings.Contains(root, cookie.Value) {
+			t.Errorf("the roots of two sessions are %q and %q", root, another)
+		}
+		if want := map[bool]string{false: root, true: "/"}[secure]; cookie.Path != want {
+			t.Errorf("secure %v: the cookie goes with %s, not %s", secure, cookie.Path, want)
+		}
+		for path, status := range map[string]int{
+			"/tokens": 401, another + "/tokens": 401, "/s/x/tokens": 401, root + "x/tokens": 401,
+			root + "/tokens": 200, root: 200,
+		} {
+			req, err := http.NewRequestWithContext(t.Context(), "GET", f.server.URL+path, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.AddCookie(&http.Cookie{Name: cookie.Name, Value: cookie.Value})
+			if a := f.read(f.anotherBrowser().Do(req)); a.status != status {
+				t.Errorf("secure %v, %s: %d, not %d", secure, path, a.status, status)
+			}
+		}
+		withoutCookie := f.read(f.anotherBrowser().Get(f.server.URL + root + "/tokens"))
+		f.want(withoutCookie, http.StatusUnauthorized, `name="next" value="/tokens"`)
 	}
 }
 
@@ -121,7 +169,7 @@ func TestWrongKeyThenRight(t *testing.T) {
 	f.want(f.get("/csa_0"), http.StatusUnauthorized, `name="next" value="/"`)
 	f.want(f.post("/login", "key", "csa_x", "next", "/tokens"), http.StatusForbidden, `name="next" value="/tokens"`)
 	f.want(f.post("/login", "key", "csa_x", "next", "//evil.example"), http.StatusForbidden, `name="next" value="/"`)
-	if to := f.post("/login", "key", f.key, "next", "/tokens").header.Get("Location"); to != "/tokens" {
+	if to := f.post("/login", "key", f.key, "next", "/tokens").leadsTo(); to != "/tokens" {
 		t.Errorf("the login leads to %q", to)
 	}
 }
@@ -145,7 +193,7 @@ func TestSessionEnds(t *testing.T) {
 	f.want(f.get("/tokens"), http.StatusUnauthorized)
 
 	f.logIn(f.key)
-	f.want(f.get("/login"), http.StatusSeeOther)
+	f.want(f.read(f.browser.Get(f.server.URL+f.roots[f.browser]+"/login")), http.StatusSeeOther)
 	f.want(f.post("/logout"), http.StatusSeeOther)
 	f.want(f.get("/tokens"), http.StatusUnauthorized)
 

@@ -23,7 +23,10 @@ func (c *Console) sourcesPage(w http.ResponseWriter, r *http.Request, s *session
 
 func (c *Console) showSources(w http.ResponseWriter, r *http.Request, s *session, status int, problem string, form url.Values) {
 	all := c.Ops.Sources()
-	v := sourcesView{Form: refill(form), Page: newPaging("/sources?page=", pageNumber(r), listed, len(all)), Began: c.Monitor.began}
+	v := sourcesView{
+		Form: refill(form), Page: newPaging(s.root+"/sources?page=", pageNumber(r), listed, len(all)),
+		Began: c.Monitor.began,
+	}
 	for _, src := range all[v.Page.From-1 : v.Page.To] {
 		if row, err := c.Ops.Source(src.Name); err == nil {
 			v.Rows = append(v.Rows, row)

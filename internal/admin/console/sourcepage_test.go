@@ -51,7 +51,7 @@ func TestOperators(t *testing.T) {
 	a = f.post("/operators/ada/rotate", "mark", "3")
 	f.want(a, http.StatusCreated, "cso_", "The old one has ended")
 	key := a.body[strings.Index(a.body, "cso_"):][:40]
-	hers := &fixture{t: t, server: f.server, browser: f.anotherBrowser()}
+	hers := &fixture{t: t, server: f.server, browser: f.anotherBrowser(), roots: make(map[*http.Client]string)}
 	hers.logIn(key)
 	a = hers.get("/operators")
 	hers.want(a, http.StatusOK, "<h2>ada</h2>")

@@ -31,7 +31,7 @@ func (c *Console) tokensPage(w http.ResponseWriter, r *http.Request, s *session)
 func (c *Console) showTokens(w http.ResponseWriter, r *http.Request, s *session, status int, problem string, form url.Values) {
 	all := c.Ops.Tokens()
 	slices.Reverse(all) // the newest first
-	v := tokensView{Form: refill(form), Page: newPaging("/tokens?page=", pageNumber(r), listed, len(all))}
+	v := tokensView{Form: refill(form), Page: newPaging(s.root+"/tokens?page=", pageNumber(r), listed, len(all))}
 	now := c.Now()
 	for _, t := range all {
 		if stateOf(t, now) == "expiring" {

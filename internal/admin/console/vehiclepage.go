@@ -28,10 +28,10 @@ func (c *Console) showVehicles(w http.ResponseWriter, r *http.Request, s *sessio
 	switch name := r.URL.Query().Get("list"); name {
 	case "jam", "anomaly":
 		v.One = true
-		v.Lists = []listView{c.list(r.Context(), name, pageNumber(r), listed, survey)}
+		v.Lists = []listView{c.list(r.Context(), s.root, name, pageNumber(r), listed, survey)}
 	default:
 		for _, name := range []string{"jam", "anomaly"} {
-			v.Lists = append(v.Lists, c.list(r.Context(), name, 1, fewListed, survey))
+			v.Lists = append(v.Lists, c.list(r.Context(), s.root, name, 1, fewListed, survey))
 		}
 	}
 	c.showTo(w, s, status, "vehicles", page{Title: "Vehicles", Section: "vehicles", Problem: problem, Data: v})
@@ -49,7 +49,7 @@ func (c *Console) findVehicle(w http.ResponseWriter, r *http.Request, s *session
 		c.showVehicles(w, r, s, http.StatusBadRequest, err.Error())
 		return
 	}
-	http.Redirect(w, r, "/vehicles/"+string(id), http.StatusSeeOther)
+	http.Redirect(w, r, s.at("/vehicles/"+string(id)), http.StatusSeeOther)
 }
 
 // vehicleView is the page of one vehicle.

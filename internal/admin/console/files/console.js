@@ -3,9 +3,23 @@
 
 const said = document.getElementById("said");
 
+// --- session
+
+// The paths of a session begin with its root. This origin keeps the root, so that a link
+// without it leads to the session; a page of another port reads neither of the two.
+const root = document.body.dataset.root;
+try {
+  const kept = localStorage.getItem("root");
+  if (root) localStorage.setItem("root", root);
+  else if (location.pathname.startsWith("/s/")) localStorage.removeItem("root"); // that session has ended
+  else if (kept) location.replace(kept + location.pathname.replace(/\/$/, "") + location.search);
+} catch {
+  // Without storage there is the login.
+}
+
 // --- live
 
-const from = document.body.dataset.liveFrom;
+const from = document.body.dataset.liveFrom && root + document.body.dataset.liveFrom;
 const sign = document.getElementById("live");
 
 function say(state, text) {

@@ -362,7 +362,7 @@ function show(frame) {
     const asked = (truncated || box) && view && !following && everywhere !== true ? sight() : null;
     const began = performance.now();
     try {
-      const answer = await fetch(frame.dataset.stretches + (asked ? "?bbox=" + asked.join(",") : ""), { signal: mine.signal });
+      const answer = await fetch(document.body.dataset.root + frame.dataset.stretches + (asked ? "?bbox=" + asked.join(",") : ""), { signal: mine.signal });
       if (answer.status === 401) {
         location.reload(); // the login, or another page, takes its place
         return;
