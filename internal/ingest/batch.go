@@ -43,7 +43,11 @@ const (
 	codeBytes   = int(unsafe.Sizeof(vehicle.TroubleCode{})) + 1
 	// A refused line in the list, its text, and both in the answer.
 	rejectionBytes = 400
-	// The buffers of one who reads a request.
+	// A request in work: its connection, the first headBytes of its body, what becomes of
+	// them, and the answer.
+	requestBytes = 64 << 10
+	headBytes    = 4 << 10
+	// The buffers that read a request which is long or compressed.
 	readerBytes = 128 << 10
 )
 
@@ -74,7 +78,8 @@ type origin struct {
 	forgotten func(vehicle.ID) bool // whom nothing is taken in of; nil: nobody
 	admit     func(vehicle.ID) bool // whether a vehicle is known or may become so; nil: all
 	latest    vehicle.UnixMilli     // the latest time a sample may have
-	tab       *tab                  // what pays for the memory, or nil: it is paid for
+	room      *hold                 // pays for the memory, or nil: it is paid for
+	base      int                   // what room pays for besides the batch
 }
 
 // errNoRoom means that a batch needs more memory than there is now.
@@ -102,7 +107,7 @@ func (rd *reader) lineBatch(r io.Reader, o origin) (*batch, error) {
 				return nil, errTooManySamples
 			}
 			rd.add(b, n, line, o)
-			if o.tab != nil && !o.tab.cover(readerBytes+b.bytes) {
+			if o.room != nil && !o.room.cover(o.base+b.bytes) {
 				return nil, errNoRoom
 			}
 		}

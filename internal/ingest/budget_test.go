@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -8,48 +9,51 @@ import (
 	"carstate/internal/testkit"
 )
 
-// queued is how many wait.
-func (b *budget) queued() int {
+// queued is how many claims wait.
+func (b *budget) queued() (n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return len(b.waiting)
+	for _, claims := range b.waiting {
+		n += len(claims)
+	}
+	return n
 }
 
 func TestBudgetServesInTurn(t *testing.T) {
 	b := newBudget(100)
-	if !b.tryTake(60) || b.tryTake(41) {
-		t.Fatal("60 of 100 are taken, or 101 are")
+	if !b.tryTake("a", 60) || b.tryTake("b", 41) {
+		t.Fatal("60 of 100 are not taken, or 101 are")
 	}
 	never := make(chan struct{})
 	large, small := make(chan int), make(chan int)
-	go func() { n, _ := b.take(1000, never); large <- n }() // all there is
-	testkit.Await(t, "the large one waits", func() bool { return b.queued() == 1 })
-	go func() { n, _ := b.take(1, never); small <- n }()
-	testkit.Await(t, "the small one waits", func() bool { return b.queued() == 2 })
-	if b.tryTake(1) {
-		t.Error("someone got past those who wait")
+	go func() { n, _ := b.take("b", 1000, never); large <- n }() // all there is
+	testkit.Await(t, "the large claim waits", func() bool { return b.queued() == 1 })
+	go func() { n, _ := b.take("c", 1, never); small <- n }()
+	testkit.Await(t, "the small claim waits", func() bool { return b.queued() == 2 })
+	if b.tryTake("d", 1) {
+		t.Error("a newer claim passed those that wait")
 	}
-	b.give(60)
+	b.give("a", 60)
 	if n := <-large; n != 100 {
-		t.Errorf("the large one got %d", n)
+		t.Errorf("the large claim got %d", n)
 	}
 	if b.queued() != 1 || b.taken() != 100 {
 		t.Errorf("%d wait, %d are taken", b.queued(), b.taken())
 	}
-	b.give(100)
+	b.give("b", 100)
 	if n := <-small; n != 1 || b.taken() != 1 {
-		t.Errorf("the small one got %d, and %d are taken", n, b.taken())
+		t.Errorf("the small claim got %d, and %d are taken", n, b.taken())
 	}
 }
 
-// Who stops waiting lets those behind pass.
+// TestBudgetStop: a claim that stops waiting lets those behind it pass.
 func TestBudgetStop(t *testing.T) {
 	b := newBudget(100)
-	b.tryTake(50)
+	b.tryTake("a", 50)
 	stop, stopped, second := make(chan struct{}), make(chan bool), make(chan bool)
-	go func() { _, ok := b.take(60, stop); stopped <- ok }()
+	go func() { _, ok := b.take("b", 60, stop); stopped <- ok }()
 	testkit.Await(t, "the first waits", func() bool { return b.queued() == 1 })
-	go func() { _, ok := b.take(50, nil); second <- ok }()
+	go func() { _, ok := b.take("c", 50, nil); second <- ok }()
 	testkit.Await(t, "the second waits", func() bool { return b.queued() == 2 })
 	close(stop)
 	if <-stopped || !<-second || b.taken() != 100 {
@@ -57,10 +61,43 @@ func TestBudgetStop(t *testing.T) {
 	}
 }
 
+// TestBudgetShares: one source holds half at most, and an eighth once others hold the
+// rest. Others find room, and their claims pass those of a source that has its share.
+func TestBudgetShares(t *testing.T) {
+	b := newBudget(1600)
+	take := func(source string) (n int) {
+		for b.tryTake(source, 1) {
+			n++
+		}
+		return n
+	}
+	for i, want := range []int{800, 400, 200, 200, 0} {
+		if n := take(fmt.Sprint(i)); n != want {
+			t.Errorf("source %d gets %d, want %d", i, n, want)
+		}
+	}
+	b.give("1", 400)
+	if n := take("0"); n != 0 {
+		t.Errorf("a source that holds half gets %d more", n)
+	}
+	greedy, modest := make(chan bool), make(chan bool)
+	go func() { _, ok := b.take("0", 1, nil); greedy <- ok }()
+	testkit.Await(t, "the claim beyond the share waits", func() bool { return b.queued() == 1 })
+	go func() { _, ok := b.take("5", 400, nil); modest <- ok }()
+	if !<-modest {
+		t.Error("the claim of another source stopped")
+	}
+	b.give("0", 600)
+	if !<-greedy || b.queued() != 0 {
+		t.Error("the share of a source is not given back")
+	}
+}
+
 func TestBudgetIsNeverExceeded(t *testing.T) {
 	b := newBudget(1000)
 	var running sync.WaitGroup
 	for w := range 8 {
+		source := fmt.Sprint(w / 2)
 		running.Go(func() {
 			rnd := rand.New(rand.NewPCG(uint64(w), 1))
 			stopped := make(chan struct{})
@@ -70,16 +107,16 @@ func TestBudgetIsNeverExceeded(t *testing.T) {
 				if rnd.IntN(2) == 0 {
 					stop = nil
 				}
-				n, ok := b.take(1+rnd.IntN(500), stop)
+				n, ok := b.take(source, 1+rnd.IntN(500), stop)
 				if used := b.taken(); used > 1000 || ok && used < n {
 					t.Errorf("%d of 1000 are taken", used)
 				}
-				b.give(n)
+				b.give(source, n)
 			}
 		})
 	}
 	running.Wait()
-	if b.taken() != 0 || b.queued() != 0 {
-		t.Errorf("%d are taken, %d wait", b.taken(), b.queued())
+	if b.taken() != 0 || b.queued() != 0 || len(b.held)+len(b.waiting)+len(b.turn) != 0 {
+		t.Errorf("%d are taken, %d wait, of sources %v, %v, %v", b.taken(), b.queued(), b.held, b.waiting, b.turn)
 	}
 }

@@ -66,9 +66,6 @@ type Config struct {
 	// TLS makes [HTTP.Serve] speak TLS, and is what [MQTT.ServeTLS] uses.
 	TLS *tls.Config
 
-	// MaxRequests is how many HTTP requests may be in work at once; the
-	// newest is refused. 0 means 4,096.
-	MaxRequests int
 	// MaxHTTPConnections is how many HTTP connections may be open. For a newer
 	// one, one that has no request in work is closed (see netguard); while
 	// overloaded, the newer one is. 0 means 4,096.
@@ -79,10 +76,15 @@ type Config struct {
 	MaxConnections int
 
 	// MaxBytes is how much memory may be held, by each of HTTP and MQTT, by
-	// what senders have sent and are not answered for. When it is used up,
+	// what senders have sent and are not answered for; an HTTP request in work
+	// counts 64 KiB at least. When it is used up, or a source's share of it,
 	// HTTP refuses the newest with 503, and MQTT does not read on. 0 means
 	// 256 MiB.
 	MaxBytes int
+
+	// grace is from when on the rate counts at which a body or packet comes. 0
+	// means 5 s.
+	grace time.Duration
 
 	Now      func() time.Time      // nil means time.Now
 	Log      *slog.Logger          // nil logs nothing
@@ -101,14 +103,14 @@ func (c Config) withDefaults() Config {
 	if c.Excess == nil {
 		c.Excess = func(net.Conn) bool { return false }
 	}
-	if c.MaxRequests == 0 {
-		c.MaxRequests = 4096
-	}
 	if c.MaxHTTPConnections == 0 {
 		c.MaxHTTPConnections = 4096
 	}
 	if c.MaxConnections == 0 {
 		c.MaxConnections = 20_000
+	}
+	if c.grace == 0 {
+		c.grace = grace
 	}
 	if c.MaxBytes == 0 {
 		c.MaxBytes = 256 << 20

@@ -37,17 +37,14 @@ const telemetryPath = "/v1/telemetry"
 type HTTP struct {
 	in     *intake
 	server *http.Server
-	// slots holds one entry for each request whose body is being read or
-	// stored.
-	slots chan struct{}
-	room  *budget // the memory of their samples
-	guard *netguard.Guard
+	room   *budget // the memory of the requests in work
+	guard  *netguard.Guard
 }
 
 // NewHTTP makes the listener's server. It serves nothing until [HTTP.Serve].
 func NewHTTP(c Config) *HTTP {
 	in := newIntake(c, "http")
-	h := &HTTP{in: in, slots: make(chan struct{}, in.MaxRequests), room: newBudget(in.MaxBytes)}
+	h := &HTTP{in: in, room: newBudget(in.MaxBytes)}
 	in.gauge(h.room.taken)
 	dropped := prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "carstate_ingest_connections_dropped_total",
@@ -61,7 +58,7 @@ func NewHTTP(c Config) *HTTP {
 		Handler:           http.HandlerFunc(h.handle),
 		TLSConfig:         in.TLS,
 		ReadHeaderTimeout: 10 * time.Second,
-		ReadTimeout:       60 * time.Second,
+		ReadTimeout:       60 * time.Second, // a body's pace replaces it
 		WriteTimeout:      90 * time.Second, // begins with the head: reading, storing and answering
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    16 << 10,
@@ -176,23 +173,18 @@ func (h *HTTP) answer(w http.ResponseWriter, r *http.Request) outcome {
 	if ready != nil {
 		return failLater(w, notYet)
 	}
-	select {
-	case h.slots <- struct{}{}:
-		defer func() { <-h.slots }()
-	default:
-		return failLater(w, "too many requests are in work")
-	}
 	if r.ContentLength > MaxBody {
 		return fail(w, http.StatusRequestEntityTooLarge, errBodyTooLarge.text)
 	}
 	o := h.in.origin(source, "")
-	o.tab = &tab{budget: h.room}
-	defer o.tab.close()
-	if !o.tab.cover(readerBytes) {
-		return failLater(w, noRoom)
+	o.room = &hold{of: h.room, source: source.Name}
+	defer o.room.end()
+	var b *batch
+	if err = errNoRoom; o.room.cover(requestBytes) {
+		b, err = h.read(w, r, f, o)
 	}
-	b, err := h.read(r, f, o)
 	if errors.Is(err, errNoRoom) {
+		h.in.refused[noMemory].Inc()
 		return failLater(w, noRoom)
 	}
 	if err != nil {
@@ -204,8 +196,8 @@ func (h *HTTP) answer(w http.ResponseWriter, r *http.Request) outcome {
 // notYet tells a sender that the node is starting, or stores nothing at present.
 const notYet = "telemetry cannot be taken yet"
 
-// noRoom tells a sender that the memory is used up.
-const noRoom = "too much telemetry is in work; nothing of this request counts as accepted"
+// noRoom tells a sender that the memory is used up, or its source's share of it.
+const noRoom = "too much telemetry is in work, of all or of this source; nothing of this request counts as accepted"
 
 // challenge begins the WWW-Authenticate of each answer to a key that does not do, or to none.
 const challenge = `Bearer realm="carstate-ingest"`

@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"bytes"
 	"compress/gzip"
 	"context"
 	"encoding/json"
@@ -13,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"carstate/internal/access"
 )
@@ -54,9 +56,29 @@ var inflaters = sync.Pool{New: func() any { return new(gzip.Reader) }}
 
 // read reads the body into a batch, line by line: what it holds of the body at
 // a time is one line. The limits count decompressed bytes; compressed ones
-// cannot be more than the same.
-func (h *HTTP) read(r *http.Request, f format, o origin) (*batch, error) {
-	var body io.Reader = &limited{r.Body, MaxBody}
+// cannot be more than the same. The buffers for that are taken only once the first
+// headBytes, or the whole body, have come.
+func (h *HTTP) read(w http.ResponseWriter, r *http.Request, f format, o origin) (*batch, error) {
+	paced := &pacedBody{Reader: r.Body, pace: pace{deadline: http.NewResponseController(w).SetReadDeadline}}
+	if err := paced.begin(time.Now(), h.in.grace); err != nil {
+		return nil, err
+	}
+	var body io.Reader = &limited{paced, MaxBody}
+	head := heads.Get().(*[headBytes]byte)
+	defer heads.Put(head)
+	n, whole, err := fill(head[:], body)
+	if err != nil {
+		return nil, err
+	}
+	o.base = requestBytes / 2
+	if f.gzip || !whole {
+		if o.base = readerBytes; !o.room.cover(o.base) {
+			return nil, errNoRoom
+		}
+	}
+	if body = io.MultiReader(bytes.NewReader(head[:n]), body); whole {
+		body = bytes.NewReader(head[:n])
+	}
 	if f.gzip {
 		z := inflaters.Get().(*gzip.Reader)
 		defer inflaters.Put(z)
@@ -67,10 +89,47 @@ func (h *HTTP) read(r *http.Request, f format, o origin) (*batch, error) {
 	}
 	rd := readers.Get().(*reader)
 	defer readers.Put(rd)
+	read := rd.objectBatch
 	if f.lines {
-		return rd.lineBatch(body, o)
+		read = rd.lineBatch
 	}
-	return rd.objectBatch(body, o)
+	b, err := read(body, o)
+	if err == nil {
+		// While the samples are stored the server reads on, to see that the sender leaves. It
+		// must not take the deadline for that.
+		err = paced.deadline(time.Time{})
+	}
+	return b, err
+}
+
+// heads keeps the first bytes of bodies that are on their way.
+var heads = sync.Pool{New: func() any { return new([headBytes]byte) }}
+
+// fill reads until p is full, or the whole of r is read.
+func fill(p []byte, r io.Reader) (n int, whole bool, err error) {
+	for n < len(p) && err == nil {
+		var more int
+		more, err = r.Read(p[n:])
+		n += more
+	}
+	if err == io.EOF {
+		return n, true, nil
+	}
+	return n, false, err
+}
+
+// pacedBody is a body that must come at a pace.
+type pacedBody struct {
+	io.Reader
+	pace
+}
+
+func (b *pacedBody) Read(p []byte) (int, error) {
+	n, err := b.Reader.Read(p)
+	if err == nil {
+		err = b.add(n)
+	}
+	return n, err
 }
 
 // limited fails with errBodyTooLarge at the first byte beyond left.
@@ -93,12 +152,13 @@ func (h *HTTP) unreadable(w http.ResponseWriter, err error) outcome {
 		h.in.refused[whole.kind].Inc()
 		return fail(w, http.StatusRequestEntityTooLarge, whole.text)
 	}
-	h.in.refused[malformed].Inc()
 	// What follows on this connection can no longer be told from the body.
 	w.Header().Set("Connection", "close")
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return fail(w, http.StatusRequestTimeout, "the body took too long to arrive")
+		h.in.refused[tooSlow].Inc()
+		return fail(w, http.StatusRequestTimeout, "the body came too slowly: 1 KB/s is the least, and 60 s the longest")
 	}
+	h.in.refused[malformed].Inc()
 	return fail(w, http.StatusBadRequest, "the body cannot be read: it breaks off, or is not what its Content-Encoding says")
 }
 

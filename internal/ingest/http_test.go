@@ -227,7 +227,7 @@ func TestHTTPNotReady(t *testing.T) {
 
 func TestHTTPRefusesTheNewestWhenFull(t *testing.T) {
 	f := newFixture(t)
-	f.MaxRequests = 1
+	f.MaxBytes = requestBytes
 	arrived, release := make(chan struct{}), make(chan struct{})
 	f.store.append = until(release, arrived)
 	_, url := startHTTP(t, f)

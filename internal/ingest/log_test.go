@@ -64,8 +64,8 @@ func TestLog(t *testing.T) {
 // stored.
 func TestHTTPStalledBody(t *testing.T) {
 	f := newFixture(t)
+	f.grace = 50 * time.Millisecond
 	h := NewHTTP(f.Config)
-	h.server.ReadTimeout = 50 * time.Millisecond
 	l := listen(t)
 	done := make(chan error, 1)
 	go func() { done <- h.Serve(l) }()

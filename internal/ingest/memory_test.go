@@ -2,9 +2,10 @@ package ingest
 
 import (
 	"context"
-	"errors"
+	"crypto/tls"
 	"fmt"
-	"net"
+	"io"
+	"net/http"
 	"runtime"
 	"strings"
 	"sync"
@@ -160,64 +161,112 @@ func TestMQTTConnectionIsBounded(t *testing.T) {
 	}
 }
 
-// Large packets that do not come on wait for each other, and nobody whose
-// messages are small waits for them.
-func TestMQTTRoomForLargePackets(t *testing.T) {
+// TestMQTTStalledPacketsOfOneSource: whatever the headers of one source's packets announce
+// takes no room, and however much of them comes, another source finds room for packets of
+// any size.
+func TestMQTTStalledPacketsOfOneSource(t *testing.T) {
 	f := newFixture(t)
-	f.MaxBytes = 4 * maxPacket // half of it for what is on its way
+	f.MaxBytes = 32 * maxPacket
 	m, addr := startMQTT(t, f.Config)
-	payload := strings.Repeat(" \n", maxPacket/2-100) + sampleLine("V1", 1, 1)
+	_, key := f.add(t, "gateway", f.source.Vehicles)
+	other := dialRaw(t, addr, 5)
+	if code := other.connect("gateway", key, "", 30); code != 0 {
+		t.Fatalf("CONNACK code %#x", code)
+	}
+	second := 0
+	served := func() {
+		t.Helper()
+		for _, padding := range []int{0, 10_000, maxPacket - 1000} {
+			second++
+			other.publish(2, uint16(second), topicV1, strings.Repeat(" ", padding%60_000)+strings.Repeat(" \n", padding/60_000*30_000)+sampleLine("V1", second, 1))
+			other.wantPuback(uint16(second), 0)
+		}
+	}
+	stalled := packet(0x32, field(topicV1), []byte{0, 1, 0}, make([]byte, maxPacket-1000))
 	var clients []*rawClient
-	for i := range 3 {
+	for i := range 20 {
+		c := dialRaw(t, addr, 5)
+		c.id = fmt.Sprint("id", i) // a client with the same would take its place
+		if code := c.connect("car", f.key, "", 30); code != 0 {
+			t.Fatalf("CONNACK code %#x", code)
+		}
+		c.write(stalled[:30])
+		clients = append(clients, c)
+	}
+	testkit.Await(t, "the headers have arrived", func() bool {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		return len(m.conns) == len(clients)+1
+	})
+	served()
+	if n := m.rooms.taken(); n > 0 {
+		t.Errorf("%d bytes are taken for what headers announce", n)
+	}
+	for _, c := range clients {
+		go func() { _, _ = c.conn.Write(stalled[30 : len(stalled)-1]) }()
+	}
+	testkit.Await(t, "the source's share is used up", func() bool {
+		return m.rooms.finishing.queued() > 0
+	})
+	if n := m.rooms.receiving.taken(); n > m.rooms.receiving.size/2 {
+		t.Errorf("one source has %d bytes of %d", n, m.rooms.receiving.size)
+	}
+	served()
+}
+
+// TestMQTTReceivingIsFull: packets that have a part of the room and find no more come to
+// their end nevertheless.
+func TestMQTTReceivingIsFull(t *testing.T) {
+	f := newFixture(t)
+	f.MaxBytes = 16 * maxPacket
+	m, addr := startMQTT(t, f.Config)
+	p := packet(0x32, field(topicV1), []byte{0, 1}, []byte(strings.Repeat(" \n", maxPacket/2-100)+sampleLine("V1", 1, 1)))
+	var clients []*rawClient
+	for i := range 14 {
 		name := fmt.Sprint("gateway", i)
 		_, key := f.add(t, name, f.source.Vehicles)
 		c := dialRaw(t, addr, 4)
 		if code := c.connect(name, key, "", 30); code != 0 {
 			t.Fatalf("CONNACK code %#x", code)
 		}
-		p := packet(0x32, field(topicV1), []byte{0, 1}, []byte(payload))
-		if i < 2 {
-			p = p[:10] // and no more of it comes
-		}
-		go func() { _, _ = c.conn.Write(p) }()
+		c.write(p[:maxPacket/2])
 		clients = append(clients, c)
-		testkit.Await(t, "it has its room, or waits for it", func() bool {
-			return m.rooms.receiving.taken() == min(i+1, 2)*(len(payload)+len(topicV1)+4) && m.rooms.receiving.queued() == max(i-1, 0)
-		})
 	}
-	small := f.login(t, addr, 5)
-	small.publish(2, 1, topicV1, sampleLine("V1", 1, 2))
-	small.wantPuback(1, 0)
-	f.store.wants(t, "V1 2")
-	_ = clients[0].conn.Close()
-	clients[2].wantPuback(1, 0)
-	f.store.wants(t, "V1 2", "V1 1")
+	testkit.Await(t, "the packets have their parts", func() bool {
+		return m.rooms.receiving.taken() > m.rooms.receiving.size-maxPacket
+	})
+	for _, c := range clients {
+		go func() { _, _ = c.conn.Write(p[maxPacket/2:]) }()
+	}
+	for _, c := range clients {
+		c.wantPuback(1, 0)
+	}
+	testkit.Await(t, "all room is given back", func() bool { return m.rooms.taken() == 0 })
 }
 
-// Who takes room for a packet and does not send it loses both.
-func TestMQTTStalledPacket(t *testing.T) {
-	here, there := net.Pipe()
-	r := newRooms(1 << 20)
-	r.packetTimeout = 20 * time.Millisecond
-	c := newConn(here, r)
-	go func() { _, _ = there.Write([]byte{0x32, 0x80, 0x80, 0x02, 1, 2, 3}) }()
-	var err error
-	for p := make([]byte, 100); err == nil; {
-		_, err = c.Read(p)
-	}
-	var timeout net.Error
-	if !errors.As(err, &timeout) || !timeout.Timeout() {
-		t.Error(err)
-	}
-	if n := r.receiving.taken(); n != 32<<10 {
-		t.Errorf("%d bytes are taken", n)
-	}
-	c.letGo()
-	if n := r.taken(); n != 0 {
-		t.Errorf("%d bytes are still taken", n)
-	}
-	_ = c.Close()
-	_ = there.Close()
+// TestMQTTSlowPacket: a packet that comes too slowly ends its connection and loses its
+// room, and MQTT 5 says why.
+func TestMQTTSlowPacket(t *testing.T) {
+	bothVersions(t, func(t *testing.T, version byte) {
+		for name, p := range map[string][]byte{
+			"first byte": {0x32},
+			"length":     {0x32, 0xff},
+			"small":      {0x32, 0x20, 0, 2},
+			"large":      append([]byte{0x32, 0x80, 0x80, 0x02}, make([]byte, 900)...),
+			"other type": {0xe0, 0x20, 0, 0},
+		} {
+			t.Run(name, func(t *testing.T) {
+				f := newFixture(t)
+				f.grace = 20 * time.Millisecond
+				m, addr := startMQTT(t, f.Config)
+				c := f.login(t, addr, version)
+				c.write(p)
+				c.wantClosed(0x83)
+				f.wantMetric(t, 1, "carstate_samples_refused_total", "reason", "too_slow")
+				testkit.Await(t, "all room is given back", func() bool { return m.rooms.taken() == 0 })
+			})
+		}
+	})
 }
 
 // Only a PUBLISH may be large.
@@ -259,11 +308,11 @@ func TestMQTTKeepsNoPacket(t *testing.T) {
 	}
 }
 
-// HTTP turns away what it has no room for, the newest first, and holds nothing
-// once it has answered.
+// TestHTTPMemoryIsBounded: a request for which there is no room is refused, also one that
+// was read in part, and none holds anything once it is answered.
 func TestHTTPMemoryIsBounded(t *testing.T) {
 	f := newFixture(t)
-	f.MaxBytes = 3*readerBytes + tabStep // the large one takes two steps more than the buffers, the small one one
+	f.MaxBytes = 1 << 20
 	arrived, release := make(chan struct{}, 10), make(chan struct{})
 	f.store.append = until(release, arrived)
 	_, url := startHTTP(t, f)
@@ -275,24 +324,137 @@ func TestHTTPMemoryIsBounded(t *testing.T) {
 		request{body: large, status: 202}.send(t, url, f.key)
 	}()
 	<-arrived
+	if held := f.metric(t, "carstate_ingest_held_bytes", "protocol", "http"); held < readerBytes+92_000 || held > readerBytes+92_000+2*holdStep {
+		t.Errorf("%g bytes are held", held)
+	}
 	const full = `{"error":"` + noRoom + `"}`
-	// It has begun, and cannot go on.
 	request{header: "Content-Encoding: gzip", body: zip(tooLarge), status: 503, answer: full, wants: "Retry-After: 1"}.send(t, url, f.key)
-	// A small one has room.
 	second := make(chan struct{})
 	go func() {
 		defer close(second)
 		request{body: sampleLine("V1", 3, 3), status: 202}.send(t, url, f.key)
 	}()
 	<-arrived
-	// Now there is none to begin with.
-	request{body: sampleLine("V1", 4, 4), status: 503, answer: full, wants: "Retry-After: 1"}.send(t, url, f.key)
-	if held := f.metric(t, "carstate_ingest_held_bytes", "protocol", "http"); held > float64(f.MaxBytes) {
-		t.Errorf("%g bytes are held, of %d", held, f.MaxBytes)
-	}
 	close(release)
 	<-first
 	<-second
 	f.wantMetric(t, 51, "carstate_samples_accepted_total")
+	f.wantMetric(t, 1, "carstate_samples_refused_total", "reason", "no_room")
 	testkit.Await(t, "all room is given back", func() bool { return f.metric(t, "carstate_ingest_held_bytes") == 0 })
+}
+
+// TestHTTPStalledBodiesOfOneSource: however many requests of one source stall, on however
+// many connections or streams, another source is served meanwhile.
+func TestHTTPStalledBodiesOfOneSource(t *testing.T) {
+	const requests = 64
+	stall := func(t *testing.T, f *fixture, h *HTTP, open func(), send func(key string) int) {
+		t.Helper()
+		_, key := f.add(t, "gateway", f.source.Vehicles)
+		for range requests + 2 {
+			open()
+		}
+		testkit.Await(t, "the source's share is used up", func() bool {
+			return f.metric(t, "carstate_ingest_request_duration_seconds", "outcome", "unavailable") == requests/2+2
+		})
+		if n := h.room.taken(); n != requests/2*requestBytes {
+			t.Errorf("%d bytes are taken", n)
+		}
+		for range 10 {
+			if status := send(key); status != http.StatusAccepted {
+				t.Errorf("another source gets %d", status)
+			}
+		}
+		if status := send(f.key); status != http.StatusServiceUnavailable {
+			t.Errorf("the source itself gets %d", status)
+		}
+	}
+	post := func(t *testing.T, c *http.Client, url, key string, body io.Reader) (int, error) {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, body)
+		if err != nil {
+			return 0, err
+		}
+		req.Header.Set("Authorization", "Bearer "+key)
+		req.Header.Set("Content-Type", "application/x-ndjson")
+		resp, err := c.Do(req)
+		if err != nil {
+			return 0, err
+		}
+		return resp.StatusCode, resp.Body.Close()
+	}
+	must := func(t *testing.T, status int, err error) int {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return status
+	}
+	t.Run("HTTP/1.1", func(t *testing.T) {
+		f := newFixture(t)
+		f.MaxBytes = requests * requestBytes
+		h, url := startHTTP(t, f)
+		address := strings.TrimSuffix(strings.TrimPrefix(url, "http://"), telemetryPath)
+		head := "POST " + telemetryPath + " HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer " + f.key +
+			"\r\nContent-Type: application/x-ndjson\r\nContent-Length: 8000000\r\n\r\n{"
+		stall(t, f, h, func() { dialHTTP(t, address, head) }, func(key string) int {
+			status, err := post(t, http.DefaultClient, url, key, strings.NewReader(sampleLine("V1", 1, 1)))
+			return must(t, status, err)
+		})
+	})
+	t.Run("HTTP/2", func(t *testing.T) {
+		f := newFixture(t)
+		f.MaxBytes = requests * requestBytes
+		var config *tls.Config
+		f.TLS, config = testTLS(t)
+		h, url := startHTTP(t, f)
+		url = strings.Replace(url, "http:", "https:", 1)
+		client := func() *http.Client {
+			transport := &http.Transport{TLSClientConfig: config.Clone(), ForceAttemptHTTP2: true}
+			t.Cleanup(transport.CloseIdleConnections)
+			return &http.Client{Transport: transport}
+		}
+		var stalled sync.WaitGroup
+		ctx, cancel := context.WithCancel(t.Context())
+		t.Cleanup(func() { cancel(); stalled.Wait() })
+		clients := []*http.Client{client(), client()}
+		n := 0
+		open := func() {
+			body, feed := io.Pipe()
+			context.AfterFunc(ctx, func() { _ = feed.CloseWithError(ctx.Err()) })
+			stalled.Go(func() { _, _ = feed.Write([]byte("{")) })
+			c := clients[n%len(clients)]
+			n++
+			stalled.Go(func() { _, _ = post(t, c, url, f.key, body) })
+		}
+		honest := client()
+		stall(t, f, h, open, func(key string) int {
+			status, err := post(t, honest, url, key, strings.NewReader(sampleLine("V1", 1, 1)))
+			return must(t, status, err)
+		})
+	})
+}
+
+// TestPace: the deadline of a body or packet moves on with what comes, up to a limit.
+func TestPace(t *testing.T) {
+	var deadline time.Time
+	p := pace{deadline: func(d time.Time) error { deadline = d; return nil }}
+	if err := p.begin(testNow, grace); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		bytes int
+		want  time.Duration
+	}{{0, 5 * time.Second}, {999, 5 * time.Second}, {1, 6 * time.Second}, {10_500, 16500 * time.Millisecond}, {1 << 20, time.Minute}} {
+		if err := p.add(tt.bytes); err != nil || deadline.Sub(testNow) != tt.want {
+			t.Errorf("after %d bytes more the deadline is after %v (%v), want %v", tt.bytes, deadline.Sub(testNow), err, tt.want)
+		}
+	}
+}
+
+// TestHTTPStoreOutlastsThePace: a body that came in time is stored, however long that takes.
+func TestHTTPStoreOutlastsThePace(t *testing.T) {
+	f := newFixture(t)
+	f.grace = 50 * time.Millisecond
+	f.Store = slowStore(4 * f.grace)
+	_, url := startHTTP(t, f)
+	request{body: sampleLine("V1", 1, 1), status: 202}.send(t, url, f.key)
 }

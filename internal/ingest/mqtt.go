@@ -23,7 +23,6 @@ import (
 const (
 	maxPacket      = 1 << 20          // bytes of a packet
 	connectTimeout = 10 * time.Second // from accepting a connection to its CONNECT, TLS included
-	packetTimeout  = 60 * time.Second // from a large packet's head to its end
 	writeTimeout   = 10 * time.Second // of a packet to a client, which is never large
 	maxKeepAlive   = 600              // seconds; a connection may be silent for half as long again
 	receiveMaximum = 128              // messages that a client may have unacknowledged
@@ -77,7 +76,7 @@ func NewMQTT(c Config) *MQTT {
 		conns:     make(map[*conn]struct{}),
 		ended:     make(chan struct{}),
 	}
-	m.rooms = newRooms(m.in.MaxBytes)
+	m.rooms = newRooms(m.in.MaxBytes, m.in.grace)
 	m.in.gauge(m.rooms.taken)
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	m.refused = prometheus.NewCounterVec(prometheus.CounterOpts{

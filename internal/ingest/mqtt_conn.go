@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,21 +15,24 @@ import (
 // conn is a client's connection. It follows where packets begin and end, so that
 // it can guard what the MQTT library does not: the library allocates whatever
 // length a packet claims, at once, and several times that while it reads it. So
-// a packet gets to the library only when there is room for it (see [rooms]).
+// a large packet gets to the library only when all of it has come and there is room for
+// it (see [rooms]).
 type conn struct {
 	net.Conn
 	rooms *rooms
 
 	// Used by the goroutine that reads.
 	in     *bufio.Reader // of Conn
-	head   bytes.Reader  // the fixed header that was read, for Read to give out again
-	left   int           // bytes of the packet that Read has not given out
+	head   bytes.Reader  // what was read already, for Read to give out: a header, or a large packet
+	left   int           // bytes of the packet that are neither in head nor given out
 	packet int           // bytes of the packet after its header, if it is a PUBLISH
+	pace   pace          // of the packet
 	// What the packet being read has taken of the rooms.
-	receiving, processing int
+	receiving, finishing, processing hold
 
 	source string // the source that logged in; set before its first message
 	key    []byte // and its key, to ask again at each message
+	slow   func() // ends the connection of a logged-in client whose packet comes too slowly
 	queue  queue  // its messages that are not answered yet
 
 	greeted atomic.Bool // something was sent
@@ -40,6 +44,8 @@ type conn struct {
 func newConn(nc net.Conn, r *rooms) *conn {
 	c := &conn{Conn: nc, rooms: r, in: bufio.NewReaderSize(nc, readBuffer), ended: make(chan struct{})}
 	c.queue.changed = sync.NewCond(&c.queue.mu)
+	c.pace.deadline = c.SetReadDeadline
+	c.receiving.of, c.finishing.of, c.processing.of = r.receiving, r.finishing, r.processing
 	return c
 }
 
@@ -47,6 +53,7 @@ var (
 	errNoConnect = errors.New("the first packet is no MQTT CONNECT of reasonable size")
 	errTooLarge  = errors.New("the packet is larger than its type may be")
 	errEnding    = errors.New("the service is shutting down")
+	errSlow      = errors.New("the packet came too slowly")
 )
 
 // First bytes of a packet: the type; flags follow in the low half.
@@ -106,6 +113,9 @@ func (c *conn) Read(p []byte) (int, error) {
 	n, err := c.read(p)
 	if err != nil {
 		c.queue.wait()
+		if c.slow != nil && errors.Is(err, errSlow) {
+			c.slow()
+		}
 	}
 	return n, err
 }
@@ -119,22 +129,36 @@ func (c *conn) read(p []byte) (n int, err error) {
 	if c.head.Len() > 0 {
 		return c.head.Read(p)
 	}
-	if c.ending.Load() {
-		return 0, errEnding
-	}
-	n, err = c.in.Read(p[:min(len(p), c.left)])
-	if c.left -= n; c.left == 0 && c.packet > 0 {
-		// It is all there. With the last byte the library begins to work on
-		// it; it comes back here when it has.
-		var ok bool
-		if c.processing, ok = c.rooms.processing.take(processingBytes(c.packet), c.ended); !ok {
-			return 0, errEnding
-		}
+	n, err = c.more(p[:min(len(p), c.left)])
+	if err == nil && c.left == 0 && c.packet > 0 {
+		// With the last byte the library begins to work on the packet.
+		err = c.arrived()
 	}
 	return n, err
 }
 
-// nextPacket reads a fixed header, and waits for room for what follows it.
+// more reads more of a packet.
+func (c *conn) more(p []byte) (int, error) {
+	if c.ending.Load() {
+		return 0, errEnding
+	}
+	n, err := c.in.Read(p)
+	c.left -= n
+	if err == nil && c.left > 0 && c.source != "" { // a CONNECT has a deadline of its own
+		err = c.pace.add(n)
+	}
+	return n, c.paced(err)
+}
+
+// paced tells a deadline that passed within a packet from others.
+func (c *conn) paced(err error) error {
+	if errors.Is(err, os.ErrDeadlineExceeded) && !c.ending.Load() {
+		return errSlow
+	}
+	return err
+}
+
+// nextPacket reads a fixed header, and of a large PUBLISH all that follows it.
 func (c *conn) nextPacket() error {
 	c.letGo() // the library is done with the packet before
 	if c.ending.Load() {
@@ -144,44 +168,105 @@ func (c *conn) nextPacket() error {
 	if err != nil {
 		return err
 	}
+	late := c.in.Buffered() < 4 // its length may be yet to come
+	if late {
+		if err := c.beginPace(); err != nil {
+			return err
+		}
+	}
 	c.packet = 0
 	if first&0xf0 != publishPacket {
-		return c.readLength(first, maxSmallPacket)
+		err = c.readLength(first, maxSmallPacket)
+	} else if err = c.readLength(first, maxPacket-1); err == nil { // the library counts the first byte as well
+		c.packet = c.left
 	}
-	// The library counts the first byte as well.
-	if err := c.readLength(first, maxPacket-1); err != nil {
+	if err == nil && !late && c.in.Buffered() < c.left {
+		err = c.beginPace()
+	}
+	if err != nil || c.packet <= unaccounted {
+		return c.paced(err)
+	}
+	return c.gather()
+}
+
+// beginPace sets the deadline of a packet that has not come yet. It replaces the one that
+// the library has set for the time between packets.
+func (c *conn) beginPace() error {
+	if err := c.pace.begin(time.Now(), c.rooms.grace); err != nil {
 		return err
 	}
-	c.packet = c.left
-	if c.packet <= unaccounted {
-		return nil
-	}
-	var ok bool
-	if c.receiving, ok = c.rooms.receiving.take(c.packet, c.ended); !ok {
+	if c.ending.Load() { // the new deadline replaced that of stopReading
 		return errEnding
 	}
-	// Who has taken room must use it. This replaces the deadline that the
-	// library has set for the packet, which may have passed while we waited.
-	err = c.SetReadDeadline(time.Now().Add(c.rooms.packetTimeout))
-	if c.ending.Load() {
+	return nil
+}
+
+// gather reads a large packet into memory of its own, for which it takes room as the bytes
+// come, and then makes it what Read gives out.
+func (c *conn) gather() error {
+	header := int(c.head.Size())
+	p := make([]byte, unaccounted)
+	_, _ = c.head.Read(p)
+	c.head.Reset(nil)
+	for n := header; c.left > 0; {
+		if n == len(p) {
+			began := time.Now()
+			size, ok := c.grow(len(p), header+c.packet)
+			if !ok {
+				return errEnding
+			}
+			larger := make([]byte, size)
+			copy(larger, p)
+			p = larger
+			c.pace.began = c.pace.began.Add(time.Since(began)) // the client did not make us wait
+			if err := c.pace.set(); err != nil {
+				return err
+			}
+		}
+		more, err := c.more(p[n:min(len(p), n+c.left)])
+		if n += more; err != nil {
+			return err
+		}
+	}
+	c.head.Reset(p[:header+c.packet])
+	return c.arrived()
+}
+
+// grow takes room for a packet that has filled its memory, and returns to how many bytes
+// of whole that may grow.
+func (c *conn) grow(size, whole int) (int, bool) {
+	larger := min(2*size, whole)
+	switch {
+	case c.receiving.bytes == 0: // it may wait, since it holds nothing
+		return larger, c.receiving.await(larger, c.ended)
+	case c.receiving.cover(larger):
+		return larger, true
+	}
+	return whole, c.finishing.await(whole-c.receiving.bytes, c.ended)
+}
+
+// arrived waits for room for what becomes of the packet, all of which has come.
+func (c *conn) arrived() error {
+	if !c.processing.await(processingBytes(c.packet), c.ended) {
 		return errEnding
 	}
-	return err
+	return nil
 }
 
 // letGo gives back the room of the packet that was read.
 func (c *conn) letGo() {
-	c.rooms.receiving.give(c.receiving)
-	c.rooms.processing.give(c.processing)
-	c.receiving, c.processing = 0, 0
+	c.receiving.end()
+	c.finishing.end()
+	c.processing.end()
+	if c.head.Size() > unaccounted {
+		c.head.Reset(nil)
+	}
 }
 
-// hand passes n bytes of the packet's room on to whoever keeps what the packet
-// has become, and returns how many they are.
-func (c *conn) hand(n int) int {
-	n = min(n, c.processing)
-	c.processing -= n
-	return n
+// logIn notes which source the connection is of.
+func (c *conn) logIn(source string, key []byte) {
+	c.source, c.key = source, key
+	c.receiving.source, c.finishing.source, c.processing.source = source, source, source
 }
 
 // Write sends to the client, which must not stop reading: whoever answers it

@@ -64,7 +64,11 @@ func (h *hook) OnConnectAuthenticate(cl *mqtt.Client, pk packets.Packet) bool {
 	if !netguard.Under(c).Become(netguard.Held) {
 		return false // it was evicted, so that no answer reaches the client
 	}
-	c.source, c.key = name, bytes.Clone(pk.Connect.Password)
+	c.logIn(name, bytes.Clone(pk.Connect.Password))
+	c.slow = func() {
+		h.m.in.refused[tooSlow].Inc()
+		h.m.hangUp(cl, because(packets.ErrImplementationSpecificError, errSlow.Error()+": 1 KB/s is the least, and 60 s the longest"))
+	}
 	// A client that connects with the ID of another takes its place; so no
 	// source may choose an ID that another one's clients can have.
 	cl.ID = name + "/" + cl.ID

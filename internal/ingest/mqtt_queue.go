@@ -16,7 +16,7 @@ type pending struct {
 	qos     byte
 	id      uint16
 	since   time.Time // its arrival
-	bytes   int       // of memory, taken of the room for processing
+	room    hold      // of processing
 }
 
 // queue holds one connection's messages from their arrival to their answer.
@@ -47,18 +47,18 @@ func (q *queue) wait() {
 // much is under way, and so makes the client wait.
 func (m *MQTT) enqueue(cl *mqtt.Client, c *conn, p pending) {
 	q := &c.queue
-	p.bytes = messageBytes
+	bytes := messageBytes
 	if p.batch != nil {
-		p.bytes += p.batch.bytes
+		bytes += p.batch.bytes
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for len(q.waiting) >= receiveMaximum || q.bytes > 0 && q.bytes+p.bytes > maxQueued {
+	for len(q.waiting) >= receiveMaximum || q.bytes > 0 && q.bytes+bytes > maxQueued {
 		q.changed.Wait()
 	}
-	p.bytes = c.hand(p.bytes)
+	p.room = c.processing.part(bytes)
 	q.waiting = append(q.waiting, p)
-	q.bytes += p.bytes
+	q.bytes += p.room.bytes
 	if !q.working {
 		q.working = true
 		go m.answerAll(cl, q)
@@ -82,8 +82,8 @@ func (m *MQTT) answerAll(cl *mqtt.Client, q *queue) {
 		q.mu.Lock()
 		q.broken = broken
 		for _, p := range messages {
-			q.bytes -= p.bytes
-			m.rooms.processing.give(p.bytes)
+			q.bytes -= p.room.bytes
+			p.room.end()
 		}
 	}
 	q.working = false

@@ -15,6 +15,7 @@ import (
 type rawClient struct {
 	t       *testing.T
 	version byte // 4: 3.1.1, 5
+	id      string
 	conn    net.Conn
 	in      *bufio.Reader
 }
@@ -38,7 +39,7 @@ func dialRaw(t *testing.T, addr string, version byte) *rawClient {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Close() })
-	return &rawClient{t, version, c, bufio.NewReader(c)}
+	return &rawClient{t, version, "id", c, bufio.NewReader(c)}
 }
 
 func field(s string) []byte { return append(binary.BigEndian.AppendUint16(nil, uint16(len(s))), s...) }
@@ -87,7 +88,7 @@ func (c *rawClient) connect(user, password, willTopic string, keepAlive uint16) 
 	}
 	head := append(field("MQTT"), c.version, flags)
 	head = binary.BigEndian.AppendUint16(head, keepAlive)
-	c.write(packet(0x10, head, c.properties(), field("id"), will, field(user), field(password)))
+	c.write(packet(0x10, head, c.properties(), field(c.id), will, field(user), field(password)))
 	first, body := c.read()
 	if first != connackType || len(body) < 2 {
 		c.t.Fatalf("CONNECT was answered by %#x % x", first, body)
@@ -172,7 +173,7 @@ func (c *rawClient) wantPong() {
 func TestNoFarewellBeforeTheGreeting(t *testing.T) {
 	ours, theirs := net.Pipe()
 	defer theirs.Close()
-	c := newConn(ours, newRooms(1<<20))
+	c := newConn(ours, newRooms(1<<20, grace))
 	if n, err := c.Write([]byte{disconnectType, 2, 0x8e, 0}); err == nil || n != 0 {
 		t.Errorf("%d bytes were sent, %v", n, err)
 	}
@@ -181,7 +182,7 @@ func TestNoFarewellBeforeTheGreeting(t *testing.T) {
 	}
 	ours, theirs = net.Pipe()
 	defer theirs.Close()
-	c = newConn(ours, newRooms(1<<20))
+	c = newConn(ours, newRooms(1<<20, grace))
 	defer c.Close()
 	go func() {
 		_, _ = c.Write([]byte{connackType, 2, 0, 0})

@@ -10,26 +10,31 @@ const (
 	maxQueued      = 4 << 20  // bytes of memory that a connection's unanswered messages may hold; one message always may
 )
 
-// rooms are the memory that all connections share. When a room is full, those
-// who want more of it are not read from, in turn, until there is some again.
+// rooms are the memory that all connections share. When a room is full, or a source's
+// share of it, connections that want more of it are not read from, in turn, until there is
+// some again.
 //
-// There are two, so that senders who are slow do not keep out those whose
-// messages have arrived. They are taken in this order, and nobody who holds
-// some of the second waits for anything but the store, which has a time limit.
-// So what is full empties.
+// There are three, so that senders who are slow do not keep out those whose messages have
+// arrived. They are taken in this order, and a connection that holds some of the last one
+// waits for nothing but the store, which has a time limit. A packet gets its part of
+// receiving as its bytes come. One that has a part and cannot get more gets all the rest
+// from finishing, and so never waits there for others that wait for receiving. So what is
+// full empties.
 type rooms struct {
 	receiving  *budget // packets that are on their way
+	finishing  *budget // the rest of packets that found receiving full
 	processing *budget // packets that have arrived, and the samples of unanswered messages
-	// packetTimeout is how long who has taken room for a packet may take to
-	// send it.
-	packetTimeout time.Duration
+	grace      time.Duration
 }
 
-func newRooms(maxBytes int) *rooms {
-	return &rooms{newBudget(maxBytes / 2), newBudget(maxBytes - maxBytes/2), packetTimeout}
+func newRooms(maxBytes int, grace time.Duration) *rooms {
+	half, eighth := maxBytes/2, maxBytes/16
+	return &rooms{newBudget(half - eighth), newBudget(eighth), newBudget(maxBytes - half), grace}
 }
 
-func (r *rooms) taken() int { return r.receiving.taken() + r.processing.taken() }
+func (r *rooms) taken() int {
+	return r.receiving.taken() + r.finishing.taken() + r.processing.taken()
+}
 
 // processingBytes is what the library and we need at most for a PUBLISH of n
 // bytes from its arrival to its answer: the library's second copy, and for each

@@ -24,12 +24,16 @@ const (
 	badQoS      // MQTT: QoS 2
 	full        // a new vehicle, and there are as many as there may be
 	notStored   // the store did not take it: nothing wrong with the sample
+	noMemory    // there was no room for it, of all or of its source's share
+	tooSlow     // the body or packet came too slowly
+	overRate    // more than the source's rate allows
 	refusalEnds = iota
 )
 
 var kindNames = [refusalEnds]string{
 	"malformed", "truncated", "duplicate", "wrong_type", "vid", "vid_differs", "time", "time_ahead",
 	"no_signals", "impossible", "not_allowed", "over_limit", "forgotten", "topic", "qos", "vehicle_limit", "not_stored",
+	"no_room", "too_slow", "rate",
 }
 
 // refusal is the error that says why a sample was refused. Its text is for the

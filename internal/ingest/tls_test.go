@@ -61,7 +61,7 @@ func TestMQTTOverTLSBesidePlain(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	c := &rawClient{t, 5, conn, bufio.NewReader(conn)}
+	c := &rawClient{t, 5, "id", conn, bufio.NewReader(conn)}
 	if code := c.connect("car", f.key, "", 30); code != 0 {
 		t.Fatalf("CONNACK code %#x", code)
 	}
@@ -92,7 +92,7 @@ func TestMQTTStrangerThatStalls(t *testing.T) {
 		here, there := net.Pipe()
 		go func() { _, _ = there.Write([]byte(said)) }()
 		var timeout net.Error
-		if err := newConn(here, newRooms(0)).begin(20 * time.Millisecond); !errors.As(err, &timeout) || !timeout.Timeout() {
+		if err := newConn(here, newRooms(0, grace)).begin(20 * time.Millisecond); !errors.As(err, &timeout) || !timeout.Timeout() {
 			t.Errorf("after %q: %v", said, err)
 		}
 		_ = here.Close()
