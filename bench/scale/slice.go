@@ -291,7 +291,7 @@ func (b *bench) deeds(ctx context.Context, r *rig) error {
 	}
 	n := b.plan.deeds
 	for i := range n {
-		if _, err := a.AddSource(ctx, fmt.Sprintf("car%08d", i), access.VehicleSet(restart.VID(i)), time.Time{}); err != nil {
+		if _, err := a.AddSource(ctx, access.SourceRequest{Name: fmt.Sprintf("car%08d", i), Vehicles: access.VehicleSet(restart.VID(i))}); err != nil {
 			return err
 		}
 		if _, err := a.IssueToken(ctx, access.TokenRequest{Developer: "Ada Lovelace", Operations: access.AllOperations, Vehicles: access.AllVehicles()}); err != nil {

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"text/tabwriter"
-	"time"
 
 	"carstate/internal/access"
 	"carstate/internal/admin/client"
@@ -24,6 +26,7 @@ type sourceAdd struct {
 	adminFlags
 	Name     string `arg:"" help:"The source's name, also its MQTT user name: letters, digits, '-' and '_'."`
 	Vehicles string `required:"" placeholder:"all|VID,…|@FILE" help:"For which vehicles it speaks; a file has one vid a line."`
+	Rate     string `placeholder:"N/s" help:"How many samples it may send, as N/s, N/min or N/h; no limit by default."`
 	JSON     bool   `name:"json" help:"Print one JSON value and nothing else."`
 }
 
@@ -32,7 +35,7 @@ func (*sourceAdd) Help() string {
 	return `The key is stored as a hash only: write it down now, it cannot be shown again.
 
 Example:
-  carstate source add gateway-1 --vehicles all
+  carstate source add gateway-1 --vehicles all --rate 1000/s
   curl -H "Authorization: Bearer KEY" -H "Content-Type: application/json" http://127.0.0.1:8081/v1/telemetry \
     -d '{"vid":"NHeN4UqVsohGS55I7LBdh","time":1790000000000,"signals":{"Vehicle.Speed":12.4}}'`
 }
@@ -46,11 +49,15 @@ func (c *sourceAdd) Run(ctx context.Context, w streams) error {
 	if err != nil {
 		return fmt.Errorf("--vehicles: %w", err)
 	}
+	rate, err := access.ParseRate(c.Rate)
+	if err != nil {
+		return usageError("--rate: %v", err)
+	}
 	return ask(c.adminFlags, c.JSON, w, func(client *client.Client) (wire.AddedSource, error) {
-		return client.AddSource(ctx, c.Name, v, time.Time{})
+		return client.AddSource(ctx, access.SourceRequest{Name: c.Name, Vehicles: v, Rate: rate})
 	}, func(s wire.AddedSource) error {
 		_, err := fmt.Fprintf(w.out, "%s\n", s.Key)
-		fmt.Fprintf(w.err, "This is the key of source %s, shown this once.\n", s.Name)
+		fmt.Fprintf(w.err, "This is the key of source %s, shown this once. Its rate: %s.\n", s.Name, rateInWords(s.Rate))
 		return err
 	})
 }
@@ -73,12 +80,24 @@ func (c *sourceList) Run(ctx context.Context, w streams) error {
 			return err
 		}
 		t := tabwriter.NewWriter(w.out, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(t, "NAME\tVEHICLES\tADDED\tEXPIRES")
+		fmt.Fprintln(t, "NAME\tVEHICLES\tRATE\tACCEPTED\tREFUSED\tLAST REFUSED\tADDED\tEXPIRES")
 		for _, x := range sources {
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", x.Name, count(x.VehicleCount), day(&x.CreatedAt, ""), day(x.ExpiresAt, "never"))
+			fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s\n", x.Name, count(x.VehicleCount), rateInWords(x.Rate),
+				x.Seen.Accepted, x.Seen.Refused.Total(), lastRefused(x.Seen), day(&x.CreatedAt, ""), day(x.ExpiresAt, "never"))
 		}
 		return t.Flush()
 	})
+}
+
+// rateInWords is a source's rate for people.
+func rateInWords(rate string) string { return cmp.Or(rate, "unlimited") }
+
+// lastRefused is when and why a source was refused last.
+func lastRefused(s ops.Sighting) string {
+	if s.LastRefusedAt == nil {
+		return "-"
+	}
+	return day(s.LastRefusedAt, "") + ", " + s.LastRefusedReason
 }
 
 type sourceShow struct {
@@ -95,11 +114,17 @@ func (c *sourceShow) Run(ctx context.Context, w streams) error {
 	return ask(c.adminFlags, c.JSON, w, func(client *client.Client) (ops.SourceRecord, error) {
 		return client.Source(ctx, c.Name)
 	}, func(s ops.SourceRecord) error {
-		_, err := fmt.Fprintf(w.out, "source    %s\nvehicles  %s\nadded     %s\nexpires   %s\nremoved   %s\n",
-			s.Name, someVehicles(s.Vehicles), day(&s.CreatedAt, ""), day(s.ExpiresAt, "never"), day(s.RemovedAt, "-"))
+		_, err := fmt.Fprintf(w.out, "source           %s\nvehicles         %s\nrate             %s\nadded            %s\nexpires          %s\nremoved          %s\n",
+			s.Name, someVehicles(s.Vehicles), rateInWords(s.Rate), day(&s.CreatedAt, ""), day(s.ExpiresAt, "never"), day(s.RemovedAt, "-"))
 		for _, until := range s.EarlierUntil {
-			fmt.Fprintf(w.out, "replaced  an earlier key counts until %s\n", day(&until, ""))
+			fmt.Fprintf(w.out, "replaced         an earlier key counts until %s\n", day(&until, ""))
 		}
+		fmt.Fprintf(w.out, "\nOn this node since it started:\nlast seen        %s\nlast refused     %s\naccepted         %d samples\nrefused          %d samples\n",
+			day(s.Seen.LastSeenAt, "-"), lastRefused(s.Seen), s.Seen.Accepted, s.Seen.Refused.Total())
+		for _, why := range slices.Sorted(maps.Keys(s.Seen.Refused)) {
+			fmt.Fprintf(w.out, "  %-15s%d\n", why, s.Seen.Refused[why])
+		}
+		fmt.Fprintf(w.out, "ignored signals  %d\n", s.Seen.IgnoredSignals)
 		return err
 	})
 }

@@ -23,10 +23,11 @@ type Credential struct {
 	Expires  time.Time // zero: never
 	Ended    time.Time // when it was revoked or removed; zero: it was not
 
+	Rate Rate // of the calls of a token, or of the samples of a source
+
 	// Tokens alone have these.
 	Developer  string
 	Operations Operations
-	Rate       Rate
 }
 
 // Policy is what differs between the kinds of credential.
@@ -76,12 +77,20 @@ func Issue(r TokenRequest, now time.Time) (Credential, string, error) {
 	return c.begin(now)
 }
 
+// SourceRequest is what an operator says when adding a source.
+type SourceRequest struct {
+	Name     string
+	Vehicles Vehicles
+	Rate     Rate      // of samples
+	Expires  time.Time // zero: never
+}
+
 // AddSource makes a source and the key to be shown once.
-func AddSource(name string, v Vehicles, expires, now time.Time) (Credential, string, error) {
-	if !v.All() && v.Len() == 0 {
+func AddSource(r SourceRequest, now time.Time) (Credential, string, error) {
+	if !r.Vehicles.All() && r.Vehicles.Len() == 0 {
 		return Credential{}, "", errors.New("a source needs vehicles to speak for: all, or a list")
 	}
-	return Credential{Kind: SourceKind, Name: name, Vehicles: v, Expires: expires}.begin(now)
+	return Credential{Kind: SourceKind, Name: r.Name, Vehicles: r.Vehicles, Rate: r.Rate, Expires: r.Expires}.begin(now)
 }
 
 // AddOperator makes an operator and the key to be shown once.

@@ -15,7 +15,7 @@ func TestNamesHoldNoSecret(t *testing.T) {
 			return err
 		},
 		"source": func(name string) error {
-			_, _, err := AddSource(name, AllVehicles(), time.Time{}, now)
+			_, _, err := AddSource(SourceRequest{Name: name, Vehicles: AllVehicles()}, now)
 			return err
 		},
 		"operator": func(name string) error {

@@ -67,7 +67,7 @@ func TestOperators(t *testing.T) {
 // record, and not its removal and new addition.
 func TestSourceSighting(t *testing.T) {
 	var table access.Sources
-	src, key, err := access.AddSource("gateway", access.AllVehicles(), time.Time{}, noon)
+	src, key, err := access.AddSource(access.SourceRequest{Name: "gateway", Vehicles: access.AllVehicles()}, noon)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +93,7 @@ func TestSourceSighting(t *testing.T) {
 	if _, err := table.Verify([]byte(key), noon.Add(2*time.Hour)); !errors.Is(err, access.ErrReplaced) {
 		t.Fatal(err)
 	}
-	if seen := seen(); !seen.LastRefused.Equal(noon.Add(2*time.Hour)) || seen.Reason != access.Replaced || !seen.LastSeen.Equal(noon.Add(time.Minute)) {
+	if seen := seen(); !seen.LastRefused.Equal(noon.Add(2*time.Hour)) || seen.Reason != access.KeyReplaced || !seen.LastSeen.Equal(noon.Add(time.Minute)) {
 		t.Errorf("after the old key: %+v", seen)
 	}
 	// One that was refused while the clock was ahead does not hide the next.
@@ -105,7 +105,15 @@ func TestSourceSighting(t *testing.T) {
 	if seen := seen(); !seen.LastRefused.Equal(noon.Add(3 * time.Hour)) {
 		t.Errorf("after the clock was ahead: %+v", seen)
 	}
-	again, _, err := access.AddSource("gateway", access.AllVehicles(), time.Time{}, noon.Add(3*time.Hour))
+	g, _ := table.Get("gateway")
+	g.CountSamples(7, 2)
+	g.CountRefused(access.Impossible, 3, noon.Add(4*time.Hour))
+	table.Put(src)
+	if seen := seen(); seen.Accepted != 7 || seen.Ignored != 2 || seen.Refused[access.Impossible] != 3 ||
+		seen.Reason != access.Impossible || !seen.LastRefused.Equal(noon.Add(4*time.Hour)) {
+		t.Errorf("after telemetry: %+v", seen)
+	}
+	again, _, err := access.AddSource(access.SourceRequest{Name: "gateway", Vehicles: access.AllVehicles()}, noon.Add(3*time.Hour))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Rate is how many calls a token may make in a window: Calls at once, refilled
-// evenly over Window. The zero Rate is no limit.
+// Rate is how many calls a token may make in a window, or how many samples a source may
+// send: Calls at once, refilled evenly over Window. The zero Rate is no limit.
 type Rate struct {
 	Calls  int64
 	Window time.Duration
@@ -72,16 +72,33 @@ type Budget struct {
 // next is the time until one more call is there, zero if remaining is not zero.
 // A clock that jumps back locks a token out for one window at most.
 func (b *Budget) Take(r Rate, now time.Time) (remaining int64, next time.Duration, ok bool) {
+	return b.take(r, 1, 1, now)
+}
+
+// MaxBatch is how many calls [Budget.TakeBatch] uses up at most.
+const MaxBatch = 10_000
+
+// TakeBatch is Take for n calls at once, up to [MaxBatch]. One has to be there; what is
+// missing of the others is owed, and nothing is there until the budget has refilled that.
+// With n = 0 it only looks.
+// A clock that jumps back locks a source out for as long as MaxBatch calls and a window
+// take, at most.
+func (b *Budget) TakeBatch(r Rate, n int, now time.Time) (remaining int64, next time.Duration, ok bool) {
+	return b.take(r, min(int64(n), MaxBatch), MaxBatch, now)
+}
+
+// take is TakeBatch where no batch has more than most calls.
+func (b *Budget) take(r Rate, n, most int64, now time.Time) (remaining int64, next time.Duration, ok bool) {
 	t := now.UnixNano()
 	each := int64(r.Window) / r.Calls
 	depth := each * r.Calls
 	for {
 		stored := b.fullAt.Load()
 		full := max(stored, t)
-		// While the clock runs forward, full is at most depth ahead. This
+		// While the clock runs forward, full is at most depth ahead, and what is owed. This
 		// far ahead, the clock jumped back by a window or more: settle for
 		// an empty budget, or the jump would be the length of a lock-out.
-		if full-t > 2*depth-each {
+		if full-t > 2*depth-each+(most-1)*each {
 			full = t + depth
 			b.fullAt.CompareAndSwap(stored, full)
 		}
@@ -89,10 +106,10 @@ func (b *Budget) Take(r Rate, now time.Time) (remaining int64, next time.Duratio
 		if used+each > depth {
 			return 0, time.Duration(used + each - depth), false
 		}
-		if b.fullAt.CompareAndSwap(stored, full+each) {
-			remaining = (depth - used - each) / each
-			if remaining == 0 {
-				next = time.Duration(used + 2*each - depth)
+		used += n * each
+		if n == 0 || b.fullAt.CompareAndSwap(stored, t+used) {
+			if remaining = max(0, depth-used) / each; remaining == 0 {
+				next = time.Duration(used + each - depth)
 			}
 			return remaining, next, true
 		}
@@ -101,12 +118,6 @@ func (b *Budget) Take(r Rate, now time.Time) (remaining int64, next time.Duratio
 
 // Peek tells what [Budget.Take] would leave if it took nothing.
 func (b *Budget) Peek(r Rate, now time.Time) (remaining int64, next time.Duration) {
-	t := now.UnixNano()
-	each := int64(r.Window) / r.Calls
-	depth := each * r.Calls
-	used := min(max(b.fullAt.Load()-t, 0), depth)
-	if remaining = (depth - used) / each; remaining == 0 {
-		next = time.Duration(used + each - depth)
-	}
+	remaining, next, _ = b.take(r, 0, 1, now)
 	return remaining, next
 }

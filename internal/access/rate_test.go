@@ -205,3 +205,33 @@ func TestPeek(t *testing.T) {
 		}
 	})
 }
+
+// TestBudgetBatch: a batch passes if one of it is there, and what is missing is owed. In
+// the long run no more passes than the rate allows.
+func TestBudgetBatch(t *testing.T) {
+	var b access.Budget
+	r := access.Rate{Calls: 10, Window: 10 * time.Second}
+	for _, tt := range []struct {
+		after time.Duration
+		calls int
+		left  int64
+		next  time.Duration
+		ok    bool
+	}{
+		{0, 0, 10, 0, true}, // it only looks
+		{0, 9, 1, 0, true},
+		{0, 100, 0, 100 * time.Second, true}, // 99 are owed
+		{99 * time.Second, 1, 0, time.Second, false},
+		{99 * time.Second, 0, 0, time.Second, false},
+		{100 * time.Second, 0, 1, 0, true},
+		{100 * time.Second, 1, 0, time.Second, true},
+		{200 * time.Second, access.MaxBatch + 1, 0, 9991 * time.Second, true},
+		{-time.Hour, 1, 0, time.Second, false}, // the clock jumped back, and the debt goes
+		{-time.Hour + time.Second, 1, 0, time.Second, true},
+	} {
+		left, next, ok := b.TakeBatch(r, tt.calls, noon.Add(tt.after))
+		if left != tt.left || next != tt.next || ok != tt.ok {
+			t.Errorf("%d after %v: %d left, more after %v, %t; want %d, %v, %t", tt.calls, tt.after, left, next, ok, tt.left, tt.next, tt.ok)
+		}
+	}
+}

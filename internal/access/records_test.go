@@ -115,7 +115,7 @@ func TestTokenUsable(t *testing.T) {
 }
 
 func TestAddSource(t *testing.T) {
-	src, key, err := access.AddSource("gateway-7_b", access.VehicleSet("A"), noon.Add(time.Hour), noon)
+	src, key, err := access.AddSource(access.SourceRequest{Name: "gateway-7_b", Vehicles: access.VehicleSet("A"), Expires: noon.Add(time.Hour)}, noon)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,14 +126,14 @@ func TestAddSource(t *testing.T) {
 		t.Errorf("%+v", src)
 	}
 	for _, name := range []string{"", "a b", "a.b", "a/b", "a*", "a>", "é", "a\x00", strings.Repeat("a", 65)} {
-		if _, key, err := access.AddSource(name, access.AllVehicles(), time.Time{}, noon); err == nil || key != "" {
+		if _, key, err := access.AddSource(access.SourceRequest{Name: name, Vehicles: access.AllVehicles()}, noon); err == nil || key != "" {
 			t.Errorf("%q can name a source", name)
 		}
 	}
-	if _, _, err := access.AddSource("a", access.Vehicles{}, time.Time{}, noon); err == nil {
+	if _, _, err := access.AddSource(access.SourceRequest{Name: "a", Vehicles: access.Vehicles{}}, noon); err == nil {
 		t.Error("a source may speak for nobody")
 	}
-	if _, _, err := access.AddSource("a", access.AllVehicles(), noon, noon); err == nil {
+	if _, _, err := access.AddSource(access.SourceRequest{Name: "a", Vehicles: access.AllVehicles(), Expires: noon}, noon); err == nil {
 		t.Error("a source may be over before it begins")
 	}
 }

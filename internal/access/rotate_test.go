@@ -130,7 +130,7 @@ func TestRotateRefuses(t *testing.T) {
 			t.Errorf("no overlap does not end all: one counts until %v", e.Until)
 		}
 	}
-	src, _, err := access.AddSource("s", access.AllVehicles(), noon, noon.Add(-time.Hour))
+	src, _, err := access.AddSource(access.SourceRequest{Name: "s", Vehicles: access.AllVehicles(), Expires: noon}, noon.Add(-time.Hour))
 	if err != nil || src.Rotate(hash, 0, noon) == nil {
 		t.Errorf("an expired source was rotated: %v", err)
 	}

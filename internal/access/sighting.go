@@ -2,15 +2,96 @@ package access
 
 import (
 	"errors"
+	"sync/atomic"
 	"time"
 )
+
+// Refusal is why telemetry of a source was refused. The set is bounded: nothing that a
+// sender chooses becomes a counter or a label.
+type Refusal uint8
+
+// The reasons. Up to OverRate they are of samples, and metrics count them; a message that
+// was refused before it was read counts as one sample.
+const (
+	Malformed Refusal = iota // not one JSON object
+	Truncated                // JSON that ends early
+	Duplicate                // a name twice in one object
+	WrongType                // a member that is not what it must be
+	BadVID
+	OtherVID // differs from the topic's
+	BadTime
+	FutureTime
+	NoSignals
+	Impossible   // a value that no sensor can give
+	NotAllowed   // a vehicle that the source does not speak for
+	OverLimit    // too large, too many, too deep
+	WasForgotten // a vehicle that the operator has had forgotten
+	BadTopic     // MQTT: not vehicles/VID/telemetry
+	BadQoS       // MQTT: QoS 2
+	VehicleLimit // a new vehicle, and there are as many as there may be
+	NotStored    // the store did not take it: nothing wrong with the sample
+	NoRoom       // there was no memory for it, of all or of its source's share
+	TooSlow      // the body or packet came too slowly
+	OverRate     // more than the source's rate allows
+
+	KeyExpired
+	KeyRevoked
+	KeyReplaced
+)
+
+// SampleRefusals is how many reasons samples are refused for.
+const SampleRefusals = OverRate + 1
+
+// String names the reason as metrics, the API and the console do.
+func (r Refusal) String() string {
+	return [...]string{
+		"malformed", "truncated", "duplicate", "wrong_type", "vid", "vid_differs", "time", "time_ahead",
+		"no_signals", "impossible", "not_allowed", "over_limit", "forgotten", "topic", "qos", "vehicle_limit",
+		"not_stored", "no_room", "too_slow", "rate", "expired", "revoked", "replaced",
+	}[r]
+}
 
 // Sighting is what a node has seen of a source since the node started. It is
 // stored nowhere.
 type Sighting struct {
 	LastSeen    time.Time // when its key last counted, to the second; zero: not yet
-	LastRefused time.Time // when its key last did not; zero: not yet
-	Reason      Outcome   // of that: [Expired], [Revoked] or [Replaced]
+	LastRefused time.Time // when its key or a sample last did not, to the second; zero: not yet
+	Reason      Refusal   // of that
+
+	Accepted int64 // samples
+	Ignored  int64 // signals that no rule uses
+	Refused  [SampleRefusals]int64
+}
+
+// telemetry is what a node counts of the telemetry of a source.
+type telemetry struct {
+	accepted, ignored atomic.Int64
+	refused           [SampleRefusals]atomic.Int64
+}
+
+// counts returns the counters of a source, which a token does not have.
+func (u *usage) counts() *telemetry {
+	if t := u.telemetry.Load(); t != nil {
+		return t
+	}
+	u.telemetry.CompareAndSwap(nil, new(telemetry))
+	return u.telemetry.Load()
+}
+
+// CountSamples notes samples of the source that were accepted, and the signals in what it
+// sent that no rule uses. It takes no lock.
+func (u *usage) CountSamples(accepted, ignored int) {
+	t := u.counts()
+	t.accepted.Add(int64(accepted))
+	if ignored > 0 {
+		t.ignored.Add(int64(ignored))
+	}
+}
+
+// CountRefused notes n samples of the source that were refused at now. It takes no lock.
+func (u *usage) CountRefused(r Refusal, n int, now time.Time) {
+	u.counts().refused[r].Add(int64(n))
+	noteRefusal(&u.lastRefused, now.Unix(), r)
 }
 
 // note records that the source's key was shown at now; err is why it did not
@@ -19,7 +100,7 @@ func (u *usage) note(err error, now time.Time) {
 	at := now.Unix()
 	switch {
 	case err != nil:
-		noteRefusal(&u.lastRefused, at, outcomeOf(err))
+		noteRefusal(&u.lastRefused, at, refusalOf(err))
 	case u.lastUsed.Load() != at: // one write a second at most
 		u.lastUsed.Store(at)
 	}
@@ -28,17 +109,23 @@ func (u *usage) note(err error, now time.Time) {
 // Seen is what this node has seen of a source.
 func (u *usage) Seen() Sighting {
 	s := Sighting{LastSeen: u.latestUse()}
-	s.LastRefused, s.Reason = unpackRefusal(u.lastRefused.Load())
+	s.LastRefused, s.Reason = unpackRefusal[Refusal](u.lastRefused.Load())
+	if t := u.telemetry.Load(); t != nil {
+		s.Accepted, s.Ignored = t.accepted.Load(), t.ignored.Load()
+		for r := range t.refused {
+			s.Refused[r] = t.refused[r].Load()
+		}
+	}
 	return s
 }
 
-// outcomeOf is how a call ended whose secret did not count.
-func outcomeOf(err error) Outcome {
+// refusalOf is why a key did not count.
+func refusalOf(err error) Refusal {
 	switch {
 	case errors.Is(err, ErrExpired):
-		return Expired
+		return KeyExpired
 	case errors.Is(err, ErrReplaced):
-		return Replaced
+		return KeyReplaced
 	}
-	return Revoked
+	return KeyRevoked
 }

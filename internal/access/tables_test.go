@@ -250,7 +250,7 @@ func TestVerifyAllocatesNothing(t *testing.T) {
 
 func addSource(t testing.TB, name string) (access.Credential, string) {
 	t.Helper()
-	src, key, err := access.AddSource(name, access.AllVehicles(), time.Time{}, noon)
+	src, key, err := access.AddSource(access.SourceRequest{Name: name, Vehicles: access.AllVehicles()}, noon)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -149,8 +149,9 @@ func (u Usage) upTo(day int64) Usage {
 type usage struct {
 	Budget      Budget
 	lastUsed    atomic.Int64 // Unix seconds
-	lastRefused atomic.Int64 // Unix seconds and outcome, see packRefusal
+	lastRefused atomic.Int64 // Unix seconds and reason, see packRefusal
 	days        atomic.Pointer[heldDays]
+	telemetry   atomic.Pointer[telemetry]
 
 	// stored is what each node had stored, by node. What this process has
 	// counted comes on top. Guarded by Credentials.mu.
@@ -257,7 +258,7 @@ func (u *usage) running() (r Usage) {
 		r.addDay(c.day, &calls)
 	}
 	r.LastUsed = u.latestUse()
-	r.LastRefused, r.Reason = unpackRefusal(u.lastRefused.Load())
+	r.LastRefused, r.Reason = unpackRefusal[Outcome](u.lastRefused.Load())
 	return r
 }
 
@@ -274,14 +275,14 @@ func (u *usage) latestUse() time.Time {
 	return time.Time{}
 }
 
-// packRefusal puts time and outcome into a number that is the larger the later.
-func packRefusal(at int64, o Outcome) int64 { return at<<8 | int64(o) }
+// packRefusal puts time and reason into a number that is the larger the later.
+func packRefusal[T Outcome | Refusal](at int64, why T) int64 { return at<<8 | int64(why) }
 
-func unpackRefusal(n int64) (time.Time, Outcome) {
+func unpackRefusal[T Outcome | Refusal](n int64) (time.Time, T) {
 	if n == 0 {
 		return time.Time{}, 0
 	}
-	return time.Unix(n>>8, 0).UTC(), Outcome(n & 0xff)
+	return time.Unix(n>>8, 0).UTC(), T(n & 0xff)
 }
 
 // dayAfter is when the day ends that a moment is of.
@@ -289,8 +290,8 @@ func dayAfter(at int64) int64 { return (at/secondsPerDay + 1) * secondsPerDay }
 
 // noteRefusal notes a refusal unless a later one is noted. One of a later day does not
 // count as that: the clock was ahead then, and nothing else would show until it is so late.
-func noteRefusal(v *atomic.Int64, at int64, o Outcome) {
-	n, ahead := packRefusal(at, o), packRefusal(dayAfter(at), 0)
+func noteRefusal[T Outcome | Refusal](v *atomic.Int64, at int64, why T) {
+	n, ahead := packRefusal(at, why), packRefusal[T](dayAfter(at), 0)
 	for {
 		old := v.Load()
 		if n <= old && old < ahead || v.CompareAndSwap(old, n) {

@@ -31,7 +31,7 @@ func deeds(t *testing.T, s *service) map[string]func(context.Context) error {
 		"token.grant":  func(ctx context.Context) error { _, err := s.GrantToken(ctx, tok, []vehicle.ID{"C"}, nil); return err },
 		"token.revoke": func(ctx context.Context) error { _, err := s.RevokeToken(ctx, tok); return err },
 		"source.add": func(ctx context.Context) error {
-			a, err := s.AddSource(ctx, "new", access.AllVehicles(), time.Time{})
+			a, err := s.AddSource(ctx, access.SourceRequest{Name: "new", Vehicles: access.AllVehicles()})
 			if err == nil {
 				s.keepFromLogs(a.Key)
 			}
@@ -254,7 +254,7 @@ func TestAuditQuotesNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.keepFromLogs(tok.AccessToken)
-	src, err := s.AddSource(t.Context(), "car-7", access.VehicleSet("A"), expires)
+	src, err := s.AddSource(t.Context(), access.SourceRequest{Name: "car-7", Vehicles: access.VehicleSet("A"), Expires: expires})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -263,7 +263,7 @@ func TestAuditQuotesNames(t *testing.T) {
 	if err != nil || len(events) != 2 {
 		t.Fatal(events, err)
 	}
-	if got, want := events[0].Detail, "vehicles "+s.store.Forgotten.Hash("A").Short()+"; expires 2027-02-18T12:00:00Z"; got != want {
+	if got, want := events[0].Detail, "vehicles "+s.store.Forgotten.Hash("A").Short()+"; expires 2027-02-18T12:00:00Z; rate unlimited"; got != want {
 		t.Errorf("a source: %s, want %s", got, want)
 	}
 	const want = `developer "Ada\"; operations throttle_system; vehicles 3a8f666f10ffcec5 --"; operations car_driving_state, throttle_system; vehicles all; expires 2027-02-18T12:00:00Z; rate 10/s`

@@ -189,7 +189,7 @@ func busyServer(t *testing.T) (server *admin.Server, c *client.Client, leave cha
 	go func() { served <- server.Serve(l) }()
 	c = &client.Client{URL: "http://" + l.Addr().String(), Key: key, HTTP: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}}
 	go func() {
-		_, err := c.AddSource(context.Background(), "a", access.AllVehicles(), time.Time{})
+		_, err := c.AddSource(context.Background(), access.SourceRequest{Name: "a", Vehicles: access.AllVehicles()})
 		answered <- err
 	}()
 	<-entered

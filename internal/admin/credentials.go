@@ -73,8 +73,14 @@ func (s *Server) addSource(r *http.Request, in wire.SourceRequest) (wire.AddedSo
 	if in.Vehicles == nil {
 		return wire.AddedSource{}, errVehiclesMissing
 	}
-	c, key, err := s.ops.AddSource(r.Context(), caller(r), in.Name, in.Vehicles.Vehicles, in.ExpiresAt.Or(time.Time{}))
-	return wire.AddedSource{Name: c.Name, Key: key, Vehicles: ops.VehicleList{Vehicles: c.Vehicles}}, err
+	rate, err := access.ParseRate(in.Rate)
+	if err != nil {
+		return wire.AddedSource{}, ops.Refuse(http.StatusBadRequest, "%v", err)
+	}
+	c, key, err := s.ops.AddSource(r.Context(), caller(r), access.SourceRequest{
+		Name: in.Name, Vehicles: in.Vehicles.Vehicles, Rate: rate, Expires: in.ExpiresAt.Or(time.Time{}),
+	})
+	return wire.AddedSource{Name: c.Name, Key: key, Vehicles: ops.VehicleList{Vehicles: c.Vehicles}, Rate: c.Rate.String()}, err
 }
 
 func (s *Server) listSources(*http.Request, nothing) (wire.SourceList, error) {

@@ -167,7 +167,7 @@ func (s *service) issue(t *testing.T) wire.IssuedToken {
 // add adds a source that speaks for A.
 func (s *service) add(t *testing.T, name string) wire.AddedSource {
 	t.Helper()
-	src, err := s.AddSource(t.Context(), name, access.VehicleSet("A"), time.Time{})
+	src, err := s.AddSource(t.Context(), access.SourceRequest{Name: name, Vehicles: access.VehicleSet("A")})
 	if err != nil {
 		t.Fatal(err)
 	}

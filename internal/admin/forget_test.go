@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"carstate/internal/access"
 	"carstate/internal/vehicle"
@@ -70,7 +69,7 @@ func TestForgottenIsGrantedToNobody(t *testing.T) {
 			return err
 		},
 		"source": func() error {
-			_, err := s.AddSource(t.Context(), "gateway", access.VehicleSet("A", "F"), time.Time{})
+			_, err := s.AddSource(t.Context(), access.SourceRequest{Name: "gateway", Vehicles: access.VehicleSet("A", "F")})
 			return err
 		},
 	}

@@ -15,8 +15,8 @@ import (
 func TestAddSourceAnswersExactly(t *testing.T) {
 	s := start(t)
 	for _, tt := range []struct{ body, want string }{
-		{`{"name":"car-7","vehicles":["A"]}`, `^{"name":"car-7","key":"(css_[0-9A-Za-z]{36})","vehicles":\["A"\]}\n$`},
-		{`{"name":"gateway","vehicles":"all","expires_at":"2026-11-20T13:00:00Z"}`, `^{"name":"gateway","key":"(css_[0-9A-Za-z]{36})","vehicles":"all"}\n$`},
+		{`{"name":"car-7","vehicles":["A"]}`, `^{"name":"car-7","key":"(css_[0-9A-Za-z]{36})","vehicles":\["A"\],"rate":""}\n$`},
+		{`{"name":"gateway","vehicles":"all","rate":"1000/s","expires_at":"2026-11-20T13:00:00Z"}`, `^{"name":"gateway","key":"(css_[0-9A-Za-z]{36})","vehicles":"all","rate":"1000/s"}\n$`},
 	} {
 		got := s.do(t, "POST", "/v1/sources", tt.body)
 		m := regexp.MustCompile(tt.want).FindStringSubmatch(got.body)
@@ -30,8 +30,41 @@ func TestAddSourceAnswersExactly(t *testing.T) {
 		}
 	}
 	show, err := s.Source(t.Context(), "gateway")
-	if err != nil || show.ExpiresAt == nil || *show.ExpiresAt != noon.Add(time.Hour) || !show.VehicleCount.All || !show.Vehicles.All() {
+	if err != nil || show.ExpiresAt == nil || *show.ExpiresAt != noon.Add(time.Hour) || !show.VehicleCount.All || !show.Vehicles.All() || show.Rate != "1000/s" {
 		t.Errorf("show: %+v, %v", show, err)
+	}
+	if got := s.do(t, "POST", "/v1/sources", `{"name":"x","vehicles":"all","rate":"many"}`); got.status != http.StatusBadRequest || !strings.Contains(got.body, "a rate is") {
+		t.Errorf("a wrong rate: %d %s", got.status, got.body)
+	}
+	if e, err := s.Audit(t.Context(), 1); err != nil || e[0].Detail != "vehicles all; expires 2026-11-20T13:00:00Z; rate 1000/s" {
+		t.Errorf("audited %+v, %v", e, err)
+	}
+}
+
+// TestSourceSeen: the API shows what the node has seen of a source, in the list too.
+func TestSourceSeen(t *testing.T) {
+	s := start(t)
+	s.add(t, "car-7")
+	const before = `"seen":{"last_seen_at":null,"last_refused_at":null,"last_refused_reason":"","accepted":0,"refused":{},"ignored_signals":0}`
+	if got := s.do(t, "GET", "/v1/sources", ""); !strings.Contains(got.body, before) {
+		t.Errorf("before anything came: %s", got.body)
+	}
+	g, _ := s.store.Sources.Get("car-7")
+	g.CountSamples(12, 3)
+	g.CountRefused(access.Impossible, 2, noon.Add(-time.Hour))
+	g.CountRefused(access.OverRate, 1, noon)
+	for _, path := range []string{"/v1/sources", "/v1/sources/car-7"} {
+		got := s.do(t, "GET", path, "")
+		for _, want := range []string{
+			`"last_refused_at":"2026-11-20T12:00:00Z","last_refused_reason":"rate","accepted":12`, `"impossible":2`, `"rate":1`, `"ignored_signals":3`,
+		} {
+			if !strings.Contains(got.body, want) {
+				t.Errorf("%s does not hold %s: %s", path, want, got.body)
+			}
+		}
+	}
+	if show, err := s.Source(t.Context(), "car-7"); err != nil || show.Seen.Accepted != 12 || show.Seen.Refused.Total() != 3 || show.Seen.LastRefusedReason != "rate" {
+		t.Errorf("show: %+v, %v", show.Seen, err)
 	}
 }
 
@@ -40,7 +73,7 @@ func TestSourceLife(t *testing.T) {
 	src := s.add(t, "car-7")
 	s.add(t, "a_gateway")
 
-	_, err := s.AddSource(t.Context(), "car-7", access.AllVehicles(), time.Time{})
+	_, err := s.AddSource(t.Context(), access.SourceRequest{Name: "car-7", Vehicles: access.AllVehicles()})
 	if !errors.Is(err, access.ErrExists) {
 		t.Errorf("a name twice: %v", err)
 	}
@@ -100,7 +133,7 @@ func TestAuditList(t *testing.T) {
 	if !slices.Equal(objects, []string{"c", "b"}) {
 		t.Errorf("the latest two: %v", objects)
 	}
-	want := access.Event{Time: noon, Actor: "admin", Admin: true, Action: "source.add", Object: "c", Detail: "vehicles " + s.store.Forgotten.Hash("A").Short() + "; expires never", Outcome: "intended"}
+	want := access.Event{Time: noon, Actor: "admin", Admin: true, Action: "source.add", Object: "c", Detail: "vehicles " + s.store.Forgotten.Hash("A").Short() + "; expires never; rate unlimited", Outcome: "intended"}
 	if events[0] != want {
 		t.Errorf("got %+v, want %+v", events[0], want)
 	}

@@ -29,9 +29,10 @@ type batch struct {
 	samples  []vehicle.Sample // those that say something, by time
 	accepted int              // samples, those that say nothing included
 	rejected []rejection      // the first maxRejections
-	refused  [refusalEnds]int
-	ignored  int // signals that no rule uses
-	bytes    int // of memory, about; rather more than less
+	refused  [access.SampleRefusals]int
+	ignored  int           // signals that no rule uses
+	source   *access.Grant // of all of it; nil: nothing is counted for one
+	bytes    int           // of memory, about; rather more than less
 }
 
 // What a batch costs in memory.
@@ -50,6 +51,9 @@ const (
 	// The buffers that read a request which is long or compressed.
 	readerBytes = 128 << 10
 )
+
+// size is how many samples there were, good or bad.
+func (b *batch) size() int { return b.accepted + b.rejectedTotal() }
 
 func (b *batch) rejectedTotal() int {
 	n := 0
@@ -73,6 +77,7 @@ var readers = sync.Pool{New: func() any {
 
 // origin is what is known of a batch before it is read.
 type origin struct {
+	source    *access.Grant         // who sends it
 	vehicles  access.Vehicles       // whom its source speaks for
 	topic     vehicle.ID            // the vehicle that an MQTT topic names, or empty
 	forgotten func(vehicle.ID) bool // whom nothing is taken in of; nil: nobody
@@ -86,29 +91,30 @@ type origin struct {
 var errNoRoom = errors.New("there is no memory left for this batch")
 
 // lineBatch reads NDJSON. An error means that the whole batch is refused (a
-// *refusal), cannot be held (errNoRoom) or could not be read (any other).
+// *refusal), cannot be held (errNoRoom) or could not be read (any other); the batch is then
+// what came before.
 func (rd *reader) lineBatch(r io.Reader, o origin) (*batch, error) {
 	rd.lines.Reset(r)
-	b := new(batch)
+	b := &batch{source: o.source}
 	for n, count := 1, 0; ; n++ {
 		line, err := rd.lines.ReadSlice('\n')
 		if errors.Is(err, bufio.ErrBufferFull) {
-			return nil, errSampleTooLarge
+			return b, errSampleTooLarge
 		}
 		if err != nil && err != io.EOF {
-			return nil, err
+			return b, err
 		}
 		// The line break may be the buffer's last two bytes or none.
 		if len(bytes.TrimRight(line, "\r\n")) > MaxSample {
-			return nil, errSampleTooLarge
+			return b, errSampleTooLarge
 		}
 		if line = bytes.TrimSpace(line); len(line) > 0 {
 			if count++; count > MaxSamples {
-				return nil, errTooManySamples
+				return b, errTooManySamples
 			}
 			rd.add(b, n, line, o)
 			if o.room != nil && !o.room.cover(o.base+b.bytes) {
-				return nil, errNoRoom
+				return b, errNoRoom
 			}
 		}
 		if err == io.EOF {
@@ -121,14 +127,14 @@ func (rd *reader) lineBatch(r io.Reader, o origin) (*batch, error) {
 // objectBatch reads one JSON object, which may span lines.
 func (rd *reader) objectBatch(r io.Reader, o origin) (*batch, error) {
 	rd.lines.Reset(r)
+	b := &batch{source: o.source}
 	object, err := rd.lines.Peek(MaxSample + 1)
 	switch {
 	case err == nil:
-		return nil, errSampleTooLarge
+		return b, errSampleTooLarge
 	case err != io.EOF:
-		return nil, err
+		return b, err
 	}
-	b := new(batch)
 	if object = bytes.TrimSpace(object); len(object) > 0 {
 		rd.add(b, 1, object, o)
 	}
@@ -143,7 +149,7 @@ func (rd *reader) messageBatch(p []byte, o origin) (*batch, error) {
 	if len(rest) > 0 && len(p) <= MaxSample {
 		if _, err := rd.dec.Sample(first, o.topic, o.latest); err == errTruncated {
 			b, err := rd.objectBatch(bytes.NewReader(p), o)
-			if err != nil || b.refused[malformed]+b.refused[truncated] == 0 {
+			if err != nil || b.refused[access.Malformed]+b.refused[access.Truncated] == 0 {
 				return b, err
 			}
 		}
@@ -184,7 +190,7 @@ func (rd *reader) add(b *batch, n int, line []byte, o origin) {
 }
 
 func (b *batch) reject(line int, err error) {
-	k := malformed
+	k := access.Malformed
 	if r, ok := errors.AsType[*refusal](err); ok {
 		k = r.kind
 	}
@@ -199,7 +205,7 @@ func (b *batch) reject(line int, err error) {
 // caller sorts when it has joined all.
 func (b *batch) join(other *batch) {
 	if b.samples == nil {
-		b.samples = other.samples
+		b.samples, b.source = other.samples, other.source
 	} else {
 		b.samples = append(b.samples, other.samples...)
 	}

@@ -25,9 +25,9 @@ type Store interface {
 
 // Limits of what comes in. Over them a request is refused whole.
 const (
-	MaxBody    = 8 << 20  // bytes of a request body, after decompression
-	MaxSamples = 10_000   // samples of a request or MQTT message
-	MaxSample  = 64 << 10 // bytes of one sample
+	MaxBody    = 8 << 20         // bytes of a request body, after decompression
+	MaxSamples = access.MaxBatch // samples of a request or MQTT message
+	MaxSample  = 64 << 10        // bytes of one sample
 	// MaxAhead is how far a sample's time may be ahead of our clock.
 	MaxAhead = 30 * time.Second
 )

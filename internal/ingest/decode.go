@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"unicode/utf8"
 
+	"carstate/internal/access"
 	"carstate/internal/vehicle"
 )
 
@@ -133,7 +134,7 @@ func (d *Decoder) vid(topic vehicle.ID) (vehicle.ID, error) {
 	}
 	id, err := vehicle.ParseID(string(b))
 	if err != nil {
-		return "", refuse(badVID, err.Error())
+		return "", refuse(access.BadVID, err.Error())
 	}
 	d.lastVID = id
 	return id, nil
@@ -229,14 +230,14 @@ func syntax(err error) error {
 	}
 	var s *jsontext.SyntacticError
 	if !errors.As(err, &s) {
-		return refuse(malformed, "the line is not valid JSON")
+		return refuse(access.Malformed, "the line is not valid JSON")
 	}
 	if !errors.Is(err, jsontext.ErrDuplicateName) {
-		return refuse(malformed, "the line is not valid JSON from byte "+strconv.FormatInt(s.ByteOffset+1, 10)+" on")
+		return refuse(access.Malformed, "the line is not valid JSON from byte "+strconv.FormatInt(s.ByteOffset+1, 10)+" on")
 	}
 	name := s.JSONPointer.LastToken()
 	if _, ours := vehicle.SignalByName(name); ours || name == "vid" || name == "time" || name == "signals" {
-		return refuse(duplicate, name+" appears twice")
+		return refuse(access.Duplicate, name+" appears twice")
 	}
-	return refuse(duplicate, "a name appears twice in one object")
+	return refuse(access.Duplicate, "a name appears twice in one object")
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"carstate/internal/access"
 	"carstate/internal/vehicle"
 )
 
@@ -81,7 +82,7 @@ func TestSamples(t *testing.T) {
 		x, err := d.Sample([]byte(c.in), "", testLatest)
 		got := describe(x, d.ignored)
 		if r, ok := errors.AsType[*refusal](err); ok {
-			got = fmt.Sprintf("refused %s: %s", kindNames[r.kind], r.text)
+			got = fmt.Sprintf("refused %s: %s", r.kind, r.text)
 		} else if err != nil {
 			t.Errorf("samples.txt:%d: the error is no refusal: %v", c.line, err)
 		}
@@ -166,7 +167,7 @@ func FuzzDecode(f *testing.F) {
 		}
 		if err != nil {
 			var r *refusal
-			if !errors.As(err, &r) || r.text == "" || r.kind >= refusalEnds {
+			if !errors.As(err, &r) || r.text == "" || r.kind >= access.SampleRefusals {
 				t.Fatalf("no proper refusal: %v", err)
 			}
 			return

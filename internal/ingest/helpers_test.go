@@ -81,7 +81,12 @@ func newFixture(t *testing.T) *fixture {
 
 func (f *fixture) add(t *testing.T, name string, v access.Vehicles) (access.Credential, string) {
 	t.Helper()
-	s, key, err := access.AddSource(name, v, time.Time{}, testNow)
+	return f.addSource(t, access.SourceRequest{Name: name, Vehicles: v})
+}
+
+func (f *fixture) addSource(t *testing.T, r access.SourceRequest) (access.Credential, string) {
+	t.Helper()
+	s, key, err := access.AddSource(r, testNow)
 	if err != nil {
 		t.Fatal(err)
 	}

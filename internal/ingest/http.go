@@ -26,6 +26,7 @@ const telemetryPath = "/v1/telemetry"
 //	400  nothing was accepted, or the body cannot be read
 //	401  no valid key; 403 nothing but other sources' vehicles
 //	404, 405, 408, 413, 415  as usual; nothing was stored
+//	429  over the source's rate: come back after Retry-After; nothing was stored
 //	503  not now, or no room for it: come back after Retry-After; nothing was acknowledged
 //
 // The answer to a batch that was read is
@@ -176,19 +177,27 @@ func (h *HTTP) answer(w http.ResponseWriter, r *http.Request) outcome {
 	if r.ContentLength > MaxBody {
 		return fail(w, http.StatusRequestEntityTooLarge, errBodyTooLarge.text)
 	}
+	if !h.withinRate(w, source, 0) {
+		h.in.refuse(source, access.OverRate, 1)
+		return failRate(w, source.Rate)
+	}
 	o := h.in.origin(source, "")
 	o.room = &hold{of: h.room, source: source.Name}
 	defer o.room.end()
-	var b *batch
+	b := new(batch)
 	if err = errNoRoom; o.room.cover(requestBytes) {
 		b, err = h.read(w, r, f, o)
 	}
+	if samples := max(b.size(), 1); !h.withinRate(w, source, samples) {
+		h.in.refuse(source, access.OverRate, samples)
+		return failRate(w, source.Rate)
+	}
 	if errors.Is(err, errNoRoom) {
-		h.in.refused[noMemory].Inc()
+		h.in.refuse(source, access.NoRoom, 1)
 		return failLater(w, noRoom)
 	}
 	if err != nil {
-		return h.unreadable(w, err)
+		return h.unreadable(w, source, err)
 	}
 	return h.keep(w, r, b)
 }
@@ -249,8 +258,8 @@ func (h *HTTP) keep(w http.ResponseWriter, r *http.Request, b *batch) outcome {
 	case b.accepted > 0:
 		writeJSON(w, http.StatusAccepted, answer)
 		return stored
-	case b.refused[notAllowed]+b.refused[forgotten]+b.refused[full] == total:
-		if b.refused[notAllowed] > 0 {
+	case b.refused[access.NotAllowed]+b.refused[access.WasForgotten]+b.refused[access.VehicleLimit] == total:
+		if b.refused[access.NotAllowed] > 0 {
 			w.Header().Set("WWW-Authenticate", challenge+`, error="insufficient_scope"`)
 		}
 		writeJSON(w, http.StatusForbidden, answer)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"mime"
@@ -60,20 +61,21 @@ var inflaters = sync.Pool{New: func() any { return new(gzip.Reader) }}
 // headBytes, or the whole body, have come.
 func (h *HTTP) read(w http.ResponseWriter, r *http.Request, f format, o origin) (*batch, error) {
 	paced := &pacedBody{Reader: r.Body, pace: pace{deadline: http.NewResponseController(w).SetReadDeadline}}
+	none := new(batch)
 	if err := paced.begin(time.Now(), h.in.grace); err != nil {
-		return nil, err
+		return none, err
 	}
 	var body io.Reader = &limited{paced, MaxBody}
 	head := heads.Get().(*[headBytes]byte)
 	defer heads.Put(head)
 	n, whole, err := fill(head[:], body)
 	if err != nil {
-		return nil, err
+		return none, err
 	}
 	o.base = requestBytes / 2
 	if f.gzip || !whole {
 		if o.base = readerBytes; !o.room.cover(o.base) {
-			return nil, errNoRoom
+			return none, errNoRoom
 		}
 	}
 	if body = io.MultiReader(bytes.NewReader(head[:n]), body); whole {
@@ -83,7 +85,7 @@ func (h *HTTP) read(w http.ResponseWriter, r *http.Request, f format, o origin) 
 		z := inflaters.Get().(*gzip.Reader)
 		defer inflaters.Put(z)
 		if err := z.Reset(body); err != nil {
-			return nil, err
+			return none, err
 		}
 		body = &limited{z, MaxBody}
 	}
@@ -147,19 +149,56 @@ func (l *limited) Read(p []byte) (int, error) {
 }
 
 // unreadable answers a request whose body was refused whole or broke off.
-func (h *HTTP) unreadable(w http.ResponseWriter, err error) outcome {
+func (h *HTTP) unreadable(w http.ResponseWriter, source *access.Grant, err error) outcome {
 	if whole, ok := errors.AsType[*refusal](err); ok {
-		h.in.refused[whole.kind].Inc()
+		h.in.refuse(source, whole.kind, 1)
 		return fail(w, http.StatusRequestEntityTooLarge, whole.text)
 	}
 	// What follows on this connection can no longer be told from the body.
 	w.Header().Set("Connection", "close")
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		h.in.refused[tooSlow].Inc()
+		h.in.refuse(source, access.TooSlow, 1)
 		return fail(w, http.StatusRequestTimeout, "the body came too slowly: 1 KB/s is the least, and 60 s the longest")
 	}
-	h.in.refused[malformed].Inc()
+	h.in.refuse(source, access.Malformed, 1)
 	return fail(w, http.StatusBadRequest, "the body cannot be read: it breaks off, or is not what its Content-Encoding says")
+}
+
+// withinRate reports whether the source's rate allows so many samples, and uses them up;
+// none: whether it allows any. It tells the sender the limit and what is left of it, as the
+// query side does of a token.
+func (h *HTTP) withinRate(w http.ResponseWriter, source *access.Grant, samples int) bool {
+	r := source.Rate
+	if !r.Limited() {
+		return true
+	}
+	remaining, next, ok := source.Budget.TakeBatch(r, samples, h.in.Now())
+	refilled := next
+	if remaining > 0 {
+		refilled = r.Window / time.Duration(r.Calls)
+	}
+	header := w.Header()
+	header.Set("RateLimit-Policy", fmt.Sprintf(`"source";q=%d;w=%d`, r.Calls, int64(r.Window/time.Second)))
+	header.Set("RateLimit", fmt.Sprintf(`"source";r=%d;t=%d`, remaining, seconds(refilled)))
+	if !ok {
+		header.Set("Retry-After", strconv.FormatInt(seconds(next), 10))
+	}
+	return ok
+}
+
+// failRate answers a request that is over its source's rate.
+func failRate(w http.ResponseWriter, r access.Rate) outcome {
+	return fail(w, http.StatusTooManyRequests, rateText(r)+": wait as many seconds as Retry-After says; nothing of this request counts as accepted")
+}
+
+// rateText tells a sender the rate of its source.
+func rateText(r access.Rate) string {
+	return fmt.Sprintf("the policy of this source allows %d samples in %d s", r.Calls, int64(r.Window/time.Second))
+}
+
+// seconds rounds up to whole seconds, at least one.
+func seconds(d time.Duration) int64 {
+	return max(1, int64((d+time.Second-1)/time.Second))
 }
 
 // retryAfter is when to come back after a 503, in seconds. Overload passes

@@ -18,7 +18,7 @@ import (
 type intake struct {
 	Config
 	accepted prometheus.Counter
-	refused  [refusalEnds]prometheus.Counter
+	refused  [access.SampleRefusals]prometheus.Counter
 	ignored  prometheus.Counter
 	duration *prometheus.HistogramVec
 	// failing is set while the store refuses, so that the log tells the
@@ -67,8 +67,8 @@ func newIntake(c Config, protocol string) *intake {
 		Name: MetricRefused,
 		Help: "Samples that were refused, by reason. A message refused before it was read counts as one.",
 	}, []string{"reason"})
-	for k, name := range kindNames {
-		in.refused[k] = refused.WithLabelValues(name)
+	for why := range access.SampleRefusals {
+		in.refused[why] = refused.WithLabelValues(why.String())
 	}
 	c.Registry.MustRegister(in.accepted, refused, in.ignored, in.duration)
 	return in
@@ -85,7 +85,8 @@ func (in *intake) gauge(taken func() int) {
 // origin describes a batch of the source that arrives now.
 func (in *intake) origin(s *access.Grant, topic vehicle.ID) origin {
 	return origin{
-		vehicles: s.Vehicles, topic: topic, forgotten: in.Forgotten, admit: in.Admit, latest: vehicle.At(in.Now().Add(MaxAhead)),
+		source: s, vehicles: s.Vehicles, topic: topic,
+		forgotten: in.Forgotten, admit: in.Admit, latest: vehicle.At(in.Now().Add(MaxAhead)),
 	}
 }
 
@@ -94,22 +95,36 @@ func (in *intake) observe(start time.Time, o outcome) {
 	in.duration.WithLabelValues(string(o)).Observe(in.Now().Sub(start).Seconds())
 }
 
+// refuse counts n samples of a source that are refused; nil: nobody knows of which.
+func (in *intake) refuse(source *access.Grant, why access.Refusal, n int) {
+	if n == 0 {
+		return
+	}
+	in.refused[why].Add(float64(n))
+	if source != nil {
+		source.CountRefused(why, n, in.Now())
+	}
+}
+
 // store stores what the batch accepted and counts the batch. Only after nil may
 // anything of it be acknowledged.
 func (in *intake) store(ctx context.Context, b *batch) error {
-	for k, n := range b.refused {
-		if n > 0 {
-			in.refused[k].Add(float64(n))
-		}
+	for why, n := range b.refused {
+		in.refuse(b.source, access.Refusal(why), n)
 	}
 	in.ignored.Add(float64(b.ignored))
 	in.noteBatch(ctx, b)
-	if err := in.append(ctx, b.samples); err != nil {
-		in.refused[notStored].Add(float64(b.accepted))
-		return err
+	err := in.append(ctx, b.samples)
+	accepted := b.accepted
+	if err != nil {
+		in.refuse(b.source, access.NotStored, b.accepted)
+		accepted = 0
 	}
-	in.accepted.Add(float64(b.accepted))
-	return nil
+	in.accepted.Add(float64(accepted))
+	if b.source != nil {
+		b.source.CountSamples(accepted, b.ignored)
+	}
+	return err
 }
 
 func (in *intake) append(ctx context.Context, samples []vehicle.Sample) error {

@@ -29,7 +29,7 @@ func (s slowStore) Append(ctx context.Context, _ []vehicle.Sample) error {
 // receive maximum lets it, to a store that takes 1 ms.
 func BenchmarkMQTTOneClient(b *testing.B) {
 	sources := new(access.Sources)
-	source, key, err := access.AddSource("gateway", access.AllVehicles(), time.Time{}, testNow)
+	source, key, err := access.AddSource(access.SourceRequest{Name: "gateway", Vehicles: access.AllVehicles()}, testNow)
 	if err != nil {
 		b.Fatal(err)
 	}

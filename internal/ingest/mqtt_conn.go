@@ -10,6 +10,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"carstate/internal/access"
 )
 
 // conn is a client's connection. It follows where packets begin and end, so that
@@ -30,10 +32,11 @@ type conn struct {
 	// What the packet being read has taken of the rooms.
 	receiving, finishing, processing hold
 
-	source string // the source that logged in; set before its first message
-	key    []byte // and its key, to ask again at each message
-	slow   func() // ends the connection of a logged-in client whose packet comes too slowly
-	queue  queue  // its messages that are not answered yet
+	source string        // the name of the source that logged in; set before its first message
+	key    []byte        // and its key, to ask again at each message
+	grant  *access.Grant // and what counted at the last message
+	slow   func()        // ends the connection of a logged-in client whose packet comes too slowly
+	queue  queue         // its messages that are not answered yet
 
 	greeted atomic.Bool // something was sent
 	ending  atomic.Bool
@@ -264,9 +267,21 @@ func (c *conn) letGo() {
 }
 
 // logIn notes which source the connection is of.
-func (c *conn) logIn(source string, key []byte) {
-	c.source, c.key = source, key
-	c.receiving.source, c.finishing.source, c.processing.source = source, source, source
+func (c *conn) logIn(source *access.Grant, key []byte) {
+	c.source, c.key, c.grant = source.Name, key, source
+	c.receiving.source, c.finishing.source, c.processing.source = c.source, c.source, c.source
+}
+
+// pause waits before more is read, and returns false if the connection ended first.
+func (c *conn) pause(d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-c.ended:
+		return false
+	}
 }
 
 // Write sends to the client, which must not stop reading: whoever answers it

@@ -47,7 +47,7 @@ func FuzzMQTT(f *testing.F) {
 	config := Config{
 		Store: store, Sources: new(access.Sources), Now: func() time.Time { return testNow }, Registry: prometheus.NewRegistry(),
 	}
-	source, key, err := access.AddSource("car", access.VehicleSet("V1", "V2"), time.Time{}, testNow)
+	source, key, err := access.AddSource(access.SourceRequest{Name: "car", Vehicles: access.VehicleSet("V1", "V2")}, testNow)
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"strings"
+	"time"
 
 	mqtt "github.com/mochi-mqtt/server/v2"
 	"github.com/mochi-mqtt/server/v2/packets"
@@ -57,16 +58,17 @@ func (h *hook) OnConnect(cl *mqtt.Client, _ packets.Packet) error {
 func (h *hook) OnConnectAuthenticate(cl *mqtt.Client, pk packets.Packet) bool {
 	c := cl.Net.Conn.(*conn)
 	name := string(cl.Properties.Username)
-	if _, err := h.m.in.Sources.VerifyNamed(name, pk.Connect.Password, h.m.in.Now()); err != nil {
+	source, err := h.m.in.Sources.VerifyNamed(name, pk.Connect.Password, h.m.in.Now())
+	if err != nil {
 		h.m.refused.WithLabelValues("credentials").Inc()
 		return false
 	}
 	if !netguard.Under(c).Become(netguard.Held) {
 		return false // it was evicted, so that no answer reaches the client
 	}
-	c.logIn(name, bytes.Clone(pk.Connect.Password))
+	c.logIn(source, bytes.Clone(pk.Connect.Password))
 	c.slow = func() {
-		h.m.in.refused[tooSlow].Inc()
+		h.m.in.refuse(c.grant, access.TooSlow, 1)
 		h.m.hangUp(cl, because(packets.ErrImplementationSpecificError, errSlow.Error()+": 1 KB/s is the least, and 60 s the longest"))
 	}
 	// A client that connects with the ID of another takes its place; so no
@@ -88,13 +90,14 @@ func (h *hook) OnPacketRead(cl *mqtt.Client, pk packets.Packet) (packets.Packet,
 	if pk.FixedHeader.Type != packets.Publish {
 		return pk, nil
 	}
+	c := cl.Net.Conn.(*conn)
 	switch {
 	case pk.FixedHeader.Qos > 1:
-		h.m.in.refused[badQoS].Inc()
+		h.m.in.refuse(c.grant, access.BadQoS, 1)
 		h.m.hangUp(cl, packets.ErrQosNotSupported)
 		return pk, packets.ErrRejectPacket
 	case len(pk.TopicName) > maxTopic || strings.HasPrefix(pk.TopicName, "$"):
-		h.m.in.refused[badTopic].Inc()
+		h.m.in.refuse(c.grant, access.BadTopic, 1)
 		h.m.hangUp(cl, packets.ErrTopicNameInvalid)
 		return pk, packets.ErrRejectPacket
 	}
@@ -133,38 +136,51 @@ func (m *MQTT) take(cl *mqtt.Client, pk packets.Packet) {
 	p := pending{qos: pk.FixedHeader.Qos, id: pk.PacketID, since: m.in.Now()}
 	source, err := m.in.Sources.VerifyNamed(c.source, c.key, p.since)
 	if err != nil {
-		m.in.refused[notAllowed].Inc()
+		m.in.refuse(nil, access.NotAllowed, 1) // the key's refusal is noted already
 		m.in.observe(p.since, unauthorised)
 		m.hangUp(cl, packets.ErrNotAuthorized)
 		return
 	}
+	c.grant = source
+	if !m.withinRate(cl, c, p, 0) {
+		return
+	}
+	samples, drops := 1, false
 	id, ok := vehicleOf(pk.TopicName)
 	switch {
 	case !ok:
-		m.in.refused[badTopic].Inc()
+		m.in.refuse(source, access.BadTopic, 1)
 		p.outcome, p.refusal = rejected, because(packets.ErrTopicNameInvalid, "telemetry goes to vehicles/VID/telemetry")
 	case !source.Vehicles.Include(id):
-		m.in.refused[notAllowed].Inc()
+		m.in.refuse(source, access.NotAllowed, 1)
 		p.outcome, p.refusal = unauthorised, because(packets.ErrNotAuthorized, errNotAllowed.text)
 	default:
 		b, err := m.read(source, id, pk.Payload)
 		if err == nil && b.accepted > 0 {
+			if !m.withinRate(cl, c, p, b.size()) {
+				return
+			}
 			// What was refused is counted; the client is not told which it was.
 			b.rejected = nil
 			p.outcome, p.batch = stored, b
 			break
 		}
-		p.outcome, p.refusal = rejected, because(packets.ErrPayloadFormatInvalid, m.whyNothing(b, err))
-		if err == nil && b.refused[forgotten] > 0 && b.refused[forgotten] == b.rejectedTotal() {
+		samples = max(b.size(), 1)
+		p.outcome, p.refusal = rejected, because(packets.ErrPayloadFormatInvalid, m.whyNothing(source, b, err))
+		if err == nil && b.refused[access.WasForgotten] > 0 && b.refused[access.WasForgotten] == b.rejectedTotal() {
 			p.outcome, p.refusal.Code = unauthorised, packets.ErrNotAuthorized.Code
 		}
-		if err == nil && b.refused[full] > 0 && b.refused[full] == b.rejectedTotal() {
+		if err == nil && b.refused[access.VehicleLimit] > 0 && b.refused[access.VehicleLimit] == b.rejectedTotal() {
 			p.refusal.Code = packets.ErrQuotaExceeded.Code
 		}
-		if p.qos == 0 {
-			m.in.observe(p.since, p.outcome)
-			return
-		}
+		drops = p.qos == 0
+	}
+	if p.batch == nil && source.Rate.Limited() {
+		source.Budget.TakeBatch(source.Rate, samples, m.in.Now())
+	}
+	if drops {
+		m.in.observe(p.since, p.outcome)
+		return
 	}
 	if p.batch == nil && (p.qos == 0 || cl.Properties.ProtocolVersion < 5) {
 		// There is no way to say no to this message alone.
@@ -173,6 +189,36 @@ func (m *MQTT) take(cl *mqtt.Client, pk packets.Packet) {
 		return
 	}
 	m.enqueue(cl, c, p)
+}
+
+// maxPause is for how long a connection is not read from because of its source's rate.
+const maxPause = 60 * time.Second
+
+// withinRate reports whether the source's rate allows so many samples, and uses them up;
+// none: whether it allows any. If it does not, a message of MQTT 5 with QoS 1 is refused.
+// Others cannot be: their connection is not read from until the rate allows the message,
+// and is closed if that takes too long.
+func (m *MQTT) withinRate(cl *mqtt.Client, c *conn, p pending, samples int) bool {
+	for rate := c.grant.Rate; rate.Limited(); {
+		_, next, ok := c.grant.Budget.TakeBatch(rate, samples, m.in.Now())
+		if ok {
+			break
+		}
+		told := p.qos > 0 && cl.Properties.ProtocolVersion >= 5
+		if !told && m.in.Now().Add(next).Sub(p.since) <= maxPause && c.pause(next) {
+			continue
+		}
+		p.batch, p.outcome, p.refusal = nil, rejected, because(packets.ErrQuotaExceeded, rateText(rate))
+		m.in.refuse(c.grant, access.OverRate, max(samples, 1))
+		if told {
+			m.enqueue(cl, c, p)
+		} else {
+			m.in.observe(p.since, p.outcome)
+			m.hangUp(cl, p.refusal)
+		}
+		return false
+	}
+	return true
 }
 
 // because is a reason code with our own words.
@@ -188,14 +234,14 @@ func (m *MQTT) read(s *access.Grant, id vehicle.ID, payload []byte) (*batch, err
 }
 
 // whyNothing counts a message of which nothing was accepted and says why.
-func (m *MQTT) whyNothing(b *batch, err error) string {
+func (m *MQTT) whyNothing(source *access.Grant, b *batch, err error) string {
 	var whole *refusal
 	switch {
 	case errors.As(err, &whole):
-		m.in.refused[whole.kind].Inc()
+		m.in.refuse(source, whole.kind, 1)
 		return whole.text
-	case b == nil || len(b.rejected) == 0:
-		m.in.refused[malformed].Inc()
+	case len(b.rejected) == 0:
+		m.in.refuse(source, access.Malformed, 1)
 		return "the message holds no sample"
 	}
 	// Nothing is to be stored, so this only counts.

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 
+	"carstate/internal/access"
 	"carstate/internal/vehicle"
 )
 
@@ -33,7 +34,7 @@ func (d *Decoder) signals(r *vehicle.Readings) error {
 
 func (d *Decoder) number(s vehicle.Signal, r *vehicle.Readings) error {
 	if k := d.json.PeekKind(); k != jsontext.KindNumber && k != jsontext.KindInvalid {
-		return refuse(wrongType, s.String()+" must be a number")
+		return refuse(access.WrongType, s.String()+" must be a number")
 	}
 	raw, err := d.json.ReadValue()
 	if err != nil {
@@ -119,5 +120,5 @@ func possible(err error) error {
 	if err == nil {
 		return nil
 	}
-	return refuse(impossible, err.Error())
+	return refuse(access.Impossible, err.Error())
 }

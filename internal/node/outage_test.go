@@ -55,7 +55,7 @@ func TestIngestAfterOutage(t *testing.T) {
 	source, tries := "", 0
 	if err := until(30*time.Second, func() error {
 		tries++
-		s, err := operator.AddSource(t.Context(), fmt.Sprint("gateway", tries), access.AllVehicles(), time.Time{})
+		s, err := operator.AddSource(t.Context(), access.SourceRequest{Name: fmt.Sprint("gateway", tries), Vehicles: access.AllVehicles()})
 		source = s.Key
 		return err
 	}); err != nil {

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
-	"time"
 
 	"carstate/internal/access"
 	"carstate/internal/admin/client"
@@ -88,7 +87,7 @@ func TestVehiclesBeyondTheBound(t *testing.T) {
 			t.Fatal(err)
 		}
 		operator := &client.Client{URL: first.URL(AdminAddr), Key: secret}
-		source, err := operator.AddSource(t.Context(), "gateway", access.AllVehicles(), time.Time{})
+		source, err := operator.AddSource(t.Context(), access.SourceRequest{Name: "gateway", Vehicles: access.AllVehicles()})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -113,7 +113,7 @@ func (n *Node) AddSource(ctx context.Context, name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	s, err := c.AddSource(ctx, name, access.AllVehicles(), time.Time{})
+	s, err := c.AddSource(ctx, access.SourceRequest{Name: name, Vehicles: access.AllVehicles()})
 	return s.Key, err
 }
 

@@ -19,11 +19,9 @@ func (p *Operations) IssueToken(ctx context.Context, by access.Actor, r access.T
 	return p.begin(ctx, by, access.TokenKind, r.Vehicles, func(now time.Time) (access.Credential, string, error) { return access.Issue(r, now) })
 }
 
-// AddSource adds a source; a zero expires is never. The key is to be shown once.
-func (p *Operations) AddSource(ctx context.Context, by access.Actor, name string, v access.Vehicles, expires time.Time) (access.Credential, string, error) {
-	return p.begin(ctx, by, access.SourceKind, v, func(now time.Time) (access.Credential, string, error) {
-		return access.AddSource(name, v, expires, now)
-	})
+// AddSource adds a source. The key is to be shown once.
+func (p *Operations) AddSource(ctx context.Context, by access.Actor, r access.SourceRequest) (access.Credential, string, error) {
+	return p.begin(ctx, by, access.SourceKind, r.Vehicles, func(now time.Time) (access.Credential, string, error) { return access.AddSource(r, now) })
 }
 
 // AddOperator adds an operator; only the admin key may. The key is to be shown once.
@@ -57,7 +55,8 @@ func (p *Operations) begin(
 		e.Detail = fmt.Sprintf("developer %q; operations %s; vehicles %s; expires %s; rate %s",
 			c.Developer, strings.Join(c.Operations.Names(), ", "), vehicles, expiryInWords(c.Expires), cmp.Or(c.Rate.String(), "unlimited"))
 	case access.SourceKind:
-		e.Detail = fmt.Sprintf("vehicles %s; expires %s", p.inWords(c.Vehicles), expiryInWords(c.Expires))
+		e.Detail = fmt.Sprintf("vehicles %s; expires %s; rate %s",
+			p.inWords(c.Vehicles), expiryInWords(c.Expires), cmp.Or(c.Rate.String(), "unlimited"))
 	}
 	if err := p.audited(ctx, by, e, func(ctx context.Context) error { return p.cfg.Store.Create(ctx, c) }); err != nil {
 		return access.Credential{}, "", err

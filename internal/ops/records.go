@@ -115,9 +115,21 @@ func (p *Operations) tokenRecord(t access.Credential) TokenRecord {
 type SourceSummary struct {
 	Name         string       `json:"name"`
 	VehicleCount VehicleCount `json:"vehicle_count"`
+	Rate         string       `json:"rate"` // of samples; "" is no limit
 	CreatedAt    time.Time    `json:"created_at"`
 	ExpiresAt    *time.Time   `json:"expires_at"` // nil: never
 	RemovedAt    *time.Time   `json:"removed_at"` // nil: not removed
+	Seen         Sighting     `json:"seen"`
+}
+
+// Sighting is what the node that answers has seen of a source since the node started.
+type Sighting struct {
+	LastSeenAt        *time.Time   `json:"last_seen_at"`        // nil: not yet
+	LastRefusedAt     *time.Time   `json:"last_refused_at"`     // of its key or a sample; nil: not yet
+	LastRefusedReason string       `json:"last_refused_reason"` // "" if not yet
+	Accepted          int64        `json:"accepted"`            // samples
+	Refused           RefusedCount `json:"refused"`             // samples, by reason
+	IgnoredSignals    int64        `json:"ignored_signals"`
 }
 
 // SourceRecord is all that is known of a source.
@@ -125,8 +137,6 @@ type SourceRecord struct {
 	SourceSummary
 	EarlierUntil []time.Time `json:"earlier_until"` // when the keys end that rotation replaced
 	Vehicles     VehicleList `json:"vehicles"`
-
-	Seen access.Sighting `json:"-"` // by this node; the API does not show it
 }
 
 // Sources lists the sources that were not removed, by name.
@@ -144,17 +154,36 @@ func (p *Operations) Source(name string) (SourceRecord, error) {
 	if !ok {
 		return SourceRecord{}, errNoRecord
 	}
-	return SourceRecord{p.SourceSummary(s.Credential), p.EarlierUntil(s.Credential), VehicleList{s.Vehicles}, s.Seen()}, nil
+	return SourceRecord{p.SourceSummary(s.Credential), p.EarlierUntil(s.Credential), VehicleList{s.Vehicles}}, nil
 }
 
 // SourceSummary is a source as listings show it.
 func (p *Operations) SourceSummary(s access.Credential) SourceSummary {
-	return SourceSummary{
+	r := SourceSummary{
 		Name:         s.Name,
 		VehicleCount: countOf(s.Vehicles),
+		Rate:         s.Rate.String(),
 		CreatedAt:    s.Created,
 		ExpiresAt:    orNil(s.Expires),
 		RemovedAt:    orNil(s.Ended),
+		Seen:         Sighting{Refused: RefusedCount{}},
+	}
+	if g, ok := p.cfg.Tables.Sources.Get(s.Name); ok {
+		r.Seen.add(g.Seen())
+	}
+	return r
+}
+
+func (s *Sighting) add(seen access.Sighting) {
+	s.LastSeenAt, s.LastRefusedAt = orNil(seen.LastSeen), orNil(seen.LastRefused)
+	if s.LastRefusedAt != nil {
+		s.LastRefusedReason = seen.Reason.String()
+	}
+	s.Accepted, s.IgnoredSignals = seen.Accepted, seen.Ignored
+	for why, n := range seen.Refused {
+		if n > 0 {
+			s.Refused[access.Refusal(why).String()] = n
+		}
 	}
 }
 

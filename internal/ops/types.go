@@ -142,3 +142,20 @@ func (c *CallCounts) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 	}
 	return nil
 }
+
+// RefusedCount are numbers of samples, by the reason why they were refused; reasons that
+// never were are left out.
+type RefusedCount map[string]int64
+
+// MarshalJSONTo writes the reasons in the order of their names.
+func (r RefusedCount) MarshalJSONTo(e *jsontext.Encoder) error {
+	return json.MarshalEncode(e, map[string]int64(r), json.Deterministic(true))
+}
+
+// Total adds them up.
+func (r RefusedCount) Total() (n int64) {
+	for _, of := range r {
+		n += of
+	}
+	return n
+}

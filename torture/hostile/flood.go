@@ -39,7 +39,7 @@ func telemetry(ctx context.Context, w *world) error {
 	for i := range 10 {
 		own = append(own, vehicle.ID(ownCar(i)))
 	}
-	hostile, err1 := w.admin.AddSource(ctx, "hostile", access.VehicleSet(own...), time.Time{})
+	hostile, err1 := w.admin.AddSource(ctx, access.SourceRequest{Name: "hostile", Vehicles: access.VehicleSet(own...)})
 	key, err2 := w.AddSource(ctx, "honest")
 	filesAtRest, err3 := w.Descriptors()
 	memoryAtRest, err4 := w.Resident()

@@ -84,7 +84,7 @@ func (l *Load) deed(ctx context.Context, c *client.Client) func() error {
 	case k < 13:
 		name := fmt.Sprintf("source%d", l.deeds.Uint64())
 		return func() error {
-			s, err := c.AddSource(ctx, name, everything, time.Time{})
+			s, err := c.AddSource(ctx, access.SourceRequest{Name: name, Vehicles: everything})
 			return l.done(err, func() {
 				j.records = append(j.records, &record{source: true, id: s.Name, secret: s.Key})
 			})

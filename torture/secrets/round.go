@@ -134,7 +134,7 @@ func (r *round) issue(ctx context.Context) error {
 	}
 	done := func(_ any, err error) { failed = errors.Join(failed, err) }
 	source := func(what, name string, vehicles access.Vehicles) {
-		s, err := r.admin.AddSource(ctx, name, vehicles, time.Time{})
+		s, err := r.admin.AddSource(ctx, access.SourceRequest{Name: name, Vehicles: vehicles})
 		keep(what, s.Key, err)
 	}
 	source("a source's key", "gateway", all)

@@ -83,10 +83,11 @@ func (c *Client) RotateToken(ctx context.Context, id string, overlap time.Durati
 	return send[wire.RotatedToken](ctx, c, http.MethodPost, "/v1/tokens/"+url.PathEscape(id)+"/rotate", rotateBody(overlap))
 }
 
-// AddSource adds a source; a zero expires is never. The answer holds its key,
-// which is shown never again.
-func (c *Client) AddSource(ctx context.Context, name string, v access.Vehicles, expires time.Time) (wire.AddedSource, error) {
-	return send[wire.AddedSource](ctx, c, http.MethodPost, "/v1/sources", wire.SourceRequest{Name: name, Vehicles: &ops.VehicleList{Vehicles: v}, ExpiresAt: wire.At(expires)})
+// AddSource adds a source. The answer holds its key, which is shown never again.
+func (c *Client) AddSource(ctx context.Context, r access.SourceRequest) (wire.AddedSource, error) {
+	return send[wire.AddedSource](ctx, c, http.MethodPost, "/v1/sources", wire.SourceRequest{
+		Name: r.Name, Vehicles: &ops.VehicleList{Vehicles: r.Vehicles}, ExpiresAt: wire.At(r.Expires), Rate: r.Rate.String(),
+	})
 }
 
 // Sources lists the sources that were not removed, by name.

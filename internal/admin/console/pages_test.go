@@ -115,7 +115,7 @@ func TestLongLists(t *testing.T) {
 	f.logIn(f.key)
 	for i := range 60 {
 		for _, err := range []error{
-			second(f.AddSource(t.Context(), access.Actor{Name: "x"}, fmt.Sprintf("gateway-%02d", i), access.AllVehicles(), time.Time{})),
+			second(f.AddSource(t.Context(), access.Actor{Name: "x"}, access.SourceRequest{Name: fmt.Sprintf("gateway-%02d", i), Vehicles: access.AllVehicles()})),
 			second(f.IssueToken(t.Context(), access.Actor{Name: "x"}, access.TokenRequest{Developer: fmt.Sprintf("Developer %02d", i), Operations: access.AllOperations, Vehicles: access.AllVehicles()})),
 		} {
 			if err != nil {

@@ -47,7 +47,14 @@ func (c *Console) addSource(w http.ResponseWriter, r *http.Request, s *session) 
 		c.showSources(w, r, s, http.StatusBadRequest, err.Error(), r.PostForm)
 		return
 	}
-	src, key, err := c.Ops.AddSource(r.Context(), s.who, strings.TrimSpace(r.PostForm.Get("name")), vehicles, time.Time{})
+	rate, err := access.ParseRate(strings.TrimSpace(r.PostForm.Get("rate")))
+	if err != nil {
+		c.showSources(w, r, s, http.StatusBadRequest, err.Error(), r.PostForm)
+		return
+	}
+	src, key, err := c.Ops.AddSource(r.Context(), s.who, access.SourceRequest{
+		Name: strings.TrimSpace(r.PostForm.Get("name")), Vehicles: vehicles, Rate: rate,
+	})
 	if err != nil {
 		c.showSources(w, r, s, statusOf(err), err.Error(), r.PostForm)
 		return

@@ -17,13 +17,18 @@ func TestSources(t *testing.T) {
 	for what, c := range map[string][]string{
 		"a source&#39;s name":              {"name", "a b", "scope", "all"},
 		"name the vehicles, or choose all": {"name", "gateway", "scope", "list", "vehicles", ""},
+		"a rate is a whole number":         {"name", "gateway", "scope", "all", "rate", "fast"},
 	} {
 		f.want(f.post("/sources", append(c, "mark", what)...), http.StatusBadRequest, what)
 	}
-	a := f.post("/sources", "name", "gateway", "scope", "list", "vehicles", "A,B", "mark", "1")
+	a := f.post("/sources", "name", "gateway", "scope", "list", "vehicles", "A,B", "rate", "1000/s", "mark", "1")
 	f.want(a, http.StatusCreated, "css_", "vehicles/VID/telemetry")
 	key := a.body[strings.Index(a.body, "css_"):][:40]
-	f.want(f.get("/sources"), http.StatusOK, "gateway", "A, B", "not yet")
+	f.want(f.get("/sources"), http.StatusOK, "gateway", "A, B", "not yet", "1000/s", "<dt>Samples accepted</dt><dd>0</dd>", "<dt>Samples refused</dt><dd>0</dd>")
+	g, _ := f.store.Sources.Get("gateway")
+	g.CountSamples(12345, 3)
+	g.CountRefused(access.Impossible, 2, noon.Add(-2*time.Minute))
+	f.want(f.get("/sources"), http.StatusOK, "<dd>12,345</dd>", "<code>impossible</code> 2", "2 min ago", ": <code>impossible</code>", "<dt>Signals ignored</dt><dd>3</dd>")
 	if _, err := f.store.Sources.Verify([]byte(key), noon.Add(-3*time.Minute)); err != nil {
 		t.Fatal(err)
 	}
@@ -32,7 +37,7 @@ func TestSources(t *testing.T) {
 	if _, err := f.store.Sources.Verify([]byte(key), noon); err == nil {
 		t.Fatal("the old key still counts")
 	}
-	f.want(f.get("/sources"), http.StatusOK, "its key is <code>replaced</code>")
+	f.want(f.get("/sources"), http.StatusOK, ": <code>replaced</code>")
 	f.want(f.post("/sources/gateway/rotate", "mark", "3", "overlap", "x"), http.StatusBadRequest)
 	f.want(f.post("/sources/nobody/rotate", "mark", "4", "overlap", "0"), http.StatusNotFound)
 	f.want(f.post("/sources/nobody/remove"), http.StatusNotFound)

@@ -34,6 +34,7 @@ type AddedSource struct {
 	Name     string          `json:"name"`
 	Key      string          `json:"key"`
 	Vehicles ops.VehicleList `json:"vehicles"`
+	Rate     string          `json:"rate"` // of samples; "" is no limit
 }
 
 // RotatedSource is a source with its new key, which is shown this once.
@@ -83,6 +84,7 @@ type (
 		Name      string           `json:"name"`
 		Vehicles  *ops.VehicleList `json:"vehicles"`
 		ExpiresAt Expiry           `json:"expires_at,omitzero"` // not given: never
+		Rate      string           `json:"rate,omitzero"`       // of samples
 	}
 )
 

@@ -26,7 +26,7 @@ const (
 // expires after life at the latest. The name of the source begins with what it is for.
 func WithSource(ctx context.Context, client *adminclient.Client, what string, of access.Vehicles, life time.Duration, send func(Login) error) (err error) {
 	name := fmt.Sprintf("%s-%d-%d", what, os.Getpid(), time.Now().UnixMilli())
-	s, err := client.AddSource(ctx, name, of, time.Now().Add(life))
+	s, err := client.AddSource(ctx, access.SourceRequest{Name: name, Vehicles: of, Expires: time.Now().Add(life)})
 	if err != nil {
 		return err
 	}

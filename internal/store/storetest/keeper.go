@@ -130,7 +130,7 @@ func racingUpdates(t *testing.T, e store.Engine) {
 func sourcesChange(t *testing.T, e store.Engine) {
 	k, tables := RunKeeper(t, e, store.Config{})
 	add := func() (string, error) {
-		s, key, err := access.AddSource("gateway-1", access.AllVehicles(), time.Time{}, time.Now())
+		s, key, err := access.AddSource(access.SourceRequest{Name: "gateway-1", Vehicles: access.AllVehicles()}, time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -180,7 +180,7 @@ func secretsRotate(t *testing.T, e store.Engine) {
 	k, _ := RunKeeper(t, e, store.Config{})
 	_, tables := RunKeeper(t, e, store.Config{}) // another node
 	tok, secret := Issue(t, k, access.VehicleSet("carA"))
-	src, key, err := access.AddSource("gateway-1", access.AllVehicles(), time.Time{}, time.Now())
+	src, key, err := access.AddSource(access.SourceRequest{Name: "gateway-1", Vehicles: access.AllVehicles()}, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}

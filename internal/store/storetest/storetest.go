@@ -313,7 +313,7 @@ func (n *Node) GrantAll(t testing.TB) (ids []string) {
 		t.Fatal(err)
 	}
 	for name, v := range map[string]access.Vehicles{"few": access.VehicleSet(many[:2]...), "many": access.VehicleSet(many...), "gone": access.VehicleSet(SecretVID), "all": access.AllVehicles()} {
-		s, _, err := access.AddSource(name, v, time.Time{}, time.Now())
+		s, _, err := access.AddSource(access.SourceRequest{Name: name, Vehicles: v}, time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,0 +1,58 @@
+package ingest
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"carstate/internal/access"
+)
+
+// BenchmarkHTTPOneClient: one sender posts one sample after the other on one connection,
+// to a store that takes no time.
+func BenchmarkHTTPOneClient(b *testing.B) {
+	sources := new(access.Sources)
+	source, key, err := access.AddSource(access.SourceRequest{Name: "gateway", Vehicles: access.AllVehicles()}, testNow)
+	if err != nil {
+		b.Fatal(err)
+	}
+	sources.Put(source)
+	l := listen(b)
+	h := NewHTTP(Config{
+		Store:    slowStore(0),
+		Sources:  sources,
+		Now:      func() time.Time { return testNow },
+		Registry: prometheus.NewRegistry(),
+	})
+	done := make(chan error, 1)
+	go func() { done <- h.Serve(l) }()
+	conn, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		b.Fatal(err)
+	}
+	in := bufio.NewReader(conn)
+	text := posting(key, sampleLine("V1", 1, 50))
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := io.WriteString(conn, text); err != nil {
+			b.Fatal(err)
+		}
+		resp, err := http.ReadResponse(in, nil)
+		if err != nil || resp.StatusCode != http.StatusAccepted {
+			b.Fatal(resp, err)
+		}
+		if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+			b.Fatal(err)
+		}
+	}
+	_ = conn.Close()
+	if err := h.Shutdown(shutdownContext(b)); err != nil {
+		b.Error(err)
+	}
+	<-done
+}

@@ -1,0 +1,165 @@
+package ingest
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"carstate/internal/access"
+	"carstate/internal/testkit"
+)
+
+// rated is a fixture whose source "slow" may send four samples a minute, and the clock.
+func rated(t *testing.T) (f *fixture, key string, forward func(time.Duration)) {
+	t.Helper()
+	f = newFixture(t)
+	var passed atomic.Int64
+	f.Now = func() time.Time { return testNow.Add(time.Duration(passed.Load())) }
+	_, key = f.addSource(t, access.SourceRequest{
+		Name: "slow", Vehicles: f.source.Vehicles, Rate: access.Rate{Calls: 4, Window: time.Minute},
+	})
+	return f, key, func(d time.Duration) { passed.Add(int64(d)) }
+}
+
+// seen is what was seen of the source "slow".
+func (f *fixture) seen(t *testing.T) access.Sighting {
+	t.Helper()
+	g, ok := f.Sources.Get("slow")
+	if !ok {
+		t.Fatal("the source is gone")
+	}
+	return g.Seen()
+}
+
+func TestHTTPSourceOverItsRate(t *testing.T) {
+	f, key, forward := rated(t)
+	_, url := startHTTP(t, f)
+	const policy = "RateLimit-Policy: \"source\";q=4;w=60\n"
+	const over = `{"error":"the policy of this source allows 4 samples in 60 s: wait as many seconds as Retry-After says; nothing of this request counts as accepted"}`
+	two := sampleLine("V1", 1, 1) + "\nno sample"
+	five := sampleLine("V1", 2, 1) + "\n" + sampleLine("V1", 3, 1) + "\n" + sampleLine("V1", 4, 1) + "\n" + sampleLine("V1", 5, 1) + "\n" + sampleLine("V1", 6, 1)
+	for _, r := range []struct {
+		after time.Duration
+		request
+	}{
+		{0, request{body: two, status: 202, wants: policy + `RateLimit: "source";r=2;t=15`}},
+		{0, request{body: five, status: 202, wants: policy + `RateLimit: "source";r=0;t=60`}}, // three are owed
+		{0, request{body: two, status: 429, answer: over, wants: policy + "RateLimit: \"source\";r=0;t=60\nRetry-After: 60"}},
+		{59 * time.Second, request{body: two, status: 429, wants: "Retry-After: 1"}},
+		{time.Second, request{body: sampleLine("V1", 7, 1), status: 202, wants: policy + `RateLimit: "source";r=0;t=15`}},
+	} {
+		forward(r.after)
+		r.send(t, url, key)
+	}
+	request{body: two, status: 202, wants: "RateLimit-Policy: "}.send(t, url, f.key) // a source without a rate
+	f.wantMetric(t, 2, "carstate_samples_refused_total", "protocol", "http", "reason", "rate")
+	s := f.seen(t)
+	if s.Accepted != 7 || s.Refused[access.Malformed] != 1 || s.Refused[access.OverRate] != 2 ||
+		s.Reason != access.OverRate || !s.LastRefused.Equal(testNow.Add(59*time.Second)) {
+		t.Errorf("seen %+v", s)
+	}
+}
+
+// TestHTTPRateCountsWhatIsRefused: rubbish uses the rate up, also where a body is refused
+// whole.
+func TestHTTPRateCountsWhatIsRefused(t *testing.T) {
+	f, key, _ := rated(t)
+	_, url := startHTTP(t, f)
+	request{body: "x\nx\nx", status: 400}.send(t, url, key)
+	request{header: "Content-Encoding: gzip", body: "no gzip", status: 400}.send(t, url, key)
+	request{body: sampleLine("V1", 1, 1), status: 429}.send(t, url, key)
+	f.store.wants(t)
+}
+
+func TestMQTTSourceOverItsRate(t *testing.T) {
+	f, key, forward := rated(t)
+	_, addr := startMQTT(t, f.Config)
+	c := dialRaw(t, addr, 5)
+	if code := c.connect("slow", key, "", 30); code != 0 {
+		t.Fatalf("CONNACK code %#x", code)
+	}
+	three := sampleLine("V1", 1, 1) + "\n" + sampleLine("V1", 2, 2) + "\n" + sampleLine("V1", 3, 3)
+	for id, code := range []byte{0, 0, 0x97} { // the second is owed in part
+		c.publish(2, uint16(id+1), topicV1, three)
+		c.wantPuback(uint16(id+1), code)
+	}
+	forward(time.Minute)
+	c.publish(2, 4, topicV1, three)
+	c.wantPuback(4, 0)
+	f.wantMetric(t, 1, "carstate_samples_refused_total", "protocol", "mqtt", "reason", "rate")
+	if s := f.seen(t); s.Accepted != 9 || s.Refused[access.OverRate] != 1 || s.Reason != access.OverRate {
+		t.Errorf("seen %+v", s)
+	}
+}
+
+// TestMQTTOverTheRatePauses: a connection that cannot be told is not read from until its
+// source's rate allows the message.
+func TestMQTTOverTheRatePauses(t *testing.T) {
+	for _, tt := range []struct {
+		version, flags byte
+	}{{4, 2}, {4, 0}, {5, 0}} {
+		f, key, _ := rated(t)
+		f.Now = time.Now
+		f.Sources.Put(func() access.Credential {
+			g, _ := f.Sources.Get("slow")
+			c := g.Credential
+			c.Rate = access.Rate{Calls: 50, Window: time.Second}
+			return c
+		}())
+		_, addr := startMQTT(t, f.Config)
+		c := dialRaw(t, addr, tt.version)
+		if code := c.connect("slow", key, "", 30); code != 0 {
+			t.Fatalf("CONNACK code %#x", code)
+		}
+		began := time.Now()
+		const messages = 70
+		for id := range uint16(messages) {
+			c.publish(tt.flags, id+1, topicV1, sampleLine("V1", int(id), 1))
+		}
+		testkit.Await(t, "all is stored", func() bool { return len(f.store.describe()) == messages })
+		if took := time.Since(began); took < (messages-50)*20*time.Millisecond {
+			t.Errorf("MQTT %d, flags %d: %d messages took %v", tt.version, tt.flags, messages, took)
+		}
+		f.wantMetric(t, 0, "carstate_samples_refused_total")
+	}
+}
+
+// TestMQTTOverTheRateForLong: a connection whose source's rate allows nothing for long is
+// closed, and a pause ends with the service.
+func TestMQTTOverTheRateForLong(t *testing.T) {
+	f, key, _ := rated(t)
+	_, addr := startMQTT(t, f.Config)
+	send := func(version byte) *rawClient {
+		c := dialRaw(t, addr, version)
+		if code := c.connect("slow", key, "", 30); code != 0 {
+			t.Fatalf("CONNACK code %#x", code)
+		}
+		lines := ""
+		for i := range 12 {
+			lines += sampleLine("V1", i, 1) + "\n"
+		}
+		c.publish(0, 0, topicV1, lines)
+		return c
+	}
+	first := send(5)
+	testkit.Await(t, "a batch is stored", func() bool { return len(f.store.describe()) == 12 })
+	first.publish(0, 0, topicV1, sampleLine("V1", 20, 1))
+	first.wantClosed(0x97)
+	send(4).wantClosed(0)
+	f.wantMetric(t, 2, "carstate_samples_refused_total", "reason", "rate")
+}
+
+func TestSourceCounters(t *testing.T) {
+	f, key, _ := rated(t)
+	_, url := startHTTP(t, f)
+	const unused = `{"vid":"V1","time":1795147200000,"signals":{"Vehicle.Speed":1,"Vehicle.Color":"red","x":1}}`
+	request{body: unused + "\n" + sampleLine("V9", 1, 1), status: 202}.send(t, url, key)
+	f.store.append = func(context.Context) error { return errDisk }
+	request{body: sampleLine("V1", 1, 1), status: 503}.send(t, url, key)
+	s := f.seen(t)
+	if s.Accepted != 1 || s.Ignored != 2 || s.Refused[access.NotAllowed] != 1 || s.Refused[access.NotStored] != 1 ||
+		s.Reason != access.NotStored || !s.LastRefused.Equal(testNow.Truncate(time.Second)) {
+		t.Errorf("seen %+v", s)
+	}
+}
