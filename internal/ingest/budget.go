@@ -5,7 +5,8 @@ import (
 	"sync"
 )
 
-// budget is an amount of memory, in bytes, that all sources share. A source that holds
+// budget is an amount of memory, in bytes, or of connections that all sources share. A
+// source that holds
 // more than an eighth of it gets more only if as much stays free as the source then
 // holds. So one source alone holds half at most, and others always find room.
 type budget struct {

@@ -71,8 +71,8 @@ type Config struct {
 	// overloaded, the newer one is. 0 means 4,096.
 	MaxHTTPConnections int
 	// MaxConnections is how many MQTT connections may be open. For a newer one,
-	// one that has not logged in is closed; if all have, the newest is. 0 means
-	// 20,000.
+	// one that has not logged in is closed; if all have, the newest is, and so is
+	// one whose source has its share. 0 means 20,000.
 	MaxConnections int
 
 	// MaxBytes is how much memory may be held, by each of HTTP and MQTT, by

@@ -44,10 +44,13 @@ const (
 // counted. If the store does not take a sample, the connection is closed
 // without an acknowledgement, and the client sends again. A source that was
 // removed is found out at its next message. While there is no room for more,
-// nothing is read, and so clients wait.
+// nothing is read, and so clients wait. A message that is over its source's rate gets
+// 0x97; where that cannot be said, nothing is read until the rate allows it. A packet that
+// comes too slowly ends its connection.
 type MQTT struct {
 	in      *intake
 	rooms   *rooms
+	places  *budget // the connections that have logged in
 	guard   *netguard.Guard
 	server  *mqtt.Server
 	start   sync.Once
@@ -77,6 +80,7 @@ func NewMQTT(c Config) *MQTT {
 		ended:     make(chan struct{}),
 	}
 	m.rooms = newRooms(m.in.MaxBytes, m.in.grace)
+	m.places = newBudget(m.in.MaxConnections)
 	m.in.gauge(m.rooms.taken)
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	m.refused = prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -190,6 +194,7 @@ func (m *MQTT) serve(c *conn) {
 		// A client may leave without waiting; what it sent is still stored.
 		c.queue.wait()
 		c.letGo()
+		c.place.end()
 		m.mu.Lock()
 		delete(m.conns, c)
 		m.mu.Unlock()

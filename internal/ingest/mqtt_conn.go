@@ -35,6 +35,7 @@ type conn struct {
 	source string        // the name of the source that logged in; set before its first message
 	key    []byte        // and its key, to ask again at each message
 	grant  *access.Grant // and what counted at the last message
+	place  hold          // among the connections that have logged in
 	slow   func()        // ends the connection of a logged-in client whose packet comes too slowly
 	queue  queue         // its messages that are not answered yet
 

@@ -63,6 +63,17 @@ func (h *hook) OnConnectAuthenticate(cl *mqtt.Client, pk packets.Packet) bool {
 		h.m.refused.WithLabelValues("credentials").Inc()
 		return false
 	}
+	if !h.m.places.tryTake(name, 1) {
+		h.m.refused.WithLabelValues("share").Inc()
+		code := packets.Err3ServerUnavailable
+		if cl.Properties.ProtocolVersion >= 5 {
+			code = because(packets.ErrQuotaExceeded, "the source has its share of the connections")
+		}
+		_ = h.m.server.SendConnack(cl, code, false, nil)
+		_ = c.Close() // the library would send another CONNACK
+		return false
+	}
+	c.place = hold{h.m.places, name, 1}
 	if !netguard.Under(c).Become(netguard.Held) {
 		return false // it was evicted, so that no answer reaches the client
 	}

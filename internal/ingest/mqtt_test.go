@@ -420,6 +420,49 @@ func TestMQTTRefusesTheNewestWhenFull(t *testing.T) {
 	f.wantMetric(t, 1, "carstate_mqtt_connections_refused_total", "reason", "full")
 }
 
+// TestMQTTConnectionsOfOneSource: one source keeps no other from logging in.
+func TestMQTTConnectionsOfOneSource(t *testing.T) {
+	bothVersions(t, func(t *testing.T, version byte) {
+		f := newFixture(t)
+		f.MaxConnections = 8
+		m, addr := startMQTT(t, f.Config)
+		_, key := f.add(t, "gateway", f.source.Vehicles)
+		logIn := func(id, source, key string) (*rawClient, byte) {
+			c := dialRaw(t, addr, version)
+			c.id = id
+			return c, c.connect(source, key, "", 30)
+		}
+		var first *rawClient
+		for i := range 6 {
+			c, code := logIn(fmt.Sprint("id", i), "car", f.key)
+			want := byte(0)
+			if i == 0 {
+				first = c
+			}
+			if i >= 4 {
+				want = map[byte]byte{4: 3, 5: 0x97}[version]
+				c.wantClosed(0)
+			}
+			if code != want {
+				t.Errorf("connection %d: CONNACK code %#x, want %#x", i, code, want)
+			}
+		}
+		other, code := logIn("id", "gateway", key)
+		if code != 0 {
+			t.Errorf("another source: CONNACK code %#x", code)
+		}
+		f.wantMetric(t, 2, "carstate_mqtt_connections_refused_total", "reason", "share")
+		for _, c := range []*rawClient{first, other} {
+			c.write([]byte{disconnectPacket, 0})
+			c.wantClosed(0)
+		}
+		testkit.Await(t, "the places are given back", func() bool { return m.places.taken() == 3 })
+		if _, code := logIn("id9", "car", f.key); code != 0 {
+			t.Errorf("in its place: CONNACK code %#x", code)
+		}
+	})
+}
+
 // TestMQTTStrangersMakeRoom: connections that do not log in keep out no client with a right
 // key, and none is closed that has logged in.
 func TestMQTTStrangersMakeRoom(t *testing.T) {
