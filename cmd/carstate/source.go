@@ -57,7 +57,8 @@ func (c *sourceAdd) Run(ctx context.Context, w streams) error {
 		return client.AddSource(ctx, access.SourceRequest{Name: c.Name, Vehicles: v, Rate: rate})
 	}, func(s wire.AddedSource) error {
 		_, err := fmt.Fprintf(w.out, "%s\n", s.Key)
-		fmt.Fprintf(w.err, "This is the key of source %s, shown this once. Its rate: %s.\n", s.Name, rateInWords(s.Rate))
+		rate := rateInWords(s.Rate)
+		fmt.Fprintf(w.err, "This is the key of source %s, shown this once. Its rate: %s.\n", s.Name, rate)
 		return err
 	})
 }
@@ -83,7 +84,8 @@ func (c *sourceList) Run(ctx context.Context, w streams) error {
 		fmt.Fprintln(t, "NAME\tVEHICLES\tRATE\tACCEPTED\tREFUSED\tLAST REFUSED\tADDED\tEXPIRES")
 		for _, x := range sources {
 			fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s\n", x.Name, count(x.VehicleCount), rateInWords(x.Rate),
-				x.Seen.Accepted, x.Seen.Refused.Total(), lastRefused(x.Seen), day(&x.CreatedAt, ""), day(x.ExpiresAt, "never"))
+				x.Seen.Accepted, x.Seen.Refused.Total(), lastRefused(x.Seen),
+				day(&x.CreatedAt, ""), day(x.ExpiresAt, "never"))
 		}
 		return t.Flush()
 	})
@@ -114,17 +116,27 @@ func (c *sourceShow) Run(ctx context.Context, w streams) error {
 	return ask(c.adminFlags, c.JSON, w, func(client *client.Client) (ops.SourceRecord, error) {
 		return client.Source(ctx, c.Name)
 	}, func(s ops.SourceRecord) error {
-		_, err := fmt.Fprintf(w.out, "source           %s\nvehicles         %s\nrate             %s\nadded            %s\nexpires          %s\nremoved          %s\n",
-			s.Name, someVehicles(s.Vehicles), rateInWords(s.Rate), day(&s.CreatedAt, ""), day(s.ExpiresAt, "never"), day(s.RemovedAt, "-"))
+		line := func(name, format string, values ...any) {
+			fmt.Fprintf(w.out, "%-17s"+format+"\n", append([]any{name}, values...)...)
+		}
+		line("source", "%s", s.Name)
+		line("vehicles", "%s", someVehicles(s.Vehicles))
+		line("rate", "%s", rateInWords(s.Rate))
+		line("added", "%s", day(&s.CreatedAt, ""))
+		line("expires", "%s", day(s.ExpiresAt, "never"))
+		line("removed", "%s", day(s.RemovedAt, "-"))
 		for _, until := range s.EarlierUntil {
-			fmt.Fprintf(w.out, "replaced         an earlier key counts until %s\n", day(&until, ""))
+			line("replaced", "an earlier key counts until %s", day(&until, ""))
 		}
-		fmt.Fprintf(w.out, "\nOn this node since it started:\nlast seen        %s\nlast refused     %s\naccepted         %d samples\nrefused          %d samples\n",
-			day(s.Seen.LastSeenAt, "-"), lastRefused(s.Seen), s.Seen.Accepted, s.Seen.Refused.Total())
+		fmt.Fprintln(w.out, "\nOn this node since it started:")
+		line("last seen", "%s", day(s.Seen.LastSeenAt, "-"))
+		line("last refused", "%s", lastRefused(s.Seen))
+		line("accepted", "%d samples", s.Seen.Accepted)
+		line("refused", "%d samples", s.Seen.Refused.Total())
 		for _, why := range slices.Sorted(maps.Keys(s.Seen.Refused)) {
-			fmt.Fprintf(w.out, "  %-15s%d\n", why, s.Seen.Refused[why])
+			line("  "+why, "%d", s.Seen.Refused[why])
 		}
-		fmt.Fprintf(w.out, "ignored signals  %d\n", s.Seen.IgnoredSignals)
+		_, err := fmt.Fprintf(w.out, "ignored signals  %d\n", s.Seen.IgnoredSignals)
 		return err
 	})
 }

@@ -80,7 +80,8 @@ func (s *Server) addSource(r *http.Request, in wire.SourceRequest) (wire.AddedSo
 	c, key, err := s.ops.AddSource(r.Context(), caller(r), access.SourceRequest{
 		Name: in.Name, Vehicles: in.Vehicles.Vehicles, Rate: rate, Expires: in.ExpiresAt.Or(time.Time{}),
 	})
-	return wire.AddedSource{Name: c.Name, Key: key, Vehicles: ops.VehicleList{Vehicles: c.Vehicles}, Rate: c.Rate.String()}, err
+	vehicles := ops.VehicleList{Vehicles: c.Vehicles}
+	return wire.AddedSource{Name: c.Name, Key: key, Vehicles: vehicles, Rate: c.Rate.String()}, err
 }
 
 func (s *Server) listSources(*http.Request, nothing) (wire.SourceList, error) {

@@ -33,7 +33,8 @@ func TestAddSourceAnswersExactly(t *testing.T) {
 	if err != nil || show.ExpiresAt == nil || *show.ExpiresAt != noon.Add(time.Hour) || !show.VehicleCount.All || !show.Vehicles.All() || show.Rate != "1000/s" {
 		t.Errorf("show: %+v, %v", show, err)
 	}
-	if got := s.do(t, "POST", "/v1/sources", `{"name":"x","vehicles":"all","rate":"many"}`); got.status != http.StatusBadRequest || !strings.Contains(got.body, "a rate is") {
+	got := s.do(t, "POST", "/v1/sources", `{"name":"x","vehicles":"all","rate":"many"}`)
+	if got.status != http.StatusBadRequest || !strings.Contains(got.body, "a rate is") {
 		t.Errorf("a wrong rate: %d %s", got.status, got.body)
 	}
 	if e, err := s.Audit(t.Context(), 1); err != nil || e[0].Detail != "vehicles all; expires 2026-11-20T13:00:00Z; rate 1000/s" {
@@ -45,7 +46,8 @@ func TestAddSourceAnswersExactly(t *testing.T) {
 func TestSourceSeen(t *testing.T) {
 	s := start(t)
 	s.add(t, "car-7")
-	const before = `"seen":{"last_seen_at":null,"last_refused_at":null,"last_refused_reason":"","accepted":0,"refused":{},"ignored_signals":0}`
+	const before = `"seen":{"last_seen_at":null,"last_refused_at":null,"last_refused_reason":"",` +
+		`"accepted":0,"refused":{},"ignored_signals":0}`
 	if got := s.do(t, "GET", "/v1/sources", ""); !strings.Contains(got.body, before) {
 		t.Errorf("before anything came: %s", got.body)
 	}
@@ -56,14 +58,16 @@ func TestSourceSeen(t *testing.T) {
 	for _, path := range []string{"/v1/sources", "/v1/sources/car-7"} {
 		got := s.do(t, "GET", path, "")
 		for _, want := range []string{
-			`"last_refused_at":"2026-11-20T12:00:00Z","last_refused_reason":"rate","accepted":12`, `"impossible":2`, `"rate":1`, `"ignored_signals":3`,
+			`"last_refused_at":"2026-11-20T12:00:00Z","last_refused_reason":"rate",` +
+				`"accepted":12,"refused":{"impossible":2,"rate":1},"ignored_signals":3`,
 		} {
 			if !strings.Contains(got.body, want) {
 				t.Errorf("%s does not hold %s: %s", path, want, got.body)
 			}
 		}
 	}
-	if show, err := s.Source(t.Context(), "car-7"); err != nil || show.Seen.Accepted != 12 || show.Seen.Refused.Total() != 3 || show.Seen.LastRefusedReason != "rate" {
+	show, err := s.Source(t.Context(), "car-7")
+	if err != nil || show.Seen.Accepted != 12 || show.Seen.Refused.Total() != 3 || show.Seen.LastRefusedReason != "rate" {
 		t.Errorf("show: %+v, %v", show.Seen, err)
 	}
 }

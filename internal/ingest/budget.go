@@ -8,7 +8,7 @@ import (
 // budget is an amount of memory, in bytes, or of connections that all sources share. A
 // source that holds
 // more than an eighth of it gets more only if as much stays free as the source then
-// holds. So one source alone holds half at most, and others always find room.
+// holds. So one source alone holds half at most, and the rest is left to others.
 type budget struct {
 	size int
 

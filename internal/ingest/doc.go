@@ -26,6 +26,7 @@
 //
 // What senders make us hold is counted in bytes, and [Config.MaxBytes] bounds it
 // for each protocol. Over it, HTTP answers 503, and MQTT stops reading from
-// those who send until there is room. Besides, an open MQTT connection costs
+// those who send until there is room. Each source has a share, so that none keeps
+// others out (see budget). Besides, an open MQTT connection costs
 // about 50 KiB, and with topic aliases up to 20 KiB more.
 package ingest

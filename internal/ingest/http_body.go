@@ -188,7 +188,8 @@ func (h *HTTP) withinRate(w http.ResponseWriter, source *access.Grant, samples i
 
 // failRate answers a request that is over its source's rate.
 func failRate(w http.ResponseWriter, r access.Rate) outcome {
-	return fail(w, http.StatusTooManyRequests, rateText(r)+": wait as many seconds as Retry-After says; nothing of this request counts as accepted")
+	return fail(w, http.StatusTooManyRequests,
+		rateText(r)+": wait as many seconds as Retry-After says; nothing of this request counts as accepted")
 }
 
 // rateText tells a sender the rate of its source.

@@ -178,7 +178,8 @@ func TestMQTTStalledPacketsOfOneSource(t *testing.T) {
 		t.Helper()
 		for _, padding := range []int{0, 10_000, maxPacket - 1000} {
 			second++
-			other.publish(2, uint16(second), topicV1, strings.Repeat(" ", padding%60_000)+strings.Repeat(" \n", padding/60_000*30_000)+sampleLine("V1", second, 1))
+			spaces := strings.Repeat(" ", padding%60_000) + strings.Repeat(" \n", padding/60_000*30_000)
+			other.publish(2, uint16(second), topicV1, spaces+sampleLine("V1", second, 1))
 			other.wantPuback(uint16(second), 0)
 		}
 	}
@@ -218,7 +219,8 @@ func TestMQTTReceivingIsFull(t *testing.T) {
 	f := newFixture(t)
 	f.MaxBytes = 16 * maxPacket
 	m, addr := startMQTT(t, f.Config)
-	p := packet(0x32, field(topicV1), []byte{0, 1}, []byte(strings.Repeat(" \n", maxPacket/2-100)+sampleLine("V1", 1, 1)))
+	payload := strings.Repeat(" \n", maxPacket/2-100) + sampleLine("V1", 1, 1)
+	p := packet(0x32, field(topicV1), []byte{0, 1}, []byte(payload))
 	var clients []*rawClient
 	for i := range 14 {
 		name := fmt.Sprint("gateway", i)
@@ -322,7 +324,8 @@ func TestHTTPMemoryIsBounded(t *testing.T) {
 		request{body: large, status: 202}.send(t, url, f.key)
 	}()
 	<-arrived
-	if held := f.metric(t, "carstate_ingest_held_bytes", "protocol", "http"); held < readerBytes+92_000 || held > readerBytes+92_000+2*holdStep {
+	held := f.metric(t, "carstate_ingest_held_bytes", "protocol", "http")
+	if held < readerBytes+92_000 || held > readerBytes+92_000+2*holdStep {
 		t.Errorf("%g bytes are held", held)
 	}
 	const full = `{"error":"` + noRoom + `"}`
@@ -441,7 +444,10 @@ func TestPace(t *testing.T) {
 	for _, tt := range []struct {
 		bytes int
 		want  time.Duration
-	}{{0, 5 * time.Second}, {999, 5 * time.Second}, {1, 6 * time.Second}, {10_500, 16500 * time.Millisecond}, {1 << 20, time.Minute}} {
+	}{
+		{0, 5 * time.Second}, {999, 5 * time.Second}, {1, 6 * time.Second},
+		{10_500, 16500 * time.Millisecond}, {1 << 20, time.Minute},
+	} {
 		if err := p.add(tt.bytes); err != nil || deadline.Sub(testNow) != tt.want {
 			t.Errorf("after %d bytes more the deadline is after %v (%v), want %v", tt.bytes, deadline.Sub(testNow), err, tt.want)
 		}

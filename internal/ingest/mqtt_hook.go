@@ -80,7 +80,8 @@ func (h *hook) OnConnectAuthenticate(cl *mqtt.Client, pk packets.Packet) bool {
 	c.logIn(source, bytes.Clone(pk.Connect.Password))
 	c.slow = func() {
 		h.m.in.refuse(c.grant, access.TooSlow, 1)
-		h.m.hangUp(cl, because(packets.ErrImplementationSpecificError, errSlow.Error()+": 1 KB/s is the least, and 60 s the longest"))
+		why := errSlow.Error() + ": 1 KB/s is the least, and 60 s the longest"
+		h.m.hangUp(cl, because(packets.ErrImplementationSpecificError, why))
 	}
 	// A client that connects with the ID of another takes its place; so no
 	// source may choose an ID that another one's clients can have.

@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"context"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -36,9 +37,10 @@ func TestHTTPSourceOverItsRate(t *testing.T) {
 	f, key, forward := rated(t)
 	_, url := startHTTP(t, f)
 	const policy = "RateLimit-Policy: \"source\";q=4;w=60\n"
-	const over = `{"error":"the policy of this source allows 4 samples in 60 s: wait as many seconds as Retry-After says; nothing of this request counts as accepted"}`
+	const over = `{"error":"the policy of this source allows 4 samples in 60 s: ` +
+		`wait as many seconds as Retry-After says; nothing of this request counts as accepted"}`
 	two := sampleLine("V1", 1, 1) + "\nno sample"
-	five := sampleLine("V1", 2, 1) + "\n" + sampleLine("V1", 3, 1) + "\n" + sampleLine("V1", 4, 1) + "\n" + sampleLine("V1", 5, 1) + "\n" + sampleLine("V1", 6, 1)
+	five := strings.Repeat(sampleLine("V1", 2, 1)+"\n", 5)
 	for _, r := range []struct {
 		after time.Duration
 		request

@@ -21,7 +21,9 @@ func (p *Operations) IssueToken(ctx context.Context, by access.Actor, r access.T
 
 // AddSource adds a source. The key is to be shown once.
 func (p *Operations) AddSource(ctx context.Context, by access.Actor, r access.SourceRequest) (access.Credential, string, error) {
-	return p.begin(ctx, by, access.SourceKind, r.Vehicles, func(now time.Time) (access.Credential, string, error) { return access.AddSource(r, now) })
+	return p.begin(ctx, by, access.SourceKind, r.Vehicles, func(now time.Time) (access.Credential, string, error) {
+		return access.AddSource(r, now)
+	})
 }
 
 // AddOperator adds an operator; only the admin key may. The key is to be shown once.

@@ -86,7 +86,8 @@ func (c *Client) RotateToken(ctx context.Context, id string, overlap time.Durati
 // AddSource adds a source. The answer holds its key, which is shown never again.
 func (c *Client) AddSource(ctx context.Context, r access.SourceRequest) (wire.AddedSource, error) {
 	return send[wire.AddedSource](ctx, c, http.MethodPost, "/v1/sources", wire.SourceRequest{
-		Name: r.Name, Vehicles: &ops.VehicleList{Vehicles: r.Vehicles}, ExpiresAt: wire.At(r.Expires), Rate: r.Rate.String(),
+		Name: r.Name, Vehicles: &ops.VehicleList{Vehicles: r.Vehicles},
+		ExpiresAt: wire.At(r.Expires), Rate: r.Rate.String(),
 	})
 }
 
