@@ -184,11 +184,15 @@ func (h *HTTP) answer(w http.ResponseWriter, r *http.Request) outcome {
 	o := h.in.origin(source, "")
 	o.room = &hold{of: h.room, source: source.Name}
 	defer o.room.end()
-	b := new(batch)
+	var b *batch
 	if err = errNoRoom; o.room.cover(requestBytes) {
 		b, err = h.read(w, r, f, o)
 	}
-	if samples := max(b.size(), 1); !h.withinRate(w, source, samples) {
+	samples := 1
+	if b != nil {
+		samples = max(b.size(), 1)
+	}
+	if !h.withinRate(w, source, samples) {
 		h.in.refuse(source, access.OverRate, samples)
 		return failRate(w, source.Rate)
 	}

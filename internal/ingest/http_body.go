@@ -60,32 +60,33 @@ var inflaters = sync.Pool{New: func() any { return new(gzip.Reader) }}
 // cannot be more than the same. The buffers for that are taken only once the first
 // headBytes, or the whole body, have come.
 func (h *HTTP) read(w http.ResponseWriter, r *http.Request, f format, o origin) (*batch, error) {
-	paced := &pacedBody{Reader: r.Body, pace: pace{deadline: http.NewResponseController(w).SetReadDeadline}}
-	none := new(batch)
-	if err := paced.begin(time.Now(), h.in.grace); err != nil {
-		return none, err
+	a := arrivals.Get().(*arrival)
+	defer a.release()
+	a.paced.Reader, a.paced.of = r.Body, http.NewResponseController(w)
+	if err := a.paced.begin(time.Now(), h.in.grace); err != nil {
+		return nil, err
 	}
-	var body io.Reader = &limited{paced, MaxBody}
-	head := heads.Get().(*[headBytes]byte)
-	defer heads.Put(head)
-	n, whole, err := fill(head[:], body)
+	a.limited = limited{&a.paced, MaxBody}
+	n, whole, err := fill(a.head[:], &a.limited)
 	if err != nil {
-		return none, err
+		return nil, err
 	}
 	o.base = requestBytes / 2
 	if f.gzip || !whole {
 		if o.base = readerBytes; !o.room.cover(o.base) {
-			return none, errNoRoom
+			return nil, errNoRoom
 		}
 	}
-	if body = io.MultiReader(bytes.NewReader(head[:n]), body); whole {
-		body = bytes.NewReader(head[:n])
+	a.first.Reset(a.head[:n])
+	var body io.Reader = &a.first
+	if !whole {
+		body = io.MultiReader(body, &a.limited)
 	}
 	if f.gzip {
 		z := inflaters.Get().(*gzip.Reader)
 		defer inflaters.Put(z)
 		if err := z.Reset(body); err != nil {
-			return none, err
+			return nil, err
 		}
 		body = &limited{z, MaxBody}
 	}
@@ -99,13 +100,26 @@ func (h *HTTP) read(w http.ResponseWriter, r *http.Request, f format, o origin) 
 	if err == nil {
 		// While the samples are stored the server reads on, to see that the sender leaves. It
 		// must not take the deadline for that.
-		err = paced.deadline(time.Time{})
+		err = a.paced.of.SetReadDeadline(time.Time{})
 	}
 	return b, err
 }
 
-// heads keeps the first bytes of bodies that are on their way.
-var heads = sync.Pool{New: func() any { return new([headBytes]byte) }}
+// arrival is a body that is on its way.
+type arrival struct {
+	paced   pacedBody
+	limited limited // of paced
+	head    [headBytes]byte
+	first   bytes.Reader // of head
+}
+
+// arrivals keeps those that are not used.
+var arrivals = sync.Pool{New: func() any { return new(arrival) }}
+
+func (a *arrival) release() {
+	a.paced.Reader, a.paced.of = nil, nil
+	arrivals.Put(a)
+}
 
 // fill reads until p is full, or the whole of r is read.
 func fill(p []byte, r io.Reader) (n int, whole bool, err error) {

@@ -434,10 +434,18 @@ func TestHTTPStalledBodiesOfOneSource(t *testing.T) {
 	})
 }
 
+// lastDeadline is the deadline that was set last.
+type lastDeadline struct{ at time.Time }
+
+func (d *lastDeadline) SetReadDeadline(at time.Time) error {
+	d.at = at
+	return nil
+}
+
 // TestPace: the deadline of a body or packet moves on with what comes, up to a limit.
 func TestPace(t *testing.T) {
-	var deadline time.Time
-	p := pace{deadline: func(d time.Time) error { deadline = d; return nil }}
+	var deadline lastDeadline
+	p := pace{of: &deadline}
 	if err := p.begin(testNow, grace); err != nil {
 		t.Fatal(err)
 	}
@@ -448,8 +456,8 @@ func TestPace(t *testing.T) {
 		{0, 5 * time.Second}, {999, 5 * time.Second}, {1, 6 * time.Second},
 		{10_500, 16500 * time.Millisecond}, {1 << 20, time.Minute},
 	} {
-		if err := p.add(tt.bytes); err != nil || deadline.Sub(testNow) != tt.want {
-			t.Errorf("after %d bytes more the deadline is after %v (%v), want %v", tt.bytes, deadline.Sub(testNow), err, tt.want)
+		if err := p.add(tt.bytes); err != nil || deadline.at.Sub(testNow) != tt.want {
+			t.Errorf("after %d bytes more the deadline is after %v (%v), want %v", tt.bytes, deadline.at.Sub(testNow), err, tt.want)
 		}
 	}
 }

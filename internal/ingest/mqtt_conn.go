@@ -48,7 +48,7 @@ type conn struct {
 func newConn(nc net.Conn, r *rooms) *conn {
 	c := &conn{Conn: nc, rooms: r, in: bufio.NewReaderSize(nc, readBuffer), ended: make(chan struct{})}
 	c.queue.changed = sync.NewCond(&c.queue.mu)
-	c.pace.deadline = c.SetReadDeadline
+	c.pace.of = nc
 	c.receiving.of, c.finishing.of, c.processing.of = r.receiving, r.finishing, r.processing
 	return c
 }

@@ -11,11 +11,11 @@ const (
 
 // pace sets the deadline for the next bytes of a body or packet.
 type pace struct {
-	deadline func(time.Time) error
-	began    time.Time
-	grace    time.Duration
-	came     int // bytes
-	counted  int // of those, the ones that the deadline has been set for
+	of      interface{ SetReadDeadline(time.Time) error }
+	began   time.Time
+	grace   time.Duration
+	came    int // bytes
+	counted int // of those, the ones that the deadline has been set for
 }
 
 // begin sets the first deadline.
@@ -34,5 +34,5 @@ func (p *pace) add(n int) error {
 }
 
 func (p *pace) set() error {
-	return p.deadline(p.began.Add(min(p.grace+time.Duration(p.came)*perByte, transitTime)))
+	return p.of.SetReadDeadline(p.began.Add(min(p.grace+time.Duration(p.came)*perByte, transitTime)))
 }
