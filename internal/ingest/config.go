@@ -67,8 +67,9 @@ type Config struct {
 	TLS *tls.Config
 
 	// MaxHTTPConnections is how many HTTP connections may be open. For a newer
-	// one, one that has no request in work is closed (see netguard); while
-	// overloaded, the newer one is. 0 means 4,096.
+	// one, one that has no request in work is closed (see netguard); each source has
+	// its share of those that have one. While overloaded, the newer one is closed.
+	// 0 means 4,096.
 	MaxHTTPConnections int
 	// MaxConnections is how many MQTT connections may be open. For a newer one,
 	// one that has not logged in is closed; if all have, the newest is, and so is

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -39,13 +40,14 @@ type HTTP struct {
 	in     *intake
 	server *http.Server
 	room   *budget // the memory of the requests in work
+	places *budget // the connections that have requests in work, which are not closed for newer ones
 	guard  *netguard.Guard
 }
 
 // NewHTTP makes the listener's server. It serves nothing until [HTTP.Serve].
 func NewHTTP(c Config) *HTTP {
 	in := newIntake(c, "http")
-	h := &HTTP{in: in, room: newBudget(in.MaxBytes)}
+	h := &HTTP{in: in, room: newBudget(in.MaxBytes), places: newBudget(in.MaxHTTPConnections)}
 	in.gauge(h.room.taken)
 	dropped := prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "carstate_ingest_connections_dropped_total",
@@ -111,36 +113,67 @@ func (h *HTTP) handle(w http.ResponseWriter, r *http.Request) {
 	endSpan(span, o)
 }
 
-// tooLate marks the connections that came while there was too much to do: it leads
-// to an atomic.Bool, which says whether that is still held against them.
-type tooLate struct{}
+// httpConn is what is known of a connection.
+type httpConn struct {
+	late atomic.Bool // it came while there was too much to do, and that is still held against it
+
+	mu     sync.Mutex // guards what follows
+	inWork int        // its requests
+	place  hold       // while there are some
+}
+
+// httpConnKey is where a request's context has its connection.
+type httpConnKey struct{}
+
+func connOf(request context.Context) *httpConn { return request.Value(httpConnKey{}).(*httpConn) }
 
 // arrive is called for each connection that is accepted.
 func (h *HTTP) arrive(ctx context.Context, _ net.Conn) context.Context {
-	if h.in.Overloaded() {
-		late := new(atomic.Bool)
-		late.Store(true)
-		return context.WithValue(ctx, tooLate{}, late)
-	}
-	return ctx
+	c := new(httpConn)
+	c.late.Store(h.in.Overloaded())
+	return context.WithValue(ctx, httpConnKey{}, c)
 }
 
-// refuses reports whether the connection of a request came too late. Who asks after
-// the overload has ended is as welcome as anybody.
-func (h *HTTP) refuses(ctx context.Context) bool {
-	late, ok := ctx.Value(tooLate{}).(*atomic.Bool)
-	if !ok || !late.Load() {
+// refuses reports whether the connection of a request came too late. A request after
+// the overload has ended is as welcome as any.
+func (h *HTTP) refuses(c *httpConn) bool {
+	if !c.late.Load() {
 		return false
 	}
 	if h.in.Overloaded() {
 		return true
 	}
-	late.Store(false)
+	c.late.Store(false)
 	return false
 }
 
+// begin notes that a request of a source is in work, and reports whether the source's
+// share of the connections allows that.
+func (c *httpConn) begin(places *budget, source string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.inWork == 0 {
+		if !places.tryTake(source, 1) {
+			return false
+		}
+		c.place = hold{places, source, 1}
+	}
+	c.inWork++
+	return true
+}
+
+// end ends what begin began.
+func (c *httpConn) end() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.inWork--; c.inWork == 0 {
+		c.place.end()
+	}
+}
+
 func (h *HTTP) answer(w http.ResponseWriter, r *http.Request) outcome {
-	if h.refuses(r.Context()) {
+	c := connOf(r.Context())
+	if h.refuses(c) {
 		w.Header().Set("Connection", "close")
 		return failLater(w, "the service is overloaded")
 	}
@@ -181,6 +214,11 @@ func (h *HTTP) answer(w http.ResponseWriter, r *http.Request) outcome {
 		h.in.refuse(source, access.OverRate, 1)
 		return failRate(w, source.Rate)
 	}
+	if !c.begin(h.places, source.Name) {
+		h.in.refuse(source, access.NoRoom, 1)
+		return failLater(w, noRoom)
+	}
+	defer c.end()
 	o := h.in.origin(source, "")
 	o.room = &hold{of: h.room, source: source.Name}
 	defer o.room.end()

@@ -434,6 +434,28 @@ func TestHTTPStalledBodiesOfOneSource(t *testing.T) {
 	})
 }
 
+// TestHTTPConnectionsOfOneSource: requests that stall hold half of the connections at most,
+// so that another source finds room for its own.
+func TestHTTPConnectionsOfOneSource(t *testing.T) {
+	f := newFixture(t)
+	f.MaxHTTPConnections = 8
+	h, url := startHTTP(t, f)
+	_, key := f.add(t, "gateway", f.source.Vehicles)
+	address := strings.TrimSuffix(strings.TrimPrefix(url, "http://"), telemetryPath)
+	stalled := strings.TrimSuffix(posting(f.key, sampleLine("V1", 1, 1)), "}")
+	for range 2 * f.MaxHTTPConnections {
+		dialHTTP(t, address, stalled)
+	}
+	testkit.Await(t, "the source's share is used up", func() bool {
+		return h.places.taken() == 4 && f.metric(t, "carstate_samples_refused_total", "reason", "no_room") > 0
+	})
+	for range 20 {
+		c := dialHTTP(t, address, posting(key, sampleLine("V1", 2, 1)))
+		wantStatus(t, c, http.StatusAccepted)
+		_ = c.Close()
+	}
+}
+
 // lastDeadline is the deadline that was set last.
 type lastDeadline struct{ at time.Time }
 
