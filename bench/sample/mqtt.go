@@ -19,8 +19,11 @@ type car struct {
 	answer  [4]byte
 }
 
+// source is who a car speaks for.
+type source struct{ name, key string }
+
 // dial connects a car and has a packet ready that carries one sample at QoS 1.
-func dial(ctx context.Context, addr, key string, number int) (*car, error) {
+func dial(ctx context.Context, addr string, as source, number int) (*car, error) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "tcp", addr)
 	if err != nil {
@@ -32,7 +35,7 @@ func dial(ctx context.Context, addr, key string, number int) (*car, error) {
 		FixedHeader: packets.FixedHeader{Type: packets.Connect}, ProtocolVersion: 4,
 		Connect: packets.ConnectParams{
 			ProtocolName: []byte("MQTT"), Clean: true, Keepalive: 300, ClientIdentifier: vid(number),
-			UsernameFlag: true, Username: []byte(sourceName), PasswordFlag: true, Password: []byte(key),
+			UsernameFlag: true, Username: []byte(as.name), PasswordFlag: true, Password: []byte(as.key),
 		},
 	}).ConnectEncode(&connect), (&packets.Packet{
 		FixedHeader: packets.FixedHeader{Type: packets.Publish, Qos: 1}, ProtocolVersion: 4,
@@ -86,7 +89,7 @@ type broker interface {
 
 // runMQTT connects cars, each of which sends its next sample when the one before
 // is acknowledged.
-func runMQTT(ctx context.Context, addr, key string, number int, n broker, lasting time.Duration) (connected, error) {
+func runMQTT(ctx context.Context, addr string, sources []source, number int, n broker, lasting time.Duration) (connected, error) {
 	before, err := n.Resident()
 	if err != nil {
 		return connected{}, err
@@ -102,7 +105,7 @@ func runMQTT(ctx context.Context, addr, key string, number int, n broker, lastin
 	const dialers = 64
 	err = together(dialers, func(worker int) (err error) {
 		for i := worker; i < number; i += dialers {
-			if cars[i], err = dial(ctx, addr, key, i); err != nil {
+			if cars[i], err = dial(ctx, addr, sources[i%len(sources)], i); err != nil {
 				return err
 			}
 		}

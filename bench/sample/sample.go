@@ -207,11 +207,18 @@ func (b *run) mqtt(ctx context.Context) error {
 	for _, cars := range fleets {
 		// Where a process may have few descriptors, the cars get nearly all of them.
 		n, err := startNode(ctx, b.Options, fmt.Sprint("mqtt", cars),
-			"--query-connections=64", "--ingest-connections=64", fmt.Sprint("--mqtt-connections=", cars+100))
+			"--query-connections=64", "--ingest-connections=64", fmt.Sprint("--mqtt-connections=", cars*3/2))
 		if err != nil {
 			return err
 		}
-		c, err := runMQTT(ctx, n.Address(nodeprocess.MQTT), n.key, cars, n, b.lasting)
+		sources := make([]source, 8) // no source gets many more connections than an eighth
+		for i := range sources {
+			sources[i].name = fmt.Sprint("fleet", i)
+			if sources[i].key, err = n.AddSource(ctx, sources[i].name); err != nil {
+				return errors.Join(err, n.Stop())
+			}
+		}
+		c, err := runMQTT(ctx, n.Address(nodeprocess.MQTT), sources, cars, n, b.lasting)
 		if err := errors.Join(err, n.Stop()); err != nil {
 			return err
 		}
@@ -225,7 +232,7 @@ func (b *run) mqtt(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		c, err = runMQTT(ctx, m.addr, "", cars, m, b.lasting)
+		c, err = runMQTT(ctx, m.addr, []source{{}}, cars, m, b.lasting)
 		m.stop()
 		if err != nil {
 			return err
