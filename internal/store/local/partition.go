@@ -469,9 +469,9 @@ func (t *Partition) Close() {
 	}
 }
 
-// Times of Settle.
+// Times of Settle. Only on a machine that is very busy does a commit take seconds.
 const (
-	settleWithin = 2 * time.Second
+	settleWithin = 20 * time.Second
 	settleAgain  = time.Millisecond
 )
 
