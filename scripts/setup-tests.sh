@@ -24,6 +24,8 @@ else
 	need curl curl # pastes what the demo prints
 	need chromium chromium # a real browser reads the documentation
 	need npm npm # brings axe-core, which judges the page
+	need zsh zsh # completes commands,
+	need fish fish # and so does this
 	need node nodejs # runs the page's JavaScript samples
 	need python3 python3 # and its Python samples
 	need promtool prometheus # judges metrics and alerts, and watches a service
@@ -37,7 +39,18 @@ else
 	fi
 fi
 
+# programs installs what npm brings, in the versions of tools/npm: linters of OpenAPI
+# documents, and the compiler of TypeScript. A registry fails at times.
+programs() {
+	local at
+	at=$(dirname "$0")/../tools/npm
+	if [ "$what" = "the tests need" ] && [ ! "$at/node_modules/.package-lock.json" -nt "$at/package-lock.json" ]; then
+		npm ci --prefix "$at" --no-audit --no-fund || { sleep 5 && npm ci --prefix "$at" --no-audit --no-fund; }
+	fi
+}
+
 if [ ${#missing[@]} -eq 0 ]; then
+	programs
 	exit 0
 fi
 
@@ -64,3 +77,4 @@ if [ -z "$(find /var/lib/apt/lists -maxdepth 1 -name '*_Packages*' -print -quit 
 	apt-get update || apt-get update
 	install || { sleep 5 && install; }
 fi
+programs

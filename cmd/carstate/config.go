@@ -40,17 +40,17 @@ type nodeFlags struct {
 	MqttTLSAddr string `name:"mqtt-tls-addr" placeholder:"ADDR" help:"The same by MQTT over TLS; needs --tls-cert."`
 	AdminAddr   string `default:"127.0.0.1:8082" placeholder:"ADDR" help:"Where the operator works: console, API, health, metrics (${default}). A node without the role admin has only health and metrics there; empty: not even those."`
 
-	MaxAge         time.Duration `default:"5m" help:"How old readings may be and still answer a query (${default})."`
+	MaxAge         time.Duration `default:"${max_age}" help:"How old readings may be and still answer a query (${default})."`
 	Retention      time.Duration `default:"1h" help:"How long telemetry is kept after it was judged (${default})."`
 	Partitions     int           `default:"0" help:"Into how many parts vehicles are spread; fixed at the first start. 0 means 1, or 64 with --nats."`
 	SyncInterval   string        `default:"always" placeholder:"always|DURATION" help:"When acknowledged telemetry is on disk: always, or at the latest after this long (without --nats)."`
 	StoreMemoryMib int           `default:"256" help:"Memory of the store, MiB (${default}, without --nats): blocks that were read, and records that are not in tables yet."`
 	MaxFeedAge     time.Duration `default:"60s" help:"How long queries are answered out of touch with the engine (${default})."`
 
-	QueryConnections  int `default:"16384" help:"Connections of developers at once (${default}). For a newer one, one is closed that waits or does not read."`
-	IngestConnections int `default:"4096" help:"Connections of telemetry by HTTP at once (${default}). For a newer one, one without a request in work is closed."`
-	MqttConnections   int `default:"20000" help:"Connections of telemetry by MQTT at once (${default}). For a newer one, one that has not logged in is closed."`
-	AdminConnections  int `default:"512" help:"Connections to the admin listener at once (${default}). For a newer one, one is closed on which nobody with a key is being answered."`
+	QueryConnections  int `default:"${query_connections}" help:"Connections of developers at once (${default}). For a newer one, one is closed that waits or does not read."`
+	IngestConnections int `default:"${ingest_connections}" help:"Connections of telemetry by HTTP at once (${default}). For a newer one, one without a request in work is closed."`
+	MqttConnections   int `default:"${mqtt_connections}" help:"Connections of telemetry by MQTT at once (${default}). For a newer one, one that has not logged in is closed."`
+	AdminConnections  int `default:"${admin_connections}" help:"Connections to the admin listener at once (${default}). For a newer one, one is closed on which nobody with a key is being answered."`
 
 	MaxStretches int `default:"5000000" help:"How many stretches of road a node learns, at about 90 bytes of memory each (${default}). What cars show of further ones is refused and counted."`
 
@@ -70,7 +70,7 @@ type nodeFlags struct {
 	TraceSample  float64 `default:"0.01" placeholder:"PART" help:"The part of requests that is traced, 0 to 1 (${default})."`
 	AccessLog    string  `placeholder:"FILE|-" help:"Write one line a query to this file, or to standard output. The token is not in it, and a hash stands for the vehicle. SIGHUP opens the file again, after it was rotated."`
 
-	LogLevel  string `default:"info" enum:"debug,info,warn,error" help:"debug, info, warn or error (${default})."`
+	LogLevel  string `default:"${log_level}" enum:"debug,info,warn,error" help:"debug, info, warn or error (${default})."`
 	LogFormat string `default:"text" enum:"text,json" help:"text or json (${default})."`
 }
 
@@ -341,7 +341,7 @@ func (f *serveFlags) node(log *slog.Logger) (node.Config, error) {
 // defaults returns the flags as they are when nobody sets them.
 func defaults() *serveFlags {
 	var f serveFlags
-	parser, err := kong.New(&f, kong.Exit(func(int) {}))
+	parser, err := kong.New(&f, settings, kong.Exit(func(int) {}))
 	if err == nil {
 		_, err = parser.Parse(nil)
 	}

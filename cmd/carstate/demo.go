@@ -13,8 +13,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/alecthomas/kong"
-
 	"carstate/client"
 	"carstate/internal/access"
 	adminclient "carstate/internal/admin/client"
@@ -47,23 +45,16 @@ type demoCommand struct {
 func (*demoCommand) Help() string {
 	return `Keeps everything in a new temporary directory, which goes when the demo ends.
 Takes serve's flags; a default port that is busy is replaced by a free one.
-Unless you say otherwise, readings count for 24 h and only warnings are logged.
+Unless you say otherwise, readings count for 24 h, so that the recorded drive answers for as
+long as you try, and only warnings are logged.
 
 Example:
   carstate demo
   carstate demo --fleet 1000`
 }
 
-// demoMaxAge lets the recorded drive answer for as long as somebody may want to
-// try, where the default of serve would call it stale after minutes.
-const demoMaxAge = 24 * time.Hour
-
-// demoConnections is how many connections a listener of the demo takes: more than one
-// person opens, and few enough for a process that may have 2,048 descriptors.
-const demoConnections = 256
-
 // Run runs the demo until it is told to end.
-func (c *demoCommand) Run(ctx context.Context, w streams, given *kong.Context) (err error) {
+func (c *demoCommand) Run(ctx context.Context, w streams) (err error) {
 	f := &serveFlags{storeFlags{DataDir: c.DataDir}, c.nodeFlags}
 	fleet := demoFleet(c.Fleet, c.WithoutPositions)
 	if c.Fleet < 0 || c.Fleet > mostCars {
@@ -76,20 +67,6 @@ func (c *demoCommand) Run(ctx context.Context, w streams, given *kong.Context) (
 		defer removeSoon(f.DataDir)
 	} else if entries, err := os.ReadDir(c.DataDir); err == nil && len(entries) > 0 {
 		return usageError("--data-dir %s is not empty, and the demo must not write into what somebody needs: choose a new one, or leave it out", c.DataDir)
-	}
-	if !isGiven(given, "max-age") {
-		f.MaxAge = demoMaxAge
-	}
-	if !isGiven(given, "log-level") {
-		f.LogLevel = "warn" // what the demo has to say must not drown
-	}
-	for name, limit := range map[string]*int{
-		"query-connections": &f.QueryConnections, "ingest-connections": &f.IngestConnections,
-		"mqtt-connections": &f.MqttConnections, "admin-connections": &f.AdminConnections,
-	} {
-		if !isGiven(given, name) {
-			*limit = demoConnections
-		}
 	}
 	config, err := f.node(f.logger(w))
 	if err != nil {
@@ -189,18 +166,6 @@ func (s demoNode) operator() (*adminclient.Client, *tls.Config, error) {
 		return nil, nil, err
 	}
 	return &adminclient.Client{URL: s.URL(node.AdminAddr), Key: key, HTTP: clientTrusting(trust)}, trust, nil
-}
-
-// isGiven reports whether somebody set the flag, on the command line or in the
-// environment.
-func isGiven(c *kong.Context, flag string) bool {
-	for _, p := range c.Path {
-		if p.Flag != nil && p.Flag.Name == flag {
-			return true
-		}
-	}
-	_, ok := os.LookupEnv("CARSTATE_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_")))
-	return ok
 }
 
 // prepareDemo replays the drive through the front door, issues a token, and waits

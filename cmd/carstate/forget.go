@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 
 	"carstate/internal/access"
 	"carstate/internal/admin/client"
@@ -13,6 +14,7 @@ import (
 type forgetCommand struct {
 	adminFlags
 	VID   string `arg:"" name:"vid" help:"The vehicle."`
+	Yes   bool   `env:"-" help:"Do not ask."`
 	Allow bool   `help:"Lift it: the vehicle may report again, and starts without a past."`
 	JSON  bool   `name:"json" help:"Print the receipt as one JSON value and nothing else."`
 }
@@ -21,7 +23,8 @@ type forgetCommand struct {
 func (*forgetCommand) Help() string {
 	return `Erases what is known of the vehicle on every node, takes it out of every token's and
 source's list, and refuses what it sends from now on. The receipt does not name the vehicle:
-keep it, and a restore from an older backup will not bring the vehicle back.
+keep it, and a restore from an older backup will not bring the vehicle back. On a terminal
+it asks before it forgets, unless --yes is given; a script is not asked.
 
 Example:
   carstate forget NHeN4UqVsohGS55I7LBdh --json > receipt.json
@@ -36,7 +39,7 @@ func (c *forgetCommand) Run(ctx context.Context, w streams) error {
 	}
 	return ask(c.adminFlags, c.JSON, w, func(client *client.Client) (access.ForgetReceipt, error) {
 		if !c.Allow {
-			return client.Forget(ctx, id)
+			return c.forget(ctx, w, client, id)
 		}
 		r, err := client.Allow(ctx, id)
 		if errors.Is(err, access.ErrNotFound) {
@@ -56,4 +59,24 @@ func (c *forgetCommand) Run(ctx context.Context, w streams) error {
 			r.Vehicle, r.ForgottenAt.UTC().Format("2006-01-02 15:04:05Z"), r.Removed.States, r.Removed.TokenGrants, r.Removed.SourceGrants, erased)
 		return err
 	})
+}
+
+// forget forgets a vehicle after a person at a terminal has confirmed it, and says if
+// nothing was known of the vehicle: its vid may be a typing error.
+func (c *forgetCommand) forget(ctx context.Context, w streams, client *client.Client, id vehicle.ID) (access.ForgetReceipt, error) {
+	if !c.Yes && terminal(os.Stdin) != nil {
+		known := "Everything that is known of this vehicle will be erased on every node."
+		if _, err := client.Vehicle(ctx, id); errors.Is(err, access.ErrNotFound) {
+			known = "No vehicle of this vid has reported."
+		}
+		if err := confirm(os.Stdin, w.err, known+" Forget it?"); err != nil {
+			return access.ForgetReceipt{}, err
+		}
+	}
+	r, err := client.Forget(ctx, id)
+	if err == nil && r.Removed == (access.RemovedCount{}) {
+		fmt.Fprintln(w.err, "Nothing was known of this vehicle, and no token or source named it; what it sends is refused from now on."+
+			" If the vid was a mistake: carstate forget VID --allow")
+	}
+	return r, err
 }

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"crypto/tls"
+	"encoding/json/jsontext"
+	"encoding/json/v2"
 	"errors"
 	"fmt"
 	"syscall"
@@ -23,7 +25,7 @@ type queryFlags struct {
 	URL       string `name:"url" env:"CARSTATE_QUERY_URL" placeholder:"URL" help:"The base URL of the service, such as https://cars.example."`
 	QueryAddr string `default:"127.0.0.1:8080" placeholder:"ADDR" help:"The same as an address, if there is no URL (${default})."`
 	CA        string `name:"ca" placeholder:"FILE" help:"Trust this certificate (PEM) besides those that the system trusts."`
-	JSON      bool   `name:"json" help:"Print the record as it came, and nothing else."`
+	JSON      bool   `name:"json" help:"Print the record as one JSON object, with why there is no answer (reason), or the time and age of the readings (as_of, age_seconds), and nothing else."`
 }
 
 type (
@@ -94,6 +96,22 @@ func isUntrusted(err error) bool {
 	return ok
 }
 
+// queried is the record as it came and what the service's headers say of it, as JSON.
+func queried(a client.Answer) (string, error) {
+	said := struct {
+		Record     jsontext.Value `json:",embed"`
+		Reason     client.Reason  `json:"reason,omitzero"`
+		AsOf       time.Time      `json:"as_of,omitzero"`
+		AgeSeconds *int64         `json:"age_seconds,omitzero"`
+		RequestID  string         `json:"request_id,omitzero"`
+	}{jsontext.Value(a.Record), a.Reason, a.AsOf, nil, a.RequestID}
+	if !a.AsOf.IsZero() {
+		said.AgeSeconds = new(int64(a.Age / time.Second))
+	}
+	text, err := json.Marshal(said)
+	return string(text), err
+}
+
 // print prints the answer, or says why there is none.
 func (f *queryFlags) print(w streams, a client.Answer, line fmt.Stringer, err error) error {
 	switch {
@@ -110,7 +128,10 @@ func (f *queryFlags) print(w streams, a client.Answer, line fmt.Stringer, err er
 	}
 	text := line.String()
 	if f.JSON {
-		text = string(a.Record)
+		var err error
+		if text, err = queried(a); err != nil {
+			return err
+		}
 	}
 	if _, err := fmt.Fprintln(w.out, text); err != nil {
 		return err

@@ -30,7 +30,26 @@ type commands struct {
 	Forget   forgetCommand   `cmd:"" help:"Erase a vehicle everywhere, with a receipt."`
 	Backup   backupCommand   `cmd:"" help:"Write tokens, sources, states and tombstones of a running service to a file."`
 	Restore  restoreCommand  `cmd:"" help:"Merge a backup into a running service."`
+	Status   statusCommand   `cmd:"" help:"Say how a running service is: health, version, counts, disk, last backup."`
 	Version  versionCommand  `cmd:"" help:"Print the version."`
+
+	Completion completionCommand `cmd:"" help:"Print what a shell needs to complete commands and flags."`
+	Complete   completeCommand   `cmd:"" name:"__complete" hidden:"" help:"Print what may stand next, for a shell."`
+	Help       helpCommand       `cmd:"" help:"Print the help of a command."`
+}
+
+// settings are the defaults of serve that demo has others of.
+var settings = kong.Vars{
+	"max_age": "5m", "log_level": "info",
+	"query_connections": "16384", "ingest_connections": "4096", "mqtt_connections": "20000", "admin_connections": "512",
+}
+
+// demoSettings are those of demo: the recorded drive answers for as long as somebody tries,
+// only what is wrong is logged between what the demo prints, and its listeners fit into a
+// process that may have 2,048 descriptors.
+var demoSettings = kong.Vars{
+	"max_age": "24h", "log_level": "warn",
+	"query_connections": "256", "ingest_connections": "256", "mqtt_connections": "256", "admin_connections": "256",
 }
 
 // Exit codes.
@@ -66,6 +85,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (code int
 	if len(args) == 1 && args[0] == "--version" {
 		args = []string{"version"}
 	}
+	if len(args) == 0 {
+		args = []string{"help"}
+	}
 	help := stdout // the parser measures the terminal
 	out, errs := &printable{w: stdout}, &printable{w: stderr}
 	defer out.end()
@@ -78,11 +100,19 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (code int
 		kong.Writers(help, stderr),
 		kong.Exit(func(code int) { panic(exited(code)) }),
 		kong.DefaultEnvars("CARSTATE"),
+		settings,
+		kong.PostBuild(func(k *kong.Kong) error {
+			subcommand(k.Model.Node, "demo").Tag.Vars = demoSettings
+			return nil
+		}),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, Summary: false}),
 		kong.Bind(streams{stdout, stderr}),
 	)
 	if err != nil {
 		panic(err) // the structs above are wrong, whatever the arguments
+	}
+	if isGroup(parser.Model.Node, args) {
+		args = append(args, "--help")
 	}
 	parsed, err := parser.Parse(args)
 	if err != nil {
@@ -147,12 +177,26 @@ type usage struct{ text string }
 func (u usage) Error() string        { return u.text }
 func (u usage) Is(target error) bool { return target == errUsage }
 
+// examples say what the parser expects in words that can be followed.
+var examples = map[string]string{
+	"duration":            "a duration such as 30s, 5m or 1h30m",
+	"a float":             "a number such as 0.5",
+	"an int":              "a whole number such as 200",
+	"a valid 64 bit int":  "a whole number such as 200",
+	"a valid 64 bit uint": "a whole number such as 200",
+}
+
 // unquoted cuts the value out of a parser's complaint: it may be a secret that
 // stands in the wrong place. What was expected, and of which flag or variable,
 // stays.
 func unquoted(complaint string) string {
 	complaint, variable, fromEnv := strings.Cut(complaint, " (from envar ")
 	complaint, _, _ = strings.Cut(complaint, " but got ")
+	for expected, example := range examples {
+		if before, ok := strings.CutSuffix(complaint, "expected "+expected); ok {
+			complaint = before + "expected " + example
+		}
+	}
 	if fromEnv {
 		variable, _, _ = strings.Cut(variable, "=")
 		complaint += " (" + variable + ")"

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/url"
 	"time"
 
@@ -88,6 +89,9 @@ func (c *simulateCommand) Run(ctx context.Context, w streams) error {
 	config := simulate.Config{
 		Vehicles: c.Vehicles, Rate: c.Rate, Seed: c.Seed, Faults: c.Faults, FreeFlow: c.FreeFlow, WithoutPositions: c.WithoutPositions,
 		Backdate: c.Backdate, Duration: c.Duration, Prefix: c.Prefix, Progress: w.err,
+	}
+	if asked := c.Source == "" || c.Token != ""; asked && c.Duration > 0 && c.Duration+c.Backdate <= simulate.AskAfter {
+		fmt.Fprintf(w.err, "carstate: verdicts are compared with the truth once the cars have driven for %s: this run is too short for that (--duration, --backdate)\n", simulate.AskAfter)
 	}
 	if c.Source != "" {
 		return c.simulate(ctx, w, config, sender.Login{Name: c.Source, Key: c.Key}, c.Token)

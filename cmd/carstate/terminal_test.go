@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"unsafe"
@@ -37,6 +38,16 @@ func openTerminal(t *testing.T, typed string) *os.File {
 		t.Fatal(err)
 	}
 	return screen
+}
+
+// TestConfirmTakesOnlyYes for an answer to what cannot be undone.
+func TestConfirmTakesOnlyYes(t *testing.T) {
+	for typed, want := range map[string]bool{"y\n": true, " YES \n": true, "\n": false, "": false, "n\n": false, "yesterday\n": false} {
+		var prompt bytes.Buffer
+		if err := confirm(strings.NewReader(typed), &prompt, "Forget it?"); (err == nil) != want || prompt.String() != "Forget it? [y/N] " {
+			t.Errorf("%q: %v, asked %q", typed, err, &prompt)
+		}
+	}
 }
 
 // TestTokenIssueAsksATerminal for the vehicles, and nobody else.

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -93,6 +94,29 @@ func askVehicles(in *os.File, prompt io.Writer) string {
 	return strings.TrimSpace(line)
 }
 
+// confirm asks a person a question, and returns an error unless the answer is yes.
+func confirm(in io.Reader, prompt io.Writer, question string) error {
+	fmt.Fprint(prompt, question, " [y/N] ")
+	line, _ := bufio.NewReader(in).ReadString('\n') // what came before an error is the answer
+	if answer := strings.ToLower(strings.TrimSpace(line)); answer != "y" && answer != "yes" {
+		return errors.New("nothing was done")
+	}
+	return nil
+}
+
+// tokenArg names a token.
+type tokenArg struct {
+	ID string `arg:"" help:"The token's ID, as list shows it."`
+}
+
+// Validate refuses a secret that was given in place of an ID, before it is sent anywhere.
+func (a tokenArg) Validate() error {
+	if access.HoldsSecret(a.ID) {
+		return errors.New("this looks like the secret of a token: give its ID, which begins with cstid; carstate token list shows it")
+	}
+	return nil
+}
+
 type tokenList struct {
 	adminFlags
 	JSON bool `name:"json" help:"Print one JSON value and nothing else."`
@@ -122,8 +146,8 @@ func (c *tokenList) Run(ctx context.Context, w streams) error {
 
 type tokenShow struct {
 	adminFlags
-	ID   string `arg:"" help:"The token's ID, as list shows it."`
-	JSON bool   `name:"json" help:"Print one JSON value and nothing else."`
+	tokenArg
+	JSON bool `name:"json" help:"Print one JSON value and nothing else."`
 }
 
 // Help is shown by --help.
@@ -174,7 +198,7 @@ func printUsage(w io.Writer, u ops.TokenUsage) error {
 
 type tokenGrant struct {
 	adminFlags
-	ID     string `arg:"" help:"The token's ID, as list shows it."`
+	tokenArg
 	Add    string `placeholder:"VID,…|@FILE" help:"Vehicles that it may ask about from now on."`
 	Remove string `placeholder:"VID,…|@FILE" help:"Vehicles that it may no longer ask about."`
 	JSON   bool   `name:"json" help:"Print one JSON value and nothing else."`
@@ -208,7 +232,7 @@ func (c *tokenGrant) Run(ctx context.Context, w streams) error {
 
 type tokenRotate struct {
 	adminFlags
-	ID      string `arg:"" help:"The token's ID, as list shows it."`
+	tokenArg
 	Overlap string `default:"24h" placeholder:"24h|7d|0s" help:"How long the old secret counts (${default})."`
 	JSON    bool   `name:"json" help:"Print one JSON value and nothing else."`
 }
@@ -239,16 +263,32 @@ func (c *tokenRotate) Run(ctx context.Context, w streams) error {
 
 type tokenRevoke struct {
 	adminFlags
-	ID   string `arg:"" help:"The token's ID, as list shows it."`
-	JSON bool   `name:"json" help:"Print one JSON value and nothing else."`
+	tokenArg
+	Yes  bool `env:"-" help:"Do not ask."`
+	JSON bool `name:"json" help:"Print one JSON value and nothing else."`
 }
 
 // Help is shown by --help.
-func (*tokenRevoke) Help() string { return "Example:\n  carstate token revoke cstid4Fz0kQ2mXbP1" }
+func (*tokenRevoke) Help() string {
+	return `A revoked token stays revoked. On a terminal it asks before, unless --yes is given; a script
+is not asked.
+
+Example:
+  carstate token revoke cstid4Fz0kQ2mXbP1`
+}
 
 // Run revokes a token.
 func (c *tokenRevoke) Run(ctx context.Context, w streams) error {
 	return ask(c.adminFlags, c.JSON, w, func(client *client.Client) (ops.TokenSummary, error) {
+		if !c.Yes && terminal(os.Stdin) != nil {
+			t, err := client.Token(ctx, c.ID)
+			if err != nil {
+				return ops.TokenSummary{}, err
+			}
+			if err := confirm(os.Stdin, w.err, fmt.Sprintf("Token %s of %s will be refused at once, and for good. Revoke it?", t.ID, t.Developer)); err != nil {
+				return ops.TokenSummary{}, err
+			}
+		}
 		return client.RevokeToken(ctx, c.ID)
 	}, func(t ops.TokenSummary) error {
 		_, err := fmt.Fprintf(w.out, "token %s of %s is revoked\n", t.ID, t.Developer)

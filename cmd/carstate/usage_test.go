@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"carstate/internal/access"
 )
 
 // TestUsage calls commands wrongly: exit code 2, and one line that says what to
@@ -12,8 +14,9 @@ import (
 func TestUsage(t *testing.T) {
 	dir := t.TempDir()
 	for _, args := range []string{
-		"",
 		"frobnicate",
+		"help frobnicate",
+		"completion tcsh",
 		"serve --no-such-flag",
 		"serve stray",
 		"serve --query-addr nonsense",
@@ -56,7 +59,6 @@ func TestUsage(t *testing.T) {
 		"serve --trace-sample all",
 		"serve --log-level loud",
 		"serve --log-format xml",
-		"token",
 		"token issue",
 		"token issue --developer Ada",
 		"token issue --developer Ada --operations fly",
@@ -111,7 +113,6 @@ func TestUsage(t *testing.T) {
 		"simulate --ingest-url http://a --mqtt-url mqtt://b",
 		"simulate SIM00001",
 		"demo --fleet=-1",
-		"query",
 		"query car-driving-state",
 		"query car-driving-state x",
 		"query throttle-system --token cst_x",
@@ -137,6 +138,46 @@ func TestUsage(t *testing.T) {
 			}
 			t.Log(lines[0])
 		})
+	}
+}
+
+// TestUsageSaysWhatIsWanted: an error in a flag shows by example what the flag takes, and one
+// in an argument says what was given in its place.
+func TestUsageSaysWhatIsWanted(t *testing.T) {
+	secret, _ := access.NewSecret(access.TokenKind)
+	for args, want := range map[string]string{
+		"serve --max-age 5":              "--max-age: expected a duration such as 30s, 5m or 1h30m\n",
+		"serve --query-connections many": "--query-connections: expected a whole number such as 200\n",
+		"serve --trace-sample all":       "--trace-sample: expected a number such as 0.5\n",
+		"token show " + secret:           "this looks like the secret of a token: give its ID",
+		"token revoke " + secret:         "this looks like the secret of a token: give its ID",
+	} {
+		var stdout, stderr bytes.Buffer
+		code := run(t.Context(), strings.Fields(args), &stdout, &stderr)
+		if code != exitUsage || !strings.Contains(stderr.String(), want) || strings.Contains(stderr.String(), secret) {
+			t.Errorf("%.20s: exit code %d, %q", args, code, &stderr)
+		}
+	}
+}
+
+// TestHelpWithoutACommand: carstate alone, a group of commands alone, and the command help
+// print help, and succeed.
+func TestHelpWithoutACommand(t *testing.T) {
+	for args, want := range map[string]string{
+		"":                 "Run the service.",
+		"help":             "Run the service.",
+		"token":            "Revoke",
+		"help token":       "Revoke",
+		"query":            "throttle-system",
+		"help token issue": "--developer",
+		"demo --help":      "--max-age=24h ",
+		"help demo":        "debug, info, warn or error (warn)",
+		"serve --help":     "--max-age=5m ",
+	} {
+		var stdout, stderr bytes.Buffer
+		if code := run(t.Context(), strings.Fields(args), &stdout, &stderr); code != exitOK || !strings.Contains(stdout.String(), want) || stderr.Len() > 0 {
+			t.Errorf("%q: exit code %d, %q, stdout %s", args, code, &stderr, &stdout)
+		}
 	}
 }
 

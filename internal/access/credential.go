@@ -181,7 +181,7 @@ func checkName(what, s string) error {
 			return fmt.Errorf("%s must consist of printable characters", what)
 		}
 	}
-	if holdsSecret(s) {
+	if HoldsSecret(s) {
 		return errNameIsSecret
 	}
 	return nil
@@ -212,7 +212,7 @@ func CheckName(kind Kind, name string) error {
 		return errors.New("an operator's name has 1 to 64 letters, digits, '-' and '_'")
 	case !ok:
 		return errors.New("a source's name has 1 to 64 letters, digits, '-' and '_'")
-	case holdsSecret(name):
+	case HoldsSecret(name):
 		return errNameIsSecret
 	case kind == OperatorKind && strings.EqualFold(name, AdminName): // nobody may look like it in the audit
 		return errors.New("the name admin is that of the admin key: choose another")

@@ -113,9 +113,9 @@ func newID(prefix string) string {
 // leastSecret is how much of a secret's random part makes a text look like one.
 const leastSecret = 20
 
-// holdsSecret reports whether a text holds what looks like a secret, or most of
+// HoldsSecret reports whether a text holds what looks like a secret, or most of
 // one: somebody has put it into the wrong field.
-func holdsSecret(s string) bool {
+func HoldsSecret(s string) bool {
 	for _, k := range kinds {
 		for rest := s; ; {
 			_, after, ok := strings.Cut(rest, string(k))
@@ -139,21 +139,27 @@ func holdsSecret(s string) bool {
 var errNameIsSecret = errors.New("this looks like a token or a key: a name must not hold one")
 
 // Redact replaces every secret-looking run in s, for texts whose origin is not
-// known, such as an error from a library.
+// known, such as an error from a library. A prefix that nothing follows stays: it
+// tells how secrets begin, and is none.
 func Redact(s string) string {
 	for _, k := range kinds {
-		for {
-			i := strings.Index(s, string(k))
+		for from := 0; ; {
+			i := strings.Index(s[from:], string(k))
 			if i < 0 {
 				break
 			}
+			i += from
 			j := i + len(k)
 			// The underscore belongs to the run: a second secret may
 			// follow without a gap.
 			for j < len(s) && (s[j] == '_' || strings.IndexByte(base62, s[j]) >= 0) {
 				j++
 			}
-			s = s[:i] + strings.ToUpper(string(k[:len(k)-1])) + "…" + s[j:]
+			if from = j; j == i+len(k) {
+				continue
+			}
+			mark := strings.ToUpper(string(k[:len(k)-1])) + "…"
+			s, from = s[:i]+mark+s[j:], i+len(mark)
 		}
 	}
 	return s

@@ -71,6 +71,7 @@ func (s *Server) addCalls(mux *http.ServeMux) {
 	mux.Handle("/v1/backup-key", methods{"POST": call(s, "backup-key.show", http.StatusOK, s.backupKey)})
 	mux.Handle("/v1/restore", methods{"POST": s.stream("backup.restore", s.restore)})
 
+	mux.Handle("/v1/status", methods{"GET": call(s, "status.show", http.StatusOK, s.showStatus)})
 	mux.Handle("/v1/audit", methods{"GET": call(s, "audit.list", http.StatusOK, s.listAudit)})
 
 	mux.HandleFunc("/v1", notFound)

@@ -112,6 +112,11 @@ func (c *Client) Vehicle(ctx context.Context, id vehicle.ID) (ops.VehicleRecord,
 	return send[ops.VehicleRecord](ctx, c, http.MethodGet, "/v1/vehicles/"+url.PathEscape(string(id)), nil)
 }
 
+// Status tells how the node is.
+func (c *Client) Status(ctx context.Context) (wire.Status, error) {
+	return send[wire.Status](ctx, c, http.MethodGet, "/v1/status", nil)
+}
+
 // Roads tells how traffic moves on the stretches of road within a box, at most limit of
 // them (1 to [roadmap.MaxStretches]), the worst first.
 func (c *Client) Roads(ctx context.Context, b road.Box, limit int) (roadmap.Collection, error) {

@@ -17,9 +17,9 @@ const (
 	// not so large that askPerSecond would be exceeded.
 	askEvery     = 10 * time.Second
 	askPerSecond = 200
-	// askAfter is how long cars have driven before their verdicts are compared: a
+	// AskAfter is how long cars have driven before their verdicts are compared: a
 	// drive begins in "normal", whatever the traffic.
-	askAfter = 3 * time.Minute
+	AskAfter = 3 * time.Minute
 	askers   = 4
 )
 
@@ -86,7 +86,7 @@ func (s *Simulation) known(i int) (k known, compare bool) {
 	defer s.mu.Unlock()
 	c := &s.faults.cars[i]
 	k = known{s.truth[i], s.now, s.latest[i].Time().Truncate(time.Second), s.ended, c.now, c.mended}
-	if s.now < askAfter || !s.ended && s.late() > lateMost {
+	if s.now < AskAfter || !s.ended && s.late() > lateMost {
 		return k, false
 	}
 	if s.asking == 0 {

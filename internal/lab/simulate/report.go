@@ -241,7 +241,7 @@ func (r *Report) Print(w io.Writer) error {
 		t.Line("%d questions were not answered", r.FailedQueries)
 	}
 	if r.Driving == nil {
-		t.Line("No verdict was compared with the truth: nobody asked, or the cars did not drive for %s", askAfter)
+		t.Line("No verdict was compared with the truth: nobody asked, or the cars did not drive for %s", AskAfter)
 	} else {
 		r.Driving.print(t)
 	}

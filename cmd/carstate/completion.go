@@ -1,0 +1,133 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/alecthomas/kong"
+)
+
+type completionCommand struct {
+	Shell string `arg:"" enum:"bash,zsh,fish" help:"bash, zsh or fish."`
+}
+
+// Help is shown by --help.
+func (*completionCommand) Help() string {
+	return `Example:
+  carstate completion bash > /etc/bash_completion.d/carstate
+  carstate completion zsh > "${fpath[1]}/_carstate"
+  carstate completion fish > ~/.config/fish/completions/carstate.fish`
+}
+
+// completions ask carstate itself what may stand next; where it names nothing, the shell
+// completes names of files.
+var completions = map[string]string{
+	"bash": `_carstate() {
+	local IFS=$'\n'
+	COMPREPLY=($(carstate __complete "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null | cut -f 1))
+}
+complete -o default -F _carstate carstate
+`,
+	"zsh": `#compdef carstate
+_carstate() {
+	local -a next
+	next=(${(f)"$(carstate __complete "${(@)words[2,CURRENT]}" 2>/dev/null | cut -f 1)"})
+	if (( $#next )); then compadd -- $next; else _files; fi
+}
+if [ "$funcstack[1]" = _carstate ]; then _carstate; else compdef _carstate carstate; fi
+`,
+	"fish": `function __carstate_next
+	set -l words (commandline -opc) (commandline -ct)
+	carstate __complete $words[2..] 2>/dev/null
+end
+complete -c carstate -n '__carstate_next | string length -q' -f -a '(__carstate_next)'
+`,
+}
+
+// Run prints the script of a shell.
+func (c *completionCommand) Run(w streams) error {
+	_, err := io.WriteString(w.out, completions[c.Shell])
+	return err
+}
+
+type completeCommand struct {
+	Words []string `arg:"" optional:"" passthrough:"" help:"The words so far; the last is the one that is typed."`
+}
+
+// Run prints what may stand in place of the last word, one a line, each with its help.
+func (c *completeCommand) Run(w streams, given *kong.Context) error {
+	for _, next := range candidates(given.Model.Node, c.Words) {
+		if _, err := fmt.Fprintln(w.out, next); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// candidates are the texts that may stand in place of the last word, each with a tab and
+// its help.
+func candidates(n *kong.Node, words []string) (all []string) {
+	if len(words) == 0 {
+		words = []string{""}
+	}
+	last := words[len(words)-1]
+	add := func(text, help string) {
+		if strings.HasPrefix(text, last) {
+			help, _, _ = strings.Cut(help, "\n")
+			all = append(all, text+"\t"+help)
+		}
+	}
+	addValues := func(v *kong.Value) {
+		for _, value := range v.EnumSlice() {
+			if value != "" {
+				add(value, "")
+			}
+		}
+	}
+	var valueOf *kong.Flag // the flag whose value the next word is
+	for _, word := range words[:len(words)-1] {
+		switch {
+		case valueOf != nil:
+			valueOf = nil
+		case strings.HasPrefix(word, "--"):
+			valueOf = takesValue(n, word)
+		default:
+			if child := subcommand(n, word); child != nil {
+				n = child
+			}
+		}
+	}
+	switch {
+	case valueOf != nil:
+		addValues(valueOf.Value)
+	case strings.HasPrefix(last, "-"):
+		for _, group := range n.AllFlags(true) {
+			for _, f := range group {
+				add("--"+f.Name, f.Help)
+			}
+		}
+	default:
+		for _, child := range n.Children {
+			if !child.Hidden {
+				add(child.Name, child.Help)
+			}
+		}
+		for _, p := range n.Positional {
+			addValues(p)
+		}
+	}
+	return all
+}
+
+// takesValue is the flag that a word names if the word after it is its value, else nil.
+func takesValue(n *kong.Node, word string) *kong.Flag {
+	for _, group := range n.AllFlags(true) {
+		for _, f := range group {
+			if word == "--"+f.Name && !f.IsBool() {
+				return f
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,55 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestCompletionNamesWhatMayStandNext: commands, flags, and the values of those that have
+// few.
+func TestCompletionNamesWhatMayStandNext(t *testing.T) {
+	for words, want := range map[string]string{
+		"tok":                     "token",
+		"token re":                "revoke",
+		"token --":                "--help",
+		"token revoke --y":        "--yes",
+		"serve --log-level d":     "debug",
+		"serve --data-dir x --ch": "--check",
+		"serve --data-dir ":       "",
+		"completion f":            "fish",
+		"__comp":                  "",
+		"nonsense x":              "",
+	} {
+		var stdout, stderr bytes.Buffer
+		code := run(t.Context(), append([]string{"__complete"}, strings.Split(words, " ")...), &stdout, &stderr)
+		got, _, _ := strings.Cut(stdout.String(), "\t")
+		if code != exitOK || got != want || strings.Count(stdout.String(), "\n") > 1 {
+			t.Errorf("%s: exit code %d, %q, want %q", words, code, &stdout, want)
+		}
+	}
+}
+
+// TestCompletionInEachShell: the script of each shell names commands that begin as typed.
+func TestCompletionInEachShell(t *testing.T) {
+	startsPrograms(t)
+	for shell, use := range map[string]string{
+		"bash": `COMP_WORDS=(carstate token r); COMP_CWORD=2; _carstate; printf '%s\n' "${COMPREPLY[@]}"`,
+		"zsh":  `compadd() { shift; print -l -- "$@" }; words=(carstate token r); CURRENT=3; _carstate`,
+		"fish": `complete -C 'carstate token r' | cut -f 1`,
+	} {
+		script := completions[shell] + use
+		if shell == "zsh" {
+			script = "autoload -Uz compinit && compinit -u -D\n" + script
+		}
+		c := exec.CommandContext(t.Context(), shell, "-c", script)
+		c.Env = append(os.Environ(), "PATH="+filepath.Dir(binary)+":"+os.Getenv("PATH"), "HOME="+t.TempDir())
+		out, err := c.CombinedOutput()
+		if err != nil || string(out) != "rotate\nrevoke\n" && string(out) != "revoke\nrotate\n" {
+			t.Errorf("%s: %v: %q", shell, err, out)
+		}
+	}
+}

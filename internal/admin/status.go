@@ -1,0 +1,72 @@
+package admin
+
+import (
+	"math"
+	"net/http"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"carstate/internal/admin/wire"
+)
+
+// showStatus tells how this node is. Figures are those of the metrics.
+func (s *Server) showStatus(r *http.Request, _ nothing) (wire.Status, error) {
+	status := wire.Status{Version: s.cfg.Version, Ready: true, Operators: len(s.ops.Operators())}
+	if s.cfg.Ready != nil {
+		if err := s.cfg.Ready(); err != nil {
+			status.Ready, status.Reason = false, oneLine(err)
+		}
+	}
+	if s.cfg.FeedAge != nil {
+		if age, ok := s.cfg.FeedAge(); ok {
+			status.FeedAgeSeconds = new(age.Seconds())
+		}
+	}
+	figures := figuresOf(s.cfg.Gatherer)
+	for name, to := range map[string]**float64{
+		"carstate_vehicles": &status.Vehicles, "carstate_vehicles_limit": &status.VehiclesLimit,
+		"carstate_tokens": &status.Tokens, "carstate_sources": &status.Sources,
+		"carstate_store_bytes": &status.StoreBytes, "carstate_data_dir_free_bytes": &status.DiskFreeBytes,
+	} {
+		*to = figures[name]
+	}
+	if limit := status.VehiclesLimit; limit != nil && *limit == 0 {
+		status.VehiclesLimit = nil
+	}
+	events, _, err := s.ops.Audit(r.Context(), 0, maxEvents)
+	if err != nil {
+		return wire.Status{}, err
+	}
+	failed := false // of the backup whose intention is next
+	for _, e := range events {
+		switch {
+		case e.Action != "backup.take":
+		case e.Outcome != "intended":
+			failed = true
+		case failed:
+			failed = false
+		default:
+			status.LastBackupAt = &e.Time
+			return status, nil
+		}
+	}
+	return status, nil
+}
+
+// figuresOf are the metrics that have one value and no label, by name. One that cannot be
+// told is left out.
+func figuresOf(g prometheus.Gatherer) map[string]*float64 {
+	figures := make(map[string]*float64)
+	if g == nil {
+		return figures
+	}
+	families, _ := g.Gather() // what can be collected comes with the error
+	for _, f := range families {
+		if m := f.GetMetric(); len(m) == 1 && m[0].GetGauge() != nil && len(m[0].GetLabel()) == 0 {
+			if v := m[0].GetGauge().GetValue(); !math.IsNaN(v) {
+				figures[f.GetName()] = &v
+			}
+		}
+	}
+	return figures
+}
