@@ -78,7 +78,7 @@ func ExampleError() {
 	service := serve(`429 Too Many Requests
 Retry-After: 30
 
-{"code":429,"msg":"rate_limited: the policy of this token allows 2 calls in 60 s: wait as many seconds as Retry-After says","data":null}`)
+{"code":429,"msg":"rate_limited: the policy of this token allows 2 calls in 60 s: wait 30 s","data":null}`)
 	defer service.Close()
 
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)

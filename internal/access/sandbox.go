@@ -11,6 +11,7 @@ const (
 	SandboxHealthy     = "SandboxHealthy"
 	SandboxUnknown     = "SandboxUnknown"
 	SandboxStale       = "SandboxStale"
+	SandboxParked      = "SandboxParked"
 	SandboxCycle       = "SandboxCycle"
 	SandboxRateLimited = "SandboxRateLimited"
 	SandboxUnavailable = "SandboxUnavailable"
@@ -20,6 +21,6 @@ const (
 func SandboxVehicles() Vehicles {
 	return VehicleSet(
 		SandboxNormal, SandboxSlow, SandboxJam, SandboxAnomaly, SandboxHealthy,
-		SandboxUnknown, SandboxStale, SandboxCycle, SandboxRateLimited, SandboxUnavailable,
+		SandboxUnknown, SandboxStale, SandboxParked, SandboxCycle, SandboxRateLimited, SandboxUnavailable,
 	)
 }

@@ -25,7 +25,7 @@ const (
 // stream makes a call whose body or answer is no JSON value and may take long.
 func (s *Server) stream(name string, do func(http.ResponseWriter, *http.Request) error) http.Handler {
 	seconds := s.metrics.seconds.WithLabelValues(name)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return endpoint{http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		start, code := s.cfg.Now(), http.StatusOK
 		r, err := s.identify(w, r)
 		if err == nil {
@@ -36,7 +36,7 @@ func (s *Server) stream(name string, do func(http.ResponseWriter, *http.Request)
 		}
 		s.metrics.calls.WithLabelValues(name, strconv.Itoa(code)).Inc()
 		seconds.Observe(s.cfg.Now().Sub(start).Seconds())
-	})
+	}), name, http.StatusOK, nil, nil}
 }
 
 // moving extends the listener's deadlines for as long as something moves.

@@ -4,6 +4,7 @@ import (
 	"encoding/json/v2"
 	"mime"
 	"net/http"
+	"reflect"
 	"strconv"
 
 	"carstate/internal/admin/wire"
@@ -12,6 +13,15 @@ import (
 
 // nothing is the body of a call that takes none.
 type nothing struct{}
+
+// endpoint is one call of the API: its handler, and what a document tells of it. in and out
+// are nil where the body is no JSON value.
+type endpoint struct {
+	http.Handler
+	name    string
+	status  int
+	in, out reflect.Type
+}
 
 // call makes one call of the API: it identifies the caller, reads the body, does
 // what is asked, maps errors to statuses, and counts.
@@ -33,14 +43,14 @@ func call[In, Out any](s *Server, name string, status int, do func(*http.Request
 		return nil
 	}
 	seconds := s.metrics.seconds.WithLabelValues(name)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return endpoint{http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		start, code := s.cfg.Now(), status
 		if err := answer(w, r); err != nil {
 			code = writeError(w, s.ops.Explain(name, err))
 		}
 		s.metrics.calls.WithLabelValues(name, strconv.Itoa(code)).Inc()
 		seconds.Observe(s.cfg.Now().Sub(start).Seconds())
-	})
+	}), name, status, reflect.TypeFor[In](), reflect.TypeFor[Out]()}
 }
 
 // readBody decodes the body as it arrives. Unknown and repeated members, and

@@ -79,6 +79,7 @@ func (r request) send(t *testing.T, url, key string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	isDocumented(t, req, resp, string(body))
 	if got := strings.TrimSuffix(string(body), "\n"); resp.StatusCode != r.status || r.answer != "" && got != r.answer {
 		t.Errorf("%s %s %.200q:\n got   %d %s\n wants %d %s", r.method, r.header, r.body, resp.StatusCode, got, r.status, r.answer)
 	}

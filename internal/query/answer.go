@@ -259,8 +259,7 @@ func (a *answerer) look(vid []byte, g *access.Grant, now time.Time, w *response)
 	var known fleet.Answer
 	var drives, throttles vehicle.Outcome
 	if g.Sandbox() {
-		known, drives = sandbox(vid, now)
-		throttles = drives
+		known, drives, throttles = sandbox(vid, now)
 	} else {
 		known = a.fleet.Get(vid)
 		drives, throttles = known.Driving.At(at, a.maxAge), known.Throttle.At(at, a.maxAge)

@@ -50,6 +50,7 @@ func TestPageInABrowser(t *testing.T) {
 			b.Press(kb.Enter)
 			b.Expect(`document.querySelector("#verdict").innerText`, "Traffic jam (3)\nas of 0 s ago")
 			b.Expect(`document.querySelector("#body").innerText`, "{\n  \"code\": 200,\n  \"msg\": \"success\",\n  \"data\": {\n    \"vid\": \"SandboxJam\",\n    \"status\": 1,\n    \"vehicle_runing_state\": \"3\"\n  }\n}")
+			b.Expect(`String(document.querySelector("#verdict").getBoundingClientRect().bottom <= innerHeight)`, "true")
 			b.TabTo(`document.activeElement.dataset.field === "throttle_system"`)
 			b.Press(" ")
 			b.Expect(`document.querySelector("#verdict").innerText`, "Throttle normal (1)\nas of 0 s ago")
@@ -92,10 +93,15 @@ func TestPageSaysWhatIsWrong(t *testing.T) {
 		{"", "SandboxJam", "401: refused\ninvalid_token: access_token is empty: give the token that was issued to you"},
 		{f.secrets["SANDBOX"], "a-b", "400: refused\ninvalid_request: vid holds a dash: a vehicle id consists of ASCII letters and digits only"},
 		{f.secrets["TOKEN"], "CarJam", "Traffic jam (3)\nas of 2 s ago"},
-		{f.secrets["SANDBOX"], "CarJam", "No answer\nunknown: the vehicle is unknown, or not granted to this token"},
+		{f.secrets["SANDBOX"], "CarJam", "No answer\nunknown: the vehicle is unknown, or not granted to this token. A sandbox token (cstest_…) sees the vehicles of the sandbox alone, such as SandboxJam"},
+		{f.secrets["SANDBOX"], "sandboxjam", "No answer\nunknown: the vehicle is unknown, or not granted to this token. Did you mean SandboxJam?"},
+		{f.secrets["SANDBOX"], "SandboxUnknown", "No answer\nunknown: the vehicle is unknown, or not granted to this token"},
+		{f.secrets["SANDBOX"], "SandboxParked", "No answer\nnot_driving: the car is not driving"},
+		{f.secrets["TOKEN"], "SandboxSlow", "No answer\nunknown: the vehicle is unknown, or not granted to this token. This vehicle of the sandbox answers to a sandbox token (cstest_…) alone"},
+		{f.secrets["TOKEN"], "Nobody", "No answer\nunknown: the vehicle is unknown, or not granted to this token"},
 		{f.secrets["TOKEN"], "CarOld", "No answer\nstale: the newest readings are too old"},
 		{f.secrets["TOKEN"], "CarParked", "No answer\nnot_driving: the car is not driving"},
-		{f.secrets["SANDBOX"], "SandboxRateLimited", "429: refused\nrate_limited: the policy of this token allows 60 calls in 60 s: wait as many seconds as Retry-After says"},
+		{f.secrets["SANDBOX"], "SandboxRateLimited", "429: refused\nrate_limited: the policy of this token allows 60 calls in 60 s: wait 1 s"},
 		{f.secrets["SANDBOX"], "SandboxUnavailable", "503: refused\nunavailable: the service is starting or out of touch with its data: try again later"},
 	} {
 		b.Eval(fmt.Sprintf(`document.querySelector("#token").value = %q; document.querySelector("#vid").value = %q`, c.token, c.vid))

@@ -101,12 +101,16 @@ var statusDocs = []statusDoc{
 
 // body is an answer as it goes out with the failure.
 func (d failureDoc) body() string {
-	if d.failure == failRateLimited {
-		var w response
+	var w response
+	switch d.failure {
+	case failRateLimited:
 		w.failRate(exampleRate, time.Second)
-		return string(w.body)
+	case failRefusals:
+		w.failRefusals(12 * time.Second)
+	default:
+		return d.failure.body
 	}
-	return d.failure.body
+	return string(w.body)
 }
 
 // message is what the answer's msg says behind its first word.

@@ -145,8 +145,8 @@ var (
 	failReplaced    = unauthorized("the access token was replaced by a newer one: use that one")
 	failNoDriving   = forbidden("the access token does not include the operation car_driving_state")
 	failNoThrottle  = forbidden("the access token does not include the operation throttle_system")
-	failRefusals    = fail(429, rateLimited, "100 tokens of this address were refused within 60 s: correct the token, and wait as many seconds as Retry-After says")
-	failRateLimited = fail(429, rateLimited, "") // its text names the policy and is made for each answer
+	failRefusals    = fail(429, rateLimited, "") // its text says how long to wait and is made for each answer
+	failRateLimited = fail(429, rateLimited, "") // and this one's names the policy too
 )
 
 // failScope is the answer to a token that lacks the operation.

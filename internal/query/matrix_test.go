@@ -204,6 +204,10 @@ func (m *model) inSandbox(q *question, at time.Time) string {
 		return failed("429 Too Many Requests", "rate_limited", "RateLimit-Policy: \"token\";q=60;w=60\r\nRateLimit: \"token\";r=0;t=T\r\nRetry-After: T\r\n")
 	case vid == "SandboxUnavailable":
 		return failed("503 Service Unavailable", "unavailable", "Retry-After: T\r\n")
+	case vid == "SandboxParked" && q.operation == 0:
+		return answered(op.field, op.nothing, 0, "Carstate-Reason: not_driving\r\n")
+	case vid == "SandboxParked":
+		return answered(op.field, "1", 1, "Last-Modified: D\r\n")
 	case vid == "SandboxStale":
 		return answered(op.field, op.nothing, 0, "Carstate-Reason: stale\r\n")
 	}

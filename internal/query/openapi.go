@@ -3,11 +3,14 @@ package query
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
+	"strings"
 	"text/template"
 )
 
 var openAPITemplate = template.Must(template.New("openapi.json.tmpl").Funcs(template.FuncMap{
 	"failures": failureExamples,
+	"words":    firstWords,
 }).ParseFS(docFiles, "docs/openapi.json.tmpl"))
 
 // renderOpenAPI writes the document at /openapi.json. Its examples of failures
@@ -38,4 +41,16 @@ func failureExamples(status int) (string, error) {
 	}
 	out, err := json.Marshal(examples)
 	return string(out), err
+}
+
+// firstWords lists the first words of the messages of failures.
+func firstWords() string {
+	var words []string
+	for _, s := range statusDocs {
+		for _, d := range s.docs {
+			words = append(words, d.failure.outcome.String())
+		}
+	}
+	slices.Sort(words)
+	return strings.Join(slices.Compact(words), ", ")
 }

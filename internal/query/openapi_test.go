@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -13,6 +15,7 @@ import (
 	"testing"
 
 	"carstate/internal/fleet"
+	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 
 	"github.com/getkin/kin-openapi/openapi3"
@@ -55,6 +58,7 @@ func TestOpenAPIIsValid(t *testing.T) {
 // headers, its body. In turn every status of the document has to be seen.
 func TestOpenAPIDescribesEveryAnswer(t *testing.T) {
 	doc := openAPI(t)
+	closeSchemas(doc)
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil {
 		t.Fatal(err)
@@ -96,6 +100,79 @@ func TestOpenAPIDescribesEveryAnswer(t *testing.T) {
 			if n, _ := strconv.Atoi(status); !seen[n] {
 				t.Errorf("%s has a response %s that no script gets", path, status)
 			}
+		}
+	}
+}
+
+// closeSchemas makes the document as narrow as the service is: clients are to take members
+// and values that a later version may add, and this version has none of them.
+func closeSchemas(doc *openapi3.T) {
+	for _, ref := range doc.Components.Schemas {
+		s := ref.Value
+		if len(s.AnyOf) > 1 { // the values that there are, and any other
+			for _, value := range s.AnyOf[0].Value.OneOf {
+				s.Enum = append(s.Enum, value.Value.Const)
+			}
+			s.AnyOf = nil
+		}
+		if s.Type.Is("object") {
+			s.AdditionalProperties = openapi3.BoolSchema{Has: new(false)}
+		}
+	}
+}
+
+// TestOpenAPITellsTheVariantsApart: an answer with a value of the other variant, or with one
+// that only clients tolerate, is not of this version.
+func TestOpenAPITellsTheVariantsApart(t *testing.T) {
+	open, closed := openAPI(t), openAPI(t)
+	closeSchemas(closed)
+	takes := func(doc *openapi3.T, answer any) bool {
+		return doc.ValidateSchemaJSON(doc.Components.Schemas["DrivingAnswer"].Value, answer, openapi3.EnableJSONSchema2020()) == nil
+	}
+	for data, want := range map[string][2]bool{ // as clients take it, as this version sends it
+		`{"vid":"A","status":1,"vehicle_runing_state":"3"}`:          {true, true},
+		`{"vid":"A","status":0,"vehicle_runing_state":"0"}`:          {true, true},
+		`{"vid":"A","status":1,"vehicle_runing_state":"4"}`:          {true, false},
+		`{"vid":"A","status":1,"vehicle_runing_state":"3","more":1}`: {true, false},
+		`{"vid":"A","status":0,"vehicle_runing_state":"3"}`:          {false, false},
+		`{"vid":"A","status":2,"vehicle_runing_state":"3"}`:          {false, false},
+	} {
+		var answer any
+		if err := json.Unmarshal([]byte(`{"code":200,"msg":"success","data":`+data+`}`), &answer); err != nil {
+			t.Fatal(err)
+		}
+		if got := [2]bool{takes(open, answer), takes(closed, answer)}; got != want {
+			t.Errorf("%s: %v, want %v", data, got, want)
+		}
+	}
+}
+
+// TestOpenAPIPassesTheRulesOfOthers: redocly and spectral, which authors of clients use, find
+// nothing in any of our documents by their recommended rules.
+func TestOpenAPIPassesTheRulesOfOthers(t *testing.T) {
+	testkit.Slow(t, "it starts programs of Node.js")
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "query.json"), renderOpenAPI(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "spectral.yaml"), []byte("extends: [[spectral:oas, recommended]]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	documents, err := filepath.Glob("../../docs/openapi-*.json")
+	if err != nil || len(documents) != 2 {
+		t.Fatalf("the documents of ingest and admin: %q, %v", documents, err)
+	}
+	documents = append(documents, filepath.Join(dir, "query.json"))
+	for _, linter := range [][]string{
+		{"redocly", "lint", "--extends", "recommended-strict"},
+		{"spectral", "lint", "--ruleset", filepath.Join(dir, "spectral.yaml"), "--fail-severity", "hint"},
+	} {
+		program := filepath.Join("../../tools/npm/node_modules/.bin", linter[0])
+		c := exec.CommandContext(t.Context(), program, append(linter[1:], documents...)...)
+		c.Env = append(os.Environ(), "REDOCLY_TELEMETRY=off", "REDOCLY_SUPPRESS_UPDATE_NOTICE=true")
+		out, err := c.CombinedOutput()
+		if err != nil {
+			t.Errorf("%s: %v (make setup installs it)\n%s", linter[0], err, out)
 		}
 	}
 }

@@ -171,8 +171,11 @@ func (w *response) failRefusals(wait time.Duration) {
 	limit := access.Rate{Calls: refusedTokens, Window: refusedWindow}
 	w.setPolicy(refusalsPolicy, limit)
 	w.setRemaining(refusalsPolicy, limit, 0, wait)
+	w.status, w.outcome = failRefusals.status, failRefusals.outcome
 	w.retryAfter(wait)
-	w.fail(failRefusals)
+	w.body = append(w.body, `{"code":429,"msg":"rate_limited: 100 tokens of this address were refused within 60 s: correct the token, and wait `...)
+	w.body = strconv.AppendInt(w.body, seconds(wait), 10)
+	w.body = append(w.body, ` s","data":null}`...)
 }
 
 // failRate is fail for a token over its rate.
@@ -183,7 +186,9 @@ func (w *response) failRate(r access.Rate, next time.Duration) {
 	w.body = strconv.AppendInt(w.body, r.Calls, 10)
 	w.body = append(w.body, ` calls in `...)
 	w.body = strconv.AppendInt(w.body, int64(r.Window/time.Second), 10)
-	w.body = append(w.body, ` s: wait as many seconds as Retry-After says","data":null}`...)
+	w.body = append(w.body, ` s: wait `...)
+	w.body = strconv.AppendInt(w.body, seconds(next), 10)
+	w.body = append(w.body, ` s","data":null}`...)
 }
 
 // retryAfter tells the caller to wait.

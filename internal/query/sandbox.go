@@ -12,9 +12,9 @@ import (
 // at no real vehicle; a developer gets from it every answer that the service
 // can give, byte for byte as the real one. docs/sandbox.md has the table.
 
-// sandbox is what is known of a reserved vehicle at now, of both operations
-// alike: an answer as new as can be, or why there is none.
-func sandbox(vid []byte, now time.Time) (fleet.Answer, vehicle.Outcome) {
+// sandbox is what is known of a reserved vehicle at now: for each operation an answer
+// as new as can be, or why there is none.
+func sandbox(vid []byte, now time.Time) (known fleet.Answer, drives, throttles vehicle.Outcome) {
 	driving, throttle := vehicle.NormalDriving, vehicle.ThrottleNormal
 	switch string(vid) {
 	case access.SandboxNormal, access.SandboxHealthy:
@@ -25,19 +25,21 @@ func sandbox(vid []byte, now time.Time) (fleet.Answer, vehicle.Outcome) {
 	case access.SandboxAnomaly:
 		throttle = vehicle.ThrottleAnomaly
 	case access.SandboxStale:
-		return fleet.Answer{}, vehicle.Stale
+		return fleet.Answer{}, vehicle.Stale, vehicle.Stale
+	case access.SandboxParked:
+		drives = vehicle.NotDriving
 	case access.SandboxCycle:
 		minute := now.Unix() / 60
 		driving = [...]vehicle.DrivingState{vehicle.NormalDriving, vehicle.SlowDriving, vehicle.TrafficJam}[minute%3]
 		throttle = [...]vehicle.ThrottleSystem{vehicle.ThrottleNormal, vehicle.ThrottleAnomaly}[minute%2]
 	default:
-		return fleet.Answer{}, vehicle.Unknown
+		return fleet.Answer{}, vehicle.Unknown, vehicle.Unknown
 	}
 	at := vehicle.At(now)
 	return fleet.Answer{
 		Driving:  vehicle.DrivingVerdict{State: driving, Time: at},
 		Throttle: vehicle.ThrottleVerdict{System: throttle, Time: at},
-	}, vehicle.Answered
+	}, drives, vehicle.Answered
 }
 
 // sandboxRate is the policy that a token without a limit is told when it asks

@@ -158,6 +158,17 @@ function age(headers) {
   return `as of ${Math.floor(seconds / 3600)} h ago`;
 }
 
+// sandboxHint says where a token and a vehicle do not fit together: one of the two is of the
+// sandbox, or the vid differs from a reserved one in capital letters alone.
+function sandboxHint(vid) {
+  const sandbox = $("token").value.trim().startsWith("cstest_");
+  const reserved = [...$("vids").options].map((o) => o.value).find((v) => v.toLowerCase() === vid.toLowerCase());
+  if (sandbox && !reserved) return ". A sandbox token (cstest_…) sees the vehicles of the sandbox alone, such as SandboxJam";
+  if (sandbox && vid !== reserved) return `. Did you mean ${reserved}?`;
+  if (!sandbox && reserved) return ". This vehicle of the sandbox answers to a sandbox token (cstest_…) alone";
+  return "";
+}
+
 // verdict puts an answer into words: a headline, what to add, and whether the
 // request was refused.
 function verdict(response, answer, field) {
@@ -167,7 +178,8 @@ function verdict(response, answer, field) {
   const value = answer.data[field];
   if (Number(answer.data.status) !== 1) {
     const reason = response.headers.get("Carstate-Reason");
-    return ["No answer", `${reason}: ${reasons[reason] ?? "the service does not say more"}`, false];
+    const hint = reason === "unknown" ? sandboxHint(answer.data.vid) : "";
+    return ["No answer", `${reason}: ${reasons[reason] ?? "the service does not say more"}${hint}`, false];
   }
   return [`${names[field][value] ?? "Another value"} (${value})`, age(response.headers), false];
 }
@@ -203,6 +215,7 @@ async function ask(button) {
     show(verdict(response, answer, field));
     $("body").textContent = answer === undefined ? text : JSON.stringify(answer, null, 2);
     colour($("body"), "json");
+    $("result").scrollIntoView({ block: "nearest" });
     $("head").textContent = [`HTTP ${response.status}`, ...[...response.headers].map(([k, v]) => `${k}: ${v}`)].join("\n");
   } catch {
     // The error is not shown: it may hold the address, and with it the token.

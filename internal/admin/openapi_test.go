@@ -1,0 +1,375 @@
+package admin
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"carstate/internal/access"
+	"carstate/internal/admin/wire"
+	"carstate/internal/ops"
+	"carstate/internal/ops/opstest"
+	"carstate/internal/road"
+)
+
+var updateOpenAPI = flag.Bool("update-openapi", false, "write docs/openapi-admin.json anew")
+
+// object is a JSON object of the document.
+type object = map[string]any
+
+// operationTexts say what each call does. A call without a text fails the test.
+var operationTexts = map[string]string{
+	"token.list":         "List the tokens, oldest first.",
+	"token.issue":        "Issue a token. The answer is the only one that ever holds its secret.",
+	"token.show":         "Show a token, its usage and its vehicles.",
+	"token.revoke":       "Revoke a token at once, and for good. Again, it changes nothing.",
+	"token.grant":        "Add vehicles to a token and take others away.",
+	"token.rotate":       "Give a token a new secret. The old one counts for the overlap, a day if left out.",
+	"source.list":        "List the sources by name, without removed ones.",
+	"source.add":         "Add a source. The answer is the only one that ever holds its key.",
+	"source.show":        "Show a source and its vehicles, of a removed one too.",
+	"source.remove":      "Remove a source at once. Again, it changes nothing.",
+	"source.rotate":      "Give a source a new key. The old one counts for the overlap, a day if left out.",
+	"operator.list":      "List the operators by name, without removed ones.",
+	"operator.add":       "Add an operator; needs the admin key. The answer is the only one that ever holds the key.",
+	"operator.remove":    "Remove an operator at once; needs the admin key.",
+	"operator.rotate":    "Give an operator a new key; needs the admin key. The old one ends at once.",
+	"admin-key.rotate":   "Replace the admin key; needs it. The new one stands in the file of the answer.",
+	"vehicle.show":       "Show what is known of a vehicle, and why it is judged as it is.",
+	"vehicle.forget":     "Erase a vehicle on every node and refuse what it sends from now on.",
+	"vehicle.allow":      "Let a forgotten vehicle report again, without a past.",
+	"vehicle.bury":       "Forget the vehicles of kept receipts.",
+	"road.list":          "Show how traffic moves on the stretches of road in a box, the worst first, as GeoJSON.",
+	"backup.take":        "Take a backup. It is without its end if it broke off.",
+	"backup-key.show":    "Show the key under which this service authenticates its backups; needs the admin key.",
+	"backup.restore":     "Merge a backup into this service; needs the admin key. The answer is one JSON object a line, the last with report or error.",
+	"status.show":        "Show the health of the node, its version and its figures.",
+	"audit.list":         "List the newest events of the audit, newest first.",
+	"GET /healthz":       "Say whether the process is alive.",
+	"GET /readyz":        "Say whether the node does all that its roles ask for.",
+	"GET /readyz/query":  "Say whether the node answers queries.",
+	"GET /readyz/ingest": "Say whether the node stores telemetry.",
+	"GET /metrics":       "Show the metrics, as Prometheus reads them.",
+}
+
+// parameters are those of the query and of headers.
+var parameters = map[string][]object{
+	"audit.list": {{"name": "limit", "in": "query", "description": "How many events.", "schema": object{"type": "integer", "minimum": 1, "maximum": maxEvents, "default": defaultEvents}}},
+	"road.list": {
+		{"name": "bbox", "in": "query", "description": "West, south, east and north in degrees, separated by commas; left out: all of the earth.", "schema": object{"type": "string"}, "example": "11.2,44.4,11.4,44.6"},
+		{"name": "limit", "in": "query", "description": "How many stretches.", "schema": object{"type": "integer", "minimum": 1, "maximum": 20000, "default": 20000}},
+	},
+	"backup.restore": {{"name": wire.BackupKeyHeader, "in": "header", "description": "The key of the service that made the backup, or " + wire.AnyBackup + "; left out for its own backups.", "schema": object{"type": "string"}}},
+}
+
+// streams are the bodies that are no JSON value: of the request, and of the answer.
+var streams = map[string][2]string{
+	"road.list":      {"", "application/geo+json"},
+	"backup.take":    {"", wire.BackupType},
+	"backup.restore": {wire.BackupType, "application/x-ndjson"},
+}
+
+// schemas collects the components of the document.
+type schemas struct {
+	of    object
+	types map[string]reflect.Type
+}
+
+// vid is the schema of a vehicle id.
+func vid() object {
+	return object{"type": "string", "minLength": 1, "maxLength": 256, "pattern": "^[0-9A-Za-z]+$"}
+}
+
+// written are the types that write their JSON themselves.
+var written = map[reflect.Type]func() object{
+	reflect.TypeFor[time.Time]():   func() object { return object{"type": "string", "format": "date-time"} },
+	reflect.TypeFor[wire.Expiry](): func() object { return object{"type": []string{"string", "null"}, "format": "date-time"} },
+	reflect.TypeFor[ops.VIDs]():    func() object { return object{"type": "array", "items": vid()} },
+	reflect.TypeFor[ops.VehicleList](): func() object {
+		return object{"oneOf": []object{{"type": "string", "const": "all"}, {"type": "array", "items": vid()}}}
+	},
+	reflect.TypeFor[ops.VehicleCount](): func() object {
+		return object{"oneOf": []object{{"type": "string", "const": "all"}, {"type": "integer", "minimum": 0}}}
+	},
+	reflect.TypeFor[ops.CallCounts](): func() object {
+		return object{"type": "object", "description": "Calls by operation, then by outcome.", "additionalProperties": object{
+			"type": "object", "additionalProperties": object{"type": "integer", "minimum": 0},
+		}}
+	},
+}
+
+// schemaOf is the schema of a type. sent marks what callers send: unknown members are
+// refused, and null is for what writes itself alone.
+func (s *schemas) schemaOf(t reflect.Type, sent bool) (object, error) {
+	if make := written[t]; make != nil {
+		return make(), nil
+	}
+	switch t.Kind() {
+	case reflect.String:
+		return object{"type": "string"}, nil
+	case reflect.Bool:
+		return object{"type": "boolean"}, nil
+	case reflect.Int, reflect.Int64, reflect.Uint64:
+		return object{"type": "integer"}, nil
+	case reflect.Float64:
+		return object{"type": "number"}, nil
+	case reflect.Slice:
+		items, err := s.schemaOf(t.Elem(), sent)
+		return object{"type": "array", "items": items}, err
+	case reflect.Map:
+		values, err := s.schemaOf(t.Elem(), sent)
+		return object{"type": "object", "additionalProperties": values}, err
+	case reflect.Pointer:
+		to, err := s.schemaOf(t.Elem(), sent)
+		if kind, ok := to["type"].(string); ok && !sent {
+			to["type"] = []string{kind, "null"}
+		} else if !sent {
+			to = object{"oneOf": []object{to, {"type": "null"}}}
+		}
+		return to, err
+	case reflect.Struct:
+		return s.ref(t, sent)
+	}
+	return nil, fmt.Errorf("%s has no schema here", t)
+}
+
+// ref names a struct among the components, and adds it there.
+func (s *schemas) ref(t reflect.Type, sent bool) (object, error) {
+	name := t.Name()
+	ref := object{"$ref": "#/components/schemas/" + name}
+	if s.types[name] == t {
+		return ref, nil
+	}
+	if s.types[name] != nil || name == "" {
+		return nil, fmt.Errorf("%s is not the only type of its name", t)
+	}
+	s.types[name] = t
+	properties, required := object{}, []string{}
+	if err := s.members(t, sent, properties, &required); err != nil {
+		return nil, err
+	}
+	schema := object{"type": "object", "properties": properties}
+	if len(required) > 0 {
+		schema["required"] = required
+	}
+	if sent {
+		schema["additionalProperties"] = false
+	}
+	s.of[name] = schema
+	return ref, nil
+}
+
+func (s *schemas) members(t reflect.Type, sent bool, properties object, required *[]string) error {
+	for f := range t.Fields() {
+		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+		switch {
+		case f.Anonymous && name == "":
+			if err := s.members(f.Type, sent, properties, required); err != nil {
+				return err
+			}
+			continue
+		case name == "-" || !f.IsExported():
+			continue
+		case name == "":
+			return fmt.Errorf("%s.%s has no name in JSON", t, f.Name)
+		}
+		schema, err := s.schemaOf(f.Type, sent)
+		if err != nil {
+			return err
+		}
+		properties[name] = schema
+		if !strings.Contains(options, "omit") {
+			*required = append(*required, name)
+		}
+	}
+	return nil
+}
+
+// adminDocument makes the document of the server's calls.
+func adminDocument(s *Server) (object, error) {
+	mux := s.probes()
+	s.addCalls(mux)
+	source, err := os.ReadFile("routes.go")
+	if err != nil {
+		return nil, err
+	}
+	components := &schemas{object{}, map[string]reflect.Type{}}
+	if _, err := components.ref(reflect.TypeFor[wire.Failure](), false); err != nil {
+		return nil, err
+	}
+	paths := object{}
+	unused := maps.Clone(operationTexts)
+	routes := []string{"/readyz/query", "/readyz/ingest"} // which routes.go makes of the node's jobs
+	for _, m := range regexp.MustCompile(`mux\.Handle\("([^"]+[^"/])"(, methods|\))?`).FindAllStringSubmatch(string(source), -1) {
+		routes = append(routes, m[1])
+	}
+	for _, path := range routes {
+		h, _ := mux.Handler(httptest.NewRequest(http.MethodGet, strings.NewReplacer("{", "", "}", "").Replace(path), nil))
+		calls, ok := h.(methods)
+		if !ok {
+			return nil, fmt.Errorf("%s has no methods", path)
+		}
+		item := object{}
+		for _, method := range slices.Sorted(maps.Keys(calls)) {
+			e, ok := calls[method].(endpoint)
+			if !ok {
+				e.name = method + " " + path
+			}
+			text := operationTexts[e.name]
+			if text == "" {
+				return nil, fmt.Errorf("%s has no text in this test", e.name)
+			}
+			delete(unused, e.name)
+			operation, err := components.operation(path, e, text, ok)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", e.name, err)
+			}
+			item[strings.ToLower(method)] = operation
+		}
+		paths[path] = item
+	}
+	for name := range unused {
+		return nil, fmt.Errorf("no call is %s", name)
+	}
+	return object{
+		"openapi": "3.1.1",
+		"info": object{
+			"title": "carstate, the admin API", "version": "1.0.0",
+			"summary":     "Who may read, who may write, and the audit of both.",
+			"description": "The operator's side of a running service. docs/admin-api.md describes it in words. A later version may add members to answers; unknown members of requests are refused. HEAD goes wherever GET goes.",
+			"contact":     object{"name": "The operator of this installation"},
+			"license":     object{"name": "Apache License 2.0", "identifier": "Apache-2.0"},
+		},
+		"servers":  []object{{"url": "/", "description": "The admin listener, by default http on port 8082 of the node itself."}},
+		"tags":     tags(),
+		"security": []object{{"key": []string{}}},
+		"paths":    paths,
+		"components": object{
+			"securitySchemes": object{"key": object{"type": "http", "scheme": "bearer", "description": "The admin key (csa_…) or an operator's key (cso_…)."}},
+			"responses": object{"Refused": object{
+				"description": "What was wrong and what to do, in one line.",
+				"content":     object{"application/json": object{"schema": object{"$ref": "#/components/schemas/Failure"}}},
+			}},
+			"schemas": components.of,
+		},
+	}, nil
+}
+
+// tags are the groups of calls.
+func tags() (all []object) {
+	for _, t := range [][2]string{
+		{"token", "The tokens of developers."}, {"source", "The cars and gateways that send."}, {"operator", "The people who run the service."},
+		{"vehicle", "Single vehicles."}, {"road", "The roads."}, {"backup", "Backups."}, {"audit", "The audit."}, {"node", "The node itself."},
+	} {
+		all = append(all, object{"name": t[0], "description": t[1]})
+	}
+	return all
+}
+
+// operation is one call of the document.
+func (s *schemas) operation(path string, e endpoint, text string, keyed bool) (object, error) {
+	tag, _, _ := strings.Cut(e.name, ".")
+	tag = strings.TrimSuffix(tag, "-key")
+	summary, _, _ := strings.Cut(strings.TrimSuffix(text, "."), ". ")
+	operation := object{"summary": summary, "description": text, "operationId": e.name}
+	list := append([]object{}, parameters[e.name]...)
+	for _, m := range regexp.MustCompile(`\{(\w+)\}`).FindAllStringSubmatch(path, -1) {
+		p := object{"name": m[1], "in": "path", "required": true, "schema": object{"type": "string", "minLength": 1}}
+		if m[1] == "vid" {
+			p["schema"] = vid()
+		}
+		list = append(list, p)
+	}
+	if len(list) > 0 {
+		operation["parameters"] = list
+	}
+	if !keyed {
+		answer := object{"description": "One line of text.", "content": object{"text/plain": object{"schema": object{"type": "string"}}}}
+		operation["operationId"] = strings.ReplaceAll(strings.Trim(path, "/"), "/", ".")
+		operation["tags"], operation["security"] = []string{"node"}, []object{}
+		operation["responses"] = object{"200": answer, "503": answer, "4XX": object{"$ref": "#/components/responses/Refused"}}
+		return operation, nil
+	}
+	switch tag {
+	case "status", "admin":
+		tag = "node"
+	}
+	operation["tags"] = []string{tag}
+	success := object{"description": "It is done."}
+	media := streams[e.name]
+	if media[0] != "" {
+		operation["requestBody"] = object{"required": true, "content": object{media[0]: object{"schema": object{"type": "string", "format": "binary"}}}}
+	}
+	if media[1] != "" {
+		success["content"] = object{media[1]: object{"schema": object{"type": "string"}}}
+	}
+	if e.in != nil && e.in != reflect.TypeFor[nothing]() {
+		schema, err := s.schemaOf(e.in, true)
+		if err != nil {
+			return nil, err
+		}
+		operation["requestBody"] = object{"content": object{"application/json": object{"schema": schema}}}
+	}
+	if e.out != nil {
+		schema, err := s.schemaOf(e.out, false)
+		if err != nil {
+			return nil, err
+		}
+		success["content"] = object{"application/json": object{"schema": schema}}
+	}
+	if (e.out == nil) != (media[1] != "") {
+		return nil, fmt.Errorf("its answer is not described")
+	}
+	operation["responses"] = object{
+		fmt.Sprint(e.status): success,
+		"4XX":                object{"$ref": "#/components/responses/Refused"},
+		"503":                object{"$ref": "#/components/responses/Refused"},
+	}
+	return operation, nil
+}
+
+// TestOpenAPIIsOfTheRoutes: docs/openapi-admin.json is what the routes and the types of their
+// bodies make it.
+func TestOpenAPIIsOfTheRoutes(t *testing.T) {
+	_, hash := access.NewSecret(access.AdminKind)
+	operations := opstest.New().Config()
+	operations.AdminKey = hash
+	registry := prometheus.NewRegistry()
+	ready := func() error { return nil }
+	doc, err := adminDocument(New(Config{
+		Ops: ops.New(operations), Gatherer: registry, Registry: registry, Roads: new(road.Map),
+		ReadyFor: map[string]func() error{"query": ready, "ingest": ready},
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want bytes.Buffer
+	e := json.NewEncoder(&want)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	if err := e.Encode(doc); err != nil {
+		t.Fatal(err)
+	}
+	const file = "../../docs/openapi-admin.json"
+	if *updateOpenAPI {
+		if err := os.WriteFile(file, want.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := os.ReadFile(file); err != nil || !bytes.Equal(got, want.Bytes()) {
+		t.Errorf("%s is not of these routes: go test ./internal/admin -run TestOpenAPIIsOfTheRoutes -update-openapi (%v)", file, err)
+	}
+}

@@ -1,0 +1,83 @@
+package ingest
+
+import (
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/getkin/kin-openapi/openapi3filter"
+	"github.com/getkin/kin-openapi/routers"
+
+	"carstate/internal/vehicle"
+)
+
+var openAPI = sync.OnceValues(func() (*openapi3.T, error) {
+	return openapi3.NewLoader().LoadFromFile("../../docs/openapi-ingest.json")
+})
+
+// isDocumented holds an answer of the listener against docs/openapi-ingest.json. Answers to
+// other paths and methods are none of the document's.
+func isDocumented(t *testing.T, r *http.Request, answer *http.Response, body string) {
+	t.Helper()
+	doc, err := openAPI()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.URL.Path != telemetryPath || r.Method != http.MethodPost {
+		return
+	}
+	err = openapi3filter.ValidateResponse(t.Context(), &openapi3filter.ResponseValidationInput{
+		RequestValidationInput: &openapi3filter.RequestValidationInput{
+			Request: r, Route: &routers.Route{Spec: doc, Operation: doc.Paths.Value(telemetryPath).Post},
+		},
+		Status: answer.StatusCode, Header: answer.Header, Body: io.NopCloser(strings.NewReader(body)),
+		Options: &openapi3filter.Options{IncludeResponseStatus: true},
+	})
+	if err != nil {
+		t.Errorf("docs/openapi-ingest.json does not describe this answer: %v", err)
+	}
+}
+
+// TestOpenAPIIsOfTheListener: the document has the one path, and each signal with its range.
+// Every test by HTTP holds its answers against it besides (isDocumented).
+func TestOpenAPIIsOfTheListener(t *testing.T) {
+	doc, err := openAPI()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := doc.Validate(t.Context(), openapi3.EnableExamplesValidation()); err != nil {
+		t.Error(err)
+	}
+	paths := doc.Paths.InMatchingOrder()
+	if !slices.Equal(paths, []string{telemetryPath}) || len(doc.Paths.Value(telemetryPath).Operations()) != 1 {
+		t.Errorf("its paths are %q", paths)
+	}
+	signals := doc.Components.Schemas["Sample"].Value.Properties["signals"].Value.Properties
+	if len(signals) != vehicle.NumSignals {
+		t.Errorf("it has %d signals of %d", len(signals), vehicle.NumSignals)
+	}
+	for g := range vehicle.Signal(vehicle.NumSignals) {
+		ref := signals[g.String()]
+		if ref == nil {
+			t.Errorf("%s is missing", g)
+			continue
+		}
+		if !g.IsNumber() {
+			continue
+		}
+		s := ref.Value
+		if s.Min == nil || s.Max == nil || s.Description != g.Unit() {
+			t.Errorf("%s has no unit or no range", g)
+			continue
+		}
+		var r vehicle.Readings
+		within := r.Set(g, *s.Min) == nil && r.Set(g, *s.Max) == nil
+		if !within || r.Set(g, *s.Min-1) == nil || r.Set(g, *s.Max+1) == nil {
+			t.Errorf("%s has not the range %g to %g", g, *s.Min, *s.Max)
+		}
+	}
+}
