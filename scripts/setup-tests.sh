@@ -40,13 +40,19 @@ else
 fi
 
 # programs installs what npm brings, in the versions of tools/npm: linters of OpenAPI
-# documents, and the compiler of TypeScript. A registry fails at times.
+# documents, and the compiler of TypeScript. It goes where neither git nor go looks.
 programs() {
-	local at
-	at=$(dirname "$0")/../tools/npm
-	if [ "$what" = "the tests need" ] && [ ! "$at/node_modules/.package-lock.json" -nt "$at/package-lock.json" ]; then
-		npm ci --prefix "$at" --no-audit --no-fund || { sleep 5 && npm ci --prefix "$at" --no-audit --no-fund; }
+	local tools at
+	tools=$(dirname "$0")/../tools/npm
+	at=$(dirname "$0")/../.cache/npm
+	if [ "$what" != "the tests need" ] || cmp -s "$tools/package-lock.json" "$at/node_modules/installed"; then
+		return
 	fi
+	mkdir -p "$at"
+	cp "$tools"/*.json "$tools/.npmrc" "$at"
+	# A registry fails at times.
+	npm ci --prefix "$at" --no-audit --no-fund || { sleep 5 && npm ci --prefix "$at" --no-audit --no-fund; }
+	cp "$tools/package-lock.json" "$at/node_modules/installed"
 }
 
 if [ ${#missing[@]} -eq 0 ]; then

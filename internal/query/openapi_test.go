@@ -167,7 +167,7 @@ func TestOpenAPIPassesTheRulesOfOthers(t *testing.T) {
 		{"redocly", "lint", "--extends", "recommended-strict"},
 		{"spectral", "lint", "--ruleset", filepath.Join(dir, "spectral.yaml"), "--fail-severity", "hint"},
 	} {
-		program := filepath.Join("../../tools/npm/node_modules/.bin", linter[0])
+		program := filepath.Join("../../.cache/npm/node_modules/.bin", linter[0])
 		c := exec.CommandContext(t.Context(), program, append(linter[1:], documents...)...)
 		c.Env = append(os.Environ(), "REDOCLY_TELEMETRY=off", "REDOCLY_SUPPRESS_UPDATE_NOTICE=true")
 		out, err := c.CombinedOutput()

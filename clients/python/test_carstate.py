@@ -1,0 +1,83 @@
+"""Asks a service that runs: CARSTATE_QUERY_URL, CARSTATE_TOKEN of its sandbox, and
+CARSTATE_HOSTILE, a server that answers what no service does."""
+
+import os
+import time
+import unittest
+
+import carstate
+from carstate import CarstateError, Client
+
+URL, TOKEN, HOSTILE = os.environ["CARSTATE_QUERY_URL"], os.environ["CARSTATE_TOKEN"], os.environ["CARSTATE_HOSTILE"]
+
+
+class Sandbox(unittest.TestCase):
+    def setUp(self) -> None:
+        self.client = Client(URL, TOKEN, patience=0)
+
+    def test_answers(self) -> None:
+        a = self.client.car_driving_state("SandboxJam")
+        self.assertEqual((a.vid, a.state, a.reason, a.answered, a.age), ("SandboxJam", carstate.TRAFFIC_JAM, "", True, 0))
+        self.assertTrue(a.as_of and a.request_id)
+        self.assertEqual(self.client.throttle_system("SandboxAnomaly").state, carstate.THROTTLE_ANOMALY)
+
+    def test_no_answer(self) -> None:
+        for vid, reason in ("SandboxUnknown", "unknown"), ("SandboxStale", "stale"), ("SandboxParked", "not_driving"):
+            a = self.client.car_driving_state(vid)
+            self.assertEqual((a.state, a.reason, a.answered, a.as_of), ("", reason, False, None))
+
+    def test_refusals(self) -> None:
+        for client, vid, code, kind in (
+            (self.client, "a-b", 400, "invalid_request"), (Client(URL, "wrong"), "SandboxJam", 401, "invalid_token"),
+            (Client(URL + "/none", TOKEN), "SandboxJam", 404, "not_found"), (self.client, "SandboxRateLimited", 429, "rate_limited"),
+            (self.client, "SandboxUnavailable", 503, "unavailable"),
+        ):
+            with self.assertRaises(CarstateError) as e:
+                client.car_driving_state(vid)
+            self.assertEqual((e.exception.code, e.exception.kind), (code, kind))
+            self.assertEqual(bool(e.exception.retry_after), code in (429, 503))
+
+    def test_waits_as_long_as_it_is_told(self) -> None:
+        begin = time.monotonic()
+        with self.assertRaises(CarstateError):
+            Client(URL, TOKEN, patience=1.5).car_driving_state("SandboxRateLimited")
+        self.assertGreaterEqual(time.monotonic() - begin, 1)
+
+
+class Hostile(unittest.TestCase):
+    def ask(self, path: str) -> carstate.Answer:
+        return Client(HOSTILE + path, TOKEN).car_driving_state("A")
+
+    def test_no_redirect_is_followed(self) -> None:
+        with self.assertRaisesRegex(CarstateError, "redirect"):
+            self.ask("/redirect")
+
+    def test_an_answer_is_bounded(self) -> None:
+        with self.assertRaisesRegex(CarstateError, "longer than any answer"):
+            self.ask("/endless")
+
+    def test_the_token_stands_in_no_error(self) -> None:
+        with self.assertRaises(CarstateError) as e:
+            self.ask("/repeats")
+        self.assertNotIn(TOKEN, str(e.exception) + repr(e.exception.__dict__) + repr(Client(HOSTILE, TOKEN)))
+        self.assertIn("[token]", str(e.exception))
+
+    def test_it_tries_again_after_outages_and_lost_connections(self) -> None:
+        self.assertEqual(self.ask("/third").state, "1")
+        self.assertEqual(self.ask("/dropped").state, "1")
+
+    def test_a_status_may_be_a_string_and_a_value_unknown(self) -> None:
+        self.assertEqual(self.ask("/strings").state, "7")
+
+    def test_what_is_no_answer(self) -> None:
+        for path in "/other", "/html", "/list":
+            with self.assertRaisesRegex(CarstateError, "not (this|as this) interface"):
+                self.ask(path)
+
+    def test_a_base_url_that_makes_no_sense(self) -> None:
+        for url in "cars.example", "ftp://a", "https://u:p@a", "https://a/?x=1":
+            with self.assertRaises(ValueError):
+                Client(url, TOKEN)
+
+
+unittest.main()

@@ -1,0 +1,79 @@
+// Asks a service that runs: CARSTATE_QUERY_URL, CARSTATE_TOKEN of its sandbox, and
+// CARSTATE_HOSTILE, a server that answers what no service does.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { CarstateError, Client } from "./carstate.js";
+
+const { CARSTATE_QUERY_URL: url = "", CARSTATE_TOKEN: token = "", CARSTATE_HOSTILE: hostile = "" } = process.env;
+const client = new Client(url, token, { patience: 0 });
+
+const failure = async (call: Promise<unknown>): Promise<CarstateError> => {
+  const e: unknown = await call.then(() => undefined, (e) => e);
+  assert.ok(e instanceof CarstateError, String(e));
+  return e;
+};
+const ask = (path: string) => new Client(hostile + path, token).carDrivingState("A");
+
+test("answers", async () => {
+  const a = await client.carDrivingState("SandboxJam");
+  assert.ok(a.answered && a.asOf && a.requestId);
+  assert.deepEqual([a.vid, a.state, a.ageSeconds], ["SandboxJam", "3", 0]);
+  const b = await client.throttleSystem("SandboxAnomaly");
+  assert.ok(b.answered && b.state === "0");
+});
+
+test("no answer, and why", async () => {
+  for (const [vid, reason] of [["SandboxUnknown", "unknown"], ["SandboxStale", "stale"], ["SandboxParked", "not_driving"]] as const) {
+    const a = await client.carDrivingState(vid);
+    assert.ok(!a.answered && a.reason === reason);
+  }
+});
+
+test("refusals", async () => {
+  for (const [c, vid, code, kind] of [
+    [client, "a-b", 400, "invalid_request"], [new Client(url, "wrong"), "SandboxJam", 401, "invalid_token"],
+    [new Client(url + "/none", token), "SandboxJam", 404, "not_found"], [client, "SandboxRateLimited", 429, "rate_limited"],
+    [client, "SandboxUnavailable", 503, "unavailable"],
+  ] as const) {
+    const e = await failure(c.carDrivingState(vid));
+    assert.deepEqual([e.code, e.kind, e.retryAfter !== undefined], [code, kind, code === 429 || code === 503]);
+  }
+});
+
+test("it waits as long as it is told", async () => {
+  const begin = performance.now();
+  await failure(new Client(url, token, { patience: 1500 }).carDrivingState("SandboxRateLimited"));
+  assert.ok(performance.now() - begin >= 1000);
+});
+
+test("a signal ends a wait", async () => {
+  const signal = AbortSignal.timeout(50);
+  await assert.rejects(new Client(url, token, { signal }).carDrivingState("SandboxUnavailable"), { name: "TimeoutError" });
+});
+
+test("no redirect is followed, and an answer is bounded", async () => {
+  assert.match((await failure(ask("/redirect"))).message, /redirect/);
+  assert.match((await failure(ask("/endless"))).message, /longer than any answer/);
+});
+
+test("the token stands in no error", async () => {
+  const e = await failure(ask("/repeats"));
+  assert.ok(!JSON.stringify(e).includes(token) && !String(e.stack).includes(token) && e.message.includes("[token]"));
+});
+
+test("it tries again after outages and lost connections", async () => {
+  for (const path of ["/third", "/dropped"]) {
+    const a = await ask(path);
+    assert.ok(a.answered && a.state === "1");
+  }
+});
+
+test("a status may be a string and a value unknown", async () => {
+  const a = await ask("/strings");
+  assert.ok(a.answered && a.state === "7");
+});
+
+test("what is no answer", async () => {
+  for (const path of ["/other", "/html", "/list"]) assert.match((await failure(ask(path))).message, /not (this|as this) interface/);
+  for (const wrong of ["cars.example", "ftp://a", "https://u:p@a", "https://a/?x=1"]) assert.throws(() => new Client(wrong, token), TypeError);
+});
