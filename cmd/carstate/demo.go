@@ -118,18 +118,20 @@ type demoNode struct {
 	flags *serveFlags
 }
 
-// demoFleet is a fleet with cars in every state from the beginning: at that time after its
-// beginning, the motorway of the default fleet is full, and some throttle systems have failed.
+// demoFleet is a fleet of which at any time some cars have a throttle fault: a fault lasts
+// about ten minutes.
 func demoFleet(cars int, withoutPositions bool) simulate.Config {
 	return simulate.Config{
-		Vehicles: cars, Rate: 1, Seed: 1, Faults: 0.2, FreeFlow: true, WithoutPositions: withoutPositions,
-		Backdate: 13 * time.Minute, Prefix: "SIM",
+		Vehicles: cars, Rate: 1, Seed: 1, Faults: max(0.2, 40/float64(max(1, cars))), FreeFlow: true,
+		WithoutPositions: withoutPositions, Prefix: "SIM",
 	}
 }
 
 // driveDemo drives a fleet through the front door, after an hour of light traffic long
-// ago, and asks about it, until ctx ends.
+// ago, and asks about it, until ctx ends. The fleet has been on its way for so long that
+// some cars are in each driving state at once.
 func driveDemo(ctx context.Context, s demoNode, fleet simulate.Config) error {
+	fleet.Backdate = simulate.Mixed(fleet)
 	operator, trust, err := s.operator()
 	if err != nil {
 		return err
@@ -269,7 +271,7 @@ func printDemo(w streams, s demoNode, token string, fleet simulate.Config) error
 	}
 	fmt.Fprintf(&b, "\n\"vehicle_runing_state\" is 1 for normal driving, 2 for slow, 3 for a traffic jam; \"throttle_system\" is 0 for an anomaly, 1 for normal.\n")
 	if ids := fleet.IDs(); len(ids) > 0 {
-		fmt.Fprintf(&b, "%d simulated cars are on their way too, from vid %s to %s: soon some are in a jam; in 1 of 5 an hour the throttle system fails.\n", len(ids), ids[0], ids[len(ids)-1])
+		fmt.Fprintf(&b, "%d simulated cars are on their way too, from vid %s to %s. Within a minute the console shows jams, slow traffic and throttle anomalies.\n", len(ids), ids[0], ids[len(ids)-1])
 	}
 	if !s.flags.NoDocs {
 		fmt.Fprintf(&b, "Documentation, to try in a browser: %s/\n", base)

@@ -97,7 +97,7 @@ func New(c Config) *Simulation {
 	}
 	return &Simulation{
 		Config: c,
-		fleet:  underWay(traffic.Config{Vehicles: c.Vehicles, PerSecond: c.Rate, Seed: c.Seed, FreeFlow: c.FreeFlow, WithoutPositions: c.WithoutPositions}),
+		fleet:  underWay(c.traffic()),
 		ids:    c.IDs(),
 		faults: newFaultBook(c.Vehicles, c.Faults, c.Seed),
 		truth:  make([]traffic.Truth, c.Vehicles),

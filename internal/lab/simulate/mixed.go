@@ -1,0 +1,63 @@
+package simulate
+
+import (
+	"slices"
+	"time"
+
+	"carstate/internal/lab/traffic"
+	"carstate/internal/vehicle"
+)
+
+// A fleet is mixed if one car in mixedShare at least is in each driving state, from mixedBefore, so
+// that the verdicts have followed, until mixedAfter. The search begins after mixedFirst, when
+// throttle faults stand too, and ends after mixedLast, when the tide of the roads has come round.
+const (
+	mixedShare  = 30
+	mixedBefore = time.Minute
+	mixedAfter  = 3 * time.Minute
+	mixedFirst  = 10 * time.Minute
+	mixedLast   = 40 * time.Minute
+	mixedStep   = 5 * time.Second
+	// alwaysMixed is the size from which a fleet has so many roads that some are in each state at
+	// any time.
+	alwaysMixed = 1000
+)
+
+// Mixed returns how long after its beginning a fleet is first mixed: some cars drive normally, some
+// are slow and some are in a jam. If it never is, as a fleet with a single road, Mixed returns the
+// time at which the rarest state is least rare.
+func Mixed(c Config) time.Duration {
+	if c.Vehicles >= alwaysMixed {
+		return mixedFirst
+	}
+	c.Rate = 1.0 / 3600 // how often the sensors are read does not change the traffic
+	fleet := underWay(c.traffic())
+	var rarest []int // the number of cars in the rarest state at each step
+	best, most := mixedFirst, 0
+	for fleet.Now() < mixedLast && most*mixedShare < c.Vehicles {
+		if err := fleet.Step(func(int, time.Duration, vehicle.Readings) {}); err != nil || fleet.Now()%mixedStep != 0 {
+			continue
+		}
+		var of [4]int
+		for i := range c.Vehicles {
+			of[fleet.Truth(i).Driving]++
+		}
+		rarest = append(rarest, min(of[vehicle.NormalDriving], of[vehicle.SlowDriving], of[vehicle.TrafficJam]))
+		const window = int((mixedBefore + mixedAfter) / mixedStep)
+		at := fleet.Now() - mixedAfter
+		if at < mixedFirst {
+			continue
+		}
+		if least := slices.Min(rarest[len(rarest)-window:]); least > most {
+			best, most = at, least
+		}
+	}
+	return best
+}
+
+// traffic is the fleet of c on its roads.
+func (c *Config) traffic() traffic.Config {
+	return traffic.Config{
+		Vehicles: c.Vehicles, PerSecond: c.Rate, Seed: c.Seed, FreeFlow: c.FreeFlow, WithoutPositions: c.WithoutPositions,
+	}
+}
