@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"carstate/internal/admin/client"
+	"carstate/internal/inwords"
 	"carstate/internal/ops"
 	"carstate/internal/vehicle"
 )
@@ -20,7 +21,7 @@ type explainCommand struct {
 
 // Help is shown by --help.
 func (*explainCommand) Help() string {
-	return `Shows both verdicts with the rule that decided, what it looked at, and its thresholds.
+	return `Shows both verdicts with the rule that decided, what it looked at, and its limits.
 
 Example:
   carstate explain NHeN4UqVsohGS55I7LBdh`
@@ -44,11 +45,7 @@ func (c *explainCommand) Run(ctx context.Context, w streams) error {
 		fmt.Fprintln(w.out, "newest readings")
 		t := tabwriter.NewWriter(w.out, 0, 0, 2, ' ', 0)
 		for _, r := range v.Readings {
-			value := "not shown"
-			if r.Value != nil {
-				value = fmt.Sprintf("%.4g %s", *r.Value, r.Unit)
-			}
-			fmt.Fprintf(t, "  %s\t%s\t%s\n", r.Signal, value, ago(v.AskedAt, &r.Time))
+			fmt.Fprintf(t, "  %s\t%s\t%s\n", r.Signal, r.InWords(), ago(v.AskedAt, &r.Time))
 		}
 		return t.Flush()
 	})
@@ -68,12 +65,11 @@ func printVerdict(w io.Writer, what string, now time.Time, v ops.VerdictRecord) 
 		fmt.Fprintf(w, "  rule %s, version %d\n", v.Rule, v.Version)
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	for _, f := range v.Facts {
-		threshold := ""
-		if f.Threshold != nil {
-			threshold = fmt.Sprintf("threshold %.4g %s", *f.Threshold, f.Unit)
-		}
-		fmt.Fprintf(t, "    %s\t%.4g %s\t%s\t%s\n", f.Name, f.Value, f.Unit, threshold, ago(now, f.Time))
+	for _, f := range v.Telling() {
+		fmt.Fprintf(t, "    %s\t%s\t%s\t%s\n", f.Name, inwords.Measure(f.Value, f.Unit), f.LimitInWords(), ago(now, f.Time))
+	}
+	if n := v.Silent(); n > 0 {
+		fmt.Fprintf(t, "    %d measures are at 0; --json shows them\n", n)
 	}
 	fmt.Fprintln(t)
 	return t.Flush()
@@ -84,5 +80,5 @@ func ago(now time.Time, t *time.Time) string {
 	if t == nil {
 		return ""
 	}
-	return now.Sub(*t).Round(100*time.Millisecond).String() + " ago"
+	return inwords.Ago(now.Sub(*t))
 }

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"time"
 
+	"carstate/internal/inwords"
 	"carstate/internal/vehicle"
 )
 
@@ -41,8 +42,30 @@ type FactRecord struct {
 	Value     float64    `json:"value"`
 	Unit      string     `json:"unit"`
 	Threshold *float64   `json:"threshold"` // nil: it is compared with nothing
+	Limit     string     `json:"limit"`     // what lies at the threshold, such as "anomaly from"
 	Time      *time.Time `json:"time"`
 }
+
+// LimitInWords is the threshold and what lies there; "": it is compared with nothing.
+func (r FactRecord) LimitInWords() string {
+	if r.Threshold == nil {
+		return ""
+	}
+	return r.Limit + " " + inwords.Measure(*r.Threshold, r.Unit)
+}
+
+// Telling are the facts that a person wants to read: not the measures that have found nothing.
+func (v VerdictRecord) Telling() (telling []FactRecord) {
+	for _, f := range v.Facts {
+		if f.Value != 0 || f.Limit != vehicle.AnomalyFrom {
+			telling = append(telling, f)
+		}
+	}
+	return telling
+}
+
+// Silent is how many facts are not telling.
+func (v VerdictRecord) Silent() int { return len(v.Facts) - len(v.Telling()) }
 
 // ReadingRecord is the newest reading of one signal.
 type ReadingRecord struct {
@@ -50,6 +73,19 @@ type ReadingRecord struct {
 	Value  *float64  `json:"value"` // nil: a position, which is not shown
 	Unit   string    `json:"unit"`
 	Time   time.Time `json:"time"`
+}
+
+// InWords is the value with its unit.
+func (r ReadingRecord) InWords() string {
+	switch {
+	case r.Value == nil:
+		return "not shown"
+	case r.Signal == vehicle.LowVoltageSystemState.String():
+		return vehicle.Ignition(*r.Value).String()
+	case r.Signal == vehicle.MILOn.String():
+		return [2]string{"off", "on"}[min(1, int(*r.Value))]
+	}
+	return inwords.Measure(*r.Value, r.Unit)
 }
 
 // State reads what is stored of a vehicle.
@@ -108,7 +144,7 @@ func verdict(o vehicle.Outcome, at vehicle.UnixMilli, e vehicle.Explanation) Ver
 		if math.IsNaN(f.Value) || math.IsInf(f.Value, 0) {
 			continue // JSON has no word for it
 		}
-		r := FactRecord{Name: f.Name, Value: f.Value, Unit: f.Unit, Time: timeOrNil(f.Time)}
+		r := FactRecord{Name: f.Name, Value: f.Value, Unit: f.Unit, Limit: f.Limit, Time: timeOrNil(f.Time)}
 		if !math.IsNaN(f.Threshold) && !math.IsInf(f.Threshold, 0) {
 			r.Threshold = &f.Threshold
 		}

@@ -26,7 +26,7 @@ func (s *State) ExplainDriving() Explanation {
 			Text:  fmt.Sprintf("not driving: the ignition is %s", Ignition(ignition.Value)),
 			Facts: []Fact{fact(LowVoltageSystemState, ignition)}}
 		if ok {
-			e.Facts = append(e.Facts, s.speedFact(moving))
+			e.Facts = append(e.Facts, s.speedFact(moving, "drives from"))
 		}
 		return e
 	case v.Time == 0:
@@ -34,19 +34,19 @@ func (s *State) ExplainDriving() Explanation {
 	case v.NotDriving && !s.resting():
 		stood := speed.Time.Sub(s.Traffic.Stood)
 		return Explanation{Rule: RuleStandstill, Version: DrivingRules,
-			Text: fmt.Sprintf("not driving: the car has stood for %s, and neither engine nor ignition says that it waits", stood.Round(time.Second)),
+			Text: fmt.Sprintf("not driving: the car has stood for %d min, and neither engine nor ignition says that it waits", stood/time.Minute),
 			Facts: []Fact{
-				s.speedFact(stands),
-				{"time standing", stood.Seconds(), "s", s.parksAfter().Seconds(), speed.Time},
+				s.speedFact(stands, "stands below"),
+				{"time standing", stood.Seconds(), "s", s.parksAfter().Seconds(), "parked from", speed.Time},
 			}}
 	case v.NotDriving:
 		rested := speed.Time.Sub(s.RestingSince)
 		return Explanation{Rule: RuleEngineAtRest, Version: DrivingRules,
-			Text: fmt.Sprintf("not driving: the car has stood with its engine off for %s", rested.Round(time.Second)),
+			Text: fmt.Sprintf("not driving: the car has stood with its engine off for %d min", rested/time.Minute),
 			Facts: []Fact{
-				s.speedFact(moving),
+				s.speedFact(moving, "drives from"),
 				fact(EngineSpeed, s.Latest[EngineSpeed]),
-				{"time at rest", rested.Seconds(), "s", restAfter.Seconds(), speed.Time},
+				{"time at rest", rested.Seconds(), "s", restAfter.Seconds(), "parked from", speed.Time},
 			}}
 	}
 	return s.explainTraffic(&standardRules, speed)
@@ -55,18 +55,18 @@ func (s *State) ExplainDriving() Explanation {
 func (s *State) explainTraffic(r *rules, speed Reading) Explanation {
 	m, t := &s.Traffic, speed.Time
 	facts := []Fact{
-		{"share of the free flow: a jam at or below", rounded(100 * m.Share), "percent", 100 * float64(r.jam), t},
-		{"share of the free flow: slow at or below", rounded(100 * m.Share), "percent", math.Round(100 * float64(r.slow)), t},
-		{"speed when traffic is light, " + freeFlowWords[m.Source], rounded(m.FreeKmh), "km/h", math.NaN(), s.roadTime(t)},
-		s.speedFact(float32(math.NaN())),
-		{"mean speed of about a minute", rounded(s.MeanSpeed), "km/h", math.NaN(), t},
-		{"time since the drive began", t.Sub(m.Start).Seconds(), "s", r.firstMinute.Seconds(), t},
+		{"share of the free flow", rounded(100 * m.Share), "percent", 100 * float64(r.jam), "jam up to", t},
+		{"share of the free flow", rounded(100 * m.Share), "percent", math.Round(100 * float64(r.slow)), "slow up to", t},
+		{"speed when traffic is light, " + freeFlowWords[m.Source], rounded(m.FreeKmh), "km/h", math.NaN(), "", s.roadTime(t)},
+		s.speedFact(float32(math.NaN()), ""),
+		{"mean speed of about a minute", rounded(s.MeanSpeed), "km/h", math.NaN(), "", t},
+		{"time since the drive began", t.Sub(m.Start).Seconds(), "s", r.firstMinute.Seconds(), "may be a jam from", t},
 	}
 	if s.seenByOthers(t) {
-		facts = append(facts, Fact{"cars that show it, about", float64(s.Road.Cars), "", math.NaN(), s.Road.Time})
+		facts = append(facts, Fact{"cars that show it, about", float64(s.Road.Cars), "", math.NaN(), "", s.Road.Time})
 	}
 	if m.Changed != 0 {
-		facts = append(facts, Fact{"time since the verdict changed", t.Sub(m.Changed).Seconds(), "s", r.hold.Seconds(), t})
+		facts = append(facts, Fact{"time since the verdict changed", t.Sub(m.Changed).Seconds(), "s", r.hold.Seconds(), "changes freely from", t})
 	}
 	return Explanation{Rule: RuleTraffic, Version: DrivingRules, Text: s.trafficText(r, t), Facts: facts}
 }
@@ -114,16 +114,16 @@ func (s *State) trafficText(r *rules, t UnixMilli) string {
 
 // fact makes a Fact of a signal's reading.
 func fact(g Signal, r Reading) Fact {
-	return Fact{g.String(), float64(r.Value), g.Unit(), math.NaN(), r.Time}
+	return Fact{g.String(), float64(r.Value), g.Unit(), math.NaN(), "", r.Time}
 }
 
 // speedFact is the newest speed and what it is compared with.
-func (s *State) speedFact(threshold float32) Fact {
+func (s *State) speedFact(threshold float32, limit string) Fact {
 	g := Speed
 	if s.Latest[OBDSpeed].Time > s.Latest[Speed].Time {
 		g = OBDSpeed
 	}
 	f := fact(g, s.Latest[g])
-	f.Threshold = float64(threshold)
+	f.Threshold, f.Limit = float64(threshold), limit
 	return f
 }

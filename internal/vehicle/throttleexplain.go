@@ -15,14 +15,14 @@ func (s *State) ExplainThrottle() Explanation {
 	case s.FaultCode != (TroubleCode{}):
 		e := explain(RuleTroubleCode)
 		e.Text += ": " + s.FaultCode.String()
-		e.Facts = []Fact{{"trouble codes in the list", float64(s.Latest[DTCList].Value), "", math.NaN(), s.Latest[DTCList].Time}}
+		e.Facts = []Fact{{"trouble codes in the list", float64(s.Latest[DTCList].Value), "", math.NaN(), "", s.Latest[DTCList].Time}}
 		if gone := m.CodeGone; gone != 0 {
-			e.Facts = append(e.Facts, Fact{"time since the lists are without", s.Time.Sub(gone).Seconds(), "s", codeGoneFor.Seconds(), s.Time})
+			e.Facts = append(e.Facts, Fact{"time since the lists are without", s.Time.Sub(gone).Seconds(), "s", codeGoneFor.Seconds(), "normal again from", s.Time})
 		}
 		return e
 	case m.Alarm.Since != 0:
 		e := explain(m.Alarm.Rule)
-		e.Text += ": " + sensorNames(m.Alarm.X, m.Alarm.Y)
+		e.Text += ": " + m.Alarm.text()
 		e.Facts = m.alarmFacts(s)
 		return e
 	}
@@ -38,29 +38,65 @@ func explain(r ThrottleRule) Explanation {
 	return Explanation{Rule: throttleRules[r].name, Version: throttleRules[r].version, Text: throttleRules[r].text}
 }
 
+// text is what was read when the anomaly was raised, and how much of it is normal.
+func (a *AlarmMemory) text() string {
+	x, y := sensorWords[a.X], sensorWords[a.Y]
+	switch a.Rule {
+	case RuleRedundantSensors, RulePlateCommand:
+		text := fmt.Sprintf("%s read %.0f %% and %s %.0f %%", x, a.ValueX, y, a.ValueY)
+		if a.Rule == RulePlateCommand && a.X == Command {
+			text = fmt.Sprintf("commanded %.0f %%, it stands at %.0f %%", a.ValueX, a.ValueY)
+		}
+		if a.Expected != 0 {
+			text += fmt.Sprintf(" in place of %.0f %%", max(0, min(a.Expected, 100)))
+		}
+		for _, d := range throttlePairs {
+			if d.x == min(a.X, a.Y) && d.y == max(a.X, a.Y) || d.x == max(a.X, a.Y) && d.y == min(a.X, a.Y) {
+				text += fmt.Sprintf("; up to %.0f %% apart is normal", d.free)
+			}
+		}
+		return text
+	case RuleStuckSensor:
+		return fmt.Sprintf("%s stayed at %.0f %% for %.0f s while %s moved by %.0f %% or more", x, a.ValueX, a.Measure, y, stillRange)
+	case RuleElectricalLimit:
+		return fmt.Sprintf("%s read %.0f %% for %.0f s", x, a.ValueX, a.Measure)
+	case RulePlatePedal:
+		return fmt.Sprintf("%.0f times in a row %s asked for more, and the plate moved by less than %.1f %%", a.Measure, y, plateMoves)
+	}
+	if a.X == a.Y {
+		return x
+	}
+	return x + " beside " + y
+}
+
 // alarmFacts are what the standing anomaly was raised on, and how it is now.
-func (m *ThrottleMemory) alarmFacts(s *State) []Fact {
+func (m *ThrottleMemory) alarmFacts(s *State) (facts []Fact) {
 	a := &m.Alarm
-	x, y := throttleSensors[a.X], throttleSensors[a.Y]
-	facts := []Fact{{x.String() + " when raised", float64(a.ValueX), "percent", math.NaN(), a.Since}}
-	if x != y {
-		facts = append(facts, Fact{y.String() + " when raised", float64(a.ValueY), "percent", math.NaN(), a.Since})
+	read := func(name string, value float32, t UnixMilli) {
+		facts = append(facts, Fact{name, float64(value), "percent", math.NaN(), "", t})
+	}
+	sensors := []ThrottleSensor{a.X, a.Y}
+	values := []float32{a.ValueX, a.ValueY}
+	if a.X == a.Y {
+		sensors, values = sensors[:1], values[:1]
+	}
+	for i, x := range sensors {
+		read(throttleSensors[x].String()+" when raised", values[i], a.Since)
 	}
 	if a.Expected != 0 {
-		facts = append(facts, Fact{y.String() + " expected then", float64(a.Expected), "percent", math.NaN(), a.Since})
+		read(throttleSensors[a.Y].String()+" expected then", a.Expected, a.Since)
 	}
-	facts = append(facts, Fact{x.String(), float64(s.Latest[x].Value), "percent", math.NaN(), s.Latest[x].Time})
-	if x != y {
-		facts = append(facts, Fact{y.String(), float64(s.Latest[y].Value), "percent", math.NaN(), s.Latest[y].Time})
+	for _, x := range sensors {
+		g := throttleSensors[x]
+		read(g.String(), s.Latest[g].Value, s.Latest[g].Time)
 	}
 	for _, f := range m.findings(s) {
 		if f.rule == a.Rule && f.x == a.X && f.y == a.Y {
-			facts = append(facts, Fact{"measure when raised", rounded(a.Measure), f.unit, float64(f.alarm), a.Since})
 			facts = append(facts, f.fact(a.Looked))
 			break
 		}
 	}
-	return append(facts, Fact{"looked at without evidence for", rounded(a.Calm), "s", calmFor, a.Looked})
+	return append(facts, Fact{"time without evidence", rounded(a.Calm), "s", calmFor, "normal again from", a.Looked})
 }
 
 // measures are those of all rules that have readings to look at.
@@ -95,16 +131,37 @@ func (m *ThrottleMemory) findings(s *State) (all []finding) {
 	return all
 }
 
-// fact puts a finding into words.
+// fact puts a finding into words. Evidence that has no unit of its own is the share of what an
+// anomaly takes.
 func (f finding) fact(t UnixMilli) Fact {
-	name := fmt.Sprintf("%s: %s", f.rule, sensorNames(f.x, f.y))
-	return Fact{name, rounded(f.measure), f.unit, float64(f.alarm), t}
+	x, y := sensorWords[f.x], sensorWords[f.y]
+	switch {
+	case f.rule == RuleElectricalLimit:
+		return f.measured("time that "+x+" was at an end of its electrical range", t)
+	case f.rule == RulePlatePedal:
+		return f.measured("times in a row that the plate ignored "+y, t)
+	case f.unit == "s":
+		return f.measured("time that "+x+" stood still while "+y+" moved", t)
+	}
+	name := "evidence that " + x + " moves by itself"
+	switch {
+	case f.rule != RuleNoise:
+		name = "evidence that " + x + " and " + y + " disagree"
+	case f.x != f.y:
+		name += " beside " + y
+	}
+	return Fact{name, rounded(100 * f.measure / f.alarm), "percent", 100, AnomalyFrom, t}
 }
 
-// sensorNames names a sensor and the one that it was held against, if any.
-func sensorNames(x, y ThrottleSensor) string {
-	if x == y {
-		return throttleSensors[x].String()
-	}
-	return throttleSensors[x].String() + " beside " + throttleSensors[y].String()
+// AnomalyFrom is the Limit of what is evidence of an anomaly.
+const AnomalyFrom = "anomaly from"
+
+func (f finding) measured(name string, t UnixMilli) Fact {
+	return Fact{name, rounded(f.measure), f.unit, float64(f.alarm), AnomalyFrom, t}
+}
+
+// sensorWords name the sensors for people.
+var sensorWords = [NumThrottleSensors]string{
+	PlateA: "plate sensor A", PlateB: "plate sensor B", Command: "the command",
+	PedalD: "pedal sensor D", PedalE: "pedal sensor E", Load: "engine load",
 }

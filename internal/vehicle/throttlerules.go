@@ -30,7 +30,7 @@ var throttleRules = [numThrottleRules]struct {
 	text    string
 }{
 	NoThrottleRule: {"throttle/none", 1, "",
-		"no rule found anything wrong"},
+		"normal: every measure is within its limit"},
 	RuleTroubleCode: {"throttle/trouble-code", 2, "SAE J2012 families P0120–P0124, P0220–P0229, P0638, P0639, P2100–P2140, P2172–P2176",
 		"the car reports a trouble code of its throttle or pedal"},
 	RuleRedundantSensors: {"throttle/redundant-sensors", 2, "voltage correlation: P2135 (throttle A/B), P2138 (pedal D/E)",

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"carstate/internal/access"
+	"carstate/internal/inwords"
 )
 
 // listing shows the list that a form belongs to, with the form as it was refused.
@@ -110,5 +111,5 @@ func oldInWords(overlap time.Duration) string {
 	if overlap == 0 {
 		return "The old one has ended."
 	}
-	return "The old one counts for " + inWords(overlap) + " more."
+	return "The old one counts for " + inwords.Duration(overlap) + " more."
 }

@@ -3,12 +3,12 @@ package console
 import (
 	"bytes"
 	"context"
-	"math"
 	"net/http"
 	"slices"
 	"strconv"
 	"time"
 
+	"carstate/internal/inwords"
 	"carstate/internal/store/codec"
 )
 
@@ -174,20 +174,20 @@ func (c *Console) listRow(ctx context.Context, list string, x Watched) (row list
 func (c *Console) flow() flowView {
 	now, r := c.Monitor.flow()
 	v := flowView{
-		Known: r.over > 0, Over: inWords(r.over.Round(time.Second)), Samples: r.samples, Queries: r.queries,
+		Known: r.over > 0, Over: inwords.Duration(r.over.Round(time.Second)), Samples: r.samples, Queries: r.queries,
 		SamplesRefused: r.samplesRefused, QueriesRefused: r.queriesRefused, FeedAge: "not known yet",
-		Backlog: short(math.Round(10*now.backlog) / 10),
+		Backlog: inwords.Seconds(now.backlog),
 	}
 	switch {
 	case r.p99 == 0:
 		v.P99 = "–"
 	case r.beyond:
-		v.P99 = "over " + short(r.p99)
+		v.P99 = "over " + inwords.Seconds(r.p99)
 	default:
-		v.P99 = short(r.p99)
+		v.P99 = inwords.Seconds(r.p99)
 	}
 	if now.feedAge >= 0 {
-		v.FeedAge = short(math.Round(10*now.feedAge) / 10)
+		v.FeedAge = inwords.Seconds(now.feedAge)
 	}
 	for _, name := range []string{codec.Telemetry, codec.States, codec.Tokens, codec.Sources, codec.Audit, codec.Roads} {
 		if s, ok := now.streams[name]; ok && s.limit > 0 {
@@ -202,21 +202,6 @@ func (c *Console) flow() flowView {
 		v.Writable = err.Error()
 	}
 	return v
-}
-
-// short writes a short duration, with its unit apart as everywhere.
-func short(seconds float64) string {
-	switch {
-	case seconds == 0:
-		return "0 s"
-	case seconds < .001:
-		return number(math.Round(seconds*1e7)/10) + " µs"
-	case seconds < 1:
-		return number(math.Round(seconds*1e4)/10) + " ms"
-	case seconds < 120:
-		return number(math.Round(seconds*10)/10) + " s"
-	}
-	return inWords(time.Duration(seconds * float64(time.Second)))
 }
 
 func ageBars(s Survey) (bars []bar) {

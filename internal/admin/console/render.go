@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"carstate/internal/access"
+	"carstate/internal/inwords"
 	"carstate/internal/ops"
 	"carstate/internal/vehicle"
 )
@@ -59,20 +60,21 @@ func (c *Console) parsePages() pages {
 func (c *Console) functions() template.FuncMap {
 	return template.FuncMap{
 		"plural": func(n int, one, many string) string {
-			return grouped(n) + " " + map[bool]string{true: one, false: many}[n == 1]
+			return inwords.Count(n) + " " + map[bool]string{true: one, false: many}[n == 1]
 		},
-		"ago":     func(t time.Time) string { return ago(c.Now().Sub(t)) },
-		"for":     func(t time.Time) string { return inWords(max(0, c.Now().Sub(t))) },
-		"until":   func(t time.Time) string { return until(t.Sub(c.Now())) },
+		"ago":     func(t time.Time) string { return inwords.Ago(c.Now().Sub(t)) },
+		"for":     func(t time.Time) string { return inwords.Duration(max(0, c.Now().Sub(t))) },
+		"until":   func(t time.Time) string { return inwords.Until(t.Sub(c.Now())) },
 		"utc":     func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") + " UTC" },
 		"day":     func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04") + " UTC" },
 		"clock":   func(t time.Time) string { return t.UTC().Format("15:04") },
 		"machine": func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
-		"count":   grouped[int],
-		"calls":   grouped[int64],
-		"rate":    rate,
-		"bytes":   inBytes,
-		"number":  number,
+		"count":   inwords.Count[int],
+		"calls":   inwords.Count[int64],
+		"rate":    inwords.Rate,
+		"bytes":   inwords.Bytes,
+		"number":  inwords.Number,
+		"measure": inwords.Measure,
 		"mark":    rand.Text,
 		"receipt": func(r access.ForgetReceipt) (string, error) { text, err := json.Marshal(r); return string(text), err },
 		"has":     strings.Contains,
@@ -83,7 +85,6 @@ func (c *Console) functions() template.FuncMap {
 		"vehicles": vehiclesInWords,
 		"sum":      sum,
 		"latest":   func(all []time.Time) time.Time { return slices.MaxFunc(all, time.Time.Compare) },
-		"reading":  readingInWords,
 		"why":      func(outcome string) string { return outcomeWords[outcome] },
 	}
 }
@@ -188,72 +189,9 @@ func newPaging(path string, number, size, of int) paging {
 	return p
 }
 
-// ago says how long ago something was.
-func ago(d time.Duration) string {
-	if d < time.Second {
-		return "now"
-	}
-	return inWords(d) + " ago"
-}
-
-// until says in what time something will be.
-func until(d time.Duration) string {
-	if d <= 0 {
-		return "over"
-	}
-	return "in " + inWords(d)
-}
-
-// inWords says a duration in its largest unit.
-func inWords(d time.Duration) string {
-	for _, u := range []struct {
-		name string
-		unit time.Duration
-	}{{"d", 24 * time.Hour}, {"h", time.Hour}, {"min", time.Minute}} {
-		if d >= 2*u.unit {
-			return fmt.Sprintf("%d %s", d/u.unit, u.name)
-		}
-	}
-	return fmt.Sprintf("%d s", d/time.Second)
-}
-
 // seconds is a duration in whole seconds, rounded up.
 func seconds(d time.Duration) string {
 	return strconv.Itoa(int((d + time.Second - 1) / time.Second))
-}
-
-// grouped writes a number with its thousands apart.
-func grouped[N int | int32 | int64](n N) string {
-	digits := strconv.FormatInt(int64(n), 10)
-	for i := len(digits) - 3; i > 0 && digits[i-1] != '-'; i -= 3 {
-		digits = digits[:i] + "," + digits[i:]
-	}
-	return digits
-}
-
-// number writes a measure to four digits.
-func number(f float64) string { return strconv.FormatFloat(f, 'g', 4, 64) }
-
-// rate writes a number a second.
-func rate(f float64) string {
-	switch {
-	case f == 0:
-		return "0"
-	case f < 10:
-		return strconv.FormatFloat(f, 'f', 1, 64)
-	}
-	return grouped(int64(f + .5))
-}
-
-// inBytes writes a number of bytes.
-func inBytes(f float64) string {
-	for _, unit := range []string{"B", "KiB", "MiB"} {
-		if f < 1024 {
-			return strconv.FormatFloat(f, 'f', min(1, len(unit)-1), 64) + " " + unit
-		}
-		f /= 1024
-	}
-	return strconv.FormatFloat(f, 'f', 1, 64) + " GiB"
 }
 
 // parseVehicles reads what was written into a form: vids, apart by spaces, commas

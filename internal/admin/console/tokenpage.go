@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"carstate/internal/access"
+	"carstate/internal/inwords"
 	"carstate/internal/ops"
 	"carstate/internal/vehicle"
 )
@@ -70,7 +71,7 @@ func vehiclesInWords(v ops.VehicleList) string {
 		return "all vehicles"
 	}
 	if v.Len() > 3 {
-		return grouped(v.Len()) + " vehicles"
+		return inwords.Count(v.Len()) + " vehicles"
 	}
 	var names []string
 	for id := range v.Sorted() {

@@ -167,19 +167,6 @@ var outcomeWords = map[string]string{
 	vehicle.NotDriving.String(): "not_driving: the car stands with its engine or ignition off",
 }
 
-// readingInWords is the value of a reading with its unit.
-func readingInWords(r ops.ReadingRecord) string {
-	switch {
-	case r.Value == nil:
-		return "not shown"
-	case r.Signal == vehicle.LowVoltageSystemState.String():
-		return vehicle.Ignition(*r.Value).String()
-	case r.Signal == vehicle.MILOn.String():
-		return [2]string{"off", "on"}[min(1, int(*r.Value))]
-	}
-	return strings.TrimSpace(number(*r.Value) + " " + r.Unit)
-}
-
 // forget erases a vehicle, once the operator has written its vid.
 func (c *Console) forget(w http.ResponseWriter, r *http.Request, s *session) {
 	id, err := vehicle.ParseReportingID(r.PathValue("vid"))

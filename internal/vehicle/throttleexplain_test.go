@@ -1,0 +1,55 @@
+package vehicle
+
+import (
+	"math"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestExplainThrottleTellsReadingsAndLimits: the text of an anomaly names what was read, what was
+// expected and what is normal; no fact has an internal unit, and each limit says what lies there.
+func TestExplainThrottleTellsReadingsAndLimits(t *testing.T) {
+	at := At(time.Date(2026, 1, 5, 8, 0, 0, 0, time.UTC))
+	read := func(s State, values map[Signal]float64) State {
+		t.Helper()
+		at = at.Add(500 * time.Millisecond)
+		x := Sample{Vehicle: "car", Time: at}
+		for g, v := range values {
+			if err := x.Set(g, v); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return Observe(s, x)
+	}
+	for _, c := range []struct {
+		x, y Signal
+		text string
+	}{
+		{ThrottleActuator, ThrottlePosition, `^the plate does not stand .*: commanded \d+ %, it stands at 60 % in place of \d+ %; up to 2 % apart is normal$`},
+		{ThrottlePosition, ThrottlePositionB, `^two sensors .*: plate sensor A read \d+ % and plate sensor B 60 % in place of \d+ %; up to 3 % apart is normal$`},
+	} {
+		var s State
+		for i := range 400 {
+			v := float64(i / 20 % 3 * 5)
+			s = read(s, map[Signal]float64{c.x: 4 + v, c.y: 10 + v})
+		}
+		e := s.ExplainThrottle()
+		if e.Text != "normal: every measure is within its limit" {
+			t.Fatalf("a healthy car is explained by %q", e.Text)
+		}
+		for range 60 {
+			s = read(s, map[Signal]float64{c.x: 4, c.y: 60})
+		}
+		broken := s.ExplainThrottle()
+		if !regexp.MustCompile(c.text).MatchString(broken.Text) {
+			t.Errorf("an anomaly is explained by %q, want %s", broken.Text, c.text)
+		}
+		for _, f := range append(e.Facts, broken.Facts...) {
+			if math.IsNaN(f.Threshold) != (f.Limit == "") || strings.Contains(f.Unit, " ") || strings.Contains(f.Name, "throttle/") {
+				t.Errorf("not for people: %+v", f)
+			}
+		}
+	}
+}
