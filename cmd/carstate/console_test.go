@@ -311,11 +311,13 @@ func TestConsoleLooks(t *testing.T) {
 	b.Expect(`document.querySelector("h1").innerText`, "Fleet")
 	f.issue(t)
 	f.driveTown(town())
+	f.breakPlate()
 	f.carstate(t, "token", "issue", "--developer", "Grace Hopper", "--vehicles", carInJam, "--expires", "3d", "--rate", "10/s")
 	f.carstate(t, "operator", "add", "ada")
 	pages := []struct{ name, path string }{
 		{"fleet", "/"},
 		{"vehicle", "/vehicles/" + carInJam},
+		{"anomaly", "/vehicles/" + carWithFault},
 		{"roads", "/roads"},
 		{"way", "/vehicles/street22xnow7"},
 		{"vehicles", "/vehicles"},
@@ -365,7 +367,7 @@ func TestConsoleLooks(t *testing.T) {
 // kept are the screenshots that the documentation shows. Those of the fleet are of
 // `carstate demo` after some minutes, so that there is something to see.
 var kept = []string{
-	"console-vehicle-light", "console-vehicle-dark", "console-vehicle-390",
+	"console-anomaly-light", "console-anomaly-390", "console-vehicle-light", "console-vehicle-dark", "console-vehicle-390",
 	"console-roads-light", "console-roads-dark", "console-roads-390",
 	"console-tokens-light", "console-tokens-390-dark", "console-login",
 }

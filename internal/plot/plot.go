@@ -6,7 +6,9 @@ package plot
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
+	"time"
 )
 
 // Scale maps values to places along one side of a drawing.
@@ -115,4 +117,54 @@ func Extend[X any, V comparable](spans []Span[X, V], at X, value V, gap bool) []
 		}
 	}
 	return append(spans, Span[X, V]{at, at, value})
+}
+
+// timeSteps are the round times between two ticks.
+var timeSteps = [...]time.Duration{
+	time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second, 30 * time.Second,
+	time.Minute, 2 * time.Minute, 5 * time.Minute, 10 * time.Minute, 15 * time.Minute, 30 * time.Minute,
+	time.Hour, 2 * time.Hour, 3 * time.Hour, 6 * time.Hour, 12 * time.Hour, 24 * time.Hour,
+}
+
+// TimeTicks returns the round times between two times, evenly spaced and at most so many.
+func TimeTicks(from, till time.Time, most int) (ticks []time.Time) {
+	step := timeSteps[len(timeSteps)-1]
+	for _, s := range timeSteps {
+		if till.Sub(from) < time.Duration(most)*s {
+			step = s
+			break
+		}
+	}
+	for t := from.Truncate(step); !t.After(till) && len(ticks) < most; t = t.Add(step) {
+		if !t.Before(from) {
+			ticks = append(ticks, t)
+		}
+	}
+	return ticks
+}
+
+// Between returns the path around what lies between two curves of the same places, with a part for
+// each run of points without a gap. Of the points in one column only the first is drawn.
+func Between(over, under []Point, column float64) string {
+	var b strings.Builder
+	for start := 0; start < len(over); {
+		kept := []int{start}
+		end := start + 1
+		for ; end < len(over) && !over[end].Gap; end++ {
+			if over[end].X-over[kept[len(kept)-1]].X >= column {
+				kept = append(kept, end)
+			}
+		}
+		letter := "M"
+		for _, i := range kept {
+			fmt.Fprintf(&b, "%s%.1f %.1f", letter, over[i].X, over[i].Y)
+			letter = "L"
+		}
+		for _, i := range slices.Backward(kept) {
+			fmt.Fprintf(&b, "L%.1f %.1f", under[i].X, under[i].Y)
+		}
+		b.WriteString("Z")
+		start = end
+	}
+	return b.String()
 }

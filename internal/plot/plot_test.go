@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestNewScale_Linear(t *testing.T) {
@@ -73,5 +74,27 @@ func TestExtend(t *testing.T) {
 	}
 	if want := []Span[int, string]{{1, 4, "a"}, {4, 4, "b"}, {9, 10, "b"}, {10, 10, "c"}}; !slices.Equal(spans, want) {
 		t.Errorf("got %v, want %v", spans, want)
+	}
+}
+
+// TestTimeTicksAreRound: evenly spaced full minutes or hours within the time, whatever its ends are.
+func TestTimeTicksAreRound(t *testing.T) {
+	from := time.Date(2026, 1, 5, 8, 37, 12, 0, time.UTC)
+	for _, c := range []struct {
+		span  time.Duration
+		first string
+		step  time.Duration
+		count int
+	}{
+		{18 * time.Minute, "08:40:00", 5 * time.Minute, 4},
+		{5 * time.Minute, "08:38:00", time.Minute, 5},
+		{time.Hour, "08:45:00", 15 * time.Minute, 4},
+		{24 * time.Hour, "12:00:00", 6 * time.Hour, 4},
+		{40 * time.Second, "08:37:20", 10 * time.Second, 4},
+	} {
+		ticks := TimeTicks(from, from.Add(c.span), 6)
+		if len(ticks) != c.count || ticks[0].Format("15:04:05") != c.first || ticks[1].Sub(ticks[0]) != c.step {
+			t.Errorf("%s: %v", c.span, ticks)
+		}
 	}
 }

@@ -165,3 +165,41 @@ var sensorWords = [NumThrottleSensors]string{
 	PlateA: "plate sensor A", PlateB: "plate sensor B", Command: "the command",
 	PedalD: "pedal sensor D", PedalE: "pedal sensor E", Load: "engine load",
 }
+
+// ThrottleAlarm is an anomaly that a rule found and that stands. A trouble code is none.
+type ThrottleAlarm struct {
+	Since UnixMilli
+	// X and Y are the sensors concerned, the same one twice if it is alone.
+	X, Y         Signal
+	NameX, NameY string
+	// Banded reports that this car has shown what Y reads by X: Expected, and up to Free percent
+	// from it.
+	Banded      bool
+	Free        float64
+	meanX, base float64
+	slope       float64
+}
+
+// Expected is what Y should read where X reads x. It counts for an alarm that is Banded.
+func (a *ThrottleAlarm) Expected(x float64) float64 { return a.base + a.slope*(x-a.meanX) }
+
+// ThrottleAlarm returns the anomaly that a rule found and that stands.
+func (s *State) ThrottleAlarm() (alarm ThrottleAlarm, stands bool) {
+	m := s.ThrottleMemory
+	m.judge(s)
+	a := &m.Alarm
+	if a.Since == 0 {
+		return ThrottleAlarm{}, false
+	}
+	alarm = ThrottleAlarm{Since: a.Since, X: throttleSensors[a.X], Y: throttleSensors[a.Y], NameX: sensorWords[a.X], NameY: sensorWords[a.Y]}
+	for i, d := range throttlePairs {
+		if d.x == a.X && d.y == a.Y || d.x == a.Y && d.y == a.X {
+			p := &m.Pairs[i]
+			alarm.X, alarm.Y, alarm.Free = throttleSensors[d.x], throttleSensors[d.y], float64(d.free)
+			alarm.Banded = p.mature()
+			alarm.meanX, alarm.base, alarm.slope = float64(p.MeanX), float64(p.MeanY), float64(p.slope())
+			alarm.NameX, alarm.NameY = sensorWords[d.x], sensorWords[d.y]
+		}
+	}
+	return alarm, true
+}

@@ -1,8 +1,11 @@
 package console
 
 import (
+	"fmt"
+	"slices"
 	"time"
 
+	"carstate/internal/inwords"
 	"carstate/internal/plot"
 )
 
@@ -13,23 +16,25 @@ const (
 	chartHeight = 240.0
 )
 
-// shortestChart is the least time that a chart shows.
-const shortestChart = 5 * time.Minute
-
 // fleetChart is the fleet by driving state over time, as stacked areas.
 type fleetChart struct {
 	Hours  int
 	Areas  []area // the lowest first
-	Top    int    // of the scale
-	Ticks  []time.Time
+	Levels []level
+	Axis   axis
+	Read   readouts
 	Rows   []chartRow // the same as numbers, newest first
+	Short  bool       // the figures begin later than the time that was asked for
 	Reach  time.Time  // since when there are figures
 	Empty  bool
 	Choice []int // of hours
 }
 
 // area is one state's part of a chart.
-type area struct{ Class, Name, Path string }
+type area struct {
+	Class, Name, Path string
+	Occurs            bool // some car was in this state
+}
 
 // chartRow is one time of a chart.
 type chartRow struct {
@@ -39,23 +44,29 @@ type chartRow struct {
 }
 
 // newFleetChart draws the points of the last hours; now is the last one.
-func newFleetChart(points []point, now Survey, hours int, reach time.Time) fleetChart {
-	c := fleetChart{Hours: hours, Reach: reach, Choice: []int{1, 6, 24}}
-	points = append(points, point{at: now.At, normal: int32(now.Normal), slow: int32(now.Slow), jam: int32(now.Jam), anomaly: int32(now.Anomaly)})
-	// A process that has just begun fills the chart with what there is.
-	span := min(time.Duration(hours)*time.Hour, max(shortestChart, now.At.Sub(reach)))
-	from := now.At.Add(-span)
+func newFleetChart(points []point, now Survey, hours int) fleetChart {
+	c := fleetChart{Hours: hours, Choice: []int{1, 6, 24}}
+	points = append(points, point{at: now.At, normal: int32(now.Normal), slow: int32(now.Slow), jam: int32(now.Jam),
+		other: int32(now.Vehicles - now.Normal - now.Slow - now.Jam), anomaly: int32(now.Anomaly)})
+	// The chart begins with the first figure: before it, the process had not seen the fleet.
+	for len(points) > 1 && points[0].normal+points[0].slow+points[0].jam+points[0].other == 0 {
+		points = points[1:]
+	}
+	c.Reach = points[0].at
+	c.Short = now.At.Sub(c.Reach) < time.Duration(hours)*time.Hour-2*historyStep
+	c.Axis = newAxis(c.Reach, now.At)
 	most := 0
 	for _, p := range points {
 		most = max(most, int(p.normal+p.slow+p.jam))
 	}
 	scale := plot.NewScale(0, float64(max(4, most)), chartHeight, 0, false)
-	c.Empty, c.Top = most == 0 || len(points) < 3, int(scale.Top())
-	for i := range 5 {
-		c.Ticks = append(c.Ticks, from.Add(span*time.Duration(i)/4))
-	}
-	x := func(p point) float64 { return chartWidth * float64(p.at.Sub(from)) / float64(span) }
-	at := func(p point, n int32) plot.Point { return plot.Point{X: x(p), Y: scale.At(float64(n))} }
+	c.Empty, c.Levels = most == 0 || len(points) < 3, levelsOf(&scale)
+	at := func(p point, n int32) plot.Point { return plot.Point{X: c.Axis.x(p.at), Y: scale.At(float64(n))} }
+	c.Read = newReadouts(len(points), func(i int) (float64, string) {
+		p := points[i]
+		return c.Axis.x(p.at), fmt.Sprintf("%s UTC: %s normal, %s slow, %s in a jam", p.at.UTC().Format("15:04"),
+			inwords.Count(p.normal), inwords.Count(p.slow), inwords.Count(p.jam))
+	})
 	below := func(point) int32 { return 0 }
 	for _, a := range []struct {
 		class, name string
@@ -67,9 +78,10 @@ func newFleetChart(points []point, now Survey, hours int, reach time.Time) fleet
 	} {
 		under := below
 		over := func(p point) int32 { return under(p) + a.value(p) }
-		c.Areas = append(c.Areas, area{a.class, a.name, ribbon(points,
+		c.Areas = append(c.Areas, area{Class: a.class, Name: a.name, Path: ribbon(points,
 			func(p point) plot.Point { return at(p, over(p)) }, func(p point) plot.Point { return at(p, under(p)) })})
 		below = over
+		c.Areas[len(c.Areas)-1].Occurs = slices.ContainsFunc(points, func(p point) bool { return a.value(p) > 0 })
 	}
 	const rows = 12
 	for i := range min(rows, len(points)) {

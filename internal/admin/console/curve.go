@@ -2,9 +2,13 @@ package console
 
 import (
 	"context"
+	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
+	"carstate/internal/inwords"
 	"carstate/internal/plot"
 	"carstate/internal/vehicle"
 )
@@ -23,14 +27,15 @@ const (
 
 // curve is the recent past of one vehicle.
 type curve struct {
-	mu     sync.Mutex // guards what follows
-	points []speedPoint
-	begun  time.Time // when it was read
-	since  time.Time // everything stored since was looked at
-	all    bool      // that is all there is
-	failed bool      // it could not be read
-	busy   bool      // others were being read
-	used   time.Time
+	mu       sync.Mutex // guards what follows
+	points   []speedPoint
+	throttle throttleCurve
+	begun    time.Time // when it was read
+	since    time.Time // everything stored since was looked at
+	all      bool      // that is all there is
+	failed   bool      // it could not be read
+	busy     bool      // others were being read
+	used     time.Time
 }
 
 // speedPoint is one speed and how the car drove then.
@@ -63,15 +68,15 @@ func classOf(v vehicle.DrivingVerdict) string {
 }
 
 // curve returns a vehicle's past, read anew unless some page keeps it up to date.
-func (c *Console) curve(ctx context.Context, id vehicle.ID) *curve {
+func (c *Console) curve(ctx context.Context, id vehicle.ID, s *vehicle.State) *curve {
 	now := c.Now()
 	c.Monitor.curves.mu.Lock()
 	known, forgotten := c.Monitor.curves.all[id], c.Monitor.curves.forgotten
 	c.Monitor.curves.mu.Unlock()
-	if known != nil && known.touched(now) {
+	if known != nil && known.touched(now) && known.draws(s) {
 		return known
 	}
-	made := c.readCurve(ctx, id)
+	made := c.readCurve(ctx, id, s)
 	made.used = now
 	c.Monitor.curves.mu.Lock()
 	defer c.Monitor.curves.mu.Unlock()
@@ -105,7 +110,7 @@ func (k *curves) forget(id vehicle.ID) {
 // readCurve runs the rules again over what is retained of a vehicle. The verdicts
 // of the past are stored nowhere; at its beginning a curve knows less than the
 // service did.
-func (c *Console) readCurve(ctx context.Context, id vehicle.ID) *curve {
+func (c *Console) readCurve(ctx context.Context, id vehicle.ID, now *vehicle.State) *curve {
 	ctx, cancel := context.WithTimeout(ctx, scanTime)
 	defer cancel()
 	made := &curve{begun: c.Now(), since: c.Now()}
@@ -123,6 +128,7 @@ func (c *Console) readCurve(ctx context.Context, id vehicle.ID) *curve {
 		return made
 	}
 	made.since, made.all = since, all
+	made.throttle.alarm, made.throttle.stands = now.ThrottleAlarm()
 	var s vehicle.State
 	for _, x := range samples {
 		s = vehicle.Observe(s, x)
@@ -133,6 +139,7 @@ func (c *Console) readCurve(ctx context.Context, id vehicle.ID) *curve {
 
 // note adds the newest speed of a state; mu is held, or nobody else has the curve.
 func (k *curve) note(s *vehicle.State) {
+	k.throttle.note(s)
 	speed := s.Latest[vehicle.Speed]
 	if o := s.Latest[vehicle.OBDSpeed]; o.Time > speed.Time {
 		speed = o
@@ -157,6 +164,14 @@ func (k *curve) add(s *vehicle.State, now time.Time) {
 // curveFresh is how long a curve is good that nobody has added to.
 const curveFresh = 5 * time.Second
 
+// draws reports whether the curve has the sensors of the anomaly that stands now.
+func (k *curve) draws(s *vehicle.State) bool {
+	alarm, stands := s.ThrottleAlarm()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return stands == k.throttle.stands && alarm.Since == k.throttle.alarm.Since
+}
+
 // touched reports whether the curve is being kept up to date.
 func (k *curve) touched(now time.Time) bool {
 	k.mu.Lock()
@@ -176,8 +191,12 @@ type curveView struct {
 	Bands      []band
 	Spells     []band // the same as text, newest first
 	More       int    // spells that are not listed
-	Top        int    // km/h
-	Ticks      []time.Time
+	Levels     []level
+	Axis       axis
+	Read       readouts
+	States     []string // classes that occur
+	Short      bool     // the readings begin later than an hour ago
+	Throttle   throttleView
 	Points     int
 	Since      time.Time
 	All        bool
@@ -207,7 +226,7 @@ const maxSpells = 12
 func (k *curve) view() curveView {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	v := curveView{Since: k.since, All: k.all, Failed: k.failed, Busy: k.busy, Nothing: !k.all && !k.since.Before(k.begun)}
+	v := curveView{Throttle: k.throttle.view(), Since: k.since, All: k.all, Failed: k.failed, Busy: k.busy, Nothing: !k.all && !k.since.Before(k.begun)}
 	points := k.points
 	if len(points) < 2 {
 		return v
@@ -227,11 +246,14 @@ func (k *curve) view() curveView {
 		sum += float64(p.kmh)
 	}
 	scale := plot.NewScale(0, max(20, v.Most+1), chartHeight, 0, false)
-	v.Mean, v.Top = sum/float64(len(points)), int(scale.Top())
-	for i := range 5 {
-		v.Ticks = append(v.Ticks, from.Add(till.Sub(from)*time.Duration(i)/4).Time())
-	}
-	x := func(t vehicle.UnixMilli) float64 { return chartWidth * float64(t-from) / float64(till-from) }
+	v.Mean, v.Levels, v.Axis = sum/float64(len(points)), levelsOf(&scale), newAxis(v.From, v.Till)
+	v.Short = till.Sub(from) < curveSpan-curveGap
+	x := func(t vehicle.UnixMilli) float64 { return v.Axis.x(t.Time()) }
+	v.Read = newReadouts(len(points), func(i int) (float64, string) {
+		p := points[i]
+		return x(p.at), fmt.Sprintf("%s UTC: %s km/h, %s", p.at.Time().UTC().Format("15:04:05"),
+			inwords.Number(float64(p.kmh)), strings.ToLower(classNames[p.driving]))
+	})
 	var line []plot.Point
 	var spans []plot.Span[vehicle.UnixMilli, string]
 	for i, p := range points {
@@ -241,6 +263,9 @@ func (k *curve) view() curveView {
 	}
 	v.Line = plot.Curve(line, chartWidth/drawnPieces)
 	for _, s := range spans {
+		if !slices.Contains(v.States, s.Value) {
+			v.States = append(v.States, s.Value)
+		}
 		v.Bands = append(v.Bands, band{s.Value, classNames[s.Value], x(s.From), x(s.To) - x(s.From), s.From.Time(), s.To.Time()})
 	}
 	for i := range min(maxSpells, len(v.Bands)) {

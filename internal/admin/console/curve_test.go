@@ -37,9 +37,9 @@ func TestCurve(t *testing.T) {
 			return nil, noon.Add(-time.Minute), false, nil
 		}
 	})
-	k := f.console.curve(t.Context(), "carA")
+	k := f.console.curve(t.Context(), "carA", &vehicle.State{})
 	v := k.view()
-	if v.Points != 600 || !v.All || v.Most != 50 || v.Top != 60 || len(v.Bands) < 2 || v.Bands[0].Class != "normal" || v.Bands[len(v.Bands)-1].Class != "jam" {
+	if v.Points != 600 || !v.All || v.Most != 50 || v.Levels[0].Value != 60 || len(v.Bands) < 2 || v.Bands[0].Class != "normal" || v.Bands[len(v.Bands)-1].Class != "jam" {
 		t.Fatalf("%+v", v)
 	}
 	end := 0.
@@ -58,18 +58,18 @@ func TestCurve(t *testing.T) {
 	if !strings.HasPrefix(v.Line, "M0.0 40.0L") || strings.Count(v.Line, "M") != 1 {
 		t.Errorf("the line is %.40s…", v.Line)
 	}
-	if f.console.curve(t.Context(), "carA") != k {
+	if f.console.curve(t.Context(), "carA", &vehicle.State{}) != k {
 		t.Error("a curve that is being kept up to date was read again")
 	}
 	f.clock.Advance(curveFresh)
-	if f.console.curve(t.Context(), "carA") == k {
+	if f.console.curve(t.Context(), "carA", &vehicle.State{}) == k {
 		t.Error("an old curve was not read again")
 	}
-	if v := f.console.curve(t.Context(), "broken").view(); !v.Failed || v.Points != 0 {
+	if v := f.console.curve(t.Context(), "broken", &vehicle.State{}).view(); !v.Failed || v.Points != 0 {
 		t.Errorf("%+v", v)
 	}
 	for i := range 3 * maxCurves {
-		f.console.curve(t.Context(), vehicle.ID(fmt.Sprintf("car%d", i)))
+		f.console.curve(t.Context(), vehicle.ID(fmt.Sprintf("car%d", i)), &vehicle.State{})
 		f.clock.Advance(time.Millisecond)
 	}
 	if n := len(f.monitor.curves.all); n != maxCurves {
@@ -90,7 +90,7 @@ func TestCurveOfAVehicleForgottenMeanwhile(t *testing.T) {
 		f.monitor.Put("carA", vehicle.State{})
 		return nil, noon, true, nil
 	}
-	f.console.curve(t.Context(), "carA")
+	f.console.curve(t.Context(), "carA", &vehicle.State{})
 	if f.monitor.curves.all["carA"] != nil {
 		t.Error("the curve of a forgotten vehicle is kept")
 	}
@@ -119,7 +119,7 @@ func TestHowFarTheCurveGot(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if v := f.console.curve(ctx, "carA").view(); !v.Busy {
+	if v := f.console.curve(ctx, "carA", &vehicle.State{}).view(); !v.Busy {
 		t.Errorf("%+v", v)
 	}
 	f.want(f.get("/vehicles/carA"), 200, "others are being read at the moment: load the page again")

@@ -113,7 +113,7 @@ func (c *Console) fleetView(ctx context.Context, root string, hours int) fleetVi
 	v := fleetView{Survey: c.Monitor.survey(), Root: root}
 	v.Driving = v.Normal + v.Slow + v.Jam
 	v.Empty = v.Vehicles == 0
-	v.Chart = newFleetChart(c.Monitor.history.since(v.At.Add(-time.Duration(hours)*time.Hour)), v.Survey, hours, c.Monitor.began)
+	v.Chart = newFleetChart(c.Monitor.history.since(v.At.Add(-time.Duration(hours)*time.Hour)), v.Survey, hours)
 	v.Jams = c.list(ctx, root, "jam", 1, fewListed, v.Survey)
 	v.Anomalies = c.list(ctx, root, "anomaly", 1, fewListed, v.Survey)
 	v.Flow = c.flow()

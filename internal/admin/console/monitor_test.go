@@ -212,8 +212,8 @@ func TestFleetChart(t *testing.T) {
 		return point{at: noon.Add(time.Duration(minute-60) * time.Minute), normal: normal, slow: slow, jam: jam}
 	}
 	points := []point{at(0, 10, 0, 0), at(1, 5, 3, 2), at(30, 1, 1, 1), at(31, 0, 0, 4)}
-	c := newFleetChart(points, Survey{At: noon, Normal: 10}, 1, noon.Add(-2*time.Hour))
-	if c.Top != 10 || len(c.Areas) != 3 || c.Empty || len(c.Ticks) != 5 || !c.Ticks[0].Equal(noon.Add(-time.Hour)) || !c.Ticks[4].Equal(noon) {
+	c := newFleetChart(points, Survey{At: noon, Normal: 10}, 1)
+	if c.Levels[0].Value != 10 || len(c.Areas) != 3 || c.Empty || len(c.Axis.Ticks) != 5 || c.Axis.Ticks[1].At.Sub(c.Axis.Ticks[0].At) != 15*time.Minute || c.Short {
 		t.Errorf("%+v", c)
 	}
 	if jam := c.Areas[0].Path; !strings.HasPrefix(jam, "M0.0 240.0L16.7 192.0L16.7 240.0L0.0 240.0ZM500.0 216.0L516.7 144.0") || strings.Count(jam, "Z") != 3 {
@@ -225,11 +225,17 @@ func TestFleetChart(t *testing.T) {
 	if len(c.Rows) != 5 || c.Rows[0].Normal != 10 || c.Rows[1].Jam != 4 {
 		t.Errorf("%+v", c.Rows)
 	}
-	if c := newFleetChart(nil, Survey{At: noon}, 6, noon); !c.Empty {
+	if c := newFleetChart(nil, Survey{At: noon}, 6); !c.Empty {
 		t.Error("a chart of nothing is drawn")
 	}
-	if c := newFleetChart(points, Survey{At: noon}, 24, noon.Add(-10*time.Minute)); !c.Ticks[0].Equal(noon.Add(-10 * time.Minute)) {
-		t.Errorf("a young process: from %s", c.Ticks[0])
+	// A process that began with nothing draws from its first figure, and says that it covers less.
+	young := append([]point{at(-1, 0, 0, 0)}, points...)
+	c = newFleetChart(young, Survey{At: noon, Normal: 1234, Vehicles: 1234}, 24)
+	if !c.Axis.From.Equal(noon.Add(-time.Hour)) || !c.Short || c.Reach != c.Axis.From || strings.HasPrefix(c.Areas[2].Path, "M0.0 240") {
+		t.Errorf("a young process: %+v", c.Axis)
+	}
+	if !strings.HasPrefix(c.Read.Texts, "11:00 UTC: 10 normal, 0 slow, 0 in a jam|") || !strings.HasSuffix(c.Read.Texts, "|12:00 UTC: 1,234 normal, 0 slow, 0 in a jam") {
+		t.Errorf("under the pointer: %s", c.Read.Texts)
 	}
 }
 

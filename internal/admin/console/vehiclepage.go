@@ -123,7 +123,7 @@ func (c *Console) vehicleLive(w http.ResponseWriter, r *http.Request) {
 		case v.HasWay != r.URL.Query().Has("way"): // it has sent its first position
 			return nil, errAnotherPage
 		}
-		return c.parts("vehicle", v, "verdicts", "curve", "way", "readings")
+		return c.parts("vehicle", v, "verdicts", "throttle", "curve", "way", "readings")
 	})
 }
 
@@ -139,7 +139,7 @@ func (c *Console) vehicleView(ctx context.Context, id vehicle.ID) (vehicleView, 
 	}
 	v.Known = true
 	c.addWay(&v, &s)
-	past := c.curve(ctx, id)
+	past := c.curve(ctx, id, &s)
 	past.add(&s, c.Now())
 	v.Curve = past.view()
 	v.Verdicts = []verdictView{

@@ -44,6 +44,8 @@ function fill(element, html) {
   for (const s of element.querySelectorAll("details > summary")) {
     if (open.has(s.textContent)) s.parentElement.open = true;
   }
+  arm(element);
+  localTimes(element);
   return true;
 }
 
@@ -81,6 +83,84 @@ if (from) {
   };
   document.addEventListener("visibilitychange", attend);
   attend();
+}
+
+// --- charts: what a chart says under the pointer, and by keyboard
+
+const charts = "svg[data-xs]";
+
+// point shows the i-th place of a chart.
+function point(svg, i) {
+  const xs = svg.dataset.xs.split(" "), texts = svg.dataset.texts.split("|");
+  i = Math.max(0, Math.min(i, xs.length - 1));
+  const cursor = svg.querySelector("[data-cursor]");
+  cursor.setAttribute("x1", xs[i]);
+  cursor.setAttribute("x2", xs[i]);
+  svg.closest(".plot").querySelector("[data-readout]").textContent = texts[i];
+  svg.setAttribute("aria-valuenow", i);
+  svg.setAttribute("aria-valuetext", texts[i]);
+}
+
+// arm makes the charts of a part reachable by keyboard.
+function arm(part) {
+  for (const svg of part.querySelectorAll(charts)) {
+    svg.setAttribute("tabindex", "0");
+    svg.setAttribute("role", "slider");
+    svg.setAttribute("aria-valuemin", "0");
+    const last = svg.dataset.xs.split(" ").length - 1;
+    svg.setAttribute("aria-valuemax", last);
+    svg.setAttribute("aria-valuenow", last);
+    svg.setAttribute("aria-valuetext", svg.dataset.texts.split("|")[last]);
+  }
+}
+
+document.addEventListener("pointermove", (e) => {
+  const svg = e.target.closest?.(charts);
+  if (!svg) return;
+  const box = svg.getBoundingClientRect(), at = (1000 * (e.clientX - box.left)) / box.width;
+  let best = 0;
+  svg.dataset.xs.split(" ").forEach((x, i, xs) => { if (Math.abs(x - at) < Math.abs(xs[best] - at)) best = i; });
+  point(svg, best);
+});
+document.addEventListener("keydown", (e) => {
+  const svg = e.target.closest?.(charts);
+  if (!svg) return;
+  const now = Number(svg.getAttribute("aria-valuenow"));
+  const to = { ArrowLeft: now - 1, ArrowRight: now + 1, PageDown: now - 10, PageUp: now + 10, Home: 0, End: Infinity }[e.key];
+  if (to === undefined) return;
+  e.preventDefault();
+  point(svg, to);
+});
+arm(document);
+
+// --- local time, beside UTC and on request
+
+const localButton = document.getElementById("local");
+
+// localTimes writes the local time behind each time of a part, or takes it away.
+function localTimes(part) {
+  const on = localStorage.getItem("local") === "on";
+  for (const old of part.querySelectorAll(".local")) old.remove();
+  if (!on) return;
+  for (const time of part.querySelectorAll("time[datetime]")) {
+    const span = document.createElement("span");
+    span.className = "local";
+    span.textContent = new Date(time.dateTime).toLocaleString([], { dateStyle: "short", timeStyle: "medium" }) + " local";
+    time.after(span);
+  }
+}
+
+if (localButton) {
+  const show = () => {
+    localButton.setAttribute("aria-pressed", String(localStorage.getItem("local") === "on"));
+    localTimes(document);
+  };
+  localButton.hidden = false;
+  localButton.addEventListener("click", () => {
+    localStorage.setItem("local", localStorage.getItem("local") === "on" ? "off" : "on");
+    show();
+  });
+  show();
 }
 
 // --- copy

@@ -1,0 +1,68 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
+	"carstate/internal/browsertest"
+)
+
+// carWithFault is a car whose plate stopped following its command.
+const carWithFault = "WDB1110000P0000004"
+
+// breakPlate sends four minutes of the car with the fault, which began 40 seconds ago.
+func (f *consoleFixture) breakPlate() {
+	f.t.Helper()
+	var lines []string
+	for i := range 480 {
+		command, plate := 4+i/20%3*5, 10+i/20%3*5
+		if i >= 400 {
+			command, plate = 4, 60
+		}
+		at := time.Now().Add(time.Duration(i-480) * 500 * time.Millisecond)
+		lines = append(lines, fmt.Sprintf(`{"vid":%q,"time":%d,"signals":{"Vehicle.Speed":50,"Vehicle.OBD.ThrottleActuator":%d,"Vehicle.OBD.ThrottlePosition":%d}}`,
+			carWithFault, at.UnixMilli(), command, plate))
+	}
+	if n, err := postLines(f.process, f.source, strings.Join(lines, "\n")); n != len(lines) || err != nil {
+		f.t.Fatalf("%d accepted, %v", n, err)
+	}
+}
+
+// TestConsoleChartsTellTheirFigures: the page of a car with a throttle anomaly draws both sensors,
+// the band and the alarm; pointer and keyboard read the charts; times show in local time too.
+func TestConsoleChartsTellTheirFigures(t *testing.T) {
+	t.Parallel()
+	f := startConsole(t)
+	f.breakPlate()
+	b := f.open()
+	logIn(b, f.adminKey)
+	b.Expect(`document.querySelector("h1").innerText`, "Fleet")
+	b.Run(chromedp.Navigate(b.Base + "/vehicles/" + carWithFault))
+	const chart = `document.querySelector("[data-live=throttle] .plot")`
+	b.Expect(`String(!!document.querySelector("[data-live=throttle] .plot .allowed") && !!document.querySelector("[data-live=throttle] .plot .alarm"))`, "true")
+	b.Expect(chart+`.querySelector("[data-readout]").textContent`, "Times are UTC.")
+
+	// The pointer, then the keyboard.
+	b.Eval(`(() => { const svg = ` + chart + `.querySelector("svg"), r = svg.getBoundingClientRect();
+		svg.dispatchEvent(new PointerEvent("pointermove", {bubbles: true, clientX: r.right - 1, clientY: r.top + 9})); return ""; })()`)
+	b.Expect(`String(/^\d\d:\d\d:\d\d UTC: the command 4 %, plate sensor A 60 %, expected 1\d(\.\d)? %$/.test(`+chart+`.querySelector("[data-readout]").textContent))`, "true")
+	b.TabTo(`document.activeElement.matches("[data-live=throttle] svg[data-xs]")`)
+	b.Press(kb.Home)
+	b.Expect(`document.activeElement.getAttribute("aria-valuenow")`, "0")
+	b.Press(kb.ArrowRight)
+	b.Expect(`document.activeElement.getAttribute("aria-valuenow") + " " + (document.activeElement.getAttribute("aria-valuetext") === `+chart+`.querySelector("[data-readout]").textContent)`, "1 true")
+
+	// Local time, on request, also after the next page.
+	b.Expect(`String(document.querySelectorAll(".local").length)`, "0")
+	b.Run(chromedp.Click(chromedp.CSS("#local")))
+	b.Expect(`String(document.querySelectorAll("time + .local").length > 3)`, "true")
+	visit(b, "Fleet")
+	b.Expect(`document.querySelector("#local").getAttribute("aria-pressed")`, "true")
+	b.IsClean(browsertest.Axe(t))
+	b.StayedHere()
+}

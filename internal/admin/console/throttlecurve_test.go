@@ -1,0 +1,59 @@
+package console
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"carstate/internal/vehicle"
+)
+
+// TestThrottleCurveOfAnAnomaly: the page of a car whose plate does not follow its command draws
+// both, what is normal, and the moment of the alarm; that of a healthy car draws none of it.
+func TestThrottleCurveOfAnAnomaly(t *testing.T) {
+	var samples []vehicle.Sample
+	var healthy, s vehicle.State
+	begin := noon.Add(-240 * time.Second)
+	for i := range 480 {
+		x := vehicle.Sample{Vehicle: "carA", Time: vehicle.At(begin.Add(time.Duration(i) * 500 * time.Millisecond))}
+		command, plate := 4+float64(i/20%3*5), 10+float64(i/20%3*5)
+		if i >= 400 {
+			command, plate = 4, 60
+		}
+		for g, v := range map[vehicle.Signal]float64{vehicle.Speed: 50, vehicle.ThrottleActuator: command, vehicle.ThrottlePosition: plate} {
+			if err := x.Set(g, v); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if s = vehicle.Observe(s, x); i == 399 {
+			healthy = s
+		}
+		samples = append(samples, x)
+	}
+	f := newFixture(t, func(c *Config) {
+		c.Recent = func(context.Context, vehicle.ID, int) ([]vehicle.Sample, time.Time, bool, error) {
+			return samples, begin, true, nil
+		}
+	})
+	f.report("carA", healthy)
+	f.logIn(f.key)
+	if a := f.get("/vehicles/carA"); strings.Contains(a.body, "The sensors that disagree") {
+		t.Error("the page of a healthy car draws an anomaly")
+	}
+	f.report("carA", s)
+	f.want(f.get("/vehicles/carA"), http.StatusOK, "The sensors that disagree", "the command", "plate sensor A",
+		"up to 2 % from what this car has shown", `class="alarm"`, `class="allowed"`, "it stands at 60 % in place of", "anomaly from")
+	v := f.console.curve(t.Context(), "carA", &s).view().Throttle
+	raised := v.Since.Sub(begin)
+	if !v.Drawn || !v.Banded || !v.SinceShown || raised < 200*time.Second || raised > 215*time.Second {
+		t.Errorf("%+v", v)
+	}
+	if texts := strings.Split(v.Read.Texts, "|"); len(texts) != mostReadouts || !strings.Contains(texts[len(texts)-1], "the command 4 %, plate sensor A 60 %, expected 1") {
+		t.Errorf("%d read-outs, the last %q", len(texts), texts[len(texts)-1])
+	}
+	if strings.Count(v.Band, "Z") != 1 || strings.Count(v.LineX, "M") != 1 {
+		t.Errorf("band %.60s, line %.60s", v.Band, v.LineX)
+	}
+}
