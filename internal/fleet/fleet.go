@@ -2,7 +2,8 @@
 // query is answered without I/O. A [Table] is fed from the STATES stream and
 // owns nothing: it can be thrown away and filled again.
 //
-// The table does not keep vehicle ids. It is keyed by a 128-bit hash of the id,
+// The table does not need vehicle ids, and keeps them only where vehicles are listed
+// ([Table.KeepNames]). It is keyed by a 128-bit hash of the id,
 // made of two hash/maphash seeds drawn at random for this process, so that
 // nobody outside can choose ids that collide. For n vehicles the odds that any
 // two share a hash are about n²/2¹²⁹: 10⁻²⁵ at 10 million, 10⁻²³ at 100 million.
@@ -34,6 +35,7 @@ type Table struct {
 	seedHi, seedLo maphash.Seed
 	vehicles       atomic.Int64
 	newcomers      newcomers
+	names          *names // nil: vids are not kept
 	shards         [shardCount]shard
 }
 
@@ -67,6 +69,7 @@ func (t *Table) Put(id vehicle.ID, a Answer) {
 	if s.put(k, pack(a)) {
 		t.vehicles.Add(1)
 		t.newcomers.arrived(k)
+		t.addName(s, k, id)
 	}
 }
 
@@ -76,6 +79,7 @@ func (t *Table) Delete(id vehicle.ID) {
 	if s.remove(k) {
 		t.vehicles.Add(-1)
 	}
+	t.removeName(k, id)
 	t.newcomers.arrived(k)
 }
 
@@ -101,6 +105,9 @@ func (t *Table) Expire(before time.Time) int {
 		})
 	}
 	t.vehicles.Add(int64(-n))
+	if n > 0 {
+		t.dropNames()
+	}
 	return n
 }
 
@@ -109,6 +116,7 @@ func (t *Table) Clear() {
 	for i := range t.shards {
 		t.vehicles.Add(int64(-t.shards[i].removeIf(func(value) bool { return true })))
 	}
+	t.dropNames()
 }
 
 // value is an Answer in two words: the driving verdict's time above four bits
