@@ -26,6 +26,7 @@ type commands struct {
 	Simulate simulateCommand `cmd:"" help:"Send a simulated fleet in traffic to a running service, and compare its verdicts with the truth."`
 	Evaluate evaluateCommand `cmd:"" help:"Run the rules over recorded drives, or a whole fleet, and print how they did."`
 	Query    queryCommand    `cmd:"" help:"Ask a running service about a vehicle, as a developer does."`
+	Vehicles vehiclesCommand `cmd:"" help:"List vehicles: those in trouble, in a jam, silent; or export them."`
 	Explain  explainCommand  `cmd:"" help:"Say why a vehicle is judged as it is."`
 	Forget   forgetCommand   `cmd:"" help:"Erase a vehicle everywhere, with a receipt."`
 	Backup   backupCommand   `cmd:"" help:"Write tokens, sources, states and tombstones of a running service to a file."`

@@ -58,6 +58,7 @@ func (s *Server) addCalls(mux *http.ServeMux) {
 	mux.Handle("/v1/operators/{name}/rotate", methods{"POST": call(s, "operator.rotate", http.StatusOK, s.rotateOperator)})
 	mux.Handle("/v1/admin-key/rotate", methods{"POST": call(s, "admin-key.rotate", http.StatusOK, s.rotateAdminKey)})
 
+	mux.Handle("/v1/vehicles", methods{"GET": s.stream("vehicle.list", s.listVehicles)})
 	mux.Handle("/v1/vehicles/{vid}", methods{"GET": call(s, "vehicle.show", http.StatusOK, s.showVehicle)})
 	mux.Handle("/v1/vehicles/{vid}/forget", methods{"POST": call(s, "vehicle.forget", http.StatusOK, onVehicle(s.ops.Forget))})
 	mux.Handle("/v1/vehicles/{vid}/allow", methods{"POST": call(s, "vehicle.allow", http.StatusOK, onVehicle(s.ops.Allow))})

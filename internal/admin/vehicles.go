@@ -9,6 +9,28 @@ import (
 	"carstate/internal/vehicle"
 )
 
+// listVehicles answers with a page of a list of vehicles, or exports all of it.
+func (s *Server) listVehicles(w http.ResponseWriter, r *http.Request) error {
+	q, err := ops.AskedVehicles(r.URL.Query())
+	if err != nil {
+		return err
+	}
+	format, err := ops.FormatAsked(r)
+	if err != nil {
+		return err
+	}
+	w.Header().Add("Vary", "Accept")
+	if format != "" {
+		return s.ops.ServeVehicles(w, r, q, format)
+	}
+	page, err := s.ops.Vehicles(r.Context(), q)
+	if err != nil {
+		return err
+	}
+	writeJSON(w, http.StatusOK, page)
+	return nil
+}
+
 func (s *Server) showVehicle(r *http.Request, _ nothing) (ops.VehicleRecord, error) {
 	id, err := vehicle.ParseID(r.PathValue("vid"))
 	if err != nil {

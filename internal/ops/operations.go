@@ -13,7 +13,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Config is what [Operations] are made of. All but KeyDir, Now
+// Config is what [Operations] are made of. All but Fleet, Filled, KeyDir, Now
 // and Log are required.
 type Config struct {
 	// Tables are this node's copies. They are read for listings and written by the
@@ -30,6 +30,11 @@ type Config struct {
 	State func(context.Context, vehicle.ID) (s vehicle.State, ok bool, err error)
 	// MaxAge is how old readings may be and still answer a query.
 	MaxAge time.Duration
+
+	// Fleet has the vehicles that are listed; nil: this node lists none. Filled says why
+	// they are not all in it yet; nil: they are.
+	Fleet  Fleet
+	Filled func() error
 
 	// AdminKey is the hash of the key that opens everything.
 	AdminKey access.Hash
@@ -84,6 +89,8 @@ type Store interface {
 // shown: a [Refusal].
 type Operations struct {
 	cfg      Config
+	cursors  cursors
+	walks    chan struct{}               // holds a token for each list that is being made
 	adminKey atomic.Pointer[access.Hash] // replaced by RotateAdminKey
 	rotating sync.Mutex                  // held while the key's file is replaced
 }
@@ -96,7 +103,7 @@ func New(cfg Config) *Operations {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	p := &Operations{cfg: cfg}
+	p := &Operations{cfg: cfg, cursors: newCursors(), walks: make(chan struct{}, maxWalks)}
 	p.adminKey.Store(&cfg.AdminKey)
 	return p
 }

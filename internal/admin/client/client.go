@@ -107,6 +107,32 @@ func (c *Client) RemoveSource(ctx context.Context, name string) (ops.SourceSumma
 	return send[ops.SourceSummary](ctx, c, http.MethodDelete, "/v1/sources/"+url.PathEscape(name), nil)
 }
 
+// Vehicles lists a page of vehicles.
+func (c *Client) Vehicles(ctx context.Context, q ops.VehicleQuery) (ops.VehiclePage, error) {
+	return send[ops.VehiclePage](ctx, c, http.MethodGet, "/v1/vehicles?"+q.Values().Encode(), nil)
+}
+
+// ExportVehicles writes every vehicle of a list, in a format of [ops.ExportFormats].
+func (c *Client) ExportVehicles(ctx context.Context, w io.Writer, q ops.VehicleQuery, format string) error {
+	v := q.Values()
+	v.Set("format", format)
+	resp, where, err := c.stream(ctx, http.MethodGet, "/v1/vehicles?"+v.Encode(), nil, "")
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.Header.Get("Content-Type") != ops.ExportFormats[format] {
+		return errorf("what answers at %s is not carstate's admin listener (--admin-addr)", where)
+	}
+	if _, err := io.Copy(w, resp.Body); err != nil {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		return errorf("the list broke off: what was written is not all of it")
+	}
+	return nil
+}
+
 // Vehicle tells what is known of a vehicle and why it is judged as it is.
 func (c *Client) Vehicle(ctx context.Context, id vehicle.ID) (ops.VehicleRecord, error) {
 	return send[ops.VehicleRecord](ctx, c, http.MethodGet, "/v1/vehicles/"+url.PathEscape(string(id)), nil)

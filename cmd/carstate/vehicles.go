@@ -1,0 +1,90 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"text/tabwriter"
+	"time"
+
+	"carstate/internal/admin/client"
+	"carstate/internal/ops"
+)
+
+type vehiclesCommand struct {
+	adminFlags
+	Driving  string `placeholder:"STATE" help:"Only cars with this answer: normal, slow or jam."`
+	Throttle string `placeholder:"STATE" help:"Only cars with this answer: normal or anomaly."`
+	Reason   string `placeholder:"WHY" help:"Only cars of which nobody can say how they drive: stale, not_driving or unknown."`
+	Prefix   string `placeholder:"VID" help:"Only cars whose vid begins so."`
+	Sort     string `placeholder:"ORDER" help:"trouble (the default), newest or oldest."`
+	Limit    int    `placeholder:"N" help:"At most so many cars, 1 to 1000 (100)."`
+	Cursor   string `placeholder:"TEXT" help:"The page after the one that ended with this cursor."`
+	Format   string `enum:"table,csv,ndjson" default:"table" help:"table: one page for people; csv or ndjson: every car of the list, in no order (${default})."`
+	JSON     bool   `name:"json" help:"Print one page as one JSON value and nothing else."`
+}
+
+// Help is shown by --help.
+func (*vehiclesCommand) Help() string {
+	return `Lists vehicles, those in trouble first: throttle anomalies, traffic jams, slow driving, stale,
+unknown, not driving, normal. A vehicle that has been silent for 30 days is not listed.
+
+Examples:
+  carstate vehicles --driving jam
+  carstate vehicles --reason stale --sort oldest --limit 20
+  carstate vehicles --throttle anomaly --format csv > anomalies.csv`
+}
+
+// Run lists vehicles.
+func (c *vehiclesCommand) Run(ctx context.Context, w streams) error {
+	q := ops.VehicleQuery{
+		Driving: c.Driving, Throttle: c.Throttle, Reason: c.Reason, Prefix: c.Prefix,
+		Sort: c.Sort, Limit: c.Limit, Cursor: c.Cursor,
+	}
+	if err := q.Check(); err != nil {
+		return usageError("%v", err)
+	}
+	if c.Format != "table" {
+		if c.JSON {
+			return usageError("--json prints one page: leave out --format")
+		}
+		client, err := c.client()
+		if err != nil {
+			return err
+		}
+		return client.ExportVehicles(ctx, w.out, q, c.Format)
+	}
+	return ask(c.adminFlags, c.JSON, w, func(client *client.Client) (ops.VehiclePage, error) {
+		return client.Vehicles(ctx, q)
+	}, func(page ops.VehiclePage) error {
+		t := tabwriter.NewWriter(w.out, 0, 0, 2, ' ', 0)
+		if len(page.Vehicles) > 0 {
+			fmt.Fprintln(t, "VID\tDRIVING\tREAD\tTHROTTLE\tREAD")
+		}
+		for _, v := range page.Vehicles {
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", v.VID, inShort(v.Driving), since(page.AskedAt, v.Driving), inShort(v.Throttle), since(page.AskedAt, v.Throttle))
+		}
+		if err := t.Flush(); err != nil {
+			return err
+		}
+		fmt.Fprintf(w.err, "%d of %d vehicles match.\n", page.Matched, page.Known)
+		if page.Next != "" {
+			fmt.Fprintf(w.err, "The next page: repeat the command with --cursor %s\n", page.Next)
+		}
+		return nil
+	})
+}
+
+// inShort is the answer, or why there is none.
+func inShort(v ops.ListedVerdict) string {
+	if v.Outcome == "answered" {
+		return v.Verdict
+	}
+	return v.Outcome
+}
+
+func since(now time.Time, v ops.ListedVerdict) string {
+	if v.Time == nil {
+		return "never"
+	}
+	return ago(now, v.Time)
+}

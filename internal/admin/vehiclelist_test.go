@@ -1,0 +1,216 @@
+package admin_test
+
+import (
+	"bytes"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"carstate/internal/admin/client"
+	"carstate/internal/fleet"
+	"carstate/internal/ops"
+	"carstate/internal/vehicle"
+)
+
+// listing is a service that knows a car of each kind, and twenty in a jam.
+func listing(t *testing.T) (*service, *fleet.Table) {
+	t.Helper()
+	table := fleet.New()
+	table.KeepNames()
+	s := startOps(t, func(c *ops.Config) { c.Fleet, c.MaxAge = table, 5*time.Minute })
+	put := func(id vehicle.ID, ago time.Duration, d vehicle.DrivingVerdict, system vehicle.ThrottleSystem) {
+		at := vehicle.At(noon.Add(-ago))
+		d.Time = at
+		a := fleet.Answer{Driving: d}
+		if id != "NoThrottle" {
+			a.Throttle = vehicle.ThrottleVerdict{System: system, Time: at}
+		}
+		table.Put(id, a)
+	}
+	normal := vehicle.DrivingVerdict{State: vehicle.NormalDriving}
+	put("Normal", 1*time.Second, normal, vehicle.ThrottleNormal)
+	put("NoThrottle", 2*time.Second, normal, vehicle.ThrottleNormal)
+	put("Slow", 3*time.Second, vehicle.DrivingVerdict{State: vehicle.SlowDriving}, vehicle.ThrottleNormal)
+	put("Anomaly", 4*time.Second, normal, vehicle.ThrottleAnomaly)
+	put("Parked", 5*time.Second, vehicle.DrivingVerdict{NotDriving: true}, vehicle.ThrottleNormal)
+	put("Stale", time.Hour, vehicle.DrivingVerdict{State: vehicle.TrafficJam}, vehicle.ThrottleAnomaly)
+	table.Put("Unknown", fleet.Answer{})
+	for i := range 20 {
+		put(vehicle.ID(fmt.Sprintf("Jam%02d", i)), time.Duration(10+i)*time.Second, vehicle.DrivingVerdict{State: vehicle.TrafficJam}, vehicle.ThrottleNormal)
+	}
+	return s, table
+}
+
+func vidsOf(list []ops.ListedVehicle) (vids []string) {
+	for _, v := range list {
+		vids = append(vids, v.VID)
+	}
+	return vids
+}
+
+// TestVehiclesAreFiltered and sorted, by the API and in an export alike.
+func TestVehiclesAreFiltered(t *testing.T) {
+	s, _ := listing(t)
+	for _, c := range []struct {
+		q    ops.VehicleQuery
+		want string
+	}{
+		{ops.VehicleQuery{Driving: "normal"}, "Anomaly Normal NoThrottle"},
+		{ops.VehicleQuery{Driving: "normal", Sort: "newest"}, "Normal NoThrottle Anomaly"},
+		{ops.VehicleQuery{Driving: "normal", Sort: "oldest"}, "Anomaly NoThrottle Normal"},
+		{ops.VehicleQuery{Driving: "slow"}, "Slow"},
+		{ops.VehicleQuery{Driving: "jam", Prefix: "Jam1", Limit: 3}, "Jam10 Jam11 Jam12"},
+		{ops.VehicleQuery{Throttle: "anomaly"}, "Anomaly"},
+		{ops.VehicleQuery{Throttle: "normal", Driving: "normal"}, "Normal"},
+		{ops.VehicleQuery{Reason: "stale"}, "Stale"},
+		{ops.VehicleQuery{Reason: "not_driving"}, "Parked"},
+		{ops.VehicleQuery{Reason: "unknown"}, "Unknown"},
+		{ops.VehicleQuery{Prefix: "No"}, "Normal NoThrottle"},
+		{ops.VehicleQuery{Prefix: "no"}, ""},
+		{ops.VehicleQuery{Limit: 3}, "Anomaly Jam00 Jam01"},
+		{ops.VehicleQuery{Sort: "oldest", Limit: 2}, "Unknown Stale"},
+	} {
+		page, err := s.Vehicles(t.Context(), c.q)
+		if got := strings.Join(vidsOf(page.Vehicles), " "); err != nil || got != c.want || page.Known != 27 {
+			t.Errorf("%+v: %q of %d, %v", c.q, got, page.Known, err)
+		}
+		if c.q.Limit != 0 || c.q.Sort != "" {
+			continue
+		}
+		var out bytes.Buffer
+		if err := s.ExportVehicles(t.Context(), &out, c.q, "csv"); err != nil {
+			t.Fatal(err)
+		}
+		rows, err := csv.NewReader(&out).ReadAll()
+		if err != nil || len(rows) != page.Matched+1 || rows[0][0] != "vid" {
+			t.Fatalf("%+v: %d rows of %d, %v", c.q, len(rows), page.Matched, err)
+		}
+		var vids []string
+		for _, row := range rows[1:] {
+			vids = append(vids, row[0])
+		}
+		slices.Sort(vids)
+		want := strings.Fields(c.want)
+		if slices.Sort(want); !slices.Equal(vids, want) {
+			t.Errorf("%+v: the export has %q", c.q, vids)
+		}
+	}
+	a := s.do(t, "GET", "/v1/vehicles?reason=stale", "")
+	if want := `"vehicles":[{"vid":"Stale","driving":{"outcome":"stale","verdict":"traffic jam","value":"3","time":"2026-11-20T11:00:00Z"},` +
+		`"throttle":{"outcome":"stale","verdict":"anomaly","value":"0","time":"2026-11-20T11:00:00Z"}}],"next":""}`; a.status != 200 || !strings.Contains(a.body, want) {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+}
+
+// TestVehiclesArePaged by a cursor that shows nothing and counts for its list alone.
+func TestVehiclesArePaged(t *testing.T) {
+	s, table := listing(t)
+	q, seen := ops.VehicleQuery{Driving: "jam", Limit: 7}, []string{}
+	for {
+		page, err := s.Vehicles(t.Context(), q)
+		if err != nil || page.Matched != 20 {
+			t.Fatal(page.Matched, err)
+		}
+		seen = append(seen, vidsOf(page.Vehicles)...)
+		if page.Next == "" {
+			break
+		}
+		q.Cursor = page.Next
+	}
+	if len(seen) != 20 || seen[0] != "Jam00" || seen[19] != "Jam19" || !slices.IsSorted(seen) {
+		t.Errorf("%q", seen)
+	}
+	other, _ := listing(t)
+	var refused *client.Error
+	for what, err := range map[string]error{
+		"of another list":    second(s.Vehicles(t.Context(), ops.VehicleQuery{Driving: "slow", Cursor: q.Cursor})),
+		"of another process": second(other.Vehicles(t.Context(), q)),
+		"no cursor at all":   second(s.Vehicles(t.Context(), ops.VehicleQuery{Driving: "jam", Cursor: "AAAA"})),
+		"no base64":          second(s.Vehicles(t.Context(), ops.VehicleQuery{Driving: "jam", Cursor: "*"})),
+	} {
+		if !errors.As(err, &refused) || refused.Status != http.StatusBadRequest || !strings.Contains(err.Error(), "begin with the first page") {
+			t.Errorf("a cursor %s: %v", what, err)
+		}
+	}
+	table.Delete("Jam00")
+	if page, err := s.Vehicles(t.Context(), ops.VehicleQuery{Driving: "jam"}); err != nil || page.Matched != 19 || slices.Contains(vidsOf(page.Vehicles), "Jam00") {
+		t.Errorf("a forgotten vehicle is listed: %v", err)
+	}
+}
+
+func second[A any](_ A, err error) error { return err }
+
+// TestVehiclesRefusesWhatThereIsNot in one line that says what there is.
+func TestVehiclesRefusesWhatThereIsNot(t *testing.T) {
+	s, _ := listing(t)
+	for query, says := range map[string]string{
+		"driving=fast":                     "driving is one of normal, slow, jam",
+		"throttle=0":                       "throttle is one of normal, anomaly",
+		"reason=answered":                  "reason is one of stale, not_driving, unknown",
+		"sort=vid":                         "sort is one of trouble, newest, oldest",
+		"prefix=" + url.QueryEscape("a b"): "prefix is the beginning of a vid",
+		"limit=0":                          "limit is a number from 1 to 1000",
+		"limit=1001":                       "limit is a number from 1 to 1000",
+		"limit=x":                          "limit is a number from 1 to 1000",
+		"driving=jam&reason=stale":         "give one of them",
+		"driving=jam&driving=slow":         "each parameter is given once",
+		"source=gateway":                   "a list of vehicles takes driving",
+		"format=xml":                       "format is json, ndjson or csv",
+		"format=csv&sort=newest":           "leave out sort, limit and cursor",
+	} {
+		if a := s.do(t, "GET", "/v1/vehicles?"+query, ""); a.status != http.StatusBadRequest || !strings.Contains(a.body, says) {
+			t.Errorf("%s: %d %s", query, a.status, a.body)
+		}
+	}
+}
+
+// TestVehiclesExport by parameter and by Accept; NDJSON is an object a line.
+func TestVehiclesExport(t *testing.T) {
+	s, _ := listing(t)
+	accept := func(kind string) func(*http.Request) {
+		return func(r *http.Request) { r.Header.Set("Accept", kind) }
+	}
+	a := s.do(t, "GET", "/v1/vehicles?throttle=anomaly", "", accept("text/csv;q=1, */*"))
+	if want := "Anomaly,answered,normal driving,1,2026-11-20T11:59:56Z,answered,anomaly,0,2026-11-20T11:59:56Z\n"; a.header.Get("Content-Type") != "text/csv; charset=utf-8" ||
+		!strings.HasSuffix(a.body, "throttle_time\n"+want) || a.header.Get("Content-Disposition") != `attachment; filename="vehicles.csv"` {
+		t.Errorf("%v %s", a.header, a.body)
+	}
+	a = s.do(t, "GET", "/v1/vehicles", "", accept("application/x-ndjson"))
+	if a.header.Get("Content-Type") != "application/x-ndjson" || strings.Count(a.body, "\n") != 27 || !strings.Contains(a.body, "\n{\"vid\":") {
+		t.Errorf("%v %s", a.header, a.body)
+	}
+	for _, kind := range []string{"*/*", "application/json", "text/*;q=nonsense", ""} {
+		if a = s.do(t, "GET", "/v1/vehicles", "", accept(kind)); a.header.Get("Content-Type") != "application/json" {
+			t.Errorf("Accept %q: %v", kind, a.header)
+		}
+	}
+	a = s.do(t, "GET", "/v1/vehicles?format=csv&prefix=Nobody", "")
+	if a.status != 200 || a.body != "vid,driving_outcome,driving_verdict,driving_value,driving_time,throttle_outcome,throttle_verdict,throttle_value,throttle_time\n" {
+		t.Errorf("an empty list: %d %s", a.status, a.body)
+	}
+}
+
+// TestVehiclesOfANodeWithoutStates says where to ask, and of one that is not filled yet, when.
+func TestVehiclesOfANodeWithoutStates(t *testing.T) {
+	for _, path := range []string{"/v1/vehicles", "/v1/vehicles?format=csv"} {
+		for _, change := range []func(*ops.Config){func(*ops.Config) {}, func(c *ops.Config) { c.Fleet = fleet.New() }} {
+			if a := startOps(t, change).do(t, "GET", path, ""); a.status != http.StatusNotFound || !strings.Contains(a.body, "ask one with the role admin") {
+				t.Errorf("%d %s", a.status, a.body)
+			}
+		}
+		s := startOps(t, func(c *ops.Config) {
+			table := fleet.New()
+			table.KeepNames()
+			c.Fleet, c.Filled = table, func() error { return errors.New("starting") }
+		})
+		if a := s.do(t, "GET", path, ""); a.status != http.StatusServiceUnavailable || !strings.Contains(a.body, "try again in some seconds") {
+			t.Errorf("%d %s", a.status, a.body)
+		}
+	}
+}

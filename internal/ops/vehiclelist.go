@@ -1,0 +1,330 @@
+package ops
+
+import (
+	"context"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/binary"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"carstate/internal/fleet"
+	"carstate/internal/vehicle"
+)
+
+// VehicleQuery says which vehicles are listed, in which order, and which part of the list.
+// The zero value of each filter lets all pass.
+type VehicleQuery struct {
+	Driving  string // "normal", "slow" or "jam": the answer to how the car drives
+	Throttle string // "normal" or "anomaly": the answer about its throttle system
+	Reason   string // "stale", "not_driving" or "unknown": why how it drives has no answer
+	Prefix   string // how the vid begins
+	Sort     string // see VehicleSorts; "" is the first
+	Limit    int    // 0 is DefaultVehicles
+	Cursor   string // the Next of the page before; "" is the first page
+}
+
+// How many vehicles a page holds.
+const (
+	DefaultVehicles = 100
+	MaxVehicles     = 1000
+)
+
+// VehicleSorts are the orders of a list: by trouble (throttle anomalies, jams, slow driving,
+// stale, unknown, not driving, normal; the latest first), the latest first, the longest silent first.
+var VehicleSorts = []string{"trouble", "newest", "oldest"}
+
+// The values of the filters.
+var (
+	DrivingFilters  = []string{"normal", "slow", "jam"}
+	ThrottleFilters = []string{"normal", "anomaly"}
+	ReasonFilters   = []string{"stale", "not_driving", "unknown"}
+)
+
+// ListedVehicle is a vehicle as lists show it.
+type ListedVehicle struct {
+	VID      string        `json:"vid"`
+	Driving  ListedVerdict `json:"driving"`
+	Throttle ListedVerdict `json:"throttle"`
+}
+
+// ListedVerdict is a verdict without its reason.
+type ListedVerdict struct {
+	Outcome string     `json:"outcome"` // as in VerdictRecord
+	Verdict string     `json:"verdict"`
+	Value   string     `json:"value"`
+	Time    *time.Time `json:"time"`
+}
+
+// VehiclePage is a page of a list of vehicles.
+type VehiclePage struct {
+	AskedAt  time.Time       `json:"asked_at"`
+	Known    int             `json:"known"`   // vehicles in all
+	Matched  int             `json:"matched"` // vehicles of the list, on all pages
+	Vehicles []ListedVehicle `json:"vehicles"`
+	Next     string          `json:"next"` // the cursor of the next page; "": this is the last
+}
+
+// Fleet is the table of every vehicle's verdicts, with their vids.
+type Fleet interface {
+	HasNames() bool
+	Len() int
+	First(ctx context.Context, q fleet.Question, after *fleet.Place, n int) (list []fleet.Listed, matched int, more bool, err error)
+	Each(ctx context.Context, q fleet.Question, do func(fleet.Listed) error) error
+}
+
+// maxWalks bounds how many lists are made at once: each takes all processors for a moment.
+const maxWalks = 2
+
+// AskedVehicles reads a query from the parameters of an address.
+func AskedVehicles(v url.Values) (q VehicleQuery, err error) {
+	texts := map[string]*string{"driving": &q.Driving, "throttle": &q.Throttle, "reason": &q.Reason, "prefix": &q.Prefix, "sort": &q.Sort, "cursor": &q.Cursor}
+	for name, values := range v {
+		text, known := texts[name]
+		switch {
+		case name == "format": // the caller's
+		case len(values) != 1:
+			return q, Refuse(http.StatusBadRequest, "each parameter is given once")
+		case known:
+			*text = values[0]
+		case name == "limit":
+			if q.Limit, err = strconv.Atoi(values[0]); err != nil || q.Limit < 1 {
+				return q, errVehicleLimit
+			}
+		default:
+			return q, Refuse(http.StatusBadRequest, "a list of vehicles takes driving, throttle, reason, prefix, sort, limit, cursor and format")
+		}
+	}
+	return q, q.Check()
+}
+
+// Values are the parameters of an address that ask for it.
+func (q VehicleQuery) Values() url.Values {
+	v := url.Values{}
+	for name, text := range map[string]string{"driving": q.Driving, "throttle": q.Throttle, "reason": q.Reason, "prefix": q.Prefix, "sort": q.Sort, "cursor": q.Cursor} {
+		if text != "" {
+			v.Set(name, text)
+		}
+	}
+	if q.Limit != 0 {
+		v.Set("limit", strconv.Itoa(q.Limit))
+	}
+	return v
+}
+
+// Check refuses a query of what there is not.
+func (q VehicleQuery) Check() error {
+	for _, f := range []struct {
+		name, value string
+		values      []string
+	}{{"driving", q.Driving, DrivingFilters}, {"throttle", q.Throttle, ThrottleFilters}, {"reason", q.Reason, ReasonFilters}, {"sort", q.Sort, VehicleSorts}} {
+		if f.value != "" && !slices.Contains(f.values, f.value) {
+			return Refuse(http.StatusBadRequest, "%s is one of %s", f.name, strings.Join(f.values, ", "))
+		}
+	}
+	if q.Limit < 0 || q.Limit > MaxVehicles {
+		return errVehicleLimit
+	}
+	if q.Driving != "" && q.Reason != "" {
+		return Refuse(http.StatusBadRequest, "driving lists cars with an answer and reason lists those without: give one of them")
+	}
+	if q.Prefix != "" {
+		if _, err := vehicle.ParseReportingID(q.Prefix); err != nil {
+			return Refuse(http.StatusBadRequest, "prefix is the beginning of a vid: ASCII letters and digits, at most %d", vehicle.MaxReportingID)
+		}
+	}
+	return nil
+}
+
+var errVehicleLimit = Refuse(http.StatusBadRequest, "limit is a number from 1 to %d", MaxVehicles)
+
+// question is the query as the fleet table takes it. The age of readings is judged as of clock.
+func (q VehicleQuery) question(clock func() vehicle.UnixMilli, maxAge time.Duration) fleet.Question {
+	state := vehicle.DrivingState(1 + slices.Index(DrivingFilters, q.Driving))
+	system := vehicle.ThrottleAnomaly
+	if q.Throttle == "normal" {
+		system = vehicle.ThrottleNormal
+	}
+	reason := vehicle.Answered
+	for _, o := range []vehicle.Outcome{vehicle.Stale, vehicle.NotDriving, vehicle.Unknown} {
+		if q.Reason == o.String() {
+			reason = o
+		}
+	}
+	return fleet.Question{Prefix: q.Prefix, Match: func(a fleet.Answer) (order fleet.Order, ok bool) {
+		at := clock()
+		driving, throttle := a.Driving.At(at, maxAge), a.Throttle.At(at, maxAge)
+		if q.Driving != "" && (driving != vehicle.Answered || a.Driving.State != state) ||
+			q.Reason != "" && driving != reason ||
+			q.Throttle != "" && (throttle != vehicle.Answered || a.Throttle.System != system) {
+			return order, false
+		}
+		newest := int64(max(a.Driving.Time, a.Throttle.Time))
+		switch q.Sort {
+		case "newest":
+			return fleet.Order{0, -newest}, true
+		case "oldest":
+			return fleet.Order{0, newest}, true
+		}
+		return fleet.Order{trouble(a, driving, throttle), -newest}, true
+	}}
+}
+
+// trouble ranks what may be wrong with a car, the worst first.
+func trouble(a fleet.Answer, driving, throttle vehicle.Outcome) int64 {
+	switch {
+	case throttle == vehicle.Answered && a.Throttle.System == vehicle.ThrottleAnomaly:
+		return 0
+	case driving == vehicle.Stale:
+		return 3
+	case driving == vehicle.Unknown:
+		return 4
+	case driving == vehicle.NotDriving:
+		return 5
+	case a.Driving.State == vehicle.TrafficJam:
+		return 1
+	case a.Driving.State == vehicle.SlowDriving:
+		return 2
+	}
+	return 6
+}
+
+// Vehicles lists a page of vehicles. The list is as of now: a car that reports between two
+// pages may be on both, or on neither.
+func (p *Operations) Vehicles(ctx context.Context, q VehicleQuery) (VehiclePage, error) {
+	if err := p.mayList(q); err != nil {
+		return VehiclePage{}, err
+	}
+	if q.Limit == 0 {
+		q.Limit = DefaultVehicles
+	}
+	after, err := p.cursors.open(q)
+	if err != nil {
+		return VehiclePage{}, err
+	}
+	select {
+	case p.walks <- struct{}{}:
+		defer func() { <-p.walks }()
+	case <-ctx.Done():
+		return VehiclePage{}, ctx.Err()
+	}
+	at := vehicle.At(p.cfg.Now())
+	list, matched, more, err := p.cfg.Fleet.First(ctx, q.question(func() vehicle.UnixMilli { return at }, p.cfg.MaxAge), after, q.Limit)
+	if err != nil {
+		return VehiclePage{}, err
+	}
+	page := VehiclePage{AskedAt: at.Time(), Known: p.cfg.Fleet.Len(), Matched: matched, Vehicles: []ListedVehicle{}}
+	for _, l := range list {
+		page.Vehicles = append(page.Vehicles, p.listedVehicle(l, at))
+	}
+	if more && len(list) > 0 {
+		page.Next = p.cursors.seal(q, list[len(list)-1].Place)
+	}
+	return page, nil
+}
+
+// EachVehicle calls do with every vehicle of a list, in no order. A query of it has no sort,
+// limit or cursor.
+func (p *Operations) EachVehicle(ctx context.Context, q VehicleQuery, do func(ListedVehicle) error) error {
+	if err := p.mayList(q); err != nil {
+		return err
+	}
+	if q.Sort != "" || q.Limit != 0 || q.Cursor != "" {
+		return Refuse(http.StatusBadRequest, "an export has every vehicle of the list, in no order: leave out sort, limit and cursor")
+	}
+	clock := func() vehicle.UnixMilli { return vehicle.At(p.cfg.Now()) } // a reader may take minutes
+	return p.cfg.Fleet.Each(ctx, q.question(clock, p.cfg.MaxAge), func(l fleet.Listed) error { return do(p.listedVehicle(l, clock())) })
+}
+
+func (p *Operations) mayList(q VehicleQuery) error {
+	if p.cfg.Fleet == nil || !p.cfg.Fleet.HasNames() {
+		return errNoFleet
+	}
+	if p.cfg.Filled != nil {
+		if err := p.cfg.Filled(); err != nil {
+			return errFilling
+		}
+	}
+	return q.Check()
+}
+
+// Errors of a node that cannot list vehicles.
+var (
+	errNoFleet = Refuse(http.StatusNotFound, "this node keeps no states of vehicles: ask one with the role admin")
+	errFilling = Refuse(http.StatusServiceUnavailable, "this node's copy of the vehicles is not whole, or too old, at present: try again in some seconds")
+)
+
+func (p *Operations) listedVehicle(l fleet.Listed, at vehicle.UnixMilli) ListedVehicle {
+	driving := listedVerdict(l.Driving.At(at, p.cfg.MaxAge), l.Driving.Time)
+	if l.Driving.State != 0 {
+		driving.Verdict, driving.Value = l.Driving.State.String(), string('0'+rune(l.Driving.State))
+	}
+	throttle := listedVerdict(l.Throttle.At(at, p.cfg.MaxAge), l.Throttle.Time)
+	if l.Throttle.Time != 0 {
+		throttle.Verdict, throttle.Value = l.Throttle.System.String(), string('0'+rune(l.Throttle.System))
+	}
+	return ListedVehicle{string(l.ID), driving, throttle}
+}
+
+func listedVerdict(o vehicle.Outcome, at vehicle.UnixMilli) ListedVerdict {
+	if o == vehicle.Answered {
+		return ListedVerdict{Outcome: "answered", Time: timeOrNil(at)}
+	}
+	return ListedVerdict{Outcome: o.String(), Time: timeOrNil(at)}
+}
+
+// cursors seals places under a key of this process. They show nothing of the fleet table's hashes,
+// and one of another process or of another list does not open.
+type cursors struct{ cipher.AEAD }
+
+func newCursors() cursors {
+	var key [16]byte
+	rand.Read(key[:])
+	block, err := aes.NewCipher(key[:])
+	if err != nil {
+		panic(err) // the key is as long as it must be
+	}
+	aead, err := cipher.NewGCMWithRandomNonce(block)
+	if err != nil {
+		panic(err) // the block is of AES
+	}
+	return cursors{aead}
+}
+
+// listOf names the list that a query is of: a cursor counts for it alone.
+func listOf(q VehicleQuery) []byte {
+	return []byte(strings.Join([]string{q.Driving, q.Throttle, q.Reason, q.Prefix, q.Sort}, ","))
+}
+
+func (c cursors) seal(q VehicleQuery, p fleet.Place) string {
+	var b []byte
+	for _, word := range []uint64{uint64(p.Order[0]), uint64(p.Order[1]), p.Hash[0], p.Hash[1]} {
+		b = binary.BigEndian.AppendUint64(b, word)
+	}
+	return base64.RawURLEncoding.EncodeToString(c.Seal(nil, nil, b, listOf(q)))
+}
+
+// open returns where the page of a query begins; nil: at the beginning.
+func (c cursors) open(q VehicleQuery) (*fleet.Place, error) {
+	if q.Cursor == "" {
+		return nil, nil
+	}
+	sealed, err := base64.RawURLEncoding.DecodeString(q.Cursor)
+	if err == nil {
+		sealed, err = c.Open(nil, nil, sealed, listOf(q))
+	}
+	if err != nil {
+		return nil, Refuse(http.StatusBadRequest, "the cursor is of another list, or of another start of the service: begin with the first page")
+	}
+	var words [4]uint64
+	for i := range words {
+		words[i] = binary.BigEndian.Uint64(sealed[8*i:])
+	}
+	return &fleet.Place{Order: fleet.Order{int64(words[0]), int64(words[1])}, Hash: [2]uint64{words[2], words[3]}}, nil
+}
