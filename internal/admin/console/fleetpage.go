@@ -12,7 +12,7 @@ import (
 	"carstate/internal/store/codec"
 )
 
-// How many vehicles the first page and a page of a list show.
+// How many vehicles a list of the page shows, and how many records a page of a list.
 const (
 	fewListed = 8
 	listed    = 25
@@ -31,20 +31,16 @@ type fleetView struct {
 	Empty     bool // nothing has ever reported
 }
 
-// listView is a page of vehicles in a jam or with an anomaly.
+// listView is the latest vehicles in a jam or with an anomaly.
 type listView struct {
 	Root  string // of the session's paths
 	Name  string // "jam" or "anomaly"
 	Rows  []listRow
-	Page  paging
-	Total int // there are; more than can be paged through if there are very many
+	Total int // there are
 }
 
 // More is how many are not among the rows.
 func (l listView) More() int { return max(0, l.Total-len(l.Rows)) }
-
-// Beyond is how many no page shows.
-func (l listView) Beyond() int { return max(0, l.Total-l.Page.Of) }
 
 // listRow is one vehicle of a list.
 type listRow struct {
@@ -114,15 +110,15 @@ func (c *Console) fleetView(ctx context.Context, root string, hours int) fleetVi
 	v.Driving = v.Normal + v.Slow + v.Jam
 	v.Empty = v.Vehicles == 0
 	v.Chart = newFleetChart(c.Monitor.history.since(v.At.Add(-time.Duration(hours)*time.Hour)), v.Survey, hours)
-	v.Jams = c.list(ctx, root, "jam", 1, fewListed, v.Survey)
-	v.Anomalies = c.list(ctx, root, "anomaly", 1, fewListed, v.Survey)
+	v.Jams = c.list(ctx, root, "jam", v.Survey)
+	v.Anomalies = c.list(ctx, root, "anomaly", v.Survey)
 	v.Flow = c.flow()
 	v.AgeBars = ageBars(v.Survey)
 	return v
 }
 
-// list makes a page of one of the two lists.
-func (c *Console) list(ctx context.Context, root, name string, number, size int, s Survey) listView {
+// list makes one of the two lists.
+func (c *Console) list(ctx context.Context, root, name string, s Survey) listView {
 	l := listView{Root: root, Name: name}
 	rows, anomalies := c.Monitor.lists()
 	counted := s.Jam
@@ -133,9 +129,7 @@ func (c *Console) list(ctx context.Context, root, name string, number, size int,
 	if l.Total == maxWatched { // only the survey knows how many there are
 		l.Total = max(l.Total, counted)
 	}
-	l.Page = newPaging(root+"/vehicles?list="+name+"&page=", number, size, len(rows))
-	rows = rows[l.Page.From-1 : l.Page.To]
-	for _, row := range rows {
+	for _, row := range rows[:min(fewListed, len(rows))] {
 		if made, ok := c.listRow(ctx, name, row); ok {
 			l.Rows = append(l.Rows, made)
 		} else {

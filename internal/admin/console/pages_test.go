@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"html"
 	"net/http"
 	"strings"
 	"testing"
@@ -138,8 +139,8 @@ func TestLongLists(t *testing.T) {
 
 func second[A, B any](_ A, _ B, err error) error { return err }
 
-// TestJamList: who is in a jam and why, the latest first, in pages; and what no
-// page lists is counted.
+// TestJamList: who is in a jam and why, the latest first; and all of them on the page
+// of vehicles, page by page.
 func TestJamList(t *testing.T) {
 	f := newFixture(t)
 	f.logIn(f.key)
@@ -151,14 +152,62 @@ func TestJamList(t *testing.T) {
 	if strings.Index(a.body, "car00") > strings.Index(a.body, "car01") || strings.Contains(a.body, "car08") {
 		t.Error("the latest do not come first, or there are more than 8")
 	}
-	f.want(f.get("/vehicles?list=jam&page=2"), http.StatusOK, "26 to 30 of 30", "car29")
-	f.want(f.get("/vehicles?list=jam&page=77"), http.StatusOK, "26 to 30 of 30", "car29")
+	seen, path := 0, "/vehicles?driving=jam"
+	for ; path != ""; seen++ {
+		a = f.get(path)
+		f.want(a, http.StatusOK, "Chosen vehicles <small>30</small>", `value="jam" selected`, "Traffic jam", "raffic jam: ", `href="/vehicles?driving=jam&amp;format=csv"`)
+		if n := strings.Count(a.body, `<a class="vid" href="/vehicles/car`); n != [2]int{25, 5}[seen] {
+			t.Errorf("page %d has %d cars", seen+1, n)
+		}
+		_, rest, more := strings.Cut(a.body, `<a rel="next" href="`)
+		path, _, _ = strings.Cut(rest, `"`)
+		if path = html.UnescapeString(path); !more {
+			path = ""
+			f.want(a, http.StatusOK, `<a href="/vehicles?driving=jam">First page</a>`)
+		}
+	}
+	if seen != 2 {
+		t.Errorf("%d pages", seen)
+	}
 	f.report("car00", vehicle.State{}) // forgotten
-	if a := f.get("/vehicles?list=jam"); strings.Contains(a.body, "car00") {
+	f.fleet.Delete("car00")
+	if a := f.get("/vehicles?driving=jam"); strings.Contains(a.body, "car00") {
 		t.Error("a forgotten car is listed")
 	}
+	f.mu.Lock()
+	delete(f.states, "car01") // forgotten, of which the table has not heard
+	f.mu.Unlock()
+	if a := f.get("/vehicles?driving=jam"); strings.Contains(a.body, "car01") {
+		t.Error("a forgotten car is named")
+	}
 	f.clock.Advance(6 * time.Minute)
-	f.want(f.get("/vehicles?list=jam"), http.StatusOK, "No car is in a traffic jam.") // their readings are stale
+	f.want(f.get("/vehicles?driving=jam"), http.StatusOK, "No vehicle is like that now.") // their readings are stale
+	f.want(f.get("/vehicles?is=stale&throttle=&prefix=car1&sort=oldest"), http.StatusOK, `value="stale" selected`, `value="oldest" selected`, `value="car1"`, "car19", `href="/vehicles?format=ndjson&amp;prefix=car1&amp;reason=stale"`)
+}
+
+// TestVehiclesPageRefuses what there is not, in words, and shows all vehicles below.
+func TestVehiclesPageRefuses(t *testing.T) {
+	f := newFixture(t)
+	f.logIn(f.key)
+	f.want(f.get("/vehicles"), http.StatusOK, "No vehicle has reported yet.")
+	f.report("carA", jammed(time.Minute))
+	for path, says := range map[string]string{
+		"/vehicles?is=fast":                     "reason is one of stale",
+		"/vehicles?prefix=a%20b":                "prefix is the beginning of a vid",
+		"/vehicles?list=jam":                    "a list of vehicles takes driving",
+		"/vehicles?driving=jam&cursor=nonsense": "the cursor is of another list",
+	} {
+		f.want(f.get(path), http.StatusBadRequest, says, "carA")
+	}
+	f.want(f.get("/vehicles?format=xml"), http.StatusBadRequest, "format is ndjson or csv")
+	f.want(f.get("/vehicles?format=csv&sort=newest"), http.StatusBadRequest, "leave out sort")
+	a := f.get("/vehicles?format=csv&throttle=&driving=jam")
+	if f.want(a, http.StatusOK, "\ncarA,answered,traffic jam,3,2026-11-20T12:00:00Z,unknown,,,\n"); a.header.Get("Content-Disposition") != `attachment; filename="vehicles.csv"` {
+		t.Errorf("%v", a.header)
+	}
+	if a := f.read(f.anotherBrowser().Get(f.server.URL + "/vehicles?format=csv")); a.status != http.StatusUnauthorized || strings.Contains(a.body, "carA") {
+		t.Errorf("without a session: %d", a.status)
+	}
 }
 
 // TestListsAfterAStart: what was read at the start without its state is listed, and
@@ -170,16 +219,16 @@ func TestListsAfterAStart(t *testing.T) {
 	f.states["carA"], f.states["carB"] = jam, vehicle.State{Time: now}
 	f.monitor.PutVerdicts("carA", jam.Driving(), vehicle.ThrottleVerdict{})
 	f.monitor.PutVerdicts("carB", vehicle.DrivingVerdict{State: vehicle.NormalDriving, Time: now}, vehicle.ThrottleVerdict{System: vehicle.ThrottleAnomaly, Time: now})
-	f.want(f.get("/vehicles"), http.StatusOK, "/vehicles/carA", "since 2026-11-20 11:53:00 UTC", "/vehicles/carB", "since 2026-11-20 12:00:00 UTC")
+	f.want(f.get("/"), http.StatusOK, "/vehicles/carA", "since 2026-11-20 11:53:00 UTC", "/vehicles/carB", "since 2026-11-20 12:00:00 UTC")
 	f.mu.Lock()
 	delete(f.states, "carB") // forgotten, of which the lists have not heard
 	f.mu.Unlock()
-	if a := f.get("/vehicles"); strings.Contains(a.body, "carB") || strings.Contains(a.body, "more") {
+	if a := f.get("/"); strings.Contains(a.body, "carB") || strings.Contains(a.body, "more") {
 		t.Errorf("a forgotten car is named or counted:\n%s", a.body)
 	}
 	f.monitor.Clear()
 	f.clock.Advance(surveyStep)
-	if a := f.get("/vehicles"); strings.Contains(a.body, "/vehicles/car") {
+	if a := f.get("/"); strings.Contains(a.body, "/vehicles/car") {
 		t.Error("listed after all was cleared")
 	}
 }

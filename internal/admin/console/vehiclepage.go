@@ -11,42 +11,16 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// vehiclesView is the page on which a vehicle is looked for.
-type vehiclesView struct {
-	Lists    []listView
-	One      bool // a single list was asked for
-	Vehicles int
-}
-
-func (c *Console) vehiclesPage(w http.ResponseWriter, r *http.Request, s *session) {
-	c.showVehicles(w, r, s, http.StatusOK, "")
-}
-
-func (c *Console) showVehicles(w http.ResponseWriter, r *http.Request, s *session, status int, problem string) {
-	survey := c.Monitor.survey()
-	v := vehiclesView{Vehicles: survey.Vehicles}
-	switch name := r.URL.Query().Get("list"); name {
-	case "jam", "anomaly":
-		v.One = true
-		v.Lists = []listView{c.list(r.Context(), s.root, name, pageNumber(r), listed, survey)}
-	default:
-		for _, name := range []string{"jam", "anomaly"} {
-			v.Lists = append(v.Lists, c.list(r.Context(), s.root, name, 1, fewListed, survey))
-		}
-	}
-	c.showTo(w, s, status, "vehicles", page{Title: "Vehicles", Section: "vehicles", Problem: problem, Data: v})
-}
-
 // findVehicle leads to a vehicle's page. The vid comes in the body: an address
 // would be kept by whatever the request passes.
 func (c *Console) findVehicle(w http.ResponseWriter, r *http.Request, s *session) {
 	if !parseForm(w, r, smallForm) {
-		c.showVehicles(w, r, s, http.StatusBadRequest, "the form could not be read: try again")
+		c.showVehicles(w, r, s, http.StatusBadRequest, "the form could not be read: try again", ops.VehicleQuery{})
 		return
 	}
 	id, err := vehicle.ParseID(strings.TrimSpace(r.PostForm.Get("vid")))
 	if err != nil {
-		c.showVehicles(w, r, s, http.StatusBadRequest, err.Error())
+		c.showVehicles(w, r, s, http.StatusBadRequest, err.Error(), ops.VehicleQuery{})
 		return
 	}
 	http.Redirect(w, r, s.at("/vehicles/"+string(id)), http.StatusSeeOther)
@@ -78,7 +52,7 @@ type verdictView struct {
 func (c *Console) vehiclePage(w http.ResponseWriter, r *http.Request, s *session) {
 	id, err := vehicle.ParseID(r.PathValue("vid"))
 	if err != nil {
-		c.showVehicles(w, r, s, http.StatusBadRequest, err.Error())
+		c.showVehicles(w, r, s, http.StatusBadRequest, err.Error(), ops.VehicleQuery{})
 		return
 	}
 	v, err := c.vehicleView(r.Context(), id)

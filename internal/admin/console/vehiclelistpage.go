@@ -1,0 +1,153 @@
+package console
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"time"
+
+	"carstate/internal/ops"
+	"carstate/internal/vehicle"
+)
+
+// vehiclesView is the page on which vehicles are looked for.
+type vehiclesView struct {
+	ops.VehiclePage
+	ops.VehicleQuery
+	Is   string // of the form: the answer to how the car drives, or why there is none
+	Rows []vehicleRow
+}
+
+// vehicleRow is one vehicle of the list.
+type vehicleRow struct {
+	ops.ListedVehicle
+	Driving, Throttle string // see classOf
+	Read              *time.Time
+	Why               string // it is in trouble; "": it is not
+}
+
+// rowsListed is how many vehicles a page shows.
+const rowsListed = 25
+
+// First reports whether this is the first page.
+func (v vehiclesView) First() bool { return v.Cursor == "" }
+
+// Filtered reports whether some vehicles are left out.
+func (v vehiclesView) Filtered() bool {
+	return v.Is != "" || v.VehicleQuery.Throttle != "" || v.Prefix != ""
+}
+
+// NextPage is the address of the page that follows.
+func (v vehiclesView) NextPage() string { return v.address("cursor", v.Next) }
+
+// FirstPage is the address of the first page.
+func (v vehiclesView) FirstPage() string { return v.address("", "") }
+
+// CSV and NDJSON are the addresses of the whole list.
+func (v vehiclesView) CSV() string { return v.export("csv") }
+
+// NDJSON is CSV for the other format.
+func (v vehiclesView) NDJSON() string { return v.export("ndjson") }
+
+func (v vehiclesView) export(format string) string {
+	v.Sort = ""
+	return v.address("format", format)
+}
+
+func (v vehiclesView) address(name, value string) string {
+	q := v.VehicleQuery
+	q.Limit, q.Cursor = 0, ""
+	values := q.Values()
+	if name != "" {
+		values.Set(name, value)
+	}
+	return "/vehicles?" + values.Encode()
+}
+
+func (c *Console) vehiclesPage(w http.ResponseWriter, r *http.Request, s *session) {
+	values := r.URL.Query()
+	// The form has one field for what the API takes apart.
+	if is := values.Get("is"); slices.Contains(ops.DrivingFilters, is) {
+		values.Set("driving", is)
+	} else if is != "" {
+		values.Set("reason", is)
+	}
+	values.Del("is")
+	q, err := ops.AskedVehicles(values)
+	if err != nil {
+		c.showVehicles(w, r, s, statusOf(err), err.Error(), ops.VehicleQuery{})
+		return
+	}
+	if format := values.Get("format"); format != "" {
+		if _, known := ops.ExportFormats[format]; !known {
+			c.fail(w, s, http.StatusBadRequest, "Vehicles", "format is ndjson or csv")
+			return
+		}
+		if err := c.Ops.ServeVehicles(w, r, q, format); err != nil {
+			refusal := c.Ops.Explain("vehicle.list", err)
+			c.fail(w, s, refusal.Status, "Vehicles", refusal.Error())
+		}
+		return
+	}
+	c.showVehicles(w, r, s, http.StatusOK, "", q)
+}
+
+func (c *Console) showVehicles(w http.ResponseWriter, r *http.Request, s *session, status int, problem string, q ops.VehicleQuery) {
+	v := vehiclesView{VehicleQuery: q, Is: q.Driving + q.Reason} // one of them is empty
+	q.Limit = rowsListed
+	list, err := c.Ops.Vehicles(r.Context(), q)
+	if err != nil {
+		refusal := c.Ops.Explain("vehicle.list", err)
+		if v.Cursor, q.Cursor = "", ""; problem == "" {
+			status, problem = refusal.Status, refusal.Error()
+		}
+		list, _ = c.Ops.Vehicles(r.Context(), q) // the first page: the cursor may be the trouble
+	}
+	v.VehiclePage = list
+	for _, listed := range list.Vehicles {
+		if row, ok := c.vehicleRow(r.Context(), listed); ok {
+			v.Rows = append(v.Rows, row)
+		}
+	}
+	c.showTo(w, s, status, "vehicles", page{Title: "Vehicles", Section: "vehicles", Problem: problem, Data: v})
+}
+
+// vehicleRow says what is wrong with a vehicle, if anything is; not ok: it was forgotten a
+// moment ago, and no page may name it.
+func (c *Console) vehicleRow(ctx context.Context, v ops.ListedVehicle) (row vehicleRow, ok bool) {
+	row = vehicleRow{ListedVehicle: v, Driving: "none", Throttle: "none", Read: v.Driving.Time}
+	if v.Throttle.Time != nil && (row.Read == nil || v.Throttle.Time.After(*row.Read)) {
+		row.Read = v.Throttle.Time
+	}
+	if v.Driving.Outcome == vehicle.NotDriving.String() {
+		row.Driving = "rest"
+	}
+	if v.Driving.Outcome == "answered" {
+		switch {
+		case v.Driving.Verdict == vehicle.TrafficJam.String():
+			row.Driving = "jam"
+		case v.Driving.Verdict == vehicle.SlowDriving.String():
+			row.Driving = "slow"
+		default:
+			row.Driving = "normal"
+		}
+	}
+	if v.Throttle.Outcome == "answered" {
+		row.Throttle = "healthy"
+		if v.Throttle.Verdict == vehicle.ThrottleAnomaly.String() {
+			row.Throttle = "anomaly"
+		}
+	}
+	s, ok, err := c.Ops.State(ctx, vehicle.ID(v.VID))
+	switch {
+	case err != nil:
+		row.Why = "its state cannot be read at present"
+	case !ok:
+		return row, false
+	case row.Throttle == "anomaly":
+		row.Why = s.ExplainThrottle().Text
+	case row.Driving == "jam" || row.Driving == "slow":
+		row.Why = s.ExplainDriving().Text
+	}
+	return row, true
+}
