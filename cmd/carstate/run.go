@@ -28,6 +28,7 @@ type commands struct {
 	Query    queryCommand    `cmd:"" help:"Ask a running service about a vehicle, as a developer does."`
 	Vehicles vehiclesCommand `cmd:"" help:"List vehicles: those in trouble, in a jam, silent; or export them."`
 	Explain  explainCommand  `cmd:"" help:"Say why a vehicle is judged as it is."`
+	Audit    auditCommand    `cmd:"" help:"Show who did what: by operator, action, time or vehicle."`
 	Forget   forgetCommand   `cmd:"" help:"Erase a vehicle everywhere, with a receipt."`
 	Backup   backupCommand   `cmd:"" help:"Write tokens, sources, states and tombstones of a running service to a file."`
 	Restore  restoreCommand  `cmd:"" help:"Merge a backup into a running service."`

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -269,5 +270,54 @@ func TestAuditQuotesNames(t *testing.T) {
 	const want = `developer "Ada\"; operations throttle_system; vehicles 3a8f666f10ffcec5 --"; operations car_driving_state, throttle_system; vehicles all; expires 2027-02-18T12:00:00Z; rate 10/s`
 	if got := events[1].Detail; got != want {
 		t.Errorf("a token: %s, want %s", got, want)
+	}
+}
+
+// TestAuditIsSearchedThrough all that is stored, page by page, also where few events match.
+func TestAuditIsSearchedThrough(t *testing.T) {
+	s := start(t)
+	for i := range 2500 {
+		e := access.Event{Time: noon.Add(time.Duration(i) * time.Second), Actor: "ada", Action: "token.issue", Object: fmt.Sprint(i), Outcome: "intended"}
+		if i%1000 == 7 {
+			e.Actor, e.Action = "bo", "source.add"
+		}
+		if err := s.store.Audit(t.Context(), e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	search := func(query url.Values) (objects []string) {
+		t.Helper()
+		for {
+			page, err := s.SearchAudit(t.Context(), query)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, e := range page.Events {
+				objects = append(objects, e.Object)
+			}
+			if page.Older == 0 {
+				return objects
+			}
+			query.Set("before", fmt.Sprint(page.Older))
+		}
+	}
+	for _, limit := range []string{"1", "2", "3", "1000"} {
+		if got := search(url.Values{"actor": {"bo"}, "limit": {limit}}); !slices.Equal(got, []string{"2007", "1007", "7"}) {
+			t.Errorf("limit %s: %q", limit, got)
+		}
+	}
+	if got := search(url.Values{"limit": {"999"}}); len(got) != 2500 || got[0] != "2499" || got[2499] != "0" {
+		t.Errorf("%d events", len(got))
+	}
+	if got := search(url.Values{"since": {noon.Add(10 * time.Second).Format(time.RFC3339)}, "until": {noon.Add(12 * time.Second).Format(time.RFC3339)}}); !slices.Equal(got, []string{"11", "10"}) {
+		t.Errorf("by time: %q", got)
+	}
+	for query, says := range map[string]string{
+		"since=now": "a day such as", "vid=a+b": "ASCII letters and digits", "vehicle=x": "first 16 digits", "before=x": "before is the older",
+		"limit=1001": "from 1 to 1000", "actor=a&actor=b": "given once", "who=a": "the audit takes actor",
+	} {
+		if a := s.do(t, "GET", "/v1/audit?"+query, ""); a.status != 400 || !strings.Contains(a.body, says) {
+			t.Errorf("%s: %d %s", query, a.status, a.body)
+		}
 	}
 }

@@ -51,6 +51,13 @@ func (p *Operations) auditedAtLength(ctx context.Context, by access.Actor, e acc
 	return p.Explain(e.Action, err)
 }
 
+// Actions are all that the audit has events of.
+var Actions = []string{
+	"token.issue", "token.grant", "token.rotate", "token.revoke", "source.add", "source.rotate", "source.remove",
+	"operator.add", "operator.rotate", "operator.remove", "admin-key.rotate",
+	"vehicle.forget", "vehicle.allow", "backup.take", "backup-key.show", "backup.restore",
+}
+
 // Refusal is an error that says to the caller what was wrong and what to do.
 type Refusal struct {
 	Status int // of HTTP
@@ -63,18 +70,6 @@ func (r *Refusal) Error() string { return r.text }
 // Refuse makes a refusal.
 func Refuse(status int, format string, args ...any) *Refusal {
 	return &Refusal{status, fmt.Sprintf(format, args...)}
-}
-
-// Audit returns the newest events before the one that is numbered, at most limit, newest
-// first; before 0 is the end. older is the before of the next page, 0 if there is none.
-func (p *Operations) Audit(ctx context.Context, before uint64, limit int) (events []access.Event, older uint64, err error) {
-	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
-	defer cancel()
-	events, older, err = p.cfg.Store.AuditPage(ctx, before, limit)
-	if err != nil {
-		return nil, 0, fmt.Errorf("%w: %w", errAuditUnread, err)
-	}
-	return events, older, nil
 }
 
 var errAuditUnread = Refuse(http.StatusServiceUnavailable, "the audit cannot be read at present; the service's log says why")

@@ -201,8 +201,13 @@ func rotateBody(overlap time.Duration) wire.RotateRequest {
 // Audit returns the latest events, newest first, at most limit of them (1 to
 // 1,000).
 func (c *Client) Audit(ctx context.Context, limit int) ([]access.Event, error) {
-	list, err := send[wire.EventList](ctx, c, http.MethodGet, "/v1/audit?limit="+strconv.Itoa(limit), nil)
+	list, err := c.SearchAudit(ctx, url.Values{"limit": {strconv.Itoa(limit)}})
 	return list.Events, err
+}
+
+// SearchAudit returns a page of the events that the parameters of GET /v1/audit ask for.
+func (c *Client) SearchAudit(ctx context.Context, query url.Values) (wire.EventList, error) {
+	return send[wire.EventList](ctx, c, http.MethodGet, "/v1/audit?"+query.Encode(), nil)
 }
 
 // send makes one call. A nil body sends none.

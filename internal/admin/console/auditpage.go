@@ -2,30 +2,91 @@ package console
 
 import (
 	"net/http"
+	"net/url"
 	"strconv"
+	"strings"
 
-	"carstate/internal/access"
+	"carstate/internal/ops"
+	"carstate/internal/vehicle"
 )
 
 type auditView struct {
-	Events []access.Event
-	Older  uint64 // leads to the next page; 0: there is none
-	Later  bool   // this is not the first page
+	ops.AuditPage
+	Form url.Values // what was asked for
 }
 
 // eventsListed is how many events a page of the audit shows.
 const eventsListed = 50
 
-func (c *Console) auditPage(w http.ResponseWriter, r *http.Request, s *session) {
-	before, err := strconv.ParseUint(r.URL.Query().Get("before"), 10, 64)
-	if err != nil {
-		before = 0
+// auditFields are what the form of the audit leaves in the address. The vid is not among them:
+// an address would be kept by whatever the request passes.
+var auditFields = []string{"actor", "action", "since", "until", "vehicle"}
+
+// Chosen reports whether some events are left out.
+func (v auditView) Chosen() bool { return len(v.asked()) > 0 }
+
+// Later reports whether this is not the first page.
+func (v auditView) Later() bool { return v.Form.Get("before") != "" }
+
+// OlderPage is the address of the page that follows.
+func (v auditView) OlderPage() string {
+	asked := v.asked()
+	asked.Set("before", strconv.FormatUint(v.Older, 10))
+	return "/audit?" + asked.Encode()
+}
+
+// NewestPage is the address of the first page.
+func (v auditView) NewestPage() string {
+	return strings.TrimSuffix("/audit?"+v.asked().Encode(), "?")
+}
+
+func (v auditView) asked() url.Values {
+	asked := url.Values{}
+	for _, name := range auditFields {
+		if value := v.Form.Get(name); value != "" {
+			asked.Set(name, value)
+		}
 	}
-	events, older, err := c.Ops.Audit(r.Context(), before, eventsListed)
+	return asked
+}
+
+func (c *Console) auditPage(w http.ResponseWriter, r *http.Request, s *session) {
+	form := r.URL.Query()
+	if _, err := strconv.ParseUint(form.Get("before"), 10, 64); err != nil {
+		form.Del("before")
+	}
+	v, status, problem := auditView{Form: form}, http.StatusOK, ""
+	q, err := c.Ops.AskedAudit(form)
+	if q.Limit = eventsListed; err == nil {
+		v.AuditPage, err = c.Ops.Audit(r.Context(), q)
+	}
 	if err != nil {
 		refusal := c.Ops.Explain("audit.list", err)
-		c.fail(w, s, refusal.Status, "Audit", refusal.Error())
+		if status, problem = refusal.Status, refusal.Error(); status != http.StatusBadRequest {
+			c.fail(w, s, status, "Audit", problem)
+			return
+		}
+	}
+	c.showTo(w, s, status, "audit", page{Title: "Audit", Section: "audit", Problem: problem, Data: v})
+}
+
+// findEvents leads to the events that a form asks for. A vid becomes its mark.
+func (c *Console) findEvents(w http.ResponseWriter, r *http.Request, s *session) {
+	if !parseForm(w, r, smallForm) {
+		c.fail(w, s, http.StatusBadRequest, "Audit", "the form could not be read: try again")
 		return
 	}
-	c.showTo(w, s, http.StatusOK, "audit", page{Title: "Audit", Section: "audit", Data: auditView{events, older, before != 0}})
+	form := url.Values{}
+	for _, name := range auditFields {
+		form.Set(name, strings.TrimSpace(r.PostForm.Get(name)))
+	}
+	if vid := strings.TrimSpace(r.PostForm.Get("vid")); vid != "" {
+		id, err := vehicle.ParseID(vid)
+		if err != nil {
+			c.fail(w, s, http.StatusBadRequest, "Audit", err.Error())
+			return
+		}
+		form.Set("vehicle", c.Ops.VehicleMark(id))
+	}
+	http.Redirect(w, r, s.at(auditView{Form: form}.NewestPage()), http.StatusSeeOther)
 }

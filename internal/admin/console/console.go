@@ -157,6 +157,7 @@ func (c *Console) routes() *http.ServeMux {
 	page("POST /operators/{name}/remove", c.end(access.OperatorKind, "The operator %s is removed and logged out.", c.showOperators))
 	page("POST /adminkey", c.rotateAdminKey)
 	page("GET /audit", c.auditPage)
+	page("POST /audit", c.findEvents)
 	page("POST /logout", c.logout)
 	nothing := func(w http.ResponseWriter, r *http.Request, s *session) {
 		c.fail(w, s, http.StatusNotFound, "There is nothing here", "the pages are named above")

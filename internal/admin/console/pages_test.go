@@ -317,6 +317,50 @@ func TestAudit(t *testing.T) {
 	}
 }
 
+// TestAuditIsSearched by who, what, when, and by a vid that no page and no address has.
+func TestAuditIsSearched(t *testing.T) {
+	f := newFixture(t)
+	ada, bo := access.Actor{Name: "ada"}, access.Actor{Name: "bo"}
+	if _, err := f.Forget(t.Context(), ada, "carA"); err != nil {
+		t.Fatal(err)
+	}
+	f.clock.Advance(48 * time.Hour)
+	if _, _, err := f.IssueToken(t.Context(), bo, access.TokenRequest{Developer: "Dev One", Operations: access.AllOperations, Vehicles: access.VehicleSet("carB")}); err != nil {
+		t.Fatal(err)
+	}
+	f.logIn(f.key)
+	events := func(a answer) (did []string) {
+		f.want(a, http.StatusOK)
+		for _, part := range strings.Split(a.body, "<b>")[1:] {
+			did = append(did, part[:strings.Index(part, "<")])
+		}
+		return did
+	}
+	for path, want := range map[string]string{
+		"/audit": "[bo ada]", "/audit?actor=ada": "[ada]", "/audit?action=token": "[bo]", "/audit?action=token.issue&actor=ada": "[]",
+		"/audit?since=2026-11-21": "[bo]", "/audit?until=2026-11-20": "[ada]", "/audit?since=2026-11-20&until=2026-11-22": "[bo ada]",
+		"/audit?until=2026-11-20T12:00:00Z": "[]",
+	} {
+		if did := fmt.Sprint(events(f.get(path))); did != want {
+			t.Errorf("%s: %s", path, did)
+		}
+	}
+	for vid, want := range map[string]string{"carA": "[ada]", " carB ": "[bo]", "carC": "[]"} {
+		a := f.post("/audit", "vid", vid, "actor", "")
+		to := a.header.Get("Location")
+		if a.status != http.StatusSeeOther || !strings.HasPrefix(to, "/audit?vehicle=") || strings.Contains(to, "car") {
+			t.Fatalf("%d to %q", a.status, to)
+		}
+		a = f.get(to)
+		if did := fmt.Sprint(events(a)); did != want || strings.Contains(a.body, "carA") {
+			t.Errorf("%s: %s", vid, did)
+		}
+	}
+	f.want(f.post("/audit", "vid", "no vid"), http.StatusBadRequest, "ASCII letters and digits")
+	f.want(f.get("/audit?since=yesterday"), http.StatusBadRequest, "a day such as 2026-11-20")
+	f.want(f.get("/audit?vehicle=carA"), http.StatusBadRequest, "the first 16 digits")
+}
+
 // TestHeaders: what a page may do, and what may do something with it.
 func TestHeaders(t *testing.T) {
 	f := newFixture(t)

@@ -80,6 +80,7 @@ func (c *Console) functions() template.FuncMap {
 		"has":     strings.Contains,
 		"chosen":  chosen,
 
+		"actions":  func() []string { return ops.Actions },
 		"now":      c.Now,
 		"state":    func(t ops.TokenRecord) string { return stateOf(t.TokenSummary, c.Now()) },
 		"vehicles": vehiclesInWords,

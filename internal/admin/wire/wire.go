@@ -105,6 +105,7 @@ type (
 	// EventList lists what was audited.
 	EventList struct {
 		Events []access.Event `json:"events"`
+		Older  uint64         `json:"older"` // the before of the next page; 0: there is none
 	}
 	// Failure says what was wrong and what to do.
 	Failure struct {

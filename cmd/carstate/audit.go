@@ -1,0 +1,119 @@
+package main
+
+import (
+	"context"
+	"encoding/json/v2"
+	"fmt"
+	"net/url"
+	"strconv"
+	"time"
+
+	"carstate/internal/access"
+	"carstate/internal/admin/client"
+	"carstate/internal/vehicle"
+)
+
+type auditCommand struct {
+	adminFlags
+	Actor  string `placeholder:"NAME" help:"Only what this operator did; admin is the holder of the admin key."`
+	Action string `placeholder:"ACTION" help:"Only such deeds: token.issue, or all of a kind, such as token."`
+	Since  string `placeholder:"TIME" help:"Only from then on: a day such as 2026-11-20 (UTC), a time such as 2026-11-20T12:00:00Z, or an age such as 24h or 7d."`
+	Until  string `placeholder:"TIME" help:"Only up to then; a day counts whole."`
+	VID    string `name:"vid" placeholder:"VID" help:"Only what concerned this vehicle. The audit does not name it: it is hashed for the question."`
+	Limit  int    `default:"100" placeholder:"N" help:"At most so many events (${default}); 0 for all."`
+	Format string `enum:"table,ndjson" default:"table" help:"table: for people; ndjson: a JSON object a line (${default})."`
+}
+
+// Help is shown by --help.
+func (*auditCommand) Help() string {
+	return `Shows who did what, the newest first.
+
+Examples:
+  carstate audit --since 7d --action token
+  carstate audit --vid NHeN4UqVsohGS55I7LBdh
+  carstate audit --limit 0 --format ndjson > audit.ndjson`
+}
+
+// Run shows the audit, page by page.
+func (c *auditCommand) Run(ctx context.Context, w streams) error {
+	query, err := c.query(time.Now())
+	if err != nil {
+		return err
+	}
+	admin, err := c.client()
+	if err != nil {
+		return err
+	}
+	return c.print(ctx, admin, query, w)
+}
+
+func (c *auditCommand) query(now time.Time) (url.Values, error) {
+	if c.Limit < 0 {
+		return nil, usageError("--limit is a number, 0 for all")
+	}
+	if c.VID != "" {
+		if _, err := vehicle.ParseID(c.VID); err != nil {
+			return nil, usageError("%v", err)
+		}
+	}
+	query := url.Values{}
+	for name, text := range map[string]string{"actor": c.Actor, "action": c.Action, "since": c.Since, "until": c.Until, "vid": c.VID} {
+		if d, ok := span(text); ok && (name == "since" || name == "until") {
+			text = now.Add(-d).UTC().Format(time.RFC3339)
+		}
+		if text != "" {
+			query.Set(name, text)
+		}
+	}
+	return query, nil
+}
+
+func (c *auditCommand) print(ctx context.Context, admin *client.Client, query url.Values, w streams) error {
+	for shown := 0; ; {
+		page := 1000
+		if c.Limit != 0 {
+			page = min(page, c.Limit-shown)
+		}
+		query.Set("limit", strconv.Itoa(page))
+		events, err := admin.SearchAudit(ctx, query)
+		if err != nil {
+			return err
+		}
+		for _, e := range events.Events {
+			if err := c.printEvent(e, w); err != nil {
+				return err
+			}
+		}
+		shown += len(events.Events)
+		switch {
+		case events.Older == 0:
+			if shown == 0 {
+				fmt.Fprintln(w.err, "There is no such event.")
+			}
+			return nil
+		case shown == c.Limit:
+			fmt.Fprintln(w.err, "There may be older events: --limit 0 shows all.")
+			return nil
+		}
+		query.Set("before", strconv.FormatUint(events.Older, 10))
+	}
+}
+
+func (c *auditCommand) printEvent(e access.Event, w streams) error {
+	if c.Format == "ndjson" {
+		if err := json.MarshalWrite(w.out, e); err != nil {
+			return err
+		}
+		_, err := fmt.Fprintln(w.out)
+		return err
+	}
+	failed := ""
+	if e.Outcome == "failed" {
+		failed = " FAILED"
+	}
+	if e.Detail != "" {
+		failed += "  " + e.Detail
+	}
+	_, err := fmt.Fprintf(w.out, "%s  %s  %s  %s%s\n", e.Time.UTC().Format("2006-01-02 15:04:05Z"), e.Actor, e.Action, e.Object, failed)
+	return err
+}

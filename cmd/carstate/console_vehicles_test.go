@@ -1,0 +1,68 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
+	"carstate/internal/browsertest"
+	"carstate/internal/nodeprocess"
+)
+
+// TestConsoleVehiclesByKeyboard: from a figure of the fleet to the cars that it counts, to
+// other cars by the form, and to the whole list as a file; wide, narrow and dark, axe finds
+// nothing.
+func TestConsoleVehiclesByKeyboard(t *testing.T) {
+	t.Parallel()
+	f := startConsole(t)
+	axe := browsertest.Axe(t)
+	b := f.open()
+	logIn(b, f.adminKey)
+	b.Expect(`document.querySelector(".tiles").innerText.includes("Throttle anomaly\n1") + ""`, "true")
+	b.Eval(`document.querySelector('.tiles a[href="/vehicles?throttle=anomaly"]').focus(); ""`)
+	b.Press(kb.Enter)
+	shown := `[...document.querySelectorAll("tbody .vid")].map(e => e.innerText).join(" ")`
+	b.Expect(`location.search`, "?throttle=anomaly")
+	b.Expect(shown, carWithCode)
+	b.Expect(`document.querySelector("#list-h").innerText`, "Chosen vehicles 1")
+	b.Expect(`document.querySelector("tbody .why").innerText.includes("P0121") + ""`, "true")
+	b.Expect(`document.querySelector("#throttle").value`, "anomaly")
+
+	b.TabTo(`document.activeElement.id === "is"`)
+	b.Press("traffic")
+	b.TabTo(`document.activeElement.id === "throttle"`)
+	b.Press("any")
+	b.TabTo(`document.activeElement.innerText === "Show"`)
+	b.Press(kb.Enter)
+	b.Expect(`document.querySelector("#is").value + " " + document.querySelector("#throttle").value`, "jam ")
+	b.Expect(shown, carInJam)
+	b.Eval(`location.href = "/vehicles"; ""`)
+	b.Expect(`location.pathname + location.search + document.querySelectorAll("tbody .vid").length`, "/vehicles3")
+	b.Expect(`document.querySelector("tbody .vid").innerText`, carWithCode) // the worst first
+	b.TabTo(`document.activeElement.id === "prefix"`)
+	b.Press("WDB")
+	b.Press(kb.Enter)
+	b.Expect(shown, carWithCode+" "+carOnRoad)
+	b.Expect(`(() => {
+		const x = new XMLHttpRequest();
+		x.open("GET", document.querySelector("a[download]").href, false);
+		x.send();
+		return x.responseText.split("\n").slice(1).map(line => line.split(",")[0]).filter(vid => vid !== "").sort().join(" ");
+	})()`, carOnRoad+" "+carWithCode)
+	for _, path := range []string{"/vehicles?prefix=WDB", "/vehicles?reason=unknown", "/vehicles?sort=oldest", "/vehicles?is=fast"} {
+		for _, width := range []int64{1280, 390} {
+			b.Prefer(map[int64]string{1280: "light", 390: "dark"}[width])
+			b.Run(chromedp.EmulateViewport(width, 900))
+			b.Run(chromedp.Navigate(b.Base + path))
+			looksRight(b, axe, "")
+		}
+	}
+
+	// The command has the same list.
+	out := f.carstate(t, "vehicles", "--admin-addr", f.Address(nodeprocess.Admin), "--prefix", "WDB", "--sort", "newest")
+	if !strings.Contains(out, carWithCode) || !strings.Contains(out, carOnRoad) || strings.Contains(out, carInJam) {
+		t.Errorf("the command lists\n%s", out)
+	}
+}

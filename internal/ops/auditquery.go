@@ -1,0 +1,173 @@
+package ops
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"carstate/internal/access"
+	"carstate/internal/vehicle"
+)
+
+// AuditQuery says which events of the audit are asked for. The zero value of each filter lets
+// all pass.
+type AuditQuery struct {
+	Actor   string    // the whole name
+	Action  string    // such as "token.issue", or all of a kind: "token"
+	Since   time.Time // from then on
+	Until   time.Time // before then
+	Vehicle string    // of whose vid it is the mark, see VehicleMark
+	Before  uint64    // the Older of the page before; 0: the newest
+	Limit   int       // 0 is DefaultEvents
+}
+
+// How many events a page holds.
+const (
+	DefaultEvents = 100
+	MaxEvents     = 1000
+)
+
+// Bounds of one search: the page that it answers with may hold fewer events than there are.
+const (
+	searchPages  = 50 // of MaxEvents each
+	searchWithin = 2 * time.Second
+	// clocksApart is how far an event may stand from its place in time: nodes store by clocks of
+	// their own.
+	clocksApart = time.Hour
+)
+
+// AuditPage is some events, the newest first.
+type AuditPage struct {
+	Events []access.Event
+	Older  uint64 // the Before of the next page, which may hold events even if this one has none; 0: this is the last
+}
+
+// markDigits is how much of a vehicle's hash the audit has of each vehicle in a list.
+const markDigits = 16
+
+// VehicleMark is what the audit calls a vehicle: the beginning of its keyed hash.
+func (p *Operations) VehicleMark(id vehicle.ID) string {
+	return p.cfg.Forgotten.Hash(id).String()[:markDigits]
+}
+
+// AskedAudit reads a query from the parameters of an address.
+func (p *Operations) AskedAudit(v url.Values) (q AuditQuery, err error) {
+	for name, values := range v {
+		text := values[0]
+		switch {
+		case len(values) != 1:
+			return q, Refuse(http.StatusBadRequest, "each parameter is given once")
+		case text == "": // a field of a form that was left empty
+			continue
+		}
+		switch name {
+		case "actor":
+			q.Actor = text
+		case "action":
+			q.Action = text
+		case "since":
+			q.Since, err = askedTime(text, 0)
+		case "until":
+			q.Until, err = askedTime(text, 24*time.Hour)
+		case "vid":
+			var id vehicle.ID
+			if id, err = vehicle.ParseID(text); err == nil {
+				q.Vehicle = p.VehicleMark(id)
+			}
+		case "vehicle":
+			if q.Vehicle = text; len(text) != markDigits || strings.Trim(text, "0123456789abcdef") != "" {
+				err = errors.New("vehicle is the first 16 digits of a vehicle's hash, as the audit has them")
+			}
+		case "before":
+			if q.Before, err = strconv.ParseUint(text, 10, 64); err != nil {
+				err = errors.New("before is the older of another page")
+			}
+		case "limit":
+			if q.Limit, err = strconv.Atoi(text); err != nil || q.Limit < 1 || q.Limit > MaxEvents {
+				err = fmt.Errorf("limit is a number from 1 to %d", MaxEvents)
+			}
+		default:
+			err = errors.New("the audit takes actor, action, since, until, vid, vehicle, before and limit")
+		}
+		if err != nil {
+			return q, Refuse(http.StatusBadRequest, "%v", err)
+		}
+	}
+	return q, nil
+}
+
+// askedTime reads a time, or a day in UTC: its beginning, and day after it.
+func askedTime(text string, day time.Duration) (time.Time, error) {
+	if t, err := time.Parse(time.RFC3339, text); err == nil {
+		return t, nil
+	}
+	t, err := time.Parse(time.DateOnly, text)
+	if err != nil {
+		return t, errors.New("a time is such as 2026-11-20T12:00:00Z, or a day such as 2026-11-20")
+	}
+	return t.Add(day), nil
+}
+
+func (q AuditQuery) matches(e *access.Event) bool {
+	return (q.Actor == "" || e.Actor == q.Actor) &&
+		(q.Action == "" || e.Action == q.Action || strings.HasPrefix(e.Action, q.Action+".")) &&
+		(q.Since.IsZero() || !e.Time.Before(q.Since)) && (q.Until.IsZero() || e.Time.Before(q.Until)) &&
+		(q.Vehicle == "" || strings.HasPrefix(e.Object, q.Vehicle) || strings.Contains(e.Detail, q.Vehicle))
+}
+
+// all reports whether every event is asked for.
+func (q AuditQuery) all() bool {
+	q.Before, q.Limit = 0, 0
+	return q == AuditQuery{}
+}
+
+// Audit returns a page of the audit. A search ends after some 50,000 events, or two seconds.
+func (p *Operations) Audit(ctx context.Context, q AuditQuery) (page AuditPage, err error) {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	if q.Limit == 0 {
+		q.Limit = DefaultEvents
+	}
+	page.Events = []access.Event{}
+	read := func(before uint64, limit int) (events []access.Event, older uint64, err error) {
+		if events, older, err = p.cfg.Store.AuditPage(ctx, before, limit); err != nil {
+			err = fmt.Errorf("%w: %w", errAuditUnread, err)
+		}
+		return events, older, err
+	}
+	if q.all() {
+		page.Events, page.Older, err = read(q.Before, q.Limit)
+		return page, err
+	}
+	began, before := time.Now(), q.Before
+	for range searchPages {
+		events, older, err := read(before, MaxEvents)
+		if err != nil {
+			return AuditPage{}, err
+		}
+		for i := range events {
+			if !q.matches(&events[i]) {
+				continue
+			}
+			page.Events = append(page.Events, events[i])
+			if len(page.Events) == q.Limit {
+				_, page.Older, err = read(before, i+1) // where the next page begins
+				return page, err
+			}
+		}
+		last := len(events) - 1
+		if older == 0 || last >= 0 && events[last].Time.Before(q.Since.Add(-clocksApart)) {
+			page.Older = 0
+			return page, nil
+		}
+		if before, page.Older = older, older; time.Since(began) > searchWithin {
+			break
+		}
+	}
+	return page, nil
+}
