@@ -28,7 +28,7 @@ type auditCommand struct {
 func (*auditCommand) Help() string {
 	return `Shows who did what, the newest first.
 
-Examples:
+Example:
   carstate audit --since 7d --action token
   carstate audit --vid NHeN4UqVsohGS55I7LBdh
   carstate audit --limit 0 --format ndjson > audit.ndjson`

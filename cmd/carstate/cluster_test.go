@@ -214,6 +214,9 @@ func drivesAndAnswers(t *testing.T, p *process) {
 	}); err != nil {
 		t.Fatal(err)
 	}
+	if list := p.carstate(t, "vehicles", "--prefix", "clus"); !strings.Contains(list, "\nclustered ") {
+		t.Errorf("the vehicle is not listed:\n%s", list)
+	}
 }
 
 // operates does all that the commands can do, on nodes of one role each.

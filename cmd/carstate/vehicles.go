@@ -28,7 +28,7 @@ func (*vehiclesCommand) Help() string {
 	return `Lists vehicles, those in trouble first: throttle anomalies, traffic jams, slow driving, stale,
 unknown, not driving, normal. A vehicle that has been silent for 30 days is not listed.
 
-Examples:
+Example:
   carstate vehicles --driving jam
   carstate vehicles --reason stale --sort oldest --limit 20
   carstate vehicles --throttle anomaly --format csv > anomalies.csv`
