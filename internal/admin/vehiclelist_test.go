@@ -13,25 +13,24 @@ import (
 	"time"
 
 	"carstate/internal/admin/client"
-	"carstate/internal/fleet"
 	"carstate/internal/ops"
+	"carstate/internal/ops/opstest"
 	"carstate/internal/vehicle"
 )
 
 // listing is a service that knows a car of each kind, and twenty in a jam.
-func listing(t *testing.T) (*service, *fleet.Table) {
+func listing(t *testing.T) (*service, opstest.Fleet) {
 	t.Helper()
-	table := fleet.New()
-	table.KeepNames()
+	table := opstest.NewFleet()
 	s := startOps(t, func(c *ops.Config) { c.Fleet, c.MaxAge = table, 5*time.Minute })
 	put := func(id vehicle.ID, ago time.Duration, d vehicle.DrivingVerdict, system vehicle.ThrottleSystem) {
 		at := vehicle.At(noon.Add(-ago))
 		d.Time = at
-		a := fleet.Answer{Driving: d}
-		if id != "NoThrottle" {
-			a.Throttle = vehicle.ThrottleVerdict{System: system, Time: at}
+		throttle := vehicle.ThrottleVerdict{System: system, Time: at}
+		if id == "NoThrottle" {
+			throttle = vehicle.ThrottleVerdict{}
 		}
-		table.Put(id, a)
+		table.Put(id, d, throttle)
 	}
 	normal := vehicle.DrivingVerdict{State: vehicle.NormalDriving}
 	put("Normal", 1*time.Second, normal, vehicle.ThrottleNormal)
@@ -40,7 +39,7 @@ func listing(t *testing.T) (*service, *fleet.Table) {
 	put("Anomaly", 4*time.Second, normal, vehicle.ThrottleAnomaly)
 	put("Parked", 5*time.Second, vehicle.DrivingVerdict{NotDriving: true}, vehicle.ThrottleNormal)
 	put("Stale", time.Hour, vehicle.DrivingVerdict{State: vehicle.TrafficJam}, vehicle.ThrottleAnomaly)
-	table.Put("Unknown", fleet.Answer{})
+	table.Put("Unknown", vehicle.DrivingVerdict{}, vehicle.ThrottleVerdict{})
 	for i := range 20 {
 		put(vehicle.ID(fmt.Sprintf("Jam%02d", i)), time.Duration(10+i)*time.Second, vehicle.DrivingVerdict{State: vehicle.TrafficJam}, vehicle.ThrottleNormal)
 	}
@@ -199,15 +198,11 @@ func TestVehiclesExport(t *testing.T) {
 // TestVehiclesOfANodeWithoutStates says where to ask, and of one that is not filled yet, when.
 func TestVehiclesOfANodeWithoutStates(t *testing.T) {
 	for _, path := range []string{"/v1/vehicles", "/v1/vehicles?format=csv"} {
-		for _, change := range []func(*ops.Config){func(*ops.Config) {}, func(c *ops.Config) { c.Fleet = fleet.New() }} {
-			if a := startOps(t, change).do(t, "GET", path, ""); a.status != http.StatusNotFound || !strings.Contains(a.body, "ask one with the role admin") {
-				t.Errorf("%d %s", a.status, a.body)
-			}
+		if a := start(t).do(t, "GET", path, ""); a.status != http.StatusNotFound || !strings.Contains(a.body, "ask one with the role admin") {
+			t.Errorf("%d %s", a.status, a.body)
 		}
 		s := startOps(t, func(c *ops.Config) {
-			table := fleet.New()
-			table.KeepNames()
-			c.Fleet, c.Filled = table, func() error { return errors.New("starting") }
+			c.Fleet, c.Filled = opstest.NewFleet(), func() error { return errors.New("starting") }
 		})
 		if a := s.do(t, "GET", path, ""); a.status != http.StatusServiceUnavailable || !strings.Contains(a.body, "try again in some seconds") {
 			t.Errorf("%d %s", a.status, a.body)

@@ -30,9 +30,6 @@ const shardBuckets = 128
 // Put.
 func (t *Table) KeepNames() { t.names = new(names) }
 
-// HasNames reports whether the table keeps vids.
-func (t *Table) HasNames() bool { return t.names != nil }
-
 // bucket returns a bucket and its lock.
 func (n *names) bucket(k key) (*[]byte, *sync.Mutex) {
 	s := &n.shards[k.hi%shardCount]

@@ -229,9 +229,13 @@ func stateAt(now time.Time, expires, ended *time.Time, end string) string {
 	return "active"
 }
 
-// EarlierUntil lists when secrets end that were replaced and are still valid.
+// EarlierUntil lists when secrets end that were replaced and are still valid: none is once the
+// credential has ended.
 func (p *Operations) EarlierUntil(c access.Credential) []time.Time {
 	now, until := p.cfg.Now(), []time.Time{}
+	if !c.Ended.IsZero() || !c.Expires.IsZero() && !now.Before(c.Expires) {
+		return until
+	}
 	for _, e := range c.Earlier {
 		if e.Until.After(now) {
 			until = append(until, e.Until)

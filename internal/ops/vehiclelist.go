@@ -73,7 +73,6 @@ type VehiclePage struct {
 
 // Fleet is the table of every vehicle's verdicts, with their vids.
 type Fleet interface {
-	HasNames() bool
 	Len() int
 	First(ctx context.Context, q fleet.Question, after *fleet.Place, n int) (list []fleet.Listed, matched int, more bool, err error)
 	Each(ctx context.Context, q fleet.Question, do func(fleet.Listed) error) error
@@ -243,7 +242,7 @@ func (p *Operations) EachVehicle(ctx context.Context, q VehicleQuery, do func(Li
 }
 
 func (p *Operations) mayList(q VehicleQuery) error {
-	if p.cfg.Fleet == nil || !p.cfg.Fleet.HasNames() {
+	if p.cfg.Fleet == nil {
 		return errNoFleet
 	}
 	if p.cfg.Filled != nil {

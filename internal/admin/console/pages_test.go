@@ -95,6 +95,7 @@ func TestTokenDeeds(t *testing.T) {
 	f.want(f.post("/tokens/"+tok.Name+"/rotate", "mark", "1", "overlap", "24"), http.StatusCreated, "cst_", "The old one counts for 24 h more.")
 	f.want(f.get("/tokens"), http.StatusOK, "counts until 2026-11-21 12:00 UTC")
 	f.want(f.post("/tokens/"+tok.Name+"/rotate", "mark", "2", "overlap", "0"), http.StatusCreated, "The old one has ended.")
+	f.want(f.post("/tokens/"+tok.Name+"/rotate", "mark", "4", "overlap", "24"), http.StatusCreated, "The old one counts for 24 h more.")
 	for i, overlap := range []string{"", "x", "-1", "99999", "9999999999999999999"} {
 		f.want(f.post("/tokens/"+tok.Name+"/rotate", "mark", fmt.Sprint(10+i), "overlap", overlap), http.StatusBadRequest, "choose how long the old secret counts")
 	}
@@ -105,6 +106,9 @@ func TestTokenDeeds(t *testing.T) {
 	f.store.Fail("Update token", nil)
 	f.want(f.post("/tokens/"+tok.Name+"/revoke"), http.StatusSeeOther)
 	f.want(f.get("/tokens"), http.StatusOK, "The token of Ada is revoked", "revoked")
+	if a := f.get("/tokens"); strings.Contains(a.body, "counts until") {
+		t.Error("an old secret of a revoked token is said to count")
+	}
 	if a := f.get("/tokens"); strings.Contains(a.body, "is revoked:") || strings.Contains(a.body, "/rotate") {
 		t.Error("the notice is shown twice, or a revoked token can be rotated")
 	}

@@ -1,0 +1,21 @@
+package opstest
+
+import (
+	"carstate/internal/fleet"
+	"carstate/internal/vehicle"
+)
+
+// Fleet has vehicles that are listed. Make one with [NewFleet].
+type Fleet struct{ *fleet.Table }
+
+// NewFleet returns an empty fleet.
+func NewFleet() Fleet {
+	t := fleet.New()
+	t.KeepNames()
+	return Fleet{t}
+}
+
+// Put makes a vehicle known by its verdicts.
+func (f Fleet) Put(id vehicle.ID, d vehicle.DrivingVerdict, t vehicle.ThrottleVerdict) {
+	f.Table.Put(id, fleet.Answer{Driving: d, Throttle: t})
+}
