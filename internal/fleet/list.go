@@ -43,9 +43,9 @@ type Listed struct {
 }
 
 // First returns the first vehicles of a list behind a place, at most n, and how many
-// vehicles the list has in all. A nil place is the beginning; more says whether others
-// follow. It walks through the table on all processors and remembers some 2n vehicles on each.
-func (t *Table) First(ctx context.Context, q Question, after *Place, n int) (list []Listed, matched int, more bool, err error) {
+// vehicles the list has in all. A nil place is the beginning; others follow behind next, none
+// if that is nil. It leaves out those whose vids had no room. It walks through the table on all processors and remembers some 2n vehicles on each.
+func (t *Table) First(ctx context.Context, q Question, after *Place, n int) (list []Listed, matched int, next *Place, err error) {
 	var (
 		taken atomic.Int64
 		mu    sync.Mutex // guards list and matched
@@ -74,13 +74,14 @@ func (t *Table) First(ctx context.Context, q Question, after *Place, n int) (lis
 	walks.Wait()
 	all := leading{most: n + 1, list: list}
 	all.cut()
-	if more = len(all.list) > n; more {
+	if len(all.list) > n {
 		all.list = all.list[:n]
+		next = new(all.list[n-1].Place)
 	}
 	for i := range all.list {
 		all.list[i].ID = t.nameOf(key{all.list[i].Place.Hash[0], all.list[i].Place.Hash[1]})
 	}
-	return slices.DeleteFunc(all.list, func(l Listed) bool { return l.ID == "" }), matched, more, ctx.Err()
+	return slices.DeleteFunc(all.list, func(l Listed) bool { return l.ID == "" }), matched, next, ctx.Err()
 }
 
 // Each calls do with each vehicle of a list, in no order, until do returns an error. It

@@ -29,7 +29,7 @@ func jamsOnly(a fleet.Answer) (fleet.Order, bool) {
 // four share each time.
 func named(vehicles int) *fleet.Table {
 	t := fleet.New()
-	t.KeepNames()
+	t.KeepNames(1 << 40)
 	for i := range vehicles {
 		state := vehicle.NormalDriving
 		if i%10 == 0 {
@@ -59,7 +59,7 @@ func TestFirstPagesThroughAList(t *testing.T) {
 		var place *fleet.Place
 		seen, last := map[vehicle.ID]bool{}, vehicle.UnixMilli(vehicles)
 		for pages := 0; ; pages++ {
-			list, matched, more, err := table.First(t.Context(), c.q, place, 37)
+			list, matched, next, err := table.First(t.Context(), c.q, place, 37)
 			if err != nil || matched != c.want || len(list) > 37 || pages > c.want {
 				t.Fatalf("%s: %d of %d matched, %d listed, %v", c.name, matched, c.want, len(list), err)
 			}
@@ -69,10 +69,9 @@ func TestFirstPagesThroughAList(t *testing.T) {
 				}
 				seen[l.ID], last = true, l.Driving.Time
 			}
-			if !more {
+			if place = next; place == nil {
 				break
 			}
-			place = &list[len(list)-1].Place
 		}
 		if len(seen) != c.want {
 			t.Errorf("%s: %d of %d vehicles", c.name, len(seen), c.want)
@@ -115,7 +114,7 @@ func all(t *testing.T, table *fleet.Table) (ids []vehicle.ID) {
 // back is in it once.
 func TestListAfterVehiclesWent(t *testing.T) {
 	table := fleet.New()
-	table.KeepNames()
+	table.KeepNames(1 << 40)
 	for _, id := range []vehicle.ID{"A", "B", "C", vehicle.ID(strings.Repeat("D", vehicle.MaxReportingID))} {
 		table.Put(id, answer(noon))
 	}
@@ -141,10 +140,39 @@ func TestListAfterVehiclesWent(t *testing.T) {
 	}
 }
 
+// TestListOfVidsWithoutRoom leaves them out, counts them, and has room again for others once
+// vehicles went.
+func TestListOfVidsWithoutRoom(t *testing.T) {
+	table := fleet.New()
+	table.KeepNames(10)
+	for i := range 20 {
+		table.Put(vehicle.ID(fmt.Sprintf("V%d", i%10)), answer(noon))
+	}
+	seen, place := 0, (*fleet.Place)(nil)
+	for {
+		list, matched, next, err := table.First(t.Context(), fleet.Question{Match: newestFirst}, place, 2)
+		if err != nil || matched != 10 || table.Named() != 3 || table.Len() != 10 {
+			t.Fatalf("%d matched, %d named, %v", matched, table.Named(), err)
+		}
+		seen += len(list)
+		if place = next; place == nil {
+			break
+		}
+	}
+	if seen != 3 {
+		t.Errorf("%d vehicles are listed", seen)
+	}
+	table.Clear()
+	table.Put("W", answer(noon))
+	if ids := all(t, table); !slices.Equal(ids, []vehicle.ID{"W"}) || table.Named() != 1 {
+		t.Errorf("%q", ids)
+	}
+}
+
 // TestListWhileVehiclesComeAndGo: however they meet, a list has in the end what the table has.
 func TestListWhileVehiclesComeAndGo(t *testing.T) {
 	table := fleet.New()
-	table.KeepNames()
+	table.KeepNames(1 << 40)
 	var working sync.WaitGroup
 	for w := range 4 {
 		working.Go(func() {

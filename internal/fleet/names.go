@@ -4,6 +4,7 @@ import (
 	"iter"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"carstate/internal/vehicle"
 )
@@ -12,6 +13,9 @@ import (
 // without pointers. A vid is found by its vehicle's key: the few vids that share the part
 // are hashed. Only a vehicle that comes or goes touches them, no new verdict does.
 type names struct {
+	most   int64        // bytes; a vehicle whose vid has no room is counted and not listed
+	bytes  atomic.Int64 // of all vids
+	kept   atomic.Int64 // vids
 	shards [shardCount]nameShard
 }
 
@@ -25,10 +29,13 @@ type nameShard struct {
 // shardBuckets is how many buckets a shard has: 76 vids share one at 10 million vehicles.
 const shardBuckets = 128
 
-// KeepNames makes the table keep the vids of its vehicles, so that it can list them. It
-// costs the length of a vid and some 5 bytes a vehicle. It must be called before the first
-// Put.
-func (t *Table) KeepNames() { t.names = new(names) }
+// KeepNames makes the table keep the vids of its vehicles, so that it can list them: at most
+// so many bytes of them, and some 5 bytes a vehicle besides. It must be called before the
+// first Put.
+func (t *Table) KeepNames(most int64) { t.names = &names{most: most} }
+
+// Named is how many vehicles the table can list.
+func (t *Table) Named() int { return int(t.names.kept.Load()) }
 
 // bucket returns a bucket and its lock.
 func (n *names) bucket(k key) (*[]byte, *sync.Mutex) {
@@ -68,6 +75,11 @@ func (t *Table) addName(s *shard, k key, id vehicle.ID) {
 			return // a vehicle that had expired
 		}
 	}
+	if n.bytes.Add(int64(1+len(id))) > n.most {
+		n.bytes.Add(-int64(1 + len(id)))
+		return
+	}
+	n.kept.Add(1)
 	if need := len(*b) + 1 + len(id); need > cap(*b) {
 		larger := append(slices.Grow([]byte(nil), need+need/16), *b...)
 		clear(*b)
@@ -86,6 +98,8 @@ func (t *Table) removeName(k key, id vehicle.ID) {
 	defer lock.Unlock()
 	for at, vid := range vidsOf(*b) {
 		if string(vid) == string(id) {
+			t.names.bytes.Add(-int64(1 + len(vid)))
+			t.names.kept.Add(-1)
 			*b = slices.Delete(*b, at, at+1+len(vid)) // which clears what is left behind
 			return
 		}
@@ -107,6 +121,9 @@ func (t *Table) dropNames() {
 				s, k := t.find(vid)
 				if _, known := s.find(k); known {
 					kept = append(kept, b[at:at+1+len(vid)]...)
+				} else {
+					n.bytes.Add(-int64(1 + len(vid)))
+					n.kept.Add(-1)
 				}
 			}
 			clear(b[len(kept):])

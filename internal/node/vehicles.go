@@ -18,6 +18,8 @@ const (
 	knownBytes  = 64
 	// vehiclesShare is the part of the memory that vehicles may take.
 	vehiclesShare = 4
+	// vidsShare is the part that the vids of those may take that a node lists.
+	vidsShare = 8
 	// leastVehicles is the bound of the smallest machine.
 	leastVehicles = 100_000
 	// mostMemory is more than is counted on.

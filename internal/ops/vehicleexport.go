@@ -27,7 +27,7 @@ func FormatAsked(r *http.Request) (string, error) {
 		}
 		return strings.TrimPrefix(formats[0], "json"), nil
 	}
-	for _, accepted := range strings.Split(r.Header.Get("Accept"), ",") {
+	for accepted := range strings.SplitSeq(r.Header.Get("Accept"), ",") {
 		t, _, _ := mime.ParseMediaType(accepted)
 		for format, kind := range ExportFormats {
 			if of, _, _ := strings.Cut(kind, ";"); t == of {

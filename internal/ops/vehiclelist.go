@@ -65,8 +65,9 @@ type ListedVerdict struct {
 // VehiclePage is a page of a list of vehicles.
 type VehiclePage struct {
 	AskedAt  time.Time       `json:"asked_at"`
-	Known    int             `json:"known"`   // vehicles in all
-	Matched  int             `json:"matched"` // vehicles of the list, on all pages
+	Known    int             `json:"known"`    // vehicles in all
+	Matched  int             `json:"matched"`  // vehicles of the list, on all pages
+	Unlisted int             `json:"unlisted"` // of Known, those that no list names: vids take up their share of the memory
 	Vehicles []ListedVehicle `json:"vehicles"`
 	Next     string          `json:"next"` // the cursor of the next page; "": this is the last
 }
@@ -74,7 +75,8 @@ type VehiclePage struct {
 // Fleet is the table of every vehicle's verdicts, with their vids.
 type Fleet interface {
 	Len() int
-	First(ctx context.Context, q fleet.Question, after *fleet.Place, n int) (list []fleet.Listed, matched int, more bool, err error)
+	Named() int
+	First(ctx context.Context, q fleet.Question, after *fleet.Place, n int) (list []fleet.Listed, matched int, next *fleet.Place, err error)
 	Each(ctx context.Context, q fleet.Question, do func(fleet.Listed) error) error
 }
 
@@ -214,16 +216,16 @@ func (p *Operations) Vehicles(ctx context.Context, q VehicleQuery) (VehiclePage,
 		return VehiclePage{}, ctx.Err()
 	}
 	at := vehicle.At(p.cfg.Now())
-	list, matched, more, err := p.cfg.Fleet.First(ctx, q.question(func() vehicle.UnixMilli { return at }, p.cfg.MaxAge), after, q.Limit)
+	list, matched, next, err := p.cfg.Fleet.First(ctx, q.question(func() vehicle.UnixMilli { return at }, p.cfg.MaxAge), after, q.Limit)
 	if err != nil {
 		return VehiclePage{}, err
 	}
-	page := VehiclePage{AskedAt: at.Time(), Known: p.cfg.Fleet.Len(), Matched: matched, Vehicles: []ListedVehicle{}}
+	page := VehiclePage{AskedAt: at.Time(), Known: p.cfg.Fleet.Len(), Matched: matched, Unlisted: max(0, p.cfg.Fleet.Len()-p.cfg.Fleet.Named()), Vehicles: []ListedVehicle{}}
 	for _, l := range list {
 		page.Vehicles = append(page.Vehicles, p.listedVehicle(l, at))
 	}
-	if more && len(list) > 0 {
-		page.Next = p.cursors.seal(q, list[len(list)-1].Place)
+	if next != nil {
+		page.Next = p.cursors.seal(q, *next)
 	}
 	return page, nil
 }

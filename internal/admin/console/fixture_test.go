@@ -80,7 +80,7 @@ func newFixtureOn(t *testing.T, change func(*ops.Config), changes ...func(*Confi
 	registry := prometheus.NewPedanticRegistry()
 	f.monitor = NewMonitor(f.fleet, registry, 5*time.Minute, c.Now)
 	log := slog.New(slog.NewTextHandler(f.log, nil))
-	f.fleet.KeepNames()
+	f.fleet.KeepNames(1 << 20)
 	operations := f.store.Config()
 	operations.Fleet = f.fleet
 	operations.State = func(_ context.Context, id vehicle.ID) (vehicle.State, bool, error) {

@@ -11,7 +11,7 @@ type Fleet struct{ *fleet.Table }
 // NewFleet returns an empty fleet.
 func NewFleet() Fleet {
 	t := fleet.New()
-	t.KeepNames()
+	t.KeepNames(1 << 20)
 	return Fleet{t}
 }
 
