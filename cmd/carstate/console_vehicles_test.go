@@ -21,7 +21,7 @@ func TestConsoleVehiclesByKeyboard(t *testing.T) {
 	b := f.open()
 	logIn(b, f.adminKey)
 	b.Expect(`document.querySelector(".tiles").innerText.includes("Throttle anomaly\n1") + ""`, "true")
-	b.Eval(`document.querySelector('.tiles a[href="/vehicles?throttle=anomaly"]').focus(); ""`)
+	b.Eval(`document.querySelector('.tiles a[href$="/vehicles?throttle=anomaly"]').focus(); ""`)
 	b.Press(kb.Enter)
 	shown := `[...document.querySelectorAll("tbody .vid")].map(e => e.innerText).join(" ")`
 	b.Expect(`location.search`, "?throttle=anomaly")
@@ -38,8 +38,8 @@ func TestConsoleVehiclesByKeyboard(t *testing.T) {
 	b.Press(kb.Enter)
 	b.Expect(`document.querySelector("#is").value + " " + document.querySelector("#throttle").value`, "jam ")
 	b.Expect(shown, carInJam)
-	b.Eval(`location.href = "/vehicles"; ""`)
-	b.Expect(`location.pathname + location.search + document.querySelectorAll("tbody .vid").length`, "/vehicles3")
+	turnTo(b, "/vehicles")
+	b.Expect(`location.search + document.querySelectorAll("tbody .vid").length`, "3")
 	b.Expect(`document.querySelector("tbody .vid").innerText`, carWithCode) // the worst first
 	b.TabTo(`document.activeElement.id === "prefix"`)
 	b.Press("WDB")
@@ -55,7 +55,7 @@ func TestConsoleVehiclesByKeyboard(t *testing.T) {
 		for _, width := range []int64{1280, 390} {
 			b.Prefer(map[int64]string{1280: "light", 390: "dark"}[width])
 			b.Run(chromedp.EmulateViewport(width, 900))
-			b.Run(chromedp.Navigate(b.Base + path))
+			turnTo(b, path)
 			looksRight(b, axe, "")
 		}
 	}
