@@ -48,6 +48,7 @@ var operationTexts = map[string]string{
 	"operator.remove":    "Remove an operator at once; needs the admin key.",
 	"operator.rotate":    "Give an operator a new key; needs the admin key. The old one ends at once.",
 	"admin-key.rotate":   "Replace the admin key; needs it. The new one stands in the file of the answer.",
+	"vehicle.list":       "List vehicles in pages, or all of a list as a file.",
 	"vehicle.show":       "Show what is known of a vehicle, and why it is judged as it is.",
 	"vehicle.forget":     "Erase a vehicle on every node and refuse what it sends from now on.",
 	"vehicle.allow":      "Let a forgotten vehicle report again, without a past.",
@@ -57,7 +58,7 @@ var operationTexts = map[string]string{
 	"backup-key.show":    "Show the key under which this service authenticates its backups; needs the admin key.",
 	"backup.restore":     "Merge a backup into this service; needs the admin key. The answer is one JSON object a line, the last with report or error.",
 	"status.show":        "Show the health of the node, its version and its figures.",
-	"audit.list":         "List the newest events of the audit, newest first.",
+	"audit.list":         "Search the audit, newest first.",
 	"GET /healthz":       "Say whether the process is alive.",
 	"GET /readyz":        "Say whether the node does all that its roles ask for.",
 	"GET /readyz/query":  "Say whether the node answers queries.",
@@ -65,9 +66,33 @@ var operationTexts = map[string]string{
 	"GET /metrics":       "Show the metrics, as Prometheus reads them.",
 }
 
+// asked is a parameter of the query.
+func asked(name, text string, schema object) object {
+	return object{"name": name, "in": "query", "description": text, "schema": schema}
+}
+
 // parameters are those of the query and of headers.
 var parameters = map[string][]object{
-	"audit.list": {{"name": "limit", "in": "query", "description": "How many events.", "schema": object{"type": "integer", "minimum": 1, "maximum": maxEvents, "default": defaultEvents}}},
+	"audit.list": {
+		asked("actor", "The whole name of who did it.", object{"type": "string"}),
+		asked("action", "Such as token.issue, or token for all of a kind.", object{"type": "string"}),
+		asked("since", "From this time on: a time, or a day in UTC.", object{"type": "string"}),
+		asked("until", "Before this time: a time, or to the end of a day in UTC.", object{"type": "string"}),
+		asked("vid", "Events about this vehicle; the service hashes it to look.", vid()),
+		asked("vehicle", "Events about the vehicle of this mark, as the audit has it.", object{"type": "string", "pattern": "^[0-9a-f]{16}$"}),
+		asked("before", "The older of the page before.", object{"type": "integer", "minimum": 0}),
+		asked("limit", "How many events.", object{"type": "integer", "minimum": 1, "maximum": ops.MaxEvents, "default": ops.DefaultEvents}),
+	},
+	"vehicle.list": {
+		asked("driving", "Vehicles that drive so. Not together with reason.", object{"type": "string", "enum": ops.DrivingFilters}),
+		asked("throttle", "Vehicles with this verdict on their throttle system.", object{"type": "string", "enum": ops.ThrottleFilters}),
+		asked("reason", "Vehicles without an answer, for this reason.", object{"type": "string", "enum": ops.ReasonFilters}),
+		asked("prefix", "What the vid begins with.", vid()),
+		asked("sort", "The order of a page; an export has none.", object{"type": "string", "enum": ops.VehicleSorts}),
+		asked("limit", "How many vehicles a page has.", object{"type": "integer", "minimum": 1, "maximum": ops.MaxVehicles}),
+		asked("cursor", "The next of the page before.", object{"type": "string"}),
+		asked("format", "A page, or the whole list as NDJSON or CSV. Accept asks for these too.", object{"type": "string", "enum": []string{"json", "ndjson", "csv"}, "default": "json"}),
+	},
 	"road.list": {
 		{"name": "bbox", "in": "query", "description": "West, south, east and north in degrees, separated by commas; left out: all of the earth.", "schema": object{"type": "string"}, "example": "11.2,44.4,11.4,44.6"},
 		{"name": "limit", "in": "query", "description": "How many stretches.", "schema": object{"type": "integer", "minimum": 1, "maximum": 20000, "default": 20000}},
@@ -77,6 +102,7 @@ var parameters = map[string][]object{
 
 // streams are the bodies that are no JSON value: of the request, and of the answer.
 var streams = map[string][2]string{
+	"vehicle.list":   {"", "application/x-ndjson"},
 	"road.list":      {"", "application/geo+json"},
 	"backup.take":    {"", wire.BackupType},
 	"backup.restore": {wire.BackupType, "application/x-ndjson"},
@@ -315,6 +341,16 @@ func (s *schemas) operation(path string, e endpoint, text string, keyed bool) (o
 	}
 	if media[1] != "" {
 		success["content"] = object{media[1]: object{"schema": object{"type": "string"}}}
+	}
+	if e.name == "vehicle.list" { // the one call with several kinds of answer
+		page, err := s.schemaOf(reflect.TypeFor[ops.VehiclePage](), false)
+		if err != nil {
+			return nil, err
+		}
+		success["content"] = object{
+			"application/json": object{"schema": page}, media[1]: object{"schema": object{"type": "string"}},
+			"text/csv": object{"schema": object{"type": "string"}},
+		}
 	}
 	if e.in != nil && e.in != reflect.TypeFor[nothing]() {
 		schema, err := s.schemaOf(e.in, true)

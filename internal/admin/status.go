@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"carstate/internal/admin/wire"
+	"carstate/internal/ops"
 )
 
 // showStatus tells how this node is. Figures are those of the metrics.
@@ -33,14 +34,13 @@ func (s *Server) showStatus(r *http.Request, _ nothing) (wire.Status, error) {
 	if limit := status.VehiclesLimit; limit != nil && *limit == 0 {
 		status.VehiclesLimit = nil
 	}
-	events, _, err := s.ops.Audit(r.Context(), 0, maxEvents)
+	page, err := s.ops.Audit(r.Context(), ops.AuditQuery{Action: "backup.take", Limit: ops.MaxEvents})
 	if err != nil {
 		return wire.Status{}, err
 	}
 	failed := false // of the backup whose intention is next
-	for _, e := range events {
+	for _, e := range page.Events {
 		switch {
-		case e.Action != "backup.take":
 		case e.Outcome != "intended":
 			failed = true
 		case failed:
