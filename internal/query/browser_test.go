@@ -139,6 +139,11 @@ func TestReferenceInABrowser(t *testing.T) {
 	keepsNothing(t, b, f.secrets["SANDBOX"])
 	b.Run(chromedp.Navigate(b.Base+"/reference/"), chromedp.WaitVisible(chromedp.CSS(".opblock")))
 	look(b, "reference")
+	axe := browsertest.Axe(t)
+	for _, scheme := range []string{"light", "dark"} {
+		b.Prefer(scheme)
+		b.IsClean(axe)
+	}
 	b.StayedHere()
 }
 

@@ -10,7 +10,7 @@
     spec,
     dom_id: "#reference",
     validatorUrl: null,
-    deepLinking: true,
+    deepLinking: false, // its links would stand within buttons
     persistAuthorization: false,
     tryItOutEnabled: true,
     displayRequestDuration: true,
