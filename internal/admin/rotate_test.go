@@ -102,11 +102,11 @@ func TestSandboxToken(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.keepFromLogs(tok.AccessToken)
-	if !strings.HasPrefix(tok.AccessToken, "cstest_") || tok.Vehicles.All() || tok.Vehicles.Len() != 10 {
+	if !strings.HasPrefix(tok.AccessToken, "cstest_") || tok.Vehicles.All() || tok.Vehicles.Len() != 11 {
 		t.Errorf("%d vehicles", tok.Vehicles.Len())
 	}
 	show, err := s.Token(t.Context(), tok.ID)
-	if err != nil || !show.Sandbox || show.VehicleCount.N != 10 {
+	if err != nil || !show.Sandbox || show.VehicleCount.N != 11 {
 		t.Errorf("show: %+v, %v", show, err)
 	}
 	rotated, err := s.RotateToken(t.Context(), tok.ID, 0)
@@ -123,8 +123,8 @@ func TestSandboxToken(t *testing.T) {
 		{"/v1/tokens", `{"developer":"Ada","sandbox":true,"vehicles":["A"]}`, 400, "leave vehicles out"},
 		{"/v1/tokens", `{"developer":"Ada","sandbox":false}`, 400, "vehicles are missing"},
 		{"/v1/tokens/" + tok.ID + "/grant", `{"add":["A"]}`, 409, "reserved vehicles"},
-		{"/v1/tokens/" + tok.ID + "/grant", `{"remove":["SandboxJam"]}`, 200, `"vehicle_count":9`},
-		{"/v1/tokens/" + tok.ID + "/grant", `{"add":["SandboxJam"]}`, 200, `"vehicle_count":10`},
+		{"/v1/tokens/" + tok.ID + "/grant", `{"remove":["SandboxJam"]}`, 200, `"vehicle_count":10`},
+		{"/v1/tokens/" + tok.ID + "/grant", `{"add":["SandboxJam"]}`, 200, `"vehicle_count":11`},
 	} {
 		got := s.do(t, "POST", tt.path, tt.body)
 		if got.status != tt.status || !strings.Contains(got.body, tt.says) {
