@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"slices"
@@ -92,13 +93,22 @@ func clientTrusting(trust *tls.Config) *http.Client {
 }
 
 // baseURL makes a URL of an address. Other machines are spoken to by TLS only,
-// unless the URL is spelt out.
+// unless the URL is spelt out. The address of a listener on every interface, as a
+// container has it, means this machine.
 func baseURL(addr string) string {
 	switch {
 	case strings.Contains(addr, "://"):
 		return strings.TrimSuffix(addr, "/")
 	case isLoopback(addr):
 		return "http://" + addr
+	}
+	if host, port, err := net.SplitHostPort(addr); err == nil {
+		switch ip := net.ParseIP(host); {
+		case ip.Equal(net.IPv4zero):
+			return "http://127.0.0.1:" + port
+		case ip.Equal(net.IPv6zero):
+			return "http://[::1]:" + port
+		}
 	}
 	return "https://" + addr
 }

@@ -33,6 +33,7 @@ type commands struct {
 	Backup   backupCommand   `cmd:"" help:"Write tokens, sources, states and tombstones of a running service to a file."`
 	Restore  restoreCommand  `cmd:"" help:"Merge a backup into a running service."`
 	Status   statusCommand   `cmd:"" help:"Say how a running service is: health, version, counts, disk, last backup."`
+	Health   healthCommand   `cmd:"" help:"Ask a running service whether it is ready."`
 	Version  versionCommand  `cmd:"" help:"Print the version."`
 
 	Completion completionCommand `cmd:"" help:"Print what a shell needs to complete commands and flags."`

@@ -169,6 +169,9 @@ func TestCompose(t *testing.T) {
 			t.Errorf("carstate does not know %s", want)
 		}
 	}
+	if h := carstate.HealthCheck; h == nil || !slices.Equal(h.Test, []string{"CMD", "/carstate", "health"}) || carstate.MemLimit == 0 {
+		t.Errorf("health check %+v, memory limit %d", h, carstate.MemLimit)
+	}
 	if _, err := os.Stat(filepath.Join(carstate.Build.Context, carstate.Build.Dockerfile)); err != nil {
 		t.Error(err)
 	}

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// healthCommand asks a probe of the admin listener: an image without a shell has nothing else to
+// ask it with.
+type healthCommand struct {
+	AdminAddr string        `default:"127.0.0.1:8082" placeholder:"ADDR" help:"The service's admin listener (${default}); may be a URL."`
+	AdminCA   string        `name:"admin-ca" placeholder:"FILE" help:"Trust this certificate (PEM) of the admin listener besides those that the system trusts."`
+	Live      bool          `help:"Ask whether a restart would help (/healthz), not whether the node does its work (/readyz)."`
+	Timeout   time.Duration `default:"5s" help:"How long to wait for the answer, such as 5s (${default})."`
+}
+
+// Help is shown by --help.
+func (*healthCommand) Help() string {
+	return `Exits with 0 if the node is ready, else with 1 and its reason. It needs no key.
+
+Examples:
+  carstate health
+  carstate health --live`
+}
+
+// Run asks the probe once.
+func (c *healthCommand) Run(ctx context.Context, w streams) error {
+	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
+	defer cancel()
+	path := "/readyz"
+	if c.Live {
+		path = "/healthz"
+	}
+	if !strings.Contains(c.AdminAddr, "://") && !isAddress(c.AdminAddr) {
+		return usageError("--admin-addr must be an address such as 127.0.0.1:8082, or a URL")
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, baseURL(c.AdminAddr)+path, nil)
+	if err != nil {
+		return usageError("--admin-addr must be an address such as 127.0.0.1:8082, or a URL")
+	}
+	trust, err := trusting(c.AdminCA)
+	if err != nil {
+		return err
+	}
+	response, err := clientTrusting(trust).Do(request)
+	if err != nil {
+		return fmt.Errorf("the admin listener does not answer: %w (--admin-addr)", err)
+	}
+	defer response.Body.Close()
+	lines := bufio.NewScanner(response.Body)
+	lines.Scan()
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("the node is not well: %s", lines.Text())
+	}
+	_, err = fmt.Fprintln(w.out, lines.Text())
+	return err
+}

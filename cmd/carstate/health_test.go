@@ -1,0 +1,52 @@
+package main
+
+import (
+	"net"
+	"strings"
+	"testing"
+
+	"carstate/internal/nodeprocess"
+	"carstate/internal/testkit"
+)
+
+// TestCommandsInAContainer: where the service listens on every address, in clear, as in
+// deploy/docker/compose.yaml, `token issue` and `health` reach it by the same setting.
+func TestCommandsInAContainer(t *testing.T) {
+	dir := t.TempDir()
+	p := start(t, dir, "--behind-proxy", "--admin-addr", "0.0.0.0:0")
+	_, port, err := net.SplitHostPort(p.Address(nodeprocess.Admin))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("CARSTATE_ADMIN_ADDR", "0.0.0.0:"+port)
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"token", "issue", "--developer", "Ada Lovelace", "--vehicles", "all", "--data-dir", dir}, "cst_"},
+		{[]string{"health"}, "ready"},
+		{[]string{"health", "--live"}, ""},
+	} {
+		var stdout, stderr testkit.Buffer
+		if code := run(t.Context(), c.args, &stdout, &stderr); code != exitOK || !strings.Contains(stdout.String(), c.want) {
+			t.Errorf("%q ended with %d: %s%s", c.args, code, &stdout, &stderr)
+		}
+	}
+	p.stop(t)
+	var stdout, stderr testkit.Buffer
+	if code := run(t.Context(), []string{"health"}, &stdout, &stderr); code != exitError || !strings.Contains(stderr.String(), "does not answer") {
+		t.Errorf("the health of a service that ended: %d: %s%s", code, &stdout, &stderr)
+	}
+}
+
+// TestBaseURL: this machine is spoken to in clear, other machines by TLS.
+func TestBaseURL(t *testing.T) {
+	for addr, want := range map[string]string{
+		"127.0.0.1:8082": "http://127.0.0.1:8082", "0.0.0.0:8082": "http://127.0.0.1:8082", "[::]:8082": "http://[::1]:8082",
+		":8082": "https://:8082", "10.0.0.1:8082": "https://10.0.0.1:8082", "http://10.0.0.1:80/": "http://10.0.0.1:80",
+	} {
+		if got := baseURL(addr); got != want {
+			t.Errorf("%s: %s, want %s", addr, got, want)
+		}
+	}
+}

@@ -1,0 +1,141 @@
+package check
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"sigs.k8s.io/yaml"
+)
+
+// manifests reads a file of manifests into Kubernetes' own types, strictly: a field that the type
+// does not have, or has twice, is an error.
+func manifests(t *testing.T, name string) (byKind map[string]any) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("../kubernetes", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	byKind = make(map[string]any)
+	for document := range strings.SplitSeq(string(text), "\n---\n") {
+		var head struct{ APIVersion, Kind string }
+		if err := yaml.Unmarshal([]byte(document), &head); err != nil {
+			t.Fatal(err)
+		}
+		object := map[string]any{
+			"v1 Service": new(corev1.Service), "apps/v1 StatefulSet": new(appsv1.StatefulSet),
+			"apps/v1 Deployment": new(appsv1.Deployment), "policy/v1 PodDisruptionBudget": new(policyv1.PodDisruptionBudget),
+		}[head.APIVersion+" "+head.Kind]
+		if object == nil {
+			t.Fatalf("%s: unexpected %+v", name, head)
+		}
+		if err := yaml.UnmarshalStrict([]byte(document), object); err != nil {
+			t.Errorf("%s: %s: %v", name, head.Kind, err)
+		}
+		byKind[head.Kind] = object
+	}
+	return byKind
+}
+
+// selects reports whether a selector finds the pods of a template.
+func selects(selector, labels map[string]string) bool {
+	for k, v := range selector {
+		if labels[k] != v {
+			return false
+		}
+	}
+	return len(selector) > 0
+}
+
+// checkPod: the pod may do no more than it needs, each probe and mount names what is there, and the
+// settings keep the listeners where the ports are.
+func checkPod(t *testing.T, p *corev1.PodTemplateSpec, service *corev1.Service, volumes []string) {
+	t.Helper()
+	c := p.Spec.Containers[0]
+	if s := c.SecurityContext; s == nil || !*s.ReadOnlyRootFilesystem || *s.AllowPrivilegeEscalation || !slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) {
+		t.Errorf("the container may do more than it needs: %+v", s)
+	}
+	if s := p.Spec.SecurityContext; s == nil || !*s.RunAsNonRoot || *s.RunAsUser != 65532 || *p.Spec.EnableServiceLinks || *p.Spec.AutomountServiceAccountToken {
+		t.Errorf("the pod may do more than it needs: %+v", s)
+	}
+	ports := make(map[string]int32)
+	for _, port := range c.Ports {
+		ports[port.Name] = port.ContainerPort
+	}
+	for _, port := range service.Spec.Ports {
+		if ports[port.TargetPort.StrVal] != port.Port || port.TargetPort.StrVal == "admin" {
+			t.Errorf("the service's port %s leads nowhere, or to the admin listener", port.Name)
+		}
+	}
+	for name, probe := range map[string]*corev1.Probe{"startup": c.StartupProbe, "liveness": c.LivenessProbe, "readiness": c.ReadinessProbe} {
+		if probe == nil || probe.HTTPGet == nil || ports[probe.HTTPGet.Port.StrVal] != 8082 {
+			t.Errorf("the %s probe asks nothing: %+v", name, probe)
+		}
+	}
+	env := make(map[string]string)
+	for _, e := range c.Env {
+		env[e.Name] = e.Value
+	}
+	for setting, port := range map[string]string{"QUERY": "8080", "INGEST": "8081", "MQTT": "1883", "ADMIN": "8082"} {
+		if env["CARSTATE_"+setting+"_ADDR"] != "0.0.0.0:"+port {
+			t.Errorf("the %s listener is at %q", setting, env["CARSTATE_"+setting+"_ADDR"])
+		}
+	}
+	for _, v := range p.Spec.Volumes {
+		volumes = append(volumes, v.Name)
+	}
+	for _, m := range c.VolumeMounts {
+		if !slices.Contains(volumes, m.Name) {
+			t.Errorf("there is no volume %s", m.Name)
+		}
+	}
+	if !selects(service.Spec.Selector, p.Labels) || c.Resources.Limits.Memory().IsZero() {
+		t.Error("the service finds no pod, or the memory has no limit")
+	}
+}
+
+// TestKubernetesOneNode: a StatefulSet of one pod with a volume of its own.
+func TestKubernetesOneNode(t *testing.T) {
+	m := manifests(t, "one-node.yaml")
+	if kinds := slices.Sorted(maps.Keys(m)); !slices.Equal(kinds, []string{"Service", "StatefulSet"}) {
+		t.Fatalf("kinds %q", kinds)
+	}
+	set, service := m["StatefulSet"].(*appsv1.StatefulSet), m["Service"].(*corev1.Service)
+	if *set.Spec.Replicas != 1 || set.Spec.ServiceName != service.Name || !selects(set.Spec.Selector.MatchLabels, set.Spec.Template.Labels) {
+		t.Errorf("the set: %+v", set.Spec)
+	}
+	checkPod(t, &set.Spec.Template, service, []string{set.Spec.VolumeClaimTemplates[0].Name})
+}
+
+// TestKubernetesCluster: a Deployment whose pods do not go away together, and whose password is in
+// a Secret.
+func TestKubernetesCluster(t *testing.T) {
+	m := manifests(t, "cluster.yaml")
+	if kinds := slices.Sorted(maps.Keys(m)); !slices.Equal(kinds, []string{"Deployment", "PodDisruptionBudget", "Service"}) {
+		t.Fatalf("kinds %q", kinds)
+	}
+	d, budget := m["Deployment"].(*appsv1.Deployment), m["PodDisruptionBudget"].(*policyv1.PodDisruptionBudget)
+	labels := d.Spec.Template.Labels
+	if *d.Spec.Replicas < 2 || !selects(d.Spec.Selector.MatchLabels, labels) || !selects(budget.Spec.Selector.MatchLabels, labels) ||
+		budget.Spec.MaxUnavailable.IntValue() >= int(*d.Spec.Replicas) {
+		t.Errorf("the deployment: %+v, the budget %+v", d.Spec, budget.Spec)
+	}
+	checkPod(t, &d.Spec.Template, m["Service"].(*corev1.Service), nil)
+	i := slices.IndexFunc(d.Spec.Template.Spec.Containers[0].Env, func(e corev1.EnvVar) bool { return e.Name == "CARSTATE_NATS" })
+	if from := d.Spec.Template.Spec.Containers[0].Env[i].ValueFrom; from == nil || from.SecretKeyRef == nil {
+		t.Error("the password of NATS is in no Secret")
+	}
+}
+
+// TestManifestsAreReadStrictly: without it, a manifest without an error would mean nothing.
+func TestManifestsAreReadStrictly(t *testing.T) {
+	if err := yaml.UnmarshalStrict([]byte("spec: {replica: 1}"), new(appsv1.Deployment)); err == nil {
+		t.Error("a misspelt field passes")
+	}
+}
