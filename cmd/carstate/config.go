@@ -28,6 +28,7 @@ type serveFlags struct {
 type storeFlags struct {
 	DataDir   string `default:"./carstate-data" placeholder:"DIR" help:"Directory of everything that is kept (${default})."`
 	Nats      string `placeholder:"URL,…" help:"An external NATS cluster instead of the store on this machine."`
+	NatsFresh bool   `help:"With --nats: begin on the cluster although the data directory holds the records of one machine, which stay behind there."`
 	NatsCreds string `placeholder:"FILE" help:"Credentials for --nats."`
 	Replicas  int    `default:"0" help:"Copies of every stream on the cluster: 1, 3 or 5, and never fewer than there are. 0 leaves them as they are; the first start then makes 1, or 3 with several URLs in --nats."`
 }
@@ -166,6 +167,8 @@ func (f *serveFlags) validateLocal() error {
 	switch {
 	case f.NatsCreds != "":
 		return usageError("--nats-creds needs --nats")
+	case f.NatsFresh:
+		return usageError("--nats-fresh needs --nats")
 	case f.Replicas > 1:
 		return usageError("--replicas needs --nats: one machine keeps one copy")
 	case !f.has("query") || !f.has("ingest") || !f.has("derive") || !f.has("admin"):
@@ -301,6 +304,10 @@ func (f *serveFlags) otlpURL() (string, error) {
 func (f *serveFlags) node(log *slog.Logger) (node.Config, error) {
 	if err := f.validate(); err != nil {
 		return node.Config{}, err
+	}
+	// On a cluster all tokens and vehicles of these records would be unknown.
+	if f.Nats != "" && !f.NatsFresh && local.HasRecords(f.DataDir) {
+		return node.Config{}, usageError("the data directory %s holds the records of one machine, and with --nats they would be left behind: move them to the cluster as docs/operations.md says under \"Move between one machine and a cluster\", or give --nats-fresh to begin without them", f.DataDir)
 	}
 	// These were valid a moment ago.
 	interval, _ := f.syncInterval()

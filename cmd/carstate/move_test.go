@@ -69,10 +69,15 @@ func TestMove(t *testing.T) {
 	p = start(t, dir, "--max-age", "24h")
 	m.check(t, p, forgotten)
 
-	cluster := start(t, t.TempDir(), "--nats", clustertest.External(t), "--partitions", "4", "--max-age", "24h")
+	servers := clustertest.External(t)
+	cluster := start(t, t.TempDir(), "--nats", servers, "--partitions", "4", "--max-age", "24h")
 	m.move(t, p, cluster)
 	m.check(t, cluster, forgotten)
 	p.stop(t)
+	if _, err := startProcess(dir, os.Environ(), "--nats", servers); err == nil || !strings.Contains(err.Error(), "--nats-fresh") {
+		t.Errorf("the old data directory under --nats: %v", err)
+	}
+	start(t, dir, "--nats", servers, "--nats-fresh").stop(t)
 
 	back := start(t, t.TempDir(), "--max-age", "24h")
 	m.move(t, cluster, back)

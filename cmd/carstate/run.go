@@ -61,6 +61,9 @@ const (
 	exitError    = 1
 	exitUsage    = 2
 	exitNoAnswer = 3
+	// exitConfig is EX_CONFIG of sysexits.h: the configuration of serve is wrong, and a new
+	// start does not mend that. The usual 2 cannot say so: Go ends with 2 after a panic.
+	exitConfig = 78
 	// exitStopped is what shells give for a program that Ctrl-C ended.
 	exitStopped = 130
 )
@@ -120,6 +123,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (code int
 	parsed, err := parser.Parse(args)
 	if err != nil {
 		fmt.Fprintf(stderr, "carstate: %s\n%s\n", unquoted(access.OneLine(err)), usageHint(err))
+		if isServe(err) {
+			return exitConfig
+		}
 		return exitUsage
 	}
 	if parsed.Command() != "serve" { // which reopens its access log
@@ -137,6 +143,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (code int
 	}
 	code = exitError
 	switch {
+	case errors.Is(err, errUsage) && parsed.Command() == "serve":
+		code = exitConfig
 	case errors.Is(err, errUsage):
 		code = exitUsage
 	case ctx.Err() != nil && errors.Is(err, context.Canceled):
@@ -205,6 +213,12 @@ func unquoted(complaint string) string {
 		complaint += " (" + variable + ")"
 	}
 	return complaint
+}
+
+// isServe reports whether a complaint of the parser is about serve.
+func isServe(err error) bool {
+	p, ok := errors.AsType[*kong.ParseError](err)
+	return ok && p.Context != nil && p.Context.Selected() != nil && p.Context.Selected().Name == "serve"
 }
 
 // usageHint names the help of the command that was meant.

@@ -5,10 +5,15 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
+	"carstate/internal/nodeprocess"
 	"carstate/internal/testkit"
 )
 
@@ -55,5 +60,59 @@ func TestSupervisor(t *testing.T) {
 	hears("STOPPING=1", 1)
 	if n := strings.Count(said.String(), "READY=1"); n != 1 {
 		t.Errorf("ready %d times:\n%s", n, said)
+	}
+}
+
+// TestExitCodesAndTheUnit: systemd starts the service again after everything but a wrong
+// configuration. What Go does on SIGABRT, which the watchdog sends, and on SIGQUIT, it does
+// after a panic: it exits with 2.
+func TestExitCodesAndTheUnit(t *testing.T) {
+	startsPrograms(t)
+	unit := readFile(t, deployDir+"/systemd/carstate.service")
+	if !strings.Contains(unit, "\nRestart=on-failure\n") {
+		t.Fatal("the unit does not say Restart=on-failure")
+	}
+	prevented := regexp.MustCompile(`(?m)^RestartPreventExitStatus=(.*)$`).FindStringSubmatch(unit)
+	if prevented == nil {
+		t.Fatal("the unit does not say RestartPreventExitStatus=")
+	}
+	holds := func(what string, err error, want int, again bool) {
+		t.Helper()
+		e, ok := errors.AsType[*nodeprocess.EndedError](err)
+		if !ok || e.Code != want {
+			t.Errorf("%s: %v, want exit %d", what, err, want)
+			return
+		}
+		if got := !slices.Contains(strings.Fields(prevented[1]), strconv.Itoa(e.Code)); got != again {
+			t.Errorf("%s: exit %d, and systemd starts it again: %v", what, e.Code, got)
+		}
+	}
+	file := filepath.Join(t.TempDir(), "wrong.conf")
+	damaged := t.TempDir()
+	for name, text := range map[string]string{file: "max-age = yesterday\n", filepath.Join(damaged, "carstate.json"): "{}"} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fails := func(dir string, flags ...string) error {
+		t.Helper()
+		p, err := startProcess(dir, os.Environ(), flags...)
+		if err == nil {
+			p.Kill()
+		}
+		return err
+	}
+	holds("a flag that there is not", fails(t.TempDir(), "--no-such-flag"), exitConfig, false)
+	holds("a value that makes no sense", fails(t.TempDir(), "--max-age", "0s"), exitConfig, false)
+	holds("a wrong file of settings", fails(t.TempDir(), "--config", file), exitConfig, false)
+	holds("the store of one machine under --nats", fails(damaged, "--nats", "nats://127.0.0.1:1"), exitConfig, false)
+	holds("a damaged store", fails(damaged), exitError, true)
+	for _, s := range []syscall.Signal{syscall.SIGQUIT, syscall.SIGABRT} {
+		p := start(t, t.TempDir())
+		if err := p.Signal(s); err != nil {
+			t.Fatal(err)
+		}
+		<-p.Ended()
+		holds(s.String(), &nodeprocess.EndedError{Code: p.ExitCode()}, 2, true)
 	}
 }

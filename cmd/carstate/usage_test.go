@@ -9,8 +9,8 @@ import (
 	"carstate/internal/access"
 )
 
-// TestUsage calls commands wrongly: exit code 2, and one line that says what to
-// do, before anything is opened.
+// TestUsage calls commands wrongly: exit code 2, or 78 from serve, and one line that says
+// what to do, before anything is opened.
 func TestUsage(t *testing.T) {
 	dir := t.TempDir()
 	for _, args := range []string{
@@ -50,6 +50,7 @@ func TestUsage(t *testing.T) {
 		"serve --nats nats://a --replicas 6",
 		"serve --nats nats://a --replicas=-1",
 		"serve --nats-creds file",
+		"serve --nats-fresh",
 		"serve --nats nats://127.0.0.1:1 --sync-interval 1s",
 		"serve --otlp-endpoint collector:4318",
 		"serve --otlp-endpoint ftp://collector",
@@ -130,7 +131,11 @@ func TestUsage(t *testing.T) {
 			var stdout, stderr bytes.Buffer
 			code := run(t.Context(), fields, &stdout, &stderr)
 			lines := strings.Split(strings.TrimSuffix(stderr.String(), "\n"), "\n")
-			if code != exitUsage || stdout.Len() != 0 {
+			want := exitUsage
+			if len(fields) > 0 && fields[0] == "serve" {
+				want = exitConfig
+			}
+			if code != want || stdout.Len() != 0 {
 				t.Errorf("exit code %d, stdout %q", code, &stdout)
 			}
 			if len(lines) > 2 || len(lines) == 2 && !strings.HasPrefix(lines[1], "Try: carstate") || len(lines[0]) < 20 {

@@ -10,6 +10,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -78,6 +79,12 @@ func (id identity) text() []byte {
 }
 
 const keyBytes = 32
+
+// HasRecords reports whether a directory holds the store of one machine.
+func HasRecords(dir string) bool {
+	_, err := os.Stat(filepath.Join(dir, identityFile))
+	return err == nil
+}
 
 // dataDir is an open data directory. The lock is held until close.
 type dataDir struct {
