@@ -21,7 +21,7 @@ import (
 // setting, where it comes from, and what will listen. It opens no port and
 // changes nothing.
 func (c *serveCommand) check(w streams, given *kong.Context) error {
-	config, err := c.node(slog.New(slog.NewTextHandler(w.err, nil)))
+	config, err := c.node(slog.New(slog.NewTextHandler(w.err, nil)), nil)
 	if err != nil {
 		return err
 	}

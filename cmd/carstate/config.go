@@ -48,6 +48,8 @@ type nodeFlags struct {
 	StoreMemoryMib int           `default:"256" help:"Memory of the store, MiB (${default}, without --nats): blocks that were read, and records that are not in tables yet."`
 	MaxFeedAge     time.Duration `default:"60s" help:"How long queries are answered out of touch with the engine (${default})."`
 
+	Drain time.Duration `default:"${drain}" help:"How long a node that is told to end goes on serving while /readyz says that it ends (${default}), so that load balancers turn away from it."`
+
 	QueryConnections  int `default:"${query_connections}" help:"Connections of developers at once (${default}). For a newer one, one is closed that waits or does not read."`
 	IngestConnections int `default:"${ingest_connections}" help:"Connections of telemetry by HTTP at once (${default}). For a newer one, one without a request in work is closed."`
 	MqttConnections   int `default:"${mqtt_connections}" help:"Connections of telemetry by MQTT at once (${default}). For a newer one, one that has not logged in is closed."`
@@ -96,6 +98,9 @@ func (f *serveFlags) validate() error {
 	}
 	if f.MaxFeedAge < time.Second {
 		return usageError("--max-feed-age must be at least 1s: copies are up to that old when all is well")
+	}
+	if f.Drain < 0 || f.Drain > time.Hour {
+		return usageError("--drain must be between 0s and 1h")
 	}
 	if f.Retention < time.Minute {
 		return usageError("--retention must be at least 1m: ingest refuses telemetry when judging lags behind by half of it")
@@ -301,7 +306,7 @@ func (f *serveFlags) otlpURL() (string, error) {
 }
 
 // node is the configuration of a node by these flags, or what is wrong with them.
-func (f *serveFlags) node(log *slog.Logger) (node.Config, error) {
+func (f *serveFlags) node(log *slog.Logger, level *slog.LevelVar) (node.Config, error) {
 	if err := f.validate(); err != nil {
 		return node.Config{}, err
 	}
@@ -342,6 +347,8 @@ func (f *serveFlags) node(log *slog.Logger) (node.Config, error) {
 		TraceSample:    f.TraceSample,
 		Version:        version,
 		Log:            log,
+		LogLevel:       level,
+		Drain:          f.Drain,
 	}, nil
 }
 

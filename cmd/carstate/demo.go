@@ -8,9 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"carstate/client"
@@ -68,6 +70,8 @@ func (c *demoCommand) Run(ctx context.Context, w streams) (err error) {
 	} else if entries, err := os.ReadDir(c.DataDir); err == nil && len(entries) > 0 {
 		return usageError("--data-dir %s is not empty, and the demo must not write into what somebody needs: choose a new one, or leave it out", c.DataDir)
 	}
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
 	config, err := f.node(f.logger(w))
 	if err != nil {
 		return err
@@ -81,6 +85,11 @@ func (c *demoCommand) Run(ctx context.Context, w streams) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, n.Close()) }()
+	go func() {
+		for range hangups {
+			n.Reload(config)
+		}
+	}()
 	s := demoNode{n, f}
 	token, err := prepareDemo(ctx, s)
 	if err != nil {
@@ -90,7 +99,7 @@ func (c *demoCommand) Run(ctx context.Context, w streams) (err error) {
 		return err
 	}
 	if c.Fleet == 0 {
-		return s.Wait(ctx)
+		return s.untilAsked(ctx)
 	}
 	driving, park := context.WithCancel(ctx)
 	var roads sync.WaitGroup
@@ -101,7 +110,15 @@ func (c *demoCommand) Run(ctx context.Context, w streams) (err error) {
 	})
 	defer roads.Wait()
 	defer park()
-	return s.Wait(ctx)
+	return s.untilAsked(ctx)
+}
+
+// untilAsked returns when the demo is to end.
+func (s demoNode) untilAsked(ctx context.Context) error {
+	if err := s.Wait(ctx); err != nil {
+		return err
+	}
+	return s.Drain(context.Background())
 }
 
 // removeSoon removes a directory in which an engine has just ended: the last of its

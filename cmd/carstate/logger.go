@@ -16,21 +16,22 @@ import (
 
 // logger writes to standard error as the flags say. What it writes is clean
 // whoever wrote it, libraries included: see [cleaner].
-func (f *serveFlags) logger(w streams) *slog.Logger {
+func (f *serveFlags) logger(w streams) (*slog.Logger, *slog.LevelVar) {
 	return newLogger(w.err, f.LogLevel, f.LogFormat)
 }
 
-func newLogger(out io.Writer, level, format string) *slog.Logger {
-	var l slog.Level
+// newLogger returns a logger and its level, which may change.
+func newLogger(out io.Writer, level, format string) (*slog.Logger, *slog.LevelVar) {
+	l := new(slog.LevelVar)
 	if err := l.UnmarshalText([]byte(level)); err != nil {
 		panic(fmt.Sprintf("the flag's enum admits %q: %v", level, err))
 	}
 	c := &cleaner{key: []byte(rand.Text())}
 	opts := &slog.HandlerOptions{Level: l, ReplaceAttr: c.attr}
 	if format == "json" {
-		return slog.New(slog.NewJSONHandler(out, opts))
+		return slog.New(slog.NewJSONHandler(out, opts)), l
 	}
-	return slog.New(slog.NewTextHandler(out, opts))
+	return slog.New(slog.NewTextHandler(out, opts)), l
 }
 
 // cleaner sees every text on its way into the log. Tokens and keys are left

@@ -57,7 +57,7 @@ func TestLogIsClean(t *testing.T) {
 	adminKey, _ := access.NewSecret(access.AdminKind)
 	for _, format := range []string{"text", "json"} {
 		var out bytes.Buffer
-		log := newLogger(&out, "debug", format)
+		log, _ := newLogger(&out, "debug", format)
 		log.Info(nasty, "text", nasty, "error", errors.New(nasty), "any", []string{nasty, token})
 		log.With("token", token).WithGroup("g").Warn("to "+adminKey, "error", fmt.Errorf("GET /?access_token=%s: %w", token, errors.New(adminKey)))
 		log.Debug("the record state.3.NHeN4UqVsohGS55I7LBdh", "error", errors.New("state.12.NHeN4UqVsohGS55I7LBdh: gone"))
@@ -76,7 +76,7 @@ func TestLogIsClean(t *testing.T) {
 		if len(hashes) != 2 || hashes[0][1] != hashes[1][1] {
 			t.Errorf("the vehicle is not named by its hash: %q", hashes)
 		}
-		if other := newLogger(&out, "debug", format); other != nil {
+		if other, _ := newLogger(&out, "debug", format); other != nil {
 			out.Reset()
 			other.Debug("state.3.NHeN4UqVsohGS55I7LBdh")
 			if strings.Contains(out.String(), hashes[0][1]) {

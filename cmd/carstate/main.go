@@ -15,6 +15,8 @@ var version, commit = "development", "unknown"
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	// SIGHUP ends no service, also not before it listens for that. Other commands listen too, and end.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	// A reader that went away is an error of writing, not a sudden death that
 	// tidies nothing up.
 	signal.Ignore(syscall.SIGPIPE)

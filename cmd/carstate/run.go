@@ -34,6 +34,8 @@ type commands struct {
 	Restore  restoreCommand  `cmd:"" help:"Merge a backup into a running service."`
 	Status   statusCommand   `cmd:"" help:"Say how a running service is: health, version, counts, disk, last backup."`
 	Health   healthCommand   `cmd:"" help:"Ask a running service whether it is ready."`
+	LogLevel logLevelCommand `cmd:"" help:"Show or change how much a running node logs."`
+	ReadOnly readOnlyCommand `cmd:"" help:"Have a running node refuse telemetry, for maintenance, or take it again."`
 	Version  versionCommand  `cmd:"" help:"Print the version."`
 
 	Completion completionCommand `cmd:"" help:"Print what a shell needs to complete commands and flags."`
@@ -43,15 +45,15 @@ type commands struct {
 
 // settings are the defaults of serve that demo has others of.
 var settings = kong.Vars{
-	"max_age": "5m", "log_level": "info",
+	"max_age": "5m", "log_level": "info", "drain": "5s",
 	"query_connections": "16384", "ingest_connections": "4096", "mqtt_connections": "20000", "admin_connections": "512",
 }
 
 // demoSettings are those of demo: the recorded drive answers for as long as somebody tries,
 // only what is wrong is logged between what the demo prints, and its listeners fit into a
-// process that may have 2,048 descriptors.
+// process that may have 2,048 descriptors. Nothing stands in front of it, so it does not drain.
 var demoSettings = kong.Vars{
-	"max_age": "24h", "log_level": "warn",
+	"max_age": "24h", "log_level": "warn", "drain": "0s",
 	"query_connections": "256", "ingest_connections": "256", "mqtt_connections": "256", "admin_connections": "256",
 }
 
@@ -128,7 +130,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (code int
 		}
 		return exitUsage
 	}
-	if parsed.Command() != "serve" { // which reopens its access log
+	if c := parsed.Command(); c != "serve" && c != "demo" { // which read their settings again
 		var stop func()
 		ctx, stop = signal.NotifyContext(ctx, syscall.SIGHUP) // the terminal has gone
 		defer stop()

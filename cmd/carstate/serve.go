@@ -57,8 +57,8 @@ func (c *serveCommand) Run(ctx context.Context, w streams, given *kong.Context) 
 	// SIGHUP must not end a node, also while it starts or ends.
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
-	log := c.logger(w)
-	config, err := c.node(log)
+	log, level := c.logger(w)
+	config, err := c.node(log, level)
 	if err != nil {
 		return err
 	}
@@ -66,6 +66,8 @@ func (c *serveCommand) Run(ctx context.Context, w streams, given *kong.Context) 
 	if err != nil {
 		return err
 	}
+	// Not before: if a start fails, its reason is the only line.
+	log.Info("started", "version", version, "commit", commit)
 	if c.loginInClear() {
 		log.Warn("--nats carries the login without TLS: write tls:// unless nobody else is in that network")
 	}
@@ -75,13 +77,19 @@ func (c *serveCommand) Run(ctx context.Context, w streams, given *kong.Context) 
 	if c.has(node.Admin) {
 		log.Info("the console is open", "url", n.URL(node.AdminAddr)+"/", "key", ops.KeyFile(c.DataDir))
 	}
+	settings := c.reloader(n, log, given)
 	go func() {
 		for range hangups {
-			n.ReopenAccessLog()
+			settings.reload()
 		}
 	}()
 	err = n.Wait(ctx)
-	log.Info("ending", "reason", reason(err))
+	log.Info("ending", "reason", reason(err), "version", version)
+	if err == nil {
+		again, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+		err = n.Drain(again)
+		stop()
+	}
 	return errors.Join(err, n.Close())
 }
 

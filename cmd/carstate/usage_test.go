@@ -35,6 +35,7 @@ func TestUsage(t *testing.T) {
 		"serve --trusted-proxies 10.0.0.0/33",
 		"serve --trusted-proxies ::ffff:10.0.0.1",
 		"serve --retention 1ns",
+		"serve --drain=-1s",
 		"serve --query-addr 127.0.0.1:99999",
 		"serve --query-connections 15",
 		"serve --ingest-connections=-1",

@@ -136,7 +136,7 @@ func TestWrongKeys(t *testing.T) {
 func TestEveryCallNeedsTheKey(t *testing.T) {
 	s := startOps(t, func(c *ops.Config) {
 		c.State = func(context.Context, vehicle.ID) (vehicle.State, bool, error) { panic("a vehicle is read") }
-	}, func(c *admin.Config) { c.Roads = new(road.Map) })
+	}, func(c *admin.Config) { c.Roads, c.Node = new(road.Map), new(settings) })
 	token := s.issue(t).AccessToken
 	s.store.Did()
 	source, err := os.ReadFile("routes.go")

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"carstate/internal/access"
+	"carstate/internal/admin/wire"
 	"carstate/internal/ops"
 )
 
@@ -66,6 +67,13 @@ func (s *Server) addCalls(mux *http.ServeMux) {
 
 	if s.cfg.Roads != nil {
 		mux.Handle("/v1/roads", methods{"GET": s.stream("road.list", s.listRoads(s.cfg.Roads))})
+	}
+
+	if s.cfg.Node != nil {
+		mux.Handle("/v1/node", methods{
+			"GET":   call(s, "node.show", http.StatusOK, func(*http.Request, nothing) (wire.NodeSettings, error) { return s.cfg.Node.Settings(), nil }),
+			"PATCH": call(s, "node.change", http.StatusOK, s.changeNode),
+		})
 	}
 
 	mux.Handle("/v1/backup", methods{"GET": s.stream("backup.take", s.takeBackup)})

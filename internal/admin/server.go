@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"carstate/internal/access"
+	"carstate/internal/admin/wire"
 	"carstate/internal/netguard"
 	"carstate/internal/ops"
 	"carstate/internal/road"
@@ -25,6 +26,9 @@ type Config struct {
 
 	// Roads is what this node knows of the roads; nil: they are not shown.
 	Roads *road.Map
+
+	// Node is what operators change of the node itself; nil: nothing.
+	Node Node
 
 	// Console is served at every path that is not the API's; nil: nothing is. It
 	// is closed when the server shuts down.
@@ -64,6 +68,13 @@ type Config struct {
 	Log     *slog.Logger     // nil: nothing is logged
 	TLS     *tls.Config      // nil: plain HTTP
 	Version string           // shown as a metric
+}
+
+// Node is the node that the listener belongs to.
+type Node interface {
+	Settings() wire.NodeSettings
+	// Change puts into use what is set of its argument.
+	Change(wire.NodeSettings)
 }
 
 // Console is the operator's pages. It identifies its callers itself.

@@ -51,6 +51,10 @@ type Config struct {
 	// connection and must answer at once.
 	Ready func() error
 
+	// ReadOnly reports that an operator has switched telemetry off for maintenance; Ready then has an
+	// error. It is asked for every MQTT message. Without it telemetry is never off.
+	ReadOnly func() bool
+
 	// Overloaded reports that more arrives than is done. Where it still does at
 	// the first request of an HTTP connection that came then, the request gets
 	// 503 and the connection is closed; those that were open go on. Without it
@@ -97,6 +101,9 @@ type Config struct {
 func (c Config) withDefaults() Config {
 	if c.Ready == nil {
 		c.Ready = func() error { return nil }
+	}
+	if c.ReadOnly == nil {
+		c.ReadOnly = func() bool { return false }
 	}
 	if c.Overloaded == nil {
 		c.Overloaded = func() bool { return false }

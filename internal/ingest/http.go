@@ -204,6 +204,9 @@ func (h *HTTP) answer(w http.ResponseWriter, r *http.Request) outcome {
 		w.Header().Set("Accept-Encoding", "gzip")
 		return fail(w, http.StatusUnsupportedMediaType, err.Error())
 	}
+	if h.in.ReadOnly() {
+		return failLater(w, readOnly)
+	}
 	if ready != nil {
 		return failLater(w, notYet)
 	}
@@ -246,6 +249,9 @@ func (h *HTTP) answer(w http.ResponseWriter, r *http.Request) outcome {
 
 // notYet tells a sender that the node is starting, or stores nothing at present.
 const notYet = "telemetry cannot be taken yet"
+
+// readOnly tells a sender that an operator has switched telemetry off.
+const readOnly = "this node is read-only for maintenance: send the same again later"
 
 // noRoom tells a sender that the memory is used up, or its source's share of it.
 const noRoom = "too much telemetry is in work, of all or of this source; nothing of this request counts as accepted"

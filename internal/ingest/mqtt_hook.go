@@ -146,6 +146,11 @@ func (h *hook) OnPublish(cl *mqtt.Client, pk packets.Packet) (packets.Packet, er
 func (m *MQTT) take(cl *mqtt.Client, pk packets.Packet) {
 	c := cl.Net.Conn.(*conn)
 	p := pending{qos: pk.FixedHeader.Qos, id: pk.PacketID, since: m.in.Now()}
+	if m.in.ReadOnly() {
+		m.in.observe(p.since, unavailable)
+		m.hangUp(cl, packets.ErrServerUnavailable)
+		return
+	}
 	source, err := m.in.Sources.VerifyNamed(c.source, c.key, p.since)
 	if err != nil {
 		m.in.refuse(nil, access.NotAllowed, 1) // the key's refusal is noted already

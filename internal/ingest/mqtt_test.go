@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"carstate/internal/access"
@@ -328,6 +329,22 @@ func TestMQTTChecksTheSourceAtEachMessage(t *testing.T) {
 		f.remove(f.source)
 		c.publish(2, 2, topicV1, sampleLine("V1", 2, 2))
 		c.wantClosed(0x87)
+		f.store.wants(t, "V1 1")
+	})
+}
+
+func TestMQTTReadOnlyEndsConnections(t *testing.T) {
+	bothVersions(t, func(t *testing.T, version byte) {
+		f := newFixture(t)
+		var readOnly atomic.Bool
+		f.ReadOnly = readOnly.Load
+		_, addr := startMQTT(t, f.Config)
+		c := f.login(t, addr, version)
+		c.publish(2, 1, topicV1, sampleLine("V1", 1, 1))
+		c.wantPuback(1, 0)
+		readOnly.Store(true)
+		c.publish(2, 2, topicV1, sampleLine("V1", 2, 2))
+		c.wantClosed(0x88)
 		f.store.wants(t, "V1 1")
 	})
 }

@@ -20,16 +20,6 @@ func (n *Node) openAccessLog() (*query.AccessLog, error) {
 	return query.OpenAccessLog(c)
 }
 
-// ReopenAccessLog opens the file of the access log again under its name, as is needed
-// after it was rotated.
-func (n *Node) ReopenAccessLog() {
-	if n.accessLog == nil || n.config.AccessLog == "-" {
-		n.config.Log.Info("there is no access log to reopen: --access-log names no file")
-		return
-	}
-	n.accessLog.Reopen()
-}
-
 // closeAccessLog writes what is left of it, after the last answer.
 func (n *Node) closeAccessLog() {
 	if n.accessLog != nil {

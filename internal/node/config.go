@@ -29,6 +29,8 @@ type Config struct {
 	MaxAge     time.Duration // how old readings may be and still answer a query
 	MaxFeedAge time.Duration // how long queries are answered out of touch with the engine
 
+	Drain time.Duration // how long Drain goes on serving
+
 	MaxStretches int // how many stretches of road the map learns
 	// MaxVehicles is how many vehicles may become known by what the node takes in; 0: as many as the
 	// memory allows, or without a bound on a node that needs no states otherwise.
@@ -51,6 +53,8 @@ type Config struct {
 
 	Version string // of the program
 	Log     *slog.Logger
+	// LogLevel is the level of Log, which operators may change; nil: they may not.
+	LogLevel *slog.LevelVar
 }
 
 // The roles of a node.

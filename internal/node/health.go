@@ -12,12 +12,14 @@ import (
 type health struct {
 	fed        func() (time.Time, bool) // as [stream.Engine.Fed]
 	writable   func() error             // as [stream.Engine.Writable]
-	maxFeedAge time.Duration
-	takesIn    bool          // the node takes telemetry
-	feeds      atomic.Int32  // feeds that have yet to catch up
-	records    atomic.Int32  // of them, those of tokens and sources
-	started    chan struct{} // closed once records is 0
-	draining   atomic.Bool
+	maxFeedAge atomic.Int64             // ns
+	takesIn    bool                     // the node takes telemetry
+	feeds      atomic.Int32             // feeds that have yet to catch up
+	records    atomic.Int32             // of them, those of tokens and sources
+	started    chan struct{}            // closed once records is 0
+	draining   atomic.Bool              // nothing more is to be sent here
+	ending     atomic.Bool              // telemetry is refused
+	readOnly   atomic.Bool              // by an operator
 
 	origin time.Time    // monotonic origin of until
 	until  atomic.Int64 // ns after origin: at least so long the copies are new enough to answer from; looked at for every query
@@ -27,6 +29,7 @@ var (
 	errStarting = errors.New("starting: the tables are not filled yet")
 	errTooOld   = errors.New("out of touch with the engine for too long")
 	errDraining = errors.New("the node is ending")
+	errReadOnly = errors.New("read-only for maintenance: an operator has switched telemetry off (carstate read-only off)")
 )
 
 const (
@@ -36,7 +39,8 @@ const (
 )
 
 func newHealth(fed func() (time.Time, bool), writable func() error, maxFeedAge time.Duration, takesIn bool) *health {
-	h := &health{fed: fed, writable: writable, maxFeedAge: maxFeedAge, takesIn: takesIn, started: make(chan struct{}), origin: time.Now()}
+	h := &health{fed: fed, writable: writable, takesIn: takesIn, started: make(chan struct{}), origin: time.Now()}
+	h.maxFeedAge.Store(int64(maxFeedAge))
 	h.feeds.Store(feedCount)
 	h.records.Store(recordFeeds)
 	h.until.Store(math.MinInt64)
@@ -44,7 +48,21 @@ func newHealth(fed func() (time.Time, bool), writable func() error, maxFeedAge t
 }
 
 func (h *health) caughtUp() { h.feeds.Add(-1) }
-func (h *health) drain()    { h.draining.Store(true) }
+
+// drain has the probes fail; queries are still answered and telemetry is still taken.
+func (h *health) drain() { h.draining.Store(true) }
+
+// end is drain, and telemetry is refused.
+func (h *health) end() {
+	h.drain()
+	h.ending.Store(true)
+}
+
+// bound changes how long queries are answered out of touch with the engine.
+func (h *health) bound(maxFeedAge time.Duration) {
+	h.maxFeedAge.Store(int64(maxFeedAge))
+	h.until.Store(math.MinInt64)
+}
 
 // recordsCaughtUp is caughtUp of the feeds of tokens and of sources.
 func (h *health) recordsCaughtUp() {
@@ -69,7 +87,7 @@ func (h *health) canAnswer(now time.Time) error {
 	if !ok {
 		return errStarting
 	}
-	until := fed.Add(h.maxFeedAge)
+	until := fed.Add(time.Duration(h.maxFeedAge.Load()))
 	h.until.Store(int64(until.Sub(h.origin)))
 	if now.After(until) {
 		return errTooOld
@@ -103,10 +121,24 @@ func (h *health) answers() error {
 
 // canStore says why telemetry cannot be taken.
 func (h *health) canStore() error {
-	if err := h.answers(); err != nil {
+	switch {
+	case h.ending.Load():
+		return errDraining
+	case h.readOnly.Load():
+		return errReadOnly
+	}
+	if err := h.answersNow(); err != nil {
 		return err
 	}
 	return h.writable()
+}
+
+// takes says why no telemetry is to be sent to the node: also because it is ending.
+func (h *health) takes() error {
+	if h.draining.Load() {
+		return errDraining
+	}
+	return h.canStore()
 }
 
 // ready is for /readyz: why the node does not do all of its work. Only one that takes
@@ -115,7 +147,7 @@ func (h *health) canStore() error {
 // queries are answered all the same.
 func (h *health) ready() error {
 	if h.takesIn {
-		return h.canStore()
+		return h.takes()
 	}
 	return h.answers()
 }

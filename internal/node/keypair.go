@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -22,7 +23,7 @@ type keyPair struct {
 	log               *slog.Logger
 	current           atomic.Pointer[tls.Certificate]
 
-	// Owned by look; hashes of what the files held.
+	mu      sync.Mutex        // guards what follows: hashes of what the files held.
 	used    [sha256.Size]byte // in current
 	seen    [sha256.Size]byte // at the last look
 	refused [sha256.Size]byte // what could not be used and was warned of
@@ -85,6 +86,21 @@ func (c *keyPair) watch(ctx context.Context) {
 // whoever renews it writes one file after the other. A pair that cannot be used
 // leaves the old one in place, and is warned of once.
 func (c *keyPair) look() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lookOnce()
+}
+
+// lookNow uses the pair as it is: whoever asks for that has written both files.
+func (c *keyPair) lookNow() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.refused = [sha256.Size]byte{} // it is worth a word once more
+	c.lookOnce()
+	c.lookOnce()
+}
+
+func (c *keyPair) lookOnce() {
 	cert, key, hash, err := c.read()
 	settled := hash == c.seen
 	c.seen = hash

@@ -34,7 +34,7 @@ func (n *Node) registerMetrics() {
 			func() float64 { return n.probe.Mean().Seconds() }),
 		gauge("carstate_vehicles", "Vehicles in this node's table.", func() float64 { return float64(n.fleet.Len()) }),
 		gauge("carstate_vehicles_limit", "Vehicles that may become known by what this node takes in (--max-vehicles); 0: no bound.",
-			func() float64 { return float64(n.maxVehicles) }),
+			func() float64 { return float64(n.maxVehicles.Load()) }),
 		gauge("carstate_tokens", "Tokens known, revoked and expired ones included.", func() float64 { return float64(n.tables.Tokens.Len()) }),
 		gauge("carstate_tokens_expiring", "Tokens that count now and will not in 7 days.", func() float64 {
 			now := time.Now()

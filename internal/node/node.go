@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
@@ -50,7 +51,7 @@ type Node struct {
 	probe     overload.Probe
 	member    string // this process among those that derive
 
-	maxVehicles int // that may become known; 0: no bound
+	maxVehicles atomic.Int64 // that may become known; 0: no bound
 
 	servers []server
 	stop    context.CancelFunc // ends what runs in the background
@@ -75,8 +76,7 @@ func Start(ctx context.Context, c Config) (_ *Node, err error) {
 		member: rand.Text(), failed: make(chan error, 8),
 	}
 	n.roads.Bound(c.MaxStretches)
-	n.maxVehicles = c.vehicleBound()
-	n.fleet.Bound(n.maxVehicles)
+	n.boundVehicles(c.vehicleBound())
 	// Whatever may fail without a trace comes before the data directory is touched: the
 	// certificate, the ports (a busy one is the likeliest obstacle), the access log, an
 	// admin key that cannot be used.
@@ -235,6 +235,18 @@ func (n *Node) Wait(ctx context.Context) error {
 	return err
 }
 
+// Drain has the probes say that the node is ending, while it goes on serving, so that load
+// balancers stop sending before the listeners close. It returns after Config.Drain, or when ctx
+// ends or the node fails.
+func (n *Node) Drain(ctx context.Context) error {
+	// Its supervisor may give a service less time to end than this takes.
+	notify(fmt.Sprintf("%s\nEXTEND_TIMEOUT_USEC=%d", daemon.SdNotifyStopping, (n.config.Drain + 2*stopWithin).Microseconds()))
+	n.health.drain()
+	ctx, cancel := context.WithTimeout(ctx, n.config.Drain)
+	defer cancel()
+	return n.Wait(ctx)
+}
+
 // Close ends the node: first what takes in and answers, so that nothing is
 // acknowledged that cannot be stored, then the work in the background, then the engine. What
 // does not end in time is cut off.
@@ -242,7 +254,7 @@ func (n *Node) Close() error {
 	notify(daemon.SdNotifyStopping)
 	deadline, cancel := context.WithTimeout(context.Background(), stopWithin)
 	defer cancel()
-	n.health.drain()
+	n.health.end()
 	if !within(deadline, answersWithin+cutWithin, func() { n.closeServers(deadline) }) {
 		n.config.Log.Warn("a listener does not end")
 	}

@@ -42,7 +42,7 @@ func (n *Node) addServers(t *tls.Config, adminKey access.Hash) {
 		n.servers = append(n.servers, server{"query", func() error { return q.Serve(l) }, q.Shutdown})
 	}
 	c := ingest.Config{
-		Store: n.engine, Sources: &n.tables.Sources, Ready: n.health.canStore,
+		Store: n.engine, Sources: &n.tables.Sources, Ready: n.health.canStore, ReadOnly: n.health.readOnly.Load,
 		Forgotten: n.engine.Forgotten().Has, Admit: n.fleet.Admit,
 		MaxHTTPConnections: n.config.IngestConnections, MaxConnections: n.config.MQTTConnections,
 		TLS: tlsFor(IngestAddr), Log: n.config.Log, Registry: n.registry, Tracer: n.traces.tracer(),
@@ -75,7 +75,7 @@ func (n *Node) adminConfig(key access.Hash, t *tls.Config) admin.Config {
 		Alive: n.engine.Alive, Ready: n.health.ready, ReadyFor: make(map[string]func() error), FeedAge: n.health.feedAge,
 		MaxConnections: n.config.AdminConnections, Gatherer: n.registry, Registry: n.registry, Log: n.config.Log, TLS: t, Version: n.config.Version,
 	}
-	for job, ready := range map[string]func() error{Query: n.health.answers, Ingest: n.health.canStore} {
+	for job, ready := range map[string]func() error{Query: n.health.answers, Ingest: n.health.takes} {
 		if n.config.has(job) {
 			c.ReadyFor[job] = ready
 		}
@@ -91,7 +91,7 @@ func (n *Node) adminConfig(key access.Hash, t *tls.Config) admin.Config {
 		Fleet: n.fleet, Filled: n.health.answersNow,
 		MaxAge: n.config.MaxAge, AdminKey: key, KeyDir: n.config.Store.DataDir, Log: n.config.Log,
 	})
-	c.Console, c.Roads, c.Started = n.console(c.Ops), n.roads, n.health.started
+	c.Console, c.Roads, c.Started, c.Node = n.console(c.Ops), n.roads, n.health.started, n
 	return c
 }
 

@@ -46,12 +46,12 @@ func (c *Config) vehicleBound() int {
 func (n *Node) sayVehicleBound() {
 	switch {
 	case !n.config.has(Ingest):
-	case n.maxVehicles == 0:
+	case n.maxVehicles.Load() == 0:
 		n.config.Log.Info("this node takes in new vehicles without a bound, because it knows none: " +
 			"with --max-vehicles it follows them")
 	default:
 		n.config.Log.Info("new vehicles are refused beyond a bound; those that are known stay (--max-vehicles)",
-			"vehicles", n.maxVehicles)
+			"vehicles", n.maxVehicles.Load())
 	}
 }
 

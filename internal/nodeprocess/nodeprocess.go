@@ -28,7 +28,7 @@ const (
 type Options struct {
 	Binary string   // the built carstate
 	Dir    string   // its data directory
-	Flags  []string // besides the directory, the log's format (JSON), and ports that the system chooses; the last of a flag counts
+	Flags  []string // besides the directory, the log's format (JSON), no drain, and ports that the system chooses; the last of a flag counts
 	Env    []string // its whole environment; nil for that of this process
 	// Wrap comes before the program on the command line: "ip", "netns", "exec", NAME.
 	Wrap []string
@@ -62,7 +62,7 @@ const listenLimit = 10 * time.Minute
 // matter: see [StartReady] and [Node.AwaitReady].
 func Start(ctx context.Context, o Options) (*Node, error) {
 	args := append([]string{}, o.Wrap...)
-	args = append(args, o.Binary, "serve", "--data-dir", o.Dir, "--log-format", "json")
+	args = append(args, o.Binary, "serve", "--data-dir", o.Dir, "--log-format", "json", "--drain", "0s")
 	for _, flag := range []string{Query, Ingest, MQTT, Admin} {
 		address := o.Addresses[flag]
 		if address == "" {

@@ -55,7 +55,15 @@ func (p *Operations) auditedAtLength(ctx context.Context, by access.Actor, e acc
 var Actions = []string{
 	"token.issue", "token.grant", "token.rotate", "token.revoke", "source.add", "source.rotate", "source.remove",
 	"operator.add", "operator.rotate", "operator.remove", "admin-key.rotate",
-	"vehicle.forget", "vehicle.allow", "backup.take", "backup-key.show", "backup.restore",
+	"vehicle.forget", "vehicle.allow", "backup.take", "backup-key.show", "backup.restore", "node.change",
+}
+
+// Change does something to this node, audited under an action and in words. Nothing is stored.
+func (p *Operations) Change(ctx context.Context, by access.Actor, action, detail string, do func()) error {
+	return p.audited(ctx, by, access.Event{Action: action, Object: "node", Detail: detail}, func(context.Context) error {
+		do()
+		return nil
+	})
 }
 
 // Refusal is an error that says to the caller what was wrong and what to do.

@@ -26,13 +26,16 @@ type Map struct {
 	out     outbox
 }
 
-// Bound sets how many stretches the map holds at most, in steps of 64. It is called
-// before the map is used; without it, there is no bound. Evidence of a stretch that is
+// Bound sets how many stretches the map holds at most, in steps of 64. Without
+// it, there is no bound. Evidence of a stretch that is
 // not in a full map is refused, and counted by [Map.Refused]: nothing that is known is
 // dropped for it.
 func (m *Map) Bound(most int) {
 	for i := range m.shards {
-		m.shards[i].most = uint32(min(max(1, most/shards), mostInShard))
+		sh := &m.shards[i]
+		sh.mu.Lock()
+		sh.most = uint32(min(max(1, most/shards), mostInShard))
+		sh.mu.Unlock()
 	}
 }
 

@@ -150,6 +150,16 @@ func (c *Client) Roads(ctx context.Context, b road.Box, limit int) (roadmap.Coll
 	return send[roadmap.Collection](ctx, c, http.MethodGet, path, nil)
 }
 
+// Node shows the settings of the node that is spoken to.
+func (c *Client) Node(ctx context.Context) (wire.NodeSettings, error) {
+	return send[wire.NodeSettings](ctx, c, http.MethodGet, "/v1/node", nil)
+}
+
+// ChangeNode changes what is set of s on the node that is spoken to, until it ends.
+func (c *Client) ChangeNode(ctx context.Context, s wire.NodeSettings) (wire.NodeSettings, error) {
+	return send[wire.NodeSettings](ctx, c, http.MethodPatch, "/v1/node", s)
+}
+
 // Forget erases a vehicle everywhere.
 func (c *Client) Forget(ctx context.Context, id vehicle.ID) (access.ForgetReceipt, error) {
 	return send[access.ForgetReceipt](ctx, c, http.MethodPost, "/v1/vehicles/"+url.PathEscape(string(id))+"/forget", nil)

@@ -113,6 +113,14 @@ type (
 	}
 )
 
+// NodeSettings are what operators see of one node while it runs. In a request, what is left out
+// stays as it is, and so does Version.
+type NodeSettings struct {
+	Version  string `json:"version,omitzero"`
+	LogLevel string `json:"log_level,omitzero"` // debug, info, warn or error
+	ReadOnly *bool  `json:"read_only,omitzero"` // telemetry is refused
+}
+
 // BackupType is the media type of a backup.
 const BackupType = "application/vnd.carstate.backup"
 

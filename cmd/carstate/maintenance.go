@@ -1,0 +1,67 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"carstate/internal/admin/client"
+	"carstate/internal/admin/wire"
+)
+
+type logLevelCommand struct {
+	adminFlags
+	Level string `arg:"" optional:"" default:"" enum:",debug,info,warn,error" help:"debug, info, warn or error; shown if left out."`
+}
+
+// Help is shown by --help.
+func (*logLevelCommand) Help() string {
+	return `The level counts on this node until it ends or gets SIGHUP, which puts that of its settings back.
+
+Example:
+  carstate log-level debug`
+}
+
+// Run shows or changes the level.
+func (c *logLevelCommand) Run(ctx context.Context, w streams) error {
+	return ask(c.adminFlags, false, w, func(client *client.Client) (wire.NodeSettings, error) {
+		if c.Level == "" {
+			return client.Node(ctx)
+		}
+		return client.ChangeNode(ctx, wire.NodeSettings{LogLevel: c.Level})
+	}, func(s wire.NodeSettings) error {
+		_, err := fmt.Fprintln(w.out, s.LogLevel)
+		return err
+	})
+}
+
+type readOnlyCommand struct {
+	adminFlags
+	State string `arg:"" optional:"" default:"" enum:",on,off" help:"on or off; shown if left out."`
+}
+
+// Help is shown by --help.
+func (*readOnlyCommand) Help() string {
+	return `While it is on, this node refuses telemetry with 503 and says why, and /readyz/ingest fails. Queries
+and what operators change go on. It ends with the node. On a cluster each node has its own.
+
+Example:
+  carstate read-only on`
+}
+
+// Run shows or changes whether the node is read-only.
+func (c *readOnlyCommand) Run(ctx context.Context, w streams) error {
+	return ask(c.adminFlags, false, w, func(client *client.Client) (wire.NodeSettings, error) {
+		if c.State == "" {
+			return client.Node(ctx)
+		}
+		on := c.State == "on"
+		return client.ChangeNode(ctx, wire.NodeSettings{ReadOnly: &on})
+	}, func(s wire.NodeSettings) error {
+		state := "off"
+		if s.ReadOnly != nil && *s.ReadOnly {
+			state = "on"
+		}
+		_, err := fmt.Fprintln(w.out, state)
+		return err
+	})
+}

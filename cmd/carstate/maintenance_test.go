@@ -1,0 +1,188 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"carstate/internal/nodeprocess"
+	"carstate/internal/testkit"
+)
+
+// says is an error until a path of the admin listener has a status and a text.
+func says(p *process, path string, status int, text string) func() error {
+	return func() error {
+		got, body, err := p.Get(context.Background(), nodeprocess.Admin, path)
+		if err == nil && (got != status || !strings.Contains(string(body), text)) {
+			err = fmt.Errorf("%s: HTTP %d: %s", path, got, body)
+		}
+		return err
+	}
+}
+
+// TestDrainServesOnWhileItIsNotReady: a node that is told to end says so and serves on; told
+// again, it ends at once.
+func TestDrainServesOnWhileItIsNotReady(t *testing.T) {
+	p := start(t, t.TempDir(), "--drain", "1h")
+	token, key := p.issue(t), p.addSource(t, "gateway")
+	if err := p.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"/readyz", "/readyz/query", "/readyz/ingest"} {
+		if err := until(testkit.Patience, says(p, path, http.StatusServiceUnavailable, "the node is ending")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := says(p, "/healthz", http.StatusOK, "alive")(); err != nil {
+		t.Error(err)
+	}
+	if _, err := post(p, key, []string{"drained"}); err != nil {
+		t.Errorf("telemetry: %v", err)
+	}
+	if err := until(testkit.Patience, func() error { return p.judged(token, "drained", p.began) }); err != nil {
+		t.Errorf("a query: %v", err)
+	}
+	p.stop(t)
+}
+
+// TestDrainEndsByItself: the time of --drain is enough.
+func TestDrainEndsByItself(t *testing.T) {
+	p := start(t, t.TempDir(), "--drain", "200ms")
+	asked := time.Now()
+	p.stop(t)
+	if took := time.Since(asked); took < 200*time.Millisecond {
+		t.Errorf("it ended after %s", took)
+	}
+}
+
+// TestReloadChangesWhatCanChange: SIGHUP reads the settings again, says what it changed and what
+// needs a restart, and wrong settings change nothing.
+func TestReloadChangesWhatCanChange(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "carstate.conf")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("retention = 1h\n")
+	p := start(t, t.TempDir(), "--config", file)
+	reload := func(text, says string) {
+		t.Helper()
+		before := p.log.Count(says)
+		write(text)
+		if err := p.Signal(syscall.SIGHUP); err != nil {
+			t.Fatal(err)
+		}
+		testkit.Await(t, says, func() bool { return p.HasEnded() || p.log.Count(says) > before })
+	}
+	reload("retention = 2h\nlog-level = debug\nmax-vehicles = 7\n", `"changed":"log-level,max-vehicles","needs_restart":"retention"`)
+	if level := p.carstate(t, "log-level"); level != "debug\n" {
+		t.Errorf("the level is %s", level)
+	}
+	if n, err := sumOf(p, "carstate_vehicles_limit"); err != nil || n != 7 {
+		t.Errorf("%g vehicles may be known, %v", n, err)
+	}
+	reload("log-level = loud\n", "the settings are wrong and stay as they were")
+	if level := p.carstate(t, "log-level"); level != "debug\n" {
+		t.Errorf("after wrong settings the level is %s", level)
+	}
+	reload("retention = 1h\nlog-level = debug\nmax-vehicles = 7\n", `"changed":"-","needs_restart":"-"`)
+	if err := says(p, "/readyz", http.StatusOK, "ready")(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestSIGHUPWhileItStarts: a node that does not serve yet does not end.
+func TestSIGHUPWhileItStarts(t *testing.T) {
+	startsPrograms(t)
+	started := make(chan *os.Process, 1)
+	said := new(testkit.Buffer)
+	n, err := nodeprocess.Start(t.Context(), nodeprocess.Options{
+		Binary: binary, Dir: t.TempDir(), Env: append(os.Environ(), "GORACE="+endAtOnce),
+		Begin: func(cmd *exec.Cmd) error {
+			err := cmd.Start()
+			started <- cmd.Process
+			return err
+		},
+		Heard: func(line []byte) {
+			fmt.Fprintf(said, "%s\n", line)
+			if strings.Contains(string(line), "new vehicles are refused beyond a bound") {
+				_ = (<-started).Signal(syscall.SIGHUP) // whether it arrived shows below
+			}
+		},
+	})
+	if err != nil {
+		t.Fatalf("%v: %s", err, said)
+	}
+	t.Cleanup(n.Kill)
+	testkit.Await(t, "the signal is taken", func() bool { return said.Count("the settings were read again") == 1 })
+}
+
+// TestSIGHUPDoesNotEndTheDemo: the demo stays, as the service does.
+func TestSIGHUPDoesNotEndTheDemo(t *testing.T) {
+	startsPrograms(t)
+	cmd := exec.Command(binary, "demo", "--fleet", "0", "--mqtt-addr", "")
+	for _, flag := range []string{"query", "ingest", "admin"} {
+		cmd.Args = append(cmd.Args, "--"+flag+"-addr", "127.0.0.1:0")
+	}
+	out := new(testkit.Buffer)
+	cmd.Stdout, cmd.Stderr = out, out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	t.Cleanup(func() { _ = cmd.Process.Kill() }) // it has ended, unless the test failed
+	testkit.Await(t, "the demo is up", func() bool { return out.Count("curl") > 0 })
+	for _, s := range []syscall.Signal{syscall.SIGHUP, syscall.SIGINT} {
+		select {
+		case err := <-ended:
+			t.Fatalf("it ended: %v: %s", err, out)
+		default:
+		}
+		if err := cmd.Process.Signal(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := <-ended; err != nil {
+		t.Errorf("it ended with %v: %s", err, out)
+	}
+}
+
+// TestReadOnlyRefusesTelemetryAlone: queries and operators go on.
+func TestReadOnlyRefusesTelemetryAlone(t *testing.T) {
+	p := start(t, t.TempDir())
+	token, key := p.issue(t), p.addSource(t, "gateway")
+	if _, err := post(p, key, []string{"before"}); err != nil {
+		t.Fatal(err)
+	}
+	if state := p.carstate(t, "read-only", "on"); state != "on\n" {
+		t.Errorf("it is %s", state)
+	}
+	if _, err := post(p, key, []string{"meanwhile"}); err == nil || !strings.Contains(err.Error(), "HTTP 503") || !strings.Contains(err.Error(), "read-only for maintenance") {
+		t.Errorf("telemetry: %v", err)
+	}
+	if err := until(testkit.Patience, func() error { return p.judged(token, "before", p.began) }); err != nil {
+		t.Errorf("a query: %v", err)
+	}
+	for path, status := range map[string]int{"/readyz/ingest": http.StatusServiceUnavailable, "/readyz/query": http.StatusOK} {
+		if err := says(p, path, status, "")(); err != nil {
+			t.Error(err)
+		}
+	}
+	p.issue(t)
+	if state := p.carstate(t, "read-only", "off"); state != "off\n" {
+		t.Errorf("it is %s", state)
+	}
+	if _, err := post(p, key, []string{"after"}); err != nil {
+		t.Errorf("telemetry: %v", err)
+	}
+}

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/alecthomas/kong"
+
+	"carstate/internal/access"
+	"carstate/internal/node"
+)
+
+// reloader reads the settings of a running service again.
+type reloader struct {
+	node    *node.Node
+	log     *slog.Logger
+	args    []string          // of the command line
+	running map[string]string // the settings in use, by the names of their flags
+}
+
+func (c *serveCommand) reloader(n *node.Node, log *slog.Logger, given *kong.Context) reloader {
+	return reloader{node: n, log: log, args: given.Args, running: settingsOf(given)}
+}
+
+func settingsOf(given *kong.Context) map[string]string {
+	all := make(map[string]string)
+	for _, f := range given.Selected().Flags {
+		if !slices.Contains(notSettings, f.Name) {
+			all[f.Name] = fmt.Sprint(f.Target.Interface())
+		}
+	}
+	return all
+}
+
+// reload puts into use what can change without a restart, and says what it changed and what
+// waits for a restart. Settings that are wrong change nothing.
+func (r *reloader) reload() {
+	config, found, err := readAgain(r.args)
+	if err != nil {
+		r.log.Error("the settings are wrong and stay as they were: mend them and send SIGHUP again", "error", unquoted(access.OneLine(err)))
+		return
+	}
+	r.node.Reload(config)
+	changed, restart := "", ""
+	for _, name := range slices.Sorted(maps.Keys(found)) {
+		switch {
+		case found[name] == r.running[name]:
+		case slices.Contains(node.Reloadable, name):
+			changed = strings.TrimPrefix(changed+","+name, ",")
+			r.running[name] = found[name]
+		default:
+			restart = strings.TrimPrefix(restart+","+name, ",")
+		}
+	}
+	level := slog.LevelInfo
+	if restart != "" {
+		level = slog.LevelWarn
+	}
+	r.log.Log(context.Background(), level, "the settings were read again, with the certificate and the access log", "changed", cmp.Or(changed, "-"), "needs_restart", cmp.Or(restart, "-"))
+}
+
+// readAgain reads the settings of serve, as at its start.
+func readAgain(args []string) (node.Config, map[string]string, error) {
+	var cmds commands
+	parser, err := kong.New(&cmds, kong.Exit(func(int) {}), kong.DefaultEnvars("CARSTATE"))
+	if err != nil {
+		return node.Config{}, nil, err
+	}
+	given, err := parser.Parse(args)
+	if err != nil {
+		return node.Config{}, nil, err
+	}
+	_, level := cmds.Serve.logger(streams{io.Discard, io.Discard})
+	config, err := cmds.Serve.node(nil, level)
+	return config, settingsOf(given), err
+}

@@ -1,0 +1,37 @@
+package admin
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+
+	"carstate/internal/admin/wire"
+	"carstate/internal/ops"
+)
+
+// changeNode changes what can be changed of a node while it runs.
+func (s *Server) changeNode(r *http.Request, in wire.NodeSettings) (wire.NodeSettings, error) {
+	var words []string
+	if in.LogLevel != "" {
+		if !slices.Contains(logLevels, in.LogLevel) {
+			return in, errLogLevel
+		}
+		words = append(words, "log level "+in.LogLevel)
+	}
+	if in.ReadOnly != nil {
+		word := "read-only off"
+		if *in.ReadOnly {
+			word = "read-only on"
+		}
+		words = append(words, word)
+	}
+	if in.Version != "" || len(words) == 0 {
+		return in, ops.Refuse(http.StatusBadRequest, "give log_level, read_only, or both")
+	}
+	err := s.ops.Change(r.Context(), caller(r), "node.change", strings.Join(words, "; "), func() { s.cfg.Node.Change(in) })
+	return s.cfg.Node.Settings(), err
+}
+
+var logLevels = []string{"debug", "info", "warn", "error"}
+
+var errLogLevel = ops.Refuse(http.StatusBadRequest, "log_level is one of %s", strings.Join(logLevels, ", "))

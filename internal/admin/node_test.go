@@ -1,0 +1,57 @@
+package admin_test
+
+import (
+	"net/http"
+	"testing"
+
+	"carstate/internal/admin"
+	"carstate/internal/admin/wire"
+	"carstate/internal/ops"
+)
+
+// settings is a node that only remembers.
+type settings struct{ wire.NodeSettings }
+
+func (s *settings) Settings() wire.NodeSettings { return s.NodeSettings }
+
+func (s *settings) Change(to wire.NodeSettings) {
+	if to.LogLevel != "" {
+		s.LogLevel = to.LogLevel
+	}
+	if to.ReadOnly != nil {
+		s.ReadOnly = to.ReadOnly
+	}
+}
+
+func TestNodeIsChangedAndAudited(t *testing.T) {
+	n := &settings{wire.NodeSettings{Version: "v1"}}
+	s := startOps(t, func(*ops.Config) {}, func(c *admin.Config) { c.Node = n })
+	for _, c := range []struct {
+		body   string
+		status int
+		want   string
+	}{
+		{`{"log_level":"debug"}`, http.StatusOK, `{"version":"v1","log_level":"debug"}`},
+		{`{"read_only":true}`, http.StatusOK, `{"version":"v1","log_level":"debug","read_only":true}`},
+		{`{}`, http.StatusBadRequest, `{"error":"give log_level, read_only, or both"}`},
+		{`{"version":"v2","read_only":false}`, http.StatusBadRequest, `{"error":"give log_level, read_only, or both"}`},
+		{`{"log_level":"info+3"}`, http.StatusBadRequest, `{"error":"log_level is one of debug, info, warn, error"}`},
+		{`{"log_level":"loud"}`, http.StatusBadRequest, `{"error":"log_level is one of debug, info, warn, error"}`},
+	} {
+		if got := s.do(t, http.MethodPatch, "/v1/node", c.body); got.status != c.status || got.body != c.want+"\n" {
+			t.Errorf("%s: %d %s", c.body, got.status, got.body)
+		}
+	}
+	if got := s.do(t, http.MethodGet, "/v1/node", ""); got.body != `{"version":"v1","log_level":"debug","read_only":true}`+"\n" {
+		t.Errorf("it is %s", got.body)
+	}
+	var details []string
+	for _, e := range s.store.Events() {
+		if e.Action == "node.change" {
+			details = append(details, e.Detail)
+		}
+	}
+	if len(details) != 2 || details[0] != "log level debug" || details[1] != "read-only on" {
+		t.Errorf("the audit has %q", details)
+	}
+}
