@@ -23,9 +23,10 @@ import (
 
 type backupCommand struct {
 	adminFlags
-	File  string `arg:"" help:"Where the backup goes."`
-	Force bool   `help:"Replace a file that exists."`
-	JSON  bool   `name:"json" help:"Print what is in the backup as one JSON value and nothing else."`
+	File   string `arg:"" help:"Where the backup goes; in a directory it is named by the date and the time."`
+	Force  bool   `help:"Replace a file that exists."`
+	Verify bool   `help:"Take no backup: read the file to its end and say what is in it. Whether it was made by your service only a restore tells."`
+	JSON   bool   `name:"json" help:"Print what is in the backup as one JSON value and nothing else."`
 }
 
 // Help is shown by --help.
@@ -37,18 +38,24 @@ another service you need the key of this one's backups: carstate operator backup
 
 Example:
   carstate backup carstate-2026-11-20.backup
+  carstate backup /var/lib/carstate-backups
+  carstate backup --verify carstate-2026-11-20.backup
   carstate restore carstate-2026-11-20.backup`
 }
 
 // Run writes a backup and reads it back before it gets its name.
 func (c *backupCommand) Run(ctx context.Context, w streams) error {
+	if c.Verify {
+		return c.verify(w)
+	}
 	client, err := c.client()
 	if err != nil {
 		return err
 	}
-	if info, err := os.Lstat(c.File); err == nil && info.IsDir() {
-		return errors.New("this is a directory: name the file in it")
-	} else if err == nil && !c.Force {
+	if info, err := os.Stat(c.File); err == nil && info.IsDir() {
+		c.File = filepath.Join(c.File, time.Now().UTC().Format("carstate-2006-01-02T150405Z.backup"))
+	}
+	if _, err := os.Lstat(c.File); err == nil && !c.Force {
 		return errExists
 	}
 	tmp, err := os.CreateTemp(filepath.Dir(c.File), "."+filepath.Base(c.File)+"-")
@@ -82,6 +89,24 @@ func (c *backupCommand) Run(ctx context.Context, w streams) error {
 	_, err = fmt.Fprintf(w.out, "%s: %s\n", c.File, inside(info))
 	fmt.Fprintln(w.err, "Another service asks for this one's key before it restores the file: "+
 		"carstate operator backup-key prints it.")
+	return err
+}
+
+// verify reads a backup that was taken before.
+func (c *backupCommand) verify(w streams) error {
+	f, err := os.Open(c.File)
+	if err != nil {
+		return fmt.Errorf("the backup cannot be read: %w", err)
+	}
+	defer f.Close()
+	info, err := store.CheckBackup(f)
+	if err != nil {
+		return fmt.Errorf("this backup cannot be restored, take another: %w", err)
+	}
+	if c.JSON {
+		return printJSON(w.out, info)
+	}
+	_, err = fmt.Fprintf(w.out, "%s: whole, %s\n", c.File, inside(info))
 	return err
 }
 

@@ -59,6 +59,16 @@ func TestSystemdUnit(t *testing.T) {
 	if out := tool(t, "", "systemd-analyze", "verify", "--man=no", unit); strings.Contains(out, unit) {
 		t.Errorf("systemd has something to say:\n%s", out)
 	}
+	for _, name := range []string{"carstate-backup.service", "carstate-backup.timer"} {
+		text := strings.ReplaceAll(readFile(t, deployDir+"/systemd/"+name), "/usr/local/bin/carstate ", binary+" ")
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	timer := filepath.Join(dir, "carstate-backup.timer")
+	if out := tool(t, "", "systemd-analyze", "verify", "--man=no", timer, filepath.Join(dir, "carstate-backup.service")); strings.Contains(out, dir) {
+		t.Errorf("systemd has something to say:\n%s", out)
+	}
 	tool(t, "", "systemd-analyze", "security", "--offline=true", "--threshold=25", unit)
 
 	root := filepath.Join(dir, "root")
@@ -121,9 +131,9 @@ func TestAlerts(t *testing.T) {
 	dir := deployDir + "/prometheus/"
 	tool(t, "", "promtool", "check", "config", "--lint-fatal", dir+"prometheus.yml")
 	tool(t, "", "promtool", "check", "rules", "--lint-fatal", dir+"alerts.yml")
-	tool(t, "", "promtool", "test", "rules", dir+"alerts_test.yml")
+	tool(t, "", "promtool", "test", "rules", dir+"alerts_test.yml", dir+"alerts_days_test.yml")
 
-	tests := readFile(t, dir+"alerts_test.yml")
+	tests := readFile(t, dir+"alerts_test.yml") + readFile(t, dir+"alerts_days_test.yml")
 	alerts := readFile(t, dir+"alerts.yml")
 	var sections []string
 	for _, m := range regexp.MustCompile(`(?m)^### (Carstate\w+)$`).FindAllStringSubmatch(readFile(t, "../../docs/operations.md"), -1) {
@@ -137,7 +147,7 @@ func TestAlerts(t *testing.T) {
 		if !strings.Contains(tests, `{labels: '{alertname="`+name+`"}', value: 1}`) {
 			t.Errorf("%s fires in no test", name)
 		}
-		if !strings.Contains(alerts, "runbook: docs/operations.md#"+strings.ToLower(name)+"\n") {
+		if !strings.Contains(alerts, `runbook_url: "{{ $externalLabels.carstate_docs }}/operations.md#`+strings.ToLower(name)+"\"\n") {
 			t.Errorf("%s does not lead to its section", name)
 		}
 	}

@@ -17,7 +17,11 @@ import (
 // logger writes to standard error as the flags say. What it writes is clean
 // whoever wrote it, libraries included: see [cleaner].
 func (f *serveFlags) logger(w streams) (*slog.Logger, *slog.LevelVar) {
-	return newLogger(w.err, f.LogLevel, f.LogFormat)
+	out := w.err
+	if writesJournal() {
+		out = journal{out}
+	}
+	return newLogger(out, f.LogLevel, f.LogFormat)
 }
 
 // newLogger returns a logger and its level, which may change.

@@ -70,6 +70,10 @@ func newIntake(c Config, protocol string) *intake {
 	for why := range access.SampleRefusals {
 		in.refused[why] = refused.WithLabelValues(why.String())
 	}
+	// A counter that begins with its first event has no rate of that.
+	for _, o := range []outcome{stored, rejected, unauthorised, unavailable} {
+		in.duration.WithLabelValues(string(o))
+	}
 	c.Registry.MustRegister(in.accepted, refused, in.ignored, in.duration)
 	return in
 }

@@ -87,6 +87,7 @@ func NewMQTT(c Config) *MQTT {
 		Name: "carstate_mqtt_connections_refused_total",
 		Help: "MQTT connections that were refused, by reason.",
 	}, []string{"reason"})
+	m.refused.WithLabelValues("not_ready") // an alert looks at its rate
 	m.guard = netguard.New(netguard.Config{
 		Max: m.in.MaxConnections, SendBuffer: sendBuffer, Dropped: m.refused.WithLabelValues("full").Inc, Log: m.in.Log,
 	})

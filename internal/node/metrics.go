@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"carstate/internal/ops"
 	"carstate/internal/road"
 	"carstate/internal/vehicle"
 )
@@ -63,6 +64,14 @@ func (n *Node) registerMetrics() {
 	if n.cert != nil {
 		n.registry.MustRegister(gauge("carstate_tls_certificate_expiry_timestamp_seconds", "When the certificate of the listeners ends.",
 			func() float64 { return float64(n.cert.expires().Unix()) }))
+	}
+	if n.config.has(Admin) {
+		n.registry.MustRegister(gauge("carstate_backup_timestamp_seconds", "When the last backup was taken of this node; 0: never.", func() float64 {
+			if at := ops.LastBackup(n.config.Store.DataDir); !at.IsZero() {
+				return float64(at.Unix())
+			}
+			return 0
+		}))
 	}
 	if n.config.Cluster.URLs == "" {
 		n.registry.MustRegister(gauge("carstate_data_dir_free_bytes", "Room left on the disk of the data directory; NaN if it cannot be told.",

@@ -6,10 +6,24 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
+	"path/filepath"
 	"time"
 
 	"carstate/internal/access"
 )
+
+// backupFile is the file in the data directory that is written after each backup.
+func backupFile(dir string) string { return filepath.Join(dir, "last-backup") }
+
+// LastBackup is when the last backup was taken of the node of a data directory; zero: never.
+func LastBackup(dir string) time.Time {
+	info, err := os.Stat(backupFile(dir))
+	if err != nil {
+		return time.Time{}
+	}
+	return info.ModTime()
+}
 
 // Backup writes a backup that names the version of the service, and returns the number
 // of its records. An error that is no [Refusal] broke the backup off half-way: the
@@ -19,7 +33,14 @@ func (p *Operations) Backup(ctx context.Context, by access.Actor, w io.Writer, v
 	if err := p.audited(ctx, by, e, func(context.Context) error { return nil }); err != nil {
 		return 0, err
 	}
-	return p.cfg.Store.Backup(ctx, w, version)
+	if records, err = p.cfg.Store.Backup(ctx, w, version); err != nil || p.cfg.KeyDir == "" {
+		return records, err
+	}
+	// A file says when over restarts; what it is about has worked.
+	if err := os.WriteFile(backupFile(p.cfg.KeyDir), []byte(e.Action+"\n"), 0o600); err != nil {
+		p.cfg.Log.Warn("when this backup was taken is not kept", "error", access.OneLine(err))
+	}
+	return records, nil
 }
 
 // BackupKey returns the key under which this service authenticates its backups. Only the admin key

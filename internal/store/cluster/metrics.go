@@ -11,7 +11,8 @@ import (
 // metrics are those of every engine, and a cluster's own.
 type metrics struct {
 	*store.Metrics
-	records *prometheus.GaugeVec // by stream
+	records *prometheus.GaugeVec // by stream, as is the next
+	missing *prometheus.GaugeVec
 }
 
 func newMetrics(r prometheus.Registerer, backlog func() time.Duration, beats map[string]*heartbeat) *metrics {
@@ -22,7 +23,11 @@ func newMetrics(r prometheus.Registerer, backlog func() time.Duration, beats map
 			Help: "Records that a stream of the engine keeps.",
 		}, []string{"stream"}),
 	}
-	r.MustRegister(m.records, feedAges(beats))
+	m.missing = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "carstate_stream_copies_missing",
+		Help: "Copies of a stream that are out of reach or behind, of those that it is to have. Every node reports the same.",
+	}, []string{"stream"})
+	r.MustRegister(m.records, m.missing, feedAges(beats))
 	return m
 }
 

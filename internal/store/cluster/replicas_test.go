@@ -9,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"carstate/internal/store/cluster"
 	"carstate/internal/store/cluster/clustertest"
@@ -97,6 +98,47 @@ func TestReplicas(t *testing.T) {
 	}
 	c.Wipe()
 	start(c.URLs(), 0, 3)
+}
+
+// A server that is lost shows while everything still works: the next one stops all writes.
+func TestALostServerShows(t *testing.T) {
+	t.Parallel()
+	c := clustertest.StartCluster(t)
+	registry := prometheus.NewPedanticRegistry()
+	config := small(cluster.Config{Partitions: 1, URLs: c.URLs(), Replicas: 3})
+	config.Registry = registry
+	e, err := cluster.Open(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	missing := func(want float64) func() bool {
+		return func() bool {
+			families, err := registry.Gather()
+			if err != nil {
+				t.Fatal(err)
+			}
+			streams := 0
+			for _, f := range families {
+				for _, m := range f.GetMetric() {
+					if f.GetName() == "carstate_stream_copies_missing" && m.GetGauge().GetValue() == want {
+						streams++
+					}
+				}
+			}
+			return streams == len(codec.Streams)
+		}
+	}
+	testkit.Await(t, "all streams have all copies", missing(0))
+	lost := c.Nodes[0]
+	lost.Kill()
+	testkit.Await(t, "each stream lacks a copy", missing(1))
+	lost.Start()
+	testkit.Await(t, "all streams have all copies again", missing(0))
 }
 
 // A node that has nothing to change changes nothing, which could undo what another

@@ -237,6 +237,20 @@ func (e *Engine) firstSince(ctx context.Context, t time.Time) (uint64, error) {
 	return meta.Sequence.Stream, nil
 }
 
+// copiesMissing is how many copies of a stream are out of reach or behind. Its leader, which
+// answers, has one.
+func copiesMissing(info *jetstream.StreamInfo) int {
+	copies := 1
+	if info.Cluster != nil {
+		for _, r := range info.Cluster.Replicas {
+			if r.Current && !r.Offline {
+				copies++
+			}
+		}
+	}
+	return max(0, info.Config.Replicas-copies)
+}
+
 // fullAlarm is the part of a stream's bytes, in percent, at which its filling up
 // is logged; it is logged again after it has fallen below fullOver.
 const (
@@ -256,6 +270,7 @@ func (e *Engine) watchLimits(ctx context.Context, alarmed map[string]bool) error
 		info := s.CachedInfo()
 		e.metrics.Fills(name, info.State.Bytes, uint64(info.Config.MaxBytes))
 		e.metrics.records.WithLabelValues(name).Set(float64(info.State.Msgs))
+		e.metrics.missing.WithLabelValues(name).Set(float64(copiesMissing(info)))
 		percent := info.State.Bytes * 100 / uint64(info.Config.MaxBytes)
 		switch {
 		case name == codec.Telemetry:

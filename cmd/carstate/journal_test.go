@@ -1,0 +1,30 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"strings"
+	"testing"
+)
+
+func TestJournalKnowsThePriorityOfALine(t *testing.T) {
+	for _, format := range []string{"text", "json"} {
+		var out bytes.Buffer
+		log, _ := newLogger(journal{&out}, "debug", format)
+		log.Debug("a")
+		log.Info("a level=ERROR in what others say")
+		log.Warn("c")
+		log.Error("d")
+		var got []string
+		for line := range strings.Lines(out.String()) {
+			got = append(got, line[:3])
+		}
+		if strings.Join(got, "") != "<7><6><4><3>" {
+			t.Errorf("%s: %q", format, &out)
+		}
+	}
+	t.Setenv("JOURNAL_STREAM", "1:1")
+	if writesJournal() {
+		t.Errorf("%v is taken for the journal", os.Stderr)
+	}
+}
