@@ -78,7 +78,7 @@ func TestNATSConfig(t *testing.T) {
 	}
 }
 
-// authority issues certificates for loopback.
+// authority issues certificates for localhost by name, as those of servers usually are.
 func authority(t *testing.T) (ca string, issue func(dir string) (cert, key string)) {
 	t.Helper()
 	write := func(file, kind string, der []byte) string {
@@ -105,7 +105,7 @@ func authority(t *testing.T) (ca string, issue func(dir string) (cert, key strin
 		must(err)
 		leaf := &x509.Certificate{
 			SerialNumber: big.NewInt(time.Now().UnixNano()), NotBefore: root.NotBefore, NotAfter: root.NotAfter,
-			IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+			DNSNames: []string{"localhost"}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 		}
 		der, err := x509.CreateCertificate(rand.Reader, leaf, root, &own.PublicKey, caKey)
 		must(err)
@@ -136,14 +136,14 @@ func TestNATSConfigWithTLS(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		env := []string{fmt.Sprintf("NATS_NAME=nats-%d", i+1), "NATS_CERT=" + cert, "NATS_KEY=" + key, "NATS_CA=" + ca, "NATS_STORE=" + dir, "NATS_PASSWORD=" + password}
+		env := []string{fmt.Sprintf("NATS_NAME=nats-%d", i+1), "NATS_HOST=localhost", "NATS_CERT=" + cert, "NATS_KEY=" + key, "NATS_CA=" + ca, "NATS_STORE=" + dir, "NATS_PASSWORD=" + password}
 		for n, r := range routes {
-			env = append(env, fmt.Sprintf("NATS_ROUTE_%d=nats-route://%s", n+1, r))
+			env = append(env, fmt.Sprintf("NATS_ROUTE_%d=nats-route://%s", n+1, byName(r)))
 		}
 		// All on one machine, they cannot all have the ports of the file.
 		return clustertest.Setup{Args: []string{"--config", file, "--addr", host, "--port", port, "--cluster", "nats://" + routes[i]}, Env: env}
 	}
-	c := clustertest.StartClusterWith(t, configure, func(addr string) string { return "tls://carstate:" + password + "@" + addr }, natsgo.RootCAs(ca))
+	c := clustertest.StartClusterWith(t, configure, func(addr string) string { return "tls://carstate:" + password + "@" + byName(addr) }, natsgo.RootCAs(ca))
 	env := append(os.Environ(), "SSL_CERT_FILE="+ca)
 	nodes := make(map[string]*process)
 	begin := func(role, dir string) {
@@ -184,6 +184,9 @@ func TestNATSConfigWithTLS(t *testing.T) {
 		if n.Said("Violation") > 0 {
 			t.Errorf("%s has refused something", n.Name)
 		}
+		if n.Said("route handshake error") > 0 {
+			t.Errorf("%s has refused another server", n.Name)
+		}
 	}
 	// In clear, and without knowing the authority, nobody gets in.
 	for _, urls := range []string{strings.ReplaceAll(c.URLs(), "tls://", "nats://"), c.URLs()} {
@@ -199,6 +202,9 @@ func TestNATSConfigWithTLS(t *testing.T) {
 		}
 	}
 }
+
+// byName is an address on loopback as its certificate has it.
+func byName(addr string) string { return strings.Replace(addr, "127.0.0.1", "localhost", 1) }
 
 // drivesAndAnswers replays a drive and waits until it is judged.
 func drivesAndAnswers(t *testing.T, p *process) {

@@ -57,6 +57,9 @@ func (c *conn) connect() (err error) {
 		nats.Timeout(5*time.Second),
 		nats.PingInterval(2*time.Second),
 		nats.MaxPingsOutstanding(2),
+		// Servers tell one another's IP addresses, for which their certificates need not be, and
+		// whose error would take the place of that of an address that somebody wrote.
+		nats.IgnoreDiscoveredServers(),
 		// Otherwise the second refusal by one server ends the connection for
 		// ever: also where the others would take the login, or this one will.
 		nats.IgnoreAuthErrorAbort(),
@@ -160,7 +163,7 @@ func (c *conn) onClosed(nc *nats.Conn) {
 }
 
 func (c *conn) onAsyncError() nats.Option {
-	var refused seldom.Warning // the client library reports many a second, one by one
+	var refused, other seldom.Warning // the client library reports many a second, one by one
 	return nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 		if d, ok := asDenial(err); ok {
 			if deny := c.denied.Load(); deny != nil {
@@ -173,7 +176,7 @@ func (c *conn) onAsyncError() nats.Option {
 			refused.Log(c.log, "the NATS cluster refuses the login: trying on", "error", err)
 			return
 		}
-		c.log.Warn("engine connection", "error", err)
+		other.Log(c.log, "engine connection", "error", err)
 	})
 }
 
