@@ -62,7 +62,7 @@ func printStatus(w streams, s wire.Status) error {
 		{"operators", fmt.Sprint(s.Operators)},
 		{"store", figure("%.1f MiB", s.StoreBytes, 1<<20)},
 		{"disk free", figure("%.1f GiB", s.DiskFreeBytes, 1<<30)},
-		{"last backup", day(s.LastBackupAt, "none among the last 1,000 events of the audit")},
+		{"last backup", day(s.LastBackupAt, "none in the audit that was searched")},
 	} {
 		fmt.Fprintf(t, "%s\t%s\n", line[0], line[1])
 	}

@@ -15,5 +15,5 @@ type Status struct {
 	Operators      int        `json:"operators"`
 	StoreBytes     *float64   `json:"store_bytes"`     // of the data directory's store
 	DiskFreeBytes  *float64   `json:"disk_free_bytes"` // of the data directory's disk
-	LastBackupAt   *time.Time `json:"last_backup_at"`  // nil: none among the newest events of the audit
+	LastBackupAt   *time.Time `json:"last_backup_at"`  // nil: a search of the audit found none
 }
