@@ -57,6 +57,8 @@ var operationTexts = map[string]string{
 	"backup.take":        "Take a backup. It is without its end if it broke off.",
 	"backup-key.show":    "Show the key under which this service authenticates its backups; needs the admin key.",
 	"backup.restore":     "Merge a backup into this service; needs the admin key. The answer is one JSON object a line, the last with report or error.",
+	"node.show":          "Show what can be changed of the node while it runs.",
+	"node.change":        "Change how much the node logs, or whether it takes telemetry, until it ends.",
 	"status.show":        "Show the health of the node, its version and its figures.",
 	"audit.list":         "Search the audit, newest first.",
 	"GET /healthz":       "Say whether the process is alive.",
@@ -330,7 +332,7 @@ func (s *schemas) operation(path string, e endpoint, text string, keyed bool) (o
 		return operation, nil
 	}
 	switch tag {
-	case "status", "admin":
+	case "status", "admin", "node":
 		tag = "node"
 	}
 	operation["tags"] = []string{tag}
@@ -377,6 +379,9 @@ func (s *schemas) operation(path string, e endpoint, text string, keyed bool) (o
 	return operation, nil
 }
 
+// noNode is a node of which nothing is asked.
+type noNode struct{ Node }
+
 // TestOpenAPIIsOfTheRoutes: docs/openapi-admin.json is what the routes and the types of their
 // bodies make it.
 func TestOpenAPIIsOfTheRoutes(t *testing.T) {
@@ -386,7 +391,7 @@ func TestOpenAPIIsOfTheRoutes(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	ready := func() error { return nil }
 	doc, err := adminDocument(New(Config{
-		Ops: ops.New(operations), Gatherer: registry, Registry: registry, Roads: new(road.Map),
+		Ops: ops.New(operations), Gatherer: registry, Registry: registry, Roads: new(road.Map), Node: noNode{},
 		ReadyFor: map[string]func() error{"query": ready, "ingest": ready},
 	}))
 	if err != nil {
