@@ -68,7 +68,7 @@ func (r *reloader) reload() {
 // readAgain reads the settings of serve, as at its start.
 func readAgain(args []string) (node.Config, map[string]string, error) {
 	var cmds commands
-	parser, err := kong.New(&cmds, kong.Exit(func(int) {}), kong.DefaultEnvars("CARSTATE"))
+	parser, err := kong.New(&cmds, kong.Exit(func(int) {}), kong.DefaultEnvars("CARSTATE"), settings)
 	if err != nil {
 		return node.Config{}, nil, err
 	}

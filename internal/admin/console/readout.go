@@ -2,6 +2,7 @@ package console
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -46,8 +47,8 @@ type level struct {
 
 // levelsOf are the round values of a scale, the highest first, as they stand beside the chart.
 func levelsOf(s *plot.Scale) (levels []level) {
-	for i := len(s.Ticks) - 1; i >= 0; i-- {
-		levels = append(levels, level{s.Ticks[i], s.At(s.Ticks[i])})
+	for _, v := range slices.Backward(s.Ticks) {
+		levels = append(levels, level{v, s.At(v)})
 	}
 	return levels
 }
