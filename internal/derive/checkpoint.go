@@ -167,7 +167,7 @@ func (c *checkpoints) renew(ctx context.Context) error {
 func (c *checkpoints) abandon() {
 	if c.done != nil {
 		c.stop()
-		<-c.done
+		_ = <-c.done // nobody wants what it came to
 		c.done = nil
 	}
 }
