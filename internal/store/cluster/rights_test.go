@@ -245,6 +245,9 @@ func TestRights(t *testing.T) {
 		for _, do := range []func(context.Context) error{n.cluster.measureBacklog, n.cluster.trim, n.EraseDue} {
 			must(do(ctx))
 		}
+		// By a clock that is ahead, a probe that nobody folds seems to wait for long.
+		ahead.Store(0)
+		must(n.cluster.measureBacklog(ctx))
 	}
 	if stone := n.Forgotten().All()[0]; stone.Erased.IsZero() {
 		t.Errorf("not erased: %+v", stone)
