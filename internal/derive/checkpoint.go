@@ -167,7 +167,6 @@ func (c *checkpoints) renew(ctx context.Context) error {
 func (c *checkpoints) abandon() {
 	if c.done != nil {
 		c.stop()
-		_ = <-c.done // nobody wants what it came to
-		c.done = nil
+		_ = c.finish(<-c.done) // whoever folds next reads what was stored
 	}
 }
