@@ -104,7 +104,7 @@ func TestConsoleFromAnotherPort(t *testing.T) {
 	b.Expect(`document.querySelector("h1").innerText + location.pathname`, "Fleet"+root)
 	b.Expect(`document.querySelector("#live").innerText`, "Live")
 	visit(b, "Sources")
-	b.Eval(`document.querySelector(".me button").click(); ""`)
+	b.Eval(`document.querySelector(".me button[type=submit]").click(); ""`)
 	b.Expect(`document.querySelector("h1").innerText + location.pathname + localStorage.length`, "Log in"+root+"/login0")
 	b.Run(chromedp.Navigate(b.Base + "/audit"))
 	b.Expect(`document.querySelector("h1").innerText + location.pathname`, "Log in/audit")
