@@ -376,7 +376,7 @@ func (m *matrix) issue(t *rapid.T) {
 		h.limit = 5 // of which the next comes after twelve minutes
 		r.Rate = access.Rate{Calls: int64(h.limit), Window: time.Hour}
 	case 4:
-		h.expires = time.Now().Add(time.Duration(rapid.IntRange(50, 500).Draw(t, "milliseconds")) * time.Millisecond).Truncate(time.Millisecond)
+		h.expires = time.Now().Add(time.Duration(rapid.IntRange(300, 800).Draw(t, "milliseconds")) * time.Millisecond).Truncate(time.Millisecond)
 		r.Expires = h.expires
 	}
 	if !h.all && !h.sandbox {
