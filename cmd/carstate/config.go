@@ -45,7 +45,7 @@ type nodeFlags struct {
 	Retention      time.Duration `default:"1h" help:"How long telemetry is kept after it was judged (${default})."`
 	Partitions     int           `default:"0" help:"Into how many parts vehicles are spread; fixed at the first start. 0 means 1, or 64 with --nats."`
 	SyncInterval   string        `default:"always" placeholder:"always|DURATION" help:"When acknowledged telemetry is on disk: always, or at the latest after this long (without --nats)."`
-	StoreMemoryMib int           `default:"256" help:"Memory of the store, MiB (${default}, without --nats): blocks that were read, and records that are not in tables yet."`
+	StoreMemoryMib int           `default:"128" help:"Memory of the store, MiB (${default}, without --nats): blocks that were read, and records that are not in tables yet."`
 	MaxFeedAge     time.Duration `default:"60s" help:"How long queries are answered out of touch with the engine (${default})."`
 
 	Drain time.Duration `default:"${drain}" help:"How long a node that is told to end goes on serving while /readyz says that it ends (${default}), so that load balancers turn away from it."`

@@ -122,9 +122,14 @@ func (n *Node) awaitRoads(ctx context.Context, loaded <-chan struct{}) {
 // A node caches the states of this many vehicles, spread over its partitions, about
 // 1.6 KB each; other states are read when their vehicles report.
 const (
-	cachedStates    = 200_000
+	cachedStates    = 100_000
 	minCachedStates = 1_000
 )
+
+// foldedStates is how many states one machine folds until they must be stored, whether a
+// checkpoint is due or not. A fleet of which more report within a second costs several times
+// the processor time a sample, because a state is then stored for nearly each of them.
+const foldedStates = 50_000
 
 // checkpoint is how often the engine of one machine stores states. Answers and folding do not
 // wait for that. A start after a crash folds what came since. The longer it is, the less a
@@ -145,7 +150,7 @@ func (n *Node) newDeriver(ctx context.Context) *derive.Deriver {
 		Members:    n.joinMembers(ctx),
 	}
 	if n.cluster == nil {
-		c.Checkpoint = checkpoint
+		c.Checkpoint, c.MaxStates = checkpoint, foldedStates
 	}
 	// No other process ever has this name, so that no other process writes under it.
 	owner, free := n.member, store.Anyone

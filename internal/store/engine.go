@@ -163,7 +163,7 @@ type Engine interface {
 // others.
 type Partition interface {
 	// Load calls put for the stored state of each of the vehicles, at most MaxLoad, that
-	// has one, by its place in ids.
+	// has one, by its place in ids, for several of them at the same time.
 	Load(ctx context.Context, ids []vehicle.ID, put func(i int, s vehicle.State)) error
 	// Next waits for the next stored samples that are not folded yet. There may be none
 	// in what it returns. [ErrSettle] asks for a Commit of what is folded.

@@ -35,7 +35,7 @@ const (
 	// unfinished is what a kill leaves of a file that was being replaced.
 	unfinished = ".new"
 
-	directoryFormat = 3
+	directoryFormat = 4
 )
 
 // harmless are the entries that an empty directory may hold: the remains of a first start

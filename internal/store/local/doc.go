@@ -7,7 +7,8 @@
 //
 //	L  partition, sequence    telemetry: when it was stored and a sealed group of samples
 //	C  partition              cursor: all telemetry up to this sequence is folded
-//	S  keyed hash of subject  STATES, one record a vehicle, with its answers in front
+//	S  keyed hash of subject  STATES, one record a vehicle
+//	V  keyed hash of subject  answers of a state, so that a start reads no states
 //	T, O, R  keyed hash       TOKENS, SOURCES, ROADS, one record a subject
 //	A  sequence               AUDIT
 //	M  letter                 the last sequence of a stream

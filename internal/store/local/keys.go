@@ -16,6 +16,7 @@ const (
 	letterTelemetry = 'L'
 	letterCursor    = 'C'
 	letterEnd       = 'M'
+	letterAnswers   = 'V'
 )
 
 // letters of the streams of records.
@@ -62,77 +63,59 @@ func endKey(letter byte) []byte { return []byte{letterEnd, letter} }
 // span is all keys that begin with a letter.
 func span(letter byte) (from, to []byte) { return []byte{letter}, []byte{letter + 1} }
 
-// A stored record is its sequence, its subject with its length, what a start needs of it with
-// its length, and the sealed record. Only states have such a part: their answers.
-
-func appendRecord(b []byte, seq uint64, subject string, start, sealed []byte) []byte {
+// appendRecord adds a record as it is stored: its sequence, its subject with its length, and
+// the sealed record.
+func appendRecord(b []byte, seq uint64, subject string, sealed []byte) []byte {
 	b = binary.AppendUvarint(b, seq)
 	b = binary.AppendUvarint(b, uint64(len(subject)))
 	b = append(b, subject...)
-	b = append(b, byte(len(start)))
-	b = append(b, start...)
 	return append(b, sealed...)
 }
 
 // recordSize is room for any record that appendRecord makes.
 func recordSize(subject string, sealed []byte) int {
-	return 2*binary.MaxVarintLen64 + 1 + answerBytes + len(subject) + len(sealed)
-}
-
-// cutRecord takes a stored record apart, without a look at the sealed one.
-func cutRecord(value []byte) (seq uint64, subject, start, sealed []byte, err error) {
-	seq, n := binary.Uvarint(value)
-	length, m := binary.Uvarint(value[max(n, 0):])
-	if n <= 0 || m <= 0 || uint64(len(value)-n-m) <= length {
-		return 0, nil, nil, nil, codec.ErrDamaged
-	}
-	subject, value = value[n+m:][:length], value[n+m:][length:]
-	if n = 1 + int(value[0]); len(value) < n {
-		return 0, nil, nil, nil, codec.ErrDamaged
-	}
-	return seq, subject, value[1:n], value[n:], nil
+	return 2*binary.MaxVarintLen64 + len(subject) + len(sealed)
 }
 
 // decodeRecord takes a stored record apart and checks it.
 func decodeRecord(value []byte) (r store.Record, err error) {
-	seq, subject, _, sealed, err := cutRecord(value)
-	if err != nil {
-		return r, err
+	seq, n := binary.Uvarint(value)
+	length, m := binary.Uvarint(value[max(n, 0):])
+	if n <= 0 || m <= 0 || uint64(len(value)-n-m) <= length {
+		return r, codec.ErrDamaged
 	}
-	r = store.Record{Seq: seq, Subject: string(subject), Sealed: sealed}
+	rest := value[n+m:]
+	r = store.Record{Seq: seq, Subject: string(rest[:length]), Sealed: rest[length:]}
 	r.Body, err = codec.Unseal(r.Subject, r.Sealed)
 	return r, err
 }
 
+// answersKey returns the key of the answers whose state has a key.
+func answersKey(state []byte) []byte { return append([]byte{letterAnswers}, state[1:]...) }
+
 // answerBytes is what the answers of a state take: driving state, whether the car is not
-// driving, throttle system, and the times of both verdicts.
+// driving, throttle system, and the times of both verdicts. The vid stands behind them.
 const answerBytes = 3 + 8 + 8
 
-// answersOf packs the answers of a state.
-func answersOf(s *vehicle.State) []byte {
+// appendAnswers adds the answers of a vehicle as they are stored.
+func appendAnswers(b []byte, id vehicle.ID, s *vehicle.State) []byte {
 	d, t := s.Driving(), s.Throttle()
-	b := make([]byte, 0, answerBytes)
 	driving := byte(0)
 	if d.NotDriving {
 		driving = 1
 	}
 	b = append(b, byte(d.State), driving, byte(t.System))
 	b = binary.LittleEndian.AppendUint64(b, uint64(d.Time))
-	return binary.LittleEndian.AppendUint64(b, uint64(t.Time))
+	b = binary.LittleEndian.AppendUint64(b, uint64(t.Time))
+	return append(b, id...)
 }
 
-// decodeAnswers unpacks the answers of the vehicle whose stored state this is; ok is false
-// if the vehicle was forgotten.
-func decodeAnswers(value []byte) (id vehicle.ID, d vehicle.DrivingVerdict, t vehicle.ThrottleVerdict, ok bool, err error) {
-	_, subject, b, _, err := cutRecord(value)
-	if err != nil || len(b) == 0 {
-		return id, d, t, false, err
-	}
-	id, ok = codec.VehicleOfState(string(subject))
-	if !ok || len(b) != answerBytes {
-		return id, d, t, false, codec.ErrDamaged
+// decodeAnswers unpacks the stored answers of a vehicle.
+func decodeAnswers(b []byte) (id vehicle.ID, d vehicle.DrivingVerdict, t vehicle.ThrottleVerdict, err error) {
+	if len(b) <= answerBytes {
+		return id, d, t, codec.ErrDamaged
 	}
 	d = vehicle.DrivingVerdict{State: vehicle.DrivingState(b[0]), NotDriving: b[1] != 0, Time: vehicle.UnixMilli(binary.LittleEndian.Uint64(b[3:]))}
 	t = vehicle.ThrottleVerdict{System: vehicle.ThrottleSystem(b[2]), Time: vehicle.UnixMilli(binary.LittleEndian.Uint64(b[11:]))}
-	return id, d, t, true, nil
+	return vehicle.ID(b[answerBytes:]), d, t, nil
 }

@@ -249,13 +249,28 @@ func (e *Engine) Fence(ctx context.Context, n int, _ uint64) error {
 	})
 }
 
-// Load implements [store.Partition].
+// leastLoad is how many states are worth a goroutine that reads them.
+const leastLoad = 64
+
+// Load implements [store.Partition]. put is called for several states at the same time.
 func (t *Partition) Load(ctx context.Context, ids []vehicle.ID, put func(i int, s vehicle.State)) error {
 	if len(ids) > store.MaxLoad {
 		return fmt.Errorf("%d states are more than one question can ask for", len(ids))
 	}
+	each := max(leastLoad, (len(ids)+loaders-1)/loaders)
+	var loading sync.WaitGroup
+	var errs [loaders]error
+	for n, first := 0, 0; first < len(ids); n, first = n+1, first+each {
+		loading.Go(func() { errs[n] = t.load(ctx, ids, first, min(first+each, len(ids)), put) })
+	}
+	loading.Wait()
+	return errors.Join(errs[:]...)
+}
+
+// load reads the states of ids from first to before end.
+func (t *Partition) load(ctx context.Context, ids []vehicle.ID, first, end int, put func(i int, s vehicle.State)) error {
 	e := t.s.e
-	for i, id := range ids {
+	for i, id := range ids[first:end] {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -270,7 +285,7 @@ func (t *Partition) Load(ctx context.Context, ids []vehicle.ID, put func(i int, 
 		if err != nil {
 			return e.read(err)
 		}
-		put(i, s)
+		put(first+i, s)
 	}
 	return nil
 }
@@ -391,7 +406,7 @@ func (t *Partition) Commit(ctx context.Context, seq uint64, states map[vehicle.I
 	e, s := t.s.e, t.s.e.streams[codec.States]
 	b := e.db.NewBatchWithSize(len(states) * usualStateBytes)
 	last, n := s.reserve(len(states)), uint64(0)
-	w := stateWriter{t: t, batch: b, sealed: make([]byte, 0, 2*usualStateBytes), record: make([]byte, 0, 2*usualStateBytes)}
+	w := stateWriter{t: t, batch: b, sealed: make([]byte, 0, 2*usualStateBytes), value: make([]byte, 0, 2*usualStateBytes)}
 	for id, state := range states {
 		if err := w.set(last-n, id, state); err != nil {
 			return errors.Join(err, b.Close())
@@ -442,21 +457,26 @@ func (t *Partition) Refresh(states iter.Seq2[vehicle.ID, *vehicle.State]) {
 	}
 }
 
-// usualStateBytes is about what a stored state takes.
-const usualStateBytes = 700
+// usualStateBytes is about what a stored state takes with its answers.
+const usualStateBytes = 800
 
-// stateWriter adds states to a batch, with buffers that it uses again.
+// stateWriter adds states and their answers to a batch, with buffers that it uses again.
 type stateWriter struct {
-	t              *Partition
-	batch          *pebble.Batch
-	sealed, record []byte
+	t             *Partition
+	batch         *pebble.Batch
+	sealed, value []byte
 }
 
 func (w *stateWriter) set(seq uint64, id vehicle.ID, state *vehicle.State) error {
 	subject := codec.StateSubject(w.t.s.number, id)
 	w.sealed = codec.Seal(subject, codec.AppendState(append(w.sealed[:0], 0), state))
-	w.record = appendRecord(w.record[:0], seq, subject, answersOf(state), w.sealed)
-	return w.batch.Set(w.t.s.e.keyOf(letters[codec.States], subject), w.record, nil)
+	key := w.t.s.e.keyOf(letters[codec.States], subject)
+	w.value = appendRecord(w.value[:0], seq, subject, w.sealed)
+	if err := w.batch.Set(key, w.value, nil); err != nil {
+		return err
+	}
+	w.value = appendAnswers(w.value[:0], id, state)
+	return w.batch.Set(answersKey(key), w.value, nil)
 }
 
 // Close implements [store.Partition].
@@ -583,14 +603,14 @@ func (e *Engine) AwaitState(context.Context, uint64) error { return nil }
 // new one before Store returns.
 func (e *Engine) AwaitTombstones(context.Context) error { return nil }
 
-// loaders is how many parts of the states are read at once.
+// loaders is how many parts of what is asked for are read at once.
 const loaders = 4
 
 // loadAnswers brings what is known of every vehicle.
 func (e *Engine) loadAnswers(ctx context.Context, answers Answers) error {
 	var loading sync.WaitGroup
 	var errs [loaders]error
-	from, to := span(letters[codec.States])
+	from, to := span(letterAnswers)
 	for n := range loaders { // keys are hashes, so that each part is as large
 		lower, upper := append(from, byte(n*256/loaders)), to
 		if n < loaders-1 {
@@ -598,11 +618,11 @@ func (e *Engine) loadAnswers(ctx context.Context, answers Answers) error {
 		}
 		loading.Go(func() {
 			errs[n] = e.iterate(ctx, lower, upper, func(_, value []byte) error {
-				id, driving, throttle, ok, err := decodeAnswers(value)
+				id, driving, throttle, err := decodeAnswers(value)
 				if err != nil {
 					return e.read(err)
 				}
-				if ok && !e.forgotten.Has(id) {
+				if !e.forgotten.Has(id) {
 					answers.Put(id, driving, throttle)
 				}
 				return nil

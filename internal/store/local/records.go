@@ -144,21 +144,23 @@ func (e *Engine) Store(ctx context.Context, name string, writes []store.Write) (
 
 // set adds a record to a batch.
 func (e *Engine) set(b *pebble.Batch, key []byte, seq uint64, subject string, sealed []byte) error {
-	var start []byte
-	if _, ok := codec.VehicleOfState(subject); ok {
+	if id, ok := codec.VehicleOfState(subject); ok {
 		body, err := codec.Unseal(subject, sealed)
 		if err != nil {
 			return err
 		}
-		if !codec.IsMarker(body) {
-			state, err := codec.DecodeState(body)
-			if err != nil {
-				return err
-			}
-			start = answersOf(&state)
+		if codec.IsMarker(body) {
+			err = b.Delete(answersKey(key), nil)
+		} else if state, failed := codec.DecodeState(body); failed != nil {
+			err = failed
+		} else {
+			err = b.Set(answersKey(key), appendAnswers(nil, id, &state), nil)
+		}
+		if err != nil {
+			return err
 		}
 	}
-	return b.Set(key, appendRecord(make([]byte, 0, recordSize(subject, sealed)), seq, subject, start, sealed), nil)
+	return b.Set(key, appendRecord(make([]byte, 0, recordSize(subject, sealed)), seq, subject, sealed), nil)
 }
 
 // reserve gives sequences to n records, and returns the last of them.
@@ -383,7 +385,11 @@ func (e *Engine) Remove(ctx context.Context, name string, records []store.Record
 				return err
 			}
 			if name == codec.States {
+				if err := b.Delete(answersKey(key), nil); err != nil {
+					return err
+				}
 				e.noteRemoved(key)
+				e.noteRemoved(answersKey(key))
 			}
 		}
 		return b.Commit(e.sync())

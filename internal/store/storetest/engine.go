@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"regexp"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"carstate/internal/access"
@@ -140,8 +141,8 @@ func stateOfOne(t *testing.T, e store.Engine) {
 			ids = append(ids, id(v))
 		}
 		got := make([]vehicle.State, vehicles)
-		found := 0
-		if err := part.Load(ctx, ids, func(i int, s vehicle.State) { got[i] = s; found++ }); err != nil {
+		var found atomic.Int64
+		if err := part.Load(ctx, ids, func(i int, s vehicle.State) { got[i] = s; found.Add(1) }); err != nil {
 			t.Fatal(err)
 		}
 		for v, s := range got {
@@ -149,7 +150,7 @@ func stateOfOne(t *testing.T, e store.Engine) {
 				t.Errorf("%s is at %d; want %d", id(v), s.Time, at)
 			}
 		}
-		if (found == vehicles) != (at != 0) || found != 0 && at == 0 {
+		if found := found.Load(); (found == vehicles) != (at != 0) || found != 0 && at == 0 {
 			t.Errorf("%d states at %d", found, at)
 		}
 	}
