@@ -14,6 +14,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
+	"carstate/internal/store"
 	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
@@ -269,4 +270,101 @@ func damage(t *testing.T, fs *vfs.MemFS, r *rand.Rand) (what string, cut bool) {
 		}
 		return fmt.Sprintf("byte %d of %s of %d bytes is flipped", at, name, size), log
 	}
+}
+
+// TestLogDamage flips a bit of the log of a killed process, in which large batches that
+// nobody waited for stand between acknowledged records: a start says so or has all of them but
+// the last, behind which nothing stands that says that it was on disk.
+func TestLogDamage(t *testing.T) {
+	t.Parallel()
+	ctx := testkit.Context(t)
+	fs := vfs.NewCrashableMem()
+	config := Config{FS: fs, Config: store.Config{DataDir: "/data"}}
+	e, err := Open(ctx, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := e.Take(ctx, 0, "me", store.Anyone)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const rounds, vehicles = 4, 1000
+	for i := range int64(rounds) {
+		states := make(map[vehicle.ID]*vehicle.State)
+		for k := range vehicles {
+			x := sample(fmt.Sprintf("v%d", k), 1000*(i+1), 50)
+			s := vehicle.Observe(vehicle.State{}, x)
+			states[x.Vehicle] = &s
+		}
+		if err := p.Commit(ctx, 0, states); err != nil {
+			t.Fatal(err)
+		}
+		if err := e.Append(ctx, []vehicle.Sample{sample("v", 1000*(i+1), 50)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	killed := fs.CrashClone(vfs.CrashCloneCfg{})
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	const places = 20
+	refused := 0
+	for i := range places {
+		config.FS = killed.CrashClone(vfs.CrashCloneCfg{})
+		flip(t, config.FS.(*vfs.MemFS), ".log", (float64(i)+0.5)/places)
+		e, err := Open(ctx, config)
+		if err != nil {
+			if refused++; !strings.Contains(err.Error(), "damaged") {
+				t.Error(err)
+			}
+			continue
+		}
+		if found, err := e.Recent(ctx, "v", 2*rounds); err != nil || len(found.Samples) < rounds-1 {
+			t.Errorf("place %d of %d: %d samples are left of %d, %v", i, places, len(found.Samples), rounds, err)
+		}
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if refused < places/2 {
+		t.Errorf("%d of %d were refused", refused, places)
+	}
+}
+
+// flip changes a bit at a place of the largest file with a suffix, and returns what
+// the store's files hold then.
+func flip(t *testing.T, fs *vfs.MemFS, suffix string, at float64) map[string]string {
+	t.Helper()
+	files := contents(t, fs, "/data/store")
+	largest := ""
+	for name, content := range files {
+		if strings.HasSuffix(name, suffix) && (largest == "" || len(content) > len(files[largest])) {
+			largest = name
+		}
+	}
+	content := []byte(files[largest])
+	content[int(at*float64(len(content)))] ^= 4
+	if err := writeFile(fs, fs.PathJoin("/data/store", largest), content); err != nil {
+		t.Fatal(err)
+	}
+	files[largest] = string(content)
+	return files
+}
+
+// contents reads the files of a directory.
+func contents(t *testing.T, fs vfs.FS, dir string) map[string]string {
+	t.Helper()
+	names, err := fs.List(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := make(map[string]string)
+	for _, name := range names {
+		content, err := readFile(fs, fs.PathJoin(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[name] = string(content)
+	}
+	return files
 }
