@@ -32,6 +32,7 @@ type commands struct {
 	Forget   forgetCommand   `cmd:"" help:"Erase a vehicle everywhere, with a receipt."`
 	Backup   backupCommand   `cmd:"" help:"Write tokens, sources, states and tombstones of a running service to a file."`
 	Restore  restoreCommand  `cmd:"" help:"Merge a backup into a running service."`
+	Salvage  salvageCommand  `cmd:"" help:"Copy what is good of a damaged data directory into a new one."`
 	Status   statusCommand   `cmd:"" help:"Say how a running service is: health, version, counts, disk, last backup."`
 	Health   healthCommand   `cmd:"" help:"Ask a running service whether it is ready."`
 	LogLevel logLevelCommand `cmd:"" help:"Show or change how much a running node logs."`

@@ -255,7 +255,7 @@ func (d *dataDir) onlyOurs() error {
 
 // damaged is the error of a data directory in which something is damaged.
 func (d *dataDir) damaged(what string) error {
-	return fmt.Errorf("the data directory %s is damaged (%s): restore a backup into a new --data-dir", d.path, what)
+	return fmt.Errorf("the data directory %s is damaged (%s): restore a backup into a new --data-dir, or copy what is good with carstate salvage", d.path, what)
 }
 
 // unusable says what of the directory cannot be made, read or written; "" is the whole.

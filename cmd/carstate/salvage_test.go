@@ -1,0 +1,45 @@
+package main
+
+import (
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"carstate/internal/testkit"
+)
+
+// TestSalvagedDirectoryServes: the service goes on in a salvaged directory with tokens, keys
+// and states, and a directory in use is left alone.
+func TestSalvagedDirectoryServes(t *testing.T) {
+	dir, salvaged := t.TempDir(), filepath.Join(t.TempDir(), "salvaged")
+	p := start(t, dir)
+	token, key := p.issue(t), p.addSource(t, "gateway")
+	if _, err := post(p, key, []string{"before"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := until(testkit.Patience, func() error { return p.judged(token, "before", p.began) }); err != nil {
+		t.Fatal(err)
+	}
+	began := p.began
+	salvage := func() (string, error) {
+		out, err := exec.Command(binary, "salvage", dir, salvaged).CombinedOutput()
+		return string(out), err
+	}
+	if out, err := salvage(); err == nil || !strings.Contains(out, "in use by another carstate") {
+		t.Errorf("salvage of a directory in use: %v: %s", err, out)
+	}
+	p.stop(t)
+	if out, err := salvage(); err != nil || !strings.Contains(out, "everything was read") || !strings.Contains(out, "STATES     1") {
+		t.Fatalf("salvage: %v: %s", err, out)
+	}
+	p = start(t, salvaged)
+	if err := until(testkit.Patience, func() error { return p.judged(token, "before", began) }); err != nil {
+		t.Error(err)
+	}
+	if _, err := post(p, key, []string{"after"}); err != nil {
+		t.Error(err)
+	}
+	p.carstate(t, "token", "list") // with the admin key of the directory
+	p.stop(t)
+}

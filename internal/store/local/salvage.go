@@ -1,0 +1,431 @@
+package local
+
+import (
+	"cmp"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math/big"
+	"slices"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"carstate/internal/access"
+	"carstate/internal/store"
+	"carstate/internal/store/codec"
+)
+
+// Salvaged is what [Salvage] found of one kind of records.
+type Salvaged struct {
+	What string `json:"what"` // a stream, or "cursors"
+	// Kept is how many records are good and in the new directory; a group of telemetry holds
+	// samples that arrived together.
+	Kept int `json:"kept"`
+	// Damaged is how many records could be read and make no sense.
+	Damaged int `json:"damaged"`
+	// Unreadable is how many runs of records could not be read. Nobody knows how many records
+	// a run had.
+	Unreadable int `json:"unreadable"`
+}
+
+// Log is what [Salvaged.What] says of the write-ahead log, of which nothing counts as kept.
+const Log = "LOG"
+
+// batchBytes is how much Salvage writes at once.
+const batchBytes = 4 << 20
+
+// Salvage copies what is good of a damaged data directory into a new one, which must not be
+// there, and says what it found, in the order of the streams' names. The damaged one keeps its
+// files. If its write-ahead log is damaged, what was written behind the damage is lost, and
+// older records may stand in the place of lost ones. A nil fsys is the machine's.
+func Salvage(ctx context.Context, fsys vfs.FS, from, to string) (found []Salvaged, err error) {
+	fsys = privateFS{cmp.Or[vfs.FS](fsys, vfs.Default)}
+	if _, err := fsys.Stat(to); !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%s is there already: name a directory that is not", to)
+	}
+	if _, err := fsys.Stat(fsys.PathJoin(from, identityFile)); err != nil {
+		return nil, fmt.Errorf("%s holds no %s, so that it is not a data directory or cannot be read: %w", from, identityFile, err)
+	}
+	old, err := openDataDir(fsys, from, 0, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer old.close()
+	db, log, err := openDamaged(fsys, old)
+	if err != nil {
+		return nil, err
+	}
+	defer db.Close()
+
+	unfinishedDir := to + unfinished
+	if err := fsys.RemoveAll(unfinishedDir); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, fsys.RemoveAll(unfinishedDir))
+		}
+	}()
+	e, err := Open(ctx, Config{FS: fsys, Config: store.Config{DataDir: unfinishedDir, Partitions: old.Partitions}})
+	if err != nil {
+		return nil, err
+	}
+	s := salvager{old: db, e: e, batch: e.db.NewBatch()}
+	err = s.all(ctx, old.Partitions)
+	if err = errors.Join(err, e.dir.change(func(id *identity) { id.Made = old.Made }), e.Close()); err != nil {
+		return nil, err
+	}
+	if err := copyFiles(fsys, from, unfinishedDir); err != nil {
+		return nil, err
+	}
+	if err := fsys.Rename(unfinishedDir, to); err != nil {
+		return nil, err
+	}
+	return append(s.found, Salvaged{What: Log, Unreadable: log}), syncDir(fsys, fsys.PathDir(to))
+}
+
+// openDamaged opens a damaged store for reading only. log is 1 if its log is damaged: the
+// store then ends before the damage.
+func openDamaged(fsys vfs.FS, dir *dataDir) (db *pebble.DB, log int, err error) {
+	open := func(fsys vfs.FS) (*pebble.DB, error) {
+		return pebble.Open(dir.name(storeDir), &pebble.Options{
+			FS: fsys, ReadOnly: true, ErrorIfNotExists: true, Logger: silent{},
+			EventListener: &pebble.EventListener{DataCorruption: func(pebble.DataCorruptionInfo) {}},
+		})
+	}
+	if db, err = open(fsys); err == nil || passing(err) {
+		return db, 0, err
+	}
+	good, failed := cutLog(fsys, dir.name(storeDir))
+	if failed != nil {
+		return nil, 0, failed
+	}
+	if db, failed = open(good); failed != nil {
+		return nil, 0, dir.damaged("not even its log or the list of its tables can be read: " + access.OneLine(err))
+	}
+	return db, 1, nil
+}
+
+// logCut shows the write-ahead log up to its first damage.
+type logCut struct {
+	vfs.FS
+	last string // file that is damaged; later ones are hidden; "": none
+	good int64  // bytes of it that are shown
+}
+
+// cutLog looks for the first damage of the log in a directory.
+func cutLog(fsys vfs.FS, dir string) (*logCut, error) {
+	files, err := fsys.List(dir)
+	if err != nil {
+		return nil, err
+	}
+	slices.Sort(files) // their numbers have as many digits
+	for _, f := range files {
+		if !isLog(f) {
+			continue
+		}
+		content, err := readFile(fsys, fsys.PathJoin(dir, f))
+		if err != nil {
+			return nil, err
+		}
+		if good, damaged := goodChunks(content); damaged {
+			return &logCut{fsys, f, int64(good)}, nil
+		}
+	}
+	return &logCut{FS: fsys}, nil
+}
+
+// olderHeaderBytes is the header of a chunk that says nothing of bytes on disk. The first log of
+// a directory has such ones: Pebble makes it before it knows which version it is to write.
+const olderHeaderBytes = 11
+
+// goodChunks returns how many bytes of a file of the log are good, and whether damage ends
+// them. [logFile] says what chunks are.
+func goodChunks(content []byte) (good int, damaged bool) {
+	for good < len(content) {
+		left := min(logBlockBytes-good%logBlockBytes, len(content)-good)
+		chunk := content[good:][:left]
+		if left < olderHeaderBytes {
+			good += left
+			continue
+		}
+		sum, length := binary.LittleEndian.Uint32(chunk), int(binary.LittleEndian.Uint16(chunk[4:]))
+		switch kind := chunk[6]; {
+		case sum == 0 && length == 0 && left < chunkHeaderBytes:
+			good += left
+			continue
+		case sum == 0 && length == 0:
+			return good, false // the mark of the end
+		case kind < firstChunkKind:
+			length += olderHeaderBytes
+		default:
+			length += chunkHeaderBytes
+		}
+		if length > left || sum != chunkSum(chunk[:length]) {
+			return good, true
+		}
+		good += length
+	}
+	return good, false
+}
+
+// List implements [vfs.FS].
+func (l *logCut) List(dir string) ([]string, error) {
+	files, err := l.FS.List(dir)
+	return slices.DeleteFunc(files, func(f string) bool { return l.last != "" && isLog(f) && f > l.last }), err
+}
+
+// Open implements [vfs.FS].
+func (l *logCut) Open(name string, options ...vfs.OpenOption) (vfs.File, error) {
+	f, err := l.FS.Open(name, options...)
+	if err == nil && l.PathBase(name) == l.last {
+		return &shortFile{f, io.LimitReader(f, l.good)}, nil
+	}
+	return f, err
+}
+
+// shortFile is the beginning of a file.
+type shortFile struct {
+	vfs.File
+	begin io.Reader
+}
+
+// Read implements [vfs.File].
+func (f *shortFile) Read(b []byte) (int, error) { return f.begin.Read(b) }
+
+// silent drops what Pebble says: readers get each error.
+type silent struct{}
+
+func (silent) Infof(string, ...any)  {}
+func (silent) Errorf(string, ...any) {}
+func (silent) Fatalf(format string, args ...any) {
+	panic(fmt.Sprintf(format, args...))
+}
+
+// copyFiles copies what other packages keep in a data directory.
+func copyFiles(fsys vfs.FS, from, to string) error {
+	files, err := fsys.List(from)
+	if err != nil {
+		return err
+	}
+	for _, f := range files {
+		if info, err := fsys.Stat(fsys.PathJoin(from, f)); err != nil || info.IsDir() || f == identityFile || f == lockFile {
+			continue
+		}
+		content, err := readFile(fsys, fsys.PathJoin(from, f))
+		if err == nil {
+			err = writeFile(fsys, fsys.PathJoin(to, f), content)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// salvager copies records.
+type salvager struct {
+	old   *pebble.DB
+	e     *Engine
+	batch *pebble.Batch
+	found []Salvaged
+}
+
+// all copies everything.
+func (s *salvager) all(ctx context.Context, partitions int) error {
+	err := s.copy(ctx, codec.Telemetry, letterTelemetry, func(key, value []byte) error {
+		if len(key) != len(telemetryKey(0, 0)) {
+			return codec.ErrDamaged
+		}
+		p := int(binary.BigEndian.Uint16(key[1:]))
+		if _, err := decodeGroup(p, key, value); err != nil || p >= partitions {
+			return codec.ErrDamaged
+		}
+		return s.batch.Set(key, value, nil)
+	})
+	if err != nil {
+		return err
+	}
+	err = s.copy(ctx, "cursors", letterCursor, func(key, value []byte) error {
+		if len(value) != 8 {
+			return codec.ErrDamaged
+		}
+		return s.batch.Set(key, value, nil)
+	})
+	if err != nil {
+		return err
+	}
+	for _, name := range []string{codec.Audit, codec.Roads, codec.Sources, codec.States, codec.Tokens} {
+		if err := s.stream(ctx, name); err != nil {
+			return err
+		}
+	}
+	return s.flush(pebble.Sync)
+}
+
+// stream copies the records of a stream, and where it ends.
+func (s *salvager) stream(ctx context.Context, name string) error {
+	letter, last := letters[name], s.e.streams[name].last.Load() // the new store has made records
+	err := s.copy(ctx, name, letter, func(_, value []byte) error {
+		r, err := decodeRecord(value)
+		if err != nil {
+			return codec.ErrDamaged
+		}
+		key := s.e.keyOf(letter, r.Subject)
+		if name == codec.Audit {
+			key = auditKey(r.Seq)
+		}
+		last = max(last, r.Seq)
+		if err := s.e.set(s.batch, key, r.Seq, r.Subject, r.Sealed); err != nil {
+			return codec.ErrDamaged
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if end, closer, err := s.old.Get(endKey(letter)); err == nil {
+		if len(end) == 8 {
+			last = max(last, binary.BigEndian.Uint64(end))
+		}
+		if err := closer.Close(); err != nil {
+			return err
+		}
+	}
+	return s.batch.Set(endKey(letter), binary.BigEndian.AppendUint64(nil, last), nil)
+}
+
+// copy has put copy every record whose key begins with a letter. What cannot be read is
+// skipped.
+func (s *salvager) copy(ctx context.Context, what string, letter byte, put func(key, value []byte) error) error {
+	is := Salvaged{What: what}
+	from, to := span(letter)
+	for from != nil {
+		key, err := s.read(ctx, from, to, func(key, value []byte) error {
+			err := put(key, value)
+			if errors.Is(err, codec.ErrDamaged) {
+				is.Damaged++
+				return nil
+			}
+			if is.Kept++; err == nil && s.batch.Len() > batchBytes {
+				err = s.flush(pebble.NoSync)
+			}
+			return err
+		})
+		var unreadable unreadableError
+		switch {
+		case errors.As(err, &unreadable):
+			is.Unreadable++
+			from = s.after(key, to)
+		case err != nil:
+			return err
+		default:
+			from = nil
+		}
+	}
+	s.found = append(s.found, is)
+	return nil
+}
+
+func (s *salvager) flush(sync *pebble.WriteOptions) error {
+	err := s.batch.Commit(sync)
+	s.batch = s.e.db.NewBatch()
+	return err
+}
+
+// unreadableError is an error of reading damaged files.
+type unreadableError struct{ error }
+
+// read calls do for every record of a span up to the first that cannot be read, and returns
+// the last key that it had; from if none.
+func (s *salvager) read(ctx context.Context, from, to []byte, do func(key, value []byte) error) (last []byte, err error) {
+	last = from
+	it, err := s.old.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to})
+	if err != nil {
+		return last, readable(err)
+	}
+	defer it.Close()
+	for ok := it.First(); ok; ok = it.Next() {
+		if ctx.Err() != nil {
+			return last, ctx.Err()
+		}
+		value, err := it.ValueAndErr()
+		if err != nil {
+			return last, readable(err)
+		}
+		last = append(last[:0:0], it.Key()...)
+		if err := do(last, value); err != nil {
+			return last, err
+		}
+	}
+	return last, readable(it.Error())
+}
+
+// readable tells damage from what says nothing about the files.
+func readable(err error) error {
+	if err == nil || passing(err) {
+		return err
+	}
+	return unreadableError{err}
+}
+
+// keyBits is how many bits of a key behind its letter are told apart: a hash is no longer.
+const keyBits = 8 * hashBytes
+
+// after returns a key behind one from which on records can be read again; nil if there is none
+// before to. What cannot be read is one run of keys, a block or a table: its end is found by
+// larger and larger steps, and then by halving. A look at a damaged block takes long, so that
+// the end is not found to the key: of each such run a 64th more is skipped at the most.
+func (s *salvager) after(key, to []byte) []byte {
+	number := func(k []byte) *big.Int {
+		b := make([]byte, hashBytes)
+		copy(b, k[1:])
+		return new(big.Int).SetBytes(b)
+	}
+	keyAt := func(n *big.Int) []byte { return n.FillBytes(make([]byte, 1+hashBytes)) }
+	reads := func(n *big.Int) bool {
+		k := keyAt(n)
+		k[0] = key[0]
+		it, err := s.old.NewIter(&pebble.IterOptions{LowerBound: k, UpperBound: to})
+		if err != nil {
+			return false
+		}
+		defer it.Close()
+		if it.First() {
+			_, err = it.ValueAndErr()
+		}
+		return err == nil && it.Error() == nil
+	}
+	const farther, precision = 4, 6 // bits
+	first := number(key)
+	low, step := first, big.NewInt(1)
+	last := new(big.Int).Sub(new(big.Int).Lsh(step, keyBits), step)
+	high := new(big.Int).Add(first, step)
+	for !reads(high) {
+		if high.Cmp(last) >= 0 {
+			return nil
+		}
+		step = new(big.Int).Lsh(step, farther)
+		if low, high = high, new(big.Int).Add(first, step); high.Cmp(last) > 0 {
+			high = last
+		}
+	}
+	for {
+		gap := new(big.Int).Sub(high, low)
+		if gap.Cmp(new(big.Int).Rsh(new(big.Int).Sub(high, first), precision)) <= 0 || gap.BitLen() <= 1 {
+			break
+		}
+		if middle := new(big.Int).Add(low, gap.Rsh(gap, 1)); reads(middle) {
+			high = middle
+		} else {
+			low = middle
+		}
+	}
+	k := keyAt(high)
+	k[0] = key[0]
+	return k
+}

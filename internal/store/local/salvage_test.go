@@ -1,0 +1,154 @@
+package local
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"carstate/internal/store"
+	"carstate/internal/store/codec"
+	"carstate/internal/testkit"
+	"carstate/internal/vehicle"
+)
+
+// TestSalvage damages one byte of a table, or the log, and opens what is salvaged of it.
+func TestSalvage(t *testing.T) {
+	t.Parallel()
+	ctx := testkit.Context(t)
+	fs := vfs.NewCrashableMem()
+	config := Config{FS: fs, Config: store.Config{DataDir: "/data"}}
+	e, err := Open(ctx, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := rand.New(rand.NewPCG(1, 2))
+	const vehicles, groups, events = 2000, 300, 999
+	p, err := e.Take(ctx, 0, "me", store.Anyone)
+	if err != nil {
+		t.Fatal(err)
+	}
+	states := make(map[vehicle.ID]*vehicle.State)
+	for i := range vehicles {
+		s := vehicle.Observe(vehicle.State{}, sample(fmt.Sprintf("v%d", i), 1000, float64(i%100)))
+		states[vehicle.ID(fmt.Sprintf("v%d", i))] = &s
+	}
+	for i := range groups {
+		group := make([]vehicle.Sample, 20)
+		for k := range group {
+			group[k] = sample(fmt.Sprintf("v%d", r.IntN(vehicles)), int64(2000+i), 50)
+		}
+		if err := e.Append(ctx, group); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := p.Commit(ctx, 1, states); err != nil {
+		t.Fatal(err)
+	}
+	var written []store.Write
+	for i := range events {
+		subject := fmt.Sprintf("audit.%d", i)
+		written = append(written, store.Write{Subject: subject, Record: codec.Seal(subject, fmt.Appendf([]byte{0}, "event %d %x", r.Uint64(), r.Uint64()))})
+	}
+	if _, err := e.Store(ctx, codec.Audit, written); err != nil {
+		t.Fatal(err)
+	}
+	token := codec.Seal("token.a", []byte{0, 'x'})
+	if _, err := e.Store(ctx, codec.Tokens, []store.Write{{Subject: "token.a", Record: token}}); err != nil {
+		t.Fatal(err)
+	}
+	running := fs.CrashClone(vfs.CrashCloneCfg{})
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	whole := map[string]int{codec.Telemetry: groups, "cursors": 1, codec.Audit: events, codec.Roads: 0, codec.Sources: 1, codec.States: vehicles, codec.Tokens: 1}
+	seen := make(map[string]bool) // streams of which something was unreadable
+	const rounds = 10
+	for at := range rounds {
+		damaged, suffix, place := fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: r}), ".sst", (float64(at)+0.5)/rounds
+		if at == 0 {
+			damaged, suffix, place = running, ".log", 0.5 // of what was killed
+		}
+		before := flip(t, damaged, suffix, place)
+		found, err := Salvage(ctx, damaged, "/data", "/good")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if after := contents(t, damaged, "/data/store"); !reflect.DeepEqual(before, after) {
+			t.Fatal("the damaged directory was changed")
+		}
+		kept := make(map[string]int)
+		for _, f := range found {
+			if kept[f.What] = f.Kept; f.Kept > whole[f.What] || f.Damaged > 0 || f.Kept < whole[f.What] && f.Unreadable == 0 && at > 0 {
+				t.Errorf("found %+v of %d", f, whole[f.What])
+			}
+			seen[f.What] = seen[f.What] || f.Unreadable > 0
+		}
+		if total := kept[codec.States] + kept[codec.Audit] + kept[codec.Telemetry]; at > 0 && total < (vehicles+groups+events)/2 {
+			t.Errorf("one byte costs all but %d records: %+v", total, found)
+		}
+		salvaged := config
+		salvaged.FS, salvaged.DataDir = damaged, "/good"
+		counted := make(answersCounted)
+		salvaged.Answers = counted
+		if e, err = Open(ctx, salvaged); err != nil {
+			t.Fatal(err)
+		}
+		if len(counted) != kept[codec.States] {
+			t.Errorf("%d states are salvaged, and the answers of %d", kept[codec.States], len(counted))
+		}
+		if at == 0 && (kept[codec.Telemetry] != groups || kept[codec.Audit] != 0 || !seen[Log]) {
+			t.Errorf("the log is damaged behind the telemetry: %+v", found)
+		}
+		if record, err := e.Last(ctx, codec.Tokens, "token.a"); err != nil || (record.Seq != 0) != (kept[codec.Tokens] == 1) {
+			t.Errorf("the token is %+v, %v; kept %d", record, err, kept[codec.Tokens])
+		}
+		if err := e.Append(ctx, []vehicle.Sample{sample("v1", 3000, 1)}); err != nil {
+			t.Error(err)
+		}
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, name := range []string{codec.Telemetry, codec.States, codec.Audit, Log} {
+		if !seen[name] {
+			t.Errorf("no damage made a part of %s unreadable", name)
+		}
+	}
+}
+
+// TestSalvageRefuses leaves a directory alone that is there, and one that is not ours.
+func TestSalvageRefuses(t *testing.T) {
+	t.Parallel()
+	fs := vfs.NewMem()
+	e, err := Open(t.Context(), Config{FS: fs, Config: store.Config{DataDir: "/data"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ from, to, want string }{
+		{"/data", "/data", "is there already"}, {"/none", "/new", "is not a data directory"}, {"/data", "/new", "in use"},
+	} {
+		if _, err := Salvage(t.Context(), fs, c.from, c.to); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("Salvage(%s, %s): %v; want %q", c.from, c.to, err, c.want)
+		}
+	}
+	if err := e.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// answersCounted are the vehicles of which a start brought answers.
+var counted sync.Mutex // guards every answersCounted
+
+type answersCounted map[vehicle.ID]bool
+
+func (a answersCounted) Put(id vehicle.ID, _ vehicle.DrivingVerdict, _ vehicle.ThrottleVerdict) {
+	counted.Lock()
+	defer counted.Unlock()
+	a[id] = true
+}
