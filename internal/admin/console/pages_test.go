@@ -390,3 +390,50 @@ func TestHeaders(t *testing.T) {
 		t.Errorf("POST /: %d", a.status)
 	}
 }
+
+// TestTokenChoice: tokens are found by name and id, filtered and ordered, and a page that is
+// empty leads back to all of them.
+func TestTokenChoice(t *testing.T) {
+	f := newFixture(t)
+	f.logIn(f.key)
+	issue := func(developer string, days int) access.Credential {
+		t.Helper()
+		r := access.TokenRequest{Developer: developer, Operations: access.AllOperations, Vehicles: access.AllVehicles()}
+		if days > 0 {
+			r.Expires = noon.Add(time.Duration(days) * 24 * time.Hour)
+		}
+		tok, _, err := f.IssueToken(t.Context(), access.Actor{Name: "x"}, r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return tok
+	}
+	issue("Zoe Zimmermann", 10)
+	ada, bob := issue("Ada", 0), issue("Bob <b>", 100)
+	f.post("/tokens/"+bob.Name+"/revoke", "mark", "1")
+	for address, want := range map[string][]string{
+		"/tokens?sort=name":              {"Ada", "Bob", "Zoe"},
+		"/tokens?sort=end":               {"Zoe", "Bob", "Ada"},
+		"/tokens?find=zimmer":            {"Zoe"},
+		"/tokens?find=" + ada.Name:       {"Ada"},
+		"/tokens?state=expiring":         {"Zoe"},
+		"/tokens?state=usable&sort=name": {"Ada", "Zoe"},
+		"/tokens?state=revoked":          {"Bob"},
+		"/tokens?state=unused&sort=end":  {"Zoe", "Bob", "Ada"},
+		"/tokens?state=sandbox":          {},
+		"/tokens?find=%3Cscript%3E":      {},
+	} {
+		a := f.get(address)
+		f.want(a, http.StatusOK, "Choose tokens")
+		var got []string
+		for _, after := range strings.Split(a.body, "<h2>")[1:] {
+			got = append(got, after[:3])
+		}
+		if strings.Join(got, " ") != strings.Join(want, " ") {
+			t.Errorf("%s lists %q; want %q", address, got, want)
+		}
+		if none := strings.Contains(a.body, "No such token"); none != (len(want) == 0) || strings.Contains(a.body, "<script>x") {
+			t.Errorf("%s: %s", address, a.body)
+		}
+	}
+}

@@ -3,6 +3,7 @@ package console
 import (
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -11,10 +12,12 @@ import (
 )
 
 type sourcesView struct {
-	Rows  []ops.SourceRecord
-	Page  paging
-	Form  url.Values
-	Began time.Time // since when this node has seen what it has seen
+	Rows   []ops.SourceRecord
+	Page   paging
+	Choice choice
+	Form   url.Values
+	Began  time.Time // since when this node has seen what it has seen
+	All    int       // how many there are
 }
 
 func (c *Console) sourcesPage(w http.ResponseWriter, r *http.Request, s *session) {
@@ -23,16 +26,24 @@ func (c *Console) sourcesPage(w http.ResponseWriter, r *http.Request, s *session
 
 func (c *Console) showSources(w http.ResponseWriter, r *http.Request, s *session, status int, problem string, form url.Values) {
 	all := c.Ops.Sources()
-	v := sourcesView{
-		Form: refill(form), Page: newPaging(s.root+"/sources?page=", pageNumber(r), listed, len(all)),
-		Began: c.Monitor.began,
-	}
+	v := sourcesView{Form: refill(form), Choice: choiceOf(r), Began: c.Monitor.began, All: len(all)}
+	all = v.Choice.sources(all)
+	v.Page = newPaging(v.Choice.Path(s.root+"/sources"), pageNumber(r), listed, len(all))
 	for _, src := range all[v.Page.From-1 : v.Page.To] {
 		if row, err := c.Ops.Source(src.Name); err == nil {
 			v.Rows = append(v.Rows, row)
 		}
 	}
 	c.showTo(w, s, status, "sources", page{Title: "Sources", Section: "sources", Problem: problem, Data: v})
+}
+
+// sources are the sources that are chosen of all.
+func (c choice) sources(all []ops.SourceSummary) []ops.SourceSummary {
+	return slices.DeleteFunc(all, func(src ops.SourceSummary) bool {
+		is := c.State == "" || c.State == "silent" && src.Seen.LastSeenAt == nil ||
+			c.State == "refused" && src.Seen.LastRefusedAt != nil || c.State == "ignored" && src.Seen.IgnoredSignals > 0
+		return !is || !c.finds(src.Name)
+	})
 }
 
 func (c *Console) addSource(w http.ResponseWriter, r *http.Request, s *session) {

@@ -16,13 +16,82 @@ import (
 )
 
 // expiringSoon is how long before its end a token is marked.
-const expiringSoon = 7 * 24 * time.Hour
+const expiringSoon = 14 * 24 * time.Hour
 
 type tokensView struct {
-	Rows []ops.TokenRecord
-	Page paging
-	Form url.Values // what was written, if it was refused
-	Soon int        // how many end soon
+	Rows   []ops.TokenRecord
+	Page   paging
+	Choice choice
+	Form   url.Values // what was written, if it was refused
+	Soon   int        // how many end soon
+	All    int        // how many there are
+}
+
+// choice is which records of a list are asked for, and in which order.
+type choice struct {
+	Find  string // in their names, whatever the case
+	State string // "": any
+	Sort  string // "": the newest first
+}
+
+// choiceOf reads the choice in an address.
+func choiceOf(r *http.Request) choice {
+	q := r.URL.Query()
+	return choice{strings.TrimSpace(q.Get("find")), q.Get("state"), q.Get("sort")}
+}
+
+// Path is the address of the chosen records, without the page's number.
+func (c choice) Path(list string) string {
+	q := url.Values{}
+	for name, value := range map[string]string{"find": c.Find, "state": c.State, "sort": c.Sort} {
+		if value != "" {
+			q.Set(name, value)
+		}
+	}
+	return list + "?" + strings.TrimPrefix(q.Encode()+"&page=", "&")
+}
+
+// finds reports whether one of some names holds what is looked for.
+func (c choice) finds(names ...string) bool {
+	return slices.ContainsFunc(names, func(name string) bool {
+		return strings.Contains(strings.ToLower(name), strings.ToLower(c.Find))
+	})
+}
+
+// tokens are the tokens that are chosen of all, the oldest first.
+func (c choice) tokens(all []ops.TokenSummary, now time.Time) []ops.TokenSummary {
+	slices.Reverse(all)
+	all = slices.DeleteFunc(all, func(t ops.TokenSummary) bool {
+		state := stateOf(t, now)
+		is := c.State == "" || c.State == state || c.State == "usable" && (state == "active" || state == "expiring") ||
+			c.State == "unused" && t.LastUsedAt == nil || c.State == "sandbox" && t.Sandbox
+		return !is || !c.finds(t.Developer, t.ID)
+	})
+	slices.SortStableFunc(all, func(a, b ops.TokenSummary) int {
+		switch c.Sort {
+		case "name":
+			return strings.Compare(strings.ToLower(a.Developer), strings.ToLower(b.Developer))
+		case "used":
+			return -compareTimes(a.LastUsedAt, b.LastUsedAt, -1)
+		case "end":
+			return compareTimes(a.ExpiresAt, b.ExpiresAt, 1)
+		}
+		return 0
+	})
+	return all
+}
+
+// compareTimes compares times of which nil is before (-1) or behind (1) all others.
+func compareTimes(a, b *time.Time, none int) int {
+	switch {
+	case a == nil && b == nil:
+		return 0
+	case a == nil:
+		return none
+	case b == nil:
+		return -none
+	}
+	return a.Compare(*b)
 }
 
 func (c *Console) tokensPage(w http.ResponseWriter, r *http.Request, s *session) {
@@ -30,15 +99,15 @@ func (c *Console) tokensPage(w http.ResponseWriter, r *http.Request, s *session)
 }
 
 func (c *Console) showTokens(w http.ResponseWriter, r *http.Request, s *session, status int, problem string, form url.Values) {
-	all := c.Ops.Tokens()
-	slices.Reverse(all) // the newest first
-	v := tokensView{Form: refill(form), Page: newPaging(s.root+"/tokens?page=", pageNumber(r), listed, len(all))}
-	now := c.Now()
+	all, now := c.Ops.Tokens(), c.Now()
+	v := tokensView{Form: refill(form), Choice: choiceOf(r), All: len(all)}
 	for _, t := range all {
 		if stateOf(t, now) == "expiring" {
 			v.Soon++
 		}
 	}
+	all = v.Choice.tokens(all, now)
+	v.Page = newPaging(v.Choice.Path(s.root+"/tokens"), pageNumber(r), listed, len(all))
 	for _, t := range all[v.Page.From-1 : v.Page.To] {
 		if row, err := c.Ops.Token(t.ID); err == nil {
 			v.Rows = append(v.Rows, row)
