@@ -2,6 +2,7 @@ package local
 
 import (
 	"context"
+	"encoding/binary"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -15,6 +16,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"carstate/internal/store"
+	"carstate/internal/store/codec"
 	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
@@ -367,4 +369,66 @@ func contents(t *testing.T, fs vfs.FS, dir string) map[string]string {
 		files[name] = string(content)
 	}
 	return files
+}
+
+// TestRoadsDamage flips a bit of a table of profiles of roads: those of its block and the one
+// before are removed, the others stay, and the next start finds nothing damaged.
+func TestRoadsDamage(t *testing.T) {
+	t.Parallel()
+	ctx := testkit.Context(t)
+	fs := vfs.NewMem()
+	config := Config{FS: fs, Config: store.Config{DataDir: "/data"}}
+	e, err := Open(ctx, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const tiles = 900
+	var writes []store.Write
+	r := rand.New(rand.NewPCG(1, 2))
+	for i := range tiles {
+		body := []byte{0}
+		for range 40 {
+			body = binary.LittleEndian.AppendUint64(body, r.Uint64())
+		}
+		subject := fmt.Sprintf("road.%d", i)
+		writes = append(writes, store.Write{Subject: subject, Record: codec.Seal(subject, body)})
+	}
+	if _, err := e.Store(ctx, codec.Roads, writes); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	flip(t, fs, ".sst", 0.5)
+	if e, err = Open(ctx, config); err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close() // it is closed below, if all goes well
+	scan := func() (found, damaged int) {
+		t.Helper()
+		next, damaged, err := e.ScanFrom(ctx, codec.Roads, 1, func(store.Record) error { found++; return nil })
+		if err != nil || next != tiles+1 {
+			t.Fatalf("ScanFrom: up to %d, %v", next, err)
+		}
+		return found, damaged
+	}
+	found, damaged := scan()
+	if found < tiles*8/10 || found >= tiles || damaged != 1 {
+		t.Errorf("%d of %d tiles were read, %d parts damaged", found, tiles, damaged)
+	}
+	if again, damaged := scan(); again != found-1 || damaged != 0 {
+		t.Errorf("then %d tiles were read, %d parts damaged", again, damaged)
+	}
+	if err := e.Alive(); err != nil {
+		t.Error(err)
+	}
+	if err := e.Close(); err != nil {
+		t.Error(err)
+	}
+	if e, err = Open(ctx, config); err != nil {
+		t.Fatal(err)
+	}
+	if again, damaged := scan(); again != found-1 || damaged != 0 {
+		t.Errorf("after a start %d tiles were read, %d parts damaged", again, damaged)
+	}
 }

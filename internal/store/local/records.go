@@ -293,8 +293,8 @@ func (e *Engine) inOrder(ctx context.Context, name string, do func(store.Record)
 	return nil
 }
 
-// ScanFrom implements [store.Records]. A part of ROADS that cannot be read takes all of
-// ROADS with it, so that a start does not fail for what is learned again.
+// ScanFrom implements [store.Records]. A part of ROADS that cannot be read is removed, so that a
+// start does not fail for what is learned again.
 func (e *Engine) ScanFrom(ctx context.Context, name string, from uint64, do func(store.Record) error) (next uint64, damaged int, err error) {
 	s := e.streams[name]
 	next = s.last.Load() + 1
@@ -302,40 +302,60 @@ func (e *Engine) ScanFrom(ctx context.Context, name string, from uint64, do func
 		return from, 0, nil
 	}
 	lower, upper := span(s.letter)
+	for lower != nil {
+		last, refused, err := e.scanFrom(ctx, lower, upper, from, do)
+		damaged += refused
+		var unreadable unreadableError
+		switch {
+		case err == nil:
+			return next, damaged, nil
+		case ctx.Err() != nil || errors.Is(err, store.ErrStop):
+			return from, damaged, err
+		case name != codec.Roads || !errors.As(err, &unreadable):
+			return from, damaged, e.read(err)
+		}
+		e.trouble.Log(e.log, "stored profiles of roads are damaged: they are removed, and learned again")
+		lower = readableAfter(e.db, last, upper)
+		// With the last good record: an iterator that ends behind it would look at what follows.
+		gone := pebble.KeyRange{Start: last, End: lower}
+		if lower == nil {
+			gone.End = upper
+		}
+		damaged++
+		if err := s.do(ctx, func() error { return e.db.Excise(ctx, gone) }); err != nil {
+			return from, damaged, err
+		}
+	}
+	return next, damaged, nil
+}
+
+// scanFrom calls do with the records of a span of keys from a sequence on, and returns the last
+// key that could be read and how many records are damaged or were refused.
+func (e *Engine) scanFrom(ctx context.Context, lower, upper []byte, from uint64, do func(store.Record) error) (last []byte, refused int, err error) {
+	last = bytes.Clone(lower)
 	it, err := e.newIter(lower, upper)
 	if err != nil {
-		return from, 0, err
+		return last, 0, err
 	}
+	defer it.Close()
 	for ok := it.First(); ok && ctx.Err() == nil; ok = it.Next() {
 		value, err := it.ValueAndErr()
 		if err != nil {
-			break // it is the iterator's error, too
+			return last, refused, readable(err)
 		}
+		last = append(last[:0], it.Key()...)
 		r, err := decodeRecord(value)
-		if err == nil && r.Seq < from {
-			continue
-		}
-		if err == nil {
+		if err == nil && r.Seq >= from {
 			err = do(r)
 		}
 		if errors.Is(err, store.ErrStop) {
-			return from, damaged, errors.Join(err, it.Close())
+			return last, refused, err
 		}
 		if err != nil {
-			damaged++
+			refused++
 		}
 	}
-	err = it.Close()
-	switch {
-	case ctx.Err() != nil:
-		return from, damaged, ctx.Err()
-	case err != nil && name == codec.Roads && !passing(err):
-		e.trouble.Log(e.log, "the stored profiles of roads are damaged: they are removed, and learned again")
-		return next, damaged + 1, s.do(ctx, func() error { return e.db.Excise(ctx, pebble.KeyRange{Start: lower, End: upper}) })
-	case err != nil:
-		return from, damaged, e.read(err)
-	}
-	return next, damaged, nil
+	return last, refused, cmp.Or(ctx.Err(), readable(it.Error()))
 }
 
 // Before implements [store.Records].

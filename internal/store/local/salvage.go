@@ -320,7 +320,7 @@ func (s *salvager) copy(ctx context.Context, what string, letter byte, put func(
 		switch {
 		case errors.As(err, &unreadable):
 			is.Unreadable++
-			from = s.after(key, to)
+			from = readableAfter(s.old, key, to)
 		case err != nil:
 			return err
 		default:
@@ -376,11 +376,11 @@ func readable(err error) error {
 // keyBits is how many bits of a key behind its letter are told apart: a hash is no longer.
 const keyBits = 8 * hashBytes
 
-// after returns a key behind one from which on records can be read again; nil if there is none
+// readableAfter returns a key behind one from which on records can be read again; nil if there is none
 // before to. What cannot be read is one run of keys, a block or a table: its end is found by
 // larger and larger steps, and then by halving. A look at a damaged block takes long, so that
 // the end is not found to the key: of each such run a 64th more is skipped at the most.
-func (s *salvager) after(key, to []byte) []byte {
+func readableAfter(db *pebble.DB, key, to []byte) []byte {
 	number := func(k []byte) *big.Int {
 		b := make([]byte, hashBytes)
 		copy(b, k[1:])
@@ -390,7 +390,7 @@ func (s *salvager) after(key, to []byte) []byte {
 	reads := func(n *big.Int) bool {
 		k := keyAt(n)
 		k[0] = key[0]
-		it, err := s.old.NewIter(&pebble.IterOptions{LowerBound: k, UpperBound: to})
+		it, err := db.NewIter(&pebble.IterOptions{LowerBound: k, UpperBound: to})
 		if err != nil {
 			return false
 		}
