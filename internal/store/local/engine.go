@@ -240,7 +240,8 @@ func (e *Engine) options() *pebble.Options {
 	}
 	o.CompactionConcurrencyRange = func() (int, int) { return 1, 2 }
 	for i := range o.Levels {
-		o.Levels[i].BlockSize, o.Levels[i].IndexBlockSize = blockBytes, indexBytes
+		o.Levels[i].BlockSize = int(min(blockBytes, e.config.MemoryBytes/leastBlocks))
+		o.Levels[i].IndexBlockSize = indexBytes
 		o.Levels[i].FilterPolicy = bloom.FilterPolicy(filterBits)
 	}
 	if o.DisableAutomaticCompactions = e.config.plain; e.config.plain {
@@ -256,9 +257,10 @@ const memTables = 4
 // Sizes of tables on disk. With them, and with the answers of a state under a key of their
 // own, a start with a million vehicles took 1.3 s in place of 3.2 s with Pebble's own sizes.
 const (
-	blockBytes = 16 << 10
-	indexBytes = 256 << 10 // one block a table
-	filterBits = 10        // a key: one look-up of a hundred in a table without the key reads a block
+	blockBytes  = 16 << 10
+	leastBlocks = 128       // that there is memory for
+	indexBytes  = 256 << 10 // one block a table
+	filterBits  = 10        // a key: one look-up of a hundred in a table without the key reads a block
 )
 
 // maxOpenFiles leaves a node half of the descriptors that it keeps beside connections.
