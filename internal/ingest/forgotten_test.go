@@ -27,26 +27,39 @@ func TestForgottenIsRefused(t *testing.T) {
 	f.store.wants(t, "V1 1", "V2 4")
 }
 
-func TestMQTTRefusesTheForgotten(t *testing.T) {
-	bothVersions(t, func(t *testing.T, version byte) {
-		f := newFixture(t)
-		f.Forgotten = func(id vehicle.ID) bool { return id == "V2" }
-		_, addr := startMQTT(t, f.Config)
-		c := f.login(t, addr, version)
-		const topicV2 = "vehicles/V2/telemetry"
-		c.publish(0, 0, topicV2, sampleLine("V2", 1, 1)) // counted, no more
-		c.publish(2, 1, topicV1, sampleLine("V1", 1, 1))
-		c.wantPuback(1, 0)
-		c.publish(2, 2, topicV2, sampleLine("V2", 1, 1))
-		if version == 5 {
-			c.wantPuback(2, 0x87)
-			c.publish(2, 3, topicV1, sampleLine("V1", 2, 2))
-			c.wantPuback(3, 0)
-			f.store.wants(t, "V1 1", "V1 2")
-		} else {
-			c.wantClosed(0x87)
-			f.store.wants(t, "V1 1")
-		}
-		f.wantMetric(t, 2, "carstate_samples_refused_total", "protocol", "mqtt", "reason", "forgotten")
-	})
+// TestMQTTRefusesVehicles: a vehicle that was forgotten, or is new beyond the bound, is refused
+// with a code and a reason of its own. Only version 5 has a code; version 3 closes.
+func TestMQTTRefusesVehicles(t *testing.T) {
+	for _, c := range []struct {
+		reason string
+		code   byte
+		refuse func(*Config)
+	}{
+		{"forgotten", 0x87, func(c *Config) { c.Forgotten = func(id vehicle.ID) bool { return id == "V2" } }},
+		{"vehicle_limit", 0x97, func(c *Config) { c.Admit = func(id vehicle.ID) bool { return id == "V1" } }},
+	} {
+		t.Run(c.reason, func(t *testing.T) {
+			bothVersions(t, func(t *testing.T, version byte) {
+				f := newFixture(t)
+				c.refuse(&f.Config)
+				_, addr := startMQTT(t, f.Config)
+				car := f.login(t, addr, version)
+				const topicV2 = "vehicles/V2/telemetry"
+				car.publish(0, 0, topicV2, sampleLine("V2", 1, 1)) // counted, no more
+				car.publish(2, 1, topicV1, sampleLine("V1", 1, 1))
+				car.wantPuback(1, 0)
+				car.publish(2, 2, topicV2, sampleLine("V2", 1, 1))
+				if version == 5 {
+					car.wantPuback(2, c.code)
+					car.publish(2, 3, topicV1, sampleLine("V1", 2, 2))
+					car.wantPuback(3, 0)
+					f.store.wants(t, "V1 1", "V1 2")
+				} else {
+					car.wantClosed(c.code)
+					f.store.wants(t, "V1 1")
+				}
+				f.wantMetric(t, 2, "carstate_samples_refused_total", "protocol", "mqtt", "reason", c.reason)
+			})
+		})
+	}
 }

@@ -23,27 +23,3 @@ func TestNewVehiclesBeyondTheBoundAreRefused(t *testing.T) {
 	f.wantMetric(t, 2, "carstate_samples_refused_total", "protocol", "http", "reason", "vehicle_limit")
 	f.store.wants(t, "V1 1", "V1 2")
 }
-
-func TestMQTTRefusesNewVehiclesBeyondTheBound(t *testing.T) {
-	bothVersions(t, func(t *testing.T, version byte) {
-		f := newFixture(t)
-		f.Admit = func(id vehicle.ID) bool { return id == "V1" }
-		_, addr := startMQTT(t, f.Config)
-		c := f.login(t, addr, version)
-		const topicV2 = "vehicles/V2/telemetry"
-		c.publish(0, 0, topicV2, sampleLine("V2", 1, 1)) // counted, no more
-		c.publish(2, 1, topicV1, sampleLine("V1", 1, 1))
-		c.wantPuback(1, 0)
-		c.publish(2, 2, topicV2, sampleLine("V2", 1, 1))
-		if version == 5 {
-			c.wantPuback(2, 0x97)
-			c.publish(2, 3, topicV1, sampleLine("V1", 2, 2))
-			c.wantPuback(3, 0)
-			f.store.wants(t, "V1 1", "V1 2")
-		} else {
-			c.wantClosed(0x97)
-			f.store.wants(t, "V1 1")
-		}
-		f.wantMetric(t, 2, "carstate_samples_refused_total", "protocol", "mqtt", "reason", "vehicle_limit")
-	})
-}
