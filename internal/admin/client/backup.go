@@ -15,21 +15,8 @@ import (
 
 // Backup writes a backup of the service to w.
 func (c *Client) Backup(ctx context.Context, w io.Writer) error {
-	resp, where, err := c.stream(ctx, http.MethodGet, "/v1/backup", nil, "")
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	if t := resp.Header.Get("Content-Type"); t != wire.BackupType {
-		return errorf("what answers at %s is not carstate's admin listener (--admin-addr)", where)
-	}
-	if _, err := io.Copy(w, resp.Body); err != nil {
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		return errorf("the backup broke off: the service's log says why, if it still runs")
-	}
-	return nil
+	return c.download(ctx, w, "/v1/backup", wire.BackupType,
+		"the backup broke off: the service's log says why, if it still runs")
 }
 
 // BackupKey returns the key under which the service authenticates its backups.
@@ -72,6 +59,25 @@ func (c *Client) Restore(
 // Bury makes the vehicles of kept receipts forgotten.
 func (c *Client) Bury(ctx context.Context, receipts []access.ForgetReceipt) (wire.BuryReport, error) {
 	return send[wire.BuryReport](ctx, c, http.MethodPost, "/v1/tombstones", wire.BuryRequest{Receipts: receipts})
+}
+
+// download writes an answer of a type to w; brokeOff says what it means if the answer is cut off.
+func (c *Client) download(ctx context.Context, w io.Writer, path, kind, brokeOff string) error {
+	resp, where, err := c.stream(ctx, http.MethodGet, path, nil, "")
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.Header.Get("Content-Type") != kind {
+		return errorf("what answers at %s is not carstate's admin listener (--admin-addr)", where)
+	}
+	if _, err := io.Copy(w, resp.Body); err != nil {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		return &Error{text: brokeOff}
+	}
+	return nil
 }
 
 // stream makes a call that may take as long as something moves. backupKey goes with a restore.

@@ -116,21 +116,8 @@ func (c *Client) Vehicles(ctx context.Context, q ops.VehicleQuery) (ops.VehicleP
 func (c *Client) ExportVehicles(ctx context.Context, w io.Writer, q ops.VehicleQuery, format string) error {
 	v := q.Values()
 	v.Set("format", format)
-	resp, where, err := c.stream(ctx, http.MethodGet, "/v1/vehicles?"+v.Encode(), nil, "")
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	if resp.Header.Get("Content-Type") != ops.ExportFormats[format] {
-		return errorf("what answers at %s is not carstate's admin listener (--admin-addr)", where)
-	}
-	if _, err := io.Copy(w, resp.Body); err != nil {
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		return errorf("the list broke off: what was written is not all of it")
-	}
-	return nil
+	return c.download(ctx, w, "/v1/vehicles?"+v.Encode(), ops.ExportFormats[format],
+		"the list broke off: what was written is not all of it")
 }
 
 // Vehicle tells what is known of a vehicle and why it is judged as it is.
