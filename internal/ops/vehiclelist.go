@@ -56,10 +56,12 @@ type ListedVehicle struct {
 
 // ListedVerdict is a verdict without its reason.
 type ListedVerdict struct {
-	Outcome string     `json:"outcome"` // as in VerdictRecord
-	Verdict string     `json:"verdict"`
-	Value   string     `json:"value"`
-	Time    *time.Time `json:"time"`
+	// Outcome is "answered", or why a query gets no answer: "unknown",
+	// "stale" or "not_driving".
+	Outcome string     `json:"outcome"`
+	Verdict string     `json:"verdict"` // in words; "" if there is none
+	Value   string     `json:"value"`   // as a query gets it; "" if there is none
+	Time    *time.Time `json:"time"`    // of the reading it stands on
 }
 
 // VehiclePage is a page of a list of vehicles.
@@ -83,9 +85,17 @@ type Fleet interface {
 // maxWalks bounds how many lists are made at once: each takes all processors for a moment.
 const maxWalks = 2
 
+// texts are the parameters that are texts, by their names in an address.
+func (q *VehicleQuery) texts() map[string]*string {
+	return map[string]*string{
+		"driving": &q.Driving, "throttle": &q.Throttle, "reason": &q.Reason,
+		"prefix": &q.Prefix, "sort": &q.Sort, "cursor": &q.Cursor,
+	}
+}
+
 // AskedVehicles reads a query from the parameters of an address.
 func AskedVehicles(v url.Values) (q VehicleQuery, err error) {
-	texts := map[string]*string{"driving": &q.Driving, "throttle": &q.Throttle, "reason": &q.Reason, "prefix": &q.Prefix, "sort": &q.Sort, "cursor": &q.Cursor}
+	texts := q.texts()
 	for name, values := range v {
 		text, known := texts[name]
 		switch {
@@ -108,9 +118,9 @@ func AskedVehicles(v url.Values) (q VehicleQuery, err error) {
 // Values are the parameters of an address that ask for it.
 func (q VehicleQuery) Values() url.Values {
 	v := url.Values{}
-	for name, text := range map[string]string{"driving": q.Driving, "throttle": q.Throttle, "reason": q.Reason, "prefix": q.Prefix, "sort": q.Sort, "cursor": q.Cursor} {
-		if text != "" {
-			v.Set(name, text)
+	for name, text := range q.texts() {
+		if *text != "" {
+			v.Set(name, *text)
 		}
 	}
 	if q.Limit != 0 {
@@ -262,22 +272,31 @@ var (
 )
 
 func (p *Operations) listedVehicle(l fleet.Listed, at vehicle.UnixMilli) ListedVehicle {
-	driving := listedVerdict(l.Driving.At(at, p.cfg.MaxAge), l.Driving.Time)
-	if l.Driving.State != 0 {
-		driving.Verdict, driving.Value = l.Driving.State.String(), string('0'+rune(l.Driving.State))
-	}
-	throttle := listedVerdict(l.Throttle.At(at, p.cfg.MaxAge), l.Throttle.Time)
-	if l.Throttle.Time != 0 {
-		throttle.Verdict, throttle.Value = l.Throttle.System.String(), string('0'+rune(l.Throttle.System))
-	}
+	driving, throttle := p.verdicts(l.Driving, l.Throttle, at)
 	return ListedVehicle{string(l.ID), driving, throttle}
 }
 
-func listedVerdict(o vehicle.Outcome, at vehicle.UnixMilli) ListedVerdict {
-	if o == vehicle.Answered {
-		return ListedVerdict{Outcome: "answered", Time: timeOrNil(at)}
+// verdicts are both verdicts as they are at a time.
+func (p *Operations) verdicts(
+	d vehicle.DrivingVerdict, t vehicle.ThrottleVerdict, at vehicle.UnixMilli,
+) (driving, throttle ListedVerdict) {
+	driving = listedVerdict(d.At(at, p.cfg.MaxAge), d.Time)
+	if d.State != 0 {
+		driving.Verdict, driving.Value = d.State.String(), string('0'+rune(d.State))
 	}
-	return ListedVerdict{Outcome: o.String(), Time: timeOrNil(at)}
+	throttle = listedVerdict(t.At(at, p.cfg.MaxAge), t.Time)
+	if t.Time != 0 {
+		throttle.Verdict, throttle.Value = t.System.String(), string('0'+rune(t.System))
+	}
+	return driving, throttle
+}
+
+func listedVerdict(o vehicle.Outcome, at vehicle.UnixMilli) ListedVerdict {
+	v := ListedVerdict{Outcome: o.String(), Time: timeOrNil(at)}
+	if o == vehicle.Answered {
+		v.Outcome = "answered"
+	}
+	return v
 }
 
 // cursors seals places under a key of this process. They show nothing of the fleet table's hashes,

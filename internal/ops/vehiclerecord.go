@@ -24,12 +24,7 @@ type VehicleRecord struct {
 
 // VerdictRecord is one verdict and its reason.
 type VerdictRecord struct {
-	// Outcome is "answered", or why a query gets no answer: "unknown",
-	// "stale" or "not_driving".
-	Outcome string       `json:"outcome"`
-	Verdict string       `json:"verdict"` // in words; "" if there is none
-	Value   string       `json:"value"`   // as a query gets it; "" if there is none
-	Time    *time.Time   `json:"time"`    // of the reading it stands on
+	ListedVerdict
 	Rule    string       `json:"rule"`
 	Version int          `json:"version"`
 	Text    string       `json:"text"`
@@ -103,18 +98,12 @@ func (p *Operations) Vehicle(ctx context.Context, id vehicle.ID) (VehicleRecord,
 		return VehicleRecord{}, s, ErrNotReported
 	}
 	now := p.cfg.Now()
-	driving, throttle := s.Driving(), s.Throttle()
+	driving, throttle := p.verdicts(s.Driving(), s.Throttle(), vehicle.At(now))
 	r := VehicleRecord{
 		VID: string(id), AskedAt: now.UTC(), MaxAgeSeconds: p.cfg.MaxAge.Seconds(),
-		Driving:  verdict(driving.At(vehicle.At(now), p.cfg.MaxAge), driving.Time, s.ExplainDriving()),
-		Throttle: verdict(throttle.At(vehicle.At(now), p.cfg.MaxAge), throttle.Time, s.ExplainThrottle()),
+		Driving:  explained(driving, s.ExplainDriving()),
+		Throttle: explained(throttle, s.ExplainThrottle()),
 		Readings: []ReadingRecord{},
-	}
-	if driving.State != 0 {
-		r.Driving.Verdict, r.Driving.Value = driving.State.String(), string('0'+rune(driving.State))
-	}
-	if throttle.Time != 0 {
-		r.Throttle.Verdict, r.Throttle.Value = throttle.System.String(), string('0'+rune(throttle.System))
 	}
 	for i, reading := range s.Latest {
 		if reading.Time != 0 {
@@ -135,11 +124,8 @@ var ErrNotReported = Refuse(http.StatusNotFound, "no vehicle of this vid has rep
 // errStateUnread is of a state that cannot be read.
 var errStateUnread = Refuse(http.StatusServiceUnavailable, "the vehicle's state cannot be read at present; the service's log says why")
 
-func verdict(o vehicle.Outcome, at vehicle.UnixMilli, e vehicle.Explanation) VerdictRecord {
-	v := VerdictRecord{Outcome: o.String(), Time: timeOrNil(at), Rule: e.Rule, Version: e.Version, Text: e.Text, Facts: []FactRecord{}}
-	if o == vehicle.Answered {
-		v.Outcome = "answered"
-	}
+func explained(l ListedVerdict, e vehicle.Explanation) VerdictRecord {
+	v := VerdictRecord{ListedVerdict: l, Rule: e.Rule, Version: e.Version, Text: e.Text, Facts: []FactRecord{}}
 	for _, f := range e.Facts {
 		if math.IsNaN(f.Value) || math.IsInf(f.Value, 0) {
 			continue // JSON has no word for it
