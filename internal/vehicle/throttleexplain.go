@@ -38,6 +38,16 @@ func explain(r ThrottleRule) Explanation {
 	return Explanation{Rule: throttleRules[r].name, Version: throttleRules[r].version, Text: throttleRules[r].text}
 }
 
+// pair is the index of the two sensors among throttlePairs; -1: they are no pair.
+func (a *AlarmMemory) pair() int {
+	for i, d := range throttlePairs {
+		if d.x == a.X && d.y == a.Y || d.x == a.Y && d.y == a.X {
+			return i
+		}
+	}
+	return -1
+}
+
 // text is what was read when the anomaly was raised, and how much of it is normal.
 func (a *AlarmMemory) text() string {
 	x, y := sensorWords[a.X], sensorWords[a.Y]
@@ -50,10 +60,8 @@ func (a *AlarmMemory) text() string {
 		if a.Expected != 0 {
 			text += fmt.Sprintf(" in place of %.0f %%", max(0, min(a.Expected, 100)))
 		}
-		for _, d := range throttlePairs {
-			if d.x == min(a.X, a.Y) && d.y == max(a.X, a.Y) || d.x == max(a.X, a.Y) && d.y == min(a.X, a.Y) {
-				text += fmt.Sprintf("; up to %.0f %% apart is normal", d.free)
-			}
+		if i := a.pair(); i >= 0 {
+			text += fmt.Sprintf("; up to %.0f %% apart is normal", throttlePairs[i].free)
 		}
 		return text
 	case RuleStuckSensor:
@@ -191,15 +199,14 @@ func (s *State) ThrottleAlarm() (alarm ThrottleAlarm, stands bool) {
 	if a.Since == 0 {
 		return ThrottleAlarm{}, false
 	}
-	alarm = ThrottleAlarm{Since: a.Since, X: throttleSensors[a.X], Y: throttleSensors[a.Y], NameX: sensorWords[a.X], NameY: sensorWords[a.Y]}
-	for i, d := range throttlePairs {
-		if d.x == a.X && d.y == a.Y || d.x == a.Y && d.y == a.X {
-			p := &m.Pairs[i]
-			alarm.X, alarm.Y, alarm.Free = throttleSensors[d.x], throttleSensors[d.y], float64(d.free)
-			alarm.Banded = p.mature()
-			alarm.meanX, alarm.base, alarm.slope = float64(p.MeanX), float64(p.MeanY), float64(p.slope())
-			alarm.NameX, alarm.NameY = sensorWords[d.x], sensorWords[d.y]
-		}
+	alarm.Since = a.Since
+	x, y := a.X, a.Y
+	if i := a.pair(); i >= 0 {
+		d, p := &throttlePairs[i], &m.Pairs[i]
+		x, y = d.x, d.y
+		alarm.Banded, alarm.Free = p.mature(), float64(d.free)
+		alarm.meanX, alarm.base, alarm.slope = float64(p.MeanX), float64(p.MeanY), float64(p.slope())
 	}
+	alarm.X, alarm.Y, alarm.NameX, alarm.NameY = throttleSensors[x], throttleSensors[y], sensorWords[x], sensorWords[y]
 	return alarm, true
 }
