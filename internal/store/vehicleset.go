@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"carstate/internal/access"
@@ -91,15 +92,14 @@ func (g grantedRecord) check(kind access.Kind) error {
 	switch {
 	case kind == access.OperatorKind && (g.All || len(g.IDs) > 0 || g.Sets != 0):
 		return errors.New("an operator has no vehicles of its own")
-	case kind == access.SandboxKind && (g.All || g.Sets != 0):
-		return errors.New("a sandbox token sees the reserved vehicles and no others")
 	case len(g.IDs) > maxInlineIDs, g.Sets < 0, g.Sets >= MaxBatch,
 		g.All && (len(g.IDs) > 0 || g.Sets != 0), g.Sets > 0 && len(g.IDs) > 0:
 		return errors.New("its list of vehicles is longer than a record can hold, or there are two of them")
 	}
-	reserved := access.SandboxVehicles()
-	for _, id := range g.IDs {
-		if kind == access.SandboxKind && !reserved.Include(id) {
+	if kind == access.SandboxKind {
+		reserved := access.SandboxVehicles()
+		foreign := func(id vehicle.ID) bool { return !reserved.Include(id) }
+		if g.All || g.Sets != 0 || slices.ContainsFunc(g.IDs, foreign) {
 			return errors.New("a sandbox token sees the reserved vehicles and no others")
 		}
 	}
