@@ -107,7 +107,7 @@ func Start(ctx context.Context, c Config) (_ *Node, err error) {
 	n.answers = answers{table: n.fleet}
 	if c.has(Admin) {
 		n.answers.monitor = n.monitor
-		n.fleet.KeepNames(int64(min(memory(os.DirFS("/")), mostMemory) / vidsShare))
+		n.fleet.KeepNames(int64(memory(os.DirFS("/")) / vidsShare))
 	}
 	c.Store.Log, c.Store.Registry, c.Store.Tracer = c.Log, n.registry, n.traces.tracer()
 	if err = n.openEngine(ctx, &c); err != nil {

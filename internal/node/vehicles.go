@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// What the default of --max-vehicles is made of.
+// The default of --max-vehicles follows from these.
 const (
 	// storedBytes is the memory that a vehicle costs one machine, the store's part and the garbage
 	// included, knownBytes what it costs a node of a cluster, which has the table alone
@@ -22,7 +22,7 @@ const (
 	vidsShare = 8
 	// leastVehicles is the bound of the smallest machine.
 	leastVehicles = 100_000
-	// mostMemory is more than is counted on.
+	// mostMemory is more memory than is counted on.
 	mostMemory = 1 << 40
 )
 
@@ -39,7 +39,7 @@ func (c *Config) vehicleBound() int {
 	if c.Cluster.URLs != "" {
 		each = knownBytes
 	}
-	return max(leastVehicles, int(min(memory(os.DirFS("/")), mostMemory)/vehiclesShare/each/1000*1000))
+	return max(leastVehicles, int(memory(os.DirFS("/"))/vehiclesShare/each/1000*1000))
 }
 
 // sayVehicleBound says at the start which bound holds.
@@ -55,10 +55,10 @@ func (n *Node) sayVehicleBound() {
 	}
 }
 
-// memory is how many bytes this process may use: the machine's, a control group's or GOMEMLIMIT's,
-// whichever is the least.
+// memory is how many bytes this process may use: the machine's, a control group's, GOMEMLIMIT's or
+// mostMemory, the least of them.
 func memory(root fs.FS) uint64 {
-	least := uint64(debug.SetMemoryLimit(-1)) // it is never negative
+	least := min(mostMemory, uint64(debug.SetMemoryLimit(-1))) // which is never negative
 	note := func(text string, unit uint64) {
 		if n, err := strconv.ParseUint(strings.TrimSpace(text), 10, 64); err == nil {
 			least = min(least, n*unit)

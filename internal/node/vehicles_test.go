@@ -2,7 +2,6 @@ package node
 
 import (
 	"errors"
-	"math"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -22,7 +21,7 @@ func TestMemoryIsTheLeastLimit(t *testing.T) {
 		root fstest.MapFS
 		want uint64
 	}{
-		"nothing is known":      {fstest.MapFS{}, math.MaxInt64},
+		"nothing is known":      {fstest.MapFS{}, mostMemory},
 		"the machine's":         {fstest.MapFS{"proc/meminfo": machine}, 1_024_000},
 		"the group's":           {fstest.MapFS{"proc/meminfo": machine, "proc/self/cgroup": file("0::/a/b\n"), "sys/fs/cgroup/a/b/memory.max": file("5000\n")}, 5000},
 		"that of one above":     {fstest.MapFS{"proc/meminfo": machine, "proc/self/cgroup": file("0::/a/b\n"), "sys/fs/cgroup/a/b/memory.max": file("max\n"), "sys/fs/cgroup/a/memory.max": file("7000\n")}, 7000},
@@ -30,7 +29,7 @@ func TestMemoryIsTheLeastLimit(t *testing.T) {
 		"that of an old kernel": {fstest.MapFS{"proc/meminfo": machine, "proc/self/cgroup": file("9:name=systemd:/\n4:memory:/a\n0::/\n"), "sys/fs/cgroup/memory/a/memory.limit_in_bytes": file("4000\n")}, 4000},
 		"no limit":              {fstest.MapFS{"proc/meminfo": machine, "proc/self/cgroup": file("1:name=x:/y\n0::/a\n"), "sys/fs/cgroup/a/memory.max": file("max\n")}, 1_024_000},
 		"more than there is":    {fstest.MapFS{"proc/meminfo": machine, "proc/self/cgroup": file("0::/\n"), "sys/fs/cgroup/memory.max": file("9000000000\n")}, 1_024_000},
-		"nonsense in its place": {fstest.MapFS{"proc/meminfo": file("MemTotal: x kB"), "proc/self/cgroup": file("0::\n")}, math.MaxInt64},
+		"nonsense in its place": {fstest.MapFS{"proc/meminfo": file("MemTotal: x kB"), "proc/self/cgroup": file("0::\n")}, mostMemory},
 	} {
 		if got := memory(c.root); got != c.want {
 			t.Errorf("%s: %d, want %d", name, got, c.want)
