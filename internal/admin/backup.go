@@ -3,7 +3,6 @@ package admin
 import (
 	"encoding/json/v2"
 	"errors"
-	"io"
 	"net/http"
 	"strconv"
 	"time"
@@ -16,8 +15,6 @@ import (
 // Limits of backups.
 const (
 	maxBackup = 64 << 30
-	// stallTimeout is how long a backup may stand still on its way.
-	stallTimeout = time.Minute
 	// progressEvery bounds how often a restore says how far it is.
 	progressEvery = 500 * time.Millisecond
 )
@@ -39,31 +36,10 @@ func (s *Server) stream(name string, do func(http.ResponseWriter, *http.Request)
 	}), name, http.StatusOK, nil, nil}
 }
 
-// moving extends the listener's deadlines for as long as something moves.
-type moving struct {
-	w http.ResponseWriter
-	r io.Reader
-	c *http.ResponseController
-}
-
-func (m moving) Read(p []byte) (int, error) {
-	if err := m.c.SetReadDeadline(time.Now().Add(stallTimeout)); err != nil {
-		return 0, err
-	}
-	return m.r.Read(p)
-}
-
-func (m moving) Write(p []byte) (int, error) {
-	if err := m.c.SetWriteDeadline(time.Now().Add(stallTimeout)); err != nil {
-		return 0, err
-	}
-	return m.w.Write(p)
-}
-
 // takeBackup sends a backup. A backup that breaks off closes the connection.
 func (s *Server) takeBackup(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Set("Content-Type", wire.BackupType)
-	n, err := s.ops.Backup(r.Context(), caller(r), moving{w: w, c: http.NewResponseController(w)}, s.cfg.Version)
+	n, err := s.ops.Backup(r.Context(), caller(r), ops.Moving{W: w, C: http.NewResponseController(w)}, s.cfg.Version)
 	if _, refused := errors.AsType[*ops.Refusal](err); refused {
 		return err
 	}
@@ -82,7 +58,7 @@ func (s *Server) restore(w http.ResponseWriter, r *http.Request) error {
 		return ops.Refuse(http.StatusUnsupportedMediaType, "the body must be a backup: Content-Type: "+wire.BackupType)
 	}
 	c := http.NewResponseController(w)
-	out := moving{w: w, c: c}
+	out := ops.Moving{W: w, C: c}
 	begun, told := false, time.Time{}
 	send := func(l wire.RestoreLine) {
 		if !begun {
@@ -95,7 +71,7 @@ func (s *Server) restore(w http.ResponseWriter, r *http.Request) error {
 			_ = c.Flush()
 		}
 	}
-	body := moving{r: http.MaxBytesReader(w, r.Body, maxBackup), c: c}
+	body := ops.Moving{R: http.MaxBytesReader(w, r.Body, maxBackup), C: c}
 	trust := access.BackupTrust{Key: r.Header.Get(wire.BackupKeyHeader)}
 	if trust.Key == wire.AnyBackup {
 		trust = access.BackupTrust{Anybody: true}

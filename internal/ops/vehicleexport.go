@@ -5,7 +5,6 @@ import (
 	"encoding/csv"
 	"encoding/json/v2"
 	"errors"
-	"io"
 	"mime"
 	"net/http"
 	"strings"
@@ -44,13 +43,10 @@ var csvHeader = []string{
 	"throttle_outcome", "throttle_verdict", "throttle_value", "throttle_time",
 }
 
-// exportStall is how long an export may wait for its reader.
-const exportStall = time.Minute
-
 // ServeVehicles answers with every vehicle of a list, in a format of ExportFormats. It remembers a
 // thousandth of the vids at a time. An export that breaks off closes the connection.
 func (p *Operations) ServeVehicles(w http.ResponseWriter, r *http.Request, q VehicleQuery, format string) error {
-	out := bufio.NewWriterSize(&patient{w: w, c: http.NewResponseController(w)}, 32<<10)
+	out := bufio.NewWriterSize(Moving{W: w, C: http.NewResponseController(w)}, 32<<10)
 	lines := csv.NewWriter(out)
 	begun := false
 	begin := func() error {
@@ -118,17 +114,4 @@ func spreadsheetSafe(text string) string {
 		return "'" + text
 	}
 	return text
-}
-
-// patient extends the listener's deadline for as long as the reader reads.
-type patient struct {
-	w io.Writer
-	c *http.ResponseController
-}
-
-func (p *patient) Write(b []byte) (int, error) {
-	if err := p.c.SetWriteDeadline(time.Now().Add(exportStall)); err != nil && !errors.Is(err, http.ErrNotSupported) {
-		return 0, err
-	}
-	return p.w.Write(b)
 }
