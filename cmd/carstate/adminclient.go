@@ -31,14 +31,15 @@ type adminFlags struct {
 
 // client returns a client of the running service.
 func (f adminFlags) client() (*client.Client, error) {
-	if !strings.Contains(f.AdminAddr, "://") && !isAddress(f.AdminAddr) {
-		return nil, usageError("--admin-addr must be an address such as 127.0.0.1:8082, or a URL")
+	base, err := adminURL(f.AdminAddr)
+	if err != nil {
+		return nil, err
 	}
 	key, err := f.key()
 	if err != nil {
 		return nil, err
 	}
-	c := &client.Client{URL: baseURL(f.AdminAddr), Key: key}
+	c := &client.Client{URL: base, Key: key}
 	if f.AdminCA != "" {
 		trust, err := trusting(f.AdminCA)
 		if err != nil {
@@ -47,6 +48,16 @@ func (f adminFlags) client() (*client.Client, error) {
 		c.HTTP = clientTrusting(trust)
 	}
 	return c, nil
+}
+
+var errAdminAddr = usageError("--admin-addr must be an address such as 127.0.0.1:8082, or a URL")
+
+// adminURL makes a URL of --admin-addr.
+func adminURL(addr string) (string, error) {
+	if !strings.Contains(addr, "://") && !isAddress(addr) {
+		return "", errAdminAddr
+	}
+	return baseURL(addr), nil
 }
 
 // key returns the key to show: an operator's own if a file of it is named.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"strings"
 	"time"
 )
 
@@ -35,12 +34,13 @@ func (c *healthCommand) Run(ctx context.Context, w streams) error {
 	if c.Live {
 		path = "/healthz"
 	}
-	if !strings.Contains(c.AdminAddr, "://") && !isAddress(c.AdminAddr) {
-		return usageError("--admin-addr must be an address such as 127.0.0.1:8082, or a URL")
-	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, baseURL(c.AdminAddr)+path, nil)
+	base, err := adminURL(c.AdminAddr)
 	if err != nil {
-		return usageError("--admin-addr must be an address such as 127.0.0.1:8082, or a URL")
+		return err
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, base+path, nil)
+	if err != nil {
+		return errAdminAddr
 	}
 	trust, err := trusting(c.AdminCA)
 	if err != nil {

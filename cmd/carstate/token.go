@@ -89,19 +89,22 @@ func askVehicles(in *os.File, prompt io.Writer) string {
 	if terminal(in) == nil {
 		return ""
 	}
-	fmt.Fprint(prompt, "Which vehicles does the token see? all, VID,… or @FILE: ")
-	line, _ := bufio.NewReader(in).ReadString('\n') // what came before an error is the answer
-	return strings.TrimSpace(line)
+	return answerTo(in, prompt, "Which vehicles does the token see? all, VID,… or @FILE: ")
 }
 
 // confirm asks a person a question, and returns an error unless the answer is yes.
 func confirm(in io.Reader, prompt io.Writer, question string) error {
-	fmt.Fprint(prompt, question, " [y/N] ")
-	line, _ := bufio.NewReader(in).ReadString('\n') // what came before an error is the answer
-	if answer := strings.ToLower(strings.TrimSpace(line)); answer != "y" && answer != "yes" {
+	if answer := strings.ToLower(answerTo(in, prompt, question+" [y/N] ")); answer != "y" && answer != "yes" {
 		return errors.New("nothing was done")
 	}
 	return nil
+}
+
+// answerTo asks a question and returns the line that comes back.
+func answerTo(in io.Reader, prompt io.Writer, question string) string {
+	fmt.Fprint(prompt, question)
+	line, _ := bufio.NewReader(in).ReadString('\n') // an answer may end without a line end
+	return strings.TrimSpace(line)
 }
 
 // tokenArg names a token.
