@@ -8,7 +8,6 @@ import (
 	"runtime"
 	"runtime/debug"
 	"slices"
-	"syscall"
 	"testing"
 	"time"
 
@@ -105,18 +104,11 @@ func heapInUse() uint64 {
 // collectionCPU is the CPU time of a full collection: the least of several, because
 // other work only adds to it.
 func collectionCPU() time.Duration {
-	cpu := func() time.Duration {
-		var u syscall.Rusage
-		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-			panic(err) // the arguments are right
-		}
-		return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-	}
 	least := time.Duration(math.MaxInt64)
 	for range 5 {
-		before := cpu()
+		before := processorTime()
 		runtime.GC()
-		least = min(least, cpu()-before)
+		least = min(least, processorTime()-before)
 	}
 	return least
 }

@@ -66,7 +66,7 @@ type fixture struct {
 	key      string
 }
 
-func newFixture(t *testing.T) *fixture {
+func newFixture(t testing.TB) *fixture {
 	t.Helper()
 	f := &fixture{store: new(memory), registry: prometheus.NewRegistry()}
 	f.Config = Config{
@@ -79,12 +79,12 @@ func newFixture(t *testing.T) *fixture {
 	return f
 }
 
-func (f *fixture) add(t *testing.T, name string, v access.Vehicles) (access.Credential, string) {
+func (f *fixture) add(t testing.TB, name string, v access.Vehicles) (access.Credential, string) {
 	t.Helper()
 	return f.addSource(t, access.SourceRequest{Name: name, Vehicles: v})
 }
 
-func (f *fixture) addSource(t *testing.T, r access.SourceRequest) (access.Credential, string) {
+func (f *fixture) addSource(t testing.TB, r access.SourceRequest) (access.Credential, string) {
 	t.Helper()
 	s, key, err := access.AddSource(r, testNow)
 	if err != nil {

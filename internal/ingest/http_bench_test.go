@@ -6,9 +6,6 @@ import (
 	"net"
 	"net/http"
 	"testing"
-	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
 
 	"carstate/internal/access"
 )
@@ -16,19 +13,11 @@ import (
 // BenchmarkHTTPOneClient: one sender posts one sample after the other on one connection,
 // to a store that takes no time.
 func BenchmarkHTTPOneClient(b *testing.B) {
-	sources := new(access.Sources)
-	source, key, err := access.AddSource(access.SourceRequest{Name: "gateway", Vehicles: access.AllVehicles()}, testNow)
-	if err != nil {
-		b.Fatal(err)
-	}
-	sources.Put(source)
+	f := newFixture(b)
+	f.Store = slowStore(0)
+	_, key := f.add(b, "gateway", access.AllVehicles())
 	l := listen(b)
-	h := NewHTTP(Config{
-		Store:    slowStore(0),
-		Sources:  sources,
-		Now:      func() time.Time { return testNow },
-		Registry: prometheus.NewRegistry(),
-	})
+	h := NewHTTP(f.Config)
 	done := make(chan error, 1)
 	go func() { done <- h.Serve(l) }()
 	conn, err := net.Dial("tcp", l.Addr().String())

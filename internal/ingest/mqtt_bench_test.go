@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"carstate/internal/access"
 	"carstate/internal/vehicle"
 )
@@ -28,18 +26,10 @@ func (s slowStore) Append(ctx context.Context, _ []vehicle.Sample) error {
 // BenchmarkMQTTOneClient: one gateway sends QoS 1 messages as fast as the
 // receive maximum lets it, to a store that takes 1 ms.
 func BenchmarkMQTTOneClient(b *testing.B) {
-	sources := new(access.Sources)
-	source, key, err := access.AddSource(access.SourceRequest{Name: "gateway", Vehicles: access.AllVehicles()}, testNow)
-	if err != nil {
-		b.Fatal(err)
-	}
-	sources.Put(source)
-	_, addr := startMQTT(b, Config{
-		Store:    slowStore(time.Millisecond),
-		Sources:  sources,
-		Now:      func() time.Time { return testNow },
-		Registry: prometheus.NewRegistry(),
-	})
+	f := newFixture(b)
+	f.Store = slowStore(time.Millisecond)
+	_, key := f.add(b, "gateway", access.AllVehicles())
+	_, addr := startMQTT(b, f.Config)
 	conn, err := net.Dial("tcp", addr)
 	if err != nil {
 		b.Fatal(err)

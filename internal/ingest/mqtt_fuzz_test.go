@@ -11,9 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
-	"carstate/internal/access"
 	"carstate/internal/testkit"
 )
 
@@ -43,16 +40,9 @@ func FuzzMQTT(f *testing.F) {
 	}
 	f.Add(byte(4), false, packet(0x10, field("MQIsdp"), []byte{3, 2, 0, 30}, field("id")))
 
-	store := new(memory)
-	config := Config{
-		Store: store, Sources: new(access.Sources), Now: func() time.Time { return testNow }, Registry: prometheus.NewRegistry(),
-	}
-	source, key, err := access.AddSource(access.SourceRequest{Name: "car", Vehicles: access.VehicleSet("V1", "V2")}, testNow)
-	if err != nil {
-		f.Fatal(err)
-	}
-	config.Sources.Put(source)
-	m, addr := startMQTT(f, config)
+	fixture := newFixture(f)
+	store, key := fixture.store, fixture.key
+	m, addr := startMQTT(f, fixture.Config)
 	clients := 0
 	f.Fuzz(func(t *testing.T, version byte, logsIn bool, sent []byte) {
 		if clients++; logsIn {

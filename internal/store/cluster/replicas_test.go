@@ -107,15 +107,7 @@ func TestALostServerShows(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	config := small(cluster.Config{Partitions: 1, URLs: c.URLs(), Replicas: 3})
 	config.Registry = registry
-	e, err := cluster.Open(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := e.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	clustertest.Open(t, config)
 	missing := func(want float64) func() bool {
 		return func() bool {
 			families, err := registry.Gather()
