@@ -84,7 +84,7 @@ func (c *Client) failed(ctx context.Context, err error) *Error {
 		err = u.Err
 	}
 	if text := err.Error(); c.redact(text) != text {
-		err = errors.New(oneLine(text, c.redact)) // whoever unwraps it shall not find the token
+		err = errors.New(oneLine(text, c.redact)) // a caller that unwraps it must not find the token
 	}
 	if ended := ctx.Err(); ended != nil {
 		return &Error{Message: "asking " + c.where() + " was ended before there was an answer: " + ended.Error(), causes: []error{ended}}

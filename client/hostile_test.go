@@ -30,7 +30,7 @@ func endlessly(piece string, every time.Duration) func(net.Conn) {
 	}
 }
 
-// bomb is a gzip of so many zeros.
+// bomb is a gzip of a number of zeros.
 func bomb(t *testing.T, zeros int64) string {
 	t.Helper()
 	var b bytes.Buffer

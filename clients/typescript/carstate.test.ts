@@ -40,7 +40,7 @@ test("refusals", async () => {
   }
 });
 
-test("it waits as long as it is told", async () => {
+test("it waits as long as Retry-After says", async () => {
   const begin = performance.now();
   await failure(new Client(url, token, { patience: 1500 }).carDrivingState("SandboxRateLimited"));
   assert.ok(performance.now() - begin >= 1000);

@@ -175,7 +175,7 @@ type restoreCommand struct {
 	adminFlags
 	File            string   `arg:"" help:"The backup."`
 	BackupKeyFile   string   `placeholder:"FILE" help:"A file that holds the key of the service that made the backup (carstate operator backup-key); - is standard input. Its own backups a service knows without."`
-	Unauthenticated bool     `help:"Restore whoever made the file: a stranger who could write it gets the operators, sources and tokens that they put in."`
+	Unauthenticated bool     `help:"Restore a file of any origin: a stranger who could write it gets the operators, sources and tokens that they put in."`
 	Forgotten       []string `placeholder:"FILE,…" help:"Receipts of carstate forget --json: what was forgotten after the backup stays forgotten."`
 	JSON            bool     `name:"json" help:"Print what was done as one JSON value and nothing else."`
 }

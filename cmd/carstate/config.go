@@ -48,7 +48,7 @@ type nodeFlags struct {
 	StoreMemoryMib int           `default:"128" help:"Memory of the store, MiB (${default}, without --nats): blocks that were read, and records that are not in tables yet."`
 	MaxFeedAge     time.Duration `default:"60s" help:"How long queries are answered out of touch with the engine (${default})."`
 
-	Drain time.Duration `default:"${drain}" help:"How long a node that is told to end goes on serving while /readyz says that it ends (${default}), so that load balancers turn away from it."`
+	Drain time.Duration `default:"${drain}" help:"How long a node goes on serving after a signal to end, while /readyz says that it ends (${default}), so that load balancers turn away from it."`
 
 	QueryConnections  int `default:"${query_connections}" help:"Connections of developers at once (${default}). For a newer one, one is closed that waits or does not read."`
 	IngestConnections int `default:"${ingest_connections}" help:"Connections of telemetry by HTTP at once (${default}). For a newer one, one without a request in work is closed."`

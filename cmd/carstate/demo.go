@@ -135,7 +135,7 @@ type demoNode struct {
 	flags *serveFlags
 }
 
-// demoFleet is a fleet of which at any time some cars have a throttle fault: a fault lasts
+// demoFleet is a fleet in which some cars have a throttle fault at any time: a fault lasts
 // about ten minutes.
 func demoFleet(cars int, withoutPositions bool) simulate.Config {
 	return simulate.Config{

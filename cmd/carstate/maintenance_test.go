@@ -27,8 +27,8 @@ func says(p *process, path string, status int, text string) func() error {
 	}
 }
 
-// TestDrainServesOnWhileItIsNotReady: a node that is told to end says so and serves on; told
-// again, it ends at once.
+// TestDrainServesOnWhileItIsNotReady: a node that gets a signal to end says so and serves on;
+// after a second signal it ends at once.
 func TestDrainServesOnWhileItIsNotReady(t *testing.T) {
 	p := start(t, t.TempDir(), "--drain", "1h")
 	token, key := p.issue(t), p.addSource(t, "gateway")

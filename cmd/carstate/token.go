@@ -30,7 +30,7 @@ type tokenIssue struct {
 	adminFlags
 	Developer  string   `required:"" placeholder:"NAME" help:"Who gets the token."`
 	Operations []string `default:"car_driving_state,throttle_system" placeholder:"OP,…" help:"What it may ask (${default})."`
-	Vehicles   string   `placeholder:"all|VID,…|@FILE" help:"Of which vehicles; a file has one vid a line. Without it, a terminal is asked."`
+	Vehicles   string   `placeholder:"all|VID,…|@FILE" help:"The vehicles that it may ask about; a file has one vid a line. Without it, a terminal is asked."`
 	Expires    string   `default:"90d" placeholder:"90d|never" help:"How long it lives (${default})."`
 	Rate       string   `placeholder:"N/s|N/min|N/h" help:"How many calls it may make; without, there is no limit."`
 	Sandbox    bool     `help:"A token for trying things out: it sees the reserved vehicles, SandboxNormal and nine others, and no real one."`

@@ -123,7 +123,7 @@ func (c *Credential) Check() error {
 	}
 	for _, e := range c.Earlier {
 		if e.Until.After(c.Rotated.Add(MaxOverlap)) {
-			return fmt.Errorf("a replaced secret counts for at most %d days", MaxOverlap/(24*time.Hour))
+			return fmt.Errorf("a replaced secret stays valid for at most %d days", MaxOverlap/(24*time.Hour))
 		}
 	}
 	return nil

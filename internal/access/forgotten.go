@@ -48,8 +48,8 @@ type Tombstone struct {
 	// Opened is set when samples are taken in again. Between Lifted and that,
 	// every node learns that what comes now counts.
 	Opened bool
-	// Quiet is since when no telemetry that names the vehicle is stored any more. What was
-	// stored before is at places up to Last. Zero: some may still be under way.
+	// Quiet is the time since which no telemetry that names the vehicle is stored. Earlier
+	// telemetry is at places up to Last. Zero: a node may still be storing some.
 	Quiet time.Time
 	Last  uint64
 	// Erased is when the marker in place of its state was removed, and on one machine

@@ -16,7 +16,7 @@ type BackupInfo struct {
 // BackupTrust says which backups a restore takes.
 type BackupTrust struct {
 	Key     string // of the service that made the backup; those of the restoring service count as well
-	Anybody bool   // whoever made it: nothing is authenticated
+	Anybody bool   // a backup of any origin: nothing is authenticated
 }
 
 // RestoreReport says what a restore did.

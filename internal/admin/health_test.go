@@ -126,7 +126,7 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// TestMetricsKeepAScrapersPlace: whoever asks for the metrics without an end gets the text of
+// TestMetricsKeepAScrapersPlace: a caller that asks for the metrics without an end gets the text of
 // the last time, and a scraper gets a fresh one soon.
 func TestMetricsKeepAScrapersPlace(t *testing.T) {
 	var gathered atomic.Int64

@@ -37,12 +37,12 @@ var operationTexts = map[string]string{
 	"token.show":         "Show a token, its usage and its vehicles.",
 	"token.revoke":       "Revoke a token at once, and for good. Again, it changes nothing.",
 	"token.grant":        "Add vehicles to a token and take others away.",
-	"token.rotate":       "Give a token a new secret. The old one counts for the overlap, a day if left out.",
+	"token.rotate":       "Give a token a new secret. The old one stays valid for the overlap, a day if left out.",
 	"source.list":        "List the sources by name, without removed ones.",
 	"source.add":         "Add a source. The answer is the only one that ever holds its key.",
 	"source.show":        "Show a source and its vehicles, of a removed one too.",
 	"source.remove":      "Remove a source at once. Again, it changes nothing.",
-	"source.rotate":      "Give a source a new key. The old one counts for the overlap, a day if left out.",
+	"source.rotate":      "Give a source a new key. The old one stays valid for the overlap, a day if left out.",
 	"operator.list":      "List the operators by name, without removed ones.",
 	"operator.add":       "Add an operator; needs the admin key. The answer is the only one that ever holds the key.",
 	"operator.remove":    "Remove an operator at once; needs the admin key.",
@@ -379,7 +379,7 @@ func (s *schemas) operation(path string, e endpoint, text string, keyed bool) (o
 	return operation, nil
 }
 
-// noNode is a node of which nothing is asked.
+// noNode is a node that gets no call.
 type noNode struct{ Node }
 
 // TestOpenAPIIsOfTheRoutes: docs/openapi-admin.json is what the routes and the types of their

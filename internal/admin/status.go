@@ -60,7 +60,7 @@ func figuresOf(g prometheus.Gatherer) map[string]*float64 {
 	if g == nil {
 		return figures
 	}
-	families, _ := g.Gather() // what can be collected comes with the error
+	families, _ := g.Gather() // the figures that can be collected come with the error
 	for _, f := range families {
 		if m := f.GetMetric(); len(m) == 1 && m[0].GetGauge() != nil && len(m[0].GetLabel()) == 0 {
 			if v := m[0].GetGauge().GetValue(); !math.IsNaN(v) {

@@ -107,7 +107,7 @@ func TestVehiclesAreFiltered(t *testing.T) {
 	}
 }
 
-// TestVehiclesArePaged by a cursor that shows nothing and counts for its list alone.
+// TestVehiclesArePaged by a cursor that shows nothing and is valid for its list alone.
 func TestVehiclesArePaged(t *testing.T) {
 	s, table := listing(t)
 	q, seen := ops.VehicleQuery{Driving: "jam", Limit: 7}, []string{}

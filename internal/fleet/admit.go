@@ -8,8 +8,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// newcomers are the vehicles of which samples were taken in and that are not in the table yet: their
-// states come later. They count against the bound, or it would be passed by what is on its way.
+// newcomers are the vehicles whose samples were taken in and that are not in the table yet: their
+// states come later. They count against the bound, or the states on their way would pass it.
 type newcomers struct {
 	most atomic.Int64 // vehicles in the table and here; 0: no bound
 	n    atomic.Int64 // in both maps, and those being looked at
@@ -22,7 +22,7 @@ type newcomers struct {
 // newcomerLife is how long at least a vehicle is waited for whose samples may not have been stored.
 const newcomerLife = 10 * time.Minute
 
-// Bound sets how many vehicles [Table.Admit] lets in; 0 is no bound. What the table holds stays.
+// Bound sets how many vehicles [Table.Admit] lets in; 0 is no bound. Vehicles that the table holds stay.
 func (t *Table) Bound(most int) { t.newcomers.most.Store(int64(most)) }
 
 // Admit reports whether samples of a vehicle may be taken in: it is known, or was admitted before, or
@@ -42,7 +42,7 @@ func (t *Table) Admit(id vehicle.ID) bool {
 	if c.has(k) {
 		return true
 	}
-	// From here on whoever puts it into the table looks here as well; it may have come just before.
+	// From here on a Put of the vehicle looks here as well; one may have come just before.
 	n := c.n.Add(1)
 	if _, known := s.find(k); known {
 		c.n.Add(-1)

@@ -44,7 +44,8 @@ type Listed struct {
 
 // First returns the first vehicles of a list behind a place, at most n, and how many
 // vehicles the list has in all. A nil place is the beginning; others follow behind next, none
-// if that is nil. It leaves out those whose vids had no room. It walks through the table on all processors and remembers some 2n vehicles on each.
+// if that is nil. It leaves out those whose vids had no room. It walks through the table on all
+// processors and remembers some 2n vehicles on each.
 func (t *Table) First(ctx context.Context, q Question, after *Place, n int) (list []Listed, matched int, next *Place, err error) {
 	var (
 		taken atomic.Int64

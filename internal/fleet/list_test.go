@@ -25,7 +25,7 @@ func jamsOnly(a fleet.Answer) (fleet.Order, bool) {
 	return fleet.Order{0, -int64(a.Driving.Time)}, a.Driving.State == vehicle.TrafficJam
 }
 
-// named returns a table that keeps vids, of so many vehicles: each tenth is in a jam, and
+// named returns a table that keeps vids, with a number of vehicles: each tenth is in a jam, and
 // four share each time.
 func named(vehicles int) *fleet.Table {
 	t := fleet.New()

@@ -19,7 +19,7 @@ type names struct {
 	shards [shardCount]nameShard
 }
 
-// nameShard has the vids of one shard of the table, so that who walks through both finds the
+// nameShard has the vids of one shard of the table, so that a walk through both finds the
 // second one in the processor's cache.
 type nameShard struct {
 	mu      sync.Mutex // guards buckets
@@ -29,9 +29,9 @@ type nameShard struct {
 // shardBuckets is how many buckets a shard has: 76 vids share one at 10 million vehicles.
 const shardBuckets = 128
 
-// KeepNames makes the table keep the vids of its vehicles, so that it can list them: at most
-// so many bytes of them, and some 5 bytes a vehicle besides. It must be called before the
-// first Put.
+// KeepNames makes the table keep the vids of its vehicles, so that it can list them. The vids
+// take at most the given number of bytes, and some 5 bytes a vehicle besides. KeepNames must be
+// called before the first Put.
 func (t *Table) KeepNames(most int64) { t.names = &names{most: most} }
 
 // Named is how many vehicles the table can list.
@@ -58,7 +58,7 @@ func vidsOf(bucket []byte) iter.Seq2[int, []byte] {
 }
 
 // addName keeps the vid of a vehicle that is new. The table is asked once more under the lock:
-// whoever removes the vehicle meanwhile removes it there first, and its vid second.
+// a Delete at the same time removes the vehicle there first, and its vid second.
 func (t *Table) addName(s *shard, k key, id vehicle.ID) {
 	n := t.names
 	if n == nil || len(id) == 0 || len(id) > vehicle.MaxReportingID {

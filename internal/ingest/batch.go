@@ -77,22 +77,22 @@ var readers = sync.Pool{New: func() any {
 
 // origin is what is known of a batch before it is read.
 type origin struct {
-	source    *access.Grant         // who sends it
+	source    *access.Grant         // the sender
 	vehicles  access.Vehicles       // whom its source speaks for
 	topic     vehicle.ID            // the vehicle that an MQTT topic names, or empty
 	forgotten func(vehicle.ID) bool // whom nothing is taken in of; nil: nobody
 	admit     func(vehicle.ID) bool // whether a vehicle is known or may become so; nil: all
 	latest    vehicle.UnixMilli     // the latest time a sample may have
 	room      *hold                 // pays for the memory, or nil: it is paid for
-	base      int                   // what room pays for besides the batch
+	base      int                   // bytes that room pays for besides the batch
 }
 
 // errNoRoom means that a batch needs more memory than there is now.
 var errNoRoom = errors.New("there is no memory left for this batch")
 
 // lineBatch reads NDJSON. An error means that the whole batch is refused (a
-// *refusal), cannot be held (errNoRoom) or could not be read (any other); the batch is then
-// what came before.
+// *refusal), cannot be held (errNoRoom) or could not be read (any other); the batch then
+// holds the lines before.
 func (rd *reader) lineBatch(r io.Reader, o origin) (*batch, error) {
 	rd.lines.Reset(r)
 	b := &batch{source: o.source}

@@ -6,9 +6,8 @@ import (
 )
 
 // budget is an amount of memory, in bytes, or of connections that all sources share. A
-// source that holds
-// more than an eighth of it gets more only if as much stays free as the source then
-// holds. So one source alone holds half at most, and the rest is left to others.
+// source that holds more than an eighth of it gets more only if as much stays free as the
+// source then holds. So one source alone holds half at most, and the rest is left to others.
 type budget struct {
 	size int
 
@@ -116,9 +115,9 @@ func (b *budget) leave(source string, i int) {
 	}
 }
 
-// grant serves the claims that wait, in turn. It passes over sources whose share is used
-// up, of which there are few, and stops at the first claim that the budget has no room
-// for. The caller holds mu.
+// grant serves the claims that wait, in turn. It passes over sources whose share is used up
+// (there are few) and stops at the first claim that the budget has no room for. The caller
+// holds mu.
 func (b *budget) grant() {
 	b.short = false
 	for i := 0; i < len(b.turn); {

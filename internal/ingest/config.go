@@ -80,15 +80,14 @@ type Config struct {
 	// one whose source has its share. 0 means 20,000.
 	MaxConnections int
 
-	// MaxBytes is how much memory may be held, by each of HTTP and MQTT, by
-	// what senders have sent and are not answered for; an HTTP request in work
-	// counts 64 KiB at least. When it is used up, or a source's share of it,
-	// HTTP refuses the newest with 503, and MQTT does not read on. 0 means
-	// 256 MiB.
+	// MaxBytes is how much memory the unanswered telemetry of HTTP may hold, and
+	// that of MQTT as well; an HTTP request in work counts 64 KiB at least. When
+	// it is used up, or a source's share of it, HTTP refuses the newest request
+	// with 503, and MQTT does not read on. 0 means 256 MiB.
 	MaxBytes int
 
-	// grace is from when on the rate counts at which a body or packet comes. 0
-	// means 5 s.
+	// grace is the time after which a body or packet must come at the least rate.
+	// 0 means 5 s.
 	grace time.Duration
 
 	Now      func() time.Time      // nil means time.Now

@@ -7,7 +7,8 @@ import (
 )
 
 // A new vehicle beyond the bound is refused with a reason of its own; those that are known, and lines
-// of the same batch, go in. What says nothing makes no vehicle known, and is no reason to refuse.
+// of the same batch, go in. A sample without a known signal
+// makes no vehicle known, and is no reason to refuse.
 func TestNewVehiclesBeyondTheBoundAreRefused(t *testing.T) {
 	f := newFixture(t)
 	f.Admit = func(id vehicle.ID) bool { return id == "V1" }

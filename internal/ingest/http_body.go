@@ -178,8 +178,8 @@ func (h *HTTP) unreadable(w http.ResponseWriter, source *access.Grant, err error
 	return fail(w, http.StatusBadRequest, "the body cannot be read: it breaks off, or is not what its Content-Encoding says")
 }
 
-// withinRate reports whether the source's rate allows so many samples, and uses them up;
-// none: whether it allows any. It tells the sender the limit and what is left of it, as the
+// withinRate reports whether the source's rate allows a number of samples, and uses them up;
+// 0: whether it allows any. It tells the sender the limit and what is left of it, as the
 // query side does of a token.
 func (h *HTTP) withinRate(w http.ResponseWriter, source *access.Grant, samples int) bool {
 	r := source.Rate

@@ -99,7 +99,7 @@ func (in *intake) observe(start time.Time, o outcome) {
 	in.duration.WithLabelValues(string(o)).Observe(in.Now().Sub(start).Seconds())
 }
 
-// refuse counts n samples of a source that are refused; nil: nobody knows of which.
+// refuse counts n samples of a source that are refused; nil: the source is not known.
 func (in *intake) refuse(source *access.Grant, why access.Refusal, n int) {
 	if n == 0 {
 		return

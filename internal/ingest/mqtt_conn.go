@@ -25,7 +25,7 @@ type conn struct {
 
 	// Used by the goroutine that reads.
 	in     *bufio.Reader // of Conn
-	head   bytes.Reader  // what was read already, for Read to give out: a header, or a large packet
+	head   bytes.Reader  // bytes that Read gives out next: a header, or a large packet
 	left   int           // bytes of the packet that are neither in head nor given out
 	packet int           // bytes of the packet after its header, if it is a PUBLISH
 	pace   pace          // of the packet
@@ -249,7 +249,7 @@ func (c *conn) grow(size, whole int) (int, bool) {
 	return whole, c.finishing.await(whole-c.receiving.bytes, c.ended)
 }
 
-// arrived waits for room for what becomes of the packet, all of which has come.
+// arrived waits for room for the samples of a packet that has come to its end.
 func (c *conn) arrived() error {
 	if !c.processing.await(processingBytes(c.packet), c.ended) {
 		return errEnding

@@ -211,8 +211,8 @@ func (m *MQTT) take(cl *mqtt.Client, pk packets.Packet) {
 // maxPause is for how long a connection is not read from because of its source's rate.
 const maxPause = 60 * time.Second
 
-// withinRate reports whether the source's rate allows so many samples, and uses them up;
-// none: whether it allows any. If it does not, a message of MQTT 5 with QoS 1 is refused.
+// withinRate reports whether the source's rate allows a number of samples, and uses them up;
+// 0: whether it allows any. If it does not, a message of MQTT 5 with QoS 1 is refused.
 // Others cannot be: their connection is not read from until the rate allows the message,
 // and is closed if that takes too long.
 func (m *MQTT) withinRate(cl *mqtt.Client, c *conn, p pending, samples int) bool {

@@ -4,7 +4,7 @@ import "time"
 
 // The least rate at which the bytes of a request's body or of an MQTT packet come.
 const (
-	grace       = 5 * time.Second  // from when on the rate counts
+	grace       = 5 * time.Second  // after that the rate counts
 	perByte     = time.Millisecond // 1 KB/s
 	transitTime = 60 * time.Second // of a whole body or packet, however fast it comes
 )

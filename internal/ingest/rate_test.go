@@ -95,8 +95,8 @@ func TestMQTTSourceOverItsRate(t *testing.T) {
 	}
 }
 
-// TestMQTTOverTheRatePauses: a connection that cannot be told is not read from until its
-// source's rate allows the message.
+// TestMQTTOverTheRatePauses: a connection whose message cannot be refused alone is not read
+// from until its source's rate allows the message.
 func TestMQTTOverTheRatePauses(t *testing.T) {
 	for _, tt := range []struct {
 		version, flags byte

@@ -16,7 +16,7 @@ var units = [...]struct {
 	unit time.Duration
 }{{"days", 24 * time.Hour}, {"h", time.Hour}, {"min", time.Minute}, {"s", time.Second}}
 
-// Duration writes a duration in its largest unit of which there are two, rounded down.
+// Duration writes a duration in the largest unit that it has two of, rounded down.
 func Duration(d time.Duration) string {
 	for _, u := range units {
 		if d >= 2*u.unit {

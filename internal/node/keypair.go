@@ -23,7 +23,7 @@ type keyPair struct {
 	log               *slog.Logger
 	current           atomic.Pointer[tls.Certificate]
 
-	mu      sync.Mutex        // guards what follows: hashes of what the files held.
+	mu      sync.Mutex        // guards the hashes of the files' contents that follow
 	used    [sha256.Size]byte // in current
 	seen    [sha256.Size]byte // at the last look
 	refused [sha256.Size]byte // what could not be used and was warned of
@@ -91,7 +91,7 @@ func (c *keyPair) look() {
 	c.lookOnce()
 }
 
-// lookNow uses the pair as it is: whoever asks for that has written both files.
+// lookNow uses the pair as it is: the operator who asks for that has written both files.
 func (c *keyPair) lookNow() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

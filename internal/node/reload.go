@@ -9,9 +9,9 @@ import (
 // Reloadable are the settings that Reload changes, by the names of their flags.
 var Reloadable = []string{"log-level", "max-feed-age", "max-stretches", "max-vehicles"}
 
-// Reload puts into use what can change while the node runs: the access log is opened again
-// under its name, as is needed after it was rotated, the certificate is read again, and of c
-// what [Reloadable] names.
+// Reload changes the node while it runs. It opens the access log again under its name, as is
+// needed after a rotation, reads the certificate again, and puts into use the settings of c
+// that [Reloadable] names.
 func (n *Node) Reload(c Config) {
 	if n.accessLog != nil && n.config.AccessLog != "-" {
 		n.accessLog.Reopen()

@@ -317,7 +317,7 @@ func newCursors() cursors {
 	return cursors{aead}
 }
 
-// listOf names the list that a query is of: a cursor counts for it alone.
+// listOf names the list that a query is of: a cursor is valid for it alone.
 func listOf(q VehicleQuery) []byte {
 	return []byte(strings.Join([]string{q.Driving, q.Throttle, q.Reason, q.Prefix, q.Sort}, ","))
 }

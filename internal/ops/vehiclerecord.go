@@ -37,7 +37,7 @@ type FactRecord struct {
 	Value     float64    `json:"value"`
 	Unit      string     `json:"unit"`
 	Threshold *float64   `json:"threshold"` // nil: it is compared with nothing
-	Limit     string     `json:"limit"`     // what lies at the threshold, such as "anomaly from"
+	Limit     string     `json:"limit"`     // the meaning of the threshold, such as "anomaly from"
 	Time      *time.Time `json:"time"`
 }
 

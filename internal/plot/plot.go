@@ -126,7 +126,8 @@ var timeSteps = [...]time.Duration{
 	time.Hour, 2 * time.Hour, 3 * time.Hour, 6 * time.Hour, 12 * time.Hour, 24 * time.Hour,
 }
 
-// TimeTicks returns the round times between two times, evenly spaced and at most so many.
+// TimeTicks returns the round times between two times, evenly spaced, and at most the given
+// number of them.
 func TimeTicks(from, till time.Time, most int) (ticks []time.Time) {
 	step := timeSteps[len(timeSteps)-1]
 	for _, s := range timeSteps {

@@ -206,7 +206,7 @@ type record struct {
 	at        time.Time
 	took      time.Duration
 	from      netip.Addr
-	ids       *requestIDs // writes the request's ID, of which id is the number
+	ids       *requestIDs // writes the request's ID, whose number is id
 	id        uint64
 	token     string // ID of the token; empty if it did not count
 	vehicle   uint64 // hash of the vid

@@ -178,11 +178,11 @@ func (a *answerer) authorize(r *request, p *params, h *head, now time.Time, w *r
 	}
 }
 
-// unserved answers a caller whose request comes to nothing whatever the token. A
-// token that counts is told its limit all the same, of which nothing is used up,
-// and the call is counted. A token that does not count gets the same answer without
-// a limit. That tells the two apart, so the refusal is recorded, and an address with
-// too many of them is told no limit. While the tables are not filled, no token counts.
+// unserved answers a caller whose request comes to nothing whatever the token. The
+// answer to a valid token has its limit all the same; nothing of that is used up, and
+// the call is counted. An invalid token gets the same answer without a limit. That
+// tells the two apart, so the refusal is recorded, and answers to an address with too
+// many of them have no limit. While the tables are not filled, no token is valid.
 func (a *answerer) unserved(r *request, p *params, f *failure, now time.Time, w *response) {
 	g, err := a.tokens.Verify(p.token, now)
 	switch {

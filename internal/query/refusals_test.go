@@ -184,8 +184,8 @@ func TestRefusalsCostNoBudget(t *testing.T) {
 }
 
 // Every way to try a token is counted: one whose request comes to nothing tells a right token
-// by its limit. An address that has run into the limit is told no limit, and a token over its
-// rate looks like one that does not count.
+// by its limit. Answers to an address over the limit of refusals have no limit, and a token over
+// its rate looks like an invalid one.
 func TestRefusalsCoverEveryTry(t *testing.T) {
 	f := newFixture(t)
 	r := start(t, f.Config)
@@ -236,6 +236,6 @@ func TestRefusalsCoverEveryTry(t *testing.T) {
 	}
 	wrong, right := ask(query, "UNKNOWN"), ask(query, "TWO_A_MINUTE")
 	if wrong != right || !strings.HasPrefix(right, "HTTP/1.1 429") || !strings.Contains(right, `RateLimit: "refusals";r=0;t=60`) {
-		t.Errorf("over its rate, the token is told from a wrong one:\n%s\n%s", right, wrong)
+		t.Errorf("over its rate, the token differs from a wrong one:\n%s\n%s", right, wrong)
 	}
 }

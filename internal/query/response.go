@@ -166,7 +166,7 @@ func (w *response) tellLimit(g *access.Grant, now time.Time) {
 	}
 }
 
-// failRefusals is fail for an address of which too many tokens were refused.
+// failRefusals is fail for an address with too many refused tokens.
 func (w *response) failRefusals(wait time.Duration) {
 	limit := access.Rate{Calls: refusedTokens, Window: refusedWindow}
 	w.setPolicy(refusalsPolicy, limit)

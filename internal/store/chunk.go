@@ -34,8 +34,8 @@ type Chunk struct {
 	Waiter    *Waiter
 }
 
-// Pack spreads samples over so many partitions, packed, and with keep as they are too.
-// bytes is the size of all.
+// Pack packs samples into chunks of their partitions. With keep, the chunks hold the samples
+// as they are too. bytes is the size of all.
 func Pack(samples []vehicle.Sample, partitions int, keep bool) (chunks []Chunk, bytes int, err error) {
 	open := make([]int, partitions) // index of the partition's last chunk, plus one
 	for i := range samples {

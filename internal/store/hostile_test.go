@@ -58,7 +58,7 @@ func hostile() map[string]struct {
 		"a token's ID":             {"token.cstidX", "token: a token's ID is", token(func(r *credentialRecord) { r.Name = "cstidX" })},
 		"a vid":                    {subject, "token: ", token(func(r *credentialRecord) { r.Vehicles = grantedRecord{IDs: []vehicle.ID{hostileText}} })},
 		"a sandbox with real cars": {subject, "token: a sandbox token sees", token(func(r *credentialRecord) { r.Kind = access.SandboxKind })},
-		"a replaced secret for good": {subject, "token: a replaced secret counts for at most", token(func(r *credentialRecord) {
+		"a replaced secret for good": {subject, "token: a replaced secret stays valid for at most", token(func(r *credentialRecord) {
 			r.Earlier = []earlierRecord{{Hash: hash, Until: now.Add(1e6 * time.Hour)}}
 		})},
 		"many replaced secrets": {subject, "token: at most 16 replaced secrets", token(func(r *credentialRecord) {

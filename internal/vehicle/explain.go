@@ -22,7 +22,7 @@ type Fact struct {
 	Unit  string
 	// Threshold is what Value was compared with; NaN: with nothing.
 	Threshold float64
-	// Limit says what lies at the threshold and on which side, such as "anomaly from"; "": nothing.
+	// Limit says what the threshold means and on which side, such as "anomaly from"; "": nothing.
 	Limit string
 	// Time is when it was read, or for a measure, the newest reading in it.
 	Time UnixMilli

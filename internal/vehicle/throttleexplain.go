@@ -188,7 +188,7 @@ type ThrottleAlarm struct {
 	slope       float64
 }
 
-// Expected is what Y should read where X reads x. It counts for an alarm that is Banded.
+// Expected is what Y should read where X reads x. It is valid for an alarm that is Banded.
 func (a *ThrottleAlarm) Expected(x float64) float64 { return a.base + a.slope*(x-a.meanX) }
 
 // ThrottleAlarm returns the anomaly that a rule found and that stands.

@@ -84,7 +84,7 @@ type caller struct {
 	since   time.Time // the first refusal
 }
 
-// forget is for an address of which it is not certain how many tokens it was refused.
+// forget is for an address whose number of refused tokens is not certain.
 func (c *caller) forget() { c.refused, c.since = maxRefused, time.Time{} }
 
 var (

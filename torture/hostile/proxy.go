@@ -158,7 +158,7 @@ func (p *proxy) start(ctx context.Context, w *world) (address string, stop func(
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return "", nil, err
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0") // it cannot be told to choose
+	l, err := net.Listen("tcp", "127.0.0.1:0") // it cannot choose a port itself
 	if err != nil {
 		return "", nil, err
 	}

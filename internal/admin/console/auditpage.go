@@ -12,7 +12,7 @@ import (
 
 type auditView struct {
 	ops.AuditPage
-	Form url.Values // what was asked for
+	Form url.Values // the filters that were asked for
 }
 
 // eventsListed is how many events a page of the audit shows.

@@ -179,7 +179,7 @@ func TestJamList(t *testing.T) {
 		t.Error("a forgotten car is listed")
 	}
 	f.mu.Lock()
-	delete(f.states, "car01") // forgotten, of which the table has not heard
+	delete(f.states, "car01") // forgotten; the table does not know that yet
 	f.mu.Unlock()
 	if a := f.get("/vehicles?driving=jam"); strings.Contains(a.body, "car01") {
 		t.Error("a forgotten car is named")

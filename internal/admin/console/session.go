@@ -26,7 +26,7 @@ const (
 type session struct {
 	who   access.Actor
 	key   access.Hash // that opened it: when that ends, so does the session
-	root  string      // what the path of each of its pages begins with
+	root  string      // the beginning of the path of each of its pages
 	id    access.Hash // of root and the cookie's value
 	begun time.Time
 

@@ -2,7 +2,7 @@ package wire
 
 import "time"
 
-// Status is how a node is. What the node does not know or does not have is null.
+// Status is how a node is. A figure that the node does not know or does not have is null.
 type Status struct {
 	Version        string     `json:"version"`
 	Ready          bool       `json:"ready"`

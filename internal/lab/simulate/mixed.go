@@ -18,8 +18,8 @@ const (
 	mixedFirst  = 10 * time.Minute
 	mixedLast   = 40 * time.Minute
 	mixedStep   = 5 * time.Second
-	// alwaysMixed is the size from which a fleet has so many roads that some are in each state at
-	// any time.
+	// alwaysMixed is the size from which the roads of a fleet are enough for some of them to be in
+	// each state at any time.
 	alwaysMixed = 1000
 )
 

@@ -22,7 +22,7 @@ type Store struct {
 
 	BackupText   string                        // what Backup writes, after the version
 	Restored     []byte                        // what Restore read
-	Trusted      access.BackupTrust            // whom Restore was told to trust
+	Trusted      access.BackupTrust            // the trust that Restore got
 	RestoreSteps int                           // that Restore makes known
 	BadBackups   error                         // what Restore returns before anything is changed; nil: nothing
 	Before       func(context.Context, string) // called at the start of each method

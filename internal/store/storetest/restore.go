@@ -130,15 +130,15 @@ func restoreAuthenticates(t *testing.T, open Open) {
 		trust         access.BackupTrust
 		taken, proven bool
 	}{
-		"no key":                  {into: b, file: backup},
-		"another key":             {into: b, file: backup, trust: access.BackupTrust{Key: other}},
-		"a changed file":          {into: b, file: forged, trust: access.BackupTrust{Key: key}},
-		"a changed file of ours":  {into: a, file: forged},
-		"the key":                 {into: b, file: backup, trust: access.BackupTrust{Key: key}, taken: true, proven: true},
-		"our own, another key":    {into: a, file: backup, trust: access.BackupTrust{Key: other}, taken: true, proven: true},
-		"our own":                 {into: a, file: backup, taken: true, proven: true},
-		"whoever made it":         {into: b, file: forged, trust: access.BackupTrust{Anybody: true}, taken: true},
-		"whoever made it, proven": {into: a, file: backup, trust: access.BackupTrust{Anybody: true}, taken: true, proven: true},
+		"no key":                 {into: b, file: backup},
+		"another key":            {into: b, file: backup, trust: access.BackupTrust{Key: other}},
+		"a changed file":         {into: b, file: forged, trust: access.BackupTrust{Key: key}},
+		"a changed file of ours": {into: a, file: forged},
+		"the key":                {into: b, file: backup, trust: access.BackupTrust{Key: key}, taken: true, proven: true},
+		"our own, another key":   {into: a, file: backup, trust: access.BackupTrust{Key: other}, taken: true, proven: true},
+		"our own":                {into: a, file: backup, taken: true, proven: true},
+		"any origin":             {into: b, file: forged, trust: access.BackupTrust{Anybody: true}, taken: true},
+		"any origin, proven":     {into: a, file: backup, trust: access.BackupTrust{Anybody: true}, taken: true, proven: true},
 	} {
 		audited := false
 		audit := func(info access.BackupInfo, merge func() error) error {
