@@ -24,11 +24,14 @@ func writesJournal() bool {
 // have written.
 var levelOf = regexp.MustCompile(`\blevel"?[=:]"?(DEBUG|INFO|WARN|ERROR)`)
 
+// priorities are those of the levels, as the journal writes them.
+var priorities = map[string]string{"DEBUG": "<7>", "INFO": "<6>", "WARN": "<4>", "ERROR": "<3>"}
+
 // Write writes one line, as slog's handlers do.
 func (j journal) Write(line []byte) (int, error) {
-	priority := "<6>"
+	priority := priorities["INFO"]
 	if m := levelOf.FindSubmatch(line[:min(len(line), 100)]); m != nil {
-		priority = map[string]string{"DEBUG": "<7>", "INFO": "<6>", "WARN": "<4>", "ERROR": "<3>"}[string(m[1])]
+		priority = priorities[string(m[1])]
 	}
 	if _, err := j.w.Write(append([]byte(priority), line...)); err != nil {
 		return 0, err

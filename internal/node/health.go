@@ -40,10 +40,9 @@ const (
 
 func newHealth(fed func() (time.Time, bool), writable func() error, maxFeedAge time.Duration, takesIn bool) *health {
 	h := &health{fed: fed, writable: writable, takesIn: takesIn, started: make(chan struct{}), origin: time.Now()}
-	h.maxFeedAge.Store(int64(maxFeedAge))
+	h.bound(maxFeedAge)
 	h.feeds.Store(feedCount)
 	h.records.Store(recordFeeds)
-	h.until.Store(math.MinInt64)
 	return h
 }
 
