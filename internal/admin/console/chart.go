@@ -25,7 +25,6 @@ type fleetChart struct {
 	Read   readouts
 	Rows   []chartRow // the same as numbers, newest first
 	Short  bool       // the figures begin later than the time that was asked for
-	Reach  time.Time  // since when there are figures
 	Empty  bool
 	Choice []int // of hours
 }
@@ -52,9 +51,8 @@ func newFleetChart(points []point, now Survey, hours int) fleetChart {
 	for len(points) > 1 && points[0].normal+points[0].slow+points[0].jam+points[0].other == 0 {
 		points = points[1:]
 	}
-	c.Reach = points[0].at
-	c.Short = now.At.Sub(c.Reach) < time.Duration(hours)*time.Hour-2*historyStep
-	c.Axis = newAxis(c.Reach, now.At)
+	c.Axis = newAxis(points[0].at, now.At)
+	c.Short = now.At.Sub(c.Axis.From) < time.Duration(hours)*time.Hour-2*historyStep
 	most := 0
 	for _, p := range points {
 		most = max(most, int(p.normal+p.slow+p.jam))
@@ -78,10 +76,11 @@ func newFleetChart(points []point, now Survey, hours int) fleetChart {
 	} {
 		under := below
 		over := func(p point) int32 { return under(p) + a.value(p) }
-		c.Areas = append(c.Areas, area{Class: a.class, Name: a.name, Path: ribbon(points,
-			func(p point) plot.Point { return at(p, over(p)) }, func(p point) plot.Point { return at(p, under(p)) })})
+		path := ribbon(points,
+			func(p point) plot.Point { return at(p, over(p)) }, func(p point) plot.Point { return at(p, under(p)) })
+		occurs := slices.ContainsFunc(points, func(p point) bool { return a.value(p) > 0 })
+		c.Areas = append(c.Areas, area{a.class, a.name, path, occurs})
 		below = over
-		c.Areas[len(c.Areas)-1].Occurs = slices.ContainsFunc(points, func(p point) bool { return a.value(p) > 0 })
 	}
 	const rows = 12
 	for i := range min(rows, len(points)) {

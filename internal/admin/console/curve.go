@@ -203,7 +203,6 @@ type curveView struct {
 	Failed     bool
 	Busy       bool // others were being read
 	Nothing    bool // there was no time to read anything
-	From, Till time.Time
 	Mean, Most float64
 }
 
@@ -239,14 +238,14 @@ func (k *curve) view() curveView {
 	if from == till {
 		return v
 	}
-	v.Points, v.From, v.Till = len(points), from.Time(), till.Time()
+	v.Points, v.Axis = len(points), newAxis(from.Time(), till.Time())
 	sum := 0.0
 	for _, p := range points {
 		v.Most = max(v.Most, float64(p.kmh))
 		sum += float64(p.kmh)
 	}
 	scale := plot.NewScale(0, max(20, v.Most+1), chartHeight, 0, false)
-	v.Mean, v.Levels, v.Axis = sum/float64(len(points)), levelsOf(&scale), newAxis(v.From, v.Till)
+	v.Mean, v.Levels = sum/float64(len(points)), levelsOf(&scale)
 	v.Short = till.Sub(from) < curveSpan-curveGap
 	x := func(t vehicle.UnixMilli) float64 { return v.Axis.x(t.Time()) }
 	v.Read = newReadouts(len(points), func(i int) (float64, string) {

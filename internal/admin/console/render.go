@@ -77,7 +77,6 @@ func (c *Console) functions() template.FuncMap {
 		"measure": inwords.Measure,
 		"mark":    rand.Text,
 		"receipt": func(r access.ForgetReceipt) (string, error) { text, err := json.Marshal(r); return string(text), err },
-		"has":     strings.Contains,
 		"chosen":  chosen,
 
 		"actions":  func() []string { return ops.Actions },
