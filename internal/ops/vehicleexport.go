@@ -104,12 +104,7 @@ func (v ListedVehicle) columns() []string {
 // spreadsheetSafe is a text that a spreadsheet takes for no formula, without characters that
 // steer what shows it.
 func spreadsheetSafe(text string) string {
-	text = strings.Map(func(r rune) rune {
-		if !unicode.IsGraphic(r) {
-			return unicode.ReplacementChar
-		}
-		return r
-	}, text)
+	text = access.Printable(text)
 	if trimmed := strings.TrimLeftFunc(text, unicode.IsSpace); trimmed != "" && strings.ContainsRune("=+-@|%＝＋－＠", []rune(trimmed)[0]) {
 		return "'" + text
 	}
