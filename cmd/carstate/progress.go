@@ -39,8 +39,8 @@ func newProgressOf(w io.Writer, total int, unit string) *progress {
 	return p
 }
 
-// terminal returns the terminal that people watch behind w, or type at what is read from it;
-// nil: there is none. What is written to it is not cleaned, so it is for our own figures alone.
+// terminal returns the terminal behind w that people watch, or at which they type; nil: there is
+// none. Text written to it is not cleaned, so it is for our own figures alone.
 func terminal(w any) *os.File {
 	if p, ok := w.(*printable); ok {
 		w = p.w

@@ -64,8 +64,8 @@ func TestSupervisor(t *testing.T) {
 }
 
 // TestExitCodesAndTheUnit: systemd starts the service again after everything but a wrong
-// configuration. What Go does on SIGABRT, which the watchdog sends, and on SIGQUIT, it does
-// after a panic: it exits with 2.
+// configuration. Go exits with 2 on SIGABRT, which the watchdog sends, and on SIGQUIT, as it
+// does after a panic.
 func TestExitCodesAndTheUnit(t *testing.T) {
 	startsPrograms(t)
 	unit := readFile(t, deployDir+"/systemd/carstate.service")

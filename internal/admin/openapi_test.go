@@ -25,7 +25,7 @@ import (
 	"carstate/internal/road"
 )
 
-var updateOpenAPI = flag.Bool("update-openapi", false, "write docs/openapi-admin.json anew")
+var updateOpenAPI = flag.Bool("update-openapi", false, "write docs/openapi-admin.json again")
 
 // object is a JSON object of the document.
 type object = map[string]any

@@ -75,9 +75,9 @@ func (r *restore) count(subject string, o restored) {
 }
 
 // Restore merges a backup into the store. Nothing is changed before all of it was read
-// and found whole, fit and made by a trusted service; an error of that is [Keeper.BadBackup]. Then it calls audited, which
-// calls merge or returns why not. progress is called now and then, with the records done,
-// from one goroutine at a time.
+// and found whole, fit and made by a trusted service; an error of that is [Keeper.BadBackup].
+// Then it calls audited, which calls merge or returns why not. progress is called now and
+// then, with the records done, from one goroutine at a time.
 func (k *Keeper) Restore(
 	ctx context.Context, from io.Reader, trust access.BackupTrust,
 	audited func(info access.BackupInfo, merge func() error) error, progress func(done, total int),

@@ -131,10 +131,10 @@ func (p *proxy) behind(ctx context.Context, w *world) error {
 	if through == invalid {
 		a.Wrong("behind %s the service had nothing to refuse: smuggling was not tried", p.program)
 	}
-	// The service must close a connection over which came what two parsers could read
-	// differently. What a proxy was just about to send over it goes over another one,
-	// which may have been closed as well; it tries as many as it keeps, and then gives
-	// up with 502. With four connections and four attackers that is rare, and nothing
+	// The service must close a connection after bytes that two parsers could read
+	// differently. A request that a proxy was just about to send over it goes over another
+	// one, which may have been closed as well; the proxy tries as many as it keeps, and then
+	// gives up with 502. With four connections and four attackers that is rare, and nothing
 	// else loses an answer.
 	part := float64(refused.Load()) / float64(asked.Load())
 	a.Aimed("of them answered by "+p.program+" with 502 or 504", math.Round(part*1e4)/100, "%", "≤ 1 %", part <= 0.01)
