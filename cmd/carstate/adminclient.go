@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"crypto/tls"
 	"encoding/json/jsontext"
 	"encoding/json/v2"
@@ -10,6 +11,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -27,6 +29,23 @@ type adminFlags struct {
 	AdminAddr string `default:"127.0.0.1:8082" placeholder:"ADDR" help:"The service's admin listener (${default}); may be a URL."`
 	KeyFile   string `placeholder:"FILE" help:"A file that holds an operator's key, which is used in place of the admin key."`
 	AdminCA   string `name:"admin-ca" placeholder:"FILE" help:"Trust this certificate (PEM) of the admin listener besides those that the system trusts."`
+}
+
+// listFlags are those of a list that is exported too.
+type listFlags struct {
+	adminFlags
+	Format string `enum:"table,csv,ndjson" default:"table" help:"table: a page for people; csv or ndjson: a file of all that match (${default})."`
+}
+
+func (f listFlags) exports() bool { return f.Format != "table" }
+
+// export writes all of a list of the admin API.
+func (f listFlags) export(ctx context.Context, w streams, list string, query url.Values) error {
+	client, err := f.client()
+	if err != nil {
+		return err
+	}
+	return client.Export(ctx, w.out, list, query, f.Format)
 }
 
 // client returns a client of the running service.

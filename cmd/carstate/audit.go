@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json/v2"
 	"fmt"
 	"net/url"
 	"strconv"
@@ -10,18 +9,18 @@ import (
 
 	"carstate/internal/access"
 	"carstate/internal/admin/client"
+	"carstate/internal/ops"
 	"carstate/internal/vehicle"
 )
 
 type auditCommand struct {
-	adminFlags
+	listFlags
 	Actor  string `placeholder:"NAME" help:"Only what this operator did; admin is the holder of the admin key."`
 	Action string `placeholder:"ACTION" help:"Only such deeds: token.issue, or all of a kind, such as token."`
 	Since  string `placeholder:"TIME" help:"Only from then on: a day such as 2026-11-20 (UTC), a time such as 2026-11-20T12:00:00Z, or an age such as 24h or 7d."`
 	Until  string `placeholder:"TIME" help:"Only up to then; a day counts whole."`
 	VID    string `name:"vid" placeholder:"VID" help:"Only what concerned this vehicle. The audit does not name it: it is hashed for the question."`
-	Limit  int    `default:"100" placeholder:"N" help:"At most so many events (${default}); 0 for all."`
-	Format string `enum:"table,ndjson" default:"table" help:"table: for people; ndjson: a JSON object a line (${default})."`
+	Limit  *int   `placeholder:"N" help:"At most so many events (100); 0 for all."`
 }
 
 // Help is shown by --help.
@@ -31,14 +30,20 @@ func (*auditCommand) Help() string {
 Example:
   carstate audit --since 7d --action token
   carstate audit --vid NHeN4UqVsohGS55I7LBdh
-  carstate audit --limit 0 --format ndjson > audit.ndjson`
+  carstate audit --since 90d --format csv > audit.csv`
 }
 
-// Run shows the audit, page by page.
+// Run shows the audit, page by page, or exports it.
 func (c *auditCommand) Run(ctx context.Context, w streams) error {
 	query, err := c.query(time.Now())
 	if err != nil {
 		return err
+	}
+	if c.exports() {
+		if c.Limit != nil {
+			return usageError("--format %s exports every event that matches: leave out --limit", c.Format)
+		}
+		return c.export(ctx, w, "/v1/audit", query)
 	}
 	admin, err := c.client()
 	if err != nil {
@@ -48,7 +53,7 @@ func (c *auditCommand) Run(ctx context.Context, w streams) error {
 }
 
 func (c *auditCommand) query(now time.Time) (url.Values, error) {
-	if c.Limit < 0 {
+	if c.Limit != nil && *c.Limit < 0 {
 		return nil, usageError("--limit is a number, 0 for all")
 	}
 	if c.VID != "" {
@@ -69,10 +74,14 @@ func (c *auditCommand) query(now time.Time) (url.Values, error) {
 }
 
 func (c *auditCommand) print(ctx context.Context, admin *client.Client, query url.Values, w streams) error {
+	limit := ops.DefaultEvents
+	if c.Limit != nil {
+		limit = *c.Limit
+	}
 	for shown := 0; ; {
-		page := 1000
-		if c.Limit != 0 {
-			page = min(page, c.Limit-shown)
+		page := ops.MaxEvents
+		if limit != 0 {
+			page = min(page, limit-shown)
 		}
 		query.Set("limit", strconv.Itoa(page))
 		events, err := admin.SearchAudit(ctx, query)
@@ -80,7 +89,7 @@ func (c *auditCommand) print(ctx context.Context, admin *client.Client, query ur
 			return err
 		}
 		for _, e := range events.Events {
-			if err := c.printEvent(e, w); err != nil {
+			if err := printEvent(e, w); err != nil {
 				return err
 			}
 		}
@@ -91,7 +100,7 @@ func (c *auditCommand) print(ctx context.Context, admin *client.Client, query ur
 				fmt.Fprintln(w.err, "There is no such event.")
 			}
 			return nil
-		case shown == c.Limit:
+		case shown == limit:
 			fmt.Fprintln(w.err, "There may be older events: --limit 0 shows all.")
 			return nil
 		}
@@ -99,14 +108,7 @@ func (c *auditCommand) print(ctx context.Context, admin *client.Client, query ur
 	}
 }
 
-func (c *auditCommand) printEvent(e access.Event, w streams) error {
-	if c.Format == "ndjson" {
-		if err := json.MarshalWrite(w.out, e); err != nil {
-			return err
-		}
-		_, err := fmt.Fprintln(w.out)
-		return err
-	}
+func printEvent(e access.Event, w streams) error {
 	failed := ""
 	if e.Outcome == "failed" {
 		failed = " FAILED"

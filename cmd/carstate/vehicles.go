@@ -11,7 +11,7 @@ import (
 )
 
 type vehiclesCommand struct {
-	adminFlags
+	listFlags
 	Driving  string `placeholder:"STATE" help:"Only cars with this answer: normal, slow or jam."`
 	Throttle string `placeholder:"STATE" help:"Only cars with this answer: normal or anomaly."`
 	Reason   string `placeholder:"WHY" help:"Only cars of which nobody can say how they drive: stale, not_driving or unknown."`
@@ -19,7 +19,6 @@ type vehiclesCommand struct {
 	Sort     string `placeholder:"ORDER" help:"trouble (the default), newest or oldest."`
 	Limit    int    `placeholder:"N" help:"At most so many cars, 1 to 1000 (100)."`
 	Cursor   string `placeholder:"TEXT" help:"The page after the one that ended with this cursor."`
-	Format   string `enum:"table,csv,ndjson" default:"table" help:"table: one page for people; csv or ndjson: every car of the list, in no order (${default})."`
 	JSON     bool   `name:"json" help:"Print one page as one JSON value and nothing else."`
 }
 
@@ -43,15 +42,11 @@ func (c *vehiclesCommand) Run(ctx context.Context, w streams) error {
 	if err := q.Check(); err != nil {
 		return usageError("%v", err)
 	}
-	if c.Format != "table" {
+	if c.exports() {
 		if c.JSON {
 			return usageError("--json prints one page: leave out --format")
 		}
-		client, err := c.client()
-		if err != nil {
-			return err
-		}
-		return client.ExportVehicles(ctx, w.out, q, c.Format)
+		return c.export(ctx, w, "/v1/vehicles", q.Values())
 	}
 	return ask(c.adminFlags, c.JSON, w, func(client *client.Client) (ops.VehiclePage, error) {
 		return client.Vehicles(ctx, q)

@@ -4,13 +4,29 @@ import (
 	"net/http"
 
 	"carstate/internal/admin/wire"
+	"carstate/internal/ops"
 )
 
-func (s *Server) listAudit(r *http.Request, _ nothing) (wire.EventList, error) {
-	q, err := s.ops.AskedAudit(r.URL.Query())
+// listAudit answers with a page of the audit, or exports all that matches.
+func (s *Server) listAudit(w http.ResponseWriter, r *http.Request) error {
+	format, err := ops.FormatAsked(r)
 	if err != nil {
-		return wire.EventList{}, err
+		return err
+	}
+	asked := r.URL.Query()
+	asked.Del("format")
+	q, err := s.ops.AskedAudit(asked)
+	if err != nil {
+		return err
+	}
+	w.Header().Add("Vary", "Accept")
+	if format != "" {
+		return s.ops.ServeAudit(w, r, q, format)
 	}
 	page, err := s.ops.Audit(r.Context(), q)
-	return wire.EventList{Events: page.Events, Older: page.Older}, err
+	if err != nil {
+		return err
+	}
+	writeJSON(w, http.StatusOK, wire.EventList{Events: page.Events, Older: page.Older})
+	return nil
 }

@@ -1,7 +1,9 @@
 package admin_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/csv"
 	"errors"
 	"fmt"
 	"net/url"
@@ -12,6 +14,7 @@ import (
 
 	"carstate/internal/access"
 	"carstate/internal/admin/client"
+	"carstate/internal/ops"
 	"carstate/internal/vehicle"
 )
 
@@ -319,5 +322,74 @@ func TestAuditIsSearchedThrough(t *testing.T) {
 		if a := s.do(t, "GET", "/v1/audit?"+query, ""); a.status != 400 || !strings.Contains(a.body, says) {
 			t.Errorf("%s: %d %s", query, a.status, a.body)
 		}
+	}
+}
+
+// TestAuditExport has every event that matches, over all pages, and as CSV no formula.
+func TestAuditExport(t *testing.T) {
+	s := start(t)
+	for i := range 2*ops.MaxEvents + 7 {
+		e := access.Event{
+			Time: noon.Add(time.Duration(i) * time.Second), Actor: "ada", Action: "token.issue", Object: fmt.Sprint(i), Outcome: "intended",
+			Detail: "=HYPERLINK(\"http://x\")\n",
+		}
+		if i%2 == 0 {
+			e.Actor, e.Admin = "bo", true
+		}
+		if err := s.store.Audit(t.Context(), e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	export := func(format string, query url.Values) string {
+		t.Helper()
+		var out bytes.Buffer
+		if err := s.Export(t.Context(), &out, "/v1/audit", query, format); err != nil {
+			t.Fatal(err)
+		}
+		return out.String()
+	}
+	lines := strings.SplitAfter(export("ndjson", url.Values{}), "\n")
+	if want := `{"time":"2026-11-20T12:33:26Z","actor":"bo","admin":true,"action":"token.issue","object":"2006",`; len(lines) != 2*ops.MaxEvents+8 || !strings.HasPrefix(lines[0], want) {
+		t.Errorf("%d lines, the first %s", len(lines), lines[0])
+	}
+	rows, err := csv.NewReader(strings.NewReader(export("csv", url.Values{"actor": {"bo"}}))).ReadAll()
+	if want := []string{"2026-11-20T12:00:00Z", "bo", "true", "token.issue", "0", "'=HYPERLINK(\"http://x\")\ufffd", "intended"}; err != nil ||
+		len(rows) != ops.MaxEvents+5 || !slices.Equal(rows[len(rows)-1], want) {
+		t.Errorf("%d rows, the last %q, %v", len(rows), rows[len(rows)-1], err)
+	}
+	const head = "time,actor,admin,action,object,detail,outcome\n"
+	if got := export("csv", url.Values{"actor": {"nobody"}}); got != head {
+		t.Errorf("no event: %q", got)
+	}
+	for query, says := range map[string]string{
+		"format=xml": "format is json, ndjson or csv", "format=csv&limit=5": "leave out limit and before", "format=ndjson&before=5": "leave out limit and before",
+	} {
+		if a := s.do(t, "GET", "/v1/audit?"+query, ""); a.status != 400 || !strings.Contains(a.body, says) {
+			t.Errorf("%s: %d %s", query, a.status, a.body)
+		}
+	}
+	s.store.Fail("AuditPage", errDisk)
+	if a := s.do(t, "GET", "/v1/audit?format=csv", ""); a.status != 503 || strings.Contains(a.body, "disk") {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+}
+
+// TestAuditExportBreaksOff where the store fails half-way, and the client is told.
+func TestAuditExportBreaksOff(t *testing.T) {
+	s := start(t)
+	for range ops.MaxEvents + 1 {
+		if err := s.store.Audit(t.Context(), access.Event{Time: noon, Actor: "ada", Action: "token.issue", Outcome: "intended"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.store.Before = func(_ context.Context, method string) {
+		if method == "AuditPage" {
+			s.store.Fail(method, errDisk) // the next
+		}
+	}
+	var out bytes.Buffer
+	err := s.Export(t.Context(), &out, "/v1/audit", url.Values{}, "csv")
+	if err == nil || strings.Contains(err.Error(), "disk") || !strings.Contains(s.log.String(), "an export broke off") {
+		t.Errorf("%v, %d bytes", err, out.Len())
 	}
 }

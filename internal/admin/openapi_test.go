@@ -60,7 +60,7 @@ var operationTexts = map[string]string{
 	"node.show":          "Show what can be changed of the node while it runs.",
 	"node.change":        "Change how much the node logs, or whether it takes telemetry, until it ends.",
 	"status.show":        "Show the health of the node, its version and its figures.",
-	"audit.list":         "Search the audit, newest first.",
+	"audit.list":         "Search the audit in pages, or export all that matches as a file; newest first.",
 	"GET /healthz":       "Say whether the process is alive.",
 	"GET /readyz":        "Say whether the node does all that its roles ask for.",
 	"GET /readyz/query":  "Say whether the node answers queries.",
@@ -71,6 +71,16 @@ var operationTexts = map[string]string{
 // asked is a parameter of the query.
 func asked(name, text string, schema object) object {
 	return object{"name": name, "in": "query", "description": text, "schema": schema}
+}
+
+// formatAsked is the parameter of the lists that are exported too.
+var formatAsked = asked("format", "A page, or the whole list as NDJSON or CSV. Accept asks for these too.",
+	object{"type": "string", "enum": []string{"json", "ndjson", "csv"}, "default": "json"})
+
+// pages are the answers of the lists that are exported too.
+var pages = map[string]reflect.Type{
+	"audit.list":   reflect.TypeFor[wire.EventList](),
+	"vehicle.list": reflect.TypeFor[ops.VehiclePage](),
 }
 
 // parameters are those of the query and of headers.
@@ -84,6 +94,7 @@ var parameters = map[string][]object{
 		asked("vehicle", "Events about the vehicle of this mark, as the audit has it.", object{"type": "string", "pattern": "^[0-9a-f]{16}$"}),
 		asked("before", "The older of the page before.", object{"type": "integer", "minimum": 0}),
 		asked("limit", "How many events.", object{"type": "integer", "minimum": 1, "maximum": ops.MaxEvents, "default": ops.DefaultEvents}),
+		formatAsked,
 	},
 	"vehicle.list": {
 		asked("driving", "Vehicles that drive so. Not together with reason.", object{"type": "string", "enum": ops.DrivingFilters}),
@@ -93,7 +104,7 @@ var parameters = map[string][]object{
 		asked("sort", "The order of a page; an export has none.", object{"type": "string", "enum": ops.VehicleSorts}),
 		asked("limit", "How many vehicles a page has.", object{"type": "integer", "minimum": 1, "maximum": ops.MaxVehicles}),
 		asked("cursor", "The next of the page before.", object{"type": "string"}),
-		asked("format", "A page, or the whole list as NDJSON or CSV. Accept asks for these too.", object{"type": "string", "enum": []string{"json", "ndjson", "csv"}, "default": "json"}),
+		formatAsked,
 	},
 	"road.list": {
 		{"name": "bbox", "in": "query", "description": "West, south, east and north in degrees, separated by commas; left out: all of the earth.", "schema": object{"type": "string"}, "example": "11.2,44.4,11.4,44.6"},
@@ -104,6 +115,7 @@ var parameters = map[string][]object{
 
 // streams are the bodies that are no JSON value: of the request, and of the answer.
 var streams = map[string][2]string{
+	"audit.list":     {"", "application/x-ndjson"},
 	"vehicle.list":   {"", "application/x-ndjson"},
 	"road.list":      {"", "application/geo+json"},
 	"backup.take":    {"", wire.BackupType},
@@ -344,8 +356,8 @@ func (s *schemas) operation(path string, e endpoint, text string, keyed bool) (o
 	if media[1] != "" {
 		success["content"] = object{media[1]: object{"schema": object{"type": "string"}}}
 	}
-	if e.name == "vehicle.list" { // the one call with several kinds of answer
-		page, err := s.schemaOf(reflect.TypeFor[ops.VehiclePage](), false)
+	if paged := pages[e.name]; paged != nil {
+		page, err := s.schemaOf(paged, false)
 		if err != nil {
 			return nil, err
 		}

@@ -81,7 +81,7 @@ func (s *Server) addCalls(mux *http.ServeMux) {
 	mux.Handle("/v1/restore", methods{"POST": s.stream("backup.restore", s.restore)})
 
 	mux.Handle("/v1/status", methods{"GET": call(s, "status.show", http.StatusOK, s.showStatus)})
-	mux.Handle("/v1/audit", methods{"GET": call(s, "audit.list", http.StatusOK, s.listAudit)})
+	mux.Handle("/v1/audit", methods{"GET": s.stream("audit.list", s.listAudit)})
 
 	mux.HandleFunc("/v1", notFound)
 	mux.HandleFunc("/v1/", notFound)

@@ -83,7 +83,7 @@ func TestVehiclesAreFiltered(t *testing.T) {
 			continue
 		}
 		var out bytes.Buffer
-		if err := s.ExportVehicles(t.Context(), &out, c.q, "csv"); err != nil {
+		if err := s.Export(t.Context(), &out, "/v1/vehicles", c.q.Values(), "csv"); err != nil {
 			t.Fatal(err)
 		}
 		rows, err := csv.NewReader(&out).ReadAll()

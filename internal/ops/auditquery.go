@@ -92,7 +92,7 @@ func (p *Operations) AskedAudit(v url.Values) (q AuditQuery, err error) {
 				err = fmt.Errorf("limit is a number from 1 to %d", MaxEvents)
 			}
 		default:
-			err = errors.New("the audit takes actor, action, since, until, vid, vehicle, before and limit")
+			err = errors.New("the audit takes actor, action, since, until, vid, vehicle, before, limit and format")
 		}
 		if err != nil {
 			return q, Refuse(http.StatusBadRequest, "%v", err)

@@ -26,8 +26,11 @@ func (m Moving) Read(p []byte) (int, error) {
 
 // Write writes to W.
 func (m Moving) Write(p []byte) (int, error) {
-	if err := m.C.SetWriteDeadline(time.Now().Add(stallTimeout)); err != nil {
+	if err := m.extend(); err != nil {
 		return 0, err
 	}
 	return m.W.Write(p)
 }
+
+// extend allows as much time as a Write, when there is nothing to write yet.
+func (m Moving) extend() error { return m.C.SetWriteDeadline(time.Now().Add(stallTimeout)) }

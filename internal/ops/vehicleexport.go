@@ -7,6 +7,7 @@ import (
 	"errors"
 	"mime"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -37,42 +38,48 @@ func FormatAsked(r *http.Request) (string, error) {
 	return "", nil
 }
 
-// csvHeader names the columns of the list of vehicles.
-var csvHeader = []string{
-	"vid", "driving_outcome", "driving_verdict", "driving_value", "driving_time",
-	"throttle_outcome", "throttle_verdict", "throttle_value", "throttle_time",
+// exported is a whole list as a file.
+type exported[T any] struct {
+	name    string   // of the file, without the format
+	header  []string // the columns of CSV
+	columns func(T) []string
+	each    func(do func(T) error) error
 }
 
-// ServeVehicles answers with every vehicle of a list, in a format of ExportFormats. It remembers a
-// thousandth of the vids at a time. An export that breaks off closes the connection.
-func (p *Operations) ServeVehicles(w http.ResponseWriter, r *http.Request, q VehicleQuery, format string) error {
+// serve answers with the list in a format of ExportFormats. An export that breaks off closes the
+// connection.
+func (x exported[T]) serve(p *Operations, w http.ResponseWriter, format string) error {
 	out := bufio.NewWriterSize(Moving{W: w, C: http.NewResponseController(w)}, 32<<10)
 	lines := csv.NewWriter(out)
 	begun := false
 	begin := func() error {
 		begun = true
 		w.Header().Set("Content-Type", ExportFormats[format])
-		w.Header().Set("Content-Disposition", `attachment; filename="vehicles.`+format+`"`)
+		w.Header().Set("Content-Disposition", `attachment; filename="`+x.name+"."+format+`"`)
 		if format == "csv" {
-			return lines.Write(csvHeader)
+			return lines.Write(x.header)
 		}
 		return nil
 	}
-	err := p.EachVehicle(r.Context(), q, func(v ListedVehicle) error {
+	err := x.each(func(row T) error {
 		if !begun {
 			if err := begin(); err != nil {
 				return err
 			}
 		}
 		if format == "csv" {
-			return lines.Write(v.columns())
+			columns := x.columns(row)
+			for i := range columns {
+				columns[i] = spreadsheetSafe(columns[i])
+			}
+			return lines.Write(columns)
 		}
-		if err := json.MarshalWrite(out, v); err != nil {
+		if err := json.MarshalWrite(out, row); err != nil {
 			return err
 		}
 		return out.WriteByte('\n')
 	})
-	if _, refused := errors.AsType[*Refusal](err); refused {
+	if _, refused := errors.AsType[*Refusal](err); refused && !begun {
 		return err
 	}
 	if err == nil && !begun {
@@ -80,10 +87,61 @@ func (p *Operations) ServeVehicles(w http.ResponseWriter, r *http.Request, q Veh
 	}
 	lines.Flush()
 	if err := errors.Join(err, lines.Error(), out.Flush()); err != nil {
-		p.cfg.Log.Info("an export of vehicles broke off", "error", access.OneLine(err))
+		p.cfg.Log.Info("an export broke off", "list", x.name, "error", access.OneLine(err))
 		panic(http.ErrAbortHandler)
 	}
 	return nil
+}
+
+// ServeVehicles answers with every vehicle of a list, in a format of ExportFormats. It remembers a
+// thousandth of the vids at a time.
+func (p *Operations) ServeVehicles(w http.ResponseWriter, r *http.Request, q VehicleQuery, format string) error {
+	return exported[ListedVehicle]{
+		name: "vehicles",
+		header: []string{
+			"vid", "driving_outcome", "driving_verdict", "driving_value", "driving_time",
+			"throttle_outcome", "throttle_verdict", "throttle_value", "throttle_time",
+		},
+		columns: ListedVehicle.columns,
+		each:    func(do func(ListedVehicle) error) error { return p.EachVehicle(r.Context(), q, do) },
+	}.serve(p, w, format)
+}
+
+// ServeAudit answers with every event that a query asks for, the newest first, in a format of
+// ExportFormats. It remembers a page at a time. The query has no limit and no before.
+func (p *Operations) ServeAudit(w http.ResponseWriter, r *http.Request, q AuditQuery, format string) error {
+	if q.Limit != 0 || q.Before != 0 {
+		return Refuse(http.StatusBadRequest, "an export has every event that matches: leave out limit and before")
+	}
+	q.Limit = MaxEvents
+	reader := Moving{C: http.NewResponseController(w)}
+	return exported[access.Event]{
+		name:   "audit",
+		header: []string{"time", "actor", "admin", "action", "object", "detail", "outcome"},
+		columns: func(e access.Event) []string {
+			at := e.Time.UTC().Format(time.RFC3339Nano)
+			return []string{at, e.Actor, strconv.FormatBool(e.Admin), e.Action, e.Object, e.Detail, e.Outcome}
+		},
+		each: func(do func(access.Event) error) error {
+			for {
+				page, err := p.Audit(r.Context(), q)
+				if err != nil {
+					return err
+				}
+				for _, e := range page.Events {
+					if err := do(e); err != nil {
+						return err
+					}
+				}
+				if q.Before = page.Older; page.Older == 0 {
+					return nil
+				}
+				if err := reader.extend(); err != nil { // many pages may hold no event that matches
+					return err
+				}
+			}
+		},
+	}.serve(p, w, format)
 }
 
 func (v ListedVehicle) columns() []string {
@@ -94,9 +152,6 @@ func (v ListedVehicle) columns() []string {
 			at = verdict.Time.UTC().Format(time.RFC3339Nano)
 		}
 		columns = append(columns, verdict.Outcome, verdict.Verdict, verdict.Value, at)
-	}
-	for i := range columns {
-		columns[i] = spreadsheetSafe(columns[i])
 	}
 	return columns
 }

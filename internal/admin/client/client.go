@@ -112,11 +112,10 @@ func (c *Client) Vehicles(ctx context.Context, q ops.VehicleQuery) (ops.VehicleP
 	return send[ops.VehiclePage](ctx, c, http.MethodGet, "/v1/vehicles?"+q.Values().Encode(), nil)
 }
 
-// ExportVehicles writes every vehicle of a list, in a format of [ops.ExportFormats].
-func (c *Client) ExportVehicles(ctx context.Context, w io.Writer, q ops.VehicleQuery, format string) error {
-	v := q.Values()
-	v.Set("format", format)
-	return c.download(ctx, w, "/v1/vehicles?"+v.Encode(), ops.ExportFormats[format],
+// Export writes all of a list (/v1/vehicles, /v1/audit), in a format of [ops.ExportFormats].
+func (c *Client) Export(ctx context.Context, w io.Writer, list string, query url.Values, format string) error {
+	query.Set("format", format)
+	return c.download(ctx, w, list+"?"+query.Encode(), ops.ExportFormats[format],
 		"the list broke off: what was written is not all of it")
 }
 
