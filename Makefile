@@ -111,6 +111,10 @@ lint: ## gofmt, go vet, go fix, staticcheck, errcheck, deadcode, govulncheck
 vuln: ## govulncheck: known vulnerabilities in what we call
 	@./scripts/vuln.sh $(MODULES)
 
+.PHONY: darwin
+darwin: ## go vet as macOS sees the code, tests included
+	GOOS=darwin CGO_ENABLED=0 go vet ./...
+
 .PHONY: bench
 bench: ## measure everything beside its peers, write docs/performance.md and docs/scale.md (BENCHFLAGS='-quick -parts query')
 	go -C bench run . $(BENCHFLAGS)

@@ -1,0 +1,45 @@
+package overload
+
+import (
+	"net"
+	"syscall"
+	"testing"
+	"unsafe"
+)
+
+// The kernel's backlog of a listener is short while its load is too high, and long again
+// after it.
+func TestBacklogFollowsTheLoad(t *testing.T) {
+	port, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := NewListener(port, overrun(), Queries)
+	defer l.Close()
+	l.open.Store(2 * minConnections)
+	l.Overloaded()
+	if n := backlogOf(t, port); n != shortBacklog {
+		t.Errorf("%d may wait under overload", n)
+	}
+	l.open.Store(0)
+	l.Overloaded()
+	if n := backlogOf(t, port); n <= shortBacklog {
+		t.Errorf("only %d may wait after it", n)
+	}
+}
+
+// backlogOf is how many connections may wait to be accepted.
+func backlogOf(t *testing.T, l net.Listener) int {
+	t.Helper()
+	var info [64]byte
+	withFD(l, func(fd int) {
+		size := uint32(len(info))
+		_, _, e := syscall.Syscall6(syscall.SYS_GETSOCKOPT, uintptr(fd), syscall.IPPROTO_TCP, syscall.TCP_INFO,
+			uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&size)), 0)
+		if e != 0 {
+			t.Fatal(e)
+		}
+	})
+	const sacked = 28 // of a listener, tcpi_sacked tells that
+	return int(*(*uint32)(unsafe.Pointer(&info[sacked])))
+}
