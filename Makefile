@@ -7,6 +7,7 @@ VERSION   := $(shell git describe --tags --always --abbrev=12 --dirty 2>/dev/nul
 COMMIT    := $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
 BINARY    := bin/carstate
 SBOM      := bin/carstate.cdx.json
+MANPAGE   := bin/carstate.1
 FUZZTIME  ?= 30s
 BENCH     ?= .
 COUNT     ?= 1
@@ -35,6 +36,10 @@ build: ## build the static binary bin/carstate
 .PHONY: sbom
 sbom: build ## build, then write which modules are in the binary, as CycloneDX JSON
 	go -C deploy/sbom run . $(abspath $(BINARY)) $(VERSION) $(COMMIT) > $(SBOM)
+
+.PHONY: man
+man: build ## build, then write the manual page bin/carstate.1 from the help of the commands
+	$(BINARY) man > $(MANPAGE)
 
 .PHONY: reproduce
 reproduce: ## build the commit that the binary names once more elsewhere, and compare (BINARY=/usr/local/bin/carstate)

@@ -40,6 +40,7 @@ type commands struct {
 	Version  versionCommand  `cmd:"" help:"Print the version."`
 
 	Completion completionCommand `cmd:"" help:"Print what a shell needs to complete commands and flags."`
+	Man        manCommand        `cmd:"" help:"Print the manual page carstate(1)."`
 	Complete   completeCommand   `cmd:"" name:"__complete" hidden:"" help:"Print what may stand next, for a shell."`
 	Help       helpCommand       `cmd:"" help:"Print the help of a command."`
 }
