@@ -8,6 +8,8 @@ COMMIT    := $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
 BINARY    := bin/carstate
 SBOM      := bin/carstate.cdx.json
 MANPAGE   := bin/carstate.1
+DIST      := dist
+ARCHES    := amd64 arm64
 FUZZTIME  ?= 30s
 BENCH     ?= .
 COUNT     ?= 1
@@ -44,6 +46,10 @@ man: build ## build, then write the manual page bin/carstate.1 from the help of 
 .PHONY: reproduce
 reproduce: ## build the commit that the binary names once more elsewhere, and compare (BINARY=/usr/local/bin/carstate)
 	@./scripts/reproduce.sh $(BINARY) $(CACHE)
+
+.PHONY: release
+release: ## make a release of the commit in dist/, for Linux on amd64 and arm64 (VERSION=v0.1.0 unless a tag says it)
+	@./scripts/release.sh '$(VERSION)' '$(COMMIT)' '$(DIST)' $(ARCHES)
 
 .PHONY: run
 run: build ## build, then run the demo (ARGS="--query-addr …" passes flags on)
