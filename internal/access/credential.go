@@ -28,6 +28,8 @@ type Credential struct {
 	// Tokens alone have these.
 	Developer  string
 	Operations Operations
+
+	Strict bool // of a source alone: unknown signals refuse a sample
 }
 
 // Policy is what differs between the kinds of credential.
@@ -83,6 +85,7 @@ type SourceRequest struct {
 	Vehicles Vehicles
 	Rate     Rate      // of samples
 	Expires  time.Time // zero: never
+	Strict   bool      // unknown signals refuse a sample
 }
 
 // AddSource makes a source and the key to be shown once.
@@ -90,7 +93,8 @@ func AddSource(r SourceRequest, now time.Time) (Credential, string, error) {
 	if !r.Vehicles.All() && r.Vehicles.Len() == 0 {
 		return Credential{}, "", errors.New("a source needs vehicles to speak for: all, or a list")
 	}
-	return Credential{Kind: SourceKind, Name: r.Name, Vehicles: r.Vehicles, Rate: r.Rate, Expires: r.Expires}.begin(now)
+	c := Credential{Kind: SourceKind, Name: r.Name, Vehicles: r.Vehicles, Rate: r.Rate, Expires: r.Expires, Strict: r.Strict}
+	return c.begin(now)
 }
 
 // AddOperator makes an operator and the key to be shown once.
@@ -114,6 +118,9 @@ func (c *Credential) Check() error {
 		}
 	} else if c.Developer != "" || c.Operations != 0 {
 		return errors.New("only a token has a developer and operations")
+	}
+	if c.Strict && c.Kind != SourceKind {
+		return errors.New("only a source can be strict")
 	}
 	if _, err := ParseRate(c.Rate.String()); err != nil {
 		return err

@@ -115,14 +115,14 @@ func TestTokenUsable(t *testing.T) {
 }
 
 func TestAddSource(t *testing.T) {
-	src, key, err := access.AddSource(access.SourceRequest{Name: "gateway-7_b", Vehicles: access.VehicleSet("A"), Expires: noon.Add(time.Hour)}, noon)
+	src, key, err := access.AddSource(access.SourceRequest{Name: "gateway-7_b", Vehicles: access.VehicleSet("A"), Expires: noon.Add(time.Hour), Strict: true}, noon)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if access.Check(access.SourceKind, []byte(key)) != nil || src.Hash != access.HashOf(key) {
 		t.Error("the key is not the source's")
 	}
-	if src.Name != "gateway-7_b" || !src.Vehicles.Include("A") || src.Created != noon || src.Expires != noon.Add(time.Hour) {
+	if src.Name != "gateway-7_b" || !src.Vehicles.Include("A") || src.Created != noon || src.Expires != noon.Add(time.Hour) || !src.Strict {
 		t.Errorf("%+v", src)
 	}
 	for _, name := range []string{"", "a b", "a.b", "a/b", "a*", "a>", "é", "a\x00", strings.Repeat("a", 65)} {

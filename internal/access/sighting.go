@@ -22,17 +22,18 @@ const (
 	BadTime
 	FutureTime
 	NoSignals
-	Impossible   // a value that no sensor can give
-	NotAllowed   // a vehicle that the source does not speak for
-	OverLimit    // too large, too many, too deep
-	WasForgotten // a vehicle that the operator has had forgotten
-	BadTopic     // MQTT: not vehicles/VID/telemetry
-	BadQoS       // MQTT: QoS 2
-	VehicleLimit // a new vehicle, and there are as many as there may be
-	NotStored    // the store did not take it: nothing wrong with the sample
-	NoRoom       // there was no memory for it, of all or of its source's share
-	TooSlow      // the body or packet came too slowly
-	OverRate     // more than the source's rate allows
+	Impossible    // a value that no sensor can give
+	NotAllowed    // a vehicle that the source does not speak for
+	OverLimit     // too large, too many, too deep
+	WasForgotten  // a vehicle that the operator has had forgotten
+	BadTopic      // MQTT: not vehicles/VID/telemetry
+	BadQoS        // MQTT: QoS 2
+	VehicleLimit  // a new vehicle, and there are as many as there may be
+	UnknownSignal // a signal whose name is not known, of a strict source
+	NotStored     // the store did not take it: nothing wrong with the sample
+	NoRoom        // there was no memory for it, of all or of its source's share
+	TooSlow       // the body or packet came too slowly
+	OverRate      // more than the source's rate allows
 
 	KeyExpired
 	KeyRevoked
@@ -47,7 +48,7 @@ func (r Refusal) String() string {
 	return [...]string{
 		"malformed", "truncated", "duplicate", "wrong_type", "vid", "vid_differs", "time", "time_ahead",
 		"no_signals", "impossible", "not_allowed", "over_limit", "forgotten", "topic", "qos", "vehicle_limit",
-		"not_stored", "no_room", "too_slow", "rate", "expired", "revoked", "replaced",
+		"unknown_signal", "not_stored", "no_room", "too_slow", "rate", "expired", "revoked", "replaced",
 	}[r]
 }
 

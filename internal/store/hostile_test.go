@@ -50,6 +50,7 @@ func hostile() map[string]struct {
 		"a source that asks": {"source.eve", "source: only a token has", credentialRecord{
 			Kind: access.SourceKind, Name: "eve", Hash: hash, Created: now, Operations: access.AllOperations,
 		}},
+		"a strict token":           {subject, "token: only a source can be strict", token(func(r *credentialRecord) { r.Strict = true })},
 		"a rate that is none":      {subject, "token: a rate is", token(func(r *credentialRecord) { r.Rate = "5/day" })},
 		"a developer's name":       {subject, "token: a developer's name must consist of printable", token(func(r *credentialRecord) { r.Developer = hostileText })},
 		"a developer without name": {subject, "token: a developer's name must have", token(func(r *credentialRecord) { r.Developer = "" })},

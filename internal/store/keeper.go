@@ -55,6 +55,7 @@ type credentialRecord struct {
 	Developer  string            `json:"developer,omitzero"`
 	Operations access.Operations `json:"operations,omitzero"`
 	Rate       string            `json:"rate,omitzero"`
+	Strict     bool              `json:"strict,omitzero"`
 }
 
 // earlierRecord is a secret that rotation replaced, as it is stored.
@@ -224,7 +225,7 @@ func packCredential(c access.Credential) ([]Write, error) {
 	return appendJSON(sets, subjectOf(c.Kind, c.Name), credentialRecord{
 		Kind: c.Kind, Name: c.Name, Hash: c.Hash[:], Earlier: earlier, Vehicles: granted,
 		Created: c.Created, Rotated: c.Rotated, Expires: c.Expires, Ended: c.Ended,
-		Developer: c.Developer, Operations: c.Operations, Rate: c.Rate.String(),
+		Developer: c.Developer, Operations: c.Operations, Rate: c.Rate.String(), Strict: c.Strict,
 	})
 }
 
@@ -268,7 +269,7 @@ func (r credentialRecord) credential() access.Credential {
 	c := access.Credential{
 		Kind: r.Kind, Name: r.Name, Hash: access.Hash(r.Hash),
 		Created: r.Created, Rotated: r.Rotated, Expires: r.Expires, Ended: r.Ended,
-		Developer: r.Developer, Operations: r.Operations, Rate: rate,
+		Developer: r.Developer, Operations: r.Operations, Rate: rate, Strict: r.Strict,
 	}
 	for _, e := range r.Earlier {
 		c.Earlier = append(c.Earlier, access.Earlier{Hash: access.Hash(e.Hash), Until: e.Until})

@@ -130,7 +130,7 @@ func racingUpdates(t *testing.T, e store.Engine) {
 func sourcesChange(t *testing.T, e store.Engine) {
 	k, tables := RunKeeper(t, e, store.Config{})
 	add := func() (string, error) {
-		s, key, err := access.AddSource(access.SourceRequest{Name: "gateway-1", Vehicles: access.AllVehicles()}, time.Now())
+		s, key, err := access.AddSource(access.SourceRequest{Name: "gateway-1", Vehicles: access.AllVehicles(), Strict: true}, time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -140,8 +140,8 @@ func sourcesChange(t *testing.T, e store.Engine) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := tables.Sources.VerifyNamed("gateway-1", []byte(key), time.Now()); err != nil {
-		t.Fatal(err)
+	if g, err := tables.Sources.VerifyNamed("gateway-1", []byte(key), time.Now()); err != nil || !g.Strict {
+		t.Fatalf("%+v, %v", g, err)
 	}
 	if _, err := add(); !errors.Is(err, access.ErrExists) {
 		t.Fatalf("the same name again: %v", err)
