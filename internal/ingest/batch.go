@@ -30,7 +30,7 @@ type batch struct {
 	accepted int              // samples, those that say nothing included
 	rejected []rejection      // the first maxRejections
 	refused  [access.SampleRefusals]int
-	ignored  int           // signals that no rule uses
+	ignored  ignored
 	source   *access.Grant // of all of it; nil: nothing is counted for one
 	bytes    int           // of memory, about; rather more than less
 }
@@ -43,7 +43,9 @@ const (
 	sampleBytes = 3 * int(unsafe.Sizeof(vehicle.Sample{}))
 	codeBytes   = int(unsafe.Sizeof(vehicle.TroubleCode{})) + 1
 	// A refused line in the list, its text, and both in the answer.
-	rejectionBytes = 400
+	rejectionBytes = 500
+	// The name of an unknown signal, and the one that is suggested for it.
+	ignoredBytes = 128
 	// A request in work: its connection, the first headBytes of its body, what becomes of
 	// them, and the answer.
 	requestBytes = 64 << 10
@@ -90,12 +92,27 @@ type origin struct {
 // errNoRoom means that a batch needs more memory than there is now.
 var errNoRoom = errors.New("there is no memory left for this batch")
 
+// begin begins a batch that r holds.
+func (rd *reader) begin(r io.Reader, o origin) *batch {
+	rd.lines.Reset(r)
+	rd.dec.ignored.names = rd.dec.ignored.names[:0]
+	return &batch{source: o.source}
+}
+
+// end gives the batch the names of its unknown signals.
+func (rd *reader) end(b *batch) {
+	if len(rd.dec.ignored.names) > 0 {
+		b.ignored.names = slices.Sorted(slices.Values(rd.dec.ignored.names))
+		b.bytes += len(b.ignored.names) * ignoredBytes
+	}
+}
+
 // lineBatch reads NDJSON. An error means that the whole batch is refused (a
 // *refusal), cannot be held (errNoRoom) or could not be read (any other); the batch then
 // holds the lines before.
 func (rd *reader) lineBatch(r io.Reader, o origin) (*batch, error) {
-	rd.lines.Reset(r)
-	b := &batch{source: o.source}
+	b := rd.begin(r, o)
+	defer rd.end(b)
 	for n, count := 1, 0; ; n++ {
 		line, err := rd.lines.ReadSlice('\n')
 		if errors.Is(err, bufio.ErrBufferFull) {
@@ -126,8 +143,8 @@ func (rd *reader) lineBatch(r io.Reader, o origin) (*batch, error) {
 
 // objectBatch reads one JSON object, which may span lines.
 func (rd *reader) objectBatch(r io.Reader, o origin) (*batch, error) {
-	rd.lines.Reset(r)
-	b := &batch{source: o.source}
+	b := rd.begin(r, o)
+	defer rd.end(b)
 	object, err := rd.lines.Peek(MaxSample + 1)
 	switch {
 	case err == nil:
@@ -153,13 +170,13 @@ func (rd *reader) messageBatch(p []byte, o origin) (*batch, error) {
 				return b, err
 			}
 		}
-		rd.dec.ignored = 0
 	}
 	return rd.lineBatch(bytes.NewReader(p), o)
 }
 
 // add reads the sample in line number n into b.
 func (rd *reader) add(b *batch, n int, line []byte, o origin) {
+	rd.dec.ignored.forget()
 	x, err := rd.dec.Sample(line, o.topic, o.latest)
 	if err == nil && !o.vehicles.Include(x.Vehicle) {
 		err = errNotAllowed
@@ -167,8 +184,10 @@ func (rd *reader) add(b *batch, n int, line []byte, o origin) {
 	if err == nil && o.forgotten != nil && o.forgotten(x.Vehicle) {
 		err = errForgotten
 	}
-	b.ignored += rd.dec.ignored
-	rd.dec.ignored = 0
+	if err == nil && rd.dec.ignored.count > 0 && o.source != nil && o.source.Strict {
+		err = rd.dec.ignored.refusal()
+	}
+	b.ignored.add(&rd.dec.ignored)
 	other := len(b.samples) == 0 || b.samples[len(b.samples)-1].Vehicle != x.Vehicle
 	if err == nil && other && !x.Empty() && o.admit != nil && !o.admit(x.Vehicle) {
 		err = errFull
@@ -210,7 +229,7 @@ func (b *batch) join(other *batch) {
 		b.samples = append(b.samples, other.samples...)
 	}
 	b.accepted += other.accepted
-	b.ignored += other.ignored
+	b.ignored.add(&other.ignored)
 	for k, n := range other.refused {
 		b.refused[k] += n
 	}

@@ -46,8 +46,8 @@ func TestLinesAreNumberedAndSorted(t *testing.T) {
 	}
 	m := &memory{samples: b.samples}
 	m.wants(t, "V2 10", "V1 20", "V1 30", "V1 31")
-	if b.accepted != 5 || b.ignored != 1 {
-		t.Errorf("accepted %d, ignored %d; want 5 (one says nothing of use) and 1", b.accepted, b.ignored)
+	if b.accepted != 5 || b.ignored.count != 1 {
+		t.Errorf("accepted %d, ignored %d; want 5 (one says nothing of use) and 1", b.accepted, b.ignored.count)
 	}
 }
 

@@ -33,7 +33,7 @@ type Decoder struct {
 	scratch []byte // strings with escapes, unquoted
 	codes   [maxCodes]vehicle.TroubleCode
 	lastVID vehicle.ID // saves an allocation when one vehicle fills a batch
-	ignored int        // signals that no rule uses, since the caller last looked
+	ignored ignored    // since the caller last looked
 }
 
 // NewDecoder returns a decoder that has read nothing.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -78,9 +79,9 @@ func sampleCases(t testing.TB) (cases []sampleCase) {
 func TestSamples(t *testing.T) {
 	d := NewDecoder() // one for all: nothing of a line may stick
 	for _, c := range sampleCases(t) {
-		d.ignored = 0
+		d.ignored.forget()
 		x, err := d.Sample([]byte(c.in), "", testLatest)
-		got := describe(x, d.ignored)
+		got := describe(x, d.ignored.count)
 		if r, ok := errors.AsType[*refusal](err); ok {
 			got = fmt.Sprintf("refused %s: %s", r.kind, r.text)
 		} else if err != nil {
@@ -205,19 +206,22 @@ func FuzzQuick(f *testing.F) {
 		d := NewDecoder()
 		got, ok := d.quick.sample(d, line, id, testLatest)
 		if !ok {
-			if d.ignored != 0 {
-				t.Fatalf("%d signals are counted that will be counted again", d.ignored)
+			if d.ignored.count != 0 {
+				t.Fatalf("%d signals are counted that will be counted again", d.ignored.count)
 			}
 			return
 		}
-		ignored := d.ignored
+		ignored, names := d.ignored.count, slices.Clone(d.ignored.names)
 		d = NewDecoder()
 		want, err := d.careful(line, id, testLatest)
 		if err != nil {
 			t.Fatalf("%s is accepted, and is refused: %v", line, err)
 		}
-		if describe(got, ignored) != describe(want, d.ignored) || !reflect.DeepEqual(got, want) {
-			t.Fatalf("%s becomes %s, not %s", line, describe(got, ignored), describe(want, d.ignored))
+		if !slices.Equal(names, d.ignored.names) {
+			t.Fatalf("%s has the unknown names %q, not %q", line, names, d.ignored.names)
+		}
+		if describe(got, ignored) != describe(want, d.ignored.count) || !reflect.DeepEqual(got, want) {
+			t.Fatalf("%s becomes %s, not %s", line, describe(got, ignored), describe(want, d.ignored.count))
 		}
 	})
 }

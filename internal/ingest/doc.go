@@ -4,7 +4,9 @@
 // disk. Two protocols lead in: [HTTP] (NDJSON or JSON) and [MQTT] (3.1.1 and 5).
 //
 // It never judges what a reading means, never keeps a sample itself, never
-// repeats input in an answer or a log, and never acknowledges early: a sender
+// repeats input in a log, and never acknowledges early. An answer repeats of its
+// request the names of unknown signals and nothing else: ten at most, and only
+// names as VSS spells them (see ignored). A sender
 // that gets no acknowledgement sends again, and a sample stored twice is
 // harmless.
 //
@@ -14,7 +16,8 @@
 //
 // One JSON object. Members other than vid, time and signals are ignored, so
 // that a sender may carry its own. Signals have VSS names; those that no rule
-// uses are ignored and counted. A name that appears twice in one object is
+// uses are ignored, counted and named in the answer; from a strict source they
+// refuse the sample. A name that appears twice in one object is
 // refused wherever it is, because nobody can say which value was meant. null is
 // not a reading and is refused. A list of trouble codes has at most 255. Time is
 // RFC 3339 or Unix milliseconds (a fraction of a millisecond is dropped), at

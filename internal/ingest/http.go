@@ -32,10 +32,11 @@ const telemetryPath = "/v1/telemetry"
 //
 // The answer to a batch that was read is
 //
-//	{"accepted":2,"rejected":[{"line":3,"reason":"…"}]}
+//	{"accepted":2,"rejected":[{"line":3,"reason":"…"}],"ignored":["Vehicle.Sped"],"did_you_mean":{"Vehicle.Sped":"Vehicle.Speed"}}
 //
 // The list ends after 1,000 lines; only then "rejected_total" follows and says
-// how many there were. Every other answer is {"error":"…"}.
+// how many there were. "ignored" and what belongs to it are there only if the batch
+// has signals that are not known. Every other answer is {"error":"…"}.
 type HTTP struct {
 	in     *intake
 	server *http.Server
@@ -295,7 +296,8 @@ func (h *HTTP) keep(w http.ResponseWriter, r *http.Request, b *batch) outcome {
 		Accepted int         `json:"accepted"`
 		Rejected []rejection `json:"rejected"`
 		Total    int         `json:"rejected_total,omitempty"`
-	}{b.accepted, b.rejected, 0}
+		report
+	}{b.accepted, b.rejected, 0, b.ignored.report()}
 	if answer.Rejected == nil {
 		answer.Rejected = []rejection{}
 	}

@@ -116,7 +116,7 @@ func (in *intake) store(ctx context.Context, b *batch) error {
 	for why, n := range b.refused {
 		in.refuse(b.source, access.Refusal(why), n)
 	}
-	in.ignored.Add(float64(b.ignored))
+	in.ignored.Add(float64(b.ignored.count))
 	in.noteBatch(ctx, b)
 	err := in.append(ctx, b.samples)
 	accepted := b.accepted
@@ -126,7 +126,7 @@ func (in *intake) store(ctx context.Context, b *batch) error {
 	}
 	in.accepted.Add(float64(accepted))
 	if b.source != nil {
-		b.source.CountSamples(accepted, b.ignored)
+		b.source.CountSamples(accepted, b.ignored.count)
 	}
 	return err
 }

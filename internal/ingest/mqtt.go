@@ -36,9 +36,10 @@ const (
 //
 // A PUBACK that reports success means that the message's samples are on disk;
 // if some of its lines were refused, they are counted and the PUBACK still
-// reports success, since sending them again would not help. A message that is
-// refused gets, under MQTT 5 with QoS 1, a PUBACK that says why: 0x87 for
-// another's vehicle, 0x90 for another topic, 0x99 if no line was good. MQTT
+// reports success, since sending them again would not help. Under MQTT 5 its
+// reason string names the signals that are not known. A message that is refused
+// gets, under MQTT 5 with QoS 1, a PUBACK that says why: 0x87 for another's
+// vehicle, 0x90 for another topic, 0x99 if no line was good. MQTT
 // 3.1.1 cannot say no, so there the connection is closed, as it is for QoS 0
 // (under MQTT 5 with a reason); only a bad payload with QoS 0 is dropped and
 // counted. If the store does not take a sample, the connection is closed

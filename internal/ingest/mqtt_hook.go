@@ -180,6 +180,9 @@ func (m *MQTT) take(cl *mqtt.Client, pk packets.Packet) {
 			// What was refused is counted; the client is not told which it was.
 			b.rejected = nil
 			p.outcome, p.batch = stored, b
+			if p.qos > 0 && cl.Properties.ProtocolVersion >= 5 {
+				p.refusal.Reason = b.ignored.inWords()
+			}
 			break
 		}
 		samples = max(b.size(), 1)

@@ -11,13 +11,17 @@ import (
 // pending is a message that waits for its answer.
 type pending struct {
 	batch   *batch       // to be stored; nil if the message was refused
-	refusal packets.Code // why, if it was refused
+	refusal packets.Code // why, if it was refused; otherwise its text has what was ignored
 	outcome outcome
 	qos     byte
 	id      uint16
 	since   time.Time // its arrival
 	room    hold      // of processing
 }
+
+// pubackBytes is what a PUBACK has besides the text of its reason, at most: two lengths of up to
+// four bytes, the type, the message, the code, and the property with its length.
+const pubackBytes = 4 + 4 + 1 + 2 + 1 + 3
 
 // queue holds one connection's messages from their arrival to their answer.
 // While some are being stored, those that arrive wait, and are then stored
@@ -117,12 +121,17 @@ func (m *MQTT) answer(cl *mqtt.Client, messages []pending) bool {
 		if p.qos == 0 {
 			continue
 		}
+		reason := p.refusal.Reason
+		// The library sends nothing in place of a packet that is too large for the client.
+		if most := cl.Properties.Props.MaximumPacketSize; most > 0 && int64(pubackBytes+len(reason)) > int64(most) {
+			reason = ""
+		}
 		// If the client is gone it will send again.
 		_ = cl.WritePacket(packets.Packet{
 			FixedHeader: packets.FixedHeader{Type: packets.Puback},
 			PacketID:    p.id,
 			ReasonCode:  p.refusal.Code,
-			Properties:  packets.Properties{ReasonString: p.refusal.Reason},
+			Properties:  packets.Properties{ReasonString: reason},
 		})
 	}
 	return true

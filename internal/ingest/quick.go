@@ -22,12 +22,14 @@ type quick struct {
 	rest    []byte
 	unknown [maxUnknown][]byte // names that no rule uses
 	from, n int                // which of unknown are of the object being read
-	ignored int
+
+	counted, unnamed int // ignored signals before this line
 }
 
 // sample reads the sample that line holds; see [Decoder.Sample].
 func (q *quick) sample(d *Decoder, line []byte, topic vehicle.ID, latest vehicle.UnixMilli) (x vehicle.Sample, ok bool) {
-	q.rest, q.from, q.n, q.ignored = line, 0, 0, 0
+	q.rest, q.from, q.n = line, 0, 0
+	q.counted, q.unnamed = d.ignored.count, d.ignored.unnamed
 	var hasVID, hasTime, hasSignals bool
 	x.Vehicle = topic
 	for more := q.begin('{', '}'); more; more = q.more('}') {
@@ -36,19 +38,19 @@ func (q *quick) sample(d *Decoder, line []byte, topic vehicle.ID, latest vehicle
 		switch string(name) {
 		case "vid":
 			if hasVID {
-				return x, false
+				return x, q.undo(d)
 			}
 			hasVID = true
 			x.Vehicle = q.vid(d, topic)
 		case "time":
 			if hasTime {
-				return x, false
+				return x, q.undo(d)
 			}
 			hasTime = true
 			x.Time = q.time(latest)
 		case "signals":
 			if hasSignals {
-				return x, false
+				return x, q.undo(d)
 			}
 			hasSignals = true
 			q.from = q.n
@@ -60,10 +62,15 @@ func (q *quick) sample(d *Decoder, line []byte, topic vehicle.ID, latest vehicle
 	}
 	q.space()
 	if q.rest == nil || len(q.rest) > 0 || x.Vehicle == "" || x.Time == 0 || !hasSignals {
-		return x, false
+		return x, q.undo(d)
 	}
-	d.ignored += q.ignored
 	return x, true
+}
+
+// undo takes back what was counted of the line, which the general parser counts again. It is false.
+func (q *quick) undo(d *Decoder) bool {
+	d.ignored.count, d.ignored.unnamed = q.counted, q.unnamed
+	return false
 }
 
 // fail gives up: from now on nothing is read, and every loop ends.
@@ -262,7 +269,7 @@ func (q *quick) signals(d *Decoder, r *vehicle.Readings) {
 		q.take(':')
 		s, ok := vehicle.SignalByName(name)
 		if !ok {
-			q.ignored++
+			d.ignored.note(name)
 			q.skip(name)
 			continue
 		}

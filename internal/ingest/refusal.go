@@ -6,7 +6,8 @@ import (
 )
 
 // refusal is the error that says why a sample was refused. Its text is for the
-// sender: our words and our names, never a piece of the input.
+// sender: our words and our names, and of the input nothing but the name of an
+// unknown signal, for a strict source.
 type refusal struct {
 	kind access.Refusal
 	text string

@@ -17,7 +17,7 @@ func (d *Decoder) signals(r *vehicle.Readings) error {
 	return d.members(func(name []byte) error {
 		s, ok := vehicle.SignalByName(name)
 		if !ok {
-			d.ignored++
+			d.ignored.note(name)
 			return d.skip()
 		}
 		switch s {

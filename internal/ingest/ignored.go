@@ -1,0 +1,173 @@
+package ingest
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"carstate/internal/access"
+	"carstate/internal/vehicle"
+)
+
+// Bounds of what an answer repeats of the names of unknown signals.
+const (
+	maxIgnored     = 10 // distinct names of a batch
+	maxIgnoredName = 80 // characters of a name; few names of VSS have more than 64
+)
+
+// ignored describes the signals whose names are unknown.
+type ignored struct {
+	count   int      // signals
+	unnamed int      // those of them whose name is not in names
+	names   []string // distinct, sorted once the batch is whole; at most maxIgnored
+	first   []byte   // the name of the first one counted; empty if it cannot be shown
+}
+
+// note counts a signal. It allocates only for a name that is new.
+func (g *ignored) note(name []byte) {
+	listed := slices.ContainsFunc(g.names, func(s string) bool { return s == string(name) })
+	shown := listed || isShown(name)
+	if g.count++; g.count == 1 {
+		g.first = g.first[:0]
+		if shown {
+			g.first = append(g.first, name...)
+		}
+	}
+	switch {
+	case listed:
+	case shown && len(g.names) < maxIgnored:
+		g.names = append(g.names, string(name))
+	default:
+		g.unnamed++
+	}
+}
+
+// isShown reports whether an answer may repeat the name. All names of VSS are of this form.
+func isShown(name []byte) bool {
+	if len(name) == 0 || len(name) > maxIgnoredName {
+		return false
+	}
+	for _, c := range name {
+		if c-'0' > 9 && c-'A' > 25 && c-'a' > 25 && c != '.' && c != '_' && c != '-' {
+			return false
+		}
+	}
+	return true
+}
+
+// forget begins the next sample. The names stay: they are of the whole batch.
+func (g *ignored) forget() { g.count, g.unnamed = 0, 0 }
+
+// add counts the signals of one sample. It leaves out their names.
+func (g *ignored) add(sample *ignored) {
+	g.count += sample.count
+	g.unnamed += sample.unnamed
+}
+
+// report is what an answer by HTTP says of the unknown signals of a batch.
+type report struct {
+	Ignored    []string          `json:"ignored,omitempty"`      // names
+	DidYouMean map[string]string `json:"did_you_mean,omitempty"` // known names, by the unknown ones that resemble them
+	Unnamed    int               `json:"ignored_unnamed,omitempty"`
+}
+
+func (g *ignored) report() report {
+	r := report{Ignored: g.names, Unnamed: g.unnamed}
+	for _, name := range g.names {
+		s, ok := resembling(name)
+		if ok && r.DidYouMean == nil {
+			r.DidYouMean = make(map[string]string)
+		}
+		if ok {
+			r.DidYouMean[name] = s.String()
+		}
+	}
+	return r
+}
+
+// inWords lists the names in one line. It is empty if all signals are known.
+func (g *ignored) inWords() string {
+	if g.count == 0 {
+		return ""
+	}
+	var list []string
+	for _, name := range g.names {
+		list = append(list, question(name))
+	}
+	if g.unnamed > 0 && len(list) > 0 {
+		list = append(list, fmt.Sprintf("and %d more", g.unnamed))
+	} else if g.unnamed > 0 {
+		list = append(list, strconv.Itoa(g.unnamed))
+	}
+	return "unknown signals: " + strings.Join(list, ", ")
+}
+
+// question returns the name, and which known one may be meant.
+func question(name string) string {
+	if s, ok := resembling(name); ok {
+		return name + " (did you mean " + s.String() + "?)"
+	}
+	return name
+}
+
+// refusal refuses a sample of a strict source.
+func (g *ignored) refusal() *refusal {
+	what := "a signal"
+	if len(g.first) > 0 {
+		what = question(string(g.first))
+	}
+	return refuse(access.UnknownSignal, what+" is not known, and this source is strict: it takes known signals only")
+}
+
+// maxEdits is how many letters a misspelt name may have wrong, missing or too many.
+const maxEdits = 2
+
+// otherSignals are names of VSS that resemble known ones and mean something else, in lower case.
+var otherSignals = []string{
+	"vehicle.currentlocation.altitude",
+	"vehicle.obd.throttlepositionc",
+	"vehicle.obd.acceleratorpositionf",
+}
+
+// lowerNames are the names of the signals in lower case.
+var lowerNames = func() (names [vehicle.NumSignals]string) {
+	for s := range names {
+		names[s] = strings.ToLower(vehicle.Signal(s).String())
+	}
+	return names
+}()
+
+// resembling returns the known signal whose name is nearest to that of an unknown one, upper and
+// lower case being the same. There is none beyond maxEdits.
+func resembling(name string) (s vehicle.Signal, ok bool) {
+	name = strings.ToLower(name)
+	if slices.Contains(otherSignals, name) {
+		return 0, false
+	}
+	for edits := range maxEdits + 1 {
+		for s, known := range lowerNames {
+			if within(name, known, edits) {
+				return vehicle.Signal(s), true
+			}
+		}
+	}
+	return 0, false
+}
+
+// within reports whether so many edits turn a into b. Most pairs differ soon, or in length.
+func within(a, b string, edits int) bool {
+	if max(len(a)-len(b), len(b)-len(a)) > edits {
+		return false
+	}
+	for a != "" && b != "" && a[0] == b[0] {
+		a, b = a[1:], b[1:]
+	}
+	switch {
+	case a == "" || b == "":
+		return true // the lengths differ by no more than edits
+	case edits == 0:
+		return false
+	}
+	return within(a[1:], b[1:], edits-1) || within(a[1:], b, edits-1) || within(a, b[1:], edits-1)
+}

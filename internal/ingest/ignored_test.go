@@ -1,0 +1,253 @@
+package ingest
+
+import (
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/eclipse/paho.golang/paho"
+
+	"carstate/internal/access"
+	"carstate/internal/vehicle"
+)
+
+// signalsLine is a sample of V1 whose signals have the names given, 12 each.
+func signalsLine(names ...string) string {
+	var list []string
+	for _, n := range names {
+		list = append(list, fmt.Sprintf("%q:12", n))
+	}
+	return `{"vid":"V1","time":1795147200000,"signals":{` + strings.Join(list, ",") + `}}`
+}
+
+func unknownNames(n int) (names []string) {
+	for i := range n {
+		names = append(names, fmt.Sprintf("x.%02d", n-i))
+	}
+	return names
+}
+
+func TestHTTPNamesTheSignalsThatItIgnores(t *testing.T) {
+	f := newFixture(t)
+	_, url := startHTTP(t, f)
+	const quoted = `["x.04","x.05","x.06","x.07","x.08","x.09","x.10","x.11","x.12","x.13"]`
+	for _, r := range []request{
+		{body: signalsLine("Vehicle.Sped"), status: 202,
+			answer: `{"accepted":1,"rejected":[],"ignored":["Vehicle.Sped"],"did_you_mean":{"Vehicle.Sped":"Vehicle.Speed"}}`},
+		{body: signalsLine("Vehicle.Speed"), status: 202, answer: `{"accepted":1,"rejected":[]}`},
+		// The names of all samples, once each and sorted.
+		{body: signalsLine("x-2", "Vehicle.Speed", "b_1") + "\n" + signalsLine("b_1", "Vehicle.Cabin.Door.Count"), status: 202,
+			answer: `{"accepted":2,"rejected":[],"ignored":["Vehicle.Cabin.Door.Count","b_1","x-2"]}`},
+		// The general parser reads the second of them.
+		{body: signalsLine("x") + "\n" + strings.Replace(signalsLine("z", "x"), "vid", `v\u0069d`, 1), status: 202,
+			answer: `{"accepted":2,"rejected":[],"ignored":["x","z"]}`},
+		// One parser begins and the other ends: each signal counts once.
+		{body: strings.Replace(signalsLine(append(unknownNames(11), "y")...), "}}", `},"n":{}}`, 1), status: 202,
+			answer: `{"accepted":1,"rejected":[],"ignored":["x.02","x.03","x.04","x.05","x.06","x.07","x.08","x.09","x.10","x.11"],"ignored_unnamed":2}`},
+		{body: signalsLine(unknownNames(13)...), status: 202,
+			answer: `{"accepted":1,"rejected":[],"ignored":` + quoted + `,"ignored_unnamed":3}`},
+		{body: signalsLine("<b>", "ä", "", "a b", strings.Repeat("x", 81)), status: 202,
+			answer: `{"accepted":1,"rejected":[],"ignored_unnamed":5}`},
+		{body: signalsLine(strings.Repeat("x", 80)), status: 202,
+			answer: `{"accepted":1,"rejected":[],"ignored":["` + strings.Repeat("x", 80) + `"]}`},
+		{header: "Content-Type: application/json", body: signalsLine("x"), status: 202, answer: `{"accepted":1,"rejected":[],"ignored":["x"]}`},
+		// What else was wrong is said as ever.
+		{body: `{"vid":"V1","signals":{"Vehicle.Sped":1}}`, status: 400,
+			answer: `{"accepted":0,"rejected":[{"line":1,"reason":"time is missing"}],"ignored":["Vehicle.Sped"],"did_you_mean":{"Vehicle.Sped":"Vehicle.Speed"}}`},
+	} {
+		r.send(t, url, f.key)
+	}
+}
+
+func TestIgnoredNamesAreOfOneBatch(t *testing.T) {
+	rd := testReader()
+	for _, line := range []string{signalsLine("x"), signalsLine("y")} {
+		b, err := rd.messageBatch([]byte(line+"\n"+line), origin{vehicles: access.AllVehicles(), latest: testLatest})
+		if err != nil || b.ignored.count != 2 || len(b.ignored.names) != 1 || !strings.Contains(line, b.ignored.names[0]) {
+			t.Errorf("%s: %+v, %v", line, b.ignored, err)
+		}
+	}
+}
+
+func TestStrictSourceRefusesUnknownSignals(t *testing.T) {
+	f := newFixture(t)
+	_, url := startHTTP(t, f)
+	_, key := f.addSource(t, access.SourceRequest{Name: "slow", Vehicles: f.source.Vehicles, Strict: true})
+	const reason = "Vehicle.Sped (did you mean Vehicle.Speed?) is not known, and this source is strict: it takes known signals only"
+	for _, r := range []request{
+		{body: signalsLine("Vehicle.Speed", "Vehicle.Sped", "x"), status: 400,
+			answer: `{"accepted":0,"rejected":[{"line":1,"reason":"` + reason + `"}],"ignored":["Vehicle.Sped","x"],"did_you_mean":{"Vehicle.Sped":"Vehicle.Speed"}}`},
+		{body: signalsLine("Vehicle.Speed") + "\n" + signalsLine("<b>"), status: 202,
+			answer: `{"accepted":1,"rejected":[{"line":2,"reason":"a signal is not known, and this source is strict: it takes known signals only"}],"ignored_unnamed":1}`},
+		{body: signalsLine("Vehicle.Speed"), status: 202, answer: `{"accepted":1,"rejected":[]}`},
+		{body: `{"vid":"V1","time":1795147200000,"seq":7,"signals":{"Vehicle.Speed":12},"x":1}`, status: 202, answer: `{"accepted":1,"rejected":[]}`},
+	} {
+		r.send(t, url, key)
+	}
+	f.store.wants(t, "V1 12", "V1 12", "V1 12")
+	f.wantMetric(t, 2, "carstate_samples_refused_total", "protocol", "http", "reason", "unknown_signal")
+	if s := f.seen(t); s.Refused[access.UnknownSignal] != 2 || s.Reason != access.UnknownSignal {
+		t.Errorf("seen %+v", s)
+	}
+}
+
+// connectPaho logs in a client library that keeps to MQTT 5.
+func (f *fixture) connectPaho(t *testing.T, addr, user, key string, p *paho.ConnectProperties) *paho.Client {
+	t.Helper()
+	conn, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := paho.NewClient(paho.ClientConfig{Conn: conn})
+	if _, err := client.Connect(shutdownContext(t), &paho.Connect{
+		ClientID: "gateway", CleanStart: true, KeepAlive: 30, Properties: p,
+		Username: user, UsernameFlag: true, Password: []byte(key), PasswordFlag: true,
+	}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = client.Disconnect(&paho.Disconnect{})
+		<-client.Done()
+	})
+	return client
+}
+
+// published returns the reason code and the reason string of a message's PUBACK.
+func published(t *testing.T, client *paho.Client, payload string) (code byte, reason string) {
+	t.Helper()
+	r, err := client.Publish(shutdownContext(t), &paho.Publish{Topic: topicV1, QoS: 1, Payload: []byte(payload)})
+	if r == nil {
+		t.Fatalf("%.100s gets no PUBACK: %v", payload, err)
+	}
+	if r.Properties != nil {
+		reason = r.Properties.ReasonString
+	}
+	return r.ReasonCode, reason
+}
+
+func TestMQTTNamesTheSignalsThatItIgnores(t *testing.T) {
+	f := newFixture(t)
+	_, addr := startMQTT(t, f.Config)
+	client := f.connectPaho(t, addr, "car", f.key, nil)
+	for payload, wants := range map[string]string{
+		signalsLine("Vehicle.Speed"):               "",
+		signalsLine("Vehicle.Sped", "x"):           "unknown signals: Vehicle.Sped (did you mean Vehicle.Speed?), x",
+		signalsLine("x") + "\n" + signalsLine("x"): "unknown signals: x",
+		signalsLine("<b>", "ä"):                    "unknown signals: 2",
+		signalsLine("<b>", "b"):                    "unknown signals: b, and 1 more",
+	} {
+		if code, reason := published(t, client, payload); code != 0 || reason != wants {
+			t.Errorf("%s: %#x %q, want %q", payload, code, reason, wants)
+		}
+	}
+	// Nobody reads a reason of QoS 0, and the connection goes on.
+	if _, err := client.Publish(shutdownContext(t), &paho.Publish{Topic: topicV1, Payload: []byte(signalsLine("x"))}); err != nil {
+		t.Error(err)
+	}
+	if code, reason := published(t, client, signalsLine("y")); code != 0 || reason != "unknown signals: y" {
+		t.Errorf("after QoS 0: %#x %q", code, reason)
+	}
+	f.wantMetric(t, 10, "carstate_signals_ignored_total", "protocol", "mqtt")
+}
+
+func TestMQTTWithoutProblemInformationHasNoReason(t *testing.T) {
+	f := newFixture(t)
+	_, addr := startMQTT(t, f.Config)
+	client := f.connectPaho(t, addr, "car", f.key, &paho.ConnectProperties{RequestProblemInfo: false})
+	if code, reason := published(t, client, signalsLine("Vehicle.Sped")); code != 0 || reason != "" {
+		t.Errorf("%#x %q", code, reason)
+	}
+}
+
+// A PUBACK that is larger than the client takes would never be sent.
+func TestMQTTReasonNeverCostsThePuback(t *testing.T) {
+	f := newFixture(t)
+	_, addr := startMQTT(t, f.Config)
+	payload, reasons := signalsLine(unknownNames(3)...), 0
+	for size := uint32(24); size < 64; size++ {
+		client := f.connectPaho(t, addr, "car", f.key, &paho.ConnectProperties{MaximumPacketSize: &size, RequestProblemInfo: true})
+		code, reason := published(t, client, payload)
+		if reason != "" {
+			reasons++
+		}
+		if code != 0 {
+			t.Errorf("at most %d bytes: %#x", size, code)
+		}
+	}
+	if reasons == 0 || reasons == 40 {
+		t.Errorf("%d reasons of 40", reasons)
+	}
+}
+
+func TestMQTTStrictSourceRefusesUnknownSignals(t *testing.T) {
+	f := newFixture(t)
+	_, addr := startMQTT(t, f.Config)
+	_, key := f.addSource(t, access.SourceRequest{Name: "slow", Vehicles: f.source.Vehicles, Strict: true})
+	client := f.connectPaho(t, addr, "slow", key, nil)
+	const wants = "Vehicle.Sped (did you mean Vehicle.Speed?) is not known, and this source is strict: it takes known signals only"
+	if code, reason := published(t, client, signalsLine("Vehicle.Speed", "Vehicle.Sped")); code != 0x99 || reason != wants {
+		t.Errorf("%#x %q, want 0x99 %q", code, reason, wants)
+	}
+	if code, reason := published(t, client, signalsLine("Vehicle.Speed")); code != 0 || reason != "" {
+		t.Errorf("%#x %q", code, reason)
+	}
+	f.store.wants(t, "V1 12")
+	f.wantMetric(t, 1, "carstate_samples_refused_total", "protocol", "mqtt", "reason", "unknown_signal")
+}
+
+func TestResemblingNames(t *testing.T) {
+	for name, wants := range map[string]string{
+		"Vehicle.Sped":                       "Vehicle.Speed",
+		"Vehicle.Seped":                      "Vehicle.Speed",
+		"vehicle.speed":                      "Vehicle.Speed",
+		"VEHICLE.OBD.ENGINESPEED":            "Vehicle.OBD.EngineSpeed",
+		"Vehicle.OBD.ThrotlePosition":        "Vehicle.OBD.ThrottlePosition",
+		"Vehicle.OBD.ThrotlePositionB":       "Vehicle.OBD.ThrottlePositionB",
+		"Vehicle.OBDSpeed":                   "Vehicle.OBD.Speed",
+		"Vehicle.OBD.DTClist":                "Vehicle.OBD.DTCList",
+		"x-carstate.FreeflowSpeeds":          "x-carstate.FreeFlowSpeed",
+		"Vehicle.CurrentLocation.Longtitude": "Vehicle.CurrentLocation.Longitude",
+		"Vehicle.CurrentLocation.Altitude":   "",
+		"Vehicle.OBD.ThrottlePositionC":      "",
+		"Vehicle.OBD.AcceleratorPositionF":   "",
+		"Vehicle.AverageSpeed":               "",
+		"Vehicle":                            "",
+		"x":                                  "",
+	} {
+		s, ok := resembling(name)
+		if got := s.String(); ok != (wants != "") || ok && got != wants {
+			t.Errorf("%s resembles %s (%t), want %q", name, got, ok, wants)
+		}
+	}
+	for s := range vehicle.Signal(vehicle.NumSignals) {
+		if got, ok := resembling(s.String() + "s"); !ok || got != s {
+			t.Errorf("%ss resembles %s, %t", s, got, ok)
+		}
+	}
+}
+
+// A gateway may send the same unknown names with each sample.
+func TestIgnoredNameAllocatesOnce(t *testing.T) {
+	d, line := NewDecoder(), []byte(signalsLine("Vehicle.Speed", "Vehicle.Sped", "<b>"))
+	if n := testing.AllocsPerRun(100, func() {
+		d.ignored.forget()
+		if _, err := d.Sample(line, "", testLatest); err != nil || d.ignored.count != 2 || d.ignored.unnamed != 1 {
+			t.Fatalf("%+v, %v", d.ignored, err)
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+// BenchmarkSuggestions: the names of a message for whose every PUBACK they are looked at.
+func BenchmarkSuggestions(b *testing.B) {
+	g := ignored{count: maxIgnored}
+	for i := range maxIgnored {
+		g.names = append(g.names, fmt.Sprintf("Vehicle.OBD.EnginLoadX%d", i))
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		g.inWords()
+	}
+}
