@@ -27,6 +27,7 @@ type sourceAdd struct {
 	Name     string `arg:"" help:"The source's name, also its MQTT user name: letters, digits, '-' and '_'."`
 	Vehicles string `required:"" placeholder:"all|VID,…|@FILE" help:"For which vehicles it speaks; a file has one vid a line."`
 	Rate     string `placeholder:"N/s" help:"How many samples it may send, as N/s, N/min or N/h; no limit by default."`
+	Strict   bool   `help:"Refuse a sample that has a signal whose name is not known. Without it the signal is ignored."`
 	JSON     bool   `name:"json" help:"Print one JSON value and nothing else."`
 }
 
@@ -35,7 +36,7 @@ func (*sourceAdd) Help() string {
 	return `The key is stored as a hash only: write it down now, it cannot be shown again.
 
 Example:
-  carstate source add gateway-1 --vehicles all --rate 1000/s
+  carstate source add gateway-1 --vehicles all --rate 1000/s --strict
   curl -H "Authorization: Bearer KEY" -H "Content-Type: application/json" http://127.0.0.1:8081/v1/telemetry \
     -d '{"vid":"NHeN4UqVsohGS55I7LBdh","time":1790000000000,"signals":{"Vehicle.Speed":12.4}}'`
 }
@@ -54,11 +55,11 @@ func (c *sourceAdd) Run(ctx context.Context, w streams) error {
 		return usageError("--rate: %v", err)
 	}
 	return ask(c.adminFlags, c.JSON, w, func(client *client.Client) (wire.AddedSource, error) {
-		return client.AddSource(ctx, access.SourceRequest{Name: c.Name, Vehicles: v, Rate: rate})
+		return client.AddSource(ctx, access.SourceRequest{Name: c.Name, Vehicles: v, Rate: rate, Strict: c.Strict})
 	}, func(s wire.AddedSource) error {
 		_, err := fmt.Fprintf(w.out, "%s\n", s.Key)
 		rate := rateInWords(s.Rate)
-		fmt.Fprintf(w.err, "This is the key of source %s, shown this once. Its rate: %s.\n", s.Name, rate)
+		fmt.Fprintf(w.err, "This is the key of source %s, shown this once. Its rate: %s. Unknown signals: %s.\n", s.Name, rate, unknownSignals(s.Strict))
 		return err
 	})
 }
@@ -94,6 +95,14 @@ func (c *sourceList) Run(ctx context.Context, w streams) error {
 // rateInWords is a source's rate for people.
 func rateInWords(rate string) string { return cmp.Or(rate, "unlimited") }
 
+// unknownSignals is what becomes of signals whose names are not known.
+func unknownSignals(strict bool) string {
+	if strict {
+		return "a sample that has one is refused"
+	}
+	return "ignored"
+}
+
 // lastRefused is when and why a source was refused last.
 func lastRefused(s ops.Sighting) string {
 	if s.LastRefusedAt == nil {
@@ -122,6 +131,7 @@ func (c *sourceShow) Run(ctx context.Context, w streams) error {
 		line("source", "%s", s.Name)
 		line("vehicles", "%s", someVehicles(s.Vehicles))
 		line("rate", "%s", rateInWords(s.Rate))
+		line("unknown signals", "%s", unknownSignals(s.Strict))
 		line("added", "%s", day(&s.CreatedAt, ""))
 		line("expires", "%s", day(s.ExpiresAt, "never"))
 		line("removed", "%s", day(s.RemovedAt, "-"))

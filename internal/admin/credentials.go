@@ -78,10 +78,10 @@ func (s *Server) addSource(r *http.Request, in wire.SourceRequest) (wire.AddedSo
 		return wire.AddedSource{}, ops.Refuse(http.StatusBadRequest, "%v", err)
 	}
 	c, key, err := s.ops.AddSource(r.Context(), caller(r), access.SourceRequest{
-		Name: in.Name, Vehicles: in.Vehicles.Vehicles, Rate: rate, Expires: in.ExpiresAt.Or(time.Time{}),
+		Name: in.Name, Vehicles: in.Vehicles.Vehicles, Rate: rate, Expires: in.ExpiresAt.Or(time.Time{}), Strict: in.Strict,
 	})
 	vehicles := ops.VehicleList{Vehicles: c.Vehicles}
-	return wire.AddedSource{Name: c.Name, Key: key, Vehicles: vehicles, Rate: c.Rate.String()}, err
+	return wire.AddedSource{Name: c.Name, Key: key, Vehicles: vehicles, Rate: c.Rate.String(), Strict: c.Strict}, err
 }
 
 func (s *Server) listSources(*http.Request, nothing) (wire.SourceList, error) {

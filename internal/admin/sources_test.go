@@ -15,8 +15,8 @@ import (
 func TestAddSourceAnswersExactly(t *testing.T) {
 	s := start(t)
 	for _, tt := range []struct{ body, want string }{
-		{`{"name":"car-7","vehicles":["A"]}`, `^{"name":"car-7","key":"(css_[0-9A-Za-z]{36})","vehicles":\["A"\],"rate":""}\n$`},
-		{`{"name":"gateway","vehicles":"all","rate":"1000/s","expires_at":"2026-11-20T13:00:00Z"}`, `^{"name":"gateway","key":"(css_[0-9A-Za-z]{36})","vehicles":"all","rate":"1000/s"}\n$`},
+		{`{"name":"car-7","vehicles":["A"]}`, `^{"name":"car-7","key":"(css_[0-9A-Za-z]{36})","vehicles":\["A"\],"rate":"","strict":false}\n$`},
+		{`{"name":"gateway","vehicles":"all","rate":"1000/s","strict":true,"expires_at":"2026-11-20T13:00:00Z"}`, `^{"name":"gateway","key":"(css_[0-9A-Za-z]{36})","vehicles":"all","rate":"1000/s","strict":true}\n$`},
 	} {
 		got := s.do(t, "POST", "/v1/sources", tt.body)
 		m := regexp.MustCompile(tt.want).FindStringSubmatch(got.body)
@@ -30,14 +30,14 @@ func TestAddSourceAnswersExactly(t *testing.T) {
 		}
 	}
 	show, err := s.Source(t.Context(), "gateway")
-	if err != nil || show.ExpiresAt == nil || *show.ExpiresAt != noon.Add(time.Hour) || !show.VehicleCount.All || !show.Vehicles.All() || show.Rate != "1000/s" {
+	if err != nil || show.ExpiresAt == nil || *show.ExpiresAt != noon.Add(time.Hour) || !show.VehicleCount.All || !show.Vehicles.All() || show.Rate != "1000/s" || !show.Strict {
 		t.Errorf("show: %+v, %v", show, err)
 	}
 	got := s.do(t, "POST", "/v1/sources", `{"name":"x","vehicles":"all","rate":"many"}`)
 	if got.status != http.StatusBadRequest || !strings.Contains(got.body, "a rate is") {
 		t.Errorf("a wrong rate: %d %s", got.status, got.body)
 	}
-	if e, err := s.Audit(t.Context(), 1); err != nil || e[0].Detail != "vehicles all; expires 2026-11-20T13:00:00Z; rate 1000/s" {
+	if e, err := s.Audit(t.Context(), 1); err != nil || e[0].Detail != "vehicles all; expires 2026-11-20T13:00:00Z; rate 1000/s; strict" {
 		t.Errorf("audited %+v, %v", e, err)
 	}
 }

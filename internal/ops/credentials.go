@@ -59,6 +59,9 @@ func (p *Operations) begin(
 	case access.SourceKind:
 		e.Detail = fmt.Sprintf("vehicles %s; expires %s; rate %s",
 			p.inWords(c.Vehicles), expiryInWords(c.Expires), cmp.Or(c.Rate.String(), "unlimited"))
+		if c.Strict {
+			e.Detail += "; strict"
+		}
 	}
 	if err := p.audited(ctx, by, e, func(ctx context.Context) error { return p.cfg.Store.Create(ctx, c) }); err != nil {
 		return access.Credential{}, "", err

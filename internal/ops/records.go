@@ -115,7 +115,8 @@ func (p *Operations) tokenRecord(t access.Credential) TokenRecord {
 type SourceSummary struct {
 	Name         string       `json:"name"`
 	VehicleCount VehicleCount `json:"vehicle_count"`
-	Rate         string       `json:"rate"` // of samples; "" is no limit
+	Rate         string       `json:"rate"`   // of samples; "" is no limit
+	Strict       bool         `json:"strict"` // unknown signals refuse a sample
 	CreatedAt    time.Time    `json:"created_at"`
 	ExpiresAt    *time.Time   `json:"expires_at"` // nil: never
 	RemovedAt    *time.Time   `json:"removed_at"` // nil: not removed
@@ -163,6 +164,7 @@ func (p *Operations) SourceSummary(s access.Credential) SourceSummary {
 		Name:         s.Name,
 		VehicleCount: countOf(s.Vehicles),
 		Rate:         s.Rate.String(),
+		Strict:       s.Strict,
 		CreatedAt:    s.Created,
 		ExpiresAt:    orNil(s.Expires),
 		RemovedAt:    orNil(s.Ended),

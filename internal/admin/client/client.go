@@ -87,7 +87,7 @@ func (c *Client) RotateToken(ctx context.Context, id string, overlap time.Durati
 func (c *Client) AddSource(ctx context.Context, r access.SourceRequest) (wire.AddedSource, error) {
 	return send[wire.AddedSource](ctx, c, http.MethodPost, "/v1/sources", wire.SourceRequest{
 		Name: r.Name, Vehicles: &ops.VehicleList{Vehicles: r.Vehicles},
-		ExpiresAt: wire.At(r.Expires), Rate: r.Rate.String(),
+		ExpiresAt: wire.At(r.Expires), Rate: r.Rate.String(), Strict: r.Strict,
 	})
 }
 

@@ -65,6 +65,7 @@ func (c *Console) addSource(w http.ResponseWriter, r *http.Request, s *session) 
 	}
 	src, key, err := c.Ops.AddSource(r.Context(), s.who, access.SourceRequest{
 		Name: strings.TrimSpace(r.PostForm.Get("name")), Vehicles: vehicles, Rate: rate,
+		Strict: r.PostForm.Get("strict") != "",
 	})
 	if err != nil {
 		c.showSources(w, r, s, statusOf(err), err.Error(), r.PostForm)

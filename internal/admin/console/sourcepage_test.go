@@ -21,10 +21,10 @@ func TestSources(t *testing.T) {
 	} {
 		f.want(f.post("/sources", append(c, "mark", what)...), http.StatusBadRequest, what)
 	}
-	a := f.post("/sources", "name", "gateway", "scope", "list", "vehicles", "A,B", "rate", "1000/s", "mark", "1")
+	a := f.post("/sources", "name", "gateway", "scope", "list", "vehicles", "A,B", "rate", "1000/s", "strict", "yes", "mark", "1")
 	f.want(a, http.StatusCreated, "css_", "vehicles/VID/telemetry")
 	key := a.body[strings.Index(a.body, "css_"):][:40]
-	f.want(f.get("/sources"), http.StatusOK, "gateway", "A, B", "not yet", "1000/s", "<dt>Samples accepted</dt><dd>0</dd>", "<dt>Samples refused</dt><dd>0</dd>")
+	f.want(f.get("/sources"), http.StatusOK, "gateway", "A, B", "not yet", "1000/s", "<dt>Unknown signals</dt><dd>refused</dd>", "<dt>Samples accepted</dt><dd>0</dd>", "<dt>Samples refused</dt><dd>0</dd>")
 	g, _ := f.store.Sources.Get("gateway")
 	g.CountSamples(12345, 3)
 	g.CountRefused(access.Impossible, 2, noon.Add(-2*time.Minute))

@@ -34,7 +34,8 @@ type AddedSource struct {
 	Name     string          `json:"name"`
 	Key      string          `json:"key"`
 	Vehicles ops.VehicleList `json:"vehicles"`
-	Rate     string          `json:"rate"` // of samples; "" is no limit
+	Rate     string          `json:"rate"`   // of samples; "" is no limit
+	Strict   bool            `json:"strict"` // unknown signals refuse a sample
 }
 
 // RotatedSource is a source with its new key, which is shown this once.
@@ -85,6 +86,7 @@ type (
 		Vehicles  *ops.VehicleList `json:"vehicles"`
 		ExpiresAt Expiry           `json:"expires_at,omitzero"` // not given: never
 		Rate      string           `json:"rate,omitzero"`       // of samples
+		Strict    bool             `json:"strict,omitzero"`     // unknown signals refuse a sample
 	}
 )
 

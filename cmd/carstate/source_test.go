@@ -1,0 +1,29 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestStrictSource: a sample with a misspelt signal is refused of a strict source, and taken of another.
+func TestStrictSource(t *testing.T) {
+	p := start(t, t.TempDir())
+	strict := strings.TrimSpace(p.carstate(t, "source", "add", "strict", "--vehicles", "all", "--strict"))
+	const misspelt = `{"vid":"V1","time":1795147200000,"signals":{"Vehicle.Speed":1,"Vehicle.Sped":2}}`
+	for key, wants := range map[string]int{strict: 0, p.addSource(t, "lenient"): 1} {
+		if n, err := postLines(p, key, misspelt); n != wants {
+			t.Errorf("%d accepted, want %d (%v)", n, wants, err)
+		}
+	}
+	for name, wants := range map[string][]string{
+		"strict":  {"unknown signals  a sample that has one is refused\n", "  unknown_signal 1\n"},
+		"lenient": {"unknown signals  ignored\n", "ignored signals  1\n"},
+	} {
+		shown := p.carstate(t, "source", "show", name)
+		for _, want := range wants {
+			if !strings.Contains(shown, want) {
+				t.Errorf("%q is missing in\n%s", want, shown)
+			}
+		}
+	}
+}
