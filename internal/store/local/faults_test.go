@@ -346,10 +346,10 @@ func flip(t *testing.T, fs *vfs.MemFS, suffix string, at float64) map[string]str
 	}
 	content := []byte(files[largest])
 	content[int(at*float64(len(content)))] ^= 4
+	files[largest] = string(content) // before, because a file may spoil what it is given
 	if err := writeFile(fs, fs.PathJoin("/data/store", largest), content); err != nil {
 		t.Fatal(err)
 	}
-	files[largest] = string(content)
 	return files
 }
 
