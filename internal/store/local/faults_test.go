@@ -281,7 +281,7 @@ func TestLogDamage(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t)
 	fs := vfs.NewCrashableMem()
-	config := Config{FS: fs, Config: store.Config{DataDir: "/data"}}
+	config := Config{FS: fs, DataDir: "/data"}
 	e, err := Open(ctx, config)
 	if err != nil {
 		t.Fatal(err)
@@ -377,7 +377,7 @@ func TestRoadsDamage(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t)
 	fs := vfs.NewMem()
-	config := Config{FS: fs, Config: store.Config{DataDir: "/data"}}
+	config := Config{FS: fs, DataDir: "/data"}
 	e, err := Open(ctx, config)
 	if err != nil {
 		t.Fatal(err)

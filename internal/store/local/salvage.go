@@ -15,7 +15,6 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"carstate/internal/access"
-	"carstate/internal/store"
 	"carstate/internal/store/codec"
 )
 
@@ -70,7 +69,7 @@ func Salvage(ctx context.Context, fsys vfs.FS, from, to string) (found []Salvage
 			err = errors.Join(err, fsys.RemoveAll(unfinishedDir))
 		}
 	}()
-	e, err := Open(ctx, Config{FS: fsys, Config: store.Config{DataDir: unfinishedDir, Partitions: old.Partitions}})
+	e, err := Open(ctx, Config{FS: fsys, DataDir: unfinishedDir, Partitions: old.Partitions})
 	if err != nil {
 		return nil, err
 	}

@@ -22,7 +22,7 @@ func TestSalvage(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t)
 	fs := vfs.NewCrashableMem()
-	config := Config{FS: fs, Config: store.Config{DataDir: "/data"}}
+	config := Config{FS: fs, DataDir: "/data"}
 	e, err := Open(ctx, config)
 	if err != nil {
 		t.Fatal(err)
@@ -128,7 +128,7 @@ func TestSalvage(t *testing.T) {
 func TestSalvageRefuses(t *testing.T) {
 	t.Parallel()
 	fs := vfs.NewMem()
-	e, err := Open(t.Context(), Config{FS: fs, Config: store.Config{DataDir: "/data"}})
+	e, err := Open(t.Context(), Config{FS: fs, DataDir: "/data"})
 	if err != nil {
 		t.Fatal(err)
 	}
