@@ -53,12 +53,12 @@ func Salvage(ctx context.Context, fsys vfs.FS, from, to string) (found []Salvage
 	if err != nil {
 		return nil, err
 	}
-	defer old.close()
+	defer func() { _ = old.close() }() // nothing was written
 	db, log, err := openDamaged(fsys, old)
 	if err != nil {
 		return nil, err
 	}
-	defer db.Close()
+	defer func() { _ = db.Close() }() // nothing was written
 
 	unfinishedDir := to + unfinished
 	if err := fsys.RemoveAll(unfinishedDir); err != nil {
@@ -347,7 +347,7 @@ func (s *salvager) read(ctx context.Context, from, to []byte, do func(key, value
 	if err != nil {
 		return last, readable(err)
 	}
-	defer it.Close()
+	defer func() { _ = it.Close() }() // its error was read
 	for ok := it.First(); ok; ok = it.Next() {
 		if ctx.Err() != nil {
 			return last, ctx.Err()
@@ -393,7 +393,7 @@ func readableAfter(db *pebble.DB, key, to []byte) []byte {
 		if err != nil {
 			return false
 		}
-		defer it.Close()
+		defer func() { _ = it.Close() }() // its error was read
 		if it.First() {
 			_, err = it.ValueAndErr()
 		}
