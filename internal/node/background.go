@@ -129,7 +129,7 @@ const (
 // foldedStates is how many states one machine folds until they must be stored, whether a
 // checkpoint is due or not. A fleet of which more report within a second costs several times
 // the processor time a sample, because a state is then stored for nearly each of them.
-const foldedStates = 50_000
+const foldedStates = 25_000
 
 // checkpoint is how often the engine of one machine stores states. Answers and folding do not
 // wait for that. A start after a crash folds what came since. The longer it is, the less a
