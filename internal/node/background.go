@@ -126,9 +126,9 @@ const (
 	minCachedStates = 1_000
 )
 
-// foldedStates is how many states one machine folds until they must be stored, whether a
-// checkpoint is due or not. A fleet of which more report within a second costs several times
-// the processor time a sample, because a state is then stored for nearly each of them.
+// foldedStates is how many states the partitions of one machine fold until they must be
+// stored, whether a checkpoint is due or not. If more vehicles report within a second, a
+// sample costs several times the processor time, because nearly each of them stores a state.
 const foldedStates = 25_000
 
 // checkpoint is how often the engine of one machine stores states. Answers and folding do not
@@ -140,17 +140,19 @@ const checkpoint = time.Second
 
 // newDeriver makes what derives states from telemetry.
 func (n *Node) newDeriver(ctx context.Context) *derive.Deriver {
+	checkpointed, folded := time.Duration(0), store.MaxStates
+	if n.cluster == nil {
+		checkpointed, folded = checkpoint, foldedStates
+	}
 	c := derive.Config{
 		Partitions: n.engine.Partitions(),
 		Observe:    n.roads.Observe,
-		MaxStates:  max(store.BatchStates, store.MaxStates/n.engine.Partitions()),
+		MaxStates:  max(store.BatchStates, folded/n.engine.Partitions()),
 		MaxLoad:    store.MaxLoad,
 		MaxCached:  max(minCachedStates, cachedStates/n.engine.Partitions()),
 		Log:        n.config.Log,
+		Checkpoint: checkpointed,
 		Members:    n.joinMembers(ctx),
-	}
-	if n.cluster == nil {
-		c.Checkpoint, c.MaxStates = checkpoint, foldedStates
 	}
 	// No other process ever has this name, so that no other process writes under it.
 	owner, free := n.member, store.Anyone
