@@ -303,19 +303,33 @@ func (e *Engine) ScanFrom(ctx context.Context, name string, from uint64, do func
 	}
 	lower, upper := span(s.letter)
 	for lower != nil {
-		last, refused, err := e.scanFrom(ctx, lower, upper, from, do)
-		damaged += refused
-		var unreadable unreadableError
+		last, err := readGood(ctx, e.records, lower, upper, func(_, value []byte) error {
+			r, err := decodeRecord(value)
+			if err == nil && r.Seq >= from {
+				err = do(r)
+			}
+			if errors.Is(err, store.ErrStop) {
+				return err
+			}
+			if err != nil {
+				damaged++
+			}
+			return nil
+		})
+		_, unreadable := errors.AsType[unreadableError](err)
 		switch {
 		case err == nil:
 			return next, damaged, nil
-		case ctx.Err() != nil || errors.Is(err, store.ErrStop):
-			return from, damaged, err
-		case name != codec.Roads || !errors.As(err, &unreadable):
+		case passing(err) || unreadable && name != codec.Roads:
 			return from, damaged, e.read(err)
+		case !unreadable: // it is do's, the context's, or was said before
+			return from, damaged, err
 		}
 		e.trouble.Log(e.log, "stored profiles of roads are damaged: they are removed, and learned again")
-		lower = readableAfter(e.db, last, upper)
+		lower = readableAfter(e.records, last, upper)
+		if e.cut.Err() != nil { // then nothing can be read, damaged or not
+			return from, damaged, errClosed
+		}
 		// With the last good record: an iterator that ends behind it would look at what follows.
 		gone := pebble.KeyRange{Start: last, End: lower}
 		if lower == nil {
@@ -329,34 +343,8 @@ func (e *Engine) ScanFrom(ctx context.Context, name string, from uint64, do func
 	return next, damaged, nil
 }
 
-// scanFrom calls do with the records of a span of keys from a sequence on, and returns the last
-// key that could be read and how many records are damaged or were refused.
-func (e *Engine) scanFrom(ctx context.Context, lower, upper []byte, from uint64, do func(store.Record) error) (last []byte, refused int, err error) {
-	last = bytes.Clone(lower)
-	it, err := e.newIter(lower, upper)
-	if err != nil {
-		return last, 0, err
-	}
-	defer it.Close()
-	for ok := it.First(); ok && ctx.Err() == nil; ok = it.Next() {
-		value, err := it.ValueAndErr()
-		if err != nil {
-			return last, refused, readable(err)
-		}
-		last = append(last[:0], it.Key()...)
-		r, err := decodeRecord(value)
-		if err == nil && r.Seq >= from {
-			err = do(r)
-		}
-		if errors.Is(err, store.ErrStop) {
-			return last, refused, err
-		}
-		if err != nil {
-			refused++
-		}
-	}
-	return last, refused, cmp.Or(ctx.Err(), readable(it.Error()))
-}
+// records is newIter for [readGood].
+func (e *Engine) records(from, to []byte) (recordIterator, error) { return e.newIter(from, to) }
 
 // Before implements [store.Records].
 func (e *Engine) Before(ctx context.Context, name string, before uint64, limit int) (records []store.Record, older uint64, err error) {

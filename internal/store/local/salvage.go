@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"math/big"
 	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -304,7 +303,7 @@ func (s *salvager) copy(ctx context.Context, what string, letter byte, put func(
 	is := Salvaged{What: what}
 	from, to := span(letter)
 	for from != nil {
-		key, err := s.read(ctx, from, to, func(key, value []byte) error {
+		key, err := readGood(ctx, s.newIter, from, to, func(key, value []byte) error {
 			err := put(key, value)
 			if errors.Is(err, codec.ErrDamaged) {
 				is.Damaged++
@@ -315,116 +314,27 @@ func (s *salvager) copy(ctx context.Context, what string, letter byte, put func(
 			}
 			return err
 		})
-		var unreadable unreadableError
-		switch {
-		case errors.As(err, &unreadable):
+		if _, unreadable := errors.AsType[unreadableError](err); unreadable {
 			is.Unreadable++
-			from = readableAfter(s.old, key, to)
-		case err != nil:
-			return err
-		default:
-			from = nil
+			from = readableAfter(s.newIter, key, to)
+			continue
 		}
+		if err != nil {
+			return err
+		}
+		break
 	}
 	s.found = append(s.found, is)
 	return nil
+}
+
+func (s *salvager) newIter(from, to []byte) (recordIterator, error) {
+	it, err := s.old.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to})
+	return it, readable(err)
 }
 
 func (s *salvager) flush(sync *pebble.WriteOptions) error {
 	err := s.batch.Commit(sync)
 	s.batch = s.e.db.NewBatch()
 	return err
-}
-
-// unreadableError is an error of reading damaged files.
-type unreadableError struct{ error }
-
-// read calls do for every record of a span up to the first that cannot be read, and returns
-// the last key that it had; from if none.
-func (s *salvager) read(ctx context.Context, from, to []byte, do func(key, value []byte) error) (last []byte, err error) {
-	last = from
-	it, err := s.old.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to})
-	if err != nil {
-		return last, readable(err)
-	}
-	defer func() { _ = it.Close() }() // its error was read
-	for ok := it.First(); ok; ok = it.Next() {
-		if ctx.Err() != nil {
-			return last, ctx.Err()
-		}
-		value, err := it.ValueAndErr()
-		if err != nil {
-			return last, readable(err)
-		}
-		last = append(last[:0:0], it.Key()...)
-		if err := do(last, value); err != nil {
-			return last, err
-		}
-	}
-	return last, readable(it.Error())
-}
-
-// readable tells damage from what says nothing about the files.
-func readable(err error) error {
-	if err == nil || passing(err) {
-		return err
-	}
-	return unreadableError{err}
-}
-
-// keyBits is how many bits of a key behind its letter are told apart: a hash is no longer.
-const keyBits = 8 * hashBytes
-
-// readableAfter returns a key behind one from which on records can be read again; nil if there is none
-// before to. What cannot be read is one run of keys, a block or a table: its end is found by
-// larger and larger steps, and then by halving. A look at a damaged block takes long, so that
-// the end is not found to the key: of each such run a 64th more is skipped at the most.
-func readableAfter(db *pebble.DB, key, to []byte) []byte {
-	number := func(k []byte) *big.Int {
-		b := make([]byte, hashBytes)
-		copy(b, k[1:])
-		return new(big.Int).SetBytes(b)
-	}
-	keyAt := func(n *big.Int) []byte { return n.FillBytes(make([]byte, 1+hashBytes)) }
-	reads := func(n *big.Int) bool {
-		k := keyAt(n)
-		k[0] = key[0]
-		it, err := db.NewIter(&pebble.IterOptions{LowerBound: k, UpperBound: to})
-		if err != nil {
-			return false
-		}
-		defer func() { _ = it.Close() }() // its error was read
-		if it.First() {
-			_, err = it.ValueAndErr()
-		}
-		return err == nil && it.Error() == nil
-	}
-	const farther, precision = 4, 6 // bits
-	first := number(key)
-	low, step := first, big.NewInt(1)
-	last := new(big.Int).Sub(new(big.Int).Lsh(step, keyBits), step)
-	high := new(big.Int).Add(first, step)
-	for !reads(high) {
-		if high.Cmp(last) >= 0 {
-			return nil
-		}
-		step = new(big.Int).Lsh(step, farther)
-		if low, high = high, new(big.Int).Add(first, step); high.Cmp(last) > 0 {
-			high = last
-		}
-	}
-	for {
-		gap := new(big.Int).Sub(high, low)
-		if gap.Cmp(new(big.Int).Rsh(new(big.Int).Sub(high, first), precision)) <= 0 || gap.BitLen() <= 1 {
-			break
-		}
-		if middle := new(big.Int).Add(low, gap.Rsh(gap, 1)); reads(middle) {
-			high = middle
-		} else {
-			low = middle
-		}
-	}
-	k := keyAt(high)
-	k[0] = key[0]
-	return k
 }

@@ -1,0 +1,112 @@
+package local
+
+import (
+	"context"
+	"math/big"
+)
+
+// recordIterator reads the records of a span of keys, of an engine or of a damaged store.
+type recordIterator interface {
+	First() bool
+	Next() bool
+	Key() []byte
+	ValueAndErr() ([]byte, error)
+	Error() error
+	Close() error
+}
+
+// newIterator begins to read a span of keys.
+type newIterator func(from, to []byte) (recordIterator, error)
+
+// unreadableError is an error of reading damaged files.
+type unreadableError struct{ error }
+
+// readable tells damage from what says nothing about the files.
+func readable(err error) error {
+	if err == nil || passing(err) {
+		return err
+	}
+	return unreadableError{err}
+}
+
+// readGood calls do for every record of a span up to the first that cannot be read, and
+// returns the last key that it had; from if none. The key is valid until do returns.
+func readGood(ctx context.Context, newIter newIterator, from, to []byte, do func(key, value []byte) error) (last []byte, err error) {
+	last = append(last, from...)
+	it, err := newIter(from, to)
+	if err != nil {
+		return last, err
+	}
+	defer func() { _ = it.Close() }() // its error was read
+	for ok := it.First(); ok; ok = it.Next() {
+		if ctx.Err() != nil {
+			return last, ctx.Err()
+		}
+		value, err := it.ValueAndErr()
+		if err != nil {
+			return last, readable(err)
+		}
+		last = append(last[:0], it.Key()...)
+		if err := do(last, value); err != nil {
+			return last, err
+		}
+	}
+	return last, readable(it.Error())
+}
+
+// keyBits is how many bits of a key behind its letter are told apart: a hash is no longer.
+const keyBits = 8 * hashBytes
+
+// readableAfter returns a key behind one from which on records can be read again; nil if there
+// is none before to. What cannot be read is one run of keys, a block or a table: its end is
+// found by larger and larger steps, and then by halving. A look at a damaged block takes long,
+// so that the end is not found to the key: of each such run a 64th more is skipped at the most.
+func readableAfter(newIter newIterator, key, to []byte) []byte {
+	number := func(k []byte) *big.Int {
+		b := make([]byte, hashBytes)
+		copy(b, k[1:])
+		return new(big.Int).SetBytes(b)
+	}
+	keyAt := func(n *big.Int) []byte { return n.FillBytes(make([]byte, 1+hashBytes)) }
+	reads := func(n *big.Int) bool {
+		k := keyAt(n)
+		k[0] = key[0]
+		it, err := newIter(k, to)
+		if err != nil {
+			return false
+		}
+		defer func() { _ = it.Close() }() // its error was read
+		if it.First() {
+			_, err = it.ValueAndErr()
+		}
+		return err == nil && it.Error() == nil
+	}
+	const farther, precision = 4, 6 // bits
+	first := number(key)
+	low, step := first, big.NewInt(1)
+	last := new(big.Int).Sub(new(big.Int).Lsh(step, keyBits), step)
+	high := new(big.Int).Add(first, step)
+	for !reads(high) {
+		if high.Cmp(last) >= 0 {
+			return nil
+		}
+		step = new(big.Int).Lsh(step, farther)
+		if low, high = high, new(big.Int).Add(first, step); high.Cmp(last) > 0 {
+			high = last
+		}
+	}
+	for {
+		gap := new(big.Int).Sub(high, low)
+		if gap.Cmp(new(big.Int).Rsh(new(big.Int).Sub(high, first), precision)) <= 0 || gap.BitLen() <= 1 {
+			break
+		}
+		if middle := new(big.Int).Add(low, gap.Rsh(gap, 1)); reads(middle) {
+			high = middle
+		} else {
+			low = middle
+		}
+	}
+	k := keyAt(high)
+	k[0] = key[0]
+	return k
+}
