@@ -119,7 +119,7 @@ func (c *checkpoints) finish(err error) error {
 	c.stop()
 	c.done = nil
 	if err == nil {
-		c.f.finish(c.part)
+		c.f.finish()
 	}
 	return err
 }
@@ -151,7 +151,7 @@ func (c *checkpoints) commit(ctx context.Context) error {
 	if c.every == 0 {
 		c.lingers = min(max(time.Since(start), leastLinger), linger)
 	}
-	c.f.finish(c.part)
+	c.f.finish()
 	return nil
 }
 

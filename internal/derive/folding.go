@@ -156,23 +156,10 @@ func (f *folding) begin() (seq uint64, states map[vehicle.ID]*vehicle.State) {
 }
 
 // finish ends a commit that was stored.
-func (f *folding) finish(part store.Partition) {
-	part.Refresh(f.newest)
+func (f *folding) finish() {
 	for id, t := range f.storing {
 		f.cache.put(id, t.state)
 		f.spare = append(f.spare, t)
 	}
 	clear(f.storing)
-}
-
-// newest calls yield with the newest state of each vehicle that was stored last.
-func (f *folding) newest(yield func(vehicle.ID, *vehicle.State) bool) {
-	for id, state := range f.dirty {
-		if t, ok := f.touched[id]; ok {
-			state = &t.state
-		}
-		if !yield(id, state) {
-			return
-		}
-	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"maps"
 	"runtime"
 	"slices"
@@ -48,7 +47,6 @@ func (s *script) Next(ctx context.Context) (uint64, []vehicle.Sample, error) { r
 func (s *script) Stored() time.Time                                          { return s.storedAt }
 func (s *script) Waiting() bool                                              { return s.waiting }
 func (s *script) Close()                                                     {}
-func (s *script) Refresh(iter.Seq2[vehicle.ID, *vehicle.State])              {}
 
 func (s *script) Load(_ context.Context, ids []vehicle.ID, put func(int, vehicle.State)) error {
 	s.loads = append(s.loads, len(ids))
@@ -196,7 +194,7 @@ func TestForgetfulFold(t *testing.T) {
 			if err := part.Commit(context.Background(), stored, states); err != nil {
 				t.Fatal(err)
 			}
-			f.finish(part)
+			f.finish()
 			underWay = false
 		}
 		for seq := uint64(1); seq <= 40; seq++ {
@@ -508,7 +506,7 @@ func BenchmarkObserve(b *testing.B) {
 		if err := part.Commit(b.Context(), stored, states); err != nil {
 			b.Fatal(err)
 		}
-		f.finish(part)
+		f.finish()
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/vehicles, "ns/sample")
 }

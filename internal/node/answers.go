@@ -37,6 +37,12 @@ func (a answers) Put(id vehicle.ID, d vehicle.DrivingVerdict, t vehicle.Throttle
 	a.update(id, d, t, nil)
 }
 
+// Get returns the verdicts of a vehicle. Of an unknown vehicle they are zero.
+func (a answers) Get(id vehicle.ID) (vehicle.DrivingVerdict, vehicle.ThrottleVerdict) {
+	known := a.table.Get([]byte(id))
+	return known.Driving, known.Throttle
+}
+
 // PutState replaces what is known of a vehicle by its newest state. The zero state says
 // that the vehicle was forgotten.
 func (a answers) PutState(id vehicle.ID, s vehicle.State) {

@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"errors"
-	"iter"
 	"time"
 
 	"carstate/internal/access"
@@ -180,9 +179,6 @@ type Partition interface {
 	// [ErrRecalled]). With seq 0 what is folded stays as it is noted; without states too, it
 	// only shows that the owner is alive.
 	Commit(ctx context.Context, seq uint64, states map[vehicle.ID]*vehicle.State) error
-	// Refresh makes states that were committed answers once more if that is needed, because
-	// others have stored older ones meanwhile.
-	Refresh(states iter.Seq2[vehicle.ID, *vehicle.State])
 	// Close ends reading.
 	Close()
 }

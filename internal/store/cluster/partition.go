@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"iter"
 	"sync/atomic"
 	"time"
 
@@ -238,9 +237,6 @@ func (t *Partition) Waiting() bool {
 // Answer implements [store.Partition]: another node that takes the partition may answer
 // before it has folded as far.
 func (t *Partition) Answer(vehicle.ID, *vehicle.State) {}
-
-// Refresh implements [store.Partition]: what follows states gets each one that is stored.
-func (t *Partition) Refresh(iter.Seq2[vehicle.ID, *vehicle.State]) {}
 
 // Settle implements [store.Engine]: folds do not wait to be stored.
 func (e *Engine) Settle(context.Context) {}

@@ -43,6 +43,8 @@ type Config struct {
 // Answers is what a start fills with the verdicts of every vehicle.
 type Answers interface {
 	Put(vehicle.ID, vehicle.DrivingVerdict, vehicle.ThrottleVerdict)
+	// Get returns the verdicts of a vehicle. Of an unknown vehicle they are zero.
+	Get(vehicle.ID) (vehicle.DrivingVerdict, vehicle.ThrottleVerdict)
 }
 
 // DefaultMemoryBytes suits a machine of 1 GB.

@@ -3,9 +3,9 @@ package local
 import (
 	"context"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -54,88 +54,139 @@ func TestTrimEmptyPartition(t *testing.T) {
 	}
 }
 
-// follow follows the state of one vehicle, and returns the event time of its answer.
-func follow(ctx context.Context, e *Engine) *atomic.Int64 {
-	var at atomic.Int64
-	following := make(chan struct{})
-	go e.FollowStates(ctx, func(_ vehicle.ID, s vehicle.State) { at.Store(int64(s.Time)) }, func() { close(following) })
-	<-following
-	return &at
+// answers are the answers of a node. It implements [Answers].
+type answers struct {
+	mu     sync.Mutex // guards what follows
+	states map[vehicle.ID]vehicle.State
 }
 
-// restoreState stores a state of the vehicle v as a restore does where none is.
+// Put implements [Answers]. The vehicle is known, and its verdicts are as if it had no state.
+func (a *answers) Put(id vehicle.ID, _ vehicle.DrivingVerdict, _ vehicle.ThrottleVerdict) {
+	a.put(id, vehicle.State{})
+}
+
+func (a *answers) put(id vehicle.ID, s vehicle.State) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.states == nil {
+		a.states = make(map[vehicle.ID]vehicle.State)
+	}
+	a.states[id] = s
+}
+
+func (a *answers) get(id vehicle.ID) vehicle.State {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.states[id]
+}
+
+// Get implements [Answers].
+func (a *answers) Get(id vehicle.ID) (vehicle.DrivingVerdict, vehicle.ThrottleVerdict) {
+	s := a.get(id)
+	return s.Driving(), s.Throttle()
+}
+
+// openWithAnswers opens an engine and follows its states.
+func openWithAnswers(t *testing.T) (*Engine, *answers) {
+	a := new(answers)
+	e := open(t, Config{Answers: a})
+	caughtUp := make(chan struct{})
+	go e.FollowStates(t.Context(), a.put, func() { close(caughtUp) })
+	<-caughtUp
+	return e, a
+}
+
+// restoreState stores a state of the vehicle v as a restore does.
 func restoreState(ctx context.Context, t *testing.T, e *Engine, ms int64) {
 	t.Helper()
 	s := vehicle.Observe(vehicle.State{}, sample("v", ms, 10))
 	subject := codec.StateSubject(0, "v")
-	if _, err := e.Store(ctx, codec.States, []store.Write{{Subject: subject, Record: codec.Seal(subject, codec.AppendState([]byte{0}, &s)), Expect: 0, Expected: true}}); err != nil {
+	is, err := e.Last(ctx, codec.States, subject)
+	if err != nil {
+		t.Fatal(err)
+	}
+	record := codec.Seal(subject, codec.AppendState([]byte{0}, &s))
+	if _, err := e.Store(ctx, codec.States, []store.Write{{Subject: subject, Record: record, Expect: is.Seq, Expected: true}}); err != nil {
 		t.Fatal(err)
 	}
 }
 
 // TestRestoreBehindAnswer restores a state that is older than an answer whose state was not
-// stored yet. The answer is that of the stored state in the end.
+// stored yet. The answer does not go back, and the stored state is that of the answer in the
+// end: also where the folder that gave the answer still commits before it is recalled.
 func TestRestoreBehindAnswer(t *testing.T) {
-	for _, fence := range []bool{false, true} {
-		t.Run(fmt.Sprint("fence=", fence), func(t *testing.T) {
+	for name, c := range map[string]struct{ commits, recalled bool }{
+		"the folder commits":                 {commits: true},
+		"the folder is recalled":             {recalled: true},
+		"the folder commits and is recalled": {commits: true, recalled: true},
+	} {
+		t.Run(name, func(t *testing.T) {
 			ctx := testkit.Context(t)
-			e := open(t, Config{})
-			at := follow(ctx, e)
+			e, answers := openWithAnswers(t)
 			if err := e.Append(ctx, []vehicle.Sample{sample("v", 3000, 50)}); err != nil {
 				t.Fatal(err)
 			}
-			fold := func() store.Partition {
+			// fold folds the sample, and commits its state without the cursor or with it.
+			fold := func(p store.Partition) (commit func(withCursor bool)) {
+				seq, xs, err := p.Next(ctx)
+				if err != nil || len(xs) != 1 {
+					t.Fatal(xs, err)
+				}
+				var was vehicle.State
+				if err := p.Load(ctx, []vehicle.ID{"v"}, func(_ int, x vehicle.State) { was = x }); err != nil {
+					t.Fatal(err)
+				}
+				s := vehicle.Observe(was, xs[0])
+				folded := make(map[vehicle.ID]*vehicle.State)
+				if s != was {
+					p.Answer("v", &s)
+					folded["v"] = &s
+				}
+				return func(withCursor bool) {
+					if !withCursor {
+						seq = 0
+					}
+					if err := p.Commit(ctx, seq, folded); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			take := func() store.Partition {
 				p, err := e.Take(ctx, 0, "me", store.Anyone)
 				if err != nil {
 					t.Fatal(err)
 				}
 				return p
 			}
-			step := func(p store.Partition) (uint64, vehicle.State) {
-				seq, xs, err := p.Next(ctx)
-				if err != nil || len(xs) != 1 {
-					t.Fatal(xs, err)
-				}
-				var s vehicle.State
-				if err := p.Load(ctx, []vehicle.ID{"v"}, func(_ int, x vehicle.State) { s = x }); err != nil {
-					t.Fatal(err)
-				}
-				s = vehicle.Observe(s, xs[0])
-				p.Answer("v", &s)
-				return seq, s
-			}
-			p := fold()
-			seq, s := step(p)
-			if at.Load() != 3000 {
-				t.Fatal(at.Load())
-			}
+			p := take()
+			commit := fold(p)
 			idle, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
 			_, _, _ = p.Next(idle) // as derive does until the checkpoint is due
 			cancel()
 			restoreState(ctx, t, e, 2000) // what store.restore does: CAS on what is stored
-			if fence {
+			if at := answers.get("v").Time; at != 3000 {
+				t.Errorf("after the restore the answer is of %d, want 3000", at)
+			}
+			if c.commits {
+				commit(!c.recalled)
+			}
+			if c.recalled {
 				if err := e.Fence(ctx, 0, 0); err != nil {
 					t.Fatal(err)
 				}
 				p.Close()
-				p = fold()
-				seq, s = step(p)
+				fold(take())(true)
 			}
-			committed := map[vehicle.ID]*vehicle.State{"v": &s}
-			if err := p.Commit(ctx, seq, committed); err != nil {
-				t.Fatal(err)
-			}
-			p.Refresh(maps.All(committed)) // as derive does
-			r, err := e.Last(ctx, codec.States, codec.StateSubject(0, "v"))
+			stored, _, err := store.State(ctx, e, "v")
 			if err != nil {
 				t.Fatal(err)
 			}
-			stored, err := codec.DecodeState(r.Body)
-			if err != nil {
-				t.Fatal(err)
+			if at := answers.get("v").Time; at != 3000 || stored.Time != 3000 {
+				t.Errorf("in the end the answer is of %d and the stored state of %d, want 3000", at, stored.Time)
 			}
-			if at.Load() != int64(stored.Time) {
-				t.Errorf("the answer is of %d, was of 3000, and the stored state is of %d", at.Load(), stored.Time)
+			restoreState(ctx, t, e, 4000)
+			if at := answers.get("v").Time; at != 4000 {
+				t.Errorf("after the restore of a newer state the answer is of %d, want 4000", at)
 			}
 		})
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"testing"
 
@@ -123,50 +122,6 @@ func TestRecallKeepsAnswers(t *testing.T) {
 	// The folder that was recalled never said that it had folded its last group.
 	if want := []vehicle.UnixMilli{1000, 2000, 3000, 3000, 4000, 5000}; !slices.Equal(answers, want) {
 		t.Errorf("answers of %v, want %v", answers, want)
-	}
-}
-
-// A state that was an answer before anything followed states is brought when it is stored.
-func TestAnswerBeforeFollower(t *testing.T) {
-	ctx := testkit.Context(t)
-	e := open(t, Config{})
-	if err := e.Append(ctx, []vehicle.Sample{sample("early", 1000, 50), sample("late", 1000, 50)}); err != nil {
-		t.Fatal(err)
-	}
-	p, err := e.Take(ctx, 0, "me", store.Anyone)
-	if err != nil {
-		t.Fatal(err)
-	}
-	seq, samples, err := p.Next(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	early, late := vehicle.Observe(vehicle.State{}, samples[0]), vehicle.Observe(vehicle.State{}, samples[1])
-	p.Answer("early", &early)
-	put := make(chan vehicle.ID, 10)
-	caughtUp, ended := make(chan struct{}), make(chan error, 1)
-	following, stop := context.WithCancel(ctx)
-	go func() {
-		ended <- e.FollowStates(following, func(id vehicle.ID, _ vehicle.State) { put <- id }, func() { close(caughtUp) })
-	}()
-	<-caughtUp
-	p.Answer("late", &late)
-	committed := map[vehicle.ID]*vehicle.State{"early": &early, "late": &late}
-	if err := p.Commit(ctx, seq, committed); err != nil {
-		t.Fatal(err)
-	}
-	p.Refresh(maps.All(committed)) // as derive does
-	stop()
-	if err := <-ended; err != nil {
-		t.Fatal(err)
-	}
-	close(put)
-	seen := make(map[vehicle.ID]bool)
-	for id := range put {
-		seen[id] = true
-	}
-	if !seen["early"] || !seen["late"] {
-		t.Errorf("only %v was brought", seen)
 	}
 }
 

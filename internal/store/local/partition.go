@@ -5,8 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"iter"
-	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -43,9 +41,8 @@ type partitionState struct {
 	taken     *Partition // who folds it at present, or did last; nil: nobody yet
 	owner     string     // "": released
 
-	settle  chan struct{} // holds a token while somebody wants what is folded to be stored
-	foreign atomic.Bool   // a state was stored that nobody folded
-	cursor  atomic.Uint64 // all up to this sequence is folded and stored
+	settle chan struct{} // holds a token while somebody wants what is folded to be stored
+	cursor atomic.Uint64 // all up to this sequence is folded and stored
 }
 
 // loadPartitions reads where each partition's telemetry ends and how far it is folded.
@@ -120,8 +117,6 @@ type Partition struct {
 	wake     chan struct{} // closed once either is set
 
 	answers atomic.Bool // Answer was called, so that Commit need not bring what it stores
-	missed  atomic.Bool // it was called before anything followed states
-	behind  atomic.Bool // answers may be older than states that were committed
 }
 
 // Take implements [store.Engine].
@@ -383,11 +378,9 @@ func (t *Partition) Answer(id vehicle.ID, state *vehicle.State) {
 	}
 	e.putMu.RLock()
 	defer e.putMu.RUnlock()
-	if e.put == nil {
-		t.missed.Store(true)
-		return
+	if e.put != nil {
+		e.put(id, *state)
 	}
-	e.put(id, *state)
 }
 
 // wasAnswered reports whether all up to a sequence was an answer.
@@ -429,11 +422,8 @@ func (t *Partition) Commit(ctx context.Context, seq uint64, states map[vehicle.I
 		if seq != 0 {
 			t.s.cursor.Store(seq)
 		}
-		if foreign := t.s.foreign.Swap(false); t.missed.Swap(false) || foreign {
-			t.behind.Store(true)
-		}
 		if !t.answers.Load() {
-			e.putStates(maps.All(states))
+			e.putStates(states)
 		}
 		return nil
 	})
@@ -447,14 +437,6 @@ func (t *Partition) Commit(ctx context.Context, seq uint64, states map[vehicle.I
 	e.metrics.Fold(len(states), time.Since(start))
 	t.spans.Folded(ctx, e.config.Tracer, t.s.number, seq, len(states))
 	return nil
-}
-
-// Refresh implements [store.Partition]. What others store in between becomes an answer at
-// once, even if it is older than what was folded.
-func (t *Partition) Refresh(states iter.Seq2[vehicle.ID, *vehicle.State]) {
-	if t.behind.Swap(false) {
-		t.s.e.putStates(states)
-	}
 }
 
 // usualStateBytes is about what a stored state takes with its answers.
@@ -520,7 +502,7 @@ func (e *Engine) Settle(ctx context.Context) {
 }
 
 // putStates lets what follows states have those of a fold.
-func (e *Engine) putStates(states iter.Seq2[vehicle.ID, *vehicle.State]) {
+func (e *Engine) putStates(states map[vehicle.ID]*vehicle.State) {
 	e.putMu.RLock()
 	defer e.putMu.RUnlock()
 	if e.put == nil {

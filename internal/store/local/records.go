@@ -530,15 +530,16 @@ func (f *feed) Wait(ctx context.Context, seq uint64) error {
 	}
 }
 
-// putRecord lets what follows states have a record of STATES.
+// putRecord lets what follows states have a record of STATES that no partition committed. A
+// restored state is newer than the stored state, but it can be older than the answer, whose
+// state is not stored yet. The answer stays then.
 func (e *Engine) putRecord(r store.Record) {
 	id, ok := codec.VehicleOfState(r.Subject)
 	if !ok {
 		return
 	}
-	e.partitions[codec.PartitionOf(id, len(e.partitions))].foreign.Store(true)
-	e.putMu.RLock()
-	defer e.putMu.RUnlock()
+	e.putMu.Lock()
+	defer e.putMu.Unlock()
 	if e.put == nil {
 		return
 	}
@@ -550,6 +551,12 @@ func (e *Engine) putRecord(r store.Record) {
 	if err != nil {
 		e.fail(err)
 		return
+	}
+	if e.config.Answers != nil {
+		driving, throttle := e.config.Answers.Get(id)
+		if s.Driving().Time < driving.Time || s.Throttle().Time < throttle.Time {
+			return
+		}
 	}
 	e.put(id, s)
 }

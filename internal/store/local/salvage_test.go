@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -96,13 +95,13 @@ func TestSalvage(t *testing.T) {
 		}
 		salvaged := config
 		salvaged.FS, salvaged.DataDir = damaged, "/good"
-		counted := make(answersCounted)
+		counted := new(answers)
 		salvaged.Answers = counted
 		if e, err = Open(ctx, salvaged); err != nil {
 			t.Fatal(err)
 		}
-		if len(counted) != kept[codec.States] {
-			t.Errorf("%d states are salvaged, and the answers of %d", kept[codec.States], len(counted))
+		if len(counted.states) != kept[codec.States] {
+			t.Errorf("%d states are salvaged, and the answers of %d", kept[codec.States], len(counted.states))
 		}
 		if at == 0 && (kept[codec.Telemetry] != groups || kept[codec.Audit] != 0 || !seen[Log]) {
 			t.Errorf("the log is damaged behind the telemetry: %+v", found)
@@ -142,15 +141,4 @@ func TestSalvageRefuses(t *testing.T) {
 	if err := e.Close(); err != nil {
 		t.Error(err)
 	}
-}
-
-// answersCounted are the vehicles of which a start brought answers.
-var counted sync.Mutex // guards every answersCounted
-
-type answersCounted map[vehicle.ID]bool
-
-func (a answersCounted) Put(id vehicle.ID, _ vehicle.DrivingVerdict, _ vehicle.ThrottleVerdict) {
-	counted.Lock()
-	defer counted.Unlock()
-	a[id] = true
 }
