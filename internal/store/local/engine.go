@@ -40,13 +40,6 @@ type Config struct {
 	plain bool // for tests that read the files: no compression, and no compaction that nobody asked for
 }
 
-// Answers is what a start fills with the verdicts of every vehicle.
-type Answers interface {
-	Put(vehicle.ID, vehicle.DrivingVerdict, vehicle.ThrottleVerdict)
-	// Get returns the verdicts of a vehicle. Of an unknown vehicle they are zero.
-	Get(vehicle.ID) (vehicle.DrivingVerdict, vehicle.ThrottleVerdict)
-}
-
 // DefaultMemoryBytes suits a machine of 1 GB.
 const DefaultMemoryBytes = 128 << 20
 

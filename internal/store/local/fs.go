@@ -2,7 +2,6 @@ package local
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"hash/crc32"
 	"os"
@@ -177,70 +176,6 @@ func (f haltingFile) SyncTo(length int64) (bool, error) {
 	full, err := f.File.SyncTo(length)
 	f.fs.halt(err)
 	return full, nil
-}
-
-// logFile is a file of the log that is written. Each of its chunks says how many bytes of the
-// file were on disk before, which tells damage from what a power cut left of the end. Pebble
-// 2.1.7 counts the last block only, where it writes several at once (writtenOffset in
-// record/log_writer.go), and then takes most damage for the end. So the number is corrected
-// here.
-type logFile struct {
-	haltingFile
-	written, synced int64  // bytes
-	corrected       []byte // what is written
-}
-
-// Pebble's chunks with a number of bytes on disk (record/record.go): checksum (4 bytes),
-// length (2), kind (1), number of the log (4), bytes on disk (8), and then the chunk. Chunks
-// do not cross blocks; a block whose rest is too small for a header ends with zeros.
-const (
-	logBlockBytes    = 32 << 10
-	chunkHeaderBytes = 19
-	firstChunkKind   = 9
-	lastChunkKind    = 12
-)
-
-// chunkSum is the checksum of a chunk of the log, as Pebble's internal/crc makes it.
-func chunkSum(chunk []byte) uint32 {
-	sum := crc32.Checksum(chunk[6:], castagnoli)
-	return (sum>>15 | sum<<17) + 0xa282ead8
-}
-
-// Write implements [vfs.File]. Pebble writes whole chunks.
-func (f *logFile) Write(b []byte) (int, error) {
-	f.corrected = append(f.corrected[:0], b...)
-	for at := 0; at+chunkHeaderBytes <= len(b); {
-		left := logBlockBytes - int((f.written+int64(at))%logBlockBytes)
-		if left < chunkHeaderBytes {
-			at += left
-			continue
-		}
-		chunk := f.corrected[at:]
-		length := chunkHeaderBytes + int(binary.LittleEndian.Uint16(chunk[4:]))
-		if kind := chunk[6]; kind < firstChunkKind || kind > lastChunkKind || length > min(left, len(chunk)) {
-			break // the mark of the end
-		}
-		binary.LittleEndian.PutUint64(chunk[11:], uint64(f.synced))
-		binary.LittleEndian.PutUint32(chunk, chunkSum(chunk[:length]))
-		at += length
-	}
-	n, err := f.haltingFile.Write(f.corrected)
-	f.written += int64(n)
-	return n, err
-}
-
-// Sync implements [vfs.File].
-func (f *logFile) Sync() error {
-	err := f.haltingFile.Sync()
-	f.synced = f.written
-	return err
-}
-
-// SyncData implements [vfs.File].
-func (f *logFile) SyncData() error {
-	err := f.haltingFile.SyncData()
-	f.synced = f.written
-	return err
 }
 
 // manifestFile notes how much of a manifest is on disk.

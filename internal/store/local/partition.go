@@ -244,8 +244,12 @@ func (e *Engine) Fence(ctx context.Context, n int, _ uint64) error {
 	})
 }
 
-// leastLoad is how many states are worth a goroutine that reads them.
-const leastLoad = 64
+const (
+	// loaders is how many parts of what is asked for are read at once.
+	loaders = 4
+	// leastLoad is how many states are worth a goroutine that reads them.
+	leastLoad = 64
+)
 
 // Load implements [store.Partition]. put is called for several states at the same time.
 func (t *Partition) Load(ctx context.Context, ids []vehicle.ID, put func(i int, s vehicle.State)) error {
@@ -364,32 +368,6 @@ func (t *Partition) Stored() time.Time { return t.stored }
 // Waiting implements [store.Partition].
 func (t *Partition) Waiting() bool { return t.next <= t.s.stored() }
 
-// Answer implements [store.Partition]: the state's samples are on disk, and a start after a
-// crash folds them again before it answers. After a recall, samples whose states were never
-// stored are folded again in the same process. Their states were answers before, and newer
-// ones may be: no answer goes back in event time. A forgotten vehicle begins anew.
-func (t *Partition) Answer(id vehicle.ID, state *vehicle.State) {
-	t.answers.Store(true)
-	e := t.s.e
-	t.s.ownership.RLock()
-	defer t.s.ownership.RUnlock()
-	if t.lost() != nil || t.s.wasAnswered(t.next-1) && !e.forgotten.Has(id) {
-		return
-	}
-	e.putMu.RLock()
-	defer e.putMu.RUnlock()
-	if e.put != nil {
-		e.put(id, *state)
-	}
-}
-
-// wasAnswered reports whether all up to a sequence was an answer.
-func (s *partitionState) wasAnswered(seq uint64) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return seq <= s.answered
-}
-
 // Commit implements [store.Partition].
 func (t *Partition) Commit(ctx context.Context, seq uint64, states map[vehicle.ID]*vehicle.State) error {
 	if seq == 0 && len(states) == 0 {
@@ -499,118 +477,4 @@ func (e *Engine) Settle(ctx context.Context) {
 			}
 		}
 	}
-}
-
-// putStates lets what follows states have those of a fold.
-func (e *Engine) putStates(states map[vehicle.ID]*vehicle.State) {
-	e.putMu.RLock()
-	defer e.putMu.RUnlock()
-	if e.put == nil {
-		return
-	}
-	for id, s := range states {
-		e.put(id, *s)
-	}
-}
-
-// FollowStates implements [store.Engine]. With Answers it goes on behind what they got, and
-// has caught up once all that was stored at the start is folded, so that no answer is older
-// than one that was given before a crash.
-func (e *Engine) FollowStates(ctx context.Context, put func(vehicle.ID, vehicle.State), caughtUp func()) error {
-	e.putMu.Lock()
-	e.put = put
-	if e.config.Answers == nil {
-		if err := e.putAll(ctx, put); err != nil {
-			e.putMu.Unlock()
-			if ctx.Err() != nil {
-				return nil
-			}
-			return err
-		}
-	}
-	e.putMu.Unlock()
-	e.followOnce.Do(func() { close(e.following) })
-	if e.config.Answers != nil && !e.awaitFolded(ctx) {
-		return nil
-	}
-	caughtUp()
-	<-ctx.Done()
-	return nil
-}
-
-// putAll calls put for every stored state.
-func (e *Engine) putAll(ctx context.Context, put func(vehicle.ID, vehicle.State)) error {
-	from, to := span(letters[codec.States])
-	return e.scan(ctx, from, to, func(r store.Record) error {
-		id, ok := codec.VehicleOfState(r.Subject)
-		if !ok || codec.IsMarker(r.Body) || e.forgotten.Has(id) {
-			return nil
-		}
-		s, err := codec.DecodeState(r.Body)
-		if err != nil {
-			return e.read(err)
-		}
-		put(id, s)
-		return nil
-	})
-}
-
-// foldedAgain is how often awaitFolded looks.
-const foldedAgain = 5 * time.Millisecond
-
-// awaitFolded waits until all is folded that was stored when the engine was opened.
-func (e *Engine) awaitFolded(ctx context.Context) bool {
-	for _, s := range e.partitions {
-		for {
-			s.mu.Lock()
-			done := s.answered >= s.atOpen
-			s.mu.Unlock()
-			if done {
-				break
-			}
-			select {
-			case <-ctx.Done():
-				return false
-			case <-time.After(foldedAgain):
-			}
-		}
-	}
-	return true
-}
-
-// AwaitState implements [store.Engine]: what is stored was put before Store returned.
-func (e *Engine) AwaitState(context.Context, uint64) error { return nil }
-
-// AwaitTombstones implements [store.Engine]: they are read while the engine opens, and each
-// new one before Store returns.
-func (e *Engine) AwaitTombstones(context.Context) error { return nil }
-
-// loaders is how many parts of what is asked for are read at once.
-const loaders = 4
-
-// loadAnswers brings what is known of every vehicle.
-func (e *Engine) loadAnswers(ctx context.Context, answers Answers) error {
-	var loading sync.WaitGroup
-	var errs [loaders]error
-	from, to := span(letterAnswers)
-	for n := range loaders { // keys are hashes, so that each part is as large
-		lower, upper := append(from, byte(n*256/loaders)), to
-		if n < loaders-1 {
-			upper = append(from, byte((n+1)*256/loaders))
-		}
-		loading.Go(func() {
-			errs[n] = e.iterate(ctx, lower, upper, func(_, value []byte) error {
-				id, driving, throttle, err := decodeAnswers(value)
-				if err != nil {
-					return e.read(err)
-				}
-				if !e.forgotten.Has(id) {
-					answers.Put(id, driving, throttle)
-				}
-				return nil
-			})
-		})
-	}
-	loading.Wait()
-	return errors.Join(errs[:]...)
 }

@@ -15,7 +15,6 @@ import (
 
 	"carstate/internal/store"
 	"carstate/internal/store/codec"
-	"carstate/internal/vehicle"
 )
 
 // stream keeps the records of one stream. All that changes them runs on one goroutine, so
@@ -528,35 +527,4 @@ func (f *feed) Wait(ctx context.Context, seq uint64) error {
 		case <-changed:
 		}
 	}
-}
-
-// putRecord lets what follows states have a record of STATES that no partition committed. A
-// restored state is newer than the stored state, but it can be older than the answer, whose
-// state is not stored yet. The answer stays then.
-func (e *Engine) putRecord(r store.Record) {
-	id, ok := codec.VehicleOfState(r.Subject)
-	if !ok {
-		return
-	}
-	e.putMu.Lock()
-	defer e.putMu.Unlock()
-	if e.put == nil {
-		return
-	}
-	if codec.IsMarker(r.Body) || e.forgotten.Has(id) {
-		e.put(id, vehicle.State{})
-		return
-	}
-	s, err := codec.DecodeState(r.Body)
-	if err != nil {
-		e.fail(err)
-		return
-	}
-	if e.config.Answers != nil {
-		driving, throttle := e.config.Answers.Get(id)
-		if s.Driving().Time < driving.Time || s.Throttle().Time < throttle.Time {
-			return
-		}
-	}
-	e.put(id, s)
 }

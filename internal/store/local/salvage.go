@@ -6,9 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -107,93 +105,6 @@ func openDamaged(fsys vfs.FS, dir *dataDir) (db *pebble.DB, log int, err error) 
 	}
 	return db, 1, nil
 }
-
-// logCut shows the write-ahead log up to its first damage.
-type logCut struct {
-	vfs.FS
-	last string // file that is damaged; later ones are hidden; "": none
-	good int64  // bytes of it that are shown
-}
-
-// cutLog looks for the first damage of the log in a directory.
-func cutLog(fsys vfs.FS, dir string) (*logCut, error) {
-	files, err := fsys.List(dir)
-	if err != nil {
-		return nil, err
-	}
-	slices.Sort(files) // their numbers have as many digits
-	for _, f := range files {
-		if !isLog(f) {
-			continue
-		}
-		content, err := readFile(fsys, fsys.PathJoin(dir, f))
-		if err != nil {
-			return nil, err
-		}
-		if good, damaged := goodChunks(content); damaged {
-			return &logCut{fsys, f, int64(good)}, nil
-		}
-	}
-	return &logCut{FS: fsys}, nil
-}
-
-// olderHeaderBytes is the header of a chunk that says nothing of bytes on disk. The first log of
-// a directory has such ones: Pebble makes it before it knows which version it is to write.
-const olderHeaderBytes = 11
-
-// goodChunks returns how many bytes of a file of the log are good, and whether damage ends
-// them. [logFile] says what chunks are.
-func goodChunks(content []byte) (good int, damaged bool) {
-	for good < len(content) {
-		left := min(logBlockBytes-good%logBlockBytes, len(content)-good)
-		chunk := content[good:][:left]
-		if left < olderHeaderBytes {
-			good += left
-			continue
-		}
-		sum, length := binary.LittleEndian.Uint32(chunk), int(binary.LittleEndian.Uint16(chunk[4:]))
-		switch kind := chunk[6]; {
-		case sum == 0 && length == 0 && left < chunkHeaderBytes:
-			good += left
-			continue
-		case sum == 0 && length == 0:
-			return good, false // the mark of the end
-		case kind < firstChunkKind:
-			length += olderHeaderBytes
-		default:
-			length += chunkHeaderBytes
-		}
-		if length > left || sum != chunkSum(chunk[:length]) {
-			return good, true
-		}
-		good += length
-	}
-	return good, false
-}
-
-// List implements [vfs.FS].
-func (l *logCut) List(dir string) ([]string, error) {
-	files, err := l.FS.List(dir)
-	return slices.DeleteFunc(files, func(f string) bool { return l.last != "" && isLog(f) && f > l.last }), err
-}
-
-// Open implements [vfs.FS].
-func (l *logCut) Open(name string, options ...vfs.OpenOption) (vfs.File, error) {
-	f, err := l.FS.Open(name, options...)
-	if err == nil && l.PathBase(name) == l.last {
-		return &shortFile{f, io.LimitReader(f, l.good)}, nil
-	}
-	return f, err
-}
-
-// shortFile is the beginning of a file.
-type shortFile struct {
-	vfs.File
-	begin io.Reader
-}
-
-// Read implements [vfs.File].
-func (f *shortFile) Read(b []byte) (int, error) { return f.begin.Read(b) }
 
 // silent drops what Pebble says: readers get each error.
 type silent struct{}

@@ -1,0 +1,161 @@
+package local
+
+import (
+	"encoding/binary"
+	"hash/crc32"
+	"io"
+	"slices"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// logFile is a file of the log that is written. Each of its chunks says how many bytes of the
+// file were on disk before, which tells damage from what a power cut left of the end. Pebble
+// 2.1.7 counts the last block only, where it writes several at once (writtenOffset in
+// record/log_writer.go), and then takes most damage for the end. So the number is corrected
+// here.
+type logFile struct {
+	haltingFile
+	written, synced int64  // bytes
+	corrected       []byte // what is written
+}
+
+// Pebble's chunks with a number of bytes on disk (record/record.go): checksum (4 bytes),
+// length (2), kind (1), number of the log (4), bytes on disk (8), and then the chunk. Chunks
+// do not cross blocks; a block whose rest is too small for a header ends with zeros.
+const (
+	logBlockBytes    = 32 << 10
+	chunkHeaderBytes = 19
+	firstChunkKind   = 9
+	lastChunkKind    = 12
+)
+
+// chunkSum is the checksum of a chunk of the log, as Pebble's internal/crc makes it.
+func chunkSum(chunk []byte) uint32 {
+	sum := crc32.Checksum(chunk[6:], castagnoli)
+	return (sum>>15 | sum<<17) + 0xa282ead8
+}
+
+// Write implements [vfs.File]. Pebble writes whole chunks.
+func (f *logFile) Write(b []byte) (int, error) {
+	f.corrected = append(f.corrected[:0], b...)
+	for at := 0; at+chunkHeaderBytes <= len(b); {
+		left := logBlockBytes - int((f.written+int64(at))%logBlockBytes)
+		if left < chunkHeaderBytes {
+			at += left
+			continue
+		}
+		chunk := f.corrected[at:]
+		length := chunkHeaderBytes + int(binary.LittleEndian.Uint16(chunk[4:]))
+		if kind := chunk[6]; kind < firstChunkKind || kind > lastChunkKind || length > min(left, len(chunk)) {
+			break // the mark of the end
+		}
+		binary.LittleEndian.PutUint64(chunk[11:], uint64(f.synced))
+		binary.LittleEndian.PutUint32(chunk, chunkSum(chunk[:length]))
+		at += length
+	}
+	n, err := f.haltingFile.Write(f.corrected)
+	f.written += int64(n)
+	return n, err
+}
+
+// Sync implements [vfs.File].
+func (f *logFile) Sync() error {
+	err := f.haltingFile.Sync()
+	f.synced = f.written
+	return err
+}
+
+// SyncData implements [vfs.File].
+func (f *logFile) SyncData() error {
+	err := f.haltingFile.SyncData()
+	f.synced = f.written
+	return err
+}
+
+// logCut shows the write-ahead log up to its first damage.
+type logCut struct {
+	vfs.FS
+	last string // file that is damaged; later ones are hidden; "": none
+	good int64  // bytes of it that are shown
+}
+
+// cutLog looks for the first damage of the log in a directory.
+func cutLog(fsys vfs.FS, dir string) (*logCut, error) {
+	files, err := fsys.List(dir)
+	if err != nil {
+		return nil, err
+	}
+	slices.Sort(files) // their numbers have as many digits
+	for _, f := range files {
+		if !isLog(f) {
+			continue
+		}
+		content, err := readFile(fsys, fsys.PathJoin(dir, f))
+		if err != nil {
+			return nil, err
+		}
+		if good, damaged := goodChunks(content); damaged {
+			return &logCut{fsys, f, int64(good)}, nil
+		}
+	}
+	return &logCut{FS: fsys}, nil
+}
+
+// olderHeaderBytes is the header of a chunk that says nothing of bytes on disk. The first log of
+// a directory has such ones: Pebble makes it before it knows which version it is to write.
+const olderHeaderBytes = 11
+
+// goodChunks returns how many bytes of a file of the log are good, and whether damage ends
+// them. [logFile] says what chunks are.
+func goodChunks(content []byte) (good int, damaged bool) {
+	for good < len(content) {
+		left := min(logBlockBytes-good%logBlockBytes, len(content)-good)
+		chunk := content[good:][:left]
+		if left < olderHeaderBytes {
+			good += left
+			continue
+		}
+		sum, length := binary.LittleEndian.Uint32(chunk), int(binary.LittleEndian.Uint16(chunk[4:]))
+		switch kind := chunk[6]; {
+		case sum == 0 && length == 0 && left < chunkHeaderBytes:
+			good += left
+			continue
+		case sum == 0 && length == 0:
+			return good, false // the mark of the end
+		case kind < firstChunkKind:
+			length += olderHeaderBytes
+		default:
+			length += chunkHeaderBytes
+		}
+		if length > left || sum != chunkSum(chunk[:length]) {
+			return good, true
+		}
+		good += length
+	}
+	return good, false
+}
+
+// List implements [vfs.FS].
+func (l *logCut) List(dir string) ([]string, error) {
+	files, err := l.FS.List(dir)
+	return slices.DeleteFunc(files, func(f string) bool { return l.last != "" && isLog(f) && f > l.last }), err
+}
+
+// Open implements [vfs.FS].
+func (l *logCut) Open(name string, options ...vfs.OpenOption) (vfs.File, error) {
+	f, err := l.FS.Open(name, options...)
+	if err == nil && l.PathBase(name) == l.last {
+		return &shortFile{f, io.LimitReader(f, l.good)}, nil
+	}
+	return f, err
+}
+
+// shortFile is the beginning of a file.
+type shortFile struct {
+	vfs.File
+	begin io.Reader
+}
+
+// Read implements [vfs.File].
+func (f *shortFile) Read(b []byte) (int, error) { return f.begin.Read(b) }
