@@ -38,9 +38,10 @@ type costs struct {
 	Store, FirstStore, Leader   float64 // a sample, in the servers; the last in one of them
 	Send                        float64 // a state, to one feed more
 	Query                       float64 // a query
-	Alone                       float64 // a sample, on one machine with a store of its own
+	Alone, AloneRead            float64 // a sample, on one machine with a store of its own; where its state is read
 	Table                       float64 // bytes of memory a vehicle, in each node
 	Server                      float64 // bytes of memory a vehicle, in each server
+	AloneStored, AloneWritten   float64 // bytes a vehicle on the disk of one machine at most; bytes a sample written to it
 	State, Sample, Wire         float64 // bytes of a state and a sample in their streams, and of a state to one feed
 	Between, Written, Telemetry float64 // bytes a sample: between servers, to all disks, from the nodes
 	FeedRate                    float64 // states a second that one feed brings
@@ -70,12 +71,17 @@ func (l *lookup) find(part, subject, name string) *Figure {
 // costsOf reads the costs off the figures.
 func costsOf(l *lookup) *costs {
 	at := func(subject, name string) float64 { return l.find(scalePart, subject, name).Value }
+	million := func(name string) float64 { return l.find("restart", "1 M vehicles", name).Value }
 	c := &costs{
 		Feed:           at("slice", "CPU of the query node a state"),
 		Send:           at("slice, more feeds", "CPU of the servers a record sent"),
 		Leader:         at("slice", "CPU of the leader of STATES a sample"),
 		Query:          l.find("query", "carstate", "server CPU a request").Value,
-		Alone:          l.find("restart", "1 M vehicles", "node CPU a sample, every state at hand").Value,
+		Alone:          at("one machine", "CPU of all a sample"),
+		AloneRead:      at("one machine", "CPU of all a sample") + million("node CPU a sample, no state at hand") - million("node CPU a sample, every state at hand"),
+		AloneStored:    million("store on disk a vehicle") * million("the most it took meanwhile, over live data"),
+		AloneWritten:   at("one machine", "written a sample"),
+		Server:         at("subjects", "memory of a server a vehicle, started"),
 		Table:          l.find("vehicle", "carstate", "memory a vehicle, 10 M vehicles").Value,
 		State:          at("subjects", "bytes a state, as its stream counts"),
 		Sample:         at("slice", "bytes a sample, as its stream counts"),
@@ -85,14 +91,13 @@ func costsOf(l *lookup) *costs {
 		Telemetry:      at("slice", "from clients to servers a sample"),
 		FeedRate:       at("subjects", "records a feed brings a second"),
 		Setup:          at("subjects", "until a feed's first record") / at("subjects", "cars"),
-		Recovery:       l.slope("ready, after kill -9"), // without an election, which takes as long for any number
+		Recovery:       at("subjects", "ready after kill -9") / at("subjects", "cars"),
 		TelemetryLimit: at("limits", "TELEMETRY keeps") * gib,
 		StatesLimit:    at("limits", "STATES keeps") * gib,
 		Cached:         at("limits", "states at hand, all partitions"),
 		SetupLimit:     at("limits", "a feed is set up within"),
 		aloneMemory:    l.between("resident memory under load"),
 	}
-	c.Server = l.slope("resident memory when ready")*1e6 - c.Table // beside the engine, the table grows
 	states := at("slice", "states stored a sample")
 	c.Ingest = max(0, at("slice", "CPU of ingest a sample")-states*c.Feed)
 	c.Derive = max(0, at("slice", "CPU of derive a sample")-states*c.Feed)
@@ -102,26 +107,12 @@ func costsOf(l *lookup) *costs {
 	return c
 }
 
-// slope is how much a figure of the restart grows with each vehicle, from a million
-// to ten.
-func (l *lookup) slope(name string) float64 {
-	return (l.find("restart", "10 M vehicles", name).Value - l.find("restart", "1 M vehicles", name).Value) / 9e6
-}
-
 // between reads a figure of the restart by the number of vehicles: on the line between
-// the two sizes around it, and below the least as much as that.
+// 100,000 and a million, and at least the greater of the two.
 func (l *lookup) between(name string) func(cars float64) float64 {
-	sizes := []float64{1e5, 1e6, 3e6, 1e7}
-	var measured []float64
-	for _, n := range sizes {
-		measured = append(measured, l.find("restart", count(n)+" vehicles", name).Value)
-	}
-	return func(cars float64) float64 {
-		i, _ := slices.BinarySearch(sizes[:len(sizes)-1], cars)
-		i = max(i, 1)
-		part := max(0, (cars-sizes[i-1])/(sizes[i]-sizes[i-1]))
-		return measured[i-1] + part*(measured[i]-measured[i-1])
-	}
+	few, many := 1e5, 1e6
+	low, high := l.find("restart", count(few)+" vehicles", name).Value, l.find("restart", count(many)+" vehicles", name).Value
+	return func(cars float64) float64 { return max(low, high, low+(cars-few)/(many-few)*(high-low)) }
 }
 
 // need is what a fleet needs whose cars report at an interval.
@@ -185,8 +176,27 @@ func (n need) Nodes() float64 {
 func (n need) NodeMemory() float64   { return n.Cars*n.Table + cachedBytes }
 func (n need) ServerMemory() float64 { return n.Cars*n.Server + min(blocksBytes, n.ServerDisk()) }
 func (n need) ServerDisk() float64   { return 3*n.Cars*n.State + min(n.Hour(), n.TelemetryLimit) }
-func (n need) AloneCores() float64   { return cores(n.Alone, n.Samples()) + n.QueryCores() }
+func (n need) AloneCores() float64   { return cores(n.AloneEach(), n.Samples()) + n.QueryCores() }
 func (n need) AloneMemory() float64  { return n.aloneMemory(n.Cars) * 1e6 }
+func (n need) AloneDisk() float64    { return n.Cars*n.AloneStored + min(n.Hour(), n.TelemetryLimit) }
+
+func (n need) AloneEach() float64 {
+	if n.AtHand() {
+		return n.Alone
+	}
+	return n.AloneRead
+}
+
+// Singles is how many machines without NATS a fleet is divided among, so that half of the
+// cores of each are in use at most. Single is one of them.
+func (n need) Singles() float64 {
+	k := 1.0
+	for (need{n.costs, n.Cars / k, n.Interval}).AloneCores() > nodeCores {
+		k++
+	}
+	return k
+}
+func (n need) Single() need { return need{n.costs, n.Cars / n.Singles(), n.Interval} }
 
 // Hour is the bytes of an hour of telemetry.
 func (n need) Hour() float64 { return n.Samples() * 3600 * n.Sample }
@@ -272,13 +282,13 @@ func (d *Document) scalePage() (string, error) {
 	}
 	data := struct {
 		*costs
-		Run                             *Run
-		Fleets, Planned, Alone, Divided []need
-		Largest, HalfALeader            need
-		Sizes                           []float64 // numbers of partitions
-		RecordsLimit                    float64
+		Run                                     *Run
+		Fleets, Planned, Bought, Alone, Divided []need
+		Largest, HalfALeader                    need
+		Sizes                                   []float64 // numbers of partitions
+		RecordsLimit                            float64
 	}{
-		c, d.run(scalePart), fleets(1e4, 1e5, 1e6, 1e7, 1e8), fleets(1e6, 1e7, 1e8), fleets(1e4, 1e5), fleets(1e6, 1e7),
+		c, d.run(scalePart), fleets(1e4, 1e5, 1e6, 1e7, 1e8), fleets(1e6, 1e7, 1e8), fleets(1e5, 1e6, 1e7, 1e8), fleets(1e4, 1e5), fleets(1e6, 1e7),
 		need{c, 1e8, sampleEvery}, need{c, streamInUse * 1e6 / c.Leader * sampleEvery, sampleEvery},
 		[]float64{4, 16, 64, 256, 1024}, l.find(scalePart, "limits", "TOKENS, SOURCES and AUDIT keep, each").Value * gib,
 	}

@@ -9,7 +9,7 @@ import (
 // model is what one of everything costs, in numbers that a person can follow.
 func model() *costs {
 	return &costs{
-		Ingest: 5, Derive: 10, FirstDerive: 30, Feed: 10, Store: 42, FirstStore: 52, Leader: 20, Send: 2, Query: 9, Alone: 60,
+		Ingest: 5, Derive: 10, FirstDerive: 30, Feed: 10, Store: 42, FirstStore: 52, Leader: 20, Send: 2, Query: 9, Alone: 60, AloneRead: 120,
 		Table: 40, Server: 160, State: 1000, Sample: 50, Wire: 900, Between: 2000, Written: 6000, Telemetry: 1000,
 		FeedRate: 200_000, Setup: 0.5e-6, Recovery: 5e-6, TelemetryLimit: 4 * gib, StatesLimit: 16 * gib, Cached: 200_000, SetupLimit: 30,
 	}
@@ -32,7 +32,7 @@ func TestFeedsAreCountedOnce(t *testing.T) {
 		f.Part = scalePart
 		d.Figures = append(d.Figures, f)
 	}
-	for size, mb := range map[string]float64{"100 k": 100, "1 M": 200, "3 M": 600, "10 M": 2000} {
+	for size, mb := range map[string]float64{"100 k": 100, "1 M": 1000} {
 		d.Figures = append(d.Figures, Figure{Part: "restart", Subject: size + " vehicles", Name: "resident memory under load", Value: mb})
 	}
 	l := &lookup{d: d}
@@ -40,7 +40,7 @@ func TestFeedsAreCountedOnce(t *testing.T) {
 	if c.Ingest != 5 || c.Derive != 10 || c.FirstDerive != 30 || c.Store != 42 || c.FirstStore != 52 {
 		t.Errorf("the costs are %+v", c)
 	}
-	for cars, mb := range map[float64]float64{1e4: 100, 1e6: 200, 2e6: 400, 1e7: 2000} {
+	for cars, mb := range map[float64]float64{1e4: 1000, 1e6: 1000, 1.9e6: 1900} {
 		if got := c.aloneMemory(cars); got != mb {
 			t.Errorf("%v cars alone take %v MB, not %v", cars, got, mb)
 		}
@@ -64,6 +64,8 @@ func TestWhatFleetsNeed(t *testing.T) {
 		"leader":         {small.LeaderCores(), 0.2},
 		"an hour":        {small.Hour(), 10_000 * 3600 * 50},
 		"judging, read":  {n.DeriveEach(), 30}, // more states than are at hand
+		"machines alone": {n.Singles(), 4},     // three would use a little more than four cores each
+		"a machine":      {n.Single().AloneCores(), 25_000*120/1e6 + 250_000.0/60*9/1e6},
 		"storing, read":  {n.StoreEach(), 52},
 		"chosen":         {n.Chosen().Interval, 60}, // half a core of the leader are 25,000 samples a second
 		"clusters":       {n.Clusters(), 4},

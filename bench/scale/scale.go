@@ -35,6 +35,7 @@ const (
 // plan is how much is measured.
 type plan struct {
 	cars     int           // of the slice
+	alone    int           // cars on one machine without NATS
 	first    time.Duration // in which they report for the first time
 	steady   time.Duration // its measurement at the full rate
 	slow     time.Duration // each measurement of less
@@ -46,10 +47,10 @@ type plan struct {
 
 func planFor(o report.Options) plan {
 	if o.Quick {
-		return plan{cars: 20_000, first: time.Second, steady: 2 * time.Second, slow: time.Second, feeds: 2, spread: 4, subjects: 20_000, deeds: 10}
+		return plan{cars: 20_000, alone: 20_000, first: time.Second, steady: 2 * time.Second, slow: time.Second, feeds: 2, spread: 4, subjects: 20_000, deeds: 10}
 	}
 	return plan{
-		cars: fleetCars / fleetParts, first: reportEvery, steady: time.Minute, slow: 6 * time.Second, feeds: 8, spread: 32,
+		cars: fleetCars / fleetParts, alone: 100_000, first: reportEvery, steady: time.Minute, slow: 6 * time.Second, feeds: 8, spread: 32,
 		subjects: 1_000_000, deeds: 100,
 	}
 }
@@ -69,6 +70,9 @@ func Run(ctx context.Context, o report.Options, r *report.Results) error {
 	b := &bench{Options: o, plan: planFor(o), results: r}
 	defer clustertest.RemoveServerBinary()
 	b.limits()
+	if err := b.alone(ctx); err != nil {
+		return fmt.Errorf("one machine: %w", err)
+	}
 	steps := []step{
 		{"a slice of a large fleet", b.slice},
 		{"the slice over more partitions", b.spread},
@@ -132,7 +136,7 @@ func (b *bench) limits() {
 const (
 	recordGiB       = 1                // TOKENS, SOURCES, AUDIT each (internal/store/cluster)
 	mqttConnections = 20_000           // a node (internal/ingest)
-	cachedStates    = 200_000          // over all partitions (cmd/carstate)
+	cachedStates    = 100_000          // over all partitions (internal/node)
 	nodeBatches     = 8                // atomic batches that a node has under way (internal/store/cluster)
 	serverBatches   = 50               // that a server takes for one stream (nats-server)
 	feedSetup       = 30 * time.Second // for a feed from the start (internal/store/cluster)
