@@ -240,8 +240,8 @@ func TestRights(t *testing.T) {
 	}
 	n.cluster.config.Retention = time.Millisecond // by the servers' clock, which does not go ahead
 	for _, to := range []time.Duration{time.Minute, 2 * time.Minute, store.DefaultRetention + 3*time.Minute} {
-		ahead.Store(int64(to))
 		n.Drive(t, 2000+int64(to), cars[0])
+		ahead.Store(int64(to))
 		for _, do := range []func(context.Context) error{n.cluster.measureBacklog, n.cluster.trim, n.EraseDue} {
 			must(do(ctx))
 		}
