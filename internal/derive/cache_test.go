@@ -38,9 +38,9 @@ func TestCacheForgetsWhatWasUsedLongestAgo(t *testing.T) {
 				}
 			}
 			var ring []vehicle.ID
-			for i, left := c.newest, len(c.entries); left > 0; left-- {
-				ring = append(ring, c.entries[i].id)
-				i = c.entries[i].older
+			for i, left := c.newest, c.used; left > 0; left-- {
+				ring = append(ring, c.at(i).id)
+				i = c.at(i).older
 			}
 			if !slices.Equal(ring, order) || len(c.index) != len(order) {
 				t.Fatalf("%v, %d in the index; want %v", ring, len(c.index), order)

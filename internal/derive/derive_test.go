@@ -179,6 +179,7 @@ func follow(t *testing.T, e engine) *table {
 	tab := &table{states: make(map[vehicle.ID]vehicle.State), changed: make(chan struct{}, 1)}
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
+	caughtUp := make(chan struct{})
 	running.Go(func() {
 		err := e.FollowStates(ctx, func(id vehicle.ID, s vehicle.State) {
 			tab.mu.Lock()
@@ -190,12 +191,13 @@ func follow(t *testing.T, e engine) *table {
 			case tab.changed <- struct{}{}:
 			default:
 			}
-		}, func() {})
+		}, func() { close(caughtUp) })
 		if err != nil {
 			t.Error(err)
 		}
 	})
 	t.Cleanup(func() { cancel(); running.Wait() })
+	<-caughtUp // an answer before it is not brought again
 	return tab
 }
 

@@ -223,8 +223,8 @@ func TestForgetfulFold(t *testing.T) {
 				t.Fatal(err)
 			}
 			f.observe(seq, part.Stored(), samples)
-			if len(f.cache.entries) > maxCached || len(f.cache.index) > maxCached || len(f.touched) > maxStates {
-				t.Fatalf("%d of %d cached, %d of %d touched", len(f.cache.entries), maxCached, len(f.touched), maxStates)
+			if int(f.cache.used) > maxCached || len(f.cache.index) > maxCached || len(f.touched) > maxStates {
+				t.Fatalf("%d of %d cached, %d of %d touched", f.cache.used, maxCached, len(f.touched), maxStates)
 			}
 		}
 		if underWay {

@@ -58,7 +58,8 @@ func (e *Engine) putStates(states map[vehicle.ID]*vehicle.State) {
 
 // FollowStates implements [store.Engine]. With Answers it goes on behind what they got, and
 // has caught up once all that was stored at the start is folded, so that no answer is older
-// than one that was given before a crash.
+// than one that was given before a crash. Without Answers, for tests, it begins with what is
+// stored, and what was an answer before and is not stored does not come.
 func (e *Engine) FollowStates(ctx context.Context, put func(vehicle.ID, vehicle.State), caughtUp func()) error {
 	e.putMu.Lock()
 	e.put = put
