@@ -48,6 +48,8 @@ func (n *Node) startBackground() {
 	//
 	// The queueing delay, by which overloaded listeners limit their connections.
 	n.background(func() error { return n.probe.Run(ctx) })
+	// The garbage collector, so that a large heap has little garbage.
+	run(tuneCollector)
 	// systemd: ready, alive, and what is missing. If the process hangs, these messages
 	// stop and systemd starts it again.
 	run(n.tellSupervisor)
