@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"text/tabwriter"
+	"time"
 
 	"carstate/internal/access"
 	"carstate/internal/admin/client"
@@ -18,6 +19,7 @@ type sourceCommand struct {
 	Add    sourceAdd    `cmd:"" help:"Add a car or a gateway; its key is shown this once."`
 	List   sourceList   `cmd:"" help:"List all sources."`
 	Show   sourceShow   `cmd:"" help:"Show one source."`
+	Change sourceChange `cmd:"" help:"Change the vehicles, the rate or the expiry of a source, or whether it is strict."`
 	Rotate sourceRotate `cmd:"" help:"Give a source a new key; the old one counts for a while longer."`
 	Remove sourceRemove `cmd:"" help:"Remove a source, at once."`
 }
@@ -147,6 +149,47 @@ func (c *sourceShow) Run(ctx context.Context, w streams) error {
 			line("  "+why, "%d", s.Seen.Refused[why])
 		}
 		_, err := fmt.Fprintf(w.out, "ignored signals  %d\n", s.Seen.IgnoredSignals)
+		for _, name := range slices.Sorted(maps.Keys(s.Seen.IgnoredByName)) {
+			fmt.Fprintf(w.out, "  %s  %d\n", name, s.Seen.IgnoredByName[name])
+		}
+		if n := s.Seen.IgnoredOthers(); n > 0 && len(s.Seen.IgnoredByName) > 0 {
+			fmt.Fprintf(w.out, "  others  %d\n", n)
+		}
+		return err
+	})
+}
+
+type sourceChange struct {
+	adminFlags
+	Name string `arg:"" help:"The source's name."`
+	changeFlags
+	Strict *bool `env:"-" negatable:"" help:"Refuse a sample that has a signal whose name is not known; --no-strict: ignore the signal."`
+	JSON   bool  `name:"json" help:"Print one JSON value and nothing else."`
+}
+
+// Help is shown by --help.
+func (*sourceChange) Help() string {
+	return `What no flag names stays, the key too.
+
+Example:
+  carstate source change gateway-1 --rate 2000/s --no-strict`
+}
+
+// Run changes a source.
+func (c *sourceChange) Run(ctx context.Context, w streams) error {
+	to, err := c.change(time.Now())
+	if err != nil {
+		return err
+	}
+	to.Strict = c.Strict
+	if to == (access.Change{}) {
+		return usageError("say what to change: --vehicles, --rate, --expires, --strict or --no-strict")
+	}
+	return ask(c.adminFlags, c.JSON, w, func(client *client.Client) (ops.SourceSummary, error) {
+		return client.ChangeSource(ctx, c.Name, to)
+	}, func(s ops.SourceSummary) error {
+		_, err := fmt.Fprintf(w.out, "source %s now has vehicles %s, rate %s, expires %s; unknown signals: %s\n",
+			s.Name, count(s.VehicleCount), rateInWords(s.Rate), day(s.ExpiresAt, "never"), unknownSignals(s.Strict))
 		return err
 	})
 }

@@ -22,6 +22,7 @@ type tokenCommand struct {
 	List   tokenList   `cmd:"" help:"List all tokens."`
 	Show   tokenShow   `cmd:"" help:"Show one token."`
 	Grant  tokenGrant  `cmd:"" help:"Add vehicles to a token, or take some away."`
+	Change tokenChange `cmd:"" help:"Change the rate, the expiry or all of the vehicles of a token."`
 	Rotate tokenRotate `cmd:"" help:"Give a token a new secret; the old one counts for a while longer."`
 	Revoke tokenRevoke `cmd:"" help:"Revoke a token, at once and for good."`
 }
@@ -229,6 +230,73 @@ func (c *tokenGrant) Run(ctx context.Context, w streams) error {
 		return client.GrantToken(ctx, c.ID, add, remove)
 	}, func(t ops.TokenSummary) error {
 		_, err := fmt.Fprintf(w.out, "token %s now counts for %s vehicles\n", t.ID, count(t.VehicleCount))
+		return err
+	})
+}
+
+// changeFlags are what the commands change of a token or a source. No variable of the environment
+// stands for them: a change is what somebody wrote.
+type changeFlags struct {
+	Vehicles string `env:"-" placeholder:"all|VID,…|@FILE" help:"All of its vehicles, in place of those that it has; a file has one vid a line."`
+	Rate     string `env:"-" placeholder:"N/s|none" help:"Its rate, as N/s, N/min or N/h, or none for no limit."`
+	Expires  string `env:"-" placeholder:"90d|never" help:"How long it lives from now on."`
+}
+
+// change is what the flags say.
+func (f changeFlags) change(now time.Time) (to access.Change, err error) {
+	if f.Vehicles != "" {
+		v, err := parseVehicles(f.Vehicles)
+		if err != nil {
+			return to, fmt.Errorf("--vehicles: %w", err)
+		}
+		to.Vehicles = &v
+	}
+	if f.Rate != "" {
+		to.Rate = new(access.Rate)
+		if f.Rate != "none" {
+			if *to.Rate, err = access.ParseRate(f.Rate); err != nil {
+				return to, usageError("--rate: %v, or none", err)
+			}
+		}
+	}
+	if f.Expires != "" {
+		expires, err := lifetime(f.Expires, now)
+		if err != nil {
+			return to, err
+		}
+		to.Expires = &expires
+	}
+	return to, nil
+}
+
+type tokenChange struct {
+	adminFlags
+	tokenArg
+	changeFlags
+	JSON bool `name:"json" help:"Print one JSON value and nothing else."`
+}
+
+// Help is shown by --help.
+func (*tokenChange) Help() string {
+	return `What no flag names stays. carstate token grant adds or takes away single vehicles.
+
+Example:
+  carstate token change cstid4Fz0kQ2mXbP1 --rate 100/min --expires 90d`
+}
+
+// Run changes a token.
+func (c *tokenChange) Run(ctx context.Context, w streams) error {
+	to, err := c.change(time.Now())
+	if err != nil {
+		return err
+	}
+	if to == (access.Change{}) {
+		return usageError("say what to change: --vehicles, --rate or --expires")
+	}
+	return ask(c.adminFlags, c.JSON, w, func(client *client.Client) (ops.TokenSummary, error) {
+		return client.ChangeToken(ctx, c.ID, to)
+	}, func(t ops.TokenSummary) error {
+		_, err := fmt.Fprintf(w.out, "token %s now has vehicles %s, rate %s, expires %s\n", t.ID, vehiclesOf(t), orDash(t.Rate), day(t.ExpiresAt, "never"))
 		return err
 	})
 }

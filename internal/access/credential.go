@@ -90,11 +90,52 @@ type SourceRequest struct {
 
 // AddSource makes a source and the key to be shown once.
 func AddSource(r SourceRequest, now time.Time) (Credential, string, error) {
-	if !r.Vehicles.All() && r.Vehicles.Len() == 0 {
-		return Credential{}, "", errors.New("a source needs vehicles to speak for: all, or a list")
+	if r.Vehicles.none() {
+		return Credential{}, "", errSourceWithoutVehicles
 	}
 	c := Credential{Kind: SourceKind, Name: r.Name, Vehicles: r.Vehicles, Rate: r.Rate, Expires: r.Expires, Strict: r.Strict}
 	return c.begin(now)
+}
+
+var errSourceWithoutVehicles = errors.New("a source needs vehicles to speak for: all, or a list")
+
+// Change is what an operator changes of a token or a source. What is nil stays.
+type Change struct {
+	Vehicles *Vehicles
+	Rate     *Rate
+	Expires  *time.Time // zero: never
+	Strict   *bool      // of a source alone
+}
+
+// Change applies a change at now. A credential that has expired counts again if the change
+// gives it a later end. One that was revoked or removed does not change: [ErrRevoked].
+func (c *Credential) Change(to Change, now time.Time) error {
+	if !c.Ended.IsZero() {
+		return ErrRevoked
+	}
+	if to.Vehicles != nil {
+		switch {
+		case c.Sandbox():
+			return errors.New("a sandbox token sees the reserved vehicles and no others")
+		case c.Kind == SourceKind && to.Vehicles.none():
+			return errSourceWithoutVehicles
+		}
+		c.Vehicles = *to.Vehicles
+	}
+	if to.Rate != nil {
+		c.Rate = *to.Rate
+	}
+	if to.Expires != nil {
+		if !to.Expires.IsZero() && !to.Expires.After(now) {
+			p := c.Kind.Policy()
+			return fmt.Errorf("a %s cannot expire in the past: %s it to end it at once", p.Noun, p.End)
+		}
+		c.Expires = to.Expires.UTC().Truncate(time.Millisecond)
+	}
+	if to.Strict != nil {
+		c.Strict = *to.Strict
+	}
+	return c.Check()
 }
 
 // AddOperator makes an operator and the key to be shown once.

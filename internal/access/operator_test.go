@@ -2,6 +2,7 @@ package access_test
 
 import (
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -76,7 +77,7 @@ func TestSourceSighting(t *testing.T) {
 		g, _ := table.Get("gateway")
 		return g.Seen()
 	}
-	if seen := seen(); seen != (access.Sighting{}) {
+	if seen := seen(); !reflect.DeepEqual(seen, access.Sighting{}) {
 		t.Errorf("before anything came: %+v", seen)
 	}
 	if _, err := table.Verify([]byte(key), noon.Add(time.Minute)); err != nil {
@@ -107,10 +108,14 @@ func TestSourceSighting(t *testing.T) {
 	}
 	g, _ := table.Get("gateway")
 	g.CountSamples(7, 2)
+	for i := range 2 * access.MaxIgnoredNames {
+		g.CountIgnored(string(rune('a'+i)), 1)
+	}
+	g.CountIgnored("a", 4)
 	g.CountRefused(access.Impossible, 3, noon.Add(4*time.Hour))
 	table.Put(src)
 	if seen := seen(); seen.Accepted != 7 || seen.Ignored != 2 || seen.Refused[access.Impossible] != 3 ||
-		seen.Reason != access.Impossible || !seen.LastRefused.Equal(noon.Add(4*time.Hour)) {
+		len(seen.IgnoredByName) != access.MaxIgnoredNames || seen.IgnoredByName["a"] != 5 || seen.Reason != access.Impossible || !seen.LastRefused.Equal(noon.Add(4*time.Hour)) {
 		t.Errorf("after telemetry: %+v", seen)
 	}
 	again, _, err := access.AddSource(access.SourceRequest{Name: "gateway", Vehicles: access.AllVehicles()}, noon.Add(3*time.Hour))
@@ -118,7 +123,7 @@ func TestSourceSighting(t *testing.T) {
 		t.Fatal(err)
 	}
 	table.Put(again)
-	if seen := seen(); seen != (access.Sighting{}) {
+	if seen := seen(); !reflect.DeepEqual(seen, access.Sighting{}) {
 		t.Errorf("another source of this name: %+v", seen)
 	}
 }

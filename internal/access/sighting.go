@@ -2,6 +2,8 @@ package access
 
 import (
 	"errors"
+	"maps"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -62,12 +64,21 @@ type Sighting struct {
 	Accepted int64 // samples
 	Ignored  int64 // signals that no rule uses
 	Refused  [SampleRefusals]int64
+
+	IgnoredByName map[string]int64 // at most MaxIgnoredNames of them; the others are in Ignored alone
 }
+
+// MaxIgnoredNames is how many names of ignored signals a node keeps of a source: the first that
+// come. With names of 80 bytes, they take up less than 2 KB of each source that sends any.
+const MaxIgnoredNames = 8
 
 // telemetry is what a node counts of the telemetry of a source.
 type telemetry struct {
 	accepted, ignored atomic.Int64
 	refused           [SampleRefusals]atomic.Int64
+
+	mu     sync.Mutex       // guards what follows
+	byName map[string]int64 // ignored signals
 }
 
 // counts returns the counters of a source, which a token does not have.
@@ -87,6 +98,21 @@ func (u *usage) CountSamples(accepted, ignored int) {
 	if ignored > 0 {
 		t.ignored.Add(int64(ignored))
 	}
+}
+
+// CountIgnored notes n signals of the name that no rule uses; [usage.CountSamples] counts them too.
+// The caller bounds the length of names, and vouches for what they hold.
+func (u *usage) CountIgnored(name string, n int) {
+	t := u.counts()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if _, known := t.byName[name]; !known && len(t.byName) >= MaxIgnoredNames {
+		return
+	}
+	if t.byName == nil {
+		t.byName = make(map[string]int64)
+	}
+	t.byName[name] += int64(n)
 }
 
 // CountRefused notes n samples of the source that were refused at now. It takes no lock.
@@ -116,6 +142,9 @@ func (u *usage) Seen() Sighting {
 		for r := range t.refused {
 			s.Refused[r] = t.refused[r].Load()
 		}
+		t.mu.Lock()
+		s.IgnoredByName = maps.Clone(t.byName)
+		t.mu.Unlock()
 	}
 	return s
 }

@@ -34,6 +34,9 @@ func (v Vehicles) All() bool { return v.all }
 // Len is the number of vehicles named, 0 for all.
 func (v Vehicles) Len() int { return len(v.set) }
 
+// none reports whether it counts for no vehicle.
+func (v Vehicles) none() bool { return !v.all && len(v.set) == 0 }
+
 // Include reports whether it counts for the vehicle. It does the same work
 // whatever the answer and does not allocate.
 func (v Vehicles) Include(id vehicle.ID) bool {

@@ -69,6 +69,43 @@ func (s *Server) grantToken(r *http.Request, in wire.GrantRequest) (ops.TokenSum
 	return s.ops.TokenSummary(c), err
 }
 
+func (s *Server) changeToken(r *http.Request, in wire.TokenChange) (ops.TokenSummary, error) {
+	to, err := changeOf(wire.SourceChange{Vehicles: in.Vehicles, ExpiresAt: in.ExpiresAt, Rate: in.Rate})
+	if err != nil {
+		return ops.TokenSummary{}, err
+	}
+	c, err := s.ops.ChangeCredential(r.Context(), caller(r), access.TokenKind, r.PathValue("name"), to)
+	return s.ops.TokenSummary(c), err
+}
+
+func (s *Server) changeSource(r *http.Request, in wire.SourceChange) (ops.SourceSummary, error) {
+	to, err := changeOf(in)
+	if err != nil {
+		return ops.SourceSummary{}, err
+	}
+	c, err := s.ops.ChangeCredential(r.Context(), caller(r), access.SourceKind, r.PathValue("name"), to)
+	return s.ops.SourceSummary(c), err
+}
+
+// changeOf turns what came over the wire into the domain's change.
+func changeOf(in wire.SourceChange) (access.Change, error) {
+	to := access.Change{Strict: in.Strict}
+	if in.Vehicles != nil {
+		to.Vehicles = &in.Vehicles.Vehicles
+	}
+	if !in.ExpiresAt.IsZero() {
+		to.Expires = new(in.ExpiresAt.Or(time.Time{}))
+	}
+	if in.Rate != nil {
+		rate, err := access.ParseRate(*in.Rate)
+		if err != nil {
+			return to, ops.Refuse(http.StatusBadRequest, "%v", err)
+		}
+		to.Rate = &rate
+	}
+	return to, nil
+}
+
 func (s *Server) addSource(r *http.Request, in wire.SourceRequest) (wire.AddedSource, error) {
 	if in.Vehicles == nil {
 		return wire.AddedSource{}, errVehiclesMissing

@@ -187,7 +187,7 @@ func TestPathsAndMethods(t *testing.T) {
 		{"GET", "/debug/pprof/", 404, ""},
 		{"PUT", "/v1/tokens", 405, "GET, POST, HEAD"},
 		{"GET", "/v1/tokens/x/revoke", 405, "POST"},
-		{"POST", "/v1/sources/x", 405, "DELETE, GET, HEAD"},
+		{"POST", "/v1/sources/x", 405, "DELETE, GET, PATCH, HEAD"},
 		{"OPTIONS", "/v1/tokens", 405, "GET, POST, HEAD"},
 		{"POST", "/healthz", 405, "GET, HEAD"},
 		{"HEAD", "/v1/tokens", 200, ""},

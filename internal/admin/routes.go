@@ -36,7 +36,10 @@ func (s *Server) addCalls(mux *http.ServeMux) {
 		"GET":  call(s, "token.list", http.StatusOK, s.listTokens),
 		"POST": call(s, "token.issue", http.StatusCreated, s.issueToken),
 	})
-	mux.Handle("/v1/tokens/{name}", methods{"GET": call(s, "token.show", http.StatusOK, s.showToken)})
+	mux.Handle("/v1/tokens/{name}", methods{
+		"GET":   call(s, "token.show", http.StatusOK, s.showToken),
+		"PATCH": call(s, "token.change", http.StatusOK, s.changeToken),
+	})
 	mux.Handle("/v1/tokens/{name}/revoke", methods{"POST": call(s, "token.revoke", http.StatusOK, end(s, access.TokenKind, s.ops.TokenSummary))})
 	mux.Handle("/v1/tokens/{name}/grant", methods{"POST": call(s, "token.grant", http.StatusOK, s.grantToken)})
 	mux.Handle("/v1/tokens/{name}/rotate", methods{"POST": call(s, "token.rotate", http.StatusOK, rotate(s, access.TokenKind, s.rotatedToken))})
@@ -47,6 +50,7 @@ func (s *Server) addCalls(mux *http.ServeMux) {
 	})
 	mux.Handle("/v1/sources/{name}", methods{
 		"GET":    call(s, "source.show", http.StatusOK, s.showSource),
+		"PATCH":  call(s, "source.change", http.StatusOK, s.changeSource),
 		"DELETE": call(s, "source.remove", http.StatusOK, end(s, access.SourceKind, s.ops.SourceSummary)),
 	})
 	mux.Handle("/v1/sources/{name}/rotate", methods{"POST": call(s, "source.rotate", http.StatusOK, rotate(s, access.SourceKind, s.rotatedSource))})

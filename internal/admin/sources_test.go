@@ -47,19 +47,20 @@ func TestSourceSeen(t *testing.T) {
 	s := start(t)
 	s.add(t, "car-7")
 	const before = `"seen":{"last_seen_at":null,"last_refused_at":null,"last_refused_reason":"",` +
-		`"accepted":0,"refused":{},"ignored_signals":0}`
+		`"accepted":0,"refused":{},"ignored_signals":0,"ignored_by_name":{}}`
 	if got := s.do(t, "GET", "/v1/sources", ""); !strings.Contains(got.body, before) {
 		t.Errorf("before anything came: %s", got.body)
 	}
 	g, _ := s.store.Sources.Get("car-7")
 	g.CountSamples(12, 3)
+	g.CountIgnored("Vehicle.Sped", 2)
 	g.CountRefused(access.Impossible, 2, noon.Add(-time.Hour))
 	g.CountRefused(access.OverRate, 1, noon)
 	for _, path := range []string{"/v1/sources", "/v1/sources/car-7"} {
 		got := s.do(t, "GET", path, "")
 		for _, want := range []string{
 			`"last_refused_at":"2026-11-20T12:00:00Z","last_refused_reason":"rate",` +
-				`"accepted":12,"refused":{"impossible":2,"rate":1},"ignored_signals":3`,
+				`"accepted":12,"refused":{"impossible":2,"rate":1},"ignored_signals":3,"ignored_by_name":{"Vehicle.Sped":2}}`,
 		} {
 			if !strings.Contains(got.body, want) {
 				t.Errorf("%s does not hold %s: %s", path, want, got.body)
@@ -118,6 +119,48 @@ func TestSourceLife(t *testing.T) {
 	}
 	if got := s.do(t, "GET", "/v1/sources", ""); strings.Contains(got.body, "hash") {
 		t.Error("the list shows hashes")
+	}
+}
+
+// TestChangeSource: rate, strictness, vehicles and expiry change under the same key.
+func TestChangeSource(t *testing.T) {
+	s := start(t)
+	src := s.add(t, "car-7")
+	for _, tt := range []struct {
+		body   string
+		status int
+		want   string
+	}{
+		{`{"rate":"5/s","strict":true}`, 200, `"rate":"5/s","strict":true`},
+		{`{"strict":false,"vehicles":["A","B"]}`, 200, `"vehicle_count":2,"rate":"5/s","strict":false`},
+		{`{"expires_at":"2026-11-20T13:00:00Z"}`, 200, `"expires_at":"2026-11-20T13:00:00Z"`},
+		{`{"vehicles":[]}`, 400, "a source needs vehicles"},
+		{`{"expires_at":"2026-11-20T11:00:00Z"}`, 400, "remove it to end it at once"},
+		{`{"rate":"many"}`, 400, "a rate is"},
+		{`{}`, 400, "nothing is to change"},
+	} {
+		if got := s.do(t, "PATCH", "/v1/sources/car-7", tt.body); got.status != tt.status || !strings.Contains(got.body, tt.want) {
+			t.Errorf("%s: %d %s", tt.body, got.status, got.body)
+		}
+	}
+	g, err := s.store.Sources.Verify([]byte(src.Key), noon)
+	if err != nil || g.Strict || g.Rate.String() != "5/s" || !g.Vehicles.Include("B") {
+		t.Errorf("%+v, %v", g, err)
+	}
+	var audited []string
+	for _, e := range s.store.Events() {
+		if e.Action == "source.change" && e.Outcome == "intended" {
+			audited = append(audited, e.Detail)
+		}
+	}
+	if !slices.Contains(audited, "rate 5/s; strict true") || !slices.Contains(audited, "expires 2026-11-20T13:00:00Z") {
+		t.Errorf("audited %q", audited)
+	}
+	if _, err := s.RemoveSource(t.Context(), "car-7"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.ChangeSource(t.Context(), "car-7", access.Change{Strict: new(true)}); !errors.Is(err, access.ErrNotFound) {
+		t.Errorf("of a removed source: %v", err)
 	}
 }
 

@@ -168,6 +168,76 @@ func TestGrantRefuses(t *testing.T) {
 	}
 }
 
+// TestChangeToken: what the change names is changed and audited, and the rest stays, the secret too.
+func TestChangeToken(t *testing.T) {
+	s := start(t)
+	tok := s.issue(t)
+	end := noon.Add(10 * 24 * time.Hour)
+	got, err := s.ChangeToken(t.Context(), tok.ID, access.Change{Rate: &access.Rate{Calls: 10, Window: time.Minute}, Expires: &end})
+	if err != nil || got.Rate != "10/min" || got.ExpiresAt == nil || !got.ExpiresAt.Equal(end) || got.VehicleCount.N != 2 {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	if e, err := s.Audit(t.Context(), 1); err != nil || e[0].Action != "token.change" || e[0].Object != tok.ID || e[0].Detail != "expires 2026-11-30T12:00:00Z; rate 10/min" {
+		t.Errorf("audited %+v, %v", e, err)
+	}
+	s.clock.Advance(11 * 24 * time.Hour) // it has expired, and counts again
+	for _, tt := range []struct{ body, want string }{
+		{`{"expires_at":null}`, `"vehicle_count":2,"rate":"10/min","created_at":"2026-11-20T12:00:00Z","expires_at":null`},
+		{`{"rate":""}`, `"rate":""`},
+		{`{"vehicles":"all"}`, `"vehicle_count":"all"`},
+		{`{"vehicles":["C"]}`, `"vehicle_count":1`},
+	} {
+		if got := s.do(t, "PATCH", "/v1/tokens/"+tok.ID, tt.body); got.status != http.StatusOK || !strings.Contains(got.body, tt.want) {
+			t.Errorf("%s: %d %s", tt.body, got.status, got.body)
+		}
+	}
+	g, err := s.store.Tokens.Verify([]byte(tok.AccessToken), s.clock.Now())
+	if err != nil || !g.Vehicles.Include("C") || g.Vehicles.Include("A") {
+		t.Errorf("%+v, %v", g, err)
+	}
+}
+
+func TestChangeTokenRefuses(t *testing.T) {
+	s := start(t)
+	tok := s.issue(t)
+	sandbox, err := s.IssueToken(t.Context(), access.TokenRequest{Developer: "Bo", Operations: access.AllOperations, Sandbox: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.keepFromLogs(sandbox.AccessToken)
+	if _, err := s.Forget(t.Context(), "Gone"); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		id, body string
+		status   int
+		says     string
+	}{
+		{tok.ID, ``, 400, "nothing is to change"},
+		{tok.ID, `{"rate":"fast"}`, 400, "a rate is"},
+		{tok.ID, `{"rate":5}`, 400, "rate has the wrong type"},
+		{tok.ID, `{"strict":true}`, 400, "it takes vehicles, expires_at, rate"},
+		{tok.ID, `{"expires_at":"2026-11-20T12:00:00Z"}`, 400, "cannot expire in the past: revoke it"},
+		{tok.ID, `{"vehicles":["Gone"]}`, 409, "forgotten"},
+		{sandbox.ID, `{"vehicles":"all"}`, 400, "the reserved vehicles and no others"},
+		{"cstid000000000000", `{"rate":""}`, 404, "no such record"},
+	} {
+		got := s.do(t, "PATCH", "/v1/tokens/"+tt.id, tt.body)
+		if got.status != tt.status || !strings.Contains(got.body, tt.says) {
+			t.Errorf("%s: %d %s", tt.body, got.status, got.body)
+		}
+	}
+	if _, err := s.RevokeToken(t.Context(), tok.ID); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.do(t, "PATCH", "/v1/tokens/"+tok.ID, `{"rate":""}`); got.status != 409 || !strings.Contains(got.body, "revoked") {
+		t.Errorf("of a revoked token: %d %s", got.status, got.body)
+	}
+	if show, err := s.Token(t.Context(), tok.ID); err != nil || show.VehicleCount.N != 2 || show.Rate != "" {
+		t.Errorf("something was changed: %+v, %v", show, err)
+	}
+}
+
 // The size that the body's limit is made for.
 func TestIssueForManyVehicles(t *testing.T) {
 	s := start(t)

@@ -95,14 +95,14 @@ var errNoRoom = errors.New("there is no memory left for this batch")
 // begin begins a batch that r holds.
 func (rd *reader) begin(r io.Reader, o origin) *batch {
 	rd.lines.Reset(r)
-	rd.dec.ignored.names = rd.dec.ignored.names[:0]
+	rd.dec.ignored.begin()
 	return &batch{source: o.source}
 }
 
 // end gives the batch the names of its unknown signals.
 func (rd *reader) end(b *batch) {
 	if len(rd.dec.ignored.names) > 0 {
-		b.ignored.names = slices.Sorted(slices.Values(rd.dec.ignored.names))
+		b.ignored.take(&rd.dec.ignored)
 		b.bytes += len(b.ignored.names) * ignoredBytes
 	}
 }
@@ -229,7 +229,7 @@ func (b *batch) join(other *batch) {
 		b.samples = append(b.samples, other.samples...)
 	}
 	b.accepted += other.accepted
-	b.ignored.add(&other.ignored)
+	b.ignored.join(&other.ignored)
 	for k, n := range other.refused {
 		b.refused[k] += n
 	}

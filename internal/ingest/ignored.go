@@ -22,12 +22,14 @@ type ignored struct {
 	unnamed int      // those of them whose name is not in names
 	names   []string // distinct, sorted once the batch is whole; at most maxIgnored
 	first   []byte   // the name of the first one counted; empty if it cannot be shown
+
+	times [maxIgnored]int // how often each of names was counted, in the whole batch
 }
 
 // note counts a signal. It allocates only for a name that is new.
 func (g *ignored) note(name []byte) {
-	listed := slices.ContainsFunc(g.names, func(s string) bool { return s == string(name) })
-	shown := listed || isShown(name)
+	at := slices.IndexFunc(g.names, func(s string) bool { return s == string(name) })
+	shown := at >= 0 || isShown(name)
 	if g.count++; g.count == 1 {
 		g.first = g.first[:0]
 		if shown {
@@ -35,8 +37,10 @@ func (g *ignored) note(name []byte) {
 		}
 	}
 	switch {
-	case listed:
+	case at >= 0:
+		g.times[at]++
 	case shown && len(g.names) < maxIgnored:
+		g.times[len(g.names)] = 1
 		g.names = append(g.names, string(name))
 	default:
 		g.unnamed++
@@ -63,6 +67,59 @@ func (g *ignored) forget() { g.count, g.unnamed = 0, 0 }
 func (g *ignored) add(sample *ignored) {
 	g.count += sample.count
 	g.unnamed += sample.unnamed
+}
+
+// begin begins the next batch.
+func (g *ignored) begin() { g.names, g.times = g.names[:0], [maxIgnored]int{} }
+
+// take takes over the names of a batch that was read, sorted.
+func (g *ignored) take(read *ignored) {
+	g.names = slices.Sorted(slices.Values(read.names))
+	for i, name := range read.names {
+		at, _ := slices.BinarySearch(g.names, name)
+		g.times[at] = read.times[i]
+	}
+}
+
+// join adds the signals of another batch, and as many of its names as there is room for.
+func (g *ignored) join(other *ignored) {
+	g.add(other)
+	for i, name := range other.names {
+		at := slices.Index(g.names, name)
+		if at < 0 && len(g.names) < maxIgnored {
+			at, g.names = len(g.names), append(g.names, name)
+		}
+		if at >= 0 {
+			g.times[at] += other.times[i]
+		}
+	}
+}
+
+// countFor counts the signals by name for a source.
+func (g *ignored) countFor(source *access.Grant) {
+	for i, name := range g.names {
+		if g.times[i] > 0 && isKept(name) {
+			source.CountIgnored(name, g.times[i])
+		}
+	}
+}
+
+// maxDigits is how many digits the name of a signal may have and be kept. Names of VSS have two at
+// most; positions, times and most ids have more.
+const maxDigits = 4
+
+// isKept reports whether a name that is shown to its sender may be kept and shown to operators.
+func isKept(name string) bool {
+	digits, letters := 0, 0
+	for _, c := range []byte(name) {
+		switch {
+		case c-'0' <= 9:
+			digits++
+		case c-'A' <= 25 || c-'a' <= 25:
+			letters++
+		}
+	}
+	return digits <= maxDigits && letters > 0 && !access.HoldsSecret(name)
 }
 
 // report is what an answer by HTTP says of the unknown signals of a batch.

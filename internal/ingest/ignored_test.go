@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"fmt"
+	"maps"
 	"net"
 	"strings"
 	"testing"
@@ -67,6 +68,43 @@ func TestIgnoredNamesAreOfOneBatch(t *testing.T) {
 		if err != nil || b.ignored.count != 2 || len(b.ignored.names) != 1 || !strings.Contains(line, b.ignored.names[0]) {
 			t.Errorf("%s: %+v, %v", line, b.ignored, err)
 		}
+	}
+}
+
+// TestIgnoredSignalsAreCountedByNameForTheirSource, a few names of them; what may be an id, a
+// position or a secret is counted without its name.
+func TestIgnoredSignalsAreCountedByNameForTheirSource(t *testing.T) {
+	f := newFixture(t)
+	_, url := startHTTP(t, f)
+	_, key := f.addSource(t, access.SourceRequest{Name: "slow", Vehicles: f.source.Vehicles})
+	send := func(body string) { request{body: body, status: 202}.send(t, url, key) }
+	send(signalsLine("Vehicle.Sped", "x") + "\n" + signalsLine("Vehicle.Sped"))
+	send(strings.Replace(signalsLine("Vehicle.Sped"), "}}", `},"n":{}}`, 1)) // one parser begins and the other ends
+	send(signalsLine("at.52.5200.13.4050", "ä", "17", key))
+	want := map[string]int64{"Vehicle.Sped": 3, "x": 1}
+	if s := f.seen(t); !maps.Equal(s.IgnoredByName, want) || s.Ignored != 8 {
+		t.Errorf("%v of %d; want %v of 8", s.IgnoredByName, s.Ignored, want)
+	}
+	send(signalsLine(unknownNames(9)...))
+	if s := f.seen(t); len(s.IgnoredByName) != access.MaxIgnoredNames || s.Ignored != 17 {
+		t.Errorf("%v of %d", s.IgnoredByName, s.Ignored)
+	}
+}
+
+// TestIgnoredNamesOfJoinedBatches are added up: messages of MQTT are stored together.
+func TestIgnoredNamesOfJoinedBatches(t *testing.T) {
+	rd := testReader()
+	var all batch
+	for _, lines := range []string{signalsLine("y", "x"), signalsLine("x") + "\n" + signalsLine("x"), signalsLine(unknownNames(10)...)} {
+		b, err := rd.messageBatch([]byte(lines), origin{vehicles: access.AllVehicles(), latest: testLatest})
+		if err != nil {
+			t.Fatal(err)
+		}
+		all.join(b)
+	}
+	g := &all.ignored
+	if len(g.names) != maxIgnored || g.names[0] != "x" || g.times[0] != 3 || g.times[1] != 1 || g.times[2] != 1 || g.count != 14 {
+		t.Errorf("%q %v of %d", g.names, g.times, g.count)
 	}
 }
 

@@ -127,6 +127,7 @@ func (in *intake) store(ctx context.Context, b *batch) error {
 	in.accepted.Add(float64(accepted))
 	if b.source != nil {
 		b.source.CountSamples(accepted, b.ignored.count)
+		b.ignored.countFor(b.source)
 	}
 	return err
 }

@@ -24,12 +24,13 @@ type quick struct {
 	from, n int                // which of unknown are of the object being read
 
 	counted, unnamed int // ignored signals before this line
+	times            [maxIgnored]int
 }
 
 // sample reads the sample that line holds; see [Decoder.Sample].
 func (q *quick) sample(d *Decoder, line []byte, topic vehicle.ID, latest vehicle.UnixMilli) (x vehicle.Sample, ok bool) {
 	q.rest, q.from, q.n = line, 0, 0
-	q.counted, q.unnamed = d.ignored.count, d.ignored.unnamed
+	q.counted, q.unnamed, q.times = d.ignored.count, d.ignored.unnamed, d.ignored.times
 	var hasVID, hasTime, hasSignals bool
 	x.Vehicle = topic
 	for more := q.begin('{', '}'); more; more = q.more('}') {
@@ -69,7 +70,7 @@ func (q *quick) sample(d *Decoder, line []byte, topic vehicle.ID, latest vehicle
 
 // undo takes back what was counted of the line, which the general parser counts again. It is false.
 func (q *quick) undo(d *Decoder) bool {
-	d.ignored.count, d.ignored.unnamed = q.counted, q.unnamed
+	d.ignored.count, d.ignored.unnamed, d.ignored.times = q.counted, q.unnamed, q.times
 	return false
 }
 

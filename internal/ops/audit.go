@@ -53,7 +53,7 @@ func (p *Operations) auditedAtLength(ctx context.Context, by access.Actor, e acc
 
 // Actions are all that the audit has events of.
 var Actions = []string{
-	"token.issue", "token.grant", "token.rotate", "token.revoke", "source.add", "source.rotate", "source.remove",
+	"token.issue", "token.grant", "token.change", "token.rotate", "token.revoke", "source.add", "source.change", "source.rotate", "source.remove",
 	"operator.add", "operator.rotate", "operator.remove", "admin-key.rotate",
 	"vehicle.forget", "vehicle.allow", "backup.take", "backup-key.show", "backup.restore", "node.change",
 }

@@ -3,6 +3,7 @@ package ops
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"net/http"
@@ -136,6 +137,39 @@ func (p *Operations) GrantToken(ctx context.Context, by access.Actor, id string,
 			return Refuse(http.StatusConflict, "a sandbox token sees the reserved vehicles and no others")
 		}
 		t.Vehicles = v.With(add...)
+		return nil
+	})
+}
+
+// ChangeCredential changes what is set of to, of a token or a source.
+func (p *Operations) ChangeCredential(ctx context.Context, by access.Actor, kind access.Kind, name string, to access.Change) (access.Credential, error) {
+	var details []string
+	if v := to.Vehicles; v != nil {
+		if err := p.checkGrantable(slices.Collect(v.Sorted())...); err != nil {
+			return access.Credential{}, err
+		}
+		details = append(details, "vehicles "+p.inWords(*v))
+	}
+	if to.Expires != nil {
+		details = append(details, "expires "+expiryInWords(*to.Expires))
+	}
+	if to.Rate != nil {
+		details = append(details, "rate "+cmp.Or(to.Rate.String(), "unlimited"))
+	}
+	if to.Strict != nil {
+		details = append(details, fmt.Sprintf("strict %t", *to.Strict))
+	}
+	if details == nil {
+		return access.Credential{}, Refuse(http.StatusBadRequest, "nothing is to change: name what is, such as the rate")
+	}
+	now := p.cfg.Now()
+	return p.update(ctx, by, kind, "change", name, strings.Join(details, "; "), func(c *access.Credential) error {
+		switch err := c.Change(to, now); {
+		case errors.Is(err, access.ErrRevoked):
+			return Refuse(http.StatusConflict, "the %s cannot be changed: %v", kind.Policy().Noun, err)
+		case err != nil:
+			return Refuse(http.StatusBadRequest, "%v", err)
+		}
 		return nil
 	})
 }

@@ -125,12 +125,13 @@ type SourceSummary struct {
 
 // Sighting is what the node that answers has seen of a source since the node started.
 type Sighting struct {
-	LastSeenAt        *time.Time   `json:"last_seen_at"`        // nil: not yet
-	LastRefusedAt     *time.Time   `json:"last_refused_at"`     // of its key or a sample; nil: not yet
-	LastRefusedReason string       `json:"last_refused_reason"` // "" if not yet
-	Accepted          int64        `json:"accepted"`            // samples
-	Refused           RefusedCount `json:"refused"`             // samples, by reason
-	IgnoredSignals    int64        `json:"ignored_signals"`
+	LastSeenAt        *time.Time  `json:"last_seen_at"`        // nil: not yet
+	LastRefusedAt     *time.Time  `json:"last_refused_at"`     // of its key or a sample; nil: not yet
+	LastRefusedReason string      `json:"last_refused_reason"` // "" if not yet
+	Accepted          int64       `json:"accepted"`            // samples
+	Refused           NamedCounts `json:"refused"`             // samples, by reason
+	IgnoredSignals    int64       `json:"ignored_signals"`
+	IgnoredByName     NamedCounts `json:"ignored_by_name"` // the first names that came; the others are counted above alone
 }
 
 // SourceRecord is all that is known of a source.
@@ -168,7 +169,7 @@ func (p *Operations) SourceSummary(s access.Credential) SourceSummary {
 		CreatedAt:    s.Created,
 		ExpiresAt:    orNil(s.Expires),
 		RemovedAt:    orNil(s.Ended),
-		Seen:         Sighting{Refused: RefusedCount{}},
+		Seen:         Sighting{Refused: NamedCounts{}},
 	}
 	if g, ok := p.cfg.Tables.Sources.Get(s.Name); ok {
 		r.Seen.add(g.Seen())
@@ -176,12 +177,15 @@ func (p *Operations) SourceSummary(s access.Credential) SourceSummary {
 	return r
 }
 
+// IgnoredOthers counts the ignored signals that IgnoredByName does not have.
+func (s *Sighting) IgnoredOthers() int64 { return max(0, s.IgnoredSignals-s.IgnoredByName.Total()) }
+
 func (s *Sighting) add(seen access.Sighting) {
 	s.LastSeenAt, s.LastRefusedAt = orNil(seen.LastSeen), orNil(seen.LastRefused)
 	if s.LastRefusedAt != nil {
 		s.LastRefusedReason = seen.Reason.String()
 	}
-	s.Accepted, s.IgnoredSignals = seen.Accepted, seen.Ignored
+	s.Accepted, s.IgnoredSignals, s.IgnoredByName = seen.Accepted, seen.Ignored, seen.IgnoredByName
 	for why, n := range seen.Refused {
 		if n > 0 {
 			s.Refused[access.Refusal(why).String()] = n

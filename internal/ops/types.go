@@ -143,17 +143,17 @@ func (c *CallCounts) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 	return nil
 }
 
-// RefusedCount are numbers of samples, by the reason why they were refused; reasons that
-// never were are left out.
-type RefusedCount map[string]int64
+// NamedCounts are numbers of samples by the reason why they were refused, or of ignored signals by
+// name. What never was is left out.
+type NamedCounts map[string]int64
 
-// MarshalJSONTo writes the reasons in the order of their names.
-func (r RefusedCount) MarshalJSONTo(e *jsontext.Encoder) error {
+// MarshalJSONTo writes the names in their order.
+func (r NamedCounts) MarshalJSONTo(e *jsontext.Encoder) error {
 	return json.MarshalEncode(e, map[string]int64(r), json.Deterministic(true))
 }
 
 // Total adds them up.
-func (r RefusedCount) Total() (n int64) {
+func (r NamedCounts) Total() (n int64) {
 	for _, of := range r {
 		n += of
 	}

@@ -77,6 +77,33 @@ func (c *Client) GrantToken(ctx context.Context, id string, add, remove []vehicl
 	return send[ops.TokenSummary](ctx, c, http.MethodPost, "/v1/tokens/"+url.PathEscape(id)+"/grant", wire.GrantRequest{Add: add, Remove: remove})
 }
 
+// ChangeToken changes what is set of to.
+func (c *Client) ChangeToken(ctx context.Context, id string, to access.Change) (ops.TokenSummary, error) {
+	body := changeBody(to)
+	return send[ops.TokenSummary](ctx, c, http.MethodPatch, "/v1/tokens/"+url.PathEscape(id), wire.TokenChange{
+		Vehicles: body.Vehicles, ExpiresAt: body.ExpiresAt, Rate: body.Rate,
+	})
+}
+
+// ChangeSource changes what is set of to.
+func (c *Client) ChangeSource(ctx context.Context, name string, to access.Change) (ops.SourceSummary, error) {
+	return send[ops.SourceSummary](ctx, c, http.MethodPatch, "/v1/sources/"+url.PathEscape(name), changeBody(to))
+}
+
+func changeBody(to access.Change) wire.SourceChange {
+	body := wire.SourceChange{Strict: to.Strict}
+	if to.Vehicles != nil {
+		body.Vehicles = &ops.VehicleList{Vehicles: *to.Vehicles}
+	}
+	if to.Expires != nil {
+		body.ExpiresAt = wire.At(*to.Expires)
+	}
+	if to.Rate != nil {
+		body.Rate = new(to.Rate.String())
+	}
+	return body
+}
+
 // RotateToken gives a token a new secret; the old one counts for overlap more, in
 // whole seconds. The answer holds the new one, which is shown never again.
 func (c *Client) RotateToken(ctx context.Context, id string, overlap time.Duration) (wire.RotatedToken, error) {

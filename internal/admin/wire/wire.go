@@ -76,6 +76,19 @@ type (
 		Add    ops.VIDs `json:"add,omitzero"`
 		Remove ops.VIDs `json:"remove,omitzero"`
 	}
+	// TokenChange changes a token. What is left out stays.
+	TokenChange struct {
+		Vehicles  *ops.VehicleList `json:"vehicles,omitzero"` // in place of those that it sees
+		ExpiresAt Expiry           `json:"expires_at,omitzero"`
+		Rate      *string          `json:"rate,omitzero"` // "" is no limit
+	}
+	// SourceChange changes a source. What is left out stays.
+	SourceChange struct {
+		Vehicles  *ops.VehicleList `json:"vehicles,omitzero"` // in place of those that it speaks for
+		ExpiresAt Expiry           `json:"expires_at,omitzero"`
+		Rate      *string          `json:"rate,omitzero"` // of samples; "" is no limit
+		Strict    *bool            `json:"strict,omitzero"`
+	}
 	// OperatorRequest adds an operator.
 	OperatorRequest struct {
 		Name string `json:"name"`
