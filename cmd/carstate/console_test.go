@@ -93,6 +93,12 @@ func visit(b *browsertest.Browser, section string) {
 		((document.querySelector("nav a[aria-current=page]") || {}).innerText || "")`, "complete "+section)
 }
 
+// sure says yes to what cannot be undone.
+func sure(b *browsertest.Browser) {
+	b.Expect(`(document.querySelector("input[name=sure]") || {}).value || ""`, "yes")
+	b.Run(chromedp.Click(chromedp.CSS("main .bad")))
+}
+
 // TestConsoleDay is an operator's day: they log in, see the fleet, ask why a car is
 // said to be in a jam, issue a token that a developer uses, revoke it, and look at
 // what the audit has of it.
@@ -174,8 +180,35 @@ func TestConsoleDay(t *testing.T) {
 	b.Expect(`document.querySelectorAll(".records h2").length + document.querySelector(".records h2").innerText`, "1Ada Lovelace")
 	b.Expect(`document.querySelector(".records .facts").innerText.includes("1 today, 1 in 30 days") + ""`, "true")
 	b.Expect(`document.body.innerText.includes("`+token[:12]+`") + ""`, "false")
+	// More of what it sees, and less often; the page of the token has both.
+	b.Run(chromedp.Click(chromedp.CSS(".records h2 a")))
+	b.Expect(`document.querySelector("h1").innerText`, "Ada Lovelace")
+	b.TabTo(`document.activeElement.id === "add"`)
+	b.Press(carWithCode)
+	b.TabTo(`document.activeElement.innerText === "Change the vehicles"`)
+	b.Press(kb.Enter)
+	b.Expect(`document.querySelector("[role=status]").innerText`, "The vehicles of the token are changed.")
+	if a, err := f.ask(drivingPath, token, carWithCode); err != nil || a.Driving != "1" {
+		t.Errorf("of the vehicle that was added: %+v, %v", a, err)
+	}
+	b.TabTo(`document.activeElement.id === "rate"`)
+	b.Press("100/min")
+	b.Press(kb.Enter)
+	b.Expect(`document.querySelector("[role=status]").innerText`, "The token is changed.")
+	b.Expect(`document.querySelector(".facts").innerText.includes("Rate\n100/min") + ""`, "true")
+
+	// It is revoked by who is sure.
+	b.Run(chromedp.Click(chromedp.CSS(".bad")))
+	b.Expect(`document.querySelector("h1").innerText`, "Revoke the token of Ada Lovelace?")
+	b.IsClean(browsertest.Axe(t))
+	b.Run(chromedp.Click(chromedp.CSS("main p a"))) // not yet
+	b.Expect(`document.querySelector("h1").innerText + document.querySelector(".records .badge").innerText`, "Tokensactive")
+	if a := ask(); a.HTTP != http.StatusOK {
+		t.Errorf("before anybody was sure: %+v", a)
+	}
 	b.Eval(`document.querySelector(".records details").open = true; ""`)
 	b.Run(chromedp.Click(chromedp.CSS(".records .bad")))
+	sure(b)
 	b.Expect(`document.querySelector("[role=status]").innerText`, "The token of Ada Lovelace is revoked: queries with it are refused from now on.")
 	b.Expect(`document.querySelector(".records .badge").innerText`, "revoked")
 	if a := ask(); a.HTTP != http.StatusUnauthorized {
@@ -203,6 +236,7 @@ func TestConsoleDay(t *testing.T) {
 	visit(b, "Sources")
 	b.Eval(`document.querySelectorAll(".records details").forEach(d => d.open = true); ""`)
 	b.Run(chromedp.Click(chromedp.CSS(`form[action$="/sources/car-7/remove"] button`)))
+	sure(b)
 	b.Expect(`document.querySelector("[role=status]").innerText`, "The source car-7 is removed: what it sends is refused from now on.")
 	if n, err := post(f.process, key, []string{carOnRoad}); err == nil {
 		t.Errorf("the removed source: %d accepted", n)
@@ -231,8 +265,10 @@ func TestConsoleDay(t *testing.T) {
 	// The audit has all of it, and nothing that opens anything.
 	visit(b, "Audit")
 	b.Expect(`[...document.querySelectorAll(".events li")].slice(0, 6).map(l => l.querySelector("b").innerText + " " + l.querySelector("code").innerText).join()`,
-		"admin token.issue,admin vehicle.forget,admin source.remove,admin source.add,admin token.revoke,admin token.issue")
+		"admin token.issue,admin vehicle.forget,admin source.remove,admin source.add,admin token.revoke,admin token.change")
 	b.Expect(`document.querySelector(".events").innerText.includes("`+carInJam+`") + ""`, "false")
+	b.Expect(`fetch(document.querySelector("a[download]").href).then(r => r.text()).then(text => text.split("\n")[0] + " " + text.includes(",token.change,"))`,
+		"time,actor,admin,action,object,detail,outcome true")
 	for _, secret := range []string{token, key, f.adminKey} {
 		b.Expect(`document.documentElement.innerHTML.includes("`+secret[4:16]+`") + ""`, "false")
 		if strings.Contains(f.log.String(), secret[4:16]) {
@@ -269,7 +305,7 @@ func TestConsoleOperators(t *testing.T) {
 	logIn(hers, key)
 	hers.Expect(`document.querySelector(".me span").innerText`, "ada")
 	visit(hers, "Operators")
-	hers.Expect(`document.querySelectorAll("main form").length + ""`, "0") // she makes no operators
+	hers.Expect(`document.querySelectorAll("main form[method=post]").length + ""`, "0") // she makes no operators
 	visit(hers, "Sources")
 	hers.Run(chromedp.Click(chromedp.CSS(".records summary")), chromedp.Click(chromedp.CSS(`form[action$="/sources/gateway-1/rotate"] button`)))
 	hers.Expect(`document.querySelector("h1").innerText`, "Source rotated")
@@ -280,11 +316,13 @@ func TestConsoleOperators(t *testing.T) {
 
 	visit(b, "Operators")
 	b.Run(chromedp.Click(chromedp.CSS(".records summary")), chromedp.Click(chromedp.CSS(`form[action$="/operators/ada/remove"] button`)))
+	sure(b)
 	b.Expect(`document.querySelector("[role=status]").innerText`, "The operator ada is removed and logged out.")
 	hers.Expect(`document.querySelector("h1").innerText`, "Log in") // the open page too, by itself
 
 	// The admin key is replaced: whoever holds the old one is out.
 	b.Run(chromedp.Click(chromedp.CSS(".danger summary")), chromedp.Click(chromedp.CSS(".danger button")))
+	sure(b)
 	b.Expect(`document.querySelector("h1").innerText`, "Log in")
 	logIn(b, f.adminKey)
 	b.Expect(`document.querySelector("[role=alert]") ? "refused" : ""`, "refused")
@@ -314,6 +352,8 @@ func TestConsoleLooks(t *testing.T) {
 	f.breakPlate()
 	f.carstate(t, "token", "issue", "--developer", "Grace Hopper", "--vehicles", carInJam, "--expires", "3d", "--rate", "10/s")
 	f.carstate(t, "operator", "add", "ada")
+	turnTo(b, "/tokens")
+	token := b.Eval(`document.querySelector(".records h2 a").pathname.split("/").pop()`)
 	pages := []struct{ name, path string }{
 		{"fleet", "/"},
 		{"vehicle", "/vehicles/" + carInJam},
@@ -323,7 +363,9 @@ func TestConsoleLooks(t *testing.T) {
 		{"vehicles", "/vehicles"},
 		{"unknown", "/vehicles/nobody"},
 		{"tokens", "/tokens"},
+		{"token", "/tokens/" + token},
 		{"sources", "/sources"},
+		{"source", "/sources/gateway-1"},
 		{"operators", "/operators"},
 		{"audit", "/audit"},
 		{"nothing", "/nothing"},
@@ -364,8 +406,8 @@ func TestConsoleLooks(t *testing.T) {
 	first.StayedHere()
 }
 
-// kept are the screenshots that the documentation shows. Those of the fleet are of
-// `carstate demo` after some minutes, so that there is something to see.
+// kept are the screenshots that the documentation shows. Those of the fleet are of the demo: see
+// TestConsoleScreensOfTheDemo.
 var kept = []string{
 	"console-anomaly-light", "console-anomaly-390", "console-vehicle-light", "console-vehicle-dark", "console-vehicle-390",
 	"console-roads-light", "console-roads-dark", "console-roads-390",
@@ -420,28 +462,34 @@ func TestConsolePageInTheBackground(t *testing.T) {
 	b.StayedHere()
 }
 
+// fleetPage logs in and returns the page that comes first.
+func fleetPage(base, key string) (string, error) {
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		return "", err
+	}
+	client := &http.Client{Jar: jar}
+	resp, err := client.PostForm(base+"/login", url.Values{"key": {key}})
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	page, err := io.ReadAll(resp.Body)
+	return string(page), err
+}
+
 // TestConsoleAfterARestart: who is in a jam is known again, though nobody has
 // reported since.
 func TestConsoleAfterARestart(t *testing.T) {
 	t.Parallel()
 	f := startConsole(t)
 	listed := func(p *process) error {
-		jar, err := cookiejar.New(nil)
-		if err != nil {
-			return err
-		}
-		client := &http.Client{Jar: jar}
-		resp, err := client.PostForm(p.URL(nodeprocess.Admin)+"/login", url.Values{"key": {f.adminKey}})
-		if err != nil {
-			return err
-		}
-		defer resp.Body.Close()
-		page, err := io.ReadAll(resp.Body)
+		page, err := fleetPage(p.URL(nodeprocess.Admin), f.adminKey)
 		if err != nil {
 			return err
 		}
 		for _, want := range []string{"<h1>Fleet</h1>", `/vehicles/` + carInJam + `"`, "raffic jam: ", `/vehicles/` + carWithCode + `"`, "P0121"} {
-			if !strings.Contains(string(page), want) {
+			if !strings.Contains(page, want) {
 				return fmt.Errorf("%s is not on the page:\n%s", want, page)
 			}
 		}

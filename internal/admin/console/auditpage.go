@@ -40,6 +40,18 @@ func (v auditView) NewestPage() string {
 	return strings.TrimSuffix("/audit?"+v.asked().Encode(), "?")
 }
 
+// CSV and NDJSON are the addresses of all events that are chosen.
+func (v auditView) CSV() string { return v.file("csv") }
+
+// NDJSON is CSV for the other format.
+func (v auditView) NDJSON() string { return v.file("ndjson") }
+
+func (v auditView) file(format string) string {
+	asked := v.asked()
+	asked.Set("format", format)
+	return "/audit?" + asked.Encode()
+}
+
 func (v auditView) asked() url.Values {
 	asked := url.Values{}
 	for _, name := range auditFields {
@@ -55,8 +67,14 @@ func (c *Console) auditPage(w http.ResponseWriter, r *http.Request, s *session) 
 	if _, err := strconv.ParseUint(form.Get("before"), 10, 64); err != nil {
 		form.Del("before")
 	}
+	format := form.Get("format")
+	form.Del("format")
 	v, status, problem := auditView{Form: form}, http.StatusOK, ""
 	q, err := c.Ops.AskedAudit(form)
+	if format != "" && err == nil {
+		c.export(w, s, "Audit", "audit.list", format, func() error { return c.Ops.ServeAudit(w, r, q, format) })
+		return
+	}
 	if q.Limit = eventsListed; err == nil {
 		v.AuditPage, err = c.Ops.Audit(r.Context(), q)
 	}

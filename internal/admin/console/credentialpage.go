@@ -2,15 +2,19 @@ package console
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"carstate/internal/access"
 	"carstate/internal/inwords"
+	"carstate/internal/ops"
+	"carstate/internal/vehicle"
 )
 
 // listing shows the list that a form belongs to, with the form as it was refused.
@@ -19,6 +23,14 @@ type listing func(w http.ResponseWriter, r *http.Request, s *session, status int
 // rotate takes the form that gives a credential a new secret.
 func (c *Console) rotate(kind access.Kind, title string, show listing) func(http.ResponseWriter, *http.Request, *session) {
 	return func(w http.ResponseWriter, r *http.Request, s *session) {
+		form, ok := c.form(w, r, s, smallForm)
+		if !ok {
+			return
+		}
+		holder, ok := c.holder(kind, r.PathValue("name"))
+		if ends := !kind.Policy().Overlap || form.Get("overlap") == "0"; ok && ends && !c.sure(w, s, r, endOldSecret.about(holder, kind)) {
+			return
+		}
 		if !c.once(w, r, s, smallForm, kind) {
 			return
 		}
@@ -41,9 +53,15 @@ func (c *Console) rotate(kind access.Kind, title string, show listing) func(http
 	}
 }
 
-// end takes the form that revokes or removes a credential; notice names the holder.
-func (c *Console) end(kind access.Kind, notice string, show listing) func(http.ResponseWriter, *http.Request, *session) {
+// end takes the form that revokes or removes a credential, from who is sure; all texts name the holder.
+func (c *Console) end(kind access.Kind, ask question, notice string, show listing) func(http.ResponseWriter, *http.Request, *session) {
 	return func(w http.ResponseWriter, r *http.Request, s *session) {
+		if _, ok := c.form(w, r, s, smallForm); !ok {
+			return
+		}
+		if holder, ok := c.holder(kind, r.PathValue("name")); ok && !c.sure(w, s, r, ask.about(holder, kind)) {
+			return
+		}
 		ended, err := c.Ops.End(r.Context(), s.who, kind, r.PathValue("name"))
 		if err != nil {
 			show(w, r, s, statusOf(err), err.Error(), nil)
@@ -51,6 +69,188 @@ func (c *Console) end(kind access.Kind, notice string, show listing) func(http.R
 		}
 		c.done(w, r, s, "/"+listOf(kind), fmt.Sprintf(notice, holderOf(ended)))
 	}
+}
+
+// change takes the form that changes a token or a source.
+func (c *Console) change(kind access.Kind, show listing) func(http.ResponseWriter, *http.Request, *session) {
+	return func(w http.ResponseWriter, r *http.Request, s *session) {
+		form, ok := c.form(w, r, s, smallForm)
+		if !ok {
+			return
+		}
+		to, err := c.changeOf(form)
+		if err == nil {
+			_, err = c.Ops.ChangeCredential(r.Context(), s.who, kind, r.PathValue("name"), to)
+		}
+		if err != nil {
+			show(w, r, s, formStatus(err), err.Error(), form)
+			return
+		}
+		c.done(w, r, s, "/"+listOf(kind)+"/"+r.PathValue("name"), "The "+kind.Policy().Noun+" is changed.")
+	}
+}
+
+// grant takes the form that changes the vehicles of a token or a source: to all, to those of a list,
+// or, of a token, to some more and some fewer.
+func (c *Console) grant(kind access.Kind, show listing) func(http.ResponseWriter, *http.Request, *session) {
+	return func(w http.ResponseWriter, r *http.Request, s *session) {
+		form, ok := c.form(w, r, s, largeForm)
+		if !ok {
+			return
+		}
+		name, all := r.PathValue("name"), form.Get("all") != ""
+		vehicles, err := access.AllVehicles(), error(nil)
+		var lists [2][]vehicle.ID
+		for i, field := range []string{"add", "remove"} {
+			if strings.TrimSpace(form.Get(field)) != "" && err == nil {
+				var list access.Vehicles
+				list, err = parseVehicles(form.Get(field))
+				lists[i] = slices.Collect(list.Sorted())
+			}
+		}
+		if !all && form.Has("only") {
+			vehicles, err = parseVehicles(form.Get("only"))
+		}
+		switch {
+		case err != nil:
+		case all && len(lists[0])+len(lists[1]) > 0:
+			err = errors.New("choose all vehicles, or write which to add and to take away")
+		case all || form.Has("only"):
+			if holder, ok := c.holder(kind, name); all && ok && !c.sure(w, s, r, grantAll[kind].about(holder, kind)) {
+				return
+			}
+			_, err = c.Ops.ChangeCredential(r.Context(), s.who, kind, name, access.Change{Vehicles: &vehicles})
+		case kind == access.TokenKind:
+			_, err = c.Ops.GrantToken(r.Context(), s.who, name, lists[0], lists[1])
+		default:
+			err = errors.New("name the vehicles, or choose all")
+		}
+		if err != nil {
+			show(w, r, s, formStatus(err), err.Error(), form)
+			return
+		}
+		c.done(w, r, s, "/"+listOf(kind)+"/"+name, "The vehicles of the "+kind.Policy().Noun+" are changed.")
+	}
+}
+
+// changeOf reads the form that changes a token or a source. What its sender left as it was shown
+// stays, whatever somebody else has made of it meanwhile.
+func (c *Console) changeOf(form url.Values) (to access.Change, err error) {
+	if text := strings.TrimSpace(form.Get("rate")); text != form.Get("rate-was") {
+		rate, err := access.ParseRate(text)
+		if err != nil {
+			return to, err
+		}
+		to.Rate = &rate
+	}
+	if form.Get("days") != "" {
+		expires, err := c.expiryOf(form)
+		if err != nil {
+			return to, err
+		}
+		to.Expires = &expires
+	}
+	if strict := form.Get("strict"); strict != form.Get("strict-was") {
+		to.Strict = new(strict != "")
+	}
+	if to == (access.Change{}) {
+		return to, errors.New("the form says the same as before: nothing is to change")
+	}
+	return to, nil
+}
+
+// expiryOf reads when a token or a source is to expire.
+func (c *Console) expiryOf(form url.Values) (time.Time, error) {
+	if form.Get("days") == "never" {
+		return time.Time{}, nil
+	}
+	days, err := strconv.Atoi(form.Get("days"))
+	if err != nil || days < 1 || days > 3650 {
+		return time.Time{}, errors.New("choose when it expires")
+	}
+	return c.Now().Add(time.Duration(days) * 24 * time.Hour), nil
+}
+
+// holder names who holds a credential, as [holderOf] does; not ok: there is none of this name.
+func (c *Console) holder(kind access.Kind, name string) (holder string, ok bool) {
+	switch kind {
+	case access.TokenKind:
+		t, err := c.Ops.Token(name)
+		return t.Developer, err == nil
+	case access.SourceKind:
+		_, err := c.Ops.Source(name)
+		return name, err == nil
+	}
+	return name, slices.ContainsFunc(c.Ops.Operators(), func(o ops.OperatorSummary) bool { return o.Name == name })
+}
+
+// question is what somebody is asked before what cannot be undone.
+type question struct {
+	Ask, Then, Do string
+	Back          string // the page to which no leads
+}
+
+// about puts the holder of a credential into the question.
+func (q question) about(holder string, kind access.Kind) question {
+	name := func(text string) string { return strings.ReplaceAll(text, "NAME", holder) }
+	return question{name(q.Ask), name(q.Then), name(q.Do), "/" + listOf(kind)}
+}
+
+// grantAll is asked before a list of vehicles is given up.
+var grantAll = map[access.Kind]question{
+	access.TokenKind:  {Ask: "Let the token of NAME see all vehicles?", Then: "It then sees every vehicle, present and future. The present list is not kept.", Do: "Let it see all vehicles"},
+	access.SourceKind: {Ask: "Let NAME speak for all vehicles?", Then: "It may then send telemetry of every vehicle, present and future. The present list is not kept.", Do: "Let it speak for all vehicles"},
+}
+
+var (
+	revokeToken    = question{Ask: "Revoke the token of NAME?", Then: "Queries with it are refused from then on. It stays revoked.", Do: "Revoke it"}
+	removeSource   = question{Ask: "Remove the source NAME?", Then: "What it sends is refused from then on. A source of the same name gets another key.", Do: "Remove NAME"}
+	removeOperator = question{Ask: "Remove the operator NAME?", Then: "Their key and their sessions end at once.", Do: "Remove NAME"}
+	replaceKey     = question{
+		Ask: "Replace the admin key?", Then: "The present key ends at once, and with it the sessions that it opened. Scripts that have it need the new one.",
+		Do: "Replace the admin key", Back: "/operators",
+	}
+	endOldSecret = question{
+		Ask: "End the old secret of NAME at once?", Then: "It is refused from then on. What uses it does not work until it has the new one.", Do: "Rotate: a new secret",
+	}
+)
+
+// confirmView asks a question and holds the form that was sent.
+type confirmView struct {
+	question
+	Path   string // to which the form goes
+	Fields url.Values
+}
+
+// sure reports whether the form, which was read, says that its sender is sure. Otherwise it asks
+// them, with the form as it is.
+func (c *Console) sure(w http.ResponseWriter, s *session, r *http.Request, q question) bool {
+	if r.PostForm.Get("sure") == "yes" {
+		return true
+	}
+	section, _, _ := strings.Cut(strings.TrimPrefix(q.Back, "/"), "/")
+	v := confirmView{q, r.URL.Path, refill(r.PostForm)}
+	c.showTo(w, s, http.StatusOK, "confirm", page{Title: q.Ask, Section: section, Data: v})
+	return false
+}
+
+// form reads a form, and answers if it is too long.
+func (c *Console) form(w http.ResponseWriter, r *http.Request, s *session, limit int64) (url.Values, bool) {
+	if !parseForm(w, r, limit) {
+		c.fail(w, s, http.StatusRequestEntityTooLarge, "Not done", formTooLong)
+		return nil, false
+	}
+	return r.PostForm, true
+}
+
+const formTooLong = "the form is too long: a list of more than some 40,000 vehicles goes by the command line, --vehicles @FILE"
+
+// formStatus is the status of what a form asked for: it was wrong, unless an operation says otherwise.
+func formStatus(err error) int {
+	if r, ok := errors.AsType[*ops.Refusal](err); ok {
+		return r.Status
+	}
+	return http.StatusBadRequest
 }
 
 // listOf names the list that credentials of a kind belong to, as in a path.
@@ -88,7 +288,7 @@ func (c *Console) once(w http.ResponseWriter, r *http.Request, s *session, limit
 	back := listOf(kind)
 	switch {
 	case !parseForm(w, r, limit):
-		c.fail(w, s, http.StatusRequestEntityTooLarge, "Not done", "the form is too long: a list of more than some 40,000 vehicles goes by the command line, --vehicles @FILE")
+		c.fail(w, s, http.StatusRequestEntityTooLarge, "Not done", formTooLong)
 		return false
 	case !c.sessions.first(r.PostForm.Get("mark")):
 		c.fail(w, s, http.StatusConflict, "Already done", "this form was sent before, and nothing was done again: go to "+strings.ToUpper(back[:1])+back[1:])

@@ -1,26 +1,58 @@
 package console
 
 import (
+	"cmp"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
+	"time"
 
 	"carstate/internal/access"
 	"carstate/internal/ops"
 )
 
 type operatorsView struct {
-	Rows []ops.OperatorSummary
-	Form url.Values
+	Rows    []ops.OperatorSummary
+	Page    paging
+	Chooser chooser
+	Form    url.Values
+	All     int // how many there are
+}
+
+// operatorChoices are what operators are chosen by.
+var operatorChoices = chooser{
+	Path: "/operators", What: "operators", Names: "Name",
+	Sorts: []option{{"", "name"}, {"newest", "newest first"}, {"key", "oldest key first"}},
 }
 
 func (c *Console) operatorsPage(w http.ResponseWriter, r *http.Request, s *session) {
 	c.showOperators(w, r, s, http.StatusOK, "", nil)
 }
 
-func (c *Console) showOperators(w http.ResponseWriter, _ *http.Request, s *session, status int, problem string, form url.Values) {
-	v := operatorsView{c.Ops.Operators(), refill(form)}
+func (c *Console) showOperators(w http.ResponseWriter, r *http.Request, s *session, status int, problem string, form url.Values) {
+	all := c.Ops.Operators()
+	v := operatorsView{Chooser: operatorChoices.of(r, s), Form: refill(form), All: len(all)}
+	all = v.Chooser.operators(all)
+	v.Page = v.Chooser.page(r, len(all))
+	v.Rows = all[v.Page.From-1 : v.Page.To]
 	c.showTo(w, s, status, "operators", page{Title: "Operators", Section: "operators", Problem: problem, Data: v})
+}
+
+// operators are the operators that are chosen of all, which are sorted by name.
+func (c choice) operators(all []ops.OperatorSummary) []ops.OperatorSummary {
+	all = slices.DeleteFunc(all, func(o ops.OperatorSummary) bool { return !c.finds(o.Name) })
+	keySince := func(o ops.OperatorSummary) time.Time { return *cmp.Or(o.RotatedAt, &o.CreatedAt) }
+	slices.SortStableFunc(all, func(a, b ops.OperatorSummary) int {
+		switch c.Sort {
+		case "newest":
+			return b.CreatedAt.Compare(a.CreatedAt)
+		case "key":
+			return keySince(a).Compare(keySince(b))
+		}
+		return 0
+	})
+	return all
 }
 
 func (c *Console) addOperator(w http.ResponseWriter, r *http.Request, s *session) {
@@ -37,6 +69,9 @@ func (c *Console) addOperator(w http.ResponseWriter, r *http.Request, s *session
 
 // rotateAdminKey ends this very session with the key that opened it.
 func (c *Console) rotateAdminKey(w http.ResponseWriter, r *http.Request, s *session) {
+	if _, ok := c.form(w, r, s, smallForm); !ok || s.who.Admin && !c.sure(w, s, r, replaceKey) {
+		return
+	}
 	if _, err := c.Ops.RotateAdminKey(r.Context(), s.who); err != nil {
 		c.showOperators(w, r, s, statusOf(err), err.Error(), nil)
 		return

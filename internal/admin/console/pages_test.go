@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"html"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -41,8 +42,8 @@ func TestTokenForm(t *testing.T) {
 		"a long vid":    {"vehicles", strings.Repeat("A", 257), "at most 256 characters"},
 		"no scope":      {"scope", "some", "choose which vehicles the token sees"},
 		"a rate":        {"rate", "fast", "a rate is a whole number"},
-		"an end":        {"days", "-1", "choose when the token expires"},
-		"another end":   {"days", "99999999999999999999", "choose when the token expires"},
+		"an end":        {"days", "-1", "choose when it expires"},
+		"another end":   {"days", "99999999999999999999", "choose when it expires"},
 		"no developer":  {"developer", " ", "a developer&#39;s name"},
 		"a bad letter":  {"developer", "A\x00da", "printable"},
 		"not even UTF8": {"developer", "A\xff", "a developer&#39;s name"},
@@ -94,23 +95,112 @@ func TestTokenDeeds(t *testing.T) {
 	f.want(f.get("/tokens"), http.StatusOK, "expiring", "1 token expires", "in 2 d", "never")
 	f.want(f.post("/tokens/"+tok.Name+"/rotate", "mark", "1", "overlap", "24"), http.StatusCreated, "cst_", "The old one counts for 24 h more.")
 	f.want(f.get("/tokens"), http.StatusOK, "counts until 2026-11-21 12:00 UTC")
-	f.want(f.post("/tokens/"+tok.Name+"/rotate", "mark", "2", "overlap", "0"), http.StatusCreated, "The old one has ended.")
+	a := f.post("/tokens/"+tok.Name+"/rotate", "mark", "2", "overlap", "0")
+	f.want(a, http.StatusOK, "End the old secret of Ada at once?", `name="mark" value="2"`, `name="overlap" value="0"`, `name="sure" value="yes"`)
+	f.want(f.post("/tokens/"+tok.Name+"/rotate", "mark", "2", "overlap", "0", "sure", "yes"), http.StatusCreated, "The old one has ended.")
 	f.want(f.post("/tokens/"+tok.Name+"/rotate", "mark", "4", "overlap", "24"), http.StatusCreated, "The old one counts for 24 h more.")
 	for i, overlap := range []string{"", "x", "-1", "99999", "9999999999999999999"} {
 		f.want(f.post("/tokens/"+tok.Name+"/rotate", "mark", fmt.Sprint(10+i), "overlap", overlap), http.StatusBadRequest, "choose how long the old secret counts")
 	}
 	f.want(f.post("/tokens/nobody/rotate", "mark", "3", "overlap", "0"), http.StatusNotFound, "there is no such record")
+	f.did()
+	f.want(f.post("/tokens/"+tok.Name+"/revoke"), http.StatusOK, "Revoke the token of Ada?", "This cannot be undone.", "No: go back")
+	if did := f.did(); did != "" {
+		t.Errorf("before anybody was sure: %s", did)
+	}
 	f.store.Fail("Update token", errDisk)
-	f.want(f.post("/tokens/"+tok.Name+"/revoke"), http.StatusServiceUnavailable, "could not be confirmed that this was stored")
+	f.want(f.post("/tokens/"+tok.Name+"/revoke", "sure", "yes"), http.StatusServiceUnavailable, "could not be confirmed that this was stored")
 	f.want(f.get("/tokens"), http.StatusOK, "expiring")
 	f.store.Fail("Update token", nil)
-	f.want(f.post("/tokens/"+tok.Name+"/revoke"), http.StatusSeeOther)
+	f.want(f.post("/tokens/"+tok.Name+"/revoke", "sure", "yes"), http.StatusSeeOther)
 	f.want(f.get("/tokens"), http.StatusOK, "The token of Ada is revoked", "revoked")
 	if a := f.get("/tokens"); strings.Contains(a.body, "counts until") {
 		t.Error("an old secret of a revoked token is said to count")
 	}
 	if a := f.get("/tokens"); strings.Contains(a.body, "is revoked:") || strings.Contains(a.body, "/rotate") {
 		t.Error("the notice is shown twice, or a revoked token can be rotated")
+	}
+}
+
+// TestTokenIsEdited on its page: vehicles, rate and expiry, with what was wrong in words; a list
+// is given up only by who is sure.
+func TestTokenIsEdited(t *testing.T) {
+	f := newFixture(t)
+	f.logIn(f.key)
+	tok, secret, err := f.IssueToken(t.Context(), access.Actor{Name: "x"}, access.TokenRequest{
+		Developer: "Ada", Operations: access.AllOperations, Vehicles: access.VehicleSet("A", "B"), Rate: access.Rate{Calls: 5, Window: time.Second},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := "/tokens/" + tok.Name
+	f.want(f.get("/tokens"), http.StatusOK, f.roots[f.browser]+page+`">Ada</a>`)
+	f.want(f.get(page), http.StatusOK, "<h1>Ada</h1>", "A, B", `id="rate" name="rate" autocomplete="off" placeholder="no limit" value="5/s"`, "as it is: never", page+"/revoke")
+	f.want(f.get("/tokens/nobody"), http.StatusNotFound, "there is no such record")
+	now := func() access.Credential {
+		t.Helper()
+		g, err := f.store.Tokens.Verify([]byte(secret), f.clock.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return g.Credential
+	}
+	names := func() string { v := now().Vehicles; return fmt.Sprint(v.All(), slices.Collect(v.Sorted())) }
+
+	// Vehicles.
+	f.want(f.post(page+"/grant", "add", " C, D ", "remove", "A"), http.StatusSeeOther)
+	f.want(f.get(page), http.StatusOK, "The vehicles of the token are changed.", "B, C, D")
+	for says, fields := range map[string][]string{
+		"name the vehicles to add or to remove": {"add", " ", "remove", ""},
+		"vehicle 1 of the list":                 {"add", "a-b"},
+		"decide":                                {"add", "X", "remove", "X"},
+		"choose all vehicles, or write":         {"all", "yes", "add", "X"},
+	} {
+		f.want(f.post(page+"/grant", fields...), http.StatusBadRequest, says, `role="alert"`, "<h1>Ada</h1>")
+	}
+	f.want(f.post(page+"/grant", "all", "yes", "add", ""), http.StatusOK, "Let the token of Ada see all vehicles?", `name="all" value="yes"`)
+	if got := names(); got != "false [B C D]" {
+		t.Errorf("before anybody was sure: %s", got)
+	}
+	f.want(f.post(page+"/grant", "all", "yes", "sure", "yes"), http.StatusSeeOther)
+	f.want(f.get(page), http.StatusOK, "all vehicles", "In place of all vehicles, these alone")
+	f.want(f.post(page+"/grant", "only", ""), http.StatusBadRequest, "name the vehicles")
+	f.want(f.post(page+"/grant", "only", "E"), http.StatusSeeOther)
+	if got := names(); got != "false [E]" {
+		t.Errorf("it sees %s", got)
+	}
+
+	// Rate and expiry: what the form leaves as it was shown stays.
+	f.want(f.post(page+"/change", "rate", "5/s", "rate-was", "5/s", "days", "30"), http.StatusSeeOther)
+	f.want(f.get(page), http.StatusOK, "The token is changed.", "in 30 d")
+	f.want(f.post(page+"/change", "rate", "", "rate-was", "5/s", "days", ""), http.StatusSeeOther)
+	if c := now(); c.Rate.Limited() || !c.Expires.Equal(noon.Add(30*24*time.Hour)) {
+		t.Errorf("%+v", c)
+	}
+	for says, fields := range map[string][]string{
+		"nothing is to change":     {"rate", "", "rate-was", "", "days", ""},
+		"a rate is a whole number": {"rate", "fast", "days", ""},
+		"choose when it expires":   {"rate", "", "days", "-1"},
+	} {
+		f.want(f.post(page+"/change", fields...), http.StatusBadRequest, says, `role="alert"`, "<h1>Ada</h1>")
+	}
+	f.want(f.post(page+"/change", "rate", "no", "days", "7"), http.StatusBadRequest, `value="no"`, `value="7" selected`)
+	f.clock.Advance(31 * 24 * time.Hour)
+	f.logIn(f.key)
+	f.want(f.get(page), http.StatusOK, "expired", page+"/change")
+	f.want(f.post(page+"/change", "days", "never"), http.StatusSeeOther)
+	now() // it counts again
+	f.want(f.post("/tokens/nobody/change", "days", "never"), http.StatusNotFound, "there is no such record")
+	if did := f.did(); !strings.HasSuffix(did, "admin token.grant, admin token.change, admin token.change, admin token.change, admin token.change, admin token.change") {
+		t.Error(did)
+	}
+	f.want(f.post(page+"/revoke", "sure", "yes"), http.StatusSeeOther)
+	if a := f.get(page); strings.Contains(a.body, "<form method=\"post\" action=\""+f.roots[f.browser]+page) {
+		t.Error("a revoked token can be edited")
+	}
+	f.want(f.post(page+"/change", "days", "never"), http.StatusConflict, "it was revoked")
+	if a := f.read(f.anotherBrowser().PostForm(f.at(page+"/change"), nil)); a.status != http.StatusUnauthorized {
+		t.Errorf("without a session: %d", a.status)
 	}
 }
 
@@ -361,6 +451,18 @@ func TestAuditIsSearched(t *testing.T) {
 		}
 	}
 	f.want(f.post("/audit", "vid", "no vid"), http.StatusBadRequest, "ASCII letters and digits")
+	// All that is chosen, as a file.
+	f.want(f.get("/audit?actor=ada"), http.StatusOK, "All of these events", `/audit?actor=ada&amp;format=csv" download>CSV`)
+	a := f.get("/audit?actor=ada&format=csv")
+	if f.want(a, http.StatusOK, "time,actor,", ",ada,"); strings.Contains(a.body, ",bo,") || a.header.Get("Content-Disposition") != `attachment; filename="audit.csv"` {
+		t.Errorf("%v\n%s", a.header, a.body)
+	}
+	f.want(f.get("/audit?format=ndjson"), http.StatusOK, `"actor":"ada"`, `"actor":"bo"`)
+	f.want(f.get("/audit?format=xml"), http.StatusBadRequest, "format is ndjson or csv")
+	f.want(f.get("/audit?format=csv&before=9"), http.StatusBadRequest, "leave out limit and before")
+	if a := f.read(f.anotherBrowser().Get(f.at("/audit?format=csv"))); a.status != http.StatusUnauthorized || strings.Contains(a.body, "ada") {
+		t.Errorf("without a session: %d", a.status)
+	}
 	f.want(f.get("/audit?since=yesterday"), http.StatusBadRequest, "a day such as 2026-11-20")
 	f.want(f.get("/audit?vehicle=carA"), http.StatusBadRequest, "the first 16 digits")
 }
@@ -410,7 +512,7 @@ func TestTokenChoice(t *testing.T) {
 	}
 	issue("Zoe Zimmermann", 10)
 	ada, bob := issue("Ada", 0), issue("Bob <b>", 100)
-	f.post("/tokens/"+bob.Name+"/revoke", "mark", "1")
+	f.post("/tokens/"+bob.Name+"/revoke", "sure", "yes")
 	for address, want := range map[string][]string{
 		"/tokens?sort=name":              {"Ada", "Bob", "Zoe"},
 		"/tokens?sort=end":               {"Zoe", "Bob", "Ada"},
@@ -426,8 +528,8 @@ func TestTokenChoice(t *testing.T) {
 		a := f.get(address)
 		f.want(a, http.StatusOK, "Choose tokens")
 		var got []string
-		for _, after := range strings.Split(a.body, "<h2>")[1:] {
-			got = append(got, after[:3])
+		for _, after := range strings.Split(a.body, "<h2><a href=")[1:] {
+			got = append(got, after[strings.Index(after, ">")+1:][:3])
 		}
 		if strings.Join(got, " ") != strings.Join(want, " ") {
 			t.Errorf("%s lists %q; want %q", address, got, want)

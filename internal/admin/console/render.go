@@ -45,7 +45,7 @@ type page struct {
 // pages are the templates of each page, by name.
 type pages map[string]*template.Template
 
-var pageNames = []string{"login", "fleet", "vehicles", "vehicle", "roads", "forgotten", "tokens", "sources", "operators", "audit", "secret", "failed"}
+var pageNames = []string{"login", "fleet", "vehicles", "vehicle", "roads", "forgotten", "tokens", "token", "sources", "source", "operators", "audit", "secret", "confirm", "failed"}
 
 func (c *Console) parsePages() pages {
 	p := make(pages)
@@ -81,7 +81,7 @@ func (c *Console) functions() template.FuncMap {
 
 		"actions":  func() []string { return ops.Actions },
 		"now":      c.Now,
-		"state":    func(t ops.TokenRecord) string { return stateOf(t.TokenSummary, c.Now()) },
+		"state":    func(t tokenRow) string { return stateOf(t.TokenSummary, c.Now()) },
 		"vehicles": vehiclesInWords,
 		"sum":      sum,
 		"latest":   func(all []time.Time) time.Time { return slices.MaxFunc(all, time.Time.Compare) },
@@ -115,6 +115,18 @@ func (c *Console) showTo(w http.ResponseWriter, s *session, status int, name str
 // fail answers with a page that says what went wrong.
 func (c *Console) fail(w http.ResponseWriter, s *session, status int, title, problem string) {
 	c.showTo(w, s, status, "failed", page{Title: title, Problem: problem})
+}
+
+// export answers with a whole list as a file.
+func (c *Console) export(w http.ResponseWriter, s *session, title, action, format string, serve func() error) {
+	if _, known := ops.ExportFormats[format]; !known {
+		c.fail(w, s, http.StatusBadRequest, title, "format is ndjson or csv")
+		return
+	}
+	if err := serve(); err != nil {
+		refusal := c.Ops.Explain(action, err)
+		c.fail(w, s, refusal.Status, title, refusal.Error())
+	}
 }
 
 // done goes back to a list after a deed, and has it say what was done.

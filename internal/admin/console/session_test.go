@@ -212,7 +212,8 @@ func TestSessionEnds(t *testing.T) {
 	f.want(f.get("/tokens"), http.StatusUnauthorized)
 
 	f.logIn(f.key)
-	f.want(f.post("/adminkey"), http.StatusOK, "The admin key is replaced")
+	f.want(f.post("/adminkey"), http.StatusOK, "Replace the admin key?")
+	f.want(f.post("/adminkey", "sure", "yes"), http.StatusOK, "The admin key is replaced")
 	f.want(f.get("/tokens"), http.StatusUnauthorized)
 }
 

@@ -12,12 +12,45 @@ import (
 )
 
 type sourcesView struct {
-	Rows   []ops.SourceRecord
-	Page   paging
-	Choice choice
-	Form   url.Values
-	Began  time.Time // since when this node has seen what it has seen
-	All    int       // how many there are
+	Rows    []sourceRow
+	Page    paging
+	Chooser chooser
+	Form    url.Values
+	Began   time.Time // since when this node has seen what it has seen
+	All     int       // how many there are
+}
+
+// sourceRow is one source, as the parts of the pages show it.
+type sourceRow struct {
+	Root string // of the session's paths
+	ops.SourceRecord
+}
+
+// ShortList are the vids that the source speaks for, if they are few enough to be edited in a form.
+func (r sourceRow) ShortList() string {
+	const few = 500
+	if r.Vehicles.Len() > few {
+		return ""
+	}
+	var b strings.Builder
+	for id := range r.Vehicles.Sorted() {
+		b.WriteString(string(id) + "\n")
+	}
+	return b.String()
+}
+
+// sourceView is the page of one source.
+type sourceView struct {
+	Source sourceRow
+	Form   url.Values // what was written, if it was refused
+	Began  time.Time
+}
+
+// sourceChoices are what sources are chosen by.
+var sourceChoices = chooser{
+	Path: "/sources", What: "sources", Names: "Name",
+	States: []option{{"", "any"}, {"refused", "was refused"}, {"ignored", "sends unknown signals"}, {"silent", "not seen yet"}},
+	Sorts:  []option{{"", "name"}, {"seen", "seen last"}, {"refused", "refused last"}, {"newest", "newest first"}},
 }
 
 func (c *Console) sourcesPage(w http.ResponseWriter, r *http.Request, s *session) {
@@ -26,24 +59,51 @@ func (c *Console) sourcesPage(w http.ResponseWriter, r *http.Request, s *session
 
 func (c *Console) showSources(w http.ResponseWriter, r *http.Request, s *session, status int, problem string, form url.Values) {
 	all := c.Ops.Sources()
-	v := sourcesView{Form: refill(form), Choice: choiceOf(r), Began: c.Monitor.began, All: len(all)}
-	all = v.Choice.sources(all)
-	v.Page = newPaging(v.Choice.Path(s.root+"/sources"), pageNumber(r), listed, len(all))
+	v := sourcesView{Form: refill(form), Chooser: sourceChoices.of(r, s), Began: c.Monitor.began, All: len(all)}
+	all = v.Chooser.sources(all)
+	v.Page = v.Chooser.page(r, len(all))
 	for _, src := range all[v.Page.From-1 : v.Page.To] {
-		if row, err := c.Ops.Source(src.Name); err == nil {
-			v.Rows = append(v.Rows, row)
+		if source, err := c.Ops.Source(src.Name); err == nil {
+			v.Rows = append(v.Rows, sourceRow{s.root, source})
 		}
 	}
 	c.showTo(w, s, status, "sources", page{Title: "Sources", Section: "sources", Problem: problem, Data: v})
 }
 
-// sources are the sources that are chosen of all.
+func (c *Console) sourcePage(w http.ResponseWriter, r *http.Request, s *session) {
+	c.showSource(w, r, s, http.StatusOK, "", nil)
+}
+
+// showSource shows the source that the path names.
+func (c *Console) showSource(w http.ResponseWriter, r *http.Request, s *session, status int, problem string, form url.Values) {
+	source, err := c.Ops.Source(r.PathValue("name"))
+	if err != nil {
+		c.showSources(w, r, s, statusOf(err), err.Error(), nil)
+		return
+	}
+	v := sourceView{sourceRow{s.root, source}, refill(form), c.Monitor.began}
+	c.showTo(w, s, status, "source", page{Title: "Source " + source.Name, Section: "sources", Problem: problem, Data: v})
+}
+
+// sources are the sources that are chosen of all, which are sorted by name.
 func (c choice) sources(all []ops.SourceSummary) []ops.SourceSummary {
-	return slices.DeleteFunc(all, func(src ops.SourceSummary) bool {
+	all = slices.DeleteFunc(all, func(src ops.SourceSummary) bool {
 		is := c.State == "" || c.State == "silent" && src.Seen.LastSeenAt == nil ||
 			c.State == "refused" && src.Seen.LastRefusedAt != nil || c.State == "ignored" && src.Seen.IgnoredSignals > 0
 		return !is || !c.finds(src.Name)
 	})
+	slices.SortStableFunc(all, func(a, b ops.SourceSummary) int {
+		switch c.Sort {
+		case "seen":
+			return -compareTimes(a.Seen.LastSeenAt, b.Seen.LastSeenAt, -1)
+		case "refused":
+			return -compareTimes(a.Seen.LastRefusedAt, b.Seen.LastRefusedAt, -1)
+		case "newest":
+			return b.CreatedAt.Compare(a.CreatedAt)
+		}
+		return 0
+	})
+	return all
 }
 
 func (c *Console) addSource(w http.ResponseWriter, r *http.Request, s *session) {

@@ -27,13 +27,15 @@ func TestSources(t *testing.T) {
 	f.want(f.get("/sources"), http.StatusOK, "gateway", "A, B", "not yet", "1000/s", "<dt>Unknown signals</dt><dd>refused</dd>", "<dt>Samples accepted</dt><dd>0</dd>", "<dt>Samples refused</dt><dd>0</dd>")
 	g, _ := f.store.Sources.Get("gateway")
 	g.CountSamples(12345, 3)
+	g.CountIgnored("Vehicle.Sped", 2)
 	g.CountRefused(access.Impossible, 2, noon.Add(-2*time.Minute))
-	f.want(f.get("/sources"), http.StatusOK, "<dd>12,345</dd>", "<code>impossible</code> 2", "2 min ago", ": <code>impossible</code>", "<dt>Signals ignored</dt><dd>3</dd>")
+	f.want(f.get("/sources"), http.StatusOK, "<dd>12,345</dd>", "<code>impossible</code> 2", "2 min ago", ": <code>impossible</code>", "<dt>Signals ignored</dt><dd>3 ", "<code>Vehicle.Sped</code> 2", "others 1")
 	if _, err := f.store.Sources.Verify([]byte(key), noon.Add(-3*time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	f.want(f.get("/sources"), http.StatusOK, "3 min ago")
-	f.want(f.post("/sources/gateway/rotate", "mark", "2", "overlap", "0"), http.StatusCreated, "css_", "The old one has ended.")
+	f.want(f.post("/sources/gateway/rotate", "mark", "2", "overlap", "0"), http.StatusOK, "End the old secret of gateway at once?")
+	f.want(f.post("/sources/gateway/rotate", "mark", "2", "overlap", "0", "sure", "yes"), http.StatusCreated, "css_", "The old one has ended.")
 	if _, err := f.store.Sources.Verify([]byte(key), noon); err == nil {
 		t.Fatal("the old key still counts")
 	}
@@ -41,8 +43,100 @@ func TestSources(t *testing.T) {
 	f.want(f.post("/sources/gateway/rotate", "mark", "3", "overlap", "x"), http.StatusBadRequest)
 	f.want(f.post("/sources/nobody/rotate", "mark", "4", "overlap", "0"), http.StatusNotFound)
 	f.want(f.post("/sources/nobody/remove"), http.StatusNotFound)
-	f.want(f.post("/sources/gateway/remove"), http.StatusSeeOther)
+	f.want(f.post("/sources/gateway/remove"), http.StatusOK, "Remove the source gateway?")
+	f.want(f.post("/sources/gateway/remove", "sure", "yes"), http.StatusSeeOther)
 	f.want(f.get("/sources"), http.StatusOK, "The source gateway is removed", "There is no source yet")
+}
+
+// TestSourceIsEdited on its page: its rate and whether it is strict, each alone.
+func TestSourceIsEdited(t *testing.T) {
+	f := newFixture(t)
+	f.logIn(f.key)
+	if err := second(f.AddSource(t.Context(), access.Actor{Name: "x"}, access.SourceRequest{Name: "gateway", Vehicles: access.AllVehicles(), Strict: true})); err != nil {
+		t.Fatal(err)
+	}
+	f.want(f.get("/sources"), http.StatusOK, f.roots[f.browser]+`/sources/gateway">gateway</a>`)
+	f.want(f.get("/sources/gateway"), http.StatusOK, "<h1>gateway</h1>", `name="strict" value="yes" checked`, "/sources/gateway/remove")
+	f.want(f.get("/sources/nobody"), http.StatusNotFound, "there is no such record")
+	f.want(f.post("/sources/gateway/change", "rate", "7/s", "rate-was", "", "strict", "yes", "strict-was", "yes"), http.StatusSeeOther)
+	f.want(f.get("/sources/gateway"), http.StatusOK, "The source is changed.", "<dd>7/s</dd>", "<dt>Unknown signals</dt><dd>refused</dd>")
+	f.want(f.post("/sources/gateway/change", "rate", "7/s", "rate-was", "7/s", "strict-was", "yes"), http.StatusSeeOther)
+	g, _ := f.store.Sources.Get("gateway")
+	if g.Strict || g.Rate.String() != "7/s" {
+		t.Errorf("%+v", g.Credential)
+	}
+	f.want(f.post("/sources/gateway/change", "rate", "7/s", "rate-was", "7/s"), http.StatusBadRequest, "nothing is to change")
+	f.want(f.post("/sources/gateway/change", "rate", "fast", "strict", "yes"), http.StatusBadRequest, "a rate is a whole number", `value="fast"`, `value="yes" checked`)
+	f.want(f.post("/sources/gateway/change", "rate", "7/s", "rate-was", "7/s", "days", "7"), http.StatusSeeOther)
+	f.want(f.get("/sources/gateway"), http.StatusOK, "as it is: in 7 d")
+
+	// The vehicles.
+	f.want(f.post("/sources/gateway/grant", "only", "B A"), http.StatusSeeOther)
+	f.want(f.get("/sources/gateway"), http.StatusOK, "The vehicles of the source are changed.", "<dd>A, B</dd>", ">A\nB\n</textarea>")
+	f.want(f.post("/sources/gateway/grant", "only", "A a-b"), http.StatusBadRequest, "vehicle 2 of the list", "A a-b</textarea>")
+	f.want(f.post("/sources/gateway/grant", "only", ""), http.StatusBadRequest, "name the vehicles, or choose all")
+	f.want(f.post("/sources/gateway/grant"), http.StatusBadRequest, "name the vehicles, or choose all")
+	f.want(f.post("/sources/gateway/grant", "only", "A B", "all", "yes"), http.StatusOK, "Let gateway speak for all vehicles?")
+	f.want(f.post("/sources/gateway/grant", "only", "A B", "all", "yes", "sure", "yes"), http.StatusSeeOther)
+	if g, _ := f.store.Sources.Get("gateway"); !g.Vehicles.All() || !g.Expires.Equal(noon.Add(7*24*time.Hour)) {
+		t.Errorf("%+v", g.Credential)
+	}
+	if did := f.did(); did != "x source.add, admin source.change, admin source.change, admin source.change, admin source.change, admin source.change" {
+		t.Error(did)
+	}
+}
+
+// TestListsAreSorted and searched: sources and operators as tokens are.
+func TestListsAreSorted(t *testing.T) {
+	f := newFixture(t)
+	f.logIn(f.key)
+	by := access.Actor{Name: "x", Admin: true}
+	for _, name := range []string{"beta", "Alpha", "gamma"} {
+		for _, err := range []error{
+			second(f.AddSource(t.Context(), by, access.SourceRequest{Name: name, Vehicles: access.AllVehicles()})),
+			second(f.AddOperator(t.Context(), by, name)),
+		} {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		f.clock.Advance(time.Minute)
+	}
+	if err := second(f.Rotate(t.Context(), by, access.OperatorKind, "beta", 0)); err != nil {
+		t.Fatal(err)
+	}
+	for i, name := range []string{"gamma", "beta"} {
+		g, _ := f.store.Sources.Get(name)
+		g.CountRefused(access.Impossible, 1, noon.Add(time.Duration(i)*time.Minute))
+	}
+	for address, want := range map[string]string{
+		"/sources":               "Alpha beta gamma",
+		"/sources?sort=newest":   "gamma Alpha beta",
+		"/sources?sort=refused":  "beta gamma Alpha",
+		"/sources?state=refused": "beta gamma",
+		"/sources?find=ALPH":     "Alpha",
+		"/operators":             "Alpha beta gamma",
+		"/operators?sort=newest": "gamma Alpha beta",
+		"/operators?sort=key":    "Alpha gamma beta",
+		"/operators?find=mm":     "gamma",
+		"/operators?find=nobody": "",
+	} {
+		a := f.get(address)
+		f.want(a, http.StatusOK, "Choose ")
+		_, list, _ := strings.Cut(a.body, `<ul class="records">`)
+		var got []string
+		for _, after := range strings.Split(list, "<h2>")[1:] {
+			name, _, _ := strings.Cut(after, "</h2>")
+			name = strings.TrimSuffix(name, "</a>")
+			got = append(got, name[strings.LastIndex(name, ">")+1:])
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s lists %q; want %q", address, got, want)
+		}
+		if none := strings.Contains(a.body, "No such operator"); none != (want == "") {
+			t.Errorf("%s: %s", address, a.body)
+		}
+	}
 }
 
 // TestOperators: only the admin key is offered what makes operators.
@@ -53,7 +147,8 @@ func TestOperators(t *testing.T) {
 	f.want(f.post("/operators", "name", "admin", "mark", "1"), http.StatusBadRequest, "choose another")
 	a := f.post("/operators", "name", "ada", "mark", "2")
 	f.want(a, http.StatusCreated, "cso_")
-	a = f.post("/operators/ada/rotate", "mark", "3")
+	f.want(f.post("/operators/ada/rotate", "mark", "3"), http.StatusOK, "End the old secret of ada at once?")
+	a = f.post("/operators/ada/rotate", "mark", "3", "sure", "yes")
 	f.want(a, http.StatusCreated, "cso_", "The old one has ended")
 	key := a.body[strings.Index(a.body, "cso_"):][:40]
 	hers := &fixture{t: t, server: f.server, browser: f.anotherBrowser(), roots: make(map[*http.Client]string)}
@@ -64,7 +159,8 @@ func TestOperators(t *testing.T) {
 		t.Error("an operator is offered what only the admin key does")
 	}
 	f.want(f.post("/operators/nobody/remove"), http.StatusNotFound, access.ErrNotFound.Error())
-	f.want(f.post("/operators/ada/remove"), http.StatusSeeOther)
+	f.want(f.post("/operators/ada/remove"), http.StatusOK, "Remove the operator ada?")
+	f.want(f.post("/operators/ada/remove", "sure", "yes"), http.StatusSeeOther)
 	hers.want(hers.get("/operators"), http.StatusUnauthorized)
 	if did := f.did(); did != "admin operator.add, admin operator.rotate, admin operator.remove" {
 		t.Error(did)

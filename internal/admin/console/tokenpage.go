@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -19,43 +18,34 @@ import (
 const expiringSoon = 14 * 24 * time.Hour
 
 type tokensView struct {
-	Rows   []ops.TokenRecord
-	Page   paging
-	Choice choice
-	Form   url.Values // what was written, if it was refused
-	Soon   int        // how many end soon
-	All    int        // how many there are
+	Rows    []tokenRow
+	Page    paging
+	Chooser chooser
+	Form    url.Values // what was written, if it was refused
+	Soon    int        // how many end soon
+	All     int        // how many there are
 }
 
-// choice is which records of a list are asked for, and in which order.
-type choice struct {
-	Find  string // in their names, whatever the case
-	State string // "": any
-	Sort  string // "": the newest first
+// tokenRow is one token, as the parts of the pages show it.
+type tokenRow struct {
+	Root string // of the session's paths
+	ops.TokenRecord
 }
 
-// choiceOf reads the choice in an address.
-func choiceOf(r *http.Request) choice {
-	q := r.URL.Query()
-	return choice{strings.TrimSpace(q.Get("find")), q.Get("state"), q.Get("sort")}
+// tokenView is the page of one token.
+type tokenView struct {
+	Token tokenRow
+	Form  url.Values // what was written, if it was refused
 }
 
-// Path is the address of the chosen records, without the page's number.
-func (c choice) Path(list string) string {
-	q := url.Values{}
-	for name, value := range map[string]string{"find": c.Find, "state": c.State, "sort": c.Sort} {
-		if value != "" {
-			q.Set(name, value)
-		}
-	}
-	return list + "?" + strings.TrimPrefix(q.Encode()+"&page=", "&")
-}
-
-// finds reports whether one of some names holds what is looked for.
-func (c choice) finds(names ...string) bool {
-	return slices.ContainsFunc(names, func(name string) bool {
-		return strings.Contains(strings.ToLower(name), strings.ToLower(c.Find))
-	})
+// tokenChoices are what tokens are chosen by.
+var tokenChoices = chooser{
+	Path: "/tokens", What: "tokens", Names: "Developer or id",
+	States: []option{
+		{"", "any"}, {"usable", "usable"}, {"expiring", "expires within 14 days"}, {"expired", "expired"}, {"revoked", "revoked"},
+		{"unused", "never used"}, {"sandbox", "sandbox"},
+	},
+	Sorts: []option{{"", "newest first"}, {"name", "developer"}, {"used", "used last"}, {"end", "expires first"}},
 }
 
 // tokens are the tokens that are chosen of all, the oldest first.
@@ -81,39 +71,41 @@ func (c choice) tokens(all []ops.TokenSummary, now time.Time) []ops.TokenSummary
 	return all
 }
 
-// compareTimes compares times of which nil is before (-1) or behind (1) all others.
-func compareTimes(a, b *time.Time, none int) int {
-	switch {
-	case a == nil && b == nil:
-		return 0
-	case a == nil:
-		return none
-	case b == nil:
-		return -none
-	}
-	return a.Compare(*b)
-}
-
 func (c *Console) tokensPage(w http.ResponseWriter, r *http.Request, s *session) {
 	c.showTokens(w, r, s, http.StatusOK, "", nil)
 }
 
 func (c *Console) showTokens(w http.ResponseWriter, r *http.Request, s *session, status int, problem string, form url.Values) {
 	all, now := c.Ops.Tokens(), c.Now()
-	v := tokensView{Form: refill(form), Choice: choiceOf(r), All: len(all)}
+	v := tokensView{Form: refill(form), Chooser: tokenChoices.of(r, s), All: len(all)}
 	for _, t := range all {
 		if stateOf(t, now) == "expiring" {
 			v.Soon++
 		}
 	}
-	all = v.Choice.tokens(all, now)
-	v.Page = newPaging(v.Choice.Path(s.root+"/tokens"), pageNumber(r), listed, len(all))
+	all = v.Chooser.tokens(all, now)
+	v.Page = v.Chooser.page(r, len(all))
 	for _, t := range all[v.Page.From-1 : v.Page.To] {
-		if row, err := c.Ops.Token(t.ID); err == nil {
-			v.Rows = append(v.Rows, row)
+		if token, err := c.Ops.Token(t.ID); err == nil {
+			v.Rows = append(v.Rows, tokenRow{s.root, token})
 		}
 	}
 	c.showTo(w, s, status, "tokens", page{Title: "Tokens", Section: "tokens", Problem: problem, Data: v})
+}
+
+func (c *Console) tokenPage(w http.ResponseWriter, r *http.Request, s *session) {
+	c.showToken(w, r, s, http.StatusOK, "", nil)
+}
+
+// showToken shows the token that the path names.
+func (c *Console) showToken(w http.ResponseWriter, r *http.Request, s *session, status int, problem string, form url.Values) {
+	token, err := c.Ops.Token(r.PathValue("name"))
+	if err != nil {
+		c.showTokens(w, r, s, statusOf(err), err.Error(), nil)
+		return
+	}
+	v := tokenView{tokenRow{s.root, token}, refill(form)}
+	c.showTo(w, s, status, "token", page{Title: "Token of " + token.Developer, Section: "tokens", Problem: problem, Data: v})
 }
 
 // stateOf is "active", "expiring", "expired" or "revoked".
@@ -202,13 +194,6 @@ func (c *Console) tokenRequest(form url.Values) (r access.TokenRequest, err erro
 	if r.Rate, err = access.ParseRate(strings.TrimSpace(form.Get("rate"))); err != nil {
 		return r, err
 	}
-	days, err := strconv.Atoi(form.Get("days"))
-	switch {
-	case form.Get("days") == "never":
-	case err != nil || days < 1 || days > 3650:
-		return r, fmt.Errorf("choose when the token expires")
-	default:
-		r.Expires = c.Now().Add(time.Duration(days) * 24 * time.Hour)
-	}
-	return r, nil
+	r.Expires, err = c.expiryOf(form)
+	return r, err
 }

@@ -79,14 +79,7 @@ func (c *Console) vehiclesPage(w http.ResponseWriter, r *http.Request, s *sessio
 		return
 	}
 	if format := values.Get("format"); format != "" {
-		if _, known := ops.ExportFormats[format]; !known {
-			c.fail(w, s, http.StatusBadRequest, "Vehicles", "format is ndjson or csv")
-			return
-		}
-		if err := c.Ops.ServeVehicles(w, r, q, format); err != nil {
-			refusal := c.Ops.Explain("vehicle.list", err)
-			c.fail(w, s, refusal.Status, "Vehicles", refusal.Error())
-		}
+		c.export(w, s, "Vehicles", "vehicle.list", format, func() error { return c.Ops.ServeVehicles(w, r, q, format) })
 		return
 	}
 	c.showVehicles(w, r, s, http.StatusOK, "", q)
