@@ -41,6 +41,12 @@ func TestConsoleVehiclesByKeyboard(t *testing.T) {
 	turnTo(b, "/vehicles")
 	b.Expect(`location.search + document.querySelectorAll("tbody .vid").length`, "3")
 	b.Expect(`document.querySelector("tbody .vid").innerText`, carWithCode) // the worst first
+	// Each row says how the car drove in the last hour.
+	b.Expect(`String([...document.querySelectorAll("[data-hour]")].every(e => e.innerHTML !== ""))`, "true")
+	b.Expect(`String(/^traffic jam \d\d:\d\d to \d\d:\d\d, .* UTC/.test(document.querySelector('[data-hour$="`+carInJam+`/hour"] svg').getAttribute("aria-label")))`, "true")
+	b.Expect(`String(document.querySelectorAll('[data-hour$="`+carInJam+`/hour"] rect.jam').length > 0)`, "true")
+	b.Expect(`document.querySelector('[data-hour$="`+carWithCode+`/hour"]').innerText`, "one reading")
+	b.IsClean(axe)
 	b.TabTo(`document.activeElement.id === "prefix"`)
 	b.Press("WDB")
 	b.Press(kb.Enter)

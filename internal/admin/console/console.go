@@ -173,6 +173,7 @@ func (c *Console) routes() *http.ServeMux {
 	mux.HandleFunc("GET "+rootPattern+"/live/fleet", c.fleetLive)
 	mux.HandleFunc("GET "+rootPattern+"/live/vehicles/{vid}", c.vehicleLive)
 	mux.HandleFunc("GET "+rootPattern+"/live/roads", c.roadsLive)
+	mux.HandleFunc("GET "+rootPattern+"/vehicles/{vid}/hour", c.hour)
 	mux.HandleFunc("GET "+rootPattern+"/roads/stretches", c.stretches)
 	mux.HandleFunc("GET "+rootPattern+"/vehicles/{vid}/stretches", c.vehicleStretches)
 	// A page without a session's root: the login, whose script leads to the session of this browser.

@@ -49,8 +49,12 @@ type speedPoint struct {
 type curves struct {
 	scans chan struct{}
 
+	strips chan struct{} // being made
+
 	mu  sync.Mutex // guards what follows
 	all map[vehicle.ID]*curve
+	// hours are the strips that were made last.
+	hours map[vehicle.ID]strip
 	// forgotten counts the vehicles that were forgotten: what was read
 	// meanwhile may be of one of them, and is not kept.
 	forgotten int
@@ -105,22 +109,27 @@ func (k *curves) forget(id vehicle.ID) {
 	defer k.mu.Unlock()
 	k.forgotten++
 	delete(k.all, id)
+	delete(k.hours, id)
 }
 
-// readCurve runs the rules again over what is retained of a vehicle. The verdicts
-// of the past are stored nowhere; at its beginning a curve knows less than the
-// service did.
+// readCurve is scan once there is a place for one more.
 func (c *Console) readCurve(ctx context.Context, id vehicle.ID, now *vehicle.State) *curve {
 	ctx, cancel := context.WithTimeout(ctx, scanTime)
 	defer cancel()
-	made := &curve{begun: c.Now(), since: c.Now()}
 	select {
 	case c.Monitor.curves.scans <- struct{}{}:
 		defer func() { <-c.Monitor.curves.scans }()
 	case <-ctx.Done():
-		made.busy = true
-		return made
+		return &curve{begun: c.Now(), since: c.Now(), busy: true}
 	}
+	return c.scan(ctx, id, now)
+}
+
+// scan runs the rules again over what is retained of a vehicle. The verdicts
+// of the past are stored nowhere; at its beginning a curve knows less than the
+// service did.
+func (c *Console) scan(ctx context.Context, id vehicle.ID, now *vehicle.State) *curve {
+	made := &curve{begun: c.Now(), since: c.Now()}
 	samples, since, all, err := c.Recent(ctx, id, maxSamples)
 	if err != nil {
 		c.Log.Warn("the retained telemetry of a vehicle cannot be read", "error", err)

@@ -9,5 +9,6 @@
 // login and what it looks like.
 //
 // A fleet may be of millions: no page may cost more for it than one walk through
-// the table in memory, and that not for every reader.
+// the table in memory, and that not for every reader. What is read of the retained
+// telemetry is bounded in time, and in how much of it is read at once.
 package console

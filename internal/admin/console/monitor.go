@@ -51,7 +51,7 @@ func NewMonitor(f Fleet, g prometheus.Gatherer, maxAge time.Duration, now func()
 	if now == nil {
 		now = time.Now
 	}
-	return &Monitor{fleet: f, gatherer: g, maxAge: maxAge, now: now, watchlist: newWatchlist(), began: now(), curves: curves{scans: make(chan struct{}, maxScans)}}
+	return &Monitor{fleet: f, gatherer: g, maxAge: maxAge, now: now, watchlist: newWatchlist(), began: now(), curves: curves{scans: make(chan struct{}, maxScans), strips: make(chan struct{}, maxStrips)}}
 }
 
 // Put takes a vehicle's newest state, the zero one once it is forgotten.

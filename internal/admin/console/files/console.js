@@ -133,6 +133,37 @@ document.addEventListener("keydown", (e) => {
 });
 arm(document);
 
+// --- strips: how the cars of a list drove, of the rows in sight, two at a time
+
+const inSight = [];
+let askers = 0;
+
+async function askStrips() {
+  if (askers === 2) return;
+  askers++;
+  for (let cell; (cell = inSight.shift()); ) {
+    try {
+      const answer = await fetch(root + cell.dataset.hour);
+      if (!answer.ok) throw new Error();
+      cell.innerHTML = await answer.text();
+      localTimes(cell);
+    } catch {
+      cell.textContent = "not read";
+    }
+  }
+  askers--;
+}
+
+const sight = new IntersectionObserver((rows) => {
+  for (const row of rows) {
+    if (!row.isIntersecting) continue;
+    sight.unobserve(row.target);
+    inSight.push(row.target);
+    askStrips();
+  }
+});
+for (const cell of document.querySelectorAll("[data-hour]")) sight.observe(cell);
+
 // --- local time, beside UTC and on request
 
 const localButton = document.getElementById("local");

@@ -1,0 +1,164 @@
+package console
+
+import (
+	"context"
+	"fmt"
+	"html/template"
+	"net/http"
+	"strings"
+	"time"
+
+	"carstate/internal/vehicle"
+)
+
+// Bounds of the strips in the lists of vehicles. A page asks for those of its rows that are in
+// sight, two at a time. All pages together keep one processor busy at most, and only while their
+// readers wait: a request that its reader gives up ends its scan.
+const (
+	maxStrips  = 1                      // at once
+	stripTime  = 500 * time.Millisecond // one may take
+	stripWait  = 10 * time.Second       // for those before it
+	stripFresh = 10 * time.Second       // for which one is shown again
+	keptStrips = 256                    // of a few hundred bytes each
+	stripWidth = 120.0                  // of an hour
+)
+
+// strip is how a vehicle drove in the last hour, as SVG with the same in words.
+type strip struct {
+	made time.Time
+	html string
+}
+
+// stripView is what a strip is drawn from.
+type stripView struct {
+	Bands []band
+	Text  string    // the same in words
+	From  time.Time // what was stored before then was not read; zero: it covers the hour
+}
+
+// hour answers with the strip of a vehicle, as a part of a page.
+func (c *Console) hour(w http.ResponseWriter, r *http.Request) {
+	if c.sessions.of(r, false) == nil {
+		http.Error(w, "log in first", http.StatusUnauthorized)
+		return
+	}
+	id, err := vehicle.ParseID(r.PathValue("vid"))
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	html, err := c.strip(r.Context(), id)
+	if err != nil {
+		refusal := c.Ops.Explain("vehicle.show", err)
+		http.Error(w, refusal.Error(), refusal.Status)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	_, _ = w.Write([]byte(html)) // the reader may be gone
+}
+
+// strip returns the strip of a vehicle, "" if the vehicle is not known.
+func (c *Console) strip(ctx context.Context, id vehicle.ID) (string, error) {
+	s, ok, err := c.Ops.State(ctx, id)
+	if err != nil || !ok {
+		return "", err
+	}
+	k := &c.Monitor.curves
+	if kept, _ := k.strip(id, c.Now()); kept != "" {
+		return kept, nil
+	}
+	waiting, cancel := context.WithTimeout(ctx, stripWait)
+	defer cancel()
+	select {
+	case k.strips <- struct{}{}:
+		defer func() { <-k.strips }()
+	case <-waiting.Done():
+		return c.drawStrip(stripView{Text: "not read, as others are being read: load the page again"}), nil
+	}
+	now := c.Now()
+	kept, forgotten := k.strip(id, now)
+	if kept != "" { // another page asked for it meanwhile
+		return kept, nil
+	}
+	scanning, cancel := context.WithTimeout(ctx, stripTime)
+	defer cancel()
+	past := c.scan(scanning, id, &s)
+	html := c.drawStrip(past.lastHour(now))
+	if ctx.Err() == nil {
+		k.keepStrip(id, strip{now, html}, forgotten)
+	}
+	return html, nil
+}
+
+// strip returns the strip of a vehicle, unless it is too old, and how many vehicles were forgotten.
+func (k *curves) strip(id vehicle.ID, now time.Time) (html string, forgotten int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if age := now.Sub(k.hours[id].made); age >= 0 && age < stripFresh {
+		html = k.hours[id].html
+	}
+	return html, k.forgotten
+}
+
+// keepStrip keeps a strip, unless a vehicle was forgotten while it was made.
+func (k *curves) keepStrip(id vehicle.ID, made strip, forgotten int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.forgotten != forgotten {
+		return
+	}
+	if k.hours == nil || len(k.hours) >= keptStrips {
+		k.hours = make(map[vehicle.ID]strip)
+	}
+	k.hours[id] = made
+}
+
+// lastHour is what a strip shows: the driving states of the hour before now.
+func (k *curve) lastHour(now time.Time) (v stripView) {
+	past, begin := k.view(), now.Add(-time.Hour)
+	var words []string
+	for _, b := range past.Bands {
+		if b.Till.Before(begin) {
+			continue
+		}
+		if b.From.Before(begin) {
+			b.From = begin
+		}
+		x := func(t time.Time) float64 { return stripWidth * t.Sub(begin).Hours() }
+		b.X = x(b.From)
+		b.Width = max(x(b.Till)-b.X, 1) // so that it can be seen
+		v.Bands = append(v.Bands, b)
+		words = append(words, fmt.Sprintf("%s %s to %s", strings.ToLower(b.Name), b.From.UTC().Format("15:04"), b.Till.UTC().Format("15:04")))
+	}
+	if since := k.since; since.After(begin.Add(time.Minute)) { // a minute is not worth a word
+		v.From = since
+	}
+	const most = 6 // the others are left to the page of the vehicle
+	for i := range min(most, len(words)) {
+		v.Text += words[len(words)-1-i] + ", "
+	}
+	switch v.Text = strings.TrimSuffix(v.Text, ", "); {
+	case k.failed:
+		v.Text = "the retained telemetry could not be read"
+	case len(words) > most:
+		v.Text += fmt.Sprintf(" UTC, and %d before", len(words)-most)
+	case len(words) > 0:
+		v.Text += " UTC"
+	case len(k.points) > 0 && !k.points[len(k.points)-1].at.Time().Before(begin):
+		v.Text = "one reading"
+	case v.From.IsZero():
+		v.Text = "no reading"
+	default:
+		v.Text = "no reading was found"
+	}
+	return v
+}
+
+func (c *Console) drawStrip(v stripView) string {
+	var b strings.Builder
+	if err := c.pages["vehicles"].ExecuteTemplate(&b, "strip", v); err != nil {
+		c.Log.Error("a strip cannot be made", "error", err)
+		return template.HTMLEscapeString(v.Text)
+	}
+	return b.String()
+}

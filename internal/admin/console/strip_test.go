@@ -1,0 +1,101 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"carstate/internal/vehicle"
+)
+
+// drove are a car's speeds, one in ten seconds up to noon.
+func drove(t *testing.T, kmh ...float64) (samples []vehicle.Sample) {
+	t.Helper()
+	for i, v := range kmh {
+		x := vehicle.Sample{Vehicle: "carA", Time: vehicle.At(noon.Add(time.Duration(i+1-len(kmh)) * 10 * time.Second))}
+		if err := x.Set(vehicle.Speed, v); err != nil {
+			t.Fatal(err)
+		}
+		samples = append(samples, x)
+	}
+	return samples
+}
+
+// TestStripSaysTheLastHour in colours and in words, and how much of it was read; what somebody
+// asks again soon is not read again, and a forgotten car has none.
+func TestStripSaysTheLastHour(t *testing.T) {
+	var samples []vehicle.Sample
+	var fails error
+	since, reads := noon.Add(-time.Hour), 0
+	during := func() {}
+	f := newFixture(t, func(c *Config) {
+		c.Recent = func(context.Context, vehicle.ID, int) ([]vehicle.Sample, time.Time, bool, error) {
+			reads++
+			during()
+			return samples, since, true, fails
+		}
+	})
+	f.logIn(f.key)
+	f.report("carA", jammed(time.Minute))
+	f.want(f.get("/vehicles"), http.StatusOK, `data-hour="/vehicles/carA/hour"`, "Last hour")
+
+	steady := make([]float64, 60)
+	for i := range steady {
+		steady[i] = 60
+	}
+	samples = drove(t, steady...)
+	a := f.get("/vehicles/carA/hour")
+	f.want(a, http.StatusOK, `aria-label="normal driving 11:50 to 12:00 UTC"`, `<rect class="band normal" x="100.`, `width="19.`)
+	if strings.Contains(a.body, "on</span>") || reads != 1 {
+		t.Errorf("it covers the hour, read %d times:\n%s", reads, a.body)
+	}
+	samples = nil
+	f.want(f.get("/vehicles/carA/hour"), http.StatusOK, "normal driving")
+	f.clock.Advance(stripFresh)
+	f.want(f.get("/vehicles/carA/hour"), http.StatusOK, "no reading</span>")
+	if reads != 2 {
+		t.Errorf("read %d times", reads)
+	}
+
+	// Not all of the hour was read, or nothing.
+	f.clock.Advance(stripFresh)
+	since, samples = noon.Add(-5*time.Minute), drove(t, 60, 60)
+	f.want(f.get("/vehicles/carA/hour"), http.StatusOK, "<svg", "from <time", "11:55 UTC</time> on")
+	f.clock.Advance(stripFresh)
+	fails = errors.New("disk at 10.0.0.7")
+	if a := f.get("/vehicles/carA/hour"); strings.Contains(a.body, "10.0.0.7") || !strings.Contains(a.body, "the retained telemetry could not be read") {
+		t.Errorf("%s", a.body)
+	}
+
+	// While another one is read, a strip waits, and is given up with its reader.
+	f.clock.Advance(stripFresh)
+	f.monitor.curves.strips <- struct{}{}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if text, err := f.console.strip(ctx, "carA"); err != nil || !strings.Contains(text, "not read, as others are being read") {
+		t.Errorf("%s, %v", text, err)
+	}
+	<-f.monitor.curves.strips
+
+	if a := f.read(f.anotherBrowser().Get(f.at("/vehicles/carA/hour"))); a.status != http.StatusUnauthorized {
+		t.Errorf("without a session: %d", a.status)
+	}
+	f.want(f.get("/vehicles/a-b/hour"), http.StatusBadRequest)
+	fails, samples = nil, drove(t, 60, 60)
+	f.want(f.get("/vehicles/carA/hour"), http.StatusOK, "normal driving")
+	f.clock.Advance(stripFresh)
+	during = func() { f.report("carA", vehicle.State{}) } // forgotten
+	f.get("/vehicles/carA/hour")
+	if n := len(f.monitor.curves.hours); n != 0 {
+		t.Errorf("%d strips are kept, of a car that was forgotten meanwhile", n)
+	}
+	f.mu.Lock()
+	delete(f.states, "carA")
+	f.mu.Unlock()
+	if a := f.get("/vehicles/carA/hour"); a.body != "" {
+		t.Errorf("of a forgotten car: %s", a.body)
+	}
+}
