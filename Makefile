@@ -126,6 +126,11 @@ vuln: ## govulncheck: known vulnerabilities in what we call
 darwin: ## go vet as macOS sees the code, tests included
 	GOOS=darwin CGO_ENABLED=0 go vet ./...
 
+.PHONY: screens
+screens: ## take the screenshots of docs/screens again, in Chromium; some minutes
+	go test ./cmd/carstate -run '^TestConsole(Looks|ScreensOfTheDemo)$$' -count=1 -timeout 30m -screens
+	go test ./internal/query -run '^Test(PageInABrowser|ReferenceInABrowser)$$' -count=1 -screens
+
 .PHONY: bench
 bench: ## measure everything beside its peers, write docs/performance.md and docs/scale.md (BENCHFLAGS='-quick -parts query')
 	go -C bench run . $(BENCHFLAGS)

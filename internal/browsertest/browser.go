@@ -234,12 +234,18 @@ func (b *Browser) Fit(limit int64) {
 	b.Run(chromedp.EmulateViewport(width, min(height, limit)))
 }
 
+// maxPicture is how many bytes a screenshot of the documents may have.
+const maxPicture = 400_000
+
 // Look keeps what the reader sees in a file.
 func (b *Browser) Look(file string) {
 	b.t.Helper()
 	png, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
 	if err != nil {
 		b.t.Fatal(err)
+	}
+	if len(png) > maxPicture {
+		b.t.Fatalf("%s would have %d bytes: show less of the page", file, len(png))
 	}
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		b.t.Fatal(err)

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+
+	"carstate/internal/browsertest"
+	"carstate/internal/testkit"
+	"carstate/internal/ticks"
+)
+
+// TestConsoleScreensOfTheDemo takes the screenshots that need many cars: of `carstate demo`, once
+// its fleet has driven for some minutes.
+func TestConsoleScreensOfTheDemo(t *testing.T) {
+	if !*updateScreens {
+		t.Skip("it takes minutes for screenshots and tests nothing else: make screens")
+	}
+	startsPrograms(t)
+	t.Setenv("TMPDIR", t.TempDir())
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var stdout, stderr testkit.Buffer
+	ended := make(chan int, 1)
+	go func() { ended <- run(ctx, []string{"demo"}, &stdout, &stderr) }()
+	var console []string
+	if err := until(testkit.Patience, func() error {
+		if console = regexp.MustCompile(`Console: (\S+)/ opens with the key in (\S+)`).FindStringSubmatch(stdout.String()); console == nil {
+			return errors.New("the demo is not up")
+		}
+		return nil
+	}); err != nil {
+		t.Fatalf("%v\n%s%s", err, &stdout, &stderr)
+	}
+	key := strings.TrimSpace(readFile(t, console[2]))
+	waiting, done := context.WithTimeout(ctx, 15*time.Minute)
+	defer done()
+	for range ticks.NowAndEvery(waiting, 10*time.Second) {
+		page, err := fleetPage(console[1], key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, chart, _ := strings.Cut(page, `data-texts="`)
+		if chart, _, _ = strings.Cut(chart, `"`); strings.Count(chart, "|") > 5 { // a point a minute
+			break
+		}
+	}
+
+	b := browsertest.Open(t, console[1])
+	b.Run(chromedp.EmulateViewport(1280, 1500), chromedp.Navigate(b.Base+"/"))
+	logIn(b, key)
+	b.Expect(`document.querySelector("h1").innerText`, "Fleet")
+	for _, screen := range []struct {
+		name   string
+		path   string
+		width  int64
+		scheme string
+	}{
+		{"fleet-light", "/", 1280, "light"},
+		{"fleet-dark", "/", 1280, "dark"},
+		{"fleet-390", "/", 390, "light"},
+		{"vehicles-light", "/vehicles", 1280, "light"},
+	} {
+		b.Prefer(screen.scheme)
+		b.Run(chromedp.EmulateViewport(screen.width, 1500))
+		turnTo(b, screen.path)
+		b.Fit(1500)
+		b.Expect(`String([...document.querySelectorAll("[data-hour]")].every(e => e.innerHTML !== "" || e.getBoundingClientRect().bottom > innerHeight))`, "true")
+		b.Look("../../docs/screens/console-" + screen.name + ".png")
+	}
+	cancel()
+	if code := <-ended; code != exitOK {
+		t.Errorf("the demo ended with %d: %s", code, &stderr)
+	}
+}
