@@ -170,6 +170,7 @@ func TestExternal(t *testing.T) {
 			t.Error(err)
 		}
 	}
+	documented(t, p.metrics(t), "A cluster")
 	p.stop(t)
 	p = start(t, dir, "--nats", nats)
 	if err := until(30*time.Second, known); err != nil {

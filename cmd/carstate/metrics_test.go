@@ -94,6 +94,7 @@ func TestMetrics(t *testing.T) {
 	}
 	p.carstate(t, "backup", filepath.Join(t.TempDir(), "backup"))
 	text := p.metrics(t)
+	documented(t, text, "Every node", "One machine")
 	tool(t, text, "promtool", "check", "metrics")
 	for _, m := range regexp.MustCompile(`(?m)^carstate_\w+\{(.*)\} `).FindAllStringSubmatch(text, -1) {
 		for _, l := range regexp.MustCompile(`(\w+)="`).FindAllStringSubmatch(m[1], -1) {
@@ -120,6 +121,43 @@ func TestMetrics(t *testing.T) {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is not there", want)
 		}
+	}
+}
+
+// documented holds docs/metrics.md against the metrics of a node: each has a row with its
+// type, labels and help, and each row of the sections has a metric.
+func documented(t *testing.T, text string, sections ...string) {
+	t.Helper()
+	type row struct{ kind, labels, help string }
+	rows, wanted := make(map[string]row), make(map[string]bool)
+	section := ""
+	for line := range strings.Lines(readFile(t, "../../docs/metrics.md")) {
+		if name, ok := strings.CutPrefix(line, "## "); ok {
+			section = strings.TrimSpace(name)
+		}
+		cells := strings.Split(strings.TrimSpace(line), " | ")
+		if name := strings.Trim(cells[0], "| `"); strings.HasPrefix(name, "carstate_") && len(cells) == 5 {
+			rows[name] = row{cells[1], cells[2], cells[3]}
+			if slices.Contains(sections, section) {
+				wanted[name] = true
+			}
+		}
+	}
+	for _, m := range regexp.MustCompile(`(?m)^# HELP (carstate_\w+) (.*)\n# TYPE \w+ (\w+)\n(?:carstate_\w+(?:\{(.*)\})? )?`).FindAllStringSubmatch(text, -1) {
+		var of []string
+		for _, l := range regexp.MustCompile(`(\w+)="`).FindAllStringSubmatch(m[4], -1) {
+			if l[1] != "le" {
+				of = append(of, "`"+l[1]+"`")
+			}
+		}
+		is := row{m[3], strings.Join(of, ", "), m[2]}
+		if got := rows[m[1]]; got != is {
+			t.Errorf("docs/metrics.md has %q of %s, want %q", got, m[1], is)
+		}
+		delete(wanted, m[1])
+	}
+	for name := range wanted {
+		t.Errorf("docs/metrics.md has %s, which the node has not", name)
 	}
 }
 
