@@ -214,6 +214,9 @@ var (
 	ErrRevoked  = errors.New("it was revoked")
 	ErrExpired  = errors.New("it has expired")
 	ErrReplaced = errors.New("it was replaced by a newer one")
+	// ErrUnread says that nobody can tell here: a newer version wrote records that this one cannot
+	// read. An upgraded node can.
+	ErrUnread = errors.New("it may be one that this node is too old to read: try again")
 )
 
 // maxName bounds the names of developers and sources, in bytes.

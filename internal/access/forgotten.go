@@ -59,6 +59,9 @@ type Tombstone struct {
 	// the telemetry that was made at Made stay forgotten.
 	Stale uint64
 	Made  int64
+	// Unread is set if a newer version wrote the tombstone, which cannot be read. It counts as in
+	// force; nobody knows whether it is, so nothing of the vehicle may be folded.
+	Unread bool
 }
 
 // InForce reports whether nothing is taken in of the vehicle.

@@ -15,10 +15,12 @@ import (
 // feed. A secret is looked up without a lock. The zero value is empty.
 type Credentials struct {
 	byHash shards[held]
+	lost   atomic.Bool // whether unread holds a name
 
 	mu     sync.Mutex // guards what follows and the order of writes
 	byName map[string]*Grant
-	usages map[string]*usage // by name; what was stored may be known before the token is
+	unread map[string]struct{} // whose records this version cannot read
+	usages map[string]*usage   // by name; what was stored may be known before the token is
 }
 
 // Tokens are the credentials that are shown with every query.
@@ -81,6 +83,8 @@ func (t *Credentials) Put(c Credential) {
 	if t.byName == nil {
 		t.byName = make(map[string]*Grant)
 	}
+	delete(t.unread, c.Name)
+	t.lost.Store(len(t.unread) > 0)
 	old := t.byName[c.Name]
 	if old != nil && !old.Created.Equal(c.Created) { // another one of this name
 		delete(t.usages, c.Name)
@@ -99,6 +103,29 @@ func (t *Credentials) Put(c Credential) {
 		}
 	}
 }
+
+// Lose notes that the record of a credential cannot be read, because a newer version wrote it. The
+// credential may have been revoked, so it does not count any more. A secret that is not known may be
+// its new one, so it is [ErrUnread] from now on.
+func (t *Credentials) Lose(name string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.unread == nil {
+		t.unread = make(map[string]struct{})
+	}
+	t.unread[name] = struct{}{}
+	t.lost.Store(true)
+	if old := t.byName[name]; old != nil {
+		delete(t.byName, name)
+		for hash := range old.secrets() {
+			t.byHash.delete(hash)
+		}
+	}
+}
+
+// Unread reports whether the records of tokens or sources are missing because a newer version wrote
+// them.
+func (t *Tables) Unread() bool { return t.Tokens.lost.Load() || t.Sources.lost.Load() }
 
 // usage returns the counters of a credential; mu is held.
 func (t *Credentials) usage(id string) *usage {
@@ -193,6 +220,9 @@ func (t *Credentials) verify(kind Kind, secret []byte, now time.Time) (*Grant, e
 		return nil, err
 	}
 	h, ok := t.byHash.get(HashOf(secret))
+	if !ok && t.lost.Load() {
+		return nil, ErrUnread
+	}
 	if !ok {
 		return nil, ErrNotKnown
 	}

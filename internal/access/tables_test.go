@@ -367,3 +367,27 @@ func BenchmarkTokensPut(b *testing.B) {
 		table.Put(tok)
 	}
 }
+
+// While a table lacks a credential that a newer version wrote, neither its secret nor one that is not
+// known is said to be wrong. Others count as before.
+func TestUnreadCredential(t *testing.T) {
+	var tables access.Tables
+	lost, lostSecret := issue(t, "lost", noon)
+	kept, keptSecret := issue(t, "kept", noon)
+	_, unknown := issue(t, "unknown", noon)
+	tables.Tokens.Put(lost)
+	tables.Tokens.Put(kept)
+	tables.Tokens.Lose(lost.Name)
+	for secret, want := range map[string]error{lostSecret: access.ErrUnread, unknown: access.ErrUnread, keptSecret: nil} {
+		if _, err := tables.Tokens.Verify([]byte(secret), noon); !errors.Is(err, want) {
+			t.Errorf("%v; want %v", err, want)
+		}
+	}
+	if _, ok := tables.Tokens.Get(lost.Name); ok || !tables.Unread() {
+		t.Error("it is listed")
+	}
+	tables.Tokens.Put(lost) // as a version that reads it would
+	if _, err := tables.Tokens.Verify([]byte(unknown), noon); !errors.Is(err, access.ErrNotKnown) || tables.Unread() {
+		t.Errorf("an unknown secret once all are read: %v", err)
+	}
+}

@@ -190,9 +190,9 @@ func (h *HTTP) answer(w http.ResponseWriter, r *http.Request) outcome {
 	}
 	ready := h.in.Ready() // before the key is looked up: a table may be filled meanwhile
 	source, err := h.authenticate(w, r)
-	if ready != nil && errors.Is(err, access.ErrNotKnown) {
-		// The table of sources may not be filled yet. A sender that is told
-		// that its key is wrong gives up.
+	if ready != nil && errors.Is(err, access.ErrNotKnown) || errors.Is(err, access.ErrUnread) {
+		// The table of sources may not be filled yet, or a newer version wrote the source. A
+		// sender that is told that its key is wrong gives up.
 		w.Header().Del("WWW-Authenticate")
 		return failLater(w, notYet)
 	}

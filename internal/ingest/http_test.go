@@ -226,6 +226,20 @@ func TestHTTPNotReady(t *testing.T) {
 	f.store.wants(t)
 }
 
+// A source that a newer version wrote is not said to be wrong: its sender tries again elsewhere.
+func TestHTTPUnreadSource(t *testing.T) {
+	f := newFixture(t)
+	_, other := f.add(t, "other", f.source.Vehicles)
+	f.Sources.Lose(f.source.Name)
+	_, url := startHTTP(t, f)
+	rotated, _ := access.NewSecret(access.SourceKind)
+	for _, key := range []string{f.key, rotated} {
+		request{body: sampleLine("V1", 1, 1), status: 503, wants: "Retry-After: 1"}.send(t, url, key)
+	}
+	request{body: sampleLine("V1", 2, 2), status: 202}.send(t, url, other)
+	f.store.wants(t, "V1 2")
+}
+
 func TestHTTPRefusesTheNewestWhenFull(t *testing.T) {
 	f := newFixture(t)
 	f.MaxBytes = requestBytes

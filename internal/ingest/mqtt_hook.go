@@ -61,6 +61,9 @@ func (h *hook) OnConnectAuthenticate(cl *mqtt.Client, pk packets.Packet) bool {
 	source, err := h.m.in.Sources.VerifyNamed(name, pk.Connect.Password, h.m.in.Now())
 	if err != nil {
 		h.m.refused.WithLabelValues("credentials").Inc()
+		if errors.Is(err, access.ErrUnread) {
+			h.m.refuseLogin(cl, packets.ErrServerUnavailable)
+		}
 		return false
 	}
 	if !h.m.places.tryTake(name, 1) {
@@ -69,8 +72,7 @@ func (h *hook) OnConnectAuthenticate(cl *mqtt.Client, pk packets.Packet) bool {
 		if cl.Properties.ProtocolVersion >= 5 {
 			code = because(packets.ErrQuotaExceeded, "the source has its share of the connections")
 		}
-		_ = h.m.server.SendConnack(cl, code, false, nil)
-		_ = c.Close() // the library would send another CONNACK
+		h.m.refuseLogin(cl, code)
 		return false
 	}
 	c.place = hold{h.m.places, name, 1}
@@ -87,6 +89,13 @@ func (h *hook) OnConnectAuthenticate(cl *mqtt.Client, pk packets.Packet) bool {
 	// source may choose an ID that another one's clients can have.
 	cl.ID = name + "/" + cl.ID
 	return true
+}
+
+// refuseLogin answers a login with a code of our own. The library would send another CONNACK, so the
+// connection is closed.
+func (m *MQTT) refuseLogin(cl *mqtt.Client, code packets.Code) {
+	_ = m.server.SendConnack(cl, code, false, nil)
+	_ = cl.Net.Conn.Close()
 }
 
 // OnACLCheck refuses every subscription. Publishing is judged by OnPublish,
@@ -155,7 +164,11 @@ func (m *MQTT) take(cl *mqtt.Client, pk packets.Packet) {
 	if err != nil {
 		m.in.refuse(nil, access.NotAllowed, 1) // the key's refusal is noted already
 		m.in.observe(p.since, unauthorised)
-		m.hangUp(cl, packets.ErrNotAuthorized)
+		code := packets.ErrNotAuthorized
+		if errors.Is(err, access.ErrUnread) {
+			code = packets.ErrServerUnavailable
+		}
+		m.hangUp(cl, code)
 		return
 	}
 	c.grant = source

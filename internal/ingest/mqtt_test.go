@@ -427,6 +427,28 @@ func TestMQTTNotReady(t *testing.T) {
 	})
 }
 
+// A source that a newer version wrote is not said to be wrong, at the login and after it.
+func TestMQTTUnreadSource(t *testing.T) {
+	bothVersions(t, func(t *testing.T, version byte) {
+		f := newFixture(t)
+		_, addr := startMQTT(t, f.Config)
+		in := f.login(t, addr, version)
+		f.Sources.Lose(f.source.Name)
+		login, later := byte(0x88), byte(0x88)
+		if version == 4 {
+			login, later = 3, 0
+		}
+		c := dialRaw(t, addr, version)
+		if code := c.connect("car", f.key, "", 30); code != login {
+			t.Errorf("CONNACK code %#x, want %#x", code, login)
+		}
+		c.wantClosed(0)
+		in.publish(2, 1, "vehicles/V1/telemetry", sampleLine("V1", 1, 1))
+		in.wantClosed(later)
+		f.store.wants(t)
+	})
+}
+
 func TestMQTTRefusesTheNewestWhenFull(t *testing.T) {
 	f := newFixture(t)
 	f.MaxConnections = 1

@@ -95,6 +95,7 @@ var statusDocs = []statusDoc{
 		{failOverloaded, "overloaded", "Too many requests are in progress.", "Try again after Retry-After."},
 		{failBusy, "busy", "More is asked than the service can answer, and it goes on with the connections that are open.", "Try again after Retry-After. Keep one connection and use it again."},
 		{failCrowded, "crowded", "Too many connections are open.", "Keep one connection and use it again."},
+		{failUnread, "upgrading", "The service is being upgraded, and this node is too old to tell whether the token counts.", "Try again after Retry-After."},
 		{failBroken, "broken", "The service has a fault, which it has logged.", "Try again after Retry-After. Tell the operator the X-Request-Id."},
 	}},
 }

@@ -123,6 +123,7 @@ var (
 	failOverloaded = retry("1", fail(503, unavailable, "the service is overloaded: try again later"))
 	failBusy       = retry("1", closing(503, unavailable, "the service is overloaded: try again later"))
 	failCrowded    = retry("1", closing(503, unavailable, "the service has too many connections: try again later"))
+	failUnread     = retry("5", fail(503, unavailable, "the service is being upgraded, and this node cannot tell whether the access token counts: try again"))
 	failBroken     = retry("5", closing(503, unavailable, "the service could not answer: try again later"))
 )
 
@@ -164,6 +165,8 @@ func refusal(err error, token []byte) *failure {
 		return failReplaced
 	case errors.Is(err, access.ErrNotKnown):
 		return failNotKnown
+	case errors.Is(err, access.ErrUnread):
+		return failUnread
 	case errors.Is(err, access.ErrChecksum):
 		return failChecksum
 	}

@@ -239,3 +239,21 @@ func TestRefusalsCoverEveryTry(t *testing.T) {
 		t.Errorf("over its rate, the token differs from a wrong one:\n%s\n%s", right, wrong)
 	}
 }
+
+// While tokens are missing that a newer version wrote, nobody is told that a token is wrong.
+func TestUnreadToken(t *testing.T) {
+	f := newFixture(t)
+	lost := f.issue(t, "LOST", access.TokenRequest{Vehicles: access.AllVehicles()})
+	f.Tokens.Lose(lost.Name)
+	r := start(t, f.Config)
+	c := r.dial(t)
+	in := bufio.NewReader(c)
+	for token, want := range map[string]string{
+		"LOST": "503 Service Unavailable", "UNKNOWN": "503 Service Unavailable", "TOKEN": "200 OK", "REVOKED": "401 Unauthorized",
+	} {
+		io.WriteString(c, "GET "+drivingPath+"?vid=CarJam&access_token="+f.secrets[token]+" HTTP/1.1\r\nHost: x\r\n\r\n")
+		if got := readAnswer(t, in, false).status; got != "HTTP/1.1 "+want {
+			t.Errorf("%s: %s", token, got)
+		}
+	}
+}
