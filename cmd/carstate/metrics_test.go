@@ -162,7 +162,7 @@ func documented(t *testing.T, text string, sections ...string) {
 }
 
 // ofClusters are metrics that only a node of a cluster has: TestExternal looks for them.
-var ofClusters = []string{"carstate_feed_age_seconds", "carstate_stream_records", "carstate_stream_copies_missing"}
+var ofClusters = []string{"carstate_feed_age_seconds", "carstate_stream_records", "carstate_stream_copies_missing", "carstate_newer_records_total"}
 
 // TestPrometheus lets a real Prometheus watch a busy service on one machine. Every
 // expression of the dashboard and every metric of the alerts has something to show; no

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"text/tabwriter"
 
 	"carstate/internal/admin/client"
@@ -40,6 +41,9 @@ func printStatus(w streams, s wire.Status) error {
 	health := "ready"
 	if !s.Ready {
 		health = "not ready: " + s.Reason
+	}
+	if len(s.NewerRecords) > 0 {
+		health += "; upgrade this node: it cannot read what a newer version stored in " + strings.Join(s.NewerRecords, ", ")
 	}
 	figure := func(format string, v *float64, unit float64) string {
 		if v == nil {

@@ -34,16 +34,19 @@ func health(well string, check func() error, add func() string) http.HandlerFunc
 
 func addNothing() string { return "" }
 
-// feedAge is what /readyz says of the node's copies, well or not.
-func (s *Server) feedAge() string {
-	if s.cfg.FeedAge == nil {
-		return ""
+// copies is what /readyz says of the node's copies, well or not.
+func (s *Server) copies() (text string) {
+	if s.cfg.FeedAge != nil {
+		if age, ok := s.cfg.FeedAge(); ok {
+			text = fmt.Sprintf("; feed age %.1f s", age.Seconds())
+		}
 	}
-	age, ok := s.cfg.FeedAge()
-	if !ok {
-		return ""
+	if s.cfg.Newer != nil {
+		if streams := s.cfg.Newer(); len(streams) > 0 {
+			text += "; upgrade this node: it cannot read what a newer version stored in " + strings.Join(streams, ", ")
+		}
 	}
-	return fmt.Sprintf("; feed age %.1f s", age.Seconds())
+	return text
 }
 
 // oneLine makes an error fit for a probe's log: one line, no secret, no essay.

@@ -16,9 +16,9 @@ import (
 func (s *Server) probes() *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.Handle("/healthz", methods{"GET": health("alive", s.cfg.Alive, addNothing)})
-	mux.Handle("/readyz", methods{"GET": health("ready", s.cfg.Ready, s.feedAge)})
+	mux.Handle("/readyz", methods{"GET": health("ready", s.cfg.Ready, s.copies)})
 	for job, ready := range s.cfg.ReadyFor {
-		mux.Handle("/readyz/"+job, methods{"GET": health("ready", ready, s.feedAge)})
+		mux.Handle("/readyz/"+job, methods{"GET": health("ready", ready, s.copies)})
 	}
 	mux.HandleFunc("/readyz/", notFound) // it must not get to the console, past the guard
 	if s.cfg.Gatherer != nil {

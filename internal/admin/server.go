@@ -47,6 +47,8 @@ type Config struct {
 	// FeedAge is how old the copies may be that the node goes by; ok is false
 	// while it has none. Nil: /readyz does not say.
 	FeedAge func() (age time.Duration, ok bool)
+	// Newer are the streams in which a newer version stored what this node cannot read. Nil: none.
+	Newer func() []string
 
 	// Started is closed once Tokens, Sources and Operators hold all that is
 	// stored. Until then nothing is answered that rests on them: a record would

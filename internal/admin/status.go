@@ -12,7 +12,7 @@ import (
 
 // showStatus tells how this node is. Figures are those of the metrics.
 func (s *Server) showStatus(r *http.Request, _ nothing) (wire.Status, error) {
-	status := wire.Status{Version: s.cfg.Version, Ready: true, Operators: len(s.ops.Operators())}
+	status := wire.Status{Version: s.cfg.Version, Ready: true, Operators: len(s.ops.Operators()), NewerRecords: []string{}}
 	if s.cfg.Ready != nil {
 		if err := s.cfg.Ready(); err != nil {
 			status.Ready, status.Reason = false, oneLine(err)
@@ -22,6 +22,9 @@ func (s *Server) showStatus(r *http.Request, _ nothing) (wire.Status, error) {
 		if age, ok := s.cfg.FeedAge(); ok {
 			status.FeedAgeSeconds = new(age.Seconds())
 		}
+	}
+	if s.cfg.Newer != nil {
+		status.NewerRecords = append(status.NewerRecords, s.cfg.Newer()...)
 	}
 	figures := figuresOf(s.cfg.Gatherer)
 	for name, to := range map[string]**float64{

@@ -28,6 +28,7 @@ import (
 
 	"carstate/internal/seldom"
 	"carstate/internal/store"
+	"carstate/internal/store/codec"
 	"carstate/internal/vehicle"
 )
 
@@ -48,6 +49,9 @@ type Config struct {
 	// knowing it: the answer of a Take may have been lost. Not needed without
 	// Members.
 	Release func(ctx context.Context, p int) error
+	// GiveUp is called when a newer version wrote what is stored of a partition that is this node's, so
+	// that it cannot fold on. If others can, the context of Run is to end. Not needed without Members.
+	GiveUp func()
 	// MaxLoad is how many states one Load can bring; 0 means 999.
 	MaxLoad int
 	// MaxStates is how many states one Commit can store. It must be at
@@ -105,6 +109,10 @@ const retryAfter = time.Second
 // released a partition.
 const heldAgain = 250 * time.Millisecond
 
+// newerAgain is how long a partition rests of which a newer version stored something, while no node
+// of that version shares the folding.
+const newerAgain = 5 * time.Second
+
 // Run folds the partitions of this node until the context ends. A partition that
 // fails is taken again, at once after [store.ErrRecalled]; what it had folded but
 // not committed is folded again from the last commit, which comes to the same
@@ -127,6 +135,9 @@ func (d *Deriver) Run(ctx context.Context) {
 				case errors.Is(err, store.ErrRecalled):
 					d.config.Log.Info("a partition is taken again", "partition", p, "reason", err)
 					continue
+				case codec.IsNewer(err) && d.config.GiveUp != nil:
+					d.config.GiveUp()
+					rest = newerAgain
 				default:
 					d.again.Log(d.config.Log, "a partition is taken again", "partition", p, "error", err)
 				}
@@ -163,7 +174,7 @@ func (d *Deriver) fold(ctx context.Context, p int) error {
 	defer part.Close()
 	f := newFolding(d.config.Observe, d.config.MaxStates, d.config.MaxCached, d.config.MaxLoad)
 	err = d.work(ctx, ours, p, part, f)
-	if d.config.Members != nil && ctx.Err() != nil {
+	if d.config.Members != nil && (ctx.Err() != nil || codec.IsNewer(err)) {
 		// Whoever has it next goes on from the last commit.
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveWithin)
 		defer cancel()
@@ -184,7 +195,9 @@ func (d *Deriver) await(ctx context.Context, p int) (context.Context, error) {
 			return ours, nil
 		}
 		rest := 2 * m.stale
-		if err := d.config.Release(ctx, p); err != nil {
+		if err := d.config.Release(ctx, p); codec.IsNewer(err) {
+			return nil, err // another node waits until this one's lease is stale
+		} else if err != nil {
 			if ctx.Err() == nil {
 				d.held.Log(d.config.Log, "a partition is not released yet", "partition", p, "error", err)
 			}

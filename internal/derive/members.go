@@ -89,6 +89,7 @@ const (
 // then says that this node leaves.
 func (m *Members) Run(ctx context.Context) error {
 	var running sync.WaitGroup
+	defer m.leave()
 	defer running.Wait()
 	running.Go(func() { m.renew(ctx) })
 	running.Go(func() {
@@ -103,6 +104,18 @@ func (m *Members) Run(ctx context.Context) error {
 	return m.leases.Follow(ctx, func(name string, beat uint64, leaving bool) {
 		m.note(time.Now(), name, beat, leaving)
 	})
+}
+
+// leave gives all partitions up.
+func (m *Members) leave() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for p := range m.mine {
+		if h := &m.mine[p]; h.ours != nil {
+			h.end()
+			*h = hold{}
+		}
+	}
 }
 
 // renew writes our lease again and again.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"carstate/internal/store"
+	"carstate/internal/store/codec"
 	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
@@ -143,5 +144,47 @@ func TestOutageFillsNoLog(t *testing.T) {
 				t.Errorf("nothing says how often it was: %s", log)
 			}
 		})
+	}
+}
+
+// A partition in which a newer version stored something is given back and rests, for as long as no
+// node of that version shares the folding. Then this node gives all its partitions up.
+func TestNewerPartitionGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := observe(t)
+		o.renewed("self")
+		ctx, giveUp := context.WithCancel(t.Context())
+		var took []time.Time
+		released, asked := 0, 0
+		New(Config{
+			Partitions: 1, MaxStates: 10, Members: o.Members,
+			Take: func(context.Context, int) (store.Partition, error) {
+				took = append(took, time.Now())
+				return &script{next: func(context.Context) (uint64, []vehicle.Sample, error) {
+					return 0, nil, fmt.Errorf("TELEMETRY: record 1: %w", codec.ErrNewer)
+				}}, nil
+			},
+			Release: func(context.Context, int) error { released++; return nil },
+			GiveUp: func() {
+				if asked++; asked == 2 { // a newer node has come
+					giveUp()
+				}
+			},
+		}).Run(ctx)
+		if len(took) != 2 || took[1].Sub(took[0]) != newerAgain || released != 2 {
+			t.Errorf("taken at %v, released %d times", took, released)
+		}
+	})
+}
+
+// A node that has left has no partitions.
+func TestLeft(t *testing.T) {
+	o := observe(t)
+	o.renewed("self")
+	ours := o.ours(0)
+	o.leave()
+	o.wants(0, 0)
+	if ours.Err() == nil {
+		t.Error("what is done for a partition goes on")
 	}
 }

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -85,17 +86,23 @@ func (n *Node) startBackground() {
 	// rest on are stored in one batch: a crash before it leaves both as they were, and
 	// the same telemetry is read once more; a crash after it leaves nothing to repeat.
 	// It waits for the map of roads, in whose light cars are judged, but not for long.
-	deriver := n.newDeriver(ctx)
-	run(func(ctx context.Context) {
+	//
+	// The node does this and what follows until a newer version has stored what it cannot judge.
+	judging, giveUp := context.WithCancel(ctx)
+	judge := func(f func(context.Context)) {
+		n.background(func() error { f(judging); return nil })
+	}
+	deriver := n.newDeriver(judging, giveUp)
+	judge(func(ctx context.Context) {
 		n.awaitRoads(ctx, roadsLoaded)
 		deriver.Run(ctx)
 	})
 	// Telemetry that the cursors have passed is removed after the retention. After a
 	// crash it stays a little longer.
-	run(n.engine.Trim)
+	judge(n.engine.Trim)
 	// The bytes that name forgotten vehicles are erased from the disk. The tombstone
 	// notes how far that came, so that the next start goes on after a crash.
-	run(n.keeper.Erase)
+	judge(n.keeper.Erase)
 }
 
 // background runs f until it returns. An error ends the node.
@@ -141,7 +148,7 @@ const foldedStates = 25_000
 const checkpoint = time.Second
 
 // newDeriver makes what derives states from telemetry.
-func (n *Node) newDeriver(ctx context.Context) *derive.Deriver {
+func (n *Node) newDeriver(ctx context.Context, giveUp func()) *derive.Deriver {
 	checkpointed, folded := time.Duration(0), store.MaxStates
 	if n.cluster == nil {
 		checkpointed, folded = checkpoint, foldedStates
@@ -161,6 +168,15 @@ func (n *Node) newDeriver(ctx context.Context) *derive.Deriver {
 	if c.Members != nil {
 		free = c.Members.Free
 		c.Release = func(ctx context.Context, p int) error { return n.engine.Release(ctx, p, owner) }
+		var once sync.Once
+		c.GiveUp = func() {
+			if n.cluster.NewerFolds() {
+				once.Do(func() {
+					n.config.Log.Warn("this node judges no more, because it cannot read what a newer version stores: nodes of that version do; upgrade this node")
+					giveUp()
+				})
+			}
+		}
 	}
 	c.Take = func(ctx context.Context, p int) (store.Partition, error) {
 		return n.engine.Take(ctx, p, owner, free)

@@ -6,12 +6,15 @@ import (
 	"math"
 	"sync/atomic"
 	"time"
+
+	"carstate/internal/store"
 )
 
 // health says what a node can do at present.
 type health struct {
 	fed        func() (time.Time, bool) // as [stream.Engine.Fed]
 	writable   func() error             // as [stream.Engine.Writable]
+	newer      *store.Newer             // what a newer version stored
 	maxFeedAge atomic.Int64             // ns
 	takesIn    bool                     // the node takes telemetry
 	feeds      atomic.Int32             // feeds that have yet to catch up
@@ -38,8 +41,8 @@ const (
 	healthEvery = 100 * time.Millisecond // for who waits for a change
 )
 
-func newHealth(fed func() (time.Time, bool), writable func() error, maxFeedAge time.Duration, takesIn bool) *health {
-	h := &health{fed: fed, writable: writable, takesIn: takesIn, started: make(chan struct{}), origin: time.Now()}
+func newHealth(fed func() (time.Time, bool), writable func() error, newer *store.Newer, maxFeedAge time.Duration, takesIn bool) *health {
+	h := &health{fed: fed, writable: writable, newer: newer, takesIn: takesIn, started: make(chan struct{}), origin: time.Now()}
 	h.bound(maxFeedAge)
 	h.feeds.Store(feedCount)
 	h.records.Store(recordFeeds)
@@ -72,10 +75,19 @@ func (h *health) recordsCaughtUp() {
 }
 
 // canAnswer says why what is asked at a moment cannot be answered. Nearly always
+// it costs two loads.
+func (h *health) canAnswer(now time.Time) error {
+	if err := h.inTouch(now); err != nil {
+		return err
+	}
+	return h.newer.Answers()
+}
+
+// inTouch says why this node's copies are too old at a moment. Nearly always
 // it costs one load, because what was fed once is good for maxFeedAge. It goes by
 // the time of the question and not by what was last found out: a process that was
 // paused wakes up with that.
-func (h *health) canAnswer(now time.Time) error {
+func (h *health) inTouch(now time.Time) error {
 	if now.Sub(h.origin) <= time.Duration(h.until.Load()) {
 		return nil
 	}
@@ -96,7 +108,15 @@ func (h *health) canAnswer(now time.Time) error {
 
 // answersNow says why queries cannot be answered now.
 func (h *health) answersNow() error {
-	err := h.canAnswer(time.Now())
+	if err := h.inTouchNow(); err != nil {
+		return err
+	}
+	return h.newer.Answers()
+}
+
+// inTouchNow is inTouch, and tells the age of copies that are too old.
+func (h *health) inTouchNow() error {
+	err := h.inTouch(time.Now())
 	if age, ok := h.feedAge(); ok && errors.Is(err, errTooOld) {
 		err = fmt.Errorf("out of touch with the engine for %s", age.Round(time.Second))
 	}
@@ -126,7 +146,10 @@ func (h *health) canStore() error {
 	case h.readOnly.Load():
 		return errReadOnly
 	}
-	if err := h.answersNow(); err != nil {
+	if err := h.inTouchNow(); err != nil {
+		return err
+	}
+	if err := h.newer.Telemetry(); err != nil {
 		return err
 	}
 	return h.writable()
@@ -146,7 +169,9 @@ func (h *health) takes() error {
 // queries are answered all the same.
 func (h *health) ready() error {
 	if h.takesIn {
-		return h.takes()
+		if err := h.takes(); err != nil {
+			return err
+		}
 	}
 	return h.answers()
 }

@@ -2,10 +2,12 @@ package node
 
 import (
 	"errors"
+	"log/slog"
 	"net/http"
 	"testing"
 	"time"
 
+	"carstate/internal/store"
 	"carstate/internal/store/cluster"
 	"carstate/internal/store/cluster/clustertest"
 	"carstate/internal/testkit"
@@ -17,7 +19,7 @@ func TestCanAnswer(t *testing.T) {
 	const maxFeedAge = 5 * time.Second
 	start := time.Now()
 	var fed time.Time // zero: not yet
-	h := newHealth(func() (time.Time, bool) { return fed, !fed.IsZero() }, func() error { return nil }, maxFeedAge, true)
+	h := newHealth(func() (time.Time, bool) { return fed, !fed.IsZero() }, func() error { return nil }, store.NewNewer(slog.New(slog.DiscardHandler)), maxFeedAge, true)
 	want := func(after time.Duration, want error) {
 		t.Helper()
 		if err := h.canAnswer(start.Add(after)); !errors.Is(err, want) {
@@ -97,7 +99,7 @@ func TestReady(t *testing.T) {
 // BenchmarkCanAnswer is what each query pays for it.
 func BenchmarkCanAnswer(b *testing.B) {
 	now := time.Now()
-	h := newHealth(func() (time.Time, bool) { return now, true }, func() error { return nil }, time.Hour, true)
+	h := newHealth(func() (time.Time, bool) { return now, true }, func() error { return nil }, store.NewNewer(slog.New(slog.DiscardHandler)), time.Hour, true)
 	h.feeds.Store(0)
 	b.ReportAllocs()
 	for b.Loop() {

@@ -109,7 +109,7 @@ func Start(ctx context.Context, c Config) (_ *Node, err error) {
 		n.answers.monitor = n.monitor
 		n.fleet.KeepNames(int64(memory(os.DirFS("/")) / vidsShare))
 	}
-	c.Store.Log, c.Store.Registry, c.Store.Tracer = c.Log, n.registry, n.traces.tracer()
+	c.Store.Log, c.Store.Registry, c.Store.Tracer, c.Store.Newer = c.Log, n.registry, n.traces.tracer(), store.NewNewer(c.Log)
 	if err = n.openEngine(ctx, &c); err != nil {
 		return nil, err
 	}
@@ -121,7 +121,7 @@ func Start(ctx context.Context, c Config) (_ *Node, err error) {
 
 	// The servers come last: until the tables are filled, they answer 503.
 	n.keeper = store.NewKeeper(n.engine, c.Store, &n.tables)
-	n.health = newHealth(n.engine.Fed, n.engine.Writable, c.MaxFeedAge, c.has(Ingest))
+	n.health = newHealth(n.engine.Fed, n.engine.Writable, c.Store.Newer, c.MaxFeedAge, c.has(Ingest))
 	n.registerMetrics()
 	n.startBackground()
 	n.config.fitToFiles() // not before: if a start fails, its reason is the only line

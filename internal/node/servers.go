@@ -72,7 +72,7 @@ func (n *Node) addServers(t *tls.Config, adminKey access.Hash) {
 // adminConfig has the probes alone where the node has not the operator's role.
 func (n *Node) adminConfig(key access.Hash, t *tls.Config) admin.Config {
 	c := admin.Config{
-		Alive: n.engine.Alive, Ready: n.health.ready, ReadyFor: make(map[string]func() error), FeedAge: n.health.feedAge,
+		Alive: n.engine.Alive, Ready: n.health.ready, ReadyFor: make(map[string]func() error), FeedAge: n.health.feedAge, Newer: n.health.newer.Streams,
 		MaxConnections: n.config.AdminConnections, Gatherer: n.registry, Registry: n.registry, Log: n.config.Log, TLS: t, Version: n.config.Version,
 	}
 	for job, ready := range map[string]func() error{Query: n.health.answers, Ingest: n.health.takes} {

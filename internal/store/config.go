@@ -24,6 +24,7 @@ type Config struct {
 
 	Patience Patience
 
+	Newer    *Newer                // what newer versions wrote; nil: the part has one of its own
 	Now      func() time.Time      // nil: time.Now
 	Log      *slog.Logger          // nil: discarded
 	Registry prometheus.Registerer // nil: not exported
@@ -76,6 +77,9 @@ func (c Config) WithDefaults() Config {
 	}
 	if c.Registry == nil {
 		c.Registry = prometheus.NewRegistry()
+	}
+	if c.Newer == nil {
+		c.Newer = NewNewer(c.Log)
 	}
 	c.Retention = cmp.Or(c.Retention, DefaultRetention)
 	c.TelemetryBytes = cmp.Or(c.TelemetryBytes, DefaultTelemetryBytes)

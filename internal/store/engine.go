@@ -20,6 +20,12 @@ type Record struct {
 	Seq uint64
 	// Sealed is the record as it is stored.
 	Sealed []byte
+	// Newer is set if a newer version wrote the record: this one cannot read it, and there is no
+	// Body. A feed, ScanFrom and Before bring such records. All other calls return an error, for
+	// which [codec.IsNewer] holds, so that no older record takes the place of a newer one.
+	Newer bool
+	// Stored is when the record was stored. Only Before tells that, of a record that is Newer.
+	Stored time.Time
 }
 
 // Write is a record that is to be stored in place of its subject's last one.

@@ -294,6 +294,9 @@ func (k *Keeper) mark(ctx context.Context, p int, id vehicle.ID) (replaced int, 
 // dropGrants changes the vehicles of every token and source for which without
 // returns true, removed ones included, and counts them.
 func (k *Keeper) dropGrants(ctx context.Context, without func(access.Vehicles) (access.Vehicles, bool)) (tokens, sources int, err error) {
+	if k.tables.Unread() {
+		return 0, 0, errNewerCredential
+	}
 	drop := func(all []*access.Grant) (n int, err error) {
 		for _, g := range all {
 			if _, ok := without(g.Vehicles); !ok {

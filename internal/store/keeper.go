@@ -95,6 +95,10 @@ func (k *Keeper) RunSources(ctx context.Context, caughtUp func()) error {
 // apply takes a record of either feed into the table that it belongs to.
 func (k *Keeper) apply(r Record, large sets) error {
 	kind, rest, _ := strings.Cut(r.Subject, ".")
+	if r.Newer {
+		k.applyNewer(kind, rest, large)
+		return nil
+	}
 	switch kind {
 	case "token", "source", "operator":
 		stored, err := decodeCredential(r.Subject, r.Body)
@@ -120,6 +124,32 @@ func (k *Keeper) apply(r Record, large sets) error {
 		return setVIDKeys(k.forgotten, r.Body)
 	}
 	return nil
+}
+
+// applyNewer takes a record that a newer version wrote and this one cannot read. See [Newer] for
+// what becomes of each.
+func (k *Keeper) applyNewer(kind, rest string, large sets) {
+	credentials := map[string]*access.Credentials{
+		"token": &k.tables.Tokens.Credentials, "source": &k.tables.Sources.Credentials, "operator": &k.tables.Operators.Credentials,
+	}
+	switch kind {
+	case "token", "source", "operator":
+		delete(large, kind+"."+rest)
+		credentials[kind].Lose(rest)
+	case "tokenuse":
+		if id, by, _ := strings.Cut(rest, "."); by == k.engine.NodeID() {
+			k.usage.mu.Lock()
+			k.usage.unread[id] = true
+			k.usage.mu.Unlock()
+		}
+	case "tombstone":
+		if hash, err := access.ParseVehicleHash(rest); err == nil {
+			// Erased, so that this node leaves the erasure to those that can read it.
+			k.forgotten.Put(access.Tombstone{Vehicle: hash, Forgotten: k.now(), Removed: true, Erased: k.now(), Unread: true})
+		}
+	case codec.VIDKeysSubject:
+		k.config.Newer.lacksKeys()
+	}
 }
 
 // apply takes a set record, whose subject ends with "OWNER.N".
@@ -320,6 +350,9 @@ func (k *Keeper) Audit(ctx context.Context, ev access.Event) error {
 	return err
 }
 
+// newerEvent stands for what a newer version audited.
+const newerEvent = "a newer version of carstate wrote this event: an upgraded node shows it"
+
 // AuditPage returns the newest events before the one that is numbered, at most
 // limit, newest first; before 0 is the end. older is the before of the next page,
 // 0 if there is none.
@@ -332,6 +365,10 @@ func (k *Keeper) AuditPage(ctx context.Context, before uint64, limit int) (event
 	}
 	events = make([]access.Event, len(records))
 	for i, r := range records {
+		if r.Newer {
+			events[i] = access.Event{Time: r.Stored.UTC(), Actor: "unknown", Action: "unknown", Detail: newerEvent, Outcome: "unknown"}
+			continue
+		}
 		if err := json.Unmarshal(r.Body, &events[i]); err != nil {
 			return nil, 0, codec.ErrDamaged
 		}

@@ -15,10 +15,10 @@ import (
 )
 
 // ROADS holds the profiles of roads, one record a tile of the map, and what is known
-// of roads is soft: all of it is learned again from cars. So a damaged record is left
-// out and never ends a start, a write that failed is tried again with the next batch,
-// and what nodes tell each other of the present may be lost. A tile's name is a place,
-// and is in no log, error or metric.
+// of roads is soft: all of it is learned again from cars. So a record that is damaged, or of a
+// newer version, is left out and never ends a start, a write that failed is tried again
+// with the next batch, and what nodes tell each other of the present may be lost. A tile's
+// name is a place, and is in no log, error or metric.
 //
 // Each tile has one writer: it belongs to a partition by its name, and the node that
 // folds the partition writes it. For about a second after a partition has moved there
@@ -68,6 +68,8 @@ type roadKeeper struct {
 	mine map[int]bool
 	// unsaved are tiles that are to be stored.
 	unsaved map[road.Tile][]byte
+	// unread are tiles that a newer version stored, which stay as they are.
+	unread  map[road.Tile]bool
 	failing seldom.Warning
 }
 
@@ -77,7 +79,7 @@ type roadKeeper struct {
 // changed on the tiles that are this node's is stored, every Patience.Roads and at the
 // end.
 func (k *Keeper) KeepRoads(ctx context.Context, m *road.Map, judges bool, loaded func()) {
-	(&roadKeeper{Keeper: k, m: m, next: 1, mine: make(map[int]bool), unsaved: make(map[road.Tile][]byte)}).run(ctx, judges, loaded)
+	(&roadKeeper{Keeper: k, m: m, next: 1, mine: make(map[int]bool), unsaved: make(map[road.Tile][]byte), unread: make(map[road.Tile]bool)}).run(ctx, judges, loaded)
 }
 
 func (k *roadKeeper) run(ctx context.Context, judges bool, loaded func()) {
@@ -101,7 +103,9 @@ func (k *roadKeeper) run(ctx context.Context, judges bool, loaded func()) {
 				last, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTimeout)
 				defer cancel()
 				maps.Copy(k.mine, k.engine.Folding()) // derive may have ended already
-				k.store(last)
+				if k.load(last) {
+					k.store(last)
+				}
 			}
 			return
 		case <-share.C:
@@ -136,6 +140,11 @@ func (k *roadKeeper) loadPatiently(ctx context.Context) {
 // load takes in what was stored since the last time, and reports whether it could.
 func (k *roadKeeper) load(ctx context.Context) bool {
 	next, damaged, err := k.readRoads(ctx, k.next, func(tile road.Tile, r Record) error {
+		if r.Newer {
+			k.unread[tile] = true
+			return nil
+		}
+		delete(k.unread, tile)
 		return k.m.Load(tile, r.Body)
 	})
 	k.next = next
@@ -172,6 +181,9 @@ func (k *roadKeeper) writes(t road.Tile) bool {
 // next time.
 func (k *roadKeeper) store(ctx context.Context) {
 	maps.Copy(k.unsaved, k.m.Changed(k.writes))
+	for t := range k.unread {
+		delete(k.unsaved, t)
+	}
 	var batch []road.Tile
 	var writes []Write
 	size := 0
@@ -225,6 +237,9 @@ func (k *roadKeeper) listen(to RoadSharing) (stop func()) {
 func (k *Keeper) backUpRoads(ctx context.Context, b *backupfile.Writer) error {
 	var failed error // to write the file
 	_, _, err := k.readRoads(ctx, 1, func(tile road.Tile, r Record) error {
+		if r.Newer {
+			return nil
+		}
 		if err := new(road.Map).Load(tile, r.Body); err != nil {
 			return err // a restore would refuse it, and all else with it
 		}

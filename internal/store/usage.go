@@ -58,8 +58,10 @@ type usageKeeper struct {
 	loaded  chan struct{}    // closed once all that was stored is in the table
 	written map[string]int64 // calls of each token when last stored; owned by KeepUsage
 
-	mu    sync.Mutex // guards parts
+	mu    sync.Mutex // guards what follows
 	parts map[usagePart]partStored
+	// unread are the tokens of which a newer version stored this node's part, which stays as it is.
+	unread map[string]bool
 }
 
 // usagePart names a record of another node.
@@ -74,7 +76,15 @@ type partStored struct {
 func newUsageKeeper() usageKeeper {
 	return usageKeeper{
 		loaded: make(chan struct{}), written: make(map[string]int64), parts: make(map[usagePart]partStored),
+		unread: make(map[string]bool),
 	}
+}
+
+// isUnread reports whether a newer version stored this node's part of a token's usage.
+func (u *usageKeeper) isUnread(token string) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.unread[token]
 }
 
 // isLoaded reports whether the table holds all that was stored. Before that,
@@ -142,7 +152,7 @@ func (k *Keeper) storeUsage() {
 	defer cancel()
 	batch := make(map[string]int64)
 	for id, calls := range k.tables.Tokens.Counted() {
-		if calls == k.usage.written[id] {
+		if calls == k.usage.written[id] || k.usage.isUnread(id) {
 			continue
 		}
 		if batch[id] = calls; len(batch) == usageBatch {
@@ -192,7 +202,7 @@ func (k *Keeper) pruneUsage(ctx context.Context) {
 	idle := make(map[usagePart]uint64)
 	k.usage.mu.Lock()
 	for part, stored := range k.usage.parts {
-		if k.now().Sub(stored.at) > usageIdle {
+		if !k.usage.unread[part.token] && k.now().Sub(stored.at) > usageIdle {
 			idle[part] = stored.seq
 		}
 	}

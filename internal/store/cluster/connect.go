@@ -35,6 +35,8 @@ type conn struct {
 	newest  atomic.Uint64 // sequence in STATES of the newest record that was acknowledged to this process
 	warned  warned
 
+	newerLease atomic.Int64 // when the lease of a node of a newer version came, Unix ns; 0: never
+
 	// needed is set from start until Close or Cut: a connection that is closed
 	// meanwhile was not closed by us.
 	needed atomic.Bool

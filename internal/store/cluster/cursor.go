@@ -27,6 +27,8 @@ type cursor struct {
 	// Fences counts how often a node that does not fold made the owner take the
 	// partition again.
 	Fences uint64 `json:"fences,omitempty"`
+
+	newer bool // a newer version wrote it; nothing else of it is known
 }
 
 // readCursor returns the cursor of a partition and its revision; zeros if it
@@ -57,7 +59,8 @@ func (c cursor) write(p int, rev uint64) store.Write {
 	return store.Write{Subject: subject, Record: codec.Seal(subject, append([]byte{0}, text...)), Expect: rev, Expected: true}
 }
 
-// readCursors returns the cursors of all partitions, zeros where there is none, by
+// readCursors returns the cursors of all partitions, zeros where there is none and newer set
+// where a newer version wrote it, by
 // few questions to any server. They may be older than what the leader has, by no
 // more than this node's last write: what was folded since counts as not folded.
 func (c *conn) readCursors(ctx context.Context, partitions int) ([]cursor, error) {
@@ -80,6 +83,8 @@ func (c *conn) readCursors(ctx context.Context, partitions int) ([]cursor, error
 			}
 			if r.Body, err = codec.Unseal(r.Subject, r.Sealed); err == nil {
 				cursors[p], err = decodeCursor(r, p)
+			} else if codec.IsNewer(err) {
+				cursors[p], err = cursor{newer: true}, nil
 			}
 			if err != nil {
 				return nil, err

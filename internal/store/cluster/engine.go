@@ -119,7 +119,7 @@ func (e *Engine) start() {
 		e.beats[name] = b
 		e.running.Go(func() { b.run(ctx) })
 	}
-	e.metrics = newMetrics(e.config.Registry, e.backlog.age, e.beats)
+	e.metrics = newMetrics(e.config.Registry, e.config.Newer, e.backlog.age, e.beats)
 	e.running.Go(func() { e.watchBacklog(ctx) })
 	e.running.Go(func() { e.tryTelemetry(ctx) })
 	e.needed.Store(true)
@@ -228,7 +228,7 @@ func (e *Engine) newFeed(stream string) *feed {
 // AwaitTombstones waits.
 func (e *Engine) Feed(stream string, apply func(store.Record) error) store.Feed {
 	f := e.newFeed(stream)
-	f.apply = apply
+	f.apply, f.newer = apply, true
 	if stream == codec.Sources {
 		e.stones.Store(f)
 	}
@@ -254,6 +254,7 @@ func (e *Engine) FollowCursors(ctx context.Context, caughtUp func()) error {
 func (e *Engine) followStates(ctx context.Context, f *feed, put func(vehicle.ID, vehicle.State), caughtUp func()) error {
 	f.caughtUp = caughtUp
 	e.followed.Store(f)
+	f.newer = true
 	f.apply = func(r store.Record) error {
 		id, ok := codec.VehicleOfState(r.Subject)
 		if !ok {
@@ -261,13 +262,25 @@ func (e *Engine) followStates(ctx context.Context, f *feed, put func(vehicle.ID,
 			return nil
 		}
 		// A server that rebuilt its index after a crash may bring back the state of a
-		// vehicle whose marker is gone.
-		if codec.IsMarker(r.Body) || e.forgotten.Has(id) {
+		// vehicle whose marker is gone. An empty record is a marker in every version.
+		if len(r.Sealed) == codec.SealBytes || e.forgotten.Has(id) {
 			put(id, vehicle.State{})
 			return nil
 		}
-		s, err := codec.DecodeState(r.Body)
-		if err != nil {
+		var s vehicle.State
+		var err error
+		if !r.Newer {
+			if s, err = codec.DecodeState(r.Body); codec.IsNewer(err) {
+				e.config.Newer.Note(codec.States, err)
+			}
+		}
+		switch {
+		case r.Newer || codec.IsNewer(err):
+			if !f.live {
+				e.config.Newer.LacksStates()
+			}
+			return nil // what is known of the vehicle stays
+		case err != nil:
 			return err
 		}
 		put(id, s)

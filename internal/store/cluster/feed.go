@@ -28,6 +28,7 @@ type feed struct {
 	beat     *heartbeat // of the stream; nil: its heartbeats are left out
 	stream   string
 	filters  []string                 // subjects to follow; empty: all of the stream
+	newer    bool                     // apply takes records of a newer version; otherwise they end the feed
 	apply    func(store.Record) error // an error means that the store cannot be trusted
 	caughtUp func()                   // called once, after every record there was at the start
 
@@ -69,14 +70,16 @@ func (f *feed) Run(ctx context.Context, caughtUp func()) error {
 	return f.run(ctx)
 }
 
-// run follows the stream until the context ends or the store turns out to be
-// damaged.
+// run follows the stream until the context ends, the store turns out to be damaged, or a
+// newer version wrote what apply does not take.
 func (f *feed) run(ctx context.Context) error {
 	for {
 		err := f.follow(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return nil
+		case codec.IsNewer(err):
+			return err
 		case errors.Is(err, codec.ErrDamaged), errors.Is(err, codec.ErrNewer), errors.Is(err, store.ErrReplaced):
 			f.conn.fail(err)
 			return err
@@ -168,15 +171,7 @@ func (f *feed) follow(ctx context.Context) error {
 			// if a consumer breaks before its first record.
 			continue
 		}
-		body, err := codec.Unseal(m.Subject, m.Data)
-		if err != nil {
-			return fmt.Errorf("%s: record %d: %w", f.stream, meta.Sequence.Stream, err)
-		}
-		if m.Subject == codec.HeartbeatSubject(f.stream) {
-			if f.beat != nil {
-				f.beat.observe(body)
-			}
-		} else if err := f.apply(store.Record{Subject: m.Subject, Body: body, Seq: meta.Sequence.Stream, Sealed: m.Data}); err != nil {
+		if err := f.take(store.Record{Subject: m.Subject, Seq: meta.Sequence.Stream, Sealed: m.Data}); err != nil {
 			return fmt.Errorf("%s: record %d: %w", f.stream, meta.Sequence.Stream, err)
 		}
 		f.advance(meta.Sequence.Stream)
@@ -184,6 +179,29 @@ func (f *feed) follow(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+// take opens a record and applies it. Heartbeats of a newer version are another node's.
+func (f *feed) take(r store.Record) (err error) {
+	r.Body, err = codec.Unseal(r.Subject, r.Sealed)
+	beat := r.Subject == codec.HeartbeatSubject(f.stream)
+	r.Newer = codec.IsNewer(err)
+	switch {
+	case r.Newer && beat:
+		return nil
+	case r.Newer && f.newer:
+		if _, lease := codec.MemberOf(r.Subject); !lease {
+			f.conn.config.Newer.Note(f.stream, err)
+		}
+	case err != nil:
+		return err
+	case beat:
+		if f.beat != nil {
+			f.beat.observe(r.Body)
+		}
+		return nil
+	}
+	return f.apply(r)
 }
 
 // next waits for a record. A feed that goes on carries heartbeats or leases, more

@@ -15,7 +15,7 @@ type metrics struct {
 	missing *prometheus.GaugeVec
 }
 
-func newMetrics(r prometheus.Registerer, backlog func() time.Duration, beats map[string]*heartbeat) *metrics {
+func newMetrics(r prometheus.Registerer, newer *store.Newer, backlog func() time.Duration, beats map[string]*heartbeat) *metrics {
 	m := &metrics{
 		Metrics: store.NewMetrics(r, backlog),
 		records: prometheus.NewGaugeVec(prometheus.GaugeOpts{
@@ -27,7 +27,7 @@ func newMetrics(r prometheus.Registerer, backlog func() time.Duration, beats map
 		Name: "carstate_stream_copies_missing",
 		Help: "Copies of a stream that are out of reach or behind, of those that it is to have. Every node reports the same.",
 	}, []string{"stream"})
-	r.MustRegister(m.records, m.missing, feedAges(beats))
+	r.MustRegister(m.records, m.missing, newer, feedAges(beats))
 	return m
 }
 

@@ -4,6 +4,9 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,33 +17,341 @@ import (
 	"carstate/internal/store"
 	"carstate/internal/store/codec"
 	"carstate/internal/testkit"
+	"carstate/internal/vehicle"
 )
 
 // later is a record as a later version would store it: sound, and not ours to
 // understand.
-func later(subject string) []byte {
-	record := append([]byte{codec.SchemaVersion + 1}, "whatever it means then"...)
+func later(subject, body string) []byte {
+	record := append([]byte{codec.SchemaVersion + 1}, body...)
 	return binary.LittleEndian.AppendUint32(record, codec.Checksum(subject, record))
 }
 
-// On a cluster other nodes may be newer; the node that does not understand them
-// says so and ends.
-func TestNewerRecordOnFeed(t *testing.T) {
-	t.Parallel()
-	e, err := Open(t.Context(), Config{Partitions: 1, URLs: startNATS(t)})
+// behind is an engine of this version, with what it says.
+type behind struct {
+	*Engine
+	log *testkit.Buffer
+}
+
+func openBehind(t *testing.T, c Config) behind {
+	t.Helper()
+	o := behind{log: new(testkit.Buffer)}
+	c.Log = slog.New(slog.NewTextHandler(o.log, nil))
+	c.Newer = store.NewNewer(c.Log)
+	o.Engine = openOne(t, c)
+	return o
+}
+
+// later stores a record of a later version.
+func (o behind) later(t *testing.T, subject, body string) {
+	t.Helper()
+	if _, err := o.js.PublishMsg(t.Context(), &nats.Msg{Subject: subject, Data: later(subject, body)}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// met waits until newer records of a stream were met, and looks that it was said once and that the
+// node goes on.
+func (o behind) met(t *testing.T, stream string) {
+	t.Helper()
+	testkit.Await(t, "it is said", func() bool { return o.log.Count("stream="+stream) > 0 })
+	if n := o.log.Count("stream=" + stream); n != 1 || o.log.Count(fmt.Sprint("schema version ", codec.SchemaVersion+1)) == 0 {
+		t.Errorf("it was said %d times:\n%s", n, o.log)
+	}
+	if err := o.Alive(); err != nil || !slices.Contains(o.config.Newer.Streams(), stream) {
+		t.Errorf("it goes on: %v; met in %v", err, o.config.Newer.Streams())
+	}
+}
+
+// last is the record of a subject as it lies there.
+func (o behind) last(t *testing.T, stream, subject string) []byte {
+	t.Helper()
+	s, err := o.js.Stream(t.Context(), stream)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer e.Close()
-	if err := e.nc.PublishMsg(&nats.Msg{Subject: "source.X", Data: later("source.X")}); err != nil {
+	m, err := s.GetLastMsgForSubject(t.Context(), subject)
+	if err != nil {
 		t.Fatal(err)
 	}
-	k := store.NewKeeper(e, store.Config{}, new(access.Tables))
-	if err := k.RunSources(t.Context(), func() {}); !errors.Is(err, codec.ErrNewer) {
-		t.Errorf("the feed: %v", err)
+	return m.Data
+}
+
+// keep runs a keeper on the engine until the test ends.
+func (o behind) keep(t *testing.T) (*store.Keeper, *access.Tables) {
+	t.Helper()
+	tables := new(access.Tables)
+	k := store.NewKeeper(o.Engine, store.Config{Log: o.config.Log, Newer: o.config.Newer}, tables)
+	ctx, stop := context.WithCancel(context.Background())
+	ended, caughtUp := make(chan error, 2), make(chan struct{}, 2)
+	go func() { ended <- k.RunTokens(ctx, func() { caughtUp <- struct{}{} }) }()
+	go func() { ended <- k.RunSources(ctx, func() { caughtUp <- struct{}{} }) }()
+	t.Cleanup(func() {
+		stop()
+		for range 2 {
+			if err := <-ended; err != nil {
+				t.Errorf("a feed ended: %v", err)
+			}
+		}
+	})
+	for range 2 {
+		<-caughtUp
 	}
-	if err := <-e.Failed(); !errors.Is(err, codec.ErrNewer) {
-		t.Errorf("the engine: %v", err)
+	return k, tables
+}
+
+// A credential whose record a newer version wrote may have been revoked: it does not count, and
+// nobody is told that the secret is wrong. Its record stays.
+func TestNewerCredential(t *testing.T) {
+	t.Parallel()
+	o := openBehind(t, Config{})
+	k, tables := o.keep(t)
+	token, secret, err := access.Issue(access.TokenRequest{Developer: "Ada", Operations: access.AllOperations, Vehicles: access.AllVehicles()}, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, kept, err := access.Issue(access.TokenRequest{Developer: "Bob", Operations: access.AllOperations, Vehicles: access.AllVehicles()}, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []access.Credential{token, other} {
+		if err := k.Create(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	subject := "token." + token.Name
+	o.later(t, subject, "revoked")
+	o.met(t, codec.Tokens)
+	verify := func(secret string) error {
+		_, err := tables.Tokens.Verify([]byte(secret), time.Now())
+		return err
+	}
+	testkit.Await(t, "it does not count", func() bool { return errors.Is(verify(secret), access.ErrUnread) })
+	unknown, _ := access.NewSecret(access.TokenKind)
+	if err := verify(unknown); !errors.Is(err, access.ErrUnread) {
+		t.Errorf("an unknown secret, which may be its new one: %v", err)
+	}
+	if err := verify(kept); err != nil {
+		t.Errorf("the other token: %v", err)
+	}
+	if _, err := k.Update(t.Context(), access.TokenKind, token.Name, func(*access.Credential) error { return nil }); !codec.IsNewer(err) {
+		t.Errorf("a change of its record: %v", err)
+	}
+	if string(o.last(t, codec.Tokens, subject)) != string(later(subject, "revoked")) {
+		t.Error("the record was replaced")
+	}
+	if _, err := k.Forget(t.Context(), "car"); !codec.IsNewer(err) {
+		t.Errorf("a forget, which cannot see all grants: %v", err)
+	}
+}
+
+// A newer state leaves the answer as it is, unless it is empty as a marker is. A node that starts
+// lacks that answer, and says so in place of answering that the vehicle is unknown.
+func TestNewerState(t *testing.T) {
+	t.Parallel()
+	o := openBehind(t, Config{})
+	follow := func(o behind) (states chan vehicle.ID, caughtUp chan struct{}) {
+		states, caughtUp = make(chan vehicle.ID, 100), make(chan struct{})
+		ctx, stop := context.WithCancel(context.Background())
+		ended := make(chan error, 1)
+		go func() {
+			ended <- o.FollowStates(ctx, func(id vehicle.ID, s vehicle.State) {
+				if s == (vehicle.State{}) {
+					id = "no " + id
+				}
+				states <- id
+			}, func() { close(caughtUp) })
+		}()
+		t.Cleanup(func() {
+			stop()
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		})
+		return states, caughtUp
+	}
+	states, caughtUp := follow(o)
+	<-caughtUp
+	state := codec.StateSubject(0, "car")
+	s := vehicle.State{Time: 1}
+	if _, err := o.Store(t.Context(), codec.States, []store.Write{{Subject: state, Record: codec.Seal(state, codec.AppendState([]byte{0}, &s))}}); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-states; got != "car" {
+		t.Fatal(got)
+	}
+	o.later(t, state, "a state")
+	o.met(t, codec.States)
+	o.later(t, codec.StateSubject(0, "gone"), "")
+	if got := <-states; got != "no gone" {
+		t.Errorf("after the newer state came %q", got)
+	}
+	if err := o.config.Newer.Answers(); err != nil {
+		t.Errorf("a node that knew the answer before answers: %v", err)
+	}
+	again := openBehind(t, Config{URLs: o.config.URLs})
+	_, caughtUp = follow(again)
+	<-caughtUp
+	again.met(t, codec.States)
+	if again.config.Newer.Answers() == nil || again.config.Newer.Telemetry() != nil {
+		t.Errorf("a node that started: answers %v, telemetry %v", again.config.Newer.Answers(), again.config.Newer.Telemetry())
+	}
+	var failed error
+	if failed = again.Scan(t.Context(), codec.States, []string{"state.*.*"}, func(store.Record) error { return nil }); !codec.IsNewer(failed) {
+		t.Errorf("a scan, as of a backup: %v", failed)
+	}
+	if err := again.Alive(); err != nil {
+		t.Errorf("the scan ended the node: %v", err)
+	}
+}
+
+// A vehicle whose tombstone cannot be read counts as forgotten, and nothing of it is folded. Without
+// the keys nobody can tell who is forgotten.
+func TestNewerTombstone(t *testing.T) {
+	t.Parallel()
+	o := openBehind(t, Config{})
+	o.keep(t)
+	o.later(t, codec.TombstoneSubject(o.Forgotten().Hash("car")), "perhaps allowed again")
+	o.met(t, codec.Sources)
+	testkit.Await(t, "it is forgotten", func() bool { return o.Forgotten().Has("car") })
+	p, err := o.take(t.Context(), 0, "test", store.Anyone)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	storeSample(t, o.Engine, 1)
+	if _, _, err := p.Next(t.Context()); !codec.IsNewer(err) {
+		t.Errorf("its sample: %v", err)
+	}
+	if o.config.Newer.Answers() != nil || o.config.Newer.Telemetry() != nil {
+		t.Error("other vehicles are not served")
+	}
+	o.later(t, codec.VIDKeysSubject, "keys")
+	testkit.Await(t, "nothing is served", func() bool {
+		return o.config.Newer.Answers() != nil && o.config.Newer.Telemetry() != nil
+	})
+	if err := o.Alive(); err != nil {
+		t.Error(err)
+	}
+}
+
+// What a newer version stored in a partition ends its folding by this one, which overwrites nothing.
+func TestNewerPartition(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		stream, subject string
+		fold            func(context.Context, *Partition) error
+	}{
+		"telemetry": {codec.Telemetry, codec.TelemetrySubject(0), func(ctx context.Context, p *Partition) error {
+			_, _, err := p.Next(ctx)
+			return err
+		}},
+		"a state": {codec.States, codec.StateSubject(0, "car"), func(ctx context.Context, p *Partition) error {
+			return p.Load(ctx, []vehicle.ID{"car"}, func(int, vehicle.State) {})
+		}},
+		"the cursor": {codec.States, codec.CursorSubject(0), func(ctx context.Context, p *Partition) error {
+			return p.Commit(ctx, 1, map[vehicle.ID]*vehicle.State{"car": {Time: 1}})
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := openBehind(t, Config{})
+			p, err := o.take(t.Context(), 0, "test", store.Anyone)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer p.Close()
+			o.later(t, c.subject, "of the future")
+			if err := c.fold(testkit.Context(t), p); !codec.IsNewer(err) {
+				t.Errorf("it folds on: %v", err)
+			}
+			o.met(t, c.stream)
+			if name != "the cursor" {
+				return
+			}
+			if err := o.Release(t.Context(), 0, "test"); !codec.IsNewer(err) {
+				t.Errorf("nobody knows whose it is now: %v", err)
+			}
+			if _, err := o.Take(t.Context(), 0, "test", store.Anyone); !codec.IsNewer(err) {
+				t.Errorf("it was taken: %v", err)
+			}
+			if err := openBehind(t, Config{URLs: o.config.URLs}).Release(t.Context(), 0, "other"); err != nil {
+				t.Errorf("a node that never had it: %v", err)
+			}
+			if err := o.measureBacklog(t.Context()); err != nil || o.backlog.folded() != 0 {
+				t.Errorf("the backlog: %v, and %d counts as folded", err, o.backlog.folded())
+			}
+			if string(o.last(t, codec.States, c.subject)) != string(later(c.subject, "of the future")) {
+				t.Error("the cursor was replaced")
+			}
+		})
+	}
+}
+
+// A node of a newer version has its share of the partitions though its leases cannot be read.
+func TestNewerLease(t *testing.T) {
+	t.Parallel()
+	o := openBehind(t, Config{})
+	ctx, stop := context.WithCancel(t.Context())
+	type lease struct {
+		name string
+		beat uint64
+	}
+	leases, ended := make(chan lease, 10), make(chan error, 1)
+	go func() {
+		ended <- o.Leases().Follow(ctx, func(name string, beat uint64, leaving bool) { leases <- lease{name, beat} })
+	}()
+	o.later(t, codec.MemberSubject("next"), "beat")
+	first := <-leases
+	o.later(t, codec.MemberSubject("next"), "beat")
+	if second := <-leases; first.name != "next" || second.beat <= first.beat || !o.NewerFolds() {
+		t.Errorf("%+v, then %+v", first, second)
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if o.log.Count("newer version") > 0 {
+		t.Errorf("a lease is nothing to be said:\n%s", o.log)
+	}
+}
+
+// An event that a newer version audited is shown as one that is not understood, at its time.
+func TestNewerEvent(t *testing.T) {
+	t.Parallel()
+	o := openBehind(t, Config{})
+	k, _ := o.keep(t)
+	o.later(t, codec.AuditSubject, "an event")
+	if err := k.Audit(t.Context(), access.Event{Action: "token.issue"}); err != nil {
+		t.Fatal(err)
+	}
+	events, _, err := k.AuditPage(t.Context(), 0, 10)
+	if err != nil || len(events) != 2 || events[0].Action != "token.issue" || !strings.Contains(events[1].Detail, "newer version") || time.Since(events[1].Time) > time.Hour {
+		t.Errorf("%+v, %v", events, err)
+	}
+	o.met(t, codec.Audit)
+}
+
+// A start of this version leaves a stream as a newer one has set it up.
+func TestStreamOfNewer(t *testing.T) {
+	t.Parallel()
+	o := openBehind(t, Config{})
+	s, err := o.js.Stream(t.Context(), codec.Sources)
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := s.CachedInfo().Config
+	next.Subjects = append(next.Subjects, "fence.*")
+	next.Metadata[schemaKey] = "99"
+	if _, err := o.js.UpdateStream(t.Context(), next); err != nil {
+		t.Fatal(err)
+	}
+	again := openBehind(t, Config{URLs: o.config.URLs})
+	if s, err = again.js.Stream(t.Context(), codec.Sources); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Contains(s.CachedInfo().Config.Subjects, "fence.*") {
+		t.Error("the subject is gone")
 	}
 }
 

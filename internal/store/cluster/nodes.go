@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -56,16 +55,29 @@ func (l *Leases) Remove(ctx context.Context, name string) error {
 // context ends.
 func (l *Leases) Follow(ctx context.Context, put func(name string, beat uint64, leaving bool)) error {
 	f := newFeed(l.conn, codec.States)
-	f.filters = []string{codec.MemberSubject("*")}
+	f.filters, f.newer = []string{codec.MemberSubject("*")}, true
 	f.apply = func(r store.Record) error {
+		name, _ := codec.MemberOf(r.Subject)
+		if r.Newer {
+			// The node is there, and has its share of the partitions.
+			l.conn.newerLease.Store(time.Now().UnixNano())
+			put(name, r.Seq, false)
+			return nil
+		}
 		var lease leaseRecord
 		if err := json.Unmarshal(r.Body, &lease); err != nil {
 			return fmt.Errorf("%w: a lease", codec.ErrDamaged)
 		}
-		put(strings.TrimPrefix(r.Subject, codec.MemberSubject("")), lease.Beat, lease.Leaving)
+		put(name, lease.Beat, lease.Leaving)
 		return nil
 	}
 	return f.run(ctx)
+}
+
+// NewerFolds reports whether a node of a newer version shares the folding, or did a moment ago.
+func (e *Engine) NewerFolds() bool {
+	last := e.newerLease.Load()
+	return last != 0 && time.Since(time.Unix(0, last)) <= e.config.Timeouts.Lease
 }
 
 // ShareRoads sends the other nodes what this node's cars showed. What comes while the

@@ -76,6 +76,7 @@ func (e *Engine) take(ctx context.Context, p int, owner string, free func(holder
 		return []store.Write{t.cursor.write(p, is.Seq)}, nil
 	})
 	if err != nil {
+		e.noteNewer(codec.States, err)
 		return nil, fmt.Errorf("partition %d cannot be taken: %w", p, err)
 	}
 	t.next, t.fences = t.cursor.Next, t.cursor.Fences
@@ -85,7 +86,8 @@ func (e *Engine) take(ctx context.Context, p int, owner string, free func(holder
 
 // Release gives a partition up that owner has, perhaps without knowing it, so that
 // another node need not wait until the lease is stale. It is no error if owner has
-// it not.
+// it not. A cursor that a newer version wrote is released if this process never had the
+// partition or released it before; otherwise nobody can tell, and the error says so.
 func (e *Engine) Release(ctx context.Context, p int, owner string) error {
 	_, err := e.change(ctx, codec.States, codec.CursorSubject(p), func(is store.Record) ([]store.Write, error) {
 		c, err := decodeCursor(is, p)
@@ -95,7 +97,19 @@ func (e *Engine) Release(ctx context.Context, p int, owner string) error {
 		c.Owner = ""
 		return []store.Write{c.write(p, is.Seq)}, nil
 	})
+	if err == nil {
+		e.taken.Delete(p)
+	} else if _, had := e.taken.Load(p); !had && codec.IsNewer(err) {
+		return nil
+	}
 	return err
+}
+
+// noteNewer notes an error that says that a newer version wrote a record of a stream.
+func (e *Engine) noteNewer(stream string, err error) {
+	if codec.IsNewer(err) {
+		e.config.Newer.Note(stream, err)
+	}
 }
 
 // overtaken reports whether TELEMETRY is not the one that the cursor counts in,
@@ -117,15 +131,24 @@ func (t *Partition) Next(ctx context.Context) (seq uint64, samples []vehicle.Sam
 	body, err := codec.Unseal(m.Subject, m.Data)
 	if err == nil {
 		samples = make([]vehicle.Sample, 0, len(body)/store.UsualSampleBytes+1)
+		unread := false
 		err = codec.DecodeSamples(body, func(x vehicle.Sample) {
-			if !t.e.forgotten.Covers(x.Vehicle, seq, t.cursor.Made) {
+			stone, forgotten := t.e.forgotten.Find(x.Vehicle)
+			unread = unread || forgotten && stone.Unread
+			if !forgotten || !stone.Covers(seq, t.cursor.Made) {
 				samples = append(samples, x)
 			}
 		})
+		if err == nil && unread {
+			return 0, nil, fmt.Errorf("partition %d: %w: a tombstone of one of its vehicles", t.number, codec.ErrNewer)
+		}
 	}
 	if err != nil {
+		t.e.noteNewer(codec.Telemetry, err)
 		err = fmt.Errorf("%s: record %d: %w", codec.Telemetry, seq, err)
-		t.e.fail(err)
+		if !codec.IsNewer(err) {
+			t.e.fail(err)
+		}
 		return 0, nil, err
 	}
 	if t.e.config.Tracer != nil && len(m.Header) > 0 {
@@ -299,6 +322,9 @@ func (t *Partition) commitBatch(ctx context.Context, states []store.Write) error
 			// taking, so nobody else can have written the same.
 			stored, rev, err := t.e.readCursor(ctx, t.number)
 			switch {
+			case codec.IsNewer(err):
+				t.e.noteNewer(codec.States, err)
+				return fmt.Errorf("partition %d: %w: %w", t.number, store.ErrFenced, err)
 			case err != nil:
 			case rev == t.rev: // nothing has been stored yet: a write is under way
 			case rev > t.rev && stored == t.cursor:
@@ -395,8 +421,11 @@ func (t *Partition) decode(records []store.Record, place map[vehicle.ID]int, put
 			s, err = codec.DecodeState(body)
 		}
 		if err != nil {
+			t.e.noteNewer(codec.States, err)
 			err = fmt.Errorf("%s: record %d: %w", codec.States, r.Seq, err)
-			t.e.fail(err)
+			if !codec.IsNewer(err) {
+				t.e.fail(err)
+			}
 			return err
 		}
 		put(i, s)
@@ -482,7 +511,7 @@ func (e *Engine) recall(r store.Record) {
 		return
 	}
 	var c cursor
-	if t := taken.(*Partition); json.Unmarshal(r.Body, &c) == nil && c.Fences != t.fences {
+	if t := taken.(*Partition); r.Newer || json.Unmarshal(r.Body, &c) == nil && c.Fences != t.fences {
 		t.recall()
 	}
 }

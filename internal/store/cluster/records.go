@@ -55,7 +55,11 @@ func (c *conn) ScanFrom(ctx context.Context, stream string, from uint64, do func
 		}
 		for _, r := range records {
 			next = r.Seq + 1
-			if r.Body, err = codec.Unseal(r.Subject, r.Sealed); err == nil {
+			r.Body, err = codec.Unseal(r.Subject, r.Sealed)
+			if r.Newer = codec.IsNewer(err); r.Newer {
+				c.config.Newer.Note(stream, err)
+			}
+			if err == nil || r.Newer {
 				err = do(r)
 			}
 			if errors.Is(err, store.ErrStop) {
@@ -100,11 +104,16 @@ func (c *conn) Before(ctx context.Context, stream string, before uint64, limit i
 		if err != nil {
 			return nil, 0, err
 		}
-		body, err := codec.Unseal(m.Subject, m.Data)
-		if err != nil {
+		r := store.Record{Subject: m.Subject, Seq: m.Sequence, Sealed: m.Data}
+		r.Body, err = codec.Unseal(m.Subject, m.Data)
+		switch {
+		case codec.IsNewer(err):
+			c.config.Newer.Note(stream, err)
+			r.Newer, r.Stored = true, m.Time
+		case err != nil:
 			return nil, 0, err
 		}
-		records = append(records, store.Record{Subject: m.Subject, Body: body, Seq: m.Sequence, Sealed: m.Data})
+		records = append(records, r)
 	}
 	if seq >= first {
 		older = seq + 1
@@ -333,6 +342,8 @@ func (c *conn) scanTail(ctx context.Context, stream string, made time.Time, next
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
+		case codec.IsNewer(err):
+			return err
 		case errors.Is(err, codec.ErrDamaged), errors.Is(err, codec.ErrNewer), errors.Is(err, store.ErrReplaced):
 			c.fail(err)
 			return err

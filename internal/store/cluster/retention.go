@@ -121,6 +121,10 @@ func (e *Engine) measureBacklog(ctx context.Context) error {
 	var oldest time.Duration
 	unfolded := state.LastSeq + 1
 	for p, c := range cursors {
+		if c.newer {
+			e.backlog.next[p].Store(0) // not known: this node removes no telemetry
+			continue
+		}
 		if c.Next > state.LastSeq+1 || c.Made != info.Created.UnixNano() {
 			c.Next = 0 // as Take will: nothing counts as folded
 		}

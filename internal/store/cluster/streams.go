@@ -24,6 +24,10 @@ var fedStreams = []string{codec.States, codec.Tokens, codec.Sources}
 // partitionsKey is the stream metadata that fixes the number of partitions.
 const partitionsKey = "carstate.partitions"
 
+// schemaKey is the stream metadata that has the greatest schema version of those that set the stream
+// up. An older version leaves the stream as it is.
+const schemaKey = "carstate.schema"
+
 // streamConfigs describes every stream. What happens at each limit:
 //
 //   - TELEMETRY refuses what would exceed its bytes, so that nothing
@@ -86,8 +90,9 @@ func streamConfigs(c Config, m made) []jetstream.StreamConfig {
 		},
 	}
 	for i := range configs {
+		configs[i].Metadata = map[string]string{schemaKey: strconv.Itoa(codec.SchemaVersion)}
 		if name := configs[i].Name; name == codec.Telemetry || name == codec.States {
-			configs[i].Metadata = map[string]string{partitionsKey: strconv.Itoa(m.partitions)}
+			configs[i].Metadata[partitionsKey] = strconv.Itoa(m.partitions)
 		}
 		configs[i].Storage = jetstream.FileStorage
 		configs[i].Replicas = m.replicas
@@ -216,7 +221,7 @@ func ensureStream(ctx context.Context, js jetstream.JetStream, c Config, i int, 
 		if found {
 			change = js.UpdateStream
 		}
-		if !found || !sameStream(sc, stored) {
+		if !found || !sameStream(sc, stored) && !setUpByNewer(stored) {
 			err = patiently(ctx, func(ctx context.Context) error {
 				_, err := change(ctx, sc)
 				return err
@@ -272,6 +277,12 @@ func madeLike(stored jetstream.StreamConfig) made {
 		partitions = 0 // it has none of its own
 	}
 	return made{partitions, stored.Replicas}
+}
+
+// setUpByNewer reports whether a newer version made a stream, or changed it.
+func setUpByNewer(stored jetstream.StreamConfig) bool {
+	schema, err := strconv.Atoi(stored.Metadata[schemaKey])
+	return err == nil && schema > codec.SchemaVersion
 }
 
 // sameStream reports whether a stored stream needs no change. An update that changes

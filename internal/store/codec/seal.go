@@ -30,8 +30,15 @@ var (
 	ErrNewer   = errors.New("a stored record was written by a newer carstate")
 )
 
+// IsNewer reports whether an error says that a newer version wrote a record. [ErrNewer] alone
+// stands for a record of an older version too.
+func IsNewer(err error) bool {
+	v, other := errors.AsType[otherVersion](err)
+	return errors.Is(err, ErrNewer) && (!other || v > SchemaVersion)
+}
+
 // otherVersion is the schema version of a record that this version does not read. It is
-// an errNewer to [errors.Is], older or not: nothing may be concluded from the record.
+// an [ErrNewer] to [errors.Is], older or not: nothing may be concluded from the record.
 type otherVersion byte
 
 func (v otherVersion) Error() string {
@@ -41,7 +48,7 @@ func (v otherVersion) Error() string {
 	return fmt.Sprintf("a stored record was written by an older carstate, which this version does not read: schema version %d", byte(v))
 }
 
-// Is makes errors.Is(err, errNewer) hold.
+// Is makes errors.Is(err, ErrNewer) hold.
 func (otherVersion) Is(err error) bool { return err == ErrNewer }
 
 // Seal finishes a record whose first byte was left for the version.

@@ -50,6 +50,11 @@ func CursorSubject(p int) string { return "cursor." + strconv.Itoa(p) }
 // MemberSubject is where the lease of a node lies.
 func MemberSubject(name string) string { return "member." + name }
 
+// MemberOf takes the name of the node from a lease's subject.
+func MemberOf(subject string) (name string, ok bool) {
+	return strings.CutPrefix(subject, MemberSubject(""))
+}
+
 // HeartbeatSubject is where a stream's heartbeat record lives, in that stream.
 func HeartbeatSubject(stream string) string { return "heartbeat." + strings.ToLower(stream) }
 
