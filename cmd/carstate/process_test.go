@@ -72,8 +72,14 @@ func startsPrograms(t *testing.T) {
 // start runs `carstate serve` on free ports and waits until it is ready.
 func start(t *testing.T, dir string, flags ...string) *process {
 	t.Helper()
+	return startOf(t, binary, dir, flags...)
+}
+
+// startOf is start of another program, which is another build.
+func startOf(t *testing.T, program, dir string, flags ...string) *process {
+	t.Helper()
 	startsPrograms(t)
-	p, err := startProcess(dir, os.Environ(), flags...)
+	p, err := startProgram(program, dir, os.Environ(), flags...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,12 +95,16 @@ func start(t *testing.T, dir string, flags ...string) *process {
 // startProcess is start for who looks at the error, which ends with all that the
 // process said.
 func startProcess(dir string, env []string, flags ...string) (*process, error) {
+	return startProgram(binary, dir, env, flags...)
+}
+
+func startProgram(program, dir string, env []string, flags ...string) (*process, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
 	defer cancel()
 	p := &process{log: new(testkit.Buffer)}
 	var err error
 	p.Node, err = nodeprocess.Start(ctx, nodeprocess.Options{
-		Binary: binary, Dir: dir, Flags: flags,
+		Binary: program, Dir: dir, Flags: flags,
 		Env:   append(env, "GORACE="+endAtOnce),
 		Heard: func(line []byte) { fmt.Fprintf(p.log, "%s\n", line) },
 	})

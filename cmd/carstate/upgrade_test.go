@@ -1,0 +1,155 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"carstate/internal/nodeprocess"
+	"carstate/internal/store/cluster/clustertest"
+	"carstate/internal/store/codec"
+	"carstate/internal/testkit"
+)
+
+// buildNext builds a carstate of the next format: it writes a schema version that is one higher, and
+// reads this one too.
+func buildNext(t *testing.T) (program string) {
+	t.Helper()
+	const version, check = "const SchemaVersion = 3\n", "if v := body[0]; v != SchemaVersion {"
+	file, err := filepath.Abs("../../internal/store/codec/seal.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil || strings.Count(string(text), version) != 1 || strings.Count(string(text), check) != 1 {
+		t.Fatalf("seal.go does not say which version it writes and reads: %v", err)
+	}
+	next := strings.NewReplacer(version, "const SchemaVersion = 4\n", check, "if v := body[0]; v != SchemaVersion && v != SchemaVersion-1 {").Replace(string(text))
+	dir := t.TempDir()
+	patched := filepath.Join(dir, "seal.go")
+	overlay, err := json.Marshal(map[string]any{"Replace": map[string]string{file: patched}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{patched: next, filepath.Join(dir, "overlay.json"): string(overlay)} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	program = filepath.Join(dir, "carstate-next")
+	build := exec.CommandContext(t.Context(), "go", "build", "-race", "-overlay", filepath.Join(dir, "overlay.json"), "-o", program, ".")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("the next version cannot be built: %v\n%s", err, out)
+	}
+	return program
+}
+
+// A cluster is upgraded to the next format node by node. The node of this version answers from what it
+// knows, says once that it cannot read on, and overwrites nothing; that of the next version judges.
+func TestUpgradeToNextFormat(t *testing.T) {
+	startsPrograms(t)
+	t.Parallel()
+	next := buildNext(t)
+	server := clustertest.StartServer(t)
+	flags := []string{"--nats", server.URL(), "--partitions", "16", "--max-age", "24h"}
+	dir := t.TempDir()
+	old := start(t, dir, flags...)
+	issued, err := old.IssueToken(t.Context(), "Ada")
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, other, key := issued.AccessToken, old.issue(t), old.addSource(t, "gateway")
+	r := new(reporting)
+	for i := range 32 { // so that both nodes have partitions with cars in them
+		r.vids = append(r.vids, fmt.Sprintf("car%d", i))
+	}
+	// judged reports to nodes until one answers with what was reported since.
+	judged := func(what string, by *process, token string, to ...*process) {
+		t.Helper()
+		since := time.Now()
+		if err := until(testkit.Patience, func() error {
+			for _, p := range to {
+				if n, err := post(p, key, r.vids); err != nil || n != len(r.vids) {
+					return fmt.Errorf("%d samples were taken: %w", n, err)
+				}
+			}
+			return r.fresh(by, token, since)
+		}); err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		t.Logf("%s: every vehicle is judged again %.1f s later", what, time.Since(since).Seconds())
+	}
+	judged("before", old, token, old)
+
+	upgraded := startOf(t, next, t.TempDir(), flags...)
+	judged("beside a node of the next version", upgraded, token, old, upgraded)
+	for _, vid := range r.vids {
+		if err := knows(old, token, vid); err != nil {
+			t.Errorf("the old node does not go on: %v", err)
+		}
+	}
+	if err := until(testkit.Patience, func() error {
+		if old.log.Count("judges no more") == 0 {
+			return fmt.Errorf("the old node judges on")
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
+	judged("once the old node gave up", upgraded, token, old)
+	for _, stream := range []string{codec.States, codec.Telemetry} {
+		if n := old.log.Count(`"stream":"` + stream + `","this_schema_version":3`); n > 1 {
+			t.Errorf("of %s it was said %d times", stream, n)
+		}
+	}
+	if status := old.carstate(t, "status"); !strings.Contains(status, "upgrade this node") || !strings.Contains(status, codec.States) {
+		t.Errorf("carstate status: %s", status)
+	}
+	if err := wants(old.URL(nodeprocess.Admin)+"/readyz", http.StatusOK)(); err != nil {
+		t.Error(err)
+	}
+
+	// Every state is of the next version: the old node has overwritten none.
+	states, err := server.JetStream().Stream(t.Context(), codec.States)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, vid := range r.vids {
+		m, err := states.GetLastMsgForSubject(t.Context(), "state.*."+vid)
+		if err != nil || m.Data[0] != codec.SchemaVersion+1 {
+			t.Errorf("the state of %s: %v, %v", vid, m, err)
+		}
+	}
+
+	// What is revoked or forgotten at the new node is not served by the old one.
+	upgraded.carstate(t, "token", "revoke", issued.ID, "--yes")
+	upgraded.carstate(t, "forget", r.vids[0], "--yes")
+	r.vids = slices.Delete(r.vids, 0, 1)
+	if err := until(testkit.Patience, func() error {
+		revoked, err := old.ask(drivingPath, token, r.vids[0])
+		if err == nil && revoked.HTTP == http.StatusOK {
+			err = fmt.Errorf("the revoked token: %+v", revoked)
+		}
+		if forgotten := knows(old, other, "car0"); err == nil && forgotten == nil {
+			err = fmt.Errorf("the forgotten vehicle is answered")
+		}
+		return err
+	}); err != nil {
+		t.Error(err)
+	}
+	if old.HasEnded() {
+		t.Fatal("the old node ended")
+	}
+
+	old.stop(t)
+	replaced := startOf(t, next, dir, flags...)
+	judged("on two nodes of the next version", replaced, other, replaced, upgraded)
+	judged("on two nodes of the next version", upgraded, other, replaced, upgraded)
+}
