@@ -137,11 +137,7 @@ func (k *Keeper) applyNewer(kind, rest string, large sets) {
 		delete(large, kind+"."+rest)
 		credentials[kind].Lose(rest)
 	case "tokenuse":
-		if id, by, _ := strings.Cut(rest, "."); by == k.engine.NodeID() {
-			k.usage.mu.Lock()
-			k.usage.unread[id] = true
-			k.usage.mu.Unlock()
-		}
+		k.leaveUsage(rest)
 	case "tombstone":
 		if hash, err := access.ParseVehicleHash(rest); err == nil {
 			// Erased, so that this node leaves the erasure to those that can read it.

@@ -109,6 +109,7 @@ func (k *Keeper) applyUsage(rest string, is Record) error {
 	}
 	id, by, _ := strings.Cut(rest, ".")
 	if r.Version > usageVersion {
+		k.leaveUsage(rest)
 		return nil
 	}
 	if by == k.engine.NodeID() {
@@ -122,6 +123,16 @@ func (k *Keeper) applyUsage(rest string, is Record) error {
 	}
 	k.tables.Tokens.NoteUsage(id, by, r.usage())
 	return nil
+}
+
+// leaveUsage takes a record that a newer version wrote; rest is ID.NODE. This node's part is not
+// replaced.
+func (k *Keeper) leaveUsage(rest string) {
+	if id, by, _ := strings.Cut(rest, "."); by == k.engine.NodeID() {
+		k.usage.mu.Lock()
+		defer k.usage.mu.Unlock()
+		k.usage.unread[id] = true
+	}
 }
 
 // KeepUsage stores what this node has counted for tokens, once a minute and at

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"encoding/json"
 	"reflect"
 	"testing"
 	"time"
@@ -134,5 +135,33 @@ func TestUsageOfNodesThatAreGone(t *testing.T) {
 	}
 	if u := k.tables.Tokens.Usage(g.Name, now); u.Since(0)[0][0] != 5 || u.LastUsed != used {
 		t.Errorf("after: %+v", u)
+	}
+}
+
+// This node's part of a token's usage stays if a newer version stored it, before the node was set
+// back to this one.
+func TestUsageOfNewerVersionStays(t *testing.T) {
+	newer, err := json.Marshal(usageRecord{Version: usageVersion + 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, r := range map[string]Record{"schema": {Newer: true}, "record": {Body: newer}} {
+		t.Run(name, func(t *testing.T) {
+			e := newMemory(t)
+			k, _ := runKeeper(t, e, Config{})
+			g, other := issueOn(t, k), issueOn(t, k)
+			r.Subject = "tokenuse." + g.Name + "." + e.NodeID()
+			if err := k.apply(r, sets{}); err != nil {
+				t.Fatal(err)
+			}
+			for token, stored := range map[*access.Grant]bool{g: false, other: true} {
+				token.Count(access.ThrottleSystem, access.Unknown, time.Now())
+				k.storeUsage()
+				is, err := e.Last(t.Context(), codec.Tokens, "tokenuse."+token.Name+"."+e.NodeID())
+				if err != nil || (is.Seq != 0) != stored {
+					t.Errorf("stored: %t, want %t; %v", is.Seq != 0, stored, err)
+				}
+			}
+		})
 	}
 }

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -16,6 +17,7 @@ import (
 	"carstate/internal/access"
 	"carstate/internal/store"
 	"carstate/internal/store/codec"
+	"carstate/internal/store/storetest"
 	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
@@ -303,6 +305,9 @@ func TestNewerLease(t *testing.T) {
 	}()
 	o.later(t, codec.MemberSubject("next"), "beat")
 	first := <-leases
+	if o.NewerFolds() {
+		t.Error("the first lease may be that of a node that is gone")
+	}
 	o.later(t, codec.MemberSubject("next"), "beat")
 	if second := <-leases; first.name != "next" || second.beat <= first.beat || !o.NewerFolds() {
 		t.Errorf("%+v, then %+v", first, second)
@@ -330,6 +335,39 @@ func TestNewerEvent(t *testing.T) {
 		t.Errorf("%+v, %v", events, err)
 	}
 	o.met(t, codec.Audit)
+}
+
+// A tile that a newer version stored stays, and is in no backup. The others are stored.
+func TestNewerTile(t *testing.T) {
+	t.Parallel()
+	o := openBehind(t, Config{})
+	p, err := o.take(t.Context(), 0, "test", store.Anyone)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	tiles := storetest.Tiles(t)
+	subject := ""
+	for tile := range tiles {
+		subject = codec.RoadPrefix + tile
+	}
+	o.later(t, subject, "a profile")
+	k := store.NewKeeper(o.Engine, store.Config{Log: o.config.Log, Newer: o.config.Newer}, new(access.Tables))
+	storetest.KeepRoads(t, k, storetest.LearnedMap(t), true)()
+	if string(o.last(t, codec.Roads, subject)) != string(later(subject, "a profile")) {
+		t.Error("the tile was replaced")
+	}
+	if o.log.Count("damaged") > 0 {
+		t.Errorf("it is said to be damaged:\n%s", o.log)
+	}
+	o.met(t, codec.Roads)
+	var backup bytes.Buffer
+	if _, err := k.Backup(t.Context(), &backup, "v-test"); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := store.CheckBackup(&backup); err != nil || info.Kinds["road"] != len(tiles)-1 {
+		t.Errorf("in the backup: %+v, %v", info, err)
+	}
 }
 
 // A start of this version leaves a stream as a newer one has set it up.

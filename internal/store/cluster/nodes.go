@@ -56,11 +56,16 @@ func (l *Leases) Remove(ctx context.Context, name string) error {
 func (l *Leases) Follow(ctx context.Context, put func(name string, beat uint64, leaving bool)) error {
 	f := newFeed(l.conn, codec.States)
 	f.filters, f.newer = []string{codec.MemberSubject("*")}, true
+	newer := make(map[string]bool) // nodes of a newer version
 	f.apply = func(r store.Record) error {
 		name, _ := codec.MemberOf(r.Subject)
 		if r.Newer {
-			// The node is there, and has its share of the partitions.
-			l.conn.newerLease.Store(time.Now().UnixNano())
+			// The node has its share of the partitions. It is there if it renews its lease:
+			// the first may be of long ago.
+			if newer[name] {
+				l.conn.newerLease.Store(time.Now().UnixNano())
+			}
+			newer[name] = true
 			put(name, r.Seq, false)
 			return nil
 		}
