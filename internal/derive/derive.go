@@ -110,8 +110,8 @@ const retryAfter = time.Second
 const heldAgain = 250 * time.Millisecond
 
 // newerAgain is how long a partition rests of which a newer version stored something, while no node
-// of that version shares the folding.
-const newerAgain = 5 * time.Second
+// of that version shares the folding. Nodes renew their leases as often.
+const newerAgain = 2 * time.Second
 
 // Run folds the partitions of this node until the context ends. A partition that
 // fails is taken again, at once after [store.ErrRecalled]; what it had folded but

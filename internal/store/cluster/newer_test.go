@@ -179,13 +179,22 @@ func TestNewerState(t *testing.T) {
 	if _, err := o.Store(t.Context(), codec.States, []store.Write{{Subject: state, Record: codec.Seal(state, codec.AppendState([]byte{0}, &s))}}); err != nil {
 		t.Fatal(err)
 	}
-	if got := <-states; got != "car" {
+	limit := testkit.Context(t)
+	next := func() vehicle.ID {
+		select {
+		case id := <-states:
+			return id
+		case <-limit.Done():
+			return "nothing"
+		}
+	}
+	if got := next(); got != "car" {
 		t.Fatal(got)
 	}
 	o.later(t, state, "a state")
 	o.met(t, codec.States)
 	o.later(t, codec.StateSubject(0, "gone"), "")
-	if got := <-states; got != "no gone" {
+	if got := next(); got != "no gone" {
 		t.Errorf("after the newer state came %q", got)
 	}
 	if err := o.config.Newer.Answers(); err != nil {
