@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -56,16 +57,21 @@ func buildNext(t *testing.T) (program string) {
 func TestUpgradeToNextFormat(t *testing.T) {
 	startsPrograms(t)
 	t.Parallel()
+	began := time.Now()
 	next := buildNext(t)
+	t.Logf("the next version is built after %.1f s", time.Since(began).Seconds())
 	server := clustertest.StartServer(t)
 	flags := []string{"--nats", server.URL(), "--partitions", "16", "--max-age", "24h"}
 	dir := t.TempDir()
 	old := start(t, dir, flags...)
-	issued, err := old.IssueToken(t.Context(), "Ada")
-	if err != nil {
+	ctx := testkit.Context(t)
+	issued, err := old.IssueToken(ctx, "Ada")
+	kept, keptErr := old.IssueToken(ctx, "Bob")
+	key, keyErr := old.AddSource(ctx, "gateway")
+	if err := errors.Join(err, keptErr, keyErr); err != nil {
 		t.Fatal(err)
 	}
-	token, other, key := issued.AccessToken, old.issue(t), old.addSource(t, "gateway")
+	token, other := issued.AccessToken, kept.AccessToken
 	r := new(reporting)
 	for i := range 32 { // so that both nodes have partitions with cars in them
 		r.vids = append(r.vids, fmt.Sprintf("car%d", i))
@@ -97,7 +103,7 @@ func TestUpgradeToNextFormat(t *testing.T) {
 	}
 	if err := until(testkit.Patience, func() error {
 		if old.log.Count("judges no more") == 0 {
-			return fmt.Errorf("the old node judges on")
+			return errors.New("the old node judges on")
 		}
 		return nil
 	}); err != nil {
@@ -117,20 +123,27 @@ func TestUpgradeToNextFormat(t *testing.T) {
 	}
 
 	// Every state is of the next version: the old node has overwritten none.
-	states, err := server.JetStream().Stream(t.Context(), codec.States)
+	states, err := server.JetStream().Stream(ctx, codec.States)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, vid := range r.vids {
-		m, err := states.GetLastMsgForSubject(t.Context(), "state.*."+vid)
+		m, err := states.GetLastMsgForSubject(ctx, "state.*."+vid)
 		if err != nil || m.Data[0] != codec.SchemaVersion+1 {
 			t.Errorf("the state of %s: %v, %v", vid, m, err)
 		}
 	}
 
 	// What is revoked or forgotten at the new node is not served by the old one.
-	upgraded.carstate(t, "token", "revoke", issued.ID, "--yes")
-	upgraded.carstate(t, "forget", r.vids[0], "--yes")
+	admin, err := upgraded.AdminClient()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, revokeErr := admin.RevokeToken(ctx, issued.ID)
+	_, forgetErr := admin.Forget(ctx, "car0")
+	if err := errors.Join(revokeErr, forgetErr); err != nil {
+		t.Fatal(err)
+	}
 	r.vids = slices.Delete(r.vids, 0, 1)
 	if err := until(testkit.Patience, func() error {
 		revoked, err := old.ask(drivingPath, token, r.vids[0])
@@ -138,7 +151,7 @@ func TestUpgradeToNextFormat(t *testing.T) {
 			err = fmt.Errorf("the revoked token: %+v", revoked)
 		}
 		if forgotten := knows(old, other, "car0"); err == nil && forgotten == nil {
-			err = fmt.Errorf("the forgotten vehicle is answered")
+			err = errors.New("the forgotten vehicle is answered")
 		}
 		return err
 	}); err != nil {
