@@ -43,7 +43,8 @@ func printStatus(w streams, s wire.Status) error {
 		health = "not ready: " + s.Reason
 	}
 	if len(s.NewerRecords) > 0 {
-		health += "; upgrade this node: it cannot read what a newer version stored in " + strings.Join(s.NewerRecords, ", ")
+		health += "; upgrade this node: it cannot read what a newer version stored in " +
+			strings.Join(s.NewerRecords, ", ")
 	}
 	figure := func(format string, v *float64, unit float64) string {
 		if v == nil {

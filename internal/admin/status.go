@@ -12,7 +12,9 @@ import (
 
 // showStatus tells how this node is. Figures are those of the metrics.
 func (s *Server) showStatus(r *http.Request, _ nothing) (wire.Status, error) {
-	status := wire.Status{Version: s.cfg.Version, Ready: true, Operators: len(s.ops.Operators()), NewerRecords: []string{}}
+	status := wire.Status{
+		Version: s.cfg.Version, Ready: true, Operators: len(s.ops.Operators()), NewerRecords: []string{},
+	}
 	if s.cfg.Ready != nil {
 		if err := s.cfg.Ready(); err != nil {
 			status.Ready, status.Reason = false, oneLine(err)

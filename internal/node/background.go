@@ -172,7 +172,8 @@ func (n *Node) newDeriver(ctx context.Context, giveUp func()) *derive.Deriver {
 		c.GiveUp = func() {
 			if n.cluster.NewerFolds() {
 				once.Do(func() {
-					n.config.Log.Warn("this node judges no more, because it cannot read what a newer version stores: nodes of that version do; upgrade this node")
+					n.config.Log.Warn("this node judges no more, because it cannot read what a newer version stores: " +
+						"nodes of that version do; upgrade this node")
 					giveUp()
 				})
 			}

@@ -41,8 +41,12 @@ const (
 	healthEvery = 100 * time.Millisecond // for who waits for a change
 )
 
-func newHealth(fed func() (time.Time, bool), writable func() error, newer *store.Newer, maxFeedAge time.Duration, takesIn bool) *health {
-	h := &health{fed: fed, writable: writable, newer: newer, takesIn: takesIn, started: make(chan struct{}), origin: time.Now()}
+func newHealth(
+	fed func() (time.Time, bool), writable func() error, newer *store.Newer, maxFeedAge time.Duration, takesIn bool,
+) *health {
+	h := &health{
+		fed: fed, writable: writable, newer: newer, takesIn: takesIn, started: make(chan struct{}), origin: time.Now(),
+	}
 	h.bound(maxFeedAge)
 	h.feeds.Store(feedCount)
 	h.records.Store(recordFeeds)

@@ -109,7 +109,8 @@ func Start(ctx context.Context, c Config) (_ *Node, err error) {
 		n.answers.monitor = n.monitor
 		n.fleet.KeepNames(int64(memory(os.DirFS("/")) / vidsShare))
 	}
-	c.Store.Log, c.Store.Registry, c.Store.Tracer, c.Store.Newer = c.Log, n.registry, n.traces.tracer(), store.NewNewer(c.Log)
+	c.Store.Log, c.Store.Registry, c.Store.Tracer = c.Log, n.registry, n.traces.tracer()
+	c.Store.Newer = store.NewNewer(c.Log)
 	if err = n.openEngine(ctx, &c); err != nil {
 		return nil, err
 	}

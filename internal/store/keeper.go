@@ -130,7 +130,8 @@ func (k *Keeper) apply(r Record, large sets) error {
 // what becomes of each.
 func (k *Keeper) applyNewer(kind, rest string, large sets) {
 	credentials := map[string]*access.Credentials{
-		"token": &k.tables.Tokens.Credentials, "source": &k.tables.Sources.Credentials, "operator": &k.tables.Operators.Credentials,
+		"token": &k.tables.Tokens.Credentials, "source": &k.tables.Sources.Credentials,
+		"operator": &k.tables.Operators.Credentials,
 	}
 	switch kind {
 	case "token", "source", "operator":
@@ -141,7 +142,8 @@ func (k *Keeper) applyNewer(kind, rest string, large sets) {
 	case "tombstone":
 		if hash, err := access.ParseVehicleHash(rest); err == nil {
 			// Erased, so that this node leaves the erasure to those that can read it.
-			k.forgotten.Put(access.Tombstone{Vehicle: hash, Forgotten: k.now(), Removed: true, Erased: k.now(), Unread: true})
+			now := k.now()
+			k.forgotten.Put(access.Tombstone{Vehicle: hash, Forgotten: now, Removed: true, Erased: now, Unread: true})
 		}
 	case codec.VIDKeysSubject:
 		k.config.Newer.lacksKeys()

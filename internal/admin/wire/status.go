@@ -16,5 +16,5 @@ type Status struct {
 	StoreBytes     *float64   `json:"store_bytes"`     // of the data directory's store
 	DiskFreeBytes  *float64   `json:"disk_free_bytes"` // of the data directory's disk
 	LastBackupAt   *time.Time `json:"last_backup_at"`  // nil: a search of the audit found none
-	NewerRecords   []string   `json:"newer_records"`   // streams in which a newer version stored what this node cannot read
+	NewerRecords   []string   `json:"newer_records"`   // streams that hold records of a newer version
 }

@@ -15,7 +15,9 @@ type metrics struct {
 	missing *prometheus.GaugeVec
 }
 
-func newMetrics(r prometheus.Registerer, newer *store.Newer, backlog func() time.Duration, beats map[string]*heartbeat) *metrics {
+func newMetrics(
+	r prometheus.Registerer, newer *store.Newer, backlog func() time.Duration, beats map[string]*heartbeat,
+) *metrics {
 	m := &metrics{
 		Metrics: store.NewMetrics(r, backlog),
 		records: prometheus.NewGaugeVec(prometheus.GaugeOpts{
