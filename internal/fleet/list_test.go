@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -16,13 +14,28 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// newestFirst lists every vehicle.
-func newestFirst(a fleet.Answer) (fleet.Order, bool) {
-	return fleet.Order{0, -int64(a.Driving.Time)}, true
+// everyone lists every vehicle, the newest first.
+var everyone = fleet.Question{
+	Rank: func(vehicle.Outcome, vehicle.Outcome, vehicle.DrivingState, vehicle.ThrottleSystem) int8 { return 0 },
+	Now:  func() vehicle.UnixMilli { return 0 },
 }
 
-func jamsOnly(a fleet.Answer) (fleet.Order, bool) {
-	return fleet.Order{0, -int64(a.Driving.Time)}, a.Driving.State == vehicle.TrafficJam
+// jams lists vehicles that are in a jam.
+func jams() fleet.Question {
+	q := everyone
+	q.Rank = func(_, _ vehicle.Outcome, state vehicle.DrivingState, _ vehicle.ThrottleSystem) int8 {
+		if state != vehicle.TrafficJam {
+			return -1
+		}
+		return 0
+	}
+	return q
+}
+
+// beginning lists what a question lists if the vid begins so.
+func beginning(prefix string, q fleet.Question) fleet.Question {
+	q.Prefix = prefix
+	return q
 }
 
 // named returns a table that keeps vids, with a number of vehicles: each tenth is in a jam, and
@@ -49,12 +62,12 @@ func TestFirstPagesThroughAList(t *testing.T) {
 		q    fleet.Question
 		want int
 	}{
-		{"all", fleet.Question{Match: newestFirst}, vehicles},
-		{"jams", fleet.Question{Match: jamsOnly}, vehicles / 10},
-		{"a prefix", fleet.Question{Match: newestFirst, Prefix: "NHeN4UqVsohGS000012"}, 100},
-		{"a prefix of jams", fleet.Question{Match: jamsOnly, Prefix: "NHeN4UqVsohGS000012"}, 10},
-		{"a prefix of none", fleet.Question{Match: newestFirst, Prefix: "X"}, 0},
-		{"a prefix longer than any vid", fleet.Question{Match: newestFirst, Prefix: strings.Repeat("N", 300)}, 0},
+		{"all", everyone, vehicles},
+		{"jams", jams(), vehicles / 10},
+		{"a prefix", beginning("NHeN4UqVsohGS000012", everyone), 100},
+		{"a prefix of jams", beginning("NHeN4UqVsohGS000012", jams()), 10},
+		{"a prefix of none", beginning("X", everyone), 0},
+		{"a prefix longer than any vid", beginning(strings.Repeat("N", 300), everyone), 0},
 	} {
 		var place *fleet.Place
 		seen, last := map[vehicle.ID]bool{}, vehicle.UnixMilli(vehicles)
@@ -87,19 +100,19 @@ func TestFirstPagesThroughAList(t *testing.T) {
 		}
 	}
 	ended := errors.New("ended")
-	if err := table.Each(t.Context(), fleet.Question{Match: newestFirst}, func(fleet.Listed) error { return ended }); !errors.Is(err, ended) {
+	if err := table.Each(t.Context(), everyone, func(fleet.Listed) error { return ended }); !errors.Is(err, ended) {
 		t.Errorf("the error of an export is %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, _, _, err := table.First(ctx, fleet.Question{Match: newestFirst}, nil, 1); !errors.Is(err, context.Canceled) {
+	if _, _, _, err := table.First(ctx, everyone, nil, 1); !errors.Is(err, context.Canceled) {
 		t.Errorf("a list for somebody who has gone: %v", err)
 	}
 }
 
 func all(t *testing.T, table *fleet.Table) (ids []vehicle.ID) {
 	t.Helper()
-	list, matched, _, err := table.First(t.Context(), fleet.Question{Match: newestFirst}, nil, 10_000)
+	list, matched, _, err := table.First(t.Context(), everyone, nil, 10_000)
 	if err != nil || matched != len(list) || matched != table.Len() {
 		t.Fatalf("%d listed, %d matched, %d known: %v", len(list), matched, table.Len(), err)
 	}
@@ -150,7 +163,7 @@ func TestListOfVidsWithoutRoom(t *testing.T) {
 	}
 	seen, place := 0, (*fleet.Place)(nil)
 	for {
-		list, matched, next, err := table.First(t.Context(), fleet.Question{Match: newestFirst}, place, 2)
+		list, matched, next, err := table.First(t.Context(), everyone, place, 2)
 		if err != nil || matched != 10 || table.Named() != 3 || table.Len() != 10 {
 			t.Fatalf("%d matched, %d named, %v", matched, table.Named(), err)
 		}
@@ -192,45 +205,40 @@ func TestListWhileVehiclesComeAndGo(t *testing.T) {
 	}
 }
 
-// BenchmarkFirst measures the first page of a list of a million vehicles, and what their
-// vids cost.
-func BenchmarkFirst(b *testing.B) {
-	const vehicles = 1_000_000
-	var before, after runtime.MemStats
-	runtime.GC()
-	runtime.ReadMemStats(&before)
-	table := named(vehicles)
-	runtime.GC()
-	runtime.ReadMemStats(&after)
-	for _, c := range []struct {
-		name string
-		q    fleet.Question
-	}{
-		{"all", fleet.Question{Match: newestFirst}},
-		{"tenth", fleet.Question{Match: jamsOnly}},
-		{"prefix of few", fleet.Question{Match: newestFirst, Prefix: "NHeN4UqVsohGS0000012"}},
-		{"prefix of all", fleet.Question{Match: newestFirst, Prefix: "N"}},
-	} {
-		b.Run(c.name, func(b *testing.B) {
-			b.ReportAllocs()
-			began := processorTime()
-			for b.Loop() {
-				if _, _, _, err := table.First(b.Context(), c.q, nil, 100); err != nil {
-					b.Fatal(err)
+// TestOrderIsThatOfTheVerdicts: a list is ordered and filtered by what the verdicts themselves
+// answer at its time, at each border of their ages and for each state.
+func TestOrderIsThatOfTheVerdicts(t *testing.T) {
+	now := vehicle.At(noon)
+	table := fleet.New()
+	table.KeepNames(1 << 10)
+	for _, maxAge := range []time.Duration{0, time.Millisecond + 500*time.Microsecond, 5 * time.Minute} {
+		times := []vehicle.UnixMilli{0, 1, -1, now, now.Add(-time.Hour), now.Add(time.Hour)}
+		for _, border := range []vehicle.UnixMilli{now.Add(-maxAge), now.Add(vehicle.MaxAhead)} {
+			times = append(times, border-1, border, border+1)
+		}
+		for _, driving := range times {
+			for _, throttle := range times {
+				for i := range 16 {
+					a := fleet.Answer{
+						Driving:  vehicle.DrivingVerdict{State: vehicle.DrivingState(i & 3), NotDriving: i&4 != 0, Time: driving},
+						Throttle: vehicle.ThrottleVerdict{System: vehicle.ThrottleSystem(i >> 3), Time: throttle},
+					}
+					q := everyone
+					q.Now, q.MaxAge = func() vehicle.UnixMilli { return now }, maxAge
+					q.Rank = func(d, t vehicle.Outcome, state vehicle.DrivingState, system vehicle.ThrottleSystem) int8 {
+						if d != a.Driving.At(now, maxAge) || t != a.Throttle.At(now, maxAge) || state != a.Driving.State || system != a.Throttle.System {
+							return -1
+						}
+						return 7
+					}
+					table.Put("V", a)
+					list, _, _, err := table.First(t.Context(), q, nil, 1)
+					want := fleet.Order{Rank: 7, Time: -int64(max(driving, throttle))}
+					if err != nil || len(list) != 1 || list[0].Answer != a || list[0].Place.Order != want {
+						t.Fatalf("%+v within %s is listed as %+v, %v", a, maxAge, list, err)
+					}
 				}
 			}
-			b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/vehicles, "B/vehicle")
-			b.ReportMetric(float64((processorTime()-began).Microseconds())/1000/float64(b.N), "cpu-ms/op")
-		})
+		}
 	}
-}
-
-// processorTime is what this process has had of all processors: a wall clock says little on a
-// busy machine.
-func processorTime() time.Duration {
-	var used syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
-		panic(err) // the arguments are right
-	}
-	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }

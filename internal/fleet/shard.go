@@ -275,10 +275,3 @@ func (s *shard) appendAll(all []value) []value {
 	}
 	return all
 }
-
-// appendSlots appends every slot, also those that are free.
-func (s *shard) appendSlots(all []slot) []slot {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return append(all, *s.slots.Load()...)
-}

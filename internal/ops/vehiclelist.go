@@ -157,40 +157,24 @@ var errVehicleLimit = Refuse(http.StatusBadRequest, "limit is a number from 1 to
 
 // question is the query as the fleet table takes it. The age of readings is judged as of clock.
 func (q VehicleQuery) question(clock func() vehicle.UnixMilli, maxAge time.Duration) fleet.Question {
-	state := vehicle.DrivingState(1 + slices.Index(DrivingFilters, q.Driving))
-	system := vehicle.ThrottleAnomaly
-	if q.Throttle == "normal" {
-		system = vehicle.ThrottleNormal
-	}
-	reason := vehicle.Answered
-	for _, o := range []vehicle.Outcome{vehicle.Stale, vehicle.NotDriving, vehicle.Unknown} {
-		if q.Reason == o.String() {
-			reason = o
-		}
-	}
-	return fleet.Question{Prefix: q.Prefix, Match: func(a fleet.Answer) (order fleet.Order, ok bool) {
-		at := clock()
-		driving, throttle := a.Driving.At(at, maxAge), a.Throttle.At(at, maxAge)
-		if q.Driving != "" && (driving != vehicle.Answered || a.Driving.State != state) ||
-			q.Reason != "" && driving != reason ||
-			q.Throttle != "" && (throttle != vehicle.Answered || a.Throttle.System != system) {
-			return order, false
-		}
-		newest := int64(max(a.Driving.Time, a.Throttle.Time))
-		switch q.Sort {
-		case "newest":
-			return fleet.Order{0, -newest}, true
-		case "oldest":
-			return fleet.Order{0, newest}, true
-		}
-		return fleet.Order{trouble(a, driving, throttle), -newest}, true
-	}}
+	return fleet.Question{Rank: q.rank, OldestFirst: q.Sort == "oldest", Now: clock, MaxAge: maxAge, Prefix: q.Prefix}
 }
 
-// trouble ranks what may be wrong with a car, the worst first.
-func trouble(a fleet.Answer, driving, throttle vehicle.Outcome) int64 {
+// rank orders vehicles by what may be wrong with them, the worst first, or leaves them to be
+// ordered by time.
+func (q VehicleQuery) rank(driving, throttle vehicle.Outcome, state vehicle.DrivingState, system vehicle.ThrottleSystem) int8 {
+	answer := "" // to how the car drives
+	if driving == vehicle.Answered && state != 0 {
+		answer = DrivingFilters[state-1]
+	}
 	switch {
-	case throttle == vehicle.Answered && a.Throttle.System == vehicle.ThrottleAnomaly:
+	case q.Driving != "" && q.Driving != answer,
+		q.Reason != "" && q.Reason != driving.String(),
+		q.Throttle != "" && (throttle != vehicle.Answered || q.Throttle != system.String()):
+		return -1 // it is not listed
+	case q.Sort == "newest", q.Sort == "oldest":
+		return 0
+	case throttle == vehicle.Answered && system == vehicle.ThrottleAnomaly:
 		return 0
 	case driving == vehicle.Stale:
 		return 3
@@ -198,9 +182,9 @@ func trouble(a fleet.Answer, driving, throttle vehicle.Outcome) int64 {
 		return 4
 	case driving == vehicle.NotDriving:
 		return 5
-	case a.Driving.State == vehicle.TrafficJam:
+	case state == vehicle.TrafficJam:
 		return 1
-	case a.Driving.State == vehicle.SlowDriving:
+	case state == vehicle.SlowDriving:
 		return 2
 	}
 	return 6
@@ -324,7 +308,7 @@ func listOf(q VehicleQuery) []byte {
 
 func (c cursors) seal(q VehicleQuery, p fleet.Place) string {
 	var b []byte
-	for _, word := range []uint64{uint64(p.Order[0]), uint64(p.Order[1]), p.Hash[0], p.Hash[1]} {
+	for _, word := range []uint64{uint64(p.Rank), uint64(p.Time), p.Hash[0], p.Hash[1]} {
 		b = binary.BigEndian.AppendUint64(b, word)
 	}
 	return base64.RawURLEncoding.EncodeToString(c.Seal(nil, nil, b, listOf(q)))
@@ -346,5 +330,5 @@ func (c cursors) open(q VehicleQuery) (*fleet.Place, error) {
 	for i := range words {
 		words[i] = binary.BigEndian.Uint64(sealed[8*i:])
 	}
-	return &fleet.Place{Order: fleet.Order{int64(words[0]), int64(words[1])}, Hash: [2]uint64{words[2], words[3]}}, nil
+	return &fleet.Place{Rank: int64(words[0]), Time: int64(words[1]), Hash: [2]uint64{words[2], words[3]}}, nil
 }

@@ -1,0 +1,89 @@
+package ops
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+	"time"
+
+	"carstate/internal/access"
+	"carstate/internal/fleet"
+	"carstate/internal/testkit"
+	"carstate/internal/vehicle"
+)
+
+// BenchmarkVehicles measures the first page of lists of a million vehicles and of 10 million, and
+// what a vehicle takes of the heap with its vid.
+func BenchmarkVehicles(b *testing.B) {
+	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	table := fleet.New()
+	table.KeepNames(1 << 40)
+	p := New(Config{
+		Fleet: table, MaxAge: 5 * time.Minute, Tables: new(access.Tables), Now: func() time.Time { return now },
+	})
+	known, empty := 0, heap()
+	for _, size := range []int{1_000_000, 10_000_000} {
+		for ; known < size; known++ {
+			table.Put(vehicle.ID(fmt.Sprintf("NHeN4UqVsohGS%08d", known)), mixed(now, known))
+		}
+		each := float64(heap()-empty) / float64(size)
+		for name, q := range map[string]VehicleQuery{
+			"trouble":       {},
+			"newest":        {Sort: "newest"},
+			"oldest":        {Sort: "oldest"},
+			"jams":          {Driving: "jam"},
+			"normal":        {Driving: "normal", Throttle: "normal", Sort: "newest"},
+			"unknown":       {Reason: "unknown"},
+			"thousand":      {Reason: "stale", Sort: "oldest", Limit: MaxVehicles},
+			"prefix of few": {Prefix: "NHeN4UqVsohGS0000012"},
+			"prefix of all": {Prefix: "N"},
+		} {
+			b.Run(fmt.Sprintf("vehicles=%d/%s", size, name), func(b *testing.B) {
+				b.ReportAllocs()
+				began := testkit.ProcessorTime()
+				for b.Loop() {
+					if page, err := p.Vehicles(b.Context(), q); err != nil || len(page.Vehicles) == 0 {
+						b.Fatal(len(page.Vehicles), err)
+					}
+				}
+				b.ReportMetric(each, "B/vehicle")
+				b.ReportMetric(float64((testkit.ProcessorTime()-began).Microseconds())/1000/float64(b.N), "cpu-ms/op")
+			})
+		}
+	}
+}
+
+// heap is what is in use of the heap.
+func heap() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// mixed is an answer of a fleet in which each tenth car is in a jam, as many are stale, as many stand,
+// a fiftieth has a throttle anomaly, and another one was never heard of.
+func mixed(now time.Time, i int) fleet.Answer {
+	ago := time.Duration(i*7919%300_000) * time.Millisecond
+	a := fleet.Answer{
+		Driving:  vehicle.DrivingVerdict{State: vehicle.NormalDriving},
+		Throttle: vehicle.ThrottleVerdict{System: vehicle.ThrottleNormal},
+	}
+	switch i % 50 {
+	case 0:
+		return fleet.Answer{}
+	case 1:
+		a.Throttle.System = vehicle.ThrottleAnomaly
+	case 2, 3, 4, 5, 6:
+		ago += time.Hour
+	case 7, 8, 9, 10, 11:
+		a.Driving = vehicle.DrivingVerdict{NotDriving: true}
+	case 12, 13, 14, 15, 16:
+		a.Driving.State = vehicle.TrafficJam
+	case 17, 18, 19:
+		a.Driving.State = vehicle.SlowDriving
+	}
+	a.Driving.Time = vehicle.At(now.Add(-ago))
+	a.Throttle.Time = a.Driving.Time
+	return a
+}
