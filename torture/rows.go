@@ -12,6 +12,7 @@ import (
 	"carstate/torture/kill"
 	"carstate/torture/matrix"
 	"carstate/torture/nodes"
+	"carstate/torture/onekey"
 	"carstate/torture/overload"
 	"carstate/torture/row"
 	"carstate/torture/secrets"
@@ -33,6 +34,7 @@ var rows = []row.Row{
 	secrets.Row,
 	matrix.Row,
 	soak.Row,
+	onekey.Row,
 }
 
 // names lists rows: all, or those that run unless others are named.

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"math/big"
 	"net"
 	"os"
@@ -23,34 +24,36 @@ func Certificate(t *testing.T) (certFile, keyFile string, roots *x509.CertPool) 
 // CertificateUntil makes a certificate that ends at a time.
 func CertificateUntil(t *testing.T, end time.Time) (certFile, keyFile string, roots *x509.CertPool) {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	certFile, keyFile, roots, err := WriteCertificate(t.TempDir(), end)
 	if err != nil {
 		t.Fatal(err)
+	}
+	return certFile, keyFile, roots
+}
+
+// WriteCertificate makes a certificate that ends at a time, in a directory.
+func WriteCertificate(dir string, end time.Time) (certFile, keyFile string, roots *x509.CertPool, err error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return "", "", nil, err
 	}
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), NotBefore: end.Add(-2 * time.Hour), NotAfter: end,
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
+	der, err1 := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	keyDER, err2 := x509.MarshalPKCS8PrivateKey(key)
+	parsed, err3 := x509.ParseCertificate(der)
+	if err := errors.Join(err1, err2, err3); err != nil {
+		return "", "", nil, err
 	}
-	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
 	certFile, keyFile = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
 	for name, block := range map[string]*pem.Block{certFile: {Type: "CERTIFICATE", Bytes: der}, keyFile: {Type: "PRIVATE KEY", Bytes: keyDER}} {
 		if err := os.WriteFile(name, pem.EncodeToMemory(block), 0o600); err != nil {
-			t.Fatal(err)
+			return "", "", nil, err
 		}
-	}
-	parsed, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
 	}
 	roots = x509.NewCertPool()
 	roots.AddCert(parsed)
-	return certFile, keyFile, roots
+	return certFile, keyFile, roots, nil
 }

@@ -1,0 +1,194 @@
+package onekey
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"carstate/internal/nodeprocess"
+	"carstate/torture/mqtt"
+	"carstate/torture/row"
+)
+
+// flood is requests of the source whose key was stolen. Each begins and does not end; when the
+// service ends it, the next one takes its place.
+type flood struct {
+	name    string
+	count   int
+	within  time.Duration // all of them have come
+	dribble dribble
+	held    atomic.Int64 // are there at present
+}
+
+// dribble makes one request that stalls, and returns once it has ended. It calls begun when what
+// is sent of it has been sent. i says which of the flood's it is.
+type dribble func(ctx context.Context, t *target, i int, begun func()) error
+
+const (
+	// comeWithin is how long it takes until all of a flood have come: as long as the service waits for
+	// one that stalls.
+	comeWithin = 5 * time.Second
+	// pauseBetween is how long one that was ended stays away.
+	pauseBetween = 500 * time.Millisecond
+)
+
+// start begins a flood. stop ends it, and returns how many of its requests were there in the median.
+func (f *flood) start(ctx context.Context, t *target) (stop func() int) {
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	for i := range f.count {
+		running.Go(func() {
+			// They do not all come in one moment, nor end in one.
+			row.Pause(ctx, time.Duration(i)*f.within/time.Duration(f.count))
+			for ; ctx.Err() == nil; row.Pause(ctx, pauseBetween) {
+				here := false
+				// That it is refused or cut off is what the service may do.
+				_ = f.dribble(ctx, t, i, func() {
+					here = true
+					f.held.Add(1)
+				})
+				if here {
+					f.held.Add(-1)
+				}
+			}
+		})
+	}
+	var held []int64
+	watched := row.Every(ctx, 50*time.Millisecond, func() { held = append(held, f.held.Load()) })
+	return func() int {
+		watched()
+		cancel()
+		running.Wait()
+		if slices.Sort(held); len(held) > 0 {
+			return int(held[len(held)/2])
+		}
+		return 0
+	}
+}
+
+// await waits until most of a flood is there.
+func (f *flood) await(ctx context.Context) error {
+	return nodeprocess.Until(ctx, 30*time.Second, func(context.Context) error {
+		if n := f.held.Load(); int(n) < f.count*3/4 {
+			return fmt.Errorf("of %d %s only %d are there", f.count, f.name, n)
+		}
+		return nil
+	})
+}
+
+// bodyBegins is what is sent of a body, and its length what is announced.
+const (
+	bodyBegins = "{"
+	bodyLength = 8_000_000
+)
+
+const telemetryPath = "/v1/telemetry"
+
+// overHTTP1 sends each request over a connection of its own.
+func overHTTP1(ctx context.Context, t *target, _ int, begun func()) error {
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", t.Address(nodeprocess.Ingest))
+	if err != nil {
+		return err
+	}
+	head := "POST " + telemetryPath + " HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + t.key
+	return untilClosed(ctx, conn, []byte(head+
+		"\r\nContent-Type: application/x-ndjson\r\nContent-Length: "+strconv.Itoa(bodyLength)+"\r\n\r\n"+bodyBegins), begun)
+}
+
+// untilClosed sends something, and waits for the end of the connection.
+func untilClosed(ctx context.Context, conn net.Conn, what []byte, begun func()) error {
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	if _, err := conn.Write(what); err != nil {
+		return err
+	}
+	begun()
+	_, err := io.Copy(io.Discard, conn)
+	return err
+}
+
+// streams is how many streams share a connection.
+const streams = 210
+
+// overHTTP2 sends many requests over each connection.
+func overHTTP2(ctx context.Context, t *target, i int, begun func()) error {
+	read, write := io.Pipe()
+	defer context.AfterFunc(ctx, func() { _ = write.CloseWithError(ctx.Err()) })()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, t.url, &stalling{PipeReader: read, begun: begun})
+	if err != nil {
+		return err
+	}
+	req.ContentLength = bodyLength
+	req.Header.Set("Authorization", "Bearer "+t.key)
+	req.Header.Set("Content-Type", "application/x-ndjson")
+	resp, err := t.client(i / streams).Do(req)
+	if err != nil {
+		return err
+	}
+	return resp.Body.Close()
+}
+
+// client returns one of the clients of HTTP/2, each of which has a connection.
+func (t *target) client(i int) *http.Client {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for len(t.clients) <= i {
+		transport := &http.Transport{TLSClientConfig: t.config.Clone(), ForceAttemptHTTP2: true}
+		t.clients = append(t.clients, &http.Client{Transport: transport})
+	}
+	return t.clients[i]
+}
+
+// stalling is a body of which one read has something.
+type stalling struct {
+	*io.PipeReader // of which nothing comes
+	begun          func()
+}
+
+func (s *stalling) Read(p []byte) (int, error) {
+	if begun := s.begun; begun != nil {
+		s.begun = nil
+		begun()
+		return copy(p, bodyBegins), nil
+	}
+	return s.PipeReader.Read(p)
+}
+
+// overMQTT logs in, and sends the header of a large message.
+func overMQTT(ctx context.Context, t *target, i int, begun func()) error {
+	conn, _, err := login(ctx, t, fmt.Sprint("stalled", i), thief, t.key)
+	if err != nil {
+		return err
+	}
+	return untilClosed(ctx, conn, stalledPublish, begun)
+}
+
+var stalledPublish = mqtt.Publish(4, 2, 1, "vehicles/Stolen/telemetry", string(make([]byte, 1<<20-100)))[:40]
+
+// login connects by MQTT 3.1.1.
+func login(ctx context.Context, t *target, id, source, key string) (net.Conn, *bufio.Reader, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", t.Address(nodeprocess.MQTT))
+	if err != nil {
+		return nil, nil, err
+	}
+	packet := (&mqtt.Login{Protocol: "MQTT", Version: 4, Flags: 2, KeepAlive: 60, ID: id, User: source, Key: key}).Packet()
+	in := bufio.NewReader(conn)
+	err1 := conn.SetDeadline(time.Now().Add(patient))
+	_, err2 := conn.Write(packet)
+	answer := make([]byte, 4)
+	_, err3 := io.ReadFull(in, answer)
+	if err := errors.Join(err1, err2, err3, conn.SetDeadline(time.Time{})); err != nil || answer[3] != 0 {
+		_ = conn.Close()
+		return nil, nil, fmt.Errorf("a login by MQTT got % x: %w", answer, err)
+	}
+	return conn, in, nil
+}

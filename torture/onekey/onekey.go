@@ -1,0 +1,205 @@
+// Package onekey is the row of the torture in which somebody has the key of one source, and
+// keeps as much of the service busy with it as the service allows. It looks how another source
+// fares meanwhile.
+package onekey
+
+import (
+	"context"
+	"crypto/tls"
+	_ "embed"
+	"errors"
+	"math"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"carstate/internal/access"
+	"carstate/internal/nodeprocess"
+	"carstate/internal/testkit"
+	"carstate/torture/cores"
+	"carstate/torture/row"
+)
+
+//go:embed row.md.tmpl
+var prose string
+
+// Row is the row.
+var Row = row.Row{
+	Number: 13,
+	Name:   "onekey",
+	Title:  "One key against all others",
+	Text:   prose,
+	Fields: map[string]any{"Streams": streams, "Rate": rate, "Windows": windows},
+	Counts: "stalled requests of one source",
+	CI:     2100,
+	Long:   2100, // a source can have no more
+	Controls: []row.Control{
+		{
+			Defect: "unshared-room", Says: "lets one source take all the room, and takes it before a body comes",
+			By: []string{"wrong: beside * of one source, another one's sample: HTTP 503*"},
+		},
+	},
+	Run: run,
+}
+
+const (
+	windows = 8 // seconds that are measured before and during each flood
+	// rounds is how often a flood comes at most until the other source fares well: what else the
+	// machine does can only make it fare worse.
+	rounds = 3
+)
+
+func run(ctx context.Context, a *row.Attempt) error {
+	// All sources are this process, which ends with the row. Where there are two processors, they
+	// and the node have different ones.
+	parts, err := cores.Split(os.Getpid())
+	if err != nil {
+		return err
+	}
+	if err := cores.Confine(os.Getpid(), &parts.One); err != nil {
+		return err
+	}
+	// Handshakes of TLS would cost the sources more than the node: only HTTP/2 needs them.
+	for _, t := range []*target{
+		{name: "plain", floods: []*flood{
+			{name: "stalled requests over HTTP/1.1", count: a.Count, within: comeWithin, dribble: overHTTP1},
+			{name: "stalled MQTT packets", count: a.Count * 13 / 210, within: comeWithin, dribble: overMQTT},
+		}},
+		{name: "TLS", tls: true, floods: []*flood{
+			{name: "stalled streams of HTTP/2", count: a.Count, within: comeWithin, dribble: overHTTP2},
+		}},
+	} {
+		if err := t.suffer(ctx, a, &parts.Others); err != nil || ctx.Err() != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// target is a node, and what comes upon it.
+type target struct {
+	*nodeprocess.Node
+	name   string
+	tls    bool
+	floods []*flood
+
+	url    string      // of telemetry
+	config *tls.Config // nil: no TLS
+	key    string      // that was stolen
+
+	mu      sync.Mutex     // guards clients
+	clients []*http.Client // of HTTP/2
+}
+
+const thief = "thief" // the source whose key is stolen
+
+// suffer starts a node, and has one flood after the other come upon it.
+func (t *target) suffer(ctx context.Context, a *row.Attempt, processors *cores.Set) error {
+	dir := filepath.Join(a.Dir, t.name)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	// A machine that has few descriptors would have the limits scaled down.
+	flags := []string{"--ingest-connections", "4096", "--mqtt-connections", "2000", "--query-connections", "100"}
+	scheme := "http://"
+	if t.tls {
+		cert, key, roots, err := testkit.WriteCertificate(dir, time.Now().Add(time.Hour))
+		if err != nil {
+			return err
+		}
+		flags, scheme, t.config = append(flags, "--tls-cert", cert, "--tls-key", key), "https://", &tls.Config{RootCAs: roots}
+	}
+	options := nodeprocess.Options{Binary: a.Binary, Dir: filepath.Join(dir, "data"), Flags: flags}
+	var err error
+	if t.Node, err = nodeprocess.StartReady(ctx, options, time.Minute); err != nil {
+		return err
+	}
+	defer t.Kill()
+	t.url = scheme + t.Address(nodeprocess.Ingest) + telemetryPath
+	c, err1 := t.AdminClient()
+	err2 := cores.Confine(t.PID(), processors)
+	if err := errors.Join(err1, err2); err != nil {
+		return err
+	}
+	stolen, err1 := c.AddSource(ctx, access.SourceRequest{Name: thief, Vehicles: access.VehicleSet("Stolen")})
+	other, err2 := t.AddSource(ctx, "other")
+	if err := errors.Join(err1, err2); err != nil {
+		return err
+	}
+	t.key = stolen.Key
+	p := newProbe(a, t, other)
+	defer p.close()
+	p.measure(ctx, 2, "nothing") // the first requests warm both sides up
+	for _, f := range t.floods {
+		if err := f.judge(ctx, a, t, p); err != nil || ctx.Err() != nil {
+			return err
+		}
+	}
+	a.Offered(p.sent)
+	a.Acknowledged(p.sent - p.failed)
+	a.Aimed("samples of the other source that failed, "+t.name, float64(p.failed), "", "0", p.failed == 0)
+	return nil
+}
+
+// judge compares how the other source fares during a flood with how it fared before.
+func (f *flood) judge(ctx context.Context, a *row.Attempt, t *target, p *probe) error {
+	var ratios, during []float64 // of the best round, by protocol
+	atOnce := 0
+	for range rounds {
+		before := p.measure(ctx, windows, "nothing")
+		began, cpu := time.Now(), processorTime(t.Node)
+		stop := f.start(ctx, t)
+		err := f.await(ctx)
+		var meanwhile []time.Duration
+		if err == nil {
+			meanwhile = p.measure(ctx, windows, f.name)
+		}
+		busy := float64(processorTime(t.Node)-cpu) / float64(time.Since(began))
+		held := stop()
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil {
+			return err
+		}
+		var now, times []float64
+		for i := range before {
+			now = append(now, float64(meanwhile[i].Microseconds())/1000)
+			times = append(times, math.Round(100*float64(meanwhile[i])/float64(before[i]))/100)
+		}
+		a.Logf("%s, %d at once, the node busy for %.2f of the time: p99 of others in ms %v, to before %v",
+			f.name, held, busy, now, times)
+		if ratios == nil || max(times[0], times[1]) < max(ratios[0], ratios[1]) {
+			ratios, during, atOnce = times, now, held
+		}
+		if err := settle(ctx, t.Node); err != nil {
+			return err
+		}
+		if max(ratios[0], ratios[1]) <= 2 {
+			break
+		}
+	}
+	a.Figure(f.name+" at once, median", float64(atOnce), "")
+	for i, protocol := range protocols {
+		a.Figure(f.name+": p99 of another source by "+protocol, during[i], "ms")
+		name := f.name + ": p99 of another source by " + protocol + ", to before"
+		a.Aimed(name, ratios[i], "×", "≤ 2 ×", ratios[i] <= 2)
+	}
+	return nil
+}
+
+// settle waits until the node has given back what a flood held.
+func settle(ctx context.Context, n *nodeprocess.Node) error {
+	_, err := n.AwaitMetrics(ctx, time.Minute, func(m nodeprocess.Metrics) bool {
+		return m[`carstate_ingest_held_bytes{protocol="http"}`] == 0
+	})
+	return err
+}
+
+// processorTime is what a node has had of all processors.
+func processorTime(n *nodeprocess.Node) time.Duration {
+	t, _ := n.CPU() // that it has ended is found out otherwise
+	return t
+}

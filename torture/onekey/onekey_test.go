@@ -1,0 +1,72 @@
+package onekey
+
+import (
+	"context"
+	"errors"
+	"io"
+	"testing"
+	"time"
+
+	"carstate/torture/row"
+)
+
+// TestFloodIsThere: a flood counts what has begun and not ended, and stop ends all of it.
+func TestFloodIsThere(t *testing.T) {
+	f := &flood{name: "requests", count: 40, within: 50 * time.Millisecond}
+	f.dribble = func(ctx context.Context, _ *target, i int, begun func()) error {
+		if i%10 != 9 { // the others are refused
+			begun()
+		}
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	stop := f.start(t.Context(), nil)
+	if err := f.await(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if n := stop(); n > 36 || f.held.Load() != 0 {
+		t.Errorf("%d are there in the median, and %d after the end", n, f.held.Load())
+	}
+}
+
+// TestStalling: a body has one byte, and then nothing until it is closed.
+func TestStalling(t *testing.T) {
+	read, write := io.Pipe()
+	begun := 0
+	body := &stalling{PipeReader: read, begun: func() { begun++ }}
+	p := make([]byte, 10)
+	if n, err := body.Read(p); n != 1 || err != nil || begun != 1 {
+		t.Errorf("%d bytes, %v, begun %d times", n, err, begun)
+	}
+	_ = write.CloseWithError(context.Canceled)
+	if n, err := body.Read(p); n != 0 || !errors.Is(err, context.Canceled) || begun != 1 {
+		t.Errorf("then %d bytes, %v, begun %d times", n, err, begun)
+	}
+}
+
+// slowly is a sender that takes some time for each sample.
+type slowly struct {
+	takes time.Duration
+	err   error
+}
+
+func (s slowly) close() {}
+
+func (s slowly) send(ctx context.Context, _ time.Time) error {
+	row.Pause(ctx, s.takes)
+	return s.err
+}
+
+// TestMeasureSeesDelaysAndFailures of each protocol by itself.
+func TestMeasureSeesDelaysAndFailures(t *testing.T) {
+	a := &row.Attempt{Logf: t.Logf, Stop: func() {}}
+	p := &probe{a: a, senders: [][]sender{{slowly{}}, {slowly{takes: 50 * time.Millisecond}}}}
+	took := p.measure(t.Context(), 1, "nothing")
+	if took[1] < 50*time.Millisecond || took[0] >= took[1] || p.sent == 0 || p.failed != 0 {
+		t.Errorf("%v, %d sent, %d failed", took, p.sent, p.failed)
+	}
+	p.senders = [][]sender{{slowly{err: errors.New("HTTP 503")}}, {slowly{}}}
+	if p.measure(t.Context(), 1, "a flood"); p.failed == 0 || a.Outcome().Wrong == 0 {
+		t.Errorf("%d failed, %+v", p.failed, a.Outcome())
+	}
+}
