@@ -158,7 +158,8 @@ func (e *Engine) loadAnswers(ctx context.Context, answers Answers) error {
 
 // putRecord lets what follows states have a record of STATES that no partition committed. A
 // restored state is newer than the stored state, but it can be older than the answer, whose
-// state is not stored yet. The answer stays then.
+// state is not stored yet. The answer stays then, until a state is committed that was folded
+// from both.
 func (e *Engine) putRecord(r store.Record) {
 	id, ok := codec.VehicleOfState(r.Subject)
 	if !ok {
@@ -169,6 +170,8 @@ func (e *Engine) putRecord(r store.Record) {
 	if e.put == nil {
 		return
 	}
+	p := e.partitions[codec.PartitionOf(id, len(e.partitions))]
+	delete(p.unmerged, id)
 	if codec.IsMarker(r.Body) || e.forgotten.Has(id) {
 		e.put(id, vehicle.State{})
 		return
@@ -178,11 +181,36 @@ func (e *Engine) putRecord(r store.Record) {
 		e.fail(err)
 		return
 	}
+	if !e.putUnlessOlder(id, s) {
+		p.unmerged[id] = struct{}{}
+	}
+}
+
+// putUnlessOlder lets what follows states have one, and reports whether it did: not if the
+// answer is newer. The caller holds putMu.
+func (e *Engine) putUnlessOlder(id vehicle.ID, s vehicle.State) bool {
 	if e.config.Answers != nil {
 		driving, throttle := e.config.Answers.Get(id)
-		if s.Driving().Time < driving.Time || s.Throttle().Time < throttle.Time {
-			return
+		if s.Time < driving.Time || s.Time < throttle.Time {
+			return false
 		}
 	}
 	e.put(id, s)
+	return true
+}
+
+// putMerged lets what follows states have those committed states that were folded from a
+// restored one, which Answer does not bring: their samples were answered before.
+func (s *partitionState) putMerged(states map[vehicle.ID]*vehicle.State) {
+	if len(s.unmerged) == 0 {
+		return
+	}
+	s.e.putMu.Lock()
+	defer s.e.putMu.Unlock()
+	for id, state := range states {
+		if _, ok := s.unmerged[id]; ok {
+			delete(s.unmerged, id)
+			s.e.putUnlessOlder(id, *state)
+		}
+	}
 }

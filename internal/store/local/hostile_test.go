@@ -2,6 +2,7 @@ package local
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -99,7 +100,12 @@ func openWithAnswers(t *testing.T) (*Engine, *answers) {
 // restoreState stores a state of the vehicle v as a restore does.
 func restoreState(ctx context.Context, t *testing.T, e *Engine, ms int64) {
 	t.Helper()
-	s := vehicle.Observe(vehicle.State{}, sample("v", ms, 10))
+	storeState(ctx, t, e, vehicle.Observe(vehicle.State{}, sample("v", ms, 10)))
+}
+
+// storeState stores a state of the vehicle v in place of the one that is stored.
+func storeState(ctx context.Context, t *testing.T, e *Engine, s vehicle.State) {
+	t.Helper()
 	subject := codec.StateSubject(0, "v")
 	is, err := e.Last(ctx, codec.States, subject)
 	if err != nil {
@@ -112,8 +118,8 @@ func restoreState(ctx context.Context, t *testing.T, e *Engine, ms int64) {
 }
 
 // TestRestoreBehindAnswer restores a state that is older than an answer whose state was not
-// stored yet. The answer does not go back, and the stored state is that of the answer in the
-// end: also where the folder that gave the answer still commits before it is recalled.
+// stored yet. The answer does not go back, and is that of the stored state in the end: also
+// where the folder that gave the answer still commits before it is recalled.
 func TestRestoreBehindAnswer(t *testing.T) {
 	for name, c := range map[string]struct{ commits, recalled bool }{
 		"the folder commits":                 {commits: true},
@@ -181,14 +187,39 @@ func TestRestoreBehindAnswer(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if at := answers.get("v").Time; at != 3000 || stored.Time != 3000 {
-				t.Errorf("in the end the answer is of %d and the stored state of %d, want 3000", at, stored.Time)
+			if got := answers.get("v"); got != stored || stored.Time != 3000 {
+				t.Errorf("in the end the answer is of %+v, and the stored state is %+v, want the same of 3000", got, stored)
 			}
 			restoreState(ctx, t, e, 4000)
 			if at := answers.get("v").Time; at != 4000 {
 				t.Errorf("after the restore of a newer state the answer is of %d, want 4000", at)
 			}
 		})
+	}
+}
+
+// TestRestoreWithOlderVerdict restores a newer state whose verdict on the throttle is of an older
+// reading, because a trouble code was cleared. It becomes the answer.
+func TestRestoreWithOlderVerdict(t *testing.T) {
+	ctx := testkit.Context(t)
+	e, answers := openWithAnswers(t)
+	code, err := vehicle.ParseTroubleCode("P0121")
+	if err != nil {
+		t.Fatal(err)
+	}
+	faulty, cleared, again := sample("v", 2_000, 10), sample("v", 10_000, 10), sample("v", 80_000, 10)
+	if err := errors.Join(faulty.SetCodes([]vehicle.TroubleCode{code}), cleared.SetCodes(nil), again.SetCodes(nil)); err != nil {
+		t.Fatal(err)
+	}
+	was := vehicle.Observe(vehicle.State{}, faulty)
+	is := vehicle.Observe(vehicle.Observe(was, cleared), again)
+	answers.put("v", was)
+	if is.Throttle().Time >= was.Throttle().Time {
+		t.Fatalf("the newer verdict is of %d, not before %d", is.Throttle().Time, was.Throttle().Time)
+	}
+	storeState(ctx, t, e, is)
+	if got := answers.get("v"); got != is {
+		t.Errorf("the answer is of %+v, want %+v", got, is)
 	}
 }
 

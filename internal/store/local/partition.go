@@ -43,13 +43,17 @@ type partitionState struct {
 
 	settle chan struct{} // holds a token while somebody wants what is folded to be stored
 	cursor atomic.Uint64 // all up to this sequence is folded and stored
+
+	// unmerged are the vehicles whose restored state is older than their answer. Only what
+	// runs on the goroutine of STATES uses it.
+	unmerged map[vehicle.ID]struct{}
 }
 
 // loadPartitions reads where each partition's telemetry ends and how far it is folded.
 func (e *Engine) loadPartitions() error {
 	e.telemetry = telemetryWriter{e: e, wake: make(chan struct{}, 1)}
 	for n := range e.dir.Partitions {
-		p := &partitionState{e: e, number: n, arrived: make(chan struct{}), settle: make(chan struct{}, 1)}
+		p := &partitionState{e: e, number: n, arrived: make(chan struct{}), settle: make(chan struct{}, 1), unmerged: make(map[vehicle.ID]struct{})}
 		value, closer, err := e.db.Get(cursorKey(n))
 		switch {
 		case errors.Is(err, pebble.ErrNotFound):
@@ -403,6 +407,7 @@ func (t *Partition) Commit(ctx context.Context, seq uint64, states map[vehicle.I
 		if !t.answers.Load() {
 			e.putStates(states)
 		}
+		t.s.putMerged(states)
 		return nil
 	})
 	if err != nil {
