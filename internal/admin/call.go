@@ -1,7 +1,9 @@
 package admin
 
 import (
+	"encoding/json/jsontext"
 	"encoding/json/v2"
+	"errors"
 	"mime"
 	"net/http"
 	"reflect"
@@ -63,7 +65,7 @@ func readBody[In any](w http.ResponseWriter, r *http.Request) (in In, err error)
 	if t, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || t != "application/json" {
 		return in, ops.Refuse(http.StatusUnsupportedMediaType, "the body must be JSON: Content-Type: application/json")
 	}
-	err = json.UnmarshalRead(http.MaxBytesReader(w, r.Body, maxBody), &in, json.RejectUnknownMembers(true))
+	err = json.UnmarshalRead(http.MaxBytesReader(w, r.Body, maxBody), &in, json.RejectUnknownMembers(true), noNulls)
 	if err != nil {
 		return in, explainBody[In](err)
 	}
@@ -85,4 +87,16 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	if json.MarshalWrite(w, v) == nil {
 		w.Write([]byte("\n"))
 	}
+}
+
+// noNulls refuses null for members that may be left out, which say something else when they are.
+var noNulls = json.WithUnmarshalers(json.JoinUnmarshalers(refuseNull[string](), refuseNull[bool](), refuseNull[ops.VehicleList]()))
+
+func refuseNull[T any]() *json.Unmarshalers {
+	return json.UnmarshalFromFunc(func(d *jsontext.Decoder, _ **T) error {
+		if d.PeekKind() == jsontext.KindNull {
+			return errors.New("null says nothing: leave the member out")
+		}
+		return errors.ErrUnsupported
+	})
 }

@@ -30,7 +30,7 @@ func TestBadRequests(t *testing.T) {
 		{"POST", "/v1/tokens", ``, 400, `vehicles are missing: \"all\", or a list`},
 		{"POST", "/v1/tokens", `{}`, 400, "vehicles are missing"},
 		{"POST", "/v1/tokens", `{"vehicles":"all"}`, 400, "a developer's name"},
-		{"POST", "/v1/tokens", `{"developer":"Ada","vehicles":null}`, 400, "vehicles are missing"},
+		{"POST", "/v1/tokens", `{"developer":"Ada","vehicles":null}`, 400, "vehicles has the wrong type"},
 		{"POST", "/v1/tokens", `{"developer":"Ada","vehicles":"some"}`, 400, "or a list of vids"},
 		{"POST", "/v1/tokens", `{"developer":"Ada","vehicles":7}`, 400, "a list of vids is needed"},
 		{"POST", "/v1/tokens", `{"developer":"Ada","vehicles":["A",7]}`, 400, "vid 2 of a list is no string"},

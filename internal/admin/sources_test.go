@@ -137,6 +137,9 @@ func TestChangeSource(t *testing.T) {
 		{`{"vehicles":[]}`, 400, "a source needs vehicles"},
 		{`{"expires_at":"2026-11-20T11:00:00Z"}`, 400, "remove it to end it at once"},
 		{`{"rate":"many"}`, 400, "a rate is"},
+		{`{"rate":null,"strict":true}`, 400, "rate has the wrong type"},
+		{`{"vehicles":null,"strict":true}`, 400, "vehicles has the wrong type"},
+		{`{"strict":null,"rate":"5/s"}`, 400, "strict has the wrong type"},
 		{`{}`, 400, "nothing is to change"},
 	} {
 		if got := s.do(t, "PATCH", "/v1/sources/car-7", tt.body); got.status != tt.status || !strings.Contains(got.body, tt.want) {

@@ -105,21 +105,24 @@ func (g *ignored) countFor(source *access.Grant) {
 }
 
 // maxDigits is how many digits the name of a signal may have and be kept. Names of VSS have two at
-// most; positions, times and most ids have more.
+// most; positions and times have more.
 const maxDigits = 4
 
-// isKept reports whether a name that is shown to its sender may be kept and shown to operators.
+// isKept reports whether a name that is shown to its sender may be kept and shown to operators:
+// one of VSS, or one that resembles a known one. Others can be anything that a sender has put in
+// the place of a name, such as the id of a vehicle.
 func isKept(name string) bool {
-	digits, letters := 0, 0
+	digits := 0
 	for _, c := range []byte(name) {
-		switch {
-		case c-'0' <= 9:
+		if c-'0' <= 9 {
 			digits++
-		case c-'A' <= 25 || c-'a' <= 25:
-			letters++
 		}
 	}
-	return digits <= maxDigits && letters > 0 && !access.HoldsSecret(name)
+	if digits > maxDigits || access.HoldsSecret(name) {
+		return false
+	}
+	_, similar := resembling(name)
+	return similar || strings.HasPrefix(name, "Vehicle.")
 }
 
 // report is what an answer by HTTP says of the unknown signals of a batch.

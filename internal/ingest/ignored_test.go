@@ -78,15 +78,15 @@ func TestIgnoredSignalsAreCountedByNameForTheirSource(t *testing.T) {
 	_, url := startHTTP(t, f)
 	_, key := f.addSource(t, access.SourceRequest{Name: "slow", Vehicles: f.source.Vehicles})
 	send := func(body string) { request{body: body, status: 202}.send(t, url, key) }
-	send(signalsLine("Vehicle.Sped", "x") + "\n" + signalsLine("Vehicle.Sped"))
+	send(signalsLine("Vehicle.Sped", "Vehicle.Horn") + "\n" + signalsLine("Vehicle.Sped"))
 	send(strings.Replace(signalsLine("Vehicle.Sped"), "}}", `},"n":{}}`, 1)) // one parser begins and the other ends
-	send(signalsLine("at.52.5200.13.4050", "ä", "17", key))
-	want := map[string]int64{"Vehicle.Sped": 3, "x": 1}
-	if s := f.seen(t); !maps.Equal(s.IgnoredByName, want) || s.Ignored != 8 {
-		t.Errorf("%v of %d; want %v of 8", s.IgnoredByName, s.Ignored, want)
+	send(signalsLine("Vehicle.52.5200.13.4050", "NHeN4UqVsohGS55I7LBdh", "u33dc0cppjs7", "ä", "17", key))
+	want := map[string]int64{"Vehicle.Sped": 3, "Vehicle.Horn": 1}
+	if s := f.seen(t); !maps.Equal(s.IgnoredByName, want) || s.Ignored != 10 {
+		t.Errorf("%v of %d; want %v of 10", s.IgnoredByName, s.Ignored, want)
 	}
-	send(signalsLine(unknownNames(9)...))
-	if s := f.seen(t); len(s.IgnoredByName) != access.MaxIgnoredNames || s.Ignored != 17 {
+	send(strings.ReplaceAll(signalsLine(unknownNames(9)...), "x.", "Vehicle.X"))
+	if s := f.seen(t); len(s.IgnoredByName) != access.MaxIgnoredNames || s.Ignored != 19 {
 		t.Errorf("%v of %d", s.IgnoredByName, s.Ignored)
 	}
 }

@@ -34,6 +34,7 @@ func tuneCollector(ctx context.Context) {
 	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 	every := time.NewTicker(collectorEvery)
 	defer every.Stop()
+	defer debug.SetGCPercent(mostGarbagePercent) // for other nodes of this process, in tests
 	for percent := mostGarbagePercent; ; {
 		select {
 		case <-every.C:

@@ -67,6 +67,9 @@ func TestSourceIsEdited(t *testing.T) {
 	}
 	f.want(f.post("/sources/gateway/change", "rate", "7/s", "rate-was", "7/s"), http.StatusBadRequest, "nothing is to change")
 	f.want(f.post("/sources/gateway/change", "rate", "fast", "strict", "yes"), http.StatusBadRequest, "a rate is a whole number", `value="fast"`, `value="yes" checked`)
+	// A form that is shown again keeps what it began with: somebody else has set strict meanwhile.
+	f.want(f.post("/sources/gateway/change", "rate", "fast", "rate-was", "1/s", "strict-was", "yes", "strict", "yes"), http.StatusBadRequest,
+		`name="rate-was" value="1/s"`, `name="strict-was" value="yes"`)
 	f.want(f.post("/sources/gateway/change", "rate", "7/s", "rate-was", "7/s", "days", "7"), http.StatusSeeOther)
 	f.want(f.get("/sources/gateway"), http.StatusOK, "as it is: in 7 d")
 

@@ -59,10 +59,6 @@ func (c *Console) hour(w http.ResponseWriter, r *http.Request) {
 
 // strip returns the strip of a vehicle, "" if the vehicle is not known.
 func (c *Console) strip(ctx context.Context, id vehicle.ID) (string, error) {
-	s, ok, err := c.Ops.State(ctx, id)
-	if err != nil || !ok {
-		return "", err
-	}
 	k := &c.Monitor.curves
 	if kept, _ := k.strip(id, c.Now()); kept != "" {
 		return kept, nil
@@ -79,6 +75,10 @@ func (c *Console) strip(ctx context.Context, id vehicle.ID) (string, error) {
 	kept, forgotten := k.strip(id, now)
 	if kept != "" { // another page asked for it meanwhile
 		return kept, nil
+	}
+	s, ok, err := c.Ops.State(ctx, id) // has what is folded stored
+	if err != nil || !ok {
+		return "", err
 	}
 	scanning, cancel := context.WithTimeout(ctx, stripTime)
 	defer cancel()
@@ -130,7 +130,7 @@ func (k *curve) lastHour(now time.Time) (v stripView) {
 		v.Bands = append(v.Bands, b)
 		words = append(words, fmt.Sprintf("%s %s to %s", strings.ToLower(b.Name), b.From.UTC().Format("15:04"), b.Till.UTC().Format("15:04")))
 	}
-	if since := k.since; since.After(begin.Add(time.Minute)) { // a minute is not worth a word
+	if since := k.since; !k.failed && since.After(begin.Add(time.Minute)) { // a minute is not worth a word
 		v.From = since
 	}
 	const most = 6 // the others are left to the page of the vehicle
