@@ -51,6 +51,9 @@ func (k *Keeper) Backup(ctx context.Context, w io.Writer, version string) (recor
 			if strings.HasPrefix(r.Subject, "state.") && codec.IsMarker(r.Body) {
 				return nil // it would name who is forgotten
 			}
+			if isEmptied(r) {
+				return nil
+			}
 			return b.Add(r.Subject, r.Sealed)
 		})
 		if err != nil {

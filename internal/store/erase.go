@@ -212,7 +212,7 @@ func (k *Keeper) removeOrphans(ctx context.Context) error {
 		for p, mark := range parts {
 			_, rest, _ := strings.Cut(p.subject, ".")
 			owner, _, _ := strings.Cut(rest, ".")
-			if g := owners[owner]; g.Set != mark {
+			if g := owners[owner]; g.Set != mark || mark == "" {
 				orphans = append(orphans, Record{Subject: p.subject, Seq: p.seq})
 			}
 		}

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -283,5 +284,55 @@ func TestStoreManyWithConflicts(t *testing.T) {
 		if r, err := e.Last(t.Context(), codec.States, w.Subject); err != nil || string(r.Body) != want {
 			t.Fatalf("%s: %s, %v", w.Subject, r.Body, err)
 		}
+	}
+}
+
+// TestReplacedListsNameNobody: a large list that is replaced leaves no record that names its
+// vehicles, which a later forget would not find, and a backup has none of it.
+func TestReplacedListsNameNobody(t *testing.T) {
+	e := newMemory(t)
+	k, _ := runKeeper(t, e, Config{})
+	var many []vehicle.ID
+	for i := range maxInlineIDs + 1 {
+		many = append(many, vehicle.ID(fmt.Sprintf("Car%05d", i)))
+	}
+	source, _, err := access.AddSource(access.SourceRequest{Name: "gateway", Vehicles: access.VehicleSet(many...)}, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := k.Create(t.Context(), source); err != nil {
+		t.Fatal(err)
+	}
+	few := access.VehicleSet(many[0])
+	if _, err := k.Update(t.Context(), access.SourceKind, "gateway", func(c *access.Credential) error {
+		return c.Change(access.Change{Vehicles: &few}, time.Now())
+	}); err != nil {
+		t.Fatal(err)
+	}
+	parts := 0
+	if err := e.Scan(t.Context(), codec.Sources, []string{"sourceset.*.*"}, func(r Record) error {
+		if parts++; bytes.Contains(r.Body, []byte("Car")) {
+			t.Errorf("%s is %s", r.Subject, r.Body)
+		}
+		return nil
+	}); err != nil || parts != 1 {
+		t.Errorf("%d parts, %v", parts, err)
+	}
+	var b bytes.Buffer
+	if _, err := k.Backup(t.Context(), &b, "v"); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := CheckBackup(&b); err != nil || info.Kinds["sourceset"] != 0 || info.Kinds["source"] != 1 {
+		t.Errorf("the backup has %v, %v", info.Kinds, err)
+	}
+	// The same source with a large list once more.
+	large := access.VehicleSet(many...)
+	if _, err := k.Update(t.Context(), access.SourceKind, "gateway", func(c *access.Credential) error {
+		return c.Change(access.Change{Vehicles: &large}, time.Now())
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if g, ok := k.tables.Sources.Get("gateway"); !ok || g.Vehicles.Len() != len(many) {
+		t.Errorf("the source has %d vehicles", g.Vehicles.Len())
 	}
 }

@@ -186,9 +186,10 @@ func (k *Keeper) Create(ctx context.Context, c access.Credential) error {
 	_, err := k.change(ctx, streamOf(subject), subject, func(is Record) ([]Write, error) {
 		again := tried
 		tried = true
+		var old credentialRecord
 		if is.Seq != 0 {
-			old, err := decodeCredential(subject, is.Body)
-			if err != nil {
+			var err error
+			if old, err = decodeCredential(subject, is.Body); err != nil {
 				return nil, err
 			}
 			// The answer to this write was lost, and the record was changed since.
@@ -199,7 +200,7 @@ func (k *Keeper) Create(ctx context.Context, c access.Credential) error {
 				return nil, access.ErrExists
 			}
 		}
-		return packCredential(c)
+		return packCredential(c, old.Vehicles)
 	})
 	return err
 }
@@ -234,18 +235,27 @@ func (k *Keeper) update(ctx context.Context, subject string, change func(*access
 		if err := change(&c); err != nil {
 			return nil, err
 		}
-		return packCredential(c)
+		return packCredential(c, r.Vehicles)
 	})
 	return c, err
 }
 
-// packCredential returns the record of a credential, after the set records of its
-// vehicles.
-func packCredential(c access.Credential) ([]Write, error) {
-	granted, sets, err := packVehicles(c.Kind.Policy().Noun+"set", c.Name, c.Vehicles)
+// packCredential returns the record of a credential, after the set records of its vehicles. Set
+// records that the record before referred to and this one does not are emptied first: nobody
+// would find the vehicles that they name when one is forgotten.
+func packCredential(c access.Credential, before grantedRecord) ([]Write, error) {
+	prefix := c.Kind.Policy().Noun + "set"
+	granted, sets, err := packVehicles(prefix, c.Name, c.Vehicles)
 	if err != nil {
 		return nil, err
 	}
+	var emptied []Write
+	for n := granted.Sets; n < before.Sets; n++ {
+		if emptied, err = appendJSON(emptied, setSubject(prefix, c.Name, n), setRecord{}); err != nil {
+			return nil, err
+		}
+	}
+	sets = append(emptied, sets...)
 	var earlier []earlierRecord
 	for _, e := range c.Earlier {
 		earlier = append(earlier, earlierRecord{e.Hash[:], e.Until})

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"carstate/internal/access"
 	"carstate/internal/store/codec"
@@ -28,7 +29,7 @@ type grantedRecord struct {
 
 // setRecord is one part of a large set.
 type setRecord struct {
-	Set string       `json:"set"`
+	Set string       `json:"set"` // "": the part was emptied, and no record refers to it
 	IDs []vehicle.ID `json:"ids"`
 }
 
@@ -124,6 +125,16 @@ func decodeSet(body []byte) (part setRecord, err error) {
 		return part, unfit{"set of vehicles", err}
 	}
 	return part, nil
+}
+
+// isEmptied reports whether a record is a part of a set that was emptied.
+func isEmptied(r Record) bool {
+	kind, _, _ := strings.Cut(r.Subject, ".")
+	if kind != "tokenset" && kind != "sourceset" {
+		return false
+	}
+	part, err := decodeSet(r.Body)
+	return err == nil && part.Set == ""
 }
 
 // errSetChanged means that a set was replaced while it was read.
