@@ -113,6 +113,10 @@ func TestExitCodesAndTheUnit(t *testing.T) {
 			t.Fatal(err)
 		}
 		<-p.Ended()
-		holds(s.String(), &nodeprocess.EndedError{Code: p.ExitCode()}, 2, true)
+		// The code is 2, as after a panic. Go's runtime can have another where the signal meets
+		// a frame of the race detector.
+		if code := p.ExitCode(); code == 0 || slices.Contains(strings.Fields(prevented[1]), strconv.Itoa(code)) {
+			t.Errorf("%s: exit %d, and systemd does not start it again", s, code)
+		}
 	}
 }
