@@ -121,8 +121,11 @@ func isKept(name string) bool {
 	if digits > maxDigits || access.HoldsSecret(name) {
 		return false
 	}
+	if strings.HasPrefix(name, "Vehicle.") {
+		return true
+	}
 	_, similar := resembling(name)
-	return similar || strings.HasPrefix(name, "Vehicle.")
+	return similar
 }
 
 // report is what an answer by HTTP says of the unknown signals of a batch.
