@@ -22,12 +22,9 @@ func TestConsoleScreensOfTheDemo(t *testing.T) {
 		t.Skip("it takes minutes for screenshots and tests nothing else: make screens")
 	}
 	startsPrograms(t)
-	t.Setenv("TMPDIR", t.TempDir())
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	var stdout, stderr testkit.Buffer
-	ended := make(chan int, 1)
-	go func() { ended <- run(ctx, []string{"demo"}, &stdout, &stderr) }()
+	stdout, stderr, ended := runDemo(ctx, t)
 	var console []string
 	if err := until(testkit.Patience, func() error {
 		if console = regexp.MustCompile(`Console: (\S+)/ opens with the key in (\S+)`).FindStringSubmatch(stdout.String()); console == nil {
@@ -35,7 +32,7 @@ func TestConsoleScreensOfTheDemo(t *testing.T) {
 		}
 		return nil
 	}); err != nil {
-		t.Fatalf("%v\n%s%s", err, &stdout, &stderr)
+		t.Fatalf("%v\n%s%s", err, stdout, stderr)
 	}
 	key := strings.TrimSpace(readFile(t, console[2]))
 	waiting, done := context.WithTimeout(ctx, 15*time.Minute)
@@ -75,6 +72,6 @@ func TestConsoleScreensOfTheDemo(t *testing.T) {
 	}
 	cancel()
 	if code := <-ended; code != exitOK {
-		t.Errorf("the demo ended with %d: %s", code, &stderr)
+		t.Errorf("the demo ended with %d: %s", code, stderr)
 	}
 }

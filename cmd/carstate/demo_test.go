@@ -19,6 +19,16 @@ import (
 	"carstate/internal/testkit"
 )
 
+// runDemo begins `carstate demo`, whose files are in a directory of the test. ended gets its exit code.
+func runDemo(ctx context.Context, t *testing.T) (stdout, stderr *testkit.Buffer, ended <-chan int) {
+	t.Helper()
+	t.Setenv("TMPDIR", t.TempDir())
+	stdout, stderr = new(testkit.Buffer), new(testkit.Buffer)
+	exited := make(chan int, 1)
+	go func() { exited <- run(ctx, []string{"demo"}, stdout, stderr) }()
+	return stdout, stderr, exited
+}
+
 // TestDemo runs the demo as `make run` does, pastes what it prints, and looks
 // at the answers. The default query port is made busy first.
 func TestDemo(t *testing.T) {
@@ -26,19 +36,16 @@ func TestDemo(t *testing.T) {
 	if l, err := net.Listen("tcp", defaults().QueryAddr); err == nil {
 		defer l.Close() // otherwise somebody else keeps it busy
 	}
-	t.Setenv("TMPDIR", t.TempDir())
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	var stdout, stderr testkit.Buffer
-	ended := make(chan int, 1)
-	go func() { ended <- run(ctx, []string{"demo"}, &stdout, &stderr) }()
+	stdout, stderr, ended := runDemo(ctx, t)
 	if err := until(testkit.Patience, func() error {
 		if !strings.Contains(stdout.String(), "End with Ctrl-C") {
 			return errors.New("the demo is not up")
 		}
 		return nil
 	}); err != nil {
-		t.Fatalf("%v\n%s%s", err, &stdout, &stderr)
+		t.Fatalf("%v\n%s%s", err, stdout, stderr)
 	}
 	want := []string{
 		`{"code":200,"msg":"success","data":{"vid":"NHeN4UqVsohGS55I7LBdh","status":1,"vehicle_runing_state":"3"}}`,
@@ -57,12 +64,12 @@ func TestDemo(t *testing.T) {
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Fatalf("the pasted lines answered %q", got)
 	}
-	if s := complaints(&stderr); s != "" {
+	if s := complaints(stderr); s != "" {
 		t.Errorf("the demo complained: %s", s)
 	}
 	cancel()
 	if code := <-ended; code != exitOK {
-		t.Errorf("the demo ended with %d: %s", code, &stderr)
+		t.Errorf("the demo ended with %d: %s", code, stderr)
 	}
 	if left, err := os.ReadDir(os.Getenv("TMPDIR")); err != nil || len(left) != 0 {
 		t.Errorf("the demo left %d entries behind: %v", len(left), err)
@@ -82,12 +89,9 @@ func complaints(stderr *testkit.Buffer) string {
 // some are slow, some drive normally, and one throttle system has failed. It ends with the demo.
 func TestDemoFleet(t *testing.T) {
 	startsPrograms(t)
-	t.Setenv("TMPDIR", t.TempDir())
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	var stdout, stderr testkit.Buffer
-	ended := make(chan int, 1)
-	go func() { ended <- run(ctx, []string{"demo"}, &stdout, &stderr) }()
+	stdout, stderr, ended := runDemo(ctx, t)
 	var developer *client.Client
 	if err := until(testkit.Patience, func() error {
 		line := regexp.MustCompile(`(?m)^curl -G (\S+)/api/\S+ -d access_token=(\S+)`).FindStringSubmatch(stdout.String())
@@ -97,10 +101,10 @@ func TestDemoFleet(t *testing.T) {
 		developer = client.New(line[1], line[2], client.WithPatience(0))
 		return nil
 	}); err != nil {
-		t.Fatalf("%v\n%s%s", err, &stdout, &stderr)
+		t.Fatalf("%v\n%s%s", err, stdout, stderr)
 	}
 	if !strings.Contains(stdout.String(), "200 simulated cars are on their way too, from vid SIM00000 to SIM00199") {
-		t.Errorf("the demo does not tell of its fleet: %s", &stdout)
+		t.Errorf("the demo does not tell of its fleet: %s", stdout)
 	}
 	if err := until(testkit.Patience, func() error {
 		driving, throttle := make(map[client.DrivingState]int), make(map[client.ThrottleState]int)
@@ -123,11 +127,11 @@ func TestDemoFleet(t *testing.T) {
 		}
 		return nil
 	}); err != nil {
-		t.Fatalf("%v\n%s%s", err, &stdout, &stderr)
+		t.Fatalf("%v\n%s%s", err, stdout, stderr)
 	}
 	cancel()
-	if code := <-ended; code != exitOK || complaints(&stderr) != "" {
-		t.Errorf("the demo ended with %d: %s", code, &stderr)
+	if code := <-ended; code != exitOK || complaints(stderr) != "" {
+		t.Errorf("the demo ended with %d: %s", code, stderr)
 	}
 	if left, err := os.ReadDir(os.Getenv("TMPDIR")); err != nil || len(left) != 0 {
 		t.Errorf("the demo left %d entries behind: %v", len(left), err)
