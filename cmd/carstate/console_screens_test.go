@@ -11,8 +11,8 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"carstate/internal/browsertest"
+	"carstate/internal/periodic"
 	"carstate/internal/testkit"
-	"carstate/internal/ticks"
 )
 
 // TestConsoleScreensOfTheDemo takes the screenshots that need many cars: of `carstate demo`, once
@@ -37,7 +37,7 @@ func TestConsoleScreensOfTheDemo(t *testing.T) {
 	key := strings.TrimSpace(readFile(t, console[2]))
 	waiting, done := context.WithTimeout(ctx, 15*time.Minute)
 	defer done()
-	for range ticks.NowAndEvery(waiting, 10*time.Second) {
+	for range periodic.NowAndEvery(waiting, 10*time.Second) {
 		page, err := fleetPage(console[1], key)
 		if err != nil {
 			t.Fatal(err)

@@ -106,7 +106,7 @@ func unknownSignals(strict bool) string {
 }
 
 // lastRefused is when and why a source was refused last.
-func lastRefused(s ops.Sighting) string {
+func lastRefused(s ops.SourceActivity) string {
 	if s.LastRefusedAt == nil {
 		return "-"
 	}

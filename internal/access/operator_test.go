@@ -73,11 +73,11 @@ func TestSourceSighting(t *testing.T) {
 		t.Fatal(err)
 	}
 	table.Put(src)
-	seen := func() access.Sighting {
+	seen := func() access.SourceActivity {
 		g, _ := table.Get("gateway")
 		return g.Seen()
 	}
-	if seen := seen(); !reflect.DeepEqual(seen, access.Sighting{}) {
+	if seen := seen(); !reflect.DeepEqual(seen, access.SourceActivity{}) {
 		t.Errorf("before anything came: %+v", seen)
 	}
 	if _, err := table.Verify([]byte(key), noon.Add(time.Minute)); err != nil {
@@ -123,7 +123,7 @@ func TestSourceSighting(t *testing.T) {
 		t.Fatal(err)
 	}
 	table.Put(again)
-	if seen := seen(); !reflect.DeepEqual(seen, access.Sighting{}) {
+	if seen := seen(); !reflect.DeepEqual(seen, access.SourceActivity{}) {
 		t.Errorf("another source of this name: %+v", seen)
 	}
 }

@@ -26,7 +26,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"carstate/internal/seldom"
+	"carstate/internal/lograte"
 	"carstate/internal/store"
 	"carstate/internal/store/codec"
 	"carstate/internal/vehicle"
@@ -74,7 +74,7 @@ type Deriver struct {
 	folded atomic.Uint64
 	read   atomic.Uint64
 
-	again, held seldom.Warning // of all partitions
+	again, held lograte.Warning // of all partitions
 }
 
 // New returns a deriver that starts with [Deriver.Run].

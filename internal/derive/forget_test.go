@@ -16,7 +16,7 @@ import (
 // a past, and no other vehicle loses a sample.
 func TestForgottenWhileFolding(t *testing.T) {
 	e := openStore(t)
-	k := store.NewKeeper(e, store.Config{}, new(access.Tables))
+	k := store.NewRecordStore(e, store.Config{}, new(access.Tables))
 	ctx, stop := context.WithCancel(t.Context())
 	var running, ready sync.WaitGroup
 	ready.Add(2)

@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
-	"carstate/internal/seldom"
-	"carstate/internal/ticks"
+	"carstate/internal/lograte"
+	"carstate/internal/periodic"
 )
 
 // Leases are where the nodes that fold learn of each other.
@@ -46,7 +46,7 @@ type Members struct {
 	asOf            time.Time
 	begun           map[uint64]time.Time
 	stored, resumed time.Time
-	unrenewed       seldom.Warning
+	unrenewed       lograte.Warning
 
 	mine    []hold
 	changed chan struct{} // closed when mine changes
@@ -93,7 +93,7 @@ func (m *Members) Run(ctx context.Context) error {
 	defer running.Wait()
 	running.Go(func() { m.renew(ctx) })
 	running.Go(func() {
-		for range ticks.Every(ctx, m.stale/looks) {
+		for range periodic.Every(ctx, m.stale/looks) {
 			for _, name := range m.look(time.Now()) {
 				if err := m.leases.Remove(ctx, name); err != nil && ctx.Err() == nil {
 					m.log.Warn("the lease of a node that is gone cannot be removed", "member", name, "error", err)

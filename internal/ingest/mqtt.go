@@ -15,8 +15,8 @@ import (
 	mqtt "github.com/mochi-mqtt/server/v2"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"carstate/internal/lograte"
 	"carstate/internal/netguard"
-	"carstate/internal/seldom"
 )
 
 // Limits of an MQTT connection.
@@ -58,7 +58,7 @@ type MQTT struct {
 	refused *prometheus.CounterVec // connections, by reason
 	// unhandled are packets that the library cannot read and does not refuse. A car
 	// could send them all the time.
-	unhandled seldom.Warning
+	unhandled lograte.Warning
 
 	// ctx ends when the time for a graceful end is over.
 	ctx    context.Context

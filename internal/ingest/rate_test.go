@@ -24,7 +24,7 @@ func rated(t *testing.T) (f *fixture, key string, forward func(time.Duration)) {
 }
 
 // seen is what was seen of the source "slow".
-func (f *fixture) seen(t *testing.T) access.Sighting {
+func (f *fixture) seen(t *testing.T) access.SourceActivity {
 	t.Helper()
 	g, ok := f.Sources.Get("slow")
 	if !ok {

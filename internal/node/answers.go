@@ -6,7 +6,7 @@ import (
 
 	"carstate/internal/admin/console"
 	"carstate/internal/fleet"
-	"carstate/internal/ticks"
+	"carstate/internal/periodic"
 	"carstate/internal/vehicle"
 )
 
@@ -78,7 +78,7 @@ func expiryCutoff(began time.Time, ran time.Duration, now time.Time, expireAfter
 // expire drops vehicles that have been silent for long, until ctx ends.
 func (n *Node) expire(ctx context.Context) {
 	began := time.Now()
-	for range ticks.Every(ctx, time.Hour) {
+	for range periodic.Every(ctx, time.Hour) {
 		cutoff := expiryCutoff(began.Round(0), time.Since(began), time.Now().Round(0), max(expireAfter, n.config.MaxAge))
 		if dropped := n.fleet.Expire(cutoff); dropped > 0 {
 			n.config.Log.Info("silent vehicles were dropped from memory", "vehicles", dropped)

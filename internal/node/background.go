@@ -30,8 +30,8 @@ func (n *Node) startBackground() {
 	// Tokens and sources come first because nobody can be let in without them, and
 	// operators can work as soon as both are there. A token revoked on another node is
 	// refused here once this feed has brought that.
-	n.background(func() error { return n.keeper.RunTokens(ctx, n.health.recordsCaughtUp) })
-	n.background(func() error { return n.keeper.RunSources(ctx, n.health.recordsCaughtUp) })
+	n.background(func() error { return n.records.RunTokens(ctx, n.health.recordsCaughtUp) })
+	n.background(func() error { return n.records.RunSources(ctx, n.health.recordsCaughtUp) })
 	// Every state that is stored becomes an answer (answers.go). A node that neither
 	// answers nor shows vehicles follows only the cursors and heartbeats in STATES:
 	// they tell it what was forgotten, and how far it is behind.
@@ -66,7 +66,7 @@ func (n *Node) startBackground() {
 	// The counts of each token's calls are stored once a minute and at the end. A crash
 	// loses the last minute; only displays depend on it.
 	if n.config.has(Query) {
-		run(n.keeper.KeepUsage)
+		run(n.records.KeepUsage)
 	}
 
 	// The map of roads is read first, then kept up to date and stored every 5 minutes
@@ -75,7 +75,7 @@ func (n *Node) startBackground() {
 	roadsLoaded := make(chan struct{})
 	if n.config.knowsRoads() {
 		run(func(ctx context.Context) {
-			n.keeper.KeepRoads(ctx, n.roads, n.config.has(Derive), func() { close(roadsLoaded) })
+			n.records.KeepRoads(ctx, n.roads, n.config.has(Derive), func() { close(roadsLoaded) })
 		})
 	}
 
@@ -102,7 +102,7 @@ func (n *Node) startBackground() {
 	judge(n.engine.Trim)
 	// The bytes that name forgotten vehicles are erased from the disk. The tombstone
 	// notes how far that came, so that the next start goes on after a crash.
-	judge(n.keeper.Erase)
+	judge(n.records.Erase)
 }
 
 // background runs f until it returns. An error ends the node.

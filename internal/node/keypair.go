@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"carstate/internal/ticks"
+	"carstate/internal/periodic"
 )
 
 // keyPair is what --tls-cert and --tls-key hold, read again when the files
@@ -77,7 +77,7 @@ func (c *keyPair) expires() time.Time { return c.current.Load().Leaf.NotAfter }
 
 // watch looks at the files until the context ends.
 func (c *keyPair) watch(ctx context.Context) {
-	for range ticks.Every(ctx, lookEvery) {
+	for range periodic.Every(ctx, lookEvery) {
 		c.look()
 	}
 }

@@ -46,7 +46,7 @@ type Node struct {
 	roads     *road.Map // empty on a node that neither judges nor has the console
 	engine    store.Engine
 	cluster   *cluster.Engine // the same, if other nodes share it; else nil
-	keeper    *store.Keeper
+	records   *store.RecordStore
 	health    *health
 	probe     overload.Probe
 	member    string // this process among those that derive
@@ -121,7 +121,7 @@ func Start(ctx context.Context, c Config) (_ *Node, err error) {
 	}
 
 	// The servers come last: until the tables are filled, they answer 503.
-	n.keeper = store.NewKeeper(n.engine, c.Store, &n.tables)
+	n.records = store.NewRecordStore(n.engine, c.Store, &n.tables)
 	n.health = newHealth(n.engine.Fed, n.engine.Writable, c.Store.Newer, c.MaxFeedAge, c.has(Ingest))
 	n.registerMetrics()
 	n.startBackground()

@@ -84,7 +84,7 @@ func (n *Node) adminConfig(key access.Hash, t *tls.Config) admin.Config {
 		return c
 	}
 	c.Ops = ops.New(ops.Config{
-		Store: n.keeper, Tables: &n.tables, Forgotten: n.engine.Forgotten(),
+		Store: n.records, Tables: &n.tables, Forgotten: n.engine.Forgotten(),
 		State: func(ctx context.Context, id vehicle.ID) (vehicle.State, bool, error) {
 			return store.State(ctx, n.engine, id)
 		},

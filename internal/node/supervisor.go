@@ -7,7 +7,7 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 
 	"carstate/internal/access"
-	"carstate/internal/ticks"
+	"carstate/internal/periodic"
 )
 
 // tellSupervisor tells systemd, if that started us, that the node is ready, what
@@ -23,7 +23,7 @@ func (n *Node) tellSupervisor(ctx context.Context) {
 	}
 	var last time.Time // when it was told that we are alive
 	told := ""
-	for range ticks.NowAndEvery(ctx, healthEvery) {
+	for range periodic.NowAndEvery(ctx, healthEvery) {
 		status := "ready"
 		if err := n.health.ready(); err != nil {
 			status = "not ready: " + access.OneLine(err)

@@ -113,18 +113,18 @@ func (p *Operations) tokenRecord(t access.Credential) TokenRecord {
 
 // SourceSummary is a source as listings show it.
 type SourceSummary struct {
-	Name         string       `json:"name"`
-	VehicleCount VehicleCount `json:"vehicle_count"`
-	Rate         string       `json:"rate"`   // of samples; "" is no limit
-	Strict       bool         `json:"strict"` // unknown signals refuse a sample
-	CreatedAt    time.Time    `json:"created_at"`
-	ExpiresAt    *time.Time   `json:"expires_at"` // nil: never
-	RemovedAt    *time.Time   `json:"removed_at"` // nil: not removed
-	Seen         Sighting     `json:"seen"`
+	Name         string         `json:"name"`
+	VehicleCount VehicleCount   `json:"vehicle_count"`
+	Rate         string         `json:"rate"`   // of samples; "" is no limit
+	Strict       bool           `json:"strict"` // unknown signals refuse a sample
+	CreatedAt    time.Time      `json:"created_at"`
+	ExpiresAt    *time.Time     `json:"expires_at"` // nil: never
+	RemovedAt    *time.Time     `json:"removed_at"` // nil: not removed
+	Seen         SourceActivity `json:"seen"`
 }
 
-// Sighting is what the node that answers has seen of a source since the node started.
-type Sighting struct {
+// SourceActivity is what the node that answers has seen of a source since the node started.
+type SourceActivity struct {
 	LastSeenAt        *time.Time  `json:"last_seen_at"`        // nil: not yet
 	LastRefusedAt     *time.Time  `json:"last_refused_at"`     // of its key or a sample; nil: not yet
 	LastRefusedReason string      `json:"last_refused_reason"` // "" if not yet
@@ -169,7 +169,7 @@ func (p *Operations) SourceSummary(s access.Credential) SourceSummary {
 		CreatedAt:    s.Created,
 		ExpiresAt:    orNil(s.Expires),
 		RemovedAt:    orNil(s.Ended),
-		Seen:         Sighting{Refused: NamedCounts{}},
+		Seen:         SourceActivity{Refused: NamedCounts{}},
 	}
 	if g, ok := p.cfg.Tables.Sources.Get(s.Name); ok {
 		r.Seen.add(g.Seen())
@@ -178,9 +178,11 @@ func (p *Operations) SourceSummary(s access.Credential) SourceSummary {
 }
 
 // IgnoredOthers counts the ignored signals that IgnoredByName does not have.
-func (s *Sighting) IgnoredOthers() int64 { return max(0, s.IgnoredSignals-s.IgnoredByName.Total()) }
+func (s *SourceActivity) IgnoredOthers() int64 {
+	return max(0, s.IgnoredSignals-s.IgnoredByName.Total())
+}
 
-func (s *Sighting) add(seen access.Sighting) {
+func (s *SourceActivity) add(seen access.SourceActivity) {
 	s.LastSeenAt, s.LastRefusedAt = orNil(seen.LastSeen), orNil(seen.LastRefused)
 	if s.LastRefusedAt != nil {
 		s.LastRefusedReason = seen.Reason.String()

@@ -17,7 +17,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"carstate/internal/ticks"
+	"carstate/internal/periodic"
 )
 
 // AccessLogConfig says where one line a request goes. Log is required; the zero
@@ -124,7 +124,7 @@ func (a *AccessLog) Reopen() { a.reopen.Store(true) }
 // run turns records into lines until Close.
 func (a *AccessLog) run(ctx context.Context) {
 	defer close(a.stopped)
-	for range ticks.Every(ctx, logEvery) {
+	for range periodic.Every(ctx, logEvery) {
 		a.drain()
 		if a.reopen.Swap(false) {
 			a.openAgain()

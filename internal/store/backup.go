@@ -33,7 +33,7 @@ var backedUp = []struct {
 
 // Backup writes all that is stored but telemetry, audit and what a node makes for
 // itself, while the service goes on. It says how many records there were.
-func (k *Keeper) Backup(ctx context.Context, w io.Writer, version string) (records int, err error) {
+func (k *RecordStore) Backup(ctx context.Context, w io.Writer, version string) (records int, err error) {
 	key, err := k.BackupKey(ctx)
 	if err != nil {
 		return 0, err

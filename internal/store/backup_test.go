@@ -198,7 +198,7 @@ func FuzzCheckBackup(f *testing.F) {
 			if sum := sha256.Sum256(body); !bytes.Equal(sum[:], sums[:sha256.Size]) {
 				t.Error("accepted with a wrong hash")
 			}
-		} else if !(*Keeper)(nil).BadBackup(err) {
+		} else if !(*RecordStore)(nil).BadBackup(err) {
 			t.Errorf("an error of its own: %v", err)
 		}
 	})

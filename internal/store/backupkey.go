@@ -18,7 +18,7 @@ type backupKeyRecord struct {
 
 // BackupKey returns the key under which this service authenticates its backups. The first call
 // makes it.
-func (k *Keeper) BackupKey(ctx context.Context) (string, error) {
+func (k *RecordStore) BackupKey(ctx context.Context) (string, error) {
 	fresh, _ := access.NewSecret(access.BackupKind)
 	r := backupKeyRecord{fresh}
 	const stream, subject = codec.Sources, codec.BackupKeySubject

@@ -9,7 +9,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Config is what every engine and the [Keeper] need to know. The zero value of each
+// Config is what every engine and the [RecordStore] need to know. The zero value of each
 // field works, but for DataDir where an engine keeps its files there.
 type Config struct {
 	// DataDir is the node's directory. It belongs to one process at a time.

@@ -1,5 +1,5 @@
 // Package store keeps what must not be lost. [Engine] is the seam between the service and
-// the engine that keeps it; [Keeper] is what both engines share: tokens, sources,
+// the engine that keeps it; [RecordStore] is what both engines share: tokens, sources,
 // operators, audit, usage, forgetting, roads, backup and restore. The package must never
 // know an engine, judge telemetry or see a secret.
 //

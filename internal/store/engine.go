@@ -132,7 +132,7 @@ type Engine interface {
 	// any more.
 	Settle(ctx context.Context)
 
-	// Forgotten is this process's copy of the tombstones, which a [Keeper] feeds.
+	// Forgotten is this process's copy of the tombstones, which a [RecordStore] feeds.
 	Forgotten() *access.Forgotten
 	// Erased is the engine's part in erasing: it drives the bytes of removed and replaced
 	// records, and of trimmed telemetry, out of its files, if it can, and returns when

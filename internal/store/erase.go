@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"carstate/internal/access"
+	"carstate/internal/periodic"
 	"carstate/internal/store/codec"
-	"carstate/internal/ticks"
 )
 
 const (
@@ -25,14 +25,14 @@ const (
 
 // erasedWithin is how long after a vehicle that is forgotten now its last byte is gone.
 // ok is false if the engine cannot tell.
-func (k *Keeper) erasedWithin(ctx context.Context) (within time.Duration, ok bool, err error) {
+func (k *RecordStore) erasedWithin(ctx context.Context) (within time.Duration, ok bool, err error) {
 	work, ok, err := k.engine.ErasedWithin(ctx)
 	return k.keptFor() + k.config.Patience.Markers + 5*time.Minute + work, ok, err
 }
 
 // keptFor is how long what names a forgotten vehicle is kept: telemetry for the
 // other vehicles in it, the marker for nodes that are out of reach.
-func (k *Keeper) keptFor() time.Duration {
+func (k *RecordStore) keptFor() time.Duration {
 	return max(k.config.Retention, k.config.Patience.Markers)
 }
 
@@ -40,8 +40,8 @@ func (k *Keeper) keptFor() time.Duration {
 // the context ends or the engine fails, whose tombstones may then be those of a
 // stream that is no more. Nodes that derive run it, and the one that folds
 // partition 0 does it for all.
-func (k *Keeper) Erase(ctx context.Context) {
-	for range ticks.Every(ctx, eraseEvery) {
+func (k *RecordStore) Erase(ctx context.Context) {
+	for range periodic.Every(ctx, eraseEvery) {
 		if k.engine.Alive() != nil {
 			return
 		}
@@ -55,12 +55,12 @@ func (k *Keeper) Erase(ctx context.Context) {
 }
 
 // EraseDue erases once what is due, but not sooner than Patience.Markers after the last
-// time, and finishes what a forget that was cut off has left. [Keeper.Erase] calls it.
+// time, and finishes what a forget that was cut off has left. [RecordStore.Erase] calls it.
 //
 // The clock may be set back or ahead at any time. So what is removed is a matter of places
 // in the telemetry, never of the times of samples or tombstones. The clock decides only
 // when that is done.
-func (k *Keeper) EraseDue(ctx context.Context) error {
+func (k *RecordStore) EraseDue(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, eraseTimeout)
 	defer cancel()
 	now, was := k.now(), k.met
@@ -116,13 +116,13 @@ func (k *Keeper) EraseDue(ctx context.Context) error {
 }
 
 // isDue reports whether what names a vehicle has been kept for as long as it has to be.
-func (k *Keeper) isDue(t access.Tombstone, now time.Time) bool {
+func (k *RecordStore) isDue(t access.Tombstone, now time.Time) bool {
 	return !t.Quiet.IsZero() && now.Sub(t.Quiet) >= k.keptFor()
 }
 
 // noteQuiet notes in tombstones since when, and up to which place, telemetry names their
 // vehicles.
-func (k *Keeper) noteQuiet(ctx context.Context, stones []access.Tombstone, at time.Time) error {
+func (k *RecordStore) noteQuiet(ctx context.Context, stones []access.Tombstone, at time.Time) error {
 	if len(stones) == 0 {
 		return nil
 	}
@@ -139,12 +139,12 @@ func (k *Keeper) noteQuiet(ctx context.Context, stones []access.Tombstone, at ti
 }
 
 // noteErased notes the end.
-func (k *Keeper) noteErased(ctx context.Context, stones []access.Tombstone, at time.Time) error {
+func (k *RecordStore) noteErased(ctx context.Context, stones []access.Tombstone, at time.Time) error {
 	return k.note(ctx, stones, func(t *access.Tombstone) { t.Erased = at.UTC().Truncate(time.Millisecond) })
 }
 
 // note changes the tombstones of vehicles that were not forgotten once more meanwhile.
-func (k *Keeper) note(ctx context.Context, stones []access.Tombstone, change func(*access.Tombstone)) error {
+func (k *RecordStore) note(ctx context.Context, stones []access.Tombstone, change func(*access.Tombstone)) error {
 	for _, t := range stones {
 		_, err := k.putTombstone(ctx, t.Vehicle, func(is access.Tombstone) (access.Tombstone, error) {
 			if is.Forgotten.Equal(t.Forgotten) {
@@ -161,7 +161,7 @@ func (k *Keeper) note(ctx context.Context, stones []access.Tombstone, change fun
 
 // erase removes what still names forgotten vehicles: from what the streams hold, and by
 // the engine from its files, if it can.
-func (k *Keeper) erase(ctx context.Context) error {
+func (k *RecordStore) erase(ctx context.Context) error {
 	// A node that had not seen a tombstone yet may have granted meanwhile.
 	_, _, err := k.dropGrants(ctx, k.withoutForgotten)
 	if err != nil {
@@ -188,7 +188,7 @@ type partOf struct {
 // removeOrphans removes the parts of large sets that no record refers to any more. It is for
 // an engine whose Scan is of one moment: the parts of a set that is just being stored would
 // be taken for orphans elsewhere.
-func (k *Keeper) removeOrphans(ctx context.Context) error {
+func (k *RecordStore) removeOrphans(ctx context.Context) error {
 	for stream, noun := range map[string]string{codec.Tokens: "token", codec.Sources: "source"} {
 		owners, parts := make(map[string]grantedRecord), make(map[partOf]string) // with their marks
 		err := k.engine.Scan(ctx, stream, []string{noun + ".*", noun + "set.*.*"}, func(r Record) error {
@@ -225,7 +225,7 @@ func (k *Keeper) removeOrphans(ctx context.Context) error {
 
 // removeExpired removes the markers that no node needs any more. A state that came
 // back is forgotten again.
-func (k *Keeper) removeExpired(ctx context.Context) error {
+func (k *RecordStore) removeExpired(ctx context.Context) error {
 	var expired []Record
 	err := k.engine.Scan(ctx, codec.States, []string{"state.*.*"}, func(r Record) error {
 		if codec.IsMarker(r.Body) {
@@ -250,7 +250,7 @@ func (k *Keeper) removeExpired(ctx context.Context) error {
 // forgetAgain reports whether a state is of a vehicle whose state was taken away
 // and has come back, as a crash of an earlier version could bring it. All that
 // names the vehicle is then to be erased once more.
-func (k *Keeper) forgetAgain(ctx context.Context, r Record) (back bool, err error) {
+func (k *RecordStore) forgetAgain(ctx context.Context, r Record) (back bool, err error) {
 	takenAway := func(t access.Tombstone) bool { return t.Removed && t.Lifted.IsZero() }
 	id, _ := codec.VehicleOfState(r.Subject)
 	t, ok := k.forgotten.Find(id)
@@ -271,7 +271,7 @@ func (k *Keeper) forgetAgain(ctx context.Context, r Record) (back bool, err erro
 
 // expired reports whether no node needs a marker any more. One whose tombstone went
 // with its stream is kept: nobody can say of when it is.
-func (k *Keeper) expired(r Record) bool {
+func (k *RecordStore) expired(r Record) bool {
 	id, _ := codec.VehicleOfState(r.Subject)
 	t, ok := k.forgotten.Find(id)
 	return ok && k.engine.Alive() == nil && k.isDue(t, k.now())

@@ -129,7 +129,7 @@ func decodeTombstone(subject string, body []byte) (access.Tombstone, error) {
 // Forget erases a vehicle and keeps it from coming back. When it returns nil,
 // this node knows nothing of the vehicle any more; other nodes follow within
 // their feeds' latency.
-func (k *Keeper) Forget(ctx context.Context, id vehicle.ID) (r access.ForgetReceipt, err error) {
+func (k *RecordStore) Forget(ctx context.Context, id vehicle.ID) (r access.ForgetReceipt, err error) {
 	hash := k.forgotten.Hash(id)
 	k.engine.Settle(ctx) // so that the receipt counts the state
 	within, ok, err := k.erasedWithin(ctx)
@@ -173,7 +173,7 @@ func (k *Keeper) Forget(ctx context.Context, id vehicle.ID) (r access.ForgetRece
 
 // noteRemoved notes that all is taken away that a tombstone forbids. A forget that
 // was cut off before is finished by the erasure.
-func (k *Keeper) noteRemoved(ctx context.Context, t access.Tombstone) error {
+func (k *RecordStore) noteRemoved(ctx context.Context, t access.Tombstone) error {
 	_, err := k.putTombstone(ctx, t.Vehicle, func(is access.Tombstone) (access.Tombstone, error) {
 		is.Removed = is.Removed || is.Forgotten.Equal(t.Forgotten)
 		return is, nil
@@ -183,7 +183,7 @@ func (k *Keeper) noteRemoved(ctx context.Context, t access.Tombstone) error {
 
 // Allow lifts the tombstone of a vehicle, which starts without a past. It is
 // [access.ErrNotFound] if the vehicle is not forgotten.
-func (k *Keeper) Allow(ctx context.Context, id vehicle.ID) (access.ForgetReceipt, error) {
+func (k *RecordStore) Allow(ctx context.Context, id vehicle.ID) (access.ForgetReceipt, error) {
 	if !k.forgotten.Has(id) {
 		return access.ForgetReceipt{}, access.ErrNotFound
 	}
@@ -200,7 +200,7 @@ func (k *Keeper) Allow(ctx context.Context, id vehicle.ID) (access.ForgetReceipt
 
 // lift opens the way in two steps, so that no node still drops what another one
 // has begun to acknowledge.
-func (k *Keeper) lift(ctx context.Context, id vehicle.ID, hash access.VehicleHash) error {
+func (k *RecordStore) lift(ctx context.Context, id vehicle.ID, hash access.VehicleHash) error {
 	end, err := k.engine.End(ctx, codec.Telemetry)
 	if err != nil {
 		return err
@@ -229,7 +229,7 @@ var errNoTombstone = errors.New("the tombstone is gone: the stream that held it 
 
 // putTombstone replaces a tombstone, the zero one if there is none, and returns
 // its place in SOURCES once this node's table holds it.
-func (k *Keeper) putTombstone(ctx context.Context, hash access.VehicleHash, change func(access.Tombstone) (access.Tombstone, error)) (uint64, error) {
+func (k *RecordStore) putTombstone(ctx context.Context, hash access.VehicleHash, change func(access.Tombstone) (access.Tombstone, error)) (uint64, error) {
 	subject := codec.TombstoneSubject(hash)
 	return k.change(ctx, codec.Sources, subject, func(is Record) (_ []Write, err error) {
 		t := access.Tombstone{Vehicle: hash}
@@ -252,7 +252,7 @@ func (k *Keeper) putTombstone(ctx context.Context, hash access.VehicleHash, chan
 }
 
 // remove takes away all that the tombstone stored at seq forbids.
-func (k *Keeper) remove(ctx context.Context, id vehicle.ID, seq uint64) (n access.RemovedCount, err error) {
+func (k *RecordStore) remove(ctx context.Context, id vehicle.ID, seq uint64) (n access.RemovedCount, err error) {
 	p := codec.PartitionOf(id, k.engine.Partitions())
 	if err := k.engine.Fence(ctx, p, seq); err != nil {
 		return n, err
@@ -272,7 +272,7 @@ func (k *Keeper) remove(ctx context.Context, id vehicle.ID, seq uint64) (n acces
 // mark replaces the state of a vehicle, which nobody writes any more, and returns
 // once this node's feed has passed that. Where none is stored, a table may still
 // have what a full stream has dropped, and a restore may be about to store one.
-func (k *Keeper) mark(ctx context.Context, p int, id vehicle.ID) (replaced int, err error) {
+func (k *RecordStore) mark(ctx context.Context, p int, id vehicle.ID) (replaced int, err error) {
 	subject := codec.StateSubject(p, id)
 	seq, err := Change(ctx, k.engine, k.config.Patience.Store, codec.States, subject, func(is Record) ([]Write, error) {
 		if replaced = 0; is.Seq != 0 {
@@ -293,7 +293,7 @@ func (k *Keeper) mark(ctx context.Context, p int, id vehicle.ID) (replaced int, 
 
 // dropGrants changes the vehicles of every token and source for which without
 // returns true, removed ones included, and counts them.
-func (k *Keeper) dropGrants(ctx context.Context, without func(access.Vehicles) (access.Vehicles, bool)) (tokens, sources int, err error) {
+func (k *RecordStore) dropGrants(ctx context.Context, without func(access.Vehicles) (access.Vehicles, bool)) (tokens, sources int, err error) {
 	if k.tables.Unread() {
 		return 0, 0, errNewerCredential
 	}

@@ -25,7 +25,7 @@ type clock struct{ ahead atomic.Int64 }
 
 func (c *clock) now() time.Time { return time.Now().Add(time.Duration(c.ahead.Load())) }
 
-func mustForget(t *testing.T, k *Keeper, id vehicle.ID) access.ForgetReceipt {
+func mustForget(t *testing.T, k *RecordStore, id vehicle.ID) access.ForgetReceipt {
 	t.Helper()
 	r, err := k.Forget(t.Context(), id)
 	if err != nil {
@@ -64,7 +64,7 @@ func TestRestoreOverMarker(t *testing.T) {
 	rec := e.putState(t, secretVID, 1000)
 	// What another node does: its tombstone is stored, and not on our feed yet.
 	ctx, cancel := context.WithCancel(t.Context())
-	late := NewKeeper(e, Config{}, new(access.Tables)) // a feed that does not run yet
+	late := NewRecordStore(e, Config{}, new(access.Tables)) // a feed that does not run yet
 	hash := e.forgotten.Hash(secretVID)
 	subject := codec.TombstoneSubject(hash)
 	stone, err := sealJSON(subject, tombstoneRecord{Vehicle: hash[:], Forgotten: time.Now()})

@@ -216,9 +216,9 @@ func (f *memoryFeed) Wait(ctx context.Context, seq uint64) error {
 }
 
 // runKeeper runs a keeper until the test ends or stop is called.
-func runKeeper(t testing.TB, e Engine, c Config) (k *Keeper, stop func()) {
+func runKeeper(t testing.TB, e Engine, c Config) (k *RecordStore, stop func()) {
 	t.Helper()
-	k = NewKeeper(e, c, new(access.Tables))
+	k = NewRecordStore(e, c, new(access.Tables))
 	ctx, cancel := context.WithCancel(context.Background())
 	var running, ready sync.WaitGroup
 	ready.Add(2)

@@ -16,7 +16,7 @@ const (
 )
 
 // registerMetrics exports what the keeper counts.
-func (k *Keeper) registerMetrics() {
+func (k *RecordStore) registerMetrics() {
 	refused := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "carstate_roads_refused_total",
 		Help: "Stored profiles of roads, and messages of other nodes about roads, that were left out because they make no sense.",

@@ -40,7 +40,7 @@ func FuzzRecords(f *testing.F) {
 	f.Add("tokenuse.a.b", []byte(`{"v":1,"days":[{"d":9223372036854775807,"c":[[1,1,1,1,1,1,1,1,1,1,1,1,1,1],null]}]}`))
 	f.Fuzz(func(t *testing.T, subject string, body []byte) {
 		var tables access.Tables
-		k := NewKeeper(newMemory(t), Config{}, &tables)
+		k := NewRecordStore(newMemory(t), Config{}, &tables)
 		for range 2 { // the second time in place of the first
 			if err := k.apply(Record{Subject: subject, Body: body}, sets{}); err != nil && !errors.Is(err, codec.ErrDamaged) && !errors.Is(err, codec.ErrNewer) {
 				t.Error(err)

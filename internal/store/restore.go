@@ -37,7 +37,7 @@ const (
 
 // restore is one restore under way.
 type restore struct {
-	k    *Keeper
+	k    *RecordStore
 	info access.BackupInfo
 	sets sets // large sets of vehicles
 
@@ -75,10 +75,10 @@ func (r *restore) count(subject string, o restored) {
 }
 
 // Restore merges a backup into the store. Nothing is changed before all of it was read
-// and found whole, fit and made by a trusted service; an error of that is [Keeper.BadBackup].
+// and found whole, fit and made by a trusted service; an error of that is [RecordStore.BadBackup].
 // Then it calls audited, which calls merge or returns why not. progress is called now and
 // then, with the records done, from one goroutine at a time.
-func (k *Keeper) Restore(
+func (k *RecordStore) Restore(
 	ctx context.Context, from io.Reader, trust access.BackupTrust,
 	audited func(info access.BackupInfo, merge func() error) error, progress func(done, total int),
 ) (report access.RestoreReport, err error) {
@@ -113,7 +113,7 @@ func (k *Keeper) Restore(
 }
 
 // BadBackup reports whether a backup was refused before anything was changed.
-func (*Keeper) BadBackup(err error) bool {
+func (*RecordStore) BadBackup(err error) bool {
 	refusals := []error{
 		backupfile.ErrForeign, backupfile.ErrOlder, backupfile.ErrNewer, backupfile.ErrTorn,
 		backupfile.ErrUnfit, backupfile.ErrUnauthentic,
@@ -122,7 +122,7 @@ func (*Keeper) BadBackup(err error) bool {
 }
 
 // spool copies a backup to a file without a name, which goes with the process.
-func (k *Keeper) spool(from io.Reader) (_ *os.File, err error) {
+func (k *RecordStore) spool(from io.Reader) (_ *os.File, err error) {
 	file, err := os.CreateTemp(k.config.DataDir, "restore-")
 	if err != nil {
 		return nil, fmt.Errorf("there is no place for the backup: %w", withoutPath(err))
@@ -316,7 +316,7 @@ func withKeys(ours, theirs [][]byte) [][]byte {
 }
 
 // roomFor refuses keys of tombstones that would be too many together with ours.
-func (k *Keeper) roomFor(ctx context.Context, theirs [][]byte) error {
+func (k *RecordStore) roomFor(ctx context.Context, theirs [][]byte) error {
 	if len(theirs) == 0 {
 		return nil
 	}
@@ -352,7 +352,7 @@ func (r *restore) tombstone(ctx context.Context, rec Record) (added bool, err er
 
 // bury makes a vehicle forgotten of which only the hash is known, unless it was
 // allowed again since.
-func (k *Keeper) bury(ctx context.Context, hash access.VehicleHash, at time.Time) (added bool, err error) {
+func (k *RecordStore) bury(ctx context.Context, hash access.VehicleHash, at time.Time) (added bool, err error) {
 	errKept := errors.New("kept")
 	_, err = k.putTombstone(ctx, hash, func(t access.Tombstone) (access.Tombstone, error) {
 		if !t.Forgotten.IsZero() && (t.InForce() || !at.After(t.Lifted)) {
@@ -368,7 +368,7 @@ func (k *Keeper) bury(ctx context.Context, hash access.VehicleHash, at time.Time
 
 // Bury takes kept receipts: the vehicles in them are forgotten, unless they were
 // allowed again since. It says how many became so.
-func (k *Keeper) Bury(ctx context.Context, receipts []access.ForgetReceipt) (buried int, err error) {
+func (k *RecordStore) Bury(ctx context.Context, receipts []access.ForgetReceipt) (buried int, err error) {
 	for _, r := range receipts {
 		hash, err := access.ParseVehicleHash(r.Vehicle)
 		if err != nil {
@@ -393,7 +393,7 @@ func (k *Keeper) Bury(ctx context.Context, receipts []access.ForgetReceipt) (bur
 
 // removeForgotten takes away what is stored of vehicles whose names are not at
 // hand: it looks at all states.
-func (k *Keeper) removeForgotten(ctx context.Context) error {
+func (k *RecordStore) removeForgotten(ctx context.Context) error {
 	before := k.forgotten.All()
 	if _, err := k.refresh(ctx); err != nil { // nobody folds who has not seen these
 		return err
@@ -424,7 +424,7 @@ func (k *Keeper) removeForgotten(ctx context.Context) error {
 
 // refresh makes whoever folds a partition take it anew, so that it reads states
 // from the store. seq is a place in SOURCES after all that was done.
-func (k *Keeper) refresh(ctx context.Context) (seq uint64, err error) {
+func (k *RecordStore) refresh(ctx context.Context) (seq uint64, err error) {
 	end, err := k.engine.End(ctx, codec.Sources)
 	if err != nil {
 		return 0, err
@@ -438,7 +438,7 @@ func (k *Keeper) refresh(ctx context.Context) (seq uint64, err error) {
 	return seq, nil
 }
 
-func (k *Keeper) refreshDerive(ctx context.Context) error {
+func (k *RecordStore) refreshDerive(ctx context.Context) error {
 	_, err := k.refresh(ctx)
 	return err
 }
@@ -448,7 +448,7 @@ var errKeep = errors.New("the service's own record is kept")
 
 // withoutForgotten takes the forgotten out of a list; ok is false if none is in
 // it.
-func (k *Keeper) withoutForgotten(v access.Vehicles) (_ access.Vehicles, ok bool) {
+func (k *RecordStore) withoutForgotten(v access.Vehicles) (_ access.Vehicles, ok bool) {
 	var gone []vehicle.ID
 	for id := range v.Sorted() {
 		if k.forgotten.Has(id) {

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"carstate/internal/lograte"
 	"carstate/internal/road"
-	"carstate/internal/seldom"
 	"carstate/internal/store/backupfile"
 	"carstate/internal/store/codec"
 )
@@ -61,7 +61,7 @@ type RoadSharing interface {
 
 // roadKeeper keeps one node's map.
 type roadKeeper struct {
-	*Keeper
+	*RecordStore
 	m    *road.Map
 	next uint64 // sequence from which on ROADS was not read yet
 	// mine are the partitions that this node folded a moment ago.
@@ -70,7 +70,7 @@ type roadKeeper struct {
 	unsaved map[road.Tile][]byte
 	// unread are tiles that a newer version stored, which stay as they are.
 	unread  map[road.Tile]bool
-	failing seldom.Warning
+	failing lograte.Warning
 }
 
 // KeepRoads keeps a node's map of roads until the context ends. First it takes in what
@@ -78,8 +78,8 @@ type roadKeeper struct {
 // show. With judges set, what this node's own cars show is sent to the others, and what
 // changed on the tiles that are this node's is stored, every Patience.Roads and at the
 // end.
-func (k *Keeper) KeepRoads(ctx context.Context, m *road.Map, judges bool, loaded func()) {
-	(&roadKeeper{Keeper: k, m: m, next: 1, mine: make(map[int]bool), unsaved: make(map[road.Tile][]byte), unread: make(map[road.Tile]bool)}).run(ctx, judges, loaded)
+func (k *RecordStore) KeepRoads(ctx context.Context, m *road.Map, judges bool, loaded func()) {
+	(&roadKeeper{RecordStore: k, m: m, next: 1, mine: make(map[int]bool), unsaved: make(map[road.Tile][]byte), unread: make(map[road.Tile]bool)}).run(ctx, judges, loaded)
 }
 
 func (k *roadKeeper) run(ctx context.Context, judges bool, loaded func()) {
@@ -160,7 +160,7 @@ func (k *roadKeeper) load(ctx context.Context) bool {
 // readRoads calls do for the stored tiles from a sequence on, and returns that of the
 // next record. Records that are damaged, or that do refuses, are counted and left out. Of
 // do's errors one that wraps [ErrStop] ends it.
-func (k *Keeper) readRoads(ctx context.Context, from uint64, do func(road.Tile, Record) error) (next uint64, damaged int, err error) {
+func (k *RecordStore) readRoads(ctx context.Context, from uint64, do func(road.Tile, Record) error) (next uint64, damaged int, err error) {
 	next, damaged, err = k.engine.ScanFrom(ctx, codec.Roads, from, func(r Record) error {
 		tile, err := tileOfRoad(r.Subject)
 		if err != nil {
@@ -234,7 +234,7 @@ func (k *roadKeeper) listen(to RoadSharing) (stop func()) {
 }
 
 // backUpRoads adds the profiles to a backup. Damaged ones are left out.
-func (k *Keeper) backUpRoads(ctx context.Context, b *backupfile.Writer) error {
+func (k *RecordStore) backUpRoads(ctx context.Context, b *backupfile.Writer) error {
 	var failed error // to write the file
 	_, _, err := k.readRoads(ctx, 1, func(tile road.Tile, r Record) error {
 		if r.Newer {

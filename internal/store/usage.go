@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"carstate/internal/access"
+	"carstate/internal/periodic"
 	"carstate/internal/store/codec"
-	"carstate/internal/ticks"
 )
 
 // What was counted for a token lives in tokenuse.ID.NODE: each node stores its
@@ -53,7 +53,7 @@ const (
 	usageBatch = 256
 )
 
-// usageKeeper is what a [Keeper] needs to keep usage.
+// usageKeeper is what a [RecordStore] needs to keep usage.
 type usageKeeper struct {
 	loaded  chan struct{}    // closed once all that was stored is in the table
 	written map[string]int64 // calls of each token when last stored; owned by KeepUsage
@@ -99,7 +99,7 @@ func (u *usageKeeper) isLoaded() bool {
 }
 
 // applyUsage takes a record from the feed; rest is ID.NODE.
-func (k *Keeper) applyUsage(rest string, is Record) error {
+func (k *RecordStore) applyUsage(rest string, is Record) error {
 	r, err := decodeUsage(is.Body)
 	if _, ok := errors.AsType[unfit](err); ok {
 		return nil // it is left out: numbers for people are no reason not to start
@@ -127,7 +127,7 @@ func (k *Keeper) applyUsage(rest string, is Record) error {
 
 // leaveUsage takes a record that a newer version wrote; rest is ID.NODE. This node's part is not
 // replaced.
-func (k *Keeper) leaveUsage(rest string) {
+func (k *RecordStore) leaveUsage(rest string) {
 	if id, by, _ := strings.Cut(rest, "."); by == k.engine.NodeID() {
 		k.usage.mu.Lock()
 		defer k.usage.mu.Unlock()
@@ -138,7 +138,7 @@ func (k *Keeper) leaveUsage(rest string) {
 // KeepUsage stores what this node has counted for tokens, once a minute and at
 // the end, until the context ends. What was not stored yet is lost with the
 // process; nothing but a display depends on it.
-func (k *Keeper) KeepUsage(ctx context.Context) {
+func (k *RecordStore) KeepUsage(ctx context.Context) {
 	select {
 	case <-ctx.Done():
 	case <-k.usage.loaded:
@@ -147,7 +147,7 @@ func (k *Keeper) KeepUsage(ctx context.Context) {
 		return
 	}
 	n := 0
-	for range ticks.Every(ctx, usageEvery) {
+	for range periodic.Every(ctx, usageEvery) {
 		k.storeUsage()
 		if n++; n%pruneEach == 0 {
 			k.pruneUsage(ctx)
@@ -158,7 +158,7 @@ func (k *Keeper) KeepUsage(ctx context.Context) {
 
 // storeUsage stores the usage of every token that was called since it was last
 // stored.
-func (k *Keeper) storeUsage() {
+func (k *RecordStore) storeUsage() {
 	ctx, cancel := context.WithTimeout(context.Background(), requestTimeout)
 	defer cancel()
 	batch := make(map[string]int64)
@@ -177,7 +177,7 @@ func (k *Keeper) storeUsage() {
 }
 
 // storeUsageOf stores the usage of some tokens and reports whether it could.
-func (k *Keeper) storeUsageOf(ctx context.Context, calls map[string]int64) bool {
+func (k *RecordStore) storeUsageOf(ctx context.Context, calls map[string]int64) bool {
 	var writes []Write
 	for id := range calls {
 		w, err := k.usageWrite(id)
@@ -199,7 +199,7 @@ func (k *Keeper) storeUsageOf(ctx context.Context, calls map[string]int64) bool 
 }
 
 // usageWrite packs this node's part of a token's usage.
-func (k *Keeper) usageWrite(id string) (Write, error) {
+func (k *RecordStore) usageWrite(id string) (Write, error) {
 	now := k.now()
 	subject := "tokenuse." + id + "." + k.engine.NodeID()
 	record, err := sealJSON(subject, packUsage(k.tables.Tokens.UsageOn(k.engine.NodeID(), id, now), now))
@@ -209,7 +209,7 @@ func (k *Keeper) usageWrite(id string) (Write, error) {
 // pruneUsage drops the parts of nodes that have not changed them for so long
 // that no day of theirs is shown, most of them nodes that are gone. This node's
 // own part then holds the last use and refusal, which are shown for ever.
-func (k *Keeper) pruneUsage(ctx context.Context) {
+func (k *RecordStore) pruneUsage(ctx context.Context) {
 	idle := make(map[usagePart]uint64)
 	k.usage.mu.Lock()
 	for part, stored := range k.usage.parts {
@@ -228,7 +228,7 @@ func (k *Keeper) pruneUsage(ctx context.Context) {
 	}
 }
 
-func (k *Keeper) dropPart(ctx context.Context, part usagePart, seq uint64) error {
+func (k *RecordStore) dropPart(ctx context.Context, part usagePart, seq uint64) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	w, err := k.usageWrite(part.token)

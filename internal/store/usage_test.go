@@ -34,7 +34,7 @@ func TestUsageRoundTrips(t *testing.T) {
 	})
 }
 
-func issueOn(t *testing.T, k *Keeper) *access.Grant {
+func issueOn(t *testing.T, k *RecordStore) *access.Grant {
 	t.Helper()
 	tok, _, err := access.Issue(access.TokenRequest{
 		Developer: "Ada", Operations: access.AllOperations, Vehicles: access.AllVehicles(),

@@ -43,7 +43,7 @@ type chartRow struct {
 }
 
 // newFleetChart draws the points of the last hours; now is the last one.
-func newFleetChart(points []point, now Survey, hours int) fleetChart {
+func newFleetChart(points []point, now FleetCounts, hours int) fleetChart {
 	c := fleetChart{Hours: hours, Choice: []int{1, 6, 24}}
 	points = append(points, point{at: now.At, normal: int32(now.Normal), slow: int32(now.Slow), jam: int32(now.Jam),
 		other: int32(now.Vehicles - now.Normal - now.Slow - now.Jam), anomaly: int32(now.Anomaly)})

@@ -20,7 +20,7 @@ const (
 
 // fleetView is the page of the fleet.
 type fleetView struct {
-	Survey
+	FleetCounts
 	Root      string // of the session's paths
 	Driving   int    // answered by a driving state
 	Chart     fleetChart
@@ -106,19 +106,19 @@ func (c *Console) hours(r *http.Request) int {
 }
 
 func (c *Console) fleetView(ctx context.Context, root string, hours int) fleetView {
-	v := fleetView{Survey: c.Monitor.survey(), Root: root}
+	v := fleetView{FleetCounts: c.Monitor.counts(), Root: root}
 	v.Driving = v.Normal + v.Slow + v.Jam
 	v.Empty = v.Vehicles == 0
-	v.Chart = newFleetChart(c.Monitor.history.since(v.At.Add(-time.Duration(hours)*time.Hour)), v.Survey, hours)
-	v.Jams = c.list(ctx, root, "jam", v.Survey)
-	v.Anomalies = c.list(ctx, root, "anomaly", v.Survey)
+	v.Chart = newFleetChart(c.Monitor.history.since(v.At.Add(-time.Duration(hours)*time.Hour)), v.FleetCounts, hours)
+	v.Jams = c.list(ctx, root, "jam", v.FleetCounts)
+	v.Anomalies = c.list(ctx, root, "anomaly", v.FleetCounts)
 	v.Flow = c.flow()
-	v.AgeBars = ageBars(v.Survey)
+	v.AgeBars = ageBars(v.FleetCounts)
 	return v
 }
 
 // list makes one of the two lists.
-func (c *Console) list(ctx context.Context, root, name string, s Survey) listView {
+func (c *Console) list(ctx context.Context, root, name string, s FleetCounts) listView {
 	l := listView{Root: root, Name: name}
 	rows, anomalies := c.Monitor.lists()
 	counted := s.Jam
@@ -198,7 +198,7 @@ func (c *Console) flow() flowView {
 	return v
 }
 
-func ageBars(s Survey) (bars []bar) {
+func ageBars(s FleetCounts) (bars []bar) {
 	names := [...]string{"up to 10 s", "up to 1 min", "up to 5 min", "up to 1 h", "up to 1 d", "up to 7 d", "older"}
 	for i, n := range s.Ages {
 		bars = append(bars, bar{names[i], n, 100 * float64(n) / float64(max(1, s.Vehicles))})

@@ -25,7 +25,7 @@ type history struct {
 	next   int        // where the next one goes then
 }
 
-func (h *history) add(s *Survey) {
+func (h *history) add(s *FleetCounts) {
 	p := point{
 		at: s.At, normal: int32(s.Normal), slow: int32(s.Slow), jam: int32(s.Jam),
 		other: int32(s.Vehicles - s.Normal - s.Slow - s.Jam), anomaly: int32(s.Anomaly),

@@ -220,7 +220,7 @@ func TestLiveIsBounded(t *testing.T) {
 	open[0].Body.Close()
 	for f.console.streams.count() == maxOwnStreams {
 		runtime.Gosched() // the server finds out when it next writes
-		f.report(vehicle.ID(fmt.Sprintf("car%d", f.monitor.survey().Vehicles)), jammed(time.Minute))
+		f.report(vehicle.ID(fmt.Sprintf("car%d", f.monitor.counts().Vehicles)), jammed(time.Minute))
 		f.clock.Advance(2 * surveyStep)
 	}
 	next(t, scanner(f.stream("/live/fleet")), "now")

@@ -7,7 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"carstate/internal/ticks"
+	"carstate/internal/periodic"
 	"carstate/internal/vehicle"
 )
 
@@ -26,7 +26,7 @@ type Monitor struct {
 	curves    curves // of the vehicles whose pages were open last
 
 	mu      sync.Mutex // guards what follows
-	latest  Survey
+	latest  FleetCounts
 	cost    time.Duration // of the latest survey
 	figures []figures     // the last minute's, oldest first
 
@@ -76,11 +76,11 @@ func (m *Monitor) Clear() { m.watchlist.clear() }
 // Run looks until the context ends.
 func (m *Monitor) Run(ctx context.Context) {
 	noted := time.Time{}
-	for range ticks.NowAndEvery(ctx, figuresStep) {
+	for range periodic.NowAndEvery(ctx, figuresStep) {
 		m.look()
 		if now := m.now(); now.Sub(noted) >= historyStep {
 			noted = now
-			s := m.survey()
+			s := m.counts()
 			m.history.add(&s)
 			m.watchlist.dropStale(now, m.maxAge)
 		}
@@ -109,15 +109,15 @@ func (m *Monitor) flow() (now figures, r rates) {
 	return now, ratesBetween(&m.figures[0], &now)
 }
 
-// survey returns the fleet's figures, counted anew if they are old.
-func (m *Monitor) survey() Survey {
+// counts returns the fleet's figures, counted anew if they are old.
+func (m *Monitor) counts() FleetCounts {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if age := m.now().Sub(m.latest.At); age >= 0 && age < max(surveyStep, surveyRest*m.cost) {
 		return m.latest
 	}
 	begin := time.Now()
-	m.latest = survey(m.fleet, m.now(), m.maxAge)
+	m.latest = countFleet(m.fleet, m.now(), m.maxAge)
 	m.cost = time.Since(begin)
 	return m.latest
 }

@@ -34,8 +34,8 @@ func TestSurvey(t *testing.T) {
 	put(5, vehicle.DrivingVerdict{State: vehicle.TrafficJam, Time: now.Add(-time.Hour)}, good(time.Hour))
 	put(6, vehicle.DrivingVerdict{NotDriving: true, Time: now.Add(-2 * time.Minute)}, good(30*24*time.Hour))
 	put(7, vehicle.DrivingVerdict{}, good(8*24*time.Hour))
-	s := survey(table, noon, 5*time.Minute)
-	want := Survey{
+	s := countFleet(table, noon, 5*time.Minute)
+	want := FleetCounts{
 		At: noon, Vehicles: 27, Normal: 2, Slow: 3, Jam: 4, NotDriving: 6, Stale: 5, Unknown: 7, ThrottleNormal: 5, Anomaly: 4,
 		Ages: [7]int{2, 3, 10, 5, 0, 0, 7},
 	}
@@ -49,19 +49,19 @@ func TestSurvey(t *testing.T) {
 func TestSurveyRests(t *testing.T) {
 	c := testkit.NewClock(noon)
 	m := NewMonitor(fleet.New(), prometheus.NewRegistry(), time.Minute, c.Now)
-	m.survey()
+	m.counts()
 	c.Advance(surveyStep - 1)
-	if s := m.survey(); !s.At.Equal(noon) {
+	if s := m.counts(); !s.At.Equal(noon) {
 		t.Error("counted again within a second")
 	}
 	c.Advance(1)
-	if s := m.survey(); s.At.Equal(noon) {
+	if s := m.counts(); s.At.Equal(noon) {
 		t.Error("not counted again after a second")
 	}
 	counted := c.Now()
 	m.cost = time.Second
 	c.Advance(surveyRest*time.Second - 1)
-	if s := m.survey(); !s.At.Equal(counted) {
+	if s := m.counts(); !s.At.Equal(counted) {
 		t.Error("a survey that takes a second was made again within 20 s")
 	}
 }
@@ -122,7 +122,7 @@ func TestHistory(t *testing.T) {
 		t.Error(points)
 	}
 	for i := range historyPoints + 10 {
-		h.add(&Survey{At: noon.Add(time.Duration(i) * time.Minute), Vehicles: 10, Normal: 3, Slow: 2, Jam: 1})
+		h.add(&FleetCounts{At: noon.Add(time.Duration(i) * time.Minute), Vehicles: 10, Normal: 3, Slow: 2, Jam: 1})
 	}
 	all := h.since(time.Time{})
 	if len(all) != historyPoints || !all[0].at.Equal(noon.Add(10*time.Minute)) || all[0].other != 4 {
@@ -212,7 +212,7 @@ func TestFleetChart(t *testing.T) {
 		return point{at: noon.Add(time.Duration(minute-60) * time.Minute), normal: normal, slow: slow, jam: jam}
 	}
 	points := []point{at(0, 10, 0, 0), at(1, 5, 3, 2), at(30, 1, 1, 1), at(31, 0, 0, 4)}
-	c := newFleetChart(points, Survey{At: noon, Normal: 10}, 1)
+	c := newFleetChart(points, FleetCounts{At: noon, Normal: 10}, 1)
 	if c.Levels[0].Value != 10 || len(c.Areas) != 3 || c.Empty || len(c.Axis.Ticks) != 5 || c.Axis.Ticks[1].At.Sub(c.Axis.Ticks[0].At) != 15*time.Minute || c.Short {
 		t.Errorf("%+v", c)
 	}
@@ -225,12 +225,12 @@ func TestFleetChart(t *testing.T) {
 	if len(c.Rows) != 5 || c.Rows[0].Normal != 10 || c.Rows[1].Jam != 4 {
 		t.Errorf("%+v", c.Rows)
 	}
-	if c := newFleetChart(nil, Survey{At: noon}, 6); !c.Empty {
+	if c := newFleetChart(nil, FleetCounts{At: noon}, 6); !c.Empty {
 		t.Error("a chart of nothing is drawn")
 	}
 	// A process that began with nothing draws from its first figure, and says that it covers less.
 	young := append([]point{at(-1, 0, 0, 0)}, points...)
-	c = newFleetChart(young, Survey{At: noon, Normal: 1234, Vehicles: 1234}, 24)
+	c = newFleetChart(young, FleetCounts{At: noon, Normal: 1234, Vehicles: 1234}, 24)
 	if !c.Axis.From.Equal(noon.Add(-time.Hour)) || !c.Short || strings.HasPrefix(c.Areas[2].Path, "M0.0 240") {
 		t.Errorf("a young process: %+v", c.Axis)
 	}
@@ -248,7 +248,7 @@ func BenchmarkSurveyMillion(b *testing.B) {
 		})
 	}
 	for b.Loop() {
-		survey(table, noon, 5*time.Minute)
+		countFleet(table, noon, 5*time.Minute)
 	}
 }
 

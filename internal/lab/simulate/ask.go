@@ -7,7 +7,7 @@ import (
 
 	"carstate/client"
 	"carstate/internal/lab/traffic"
-	"carstate/internal/ticks"
+	"carstate/internal/periodic"
 	"carstate/internal/vehicle"
 )
 
@@ -37,7 +37,7 @@ func (s *Simulation) askOnAndOn(ctx context.Context) {
 		})
 	}
 	next := 0
-	for range ticks.Every(ctx, max(askEvery/time.Duration(len(s.ids)), time.Second/askPerSecond)) {
+	for range periodic.Every(ctx, max(askEvery/time.Duration(len(s.ids)), time.Second/askPerSecond)) {
 		select {
 		case <-ctx.Done():
 			return

@@ -15,7 +15,7 @@ import (
 	"carstate/client"
 	"carstate/internal/lab/sender"
 	"carstate/internal/lab/traffic"
-	"carstate/internal/ticks"
+	"carstate/internal/periodic"
 	"carstate/internal/vehicle"
 )
 
@@ -258,7 +258,7 @@ func (s *Simulation) note(r sender.Refusal) {
 // tell reports now and then how the fleet is doing.
 func (s *Simulation) tell(ctx context.Context) {
 	before, at := int64(0), time.Now()
-	for range ticks.Every(ctx, tellEvery) {
+	for range periodic.Every(ctx, tellEvery) {
 		n, now := s.acknowledged.Load(), time.Now()
 		fmt.Fprintf(s.Progress, "%s, %.0f samples/s acknowledged\n", s.status(), float64(n-before)/now.Sub(at).Seconds())
 		before, at = n, now

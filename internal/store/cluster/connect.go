@@ -19,7 +19,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"carstate/internal/seldom"
+	"carstate/internal/lograte"
 )
 
 // conn is the connection to the cluster. After a failure it stays unusable until the node
@@ -49,7 +49,7 @@ type conn struct {
 }
 
 // warned is what lasts as long as an outage does, for all partitions together.
-type warned struct{ fold, commit, backlog, limits seldom.Warning }
+type warned struct{ fold, commit, backlog, limits lograte.Warning }
 
 // connect connects to the cluster.
 func (c *conn) connect() (err error) {
@@ -165,7 +165,7 @@ func (c *conn) onClosed(nc *nats.Conn) {
 }
 
 func (c *conn) onAsyncError() nats.Option {
-	var refused, other seldom.Warning // the client library reports many a second, one by one
+	var refused, other lograte.Warning // the client library reports many a second, one by one
 	return nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 		if d, ok := asDenial(err); ok {
 			if deny := c.denied.Load(); deny != nil {

@@ -12,9 +12,9 @@ import (
 	"github.com/nats-io/nuid"
 
 	"carstate/internal/access"
+	"carstate/internal/periodic"
 	"carstate/internal/store"
 	"carstate/internal/store/codec"
-	"carstate/internal/ticks"
 	"carstate/internal/vehicle"
 )
 
@@ -169,7 +169,7 @@ func (e *Engine) Writable() error {
 func (e *Engine) tryTelemetry(ctx context.Context) {
 	failing, subject := e.writes[codec.Telemetry], codec.TelemetrySubject(0)
 	id := "" // the same for all tries, so that one of them is stored
-	for range ticks.Every(ctx, e.config.Timeouts.Beat) {
+	for range periodic.Every(ctx, e.config.Timeouts.Beat) {
 		if !failing.Load() || e.committing.Load() > 0 { // a commit is tried until it finds out itself
 			id = ""
 			continue

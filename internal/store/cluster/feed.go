@@ -13,9 +13,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"carstate/internal/periodic"
 	"carstate/internal/store"
 	"carstate/internal/store/codec"
-	"carstate/internal/ticks"
 )
 
 // feed follows a stream from the last record of each subject on, in order and
@@ -295,7 +295,7 @@ func newHeartbeat(c *conn, stream string, failing *atomic.Bool) *heartbeat {
 }
 
 func (h *heartbeat) run(ctx context.Context) {
-	for range ticks.NowAndEvery(ctx, h.conn.config.Timeouts.Beat) {
+	for range periodic.NowAndEvery(ctx, h.conn.config.Timeouts.Beat) {
 		h.beat(ctx)
 	}
 }

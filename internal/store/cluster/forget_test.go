@@ -149,7 +149,7 @@ func TestTakeAfterSourcesReplaced(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	follow := func() (stop func()) {
-		k := store.NewKeeper(e, store.Config{}, new(access.Tables))
+		k := store.NewRecordStore(e, store.Config{}, new(access.Tables))
 		ctx, cancel := context.WithCancel(ctx)
 		caughtUp := make(chan struct{})
 		var running sync.WaitGroup
@@ -228,7 +228,7 @@ func TestTakeAfterSourcesReplaced(t *testing.T) {
 		stop()
 	}
 
-	store.NewKeeper(e, store.Config{}, new(access.Tables)) // as a node that has read up to 5000 of the old SOURCES
+	store.NewRecordStore(e, store.Config{}, new(access.Tables)) // as a node that has read up to 5000 of the old SOURCES
 	stones := e.stones.Load()
 	stones.created = time.Unix(0, old)
 	stones.last = 5000

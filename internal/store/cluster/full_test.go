@@ -24,7 +24,7 @@ func TestTokensFull(t *testing.T) {
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer cancel()
-	k := store.NewKeeper(e, store.Config{}, new(access.Tables))
+	k := store.NewRecordStore(e, store.Config{}, new(access.Tables))
 	running.Go(func() { _ = k.RunTokens(ctx, func() {}) })
 	running.Go(func() { _ = k.RunSources(ctx, func() {}) })
 	running.Go(func() { _ = newIdleFeed(e, codec.States).run(ctx) })

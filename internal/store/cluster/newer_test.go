@@ -80,10 +80,10 @@ func (o behind) last(t *testing.T, stream, subject string) []byte {
 }
 
 // keep runs a keeper on the engine until the test ends.
-func (o behind) keep(t *testing.T) (*store.Keeper, *access.Tables) {
+func (o behind) keep(t *testing.T) (*store.RecordStore, *access.Tables) {
 	t.Helper()
 	tables := new(access.Tables)
-	k := store.NewKeeper(o.Engine, store.Config{Log: o.config.Log, Newer: o.config.Newer}, tables)
+	k := store.NewRecordStore(o.Engine, store.Config{Log: o.config.Log, Newer: o.config.Newer}, tables)
 	ctx, stop := context.WithCancel(context.Background())
 	ended, caughtUp := make(chan error, 2), make(chan struct{}, 2)
 	go func() { ended <- k.RunTokens(ctx, func() { caughtUp <- struct{}{} }) }()
@@ -361,7 +361,7 @@ func TestNewerTile(t *testing.T) {
 		subject = codec.RoadPrefix + tile
 	}
 	o.later(t, subject, "a profile")
-	k := store.NewKeeper(o.Engine, store.Config{Log: o.config.Log, Newer: o.config.Newer}, new(access.Tables))
+	k := store.NewRecordStore(o.Engine, store.Config{Log: o.config.Log, Newer: o.config.Newer}, new(access.Tables))
 	storetest.KeepRoads(t, k, storetest.LearnedMap(t), true)()
 	if string(o.last(t, codec.Roads, subject)) != string(later(subject, "a profile")) {
 		t.Error("the tile was replaced")

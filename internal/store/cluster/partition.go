@@ -433,7 +433,7 @@ func (t *Partition) decode(records []store.Record, place map[vehicle.ID]int, put
 	return nil
 }
 
-// Forgotten is this node's copy of the tombstones, which a [store.Keeper] feeds.
+// Forgotten is this node's copy of the tombstones, which a [store.RecordStore] feeds.
 func (e *Engine) Forgotten() *access.Forgotten { return &e.forgotten }
 
 // Fence notes in a partition's cursor that nobody may fold it without having

@@ -10,9 +10,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"carstate/internal/periodic"
 	"carstate/internal/store"
 	"carstate/internal/store/codec"
-	"carstate/internal/ticks"
 )
 
 // backlog is what was stored but not folded, looked at every backlogEvery. When
@@ -80,7 +80,7 @@ func (b *backlog) folded() uint64 {
 // limits, until the context ends.
 func (e *Engine) watchBacklog(ctx context.Context) {
 	alarmed := make(map[string]bool)
-	for range ticks.NowAndEvery(ctx, backlogEvery) {
+	for range periodic.NowAndEvery(ctx, backlogEvery) {
 		if err := e.measureBacklog(ctx); err != nil && ctx.Err() == nil {
 			e.warned.backlog.Log(e.log, "the backlog cannot be measured", "error", err)
 		}
@@ -172,7 +172,7 @@ const trimEvery = 10 * time.Second
 // An age limit of the engine's own would not do: after an outage longer than
 // the retention it would drop samples that were acknowledged and never folded.
 func (e *Engine) Trim(ctx context.Context) {
-	for range ticks.Every(ctx, trimEvery) {
+	for range periodic.Every(ctx, trimEvery) {
 		if e.Alive() != nil {
 			return // what it knows may be of streams that are no more
 		}

@@ -55,7 +55,7 @@ func TestRefusedRoads(t *testing.T) {
 		t.Fatal(err)
 	}
 	heard := new(road.Map)
-	storetest.KeepRoads(t, store.NewKeeper(e, store.Config{Log: slog.New(slog.NewTextHandler(log, nil)), Registry: registry}, new(access.Tables)), heard, false)
+	storetest.KeepRoads(t, store.NewRecordStore(e, store.Config{Log: slog.New(slog.NewTextHandler(log, nil)), Registry: registry}, new(access.Tables)), heard, false)
 	if err := nc.Publish("carstate.roads.OTHER", []byte("no evidence, at 44.5")); err != nil {
 		t.Fatal(err)
 	}
@@ -166,6 +166,6 @@ func TestRoadsOfSeveralNodes(t *testing.T) {
 }
 
 // idle is a keeper of which nothing runs yet.
-func idle(e *cluster.Engine) *store.Keeper {
-	return store.NewKeeper(e, store.Config{}, new(access.Tables))
+func idle(e *cluster.Engine) *store.RecordStore {
+	return store.NewRecordStore(e, store.Config{}, new(access.Tables))
 }

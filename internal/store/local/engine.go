@@ -16,9 +16,9 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"carstate/internal/access"
-	"carstate/internal/seldom"
+	"carstate/internal/lograte"
+	"carstate/internal/periodic"
 	"carstate/internal/store"
-	"carstate/internal/ticks"
 	"carstate/internal/vehicle"
 )
 
@@ -61,7 +61,7 @@ type Engine struct {
 	now       func() time.Time
 	forgotten access.Forgotten
 	metrics   *metrics
-	trouble   seldom.Warning
+	trouble   lograte.Warning
 
 	hashers    sync.Pool
 	streams    map[string]*stream
@@ -331,7 +331,7 @@ func (e *Engine) sync() *pebble.WriteOptions {
 
 // syncNowAndThen brings to the disk what was acknowledged before.
 func (e *Engine) syncNowAndThen(ctx context.Context) {
-	for range ticks.Every(ctx, e.config.SyncInterval) {
+	for range periodic.Every(ctx, e.config.SyncInterval) {
 		if e.unsynced.Swap(false) {
 			_ = e.safely(func() error { return e.db.LogData(nil, pebble.Sync) }) // Writable tells
 		}
@@ -341,7 +341,7 @@ func (e *Engine) syncNowAndThen(ctx context.Context) {
 // watch ends the process's hope once the store has met a write error and the disk takes
 // writes again: only a new start helps then. Until then queries can be answered.
 func (e *Engine) watch(ctx context.Context) {
-	for range ticks.NowAndEvery(ctx, watchEvery) {
+	for range periodic.NowAndEvery(ctx, watchEvery) {
 		if e.jammed.Err() != nil && e.room() == nil && e.dir.probe() == nil {
 			e.fail(fmt.Errorf("the store stores nothing more after a write error, and the disk takes writes again: restart carstate (%w)", context.Cause(e.jammed)))
 			return

@@ -8,9 +8,9 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 
+	"carstate/internal/periodic"
 	"carstate/internal/store"
 	"carstate/internal/store/codec"
-	"carstate/internal/ticks"
 )
 
 const trimEvery = 10 * time.Second
@@ -21,7 +21,7 @@ const measureEvery = 10 // times that the backlog is
 // measure keeps the figures of the backlog and of the bytes, until the context ends.
 func (e *Engine) measure(ctx context.Context) {
 	n := 0
-	for range ticks.NowAndEvery(ctx, watchEvery) {
+	for range periodic.NowAndEvery(ctx, watchEvery) {
 		if e.jammed.Err() != nil {
 			return
 		}
@@ -65,7 +65,7 @@ func (e *Engine) backlogAge() time.Duration { return time.Duration(e.oldest.Load
 
 // Trim implements [store.Engine].
 func (e *Engine) Trim(ctx context.Context) {
-	for range ticks.Every(ctx, trimEvery) {
+	for range periodic.Every(ctx, trimEvery) {
 		if e.jammed.Err() != nil || e.Alive() != nil {
 			return
 		}
@@ -248,7 +248,7 @@ func (e *Engine) emptyLogs() error {
 // awaitRemoved waits until the files are gone that the store needs no more. One that is
 // still read stays until then.
 func (e *Engine) awaitRemoved(ctx context.Context) error {
-	for range ticks.NowAndEvery(ctx, 10*time.Millisecond) {
+	for range periodic.NowAndEvery(ctx, 10*time.Millisecond) {
 		if e.jammed.Err() != nil { // Pebble would never answer
 			return errJammed
 		}

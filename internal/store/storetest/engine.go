@@ -321,7 +321,7 @@ func feedsFollow(t *testing.T, e store.Engine) {
 func backupOfAll(t *testing.T, e store.Engine) {
 	ctx := testkit.Context(t)
 	const vehicles, backups = 3000, 20
-	k := store.NewKeeper(e, store.Config{}, new(access.Tables))
+	k := store.NewRecordStore(e, store.Config{}, new(access.Tables))
 	part, err := e.Take(ctx, 0, "test", store.Anyone)
 	if err != nil {
 		t.Fatal(err)

@@ -74,7 +74,7 @@ func LearnedMap(t *testing.T) *road.Map {
 
 // KeepRoads keeps a map, which has what is stored when it returns. The function ends it
 // in order.
-func KeepRoads(t *testing.T, k *store.Keeper, m *road.Map, judges bool) (end func()) {
+func KeepRoads(t *testing.T, k *store.RecordStore, m *road.Map, judges bool) (end func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	loaded := make(chan struct{})
@@ -140,8 +140,8 @@ func roadsKept(t *testing.T, e store.Engine) {
 }
 
 // idle is a keeper of which nothing runs yet.
-func idle(e store.Engine) *store.Keeper {
-	return store.NewKeeper(e, store.Config{}, new(access.Tables))
+func idle(e store.Engine) *store.RecordStore {
+	return store.NewRecordStore(e, store.Config{}, new(access.Tables))
 }
 
 // takeAll makes the node fold every partition until the test ends, so that all tiles are

@@ -110,7 +110,7 @@ func opened(t testing.TB, open Open, c store.Config) store.Engine {
 // Node is a node as the service runs one: its copies follow, and it may fold.
 type Node struct {
 	store.Engine
-	*store.Keeper
+	*store.RecordStore
 	Tables *access.Tables
 	Roads  road.Map
 	Stop   func() // once; it closes the engine
@@ -123,7 +123,7 @@ type Node struct {
 func Start(t testing.TB, e store.Engine, c store.Config) *Node {
 	t.Helper()
 	n := &Node{Engine: e, Tables: new(access.Tables), table: make(map[vehicle.ID]vehicle.State)}
-	n.Keeper = store.NewKeeper(e, c, n.Tables)
+	n.RecordStore = store.NewRecordStore(e, c, n.Tables)
 	ctx, cancel := context.WithCancel(context.Background())
 	var running, ready sync.WaitGroup
 	ready.Add(3)

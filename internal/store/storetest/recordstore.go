@@ -15,10 +15,10 @@ import (
 )
 
 // RunKeeper runs a keeper until the test ends.
-func RunKeeper(t *testing.T, e store.Engine, c store.Config) (*store.Keeper, *access.Tables) {
+func RunKeeper(t *testing.T, e store.Engine, c store.Config) (*store.RecordStore, *access.Tables) {
 	t.Helper()
 	tables := new(access.Tables)
-	k := store.NewKeeper(e, c, tables)
+	k := store.NewRecordStore(e, c, tables)
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	var ready sync.WaitGroup
@@ -39,7 +39,7 @@ func RunKeeper(t *testing.T, e store.Engine, c store.Config) (*store.Keeper, *ac
 }
 
 // Issue stores a new token and returns it with its secret.
-func Issue(t *testing.T, k *store.Keeper, v access.Vehicles) (access.Credential, string) {
+func Issue(t *testing.T, k *store.RecordStore, v access.Vehicles) (access.Credential, string) {
 	t.Helper()
 	tok, secret, err := access.Issue(access.TokenRequest{
 		Developer: "Ada", Operations: access.AllOperations, Vehicles: v,

@@ -13,8 +13,8 @@ type Fleet interface {
 	All() iter.Seq[fleet.Answer]
 }
 
-// Survey counts the fleet at one time.
-type Survey struct {
+// FleetCounts counts the fleet at one time.
+type FleetCounts struct {
 	At       time.Time
 	Vehicles int
 
@@ -36,9 +36,9 @@ var ageLimits = [6]time.Duration{
 	10 * time.Second, time.Minute, 5 * time.Minute, time.Hour, 24 * time.Hour, 7 * 24 * time.Hour,
 }
 
-// survey walks through the fleet once.
-func survey(f Fleet, now time.Time, maxAge time.Duration) Survey {
-	s, t := Survey{At: now}, vehicle.At(now)
+// countFleet walks through the fleet once.
+func countFleet(f Fleet, now time.Time, maxAge time.Duration) FleetCounts {
+	s, t := FleetCounts{At: now}, vehicle.At(now)
 	for a := range f.All() {
 		s.Vehicles++
 		switch a.Driving.At(t, maxAge) {

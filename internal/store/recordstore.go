@@ -18,10 +18,10 @@ import (
 	"carstate/internal/store/codec"
 )
 
-// Keeper stores tokens, sources, operators and the audit, and keeps a node's tables of
+// RecordStore stores tokens, sources, operators and the audit, and keeps a node's tables of
 // them up to date. When one of its calls returns nil, the record is on disk and
 // this node's table holds it; other nodes follow within their feed's latency.
-type Keeper struct {
+type RecordStore struct {
 	engine    Engine
 	config    Config
 	log       *slog.Logger
@@ -64,10 +64,10 @@ type earlierRecord struct {
 	Until time.Time `json:"until"`
 }
 
-// NewKeeper returns a keeper that feeds the tables once it runs.
-func NewKeeper(e Engine, c Config, tables *access.Tables) *Keeper {
+// NewRecordStore returns a keeper that feeds the tables once it runs.
+func NewRecordStore(e Engine, c Config, tables *access.Tables) *RecordStore {
 	c = c.WithDefaults()
-	k := &Keeper{
+	k := &RecordStore{
 		engine: e, config: c, log: c.Log, now: c.Now, forgotten: e.Forgotten(), tables: tables,
 		usage: newUsageKeeper(), roadsRestored: make(chan struct{}, 1),
 	}
@@ -80,7 +80,7 @@ func NewKeeper(e Engine, c Config, tables *access.Tables) *Keeper {
 
 // RunTokens keeps the tokens' table up to date until the context ends. caughtUp
 // is called once it holds all that was stored.
-func (k *Keeper) RunTokens(ctx context.Context, caughtUp func()) error {
+func (k *RecordStore) RunTokens(ctx context.Context, caughtUp func()) error {
 	return k.tokenFeed.Run(ctx, func() {
 		close(k.usage.loaded)
 		caughtUp()
@@ -88,12 +88,12 @@ func (k *Keeper) RunTokens(ctx context.Context, caughtUp func()) error {
 }
 
 // RunSources does the same for the tables of sources and operators.
-func (k *Keeper) RunSources(ctx context.Context, caughtUp func()) error {
+func (k *RecordStore) RunSources(ctx context.Context, caughtUp func()) error {
 	return k.srcFeed.Run(ctx, caughtUp)
 }
 
 // apply takes a record of either feed into the table that it belongs to.
-func (k *Keeper) apply(r Record, large sets) error {
+func (k *RecordStore) apply(r Record, large sets) error {
 	kind, rest, _ := strings.Cut(r.Subject, ".")
 	if r.Newer {
 		k.applyNewer(kind, rest, large)
@@ -128,7 +128,7 @@ func (k *Keeper) apply(r Record, large sets) error {
 
 // applyNewer takes a record that a newer version wrote and this one cannot read. See [Newer] for
 // what becomes of each.
-func (k *Keeper) applyNewer(kind, rest string, large sets) {
+func (k *RecordStore) applyNewer(kind, rest string, large sets) {
 	credentials := map[string]*access.Credentials{
 		"token": &k.tables.Tokens.Credentials, "source": &k.tables.Sources.Credentials,
 		"operator": &k.tables.Operators.Credentials,
@@ -180,7 +180,7 @@ func subjectOf(kind access.Kind, name string) string { return kind.Policy().Noun
 
 // Create stores a new credential, or returns [access.ErrExists] if its name is taken.
 // The name of one that was removed is free.
-func (k *Keeper) Create(ctx context.Context, c access.Credential) error {
+func (k *RecordStore) Create(ctx context.Context, c access.Credential) error {
 	subject := subjectOf(c.Kind, c.Name)
 	tried := false
 	_, err := k.change(ctx, streamOf(subject), subject, func(is Record) ([]Write, error) {
@@ -208,7 +208,7 @@ func (k *Keeper) Create(ctx context.Context, c access.Credential) error {
 // Update changes a credential's record. change may run more than once: if somebody else
 // changed the record meanwhile, it starts again from theirs. One that has ended, and is
 // not listed then, is [access.ErrNotFound].
-func (k *Keeper) Update(ctx context.Context, kind access.Kind, name string, change func(*access.Credential) error) (access.Credential, error) {
+func (k *RecordStore) Update(ctx context.Context, kind access.Kind, name string, change func(*access.Credential) error) (access.Credential, error) {
 	return k.update(ctx, subjectOf(kind, name), func(c *access.Credential) error {
 		if !c.Ended.IsZero() && !kind.Policy().Listed {
 			return access.ErrNotFound
@@ -218,7 +218,7 @@ func (k *Keeper) Update(ctx context.Context, kind access.Kind, name string, chan
 }
 
 // update changes the record of a credential, also of one that has ended.
-func (k *Keeper) update(ctx context.Context, subject string, change func(*access.Credential) error) (c access.Credential, err error) {
+func (k *RecordStore) update(ctx context.Context, subject string, change func(*access.Credential) error) (c access.Credential, err error) {
 	stream := streamOf(subject)
 	_, err = k.change(ctx, stream, subject, func(is Record) ([]Write, error) {
 		if is.Seq == 0 {
@@ -317,7 +317,7 @@ func (r credentialRecord) credential() access.Credential {
 
 // change is [Change] of a record that a feed brings. It returns once this node's table
 // holds the record.
-func (k *Keeper) change(ctx context.Context, stream, subject string, change func(is Record) ([]Write, error)) (seq uint64, err error) {
+func (k *RecordStore) change(ctx context.Context, stream, subject string, change func(is Record) ([]Write, error)) (seq uint64, err error) {
 	if seq, err = Change(ctx, k.engine, k.config.Patience.Store, stream, subject, change); err != nil {
 		return 0, err
 	}
@@ -349,7 +349,7 @@ func appendJSON(writes []Write, subject string, v any) ([]Write, error) {
 }
 
 // Audit stores one event. When it returns nil the event is on disk.
-func (k *Keeper) Audit(ctx context.Context, ev access.Event) error {
+func (k *RecordStore) Audit(ctx context.Context, ev access.Event) error {
 	record, err := sealJSON(codec.AuditSubject, ev)
 	if err != nil {
 		return err
@@ -364,7 +364,7 @@ const newerEvent = "a newer version of carstate wrote this event: an upgraded no
 // AuditPage returns the newest events before the one that is numbered, at most
 // limit, newest first; before 0 is the end. older is the before of the next page,
 // 0 if there is none.
-func (k *Keeper) AuditPage(ctx context.Context, before uint64, limit int) (events []access.Event, older uint64, err error) {
+func (k *RecordStore) AuditPage(ctx context.Context, before uint64, limit int) (events []access.Event, older uint64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	records, older, err := k.engine.Before(ctx, codec.Audit, before, limit)

@@ -1,6 +1,6 @@
-// Package ticks is what is done again and again until a context ends. It must not
+// Package periodic is what is done again and again until a context ends. It must not
 // know what that is.
-package ticks
+package periodic
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package ticks
+package periodic
 
 import (
 	"context"

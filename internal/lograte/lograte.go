@@ -1,7 +1,7 @@
-// Package seldom logs what happens again and again as long as something lasts: at
+// Package lograte logs what happens again and again as long as something lasts: at
 // once, then once a minute with how often it was. An outage must not fill a disk
 // with one line a partition and try.
-package seldom
+package lograte
 
 import (
 	"log/slog"

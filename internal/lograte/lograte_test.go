@@ -1,4 +1,4 @@
-package seldom
+package lograte
 
 import (
 	"log/slog"

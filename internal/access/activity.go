@@ -54,9 +54,9 @@ func (r Refusal) String() string {
 	}[r]
 }
 
-// Sighting is what a node has seen of a source since the node started. It is
+// SourceActivity is what a node has seen of a source since the node started. It is
 // stored nowhere.
-type Sighting struct {
+type SourceActivity struct {
 	LastSeen    time.Time // when its key last counted, to the second; zero: not yet
 	LastRefused time.Time // when its key or a sample last did not, to the second; zero: not yet
 	Reason      Refusal   // of that
@@ -134,8 +134,8 @@ func (u *usage) note(err error, now time.Time) {
 }
 
 // Seen is what this node has seen of a source.
-func (u *usage) Seen() Sighting {
-	s := Sighting{LastSeen: u.latestUse()}
+func (u *usage) Seen() SourceActivity {
+	s := SourceActivity{LastSeen: u.latestUse()}
 	s.LastRefused, s.Reason = unpackRefusal[Refusal](u.lastRefused.Load())
 	if t := u.telemetry.Load(); t != nil {
 		s.Accepted, s.Ignored = t.accepted.Load(), t.ignored.Load()
