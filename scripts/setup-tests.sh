@@ -30,7 +30,7 @@ else
 	need python3 python3 # and its Python samples
 	need promtool prometheus # judges metrics and alerts, and watches a service
 	need systemd-analyze systemd # judges the systemd unit
-	need ss iproute2 # who is connected, as docs/operations.md asks
+	need ss iproute2 # who is connected, as docs/alerts.md asks
 
 	# The race detector is linked by a C compiler, against the C library's headers.
 	if ! printf '#include <stdlib.h>\nint main(void) { return 0; }\n' |

@@ -312,7 +312,7 @@ func (f *serveFlags) node(log *slog.Logger, level *slog.LevelVar) (node.Config, 
 	}
 	// On a cluster all tokens and vehicles of these records would be unknown.
 	if f.Nats != "" && !f.NatsFresh && local.HasRecords(f.DataDir) {
-		return node.Config{}, usageError("the data directory %s holds the records of one machine, and with --nats they would be left behind: move them to the cluster as docs/operations.md says under \"Move between one machine and a cluster\", or give --nats-fresh to begin without them", f.DataDir)
+		return node.Config{}, usageError("the data directory %s holds the records of one machine, and with --nats they would be left behind: move them to the cluster as docs/cluster.md says under \"Move between one machine and a cluster\", or give --nats-fresh to begin without them", f.DataDir)
 	}
 	// These were valid a moment ago.
 	interval, _ := f.syncInterval()

@@ -136,18 +136,18 @@ func TestAlerts(t *testing.T) {
 	tests := readFile(t, dir+"alerts_test.yml") + readFile(t, dir+"alerts_days_test.yml")
 	alerts := readFile(t, dir+"alerts.yml")
 	var sections []string
-	for _, m := range regexp.MustCompile(`(?m)^### (Carstate\w+)$`).FindAllStringSubmatch(readFile(t, "../../docs/operations.md"), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^### (Carstate\w+)$`).FindAllStringSubmatch(readFile(t, "../../docs/alerts.md"), -1) {
 		sections = append(sections, m[1])
 	}
 	names := alertNames(t)
 	if !slices.Equal(sections, names) {
-		t.Errorf("docs/operations.md has the sections\n%q, and the alerts are\n%q", sections, names)
+		t.Errorf("docs/alerts.md has the sections\n%q, and the alerts are\n%q", sections, names)
 	}
 	for _, name := range names {
 		if !strings.Contains(tests, `{labels: '{alertname="`+name+`"}', value: 1}`) {
 			t.Errorf("%s fires in no test", name)
 		}
-		if !strings.Contains(alerts, `runbook_url: "{{ $externalLabels.carstate_docs }}/operations.md#`+strings.ToLower(name)+"\"\n") {
+		if !strings.Contains(alerts, `runbook_url: "{{ $externalLabels.carstate_docs }}/alerts.md#`+strings.ToLower(name)+"\"\n") {
 			t.Errorf("%s does not lead to its section", name)
 		}
 	}

@@ -7,12 +7,12 @@ import (
 	"testing"
 )
 
-// TestWhoIsConnected runs the commands by which docs/operations.md finds out who
+// TestWhoIsConnected runs the commands by which docs/alerts.md finds out who
 // has opened how many connections.
 func TestWhoIsConnected(t *testing.T) {
-	commands := regexp.MustCompile("`(ss [^`]*)`").FindAllStringSubmatch(readFile(t, "../../docs/operations.md"), -1)
+	commands := regexp.MustCompile("`(ss [^`]*)`").FindAllStringSubmatch(readFile(t, "../../docs/alerts.md"), -1)
 	if len(commands) == 0 {
-		t.Fatal("docs/operations.md does not ask ss")
+		t.Fatal("docs/alerts.md does not ask ss")
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

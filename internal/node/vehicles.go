@@ -13,7 +13,7 @@ import (
 const (
 	// storedBytes is the memory that a vehicle costs one machine, the store's part and the garbage
 	// included, knownBytes what it costs a node of a cluster, which has the table alone
-	// (docs/operations.md has the measurement).
+	// (docs/install.md has the measurement).
 	storedBytes = 256
 	knownBytes  = 64
 	// vehiclesShare is the part of the memory that vehicles may take.

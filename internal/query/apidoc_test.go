@@ -1,0 +1,49 @@
+package query
+
+import (
+	"bytes"
+	"flag"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"text/template"
+)
+
+var updateAPIDoc = flag.Bool("update-api-doc", false, "write docs/query-api.md")
+
+// TestAPIDocument holds docs/query-api.md against the tables that the page at / is made of.
+func TestAPIDocument(t *testing.T) {
+	functions := template.FuncMap{
+		"anchor": func(title string) string { return strings.ReplaceAll(strings.ToLower(title), " ", "-") },
+		"cell":   func(text string) string { return strings.ReplaceAll(text, "|", `\|`) },
+	}
+	maps.Copy(functions, template.FuncMap(pageFunctions))
+	page, err := template.New("query-api.md.tmpl").Funcs(functions).ParseFiles("testdata/query-api.md.tmpl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want bytes.Buffer
+	err = page.Execute(&want, struct {
+		Base       string
+		Operations []operationDoc
+		Statuses   []statusDoc
+	}{localBase, operationDocs, statusDocs})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join("..", "..", "docs", "query-api.md")
+	if *updateAPIDoc {
+		if err := os.WriteFile(file, want.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want.Bytes()) {
+		t.Errorf("%s is out of date: go test ./internal/query -run TestAPIDocument -update-api-doc", file)
+	}
+}
