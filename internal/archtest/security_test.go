@@ -131,8 +131,8 @@ func unproven(doc string, have map[string]bool, isRow func(string) bool) (proble
 			problems = append(problems, "SECURITY.md names "+m[1]+", and there is no such test")
 		}
 	}
-	for line := range strings.Lines(doc) {
-		_, rows, _ := strings.Cut(line, "Torture: ")
+	for paragraph := range strings.SplitSeq(doc, "\n\n") {
+		_, rows, _ := strings.Cut(paragraph, "Torture: ")
 		for _, m := range namedRow.FindAllStringSubmatch(rows, -1) {
 			if !isRow(m[1]) {
 				problems = append(problems, "SECURITY.md names the row "+m[1]+", and there is no such row")
