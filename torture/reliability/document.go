@@ -181,7 +181,7 @@ func (s section) Caught(c row.Control) string {
 	if !s.Done.Controls[i].Caught {
 		caught, by = "**no**", "found instead: "+cmp.Or(by, "nothing")
 	}
-	return caught + " | " + strings.ReplaceAll(by, "|", "\\|")
+	return caught + " | " + strings.ReplaceAll(strings.TrimSpace(by), "|", "\\|")
 }
 
 // Anchor is the fragment of the section's heading.
