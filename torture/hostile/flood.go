@@ -54,7 +54,7 @@ func telemetry(ctx context.Context, w *world) error {
 	defer stopReports()
 
 	peaks := row.Watch(ctx, w.Node)
-	during := time.Duration(share(a, 24, 4)) * time.Second
+	during := max(4, time.Duration(24*w.attempt.Count/fullCount)) * time.Second
 	attacking, stopAttack := context.WithTimeout(ctx, during)
 	defer stopAttack()
 	var attackers sync.WaitGroup
