@@ -20,45 +20,46 @@ import (
 	"carstate/internal/periodic"
 )
 
-// AccessLogConfig says where one line a request goes. Log is required; the zero
-// value of everything else works, once there is a File or an Out.
+// AccessLogConfig configures an [AccessLog]. Log is required, and either File or Out; the
+// zero value of every other field works.
 type AccessLogConfig struct {
-	// File is appended to. [AccessLog.Reopen] opens it again after it was
-	// rotated. Empty: Out is written to.
+	// File is the name of the file to which lines are appended. [AccessLog.Reopen] opens
+	// it again after a rotation. If empty, lines are written to Out.
 	File     string
 	Out      io.Writer
-	JSON     bool
-	Log      *slog.Logger
-	Registry prometheus.Registerer // nil: nothing is registered
+	JSON     bool                  // lines are JSON objects
+	Log      *slog.Logger          // gets errors of writing
+	Registry prometheus.Registerer // if nil, no metric is registered
 }
 
-// AccessLog writes one line a request. Whoever answers a request only leaves a
-// record in a ring, without a lock; the lines are made and written in the
-// background. Where they cannot be written as fast as requests come, they are
-// dropped and counted: an answer never waits for a disk.
+// AccessLog writes one line per request. The goroutine that answers a request only puts a
+// record into a ring, without a lock; a background goroutine formats and writes the lines.
+// If requests arrive faster than lines can be written, lines are dropped and counted: an
+// answer never waits for a disk.
 //
-// A line holds no byte of a request. The vehicle goes by a hash with a seed of this
-// process, the token by its ID.
+// A line contains no byte of a request. It identifies the vehicle by a hash whose seed is
+// random for each process, and the token by its ID.
 type AccessLog struct {
 	config AccessLogConfig
 	seed   maphash.Seed
 	ring   ring
 	lost   prometheus.Counter
 
-	reopen  atomic.Bool // the file is to be opened again
-	file    *os.File    // nil: Out is written to
+	reopen  atomic.Bool // Reopen was called
+	file    *os.File    // nil if lines are written to Out
 	sink    sink
 	out     *bufio.Writer
 	line    []byte
-	broken  bool // the last write failed; only a change is told
+	broken  bool // the last write failed; only changes are logged
 	stop    context.CancelFunc
 	stopped chan struct{}
 }
 
-// logEvery is how often records become lines.
+// logEvery is the interval at which records are formatted and written.
 const logEvery = 50 * time.Millisecond
 
-// OpenAccessLog opens the file and starts to write. Close ends it.
+// OpenAccessLog opens the file and starts a goroutine that writes to it until
+// [AccessLog.Close].
 func OpenAccessLog(c AccessLogConfig) (*AccessLog, error) {
 	var file *os.File
 	to := c.Out
@@ -77,7 +78,8 @@ func OpenAccessLog(c AccessLogConfig) (*AccessLog, error) {
 	return a, nil
 }
 
-// newAccessLog makes one that nothing drains yet.
+// newAccessLog returns an access log without its background goroutine. Lines are written
+// to the writer to.
 func newAccessLog(c AccessLogConfig, to io.Writer) *AccessLog {
 	a := &AccessLog{
 		config: c, seed: maphash.MakeSeed(), sink: sink{to: to},
@@ -95,7 +97,7 @@ func newAccessLog(c AccessLogConfig, to io.Writer) *AccessLog {
 	return a
 }
 
-// openLog opens the file.
+// openLog opens or creates the file. Its error does not contain the name.
 func openLog(name string) (*os.File, error) {
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
 	if err != nil {
@@ -107,7 +109,8 @@ func openLog(name string) (*os.File, error) {
 	return f, nil
 }
 
-// Close writes what is left. It is called once nobody answers any more.
+// Close writes the remaining records and closes the file. It must be called after the last
+// request was answered.
 func (a *AccessLog) Close() error {
 	a.stop()
 	<-a.stopped
@@ -117,11 +120,12 @@ func (a *AccessLog) Close() error {
 	return nil
 }
 
-// Reopen has the file opened again under its name soon, as is needed after the old one
-// was moved away. It returns at once and may be called at any time.
+// Reopen makes the background goroutine open the file by its name again, which is needed
+// after a rotation has renamed the old file. It returns at once and may be called at any
+// time.
 func (a *AccessLog) Reopen() { a.reopen.Store(true) }
 
-// run turns records into lines until Close.
+// run writes records until Close.
 func (a *AccessLog) run(ctx context.Context) {
 	defer close(a.stopped)
 	for range periodic.Every(ctx, logEvery) {
@@ -133,8 +137,8 @@ func (a *AccessLog) run(ctx context.Context) {
 	a.drain()
 }
 
-// openAgain replaces the open file by the one that now has its name. If that cannot be
-// opened, lines go on to where they went.
+// openAgain replaces the open file by the file that has its name now. If that cannot be
+// opened, lines are still appended to the old file.
 func (a *AccessLog) openAgain() {
 	if a.file == nil {
 		return
@@ -149,17 +153,17 @@ func (a *AccessLog) openAgain() {
 	a.config.Log.Info("the access log was reopened")
 }
 
-// drain writes all records that are there.
+// drain writes all records in the ring.
 func (a *AccessLog) drain() {
 	var r record
 	lines := 0
 	a.sink.lines = 0
 	for a.ring.take(&r) {
 		if lines == 0 && a.sink.torn {
-			_ = a.out.WriteByte('\n') // ends the line in which a full disk stopped us
+			_ = a.out.WriteByte('\n') // ends the line that a full disk cut short
 		}
 		a.line = a.format(a.line[:0], &r)
-		_, _ = a.out.Write(a.line) // an error stays until Flush
+		_, _ = a.out.Write(a.line) // Flush returns the error, too
 		lines++
 	}
 	if lines == 0 {
@@ -173,12 +177,11 @@ func (a *AccessLog) drain() {
 	a.tell(err)
 }
 
-// sink is what lines are written to. It counts those that were taken whole, and
-// knows whether the last one was.
+// sink passes lines on to a writer and counts them.
 type sink struct {
 	to    io.Writer
-	lines int
-	torn  bool
+	lines int  // how many complete lines were written
+	torn  bool // the last line was written only in part
 }
 
 func (s *sink) Write(p []byte) (int, error) {
@@ -190,7 +193,7 @@ func (s *sink) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// tell logs that writing fails, and that it works again.
+// tell logs an error of writing, and that writing works again.
 func (a *AccessLog) tell(err error) {
 	if err != nil && !a.broken {
 		a.config.Log.Warn("the access log cannot be written: lines are dropped", "error", err)
@@ -200,16 +203,16 @@ func (a *AccessLog) tell(err error) {
 	a.broken = err != nil
 }
 
-// record is what is known of a request and its answer. It points to nothing of the
-// request.
+// record holds the facts about a request and its answer that are logged. It has no pointer
+// into the request.
 type record struct {
 	at        time.Time
 	took      time.Duration
 	from      netip.Addr
-	ids       *requestIDs // writes the request's ID, whose number is id
-	id        uint64
-	token     string // ID of the token; empty if it did not count
-	vehicle   uint64 // hash of the vid
+	ids       *requestIDs // formats the request's ID
+	id        uint64      // the number of that ID
+	token     string      // the ID of the token; "" if the token is not known
+	vehicle   uint64      // the hash of the vid
 	hasVid    bool
 	method    string // GET, HEAD or other
 	status    int
@@ -217,7 +220,7 @@ type record struct {
 	outcome   outcome
 }
 
-// note leaves a record of an answer. It takes no lock and does not allocate.
+// note puts a record of an answer into the ring. It takes no lock and does not allocate.
 func (a *AccessLog) note(r *request, w *response, ids *requestIDs, from netip.Addr, at time.Time, took time.Duration) {
 	e := record{
 		at: at, took: took, from: from, ids: ids, id: w.id, token: w.token,
@@ -238,8 +241,8 @@ func (a *AccessLog) note(r *request, w *response, ids *requestIDs, from netip.Ad
 	}
 }
 
-// format writes a line. No value needs quoting: each is a number, an address, or a
-// word of ours.
+// format appends the line of a record to b. No value needs escaping: each is a number, an
+// address, or a fixed word.
 func (a *AccessLog) format(b []byte, r *record) []byte {
 	f := fields{b: b, json: a.config.JSON}
 	f.key("time")
@@ -282,11 +285,11 @@ func (a *AccessLog) format(b []byte, r *record) []byte {
 	return append(f.b, '\n')
 }
 
-// fields writes names and values as JSON or as text.
+// fields formats names and values as a JSON object or as text.
 type fields struct {
 	b    []byte
 	json bool
-	some bool
+	some bool // there is at least one field
 }
 
 func (f *fields) key(name string) {
@@ -321,7 +324,7 @@ func (f *fields) word(s string) {
 	f.quote()
 }
 
-// appendHex writes 16 hexadecimal digits.
+// appendHex appends n as 16 hexadecimal digits.
 func appendHex(b []byte, n uint64) []byte {
 	for shift := 60; shift >= 0; shift -= 4 {
 		b = append(b, "0123456789abcdef"[n>>shift&15])
@@ -329,13 +332,14 @@ func appendHex(b []byte, n uint64) []byte {
 	return b
 }
 
-// ring is a bounded queue with many writers and one reader, without locks. Each
-// slot says whose turn it is: a writer may fill the slot of a position when turn is
-// that position, the reader may empty it when turn is one more.
+// ring is a bounded queue with many writers and one reader, without locks. Position p of
+// the queue has the slot p modulo ringSlots. A writer may fill that slot while its turn is p;
+// then it sets turn to p+1. The reader may empty the slot while turn is p+1; then it sets
+// turn to p+ringSlots, the next position with this slot.
 type ring struct {
 	slots []slot
-	next  atomic.Uint64 // where the next record goes
-	read  uint64        // what the reader takes next; the reader's own
+	next  atomic.Uint64 // the position of the next record that is put
+	read  uint64        // the position of the next record to take; only the reader uses it
 }
 
 type slot struct {
@@ -343,8 +347,8 @@ type slot struct {
 	record
 }
 
-// ringSlots is how many records wait at most: what 300,000 requests a second leave
-// in logEvery. A power of two.
+// ringSlots is the capacity of a ring: the records of logEvery at 300,000 requests per
+// second. It is a power of two.
 const ringSlots = 1 << 14
 
 func (r *ring) init() {
@@ -354,7 +358,7 @@ func (r *ring) init() {
 	}
 }
 
-// put reports false where the ring is full.
+// put adds a record. It reports false if the ring is full.
 func (r *ring) put(e *record) bool {
 	for {
 		at := r.next.Load()
@@ -372,7 +376,7 @@ func (r *ring) put(e *record) bool {
 	}
 }
 
-// take reports false where no record is there.
+// take removes the oldest record and stores it in e. It reports false if there is none.
 func (r *ring) take(e *record) bool {
 	s := &r.slots[r.read%ringSlots]
 	if s.turn.Load() != r.read+1 {

@@ -20,7 +20,7 @@ import (
 	"carstate/internal/testkit"
 )
 
-// logged serves the requests with an access log and returns its lines.
+// logged sends the requests to a server with an access log and returns the lines of the log.
 func logged(t *testing.T, f *fixture, c AccessLogConfig, requests ...string) []string {
 	t.Helper()
 	c.File = filepath.Join(t.TempDir(), "access.log")
@@ -96,8 +96,8 @@ func TestAccessLog(t *testing.T) {
 	}
 }
 
-// TestNothingReachesTheAccessLog throws hostile requests at a server and looks for
-// what they hold in the log.
+// TestNothingReachesTheAccessLog sends hostile requests to a server and looks for their
+// contents in the access log.
 func TestNothingReachesTheAccessLog(t *testing.T) {
 	f := newFixture(t)
 	tok := f.secrets["TOKEN"]
@@ -132,8 +132,8 @@ func TestNothingReachesTheAccessLog(t *testing.T) {
 	}
 }
 
-// After its file was moved away and Reopen was called, the log goes on in a new file. As
-// long as that cannot be opened, it goes on in the old one.
+// After the file was renamed and Reopen was called, lines go to a new file. While that
+// cannot be opened, they go to the old one.
 func TestAccessLogReopens(t *testing.T) {
 	f := newFixture(t)
 	dir := filepath.Join(t.TempDir(), "logs")
@@ -185,7 +185,7 @@ func TestAccessLogReopens(t *testing.T) {
 	}
 }
 
-// blocked is a disk that does not answer until it is released.
+// blocked is a disk on which a write blocks until hold is closed.
 type blocked struct {
 	hold chan struct{}
 	mu   sync.Mutex
@@ -200,7 +200,7 @@ func (b *blocked) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// A disk that does not take lines costs lines, not answers.
+// If the disk blocks, lines are lost, and answers do not wait.
 func TestAccessLogDropsRatherThanWaits(t *testing.T) {
 	disk := &blocked{hold: make(chan struct{})}
 	reg := prometheus.NewRegistry()
@@ -232,7 +232,7 @@ func TestAccessLogDropsRatherThanWaits(t *testing.T) {
 	}
 }
 
-// narrow is a disk with room for so many bytes.
+// narrow is a disk with space for room more bytes.
 type narrow struct {
 	bytes.Buffer
 	room int
@@ -248,11 +248,11 @@ func (n *narrow) Write(p []byte) (int, error) {
 	return fits, nil
 }
 
-// A full disk may cut a line short. The next line does not continue it.
+// A full disk may cut a line short. The next line must not continue it.
 func TestAccessLogOnAFullDisk(t *testing.T) {
 	disk := &narrow{room: 450}
 	reg := prometheus.NewRegistry()
-	// Nothing drains it but the test.
+	// Only the test drains the ring.
 	log := newAccessLog(AccessLogConfig{Out: disk, Log: slog.New(slog.DiscardHandler), Registry: reg}, disk)
 	ids := newRequestIDs()
 	w := response{status: 200, vid: []byte("CarJam")}

@@ -10,42 +10,44 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// The paths of the operations. They are compared with the path as sent.
+// The paths of the operations. The path of a request is compared with them as sent.
 const (
 	drivingPath  = "/api/ic/if_dt_tflow_car_driving_state"
 	throttlePath = "/api/ic/if_dt_amo_throttle_system"
 )
 
-// Limits of a request, in bytes. The line is counted without its end, the head
-// with everything up to the empty line.
+// Limits of a request, in bytes. The size of the request line excludes its line end. The
+// size of the head includes everything up to and with the empty line.
 const (
 	maxLine = 8 << 10
 	maxHead = 16 << 10
 )
 
-// request is what the answerer gets. The slices are only read.
+// request is a parsed request head. The answerer does not change the slices, which are
+// parts of the connection's buffer.
 type request struct {
 	method     []byte
 	target     []byte     // the request target as sent
 	version    []byte     // such as HTTP/1.1
 	headers    []byte     // the header block as sent, with the empty line
 	peer       netip.Addr // the other end of the connection
-	overloaded bool       // too many others are in progress
+	overloaded bool       // too many other requests are in progress
 }
 
-// answerer decides what a request gets. It is safe for concurrent use.
+// answerer turns requests into responses. It is safe for concurrent use.
 type answerer struct {
 	tokens  *access.Tokens
 	fleet   *fleet.Table
-	maxAge  time.Duration
+	maxAge  time.Duration // see Config
 	ready   func(now time.Time) error
 	ids     *requestIDs
-	trusted []netip.Prefix // proxies that tell the truth about who they speak for
+	trusted []netip.Prefix // proxies whose X-Forwarded-For is trusted
 	refused *refusals
-	docs    documents // nil: none are served
+	docs    documents // if nil, no documentation is served
 }
 
-// answer judges the request at now. It does not allocate once w has grown.
+// answer checks a request at the time now, in the order of the package comment, and
+// writes the response to w. It does not allocate once the slices of w are large enough.
 func (a *answerer) answer(r *request, now time.Time, w *response) {
 	a.begin(now, w)
 	h := scanHead(r.headers)
@@ -86,7 +88,7 @@ func (a *answerer) answer(r *request, now time.Time, w *response) {
 	a.authorize(r, &p, &h, now, w)
 }
 
-// refuse answers with a failure that was found before there was a request.
+// refuse answers with a failure that was found before the head was parsed.
 func (a *answerer) refuse(f *failure, now time.Time, w *response) {
 	a.begin(now, w)
 	w.fail(f)
@@ -104,12 +106,13 @@ func (a *answerer) begin(now time.Time, w *response) {
 	w.setFrom("X-Request-Id", start)
 }
 
-// reads reports whether the method is one that is answered.
+// reads reports whether the method is GET or HEAD.
 func reads(method []byte) bool {
 	return string(method) == "GET" || string(method) == "HEAD"
 }
 
-// framing says why it is not certain what the request is.
+// framing returns the failure of a request whose HTTP version, Host header or size is not
+// accepted, or whose headers scanHead found at fault; nil if there is none.
 func framing(r *request, h *head) *failure {
 	line := len(r.method) + len(r.target) + len(r.version) + 2
 	isV11 := string(r.version) == "HTTP/1.1"
@@ -128,8 +131,8 @@ func framing(r *request, h *head) *failure {
 	return nil
 }
 
-// splitTarget takes the path and the query out of a request target, in origin
-// form or in absolute form, without decoding or cleaning anything.
+// splitTarget returns the path and the query of a request target in origin form or in
+// absolute form. It neither decodes nor cleans them.
 func splitTarget(target []byte) (path, query []byte) {
 	path = target
 	if len(path) > 0 && path[0] != '/' {
@@ -141,8 +144,8 @@ func splitTarget(target []byte) (path, query []byte) {
 	return path, nil
 }
 
-// afterAuthority returns what follows scheme and host of an http or https URL,
-// nil if target is none.
+// afterAuthority returns the part of an http or https URL after scheme and host, or nil if
+// target is not such a URL.
 func afterAuthority(target []byte) []byte {
 	i := bytes.Index(target, []byte("://"))
 	if i < 0 || !equalFold(target[:i], "http") && !equalFold(target[:i], "https") {
@@ -155,8 +158,9 @@ func afterAuthority(target []byte) []byte {
 	return rest[i:]
 }
 
-// authorize checks the token and answers: with a failure, or as far as the token
-// goes.
+// authorize checks the token and answers the request: with a failure, or with what the
+// token permits. If the token is known, even as an expired or revoked one, the call is
+// counted for it.
 func (a *answerer) authorize(r *request, p *params, h *head, now time.Time, w *response) {
 	if !p.hasToken {
 		if h.authorization {
@@ -178,11 +182,12 @@ func (a *answerer) authorize(r *request, p *params, h *head, now time.Time, w *r
 	}
 }
 
-// unserved answers a caller whose request comes to nothing whatever the token. The
-// answer to a valid token has its limit all the same; nothing of that is used up, and
-// the call is counted. An invalid token gets the same answer without a limit. That
-// tells the two apart, so the refusal is recorded, and answers to an address with too
-// many of them have no limit. While the tables are not filled, no token is valid.
+// unserved answers a request that fails with f regardless of its token. If the token is
+// valid, the answer carries its rate-limit headers, without using up any of its budget,
+// and the call is counted. An invalid token gets the same answer without these headers.
+// A client could use the difference to guess tokens, so an invalid token is recorded as a
+// refusal, and an address with too many refusals gets no rate-limit headers even for
+// valid tokens. Before the tables are loaded, no token is valid.
 func (a *answerer) unserved(r *request, p *params, f *failure, now time.Time, w *response) {
 	g, err := a.tokens.Verify(p.token, now)
 	switch {
@@ -198,7 +203,8 @@ func (a *answerer) unserved(r *request, p *params, f *failure, now time.Time, w 
 	}
 }
 
-// refuseToken answers a caller whose token does not count.
+// refuseToken answers a request whose token is invalid. err is the error of
+// [access.Tokens.Verify].
 func (a *answerer) refuseToken(err error, token []byte, r *request, now time.Time, w *response) {
 	if wait := a.refused.note(a.client(r), now); wait > 0 {
 		w.failRefusals(wait)
@@ -209,13 +215,14 @@ func (a *answerer) refuseToken(err error, token []byte, r *request, now time.Tim
 
 func (a *answerer) client(r *request) netip.Addr { return clientOf(r.peer, r.headers, a.trusted) }
 
-// grantOf is the operation as tokens are granted it.
+// grantOf has the operation of package access for each operation.
 var grantOf = [noOperation]access.Operations{
 	carDrivingState: access.CarDrivingState,
 	throttleSystem:  access.ThrottleSystem,
 }
 
-// serve answers a caller whose token counts.
+// serve answers a request whose token is valid: it checks the operation and the rate, and
+// then answers for the vehicle.
 func (a *answerer) serve(r *request, vid []byte, g *access.Grant, now time.Time, w *response) {
 	w.sandbox = g.Sandbox()
 	if !g.Operations.Has(grantOf[w.operation]) {
@@ -230,7 +237,8 @@ func (a *answerer) serve(r *request, vid []byte, g *access.Grant, now time.Time,
 	if g.Rate.Limited() {
 		remaining, next, ok := g.Budget.Take(g.Rate, now)
 		if !ok {
-			// A token over its rate looks like one that does not count.
+			// From an address with too many refusals, a token over its rate
+			// must look like an invalid one.
 			if wait := a.refused.wait(a.client(r), now); wait > 0 {
 				w.failRefusals(wait)
 				return
@@ -246,9 +254,9 @@ func (a *answerer) serve(r *request, vid []byte, g *access.Grant, now time.Time,
 	a.look(vid, g, now, w)
 }
 
-// look answers with what is known of the vehicle. One that is not granted is
-// looked up all the same and then forgotten, so that it cannot be told from one
-// that does not exist.
+// look answers with the verdict about the vehicle. A vehicle that the token was not
+// granted is looked up as well, and then answered as unknown. So neither the answer nor
+// the time that it takes shows whether the vehicle exists.
 func (a *answerer) look(vid []byte, g *access.Grant, now time.Time, w *response) {
 	granted := g.Vehicles.IncludeBytes(vid)
 	if g.Sandbox() && granted && string(vid) == access.SandboxUnavailable {
@@ -267,7 +275,8 @@ func (a *answerer) look(vid []byte, g *access.Grant, now time.Time, w *response)
 	if !granted {
 		drives, throttles = vehicle.Unknown, vehicle.Unknown
 	}
-	// Event time may run ahead of our clock a little.
+	// The car's clock may be a little ahead of ours: Last-Modified must not be later
+	// than Date.
 	if w.operation == carDrivingState {
 		w.answer(vid, drives, `,"vehicle_runing_state":"`, byte(known.Driving.State), min(known.Driving.Time, at))
 	} else {

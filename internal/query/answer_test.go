@@ -28,8 +28,7 @@ func get(target string) *request {
 	}
 }
 
-// text is everything of an answer that a caller can tell apart, but for the
-// request's ID.
+// text returns everything that a client sees of an answer, except the request's ID.
 func (w *response) text() string {
 	var b strings.Builder
 	for _, h := range w.headers {
@@ -83,7 +82,8 @@ func TestAnswersWithoutAllocating(t *testing.T) {
 	}
 }
 
-// TestEveryFailureIsAnEnvelope goes through docerrors.go, which has them all.
+// TestEveryFailureIsAnEnvelope checks the body of each failure in docerrors.go, which has
+// all of them.
 func TestEveryFailureIsAnEnvelope(t *testing.T) {
 	var all []*failure
 	for _, s := range statusDocs {
@@ -108,8 +108,8 @@ func TestEveryFailureIsAnEnvelope(t *testing.T) {
 	}
 }
 
-// A vehicle that exists and is not granted, in whatever state, must answer as
-// one that does not exist.
+// The answer for a vehicle that exists and is not granted must equal that for one that does
+// not exist, whatever its verdicts are.
 func TestNotGrantedIsUnknown(t *testing.T) {
 	f := newFixture(t)
 	f.issue(t, "NONE", access.TokenRequest{Vehicles: access.VehicleSet("Other")})
@@ -177,8 +177,8 @@ func TestRequestIDs(t *testing.T) {
 	}
 }
 
-// TestRequestIDsTellNoNumber: two IDs have no more digits in common than chance gives them,
-// one in sixteen, so that nobody reads off how many requests came between.
+// TestRequestIDsTellNoNumber: two IDs have no more digits in common than by chance, which
+// is one in sixteen. So a client cannot see how many requests came between two of its own.
 func TestRequestIDsTellNoNumber(t *testing.T) {
 	ids := newRequestIDs()
 	const pairs, digits = 1000, 32
@@ -214,8 +214,7 @@ func TestUseIsNoted(t *testing.T) {
 	}
 }
 
-// The answerer judges the framing by itself, whatever the library before it
-// lets pass.
+// The answerer checks the framing by itself and relies on no code before it.
 func TestFraming(t *testing.T) {
 	f := newFixture(t)
 	a := f.answerer()
@@ -285,7 +284,7 @@ func TestScanHead(t *testing.T) {
 	}
 }
 
-// What a request says must not be in what it is answered, but for the vid.
+// An answer must contain no part of its request except the vid.
 func TestNothingIsEchoed(t *testing.T) {
 	f := newFixture(t)
 	a := f.answerer()

@@ -11,7 +11,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// BenchmarkAnswer is the answerer alone, on one core.
+// BenchmarkAnswer measures the answerer alone, on one core.
 func BenchmarkAnswer(b *testing.B) {
 	f := newFixture(b)
 	for i := range 100_000 {
@@ -37,8 +37,8 @@ func BenchmarkAnswer(b *testing.B) {
 	}
 }
 
-// BenchmarkLoopback is the whole server over loopback, client included: one
-// request at a time, and pipelined, where the cost of system calls is shared.
+// BenchmarkLoopback measures the whole server over loopback, client included: with one
+// request at a time, and with pipelined requests, which share the cost of system calls.
 func BenchmarkLoopback(b *testing.B) {
 	for _, depth := range []int{1, 16} {
 		b.Run(fmt.Sprintf("pipelined-%d", depth), func(b *testing.B) {

@@ -14,12 +14,12 @@ import (
 
 var updateScreens = flag.Bool("screens", false, "take the screenshots in docs/ anew")
 
-// screens are the ways in which a reader may look at the page.
+// screens are the window sizes and colour schemes in which the page is tested.
 var screens = []struct {
 	name          string
 	width, height int64
 	scheme        string
-	from          string // what the screenshot begins with
+	from          string // the element at the top of the screenshot
 }{
 	{"page-light", 1280, 1560, "light", "body"},
 	{"page-dark", 1280, 1560, "dark", "#try"},
@@ -27,8 +27,8 @@ var screens = []struct {
 	{"page-390-dark", 390, 844, "dark", "#throttle-system"},
 }
 
-// TestPageInABrowser uses the page as a reader does who has a keyboard and no
-// mouse: finds the form, types a token, asks both questions, reads the answers.
+// TestPageInABrowser uses the page with the keyboard alone: it finds the form, types a
+// token, asks both questions, and reads the answers.
 func TestPageInABrowser(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -59,8 +59,8 @@ func TestPageInABrowser(t *testing.T) {
 				t.Error("the headers of the answer are not shown")
 			}
 
-			// Another language for the samples, then everything that can be
-			// opened, for the eyes of axe.
+			// Choose another language for the samples, and open all details,
+			// so that axe checks them, too.
 			b.TabTo(`document.activeElement.getAttribute("role") === "tab"`)
 			b.Press(kb.ArrowRight)
 			b.Expect(`[...document.querySelectorAll("[role=tab][aria-selected=true]")].map(t => t.innerText).join()`, "Go,Go")
@@ -82,7 +82,7 @@ func TestPageInABrowser(t *testing.T) {
 	}
 }
 
-// TestPageSaysWhatIsWrong asks what is refused, and what has no answer.
+// TestPageSaysWhatIsWrong sends requests that are refused, and some that have no answer.
 func TestPageSaysWhatIsWrong(t *testing.T) {
 	f := newFixture(t)
 	r := start(t, f.Config)
@@ -111,7 +111,7 @@ func TestPageSaysWhatIsWrong(t *testing.T) {
 	keepsNothing(t, b, f.secrets["SANDBOX"])
 }
 
-// TestReferenceInABrowser asks from the reference, as its reader would.
+// TestReferenceInABrowser calls the service from the reference page.
 func TestReferenceInABrowser(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -125,8 +125,8 @@ func TestReferenceInABrowser(t *testing.T) {
 		chromedp.Click(chromedp.CSS(".auth-btn-wrapper .authorize")),
 		chromedp.Click(chromedp.CSS(".btn-done")),
 		chromedp.Click(chromedp.CSS(".opblock-summary-control")),
-		// Swagger UI resolves an operation once it is opened, and cannot ask
-		// before it has: only then the refusals have their descriptions.
+		// Swagger UI resolves an operation when it is opened, and cannot call
+		// it before. The refusals have their descriptions only after that.
 		chromedp.WaitVisible(chromedp.CSS(`.response[data-code="503"] .renderedMarkdown p`)),
 		chromedp.Click(chromedp.CSS(".execute")),
 		chromedp.WaitVisible(chromedp.CSS(".live-responses-table tbody .response-col_status")),
@@ -147,7 +147,7 @@ func TestReferenceInABrowser(t *testing.T) {
 	b.StayedHere()
 }
 
-// keepsNothing looks for the token wherever a page can leave something.
+// keepsNothing checks that the page has stored nothing and does not show the token.
 func keepsNothing(t *testing.T, b *browsertest.Browser, token string) {
 	t.Helper()
 	b.Expect(`JSON.stringify([localStorage.length, sessionStorage.length, document.cookie, location.search])`, `[0,0,"",""]`)
@@ -157,7 +157,7 @@ func keepsNothing(t *testing.T, b *browsertest.Browser, token string) {
 	}
 }
 
-// look keeps a screenshot, if the flag asks for it.
+// look saves a screenshot if the flag -screens is set.
 func look(b *browsertest.Browser, name string) {
 	if *updateScreens {
 		b.Look("../../docs/screens/" + name + ".png")

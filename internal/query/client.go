@@ -6,10 +6,10 @@ import (
 	"slices"
 )
 
-// clientOf says who sent a request that came from peer. A proxy writes the
-// address it was called from behind what X-Forwarded-For holds already, so the
-// list is read from its end, and only for as long as each hop is a proxy that is
-// trusted: what stands before that, anybody may have made up.
+// clientOf returns the address of the client whose request arrived from peer. A proxy
+// appends the address of its own client to X-Forwarded-For. So the list is read from its
+// end, and only while each hop is a trusted proxy: the client may have made up all
+// earlier members.
 func clientOf(peer netip.Addr, headers []byte, trusted []netip.Prefix) netip.Addr {
 	h := hops{lines: headers}
 	for isTrusted(peer, trusted) {
@@ -26,14 +26,15 @@ func isTrusted(a netip.Addr, trusted []netip.Prefix) bool {
 	return slices.ContainsFunc(trusted, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// hops reads the members of X-Forwarded-For from the last to the first. Several
-// such headers are one list.
+// hops reads the members of X-Forwarded-For from the last to the first. Several such
+// headers form one list.
 type hops struct {
-	lines []byte // the header lines before the one that list is of
-	list  []byte // what is left of a line
+	lines []byte // the header lines that are not read yet, from the first
+	list  []byte // the members of the present header that are not read yet
 }
 
-// previous returns the next member, empty if there is none.
+// previous returns the member before the one it returned last, or an empty slice if there
+// is none.
 func (h *hops) previous() []byte {
 	for {
 		for len(h.list) > 0 {
@@ -59,7 +60,7 @@ func (h *hops) previous() []byte {
 	}
 }
 
-// parseHop reads an address, in brackets or not, with a port or without.
+// parseHop parses an address with or without brackets and port.
 func parseHop(member []byte) (netip.Addr, bool) {
 	text := string(member)
 	if withPort, err := netip.ParseAddrPort(text); err == nil {
@@ -72,5 +73,6 @@ func parseHop(member []byte) (netip.Addr, bool) {
 	return plainAddr(a), err == nil
 }
 
-// plainAddr writes an address in the one form that compares.
+// plainAddr returns an address in the form in which equal addresses compare equal: without
+// a zone, and an IPv4 address never as IPv6.
 func plainAddr(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }

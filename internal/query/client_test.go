@@ -49,8 +49,8 @@ func TestClientOf(t *testing.T) {
 	}
 }
 
-// Whatever a caller puts into the header, the proxy appends the caller's address
-// and that is the one that counts.
+// A client may put anything into the header: the proxy appends the client's address, and
+// that is the one that is used.
 func TestNothingMadeUpCounts(t *testing.T) {
 	proxies := prefixes("10.0.0.0/8")
 	rapid.Check(t, func(t *rapid.T) {

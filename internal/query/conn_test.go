@@ -18,7 +18,7 @@ import (
 	"carstate/internal/testkit"
 )
 
-// Answers that wait for a client that does not read hold up nobody else.
+// Answers to clients that do not read do not delay the answers to others.
 func TestClientsThatDoNotReadOverloadNobody(t *testing.T) {
 	f := newFixture(t)
 	f.MaxInFlight = 2
@@ -30,7 +30,7 @@ func TestClientsThatDoNotReadOverloadNobody(t *testing.T) {
 		c := r.dial(t)
 		c.SetWriteDeadline(time.Now().Add(time.Second))
 		for {
-			// It stops taking requests once its answers are not read.
+			// The server stops reading requests when its answers are not read.
 			if _, err := io.WriteString(c, many); err != nil {
 				break
 			}
@@ -38,22 +38,22 @@ func TestClientsThatDoNotReadOverloadNobody(t *testing.T) {
 	}
 	c := r.dial(t)
 	in := bufio.NewReader(c)
-	// Until all of them wait, some may be in progress.
+	// Before all answers wait for their readers, some requests may be in progress.
 	testkit.Await(t, "a query is answered", func() bool {
 		io.WriteString(c, f.query("CarJam"))
 		return readAnswer(t, in, false).status == "HTTP/1.1 200 OK"
 	})
 }
 
-// cutAll ends all connections, whatever they wait for.
+// cutAll closes all connections at once.
 func cutAll(r *running) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	_ = r.Shutdown(ctx)
 }
 
-// opened is how many connections the server has that are used so; of all uses, if none
-// is named.
+// opened returns the number of open connections with one of the uses, or with any use if
+// none is given.
 func (r *running) opened(uses ...netguard.Use) (n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -63,10 +63,11 @@ func (r *running) opened(uses ...netguard.Use) (n int) {
 	return n
 }
 
-// waiting is how many connections wait for a request.
+// waiting returns the number of connections that wait for a request.
 func (r *running) waiting() int { return r.opened(netguard.Silent, netguard.Idle) }
 
-// Where no connection waits, a newer one is told so.
+// If there are too many connections and none of them waits for a request, a newer one gets
+// 503.
 func TestTooManyConnections(t *testing.T) {
 	f := newFixture(t)
 	f.MaxConnections = 1
@@ -102,8 +103,8 @@ func TestTooManyConnections(t *testing.T) {
 	}
 }
 
-// Who says nothing, or begins and does not go on, or keeps a connection for later,
-// makes room for whoever comes.
+// A connection that is silent, has sent half a head, or waits for its next request is closed
+// for a newer one.
 func TestConnectionsThatWaitMakeRoom(t *testing.T) {
 	for name, said := range map[string]string{"silent": "", "half": "GET / HT", "idle": "GET /x HTTP/1.1\r\nHost: x\r\n\r\n"} {
 		t.Run(name, func(t *testing.T) {
@@ -144,8 +145,8 @@ func TestConnectionsThatWaitMakeRoom(t *testing.T) {
 	}
 }
 
-// TestStrangersMakeRoom: connections that shake no hands, and those that read no document,
-// are closed for a newer one. A client that waits for its next query is not.
+// TestStrangersMakeRoom: connections without a TLS handshake, and those that do not read a
+// document, are closed for a newer one. A client that waits for its next query is not.
 func TestStrangersMakeRoom(t *testing.T) {
 	for name, useTLS := range map[string]bool{"no handshake": true, "unread documents": false} {
 		t.Run(name, func(t *testing.T) {
@@ -218,8 +219,7 @@ func TestErrorsOfAcceptingAreWaitedOut(t *testing.T) {
 	}
 }
 
-// Where more is asked than is answered, who comes is turned away, and who is there
-// goes on.
+// During an overload, new connections are refused, and open ones are still answered.
 func TestOverload(t *testing.T) {
 	f := newFixture(t)
 	var over atomic.Bool
@@ -255,8 +255,7 @@ func TestOverload(t *testing.T) {
 	}
 }
 
-// A connection that is one too many has its next request answered, and ends with it.
-// Another goes on.
+// A connection that is one too many is closed after its next answer. Others stay open.
 func TestExcess(t *testing.T) {
 	f := newFixture(t)
 	var excess atomic.Value // a client's address
@@ -281,8 +280,8 @@ func TestExcess(t *testing.T) {
 	}
 }
 
-// Who came in an overload and asks after it is answered, then and later, unless the
-// places of older connections would not do for it.
+// A connection that was accepted during an overload and sends its first request after it is
+// answered, then and later. If there are too many connections then, an older one is closed.
 func TestOverloadEndsForWhoWaited(t *testing.T) {
 	for name, most := range map[string]int{"room": 2, "one too many": 1} {
 		t.Run(name, func(t *testing.T) {

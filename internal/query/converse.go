@@ -15,45 +15,48 @@ import (
 	"carstate/internal/netguard"
 )
 
-// exchange is what a connection needs while it has a request in progress. Exchanges
-// are pooled, so that connections that wait hold none.
+// exchange is the memory that a connection needs while it has a request in progress.
+// Exchanges are pooled, so that connections that wait for a request hold none.
 type exchange struct {
 	request  request
 	response response
-	out      []byte // answers on their way to the connection
+	out      []byte // answers that are not sent yet
 }
 
-// Of answers to pipelined requests, sendAt bytes are sent at a time: a client that
-// does not read makes us hold that much and one answer. Up to keepOut, the memory
-// is kept for the next.
+// The answers to pipelined requests are collected and sent together.
 const (
-	sendAt  = 8 << 10
+	// sendAt is the number of collected bytes at which they are sent. For a client that
+	// does not read, the server holds at most that much and one answer.
+	sendAt = 8 << 10
+	// keepOut is the largest buffer of answers that is kept for the next request.
 	keepOut = 32 << 10
 )
 
-// conversation is the reading side of a connection.
+// conversation is a connection and the state of reading its requests. Only the
+// goroutine of the connection uses it.
 type conversation struct {
 	s    *Server
 	c    *netguard.Conn
 	wire net.Conn // c, or TLS over it
 	peer netip.Addr
 
-	busy    bool // the server was overloaded when the connection came
+	busy    bool // the server was overloaded when the connection was accepted
 	counted bool // a request is counted as in progress
-	lingers bool // the last answer must survive what else is arriving
+	lingers bool // close reads on for a while, so that the last answer arrives
 
-	buf       []byte // what has arrived and is not answered yet is buf[begin:end]
+	buf       []byte // buf[begin:end] has arrived and is not answered yet
 	begin     int
 	end       int
-	scanned   int       // how much of that was searched for the end of a head
-	answered  bool      // a request was
-	now       time.Time // when the last one was
+	scanned   int       // how many bytes of buf[begin:end] were searched for the end of a head
+	answered  bool      // at least one request was answered
+	now       time.Time // the time of the last answer
 	readUntil time.Time // the deadlines that are set
 	sendUntil time.Time
 }
 
-// converse answers the requests of a connection until one of the two sides ends it,
-// and closes it. busy says that the server was overloaded when the connection came.
+// converse answers the requests of a connection until the client or the server ends it,
+// and then closes it. busy is set if the server was overloaded when it accepted the
+// connection.
 func (s *Server) converse(c *netguard.Conn, busy bool) {
 	v := &conversation{s: s, c: c, wire: c, peer: c.Peer(), busy: busy}
 	defer func() {
@@ -78,15 +81,16 @@ func (s *Server) converse(c *netguard.Conn, busy bool) {
 	}
 }
 
-// Limits of lingering.
+// The limits of reading on before a connection is closed.
 const (
 	lingerTime  = 500 * time.Millisecond
 	lingerBytes = 256 << 10
 )
 
-// close closes the connection. A connection closed while data is still arriving is reset,
-// and the reset can overtake the answer that says what was wrong. So the server says that
-// it is done and reads a little longer where it refuses to read on.
+// close closes the connection. If a connection is closed while data is still arriving,
+// the kernel resets it, and the reset can overtake the answer that says what was wrong.
+// So after such an answer the server first closes only its sending side, and reads and
+// discards input for up to lingerTime and lingerBytes.
 func (v *conversation) close() {
 	if v.lingers {
 		if t, ok := v.wire.(*tls.Conn); ok {
@@ -100,8 +104,9 @@ func (v *conversation) close() {
 	_ = v.wire.Close()
 }
 
-// refusal says why the connection's first request is turned away; nil: it is answered. A
-// connection that came in an overload is not refused once that is over.
+// refusal returns the failure with which to refuse the connection's first request, or
+// nil. A connection that was accepted during an overload is checked again, because the
+// overload may have ended.
 func (v *conversation) refusal() *failure {
 	if v.busy = v.busy && v.s.overloaded(); v.busy {
 		return failBusy
@@ -112,7 +117,7 @@ func (v *conversation) refusal() *failure {
 	return nil
 }
 
-// beginRequest counts a request as in progress.
+// beginRequest counts a request as in progress until endRequest.
 func (v *conversation) beginRequest() {
 	if !v.counted {
 		v.counted = true
@@ -137,8 +142,8 @@ func (v *conversation) sendBy(t time.Time) {
 	_ = v.wire.SetWriteDeadline(t)
 }
 
-// next waits for requests and answers those that have arrived. It reports whether
-// the connection goes on.
+// next waits for a request and answers it and all others that have arrived with it. It
+// reports whether the connection stays open.
 func (v *conversation) next() bool {
 	head, f := v.read()
 	if f == nil && head == nil {
@@ -160,7 +165,7 @@ func (v *conversation) next() bool {
 	for head != nil {
 		goesOn, head = v.answer(head, e), nil
 		if goesOn {
-			// What was pipelined is answered together.
+			// Pipelined requests are answered together.
 			head = v.buffered()
 		}
 		if head != nil && len(e.out) >= sendAt {
@@ -179,7 +184,7 @@ func (v *conversation) next() bool {
 	return goesOn
 }
 
-// buffered returns the next head if it has arrived as a whole, nil if not.
+// buffered returns the next head, or nil if it has not arrived completely.
 func (v *conversation) buffered() []byte {
 	if v.scanned == 0 {
 		v.begin = v.end - len(skipEmptyLines(v.buf[v.begin:v.end]))
@@ -194,10 +199,11 @@ func (v *conversation) buffered() []byte {
 	return head
 }
 
-// read waits for a whole head. Neither a head nor a failure means that nobody asks
-// anything more.
+// read waits for a complete head and returns it, or returns the failure to answer with.
+// It returns neither if the connection is to be closed without a further answer: the
+// client has closed it or sends nothing, it was evicted, or the server shuts down.
 func (v *conversation) read() ([]byte, *failure) {
-	begun := v.end > v.begin // part of a head is there already
+	begun := v.end > v.begin // part of a head has arrived already
 	if begun {
 		v.readBy(time.Now().Add(v.s.headTimeout))
 	} else {
@@ -237,8 +243,8 @@ func (v *conversation) read() ([]byte, *failure) {
 	}
 }
 
-// unlessEvicted returns the failure to answer with, nil if the connection is to be closed
-// because it was evicted: then nothing was wrong.
+// unlessEvicted returns f, or nil if the connection was evicted: then the request was not
+// wrong, and the connection is closed without an answer.
 func (v *conversation) unlessEvicted(f *failure) *failure {
 	if !v.c.Become(netguard.Held) {
 		return nil
@@ -246,15 +252,16 @@ func (v *conversation) unlessEvicted(f *failure) *failure {
 	return f
 }
 
-// overdue reports whether a deadline has to be set anew. One is moved on only when a
-// quarter of its time is over: moving it costs more than a look at the table.
+// overdue reports whether a deadline must be set again. A deadline is moved only after a
+// quarter of its time has passed, because moving it costs more than a lookup in the
+// fleet table.
 func overdue(deadline, now time.Time, limit time.Duration) bool {
 	left := deadline.Sub(now)
 	return left < limit*3/4 || left > limit
 }
 
-// room makes sure that more can be read. It reports false where a head is longer
-// than any that is answered.
+// room makes space in the buffer to read more of a head. It reports false if the buffer
+// has its largest size and is full: then the head is longer than is accepted.
 func (v *conversation) room() bool {
 	switch {
 	case v.buf == nil:
@@ -273,8 +280,8 @@ func (v *conversation) room() bool {
 	return true
 }
 
-// broken says what an error of reading means to whoever sent part of a head. To
-// one that sent nothing there is nothing to say.
+// broken returns the failure to answer with after reading failed with err. It returns nil
+// if no part of a head had arrived: then the client expects no answer.
 func (v *conversation) broken(err error) *failure {
 	if v.end == v.begin {
 		return nil
@@ -286,8 +293,8 @@ func (v *conversation) broken(err error) *failure {
 	return failMalformed
 }
 
-// answer appends the answer to a head to e.out, and reports whether the connection
-// goes on after it.
+// answer appends the answer to a request head to e.out. It reports whether the
+// connection stays open after it.
 func (v *conversation) answer(head []byte, e *exchange) (goesOn bool) {
 	s := v.s
 	start := s.now()
@@ -336,7 +343,7 @@ func (v *conversation) answer(head []byte, e *exchange) (goesOn bool) {
 		v.lingers = true
 		connection = "close"
 	case isHTTP10 && !w.keepAlive:
-		v.lingers = true // it may have sent more, in error
+		v.lingers = true // the client may have sent more, although it did not ask for keep-alive
 		connection = "close"
 	case isHTTP10:
 		connection = "keep-alive"
@@ -353,9 +360,9 @@ func (v *conversation) answer(head []byte, e *exchange) (goesOn bool) {
 	return goesOn
 }
 
-// sendDocument sends a document behind the answers before it. A document is large
-// and its reader may be slow. It holds nothing but the connection, so it must not
-// keep queries from being answered.
+// sendDocument sends the collected answers and then a document. A document is large and
+// its reader may be slow. Sending it uses no resource but the connection, so the request
+// no longer counts as in progress and keeps no query from being answered.
 func (v *conversation) sendDocument(e *exchange) bool {
 	v.endRequest()
 	now := time.Now()
@@ -372,8 +379,9 @@ func (v *conversation) sendDocument(e *exchange) bool {
 	return err == nil
 }
 
-// send writes answers. While that lasts they do not count as in progress: otherwise
-// clients that do not read would have all others told that we are overloaded.
+// send writes answers to the connection. Requests whose answers are being written do not
+// count as in progress. Otherwise clients that do not read could use up MaxInFlight, and
+// all others would get 503.
 func (v *conversation) send(b []byte) bool {
 	v.endRequest()
 	if len(b) == 0 {
@@ -389,7 +397,7 @@ func (v *conversation) send(b []byte) bool {
 	return err == nil
 }
 
-// count notes an answer in the metrics and in the access log.
+// count adds an answer to the metrics and to the access log.
 func (s *Server) count(r *request, w *response, start time.Time, took time.Duration) {
 	s.metrics.count(w, took)
 	if s.accessLog != nil {
@@ -397,9 +405,9 @@ func (s *Server) count(r *request, w *response, start time.Time, took time.Durat
 	}
 }
 
-// report logs a bug that one request found and that must not take down all others.
-// What is logged holds no part of the request: not even the value of a panic, unless
-// the runtime made it.
+// report logs a panic while a request was served; the process goes on, so that the bug
+// does not affect other requests. The log holds no part of the request. Even the value
+// of the panic is logged only if it is an error of the Go runtime.
 func (s *Server) report(v any) {
 	what := fmt.Sprintf("a %T", v)
 	if e, ok := v.(runtime.Error); ok {

@@ -8,15 +8,15 @@ import (
 	"carstate/internal/access"
 )
 
-// failureDoc is what the documentation says of a failure beyond its message.
+// failureDoc documents one failure. The documentation adds the failure's own message.
 type failureDoc struct {
 	failure *failure
-	name    string // of the example in the OpenAPI document
+	name    string // the name of the example in the OpenAPI document
 	cause   string
 	cure    string
 }
 
-// statusDoc is what the documentation says of a status.
+// statusDoc documents a status and all failures with it.
 type statusDoc struct {
 	Status  int
 	Title   string
@@ -25,10 +25,10 @@ type statusDoc struct {
 	docs    []failureDoc
 }
 
-// exampleRate is the limit that the documentation's example of 429 has.
+// exampleRate is the rate limit in the documentation's example of 429.
 var exampleRate = access.Rate{Calls: 60, Window: time.Minute}
 
-// statusDocs documents every failure. A test holds it against failure.go.
+// statusDocs documents every failure. A test compares it with failure.go.
 var statusDocs = []statusDoc{
 	{400, "Bad request", "Something in the request itself is wrong. It was not looked at any further.", "No. Correct the request first.", []failureDoc{
 		{failNoVid, "vid_missing", "The query has no vid.", "Add vid=VEHICLE_ID to the query."},
@@ -100,7 +100,7 @@ var statusDocs = []statusDoc{
 	}},
 }
 
-// body is an answer as it goes out with the failure.
+// body returns the body of an answer with the failure.
 func (d failureDoc) body() string {
 	var w response
 	switch d.failure {
@@ -114,7 +114,7 @@ func (d failureDoc) body() string {
 	return string(w.body)
 }
 
-// message is what the answer's msg says behind its first word.
+// message returns the text of the answer's msg after its first word.
 func (d failureDoc) message() string {
 	var envelope struct{ Msg string }
 	if err := json.Unmarshal([]byte(d.body()), &envelope); err != nil {

@@ -9,30 +9,30 @@ import (
 	"time"
 )
 
-// localBase is the base address in the samples. The page's script puts in its
-// place the address at which the page was read.
+// localBase is the base address in the samples. The page's script replaces it by the
+// address from which the page was loaded.
 const localBase = "http://127.0.0.1:8080"
 
-// operationDoc is what the page says of an operation.
+// operationDoc documents an operation.
 type operationDoc struct {
-	ID       string // of its section
+	ID       string // the id of its section in the page
 	Title    string
 	Question string
 	Path     string
 	Scope    string // the operation's name in a token
-	Field    string
+	Field    string // the JSON field of the answer
 	Vid      string // the vehicle of the samples
 	Values   []valueDoc
 	Samples  []sampleDoc
 }
 
-// valueDoc is one value of the operation's field.
+// valueDoc documents one value of the operation's field.
 type valueDoc struct {
 	Value, Name, Meaning string
 	Status               int
 }
 
-// sampleDoc is a program that asks.
+// sampleDoc is a program that calls the operation.
 type sampleDoc struct {
 	Language, Title, Code string
 }
@@ -59,7 +59,7 @@ var operationDocs = []operationDoc{
 	},
 }
 
-// sampleLanguages are in the order in which the page shows them.
+// sampleLanguages lists the languages of the samples in the order of the page.
 var sampleLanguages = []sampleDoc{
 	{Language: "curl", Title: "curl"},
 	{Language: "go", Title: "Go"},
@@ -80,12 +80,12 @@ var pageFunctions = template.FuncMap{
 	"cure":    func(d failureDoc) string { return d.cure },
 }
 
-// renderPage writes the page at /.
+// renderPage returns the page at /. maxAge is as in [Config].
 func renderPage(maxAge time.Duration) []byte {
 	var b bytes.Buffer
 	data := struct {
 		Base       string
-		MaxAge     string // "" for any age
+		MaxAge     string // "" if verdicts of any age are answered
 		Operations []operationDoc
 		Statuses   []statusDoc
 	}{localBase, inWords(maxAge), nil, statusDocs}
@@ -99,8 +99,8 @@ func renderPage(maxAge time.Duration) []byte {
 	return b.Bytes()
 }
 
-// inWords says a duration to people, in its largest whole unit; "" if it is not
-// positive.
+// inWords returns a duration as a text for people, in the largest unit that divides it and
+// gives more than one. It returns "" if d is not positive.
 func inWords(d time.Duration) string {
 	for _, u := range []struct {
 		name string
@@ -116,7 +116,8 @@ func inWords(d time.Duration) string {
 	return ""
 }
 
-// samples writes the operation's programs.
+// samples returns the operation's programs, one per language. base is the base address of
+// the service.
 func (op operationDoc) samples(base string) []sampleDoc {
 	var all []sampleDoc
 	for _, s := range sampleLanguages {

@@ -14,29 +14,30 @@ import (
 	swagger "github.com/swaggest/swgui/v5/static"
 )
 
-// docFiles are the documentation as it is written; the *.tmpl are completed by
-// docpage.go and openapi.go.
+// docFiles holds the source files of the documentation. docpage.go and openapi.go render
+// the templates (*.tmpl).
 //
 //go:embed docs
 var docFiles embed.FS
 
-// What our own page may do: load from here, call here, and nothing else.
+// pagePolicy lets our own page load from and call this service, and nothing else.
 const pagePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// referencePolicy adds what Swagger UI cannot do without.
+// referencePolicy also permits the inline styles and data: images that Swagger UI needs.
 const referencePolicy = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// Pages are asked for anew each time, so that they are never older than the
-// service. What they load may be kept for as long as a reader stays.
+// A browser revalidates pages each time, so that they are never older than the service.
+// It may cache the files that they load for an hour.
 const (
 	cachePage  = "no-cache"
 	cacheAsset = "public, max-age=3600"
 )
 
-// newDocuments makes the documentation of a service whose readings count for
-// maxAge. What it embeds is part of the binary, so there is no error but a bug.
+// newDocuments returns the documentation of a service that answers verdicts up to the age
+// maxAge. It panics if a file is missing or a template fails: the files are part of the
+// binary, so that would be a bug.
 func newDocuments(maxAge time.Duration) documents {
 	return documents{
 		"/":                     ours("page.html.tmpl", renderPage(maxAge), cachePage, pagePolicy),
@@ -61,7 +62,7 @@ func asset(name string) *document {
 	return ours(name, read(name), cacheAsset, pagePolicy)
 }
 
-// ours is a document of our own.
+// ours returns a document that this project wrote.
 func ours(name string, content []byte, cache, policy string) *document {
 	return &document{
 		contentType: contentType(strings.TrimSuffix(name, ".tmpl")),
@@ -72,8 +73,8 @@ func ours(name string, content []byte, cache, policy string) *document {
 	}
 }
 
-// theirs is a file of Swagger UI, which comes compressed. Hardly anyone needs it
-// plain, so it is unpacked for the first who does.
+// theirs returns a file of Swagger UI, which is embedded in compressed form. Few clients
+// need it uncompressed, so it is uncompressed at the first such request.
 func theirs(name string) *document {
 	gzipped := must(swagger.FS.ReadFile(name + ".gz"))
 	return &document{
@@ -103,7 +104,7 @@ func contentType(name string) string {
 	panic("nothing says what " + name + " is")
 }
 
-// compress returns content in gzip, or nil if that gains less than a tenth.
+// compress returns content compressed with gzip, or nil if that saves less than a tenth.
 func compress(content []byte) []byte {
 	var b bytes.Buffer
 	w := must(gzip.NewWriterLevel(&b, gzip.BestCompression))
@@ -117,7 +118,8 @@ func compress(content []byte) []byte {
 	return b.Bytes()
 }
 
-// must is for what only a bug in the embedded documentation can break.
+// must returns v. It panics if err is not nil, which only a bug in the embedded
+// documentation can cause.
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(fmt.Sprintf("the documentation is broken: %v", err))

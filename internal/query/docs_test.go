@@ -24,8 +24,8 @@ import (
 	"carstate/internal/testkit"
 )
 
-// TestEveryFailureIsDocumented holds docerrors.go against failure.go, and the
-// page against both.
+// TestEveryFailureIsDocumented compares docerrors.go with failure.go, and the page with
+// both.
 func TestEveryFailureIsDocumented(t *testing.T) {
 	file, err := parser.ParseFile(token.NewFileSet(), "failure.go", nil, 0)
 	if err != nil {
@@ -60,15 +60,15 @@ func TestEveryFailureIsDocumented(t *testing.T) {
 	}
 }
 
-// TestSlowReadersHoldUpNoQuery has readers of large documents who do not read,
-// as many as there may be requests in progress.
+// TestSlowReadersHoldUpNoQuery: clients that request large documents and do not read them,
+// as many as there may be requests in progress, do not keep queries from being answered.
 func TestSlowReadersHoldUpNoQuery(t *testing.T) {
 	f := newFixture(t)
 	f.MaxInFlight = 2
 	r := start(t, f.Config)
 	for range f.MaxInFlight {
 		c := r.dial(t)
-		// Far more than the buffers between the two ends take.
+		// The answers are far larger than the buffers of both ends.
 		go io.WriteString(c, strings.Repeat("GET /reference/swagger-ui-bundle.js HTTP/1.1\r\nHost: x\r\n\r\n", 100))
 		if _, err := io.ReadFull(c, make([]byte, 1<<16)); err != nil {
 			t.Fatal(err)
@@ -82,12 +82,12 @@ func TestSlowReadersHoldUpNoQuery(t *testing.T) {
 	})
 }
 
-// TestDocumentsNameNoOtherHost reads every document of ours for addresses.
+// TestDocumentsNameNoOtherHost looks for addresses in every document of ours.
 func TestDocumentsNameNoOtherHost(t *testing.T) {
 	address := regexp.MustCompile(`(?:https?:)?//[a-zA-Z0-9][^\s"'<>)]*`)
 	for path, d := range newDocuments(maxAge) {
 		if strings.HasPrefix(path, "/reference/swagger-ui") {
-			continue // the browser test watches what it loads
+			continue // the browser test checks which addresses it loads
 		}
 		for _, found := range address.FindAllString(string(d.plain()), -1) {
 			if !strings.HasPrefix(found, localBase) && found != "http://www.w3.org/2000/svg" {
@@ -97,7 +97,7 @@ func TestDocumentsNameNoOtherHost(t *testing.T) {
 	}
 }
 
-// TestPageTellsTheAge holds the page to how long readings count here.
+// TestPageTellsTheAge checks that the page names the maximum age of readings.
 func TestPageTellsTheAge(t *testing.T) {
 	for age, want := range map[time.Duration]string{
 		5 * time.Minute:         "readings count for <b>5 minutes</b>",
@@ -112,7 +112,7 @@ func TestPageTellsTheAge(t *testing.T) {
 	}
 }
 
-// TestAcceptsGzip reads Accept-Encoding as clients write it.
+// TestAcceptsGzip checks forms of Accept-Encoding that clients send.
 func TestAcceptsGzip(t *testing.T) {
 	for list, want := range map[string]bool{
 		"": false, "gzip": true, "GZip": true, "deflate, gzip": true, "br, gzip;q=0.1": true, "gzip ; Q=1.000": true,
@@ -124,8 +124,8 @@ func TestAcceptsGzip(t *testing.T) {
 	}
 }
 
-// TestSandboxTableIsTrue asks a sandbox token's questions for every row of the
-// page's table, at each of six minutes, and writes the row anew.
+// TestSandboxTableIsTrue queries the vehicle of every row of the page's table with a sandbox
+// token, at each of six minutes, and compares the row with the answers.
 func TestSandboxTableIsTrue(t *testing.T) {
 	f := newFixture(t)
 	a := f.answerer()
@@ -176,7 +176,7 @@ func TestSandboxTableIsTrue(t *testing.T) {
 	}
 }
 
-// program returns what runs the sample with a token, and tells what it printed.
+// program returns a function that runs the sample with a token and returns its output.
 func (s sampleDoc) program(t *testing.T) func(secret string) (string, error) {
 	t.Helper()
 	command, dir := map[string][]string{
@@ -203,8 +203,8 @@ func (s sampleDoc) program(t *testing.T) func(secret string) (string, error) {
 	}
 }
 
-// TestSamplesFollowNoRedirect: whoever can make the service's address redirect
-// must not get the token.
+// TestSamplesFollowNoRedirect: if the service's address redirects to another host, that
+// host must not get the token.
 func TestSamplesFollowNoRedirect(t *testing.T) {
 	t.Parallel()
 	testkit.Slow(t, "it starts curl, Python and Node")
@@ -235,8 +235,8 @@ func TestSamplesFollowNoRedirect(t *testing.T) {
 	}
 }
 
-// TestSamplesRun runs the programs that the page shows, as they are shown, and
-// reads what they print: with a token that counts, and with one that does not.
+// TestSamplesRun runs the programs exactly as the page shows them, with a valid and with an
+// invalid token, and checks their output.
 func TestSamplesRun(t *testing.T) {
 	t.Parallel()
 	testkit.Slow(t, "it starts curl, Python and Node")
@@ -253,7 +253,7 @@ func TestSamplesRun(t *testing.T) {
 				ask := s.program(t)
 				expected := want[op.Scope]
 				if s.Language == "curl" {
-					// curl shows its progress where there is no terminal
+					// without a terminal, curl prints its progress before the body
 					expected = bodies[op.Scope]
 				}
 				if out, err := ask(secrets["SANDBOX"]); err != nil || !strings.HasSuffix(out, expected) {

@@ -4,25 +4,24 @@ import (
 	"time"
 )
 
-// document is one file of the public documentation, ready to be sent. It is
-// never changed, so that any number of answers may send it at once.
+// document is one file of the public documentation, ready to be sent. It is never changed,
+// so that any number of answers may share it.
 type document struct {
 	contentType string
-	cache       string // Cache-Control
-	policy      string // Content-Security-Policy
-	gzipped     []byte // nil where compression gains nothing
-	plain       func() []byte
+	cache       string        // the value of Cache-Control
+	policy      string        // the value of Content-Security-Policy
+	gzipped     []byte        // the content in gzip; nil if compression saves too little
+	plain       func() []byte // returns the uncompressed content
 }
 
-// documents are the public documentation by path.
+// documents maps the paths of the public documentation to their documents.
 type documents map[string]*document
 
-// documentTimeout is how long a document may take to be written: the largest has
-// 400 KB, and its reader may sit in a train.
+// documentTimeout is how long a document may take to be written: the largest has 400 KB,
+// and a reader in a train may have a slow connection.
 const documentTimeout = 30 * time.Second
 
-// document answers with d, or says that there is nothing. The query, if any, is
-// not looked at.
+// document answers with d, or with 404 if d is nil. It ignores the query of the request.
 func (a *answerer) document(r *request, d *document, h *head, w *response) {
 	switch {
 	case d == nil:

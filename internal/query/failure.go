@@ -10,22 +10,22 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// failure is an answer that says what was wrong with a request. All of it is
-// fixed text: nothing of the request is ever put into it.
+// failure is an answer that says what was wrong with a request. Its text is fixed: no part
+// of the request is ever put into it.
 type failure struct {
 	status  int
 	outcome outcome
 	body    string
-	// authenticate is the value of WWW-Authenticate; "" for none.
+	// authenticate is the value of WWW-Authenticate, or "" for no such header.
 	authenticate string
-	// retryAfter is the value of Retry-After, in seconds; "" for none.
+	// retryAfter is the value of Retry-After, in seconds, or "" for no such header.
 	retryAfter string
-	// closes is set where it is not certain where the request ended, or
-	// where the connection is what there is too much of.
+	// closes is set if the connection is closed after the answer: because the end of the
+	// request is uncertain, or because there are too many connections.
 	closes bool
 }
 
-// fail makes a failure. The text needs no escaping in JSON; a test checks that.
+// fail returns a failure. The text must need no escaping in JSON; a test checks that.
 func fail(status int, o outcome, text string) *failure {
 	return &failure{
 		status:  status,
@@ -34,6 +34,7 @@ func fail(status int, o outcome, text string) *failure {
 	}
 }
 
+// closing returns a failure after which the connection is closed.
 func closing(status int, o outcome, text string) *failure {
 	f := fail(status, o, text)
 	f.closes = true
@@ -46,8 +47,8 @@ func unauthorized(text string) *failure {
 	return f
 }
 
-// missing is unauthorized for a request without a token, which RFC 6750 does
-// not call an error.
+// missing is like unauthorized, for a request without a token. RFC 6750 does not call that
+// an error, so WWW-Authenticate has no error code.
 func missing(text string) *failure {
 	f := fail(401, invalidToken, text)
 	f.authenticate = `Bearer realm="carstate"`
@@ -96,7 +97,8 @@ var (
 	failVid       = fail(400, invalidRequest, "vid holds a character that is neither letter nor digit: a vehicle id consists of ASCII letters and digits only")
 )
 
-// checkVid says what is wrong with the vid, nil if nothing is.
+// checkVid returns the failure of a missing or malformed vid, or nil if the vid has the
+// form of a vehicle id.
 func checkVid(p *params) *failure {
 	switch {
 	case !p.hasVid:
@@ -146,15 +148,15 @@ var (
 	failReplaced    = unauthorized("the access token was replaced by a newer one: use that one")
 	failNoDriving   = forbidden("the access token does not include the operation car_driving_state")
 	failNoThrottle  = forbidden("the access token does not include the operation throttle_system")
-	failRefusals    = fail(429, rateLimited, "") // its text says how long to wait and is made for each answer
-	failRateLimited = fail(429, rateLimited, "") // and this one's names the policy too
+	failRefusals    = fail(429, rateLimited, "") // response.failRefusals writes the text
+	failRateLimited = fail(429, rateLimited, "") // response.failRate writes the text
 )
 
-// failScope is the answer to a token that lacks the operation.
+// failScope has the failure of a token that lacks the operation.
 var failScope = [noOperation]*failure{carDrivingState: failNoDriving, throttleSystem: failNoThrottle}
 
-// refusal says why a token does not count. err is what [access.Tokens.Verify]
-// returned.
+// refusal returns the failure of an invalid token. err is the error of
+// [access.Tokens.Verify].
 func refusal(err error, token []byte) *failure {
 	switch {
 	case errors.Is(err, access.ErrExpired):
@@ -173,8 +175,8 @@ func refusal(err error, token []byte) *failure {
 	return malformed(token)
 }
 
-// malformed guesses what was sent in place of a token, so that the message can
-// say what to do.
+// malformed returns the failure of a text that does not have the form of a token. It
+// guesses what was sent in place of one, so that the message can say what to do.
 func malformed(token []byte) *failure {
 	begins := func(prefix string) bool { return bytes.HasPrefix(token, []byte(prefix)) }
 	switch {

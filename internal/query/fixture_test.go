@@ -12,18 +12,19 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// noon is when the tests' clock stands still. It lies within a second, so that
-// rounding shows.
+// noon is the time of the tests' clock, which does not move. It is not a whole second, so
+// that wrong rounding shows.
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 750e6, time.UTC)
 
 const maxAge = 5 * time.Minute
 
-// fixture is a fleet, some tokens, and a clock that stands still at noon.
+// fixture is the configuration of a server with a fleet, some tokens, and a clock that
+// always shows noon.
 type fixture struct {
 	Config
-	// secrets are the placeholders of the scripts.
+	// secrets maps the scripts' placeholders to the secrets that replace them.
 	secrets map[string]string
-	// docs are what the scripts' placeholders for documents stand for.
+	// docs has the documents that replace the scripts' placeholders for documents.
 	docs documents
 }
 
@@ -107,7 +108,7 @@ func (f *fixture) issue(t testing.TB, name string, r access.TokenRequest) access
 	return tok
 }
 
-// rotate gives a token another secret; the old one counts for a minute.
+// rotate gives a token another secret. The old one is valid for one more minute.
 func (f *fixture) rotate(t testing.TB, tok access.Credential, at time.Time) {
 	t.Helper()
 	_, hash := access.NewSecret(access.TokenKind)
@@ -121,10 +122,10 @@ func (f *fixture) rotate(t testing.TB, tok access.Credential, at time.Time) {
 type running struct {
 	*Server
 	addr string
-	done chan error // what Serve returned
+	done chan error // gets the result of Serve
 }
 
-// start serves until the test ends.
+// start starts a server that runs until the test ends.
 func start(t testing.TB, c Config) *running {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -148,7 +149,7 @@ func startOn(t testing.TB, s *Server, ln net.Listener) *running {
 	return r
 }
 
-// dial opens a raw connection with a deadline for all that the test does on it.
+// dial opens a raw connection with one deadline for the whole test.
 func (r *running) dial(t testing.TB) net.Conn {
 	t.Helper()
 	c, err := net.Dial("tcp", r.addr)

@@ -4,20 +4,20 @@ import (
 	"bytes"
 )
 
-// head is what the answerer must know of a request's header block.
+// head holds those facts about a request's header block that the answerer needs.
 type head struct {
-	fault         *failure // why the framing is in doubt; nil if it is not
+	fault         *failure // the failure of an invalid header block; nil if it is valid
 	hosts         int      // number of Host headers
 	length        bool     // there is a Content-Length
 	authorization bool     // there is an Authorization header
-	closes        bool     // the client asks for the connection to be closed
-	keepAlive     bool     // the client asks for it to be kept, as HTTP/1.0 must
-	gzip          bool     // the client accepts a body that is compressed so
+	closes        bool     // the client sent Connection: close
+	keepAlive     bool     // the client sent Connection: keep-alive, as HTTP/1.0 requires
+	gzip          bool     // the client accepts a body in gzip
 }
 
-// scanHead reads a header block as it came, from the first header to the empty
-// line. It trusts no parser before it: two parsers that disagree on where a
-// request ends are how one request is smuggled inside another.
+// scanHead parses a header block as sent, from the first header to the empty line. It
+// relies on no other parser: where two parsers disagree on the end of a request, one
+// request can be smuggled inside another.
 func scanHead(raw []byte) (h head) {
 	for len(raw) > 0 {
 		end := bytes.IndexByte(raw, '\n')
@@ -53,8 +53,8 @@ func scanHead(raw []byte) (h head) {
 	return h
 }
 
-// controlIn returns where the first control character other than a tab stands in a
-// line, -1 if there is none.
+// controlIn returns the index of the first control character other than a tab in a line,
+// or -1 if there is none.
 func controlIn(line []byte) int {
 	for i, c := range line {
 		if c < ' ' && c != '\t' || c == 0x7f {
@@ -102,8 +102,8 @@ func (h *head) note(name, value []byte) {
 	}
 }
 
-// isHost reports whether b can be a host with or without a port (RFC 9110, 7.2). It
-// looks at the characters only: what is asked for does not depend on the host.
+// isHost reports whether b can be a host with or without a port (RFC 9110, 7.2). It checks
+// the characters only, because no answer depends on the host.
 func isHost(b []byte) bool {
 	for _, c := range b {
 		if !hostBytes[c] {
@@ -113,7 +113,7 @@ func isHost(b []byte) bool {
 	return len(b) > 0
 }
 
-// noteLength records a Content-Length.
+// noteLength records a Content-Length header. Only one header, with the value 0, is valid.
 func (h *head) noteLength(value []byte) {
 	switch {
 	case h.length || !isLength(value):
@@ -124,7 +124,8 @@ func (h *head) noteLength(value []byte) {
 	h.length = true
 }
 
-// isLength reports whether b is a number that a body's length can be.
+// isLength reports whether b is a decimal number with at most as many digits as the largest
+// int64.
 func isLength(b []byte) bool {
 	for _, c := range b {
 		if c < '0' || c > '9' {
@@ -134,8 +135,8 @@ func isLength(b []byte) bool {
 	return len(b) > 0 && len(b) <= len("9223372036854775807")
 }
 
-// hasOption reports whether a comma-separated list holds the option, which is
-// in lower case.
+// hasOption reports whether a comma-separated list contains the option, ignoring case. The
+// option must be in lower case.
 func hasOption(list []byte, option string) bool {
 	for len(list) > 0 {
 		var item []byte
@@ -146,8 +147,8 @@ func hasOption(list []byte, option string) bool {
 	return false
 }
 
-// acceptsGzip reports whether an Accept-Encoding names gzip with a weight other
-// than zero. A "*" is not taken up on: plain is always accepted then.
+// acceptsGzip reports whether an Accept-Encoding names gzip with a weight other than zero.
+// It ignores "*": a client that sends it accepts an uncompressed body, too.
 func acceptsGzip(list []byte) bool {
 	for len(list) > 0 {
 		var item []byte
@@ -161,7 +162,8 @@ func acceptsGzip(list []byte) bool {
 	return false
 }
 
-// cut returns what is before and after the first sep.
+// cut returns the parts of b before and after the first sep. If there is none, it returns
+// b and nil.
 func cut(b []byte, sep byte) (before, after []byte) {
 	if i := bytes.IndexByte(b, sep); i >= 0 {
 		return b[:i], b[i+1:]
@@ -169,7 +171,8 @@ func cut(b []byte, sep byte) (before, after []byte) {
 	return b, nil
 }
 
-// equalFold compares ASCII text with a name in lower case, ignoring case.
+// equalFold reports whether ASCII text equals a name, ignoring case. The name must be in
+// lower case.
 func equalFold(b []byte, lower string) bool {
 	if len(b) != len(lower) {
 		return false
@@ -185,7 +188,7 @@ func equalFold(b []byte, lower string) bool {
 	return true
 }
 
-// trimSpace removes optional white space as HTTP has it: blanks and tabs.
+// trimSpace removes the optional white space of HTTP, blanks and tabs, from both ends.
 func trimSpace(b []byte) []byte {
 	for len(b) > 0 && (b[0] == ' ' || b[0] == '\t') {
 		b = b[1:]

@@ -17,14 +17,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// secretForChild names the variable that makes this test binary the child of
-// TestNothingPrintsTheToken.
+// secretForChild is the environment variable that makes this test binary the child process
+// of TestNothingPrintsTheToken.
 const secretForChild = "CARSTATE_TEST_TOKEN"
 
-// TestNothingPrintsTheToken throws requests at a server that make an HTTP
-// library complain, and looks for the token in all that the process has said.
-// The server runs in a process of its own: a library's logger keeps the standard
-// error that it found at its start, so only the process's own is the truth.
+// TestNothingPrintsTheToken sends a server requests about which an HTTP library complains,
+// and looks for the token in the whole output of the process. The server runs in a process
+// of its own: a library's logger keeps the standard error that it found at its start, so
+// only the output of a whole process is complete.
 func TestNothingPrintsTheToken(t *testing.T) {
 	if tok := os.Getenv(secretForChild); tok != "" {
 		sufferHostility(t, tok)
@@ -54,7 +54,7 @@ func sufferHostility(t *testing.T, tok string) {
 	})
 	reg := prometheus.NewRegistry()
 	f.Registry = reg
-	f.HeadTimeout, f.IdleTimeout = 100*time.Millisecond, 100*time.Millisecond // none is waited for
+	f.HeadTimeout, f.IdleTimeout = 100*time.Millisecond, 100*time.Millisecond // short, so that incomplete requests end soon
 	f.Log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug - 4}))
 	r := start(t, f.Config)
 	for i, request := range hostile(tok) {
@@ -80,7 +80,7 @@ func sufferHostility(t *testing.T, tok string) {
 	}
 }
 
-// hostile are requests that carry the token and that something is wrong with.
+// hostile returns requests that carry the token and are wrong in some way.
 func hostile(tok string) []string {
 	target := drivingPath + "?vid=CarJam&access_token=" + tok
 	get := "GET " + target + " HTTP/1.1\r\n"

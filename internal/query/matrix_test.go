@@ -31,20 +31,20 @@ import (
 	"pgregory.net/rapid"
 )
 
-// The torture's row matrix runs TestMatrix with a large -rapid.checks against the
-// program that it tests.
+// The row matrix of the torture runs TestMatrix with a large -rapid.checks, against the
+// binary under test.
 var (
 	matrixBinary = flag.String("matrix.binary", "", "the carstate that TestMatrix starts (default: it builds one)")
 	matrixCounts = flag.String("matrix.counts", "", "the file in which TestMatrix writes what it did, as JSON")
 )
 
-// TestMatrix holds a real node against a model of the contract: tokens of every
-// sort, vehicles of every sort, both operations, while grants change, tokens are
-// revoked and rotated, and vehicles report and are forgotten. The model is written
-// from the contract's words and shares no code with the service. A change counts
-// from its acknowledgement; while it is under way, the answer before it and the
-// answer after it are both right. Every answer is compared to the byte, so that a
-// vehicle that is not granted cannot differ from one that there is not.
+// TestMatrix compares a real node with a model of the contract: tokens of all kinds,
+// vehicles of all kinds, both operations, while grants change, tokens are revoked and
+// rotated, and vehicles report and are forgotten. The model is written from the text of the
+// contract and shares no code with the service. A change must be in effect once it is
+// acknowledged. While it is in progress, the answer before it and the answer after it are
+// both right. Every answer is compared to the byte, so that a vehicle that is not granted
+// cannot differ from one that does not exist.
 func TestMatrix(t *testing.T) {
 	testkit.Slow(t, "it builds and starts a node")
 	if *matrixBinary == "" { // a few checks are enough beside all other tests
@@ -85,13 +85,13 @@ var matrixOperations = [...]struct{ path, name, field, nothing string }{
 	{nodeprocess.ThrottlePath, "throttle_system", "throttle_system", ""},
 }
 
-// verdict is what is known of a car for one operation: a value, or the reason why
+// verdict is the expected answer about a car for one operation: a value, or the reason why
 // there is none.
 type verdict struct{ value, reason string }
 
 var unknownVerdict = verdict{reason: "unknown"}
 
-// car is a vehicle that is asked about, and when its sample was made.
+// car is a vehicle and the time of its sample.
 type car struct {
 	vid      string
 	verdicts [2]verdict
@@ -99,7 +99,7 @@ type car struct {
 	gone     bool // forgotten, so that no token can be granted it
 }
 
-// carKinds are what cars last sent, and what is then known.
+// carKinds lists the last samples of cars, and the verdicts that follow from them.
 var carKinds = []struct {
 	signals  string // "": it never reported
 	age      time.Duration
@@ -114,7 +114,7 @@ var carKinds = []struct {
 	{"", 0, [2]verdict{unknownVerdict, unknownVerdict}},
 }
 
-// holder is a token at one time of its life.
+// holder is the state of a token at one time.
 type holder struct {
 	id         string
 	operations [2]bool
@@ -127,31 +127,32 @@ type holder struct {
 	secrets    []secret  // all that were handed out, the current one last
 }
 
-// secret is one of a token's, and until when it counts; zero: as long as the token.
+// secret is a secret of a token, and the time at which it ends. If end is zero, the secret
+// is valid as long as the token.
 type secret struct {
 	text string
 	end  time.Time
 }
 
-// model is what the node must answer by.
+// model is the state from which the expected answers are computed.
 type model struct {
 	cars    []car
 	holders []holder
 }
 
-// question is a request, and the time around its answer.
+// question is a request, and the times at which it was sent and answered.
 type question struct {
-	holder         int    // -1: of nobody
-	query          string // what presents the secret: "access_token=…"
-	secret         int    // of the holder
+	holder         int    // index of the token; -1 if the request has none that was issued
+	query          string // the part of the query with the secret: "access_token=…"
+	secret         int    // index of the holder's secret
 	operation, car int
 	head           bool
-	left           int // of the token's limit, before it was sent
+	left           int // calls left of the token's limit, before the request was sent
 	sent, received time.Time
-	date           string // of the answer
+	date           string // the answer's Date
 }
 
-// right is the answer that the model gives at a time; see plain.
+// right returns the answer that the model expects at a time, in the form of plain.
 func (m *model) right(q *question, at time.Time) string {
 	op, c := matrixOperations[q.operation], m.cars[q.car]
 	if q.holder < 0 {
@@ -189,7 +190,7 @@ func (m *model) right(q *question, at time.Time) string {
 	}
 }
 
-// inSandbox is docs/sandbox.md.
+// inSandbox returns the answer about a vehicle of the sandbox, as docs/sandbox.md has it.
 func (m *model) inSandbox(q *question, at time.Time) string {
 	op := matrixOperations[q.operation]
 	minute := at.Unix() / 60
@@ -214,8 +215,8 @@ func (m *model) inSandbox(q *question, at time.Time) string {
 	return answered(op.field, op.nothing, 0, "Carstate-Reason: unknown\r\n")
 }
 
-// head is the beginning of every answer, with a hole for its status and one for the
-// headers that not all have.
+// head is the head of every answer, with one verb for the status and one for the headers that
+// not all answers have.
 const head = "HTTP/1.1 %s\r\nDate: D\r\nContent-Type: application/json\r\nCache-Control: private, no-store\r\nX-Request-Id: R\r\n%sContent-Length: L\r\n\r\n"
 
 func answered(field, value string, status int, headers string) string {
@@ -226,8 +227,8 @@ func failed(status, kind, headers string) string {
 	return fmt.Sprintf(head+`{"code":%s,"msg":"%s: …","data":null}`, status, headers, status[:3], kind)
 }
 
-// plainly lists the parts that differ from answer to answer: how long to wait, the
-// request's id, and a failure's sentence.
+// plainly lists the parts that differ from answer to answer, and their replacements: the time
+// to wait, the request's id, and a failure's text.
 var plainly = []struct {
 	part *regexp.Regexp
 	as   string
@@ -239,7 +240,8 @@ var plainly = []struct {
 
 var dateHeader = regexp.MustCompile(`\r\nDate: ([^\r]+)`)
 
-// plain is an answer in the model's words, with a letter in place of each such part.
+// plain returns an answer in the form that the model uses, with a letter in place of each
+// part in plainly.
 func plain(text, vid string) string {
 	for _, p := range plainly {
 		text = p.part.ReplaceAllString(text, p.as)
@@ -247,18 +249,19 @@ func plain(text, vid string) string {
 	return strings.Replace(text, `"vid":"`+vid+`"`, `"vid":"VID"`, 1)
 }
 
-// matrix is the machine: a node, the model of it, and the connections to it.
+// matrix is the state machine of the test: a node, the model of it, and the connections to
+// it.
 type matrix struct {
 	model
 	node    *nodeprocess.Node
-	key     string // of the source for which the cars report
-	token   string // for all vehicles
+	key     string // the key of the source that sends the cars' telemetry
+	token   string // a token for all vehicles
 	admin   *client.Client
-	lasting []car // that no check forgets
-	made    int   // cars so far
-	callers int
+	lasting []car // the cars that no check forgets
+	made    int   // how many cars were made
+	callers int   // how many client addresses were used
 	wires   [2]wire
-	nobody  []string // presents what is no token
+	nobody  []string // queries with something else than an issued token
 	used    map[string]int
 	did     struct{ Asked, Served, Granted, Revoked, Rotated, Forgotten, During int64 }
 }
@@ -308,7 +311,7 @@ func newMatrix(t *testing.T) *matrix {
 	return m
 }
 
-// addNobody makes what somebody might send in place of a token.
+// addNobody adds queries with texts that somebody might send in place of a token.
 func (m *matrix) addNobody(t *testing.T, id string) {
 	operator, err := m.admin.AddOperator(t.Context(), "grace")
 	if err != nil {
@@ -324,12 +327,12 @@ func (m *matrix) addNobody(t *testing.T, id string) {
 		m.nobody = append(m.nobody, "access_token="+s)
 	}
 	m.nobody = append(m.nobody, "Access_Token="+real, "token="+real)
-	for at := 4; at < len(real); at++ { // each letter another
+	for at := 4; at < len(real); at++ { // change each letter in turn
 		m.nobody = append(m.nobody, "access_token="+real[:at]+string(rune('0'+(int(real[at])+1)%10))+real[at+1:])
 	}
 }
 
-// newCar has a car of a kind report, and waits until the node knows it.
+// newCar sends the sample of a car of a kind, and waits until the node knows the car.
 func (m *matrix) newCar(t rapid.TB, kind int) car {
 	m.made++
 	k := carKinds[kind]
@@ -373,7 +376,7 @@ func (m *matrix) issue(t *rapid.T) {
 	case 2:
 		h.sandbox, r.Sandbox = true, true
 	case 3:
-		h.limit = 5 // of which the next comes after twelve minutes
+		h.limit = 5 // one call more comes back every twelve minutes
 		r.Rate = access.Rate{Calls: int64(h.limit), Window: time.Hour}
 	case 4:
 		h.expires = time.Now().Add(time.Duration(rapid.IntRange(300, 800).Draw(t, "milliseconds")) * time.Millisecond).Truncate(time.Millisecond)
@@ -395,7 +398,8 @@ func (m *matrix) issue(t *rapid.T) {
 	m.holders = append(m.holders, h)
 }
 
-// some draws a token that may be changed; nil if there is none.
+// some draws a token that can be changed and for which may is true. It skips the action if
+// there is none.
 func (m *matrix) some(t *rapid.T, may func(*holder) bool) *holder {
 	var which []int
 	for i := range m.holders {
@@ -409,7 +413,7 @@ func (m *matrix) some(t *rapid.T, may func(*holder) bool) *holder {
 	return &m.holders[rapid.SampledFrom(which).Draw(t, "token")]
 }
 
-// there are the vids that a token can be granted.
+// there returns the vids that can be granted to a token.
 func (m *matrix) there() (vids []string) {
 	for _, c := range m.cars {
 		if !c.gone {
@@ -419,7 +423,7 @@ func (m *matrix) there() (vids []string) {
 	return vids
 }
 
-// grant grants a token a vehicle, or takes it away.
+// grant grants a vehicle to a token, or takes the grant away.
 func (m *matrix) grant(t *rapid.T) {
 	h := m.some(t, func(h *holder) bool { return !h.all && !h.sandbox })
 	vid := rapid.SampledFrom(m.there()).Draw(t, "car")
@@ -446,7 +450,7 @@ func (m *matrix) revoke(t *rapid.T) {
 	}, func() { h.revoked = true })
 }
 
-// rotate replaces a token's secret. With an overlap the old one counts for a while.
+// rotate replaces a token's secret. The old one is valid during the overlap.
 func (m *matrix) rotate(t *rapid.T) {
 	overlap := rapid.SampledFrom([]time.Duration{0, 100 * time.Millisecond, 24 * time.Hour}).Draw(t, "overlap")
 	h := m.some(t, func(h *holder) bool { return len(h.secrets) < 8 })
@@ -460,7 +464,7 @@ func (m *matrix) rotate(t *rapid.T) {
 		return err
 	}, func() {
 		h.secrets = slices.Clone(h.secrets)
-		for i := range h.secrets { // no replaced secret outlives the one that was replaced last
+		for i := range h.secrets { // all older secrets end with the one that was replaced last, or before
 			if s := &h.secrets[i]; s.end.IsZero() || until.Before(s.end) {
 				s.end = cmp.Or(until, time.Unix(1, 0))
 			}
@@ -488,9 +492,9 @@ func (m *matrix) forget(t *rapid.T) {
 	}, func() { m.cars[i].verdicts, m.cars[i].gone = [2]verdict{unknownVerdict, unknownVerdict}, true })
 }
 
-// change does something to the node, asks while it is under way, and takes it into
-// the model. An answer that was given meanwhile is right by the model before it or by
-// the one after it.
+// change makes a change to the node, asks questions while that is in progress, and then
+// applies the change to the model. An answer from that time is right if the model before the
+// change or the one after it expects it.
 func (m *matrix) change(t *rapid.T, count *int64, do func() error, apply func()) {
 	before := model{slices.Clone(m.cars), slices.Clone(m.holders)}
 	rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "questions meanwhile"), 0))
@@ -536,12 +540,12 @@ func (m *matrix) ask(t *rapid.T) {
 	}
 }
 
-// question draws a question; unlimited leaves out tokens whose calls are counted.
+// question draws a question. If unlimited is set, it uses no token with a limit.
 func (m *matrix) question(rng *rand.Rand, unlimited bool) question {
 	q := question{operation: rng.IntN(2), car: rng.IntN(len(m.cars)), head: rng.IntN(10) == 0, holder: rng.IntN(len(m.holders))}
 	h := &m.holders[q.holder]
 	switch pick := rng.IntN(20); {
-	case pick == 0: // of the right form, and new each time
+	case pick == 0: // a token of the right form that was never issued
 		never, _ := access.NewSecret(access.TokenKind)
 		q.holder, q.query = -1, "access_token="+never
 	case pick == 1 || unlimited && h.limit > 0:
@@ -549,7 +553,7 @@ func (m *matrix) question(rng *rand.Rand, unlimited bool) question {
 	default:
 		q.secret, q.left = rng.IntN(len(h.secrets)), h.limit-m.used[h.id]
 		q.query = "access_token=" + h.secrets[q.secret].text
-		if h.sandbox && pick < 16 { // or nearly all cars would be unknown to it
+		if h.sandbox && pick < 16 { // otherwise most cars would be unknown to the token
 			first := slices.IndexFunc(m.cars, func(c car) bool { return strings.HasPrefix(c.vid, "Sandbox") })
 			q.car = first + rng.IntN(len(m.lasting)-first)
 		}
@@ -557,9 +561,10 @@ func (m *matrix) question(rng *rand.Rand, unlimited bool) question {
 	return q
 }
 
-// put asks a question and returns the answer; see plain.
+// put sends a question and returns the answer in the form of plain.
 func (m *matrix) put(t *rapid.T, q *question) string {
-	// Each is another caller, or one that guesses would be told to wait.
+	// Each request has another client address. Otherwise the invalid tokens would lead
+	// to 429.
 	m.callers++
 	vid, method, query := m.cars[q.car].vid, "GET", []string{q.query, "vid=" + m.cars[q.car].vid}
 	if q.head {
@@ -586,13 +591,13 @@ func (m *matrix) put(t *rapid.T, q *question) string {
 	return plain(text, vid)
 }
 
-// judge fails the check unless an answer is right by one of the models, at the time
-// it was sent or at the time it was answered.
+// judge fails the check unless one of the models expects the answer, at the time at which
+// the question was sent or at that of the answer.
 func (m *matrix) judge(t *rapid.T, q *question, got string, models ...*model) {
 	var want string
 	for _, m := range models {
 		for _, at := range []time.Time{q.sent, q.received} {
-			// A car may have reported within the second of the answer.
+			// D is the Date of the answer, and Last-Modified in the sandbox.
 			if want = strings.ReplaceAll(m.right(q, at), "D\r\n", q.date+"\r\n"); q.head {
 				want = want[:strings.Index(want, "\r\n\r\n")+4]
 			}
@@ -609,7 +614,8 @@ func (m *matrix) judge(t *rapid.T, q *question, got string, models ...*model) {
 	t.Fatalf("wrong: %s, a vehicle that is %s: answered %q, want %q", m.describe(q), m.known(q), is[i], should[i])
 }
 
-// describe says what is presented, and known what a vehicle is to it, without names.
+// describe returns the kind of the token and the operation, and known the vehicle's grant
+// and verdict, both without names.
 func (m *matrix) describe(q *question) string {
 	who := "no token"
 	if q.holder >= 0 {
@@ -631,14 +637,14 @@ func (m *matrix) known(q *question) string {
 	return to + " and " + cmp.Or(v.reason, "known")
 }
 
-// wire is a connection that is kept. Its answers are read to the byte, which no
-// client library does.
+// wire is a connection for many requests. It reads answers to the byte, which no client
+// library does.
 type wire struct {
 	conn net.Conn
 	in   *bufio.Reader
 }
 
-// ask returns the whole answer, with the length that it states checked and replaced.
+// ask sends a request and returns the whole answer, with its length checked and replaced.
 func (w *wire) ask(request string, head bool) (string, error) {
 	if err := w.conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 		return "", err

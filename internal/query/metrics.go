@@ -9,8 +9,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// operation numbers the two operations; noOperation is a request that named
-// neither.
+// operation is one of the two operations. noOperation is the operation of a request whose
+// path is neither of theirs.
 type operation uint8
 
 const (
@@ -41,12 +41,12 @@ const (
 	rateLimited
 	unavailable
 	documentation
-	sandboxed // counted in place of how a call of a sandbox token ended
+	sandboxed // the metrics have it in place of the real outcome of a call with a sandbox token
 	outcomeCount
 )
 
-// String returns the outcome's name in metrics, which is also the first word of
-// a failure's message.
+// String returns the outcome's name in metrics. It is also the first word of a failure's
+// message.
 func (o outcome) String() string {
 	return [...]string{
 		"answered", "unknown", "stale", "not_driving",
@@ -56,8 +56,8 @@ func (o outcome) String() string {
 	}[o]
 }
 
-// usageOf is how a call ended as its token's usage has it. err is why the token
-// did not count, nil if it did.
+// usageOf returns the outcome of a call as the usage of its token has it. err says why the
+// token is invalid, or is nil if the token is valid.
 func usageOf(o outcome, err error) access.Outcome {
 	switch {
 	case errors.Is(err, access.ErrExpired):
@@ -79,17 +79,17 @@ func usageOf(o outcome, err error) access.Outcome {
 	}[o]
 }
 
-// metrics counts requests. All children are looked up once, so that counting
-// takes no lock. A vehicle that is not granted counts as unknown, as it looks
-// to its caller.
+// metrics counts requests. The counters of all label values are looked up at the start, so
+// that counting takes no lock. A vehicle that is not granted has the outcome unknown, as in
+// the answer.
 type metrics struct {
 	queries  [operationCount][outcomeCount]prometheus.Counter
 	duration [noOperation]prometheus.Observer
 	dropped  prometheus.Counter
 }
 
-// Metrics that others read: a counter by the labels operation and outcome, and a
-// histogram.
+// The names of metrics that other packages read: a counter with the labels operation and
+// outcome, and a histogram.
 const (
 	MetricQueries  = "carstate_queries_total"
 	MetricDuration = "carstate_query_duration_seconds"
@@ -128,7 +128,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 func (m *metrics) count(r *response, took time.Duration) {
 	o := r.outcome
 	if r.sandbox {
-		// What the sandbox makes up must not look like trouble.
+		// The errors that the sandbox makes up must not look like real ones.
 		o = sandboxed
 	}
 	m.queries[r.operation][o].Inc()

@@ -13,8 +13,8 @@ var openAPITemplate = template.Must(template.New("openapi.json.tmpl").Funcs(temp
 	"words":    firstWords,
 }).ParseFS(docFiles, "docs/openapi.json.tmpl"))
 
-// renderOpenAPI writes the document at /openapi.json. Its examples of failures
-// are the failures themselves.
+// renderOpenAPI returns the document at /openapi.json. Its examples of failures are made
+// from the failures themselves.
 func renderOpenAPI() []byte {
 	var b bytes.Buffer
 	if err := openAPITemplate.Execute(&b, nil); err != nil {
@@ -23,8 +23,8 @@ func renderOpenAPI() []byte {
 	return b.Bytes()
 }
 
-// failureExamples returns the examples of every failure with a status, as an
-// "examples" object of OpenAPI.
+// failureExamples returns an "examples" object of OpenAPI with an example of each failure
+// that has the status.
 func failureExamples(status int) (string, error) {
 	type example struct {
 		Summary string          `json:"summary"`
@@ -43,7 +43,7 @@ func failureExamples(status int) (string, error) {
 	return string(out), err
 }
 
-// firstWords lists the first words of the messages of failures.
+// firstWords returns the first words of all failures' messages, separated by commas.
 func firstWords() string {
 	var words []string
 	for _, s := range statusDocs {

@@ -23,7 +23,7 @@ import (
 	"github.com/getkin/kin-openapi/routers"
 )
 
-// openAPI reads the document as a client's generator would.
+// openAPI parses the document as a generator of clients would.
 func openAPI(t *testing.T) *openapi3.T {
 	t.Helper()
 	doc, err := openapi3.NewLoader().LoadFromData(renderOpenAPI())
@@ -53,9 +53,9 @@ func TestOpenAPIIsValid(t *testing.T) {
 	}
 }
 
-// TestOpenAPIDescribesEveryAnswer plays the contract in testdata and holds every
-// answer of the two operations against the document: its status, all of its
-// headers, its body. In turn every status of the document has to be seen.
+// TestOpenAPIDescribesEveryAnswer sends the requests of the contract in testdata and compares
+// every answer of the two operations with the document: its status, all of its headers, its
+// body. Every status in the document must be among the answers.
 func TestOpenAPIDescribesEveryAnswer(t *testing.T) {
 	doc := openAPI(t)
 	closeSchemas(doc)
@@ -63,7 +63,7 @@ func TestOpenAPIDescribesEveryAnswer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	seen := map[int]bool{408: true} // a head that is too slow: TestSlowHead
+	seen := map[int]bool{408: true} // TestSlowHead gets it
 	for _, file := range files {
 		if filepath.Base(file) == "README.txt" {
 			continue
@@ -94,7 +94,7 @@ func TestOpenAPIDescribesEveryAnswer(t *testing.T) {
 			}
 		}
 	}
-	seen[404] = true // only where the path is none of the document's
+	seen[404] = true // only a path that is not in the document gets it
 	for path, item := range doc.Paths.Map() {
 		for status := range item.Get.Responses.Map() {
 			if n, _ := strconv.Atoi(status); !seen[n] {
@@ -104,12 +104,12 @@ func TestOpenAPIDescribesEveryAnswer(t *testing.T) {
 	}
 }
 
-// closeSchemas makes the document as narrow as the service is: clients are to take members
-// and values that a later version may add, and this version has none of them.
+// closeSchemas makes the schemas as narrow as this version of the service. The document lets
+// clients accept members and values that a later version may add; this version sends none.
 func closeSchemas(doc *openapi3.T) {
 	for _, ref := range doc.Components.Schemas {
 		s := ref.Value
-		if len(s.AnyOf) > 1 { // the values that there are, and any other
+		if len(s.AnyOf) > 1 { // the documented values, and any other
 			for _, value := range s.AnyOf[0].Value.OneOf {
 				s.Enum = append(s.Enum, value.Value.Const)
 			}
@@ -121,15 +121,16 @@ func closeSchemas(doc *openapi3.T) {
 	}
 }
 
-// TestOpenAPITellsTheVariantsApart: an answer with a value of the other variant, or with one
-// that only clients tolerate, is not of this version.
+// TestOpenAPITellsTheVariantsApart: an answer with a value of the other variant does not
+// conform to the document. One with a value that only clients accept does not conform to
+// the closed schemas.
 func TestOpenAPITellsTheVariantsApart(t *testing.T) {
 	open, closed := openAPI(t), openAPI(t)
 	closeSchemas(closed)
 	takes := func(doc *openapi3.T, answer any) bool {
 		return doc.ValidateSchemaJSON(doc.Components.Schemas["DrivingAnswer"].Value, answer, openapi3.EnableJSONSchema2020()) == nil
 	}
-	for data, want := range map[string][2]bool{ // as clients take it, as this version sends it
+	for data, want := range map[string][2]bool{ // accepted by the open schemas, by the closed ones
 		`{"vid":"A","status":1,"vehicle_runing_state":"3"}`:          {true, true},
 		`{"vid":"A","status":0,"vehicle_runing_state":"0"}`:          {true, true},
 		`{"vid":"A","status":1,"vehicle_runing_state":"4"}`:          {true, false},
@@ -147,8 +148,8 @@ func TestOpenAPITellsTheVariantsApart(t *testing.T) {
 	}
 }
 
-// TestOpenAPIPassesTheRulesOfOthers: redocly and spectral, which authors of clients use, find
-// nothing in any of our documents by their recommended rules.
+// TestOpenAPIPassesTheRulesOfOthers: redocly and spectral, which authors of clients use,
+// report nothing about any of our OpenAPI documents with their recommended rules.
 func TestOpenAPIPassesTheRulesOfOthers(t *testing.T) {
 	testkit.Slow(t, "it starts programs of Node.js")
 	dir := t.TempDir()
@@ -177,7 +178,7 @@ func TestOpenAPIPassesTheRulesOfOthers(t *testing.T) {
 	}
 }
 
-// usualHeaders belong to HTTP and not to the interface.
+// usualHeaders are headers of HTTP that the document need not name.
 var usualHeaders = []string{"Date", "Content-Type", "Content-Length", "Connection"}
 
 func checkAgainst(t *testing.T, where string, doc *openapi3.T, op *openapi3.Operation, status int, got answerRead) {
@@ -213,8 +214,8 @@ func checkAgainst(t *testing.T, where string, doc *openapi3.T, op *openapi3.Oper
 	}
 }
 
-// TestOpenAPIExamplesAreAnswers asks for each example of success and compares
-// what comes. Those of failures are made of the failures themselves.
+// TestOpenAPIExamplesAreAnswers sends the request of each example of success and compares
+// the answer. The examples of failures are made from the failures themselves.
 func TestOpenAPIExamplesAreAnswers(t *testing.T) {
 	doc := openAPI(t)
 	f := newFixture(t)
@@ -247,7 +248,7 @@ func TestOpenAPIExamplesAreAnswers(t *testing.T) {
 	}
 }
 
-// sorted writes JSON as json.Marshal does.
+// sorted returns JSON in the form of json.Marshal.
 func sorted(t *testing.T, body []byte) []byte {
 	t.Helper()
 	var v any

@@ -5,20 +5,20 @@ import (
 	"cmp"
 )
 
-// params are the two parameters of an operation, form-decoded. A parameter that
-// was sent without a value is there and empty. Where the query is refused, token
-// is still the one that it holds, empty if that is not exactly one.
+// params holds the two parameters of an operation, form-decoded. A parameter that was sent
+// without a value is present (hasVid, hasToken) and empty. If the query is refused, token is
+// still set to the token in it, but is empty unless there is exactly one.
 type params struct {
 	vid, token       []byte
 	hasVid, hasToken bool
 }
 
-// parseQuery reads a query string as application/x-www-form-urlencoded: pairs
-// separated by '&', '+' for a blank, percent-encoding in names and values.
-// Unknown parameters are ignored. Decoded values are appended to *scratch, so
-// that nothing is allocated once it has grown; a value that needs no decoding
-// stays where it is in raw. The failure is the first one; the rest is read all
-// the same, to know whose query it is.
+// parseQuery parses a query string as application/x-www-form-urlencoded: pairs separated by
+// '&', '+' for a blank, percent-encoding in names and values. It ignores unknown
+// parameters. Decoded values are appended to *scratch, so that nothing is allocated once
+// that is large enough; a value that needs no decoding is a part of raw. first is the
+// first failure found. The rest of the query is parsed even after a failure, because the
+// token in it decides about the rate-limit headers of the answer.
 func parseQuery(raw []byte, scratch *[]byte) (p params, first *failure) {
 	if !validEscapes(raw) {
 		first = failEncoding
@@ -73,7 +73,7 @@ func validEscapes(b []byte) bool {
 	}
 }
 
-// nameIs reports whether a name, once decoded, is want. want holds no blank.
+// nameIs reports whether a name equals want after decoding. want must contain no blank.
 func nameIs(encoded []byte, want string) bool {
 	i := 0
 	for len(encoded) > 0 {
@@ -92,7 +92,7 @@ func nameIs(encoded []byte, want string) bool {
 	return i == len(want)
 }
 
-// decode undoes the encoding of a value whose escapes are valid.
+// decode returns the decoded form of a value, whose escapes must be valid.
 func decode(encoded []byte, scratch *[]byte) []byte {
 	if bytes.IndexByte(encoded, '%') < 0 && bytes.IndexByte(encoded, '+') < 0 {
 		return encoded

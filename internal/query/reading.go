@@ -4,17 +4,18 @@ import (
 	"bytes"
 )
 
-// Sizes of the buffer that a head is read into. Nearly every head fits the first.
-// The other exceeds maxHead, so that nearly every head that is too long still gets
-// an exact answer.
+// The sizes of the buffer into which a head is read. Nearly every head fits smallBuffer.
+// readBuffer exceeds maxHead, so that most heads that are too long are still parsed and
+// get an exact answer.
 const (
 	smallBuffer = 4 << 10
 	readBuffer  = maxHead + 1<<10
 )
 
-// headEnd returns how many bytes the head at the start of b has, 0 if its end is
-// not there yet. from is how far an earlier look got. A head ends with an empty
-// line, also where lines end in LF alone: those are refused, but not waited for.
+// headEnd returns the number of bytes of the head at the start of b, or 0 if its end has
+// not arrived. from is the index at which to start, 0 or the next of an earlier call with
+// fewer bytes. A head ends with an empty line. A line that ends in LF alone is a line here
+// as well: such a head is refused later, but no more input is awaited for it.
 func headEnd(b []byte, from int) (end, next int) {
 	for {
 		i := bytes.IndexByte(b[from:], '\n')
@@ -34,8 +35,8 @@ func headEnd(b []byte, from int) (end, next int) {
 	}
 }
 
-// skipEmptyLines leaves out the empty lines that may stand before a request (RFC
-// 9112, 2.2).
+// skipEmptyLines returns b without the empty lines that may precede a request (RFC 9112,
+// 2.2).
 func skipEmptyLines(b []byte) []byte {
 	for len(b) > 1 && b[0] == '\r' && b[1] == '\n' {
 		b = b[2:]
@@ -43,8 +44,8 @@ func skipEmptyLines(b []byte) []byte {
 	return b
 }
 
-// split takes a whole head apart into the request line's three and the header
-// block. Everything else about it is the answerer's to judge.
+// split splits a complete head into the three parts of the request line and the header
+// block. The answerer checks everything else.
 func (r *request) split(head []byte) *failure {
 	i := bytes.IndexByte(head, '\n')
 	if i < 1 || head[i-1] != '\r' {
@@ -73,10 +74,10 @@ func isTarget(b []byte) bool {
 		return len(b) > 0
 	}
 	i := bytes.IndexAny(b, ":/?#")
-	return i > 0 && b[i] == ':' // of a scheme, or of a host and its port
+	return i > 0 && b[i] == ':' // after a scheme, or between a host and its port
 }
 
-// isVersion reports whether b is an HTTP version, whichever.
+// isVersion reports whether b has the form of an HTTP version.
 func isVersion(b []byte) bool {
 	return len(b) == len("HTTP/1.1") && string(b[:5]) == "HTTP/" && b[6] == '.' &&
 		'0' <= b[5] && b[5] <= '9' && '0' <= b[7] && b[7] <= '9'

@@ -26,7 +26,7 @@ func TestHeadEnd(t *testing.T) {
 		if got, _ := headEnd([]byte(text), 0); got != want {
 			t.Errorf("%q: %d, want %d", text, got, want)
 		}
-		// However it arrives, the end is found at the same place.
+		// The end is found at the same index if the text arrives byte by byte.
 		scanned, got := 0, 0
 		for n := 0; n <= len(text) && got == 0; n++ {
 			got, scanned = headEnd([]byte(text[:n]), scanned)
@@ -49,8 +49,8 @@ func TestDates(t *testing.T) {
 	}
 }
 
-// FuzzRequests holds our reader against net/http's: what we take for a request, it
-// does too, with the same parts and the same end. It may take more than we do.
+// FuzzRequests compares our parser with that of net/http: a request that ours accepts, net/http
+// accepts as well, with the same parts and the same end. net/http may accept more.
 func FuzzRequests(f *testing.F) {
 	line := "GET " + drivingPath + "?vid=CarJam HTTP/1.1\r\n"
 	for _, seed := range append(hostile("cst_secret"),
@@ -86,7 +86,7 @@ func FuzzRequests(f *testing.F) {
 		in := bufio.NewReader(bytes.NewReader(ours))
 		theirs, err := http.ReadRequest(in)
 		if err != nil {
-			// It parses targets and hosts further than we have to.
+			// It checks more of targets and hosts than we need.
 			if strings.Contains(err.Error(), "parse ") || strings.Contains(err.Error(), "malformed Host") {
 				return
 			}
@@ -105,8 +105,8 @@ func FuzzRequests(f *testing.F) {
 	})
 }
 
-// TestQueryAllocatesNothing counts from the head that was read to the bytes that are
-// to be written, with everything on.
+// TestQueryAllocatesNothing counts the allocations from the complete head to the bytes that
+// will be written, with access log and rate limit.
 func TestQueryAllocatesNothing(t *testing.T) {
 	f := newFixture(t)
 	log, err := OpenAccessLog(AccessLogConfig{Out: io.Discard, Log: slog.New(slog.DiscardHandler)})

@@ -7,25 +7,27 @@ import (
 	"time"
 )
 
-// How many tokens may be refused to one address, and in what time. A token that
-// counts is answered all the same, so nobody can lock out a neighbour.
+// Within refusedWindow, refusedTokens tokens of one address may be refused with 401;
+// further ones get 429. A valid token within its rate is answered all the same, so that no
+// client can lock out another one behind the same address.
 const (
 	refusedTokens = 100
 	refusedWindow = time.Minute
 )
 
-// What is remembered is bounded: refusalSets times refusalWays addresses, each
-// about 850 bytes once it was refused. Where there are more, those of a set that
-// were refused longest ago are forgotten.
+// The memory for refusals is bounded: refusalSets times refusalWays addresses, each of
+// about 850 bytes once a token was refused to it. When a set is full, the address in it
+// whose last refusal is the oldest is evicted.
 const (
 	refusalSets = 512 // a power of two
 	refusalWays = 8
 )
 
-// refusals remembers which addresses had tokens refused lately. Only a refusal
-// gets here: a token that counts takes none of its locks.
+// refusals remembers the addresses to which tokens were refused recently. A request with a
+// valid token takes none of its locks, unless the token has a rate limit and the request
+// fails or exceeds the limit.
 type refusals struct {
-	seed maphash.Seed // random, so that nobody can choose addresses of one set
+	seed maphash.Seed // random, so that a client cannot choose addresses of one set
 	sets [refusalSets]refusalSet
 }
 
@@ -37,12 +39,12 @@ type refusalSet struct {
 // refusalLog holds the times of the last refusals to one address.
 type refusalLog struct {
 	from network
-	last int // where the newest stands; the next one is the oldest
+	last int // the index of the newest time; the next one is the oldest
 	at   [refusedTokens]time.Duration
 }
 
-// network is who is counted together: an IPv4 address, or an IPv6 network of 64
-// bits, which is the least that one customer gets.
+// network identifies the clients whose refusals are counted together: an IPv4 address, or
+// an IPv6 network of 64 bits, which is the smallest that one customer gets.
 type network [16]byte
 
 func networkOf(a netip.Addr) network {
@@ -56,9 +58,9 @@ func networkOf(a netip.Addr) network {
 
 func newRefusals() *refusals { return &refusals{seed: maphash.MakeSeed()} }
 
-// note records that a token of the address is to be refused at now. It returns
-// how long the address has to wait if it had too many refused already; that
-// refusal is not recorded, so that the wait is never longer than it was told.
+// note records that a token from the address is refused at now. If the address has had too
+// many refusals already, note returns how long it must wait. Such a refusal is not
+// recorded, so that a client never waits longer than it was asked to.
 func (r *refusals) note(a netip.Addr, now time.Time) (wait time.Duration) {
 	from, at := networkOf(a), time.Duration(now.UnixNano())
 	s := r.set(from)
@@ -72,7 +74,7 @@ func (r *refusals) note(a netip.Addr, now time.Time) (wait time.Duration) {
 	return wait
 }
 
-// wait is how long the address has to wait, as note says it; nothing is recorded.
+// wait returns how long the address must wait, like note, but records nothing.
 func (r *refusals) wait(a netip.Addr, now time.Time) time.Duration {
 	from := networkOf(a)
 	s := r.set(from)
@@ -90,18 +92,19 @@ func (r *refusals) set(from network) *refusalSet {
 	return &r.sets[maphash.Bytes(r.seed, from[:])%refusalSets]
 }
 
-// wait is the time until the oldest refusal leaves the window; 0 if there is room for one more.
+// wait returns the time until the oldest refusal leaves the window, or 0 if the window has
+// room for one more.
 func (l *refusalLog) wait(at time.Duration) time.Duration {
 	oldest := l.at[(l.last+1)%refusedTokens]
-	// An age below zero means that the clock went back: then nothing is known.
+	// An age below zero means that the clock was set back. The times are useless then.
 	if age := at - oldest; oldest != 0 && age >= 0 && age < refusedWindow {
 		return refusedWindow - age
 	}
 	return 0
 }
 
-// log finds the log of a network, or makes one where there is room or where the
-// newest entry is the oldest.
+// log returns the log of a network. A new log takes a free place in the set, or that of
+// the network whose last refusal is the oldest. The caller holds mu.
 func (s *refusalSet) log(from network) *refusalLog {
 	victim := 0
 	for i, l := range s.logs {

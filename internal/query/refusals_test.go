@@ -23,7 +23,7 @@ func TestRefusalsLimit(t *testing.T) {
 			t.Fatalf("refusal %d has to wait %v", i+1, wait)
 		}
 	}
-	// The hundred came within ten seconds; the first leaves the minute first.
+	// The hundred refusals came within ten seconds. The first leaves the window first.
 	for _, c := range []struct{ at, wait time.Duration }{
 		{10 * time.Second, 50 * time.Second},
 		{59 * time.Second, time.Second},
@@ -65,7 +65,8 @@ func TestRefusalsByNetwork(t *testing.T) {
 	}
 }
 
-// What is remembered stays bounded, and who is busy is not forgotten for others.
+// The memory for refusals is bounded, and an address with recent refusals is not evicted for
+// addresses with older ones.
 func TestRefusalsAreBounded(t *testing.T) {
 	r := newRefusals()
 	busy := netip.MustParseAddr("192.0.2.1")
@@ -102,8 +103,8 @@ func TestRefusalsWithAClockThatGoesBack(t *testing.T) {
 	}
 }
 
-// No minute ever holds more refusals than may be, and a wait that was told is
-// enough.
+// No minute ever has more refusals than allowed, and a client that waits as long as it was
+// asked to is not asked to wait again.
 func TestRefusalsProperty(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := newRefusals()
@@ -131,8 +132,8 @@ func TestRefusalsProperty(t *testing.T) {
 	})
 }
 
-// Behind a proxy that is trusted, one caller's refusals are not another's; and
-// whoever has too many is still answered with a token that counts.
+// Behind a trusted proxy, refusals are counted per client; and a client with too many is
+// still answered if it sends a valid token.
 func TestRefusalsBehindAProxy(t *testing.T) {
 	f := newFixture(t)
 	f.TrustedProxies = prefixes("127.0.0.0/8")
@@ -160,8 +161,8 @@ func TestRefusalsBehindAProxy(t *testing.T) {
 	}
 }
 
-// Refused calls of one token cost nothing of another's budget, nor do tokens
-// that are refused.
+// Refused calls of one token use up nothing of another token's budget; neither do refused
+// tokens.
 func TestRefusalsCostNoBudget(t *testing.T) {
 	f := newFixture(t)
 	f.issue(t, "OTHER", access.TokenRequest{Vehicles: access.AllVehicles(), Rate: access.Rate{Calls: 2, Window: time.Minute}})
@@ -183,9 +184,9 @@ func TestRefusalsCostNoBudget(t *testing.T) {
 	}
 }
 
-// Every way to try a token is counted: one whose request comes to nothing tells a right token
-// by its limit. Answers to an address over the limit of refusals have no limit, and a token over
-// its rate looks like an invalid one.
+// Every way to try a token is recorded. This includes requests that fail for another reason,
+// since their answer has the limit of a valid token. An address with too many refusals no
+// longer sees that limit, and a token over its rate gets the answer of an invalid one.
 func TestRefusalsCoverEveryTry(t *testing.T) {
 	f := newFixture(t)
 	r := start(t, f.Config)
@@ -240,7 +241,8 @@ func TestRefusalsCoverEveryTry(t *testing.T) {
 	}
 }
 
-// While tokens are missing that a newer version wrote, nobody is told that a token is wrong.
+// While this node cannot read some tokens because a newer version wrote them, an unknown
+// token gets 503 and not 401.
 func TestUnreadToken(t *testing.T) {
 	f := newFixture(t)
 	lost := f.issue(t, "LOST", access.TokenRequest{Vehicles: access.AllVehicles()})

@@ -8,9 +8,9 @@ import (
 	"sync/atomic"
 )
 
-// requestIDs makes the values of X-Request-Id: the numbers of the requests, encrypted with a
-// key drawn for this process. An ID is unique and tells nothing of the request, nor how many
-// requests of others came before it.
+// requestIDs generates the values of X-Request-Id: consecutive numbers, encrypted with a
+// random key of this process. An ID is unique. It reveals nothing about the request, nor how
+// many requests of other clients came before it.
 type requestIDs struct {
 	block cipher.Block
 	last  atomic.Uint64
@@ -26,10 +26,10 @@ func newRequestIDs() *requestIDs {
 	return &requestIDs{block: block}
 }
 
-// next draws the number of a request.
+// next returns the number of the next request.
 func (r *requestIDs) next() uint64 { return r.last.Add(1) }
 
-// append writes the ID of a number.
+// append appends the ID with number n to b: 32 hexadecimal digits.
 func (r *requestIDs) append(b []byte, n uint64) []byte {
 	start := len(b)
 	b = append(b, make([]byte, aes.BlockSize)...)

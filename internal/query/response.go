@@ -8,32 +8,32 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// response is what the answerer produces. It is reused: the slices keep what
-// they have grown to, and are valid until the next reset.
+// response is the answer to a request. It is reused: its slices keep their capacity, and
+// their contents are valid until the next reset.
 type response struct {
 	status  int
 	headers []header
 	body    []byte
-	shared  []byte // if not nil the body, in place of body; it is only read
-	closes  bool   // close the connection after this answer
+	shared  []byte // if not nil, the body in place of body; it must not be changed
+	closes  bool   // the connection is closed after this answer
 
-	keepAlive bool // the client asks to keep it
+	keepAlive bool // the client sent Connection: keep-alive
 
 	operation operation
 	outcome   outcome
 	sandbox   bool // the token is a sandbox token
 
-	// For the access log.
-	id    uint64 // the number behind X-Request-Id
-	token string // ID of the token, if it is known
-	vid   []byte // as it was asked for
+	// The following are for the access log.
+	id    uint64 // the number that is encrypted in X-Request-Id
+	token string // the ID of the token, if it is known
+	vid   []byte // the vid of the request
 
 	values  []byte // backs the values of headers
 	scratch []byte // backs decoded parameters
 	dates   dates
 }
 
-// header is one header of the answer. Content-Length is the adapter's.
+// header is one header of the answer. appendHead adds Content-Length and Connection.
 type header struct {
 	name  string
 	value []byte
@@ -50,13 +50,14 @@ func (w *response) reset() {
 	}
 }
 
+// set adds a header.
 func (w *response) set(name, value string) {
 	start := len(w.values)
 	w.values = append(w.values, value...)
 	w.setFrom(name, start)
 }
 
-// replace gives another value to a header that was set.
+// replace changes the value of a header that was added before.
 func (w *response) replace(name, value string) {
 	for i := range w.headers {
 		if w.headers[i].name == name {
@@ -73,7 +74,7 @@ func (w *response) setTime(name string, t time.Time) {
 	w.setFrom(name, start)
 }
 
-// setFrom sets a header to what was appended to values since start.
+// setFrom adds a header whose value is values[start:].
 func (w *response) setFrom(name string, start int) {
 	w.headers = append(w.headers, header{name, w.values[start:len(w.values):len(w.values)]})
 }
@@ -94,8 +95,9 @@ func (w *response) fail(f *failure) {
 	w.body = append(w.body, f.body...)
 }
 
-// answer turns the response into a record: with the value, made at a time, if
-// why is Answered, else without. field is what stands before the value.
+// answer writes the record about a vehicle. If why is Answered, the record has the value,
+// and made is the time of the verdict. Otherwise it has none, and why is the reason. field is
+// the JSON text between the status and the value.
 func (w *response) answer(vid []byte, why vehicle.Outcome, field string, value byte, made vehicle.UnixMilli) {
 	w.status, w.outcome = 200, outcomeOf[why]
 	w.body = append(w.body, `{"code":200,"msg":"success","data":{"vid":"`...)
@@ -110,8 +112,8 @@ func (w *response) answer(vid []byte, why vehicle.Outcome, field string, value b
 		w.body = append(w.body, `","status":0`...)
 		w.body = append(w.body, field...)
 		if w.operation == carDrivingState {
-			// The throttle's "0" already means anomaly, so a failed
-			// query of it says nothing at all.
+			// The throttle's "0" already means anomaly, so its value is
+			// empty if there is no answer.
 			w.body = append(w.body, '0')
 		}
 	}
@@ -125,13 +127,14 @@ var outcomeOf = [...]outcome{
 	vehicle.NotDriving: notDriving,
 }
 
-// The names of the policies that an answer may tell.
+// The names of policies in the rate-limit headers.
 const (
-	tokenPolicy    = `"token"`
-	refusalsPolicy = `"refusals"` // of an address
+	tokenPolicy    = `"token"`    // the calls of a token
+	refusalsPolicy = `"refusals"` // the refused tokens of an address
 )
 
-// setPolicy tells a limit, in the syntax of draft-ietf-httpapi-ratelimit-headers-11.
+// setPolicy adds RateLimit-Policy, in the syntax of
+// draft-ietf-httpapi-ratelimit-headers-11.
 func (w *response) setPolicy(name string, r access.Rate) {
 	start := len(w.values)
 	w.values = append(append(w.values, name...), ";q="...)
@@ -141,12 +144,13 @@ func (w *response) setPolicy(name string, r access.Rate) {
 	w.setFrom("RateLimit-Policy", start)
 }
 
-// setRemaining tells what is left of the limit and within how many seconds there
-// will be more. next is as [access.Budget.Take] returned it.
+// setRemaining adds RateLimit: how many calls are left, and within how many seconds there
+// will be one more. next is the time until then if no call is left, as
+// [access.Budget.Take] returns it, and is ignored otherwise.
 func (w *response) setRemaining(name string, r access.Rate, remaining int64, next time.Duration) {
 	if remaining > 0 {
-		// The budget refills evenly: at the latest after one interval
-		// there is one call more.
+		// The budget refills evenly: there is one call more after one
+		// interval at the latest.
 		next = r.Window / time.Duration(r.Calls)
 	}
 	start := len(w.values)
@@ -157,7 +161,8 @@ func (w *response) setRemaining(name string, r access.Rate, remaining int64, nex
 	w.setFrom("RateLimit", start)
 }
 
-// tellLimit tells the token's limit, if it has one, and what is left of it.
+// tellLimit adds the rate-limit headers of a token, if it has a limit. It uses up nothing
+// of the budget.
 func (w *response) tellLimit(g *access.Grant, now time.Time) {
 	if g.Rate.Limited() {
 		remaining, next := g.Budget.Peek(g.Rate, now)
@@ -166,7 +171,7 @@ func (w *response) tellLimit(g *access.Grant, now time.Time) {
 	}
 }
 
-// failRefusals is fail for an address with too many refused tokens.
+// failRefusals is like fail, for an address with too many refused tokens, which must wait.
 func (w *response) failRefusals(wait time.Duration) {
 	limit := access.Rate{Calls: refusedTokens, Window: refusedWindow}
 	w.setPolicy(refusalsPolicy, limit)
@@ -178,7 +183,7 @@ func (w *response) failRefusals(wait time.Duration) {
 	w.body = append(w.body, ` s","data":null}`...)
 }
 
-// failRate is fail for a token over its rate.
+// failRate is like fail, for a token over its rate, which has its next call after next.
 func (w *response) failRate(r access.Rate, next time.Duration) {
 	w.status, w.outcome = failRateLimited.status, failRateLimited.outcome
 	w.retryAfter(next)
@@ -191,14 +196,14 @@ func (w *response) failRate(r access.Rate, next time.Duration) {
 	w.body = append(w.body, ` s","data":null}`...)
 }
 
-// retryAfter tells the caller to wait.
+// retryAfter adds Retry-After, in seconds.
 func (w *response) retryAfter(wait time.Duration) {
 	start := len(w.values)
 	w.values = strconv.AppendInt(w.values, seconds(wait), 10)
 	w.setFrom("Retry-After", start)
 }
 
-// seconds rounds up to whole seconds, at least one.
+// seconds returns d in seconds, rounded up, and at least 1.
 func seconds(d time.Duration) int64 {
 	return max(1, int64((d+time.Second-1)/time.Second))
 }

@@ -8,12 +8,12 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// The sandbox: what a sandbox token is answered. It has no telemetry and looks
-// at no real vehicle; a developer gets from it every answer that the service
-// can give, byte for byte as the real one. docs/sandbox.md has the table.
+// The sandbox answers sandbox tokens. It has no telemetry and never looks at a real
+// vehicle. A developer can get every answer of the service from it, identical to the real
+// one to the byte. docs/sandbox.md has the table of its vehicles.
 
-// sandbox is what is known of a reserved vehicle at now: for each operation an answer
-// as new as can be, or why there is none.
+// sandbox returns the verdicts about a reserved vehicle, made at now, and the outcome of
+// each operation, which says why there is no answer.
 func sandbox(vid []byte, now time.Time) (known fleet.Answer, drives, throttles vehicle.Outcome) {
 	driving, throttle := vehicle.NormalDriving, vehicle.ThrottleNormal
 	switch string(vid) {
@@ -42,12 +42,12 @@ func sandbox(vid []byte, now time.Time) (known fleet.Answer, drives, throttles v
 	}, drives, vehicle.Answered
 }
 
-// sandboxRate is the policy that a token without a limit is told when it asks
-// for the vehicle that is always over it.
+// sandboxRate is the rate limit in the answer about SandboxRateLimited to a token that has
+// no limit.
 var sandboxRate = access.Rate{Calls: 60, Window: time.Minute}
 
-// pretendRate answers for the reserved vehicle that is always over the rate. As
-// with any such refusal, nothing of the budget is used up.
+// pretendRate answers as if the token were over its rate, for the vehicle
+// SandboxRateLimited. As with a real refusal, it uses up nothing of the budget.
 func (w *response) pretendRate(rate access.Rate) {
 	if !rate.Limited() {
 		rate = sandboxRate

@@ -13,8 +13,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// SandboxCycle goes through every value of both operations, one a minute, and
-// each answer is as new as the call.
+// SandboxCycle has every value of both operations in turn, each for one minute, and the
+// verdict in each answer is as new as the call.
 func TestSandboxCycle(t *testing.T) {
 	f := newFixture(t)
 	a := f.answerer()
@@ -45,7 +45,7 @@ func TestSandboxCycle(t *testing.T) {
 	}
 }
 
-// The table in docs/sandbox.md is what the sandbox answers.
+// The sandbox answers as the table in docs/sandbox.md says.
 func TestSandboxTable(t *testing.T) {
 	text, err := os.ReadFile("../../docs/sandbox.md")
 	if err != nil {
@@ -91,7 +91,7 @@ func TestSandboxTable(t *testing.T) {
 	}
 }
 
-// What the sandbox makes up must not look like trouble of the service.
+// The errors that the sandbox makes up must not look like errors of the service.
 func TestSandboxIsCountedApart(t *testing.T) {
 	f := newFixture(t)
 	a := f.answerer()
@@ -113,7 +113,7 @@ func TestSandboxIsCountedApart(t *testing.T) {
 	}
 }
 
-// What a developer is told of the usage: the real outcome, of the sandbox too.
+// The usage of a token counts the outcomes of its calls, those of sandbox tokens too.
 func TestUsageIsCounted(t *testing.T) {
 	f := newFixture(t)
 	a := f.answerer()
@@ -127,7 +127,7 @@ func TestUsageIsCounted(t *testing.T) {
 	ask("TOKEN", drivingPath, "CarParked")
 	ask("TOKEN", drivingPath, "not-a-vid")
 	ask("TWO_A_MINUTE", throttlePath, "not-a-vid")
-	ask("REVOKED", drivingPath, "not-a-vid") // the token is not what is wrong, so nobody's call
+	ask("REVOKED", drivingPath, "not-a-vid") // the vid is wrong and the token invalid: counted for no token
 	ask("UNKNOWN", drivingPath, "not-a-vid")
 	ask("DRIVING", throttlePath, "CarJam")
 	for range 3 {
@@ -155,9 +155,9 @@ func TestUsageIsCounted(t *testing.T) {
 	}
 }
 
-// A node that cannot answer still says what a token's limit is and counts the call. A
-// token that does not count gets the same answer without a limit, which is recorded as
-// any refusal is.
+// The answer of a node that cannot answer has a valid token's limit, and the call is
+// counted. An invalid token gets the same answer without a limit, and is recorded as a
+// refusal.
 func TestUnservedCalls(t *testing.T) {
 	f := newFixture(t)
 	a := f.answerer()

@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// TestScripts runs the contract in testdata/*.txt. README.txt there describes
-// the format.
+// TestScripts runs the scripts of the contract, testdata/*.txt. README.txt there describes
+// their format.
 func TestScripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil {
@@ -43,7 +43,7 @@ func TestScripts(t *testing.T) {
 	}
 }
 
-// haveRefused lets the server refuse n tokens to this machine.
+// haveRefused sends n unknown tokens, so that the server refuses them.
 func (r *running) haveRefused(t *testing.T, f *fixture, n int) {
 	t.Helper()
 	c := r.dial(t)
@@ -56,7 +56,7 @@ func (r *running) haveRefused(t *testing.T, f *fixture, n int) {
 	}
 }
 
-// start starts the server that a script is for.
+// start starts a server in the state that the script names.
 func (s *script) start(t *testing.T, f *fixture) *running {
 	t.Helper()
 	switch s.server {
@@ -148,7 +148,7 @@ func readScript(t *testing.T, file string) (s script) {
 
 var placeholder = regexp.MustCompile(`\{\{([^}]*)\}\}`)
 
-// fill replaces the placeholders of a script.
+// fill returns a text of a script with its placeholders replaced.
 func (f *fixture) fill(t *testing.T, s string) string {
 	t.Helper()
 	return placeholder.ReplaceAllStringFunc(s, func(m string) string {
@@ -198,7 +198,8 @@ func (c *scriptCase) run(t *testing.T, r *running, f *fixture) {
 		}
 		return
 	}
-	// The connection goes on, and exactly where the request ended.
+	// The connection is still open, and the server has read exactly up to the end of
+	// the request.
 	io.WriteString(conn, "GET /probe HTTP/1.1\r\nHost: x\r\n\r\n")
 	if got := readAnswer(t, in, false); got.status != "HTTP/1.1 404 Not Found" {
 		t.Errorf("%s: a request after it got %s", c.where, got.status)
@@ -255,8 +256,7 @@ func readAnswer(t testing.TB, in *bufio.Reader, head bool) (a answerRead) {
 	return a
 }
 
-// everywhere are headers that every answer carries, unless a case gives another
-// value.
+// everywhere are the headers that every answer has, unless a case gives another value.
 var everywhere = []string{
 	"Date: " + noon.Format(http.TimeFormat),
 	"Content-Type: application/json",

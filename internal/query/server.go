@@ -19,60 +19,63 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Config is what a [Server] needs. Tokens and Fleet are required; the zero value
-// of everything else works.
+// Config configures a [Server]. Tokens and Fleet are required; the zero value of every
+// other field works.
 type Config struct {
 	Tokens *access.Tokens
 	Fleet  *fleet.Table
-	// MaxAge is how old a verdict may be and still answer; zero or less: any age.
+	// MaxAge is the maximum age of a verdict that is answered. If zero or less, verdicts
+	// of any age are.
 	MaxAge time.Duration
-	// Ready says why no query of a moment can be answered; nil, or returning
-	// nil, means ready. It is called for every query, once that has arrived,
-	// and must not block or allocate. Its error is not shown to callers.
+	// Ready returns why the node cannot answer queries at now, or nil if it can. It is
+	// called for every query, after the query has arrived, and must not block or
+	// allocate. Its error is not shown to clients. If nil, the node is always ready.
 	Ready func(now time.Time) error
-	// Overloaded reports that more is asked than is answered; nil: it never is.
-	// Where it still does at the first request of a connection that came then,
-	// the request gets 503 and the connection is closed, while those that were
-	// open go on. It is called for every connection and must answer at once.
+	// Overloaded reports whether more requests arrive than are answered. It is called
+	// when a connection is accepted, and again at its first request if it was true
+	// then. If it is still true, that request gets 503 and the connection is closed;
+	// older connections are not affected. It must return at once. If nil, the server
+	// is never overloaded.
 	Overloaded func() bool
-	// Excess reports that a connection, as its listener handed it out, is one too
-	// many for what can be done: its next answer ends it. Nil: none is. It is called
-	// for every request and must take no lock.
+	// Excess reports whether a connection is one too many for the present load; the
+	// server closes it after its next answer. The argument is the connection as the
+	// listener returned it. Excess is called for every request and must take no lock.
+	// If nil, no connection is too many.
 	Excess func(net.Conn) bool
 	// NoDocs turns the public documentation off: its paths get 404.
 	NoDocs bool
-	// TrustedProxies are the addresses of the proxies in front. Of a request
-	// that comes from one, X-Forwarded-For says who sent it.
+	// TrustedProxies are the addresses of the proxies in front of the server. The client
+	// of a request that a trusted proxy sent is read from X-Forwarded-For.
 	TrustedProxies []netip.Prefix
-	// AccessLog gets a line of every request; nil: there is none.
+	// AccessLog gets one line per request. If nil, no access log is written.
 	AccessLog *AccessLog
-	// MaxInFlight is how many requests may be in progress at once, from the
-	// parsed head to the finished answer; more get 503. Zero: 4096.
+	// MaxInFlight limits the requests in progress, from the parsed head to the finished
+	// answer; further ones get 503. If zero, the limit is 4096.
 	MaxInFlight int
-	// MaxConnections is how many connections may be open at once. For a newer
-	// one, one is closed that waits for a request or does not read its answers
-	// (see netguard). If none is found, the newer gets 503 to its first request
-	// and is closed; far beyond, it is closed without an answer. A connection
-	// holds about 10 KiB. Zero: 16384.
+	// MaxConnections limits the open connections. At the limit, a connection that waits
+	// for a request or does not read its answers is closed for a newer one (see
+	// netguard). If there is none, the newer one gets 503 to its first request and is
+	// closed; beyond SpareConnections more, it is closed without an answer. A connection
+	// takes about 10 KiB of memory. If zero, the limit is 16384.
 	MaxConnections int
-	// HeadTimeout is how long a request head, and before it a TLS handshake,
-	// may take to arrive, and how long a new connection may stay silent.
-	// Zero: 5 s.
+	// HeadTimeout is how long a request head may take to arrive, how long a TLS handshake
+	// may take before it, and how long a new connection may stay silent. If zero, it is
+	// 5 s.
 	HeadTimeout time.Duration
-	// WriteTimeout is how long an answer may take to be written. Zero: 5 s.
+	// WriteTimeout is how long an answer may take to be written. If zero, it is 5 s.
 	WriteTimeout time.Duration
-	// IdleTimeout is how long a connection may wait for its next request.
-	// Zero: 60 s.
+	// IdleTimeout is how long a connection may wait for its next request. If zero, it is
+	// 60 s.
 	IdleTimeout time.Duration
 
-	TLS      *tls.Config           // nil: plain HTTP
-	Now      func() time.Time      // nil: time.Now
-	Log      *slog.Logger          // nil: nothing is logged
-	Registry prometheus.Registerer // nil: nothing is registered
+	TLS      *tls.Config           // if nil, plain HTTP is served
+	Now      func() time.Time      // if nil, time.Now
+	Log      *slog.Logger          // if nil, nothing is logged
+	Registry prometheus.Registerer // if nil, no metric is registered
 }
 
-// SpareConnections is how many connections beyond MaxConnections still get an
-// answer that says so.
+// SpareConnections is how many connections beyond MaxConnections still get an answer,
+// which says that there are too many.
 const SpareConnections = 256
 
 // Server answers queries. Make one with [New].
@@ -81,7 +84,7 @@ type Server struct {
 	metrics   *metrics
 	accessLog *AccessLog
 	now       func() time.Time
-	otherTime bool // now is not time.Now, and no deadline can be told by it
+	otherTime bool // now is not time.Now, so deadlines cannot be computed from it
 	log       *slog.Logger
 	tls       *tls.Config
 	exchanges sync.Pool // of *exchange
@@ -97,23 +100,25 @@ type Server struct {
 	ending        atomic.Bool // Shutdown was called
 	conversations sync.WaitGroup
 
-	mu     sync.Mutex // guards served, and that none begins once ending is set
+	// mu guards served. Serve checks ending and adds to served and conversations under
+	// mu, and Shutdown sets ending under mu, so no listener is served after that.
+	mu     sync.Mutex
 	served []served
 }
 
-// served is a listener with the guard of its connections.
+// served is a listener and the guard of its connections.
 type served struct {
 	net.Listener
 	*netguard.Guard
 }
 
-// sendBuffer is what the kernel keeps of answers that were not read yet, in bytes.
+// sendBuffer is how many bytes of unread answers the kernel buffers per connection.
 const sendBuffer = 64 << 10
 
 // ErrStopped is what [Server.Serve] returns after [Server.Shutdown].
 var ErrStopped = errors.New("the query server was shut down")
 
-// New makes a server. It opens nothing and starts nothing.
+// New returns a server. It opens no listener and starts no goroutine.
 func New(c Config) *Server {
 	s := &Server{
 		answerer: answerer{
@@ -168,8 +173,9 @@ func orDefault[T int | time.Duration](v, d T) T {
 	return d
 }
 
-// Serve answers the connections of ln until [Server.Shutdown], and returns nil
-// then. It closes ln.
+// Serve answers the connections of ln until [Server.Shutdown] is called, and then
+// returns nil. It closes ln. After Shutdown it returns [ErrStopped]. Several listeners may
+// be served at once.
 func (s *Server) Serve(ln net.Listener) error {
 	g := netguard.New(netguard.Config{
 		Max: s.maxConnections, Spare: SpareConnections, SendBuffer: sendBuffer,
@@ -199,9 +205,9 @@ func (s *Server) Serve(ln net.Listener) error {
 	}
 }
 
-// Shutdown stops accepting, lets requests in progress finish, and closes
-// connections once they are idle. Connections that are left when ctx ends are
-// cut, and the error of ctx is returned.
+// Shutdown stops accepting connections, lets requests in progress finish, and closes
+// each connection when it is idle. When ctx ends first, Shutdown closes the remaining
+// connections and returns the error of ctx.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.mu.Lock()
 	s.ending.Store(true)

@@ -28,7 +28,7 @@ import (
 	"carstate/internal/testkit"
 )
 
-// TestMain also looks for goroutines that outlive the servers.
+// TestMain also checks that no goroutine outlives the servers.
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func (f *fixture) line(vid string) string {
@@ -53,7 +53,7 @@ func TestOverARealClient(t *testing.T) {
 			t.Errorf("got %s", body)
 		}
 	}
-	// The refusal of a large body must reach a client that is still sending.
+	// The answer that refuses a large body must reach a client that is still sending.
 	resp, err := client.Post("http://"+r.addr+drivingPath, "text/plain", bytes.NewReader(make([]byte, 200<<10)))
 	if err != nil {
 		t.Fatal(err)
@@ -85,7 +85,7 @@ func TestTLS(t *testing.T) {
 	}
 	c.Close()
 
-	// A refusal reaches a client over TLS too, and then the connection ends.
+	// Such an answer reaches a client over TLS as well, and then the connection ends.
 	c = dial()
 	io.WriteString(c, f.line("CarJam")+"Host: x\r\nContent-Length: 100000\r\n\r\n"+strings.Repeat("x", 50000))
 	in = bufio.NewReader(c)
@@ -108,8 +108,8 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// Half a head is answered when its time is up; silence is not. The deadline for
-// writing that the handshake leaves behind has passed by then.
+// Half a head is answered when its time is up; a silent connection is closed without an
+// answer. The deadline for writing that was set for the handshake has passed by then.
 func TestSlowHeadOverTLS(t *testing.T) {
 	f := newFixture(t)
 	cert, roots := selfSigned(t)
@@ -160,7 +160,7 @@ func TestSlowHead(t *testing.T) {
 	r := start(t, f.Config)
 	began := time.Now()
 	c := r.dial(t)
-	// A byte now and then must not buy time.
+	// A byte now and then must not extend the deadline.
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -188,7 +188,7 @@ func TestSlowHead(t *testing.T) {
 	close(stop)
 	wg.Wait()
 
-	// Who says nothing is told nothing.
+	// A silent client gets no answer.
 	silent := r.dial(t)
 	if b, err := io.ReadAll(silent); err != nil || len(b) > 0 {
 		t.Errorf("a silent client got %q, %v", b, err)
@@ -265,7 +265,7 @@ func TestTooManyInFlight(t *testing.T) {
 	}
 }
 
-// gathered is the sum of a metric over the label values given.
+// gathered returns the sum of a metric over all series with the given label values.
 func gathered(t *testing.T, reg *prometheus.Registry, name string, labels map[string]string) (sum float64) {
 	t.Helper()
 	families, err := reg.Gather()
@@ -385,7 +385,8 @@ func TestShutdownDrains(t *testing.T) {
 	}
 }
 
-// pipes hands out one connection, on which a write lasts until it is read.
+// pipes returns a connection from one if there is any: a pipe, on which a write blocks until
+// the other end reads.
 type pipes struct {
 	net.Listener
 	one chan net.Conn
@@ -427,7 +428,7 @@ func TestShutdownCutsWhatDoesNotEnd(t *testing.T) {
 	testkit.Await(t, "the connection is gone", func() bool { return r.opened() == 0 })
 }
 
-// Half a head is no request, so a shutdown does not wait for the rest.
+// Half a head is not a request, so a shutdown does not wait for the rest.
 func TestShutdownClosesHalfHeads(t *testing.T) {
 	f := newFixture(t)
 	f.HeadTimeout = time.Minute
@@ -489,7 +490,7 @@ func TestABugIsNotFatal(t *testing.T) {
 	}
 }
 
-// A bug outside of any request ends one connection and nothing else.
+// A panic outside of any request ends one connection and nothing else.
 func TestABugWhileShakingHandsIsNotFatal(t *testing.T) {
 	f := newFixture(t)
 	var log bytes.Buffer

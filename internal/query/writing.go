@@ -14,8 +14,8 @@ var statusLines = func() (lines [600]string) {
 	return lines
 }()
 
-// appendHead writes the head of an answer. connection is the value of that header,
-// "" for none.
+// appendHead appends the head of the answer to b. connection is the value of the
+// Connection header, or "" for no such header.
 func (w *response) appendHead(b []byte, connection string) []byte {
 	b = append(b, statusLines[w.status]...)
 	for i := range w.headers {
@@ -37,10 +37,10 @@ func (w *response) appendHead(b []byte, connection string) []byte {
 	return append(b, "\r\n\r\n"...)
 }
 
-// dates writes times as HTTP has them. It remembers the day of the last one, since
-// writing that is most of the work.
+// dates formats times as HTTP dates. It caches the text of the last day, since formatting
+// that is most of the work.
 type dates struct {
-	day   int64 // since 1 January 1970
+	day   int64 // days since 1 January 1970
 	text  [len("Mon, 02 Jan 2006 ")]byte
 	known bool
 }
@@ -64,7 +64,7 @@ func (d *dates) append(b []byte, t time.Time) []byte {
 	return append(b, "GMT"...)
 }
 
-// appendTwo writes a number below 100 with two digits, and what comes after it.
+// appendTwo appends n, which is below 100, as two digits, and then the byte after.
 func appendTwo(b []byte, n int64, after byte) []byte {
 	return append(b, byte('0'+n/10), byte('0'+n%10), after)
 }

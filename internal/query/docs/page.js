@@ -7,7 +7,7 @@ const $ = (id) => document.getElementById(id);
 // The page may be served below a path, so everything is relative to it.
 const base = new URL(".", location.href).href.replace(/\/$/, "");
 
-// A token that was pasted into the page's own address does not belong there.
+// A token that was pasted into the page's own address is removed from it.
 if (location.search) history.replaceState(null, "", location.pathname + location.hash);
 
 function element(tag, properties, ...children) {
@@ -48,7 +48,7 @@ async function copy(text) {
     await navigator.clipboard.writeText(text);
     return;
   } catch {
-    // Without TLS there is no clipboard but this one.
+    // Without TLS there is no navigator.clipboard.
   }
   const area = element("textarea", { value: text, className: "live" });
   document.body.append(area);
@@ -78,7 +78,7 @@ for (const block of document.querySelectorAll(".code[data-language]")) {
   addCopy(block);
 }
 
-// Who picks a language picks it for all samples.
+// A language is chosen for all samples at once.
 const groups = [...document.querySelectorAll(".samples")].map((samples, g) => {
   const panels = [...samples.querySelectorAll(".code")];
   const tabs = panels.map((panel, i) => {
@@ -118,7 +118,7 @@ function pick(chosen) {
 }
 pick(0);
 
-// --- where the reader is
+// --- the contents list
 
 const links = new Map([...document.querySelectorAll(".contents a")].map((a) => [a.hash.slice(1), a]));
 const inView = new IntersectionObserver((entries) => {
@@ -130,7 +130,7 @@ const inView = new IntersectionObserver((entries) => {
 }, { rootMargin: "-20% 0px -70% 0px" });
 for (const id of links.keys()) inView.observe($(id));
 
-// A link to a status opens it.
+// A link to a status opens its details.
 function openTarget() {
   const target = document.getElementById(location.hash.slice(1));
   if (target instanceof HTMLDetailsElement) target.open = true;
@@ -158,8 +158,8 @@ function age(headers) {
   return `as of ${Math.floor(seconds / 3600)} h ago`;
 }
 
-// sandboxHint says where a token and a vehicle do not fit together: one of the two is of the
-// sandbox, or the vid differs from a reserved one in capital letters alone.
+// sandboxHint returns a hint if the token and the vehicle do not fit together: only one of
+// them belongs to the sandbox, or the vid equals a reserved one except for upper and lower case.
 function sandboxHint(vid) {
   const sandbox = $("token").value.trim().startsWith("cstest_");
   const reserved = [...$("vids").options].map((o) => o.value).find((v) => v.toLowerCase() === vid.toLowerCase());
@@ -169,8 +169,8 @@ function sandboxHint(vid) {
   return "";
 }
 
-// verdict puts an answer into words: a headline, what to add, and whether the
-// request was refused.
+// verdict returns an answer as text: a headline, details, and whether the request was
+// refused.
 function verdict(response, answer, field) {
   if (answer?.code !== 200 || !answer.data) {
     return [`${response.status}: refused`, answer?.msg ?? "This is no answer of carstate.", true];
@@ -235,6 +235,6 @@ $("token-show").addEventListener("click", () => {
   $("token-show").setAttribute("aria-pressed", String(!masked));
 });
 
-// The browser may keep a page that was left, to come back to it quickly. It
-// keeps this one without the token.
+// A browser may cache a page that the reader leaves, to return to it quickly. The cached
+// page must not hold the token.
 addEventListener("pagehide", () => { $("token").value = ""; });

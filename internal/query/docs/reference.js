@@ -1,5 +1,5 @@
-// The reference at /reference/: Swagger UI over our own openapi.json. Nothing is
-// stored, no validator is asked, and nothing but the service is called.
+// The reference at /reference/: Swagger UI with our own openapi.json. It stores nothing, uses
+// no validator, and calls only this service.
 "use strict";
 
 (async () => {
@@ -10,7 +10,7 @@
     spec,
     dom_id: "#reference",
     validatorUrl: null,
-    deepLinking: false, // its links would stand within buttons
+    deepLinking: false, // it would put links into buttons
     persistAuthorization: false,
     tryItOutEnabled: true,
     displayRequestDuration: true,
