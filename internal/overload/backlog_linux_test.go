@@ -7,8 +7,7 @@ import (
 	"unsafe"
 )
 
-// The kernel's backlog of a listener is short while its load is too high, and long again
-// after it.
+// The listen backlog is short during an overload, and long again after it.
 func TestBacklogFollowsTheLoad(t *testing.T) {
 	port, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -28,7 +27,7 @@ func TestBacklogFollowsTheLoad(t *testing.T) {
 	}
 }
 
-// backlogOf is how many connections may wait to be accepted.
+// backlogOf returns the listen backlog that the kernel uses.
 func backlogOf(t *testing.T, l net.Listener) int {
 	t.Helper()
 	var info [64]byte
@@ -40,6 +39,6 @@ func backlogOf(t *testing.T, l net.Listener) int {
 			t.Fatal(e)
 		}
 	})
-	const sacked = 28 // of a listener, tcpi_sacked tells that
+	const sacked = 28 // the offset of tcpi_sacked, which for a listener is its backlog
 	return int(*(*uint32)(unsafe.Pointer(&info[sacked])))
 }

@@ -11,39 +11,44 @@ import (
 // active when the mean queueing delay exceeds maxMean and the minimum exceeds target.
 // While it is active it follows the minimum: it shrinks while that is above target and
 // grows while it is below. It is removed when fewer than half of the allowed
-// connections are open. So an overloaded node finds out how many connections it can
-// serve; a node that refused all newcomers for as long as the delay is long would admit
-// all of them at once afterwards.
+// connections are open. So an overloaded node finds the number of connections that it can
+// serve. If it refused all newcomers while the delay is long, it would admit all of them
+// at once afterwards.
 //
-// A node serves most requests with as few connections as keep it busy: each sends its
-// next request before it was descheduled, and stays in the processor's cache.
+// A node serves the most requests with the fewest connections that keep it busy: each
+// connection then sends its next request before its goroutine is descheduled, and its data
+// stay in the processor's cache.
 type connLimit struct {
 	maxMean time.Duration // the mean above which the limit becomes active
-	target  time.Duration // the minimum that an active limit aims at
-	max     atomic.Int64  // unlimited, or the limit
+	target  time.Duration // the minimum delay to which an active limit leads
+	max     atomic.Int64  // the limit, or unlimited
 
+	// mu guards adapted. Every change of max is made under mu, after reading adapted, so
+	// that max changes at most once in adaptInterval.
 	mu      sync.Mutex
-	adapted time.Time // the last time
+	adapted time.Time // the time of the last change
 }
 
 const unlimited = math.MaxInt64
 
-// With minConnections or fewer, no connection is refused: if those wait for long, the
-// machine is slow or busy with other work, and closing some would not help.
+// Up to minConnections connections, none is refused: if the delay is long with so few, the
+// machine is slow or busy with other work, and closing connections would not help.
 const (
 	minConnections = 128
 	adaptInterval  = 100 * time.Millisecond
 )
 
-// Far from the target, the limit changes by farStep. Near the target, it changes by
-// nearStep of the relative error: the delay follows a change only after a while, and
-// each connection that is closed and opened again costs as much as many answers.
+// Far above the target, the limit shrinks by farStep, and far below it grows by half of
+// that. Near the target, it changes by nearStep of the relative error only: the delay
+// follows a change late, and each connection that is closed and opened again costs as much
+// as many answers.
 const (
 	farStep  = 0.25
 	nearStep = 0.1
 )
 
-// factor is what the limit is multiplied by at a minimum of the delays.
+// factor returns the factor by which the limit changes if delay is the minimum of the
+// queueing delays.
 func (a *connLimit) factor(delay time.Duration) float64 {
 	switch {
 	case delay > a.target*2:
@@ -60,8 +65,8 @@ func newConnLimit(b Bounds) *connLimit {
 	return a
 }
 
-// adapt takes the present delays and the number of open connections. It reports
-// whether it has set the limit again.
+// adapt sets the limit from the present delays and the number of open connections, at most
+// once in adaptInterval. It reports whether it has set the limit.
 func (a *connLimit) adapt(now time.Time, d delays, open int64) bool {
 	limit := a.max.Load()
 	if limit == unlimited && (d.mean <= a.maxMean || d.min <= a.target) {
@@ -75,7 +80,8 @@ func (a *connLimit) adapt(now time.Time, d delays, open int64) bool {
 	a.adapted = now
 	switch {
 	case d.min > a.target:
-		// The limit stays near the number of open connections while none of them ends.
+		// The limit does not fall further below the number of open
+		// connections while none of them ends.
 		limit = max(minConnections, open-open/4, int64(a.factor(d.min)*float64(min(limit, open))))
 	case limit >= 2*max(open, minConnections):
 		limit = unlimited

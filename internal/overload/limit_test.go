@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// A listener that 1,000 connections keep waiting finds out that it can serve 400:
-// not many fewer, and not more for long.
+// A listener with 1,000 connections finds that it can serve 400: its limit becomes and stays
+// about 400.
 func TestLimitFindsCapacity(t *testing.T) {
 	const serves = 400
 	a := newConnLimit(Queries)
@@ -21,19 +21,19 @@ func TestLimitFindsCapacity(t *testing.T) {
 	}
 	for wait().min > Queries.Target {
 		pass()
-		open = a.max.Load() // who is too many goes
+		open = a.max.Load() // the connections beyond the limit are closed
 	}
 	least, most := open, open
 	for range 100 {
 		pass()
-		open = a.max.Load() // and newcomers wait at the door
+		open = a.max.Load() // and newcomers take every free place
 		least, most = min(least, open), max(most, open)
 	}
 	if least < serves*3/4 || most > serves*5/4 {
 		t.Errorf("it takes %d to %d connections, and can serve %d", least, most, serves)
 	}
 
-	// Once they have gone, everybody is let in again within a second or two.
+	// When the connections are closed, the limit is removed within about two seconds.
 	open = 10
 	passes := 0
 	for ; a.active(); passes++ {
@@ -44,7 +44,7 @@ func TestLimitFindsCapacity(t *testing.T) {
 	}
 }
 
-// A few are never too many, and what is told in between changes nothing.
+// The limit is never below minConnections, and changes at most once in adaptInterval.
 func TestLimitOfFew(t *testing.T) {
 	a := newConnLimit(Queries)
 	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
@@ -63,14 +63,14 @@ func TestLimitOfFew(t *testing.T) {
 	}
 }
 
-// A pause of the process makes no limit: between two of them nobody waits.
+// Pauses of the process do not activate the limit: between two of them no input waits.
 func TestLimitOfPauses(t *testing.T) {
 	a := newConnLimit(Queries)
 	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	if a.adapt(at, delays{mean: time.Second, min: Queries.Target}, 1000); a.active() {
 		t.Error("there is a limit")
 	}
-	// Nor does it keep up one that there is.
+	// Nor do they keep an active limit from being removed.
 	a.adapt(at, delays{time.Second, time.Second}, 1000)
 	for range 20 {
 		at = at.Add(adaptInterval)

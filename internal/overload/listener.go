@@ -1,10 +1,11 @@
-// Package overload sheds load: a [Probe] measures the queueing delay of the process,
-// and a [Listener] limits its open connections by that delay. Its unit is the
-// connection; it never looks at a request and never refuses one itself.
+// Package overload sheds load: a [Probe] measures the queueing delay of the process, and a
+// [Listener] limits its open connections by that delay. The package limits connections
+// only: it must never look at a request or refuse one itself.
 //
-// The package counts and evicts connections itself, below [carstate/internal/netguard]: it
-// needs the newest connections in order, and its deadlines for idle ones go by a clock that
-// stands still while the process does. The limit that it enforces changes with the delay.
+// The package counts and evicts connections by itself, below
+// [carstate/internal/netguard]: it needs the connections in the order in which they came,
+// and measures how long they are idle by a clock that stops while the process is paused.
+// Its limit changes with the delay.
 //
 //	var probe overload.Probe
 //	go probe.Run(ctx)
@@ -20,24 +21,26 @@ import (
 	"time"
 )
 
-// Listener sheds load. Under overload each new connection is refused by its server, and
-// a refusal costs more CPU time than an answer on an open connection. So Accept then
-// slows down, and the listen backlog shrinks: a connection that the kernel refuses costs
-// nothing. Make one with [NewListener].
+// Listener is a net.Listener that sheds load. Under overload its server refuses each new
+// connection, and a refusal costs more CPU time than an answer on an open connection. So
+// Accept slows down and the listen backlog shrinks: a connection that the kernel refuses
+// costs the process nothing. Make one with [NewListener].
 type Listener struct {
 	net.Listener
 	probe *Probe
 	limit *connLimit
 
-	mu      sync.Mutex // guards what follows
-	backlog int        // how many connections may wait to be accepted, as last set
-	// Connections that were accepted and are not closed, the newest first, and their
-	// number.
+	// mu guards backlog, the list of connections and last. open and clock are written
+	// under mu and read without it.
+	mu      sync.Mutex
+	backlog int // the listen backlog that was last set
+	// newest is the newest connection that was accepted and is not closed: the head of a
+	// list of all of them. open is their number.
 	newest *trackedConn
-	open   atomic.Int64 // read without mu
-	// About how long this process has run, in nanoseconds; read without mu. Nothing can
-	// be read during a pause of the process, so that a pause counts as longestStep at
-	// most; last is when the clock was last set.
+	open   atomic.Int64
+	// clock is about how long this process has run, in nanoseconds. A pause of the process
+	// adds longestStep at most, because a connection cannot be read during a pause. last
+	// is the time at which clock was set.
 	clock atomic.Int64
 	last  time.Time
 
@@ -45,19 +48,20 @@ type Listener struct {
 	closed chan struct{}
 }
 
-// A refusal costs as much as many answers. So an overloaded listener lets the open
-// connections have turnsBetween turns between two newcomers. While the limit applies,
-// only shortBacklog connections may wait: a client that is refused learns it soon, and
-// most of those that wait longer have hung up, which has a cost too.
+// A refusal costs as much as many answers. So an overloaded listener waits for the time of
+// turnsBetween requests, at most longestPause, between two newcomers. While the limit
+// applies, only shortBacklog connections may wait to be accepted: a client that finds no
+// place learns that soon, and few accepted connections have a client that has given up,
+// which would have a cost, too.
 const (
 	turnsBetween = 512
 	longestPause = 100 * time.Millisecond
 	shortBacklog = 16
-	longBacklog  = 1 << 16 // the kernel cuts it to what it allows
+	longBacklog  = 1 << 16 // the kernel reduces it to its own maximum
 )
 
-// NewListener makes a listener that admits every connection until the delays that the
-// probe measures exceed the bounds.
+// NewListener returns a listener that admits every connection of l until the delays that
+// the probe measures exceed the bounds.
 func NewListener(l net.Listener, p *Probe, b Bounds) *Listener {
 	s := &Listener{Listener: l, probe: p, limit: newConnLimit(b), backlog: longBacklog, closed: make(chan struct{})}
 	p.follow(s.adapt)
@@ -72,7 +76,8 @@ func (l *Listener) adapt(now time.Time, d delays) {
 	l.updateBacklog()
 }
 
-// advanceClock sets the clock. Another caller may have set it since now was read.
+// advanceClock advances the clock to now. If another goroutine has advanced it beyond now
+// since now was read, advanceClock does nothing.
 func (l *Listener) advanceClock(now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -83,14 +88,14 @@ func (l *Listener) advanceClock(now time.Time) {
 	l.last = now
 }
 
-// Limited reports whether the number of connections is limited at present.
+// Limited reports whether the number of open connections is limited at present.
 func (l *Listener) Limited() bool { return l.limit.active() }
 
-// crowded reports whether there is a limit, and so many connections are open that it
-// may concern newer ones.
+// crowded reports whether there is a limit and enough connections are open for it to matter.
 func (l *Listener) crowded() bool { return l.open.Load() >= minConnections && l.limit.active() }
 
-// updateBacklog sets the listen backlog that suits the load.
+// updateBacklog sets the listen backlog: short if the listener is crowded, and long
+// otherwise.
 func (l *Listener) updateBacklog() {
 	n := longBacklog
 	if l.crowded() {
@@ -104,9 +109,9 @@ func (l *Listener) updateBacklog() {
 	}
 }
 
-// markExcess marks the newest connections that are too many, and no others. It marks
-// none as soon as the limit moves a little, since others would come in their place with
-// its next move.
+// markExcess marks the newest connections beyond the limit and unmarks all others. If the
+// limit is less than an eighth below the number of open connections, it marks none: the
+// next small change of the limit would admit others in the place of those closed.
 func (l *Listener) markExcess() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -120,9 +125,9 @@ func (l *Listener) markExcess() {
 	}
 }
 
-// Overloaded reports whether newer connections are to be refused.
+// Overloaded reports whether new connections are to be refused.
 func (l *Listener) Overloaded() bool {
-	l.adapt(l.probe.now()) // a byte that tells of the overload may still be in flight
+	l.adapt(l.probe.now()) // counts a byte that is still in flight, too
 	return l.open.Load() > l.limit.max.Load()
 }
 
@@ -144,8 +149,8 @@ func (l *Listener) Excess(c net.Conn) bool {
 	}
 }
 
-// Accept waits for the next connection; under overload not before the open ones had
-// their turns.
+// Accept waits for the next connection. Under overload it first pauses, so that the open
+// connections are served.
 func (l *Listener) Accept() (net.Conn, error) {
 	if l.Overloaded() {
 		l.pause(l.serviceTime(turnsBetween))
@@ -153,11 +158,11 @@ func (l *Listener) Accept() (net.Conn, error) {
 	for {
 		c, err := l.Listener.Accept()
 		if err == nil && l.crowded() && peerClosed(c) {
-			_ = c.Close() // the client waits for no answer
+			_ = c.Close() // the client does not wait for an answer
 			continue
 		}
 		if t, ok := c.(*net.TCPConn); ok {
-			if l.open.Load() >= l.limit.max.Load() { // now, not when the wait for c began
+			if l.open.Load() >= l.limit.max.Load() { // the limit may have changed while c was awaited
 				l.evictIdle()
 			}
 			c = l.track(t)
@@ -166,15 +171,15 @@ func (l *Listener) Accept() (net.Conn, error) {
 	}
 }
 
-// trackedConn is a connection that tells its listener of its end.
+// trackedConn is a connection that its listener counts until it is closed.
 type trackedConn struct {
 	*net.TCPConn
 	of     *Listener
-	excess atomic.Bool  // it is one of the newest that are too many
-	holds  atomic.Int64 // until when it keeps its place, by of.clock
+	excess atomic.Bool  // the connection is one of the newest, beyond the limit
+	holds  atomic.Int64 // the deadline before which it is not evicted as idle, by of.clock
 	once   sync.Once
 
-	newer, older *trackedConn // of.mu guards them
+	newer, older *trackedConn // guarded by of.mu
 }
 
 func (l *Listener) track(t *net.TCPConn) *trackedConn {
@@ -205,27 +210,29 @@ func (l *Listener) forget(c *trackedConn) {
 	l.open.Add(-1)
 }
 
-// Close closes the connection; it then counts no more.
+// Close closes the connection and removes it from the count. Closing it twice is harmless.
 func (c *trackedConn) Close() error {
 	c.once.Do(func() { c.of.forget(c) })
 	return c.TCPConn.Close()
 }
 
-// Under overload a connection on which nothing has arrived for workTime is evicted for
-// a newer one, and a connection on which nothing has ever arrived after idleTime.
-// Otherwise, on a machine that is slow for other reasons, minConnections silent
-// connections could hold all places. A request may be in work for long: telemetry waits
-// up to 15 s for the store.
+// Under overload, the listener evicts a connection for a newer one if nothing has arrived
+// on it for workTime, or nothing at all within idleTime. Otherwise, on a machine that is
+// slow for other reasons, minConnections silent connections could keep all others out.
+// workTime is the longer one because a request may take long: telemetry waits up to 15 s
+// for the store.
 const (
-	idleTime    = 10 * time.Second
-	workTime    = 20 * time.Second
-	longestStep = time.Second // of the clock: longer than from one byte to the next, but in a pause
+	idleTime = 10 * time.Second
+	workTime = 20 * time.Second
+	// longestStep is the longest step of a listener's clock. Only during a pause of the
+	// process is the time between two bytes of the probe longer.
+	longestStep = time.Second
 )
 
-// extendDeadline has the connection keep its place for so long from now on.
+// extendDeadline keeps the connection from being evicted as idle for d from now on.
 func (c *trackedConn) extendDeadline(d time.Duration) { c.holds.Store(c.of.clock.Load() + int64(d)) }
 
-// Read notes that something arrived.
+// Read reads from the connection. If something has arrived, it extends the deadline.
 func (c *trackedConn) Read(b []byte) (int, error) {
 	n, err := c.TCPConn.Read(b)
 	if n > 0 {
@@ -246,7 +253,7 @@ func (l *Listener) evictIdle() {
 	}
 	l.mu.Unlock()
 	if idle != nil {
-		_ = idle.Close() // its server sees that
+		_ = idle.Close() // its server's Read fails
 	}
 }
 
@@ -269,7 +276,7 @@ func (l *Listener) Close() error {
 	return l.Listener.Close()
 }
 
-// withFD calls f with the descriptor of a listener or connection, if it has one.
+// withFD calls f with the file descriptor of a listener or connection, if it has one.
 func withFD(of any, f func(fd int)) {
 	s, ok := of.(syscall.Conn)
 	if !ok {

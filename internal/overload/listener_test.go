@@ -42,7 +42,7 @@ func TestListenerShedsLoad(t *testing.T) {
 		t.Errorf("%d connections that wait a second are not too many", len(open))
 	}
 
-	// Who has gone is not handed out.
+	// Accept skips a connection whose client has closed it.
 	gone, here := dial(), dial()
 	gone.Close()
 	if _, err := io.WriteString(here, "x"); err != nil {
@@ -71,13 +71,14 @@ func TestListenerShedsLoad(t *testing.T) {
 	}
 }
 
-// layer is what a server may put over a connection.
+// layer is a layer over a connection, as servers use them.
 type layer struct{ net.Conn }
 
 func (l layer) NetConn() net.Conn { return l.Conn }
 
-// The newest of too many are marked, through all that is put over a connection, and
-// no others: not when older ones have gone meanwhile, nor once there is no limit.
+// Exactly the newest connections beyond the limit are marked, and Excess sees the mark through
+// the layers over a connection. This holds after older ones were closed. Without a limit none
+// is marked.
 func TestNewestIsExcess(t *testing.T) {
 	plain, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -150,8 +151,8 @@ func TestNewestIsExcess(t *testing.T) {
 	}
 }
 
-// On a machine that is slow for other reasons, connections on which nobody asks hold
-// no places that newer ones could have; those that ask do.
+// On a machine that is slow for other reasons, idle connections are evicted for newer ones,
+// and those with requests are not.
 func TestIdleConnectionsHoldNoPlace(t *testing.T) {
 	plain, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -168,7 +169,7 @@ func TestIdleConnectionsHoldNoPlace(t *testing.T) {
 	if come(); !l.Overloaded() || l.open.Load() != minConnections+2 {
 		t.Errorf("%d connections are open that came just now", l.open.Load())
 	}
-	// All but one ask nothing for long.
+	// All but one are idle for long.
 	for _, c := range servers {
 		c.(*trackedConn).holds.Add(-int64(2 * idleTime))
 	}
@@ -198,7 +199,7 @@ func TestIdleConnectionsHoldNoPlace(t *testing.T) {
 	}
 }
 
-// connect has a connection come and be accepted.
+// connect opens a connection to the listener and accepts it.
 func connect(t *testing.T, l *Listener) (client, server net.Conn) {
 	t.Helper()
 	client, err := net.Dial("tcp", l.Addr().String())
@@ -213,8 +214,8 @@ func connect(t *testing.T, l *Listener) (client, server net.Conn) {
 	return client, server
 }
 
-// full is a listener that has a limit, and so many connections that have asked nothing
-// for long that it is reached.
+// full returns a listener whose limit is reached by connections that are idle for long, and
+// these connections.
 func full(t *testing.T, wrap func(net.Listener) net.Listener) (*Listener, []net.Conn) {
 	t.Helper()
 	plain, err := net.Listen("tcp", "127.0.0.1:0")
@@ -241,7 +242,7 @@ func closedOf(all []net.Conn) (n int) {
 	return n
 }
 
-// Where the last place is held by one that is idle, the next one that comes has it.
+// If all places are taken by idle connections, each newcomer gets the place of one of them.
 func TestTheLastPlaceIsGiven(t *testing.T) {
 	l, all := full(t, func(l net.Listener) net.Listener { return l })
 	for range 20 {
@@ -254,7 +255,7 @@ func TestTheLastPlaceIsGiven(t *testing.T) {
 	}
 }
 
-// later is a listener on which something happens while it waits for somebody.
+// later is a listener that calls a function while it waits for a connection.
 type later struct {
 	net.Listener
 	meanwhile func()
@@ -265,12 +266,12 @@ func (l *later) Accept() (net.Conn, error) {
 	return l.Listener.Accept()
 }
 
-// Whoever comes after an overload needs nobody's place, though it was one when the
-// listener began to wait for him.
+// No connection is evicted for a newcomer that arrives after an overload, even if the
+// listener began to wait for it during the overload.
 func TestNoRoomIsMadeAfterAnOverload(t *testing.T) {
 	port := &later{meanwhile: func() {}}
 	l, all := full(t, func(l net.Listener) net.Listener { port.Listener = l; return port })
-	l.open.Add(1) // one more than there may be
+	l.open.Add(1) // one more than the limit
 	port.meanwhile = func() { l.limit.max.Store(unlimited) }
 	connect(t, l)
 	if n := closedOf(all); n != 0 {
@@ -278,7 +279,7 @@ func TestNoRoomIsMadeAfterAnOverload(t *testing.T) {
 	}
 }
 
-// Whoever only ended his half is answered while there are few.
+// A client that has closed only its sending side is accepted while few connections are open.
 func TestHalfClosedIsAnsweredAmongFew(t *testing.T) {
 	plain, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -312,8 +313,8 @@ func TestHalfClosedIsAnsweredAmongFew(t *testing.T) {
 	}
 }
 
-// Time in which the process stood still, or by which the clock was set, makes no
-// connection idle; time in which it ran does, and sooner where nothing was ever asked.
+// A pause of the process, or a change of the system clock, does not make a connection idle.
+// The time in which the process ran does, and sooner if nothing has ever arrived on it.
 func TestIdleWhileItRan(t *testing.T) {
 	l := NewListener(&net.TCPListener{}, new(Probe), Queries)
 	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
@@ -336,7 +337,7 @@ func TestIdleWhileItRan(t *testing.T) {
 	wants(2, "after a pause")
 	pass(-2 * time.Hour)
 	wants(2, "after the clock was set back")
-	for range 100 { // two that read the time at once
+	for range 100 { // as if two goroutines read the time at once
 		pass(time.Second / 2)
 		pass(-time.Second / 2)
 	}
@@ -354,7 +355,7 @@ func TestIdleWhileItRan(t *testing.T) {
 	wants(0, "when the other has asked nothing more for long")
 }
 
-// A request that has arrived may be in work for longer than nobody is waited for.
+// After something has arrived, a connection keeps its place for longer than a silent one.
 func TestInWork(t *testing.T) {
 	plain, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

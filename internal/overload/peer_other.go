@@ -4,6 +4,6 @@ package overload
 
 import "net"
 
-// peerClosed reports false: only Linux tells the state of a connection by TCP_INFO. Under
-// overload, a connection whose client has gone is then answered as any other.
+// peerClosed returns false: only Linux has TCP_INFO with the state of a connection. On other
+// systems an overloaded listener accepts a connection whose client has gone, like any other.
 func peerClosed(net.Conn) bool { return false }

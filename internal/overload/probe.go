@@ -11,63 +11,64 @@ import (
 )
 
 // Probe measures the queueing delay of this process: how long input waits until the
-// process reads it. It sends a byte through a pipe 50 times a second. The reading end
-// waits for its turn among all connections as a request does: in the kernel's list of
-// ready descriptors, and among the runnable goroutines. The number of requests in
-// progress says nothing of it: a query takes microseconds, so that there are hardly
-// ever two in progress, however many wait.
+// process reads it. It sends a byte through a pipe 50 times per second. The reading end
+// waits for its turn among all connections, as a request does: in the kernel's list of
+// ready descriptors, and among the runnable goroutines. The number of requests in progress
+// does not show the delay: a query takes microseconds, so that two are rarely in progress
+// at the same time, however many wait.
 //
 // The zero value is ready to run. [Listener] and [Probe.Mean] read it.
 type Probe struct {
-	mu        sync.Mutex // guards what follows
-	sent      time.Time  // when the byte in flight was due; zero: none is in flight
-	wrote     time.Time  // when it was written
+	// mu guards all fields below.
+	mu        sync.Mutex
+	sent      time.Time // when the byte in flight was due; zero if none is in flight
+	wrote     time.Time // when that byte was written
 	mean      time.Duration
 	recent    [memory/probeInterval + 1]passage // a ring
-	last      int                               // index of the newest
+	last      int                               // the index of the newest passage
 	followers []func(now time.Time, d delays)
 }
 
-// passage is a byte that has arrived.
+// passage is the arrival time and the delay of a byte.
 type passage struct {
 	at   time.Time
 	took time.Duration
 }
 
-// delays are recent queueing delays. mean is the expected delay of a request that
-// arrives at a random time; a pause of the process, such as one by a quota of CPU time,
-// makes it long. min is the smallest delay of a byte that was written while the process
-// ran; it is long only where input waits at every moment.
+// delays are recent queueing delays. mean is the expected delay of a request that arrives at
+// a random time; a pause of the process, such as one by a CPU quota, makes it long. min is
+// the smallest delay of a recent byte, measured from when it was written, which happens only
+// while the process runs; it is long only if input waits at every moment.
 type delays struct{ mean, min time.Duration }
 
 // Bounds say which queueing delays a listener accepts.
 type Bounds struct {
-	MaxMean time.Duration // with a longer mean, more arrives than is served
-	Target  time.Duration // the minimum that an overloaded listener is led to
+	MaxMean time.Duration // a longer mean indicates that more requests arrive than are served
+	Target  time.Duration // the minimum to which the limit of an overloaded listener leads
 }
 
-// The mean of a process whose quota of CPU time, handed out ten times a second as
-// usual, is used up stays below 125 ms. The mean is taken over about memory: a single
-// byte may pass fast while others wait.
+// maxMean is 125 ms because the mean of a process that has used up its CPU quota stays below
+// that if the quota is renewed ten times per second, which is usual. The mean is taken over
+// about the time memory, because a single byte may arrive fast while others wait.
 const maxMean = 125 * time.Millisecond
 
 var (
-	// Queries are the bounds of a listener of small requests.
+	// Queries are the bounds of a listener for small requests.
 	Queries = Bounds{MaxMean: maxMean, Target: 5 * time.Millisecond}
-	// Telemetry are the bounds of a listener whose requests wait for more than one
-	// turn: for the body, for the group commit, for the answer.
+	// Telemetry are the bounds of a listener whose requests wait more than once: for the
+	// body, for the group commit, for the answer.
 	Telemetry = Bounds{MaxMean: maxMean / 3, Target: 15 * time.Millisecond}
 )
 
 const (
-	// longestByte is what a byte counts at most: after a pause of the whole process, the
-	// mean is normal again within half a second.
+	// longestByte is the largest delay that a byte adds to the mean. It lets the mean
+	// return to normal within half a second after a pause of the whole process.
 	longestByte   = 4 * maxMean
 	memory        = 250 * time.Millisecond
 	probeInterval = 20 * time.Millisecond
 )
 
-// follow has f called with each new measurement, one after the other.
+// follow registers f, which is called with each new measurement. The calls do not overlap.
 func (p *Probe) follow(f func(now time.Time, d delays)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -102,7 +103,7 @@ func (p *Probe) Run(ctx context.Context) error {
 			return nil
 		case err := <-failed:
 			return fmt.Errorf("the queueing delay cannot be measured: %w", err)
-		case due := <-tick.C: // not the present time: this goroutine waits for its turn too
+		case due := <-tick.C: // due is before now: this goroutine waits for its turn, too
 			if !p.send(due, time.Now()) {
 				continue
 			}
@@ -113,13 +114,14 @@ func (p *Probe) Run(ctx context.Context) error {
 	}
 }
 
-// Mean is the expected queueing delay of a request that arrives now.
+// Mean returns the expected queueing delay of a request that arrives now.
 func (p *Probe) Mean() time.Duration {
 	_, d := p.now()
 	return d.mean
 }
 
-// send reports whether a byte that was due at a time is to be written now.
+// send reports whether to write a byte that was due at the time due, and notes that it is in
+// flight. It returns false if a byte is in flight already.
 func (p *Probe) send(due, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -130,7 +132,7 @@ func (p *Probe) send(due, now time.Time) bool {
 	return true
 }
 
-// arrived notes that the byte was read.
+// arrived notes that the byte in flight was read, and calls the followers.
 func (p *Probe) arrived(now time.Time) {
 	p.mu.Lock()
 	if !p.sent.IsZero() {
@@ -146,9 +148,9 @@ func (p *Probe) arrived(now time.Time) {
 	}
 }
 
-// meanAt is the mean delay. Each byte is weighted by its own delay, because a request
-// that arrives at a random time meets a long delay more often than a short one. A byte
-// in flight counts with its delay until now. mu is held.
+// meanAt returns the mean delay at now. Each byte is weighted by its own delay, because a
+// request that arrives at a random time meets a long delay more often than a short one. The
+// byte in flight counts with its delay until now. The caller holds mu.
 func (p *Probe) meanAt(now time.Time) time.Duration {
 	if p.sent.IsZero() {
 		return p.mean
@@ -158,9 +160,10 @@ func (p *Probe) meanAt(now time.Time) time.Duration {
 	return p.mean + time.Duration(weight*float64(took-p.mean))
 }
 
-// delaysAt are the delays at a time. mu is held.
+// delaysAt returns the delays at now. The caller holds mu.
 func (p *Probe) delaysAt(now time.Time) delays {
-	d := delays{mean: max(p.mean, p.meanAt(now))} // a byte in flight may still take long
+	// The byte in flight makes the mean longer only: it may still take long.
+	d := delays{mean: max(p.mean, p.meanAt(now))}
 	d.min = p.recent[p.last].took
 	if !p.sent.IsZero() {
 		d.min = max(d.min, now.Sub(p.wrote))
@@ -173,10 +176,10 @@ func (p *Probe) delaysAt(now time.Time) delays {
 	return d
 }
 
-// now are the present delays, and the present time.
+// now returns the present time and the delays at that time.
 func (p *Probe) now() (time.Time, delays) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	at := time.Now() // not before the lock: meanwhile a byte may have been written
+	at := time.Now() // under the lock: a byte could be written while the lock is awaited
 	return at, p.delaysAt(at)
 }

@@ -8,8 +8,8 @@ import (
 	"carstate/internal/testkit"
 )
 
-// A byte that takes long makes the mean grow while it is still under way, and the
-// mean goes down again after it.
+// A byte with a long delay makes the mean grow while it is still in flight, and the mean
+// falls again after it.
 func TestProbe(t *testing.T) {
 	p := new(Probe)
 	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
@@ -42,8 +42,8 @@ func TestProbe(t *testing.T) {
 	}
 	at = at.Add(300 * time.Millisecond)
 	p.arrived(at)
-	// Probes that are due in a pause of the process, and get through at once after it,
-	// make the mean long and not the least.
+	// A byte that was due during a pause of the process, and arrives at once after it,
+	// makes the mean longer and not the minimum.
 	paused := p.delaysAt(at).mean
 	at = at.Add(memory + probeInterval)
 	p.send(at.Add(-memory), at)
@@ -62,8 +62,8 @@ func TestProbe(t *testing.T) {
 	}
 }
 
-// A caller whose time was taken before the byte was sent, because the caller was kept
-// waiting since, does not learn of a delay that nobody has.
+// A caller may have read the time before the byte was sent, and have waited since. It must
+// not see a delay that no request has.
 func TestProbeOfAnEarlierMoment(t *testing.T) {
 	at := time.Now()
 	for _, late := range []time.Duration{50 * time.Millisecond, 200 * time.Millisecond, time.Second, time.Minute} {
@@ -75,14 +75,15 @@ func TestProbeOfAnEarlierMoment(t *testing.T) {
 	}
 }
 
-// A process that may use a quarter of a core, and has two to run on, stands still for
-// 88 of each 100 ms in which it uses that, and does all that it is asked all the same.
+// A process with a CPU quota of a quarter of a core, on two cores, is paused for 88 ms of each
+// 100 ms in which it uses up the quota. It serves all its requests all the same, so that is
+// no overload.
 func TestQuotaIsNoOverload(t *testing.T) {
 	p := new(Probe)
 	a := newConnLimit(Telemetry)
 	p.follow(func(now time.Time, d delays) { a.adapt(now, d, 10*minConnections) })
 	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
-	var due time.Time // of a tick that nobody has looked at
+	var due time.Time // of a tick that was not handled yet
 	var most time.Duration
 	for ms := range 3000 {
 		now := at.Add(time.Duration(ms) * time.Millisecond)
@@ -100,7 +101,7 @@ func TestQuotaIsNoOverload(t *testing.T) {
 	}
 }
 
-// Bytes go through the pipe.
+// Run sends bytes through the pipe and measures their delay.
 func TestProbeRuns(t *testing.T) {
 	p := new(Probe)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -116,7 +117,7 @@ func TestProbeRuns(t *testing.T) {
 	}
 }
 
-// overrun is a probe in a process that is a second behind.
+// overrun returns a probe whose mean and minimum are one second.
 func overrun() *Probe {
 	p := &Probe{mean: time.Second}
 	p.recent[p.last] = passage{time.Now(), time.Second}
