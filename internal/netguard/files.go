@@ -3,9 +3,9 @@ package netguard
 import "syscall"
 
 // FitToFiles scales limits of connections down, all by the same factor, so that together
-// they leave reserve of the descriptors that the process may have (RLIMIT_NOFILE). None
-// becomes less than 16, even if that leaves fewer. It returns how many descriptors the
-// process may have, and whether it changed anything.
+// they leave reserve of the file descriptors that the process may have (RLIMIT_NOFILE). It
+// makes no limit less than 16, even if that leaves fewer. It returns how many descriptors
+// the process may have, and whether it changed a limit.
 func FitToFiles(reserve int, limits ...*int) (files int, scaled bool) {
 	var r syscall.Rlimit
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &r) != nil || r.Cur > 1<<30 {
@@ -14,7 +14,8 @@ func FitToFiles(reserve int, limits ...*int) (files int, scaled bool) {
 	return int(r.Cur), fit(int(r.Cur)-reserve, limits)
 }
 
-// fit scales limits down to a sum.
+// fit scales limits down so that they add up to at most sum, and reports whether it changed
+// them.
 func fit(sum int, limits []*int) bool {
 	wanted := 0
 	for _, l := range limits {

@@ -7,16 +7,19 @@ import (
 	"sync"
 )
 
-// inHTTP is what a guard knows of a connection of a server of net/http.
+// inHTTP is the state of a connection whose owner is a server of net/http.
 type inHTTP struct {
-	mu     sync.Mutex // guards what follows
-	holds  int        // requests that are worked on: HTTP/2 has many at a time
-	answer bool       // the answer under way must arrive
-	active bool       // net/http has a request of it, up to the end of the answer
+	// mu guards all fields below. The use of the connection is changed under mu to follow
+	// them.
+	mu     sync.Mutex
+	holds  int  // requests between Hold and Release: HTTP/2 has many at a time
+	answer bool // the connection is held until the answer in progress was written
+	active bool // net/http has a request, from its head to the end of the answer
 }
 
-// Attach makes a server of net/http say what becomes of its connections, which come from
-// [Guard.Listener]. The server's own ConnContext is called as well.
+// Attach makes a server of net/http report the states of its connections to the guard. The
+// server must accept them from [Guard.Listener]. Its own ConnContext is still called; its
+// ConnState is replaced.
 func (g *Guard) Attach(s *http.Server) {
 	next := s.ConnContext
 	if next == nil {
@@ -34,16 +37,17 @@ func (g *Guard) Attach(s *http.Server) {
 	}
 }
 
-// connKey is where a request's context has its connection.
+// connKey is the key of a request's connection in the request's context.
 type connKey struct{}
 
-// ConnOf returns the connection of a request; nil if no guard is attached to its server.
+// ConnOf returns the connection of a request, given its context, or nil if no guard is
+// attached to its server.
 func ConnOf(request context.Context) *Conn {
 	c, _ := request.Value(connKey{}).(*Conn)
 	return c
 }
 
-// become notes a state that net/http says. The caller holds http.mu.
+// become applies a state that net/http reports. The caller holds http.mu.
 func (c *Conn) become(state http.ConnState) {
 	h := &c.http
 	switch state {
@@ -56,7 +60,8 @@ func (c *Conn) become(state http.ConnState) {
 	c.settle()
 }
 
-// settle changes the use to what is known of the requests. The caller holds http.mu.
+// settle changes the use to Held or Idle, according to the requests in progress. The caller
+// holds http.mu.
 func (c *Conn) settle() {
 	switch h := &c.http; {
 	case h.holds > 0 || h.answer:
@@ -66,7 +71,8 @@ func (c *Conn) settle() {
 	}
 }
 
-// Hold keeps the connection of a request from being evicted until [Release].
+// Hold keeps the connection of a request from being evicted until [Release]. Without a guard
+// it does nothing; nor do Release and [HoldUntilAnswered].
 func Hold(request context.Context) {
 	if c := ConnOf(request); c != nil {
 		c.http.mu.Lock()
@@ -76,14 +82,14 @@ func Hold(request context.Context) {
 	}
 }
 
-// Release ends what [Hold] began. If answered is set, the connection is still held until
-// the answer has been written.
+// Release ends a [Hold]. If answered is set, the connection is still held until the answer
+// has been written.
 func Release(request context.Context, answered bool) {
 	if c := ConnOf(request); c != nil {
 		c.http.mu.Lock()
 		defer c.http.mu.Unlock()
 		c.http.holds--
-		c.http.answer = c.http.answer || answered && c.http.active // not if the client is gone
+		c.http.answer = c.http.answer || answered && c.http.active // not active if the client has gone
 		c.settle()
 	}
 }

@@ -1,7 +1,8 @@
-// Package netguard bounds the connections of a listener, the same way on every listener:
-// it counts them, and closes one that may be closed in favour of a newer one. It bounds
-// what the kernel buffers for a client that does not read, and survives a lack of
-// descriptors. It must never close a connection that its owner holds.
+// Package netguard limits the open connections of a listener, in the same way on every
+// listener: at the limit it evicts a connection that may be closed to admit a newer one. It
+// also limits how much the kernel buffers for a client that does not read, and Accept
+// survives a lack of file descriptors. It must never close a connection that its owner
+// holds ([Held]).
 package netguard
 
 import (
@@ -16,74 +17,83 @@ import (
 	"time"
 )
 
-// Use is what a connection is used for at the moment. It decides which connection is
-// closed if there are too many.
+// Use is the present use of a connection. It decides which connection is evicted if there
+// are too many.
 type Use int32
 
-// The uses.
+// The uses of a connection. A new connection is Silent; its owner changes the use.
 const (
-	// Silent: nothing has arrived that counts: the client is in a handshake, or has not
-	// logged in, or has sent no request yet.
+	// Silent is the use before the first request: the client is in a handshake, or has not
+	// logged in, or has sent no complete request yet.
 	Silent Use = iota
-	// Idle: the client is between two requests, or in the middle of one that nobody
-	// works on.
+	// Idle is the use between two requests, or while a request arrives that the owner does
+	// not work on yet.
 	Idle
-	// Sending: the client is being sent something. After staleAfter it does not read.
+	// Sending is the use while the owner sends something. A client that has not read it
+	// after staleAfter is taken for one that does not read.
 	Sending
-	// Held: its owner works for it. It is never closed.
+	// Held is the use while the owner works on a request. A held connection is never
+	// evicted.
 	Held
-	// evicted: it was closed for a newer one, or woken at the end; its owner is to close it.
+	// evicted is the use of a connection that was closed for a newer one, or woken by End:
+	// its owner must close it.
 	evicted
 )
 
-// staleAfter is how long a connection may be silent, or may take to read what it is
-// sent, until it is closed before those that are idle.
+// staleAfter is how long a connection may be silent, or may take to read an answer, before
+// it is evicted in preference to idle ones.
 const staleAfter = time.Second
 
-// looks is how many connections are looked at to find the best one to close, and mostLooks
-// how many if there is none among them.
+// looks is how many connections are examined to find the best one to evict, and mostLooks how
+// many are if none of those can be evicted.
 const looks, mostLooks = 64, 1024
 
-// noneAgain is how long no further look is taken after one that found none: if all
-// connections are held, each newer one would cost a long look.
+// noneAgain is how long no search is made after one that found no connection to evict. If all
+// connections are held, each new connection would otherwise cost a long search.
 const noneAgain = 10 * time.Millisecond
 
-// warnAgain is how long a warning of Accept is not repeated.
+// warnAgain is the shortest time between two warnings of Accept.
 const warnAgain = time.Minute
 
-// Config is what a [Guard] needs.
+// Config configures a [Guard]. Max is required.
 type Config struct {
-	// Max is how many connections may be open. For a newer one another is closed.
+	// Max is the maximum number of open connections. At the maximum, each new one has
+	// another one evicted.
 	Max int
-	// Spare is how many more are handed out if none can be closed, with
-	// [Conn.Crowded] set, so that their owner can say so.
+	// Spare is how many more connections are accepted if none can be evicted. For them,
+	// [Conn.Crowded] is true, so that the owner can tell the client the reason. Further
+	// connections are closed at once.
 	Spare int
-	// SendBuffer bounds what the kernel keeps of what a client has not read, in bytes.
-	// Without a bound it is up to 4 MiB a connection.
+	// SendBuffer limits how many bytes of data that a client has not read are buffered by
+	// the kernel. If zero, there is no limit but the kernel's, up to 4 MiB per connection.
 	SendBuffer int
-	// Full reports that no connection is to be closed for a newer one, since the newer
-	// one would only be refused; nil: never.
+	// Full reports whether no connection is to be evicted for a newer one, since the newer
+	// one would be refused anyway. If nil, it is never the case.
 	Full func() bool
-	// Dropped is called for each connection that is closed because there are too many;
-	// nil: nothing is called.
+	// Dropped is called for each connection that is closed because there are too many. If
+	// nil, nothing is called.
 	Dropped func()
-	// Log gets a warning if descriptors run out; nil: nothing is logged.
+	// Log gets a warning if Accept fails with a transient error, such as a lack of file
+	// descriptors. If nil, nothing is logged.
 	Log *slog.Logger
 }
 
-// Guard bounds the connections of one listener or of several together.
+// Guard limits the open connections of one listener, or of several together.
 type Guard struct {
 	c Config
 
-	mu      sync.Mutex // guards what follows
+	// mu guards all fields below. A connection is added to and removed from open and
+	// clients under mu, so that both always agree.
+	mu      sync.Mutex
 	open    map[*Conn]struct{}
-	clients map[netip.Prefix]int
-	ending  bool
-	// noneUntil is until when no connection is looked for to close, in Unix nanoseconds.
+	clients map[netip.Prefix]int // the number of open connections of each client
+	ending  bool                 // End was called
+	// noneUntil is the time before which no search for a connection to evict is made, in
+	// Unix nanoseconds.
 	noneUntil int64
 }
 
-// New makes a guard.
+// New returns a guard.
 func New(c Config) *Guard {
 	if c.Full == nil {
 		c.Full = func() bool { return false }
@@ -97,12 +107,14 @@ func New(c Config) *Guard {
 	return &Guard{c: c, open: make(map[*Conn]struct{}), clients: make(map[netip.Prefix]int)}
 }
 
-// Listener hands out the connections of l under the guard, each as a [*Conn].
+// Listener returns a listener whose Accept returns the connections of l under the guard, each
+// as a [*Conn].
 func (g *Guard) Listener(l net.Listener) net.Listener {
 	return &listener{Listener: l, guard: g, closed: make(chan struct{})}
 }
 
-// Count is how many connections are open that are used so; of all uses, if none is named.
+// Count returns the number of open connections with one of the uses, or with any use if none
+// is given.
 func (g *Guard) Count(uses ...Use) (n int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -117,10 +129,11 @@ func (g *Guard) Count(uses ...Use) (n int) {
 	return n
 }
 
-// admit takes in a connection, and returns nil if there is no room for it.
+// admit puts a connection under the guard. It evicts another one if there are too many. It
+// returns nil if there is no room, or the guard has ended.
 func (g *Guard) admit(nc net.Conn) *Conn {
 	if t, ok := nc.(interface{ SetWriteBuffer(int) error }); ok && g.c.SendBuffer > 0 {
-		_ = t.SetWriteBuffer(g.c.SendBuffer) // an error means that it is closed already
+		_ = t.SetWriteBuffer(g.c.SendBuffer) // it fails only if the connection is closed already
 	}
 	peer := peerOf(nc)
 	c := &Conn{Conn: nc, guard: g, peer: peer, client: clientOf(peer)}
@@ -146,8 +159,9 @@ func (g *Guard) admit(nc net.Conn) *Conn {
 	return c
 }
 
-// peerOf is the address at the other end of a connection in the one form that compares,
-// the zero Addr if it has none.
+// peerOf returns the address at the other end of a connection, without a zone and never as
+// IPv4 in IPv6, so that equal addresses compare equal. It returns the zero Addr if there is
+// none.
 func peerOf(c net.Conn) netip.Addr {
 	if t, ok := c.RemoteAddr().(*net.TCPAddr); ok {
 		return t.AddrPort().Addr().Unmap().WithZone("")
@@ -155,8 +169,8 @@ func peerOf(c net.Conn) netip.Addr {
 	return netip.Addr{}
 }
 
-// clientOf is the client in whose share a connection counts: an address, or by IPv6 its
-// network of 64 bits.
+// clientOf returns the client to which the connections of a peer are counted: its IPv4
+// address, or its IPv6 network of 64 bits.
 func clientOf(peer netip.Addr) netip.Prefix {
 	bits := 64
 	if peer.Is4() {
@@ -166,23 +180,24 @@ func clientOf(peer netip.Addr) netip.Prefix {
 	return p
 }
 
-// evict closes a connection in favour of a newer one, and reports whether it found one.
-// Otherwise a client that opens as many as there may be would keep all others out. The
-// caller holds mu.
+// evict closes a connection to admit a newer one, and reports whether it found one. Without
+// it, a client that opens Max connections would keep all others out. The caller holds mu.
 //
-// Of those looked at, the first to go are silent connections, and those that do not read
-// what they are sent; then those that are idle. Connections that became silent just now
-// go last, unless their client has more than an eighth of all: they may be the next
-// request. Among equals, one of the client that has most of them goes.
+// The order of eviction among the examined connections is: first those that were silent, or
+// did not read an answer, for staleAfter; then idle ones; last those that became silent or
+// began to send less than staleAfter ago, since they may be about to send a request. If a
+// client has more than an eighth of all connections, the last kind of its connections is
+// evicted first, too. Among connections of the same rank, one of the client with the most
+// connections is evicted.
 //
-// The connection is closed here and now: its place is given away, so its descriptor must
-// be free, however long its owner takes to notice.
+// The connection is closed at once, and not only by its owner: its place is taken, so its file
+// descriptor must be free, however late the owner notices.
 func (g *Guard) evict() bool {
 	now := time.Now().UnixNano()
 	if now < g.noneUntil {
 		return false
 	}
-	for range 3 { // what was chosen may become held at this moment
+	for range 3 { // the chosen connection may become held at this moment
 		victim, use := g.choose(now)
 		if victim == nil {
 			g.noneUntil = now + int64(noneAgain)
@@ -198,7 +213,7 @@ func (g *Guard) evict() bool {
 	return false
 }
 
-// choose looks for the connection to close, and returns nil if there is none. The caller
+// choose returns the connection to evict and its use, or nil if there is none. The caller
 // holds mu.
 func (g *Guard) choose(now int64) (victim *Conn, use Use) {
 	best, most, looked := 3, 0, 0
@@ -225,7 +240,7 @@ func (g *Guard) choose(now int64) (victim *Conn, use Use) {
 	return victim, use
 }
 
-// remove takes a connection out of the count. The caller holds mu.
+// remove removes a connection from the count, if it is in there. The caller holds mu.
 func (g *Guard) remove(c *Conn) {
 	if _, ok := g.open[c]; !ok {
 		return
@@ -236,12 +251,13 @@ func (g *Guard) remove(c *Conn) {
 	}
 }
 
-// End wakes all connections that nobody works for, so that their owners close them, and
-// admits no more.
+// End wakes all silent and idle connections, so that their owners close them, and admits no
+// more connections.
 func (g *Guard) End() { g.end(Silent, Idle) }
 
-// EndSilent is End for connections on which no request has arrived yet. For a server of
-// net/http, which waits for five seconds for their requests when it shuts down.
+// EndSilent is like [Guard.End], but wakes only silent connections. It is for a server of
+// net/http, whose Shutdown closes idle connections by itself, but waits five seconds for the
+// first request of a silent one.
 func (g *Guard) EndSilent() { g.end(Silent) }
 
 func (g *Guard) end(uses ...Use) {
@@ -266,20 +282,20 @@ func (g *Guard) Cut() {
 	}
 }
 
-// Conn is a connection under a guard. Its owner closes it; closing it twice is harmless.
+// Conn is a connection under a guard. Its owner must close it; closing it twice is harmless.
 type Conn struct {
 	net.Conn
 	guard   *Guard
 	peer    netip.Addr
 	client  netip.Prefix
-	crowded bool // only its owner's goroutine touches it
+	crowded bool // used by the owner's goroutine only
 
 	use   atomic.Int32
-	since atomic.Int64 // when it became silent or began to send, in Unix nanoseconds
+	since atomic.Int64 // when it was accepted or last began to send, in Unix nanoseconds
 	http  inHTTP
 }
 
-// Under returns the guarded connection below TLS and other layers; nil if there is none.
+// Under returns the guarded connection below TLS and other layers, or nil if there is none.
 func Under(c net.Conn) *Conn {
 	for {
 		switch t := c.(type) {
@@ -293,15 +309,16 @@ func Under(c net.Conn) *Conn {
 	}
 }
 
-// NetConn is the connection below the guard.
+// NetConn returns the connection below the guard.
 func (c *Conn) NetConn() net.Conn { return c.Conn }
 
-// Peer is the address at the other end, without a zone and never as IPv4 in IPv6; the
+// Peer returns the address at the other end, without a zone and never as IPv4 in IPv6, or the
 // zero Addr if there is none.
 func (c *Conn) Peer() netip.Addr { return c.peer }
 
-// Crowded reports that there was no room for the connection when it came, and that there
-// still is none.
+// Crowded reports whether there was no room for the connection when it was accepted, and
+// there is still none. It evicts another connection to make room, if it can. Only the owner's
+// goroutine may call it.
 func (c *Conn) Crowded() bool {
 	if !c.crowded {
 		return false
@@ -313,8 +330,8 @@ func (c *Conn) Crowded() bool {
 	return c.crowded
 }
 
-// Become changes what the connection is used for. It reports false if the connection was
-// evicted: its owner closes it then. One goroutine at a time changes the use.
+// Become changes the use of the connection. It reports false if the connection was evicted:
+// then its owner must close it. Only one goroutine at a time may change the use.
 func (c *Conn) Become(u Use) bool {
 	for {
 		was := c.use.Load()
@@ -327,14 +344,14 @@ func (c *Conn) Become(u Use) bool {
 	}
 }
 
-// Send is Become([Sending]), as of a time.
+// Send is like Become([Sending]), where now is the time at which sending begins.
 func (c *Conn) Send(now time.Time) bool {
 	c.since.Store(now.UnixNano())
 	return c.Become(Sending)
 }
 
-// end wakes the connection if it is used so: what its owner waits for fails, and so it
-// closes the connection.
+// end wakes the connection if it has the given use: the read or write for which its owner
+// waits fails, so that the owner closes it. It reports whether it did so.
 func (c *Conn) end(used Use) bool {
 	if !c.use.CompareAndSwap(int32(used), int32(evicted)) {
 		return false
@@ -343,10 +360,10 @@ func (c *Conn) end(used Use) bool {
 	return true
 }
 
-// past is a deadline that is over.
+// past is a deadline that has passed.
 var past = time.Unix(1, 0)
 
-// The deadlines of an evicted connection stay over, whatever its owner sets.
+// The deadlines of an evicted connection remain in the past, whatever its owner sets.
 
 // SetDeadline is that of [net.Conn].
 func (c *Conn) SetDeadline(t time.Time) error { return c.unlessEvicted(c.Conn.SetDeadline, t) }
@@ -361,13 +378,14 @@ func (c *Conn) SetWriteDeadline(t time.Time) error {
 
 func (c *Conn) unlessEvicted(set func(time.Time) error, t time.Time) error {
 	err := set(t)
-	if Use(c.use.Load()) == evicted { // before set, or while it ran
+	if Use(c.use.Load()) == evicted { // the eviction came before set, or during it
 		return set(past)
 	}
 	return err
 }
 
-// CloseWrite ends the sending half, if the connection has halves.
+// CloseWrite closes the sending side. It returns [errors.ErrUnsupported] if the connection has
+// no separate sides.
 func (c *Conn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
@@ -375,7 +393,7 @@ func (c *Conn) CloseWrite() error {
 	return errors.ErrUnsupported
 }
 
-// Close closes the connection and gives its place back.
+// Close closes the connection and frees its place.
 func (c *Conn) Close() error {
 	c.guard.mu.Lock()
 	c.guard.remove(c)
@@ -383,18 +401,18 @@ func (c *Conn) Close() error {
 	return c.Conn.Close()
 }
 
-// listener hands out guarded connections.
+// listener returns guarded connections.
 type listener struct {
 	net.Listener
 	guard  *Guard
 	once   sync.Once
-	err    error // of closing
+	err    error // the result of closing
 	closed chan struct{}
-	warned time.Time // when Accept logged an error last; only its caller's goroutine touches it
+	warned time.Time // the time of the last warning; used by the goroutine in Accept only
 }
 
-// Accept waits for the next connection for which there is room. Transient errors are
-// waited out. If descriptors run out, a connection is closed for the newer one.
+// Accept waits for the next connection for which there is room. After a transient error it
+// tries again, with backoff. If file descriptors run out, it evicts a connection.
 func (l *listener) Accept() (net.Conn, error) {
 	var pause time.Duration
 	for {

@@ -12,7 +12,7 @@ import (
 	"carstate/internal/testkit"
 )
 
-// open starts a guarded listener; dial connects to it and returns both ends.
+// open starts a guarded listener. dial opens a connection to it and returns both ends.
 func open(t *testing.T, c Config) (g *Guard, dial func() (client net.Conn, ours *Conn)) {
 	t.Helper()
 	plain, err := net.Listen("tcp", "127.0.0.1:0")
@@ -50,23 +50,23 @@ func open(t *testing.T, c Config) (g *Guard, dial func() (client net.Conn, ours 
 	}
 }
 
-// isEvicted reports whether a connection's owner is to close it.
+// isEvicted reports whether a connection was evicted.
 func isEvicted(c *Conn) bool { return Use(c.use.Load()) == evicted }
 
 func age(c *Conn, d time.Duration) { c.since.Store(time.Now().Add(-d).UnixNano()) }
 
-// TestEvict_Order: silent connections and those that do not read go before idle ones,
-// those go before ones that became silent just now, and held ones never go.
+// TestEvict_Order: connections that are silent or do not read are evicted before idle ones,
+// and idle ones before those that became silent just now. Held ones are never evicted.
 func TestEvict_Order(t *testing.T) {
 	dropped := 0
-	// All clients here have one address; so many places that it has no more than its share.
+	// All connections here have the same client. A large Max below keeps it within its share.
 	g, dial := open(t, Config{Max: 4, Dropped: func() { dropped++ }})
 	var all [4]*Conn
 	for i := range all {
 		_, all[i] = dial()
 	}
 	held, idle, unread, silent := all[0], all[1], all[2], all[3]
-	g.c.Max = 1000 // for the share
+	g.c.Max = 1000 // four connections are less than an eighth
 	held.Become(Held)
 	idle.Become(Idle)
 	unread.Send(time.Now().Add(-2 * staleAfter))
@@ -91,8 +91,8 @@ func TestEvict_Order(t *testing.T) {
 	}
 }
 
-// TestEvict_Share: one that became silent just now is evicted before idle ones if its
-// client has more than an eighth of all.
+// TestEvict_Share: a connection that became silent just now is evicted before idle ones if
+// its client has more than an eighth of all connections.
 func TestEvict_Share(t *testing.T) {
 	g, dial := open(t, Config{Max: 2})
 	_, idle := dial()
@@ -105,7 +105,7 @@ func TestEvict_Share(t *testing.T) {
 	}
 }
 
-// TestAdmit_Crowded: if nothing can be closed, spare connections are handed out marked,
+// TestAdmit_Crowded: if no connection can be evicted, Spare more are accepted and crowded,
 // and further ones are closed.
 func TestAdmit_Crowded(t *testing.T) {
 	g, dial := open(t, Config{Max: 1, Spare: 1})
@@ -134,7 +134,8 @@ func TestAdmit_Crowded(t *testing.T) {
 	}
 }
 
-// TestEvict_WakesReaderAndWriter: both fail, and no deadline set later helps.
+// TestEvict_WakesReaderAndWriter: on an evicted connection Read and Write fail, even after a
+// new deadline is set.
 func TestEvict_WakesReaderAndWriter(t *testing.T) {
 	g, dial := open(t, Config{Max: 10, SendBuffer: 4096})
 	for _, what := range []string{"read", "write"} {
@@ -176,8 +177,8 @@ func TestEvict_WakesReaderAndWriter(t *testing.T) {
 	}
 }
 
-// TestSendBuffer: a client that does not read makes the kernel hold a bounded part of what
-// it is sent.
+// TestSendBuffer: the kernel buffers a limited number of bytes for a client that does not
+// read.
 func TestSendBuffer(t *testing.T) {
 	_, dial := open(t, Config{Max: 10, SendBuffer: 64 << 10})
 	_, c := dial()
@@ -187,8 +188,8 @@ func TestSendBuffer(t *testing.T) {
 	}
 }
 
-// TestHTTP follows connections of net/http: a request that is held is not evicted until
-// its answer was written, one that nobody holds is.
+// TestHTTP checks connections of a server of net/http: one whose request is held is not evicted
+// until its answer was written. Another one is.
 func TestHTTP(t *testing.T) {
 	plain, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -210,7 +211,7 @@ func TestHTTP(t *testing.T) {
 	evict := func() bool {
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		g.noneUntil = 0 // the look before found none
+		g.noneUntil = 0 // the search before found none
 		return g.evict()
 	}
 	for _, path := range []string{"/held", "/other"} {
@@ -238,7 +239,7 @@ func TestHTTP(t *testing.T) {
 		}
 	}
 
-	// Half a head keeps no server from ending.
+	// A connection with half a head does not delay Shutdown.
 	half, err := net.Dial("tcp", plain.Addr().String())
 	if err != nil {
 		t.Fatal(err)
@@ -257,7 +258,7 @@ func TestHTTP(t *testing.T) {
 }
 
 // TestRelease: a connection is held until its answer was written, and no longer. If the
-// client has gone before the end of the handler, no answer is awaited.
+// client has gone before the handler ends, the connection is not held for the answer.
 func TestRelease(t *testing.T) {
 	_, dial := open(t, Config{Max: 10})
 	_, c := dial()
@@ -286,7 +287,7 @@ func ignore(err, harmless error) error {
 	return err
 }
 
-// TestFit scales limits down to what files allow.
+// TestFit checks that limits are scaled down to the number of file descriptors.
 func TestFit(t *testing.T) {
 	a, b := 16_000, 4_000
 	if fit(20_000, []*int{&a, &b}) || a != 16_000 {
