@@ -38,9 +38,9 @@ type Config struct {
 	// is never overloaded.
 	Overloaded func() bool
 	// Excess reports whether a connection is one too many for the present load; the
-	// server closes it after its next answer. The argument is the connection as the
-	// listener returned it. Excess is called for every request and must take no lock.
-	// If nil, no connection is too many.
+	// server closes it after its next answer. The argument is a layer over the
+	// connection that the listener returned, with a method NetConn. Excess is called for
+	// every request and must take no lock. If nil, no connection is too many.
 	Excess func(net.Conn) bool
 	// NoDocs turns the public documentation off: its paths get 404.
 	NoDocs bool
