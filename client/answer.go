@@ -7,27 +7,27 @@ import (
 	"time"
 )
 
-// Answer is what the answers to both operations have in common.
+// Answer has the fields that the answers of both operations share.
 type Answer struct {
 	VID    string
 	Status Status
-	// Reason is why there is no answer, if the service says so.
+	// Reason is why there is no answer, or "" if the service does not say.
 	Reason Reason
-	// AsOf is the time of the reading that the answer stands on, to the
-	// second; zero if the service does not say.
+	// AsOf is the time of the reading on which the answer is based, in whole seconds. It
+	// is zero if the service does not say.
 	AsOf time.Time
-	// Age is how old that reading was when the service answered, by the
-	// service's own clock; zero without AsOf.
+	// Age is how old that reading was when the service answered, by the clock of the
+	// service. It is zero if AsOf is.
 	Age time.Duration
-	// RequestID is how the service calls this request. Tell it to the
-	// operator when something is wrong.
+	// RequestID is the service's ID of this request. Give it to the operator when you
+	// report a problem.
 	RequestID string
-	// Record is the record as it came, a JSON object.
+	// Record is the record as the service sent it, a JSON object.
 	Record json.RawMessage
 }
 
-// Answered reports whether the service knows the answer. If it does not, the
-// state is empty and means nothing.
+// Answered reports whether the service has an answer. If it has none, the state is empty
+// and has no meaning.
 func (a Answer) Answered() bool { return a.Status == Succeed }
 
 // DrivingAnswer is the answer of [Client.CarDrivingState].
@@ -36,7 +36,7 @@ type DrivingAnswer struct {
 	State DrivingState // "" with status Fail
 }
 
-// String is the answer in one line, such as "traffic jam (3), as of 4 s ago".
+// String returns the answer in one line, such as "traffic jam (3), as of 4 s ago".
 func (a DrivingAnswer) String() string {
 	return a.line(a.State.String(), string(a.State), a.State.Unknown())
 }
@@ -47,7 +47,7 @@ type ThrottleAnswer struct {
 	System ThrottleState // "" with status Fail
 }
 
-// String is the answer in one line, such as "throttle normal (1), as of 4 s ago".
+// String returns the answer in one line, such as "throttle normal (1), as of 4 s ago".
 func (a ThrottleAnswer) String() string {
 	return a.line(a.System.String(), string(a.System), a.System.Unknown())
 }
@@ -70,7 +70,7 @@ func (a Answer) line(state, raw string, unknown bool) string {
 	return state + ", as of " + ago(a.Age)
 }
 
-// ago tells an age to people, rounded down.
+// ago returns an age as text, rounded down.
 func ago(d time.Duration) string {
 	switch {
 	case d < 2*time.Minute:
@@ -83,8 +83,7 @@ func ago(d time.Duration) string {
 	return fmt.Sprintf("%d days ago", d/(24*time.Hour))
 }
 
-// Status is the outcome of a query. Texts other than these two are kept as they
-// came.
+// Status is the outcome of a query. A text other than the constants is kept as sent.
 type Status string
 
 // The outcomes of a query.
@@ -95,14 +94,13 @@ const (
 
 var statuses = map[Status]string{Fail: "fail", Succeed: "succeed"}
 
-// Unknown reports that the status is none that the interface documents.
+// Unknown reports whether the status is not one of the constants.
 func (s Status) Unknown() bool { return statuses[s] == "" }
 
-// String names the status.
+// String returns the name of the status.
 func (s Status) String() string { return nameOf(s, statuses, "status") }
 
-// DrivingState is how a vehicle drives. Texts other than these three are kept as
-// they came.
+// DrivingState is how a vehicle drives. A text other than the constants is kept as sent.
 type DrivingState string
 
 // The driving states.
@@ -114,15 +112,15 @@ const (
 
 var drivingStates = map[DrivingState]string{NormalDriving: "normal driving", SlowDriving: "slow driving", TrafficJam: "traffic jam"}
 
-// Unknown reports that the state is none that the interface documents; what the
-// service sent is string(s).
+// Unknown reports whether the state is not one of the constants. string(s) is the text that
+// the service sent.
 func (s DrivingState) Unknown() bool { return drivingStates[s] == "" }
 
-// String names the state.
+// String returns the name of the state.
 func (s DrivingState) String() string { return nameOf(s, drivingStates, "driving state") }
 
-// ThrottleState is how a throttle system is. Texts other than these two are kept
-// as they came.
+// ThrottleState is the state of a throttle system. A text other than the constants is kept as
+// sent.
 type ThrottleState string
 
 // The states of a throttle system.
@@ -133,24 +131,23 @@ const (
 
 var throttleStates = map[ThrottleState]string{ThrottleAnomaly: "throttle anomaly", ThrottleNormal: "throttle normal"}
 
-// Unknown reports that the state is none that the interface documents; what the
-// service sent is string(s).
+// Unknown reports whether the state is not one of the constants. string(s) is the text that
+// the service sent.
 func (s ThrottleState) Unknown() bool { return throttleStates[s] == "" }
 
-// String names the state.
+// String returns the name of the state.
 func (s ThrottleState) String() string { return nameOf(s, throttleStates, "throttle state") }
 
-// Reason is why there is no answer. Texts other than these three are kept as
-// they came.
+// Reason is why there is no answer. A text other than the constants is kept as sent.
 type Reason string
 
 // The reasons.
 const (
-	// ReasonUnknown: the vehicle is not known, or not granted to this token.
+	// ReasonUnknown means that the vehicle is not known, or not granted to this token.
 	ReasonUnknown Reason = "unknown"
-	// ReasonStale: what is known of the vehicle is too old.
+	// ReasonStale means that the newest reading of the vehicle is too old.
 	ReasonStale Reason = "stale"
-	// ReasonNotDriving: the vehicle is not driving.
+	// ReasonNotDriving means that the vehicle is not driving.
 	ReasonNotDriving Reason = "not_driving"
 )
 
@@ -160,10 +157,11 @@ var reasons = map[Reason]string{
 	ReasonNotDriving: "the vehicle is not driving (not_driving)",
 }
 
-// String explains the reason.
+// String returns an explanation of the reason.
 func (r Reason) String() string { return nameOf(r, reasons, "reason") }
 
-// nameOf names a value, which may be none that is documented.
+// nameOf returns the name of a value. If it has none, nameOf returns a text with kind and the
+// value.
 func nameOf[T ~string](value T, names map[T]string, kind string) string {
 	if name := names[value]; name != "" {
 		return name
@@ -171,7 +169,8 @@ func nameOf[T ~string](value T, names map[T]string, kind string) string {
 	return "unknown " + kind + " " + quote(string(value))
 }
 
-// quote makes text from elsewhere safe for a terminal, and short.
+// quote returns a text from the service, quoted so that it is safe for a terminal, and
+// shortened to 64 bytes.
 func quote(s string) string {
 	const most = 64
 	if len(s) > most {

@@ -11,16 +11,16 @@ import (
 
 const (
 	maxTries = 4
-	// maxBody bounds an answer; the longest vid that fits a request line
-	// has 8 KiB.
+	// maxBody is the largest size of an answer. The longest vid that fits into
+	// a request line has 8 KiB.
 	maxBody = 64 << 10
-	// firstDelay comes before asking again where nobody says how long to
-	// wait; it doubles.
+	// firstDelay is the wait before the first retry without Retry-After. It
+	// doubles for each further one.
 	firstDelay = 100 * time.Millisecond
 )
 
-// ask asks until there is an answer, or trying again cannot help or would take
-// too long.
+// ask sends a request and retries it until there is an answer, or a retry cannot help or
+// would take too long.
 func (c *Client) ask(ctx context.Context, path, vid string) (*result, error) {
 	if c.base == "" {
 		return nil, &Error{
@@ -40,7 +40,7 @@ func (c *Client) ask(ctx context.Context, path, vid string) (*result, error) {
 		}
 		wait += rand.N(spread + 1)
 		if end, ok := ctx.Deadline(); ok && time.Until(end) <= wait {
-			return nil, err // what went wrong tells more than the deadline
+			return nil, err // more useful than that the deadline was exceeded
 		}
 		select {
 		case <-ctx.Done():
@@ -51,9 +51,10 @@ func (c *Client) ask(ctx context.Context, path, vid string) (*result, error) {
 	}
 }
 
-// delay is how long to wait at least before asking again after the try, 0 if that
-// cannot help, and how much longer by chance: a quarter more than the service
-// wants, or between half and all of a delay that doubles.
+// delay returns the wait before the next attempt after attempt number try, or 0 if a retry
+// cannot help, and the largest random part that is added to it. A wait that the service asks
+// for becomes longer by up to a quarter. Otherwise the whole wait is between half and all of
+// a delay that doubles.
 func (e *Error) delay(try int) (wait, spread time.Duration) {
 	switch {
 	case e.RetryAfter > 0 && (e.Code == http.StatusTooManyRequests || isOutage(e.Code)):
@@ -65,13 +66,13 @@ func (e *Error) delay(try int) (wait, spread time.Duration) {
 	return 0, 0
 }
 
-// isOutage reports whether a code says that the service cannot be had for the
-// moment. Each comes from gateways too, which seldom say how long it will take.
+// isOutage reports whether a code says that the service cannot be reached at present.
+// Gateways send these codes, too, mostly without Retry-After.
 func isOutage(code int) bool {
 	return code == http.StatusBadGateway || code == http.StatusServiceUnavailable || code == http.StatusGatewayTimeout
 }
 
-// once asks once.
+// once sends one request and returns the record of the answer.
 func (c *Client) once(ctx context.Context, path, vid string) (*result, *Error) {
 	query := url.Values{"access_token": {c.token()}, "vid": {vid}}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+path+"?"+query.Encode(), nil)

@@ -10,23 +10,22 @@ import (
 	"time"
 )
 
-// Client asks one service with one token. Make one with [New]; it is safe for
-// concurrent use, and keeps connections open for the next call.
+// Client queries one service with one token. Make one with [New]. A Client is safe for
+// concurrent use. It keeps connections open for the next call.
 type Client struct {
-	base string // of the service, without a slash at the end; "" if it makes no sense
-	// token is a function because one prints as an address, whichever way a
-	// Client gets printed.
+	base string // the base URL, without a slash at the end; "" if it is invalid
+	// token is a function because a function prints as an address, in every way in which
+	// a Client can be printed.
 	token    func() string
 	http     *http.Client
 	patience time.Duration
 }
 
-// Option changes how a [Client] works.
+// Option configures a [Client].
 type Option func(*Client)
 
-// WithHTTPClient sends requests through a copy of h, for example one with
-// certificates, a proxy or a time-out of its own. Redirects are not followed
-// all the same.
+// WithHTTPClient makes the client send its requests through a copy of h, for example to
+// have other certificates, a proxy or another timeout. Even then no redirect is followed.
 func WithHTTPClient(h *http.Client) Option {
 	return func(c *Client) {
 		own := *h
@@ -34,23 +33,21 @@ func WithHTTPClient(h *http.Client) Option {
 	}
 }
 
-// WithPatience bounds how long after its begin a call may try again, the chance
-// part of the last wait aside; the default is 30 seconds. A call that would have
-// to wait longer returns at once with the error that it has. Zero: no call tries
-// again.
+// WithPatience sets how long after its start a call may be retried, not counting the random
+// part of the last wait. The default is 30 seconds. A call that would have to wait longer
+// returns its error at once. With zero, no call is retried.
 func WithPatience(d time.Duration) Option {
 	return func(c *Client) { c.patience = d }
 }
 
 const (
 	defaultPatience = 30 * time.Second
-	attemptTimeout  = 10 * time.Second // of one attempt, answer included
+	attemptTimeout  = 10 * time.Second // for one attempt, answer included
 	maxHeaderBytes  = 64 << 10
 )
 
-// New returns a client of the service at baseURL, such as https://cars.example,
-// which asks with the access token. A baseURL that makes no sense is told by
-// every call, as [ErrBaseURL].
+// New returns a client of the service at baseURL, such as https://cars.example, which uses
+// the access token. If baseURL is invalid, every call returns [ErrBaseURL].
 func New(baseURL, token string, options ...Option) *Client {
 	c := &Client{
 		base:     parseBase(baseURL),
@@ -63,7 +60,7 @@ func New(baseURL, token string, options ...Option) *Client {
 	if c.http == nil {
 		c.http = &http.Client{Transport: newTransport(), Timeout: attemptTimeout}
 	}
-	// A redirect would carry the token to where it was not given.
+	// A redirect would send the token to another address.
 	c.http.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return c
 }
@@ -85,8 +82,8 @@ func newTransport() *http.Transport {
 	}
 }
 
-// parseBase cleans a base URL; "" if it cannot be one. Nothing is taken that
-// could hold a secret.
+// parseBase returns a base URL without a slash at the end, or "" if s is not a valid base
+// URL. Parts that could hold a secret are not valid.
 func parseBase(s string) string {
 	u, err := url.Parse(s)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" ||
@@ -102,8 +99,8 @@ const (
 	throttlePath = "/api/ic/if_dt_amo_throttle_system"
 )
 
-// CarDrivingState asks whether the vehicle drives normally, slowly, or is in a
-// traffic jam. The vid is the vehicle's id, letters and digits.
+// CarDrivingState asks whether the vehicle drives normally, slowly, or is in a traffic jam.
+// vid is the vehicle's id: letters and digits.
 func (c *Client) CarDrivingState(ctx context.Context, vid string) (DrivingAnswer, error) {
 	r, err := c.ask(ctx, drivingPath, vid)
 	if err != nil {
@@ -112,8 +109,8 @@ func (c *Client) CarDrivingState(ctx context.Context, vid string) (DrivingAnswer
 	return DrivingAnswer{Answer: r.answer, State: DrivingState(r.driving)}, nil
 }
 
-// ThrottleSystem asks whether the throttle system of the vehicle is normal or
-// has an anomaly. The vid is the vehicle's id, letters and digits.
+// ThrottleSystem asks whether the throttle system of the vehicle is normal or has an
+// anomaly. vid is the vehicle's id: letters and digits.
 func (c *Client) ThrottleSystem(ctx context.Context, vid string) (ThrottleAnswer, error) {
 	r, err := c.ask(ctx, throttlePath, vid)
 	if err != nil {
@@ -122,15 +119,15 @@ func (c *Client) ThrottleSystem(ctx context.Context, vid string) (ThrottleAnswer
 	return ThrottleAnswer{Answer: r.answer, System: ThrottleState(r.throttle)}, nil
 }
 
-// String names the service and hides the token.
+// String returns a description with the base URL and without the token.
 func (c *Client) String() string {
 	return "carstate client of " + c.where() + ", token hidden"
 }
 
-// GoString is String, for %#v.
+// GoString returns the same as String, for %#v.
 func (c *Client) GoString() string { return c.String() }
 
-// LogValue is String, for log/slog.
+// LogValue returns the same as String, for log/slog.
 func (c *Client) LogValue() slog.Value { return slog.StringValue(c.String()) }
 
 func (c *Client) where() string {
@@ -140,7 +137,7 @@ func (c *Client) where() string {
 	return c.redact(c.base)
 }
 
-// redact takes the token out of a text that comes from elsewhere.
+// redact replaces the token in a text that the service or a library has made.
 func (c *Client) redact(s string) string {
 	token := c.token()
 	for _, t := range []string{token, url.QueryEscape(token)} {

@@ -17,7 +17,7 @@ import (
 	"carstate/client"
 )
 
-// TestBaseURL: what cannot be meant is told before anything is sent.
+// TestBaseURL: with an invalid base URL, a call fails before anything is sent.
 func TestBaseURL(t *testing.T) {
 	for _, base := range []string{
 		"", "cars.example", "127.0.0.1:8080", "ftp://cars.example", "http://", "http://:8080", "http://ca rs", "/api", "https://cars.example/%zz",
@@ -41,8 +41,8 @@ func TestBaseURL(t *testing.T) {
 	}
 }
 
-// TestContext: a context that ends ends the call, and is what the error unwraps
-// to.
+// TestContext: when the context ends, the call ends, and its error unwraps to that of the
+// context.
 func TestContext(t *testing.T) {
 	asked := make(chan struct{}, 2)
 	service := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -69,8 +69,7 @@ func TestContext(t *testing.T) {
 	mustBeClean(t, err)
 }
 
-// TestUnreachable asks where nobody listens, and where another protocol is
-// spoken.
+// TestUnreachable calls a port on which nothing listens, and one with another protocol.
 func TestUnreachable(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -92,7 +91,7 @@ func TestUnreachable(t *testing.T) {
 	mustBeClean(t, err)
 }
 
-// TestTimeout: one attempt does not take longer than the HTTP client allows.
+// TestTimeout: one attempt does not take longer than the timeout of the HTTP client.
 func TestTimeout(t *testing.T) {
 	service := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
 	defer service.Close()
@@ -104,11 +103,11 @@ func TestTimeout(t *testing.T) {
 	mustBeClean(t, err)
 }
 
-// TestCertificate: a certificate that is not trusted is not asked again, and
-// one that the caller trusts is.
+// TestCertificate: a call to a service whose certificate is not trusted fails without a retry.
+// With an HTTP client that trusts the certificate, it succeeds.
 func TestCertificate(t *testing.T) {
 	service := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte(jam)) }))
-	dials := 0 // counted by the listener's one goroutine, read after Close
+	dials := 0 // written by the listener's goroutine, read after Close
 	service.Config.ErrorLog = log.New(io.Discard, "", 0)
 	service.Listener = &counting{service.Listener, &dials}
 	service.StartTLS()
@@ -141,7 +140,7 @@ func (l *counting) Accept() (net.Conn, error) {
 	return c, err
 }
 
-// TestBrokenConnections: a real connection that breaks is made anew.
+// TestBrokenConnections: when a connection breaks, the call is retried on a new one.
 func TestBrokenConnections(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -165,7 +164,7 @@ func TestBrokenConnections(t *testing.T) {
 	}
 }
 
-// endless is a body that does not end.
+// endless is a body without an end.
 type endless struct{ read int }
 
 func (e *endless) Read(b []byte) (int, error) {
@@ -175,7 +174,7 @@ func (e *endless) Read(b []byte) (int, error) {
 
 func (*endless) Close() error { return nil }
 
-// TestEndlessAnswer: what is read of an answer is bounded.
+// TestEndlessAnswer: the client reads a limited number of bytes of an answer.
 func TestEndlessAnswer(t *testing.T) {
 	for _, code := range []int{200, 401, 503} {
 		body := new(endless)

@@ -14,7 +14,7 @@ import (
 	"unicode"
 )
 
-// Kinds of errors, for [errors.Is].
+// The kinds of errors, for [errors.Is].
 var (
 	ErrBaseURL           = errors.New("the base URL makes no sense")
 	ErrInvalidRequest    = errors.New("invalid_request")    // 400 and most other 4xx: the vid, most likely
@@ -22,32 +22,30 @@ var (
 	ErrInsufficientScope = errors.New("insufficient_scope") // 403: the token lacks this operation
 	ErrNotFound          = errors.New("not_found")          // 404: the base URL, most likely
 	ErrRateLimited       = errors.New("rate_limited")       // 429: see RetryAfter
-	ErrUnavailable       = errors.New("unavailable")        // 503 and other 5xx: the service, for the moment
-	ErrUnreachable       = errors.New("unreachable")        // there was no answer, or it broke off
-	// ErrBadAnswer: what answers does not speak this interface.
+	ErrUnavailable       = errors.New("unavailable")        // 503 and other 5xx: the service cannot answer now
+	ErrUnreachable       = errors.New("unreachable")        // no answer, or only a part of one
+	// ErrBadAnswer means that the server at the base URL does not speak this interface.
 	ErrBadAnswer = errors.New("not an answer of this interface")
 )
 
-// Error is why a call failed. It is one line and never holds the token. It
-// unwraps to its kind and to what caused it, such as
-// [context.DeadlineExceeded].
+// Error says why a call failed. Its text is one line and never contains the token. It unwraps
+// to its kind and to its causes, such as [context.DeadlineExceeded].
 type Error struct {
-	// Code is the HTTP status of the answer, or the envelope's code where
-	// that is the one that tells of a failure; 0: there was no answer.
+	// Code is the HTTP status of the answer. If the status is 200 and the envelope reports
+	// a failure, it is the code of the envelope. It is 0 if there was no answer.
 	Code int
-	// Message is what was wrong and what to do, mostly in the service's words.
+	// Message says what was wrong and what to do, mostly in the words of the service.
 	Message string
-	// RetryAfter is how long the service wants the caller to wait; 0 if it
-	// did not say.
+	// RetryAfter is how long the service asks the client to wait, or 0 if it does not say.
 	RetryAfter time.Duration
-	// RequestID is how the service calls this request; "" if it did not say.
+	// RequestID is the service's ID of this request, or "" if it does not say.
 	RequestID string
 
 	causes []error
-	broken bool // the connection, or what is behind a gateway; soon it may work
+	broken bool // the connection failed, or a gateway cannot reach the service: retry soon
 }
 
-// Error returns the message, and how long to wait if that is known.
+// Error returns the message, followed by RetryAfter if that is known.
 func (e *Error) Error() string {
 	if e.RetryAfter > 0 {
 		return fmt.Sprintf("%s (Retry-After: %d s)", e.Message, e.RetryAfter/time.Second)
@@ -55,10 +53,10 @@ func (e *Error) Error() string {
 	return e.Message
 }
 
-// Unwrap returns the kind and the causes.
+// Unwrap returns the kind and the causes of the error.
 func (e *Error) Unwrap() []error { return e.causes }
 
-// kindOf is the kind of error that a code stands for.
+// kindOf returns the kind of error with a code.
 func kindOf(code int) error {
 	switch {
 	case code == http.StatusUnauthorized:
@@ -77,14 +75,14 @@ func kindOf(code int) error {
 	return ErrBadAnswer
 }
 
-// failed explains why there was no whole answer. It drops the URL that net/http
-// puts into its errors, because the token is in it.
+// failed returns the error of a call that got no complete answer. It removes the URL that
+// net/http puts into its errors, because the URL contains the token.
 func (c *Client) failed(ctx context.Context, err error) *Error {
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		err = u.Err
 	}
 	if text := err.Error(); c.redact(text) != text {
-		err = errors.New(oneLine(text, c.redact)) // a caller that unwraps it must not find the token
+		err = errors.New(oneLine(text, c.redact)) // so that no unwrapped error contains the token
 	}
 	if ended := ctx.Err(); ended != nil {
 		return &Error{Message: "asking " + c.where() + " was ended before there was an answer: " + ended.Error(), causes: []error{ended}}
@@ -101,8 +99,8 @@ func (c *Client) failed(ctx context.Context, err error) *Error {
 	return e
 }
 
-// isBroken reports whether err is that of a connection, so that a new one may
-// work; a name that does not exist or a wrong certificate will not change.
+// isBroken reports whether err is an error of the connection, so that a new connection may
+// work. A name that does not exist and a wrong certificate are permanent errors.
 func isBroken(err error) bool {
 	if name, ok := errors.AsType[*net.DNSError](err); ok {
 		return !name.IsNotFound
@@ -114,8 +112,9 @@ func isBroken(err error) bool {
 	return ok || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
-// oneLine makes text from elsewhere one line of printable characters, and short. It redacts
-// in between: what is left out may have hidden the token, and what is cut could be half of it.
+// oneLine returns a text from the service or a library as one line of printable characters,
+// shortened to 500 bytes. It redacts after removing characters, since they may have hidden
+// the token, and before shortening, since that could leave half of it.
 func oneLine(s string, redact func(string) string) string {
 	const most = 500
 	s = strings.Map(func(r rune) rune {

@@ -9,8 +9,8 @@ import (
 	"carstate/client"
 )
 
-// In place of http://127.0.0.1:8080 the examples ask a listener that answers as
-// a service did.
+// The examples call a test server with a recorded answer in place of a service at
+// http://127.0.0.1:8080.
 
 func Example() {
 	service := serve(`200 OK

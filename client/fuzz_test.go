@@ -9,8 +9,8 @@ import (
 	"unicode/utf8"
 )
 
-// FuzzParse: whatever answers, the outcome is an answer with a record or one
-// line of text, and the token is in no line.
+// FuzzParse: for any response, the result is either an answer with a record or an error of one
+// line, and no text contains the token.
 func FuzzParse(f *testing.F) {
 	for _, body := range []string{
 		`{"code":200,"msg":"success","data":{"vid":"Car1","status":1,"vehicle_runing_state":"3"}}`,

@@ -19,7 +19,8 @@ import (
 
 const right = `{"code":200,"msg":"success","data":{"vid":"Car1","status":1,"vehicle_runing_state":"3"}}`
 
-// endlessly writes the same until the other side hangs up, a piece every so often.
+// endlessly returns a function that writes piece again and again, at intervals of every, until
+// the other side closes the connection.
 func endlessly(piece string, every time.Duration) func(net.Conn) {
 	return func(c net.Conn) {
 		for _, err := io.WriteString(c, piece); err == nil; _, err = io.WriteString(c, piece) {
@@ -30,7 +31,7 @@ func endlessly(piece string, every time.Duration) func(net.Conn) {
 	}
 }
 
-// bomb is a gzip of a number of zeros.
+// bomb returns a number of zero bytes compressed with gzip.
 func bomb(t *testing.T, zeros int64) string {
 	t.Helper()
 	var b bytes.Buffer
@@ -48,13 +49,13 @@ type zeroes struct{}
 
 func (zeroes) Read(b []byte) (int, error) { clear(b); return len(b), nil }
 
-// TestHostileServer: a server that wants to hold a client, fill its memory or keep it busy
-// gets nothing but an error, within the patience of a call and one attempt. The clock is the
-// test's, the transport the client's own.
+// TestHostileServer: with a server that tries to block a client, fill its memory or keep it
+// busy, the call returns an error within its patience and the time of one attempt. The test
+// has a fake clock and uses the client's own transport.
 func TestHostileServer(t *testing.T) {
 	says := func(text string) func(net.Conn) {
 		return func(c net.Conn) {
-			_, _ = io.WriteString(c, text) // the client may have hung up
+			_, _ = io.WriteString(c, text) // the client may have closed the connection
 		}
 	}
 	then := func(fs ...func(net.Conn)) func(net.Conn) {
@@ -100,7 +101,7 @@ func TestHostileServer(t *testing.T) {
 					serving.Go(func() {
 						defer far.Close()
 						if _, err := http.ReadRequest(bufio.NewReader(far)); err == nil {
-							go func() { _, _ = io.Copy(io.Discard, far) }() // notices that the client hung up
+							go func() { _, _ = io.Copy(io.Discard, far) }() // notices that the client closes the connection
 							c.serve(far)
 						}
 					})

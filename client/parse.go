@@ -9,22 +9,22 @@ import (
 	"time"
 )
 
-// reply is an HTTP answer, read to its end.
+// reply is a complete HTTP response.
 type reply struct {
 	code   int
 	header http.Header
 	body   []byte
-	at     time.Time // when it came
+	at     time.Time // when it arrived
 	redact func(string) string
 }
 
-// result is the record of either operation.
+// result is the parsed record of an answer to either operation.
 type result struct {
 	answer            Answer
 	driving, throttle string
 }
 
-// The envelope and the records, of which only what came is filled.
+// The envelope and the record. Members that the service did not send are empty.
 type (
 	envelope struct {
 		Code text           `json:"code"`
@@ -34,16 +34,16 @@ type (
 	record struct {
 		VID      text `json:"vid"`
 		Status   text `json:"status"`
-		Driving  text `json:"vehicle_runing_state"` // spelt so by the interface
+		Driving  text `json:"vehicle_runing_state"` // the interface spells it like this
 		Throttle text `json:"throttle_system"`
 	}
 )
 
-// text is a JSON string, or the text of any other JSON value: 1 and "1" are the
-// same, null is "".
+// text is a JSON string, or the text of any other JSON value: 1 and "1" are equal, and null is
+// "".
 type text string
 
-// UnmarshalJSON never refuses a value.
+// UnmarshalJSON accepts every value.
 func (t *text) UnmarshalJSON(b []byte) error {
 	switch {
 	case b[0] == '"':
@@ -56,7 +56,7 @@ func (t *text) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// parse reads an answer to a query for the vehicle. Its error has no cause.
+// parse parses an answer to a query about the vehicle vid.
 func parse(r *reply, vid string) (*result, *Error) {
 	var e envelope
 	isEnvelope := json.Unmarshal(r.body, &e) == nil && e.Code != ""
@@ -79,15 +79,15 @@ func parse(r *reply, vid string) (*result, *Error) {
 	}
 	a.AsOf, a.Age = r.times()
 	if a.Status == Fail {
-		// Some services fill in a value all the same, and the throttle's
-		// "0" would mean an anomaly.
+		// Some services send a value even so, and the throttle's "0" would
+		// mean an anomaly.
 		rec.Driving, rec.Throttle = "", ""
 	}
 	return &result{a, r.value(rec.Driving), r.value(rec.Throttle)}, nil
 }
 
-// value is a value of a record. Those of the interface have one character; a longer one
-// may repeat the token.
+// value returns a value of a record. The values of the interface have one character. A longer
+// one may contain the token, so it is redacted.
 func (r *reply) value(t text) string {
 	if len(t) < 2 {
 		return string(t)
@@ -95,11 +95,11 @@ func (r *reply) value(t text) string {
 	return r.redact(string(t))
 }
 
-// refused explains an answer that tells of a failure.
+// refused returns the error of an answer that reports a failure.
 func refused(r *reply, e envelope, isEnvelope bool) *Error {
 	out := &Error{Code: r.code, RequestID: r.id(), RetryAfter: r.retryAfter(), Message: oneLine(string(e.Msg), r.redact)}
 	if n, err := strconv.Atoi(string(e.Code)); err == nil && r.code == http.StatusOK {
-		out.Code = n // the HTTP status tells nothing
+		out.Code = n // the HTTP status does not show the failure
 	}
 	switch {
 	case isEnvelope && out.Message != "":
@@ -117,7 +117,7 @@ func refused(r *reply, e envelope, isEnvelope bool) *Error {
 	return out
 }
 
-// bad is the error for an answer that makes no sense.
+// bad returns the error of an answer that does not conform to the interface.
 func bad(r *reply, why string) *Error {
 	return &Error{
 		Code: r.code, RequestID: r.id(), causes: []error{ErrBadAnswer},
@@ -125,10 +125,10 @@ func bad(r *reply, why string) *Error {
 	}
 }
 
-// id is the service's name of the request.
+// id returns the service's ID of the request.
 func (r *reply) id() string { return oneLine(r.header.Get("X-Request-Id"), r.redact) }
 
-// times is what Last-Modified says, and how old that was at Date.
+// times returns the time in Last-Modified, and its age at the time of the answer.
 func (r *reply) times() (asOf time.Time, age time.Duration) {
 	asOf, err := http.ParseTime(r.header.Get("Last-Modified"))
 	if err != nil {
@@ -137,7 +137,8 @@ func (r *reply) times() (asOf time.Time, age time.Duration) {
 	return asOf, max(0, r.date().Sub(asOf))
 }
 
-// date is the time of the answer, by the service's clock if it says.
+// date returns the time of the answer: by the clock of the service if it sent Date, and by our
+// own clock otherwise.
 func (r *reply) date() time.Time {
 	if t, err := http.ParseTime(r.header.Get("Date")); err == nil {
 		return t
@@ -145,11 +146,11 @@ func (r *reply) date() time.Time {
 	return r.at
 }
 
-// maxRetryAfter bounds what is taken for a number of seconds.
+// maxRetryAfter is the longest wait that retryAfter returns.
 const maxRetryAfter = 365 * 24 * time.Hour
 
-// retryAfter reads Retry-After, in seconds or as a date; 0 if there is none that
-// makes sense.
+// retryAfter returns the wait in Retry-After, which is in seconds or a date, or 0 if there is
+// no valid one.
 func (r *reply) retryAfter() time.Duration {
 	value := r.header.Get("Retry-After")
 	if n, err := strconv.ParseUint(value, 10, 64); err == nil || errors.Is(err, strconv.ErrRange) {

@@ -20,7 +20,7 @@ import (
 	"carstate/client"
 )
 
-// token has what a query needs to escape, so that a test sees both forms.
+// token contains characters that a query must escape, so that tests see both forms.
 const token = "cst_0123456789/+=abcdefghijklmnopqrstuvwx"
 
 // recording is one case of testdata; README.txt there describes the format.
@@ -76,7 +76,7 @@ func recordings(t testing.TB) (all []*recording) {
 	return all
 }
 
-// ServeHTTP answers as recorded.
+// ServeHTTP sends the recorded answer.
 func (r *recording) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	resp, err := http.ReadResponse(bufio.NewReader(strings.NewReader("HTTP/1.1 "+r.answer)), nil)
 	if err != nil {
@@ -89,12 +89,13 @@ func (r *recording) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	}
 }
 
-// serve answers as the text says, which begins with the status, for the examples.
+// serve starts a server for the examples. Its answer is the text, which begins with the
+// status.
 func serve(answer string) *httptest.Server {
 	return httptest.NewServer(&recording{answer: answer})
 }
 
-// ask asks as the recording says and tells what comes out.
+// ask makes the recording's call and returns the result as text.
 func (r *recording) ask(t testing.TB, c *client.Client) string {
 	t.Helper()
 	switch r.operation {
@@ -131,7 +132,7 @@ func tell(line string, a client.Answer, state string, unknown bool) string {
 	return s + "\n"
 }
 
-// kinds are the errors that a caller may look for.
+// kinds are all kinds of errors.
 var kinds = []error{
 	client.ErrBaseURL, client.ErrInvalidRequest, client.ErrInvalidToken, client.ErrInsufficientScope, client.ErrNotFound,
 	client.ErrRateLimited, client.ErrUnavailable, client.ErrUnreachable, client.ErrBadAnswer,
@@ -162,7 +163,7 @@ func tellError(t testing.TB, err error) string {
 	return err.Error() + "\n" + strings.Join(s, ", ") + "\n"
 }
 
-// TestRecorded asks a listener that answers as recorded.
+// TestRecorded makes the call of each recording to a server with the recorded answer.
 func TestRecorded(t *testing.T) {
 	for _, r := range recordings(t) {
 		t.Run(r.title, func(t *testing.T) {
@@ -175,7 +176,7 @@ func TestRecorded(t *testing.T) {
 	}
 }
 
-// TestRecord: the record comes out as it came, whatever is in it.
+// TestRecord: [client.Answer.Record] is the record as sent, with unknown members.
 func TestRecord(t *testing.T) {
 	for _, r := range recordings(t) {
 		if r.title != "values from the future of the interface" {
@@ -192,7 +193,7 @@ func TestRecord(t *testing.T) {
 	t.Error("no such recording")
 }
 
-// TestRequest looks at what travels.
+// TestRequest checks the request that is sent.
 func TestRequest(t *testing.T) {
 	for _, prefix := range []string{"", "/", "/some/prefix", "/some/prefix//"} {
 		var got *http.Request

@@ -18,10 +18,10 @@ import (
 
 const jam = `{"code":200,"msg":"success","data":{"vid":"Car1","status":1,"vehicle_runing_state":"3"}}`
 
-// script answers each attempt with the next of its steps, the last one for ever.
+// script answers each attempt with the next of its steps, and then always with the last one.
 type script struct {
 	steps []step
-	at    []time.Duration // when the attempts came, since begin
+	at    []time.Duration // the times of the attempts, since begin
 	begin time.Time
 }
 
@@ -35,7 +35,8 @@ func (s *script) RoundTrip(r *http.Request) (*http.Response, error) {
 	return s.steps[min(len(s.at), len(s.steps))-1]()
 }
 
-// says answers with a status, headers "Name: value", and a body.
+// says returns a step that answers with a status, headers of the form "Name: value", and a
+// body.
 func says(code int, body string, headers ...string) step {
 	return func() (*http.Response, error) {
 		h := http.Header{}
@@ -53,7 +54,7 @@ func failure(code int, headers ...string) step {
 	return says(code, fmt.Sprintf(`{"code":%d,"msg":"told so","data":null}`, code), headers...)
 }
 
-// brokenBody ends before its length.
+// brokenBody answers with a body that breaks off.
 func brokenBody() (*http.Response, error) {
 	return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(io.MultiReader(
 		strings.NewReader(jam[:20]), brokenReader{}))}, nil
@@ -69,8 +70,7 @@ var (
 	dnsDown     = &net.OpError{Op: "dial", Net: "tcp", Err: &net.DNSError{Err: "server misbehaving", Name: "cars.example", IsTemporary: true}}
 )
 
-// TestRetries: what is asked again, when, and what is not. The clock is the
-// test's.
+// TestRetries: which calls are retried, and when. The test has a fake clock.
 func TestRetries(t *testing.T) {
 	ok := says(200, jam)
 	second := time.Second
@@ -80,8 +80,8 @@ func TestRetries(t *testing.T) {
 		patience time.Duration // 0: the default
 		deadline time.Duration // 0: none
 		tries    int
-		// each wait is between what was asked for and a quarter more;
-		// for connections between half and all of 100, 200, 400 ms
+		// Each wait is between Retry-After and a quarter more; without
+		// Retry-After, between half and all of 100, 200 and 400 ms.
 		least, most time.Duration
 		want        error
 	}{
@@ -143,7 +143,7 @@ func TestRetries(t *testing.T) {
 	}
 }
 
-// TestJitter: clients that were refused together do not come back together.
+// TestJitter: clients that were refused at the same time do not retry at the same time.
 func TestJitter(t *testing.T) {
 	for name, first := range map[string]step{"429": failure(429, "Retry-After: 20"), "connection": breaks(refusedDial), "gateway": says(502, "")} {
 		waits := map[time.Duration]bool{}
@@ -162,8 +162,8 @@ func TestJitter(t *testing.T) {
 	}
 }
 
-// TestEndedWhileWaiting: a context that ends while the call waits ends the call,
-// and the error tells both.
+// TestEndedWhileWaiting: if the context ends while the call waits for a retry, the call ends
+// with an error that unwraps to both errors.
 func TestEndedWhileWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())

@@ -19,8 +19,8 @@ import (
 	"carstate/client"
 )
 
-// mustBeClean wants one line, and the token in no form of the error or of what
-// it unwraps to.
+// mustBeClean checks that the error is one line, and that the token is in no form of it or of
+// the errors to which it unwraps.
 func mustBeClean(t testing.TB, err error) {
 	t.Helper()
 	if strings.ContainsAny(err.Error(), "\r\n") || err.Error() == "" {
@@ -41,7 +41,7 @@ func mustBeClean(t testing.TB, err error) {
 	}
 }
 
-// mustHide wants no form of the token in a text.
+// mustHide checks that a text contains the token in no form.
 func mustHide(t testing.TB, s string) {
 	t.Helper()
 	for _, form := range []string{token, url.QueryEscape(token), url.PathEscape(token), fmt.Sprintf("%x", token)} {
@@ -51,7 +51,7 @@ func mustHide(t testing.TB, s string) {
 	}
 }
 
-// TestPrinted prints clients in every way there is.
+// TestPrinted prints clients in many ways, none of which may show the token.
 func TestPrinted(t *testing.T) {
 	c := client.New("https://cars.example/api", token, client.WithHTTPClient(&http.Client{}))
 	type holder struct {
@@ -80,12 +80,12 @@ func TestPrinted(t *testing.T) {
 			t.Errorf("got %s", got)
 		}
 	}
-	// A token pasted into the wrong place.
+	// A token in the wrong place.
 	mustHide(t, client.New("https://cars.example/"+token, token).String())
 }
 
-// TestRedirect: nobody but the service gets to see the token, whatever the
-// caller's own client would do.
+// TestRedirect: no redirect is followed, even if the caller's own HTTP client would follow it,
+// so that only the service gets the token.
 func TestRedirect(t *testing.T) {
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		t.Errorf("asked %s", r.Host)
@@ -114,13 +114,13 @@ func TestRedirect(t *testing.T) {
 	}
 }
 
-// TestEnvironmentProxy: a proxy of the environment would read what travels in
-// clear. A process of its own asks, since one process reads that environment
+// TestEnvironmentProxy: a proxy of the environment gets no request without TLS, since it could
+// read the token. The call is made in a child process, since a process reads these variables
 // only once.
 func TestEnvironmentProxy(t *testing.T) {
 	if os.Getenv("HTTP_PROXY") != "" && os.Getenv("HTTP_PROXY") == os.Getenv("ASK_THROUGH") {
 		for _, base := range []string{"http://cars.invalid", "https://cars.invalid"} {
-			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second) // no name server may answer
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second) // there may be no name server
 			_, err := client.New(base, token, client.WithPatience(0)).CarDrivingState(ctx, "Car1")
 			cancel()
 			mustBeClean(t, err)
@@ -140,13 +140,13 @@ func TestEnvironmentProxy(t *testing.T) {
 	for line := range asked {
 		got = append(got, line)
 	}
-	// With TLS inside, the proxy sees the name alone.
+	// With TLS through it, the proxy sees only the host's name.
 	if len(got) != 1 || got[0] != "CONNECT cars.invalid:443" {
 		t.Errorf("the proxy was asked: %q", got)
 	}
 }
 
-// transport answers in place of a network.
+// transport is an http.RoundTripper that answers without a network.
 type transport func(*http.Request) (*http.Response, error)
 
 func (f transport) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
@@ -155,8 +155,8 @@ func (f transport) option() client.Option {
 	return client.WithHTTPClient(&http.Client{Transport: f})
 }
 
-// TestTalkativeTransport: not even a transport that tells everything makes an
-// error with the token, at any depth.
+// TestTalkativeTransport: no error contains the token at any depth, even if the transport puts
+// the whole request into its error.
 func TestTalkativeTransport(t *testing.T) {
 	for name, f := range map[string]transport{
 		"text": func(r *http.Request) (*http.Response, error) {
