@@ -1,7 +1,7 @@
-"""Asks a carstate service how cars drive and whether their throttle systems are healthy.
+"""Queries a carstate service: how do cars drive, and are their throttle systems healthy?
 
-Standard library only, Python 3.9 or newer. The token travels in the query, as the interface
-wants it, and stands in no error, repr or log of this module.
+It needs Python 3.9 or newer and only the standard library. The token is sent in the query, as
+the interface requires. No error, repr or log of this module contains it.
 
     client = Client("https://cars.example", os.environ["CARSTATE_TOKEN"])
     answer = client.car_driving_state("SandboxJam")
@@ -30,19 +30,19 @@ REASON_UNKNOWN, REASON_STALE, REASON_NOT_DRIVING = "unknown", "stale", "not_driv
 
 _MOST_TRIES = 4
 _MOST_BODY = 64 << 10  # bytes; no answer is longer
-_FIRST_DELAY = 0.1  # seconds, where nobody says how long to wait; it doubles
+_FIRST_DELAY = 0.1  # seconds before the first retry without Retry-After; it doubles
 _OUTAGES = (502, 503, 504)
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What the service knows. state is "" where it knows none, and reason says why."""
+    """An answer about a car. If there is none, state is "" and reason says why."""
 
     vid: str
-    state: str  # one of the constants above, or a text that a later version sends
+    state: str  # one of the constants above, or another text from a later version
     reason: str
-    as_of: Optional[datetime]  # the time of the reading that the answer stands on
-    age: Optional[float]  # how old it was when the service answered, in seconds
+    as_of: Optional[datetime]  # the time of the reading on which the answer is based
+    age: Optional[float]  # how old that reading was when the service answered, in seconds
     request_id: str
 
     @property
@@ -51,14 +51,14 @@ class Answer:
 
 
 class CarstateError(Exception):
-    """Why a call failed, in one line without the token."""
+    """A call failed. The message says why, in one line without the token."""
 
     def __init__(self, message: str, code: int = 0, retry_after: Optional[int] = None, request_id: str = "", broken: bool = False):
         super().__init__(message)
-        self.code = code  # the HTTP status; 0: there was no answer
-        self.retry_after = retry_after  # seconds that the service wants the caller to wait
-        self.request_id = request_id  # tell it to the operator
-        self._broken = broken  # the connection, or what is behind a gateway; soon it may work
+        self.code = code  # the HTTP status; 0 if there was no answer
+        self.retry_after = retry_after  # seconds that the service asks the client to wait
+        self.request_id = request_id  # give it to the operator when you report a problem
+        self._broken = broken  # the connection failed, or a gateway cannot reach the service: retry soon
 
     @property
     def kind(self) -> str:
@@ -68,10 +68,13 @@ class CarstateError(Exception):
 
 
 class Client:
-    """Asks one service with one token. A client may be used by several threads."""
+    """Queries one service with one token. Several threads may use a client at once."""
 
     def __init__(self, base_url: str, token: str, *, timeout: float = 10, patience: float = 30, context: Optional[ssl.SSLContext] = None):
-        """timeout is for one wait on the network; patience bounds how long a call tries again."""
+        """Sets the timeout of one network operation, and for how long a call is retried (patience).
+
+        Both are in seconds.
+        """
         u = urlsplit(base_url)
         if u.scheme not in ("http", "https") or not u.hostname or u.username or u.password or u.query or u.fragment:
             raise ValueError("the base URL must look like https://cars.example or http://127.0.0.1:8080, without user, query and fragment")
@@ -84,7 +87,7 @@ class Client:
 
     def car_driving_state(self, vid: str) -> Answer:
         """Asks whether the vehicle drives normally, slowly, or is in a traffic jam."""
-        return self._ask(DRIVING_PATH, "vehicle_runing_state", vid)  # spelt so by the interface
+        return self._ask(DRIVING_PATH, "vehicle_runing_state", vid)  # the interface spells it like this
 
     def throttle_system(self, vid: str) -> Answer:
         """Asks whether the throttle system of the vehicle is normal or has an anomaly."""
@@ -107,7 +110,7 @@ class Client:
         raise AssertionError("the last attempt returns or raises")
 
     def _once(self, path: str, field: str, vid: str) -> Answer:
-        # http.client follows no redirect, which would carry the token elsewhere, and asks no proxy.
+        # http.client uses no proxy and follows no redirect, which would send the token elsewhere.
         if self._tls:
             link: http.client.HTTPConnection = http.client.HTTPSConnection(self._host, self._port, timeout=self._timeout, context=self._context)
         else:
@@ -144,7 +147,7 @@ class Client:
             if not message and 300 <= code < 400:
                 message = "the address answers with a redirect, which is not followed because it would carry the token"
             if is_envelope and code == 200 and str(envelope["code"]).isdigit():
-                code = int(envelope["code"])  # the HTTP status tells nothing
+                code = int(envelope["code"])  # the HTTP status does not show the failure
             raise CarstateError(message or f"the address answers HTTP {code} and not as this interface does", code,
                                 _seconds(header.get("Retry-After")), request_id, broken=code in _OUTAGES)
         record = envelope.get("data") if is_envelope else None
@@ -152,7 +155,7 @@ class Client:
             raise bad("the envelope has no record")
         if str(record.get("vid", vid)) != vid:
             raise bad("the record is of another vehicle than was asked for")
-        known = str(record.get("status")) == "1"  # a number, or a string as other services send it
+        known = str(record.get("status")) == "1"  # a number; other services send a string
         as_of = _date(header.get("Last-Modified"))
         age = None if as_of is None else max(0.0, ((_date(header.get("Date")) or datetime.now(timezone.utc)) - as_of).total_seconds())
         return Answer(vid, self._redact(str(record.get(field, ""))) if known else "",

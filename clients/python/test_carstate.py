@@ -1,5 +1,5 @@
-"""Asks a service that runs: CARSTATE_QUERY_URL, CARSTATE_TOKEN of its sandbox, and
-CARSTATE_HOSTILE, a server that answers what no service does."""
+"""Calls a running service at CARSTATE_QUERY_URL with CARSTATE_TOKEN, a sandbox token, and a
+server at CARSTATE_HOSTILE, which sends answers that no service sends."""
 
 import os
 import time

@@ -1,8 +1,8 @@
 /**
- * Asks a carstate service how cars drive and whether their throttle systems are healthy.
+ * Queries a carstate service: how do cars drive, and are their throttle systems healthy?
  *
- * It needs nothing but fetch: Node.js 20 or newer, or a browser on the service's own origin. The
- * token travels in the query, as the interface wants it, and stands in no error of this module.
+ * It needs only fetch: Node.js 20 or newer, or a browser on the service's own origin. The token is
+ * sent in the query, as the interface requires. No error of this module contains it.
  */
 
 const drivingPath = "/api/ic/if_dt_tflow_car_driving_state";
@@ -10,10 +10,10 @@ const throttlePath = "/api/ic/if_dt_amo_throttle_system";
 
 const mostTries = 4;
 const mostBody = 64 << 10; // bytes; no answer is longer
-const firstDelay = 100; // ms, where nobody says how long to wait; it doubles
+const firstDelay = 100; // ms before the first retry without Retry-After; it doubles
 const outages = [502, 503, 504];
 
-/** Values that a later version may add are strings like any other. */
+/** A type with the known values, and with other strings, which a later version may send. */
 type Open<T extends string> = T | (string & {});
 
 /** 1: normal driving; 2: slow driving; 3: traffic jam. */
@@ -28,28 +28,28 @@ export type Answer<State extends string> =
   | { answered: false; vid: string; reason: Reason; requestId: string };
 
 export interface Options {
-  /** How long one attempt may take, in ms; 10,000 if left out. */
+  /** How long one attempt may take, in ms. The default is 10,000. */
   timeout?: number;
-  /** How long after its begin a call may try again, in ms; 30,000 if left out, 0: never. */
+  /** How long after its start a call may be retried, in ms. The default is 30,000; 0 means never. */
   patience?: number;
-  /** fetch, or what does as fetch does. */
+  /** A function to use in place of fetch. */
   fetch?: typeof fetch;
-  /** Ends all calls. */
+  /** A signal that ends all calls. */
   signal?: AbortSignal;
 }
 
-/** Why a call failed, in one line without the token. */
+/** A call failed. The message says why, in one line without the token. */
 export class CarstateError extends Error {
   override name = "CarstateError";
   constructor(
     message: string,
-    /** The HTTP status; 0: there was no answer. */
+    /** The HTTP status; 0 if there was no answer. */
     readonly code = 0,
-    /** Seconds that the service wants the caller to wait. */
+    /** Seconds that the service asks the client to wait. */
     readonly retryAfter?: number,
-    /** How the service calls this request; tell it to the operator. */
+    /** The service's ID of this request. Give it to the operator when you report a problem. */
     readonly requestId = "",
-    /** The connection, or what is behind a gateway; soon it may work. */
+    /** The connection failed, or a gateway cannot reach the service: retry soon. */
     readonly broken = false,
   ) {
     super(message);
@@ -77,7 +77,7 @@ export class Client {
 
   /** Asks whether the vehicle drives normally, slowly, or is in a traffic jam. */
   carDrivingState(vid: string): Promise<Answer<DrivingState>> {
-    return this.#ask(drivingPath, "vehicle_runing_state", vid); // spelt so by the interface
+    return this.#ask(drivingPath, "vehicle_runing_state", vid); // the interface spells it like this
   }
 
   /** Asks whether the throttle system of the vehicle is normal or has an anomaly. */
@@ -121,14 +121,14 @@ export class Client {
     try {
       response = await ask(`${this.#base}${path}?${new URLSearchParams({ access_token: this.#token, vid })}`, {
         headers: { Accept: "application/json" },
-        redirect: "manual", // a redirect would carry the token elsewhere
+        redirect: "manual", // a redirect would send the token elsewhere
         cache: "no-store", credentials: "omit", referrerPolicy: "no-referrer",
         signal: signal ? AbortSignal.any([signal, limit]) : limit,
       });
       body = await bounded(response);
     } catch (e) {
       signal?.throwIfAborted();
-      // The error is not passed on: it may hold the address, and with it the token.
+      // The original error is not included: it may contain the address, and so the token.
       const cause = e instanceof Error && e.cause instanceof Error ? e.cause : e;
       const code = cause instanceof Error && "code" in cause ? String(cause.code) : "";
       const why = limit.aborted ? "it did not answer in time" : code || "the connection failed";
@@ -149,7 +149,7 @@ export class Client {
       if (!message && (response.type === "opaqueredirect" || code >= 300 && code < 400)) {
         message = "the address answers with a redirect, which is not followed because it would carry the token";
       }
-      if (code === 200) code = Number(envelope?.code) || code; // the HTTP status tells nothing
+      if (code === 200) code = Number(envelope?.code) || code; // the HTTP status does not show the failure
       const wait = /^\d{1,9}$/.exec(header.get("Retry-After") ?? "");
       throw new CarstateError(message || `the address answers HTTP ${code} and not as this interface does`, code,
         wait ? Math.min(Number(wait[0]), 365 * 86_400) : undefined, requestId, outages.includes(code));
@@ -157,7 +157,7 @@ export class Client {
     const record = envelope?.code === undefined ? undefined : object(envelope.data);
     if (!record) throw bad("the envelope has no record");
     if (record.vid !== undefined && String(record.vid) !== vid) throw bad("the record is of another vehicle than was asked for");
-    if (String(record.status) !== "1") { // a number, or a string as other services send it
+    if (String(record.status) !== "1") { // a number; other services send a string
       return { answered: false, vid, reason: this.#redact(header.get("Carstate-Reason") ?? ""), requestId };
     }
     const answer: Answer<S> = { answered: true, vid, state: this.#redact(String(record[field] ?? "")) as S, requestId };
@@ -178,7 +178,7 @@ export class Client {
   }
 }
 
-/** Reads an answer; undefined if it is longer than any answer can be. */
+/** Returns the body of a response, or undefined if it is longer than any answer can be. */
 async function bounded(response: Response): Promise<string | undefined> {
   const reader = response.body?.getReader();
   if (!reader) return "";
