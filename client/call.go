@@ -77,7 +77,7 @@ func (c *Client) once(ctx context.Context, path, vid string) (*result, *Error) {
 	query := url.Values{"access_token": {c.token()}, "vid": {vid}}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+path+"?"+query.Encode(), nil)
 	if err != nil {
-		return nil, &Error{Message: "no request can be made for " + c.where(), causes: []error{ErrBaseURL}}
+		return nil, &Error{Message: "cannot make a request for " + c.where(), causes: []error{ErrBaseURL}}
 	}
 	req.Header.Set("Accept", "application/json")
 	req.Header.Set("Cache-Control", "no-store")
@@ -93,7 +93,7 @@ func (c *Client) once(ctx context.Context, path, vid string) (*result, *Error) {
 	case err != nil:
 		return nil, c.failed(ctx, err)
 	case len(r.body) > maxBody:
-		return nil, bad(r, "it is longer than any answer can be")
+		return nil, bad(r, "its answer has more than 64 KiB")
 	}
 	return parse(r, vid)
 }

@@ -16,7 +16,7 @@ import (
 
 // The kinds of errors, for [errors.Is].
 var (
-	ErrBaseURL           = errors.New("the base URL makes no sense")
+	ErrBaseURL           = errors.New("invalid base URL")
 	ErrInvalidRequest    = errors.New("invalid_request")    // 400 and most other 4xx: the vid, most likely
 	ErrInvalidToken      = errors.New("invalid_token")      // 401
 	ErrInsufficientScope = errors.New("insufficient_scope") // 403: the token lacks this operation
@@ -85,7 +85,7 @@ func (c *Client) failed(ctx context.Context, err error) *Error {
 		err = errors.New(oneLine(text, c.redact)) // so that no unwrapped error contains the token
 	}
 	if ended := ctx.Err(); ended != nil {
-		return &Error{Message: "asking " + c.where() + " was ended before there was an answer: " + ended.Error(), causes: []error{ended}}
+		return &Error{Message: "the call to " + c.where() + " ended before there was an answer: " + ended.Error(), causes: []error{ended}}
 	}
 	e := &Error{causes: []error{ErrUnreachable, err}}
 	late, isNet := errors.AsType[net.Error](err)
@@ -95,7 +95,7 @@ func (c *Client) failed(ctx context.Context, err error) *Error {
 		return e
 	}
 	e.broken = isBroken(err)
-	e.Message = c.where() + " could not be reached: " + oneLine(err.Error(), c.redact)
+	e.Message = "cannot reach " + c.where() + ": " + oneLine(err.Error(), c.redact)
 	return e
 }
 

@@ -64,14 +64,14 @@ func parse(r *reply, vid string) (*result, *Error) {
 		return nil, refused(r, e, isEnvelope)
 	}
 	if !isEnvelope {
-		return nil, bad(r, "what it says is not the envelope with code, msg and data")
+		return nil, bad(r, "its answer is not an envelope with code, msg and data")
 	}
 	var rec record
 	if len(e.Data) == 0 || e.Data[0] != '{' || json.Unmarshal(e.Data, &rec) != nil {
 		return nil, bad(r, "the envelope has no record")
 	}
 	if rec.VID != "" && string(rec.VID) != vid {
-		return nil, bad(r, "the record is of another vehicle than was asked for")
+		return nil, bad(r, "the record is about another vehicle")
 	}
 	a := Answer{VID: vid, Status: Status(r.value(rec.Status)), RequestID: r.id(), Record: e.Data}
 	if a.Status != Succeed {
@@ -104,11 +104,11 @@ func refused(r *reply, e envelope, isEnvelope bool) *Error {
 	switch {
 	case isEnvelope && out.Message != "":
 	case r.code >= 300 && r.code < 400:
-		out.Message = "the address answers with a redirect (HTTP " + strconv.Itoa(r.code) + "), which is not followed because it would carry the token: give the address where it leads, perhaps with https"
+		out.Message = "the server answers with a redirect (HTTP " + strconv.Itoa(r.code) + "), which is not followed because it would send the token elsewhere: use the address to which it leads, perhaps with https"
 	case isOutage(r.code):
-		out.Message = "a gateway before the service answers HTTP " + strconv.Itoa(r.code) + ": it cannot reach the service for the moment; if that lasts, ask who runs it"
+		out.Message = "a gateway in front of the service answers HTTP " + strconv.Itoa(r.code) + ": it cannot reach the service at present; if that lasts, ask the operator"
 	default:
-		out.Message = "the address answers HTTP " + strconv.Itoa(r.code) + " and not as this interface does: is it the base URL of the service?"
+		out.Message = "the server answers HTTP " + strconv.Itoa(r.code) + ", but does not speak this interface: is this the base URL of the service?"
 		if !isEnvelope {
 			out.causes = []error{ErrBadAnswer}
 		}
@@ -121,7 +121,7 @@ func refused(r *reply, e envelope, isEnvelope bool) *Error {
 func bad(r *reply, why string) *Error {
 	return &Error{
 		Code: r.code, RequestID: r.id(), causes: []error{ErrBadAnswer},
-		Message: "what answers is not this interface: " + why,
+		Message: "the server does not speak this interface: " + why,
 	}
 }
 

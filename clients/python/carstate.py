@@ -121,9 +121,9 @@ class Client:
             response = link.getresponse()
             body = response.read(_MOST_BODY + 1)
         except ssl.SSLCertVerificationError as e:
-            raise CarstateError(self._redact(f"{self._host} shows a certificate that is not trusted: {e.verify_message}")) from None
+            raise CarstateError(self._redact(f"{self._host} has a certificate that is not trusted: {e.verify_message}")) from None
         except (OSError, http.client.HTTPException) as e:
-            raise CarstateError(self._redact(f"{self._host} could not be reached: {type(e).__name__}: {e}"), broken=True) from None
+            raise CarstateError(self._redact(f"cannot reach {self._host}: {type(e).__name__}: {e}"), broken=True) from None
         finally:
             link.close()
         return self._parse(response, body, field, vid)
@@ -133,10 +133,10 @@ class Client:
         request_id = self._redact(header.get("X-Request-Id", ""))
 
         def bad(why: str) -> CarstateError:
-            return CarstateError(f"what answers is not this interface: {why}", code, None, request_id)
+            return CarstateError(f"the server does not speak this interface: {why}", code, None, request_id)
 
         if len(body) > _MOST_BODY:
-            raise bad("it is longer than any answer can be")
+            raise bad("its answer has more than 64 KiB")
         try:
             envelope: Any = json.loads(body)
         except ValueError:
@@ -145,16 +145,16 @@ class Client:
         if code != 200 or is_envelope and str(envelope["code"]) != "200":
             message = self._redact(str(envelope.get("msg", ""))) if is_envelope else ""
             if not message and 300 <= code < 400:
-                message = "the address answers with a redirect, which is not followed because it would carry the token"
+                message = "the server answers with a redirect, which is not followed because it would send the token elsewhere"
             if is_envelope and code == 200 and str(envelope["code"]).isdigit():
                 code = int(envelope["code"])  # the HTTP status does not show the failure
-            raise CarstateError(message or f"the address answers HTTP {code} and not as this interface does", code,
+            raise CarstateError(message or f"the server answers HTTP {code}, but does not speak this interface", code,
                                 _seconds(header.get("Retry-After")), request_id, broken=code in _OUTAGES)
         record = envelope.get("data") if is_envelope else None
         if not isinstance(record, dict):
             raise bad("the envelope has no record")
         if str(record.get("vid", vid)) != vid:
-            raise bad("the record is of another vehicle than was asked for")
+            raise bad("the record is about another vehicle")
         known = str(record.get("status")) == "1"  # a number; other services send a string
         as_of = _date(header.get("Last-Modified"))
         age = None if as_of is None else max(0.0, ((_date(header.get("Date")) or datetime.now(timezone.utc)) - as_of).total_seconds())

@@ -132,7 +132,7 @@ export class Client {
       const cause = e instanceof Error && e.cause instanceof Error ? e.cause : e;
       const code = cause instanceof Error && "code" in cause ? String(cause.code) : "";
       const why = limit.aborted ? "it did not answer in time" : code || "the connection failed";
-      throw new CarstateError(`the service could not be reached: ${why}`, 0, undefined, "", !/CERT|ALTNAME|ENOTFOUND/.test(code));
+      throw new CarstateError(`cannot reach the service: ${why}`, 0, undefined, "", !/CERT|ALTNAME|ENOTFOUND/.test(code));
     }
     return this.#parse<S>(response, body, field, vid);
   }
@@ -140,23 +140,23 @@ export class Client {
   #parse<S extends string>(response: Response, body: string | undefined, field: string, vid: string): Answer<S> {
     const header = response.headers;
     const requestId = this.#redact(header.get("X-Request-Id") ?? "");
-    const bad = (why: string) => new CarstateError(`what answers is not this interface: ${why}`, response.status, undefined, requestId);
-    if (body === undefined) throw bad("it is longer than any answer can be");
+    const bad = (why: string) => new CarstateError(`the server does not speak this interface: ${why}`, response.status, undefined, requestId);
+    if (body === undefined) throw bad("its answer has more than 64 KiB");
     const envelope = object(parse(body));
     let code = response.status;
     if (code !== 200 || envelope?.code !== undefined && String(envelope.code) !== "200") {
       let message = envelope ? this.#redact(String(envelope.msg ?? "")) : "";
       if (!message && (response.type === "opaqueredirect" || code >= 300 && code < 400)) {
-        message = "the address answers with a redirect, which is not followed because it would carry the token";
+        message = "the server answers with a redirect, which is not followed because it would send the token elsewhere";
       }
       if (code === 200) code = Number(envelope?.code) || code; // the HTTP status does not show the failure
       const wait = /^\d{1,9}$/.exec(header.get("Retry-After") ?? "");
-      throw new CarstateError(message || `the address answers HTTP ${code} and not as this interface does`, code,
+      throw new CarstateError(message || `the server answers HTTP ${code}, but does not speak this interface`, code,
         wait ? Math.min(Number(wait[0]), 365 * 86_400) : undefined, requestId, outages.includes(code));
     }
     const record = envelope?.code === undefined ? undefined : object(envelope.data);
     if (!record) throw bad("the envelope has no record");
-    if (record.vid !== undefined && String(record.vid) !== vid) throw bad("the record is of another vehicle than was asked for");
+    if (record.vid !== undefined && String(record.vid) !== vid) throw bad("the record is about another vehicle");
     if (String(record.status) !== "1") { // a number; other services send a string
       return { answered: false, vid, reason: this.#redact(header.get("Carstate-Reason") ?? ""), requestId };
     }
@@ -178,7 +178,7 @@ export class Client {
   }
 }
 
-/** Returns the body of a response, or undefined if it is longer than any answer can be. */
+/** Returns the body of a response, or undefined if it is larger than 64 KiB. */
 async function bounded(response: Response): Promise<string | undefined> {
   const reader = response.body?.getReader();
   if (!reader) return "";

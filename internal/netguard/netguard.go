@@ -429,7 +429,7 @@ func (l *listener) Accept() (net.Conn, error) {
 		}
 		if now := time.Now(); now.Sub(l.warned) >= warnAgain {
 			l.warned = now
-			l.guard.c.Log.Warn("cannot accept a connection: trying again", "error", err)
+			l.guard.c.Log.Warn("cannot accept a connection; will retry", "error", err)
 		}
 		if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
 			l.guard.mu.Lock()

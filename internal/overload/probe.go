@@ -79,7 +79,7 @@ func (p *Probe) follow(f func(now time.Time, d delays)) {
 func (p *Probe) Run(ctx context.Context) error {
 	r, w, err := os.Pipe()
 	if err != nil {
-		return fmt.Errorf("no pipe to measure the queueing delay with: %w", err)
+		return fmt.Errorf("cannot open a pipe to measure the queueing delay: %w", err)
 	}
 	var reading sync.WaitGroup
 	failed := make(chan error, 1)
@@ -102,14 +102,14 @@ func (p *Probe) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case err := <-failed:
-			return fmt.Errorf("the queueing delay cannot be measured: %w", err)
+			return fmt.Errorf("cannot measure the queueing delay: %w", err)
 		case due := <-tick.C: // due is before now: this goroutine waits for its turn, too
 			if !p.send(due, time.Now()) {
 				continue
 			}
 		}
 		if _, err := w.Write([]byte{0}); err != nil {
-			return fmt.Errorf("the queueing delay cannot be measured: %w", err)
+			return fmt.Errorf("cannot measure the queueing delay: %w", err)
 		}
 	}
 }

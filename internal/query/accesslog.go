@@ -85,7 +85,7 @@ func newAccessLog(c AccessLogConfig, to io.Writer) *AccessLog {
 		config: c, seed: maphash.MakeSeed(), sink: sink{to: to},
 		lost: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "carstate_access_log_lines_dropped_total",
-			Help: "Requests that are missing in the access log because it could not be written fast enough.",
+			Help: "Requests missing from the access log because it could not be written fast enough.",
 		}),
 		stopped: make(chan struct{}),
 	}
@@ -104,7 +104,7 @@ func openLog(name string) (*os.File, error) {
 		if path, ok := errors.AsType[*os.PathError](err); ok {
 			err = path.Err
 		}
-		return nil, fmt.Errorf("the access log cannot be opened for writing: %w", err)
+		return nil, fmt.Errorf("cannot open the access log for writing: %w", err)
 	}
 	return f, nil
 }
@@ -145,12 +145,12 @@ func (a *AccessLog) openAgain() {
 	}
 	f, err := openLog(a.config.File)
 	if err != nil {
-		a.config.Log.Warn("lines go on to the old access log: mend this and send SIGHUP again", "error", err)
+		a.config.Log.Warn("cannot reopen the access log; still writing to the old file: fix this and send SIGHUP again", "error", err)
 		return
 	}
 	_ = a.file.Close()
 	a.file, a.sink = f, sink{to: f}
-	a.config.Log.Info("the access log was reopened")
+	a.config.Log.Info("reopened the access log")
 }
 
 // drain writes all records in the ring.
@@ -196,9 +196,9 @@ func (s *sink) Write(p []byte) (int, error) {
 // tell logs an error of writing, and that writing works again.
 func (a *AccessLog) tell(err error) {
 	if err != nil && !a.broken {
-		a.config.Log.Warn("the access log cannot be written: lines are dropped", "error", err)
+		a.config.Log.Warn("cannot write the access log; dropping lines", "error", err)
 	} else if err == nil && a.broken {
-		a.config.Log.Info("the access log is written again")
+		a.config.Log.Info("writing the access log again")
 	}
 	a.broken = err != nil
 }

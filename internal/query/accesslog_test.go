@@ -167,7 +167,7 @@ func TestAccessLogReopens(t *testing.T) {
 	}
 	old := filepath.Join(away, "access.log")
 	log.Reopen()
-	testkit.Await(t, "it says that the file cannot be opened", func() bool { return told.Count("lines go on to the old access log") == 1 })
+	testkit.Await(t, "it logs that the file cannot be opened", func() bool { return told.Count("cannot reopen the access log") == 1 })
 	ask()
 	testkit.Await(t, "the second line is written", holds(old, 2))
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -297,7 +297,7 @@ func TestAccessLogCostsNoAllocation(t *testing.T) {
 
 func TestAccessLogThatCannotBeOpened(t *testing.T) {
 	_, err := OpenAccessLog(AccessLogConfig{File: filepath.Join(t.TempDir(), "no", "access.log"), Log: slog.New(slog.DiscardHandler)})
-	if err == nil || err.Error() != "the access log cannot be opened for writing: no such file or directory" {
+	if err == nil || err.Error() != "cannot open the access log for writing: no such file or directory" {
 		t.Errorf("got %v", err)
 	}
 }

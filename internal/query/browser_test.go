@@ -102,7 +102,7 @@ func TestPageSaysWhatIsWrong(t *testing.T) {
 		{f.secrets["TOKEN"], "CarOld", "No answer\nstale: the newest readings are too old"},
 		{f.secrets["TOKEN"], "CarParked", "No answer\nnot_driving: the car is not driving"},
 		{f.secrets["SANDBOX"], "SandboxRateLimited", "429: refused\nrate_limited: the policy of this token allows 60 calls in 60 s: wait 1 s"},
-		{f.secrets["SANDBOX"], "SandboxUnavailable", "503: refused\nunavailable: the service is starting or out of touch with its data: try again later"},
+		{f.secrets["SANDBOX"], "SandboxUnavailable", "503: refused\nunavailable: the service is starting or has lost contact with its data: try again later"},
 	} {
 		b.Eval(fmt.Sprintf(`document.querySelector("#token").value = %q; document.querySelector("#vid").value = %q`, c.token, c.vid))
 		b.Run(chromedp.Click(chromedp.CSS(".primary")))

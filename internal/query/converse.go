@@ -413,5 +413,5 @@ func (s *Server) report(v any) {
 	if e, ok := v.(runtime.Error); ok {
 		what = e.Error()
 	}
-	s.log.Error("a query could not be answered: this is a bug", "panic", what, "stack", string(debug.Stack()))
+	s.log.Error("cannot answer a query: this is a bug", "panic", what, "stack", string(debug.Stack()))
 }

@@ -39,12 +39,13 @@ type sampleDoc struct {
 
 var operationDocs = []operationDoc{
 	{
-		ID: "car-driving-state", Title: "Car driving state", Question: "Is this car driving normally, slowly or in a traffic jam?",
-		Path: drivingPath, Scope: "car_driving_state", Field: "vehicle_runing_state", Vid: "SandboxJam",
+		ID: "car-driving-state", Title: "Car driving state",
+		Question: "Is this car driving normally, slowly or in a traffic jam?",
+		Path:     drivingPath, Scope: "car_driving_state", Field: "vehicle_runing_state", Vid: "SandboxJam",
 		Values: []valueDoc{
 			{"1", "normal driving", "The car moves as the road allows.", 1},
 			{"2", "slow driving", "Its mean speed of the last minutes is low, but it keeps moving.", 1},
-			{"3", "traffic jam", "It creeps, or stands and starts again.", 1},
+			{"3", "traffic jam", "It creeps, or stops and starts again.", 1},
 			{"0", "no answer", "status is 0, and the header Carstate-Reason says why.", 0},
 		},
 	},
@@ -52,9 +53,11 @@ var operationDocs = []operationDoc{
 		ID: "throttle-system", Title: "Throttle system", Question: "Is this car's throttle system healthy?",
 		Path: throttlePath, Scope: "throttle_system", Field: "throttle_system", Vid: "SandboxAnomaly",
 		Values: []valueDoc{
-			{"1", "normal", "Nothing in the readings speaks against throttle and pedal.", 1},
-			{"0", "anomaly", "The car reports trouble with its throttle or pedal, or the readings contradict each other.", 1},
-			{"", "no answer", "status is 0, and the header Carstate-Reason says why. The value is empty, because 0 means anomaly.", 0},
+			{"1", "normal", "The readings show no fault of throttle or pedal.", 1},
+			{"0", "anomaly",
+				"The car reports a fault of its throttle or pedal, or the readings contradict each other.", 1},
+			{"", "no answer",
+				"status is 0, and the header Carstate-Reason says why. The value is empty, because 0 means anomaly.", 0},
 		},
 	},
 }

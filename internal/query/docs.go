@@ -101,7 +101,7 @@ func contentType(name string) string {
 	case ".svg":
 		return "image/svg+xml"
 	}
-	panic("nothing says what " + name + " is")
+	panic("no content type for " + name)
 }
 
 // compress returns content compressed with gzip, or nil if that saves less than a tenth.
@@ -122,7 +122,7 @@ func compress(content []byte) []byte {
 // documentation can cause.
 func must[T any](v T, err error) T {
 	if err != nil {
-		panic(fmt.Sprintf("the documentation is broken: %v", err))
+		panic(fmt.Sprintf("invalid embedded documentation: %v", err))
 	}
 	return v
 }

@@ -100,11 +100,11 @@ func TestDocumentsNameNoOtherHost(t *testing.T) {
 // TestPageTellsTheAge checks that the page names the maximum age of readings.
 func TestPageTellsTheAge(t *testing.T) {
 	for age, want := range map[time.Duration]string{
-		5 * time.Minute:         "readings count for <b>5 minutes</b>",
-		24 * time.Hour:          "readings count for <b>24 hours</b>",
-		90 * time.Second:        "readings count for <b>90 seconds</b>",
-		1500 * time.Millisecond: "readings count for <b>1.5s</b>",
-		0:                       "readings of any age count",
+		5 * time.Minute:         "uses readings for <b>5 minutes</b>",
+		24 * time.Hour:          "uses readings for <b>24 hours</b>",
+		90 * time.Second:        "uses readings for <b>90 seconds</b>",
+		1500 * time.Millisecond: "uses readings for <b>1.5s</b>",
+		0:                       "uses readings of any age",
 	} {
 		if !bytes.Contains(renderPage(age), []byte(want)) {
 			t.Errorf("the page does not say: %s", want)

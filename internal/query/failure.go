@@ -83,7 +83,7 @@ var (
 
 // Path, method, query.
 var (
-	failPath      = fail(404, notFound, "the paths are /api/ic/if_dt_tflow_car_driving_state and /api/ic/if_dt_amo_throttle_system, exactly so")
+	failPath      = fail(404, notFound, "the path must be exactly /api/ic/if_dt_tflow_car_driving_state or /api/ic/if_dt_amo_throttle_system")
 	failMethod    = fail(405, methodNotAllowed, "use GET or HEAD, in capital letters")
 	failEncoding  = fail(400, invalidRequest, "in the query every percent sign must begin a percent-encoded byte such as %20")
 	failTwoVids   = fail(400, invalidRequest, "vid was given more than once")
@@ -92,7 +92,7 @@ var (
 	failEmptyVid  = fail(400, invalidRequest, "vid is empty: give the vehicle id")
 	failVidSpace  = fail(400, invalidRequest, "vid holds white space: a vehicle id consists of ASCII letters and digits only (in a query a plus sign means a blank)")
 	failVidDash   = fail(400, invalidRequest, "vid holds a dash: a vehicle id consists of ASCII letters and digits only")
-	failVidShape  = fail(400, invalidRequest, "vid stands in brackets, as a placeholder does: put a vehicle id in its place, which consists of ASCII letters and digits only")
+	failVidShape  = fail(400, invalidRequest, "vid is in brackets, like a placeholder: replace it by a vehicle id, which consists of ASCII letters and digits only")
 	failVidASCII  = fail(400, invalidRequest, "vid holds a character that is not ASCII: a vehicle id consists of ASCII letters and digits only")
 	failVid       = fail(400, invalidRequest, "vid holds a character that is neither letter nor digit: a vehicle id consists of ASCII letters and digits only")
 )
@@ -121,25 +121,25 @@ func checkVid(p *params) *failure {
 
 // Readiness.
 var (
-	failNotReady   = retry("5", fail(503, unavailable, "the service is starting or out of touch with its data: try again later"))
+	failNotReady   = retry("5", fail(503, unavailable, "the service is starting or has lost contact with its data: try again later"))
 	failOverloaded = retry("1", fail(503, unavailable, "the service is overloaded: try again later"))
 	failBusy       = retry("1", closing(503, unavailable, "the service is overloaded: try again later"))
 	failCrowded    = retry("1", closing(503, unavailable, "the service has too many connections: try again later"))
-	failUnread     = retry("5", fail(503, unavailable, "the service is being upgraded, and this node cannot tell whether the access token counts: try again"))
+	failUnread     = retry("5", fail(503, unavailable, "the service is being upgraded, and this node cannot check the access token yet: try again later"))
 	failBroken     = retry("5", closing(503, unavailable, "the service could not answer: try again later"))
 )
 
 // Token and operation.
 var (
 	failNoToken     = missing("the parameter access_token is missing: add access_token=TOKEN to the query")
-	failWrongPlace  = missing("this interface wants the token in the query, as access_token=TOKEN, not in an Authorization header")
+	failWrongPlace  = missing("send the token in the query, as access_token=TOKEN, and not in an Authorization header")
 	failEmptyToken  = unauthorized("access_token is empty: give the token that was issued to you")
 	failSourceKey   = unauthorized("this is the key of a source, which may write telemetry: a query takes an access token, which begins with cst_")
 	failAdminKey    = unauthorized("this is an operator's key: a query takes an access token, which begins with cst_")
 	failTokenID     = unauthorized("this is the ID of an access token, not the access token itself")
 	failBearer      = unauthorized("access_token must be the token alone, without the word Bearer")
 	failTokenSpace  = unauthorized("access_token holds white space: give the token alone")
-	failTokenLong   = unauthorized("this is longer than an access token: something stands behind the token")
+	failTokenLong   = unauthorized("this is longer than an access token: there is more text after the token")
 	failTokenForm   = unauthorized("this does not have the form of an access token: cst_ and 36 letters and digits")
 	failChecksum    = unauthorized("the checksum of the access token does not match: it is mistyped or cut off")
 	failNotKnown    = unauthorized("the access token is not known here")

@@ -200,7 +200,7 @@ func (s *Server) Serve(ln net.Listener) error {
 		case s.ending.Load():
 			return nil
 		default:
-			return errors.Join(fmt.Errorf("the query listener failed: %w", err), l.Close())
+			return errors.Join(fmt.Errorf("cannot accept connections on the query listener: %w", err), l.Close())
 		}
 	}
 }

@@ -173,7 +173,7 @@ function sandboxHint(vid) {
 // refused.
 function verdict(response, answer, field) {
   if (answer?.code !== 200 || !answer.data) {
-    return [`${response.status}: refused`, answer?.msg ?? "This is no answer of carstate.", true];
+    return [`${response.status}: refused`, answer?.msg ?? "This is not an answer of carstate.", true];
   }
   const value = answer.data[field];
   if (Number(answer.data.status) !== 1) {
@@ -219,7 +219,7 @@ async function ask(button) {
     $("head").textContent = [`HTTP ${response.status}`, ...[...response.headers].map(([k, v]) => `${k}: ${v}`)].join("\n");
   } catch {
     // The error is not shown: it may hold the address, and with it the token.
-    if (mine === asked) show(["Not reached", "The service did not answer. Is it still running?", true]);
+    if (mine === asked) show(["No connection", "The service did not answer. Is it still running?", true]);
   } finally {
     button.removeAttribute("aria-busy");
   }
