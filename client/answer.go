@@ -110,7 +110,9 @@ const (
 	TrafficJam    DrivingState = "3"
 )
 
-var drivingStates = map[DrivingState]string{NormalDriving: "normal driving", SlowDriving: "slow driving", TrafficJam: "traffic jam"}
+var drivingStates = map[DrivingState]string{
+	NormalDriving: "normal driving", SlowDriving: "slow driving", TrafficJam: "traffic jam",
+}
 
 // Unknown reports whether the state is not one of the constants. string(s) is the text that
 // the service sent.

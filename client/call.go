@@ -24,8 +24,9 @@ const (
 func (c *Client) ask(ctx context.Context, path, vid string) (*result, error) {
 	if c.base == "" {
 		return nil, &Error{
-			Message: "the base URL must look like https://cars.example or http://127.0.0.1:8080, without user, query and fragment",
-			causes:  []error{ErrBaseURL},
+			Message: "the base URL must look like https://cars.example or http://127.0.0.1:8080, " +
+				"without user, query and fragment",
+			causes: []error{ErrBaseURL},
 		}
 	}
 	begin := time.Now()

@@ -20,8 +20,10 @@ import (
 // TestBaseURL: with an invalid base URL, a call fails before anything is sent.
 func TestBaseURL(t *testing.T) {
 	for _, base := range []string{
-		"", "cars.example", "127.0.0.1:8080", "ftp://cars.example", "http://", "http://:8080", "http://ca rs", "/api", "https://cars.example/%zz",
-		"https://user:" + token + "@cars.example", "https://cars.example/?access_token=" + token, "https://cars.example/?", "https://cars.example/#x",
+		"", "cars.example", "127.0.0.1:8080", "ftp://cars.example", "http://", "http://:8080", "http://ca rs", "/api",
+		"https://cars.example/%zz",
+		"https://user:" + token + "@cars.example", "https://cars.example/?access_token=" + token,
+		"https://cars.example/?", "https://cars.example/#x",
 	} {
 		c := client.New(base, token)
 		_, err := c.CarDrivingState(t.Context(), "Car1")
@@ -93,9 +95,12 @@ func TestUnreachable(t *testing.T) {
 
 // TestTimeout: one attempt does not take longer than the timeout of the HTTP client.
 func TestTimeout(t *testing.T) {
-	service := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+	service := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		<-r.Context().Done()
+	}))
 	defer service.Close()
-	c := client.New(service.URL, token, client.WithPatience(0), client.WithHTTPClient(&http.Client{Timeout: 10 * time.Millisecond}))
+	c := client.New(service.URL, token, client.WithPatience(0),
+		client.WithHTTPClient(&http.Client{Timeout: 10 * time.Millisecond}))
 	_, err := c.ThrottleSystem(t.Context(), "Car1")
 	if !errors.Is(err, client.ErrUnreachable) || !strings.Contains(err.Error(), "in time") {
 		t.Errorf("%v", err)
@@ -106,7 +111,9 @@ func TestTimeout(t *testing.T) {
 // TestCertificate: a call to a service whose certificate is not trusted fails without a retry.
 // With an HTTP client that trusts the certificate, it succeeds.
 func TestCertificate(t *testing.T) {
-	service := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte(jam)) }))
+	service := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Write([]byte(jam))
+	}))
 	dials := 0 // written by the listener's goroutine, read after Close
 	service.Config.ErrorLog = log.New(io.Discard, "", 0)
 	service.Listener = &counting{service.Listener, &dials}
@@ -116,7 +123,8 @@ func TestCertificate(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	mustBeClean(t, err)
-	a, err := client.New(service.URL, token, client.WithHTTPClient(service.Client())).CarDrivingState(t.Context(), "Car1")
+	trusting := client.New(service.URL, token, client.WithHTTPClient(service.Client()))
+	a, err := trusting.CarDrivingState(t.Context(), "Car1")
 	if err != nil || a.State != client.TrafficJam {
 		t.Errorf("%v, %v", a, err)
 	}
@@ -148,7 +156,9 @@ func TestBrokenConnections(t *testing.T) {
 	}
 	defer l.Close()
 	go func() {
-		for _, answer := range []string{"", "HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n" + jam, "HTTP/1.1 200 OK\r\n\r\n" + jam} {
+		for _, answer := range []string{
+			"", "HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n" + jam, "HTTP/1.1 200 OK\r\n\r\n" + jam,
+		} {
 			c, err := l.Accept()
 			if err != nil {
 				return

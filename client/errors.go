@@ -85,7 +85,8 @@ func (c *Client) failed(ctx context.Context, err error) *Error {
 		err = errors.New(oneLine(text, c.redact)) // so that no unwrapped error contains the token
 	}
 	if ended := ctx.Err(); ended != nil {
-		return &Error{Message: "the call to " + c.where() + " ended before there was an answer: " + ended.Error(), causes: []error{ended}}
+		return &Error{Message: "the call to " + c.where() + " ended before there was an answer: " + ended.Error(),
+			causes: []error{ended}}
 	}
 	e := &Error{causes: []error{ErrUnreachable, err}}
 	late, isNet := errors.AsType[net.Error](err)

@@ -24,11 +24,13 @@ func FuzzParse(f *testing.F) {
 	} {
 		f.Add(200, []byte(body), "Fri, 20 Nov 2026 12:00:00 GMT", "30", "stale")
 	}
-	f.Add(503, []byte(`{"code":503,"msg":"unavailable: later","data":null}`), "", "Fri, 20 Nov 2026 12:00:00 GMT", "cst_secret")
+	f.Add(503, []byte(`{"code":503,"msg":"unavailable: later","data":null}`), "", "Fri, 20 Nov 2026 12:00:00 GMT",
+		"cst_secret")
 	f.Fuzz(func(t *testing.T, code int, body []byte, modified, after, header string) {
 		const token = "cst_secret"
 		c := New("https://cars.example", token)
-		h := http.Header{"Last-Modified": {modified}, "Retry-After": {after}, "Carstate-Reason": {header}, "X-Request-Id": {header}}
+		h := http.Header{"Last-Modified": {modified}, "Retry-After": {after}, "Carstate-Reason": {header},
+			"X-Request-Id": {header}}
 		out, err := parse(&reply{code: code, header: h, body: body, at: time.Unix(1.8e9, 0), redact: c.redact}, "Car1")
 		if (out == nil) == (err == nil) {
 			t.Fatalf("%v and %v", out, err)
@@ -36,13 +38,16 @@ func FuzzParse(f *testing.F) {
 		var line string
 		if err != nil {
 			line = err.Error() + err.RequestID
-			if err.RetryAfter < 0 || err.RetryAfter > maxRetryAfter || err.RetryAfter%time.Second != 0 || err.Message == "" || len(err.causes) == 0 {
+			if err.RetryAfter < 0 || err.RetryAfter > maxRetryAfter || err.RetryAfter%time.Second != 0 ||
+				err.Message == "" || len(err.causes) == 0 {
 				t.Errorf("%#v", err)
 			}
 		} else {
 			a := out.answer
-			line = DrivingAnswer{a, DrivingState(out.driving)}.String() + ThrottleAnswer{a, ThrottleState(out.throttle)}.String()
-			if !json.Valid(a.Record) || a.Age < 0 || a.VID != "Car1" || a.Status == Fail && out.driving+out.throttle != "" {
+			line = DrivingAnswer{a, DrivingState(out.driving)}.String() +
+				ThrottleAnswer{a, ThrottleState(out.throttle)}.String()
+			if !json.Valid(a.Record) || a.Age < 0 || a.VID != "Car1" || a.Status == Fail &&
+				out.driving+out.throttle != "" {
 				t.Errorf("%+v", a)
 			}
 		}

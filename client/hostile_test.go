@@ -75,19 +75,35 @@ func TestHostileServer(t *testing.T) {
 		tries int
 	}{
 		{"says nothing", endlessly("", time.Second), ErrUnreachable, 31 * time.Second, 3},
-		{"a header that drips", then(says(head+"X: "), endlessly("x", time.Second)), ErrUnreachable, 31 * time.Second, 3},
-		{"a header without an end", then(says(head), endlessly("X: "+strings.Repeat("x", 1000)+"\r\n", 0)), ErrUnreachable, time.Second, 1},
-		{"interim answers without an end", endlessly("HTTP/1.1 103 Early Hints\r\n\r\n", 0), ErrUnreachable, time.Second, 1},
-		{"a body that drips", then(says(head+"\r\n"), endlessly(" ", time.Second)), ErrUnreachable, 31 * time.Second, 3},
-		{"a body without an end", then(says(head+"\r\n"), endlessly(strings.Repeat(" ", 1000), 0)), ErrBadAnswer, time.Second, 1},
-		{"chunks without an end", then(says(head+"Transfer-Encoding: chunked\r\n\r\n"), endlessly("1\r\n \r\n", 0)), ErrBadAnswer, time.Second, 1},
-		{"a gzip bomb", says(fmt.Sprintf(head+"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n%s", len(zip), zip)), ErrBadAnswer, time.Second, 1},
-		{"another encoding", says(head + "Content-Encoding: br\r\nContent-Length: 5\r\n\r\nhello"), ErrBadAnswer, time.Second, 1},
-		{"a wait of an age", says("HTTP/1.1 429 Too Many Requests\r\nRetry-After: 99999999999999999999\r\nContent-Length: 0\r\n\r\n"), ErrRateLimited, time.Second, 1},
-		{"a wait until an age", says("HTTP/1.1 503 Unavailable\r\nRetry-After: Fri, 31 Dec 9999 23:59:59 GMT\r\nContent-Length: 0\r\n\r\n"), ErrUnavailable, time.Second, 1},
+		{"a header that drips", then(says(head+"X: "), endlessly("x", time.Second)),
+			ErrUnreachable, 31 * time.Second, 3},
+		{"a header without an end", then(says(head), endlessly("X: "+strings.Repeat("x", 1000)+"\r\n", 0)),
+			ErrUnreachable, time.Second, 1},
+		{"interim answers without an end", endlessly("HTTP/1.1 103 Early Hints\r\n\r\n", 0),
+			ErrUnreachable, time.Second, 1},
+		{"a body that drips", then(says(head+"\r\n"), endlessly(" ", time.Second)),
+			ErrUnreachable, 31 * time.Second, 3},
+		{"a body without an end", then(says(head+"\r\n"), endlessly(strings.Repeat(" ", 1000), 0)),
+			ErrBadAnswer, time.Second, 1},
+		{"chunks without an end", then(says(head+"Transfer-Encoding: chunked\r\n\r\n"), endlessly("1\r\n \r\n", 0)),
+			ErrBadAnswer, time.Second, 1},
+		{"a gzip bomb",
+			says(fmt.Sprintf(head+"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n%s", len(zip), zip)),
+			ErrBadAnswer, time.Second, 1},
+		{"another encoding", says(head + "Content-Encoding: br\r\nContent-Length: 5\r\n\r\nhello"),
+			ErrBadAnswer, time.Second, 1},
+		{"a wait of an age",
+			says("HTTP/1.1 429 Too Many Requests\r\nRetry-After: 99999999999999999999\r\nContent-Length: 0\r\n\r\n"),
+			ErrRateLimited, time.Second, 1},
+		{"a wait until an age",
+			says("HTTP/1.1 503 Unavailable\r\nRetry-After: Fri, 31 Dec 9999 23:59:59 GMT\r\n" +
+				"Content-Length: 0\r\n\r\n"),
+			ErrUnavailable, time.Second, 1},
 		{"nested without an end", then(says(head+"\r\n"), endlessly("[", 0)), ErrBadAnswer, time.Second, 1},
 		{"another protocol", says("SSH-2.0-OpenSSH_9.2\r\n"), ErrUnreachable, time.Second, 1},
-		{"another content type", says(fmt.Sprintf(head+"Content-Type: text/html\r\nContent-Length: %d\r\n\r\n%s", len(right), right)), nil, time.Second, 1},
+		{"another content type",
+			says(fmt.Sprintf(head+"Content-Type: text/html\r\nContent-Length: %d\r\n\r\n%s", len(right), right)),
+			nil, time.Second, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -95,13 +111,15 @@ func TestHostileServer(t *testing.T) {
 				var serving sync.WaitGroup
 				defer serving.Wait()
 				own := New("http://cars.example", "cst_secret")
-				own.http.Transport.(*http.Transport).DialContext = func(context.Context, string, string) (net.Conn, error) {
+				transport := own.http.Transport.(*http.Transport)
+				transport.DialContext = func(context.Context, string, string) (net.Conn, error) {
 					tries++
 					near, far := net.Pipe()
 					serving.Go(func() {
 						defer far.Close()
 						if _, err := http.ReadRequest(bufio.NewReader(far)); err == nil {
-							go func() { _, _ = io.Copy(io.Discard, far) }() // notices that the client closes the connection
+							// This notices that the client closes the connection.
+							go func() { _, _ = io.Copy(io.Discard, far) }()
 							c.serve(far)
 						}
 					})

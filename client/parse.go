@@ -97,18 +97,23 @@ func (r *reply) value(t text) string {
 
 // refused returns the error of an answer that reports a failure.
 func refused(r *reply, e envelope, isEnvelope bool) *Error {
-	out := &Error{Code: r.code, RequestID: r.id(), RetryAfter: r.retryAfter(), Message: oneLine(string(e.Msg), r.redact)}
+	out := &Error{Code: r.code, RequestID: r.id(), RetryAfter: r.retryAfter(),
+		Message: oneLine(string(e.Msg), r.redact)}
 	if n, err := strconv.Atoi(string(e.Code)); err == nil && r.code == http.StatusOK {
 		out.Code = n // the HTTP status does not show the failure
 	}
 	switch {
 	case isEnvelope && out.Message != "":
 	case r.code >= 300 && r.code < 400:
-		out.Message = "the server answers with a redirect (HTTP " + strconv.Itoa(r.code) + "), which is not followed because it would send the token elsewhere: use the address to which it leads, perhaps with https"
+		out.Message = "the server answers with a redirect (HTTP " + strconv.Itoa(r.code) +
+			"), which is not followed because it would send the token elsewhere: " +
+			"use the address to which it leads, perhaps with https"
 	case isOutage(r.code):
-		out.Message = "a gateway in front of the service answers HTTP " + strconv.Itoa(r.code) + ": it cannot reach the service at present; if that lasts, ask the operator"
+		out.Message = "a gateway in front of the service answers HTTP " + strconv.Itoa(r.code) +
+			": it cannot reach the service at present; if that lasts, ask the operator"
 	default:
-		out.Message = "the server answers HTTP " + strconv.Itoa(r.code) + ", but does not speak this interface: is this the base URL of the service?"
+		out.Message = "the server answers HTTP " + strconv.Itoa(r.code) +
+			", but does not speak this interface: is this the base URL of the service?"
 		if !isEnvelope {
 			out.causes = []error{ErrBadAnswer}
 		}

@@ -134,7 +134,8 @@ func tell(line string, a client.Answer, state string, unknown bool) string {
 
 // kinds are all kinds of errors.
 var kinds = []error{
-	client.ErrBaseURL, client.ErrInvalidRequest, client.ErrInvalidToken, client.ErrInsufficientScope, client.ErrNotFound,
+	client.ErrBaseURL, client.ErrInvalidRequest, client.ErrInvalidToken, client.ErrInsufficientScope,
+	client.ErrNotFound,
 	client.ErrRateLimited, client.ErrUnavailable, client.ErrUnreachable, client.ErrBadAnswer,
 }
 
@@ -185,7 +186,8 @@ func TestRecord(t *testing.T) {
 		service := httptest.NewServer(r)
 		defer service.Close()
 		a, err := client.New(service.URL, token).CarDrivingState(t.Context(), r.vid)
-		if want := `{"vid":"Car1","status":1,"vehicle_runing_state":"4","more":[1,{"a":null}]}`; err != nil || string(a.Record) != want || a.VID != "Car1" || !a.Answered() {
+		const want = `{"vid":"Car1","status":1,"vehicle_runing_state":"4","more":[1,{"a":null}]}`
+		if err != nil || string(a.Record) != want || a.VID != "Car1" || !a.Answered() {
 			t.Errorf("%+v, %v", a.Answer, err)
 		}
 		return
@@ -206,11 +208,13 @@ func TestRequest(t *testing.T) {
 			} else {
 				c.ThrottleSystem(t.Context(), "a&b=c%")
 			}
-			want := strings.TrimRight(prefix, "/") + path + "?access_token=cst_0123456789%2F%2B%3Dabcdefghijklmnopqrstuvwx&vid=a%26b%3Dc%25"
+			want := strings.TrimRight(prefix, "/") + path +
+				"?access_token=cst_0123456789%2F%2B%3Dabcdefghijklmnopqrstuvwx&vid=a%26b%3Dc%25"
 			if got.Method != http.MethodGet || got.RequestURI != want || got.ContentLength != 0 {
 				t.Errorf("%s %s with %d bytes, want %s", got.Method, got.RequestURI, got.ContentLength, want)
 			}
-			if h := got.Header; !slices.Equal(h["Cache-Control"], []string{"no-store"}) || h.Get("Accept") != "application/json" || h.Get("Authorization") != "" || h.Get("Referer") != "" {
+			if h := got.Header; !slices.Equal(h["Cache-Control"], []string{"no-store"}) ||
+				h.Get("Accept") != "application/json" || h.Get("Authorization") != "" || h.Get("Referer") != "" {
 				t.Errorf("headers %v", h)
 			}
 		}

@@ -66,8 +66,10 @@ func (brokenReader) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 
 var (
 	refusedDial = &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
-	noSuchHost  = &net.OpError{Op: "dial", Net: "tcp", Err: &net.DNSError{Err: "no such host", Name: "cars.invalid", IsNotFound: true}}
-	dnsDown     = &net.OpError{Op: "dial", Net: "tcp", Err: &net.DNSError{Err: "server misbehaving", Name: "cars.example", IsTemporary: true}}
+	noSuchHost  = &net.OpError{Op: "dial", Net: "tcp",
+		Err: &net.DNSError{Err: "no such host", Name: "cars.invalid", IsNotFound: true}}
+	dnsDown = &net.OpError{Op: "dial", Net: "tcp",
+		Err: &net.DNSError{Err: "server misbehaving", Name: "cars.example", IsTemporary: true}}
 )
 
 // TestRetries: which calls are retried, and when. The test has a fake clock.
@@ -86,33 +88,60 @@ func TestRetries(t *testing.T) {
 		want        error
 	}{
 		{name: "answered", steps: []step{ok}, tries: 1},
-		{name: "429 with Retry-After", steps: []step{failure(429, "Retry-After: 4"), ok}, tries: 2, least: 4 * second, most: 5 * second},
-		{name: "503 with Retry-After", steps: []step{failure(503, "Retry-After: 1"), failure(503, "Retry-After: 5"), ok}, tries: 3, least: 6 * second, most: 7500 * time.Millisecond},
-		{name: "503 for ever", steps: []step{failure(503, "Retry-After: 1")}, tries: 4, least: 3 * second, most: 3750 * time.Millisecond, want: client.ErrUnavailable},
+		{name: "429 with Retry-After", steps: []step{failure(429, "Retry-After: 4"), ok}, tries: 2, least: 4 * second,
+			most: 5 * second},
+		{name: "503 with Retry-After",
+			steps: []step{failure(503, "Retry-After: 1"), failure(503, "Retry-After: 5"), ok},
+			tries: 3, least: 6 * second, most: 7500 * time.Millisecond},
+		{name: "503 for ever", steps: []step{failure(503, "Retry-After: 1")}, tries: 4, least: 3 * second,
+			most: 3750 * time.Millisecond, want: client.ErrUnavailable},
 		{name: "429 without Retry-After", steps: []step{failure(429), ok}, tries: 1, want: client.ErrRateLimited},
-		{name: "429 with Retry-After 0", steps: []step{failure(429, "Retry-After: 0"), ok}, tries: 1, want: client.ErrRateLimited},
-		{name: "503 without Retry-After", steps: []step{failure(503), ok}, tries: 2, least: second / 20, most: second / 10},
-		{name: "503 with Retry-After 0", steps: []step{failure(503, "Retry-After: 0"), ok}, tries: 2, least: second / 20, most: second / 10},
-		{name: "a gateway's 502, 503 and 504", steps: []step{says(502, "<h1>502 Bad Gateway</h1>"), says(503, ""), says(504, "upstream timed out"), ok}, tries: 4, least: 350 * time.Millisecond, most: 700 * time.Millisecond},
-		{name: "a gateway that knows how long", steps: []step{says(502, "", "Retry-After: 2"), says(504, "", "Retry-After: 2"), ok}, tries: 3, least: 4 * second, most: 5 * second},
-		{name: "a gateway for ever", steps: []step{says(502, "")}, tries: 4, least: 350 * time.Millisecond, most: 700 * time.Millisecond, want: client.ErrUnavailable},
-		{name: "a gateway and no patience", patience: -1, steps: []step{says(504, ""), ok}, tries: 1, want: client.ErrUnavailable},
+		{name: "429 with Retry-After 0", steps: []step{failure(429, "Retry-After: 0"), ok}, tries: 1,
+			want: client.ErrRateLimited},
+		{name: "503 without Retry-After", steps: []step{failure(503), ok}, tries: 2, least: second / 20,
+			most: second / 10},
+		{name: "503 with Retry-After 0", steps: []step{failure(503, "Retry-After: 0"), ok}, tries: 2,
+			least: second / 20, most: second / 10},
+		{name: "a gateway's 502, 503 and 504",
+			steps: []step{says(502, "<h1>502 Bad Gateway</h1>"), says(503, ""), says(504, "upstream timed out"), ok},
+			tries: 4, least: 350 * time.Millisecond, most: 700 * time.Millisecond},
+		{name: "a gateway that knows how long",
+			steps: []step{says(502, "", "Retry-After: 2"), says(504, "", "Retry-After: 2"), ok},
+			tries: 3, least: 4 * second, most: 5 * second},
+		{name: "a gateway for ever", steps: []step{says(502, "")}, tries: 4, least: 350 * time.Millisecond,
+			most: 700 * time.Millisecond, want: client.ErrUnavailable},
+		{name: "a gateway and no patience", patience: -1, steps: []step{says(504, ""), ok}, tries: 1,
+			want: client.ErrUnavailable},
 		{name: "500 without Retry-After", steps: []step{failure(500), ok}, tries: 1, want: client.ErrUnavailable},
-		{name: "longer than patience", steps: []step{failure(429, "Retry-After: 31"), ok}, tries: 1, want: client.ErrRateLimited},
-		{name: "patience used up", steps: []step{failure(503, "Retry-After: 12")}, tries: 3, least: 24 * second, most: 30 * second, want: client.ErrUnavailable},
-		{name: "more patience", patience: time.Minute, steps: []step{failure(429, "Retry-After: 31"), ok}, tries: 2, least: 31 * second, most: 39 * second},
-		{name: "no patience", patience: -1, steps: []step{breaks(refusedDial), ok}, tries: 1, want: client.ErrUnreachable},
-		{name: "the deadline comes first", deadline: 3 * second, steps: []step{failure(429, "Retry-After: 4"), ok}, tries: 1, want: client.ErrRateLimited},
-		{name: "other refusals", steps: []step{failure(401, "Retry-After: 1"), ok}, tries: 1, want: client.ErrInvalidToken},
-		{name: "500 with Retry-After", steps: []step{failure(500, "Retry-After: 1"), ok}, tries: 1, want: client.ErrUnavailable},
-		{name: "not this interface", steps: []step{says(200, "hello", "Retry-After: 1"), ok}, tries: 1, want: client.ErrBadAnswer},
+		{name: "longer than patience", steps: []step{failure(429, "Retry-After: 31"), ok}, tries: 1,
+			want: client.ErrRateLimited},
+		{name: "patience used up", steps: []step{failure(503, "Retry-After: 12")}, tries: 3, least: 24 * second,
+			most: 30 * second, want: client.ErrUnavailable},
+		{name: "more patience", patience: time.Minute, steps: []step{failure(429, "Retry-After: 31"), ok}, tries: 2,
+			least: 31 * second, most: 39 * second},
+		{name: "no patience", patience: -1, steps: []step{breaks(refusedDial), ok}, tries: 1,
+			want: client.ErrUnreachable},
+		{name: "the deadline comes first", deadline: 3 * second, steps: []step{failure(429, "Retry-After: 4"), ok},
+			tries: 1, want: client.ErrRateLimited},
+		{name: "other refusals", steps: []step{failure(401, "Retry-After: 1"), ok}, tries: 1,
+			want: client.ErrInvalidToken},
+		{name: "500 with Retry-After", steps: []step{failure(500, "Retry-After: 1"), ok}, tries: 1,
+			want: client.ErrUnavailable},
+		{name: "not this interface", steps: []step{says(200, "hello", "Retry-After: 1"), ok}, tries: 1,
+			want: client.ErrBadAnswer},
 		{name: "refused once", steps: []step{breaks(refusedDial), ok}, tries: 2, least: second / 20, most: second / 10},
-		{name: "refused for ever", steps: []step{breaks(refusedDial)}, tries: 4, least: 350 * time.Millisecond, most: 700 * time.Millisecond, want: syscall.ECONNREFUSED},
-		{name: "broken off", steps: []step{breaks(io.EOF), brokenBody, breaks(&net.OpError{Op: "read", Err: syscall.ECONNRESET}), ok}, tries: 4, least: 350 * time.Millisecond, most: 700 * time.Millisecond},
-		{name: "name service down", steps: []step{breaks(dnsDown), ok}, tries: 2, least: second / 20, most: second / 10},
+		{name: "refused for ever", steps: []step{breaks(refusedDial)}, tries: 4, least: 350 * time.Millisecond,
+			most: 700 * time.Millisecond, want: syscall.ECONNREFUSED},
+		{name: "broken off",
+			steps: []step{breaks(io.EOF), brokenBody, breaks(&net.OpError{Op: "read", Err: syscall.ECONNRESET}), ok},
+			tries: 4, least: 350 * time.Millisecond, most: 700 * time.Millisecond},
+		{name: "name service down", steps: []step{breaks(dnsDown), ok}, tries: 2, least: second / 20,
+			most: second / 10},
 		{name: "no such host", steps: []step{breaks(noSuchHost), ok}, tries: 1, want: client.ErrUnreachable},
 		{name: "something else", steps: []step{breaks(errors.New("no")), ok}, tries: 1, want: client.ErrUnreachable},
-		{name: "first the connection, then the rate", steps: []step{breaks(io.EOF), failure(429, "Retry-After: 2"), ok}, tries: 3, least: 2050 * time.Millisecond, most: 2600 * time.Millisecond},
+		{name: "first the connection, then the rate",
+			steps: []step{breaks(io.EOF), failure(429, "Retry-After: 2"), ok},
+			tries: 3, least: 2050 * time.Millisecond, most: 2600 * time.Millisecond},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -130,7 +159,8 @@ func TestRetries(t *testing.T) {
 				a, err := client.New("https://cars.example", token, options...).CarDrivingState(ctx, "Car1")
 				took := time.Since(s.begin)
 				if len(s.at) != c.tries || took < c.least || took > c.most {
-					t.Errorf("%d tries in %s (%v), want %d in %s to %s", len(s.at), took, s.at, c.tries, c.least, c.most)
+					t.Errorf("%d tries in %s (%v), want %d in %s to %s",
+						len(s.at), took, s.at, c.tries, c.least, c.most)
 				}
 				if !errors.Is(err, c.want) || err == nil && a.State != client.TrafficJam {
 					t.Errorf("%v, %v", a, err)
@@ -145,12 +175,15 @@ func TestRetries(t *testing.T) {
 
 // TestJitter: clients that were refused at the same time do not retry at the same time.
 func TestJitter(t *testing.T) {
-	for name, first := range map[string]step{"429": failure(429, "Retry-After: 20"), "connection": breaks(refusedDial), "gateway": says(502, "")} {
+	for name, first := range map[string]step{
+		"429": failure(429, "Retry-After: 20"), "connection": breaks(refusedDial), "gateway": says(502, ""),
+	} {
 		waits := map[time.Duration]bool{}
 		for range 50 {
 			synctest.Test(t, func(t *testing.T) {
 				s := &script{steps: []step{first, says(200, jam)}, begin: time.Now()}
-				if _, err := client.New("https://cars.example", token, client.WithHTTPClient(&http.Client{Transport: s})).CarDrivingState(t.Context(), "Car1"); err != nil {
+				c := client.New("https://cars.example", token, client.WithHTTPClient(&http.Client{Transport: s}))
+				if _, err := c.CarDrivingState(t.Context(), "Car1"); err != nil {
 					t.Fatal(err)
 				}
 				waits[s.at[1]] = true
@@ -169,7 +202,8 @@ func TestEndedWhileWaiting(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		s := &script{steps: []step{failure(429, "Retry-After: 20")}, begin: time.Now()}
 		time.AfterFunc(5*time.Second, cancel)
-		_, err := client.New("https://cars.example", token, client.WithHTTPClient(&http.Client{Transport: s})).CarDrivingState(ctx, "Car1")
+		c := client.New("https://cars.example", token, client.WithHTTPClient(&http.Client{Transport: s}))
+		_, err := c.CarDrivingState(ctx, "Car1")
 		if took := time.Since(s.begin); took != 5*time.Second || len(s.at) != 1 {
 			t.Errorf("%d tries in %s", len(s.at), took)
 		}

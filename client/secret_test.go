@@ -128,10 +128,13 @@ func TestEnvironmentProxy(t *testing.T) {
 		return
 	}
 	asked := make(chan string, 10)
-	proxy := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { asked <- r.Method + " " + r.RequestURI }))
+	proxy := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		asked <- r.Method + " " + r.RequestURI
+	}))
 	defer proxy.Close()
 	cmd := exec.Command(os.Args[0], "-test.run", "^TestEnvironmentProxy$")
-	cmd.Env = append(os.Environ(), "ASK_THROUGH="+proxy.URL, "HTTP_PROXY="+proxy.URL, "HTTPS_PROXY="+proxy.URL, "NO_PROXY=")
+	cmd.Env = append(os.Environ(), "ASK_THROUGH="+proxy.URL, "HTTP_PROXY="+proxy.URL, "HTTPS_PROXY="+proxy.URL,
+		"NO_PROXY=")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}

@@ -77,7 +77,8 @@ func TestEvict_Order(t *testing.T) {
 		found := g.evict()
 		g.mu.Unlock()
 		if !found || !isEvicted(want) {
-			t.Fatalf("evicted: held %t, idle %t, unread %t, silent %t", isEvicted(held), isEvicted(idle), isEvicted(unread), isEvicted(silent))
+			t.Fatalf("evicted: held %t, idle %t, unread %t, silent %t",
+				isEvicted(held), isEvicted(idle), isEvicted(unread), isEvicted(silent))
 		}
 	}
 	g.mu.Lock()
@@ -101,7 +102,8 @@ func TestEvict_Share(t *testing.T) {
 	age(silent, 0)
 	_, newer := dial()
 	if !isEvicted(silent) || isEvicted(idle) || newer.Crowded() || g.Count() != 2 {
-		t.Errorf("evicted: silent %t, idle %t; crowded %t, %d open", isEvicted(silent), isEvicted(idle), newer.Crowded(), g.Count())
+		t.Errorf("evicted: silent %t, idle %t; crowded %t, %d open",
+			isEvicted(silent), isEvicted(idle), newer.Crowded(), g.Count())
 	}
 }
 

@@ -145,7 +145,8 @@ func (a *AccessLog) openAgain() {
 	}
 	f, err := openLog(a.config.File)
 	if err != nil {
-		a.config.Log.Warn("cannot reopen the access log; still writing to the old file: fix this and send SIGHUP again", "error", err)
+		a.config.Log.Warn("cannot reopen the access log; still writing to the old file: "+
+			"fix this and send SIGHUP again", "error", err)
 		return
 	}
 	_ = a.file.Close()

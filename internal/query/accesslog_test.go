@@ -60,10 +60,13 @@ func TestAccessLog(t *testing.T) {
 	id := `[0-9a-f]{32}`
 	begin := `^time=2026-11-20T12:00:00.750Z request_id=` + id + ` from=127.0.0.1 `
 	wants := []string{
-		begin + `method=GET operation=car_driving_state status=200 outcome=answered duration_us=0 token=` + granted.Name + ` vehicle=[0-9a-f]{16}$`,
-		begin + `method=HEAD operation=car_driving_state status=200 outcome=answered duration_us=0 token=` + granted.Name + ` vehicle=[0-9a-f]{16}$`,
+		begin + `method=GET operation=car_driving_state status=200 outcome=answered duration_us=0 token=` +
+			granted.Name + ` vehicle=[0-9a-f]{16}$`,
+		begin + `method=HEAD operation=car_driving_state status=200 outcome=answered duration_us=0 token=` +
+			granted.Name + ` vehicle=[0-9a-f]{16}$`,
 		begin + `method=other operation=car_driving_state status=405 outcome=method_not_allowed duration_us=0$`,
-		begin + `method=GET operation=throttle_system status=401 outcome=invalid_token duration_us=0 vehicle=[0-9a-f]{16}$`,
+		begin + `method=GET operation=throttle_system status=401 outcome=invalid_token duration_us=0 ` +
+			`vehicle=[0-9a-f]{16}$`,
 		begin + `method=GET operation=none status=404 outcome=not_found duration_us=0$`,
 		begin + `method=other operation=none status=400 outcome=invalid_request duration_us=0$`,
 	}
@@ -90,7 +93,8 @@ func TestAccessLog(t *testing.T) {
 			Status    int
 			Outcome   string
 		}
-		if err := json.Unmarshal([]byte(line), &got); err != nil || !got.Time.Equal(noon) || got.RequestID == "" || got.Operation == "" || got.Status < 200 || got.Outcome == "" {
+		if err := json.Unmarshal([]byte(line), &got); err != nil || !got.Time.Equal(noon) || got.RequestID == "" ||
+			got.Operation == "" || got.Status < 200 || got.Outcome == "" {
 			t.Errorf("line %d: %v: %s", i, err, line)
 		}
 	}
@@ -124,7 +128,9 @@ func TestNothingReachesTheAccessLog(t *testing.T) {
 	if bytes.Contains(text, []byte(tok[4:20])) || bytes.Contains(text, []byte("CarJam")) {
 		t.Errorf("the token or the vehicle was logged:\n%s", text)
 	}
-	line := regexp.MustCompile(`^time=[-0-9T:.]+Z request_id=[0-9a-f]{32} from=127\.0\.0\.1 method=(GET|HEAD|other) operation=[a-z_]+ status=\d{3} outcome=[a-z_]+ duration_us=\d+( token=hostile| token=cstid\w+)?( vehicle=[0-9a-f]{16})?$`)
+	line := regexp.MustCompile(`^time=[-0-9T:.]+Z request_id=[0-9a-f]{32} from=127\.0\.0\.1 ` +
+		`method=(GET|HEAD|other) operation=[a-z_]+ status=\d{3} outcome=[a-z_]+ duration_us=\d+` +
+		`( token=hostile| token=cstid\w+)?( vehicle=[0-9a-f]{16})?$`)
 	for got := range strings.SplitSeq(strings.TrimSpace(string(text)), "\n") {
 		if !line.MatchString(got) {
 			t.Errorf("an odd line: %q", got)
@@ -167,7 +173,8 @@ func TestAccessLogReopens(t *testing.T) {
 	}
 	old := filepath.Join(away, "access.log")
 	log.Reopen()
-	testkit.Await(t, "it logs that the file cannot be opened", func() bool { return told.Count("cannot reopen the access log") == 1 })
+	testkit.Await(t, "it logs that the file cannot be opened",
+		func() bool { return told.Count("cannot reopen the access log") == 1 })
 	ask()
 	testkit.Await(t, "the second line is written", holds(old, 2))
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -296,7 +303,8 @@ func TestAccessLogCostsNoAllocation(t *testing.T) {
 }
 
 func TestAccessLogThatCannotBeOpened(t *testing.T) {
-	_, err := OpenAccessLog(AccessLogConfig{File: filepath.Join(t.TempDir(), "no", "access.log"), Log: slog.New(slog.DiscardHandler)})
+	file := filepath.Join(t.TempDir(), "no", "access.log")
+	_, err := OpenAccessLog(AccessLogConfig{File: file, Log: slog.New(slog.DiscardHandler)})
 	if err == nil || err.Error() != "cannot open the access log for writing: no such file or directory" {
 		t.Errorf("got %v", err)
 	}

@@ -16,7 +16,8 @@ import (
 )
 
 func (f *fixture) answerer() *answerer {
-	return &answerer{tokens: f.Tokens, fleet: f.Fleet, maxAge: f.MaxAge, ready: f.Ready, ids: newRequestIDs(), trusted: f.TrustedProxies, refused: newRefusals(), docs: newDocuments(f.MaxAge)}
+	return &answerer{tokens: f.Tokens, fleet: f.Fleet, maxAge: f.MaxAge, ready: f.Ready, ids: newRequestIDs(),
+		trusted: f.TrustedProxies, refused: newRefusals(), docs: newDocuments(f.MaxAge)}
 }
 
 func get(target string) *request {
@@ -116,14 +117,18 @@ func TestNotGrantedIsUnknown(t *testing.T) {
 	a := f.answerer()
 	rapid.Check(t, func(t *rapid.T) {
 		var known fleet.Answer
-		made := vehicle.At(noon.Add(-time.Duration(rapid.Int64Range(-60e3, 600e3).Draw(t, "age ms")) * time.Millisecond))
+		age := time.Duration(rapid.Int64Range(-60e3, 600e3).Draw(t, "age ms")) * time.Millisecond
+		made := vehicle.At(noon.Add(-age))
 		if rapid.Bool().Draw(t, "driving") {
-			known.Driving = vehicle.DrivingVerdict{State: vehicle.DrivingState(rapid.IntRange(1, 3).Draw(t, "state")), Time: made}
+			state := vehicle.DrivingState(rapid.IntRange(1, 3).Draw(t, "state"))
+			known.Driving = vehicle.DrivingVerdict{State: state, Time: made}
 		} else {
 			known.Driving = vehicle.DrivingVerdict{NotDriving: true, Time: made}
 		}
-		known.Throttle = vehicle.ThrottleVerdict{System: vehicle.ThrottleSystem(rapid.IntRange(0, 1).Draw(t, "system")), Time: made}
-		target := rapid.SampledFrom([]string{drivingPath, throttlePath}).Draw(t, "path") + "?access_token=" + f.secrets["NONE"] + "&vid=Probe"
+		system := vehicle.ThrottleSystem(rapid.IntRange(0, 1).Draw(t, "system"))
+		known.Throttle = vehicle.ThrottleVerdict{System: system, Time: made}
+		path := rapid.SampledFrom([]string{drivingPath, throttlePath}).Draw(t, "path")
+		target := path + "?access_token=" + f.secrets["NONE"] + "&vid=Probe"
 
 		var there, gone response
 		f.Fleet.Put("Probe", known)

@@ -46,7 +46,9 @@ func BenchmarkLoopback(b *testing.B) {
 			f.Now = time.Now
 			f.MaxAge = 0
 			r := start(b, f.Config)
-			request := bytes.Repeat([]byte("GET "+drivingPath+"?access_token="+f.secrets["TOKEN"]+"&vid=CarJam HTTP/1.1\r\nHost: localhost:8080\r\nUser-Agent: curl/8.14.1\r\nAccept: */*\r\n\r\n"), depth)
+			line := "GET " + drivingPath + "?access_token=" + f.secrets["TOKEN"] + "&vid=CarJam HTTP/1.1\r\n"
+			const headers = "Host: localhost:8080\r\nUser-Agent: curl/8.14.1\r\nAccept: */*\r\n\r\n"
+			request := bytes.Repeat([]byte(line+headers), depth)
 			c := r.dial(b)
 			c.SetDeadline(time.Time{})
 			in := bufio.NewReaderSize(c, 64<<10)

@@ -49,12 +49,15 @@ func TestPageInABrowser(t *testing.T) {
 			b.TabTo(`document.activeElement.dataset.field === "vehicle_runing_state"`)
 			b.Press(kb.Enter)
 			b.Expect(`document.querySelector("#verdict").innerText`, "Traffic jam (3)\nas of 0 s ago")
-			b.Expect(`document.querySelector("#body").innerText`, "{\n  \"code\": 200,\n  \"msg\": \"success\",\n  \"data\": {\n    \"vid\": \"SandboxJam\",\n    \"status\": 1,\n    \"vehicle_runing_state\": \"3\"\n  }\n}")
+			b.Expect(`document.querySelector("#body").innerText`, "{\n  \"code\": 200,\n  \"msg\": \"success\",\n"+
+				"  \"data\": {\n    \"vid\": \"SandboxJam\",\n    \"status\": 1,\n"+
+				"    \"vehicle_runing_state\": \"3\"\n  }\n}")
 			b.Expect(`String(document.querySelector("#verdict").getBoundingClientRect().bottom <= innerHeight)`, "true")
 			b.TabTo(`document.activeElement.dataset.field === "throttle_system"`)
 			b.Press(" ")
 			b.Expect(`document.querySelector("#verdict").innerText`, "Throttle normal (1)\nas of 0 s ago")
-			b.Expect(`document.querySelector("#request").innerText`, "GET "+throttlePath+"?access_token=…&vid=SandboxJam")
+			b.Expect(`document.querySelector("#request").innerText`,
+				"GET "+throttlePath+"?access_token=…&vid=SandboxJam")
 			if !strings.Contains(b.Eval(`document.querySelector("#head").textContent`), "x-request-id: ") {
 				t.Error("the headers of the answer are not shown")
 			}
@@ -63,8 +66,10 @@ func TestPageInABrowser(t *testing.T) {
 			// so that axe checks them, too.
 			b.TabTo(`document.activeElement.getAttribute("role") === "tab"`)
 			b.Press(kb.ArrowRight)
-			b.Expect(`[...document.querySelectorAll("[role=tab][aria-selected=true]")].map(t => t.innerText).join()`, "Go,Go")
-			b.Expect(`String(document.querySelector("[role=tabpanel]:not([hidden])").innerText.includes("`+b.Base+drivingPath+`"))`, "true")
+			b.Expect(`[...document.querySelectorAll("[role=tab][aria-selected=true]")].map(t => t.innerText).join()`,
+				"Go,Go")
+			b.Expect(`String(document.querySelector("[role=tabpanel]:not([hidden])").innerText.includes("`+
+				b.Base+drivingPath+`"))`, "true")
 			b.Eval(`scrollTo(0, document.querySelector("` + screen.from + `").offsetTop - 60); ""`)
 			look(b, screen.name)
 			b.Eval(`document.querySelectorAll("details").forEach(d => d.open = true); ""`)
@@ -91,20 +96,30 @@ func TestPageSaysWhatIsWrong(t *testing.T) {
 	b.Expect(`location.search + location.hash`, "#try")
 	for _, c := range []struct{ token, vid, want string }{
 		{"", "SandboxJam", "401: refused\ninvalid_token: access_token is empty: give the token that was issued to you"},
-		{f.secrets["SANDBOX"], "a-b", "400: refused\ninvalid_request: vid holds a dash: a vehicle id consists of ASCII letters and digits only"},
+		{f.secrets["SANDBOX"], "a-b",
+			"400: refused\ninvalid_request: vid holds a dash: a vehicle id consists of ASCII letters and digits only"},
 		{f.secrets["TOKEN"], "CarJam", "Traffic jam (3)\nas of 2 s ago"},
-		{f.secrets["SANDBOX"], "CarJam", "No answer\nunknown: the vehicle is unknown, or not granted to this token. A sandbox token (cstest_…) sees the vehicles of the sandbox alone, such as SandboxJam"},
-		{f.secrets["SANDBOX"], "sandboxjam", "No answer\nunknown: the vehicle is unknown, or not granted to this token. Did you mean SandboxJam?"},
-		{f.secrets["SANDBOX"], "SandboxUnknown", "No answer\nunknown: the vehicle is unknown, or not granted to this token"},
+		{f.secrets["SANDBOX"], "CarJam",
+			"No answer\nunknown: the vehicle is unknown, or not granted to this token. " +
+				"A sandbox token (cstest_…) sees only vehicles of the sandbox, such as SandboxJam"},
+		{f.secrets["SANDBOX"], "sandboxjam",
+			"No answer\nunknown: the vehicle is unknown, or not granted to this token. Did you mean SandboxJam?"},
+		{f.secrets["SANDBOX"], "SandboxUnknown",
+			"No answer\nunknown: the vehicle is unknown, or not granted to this token"},
 		{f.secrets["SANDBOX"], "SandboxParked", "No answer\nnot_driving: the car is not driving"},
-		{f.secrets["TOKEN"], "SandboxSlow", "No answer\nunknown: the vehicle is unknown, or not granted to this token. This vehicle of the sandbox answers to a sandbox token (cstest_…) alone"},
+		{f.secrets["TOKEN"], "SandboxSlow",
+			"No answer\nunknown: the vehicle is unknown, or not granted to this token. " +
+				"Only a sandbox token (cstest_…) sees this vehicle of the sandbox"},
 		{f.secrets["TOKEN"], "Nobody", "No answer\nunknown: the vehicle is unknown, or not granted to this token"},
 		{f.secrets["TOKEN"], "CarOld", "No answer\nstale: the newest readings are too old"},
 		{f.secrets["TOKEN"], "CarParked", "No answer\nnot_driving: the car is not driving"},
-		{f.secrets["SANDBOX"], "SandboxRateLimited", "429: refused\nrate_limited: the policy of this token allows 60 calls in 60 s: wait 1 s"},
-		{f.secrets["SANDBOX"], "SandboxUnavailable", "503: refused\nunavailable: the service is starting or has lost contact with its data: try again later"},
+		{f.secrets["SANDBOX"], "SandboxRateLimited",
+			"429: refused\nrate_limited: the policy of this token allows 60 calls in 60 s: wait 1 s"},
+		{f.secrets["SANDBOX"], "SandboxUnavailable",
+			"503: refused\nunavailable: the service is starting or has lost contact with its data: try again later"},
 	} {
-		b.Eval(fmt.Sprintf(`document.querySelector("#token").value = %q; document.querySelector("#vid").value = %q`, c.token, c.vid))
+		b.Eval(fmt.Sprintf(`document.querySelector("#token").value = %q; document.querySelector("#vid").value = %q`,
+			c.token, c.vid))
 		b.Run(chromedp.Click(chromedp.CSS(".primary")))
 		b.Expect(`document.querySelector("#verdict").innerText`, c.want)
 	}
@@ -133,7 +148,8 @@ func TestReferenceInABrowser(t *testing.T) {
 	)
 	b.Expect(`String(document.querySelectorAll(".opblock").length)`, "2")
 	b.Expect(`document.querySelector(".live-responses-table tbody .response-col_status").innerText.trim()`, "200")
-	if body := b.Eval(`document.querySelector(".live-responses-table .highlight-code").innerText`); !strings.Contains(body, `"vehicle_runing_state": "3"`) {
+	body := b.Eval(`document.querySelector(".live-responses-table .highlight-code").innerText`)
+	if !strings.Contains(body, `"vehicle_runing_state": "3"`) {
 		t.Errorf("the answer reads %s", body)
 	}
 	keepsNothing(t, b, f.secrets["SANDBOX"])
@@ -150,9 +166,11 @@ func TestReferenceInABrowser(t *testing.T) {
 // keepsNothing checks that the page has stored nothing and does not show the token.
 func keepsNothing(t *testing.T, b *browsertest.Browser, token string) {
 	t.Helper()
-	b.Expect(`JSON.stringify([localStorage.length, sessionStorage.length, document.cookie, location.search])`, `[0,0,"",""]`)
+	b.Expect(`JSON.stringify([localStorage.length, sessionStorage.length, document.cookie, location.search])`,
+		`[0,0,"",""]`)
 	b.Expect(`indexedDB.databases().then(d => String(d.length))`, "0")
-	if text := b.Eval(`document.querySelector("main").innerText`); strings.Contains(text, token) && !strings.Contains(text, "Curl") {
+	text := b.Eval(`document.querySelector("main").innerText`)
+	if strings.Contains(text, token) && !strings.Contains(text, "Curl") {
 		t.Error("the token stands in the page's text")
 	}
 }

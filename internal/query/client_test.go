@@ -22,29 +22,35 @@ func TestClientOf(t *testing.T) {
 		headers string
 		want    string
 	}{
-		"no proxy, no header":            {"203.0.113.9", "Host: a", "203.0.113.9"},
-		"no proxy, a made-up header":     {"203.0.113.9", "X-Forwarded-For: 198.51.100.1", "203.0.113.9"},
-		"a proxy without the header":     {"10.1.1.1", "Host: a", "10.1.1.1"},
-		"a proxy":                        {"10.1.1.1", "X-Forwarded-For: 198.51.100.1", "198.51.100.1"},
-		"made up before the proxy's own": {"10.1.1.1", "X-Forwarded-For: 1.1.1.1, 10.9.9.9, 198.51.100.1", "198.51.100.1"},
-		"two proxies":                    {"10.1.1.1", "X-Forwarded-For: 1.1.1.1, 198.51.100.1 , 192.0.2.7", "198.51.100.1"},
-		"two headers are one list":       {"10.1.1.1", "X-Forwarded-For: 198.51.100.1\r\nHost: a\r\nx-forwarded-for:192.0.2.7", "198.51.100.1"},
-		"all are proxies":                {"10.1.1.1", "X-Forwarded-For: 10.1.1.3, 10.1.1.2", "10.1.1.3"},
-		"empty members":                  {"10.1.1.1", "X-Forwarded-For: , 198.51.100.1,, ,", "198.51.100.1"},
-		"nonsense ends it":               {"10.1.1.1", "X-Forwarded-For: 198.51.100.1, unknown, 10.1.1.2", "10.1.1.2"},
-		"a port":                         {"10.1.1.1", "X-Forwarded-For: 198.51.100.1:4711", "198.51.100.1"},
-		"IPv6":                           {"fd00::1", "X-Forwarded-For: 2001:db8::5", "2001:db8::5"},
-		"IPv6 in brackets":               {"fd00::1", "X-Forwarded-For: [2001:db8::5]", "2001:db8::5"},
-		"IPv6 with a port":               {"fd00::1", "X-Forwarded-For: [2001:db8::5]:4711", "2001:db8::5"},
-		"IPv4 in IPv6":                   {"10.1.1.1", "X-Forwarded-For: 198.51.100.1, ::ffff:10.2.2.2", "198.51.100.1"},
-		"a zone":                         {"10.1.1.1", "X-Forwarded-For: fe80::1%eth0", "fe80::1"},
-		"another header":                 {"10.1.1.1", "X-Forwarded: 198.51.100.1\r\nForwarded: for=198.51.100.1", "10.1.1.1"},
+		"no proxy, no header":        {"203.0.113.9", "Host: a", "203.0.113.9"},
+		"no proxy, a made-up header": {"203.0.113.9", "X-Forwarded-For: 198.51.100.1", "203.0.113.9"},
+		"a proxy without the header": {"10.1.1.1", "Host: a", "10.1.1.1"},
+		"a proxy":                    {"10.1.1.1", "X-Forwarded-For: 198.51.100.1", "198.51.100.1"},
+		"made up before the proxy's own": {"10.1.1.1", "X-Forwarded-For: 1.1.1.1, 10.9.9.9, 198.51.100.1",
+			"198.51.100.1"},
+		"two proxies": {"10.1.1.1", "X-Forwarded-For: 1.1.1.1, 198.51.100.1 , 192.0.2.7",
+			"198.51.100.1"},
+		"two headers are one list": {"10.1.1.1",
+			"X-Forwarded-For: 198.51.100.1\r\nHost: a\r\nx-forwarded-for:192.0.2.7", "198.51.100.1"},
+		"all are proxies":  {"10.1.1.1", "X-Forwarded-For: 10.1.1.3, 10.1.1.2", "10.1.1.3"},
+		"empty members":    {"10.1.1.1", "X-Forwarded-For: , 198.51.100.1,, ,", "198.51.100.1"},
+		"nonsense ends it": {"10.1.1.1", "X-Forwarded-For: 198.51.100.1, unknown, 10.1.1.2", "10.1.1.2"},
+		"a port":           {"10.1.1.1", "X-Forwarded-For: 198.51.100.1:4711", "198.51.100.1"},
+		"IPv6":             {"fd00::1", "X-Forwarded-For: 2001:db8::5", "2001:db8::5"},
+		"IPv6 in brackets": {"fd00::1", "X-Forwarded-For: [2001:db8::5]", "2001:db8::5"},
+		"IPv6 with a port": {"fd00::1", "X-Forwarded-For: [2001:db8::5]:4711", "2001:db8::5"},
+		"IPv4 in IPv6": {"10.1.1.1", "X-Forwarded-For: 198.51.100.1, ::ffff:10.2.2.2",
+			"198.51.100.1"},
+		"a zone": {"10.1.1.1", "X-Forwarded-For: fe80::1%eth0", "fe80::1"},
+		"another header": {"10.1.1.1", "X-Forwarded: 198.51.100.1\r\nForwarded: for=198.51.100.1",
+			"10.1.1.1"},
 	} {
 		if got := clientOf(netip.MustParseAddr(c.peer), []byte(c.headers+"\r\n\r\n"), proxies); got.String() != c.want {
 			t.Errorf("%s: %s, want %s", name, got, c.want)
 		}
 	}
-	if got := clientOf(netip.MustParseAddr("10.1.1.1"), []byte("X-Forwarded-For: 1.1.1.1\r\n\r\n"), nil); got.String() != "10.1.1.1" {
+	got := clientOf(netip.MustParseAddr("10.1.1.1"), []byte("X-Forwarded-For: 1.1.1.1\r\n\r\n"), nil)
+	if got.String() != "10.1.1.1" {
 		t.Errorf("nobody is trusted: %s", got)
 	}
 }

@@ -106,7 +106,9 @@ func TestTooManyConnections(t *testing.T) {
 // A connection that is silent, has sent half a head, or waits for its next request is closed
 // for a newer one.
 func TestConnectionsThatWaitMakeRoom(t *testing.T) {
-	for name, said := range map[string]string{"silent": "", "half": "GET / HT", "idle": "GET /x HTTP/1.1\r\nHost: x\r\n\r\n"} {
+	for name, said := range map[string]string{
+		"silent": "", "half": "GET / HT", "idle": "GET /x HTTP/1.1\r\nHost: x\r\n\r\n",
+	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t)
 			f.MaxConnections, f.HeadTimeout = 3, time.Minute
@@ -177,7 +179,8 @@ func TestStrangersMakeRoom(t *testing.T) {
 				c := r.dial(t)
 				if !useTLS {
 					use = netguard.Sending
-					io.WriteString(c, strings.Repeat("GET /reference/swagger-ui-bundle.js HTTP/1.1\r\nHost: h\r\n\r\n", 40))
+					io.WriteString(c,
+						strings.Repeat("GET /reference/swagger-ui-bundle.js HTTP/1.1\r\nHost: h\r\n\r\n", 40))
 				}
 			}
 			testkit.Await(t, "the strangers are there", func() bool { return r.opened(use) == strangers })
@@ -210,7 +213,9 @@ func TestErrorsOfAcceptingAreWaitedOut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fl := &flaky{Listener: ln, fails: []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.EHOSTUNREACH}}
+	fl := &flaky{Listener: ln, fails: []syscall.Errno{
+		syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.EHOSTUNREACH,
+	}}
 	r := startOn(t, New(f.Config), fl)
 	c := r.dial(t)
 	io.WriteString(c, f.query("CarJam"))
@@ -239,7 +244,8 @@ func TestOverload(t *testing.T) {
 	newer := r.dial(t)
 	in2 := bufio.NewReader(newer)
 	a := ask(newer, in2)
-	if a.status != "HTTP/1.1 503 Service Unavailable" || !strings.Contains(a.raw, "\r\nRetry-After: 1\r\n") || !strings.Contains(a.raw, "overloaded") {
+	if a.status != "HTTP/1.1 503 Service Unavailable" || !strings.Contains(a.raw, "\r\nRetry-After: 1\r\n") ||
+		!strings.Contains(a.raw, "overloaded") {
 		t.Errorf("the newer got %s", a.raw)
 	}
 	if _, err := in2.ReadByte(); err != io.EOF {

@@ -56,8 +56,8 @@ var operationDocs = []operationDoc{
 			{"1", "normal", "The readings show no fault of throttle or pedal.", 1},
 			{"0", "anomaly",
 				"The car reports a fault of its throttle or pedal, or the readings contradict each other.", 1},
-			{"", "no answer",
-				"status is 0, and the header Carstate-Reason says why. The value is empty, because 0 means anomaly.", 0},
+			{"", "no answer", "status is 0, and the header Carstate-Reason says why. " +
+				"The value is empty, because 0 means anomaly.", 0},
 		},
 	},
 }
@@ -71,7 +71,8 @@ var sampleLanguages = []sampleDoc{
 }
 
 var (
-	pageTemplate    = template.Must(template.New("page.html.tmpl").Funcs(pageFunctions).ParseFS(docFiles, "docs/page.html.tmpl"))
+	pageTemplate = template.Must(template.New("page.html.tmpl").Funcs(pageFunctions).
+			ParseFS(docFiles, "docs/page.html.tmpl"))
 	sampleTemplates = text.Must(text.ParseFS(docFiles, "docs/samples/*.tmpl"))
 )
 

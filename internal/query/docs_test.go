@@ -116,7 +116,8 @@ func TestPageTellsTheAge(t *testing.T) {
 func TestAcceptsGzip(t *testing.T) {
 	for list, want := range map[string]bool{
 		"": false, "gzip": true, "GZip": true, "deflate, gzip": true, "br, gzip;q=0.1": true, "gzip ; Q=1.000": true,
-		"gzip;q=0": false, "gzip; q=0.000": false, "x-gzip": false, "*": false, "gzip;": true, "gzip;q": true, ",,gzip": true, "identity;q=1, *;q=0": false,
+		"gzip;q=0": false, "gzip; q=0.000": false, "x-gzip": false, "*": false, "gzip;": true, "gzip;q": true,
+		",,gzip": true, "identity;q=1, *;q=0": false,
 	} {
 		if got := acceptsGzip([]byte(list)); got != want {
 			t.Errorf("%q: %t", list, got)
@@ -140,7 +141,8 @@ func TestSandboxTableIsTrue(t *testing.T) {
 		var values []string
 		for minute := range 6 {
 			var w response
-			a.answer(get(path+"?access_token="+f.secrets["SANDBOX"]+"&vid="+vid), noon.Add(time.Duration(minute)*time.Minute), &w)
+			a.answer(get(path+"?access_token="+f.secrets["SANDBOX"]+"&vid="+vid),
+				noon.Add(time.Duration(minute)*time.Minute), &w)
 			if w.status != 200 {
 				if w.header("Retry-After") == "" {
 					t.Errorf("%s: %d without Retry-After", vid, w.status)
@@ -161,7 +163,8 @@ func TestSandboxTableIsTrue(t *testing.T) {
 		slices.Sort(values)
 		return `"` + strings.Join(values, `", "`) + `" in turn, a minute each`
 	}
-	rows := regexp.MustCompile(`(?m)^    <tr><th scope="row">(.*?)</th><td>(.*?)</td><td>(.*?)</td></tr>$`).FindAllStringSubmatch(string(renderPage(maxAge)), -1)
+	row := regexp.MustCompile(`(?m)^    <tr><th scope="row">(.*?)</th><td>(.*?)</td><td>(.*?)</td></tr>$`)
+	rows := row.FindAllStringSubmatch(string(renderPage(maxAge)), -1)
 	plain := func(s string) string { return regexp.MustCompile(`<[^>]*>`).ReplaceAllString(s, "") }
 	if len(rows) != access.SandboxVehicles().Len() {
 		t.Errorf("the table has %d rows", len(rows))
@@ -244,8 +247,10 @@ func TestSamplesRun(t *testing.T) {
 	r, secrets := start(t, f.Config), f.secrets
 	want := map[string]string{"car_driving_state": "traffic jam (3)\n", "throttle_system": "anomaly (0)\n"}
 	bodies := map[string]string{
-		"car_driving_state": `{"code":200,"msg":"success","data":{"vid":"SandboxJam","status":1,"vehicle_runing_state":"3"}}`,
-		"throttle_system":   `{"code":200,"msg":"success","data":{"vid":"SandboxAnomaly","status":1,"throttle_system":"0"}}`,
+		"car_driving_state": `{"code":200,"msg":"success","data":` +
+			`{"vid":"SandboxJam","status":1,"vehicle_runing_state":"3"}}`,
+		"throttle_system": `{"code":200,"msg":"success","data":` +
+			`{"vid":"SandboxAnomaly","status":1,"throttle_system":"0"}}`,
 	}
 	for _, op := range operationDocs {
 		for _, s := range op.samples("http://" + r.addr) {
@@ -259,7 +264,8 @@ func TestSamplesRun(t *testing.T) {
 				if out, err := ask(secrets["SANDBOX"]); err != nil || !strings.HasSuffix(out, expected) {
 					t.Errorf("it printed %q: %v", out, err)
 				}
-				if out, err := ask(secrets["REVOKED"]); err == nil != (s.Language == "curl") || !strings.Contains(out, "invalid_token: the access token was revoked") {
+				if out, err := ask(secrets["REVOKED"]); err == nil != (s.Language == "curl") ||
+					!strings.Contains(out, "invalid_token: the access token was revoked") {
 					t.Errorf("with a revoked token it printed %q: %v", out, err)
 				}
 			})

@@ -68,33 +68,44 @@ func retry(after string, f *failure) *failure {
 
 // Framing.
 var (
-	failMalformed  = closing(400, invalidRequest, "this is not a complete HTTP/1.1 request: check the request line, the headers, and that there is one Host")
+	failMalformed = closing(400, invalidRequest,
+		"this is not a complete HTTP/1.1 request: check the request line, the headers, and that there is one Host")
 	failBareLine   = closing(400, invalidRequest, "a header line must end in CR LF and hold no other CR")
 	failFolded     = closing(400, invalidRequest, "a header must be on one line")
 	failHeaderName = closing(400, invalidRequest, "a header's name must be a token directly before its colon")
 	failHost       = closing(400, invalidRequest, "an HTTP/1.1 request has exactly one Host header, and a host in it")
-	failBody       = closing(400, invalidRequest, "the request must have no body: send the parameters in the query of a GET")
-	failExpect     = closing(400, invalidRequest, "the Expect header is not accepted here: there is no body to wait for")
-	failVersion    = closing(400, invalidRequest, "the HTTP version must be 1.1 or 1.0")
-	failLineSize   = closing(414, invalidRequest, "the request line is longer than 8192 bytes")
-	failHeadSize   = closing(431, invalidRequest, "the request head is longer than 16384 bytes")
-	failSlow       = closing(408, invalidRequest, "the request head did not arrive in time")
+	failBody       = closing(400, invalidRequest,
+		"the request must have no body: send the parameters in the query of a GET")
+	failExpect = closing(400, invalidRequest,
+		"the Expect header is not accepted here: there is no body to wait for")
+	failVersion  = closing(400, invalidRequest, "the HTTP version must be 1.1 or 1.0")
+	failLineSize = closing(414, invalidRequest, "the request line is longer than 8192 bytes")
+	failHeadSize = closing(431, invalidRequest, "the request head is longer than 16384 bytes")
+	failSlow     = closing(408, invalidRequest, "the request head did not arrive in time")
 )
 
 // Path, method, query.
 var (
-	failPath      = fail(404, notFound, "the path must be exactly /api/ic/if_dt_tflow_car_driving_state or /api/ic/if_dt_amo_throttle_system")
-	failMethod    = fail(405, methodNotAllowed, "use GET or HEAD, in capital letters")
-	failEncoding  = fail(400, invalidRequest, "in the query every percent sign must begin a percent-encoded byte such as %20")
+	failPath = fail(404, notFound,
+		"the path must be exactly /api/ic/if_dt_tflow_car_driving_state or /api/ic/if_dt_amo_throttle_system")
+	failMethod   = fail(405, methodNotAllowed, "use GET or HEAD, in capital letters")
+	failEncoding = fail(400, invalidRequest,
+		"in the query every percent sign must begin a percent-encoded byte such as %20")
 	failTwoVids   = fail(400, invalidRequest, "vid was given more than once")
 	failTwoTokens = fail(400, invalidRequest, "access_token was given more than once")
 	failNoVid     = fail(400, invalidRequest, "the parameter vid is missing: add vid=VEHICLE_ID to the query")
 	failEmptyVid  = fail(400, invalidRequest, "vid is empty: give the vehicle id")
-	failVidSpace  = fail(400, invalidRequest, "vid holds white space: a vehicle id consists of ASCII letters and digits only (in a query a plus sign means a blank)")
-	failVidDash   = fail(400, invalidRequest, "vid holds a dash: a vehicle id consists of ASCII letters and digits only")
-	failVidShape  = fail(400, invalidRequest, "vid is in brackets, like a placeholder: replace it by a vehicle id, which consists of ASCII letters and digits only")
-	failVidASCII  = fail(400, invalidRequest, "vid holds a character that is not ASCII: a vehicle id consists of ASCII letters and digits only")
-	failVid       = fail(400, invalidRequest, "vid holds a character that is neither letter nor digit: a vehicle id consists of ASCII letters and digits only")
+	failVidSpace  = fail(400, invalidRequest,
+		"vid holds white space: a vehicle id consists of ASCII letters and digits only "+
+			"(in a query a plus sign means a blank)")
+	failVidDash = fail(400, invalidRequest,
+		"vid holds a dash: a vehicle id consists of ASCII letters and digits only")
+	failVidShape = fail(400, invalidRequest, "vid is in brackets, like a placeholder: "+
+		"replace it by a vehicle id, which consists of ASCII letters and digits only")
+	failVidASCII = fail(400, invalidRequest,
+		"vid holds a character that is not ASCII: a vehicle id consists of ASCII letters and digits only")
+	failVid = fail(400, invalidRequest, "vid holds a character that is neither letter nor digit: "+
+		"a vehicle id consists of ASCII letters and digits only")
 )
 
 // checkVid returns the failure of a missing or malformed vid, or nil if the vid has the
@@ -121,20 +132,23 @@ func checkVid(p *params) *failure {
 
 // Readiness.
 var (
-	failNotReady   = retry("5", fail(503, unavailable, "the service is starting or has lost contact with its data: try again later"))
+	failNotReady = retry("5", fail(503, unavailable,
+		"the service is starting or has lost contact with its data: try again later"))
 	failOverloaded = retry("1", fail(503, unavailable, "the service is overloaded: try again later"))
 	failBusy       = retry("1", closing(503, unavailable, "the service is overloaded: try again later"))
 	failCrowded    = retry("1", closing(503, unavailable, "the service has too many connections: try again later"))
-	failUnread     = retry("5", fail(503, unavailable, "the service is being upgraded, and this node cannot check the access token yet: try again later"))
-	failBroken     = retry("5", closing(503, unavailable, "the service could not answer: try again later"))
+	failUnread     = retry("5", fail(503, unavailable,
+		"the service is being upgraded, and this node cannot check the access token yet: try again later"))
+	failBroken = retry("5", closing(503, unavailable, "the service could not answer: try again later"))
 )
 
 // Token and operation.
 var (
-	failNoToken     = missing("the parameter access_token is missing: add access_token=TOKEN to the query")
-	failWrongPlace  = missing("send the token in the query, as access_token=TOKEN, and not in an Authorization header")
-	failEmptyToken  = unauthorized("access_token is empty: give the token that was issued to you")
-	failSourceKey   = unauthorized("this is the key of a source, which may write telemetry: a query takes an access token, which begins with cst_")
+	failNoToken    = missing("the parameter access_token is missing: add access_token=TOKEN to the query")
+	failWrongPlace = missing("send the token in the query, as access_token=TOKEN, and not in an Authorization header")
+	failEmptyToken = unauthorized("access_token is empty: give the token that was issued to you")
+	failSourceKey  = unauthorized("this is the key of a source, which may write telemetry: " +
+		"a query takes an access token, which begins with cst_")
 	failAdminKey    = unauthorized("this is an operator's key: a query takes an access token, which begins with cst_")
 	failTokenID     = unauthorized("this is the ID of an access token, not the access token itself")
 	failBearer      = unauthorized("access_token must be the token alone, without the word Bearer")

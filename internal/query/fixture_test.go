@@ -67,10 +67,12 @@ func newFixture(t testing.TB) *fixture {
 	f.issue(t, "TOKEN", access.TokenRequest{Vehicles: all})
 	f.issue(t, "ONLY_NORMAL", access.TokenRequest{Vehicles: access.VehicleSet("CarNormal")})
 	f.issue(t, "DRIVING", access.TokenRequest{Vehicles: all, Operations: access.CarDrivingState})
-	f.issue(t, "THROTTLE", access.TokenRequest{Vehicles: all, Operations: access.ThrottleSystem, Rate: access.Rate{Calls: 5, Window: time.Second}})
+	f.issue(t, "THROTTLE", access.TokenRequest{Vehicles: all, Operations: access.ThrottleSystem,
+		Rate: access.Rate{Calls: 5, Window: time.Second}})
 	f.issue(t, "TWO_A_MINUTE", access.TokenRequest{Vehicles: all, Rate: access.Rate{Calls: 2, Window: time.Minute}})
 	f.issue(t, "TEN_AN_HOUR", access.TokenRequest{Vehicles: all, Rate: access.Rate{Calls: 10, Window: time.Hour}})
-	f.issue(t, "HUNDRED_A_SECOND", access.TokenRequest{Vehicles: all, Rate: access.Rate{Calls: 100, Window: time.Second}})
+	f.issue(t, "HUNDRED_A_SECOND", access.TokenRequest{Vehicles: all,
+		Rate: access.Rate{Calls: 100, Window: time.Second}})
 	f.issue(t, "EXPIRED", access.TokenRequest{Vehicles: all, Expires: noon})
 	revoked := f.issue(t, "REVOKED", access.TokenRequest{Vehicles: all})
 	revoked.Ended = noon.Add(-time.Hour)
@@ -78,7 +80,8 @@ func newFixture(t testing.TB) *fixture {
 
 	f.issue(t, "SANDBOX", access.TokenRequest{Sandbox: true})
 	f.issue(t, "SANDBOX_THROTTLE", access.TokenRequest{Sandbox: true, Operations: access.ThrottleSystem})
-	f.issue(t, "SANDBOX_TWO_A_MINUTE", access.TokenRequest{Sandbox: true, Rate: access.Rate{Calls: 2, Window: time.Minute}})
+	f.issue(t, "SANDBOX_TWO_A_MINUTE", access.TokenRequest{Sandbox: true,
+		Rate: access.Rate{Calls: 2, Window: time.Minute}})
 	f.rotate(t, f.issue(t, "REPLACED", access.TokenRequest{Vehicles: all}), noon.Add(-time.Minute))
 	f.rotate(t, f.issue(t, "OUTGOING", access.TokenRequest{Vehicles: all}), noon.Add(-time.Minute+time.Millisecond))
 

@@ -54,7 +54,8 @@ func sufferHostility(t *testing.T, tok string) {
 	})
 	reg := prometheus.NewRegistry()
 	f.Registry = reg
-	f.HeadTimeout, f.IdleTimeout = 100*time.Millisecond, 100*time.Millisecond // short, so that incomplete requests end soon
+	// The timeouts are short, so that incomplete requests end soon.
+	f.HeadTimeout, f.IdleTimeout = 100*time.Millisecond, 100*time.Millisecond
 	f.Log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug - 4}))
 	r := start(t, f.Config)
 	for i, request := range hostile(tok) {

@@ -110,7 +110,8 @@ var carKinds = []struct {
 	{`"Vehicle.OBD.ThrottlePosition":20`, 0, [2]verdict{unknownVerdict, {value: "1"}}},
 	{`"Vehicle.Speed":80,"Vehicle.OBD.DTCList":["P0121"]`, 0, [2]verdict{{value: "1"}, {value: "0"}}},
 	{`"Vehicle.LowVoltageSystemState":"OFF"`, 0, [2]verdict{{reason: "not_driving"}, unknownVerdict}},
-	{`"Vehicle.Speed":50,"Vehicle.OBD.ThrottlePosition":20`, 2 * matrixMaxAge, [2]verdict{{reason: "stale"}, {reason: "stale"}}},
+	{`"Vehicle.Speed":50,"Vehicle.OBD.ThrottlePosition":20`, 2 * matrixMaxAge,
+		[2]verdict{{reason: "stale"}, {reason: "stale"}}},
 	{"", 0, [2]verdict{unknownVerdict, unknownVerdict}},
 }
 
@@ -160,7 +161,8 @@ func (m *model) right(q *question, at time.Time) string {
 		if !strings.HasPrefix(q.query, "access_token=") {
 			challenge = ""
 		}
-		return failed("401 Unauthorized", "invalid_token", "WWW-Authenticate: Bearer realm=\"carstate\""+challenge+"\r\n")
+		return failed("401 Unauthorized", "invalid_token",
+			"WWW-Authenticate: Bearer realm=\"carstate\""+challenge+"\r\n")
 	}
 	h := m.holders[q.holder]
 	s := h.secrets[q.secret]
@@ -169,13 +171,16 @@ func (m *model) right(q *question, at time.Time) string {
 		left = q.left // the call is not counted
 	}
 	if h.limit > 0 {
-		limits = fmt.Sprintf("RateLimit-Policy: \"token\";q=%d;w=3600\r\nRateLimit: \"token\";r=%d;t=T\r\n", h.limit, left)
+		limits = fmt.Sprintf("RateLimit-Policy: \"token\";q=%d;w=3600\r\nRateLimit: \"token\";r=%d;t=T\r\n",
+			h.limit, left)
 	}
 	switch {
 	case h.revoked, !h.expires.IsZero() && !at.Before(h.expires), !s.end.IsZero() && !at.Before(s.end):
-		return failed("401 Unauthorized", "invalid_token", "WWW-Authenticate: Bearer realm=\"carstate\", error=\"invalid_token\"\r\n")
+		return failed("401 Unauthorized", "invalid_token",
+			"WWW-Authenticate: Bearer realm=\"carstate\", error=\"invalid_token\"\r\n")
 	case !h.operations[q.operation]:
-		return failed("403 Forbidden", "insufficient_scope", limits+"WWW-Authenticate: Bearer realm=\"carstate\", error=\"insufficient_scope\"\r\n")
+		return failed("403 Forbidden", "insufficient_scope",
+			limits+"WWW-Authenticate: Bearer realm=\"carstate\", error=\"insufficient_scope\"\r\n")
 	case h.limit > 0 && q.left == 0:
 		return failed("429 Too Many Requests", "rate_limited", limits+"Retry-After: T\r\n")
 	case h.sandbox:
@@ -195,14 +200,16 @@ func (m *model) inSandbox(q *question, at time.Time) string {
 	op := matrixOperations[q.operation]
 	minute := at.Unix() / 60
 	values := map[string][2]string{
-		"SandboxNormal": {"1", "1"}, "SandboxHealthy": {"1", "1"}, "SandboxSlow": {"2", "1"}, "SandboxJam": {"3", "1"}, "SandboxAnomaly": {"1", "0"},
+		"SandboxNormal": {"1", "1"}, "SandboxHealthy": {"1", "1"}, "SandboxSlow": {"2", "1"},
+		"SandboxJam": {"3", "1"}, "SandboxAnomaly": {"1", "0"},
 		"SandboxCycle": {[]string{"1", "2", "3"}[minute%3], []string{"1", "0"}[minute%2]},
 	}
 	switch vid := m.cars[q.car].vid; {
 	case values[vid][0] != "":
 		return answered(op.field, values[vid][q.operation], 1, "Last-Modified: D\r\n")
 	case vid == "SandboxRateLimited":
-		return failed("429 Too Many Requests", "rate_limited", "RateLimit-Policy: \"token\";q=60;w=60\r\nRateLimit: \"token\";r=0;t=T\r\nRetry-After: T\r\n")
+		return failed("429 Too Many Requests", "rate_limited",
+			"RateLimit-Policy: \"token\";q=60;w=60\r\nRateLimit: \"token\";r=0;t=T\r\nRetry-After: T\r\n")
 	case vid == "SandboxUnavailable":
 		return failed("503 Service Unavailable", "unavailable", "Retry-After: T\r\n")
 	case vid == "SandboxParked" && q.operation == 0:
@@ -217,10 +224,12 @@ func (m *model) inSandbox(q *question, at time.Time) string {
 
 // head is the head of every answer, with one verb for the status and one for the headers that
 // not all answers have.
-const head = "HTTP/1.1 %s\r\nDate: D\r\nContent-Type: application/json\r\nCache-Control: private, no-store\r\nX-Request-Id: R\r\n%sContent-Length: L\r\n\r\n"
+const head = "HTTP/1.1 %s\r\nDate: D\r\nContent-Type: application/json\r\n" +
+	"Cache-Control: private, no-store\r\nX-Request-Id: R\r\n%sContent-Length: L\r\n\r\n"
 
 func answered(field, value string, status int, headers string) string {
-	return fmt.Sprintf(head+`{"code":200,"msg":"success","data":{"vid":"VID","status":%d,"%s":"%s"}}`, "200 OK", headers, status, field, value)
+	return fmt.Sprintf(head+`{"code":200,"msg":"success","data":{"vid":"VID","status":%d,"%s":"%s"}}`,
+		"200 OK", headers, status, field, value)
 }
 
 func failed(status, kind, headers string) string {
@@ -278,7 +287,8 @@ func newMatrix(t *testing.T) *matrix {
 	m := &matrix{used: make(map[string]int)}
 	var err error
 	if m.node, err = nodeprocess.StartReady(t.Context(), nodeprocess.Options{
-		Binary: binary, Dir: filepath.Join(t.TempDir(), "data"), Flags: []string{"--max-age", matrixMaxAge.String(), "--trusted-proxies", "127.0.0.1"},
+		Binary: binary, Dir: filepath.Join(t.TempDir(), "data"),
+		Flags: []string{"--max-age", matrixMaxAge.String(), "--trusted-proxies", "127.0.0.1"},
 	}, time.Minute); err != nil {
 		t.Fatal(err)
 	}
@@ -321,7 +331,8 @@ func (m *matrix) addNobody(t *testing.T, id string) {
 	never, _ := access.NewSecret(access.TokenKind)
 	sandbox, _ := access.NewSecret(access.SandboxKind)
 	for _, s := range []string{
-		never, sandbox, m.key, operator.Key, m.admin.Key, id, "", "Bearer%20" + real, real[:len(real)-1], real + "0", real[1:], "cst_", strings.ToUpper(real), strings.ToLower(real),
+		never, sandbox, m.key, operator.Key, m.admin.Key, id, "", "Bearer%20" + real, real[:len(real)-1], real + "0",
+		real[1:], "cst_", strings.ToUpper(real), strings.ToLower(real),
 		real + "%00", real + "%20", "0", "null", "cst_" + strings.Repeat("0", 36), strings.Repeat("A", 4000),
 	} {
 		m.nobody = append(m.nobody, "access_token="+s)
@@ -341,7 +352,8 @@ func (m *matrix) newCar(t rapid.TB, kind int) car {
 		return c
 	}
 	ctx := context.Background()
-	status, text, err := m.node.Post(ctx, m.key, fmt.Sprintf(`{"vid":"%s","time":%d,"signals":{%s}}`, c.vid, c.made.UnixMilli(), k.signals))
+	sample := fmt.Sprintf(`{"vid":"%s","time":%d,"signals":{%s}}`, c.vid, c.made.UnixMilli(), k.signals)
+	status, text, err := m.node.Post(ctx, m.key, sample)
 	if err != nil || status != http.StatusAccepted {
 		t.Fatalf("a sample was answered with %d %s %v", status, text, err)
 	}
@@ -363,7 +375,8 @@ func (m *matrix) newCar(t rapid.TB, kind int) car {
 
 // issue issues a token.
 func (m *matrix) issue(t *rapid.T) {
-	h := holder{operations: rapid.SampledFrom([][2]bool{{true, true}, {true, false}, {false, true}}).Draw(t, "operations"), vids: make(map[string]bool)}
+	h := holder{vids: make(map[string]bool)}
+	h.operations = rapid.SampledFrom([][2]bool{{true, true}, {true, false}, {false, true}}).Draw(t, "operations")
 	r := access.TokenRequest{Developer: "Ada"}
 	for op, o := range []access.Operations{access.CarDrivingState, access.ThrottleSystem} {
 		if h.operations[op] {
@@ -379,7 +392,8 @@ func (m *matrix) issue(t *rapid.T) {
 		h.limit = 5 // one call more comes back every twelve minutes
 		r.Rate = access.Rate{Calls: int64(h.limit), Window: time.Hour}
 	case 4:
-		h.expires = time.Now().Add(time.Duration(rapid.IntRange(300, 800).Draw(t, "milliseconds")) * time.Millisecond).Truncate(time.Millisecond)
+		lasts := time.Duration(rapid.IntRange(300, 800).Draw(t, "milliseconds")) * time.Millisecond
+		h.expires = time.Now().Add(lasts).Truncate(time.Millisecond)
 		r.Expires = h.expires
 	}
 	if !h.all && !h.sandbox {
@@ -542,7 +556,8 @@ func (m *matrix) ask(t *rapid.T) {
 
 // question draws a question. If unlimited is set, it uses no token with a limit.
 func (m *matrix) question(rng *rand.Rand, unlimited bool) question {
-	q := question{operation: rng.IntN(2), car: rng.IntN(len(m.cars)), head: rng.IntN(10) == 0, holder: rng.IntN(len(m.holders))}
+	q := question{operation: rng.IntN(2), car: rng.IntN(len(m.cars)), head: rng.IntN(10) == 0,
+		holder: rng.IntN(len(m.holders))}
 	h := &m.holders[q.holder]
 	switch pick := rng.IntN(20); {
 	case pick == 0: // a token of the right form that was never issued
@@ -574,7 +589,8 @@ func (m *matrix) put(t *rapid.T, q *question) string {
 		slices.Reverse(query)
 	}
 	request := fmt.Sprintf("%s %s?%s HTTP/1.1\r\nHost: carstate\r\nX-Forwarded-For: 10.%d.%d.%d\r\n\r\n",
-		method, matrixOperations[q.operation].path, strings.Join(query, "&"), m.callers>>16&255, m.callers>>8&255, m.callers&255)
+		method, matrixOperations[q.operation].path, strings.Join(query, "&"),
+		m.callers>>16&255, m.callers>>8&255, m.callers&255)
 	q.sent = time.Now()
 	text, err := m.wires[m.callers%len(m.wires)].ask(request, q.head)
 	if err != nil {

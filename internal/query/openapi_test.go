@@ -35,7 +35,8 @@ func openAPI(t *testing.T) *openapi3.T {
 
 func TestOpenAPIIsValid(t *testing.T) {
 	doc := openAPI(t)
-	if err := doc.Validate(t.Context(), openapi3.EnableExamplesValidation(), openapi3.EnableSchemaFormatValidation()); err != nil {
+	if err := doc.Validate(t.Context(), openapi3.EnableExamplesValidation(),
+		openapi3.EnableSchemaFormatValidation()); err != nil {
 		t.Error(err)
 	}
 	if doc.OpenAPIMajorMinor() != "3.1" {
@@ -128,7 +129,8 @@ func TestOpenAPITellsTheVariantsApart(t *testing.T) {
 	open, closed := openAPI(t), openAPI(t)
 	closeSchemas(closed)
 	takes := func(doc *openapi3.T, answer any) bool {
-		return doc.ValidateSchemaJSON(doc.Components.Schemas["DrivingAnswer"].Value, answer, openapi3.EnableJSONSchema2020()) == nil
+		return doc.ValidateSchemaJSON(doc.Components.Schemas["DrivingAnswer"].Value, answer,
+			openapi3.EnableJSONSchema2020()) == nil
 	}
 	for data, want := range map[string][2]bool{ // accepted by the open schemas, by the closed ones
 		`{"vid":"A","status":1,"vehicle_runing_state":"3"}`:          {true, true},
@@ -156,7 +158,8 @@ func TestOpenAPIPassesTheRulesOfOthers(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "query.json"), renderOpenAPI(), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "spectral.yaml"), []byte("extends: [[spectral:oas, recommended]]\n"), 0o600); err != nil {
+	rules := []byte("extends: [[spectral:oas, recommended]]\n")
+	if err := os.WriteFile(filepath.Join(dir, "spectral.yaml"), rules, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	documents, err := filepath.Glob("../../docs/openapi-*.json")
@@ -219,7 +222,8 @@ func checkAgainst(t *testing.T, where string, doc *openapi3.T, op *openapi3.Oper
 func TestOpenAPIExamplesAreAnswers(t *testing.T) {
 	doc := openAPI(t)
 	f := newFixture(t)
-	f.Fleet.Put("NHeN4UqVsohGS55I7LBdh", fleet.Answer{Driving: vehicle.DrivingVerdict{NotDriving: true, Time: vehicle.At(noon)}})
+	parked := vehicle.DrivingVerdict{NotDriving: true, Time: vehicle.At(noon)}
+	f.Fleet.Put("NHeN4UqVsohGS55I7LBdh", fleet.Answer{Driving: parked})
 	a := f.answerer()
 	for path, item := range doc.Paths.Map() {
 		examples := item.Get.Responses.Status(200).Value.Content["application/json"].Examples

@@ -92,8 +92,10 @@ func FuzzRequests(f *testing.F) {
 			}
 			t.Fatalf("%q: net/http refuses it: %v", ours[:n], err)
 		}
-		if theirs.Method != string(r.method) || theirs.RequestURI != string(r.target) || theirs.Proto != string(r.version) {
-			t.Errorf("%q: %q %q %q, net/http %q %q %q", ours[:n], r.method, r.target, r.version, theirs.Method, theirs.RequestURI, theirs.Proto)
+		if theirs.Method != string(r.method) || theirs.RequestURI != string(r.target) ||
+			theirs.Proto != string(r.version) {
+			t.Errorf("%q: %q %q %q, net/http %q %q %q", ours[:n],
+				r.method, r.target, r.version, theirs.Method, theirs.RequestURI, theirs.Proto)
 		}
 		if theirs.ContentLength != 0 || len(theirs.TransferEncoding) > 0 {
 			t.Errorf("%q: net/http sees a body", ours[:n])

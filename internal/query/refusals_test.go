@@ -141,7 +141,8 @@ func TestRefusalsBehindAProxy(t *testing.T) {
 	c := r.dial(t)
 	in := bufio.NewReader(c)
 	ask := func(from, token string) string {
-		fmt.Fprintf(c, "GET %s?vid=CarJam&access_token=%s HTTP/1.1\r\nHost: x\r\nX-Forwarded-For: %s\r\n\r\n", drivingPath, f.secrets[token], from)
+		fmt.Fprintf(c, "GET %s?vid=CarJam&access_token=%s HTTP/1.1\r\nHost: x\r\nX-Forwarded-For: %s\r\n\r\n",
+			drivingPath, f.secrets[token], from)
 		return readAnswer(t, in, false).status
 	}
 	for range refusedTokens {
@@ -165,12 +166,14 @@ func TestRefusalsBehindAProxy(t *testing.T) {
 // tokens.
 func TestRefusalsCostNoBudget(t *testing.T) {
 	f := newFixture(t)
-	f.issue(t, "OTHER", access.TokenRequest{Vehicles: access.AllVehicles(), Rate: access.Rate{Calls: 2, Window: time.Minute}})
+	f.issue(t, "OTHER", access.TokenRequest{Vehicles: access.AllVehicles(),
+		Rate: access.Rate{Calls: 2, Window: time.Minute}})
 	r := start(t, f.Config)
 	c := r.dial(t)
 	in := bufio.NewReader(c)
 	ask := func(token string) string {
-		io.WriteString(c, "GET "+drivingPath+"?vid=CarJam&access_token="+f.secrets[token]+" HTTP/1.1\r\nHost: x\r\n\r\n")
+		io.WriteString(c,
+			"GET "+drivingPath+"?vid=CarJam&access_token="+f.secrets[token]+" HTTP/1.1\r\nHost: x\r\n\r\n")
 		return readAnswer(t, in, false).status
 	}
 	for range 10 {
@@ -215,7 +218,8 @@ func TestRefusalsCoverEveryTry(t *testing.T) {
 		"GET " + drivingPath + "?vid=A&access_token=TOKEN&access_token=TOKEN",
 	}
 	for i := range refusedTokens {
-		if got := ask(tries[i%len(tries)], "UNKNOWN"); !strings.HasPrefix(got, "HTTP/1.1 400") || strings.Contains(got, "RateLimit") {
+		if got := ask(tries[i%len(tries)], "UNKNOWN"); !strings.HasPrefix(got, "HTTP/1.1 400") ||
+			strings.Contains(got, "RateLimit") {
 			t.Fatalf("wrong token %d: %s", i+1, got)
 		}
 		if i == 0 {
@@ -236,7 +240,8 @@ func TestRefusalsCoverEveryTry(t *testing.T) {
 		}
 	}
 	wrong, right := ask(query, "UNKNOWN"), ask(query, "TWO_A_MINUTE")
-	if wrong != right || !strings.HasPrefix(right, "HTTP/1.1 429") || !strings.Contains(right, `RateLimit: "refusals";r=0;t=60`) {
+	if wrong != right || !strings.HasPrefix(right, "HTTP/1.1 429") ||
+		!strings.Contains(right, `RateLimit: "refusals";r=0;t=60`) {
 		t.Errorf("over its rate, the token differs from a wrong one:\n%s\n%s", right, wrong)
 	}
 }
@@ -251,9 +256,11 @@ func TestUnreadToken(t *testing.T) {
 	c := r.dial(t)
 	in := bufio.NewReader(c)
 	for token, want := range map[string]string{
-		"LOST": "503 Service Unavailable", "UNKNOWN": "503 Service Unavailable", "TOKEN": "200 OK", "REVOKED": "401 Unauthorized",
+		"LOST": "503 Service Unavailable", "UNKNOWN": "503 Service Unavailable", "TOKEN": "200 OK",
+		"REVOKED": "401 Unauthorized",
 	} {
-		io.WriteString(c, "GET "+drivingPath+"?vid=CarJam&access_token="+f.secrets[token]+" HTTP/1.1\r\nHost: x\r\n\r\n")
+		io.WriteString(c,
+			"GET "+drivingPath+"?vid=CarJam&access_token="+f.secrets[token]+" HTTP/1.1\r\nHost: x\r\n\r\n")
 		if got := readAnswer(t, in, false).status; got != "HTTP/1.1 "+want {
 			t.Errorf("%s: %s", token, got)
 		}

@@ -178,7 +178,8 @@ func (w *response) failRefusals(wait time.Duration) {
 	w.setRemaining(refusalsPolicy, limit, 0, wait)
 	w.status, w.outcome = failRefusals.status, failRefusals.outcome
 	w.retryAfter(wait)
-	w.body = append(w.body, `{"code":429,"msg":"rate_limited: 100 tokens of this address were refused within 60 s: correct the token, and wait `...)
+	w.body = append(w.body, `{"code":429,"msg":"rate_limited: 100 tokens of this address were refused within 60 s: `+
+		`correct the token, and wait `...)
 	w.body = strconv.AppendInt(w.body, seconds(wait), 10)
 	w.body = append(w.body, ` s","data":null}`...)
 }

@@ -139,7 +139,10 @@ func TestUsageIsCounted(t *testing.T) {
 	ask("SANDBOX", drivingPath, access.SandboxUnavailable)
 
 	want := map[string]access.Calls{
-		"TOKEN":        {{access.Answered: 1, access.NotDriving: 1, access.InvalidRequest: 1}, {access.Stale: 1, access.Unknown: 1}},
+		"TOKEN": {
+			{access.Answered: 1, access.NotDriving: 1, access.InvalidRequest: 1},
+			{access.Stale: 1, access.Unknown: 1},
+		},
 		"DRIVING":      {1: {access.InsufficientScope: 1}},
 		"TWO_A_MINUTE": {{access.Answered: 2, access.RateLimited: 1}, {access.InvalidRequest: 1}},
 		"EXPIRED":      {{access.Expired: 1}},
@@ -169,7 +172,8 @@ func TestUnservedCalls(t *testing.T) {
 		return &w
 	}
 	w := ask("TWO_A_MINUTE", "CarJam", true)
-	if w.status != 503 || w.header("RateLimit-Policy") != `"token";q=2;w=60` || w.header("RateLimit") != `"token";r=2;t=30` || w.header("Retry-After") != "1" {
+	if w.status != 503 || w.header("RateLimit-Policy") != `"token";q=2;w=60` ||
+		w.header("RateLimit") != `"token";r=2;t=30` || w.header("Retry-After") != "1" {
 		t.Errorf("overloaded: %d %s", w.status, w.text())
 	}
 	for range 2 * refusedTokens {

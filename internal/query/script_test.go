@@ -49,7 +49,8 @@ func (r *running) haveRefused(t *testing.T, f *fixture, n int) {
 	c := r.dial(t)
 	in := bufio.NewReader(c)
 	for range n {
-		io.WriteString(c, "GET "+drivingPath+"?vid=CarJam&access_token="+f.secrets["UNKNOWN"]+" HTTP/1.1\r\nHost: x\r\n\r\n")
+		io.WriteString(c,
+			"GET "+drivingPath+"?vid=CarJam&access_token="+f.secrets["UNKNOWN"]+" HTTP/1.1\r\nHost: x\r\n\r\n")
 		if got := readAnswer(t, in, false); got.status != "HTTP/1.1 401 Unauthorized" {
 			t.Fatalf("an unknown token got %s", got.raw)
 		}
@@ -277,7 +278,9 @@ func (want *scriptAnswer) check(t *testing.T, where string, f *fixture, got answ
 		return slices.ContainsFunc(want.headers, func(w string) bool { return strings.HasPrefix(w, name) })
 	})
 	wanted := slices.Concat(usual, want.headers, []string{"Content-Length: " + strconv.Itoa(len(body))})
-	rest := slices.DeleteFunc(slices.Clone(got.header), func(h string) bool { return strings.HasPrefix(h, "X-Request-Id: ") })
+	rest := slices.DeleteFunc(slices.Clone(got.header), func(h string) bool {
+		return strings.HasPrefix(h, "X-Request-Id: ")
+	})
 	if len(rest) != len(got.header)-1 {
 		t.Errorf("%s: there is not one X-Request-Id in %q", where, got.header)
 	}

@@ -49,7 +49,8 @@ func TestOverARealClient(t *testing.T) {
 		}
 		body, _ := io.ReadAll(resp.Body)
 		resp.Body.Close()
-		if want := `{"code":200,"msg":"success","data":{"vid":"CarFaulty","status":1,"throttle_system":"0"}}`; string(body) != want {
+		const want = `{"code":200,"msg":"success","data":{"vid":"CarFaulty","status":1,"throttle_system":"0"}}`
+		if string(body) != want {
 			t.Errorf("got %s", body)
 		}
 	}
@@ -249,7 +250,8 @@ func TestTooManyInFlight(t *testing.T) {
 	in := bufio.NewReader(c)
 	io.WriteString(c, f.query("CarJam"))
 	a := readAnswer(t, in, false)
-	if a.status != "HTTP/1.1 503 Service Unavailable" || !strings.Contains(a.raw, "\r\nRetry-After: 1\r\n") || !strings.Contains(a.body, "overloaded") {
+	if a.status != "HTTP/1.1 503 Service Unavailable" || !strings.Contains(a.raw, "\r\nRetry-After: 1\r\n") ||
+		!strings.Contains(a.body, "overloaded") {
 		t.Errorf("got %s", a.raw)
 	}
 	close(hold)
@@ -296,7 +298,8 @@ func TestMetrics(t *testing.T) {
 	r := start(t, f.Config)
 	c := r.dial(t)
 	in := bufio.NewReader(c)
-	for _, q := range []string{f.query("CarJam"), f.query("CarJam"), f.query("CarOld"), "GET /x HTTP/1.1\r\nHost: x\r\n\r\n", "nonsense\r\n\r\n"} {
+	for _, q := range []string{f.query("CarJam"), f.query("CarJam"), f.query("CarOld"),
+		"GET /x HTTP/1.1\r\nHost: x\r\n\r\n", "nonsense\r\n\r\n"} {
 		io.WriteString(c, q)
 		readAnswer(t, in, false)
 	}
@@ -370,7 +373,8 @@ func TestShutdownDrains(t *testing.T) {
 	}
 	close(hold)
 	in := bufio.NewReader(busy)
-	if a := readAnswer(t, in, false); a.status != "HTTP/1.1 200 OK" || !strings.Contains(a.raw, "\r\nConnection: close\r\n") {
+	if a := readAnswer(t, in, false); a.status != "HTTP/1.1 200 OK" ||
+		!strings.Contains(a.raw, "\r\nConnection: close\r\n") {
 		t.Errorf("the request in progress got %s", a.raw)
 	}
 	if err := <-ended; err != nil {
@@ -464,7 +468,8 @@ func TestABugIsNotFatal(t *testing.T) {
 	c := r.dial(t)
 	in := bufio.NewReader(c)
 	io.WriteString(c, f.query("CarJam"))
-	if a := readAnswer(t, in, false); a.status != "HTTP/1.1 503 Service Unavailable" || !strings.Contains(a.raw, "\r\nConnection: close\r\n") {
+	if a := readAnswer(t, in, false); a.status != "HTTP/1.1 503 Service Unavailable" ||
+		!strings.Contains(a.raw, "\r\nConnection: close\r\n") {
 		t.Errorf("got %s", a.raw)
 	}
 	if _, err := in.ReadByte(); err != io.EOF {

@@ -163,9 +163,9 @@ function age(headers) {
 function sandboxHint(vid) {
   const sandbox = $("token").value.trim().startsWith("cstest_");
   const reserved = [...$("vids").options].map((o) => o.value).find((v) => v.toLowerCase() === vid.toLowerCase());
-  if (sandbox && !reserved) return ". A sandbox token (cstest_…) sees the vehicles of the sandbox alone, such as SandboxJam";
+  if (sandbox && !reserved) return ". A sandbox token (cstest_…) sees only vehicles of the sandbox, such as SandboxJam";
   if (sandbox && vid !== reserved) return `. Did you mean ${reserved}?`;
-  if (!sandbox && reserved) return ". This vehicle of the sandbox answers to a sandbox token (cstest_…) alone";
+  if (!sandbox && reserved) return ". Only a sandbox token (cstest_…) sees this vehicle of the sandbox";
   return "";
 }
 
