@@ -17,8 +17,8 @@ import (
 	"carstate/client"
 )
 
-// TestBaseURL: with an invalid base URL, a call fails before anything is sent.
-func TestBaseURL(t *testing.T) {
+// TestBaseURL_Invalid: with an invalid base URL, a call fails before anything is sent.
+func TestBaseURL_Invalid(t *testing.T) {
 	for _, base := range []string{
 		"", "cars.example", "127.0.0.1:8080", "ftp://cars.example", "http://", "http://:8080", "http://ca rs", "/api",
 		"https://cars.example/%zz",
@@ -28,12 +28,12 @@ func TestBaseURL(t *testing.T) {
 		c := client.New(base, token)
 		_, err := c.CarDrivingState(t.Context(), "Car1")
 		if !errors.Is(err, client.ErrBaseURL) {
-			t.Errorf("%q: %v", base, err)
+			t.Errorf("%q: got error %v, want ErrBaseURL", base, err)
 		}
 		mustBeClean(t, err)
 		mustHide(t, c.String())
 		if !strings.Contains(c.String(), "no usable address") {
-			t.Errorf("%s", c)
+			t.Errorf("%q: the client prints as %s", base, c)
 		}
 	}
 	c := client.New("https://cars.example", token)
@@ -43,9 +43,9 @@ func TestBaseURL(t *testing.T) {
 	}
 }
 
-// TestContext: when the context ends, the call ends, and its error unwraps to that of the
+// TestContext_EndsCall: when the context ends, the call ends, and its error unwraps to that of the
 // context.
-func TestContext(t *testing.T) {
+func TestContext_EndsCall(t *testing.T) {
 	asked := make(chan struct{}, 2)
 	service := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		asked <- struct{}{}
@@ -60,13 +60,13 @@ func TestContext(t *testing.T) {
 	}()
 	_, err := c.CarDrivingState(ctx, "Car1")
 	if !errors.Is(err, context.Canceled) || errors.Is(err, client.ErrUnreachable) {
-		t.Errorf("%v", err)
+		t.Errorf("got error %v, want context.Canceled alone", err)
 	}
 	mustBeClean(t, err)
 	late, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
 	if _, err = c.CarDrivingState(late, "Car1"); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("%v", err)
+		t.Errorf("got error %v, want context.DeadlineExceeded", err)
 	}
 	mustBeClean(t, err)
 }
@@ -80,7 +80,7 @@ func TestUnreachable(t *testing.T) {
 	l.Close()
 	_, err = client.New("http://"+l.Addr().String(), token).ThrottleSystem(t.Context(), "Car1")
 	if !errors.Is(err, client.ErrUnreachable) || !errors.Is(err, syscall.ECONNREFUSED) {
-		t.Errorf("%v", err)
+		t.Errorf("got error %v, want ErrUnreachable and ECONNREFUSED", err)
 	}
 	mustBeClean(t, err)
 
@@ -88,13 +88,13 @@ func TestUnreachable(t *testing.T) {
 	defer plain.Close()
 	_, err = client.New(strings.Replace(plain.URL, "http:", "https:", 1), token).ThrottleSystem(t.Context(), "Car1")
 	if !errors.Is(err, client.ErrUnreachable) {
-		t.Errorf("%v", err)
+		t.Errorf("another protocol: got error %v, want ErrUnreachable", err)
 	}
 	mustBeClean(t, err)
 }
 
-// TestTimeout: one attempt does not take longer than the timeout of the HTTP client.
-func TestTimeout(t *testing.T) {
+// TestTimeout_OfOneAttempt: one attempt does not take longer than the timeout of the HTTP client.
+func TestTimeout_OfOneAttempt(t *testing.T) {
 	service := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		<-r.Context().Done()
 	}))
@@ -103,7 +103,7 @@ func TestTimeout(t *testing.T) {
 		client.WithHTTPClient(&http.Client{Timeout: 10 * time.Millisecond}))
 	_, err := c.ThrottleSystem(t.Context(), "Car1")
 	if !errors.Is(err, client.ErrUnreachable) || !strings.Contains(err.Error(), "in time") {
-		t.Errorf("%v", err)
+		t.Errorf("got error %v, want ErrUnreachable with \"in time\"", err)
 	}
 	mustBeClean(t, err)
 }
@@ -120,17 +120,17 @@ func TestCertificate(t *testing.T) {
 	service.StartTLS()
 	_, err := client.New(service.URL, token).CarDrivingState(t.Context(), "Car1")
 	if !errors.Is(err, client.ErrUnreachable) || !strings.Contains(err.Error(), "certificate") {
-		t.Errorf("%v", err)
+		t.Errorf("got error %v, want ErrUnreachable about the certificate", err)
 	}
 	mustBeClean(t, err)
 	trusting := client.New(service.URL, token, client.WithHTTPClient(service.Client()))
 	a, err := trusting.CarDrivingState(t.Context(), "Car1")
 	if err != nil || a.State != client.TrafficJam {
-		t.Errorf("%v, %v", a, err)
+		t.Errorf("got %v and error %v, want a traffic jam", a, err)
 	}
 	service.Close()
 	if dials != 2 {
-		t.Errorf("%d connections", dials)
+		t.Errorf("got %d connections, want 2", dials)
 	}
 }
 
@@ -170,7 +170,7 @@ func TestBrokenConnections(t *testing.T) {
 	}()
 	a, err := client.New("http://"+l.Addr().String(), token).CarDrivingState(t.Context(), "Car1")
 	if err != nil || a.State != client.TrafficJam {
-		t.Errorf("%v, %v", a, err)
+		t.Errorf("got %v and error %v, want a traffic jam", a, err)
 	}
 }
 
@@ -193,7 +193,7 @@ func TestEndlessAnswer(t *testing.T) {
 		})
 		_, err := client.New("https://cars.example", token, f.option()).CarDrivingState(t.Context(), "Car1")
 		if !errors.Is(err, client.ErrBadAnswer) || body.read > 200<<10 {
-			t.Errorf("%d: %v after %d bytes", code, err, body.read)
+			t.Errorf("status %d: got error %v after %d bytes, want ErrBadAnswer", code, err, body.read)
 		}
 	}
 }

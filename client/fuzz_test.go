@@ -40,7 +40,7 @@ func FuzzParse(f *testing.F) {
 			line = err.Error() + err.RequestID
 			if err.RetryAfter < 0 || err.RetryAfter > maxRetryAfter || err.RetryAfter%time.Second != 0 ||
 				err.Message == "" || len(err.causes) == 0 {
-				t.Errorf("%#v", err)
+				t.Errorf("invalid error: %#v", err)
 			}
 		} else {
 			a := out.answer
@@ -48,7 +48,7 @@ func FuzzParse(f *testing.F) {
 				ThrottleAnswer{a, ThrottleState(out.throttle)}.String()
 			if !json.Valid(a.Record) || a.Age < 0 || a.VID != "Car1" || a.Status == Fail &&
 				out.driving+out.throttle != "" {
-				t.Errorf("%+v", a)
+				t.Errorf("invalid answer: %+v", a)
 			}
 		}
 		if strings.Contains(line, token) {

@@ -129,10 +129,10 @@ func TestHostileServer(t *testing.T) {
 				a, err := own.CarDrivingState(t.Context(), "Car1")
 				own.http.CloseIdleConnections()
 				if took := time.Since(begin); took > c.most || tries != c.tries {
-					t.Errorf("%d tries in %s", tries, took)
+					t.Errorf("got %d tries in %s, want %d in at most %s", tries, took, c.tries, c.most)
 				}
 				if !errors.Is(err, c.want) || err == nil && a.State != TrafficJam {
-					t.Errorf("%v, %v", a, err)
+					t.Errorf("got %v and error %v, want error %v", a, err, c.want)
 				}
 			})
 		})

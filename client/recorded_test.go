@@ -164,8 +164,8 @@ func tellError(t testing.TB, err error) string {
 	return err.Error() + "\n" + strings.Join(s, ", ") + "\n"
 }
 
-// TestRecorded makes the call of each recording to a server with the recorded answer.
-func TestRecorded(t *testing.T) {
+// TestRecorded_Answers makes the call of each recording to a server with the recorded answer.
+func TestRecorded_Answers(t *testing.T) {
 	for _, r := range recordings(t) {
 		t.Run(r.title, func(t *testing.T) {
 			service := httptest.NewServer(r)
@@ -177,8 +177,8 @@ func TestRecorded(t *testing.T) {
 	}
 }
 
-// TestRecord: [client.Answer.Record] is the record as sent, with unknown members.
-func TestRecord(t *testing.T) {
+// TestRecord_IsKeptAsSent: [client.Answer.Record] is the record as sent, with unknown members.
+func TestRecord_IsKeptAsSent(t *testing.T) {
 	for _, r := range recordings(t) {
 		if r.title != "values from the future of the interface" {
 			continue
@@ -188,15 +188,15 @@ func TestRecord(t *testing.T) {
 		a, err := client.New(service.URL, token).CarDrivingState(t.Context(), r.vid)
 		const want = `{"vid":"Car1","status":1,"vehicle_runing_state":"4","more":[1,{"a":null}]}`
 		if err != nil || string(a.Record) != want || a.VID != "Car1" || !a.Answered() {
-			t.Errorf("%+v, %v", a.Answer, err)
+			t.Errorf("got %+v and error %v, want record %s", a.Answer, err, want)
 		}
 		return
 	}
 	t.Error("no such recording")
 }
 
-// TestRequest checks the request that is sent.
-func TestRequest(t *testing.T) {
+// TestRequest_AsSent checks the request that is sent.
+func TestRequest_AsSent(t *testing.T) {
 	for _, prefix := range []string{"", "/", "/some/prefix", "/some/prefix//"} {
 		var got *http.Request
 		service := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = r }))
@@ -211,11 +211,12 @@ func TestRequest(t *testing.T) {
 			want := strings.TrimRight(prefix, "/") + path +
 				"?access_token=cst_0123456789%2F%2B%3Dabcdefghijklmnopqrstuvwx&vid=a%26b%3Dc%25"
 			if got.Method != http.MethodGet || got.RequestURI != want || got.ContentLength != 0 {
-				t.Errorf("%s %s with %d bytes, want %s", got.Method, got.RequestURI, got.ContentLength, want)
+				t.Errorf("got %s %s with %d bytes, want GET %s without a body",
+					got.Method, got.RequestURI, got.ContentLength, want)
 			}
 			if h := got.Header; !slices.Equal(h["Cache-Control"], []string{"no-store"}) ||
 				h.Get("Accept") != "application/json" || h.Get("Authorization") != "" || h.Get("Referer") != "" {
-				t.Errorf("headers %v", h)
+				t.Errorf("wrong headers: %v", h)
 			}
 		}
 	}

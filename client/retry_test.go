@@ -72,8 +72,8 @@ var (
 		Err: &net.DNSError{Err: "server misbehaving", Name: "cars.example", IsTemporary: true}}
 )
 
-// TestRetries: which calls are retried, and when. The test has a fake clock.
-func TestRetries(t *testing.T) {
+// TestRetries_WhenAndHowOften: which calls are retried, and when. The test has a fake clock.
+func TestRetries_WhenAndHowOften(t *testing.T) {
 	ok := says(200, jam)
 	second := time.Second
 	for _, c := range []struct {
@@ -159,11 +159,11 @@ func TestRetries(t *testing.T) {
 				a, err := client.New("https://cars.example", token, options...).CarDrivingState(ctx, "Car1")
 				took := time.Since(s.begin)
 				if len(s.at) != c.tries || took < c.least || took > c.most {
-					t.Errorf("%d tries in %s (%v), want %d in %s to %s",
+					t.Errorf("got %d tries in %s (%v), want %d in %s to %s",
 						len(s.at), took, s.at, c.tries, c.least, c.most)
 				}
 				if !errors.Is(err, c.want) || err == nil && a.State != client.TrafficJam {
-					t.Errorf("%v, %v", a, err)
+					t.Errorf("got %v and error %v, want error %v", a, err, c.want)
 				}
 				if err != nil {
 					mustBeClean(t, err)
@@ -173,8 +173,9 @@ func TestRetries(t *testing.T) {
 	}
 }
 
-// TestJitter: clients that were refused at the same time do not retry at the same time.
-func TestJitter(t *testing.T) {
+// TestJitter_SpreadsRetries: clients that were refused at the same time do not retry at the
+// same time.
+func TestJitter_SpreadsRetries(t *testing.T) {
 	for name, first := range map[string]step{
 		"429": failure(429, "Retry-After: 20"), "connection": breaks(refusedDial), "gateway": says(502, ""),
 	} {
@@ -205,13 +206,13 @@ func TestEndedWhileWaiting(t *testing.T) {
 		c := client.New("https://cars.example", token, client.WithHTTPClient(&http.Client{Transport: s}))
 		_, err := c.CarDrivingState(ctx, "Car1")
 		if took := time.Since(s.begin); took != 5*time.Second || len(s.at) != 1 {
-			t.Errorf("%d tries in %s", len(s.at), took)
+			t.Errorf("got %d tries in %s, want 1 in 5 s", len(s.at), took)
 		}
 		if !errors.Is(err, context.Canceled) || !errors.Is(err, client.ErrRateLimited) {
-			t.Errorf("%v", err)
+			t.Errorf("got error %v, want context.Canceled and ErrRateLimited", err)
 		}
 		if e, ok := errors.AsType[*client.Error](err); !ok || e.RetryAfter != 20*time.Second || e.Code != 429 {
-			t.Errorf("%#v", err)
+			t.Errorf("got %#v, want an *Error with code 429 and a wait of 20 s", err)
 		}
 	})
 }

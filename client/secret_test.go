@@ -51,8 +51,8 @@ func mustHide(t testing.TB, s string) {
 	}
 }
 
-// TestPrinted prints clients in many ways, none of which may show the token.
-func TestPrinted(t *testing.T) {
+// TestClient_PrintsNoToken prints clients in many ways, none of which may show the token.
+func TestClient_PrintsNoToken(t *testing.T) {
 	c := client.New("https://cars.example/api", token, client.WithHTTPClient(&http.Client{}))
 	type holder struct {
 		Client  *client.Client
@@ -77,7 +77,7 @@ func TestPrinted(t *testing.T) {
 	const want = "carstate client of https://cars.example/api, token hidden"
 	for _, got := range []string{c.String(), c.GoString(), c.LogValue().String(), fmt.Sprintf("%#v", c)} {
 		if got != want {
-			t.Errorf("got %s", got)
+			t.Errorf("got %s, want %s", got, want)
 		}
 	}
 	// A token in the wrong place.
@@ -104,7 +104,7 @@ func TestRedirect(t *testing.T) {
 		} {
 			_, err := c.CarDrivingState(t.Context(), "Car1")
 			if !errors.Is(err, client.ErrBadAnswer) || !strings.Contains(err.Error(), "redirect") {
-				t.Errorf("%d: %v", code, err)
+				t.Errorf("status %d: got error %v, want ErrBadAnswer about a redirect", code, err)
 			}
 			mustBeClean(t, err)
 		}
@@ -174,7 +174,7 @@ func TestTalkativeTransport(t *testing.T) {
 	} {
 		_, err := client.New("https://cars.example", token, f.option()).ThrottleSystem(t.Context(), "Car1")
 		if !errors.Is(err, client.ErrUnreachable) {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: got error %v, want ErrUnreachable", name, err)
 		}
 		mustBeClean(t, err)
 	}

@@ -37,7 +37,7 @@ class Sandbox(unittest.TestCase):
             self.assertEqual((e.exception.code, e.exception.kind), (code, kind))
             self.assertEqual(bool(e.exception.retry_after), code in (429, 503))
 
-    def test_waits_as_long_as_it_is_told(self) -> None:
+    def test_waits_as_long_as_retry_after(self) -> None:
         begin = time.monotonic()
         with self.assertRaises(CarstateError):
             Client(URL, TOKEN, patience=1.5).car_driving_state("SandboxRateLimited")
@@ -56,7 +56,7 @@ class Hostile(unittest.TestCase):
         with self.assertRaisesRegex(CarstateError, "more than 64 KiB"):
             self.ask("/endless")
 
-    def test_the_token_stands_in_no_error(self) -> None:
+    def test_no_error_contains_the_token(self) -> None:
         with self.assertRaises(CarstateError) as e:
             self.ask("/repeats")
         self.assertNotIn(TOKEN, str(e.exception) + repr(e.exception.__dict__) + repr(Client(HOSTILE, TOKEN)))
@@ -69,12 +69,12 @@ class Hostile(unittest.TestCase):
     def test_a_status_may_be_a_string_and_a_value_unknown(self) -> None:
         self.assertEqual(self.ask("/strings").state, "7")
 
-    def test_what_is_no_answer(self) -> None:
+    def test_other_answers(self) -> None:
         for path in "/other", "/html", "/list":
             with self.assertRaisesRegex(CarstateError, "does not speak this interface"):
                 self.ask(path)
 
-    def test_a_base_url_that_makes_no_sense(self) -> None:
+    def test_invalid_base_urls(self) -> None:
         for url in "cars.example", "ftp://a", "https://u:p@a", "https://a/?x=1":
             with self.assertRaises(ValueError):
                 Client(url, TOKEN)

@@ -56,7 +56,7 @@ test("no redirect is followed, and an answer is bounded", async () => {
   assert.match((await failure(ask("/endless"))).message, /more than 64 KiB/);
 });
 
-test("the token stands in no error", async () => {
+test("no error contains the token", async () => {
   const e = await failure(ask("/repeats"));
   assert.ok(!JSON.stringify(e).includes(token) && !String(e.stack).includes(token) && e.message.includes("[token]"));
 });
@@ -73,7 +73,7 @@ test("a status may be a string and a value unknown", async () => {
   assert.ok(a.answered && a.state === "7");
 });
 
-test("what is no answer", async () => {
+test("other answers and invalid base URLs", async () => {
   for (const path of ["/other", "/html", "/list"]) assert.match((await failure(ask(path))).message, /does not speak this interface/);
   for (const wrong of ["cars.example", "ftp://a", "https://u:p@a", "https://a/?x=1"]) assert.throws(() => new Client(wrong, token), TypeError);
 });

@@ -168,7 +168,7 @@ func TestEvict_WakesReaderAndWriter(t *testing.T) {
 			t.Fatal("nothing was evicted")
 		}
 		if err := <-failed; !errors.Is(err, net.ErrClosed) {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("%s: got error %v, want net.ErrClosed", what, err)
 		}
 		if _, err := c.Write([]byte("x")); !errors.Is(err, net.ErrClosed) {
 			t.Errorf("%s: the descriptor is still open: %v", what, err)
@@ -190,9 +190,9 @@ func TestSendBuffer(t *testing.T) {
 	}
 }
 
-// TestHTTP checks connections of a server of net/http: one whose request is held is not evicted
-// until its answer was written. Another one is.
-func TestHTTP(t *testing.T) {
+// TestAttach_HoldsRequests checks connections of a server of net/http: one whose request is held
+// is not evicted until its answer was written. Another one is.
+func TestAttach_HoldsRequests(t *testing.T) {
 	plain, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -232,7 +232,7 @@ func TestHTTP(t *testing.T) {
 		}
 		finish <- struct{}{}
 		if err := <-answered; (err != nil) != (path == "/other") {
-			t.Errorf("%s: %v", path, err)
+			t.Errorf("%s: got error %v, want an error only for /other", path, err)
 		}
 		if path == "/held" {
 			testkit.Await(t, "it is idle", func() bool { return Use(c.use.Load()) == Idle })
@@ -259,9 +259,9 @@ func TestHTTP(t *testing.T) {
 	}
 }
 
-// TestRelease: a connection is held until its answer was written, and no longer. If the
-// client has gone before the handler ends, the connection is not held for the answer.
-func TestRelease(t *testing.T) {
+// TestRelease_HoldsUntilWritten: a connection is held until its answer was written, and no
+// longer. If the client has gone before the handler ends, it is not held for the answer.
+func TestRelease_HoldsUntilWritten(t *testing.T) {
 	_, dial := open(t, Config{Max: 10})
 	_, c := dial()
 	request := context.WithValue(t.Context(), connKey{}, c)
@@ -289,8 +289,8 @@ func ignore(err, harmless error) error {
 	return err
 }
 
-// TestFit checks that limits are scaled down to the number of file descriptors.
-func TestFit(t *testing.T) {
+// TestFit_ScalesToDescriptors checks that limits are scaled down to the number of file descriptors.
+func TestFit_ScalesToDescriptors(t *testing.T) {
 	a, b := 16_000, 4_000
 	if fit(20_000, []*int{&a, &b}) || a != 16_000 {
 		t.Error("limits that fit were changed")

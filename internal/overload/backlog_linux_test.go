@@ -18,12 +18,12 @@ func TestBacklogFollowsTheLoad(t *testing.T) {
 	l.open.Store(2 * minConnections)
 	l.Overloaded()
 	if n := backlogOf(t, port); n != shortBacklog {
-		t.Errorf("%d may wait under overload", n)
+		t.Errorf("backlog under overload: got %d, want %d", n, shortBacklog)
 	}
 	l.open.Store(0)
 	l.Overloaded()
 	if n := backlogOf(t, port); n <= shortBacklog {
-		t.Errorf("only %d may wait after it", n)
+		t.Errorf("backlog after it: got %d, want more than %d", n, shortBacklog)
 	}
 }
 
@@ -36,7 +36,7 @@ func backlogOf(t *testing.T, l net.Listener) int {
 		_, _, e := syscall.Syscall6(syscall.SYS_GETSOCKOPT, uintptr(fd), syscall.IPPROTO_TCP, syscall.TCP_INFO,
 			uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&size)), 0)
 		if e != 0 {
-			t.Fatal(e)
+			t.Fatalf("getsockopt: %v", e)
 		}
 	})
 	const sacked = 28 // the offset of tcpi_sacked, which for a listener is its backlog

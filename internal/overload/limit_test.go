@@ -7,7 +7,7 @@ import (
 
 // A listener with 1,000 connections finds that it can serve 400: its limit becomes and stays
 // about 400.
-func TestLimitFindsCapacity(t *testing.T) {
+func TestLimit_FindsCapacity(t *testing.T) {
 	const serves = 400
 	a := newConnLimit(Queries)
 	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
@@ -30,7 +30,7 @@ func TestLimitFindsCapacity(t *testing.T) {
 		least, most = min(least, open), max(most, open)
 	}
 	if least < serves*3/4 || most > serves*5/4 {
-		t.Errorf("it takes %d to %d connections, and can serve %d", least, most, serves)
+		t.Errorf("the limit is %d to %d, want within a quarter of %d", least, most, serves)
 	}
 
 	// When the connections are closed, the limit is removed within about two seconds.
@@ -40,35 +40,35 @@ func TestLimitFindsCapacity(t *testing.T) {
 		pass()
 	}
 	if passes > 20 {
-		t.Errorf("it was limited for %d more times", passes)
+		t.Errorf("the limit was removed after %d adaptations, want 20 at most", passes)
 	}
 }
 
 // The limit is never below minConnections, and changes at most once in adaptInterval.
-func TestLimitOfFew(t *testing.T) {
+func TestLimit_MinimumAndInterval(t *testing.T) {
 	a := newConnLimit(Queries)
 	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	second := delays{time.Second, time.Second}
 	a.adapt(at, second, 10)
 	if got := a.max.Load(); got != minConnections {
-		t.Errorf("it takes %d", got)
+		t.Errorf("got limit %d, want %d", got, minConnections)
 	}
 	a.adapt(at.Add(adaptInterval/2), second, 1000)
 	if got := a.max.Load(); got != minConnections {
-		t.Errorf("it takes %d, right after it changed", got)
+		t.Errorf("within adaptInterval: got limit %d, want %d", got, minConnections)
 	}
 	a.adapt(at.Add(adaptInterval), second, 1000)
 	if got := a.max.Load(); got != 750 {
-		t.Errorf("it takes %d of 1,000", got)
+		t.Errorf("with 1,000 connections: got limit %d, want 750", got)
 	}
 }
 
 // Pauses of the process do not activate the limit: between two of them no input waits.
-func TestLimitOfPauses(t *testing.T) {
+func TestLimit_IgnoresPauses(t *testing.T) {
 	a := newConnLimit(Queries)
 	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	if a.adapt(at, delays{mean: time.Second, min: Queries.Target}, 1000); a.active() {
-		t.Error("there is a limit")
+		t.Error("pauses activated the limit")
 	}
 	// Nor do they keep an active limit from being removed.
 	a.adapt(at, delays{time.Second, time.Second}, 1000)
@@ -77,6 +77,6 @@ func TestLimitOfPauses(t *testing.T) {
 		a.adapt(at, delays{mean: time.Second}, 1000)
 	}
 	if a.active() {
-		t.Errorf("%d of 1,000 may be open", a.max.Load())
+		t.Errorf("got limit %d, want none", a.max.Load())
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-func TestListenerShedsLoad(t *testing.T) {
+func TestListener_ShedsLoad(t *testing.T) {
 	plain, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -29,7 +29,7 @@ func TestListenerShedsLoad(t *testing.T) {
 	var open []net.Conn
 	for range minConnections + 1 {
 		if l.Overloaded() {
-			t.Fatalf("%d connections are too many", len(open))
+			t.Fatalf("overloaded with only %d connections", len(open))
 		}
 		dial()
 		c, err := l.Accept()
@@ -39,7 +39,7 @@ func TestListenerShedsLoad(t *testing.T) {
 		open = append(open, c)
 	}
 	if !l.Overloaded() {
-		t.Errorf("%d connections that wait a second are not too many", len(open))
+		t.Errorf("not overloaded with %d connections and a delay of a second", len(open))
 	}
 
 	// Accept skips a connection whose client has closed it.
@@ -53,21 +53,21 @@ func TestListenerShedsLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	if c.RemoteAddr().String() != here.LocalAddr().String() {
-		t.Error("a connection was handed out that its other side had closed")
+		t.Error("Accept returned a connection that its client had closed")
 	}
 	if l.backlog != shortBacklog {
-		t.Error("as many as ever may wait")
+		t.Errorf("backlog: got %d, want %d", l.backlog, shortBacklog)
 	}
 	for _, c := range append(open, c) {
 		c.Close()
 		c.Close()
 	}
 	if n := l.open.Load(); n != 0 || l.Overloaded() {
-		t.Errorf("%d connections are open", n)
+		t.Errorf("after closing all: got %d open connections, want 0 and no overload", n)
 	}
 	dial()
 	if _, err := l.Accept(); err != nil || l.backlog != longBacklog {
-		t.Errorf("it does not go on as before: %v", err)
+		t.Errorf("after the overload: got error %v and backlog %d, want %d", err, l.backlog, longBacklog)
 	}
 }
 
@@ -79,7 +79,7 @@ func (l layer) NetConn() net.Conn { return l.Conn }
 // Exactly the newest connections beyond the limit are marked, and Excess sees the mark through
 // the layers over a connection. This holds after older ones were closed. Without a limit none
 // is marked.
-func TestNewestIsExcess(t *testing.T) {
+func TestListener_MarksNewestAsExcess(t *testing.T) {
 	plain, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -120,11 +120,11 @@ func TestNewestIsExcess(t *testing.T) {
 		l.adapt(at, d)
 	}
 	if got := excess(); got != nil {
-		t.Errorf("without a limit %v are too many", got)
+		t.Errorf("without a limit: got %v as excess, want none", got)
 	}
 	pass(delays{time.Second, time.Second})
 	if got := excess(); !slices.Equal(got, newest(100)) {
-		t.Errorf("a quarter less is allowed, and %v are too many", got)
+		t.Errorf("got %v as excess, want the newest 100", got)
 	}
 	for _, c := range open[:200] {
 		c.(*tls.Conn).NetConn().Close()
@@ -132,13 +132,13 @@ func TestNewestIsExcess(t *testing.T) {
 	open = open[200:]
 	pass(delays{time.Second, time.Second})
 	if got := excess(); !slices.Equal(got, newest(50)) {
-		t.Errorf("a quarter less of the rest is allowed, and %v are too many", got)
+		t.Errorf("after half were closed: got %v as excess, want the newest 50", got)
 	}
 	for range 20 {
 		pass(delays{})
 	}
 	if got := excess(); got != nil || l.limit.active() {
-		t.Errorf("after it %v are too many", got)
+		t.Errorf("after the overload: got %v as excess, want none and no limit", got)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -147,13 +147,14 @@ func TestNewestIsExcess(t *testing.T) {
 		n++
 	}
 	if n != len(open) || l.open.Load() != int64(n) || l.backlog != longBacklog {
-		t.Errorf("%d are listed and %d counted of %d; %d may queue", n, l.open.Load(), len(open), l.backlog)
+		t.Errorf("got %d connections in the list, %d counted and backlog %d, want %d, %d and %d",
+			n, l.open.Load(), l.backlog, len(open), len(open), longBacklog)
 	}
 }
 
 // On a machine that is slow for other reasons, idle connections are evicted for newer ones,
 // and those with requests are not.
-func TestIdleConnectionsHoldNoPlace(t *testing.T) {
+func TestListener_EvictsIdleUnderOverload(t *testing.T) {
 	plain, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -167,7 +168,7 @@ func TestIdleConnectionsHoldNoPlace(t *testing.T) {
 		clients, servers = append(clients, c), append(servers, s)
 	}
 	if come(); !l.Overloaded() || l.open.Load() != minConnections+2 {
-		t.Errorf("%d connections are open that came just now", l.open.Load())
+		t.Errorf("got %d open connections, want %d and an overload", l.open.Load(), minConnections+2)
 	}
 	// All but one are idle for long.
 	for _, c := range servers {
@@ -183,10 +184,10 @@ func TestIdleConnectionsHoldNoPlace(t *testing.T) {
 		come()
 	}
 	if n := l.open.Load(); n != minConnections+2 {
-		t.Errorf("%d connections are open", n)
+		t.Errorf("after three newcomers: got %d open connections, want %d", n, minConnections+2)
 	}
 	if _, err := servers[0].Write([]byte("x")); err != nil {
-		t.Errorf("the one that asks: %v", err)
+		t.Errorf("the connection with a request was closed: %v", err)
 	}
 	closed := 0
 	for _, c := range servers[1:] {
@@ -195,7 +196,7 @@ func TestIdleConnectionsHoldNoPlace(t *testing.T) {
 		}
 	}
 	if closed != 3 {
-		t.Errorf("%d of 3 made room", closed)
+		t.Errorf("got %d evicted connections, want 3", closed)
 	}
 }
 
@@ -243,44 +244,44 @@ func closedOf(all []net.Conn) (n int) {
 }
 
 // If all places are taken by idle connections, each newcomer gets the place of one of them.
-func TestTheLastPlaceIsGiven(t *testing.T) {
+func TestListener_EvictsIdleAtLimit(t *testing.T) {
 	l, all := full(t, func(l net.Listener) net.Listener { return l })
 	for range 20 {
 		if connect(t, l); l.Overloaded() {
-			t.Error("a newcomer would be refused")
+			t.Error("a newcomer would be refused although an idle connection was evicted")
 		}
 	}
 	if n := closedOf(all); n != 20 {
-		t.Errorf("%d made room for 20", n)
+		t.Errorf("got %d evicted connections, want 20", n)
 	}
 }
 
 // later is a listener that calls a function while it waits for a connection.
 type later struct {
 	net.Listener
-	meanwhile func()
+	whileWaiting func()
 }
 
 func (l *later) Accept() (net.Conn, error) {
-	l.meanwhile()
+	l.whileWaiting()
 	return l.Listener.Accept()
 }
 
 // No connection is evicted for a newcomer that arrives after an overload, even if the
 // listener began to wait for it during the overload.
-func TestNoRoomIsMadeAfterAnOverload(t *testing.T) {
-	port := &later{meanwhile: func() {}}
+func TestListener_EvictsNoneAfterOverload(t *testing.T) {
+	port := &later{whileWaiting: func() {}}
 	l, all := full(t, func(l net.Listener) net.Listener { port.Listener = l; return port })
 	l.open.Add(1) // one more than the limit
-	port.meanwhile = func() { l.limit.max.Store(unlimited) }
+	port.whileWaiting = func() { l.limit.max.Store(unlimited) }
 	connect(t, l)
 	if n := closedOf(all); n != 0 {
-		t.Errorf("%d were closed", n)
+		t.Errorf("got %d evicted connections, want none", n)
 	}
 }
 
 // A client that has closed only its sending side is accepted while few connections are open.
-func TestHalfClosedIsAnsweredAmongFew(t *testing.T) {
+func TestListener_AcceptsHalfClosedAmongFew(t *testing.T) {
 	plain, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -288,7 +289,7 @@ func TestHalfClosedIsAnsweredAmongFew(t *testing.T) {
 	l := NewListener(plain, overrun(), Queries)
 	defer l.Close()
 	if l.Overloaded(); !l.limit.active() {
-		t.Fatal("there is no limit")
+		t.Fatal("the limit is not active")
 	}
 	dial := func() net.Conn {
 		c, err := net.Dial("tcp", l.Addr().String())
@@ -309,13 +310,13 @@ func TestHalfClosedIsAnsweredAmongFew(t *testing.T) {
 	}
 	defer c.Close()
 	if c.RemoteAddr().String() != half.LocalAddr().String() {
-		t.Error("it was closed without an answer")
+		t.Error("Accept skipped the half-closed connection")
 	}
 }
 
 // A pause of the process, or a change of the system clock, does not make a connection idle.
 // The time in which the process ran does, and sooner if nothing has ever arrived on it.
-func TestIdleWhileItRan(t *testing.T) {
+func TestListener_IdleTimeExcludesPauses(t *testing.T) {
 	l := NewListener(&net.TCPListener{}, new(Probe), Queries)
 	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	pass := func(d time.Duration) {
@@ -330,7 +331,7 @@ func TestIdleWhileItRan(t *testing.T) {
 		t.Helper()
 		l.evictIdle()
 		if n := l.open.Load(); n != want {
-			t.Errorf("%d are open %s, want %d", n, when, want)
+			t.Errorf("%s: got %d open connections, want %d", when, n, want)
 		}
 	}
 	pass(time.Hour)
@@ -345,18 +346,18 @@ func TestIdleWhileItRan(t *testing.T) {
 	for range 2 * int(idleTime/time.Second) {
 		pass(time.Second / 2)
 	}
-	wants(1, "when one has asked nothing for long")
+	wants(1, "after idleTime")
 	if l.newest != asks || silent.newer != nil {
-		t.Error("the one was closed that has asked")
+		t.Error("the connection with a request was evicted, not the silent one")
 	}
 	for range 2 * int(idleTime/time.Second) {
 		pass(time.Second / 2)
 	}
-	wants(0, "when the other has asked nothing more for long")
+	wants(0, "after workTime")
 }
 
 // After something has arrived, a connection keeps its place for longer than a silent one.
-func TestInWork(t *testing.T) {
+func TestListener_ExtendsDeadlineOnRead(t *testing.T) {
 	plain, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -368,7 +369,7 @@ func TestInWork(t *testing.T) {
 		return time.Duration(server.(*trackedConn).holds.Load() - l.clock.Load())
 	}
 	if d := holds(); d != idleTime {
-		t.Errorf("one that came just now holds its place for %s", d)
+		t.Errorf("a new connection keeps its place for %s, want %s", d, idleTime)
 	}
 	if _, err := io.WriteString(client, "x"); err != nil {
 		t.Fatal(err)
@@ -377,19 +378,19 @@ func TestInWork(t *testing.T) {
 		t.Fatal(err)
 	}
 	if d := holds(); d != workTime {
-		t.Errorf("one that asked holds its place for %s", d)
+		t.Errorf("after a read, a connection keeps its place for %s, want %s", d, workTime)
 	}
 }
 
 // A pause ends when the listener is closed.
-func TestPauseEnds(t *testing.T) {
+func TestListener_CloseEndsPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewListener(&net.TCPListener{}, overrun(), Queries)
 		began := time.Now()
 		go func() { _ = l.Close() }()
 		l.pause(time.Hour)
 		if time.Since(began) > time.Minute {
-			t.Error("it went on")
+			t.Error("the pause did not end with Close")
 		}
 	})
 }

@@ -10,35 +10,35 @@ import (
 
 // A byte with a long delay makes the mean grow while it is still in flight, and the mean
 // falls again after it.
-func TestProbe(t *testing.T) {
+func TestProbe_MeanAndMinimum(t *testing.T) {
 	p := new(Probe)
 	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	for range 50 {
 		if !p.send(at, at) {
-			t.Fatal("a byte is under way that arrived")
+			t.Fatal("a byte that has arrived is still in flight")
 		}
 		p.arrived(at.Add(time.Millisecond))
 		at = at.Add(probeInterval)
 	}
 	waitAt := func(at time.Time) time.Duration { return p.delaysAt(at).mean }
 	if got := p.delaysAt(at); got.mean > 2*time.Millisecond || got.min != time.Millisecond {
-		t.Errorf("at rest it is %+v", got)
+		t.Errorf("without load: got %+v, want a minimum of 1 ms and a mean of 2 ms at most", got)
 	}
 	p.send(at, at)
 	if p.send(at.Add(probeInterval), at.Add(probeInterval)) {
-		t.Error("a second byte is sent")
+		t.Error("a second byte is sent while one is in flight")
 	}
 	if got := waitAt(at.Add(100 * time.Millisecond)); got > maxMean {
-		t.Errorf("100 ms, which a quota takes, make it %s", got)
+		t.Errorf("after 100 ms, as by a quota: got mean %s, want %s at most", got, maxMean)
 	}
 	if got := waitAt(at.Add(300 * time.Millisecond)); got <= maxMean {
-		t.Errorf("300 ms make it %s", got)
+		t.Errorf("after 300 ms: got mean %s, want more than %s", got, maxMean)
 	}
 	if got := p.delaysAt(at.Add(200 * time.Millisecond)).min; got != time.Millisecond {
-		t.Errorf("the least of the last %s is %s", memory, got)
+		t.Errorf("the minimum of the last %s: got %s, want 1 ms", memory, got)
 	}
 	if got := p.delaysAt(at.Add(300 * time.Millisecond)).min; got != 300*time.Millisecond {
-		t.Errorf("the least of none but one under way is %s", got)
+		t.Errorf("the minimum of only the byte in flight: got %s, want 300 ms", got)
 	}
 	at = at.Add(300 * time.Millisecond)
 	p.arrived(at)
@@ -49,7 +49,7 @@ func TestProbe(t *testing.T) {
 	p.send(at.Add(-memory), at)
 	p.arrived(at.Add(time.Millisecond))
 	if got := p.delaysAt(at.Add(time.Millisecond)); got.min != time.Millisecond || got.mean <= paused {
-		t.Errorf("after a pause it is %+v", got)
+		t.Errorf("after a pause: got %+v, want a minimum of 1 ms and a mean above %s", got, paused)
 	}
 	calm := 0
 	for ; waitAt(at) > maxMean; calm++ {
@@ -58,19 +58,19 @@ func TestProbe(t *testing.T) {
 		p.arrived(at)
 	}
 	if calm < 1 || calm > 25 {
-		t.Errorf("%d bytes until it is over", calm)
+		t.Errorf("the mean was normal after %d bytes, want 1 to 25", calm)
 	}
 }
 
 // A caller may have read the time before the byte was sent, and have waited since. It must
 // not see a delay that no request has.
-func TestProbeOfAnEarlierMoment(t *testing.T) {
+func TestProbe_EarlierTime(t *testing.T) {
 	at := time.Now()
 	for _, late := range []time.Duration{50 * time.Millisecond, 200 * time.Millisecond, time.Second, time.Minute} {
 		p := &Probe{mean: time.Millisecond}
 		p.send(at.Add(late), at.Add(late))
 		if got := p.delaysAt(at); got.mean > time.Millisecond || got.min > time.Millisecond {
-			t.Errorf("asked %s late, it is %+v", late, got)
+			t.Errorf("%s late: got %+v, want 1 ms at most", late, got)
 		}
 	}
 }
@@ -97,12 +97,12 @@ func TestQuotaIsNoOverload(t *testing.T) {
 		most = max(most, p.delaysAt(now).mean)
 	}
 	if most <= Telemetry.MaxMean || a.active() {
-		t.Errorf("the mean wait comes to %s; limited: %v", most, a.active())
+		t.Errorf("the largest mean is %s; limited: %v; want more than Telemetry.MaxMean and no limit", most, a.active())
 	}
 }
 
 // Run sends bytes through the pipe and measures their delay.
-func TestProbeRuns(t *testing.T) {
+func TestProbe_Runs(t *testing.T) {
 	p := new(Probe)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)

@@ -46,7 +46,7 @@ func logged(t *testing.T, f *fixture, c AccessLogConfig, requests ...string) []s
 	return strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
 }
 
-func TestAccessLog(t *testing.T) {
+func TestAccessLog_Lines(t *testing.T) {
 	f := newFixture(t)
 	granted, _ := f.Tokens.Verify([]byte(f.secrets["TOKEN"]), noon)
 	requests := []string{

@@ -206,7 +206,7 @@ func TestRequestIDsTellNoNumber(t *testing.T) {
 	}
 }
 
-func TestUseIsNoted(t *testing.T) {
+func TestAnswer_RecordsLastUse(t *testing.T) {
 	f := newFixture(t)
 	a := f.answerer()
 	var w response
@@ -243,15 +243,16 @@ func TestFraming(t *testing.T) {
 		r.version, r.headers = []byte(c.version), []byte(c.headers)
 		a.answer(r, noon, &w)
 		if c.want == nil && w.status != 200 {
-			t.Errorf("%s %q: status %d", c.version, c.headers, w.status)
+			t.Errorf("%s %q: got status %d, want 200", c.version, c.headers, w.status)
 		}
 		if c.want != nil && (string(w.body) != c.want.body || !w.closes) {
-			t.Errorf("%s %q: closes is %t, %s", c.version, c.headers, w.closes, w.body)
+			t.Errorf("%s %q: got %s (closes: %t), want %s (closes)",
+				c.version, c.headers, w.body, w.closes, c.want.body)
 		}
 	}
 }
 
-func TestScanHead(t *testing.T) {
+func TestScanHead_FactsAndFaults(t *testing.T) {
 	for _, c := range []struct {
 		raw  string
 		want head
@@ -307,7 +308,7 @@ func TestNothingIsEchoed(t *testing.T) {
 		r.headers = []byte("Host: " + mark + "\r\nX-Request-Id: " + mark + "\r\n\r\n")
 		a.answer(r, noon, &w)
 		if bytes.Contains([]byte(w.text()), []byte(mark)) || strings.Contains(w.header("X-Request-Id"), mark) {
-			t.Errorf("%s: %s", target, w.text())
+			t.Errorf("%s: the answer repeats a part of the request: %s", target, w.text())
 		}
 	}
 }

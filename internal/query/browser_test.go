@@ -12,7 +12,7 @@ import (
 	"carstate/internal/browsertest"
 )
 
-var updateScreens = flag.Bool("screens", false, "take the screenshots in docs/ anew")
+var updateScreens = flag.Bool("screens", false, "update the screenshots in docs/")
 
 // screens are the window sizes and colour schemes in which the page is tested.
 var screens = []struct {
@@ -87,8 +87,8 @@ func TestPageInABrowser(t *testing.T) {
 	}
 }
 
-// TestPageSaysWhatIsWrong sends requests that are refused, and some that have no answer.
-func TestPageSaysWhatIsWrong(t *testing.T) {
+// TestPage_ShowsErrors sends requests that are refused, and some that have no answer.
+func TestPage_ShowsErrors(t *testing.T) {
 	f := newFixture(t)
 	r := start(t, f.Config)
 	b := browsertest.Open(t, "http://"+r.addr)
@@ -171,7 +171,7 @@ func keepsNothing(t *testing.T, b *browsertest.Browser, token string) {
 	b.Expect(`indexedDB.databases().then(d => String(d.length))`, "0")
 	text := b.Eval(`document.querySelector("main").innerText`)
 	if strings.Contains(text, token) && !strings.Contains(text, "Curl") {
-		t.Error("the token stands in the page's text")
+		t.Error("the page's text contains the token")
 	}
 }
 

@@ -15,7 +15,7 @@ func prefixes(texts ...string) (all []netip.Prefix) {
 	return all
 }
 
-func TestClientOf(t *testing.T) {
+func TestClientOf_ForwardedFor(t *testing.T) {
 	proxies := prefixes("10.0.0.0/8", "fd00::/8", "192.0.2.7/32")
 	for name, c := range map[string]struct {
 		peer    string
@@ -46,18 +46,18 @@ func TestClientOf(t *testing.T) {
 			"10.1.1.1"},
 	} {
 		if got := clientOf(netip.MustParseAddr(c.peer), []byte(c.headers+"\r\n\r\n"), proxies); got.String() != c.want {
-			t.Errorf("%s: %s, want %s", name, got, c.want)
+			t.Errorf("%s: got %s, want %s", name, got, c.want)
 		}
 	}
 	got := clientOf(netip.MustParseAddr("10.1.1.1"), []byte("X-Forwarded-For: 1.1.1.1\r\n\r\n"), nil)
 	if got.String() != "10.1.1.1" {
-		t.Errorf("nobody is trusted: %s", got)
+		t.Errorf("without a trusted proxy: got %s, want 10.1.1.1", got)
 	}
 }
 
 // A client may put anything into the header: the proxy appends the client's address, and
 // that is the one that is used.
-func TestNothingMadeUpCounts(t *testing.T) {
+func TestClientOf_IgnoresMadeUpMembers(t *testing.T) {
 	proxies := prefixes("10.0.0.0/8")
 	rapid.Check(t, func(t *rapid.T) {
 		made := rapid.StringMatching(`[ -~]{0,60}`).Draw(t, "made up")

@@ -19,7 +19,7 @@ import (
 )
 
 // Answers to clients that do not read do not delay the answers to others.
-func TestClientsThatDoNotReadOverloadNobody(t *testing.T) {
+func TestSend_UnreadAnswersDelayNoOthers(t *testing.T) {
 	f := newFixture(t)
 	f.MaxInFlight = 2
 	f.WriteTimeout = time.Minute
@@ -141,7 +141,7 @@ func TestConnectionsThatWaitMakeRoom(t *testing.T) {
 				}()
 			}
 			if got := <-closed; got != "closed" {
-				t.Error(got)
+				t.Errorf("an older connection: got %s, want closed", got)
 			}
 		})
 	}
@@ -207,7 +207,7 @@ func (f *flaky) Accept() (net.Conn, error) {
 	return f.Listener.Accept()
 }
 
-func TestErrorsOfAcceptingAreWaitedOut(t *testing.T) {
+func TestServe_SurvivesTransientAcceptErrors(t *testing.T) {
 	f := newFixture(t)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -225,7 +225,7 @@ func TestErrorsOfAcceptingAreWaitedOut(t *testing.T) {
 }
 
 // During an overload, new connections are refused, and open ones are still answered.
-func TestOverload(t *testing.T) {
+func TestServer_OverloadRefusesNewConnections(t *testing.T) {
 	f := newFixture(t)
 	var over atomic.Bool
 	f.Overloaded = over.Load
@@ -262,7 +262,7 @@ func TestOverload(t *testing.T) {
 }
 
 // A connection that is one too many is closed after its next answer. Others stay open.
-func TestExcess(t *testing.T) {
+func TestServer_ExcessEndsConnection(t *testing.T) {
 	f := newFixture(t)
 	var excess atomic.Value // a client's address
 	excess.Store("")
@@ -288,7 +288,7 @@ func TestExcess(t *testing.T) {
 
 // A connection that was accepted during an overload and sends its first request after it is
 // answered, then and later. If there are too many connections then, an older one is closed.
-func TestOverloadEndsForWhoWaited(t *testing.T) {
+func TestServer_AnswersAfterOverload(t *testing.T) {
 	for name, most := range map[string]int{"room": 2, "one too many": 1} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t)

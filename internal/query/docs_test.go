@@ -42,10 +42,10 @@ func TestEveryFailureIsDocumented(t *testing.T) {
 	for _, s := range statusDocs {
 		for _, d := range s.docs {
 			if d.failure.status != s.Status {
-				t.Errorf("%s stands under %d", d.failure.body, s.Status)
+				t.Errorf("status of %s: got %d, want %d", d.failure.body, s.Status, d.failure.status)
 			}
 			if failures[d.failure] || names[d.name] {
-				t.Errorf("%s is there twice", d.name)
+				t.Errorf("%s is documented twice", d.name)
 			}
 			failures[d.failure], names[d.name] = true, true
 			for _, text := range []string{d.message(), d.cause, d.cure} {
@@ -97,8 +97,8 @@ func TestDocumentsNameNoOtherHost(t *testing.T) {
 	}
 }
 
-// TestPageTellsTheAge checks that the page names the maximum age of readings.
-func TestPageTellsTheAge(t *testing.T) {
+// TestPage_NamesMaxAge checks that the page names the maximum age of readings.
+func TestPage_NamesMaxAge(t *testing.T) {
 	for age, want := range map[time.Duration]string{
 		5 * time.Minute:         "uses readings for <b>5 minutes</b>",
 		24 * time.Hour:          "uses readings for <b>24 hours</b>",

@@ -511,7 +511,7 @@ func (m *matrix) forget(t *rapid.T) {
 // change or the one after it expects it.
 func (m *matrix) change(t *rapid.T, count *int64, do func() error, apply func()) {
 	before := model{slices.Clone(m.cars), slices.Clone(m.holders)}
-	rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "questions meanwhile"), 0))
+	rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "questions during the change"), 0))
 	done := make(chan error, 1)
 	go func() { done <- do() }()
 	type exchange struct {

@@ -145,7 +145,7 @@ func TestOpenAPITellsTheVariantsApart(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := [2]bool{takes(open, answer), takes(closed, answer)}; got != want {
-			t.Errorf("%s: %v, want %v", data, got, want)
+			t.Errorf("%s: accepted by the open and the closed schemas: got %v, want %v", data, got, want)
 		}
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"carstate/internal/netguard"
 )
 
-func TestHeadEnd(t *testing.T) {
+func TestHeadEnd_AnyArrival(t *testing.T) {
 	for text, want := range map[string]int{
 		"":                                  0,
 		"GET / HTTP/1.1\r\n":                0,
@@ -37,7 +37,7 @@ func TestHeadEnd(t *testing.T) {
 	}
 }
 
-func TestDates(t *testing.T) {
+func TestDates_MatchNetHTTP(t *testing.T) {
 	var d dates
 	for _, at := range []time.Time{
 		noon, noon.Add(time.Second), noon.Add(12 * time.Hour), noon.Add(-40 * time.Hour),

@@ -147,7 +147,7 @@ func TestRefusalsBehindAProxy(t *testing.T) {
 	}
 	for range refusedTokens {
 		if got := ask("203.0.113.1", "UNKNOWN"); got != "HTTP/1.1 401 Unauthorized" {
-			t.Fatal(got)
+			t.Fatalf("an unknown token: got %s, want 401", got)
 		}
 	}
 	for _, want := range []struct{ from, token, status string }{
@@ -182,7 +182,7 @@ func TestRefusalsCostNoBudget(t *testing.T) {
 	}
 	for range 2 {
 		if got := ask("OTHER"); got != "HTTP/1.1 200 OK" {
-			t.Error(got)
+			t.Errorf("the other token: got %s, want 200", got)
 		}
 	}
 }
@@ -248,7 +248,7 @@ func TestRefusalsCoverEveryTry(t *testing.T) {
 
 // While this node cannot read some tokens because a newer version wrote them, an unknown
 // token gets 503 and not 401.
-func TestUnreadToken(t *testing.T) {
+func TestUnreadToken_IsUnavailable(t *testing.T) {
 	f := newFixture(t)
 	lost := f.issue(t, "LOST", access.TokenRequest{Vehicles: access.AllVehicles()})
 	f.Tokens.Lose(lost.Name)
@@ -262,7 +262,7 @@ func TestUnreadToken(t *testing.T) {
 		io.WriteString(c,
 			"GET "+drivingPath+"?vid=CarJam&access_token="+f.secrets[token]+" HTTP/1.1\r\nHost: x\r\n\r\n")
 		if got := readAnswer(t, in, false).status; got != "HTTP/1.1 "+want {
-			t.Errorf("%s: %s", token, got)
+			t.Errorf("%s: got %s, want %s", token, got, want)
 		}
 	}
 }

@@ -108,7 +108,7 @@ func TestSandboxIsCountedApart(t *testing.T) {
 			want = 3
 		}
 		if got := gathered(t, reg, "carstate_queries_total", map[string]string{"outcome": o.String()}); got != want {
-			t.Errorf("%s: %v", o, got)
+			t.Errorf("queries with outcome %s: got %v, want %v", o, got, want)
 		}
 	}
 }
@@ -153,7 +153,7 @@ func TestUsageIsCounted(t *testing.T) {
 	for _, g := range f.Tokens.List() {
 		u := f.Tokens.Usage(g.Name, noon)
 		if got := u.Since(0); got != want[g.Developer] {
-			t.Errorf("%s: %v, want %v", g.Developer, got, want[g.Developer])
+			t.Errorf("usage of %s: got %v, want %v", g.Developer, got, want[g.Developer])
 		}
 	}
 }
@@ -161,7 +161,7 @@ func TestUsageIsCounted(t *testing.T) {
 // The answer of a node that cannot answer has a valid token's limit, and the call is
 // counted. An invalid token gets the same answer without a limit, and is recorded as a
 // refusal.
-func TestUnservedCalls(t *testing.T) {
+func TestRefuseRequest_LimitAndUsage(t *testing.T) {
 	f := newFixture(t)
 	a := f.answerer()
 	ask := func(token, vid string, overloaded bool) *response {
@@ -198,7 +198,7 @@ func TestUnservedCalls(t *testing.T) {
 			want[0][access.Unavailable] = 2
 		}
 		if got := u.Since(0); got != want {
-			t.Errorf("%s: %v, want %v", g.Developer, got, want)
+			t.Errorf("usage of %s: got %v, want %v", g.Developer, got, want)
 		}
 	}
 }

@@ -65,7 +65,7 @@ func TestOverARealClient(t *testing.T) {
 	}
 }
 
-func TestTLS(t *testing.T) {
+func TestServer_TLS(t *testing.T) {
 	f := newFixture(t)
 	cert, roots := selfSigned(t)
 	f.TLS = &tls.Config{Certificates: []tls.Certificate{cert}}
@@ -291,7 +291,7 @@ func gathered(t *testing.T, reg *prometheus.Registry, name string, labels map[st
 	return sum
 }
 
-func TestMetrics(t *testing.T) {
+func TestMetrics_CountOutcomes(t *testing.T) {
 	f := newFixture(t)
 	reg := prometheus.NewRegistry()
 	f.Registry = reg
@@ -315,15 +315,15 @@ func TestMetrics(t *testing.T) {
 	} {
 		labels := map[string]string{"operation": w.operation, "outcome": w.outcome}
 		if n := gathered(t, reg, "carstate_queries_total", labels); n != w.n {
-			t.Errorf("%s %s: %v", w.operation, w.outcome, n)
+			t.Errorf("queries of %s with outcome %s: got %v, want %v", w.operation, w.outcome, n, w.n)
 		}
 	}
 	if n := gathered(t, reg, "carstate_query_duration_seconds", nil); n != 3 {
-		t.Errorf("%v durations", n)
+		t.Errorf("got %v durations, want 3", n)
 	}
 }
 
-func TestShutdownDrains(t *testing.T) {
+func TestShutdown_DrainsRequests(t *testing.T) {
 	f := newFixture(t)
 	asked, hold := make(chan struct{}, 1), make(chan struct{})
 	var later atomic.Bool
@@ -405,7 +405,7 @@ func (p *pipes) Accept() (net.Conn, error) {
 	}
 }
 
-func TestShutdownCutsWhatDoesNotEnd(t *testing.T) {
+func TestShutdown_CutsAtDeadline(t *testing.T) {
 	f := newFixture(t)
 	f.WriteTimeout = time.Minute
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -433,7 +433,7 @@ func TestShutdownCutsWhatDoesNotEnd(t *testing.T) {
 }
 
 // Half a head is not a request, so a shutdown does not wait for the rest.
-func TestShutdownClosesHalfHeads(t *testing.T) {
+func TestShutdown_ClosesHalfHeads(t *testing.T) {
 	f := newFixture(t)
 	f.HeadTimeout = time.Minute
 	r := start(t, f.Config)
@@ -452,7 +452,7 @@ func TestShutdownClosesHalfHeads(t *testing.T) {
 	}
 }
 
-func TestABugIsNotFatal(t *testing.T) {
+func TestPanic_InRequestEndsConnectionOnly(t *testing.T) {
 	f := newFixture(t)
 	var log bytes.Buffer
 	f.Log = slog.New(slog.NewTextHandler(&log, nil))
@@ -496,7 +496,7 @@ func TestABugIsNotFatal(t *testing.T) {
 }
 
 // A panic outside of any request ends one connection and nothing else.
-func TestABugWhileShakingHandsIsNotFatal(t *testing.T) {
+func TestPanic_InHandshakeEndsConnectionOnly(t *testing.T) {
 	f := newFixture(t)
 	var log bytes.Buffer
 	f.Log = slog.New(slog.NewTextHandler(&log, nil))
@@ -509,7 +509,7 @@ func TestABugWhileShakingHandsIsNotFatal(t *testing.T) {
 	r := start(t, f.Config)
 	conf := &tls.Config{RootCAs: roots, ServerName: "localhost"}
 	if err := tls.Client(r.dial(t), conf).Handshake(); err == nil {
-		t.Error("hands were shaken")
+		t.Error("the handshake succeeded")
 	}
 	c := tls.Client(r.dial(t), conf)
 	io.WriteString(c, f.query("CarJam"))
