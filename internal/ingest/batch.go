@@ -14,47 +14,47 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// maxRejections is how many refused lines a batch lists; beyond it they are
-// only counted.
+// maxRejections is how many refused lines a batch lists. Further lines are only counted.
 const maxRejections = 1000
 
 // rejection is one refused line.
 type rejection struct {
-	Line   int    `json:"line"` // from 1; empty lines count
+	Line   int    `json:"line"` // from 1; empty lines are counted
 	Reason string `json:"reason"`
 }
 
-// batch is what came out of one request or message.
+// batch is the decoded content of one request or message.
 type batch struct {
-	samples  []vehicle.Sample // those that say something, by time
-	accepted int              // samples, those that say nothing included
+	samples  []vehicle.Sample // accepted samples with at least one reading, ordered by time
+	accepted int              // accepted samples, those without a reading included
 	rejected []rejection      // the first maxRejections
 	refused  [access.SampleRefusals]int
 	ignored  ignored
-	source   *access.Grant // of all of it; nil: nothing is counted for one
-	bytes    int           // of memory, about; rather more than less
+	source   *access.Grant // the sender of all samples; if nil, no source's counters change
+	bytes    int           // estimated memory, rather too high than too low
 }
 
-// What a batch costs in memory.
+// Estimated memory of a batch, in bytes.
 const (
-	messageBytes = 512 // a message of MQTT that waits, samples aside
-	// A slice that grows has room to spare, and what several messages hold is
-	// copied into one.
+	messageBytes = 512 // a waiting MQTT message, without its samples
+	// Three times the size of a sample: a growing slice has spare capacity, and the samples of
+	// several messages are copied into one slice.
 	sampleBytes = 3 * int(unsafe.Sizeof(vehicle.Sample{}))
 	codeBytes   = int(unsafe.Sizeof(vehicle.TroubleCode{})) + 1
-	// A refused line in the list, its text, and both in the answer.
+	// A refused line: its entry in the list, its text, and both again in the response.
 	rejectionBytes = 500
-	// The name of an unknown signal, and the one that is suggested for it.
+	// The name of an unknown signal, and the known name that is suggested for it.
 	ignoredBytes = 128
-	// A request in work: its connection, the first headBytes of its body, what becomes of
-	// them, and the answer.
+	// A request in progress: its connection, the first headBytes of its body, their decoded
+	// form, and the response.
 	requestBytes = 64 << 10
 	headBytes    = 4 << 10
+	// The buffers for reading a body that is compressed or longer than headBytes.
 	// The buffers that read a request which is long or compressed.
 	readerBytes = 128 << 10
 )
 
-// size is how many samples there were, good or bad.
+// size returns the number of samples, accepted and refused.
 func (b *batch) size() int { return b.accepted + b.rejectedTotal() }
 
 func (b *batch) rejectedTotal() int {
@@ -65,14 +65,13 @@ func (b *batch) rejectedTotal() int {
 	return n
 }
 
-// reader reads batches. It holds buffers that are used again and must not be
-// shared between goroutines.
+// reader reads batches. It reuses its buffers, so only one goroutine may use it at a time.
 type reader struct {
 	dec   *Decoder
 	lines *bufio.Reader
 }
 
-// readers keeps the buffers, 64 KiB each, of those at work.
+// readers pools readers. Each has a buffer of 64 KiB.
 var readers = sync.Pool{New: func() any {
 	return &reader{dec: NewDecoder(), lines: bufio.NewReaderSize(nil, MaxSample+len("\r\n"))}
 }}
@@ -80,26 +79,26 @@ var readers = sync.Pool{New: func() any {
 // origin is what is known of a batch before it is read.
 type origin struct {
 	source    *access.Grant         // the sender
-	vehicles  access.Vehicles       // whom its source speaks for
-	topic     vehicle.ID            // the vehicle that an MQTT topic names, or empty
-	forgotten func(vehicle.ID) bool // whom nothing is taken in of; nil: nobody
-	admit     func(vehicle.ID) bool // whether a vehicle is known or may become so; nil: all
-	latest    vehicle.UnixMilli     // the latest time a sample may have
-	room      *hold                 // pays for the memory, or nil: it is paid for
-	base      int                   // bytes that room pays for besides the batch
+	vehicles  access.Vehicles       // the vehicles that the source may write for
+	topic     vehicle.ID            // the vehicle that the MQTT topic names, or empty
+	forgotten func(vehicle.ID) bool // whether a vehicle's samples are refused; if nil, none are
+	admit     func(vehicle.ID) bool // whether a vehicle is known or may be added; if nil, all are
+	latest    vehicle.UnixMilli     // the latest time that a sample may have
+	room      *hold                 // grows with the batch; if nil, the memory is reserved already
+	base      int                   // bytes of room that are not for the batch
 }
 
-// errNoRoom means that a batch needs more memory than there is now.
+// errNoRoom means that a batch needs more memory than its quota has free.
 var errNoRoom = errors.New("there is no memory left for this batch")
 
-// begin begins a batch that r holds.
+// begin prepares rd to read from r and returns a new, empty batch.
 func (rd *reader) begin(r io.Reader, o origin) *batch {
 	rd.lines.Reset(r)
 	rd.dec.ignored.begin()
 	return &batch{source: o.source}
 }
 
-// end gives the batch the names of its unknown signals.
+// end moves the names of the unknown signals into the batch.
 func (rd *reader) end(b *batch) {
 	if len(rd.dec.ignored.names) > 0 {
 		b.ignored.take(&rd.dec.ignored)
@@ -107,9 +106,9 @@ func (rd *reader) end(b *batch) {
 	}
 }
 
-// lineBatch reads NDJSON. An error means that the whole batch is refused (a
-// *refusal), cannot be held (errNoRoom) or could not be read (any other); the batch then
-// holds the lines before.
+// lineBatch reads NDJSON. Its error is a *refusal if the whole batch is refused, errNoRoom if
+// there is not enough memory, and any other error if reading failed. With an error, the batch
+// holds the lines before it.
 func (rd *reader) lineBatch(r io.Reader, o origin) (*batch, error) {
 	b := rd.begin(r, o)
 	defer rd.end(b)
@@ -121,7 +120,7 @@ func (rd *reader) lineBatch(r io.Reader, o origin) (*batch, error) {
 		if err != nil && err != io.EOF {
 			return b, err
 		}
-		// The line break may be the buffer's last two bytes or none.
+		// The last two bytes of a full buffer may be a line break or belong to a long line.
 		if len(bytes.TrimRight(line, "\r\n")) > MaxSample {
 			return b, errSampleTooLarge
 		}
@@ -141,7 +140,7 @@ func (rd *reader) lineBatch(r io.Reader, o origin) (*batch, error) {
 	}
 }
 
-// objectBatch reads one JSON object, which may span lines.
+// objectBatch reads one JSON object, which may span lines. Its errors are those of lineBatch.
 func (rd *reader) objectBatch(r io.Reader, o origin) (*batch, error) {
 	b := rd.begin(r, o)
 	defer rd.end(b)
@@ -158,9 +157,9 @@ func (rd *reader) objectBatch(r io.Reader, o origin) (*batch, error) {
 	return b, nil
 }
 
-// messageBatch reads NDJSON or one JSON object that may span lines: MQTT does
-// not say which. It is NDJSON unless its first line is the beginning of
-// something that the whole message completes.
+// messageBatch reads NDJSON or one JSON object that may span lines; MQTT does not say which. The
+// message is read as NDJSON unless its first line is the beginning of a JSON object that the
+// whole message completes.
 func (rd *reader) messageBatch(p []byte, o origin) (*batch, error) {
 	first, rest, _ := bytes.Cut(bytes.TrimSpace(p), []byte{'\n'})
 	if len(rest) > 0 && len(p) <= MaxSample {
@@ -174,7 +173,7 @@ func (rd *reader) messageBatch(p []byte, o origin) (*batch, error) {
 	return rd.lineBatch(bytes.NewReader(p), o)
 }
 
-// add reads the sample in line number n into b.
+// add decodes line number n and adds its sample, or the reason for its refusal, to b.
 func (rd *reader) add(b *batch, n int, line []byte, o origin) {
 	rd.dec.ignored.forget()
 	x, err := rd.dec.Sample(line, o.topic, o.latest)
@@ -197,7 +196,7 @@ func (rd *reader) add(b *batch, n int, line []byte, o origin) {
 		return
 	}
 	b.accepted++
-	// What says nothing would change nothing: it need not be stored.
+	// A sample without readings would change no state, so it is not stored.
 	if x.Empty() {
 		return
 	}
@@ -220,8 +219,8 @@ func (b *batch) reject(line int, err error) {
 	}
 }
 
-// join adds what another batch holds, but for its list of refused lines. The
-// caller sorts when it has joined all.
+// join adds the content of other to b, except for its list of refused lines. After the last join
+// the caller must call sort.
 func (b *batch) join(other *batch) {
 	if b.samples == nil {
 		b.samples, b.source = other.samples, other.source
@@ -235,10 +234,9 @@ func (b *batch) join(other *batch) {
 	}
 }
 
-// sort puts each vehicle's samples in the order of their times, those of the
-// same time as they came. Whoever folds them ignores what is older than what it
-// knows, so a vehicle's samples out of order would be lost. Between vehicles the
-// order means nothing.
+// sort orders each vehicle's samples by time. Samples of the same time keep their order. The fold
+// ignores samples that are older than the state, so samples out of order would be lost. The order
+// of samples of different vehicles has no meaning.
 func (b *batch) sort() {
 	byTime := func(x, y vehicle.Sample) int { return cmp.Compare(x.Time, y.Time) }
 	if !slices.IsSortedFunc(b.samples, byTime) && !b.sortedByVehicle() {
@@ -246,11 +244,11 @@ func (b *batch) sort() {
 	}
 }
 
-// sortedByVehicle reports whether each vehicle's samples are in the order of
-// their times already, as a gateway sends them that empties one car after the
-// other. It looks each run of one vehicle up, not each sample.
+// sortedByVehicle reports whether each vehicle's samples are already ordered by time. That is so
+// if a gateway sends the samples of one car after those of another. The function makes one map
+// lookup for each run of samples of one vehicle, not one for each sample.
 func (b *batch) sortedByVehicle() bool {
-	last := make(map[vehicle.ID]vehicle.UnixMilli) // of the runs that ended
+	last := make(map[vehicle.ID]vehicle.UnixMilli) // the end of each vehicle's latest finished run
 	for i := 1; i < len(b.samples); i++ {
 		x, y := &b.samples[i-1], &b.samples[i]
 		if x.Vehicle == y.Vehicle {

@@ -5,21 +5,22 @@ import (
 	"sync"
 )
 
-// budget is an amount of memory, in bytes, or of connections that all sources share. A
-// source that holds more than an eighth of it gets more only if as much stays free as the
-// source then holds. So one source alone holds half at most, and the rest is left to others.
+// budget is a quota of memory, in bytes, or of connections, that all sources share. A source that
+// holds more than an eighth of it gets more only if, afterwards, at least as much is free as the
+// source holds. So a single source can hold half of it at most, and the rest stays free for
+// others.
 type budget struct {
 	size int
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	used    int
-	held    map[string]int      // the parts of used, by source
-	waiting map[string][]*claim // by source, first come first
-	turn    []string            // the sources that have claims waiting, the next one first
-	short   bool                // the budget is too full for a claim that its source's share allows
+	held    map[string]int      // the part of used that each source holds
+	waiting map[string][]*claim // by source, in order of arrival
+	turn    []string            // sources with waiting claims, in the order of their turns
+	short   bool                // a waiting claim is within its source's share but does not fit
 }
 
-// claim is a part of the budget that somebody waits for.
+// claim is a waiting request for a part of the budget.
 type claim struct {
 	bytes   int
 	granted chan struct{} // closed when the bytes are taken
@@ -29,16 +30,16 @@ func newBudget(size int) *budget {
 	return &budget{size: size, held: make(map[string]int), waiting: make(map[string][]*claim)}
 }
 
-// allows reports whether the share of a source has room for n bytes. A source that holds
-// nothing may take whatever there is, so that each request and message can be served. The
-// caller holds mu.
+// allows reports whether n more bytes are within a source's share. A source that holds nothing may
+// take any free amount, so that every single request and message can be served. The caller holds
+// mu.
 func (b *budget) allows(source string, n int) bool {
 	held := b.held[source]
 	return held == 0 || held+n <= max(b.size/8, b.size-b.used-n)
 }
 
-// tryTake takes n bytes for a source if its share has room for them and no claim that
-// came before waits for room.
+// tryTake takes n bytes for a source and reports whether it did. It takes none if they exceed the
+// source's share, or if an earlier claim waits for free bytes.
 func (b *budget) tryTake(source string, n int) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -54,9 +55,10 @@ func (b *budget) tryLocked(source string, n int) bool {
 	return true
 }
 
-// take waits for n bytes, or for the whole budget if n is more. It returns what must be
-// given back, and false if stop was closed first. Sources that wait take turns, so that a
-// large claim is not starved by small ones, and claims of one source not by another's.
+// take waits until n bytes are free and takes them; if n exceeds the size of the budget, it takes
+// the whole budget. It returns how much it took. ok is false if stop was closed first. Waiting
+// sources take turns: small claims cannot starve a large one, and the claims of one source cannot
+// starve those of another.
 func (b *budget) take(source string, n int, stop <-chan struct{}) (got int, ok bool) {
 	n = min(n, b.size)
 	b.mu.Lock()
@@ -78,16 +80,16 @@ func (b *budget) take(source string, n int, stop <-chan struct{}) (got int, ok b
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	select {
-	case <-c.granted: // meanwhile
+	case <-c.granted: // between the two selects
 		b.release(source, n)
 	default:
 		b.leave(source, slices.Index(b.waiting[source], c))
 	}
-	b.grant() // those behind may have waited for this one alone
+	b.grant() // this claim may have been the only obstacle for those behind it
 	return 0, false
 }
 
-// give gives back n bytes of a source.
+// give returns n bytes of a source to the budget, and grants waiting claims.
 func (b *budget) give(source string, n int) {
 	if n == 0 {
 		return
@@ -98,7 +100,7 @@ func (b *budget) give(source string, n int) {
 	b.grant()
 }
 
-// release gives back n bytes of a source. The caller holds mu.
+// release subtracts n bytes from what a source holds. The caller holds mu.
 func (b *budget) release(source string, n int) {
 	b.used -= n
 	if b.held[source] -= n; b.held[source] == 0 {
@@ -106,7 +108,7 @@ func (b *budget) release(source string, n int) {
 	}
 }
 
-// leave takes a claim of a source out of those that wait. The caller holds mu.
+// leave removes claim i of a source from the queue. The caller holds mu.
 func (b *budget) leave(source string, i int) {
 	if b.waiting[source] = slices.Delete(b.waiting[source], i, i+1); len(b.waiting[source]) == 0 {
 		delete(b.waiting, source)
@@ -115,9 +117,9 @@ func (b *budget) leave(source string, i int) {
 	}
 }
 
-// grant serves the claims that wait, in turn. It passes over sources whose share is used up
-// (there are few) and stops at the first claim that the budget has no room for. The caller
-// holds mu.
+// grant grants waiting claims, one source after the other. It skips sources whose share is used
+// up (there are few) and stops at the first claim for which not enough is free. The caller holds
+// mu.
 func (b *budget) grant() {
 	b.short = false
 	for i := 0; i < len(b.turn); {
@@ -135,30 +137,30 @@ func (b *budget) grant() {
 		b.held[source] += c.bytes
 		close(c.granted)
 		b.leave(source, 0)
-		if len(b.waiting[source]) > 0 { // its turn comes again after the others'
+		if len(b.waiting[source]) > 0 { // the source's next claim waits behind the other sources
 			b.turn = append(slices.Delete(b.turn, i, i+1), source)
 		}
 	}
 }
 
-// taken is how much is in use.
+// taken returns how much is in use.
 func (b *budget) taken() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.used
 }
 
-// hold is what one request, packet or message has taken of a budget.
+// hold is a reservation: what one request, packet or message has taken of a budget.
 type hold struct {
 	of     *budget
 	source string
 	bytes  int
 }
 
-// holdStep is how much a hold that grows takes at a time, at least.
+// holdStep is the least number of bytes by which cover enlarges a hold.
 const holdStep = 16 << 10
 
-// cover sees that n bytes are taken, without waiting, and reports whether they are.
+// cover enlarges h to at least n bytes and reports whether it could. It never waits.
 func (h *hold) cover(n int) bool {
 	if n <= h.bytes {
 		return true
@@ -171,21 +173,21 @@ func (h *hold) cover(n int) bool {
 	return true
 }
 
-// await waits for n bytes more, and returns false if stop was closed first.
+// await waits until n more bytes are taken. It returns false if stop was closed first.
 func (h *hold) await(n int, stop <-chan struct{}) bool {
 	got, ok := h.of.take(h.source, n, stop)
 	h.bytes += got
 	return ok
 }
 
-// part splits off n bytes, or all that there are.
+// part splits n bytes off h, or all of h if it has fewer, and returns them.
 func (h *hold) part(n int) hold {
 	n = min(n, h.bytes)
 	h.bytes -= n
 	return hold{h.of, h.source, n}
 }
 
-// end gives everything back.
+// end returns everything to the budget.
 func (h *hold) end() {
 	if h.of != nil {
 		h.of.give(h.source, h.bytes)

@@ -14,89 +14,88 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Store keeps samples.
+// Store stores samples durably.
 type Store interface {
-	// Append returns nil only when all samples are on disk. After any error
-	// nothing may be acknowledged: the samples may or may not be there. Each
-	// vehicle's samples are ordered by time. All belong to the store
-	// afterwards.
+	// Append returns nil only when all samples are on disk. After an error, any part of the
+	// samples may be stored, and none may be acknowledged. Each vehicle's samples must be
+	// ordered by time. The slice belongs to the store after the call.
 	Append(ctx context.Context, samples []vehicle.Sample) error
 }
 
-// Limits of what comes in. Over them a request is refused whole.
+// Limits of a request or message. One that exceeds them is refused as a whole.
 const (
 	MaxBody    = 8 << 20         // bytes of a request body, after decompression
 	MaxSamples = access.MaxBatch // samples of a request or MQTT message
 	MaxSample  = 64 << 10        // bytes of one sample
-	// MaxAhead is how far a sample's time may be ahead of our clock.
+	// MaxAhead is how far a sample's time may be ahead of this node's clock.
 	MaxAhead = 30 * time.Second
 )
 
-// Config is what [NewHTTP] and [NewMQTT] need. Both may get the same one.
+// Config configures [NewHTTP] and [NewMQTT], which may share one.
 type Config struct {
 	Store   Store           // required
-	Sources *access.Sources // required: who may write
+	Sources *access.Sources // required; the sources and their keys
 
-	// Forgotten reports whether nothing may be taken in of a vehicle. Without
-	// it none is. It is asked for every sample and must answer at once.
+	// Forgotten reports whether the samples of a vehicle are refused because it was forgotten.
+	// It is called for every sample and must not block. If nil, no vehicle is forgotten.
 	Forgotten func(vehicle.ID) bool
 
-	// Admit reports whether a vehicle is known or may become so: there is a bound of
-	// vehicles. Without it all are. It is asked for each vehicle of a batch and must
-	// answer at once.
+	// Admit reports whether a vehicle is known or may be added; the number of vehicles is
+	// limited. It is called for each vehicle of a batch and must not block. If nil, every
+	// vehicle may be added.
 	Admit func(vehicle.ID) bool
 
-	// Ready says why telemetry cannot be taken now, or nil. Without it the
-	// service is always ready. It is asked for every request and
-	// connection and must answer at once.
+	// Ready returns why telemetry cannot be accepted now, or nil if it can. It is called for
+	// every request and connection and must not block. If nil, the service is always ready.
 	Ready func() error
 
-	// ReadOnly reports that an operator has switched telemetry off for maintenance; Ready then has an
-	// error. It is asked for every MQTT message. Without it telemetry is never off.
+	// ReadOnly reports whether an operator has switched telemetry off for maintenance; Ready
+	// then returns an error. It is called for every MQTT message. If nil, telemetry is never
+	// switched off.
 	ReadOnly func() bool
 
-	// Overloaded reports that more arrives than is done. Where it still does at
-	// the first request of an HTTP connection that came then, the request gets
-	// 503 and the connection is closed; those that were open go on. Without it
-	// the service never is. It is asked for every connection and must answer at
-	// once.
+	// Overloaded reports whether more work arrives than is done. It is called for every
+	// connection and must not block. If it is true when an HTTP connection is accepted and still
+	// at the connection's first request, the request gets 503 and the connection is closed.
+	// Connections from before the overload are served. If nil, the service is never overloaded.
 	Overloaded func() bool
 
-	// Excess reports that an HTTP connection, as its guard handed it out, is one
-	// too many for what can be done: its next answer ends it. Without it none is.
-	// It is asked for every request and must take no lock.
+	// Excess reports whether an HTTP connection, as its guard handed it out, is one too many for
+	// the present load; it is then closed after the next response. It is called for every request
+	// and must take no lock. If nil, no connection is in excess.
 	Excess func(net.Conn) bool
 
-	// TLS makes [HTTP.Serve] speak TLS, and is what [MQTT.ServeTLS] uses.
+	// TLS is the configuration with which [HTTP.Serve] and [MQTT.ServeTLS] speak TLS. If nil,
+	// [HTTP.Serve] speaks plain HTTP.
 	TLS *tls.Config
 
-	// MaxHTTPConnections is how many HTTP connections may be open. For a newer
-	// one, one that has no request in work is closed (see netguard); each source has
-	// its share of those that have one. While overloaded, the newer one is closed.
-	// 0 means 4,096.
+	// MaxHTTPConnections is how many HTTP connections may be open. To admit another one, a
+	// connection without a request in progress is closed (see netguard); during an overload, the
+	// new one is closed instead. Each source has a share of the connections with requests in
+	// progress. 0 means 4,096.
 	MaxHTTPConnections int
-	// MaxConnections is how many MQTT connections may be open. For a newer one,
-	// one that has not logged in is closed; if all have, the newest is, and so is
-	// one whose source has its share. 0 means 20,000.
+	// MaxConnections is how many MQTT connections may be open. To admit another one, a
+	// connection that has not logged in is closed; if all have, the new one is. A login of a
+	// source that has used up its share of the connections is refused. 0 means 20,000.
 	MaxConnections int
 
-	// MaxBytes is how much memory the unanswered telemetry of HTTP may hold, and
-	// that of MQTT as well; an HTTP request in work counts 64 KiB at least. When
-	// it is used up, or a source's share of it, HTTP refuses the newest request
-	// with 503, and MQTT does not read on. 0 means 256 MiB.
+	// MaxBytes limits the memory, in bytes, of unanswered telemetry, for HTTP and MQTT
+	// separately. An HTTP request in progress counts as at least 64 KiB. When the memory or a
+	// source's share of it is used up, HTTP answers a new request with 503, and MQTT stops
+	// reading. 0 means 256 MiB.
 	MaxBytes int
 
-	// grace is the time after which a body or packet must come at the least rate.
-	// 0 means 5 s.
+	// grace is how long a body or packet may take before the minimum rate applies to it. 0 means
+	// 5 s.
 	grace time.Duration
 
-	Now      func() time.Time      // nil means time.Now
-	Log      *slog.Logger          // nil logs nothing
-	Registry prometheus.Registerer // nil counts for nobody
-	Tracer   trace.Tracer          // nil: nothing is traced
+	Now      func() time.Time      // if nil, time.Now is used
+	Log      *slog.Logger          // if nil, nothing is logged
+	Registry prometheus.Registerer // if nil, the metrics are not exported
+	Tracer   trace.Tracer          // if nil, nothing is traced
 }
 
-// withDefaults fills in what was left out.
+// withDefaults returns c with the defaults in place of unset fields.
 func (c Config) withDefaults() Config {
 	if c.Ready == nil {
 		c.Ready = func() error { return nil }
@@ -134,5 +133,5 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// storeTimeout ends the wait for a store that neither takes nor refuses.
+// storeTimeout is how long to wait for a store that neither succeeds nor fails.
 const storeTimeout = 15 * time.Second

@@ -13,37 +13,36 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// maxDepth is how deep JSON may nest. A sample needs 3 levels; the rest is room
-// for members that we ignore.
+// maxDepth is how deep JSON may be nested. A sample needs 3 levels; the others are for members
+// that are ignored.
 const maxDepth = 16
 
-// maxCodes is how many trouble codes a sample may carry. SAE J1979 counts those
-// of one control unit in 7 bits; a car whose units add up to more is not known.
+// maxCodes is how many trouble codes a sample may carry. SAE J1979 counts the codes of one
+// control unit in 7 bits; no car is known whose control units have more than 255 together.
 const maxCodes = 255
 
 // earliest is the oldest time a sample may have, 2000-01-01.
 const earliest vehicle.UnixMilli = 946_684_800_000
 
-// Decoder reads one sample at a time. It holds buffers that are used again and
-// must not be shared between goroutines. Make one with [NewDecoder].
+// Decoder decodes one sample at a time. It reuses its buffers, so only one goroutine may use it at
+// a time. [NewDecoder] makes one.
 type Decoder struct {
 	quick   quick
 	json    *jsontext.Decoder
 	in      bytes.Buffer
-	scratch []byte // strings with escapes, unquoted
+	scratch []byte // a string with escapes, unquoted
 	codes   [maxCodes]vehicle.TroubleCode
 	lastVID vehicle.ID // saves an allocation when one vehicle fills a batch
-	ignored ignored    // since the caller last looked
+	ignored ignored    // unknown signals since the caller last reset them
 }
 
-// NewDecoder returns a decoder that has read nothing.
+// NewDecoder returns a decoder.
 func NewDecoder() *Decoder {
 	return &Decoder{json: jsontext.NewDecoder(new(bytes.Buffer))}
 }
 
-// Sample reads the one sample that line holds. topic is the vehicle that an MQTT
-// topic names, or empty; latest is the latest time that a sample may have. An
-// error is a *refusal.
+// Sample decodes line, which holds one sample. topic is the vehicle that an MQTT topic names, or
+// empty; latest is the latest time that a sample may have. Each error is a *refusal.
 func (d *Decoder) Sample(line []byte, topic vehicle.ID, latest vehicle.UnixMilli) (vehicle.Sample, error) {
 	if x, ok := d.quick.sample(d, line, topic, latest); ok {
 		return x, nil
@@ -51,13 +50,12 @@ func (d *Decoder) Sample(line []byte, topic vehicle.ID, latest vehicle.UnixMilli
 	return d.careful(line, topic, latest)
 }
 
-// careful is Sample for a line that may be anything, and says what is wrong with
-// it.
+// careful is Sample for any line, valid or not. It determines the reason for a refusal.
 func (d *Decoder) careful(line []byte, topic vehicle.ID, latest vehicle.UnixMilli) (vehicle.Sample, error) {
 	if !utf8.Valid(line) {
 		return vehicle.Sample{}, errNotUTF8
 	}
-	// Parsing from a bytes.Buffer copies nothing.
+	// Decoding from a bytes.Buffer makes no copy.
 	d.in = *bytes.NewBuffer(line)
 	d.json.Reset(&d.in)
 	if err := d.expect(jsontext.KindBeginObject, errNotObject); err != nil {
@@ -96,8 +94,8 @@ func (d *Decoder) careful(line []byte, topic vehicle.ID, latest vehicle.UnixMill
 	return x, nil
 }
 
-// members reads an object and calls f for each name; f must read the value. The
-// name is valid only until f reads.
+// members reads an object and calls f for each name; f must read the value. name is valid only
+// until f reads.
 func (d *Decoder) members(f func(name []byte) error) error {
 	if _, err := d.json.ReadToken(); err != nil {
 		return syntax(err)
@@ -174,7 +172,7 @@ func (d *Decoder) time(latest vehicle.UnixMilli) (vehicle.UnixMilli, error) {
 	return at, nil
 }
 
-// text reads a JSON string. The result is valid until the next read.
+// text reads a JSON string. The result is valid only until the next read.
 func (d *Decoder) text() ([]byte, error) {
 	raw, err := d.json.ReadValue()
 	if err != nil {
@@ -190,8 +188,8 @@ func (d *Decoder) text() ([]byte, error) {
 	return d.scratch, syntax(err)
 }
 
-// expect tells whether a value of the kind comes next, and if not, whether that
-// is for its type (wrong) or because it is no JSON.
+// expect returns nil if the next value is of kind k. Otherwise it returns wrong, or if what
+// follows is not JSON, the refusal that says so.
 func (d *Decoder) expect(k jsontext.Kind, wrong *refusal) error {
 	switch d.json.PeekKind() {
 	case k:
@@ -203,7 +201,7 @@ func (d *Decoder) expect(k jsontext.Kind, wrong *refusal) error {
 	return wrong
 }
 
-// skip reads a value that nobody wants.
+// skip reads a value and discards it.
 func (d *Decoder) skip() error {
 	base := d.json.StackDepth()
 	for {
@@ -219,8 +217,8 @@ func (d *Decoder) skip() error {
 	}
 }
 
-// syntax turns an error of the JSON parser, whose text repeats input, into a
-// refusal. nil stays nil.
+// syntax converts an error of the JSON parser, whose text repeats input, into a refusal. It
+// returns nil for nil.
 func syntax(err error) error {
 	if err == nil {
 		return nil

@@ -6,8 +6,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// AppendJSON appends a sample as one line of NDJSON, in the form that this
-// package takes in.
+// AppendJSON appends a sample to b as one line of NDJSON, in the form that this package decodes.
 func AppendJSON(b []byte, x *vehicle.Sample) []byte {
 	b = append(b, `{"vid":"`...)
 	b = append(b, x.Vehicle...) // letters and digits

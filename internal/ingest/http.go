@@ -21,31 +21,35 @@ import (
 // telemetryPath is the one path that the listener serves.
 const telemetryPath = "/v1/telemetry"
 
-// HTTP takes telemetry by POST /v1/telemetry.
+// HTTP receives telemetry by POST /v1/telemetry. The statuses of its responses are
 //
-//	202  something was accepted, and all of that is on disk
-//	400  nothing was accepted, or the body cannot be read
-//	401  no valid key; 403 nothing but other sources' vehicles
-//	404, 405, 408, 413, 415  as usual; nothing was stored
-//	429  over the source's rate: come back after Retry-After; nothing was stored
-//	503  not now, or no room for it: come back after Retry-After; nothing was acknowledged
+//	202  at least one sample was accepted, and all accepted samples are on disk
+//	400  no sample was accepted, or the body cannot be read
+//	401  there is no valid key
+//	403  no sample was accepted, because of its vehicle: the source may not write for it, it was
+//	     forgotten, or it would exceed the limit of vehicles
+//	404, 405, 408, 413, 415  as in RFC 9110; nothing was stored
+//	429  the source is over its rate: send again after Retry-After; nothing was stored
+//	503  the service is not ready or has no memory: send again after Retry-After;
+//	     nothing was acknowledged
 //
-// The answer to a batch that was read is
+// The body of the response to a batch that was read is
 //
-//	{"accepted":2,"rejected":[{"line":3,"reason":"…"}],"ignored":["Vehicle.Sped"],"did_you_mean":{"Vehicle.Sped":"Vehicle.Speed"}}
+//	{"accepted":2,"rejected":[{"line":3,"reason":"…"}],
+//	 "ignored":["Vehicle.Sped"],"did_you_mean":{"Vehicle.Sped":"Vehicle.Speed"}}
 //
-// The list ends after 1,000 lines; only then "rejected_total" follows and says
-// how many there were. "ignored" and what belongs to it are there only if the batch
-// has signals that are not known. Every other answer is {"error":"…"}.
+// in one line. "rejected" lists at most 1,000 lines; if there are more, "rejected_total" is their
+// number. "ignored" and the members that belong to it are present only if the batch has unknown
+// signals. The body of every other response is {"error":"…"}.
 type HTTP struct {
 	in     *intake
 	server *http.Server
-	room   *budget // the memory of the requests in work
-	places *budget // the connections that have requests in work, which are not closed for newer ones
+	room   *budget // memory of the requests in progress, in bytes
+	places *budget // connections with requests in progress, which are never evicted
 	guard  *netguard.Guard
 }
 
-// NewHTTP makes the listener's server. It serves nothing until [HTTP.Serve].
+// NewHTTP returns a server for the listener. It serves nothing until [HTTP.Serve] is called.
 func NewHTTP(c Config) *HTTP {
 	in := newIntake(c, "http")
 	h := &HTTP{in: in, room: newBudget(in.MaxBytes), places: newBudget(in.MaxHTTPConnections)}
@@ -62,8 +66,8 @@ func NewHTTP(c Config) *HTTP {
 		Handler:           http.HandlerFunc(h.handle),
 		TLSConfig:         in.TLS,
 		ReadHeaderTimeout: 10 * time.Second,
-		ReadTimeout:       60 * time.Second, // a body's pace replaces it
-		WriteTimeout:      90 * time.Second, // begins with the head: reading, storing and answering
+		ReadTimeout:       60 * time.Second, // until the pace of the body replaces it
+		WriteTimeout:      90 * time.Second, // from the head on: reading, storing and responding
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    16 << 10,
 		ConnContext:       h.arrive,
@@ -73,12 +77,11 @@ func NewHTTP(c Config) *HTTP {
 	return h
 }
 
-// sendBuffer is what the kernel keeps of answers that were not read yet, in bytes.
+// sendBuffer is how many bytes of unread responses the kernel buffers for a connection.
 const sendBuffer = 32 << 10
 
-// Serve serves l, with TLS if the configuration has it, until [HTTP.Shutdown].
-// It always returns an error, which wraps [http.ErrServerClosed] after a
-// Shutdown.
+// Serve serves l until [HTTP.Shutdown] is called, with TLS if it is configured. It always returns
+// an error, which wraps [http.ErrServerClosed] after Shutdown.
 func (h *HTTP) Serve(l net.Listener) error {
 	l = h.guard.Listener(l)
 	if h.in.TLS != nil {
@@ -87,8 +90,8 @@ func (h *HTTP) Serve(l net.Listener) error {
 	return h.server.Serve(l)
 }
 
-// Shutdown stops listening, lets the requests in work end until ctx does, and
-// then cuts them off.
+// Shutdown stops listening and waits for the requests in progress. If ctx ends first, it closes
+// their connections.
 func (h *HTTP) Shutdown(ctx context.Context) error {
 	h.guard.EndSilent()
 	err := h.server.Shutdown(ctx)
@@ -98,13 +101,13 @@ func (h *HTTP) Shutdown(ctx context.Context) error {
 	return nil
 }
 
-// handle answers one request. It checks path, method, key, format, readiness
-// and room, in this order, before it reads the body.
+// handle responds to one request and records its duration.
 func (h *HTTP) handle(w http.ResponseWriter, r *http.Request) {
 	start := h.in.Now()
 	var o outcome
-	// A sender is told that its samples are stored before its connection can be evicted.
-	// Other answers have no such claim: a client without a key could keep them under way.
+	// A connection cannot be evicted before its sender has received the acknowledgement of stored
+	// samples. Other responses are not protected, because a client without a key could hold
+	// connections by not reading its responses.
 	netguard.Hold(r.Context())
 	defer func() { netguard.Release(r.Context(), o == stored) }()
 	w.Header().Set("Cache-Control", "no-store")
@@ -114,29 +117,29 @@ func (h *HTTP) handle(w http.ResponseWriter, r *http.Request) {
 	endSpan(span, o)
 }
 
-// httpConn is what is known of a connection.
+// httpConn is what the handler knows of a connection.
 type httpConn struct {
-	late atomic.Bool // it came while there was too much to do, and that is still held against it
+	late atomic.Bool // accepted during an overload; cleared when a request finds no overload
 
-	mu     sync.Mutex // guards what follows
-	inWork int        // its requests
-	place  hold       // while there are some
+	mu     sync.Mutex // guards the fields below
+	inWork int        // requests in progress
+	place  hold       // taken while inWork > 0
 }
 
-// httpConnKey is where a request's context has its connection.
+// httpConnKey is the key of the connection in the context of a request.
 type httpConnKey struct{}
 
 func connOf(request context.Context) *httpConn { return request.Value(httpConnKey{}).(*httpConn) }
 
-// arrive is called for each connection that is accepted.
+// arrive returns the context of a connection that was accepted.
 func (h *HTTP) arrive(ctx context.Context, _ net.Conn) context.Context {
 	c := new(httpConn)
 	c.late.Store(h.in.Overloaded())
 	return context.WithValue(ctx, httpConnKey{}, c)
 }
 
-// refuses reports whether the connection of a request came too late. A request after
-// the overload has ended is as welcome as any.
+// refuses reports whether to reject a request because its connection was accepted during an
+// overload that still lasts. Once the overload has ended, the connection is like any other.
 func (h *HTTP) refuses(c *httpConn) bool {
 	if !c.late.Load() {
 		return false
@@ -148,8 +151,8 @@ func (h *HTTP) refuses(c *httpConn) bool {
 	return false
 }
 
-// begin notes that a request of a source is in work, and reports whether the source's
-// share of the connections allows that.
+// begin notes that a request of source is in progress. It reports whether the source's share of
+// the connections allows that.
 func (c *httpConn) begin(places *budget, source string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -163,7 +166,7 @@ func (c *httpConn) begin(places *budget, source string) bool {
 	return true
 }
 
-// end ends what begin began.
+// end notes that a request for which begin returned true has ended.
 func (c *httpConn) end() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -173,6 +176,8 @@ func (c *httpConn) end() {
 }
 
 func (h *HTTP) answer(w http.ResponseWriter, r *http.Request) outcome {
+	// The order of the checks is: load, path, method, key, format, readiness, size, rate,
+	// connections, memory. Only then is the body read.
 	c := connOf(r.Context())
 	if h.refuses(c) {
 		w.Header().Set("Connection", "close")
@@ -188,11 +193,11 @@ func (h *HTTP) answer(w http.ResponseWriter, r *http.Request) outcome {
 		w.Header().Set("Allow", http.MethodPost)
 		return fail(w, http.StatusMethodNotAllowed, "telemetry is sent by POST")
 	}
-	ready := h.in.Ready() // before the key is looked up: a table may be filled meanwhile
+	ready := h.in.Ready() // before the key is looked up: the tables may be loaded in between
 	source, err := h.authenticate(w, r)
 	if ready != nil && errors.Is(err, access.ErrNotKnown) || errors.Is(err, access.ErrUnread) {
-		// The table of sources may not be filled yet, or a newer version wrote the source. A
-		// sender that is told that its key is wrong gives up.
+		// The table of sources may not be loaded yet, or a newer version may have written the
+		// source. A sender that got 401 would give up.
 		w.Header().Del("WWW-Authenticate")
 		return failLater(w, notYet)
 	}
@@ -248,20 +253,21 @@ func (h *HTTP) answer(w http.ResponseWriter, r *http.Request) outcome {
 	return h.keep(w, r, b)
 }
 
-// notYet tells a sender that the node is starting, or stores nothing at present.
+// notYet is the error for a node that is starting or cannot store at present.
 const notYet = "telemetry cannot be taken yet"
 
-// readOnly tells a sender that an operator has switched telemetry off.
+// readOnly is the error after an operator has switched telemetry off.
 const readOnly = "this node is read-only for maintenance: send the same again later"
 
-// noRoom tells a sender that the memory is used up, or its source's share of it.
+// noRoom is the error if the memory or the connections are used up, or the source's share of them.
 const noRoom = "too much telemetry is in work, of all or of this source; nothing of this request counts as accepted"
 
-// challenge begins the WWW-Authenticate of each answer to a key that does not do, or to none.
+// challenge is the WWW-Authenticate of a response to a missing or invalid key, without its error
+// parameter.
 const challenge = `Bearer realm="carstate-ingest"`
 
-// authenticate finds the source of the request's key. On failure it sets the
-// challenge and returns words for the caller.
+// authenticate returns the source of the request's key. On failure it sets WWW-Authenticate and
+// returns an error whose text is for the sender.
 func (h *HTTP) authenticate(w http.ResponseWriter, r *http.Request) (*access.Grant, error) {
 	values := r.Header["Authorization"]
 	if len(values) == 0 {
@@ -270,7 +276,7 @@ func (h *HTTP) authenticate(w http.ResponseWriter, r *http.Request) (*access.Gra
 	}
 	scheme, key, _ := strings.Cut(values[0], " ")
 	if len(values) > 1 || !strings.EqualFold(scheme, "Bearer") || strings.TrimSpace(key) == "" {
-		w.Header().Set("WWW-Authenticate", challenge) // RFC 6750 calls that no error of a token
+		w.Header().Set("WWW-Authenticate", challenge) // RFC 6750 has no error code for this
 		return nil, errors.New("the Authorization header must be Bearer and a source's key")
 	}
 	w.Header().Set("WWW-Authenticate", challenge+`, error="invalid_token"`)
@@ -282,8 +288,8 @@ func (h *HTTP) authenticate(w http.ResponseWriter, r *http.Request) (*access.Gra
 	return s, nil
 }
 
-// keep stores the batch and answers. The answer says 202 only when everything
-// accepted is on disk.
+// keep stores the batch and responds. The status is 202 only when all accepted samples are on
+// disk.
 func (h *HTTP) keep(w http.ResponseWriter, r *http.Request, b *batch) outcome {
 	if err := h.in.store(r.Context(), b); err != nil {
 		return failLater(w, "telemetry cannot be stored now; nothing of this request counts as accepted")

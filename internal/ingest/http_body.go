@@ -20,13 +20,13 @@ import (
 	"carstate/internal/access"
 )
 
-// format is how a body is to be read.
+// format is the encoding of a body.
 type format struct {
 	lines bool // NDJSON; otherwise one JSON object
 	gzip  bool
 }
 
-// formatOf reads the headers that describe the body.
+// formatOf determines the format of a body from its headers.
 func formatOf(h http.Header) (format, error) {
 	var f format
 	media, params, err := mime.ParseMediaType(single(h, "Content-Type"))
@@ -49,16 +49,16 @@ func formatOf(h http.Header) (format, error) {
 	return f, nil
 }
 
-// single returns a header's one value; several are joined and so match nothing.
+// single returns the only value of a header. Several values are joined, so they match nothing.
 func single(h http.Header, name string) string { return strings.Join(h[name], ", ") }
 
-// inflaters keeps gzip readers, about 40 KiB each, of those at work.
+// inflaters pools gzip readers. Each has about 40 KiB.
 var inflaters = sync.Pool{New: func() any { return new(gzip.Reader) }}
 
-// read reads the body into a batch, line by line: what it holds of the body at
-// a time is one line. The limits count decompressed bytes; compressed ones
-// cannot be more than the same. The buffers for that are taken only once the first
-// headBytes, or the whole body, have come.
+// read decodes the body into a batch. It holds one line of the body at a time. The limits count
+// decompressed bytes; the compressed body may not be longer than MaxBody either. The large buffers
+// are taken only after the first headBytes, or the whole body, have arrived, so that a slow sender
+// does not hold them.
 func (h *HTTP) read(w http.ResponseWriter, r *http.Request, f format, o origin) (*batch, error) {
 	a := arrivals.Get().(*arrival)
 	defer a.release()
@@ -98,22 +98,22 @@ func (h *HTTP) read(w http.ResponseWriter, r *http.Request, f format, o origin) 
 	}
 	b, err := read(body, o)
 	if err == nil {
-		// While the samples are stored the server reads on, to see that the sender leaves. It
-		// must not take the deadline for that.
+		// While the samples are stored, the server goes on reading to notice a disconnect. The
+		// body's deadline must not apply to that.
 		err = a.paced.of.SetReadDeadline(time.Time{})
 	}
 	return b, err
 }
 
-// arrival is a body that is on its way.
+// arrival is a body that is being received, with its small buffers.
 type arrival struct {
 	paced   pacedBody
-	limited limited // of paced
-	head    [headBytes]byte
-	first   bytes.Reader // of head
+	limited limited         // reads from paced
+	head    [headBytes]byte // the first bytes of the body
+	first   bytes.Reader    // reads from head
 }
 
-// arrivals keeps those that are not used.
+// arrivals pools arrivals.
 var arrivals = sync.Pool{New: func() any { return new(arrival) }}
 
 func (a *arrival) release() {
@@ -121,7 +121,7 @@ func (a *arrival) release() {
 	arrivals.Put(a)
 }
 
-// fill reads until p is full, or the whole of r is read.
+// fill reads from r until p is full or r ends. whole reports whether r has ended.
 func fill(p []byte, r io.Reader) (n int, whole bool, err error) {
 	for n < len(p) && err == nil {
 		var more int
@@ -134,7 +134,7 @@ func fill(p []byte, r io.Reader) (n int, whole bool, err error) {
 	return n, false, err
 }
 
-// pacedBody is a body that must come at a pace.
+// pacedBody reads a body that must arrive at a minimum rate.
 type pacedBody struct {
 	io.Reader
 	pace
@@ -148,7 +148,7 @@ func (b *pacedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// limited fails with errBodyTooLarge at the first byte beyond left.
+// limited reads up to left bytes from r and fails with errBodyTooLarge at the first byte beyond.
 type limited struct {
 	r    io.Reader
 	left int
@@ -162,13 +162,13 @@ func (l *limited) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// unreadable answers a request whose body was refused whole or broke off.
+// unreadable responds to a request whose body was refused as a whole or could not be read.
 func (h *HTTP) unreadable(w http.ResponseWriter, source *access.Grant, err error) outcome {
 	if whole, ok := errors.AsType[*refusal](err); ok {
 		h.in.refuse(source, whole.kind, 1)
 		return fail(w, http.StatusRequestEntityTooLarge, whole.text)
 	}
-	// What follows on this connection can no longer be told from the body.
+	// The end of the body is unknown, so the next request on this connection is, too.
 	w.Header().Set("Connection", "close")
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		h.in.refuse(source, access.TooSlow, 1)
@@ -178,9 +178,9 @@ func (h *HTTP) unreadable(w http.ResponseWriter, source *access.Grant, err error
 	return fail(w, http.StatusBadRequest, "the body cannot be read: it breaks off, or is not what its Content-Encoding says")
 }
 
-// withinRate reports whether the source's rate allows a number of samples, and uses them up;
-// 0: whether it allows any. It tells the sender the limit and what is left of it, as the
-// query side does of a token.
+// withinRate reports whether the source's rate allows a number of samples, and subtracts them from
+// what remains. With samples = 0 it reports whether the rate allows any. It sets the RateLimit
+// headers, as the query API does for a token.
 func (h *HTTP) withinRate(w http.ResponseWriter, source *access.Grant, samples int) bool {
 	r := source.Rate
 	if !r.Limited() {
@@ -200,24 +200,24 @@ func (h *HTTP) withinRate(w http.ResponseWriter, source *access.Grant, samples i
 	return ok
 }
 
-// failRate answers a request that is over its source's rate.
+// failRate responds to a request of a source that is over its rate.
 func failRate(w http.ResponseWriter, r access.Rate) outcome {
 	return fail(w, http.StatusTooManyRequests,
 		rateText(r)+": wait as many seconds as Retry-After says; nothing of this request counts as accepted")
 }
 
-// rateText tells a sender the rate of its source.
+// rateText returns the error for a source that is over its rate.
 func rateText(r access.Rate) string {
 	return fmt.Sprintf("the policy of this source allows %d samples in %d s", r.Calls, int64(r.Window/time.Second))
 }
 
-// seconds rounds up to whole seconds, at least one.
+// seconds rounds d up to whole seconds, at least one.
 func seconds(d time.Duration) int64 {
 	return max(1, int64((d+time.Second-1)/time.Second))
 }
 
-// retryAfter is when to come back after a 503, in seconds. Overload passes
-// quickly, and the engine takes a few seconds at worst to elect a leader.
+// retryAfter is the Retry-After of a 503, in seconds. An overload ends quickly, and NATS elects a
+// leader within a few seconds.
 const retryAfter = 1
 
 func failLater(w http.ResponseWriter, text string) outcome {
@@ -237,16 +237,16 @@ func fail(w http.ResponseWriter, status int, text string) outcome {
 }
 
 func writeJSON(w http.ResponseWriter, status int, v any) {
-	// Neither our types nor our texts can fail to encode.
+	// Neither our types nor our strings can fail to encode.
 	body, _ := json.Marshal(v)
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)+1))
 	w.WriteHeader(status)
-	// A client that has gone needs no answer.
+	// An error means that the client has disconnected.
 	_, _ = w.Write(append(body, '\n'))
 }
 
-// redactor keeps secrets out of what net/http logs on its own.
+// redactor removes secrets from what net/http logs by itself.
 type redactor struct{ slog.Handler }
 
 func (h redactor) Handle(ctx context.Context, r slog.Record) error {

@@ -10,23 +10,23 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Bounds of what an answer repeats of the names of unknown signals.
+// Limits of the names of unknown signals that a response repeats.
 const (
 	maxIgnored     = 10 // distinct names of a batch
-	maxIgnoredName = 80 // characters of a name; few names of VSS have more than 64
+	maxIgnoredName = 80 // bytes of a name; few VSS names have more than 64
 )
 
-// ignored describes the signals whose names are unknown.
+// ignored describes signals whose names are unknown.
 type ignored struct {
 	count   int      // signals
-	unnamed int      // those of them whose name is not in names
-	names   []string // distinct, sorted once the batch is whole; at most maxIgnored
-	first   []byte   // the name of the first one counted; empty if it cannot be shown
+	unnamed int      // signals whose names are not in names
+	names   []string // distinct, at most maxIgnored; sorted after take
+	first   []byte   // the name of the first signal counted; empty if it may not be repeated
 
-	times [maxIgnored]int // how often each of names was counted, in the whole batch
+	times [maxIgnored]int // for each of names, how often the batch has it
 }
 
-// note counts a signal. It allocates only for a name that is new.
+// note counts a signal. It allocates only if the name is new.
 func (g *ignored) note(name []byte) {
 	at := slices.IndexFunc(g.names, func(s string) bool { return s == string(name) })
 	shown := at >= 0 || isShown(name)
@@ -47,7 +47,7 @@ func (g *ignored) note(name []byte) {
 	}
 }
 
-// isShown reports whether an answer may repeat the name. All names of VSS are of this form.
+// isShown reports whether a response may repeat the name. All VSS names have this form.
 func isShown(name []byte) bool {
 	if len(name) == 0 || len(name) > maxIgnoredName {
 		return false
@@ -60,19 +60,19 @@ func isShown(name []byte) bool {
 	return true
 }
 
-// forget begins the next sample. The names stay: they are of the whole batch.
+// forget resets the counts before the next sample. The names stay, since they belong to the batch.
 func (g *ignored) forget() { g.count, g.unnamed = 0, 0 }
 
-// add counts the signals of one sample. It leaves out their names.
+// add adds the counts of one sample, without names.
 func (g *ignored) add(sample *ignored) {
 	g.count += sample.count
 	g.unnamed += sample.unnamed
 }
 
-// begin begins the next batch.
+// begin resets the names for the next batch.
 func (g *ignored) begin() { g.names, g.times = g.names[:0], [maxIgnored]int{} }
 
-// take takes over the names of a batch that was read, sorted.
+// take sets the names to those of read, a batch that was read to its end, and sorts them.
 func (g *ignored) take(read *ignored) {
 	g.names = slices.Sorted(slices.Values(read.names))
 	for i, name := range read.names {
@@ -81,7 +81,7 @@ func (g *ignored) take(read *ignored) {
 	}
 }
 
-// join adds the signals of another batch, and as many of its names as there is room for.
+// join adds the counts of another batch, and its names up to maxIgnored.
 func (g *ignored) join(other *ignored) {
 	g.add(other)
 	for i, name := range other.names {
@@ -95,7 +95,7 @@ func (g *ignored) join(other *ignored) {
 	}
 }
 
-// countFor counts the signals by name for a source.
+// countFor adds the counts by name to the counters of source.
 func (g *ignored) countFor(source *access.Grant) {
 	for i, name := range g.names {
 		if g.times[i] > 0 && isKept(name) {
@@ -104,13 +104,13 @@ func (g *ignored) countFor(source *access.Grant) {
 	}
 }
 
-// maxDigits is how many digits the name of a signal may have and be kept. Names of VSS have two at
-// most; positions and times have more.
+// maxDigits is how many digits a name may have to be stored. VSS names have two at most; positions
+// and times have more.
 const maxDigits = 4
 
-// isKept reports whether a name that is shown to its sender may be kept and shown to operators:
-// one of VSS, or one that resembles a known one. Others can be anything that a sender has put in
-// the place of a name, such as the id of a vehicle.
+// isKept reports whether a name that is shown to its sender may also be stored and shown to
+// operators. Such a name is one of VSS or resembles a known one. Any other name can be a value that
+// the sender put in place of a name, such as a vehicle identifier.
 func isKept(name string) bool {
 	digits := 0
 	for _, c := range []byte(name) {
@@ -128,10 +128,10 @@ func isKept(name string) bool {
 	return similar
 }
 
-// report is what an answer by HTTP says of the unknown signals of a batch.
+// report is the part of an HTTP response that lists the unknown signals of a batch.
 type report struct {
 	Ignored    []string          `json:"ignored,omitempty"`      // names
-	DidYouMean map[string]string `json:"did_you_mean,omitempty"` // known names, by the unknown ones that resemble them
+	DidYouMean map[string]string `json:"did_you_mean,omitempty"` // from an unknown name to the known one that it resembles
 	Unnamed    int               `json:"ignored_unnamed,omitempty"`
 }
 
@@ -149,7 +149,7 @@ func (g *ignored) report() report {
 	return r
 }
 
-// inWords lists the names in one line. It is empty if all signals are known.
+// inWords returns the names in one line, or "" if all signals are known.
 func (g *ignored) inWords() string {
 	if g.count == 0 {
 		return ""
@@ -166,7 +166,7 @@ func (g *ignored) inWords() string {
 	return "unknown signals: " + strings.Join(list, ", ")
 }
 
-// question returns the name, and which known one may be meant.
+// question returns the name, followed by the known name that it resembles, if there is one.
 func question(name string) string {
 	if s, ok := resembling(name); ok {
 		return name + " (did you mean " + s.String() + "?)"
@@ -174,7 +174,7 @@ func question(name string) string {
 	return name
 }
 
-// refusal refuses a sample of a strict source.
+// refusal returns the reason why a strict source's sample with unknown signals is refused.
 func (g *ignored) refusal() *refusal {
 	what := "a signal"
 	if len(g.first) > 0 {
@@ -183,17 +183,17 @@ func (g *ignored) refusal() *refusal {
 	return refuse(access.UnknownSignal, what+" is not known, and this source is strict: it takes known signals only")
 }
 
-// maxEdits is how many letters a misspelt name may have wrong, missing or too many.
+// maxEdits is how many letters of a misspelt name may be wrong, missing or additional.
 const maxEdits = 2
 
-// otherSignals are names of VSS that resemble known ones and mean something else, in lower case.
+// otherSignals are VSS names, in lower case, that resemble known ones but mean something else.
 var otherSignals = []string{
 	"vehicle.currentlocation.altitude",
 	"vehicle.obd.throttlepositionc",
 	"vehicle.obd.acceleratorpositionf",
 }
 
-// lowerNames are the names of the signals in lower case.
+// lowerNames are the names of the known signals in lower case.
 var lowerNames = func() (names [vehicle.NumSignals]string) {
 	for s := range names {
 		names[s] = strings.ToLower(vehicle.Signal(s).String())
@@ -201,8 +201,8 @@ var lowerNames = func() (names [vehicle.NumSignals]string) {
 	return names
 }()
 
-// resembling returns the known signal whose name is nearest to that of an unknown one, upper and
-// lower case being the same. There is none beyond maxEdits.
+// resembling returns the known signal whose name is nearest to an unknown name, without regard to
+// case. ok is false if no known name is within maxEdits.
 func resembling(name string) (s vehicle.Signal, ok bool) {
 	name = strings.ToLower(name)
 	if slices.Contains(otherSignals, name) {
@@ -218,7 +218,8 @@ func resembling(name string) (s vehicle.Signal, ok bool) {
 	return 0, false
 }
 
-// within reports whether so many edits turn a into b. Most pairs differ soon, or in length.
+// within reports whether at most edits changes of one letter turn a into b. Most pairs differ in
+// their first letters or in length, so that the recursion is short.
 func within(a, b string, edits int) bool {
 	if max(len(a)-len(b), len(b)-len(a)) > edits {
 		return false

@@ -13,20 +13,19 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// intake is what both protocols share: the store behind the door and the counts
-// of what went through it.
+// intake is what both protocols share: the store and the metrics of what is sent to it.
 type intake struct {
 	Config
 	accepted prometheus.Counter
 	refused  [access.SampleRefusals]prometheus.Counter
 	ignored  prometheus.Counter
 	duration *prometheus.HistogramVec
-	// failing is set while the store refuses, so that the log tells the
-	// beginning and the end of it and not every sample.
+	// failing is set while the store returns errors. It limits the log to one line when an
+	// outage of the store begins and one when it ends.
 	failing atomic.Bool
 }
 
-// outcome is how a request or message ended, as metrics tell it.
+// outcome is how a request or message ended. It is a label in the metrics.
 type outcome string
 
 const (
@@ -36,14 +35,14 @@ const (
 	unavailable  outcome = "unavailable"
 )
 
-// Metrics that others read: counters of samples, the refused ones by the label reason.
+// Metrics that other packages read. Both count samples; refused samples have the label reason.
 const (
 	MetricAccepted = "carstate_samples_accepted_total"
 	MetricRefused  = "carstate_samples_refused_total"
 )
 
-// newIntake registers the metrics, each with the label protocol, so that both
-// protocols can share a registry.
+// newIntake registers the metrics with the label protocol, so that HTTP and MQTT can share a
+// registry.
 func newIntake(c Config, protocol string) *intake {
 	c = c.withDefaults()
 	c.Registry = prometheus.WrapRegistererWith(prometheus.Labels{"protocol": protocol}, c.Registry)
@@ -70,7 +69,7 @@ func newIntake(c Config, protocol string) *intake {
 	for why := range access.SampleRefusals {
 		in.refused[why] = refused.WithLabelValues(why.String())
 	}
-	// A counter that begins with its first event has no rate of that.
+	// A counter that appears with its first event has no rate for that event, so all start at 0.
 	for _, o := range []outcome{stored, rejected, unauthorised, unavailable} {
 		in.duration.WithLabelValues(string(o))
 	}
@@ -78,7 +77,7 @@ func newIntake(c Config, protocol string) *intake {
 	return in
 }
 
-// gauge shows how much of MaxBytes is in use.
+// gauge registers a metric of how many bytes of MaxBytes are in use, as taken returns them.
 func (in *intake) gauge(taken func() int) {
 	in.Registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "carstate_ingest_held_bytes",
@@ -86,7 +85,8 @@ func (in *intake) gauge(taken func() int) {
 	}, func() float64 { return float64(taken()) }))
 }
 
-// origin describes a batch of the source that arrives now.
+// origin returns what is known of a batch of source s that arrives now. topic is the vehicle that
+// an MQTT topic names, or empty.
 func (in *intake) origin(s *access.Grant, topic vehicle.ID) origin {
 	return origin{
 		source: s, vehicles: s.Vehicles, topic: topic,
@@ -94,12 +94,13 @@ func (in *intake) origin(s *access.Grant, topic vehicle.ID) origin {
 	}
 }
 
-// observe notes how long a request or message took that began at start.
+// observe records the duration of a request or message that began at start.
 func (in *intake) observe(start time.Time, o outcome) {
 	in.duration.WithLabelValues(string(o)).Observe(in.Now().Sub(start).Seconds())
 }
 
-// refuse counts n samples of a source that are refused; nil: the source is not known.
+// refuse counts n refused samples of source. If source is nil, the source is unknown and only the
+// metrics count them.
 func (in *intake) refuse(source *access.Grant, why access.Refusal, n int) {
 	if n == 0 {
 		return
@@ -110,8 +111,8 @@ func (in *intake) refuse(source *access.Grant, why access.Refusal, n int) {
 	}
 }
 
-// store stores what the batch accepted and counts the batch. Only after nil may
-// anything of it be acknowledged.
+// store stores the accepted samples of b and counts the batch. Nothing of b may be acknowledged
+// unless store returns nil.
 func (in *intake) store(ctx context.Context, b *batch) error {
 	for why, n := range b.refused {
 		in.refuse(b.source, access.Refusal(why), n)
@@ -146,7 +147,7 @@ func (in *intake) append(ctx context.Context, samples []vehicle.Sample) error {
 		}
 		return nil
 	case errors.Is(err, context.Canceled):
-		// The sender went away or we are shutting down.
+		// The sender disconnected, or the node is shutting down.
 	case in.failing.CompareAndSwap(false, true):
 		in.Log.Error("telemetry is not being stored; senders are told to come back", "error", err)
 	}

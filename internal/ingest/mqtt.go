@@ -23,56 +23,57 @@ import (
 const (
 	maxPacket      = 1 << 20          // bytes of a packet
 	connectTimeout = 10 * time.Second // from accepting a connection to its CONNECT, TLS included
-	writeTimeout   = 10 * time.Second // of a packet to a client, which is never large
-	maxKeepAlive   = 600              // seconds; a connection may be silent for half as long again
-	receiveMaximum = 128              // messages that a client may have unacknowledged
+	writeTimeout   = 10 * time.Second // for one packet to a client; such packets are small
+	maxKeepAlive   = 600              // seconds; a connection may be silent for 1.5 times as long
+	receiveMaximum = 128              // unacknowledged messages of a client
 	maxAliases     = 64               // topic aliases of a connection, up to 300 bytes each
 )
 
-// MQTT takes telemetry by MQTT 3.1.1 and 5, on topic vehicles/VID/telemetry
-// with QoS 0 or 1. User name and password are a source's name and key. It is a
-// front door and no broker: nobody can subscribe, nothing is retained (the flag
-// has no effect), wills are dropped, and no session outlives its connection.
+// MQTT receives telemetry by MQTT 3.1.1 and 5, on topic vehicles/VID/telemetry with QoS 0 or 1.
+// User name and password are the name and key of a source. The server is not a broker: clients
+// cannot subscribe, no message is retained (the flag has no effect), wills are dropped, and a
+// session ends with its connection.
 //
-// A PUBACK that reports success means that the message's samples are on disk;
-// if some of its lines were refused, they are counted and the PUBACK still
-// reports success, since sending them again would not help. Under MQTT 5 its
-// reason string names the signals that are not known. A message that is refused
-// gets, under MQTT 5 with QoS 1, a PUBACK that says why: 0x87 for another's
-// vehicle, 0x90 for another topic, 0x99 if no line was good. MQTT
-// 3.1.1 cannot say no, so there the connection is closed, as it is for QoS 0
-// (under MQTT 5 with a reason); only a bad payload with QoS 0 is dropped and
-// counted. If the store does not take a sample, the connection is closed
-// without an acknowledgement, and the client sends again. A source that was
-// removed is found out at its next message. While there is no room for more,
-// nothing is read, and so clients wait. A message that is over its source's rate gets
-// 0x97; where that cannot be said, nothing is read until the rate allows it. A packet that
-// comes too slowly ends its connection.
+// A PUBACK that reports success means that the accepted samples of the message are on disk.
+// Refused lines are counted, and the PUBACK still reports success, since sending them again would
+// not help. Under MQTT 5 its reason string names the unknown signals.
+//
+// A message that is refused as a whole gets a PUBACK with a reason code under MQTT 5 with QoS 1:
+// 0x87 for a vehicle that the source may not write for, 0x90 for a wrong topic, 0x99 if no line
+// was valid. A PUBACK of MQTT 3.1.1 cannot report a failure, and QoS 0 has no PUBACK; there the
+// connection is closed, under MQTT 5 with a reason code. As an exception, a QoS 0 message with an
+// invalid payload is only dropped and counted.
+//
+// If the store fails, the connection is closed without an acknowledgement, and the client sends
+// the message again. The key is checked again at every message, so a source that was removed is
+// refused at its next message. While the memory is used up, nothing is read, so clients wait. A
+// message over its source's rate gets 0x97; if it cannot, because of its version or QoS, nothing is
+// read until the rate allows it. A packet that arrives too slowly ends its connection.
 type MQTT struct {
 	in      *intake
 	rooms   *rooms
-	places  *budget // the connections that have logged in
+	places  *budget // connections that have logged in
 	guard   *netguard.Guard
 	server  *mqtt.Server
 	start   sync.Once
 	refused *prometheus.CounterVec // connections, by reason
-	// unhandled are packets that the library cannot read and does not refuse. A car
-	// could send them all the time.
+	// unhandled limits the log lines about packets on which the library panics. A client could
+	// send them without end.
 	unhandled lograte.Warning
 
-	// ctx ends when the time for a graceful end is over.
+	// ctx ends when the time for a graceful shutdown is over.
 	ctx    context.Context
 	cancel context.CancelFunc
 
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards the fields below
 	closing   bool
 	listeners map[net.Listener]struct{}
 	conns     map[*conn]struct{}
-	work      sync.WaitGroup // counts conns; added to under mu, before closing
-	ended     chan struct{}  // closed when Shutdown is done
+	work      sync.WaitGroup // counts conns; increased under mu and only while closing is false
+	ended     chan struct{}  // closed when the first Shutdown has finished
 }
 
-// NewMQTT makes the front door. It serves nothing until [MQTT.Serve].
+// NewMQTT returns a server. It serves nothing until [MQTT.Serve] is called.
 func NewMQTT(c Config) *MQTT {
 	m := &MQTT{
 		in:        newIntake(c, "mqtt"),
@@ -88,7 +89,7 @@ func NewMQTT(c Config) *MQTT {
 		Name: "carstate_mqtt_connections_refused_total",
 		Help: "MQTT connections that were refused, by reason.",
 	}, []string{"reason"})
-	m.refused.WithLabelValues("not_ready") // an alert looks at its rate
+	m.refused.WithLabelValues("not_ready") // starts at 0, because an alert uses its rate
 	m.guard = netguard.New(netguard.Config{
 		Max: m.in.MaxConnections, SendBuffer: sendBuffer, Dropped: m.refused.WithLabelValues("full").Inc, Log: m.in.Log,
 	})
@@ -101,21 +102,22 @@ func NewMQTT(c Config) *MQTT {
 	capabilities.MaximumQos = 1
 	capabilities.MaximumPacketSize = maxPacket
 	capabilities.MaximumSessionExpiryInterval = 0
-	capabilities.MaximumClientWritesPending = 1 // nothing is ever published to a client; the default costs 64 KiB each
+	// Nothing is published to clients. The default would cost 64 KiB a connection.
+	capabilities.MaximumClientWritesPending = 1
 	capabilities.MinimumProtocolVersion = 4
 	capabilities.ReceiveMaximum = receiveMaximum
 	capabilities.MaximumInflight = receiveMaximum
 	capabilities.TopicAliasMaximum = maxAliases
-	// Otherwise a PUBACK repeats the message's user properties, and with them
-	// a reason code that MQTT does not know.
+	// Otherwise a PUBACK repeats the message's user properties, and with them a reason code that
+	// MQTT does not define.
 	capabilities.Compatibilities.NoInheritedPropertiesOnAck = true
 	m.server = mqtt.New(&mqtt.Options{
 		Capabilities: capabilities,
-		// A connection has a buffer of its own, behind which this one is idle.
+		// Each conn has its own buffer, so the library's buffer is of no use.
 		ClientNetReadBufferSize: 16,
 		// The library logs whole packets, passwords included.
 		Logger: slog.New(slog.DiscardHandler),
-		// Nobody can read $SYS, and filling it stops the world each time.
+		// No client can read $SYS, and updating it stops the world each time.
 		SysTopicResendInterval: math.MaxInt32,
 	})
 	if err := m.server.AddHook(&hook{m: m}, nil); err != nil {
@@ -124,11 +126,11 @@ func NewMQTT(c Config) *MQTT {
 	return m
 }
 
-// Serve serves l until [MQTT.Shutdown], after which it returns [net.ErrClosed].
-// It may be called for several listeners.
+// Serve serves l until [MQTT.Shutdown] is called, and then returns [net.ErrClosed]. It may be
+// called for several listeners.
 func (m *MQTT) Serve(l net.Listener) error { return m.serveGuarded(m.guard.Listener(l)) }
 
-// ServeTLS is Serve with the configuration's TLS.
+// ServeTLS is like Serve, but uses TLS.
 func (m *MQTT) ServeTLS(l net.Listener) error {
 	return m.serveGuarded(tls.NewListener(m.guard.Listener(l), m.in.TLS))
 }
@@ -142,8 +144,8 @@ func (m *MQTT) serveGuarded(l net.Listener) error {
 	m.listeners[l] = struct{}{}
 	m.mu.Unlock()
 
-	// The library's own listeners are not used: they end silently at the
-	// first error and let a client that sends nothing stay for ever.
+	// The library's own listeners are not used: they end silently at the first error, and a
+	// client that sends nothing stays connected for ever.
 	var err error
 	m.start.Do(func() { err = m.server.Serve() })
 	if err != nil {
@@ -162,12 +164,12 @@ func (m *MQTT) serveGuarded(l net.Listener) error {
 	}
 }
 
-// accept starts serving nc, unless the service is shutting down.
+// accept starts serving nc, unless the server is shutting down or has too many connections.
 func (m *MQTT) accept(nc net.Conn) {
 	c := newConn(nc, m.rooms)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	// A connection that has ended counts here until its messages are stored.
+	// A connection that has ended is counted here until its messages are stored.
 	if m.closing || len(m.conns) >= 2*m.in.MaxConnections {
 		if !m.closing {
 			m.refused.WithLabelValues("full").Inc()
@@ -180,12 +182,12 @@ func (m *MQTT) accept(nc net.Conn) {
 	go m.serve(c)
 }
 
-// serve serves one connection to its end.
+// serve serves one connection until it ends.
 func (m *MQTT) serve(c *conn) {
 	defer func() {
-		// What one client sends must not end the process.
+		// A packet of one client must not crash the process.
 		if p := recover(); p != nil {
-			// The value may hold a part of the packet, unless the runtime made it.
+			// The panic value may contain part of the packet, unless it is a runtime error.
 			what := fmt.Sprintf("a %T", p)
 			if e, ok := p.(runtime.Error); ok {
 				what = e.Error()
@@ -193,7 +195,7 @@ func (m *MQTT) serve(c *conn) {
 			m.unhandled.Log(m.in.Log, "an MQTT connection was dropped: its packet cannot be handled", "panic", what)
 		}
 		_ = c.Close()
-		// A client may leave without waiting; what it sent is still stored.
+		// A client may disconnect without waiting; its messages are still stored.
 		c.queue.wait()
 		c.letGo()
 		c.place.end()
@@ -203,19 +205,20 @@ func (m *MQTT) serve(c *conn) {
 		m.work.Done()
 	}()
 	if err := c.begin(connectTimeout); err != nil {
-		if netguard.Under(c).Become(netguard.Silent) { // otherwise it was evicted, and is counted
+		// If the connection was evicted, it is counted already.
+		if netguard.Under(c).Become(netguard.Silent) {
 			m.refused.WithLabelValues("no_connect").Inc()
 		}
 		return
 	}
-	// How a connection ends is the client's business; what we refuse is
-	// counted where it is refused.
+	// The reason why a connection ended needs no handling here: refusals are counted where they
+	// occur.
 	_ = m.server.EstablishConnection("mqtt", c)
 }
 
-// Shutdown stops listening, acknowledges the messages that are being stored,
-// and closes every connection; when ctx ends first, it cuts them off. A second
-// call waits for the first.
+// Shutdown stops listening, stores and acknowledges the messages that have arrived, and closes
+// every connection. If ctx ends first, it closes the connections at once. A second call waits for
+// the first.
 func (m *MQTT) Shutdown(ctx context.Context) error {
 	m.mu.Lock()
 	already := m.closing

@@ -14,35 +14,34 @@ import (
 	"carstate/internal/access"
 )
 
-// conn is a client's connection. It follows where packets begin and end, so that
-// it can guard what the MQTT library does not: the library allocates whatever
-// length a packet claims, at once, and several times that while it reads it. So
-// a large packet gets to the library only when all of it has come and there is room for
-// it (see [rooms]).
+// conn is the connection of a client. It tracks where packets begin and end, to limit memory where
+// the MQTT library does not: the library allocates the length that a packet announces, at once, and
+// several times that while it reads the packet. So conn hands a large packet to the library only
+// when all of it has arrived and there is memory for it (see [rooms]).
 type conn struct {
 	net.Conn
 	rooms *rooms
 
-	// Used by the goroutine that reads.
+	// The fields up to processing are used only by the goroutine that reads.
 	in     *bufio.Reader // of Conn
-	head   bytes.Reader  // bytes that Read gives out next: a header, or a large packet
-	left   int           // bytes of the packet that are neither in head nor given out
-	packet int           // bytes of the packet after its header, if it is a PUBLISH
-	pace   pace          // of the packet
-	// What the packet being read has taken of the rooms.
+	head   bytes.Reader  // bytes that Read returns next: a header, or a large packet
+	left   int           // bytes of the packet that are neither in head nor returned by Read
+	packet int           // bytes of the packet after its header, if it is a PUBLISH; otherwise 0
+	pace   pace          // the minimum rate of the packet
+	// The memory that the present packet holds, by quota.
 	receiving, finishing, processing hold
 
-	source string        // the name of the source that logged in; set before its first message
-	key    []byte        // and its key, to ask again at each message
-	grant  *access.Grant // and what counted at the last message
-	place  hold          // among the connections that have logged in
-	slow   func()        // ends the connection of a logged-in client whose packet comes too slowly
-	queue  queue         // its messages that are not answered yet
+	source string        // the name of the source; set by logIn
+	key    []byte        // the source's key, checked again at each message
+	grant  *access.Grant // the source as of the last message
+	place  hold          // of the quota of connections that have logged in
+	slow   func()        // ends the connection because a packet arrives too slowly; nil before logIn
+	queue  queue         // messages that are not acknowledged yet
 
-	greeted atomic.Bool // something was sent
+	greeted atomic.Bool // something was sent to the client
 	ending  atomic.Bool
 	endOnce sync.Once
-	ended   chan struct{} // closed when ending, for who waits for room
+	ended   chan struct{} // closed when ending is set, to wake goroutines that wait for memory
 }
 
 func newConn(nc net.Conn, r *rooms) *conn {
@@ -60,15 +59,16 @@ var (
 	errSlow      = errors.New("the packet came too slowly")
 )
 
-// First bytes of a packet: the type; flags follow in the low half.
+// First byte of a packet, without the flags in its low half.
 const (
 	connectPacket    = 1 << 4
 	publishPacket    = 3 << 4
 	disconnectPacket = 14 << 4
 )
 
-// begin sees that what arrives is an MQTT CONNECT of reasonable size, and that
-// all of it arrives before the timeout. The library would wait for ever.
+// begin reads the header of the first packet and returns an error unless it is a CONNECT of at most
+// maxSmallPacket bytes. The whole CONNECT must arrive within timeout; the library would wait for
+// ever.
 func (c *conn) begin(timeout time.Duration) error {
 	if err := c.SetDeadline(time.Now().Add(timeout)); err != nil {
 		return err
@@ -86,8 +86,8 @@ func (c *conn) begin(timeout time.Duration) error {
 	return c.readLength(first, maxSmallPacket)
 }
 
-// readLength reads the rest of a fixed header whose first byte was read: the
-// length of what follows, 7 bits a byte.
+// readLength reads the rest of a fixed header whose first byte is first: the length of the rest of
+// the packet, with 7 bits in a byte. It returns an error if the length exceeds limit.
 func (c *conn) readLength(first byte, limit int) error {
 	head := [5]byte{first}
 	length := 0
@@ -110,9 +110,9 @@ func (c *conn) readLength(first byte, limit int) error {
 	return errTooLarge
 }
 
-// Read reads what the client sends, at most up to the end of a packet. At the
-// end it first waits until all messages are answered, because the library closes
-// the connection at once.
+// Read reads bytes from the client, at most up to the end of a packet. Before it returns an error
+// it waits until all messages are acknowledged, because the library then closes the connection at
+// once.
 func (c *conn) Read(p []byte) (int, error) {
 	n, err := c.read(p)
 	if err != nil {
@@ -135,26 +135,27 @@ func (c *conn) read(p []byte) (n int, err error) {
 	}
 	n, err = c.more(p[:min(len(p), c.left)])
 	if err == nil && c.left == 0 && c.packet > 0 {
-		// With the last byte the library begins to work on the packet.
+		// After the last byte the library begins to process the packet.
 		err = c.arrived()
 	}
 	return n, err
 }
 
-// more reads more of a packet.
+// more reads more bytes of the packet into p.
 func (c *conn) more(p []byte) (int, error) {
 	if c.ending.Load() {
 		return 0, errEnding
 	}
 	n, err := c.in.Read(p)
 	c.left -= n
-	if err == nil && c.left > 0 && c.source != "" { // a CONNECT has a deadline of its own
+	// A CONNECT has its own deadline.
+	if err == nil && c.left > 0 && c.source != "" {
 		err = c.pace.add(n)
 	}
 	return n, c.paced(err)
 }
 
-// paced tells a deadline that passed within a packet from others.
+// paced returns errSlow if err is a deadline that passed within a packet, and otherwise err.
 func (c *conn) paced(err error) error {
 	if errors.Is(err, os.ErrDeadlineExceeded) && !c.ending.Load() {
 		return errSlow
@@ -162,9 +163,9 @@ func (c *conn) paced(err error) error {
 	return err
 }
 
-// nextPacket reads a fixed header, and of a large PUBLISH all that follows it.
+// nextPacket reads a fixed header. If the packet is a large PUBLISH, it reads all of it.
 func (c *conn) nextPacket() error {
-	c.letGo() // the library is done with the packet before
+	c.letGo() // the library has finished the previous packet
 	if c.ending.Load() {
 		return errEnding
 	}
@@ -172,7 +173,7 @@ func (c *conn) nextPacket() error {
 	if err != nil {
 		return err
 	}
-	late := c.in.Buffered() < 4 // its length may be yet to come
+	late := c.in.Buffered() < 4 // the length may not have arrived yet
 	if late {
 		if err := c.beginPace(); err != nil {
 			return err
@@ -181,7 +182,7 @@ func (c *conn) nextPacket() error {
 	c.packet = 0
 	if first&0xf0 != publishPacket {
 		err = c.readLength(first, maxSmallPacket)
-	} else if err = c.readLength(first, maxPacket-1); err == nil { // the library counts the first byte as well
+	} else if err = c.readLength(first, maxPacket-1); err == nil { // the library's limit includes first
 		c.packet = c.left
 	}
 	if err == nil && !late && c.in.Buffered() < c.left {
@@ -193,20 +194,20 @@ func (c *conn) nextPacket() error {
 	return c.gather()
 }
 
-// beginPace sets the deadline of a packet that has not come yet. It replaces the one that
-// the library has set for the time between packets.
+// beginPace sets the first deadline of a packet that has not arrived completely. It replaces the
+// deadline that the library has set for the time between packets.
 func (c *conn) beginPace() error {
 	if err := c.pace.begin(time.Now(), c.rooms.grace); err != nil {
 		return err
 	}
-	if c.ending.Load() { // the new deadline replaced that of stopReading
+	if c.ending.Load() { // the new deadline may have replaced that of stopReading
 		return errEnding
 	}
 	return nil
 }
 
-// gather reads a large packet into memory of its own, for which it takes room as the bytes
-// come, and then makes it what Read gives out.
+// gather reads a large packet into a buffer of its own, which Read returns afterwards. The memory
+// is taken from the quotas as the bytes arrive.
 func (c *conn) gather() error {
 	header := int(c.head.Size())
 	p := make([]byte, unaccounted)
@@ -222,7 +223,7 @@ func (c *conn) gather() error {
 			larger := make([]byte, size)
 			copy(larger, p)
 			p = larger
-			c.pace.began = c.pace.began.Add(time.Since(began)) // the client did not make us wait
+			c.pace.began = c.pace.began.Add(time.Since(began)) // waiting for memory is not slowness
 			if err := c.pace.set(); err != nil {
 				return err
 			}
@@ -236,12 +237,12 @@ func (c *conn) gather() error {
 	return c.arrived()
 }
 
-// grow takes room for a packet that has filled its memory, and returns to how many bytes
-// of whole that may grow.
+// grow takes memory for a packet that has filled its buffer of size bytes, and returns the new size
+// of the buffer, at most whole. It returns false if the connection ends.
 func (c *conn) grow(size, whole int) (int, bool) {
 	larger := min(2*size, whole)
 	switch {
-	case c.receiving.bytes == 0: // it may wait, since it holds nothing
+	case c.receiving.bytes == 0: // it may wait, since it holds no memory
 		return larger, c.receiving.await(larger, c.ended)
 	case c.receiving.cover(larger):
 		return larger, true
@@ -249,7 +250,7 @@ func (c *conn) grow(size, whole int) (int, bool) {
 	return whole, c.finishing.await(whole-c.receiving.bytes, c.ended)
 }
 
-// arrived waits for room for the samples of a packet that has come to its end.
+// arrived waits for the memory that processing a complete packet needs.
 func (c *conn) arrived() error {
 	if !c.processing.await(processingBytes(c.packet), c.ended) {
 		return errEnding
@@ -257,7 +258,7 @@ func (c *conn) arrived() error {
 	return nil
 }
 
-// letGo gives back the room of the packet that was read.
+// letGo returns the memory of the packet that was read to the quotas.
 func (c *conn) letGo() {
 	c.receiving.end()
 	c.finishing.end()
@@ -267,13 +268,13 @@ func (c *conn) letGo() {
 	}
 }
 
-// logIn notes which source the connection is of.
+// logIn sets the source of the connection.
 func (c *conn) logIn(source *access.Grant, key []byte) {
 	c.source, c.key, c.grant = source.Name, key, source
 	c.receiving.source, c.finishing.source, c.processing.source = c.source, c.source, c.source
 }
 
-// pause waits before more is read, and returns false if the connection ended first.
+// pause waits for d. It returns false if the connection ended first.
 func (c *conn) pause(d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -285,12 +286,12 @@ func (c *conn) pause(d time.Duration) bool {
 	}
 }
 
-// Write sends to the client, which must not stop reading: whoever answers it
-// would stand still. What is left of a packet that went out in part is useless,
-// so an error ends the connection.
+// Write sends p to the client within writeTimeout, so that a client that does not read cannot block
+// the goroutine that acknowledges. The rest of a packet that was sent in part is useless, so an
+// error ends the connection.
 func (c *conn) Write(p []byte) (int, error) {
-	// Whose place is taken before the library has greeted it would be sent a
-	// DISCONNECT without a CONNACK (MQTT-3.14.0-1).
+	// A client whose connection is taken over before it got a CONNACK would get a DISCONNECT
+	// first, which MQTT forbids (MQTT-3.14.0-1).
 	if !c.greeted.Swap(true) && len(p) > 0 && p[0]&0xf0 == disconnectPacket {
 		_ = c.Close()
 		return 0, net.ErrClosed
@@ -305,17 +306,17 @@ func (c *conn) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// NetConn is the connection below.
+// NetConn returns the underlying connection.
 func (c *conn) NetConn() net.Conn { return c.Conn }
 
-// stopReading ends the connection once its messages are answered. The library
-// sets a new deadline before each read; Read then sees that it ends.
+// stopReading ends the connection after its messages are acknowledged. The library sets a new
+// deadline before each read, so Read also checks ending.
 func (c *conn) stopReading() {
 	c.end()
 	_ = c.SetReadDeadline(time.Unix(1, 0))
 }
 
-// Close ends the connection at once.
+// Close closes the connection at once.
 func (c *conn) Close() error {
 	c.end()
 	return c.Conn.Close()

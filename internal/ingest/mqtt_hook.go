@@ -14,24 +14,24 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// The topic is topicPrefix, a vid, topicSuffix.
+// A topic consists of topicPrefix, a vehicle identifier and topicSuffix.
 const (
 	topicPrefix = "vehicles/"
 	topicSuffix = "/telemetry"
 	maxTopic    = len(topicPrefix) + vehicle.MaxReportingID + len(topicSuffix)
 )
 
-// hook is where the MQTT library asks us. It calls a connection's methods from
-// that connection's goroutine.
+// hook receives the callbacks of the MQTT library. The library calls them in the goroutine of the
+// connection.
 type hook struct {
 	mqtt.HookBase
 	m *MQTT
 }
 
-// ID names the hook to the library.
+// ID returns the name of the hook.
 func (h *hook) ID() string { return "telemetry" }
 
-// Provides lists the questions that we answer.
+// Provides reports whether the hook implements callback b.
 func (h *hook) Provides(b byte) bool {
 	return bytes.IndexByte([]byte{
 		mqtt.OnConnect, mqtt.OnConnectAuthenticate, mqtt.OnACLCheck,
@@ -39,10 +39,10 @@ func (h *hook) Provides(b byte) bool {
 	}, b) >= 0
 }
 
-// OnConnect prepares a connection whose CONNECT is well formed.
+// OnConnect prepares a connection that sent a well-formed CONNECT.
 func (h *hook) OnConnect(cl *mqtt.Client, _ packets.Packet) error {
-	// A will would be published without passing OnPublish. Clients that set
-	// one by habit are not turned away for it.
+	// A will would be published without a call of OnPublish. Some clients always set one, so it is
+	// dropped and the client is not refused.
 	cl.Properties.Will = mqtt.Will{}
 	if k := cl.State.Keepalive; k == 0 || k > maxKeepAlive {
 		cl.State.Keepalive, cl.State.ServerKeepalive = maxKeepAlive, true
@@ -54,7 +54,7 @@ func (h *hook) OnConnect(cl *mqtt.Client, _ packets.Packet) error {
 	return nil
 }
 
-// OnConnectAuthenticate checks the source's name and key.
+// OnConnectAuthenticate checks the name and key of the source.
 func (h *hook) OnConnectAuthenticate(cl *mqtt.Client, pk packets.Packet) bool {
 	c := cl.Net.Conn.(*conn)
 	name := string(cl.Properties.Username)
@@ -77,7 +77,7 @@ func (h *hook) OnConnectAuthenticate(cl *mqtt.Client, pk packets.Packet) bool {
 	}
 	c.place = hold{h.m.places, name, 1}
 	if !netguard.Under(c).Become(netguard.Held) {
-		return false // it was evicted, so that no answer reaches the client
+		return false // it was evicted: no response reaches the client
 	}
 	c.logIn(source, bytes.Clone(pk.Connect.Password))
 	c.slow = func() {
@@ -85,28 +85,28 @@ func (h *hook) OnConnectAuthenticate(cl *mqtt.Client, pk packets.Packet) bool {
 		why := errSlow.Error() + ": 1 KB/s is the least, and 60 s the longest"
 		h.m.hangUp(cl, because(packets.ErrImplementationSpecificError, why))
 	}
-	// A client that connects with the ID of another takes its place; so no
-	// source may choose an ID that another one's clients can have.
+	// A client that connects with the client ID of another takes over its session. The prefix
+	// confines that to clients of the same source.
 	cl.ID = name + "/" + cl.ID
 	return true
 }
 
-// refuseLogin answers a login with a code of our own. The library would send another CONNACK, so the
-// connection is closed.
+// refuseLogin sends a CONNACK with code and closes the connection. If it stayed open, the library
+// would send another CONNACK.
 func (m *MQTT) refuseLogin(cl *mqtt.Client, code packets.Code) {
 	_ = m.server.SendConnack(cl, code, false, nil)
 	_ = cl.Net.Conn.Close()
 }
 
-// OnACLCheck refuses every subscription. Publishing is judged by OnPublish,
-// because a topic alias is not yet resolved here.
+// OnACLCheck refuses every subscription. OnPublish checks the right to publish, because topic
+// aliases are not resolved yet when the library calls OnACLCheck.
 func (h *hook) OnACLCheck(_ *mqtt.Client, _ string, write bool) bool {
 	return write
 }
 
-// OnPacketRead refuses what the library would not show to OnPublish as it came:
-// QoS 2 is lowered on the way, a topic that begins with $ is dropped without an
-// answer, and a long one can be remembered as an alias.
+// OnPacketRead refuses a PUBLISH that the library would change or drop before it calls OnPublish:
+// it lowers QoS 2, and drops a topic that begins with $ without a response. It also refuses long
+// topics, which the library could store as aliases.
 func (h *hook) OnPacketRead(cl *mqtt.Client, pk packets.Packet) (packets.Packet, error) {
 	if pk.FixedHeader.Type != packets.Publish {
 		return pk, nil
@@ -122,14 +122,14 @@ func (h *hook) OnPacketRead(cl *mqtt.Client, pk packets.Packet) (packets.Packet,
 		h.m.hangUp(cl, packets.ErrTopicNameInvalid)
 		return pk, packets.ErrRejectPacket
 	}
-	// The library's text is a piece of the packet, all of which would live as
-	// long as a sample or a topic alias refers to it.
+	// The library's string shares memory with the whole packet. Without a copy, a sample or a
+	// topic alias would keep the packet in memory.
 	pk.TopicName = strings.Clone(pk.TopicName)
 	return pk, nil
 }
 
-// OnPacketEncode adds to a CONNACK the limits that the library keeps to itself,
-// and keeps from MQTT 3.1.1 clients the codes that only MQTT 5 has.
+// OnPacketEncode adds limits to a CONNACK that the library does not announce. In a CONNACK for
+// MQTT 3.1.1 it replaces reason codes that only MQTT 5 defines.
 func (h *hook) OnPacketEncode(cl *mqtt.Client, pk packets.Packet) packets.Packet {
 	switch {
 	case pk.FixedHeader.Type != packets.Connack:
@@ -142,16 +142,16 @@ func (h *hook) OnPacketEncode(cl *mqtt.Client, pk packets.Packet) packets.Packet
 	return pk
 }
 
-// OnPublish takes a message. It always tells the library to forget the message,
-// which then neither acknowledges it nor passes it on: the queue acknowledges,
-// after storing. (Under MQTT 3.1.1 the library takes most other errors for an
-// acknowledgement.)
+// OnPublish processes a message. It always returns ErrRejectPacket, so that the library neither
+// acknowledges the message nor forwards it; the queue acknowledges it after it is stored. (Under
+// MQTT 3.1.1 the library acknowledges a message despite most other errors.)
 func (h *hook) OnPublish(cl *mqtt.Client, pk packets.Packet) (packets.Packet, error) {
 	h.m.take(cl, pk)
 	return pk, packets.ErrRejectPacket
 }
 
-// take judges a message and queues it for its answer, or ends the connection.
+// take checks and decodes a message, and queues it to be stored and acknowledged, or ends the
+// connection.
 func (m *MQTT) take(cl *mqtt.Client, pk packets.Packet) {
 	c := cl.Net.Conn.(*conn)
 	p := pending{qos: pk.FixedHeader.Qos, id: pk.PacketID, since: m.in.Now()}
@@ -162,7 +162,7 @@ func (m *MQTT) take(cl *mqtt.Client, pk packets.Packet) {
 	}
 	source, err := m.in.Sources.VerifyNamed(c.source, c.key, p.since)
 	if err != nil {
-		m.in.refuse(nil, access.NotAllowed, 1) // the key's refusal is noted already
+		m.in.refuse(nil, access.NotAllowed, 1) // VerifyNamed has counted it for the source
 		m.in.observe(p.since, unauthorised)
 		code := packets.ErrNotAuthorized
 		if errors.Is(err, access.ErrUnread) {
@@ -190,7 +190,7 @@ func (m *MQTT) take(cl *mqtt.Client, pk packets.Packet) {
 			if !m.withinRate(cl, c, p, b.size()) {
 				return
 			}
-			// What was refused is counted; the client is not told which it was.
+			// The refused lines are counted. MQTT has no place to list them.
 			b.rejected = nil
 			p.outcome, p.batch = stored, b
 			if p.qos > 0 && cl.Properties.ProtocolVersion >= 5 {
@@ -216,7 +216,7 @@ func (m *MQTT) take(cl *mqtt.Client, pk packets.Packet) {
 		return
 	}
 	if p.batch == nil && (p.qos == 0 || cl.Properties.ProtocolVersion < 5) {
-		// There is no way to say no to this message alone.
+		// Neither QoS 0 nor MQTT 3.1.1 can refuse a single message.
 		m.in.observe(p.since, p.outcome)
 		m.hangUp(cl, p.refusal)
 		return
@@ -224,13 +224,14 @@ func (m *MQTT) take(cl *mqtt.Client, pk packets.Packet) {
 	m.enqueue(cl, c, p)
 }
 
-// maxPause is for how long a connection is not read from because of its source's rate.
+// maxPause is how long reading from a connection may pause because of its source's rate.
 const maxPause = 60 * time.Second
 
-// withinRate reports whether the source's rate allows a number of samples, and uses them up;
-// 0: whether it allows any. If it does not, a message of MQTT 5 with QoS 1 is refused.
-// Others cannot be: their connection is not read from until the rate allows the message,
-// and is closed if that takes too long.
+// withinRate reports whether the source's rate allows a number of samples, and subtracts them from
+// what remains. With samples = 0 it reports whether the rate allows any. If it does not, an MQTT 5
+// message with QoS 1 is refused. Other messages cannot be refused: reading from their connection
+// pauses until the rate allows the message, and if that takes longer than maxPause, the connection
+// is closed.
 func (m *MQTT) withinRate(cl *mqtt.Client, c *conn, p pending, samples int) bool {
 	for rate := c.grant.Rate; rate.Limited(); {
 		_, next, ok := c.grant.Budget.TakeBatch(rate, samples, m.in.Now())
@@ -254,19 +255,19 @@ func (m *MQTT) withinRate(cl *mqtt.Client, c *conn, p pending, samples int) bool
 	return true
 }
 
-// because is a reason code with our own words.
+// because returns the reason code with a text of our own.
 func because(code packets.Code, text string) packets.Code {
 	return packets.Code{Code: code.Code, Reason: text}
 }
 
-// read reads a message's payload.
+// read decodes the payload of a message about vehicle id.
 func (m *MQTT) read(s *access.Grant, id vehicle.ID, payload []byte) (*batch, error) {
 	rd := readers.Get().(*reader)
 	defer readers.Put(rd)
 	return rd.messageBatch(payload, m.in.origin(s, id))
 }
 
-// whyNothing counts a message of which nothing was accepted and says why.
+// whyNothing counts a message without an accepted sample and returns the reason.
 func (m *MQTT) whyNothing(source *access.Grant, b *batch, err error) string {
 	var whole *refusal
 	switch {
@@ -277,12 +278,12 @@ func (m *MQTT) whyNothing(source *access.Grant, b *batch, err error) string {
 		m.in.refuse(source, access.Malformed, 1)
 		return "the message holds no sample"
 	}
-	// Nothing is to be stored, so this only counts.
+	// There are no samples to store, so this only counts.
 	_ = m.in.store(m.ctx, b)
 	return b.rejected[0].Reason
 }
 
-// hangUp ends the connection; MQTT 5 clients are told why.
+// hangUp closes the connection. An MQTT 5 client gets a DISCONNECT with code first.
 func (m *MQTT) hangUp(cl *mqtt.Client, code packets.Code) {
 	if cl.Properties.ProtocolVersion >= 5 {
 		_ = m.server.DisconnectClient(cl, code)
@@ -290,7 +291,7 @@ func (m *MQTT) hangUp(cl *mqtt.Client, code packets.Code) {
 	cl.Stop(code)
 }
 
-// vehicleOf reads the vehicle from a topic.
+// vehicleOf returns the vehicle that a topic names.
 func vehicleOf(topic string) (vehicle.ID, bool) {
 	vid, ok1 := strings.CutPrefix(topic, topicPrefix)
 	vid, ok2 := strings.CutSuffix(vid, topicSuffix)

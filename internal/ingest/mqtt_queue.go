@@ -8,37 +8,36 @@ import (
 	"github.com/mochi-mqtt/server/v2/packets"
 )
 
-// pending is a message that waits for its answer.
+// pending is a message that waits for its acknowledgement.
 type pending struct {
 	batch   *batch       // to be stored; nil if the message was refused
-	refusal packets.Code // why, if it was refused; otherwise its text has what was ignored
+	refusal packets.Code // the reason, if it was refused; else its text names ignored signals
 	outcome outcome
 	qos     byte
 	id      uint16
-	since   time.Time // its arrival
-	room    hold      // of processing
+	since   time.Time // when the message arrived
+	room    hold      // of the quota processing
 }
 
-// pubackBytes is what a PUBACK has besides the text of its reason, at most: two lengths of up to
-// four bytes, the type, the message, the code, and the property with its length.
+// pubackBytes is the maximum size of a PUBACK without the text of its reason: two lengths of up to
+// four bytes, the type, the packet identifier, the code, and the property with its length.
 const pubackBytes = 4 + 4 + 1 + 2 + 1 + 3
 
-// queue holds one connection's messages from their arrival to their answer.
-// While some are being stored, those that arrive wait, and are then stored
-// together: a gateway that pipelines is not slowed down to one message a commit.
-// One goroutine answers, and only while there is something to answer, so the
-// PUBACKs leave in the order of the messages and an idle connection costs
-// nothing.
+// queue holds the messages of one connection from arrival to acknowledgement. While some messages
+// are being stored, newer ones wait, and are then stored together; so a gateway that pipelines is
+// not limited to one message a commit. One goroutine stores and acknowledges, so PUBACKs are sent
+// in the order of the messages. It runs only while there are messages, so an idle connection needs
+// no second goroutine.
 type queue struct {
-	mu      sync.Mutex // guards all of it
-	changed *sync.Cond // with mu: told when waiting, bytes or working change
+	mu      sync.Mutex // guards all other fields
+	changed *sync.Cond // uses mu; signaled when waiting, bytes or working change
 	waiting []pending
-	bytes   int  // of memory, of the messages waiting and being stored
-	working bool // a goroutine answers
-	broken  bool // a message could not be stored; nothing after it may be
+	bytes   int  // memory of the messages that wait or are being stored
+	working bool // a goroutine is running answerAll
+	broken  bool // a message was not stored; no later one may be
 }
 
-// wait returns when every message is answered. Nobody may enqueue meanwhile.
+// wait returns when every message is acknowledged. enqueue must not be called during wait.
 func (q *queue) wait() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -47,8 +46,8 @@ func (q *queue) wait() {
 	}
 }
 
-// enqueue hands a message over to be stored and answered. It waits while too
-// much is under way, and so makes the client wait.
+// enqueue adds a message to the queue. It blocks while too many messages or bytes are queued;
+// nothing is read from the client during that time.
 func (m *MQTT) enqueue(cl *mqtt.Client, c *conn, p pending) {
 	q := &c.queue
 	bytes := messageBytes
@@ -69,7 +68,7 @@ func (m *MQTT) enqueue(cl *mqtt.Client, c *conn, p pending) {
 	}
 }
 
-// answerAll answers until nothing waits.
+// answerAll stores and acknowledges messages until none waits.
 func (m *MQTT) answerAll(cl *mqtt.Client, q *queue) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -94,10 +93,10 @@ func (m *MQTT) answerAll(cl *mqtt.Client, q *queue) {
 	q.changed.Broadcast()
 }
 
-// answer stores the messages together and acknowledges each. If they are not
-// stored it acknowledges none, ends the connection and returns false: a later
-// message must not be stored before the client has sent these again, because
-// whoever folds samples ignores what is older than what it knows.
+// answer stores the messages together and acknowledges each. If the store fails, it acknowledges
+// none, closes the connection and returns false. A later message of the connection must not be
+// stored before the client has sent these again, because the fold ignores samples that are older
+// than the state.
 func (m *MQTT) answer(cl *mqtt.Client, messages []pending) bool {
 	all := new(batch)
 	for _, p := range messages {
@@ -122,11 +121,11 @@ func (m *MQTT) answer(cl *mqtt.Client, messages []pending) bool {
 			continue
 		}
 		reason := p.refusal.Reason
-		// The library sends nothing in place of a packet that is too large for the client.
+		// The library sends nothing at all if a packet exceeds the client's limit.
 		if most := cl.Properties.Props.MaximumPacketSize; most > 0 && int64(pubackBytes+len(reason)) > int64(most) {
 			reason = ""
 		}
-		// If the client is gone it will send again.
+		// If the client is gone, it will send the message again.
 		_ = cl.WritePacket(packets.Packet{
 			FixedHeader: packets.FixedHeader{Type: packets.Puback},
 			PacketID:    p.id,

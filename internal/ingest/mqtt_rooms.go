@@ -2,28 +2,32 @@ package ingest
 
 import "time"
 
-// Limits of what the messages of MQTT hold in memory.
+// Limits of the memory that MQTT messages use.
 const (
 	readBuffer     = 2 << 10  // bytes of each connection's read buffer
-	maxSmallPacket = 16 << 10 // bytes of a packet that is no PUBLISH
-	unaccounted    = 4 << 10  // bytes of a PUBLISH that count as part of the connection until they are all there
-	maxQueued      = 4 << 20  // bytes of memory that a connection's unanswered messages may hold; one message always may
+	maxSmallPacket = 16 << 10 // bytes of a packet that is not a PUBLISH
+	unaccounted    = 4 << 10  // bytes; a PUBLISH up to this size uses no quota before it has arrived
+	maxQueued      = 4 << 20  // bytes of memory of a connection's unacknowledged messages, unless there is only one
 )
 
-// rooms are the memory that all connections share. When a room is full, or a source's
-// share of it, connections that want more of it are not read from, in turn, until there is
-// some again.
+// rooms are the memory quotas that all connections share. When a quota, or a source's share of it,
+// is used up, connections that need more of it are not read from. They get memory in turn once some
+// is free.
 //
-// There are three, so that senders who are slow do not keep out those whose messages have
-// arrived. They are taken in this order, and a connection that holds some of the last one
-// waits for nothing but the store, which has a time limit. A packet gets its part of
-// receiving as its bytes come. One that has a part and cannot get more gets all the rest
-// from finishing, and so never waits there for others that wait for receiving. So what is
-// full empties.
+// There are three quotas, so that slow senders do not keep out messages that have arrived
+// completely. A packet takes from them in this order:
+//
+//  1. receiving, step by step, as its bytes arrive;
+//  2. finishing, if it holds some of receiving and cannot get more: all that it still needs;
+//  3. processing, when it has arrived completely.
+//
+// There is no deadlock. A connection that holds some of processing waits only for the store, which
+// has a time limit. A packet that holds some of receiving never waits for receiving. So every
+// quota becomes free again.
 type rooms struct {
-	receiving  *budget // packets that are on their way
-	finishing  *budget // the rest of packets that found receiving full
-	processing *budget // packets that have arrived, and the samples of unanswered messages
+	receiving  *budget // packets that are arriving
+	finishing  *budget // the rest of packets for which receiving had too little
+	processing *budget // packets that have arrived, and the samples of unacknowledged messages
 	grace      time.Duration
 }
 
@@ -36,8 +40,8 @@ func (r *rooms) taken() int {
 	return r.receiving.taken() + r.finishing.taken() + r.processing.taken()
 }
 
-// processingBytes is what the library and we need at most for a PUBLISH of n
-// bytes from its arrival to its answer: the library's second copy, and for each
-// byte of that no more than 9 of samples or, which are the library's, of user
-// properties. TestProcessingBytes holds it against the worst messages.
+// processingBytes returns the memory that a PUBLISH of n bytes needs at most from its arrival to
+// its acknowledgement. That is the library's second copy, and for each byte of the copy at most 9
+// bytes of decoded samples, or of user properties, which the library decodes.
+// TestProcessingBytes verifies it with the most expensive messages.
 func processingBytes(n int) int { return messageBytes + 10*n }

@@ -2,29 +2,29 @@ package ingest
 
 import "time"
 
-// The least rate at which the bytes of a request's body or of an MQTT packet come.
+// The minimum rate at which the body of a request or an MQTT packet must arrive.
 const (
-	grace       = 5 * time.Second  // after that the rate counts
-	perByte     = time.Millisecond // 1 KB/s
-	transitTime = 60 * time.Second // of a whole body or packet, however fast it comes
+	grace       = 5 * time.Second  // before the rate applies
+	perByte     = time.Millisecond // that is, 1 KB/s
+	transitTime = 60 * time.Second // for a whole body or packet, at any rate
 )
 
-// pace sets the deadline for the next bytes of a body or packet.
+// pace sets the read deadlines that enforce the minimum rate of one body or packet.
 type pace struct {
 	of      interface{ SetReadDeadline(time.Time) error }
 	began   time.Time
 	grace   time.Duration
-	came    int // bytes
-	counted int // of those, the ones that the deadline has been set for
+	came    int // bytes that have arrived
+	counted int // the value of came for which the deadline was set
 }
 
-// begin sets the first deadline.
+// begin starts a body or packet at now and sets its first deadline.
 func (p *pace) begin(now time.Time, grace time.Duration) error {
 	p.began, p.grace, p.came, p.counted = now, grace, 0, 0
 	return p.set()
 }
 
-// add counts bytes that came, and moves the deadline once that is worth it.
+// add counts n bytes that arrived. It moves the deadline once per 1,000 bytes.
 func (p *pace) add(n int) error {
 	if p.came += n; p.came-p.counted < 1000 {
 		return nil

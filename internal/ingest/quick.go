@@ -6,28 +6,27 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Most lines are what a machine writes: plain ASCII without escapes, every member
-// once, nothing nested that nobody asked for. Such a line is read here, in a
-// third of the time that a general parser takes. Whatever else turns up, faults
-// above all, is left to the general parser (decode.go), which alone says what is
-// wrong with a line. So quick may give up on anything, but may accept only what
-// the general parser accepts, with the same result; FuzzQuick holds it to that.
+// Most lines have the form that a program writes: plain ASCII without escapes, each member once,
+// and no nesting in members that are ignored. quick decodes such a line in a third of the time
+// that a general parser takes. It leaves every other line, above all an invalid one, to the general
+// parser (decode.go), which alone determines what is wrong with a line. So quick may give up on any
+// line, but it must accept only lines that the general parser accepts, with the same result.
+// FuzzQuick verifies that.
 
-// maxUnknown is how many members of an object quick knows to tell apart that no
-// rule uses.
+// maxUnknown is how many ignored members of one object quick can compare, to find duplicates.
 const maxUnknown = 16
 
-// quick reads one line. It gives up by returning false.
+// quick decodes one line. Its methods give up by calling fail.
 type quick struct {
 	rest    []byte
-	unknown [maxUnknown][]byte // names that no rule uses
-	from, n int                // which of unknown are of the object being read
+	unknown [maxUnknown][]byte // names of ignored members
+	from, n int                // unknown[from:n] belong to the present object
 
-	counted, unnamed int // ignored signals before this line
+	counted, unnamed int // counts of ignored signals before this line
 	times            [maxIgnored]int
 }
 
-// sample reads the sample that line holds; see [Decoder.Sample].
+// sample decodes line; see [Decoder.Sample]. ok is false if it gave up.
 func (q *quick) sample(d *Decoder, line []byte, topic vehicle.ID, latest vehicle.UnixMilli) (x vehicle.Sample, ok bool) {
 	q.rest, q.from, q.n = line, 0, 0
 	q.counted, q.unnamed, q.times = d.ignored.count, d.ignored.unnamed, d.ignored.times
@@ -68,16 +67,17 @@ func (q *quick) sample(d *Decoder, line []byte, topic vehicle.ID, latest vehicle
 	return x, true
 }
 
-// undo takes back what was counted of the line, which the general parser counts again. It is false.
+// undo restores the counts of ignored signals, because the general parser counts those of this line
+// again. It returns false.
 func (q *quick) undo(d *Decoder) bool {
 	d.ignored.count, d.ignored.unnamed, d.ignored.times = q.counted, q.unnamed, q.times
 	return false
 }
 
-// fail gives up: from now on nothing is read, and every loop ends.
+// fail gives up on the line: nothing more is read, and every loop ends.
 func (q *quick) fail() { q.rest = nil }
 
-// space skips white space and returns the byte that follows, 0 at the end.
+// space skips white space and returns the next byte without reading it, or 0 at the end.
 func (q *quick) space() byte {
 	for i, c := range q.rest {
 		if c != ' ' && c != '\t' && c != '\n' && c != '\r' {
@@ -91,7 +91,7 @@ func (q *quick) space() byte {
 	return 0
 }
 
-// take reads the byte c, or gives up.
+// take reads the byte c, and gives up if another one follows.
 func (q *quick) take(c byte) {
 	if q.space() != c {
 		q.fail()
@@ -100,8 +100,8 @@ func (q *quick) take(c byte) {
 	q.rest = q.rest[1:]
 }
 
-// begin reads the start of an object or array and reports whether it has a
-// member.
+// begin reads the start of an object or array and reports whether it has a member. Of an empty one
+// it reads the end as well.
 func (q *quick) begin(open, end byte) bool {
 	q.take(open)
 	if q.space() == end {
@@ -111,7 +111,7 @@ func (q *quick) begin(open, end byte) bool {
 	return q.rest != nil
 }
 
-// more reads what follows a member, and reports whether that is another one.
+// more reads the comma or the end after a member and reports whether another member follows.
 func (q *quick) more(end byte) bool {
 	switch q.space() {
 	case ',':
@@ -146,7 +146,7 @@ func (q *quick) text() []byte {
 	return nil
 }
 
-// number reads a number, as JSON spells it.
+// number reads a JSON number.
 func (q *quick) number() (v float64) {
 	q.space()
 	b, i := q.rest, 0
@@ -154,7 +154,7 @@ func (q *quick) number() (v float64) {
 	if negative {
 		i++
 	}
-	var digits uint64 // all of them, as one number
+	var digits uint64 // all digits, without the decimal point
 	first := i
 	for ; i < len(b) && isDigit(b[i]); i++ {
 		digits = 10*digits + uint64(b[i]-'0')
@@ -175,8 +175,8 @@ func (q *quick) number() (v float64) {
 			return 0
 		}
 	}
-	// Up to 15 digits fit a float64 exactly, and so does the power of ten:
-	// their quotient is rounded once, as ParseFloat rounds.
+	// A number of up to 15 digits is exact as a float64, and so is the power of ten. Their
+	// quotient is rounded once, exactly as ParseFloat rounds.
 	if n+places > 15 || i < len(b) && (b[i] == 'e' || b[i] == 'E') {
 		q.fail()
 		return 0
@@ -200,8 +200,7 @@ func (q *quick) word(w string) {
 	q.rest = q.rest[len(w):]
 }
 
-// skip reads a value that nobody wants, under a name that the object must not
-// have had before.
+// skip reads the value of an ignored member. It gives up if the object has had that name before.
 func (q *quick) skip(name []byte) {
 	for _, other := range q.unknown[q.from:q.n] {
 		if string(other) == string(name) {
@@ -225,7 +224,7 @@ func (q *quick) skip(name []byte) {
 	case 'n':
 		q.word("null")
 	default:
-		q.number() // or something nested, which is none
+		q.number() // gives up if the value is nested
 	}
 }
 
@@ -319,7 +318,7 @@ func (q *quick) codes(d *Decoder) []vehicle.TroubleCode {
 		d.codes[n] = c
 		n++
 	}
-	// The sample gets no more than it needs: it may wait long to be stored.
+	// The clone has no spare capacity, because the sample may wait long to be stored.
 	return slices.Clone(d.codes[:n])
 }
 

@@ -5,9 +5,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// refusal is the error that says why a sample was refused. Its text is for the
-// sender: our words and our names, and of the input nothing but the name of an
-// unknown signal, for a strict source.
+// refusal is the error that says why a sample was refused. Its text is for the sender. It repeats
+// nothing of the input, except the name of an unknown signal if the source is strict.
 type refusal struct {
 	kind access.Refusal
 	text string
@@ -17,7 +16,7 @@ func (r *refusal) Error() string { return r.text }
 
 func refuse(k access.Refusal, text string) *refusal { return &refusal{k, text} }
 
-// Refusals without a detail.
+// Refusals of a sample whose text is constant.
 var (
 	errNotUTF8     = refuse(access.Malformed, "the line is not valid UTF-8")
 	errNotObject   = refuse(access.Malformed, `a sample is one JSON object, such as {"vid":"V","time":1795147200250,"signals":{"Vehicle.Speed":12.4}}`)

@@ -58,7 +58,7 @@ func (d *Decoder) milOn(r *vehicle.Readings) error {
 	return errMILType
 }
 
-// set reads past the value that the caller has seen and records v for it.
+// set reads the next value, which the caller has inspected, and records v for signal s.
 func (d *Decoder) set(s vehicle.Signal, v float64, r *vehicle.Readings) error {
 	if _, err := d.json.ReadToken(); err != nil {
 		return syntax(err)
@@ -110,12 +110,12 @@ func (d *Decoder) troubleCodes(r *vehicle.Readings) error {
 	if _, err := d.json.ReadToken(); err != nil {
 		return syntax(err)
 	}
-	// The sample gets no more than it needs: it may wait long to be stored.
+	// The clone has no spare capacity, because the sample may wait long to be stored.
 	return possible(r.SetCodes(slices.Clone(d.codes[:n])))
 }
 
-// possible passes on the vehicle package's word that a value is impossible.
-// Its errors name the signal and its range and repeat nothing.
+// possible converts an error of package vehicle, which says that a value is impossible, into a
+// refusal. Such an error names the signal and its range and repeats no input.
 func possible(err error) error {
 	if err == nil {
 		return nil

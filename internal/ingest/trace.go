@@ -11,12 +11,12 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 )
 
-// untraced stands for a span where nothing is traced.
+// untraced is the span if tracing is off.
 var untraced trace.Span = noop.Span{}
 
-// span begins the span of one request, or of the messages that are stored
-// together. Nobody outside decides what is traced: a traceparent that a sender
-// sends is not looked at. No attribute names a vehicle or a source.
+// span begins the span of one request, or of the messages that are stored together. A traceparent
+// header is ignored, so that senders cannot decide what is traced. No attribute names a vehicle or
+// a source.
 func (in *intake) span(ctx context.Context, name string, start time.Time) (context.Context, trace.Span) {
 	if in.Tracer == nil {
 		return ctx, untraced
@@ -24,7 +24,7 @@ func (in *intake) span(ctx context.Context, name string, start time.Time) (conte
 	return in.Tracer.Start(ctx, name, trace.WithTimestamp(start), trace.WithSpanKind(trace.SpanKindServer))
 }
 
-// endSpan ends a span of [intake.span].
+// endSpan sets the outcome of a span and ends it.
 func endSpan(s trace.Span, o outcome) {
 	if s.IsRecording() {
 		s.SetAttributes(attribute.String("carstate.outcome", string(o)))
@@ -35,7 +35,7 @@ func endSpan(s trace.Span, o outcome) {
 	s.End()
 }
 
-// noteBatch adds to the span of the context what is stored.
+// noteBatch adds the counts of b to the span in ctx.
 func (in *intake) noteBatch(ctx context.Context, b *batch) {
 	if in.Tracer == nil {
 		return
@@ -45,7 +45,7 @@ func (in *intake) noteBatch(ctx context.Context, b *batch) {
 	}
 }
 
-// inSpan gives a request the context of its span.
+// inSpan returns r with the context of its span.
 func inSpan(ctx context.Context, r *http.Request, s trace.Span) *http.Request {
 	if !s.IsRecording() {
 		return r
