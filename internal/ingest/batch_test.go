@@ -17,7 +17,7 @@ func testReader() *reader { return readers.New().(*reader) }
 
 var anyone = origin{vehicles: access.AllVehicles(), latest: testLatest}
 
-// rejectedLines lists the numbers of the refused lines.
+// rejectedLines returns the numbers of the refused lines.
 func rejectedLines(b *batch) (lines []int) {
 	for _, r := range b.rejected {
 		lines = append(lines, r.Line)
@@ -32,7 +32,7 @@ func TestLinesAreNumberedAndSorted(t *testing.T) {
 		`nonsense`,
 		"  \t",
 		sampleLine("V2", 1, 10) + "\r",
-		sampleLine("V1", 3, 31), // of the same time: stays behind the first
+		sampleLine("V1", 3, 31), // the same time: stays after the first
 		`{"vid":"V1","time":1795147200000,"signals":{"Vehicle.Other":1}}`,
 		`{}`,
 		sampleLine("V1", 2, 20), // no line break at the end
@@ -106,7 +106,7 @@ func TestBrokenOffBodyIsNoBatch(t *testing.T) {
 	}
 }
 
-// MQTT does not say whether a message is NDJSON or one object over many lines.
+// An MQTT message does not say whether it is NDJSON or one object that spans lines.
 func TestMessages(t *testing.T) {
 	spread := func(s string) string { return strings.ReplaceAll(s, ",", ",\n") }
 	good := sampleLine("V1", 1, 1)
@@ -144,16 +144,16 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// A batch keeps its order when each vehicle's samples are in the order of their
-// times; else it is put in the order of time.
+// A batch keeps its order if each vehicle's samples are ordered by time. Otherwise the whole batch
+// is sorted by time.
 func TestBatchOrder(t *testing.T) {
 	for _, c := range []struct{ in, want string }{
 		{"a1 a2 b1 b2", "a1 a2 b1 b2"},             // one car after the other
-		{"a2 b1 b2", "a2 b1 b2"},                   //
-		{"a1 b1 a2 b2", "a1 b1 a2 b2"},             // by time
-		{"a2 a1 b1", "a1 b1 a2"},                   // a car that is out of order
-		{"a2 b3 a1", "a1 a2 b3"},                   // with another one in between
-		{"a1 b1 a3 c2 a2 b9", "a1 b1 c2 a2 a3 b9"}, //
+		{"a2 b1 b2", "a2 b1 b2"},                   // the cars' times overlap
+		{"a1 b1 a2 b2", "a1 b1 a2 b2"},             // sorted by time
+		{"a2 a1 b1", "a1 b1 a2"},                   // one car is out of order
+		{"a2 b3 a1", "a1 a2 b3"},                   // the same, with another car in between
+		{"a1 b1 a3 c2 a2 b9", "a1 b1 c2 a2 a3 b9"}, // the same, in a later run
 		{"a2 b1 a2 b1", "a2 b1 a2 b1"},             // the same time twice
 	} {
 		b := new(batch)
@@ -171,7 +171,7 @@ func TestBatchOrder(t *testing.T) {
 	}
 }
 
-// BenchmarkBatch reads a body of 1,000 cars with ten samples each.
+// BenchmarkBatch decodes a body with ten samples of each of 1,000 cars.
 func BenchmarkBatch(b *testing.B) {
 	var body []byte
 	for car := range 1000 {

@@ -9,7 +9,7 @@ import (
 	"carstate/internal/testkit"
 )
 
-// queued is how many claims wait.
+// queued returns the number of waiting claims.
 func (b *budget) queued() (n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -26,7 +26,7 @@ func TestBudgetServesInTurn(t *testing.T) {
 	}
 	never := make(chan struct{})
 	large, small := make(chan int), make(chan int)
-	go func() { n, _ := b.take("b", 1000, never); large <- n }() // all there is
+	go func() { n, _ := b.take("b", 1000, never); large <- n }() // more than the budget has
 	testkit.Await(t, "the large claim waits", func() bool { return b.queued() == 1 })
 	go func() { n, _ := b.take("c", 1, never); small <- n }()
 	testkit.Await(t, "the small claim waits", func() bool { return b.queued() == 2 })
@@ -46,7 +46,7 @@ func TestBudgetServesInTurn(t *testing.T) {
 	}
 }
 
-// TestBudgetStop: a claim that stops waiting lets those behind it pass.
+// TestBudgetStop checks that a claim that stops waiting does not hold up those behind it.
 func TestBudgetStop(t *testing.T) {
 	b := newBudget(100)
 	b.tryTake("a", 50)
@@ -61,8 +61,9 @@ func TestBudgetStop(t *testing.T) {
 	}
 }
 
-// TestBudgetShares: one source holds half at most, and an eighth once others hold the
-// rest. Others find room, and their claims pass those of a source that has its share.
+// TestBudgetShares checks that one source holds at most half, and only an eighth once others hold
+// the rest. It also checks that other sources' claims overtake those of a source that has used up
+// its share.
 func TestBudgetShares(t *testing.T) {
 	b := newBudget(1600)
 	take := func(source string) (n int) {
@@ -103,7 +104,7 @@ func TestBudgetIsNeverExceeded(t *testing.T) {
 			stopped := make(chan struct{})
 			close(stopped)
 			for range 2000 {
-				stop := stopped // may or may not get it
+				stop := stopped // take may succeed or stop
 				if rnd.IntN(2) == 0 {
 					stop = nil
 				}

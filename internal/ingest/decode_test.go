@@ -16,12 +16,12 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// testNow is what the clock says in tests.
+// testNow is the current time in all tests.
 var testNow = time.Date(2026, 11, 20, 4, 0, 10, 0, time.UTC)
 
 var testLatest = vehicle.At(testNow.Add(MaxAhead))
 
-// describe writes a sample as testdata/samples.txt does.
+// describe formats a sample like the lines of testdata/samples.txt that begin with >.
 func describe(x vehicle.Sample, ignored int) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s", x.Vehicle, x.Time.Time().Format("2006-01-02T15:04:05.000Z"))
@@ -39,7 +39,7 @@ func describe(x vehicle.Sample, ignored int) string {
 	return b.String()
 }
 
-// sampleCase is one pair of lines of testdata/samples.txt.
+// sampleCase is a pair of lines of testdata/samples.txt.
 type sampleCase struct {
 	line      int
 	in, wants string
@@ -77,7 +77,7 @@ func sampleCases(t testing.TB) (cases []sampleCase) {
 }
 
 func TestSamples(t *testing.T) {
-	d := NewDecoder() // one for all: nothing of a line may stick
+	d := NewDecoder() // one for all lines: no state of one line may affect another
 	for _, c := range sampleCases(t) {
 		d.ignored.forget()
 		x, err := d.Sample([]byte(c.in), "", testLatest)
@@ -138,7 +138,7 @@ func TestTroubleCodesAreLimited(t *testing.T) {
 	}
 }
 
-// A sample keeps its codes when the decoder goes on.
+// The codes of a sample must not change when the decoder decodes another line.
 func TestTroubleCodesAreTheSamplesOwn(t *testing.T) {
 	d := NewDecoder()
 	x, err := d.Sample([]byte(`{"vid":"a","time":1795147200000,"signals":{"Vehicle.OBD.DTCList":["P0120","P0121"]}}`), "", testLatest)
@@ -153,8 +153,8 @@ func TestTroubleCodesAreTheSamplesOwn(t *testing.T) {
 	}
 }
 
-// FuzzDecode: whatever comes in, an accepted sample is one that a car could
-// have sent and that AppendJSON writes back, and anything else is a refusal.
+// FuzzDecode checks that, for any input, an accepted sample is possible and survives a round trip
+// through AppendJSON, and that every error is a refusal.
 func FuzzDecode(f *testing.F) {
 	for _, c := range sampleCases(f) {
 		f.Add([]byte(c.in))
@@ -190,7 +190,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// FuzzQuick: what quick accepts, the general parser accepts, with the same result.
+// FuzzQuick checks that the general parser accepts whatever quick accepts, with the same result.
 func FuzzQuick(f *testing.F) {
 	for _, c := range sampleCases(f) {
 		f.Add([]byte(c.in), "")
@@ -226,7 +226,7 @@ func FuzzQuick(f *testing.F) {
 	})
 }
 
-// The lines that a machine writes need no general parser.
+// Lines in the usual form of programs must not need the general parser.
 func TestQuickReadsWhatIsUsual(t *testing.T) {
 	for _, line := range []string{
 		usualLine,
@@ -242,7 +242,7 @@ func TestQuickReadsWhatIsUsual(t *testing.T) {
 			t.Errorf("%s is left to the general parser", line)
 		}
 	}
-	// A receiver's software may print more digits than quick reads exactly.
+	// The software of a position receiver may print more digits than quick can read exactly.
 	const long = `{"vid":"V1","time":1795147200250,"signals":{"Vehicle.CurrentLocation.Latitude":44.49796712345678901}}`
 	d := NewDecoder()
 	if _, ok := d.quick.sample(d, []byte(long), "", testLatest); ok {
@@ -253,7 +253,7 @@ func TestQuickReadsWhatIsUsual(t *testing.T) {
 	}
 }
 
-// Reading the samples of one vehicle costs no allocation.
+// Decoding samples of the same vehicle must not allocate.
 func TestUsualLineAllocatesNothing(t *testing.T) {
 	d, line := NewDecoder(), []byte(usualLine)
 	if n := testing.AllocsPerRun(100, func() {

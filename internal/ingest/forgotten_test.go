@@ -6,8 +6,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// A forgotten vehicle is refused with a reason of its own; others of the same
-// batch go in. To a source that does not speak for it, it is like any other.
+// Samples of a forgotten vehicle are refused with their own reason; other samples of the batch are
+// accepted. A source that may not write for the vehicle gets the usual reason.
 func TestForgottenIsRefused(t *testing.T) {
 	f := newFixture(t)
 	gone := true
@@ -27,8 +27,9 @@ func TestForgottenIsRefused(t *testing.T) {
 	f.store.wants(t, "V1 1", "V2 4")
 }
 
-// TestMQTTRefusesVehicles: a vehicle that was forgotten, or is new beyond the bound, is refused
-// with a code and a reason of its own. Only version 5 has a code; version 3 closes.
+// TestMQTTRefusesVehicles checks that messages of a vehicle that was forgotten, or that is new and
+// exceeds the limit of vehicles, are refused with their own code and reason. MQTT 3.1.1 has no
+// code, so the connection is closed.
 func TestMQTTRefusesVehicles(t *testing.T) {
 	for _, c := range []struct {
 		reason string
@@ -45,7 +46,7 @@ func TestMQTTRefusesVehicles(t *testing.T) {
 				_, addr := startMQTT(t, f.Config)
 				car := f.login(t, addr, version)
 				const topicV2 = "vehicles/V2/telemetry"
-				car.publish(0, 0, topicV2, sampleLine("V2", 1, 1)) // counted, no more
+				car.publish(0, 0, topicV2, sampleLine("V2", 1, 1)) // only counted
 				car.publish(2, 1, topicV1, sampleLine("V1", 1, 1))
 				car.wantPuback(1, 0)
 				car.publish(2, 2, topicV2, sampleLine("V2", 1, 1))

@@ -6,9 +6,9 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// A new vehicle beyond the bound is refused with a reason of its own; those that are known, and lines
-// of the same batch, go in. A sample without a known signal
-// makes no vehicle known, and is no reason to refuse.
+// A sample of a new vehicle beyond the limit of vehicles is refused with its own reason. Samples of
+// known vehicles in the same batch are accepted. A sample without a known signal adds no vehicle,
+// so it is not refused.
 func TestNewVehiclesBeyondTheBoundAreRefused(t *testing.T) {
 	f := newFixture(t)
 	f.Admit = func(id vehicle.ID) bool { return id == "V1" }

@@ -17,11 +17,11 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// memory is a Store that keeps samples, or does what append says.
+// memory is a Store that holds samples in memory.
 type memory struct {
 	mu      sync.Mutex
 	samples []vehicle.Sample
-	append  func(context.Context) error // nil: keep them
+	append  func(context.Context) error // called first; its error is returned. May be nil.
 }
 
 var errDisk = errors.New("the disk is gone")
@@ -38,7 +38,7 @@ func (m *memory) Append(ctx context.Context, samples []vehicle.Sample) error {
 	return nil
 }
 
-// describe lists what was stored as "VID speed", in order.
+// describe returns the stored samples as "VID speed", in order.
 func (m *memory) describe() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -57,7 +57,7 @@ func (m *memory) wants(t *testing.T, wants ...string) {
 	}
 }
 
-// fixture is a configuration with one source, "car", that speaks for V1 and V2.
+// fixture is a configuration with one source, "car", that may write for V1 and V2.
 type fixture struct {
 	Config
 	store    *memory
@@ -94,13 +94,13 @@ func (f *fixture) addSource(t testing.TB, r access.SourceRequest) (access.Creden
 	return s, key
 }
 
-// remove takes a source away, as an operator would.
+// remove removes a source as an operator would.
 func (f *fixture) remove(s access.Credential) {
 	s.Ended = testNow
 	f.Sources.Put(s)
 }
 
-// mistyped is the key with its last character changed.
+// mistyped returns the key with its last character changed.
 func mistyped(key string) string {
 	last := "x"
 	if key[len(key)-1] == 'x' {
@@ -109,8 +109,8 @@ func mistyped(key string) string {
 	return key[:len(key)-1] + last
 }
 
-// metric returns a counter's or gauge's value, or a histogram's count. Labels
-// are name, value, name, value.
+// metric returns the value of a counter or gauge, or the count of a histogram, summed over all
+// metrics that have the labels. labels alternates names and values.
 func (f *fixture) metric(t *testing.T, name string, labels ...string) float64 {
 	t.Helper()
 	families, err := f.registry.Gather()
@@ -146,7 +146,7 @@ func (f *fixture) wantMetric(t *testing.T, wants float64, name string, labels ..
 	}
 }
 
-// listen opens a port of this machine.
+// listen listens on a free port of the loopback interface.
 func listen(t testing.TB) net.Listener {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -156,23 +156,23 @@ func listen(t testing.TB) net.Listener {
 	return l
 }
 
-// sampleLine is a good sample of the vehicle, s seconds after 04:00.
+// sampleLine returns a valid sample of the vehicle, s seconds after 04:00.
 func sampleLine(vid string, s int, speed float64) string {
 	return fmt.Sprintf(`{"vid":%q,"time":%d,"signals":{"Vehicle.Speed":%g}}`, vid, 1795147200000+s*1000, speed)
 }
 
-// positionLine is a sample of V1 that says where it is, one second after 04:00.
+// positionLine returns a sample of V1 with a position, one second after 04:00.
 func positionLine(latitude, longitude float64) string {
 	return fmt.Sprintf(`{"vid":"V1","time":1795147201000,"signals":{"Vehicle.CurrentLocation.Latitude":%g,"Vehicle.CurrentLocation.Longitude":%g}}`, latitude, longitude)
 }
 
-// codesLine is a good sample of V1 with n trouble codes, s seconds after 04:00.
+// codesLine returns a valid sample of V1 with n trouble codes, s seconds after 04:00.
 func codesLine(s, n int) string {
 	codes := strings.TrimSuffix(strings.Repeat(`"P0121",`, n), ",")
 	return fmt.Sprintf(`{"vid":"V1","time":%d,"signals":{"Vehicle.OBD.DTCList":[%s]}}`, 1795147200000+s*1000, codes)
 }
 
-// shutdownContext is time enough for a graceful end.
+// shutdownContext returns a context with enough time for a graceful shutdown.
 func shutdownContext(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	t.Cleanup(cancel)

@@ -10,8 +10,8 @@ import (
 	"carstate/internal/access"
 )
 
-// BenchmarkHTTPOneClient: one sender posts one sample after the other on one connection,
-// to a store that takes no time.
+// BenchmarkHTTPOneClient measures one sender that posts samples one after another on one
+// connection, to a store that takes no time.
 func BenchmarkHTTPOneClient(b *testing.B) {
 	f := newFixture(b)
 	f.Store = slowStore(0)

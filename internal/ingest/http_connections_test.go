@@ -19,8 +19,8 @@ import (
 	"carstate/internal/testkit"
 )
 
-// TestHTTPConnectionsThatWaitMakeRoom: whoever opens as many connections as there
-// may be keeps nobody out, and nobody whose request is in work is closed for it.
+// TestHTTPConnectionsThatWaitMakeRoom checks that a client which opens as many connections as are
+// allowed locks out no other client, and that no connection with a request in progress is evicted.
 func TestHTTPConnectionsThatWaitMakeRoom(t *testing.T) {
 	f := newFixture(t)
 	f.MaxHTTPConnections = 4
@@ -65,13 +65,13 @@ func TestHTTPConnectionsThatWaitMakeRoom(t *testing.T) {
 	f.wantMetric(t, 98, "carstate_ingest_connections_dropped_total")
 }
 
-// pickText is what a connection says before it falls silent.
+// pickText returns what connection i sends before it stops sending.
 func pickText(i int) string {
 	return []string{"", "POST", "POST " + telemetryPath + " HTTP/1.1\r\nHost: a\r\n"}[i%3]
 }
 
-// TestHTTPStrangersMakeRoom: connections that send nothing, under TLS no handshake either,
-// are closed for newer ones. A sender that waits until it has more to send is not.
+// TestHTTPStrangersMakeRoom checks that connections that send nothing, under TLS not even a
+// handshake, are evicted for newer ones, and that an idle connection of a sender is not.
 func TestHTTPStrangersMakeRoom(t *testing.T) {
 	for name, useTLS := range map[string]bool{"plain": false, "TLS": true} {
 		t.Run(name, func(t *testing.T) {
@@ -109,7 +109,7 @@ func TestHTTPStrangersMakeRoom(t *testing.T) {
 	}
 }
 
-// wantCut waits until the other side has closed a connection that is one too many.
+// wantCut opens one connection too many and waits until the server has closed it.
 func wantCut(t *testing.T, address string) {
 	t.Helper()
 	c := dialHTTP(t, address, "")
@@ -119,7 +119,7 @@ func wantCut(t *testing.T, address string) {
 	}
 }
 
-// dialHTTP connects and says something.
+// dialHTTP connects and sends text.
 func dialHTTP(t *testing.T, address, text string) net.Conn {
 	t.Helper()
 	c, err := net.Dial("tcp", address)
@@ -136,7 +136,7 @@ func dialHTTP(t *testing.T, address, text string) net.Conn {
 	return c
 }
 
-// wantStatus reads one answer.
+// wantStatus reads one response.
 func wantStatus(t *testing.T, c net.Conn, status int) {
 	t.Helper()
 	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
@@ -149,13 +149,13 @@ func wantStatus(t *testing.T, c net.Conn, status int) {
 	}
 }
 
-// posting is a request as it goes over the wire.
+// posting returns a request as sent over the connection.
 func posting(key, line string) string {
 	return fmt.Sprintf("POST %s HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", telemetryPath, key, len(line), line)
 }
 
-// TestHTTPOverloadKeepsWhoIsThere: while newer connections would only be refused,
-// one too many closes none that is open.
+// TestHTTPOverloadKeepsWhoIsThere checks that during an overload a connection too many evicts no
+// open one, since its requests would be rejected anyway.
 func TestHTTPOverloadKeepsWhoIsThere(t *testing.T) {
 	f := newFixture(t)
 	f.MaxHTTPConnections = 1
@@ -176,8 +176,8 @@ func TestHTTPOverloadKeepsWhoIsThere(t *testing.T) {
 	f.wantMetric(t, 20, "carstate_ingest_connections_dropped_total")
 }
 
-// TestHTTPOverloadEndsForWhoWaited: who connected in an overload and asks after it is
-// not refused, then or later.
+// TestHTTPOverloadEndsForWhoWaited checks that a connection which was accepted during an overload,
+// and whose first request arrives after it, is not rejected, then or in a later overload.
 func TestHTTPOverloadEndsForWhoWaited(t *testing.T) {
 	f := newFixture(t)
 	var over atomic.Bool
@@ -200,8 +200,8 @@ func TestHTTPOverloadEndsForWhoWaited(t *testing.T) {
 	}
 }
 
-// TestHTTP2KeepsAConnectionAtWork: that one of its requests is answered does not
-// free the connection of another that is in work.
+// TestHTTP2KeepsAConnectionAtWork checks that the response to one request of a connection does not
+// make the connection evictable while another of its requests is in progress.
 func TestHTTP2KeepsAConnectionAtWork(t *testing.T) {
 	f := newFixture(t)
 	f.MaxHTTPConnections = 1
@@ -250,10 +250,10 @@ func TestHTTP2KeepsAConnectionAtWork(t *testing.T) {
 	}
 }
 
-// held is a listener on whose first connection nothing is written until release.
+// held is a listener. Writes to its first connection block until release is closed.
 type held struct {
 	net.Listener
-	writes  chan struct{} // gets one at the first write
+	writes  chan struct{} // receives a value at the first write
 	release chan struct{}
 	once    sync.Once
 }
@@ -278,9 +278,9 @@ func (c *heldConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// TestHTTPWhoIsToldIsLeft: a sender whose samples are on disk is told so before its
-// connection makes room. One that is refused has no such claim, since it need not
-// have a key.
+// TestHTTPWhoIsToldIsLeft checks that a connection is not evicted before the sender has received
+// the acknowledgement of stored samples. A connection whose request was refused may be, since its
+// client need not have a key.
 func TestHTTPWhoIsToldIsLeft(t *testing.T) {
 	for status, stays := range map[int]bool{http.StatusAccepted: true, http.StatusUnauthorized: false} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {

@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// startHTTP serves f on a port of its own until the test ends.
+// startHTTP serves f on a free port until the test ends.
 func startHTTP(t *testing.T, f *fixture) (h *HTTP, url string) {
 	t.Helper()
 	l := listen(t)
@@ -40,15 +40,15 @@ func startHTTP(t *testing.T, f *fixture) (h *HTTP, url string) {
 	return h, "http://" + l.Addr().String() + telemetryPath
 }
 
-// request is one HTTP request and what must come back.
+// request is one HTTP request and the expected response.
 type request struct {
 	method, path string // default POST and telemetryPath
-	header       string // "Name: value" lines; the key and NDJSON if they do not say otherwise
+	header       string // "Name: value" lines; they override the key and the Content-Type of NDJSON
 	body         string
 
 	status int
-	answer string // its body
-	wants  string // headers that the answer must have, "Name: value" lines
+	answer string // the expected body; if empty, any
+	wants  string // expected headers, as "Name: value" lines
 }
 
 func (r request) send(t *testing.T, url, key string) {
@@ -219,14 +219,15 @@ func TestHTTPNotReady(t *testing.T) {
 	f.Ready = func() error { return errDisk }
 	_, url := startHTTP(t, f)
 	request{body: sampleLine("V1", 1, 1), status: 503, wants: "Retry-After: 1"}.send(t, url, f.key)
-	// The table of sources may be empty still: nobody is told that a key is wrong.
+	// The table of sources may still be empty, so no key may be called wrong.
 	unknown, _ := access.NewSecret(access.SourceKind)
 	request{body: sampleLine("V1", 1, 1), status: 503, wants: "Retry-After: 1"}.send(t, url, unknown)
 	request{body: sampleLine("V1", 1, 1), status: 401}.send(t, url, "no key of ours")
 	f.store.wants(t)
 }
 
-// A source that a newer version wrote is not said to be wrong: its sender tries again elsewhere.
+// A source whose record a newer version wrote is not called wrong, so that its sender tries another
+// node.
 func TestHTTPUnreadSource(t *testing.T) {
 	f := newFixture(t)
 	_, other := f.add(t, "other", f.source.Vehicles)
@@ -279,7 +280,7 @@ func TestHTTPShutdownLetsARequestEnd(t *testing.T) {
 	f.store.wants(t, "V1 1")
 }
 
-// A server that is told to stop and cannot wait cuts off what is in work.
+// A shutdown whose context has ended cuts off the requests in progress.
 func TestHTTPShutdownEnds(t *testing.T) {
 	f := newFixture(t)
 	arrived := make(chan struct{})
@@ -313,8 +314,8 @@ func TestHTTPShutdownEnds(t *testing.T) {
 	f.store.wants(t)
 }
 
-// Where more arrives than is done, who comes is turned away before anything of his
-// request is looked at, and who is there goes on.
+// During an overload, requests on new connections are rejected before anything else about them is
+// checked, and those on older connections are served.
 func TestHTTPOverload(t *testing.T) {
 	f := newFixture(t)
 	_, key := f.add(t, "gateway", access.AllVehicles())
@@ -357,13 +358,13 @@ func TestHTTPOverload(t *testing.T) {
 		t.Errorf("the older got %d %s", status, body)
 	}
 	over.Store(false)
-	// The refusal closed the newer one's connection, so this is another.
+	// The rejection closed the connection of newer, so this is another one.
 	if status, _, body := send(newer); status != http.StatusAccepted {
 		t.Errorf("afterwards: %d %s", status, body)
 	}
 }
 
-// Where a connection is one too many, its answer says that it ends. Others go on.
+// A response on a connection in excess says that the connection ends. Other connections go on.
 func TestHTTPExcess(t *testing.T) {
 	f := newFixture(t)
 	_, key := f.add(t, "gateway", access.AllVehicles())

@@ -13,7 +13,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// signalsLine is a sample of V1 whose signals have the names given, 12 each.
+// signalsLine returns a sample of V1 whose signals have the given names and the value 12.
 func signalsLine(names ...string) string {
 	var list []string
 	for _, n := range names {
@@ -37,13 +37,13 @@ func TestHTTPNamesTheSignalsThatItIgnores(t *testing.T) {
 		{body: signalsLine("Vehicle.Sped"), status: 202,
 			answer: `{"accepted":1,"rejected":[],"ignored":["Vehicle.Sped"],"did_you_mean":{"Vehicle.Sped":"Vehicle.Speed"}}`},
 		{body: signalsLine("Vehicle.Speed"), status: 202, answer: `{"accepted":1,"rejected":[]}`},
-		// The names of all samples, once each and sorted.
+		// The names of all samples, each once, sorted.
 		{body: signalsLine("x-2", "Vehicle.Speed", "b_1") + "\n" + signalsLine("b_1", "Vehicle.Cabin.Door.Count"), status: 202,
 			answer: `{"accepted":2,"rejected":[],"ignored":["Vehicle.Cabin.Door.Count","b_1","x-2"]}`},
-		// The general parser reads the second of them.
+		// The general parser reads the second line.
 		{body: signalsLine("x") + "\n" + strings.Replace(signalsLine("z", "x"), "vid", `v\u0069d`, 1), status: 202,
 			answer: `{"accepted":2,"rejected":[],"ignored":["x","z"]}`},
-		// One parser begins and the other ends: each signal counts once.
+		// quick begins the line and the general parser ends it: each signal is counted once.
 		{body: strings.Replace(signalsLine(append(unknownNames(11), "y")...), "}}", `},"n":{}}`, 1), status: 202,
 			answer: `{"accepted":1,"rejected":[],"ignored":["x.02","x.03","x.04","x.05","x.06","x.07","x.08","x.09","x.10","x.11"],"ignored_unnamed":2}`},
 		{body: signalsLine(unknownNames(13)...), status: 202,
@@ -53,7 +53,7 @@ func TestHTTPNamesTheSignalsThatItIgnores(t *testing.T) {
 		{body: signalsLine(strings.Repeat("x", 80)), status: 202,
 			answer: `{"accepted":1,"rejected":[],"ignored":["` + strings.Repeat("x", 80) + `"]}`},
 		{header: "Content-Type: application/json", body: signalsLine("x"), status: 202, answer: `{"accepted":1,"rejected":[],"ignored":["x"]}`},
-		// What else was wrong is said as ever.
+		// Other errors are reported as usual.
 		{body: `{"vid":"V1","signals":{"Vehicle.Sped":1}}`, status: 400,
 			answer: `{"accepted":0,"rejected":[{"line":1,"reason":"time is missing"}],"ignored":["Vehicle.Sped"],"did_you_mean":{"Vehicle.Sped":"Vehicle.Speed"}}`},
 	} {
@@ -71,15 +71,16 @@ func TestIgnoredNamesAreOfOneBatch(t *testing.T) {
 	}
 }
 
-// TestIgnoredSignalsAreCountedByNameForTheirSource, a few names of them; what may be an id, a
-// position or a secret is counted without its name.
+// TestIgnoredSignalsAreCountedByNameForTheirSource checks that a source's ignored signals are
+// counted by name, for a few names. A name that may be an identifier, a position or a secret is
+// counted without its name.
 func TestIgnoredSignalsAreCountedByNameForTheirSource(t *testing.T) {
 	f := newFixture(t)
 	_, url := startHTTP(t, f)
 	_, key := f.addSource(t, access.SourceRequest{Name: "slow", Vehicles: f.source.Vehicles})
 	send := func(body string) { request{body: body, status: 202}.send(t, url, key) }
 	send(signalsLine("Vehicle.Sped", "Vehicle.Horn") + "\n" + signalsLine("Vehicle.Sped"))
-	send(strings.Replace(signalsLine("Vehicle.Sped"), "}}", `},"n":{}}`, 1)) // one parser begins and the other ends
+	send(strings.Replace(signalsLine("Vehicle.Sped"), "}}", `},"n":{}}`, 1)) // both parsers read a part of it
 	send(signalsLine("Vehicle.52.5200.13.4050", "NHeN4UqVsohGS55I7LBdh", "u33dc0cppjs7", "ä", "17", key))
 	want := map[string]int64{"Vehicle.Sped": 3, "Vehicle.Horn": 1}
 	if s := f.seen(t); !maps.Equal(s.IgnoredByName, want) || s.Ignored != 10 {
@@ -91,7 +92,8 @@ func TestIgnoredSignalsAreCountedByNameForTheirSource(t *testing.T) {
 	}
 }
 
-// TestIgnoredNamesOfJoinedBatches are added up: messages of MQTT are stored together.
+// TestIgnoredNamesOfJoinedBatches checks that counts by name are added up when batches are joined,
+// as for MQTT messages that are stored together.
 func TestIgnoredNamesOfJoinedBatches(t *testing.T) {
 	rd := testReader()
 	var all batch
@@ -130,7 +132,7 @@ func TestStrictSourceRefusesUnknownSignals(t *testing.T) {
 	}
 }
 
-// connectPaho logs in a client library that keeps to MQTT 5.
+// connectPaho logs in with a client library that implements MQTT 5.
 func (f *fixture) connectPaho(t *testing.T, addr, user, key string, p *paho.ConnectProperties) *paho.Client {
 	t.Helper()
 	conn, err := net.Dial("tcp", addr)
@@ -151,7 +153,7 @@ func (f *fixture) connectPaho(t *testing.T, addr, user, key string, p *paho.Conn
 	return client
 }
 
-// published returns the reason code and the reason string of a message's PUBACK.
+// published publishes a message and returns the reason code and reason string of its PUBACK.
 func published(t *testing.T, client *paho.Client, payload string) (code byte, reason string) {
 	t.Helper()
 	r, err := client.Publish(shutdownContext(t), &paho.Publish{Topic: topicV1, QoS: 1, Payload: []byte(payload)})
@@ -179,7 +181,7 @@ func TestMQTTNamesTheSignalsThatItIgnores(t *testing.T) {
 			t.Errorf("%s: %#x %q, want %q", payload, code, reason, wants)
 		}
 	}
-	// Nobody reads a reason of QoS 0, and the connection goes on.
+	// QoS 0 has no PUBACK to carry a reason. The connection goes on.
 	if _, err := client.Publish(shutdownContext(t), &paho.Publish{Topic: topicV1, Payload: []byte(signalsLine("x"))}); err != nil {
 		t.Error(err)
 	}
@@ -198,7 +200,8 @@ func TestMQTTWithoutProblemInformationHasNoReason(t *testing.T) {
 	}
 }
 
-// A PUBACK that is larger than the client takes would never be sent.
+// The library does not send a PUBACK that is larger than the client accepts, so the reason must be
+// left out of it.
 func TestMQTTReasonNeverCostsThePuback(t *testing.T) {
 	f := newFixture(t)
 	_, addr := startMQTT(t, f.Config)
@@ -265,7 +268,7 @@ func TestResemblingNames(t *testing.T) {
 	}
 }
 
-// A gateway may send the same unknown names with each sample.
+// A gateway may send the same unknown names with every sample, so only the first may allocate.
 func TestIgnoredNameAllocatesOnce(t *testing.T) {
 	d, line := NewDecoder(), []byte(signalsLine("Vehicle.Speed", "Vehicle.Sped", "<b>"))
 	if n := testing.AllocsPerRun(100, func() {
@@ -278,7 +281,7 @@ func TestIgnoredNameAllocatesOnce(t *testing.T) {
 	}
 }
 
-// BenchmarkSuggestions: the names of a message for whose every PUBACK they are looked at.
+// BenchmarkSuggestions measures the reason string of a PUBACK with the most names.
 func BenchmarkSuggestions(b *testing.B) {
 	g := ignored{count: maxIgnored}
 	for i := range maxIgnored {

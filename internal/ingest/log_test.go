@@ -15,8 +15,8 @@ import (
 	"carstate/internal/testkit"
 )
 
-// The log tells when the store begins to fail and when it ends, once each, and
-// never a key or what was sent.
+// The log has one line when the store begins to fail and one when it recovers. It has no key and no
+// input.
 func TestLog(t *testing.T) {
 	f := newFixture(t)
 	var log testkit.Buffer
@@ -60,8 +60,8 @@ func TestLog(t *testing.T) {
 	}
 }
 
-// A client that stops in the middle of its body is told so, and nothing of it is
-// stored.
+// A client that stops in the middle of its body gets a response that says so. Nothing of the body
+// is stored.
 func TestHTTPStalledBody(t *testing.T) {
 	f := newFixture(t)
 	f.grace = 50 * time.Millisecond

@@ -17,7 +17,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// worst are messages of about n bytes that become as much memory as possible.
+// worst returns messages of about n bytes that need as much memory as possible.
 func worst(n int) map[string]string {
 	fill := func(line string) string { return strings.Repeat(line+"\n", min(max(n/(len(line)+1), 1), MaxSamples)) }
 	return map[string]string{
@@ -29,7 +29,8 @@ func worst(n int) map[string]string {
 	}
 }
 
-// until is a store that tells of each append and takes none before release.
+// until returns a memory.append that sends to arrived, if not nil, and then blocks until release is
+// closed.
 func until(release <-chan struct{}, arrived chan<- struct{}) func(context.Context) error {
 	return func(ctx context.Context) error {
 		if arrived != nil {
@@ -44,8 +45,8 @@ func until(release <-chan struct{}, arrived chan<- struct{}) func(context.Contex
 	}
 }
 
-// The room that is taken for a packet before it is read is enough for all that
-// becomes of it, and what a batch says that it costs is what it costs.
+// The memory that is reserved for a packet before it is decoded must suffice for everything that is
+// made of it, and the estimate of a batch must not be below its true cost.
 func TestProcessingBytes(t *testing.T) {
 	o := anyone
 	o.topic = "V1"
@@ -63,7 +64,7 @@ func TestProcessingBytes(t *testing.T) {
 				t.Errorf("%s in %d bytes: a cost of %d is said to be %d", name, len(message), costs, b.bytes)
 			}
 			if b.accepted == 0 {
-				continue // nothing is kept of it
+				continue // the batch is not kept
 			}
 			if room := processingBytes(len(message)); len(message)+messageBytes+b.bytes > room {
 				t.Errorf("%s in %d bytes: costs %d, more than the room of %d", name, len(message), b.bytes, room)
@@ -72,8 +73,8 @@ func TestProcessingBytes(t *testing.T) {
 	}
 }
 
-// However many connections send however much, what is held stays within the
-// budget; nothing is acknowledged before it is stored, and in the end all is.
+// The memory in use never exceeds the quota, however many connections send however much. Nothing is
+// acknowledged before it is stored, and in the end everything is.
 func TestMQTTMemoryIsBounded(t *testing.T) {
 	f := newFixture(t)
 	f.MaxBytes = 2 << 20
@@ -119,7 +120,7 @@ func TestMQTTMemoryIsBounded(t *testing.T) {
 	testkit.Await(t, "all room is given back", func() bool { return f.metric(t, "carstate_ingest_held_bytes") == 0 })
 }
 
-// One connection has no more than its share, whatever room there is.
+// The queue of one connection is bounded, however much of the quota is free.
 func TestMQTTConnectionIsBounded(t *testing.T) {
 	f := newFixture(t)
 	release := make(chan struct{})
@@ -161,9 +162,9 @@ func TestMQTTConnectionIsBounded(t *testing.T) {
 	}
 }
 
-// TestMQTTStalledPacketsOfOneSource: whatever the headers of one source's packets announce
-// takes no room, and however much of them comes, another source finds room for packets of
-// any size.
+// TestMQTTStalledPacketsOfOneSource checks that the header of a packet alone takes nothing of the
+// memory quota, and that another source can send packets of any size however many packets of one
+// source stall.
 func TestMQTTStalledPacketsOfOneSource(t *testing.T) {
 	f := newFixture(t)
 	f.MaxBytes = 32 * maxPacket
@@ -187,7 +188,7 @@ func TestMQTTStalledPacketsOfOneSource(t *testing.T) {
 	var clients []*rawClient
 	for i := range 20 {
 		c := dialRaw(t, addr, 5)
-		c.id = fmt.Sprint("id", i) // a client with the same would take its place
+		c.id = fmt.Sprint("id", i) // a client with the same ID would take over the session
 		if code := c.connect("car", f.key, "", 30); code != 0 {
 			t.Fatalf("CONNACK code %#x", code)
 		}
@@ -213,8 +214,8 @@ func TestMQTTStalledPacketsOfOneSource(t *testing.T) {
 	served()
 }
 
-// TestMQTTReceivingIsFull: packets that have a part of the room and find no more come to
-// their end nevertheless.
+// TestMQTTReceivingIsFull checks that packets which hold some of the quota receiving, and find no
+// more, are still received completely.
 func TestMQTTReceivingIsFull(t *testing.T) {
 	f := newFixture(t)
 	f.MaxBytes = 16 * maxPacket
@@ -244,8 +245,8 @@ func TestMQTTReceivingIsFull(t *testing.T) {
 	testkit.Await(t, "all room is given back", func() bool { return m.rooms.taken() == 0 })
 }
 
-// TestMQTTSlowPacket: a packet that comes too slowly ends its connection and loses its
-// room, and MQTT 5 says why.
+// TestMQTTSlowPacket checks that a packet that arrives too slowly ends its connection and returns
+// its memory, and that MQTT 5 clients get the reason.
 func TestMQTTSlowPacket(t *testing.T) {
 	bothVersions(t, func(t *testing.T, version byte) {
 		for name, p := range map[string][]byte{
@@ -278,8 +279,8 @@ func TestMQTTLargePacketOfAnotherType(t *testing.T) {
 	c.wantClosed(0)
 }
 
-// A message that waits holds its samples and not the packet that it came in,
-// and neither does a topic alias.
+// A waiting message keeps its samples in memory, but not the packet. A topic alias does not keep
+// the packet either.
 func TestMQTTKeepsNoPacket(t *testing.T) {
 	f := newFixture(t)
 	release := make(chan struct{})
@@ -298,7 +299,7 @@ func TestMQTTKeepsNoPacket(t *testing.T) {
 	for id := range byte(messages) {
 		c.publish(2, uint16(id+1), topicV1, payload, 0x23, 0, id+1) // a topic alias
 	}
-	c.wantPong() // all have been read
+	c.wantPong() // all messages have been read
 	if grown := heap() - before; grown > messages*len(payload)/4 {
 		t.Errorf("%d KB are held for %d samples", grown/1000, messages)
 	}
@@ -308,8 +309,8 @@ func TestMQTTKeepsNoPacket(t *testing.T) {
 	}
 }
 
-// TestHTTPMemoryIsBounded: a request for which there is no room is refused, also one that
-// was read in part, and none holds anything once it is answered.
+// TestHTTPMemoryIsBounded checks that a request is refused if the quota has too little memory for
+// it, also after part of it was read, and that no request holds memory after its response.
 func TestHTTPMemoryIsBounded(t *testing.T) {
 	f := newFixture(t)
 	f.MaxBytes = 1 << 20
@@ -344,8 +345,8 @@ func TestHTTPMemoryIsBounded(t *testing.T) {
 	testkit.Await(t, "all room is given back", func() bool { return f.metric(t, "carstate_ingest_held_bytes") == 0 })
 }
 
-// TestHTTPStalledBodiesOfOneSource: however many requests of one source stall, on however
-// many connections or streams, another source is served meanwhile.
+// TestHTTPStalledBodiesOfOneSource checks that another source is served while many requests of one
+// source stall, on many connections or in many streams of one.
 func TestHTTPStalledBodiesOfOneSource(t *testing.T) {
 	const requests = 64
 	stall := func(t *testing.T, f *fixture, h *HTTP, open func(), send func(key string) int) {
@@ -434,8 +435,8 @@ func TestHTTPStalledBodiesOfOneSource(t *testing.T) {
 	})
 }
 
-// TestHTTPConnectionsOfOneSource: requests that stall hold half of the connections at most,
-// so that another source finds room for its own.
+// TestHTTPConnectionsOfOneSource checks that stalled requests of one source hold at most half of
+// the connections, so that requests of another source are served.
 func TestHTTPConnectionsOfOneSource(t *testing.T) {
 	f := newFixture(t)
 	f.MaxHTTPConnections = 8
@@ -456,7 +457,7 @@ func TestHTTPConnectionsOfOneSource(t *testing.T) {
 	}
 }
 
-// lastDeadline is the deadline that was set last.
+// lastDeadline remembers the last deadline that was set.
 type lastDeadline struct{ at time.Time }
 
 func (d *lastDeadline) SetReadDeadline(at time.Time) error {
@@ -464,7 +465,7 @@ func (d *lastDeadline) SetReadDeadline(at time.Time) error {
 	return nil
 }
 
-// TestPace: the deadline of a body or packet moves on with what comes, up to a limit.
+// TestPace checks that the deadline moves as bytes arrive, up to a limit.
 func TestPace(t *testing.T) {
 	var deadline lastDeadline
 	p := pace{of: &deadline}
@@ -484,7 +485,7 @@ func TestPace(t *testing.T) {
 	}
 }
 
-// TestHTTPStoreOutlastsThePace: a body that came in time is stored, however long that takes.
+// TestHTTPStoreOutlastsThePace checks that the deadline of a body does not apply to storing it.
 func TestHTTPStoreOutlastsThePace(t *testing.T) {
 	f := newFixture(t)
 	f.grace = 50 * time.Millisecond

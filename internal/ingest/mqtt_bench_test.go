@@ -11,7 +11,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// slowStore takes a while, as a disk does.
+// slowStore is a store that takes a fixed time, like a disk.
 type slowStore time.Duration
 
 func (s slowStore) Append(ctx context.Context, _ []vehicle.Sample) error {
@@ -23,8 +23,8 @@ func (s slowStore) Append(ctx context.Context, _ []vehicle.Sample) error {
 	}
 }
 
-// BenchmarkMQTTOneClient: one gateway sends QoS 1 messages as fast as the
-// receive maximum lets it, to a store that takes 1 ms.
+// BenchmarkMQTTOneClient measures one gateway that sends QoS 1 messages as fast as the receive
+// maximum allows, to a store that takes 1 ms.
 func BenchmarkMQTTOneClient(b *testing.B) {
 	f := newFixture(b)
 	f.Store = slowStore(time.Millisecond)
@@ -42,7 +42,7 @@ func BenchmarkMQTTOneClient(b *testing.B) {
 	}
 	in := bufio.NewReader(conn)
 	acknowledged := func() {
-		var p [4]byte // CONNACK and PUBACK of MQTT 3.1.1 are as long
+		var p [4]byte // a CONNACK and a PUBACK of MQTT 3.1.1 both have four bytes
 		for i := range p {
 			if p[i], err = in.ReadByte(); err != nil {
 				b.Fatal(err)

@@ -14,8 +14,8 @@ import (
 	"carstate/internal/testkit"
 )
 
-// mosquitto runs one of the clients that Debian has. It returns what the client
-// printed and whether it ended well.
+// mosquitto runs one of Debian's Mosquitto clients. It returns the client's output and whether it
+// succeeded.
 func mosquitto(t *testing.T, name, addr string, args ...string) (output string, ok bool) {
 	t.Helper()
 	testkit.Slow(t, "it starts mosquitto_pub and mosquitto_sub")
@@ -88,8 +88,8 @@ func TestMosquitto(t *testing.T) {
 	}
 }
 
-// A client library that keeps to MQTT 5: limits from the CONNACK, aliases,
-// reason codes.
+// TestPaho tests with a client library that implements MQTT 5: limits from the CONNACK, topic
+// aliases, reason codes.
 func TestPaho(t *testing.T) {
 	f := newFixture(t)
 	_, addr := startMQTT(t, f.Config)

@@ -14,9 +14,10 @@ import (
 	"carstate/internal/testkit"
 )
 
-// FuzzMQTT: whatever a car sends after its login, or in place of one, its connection
-// ends, no message comes back, and what is stored is of the car's own vehicles. What
-// the library cannot read is closed, with a line in the log now and then.
+// FuzzMQTT checks that, for any bytes that a car sends after its login or in place of one, the
+// connection ends, no message is sent to the car, and every stored sample is of one of the car's
+// vehicles. A connection with a packet that the library cannot read is closed; the log has a line
+// about it from time to time.
 func FuzzMQTT(f *testing.F) {
 	sample := sampleLine("V1", 1, 1)
 	for _, version := range []byte{4, 5} {
@@ -55,7 +56,7 @@ func FuzzMQTT(f *testing.F) {
 		store.mu.Lock()
 		store.samples = store.samples[:0]
 		store.mu.Unlock()
-		// One address would run out of ports before long.
+		// One address would soon run out of ports.
 		from := &net.TCPAddr{IP: net.IPv4(127, byte(1+clients>>16&63), byte(clients>>8), byte(clients))}
 		c, err := (&net.Dialer{LocalAddr: from}).Dial("tcp", addr)
 		if err != nil {
@@ -66,7 +67,7 @@ func FuzzMQTT(f *testing.F) {
 			t.Fatal(err)
 		}
 		if _, err = c.Write(sent); err == nil {
-			_ = c.(*net.TCPConn).CloseWrite() // it may have been closed by now
+			_ = c.(*net.TCPConn).CloseWrite() // fails if the server has closed the connection
 		}
 		in := bufio.NewReader(c)
 		for n := 0; ; n++ {
@@ -76,7 +77,7 @@ func FuzzMQTT(f *testing.F) {
 				t.Fatal("the connection stays open")
 			}
 			if err != nil {
-				break // the end, or cut off in the middle of what was sent
+				break // the server closed the connection, perhaps within a packet
 			}
 			length, err := binary.ReadUvarint(in)
 			body := make([]byte, min(length, 1<<16))
@@ -95,7 +96,7 @@ func FuzzMQTT(f *testing.F) {
 				t.Fatalf("a packet came that is for no car: %#x % x", first, body)
 			}
 		}
-		// It may still be at work after it has closed the connection.
+		// The server may still process messages after it has closed the connection.
 		testkit.Await(t, "nothing is connected", func() bool { return m.guard.Count() == 0 })
 		for _, s := range store.describe() {
 			if !strings.HasPrefix(s, "V1 ") && !strings.HasPrefix(s, "V2 ") {

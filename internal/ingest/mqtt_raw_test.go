@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// rawClient speaks MQTT byte by byte, so that a test sees what is on the wire
-// and can send what no library would.
+// rawClient is an MQTT client that works with bytes, so that a test sees what is sent and can send
+// what no library would.
 type rawClient struct {
 	t       *testing.T
-	version byte // 4: 3.1.1, 5
+	version byte // protocol level: 4 is MQTT 3.1.1, 5 is MQTT 5
 	id      string
 	conn    net.Conn
 	in      *bufio.Reader
@@ -44,7 +44,7 @@ func dialRaw(t *testing.T, addr string, version byte) *rawClient {
 
 func field(s string) []byte { return append(binary.BigEndian.AppendUint16(nil, uint16(len(s))), s...) }
 
-// packet puts a fixed header before the parts.
+// packet returns a packet: a fixed header followed by the parts.
 func packet(first byte, parts ...[]byte) []byte {
 	var body []byte
 	for _, p := range parts {
@@ -69,7 +69,7 @@ func (c *rawClient) write(p []byte) {
 	}
 }
 
-// properties is an MQTT 5 property list, and nothing under 3.1.1.
+// properties returns an MQTT 5 property list, or nothing under 3.1.1.
 func (c *rawClient) properties(p ...byte) []byte {
 	if c.version < 5 {
 		return nil
@@ -77,8 +77,8 @@ func (c *rawClient) properties(p ...byte) []byte {
 	return append([]byte{byte(len(p))}, p...)
 }
 
-// connect sends a CONNECT and returns the reason code of the CONNACK. The will,
-// if any, is a sample on the topic.
+// connect sends a CONNECT and returns the reason code of the CONNACK. If willTopic is not empty,
+// the CONNECT has a will: a sample on that topic.
 func (c *rawClient) connect(user, password, willTopic string, keepAlive uint16) byte {
 	c.t.Helper()
 	flags, will := byte(0xc2), []byte(nil)
@@ -96,8 +96,8 @@ func (c *rawClient) connect(user, password, willTopic string, keepAlive uint16) 
 	return body[1]
 }
 
-// publish sends a message. flags are those of the fixed header: QoS 1 is 2, QoS
-// 2 is 4, retain is 1.
+// publish sends a message. flags are those of the fixed header: 2 is QoS 1, 4 is QoS 2, 1 is
+// retain.
 func (c *rawClient) publish(flags byte, id uint16, topic, payload string, properties ...byte) {
 	c.t.Helper()
 	head := field(topic)
@@ -107,7 +107,7 @@ func (c *rawClient) publish(flags byte, id uint16, topic, payload string, proper
 	c.write(packet(0x30|flags, head, c.properties(properties...), []byte(payload)))
 }
 
-// read returns the next packet's first byte and the rest.
+// read returns the first byte of the next packet and its body.
 func (c *rawClient) read() (first byte, body []byte) {
 	c.t.Helper()
 	first, body, err := c.tryRead()
@@ -130,7 +130,7 @@ func (c *rawClient) tryRead() (first byte, body []byte, err error) {
 	return first, body, err
 }
 
-// wantPuback reads the PUBACK of message id with the reason code.
+// wantPuback reads the next packet, which must be the PUBACK of message id with the code.
 func (c *rawClient) wantPuback(id uint16, code byte) {
 	c.t.Helper()
 	first, body := c.read()
@@ -143,8 +143,8 @@ func (c *rawClient) wantPuback(id uint16, code byte) {
 	}
 }
 
-// wantClosed reads what ends the connection: a DISCONNECT with the code under
-// MQTT 5 (unless code is 0), nothing under 3.1.1, and then the end.
+// wantClosed checks that the connection ends: under MQTT 5 with a DISCONNECT with the code, unless
+// code is 0, and without any packet under 3.1.1.
 func (c *rawClient) wantClosed(code byte) {
 	c.t.Helper()
 	if c.version == 5 && code != 0 {
@@ -159,7 +159,7 @@ func (c *rawClient) wantClosed(code byte) {
 	}
 }
 
-// wantPong shows that the connection is alive and that nothing came before.
+// wantPong checks that the connection is alive and that no packet has arrived before.
 func (c *rawClient) wantPong() {
 	c.t.Helper()
 	c.write([]byte{0xc0, 0})
@@ -168,8 +168,8 @@ func (c *rawClient) wantPong() {
 	}
 }
 
-// TestNoFarewellBeforeTheGreeting: whose place is taken by another of its ID at once
-// is not sent a DISCONNECT in place of a CONNACK.
+// TestNoFarewellBeforeTheGreeting checks that a client whose session is taken over before its
+// CONNACK gets no DISCONNECT in place of the CONNACK.
 func TestNoFarewellBeforeTheGreeting(t *testing.T) {
 	ours, theirs := net.Pipe()
 	defer theirs.Close()

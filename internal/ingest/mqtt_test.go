@@ -17,7 +17,7 @@ import (
 	"carstate/internal/testkit"
 )
 
-// startMQTT serves f on a port of its own until the test ends.
+// startMQTT serves c on a free port until the test ends.
 func startMQTT(t testing.TB, c Config) (m *MQTT, addr string) {
 	t.Helper()
 	l := listen(t)
@@ -35,7 +35,7 @@ func startMQTT(t testing.TB, c Config) (m *MQTT, addr string) {
 	return m, l.Addr().String()
 }
 
-// login connects as the fixture's source.
+// login connects with the fixture's source.
 func (f *fixture) login(t *testing.T, addr string, version byte) *rawClient {
 	t.Helper()
 	c := dialRaw(t, addr, version)
@@ -62,10 +62,10 @@ func TestMQTTAcknowledgesWhatIsStored(t *testing.T) {
 		c.wantPuback(7, 0)
 		c.publish(2, 8, "vehicles/V2/telemetry", `{"time":1795147200000,"signals":{"Vehicle.Speed":2}}`)
 		c.wantPuback(8, 0)
-		// One line is bad: the good one is stored and acknowledged.
+		// One line is invalid: the other one is stored and acknowledged.
 		c.publish(2, 9, topicV1, sampleLine("V1", 2, 3)+"\n"+sampleLine("V2", 2, 4))
 		c.wantPuback(9, 0)
-		// QoS 0, and the retain flag means nothing.
+		// QoS 0, with the retain flag, which has no effect.
 		c.publish(1, 0, topicV1, sampleLine("V1", 3, 5))
 		testkit.Await(t, "QoS 0 is stored", func() bool { return f.metric(t, "carstate_samples_accepted_total") == 4 })
 		f.store.wants(t, "V1 1", "V2 2", "V1 3", "V1 5")
@@ -75,7 +75,7 @@ func TestMQTTAcknowledgesWhatIsStored(t *testing.T) {
 	})
 }
 
-// The acknowledgement must not leave before the store has answered.
+// An acknowledgement must not be sent before the store has returned.
 func TestMQTTAcknowledgesNothingBefore(t *testing.T) {
 	bothVersions(t, func(t *testing.T, version byte) {
 		f := newFixture(t)
@@ -95,8 +95,8 @@ func TestMQTTAcknowledgesNothingBefore(t *testing.T) {
 	})
 }
 
-// What a client pipelines while the store is at work is stored together, and
-// every answer leaves in the order of the messages, refusals included.
+// Messages that a client pipelines while the store is busy are stored together. All PUBACKs,
+// refusals included, are sent in the order of the messages.
 func TestMQTTPipelining(t *testing.T) {
 	f := newFixture(t)
 	arrived, release := make(chan struct{}, 10), make(chan struct{})
@@ -109,7 +109,7 @@ func TestMQTTPipelining(t *testing.T) {
 	c.publish(2, 3, topicV1, "hello")
 	c.publish(2, 4, "vehicles/V9/telemetry", sampleLine("V9", 1, 9))
 	c.publish(2, 5, topicV1, sampleLine("V1", 4, 5))
-	c.wantPong() // all have been read, none is answered
+	c.wantPong() // all have been read, and none is acknowledged
 	close(release)
 	for id, code := range []byte{0, 0, 0x99, 0x87, 0} {
 		c.wantPuback(uint16(id+1), code)
@@ -120,7 +120,7 @@ func TestMQTTPipelining(t *testing.T) {
 	f.store.wants(t, "V1 1", "V1 5", "V1 2")
 }
 
-// More than the receive maximum makes the client wait; it breaks nothing.
+// A client that exceeds the receive maximum is slowed down; no message is lost.
 func TestMQTTManyAtOnce(t *testing.T) {
 	bothVersions(t, func(t *testing.T, version byte) {
 		f := newFixture(t)
@@ -150,12 +150,12 @@ func TestMQTTManyAtOnce(t *testing.T) {
 	})
 }
 
-// After a message that could not be stored, nothing that followed it may be:
-// the client sends it again, and it would then be older than what is known.
+// After a message that was not stored, no later one of the connection may be stored: the client
+// sends the first message again, and its samples would then be older than the state.
 func TestMQTTStoresNothingAfterAFailure(t *testing.T) {
 	f := newFixture(t)
 	arrived, release := make(chan struct{}), make(chan struct{})
-	calls := 0 // by one goroutine at a time
+	calls := 0 // used by one goroutine at a time
 	f.store.append = func(context.Context) error {
 		if calls++; calls > 1 {
 			return nil
@@ -178,7 +178,7 @@ func TestMQTTStoresNothingAfterAFailure(t *testing.T) {
 	f.store.wants(t)
 }
 
-// A client may leave right after a QoS 0 message.
+// A client may disconnect right after a QoS 0 message.
 func TestMQTTStoresWhatALeavingClientSent(t *testing.T) {
 	bothVersions(t, func(t *testing.T, version byte) {
 		f := newFixture(t)
@@ -198,8 +198,8 @@ func TestMQTTStoresWhatALeavingClientSent(t *testing.T) {
 	})
 }
 
-// Each refusal: what is published, the PUBACK's code under MQTT 5 (0: none, the
-// connection is closed), the DISCONNECT's code.
+// Each case has a message, the code of its PUBACK under MQTT 5 (0: the connection is closed
+// instead), and the code of the DISCONNECT.
 func TestMQTTRefuses(t *testing.T) {
 	good := sampleLine("V1", 1, 1)
 	for name, r := range map[string]struct {
@@ -248,7 +248,7 @@ func TestMQTTRefuses(t *testing.T) {
 	}
 }
 
-// QoS 0 asks for no answer: what is wrong with it is counted, no more.
+// QoS 0 has no acknowledgement, so an invalid payload is only counted.
 func TestMQTTDropsABadPayloadWithQoS0(t *testing.T) {
 	bothVersions(t, func(t *testing.T, version byte) {
 		f := newFixture(t)
@@ -270,12 +270,12 @@ func TestMQTTTopicAliases(t *testing.T) {
 	c.wantPuback(1, 0)
 	c.publish(2, 2, "", sampleLine("V1", 2, 2), aliasProperty, 0, 1)
 	c.wantPuback(2, 0)
-	// An alias does not lead around the check of the vehicle.
+	// An alias does not bypass the check of the vehicle.
 	c.publish(2, 3, "vehicles/V9/telemetry", sampleLine("V9", 3, 3), aliasProperty, 0, 1)
 	c.wantPuback(3, 0x87)
 	c.publish(2, 4, "", sampleLine("V9", 4, 4), aliasProperty, 0, 1)
 	c.wantPuback(4, 0x87)
-	// An alias that was never given names no topic.
+	// An alias without a topic is refused.
 	c.publish(2, 5, "", sampleLine("V1", 5, 5), aliasProperty, 0, 9)
 	c.wantPuback(5, 0x90)
 	f.store.wants(t, "V1 1", "V1 2")
@@ -302,7 +302,7 @@ func TestMQTTConnectNeedsASource(t *testing.T) {
 			c.wantClosed(0)
 		}
 		f.wantMetric(t, 5, "carstate_mqtt_connections_refused_total", "reason", "credentials")
-		// Empty ones do not even reach the check.
+		// The library refuses empty ones itself.
 		for _, login := range [][2]string{{"", ""}, {"", f.key}, {"car", ""}} {
 			c := dialRaw(t, addr, version)
 			if code := c.connect(login[0], login[1], "", 30); code != bad && (version == 4 || code != 0x82) {
@@ -371,7 +371,7 @@ func TestMQTTRefusesSubscriptions(t *testing.T) {
 	})
 }
 
-// A will is dropped: the connection's violent end publishes nothing.
+// A will is dropped: a connection that breaks publishes nothing.
 func TestMQTTDropsWills(t *testing.T) {
 	bothVersions(t, func(t *testing.T, version byte) {
 		f := newFixture(t)
@@ -388,7 +388,7 @@ func TestMQTTDropsWills(t *testing.T) {
 	})
 }
 
-// Clients of two sources may have the same client ID; neither ends the other.
+// Clients of two sources may have the same client ID without ending each other's session.
 func TestMQTTClientIDsAreASourcesOwn(t *testing.T) {
 	f := newFixture(t)
 	_, otherKey := f.add(t, "other", access.AllVehicles())
@@ -400,12 +400,12 @@ func TestMQTTClientIDsAreASourcesOwn(t *testing.T) {
 	}
 	first.wantPong()
 	second.wantPong()
-	// The same source's second one takes the place of the first.
+	// A second client of the same source takes over the session.
 	third := f.login(t, addr, 5)
 	third.wantPong()
 	second.wantPong()
 	if _, _, err := first.tryRead(); err == nil {
-		// Under 3.1.1 a library packet may come before the end.
+		// Under 3.1.1 the library may send a packet before it closes the connection.
 		first.wantClosed(0)
 	}
 }
@@ -427,7 +427,7 @@ func TestMQTTNotReady(t *testing.T) {
 	})
 }
 
-// A source that a newer version wrote is not said to be wrong, at the login and after it.
+// A source whose record a newer version wrote is not called wrong, at login or later.
 func TestMQTTUnreadSource(t *testing.T) {
 	bothVersions(t, func(t *testing.T, version byte) {
 		f := newFixture(t)
@@ -459,7 +459,7 @@ func TestMQTTRefusesTheNewestWhenFull(t *testing.T) {
 	f.wantMetric(t, 1, "carstate_mqtt_connections_refused_total", "reason", "full")
 }
 
-// TestMQTTConnectionsOfOneSource: one source keeps no other from logging in.
+// TestMQTTConnectionsOfOneSource checks that one source cannot keep others from logging in.
 func TestMQTTConnectionsOfOneSource(t *testing.T) {
 	bothVersions(t, func(t *testing.T, version byte) {
 		f := newFixture(t)
@@ -502,8 +502,8 @@ func TestMQTTConnectionsOfOneSource(t *testing.T) {
 	})
 }
 
-// TestMQTTStrangersMakeRoom: connections that do not log in keep out no client with a right
-// key, and none is closed that has logged in.
+// TestMQTTStrangersMakeRoom checks that connections that do not log in lock out no client with a
+// valid key, and that no client that has logged in is evicted.
 func TestMQTTStrangersMakeRoom(t *testing.T) {
 	for name, useTLS := range map[string]bool{"plain": false, "TLS": true} {
 		t.Run(name, func(t *testing.T) {
@@ -548,8 +548,7 @@ func TestMQTTStrangersMakeRoom(t *testing.T) {
 	}
 }
 
-// What a stranger sends before its CONNECT must neither be waited for nor
-// allocated.
+// The server must not wait for what a stranger's first packet announces, or allocate memory for it.
 func TestMQTTStrangers(t *testing.T) {
 	f := newFixture(t)
 	_, addr := startMQTT(t, f.Config)
@@ -578,14 +577,14 @@ func TestMQTTStrangers(t *testing.T) {
 	f.login(t, addr, 4).wantPong()
 }
 
-// A message that is being stored when the service stops is still acknowledged.
+// A message that is being stored during a shutdown is still acknowledged.
 func TestMQTTShutdownAcknowledges(t *testing.T) {
 	f := newFixture(t)
 	arrived, release := make(chan struct{}), make(chan struct{})
 	f.store.append = until(release, arrived)
 	m, addr := startMQTT(t, f.Config)
 	c := f.login(t, addr, 5)
-	idle := dialRaw(t, addr, 5) // has not even connected
+	idle := dialRaw(t, addr, 5) // sends no CONNECT
 	testkit.Await(t, "both are connected", func() bool { return f.metric(t, "carstate_mqtt_connections") == 2 })
 	c.publish(2, 7, topicV1, sampleLine("V1", 1, 1))
 	<-arrived
@@ -617,8 +616,8 @@ func TestMQTTShutdownEnds(t *testing.T) {
 	if err := m.Shutdown(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("shutdown: %v", err)
 	}
-	// The connection ends without an acknowledgement. It may be told first that the
-	// sample was not stored.
+	// The connection ends without an acknowledgement. A DISCONNECT may say that the sample was not
+	// stored.
 	first, body, err := c.tryRead()
 	if err == nil && first == disconnectType && body[0] == 0x89 {
 		first, body, err = c.tryRead()
@@ -630,8 +629,8 @@ func TestMQTTShutdownEnds(t *testing.T) {
 	f.store.wants(t)
 }
 
-// A packet that the library cannot read ends its connection and no other, and a car
-// that sends it again and again does not fill the log.
+// A packet that the library cannot read ends only its own connection. If a car sends it repeatedly,
+// the log has one line.
 func TestMQTTUnreadablePacket(t *testing.T) {
 	f := newFixture(t)
 	log := new(testkit.Buffer)
@@ -644,7 +643,7 @@ func TestMQTTUnreadablePacket(t *testing.T) {
 	}
 	for range 20 {
 		c := f.login(t, addr, 5)
-		c.write(packet(0x82, []byte{0, 1, 0}, field("#"))) // its options are missing
+		c.write(packet(0x82, []byte{0, 1, 0}, field("#"))) // a SUBSCRIBE without options
 		for err := error(nil); err == nil; {
 			_, _, err = c.tryRead()
 			var timeout net.Error

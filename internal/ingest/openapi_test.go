@@ -19,8 +19,8 @@ var openAPI = sync.OnceValues(func() (*openapi3.T, error) {
 	return openapi3.NewLoader().LoadFromFile("../../docs/openapi-ingest.json")
 })
 
-// isDocumented holds an answer of the listener against docs/openapi-ingest.json. Answers to
-// other paths and methods are none of the document's.
+// isDocumented validates a response of the listener against docs/openapi-ingest.json. The document
+// does not cover other paths and methods.
 func isDocumented(t *testing.T, r *http.Request, answer *http.Response, body string) {
 	t.Helper()
 	doc, err := openAPI()
@@ -42,8 +42,8 @@ func isDocumented(t *testing.T, r *http.Request, answer *http.Response, body str
 	}
 }
 
-// TestOpenAPIIsOfTheListener: the document has the one path, and each signal with its range.
-// Every test by HTTP holds its answers against it besides (isDocumented).
+// TestOpenAPIIsOfTheListener checks that the document has the one path, and each signal with its
+// range. In addition, every HTTP test validates its responses (isDocumented).
 func TestOpenAPIIsOfTheListener(t *testing.T) {
 	doc, err := openAPI()
 	if err != nil {

@@ -11,7 +11,8 @@ import (
 	"carstate/internal/testkit"
 )
 
-// rated is a fixture whose source "slow" may send four samples a minute, and the clock.
+// rated returns a fixture with a source "slow" that may send four samples a minute, the source's
+// key, and a function that moves the clock forward.
 func rated(t *testing.T) (f *fixture, key string, forward func(time.Duration)) {
 	t.Helper()
 	f = newFixture(t)
@@ -23,7 +24,7 @@ func rated(t *testing.T) (f *fixture, key string, forward func(time.Duration)) {
 	return f, key, func(d time.Duration) { passed.Add(int64(d)) }
 }
 
-// seen is what was seen of the source "slow".
+// seen returns the activity of the source "slow".
 func (f *fixture) seen(t *testing.T) access.SourceActivity {
 	t.Helper()
 	g, ok := f.Sources.Get("slow")
@@ -46,7 +47,7 @@ func TestHTTPSourceOverItsRate(t *testing.T) {
 		request
 	}{
 		{0, request{body: two, status: 202, wants: policy + `RateLimit: "source";r=2;t=15`}},
-		{0, request{body: five, status: 202, wants: policy + `RateLimit: "source";r=0;t=60`}}, // three are owed
+		{0, request{body: five, status: 202, wants: policy + `RateLimit: "source";r=0;t=60`}}, // 3 samples of debt
 		{0, request{body: two, status: 429, answer: over, wants: policy + "RateLimit: \"source\";r=0;t=60\nRetry-After: 60"}},
 		{59 * time.Second, request{body: two, status: 429, wants: "Retry-After: 1"}},
 		{time.Second, request{body: sampleLine("V1", 7, 1), status: 202, wants: policy + `RateLimit: "source";r=0;t=15`}},
@@ -63,8 +64,8 @@ func TestHTTPSourceOverItsRate(t *testing.T) {
 	}
 }
 
-// TestHTTPRateCountsWhatIsRefused: rubbish uses the rate up, also where a body is refused
-// whole.
+// TestHTTPRateCountsWhatIsRefused checks that refused samples use up the rate, also if the body is
+// refused as a whole.
 func TestHTTPRateCountsWhatIsRefused(t *testing.T) {
 	f, key, _ := rated(t)
 	_, url := startHTTP(t, f)
@@ -82,7 +83,7 @@ func TestMQTTSourceOverItsRate(t *testing.T) {
 		t.Fatalf("CONNACK code %#x", code)
 	}
 	three := sampleLine("V1", 1, 1) + "\n" + sampleLine("V1", 2, 2) + "\n" + sampleLine("V1", 3, 3)
-	for id, code := range []byte{0, 0, 0x97} { // the second is owed in part
+	for id, code := range []byte{0, 0, 0x97} { // the second exceeds the rate in part, which is a debt
 		c.publish(2, uint16(id+1), topicV1, three)
 		c.wantPuback(uint16(id+1), code)
 	}
@@ -95,8 +96,8 @@ func TestMQTTSourceOverItsRate(t *testing.T) {
 	}
 }
 
-// TestMQTTOverTheRatePauses: a connection whose message cannot be refused alone is not read
-// from until its source's rate allows the message.
+// TestMQTTOverTheRatePauses checks that a message which cannot be refused alone pauses reading from
+// its connection until the source's rate allows the message.
 func TestMQTTOverTheRatePauses(t *testing.T) {
 	for _, tt := range []struct {
 		version, flags byte
@@ -127,8 +128,8 @@ func TestMQTTOverTheRatePauses(t *testing.T) {
 	}
 }
 
-// TestMQTTOverTheRateForLong: a connection whose source's rate allows nothing for long is
-// closed, and a pause ends with the service.
+// TestMQTTOverTheRateForLong checks that a connection is closed if its source's rate allows nothing
+// for a long time, and that a shutdown ends a pause.
 func TestMQTTOverTheRateForLong(t *testing.T) {
 	f, key, _ := rated(t)
 	_, addr := startMQTT(t, f.Config)

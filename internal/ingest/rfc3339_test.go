@@ -65,7 +65,7 @@ func TestRFC3339(t *testing.T) {
 	}
 }
 
-// FuzzRFC3339: what is accepted is the grammar of RFC 3339 and a day of the calendar.
+// FuzzRFC3339 checks that exactly the valid dates in the grammar of RFC 3339 are accepted.
 func FuzzRFC3339(f *testing.F) {
 	for _, s := range []string{
 		"2026-11-20T04:00:00.250Z", "2026-11-20t04:00:00z", "2016-12-31T23:59:60Z", "2026-11-20T04:00:00.5-08:00",

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// testTLS returns a server's and a client's configuration that fit together.
+// testTLS returns the matching TLS configurations of a server and a client.
 func testTLS(t *testing.T) (server, client *tls.Config) {
 	t.Helper()
 	s := httptest.NewTLSServer(http.NotFoundHandler())
@@ -68,7 +68,7 @@ func TestMQTTOverTLSBesidePlain(t *testing.T) {
 	c.publish(2, 1, topicV1, sampleLine("V1", 1, 1))
 	c.wantPuback(1, 0)
 	f.login(t, plain, 4).wantPong()
-	// Plain MQTT at the TLS port gets nowhere.
+	// Plain MQTT on the TLS port is closed.
 	stray := dialRaw(t, l.Addr().String(), 4)
 	stray.write(packet(0x10, field("MQTT"), []byte{4, 2, 0, 30}, field("id")))
 	for {
@@ -86,7 +86,7 @@ func TestMQTTOverTLSBesidePlain(t *testing.T) {
 	}
 }
 
-// A stranger that connects and says nothing, or half a CONNECT, is not waited for.
+// A stranger that sends nothing, or half a CONNECT, is disconnected after the time-out.
 func TestMQTTStrangerThatStalls(t *testing.T) {
 	for _, said := range []string{"", "\x10", "\x10\x80"} {
 		here, there := net.Pipe()

@@ -6,7 +6,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// FuzzTopic: the one topic that names a vehicle is vehicles/VID/telemetry.
+// FuzzTopic checks that only topics of the form vehicles/VID/telemetry name a vehicle.
 func FuzzTopic(f *testing.F) {
 	for _, topic := range []string{"vehicles/CAR1/telemetry", "vehicles//telemetry", "vehicles/a-b/telemetry", "vehicles/CAR1/telemetry/", "vehicles/+/telemetry", "vehicles/telemetry", "$SYS/#", ""} {
 		f.Add(topic)

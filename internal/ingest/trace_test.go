@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestUntracedCostsNothing: without a tracer a request makes no garbage for
-// tracing, and keeps its context.
+// TestUntracedCostsNothing checks that a request without a tracer allocates nothing for tracing and
+// keeps its context.
 func TestUntracedCostsNothing(t *testing.T) {
 	in := newIntake(newFixture(t).Config, "http")
 	r, b, start := httptest.NewRequest("POST", telemetryPath, nil), new(batch), time.Now()
