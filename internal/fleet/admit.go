@@ -8,25 +8,28 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// newcomers are the vehicles whose samples were taken in and that are not in the table yet: their
-// states come later. They count against the bound, or the states on their way would pass it.
+// newcomers are vehicles that were admitted and are not in the table yet, because their first
+// states are not derived yet. They count towards the limit of vehicles; otherwise the states that
+// arrive later would exceed it.
 type newcomers struct {
-	most atomic.Int64 // vehicles in the table and here; 0: no bound
-	n    atomic.Int64 // in both maps, and those being looked at
+	most atomic.Int64 // limit of vehicles in the table and in young and old; 0: none
+	n    atomic.Int64 // vehicles in young and old, and those that Admit is checking
 
-	mu         sync.Mutex // guards what follows
+	mu         sync.Mutex // guards the fields below
 	young, old map[key]struct{}
-	turned     time.Time // when young became old
+	turned     time.Time // when young last became old
 }
 
-// newcomerLife is how long at least a vehicle is waited for whose samples may not have been stored.
+// newcomerLife is how long a newcomer counts at least. Its samples may not have been stored.
 const newcomerLife = 10 * time.Minute
 
-// Bound sets how many vehicles [Table.Admit] lets in; 0 is no bound. Vehicles that the table holds stay.
+// Bound sets how many vehicles [Table.Admit] admits; 0 means no limit. Vehicles that are in the
+// table stay there.
 func (t *Table) Bound(most int) { t.newcomers.most.Store(int64(most)) }
 
-// Admit reports whether samples of a vehicle may be taken in: it is known, or was admitted before, or
-// there is room for one more. A refusal changes nothing.
+// Admit reports whether samples of a vehicle may be accepted: the vehicle is in the table, or was
+// admitted before, or the limit allows one more. It then admits the vehicle. A refusal changes
+// nothing.
 func (t *Table) Admit(id vehicle.ID) bool {
 	c := &t.newcomers
 	most := c.most.Load()
@@ -42,7 +45,8 @@ func (t *Table) Admit(id vehicle.ID) bool {
 	if c.has(k) {
 		return true
 	}
-	// From here on a Put of the vehicle looks here as well; one may have come just before.
+	// From here on, a Put of the vehicle finds n > 0 and calls arrived. A Put may also have
+	// happened just before, so the table is checked again.
 	n := c.n.Add(1)
 	if _, known := s.find(k); known {
 		c.n.Add(-1)
@@ -50,7 +54,7 @@ func (t *Table) Admit(id vehicle.ID) bool {
 	}
 	if t.vehicles.Load()+n > most {
 		c.n.Add(-1)
-		c.turn() // those that never came make room
+		c.turn() // may drop newcomers whose states never arrived
 		return false
 	}
 	c.turn()
@@ -64,7 +68,7 @@ func (c *newcomers) has(k key) bool {
 	return young || old
 }
 
-// turn drops the newcomers that have not come for long; mu is held.
+// turn drops newcomers older than newcomerLife. The caller holds mu.
 func (c *newcomers) turn() {
 	if now := time.Now(); c.young == nil || now.Sub(c.turned) > newcomerLife {
 		c.n.Add(-int64(len(c.old)))
@@ -72,7 +76,7 @@ func (c *newcomers) turn() {
 	}
 }
 
-// arrived notes that a vehicle is in the table, or is forgotten.
+// arrived removes a vehicle from the newcomers, because it is in the table or was deleted.
 func (c *newcomers) arrived(k key) {
 	if c.n.Load() == 0 {
 		return

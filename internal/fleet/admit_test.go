@@ -10,8 +10,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// TestAdmitKeepsTheBound: beyond the bound a new vehicle is refused and nothing that is known is, also
-// while states are on their way; room that is given back is used.
+// TestAdmitKeepsTheBound checks that beyond the limit a new vehicle is refused, that no known
+// vehicle is, not even before its first state has arrived, and that deletions free room for others.
 func TestAdmitKeepsTheBound(t *testing.T) {
 	table := fleet.New()
 	table.Put("Before", answer(noon))
@@ -36,11 +36,11 @@ func TestAdmitKeepsTheBound(t *testing.T) {
 	if !table.Admit("C") || table.Admit("A") {
 		t.Error("the room of a forgotten vehicle is not given to the next one")
 	}
-	table.Delete("C") // before it came
+	table.Delete("C") // before its first state has arrived
 	if !table.Admit("A") {
 		t.Error("the room of a newcomer that was forgotten is not given back")
 	}
-	table.Bound(1) // as a start with a lower bound
+	table.Bound(1) // as after a restart with a lower limit
 	if !table.Admit("Before") || !table.Admit("B") || table.Admit("D") {
 		t.Error("a lower bound drops what is known, or lets others in")
 	}
@@ -50,8 +50,8 @@ func TestAdmitKeepsTheBound(t *testing.T) {
 	}
 }
 
-// TestAdmitOfManyAtOnce: however admissions and arrivals meet, the bound holds and no newcomer is
-// counted for good.
+// TestAdmitOfManyAtOnce checks that concurrent admissions and arrivals never exceed the limit and
+// leave no newcomer counted.
 func TestAdmitOfManyAtOnce(t *testing.T) {
 	const most, tried = 1000, 3000
 	table := fleet.New()

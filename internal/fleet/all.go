@@ -2,9 +2,9 @@ package fleet
 
 import "iter"
 
-// All yields what is known of every vehicle, in no order and without its vid. It
-// holds one shard's writers at a time, while that is copied: a vehicle that
-// changes meanwhile is yielded as it was or as it is.
+// All yields the answer of every vehicle, in no order and without its vid. It copies one shard at a
+// time, which blocks the shard's writers while it copies. If a vehicle changes during the
+// iteration, All yields its old or its new answer.
 func (t *Table) All() iter.Seq[Answer] {
 	return func(yield func(Answer) bool) {
 		var copied []value

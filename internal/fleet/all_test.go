@@ -8,7 +8,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// TestAll: every vehicle is yielded once, with its verdicts.
+// TestAll checks that every vehicle is yielded once, with its verdicts.
 func TestAll(t *testing.T) {
 	table := fleet.New()
 	const vehicles = 5000
@@ -29,6 +29,6 @@ func TestAll(t *testing.T) {
 		t.Errorf("%d of %d vehicles", len(seen), vehicles)
 	}
 	for range table.All() {
-		return // and nothing is held
+		return // a loop that is left early must not leave a lock held
 	}
 }

@@ -1,15 +1,14 @@
-// Package fleet holds the latest verdicts of every vehicle in memory, so that a
-// query is answered without I/O. A [Table] is fed from the STATES stream and
-// owns nothing: it can be thrown away and filled again.
+// Package fleet holds the latest verdicts of every vehicle in memory, so that a query is answered
+// without I/O. A [Table] is filled from the states of the store and owns no data: it can be dropped
+// and filled again.
 //
-// The table does not need vehicle ids, and keeps them only where vehicles are listed
-// ([Table.KeepNames]). It is keyed by a 128-bit hash of the id,
-// made of two hash/maphash seeds drawn at random for this process, so that
-// nobody outside can choose ids that collide. For n vehicles the odds that any
-// two share a hash are about n²/2¹²⁹: 10⁻²⁵ at 10 million, 10⁻²³ at 100 million.
+// The table stores vids only where vehicles are listed ([Table.KeepNames]). Its key is a 128-bit
+// hash of the vid, made with two hash/maphash seeds that are random for each process, so that
+// nobody can choose vids that collide. With n vehicles, the probability that any two have the same
+// hash is about n²/2¹²⁹: 10⁻²⁵ at 10 million vehicles, 10⁻²³ at 100 million.
 //
-// A vehicle takes one slot of 32 bytes, in arrays without pointers that are
-// eight to nine tenths full: about 38 bytes. See shard.go.
+// A vehicle uses one slot of 32 bytes in an array without pointers. The arrays are 80 to 90 % full,
+// so a vehicle takes about 38 bytes. See shard.go.
 package fleet
 
 import (
@@ -20,22 +19,22 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Answer is what the table knows of one vehicle.
+// Answer holds the latest verdicts of one vehicle.
 type Answer struct {
 	Driving  vehicle.DrivingVerdict
 	Throttle vehicle.ThrottleVerdict
 }
 
-// shardCount keeps what is copied when a shard grows small; a power of two.
+// shardCount is how many shards a table has, a power of two. Many small shards keep the copy small
+// that a shard makes when it grows.
 const shardCount = 1024
 
-// Table is the latest answer of every vehicle. It is safe for concurrent use.
-// Make one with [New].
+// Table holds the latest answer of every vehicle. It is safe for concurrent use. [New] makes one.
 type Table struct {
 	seedHi, seedLo maphash.Seed
 	vehicles       atomic.Int64
 	newcomers      newcomers
-	names          *names // nil: vids are not kept
+	names          *names // nil if vids are not stored
 	shards         [shardCount]shard
 }
 
@@ -58,12 +57,12 @@ func (t *Table) findID(id vehicle.ID) (*shard, key) {
 
 func (t *Table) of(k key) (*shard, key) {
 	if k == (key{}) {
-		k.lo = 1 // zeros mark a free slot
+		k.lo = 1 // a key of zeros marks a free slot
 	}
 	return &t.shards[k.hi%shardCount], k
 }
 
-// Put replaces what is known of a vehicle.
+// Put sets the answer of a vehicle.
 func (t *Table) Put(id vehicle.ID, a Answer) {
 	s, k := t.findID(id)
 	if s.put(k, pack(a)) {
@@ -73,7 +72,7 @@ func (t *Table) Put(id vehicle.ID, a Answer) {
 	}
 }
 
-// Delete forgets a vehicle.
+// Delete removes a vehicle.
 func (t *Table) Delete(id vehicle.ID) {
 	s, k := t.findID(id)
 	if s.remove(k) {
@@ -83,19 +82,19 @@ func (t *Table) Delete(id vehicle.ID) {
 	t.newcomers.arrived(k)
 }
 
-// Get returns what is known of a vehicle; the zero Answer, whose outcomes are
-// [vehicle.Unknown], if that is nothing. It does not allocate, and waits for no
-// writer but in the rarest of cases.
+// Get returns the answer of a vehicle. If the vehicle is not in the table, it returns the zero
+// Answer, whose outcomes are [vehicle.Unknown]. Get does not allocate. It waits for a writer only
+// if the writer lost its processor.
 func (t *Table) Get(vid []byte) Answer {
 	s, k := t.find(vid)
 	return s.get(k).unpack()
 }
 
-// Len is the number of vehicles known.
+// Len returns the number of vehicles in the table.
 func (t *Table) Len() int { return int(t.vehicles.Load()) }
 
-// Expire forgets every vehicle whose verdicts are all older than the given
-// time, and returns how many those were.
+// Expire removes every vehicle whose verdicts are all older than before, and returns how many it
+// removed.
 func (t *Table) Expire(before time.Time) int {
 	limit, n := vehicle.At(before), 0
 	for i := range t.shards {
@@ -111,7 +110,7 @@ func (t *Table) Expire(before time.Time) int {
 	return n
 }
 
-// Clear forgets every vehicle.
+// Clear removes every vehicle.
 func (t *Table) Clear() {
 	for i := range t.shards {
 		t.vehicles.Add(int64(-t.shards[i].removeIf(func(value) bool { return true })))
@@ -119,8 +118,8 @@ func (t *Table) Clear() {
 	t.dropNames()
 }
 
-// value is an Answer in two words: the driving verdict's time above four bits
-// for both states, and the throttle verdict's time.
+// value is an Answer in two words. The first has the time of the driving verdict above four bits
+// for both states; the second has the time of the throttle verdict.
 type value [2]uint64
 
 const (

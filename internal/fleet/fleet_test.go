@@ -15,7 +15,7 @@ import (
 
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
-// answer is one whose verdicts were both reached at t.
+// answer returns an answer whose verdicts both have the time t.
 func answer(t time.Time) fleet.Answer {
 	return fleet.Answer{
 		Driving:  vehicle.DrivingVerdict{State: vehicle.TrafficJam, Time: vehicle.At(t)},
@@ -38,7 +38,7 @@ func TestUnknownVehicle(t *testing.T) {
 	}
 }
 
-// The table is compared with a plain map through any series of changes.
+// Random series of changes have the same result in a table and in a plain map.
 func TestTableIsAMap(t *testing.T) {
 	ids := rapid.SampledFrom([]vehicle.ID{"A", "a", "B", "AB", "BA", "0", vehicle.ID(strings.Repeat("Z", 256))})
 	verdictTime := rapid.Map(rapid.Int64Range(0, 100), func(n int64) vehicle.UnixMilli { return vehicle.UnixMilli(n) })
@@ -120,8 +120,8 @@ func TestGetAllocatesNothing(t *testing.T) {
 	}
 }
 
-// Writers, readers and the expiry at once: a reader sees a whole answer, one
-// that was put, and a vehicle that stays is always there.
+// With concurrent writers, readers and expiry, a reader sees only whole answers that were put, and
+// always finds a vehicle that is never removed.
 func TestConcurrent(t *testing.T) {
 	table := fleet.New()
 	steady := vehicle.ID("STEADY")
@@ -166,8 +166,7 @@ func TestConcurrent(t *testing.T) {
 	others.Wait()
 }
 
-// No two of many vehicles, with ids as alike as fleets have them, share an
-// answer.
+// Many vehicles with similar vids, as fleets have them, never share an answer.
 func TestManyVehiclesKeepApart(t *testing.T) {
 	table := fleet.New()
 	const n = 30_000

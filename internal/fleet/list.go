@@ -14,38 +14,38 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Order is where a vehicle stands among others, the least first. Vehicles of equal order stand in
-// an order of the table's own, which lasts as long as the table does.
+// Order is the sort key of a vehicle in a list, in ascending order. Vehicles of equal Order are
+// sorted by their hash, so their order stays the same as long as the table exists.
 type Order struct {
 	Rank int64
-	Time int64 // of the newest verdict; negative if the newest comes first
+	Time int64 // of the newest verdict; negated if the newest comes first
 }
 
-// Question says which vehicles are listed, and in which order.
+// Question defines which vehicles a list has, and in which order.
 type Question struct {
-	// Rank orders vehicles by what their verdicts answer, the least rank first. A vehicle of
-	// negative rank is not listed. Rank is called for each combination and not for each vehicle.
+	// Rank returns the rank of a vehicle by the outcomes of its verdicts, the lowest first. A
+	// vehicle of negative rank is not listed. Rank is called once for each combination of
+	// arguments, not for each vehicle.
 	Rank func(driving, throttle vehicle.Outcome, state vehicle.DrivingState, system vehicle.ThrottleSystem) int8
-	// OldestFirst orders vehicles of equal rank the other way round: the newest come first otherwise.
+	// OldestFirst sorts vehicles of equal rank by ascending time; otherwise the newest come first.
 	OldestFirst bool
-	// Now and MaxAge say which verdicts are stale. A page is as of one time.
+	// Now and MaxAge determine which verdicts are stale. Now is called once for a page.
 	Now    func() vehicle.UnixMilli
 	MaxAge time.Duration
-	// Prefix is how the vid begins; "": it may begin in any way.
+	// Prefix selects vehicles whose vid begins with it. "" selects all.
 	Prefix string
 }
 
-// order is a Question as the table asks it. It works on packed values, because it looks at all
-// of them for each page.
+// order is a Question prepared for packed values, because every page looks at all values.
 type order struct {
-	// ranks has a rank for each combination of both outcomes and of the bits of a value.
+	// ranks has the rank of each combination of both outcomes and of the state bits of a value.
 	ranks     [1 << (2*outcomeBits + stateBits)]int8
-	oldest    int64  // verdicts of before are stale
-	fresh     uint64 // and those later than so many milliseconds after it
-	direction int64  // of times
+	oldest    int64  // verdicts before this time are stale
+	fresh     uint64 // verdicts more than this many milliseconds after oldest are stale, too
+	direction int64  // 1 or -1, the factor of a time in Order
 }
 
-// outcomeBits are the bits of what [order.outcome] returns.
+// outcomeBits is the size of the result of [order.outcome] in bits.
 const outcomeBits = 2
 
 func (q *Question) order() *order {
@@ -66,7 +66,7 @@ func (q *Question) order() *order {
 	return r
 }
 
-// asOf sets which verdicts are stale.
+// asOf sets which verdicts are stale at the present time.
 func (r *order) asOf(q *Question) {
 	r.oldest, r.fresh = math.MinInt64, math.MaxUint64
 	if now := q.Now(); q.MaxAge > 0 {
@@ -74,8 +74,8 @@ func (r *order) asOf(q *Question) {
 	}
 }
 
-// outcome is whether a verdict of a time is an answer, unknown or stale, as the verdict's own At
-// tells.
+// outcome returns whether a verdict with time at is answered, unknown or stale, like the method At
+// of the verdicts.
 func (r *order) outcome(at int64) uint64 {
 	if at == 0 {
 		return uint64(vehicle.Unknown)
@@ -86,14 +86,14 @@ func (r *order) outcome(at int64) uint64 {
 	return uint64(vehicle.Answered)
 }
 
-// of returns the order of a vehicle; ok is false if it is not listed.
+// of returns the Order of the vehicle with value v0, v1. ok is false if it is not listed.
 func (r *order) of(v0, v1 uint64) (o Order, ok bool) {
 	driving, throttle := int64(v0)>>stateBits, int64(v1)
 	rank := r.ranks[(r.outcome(driving)<<outcomeBits|r.outcome(throttle))<<stateBits|v0&(1<<stateBits-1)]
 	return Order{int64(rank), r.direction * max(driving, throttle)}, rank >= 0
 }
 
-// Place is where a vehicle stands in a list.
+// Place is the position of a vehicle in a list.
 type Place struct {
 	Order
 	Hash [2]uint64
@@ -111,10 +111,10 @@ type Listed struct {
 	Place Place
 }
 
-// First returns the first vehicles of a list behind a place, at most n, and how many
-// vehicles the list has in all. A nil place is the beginning; others follow behind next, none
-// if that is nil. It leaves out those whose vids had no room. It walks through the table on all
-// processors and remembers some 2n vehicles on each.
+// First returns the first n vehicles of a list that follow a place, or the first of all if after is
+// nil. matched is how many vehicles the whole list has. next is the place after which the following
+// page begins; it is nil if there is none. Vehicles whose vids are not stored for lack of memory
+// are left out. First scans the table on all processors and remembers about 2n vehicles on each.
 func (t *Table) First(ctx context.Context, q Question, after *Place, n int) (list []Listed, matched int, next *Place, err error) {
 	var (
 		taken atomic.Int64
@@ -155,8 +155,8 @@ func (t *Table) First(ctx context.Context, q Question, after *Place, n int) (lis
 	return slices.DeleteFunc(all.list, func(l Listed) bool { return l.ID == "" }), matched, next, ctx.Err()
 }
 
-// Each calls do with each vehicle of a list, in no order, until do returns an error. It
-// remembers the vids of one shard, a thousandth of all.
+// Each calls do with each vehicle of a list, in no order, until do returns an error. It holds the
+// vids of one shard, a thousandth of all, in memory.
 func (t *Table) Each(ctx context.Context, q Question, do func(Listed) error) error {
 	var vids []byte
 	prefix, by := []byte(q.Prefix), q.order()
@@ -169,7 +169,7 @@ func (t *Table) Each(ctx context.Context, q Question, do func(Listed) error) err
 			if !bytes.HasPrefix(vid, prefix) {
 				continue
 			}
-			by.asOf(&q) // who takes them may take minutes
+			by.asOf(&q) // again for each vehicle, because do may take minutes in total
 			if l, ok := t.listed(vid, by); ok {
 				l.ID = vehicle.ID(vid)
 				if err := do(l); err != nil {
@@ -181,7 +181,7 @@ func (t *Table) Each(ctx context.Context, q Question, do func(Listed) error) err
 	return nil
 }
 
-// walkShare walks through one shard. Its writers wait meanwhile, its readers do not.
+// walkShare scans one shard. Writers of the shard wait for it, readers do not.
 func (t *Table) walkShare(share int, by *order, into *leading) {
 	s := &t.shards[share]
 	s.mu.Lock()
@@ -198,7 +198,7 @@ func (t *Table) walkShare(share int, by *order, into *leading) {
 	}
 }
 
-// walkNames walks through the vids of one shard.
+// walkNames scans the vids of one shard.
 func (t *Table) walkNames(share int, by *order, into *leading) {
 	into.vids = t.names.appendShard(share, into.vids[:0])
 	for _, vid := range vidsOf(into.vids) {
@@ -211,7 +211,7 @@ func (t *Table) walkNames(share int, by *order, into *leading) {
 	}
 }
 
-// listed looks a vehicle up; ok is false if it is not listed.
+// listed looks up a vehicle. ok is false if it is not listed.
 func (t *Table) listed(vid []byte, by *order) (l Listed, ok bool) {
 	s, k := t.find(vid)
 	v, known := s.find(k)
@@ -225,20 +225,20 @@ func (t *Table) listed(vid []byte, by *order) (l Listed, ok bool) {
 	return l, true
 }
 
-// leading remembers the first vehicles of a list.
+// leading collects the first vehicles of a list.
 type leading struct {
 	most    int
-	after   *Place // nil: from the beginning
+	after   *Place // vehicles up to this place are left out; nil: none
 	matched int
-	list    []Listed // up to twice as many as asked for; cut leaves the first
-	last    Place    // that is remembered, once there are enough
-	enough  bool
+	list    []Listed // up to twice most vehicles; cut keeps the first most
+	last    Place    // of the last vehicle after a cut; set if enough is
+	enough  bool     // list has had most vehicles
 
-	vids   []byte // of the walk that fills it
+	vids   []byte // buffer of walkNames
 	prefix []byte
 }
 
-// counts counts a vehicle, and reports whether it may be among the first.
+// counts counts a vehicle and reports whether it may be among the first.
 func (b *leading) counts(o Order) bool {
 	b.matched++
 	return !b.enough || o.Rank < b.last.Rank || o.Rank == b.last.Rank && o.Time <= b.last.Time

@@ -14,13 +14,13 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// everyone lists every vehicle, the newest first.
+// everyone is a question that lists every vehicle, the newest first.
 var everyone = fleet.Question{
 	Rank: func(vehicle.Outcome, vehicle.Outcome, vehicle.DrivingState, vehicle.ThrottleSystem) int8 { return 0 },
 	Now:  func() vehicle.UnixMilli { return 0 },
 }
 
-// jams lists vehicles that are in a jam.
+// jams returns a question that lists vehicles in a jam.
 func jams() fleet.Question {
 	q := everyone
 	q.Rank = func(_, _ vehicle.Outcome, state vehicle.DrivingState, _ vehicle.ThrottleSystem) int8 {
@@ -32,14 +32,14 @@ func jams() fleet.Question {
 	return q
 }
 
-// beginning lists what a question lists if the vid begins so.
+// beginning returns q restricted to vids with a prefix.
 func beginning(prefix string, q fleet.Question) fleet.Question {
 	q.Prefix = prefix
 	return q
 }
 
-// named returns a table that keeps vids, with a number of vehicles: each tenth is in a jam, and
-// four share each time.
+// named returns a table that stores vids, with a number of vehicles. Every tenth vehicle is in a
+// jam, and four vehicles at a time have the same time.
 func named(vehicles int) *fleet.Table {
 	t := fleet.New()
 	t.KeepNames(1 << 40)
@@ -53,7 +53,8 @@ func named(vehicles int) *fleet.Table {
 	return t
 }
 
-// TestFirstPagesThroughAList: the pages of a list hold every vehicle of it once and in order.
+// TestFirstPagesThroughAList checks that the pages of a list together have every vehicle once, in
+// order.
 func TestFirstPagesThroughAList(t *testing.T) {
 	const vehicles = 5000
 	table := named(vehicles)
@@ -123,8 +124,8 @@ func all(t *testing.T, table *fleet.Table) (ids []vehicle.ID) {
 	return ids
 }
 
-// TestListAfterVehiclesWent: what is deleted, expired or cleared is in no list, and what comes
-// back is in it once.
+// TestListAfterVehiclesWent checks that deleted, expired and cleared vehicles are not listed, and
+// that a vehicle that returns is listed once.
 func TestListAfterVehiclesWent(t *testing.T) {
 	table := fleet.New()
 	table.KeepNames(1 << 40)
@@ -153,8 +154,8 @@ func TestListAfterVehiclesWent(t *testing.T) {
 	}
 }
 
-// TestListOfVidsWithoutRoom leaves them out, counts them, and has room again for others once
-// vehicles went.
+// TestListOfVidsWithoutRoom checks that vehicles whose vids do not fit are left out and counted,
+// and that removals free room for others.
 func TestListOfVidsWithoutRoom(t *testing.T) {
 	table := fleet.New()
 	table.KeepNames(10)
@@ -182,7 +183,8 @@ func TestListOfVidsWithoutRoom(t *testing.T) {
 	}
 }
 
-// TestListWhileVehiclesComeAndGo: however they meet, a list has in the end what the table has.
+// TestListWhileVehiclesComeAndGo checks that after concurrent changes a list has the vehicles of
+// the table.
 func TestListWhileVehiclesComeAndGo(t *testing.T) {
 	table := fleet.New()
 	table.KeepNames(1 << 40)
@@ -205,8 +207,8 @@ func TestListWhileVehiclesComeAndGo(t *testing.T) {
 	}
 }
 
-// TestOrderIsThatOfTheVerdicts: a list is ordered and filtered by what the verdicts themselves
-// answer at its time, at each border of their ages and for each state.
+// TestOrderIsThatOfTheVerdicts checks that lists agree with the At methods of the verdicts, at each
+// border of their ages and for each state.
 func TestOrderIsThatOfTheVerdicts(t *testing.T) {
 	now := vehicle.At(noon)
 	table := fleet.New()

@@ -9,42 +9,42 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// names keeps the vids of the vehicles in a table, by a part of their hash, in arrays
-// without pointers. A vid is found by its vehicle's key: the few vids that share the part
-// are hashed. Only a vehicle that comes or goes touches them, no new verdict does.
+// names stores the vids of the vehicles in a table, in buckets by a part of their hash. The buckets
+// are arrays without pointers. To find the vid of a key, the few vids of a bucket are hashed. Only
+// adding and removing a vehicle changes a bucket; a new verdict does not.
 type names struct {
-	most   int64        // bytes; a vehicle whose vid has no room is counted and not listed
-	bytes  atomic.Int64 // of all vids
-	kept   atomic.Int64 // vids
+	most   int64        // bytes; a vehicle whose vid does not fit is counted and not listed
+	bytes  atomic.Int64 // used by all vids
+	kept   atomic.Int64 // number of vids
 	shards [shardCount]nameShard
 }
 
-// nameShard has the vids of one shard of the table, so that a walk through both finds the
-// second one in the processor's cache.
+// nameShard has the vids of one shard of the table. A scan of both then finds the shard in the
+// processor's cache when it looks up a vid.
 type nameShard struct {
 	mu      sync.Mutex // guards buckets
 	buckets [shardBuckets][]byte
 }
 
-// shardBuckets is how many buckets a shard has: 76 vids share one at 10 million vehicles.
+// shardBuckets is the number of buckets of a shard. At 10 million vehicles a bucket has 76 vids.
 const shardBuckets = 128
 
-// KeepNames makes the table keep the vids of its vehicles, so that it can list them. The vids
-// take at most the given number of bytes, and some 5 bytes a vehicle besides. KeepNames must be
-// called before the first Put.
+// KeepNames makes the table store the vids of its vehicles, so that it can list them. The vids take
+// at most most bytes, and about 5 bytes a vehicle in addition. KeepNames must be called before the
+// first Put.
 func (t *Table) KeepNames(most int64) { t.names = &names{most: most} }
 
-// Named is how many vehicles the table can list.
+// Named returns how many vehicles the table can list.
 func (t *Table) Named() int { return int(t.names.kept.Load()) }
 
-// bucket returns a bucket and its lock.
+// bucket returns the bucket of a key and the mutex that guards it.
 func (n *names) bucket(k key) (*[]byte, *sync.Mutex) {
 	s := &n.shards[k.hi%shardCount]
 	return &s.buckets[k.hi/shardCount%shardBuckets], &s.mu
 }
 
-// vidsOf yields each vid of a bucket, and where its length stands. A vid has 1 to 256
-// characters, and its length less one stands before it.
+// vidsOf yields each vid of a bucket and the index of its length byte. A vid has 1 to 256
+// characters; the byte before it is its length minus one.
 func vidsOf(bucket []byte) iter.Seq2[int, []byte] {
 	return func(yield func(at int, vid []byte) bool) {
 		for at := 0; at < len(bucket); {
@@ -57,8 +57,8 @@ func vidsOf(bucket []byte) iter.Seq2[int, []byte] {
 	}
 }
 
-// addName keeps the vid of a vehicle that is new. The table is asked once more under the lock:
-// a Delete at the same time removes the vehicle there first, and its vid second.
+// addName stores the vid of a new vehicle. It looks the vehicle up again under the lock, because a
+// concurrent Delete removes the vehicle from its shard first and its vid second.
 func (t *Table) addName(s *shard, k key, id vehicle.ID) {
 	n := t.names
 	if n == nil || len(id) == 0 || len(id) > vehicle.MaxReportingID {
@@ -72,7 +72,7 @@ func (t *Table) addName(s *shard, k key, id vehicle.ID) {
 	}
 	for _, vid := range vidsOf(*b) {
 		if string(vid) == string(id) {
-			return // a vehicle that had expired
+			return // stored before; the vehicle had expired
 		}
 	}
 	if n.bytes.Add(int64(1+len(id))) > n.most {
@@ -88,7 +88,7 @@ func (t *Table) addName(s *shard, k key, id vehicle.ID) {
 	*b = append(append(*b, byte(len(id)-1)), id...)
 }
 
-// removeName drops the vid of a vehicle that the table does not have any more.
+// removeName removes the vid of a vehicle that is no longer in the table.
 func (t *Table) removeName(k key, id vehicle.ID) {
 	if t.names == nil {
 		return
@@ -100,13 +100,13 @@ func (t *Table) removeName(k key, id vehicle.ID) {
 		if string(vid) == string(id) {
 			t.names.bytes.Add(-int64(1 + len(vid)))
 			t.names.kept.Add(-1)
-			*b = slices.Delete(*b, at, at+1+len(vid)) // which clears what is left behind
+			*b = slices.Delete(*b, at, at+1+len(vid)) // also zeroes the bytes beyond the new end
 			return
 		}
 	}
 }
 
-// dropNames drops the vids of all vehicles that the table does not have any more.
+// dropNames removes the vids of all vehicles that are no longer in the table.
 func (t *Table) dropNames() {
 	n := t.names
 	if n == nil {
@@ -133,7 +133,7 @@ func (t *Table) dropNames() {
 	}
 }
 
-// nameOf returns the vid of a vehicle's key; "" if the vehicle has gone.
+// nameOf returns the vid of a key, or "" if its vehicle is no longer in the table.
 func (t *Table) nameOf(k key) vehicle.ID {
 	b, lock := t.names.bucket(k)
 	lock.Lock()
@@ -146,7 +146,7 @@ func (t *Table) nameOf(k key) vehicle.ID {
 	return ""
 }
 
-// appendShard appends the vids of a shard, for vidsOf.
+// appendShard appends the vids of shard i in the format of a bucket.
 func (n *names) appendShard(i int, vids []byte) []byte {
 	s := &n.shards[i]
 	s.mu.Lock()

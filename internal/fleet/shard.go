@@ -8,40 +8,38 @@ import (
 	"sync/atomic"
 )
 
-// shard is a part of the table: an array of slots, searched from the place that
-// the key names on. Along the array, which is closed to a ring, vehicles stand in
-// the order of their keys (ordered linear probing). So a search ends at the first
-// larger key, an array is copied to another size in one pass, and nothing marks
-// the slots of those that were removed: the ones behind move up.
+// shard is a part of the table: a hash table in one array of slots with ordered linear probing. The
+// search for a key begins at its home slot. Along the array, which is treated as a ring, vehicles
+// are sorted by key. So a search ends at the first larger key; an array is copied to another size
+// in one pass; and a removal needs no marker, because the following slots move up.
 //
-// Writers take turns. Readers take no lock: they look at the version before and
-// after. An array that is to grow or shrink is copied beside the old one, which
-// is read meanwhile and never changed again.
+// Writers hold mu. Readers take no lock: they compare the version before and after a read. To grow
+// or shrink, a writer copies the array; readers use the old array until then, and it never changes
+// again.
 type shard struct {
-	mu       sync.Mutex             // held by the one who writes
+	mu       sync.Mutex             // serializes writers
 	version  atomic.Uint64          // odd while slots are changed in place
-	slots    atomic.Pointer[[]slot] // words of a slot that readers may see are loaded and stored atomically
+	slots    atomic.Pointer[[]slot] // words that readers may see are loaded and stored atomically
 	vehicles atomic.Int64
-	phase    float64  // 0 to 1: sets this shard's sizes apart from the others'
-	_        [88]byte // no two shards share a cache line, nor the pair that is fetched at once
+	phase    float64  // 0 to 1; makes this shard's sizes differ from those of other shards
+	_        [88]byte // keeps shards in separate pairs of cache lines, which are fetched together
 }
 
-// slot is a vehicle: key, value. All zero: free.
+// slot holds the key and the value of a vehicle. A slot with a key of zeros is free.
 type slot [4]uint64
 
 type key struct{ hi, lo uint64 }
 
 const (
-	// maxLoad is how full an array may be. A search passes 5 slots on average
-	// at this load, 3 at the least that growth leaves.
+	// maxLoad is how full an array may be. At this load, a search reads 5 slots on average; after
+	// growing, 3.
 	maxLoad = 0.9
-	// growth is the step between sizes, small because that is how much memory
-	// is to spare. A vehicle is moved some nine times for each tenfold growth
-	// of the array, about 10 ns each.
+	// growth is the factor between sizes. It is small because it determines how much memory is
+	// unused. While an array grows tenfold, a vehicle is moved about nine times, at 10 ns each.
 	growth = 1.125
-	// minLoad is where an array that lost vehicles is made smaller.
+	// minLoad is the load below which an array shrinks.
 	minLoad = 0.6
-	// smallest is the least number of slots of an array in use.
+	// smallest is the smallest number of slots of an array that is not empty.
 	smallest = 8
 )
 
@@ -50,8 +48,8 @@ func (s *shard) init(phase float64) {
 	s.slots.Store(new([]slot))
 }
 
-// size is the number of slots for so many vehicles. All shards are about
-// equally full, so each has sizes of its own: otherwise all would grow at once.
+// size returns the number of slots for a number of vehicles. Each shard has its own sequence of
+// sizes: all shards are about equally full, so with the same sizes all would grow at once.
 func (s *shard) size(vehicles int) int {
 	if vehicles == 0 {
 		return 0
@@ -63,17 +61,17 @@ func (s *shard) size(vehicles int) int {
 	return int(math.Ceil(size))
 }
 
-// readTries is how often a reader looks again after a writer came between,
-// which takes some 100 ns, before it waits for its turn.
+// readTries is how often a reader tries again after a concurrent write, which takes about 100 ns,
+// before it takes the lock.
 const readTries = 16
 
-// get returns a vehicle's value, zeros if there is none.
+// get returns a vehicle's value, or zeros if it is not in the shard.
 func (s *shard) get(k key) value {
 	v, _ := s.find(k)
 	return v
 }
 
-// find returns a vehicle's value, and whether the vehicle is known.
+// find returns a vehicle's value and whether the vehicle is in the shard.
 func (s *shard) find(k key) (v value, found bool) {
 	for range readTries {
 		before := s.version.Load()
@@ -82,7 +80,7 @@ func (s *shard) find(k key) (v value, found bool) {
 			return v, found
 		}
 	}
-	s.mu.Lock() // the writer lost its processor
+	s.mu.Lock() // the writer has lost its processor
 	defer s.mu.Unlock()
 	return look(*s.slots.Load(), k)
 }
@@ -95,14 +93,14 @@ func look(a []slot, k key) (v value, found bool) {
 	return value{atomic.LoadUint64(&a[i][2]), atomic.LoadUint64(&a[i][3])}, true
 }
 
-// home is the place in n slots where the search for a key begins. It grows with
-// the key, so that vehicles keep their order in an array of another size.
+// home returns the slot of n at which the search for a key begins. It increases with the key, so
+// vehicles have the same order in arrays of any size.
 func home(lo uint64, n int) int {
 	h, _ := bits.Mul64(lo, uint64(n))
 	return int(h)
 }
 
-// away is how far slot i of n is behind the home of the key in it.
+// away returns the distance of slot i from the home of the key in it, in an array of n slots.
 func away(i int, lo uint64, n int) int {
 	d := i - home(lo, n)
 	if d < 0 {
@@ -111,7 +109,7 @@ func away(i int, lo uint64, n int) int {
 	return d
 }
 
-// search finds the slot of a key, or the one where it belongs.
+// search returns the slot of a key, or the slot where it belongs if found is false.
 func search(a []slot, k key) (i int, found bool) {
 	i = home(k.lo, len(a))
 	for far := range a {
@@ -127,7 +125,7 @@ func search(a []slot, k key) (i int, found bool) {
 		}
 		i = after(i, len(a))
 	}
-	return i, false // only when a writer came between
+	return i, false // only during a concurrent write
 }
 
 func after(i, n int) int {
@@ -139,14 +137,14 @@ func after(i, n int) int {
 
 func (a *slot) free() bool { return a[0]|a[1] == 0 }
 
-// set stores a slot that readers may be looking at.
+// set stores b in a slot that may be read concurrently.
 func (a *slot) set(b slot) {
 	for i := range b {
 		atomic.StoreUint64(&a[i], b[i])
 	}
 }
 
-// put stores a vehicle's value, and reports whether the vehicle is new.
+// put stores a vehicle's value and reports whether the vehicle is new.
 func (s *shard) put(k key, v value) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -170,8 +168,8 @@ func (s *shard) put(k key, v value) bool {
 	return true
 }
 
-// insert puts a vehicle into slot i, where it belongs, and moves what was there
-// on.
+// insert stores a vehicle in slot i, where it belongs. The vehicles from there up to the next free
+// slot move on by one.
 func insert(a []slot, i int, e slot) {
 	end := i
 	for !a[end].free() {
@@ -188,7 +186,7 @@ func insert(a []slot, i int, e slot) {
 	a[i].set(e)
 }
 
-// remove forgets a vehicle, and reports whether it was known.
+// remove removes a vehicle and reports whether it was in the shard.
 func (s *shard) remove(k key) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -210,8 +208,7 @@ func (s *shard) remove(k key) bool {
 	return true
 }
 
-// removeIf forgets the vehicles whose value the function wants to be forgotten,
-// and returns how many.
+// removeIf removes the vehicles for whose value old returns true, and returns how many.
 func (s *shard) removeIf(old func(value) bool) (removed int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -228,10 +225,10 @@ func (s *shard) removeIf(old func(value) bool) (removed int) {
 	return removed
 }
 
-// replace copies those of the vehicles in a that stay to an array for n, which
-// readers see from then on.
+// replace copies the vehicles of a for which stays returns true to an array for n vehicles, and
+// makes that the shard's array.
 func (s *shard) replace(a []slot, n int, stays func(*slot) bool) []slot {
-	// Rounded up to what the allocator hands out anyway.
+	// The size is rounded up to what the allocator provides.
 	b := slices.Grow([]slot(nil), s.size(n))
 	b = b[:cap(b)]
 	next := 0
@@ -248,7 +245,7 @@ func (s *shard) replace(a []slot, n int, stays func(*slot) bool) []slot {
 		i, _ := search(b, key{e[0], e[1]})
 		insert(b, i, *e)
 	}
-	// In order: those that went round the end belong there.
+	// The order must be kept: vehicles that wrapped around the end of a belong after the others.
 	round := 0
 	for round < len(a) && !a[round].free() && away(round, a[round][1], len(a)) > round {
 		round++
@@ -263,7 +260,7 @@ func (s *shard) replace(a []slot, n int, stays func(*slot) bool) []slot {
 	return b
 }
 
-// appendAll appends the value of every vehicle.
+// appendAll appends the value of every vehicle to all.
 func (s *shard) appendAll(all []value) []value {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -14,8 +14,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// checkShard holds a shard against what it should know, and its array against
-// the order that searches rely on.
+// checkShard checks that a shard has the contents of want, and that its array has the order on
+// which searches rely.
 func checkShard(t interface{ Fatalf(string, ...any) }, s *shard, want map[key]value) {
 	a := *s.slots.Load()
 	got := make(map[key]value)
@@ -43,9 +43,8 @@ func checkShard(t interface{ Fatalf(string, ...any) }, s *shard, want map[key]va
 	}
 }
 
-// A shard is a map through any series of changes, also where all keys want to
-// stand in the same place or at the end of the array, which goes on at its
-// beginning.
+// A shard behaves like a map in any series of changes, also if all keys have the same home or a
+// home at the end of the array, where it wraps around.
 func TestShardIsAMap(t *testing.T) {
 	keys := rapid.Custom(func(t *rapid.T) key {
 		near := rapid.SampledFrom([]uint64{0, 1 << 63, math.MaxUint64 - 40, rapid.Uint64().Draw(t, "anywhere")}).Draw(t, "near")
@@ -99,8 +98,8 @@ func TestShardIsAMap(t *testing.T) {
 	})
 }
 
-// No time that a sample can carry loses anything, and one beyond all reason
-// stays what it was in kind: long ago, or never.
+// Packing loses nothing of any time that a sample can have. A time far outside that range is
+// clamped, so that it stays long ago or far ahead.
 func TestPack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		times := rapid.Int64Range(-lastTime, lastTime)
@@ -125,7 +124,7 @@ func TestPack(t *testing.T) {
 	}
 }
 
-// slotsOf is how many slots a table has.
+// slotsOf returns how many slots a table has.
 func slotsOf(t *Table) (n int) {
 	for i := range t.shards {
 		n += len(*t.shards[i].slots.Load())
@@ -137,7 +136,7 @@ func answerAt(t time.Time) Answer {
 	return Answer{Driving: vehicle.DrivingVerdict{State: vehicle.SlowDriving, Time: vehicle.At(t)}, Throttle: vehicle.ThrottleVerdict{Time: vehicle.At(t)}}
 }
 
-// Vehicles that are forgotten or that expire give their memory back.
+// Vehicles that are deleted or expire free their memory.
 func TestMemoryComesBack(t *testing.T) {
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	const n = 30_000
@@ -163,7 +162,7 @@ func TestMemoryComesBack(t *testing.T) {
 			c.forget(table, kept)
 			most := kept*9/5 + 2*smallest*shardCount
 			if kept == 0 {
-				c.forget(table, -1) // the newest, too
+				c.forget(table, -1) // removes the newest, too
 				most = 0
 			}
 			if got := slotsOf(table); got > most {
@@ -173,10 +172,10 @@ func TestMemoryComesBack(t *testing.T) {
 	}
 }
 
-// Few shards grow at the same fill.
+// Only few shards have the same sizes.
 func TestShardsDoNotGrowTogether(t *testing.T) {
 	table := New()
-	at := make(map[int]int) // by size for 1,000 vehicles
+	at := make(map[int]int) // number of shards by their size for 1,000 vehicles
 	for i := range table.shards {
 		at[table.shards[i].size(1000)]++
 	}
@@ -187,7 +186,7 @@ func TestShardsDoNotGrowTogether(t *testing.T) {
 	}
 }
 
-// A reader whose writer lost its processor half-way waits for its turn.
+// A reader waits for the lock if a writer lost its processor in the middle of a write.
 func TestReaderOfAStalledWriter(t *testing.T) {
 	var s shard
 	s.init(0)
@@ -202,14 +201,14 @@ func TestReaderOfAStalledWriter(t *testing.T) {
 	if v := <-read; v != (value{3, 4}) {
 		t.Errorf("read %v", v)
 	}
-	s.version.Add(1) // for ever
+	s.version.Add(1) // odd from now on, as if a write never ended
 	if v := s.get(k); v != (value{3, 4}) {
 		t.Errorf("read %v", v)
 	}
 }
 
-// A shard grows and shrinks, vehicles come, change and go, and whoever reads
-// finds those that stay, whole.
+// While a shard grows and shrinks, and vehicles come, change and go, every reader finds the
+// vehicles that stay, and never sees a mix of two values.
 func TestReadersWhileItGrowsAndShrinks(t *testing.T) {
 	var s shard
 	s.init(0)

@@ -16,12 +16,11 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// BenchmarkTable fills a table of every size while another goroutine reads it, and
-// then empties it of nine tenths. `make bench` takes its figures from the metrics:
-// a vehicle's part of the heap, the CPU time of a full collection beyond that of an
-// empty heap, how late reads were answered while the table grew, how late the same
-// reads of an unchanged table were beside it (what the machine itself delays), and
-// the part of the memory that remains.
+// BenchmarkTable fills tables of several sizes while another goroutine reads, and then removes nine
+// tenths of the vehicles. `make bench` uses its metrics: bytes of heap for each vehicle; CPU time
+// of a full collection beyond that of an empty heap; delays of reads while the table grew; delays
+// of the same reads of an unchanged table (the delays of the machine itself); and the part of the
+// memory that remains.
 func BenchmarkTable(b *testing.B) {
 	for _, size := range []struct {
 		name string
@@ -73,8 +72,8 @@ func measureTable(b *testing.B, n int) {
 	runtime.KeepAlive(table)
 }
 
-// readOnSchedule reads any of the vehicles every 10 µs until the context ends. A read
-// that is late because of the one before counts from when it was due.
+// readOnSchedule reads a random vehicle every 10 µs until the context ends, and returns the delays.
+// The delay of a read includes waiting for the read before it.
 func readOnSchedule(ctx context.Context, t *fleet.Table, vehicles int) (late []time.Duration) {
 	random := rand.New(rand.NewPCG(1, 2))
 	vid := []byte("NHeN4UqVsohGS00000000")
@@ -82,7 +81,7 @@ func readOnSchedule(ctx context.Context, t *fleet.Table, vehicles int) (late []t
 	for n := time.Duration(0); n%1000 != 0 || n == 0 || ctx.Err() == nil; n++ {
 		due := n * 10 * time.Microsecond
 		for time.Since(begin) < due {
-			runtime.Gosched() // a reader is not alone on its processor
+			runtime.Gosched() // other goroutines use this processor as well
 		}
 		for k, d := len(vid)-1, random.IntN(vehicles); k > 12; k, d = k-1, d/10 {
 			vid[k] = '0' + byte(d%10)
@@ -93,17 +92,17 @@ func readOnSchedule(ctx context.Context, t *fleet.Table, vehicles int) (late []t
 	return late
 }
 
-// heapInUse is the heap in use when nothing is left to collect.
+// heapInUse returns the bytes of heap in use after a collection.
 func heapInUse() uint64 {
-	debug.FreeOSMemory() // collects
+	debug.FreeOSMemory() // runs a collection
 	runtime.GC()
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return m.HeapInuse
 }
 
-// collectionCPU is the CPU time of a full collection: the least of several, because
-// other work only adds to it.
+// collectionCPU returns the CPU time of a full collection: the minimum of several, because other
+// work only adds to it.
 func collectionCPU() time.Duration {
 	least := time.Duration(math.MaxInt64)
 	for range 5 {
