@@ -16,15 +16,15 @@ import (
 	"carstate/internal/testkit"
 )
 
-// axe-core judges whether a page can be used by everybody. It is fetched as its
-// registry has it, kept where git does not look, and held against a checksum.
+// axe-core checks the accessibility of a page. It is fetched from its registry, stored in a
+// directory that git ignores, and verified against a checksum.
 const (
 	axeVersion = "4.14.1"
 	axeSum     = "e6b0ce02b84d892e2e33e403485e7f3d6c29e2be6df65daf44d89ba564139745"
 	axeCache   = "../../.cache"
 )
 
-// Axe returns axe-core as a script.
+// Axe returns the script of axe-core.
 func Axe(t *testing.T) string {
 	t.Helper()
 	testkit.Slow(t, "it needs axe-core, for a browser")
@@ -62,7 +62,7 @@ func fetchAxe(t *testing.T, file string) []byte {
 		t.Fatal("this test needs npm: apt-get install -y npm")
 	}
 	dir := t.TempDir()
-	// A registry fails at times.
+	// A registry fails occasionally.
 	for try := 1; ; try++ {
 		cmd := exec.Command(npm, "pack", "--silent", "axe-core@"+axeVersion)
 		cmd.Dir = dir
@@ -81,12 +81,12 @@ func fetchAxe(t *testing.T, file string) []byte {
 	if err := os.MkdirAll(axeCache, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	// Another test may be reading: the file appears as a whole.
+	// Another test may read the file at the same time, so it must appear as a whole.
 	part, err := os.CreateTemp(axeCache, "new-")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer os.Remove(part.Name()) // which is not there any more if all went well
+	defer os.Remove(part.Name()) // fails if the file was renamed, which is fine
 	_, err = part.Write(packed)
 	if err := errors.Join(err, part.Close()); err != nil {
 		t.Fatal(err)

@@ -1,4 +1,9 @@
-// Package browsertest lets tests use pages in a real Chromium, as a reader would.
+// Package browsertest tests pages in a real Chromium. For example:
+//
+//	b := browsertest.Open(t, base)
+//	b.Run(chromedp.Navigate(base + "/console/"))
+//	b.Expect(`document.title`, "carstate")
+//	b.StayedHere()
 package browsertest
 
 import (
@@ -24,23 +29,22 @@ import (
 	"github.com/chromedp/chromedp/kb"
 )
 
-// Browser is a tab of a real browser that complains to the test.
+// Browser is a tab of a browser. Its methods fail the test on an error.
 type Browser struct {
 	t    *testing.T
 	ctx  context.Context
 	Base string
 
-	mu         sync.Mutex // guards what the browser's events say
+	mu         sync.Mutex // guards the fields below, which record the browser's events
 	complaints []string
-	asked      []string // addresses
+	asked      []string // addresses of all requests
 	referers   []string
 }
 
-// patience is how long a busy machine may take; nothing waits that long that
-// works.
+// patience is the limit of every wait, long enough for a busy machine.
 const patience = testkit.Patience
 
-// Open opens a tab for the pages below base, and closes it with the test.
+// Open opens a tab for the pages below base and closes it when the test ends.
 func Open(t *testing.T, base string) *Browser {
 	t.Helper()
 	testkit.Slow(t, "it starts a browser")
@@ -50,9 +54,10 @@ func Open(t *testing.T, base string) *Browser {
 	}
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(name))
 	if os.Geteuid() == 0 {
-		options = append(options, chromedp.NoSandbox) // which refuses to run as root
+		options = append(options, chromedp.NoSandbox) // the sandbox refuses to run as root
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 5*patience) // t.Context ends before the clean-up
+	// t.Context would end before the cleanup.
+	ctx, cancel := context.WithTimeout(context.Background(), 5*patience)
 	t.Cleanup(cancel)
 	ctx, cancel = chromedp.NewExecAllocator(ctx, options...)
 	t.Cleanup(cancel)
@@ -74,7 +79,7 @@ func Open(t *testing.T, base string) *Browser {
 	return b
 }
 
-// hear notes what the browser says while it works.
+// hear records an event of the browser.
 func (b *Browser) hear(event any) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -83,7 +88,7 @@ func (b *Browser) hear(event any) {
 		b.complaints = append(b.complaints, (&chromedp.ExceptionError{ExceptionDetails: e.ExceptionDetails}).Error())
 	case *runtime.EventConsoleAPICalled:
 		b.complaints = append(b.complaints, fmt.Sprintf("%s on the console: %s", e.Type, e.Args[0].Description))
-	case *log.EventEntryAdded: // violations of the policy among them
+	case *log.EventEntryAdded: // includes violations of the content security policy
 		if !strings.Contains(e.Entry.Text, "the server responded with a status of ") {
 			b.complaints = append(b.complaints, e.Entry.Text)
 		}
@@ -110,8 +115,8 @@ func call[P, R any](b *Browser, command cdp.Command[P, R], params P) {
 	}
 }
 
-// Prefer says which colours the reader likes. Nothing moves by itself, so that a
-// click does not miss what is scrolling.
+// Prefer sets the colour scheme that the browser prefers. Animations are off, so that a click does
+// not miss an element that is scrolling.
 func (b *Browser) Prefer(scheme string) {
 	b.t.Helper()
 	call(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
@@ -126,7 +131,7 @@ func (b *Browser) said() []string {
 	return slices.Clone(b.complaints)
 }
 
-// Complains waits until the browser has complained of something, and takes the complaint.
+// Complains waits until the browser has logged an error that contains text, and removes the error.
 func (b *Browser) Complains(text string) {
 	b.t.Helper()
 	for end := time.Now().Add(patience); time.Now().Before(end) && b.ctx.Err() == nil; {
@@ -139,7 +144,7 @@ func (b *Browser) Complains(text string) {
 		if i >= 0 {
 			return
 		}
-		b.Eval(`""`) // a turn of the browser
+		b.Eval(`""`) // lets the browser process events
 	}
 	b.t.Fatalf("the browser does not complain of %s, but says %q", text, b.said())
 }
@@ -149,7 +154,7 @@ func (b *Browser) Press(keys string) {
 	b.Run(chromedp.KeyEvent(keys))
 }
 
-// TabTo presses the Tab key until the focus is where the expression wants it.
+// TabTo presses the Tab key until the JavaScript expression where is true of the focus.
 func (b *Browser) TabTo(where string) {
 	b.t.Helper()
 	for range 80 {
@@ -161,7 +166,7 @@ func (b *Browser) TabTo(where string) {
 	b.t.Fatalf("the Tab key does not lead to where %s", where)
 }
 
-// Eval returns the value of an expression that is a string, or will be one.
+// Eval returns the value of a JavaScript expression that is a string or a promise of one.
 func (b *Browser) Eval(expression string) string {
 	b.t.Helper()
 	value, err := chromedp.Run(b.ctx, chromedp.Evaluate[string](expression, chromedp.EvalAwaitPromise))
@@ -171,8 +176,8 @@ func (b *Browser) Eval(expression string) string {
 	return value
 }
 
-// Expect waits until an expression has a value. On a page that is being left or
-// loaded it may have none yet.
+// Expect waits until an expression has the value want. While a page is left or loaded, the
+// expression may have no value.
 func (b *Browser) Expect(expression, want string) {
 	b.t.Helper()
 	var got string
@@ -188,7 +193,7 @@ func (b *Browser) Expect(expression, want string) {
 	b.t.Fatalf("%s is\n%q, not\n%q; the browser says %q", expression, got, want, b.said())
 }
 
-// IsClean runs axe-core over the page as it is.
+// IsClean checks the page in its present state with axe-core.
 func (b *Browser) IsClean(axe string) {
 	b.t.Helper()
 	b.Run(chromedp.Evaluate[chromedp.Void](axe))
@@ -197,8 +202,7 @@ func (b *Browser) IsClean(axe string) {
 	}
 }
 
-// StayedHere reports what the browser complained of, and every request that
-// went elsewhere.
+// StayedHere reports all errors that the browser has logged and all requests to other servers.
 func (b *Browser) StayedHere() {
 	b.t.Helper()
 	b.mu.Lock()
@@ -213,7 +217,7 @@ func (b *Browser) StayedHere() {
 	}
 }
 
-// SentNoReferer reports every request that said where it came from.
+// SentNoReferer reports every request with a Referer.
 func (b *Browser) SentNoReferer() {
 	b.t.Helper()
 	b.mu.Lock()
@@ -223,7 +227,7 @@ func (b *Browser) SentNoReferer() {
 	}
 }
 
-// Fit makes the window as high as the page on it, within a limit.
+// Fit sets the height of the window to that of the page, at most limit.
 func (b *Browser) Fit(limit int64) {
 	b.t.Helper()
 	var width, height int64
@@ -234,10 +238,10 @@ func (b *Browser) Fit(limit int64) {
 	b.Run(chromedp.EmulateViewport(width, min(height, limit)))
 }
 
-// maxPicture is how many bytes a screenshot of the documents may have.
+// maxPicture is the maximum size of a screenshot in the documents, in bytes.
 const maxPicture = 400_000
 
-// Look keeps what the reader sees in a file.
+// Look saves a screenshot to a file.
 func (b *Browser) Look(file string) {
 	b.t.Helper()
 	png, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())

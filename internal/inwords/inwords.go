@@ -1,5 +1,6 @@
-// Package inwords writes ages, durations, numbers and sizes for people, so that the console and the
-// command line write them alike. It knows no page and no language but English.
+// Package inwords formats ages, durations, numbers and sizes for people, so that the console and
+// the command line format them the same way. It knows nothing about pages, and no language but
+// English.
 package inwords
 
 import (
@@ -10,13 +11,13 @@ import (
 	"time"
 )
 
-// units of durations, the largest first.
+// units are the units of durations, the largest first.
 var units = [...]struct {
 	name string
 	unit time.Duration
 }{{"days", 24 * time.Hour}, {"h", time.Hour}, {"min", time.Minute}, {"s", time.Second}}
 
-// Duration writes a duration in the largest unit that it has two of, rounded down.
+// Duration formats d in the largest unit that fits into d at least twice, rounded down.
 func Duration(d time.Duration) string {
 	for _, u := range units {
 		if d >= 2*u.unit {
@@ -26,7 +27,7 @@ func Duration(d time.Duration) string {
 	return fmt.Sprintf("%d s", d/time.Second)
 }
 
-// Ago writes how long ago something was.
+// Ago formats how long ago something was.
 func Ago(d time.Duration) string {
 	if d < time.Second {
 		return "now"
@@ -34,7 +35,8 @@ func Ago(d time.Duration) string {
 	return Duration(d) + " ago"
 }
 
-// Until writes in what time something will be. It rounds up: what lasts 90 days ends in 90 days.
+// Until formats how far ahead something is. It rounds up, so that a period of 90 days that began
+// just now ends in 90 days.
 func Until(d time.Duration) string {
 	if d <= 0 {
 		return "over"
@@ -48,7 +50,7 @@ func Until(d time.Duration) string {
 	return "in " + Duration(d)
 }
 
-// Count writes a number with its thousands apart.
+// Count formats a number with a comma between thousands.
 func Count[N int | int32 | int64](n N) string {
 	digits := strconv.FormatInt(int64(n), 10)
 	for i := len(digits) - 3; i > 0 && digits[i-1] != '-'; i -= 3 {
@@ -57,8 +59,8 @@ func Count[N int | int32 | int64](n N) string {
 	return digits
 }
 
-// Number writes a measure: to one decimal, without one from 100 on, and to two significant digits
-// below 0.1.
+// Number formats a measured value: with one decimal, from 100 on with none, and below 0.1 with two
+// significant digits.
 func Number(f float64) string {
 	size := math.Abs(f)
 	switch {
@@ -70,7 +72,7 @@ func Number(f float64) string {
 	return strings.TrimSuffix(strconv.FormatFloat(f, 'f', 1, 64), ".0")
 }
 
-// Measure writes a measure with its unit.
+// Measure formats a measured value with its unit.
 func Measure(f float64, unit string) string {
 	if unit == "percent" {
 		unit = "%"
@@ -78,7 +80,7 @@ func Measure(f float64, unit string) string {
 	return strings.TrimSpace(Number(f) + " " + unit)
 }
 
-// Seconds writes a short duration.
+// Seconds formats a duration of s seconds, with a fraction if it is short.
 func Seconds(s float64) string {
 	switch {
 	case s == 0:
@@ -93,7 +95,7 @@ func Seconds(s float64) string {
 	return Duration(time.Duration(s * float64(time.Second)))
 }
 
-// Rate writes a number a second.
+// Rate formats a number of events a second.
 func Rate(f float64) string {
 	switch {
 	case f == 0:
@@ -104,7 +106,7 @@ func Rate(f float64) string {
 	return Count(int64(f + .5))
 }
 
-// Bytes writes a number of bytes.
+// Bytes formats a number of bytes.
 func Bytes(f float64) string {
 	for _, unit := range []string{"B", "KiB", "MiB"} {
 		if f < 1024 {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// TestWordsByHand: one way of writing each.
+// TestWordsByHand compares each function with results that were written by hand.
 func TestWordsByHand(t *testing.T) {
 	const day = 24 * time.Hour
 	for _, c := range []struct{ got, want string }{

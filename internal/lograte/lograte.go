@@ -1,6 +1,6 @@
-// Package lograte logs what happens again and again as long as something lasts: at
-// once, then once a minute with how often it was. An outage must not fill a disk
-// with one line a partition and try.
+// Package lograte limits the rate of repeated log lines. A warning is logged at once, and then at
+// most once a minute, with the number of lines that were left out. Otherwise an outage could fill a
+// disk with one line for each partition and try.
 package lograte
 
 import (
@@ -9,19 +9,19 @@ import (
 	"time"
 )
 
-// Every is how often the same warning is logged at most.
+// Every is the minimum time between two lines of the same warning.
 const Every = time.Minute
 
-// Warning is one text that is not to be repeated. Its zero value was never logged.
-// Safe for concurrent use; whoever shares one shares its minute.
+// Warning is one rate-limited warning. All callers that share a Warning share its limit. The zero
+// value is ready to use. It is safe for concurrent use.
 type Warning struct {
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	last   time.Time
-	silent int // how often it was not logged since
+	silent int // lines left out since last
 }
 
-// Log logs the warning if it was not logged within [Every], and counts it if it
-// was. A line says how many came since the one before without a line of their own.
+// Log logs the warning, unless it was logged less than [Every] ago; then it only counts. A line has
+// the number of lines that were left out since the line before.
 func (w *Warning) Log(log *slog.Logger, text string, args ...any) {
 	w.mu.Lock()
 	now := time.Now()

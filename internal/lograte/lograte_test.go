@@ -30,7 +30,7 @@ func TestWarning(t *testing.T) {
 			many.Go(func() { w.Log(log, "no", "partition", 1) })
 		}
 		many.Wait()
-		time.Sleep(Every - 1) // of the bubble's clock
+		time.Sleep(Every - 1) // on the fake clock of synctest
 		w.Log(log, "no", "partition", 2)
 		says(1, "partition=0")
 		time.Sleep(time.Nanosecond)

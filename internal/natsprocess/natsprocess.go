@@ -1,5 +1,10 @@
-// Package natsprocess starts real NATS servers as processes of their own, for the
-// tests and the torture, which kill, stop and cut them off.
+// Package natsprocess starts real NATS servers as separate processes. The tests and the torture
+// kill, stop and disconnect them. For example:
+//
+//	binary, err := natsprocess.Build(ctx, "", dir)
+//	s := natsprocess.New(natsprocess.Setup{Binary: binary, Name: "n1", Args: args})
+//	err = s.Start()
+//	defer s.Kill()
 package natsprocess
 
 import (
@@ -14,9 +19,9 @@ import (
 	"syscall"
 )
 
-// Build builds the server of our own dependency into a directory and returns its
-// path. module is a directory of the module that depends on it; "" is the present
-// one.
+// Build builds the nats-server that this module depends on into directory dir and returns the path
+// of the binary. module is a directory of the module that depends on it; "" is the current
+// directory.
 func Build(ctx context.Context, module, dir string) (string, error) {
 	binary := filepath.Join(dir, "nats-server")
 	cmd := exec.CommandContext(ctx, "go", "build", "-o", binary, "github.com/nats-io/nats-server/v2")
@@ -28,27 +33,27 @@ func Build(ctx context.Context, module, dir string) (string, error) {
 	return binary, nil
 }
 
-// Setup is how a server is started.
+// Setup configures a server.
 type Setup struct {
 	Binary    string // the built server
 	Name      string
-	Args, Env []string // besides the name and this process's environment
-	// Wrap comes before the program on the command line: "ip", "netns", "exec", NAME.
+	Args, Env []string // in addition to the name and to this process's environment
+	// Wrap is a command that runs the server: "ip", "netns", "exec", NAME.
 	Wrap []string
 }
 
-// Server is one server, running or not. Whoever starts it ends it. Not safe for
-// concurrent use, but for [Server.Log].
+// Server is one server, running or not. The caller must end it. Apart from [Server.Log], it is not
+// safe for concurrent use.
 type Server struct {
 	setup Setup
-	cmd   *exec.Cmd // nil while it does not run
+	cmd   *exec.Cmd // nil if it is not running
 	log   logBuffer
 }
 
-// New returns a server that does not run yet.
+// New returns a server that is not running.
 func New(s Setup) *Server { return &Server{setup: s} }
 
-// Start starts the server, which need not serve yet when it returns.
+// Start starts the process. It does not wait until the server is ready.
 func (s *Server) Start() error {
 	if s.cmd != nil {
 		return errors.New("the server runs")
@@ -65,28 +70,28 @@ func (s *Server) Start() error {
 	return nil
 }
 
-// Kill ends the server at once, as a crash does, and waits until it is gone.
+// Kill kills the process and waits until it has ended.
 func (s *Server) Kill() { s.end(syscall.SIGKILL) }
 
-// Stop ends the server as an operator does.
+// Stop ends the server with SIGTERM, like an operator, and waits until it has ended.
 func (s *Server) Stop() { s.end(syscall.SIGTERM) }
 
 func (s *Server) end(g syscall.Signal) {
 	if s.cmd == nil {
 		return
 	}
-	_ = s.cmd.Process.Signal(g) // an error says that it has ended
-	_ = s.cmd.Wait()            // it ends by a signal
+	_ = s.cmd.Process.Signal(g) // an error means that the process has ended
+	_ = s.cmd.Wait()            // an error says that it ended by the signal
 	s.cmd = nil
 }
 
-// Pause stops the process until Resume, as a machine that is frozen.
+// Pause suspends the process until Resume, like a frozen machine.
 func (s *Server) Pause() error { return s.signal(syscall.SIGSTOP) }
 
-// Resume lets a paused process go on.
+// Resume continues a paused process.
 func (s *Server) Resume() error { return s.signal(syscall.SIGCONT) }
 
-// Reload lets the server read its configuration and certificates again.
+// Reload makes the server read its configuration and certificates again.
 func (s *Server) Reload() error { return s.signal(syscall.SIGHUP) }
 
 func (s *Server) signal(g syscall.Signal) error {
@@ -96,19 +101,19 @@ func (s *Server) signal(g syscall.Signal) error {
 	return s.cmd.Process.Signal(g)
 }
 
-// Name is the server's name, by which the cluster knows it.
+// Name returns the server's name in the cluster.
 func (s *Server) Name() string { return s.setup.Name }
 
-// Log is what the server has said so far, of all its runs, up to the newest MiB.
+// Log returns the output of all runs of the server so far, up to the newest MiB.
 func (s *Server) Log() string { return s.log.String() }
 
-// logBuffer keeps the newest part of a log.
+// logBuffer holds the newest part of a log.
 type logBuffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer
 }
 
-const logLimit = 1 << 20 // bytes; then the older half goes
+const logLimit = 1 << 20 // bytes; above it, the older half is dropped
 
 func (b *logBuffer) Write(p []byte) (int, error) {
 	b.mu.Lock()

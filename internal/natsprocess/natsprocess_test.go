@@ -10,7 +10,7 @@ import (
 	"carstate/internal/testkit"
 )
 
-// TestServer uses a server as the tests of others do.
+// TestServer runs a server through every method.
 func TestServer(t *testing.T) {
 	testkit.Slow(t, "it builds and starts a NATS server")
 	binary, err := Build(t.Context(), "", t.TempDir())
@@ -31,16 +31,16 @@ func TestServer(t *testing.T) {
 	if s.Name() != "one" || s.Pause() == nil || s.Resume() == nil {
 		t.Error("a server that was not started can be paused")
 	}
-	s.Kill() // changes nothing
+	s.Kill() // the server has ended already
 	t.Cleanup(s.Kill)
-	// greets is whether the server says who it is within a time.
+	// greets reports whether the server sends its greeting within a time.
 	greets := func(limit time.Duration) bool {
 		ctx, cancel := context.WithTimeout(t.Context(), limit)
 		defer cancel()
 		for ctx.Err() == nil {
 			c, err := net.Dial("tcp", addr)
 			if err != nil {
-				continue // it is starting
+				continue // the server is starting
 			}
 			deadline, _ := ctx.Deadline()
 			_ = c.SetDeadline(deadline)
@@ -66,7 +66,7 @@ func TestServer(t *testing.T) {
 		if err := s.Pause(); err != nil {
 			t.Fatal(err)
 		}
-		for tries := 0; greets(300 * time.Millisecond); tries++ { // the signal takes a moment
+		for tries := 0; greets(300 * time.Millisecond); tries++ { // the signal takes effect with a delay
 			if tries == 100 {
 				t.Fatal("it is not paused")
 			}

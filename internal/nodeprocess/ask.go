@@ -17,16 +17,16 @@ import (
 	"carstate/internal/ops"
 )
 
-// browser is a client that keeps to the connection it has, waits at most so long
-// for an answer, and follows nothing.
+// browser is an HTTP client that reuses connections, waits at most 30 s for a response, and does
+// not follow redirects.
 var browser = &http.Client{
 	Timeout:       30 * time.Second,
 	Transport:     &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: 5 * time.Second},
 	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 }
 
-// Until asks again and again until the answer is nil, the time is over, or ctx
-// ends. The error is the last answer.
+// Until calls ask repeatedly until it returns nil, limit has passed, or ctx has ended. Its error
+// wraps the last error of ask.
 func Until(ctx context.Context, limit time.Duration, ask func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -43,7 +43,7 @@ func Until(ctx context.Context, limit time.Duration, ask func(context.Context) e
 	}
 }
 
-// Ready reports why the node is not ready, or nil.
+// Ready returns nil if the node is ready, and otherwise the reason why it is not.
 func (n *Node) Ready(ctx context.Context) error {
 	status, text, err := n.Get(ctx, Admin, "/readyz")
 	if err == nil && status != http.StatusOK {
@@ -52,7 +52,7 @@ func (n *Node) Ready(ctx context.Context) error {
 	return err
 }
 
-// AwaitReady waits until the node is ready, and returns at once if it ends.
+// AwaitReady waits until the node is ready. If the process ends first, it returns an [EndedError].
 func (n *Node) AwaitReady(ctx context.Context, limit time.Duration) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -70,7 +70,7 @@ func (n *Node) AwaitReady(ctx context.Context, limit time.Duration) error {
 	return err
 }
 
-// Get asks a listener for a path and reads the answer, up to 64 MiB.
+// Get sends a GET request to a listener and reads the response, up to 64 MiB.
 func (n *Node) Get(ctx context.Context, listener, path string) (status int, text []byte, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, n.URL(listener)+path, nil)
 	if err != nil {
@@ -79,7 +79,7 @@ func (n *Node) Get(ctx context.Context, listener, path string) (status int, text
 	return do(req)
 }
 
-// send sends a request. The error does not repeat the URL, which may hold a token.
+// send sends a request. Its error does not contain the URL, which may hold a token.
 func send(req *http.Request) (*http.Response, error) {
 	resp, err := browser.Do(req)
 	if u, ok := errors.AsType[*url.Error](err); ok {
@@ -98,7 +98,7 @@ func do(req *http.Request) (status int, text []byte, err error) {
 	return resp.StatusCode, text, err
 }
 
-// AdminClient calls the node's admin API with the key of its data directory.
+// AdminClient returns a client of the node's admin API with the key in its data directory.
 func (n *Node) AdminClient() (*client.Client, error) {
 	key, err := ops.LoadKey(n.Dir)
 	if err != nil {
@@ -107,7 +107,7 @@ func (n *Node) AdminClient() (*client.Client, error) {
 	return &client.Client{URL: n.URL(Admin), Key: key}, nil
 }
 
-// AddSource makes a source that speaks for all vehicles and returns its key.
+// AddSource adds a source that may write for all vehicles and returns its key.
 func (n *Node) AddSource(ctx context.Context, name string) (string, error) {
 	c, err := n.AdminClient()
 	if err != nil {
@@ -126,7 +126,7 @@ func (n *Node) IssueToken(ctx context.Context, developer string) (wire.IssuedTok
 	return c.IssueToken(ctx, access.TokenRequest{Developer: developer, Operations: access.AllOperations, Vehicles: access.AllVehicles()})
 }
 
-// Post sends NDJSON to ingest and returns the answer.
+// Post sends NDJSON to the ingest listener and returns the response.
 func (n *Node) Post(ctx context.Context, key, lines string) (status int, text []byte, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, n.URL(Ingest)+"/v1/telemetry", strings.NewReader(lines))
 	if err != nil {
@@ -137,24 +137,24 @@ func (n *Node) Post(ctx context.Context, key, lines string) (status int, text []
 	return do(req)
 }
 
-// The two operations.
+// The paths of the two operations.
 const (
 	DrivingPath  = "/api/ic/if_dt_tflow_car_driving_state"
 	ThrottlePath = "/api/ic/if_dt_amo_throttle_system"
 )
 
-// Answer is what a query was answered.
+// Answer is the answer to a query.
 type Answer struct {
 	HTTP     int
 	Body     string
 	Status   int       // 1: succeeded
-	Driving  string    // "1" normal, "2" slow, "3" jam; of the driving operation only
-	Throttle string    // "0" anomaly, "1" normal; of the throttle operation only
+	Driving  string    // "1" normal, "2" slow, "3" jam; only of the driving operation
+	Throttle string    // "0" anomaly, "1" normal; only of the throttle operation
 	Reason   string    // why there is no verdict, or ""
-	Modified time.Time // of the sample that it rests on, to the second
+	Modified time.Time // of the sample that decided the verdict, to the second
 }
 
-// Ask asks one of the two operations. The error is of the way there and back;
+// Ask sends a query to one of the two operations. It returns an error only if the exchange failed;
 // a refusal is an answer.
 func (n *Node) Ask(ctx context.Context, path, token, vid string) (a Answer, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, n.URL(Query)+path+"?"+url.Values{"access_token": {token}, "vid": {vid}}.Encode(), nil)
@@ -188,8 +188,7 @@ func (n *Node) Ask(ctx context.Context, path, token, vid string) (a Answer, err 
 	return a, nil
 }
 
-// AwaitAnswer waits until a vehicle has a verdict on how it drives, of a moment or later,
-// to the second.
+// AwaitAnswer waits until a vehicle has a driving verdict of time since or later, to the second.
 func (n *Node) AwaitAnswer(ctx context.Context, limit time.Duration, token, vid string, since time.Time) error {
 	return Until(ctx, limit, func(ctx context.Context) error {
 		a, err := n.Ask(ctx, DrivingPath, token, vid)

@@ -1,5 +1,11 @@
-// Package nodeprocess starts the built carstate as a process of its own, for the
-// tests, the bench and the torture, which want what people run and not its parts.
+// Package nodeprocess starts the built carstate as a separate process, for tests, the bench and the
+// torture, which examine the program that users run. For example:
+//
+//	o := nodeprocess.Options{Binary: binary, Dir: dir}
+//	n, err := nodeprocess.StartReady(ctx, o, time.Minute)
+//	defer n.Kill()
+//	key, err := n.AddSource(ctx, "gateway")
+//	status, body, err := n.Post(ctx, key, lines)
 package nodeprocess
 
 import (
@@ -16,7 +22,7 @@ import (
 	"time"
 )
 
-// The listeners, as the program's flags name them.
+// The names of the listeners, which are also the names of their flags.
 const (
 	Query  = "query-addr"
 	Ingest = "ingest-addr"
@@ -24,26 +30,27 @@ const (
 	Admin  = "admin-addr"
 )
 
-// Options is how a node is started.
+// Options configures a node.
 type Options struct {
-	Binary string   // the built carstate
-	Dir    string   // its data directory
-	Flags  []string // besides the directory, the log's format (JSON), no drain, and ports that the system chooses; the last of a flag counts
-	Env    []string // its whole environment; nil for that of this process
-	// Wrap comes before the program on the command line: "ip", "netns", "exec", NAME.
+	Binary string // the built carstate
+	Dir    string // the data directory
+	// Flags are added after the flags that Start sets: the data directory, JSON log lines, no
+	// drain, and ports that the system chooses. If a flag appears twice, the last one applies.
+	Flags []string
+	Env   []string // the whole environment; if nil, that of this process
+	// Wrap is a command that runs the program: "ip", "netns", "exec", NAME.
 	Wrap []string
-	// Begin starts the process in place of [exec.Cmd.Start]; nil: that does.
+	// Begin starts the process. If nil, [exec.Cmd.Start] does.
 	Begin func(*exec.Cmd) error
-	// Addresses are what a listener is to listen on, by its flag; for the others
-	// the system chooses a port on loopback.
+	// Addresses are the addresses to listen on, by listener. For other listeners, the system
+	// chooses a port on the loopback interface.
 	Addresses map[string]string
-	// Heard is called with each line of the log, for who wants more than the
-	// newest MiB. It must not keep the line.
+	// Heard is called with each log line, for callers that need more than the newest MiB. It must
+	// not keep the line. If nil, it is not called.
 	Heard func(line []byte)
 }
 
-// Node is a running `carstate serve`. Whoever starts one ends it: with Kill, or
-// with Stop.
+// Node is a process of `carstate serve`. The caller must end it with Kill or Stop.
 type Node struct {
 	Dir     string
 	address map[string]string
@@ -54,12 +61,12 @@ type Node struct {
 	began   time.Time
 }
 
-// listenLimit bounds the time until a node listens. A start checks the whole
-// store: with 10 million vehicles it takes most of a minute.
+// listenLimit is how long a node may take until it listens. A start checks the whole store, which
+// takes most of a minute with 10 million vehicles.
 const listenLimit = 10 * time.Minute
 
-// Start starts a node and waits until it listens. That it is ready is another
-// matter: see [StartReady] and [Node.AwaitReady].
+// Start starts a node and waits until it listens. The node need not be ready then: see [StartReady]
+// and [Node.AwaitReady].
 func Start(ctx context.Context, o Options) (*Node, error) {
 	args := append([]string{}, o.Wrap...)
 	args = append(args, o.Binary, "serve", "--data-dir", o.Dir, "--log-format", "json", "--drain", "0s")
@@ -115,20 +122,20 @@ func StartReady(ctx context.Context, o Options, limit time.Duration) (*Node, err
 	return n, nil
 }
 
-// EndedError says that a node ended instead of serving.
+// EndedError reports that a node ended unexpectedly.
 type EndedError struct {
 	Code int    // -1 for a signal
-	Last string // the last line it said
+	Last string // the last line of its log
 }
 
 func (e *EndedError) Error() string {
 	return fmt.Sprintf("carstate ended with %d; the last it said: %s", e.Code, e.Last)
 }
 
-// listeningLine tells an address, in both formats of the log.
+// listeningLine matches the log line of a listener's address, in both formats of the log.
 var listeningLine = regexp.MustCompile(`msg"?[:=]"?listening"?[ ,]"?for"?[:=]"?([\w-]+)"?[ ,]"?address"?[:=]"?([^\s",]+)`)
 
-// follow reads the log until the process has ended.
+// follow reads the log until the process has ended. It closes listening once all listeners listen.
 func (n *Node) follow(stderr io.Reader, listening chan<- struct{}) {
 	defer close(n.ended)
 	eachLine(stderr, func(line []byte) {
@@ -138,19 +145,19 @@ func (n *Node) follow(stderr io.Reader, listening chan<- struct{}) {
 		}
 		if l := listeningLine.FindSubmatch(line); l != nil {
 			n.address[string(l[1])] = string(l[2])
-			if string(l[1]) == Admin { // the last one
+			if string(l[1]) == Admin { // the last listener to start
 				close(listening)
 			}
 		}
 	})
-	_ = n.cmd.Wait() // how it ended is in ProcessState
+	_ = n.cmd.Wait() // ProcessState has the result
 }
 
-// lineLimit bounds what is taken of a line of the log, such as one of a stack.
+// lineLimit is how much of a log line is kept, in bytes. The lines of a stack trace can be longer.
 const lineLimit = 64 << 10
 
-// eachLine reads lines until there are no more. Of a line that is longer than the
-// limit it takes the beginning: whoever writes is never kept waiting.
+// eachLine calls take with each line of r. A line over the limit is cut off, and the rest of it is
+// still read, so that the writer never blocks.
 func eachLine(r io.Reader, take func(line []byte)) {
 	lines := bufio.NewReaderSize(r, lineLimit)
 	for {
@@ -167,38 +174,38 @@ func eachLine(r io.Reader, take func(line []byte)) {
 	}
 }
 
-// Address is where a listener listens, such as 127.0.0.1:4711.
+// Address returns the address of a listener, such as 127.0.0.1:4711.
 func (n *Node) Address(listener string) string { return n.address[listener] }
 
-// URL is where a listener's HTTP begins.
+// URL returns the base URL of a listener.
 func (n *Node) URL(listener string) string { return "http://" + n.address[listener] }
 
-// Began is when the process was started.
+// Began returns the time at which the process was started.
 func (n *Node) Began() time.Time { return n.began }
 
-// Log is what the node has said so far, up to the newest MiB.
+// Log returns the newest part of the log, up to 1 MiB.
 func (n *Node) Log() string { return n.log.String() }
 
-// Ended is closed when the process has ended.
+// Ended returns a channel that is closed when the process has ended.
 func (n *Node) Ended() <-chan struct{} { return n.ended }
 
-// PID is the process's id, or that of what it is wrapped in.
+// PID returns the ID of the process, or of the command that wraps it.
 func (n *Node) PID() int { return n.cmd.Process.Pid }
 
 // Signal sends a signal to the process.
 func (n *Node) Signal(s syscall.Signal) error { return n.cmd.Process.Signal(s) }
 
-// Kill ends the process at once, as kill -9 does, and waits until it is gone.
+// Kill kills the process and waits until it has ended.
 func (n *Node) Kill() {
-	_ = n.cmd.Process.Kill() // an error says that it has ended
+	_ = n.cmd.Process.Kill() // an error means that the process has ended
 	<-n.ended
 }
 
-// stopLimit is how long a process may take to end that is asked to.
+// stopLimit is how long a process may take to end after SIGTERM.
 const stopLimit = time.Minute
 
-// Stop asks the process to end, and waits. It is an error if it ends with
-// another code than 0, or not within a minute; then it is killed.
+// Stop ends the process with SIGTERM and waits until it has ended. It returns an error if the exit
+// code is not 0. If the process does not end within a minute, Stop kills it and returns an error.
 func (n *Node) Stop() error { return n.stop(stopLimit) }
 
 func (n *Node) stop(limit time.Duration) error {
@@ -219,7 +226,7 @@ func (n *Node) stop(limit time.Duration) error {
 	return nil
 }
 
-// ExitCode is the code of a node that has ended; -1 for a signal.
+// ExitCode returns the exit code of a node that has ended, or -1 if a signal ended it.
 func (n *Node) ExitCode() int { return n.cmd.ProcessState.ExitCode() }
 
 // HasEnded reports whether the node has ended.
@@ -232,17 +239,17 @@ func (n *Node) HasEnded() bool {
 	}
 }
 
-// LastLine is the last that the node said.
+// LastLine returns the last line of the log.
 func (n *Node) LastLine() string { return n.log.lastLine() }
 
-// logBuffer keeps the newest lines of a log.
+// logBuffer holds the newest lines of a log.
 type logBuffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer
 	last string
 }
 
-const logLimit = 1 << 20 // bytes; then the older half goes
+const logLimit = 1 << 20 // bytes; above it, the older half is dropped
 
 func (b *logBuffer) add(line []byte) {
 	b.mu.Lock()

@@ -17,7 +17,7 @@ import (
 	"carstate/internal/testkit"
 )
 
-// TestNode uses a node as the tests of others do.
+// TestNode runs a node through the methods that tests use.
 func TestNode(t *testing.T) {
 	testkit.Slow(t, "it builds and starts carstate")
 	ctx := t.Context()
@@ -118,7 +118,7 @@ func TestNode(t *testing.T) {
 	}
 }
 
-// Lines of any length are read to the end.
+// TestEachLine checks that lines of any length are read to the end.
 func TestEachLine(t *testing.T) {
 	long := strings.Repeat("x", 3*lineLimit)
 	for text, want := range map[string][]string{

@@ -11,13 +11,13 @@ import (
 	"time"
 )
 
-// Resident is the memory that the process has now, in bytes.
+// Resident returns the memory that the process has in RAM (RSS), in bytes.
 func (n *Node) Resident() (int64, error) { return ResidentOf(n.PID()) }
 
-// CPU is the user and system time that the process has used.
+// CPU returns the user and system time that the process has used.
 func (n *Node) CPU() (time.Duration, error) { return CPUOf(n.PID()) }
 
-// ResidentOf is the memory that any process has now, in bytes.
+// ResidentOf returns the memory that a process has in RAM (RSS), in bytes.
 func ResidentOf(pid int) (int64, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -32,9 +32,9 @@ func ResidentOf(pid int) (int64, error) {
 	return 0, errors.New("/proc/PID/status has no VmRSS")
 }
 
-// Descriptors is how many files and connections the process has open.
+// Descriptors returns how many file descriptors the process has open.
 func (n *Node) Descriptors() (int, error) {
-	// Since Linux 6.2 it is the size of the directory, and thousands need not be listed.
+	// Since Linux 6.2 the directory's size is the number, so thousands need not be listed.
 	if d, err := os.Stat(fmt.Sprintf("/proc/%d/fd", n.PID())); err == nil && d.Size() > 0 {
 		return int(d.Size()), nil
 	}
@@ -42,31 +42,30 @@ func (n *Node) Descriptors() (int, error) {
 	return len(open), err
 }
 
-// CPUOf is the user and system time that any process has used.
+// CPUOf returns the sum of the user and system time that a process has used.
 func CPUOf(pid int) (time.Duration, error) {
 	user, system, err := TimesOf(pid)
 	return user + system, err
 }
 
-// TimesOf is the user time and the system time that any process has used.
+// TimesOf returns the user time and the system time that a process has used.
 func TimesOf(pid int) (user, system time.Duration, err error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0, 0, err
 	}
-	// The name, in brackets, may hold anything.
+	// The name of the process, in parentheses, may contain any characters.
 	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
 	if len(fields) < 13 {
 		return 0, 0, errors.New("/proc/PID/stat is not what it should be")
 	}
 	u, err1 := strconv.ParseInt(fields[11], 10, 64)
 	s, err2 := strconv.ParseInt(fields[12], 10, 64)
-	const tick = time.Second / 100 // on every Linux that Go runs on
+	const tick = time.Second / 100 // the unit on every Linux on which Go runs
 	return time.Duration(u) * tick, time.Duration(s) * tick, errors.Join(err1, err2)
 }
 
-// Metrics are a node's metrics at one time, by name and labels as they are
-// printed.
+// Metrics maps the names of metrics, with their labels as printed, to their values at one time.
 type Metrics map[string]float64
 
 // Metrics reads the node's metrics.
@@ -87,7 +86,7 @@ func (n *Node) Metrics(ctx context.Context) (Metrics, error) {
 	return m, nil
 }
 
-// AwaitMetrics waits until the node's metrics are as wanted, and returns them.
+// AwaitMetrics waits until wanted returns true for the node's metrics, and returns them.
 func (n *Node) AwaitMetrics(ctx context.Context, limit time.Duration, wanted func(Metrics) bool) (m Metrics, err error) {
 	err = Until(ctx, limit, func(ctx context.Context) (err error) {
 		if m, err = n.Metrics(ctx); err == nil && !wanted(m) {

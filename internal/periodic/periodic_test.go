@@ -12,7 +12,7 @@ func TestTicks(t *testing.T) {
 	for name, c := range map[string]struct {
 		ticks func(context.Context, time.Duration) func(func() bool)
 		until time.Duration // when the context ends
-		most  int           // then whoever listens has enough
+		most  int           // the loop is left after this many ticks
 		want  []time.Duration
 	}{
 		"the context ends":       {Every, 35 * time.Second, 100, []time.Duration{10 * time.Second, 20 * time.Second, 30 * time.Second}},

@@ -1,6 +1,5 @@
-// Package plot turns values into the shapes of an SVG drawing: scales with round ticks, the path
-// of a curve, and the spans in which a value lasts. It knows no page, no colour and no unit: the
-// packages that draw do.
+// Package plot converts values to SVG geometry: scales with round ticks, the path of a curve, and
+// the spans in which a value lasts. It knows no page, colour or unit; the packages that draw do.
 package plot
 
 import (
@@ -11,16 +10,16 @@ import (
 	"time"
 )
 
-// Scale maps values to places along one side of a drawing.
+// Scale maps values to positions along one axis of a drawing.
 type Scale struct {
-	Ticks     []float64 // round values, evenly spaced; the first and the last are the ends
-	from, to  float64   // the places of the ends
-	low, high float64   // the ends; their exponents, if the scale is logarithmic
+	Ticks     []float64 // round values, evenly spaced, including both ends
+	from, to  float64   // the positions of the ends
+	low, high float64   // the values of the ends; their exponents if log is set
 	log       bool
 }
 
-// NewScale returns a scale between two places. Its ends are round numbers around low and high; on
-// a logarithmic scale, for which both must be above 0, they are powers of ten.
+// NewScale returns a scale between two positions. Its ends are round numbers that enclose low and
+// high. On a logarithmic scale they are powers of ten, and low and high must be above 0.
 func NewScale(low, high, from, to float64, log bool) Scale {
 	s := Scale{from: from, to: to, log: log}
 	if log {
@@ -45,7 +44,7 @@ func NewScale(low, high, from, to float64, log bool) Scale {
 	return s
 }
 
-// At returns the place of a value.
+// At returns the position of a value.
 func (s *Scale) At(v float64) float64 {
 	if s.log {
 		v = math.Log10(max(v, math.SmallestNonzeroFloat64))
@@ -53,10 +52,11 @@ func (s *Scale) At(v float64) float64 {
 	return s.from + (v-s.low)/(s.high-s.low)*(s.to-s.from)
 }
 
-// Top is the value at the upper end.
+// Top returns the value of the upper end.
 func (s *Scale) Top() float64 { return s.Ticks[len(s.Ticks)-1] }
 
-// roundStep is 1, 2, 3 or 5 times a power of ten, and v at least.
+// roundStep returns the least number of the form 1, 2, 3, 5 or 10 times a power of ten that is at
+// least v.
 func roundStep(v float64) float64 {
 	unit := math.Pow(10, math.Floor(math.Log10(v)))
 	for _, n := range []float64{1, 2, 3, 5} {
@@ -70,12 +70,12 @@ func roundStep(v float64) float64 {
 // Point is a point of a curve, in the units of the drawing.
 type Point struct {
 	X, Y float64
-	Gap  bool // no line leads from the point before to this one
+	Gap  bool // there is no line from the point before to this one
 }
 
-// Curve returns the path of a curve. Of the points in one column of the drawing only the lowest
-// and the highest are drawn, so that the path stays short however many points there are; a width
-// of 0 draws them all.
+// Curve returns the path of a curve. In each column of the drawing, whose width is column, only the
+// lowest and the highest point are drawn, so that the path stays short for any number of points. If
+// column is 0, all points are drawn.
 func Curve(points []Point, column float64) string {
 	var b strings.Builder
 	for i := 0; i < len(points); {
@@ -107,8 +107,8 @@ type Span[X any, V comparable] struct {
 	Value    V
 }
 
-// Extend adds a point with a value to spans in their order. The value of the point before lasts
-// until this point, unless there is a gap between them.
+// Extend adds a point with a value to spans, which are sorted. The previous value lasts until this
+// point, unless there is a gap between them.
 func Extend[X any, V comparable](spans []Span[X, V], at X, value V, gap bool) []Span[X, V] {
 	if n := len(spans); n > 0 && !gap {
 		spans[n-1].To = at
@@ -119,15 +119,14 @@ func Extend[X any, V comparable](spans []Span[X, V], at X, value V, gap bool) []
 	return append(spans, Span[X, V]{at, at, value})
 }
 
-// timeSteps are the round times between two ticks.
+// timeSteps are the intervals between ticks that are used for times.
 var timeSteps = [...]time.Duration{
 	time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second, 30 * time.Second,
 	time.Minute, 2 * time.Minute, 5 * time.Minute, 10 * time.Minute, 15 * time.Minute, 30 * time.Minute,
 	time.Hour, 2 * time.Hour, 3 * time.Hour, 6 * time.Hour, 12 * time.Hour, 24 * time.Hour,
 }
 
-// TimeTicks returns the round times between two times, evenly spaced, and at most the given
-// number of them.
+// TimeTicks returns at most most round times between two times, evenly spaced.
 func TimeTicks(from, till time.Time, most int) (ticks []time.Time) {
 	step := timeSteps[len(timeSteps)-1]
 	for _, s := range timeSteps {
@@ -144,8 +143,8 @@ func TimeTicks(from, till time.Time, most int) (ticks []time.Time) {
 	return ticks
 }
 
-// Between returns the path around what lies between two curves of the same places, with a part for
-// each run of points without a gap. Of the points in one column only the first is drawn.
+// Between returns the path around the area between two curves with the same X values. Each run of
+// points without a gap becomes one part. In each column only the first point is drawn.
 func Between(over, under []Point, column float64) string {
 	var b strings.Builder
 	for start := 0; start < len(over); {

@@ -15,13 +15,13 @@ import (
 	"time"
 )
 
-// Certificate makes a certificate for 127.0.0.1 that signs itself.
+// Certificate makes a self-signed certificate for 127.0.0.1 that is valid for one hour.
 func Certificate(t *testing.T) (certFile, keyFile string, roots *x509.CertPool) {
 	t.Helper()
 	return CertificateUntil(t, time.Now().Add(time.Hour))
 }
 
-// CertificateUntil makes a certificate that ends at a time.
+// CertificateUntil makes a self-signed certificate for 127.0.0.1 that expires at end.
 func CertificateUntil(t *testing.T, end time.Time) (certFile, keyFile string, roots *x509.CertPool) {
 	t.Helper()
 	certFile, keyFile, roots, err := WriteCertificate(t.TempDir(), end)
@@ -31,7 +31,8 @@ func CertificateUntil(t *testing.T, end time.Time) (certFile, keyFile string, ro
 	return certFile, keyFile, roots
 }
 
-// WriteCertificate makes a certificate that ends at a time, in a directory.
+// WriteCertificate makes a self-signed certificate for 127.0.0.1 that expires at end, in directory
+// dir.
 func WriteCertificate(dir string, end time.Time) (certFile, keyFile string, roots *x509.CertPool, err error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Get reads a page of the admin listener, such as /readyz.
+// Get reads a page of the admin listener, such as /readyz, and returns its status and its text.
 func Get(url string) (code int, text string, err error) {
 	resp, err := http.Get(url)
 	if err != nil {
@@ -23,8 +23,7 @@ func Get(url string) (code int, text string, err error) {
 	return resp.StatusCode, strings.TrimSpace(string(body)), err
 }
 
-// Says returns a check that a page answers with a code and with a text that has a
-// pattern.
+// Says returns a function that checks that a page has a status, and a text that matches pattern.
 func Says(url string, code int, pattern string) func() error {
 	has := regexp.MustCompile(pattern)
 	return func() error {
@@ -36,11 +35,10 @@ func Says(url string, code int, pattern string) func() error {
 	}
 }
 
-// ErrRefused means that telemetry was answered, and not with 202.
+// ErrRefused is returned if the status of telemetry is not 202.
 var ErrRefused = errors.New("refused")
 
-// Post sends one sample of each vehicle to an ingest listener and returns how many were
-// accepted.
+// Post sends one sample of each vehicle to an ingest listener and returns how many were accepted.
 func Post(ingest, key string, vids []string) (int, error) {
 	var body bytes.Buffer
 	for _, vid := range vids {
@@ -49,8 +47,7 @@ func Post(ingest, key string, vids []string) (int, error) {
 	return PostLines(ingest, key, body.String())
 }
 
-// PostLines sends NDJSON to an ingest listener and returns how many samples were
-// accepted.
+// PostLines sends NDJSON to an ingest listener and returns how many samples were accepted.
 func PostLines(ingest, key, lines string) (int, error) {
 	req, err := http.NewRequest(http.MethodPost, ingest+"/v1/telemetry", strings.NewReader(lines))
 	if err != nil {

@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// ProcessorTime is what this process has had of all processors: a wall clock says little on a
-// busy machine.
+// ProcessorTime returns the CPU time that this process has used on all processors. On a busy
+// machine it is more useful than the wall clock.
 func ProcessorTime() time.Duration {
 	var used syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
-		panic(err) // the arguments are right
+		panic(err) // impossible: the arguments are valid
 	}
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }

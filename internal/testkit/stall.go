@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// Stall watches how long this machine stands still: how long a goroutine waits that
-// was to be woken, and one that writes a byte to the disk, where that is longer than a
-// machine that is only busy lets anybody wait. What it returns ends that and tells the
-// longer of the two sums.
+// Stall measures for how long this machine stalls. One goroutine measures how late it wakes up, and
+// another how long it takes to write a byte to a disk in dir; delays of 200 ms or less, which a
+// busy machine can have, are ignored. The function end stops both and returns the larger of the two
+// sums.
 func Stall(dir string) (end func() time.Duration) {
 	const nap, busy = 10 * time.Millisecond, 200 * time.Millisecond
 	var late, slow atomic.Int64

@@ -1,6 +1,10 @@
-// Package testkit is what the tests of several packages share: a clock that a test
-// turns, a log that it reads while others write it, how it waits, certificates, what it
-// asks a node by HTTP, and where the recorded drives are.
+// Package testkit has helpers for the tests of several packages: a clock that a test controls, a
+// log buffer that may be read while it is written, waiting, certificates, HTTP requests to a node,
+// and the directory of the recorded drives. For example:
+//
+//	log := new(testkit.Buffer)
+//	start(slog.New(slog.NewTextHandler(log, nil)))
+//	testkit.Await(t, "the node is ready", func() bool { return log.Count("ready") > 0 })
 package testkit
 
 import (
@@ -15,8 +19,8 @@ import (
 	"time"
 )
 
-// Slow leaves a test out of `make check` (go test -short) and says why: it starts other
-// programs, or it takes more than about a second. `make test` leaves nothing out.
+// Slow skips a test in `make check` (go test -short), with the reason why: the test starts other
+// programs, or takes more than about a second. `make test` skips no test.
 func Slow(t testing.TB, why string) {
 	t.Helper()
 	if testing.Short() {
@@ -24,8 +28,8 @@ func Slow(t testing.TB, why string) {
 	}
 }
 
-// Context ends shortly before the test would be ended by force, so that the test can
-// say what it waited for. It bounds a whole test; [Await] bounds one wait.
+// Context returns a context that ends 15 s before the deadline of the test binary, so that the test
+// can report what it waited for. It limits a whole test; [Await] limits one wait.
 func Context(t *testing.T) context.Context {
 	end, ok := t.Deadline()
 	if !ok {
@@ -36,11 +40,12 @@ func Context(t *testing.T) context.Context {
 	return ctx
 }
 
-// Patience bounds every wait of a test: a wait that lasts longer has failed, also on a
+// Patience is the limit of every wait in a test. A wait that takes longer has failed, even on a
 // busy machine.
 const Patience = time.Minute
 
-// Await waits for a condition, for at most [Patience].
+// Await waits until ok returns true. It fails the test after [Patience]; what says what did not
+// happen.
 func Await(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), Patience)
@@ -56,62 +61,62 @@ func Await(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// Clock is a clock that a test turns. Safe for concurrent use.
+// Clock is a clock that a test controls. It is safe for concurrent use.
 type Clock struct {
 	mu  sync.Mutex
 	now time.Time
 }
 
-// NewClock returns a clock that stands at a time.
+// NewClock returns a clock that shows at until it is advanced.
 func NewClock(at time.Time) *Clock { return &Clock{now: at} }
 
-// Now is the time that the clock shows.
+// Now returns the time that the clock shows.
 func (c *Clock) Now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.now
 }
 
-// Advance moves the clock, back if d is negative.
+// Advance moves the clock forward, or back if d is negative.
 func (c *Clock) Advance(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.now = c.now.Add(d)
 }
 
-// Buffer is a buffer that may be read while it is written.
+// Buffer is a buffer that may be read while it is written. The zero value is empty.
 type Buffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer
 }
 
-// Write appends, and never fails.
+// Write appends p. It never fails.
 func (b *Buffer) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.text.Write(p)
 }
 
-// String is all that was written so far.
+// String returns everything that was written so far.
 func (b *Buffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.text.String()
 }
 
-// Count is how often a text was written so far.
+// Count returns how often text has been written so far.
 func (b *Buffer) Count(text string) int { return strings.Count(b.String(), text) }
 
-// RecordedDrives is the folder with the published drives, which may not be copied
-// into the project: CARSTATE_DATA, by default ../shared/data, relative to the
-// repository. Empty, after saying loudly what is tested instead, if there is none.
+// RecordedDrives returns the directory of the published drives, which may not be copied into the
+// project. It is CARSTATE_DATA, or by default ../shared/data relative to the repository. If it does
+// not exist, RecordedDrives prints tested, which says what is tested instead, and returns "".
 func RecordedDrives(tested string) string {
 	dir := os.Getenv("CARSTATE_DATA")
 	if dir == "" {
 		dir = "../shared/data"
 	}
 	if !filepath.IsAbs(dir) {
-		dir = filepath.Join(root(), dir) // tests run in the folder of their package
+		dir = filepath.Join(root(), dir) // tests run in the directory of their package
 	}
 	if _, err := os.Stat(dir); err != nil {
 		fmt.Fprintf(os.Stderr, "recorded drives are absent at %s: set CARSTATE_DATA to their folder; %s\n", dir, tested)
@@ -120,8 +125,7 @@ func RecordedDrives(tested string) string {
 	return dir
 }
 
-// root is the way up to the folder that holds go.mod; the folder of the test where
-// there is none.
+// root returns the relative path to the directory that holds go.mod, or "." if there is none.
 func root() string {
 	for up := "."; up != "./../../../../.."; up += "/.." {
 		if _, err := os.Stat(filepath.Join(up, "go.mod")); err == nil {
