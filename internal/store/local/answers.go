@@ -11,17 +11,18 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Answers is what a start fills with the verdicts of every vehicle.
+// Answers receives the verdicts of every vehicle at the start.
 type Answers interface {
 	Put(vehicle.ID, vehicle.DrivingVerdict, vehicle.ThrottleVerdict)
-	// Get returns the verdicts of a vehicle. Of an unknown vehicle they are zero.
+	// Get returns the verdicts of a vehicle. They are zero if the vehicle is unknown.
 	Get(vehicle.ID) (vehicle.DrivingVerdict, vehicle.ThrottleVerdict)
 }
 
-// Answer implements [store.Partition]: the state's samples are on disk, and a start after a
-// crash folds them again before it answers. After a recall, samples whose states were never
-// stored are folded again in the same process. Their states were answers before, and newer
-// ones may be: no answer goes back in event time. A forgotten vehicle begins anew.
+// Answer implements [store.Partition]. It may publish a state before it is stored: the state's
+// samples are on disk, and a start after a crash folds them again before the node answers.
+// After a recall, samples whose states were never stored are folded again in the same process.
+// Their states were answers before, and newer answers may exist, so Answer skips them: the
+// event time of an answer never decreases. A forgotten vehicle is exempt: it starts from nothing.
 func (t *Partition) Answer(id vehicle.ID, state *vehicle.State) {
 	t.answers.Store(true)
 	e := t.s.e
@@ -37,14 +38,14 @@ func (t *Partition) Answer(id vehicle.ID, state *vehicle.State) {
 	}
 }
 
-// wasAnswered reports whether all up to a sequence was an answer.
+// wasAnswered reports whether everything up to a sequence was an answer.
 func (s *partitionState) wasAnswered(seq uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return seq <= s.answered
 }
 
-// putStates lets what follows states have those of a fold.
+// putStates passes the states of a fold to the function of FollowStates.
 func (e *Engine) putStates(states map[vehicle.ID]*vehicle.State) {
 	e.putMu.RLock()
 	defer e.putMu.RUnlock()
@@ -56,10 +57,11 @@ func (e *Engine) putStates(states map[vehicle.ID]*vehicle.State) {
 	}
 }
 
-// FollowStates implements [store.Engine]. With Answers it goes on behind what they got, and
-// has caught up once all that was stored at the start is folded, so that no answer is older
-// than one that was given before a crash. Without Answers, for tests, it begins with what is
-// stored, and what was an answer before and is not stored does not come.
+// FollowStates implements [store.Engine]. If Answers is set, FollowStates continues where the
+// loading of Answers ended. It calls caughtUp once all that was stored at the start is folded,
+// so that no answer is older than one that was given before a crash. If Answers is nil, as in
+// tests, it begins with the stored states; an answer that was given before the start and is
+// not stored does not come.
 func (e *Engine) FollowStates(ctx context.Context, put func(vehicle.ID, vehicle.State), caughtUp func()) error {
 	e.putMu.Lock()
 	e.put = put
@@ -99,10 +101,11 @@ func (e *Engine) putAll(ctx context.Context, put func(vehicle.ID, vehicle.State)
 	})
 }
 
-// foldedAgain is how often awaitFolded looks.
+// foldedAgain is how often awaitFolded checks.
 const foldedAgain = 5 * time.Millisecond
 
-// awaitFolded waits until all is folded that was stored when the engine was opened.
+// awaitFolded waits until everything is folded that was stored when the engine was opened. It
+// returns false if the context ends first.
 func (e *Engine) awaitFolded(ctx context.Context) bool {
 	for _, s := range e.partitions {
 		for {
@@ -122,19 +125,19 @@ func (e *Engine) awaitFolded(ctx context.Context) bool {
 	return true
 }
 
-// AwaitState implements [store.Engine]: what is stored was put before Store returned.
+// AwaitState implements [store.Engine]. Store returns only after put has had the state.
 func (e *Engine) AwaitState(context.Context, uint64) error { return nil }
 
-// AwaitTombstones implements [store.Engine]: they are read while the engine opens, and each
-// new one before Store returns.
+// AwaitTombstones implements [store.Engine]. The engine reads the tombstones while it opens,
+// and applies each new one before Store returns.
 func (e *Engine) AwaitTombstones(context.Context) error { return nil }
 
-// loadAnswers brings what is known of every vehicle.
+// loadAnswers passes the stored verdicts of every vehicle to answers.
 func (e *Engine) loadAnswers(ctx context.Context, answers Answers) error {
 	var loading sync.WaitGroup
 	var errs [loaders]error
 	from, to := span(letterAnswers)
-	for n := range loaders { // keys are hashes, so that each part is as large
+	for n := range loaders { // keys are hashes, so the parts have equal sizes
 		lower, upper := append(from, byte(n*256/loaders)), to
 		if n < loaders-1 {
 			upper = append(from, byte((n+1)*256/loaders))
@@ -156,10 +159,10 @@ func (e *Engine) loadAnswers(ctx context.Context, answers Answers) error {
 	return errors.Join(errs[:]...)
 }
 
-// putRecord lets what follows states have a record of STATES that no partition committed. A
-// restored state is newer than the stored state, but it can be older than the answer, whose
-// state is not stored yet. The answer stays then, until a state is committed that was folded
-// from both.
+// putRecord passes a record of STATES that no partition committed to the function of
+// FollowStates. A restored state replaces the stored state. But it can be older than the
+// current answer, whose state is not stored yet. Then the answer stays until a state is
+// committed that was folded from the restored one.
 func (e *Engine) putRecord(r store.Record) {
 	id, ok := codec.VehicleOfState(r.Subject)
 	if !ok {
@@ -186,8 +189,8 @@ func (e *Engine) putRecord(r store.Record) {
 	}
 }
 
-// putUnlessOlder lets what follows states have one, and reports whether it did: not if the
-// answer is newer. The caller holds putMu.
+// putUnlessOlder calls put with a state, unless the current answer is newer, and reports
+// whether it did. The caller holds putMu.
 func (e *Engine) putUnlessOlder(id vehicle.ID, s vehicle.State) bool {
 	if e.config.Answers != nil {
 		driving, throttle := e.config.Answers.Get(id)
@@ -199,8 +202,8 @@ func (e *Engine) putUnlessOlder(id vehicle.ID, s vehicle.State) bool {
 	return true
 }
 
-// putMerged lets what follows states have those committed states that were folded from a
-// restored one, which Answer does not bring: their samples were answered before.
+// putMerged publishes the committed states that were folded from a restored state. Answer does
+// not publish them, because their samples were answered before.
 func (s *partitionState) putMerged(states map[vehicle.ID]*vehicle.State) {
 	if len(s.unmerged) == 0 {
 		return

@@ -5,7 +5,7 @@ import (
 	"math/big"
 )
 
-// recordIterator reads the records of a span of keys, of an engine or of a damaged store.
+// recordIterator iterates over a range of records, of an engine or of a damaged store.
 type recordIterator interface {
 	First() bool
 	Next() bool
@@ -15,13 +15,14 @@ type recordIterator interface {
 	Close() error
 }
 
-// newIterator begins to read a span of keys.
+// newIterator returns an iterator over a range of keys.
 type newIterator func(from, to []byte) (recordIterator, error)
 
 // unreadableError is an error of reading damaged files.
 type unreadableError struct{ error }
 
-// readable tells damage from what says nothing about the files.
+// readable wraps an error that means damage in an unreadableError. A transient error, which
+// says nothing about the files, is returned unchanged.
 func readable(err error) error {
 	if err == nil || passing(err) {
 		return err
@@ -29,8 +30,9 @@ func readable(err error) error {
 	return unreadableError{err}
 }
 
-// readGood calls do for every record of a span up to the first that cannot be read, and
-// returns the last key that it had; from if none. The key is valid until do returns.
+// readGood calls do for every record of a range up to the first that cannot be read. It
+// returns the last key that it read, or from if there was none. The key is valid until do
+// returns.
 func readGood(ctx context.Context, newIter newIterator, from, to []byte, do func(key, value []byte) error) (last []byte, err error) {
 	last = append(last, from...)
 	it, err := newIter(from, to)
@@ -54,13 +56,13 @@ func readGood(ctx context.Context, newIter newIterator, from, to []byte, do func
 	return last, readable(it.Error())
 }
 
-// keyBits is how many bits of a key behind its letter are told apart: a hash is no longer.
+// keyBits is the number of bits of a key after its letter. A hash is no longer than that.
 const keyBits = 8 * hashBytes
 
-// readableAfter returns a key behind one from which on records can be read again; nil if there
-// is none before to. What cannot be read is one run of keys, a block or a table: its end is
-// found by larger and larger steps, and then by halving. A look at a damaged block takes long,
-// so that the end is not found to the key: of each such run a 64th more is skipped at the most.
+// readableAfter returns a key after key from which records can be read again, or nil if there
+// is none before to. What cannot be read is one run of keys, a block or a table. The end of
+// the run is found by growing steps and then by bisection. A read of a damaged block takes
+// long, so the search stops early: it skips at most a 64th of the run's length too much.
 func readableAfter(newIter newIterator, key, to []byte) []byte {
 	number := func(k []byte) *big.Int {
 		b := make([]byte, hashBytes)

@@ -21,60 +21,60 @@ import (
 
 // A data directory holds
 //
-//	carstate.json  what this directory is; written before anything else
+//	carstate.json  the identity of the directory; written before anything else
 //	lock           locked by the process that owns the directory
-//	node           what this node is called
+//	node           the name of this node
 //	store/         the files of Pebble
 //
-// and whatever other packages keep beside them (the admin key).
+// and files of other packages (the admin key).
 const (
 	identityFile = "carstate.json"
 	lockFile     = "lock"
 	storeDir     = "store"
 
-	// unfinished is what a kill leaves of a file that was being replaced.
+	// unfinished is the suffix of a file that is being replaced. A kill may leave such a file.
 	unfinished = ".new"
 
 	directoryFormat = 4
 )
 
-// harmless are the entries that an empty directory may hold: the remains of a first start
-// that was killed, the name of a node of a cluster, and what mkfs puts into a new volume.
+// harmless lists the entries that an empty directory may hold: the remains of a first start
+// that was killed, the name of a cluster node, and what mkfs creates on a new volume.
 var harmless = []string{lockFile, "node", identityFile + unfinished, "lost+found"}
 
 // identity is the content of carstate.json.
 type identity struct {
 	Format     int    `json:"format"`
 	Partitions int    `json:"partitions"`
-	Made       int64  `json:"made"`  // Unix ns
+	Made       int64  `json:"made"`  // time of creation, Unix ns
 	Key        []byte `json:"key"`   // of the hashes in the store's keys
-	Ready      bool   `json:"ready"` // the store was made: from now on its absence is damage
-	// Ends holds the last sequences when the store was last closed in order.
+	Ready      bool   `json:"ready"` // the store was created: if it is missing from now on, it is damaged
+	// Ends holds the last sequences at the last orderly close.
 	Ends map[string]uint64 `json:"ends,omitempty"`
-	// Manifest is how much of Pebble's manifest is on disk. Pebble takes a damaged record of
-	// it for its end, and would open with the tables left out that come after.
+	// Manifest says how much of Pebble's manifest is on disk. Pebble takes a damaged record of
+	// the manifest for its end, and would open the store without the tables that follow it.
 	Manifest manifest `json:"manifest"`
-	Sum      uint32   `json:"sum"` // CRC-32C of the text with a sum of 0
+	Sum      uint32   `json:"sum"` // CRC-32C of the text with Sum set to 0
 }
 
-// manifest says what a manifest begins with at least.
+// manifest describes the synced beginning of a manifest file.
 type manifest struct {
 	Name string `json:"name"`
 	Size int64  `json:"size"`
-	Sum  uint32 `json:"sum"` // CRC-32C of so many bytes
+	Sum  uint32 `json:"sum"` // CRC-32C of the first Size bytes
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// text is the file's content.
+// text returns the content of the file.
 func (id identity) text() []byte {
 	id.Sum = 0
 	text, err := json.MarshalIndent(id, "", "  ")
 	if err != nil {
-		panic(err) // a struct of numbers and bytes
+		panic(err) // cannot happen: a struct of numbers and bytes
 	}
 	id.Sum = crc32.Checksum(text, castagnoli)
-	text, _ = json.MarshalIndent(id, "", "  ") // as before
+	text, _ = json.MarshalIndent(id, "", "  ") // cannot fail, as above
 	return append(text, '\n')
 }
 
@@ -92,12 +92,12 @@ type dataDir struct {
 	path string
 	lock io.Closer
 
-	mu sync.Mutex // guards what follows once the directory is open
+	mu sync.Mutex // guards identity once the directory is open
 	identity
 }
 
-// openDataDir opens or makes a data directory and takes its lock. If it cannot, nothing in
-// the directory was changed.
+// openDataDir opens or creates a data directory and locks it. After an error the directory is
+// unchanged.
 func openDataDir(fsys vfs.FS, path string, partitions int, now int64) (_ *dataDir, err error) {
 	d := &dataDir{fs: fsys, path: path}
 	if d.identity, err = d.read(); err != nil {
@@ -120,7 +120,7 @@ func openDataDir(fsys vfs.FS, path string, partitions int, now int64) (_ *dataDi
 			_ = d.close() // the error that led here is reported
 		}
 	}()
-	// Until the lock was ours another process may have made the directory.
+	// Before this process had the lock, another one may have created the directory.
 	if d.identity, err = d.read(); err != nil {
 		return nil, err
 	}
@@ -138,16 +138,16 @@ func openDataDir(fsys vfs.FS, path string, partitions int, now int64) (_ *dataDi
 	return d, nil
 }
 
-// inUse reports whether a lock is held by somebody else. The file system in memory has an
-// error of its own.
+// inUse reports whether another process holds a lock. The in-memory file system has an error
+// of its own.
 func inUse(err error) bool {
 	return errors.Is(err, syscall.EAGAIN) || strings.Contains(err.Error(), "lock held")
 }
 
 func (d *dataDir) name(file string) string { return d.fs.PathJoin(d.path, file) }
 
-// read tells what the directory is: the zero identity if it is absent or empty, an error if
-// it is not ours or cannot be used.
+// read returns the identity of the directory: the zero identity if the directory is absent or
+// empty, an error if it is not carstate's or cannot be used.
 func (d *dataDir) read() (id identity, err error) {
 	entries, err := d.fs.List(d.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -182,15 +182,15 @@ func (d *dataDir) read() (id identity, err error) {
 	return id, d.checkStore(id)
 }
 
-// checkStore refuses a store that lacks its write-ahead log or a part of its manifest:
-// Pebble would open it with records left out.
+// checkStore returns an error for a store that lacks its write-ahead log or a part of its
+// manifest. Pebble would open such a store with records missing.
 func (d *dataDir) checkStore(id identity) error {
 	if !id.Ready {
 		return nil
 	}
 	text, err := readFile(d.fs, d.fs.PathJoin(d.name(storeDir), id.Manifest.Name))
 	switch {
-	case errors.Is(err, fs.ErrNotExist): // there is a newer one, or Pebble finds none
+	case errors.Is(err, fs.ErrNotExist): // there is a newer manifest, or Pebble reports that there is none
 	case err != nil:
 		return d.unusable("read", storeDir, err)
 	case int64(len(text)) < id.Manifest.Size || crc32.Checksum(text[:id.Manifest.Size], castagnoli) != id.Manifest.Sum:
@@ -206,8 +206,8 @@ func (d *dataDir) checkStore(id identity) error {
 	return nil
 }
 
-// mayWrite looks, without touching anything, whether the directory and its files may be
-// written. A file system that is not the machine's has no permissions.
+// mayWrite checks, without changing anything, that the directory and its files are writable.
+// Only the machine's file system has permissions.
 func (d *dataDir) mayWrite() error {
 	if !onDisk(d.fs) {
 		return nil
@@ -232,8 +232,8 @@ func (d *dataDir) mayWrite() error {
 	return nil
 }
 
-// onlyOurs refuses a directory in which other users may put files: its records are protected
-// against damage, not against forgery.
+// onlyOurs returns an error for a directory in which other users may create files. The
+// checksums of records protect against damage, not against forgery.
 func (d *dataDir) onlyOurs() error {
 	var dir syscall.Stat_t
 	if err := syscall.Stat(d.path, &dir); err != nil {
@@ -253,15 +253,16 @@ func (d *dataDir) onlyOurs() error {
 	return nil
 }
 
-// damaged is the error of a data directory in which something is damaged.
+// damaged returns the error for a data directory with damaged contents.
 func (d *dataDir) damaged(what string) error {
 	return fmt.Errorf("the data directory %s is damaged (%s): restore a backup into a new --data-dir, or copy what is good with carstate salvage", d.path, what)
 }
 
-// unusable says what of the directory cannot be made, read or written; "" is the whole.
+// unusable returns the error for a directory that cannot be created, read or written. what is
+// the file concerned, or "" for the whole directory.
 func (d *dataDir) unusable(done, what string, err error) error {
 	if p, ok := errors.AsType[*fs.PathError](err); ok {
-		err = p.Err // the path is named already
+		err = p.Err // the message names the path already
 	}
 	advice := ""
 	if errors.Is(err, fs.ErrPermission) {
@@ -273,7 +274,7 @@ func (d *dataDir) unusable(done, what string, err error) error {
 	return fmt.Errorf("the data directory %s cannot be %s: %w%s", d.path, done, err, advice)
 }
 
-// save writes carstate.json so that it is whole or not there at all.
+// save replaces carstate.json atomically.
 func (d *dataDir) save() error {
 	if err := writeFile(d.fs, d.name(identityFile), d.text()); err != nil {
 		return d.unusable("written", "", err)
@@ -281,7 +282,7 @@ func (d *dataDir) save() error {
 	return nil
 }
 
-// change changes carstate.json while other goroutines may.
+// change changes carstate.json. It is safe for concurrent use.
 func (d *dataDir) change(do func(*identity)) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -295,7 +296,7 @@ const probeBytes = 1 << 20
 // probe tries to write and sync a file in the directory.
 func (d *dataDir) probe() error {
 	name := d.name("probe")
-	defer func() { _ = d.fs.Remove(name) }() // it was needed to see whether it can be written
+	defer func() { _ = d.fs.Remove(name) }() // only whether it can be written matters
 	return writeFile(d.fs, name, make([]byte, probeBytes))
 }
 
@@ -310,7 +311,7 @@ func readFile(fsys vfs.FS, name string) ([]byte, error) {
 	return io.ReadAll(f)
 }
 
-// writeFile replaces a file; when it returns nil the new content is on disk.
+// writeFile replaces a file atomically. When it returns nil, the new content is on disk.
 func writeFile(fsys vfs.FS, name string, content []byte) error {
 	f, err := fsys.Create(name+unfinished, vfs.WriteCategoryUnspecified)
 	if err != nil {
@@ -331,7 +332,7 @@ func writeFile(fsys vfs.FS, name string, content []byte) error {
 	return syncDir(fsys, fsys.PathDir(name))
 }
 
-// makeDir makes a directory and its parents, and returns once they are on disk.
+// makeDir creates a directory and its parents, and returns once they are on disk.
 func makeDir(fsys vfs.FS, path string) error {
 	if _, err := fsys.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -346,7 +347,7 @@ func makeDir(fsys vfs.FS, path string) error {
 	return syncDir(fsys, parent)
 }
 
-// syncDir makes a directory's entries durable.
+// syncDir syncs the entries of a directory to disk.
 func syncDir(fsys vfs.FS, name string) error {
 	dir, err := fsys.OpenDir(name)
 	if err != nil {

@@ -1,32 +1,34 @@
-// Package local is the engine of one machine: everything is kept in one Pebble database in
-// the data directory, and one process owns it.
+// Package local is the storage engine of one machine. It stores everything in one Pebble
+// database in the data directory, which one process owns. DESIGN.md beside this file explains
+// the engine as a whole.
 //
 // # Keys
 //
-// A key begins with a letter of what it holds:
+// The first byte of a key is a letter that says what the key holds:
 //
-//	L  partition, sequence    telemetry: when it was stored and a sealed group of samples
+//	L  partition, sequence    telemetry: the time of storing and a sealed group of samples
 //	C  partition              cursor: all telemetry up to this sequence is folded
-//	S  keyed hash of subject  STATES, one record a vehicle
-//	V  keyed hash of subject  answers of a state, so that a start reads no states
-//	T, O, R  keyed hash       TOKENS, SOURCES, ROADS, one record a subject
+//	S  keyed hash of subject  STATES, one record per vehicle
+//	V  keyed hash of subject  the answers of a state, so that a start does not read the states
+//	T, O, R  keyed hash       TOKENS, SOURCES, ROADS, one record per subject
 //	A  sequence               AUDIT
 //	M  letter                 the last sequence of a stream
 //
-// Names stand in values only. Keys are copied into places that no compaction reaches soon,
-// such as the bounds of tables in the manifest, and a name of a forgotten vehicle must not
-// stay there. The hash is HMAC-SHA-256 under a key of the data directory, 16 bytes of it.
+// Only values contain names. Pebble copies keys to places that no compaction rewrites soon,
+// such as the table bounds in the manifest, and the name of a forgotten vehicle must not
+// remain there. The hash is the first 16 bytes of HMAC-SHA-256 of the subject, under a key of
+// the data directory.
 //
 // # Durability
 //
 // All waiting samples are stored by one batch with one sync of the write-ahead log. A fold
-// stores its states and its cursor in one batch that nobody waits for: its samples are on
-// disk, so that a start after a crash folds them again. For the same reason a folded state
-// is an answer before it is stored.
+// stores its states and its cursor in one batch without a sync: the samples are on disk, so a
+// start after a crash folds them again. For the same reason a folded state becomes an answer
+// before it is stored.
 //
 // # Failure
 //
-// Pebble ends the process when it cannot commit. Here its fatal errors end writing instead:
-// the process goes on answering from memory until the disk takes writes again, and then
-// reports a failure, so that its supervisor starts it again.
+// Pebble ends the process when it cannot commit. This package intercepts the fatal error and
+// stops writing instead. The process continues to answer from memory until the disk accepts
+// writes again. Then it reports a failure, so that its supervisor restarts it.
 package local

@@ -22,35 +22,37 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Config says where the engine keeps everything and what it may use.
+// Config says where the engine stores its data and what resources it may use.
 type Config struct {
 	store.Config
-	// SyncInterval relaxes durability: data reaches the disk this long after it was
-	// acknowledged. 0 means before.
+	// SyncInterval relaxes durability: data is synced to disk at most this long after it was
+	// acknowledged. 0 means that data is synced before it is acknowledged.
 	SyncInterval time.Duration
-	// MemoryBytes bounds what the store keeps in memory: blocks that were read and records
-	// that are not in tables yet. 0 means [DefaultMemoryBytes].
+	// MemoryBytes bounds the memory of the store: the block cache and the records that are not
+	// in tables yet. 0 means [DefaultMemoryBytes].
 	MemoryBytes int64
-	// Answers gets what is known of every vehicle while the engine opens, and all that
-	// FollowStates brings goes on from there. Optional.
+	// Answers receives the stored verdicts of every vehicle while the engine opens.
+	// FollowStates then brings only what changes after that. If nil, FollowStates begins with
+	// all stored states.
 	Answers Answers
-	// FS is where the data directory lies; nil: the machine's file system.
+	// FS is the file system of the data directory. If nil, it is the machine's.
 	FS vfs.FS
 
-	plain bool // for tests that read the files: no compression, and no compaction that nobody asked for
+	// plain is for tests that read the files: no compression and no automatic compactions.
+	plain bool
 }
 
-// DefaultMemoryBytes suits a machine of 1 GB.
+// DefaultMemoryBytes suits a machine with 1 GB of memory.
 const DefaultMemoryBytes = 128 << 20
 
 const (
 	defaultPartitions = 1
-	// watchEvery is how often the disk is looked at after a write error, and the backlog
-	// without one.
+	// watchEvery is how often the engine probes the disk after a write error, and how often it
+	// measures the backlog.
 	watchEvery = time.Second
 )
 
-// Engine is an open store. Make one with [Open], end it with [Engine.Close]. It implements
+// Engine is an open store. [Open] returns one, and [Engine.Close] ends it. It implements
 // [store.Engine].
 type Engine struct {
 	config    Config
@@ -67,34 +69,34 @@ type Engine struct {
 	streams    map[string]*stream
 	telemetry  telemetryWriter
 	partitions []*partitionState
-	putMu      sync.RWMutex // held to change put, and by FollowStates while it reads
+	putMu      sync.RWMutex // held for writing to change put, and by FollowStates while it reads the states
 	put        func(vehicle.ID, vehicle.State)
-	following  chan struct{} // closed once FollowStates has begun; Take waits for it if Answers are set
+	following  chan struct{} // closed once FollowStates has begun; Take waits for it if Answers is set
 	followOnce sync.Once
-	over       atomic.Bool  // the backlog is too large
+	over       atomic.Bool  // the backlog is over its limit
 	oldest     atomic.Int64 // age of the oldest sample that is not folded, ns
-	compactMu  sync.Mutex   // guards what follows
+	compactMu  sync.Mutex   // guards the two fields below
 	removed    [][]byte     // keys removed since the last compaction
-	compacted  bool         // all was compacted since the start
+	compacted  bool         // everything was compacted since the start
 
-	jammed  context.Context // ends with the first fatal error of Pebble
+	jammed  context.Context // ends at the first fatal error of Pebble
 	jam     context.CancelCauseFunc
 	cut     context.Context // ends with Cut
 	cutOff  context.CancelFunc
-	stop    context.CancelFunc // ends what runs in the background
+	stop    context.CancelFunc // ends the background goroutines
 	running sync.WaitGroup
-	readers atomic.Int64 // of the database
-	// tableless is set while the tables of what is in memory cannot be written, and noTables
-	// holds the first reason.
+	readers atomic.Int64 // how many goroutines read the database
+	// tableless is set while Pebble cannot write the records in memory to tables. noTables
+	// holds the first error of that kind.
 	tableless atomic.Bool
 	noTables  chan error
-	unsynced  atomic.Bool // something was acknowledged that no sync has brought to the disk
+	unsynced  atomic.Bool // something was acknowledged that is not synced yet
 	failed    chan error
 	failure   atomic.Pointer[error]
 }
 
-// Open opens the store in the data directory, and makes it at the first start. On an error
-// nothing is left running, and a data directory that could not be used was not changed.
+// Open opens the store in the data directory and creates it at the first start. After an error
+// no goroutine is left running, and a data directory that cannot be used is unchanged.
 func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	c.Config = c.Config.WithDefaults()
 	c.FS = privateFS{cmp.Or[vfs.FS](c.FS, vfs.Default)}
@@ -111,7 +113,7 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 		}
 	}()
 	e.hashers.New = func() any { return newHasher(e.dir.Key) }
-	if !e.dir.Ready { // a first start that was cut off stored nothing yet
+	if !e.dir.Ready { // a first start that was interrupted has stored nothing yet
 		if err = c.FS.RemoveAll(e.dir.name(storeDir)); err != nil {
 			return nil, e.dir.unusable("written", storeDir, err)
 		}
@@ -147,7 +149,7 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	}
 	dir := c.DataDir
 	if !onDisk(c.FS) {
-		dir = "" // the node's name is a file of the machine
+		dir = "" // the file with the node's name is written to the machine's file system only
 	}
 	e.node = store.OpenNodeName(dir, c.Log)
 	e.running.Go(func() { e.telemetry.run(background) })
@@ -159,7 +161,7 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	return e, nil
 }
 
-// openDB opens Pebble, which may meet a fatal error on the way.
+// openDB opens Pebble. Pebble may meet a fatal error while it opens.
 func (e *Engine) openDB() error {
 	type result struct {
 		db  *pebble.DB
@@ -182,12 +184,12 @@ func (e *Engine) openDB() error {
 		return e.unopened(r.err)
 	case <-e.jammed.Done():
 		return e.unopened(context.Cause(e.jammed))
-	case err := <-e.noTables: // Pebble would try for ever
+	case err := <-e.noTables: // Pebble would retry forever
 		return e.unopened(err)
 	}
 }
 
-// unopened says in one line why the store cannot be opened.
+// unopened returns the one-line error for a store that cannot be opened.
 func (e *Engine) unopened(err error) error {
 	if err == nil {
 		return nil
@@ -206,8 +208,9 @@ func (e *Engine) unopened(err error) error {
 	return e.dir.damaged("the store cannot be opened: " + access.OneLine(err))
 }
 
-// options are those of the database. Its defaults stall for more than half a second under
-// load, because one table of 4 MB in memory and twelve on the first level do not suffice.
+// options returns the options of the database. Pebble's defaults stall for more than half a
+// second under load, because one memtable of 4 MB and twelve tables on the first level are too
+// few.
 func (e *Engine) options() *pebble.Options {
 	o := &pebble.Options{
 		FS:                          &haltingFS{FS: e.config.FS, jam: e.jam, dir: e.dir, cut: e.cut},
@@ -245,24 +248,26 @@ func (e *Engine) options() *pebble.Options {
 	return o
 }
 
-// memTables is how many tables in memory would take all of the store's memory. There are at
-// most three quarters of them. Pebble takes their bytes from the cache of blocks.
+// memTables is the number of memtables that would fill the memory of the store. Pebble holds
+// at most three quarters of that number. It takes their bytes from the block cache.
 const memTables = 4
 
-// Sizes of tables on disk. With them, and with the answers of a state under a key of their
-// own, a start with a million vehicles took 1.3 s in place of 3.2 s with Pebble's own sizes.
+// Block sizes of the tables on disk. With them, and with the answers of a state under a key of
+// their own, a start with a million vehicles took 1.3 s instead of 3.2 s with Pebble's
+// defaults.
 const (
 	blockBytes  = 16 << 10
-	leastBlocks = 128       // that there is memory for
-	indexBytes  = 256 << 10 // one block a table
-	filterBits  = 10        // a key: one look-up of a hundred in a table without the key reads a block
+	leastBlocks = 128       // blocks that the cache holds at least
+	indexBytes  = 256 << 10 // one index block per table
+	filterBits  = 10        // bits per key: one lookup in a hundred reads a block of a table that lacks the key
 )
 
-// maxOpenFiles leaves a node half of the descriptors that it keeps beside connections.
+// maxOpenFiles leaves half of the descriptors that a node reserves besides those of
+// connections.
 const maxOpenFiles = 256
 
-// backgroundError takes what a flush or a compaction met. A disk that is full is tried
-// again by Pebble.
+// backgroundError handles an error of a flush or a compaction. Pebble retries by itself when
+// the disk is full.
 func (e *Engine) backgroundError(err error) {
 	if pebble.IsCorruptionError(err) {
 		e.fail(e.dir.damaged(access.OneLine(err)))
@@ -276,7 +281,8 @@ func (e *Engine) backgroundError(err error) {
 	e.trouble.Log(e.log, "the store cannot write its tables: trying again", "error", access.OneLine(err))
 }
 
-// logger passes what Pebble says on. Its words are for those who know Pebble.
+// logger forwards Pebble's errors to the log, at a limited rate. Pebble's informational
+// messages are dropped, because they need knowledge of Pebble.
 type logger struct{ e *Engine }
 
 func (l logger) Infof(string, ...any) {}
@@ -285,8 +291,8 @@ func (l logger) Errorf(format string, args ...any) {
 	l.e.trouble.Log(l.e.log, "the store has trouble", "error", access.OneLine(fmt.Errorf(format, args...)))
 }
 
-// Fatalf must not return: Pebble would go on as if nothing had happened. The goroutine
-// never ends; nothing but a restart helps.
+// Fatalf must not return, because Pebble would continue as if nothing had happened. The
+// calling goroutine blocks forever; only a restart helps.
 func (l logger) Fatalf(format string, args ...any) {
 	l.e.jam(errors.New(access.OneLine(fmt.Errorf(format, args...))))
 	select {}
@@ -295,12 +301,13 @@ func (l logger) Fatalf(format string, args ...any) {
 // errJammed means that the store has met a fatal error.
 var errJammed = errors.New("the store met a write error and stores nothing until it starts again")
 
-// errTableless means that the disk is nearly full: its log still takes records.
+// errTableless means that the disk is nearly full. The log still accepts records.
 var errTableless = errors.New("the store cannot write its tables: the disk may be full")
 
 var errClosed = errors.New("the store is closed")
 
-// safely runs a write. A fatal error of Pebble either blocks it for ever, or makes it panic.
+// safely runs a write. A fatal error of Pebble either blocks the write forever or makes it
+// panic.
 func (e *Engine) safely(write func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -320,7 +327,7 @@ func (e *Engine) safely(write func() error) (err error) {
 	return nil
 }
 
-// sync says whether a write waits for the disk.
+// sync returns the options of a write: whether the write waits for the disk.
 func (e *Engine) sync() *pebble.WriteOptions {
 	if e.config.SyncInterval > 0 {
 		e.unsynced.Store(true)
@@ -329,17 +336,17 @@ func (e *Engine) sync() *pebble.WriteOptions {
 	return pebble.Sync
 }
 
-// syncNowAndThen brings to the disk what was acknowledged before.
+// syncNowAndThen syncs what was acknowledged before, once per SyncInterval.
 func (e *Engine) syncNowAndThen(ctx context.Context) {
 	for range periodic.Every(ctx, e.config.SyncInterval) {
 		if e.unsynced.Swap(false) {
-			_ = e.safely(func() error { return e.db.LogData(nil, pebble.Sync) }) // Writable tells
+			_ = e.safely(func() error { return e.db.LogData(nil, pebble.Sync) }) // Writable reports a failure
 		}
 	}
 }
 
-// watch ends the process's hope once the store has met a write error and the disk takes
-// writes again: only a new start helps then. Until then queries can be answered.
+// watch ends the process after a write error, once the disk accepts writes again: only a
+// restart helps then. Until then the process can answer queries.
 func (e *Engine) watch(ctx context.Context) {
 	for range periodic.NowAndEvery(ctx, watchEvery) {
 		if e.jammed.Err() != nil && e.room() == nil && e.dir.probe() == nil {
@@ -349,8 +356,8 @@ func (e *Engine) watch(ctx context.Context) {
 	}
 }
 
-// Close ends everything in order. Samples whose Append has not returned are not
-// acknowledged.
+// Close stops the goroutines, flushes and closes the database, and releases the directory, in
+// this order. Samples whose Append has not returned are not acknowledged.
 func (e *Engine) Close() error {
 	e.Cut()
 	e.stop()
@@ -366,14 +373,14 @@ func (e *Engine) Close() error {
 	return errors.Join(err, e.dir.close())
 }
 
-// flushWithin is how long an end waits for what a start would have to read again from the
-// log.
+// flushWithin is how long Close waits for the flush. A start must read again from the log what
+// was not flushed.
 const flushWithin = 2 * time.Second
 
-// closeWithin bounds an end, flush included.
+// closeWithin bounds closing the database, with the flush.
 const closeWithin = flushWithin + time.Second
 
-// flush brings all to tables, if the disk takes it.
+// flush writes everything to tables, if the disk accepts it in time.
 func (e *Engine) flush() error {
 	flushed, err := e.db.AsyncFlush()
 	if err != nil {
@@ -387,8 +394,8 @@ func (e *Engine) flush() error {
 	return nil
 }
 
-// awaitRunning waits for what runs in the background. It returns false after a fatal error
-// of Pebble: whatever waits for that waits for ever.
+// awaitRunning waits for the background goroutines. It returns false after a fatal error of
+// Pebble, because a goroutine that waits for Pebble then waits forever.
 func (e *Engine) awaitRunning() bool {
 	ended := make(chan struct{})
 	go func() {
@@ -402,7 +409,7 @@ func (e *Engine) awaitRunning() bool {
 	return e.jammed.Err() == nil
 }
 
-// closeDB closes the database, which may meet a fatal error on the way.
+// closeDB closes the database. Pebble may meet a fatal error while it closes.
 func (e *Engine) closeDB(end func() error) error {
 	closed := make(chan error, 1)
 	go func() { closed <- e.safely(end) }()
@@ -411,12 +418,12 @@ func (e *Engine) closeDB(end func() error) error {
 		return err
 	case <-e.jammed.Done():
 		return errJammed
-	case <-time.After(closeWithin): // it may try for ever to write a table
+	case <-time.After(closeWithin): // Pebble may retry a table forever
 		return errors.New("the store did not close in time: the next start reads its log again")
 	}
 }
 
-// abandon ends what an Open that failed has begun.
+// abandon undoes what a failed Open has begun.
 func (e *Engine) abandon() {
 	if e.stop != nil {
 		e.stop()
@@ -465,11 +472,11 @@ func (e *Engine) Writable() error {
 	return nil
 }
 
-// Fed implements [store.Engine]: the copies of the process that stores everything are never
-// old.
+// Fed implements [store.Engine]. One process stores everything, so its copies are always
+// current.
 func (e *Engine) Fed() (time.Time, bool) { return time.Now(), true }
 
-// fail reports the first failure of which only a restart is the cure.
+// fail reports the first failure that only a restart can cure.
 func (e *Engine) fail(err error) {
 	if e.failure.CompareAndSwap(nil, &err) {
 		e.log.Error("the store failed", "error", err)
@@ -477,7 +484,7 @@ func (e *Engine) fail(err error) {
 	}
 }
 
-// blame returns why something could not be stored: the disk is asked.
+// blame returns why something could not be stored. It probes the disk to find out.
 func (e *Engine) blame(err error) error {
 	if disk := e.dir.probe(); disk != nil {
 		return fmt.Errorf("%w (%w)", e.dir.unusable("written", "", disk), err)

@@ -12,8 +12,9 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// privateFS makes files that others cannot read, and a new file where Pebble would write
-// over an old log: the old file's bytes would outlive what they name.
+// privateFS creates files that other users cannot read. It also creates a new file where
+// Pebble would overwrite an old log, because the rest of the old file could still name a
+// forgotten vehicle.
 type privateFS struct{ vfs.FS }
 
 // Create implements [vfs.FS].
@@ -30,7 +31,7 @@ func (fs privateFS) Create(name string, category vfs.DiskWriteCategory) (vfs.Fil
 
 // ReuseForWrite implements [vfs.FS].
 func (fs privateFS) ReuseForWrite(old, name string, category vfs.DiskWriteCategory) (vfs.File, error) {
-	// The old one may have been removed because of what it named.
+	// The old file may have been removed because of what it named.
 	if err := fs.Remove(old); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
@@ -40,26 +41,26 @@ func (fs privateFS) ReuseForWrite(old, name string, category vfs.DiskWriteCatego
 // Unwrap implements [vfs.FS].
 func (fs privateFS) Unwrap() vfs.FS { return fs.FS }
 
-// onDisk reports whether a file system is the machine's, with permissions.
+// onDisk reports whether a file system is the machine's, which has permissions.
 func onDisk(fs vfs.FS) bool { return vfs.Root(fs) == vfs.Root(vfs.Default) }
 
-// haltingFS keeps errors of the log's files from Pebble, which ends the process over some of
-// them in a way that nobody can recover from. It reports the error instead, and the goroutine
-// that met it never goes on.
+// haltingFS intercepts the errors of the write-ahead log's files. Pebble ends the process on
+// some of them, with no chance to recover. haltingFS reports the error instead, and blocks the
+// goroutine that met it forever.
 type haltingFS struct {
 	vfs.FS
 	jam func(error)
 	dir *dataDir
-	cut context.Context // ends the rests
+	cut context.Context // ends the pauses
 
-	refused atomic.Int64 // when a table could not be written, Unix ns
+	refused atomic.Int64 // when a table could last not be written, Unix ns
 }
 
-// tableRest is how long the tables rest after one could not be written: Pebble tries again
-// without any.
+// tableRest is the backoff after a table could not be written. Pebble itself retries without a
+// pause.
 const tableRest = time.Second
 
-// rest waits if a table could not be written a moment ago.
+// rest waits out the backoff if a table could not be written a moment ago.
 func (fs *haltingFS) rest() {
 	left := tableRest - time.Since(time.Unix(0, fs.refused.Load()))
 	if left <= 0 {
@@ -71,7 +72,7 @@ func (fs *haltingFS) rest() {
 	}
 }
 
-// note notes that a table could not be written.
+// note records an error of writing a table.
 func (fs *haltingFS) note(err error) error {
 	if err != nil {
 		fs.refused.Store(time.Now().UnixNano())
@@ -128,7 +129,7 @@ func (fs *haltingFS) OpenDir(name string) (vfs.File, error) {
 // Unwrap implements [vfs.FS].
 func (fs *haltingFS) Unwrap() vfs.FS { return fs.FS }
 
-// tableFile is a table that is written.
+// tableFile is a table that is open for writing.
 type tableFile struct {
 	vfs.File
 	fs *haltingFS
@@ -178,7 +179,7 @@ func (f haltingFile) SyncTo(length int64) (bool, error) {
 	return full, nil
 }
 
-// manifestFile notes how much of a manifest is on disk.
+// manifestFile records in carstate.json how much of a manifest is on disk.
 type manifestFile struct {
 	vfs.File
 	dir *dataDir
@@ -187,7 +188,7 @@ type manifestFile struct {
 
 // Write implements [vfs.File].
 func (f *manifestFile) Write(b []byte) (int, error) {
-	sum := crc32.Update(f.is.Sum, castagnoli, b) // before, because a file may spoil what it is given
+	sum := crc32.Update(f.is.Sum, castagnoli, b) // before the write, because the file may change b
 	n, err := f.File.Write(b)
 	if err == nil {
 		f.is.Size, f.is.Sum = f.is.Size+int64(n), sum

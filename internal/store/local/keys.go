@@ -11,7 +11,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Letters with which keys begin; doc.go says what each holds.
+// Letters of the keys that are not records of a stream. See the package comment.
 const (
 	letterTelemetry = 'L'
 	letterCursor    = 'C'
@@ -19,10 +19,10 @@ const (
 	letterAnswers   = 'V'
 )
 
-// letters of the streams of records.
+// letters maps each stream of records to the letter of its keys.
 var letters = map[string]byte{codec.States: 'S', codec.Tokens: 'T', codec.Sources: 'O', codec.Roads: 'R', codec.Audit: 'A'}
 
-// hashBytes is what a key has of a subject's hash.
+// hashBytes is how many bytes of a subject's hash a key contains.
 const hashBytes = 16
 
 // hasher hashes subjects under the key of the data directory.
@@ -49,7 +49,7 @@ func telemetryKey(p int, seq uint64) []byte {
 	return binary.BigEndian.AppendUint64(k, seq)
 }
 
-// sequenceOf takes the sequence from the end of a key.
+// sequenceOf returns the sequence at the end of a key.
 func sequenceOf(key []byte) uint64 { return binary.BigEndian.Uint64(key[len(key)-8:]) }
 
 func cursorKey(p int) []byte { return binary.BigEndian.AppendUint16([]byte{letterCursor}, uint16(p)) }
@@ -60,11 +60,11 @@ func auditKey(seq uint64) []byte {
 
 func endKey(letter byte) []byte { return []byte{letterEnd, letter} }
 
-// span is all keys that begin with a letter.
+// span returns the range of all keys that begin with a letter.
 func span(letter byte) (from, to []byte) { return []byte{letter}, []byte{letter + 1} }
 
-// appendRecord adds a record as it is stored: its sequence, its subject with its length, and
-// the sealed record.
+// appendRecord appends a record in its stored form: its sequence, the length of its subject,
+// its subject, and the sealed record.
 func appendRecord(b []byte, seq uint64, subject string, sealed []byte) []byte {
 	b = binary.AppendUvarint(b, seq)
 	b = binary.AppendUvarint(b, uint64(len(subject)))
@@ -72,12 +72,12 @@ func appendRecord(b []byte, seq uint64, subject string, sealed []byte) []byte {
 	return append(b, sealed...)
 }
 
-// recordSize is room for any record that appendRecord makes.
+// recordSize returns an upper bound of what appendRecord appends.
 func recordSize(subject string, sealed []byte) int {
 	return 2*binary.MaxVarintLen64 + len(subject) + len(sealed)
 }
 
-// decodeRecord takes a stored record apart and checks it.
+// decodeRecord decodes a stored record and verifies its checksum.
 func decodeRecord(value []byte) (r store.Record, err error) {
 	seq, n := binary.Uvarint(value)
 	length, m := binary.Uvarint(value[max(n, 0):])
@@ -90,14 +90,14 @@ func decodeRecord(value []byte) (r store.Record, err error) {
 	return r, err
 }
 
-// answersKey returns the key of the answers whose state has a key.
+// answersKey returns the key of a state's answers, given the key of the state.
 func answersKey(state []byte) []byte { return append([]byte{letterAnswers}, state[1:]...) }
 
-// answerBytes is what the answers of a state take: driving state, whether the car is not
-// driving, throttle system, and the times of both verdicts. The vid stands behind them.
+// answerBytes is the size of a state's answers: driving state, whether the car is not driving,
+// throttle system, and the times of both verdicts. The vid follows them.
 const answerBytes = 3 + 8 + 8
 
-// appendAnswers adds the answers of a vehicle as they are stored.
+// appendAnswers appends the answers of a vehicle in their stored form.
 func appendAnswers(b []byte, id vehicle.ID, s *vehicle.State) []byte {
 	d, t := s.Driving(), s.Throttle()
 	driving := byte(0)
@@ -110,7 +110,7 @@ func appendAnswers(b []byte, id vehicle.ID, s *vehicle.State) []byte {
 	return append(b, id...)
 }
 
-// decodeAnswers unpacks the stored answers of a vehicle.
+// decodeAnswers decodes the stored answers of a vehicle.
 func decodeAnswers(b []byte) (id vehicle.ID, d vehicle.DrivingVerdict, t vehicle.ThrottleVerdict, err error) {
 	if len(b) <= answerBytes {
 		return id, d, t, codec.ErrDamaged

@@ -9,20 +9,21 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// logFile is a file of the log that is written. Each of its chunks says how many bytes of the
-// file were on disk before, which tells damage from what a power cut left of the end. Pebble
-// 2.1.7 counts the last block only, where it writes several at once (writtenOffset in
-// record/log_writer.go), and then takes most damage for the end. So the number is corrected
-// here.
+// logFile is a file of the write-ahead log, open for writing. Each chunk of the log says how
+// many bytes of the file were synced before it was written. That number tells damage from the
+// incomplete end that a power cut leaves. Pebble 2.1.7 counts only the last block when it
+// writes several blocks at once (writtenOffset in record/log_writer.go), and then takes most
+// damage for the end. So logFile corrects the number.
 type logFile struct {
 	haltingFile
 	written, synced int64  // bytes
-	corrected       []byte // what is written
+	corrected       []byte // the bytes to write, with corrected numbers
 }
 
-// Pebble's chunks with a number of bytes on disk (record/record.go): checksum (4 bytes),
-// length (2), kind (1), number of the log (4), bytes on disk (8), and then the chunk. Chunks
-// do not cross blocks; a block whose rest is too small for a header ends with zeros.
+// Format of Pebble's chunks that contain the number of synced bytes (record/record.go):
+// checksum (4 bytes), length (2), kind (1), number of the log (4), synced bytes (8), payload.
+// A chunk does not cross a block boundary. A block whose rest is too small for a header ends
+// with zeros.
 const (
 	logBlockBytes    = 32 << 10
 	chunkHeaderBytes = 19
@@ -30,7 +31,7 @@ const (
 	lastChunkKind    = 12
 )
 
-// chunkSum is the checksum of a chunk of the log, as Pebble's internal/crc makes it.
+// chunkSum returns the checksum of a log chunk, computed as in Pebble's internal/crc.
 func chunkSum(chunk []byte) uint32 {
 	sum := crc32.Checksum(chunk[6:], castagnoli)
 	return (sum>>15 | sum<<17) + 0xa282ead8
@@ -48,7 +49,7 @@ func (f *logFile) Write(b []byte) (int, error) {
 		chunk := f.corrected[at:]
 		length := chunkHeaderBytes + int(binary.LittleEndian.Uint16(chunk[4:]))
 		if kind := chunk[6]; kind < firstChunkKind || kind > lastChunkKind || length > min(left, len(chunk)) {
-			break // the mark of the end
+			break // the end-of-file marker
 		}
 		binary.LittleEndian.PutUint64(chunk[11:], uint64(f.synced))
 		binary.LittleEndian.PutUint32(chunk, chunkSum(chunk[:length]))
@@ -73,20 +74,20 @@ func (f *logFile) SyncData() error {
 	return err
 }
 
-// logCut shows the write-ahead log up to its first damage.
+// logCut is a file system that shows the write-ahead log up to its first damage.
 type logCut struct {
 	vfs.FS
-	last string // file that is damaged; later ones are hidden; "": none
-	good int64  // bytes of it that are shown
+	last string // the damaged file; later ones are hidden; "" if none is damaged
+	good int64  // how many bytes of it are shown
 }
 
-// cutLog looks for the first damage of the log in a directory.
+// cutLog finds the first damage of the log in a directory.
 func cutLog(fsys vfs.FS, dir string) (*logCut, error) {
 	files, err := fsys.List(dir)
 	if err != nil {
 		return nil, err
 	}
-	slices.Sort(files) // their numbers have as many digits
+	slices.Sort(files) // their numbers have the same number of digits
 	for _, f := range files {
 		if !isLog(f) {
 			continue
@@ -102,12 +103,13 @@ func cutLog(fsys vfs.FS, dir string) (*logCut, error) {
 	return &logCut{FS: fsys}, nil
 }
 
-// olderHeaderBytes is the header of a chunk that says nothing of bytes on disk. The first log of
-// a directory has such ones: Pebble makes it before it knows which version it is to write.
+// olderHeaderBytes is the header size of a chunk without a number of synced bytes. The first
+// log of a directory has such chunks, because Pebble creates it before it knows which format
+// to write.
 const olderHeaderBytes = 11
 
-// goodChunks returns how many bytes of a file of the log are good, and whether damage ends
-// them. [logFile] says what chunks are.
+// goodChunks returns how many bytes of a log file are good, and whether damage ends them. See
+// [logFile] for the format.
 func goodChunks(content []byte) (good int, damaged bool) {
 	for good < len(content) {
 		left := min(logBlockBytes-good%logBlockBytes, len(content)-good)
@@ -122,7 +124,7 @@ func goodChunks(content []byte) (good int, damaged bool) {
 			good += left
 			continue
 		case sum == 0 && length == 0:
-			return good, false // the mark of the end
+			return good, false // the end-of-file marker
 		case kind < firstChunkKind:
 			length += olderHeaderBytes
 		default:
@@ -151,7 +153,7 @@ func (l *logCut) Open(name string, options ...vfs.OpenOption) (vfs.File, error) 
 	return f, err
 }
 
-// shortFile is the beginning of a file.
+// shortFile shows only the beginning of a file.
 type shortFile struct {
 	vfs.File
 	begin io.Reader

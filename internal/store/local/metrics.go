@@ -7,8 +7,8 @@ import (
 	"carstate/internal/store/codec"
 )
 
-// metrics are those of every engine, and the bytes of the store. The database is never asked
-// when they are read: after a fatal error it does not answer.
+// metrics are the metrics of every engine and the size of the store. Reading them never asks
+// the database, because it does not answer after a fatal error.
 type metrics struct {
 	*store.Metrics
 	used prometheus.Gauge
@@ -26,7 +26,7 @@ func newMetrics(r prometheus.Registerer, e *Engine) *metrics {
 	return m
 }
 
-// measure notes how much each stream and the store hold.
+// measure updates the sizes of each stream and of the store.
 func (m *metrics) measure(e *Engine) {
 	for name, letter := range letters {
 		m.fills(e, name, letter, 0)
@@ -39,7 +39,7 @@ func (m *metrics) fills(e *Engine, name string, letter byte, limit uint64) {
 	from, to := span(letter)
 	bytes, err := e.db.EstimateDiskUsage(from, to)
 	if err != nil {
-		return // of a store that cannot be read
+		return // the store cannot be read
 	}
 	m.Fills(name, bytes, limit)
 }

@@ -2,5 +2,5 @@
 
 package local
 
-// raceDetector says whether the race detector watches this test.
+// raceDetector reports whether the test binary was built with the race detector.
 const raceDetector = false

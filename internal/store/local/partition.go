@@ -17,35 +17,37 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// queuedSamples bounds the samples of a partition that wait in memory to be folded. What
-// comes beyond is read from the disk.
+// queuedSamples bounds the samples of a partition that wait in memory to be folded. Further
+// samples are read from the disk.
 const queuedSamples = 20_000
 
-// partitionState is a partition, whether somebody folds it or not.
+// partitionState is what the engine knows of a partition, whether or not it is being folded.
 type partitionState struct {
 	e      *Engine
 	number int
 	atOpen uint64 // last sequence when the engine was opened
 
-	mu       sync.Mutex // guards what follows
-	last     uint64     // last sequence that is on disk
-	queue    []group    // groups without a gap that wait to be folded; what comes before and after is read from the disk
-	queued   int        // samples in queue
-	reading  bool       // somebody takes from queue
+	mu   sync.Mutex // guards the fields down to answered
+	last uint64     // last sequence on disk
+	// queue holds consecutive groups that wait to be folded. Groups before and after them are
+	// read from the disk.
+	queue    []group
+	queued   int  // samples in queue
+	reading  bool // a Partition takes from queue
 	arrived  chan struct{}
-	answered uint64 // all up to this sequence is folded, and an answer
+	answered uint64 // everything up to this sequence is folded and is an answer
 
-	// ownership guards what follows, which changes only on the goroutine of STATES: no fold
-	// is on its way to the disk then.
+	// ownership guards taken and owner. They change only on the goroutine of STATES, where
+	// every fold is stored, so that no fold is being stored while they change.
 	ownership sync.RWMutex
-	taken     *Partition // who folds it at present, or did last; nil: nobody yet
-	owner     string     // "": released
+	taken     *Partition // the partition's current or last owner; nil if it was never taken
+	owner     string     // "" if released
 
-	settle chan struct{} // holds a token while somebody wants what is folded to be stored
-	cursor atomic.Uint64 // all up to this sequence is folded and stored
+	settle chan struct{} // holds a token while a caller waits for folded states to be stored
+	cursor atomic.Uint64 // everything up to this sequence is folded and stored
 
-	// unmerged are the vehicles whose restored state is older than their answer. Only what
-	// runs on the goroutine of STATES uses it.
+	// unmerged holds the vehicles whose restored state is older than their answer. Only the
+	// goroutine of STATES uses it.
 	unmerged map[vehicle.ID]struct{}
 }
 
@@ -77,7 +79,7 @@ func (e *Engine) loadPartitions() error {
 		if err := it.Close(); err != nil {
 			return e.read(err)
 		}
-		// All may have been trimmed that there was.
+		// All telemetry may have been trimmed.
 		p.last = max(p.last, p.cursor.Load())
 		p.atOpen, p.answered = p.last, p.cursor.Load()
 		e.partitions = append(e.partitions, p)
@@ -85,14 +87,14 @@ func (e *Engine) loadPartitions() error {
 	return nil
 }
 
-// stored is the last sequence that is on disk.
+// stored returns the last sequence on disk.
 func (s *partitionState) stored() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.last
 }
 
-// deliver takes a group that is on disk.
+// deliver receives a group that is on disk.
 func (s *partitionState) deliver(g group) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -106,7 +108,7 @@ func (s *partitionState) deliver(g group) {
 	s.arrived = make(chan struct{})
 }
 
-// Partition is a partition in the hands of who folds it. It implements [store.Partition].
+// Partition is a partition that its owner folds. It implements [store.Partition].
 type Partition struct {
 	s      *partitionState
 	next   uint64 // sequence of the first group that Next has not returned
@@ -115,12 +117,12 @@ type Partition struct {
 
 	closed atomic.Bool
 
-	// s.ownership guards what follows.
-	fenced   bool          // somebody else has taken the partition
-	recalled bool          // what it knows of states is out of date
-	wake     chan struct{} // closed once either is set
+	// s.ownership guards the fields down to wake.
+	fenced   bool          // another owner has taken the partition, or it was released
+	recalled bool          // the owner's cached states are out of date
+	wake     chan struct{} // closed once fenced or recalled is set
 
-	answers atomic.Bool // Answer was called, so that Commit need not bring what it stores
+	answers atomic.Bool // Answer was called, so Commit need not publish the states
 }
 
 // Take implements [store.Engine].
@@ -152,7 +154,7 @@ func (e *Engine) Take(ctx context.Context, n int, owner string, free func(holder
 	return t, nil
 }
 
-// own changes who owns the partition.
+// own runs a change of the partition's ownership.
 func (s *partitionState) own(ctx context.Context, change func() error) error {
 	return s.e.streams[codec.States].do(ctx, func() error {
 		s.ownership.Lock()
@@ -161,7 +163,7 @@ func (s *partitionState) own(ctx context.Context, change func() error) error {
 	})
 }
 
-// fence ends the work of who folds the partition. The caller holds ownership.
+// fence ends the work of the partition's owner. The caller holds ownership.
 func (s *partitionState) fence() {
 	if s.taken != nil {
 		s.taken.fenced = true
@@ -169,7 +171,7 @@ func (s *partitionState) fence() {
 	}
 }
 
-// read empties the queue, and fills it from now on or leaves it empty.
+// read empties the queue, and says whether it is to be filled from now on.
 func (s *partitionState) read(on bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -185,14 +187,14 @@ func (t *Partition) wakeUp() {
 	}
 }
 
-// check says why a partition is not to be folded by t any more.
+// check returns why t may not fold the partition any more, or nil.
 func (t *Partition) check() error {
 	t.s.ownership.RLock()
 	defer t.s.ownership.RUnlock()
 	return t.lost()
 }
 
-// lost is check where the caller holds ownership.
+// lost is like check for a caller that holds ownership.
 func (t *Partition) lost() error {
 	switch {
 	case t.fenced:
@@ -236,7 +238,7 @@ func (e *Engine) Folding() map[int]bool {
 	return mine
 }
 
-// Fence implements [store.Engine]. The tombstones are in this process's table already.
+// Fence implements [store.Engine]. This process's table has the tombstones already.
 func (e *Engine) Fence(ctx context.Context, n int, _ uint64) error {
 	s := e.partitions[n]
 	return s.own(ctx, func() error {
@@ -249,13 +251,13 @@ func (e *Engine) Fence(ctx context.Context, n int, _ uint64) error {
 }
 
 const (
-	// loaders is how many parts of what is asked for are read at once.
+	// loaders is how many goroutines read a part of the request each.
 	loaders = 4
-	// leastLoad is how many states are worth a goroutine that reads them.
+	// leastLoad is how many states justify a goroutine of their own.
 	leastLoad = 64
 )
 
-// Load implements [store.Partition]. put is called for several states at the same time.
+// Load implements [store.Partition]. It calls put concurrently.
 func (t *Partition) Load(ctx context.Context, ids []vehicle.ID, put func(i int, s vehicle.State)) error {
 	if len(ids) > store.MaxLoad {
 		return fmt.Errorf("%d states are more than one question can ask for", len(ids))
@@ -270,7 +272,7 @@ func (t *Partition) Load(ctx context.Context, ids []vehicle.ID, put func(i int, 
 	return errors.Join(errs[:]...)
 }
 
-// load reads the states of ids from first to before end.
+// load reads the states of ids[first:end].
 func (t *Partition) load(ctx context.Context, ids []vehicle.ID, first, end int, put func(i int, s vehicle.State)) error {
 	e := t.s.e
 	for i, id := range ids[first:end] {
@@ -301,7 +303,7 @@ func (t *Partition) Next(ctx context.Context) (seq uint64, samples []vehicle.Sam
 			return 0, nil, err
 		}
 		s.mu.Lock()
-		s.answered = max(s.answered, t.next-1) // the caller has folded what it got before
+		s.answered = max(s.answered, t.next-1) // the caller has folded what Next returned before
 		if t.next <= s.last {
 			break
 		}
@@ -335,8 +337,7 @@ func (t *Partition) Next(ctx context.Context) (seq uint64, samples []vehicle.Sam
 	return g.seq, s.e.known(g), nil
 }
 
-// read reads the next group from the disk; last is the last that is there. If it is the
-// last one that the queue lacks, the queue goes on behind it.
+// read reads the next group from the disk. last is the last sequence on disk.
 func (t *Partition) read(last uint64) (g group, err error) {
 	s := t.s
 	lower, _ := telemetrySpan(s.number, t.next)
@@ -349,7 +350,7 @@ func (t *Partition) read(last uint64) (g group, err error) {
 		if err := it.Error(); err != nil {
 			return g, s.e.read(err)
 		}
-		// It was trimmed, as only what is folded is.
+		// The group was trimmed. Only folded groups are trimmed.
 		return group{partition: s.number, seq: last, stored: t.stored}, nil
 	}
 	value, err := it.ValueAndErr()
@@ -359,7 +360,7 @@ func (t *Partition) read(last uint64) (g group, err error) {
 	return g, s.e.read(err)
 }
 
-// known are the samples of a group but those that count for nothing.
+// known returns the samples of a group without those that a tombstone covers.
 func (e *Engine) known(g group) []vehicle.Sample {
 	return slices.DeleteFunc(g.samples, func(x vehicle.Sample) bool {
 		return e.forgotten.Covers(x.Vehicle, g.seq, e.dir.Made)
@@ -412,7 +413,7 @@ func (t *Partition) Commit(ctx context.Context, seq uint64, states map[vehicle.I
 	})
 	if err != nil {
 		if errors.Is(err, errJammed) {
-			<-ctx.Done() // the process ends, once that helps
+			<-ctx.Done() // the process ends once the disk accepts writes again
 			return ctx.Err()
 		}
 		return err
@@ -422,10 +423,10 @@ func (t *Partition) Commit(ctx context.Context, seq uint64, states map[vehicle.I
 	return nil
 }
 
-// usualStateBytes is about what a stored state takes with its answers.
+// usualStateBytes is the approximate size of a stored state with its answers.
 const usualStateBytes = 800
 
-// stateWriter adds states and their answers to a batch, with buffers that it uses again.
+// stateWriter adds states and their answers to a batch. It reuses its buffers.
 type stateWriter struct {
 	t             *Partition
 	batch         *pebble.Batch
@@ -454,13 +455,13 @@ func (t *Partition) Close() {
 	}
 }
 
-// Times of Settle. Only on a machine that is very busy does a commit take seconds.
+// Times of Settle. A commit takes seconds only on a very busy machine.
 const (
 	settleWithin = 20 * time.Second
 	settleAgain  = time.Millisecond
 )
 
-// Settle implements [store.Engine]. Where nobody folds, nothing waits to be stored.
+// Settle implements [store.Engine]. A partition that is not being folded has nothing to store.
 func (e *Engine) Settle(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, settleWithin)
 	defer cancel()

@@ -12,7 +12,7 @@ import (
 	"carstate/internal/access"
 )
 
-// iterator is an iterator of the database that a close waits for.
+// iterator is an iterator of the database. Engine.Close waits until it is closed.
 type iterator struct {
 	*pebble.Iterator
 	e *Engine
@@ -24,7 +24,7 @@ func (it iterator) Close() error {
 	return it.Iterator.Close()
 }
 
-// newIter returns an iterator over a span of keys as of one moment.
+// newIter returns an iterator over a range of keys, as of a single moment.
 func (e *Engine) newIter(from, to []byte) (it iterator, err error) {
 	if err := e.enter(); err != nil {
 		return it, err
@@ -37,7 +37,7 @@ func (e *Engine) newIter(from, to []byte) (it iterator, err error) {
 	return iterator{inner, e}, nil
 }
 
-// enter begins to read. Pebble must not be closed before [Engine.leave].
+// enter begins a read. Pebble must not be closed before the matching [Engine.leave].
 func (e *Engine) enter() error {
 	e.readers.Add(1)
 	if e.cut.Err() != nil {
@@ -49,14 +49,14 @@ func (e *Engine) enter() error {
 
 func (e *Engine) leave() { e.readers.Add(-1) }
 
-// Times of awaiting readers.
+// Timing of awaitReaders.
 const (
 	readersWithin = time.Second
 	readersAgain  = 2 * time.Millisecond
 )
 
-// awaitReaders waits until nobody reads, and reports whether that is so. Whoever reads on
-// behalf of somebody slow does not leave in time.
+// awaitReaders waits until nothing reads the database, and reports whether that is so. A read
+// on behalf of a slow client may not end in time.
 func (e *Engine) awaitReaders() bool {
 	for until := time.Now().Add(readersWithin); e.readers.Load() > 0; {
 		if time.Now().After(until) {
@@ -67,8 +67,8 @@ func (e *Engine) awaitReaders() bool {
 	return true
 }
 
-// read says what an error of reading means. Unless it may pass, the store cannot be trusted
-// any more.
+// read interprets an error of reading. Unless the error is transient, the store cannot be
+// trusted any more, and the engine fails.
 func (e *Engine) read(err error) error {
 	switch {
 	case err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, errClosed):
@@ -81,8 +81,8 @@ func (e *Engine) read(err error) error {
 	return err
 }
 
-// passing reports whether an error says nothing about the files: there are too many of them
-// open, too little memory, or no right to read them.
+// passing reports whether an error is transient or otherwise says nothing about the files: too
+// many open files, too little memory, or no permission to read them.
 func passing(err error) bool {
 	for _, e := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EACCES, syscall.EPERM, syscall.EIO} {
 		if errors.Is(err, e) {
@@ -92,8 +92,9 @@ func passing(err error) bool {
 	return false
 }
 
-// room says whether the disk has room for what a start writes: tables of all that the logs
-// hold, and a new log. A file system that does not tell has.
+// room returns an error if the disk lacks the space for what a start writes: tables of
+// everything that the logs hold, and a new log. A file system that does not report its free
+// space has enough.
 func (e *Engine) room() error {
 	disk, err := e.config.FS.GetDiskUsage(e.dir.path)
 	if err != nil {
@@ -102,7 +103,7 @@ func (e *Engine) room() error {
 	need := uint64(e.config.MemoryBytes) / memTables
 	files, err := e.config.FS.List(e.dir.name(storeDir))
 	if err != nil {
-		return nil // it says so itself
+		return nil // reading the directory fails later, with a better error
 	}
 	for _, f := range files {
 		if !isLog(f) {

@@ -12,8 +12,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Recent implements [store.Engine]. A vehicle's samples lie among those of its whole
-// partition, which is read from the end.
+// Recent implements [store.Engine]. The samples of a vehicle are stored among those of its
+// whole partition, so Recent reads the partition backwards from its end.
 func (e *Engine) Recent(ctx context.Context, id vehicle.ID, most int) (found store.Recent, err error) {
 	found.Since = e.now()
 	p := codec.PartitionOf(id, e.dir.Partitions)
@@ -33,7 +33,7 @@ func (e *Engine) Recent(ctx context.Context, id vehicle.ID, most int) (found sto
 			found.Since = minTime(found.Since, storedAt(value))
 		}
 		if !bytes.Contains(value, []byte(id)) {
-			continue // far cheaper than to unpack the samples of others
+			continue // far cheaper than decoding the samples of other vehicles
 		}
 		g, err := decodeGroup(p, it.Key(), value)
 		if err != nil {

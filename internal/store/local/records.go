@@ -17,15 +17,15 @@ import (
 	"carstate/internal/store/codec"
 )
 
-// stream keeps the records of one stream. All that changes them runs on one goroutine, so
-// that an expectation holds until the write is stored, and feeds get records in order.
+// stream holds the records of one stream. All changes run on one goroutine, so that an
+// expected sequence still holds when the write is stored, and feeds get records in order.
 type stream struct {
 	e      *Engine
 	name   string
 	letter byte
 	jobs   chan job
-	last   atomic.Uint64 // greatest sequence that is stored; written by run
-	given  atomic.Uint64 // greatest sequence that was given to a write
+	last   atomic.Uint64 // greatest stored sequence; written by run
+	given  atomic.Uint64 // greatest sequence that was assigned to a write
 	feeds  []*feed       // owned by run
 }
 
@@ -50,8 +50,8 @@ func (s *stream) run(ctx context.Context) {
 	}
 }
 
-// do runs f on the stream's goroutine and returns its error. After an error of the context
-// nobody knows whether f has run.
+// do runs f on the stream's goroutine and returns its error. If do returns an error of the
+// context, it is unknown whether f has run.
 func (s *stream) do(ctx context.Context, f func() error) error {
 	j := job{f, make(chan error, 1)}
 	select {
@@ -75,13 +75,13 @@ func (s *stream) do(ctx context.Context, f func() error) error {
 
 // Last implements [store.Records].
 func (e *Engine) Last(_ context.Context, name, subject string) (store.Record, error) {
-	if e.jammed.Err() != nil { // the last may not be on disk
+	if e.jammed.Err() != nil { // the last record may not be on disk
 		return store.Record{}, errJammed
 	}
 	return e.lastOf(e.keyOf(letters[name], subject))
 }
 
-// lastOf returns the record of a key. Its bytes are its own.
+// lastOf returns the record of a key. It does not share memory with the database.
 func (e *Engine) lastOf(key []byte) (r store.Record, err error) {
 	if err := e.enter(); err != nil {
 		return r, err
@@ -104,7 +104,7 @@ func (e *Engine) lastOf(key []byte) (r store.Record, err error) {
 // Store implements [store.Records].
 func (e *Engine) Store(ctx context.Context, name string, writes []store.Write) (seq uint64, err error) {
 	s := e.streams[name]
-	var stored uint64 // the change may go on after the context has ended
+	var stored uint64 // the write may continue after the context has ended
 	err = s.do(ctx, func() error {
 		b := e.db.NewBatch()
 		defer b.Close()
@@ -141,7 +141,7 @@ func (e *Engine) Store(ctx context.Context, name string, writes []store.Write) (
 	return stored, nil
 }
 
-// set adds a record to a batch.
+// set adds a record to a batch, and for a state also its answers.
 func (e *Engine) set(b *pebble.Batch, key []byte, seq uint64, subject string, sealed []byte) error {
 	if id, ok := codec.VehicleOfState(subject); ok {
 		body, err := codec.Unseal(subject, sealed)
@@ -162,7 +162,7 @@ func (e *Engine) set(b *pebble.Batch, key []byte, seq uint64, subject string, se
 	return b.Set(key, appendRecord(make([]byte, 0, recordSize(subject, sealed)), seq, subject, sealed), nil)
 }
 
-// reserve gives sequences to n records, and returns the last of them.
+// reserve assigns sequences to n records and returns the last of them.
 func (s *stream) reserve(n int) (last uint64) { return s.given.Add(uint64(n)) }
 
 // commit stores a batch of records up to a sequence. It runs on the stream's goroutine.
@@ -178,7 +178,7 @@ func (s *stream) commit(b *pebble.Batch, last uint64, sync *pebble.WriteOptions)
 	return nil
 }
 
-// tell lets the stream's feeds have writes that end with a sequence.
+// tell passes writes to the stream's feeds. last is the sequence of the last write.
 func (s *stream) tell(last uint64, writes []store.Write) {
 	for i, w := range writes {
 		r := store.Record{Subject: w.Subject, Seq: last - uint64(len(writes)-1-i), Sealed: w.Record}
@@ -196,7 +196,7 @@ func (s *stream) tell(last uint64, writes []store.Write) {
 	}
 }
 
-// scan calls do with every record of a span of keys as of one moment.
+// scan calls do with every record of a range of keys, as of a single moment.
 func (e *Engine) scan(ctx context.Context, from, to []byte, do func(store.Record) error) error {
 	return e.iterate(ctx, from, to, func(_, value []byte) error {
 		r, err := decodeRecord(value)
@@ -207,7 +207,7 @@ func (e *Engine) scan(ctx context.Context, from, to []byte, do func(store.Record
 	})
 }
 
-// iterate calls do with every key and value of a span as of one moment.
+// iterate calls do with every key and value of a range, as of a single moment.
 func (e *Engine) iterate(ctx context.Context, from, to []byte, do func(key, value []byte) error) (err error) {
 	it, err := e.newIter(from, to)
 	if err != nil {
@@ -241,7 +241,7 @@ func (e *Engine) Scan(ctx context.Context, name string, patterns []string, do fu
 	})
 }
 
-// inOrder calls do with every record of a stream as of one moment, in the order in which
+// inOrder calls do with every record of a stream, as of a single moment, in the order in which
 // they were stored: the parts of a large set come before the record that refers to them.
 // States and tiles are independent of each other and come in any order.
 func (e *Engine) inOrder(ctx context.Context, name string, do func(store.Record) error) error {
@@ -271,7 +271,7 @@ func (e *Engine) inOrder(ctx context.Context, name string, do func(store.Record)
 		return e.read(err)
 	}
 	slices.SortFunc(places, func(a, b place) int { return cmp.Compare(a.seq, b.seq) })
-	// The same iterator, because a snapshot would keep erased records in the files.
+	// Use the same iterator: a snapshot would keep erased records in the files.
 	for _, p := range places {
 		if err := cmp.Or(ctx.Err(), e.cut.Err()); err != nil {
 			return err
@@ -292,8 +292,8 @@ func (e *Engine) inOrder(ctx context.Context, name string, do func(store.Record)
 	return nil
 }
 
-// ScanFrom implements [store.Records]. A part of ROADS that cannot be read is removed, so that a
-// start does not fail for what is learned again.
+// ScanFrom implements [store.Records]. It removes a part of ROADS that cannot be read, so that
+// a start does not fail for data that will be learned again.
 func (e *Engine) ScanFrom(ctx context.Context, name string, from uint64, do func(store.Record) error) (next uint64, damaged int, err error) {
 	s := e.streams[name]
 	next = s.last.Load() + 1
@@ -321,15 +321,16 @@ func (e *Engine) ScanFrom(ctx context.Context, name string, from uint64, do func
 			return next, damaged, nil
 		case passing(err) || unreadable && name != codec.Roads:
 			return from, damaged, e.read(err)
-		case !unreadable: // it is do's, the context's, or was said before
+		case !unreadable: // an error of do or of the context, or one that was reported before
 			return from, damaged, err
 		}
 		e.trouble.Log(e.log, "stored profiles of roads are damaged: they are removed, and learned again")
 		lower = readableAfter(e.records, last, upper)
-		if e.cut.Err() != nil { // then nothing can be read, damaged or not
+		if e.cut.Err() != nil { // then every read fails, damaged or not
 			return from, damaged, errClosed
 		}
-		// With the last good record: an iterator that ends behind it would look at what follows.
+		// Remove the last good record too: an iterator that ends after it would read into the
+		// damage.
 		gone := pebble.KeyRange{Start: last, End: lower}
 		if lower == nil {
 			gone.End = upper
@@ -437,7 +438,7 @@ func (e *Engine) loadEnds() error {
 	return e.loadPartitions()
 }
 
-// ends are the last sequences of all that is stored.
+// ends returns the last sequence of each stream and each cursor.
 func (e *Engine) ends() map[string]uint64 {
 	ends := make(map[string]uint64)
 	for name, s := range e.streams {
@@ -450,7 +451,8 @@ func (e *Engine) ends() map[string]uint64 {
 	return ends
 }
 
-// compareEnds refuses a store that lacks what it held when it was closed in order.
+// compareEnds returns an error if a stream ends before the place where it ended at the last
+// orderly close.
 func (d *dataDir) compareEnds(is map[string]uint64) error {
 	for name, was := range d.Ends {
 		if is[name] < was {
@@ -465,8 +467,8 @@ type feed struct {
 	s     *stream
 	apply func(store.Record) error
 
-	mu      sync.Mutex // guards what follows
-	applied uint64     // sequence of the newest record that apply has had
+	mu      sync.Mutex // guards the fields below
+	applied uint64     // sequence of the newest record that was applied
 	changed chan struct{}
 }
 
@@ -496,7 +498,7 @@ func (f *feed) Run(ctx context.Context, caughtUp func()) error {
 	return nil
 }
 
-// take lets apply have a record.
+// take applies a record.
 func (f *feed) take(r store.Record) {
 	if err := f.apply(r); err != nil {
 		f.s.e.fail(fmt.Errorf("%s: record %d: %w", f.s.name, r.Seq, err))

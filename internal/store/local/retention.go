@@ -15,10 +15,10 @@ import (
 
 const trimEvery = 10 * time.Second
 
-// measureEvery is how often the bytes are measured.
-const measureEvery = 10 // times that the backlog is
+// measureEvery is how many measurements of the backlog there are per measurement of the bytes.
+const measureEvery = 10
 
-// measure keeps the figures of the backlog and of the bytes, until the context ends.
+// measure updates the metrics of the backlog and of the bytes, until the context ends.
 func (e *Engine) measure(ctx context.Context) {
 	n := 0
 	for range periodic.NowAndEvery(ctx, watchEvery) {
@@ -32,8 +32,8 @@ func (e *Engine) measure(ctx context.Context) {
 	}
 }
 
-// measureBacklog looks how much is stored and not folded. When that passes half of the
-// retention or of the bytes that telemetry may take, nothing more is taken in, so that no
+// measureBacklog measures how much is stored and not folded. Once that exceeds half of the
+// retention or half of the bytes that telemetry may take, Append refuses samples, so that no
 // limit can drop what was acknowledged.
 func (e *Engine) measureBacklog() {
 	var oldest time.Duration
@@ -60,7 +60,7 @@ func (e *Engine) measureBacklog() {
 	}
 }
 
-// backlogAge is the age of the oldest stored sample that is not folded.
+// backlogAge returns the age of the oldest stored sample that is not folded.
 func (e *Engine) backlogAge() time.Duration { return time.Duration(e.oldest.Load()) }
 
 // Trim implements [store.Engine].
@@ -78,7 +78,7 @@ func (e *Engine) Trim(ctx context.Context) {
 func (e *Engine) trim() error {
 	now := e.now()
 	firsts := make([]uint64, len(e.partitions))
-	var bytes uint64 // of what was not trimmed before: its tables go a little later
+	var bytes uint64 // of telemetry that is not trimmed yet; its tables are deleted a little later
 	for n := range e.partitions {
 		first, _, err := e.firstGroup(n, 0)
 		if err != nil {
@@ -103,7 +103,7 @@ func (e *Engine) trim() error {
 			return err
 		}
 		if limit := uint64(e.config.TelemetryBytes); bytes > limit/10*8 {
-			// Groups are alike enough for their bytes to be counted by number.
+			// Groups have similar sizes, so their number estimates their bytes.
 			excess := float64(bytes-limit/10*6) / float64(bytes)
 			upTo = max(upTo, first+uint64(excess*float64(s.stored()+1-first)))
 		}
@@ -117,10 +117,10 @@ func (e *Engine) trim() error {
 	return nil
 }
 
-// firstSince finds the first group of a partition, from the sequence first to before end,
-// that was stored within the retention; end if there is none. A group from the future was
-// stored before the clock was set back, nobody knows when, and is not kept for that time
-// to come.
+// firstSince returns the first group of a partition, in the range from first to before end,
+// that was stored within the retention, or end if there is none. A group with a future time
+// was stored before the clock was set back, at an unknown time. It is not kept until that
+// time.
 func (e *Engine) firstSince(n int, first, end uint64, now time.Time) (uint64, error) {
 	since, until := now.Add(-e.config.Retention), now.Add(trimEvery)
 	for first < end {
@@ -161,12 +161,12 @@ func (e *Engine) trimBefore(n int, upTo uint64) error {
 	})
 }
 
-// Erasing a record from the files takes more than to remove it: its bytes stay in the log
-// and in tables until a compaction has read them. So the log is emptied into tables, and
-// the ranges of keys that held what was removed are compacted.
+// Removing a record does not erase it from the files: its bytes remain in the log and in
+// tables until a compaction has read them. So an erasure flushes the log into tables and
+// compacts the ranges of keys that held what was removed.
 
-// slowestCompaction is how many bytes are compacted in a second on a machine with much else
-// to do: a fraction of what they are on one of its own.
+// slowestCompaction is how many bytes per second are compacted on a machine that is busy with
+// other work. It is a fraction of the rate on an idle machine.
 const slowestCompaction = 4 << 20
 
 // ErasedWithin implements [store.Engine].
@@ -175,15 +175,15 @@ func (e *Engine) ErasedWithin(context.Context) (time.Duration, bool, error) {
 	return time.Duration(bytes/slowestCompaction) * time.Second, true, err
 }
 
-// noteRemoved remembers a key whose bytes are to be driven out.
+// noteRemoved adds a key whose bytes the next Erased must erase.
 func (e *Engine) noteRemoved(key []byte) {
 	e.compactMu.Lock()
 	defer e.compactMu.Unlock()
 	e.removed = append(e.removed, key)
 }
 
-// Erased implements [store.Engine]. The first time after a start it compacts everything: a
-// run that was cut off may have removed records and not come so far.
+// Erased implements [store.Engine]. The first call after a start compacts everything, because
+// an earlier process may have removed records and ended before it compacted them.
 func (e *Engine) Erased(ctx context.Context) error {
 	e.compactMu.Lock()
 	keys, all := e.removed, !e.compacted
@@ -223,8 +223,8 @@ func (e *Engine) compact(ctx context.Context, keys [][]byte, all bool) error {
 	return e.awaitRemoved(ctx)
 }
 
-// emptyLogs brings what the logs hold to tables, and removes the logs. Pebble keeps some to
-// write over them later.
+// emptyLogs flushes what the logs hold into tables, and removes the logs. Pebble keeps some of
+// them to reuse their files.
 func (e *Engine) emptyLogs() error {
 	files, err := e.config.FS.List(e.dir.name(storeDir))
 	if err != nil {
@@ -245,8 +245,8 @@ func (e *Engine) emptyLogs() error {
 	return nil
 }
 
-// awaitRemoved waits until the files are gone that the store needs no more. One that is
-// still read stays until then.
+// awaitRemoved waits until the files that the store no longer needs are deleted. A file that
+// is still read remains until the reader is done.
 func (e *Engine) awaitRemoved(ctx context.Context) error {
 	for range periodic.NowAndEvery(ctx, 10*time.Millisecond) {
 		if e.jammed.Err() != nil { // Pebble would never answer

@@ -15,29 +15,30 @@ import (
 	"carstate/internal/store/codec"
 )
 
-// Salvaged is what [Salvage] found of one kind of records.
+// Salvaged is what [Salvage] found of one kind of record.
 type Salvaged struct {
-	What string `json:"what"` // a stream, or "cursors"
-	// Kept is how many records are good and in the new directory; a group of telemetry holds
-	// samples that arrived together.
+	What string `json:"what"` // a stream, "cursors" or [Log]
+	// Kept is the number of good records, which are in the new directory. A group of telemetry
+	// holds samples that were stored together.
 	Kept int `json:"kept"`
-	// Damaged is how many records could be read and make no sense.
+	// Damaged is the number of records that could be read but not decoded.
 	Damaged int `json:"damaged"`
-	// Unreadable is how many runs of records could not be read. Nobody knows how many records
-	// a run had.
+	// Unreadable is the number of runs of records that could not be read. How many records a
+	// run held is unknown.
 	Unreadable int `json:"unreadable"`
 }
 
-// Log is what [Salvaged.What] says of the write-ahead log, of which nothing counts as kept.
+// Log is the [Salvaged.What] of the write-ahead log. Its Kept is always 0.
 const Log = "LOG"
 
 // batchBytes is how much Salvage writes at once.
 const batchBytes = 4 << 20
 
-// Salvage copies what is good of a damaged data directory into a new one, which must not be
-// there, and says what it found, in the order of the streams' names. The damaged one keeps its
-// files. If its write-ahead log is damaged, what was written behind the damage is lost, and
-// older records may stand in the place of lost ones. A nil fsys is the machine's.
+// Salvage copies the good records of a damaged data directory into a new directory, which must
+// not exist. It returns what it found, in the order of the streams' names. The files of the
+// damaged directory are unchanged. If the write-ahead log is damaged, everything written after
+// the damage is lost, and older records may take the place of lost ones. If fsys is nil, the
+// machine's file system is used.
 func Salvage(ctx context.Context, fsys vfs.FS, from, to string) (found []Salvaged, err error) {
 	fsys = privateFS{cmp.Or[vfs.FS](fsys, vfs.Default)}
 	if _, err := fsys.Stat(to); !errors.Is(err, fs.ErrNotExist) {
@@ -84,7 +85,7 @@ func Salvage(ctx context.Context, fsys vfs.FS, from, to string) (found []Salvage
 	return append(s.found, Salvaged{What: Log, Unreadable: log}), syncDir(fsys, fsys.PathDir(to))
 }
 
-// openDamaged opens a damaged store for reading only. log is 1 if its log is damaged: the
+// openDamaged opens a damaged store read-only. log is 1 if its write-ahead log is damaged: the
 // store then ends before the damage.
 func openDamaged(fsys vfs.FS, dir *dataDir) (db *pebble.DB, log int, err error) {
 	open := func(fsys vfs.FS) (*pebble.DB, error) {
@@ -106,7 +107,7 @@ func openDamaged(fsys vfs.FS, dir *dataDir) (db *pebble.DB, log int, err error) 
 	return db, 1, nil
 }
 
-// silent drops what Pebble says: readers get each error.
+// silent drops Pebble's messages: readers get each error.
 type silent struct{}
 
 func (silent) Infof(string, ...any)  {}
@@ -115,7 +116,7 @@ func (silent) Fatalf(format string, args ...any) {
 	panic(fmt.Sprintf(format, args...))
 }
 
-// copyFiles copies what other packages keep in a data directory.
+// copyFiles copies the files of other packages in a data directory.
 func copyFiles(fsys vfs.FS, from, to string) error {
 	files, err := fsys.List(from)
 	if err != nil {
@@ -176,9 +177,9 @@ func (s *salvager) all(ctx context.Context, partitions int) error {
 	return s.flush(pebble.Sync)
 }
 
-// stream copies the records of a stream, and where it ends.
+// stream copies the records of a stream and its last sequence.
 func (s *salvager) stream(ctx context.Context, name string) error {
-	letter, last := letters[name], s.e.streams[name].last.Load() // the new store has made records
+	letter, last := letters[name], s.e.streams[name].last.Load() // the new store has written records of its own
 	err := s.copy(ctx, name, letter, func(_, value []byte) error {
 		r, err := decodeRecord(value)
 		if err != nil {
@@ -208,7 +209,7 @@ func (s *salvager) stream(ctx context.Context, name string) error {
 	return s.batch.Set(endKey(letter), binary.BigEndian.AppendUint64(nil, last), nil)
 }
 
-// copy has put copy every record whose key begins with a letter. What cannot be read is
+// copy calls put for every record whose key begins with a letter. Runs that cannot be read are
 // skipped.
 func (s *salvager) copy(ctx context.Context, what string, letter byte, put func(key, value []byte) error) error {
 	is := Salvaged{What: what}

@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	// waitingBytes bounds what waits for the disk.
+	// waitingBytes bounds the samples that wait to be stored.
 	waitingBytes = 16 << 20
-	// commitBytes is where a commit ends.
+	// commitBytes bounds one commit.
 	commitBytes = 4 << 20
 )
 
@@ -50,20 +50,20 @@ func (e *Engine) Append(ctx context.Context, samples []vehicle.Sample) error {
 	}
 }
 
-// telemetryWriter stores samples. All that wait go to disk together, and while they are
-// under way the next ones gather, so that a lone sample never waits for company and a slow
-// disk makes commits larger.
+// telemetryWriter stores samples. It stores all waiting samples in one commit. While a commit
+// is in progress, the next samples collect, so a single sample never waits for others, and a
+// slow disk makes commits larger.
 type telemetryWriter struct {
 	e    *Engine
-	wake chan struct{} // holds a token while something may be waiting
+	wake chan struct{} // holds a token while samples may be waiting
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	waiting []store.Chunk
-	bytes   int // of waiting
+	bytes   int // size of waiting
 	closed  bool
 }
 
-// enqueue takes all chunks of an Append, or none.
+// enqueue accepts all chunks of an Append, or none.
 func (w *telemetryWriter) enqueue(chunks []store.Chunk, bytes int) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -84,7 +84,7 @@ func (w *telemetryWriter) enqueue(chunks []store.Chunk, bytes int) error {
 	return nil
 }
 
-// take removes from the queue what one commit holds.
+// take removes the chunks of one commit from the queue.
 func (w *telemetryWriter) take() []store.Chunk {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -95,7 +95,7 @@ func (w *telemetryWriter) take() []store.Chunk {
 	}
 	taken := w.waiting[:n:n]
 	if w.waiting = w.waiting[n:]; len(w.waiting) == 0 {
-		w.waiting = nil // the array goes once the commit is done
+		w.waiting = nil // frees the array once the commit is done
 	}
 	w.bytes -= bytes
 	return taken
@@ -141,7 +141,7 @@ func (w *telemetryWriter) run(ctx context.Context) {
 	}
 }
 
-// traced are the spans of the Appends of some chunks.
+// traced returns the sampled spans of the Appends to which the chunks belong.
 func (w *telemetryWriter) traced(chunks []store.Chunk) (from []trace.SpanContext) {
 	if w.e.config.Tracer == nil {
 		return nil
@@ -154,7 +154,7 @@ func (w *telemetryWriter) traced(chunks []store.Chunk) (from []trace.SpanContext
 	return from
 }
 
-// close refuses what still waits and all that comes later.
+// close rejects the waiting chunks and all later ones.
 func (w *telemetryWriter) close() {
 	w.mu.Lock()
 	waiting := w.waiting
@@ -165,19 +165,19 @@ func (w *telemetryWriter) close() {
 	}
 }
 
-// group is what was stored under one key.
+// group is what is stored under one key.
 type group struct {
 	partition int
 	seq       uint64 // sequences grow over all partitions
-	before    uint64 // of the group before it in its partition
+	before    uint64 // sequence of the preceding group of the partition
 	stored    time.Time
 	samples   []vehicle.Sample
 	packed    int
 	traced    trace.SpanContext
 }
 
-// storeGroups stores chunks as groups, several small chunks of a partition together, and
-// returns once they are on disk.
+// storeGroups stores chunks as groups and returns once they are on disk. Small chunks of one
+// partition share a group.
 func (e *Engine) storeGroups(chunks []store.Chunk, now time.Time) (groups []group, err error) {
 	b := e.db.NewBatch()
 	defer b.Close()
@@ -217,7 +217,7 @@ func (e *Engine) storeGroups(chunks []store.Chunk, now time.Time) (groups []grou
 	return groups, b.Commit(e.sync())
 }
 
-// telemetryEnd is the last sequence of all partitions.
+// telemetryEnd returns the last sequence of all partitions.
 func (e *Engine) telemetryEnd() (last uint64) {
 	for _, p := range e.partitions {
 		last = max(last, p.stored())
@@ -225,7 +225,7 @@ func (e *Engine) telemetryEnd() (last uint64) {
 	return last
 }
 
-// timeBytes is what a stored group begins with: when it was stored, Unix ns.
+// timeBytes is the size of the time of storing, Unix ns, with which a stored group begins.
 const timeBytes = 8
 
 // setGroup adds chunks of a partition to a batch under one key.
@@ -249,14 +249,14 @@ func (e *Engine) setGroup(b *pebble.Batch, p int, seq uint64, now time.Time, par
 	return g, b.Set(telemetryKey(p, seq), value[:timeBytes+len(sealed)], nil)
 }
 
-// deliver lets the partitions have groups that are on disk.
+// deliver hands groups that are on disk to their partitions.
 func (e *Engine) deliver(groups []group) {
 	for _, g := range groups {
 		e.partitions[g.partition].deliver(g)
 	}
 }
 
-// decodeGroup takes a stored group apart.
+// decodeGroup decodes a stored group.
 func decodeGroup(p int, key, value []byte) (g group, err error) {
 	if len(value) < timeBytes {
 		return g, codec.ErrDamaged
@@ -271,16 +271,16 @@ func decodeGroup(p int, key, value []byte) (g group, err error) {
 	return g, codec.DecodeSamples(body, func(x vehicle.Sample) { g.samples = append(g.samples, x) })
 }
 
-// storedAt is when a stored group was stored.
+// storedAt returns when a stored group was stored.
 func storedAt(value []byte) time.Time { return time.Unix(0, int64(binary.BigEndian.Uint64(value))) }
 
-// telemetrySpan is the keys of a partition's telemetry from a sequence on.
+// telemetrySpan returns the range of keys of a partition's telemetry from a sequence on.
 func telemetrySpan(p int, from uint64) (lower, upper []byte) {
 	return telemetryKey(p, from), telemetryKey(p+1, 0)
 }
 
-// firstGroup returns the sequence of a partition's first group at or after a sequence, and
-// when it was stored; 0 if there is none.
+// firstGroup returns the sequence and the time of storing of a partition's first group at or
+// after from. seq is 0 if there is none.
 func (e *Engine) firstGroup(p int, from uint64) (seq uint64, stored time.Time, err error) {
 	lower, upper := telemetrySpan(p, from)
 	it, err := e.newIter(lower, upper)
