@@ -27,19 +27,20 @@ var (
 	seed      = flag.Uint64("seed", 0, "first seed of the tests of failure; 0: by chance")
 )
 
-// workload writes telemetry, states and records in a way that a seed determines, and keeps
+// workload writes telemetry, states and records in a way that a seed determines, and records
 // what the engine has promised about them.
 type workload struct {
 	seed uint64
 	e    *Engine
 
-	mu    sync.Mutex // guards what follows
+	mu sync.Mutex // guards the fields below
+	// sent is what was passed to the engine, acked is what it has acknowledged.
 	sent  promise
 	acked promise
-	shown [workVehicles]int64 // newest event time that was an answer
+	shown [workVehicles]int64 // newest event time of an answer, by vehicle
 }
 
-// promise is how many samples of each vehicle, and how many values of the counter.
+// promise is the number of samples of each vehicle and the last value of the counter.
 type promise struct {
 	samples [workVehicles]int
 	counter uint64
@@ -47,17 +48,17 @@ type promise struct {
 
 const (
 	workVehicles = 12
-	workSamples  = 400 // of a vehicle
+	workSamples  = 400 // per vehicle
 	counterName  = "token.counter"
 )
 
-// workSample is a vehicle's sample of a number.
+// workSample returns the nth sample of vehicle v.
 func workSample(seed uint64, v, n int) vehicle.Sample {
 	r := rand.New(rand.NewPCG(seed, uint64(v)<<32|uint64(n)))
 	return sample(fmt.Sprintf("vehicle%d", v), int64(n+1)*1000, 120*r.Float64())
 }
 
-// foldsOf are the states of a vehicle after each number of its samples.
+// foldsOf returns the states of a vehicle after each number of its samples.
 func foldsOf(seed uint64, v int) []vehicle.State {
 	states := make([]vehicle.State, 1, workSamples+1)
 	for n := range workSamples {
@@ -66,19 +67,21 @@ func foldsOf(seed uint64, v int) []vehicle.State {
 	return states
 }
 
-// promised is what was promised up to now, and shown.
+// promised returns what was acknowledged and answered so far.
 func (w *workload) promised() (promise, [workVehicles]int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.acked, w.shown
 }
 
-// run appends, folds and counts until all is done, the context ends or the engine refuses.
+// run appends, folds and counts until everything is done, the context ends or the engine
+// refuses.
 func (w *workload) run(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var working, folding sync.WaitGroup
-	folding.Go(func() { _, _ = w.fold(ctx, math.MaxUint64, rand.New(rand.NewPCG(w.seed, 1))) }) // it ends with the context, or the engine
+	// The fold ends with the context or with the engine.
+	folding.Go(func() { _, _ = w.fold(ctx, math.MaxUint64, rand.New(rand.NewPCG(w.seed, 1))) })
 	working.Go(func() { w.append(ctx, rand.New(rand.NewPCG(w.seed, 2))) })
 	working.Go(func() { w.count(ctx) })
 	working.Wait()
@@ -127,8 +130,8 @@ func (w *workload) count(ctx context.Context) {
 	}
 }
 
-// fold folds the partition up to a sequence, or until the context ends, and returns the
-// states that it knows. It stores them now and then.
+// fold folds the partition up to a sequence, or until the context ends, and returns the states
+// that it knows. It commits them at random.
 func (w *workload) fold(ctx context.Context, upTo uint64, r *rand.Rand) (map[vehicle.ID]vehicle.State, error) {
 	p, err := w.e.Take(ctx, 0, "folder", func(string) bool { return true })
 	if err != nil {
@@ -166,12 +169,12 @@ func (w *workload) fold(ctx context.Context, upTo uint64, r *rand.Rand) (map[veh
 	return known, nil
 }
 
-// small is a configuration whose tables are so small that a workload writes many.
+// small returns a configuration with tables so small that a workload writes many of them.
 func small(fs vfs.FS) Config {
 	return Config{FS: fs, DataDir: "/data", MemoryBytes: 1 << 19}
 }
 
-// check opens the engine and holds what it has against what was promised.
+// check opens the engine and compares what it holds with what was promised.
 func check(ctx context.Context, fs vfs.FS, seed uint64, folds *[workVehicles][]vehicle.State, acked promise, shown [workVehicles]int64) error {
 	e, err := Open(ctx, small(fs))
 	if err != nil {
@@ -208,8 +211,8 @@ func check(ctx context.Context, fs vfs.FS, seed uint64, folds *[workVehicles][]v
 	return errors.Join(err, e.Close())
 }
 
-// TestPowerCuts cuts the power before every sync of a workload. What the disk had not been
-// told to keep is lost in full, in part, or not at all.
+// TestPowerCuts cuts the power at every sync of a workload, before the sync. Data that was not
+// synced is lost in full, in part, or not at all.
 func TestPowerCuts(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t)
@@ -223,7 +226,7 @@ func TestPowerCuts(t *testing.T) {
 	case testing.Short():
 		cuts /= 20
 	case raceDetector:
-		cuts /= 20 // make test runs the others without it
+		cuts /= 20 // make test runs all of them without the race detector
 	}
 	var done atomic.Int64
 	for s := first; done.Load() < int64(cuts) && !t.Failed(); s++ {
@@ -242,7 +245,7 @@ func cutEverySync(ctx context.Context, t *testing.T, seed uint64, done *atomic.I
 	var checking sync.WaitGroup
 	places := make(chan struct{}, runtime.GOMAXPROCS(0))
 	r := rand.New(rand.NewPCG(seed, 4))
-	var mu sync.Mutex // one cut at a time
+	var mu sync.Mutex // one power cut at a time
 	fs := errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
 		switch op.Kind {
 		case errorfs.OpFileSync, errorfs.OpFileSyncData, errorfs.OpFileSyncTo:

@@ -19,7 +19,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// filled makes a data directory that holds something.
+// filled creates a data directory that holds a sample.
 func filled(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "data")
@@ -36,13 +36,13 @@ func filled(t *testing.T) string {
 	return dir
 }
 
-// tree is what a directory holds, to the byte.
+// tree returns a description of all files in a directory: names, modes, sizes and hashes.
 func tree(t *testing.T, dir string) string {
 	t.Helper()
 	var b strings.Builder
 	err := filepath.WalkDir(dir, func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || strings.HasPrefix(dir, "/proc") {
-			return nil // it is not ours to look into
+			return nil // /proc must not be read
 		}
 		info, err := entry.Info()
 		if err != nil {
@@ -71,8 +71,8 @@ func put(t *testing.T, name, text string) {
 	}
 }
 
-// TestDataDirRefused refuses directories that cannot be used, with one line, and leaves
-// them as they are.
+// TestDataDirRefused checks that directories that cannot be used are refused with one line and
+// remain unchanged.
 func TestDataDirRefused(t *testing.T) {
 	t.Parallel()
 	foreign := func(t *testing.T, more ...string) string {
@@ -158,7 +158,7 @@ func TestDataDirRefused(t *testing.T) {
 	}
 }
 
-// refused opens a store that cannot be opened.
+// refused checks that a store does not open and that the error is one line with want.
 func refused(t *testing.T, c Config, want string) {
 	t.Helper()
 	e, err := Open(context.Background(), c)
@@ -170,7 +170,8 @@ func refused(t *testing.T, c Config, want string) {
 	}
 }
 
-// TestDataDirInUse opens a directory once at a time, and with the partitions it was made with.
+// TestDataDirInUse checks that a directory is opened once at a time, and only with the number
+// of partitions that it was created with.
 func TestDataDirInUse(t *testing.T) {
 	t.Parallel()
 	c := Config{DataDir: filled(t), Partitions: 4}
@@ -200,10 +201,10 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// nobody is a user for whom, other than for root, permissions count.
+// nobody is a user id to which file permissions apply, unlike to root's.
 const nobody = 65534
 
-// openAsNobody opens an engine without the rights of root, and closes it.
+// openAsNobody drops the rights of root, opens an engine and closes it.
 func openAsNobody(dir string) error {
 	if os.Getuid() == 0 {
 		if err := errors.Join(syscall.Setgroups(nil), syscall.Setgid(nobody), syscall.Setuid(nobody)); err != nil {
@@ -217,7 +218,8 @@ func openAsNobody(dir string) error {
 	return e.Close()
 }
 
-// giveToNobody makes a directory of a test the nobody's, if the test has the rights of root.
+// giveToNobody makes the user nobody the owner of a test's directory, if the test runs as
+// root.
 func giveToNobody(t *testing.T, dir string) {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -235,7 +237,8 @@ func giveToNobody(t *testing.T, dir string) {
 	}
 }
 
-// TestDataDirPermissions says what is in the way, changes nothing, and opens once it is not.
+// TestDataDirPermissions checks that Open names the missing permission, changes nothing, and
+// succeeds once the permission is back.
 func TestDataDirPermissions(t *testing.T) {
 	t.Parallel()
 	cases := map[string]struct {
@@ -294,7 +297,7 @@ func TestDataDirPermissions(t *testing.T) {
 	}
 }
 
-// child prepares a process that opens a directory as nobody.
+// child returns a command that opens a directory as the user nobody.
 func child(t *testing.T, dir string) *exec.Cmd {
 	t.Helper()
 	self, err := os.Executable()
@@ -306,7 +309,8 @@ func child(t *testing.T, dir string) *exec.Cmd {
 	return c
 }
 
-// TestFilesArePrivate lets nobody else read what is stored, whatever the umask.
+// TestFilesArePrivate checks that other users cannot read the stored files, whatever the
+// umask.
 func TestFilesArePrivate(t *testing.T) {
 	t.Parallel()
 	dir := filled(t)
@@ -325,7 +329,7 @@ func TestFilesArePrivate(t *testing.T) {
 	}
 }
 
-// TestTrim removes what is both folded and old.
+// TestTrim checks that trim removes what is both folded and old, and nothing else.
 func TestTrim(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t)

@@ -43,7 +43,7 @@ func firstSeed(t *testing.T) uint64 {
 	return first
 }
 
-// fills reports whether an operation needs room on the disk.
+// fills reports whether an operation needs space on the disk.
 func fills(op errorfs.Op) bool {
 	switch op.Kind {
 	case errorfs.OpCreate, errorfs.OpFileWrite, errorfs.OpFileWriteAt, errorfs.OpFilePreallocate, errorfs.OpMkdirAll,
@@ -53,7 +53,7 @@ func fills(op errorfs.Op) bool {
 	return false
 }
 
-// TestDiskFull fills the disk at one write after the other of a workload. Whatever was
+// TestDiskFull fills the disk at many different writes of a workload. All that was
 // acknowledged is there at the next start, and the engine neither hangs nor ends the process.
 func TestDiskFull(t *testing.T) {
 	t.Parallel()
@@ -70,7 +70,7 @@ func TestDiskFull(t *testing.T) {
 	r := rand.New(rand.NewPCG(first, 5))
 	for at := int64(1); at <= int64(writes); at++ {
 		n := at
-		if at%2 == 0 { // every other one is further on, where tables are written
+		if at%2 == 0 { // every second one is at a later write, where tables are written
 			n = int64(r.IntN(4000))
 		}
 		if err := fillDisk(ctx, first, n, folds); err != nil {
@@ -84,7 +84,7 @@ func fillDisk(ctx context.Context, seed uint64, at int64, folds *[workVehicles][
 	mem := vfs.NewCrashableMem()
 	w := &workload{seed: seed}
 	var count atomic.Int64
-	var room atomic.Bool // there is some again
+	var room atomic.Bool // there is space again
 	fs := errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
 		if fills(op) && count.Add(1) >= at && !room.Load() {
 			return syscall.ENOSPC
@@ -118,8 +118,8 @@ func fillDisk(ctx context.Context, seed uint64, at int64, folds *[workVehicles][
 	return check(ctx, mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(seed, 6))}), seed, folds, acked, shown)
 }
 
-// TestFailsOnceThereIsRoom ends the hope for a process whose store met a full disk, and not
-// before the disk takes writes again.
+// TestFailsOnceThereIsRoom checks that an engine that met a full disk reports a failure, and
+// not before the disk accepts writes again.
 func TestFailsOnceThereIsRoom(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t)
@@ -155,8 +155,8 @@ func TestFailsOnceThereIsRoom(t *testing.T) {
 	}
 }
 
-// TestDamage flips a byte of a closed store, cuts a file short or removes it. Either a
-// start or a reader says so, or nothing is wrong.
+// TestDamage flips a byte of a closed store, truncates a file or removes it. Either a start or
+// a reader reports the damage, or nothing is wrong.
 func TestDamage(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t)
@@ -201,7 +201,9 @@ func TestDamage(t *testing.T) {
 			case strings.Contains(err.Error(), "damaged") && strings.Contains(err.Error(), "restore a backup"),
 				strings.Contains(err.Error(), "an older carstate"), strings.Contains(err.Error(), "a newer carstate"), strings.Contains(err.Error(), "not carstate's"):
 				refused++
-			case cut && !closed: // the end of the log after a kill cannot be told from one that was not written
+			// After a kill, a log that lacks its end cannot be told from one whose end was not
+			// written.
+			case cut && !closed:
 			default:
 				t.Errorf("-seed %d: %s: %v", first, what, err)
 			}
@@ -215,7 +217,7 @@ func TestDamage(t *testing.T) {
 	t.Logf("done %d damages: %d of them refused", n/100*100, refused)
 }
 
-// damage damages one file. cut is set if the log lacks its end.
+// damage damages one file and describes how. cut is set if the file is a log.
 func damage(t *testing.T, fs *vfs.MemFS, r *rand.Rand) (what string, cut bool) {
 	t.Helper()
 	names, err := fs.List("/data/store")
@@ -274,9 +276,10 @@ func damage(t *testing.T, fs *vfs.MemFS, r *rand.Rand) (what string, cut bool) {
 	}
 }
 
-// TestLogDamage flips a bit of the log of a killed process, in which large batches that
-// nobody waited for stand between acknowledged records: a start says so or has all of them but
-// the last, behind which nothing stands that says that it was on disk.
+// TestLogDamage flips a bit in the log of a killed process. The log has large batches that
+// were not synced between acknowledged records. A start either reports damage, or has all
+// acknowledged records except possibly the last: nothing after the last record says that it
+// was synced.
 func TestLogDamage(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t)
@@ -333,8 +336,8 @@ func TestLogDamage(t *testing.T) {
 	}
 }
 
-// flip changes a bit at a place of the largest file with a suffix, and returns what
-// the store's files hold then.
+// flip changes a bit of the largest file with a suffix, at the fraction at of its length. It
+// returns the contents of the store's files after the change.
 func flip(t *testing.T, fs *vfs.MemFS, suffix string, at float64) map[string]string {
 	t.Helper()
 	files := contents(t, fs, "/data/store")
@@ -346,7 +349,7 @@ func flip(t *testing.T, fs *vfs.MemFS, suffix string, at float64) map[string]str
 	}
 	content := []byte(files[largest])
 	content[int(at*float64(len(content)))] ^= 4
-	files[largest] = string(content) // before, because a file may spoil what it is given
+	files[largest] = string(content) // before writing, because writeFile may change content
 	if err := writeFile(fs, fs.PathJoin("/data/store", largest), content); err != nil {
 		t.Fatal(err)
 	}
@@ -371,8 +374,8 @@ func contents(t *testing.T, fs vfs.FS, dir string) map[string]string {
 	return files
 }
 
-// TestRoadsDamage flips a bit of a table of profiles of roads: those of its block and the one
-// before are removed, the others stay, and the next start finds nothing damaged.
+// TestRoadsDamage flips a bit in a table of road profiles. The profiles of the damaged block
+// and the one before it are removed, the others remain, and the next start finds no damage.
 func TestRoadsDamage(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t)
@@ -403,7 +406,7 @@ func TestRoadsDamage(t *testing.T) {
 	if e, err = Open(ctx, config); err != nil {
 		t.Fatal(err)
 	}
-	defer e.Close() // it is closed below, if all goes well
+	defer e.Close() // it is closed below if the test passes
 	scan := func() (found, damaged int) {
 		t.Helper()
 		next, damaged, err := e.ScanFrom(ctx, codec.Roads, 1, func(store.Record) error { found++; return nil })

@@ -15,15 +15,16 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// TestForgottenBytes reads every file of the data directory: before a vehicle is forgotten
-// its name is in some, and after the time of the receipt it is in none.
+// TestForgottenBytes reads every file of the data directory. Before a vehicle is forgotten,
+// some files contain its name. After the time in the receipt, no file contains it.
 func TestForgottenBytes(t *testing.T) {
 	t.Parallel()
 	forgottenBytes(t, 0, 0)
 }
 
-// TestForgottenBytes_ClockSet does the same while the clock is set before the vehicle is
-// forgotten and after it: how long the erasure takes is a matter of time that passes.
+// TestForgottenBytes_ClockSet does the same while the clock is set, before the vehicle is
+// forgotten and after it. The duration of the erasure depends on elapsed time, not on the
+// clock.
 func TestForgottenBytes_ClockSet(t *testing.T) {
 	t.Parallel()
 	const month = 30 * 24 * time.Hour
@@ -39,7 +40,7 @@ func TestForgottenBytes_ClockSet(t *testing.T) {
 	}
 }
 
-// forgottenBytes sets the clock by before just before the vehicle is forgotten, and by
+// forgottenBytes advances the clock by before just before the vehicle is forgotten, and by
 // after just after.
 func forgottenBytes(t *testing.T, before, after time.Duration) {
 	clock := testkit.NewClock(time.Now())
@@ -86,7 +87,7 @@ func forgottenBytes(t *testing.T, before, after time.Duration) {
 	clock.Advance(after)
 	end := clock.Now().Add(receipt.ErasedBy.Sub(receipt.ForgottenAt))
 	for clock.Now().Before(end) {
-		drive(others...) // the service goes on
+		drive(others...) // the service continues
 		if err := e.trim(); err != nil {
 			t.Fatal(err)
 		}
@@ -104,7 +105,7 @@ func forgottenBytes(t *testing.T, before, after time.Duration) {
 	}
 }
 
-// filesWith are the files of a directory that hold a vehicle's name.
+// filesWith returns the files of a directory that contain a vehicle's name.
 func filesWith(t *testing.T, dir string, id vehicle.ID) (named []string) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(name string, entry fs.DirEntry, err error) error {
@@ -113,7 +114,7 @@ func filesWith(t *testing.T, dir string, id vehicle.ID) (named []string) {
 		}
 		text, err := os.ReadFile(name)
 		if os.IsNotExist(err) {
-			return nil // removed meanwhile
+			return nil // removed since the directory was listed
 		}
 		if bytes.Contains(text, []byte(id)) {
 			named = append(named, filepath.Base(name))

@@ -9,8 +9,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// FuzzStored reads values as they could lie in a damaged store: a reader refuses them, and
-// what it takes is what would be written.
+// FuzzStored decodes values as they could lie in a damaged store. A decoder either refuses a
+// value, or returns one that encodes to the same record.
 func FuzzStored(f *testing.F) {
 	state := vehicle.Observe(vehicle.State{}, sample("v", 1000, 50))
 	record := codec.Seal("token.a", []byte{0, 'x'})

@@ -21,7 +21,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// TestTrimEmptyPartition trims a partition whatever the others hold.
+// TestTrimEmptyPartition checks that a partition is trimmed even if another partition is
+// empty.
 func TestTrimEmptyPartition(t *testing.T) {
 	ctx := testkit.Context(t)
 	clock := testkit.NewClock(time.Now())
@@ -55,13 +56,13 @@ func TestTrimEmptyPartition(t *testing.T) {
 	}
 }
 
-// answers are the answers of a node. It implements [Answers].
+// answers holds the answers of a node. It implements [Answers].
 type answers struct {
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards states
 	states map[vehicle.ID]vehicle.State
 }
 
-// Put implements [Answers]. The vehicle is known, and its verdicts are as if it had no state.
+// Put implements [Answers]. It records that the vehicle is known, with an empty state.
 func (a *answers) Put(id vehicle.ID, _ vehicle.DrivingVerdict, _ vehicle.ThrottleVerdict) {
 	a.put(id, vehicle.State{})
 }
@@ -103,7 +104,7 @@ func restoreState(ctx context.Context, t *testing.T, e *Engine, ms int64) {
 	storeState(ctx, t, e, vehicle.Observe(vehicle.State{}, sample("v", ms, 10)))
 }
 
-// storeState stores a state of the vehicle v in place of the one that is stored.
+// storeState replaces the stored state of the vehicle v.
 func storeState(ctx context.Context, t *testing.T, e *Engine, s vehicle.State) {
 	t.Helper()
 	subject := codec.StateSubject(0, "v")
@@ -117,9 +118,10 @@ func storeState(ctx context.Context, t *testing.T, e *Engine, s vehicle.State) {
 	}
 }
 
-// TestRestoreBehindAnswer restores a state that is older than an answer whose state was not
-// stored yet. The answer does not go back, and is that of the stored state in the end: also
-// where the folder that gave the answer still commits before it is recalled.
+// TestRestoreBehindAnswer restores a state that is older than an answer whose state is not
+// stored yet. The answer does not go back in time, and in the end it is that of the stored
+// state. That also holds if the owner that gave the answer still commits before it is
+// recalled.
 func TestRestoreBehindAnswer(t *testing.T) {
 	for name, c := range map[string]struct{ commits, recalled bool }{
 		"the folder commits":                 {commits: true},
@@ -132,7 +134,8 @@ func TestRestoreBehindAnswer(t *testing.T) {
 			if err := e.Append(ctx, []vehicle.Sample{sample("v", 3000, 50)}); err != nil {
 				t.Fatal(err)
 			}
-			// fold folds the sample, and commits its state without the cursor or with it.
+			// fold folds the sample, and returns a function that commits its state with or
+			// without the cursor.
 			fold := func(p store.Partition) (commit func(withCursor bool)) {
 				seq, xs, err := p.Next(ctx)
 				if err != nil || len(xs) != 1 {
@@ -169,7 +172,7 @@ func TestRestoreBehindAnswer(t *testing.T) {
 			idle, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
 			_, _, _ = p.Next(idle) // as derive does until the checkpoint is due
 			cancel()
-			restoreState(ctx, t, e, 2000) // what store.restore does: CAS on what is stored
+			restoreState(ctx, t, e, 2000) // a compare-and-set on the stored state, as store.restore does
 			if at := answers.get("v").Time; at != 3000 {
 				t.Errorf("after the restore the answer is of %d, want 3000", at)
 			}
@@ -198,8 +201,8 @@ func TestRestoreBehindAnswer(t *testing.T) {
 	}
 }
 
-// TestRestoreWithOlderVerdict restores a newer state whose verdict on the throttle is of an older
-// reading, because a trouble code was cleared. It becomes the answer.
+// TestRestoreWithOlderVerdict restores a newer state whose throttle verdict is based on an
+// older reading, because a trouble code was cleared. The restored state becomes the answer.
 func TestRestoreWithOlderVerdict(t *testing.T) {
 	ctx := testkit.Context(t)
 	e, answers := openWithAnswers(t)
@@ -223,8 +226,8 @@ func TestRestoreWithOlderVerdict(t *testing.T) {
 	}
 }
 
-// TestErasedDuringScan erases while somebody reads slowly: the bytes are gone when Erased
-// says so.
+// TestErasedDuringScan erases while a slow scan reads. Erased returns only once the bytes are
+// gone.
 func TestErasedDuringScan(t *testing.T) {
 	for _, scan := range []bool{false, true} {
 		t.Run(fmt.Sprint("scan=", scan), func(t *testing.T) {
@@ -262,7 +265,7 @@ func TestErasedDuringScan(t *testing.T) {
 			if scan {
 				waiting, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
 				defer cancel()
-				if e.Erased(waiting) == nil { // no file was read
+				if e.Erased(waiting) == nil { // the scan held no file open
 					if named := filesWith(t, dir, "TheSecretVID"); len(named) > 0 {
 						t.Errorf("the bytes are said to be gone, and these files hold them: %q", named)
 					}
@@ -280,8 +283,8 @@ func TestErasedDuringScan(t *testing.T) {
 	}
 }
 
-// TestOpenWithoutRoom opens a store whose tables cannot be written. It says why in one line,
-// not that the store is damaged, and opens once they can.
+// TestOpenWithoutRoom opens a store whose tables cannot be written. Open reports why in one
+// line, does not call the store damaged, and succeeds once tables can be written.
 func TestOpenWithoutRoom(t *testing.T) {
 	for name, errno := range map[string]error{"full": syscall.ENOSPC, "descriptors": syscall.EMFILE, "input and output": syscall.EIO} {
 		t.Run(name, func(t *testing.T) {
@@ -310,7 +313,7 @@ func TestOpenWithoutRoom(t *testing.T) {
 			if err == nil || strings.Contains(err.Error(), "damaged") || strings.Contains(err.Error(), "\n") {
 				t.Fatalf("it says: %v", err)
 			}
-			// The process would end now. The next one finds the files as they are.
+			// A real process would end now. The next one finds the files as they are.
 			left := clone.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(1, 8))})
 			full.Store(false)
 			if e, err = Open(ctx, small(left)); err != nil {
@@ -321,7 +324,8 @@ func TestOpenWithoutRoom(t *testing.T) {
 	}
 }
 
-// TestNoDescriptors reads without a descriptor left: that is no damage.
+// TestNoDescriptors checks that a read without a free file descriptor does not count as
+// damage.
 func TestNoDescriptors(t *testing.T) {
 	ctx := testkit.Context(t)
 	var none atomic.Bool

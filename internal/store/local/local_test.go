@@ -84,8 +84,8 @@ func TestFolds(t *testing.T) {
 	}
 }
 
-// TestRecallKeepsAnswers recalls a partition after answers whose states were not stored: the
-// next folder folds their samples again, and no answer goes back on the way.
+// TestRecallKeepsAnswers recalls a partition after answers whose states were not stored. The
+// next owner folds their samples again, and the event time of the answers does not decrease.
 func TestRecallKeepsAnswers(t *testing.T) {
 	ctx := testkit.Context(t)
 	e := open(t, Config{})
@@ -119,13 +119,14 @@ func TestRecallKeepsAnswers(t *testing.T) {
 		}
 		p.Close()
 	}
-	// The folder that was recalled never said that it had folded its last group.
+	// The recalled owner never reported that it had folded its last group.
 	if want := []vehicle.UnixMilli{1000, 2000, 3000, 3000, 4000, 5000}; !slices.Equal(answers, want) {
 		t.Errorf("answers of %v, want %v", answers, want)
 	}
 }
 
-// TestSettle stores what is folded when somebody wants it, without waiting for the checkpoint.
+// TestSettle checks that folded states are stored when a caller asks for them, before the
+// checkpoint is due.
 func TestSettle(t *testing.T) {
 	ctx := testkit.Context(t)
 	e := open(t, Config{})

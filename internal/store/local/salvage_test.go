@@ -16,7 +16,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// TestSalvage damages one byte of a table, or the log, and opens what is salvaged of it.
+// TestSalvage damages one byte of a table or of the log, and opens what Salvage recovers.
 func TestSalvage(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t)
@@ -67,11 +67,11 @@ func TestSalvage(t *testing.T) {
 	}
 
 	whole := map[string]int{codec.Telemetry: groups, "cursors": 1, codec.Audit: events, codec.Roads: 0, codec.Sources: 1, codec.States: vehicles, codec.Tokens: 1}
-	seen := make(map[string]bool) // streams of which something was unreadable
+	seen := make(map[string]bool) // streams with an unreadable part
 	for at, place := range []float64{0.5, 0.15, 0.25, 0.35, 0.5, 0.65} {
 		damaged, suffix := fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: r}), ".sst"
 		if at == 0 {
-			damaged, suffix = running, ".log" // of what was killed
+			damaged, suffix = running, ".log" // of the killed process
 		}
 		before := flip(t, damaged, suffix, place)
 		found, err := Salvage(ctx, damaged, "/data", "/good")
@@ -123,7 +123,8 @@ func TestSalvage(t *testing.T) {
 	}
 }
 
-// TestSalvageRefuses leaves a directory alone that is there, and one that is not ours.
+// TestSalvageRefuses checks that Salvage refuses a target that exists and a source that is not
+// a data directory or in use.
 func TestSalvageRefuses(t *testing.T) {
 	t.Parallel()
 	fs := vfs.NewMem()
