@@ -7,7 +7,7 @@ import (
 	"carstate/internal/store"
 )
 
-// Config says where the engine is and what it may use. The zero value of each
+// Config says where the NATS cluster is and what the engine may use. The zero value of each
 // optional field works.
 type Config struct {
 	// Config is what every engine needs to know. Partitions 0 means 64.
@@ -15,10 +15,10 @@ type Config struct {
 
 	// URLs of the NATS cluster, comma separated. At least one is required.
 	URLs string
-	// CredsFile holds the NATS credentials for URLs. Optional.
+	// CredsFile holds the NATS credentials for URLs. If empty, the login is as in URLs.
 	CredsFile string
-	// Replicas of each stream, never fewer than it has. 0 leaves them as they
-	// are; streams made anew then get 1, or 3 with several URLs.
+	// Replicas of each stream. A stream never gets fewer than it has. 0 leaves the number as
+	// it is; a new stream then gets 1, or 3 with several URLs.
 	Replicas int
 
 	// StatesBytes bounds STATES. 0 means [DefaultStatesBytes].
@@ -27,22 +27,20 @@ type Config struct {
 	Timeouts Timeouts
 }
 
-// Timeouts are how long the engine waits for what does not come. A zero field
-// means its default; tests are less patient.
+// Timeouts bound the engine's waits. A zero field means its default; tests use shorter ones.
 type Timeouts struct {
-	// Try is how long one try of a write may take before the same bytes are
-	// sent again. 0 means 4 s.
+	// Try bounds one try of a write, after which the same bytes are sent again. 0 means 4 s.
 	Try time.Duration
-	// Stall is how long a subscription may be silent before it is looked
-	// at: many heartbeats. 0 means 10 s.
+	// Stall is how long a subscription may be silent before it is checked. It spans many
+	// heartbeats. 0 means 10 s.
 	Stall time.Duration
-	// Beat is how often a node writes its heartbeats. 0 means 1 s.
+	// Beat is the interval of a node's heartbeats. 0 means 1 s.
 	Beat time.Duration
-	// Lease is how long a node that folds may be silent before others take its
-	// partitions; it renews its lease three times as often. 0 means 6 s.
+	// Lease is how long a node that folds may be silent before others take its partitions. The
+	// node renews its lease three times in that time. 0 means 6 s.
 	Lease time.Duration
-	// Idle is how often the engine shows a subscriber that it is there. 0
-	// means 500 ms, and 100 ms is the least that NATS takes.
+	// Idle is the interval at which NATS sends idle heartbeats to a subscriber. 0 means
+	// 500 ms. The least that NATS accepts is 100 ms.
 	Idle time.Duration
 }
 
@@ -56,7 +54,7 @@ func (t Timeouts) withDefaults() Timeouts {
 	}
 }
 
-// Limits that the package keeps. See ARCHITECTURE.md for what happens at each.
+// Limits of the package. ARCHITECTURE.md says what happens at each.
 const (
 	DefaultStatesBytes = 16 << 30
 	recordBytes        = 1 << 30 // TOKENS, SOURCES, AUDIT, ROADS
@@ -64,14 +62,14 @@ const (
 	defaultPartitions = 64
 	clusterReplicas   = 3
 
-	// openBatches bounds the atomic batches that a node has under way.
+	// openBatches bounds the atomic batches that a node has in flight.
 	openBatches = 8
-	// payloadBytes is what NATS must take in one message, its default.
+	// payloadBytes is the message size that NATS must accept. It is the default of NATS.
 	payloadBytes = 1 << 20
-	// duplicateWindow is how long the engine recognises a commit sent again.
-	// It outlasts Patience.Store, after which nobody sends it again.
+	// duplicateWindow is how long NATS recognizes a commit that is sent again. It is longer
+	// than Patience.Store, after which no node sends the commit again.
 	duplicateWindow = time.Minute
-	// leastDuplicateWindow is the shortest that NATS takes.
+	// leastDuplicateWindow is the shortest window that NATS accepts.
 	leastDuplicateWindow = 100 * time.Millisecond
 )
 

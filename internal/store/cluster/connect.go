@@ -22,33 +22,34 @@ import (
 	"carstate/internal/lograte"
 )
 
-// conn is the connection to the cluster. After a failure it stays unusable until the node
-// starts again.
+// conn is the connection to the cluster. After a failure it is unusable until the node
+// restarts.
 type conn struct {
 	config Config
 	log    *slog.Logger
 	nc     *nats.Conn
 	js     jetstream.JetStream
-	legacy nats.JetStreamContext // only this one has ordered push consumers
+	legacy nats.JetStreamContext // only this API has ordered push consumers
 
-	batches chan struct{} // holds a token for each atomic batch under way
-	newest  atomic.Uint64 // sequence in STATES of the newest record that was acknowledged to this process
+	batches chan struct{} // holds a token for each atomic batch in flight
+	newest  atomic.Uint64 // greatest sequence in STATES that was acknowledged to this process
 	warned  warned
 
-	newerLease atomic.Int64 // when the lease of a node of a newer version came, Unix ns; 0: never
+	// newerLease is when the last lease of a newer version's node arrived, Unix ns. It is 0 if none did.
+	newerLease atomic.Int64
 
-	// needed is set from start until Close or Cut: a connection that is closed
-	// meanwhile was not closed by us.
+	// needed is set from start until Close or Cut. If the connection is closed while needed is
+	// set, it was not this process that closed it.
 	needed atomic.Bool
 
-	// denied ends the opening of the engine for what the cluster forbids.
+	// denied cancels Open when NATS denies a permission. It is nil except during Open.
 	denied atomic.Pointer[context.CancelCauseFunc]
 
 	failed  chan error
 	failure atomic.Pointer[error]
 }
 
-// warned is what lasts as long as an outage does, for all partitions together.
+// warned holds the rate-limited warnings that an outage repeats, one each for all partitions.
 type warned struct{ fold, commit, backlog, limits lograte.Warning }
 
 // connect connects to the cluster.
@@ -59,11 +60,12 @@ func (c *conn) connect() (err error) {
 		nats.Timeout(5*time.Second),
 		nats.PingInterval(2*time.Second),
 		nats.MaxPingsOutstanding(2),
-		// Servers tell one another's IP addresses, for which their certificates need not be, and
-		// whose error would take the place of that of an address that somebody wrote.
+		// A server reports the IP addresses of the others. Their certificates need not be
+		// valid for those, and such an error would hide the error of a configured address.
 		nats.IgnoreDiscoveredServers(),
-		// Otherwise the second refusal by one server ends the connection for
-		// ever: also where the others would take the login, or this one will.
+		// Without this option, the second authorization error of one server closes the
+		// connection for good, even if other servers would accept the login, or this one will
+		// later.
 		nats.IgnoreAuthErrorAbort(),
 		nats.ClosedHandler(c.onClosed),
 		c.onAsyncError(), c.watchVersions(),
@@ -80,7 +82,7 @@ func (c *conn) connect() (err error) {
 	return err
 }
 
-// login is how every connection says who it is.
+// login returns the options with which every connection identifies itself.
 func (c *conn) login() []nats.Option {
 	opts := []nats.Option{nats.Name("carstate")}
 	if c.config.CredsFile != "" {
@@ -89,9 +91,9 @@ func (c *conn) login() []nats.Option {
 	return opts
 }
 
-// unreachable says what to do about a connection that was not made.
+// unreachable wraps the error of a failed connect with what to do about it.
 func unreachable(err error) error {
-	// The addresses may carry a password, so the error must not repeat them.
+	// The addresses may contain a password, so the error must not repeat them.
 	malformed, isMalformed := errors.AsType[*url.Error](err)
 	_, isUnknown := errors.AsType[x509.UnknownAuthorityError](err)
 	_, isOther := errors.AsType[x509.HostnameError](err)
@@ -106,13 +108,13 @@ func unreachable(err error) error {
 			if f, ferr := os.Open(file); ferr != nil {
 				what = "the file that SSL_CERT_FILE names cannot be read"
 			} else {
-				_ = f.Close() // it was only read
+				_ = f.Close() // it was only opened to see whether it can be read
 			}
 		}
 	case isOther:
 		what = "a server's certificate is not for the host that --nats names"
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission), strings.Contains(err.Error(), "signing nonce"):
-		// The client library has no error of its own for a file that is broken.
+		// The client library has no error type for a malformed file.
 		what = "--nats-creds must name a file of credentials, with a JWT and a seed, that can be read"
 	case isRefusal(err):
 		what = "it refuses the login: check the name and password in --nats, or --nats-creds"
@@ -120,11 +122,11 @@ func unreachable(err error) error {
 	return fmt.Errorf("the NATS cluster cannot be reached: %s: %w", what, err)
 }
 
-// greetTimeout is how long a server may take to say which version it is.
+// greetTimeout bounds the wait for a server's greeting, which contains its version.
 const greetTimeout = 2 * time.Second
 
-// checkVersions refuses a cluster of which any server that --nats names is too old.
-// Those that do not answer are looked at when the connection moves to them.
+// checkVersions returns an error if any server that --nats names is too old. watchVersions
+// checks those that do not answer when the connection moves to them.
 func (c *conn) checkVersions() error {
 	urls := strings.Split(c.config.URLs, ",")
 	old := make([]error, len(urls))
@@ -143,7 +145,7 @@ func (c *conn) checkVersions() error {
 	return cmp.Or(old...)
 }
 
-// checkVersion refuses the server that a connection is to.
+// checkVersion returns an error if the connected server is too old.
 func checkVersion(nc *nats.Conn) error {
 	if !older(nc.ConnectedServerVersion(), leastServer) {
 		return nil
@@ -151,8 +153,8 @@ func checkVersion(nc *nats.Conn) error {
 	return fmt.Errorf("the NATS server %q is older than %s and may lose what it acknowledged: update all servers of the cluster", nc.ConnectedServerName(), leastServer)
 }
 
-// onClosed ends an engine whose connection the client library has given up: it
-// never comes back, and everything that asked over it fails from now on.
+// onClosed fails the engine if the client library has closed the connection for good. From
+// then on every request over it fails.
 func (c *conn) onClosed(nc *nats.Conn) {
 	if !c.needed.Load() {
 		return
@@ -165,11 +167,11 @@ func (c *conn) onClosed(nc *nats.Conn) {
 }
 
 func (c *conn) onAsyncError() nats.Option {
-	var refused, other lograte.Warning // the client library reports many a second, one by one
+	var refused, other lograte.Warning // the client library reports many errors per second
 	return nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 		if d, ok := asDenial(err); ok {
 			if deny := c.denied.Load(); deny != nil {
-				(*deny)(d) // whoever opens the engine reports it
+				(*deny)(d) // Open returns it
 				return
 			}
 			err = d.withoutNames()
@@ -182,7 +184,7 @@ func (c *conn) onAsyncError() nats.Option {
 	})
 }
 
-// isRefusal reports whether a server did not let us in, or no longer does.
+// isRefusal reports whether a server refused the login, now or after having accepted it.
 func isRefusal(err error) bool {
 	for _, refusal := range []error{nats.ErrAuthorization, nats.ErrAuthExpired, nats.ErrAuthRevoked, nats.ErrAccountAuthExpired} {
 		if errors.Is(err, refusal) {
@@ -192,15 +194,15 @@ func isRefusal(err error) bool {
 	return false
 }
 
-// leastServer is the oldest nats-server that keeps what it acknowledges: before,
-// it could leave out a sync when it compacted a file.
+// leastServer is the oldest nats-server that keeps what it has acknowledged. Older ones could
+// omit a sync when they compacted a file.
 const leastServer = "2.15.2"
 
 // greatestServer is the newest nats-server that the tests ran against.
 const greatestServer = "2.15.2"
 
-// older reports whether a server's version is below another. What comes after a
-// hyphen does not count.
+// older reports whether version is below than. A suffix after a hyphen is ignored. A version
+// that cannot be parsed is older than any other.
 func older(version, than string) bool {
 	number := func(v string) (n [3]int, ok bool) {
 		v, _, _ = strings.Cut(strings.TrimPrefix(v, "v"), "-")
@@ -226,7 +228,7 @@ func older(version, than string) bool {
 	return !ok
 }
 
-// checkServer refuses a server that cannot do what is needed of it.
+// checkServer returns an error if the servers are too old or do not offer JetStream.
 func (c *conn) checkServer(ctx context.Context) error {
 	if err := cmp.Or(checkVersion(c.nc), c.checkVersions()); err != nil {
 		return err
@@ -257,28 +259,28 @@ func (c *conn) checkServer(ctx context.Context) error {
 
 var errUnled = errors.New("the NATS cluster does not answer: have most of its servers started, and chosen a leader?")
 
-// unled reports whether nobody answered who may decide: the cluster, or the
-// stream, has no leader at present.
+// unled reports whether an error means that the cluster or the stream has no leader at
+// present.
 func unled(err error) bool {
 	const unavailable = 10008
 	api, ok := asAPIError(err)
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrNoResponders) || ok && api.ErrorCode == unavailable
 }
 
-// remade reports whether a stream could not be made because the server is still
-// busy with the removal of the one before, which it says no better.
+// remade reports whether a stream could not be created because the server is still removing
+// its predecessor. The server has no better error for that.
 func remade(err error) bool {
 	const notCreated = 10049
 	api, ok := asAPIError(err)
 	return ok && api.ErrorCode == notCreated
 }
 
-// setupTimeout bounds how long one question may go unanswered at the start.
+// setupTimeout bounds how long a request of the start is retried.
 const setupTimeout = 30 * time.Second
 
-// patiently asks until there is an answer: while a leader is chosen, for the
-// cluster or a stream that was just made or gets other copies, questions are
-// refused or dropped. They are such that they can be asked twice.
+// patiently retries ask until it gets an answer. Requests are refused or dropped while a
+// leader is being elected, for the cluster or for a stream that was just created or gets other
+// replicas. ask must be idempotent.
 func patiently(ctx context.Context, ask func(ctx context.Context) error) error {
 	const try, rest = 2 * time.Second, 100 * time.Millisecond
 	ctx, cancel := context.WithTimeout(ctx, setupTimeout)
@@ -298,23 +300,23 @@ func patiently(ctx context.Context, ask func(ctx context.Context) error) error {
 	}
 }
 
-// tooFewPeers reports whether a stream could not be made or changed because the
-// cluster has too few servers for its copies.
+// tooFewPeers reports whether a stream could not be created or changed because the cluster has
+// too few servers for its replicas.
 func tooFewPeers(err error) bool {
 	const noPeers, noCluster = 10005, 10074
 	api, ok := asAPIError(err)
 	return ok && (api.ErrorCode == noPeers || api.ErrorCode == noCluster)
 }
 
-// denial is what the cluster says of something that the account may not do.
+// denial is the error of a permission that the account lacks.
 type denial struct{ what string }
 
 func (d denial) Error() string {
 	return fmt.Sprintf("the NATS account lacks a right: %s: grant what deploy/nats/nats.conf does", d.what)
 }
 
-// withoutNames is the denial as it may be logged: in our subjects the kind is followed by
-// names of vehicles and places.
+// withoutNames returns the denial in a form that may be logged: in carstate's subjects, names
+// of vehicles and places follow the kind.
 func (d denial) withoutNames() denial {
 	what, subject, ok := strings.Cut(d.what, " to ")
 	if !ok || strings.HasPrefix(subject, "$") {
@@ -324,21 +326,21 @@ func (d denial) withoutNames() denial {
 	return denial{what + " to " + kind + ".…"}
 }
 
-// asDenial finds a denial in what the connection reports by the way.
+// asDenial returns the denial in an asynchronous error of the connection.
 func asDenial(err error) (denial, bool) {
 	if !errors.Is(err, nats.ErrPermissionViolation) {
 		return denial{}, false
 	}
 	_, what, _ := strings.Cut(err.Error(), "permissions violation: ")
-	// Up to the subject, which is one of ours; nothing beyond that.
+	// Up to the subject, which is one of carstate's; nothing after it.
 	if parts := strings.SplitN(what, `"`, 3); len(parts) == 3 {
 		return denial{strings.TrimPrefix(parts[0], "Permissions Violation for ") + parts[1]}, true
 	}
 	return denial{"see the log of the NATS server"}, true
 }
 
-// watchVersions reports servers that are too old when the connection moves to
-// them: a cluster may have been put together of several versions.
+// watchVersions logs a server that is too old when the connection moves to it: the servers of
+// a cluster may have different versions.
 func (c *conn) watchVersions() nats.Option {
 	return nats.ReconnectHandler(func(nc *nats.Conn) {
 		if v := nc.ConnectedServerVersion(); older(v, leastServer) {
@@ -347,18 +349,17 @@ func (c *conn) watchVersions() nats.Option {
 	})
 }
 
-// Cut ends the connection to the engine, so that whatever still waits for an
-// answer fails now. Only Close may follow.
+// Cut closes the connection to NATS, so that every call that still waits for an answer fails
+// now. Only Close may follow.
 func (c *conn) Cut() {
 	c.needed.Store(false)
 	c.nc.Close()
 }
 
-// Failed yields one error when the engine can no longer store anything and
-// only a restart helps.
+// Failed yields one error when the engine can store nothing more and only a restart helps.
 func (c *conn) Failed() <-chan error { return c.failed }
 
-// fail reports the first failure of which only a restart is the cure.
+// fail reports the first failure that only a restart can cure.
 func (c *conn) fail(err error) {
 	if c.failure.CompareAndSwap(nil, &err) {
 		c.log.Error("the engine failed", "error", err)
@@ -366,7 +367,7 @@ func (c *conn) fail(err error) {
 	}
 }
 
-// Alive says why only a restart helps, nil while there is hope.
+// Alive returns why only a restart helps, or nil.
 func (c *conn) Alive() error {
 	if err := c.failure.Load(); err != nil {
 		return *err
@@ -374,23 +375,22 @@ func (c *conn) Alive() error {
 	return nil
 }
 
-// full reports whether a write was refused because its stream has no room.
+// full reports whether a write was refused because its stream is full.
 func full(err error) bool {
 	const storeFailed = 10077
 	api, ok := asAPIError(err)
 	return ok && api.ErrorCode == storeFailed && strings.Contains(api.Description, "maximum bytes")
 }
 
-// stillInProcess reports whether a write was refused because the engine is at
-// work on an earlier one with the same id.
+// stillInProcess reports whether a write was refused because NATS is still processing an
+// earlier one with the same id.
 func stillInProcess(err error) bool {
 	const duplicateInProcess = 10158
 	api, ok := asAPIError(err)
 	return ok && api.ErrorCode == duplicateInProcess
 }
 
-// refused reports whether the engine itself said no, as opposed to not
-// answering.
+// refused reports whether NATS itself refused a request, as opposed to not answering.
 func refused(err error) bool {
 	_, ok := asAPIError(err)
 	return ok

@@ -10,29 +10,27 @@ import (
 	"carstate/internal/store/codec"
 )
 
-// cursor says how far a partition is folded and by whom. It is stored with the
-// states that it stands for, in one atomic batch, so that they can never
-// disagree.
+// cursor says up to where a partition is folded, and by which owner. It is stored with the
+// states of that fold in one atomic batch, so states and cursor always agree.
 type cursor struct {
 	Owner      string `json:"owner"`
-	Generation uint64 `json:"generation"` // grows with each change of hands
+	Generation uint64 `json:"generation"` // grows with each change of owner
 	Next       uint64 `json:"next"`       // sequence in TELEMETRY of the next commit to fold
-	Made       int64  `json:"made"`       // when the TELEMETRY that Next counts in was made, Unix ns
-	// Forgotten is the place in SOURCES of the newest tombstone of the
-	// partition: who folds it must have seen that one.
+	Made       int64  `json:"made"`       // when the TELEMETRY stream of Next was created, Unix ns
+	// Forgotten is the sequence in SOURCES of the partition's newest tombstone. An owner must
+	// have applied that tombstone before it folds.
 	Forgotten uint64 `json:"forgotten,omitempty"`
-	// ForgottenIn is when the SOURCES that Forgotten counts in was made, Unix ns;
-	// 0: before this was noted.
+	// ForgottenIn is when the SOURCES stream of Forgotten was created, Unix ns. 0 means that
+	// the cursor was written before this field existed.
 	ForgottenIn int64 `json:"forgotten_in,omitempty"`
-	// Fences counts how often a node that does not fold made the owner take the
-	// partition again.
+	// Fences counts the calls of Fence. Each makes the owner take the partition again.
 	Fences uint64 `json:"fences,omitempty"`
 
-	newer bool // a newer version wrote it; nothing else of it is known
+	newer bool // a newer version wrote it; its other fields are unknown
 }
 
-// readCursor returns the cursor of a partition and its revision; zeros if it
-// was never folded.
+// readCursor returns the cursor of a partition and its revision, or zeros if it was never
+// folded.
 func (c *conn) readCursor(ctx context.Context, p int) (is cursor, rev uint64, err error) {
 	r, err := c.Last(ctx, codec.States, codec.CursorSubject(p))
 	if err == nil {
@@ -41,7 +39,7 @@ func (c *conn) readCursor(ctx context.Context, p int) (is cursor, rev uint64, er
 	return is, r.Seq, err
 }
 
-// decodeCursor returns the zero cursor if there is no record.
+// decodeCursor decodes a cursor. It returns the zero cursor if there is no record.
 func decodeCursor(is store.Record, p int) (c cursor, err error) {
 	if is.Seq != 0 && json.Unmarshal(is.Body, &c) != nil {
 		return cursor{}, fmt.Errorf("%w: the cursor of partition %d", codec.ErrDamaged, p)
@@ -49,20 +47,20 @@ func decodeCursor(is store.Record, p int) (c cursor, err error) {
 	return c, nil
 }
 
-// write is what stores the cursor of a partition in place of the record at rev.
+// write returns the write that replaces the cursor of a partition at revision rev.
 func (c cursor) write(p int, rev uint64) store.Write {
 	text, err := json.Marshal(c)
 	if err != nil {
-		panic(err) // a struct of strings and numbers
+		panic(err) // cannot happen: a struct of strings and numbers
 	}
 	subject := codec.CursorSubject(p)
 	return store.Write{Subject: subject, Record: codec.Seal(subject, append([]byte{0}, text...)), Expect: rev, Expected: true}
 }
 
-// readCursors returns the cursors of all partitions, zeros where there is none and newer set
-// where a newer version wrote it, by
-// few questions to any server. They may be older than what the leader has, by no
-// more than this node's last write: what was folded since counts as not folded.
+// readCursors returns the cursors of all partitions, with a few requests to any server. A
+// cursor is zero if there is no record, and has newer set if a newer version wrote it. The
+// cursors may be older than the leader's, but include this process's last write. What was
+// folded since then counts as not folded.
 func (c *conn) readCursors(ctx context.Context, partitions int) ([]cursor, error) {
 	cursors := make([]cursor, partitions)
 	subjects := make([]string, partitions)
@@ -70,7 +68,7 @@ func (c *conn) readCursors(ctx context.Context, partitions int) ([]cursor, error
 		subjects[p] = codec.CursorSubject(p)
 	}
 	for part := range slices.Chunk(subjects, store.MaxLoad) {
-		// There is always an answer, because the heartbeat is there.
+		// The heartbeat is always there, so there is always an answer.
 		part = append(slices.Clip(part), codec.HeartbeatSubject(codec.States))
 		records, err := c.awaitRecords(ctx, codec.States, part, c.newest.Load())
 		if err != nil {

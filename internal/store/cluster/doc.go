@@ -1,9 +1,10 @@
-// Package cluster is the engine of package store for many machines, on an external NATS
-// JetStream cluster. It knows streams, atomic batches, cursors and feeds.
+// Package cluster is the storage engine of many machines, on an external NATS JetStream
+// cluster. It implements streams, atomic batches, cursors, leases and feeds. DESIGN.md beside
+// this file explains the engine as a whole.
 //
-// STATES, TOKENS and SOURCES also carry a heartbeat record each, by which every node
-// knows how old its copy may be, and STATES the leases of the nodes that fold.
+// STATES, TOKENS and SOURCES also contain one heartbeat record each, from which every node
+// knows the maximum age of its copy. STATES also contains the leases of the nodes that fold.
 //
-// Every call that stores something returns nil only once it is on a quorum of disks. The
-// package must never judge telemetry and must never see a secret.
+// A call that stores something returns nil only once it is on a quorum of disks. The package
+// must never fold telemetry and must never see a secret.
 package cluster

@@ -23,7 +23,7 @@ var (
 	_ store.RoadSharing = (*Engine)(nil)
 )
 
-// Engine is an open store. Make one with [Open], end it with [Engine.Close].
+// Engine is an open store. [Open] returns one, and [Engine.Close] ends it.
 type Engine struct {
 	*conn
 	partitions int
@@ -32,24 +32,24 @@ type Engine struct {
 
 	committers []*committer
 	backlog    backlog
-	writes     map[string]*atomic.Bool // of watchedStreams: whether the last write failed
+	writes     map[string]*atomic.Bool // for each of watchedStreams, whether the last write failed
 	beats      map[string]*heartbeat
-	committing atomic.Int32 // commits of samples under way
+	committing atomic.Int32 // commits of samples in flight
 	metrics    *metrics
 
-	// forgotten is this node's copy of the tombstones, which stones feeds once
-	// a keeper runs; followed is the feed of FollowStates.
+	// forgotten is this node's table of tombstones. stones is the feed of SOURCES, which fills
+	// the table once a RecordStore runs. followed is the feed of FollowStates.
 	forgotten        access.Forgotten
 	stones, followed atomic.Pointer[feed]
-	taken            sync.Map // by number: *Partition, taken by this node
+	taken            sync.Map // partitions that this node has taken: *Partition by number
 
-	stop    context.CancelFunc // ends what runs in the background
+	stop    context.CancelFunc // ends the background goroutines
 	running sync.WaitGroup
 }
 
-// Open opens the store that the configuration names and makes its streams at
-// the first start. On an error nothing is left running. It panics without
-// [Config.URLs].
+// Open connects to the cluster that the configuration names, and creates the streams at the
+// first start. After an error no goroutine is left running. Open panics if [Config.URLs] is
+// empty.
 func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	if c.URLs == "" {
 		panic("cluster: a configuration without URLs")
@@ -64,7 +64,7 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 			e.nc.Close()
 		}
 	}()
-	// What the cluster forbids ends everything that waits for an answer.
+	// A denied permission cancels every request of Open.
 	opening := ctx
 	ctx, deny := context.WithCancelCause(ctx)
 	defer deny(nil)
@@ -99,7 +99,7 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	return e, nil
 }
 
-// start sets going what runs until Close.
+// start starts the goroutines that run until Close.
 func (e *Engine) start() {
 	var ctx context.Context
 	ctx, e.stop = context.WithCancel(context.Background())
@@ -128,7 +128,7 @@ func (e *Engine) start() {
 	}
 }
 
-// Close ends everything in order, the connection last. Samples whose Append has not
+// Close stops the goroutines and then closes the connection. Samples whose Append has not
 // returned are not acknowledged.
 func (e *Engine) Close() error {
 	e.stop()
@@ -138,17 +138,17 @@ func (e *Engine) Close() error {
 	return nil
 }
 
-// NodeID is the name under which this node stores what only it has counted.
+// NodeID returns the name under which this node stores what only it has counted.
 func (e *Engine) NodeID() string { return e.node.ID }
 
-// Partitions is the number of partitions, fixed when the streams were made.
+// Partitions returns the number of partitions, which the first start fixed.
 func (e *Engine) Partitions() int { return e.partitions }
 
-// watchedStreams are those that are written to all the time.
+// watchedStreams are the streams that are written to all the time.
 var watchedStreams = append([]string{codec.Telemetry}, fedStreams...)
 
-// Writable says why nothing can be stored at present, nil if it can. It finds
-// out by itself when that changes; nobody has to try.
+// Writable returns why nothing can be stored at present, or nil. The engine notices by itself
+// when that changes; no caller has to try.
 func (e *Engine) Writable() error {
 	if err := e.Alive(); err != nil {
 		return err
@@ -161,16 +161,15 @@ func (e *Engine) Writable() error {
 	return nil
 }
 
-// tryTelemetry finds out when TELEMETRY takes writes again after a commit was
-// given up. Nobody else would: while it is said to take none, nobody is let
-// through who could store something. What it stores is a commit without samples, the
-// only proof that there is, and folded like others. The other streams have their
-// heartbeats.
+// tryTelemetry finds out when TELEMETRY accepts writes again after a commit was given up. No
+// caller of Append would: while Writable returns an error, no samples are accepted.
+// tryTelemetry stores a commit without samples, because only a stored commit proves that
+// writes work. It is folded like any other. The other streams have their heartbeats.
 func (e *Engine) tryTelemetry(ctx context.Context) {
 	failing, subject := e.writes[codec.Telemetry], codec.TelemetrySubject(0)
-	id := "" // the same for all tries, so that one of them is stored
+	id := "" // the same for all tries, so that only one of them is stored
 	for range periodic.Every(ctx, e.config.Timeouts.Beat) {
-		if !failing.Load() || e.committing.Load() > 0 { // a commit is tried until it finds out itself
+		if !failing.Load() || e.committing.Load() > 0 { // a commit in progress finds out itself
 			id = ""
 			continue
 		}
@@ -180,15 +179,14 @@ func (e *Engine) tryTelemetry(ctx context.Context) {
 		try, cancel := context.WithTimeout(ctx, e.config.Timeouts.Try)
 		_, err := e.js.Publish(try, subject, codec.Seal(subject, []byte{0}), jetstream.WithMsgID(id), jetstream.WithExpectStream(codec.Telemetry))
 		cancel()
-		if err == nil || full(err) { // a full stream says so itself to whoever appends
+		if err == nil || full(err) { // Append reports a full stream by itself
 			failing.Store(false)
 		}
 	}
 }
 
-// Fed is the newest moment of which this node's copies of all fed streams hold
-// everything; ok is false before every feed has caught up. It neither blocks nor
-// allocates.
+// Fed returns the time up to which this node's copies of all fed streams are complete. ok is
+// false before every feed has caught up. Fed neither blocks nor allocates.
 func (e *Engine) Fed() (at time.Time, ok bool) {
 	for _, name := range fedStreams {
 		h := e.beats[name]
@@ -203,8 +201,8 @@ func (e *Engine) Fed() (at time.Time, ok bool) {
 	return at, true
 }
 
-// FeedAge is how old this node's copy of the worst of the fed streams may be.
-// It is an error before every feed has caught up.
+// FeedAge returns the maximum age of this node's copies of the fed streams. It returns an
+// error before every feed has caught up.
 func (e *Engine) FeedAge() (time.Duration, error) {
 	worst := time.Duration(0)
 	for _, name := range fedStreams {
@@ -217,15 +215,15 @@ func (e *Engine) FeedAge() (time.Duration, error) {
 	return worst, nil
 }
 
-// newFeed is a feed that takes in the heartbeats of its stream.
+// newFeed returns a feed that also observes the heartbeats of its stream.
 func (e *Engine) newFeed(stream string) *feed {
 	f := newFeed(e.conn, stream)
 	f.beat = e.beats[stream]
 	return f
 }
 
-// Feed follows a stream. That of SOURCES brings the tombstones, for which
-// AwaitTombstones waits.
+// Feed returns a feed of a stream. AwaitTombstones waits for the feed of SOURCES, which
+// contains the tombstones.
 func (e *Engine) Feed(stream string, apply func(store.Record) error) store.Feed {
 	f := e.newFeed(stream)
 	f.apply, f.newer = apply, true
@@ -235,16 +233,16 @@ func (e *Engine) Feed(stream string, apply func(store.Record) error) store.Feed 
 	return f
 }
 
-// FollowStates calls put for the stored state of every vehicle and then for
-// every change, until the context ends. The zero state means that the vehicle is
-// forgotten. caughtUp is called once, after all that was stored at the start.
+// FollowStates calls put for the stored state of every vehicle and then for every change,
+// until the context ends. The zero state means that the vehicle is forgotten. caughtUp is
+// called once, after all states that were stored at the start.
 func (e *Engine) FollowStates(ctx context.Context, put func(vehicle.ID, vehicle.State), caughtUp func()) error {
 	return e.followStates(ctx, e.newFeed(codec.States), put, caughtUp)
 }
 
-// FollowCursors is FollowStates for a node that has no use for the states. It
-// brings the cursors, by which a node that folds hears of what was forgotten, and
-// the heartbeats, by which any node knows how far it is behind.
+// FollowCursors is like FollowStates for a node that does not use the states. It follows the
+// cursors, from which a node that folds learns of forgotten vehicles, and the heartbeats, from
+// which any node knows its lag.
 func (e *Engine) FollowCursors(ctx context.Context, caughtUp func()) error {
 	f := e.newFeed(codec.States)
 	f.filters = []string{"cursor.*", codec.HeartbeatSubject(codec.States)}
@@ -261,8 +259,8 @@ func (e *Engine) followStates(ctx context.Context, f *feed, put func(vehicle.ID,
 			e.recall(r) // if it is a cursor
 			return nil
 		}
-		// A server that rebuilt its index after a crash may bring back the state of a
-		// vehicle whose marker is gone. An empty record is a marker in every version.
+		// A server that rebuilt its index after a crash may bring back the state of a vehicle
+		// whose marker is gone. An empty record is a marker in every version.
 		if len(r.Sealed) == codec.SealBytes || e.forgotten.Has(id) {
 			put(id, vehicle.State{})
 			return nil
@@ -279,7 +277,7 @@ func (e *Engine) followStates(ctx context.Context, f *feed, put func(vehicle.ID,
 			if !f.live {
 				e.config.Newer.LacksStates()
 			}
-			return nil // what is known of the vehicle stays
+			return nil // the known answer of the vehicle remains
 		case err != nil:
 			return err
 		}
@@ -289,7 +287,8 @@ func (e *Engine) followStates(ctx context.Context, f *feed, put func(vehicle.ID,
 	return f.run(ctx)
 }
 
-// AwaitState waits until FollowStates has passed a sequence, if it runs.
+// AwaitState waits until FollowStates has passed a sequence. It returns at once if
+// FollowStates does not run.
 func (e *Engine) AwaitState(ctx context.Context, seq uint64) error {
 	f := e.followed.Load()
 	if f == nil {

@@ -18,28 +18,28 @@ import (
 	"carstate/internal/store/codec"
 )
 
-// feed follows a stream from the last record of each subject on, in order and
-// without gaps, for as long as it runs. It survives the engine's absence.
+// feed follows a stream: the last record of each subject, and then each new record, in order
+// and without gaps, until it is stopped. It survives outages of NATS.
 //
-// The legacy ordered push consumer is used because it notices a lost server
-// after two missed heartbeats, where the newer calls can stay silent for 16 s.
+// It uses the legacy ordered push consumer, which notices a lost server after two missed
+// heartbeats. The newer API can remain silent for 16 s.
 type feed struct {
 	conn     *conn
-	beat     *heartbeat // of the stream; nil: its heartbeats are left out
+	beat     *heartbeat // receives the stream's heartbeats; if nil, they are ignored
 	stream   string
-	filters  []string                 // subjects to follow; empty: all of the stream
-	newer    bool                     // apply takes records of a newer version; otherwise they end the feed
+	filters  []string                 // subjects to follow; if empty, all of the stream
+	newer    bool                     // apply accepts records of a newer version; if false, they end the feed
 	apply    func(store.Record) error // an error means that the store cannot be trusted
-	caughtUp func()                   // called once, after every record there was at the start
+	caughtUp func()                   // called once, after all records that existed at the start
 
 	heard time.Time // when the newest record was applied
 	live  bool      // caughtUp was called
 	goal  uint64    // live once the record of this sequence was applied
 	lap   int       // how many goals were reached
 
-	mu      sync.Mutex // guards what follows
-	created time.Time  // of the stream that was read; only follow writes it
-	last    uint64     // sequence of the newest record applied
+	mu      sync.Mutex // guards the fields below
+	created time.Time  // when the stream was created; only follow writes it
+	last    uint64     // sequence of the newest applied record
 	changed chan struct{}
 }
 
@@ -48,19 +48,18 @@ func newFeed(c *conn, stream string) *feed {
 }
 
 const (
-	// feedAgain is how long a feed rests after it failed.
+	// feedAgain is the backoff after a feed failed.
 	feedAgain = 500 * time.Millisecond
-	// feedLaps is how often a feed that catches up looks where the end is
-	// now. The first lap leaves out vehicles whose record was replaced while
-	// it ran; the second is so short that next to none are left, and the feed
-	// goes on and brings those.
+	// feedLaps is how many times a feed that catches up looks up the stream's end as its goal.
+	// The first lap misses vehicles whose record was replaced while it ran. The second is so
+	// short that it misses almost none, and the feed continues and delivers those.
 	feedLaps = 2
-	// feedSetup is how long the engine may take to set up a feed from the
-	// start: it looks up the last record of each of millions of subjects.
+	// feedSetup bounds the setup of a feed that begins at the start. NATS then looks up the
+	// last record of each of millions of subjects.
 	feedSetup = 30 * time.Second
-	// feedResume is the same for a feed that goes on, which costs next to nothing.
-	// The cluster may give the order to a server that is stopped and not known to
-	// be; then it is time to order again.
+	// feedResume bounds the setup of a feed that continues, which costs almost nothing. The
+	// cluster may assign the consumer to a server that has stopped without the cluster having
+	// noticed; then the feed must ask again.
 	feedResume = 2 * time.Second
 )
 
@@ -71,7 +70,7 @@ func (f *feed) Run(ctx context.Context, caughtUp func()) error {
 }
 
 // run follows the stream until the context ends, the store turns out to be damaged, or a
-// newer version wrote what apply does not take.
+// record of a newer version arrives that apply does not accept.
 func (f *feed) run(ctx context.Context) error {
 	for {
 		err := f.follow(ctx)
@@ -93,8 +92,8 @@ func (f *feed) run(ctx context.Context) error {
 	}
 }
 
-// errConsumerChanged means that the client library has replaced a consumer that
-// the server lost. It does not look whether the stream is still the same.
+// errConsumerChanged means that the client library has replaced a consumer that the server
+// lost. The library does not check that the stream is still the same.
 var errConsumerChanged = errors.New("the engine lost the consumer")
 
 // follow reads one subscription until it fails.
@@ -140,8 +139,8 @@ func (f *feed) follow(ctx context.Context) error {
 		return err
 	}
 	defer sub.Unsubscribe()
-	// The consumer's flow control bounds what waits here; a limit of the
-	// client library would drop records instead.
+	// The consumer's flow control bounds the pending messages. A limit of the client library
+	// would drop records instead.
 	if err := sub.SetPendingLimits(-1, -1); err != nil {
 		return err
 	}
@@ -167,8 +166,8 @@ func (f *feed) follow(ctx context.Context) error {
 		}
 		consumer = meta.Consumer
 		if meta.Sequence.Stream <= f.last {
-			// The client library starts anew from the stream's beginning
-			// if a consumer breaks before its first record.
+			// The client library restarts at the stream's beginning if a consumer breaks
+			// before its first record.
 			continue
 		}
 		if err := f.take(store.Record{Subject: m.Subject, Seq: meta.Sequence.Stream, Sealed: m.Data}); err != nil {
@@ -181,7 +180,8 @@ func (f *feed) follow(ctx context.Context) error {
 	}
 }
 
-// take opens a record and applies it. Heartbeats of a newer version are another node's.
+// take decodes a record and applies it. It ignores heartbeats of a newer version, because they
+// are another node's.
 func (f *feed) take(r store.Record) (err error) {
 	r.Body, err = codec.Unseal(r.Subject, r.Sealed)
 	beat := r.Subject == codec.HeartbeatSubject(f.stream)
@@ -204,9 +204,9 @@ func (f *feed) take(r store.Record) (err error) {
 	return f.apply(r)
 }
 
-// next waits for a record. A feed that goes on carries heartbeats or leases, more
-// than one a stall, and one that ends does so with a record that is there already,
-// so a long silence means that it is dead.
+// next waits for a record. A feed that runs on receives several heartbeats or leases per
+// Stall, and a feed that ends does so with a record that exists already. So a longer silence
+// means that the subscription is dead.
 func (f *feed) next(ctx context.Context, sub *nats.Subscription) (*nats.Msg, error) {
 	ctx, cancel := context.WithTimeout(ctx, f.conn.config.Timeouts.Stall)
 	defer cancel()
@@ -244,7 +244,7 @@ func (f *feed) goLive() {
 	}
 }
 
-// advance notes that the record seq was applied and wakes who waits for it.
+// advance notes that the record seq was applied, and wakes the callers that wait for it.
 func (f *feed) advance(seq uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -253,7 +253,7 @@ func (f *feed) advance(seq uint64) {
 	f.changed = make(chan struct{})
 }
 
-// readFrom is when the stream was made that was read.
+// readFrom returns the creation time of the stream that was read.
 func (f *feed) readFrom() time.Time {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -277,17 +277,20 @@ func (f *feed) Wait(ctx context.Context, seq uint64) error {
 	}
 }
 
-// heartbeat writes this node's heartbeat into one stream and notes when it
-// comes back on the feed, which then has brought all that was stored before. What came back was written at a known moment of this
-// node's own clock, so the age of the copy needs no clock of another node.
+// heartbeat writes this node's heartbeat into one stream, and notes when it comes back on the
+// feed. The feed has then delivered everything that was stored before it. The heartbeat
+// contains the time of writing on this node's own clock, so the age of the copy does not
+// depend on another node's clock.
 type heartbeat struct {
 	conn   *conn
 	stream string
-	node   uint64 // tells our heartbeats from those of other nodes
+	node   uint64 // identifies this node's heartbeats
 
-	failing  *atomic.Bool // whether the last write failed
-	start    time.Time    // monotonic origin of the numbers below
-	returned atomic.Int64 // ns after start: the newest moment of which the copy holds everything; 0: none yet
+	failing *atomic.Bool // whether the last write failed
+	start   time.Time    // monotonic origin of the numbers below
+	// returned is the time up to which the copy is complete, in ns after start. It is 0 before
+	// the first heartbeat came back.
+	returned atomic.Int64
 }
 
 func newHeartbeat(c *conn, stream string, failing *atomic.Bool) *heartbeat {
@@ -320,21 +323,21 @@ func (h *heartbeat) beat(ctx context.Context) {
 	}
 }
 
-// observe takes a heartbeat record off the feed.
+// observe processes a heartbeat record from the feed.
 func (h *heartbeat) observe(body []byte) {
 	if len(body) == 16 && binary.LittleEndian.Uint64(body) == h.node {
 		h.returned.Store(max(1, int64(binary.LittleEndian.Uint64(body[8:]))))
 	}
 }
 
-// age is how old this node's copy of the stream may be; ok is false before the
-// first heartbeat came back.
+// age returns the maximum age of this node's copy of the stream. ok is false before the first
+// heartbeat came back.
 func (h *heartbeat) age() (d time.Duration, ok bool) {
 	r := h.returned.Load()
 	return time.Since(h.start) - time.Duration(r), r != 0
 }
 
-// readTelemetry subscribes to commits in order.
+// readTelemetry subscribes to commits, in order.
 func (c *conn) readTelemetry(subject string, opts ...nats.SubOpt) (*nats.Subscription, error) {
 	sub, err := c.legacy.SubscribeSync(subject, append(opts, nats.OrderedConsumer(), nats.BindStream(codec.Telemetry), nats.IdleHeartbeat(c.config.Timeouts.Idle))...)
 	if err != nil {

@@ -8,11 +8,11 @@ import (
 	"carstate/internal/store"
 )
 
-// metrics are those of every engine, and a cluster's own.
+// metrics are the metrics of every engine and those of a cluster.
 type metrics struct {
 	*store.Metrics
-	records *prometheus.GaugeVec // by stream, as is the next
-	missing *prometheus.GaugeVec
+	records *prometheus.GaugeVec // by stream
+	missing *prometheus.GaugeVec // by stream
 }
 
 func newMetrics(
@@ -33,8 +33,7 @@ func newMetrics(
 	return m
 }
 
-// feedAges shows how old this node's copies are, for each stream that it keeps a
-// copy of and that has caught up.
+// feedAges exports the age of this node's copy of each fed stream that has caught up.
 type feedAges map[string]*heartbeat
 
 var feedAge = prometheus.NewDesc(store.MetricFeedAge,

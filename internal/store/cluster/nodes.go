@@ -13,25 +13,26 @@ import (
 	"carstate/internal/store/codec"
 )
 
-// leaseRecord is what a node that folds writes again and again. It carries no
-// time: whoever reads it judges by their own clock.
+// leaseRecord is what a node that folds writes periodically. It contains no time: a reader
+// measures its age by its own clock.
 type leaseRecord struct {
-	Beat    uint64 `json:"beat"` // grows with each renewal; the same record stored again is none
+	// Beat grows with each renewal. Storing the same record again is not a renewal.
+	Beat    uint64 `json:"beat"`
 	Leaving bool   `json:"leaving,omitempty"`
 }
 
-// Leases are the records by which the nodes that fold know of each other. They
-// are of use for dividing partitions only: that nobody writes what is not theirs
-// is up to the cursors.
+// Leases are the records by which the nodes that fold know of each other. They only serve to
+// divide the partitions. The cursors ensure that no node writes to a partition that it has
+// lost.
 type Leases struct{ conn *conn }
 
 // Leases returns the engine's leases.
 func (e *Engine) Leases() *Leases { return &Leases{e.conn} }
 
-// Stale is how long a node may be silent.
+// Stale returns how long a node may be silent.
 func (l *Leases) Stale() time.Duration { return l.conn.config.Timeouts.Lease }
 
-// Renew stores the lease of a node. A name is letters and digits.
+// Renew stores the lease of a node. A name consists of letters and digits.
 func (l *Leases) Renew(ctx context.Context, name string, beat uint64, leaving bool) error {
 	subject := codec.MemberSubject(name)
 	body, err := json.Marshal(leaseRecord{Beat: beat, Leaving: leaving})
@@ -51,8 +52,8 @@ func (l *Leases) Remove(ctx context.Context, name string) error {
 	return s.Purge(ctx, jetstream.WithPurgeSubject(codec.MemberSubject(name)))
 }
 
-// Follow calls put for every lease there is and then for every renewal, until the
-// context ends.
+// Follow calls put for every existing lease and then for every renewal, until the context
+// ends.
 func (l *Leases) Follow(ctx context.Context, put func(name string, beat uint64, leaving bool)) error {
 	f := newFeed(l.conn, codec.States)
 	f.filters, f.newer = []string{codec.MemberSubject("*")}, true
@@ -60,8 +61,8 @@ func (l *Leases) Follow(ctx context.Context, put func(name string, beat uint64, 
 	f.apply = func(r store.Record) error {
 		name, _ := codec.MemberOf(r.Subject)
 		if r.Newer {
-			// The node has its share of the partitions. It is there if it renews its lease:
-			// the first may be of long ago.
+			// A newer node has its share of the partitions. It is alive only if it renews its
+			// lease: the first record may be old.
 			if newer[name] {
 				l.conn.newerLease.Store(time.Now().UnixNano())
 			}
@@ -79,14 +80,15 @@ func (l *Leases) Follow(ctx context.Context, put func(name string, beat uint64, 
 	return f.run(ctx)
 }
 
-// NewerFolds reports whether a node of a newer version shares the folding, or did a moment ago.
+// NewerFolds reports whether a node of a newer version folds partitions, or did within the
+// last Timeouts.Lease.
 func (e *Engine) NewerFolds() bool {
 	last := e.newerLease.Load()
 	return last != 0 && time.Since(time.Unix(0, last)) <= e.config.Timeouts.Lease
 }
 
-// ShareRoads sends the other nodes what this node's cars showed. What comes while the
-// cluster is out of reach is dropped: it would be old by the time it arrived.
+// ShareRoads sends the other nodes the evidence of this node's cars. While the cluster is out
+// of reach the evidence is dropped, because it would be out of date on arrival.
 func (e *Engine) ShareRoads(evidence []byte) error {
 	if !e.nc.IsConnected() {
 		return nil
@@ -95,8 +97,7 @@ func (e *Engine) ShareRoads(evidence []byte) error {
 	return e.nc.Publish(subject, codec.Seal(subject, append([]byte{0}, evidence...)))
 }
 
-// ListenRoads calls take for what other nodes send until the returned function is
-// called.
+// ListenRoads calls take for the evidence of other nodes until stop is called.
 func (e *Engine) ListenRoads(take func(evidence []byte, err error)) (stop func()) {
 	own := sharedSubject(e.node.ID)
 	sub, err := e.nc.Subscribe(sharedSubject("*"), func(m *nats.Msg) {
@@ -108,5 +109,5 @@ func (e *Engine) ListenRoads(take func(evidence []byte, err error)) (stop func()
 		e.log.Warn("what other nodes tell of the roads is not heard", "error", err)
 		return func() {}
 	}
-	return func() { _ = sub.Unsubscribe() } // of a connection that is closed it fails
+	return func() { _ = sub.Unsubscribe() } // fails if the connection is closed
 }

@@ -19,29 +19,28 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Partition is one partition in the hands of the node that folds it. It is not
-// safe for concurrent use.
+// Partition is a partition that this node folds. It is not safe for concurrent use.
 type Partition struct {
 	e      *Engine
 	number int
 	cursor cursor
-	rev    uint64    // sequence of the cursor's record: what fences others out
+	rev    uint64    // sequence of the cursor's record, which serves as the fencing token
 	next   uint64    // sequence of the first commit that Next has not returned
-	stored time.Time // when what Next returned last was stored
+	stored time.Time // when the last result of Next was stored
 
 	closed   atomic.Bool
 	sub      *nats.Subscription
-	consumer string // name of the consumer that feeds sub; "" before its first message
+	consumer string // name of the consumer of sub; "" before its first message
 
-	fences   uint64          // as in the cursor when it was taken
-	recalled context.Context // ends when the partition must be taken anew
+	fences   uint64          // the cursor's Fences when the partition was taken
+	recalled context.Context // ends when the partition must be taken again
 	recall   context.CancelFunc
 
 	spans store.FoldSpans
 }
 
-// Take makes owner the one who folds partition p. From then on nobody who had it before
-// can commit. The holder is "" if the partition was never folded or was released.
+// Take makes owner the owner of partition p. From then on no earlier owner can commit. holder
+// is "" if the partition was never folded or was released.
 func (e *Engine) Take(ctx context.Context, p int, owner string, free func(holder string) bool) (store.Partition, error) {
 	t, err := e.take(ctx, p, owner, free)
 	if err != nil {
@@ -71,7 +70,7 @@ func (e *Engine) take(ctx context.Context, p int, owner string, free func(holder
 		}
 		t.cursor = cursor{Owner: owner, Generation: old.Generation + 1, Next: max(old.Next, 1), Made: s.CachedInfo().Created.UnixNano(), Forgotten: old.Forgotten, ForgottenIn: old.ForgottenIn, Fences: old.Fences}
 		if t.overtaken(s) || old.Made != t.cursor.Made {
-			t.cursor.Next = 1 // what was folded already changes nothing
+			t.cursor.Next = 1 // folding what was folded already changes nothing
 		}
 		return []store.Write{t.cursor.write(p, is.Seq)}, nil
 	})
@@ -84,10 +83,10 @@ func (e *Engine) take(ctx context.Context, p int, owner string, free func(holder
 	return t, nil
 }
 
-// Release gives a partition up that owner has, perhaps without knowing it, so that
-// another node need not wait until the lease is stale. It is no error if owner has
-// it not. A cursor that a newer version wrote is released if this process never had the
-// partition or released it before; otherwise nobody can tell, and the error says so.
+// Release gives up a partition that owner has, perhaps without knowing it, so that another
+// node need not wait until the lease expires. It is no error if owner does not have the
+// partition. If a newer version wrote the cursor, the owner is unknown: Release returns nil if
+// this process never took the partition or has released it before, and an error otherwise.
 func (e *Engine) Release(ctx context.Context, p int, owner string) error {
 	_, err := e.change(ctx, codec.States, codec.CursorSubject(p), func(is store.Record) ([]store.Write, error) {
 		c, err := decodeCursor(is, p)
@@ -105,24 +104,24 @@ func (e *Engine) Release(ctx context.Context, p int, owner string) error {
 	return err
 }
 
-// noteNewer notes an error that says that a newer version wrote a record of a stream.
+// noteNewer records an error that means that a newer version wrote a record of a stream.
 func (e *Engine) noteNewer(stream string, err error) {
 	if codec.IsNewer(err) {
 		e.config.Newer.Note(stream, err)
 	}
 }
 
-// overtaken reports whether TELEMETRY is not the one that the cursor counts in,
-// or has lost its end, which a cluster that does not sync each write can do in a
-// power cut. What is stored then gets sequences that count as folded.
+// overtaken reports whether TELEMETRY is not the stream that the cursor refers to, or has lost
+// its end. A cluster that does not sync each write can lose it in a power cut. New commits
+// then get sequences that count as folded.
 func (t *Partition) overtaken(s jetstream.Stream) bool {
 	info := s.CachedInfo()
 	return info.State.LastSeq+1 < max(t.cursor.Next, t.next) || info.Created.UnixNano() != t.cursor.Made
 }
 
-// Next waits for the next commit of samples that is to be folded. seq goes into
-// [Partition.Commit] once they are. There may be none in it: the engine stores an
-// empty commit to see whether it can.
+// Next waits for the next commit of samples to fold. Its seq is passed to [Partition.Commit]
+// once the samples are folded. There may be no samples, because tryTelemetry stores empty
+// commits.
 func (t *Partition) Next(ctx context.Context) (seq uint64, samples []vehicle.Sample, err error) {
 	m, seq, err := t.nextMessage(ctx)
 	if err != nil {
@@ -159,8 +158,7 @@ func (t *Partition) Next(ctx context.Context) (seq uint64, samples []vehicle.Sam
 	return seq, samples, nil
 }
 
-// Stored is when what [Partition.Next] returned last was stored, by the engine's
-// clock.
+// Stored returns when the last result of [Partition.Next] was stored, by NATS's clock.
 func (t *Partition) Stored() time.Time { return t.stored }
 
 // nextMessage waits for the first message at or after t.next.
@@ -183,14 +181,13 @@ func (t *Partition) nextMessage(ctx context.Context) (*nats.Msg, uint64, error) 
 		case t.recalled.Err() != nil:
 			return nil, 0, fmt.Errorf("partition %d: %w", t.number, store.ErrRecalled)
 		case silent:
-			// Nobody may have sent anything, or the subscription is dead.
+			// Either nothing was sent, or the subscription is dead.
 			if err := t.checkSubscription(ctx); err != nil {
 				return nil, 0, err
 			}
 			continue
 		case err != nil:
-			// The client library gives a subscription up when its stream is
-			// gone, too.
+			// The client library also gives a subscription up when its stream is gone.
 			if replaced := t.checkSubscription(ctx); replaced != nil {
 				return nil, 0, replaced
 			}
@@ -201,8 +198,8 @@ func (t *Partition) nextMessage(ctx context.Context) (*nats.Msg, uint64, error) 
 			return nil, 0, err
 		}
 		if t.consumer != "" && meta.Consumer != t.consumer {
-			// The client library has replaced a consumer that the server lost,
-			// without a look at the stream.
+			// The client library has replaced a consumer that the server lost, without
+			// checking the stream.
 			t.Close()
 			if err := t.checkSubscription(ctx); err != nil {
 				return nil, 0, err
@@ -210,9 +207,9 @@ func (t *Partition) nextMessage(ctx context.Context) (*nats.Msg, uint64, error) 
 			continue
 		}
 		t.consumer = meta.Consumer
-		// The client library starts anew from the stream's beginning if a
-		// consumer breaks before its first message. What is folded must not
-		// be folded again: it would move the cursor back.
+		// The client library restarts at the stream's beginning if a consumer breaks before
+		// its first message. What is folded must not be folded again: it would move the cursor
+		// back.
 		if meta.Sequence.Stream >= t.next {
 			t.stored = meta.Timestamp
 			return m, meta.Sequence.Stream, nil
@@ -225,10 +222,10 @@ func (t *Partition) subscribe() (err error) {
 	return err
 }
 
-// checkSubscription returns an error if what t.next counts in is gone, and
-// drops a subscription that is silent although there is something to fold, so
-// that the next look subscribes again. While the engine is out of reach nobody
-// knows; the subscription is kept, and mends itself.
+// checkSubscription returns an error if the stream that t.next refers to is gone. It drops a
+// subscription that is silent although there is something to fold, so that nextMessage
+// subscribes again. While NATS is out of reach nothing is known: the subscription is kept, and
+// recovers by itself.
 func (t *Partition) checkSubscription(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -257,22 +254,24 @@ func (t *Partition) Waiting() bool {
 	return err == nil && n > 0
 }
 
-// Answer implements [store.Partition]: another node that takes the partition may answer
-// before it has folded as far.
+// Answer implements [store.Partition]. It does nothing: another node that takes the partition
+// may answer before it has folded as far.
 func (t *Partition) Answer(vehicle.ID, *vehicle.State) {}
 
-// Settle implements [store.Engine]: folds do not wait to be stored.
+// Settle implements [store.Engine]. It does nothing: derive commits a fold before it becomes
+// an answer.
 func (e *Engine) Settle(context.Context) {}
 
-// Commit stores states, at most [store.MaxStates], and notes that everything up to
-// the commit seq is folded. It tries until it is done, the context ends, or
-// another node turns out to own the partition ([store.ErrFenced]). With seq 0 and no
-// states it only renews the cursor's record.
+// Commit stores states, at most [store.MaxStates], and notes that everything up to the commit
+// seq is folded. It retries until it succeeds, the context ends, or another node turns out to
+// own the partition ([store.ErrFenced]). With seq 0 and no states it only renews the cursor's
+// record.
 //
-// More states than one atomic batch can hold go in several. Each ends with the
-// cursor, which fences out whoever has lost the partition; only the last one
-// moves it. A crash in between leaves states that are ahead of the cursor: what
-// they know already is folded into them again, which changes nothing.
+// If there are more states than one atomic batch can hold, they are stored in several. Each
+// batch ends with the cursor, which fences out a node that has lost the partition; only the
+// last one moves the cursor. A crash between two batches leaves states that are ahead of the
+// cursor. Samples that they contain already are then folded into them again, which changes
+// nothing.
 func (t *Partition) Commit(ctx context.Context, seq uint64, states map[vehicle.ID]*vehicle.State) error {
 	if len(states) > store.MaxStates {
 		return fmt.Errorf("%d states are more than one commit can store", len(states))
@@ -317,16 +316,16 @@ func (t *Partition) commitBatch(ctx context.Context, states []store.Write) error
 			return err
 		}
 		if errors.Is(err, store.ErrConflict) {
-			// An earlier try of ours may have been stored although its
-			// answer was lost. The cursor names its owner and the time of
-			// taking, so nobody else can have written the same.
+			// An earlier try may have been stored although its response was lost. The cursor
+			// contains its owner and generation, so no other process can have written the same
+			// cursor.
 			stored, rev, err := t.e.readCursor(ctx, t.number)
 			switch {
 			case codec.IsNewer(err):
 				t.e.noteNewer(codec.States, err)
 				return fmt.Errorf("partition %d: %w: %w", t.number, store.ErrFenced, err)
 			case err != nil:
-			case rev == t.rev: // nothing has been stored yet: a write is under way
+			case rev == t.rev: // nothing has been stored yet: a write is in progress
 			case rev > t.rev && stored == t.cursor:
 				t.rev = rev
 				return nil
@@ -345,7 +344,7 @@ func (t *Partition) commitBatch(ctx context.Context, states []store.Write) error
 	}
 }
 
-// Folds reports whether this process owns a partition, as its cursor says.
+// Folds reports whether this process owns a partition, according to its cursor.
 func (e *Engine) Folds(ctx context.Context, p int) (bool, error) {
 	taken, ok := e.taken.Load(p)
 	if !ok {
@@ -356,7 +355,7 @@ func (e *Engine) Folds(ctx context.Context, p int) (bool, error) {
 	return c.Owner == ours.cursor.Owner && c.Generation == ours.cursor.Generation, err
 }
 
-// Folding are the partitions that this process has taken and not closed.
+// Folding returns the partitions that this process has taken and not closed.
 func (e *Engine) Folding() map[int]bool {
 	mine := make(map[int]bool)
 	e.taken.Range(func(p, t any) bool {
@@ -368,7 +367,7 @@ func (e *Engine) Folding() map[int]bool {
 	return mine
 }
 
-// Close stops reading. The partition stays ours until somebody takes it.
+// Close stops reading. This process remains the owner until another one takes the partition.
 func (t *Partition) Close() {
 	t.closed.Store(true)
 	if t.sub != nil {
@@ -380,10 +379,10 @@ func (t *Partition) Close() {
 // loadTimeout bounds one Load, with all its tries.
 const loadTimeout = 4 * requestTimeout
 
-// Load calls put for the stored state of each of the vehicles that has one, by
-// its place in ids, including all that was committed before the partition was
-// taken. It is one question, answered by any server that has all of that: a
-// server that was deposed or lags behind is asked again or another one is.
+// Load calls put for the stored state of each vehicle that has one, with the vehicle's index
+// in ids. The states include everything that was committed before the partition was taken. One
+// request asks for all of them. Any server may answer that has reached the partition's cursor
+// record; if a deposed or lagging server answers, the request is repeated.
 func (t *Partition) Load(ctx context.Context, ids []vehicle.ID, put func(i int, s vehicle.State)) error {
 	if len(ids) > store.MaxLoad {
 		return fmt.Errorf("%d states are more than one question can ask for", len(ids))
@@ -394,7 +393,7 @@ func (t *Partition) Load(ctx context.Context, ids []vehicle.ID, put func(i int, 
 		place[id] = i
 		subjects = append(subjects, codec.StateSubject(t.number, id))
 	}
-	// There is always an answer, because the cursor is there.
+	// The cursor is always there, so there is always an answer.
 	subjects = append(subjects, codec.CursorSubject(t.number))
 	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
 	defer cancel()
@@ -433,11 +432,11 @@ func (t *Partition) decode(records []store.Record, place map[vehicle.ID]int, put
 	return nil
 }
 
-// Forgotten is this node's copy of the tombstones, which a [store.RecordStore] feeds.
+// Forgotten returns this node's copy of the tombstones, which a [store.RecordStore] feeds.
 func (e *Engine) Forgotten() *access.Forgotten { return &e.forgotten }
 
-// Fence notes in a partition's cursor that nobody may fold it without having
-// seen the tombstone at seq. A fold under way fails on the cursor's revision.
+// Fence notes in a partition's cursor that an owner must have applied the tombstone at seq. A
+// commit in progress fails on the cursor's revision.
 func (e *Engine) Fence(ctx context.Context, p int, seq uint64) error {
 	s, err := e.js.Stream(ctx, codec.Sources)
 	if err != nil {
@@ -449,10 +448,10 @@ func (e *Engine) Fence(ctx context.Context, p int, seq uint64) error {
 		if err != nil {
 			return nil, err
 		}
-		// Fences grows, so that nobody takes the record for one of their own.
+		// Fences grows, so that no owner takes the record for its own.
 		c.Fences++
 		if c.ForgottenIn != 0 && c.ForgottenIn != made {
-			c.Forgotten = 0 // it counts in a SOURCES that is no more
+			c.Forgotten = 0 // it refers to a SOURCES stream that no longer exists
 		}
 		c.Forgotten, c.ForgottenIn = max(c.Forgotten, seq), made
 		return []store.Write{c.write(p, is.Seq)}, nil
@@ -460,16 +459,16 @@ func (e *Engine) Fence(ctx context.Context, p int, seq uint64) error {
 	return err
 }
 
-// awaitTombstone waits until this node has seen the tombstone at seq of the SOURCES
-// that was made at a time; 0: of the present one. What went with another SOURCES,
-// or with the end of this one, is not waited for: it will never come.
+// awaitTombstone waits until this node has applied sequence seq of the SOURCES stream created
+// at made (0: the current one). If that stream was re-created, or truncated below seq, the
+// record will never arrive, and there is no wait for it.
 func (e *Engine) awaitTombstone(ctx context.Context, seq uint64, made int64) error {
 	if err := e.Alive(); err != nil {
-		return err // the tables are of streams that are no more
+		return err // the tables are of streams that no longer exist
 	}
 	f := e.stones.Load()
 	if f == nil || seq == 0 {
-		return nil // without a keeper, nobody on this node forgets
+		return nil // without a RecordStore, this node forgets nothing
 	}
 	s, err := e.js.Stream(ctx, codec.Sources)
 	if err != nil {
@@ -488,7 +487,7 @@ func (e *Engine) awaitTombstone(ctx context.Context, seq uint64, made int64) err
 	return nil
 }
 
-// AwaitTombstones waits until this node has seen every tombstone there is.
+// AwaitTombstones waits until this node has applied every existing tombstone.
 func (e *Engine) AwaitTombstones(ctx context.Context) error {
 	s, err := e.js.Stream(ctx, codec.Sources)
 	if err != nil {
@@ -499,8 +498,9 @@ func (e *Engine) AwaitTombstones(ctx context.Context) error {
 	return e.awaitTombstone(ctx, s.CachedInfo().State.LastSeq, 0)
 }
 
-// recall sees whether a record is the cursor of a partition in which a vehicle
-// was forgotten since this node took it. Its states at hand are then dropped.
+// recall invalidates a taken partition if r is its cursor and was fenced since this process
+// took it, or was written by a newer version. derive then drops its cached states of the
+// partition.
 func (e *Engine) recall(r store.Record) {
 	p, ok := codec.PartitionOfCursor(r.Subject)
 	if !ok {
@@ -516,7 +516,7 @@ func (e *Engine) recall(r store.Record) {
 	}
 }
 
-// change is [store.Change] with the engine's patience.
+// change is [store.Change] with the configured patience.
 func (e *Engine) change(ctx context.Context, stream, subject string, change func(is store.Record) ([]store.Write, error)) (seq uint64, err error) {
 	return store.Change(ctx, e, e.config.Patience.Store, stream, subject, change)
 }

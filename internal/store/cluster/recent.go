@@ -14,17 +14,17 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// A vehicle's samples lie among those of its whole partition. They are looked for
-// in windows, the newest first and each longer than the one before, so that
-// whatever time there is brings the newest.
+// The samples of a vehicle are stored among those of its whole partition. They are searched in
+// windows of time, the newest first and each longer than the one before, so that even a short
+// deadline yields the newest samples.
 const (
 	firstWindow  = 10 * time.Second
 	windowGrowth = 3
 )
 
-// Recent reads the retained samples of a vehicle until it has all of them, or at
-// least most, or the context ends, which is no error: what a window brought that
-// was not read to its end is left out.
+// Recent reads the retained samples of a vehicle until it has all of them, or at least most,
+// or the context ends, which is no error. The samples of a window that was not read to its end
+// are omitted.
 func (e *Engine) Recent(ctx context.Context, id vehicle.ID, most int) (store.Recent, error) {
 	s, err := e.js.Stream(ctx, codec.Telemetry)
 	if ctx.Err() != nil {
@@ -53,9 +53,9 @@ func (e *Engine) Recent(ctx context.Context, id vehicle.ID, most int) (store.Rec
 	return found, nil
 }
 
-// window reads the vehicle's samples that were stored from a time on, in commits
-// before the sequence until; made is when the stream was. What was forgotten is
-// left out. first is the sequence at which the window began.
+// window reads the vehicle's samples that were stored at or after from, in commits before the
+// sequence until. made is when the stream was created. Forgotten samples are omitted. first is
+// the sequence at which the window begins.
 func (e *Engine) window(ctx context.Context, id vehicle.ID, from time.Time, until uint64, made int64) (first uint64, found []vehicle.Sample, err error) {
 	sub, err := e.readTelemetry(codec.TelemetrySubject(codec.PartitionOf(id, e.partitions)), nats.StartTime(from))
 	if err != nil {
@@ -81,7 +81,7 @@ func (e *Engine) window(ctx context.Context, id vehicle.ID, from time.Time, unti
 		}
 		first = min(first, meta.Sequence.Stream)
 		if !bytes.Contains(m.Data, []byte(id)) {
-			continue // far cheaper than unpacking what others have sent
+			continue // far cheaper than decoding the samples of other vehicles
 		}
 		body, err := codec.Unseal(m.Subject, m.Data)
 		if err != nil {

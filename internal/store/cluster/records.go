@@ -17,8 +17,8 @@ import (
 	"carstate/internal/store/codec"
 )
 
-// Last reads the last record of a subject from the stream's leader, never from a replica
-// that may lag.
+// Last reads the last record of a subject from the stream's leader, never from a replica that
+// may lag.
 func (c *conn) Last(ctx context.Context, stream, subject string) (store.Record, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -34,7 +34,7 @@ func (c *conn) Last(ctx context.Context, stream, subject string) (store.Record, 
 }
 
 const (
-	// pageRecords and pageBytes bound what ScanFrom asks for at once.
+	// pageRecords and pageBytes bound one request of ScanFrom.
 	pageRecords = 1000
 	pageBytes   = 8 << 20
 	// replicaPause is how long Before waits before it asks again for a record that the
@@ -42,8 +42,8 @@ const (
 	replicaPause = 20 * time.Millisecond
 )
 
-// ScanFrom calls do with the records from a sequence on. Any server may answer: one that
-// lags behind leaves records to the next time.
+// ScanFrom calls do with the records from a sequence on. Any server may answer. If a server
+// lags behind, the next call reads the rest.
 func (c *conn) ScanFrom(ctx context.Context, stream string, from uint64, do func(store.Record) error) (next uint64, damaged int, err error) {
 	for next = from; ; {
 		records, end, err := c.directGet(ctx, stream, page{next, pageRecords, pageBytes})
@@ -89,7 +89,7 @@ func (c *conn) Before(ctx context.Context, stream string, before uint64, limit i
 	for ; seq >= first && len(records) < limit; seq-- {
 		m, err := s.GetMsg(ctx, seq)
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
-			if state.NumDeleted > 0 { // somebody deleted it by hand
+			if state.NumDeleted > 0 { // an operator has deleted it
 				continue
 			}
 			// The replica that answered lags behind the leader.
@@ -121,9 +121,9 @@ func (c *conn) Before(ctx context.Context, stream string, before uint64, limit i
 	return records, older, nil
 }
 
-// Remove removes records that were not replaced meanwhile. Those of STATES, which may
-// tell of a forgotten vehicle, are overwritten on the disk. Of other streams the account
-// may only purge.
+// Remove removes records that were not replaced since they were read. Records of STATES, which
+// may name a forgotten vehicle, are overwritten on disk. For other streams the account only
+// needs the permission to purge.
 func (c *conn) Remove(ctx context.Context, stream string, records []store.Record) error {
 	if len(records) == 0 {
 		return nil
@@ -145,8 +145,8 @@ func (c *conn) Remove(ctx context.Context, stream string, records []store.Record
 	return nil
 }
 
-// noSuchMessage reports whether a message could not be removed because it is
-// gone. The client library keeps no more of the answer than its text.
+// noSuchMessage reports whether a message could not be removed because it is gone. The client
+// library keeps only the text of the response.
 func noSuchMessage(err error) bool {
 	if !errors.Is(err, jetstream.ErrMsgDeleteUnsuccessful) {
 		return false
@@ -154,7 +154,7 @@ func noSuchMessage(err error) bool {
 	return strings.Contains(err.Error(), "no message found") || strings.Contains(err.Error(), "err_code=10043") // no such sequence
 }
 
-// End tells where a stream ends.
+// End returns where a stream ends.
 func (c *conn) End(ctx context.Context, stream string) (store.End, error) {
 	s, err := c.js.Stream(ctx, stream)
 	if err != nil {
@@ -164,23 +164,23 @@ func (c *conn) End(ctx context.Context, stream string) (store.End, error) {
 	return store.End{Last: info.State.LastSeq, Made: info.Created.UnixNano()}, nil
 }
 
-// Erased does nothing: NATS compacts its files when it likes.
+// Erased does nothing: NATS decides when it compacts its files.
 func (c *conn) Erased(context.Context) error { return nil }
 
-// ErasedWithin cannot tell when NATS compacts its files.
+// ErasedWithin returns ok false, because it is unknown when NATS compacts its files.
 func (c *conn) ErasedWithin(context.Context) (d time.Duration, ok bool, err error) {
 	return 0, false, nil
 }
 
-// TrimTo leaves it to [Engine.Trim].
+// TrimTo does nothing: [Engine.Trim] removes the telemetry.
 func (c *conn) TrimTo(context.Context, uint64) (gone bool, err error) { return true, nil }
 
-// Store stores all writes or none, and returns the sequence of the last. A batch of one is
-// an ordinary message, which costs fewer syncs. [store.ErrConflict] means that the
-// expectation failed, or another write of the subject was under way all the time,
-// perhaps an earlier try of the caller's. Of writes that belong together only the last
-// may carry an expectation, so that a torn batch never satisfies it. After a time-out
-// nobody knows; the caller reads or tries again.
+// Store stores all writes or none, and returns the sequence of the last. A batch of one is an
+// ordinary message, which costs fewer syncs. [store.ErrConflict] means that the expectation
+// failed, or that another write of the subject was in progress for the whole time, perhaps an
+// earlier try of the caller. Only the last write may carry an expectation, so that a torn
+// batch never satisfies it. After a time-out it is unknown whether the writes were stored; the
+// caller reads or tries again.
 func (c *conn) Store(ctx context.Context, stream string, writes []store.Write) (seq uint64, err error) {
 	if len(writes) > store.MaxBatch {
 		return 0, fmt.Errorf("a batch of %d records exceeds the limit of %d", len(writes), store.MaxBatch)
@@ -201,17 +201,17 @@ func (c *conn) Store(ctx context.Context, stream string, writes []store.Write) (
 	}
 }
 
-// underWayAgain is how long a write of a subject rests while another is under way.
+// underWayAgain is the backoff while another write of the subject is in progress.
 const underWayAgain = 50 * time.Millisecond
 
 // storeOnce is one try of Store.
 //
-// The client library has no call for atomic batches; the protocol is NATS
-// ADR-50: every message names the batch and its place, the last one commits and
-// is answered.
+// The client library has no call for atomic batches, so storeOnce implements NATS ADR-50:
+// every message contains the id of the batch and its number in it. The last one commits the
+// batch and is answered.
 //
-// The server drops batches beyond 50 open ones a stream, so a node keeps few
-// open; it handles a stream's batches one by one anyway.
+// The server drops batches beyond 50 open ones per stream, so a node opens only a few. The
+// server processes the batches of a stream one at a time anyway.
 func (c *conn) storeOnce(ctx context.Context, stream string, writes []store.Write) (uint64, error) {
 	if len(writes) > 1 {
 		select {
@@ -239,7 +239,7 @@ func (c *conn) storeOnce(ctx context.Context, stream string, writes []store.Writ
 			}
 			continue
 		}
-		// A batch cannot span streams: the last write speaks for all.
+		// A batch cannot span streams, so the last write's header applies to all.
 		m.Header[jetstream.ExpectedStreamHeader] = []string{stream}
 		if len(writes) > 1 {
 			m.Header["Nats-Batch-Commit"] = []string{"1"}
@@ -271,8 +271,8 @@ func parseAck(data []byte) (uint64, error) {
 	return ack.Sequence, nil
 }
 
-// Codes with which the server refuses a write for what it expects. A cluster's
-// leader knows what a subject's last record is only while no write of it is under way.
+// Error codes of writes whose expectation failed. The leader of a stream knows a subject's
+// last record only while no write of the subject is in progress.
 const (
 	wrongLastSequence = 10071
 	writeUnderWay     = 10164
@@ -284,8 +284,8 @@ func conflict(err error) bool {
 	return ok && (api.ErrorCode == wrongLastSequence || api.ErrorCode == writeUnderWay)
 }
 
-// Scan calls do with the last record of each subject that matches one of the patterns.
-// Writers may run concurrently: for a subject that changes during the scan, do gets the newer record
+// Scan calls do with the last record of each subject that matches one of the patterns. Writers
+// may run concurrently: for a subject that changes during the scan, do gets the newer record
 // as well, or instead.
 func (c *conn) Scan(ctx context.Context, stream string, patterns []string, do func(store.Record) error) error {
 	reading, stop := context.WithCancel(ctx)
@@ -321,14 +321,13 @@ func (c *conn) Scan(ctx context.Context, stream string, patterns []string, do fu
 }
 
 const (
-	// tailRecords is how many records of a stream's end are asked for at once, and
-	// tailBytes how many bytes. Nothing is stored while the engine answers. Where more
-	// come meanwhile, twice as many are asked for the next time, up to tailMost times as
-	// many.
+	// tailRecords and tailBytes bound one request for a stream's end. NATS stores nothing
+	// while it answers. If more records arrived during a request, the next one asks for twice
+	// as many, up to tailMost times the bound.
 	tailRecords = 250
 	tailBytes   = 4 << 20
 	tailMost    = 16
-	// tailAgain is how long to wait where a server has nothing of what others have.
+	// tailAgain is the pause after a server had nothing of what other servers have.
 	tailAgain = 10 * time.Millisecond
 )
 
@@ -372,16 +371,16 @@ func (c *conn) scanTail(ctx context.Context, stream string, made time.Time, next
 	}
 }
 
-// readPage reads records from sequence next on, at most times*tailRecords of them. end
-// reports whether these were all the records there were at one moment.
+// readPage reads records from sequence next on, at most times*tailRecords of them. end reports
+// whether these were all the records there were at one moment.
 func (c *conn) readPage(ctx context.Context, stream string, made time.Time, next uint64, times int) (records []store.Record, end bool, err error) {
 	s, err := c.js.Stream(ctx, stream)
 	if err != nil {
 		return nil, false, err
 	}
-	// No server of which we have read so far knew more. One that knows less does not
-	// have what others had replaced by then. If the last record there was has been
-	// removed since, a heartbeat comes soon.
+	// known is the greatest end that any server has reported so far. A server that knows less
+	// may lack the replacement of a record that was read from another server. If the last
+	// record was removed since, a heartbeat follows soon.
 	info := s.CachedInfo()
 	known := info.State.LastSeq
 	if !info.Created.Equal(made) {
@@ -405,22 +404,22 @@ func (c *conn) readPage(ctx context.Context, stream string, made time.Time, next
 	return records, len(records) < most && last.Get("Nats-Num-Pending") == "0" && next > known, nil
 }
 
-// errGap means that some records of an answer did not arrive: the connection was
-// cut and made anew in the middle of it.
+// errGap means that some records of an answer did not arrive: the connection was lost and
+// re-established during the answer.
 var errGap = errors.New("a part of the engine's answer is missing")
 
-// errNoRecords means that the server that answered has nothing of what was asked for.
+// errNoRecords means that the server that answered has none of the requested records.
 var errNoRecords = errors.New("the engine has no such records")
 
-// errNonsense means that an answer is not what the protocol says.
+// errNonsense means that a response violates the protocol.
 var errNonsense = errors.New("the engine's answer makes no sense")
 
-// errBehind means that the server that answered does not have our own claim yet,
-// and so perhaps not all that was committed before it.
+// errBehind means that the server that answered has not reached the required sequence, so it
+// may lack records that were committed.
 var errBehind = errors.New("a server of the cluster lags behind")
 
-// awaitRecords is lastRecords, again and again until a server answers that has what
-// it must have, or the context ends.
+// awaitRecords repeats lastRecords until a server answers that has reached the sequence since,
+// or the context ends.
 func (c *conn) awaitRecords(ctx context.Context, stream string, subjects []string, since uint64) ([]store.Record, error) {
 	const soon, later = 2 * time.Millisecond, 100 * time.Millisecond
 	for behind := soon; ; {
@@ -431,9 +430,9 @@ func (c *conn) awaitRecords(ctx context.Context, stream string, subjects []strin
 		if ctx.Err() != nil {
 			return nil, errors.Join(ctx.Err(), err)
 		}
-		rest := later // nobody answers
+		rest := later // no server answers
 		if errors.Is(err, errBehind) {
-			// Soon, but not for ever so: a server may have no record of it at all.
+			// Retry soon at first, then less often: a server may have none of the records.
 			rest, behind = behind, min(2*behind, later)
 		}
 		select {
@@ -443,14 +442,14 @@ func (c *conn) awaitRecords(ctx context.Context, stream string, subjects []strin
 	}
 }
 
-// lastRecords asks any server for the last records of subjects, at least one of
-// which must be there. The answer is of one moment, and it is errBehind if that
-// is before the stream held the record of the sequence since.
+// lastRecords asks any server for the last records of subjects. At least one of them must
+// exist. The answer is as of a single moment. The error is errBehind if the stream did not
+// hold the record of sequence since at that moment.
 func (c *conn) lastRecords(ctx context.Context, stream string, subjects []string, since uint64) ([]store.Record, error) {
 	records, end, err := c.directGet(ctx, stream, struct {
 		Last []string `json:"multi_last"`
 	}{subjects})
-	if errors.Is(err, errNoRecords) { // not even the cursor
+	if errors.Is(err, errNoRecords) { // not even the cursor or the heartbeat
 		return nil, errBehind
 	}
 	if err != nil {
@@ -469,26 +468,26 @@ func (c *conn) lastRecords(ctx context.Context, stream string, subjects []string
 	return records, nil
 }
 
-// page is a question for the records of a stream from a sequence on.
+// page is a request for the records of a stream from a sequence on.
 type page struct {
 	Seq   uint64 `json:"seq"`
 	Batch int    `json:"batch"`
 	Bytes int    `json:"max_bytes"`
 }
 
-// directGet asks any server of a stream for several records, and returns them, without
-// their bodies, with the header of the message that ends them.
+// directGet asks any server of a stream for several records. It returns them, with their
+// bodies still sealed, and the header of the message that ends the answer.
 //
-// The client library has no call for it; the protocol is NATS ADR-31: the records
-// come one by one, each with the sequence of the one before, and a message of status
-// 204 ends them. They count only all together: a vehicle whose record is missing
-// would be taken for one without a past.
+// The client library has no call for this, so directGet implements NATS ADR-31: the records
+// arrive one by one, each with the sequence of the one before, and a message with status 204
+// ends them. An incomplete answer is an error: a vehicle whose record is missing would be
+// taken for a new one.
 func (c *conn) directGet(ctx context.Context, stream string, question any) (records []store.Record, end nats.Header, err error) {
 	request, err := json.Marshal(question)
 	if err != nil {
 		return nil, nil, err
 	}
-	// An answer that was lost is asked for again before the caller gives up.
+	// A lost answer is requested again before the caller gives up.
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	inbox := c.nc.NewRespInbox()
@@ -503,7 +502,7 @@ func (c *conn) directGet(ctx context.Context, stream string, question any) (reco
 	if err := c.nc.PublishRequest("$JS.API.DIRECT.GET."+stream, inbox, request); err != nil {
 		return nil, nil, err
 	}
-	last := "0" // the sequence of the newest record
+	last := "0" // sequence of the newest record
 	for {
 		m, err := sub.NextMsgWithContext(ctx)
 		if err != nil {

@@ -15,29 +15,31 @@ import (
 	"carstate/internal/store/codec"
 )
 
-// backlog is what was stored but not folded, looked at every backlogEvery. When
-// it passes half of the retention or half of the byte limit, nothing more is
-// taken in, so that no limit can ever drop what was acknowledged.
+// backlog is what is stored but not folded, measured every backlogEvery. Once it exceeds half
+// of the retention or half of the byte limit, Append refuses samples, so that no limit can
+// ever drop what was acknowledged.
 type backlog struct {
-	oldest atomic.Int64 // age of the oldest commit not folded, ns
+	oldest atomic.Int64 // age of the oldest commit that is not folded, ns
 	over   atomic.Bool
-	next   []atomic.Uint64 // by partition: first sequence not folded, as last seen
+	// next is the first sequence that is not folded, by partition, as last measured; 0 if
+	// unknown.
+	next []atomic.Uint64
 
-	measuring sync.Mutex // held while it is looked at; guards what follows
+	measuring sync.Mutex // held during a measurement; guards seen
 	seen      []waiting  // by partition
 }
 
-// waiting is what was found behind a partition's cursor. It is looked for again
-// when something has changed.
+// waiting is what was found after a partition's cursor. It is looked up again once something
+// has changed.
 type waiting struct {
-	made   time.Time // of the TELEMETRY that it counts in
-	cursor uint64    // first sequence that the cursor did not count as folded
-	end    uint64    // last sequence that there was
-	first  uint64    // of the first commit not folded; 0: there was none
-	stored time.Time // when that was stored
+	made   time.Time // when the TELEMETRY stream was created
+	cursor uint64    // first sequence that was not folded, according to the cursor
+	end    uint64    // last sequence of the stream
+	first  uint64    // first commit not folded; 0 if there was none
+	stored time.Time // when first was stored
 }
 
-// holds reports whether looking again would find the same.
+// holds reports whether another lookup would find the same.
 func (w waiting) holds(cursor uint64, s *jetstream.StreamInfo) bool {
 	if w.cursor != cursor || !w.made.Equal(s.Created) {
 		return false
@@ -60,8 +62,8 @@ func (b *backlog) err() error {
 
 func (b *backlog) age() time.Duration { return time.Duration(b.oldest.Load()) }
 
-// folded is the first sequence of TELEMETRY that some partition still needs, or
-// 0 if that is not known for every partition.
+// folded returns the first sequence of TELEMETRY that some partition still needs, or 0 if that
+// is not known for every partition.
 func (b *backlog) folded() uint64 {
 	first := uint64(0)
 	for p := range b.next {
@@ -76,8 +78,8 @@ func (b *backlog) folded() uint64 {
 	return first
 }
 
-// watchBacklog keeps the backlog's figures, and an eye on the other streams'
-// limits, until the context ends.
+// watchBacklog measures the backlog and checks the limits of the other streams until the
+// context ends.
 func (e *Engine) watchBacklog(ctx context.Context) {
 	alarmed := make(map[string]bool)
 	for range periodic.NowAndEvery(ctx, backlogEvery) {
@@ -90,8 +92,8 @@ func (e *Engine) watchBacklog(ctx context.Context) {
 	}
 }
 
-// firstCommit asks the stream's leader for a partition's first commit at or
-// after a sequence; nil if there is none.
+// firstCommit asks the stream's leader for a partition's first commit at or after a sequence.
+// It returns nil if there is none.
 func firstCommit(ctx context.Context, s jetstream.Stream, p int, from uint64) (*jetstream.RawStreamMsg, error) {
 	m, err := s.GetMsg(ctx, max(from, 1), jetstream.WithGetMsgSubject(codec.TelemetrySubject(p)))
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
@@ -105,8 +107,9 @@ func (e *Engine) measureBacklog(ctx context.Context) error {
 	defer e.backlog.measuring.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	// The cursors first: one that is ahead of the end then counts in another
-	// TELEMETRY, or in an end that was lost, and not in what came meanwhile.
+	// Read the cursors before the stream's end. Then a cursor that is ahead of the end refers
+	// to another TELEMETRY stream, or to an end that was lost, and not to commits that have
+	// arrived since.
 	cursors, err := e.readCursors(ctx, e.partitions)
 	if err != nil {
 		return err
@@ -117,20 +120,20 @@ func (e *Engine) measureBacklog(ctx context.Context) error {
 	}
 	info := s.CachedInfo()
 	state := info.State
-	now := info.TimeStamp // of the server, which stamped the commits too
+	now := info.TimeStamp // of the server, which also stamped the commits
 	var oldest time.Duration
 	unfolded := state.LastSeq + 1
 	for p, c := range cursors {
 		if c.newer {
-			e.backlog.next[p].Store(0) // not known: this node removes no telemetry
+			e.backlog.next[p].Store(0) // unknown: this node removes no telemetry
 			continue
 		}
 		if c.Next > state.LastSeq+1 || c.Made != info.Created.UnixNano() {
-			c.Next = 0 // as Take will: nothing counts as folded
+			c.Next = 0 // like Take: nothing counts as folded
 		}
 		w := &e.backlog.seen[p]
 		if !w.holds(c.Next, info) {
-			// What comes first for the partition after its cursor?
+			// Find the partition's first commit after its cursor.
 			m, err := firstCommit(ctx, s, p, c.Next)
 			if err != nil {
 				return err
@@ -141,8 +144,7 @@ func (e *Engine) measureBacklog(ctx context.Context) error {
 			}
 		}
 		if w.first == 0 {
-			// Everything there was is folded. Nothing before the end
-			// that we saw when we asked is needed any more.
+			// Everything is folded. Nothing before the end, as read above, is needed any more.
 			e.backlog.next[p].Store(max(c.Next, state.LastSeq+1))
 			continue
 		}
@@ -150,7 +152,7 @@ func (e *Engine) measureBacklog(ctx context.Context) error {
 		unfolded = min(unfolded, w.first)
 		oldest = max(oldest, now.Sub(w.stored))
 	}
-	// Commits are alike enough for their bytes to be counted by number.
+	// Commits have similar sizes, so their number estimates their bytes.
 	var bytes uint64
 	if n := state.LastSeq + 1 - unfolded; n > 0 && state.Msgs > 0 {
 		bytes = state.Bytes / state.Msgs * min(n, state.Msgs)
@@ -165,16 +167,16 @@ func (e *Engine) measureBacklog(ctx context.Context) error {
 
 const trimEvery = 10 * time.Second
 
-// Trim removes telemetry that is both folded and older than the retention, and
-// the oldest folded telemetry when the stream's bytes run short, until the
-// context ends or the engine fails. Nodes that derive run it.
+// Trim removes telemetry that is both folded and older than the retention, and the oldest
+// folded telemetry when the stream is nearly full. It runs until the context ends or the
+// engine fails. Nodes that derive run it.
 //
-// An age limit of the engine's own would not do: after an outage longer than
-// the retention it would drop samples that were acknowledged and never folded.
+// An age limit of NATS would not suffice: after an outage longer than the retention it would
+// drop samples that were acknowledged and never folded.
 func (e *Engine) Trim(ctx context.Context) {
 	for range periodic.Every(ctx, trimEvery) {
 		if e.Alive() != nil {
-			return // what it knows may be of streams that are no more
+			return // its information may be about streams that no longer exist
 		}
 		if err := e.trim(ctx); err != nil && ctx.Err() == nil {
 			e.log.Warn("old telemetry cannot be removed", "error", err)
@@ -190,7 +192,7 @@ func (e *Engine) trim(ctx context.Context) error {
 		return err
 	}
 	info := s.CachedInfo()
-	state, now := info.State, info.TimeStamp // of the server, which stamped the commits too
+	state, now := info.State, info.TimeStamp // of the server, which also stamped the commits
 	folded := e.backlog.folded()
 	if folded == 0 || state.Msgs == 0 {
 		return nil
@@ -209,8 +211,8 @@ func (e *Engine) trim(ctx context.Context) error {
 	return s.Purge(ctx, jetstream.WithPurgeSequence(upTo))
 }
 
-// overBytes is the sequence before which commits must go so that the stream
-// fills 60 % of its limit again, once it fills 80 %.
+// overBytes returns the sequence before which commits must be removed, so that the stream is
+// 60 % full again, once it is 80 % full. It returns 0 below that.
 func overBytes(state jetstream.StreamState, limit int64) uint64 {
 	if state.Bytes < uint64(limit)/10*8 {
 		return 0
@@ -219,7 +221,8 @@ func overBytes(state jetstream.StreamState, limit int64) uint64 {
 	return state.FirstSeq + excess/max(1, state.Bytes/state.Msgs)
 }
 
-// firstSince finds the first commit stored at t or later; 0 if there is none.
+// firstSince returns the sequence of the first commit stored at t or later, or 0 if there is
+// none.
 func (e *Engine) firstSince(ctx context.Context, t time.Time) (uint64, error) {
 	sub, err := e.readTelemetry("telemetry.*", nats.StartTime(t), nats.HeadersOnly())
 	if err != nil {
@@ -241,8 +244,8 @@ func (e *Engine) firstSince(ctx context.Context, t time.Time) (uint64, error) {
 	return meta.Sequence.Stream, nil
 }
 
-// copiesMissing is how many copies of a stream are out of reach or behind. Its leader, which
-// answers, has one.
+// copiesMissing returns how many replicas of a stream are out of reach or lag behind. Its
+// leader, which answers, has one.
 func copiesMissing(info *jetstream.StreamInfo) int {
 	copies := 1
 	if info.Cluster != nil {
@@ -255,16 +258,16 @@ func copiesMissing(info *jetstream.StreamInfo) int {
 	return max(0, info.Config.Replicas-copies)
 }
 
-// fullAlarm is the part of a stream's bytes, in percent, at which its filling up
-// is logged; it is logged again after it has fallen below fullOver.
+// fullAlarm is the fill level of a stream, in percent of its byte limit, at which an alarm is
+// logged. It is logged again only after the level has fallen below fullOver.
 const (
 	fullAlarm = 80
 	fullOver  = 75
 )
 
-// watchLimits shows how full each stream is, and logs those that fill up.
-// TELEMETRY is not logged: it fills and is trimmed all the time, and says
-// store.ErrBacklog when that is not enough.
+// watchLimits exports how full each stream is, and logs those that are nearly full. TELEMETRY
+// is not logged: it fills and is trimmed all the time, and Append returns store.ErrBacklog
+// when that is not enough.
 func (e *Engine) watchLimits(ctx context.Context, alarmed map[string]bool) error {
 	for _, name := range codec.Streams {
 		s, err := e.js.Stream(ctx, name)

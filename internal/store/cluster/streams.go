@@ -18,26 +18,26 @@ import (
 	"carstate/internal/store/codec"
 )
 
-// fedStreams carry a heartbeat, because nodes keep copies of them.
+// fedStreams are the streams that nodes keep copies of. They contain heartbeats.
 var fedStreams = []string{codec.States, codec.Tokens, codec.Sources}
 
 // partitionsKey is the stream metadata that fixes the number of partitions.
 const partitionsKey = "carstate.partitions"
 
-// schemaKey is the stream metadata that has the greatest schema version of those that set the stream
-// up. An older version leaves the stream as it is.
+// schemaKey is the stream metadata with the greatest schema version that has set the stream
+// up. An older version does not change the stream.
 const schemaKey = "carstate.schema"
 
-// streamConfigs describes every stream. What happens at each limit:
+// streamConfigs describes every stream. At its limit a stream behaves as follows:
 //
-//   - TELEMETRY refuses what would exceed its bytes, so that nothing
-//     acknowledged is ever dropped by a limit. It has no age limit of its own:
-//     the trimmer (trim.go) removes what is both folded and old.
-//   - STATES drops its oldest record, which is the vehicle longest unheard of;
-//     refusing would refuse updates too. An alarm is logged at 80 %.
+//   - TELEMETRY refuses a commit that would exceed its bytes, so that no limit ever drops what
+//     was acknowledged. It has no age limit: Trim (retention.go) removes what is both folded and
+//     old.
+//   - STATES drops its oldest record, that of the vehicle longest unheard of; refusing would
+//     refuse updates too. An alarm is logged at 80 %.
 //   - TOKENS, SOURCES and AUDIT refuse, and an alarm is logged at 80 %.
-//   - ROADS drops its oldest record, which is the tile longest without a car, and
-//     an alarm is logged at 80 %.
+//   - ROADS drops its oldest record, that of the tile longest without a car, and an alarm is
+//     logged at 80 %.
 func streamConfigs(c Config, m made) []jetstream.StreamConfig {
 	lastValue := func(name string, bytes int64, d jetstream.DiscardPolicy, subjects ...string) jetstream.StreamConfig {
 		subjects = append(subjects, codec.HeartbeatSubject(name))
@@ -49,8 +49,8 @@ func streamConfigs(c Config, m made) []jetstream.StreamConfig {
 			Discard:            d,
 			AllowDirect:        true,
 			AllowAtomicPublish: true,
-			// No write carries an id. With a longer window the server reads
-			// all that was stored in it when it starts, to look for some.
+			// No write has an id. With a longer window the server searches all records of the
+			// window for ids when it starts.
 			Duplicates: leastDuplicateWindow,
 		}
 	}
@@ -60,8 +60,8 @@ func streamConfigs(c Config, m made) []jetstream.StreamConfig {
 			Subjects: []string{"telemetry.*"},
 			MaxBytes: c.TelemetryBytes,
 			Discard:  jetstream.DiscardNew,
-			// Only the leader may say that nothing is left to fold: the
-			// trimmer acts on it, and a replica may lag.
+			// Only the leader may say that nothing is left to fold: Trim acts on it, and a
+			// replica may lag.
 			AllowDirect:  false,
 			Duplicates:   duplicateWindow,
 			MaxConsumers: consumersOf(m.partitions),
@@ -100,15 +100,14 @@ func streamConfigs(c Config, m made) []jetstream.StreamConfig {
 	return configs
 }
 
-// usualConsumers is how many consumers nats-server lets a stream have that does not
-// say how many.
+// usualConsumers is the consumer limit of nats-server for a stream that does not set one.
 const usualConsumers = 1000
 
-// consumersOf is how many consumers TELEMETRY may have; 0: as many as is usual, which
-// an account's own limit need not be raised for. Who folds a partition has one, and for
-// some seconds after a node has died the servers keep its own beside those of its
-// successors. The trimmer and the console need one now and then. A partition that gets
-// none is never folded.
+// consumersOf returns the consumer limit of TELEMETRY. 0 means the server's default, for which
+// the limit of an account need not be raised. Each partition that is folded has one consumer.
+// For some seconds after a node has died, the servers keep its consumers beside those of its
+// successors. Trim and the console need one occasionally. A partition that gets no consumer is
+// never folded.
 func consumersOf(partitions int) int {
 	if partitions <= usualConsumers*9/10 {
 		return 0
@@ -116,18 +115,19 @@ func consumersOf(partitions int) int {
 	return 2*partitions + usualConsumers/2
 }
 
-// made is what the first start has fixed, as TELEMETRY says: 0 before.
+// made is what the first start has fixed, as the metadata of TELEMETRY says. Both numbers are
+// 0 before.
 type made struct{ partitions, replicas int }
 
-// ensureStreams makes the streams that are missing and brings the others up to
-// date. It returns the number of partitions, which the first start fixed. Nodes
-// that start at once agree, because only one of them makes a stream.
+// ensureStreams creates the missing streams and updates the others. It returns the number of
+// partitions, which the first start fixed. Nodes that start at the same time agree, because
+// only one of them creates a stream.
 func ensureStreams(ctx context.Context, js jetstream.JetStream, c Config) (int, error) {
 	want, err := c.first(ctx, js)
 	if err != nil {
 		return 0, err
 	}
-	// TELEMETRY comes first and fixes what the others follow.
+	// TELEMETRY is first; the others use its numbers.
 	for i := range codec.Streams {
 		is, err := ensureStream(ctx, js, c, i, want)
 		if err != nil {
@@ -137,7 +137,8 @@ func ensureStreams(ctx context.Context, js jetstream.JetStream, c Config) (int, 
 			want = is
 		}
 	}
-	// What was answered while the cluster changed its leader need not stand.
+	// Answers that were given while the cluster changed its leader may be void, so check
+	// again.
 	stored, err := storedStream(ctx, js, codec.Telemetry)
 	if err == nil && madeLike(stored).partitions != want.partitions {
 		err = fmt.Errorf("the stream %s was replaced during the start: start again", codec.Telemetry)
@@ -145,9 +146,9 @@ func ensureStreams(ctx context.Context, js jetstream.JetStream, c Config) (int, 
 	return want.partitions, err
 }
 
-// first is what the streams are to be like that are not there yet. STATES tells where
-// it is there: if TELEMETRY alone is made anew, a state must stay where it will be
-// looked for.
+// first returns the numbers for streams that do not exist yet. Those of STATES are used if it
+// exists: if only TELEMETRY is created again, a state must remain in the partition where it
+// will be looked up.
 func (c Config) first(ctx context.Context, js jetstream.JetStream) (made, error) {
 	states, err := storedStream(ctx, js, codec.States)
 	if err != nil {
@@ -165,7 +166,7 @@ func (c Config) first(ctx context.Context, js jetstream.JetStream) (made, error)
 	}, nil
 }
 
-// firstReplicas is how many copies streams get that nobody asked any number for.
+// firstReplicas returns the number of replicas if none is configured.
 func (c Config) firstReplicas() int {
 	if strings.Contains(c.URLs, ",") {
 		return clusterReplicas
@@ -180,15 +181,15 @@ func (c Config) checkPartitions(stored int) error {
 	return nil
 }
 
-// What another node has just made is not always shown at once: it is looked for
+// A stream that another node has just created may not be visible at once, so it is looked up
 // this often.
 const (
 	ensureTries = 50
 	ensureEvery = 100 * time.Millisecond
 )
 
-// ensureStream makes one of codec.Streams, or brings it up to date. It is never
-// given fewer copies than it has: one node's flag would take them from all.
+// ensureStream creates one of codec.Streams, or updates it. It never reduces the number of
+// replicas: the flag of one node would reduce it for all.
 func ensureStream(ctx context.Context, js jetstream.JetStream, c Config, i int, want made) (made, error) {
 	name := codec.Streams[i]
 	var last error
@@ -215,8 +216,8 @@ func ensureStream(ctx context.Context, js jetstream.JetStream, c Config, i int, 
 			}
 		}
 		sc := streamConfigs(c, target)[i]
-		// Only one node creates it. To create one that is there fails, even if it
-		// is the same, where the servers have no room for another one.
+		// Only one node creates the stream. Creating an existing stream fails, even an
+		// identical one, if the servers have no room for another.
 		change := js.CreateStream
 		if found {
 			change = js.UpdateStream
@@ -238,7 +239,7 @@ func ensureStream(ctx context.Context, js jetstream.JetStream, c Config, i int, 
 		case !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) && !errors.Is(err, jetstream.ErrStreamNotFound):
 			return made{}, fmt.Errorf("the stream %s cannot be set up: %w", name, err)
 		}
-		last = err // another node has just made or removed it
+		last = err // another node has just created or removed it
 		select {
 		case <-ctx.Done():
 			return made{}, ctx.Err()
@@ -248,7 +249,7 @@ func ensureStream(ctx context.Context, js jetstream.JetStream, c Config, i int, 
 	return made{}, fmt.Errorf("the stream %s cannot be set up: %w", name, last)
 }
 
-// storedStream reads how a stream was made; the zero value if there is none yet.
+// storedStream returns the configuration of a stream, or the zero value if it does not exist.
 func storedStream(ctx context.Context, js jetstream.JetStream, name string) (jetstream.StreamConfig, error) {
 	var s jetstream.Stream
 	err := patiently(ctx, func(ctx context.Context) (err error) {
@@ -270,23 +271,23 @@ func storedStream(ctx context.Context, js jetstream.JetStream, name string) (jet
 	return stored, nil
 }
 
-// madeLike is what a stored stream fixes.
+// madeLike returns what a stored stream fixes.
 func madeLike(stored jetstream.StreamConfig) made {
 	partitions, err := strconv.Atoi(stored.Metadata[partitionsKey])
 	if err != nil {
-		partitions = 0 // it has none of its own
+		partitions = 0 // the stream has no such metadata
 	}
 	return made{partitions, stored.Replicas}
 }
 
-// setUpByNewer reports whether a newer version made a stream, or changed it.
+// setUpByNewer reports whether a newer version created a stream or changed it.
 func setUpByNewer(stored jetstream.StreamConfig) bool {
 	schema, err := strconv.Atoi(stored.Metadata[schemaKey])
 	return err == nil && schema > codec.SchemaVersion
 }
 
-// sameStream reports whether a stored stream needs no change. An update that changes
-// nothing could undo one of a node that starts at the same time.
+// sameStream reports whether a stored stream needs no change. An update that changes nothing
+// could undo that of another node that starts at the same time.
 func sameStream(want, is jetstream.StreamConfig) bool {
 	for key, value := range want.Metadata {
 		if is.Metadata[key] != value {
@@ -294,7 +295,7 @@ func sameStream(want, is jetstream.StreamConfig) bool {
 		}
 	}
 	want.Metadata = is.Metadata // the server adds to it
-	// So does it with limits that are not set.
+	// The server also adds limits that are not set.
 	want.MaxMsgs, want.MaxMsgSize = -1, -1
 	if want.MaxConsumers == 0 {
 		want.MaxConsumers = -1
@@ -308,20 +309,19 @@ func sameStream(want, is jetstream.StreamConfig) bool {
 	return reflect.DeepEqual(want, is)
 }
 
-// requestTimeout bounds one question to the engine that nobody waits for with
-// a deadline of their own.
+// requestTimeout bounds one request to NATS without a deadline of its own.
 const requestTimeout = 5 * time.Second
 
-// flowProbe is where to the pace of a consumer that is not there would be answered.
+// flowProbe is a flow-control subject of a consumer that does not exist.
 const flowProbe = "$JS.FC.probe"
 
-// sharedProbe is what a node tells of roads that tells nothing.
+// sharedProbe is road evidence without content.
 var sharedProbe = codec.Seal(sharedSubject("probe"), []byte{0})
 
-// probeRights finds out whether the account may do all that is needed later, by
-// requests that change nothing: records for a stream of another name, the removal
-// of what is not there. What only makes or changes streams is not among them: who
-// wants to may take that away once they are made.
+// probeRights checks that the account has all permissions that are needed later. Its requests
+// change nothing: they store records with a wrong expected stream, and remove messages that do
+// not exist. The permissions to create or change streams are not checked, because an operator
+// may revoke them once the streams exist.
 func (c *conn) probeRights(ctx context.Context, configs []jetstream.StreamConfig) error {
 	var asking sync.WaitGroup
 	var failed error
@@ -348,7 +348,7 @@ func (c *conn) probeRights(ctx context.Context, configs []jetstream.StreamConfig
 	question := func(subject string, body any) {
 		text, err := json.Marshal(body)
 		if err != nil {
-			panic(err) // a map of a string or a number
+			panic(err) // cannot happen: a map of a string or a number
 		}
 		m := nats.NewMsg(subject)
 		m.Data = text
@@ -362,7 +362,8 @@ func (c *conn) probeRights(ctx context.Context, configs []jetstream.StreamConfig
 		}
 	}
 	for _, name := range []string{codec.Telemetry, codec.States, codec.Tokens} {
-		question("$JS.API.STREAM.PURGE."+name, map[string]any{"filter": codec.HeartbeatSubject("probe")}) // nobody's
+		// No such subject exists.
+		question("$JS.API.STREAM.PURGE."+name, map[string]any{"filter": codec.HeartbeatSubject("probe")})
 	}
 	for _, name := range append([]string{codec.Audit, codec.Roads}, fedStreams...) {
 		question("$JS.API.DIRECT.GET."+name, map[string]any{"seq": uint64(1) << 62})
@@ -370,10 +371,10 @@ func (c *conn) probeRights(ctx context.Context, configs []jetstream.StreamConfig
 	question("$JS.API.STREAM.MSG.DELETE."+codec.States, map[string]any{"seq": uint64(1) << 62})
 	for _, name := range append([]string{codec.Telemetry}, fedStreams...) {
 		question("$JS.API.STREAM.MSG.GET."+name, map[string]any{"seq": uint64(1) << 62})
-		question("$JS.API.CONSUMER.CREATE."+name+".probe", map[string]any{}) // of no stream
+		question("$JS.API.CONSUMER.CREATE."+name+".probe", map[string]any{}) // not a valid consumer
 		question("$JS.API.CONSUMER.DELETE."+name+".probe", map[string]any{})
 	}
-	// To these nobody answers, but a refusal comes before the next answer.
+	// These requests are not answered, but a denial arrives before the next answer.
 	for subject, do := range map[string]func() error{
 		flowProbe:              func() error { return c.nc.Publish(flowProbe, nil) },
 		sharedSubject("probe"): func() error { return c.nc.Publish(sharedSubject("probe"), sharedProbe) },
@@ -401,6 +402,6 @@ func (c *conn) probeRights(ctx context.Context, configs []jetstream.StreamConfig
 	return failed
 }
 
-// sharedSubject is where a node tells the others what its cars show. It is in no
-// stream.
+// sharedSubject is the subject on which a node sends its road evidence to the others. No
+// stream stores it.
 func sharedSubject(node string) string { return "carstate.roads." + node }

@@ -21,9 +21,9 @@ import (
 
 var errClosed = errors.New("the engine is closed")
 
-// Append stores samples and returns nil once all of them are on disk. Samples of
-// one vehicle keep their order. It may be called from many goroutines: all
-// samples that wait for a partition go to disk together.
+// Append stores samples and returns nil once all of them are on disk. Samples of one vehicle
+// keep their order. Append is safe for concurrent use: all samples that wait for a partition
+// are stored together.
 func (e *Engine) Append(ctx context.Context, samples []vehicle.Sample) error {
 	if len(samples) == 0 {
 		return nil
@@ -47,20 +47,20 @@ func (e *Engine) Append(ctx context.Context, samples []vehicle.Sample) error {
 	}
 }
 
-// maxWaitingBytes bounds what waits for one partition's disk.
+// maxWaitingBytes bounds the samples that wait to be stored, per partition.
 const maxWaitingBytes = 8 << 20
 
-// committer stores one partition's samples. All that wait go to disk as one
-// message, and while that one is under way the next ones gather, so that a lone
-// sample never waits for company and a slow disk makes commits larger.
+// committer stores one partition's samples. It stores all waiting samples as one message.
+// While a message is in flight, the next samples collect, so a single sample never waits for
+// others, and a slow disk makes commits larger.
 type committer struct {
 	e       *Engine
 	subject string
-	wake    chan struct{} // holds a token while something may be waiting
+	wake    chan struct{} // holds a token while samples may be waiting
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	waiting []store.Chunk
-	bytes   int // of waiting
+	bytes   int // size of waiting
 	closed  bool
 }
 
@@ -68,9 +68,9 @@ func newCommitter(e *Engine, partition int) *committer {
 	return &committer{e: e, subject: codec.TelemetrySubject(partition), wake: make(chan struct{}, 1)}
 }
 
-// enqueue takes a chunk over; its waiter is told in any case. What follows a
-// chunk that was refused is refused too: stored alone, it would make the older
-// samples count for nothing when they are sent again.
+// enqueue queues a chunk, or finishes its waiter with an error. A chunk that follows a refused
+// one of the same Append is refused too: if the younger samples were stored alone, the older
+// ones would be ignored when they are sent again.
 func (c *committer) enqueue(k store.Chunk) {
 	c.mu.Lock()
 	var err error
@@ -96,8 +96,7 @@ func (c *committer) enqueue(k store.Chunk) {
 	}
 }
 
-// run stores what is enqueued until the context ends. One commit is under way
-// at a time.
+// run stores what is enqueued until the context ends. One commit is in flight at a time.
 func (c *committer) run(ctx context.Context) {
 	var record []byte
 	for {
@@ -131,10 +130,10 @@ func (c *committer) run(ctx context.Context) {
 	}
 }
 
-// traceHeader carries the context of a commit's span in the header of its message.
+// traceHeader puts the context of a commit's span into the header of its message.
 var traceHeader propagation.TraceContext
 
-// span begins the span of a group commit and returns the header of its message; nil, nil
+// span begins the span of a group commit and returns the header of its message. Both are nil
 // if no request is traced.
 func (c *committer) span(ctx context.Context, batch []store.Chunk, samples int) (trace.Span, nats.Header) {
 	if c.e.config.Tracer == nil {
@@ -154,8 +153,8 @@ func (c *committer) span(ctx context.Context, batch []store.Chunk, samples int) 
 	return span, h
 }
 
-// take removes from the queue what one commit holds. Chunks whose Append has
-// failed already are among the batch with nothing in them.
+// take removes the chunks of one commit from the queue. Chunks whose Append has failed already
+// are in the batch without content.
 func (c *committer) take() (batch []store.Chunk, samples int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -177,14 +176,14 @@ func (c *committer) take() (batch []store.Chunk, samples int) {
 	c.waiting = c.waiting[n:]
 	c.bytes -= bytes
 	if len(c.waiting) == 0 {
-		c.waiting = nil // the array goes once the batch is done
+		c.waiting = nil // frees the array once the batch is done
 	}
 	return batch, samples
 }
 
-// store sends one commit until the engine says that it is on disk. After a
-// time-out nobody knows whether it is, so the same bytes go again under the
-// same id; the engine recognises them if they are.
+// store sends one commit until NATS confirms that it is on disk. After a time-out it is
+// unknown whether it is, so the same bytes are sent again under the same id, and NATS
+// recognizes a duplicate.
 func (c *committer) store(ctx context.Context, record []byte, header nats.Header) error {
 	ctx, cancel := context.WithTimeout(ctx, c.e.config.Patience.Store)
 	defer cancel()
@@ -221,7 +220,7 @@ func (c *committer) store(ctx context.Context, record []byte, header nats.Header
 	}
 }
 
-// close refuses what still waits and all that comes later.
+// close rejects the waiting chunks and all later ones.
 func (c *committer) close() {
 	c.mu.Lock()
 	waiting := c.waiting
