@@ -15,7 +15,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// clock is a time that tests move.
+// clock is a clock that tests advance.
 type clock struct{ ahead atomic.Int64 }
 
 func (c *clock) now() time.Time        { return time.Now().Add(time.Duration(c.ahead.Load())) }
@@ -36,7 +36,7 @@ func trim(t *testing.T, e *Engine) {
 	}
 }
 
-// forgetful opens an engine that trims all that is folded.
+// forgetful returns an engine that trims everything that is folded.
 func forgetful(t *testing.T, url string, partitions int) *Engine {
 	t.Helper()
 	return openOne(t, Config{Retention: time.Millisecond, Partitions: partitions, URLs: url})
@@ -49,7 +49,7 @@ func storeSample(t *testing.T, e *Engine, at int64) {
 	}
 }
 
-// foldAll reads partition 0 up to the sample of a time and commits the cursor.
+// foldAll reads partition 0 up to the sample with the time upTo and commits the cursor.
 func foldAll(t *testing.T, e *Engine, upTo int64) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(testkit.Context(t))
@@ -94,8 +94,9 @@ func TestBacklogByAge(t *testing.T) {
 	storeSample(t, e, 2)
 }
 
-// How long a sample waits is told by the clock that stamped it, the server's. A node
-// whose own clock is wrong refuses nothing for that.
+// TestBacklogWithAWrongClock checks that the age of a waiting sample is measured by the clock
+// that stamped it, the server's. A node whose own clock is wrong does not refuse samples for
+// that reason.
 func TestBacklogWithAWrongClock(t *testing.T) {
 	var c clock
 	e := openOne(t, Config{Now: c.now})
@@ -136,8 +137,8 @@ func TestBacklogByBytes(t *testing.T) {
 	storeSample(t, e, at+1)
 }
 
-// A stream that fills between two looks at the backlog refuses, and says the
-// same.
+// TestTelemetryFull checks that a stream that fills up between two measurements of the backlog
+// refuses samples with the same error.
 func TestTelemetryFull(t *testing.T) {
 	const limit = 64 << 10
 	e := openOne(t, Config{TelemetryBytes: limit})
@@ -159,7 +160,7 @@ func TestTelemetryFull(t *testing.T) {
 		t.Fatalf("a full stream is no broken engine: %v", err)
 	}
 	foldAll(t, e, at) // all that was acknowledged is there
-	trim(t, e)        // folded: may go, although it is young
+	trim(t, e)        // folded: may be removed although it is young
 	storeSample(t, e, at+1)
 }
 
@@ -186,8 +187,8 @@ func TestTrim(t *testing.T) {
 	foldAll(t, e, 11)
 }
 
-// One partition that lags keeps what it needs, and nobody folds what another
-// one still has to.
+// TestTrimWithSeveralPartitions checks that telemetry remains as long as the slowest partition
+// needs it.
 func TestTrimWithSeveralPartitions(t *testing.T) {
 	url := startNATS(t)
 	e := openOne(t, Config{Partitions: 2, URLs: url})
@@ -203,7 +204,7 @@ func TestTrimWithSeveralPartitions(t *testing.T) {
 			}
 		}
 	}
-	foldAll(t, e, 5) // partition 0: sequences 1, 3, … 9
+	foldAll(t, e, 5) // sequences 1, 3, … 9
 	short := forgetful(t, url, 2)
 	testkit.Await(t, "an old commit is removed", func() bool { trim(t, short); return telemetryState(t, e).FirstSeq > 1 })
 	trim(t, short)
@@ -212,8 +213,8 @@ func TestTrimWithSeveralPartitions(t *testing.T) {
 	}
 }
 
-// Whoever trims while others store and fold never takes away what is not
-// folded, however old it is.
+// TestTrimRaces checks that a trim concurrent with stores and folds never removes telemetry
+// that is not folded, however old it is.
 func TestTrimRaces(t *testing.T) {
 	e := openOne(t, Config{Retention: time.Millisecond})
 	ctx, cancel := context.WithCancel(testkit.Context(t))
@@ -223,7 +224,7 @@ func TestTrimRaces(t *testing.T) {
 	done := make(chan struct{})
 	wg.Go(func() {
 		for at := int64(1); at <= n; at++ {
-			e.backlog.over.Store(false) // it is, at this retention
+			e.backlog.over.Store(false) // it is over the limit at this retention
 			if err := e.Append(ctx, []vehicle.Sample{speedAt("car", at)}); errors.Is(err, store.ErrBacklog) {
 				at--
 			} else if err != nil {
@@ -272,8 +273,8 @@ func TestTrimRaces(t *testing.T) {
 	testkit.Await(t, "all folded commits are removed", func() bool { trim(t, e); return telemetryState(t, e).Msgs == 0 })
 }
 
-// Where nothing changes, partitions are not asked about one by one; and what
-// changes is seen all the same.
+// TestBacklogOfManyPartitions checks that a measurement does not ask for each partition when
+// nothing has changed, and that it notices changes all the same.
 func TestBacklogOfManyPartitions(t *testing.T) {
 	const partitions = 200
 	e := openOne(t, Config{Partitions: partitions})
@@ -312,8 +313,9 @@ func TestBacklogOfManyPartitions(t *testing.T) {
 	}
 }
 
-// While samples are stored and folded, what is known to be folded never becomes less:
-// all that is kept would count as waiting, and be too old by far.
+// TestBacklogWhileFolding checks that the sequence up to which everything is folded never
+// decreases while samples are stored and folded. Otherwise all retained telemetry would count
+// as waiting, with far too great an age.
 func TestBacklogWhileFolding(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	e := openOne(t, Config{})
@@ -359,8 +361,8 @@ func TestBacklogWhileFolding(t *testing.T) {
 	}
 }
 
-// How old telemetry is, is told by the clock that stamped it, too: a node whose own is
-// wrong keeps it no shorter and no longer than the others.
+// TestTrimWithAWrongClock checks that the age of telemetry, too, is measured by the clock that
+// stamped it. A node whose own clock is wrong keeps telemetry for as long as the others do.
 func TestTrimWithAWrongClock(t *testing.T) {
 	for _, ahead := range []time.Duration{24 * time.Hour, -24 * time.Hour} {
 		var c clock

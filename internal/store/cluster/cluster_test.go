@@ -20,7 +20,7 @@ import (
 	"carstate/internal/testkit"
 )
 
-// serve starts a server on a configuration and returns its port.
+// serve starts a server with a configuration and returns its port.
 func serve(t *testing.T, config string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "nats.conf")
@@ -38,7 +38,7 @@ func serve(t *testing.T, config string) string {
 	return fmt.Sprint(clustertest.Serve(t, opts).Addr().(*net.TCPAddr).Port)
 }
 
-// refused opens an engine that must be refused with one line.
+// refused checks that an engine does not open and that the error is one line with want.
 func refused(t *testing.T, c cluster.Config, want string) {
 	t.Helper()
 	e, err := cluster.Open(t.Context(), c)
@@ -51,8 +51,8 @@ func refused(t *testing.T, c cluster.Config, want string) {
 	}
 }
 
-// A cluster that cannot do what is needed is refused at the start, in one line
-// that says what to do.
+// TestUnfitCluster checks that a cluster that lacks something is refused at the start, in one
+// line that says what to do.
 func TestUnfitCluster(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -74,7 +74,8 @@ func TestUnfitCluster(t *testing.T) {
 	}
 }
 
-// Whatever right the account lacks is found out at the start and named.
+// TestMissingRights checks that any permission that the account lacks is found at the start
+// and named.
 func TestMissingRights(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
@@ -109,8 +110,8 @@ func TestMissingRights(t *testing.T) {
 	})
 }
 
-// A server of before 2.15.2 is refused. One cannot be had without its module, so
-// that this one only says what it is.
+// TestOldServer checks that a server older than 2.15.2 is refused. An old server would need
+// its own module, so this one only pretends to have the version.
 func TestOldServer(t *testing.T) {
 	t.Parallel()
 	for version, old := range map[string]bool{
@@ -120,7 +121,7 @@ func TestOldServer(t *testing.T) {
 			t.Parallel()
 			addr := pretend(t, version)
 			ctx := testkit.Context(t)
-			if !old { // nothing but the end of ctx refuses it, for it answers nothing
+			if !old { // Open ends only with ctx, because the pretender does not answer
 				var cancel context.CancelFunc
 				ctx, cancel = context.WithTimeout(ctx, 5*time.Second)
 				defer cancel()
@@ -146,22 +147,23 @@ func TestOldServer(t *testing.T) {
 	}
 }
 
-// A server of a cluster that is too old is refused whichever the connection is to.
+// TestOldServerAmongOthers checks that an old server of a cluster is refused, no matter which
+// server the connection uses.
 func TestOldServerAmongOthers(t *testing.T) {
 	t.Parallel()
 	good := clustertest.External(t)
 	old := "nats://" + pretend(t, "2.15.1")
-	for range 5 { // the first one is drawn by lot
+	for range 5 { // the client picks the first server at random
 		refused(t, cluster.Config{URLs: good + "," + old}, `"pretender" is older than 2.15.2`)
 	}
-	// One that is gone keeps nobody out.
+	// A server that is gone does not prevent a start.
 	gone := clustertest.StartServer(t)
 	url := gone.URL()
 	gone.Stop()
 	clustertest.Open(t, cluster.Config{URLs: good + "," + url, Replicas: 1})
 }
 
-// pretend says that it is a server of a version, and answers nothing.
+// pretend listens as a server of a version that answers no requests.
 func pretend(t *testing.T, version string) (addr string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -187,7 +189,7 @@ func pretend(t *testing.T, version string) (addr string) {
 					case "PING":
 						fmt.Fprint(c, "PONG\r\n")
 					case "PUB", "HPUB":
-						return // a server that is new enough is asked something
+						return // a server that is new enough receives requests
 					}
 				}
 			})

@@ -19,15 +19,15 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// watchful engines notice silence within a second, where others take ten, but wait
-// for a write that is slow.
+// watchful and slowStore configure engines that notice silence within a second, not ten, but
+// wait for a slow write.
 var (
 	watchful  = Timeouts{Try: time.Hour, Stall: time.Second, Beat: 100 * time.Millisecond, Idle: 100 * time.Millisecond}
 	slowStore = store.Patience{Store: 50 * time.Second}
 )
 
-// onServer gives a configuration without URLs a server of its own, and patience for a busy
-// machine. Where it is the point that a try fails, the test says so.
+// onServer gives a configuration without URLs a server of its own, and a long Try for a busy
+// machine. Tests of a failing try set their own.
 func onServer(t *testing.T, c Config) Config {
 	t.Helper()
 	if c.URLs == "" {
@@ -76,7 +76,7 @@ func telemetryState(t *testing.T, e *Engine) jetstream.StreamState {
 	return s.CachedInfo().State
 }
 
-// commits reads partition 0 until n samples came, one slice a commit.
+// commits reads partition 0 until it has n samples, and returns one slice per commit.
 func commits(t *testing.T, e *Engine, n int) (all [][]vehicle.Sample) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(testkit.Context(t))
@@ -96,7 +96,7 @@ func commits(t *testing.T, e *Engine, n int) (all [][]vehicle.Sample) {
 	return all
 }
 
-// A sample that comes alone does not wait for others.
+// TestLoneSample checks that a single sample does not wait for others.
 func TestLoneSample(t *testing.T) {
 	e := openOne(t, Config{})
 	const n = 50
@@ -110,7 +110,7 @@ func TestLoneSample(t *testing.T) {
 	}
 }
 
-// Samples that come at the same time share commits.
+// TestSharedCommits checks that samples that arrive at the same time share commits.
 func TestSharedCommits(t *testing.T) {
 	t.Parallel()
 	e := openOne(t, Config{})
@@ -133,8 +133,8 @@ func TestSharedCommits(t *testing.T) {
 	commits(t, e, writers*each)
 }
 
-// A large batch is split so that each commit can be folded by one batch of
-// states, and no message exceeds what NATS takes.
+// TestLargeBatches checks that a large batch is split, so that one batch of states can hold
+// the fold of each commit and no message exceeds the limit of NATS.
 func TestLargeBatches(t *testing.T) {
 	t.Parallel()
 	fat := strings.Repeat("v", vehicle.MaxReportingID)
@@ -197,7 +197,8 @@ func TestLargeBatches(t *testing.T) {
 	}
 }
 
-// The worst case of one commit stays below the payload limit by arithmetic.
+// TestCommitFitsPayload checks by arithmetic that the largest commit is below the payload
+// limit.
 func TestCommitFitsPayload(t *testing.T) {
 	t.Parallel()
 	if worst := store.ChunkBytes + store.MaxSampleBytes + codec.SealBytes; worst > payloadBytes-(4<<10) {
@@ -214,7 +215,7 @@ func TestCommitFitsPayload(t *testing.T) {
 	}
 }
 
-// stalled replaces the engine's only committer by one that does not run yet.
+// stalled replaces the engine's only committer by one that does not run until start is called.
 func stalled(t *testing.T, e *Engine) (c *committer, start func()) {
 	c = newCommitter(e, 0)
 	e.committers[0] = c
@@ -226,8 +227,9 @@ func stalled(t *testing.T, e *Engine) (c *committer, start func()) {
 	}
 }
 
-// What waits for the disk is bounded; what exceeds the bound is refused at once
-// and whole, and who waits may stop waiting.
+// TestOverload checks that the samples that wait to be stored are bounded, that an Append
+// beyond the bound is refused at once and as a whole, and that a waiting Append can be
+// canceled.
 func TestOverload(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
@@ -245,14 +247,14 @@ func TestOverload(t *testing.T) {
 	results := make(chan error, 100)
 	fits := maxWaitingBytes / (300_000 + 20)
 	for i := range fits {
-		// In order: what waits is counted before the next one comes.
+		// In order: each is queued before the next one.
 		k := pack(t, big(int64(i+1)))
 		w := store.NewWaiter(t.Context(), nil, k)
 		e.committers[0].enqueue(k[0])
 		go func() { <-w.Done(); results <- nil }()
 	}
 	go func() { results <- e.Append(waiting, []vehicle.Sample{speedAt("patient", 1)}) }()
-	// One that is too large for what room is left, with a small one behind it.
+	// One that is too large for the remaining space, followed by a small one.
 	batch := []vehicle.Sample{big(1000), big(1001), speedAt("big", 2000)}
 	if err := e.Append(t.Context(), batch); !errors.Is(err, store.ErrOverloaded) {
 		t.Fatalf("over the limit: %v", err)
@@ -290,8 +292,9 @@ func pack(t *testing.T, x vehicle.Sample) []store.Chunk {
 	return k
 }
 
-// An older part of a batch that failed takes the younger parts with it: stored
-// alone they would make the older samples count for nothing when sent again.
+// TestNoYoungerWithoutOlder checks that if an older part of a batch fails, the younger parts
+// are not stored either. If they were, the older samples would be ignored when they are sent
+// again.
 func TestNoYoungerWithoutOlder(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
@@ -300,14 +303,14 @@ func TestNoYoungerWithoutOlder(t *testing.T) {
 	k := pack(t, speedAt("car", 2))
 	young := store.NewWaiter(t.Context(), nil, k)
 	c.enqueue(k[0])
-	both := make([]store.Chunk, 2) // of an Append
+	both := make([]store.Chunk, 2) // the chunks of one Append
 	w := store.NewWaiter(t.Context(), nil, both)
 	w.Finish(errors.New("the first part was not stored"))
 	k[0].Waiter = w
 	c.enqueue(k[0]) // refused at once
 	<-w.Done()
 
-	// And one that fails while it waits.
+	// Now one that fails while it waits.
 	late := store.NewWaiter(t.Context(), nil, both)
 	k[0].Waiter = late
 	c.enqueue(k[0])
@@ -328,7 +331,8 @@ func TestNoYoungerWithoutOlder(t *testing.T) {
 	}
 }
 
-// Close answers everybody who waits, and everybody who comes later.
+// TestAppendAroundClose checks that Close ends every waiting Append, and that a later one
+// fails.
 func TestAppendAroundClose(t *testing.T) {
 	t.Parallel()
 	e, err := Open(t.Context(), onServer(t, Config{}))

@@ -26,7 +26,7 @@ import (
 
 func BenchmarkBackup(b *testing.B) { storetest.Backups(b, servers()) }
 
-// TestServer runs against a NATS server for each store, as an operator would run it.
+// TestServer runs the suite against a NATS server for each store, as an operator would run it.
 func TestServer(t *testing.T) {
 	t.Parallel()
 	storetest.RunShort(t, servers())
@@ -38,7 +38,7 @@ func TestServerLong(t *testing.T) {
 	storetest.RunLong(t, servers())
 }
 
-// servers opens engines on a server for each directory.
+// servers returns a function that opens engines, on one server for each directory.
 func servers() storetest.Open {
 	var mu sync.Mutex // guards urls
 	urls := make(map[string]string)
@@ -58,8 +58,8 @@ func servers() storetest.Open {
 	}
 }
 
-// TestCluster runs against three servers with three copies of everything, and with the
-// rights that deploy/nats grants and no others. It does not share the machine with the
+// TestCluster runs the suite against three servers with three replicas of each stream, and
+// with exactly the permissions that deploy/nats grants. It does not run in parallel with the
 // package's other tests, which wait for time-outs.
 func TestCluster(t *testing.T) {
 	shipped, err := os.ReadFile("../../../deploy/nats/nats.conf")
@@ -93,8 +93,8 @@ func sample(vid string, ms int64, speed float64) vehicle.Sample {
 	return storetest.Speed(vehicle.ID(vid), ms, speed)
 }
 
-// A node without a table of states hears all the same that a partition of its own
-// must be taken anew, and how far it is behind.
+// TestCursorsFollow checks that a node without a table of states learns that it must take a
+// partition again, and knows its lag.
 func TestCursorsFollow(t *testing.T) {
 	t.Parallel()
 	e := clustertest.Open(t, cluster.Config{Partitions: 4, URLs: clustertest.External(t)})
@@ -126,7 +126,8 @@ func TestCursorsFollow(t *testing.T) {
 	}
 }
 
-// Each node stores what it has counted; any node adds it up.
+// TestUsageOfSeveralNodes checks that each node stores what it has counted and that any node
+// adds it up.
 func TestUsageOfSeveralNodes(t *testing.T) {
 	url := clustertest.External(t)
 	now := time.Now()

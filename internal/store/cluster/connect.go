@@ -35,7 +35,8 @@ type conn struct {
 	newest  atomic.Uint64 // greatest sequence in STATES that was acknowledged to this process
 	warned  warned
 
-	// newerLease is when the last lease of a newer version's node arrived, Unix ns. It is 0 if none did.
+	// newerLease is when the last lease of a newer version's node arrived, Unix ns. It is 0 if
+	// none arrived.
 	newerLease atomic.Int64
 
 	// needed is set from start until Close or Cut. If the connection is closed while needed is

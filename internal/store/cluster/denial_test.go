@@ -7,8 +7,8 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// A right that is taken away while the service runs is logged without the vehicle or
-// the place that a record was of.
+// TestDenialWithoutNames checks that a permission that is revoked while the service runs is
+// logged without the vehicle or the place of the record.
 func TestDenialWithoutNames(t *testing.T) {
 	for subject, want := range map[string]string{
 		"state.3.SecretCar":         "the NATS account lacks a right: Publish to state.…: grant what deploy/nats/nats.conf does",

@@ -213,11 +213,11 @@ func (f *feed) next(ctx context.Context, sub *nats.Subscription) (*nats.Msg, err
 	return sub.NextMsgWithContext(ctx)
 }
 
-// progress is called after each record, with the number of records that the
-// engine has yet to send. A stream that others write to all the time may never
-// have none, so the feed goes live when it has run its laps, too. The pending
-// count is unreliable: when a record replaces another, the engine decrements before it
-// increments. A caller that must not miss a record continues with [Engine.scanTail].
+// progress is called after each record, with the number of records that NATS has yet to send.
+// A stream that is written to all the time may never have none left, so the feed also goes
+// live after feedLaps. The pending count is unreliable: when a record replaces another, NATS
+// decrements it before it increments it. A caller that must not miss a record continues with
+// [Engine.scanTail].
 func (f *feed) progress(ctx context.Context, pending uint64) error {
 	switch {
 	case f.live || pending != 0 && f.last < f.goal:

@@ -21,7 +21,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// forgetConsumers makes the server lose a stream's consumers.
+// forgetConsumers deletes a stream's consumers on the server.
 func forgetConsumers(ctx context.Context, e *Engine, stream string) (n int) {
 	s, err := e.js.Stream(ctx, stream)
 	if err != nil {
@@ -35,8 +35,8 @@ func forgetConsumers(ctx context.Context, e *Engine, stream string) (n int) {
 	return n
 }
 
-// A feed whose consumer is lost again and again, at any moment, brings every
-// change in order and none twice.
+// TestFeedLosesConsumers checks that a feed whose consumer is lost repeatedly, at any moment,
+// delivers every change in order and none twice.
 func TestFeedLosesConsumers(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
@@ -80,7 +80,7 @@ func TestFeedLosesConsumers(t *testing.T) {
 		if err := p.Commit(ctx, n, map[vehicle.ID]*vehicle.State{id: &state}); err != nil {
 			t.Fatal(err)
 		}
-		// The next one is forgotten as soon as it is there.
+		// The next consumer is deleted as soon as it exists.
 		for before := forgotten; forgotten == before; {
 			select {
 			case <-ctx.Done():
@@ -101,8 +101,8 @@ func TestFeedLosesConsumers(t *testing.T) {
 	}
 }
 
-// A feed goes live although others write to its stream all the time, so that the
-// engine never has nothing more to send.
+// TestFeedOfBusyStream checks that a feed goes live although other writers write to its stream
+// all the time, so that NATS always has more to send.
 func TestFeedOfBusyStream(t *testing.T) {
 	t.Parallel()
 	e := openOne(t, Config{})
@@ -130,7 +130,7 @@ func TestFeedOfBusyStream(t *testing.T) {
 			}
 		}
 		apply(f.goal-1, 1)
-		// Meanwhile others write.
+		// Another writer writes.
 		if err := p.Commit(t.Context(), 0, nil); err != nil {
 			t.Fatal(err)
 		}
@@ -151,8 +151,8 @@ func TestFeedOfBusyStream(t *testing.T) {
 	}
 }
 
-// deaf dials a server that never sees the orders to feed which lost says are: as one
-// that is stopped and not known to be.
+// deaf dials a server that never receives the requests for consumers for which lost returns
+// true. It acts like a server that has stopped without the cluster having noticed.
 type deaf struct{ lost func() bool }
 
 func (d deaf) Dial(network, address string) (net.Conn, error) {
@@ -172,9 +172,9 @@ func (c *toDeaf) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// A feed that goes on and whose order nobody answers orders again soon, and then
-// goes on. The heartbeats that are stored are the clock: ten a second, fewer on a slow
-// machine. By itself the client library would wait for fifty.
+// TestFeedOrdersAgain checks that a feed that continues repeats a request for a consumer soon
+// if it is not answered, and then continues. The stored heartbeats serve as the clock: ten per
+// second, fewer on a slow machine. The client library alone would wait for fifty.
 func TestFeedOrdersAgain(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
@@ -193,7 +193,7 @@ func TestFeedOrdersAgain(t *testing.T) {
 	testkit.Await(t, "a heartbeat is stored", func() bool { return end() > 0 })
 	const lost = 3
 	orders := make(chan struct{}, 2*lost)
-	ordered := 0 // touched under the lock of the connection only
+	ordered := 0 // accessed only under the lock of the connection
 	nc, err := nats.Connect(e.config.URLs, nats.SetCustomDialer(deaf{func() bool {
 		ordered++
 		select {
@@ -213,7 +213,7 @@ func TestFeedOrdersAgain(t *testing.T) {
 	f := newFeed(&conn{config: e.config, log: e.log, nc: nc, js: js}, codec.States)
 	f.beat = e.beats[codec.States]
 	from := end()
-	f.created, f.last, f.heard, f.live = s.CachedInfo().Created, from, time.Now(), true // it goes on
+	f.created, f.last, f.heard, f.live = s.CachedInfo().Created, from, time.Now(), true // it continues
 	f.apply = func(store.Record) error { return errors.New("only heartbeats are stored") }
 	ctx, stop := context.WithCancel(testkit.Context(t))
 	var running sync.WaitGroup

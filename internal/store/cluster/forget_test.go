@@ -32,8 +32,9 @@ func startNode(t *testing.T, c Config) node {
 	return node{storetest.Start(t, e, c.Config), e}
 }
 
-// Two nodes on one cluster: what one forgets, both have forgotten; a fold that is
-// under way on the other does not bring it back, nor do samples that wait.
+// TestForgetOnEveryNode checks, on two nodes of one cluster, that a vehicle that one node
+// forgets is forgotten on both. Neither a fold in progress on the other node nor waiting
+// samples bring it back.
 func TestForgetOnEveryNode(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
@@ -49,7 +50,7 @@ func TestForgetOnEveryNode(t *testing.T) {
 	testkit.Await(t, "both know the vehicle", func() bool { return a.Knows(storetest.SecretVID) && b.Knows(storetest.SecretVID) })
 	testkit.Await(t, "both know the grants", func() bool { tokens, sources := b.Grants(); return tokens == 3 && sources == 3 })
 
-	// A fold on b is under way: it has read the sample and not stored the state.
+	// A fold on b is in progress: it has read the sample and not stored the state.
 	a.Put(t, storetest.Speed(storetest.SecretVID, 2000, 50))
 	part, err := b.Take(t.Context(), p, "b", store.Anyone)
 	if err != nil {
@@ -59,7 +60,7 @@ func TestForgetOnEveryNode(t *testing.T) {
 	if err != nil || len(samples) != 1 {
 		t.Fatalf("%v, %v", samples, err)
 	}
-	// And some wait.
+	// And some samples wait.
 	a.Put(t, storetest.Speed(storetest.SecretVID, 3000, 50))
 
 	r, err := a.Forget(t.Context(), storetest.SecretVID)
@@ -95,7 +96,7 @@ func TestForgetOnEveryNode(t *testing.T) {
 		t.Error("samples that waited brought it back")
 	}
 
-	// Once it is allowed, only what comes from then on counts.
+	// Once it is allowed, only samples from then on count.
 	b.Put(t, storetest.Speed(storetest.SecretVID, 4000, 50)) // by a node that did not know
 	if _, err := b.Allow(t.Context(), storetest.SecretVID); err != nil {
 		t.Fatal(err)
@@ -113,8 +114,8 @@ func TestForgetOnEveryNode(t *testing.T) {
 	testkit.Await(t, "both know it again", func() bool { return a.Knows(storetest.SecretVID) && b.Knows(storetest.SecretVID) })
 }
 
-// A full stream drops the record of the vehicle that was not heard of for longest,
-// while every node's table still has its answer.
+// TestForgetWithoutStoredState forgets a vehicle without a stored state. A full stream drops
+// the record of the vehicle longest unheard of, while every node's table still has its answer.
 func TestForgetWithoutStoredState(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
@@ -140,9 +141,10 @@ func TestForgetWithoutStoredState(t *testing.T) {
 	}
 }
 
-// SOURCES is made anew, and with it go the tombstones that cursors count. Who has
-// read the new one folds without waiting for what will never come; who has read
-// only the old one, or is told that its tables are of the past, folds nothing.
+// TestTakeAfterSourcesReplaced deletes and re-creates SOURCES, and with it the tombstones that
+// cursors refer to. A node that has read the new stream folds without waiting for records that
+// will never arrive. A node that has read only the old one, or knows that its tables are out
+// of date, folds nothing.
 func TestTakeAfterSourcesReplaced(t *testing.T) {
 	t.Parallel()
 	e := openOne(t, Config{})
@@ -187,7 +189,7 @@ func TestTakeAfterSourcesReplaced(t *testing.T) {
 	if err := take(); err != nil {
 		t.Fatal(err)
 	}
-	stop() // it hears of nothing any more, as a node that has not noticed yet
+	stop() // it receives nothing more, like a node that has not noticed yet
 	if err := e.js.DeleteStream(ctx, codec.Sources); err != nil {
 		t.Fatal(err)
 	}
@@ -197,7 +199,7 @@ func TestTakeAfterSourcesReplaced(t *testing.T) {
 	if err := store.LoadVIDKeys(ctx, e, &e.forgotten); err != nil {
 		t.Fatal(err)
 	}
-	for _, in := range []int64{old, 0} { // 0: by a carstate from before the field
+	for _, in := range []int64{old, 0} { // 0: the cursor of a version before the field existed
 		for {
 			c, rev, err := e.readCursor(ctx, 0)
 			if err != nil {
@@ -228,7 +230,8 @@ func TestTakeAfterSourcesReplaced(t *testing.T) {
 		stop()
 	}
 
-	store.NewRecordStore(e, store.Config{}, new(access.Tables)) // as a node that has read up to 5000 of the old SOURCES
+	// This is like a node that has read up to 5000 of the old SOURCES.
+	store.NewRecordStore(e, store.Config{}, new(access.Tables))
 	stones := e.stones.Load()
 	stones.created = time.Unix(0, old)
 	stones.last = 5000

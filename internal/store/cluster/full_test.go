@@ -13,8 +13,8 @@ import (
 	"carstate/internal/testkit"
 )
 
-// A stream of records that is full takes heartbeats all the same, each in place of
-// the one before: telemetry is stored, nothing is restarted, and the copies stay
+// TestTokensFull checks that a full stream of records still accepts heartbeats, because each
+// replaces the one before: telemetry is stored, nothing is restarted, and the copies remain
 // current.
 func TestTokensFull(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
@@ -28,8 +28,7 @@ func TestTokensFull(t *testing.T) {
 	running.Go(func() { _ = k.RunTokens(ctx, func() {}) })
 	running.Go(func() { _ = k.RunSources(ctx, func() {}) })
 	running.Go(func() { _ = newIdleFeed(e, codec.States).run(ctx) })
-	// heardSince reports whether every copy has heard a heartbeat that was
-	// written later.
+	// heardSince reports whether every copy has received a heartbeat that was written after t.
 	heardSince := func(t time.Time) bool {
 		age, err := e.FeedAge()
 		return err == nil && age < time.Since(t)
@@ -62,7 +61,7 @@ func TestTokensFull(t *testing.T) {
 	}
 }
 
-// newIdleFeed follows a stream without looking at it.
+// newIdleFeed returns a feed that ignores the records of a stream.
 func newIdleFeed(e *Engine, stream string) *feed {
 	f := e.newFeed(stream)
 	f.apply = func(store.Record) error { return nil }

@@ -12,8 +12,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// A full STATES drops the vehicle longest unheard of, takes updates all the
-// same, keeps its cursor, and raises an alarm, once.
+// TestStatesFull checks that a full STATES drops the vehicle longest unheard of, accepts
+// updates all the same, keeps its cursor, and logs one alarm.
 func TestStatesFull(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()

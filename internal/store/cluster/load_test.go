@@ -11,9 +11,9 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// An answer of which a part was lost, because the connection was cut in the middle
-// of it, is not taken for the whole. The answerer is ours: no server loses a part
-// when it is told to.
+// TestAnswerWithAGap checks that an answer that lost a part, because the connection was cut
+// during it, is not taken for complete. The test itself sends the answers, because no server
+// loses a part on request.
 func TestAnswerWithAGap(t *testing.T) {
 	t.Parallel()
 	e := openOne(t, Config{})

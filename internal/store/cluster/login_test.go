@@ -21,21 +21,21 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// withPassword configures a server that lets one user in.
+// withPassword returns the configuration of a server that accepts one user.
 func withPassword(password string) string {
 	return fmt.Sprintf(`jetstream { sync_interval: always }
 accounts { A { jetstream: enabled, users: [ { user: a, password: %q } ] } }
 `, password)
 }
 
-// healthy is whether an engine stores and its copies are fed.
+// healthy reports whether an engine can store and its copies are current.
 func healthy(e *cluster.Engine) bool {
 	age, err := e.FeedAge()
 	return err == nil && age < time.Second && e.Writable() == nil
 }
 
-// A server that refuses the login for a while, again and again, is tried until it
-// takes it. The log says so once and not at every try.
+// TestRefusedLogins checks that a login is retried while a server refuses it, and succeeds
+// once the server accepts it. The refusal is logged once and not at every try.
 func TestRefusedLogins(t *testing.T) {
 	t.Parallel()
 	server := clustertest.StartProcess(t, withPassword("right"))
@@ -75,14 +75,15 @@ func TestRefusedLogins(t *testing.T) {
 			t.Fatalf("round %d: %+v, %v", round, samples, err)
 		}
 	}
-	// More than one if the machine needs more than a minute for all this.
+	// More than one line if the test takes more than a minute.
 	if lines := log.Count("refuses the login"); lines == 0 || lines >= server.Said("authentication error") {
 		t.Errorf("%d refusals made %d lines:\n%s", server.Said("authentication error"), lines, log)
 	}
 }
 
-// A connection that the client library gives up for good ends the engine, so that
-// whoever runs it starts it again. One that we close does not.
+// TestClosedForGood checks that an engine fails when the client library closes its connection
+// for good, so that a supervisor restarts the node. A connection that the engine closes is no
+// failure.
 func TestClosedForGood(t *testing.T) {
 	t.Parallel()
 	server := clustertest.StartServer(t)
@@ -118,8 +119,8 @@ func TestClosedForGood(t *testing.T) {
 	}
 }
 
-// authority is an operator of NATS with one account, whose users have keys in place
-// of passwords.
+// authority is an operator of NATS with one account, whose users have keys instead of
+// passwords.
 type authority struct {
 	t                 *testing.T
 	operator, account nkeys.KeyPair
@@ -157,7 +158,7 @@ func (a *authority) signed(c jwt.Claims, by nkeys.KeyPair) string {
 	return token
 }
 
-// config is that of a server that lets in whom the authority has not revoked.
+// config returns the configuration of a server that accepts all users but the revoked ones.
 func (a *authority) config() string {
 	operator := jwt.NewOperatorClaims(a.public(a.operator))
 	account := jwt.NewAccountClaims(a.public(a.account))
@@ -174,7 +175,7 @@ resolver_preload: { %s: %s, %s: %s }
 `, a.signed(operator, a.operator), system.Subject, system.Subject, a.signed(system, a.operator), account.Subject, a.signed(account, a.operator))
 }
 
-// user makes a user and returns the public key and the file of credentials.
+// user creates a user and returns its public key and the file of its credentials.
 func (a *authority) user() (public string, creds []byte) {
 	a.t.Helper()
 	key, err := nkeys.CreateUser()
@@ -192,8 +193,8 @@ func (a *authority) user() (public string, creds []byte) {
 	return claims.Subject, creds
 }
 
-// A node logs in with a file of credentials. When they are revoked, new ones in the
-// same file count without a restart.
+// TestCredentialsFile checks that a node logs in with a file of credentials. After they are
+// revoked, new ones in the same file work without a restart.
 func TestCredentialsFile(t *testing.T) {
 	t.Parallel()
 	a := newAuthority(t)
@@ -226,7 +227,7 @@ func TestCredentialsFile(t *testing.T) {
 	})
 }
 
-// A login that cannot work says what to look at.
+// TestBadLogins checks that the error of a login that cannot work says what to check.
 func TestBadLogins(t *testing.T) {
 	t.Parallel()
 	a := newAuthority(t)

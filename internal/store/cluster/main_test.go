@@ -11,8 +11,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// The slow tests wait for time-outs rather than compute. With more at once the others
-	// come to theirs.
+	// The slow tests mostly wait for time-outs and compute little. With more of them in
+	// parallel, the time-outs of the other tests would expire.
 	flag.Parse()
 	if err := flag.Set("test.parallel", "8"); err != nil {
 		panic(err)

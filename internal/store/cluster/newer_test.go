@@ -22,14 +22,14 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// later is a record as a later version would store it: sound, and not ours to
-// understand.
+// later returns a record as a later version would store it: intact, but not readable for this
+// version.
 func later(subject, body string) []byte {
 	record := append([]byte{codec.SchemaVersion + 1}, body...)
 	return binary.LittleEndian.AppendUint32(record, codec.Checksum(subject, record))
 }
 
-// behind is an engine of this version, with what it says.
+// behind is an engine of this version with its log.
 type behind struct {
 	*Engine
 	log *testkit.Buffer
@@ -52,8 +52,8 @@ func (o behind) later(t *testing.T, subject, body string) {
 	}
 }
 
-// met waits until newer records of a stream were met, and looks that it was said once and that the
-// node goes on.
+// met waits until newer records of a stream were met. It checks that this was logged once and
+// that the node continues.
 func (o behind) met(t *testing.T, stream string) {
 	t.Helper()
 	testkit.Await(t, "it is said", func() bool { return o.log.Count("stream="+stream) > 0 })
@@ -65,7 +65,7 @@ func (o behind) met(t *testing.T, stream string) {
 	}
 }
 
-// last is the record of a subject as it lies there.
+// last returns the stored bytes of a subject's record.
 func (o behind) last(t *testing.T, stream, subject string) []byte {
 	t.Helper()
 	s, err := o.js.Stream(t.Context(), stream)
@@ -79,7 +79,7 @@ func (o behind) last(t *testing.T, stream, subject string) []byte {
 	return m.Data
 }
 
-// keep runs a keeper on the engine until the test ends.
+// keep runs a RecordStore on the engine until the test ends.
 func (o behind) keep(t *testing.T) (*store.RecordStore, *access.Tables) {
 	t.Helper()
 	tables := new(access.Tables)
@@ -102,8 +102,9 @@ func (o behind) keep(t *testing.T) (*store.RecordStore, *access.Tables) {
 	return k, tables
 }
 
-// A credential whose record a newer version wrote may have been revoked: it does not count, and
-// nobody is told that the secret is wrong. Its record stays.
+// TestNewerCredential checks that a credential whose record a newer version wrote is not
+// valid, since it may have been revoked. A caller with an unknown secret does not get the
+// answer that the secret is wrong. The record remains.
 func TestNewerCredential(t *testing.T) {
 	t.Parallel()
 	o := openBehind(t, Config{})
@@ -147,8 +148,9 @@ func TestNewerCredential(t *testing.T) {
 	}
 }
 
-// A newer state leaves the answer as it is, unless it is empty as a marker is. A node that starts
-// lacks that answer, and says so in place of answering that the vehicle is unknown.
+// TestNewerState checks that a newer state leaves the answer as it is, unless the record is
+// empty, as a marker is. A node that starts lacks that answer, and answers no queries, so that
+// it does not call the vehicle unknown.
 func TestNewerState(t *testing.T) {
 	t.Parallel()
 	o := openBehind(t, Config{})
@@ -216,8 +218,9 @@ func TestNewerState(t *testing.T) {
 	}
 }
 
-// A vehicle whose tombstone cannot be read counts as forgotten, and nothing of it is folded. Without
-// the keys nobody can tell who is forgotten.
+// TestNewerTombstone checks that a vehicle whose tombstone cannot be read counts as forgotten,
+// and that nothing of it is folded. Without the keys it is unknown which vehicles are
+// forgotten.
 func TestNewerTombstone(t *testing.T) {
 	t.Parallel()
 	o := openBehind(t, Config{})
@@ -246,7 +249,8 @@ func TestNewerTombstone(t *testing.T) {
 	}
 }
 
-// What a newer version stored in a partition ends its folding by this one, which overwrites nothing.
+// TestNewerPartition checks that a node stops folding a partition in which a newer version
+// stored something, and overwrites nothing.
 func TestNewerPartition(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -299,7 +303,8 @@ func TestNewerPartition(t *testing.T) {
 	}
 }
 
-// A node of a newer version has its share of the partitions though its leases cannot be read.
+// TestNewerLease checks that a node of a newer version gets its share of the partitions
+// although its leases cannot be read.
 func TestNewerLease(t *testing.T) {
 	t.Parallel()
 	o := openBehind(t, Config{})
@@ -330,7 +335,8 @@ func TestNewerLease(t *testing.T) {
 	}
 }
 
-// An event that a newer version audited is shown as one that is not understood, at its time.
+// TestNewerEvent checks that an event that a newer version audited is shown as unreadable, at
+// its time.
 func TestNewerEvent(t *testing.T) {
 	t.Parallel()
 	o := openBehind(t, Config{})
@@ -346,7 +352,8 @@ func TestNewerEvent(t *testing.T) {
 	o.met(t, codec.Audit)
 }
 
-// A tile that a newer version stored stays, and is in no backup. The others are stored.
+// TestNewerTile checks that a tile that a newer version stored remains, and is in no backup.
+// The other tiles are stored.
 func TestNewerTile(t *testing.T) {
 	t.Parallel()
 	o := openBehind(t, Config{})
@@ -379,7 +386,8 @@ func TestNewerTile(t *testing.T) {
 	}
 }
 
-// A start of this version leaves a stream as a newer one has set it up.
+// TestStreamOfNewer checks that a start of this version does not change a stream that a newer
+// one has set up.
 func TestStreamOfNewer(t *testing.T) {
 	t.Parallel()
 	o := openBehind(t, Config{})
@@ -402,8 +410,8 @@ func TestStreamOfNewer(t *testing.T) {
 	}
 }
 
-// A node that was away for longer than markers last cannot know what was
-// forgotten meanwhile.
+// TestAwayForTooLong checks that a node that was away for too long, compared with the life of
+// markers, fails: it cannot know which vehicles were forgotten in the meantime.
 func TestAwayForTooLong(t *testing.T) {
 	t.Parallel()
 	e, err := Open(t.Context(), Config{Partitions: 1, URLs: startNATS(t)})
@@ -424,7 +432,7 @@ func TestAwayForTooLong(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Fatal(err)
 	}
-	f.heard = f.heard.Add(-10 * time.Minute) // as if it had been silent since
+	f.heard = f.heard.Add(-10 * time.Minute) // as if it had been silent since then
 	if err := f.run(t.Context()); !errors.Is(err, store.ErrReplaced) || !strings.Contains(err.Error(), "left no trace") {
 		t.Errorf("it went on: %v", err)
 	}

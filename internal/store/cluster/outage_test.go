@@ -21,7 +21,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// impatient engines find out within a second what others take ten for.
+// impatient engines notice within a second what others notice within ten.
 var impatient = cluster.Timeouts{
 	Try: time.Second, Stall: time.Second,
 	Beat: 100 * time.Millisecond, Idle: 100 * time.Millisecond,
@@ -60,8 +60,8 @@ func (f *follower) all() []vehicle.UnixMilli {
 	return append([]vehicle.UnixMilli(nil), f.seen...)
 }
 
-// A server that goes away and comes back: feeds, partitions, commits and the
-// engine's word about itself all recover, and nothing is lost or doubled.
+// TestOutage checks that feeds, partitions, commits and the reported health recover after a
+// server was away, and that nothing is lost or stored twice.
 func TestOutage(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
@@ -83,7 +83,8 @@ func TestOutage(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// fold reads all that was stored, in order, and commits each on its own.
+	// fold reads everything that was stored, in order, and commits each group of samples on
+	// its own.
 	fold := func() {
 		t.Helper()
 		for read < at {
@@ -112,14 +113,14 @@ func TestOutage(t *testing.T) {
 			store()
 		}
 		fold()
-		store() // stored, and not read yet, when the server goes
+		store() // stored, but not read when the server stops
 		server.Stop()
 		testkit.Await(t, "the copy grows old", func() bool {
 			age, err := e.FeedAge()
 			return err == nil && age > time.Second
 		})
 		testkit.Await(t, "the engine says that it stores nothing", func() bool { return e.Writable() != nil })
-		// An Append that begins during the outage ends well once it is over.
+		// An Append that begins during the outage succeeds once it is over.
 		stored := make(chan error, 1)
 		at++
 		go func(at int64) { stored <- e.Append(ctx, []vehicle.Sample{sample("car", at, 10)}) }(at)
@@ -141,9 +142,9 @@ func TestOutage(t *testing.T) {
 	}
 }
 
-// After an outage that outlasted the patience of a commit the engine finds out by
-// itself that it can store again. Nobody stores anything meanwhile: whoever asks
-// first whether it is worth a try hears no.
+// TestGivenUp checks that after an outage that was longer than the patience of a commit, the
+// engine finds out by itself that it can store again. No caller stores anything in the
+// meantime, because Writable says no.
 func TestGivenUp(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
@@ -172,8 +173,8 @@ func TestGivenUp(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// The first of a round may have been stored, unacknowledged; what the
-	// engine stored to find out has nothing in it.
+	// The first sample of a round may have been stored without acknowledgement. The commit
+	// that the engine stored to find out is empty.
 	for last := vehicle.UnixMilli(0); last < 4; {
 		seq, samples, err := part.Next(ctx)
 		if err != nil {
@@ -191,8 +192,8 @@ func TestGivenUp(t *testing.T) {
 	}
 }
 
-// A stream that was made anew is not the one that was read: the copy is wrong,
-// and only a restart helps.
+// TestReplacedStream checks that an engine fails when a stream was re-created: its copy is
+// wrong, and only a restart helps.
 func TestReplacedStream(t *testing.T) {
 	t.Parallel()
 	server := clustertest.StartServer(t)
@@ -205,7 +206,7 @@ func TestReplacedStream(t *testing.T) {
 		t.Fatal(err)
 	}
 	testkit.Await(t, "the feed has brought a heartbeat", func() bool {
-		// It is the only feed that runs, so another one is what is missing.
+		// Only this feed runs, so the error names another one.
 		_, err := e.FeedAge()
 		return err != nil && !strings.Contains(err.Error(), codec.States)
 	})
@@ -233,7 +234,7 @@ func TestReplacedStream(t *testing.T) {
 	}
 }
 
-// A consumer that the server forgets does not end a partition.
+// TestForgottenConsumers checks that a partition survives when the server loses its consumer.
 func TestForgottenConsumers(t *testing.T) {
 	t.Parallel()
 	server := clustertest.StartServer(t)
@@ -259,9 +260,9 @@ func TestForgottenConsumers(t *testing.T) {
 	defer func() { part.Close() }()
 	at := int64(0)
 	for round := range 4 {
-		// In the first round the consumer is forgotten before it delivered
-		// anything. Then the client library begins at the stream's start,
-		// also where the cursor is further on.
+		// In the first round the consumer is deleted before it has delivered anything. Then
+		// the client library restarts at the stream's beginning, even if the cursor is further
+		// on.
 		type result struct {
 			samples []vehicle.Sample
 			seq     uint64
@@ -293,7 +294,8 @@ func TestForgottenConsumers(t *testing.T) {
 	}
 }
 
-// A commit whose first answer is lost is sent again and stored once.
+// TestLostAnswer checks that a commit whose first response is lost is sent again and stored
+// once.
 func TestLostAnswer(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
@@ -315,7 +317,7 @@ func TestLostAnswer(t *testing.T) {
 	}
 	defer part.Close()
 	for round := range uint64(2) {
-		wire.deaf.Store(true) // what the server says is dropped from now on
+		wire.deaf.Store(true) // what the server sends is dropped from now on
 		stored := make(chan error, 1)
 		go func() { stored <- e.Append(ctx, []vehicle.Sample{sample("car", int64(round+1), 10)}) }()
 		testkit.Await(t, "the server has stored the commit", func() bool { return commits() == round+1 })
@@ -332,8 +334,8 @@ func TestLostAnswer(t *testing.T) {
 		if n := commits(); n != round+1 {
 			t.Fatalf("%d commits are stored; want %d", n, round+1)
 		}
-		// The same with a fold: its batch is stored, its answer is lost, and
-		// the owner finds that the cursor is its own.
+		// The same with a fold: its batch is stored, its response is lost, and the owner finds
+		// that the cursor is its own.
 		seq, samples, err := part.Next(ctx)
 		if err != nil {
 			t.Fatal(err)
@@ -361,9 +363,9 @@ func TestLostAnswer(t *testing.T) {
 	}
 }
 
-// The answer to a change of a record is lost, once after the server has stored the
-// record, and once because the server never got it. Both times the change takes effect
-// once.
+// TestLostAnswerOfARecord loses the response to a change of a record, once after the server
+// has stored the record, and once because the server never received it. Both times the change
+// takes effect exactly once.
 func TestLostAnswerOfARecord(t *testing.T) {
 	t.Parallel()
 	server := clustertest.StartServer(t)
@@ -410,16 +412,16 @@ func TestLostAnswerOfARecord(t *testing.T) {
 	}
 }
 
-// wire is a connection between client and server that a test may disturb.
+// wire is a proxy between client and server that a test may disturb.
 type wire struct {
 	addr string
-	deaf atomic.Bool // drop what the server says
-	mute atomic.Bool // drop what the client says, into unheard
+	deaf atomic.Bool // drop what the server sends
+	mute atomic.Bool // drop what the client sends, into unheard
 
 	unheard testkit.Buffer
 
 	mu   sync.Mutex
-	open map[net.Conn]bool // those to clients are true
+	open map[net.Conn]bool // true for connections to clients
 }
 
 func newWire(t *testing.T, to string) *wire {
@@ -456,7 +458,7 @@ func newWire(t *testing.T, to string) *wire {
 	return w
 }
 
-// pass passes on what one side says to the other, or while drop is set to nobody.
+// pass copies what one side sends to the other, or to dropped while drop is set.
 func pass(to io.Writer, from io.Reader, drop *atomic.Bool, dropped io.Writer) {
 	buf := make([]byte, 64<<10)
 	for {
@@ -474,18 +476,18 @@ func pass(to io.Writer, from io.Reader, drop *atomic.Bool, dropped io.Writer) {
 	}
 }
 
-// say tells the clients what the server did not say.
+// say sends the clients a text that the server did not send.
 func (w *wire) say(text string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for c, client := range w.open {
 		if client {
-			_, _ = io.WriteString(c, text) // an error is that the client has gone
+			_, _ = io.WriteString(c, text) // an error means that the client has gone
 		}
 	}
 }
 
-// cut ends all connections; the client connects again.
+// cut closes all connections; the client reconnects.
 func (w *wire) cut() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// usualSamples are a commit full of samples, perCar of each car in a row.
+// usualSamples returns a commit full of samples, perCar consecutive ones of each car.
 func usualSamples(b *testing.B, perCar int) []vehicle.Sample {
 	samples := make([]vehicle.Sample, store.ChunkSamples)
 	for i := range samples {
@@ -36,7 +36,7 @@ func BenchmarkPack(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(len(samples)), "ns/sample")
 }
 
-// BenchmarkUnpack unpacks them.
+// BenchmarkUnpack unpacks the samples of one commit.
 func BenchmarkUnpack(b *testing.B) {
 	for _, perCar := range []int{1, 10} {
 		b.Run(fmt.Sprintf("%d a car", perCar), func(b *testing.B) {

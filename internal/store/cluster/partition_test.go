@@ -15,8 +15,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// A subscription that is silent although there is something to fold is
-// replaced, whatever made it so.
+// TestSilentSubscription checks that a subscription is replaced if it is silent although there
+// is something to fold, whatever the cause.
 func TestSilentSubscription(t *testing.T) {
 	t.Parallel()
 	e := openOne(t, Config{Patience: slowStore, Timeouts: watchful})
@@ -42,7 +42,8 @@ func TestSilentSubscription(t *testing.T) {
 	}
 }
 
-// A subscription that is closed under a partition is an error, not silence.
+// TestClosedSubscription checks that a closed subscription of a partition causes an error and
+// not silence.
 func TestClosedSubscription(t *testing.T) {
 	t.Parallel()
 	e := openOne(t, Config{})
@@ -62,8 +63,9 @@ func TestClosedSubscription(t *testing.T) {
 	}
 }
 
-// A TELEMETRY that was made anew, or has lost its end, is folded from its
-// beginning: what is stored there has sequences that the cursor takes for folded.
+// TestTelemetryBehindCursor checks that TELEMETRY is folded from its beginning after it was
+// re-created or has lost its end. The sequences of its new commits would otherwise count as
+// folded according to the cursor.
 func TestTelemetryBehindCursor(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
@@ -88,7 +90,7 @@ func TestTelemetryBehindCursor(t *testing.T) {
 			}
 		},
 		"its end lost": func(t *testing.T, e *Engine) {
-			// The cursor is what can be moved: it is now beyond the end.
+			// The test cannot shorten the stream, so it moves the cursor beyond its end.
 			p, err := e.take(t.Context(), 0, "future", store.Anyone)
 			if err != nil {
 				t.Fatal(err)
@@ -108,7 +110,7 @@ func TestTelemetryBehindCursor(t *testing.T) {
 			lose(t, e)
 			storeSample(t, e, 1000)
 			trim(t, forgetful(t, url, 1))
-			foldAll(t, e, 1000) // comes to an end only if that sample is found
+			foldAll(t, e, 1000) // returns only if that sample is found
 			measure(t, e)
 			if age := e.backlog.age(); age != 0 {
 				t.Errorf("the backlog's age is %v", age)
@@ -117,7 +119,8 @@ func TestTelemetryBehindCursor(t *testing.T) {
 	}
 }
 
-// A TELEMETRY that is made anew under a partition is noticed by the partition.
+// TestTelemetryReplaced checks that a partition notices when TELEMETRY is re-created while it
+// reads.
 func TestTelemetryReplaced(t *testing.T) {
 	t.Parallel()
 	for _, grown := range []int64{1, 30} {
@@ -153,7 +156,7 @@ func TestTelemetryReplaced(t *testing.T) {
 	}
 }
 
-// statesOf are states of so many vehicles.
+// statesOf returns states of n vehicles.
 func statesOf(n int) map[vehicle.ID]*vehicle.State {
 	states := make(map[vehicle.ID]*vehicle.State, n)
 	for i := range n {
@@ -162,8 +165,8 @@ func statesOf(n int) map[vehicle.ID]*vehicle.State {
 	return states
 }
 
-// Who has lost the partition stores nothing, not even the first of several
-// batches.
+// TestFencedBeforeTheFirstBatch checks that an owner that has lost the partition stores
+// nothing, not even the first of several batches.
 func TestFencedBeforeTheFirstBatch(t *testing.T) {
 	t.Parallel()
 	e := openOne(t, Config{})
@@ -183,8 +186,8 @@ func TestFencedBeforeTheFirstBatch(t *testing.T) {
 	}
 }
 
-// A crash between two batches leaves states that are ahead of the cursor. What
-// they know is read again, and changes nothing.
+// TestCrashBetweenBatches simulates a crash between two batches, which leaves states that are
+// ahead of the cursor. Their samples are read again, and change nothing.
 func TestCrashBetweenBatches(t *testing.T) {
 	t.Parallel()
 	e := openOne(t, Config{})
@@ -239,7 +242,8 @@ func TestCrashBetweenBatches(t *testing.T) {
 	}
 }
 
-// More states than one commit can hold are refused, rather than tried for ever.
+// TestTooManyStates checks that more states than one commit can hold are refused and not
+// retried forever.
 func TestTooManyStates(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
@@ -264,9 +268,9 @@ func TestTooManyStates(t *testing.T) {
 	}
 }
 
-// However many partitions there are, each can be read while all others are. Left to
-// itself, a server lets a stream have a thousand consumers and no more.
-func TestEveryPartitionIsRead(t *testing.T) { // alone, since so many take all there is
+// TestEveryPartitionIsRead checks that all partitions can be read at the same time, however
+// many there are. By default a server allows a stream a thousand consumers.
+func TestEveryPartitionIsRead(t *testing.T) { // not in parallel, because it takes all resources
 	const partitions = 1001
 	e := openOne(t, Config{Partitions: partitions})
 	for p := range partitions {

@@ -13,7 +13,8 @@ import (
 	"carstate/internal/testkit"
 )
 
-// The number of partitions is fixed when the streams are made.
+// TestPartitionsAreFixed checks that the number of partitions is fixed when the streams are
+// created.
 func TestPartitionsAreFixed(t *testing.T) {
 	t.Parallel()
 	c := cluster.Config{URLs: clustertest.External(t)}
@@ -27,7 +28,7 @@ func TestPartitionsAreFixed(t *testing.T) {
 	hasThree(t, c) // after the refusal
 }
 
-// hasThree opens streams that have three partitions.
+// hasThree opens an engine and checks that its streams have three partitions.
 func hasThree(t *testing.T, c cluster.Config) {
 	t.Helper()
 	e, err := cluster.Open(t.Context(), c)
@@ -42,7 +43,8 @@ func hasThree(t *testing.T, c cluster.Config) {
 	}
 }
 
-// Streams that were made before get what their partitions need, and keep it.
+// TestConsumersOfMadeStreams checks that existing streams get the consumer limit that their
+// partitions need, and keep it.
 func TestConsumersOfMadeStreams(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
@@ -71,7 +73,8 @@ func TestConsumersOfMadeStreams(t *testing.T) {
 	}
 }
 
-// It outlasts TELEMETRY: where that alone is made anew, the states must be found.
+// TestPartitionsOutlastTelemetry checks that the number of partitions remains when only
+// TELEMETRY is re-created: the states must be found.
 func TestPartitionsOutlastTelemetry(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
@@ -88,7 +91,8 @@ func TestPartitionsOutlastTelemetry(t *testing.T) {
 	}
 }
 
-// A NATS account in which somebody else has a stream of our name is left alone.
+// TestForeignStream checks that a NATS account with a foreign stream of carstate's name is
+// left unchanged.
 func TestForeignStream(t *testing.T) {
 	t.Parallel()
 	for name, metadata := range map[string]map[string]string{
@@ -120,9 +124,9 @@ func TestForeignStream(t *testing.T) {
 	}
 }
 
-// A cluster that takes smaller messages than ours is refused at the start, not
-// at the first large commit. So is one that cannot be reached; the address may
-// hold a password and is not repeated.
+// TestExternalRefused checks that a cluster that accepts only smaller messages is refused at
+// the start, not at the first large commit. A cluster that cannot be reached is refused, too.
+// The address may contain a password and is not repeated.
 func TestExternalRefused(t *testing.T) {
 	t.Parallel()
 	s := clustertest.StartServer(t)

@@ -17,7 +17,7 @@ import (
 	"carstate/internal/testkit"
 )
 
-// manager is a connection of an operator's to a cluster.
+// manager returns an operator's connection to a cluster.
 func manager(t *testing.T, urls string) jetstream.JetStream {
 	t.Helper()
 	nc, err := nats.Connect(urls)
@@ -32,7 +32,7 @@ func manager(t *testing.T, urls string) jetstream.JetStream {
 	return js
 }
 
-// copies are the replicas of each stream.
+// copies returns the number of replicas of each stream.
 func copies(t *testing.T, js jetstream.JetStream) map[string]int {
 	t.Helper()
 	all := make(map[string]int)
@@ -54,19 +54,19 @@ func everyStream(n int) map[string]int {
 	return all
 }
 
-// small is a configuration whose streams reserve little: a server gives back what
-// deleted streams have reserved only after a while.
+// small returns a configuration whose streams reserve little: a server releases the
+// reservation of a deleted stream only after a while.
 func small(c cluster.Config) cluster.Config {
 	c.TelemetryBytes, c.StatesBytes = 1<<20, 1<<20
 	return c
 }
 
-// One node's flags never take copies from the others.
+// TestReplicas checks that the flags of one node never reduce the replicas for all nodes.
 func TestReplicas(t *testing.T) {
 	c := clustertest.StartCluster(t)
 	js := manager(t, c.URLs())
 	one := "nats://" + c.Nodes[0].Addr
-	// start opens and closes a node, and looks what the streams then have.
+	// start opens and closes a node, and checks the replicas of the streams.
 	start := func(urls string, replicas, want int) {
 		t.Helper()
 		e, err := cluster.Open(t.Context(), small(cluster.Config{Partitions: 4, URLs: urls, Replicas: replicas}))
@@ -81,11 +81,11 @@ func TestReplicas(t *testing.T) {
 		}
 	}
 	start(one, 0, 1)
-	start(c.URLs(), 0, 1) // as they are
+	start(c.URLs(), 0, 1) // unchanged
 	start(one, 3, 3)
 	start(one, 0, 3)
 	start(one, 3, 3)
-	// What is missing becomes like the rest.
+	// A missing stream gets as many replicas as the others.
 	for _, name := range []string{codec.Audit, codec.Telemetry} {
 		if err := js.DeleteStream(t.Context(), name); err != nil {
 			t.Fatal(err)
@@ -100,7 +100,8 @@ func TestReplicas(t *testing.T) {
 	start(c.URLs(), 0, 3)
 }
 
-// A server that is lost shows while everything still works: the next one stops all writes.
+// TestALostServerShows checks that a lost server shows in the metrics while everything still
+// works: the loss of a second one would stop all writes.
 func TestALostServerShows(t *testing.T) {
 	t.Parallel()
 	c := clustertest.StartCluster(t)
@@ -133,8 +134,8 @@ func TestALostServerShows(t *testing.T) {
 	testkit.Await(t, "all streams have all copies again", missing(0))
 }
 
-// A node that has nothing to change changes nothing, which could undo what another
-// one does at the same time.
+// TestNothingToChange checks that a node that has nothing to change sends no update, which
+// could undo one of another node.
 func TestNothingToChange(t *testing.T) {
 	t.Parallel()
 	url := "nats://a:secret@127.0.0.1:" + serve(t, `jetstream {}
@@ -153,8 +154,8 @@ func TestNothingToChange(t *testing.T) {
 	refused(t, cluster.Config{URLs: url, StatesBytes: 1 << 30}, "lacks a right: Publish to $JS.API.STREAM.UPDATE.STATES")
 }
 
-// Nodes that make the streams at once, with different numbers of partitions: those
-// that start agree, and the others are told.
+// TestFirstStartsAtOnce starts nodes with different numbers of partitions at the same time.
+// All nodes that open agree on the number, and the others are refused.
 func TestFirstStartsAtOnce(t *testing.T) {
 	c := clustertest.StartCluster(t)
 	for kind, urls := range map[string]string{"one server": clustertest.External(t), "three servers": c.URLs()} {
@@ -172,8 +173,9 @@ func TestFirstStartsAtOnce(t *testing.T) {
 	}
 }
 
-// A stream that is removed and made again while a node starts is waited for: a server
-// that is just doing the one may fail to do the other.
+// TestStartsWhileAStreamIsRemade checks that a node waits for a stream that is removed and
+// created again while it starts. A server that is still removing a stream may fail to create
+// it.
 func TestStartsWhileAStreamIsRemade(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
@@ -194,7 +196,7 @@ func TestStartsWhileAStreamIsRemade(t *testing.T) {
 		var remaking sync.WaitGroup
 		remaking.Go(func() {
 			_ = js.DeleteStream(t.Context(), codec.Tokens)
-			_, _ = js.CreateStream(t.Context(), made.CachedInfo().Config) // the node may have done so
+			_, _ = js.CreateStream(t.Context(), made.CachedInfo().Config) // perhaps the node has
 		})
 		e, err := cluster.Open(testkit.Context(t), small(cluster.Config{URLs: urls}))
 		remaking.Wait()
@@ -211,7 +213,7 @@ func firstStarts(t *testing.T, urls string) {
 	t.Helper()
 	var starting sync.WaitGroup
 	var mu sync.Mutex
-	opened := make(map[int]int) // how many by partitions
+	opened := make(map[int]int) // number of engines by number of partitions
 	for i := range 8 {
 		starting.Go(func() {
 			asked := 8 << (i % 4)

@@ -29,7 +29,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// shippedRights is what deploy/nats grants, as it stands there.
+// shippedRights returns the permissions that the files of deploy/nats grant.
 func shippedRights(t *testing.T) string {
 	t.Helper()
 	var found [][]byte
@@ -50,7 +50,7 @@ func shippedRights(t *testing.T) string {
 	return string(found[0])
 }
 
-// publishRights lists what may be published to.
+// publishRights returns the subjects to which the permissions allow to publish.
 func publishRights(t *testing.T, rights string) (subjects []string) {
 	t.Helper()
 	publish, _, ok := strings.Cut(rights, "subscribe")
@@ -86,15 +86,15 @@ func runNATS(t *testing.T, o *server.Options) *server.Server {
 	return s
 }
 
-// rightsCluster is three servers of one account, in which carstate has the rights
-// of deploy/nats and somebody else sees all that is sent.
+// rightsCluster has three servers of one account, in which carstate has the permissions of
+// deploy/nats and a second user receives all messages.
 type rightsCluster struct {
-	urls    string   // as carstate
-	publish []string // what it may publish to
+	urls    string   // as the user carstate
+	publish []string // subjects to which carstate may publish
 	js      jetstream.JetStream
 
 	mu   sync.Mutex
-	used map[string]bool // subjects that were published to, but for probes
+	used map[string]bool // subjects that were published to, without those of probes
 }
 
 func startRightsCluster(t *testing.T) *rightsCluster {
@@ -148,8 +148,8 @@ func startRightsCluster(t *testing.T) *rightsCluster {
 	return c
 }
 
-// see notes what was sent. What [Engine.probeRights] asks says nothing about what
-// is of use.
+// see records the subject of a message. The requests of [Engine.probeRights] do not show that
+// a permission is needed, so they are ignored.
 func (c *rightsCluster) see(m *nats.Msg) {
 	body := string(m.Data)
 	if m.Header.Get(jetstream.ExpectedStreamHeader) == "no-such-stream" || strings.Contains(m.Subject+body, "probe") ||
@@ -161,7 +161,7 @@ func (c *rightsCluster) see(m *nats.Msg) {
 	c.used[m.Subject] = true
 }
 
-// unused lists the rights that nobody has made use of.
+// unused returns the permissions that were not used.
 func (c *rightsCluster) unused() (rights []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -174,8 +174,8 @@ func (c *rightsCluster) unused() (rights []string) {
 	return rights
 }
 
-// What deploy/nats grants is enough for all that a node does for cars, developers
-// and operators, and nothing is granted that no node makes use of.
+// TestRights checks that the permissions of deploy/nats suffice for everything that a node
+// does for cars, developers and operators, and that every permission is used.
 func TestRights(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	c := startRightsCluster(t)
@@ -196,7 +196,7 @@ func TestRights(t *testing.T) {
 	// Cars and developers.
 	tokens := n.GrantAll(t)
 	var cars []vehicle.ID
-	for i := range 9000 { // more than the servers send without asking for flow control
+	for i := range 9000 { // more than the servers send without flow control
 		cars = append(cars, vehicle.ID(fmt.Sprintf("Other%04d", i)))
 	}
 	n.Drive(t, 1000, append(cars, storetest.SecretVID)...)
@@ -212,7 +212,7 @@ func TestRights(t *testing.T) {
 		must(n.Remove(ctx, codec.Tokens, []store.Record{{Subject: subject, Seq: seq}}))
 	}
 	usage(tokens[0] + ".GONE")
-	usage(tokens[0]) // as it was before each node had its own
+	usage(tokens[0]) // the subject of a version in which nodes shared a record
 	g, _ := n.Tables.Tokens.Get(tokens[0])
 	g.Count(access.CarDrivingState, access.Answered, config.Now())
 	ended, cancel := context.WithCancel(ctx)
@@ -240,12 +240,12 @@ func TestRights(t *testing.T) {
 	}
 	for _, to := range []time.Duration{time.Minute, 2 * time.Minute, store.DefaultRetention + 3*time.Minute} {
 		n.Drive(t, 2000+int64(to), cars[0])
-		n.cluster.config.Retention = time.Millisecond // by the servers' clock, which does not go ahead
+		n.cluster.config.Retention = time.Millisecond // by the servers' clock, which does not advance
 		ahead.Store(int64(to))
 		for _, do := range []func(context.Context) error{n.cluster.measureBacklog, n.cluster.trim, n.EraseDue} {
 			must(do(ctx))
 		}
-		// A probe of the erasure waits for longer than so short a retention allows.
+		// A probe of the erasure waits longer than such a short retention allows.
 		ahead.Store(0)
 		n.cluster.config.Retention = store.DefaultRetention
 		must(n.cluster.measureBacklog(ctx))
@@ -282,7 +282,8 @@ func TestRights(t *testing.T) {
 	testkit.Await(t, "each right is made use of", func() bool { return len(c.unused()) == 0 })
 }
 
-// keepRoads drives cars on a road, so that it is stored and other nodes are told.
+// keepRoads drives cars on a road, so that profiles are stored and other nodes receive
+// evidence.
 func (n node) keepRoads(t *testing.T, c *rightsCluster) {
 	t.Helper()
 	for p := range n.Partitions() {
@@ -315,8 +316,8 @@ func (n node) keepRoads(t *testing.T, c *rightsCluster) {
 	running.Wait()
 }
 
-// Each right that is missing is found out at the start and named, but for those
-// that only change streams.
+// TestEachRightIsProbed checks that each missing permission is found at the start and named,
+// except those that only change streams.
 func TestEachRightIsProbed(t *testing.T) {
 	t.Parallel()
 	rights := shippedRights(t)
@@ -348,9 +349,9 @@ func TestEachRightIsProbed(t *testing.T) {
 	}
 }
 
-// Once the streams are made, a node goes on without the rights to make and change them. A
-// thief of its login cannot shorten the audit then, which the rights as they are shipped
-// allow.
+// TestRightsToChangeStreams_TakenAway checks that a node works without the permissions to
+// create and change streams once the streams exist. An attacker with its login then cannot
+// shorten the audit, which the shipped permissions allow.
 func TestRightsToChangeStreams_TakenAway(t *testing.T) {
 	t.Parallel()
 	rights := shippedRights(t)
@@ -391,7 +392,8 @@ func TestRightsToChangeStreams_TakenAway(t *testing.T) {
 	}
 }
 
-// The tests run against the server of go.mod. A newer one is written down only with it.
+// TestGreatestServer checks that greatestServer is the version in go.mod, which the tests run
+// against.
 func TestGreatestServer(t *testing.T) {
 	if greatestServer != server.VERSION {
 		t.Errorf("the tests run against nats-server %s, and %s stands for the newest that was tested: run make torture too before that is changed", server.VERSION, greatestServer)

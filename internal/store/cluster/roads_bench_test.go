@@ -15,8 +15,8 @@ import (
 	"carstate/internal/store/cluster/clustertest"
 )
 
-// manyRoads is a map of so many stretches that have a profile, as other nodes tell it:
-// three cars on each, and one in a later quarter hour.
+// manyRoads returns a map of stretches that have a profile, built from the messages of other
+// nodes: three cars on each stretch, and one in a later quarter hour.
 func manyRoads(b *testing.B, stretches int) *road.Map {
 	b.Helper()
 	m := new(road.Map)
@@ -49,8 +49,8 @@ func manyRoads(b *testing.B, stretches int) *road.Map {
 	return m
 }
 
-// BenchmarkLoadRoads is what a node's start waits for: a million stretches from a
-// server.
+// BenchmarkLoadRoads measures what a node's start waits for: loading a million stretches from
+// a server.
 func BenchmarkLoadRoads(b *testing.B) {
 	const stretches = 1_000_000
 	e := clustertest.Open(b, cluster.Config{Partitions: 4, URLs: clustertest.External(b)})
@@ -61,7 +61,7 @@ func BenchmarkLoadRoads(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	idle(e).KeepRoads(ctx, m, true, cancel) // loads nothing, and stores all at its end
+	idle(e).KeepRoads(ctx, m, true, cancel) // loads nothing, and stores everything at its end
 	for b.Loop() {
 		m = new(road.Map)
 		ctx, cancel := context.WithCancel(b.Context())

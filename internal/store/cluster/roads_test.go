@@ -19,7 +19,7 @@ import (
 	"carstate/internal/testkit"
 )
 
-// checkNoTile looks for the names of tiles in a log.
+// checkNoTile checks that a log does not contain the name of a tile.
 func checkNoTile(t *testing.T, log string) {
 	t.Helper()
 	for tile := range storetest.Tiles(t) {
@@ -30,7 +30,8 @@ func checkNoTile(t *testing.T, log string) {
 	}
 }
 
-// A profile that was never one is left out, counted, and said once; so is a message.
+// TestRefusedRoads checks that an invalid profile is omitted, counted and logged once, and
+// that an invalid message is, too.
 func TestRefusedRoads(t *testing.T) {
 	t.Parallel()
 	url := clustertest.External(t)
@@ -95,8 +96,9 @@ func counter(t *testing.T, r *prometheus.Registry, name, reason string) float64 
 	return 0
 }
 
-// Nodes of a cluster tell each other what their cars show, and nobody hears himself.
-// Each tile is stored by the node that folds its partition.
+// TestRoadsOfSeveralNodes checks that the nodes of a cluster exchange the evidence of their
+// cars, and that no node receives its own. Each tile is stored by the node that folds its
+// partition.
 func TestRoadsOfSeveralNodes(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
@@ -114,7 +116,7 @@ func TestRoadsOfSeveralNodes(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		for p := n; p < partitions && n < 2; p += 2 { // the third is a console
+		for p := n; p < partitions && n < 2; p += 2 { // the third node is a console
 			part, err := e.Take(t.Context(), p, fmt.Sprint(n), store.Anyone)
 			if err != nil {
 				t.Fatal(err)
@@ -127,7 +129,7 @@ func TestRoadsOfSeveralNodes(t *testing.T) {
 	for n, e := range engines {
 		ends = append(ends, storetest.KeepRoads(t, idle(e), maps[n], n < 2))
 	}
-	for q := range 6 { // the first node's cars alone show something
+	for q := range 6 { // only the first node's cars provide evidence
 		if err := storetest.Learn(maps[0], 6, q, 60); err != nil {
 			t.Fatal(err)
 		}
@@ -165,7 +167,7 @@ func TestRoadsOfSeveralNodes(t *testing.T) {
 	storetest.SameRoads(t, storetest.StoredRoads(t, engines[2]), want)
 }
 
-// idle is a keeper of which nothing runs yet.
+// idle returns a RecordStore that does not run yet.
 func idle(e *cluster.Engine) *store.RecordStore {
 	return store.NewRecordStore(e, store.Config{}, new(access.Tables))
 }

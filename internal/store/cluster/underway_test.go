@@ -16,9 +16,10 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// A cluster's leader refuses a batch while an earlier try of it is under way, which
-// says nothing of whether that will be stored. The states of the next batch must not
-// count as stored for it, nor the partition as somebody else's.
+// TestCommitUnderWay checks a commit whose batch the leader refuses because an earlier try of
+// it is still in progress. The refusal does not say whether the earlier try will be stored.
+// The states of the next batch must not count as stored because of it, nor the partition as
+// lost.
 func TestCommitUnderWay(t *testing.T) {
 	t.Parallel()
 	c := clustertest.StartCluster(t)
@@ -43,7 +44,7 @@ func TestCommitUnderWay(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// Without a majority the leader takes a batch on, and cannot store it.
+	// Without a majority the leader accepts a batch but cannot store it.
 	for _, n := range c.Nodes {
 		if n != leader {
 			n.Pause()

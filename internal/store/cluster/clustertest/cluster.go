@@ -19,8 +19,8 @@ import (
 	"carstate/internal/testkit"
 )
 
-// Cluster is a NATS cluster of three real server processes, each of which a test
-// may kill, stop, pause and start again.
+// Cluster is a NATS cluster of three real server processes. A test may kill, stop, pause and
+// restart each of them.
 type Cluster struct {
 	Nodes []*Node
 	t     testing.TB
@@ -31,32 +31,31 @@ type Cluster struct {
 // Node is one server process of a cluster.
 type Node struct {
 	Name   string
-	Addr   string // where clients connect, the same after each start
+	Addr   string // address for clients, the same after each start
 	t      testing.TB
 	server *natsprocess.Server
 }
 
-// clusterNodes is how many servers a cluster has: as few as survive the loss of
-// one.
+// clusterNodes is the number of servers: the fewest that survive the loss of one.
 const clusterNodes = 3
 
-// Setup is how a server is started.
+// Setup says how a server is started.
 type Setup struct{ Args, Env []string }
 
-// Configure prepares node i, which has a directory of its own. Each node has an
-// address for clients and one for the other nodes.
+// Configure prepares node i, which has a directory of its own. Each node has one address for
+// clients and one for the other nodes.
 type Configure func(t testing.TB, dir string, i int, clients, routes []string) Setup
 
-// startTimeout bounds what a cluster takes on a busy machine.
+// startTimeout bounds the start of a cluster on a busy machine.
 const startTimeout = time.Minute
 
-// StartCluster starts a cluster that syncs every write and ends with the test.
+// StartCluster starts a cluster that syncs every write. It ends with the test.
 func StartCluster(t testing.TB) *Cluster {
 	return StartClusterAs(t, "")
 }
 
-// StartClusterAs is StartCluster of servers that are told a little more: who is let
-// in, say. Options are what a client needs to connect.
+// StartClusterAs is like StartCluster with additional server configuration, such as users.
+// opts are what a client needs to connect.
 func StartClusterAs(t testing.TB, more string, opts ...nats.Option) *Cluster {
 	configure := func(t testing.TB, dir string, i int, clients, routes []string) Setup {
 		return plainConfig(t, dir, i, clients, routes, more)
@@ -64,9 +63,8 @@ func StartClusterAs(t testing.TB, more string, opts ...nats.Option) *Cluster {
 	return startCluster(t, configure, func(addr string) string { return "nats://" + addr }, probe, opts)
 }
 
-// StartClusterWith starts a cluster of nodes that are configured by a test.
-// Options are what a client needs to connect to url(addr), who need not have more
-// rights than carstate.
+// StartClusterWith starts a cluster of nodes that the test configures. opts are what a client
+// needs to connect to url(addr). The client needs no more permissions than carstate.
 func StartClusterWith(t testing.TB, configure Configure, url func(addr string) string, opts ...nats.Option) *Cluster {
 	t.Helper()
 	return startCluster(t, configure, url, nil, opts)
@@ -114,12 +112,12 @@ func startCluster(t testing.TB, configure Configure, url func(addr string) strin
 	return nil
 }
 
-// startAttempts is how often a cluster is started: others may take an address
-// between its choice and its use.
+// startAttempts is how often the start of a cluster is tried: another process may take an
+// address between its choice and its use.
 const startAttempts = 3
 
-// freeAddrs returns free addresses of loopback, one a node. Routes name all nodes
-// before any of them runs, so that the system cannot choose the ports later.
+// freeAddrs returns a free loopback address for each node. The routes name all nodes before
+// any of them runs, so the system cannot choose the ports later.
 func freeAddrs(t testing.TB) (addrs []string) {
 	t.Helper()
 	for range clusterNodes {
@@ -133,8 +131,8 @@ func freeAddrs(t testing.TB) (addrs []string) {
 	return addrs
 }
 
-// plainConfig lets a server promise more than its disk has: by default it promises
-// three quarters of what is free, which the limits of our streams soon use up.
+// plainConfig lets a server reserve more than its disk has. By default a server reserves at
+// most three quarters of the free space, which the limits of carstate's streams soon use up.
 func plainConfig(t testing.TB, dir string, i int, clients, routes []string, more string) Setup {
 	file := filepath.Join(dir, "nats.conf")
 	text := fmt.Sprintf(`
@@ -148,10 +146,10 @@ cluster { name: test, listen: %q, routes: [ "nats-route://%s" ] }
 	return Setup{Args: []string{"--config", file}}
 }
 
-// built is the binary of the module's own dependency.
+// built is the server binary, of the version in the module's go.mod.
 var built struct {
 	sync.Mutex
-	dir string // "" until it was built
+	dir string // "" before it is built
 }
 
 func serverBinary() (string, error) {
@@ -171,8 +169,8 @@ func serverBinary() (string, error) {
 	return filepath.Join(built.dir, "nats-server"), nil
 }
 
-// RemoveServerBinary removes what StartCluster has built. The TestMain of a
-// package that starts clusters calls it in the end.
+// RemoveServerBinary removes the server binary that StartCluster has built. The TestMain of a
+// package that starts clusters calls it at the end.
 func RemoveServerBinary() {
 	built.Lock()
 	defer built.Unlock()
@@ -192,7 +190,7 @@ func newNode(t testing.TB, name, addr string, s Setup) *Node {
 // Start starts the server.
 func (n *Node) Start() { n.must(n.server.Start()) }
 
-// Kill ends the server at once, as a crash does.
+// Kill ends the server at once, like a crash.
 func (n *Node) Kill() {
 	n.server.Kill()
 	if n.t.Failed() {
@@ -200,16 +198,16 @@ func (n *Node) Kill() {
 	}
 }
 
-// Stop ends the server as an operator does.
+// Stop ends the server like an operator does.
 func (n *Node) Stop() { n.server.Stop() }
 
-// Pause stops the process until Resume, as a machine that is frozen.
+// Pause stops the process until Resume, like a frozen machine.
 func (n *Node) Pause() { n.must(n.server.Pause()) }
 
-// Resume lets a paused process go on.
+// Resume continues a paused process.
 func (n *Node) Resume() { n.must(n.server.Resume()) }
 
-// Reload lets the server read its configuration and certificates again.
+// Reload makes the server read its configuration and certificates again.
 func (n *Node) Reload() { n.must(n.server.Reload()) }
 
 func (n *Node) must(err error) {
@@ -219,7 +217,7 @@ func (n *Node) must(err error) {
 	}
 }
 
-// URLs is where the cluster listens, as --nats takes it.
+// URLs returns the addresses of the cluster, in the form of --nats.
 func (c *Cluster) URLs() string {
 	var urls []string
 	for _, n := range c.Nodes {
@@ -228,7 +226,7 @@ func (c *Cluster) URLs() string {
 	return strings.Join(urls, ",")
 }
 
-// do runs f with a connection until it returns no error.
+// do calls f with a connection until f returns no error.
 func (c *Cluster) do(what string, f func(ctx context.Context, js jetstream.JetStream) error) {
 	c.t.Helper()
 	if err := c.try(startTimeout, f); err != nil {
@@ -252,7 +250,7 @@ func (c *Cluster) try(limit time.Duration, f func(ctx context.Context, js jetstr
 	}
 }
 
-// tryEach waits until each node has an answer of the one that leads them all.
+// tryEach waits until each node has an answer from the cluster's leader.
 func (c *Cluster) tryEach(limit time.Duration) error {
 	for _, n := range c.Nodes {
 		one := &Cluster{t: c.t, url: c.url, opts: c.opts, Nodes: []*Node{n}}
@@ -283,13 +281,13 @@ func (c *Cluster) once(ctx context.Context, f func(ctx context.Context, js jetst
 	return f(ctx, js)
 }
 
-// WaitReady waits until streams with a copy on every node can be made.
+// WaitReady waits until streams with a replica on every node can be created.
 func (c *Cluster) WaitReady() {
 	c.t.Helper()
 	c.do("the cluster is not ready", probe)
 }
 
-// probe makes a stream with a copy on every node, and deletes it.
+// probe creates a stream with a replica on every node, and deletes it.
 func probe(ctx context.Context, js jetstream.JetStream) error {
 	if err := makeProbe(ctx, js); err != nil {
 		return err
@@ -318,7 +316,7 @@ func (c *Cluster) Wipe() {
 	})
 }
 
-// Leader is the node that leads a stream.
+// Leader returns the node that leads a stream.
 func (c *Cluster) Leader(stream string) (leader *Node) {
 	c.t.Helper()
 	c.do("nobody leads "+stream, func(ctx context.Context, js jetstream.JetStream) error {

@@ -1,4 +1,15 @@
-// Package clustertest starts real engines for tests.
+// Package clustertest starts real cluster engines, and NATS servers for them, for tests. A
+// test of a package that uses the engine looks like this:
+//
+//	url := clustertest.External(t) // a NATS server that ends with the test
+//	e := clustertest.Open(t, cluster.Config{Partitions: 4, URLs: url})
+//	if err := e.Append(t.Context(), samples); err != nil {
+//		t.Fatal(err)
+//	}
+//
+// [StartServer] starts a server that the test may stop and start again. [StartCluster] starts three
+// server processes that the test may kill, pause and resume. The TestMain of a package that uses
+// StartCluster or [StartProcess] calls [RemoveServerBinary] at the end.
 package clustertest
 
 import (
@@ -30,8 +41,8 @@ func Open(t testing.TB, c cluster.Config) *cluster.Engine {
 	return e
 }
 
-// External starts a NATS server that listens on a free port of the loopback
-// address, as an operator would run it, and returns its URL.
+// External starts a NATS server on a free port of the loopback address, as an operator would
+// run it, and returns its URL.
 func External(t testing.TB) string {
 	t.Helper()
 	return StartServer(t).URL()
@@ -58,8 +69,7 @@ func StartServer(t testing.TB) *Server {
 	}}
 	t.Cleanup(func() {
 		s.Stop()
-		// The server ends before the last of its batches does, which may
-		// still make a file.
+		// After its shutdown the server may still finish a batch, which can create a file.
 		for tries := 0; ; tries++ {
 			if err := os.RemoveAll(dir); err == nil {
 				return
@@ -74,11 +84,11 @@ func StartServer(t testing.TB) *Server {
 	return s
 }
 
-// URL is where the server listens, the same after each start.
+// URL returns the address of the server, the same after each start.
 func (s *Server) URL() string { return s.run.ClientURL() }
 
-// Start starts the server on its directory and, from the second time on, on the
-// port that it had.
+// Start starts the server on its directory. From the second time on it uses the same port as
+// before.
 func (s *Server) Start() {
 	s.t.Helper()
 	opts := s.opts
@@ -86,7 +96,7 @@ func (s *Server) Start() {
 	s.opts.Port = s.run.Addr().(*net.TCPAddr).Port
 }
 
-// Serve starts a server with settings of the caller's that ends with the test.
+// Serve starts a server with the caller's options. It ends with the test.
 func Serve(t testing.TB, opts *server.Options) *server.Server {
 	t.Helper()
 	s, err := server.NewServer(opts)
@@ -101,8 +111,8 @@ func Serve(t testing.TB, opts *server.Options) *server.Server {
 	return s
 }
 
-// JetStream is what an operator manages the server's streams with, until the test
-// ends.
+// JetStream returns an operator's connection for managing the server's streams. It is closed
+// when the test ends.
 func (s *Server) JetStream() jetstream.JetStream {
 	s.t.Helper()
 	nc, err := nats.Connect(s.URL())
@@ -117,7 +127,7 @@ func (s *Server) JetStream() jetstream.JetStream {
 	return js
 }
 
-// Stop stops the server and waits until it is gone.
+// Stop stops the server and waits until it has ended.
 func (s *Server) Stop() {
 	if s.run != nil {
 		s.run.Shutdown()
