@@ -178,10 +178,10 @@ func (c *conn) onAsyncError() nats.Option {
 			err = d.withoutNames()
 		}
 		if isRefusal(err) {
-			refused.Log(c.log, "the NATS cluster refuses the login: trying on", "error", err)
+			refused.Log(c.log, "the NATS cluster refuses the login; will retry", "error", err)
 			return
 		}
-		other.Log(c.log, "engine connection", "error", err)
+		other.Log(c.log, "error of the connection to NATS", "error", err)
 	})
 }
 
@@ -237,9 +237,10 @@ func (c *conn) checkServer(ctx context.Context) error {
 	v := c.nc.ConnectedServerVersion()
 	log := c.log.With("server", c.nc.ConnectedServerName(), "version", v, "tested_from", leastServer, "tested_up_to", greatestServer)
 	if older(greatestServer, v) {
-		log.Warn("connected to a NATS server that is newer than those that carstate was tested with: read its release notes, and update carstate when a version says that it was tested with this one")
+		log.Warn("connected to a NATS server that is newer than the tested ones: " +
+			"read its release notes, and update carstate once a version is tested with it")
 	} else {
-		log.Info("connected to a NATS server that carstate was tested with")
+		log.Info("connected to a NATS server of a tested version")
 	}
 	err := patiently(ctx, func(ctx context.Context) error {
 		_, err := c.js.AccountInfo(ctx)
@@ -253,12 +254,12 @@ func (c *conn) checkServer(ctx context.Context) error {
 	case unled(err):
 		return errUnled
 	case err != nil:
-		return fmt.Errorf("the NATS cluster cannot be asked about JetStream: %w", err)
+		return fmt.Errorf("the NATS cluster does not say whether JetStream is on: %w", err)
 	}
 	return nil
 }
 
-var errUnled = errors.New("the NATS cluster does not answer: have most of its servers started, and chosen a leader?")
+var errUnled = errors.New("the NATS cluster does not answer: have most of its servers started and elected a leader?")
 
 // unled reports whether an error means that the cluster or the stream has no leader at
 // present.

@@ -72,7 +72,7 @@ func (c *conn) readCursors(ctx context.Context, partitions int) ([]cursor, error
 		part = append(slices.Clip(part), codec.HeartbeatSubject(codec.States))
 		records, err := c.awaitRecords(ctx, codec.States, part, c.newest.Load())
 		if err != nil {
-			return nil, fmt.Errorf("the engine cannot be asked for the cursors: %w", err)
+			return nil, fmt.Errorf("cannot read the cursors from NATS: %w", err)
 		}
 		for _, r := range records {
 			p, ok := codec.PartitionOfCursor(r.Subject)

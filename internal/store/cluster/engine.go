@@ -79,7 +79,7 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 		return nil, err
 	}
 	if e.nc.MaxPayload() < payloadBytes {
-		return nil, fmt.Errorf("the NATS cluster takes messages of %d bytes at most: set its max_payload to 1MB or more", e.nc.MaxPayload())
+		return nil, fmt.Errorf("the NATS cluster accepts messages of at most %d bytes: set its max_payload to 1MB or more", e.nc.MaxPayload())
 	}
 	if e.partitions, err = ensureStreams(ctx, e.js, c); err != nil {
 		return nil, err

@@ -83,7 +83,7 @@ func (f *feed) run(ctx context.Context) error {
 			f.conn.fail(err)
 			return err
 		}
-		f.conn.log.Info("a feed is set up again; nothing is lost", "stream", f.stream, "error", err)
+		f.conn.log.Info("resubscribing a feed; nothing is lost", "stream", f.stream, "error", err)
 		select {
 		case <-ctx.Done():
 			return nil
@@ -94,7 +94,7 @@ func (f *feed) run(ctx context.Context) error {
 
 // errConsumerChanged means that the client library has replaced a consumer that the server
 // lost. The library does not check that the stream is still the same.
-var errConsumerChanged = errors.New("the engine lost the consumer")
+var errConsumerChanged = errors.New("the NATS server lost the consumer")
 
 // follow reads one subscription until it fails.
 func (f *feed) follow(ctx context.Context) error {
@@ -107,7 +107,7 @@ func (f *feed) follow(ctx context.Context) error {
 		return fmt.Errorf("%w: %s was read up to %d and now ends at %d", store.ErrReplaced, f.stream, f.last, last)
 	}
 	if f.last != 0 && f.stream == codec.States && len(f.filters) == 0 && time.Since(f.heard) > f.conn.config.Patience.Markers/2 {
-		return fmt.Errorf("%w: nothing was heard of %s for %s, and what was forgotten meanwhile may have left no trace",
+		return fmt.Errorf("%w: no record of %s came for %s, and a vehicle forgotten in that time may have left no trace",
 			store.ErrReplaced, f.stream, time.Since(f.heard).Round(time.Second))
 	}
 	f.mu.Lock()
@@ -271,7 +271,7 @@ func (f *feed) Wait(ctx context.Context, seq uint64) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("stored, but not seen on this node's feed yet: %w", ctx.Err())
+			return fmt.Errorf("stored, but not yet on this node's feed: %w", ctx.Err())
 		case <-changed:
 		}
 	}

@@ -106,7 +106,7 @@ func (e *Engine) ListenRoads(take func(evidence []byte, err error)) (stop func()
 		}
 	})
 	if err != nil { // the connection was closed for good, which ends the node
-		e.log.Warn("what other nodes tell of the roads is not heard", "error", err)
+		e.log.Warn("cannot subscribe to the road evidence of other nodes", "error", err)
 		return func() {}
 	}
 	return func() { _ = sub.Unsubscribe() } // fails if the connection is closed

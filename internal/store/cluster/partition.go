@@ -76,7 +76,7 @@ func (e *Engine) take(ctx context.Context, p int, owner string, free func(holder
 	})
 	if err != nil {
 		e.noteNewer(codec.States, err)
-		return nil, fmt.Errorf("partition %d cannot be taken: %w", p, err)
+		return nil, fmt.Errorf("cannot take partition %d: %w", p, err)
 	}
 	t.next, t.fences = t.cursor.Next, t.cursor.Fences
 	e.taken.Store(p, t)
@@ -240,7 +240,7 @@ func (t *Partition) checkSubscription(ctx context.Context) error {
 	if err != nil || m == nil || t.sub == nil || t.Waiting() {
 		return nil
 	}
-	t.e.log.Warn("a partition is subscribed again", "partition", t.number, "waiting_since", m.Time)
+	t.e.log.Warn("resubscribing to a partition", "partition", t.number, "waiting_since", m.Time)
 	t.Close()
 	return nil
 }
@@ -274,7 +274,7 @@ func (e *Engine) Settle(context.Context) {}
 // nothing.
 func (t *Partition) Commit(ctx context.Context, seq uint64, states map[vehicle.ID]*vehicle.State) error {
 	if len(states) > store.MaxStates {
-		return fmt.Errorf("%d states are more than one commit can store", len(states))
+		return fmt.Errorf("too many states in one commit: %d, limit %d", len(states), store.MaxStates)
 	}
 	start := time.Now()
 	writes := make([]store.Write, 0, min(len(states), store.BatchStates)+1)
@@ -335,7 +335,7 @@ func (t *Partition) commitBatch(ctx context.Context, states []store.Write) error
 				return fmt.Errorf("partition %d: %w", t.number, store.ErrFenced)
 			}
 		}
-		t.e.warned.fold.Log(t.e.log, "a fold is stored again", "partition", t.number, "error", err)
+		t.e.warned.fold.Log(t.e.log, "cannot store a fold yet; will retry", "partition", t.number, "error", err)
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -385,7 +385,7 @@ const loadTimeout = 4 * requestTimeout
 // record; if a deposed or lagging server answers, the request is repeated.
 func (t *Partition) Load(ctx context.Context, ids []vehicle.ID, put func(i int, s vehicle.State)) error {
 	if len(ids) > store.MaxLoad {
-		return fmt.Errorf("%d states are more than one question can ask for", len(ids))
+		return fmt.Errorf("too many states in one request: %d, limit %d", len(ids), store.MaxLoad)
 	}
 	place := make(map[vehicle.ID]int, len(ids))
 	subjects := make([]string, 0, len(ids)+1)
@@ -399,7 +399,7 @@ func (t *Partition) Load(ctx context.Context, ids []vehicle.ID, put func(i int, 
 	defer cancel()
 	records, err := t.e.awaitRecords(ctx, codec.States, subjects, t.rev)
 	if err != nil {
-		return fmt.Errorf("the engine cannot be asked for states: %w", err)
+		return fmt.Errorf("cannot read states from NATS: %w", err)
 	}
 	return t.decode(records, place, put)
 }
@@ -482,7 +482,7 @@ func (e *Engine) awaitTombstone(ctx context.Context, seq uint64, made int64) err
 		return err
 	}
 	if read := f.readFrom(); !read.Equal(info.Created) {
-		return fmt.Errorf("%w: this node's tombstones are of another %s", store.ErrReplaced, codec.Sources)
+		return fmt.Errorf("%w: this node's tombstones are of another stream %s", store.ErrReplaced, codec.Sources)
 	}
 	return nil
 }

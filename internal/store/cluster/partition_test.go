@@ -70,7 +70,7 @@ func TestTelemetryBehindCursor(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
 	for name, lose := range map[string]func(*testing.T, *Engine){
-		"made anew": func(t *testing.T, e *Engine) {
+		"re-created": func(t *testing.T, e *Engine) {
 			if err := e.js.DeleteStream(t.Context(), codec.Telemetry); err != nil {
 				t.Fatal(err)
 			}
@@ -78,7 +78,7 @@ func TestTelemetryBehindCursor(t *testing.T) {
 				t.Fatal(err)
 			}
 		},
-		"made anew and grown": func(t *testing.T, e *Engine) {
+		"re-created and grown": func(t *testing.T, e *Engine) {
 			if err := e.js.DeleteStream(t.Context(), codec.Telemetry); err != nil {
 				t.Fatal(err)
 			}

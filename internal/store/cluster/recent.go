@@ -31,7 +31,7 @@ func (e *Engine) Recent(ctx context.Context, id vehicle.ID, most int) (store.Rec
 		return store.Recent{Since: e.now()}, nil
 	}
 	if err != nil {
-		return store.Recent{}, fmt.Errorf("the retained telemetry cannot be read: %w", err)
+		return store.Recent{}, fmt.Errorf("cannot read the retained telemetry: %w", err)
 	}
 	state, made, now := s.CachedInfo().State, s.CachedInfo().Created.UnixNano(), e.now()
 	found, until := store.Recent{Since: now}, state.LastSeq+1
@@ -42,7 +42,7 @@ func (e *Engine) Recent(ctx context.Context, id vehicle.ID, most int) (store.Rec
 			break
 		}
 		if err != nil {
-			return store.Recent{}, fmt.Errorf("the retained telemetry cannot be read: %w", err)
+			return store.Recent{}, fmt.Errorf("cannot read the retained telemetry: %w", err)
 		}
 		found.Samples, found.Since, until = append(found.Samples, samples...), from, first
 		if found.All = state.Msgs == 0 || !from.After(state.FirstTime); found.All || len(found.Samples) >= most {

@@ -27,7 +27,7 @@ func (c *conn) Last(ctx context.Context, stream, subject string) (store.Record, 
 		return store.Record{}, nil
 	}
 	if err != nil {
-		return store.Record{}, fmt.Errorf("the engine cannot be asked for %s: %w", subject, err)
+		return store.Record{}, fmt.Errorf("cannot read %s from NATS: %w", subject, err)
 	}
 	body, err := codec.Unseal(subject, m.Data)
 	return store.Record{Subject: subject, Body: body, Seq: m.Sequence, Sealed: m.Data}, err
@@ -406,13 +406,13 @@ func (c *conn) readPage(ctx context.Context, stream string, made time.Time, next
 
 // errGap means that some records of an answer did not arrive: the connection was lost and
 // re-established during the answer.
-var errGap = errors.New("a part of the engine's answer is missing")
+var errGap = errors.New("a part of the response from NATS is missing")
 
 // errNoRecords means that the server that answered has none of the requested records.
-var errNoRecords = errors.New("the engine has no such records")
+var errNoRecords = errors.New("NATS has no such records")
 
 // errNonsense means that a response violates the protocol.
-var errNonsense = errors.New("the engine's answer makes no sense")
+var errNonsense = errors.New("invalid response from NATS")
 
 // errBehind means that the server that answered has not reached the required sequence, so it
 // may lack records that were committed.
@@ -460,7 +460,7 @@ func (c *conn) lastRecords(ctx context.Context, stream string, subjects []string
 		return nil, errNonsense
 	}
 	if left := end.Get("Nats-Num-Pending"); left != "0" {
-		return nil, fmt.Errorf("the engine left %s records out of its answer", left)
+		return nil, fmt.Errorf("the response from NATS lacks %s records", left)
 	}
 	if upTo < since {
 		return nil, errBehind
@@ -525,7 +525,7 @@ func (c *conn) directGet(ctx context.Context, stream string, question any) (reco
 		case "404":
 			return nil, nil, errNoRecords
 		default:
-			return nil, nil, fmt.Errorf("the engine answers %s", status)
+			return nil, nil, fmt.Errorf("NATS responds with status %s", status)
 		}
 	}
 }

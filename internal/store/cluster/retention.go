@@ -84,10 +84,10 @@ func (e *Engine) watchBacklog(ctx context.Context) {
 	alarmed := make(map[string]bool)
 	for range periodic.NowAndEvery(ctx, backlogEvery) {
 		if err := e.measureBacklog(ctx); err != nil && ctx.Err() == nil {
-			e.warned.backlog.Log(e.log, "the backlog cannot be measured", "error", err)
+			e.warned.backlog.Log(e.log, "cannot measure the backlog", "error", err)
 		}
 		if err := e.watchLimits(ctx, alarmed); err != nil && ctx.Err() == nil {
-			e.warned.limits.Log(e.log, "the streams' limits cannot be looked at", "error", err)
+			e.warned.limits.Log(e.log, "cannot check the limits of the streams", "error", err)
 		}
 	}
 }
@@ -179,7 +179,7 @@ func (e *Engine) Trim(ctx context.Context) {
 			return // its information may be about streams that no longer exist
 		}
 		if err := e.trim(ctx); err != nil && ctx.Err() == nil {
-			e.log.Warn("old telemetry cannot be removed", "error", err)
+			e.log.Warn("cannot remove old telemetry", "error", err)
 		}
 	}
 }
@@ -235,7 +235,7 @@ func (e *Engine) firstSince(ctx context.Context, t time.Time) (uint64, error) {
 	}
 	m, err := sub.NextMsgWithContext(ctx)
 	if err != nil {
-		return 0, errors.Join(errors.New("no answer about the oldest telemetry"), err)
+		return 0, errors.Join(errors.New("NATS does not say which telemetry is the oldest"), err)
 	}
 	meta, err := m.Metadata()
 	if err != nil {

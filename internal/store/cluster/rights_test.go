@@ -58,7 +58,7 @@ func publishRights(t *testing.T, rights string) (subjects []string) {
 		subjects = append(subjects, m[1])
 	}
 	if !ok || len(subjects) < 10 {
-		t.Fatalf("these rights make no sense: %s", rights)
+		t.Fatalf("cannot parse these permissions: %s", rights)
 	}
 	return subjects
 }
@@ -311,7 +311,7 @@ func (n node) keepRoads(t *testing.T, c *rightsCluster) {
 			}
 		}
 	}
-	testkit.Await(t, "other nodes are told", func() bool { return !slices.Contains(c.unused(), "carstate.roads.*") })
+	testkit.Await(t, "other nodes receive evidence", func() bool { return !slices.Contains(c.unused(), "carstate.roads.*") })
 	cancel()
 	running.Wait()
 }
@@ -396,6 +396,6 @@ func TestRightsToChangeStreams_TakenAway(t *testing.T) {
 // against.
 func TestGreatestServer(t *testing.T) {
 	if greatestServer != server.VERSION {
-		t.Errorf("the tests run against nats-server %s, and %s stands for the newest that was tested: run make torture too before that is changed", server.VERSION, greatestServer)
+		t.Errorf("the tests run against nats-server %s, but greatestServer is %s: run make torture before changing it", server.VERSION, greatestServer)
 	}
 }

@@ -262,7 +262,7 @@ func storedStream(ctx context.Context, js jetstream.JetStream, name string) (jet
 	case unled(err):
 		return jetstream.StreamConfig{}, errUnled
 	case err != nil:
-		return jetstream.StreamConfig{}, fmt.Errorf("the engine cannot be asked for its streams: %w", err)
+		return jetstream.StreamConfig{}, fmt.Errorf("cannot read the configuration of the streams from NATS: %w", err)
 	}
 	stored := s.CachedInfo().Config
 	if name == codec.Telemetry && madeLike(stored).partitions < 1 {
@@ -329,9 +329,9 @@ func (c *conn) probeRights(ctx context.Context, configs []jetstream.StreamConfig
 	fail := func(subject string, err error) {
 		mu.Lock()
 		defer mu.Unlock()
-		failed = fmt.Errorf("the NATS cluster cannot be asked for %s: %w", subject, err)
+		failed = fmt.Errorf("a request to NATS for %s failed: %w", subject, err)
 		if unled(err) {
-			failed = fmt.Errorf("nobody answers for %s: has its stream a leader? (nats stream report)", subject)
+			failed = fmt.Errorf("no answer from NATS for %s: does its stream have a leader? (nats stream report)", subject)
 		}
 	}
 	ask := func(m *nats.Msg) {

@@ -62,7 +62,7 @@ func TestCommitUnderWay(t *testing.T) {
 	for refused := 0; refused < batches; {
 		m, err := answers.NextMsgWithContext(ctx)
 		if err != nil {
-			t.Fatalf("the leader has refused %d batches as under way: %v", refused, err)
+			t.Fatalf("the leader has refused %d batches as in progress: %v", refused, err)
 		}
 		if bytes.Contains(m.Data, []byte(`"err_code":10164`)) {
 			refused++
@@ -74,7 +74,7 @@ func TestCommitUnderWay(t *testing.T) {
 		}
 	}
 	if err := <-done; err != nil {
-		t.Fatalf("a commit that was under way: %v", err)
+		t.Fatalf("a commit in progress: %v", err)
 	}
 	found := 0
 	for first := 0; first < len(ids); first += store.MaxLoad {

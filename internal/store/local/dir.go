@@ -104,7 +104,7 @@ func openDataDir(fsys vfs.FS, path string, partitions int, now int64) (_ *dataDi
 		return nil, err
 	}
 	if err := makeDir(fsys, path); err != nil {
-		return nil, d.unusable("made", "", err)
+		return nil, d.unusable("created", "", err)
 	}
 	if err := d.mayWrite(); err != nil {
 		return nil, err
@@ -171,13 +171,13 @@ func (d *dataDir) read() (id identity, err error) {
 	err = json.Unmarshal(text, &id)
 	switch {
 	case err != nil || id.Format < 1:
-		return id, d.damaged(identityFile + " makes no sense")
+		return id, d.damaged(identityFile + " is invalid")
 	case id.Format < directoryFormat:
 		return id, fmt.Errorf("the data directory %s was written by an older carstate (format %d), which this version does not read: choose a new --data-dir", d.path, id.Format)
 	case id.Format > directoryFormat:
 		return id, fmt.Errorf("the data directory %s was written by a newer carstate (format %d): use that version", d.path, id.Format)
 	case !bytes.Equal(text, id.text()) || id.Partitions < 1 || len(id.Key) != keyBytes:
-		return id, d.damaged(identityFile + " makes no sense")
+		return id, d.damaged(identityFile + " is invalid")
 	}
 	return id, d.checkStore(id)
 }
@@ -242,7 +242,7 @@ func (d *dataDir) onlyOurs() error {
 	const othersMayWrite = 0o002
 	switch {
 	case dir.Mode&othersMayWrite != 0:
-		return fmt.Errorf("the data directory %s can be changed by other users: look what is in it, then run chmod o-w %s", d.path, d.path)
+		return fmt.Errorf("the data directory %s can be changed by other users: check its contents, then run chmod o-w %s", d.path, d.path)
 	case dir.Uid != 0 && int(dir.Uid) != os.Geteuid():
 		return fmt.Errorf("the data directory %s belongs to another user (uid %d): run carstate as that user or choose another --data-dir", d.path, dir.Uid)
 	}
@@ -266,7 +266,7 @@ func (d *dataDir) unusable(done, what string, err error) error {
 	}
 	advice := ""
 	if errors.Is(err, fs.ErrPermission) {
-		advice = ": check its owner and permissions, and as whom carstate runs"
+		advice = ": check its owner and permissions, and the user that carstate runs as"
 	}
 	if what != "" {
 		return fmt.Errorf("the data directory %s cannot be %s (%s: %w)%s", d.path, done, what, err, advice)

@@ -124,7 +124,7 @@ func TestDataDirRefused(t *testing.T) {
 		"no log":                          {without("*.log"), "the write-ahead log is missing"},
 		"below a file":                    {func(t *testing.T, dir string) string { return filepath.Join(dir, identityFile, "data") }, "not a directory"},
 		"a file":                          {func(t *testing.T, dir string) string { return filepath.Join(dir, identityFile) }, "not a directory"},
-		"a file system that refuses":      {func(*testing.T, string) string { return "/proc/carstate-data" }, "cannot be made"},
+		"a file system that refuses":      {func(*testing.T, string) string { return "/proc/carstate-data" }, "cannot be created"},
 		"a directory that refuses":        {func(*testing.T, string) string { return "/proc/self/fdinfo" }, "not carstate's"},
 		"a directory that others change":  {changed(func(dir string) error { return os.Chmod(dir, 0o777) }), "can be changed by other users"},
 		"a directory like /tmp":           {changed(func(dir string) error { return os.Chmod(dir, 0o777|os.ModeSticky) }), "can be changed by other users"},

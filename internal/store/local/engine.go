@@ -203,7 +203,7 @@ func (e *Engine) unopened(err error) error {
 	case passing(err):
 		return e.dir.unusable("read", storeDir, errors.New(access.OneLine(err)))
 	case !e.dir.Ready:
-		return fmt.Errorf("the store cannot be made in the data directory %s: %s", e.dir.path, access.OneLine(err))
+		return fmt.Errorf("the store cannot be created in the data directory %s: %s", e.dir.path, access.OneLine(err))
 	}
 	return e.dir.damaged("the store cannot be opened: " + access.OneLine(err))
 }
@@ -278,7 +278,7 @@ func (e *Engine) backgroundError(err error) {
 	case e.noTables <- err:
 	default:
 	}
-	e.trouble.Log(e.log, "the store cannot write its tables: trying again", "error", access.OneLine(err))
+	e.trouble.Log(e.log, "cannot write the tables of the store; will retry", "error", access.OneLine(err))
 }
 
 // logger forwards Pebble's errors to the log, at a limited rate. Pebble's informational
@@ -288,7 +288,7 @@ type logger struct{ e *Engine }
 func (l logger) Infof(string, ...any) {}
 
 func (l logger) Errorf(format string, args ...any) {
-	l.e.trouble.Log(l.e.log, "the store has trouble", "error", access.OneLine(fmt.Errorf(format, args...)))
+	l.e.trouble.Log(l.e.log, "the store reports an error", "error", access.OneLine(fmt.Errorf(format, args...)))
 }
 
 // Fatalf must not return, because Pebble would continue as if nothing had happened. The
@@ -389,7 +389,7 @@ func (e *Engine) flush() error {
 	select {
 	case <-flushed:
 	case <-time.After(flushWithin):
-		e.log.Info("the store is closed before all of it is in tables: the next start takes a little longer")
+		e.log.Info("the store was closed before everything was flushed: the next start takes a little longer")
 	}
 	return nil
 }

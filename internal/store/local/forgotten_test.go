@@ -31,7 +31,7 @@ func TestForgottenBytes_ClockSet(t *testing.T) {
 	for name, jump := range map[string][2]time.Duration{
 		"ahead by 40 minutes until just before": {-40 * time.Minute, 0},
 		"ahead by a month until just after":     {0, -month},
-		"behind by a month meanwhile":           {-month, month},
+		"behind by a month just then":           {-month, month},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

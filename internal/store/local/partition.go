@@ -63,7 +63,7 @@ func (e *Engine) loadPartitions() error {
 			return e.read(err)
 		default:
 			if len(value) != 8 {
-				return e.dir.damaged("a cursor makes no sense")
+				return e.dir.damaged("a cursor is invalid")
 			}
 			p.cursor.Store(binary.BigEndian.Uint64(value))
 			closer.Close()
@@ -128,7 +128,7 @@ type Partition struct {
 // Take implements [store.Engine].
 func (e *Engine) Take(ctx context.Context, n int, owner string, free func(holder string) bool) (store.Partition, error) {
 	if err := e.AwaitTombstones(ctx); err != nil {
-		return nil, fmt.Errorf("partition %d cannot be taken: %w", n, err)
+		return nil, fmt.Errorf("cannot take partition %d: %w", n, err)
 	}
 	if e.config.Answers != nil {
 		select {
@@ -149,7 +149,7 @@ func (e *Engine) Take(ctx context.Context, n int, owner string, free func(holder
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("partition %d cannot be taken: %w", n, err)
+		return nil, fmt.Errorf("cannot take partition %d: %w", n, err)
 	}
 	return t, nil
 }
@@ -260,7 +260,7 @@ const (
 // Load implements [store.Partition]. It calls put concurrently.
 func (t *Partition) Load(ctx context.Context, ids []vehicle.ID, put func(i int, s vehicle.State)) error {
 	if len(ids) > store.MaxLoad {
-		return fmt.Errorf("%d states are more than one question can ask for", len(ids))
+		return fmt.Errorf("too many states in one request: %d, limit %d", len(ids), store.MaxLoad)
 	}
 	each := max(leastLoad, (len(ids)+loaders-1)/loaders)
 	var loading sync.WaitGroup

@@ -427,7 +427,7 @@ func (e *Engine) loadEnds() error {
 			return e.read(err)
 		default:
 			if len(value) != 8 {
-				return e.dir.damaged("the end of " + name + " makes no sense")
+				return e.dir.damaged("the last sequence of " + name + " is invalid")
 			}
 			s.last.Store(binary.BigEndian.Uint64(value))
 			s.given.Store(s.last.Load())
@@ -525,7 +525,7 @@ func (f *feed) Wait(ctx context.Context, seq uint64) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("stored, but not seen by this node's tables yet: %w", ctx.Err())
+			return fmt.Errorf("stored, but not yet in this node's tables: %w", ctx.Err())
 		case <-changed:
 		}
 	}

@@ -70,7 +70,7 @@ func (e *Engine) Trim(ctx context.Context) {
 			return
 		}
 		if err := e.trim(); err != nil && ctx.Err() == nil {
-			e.trouble.Log(e.log, "old telemetry cannot be removed", "error", err)
+			e.trouble.Log(e.log, "cannot remove old telemetry", "error", err)
 		}
 	}
 }
@@ -256,7 +256,7 @@ func (e *Engine) awaitRemoved(ctx context.Context) error {
 			return nil
 		}
 	}
-	return errors.Join(ctx.Err(), errors.New("files of the store that are needed no more are still there"))
+	return errors.Join(ctx.Err(), errors.New("obsolete files of the store are not deleted yet"))
 }
 
 var _ store.Engine = (*Engine)(nil)

@@ -42,10 +42,10 @@ const batchBytes = 4 << 20
 func Salvage(ctx context.Context, fsys vfs.FS, from, to string) (found []Salvaged, err error) {
 	fsys = privateFS{cmp.Or[vfs.FS](fsys, vfs.Default)}
 	if _, err := fsys.Stat(to); !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%s is there already: name a directory that is not", to)
+		return nil, fmt.Errorf("%s exists already: choose a directory that does not exist", to)
 	}
 	if _, err := fsys.Stat(fsys.PathJoin(from, identityFile)); err != nil {
-		return nil, fmt.Errorf("%s holds no %s, so that it is not a data directory or cannot be read: %w", from, identityFile, err)
+		return nil, fmt.Errorf("%s is not a data directory or cannot be read: no %s: %w", from, identityFile, err)
 	}
 	old, err := openDataDir(fsys, from, 0, 0)
 	if err != nil {
@@ -102,7 +102,7 @@ func openDamaged(fsys vfs.FS, dir *dataDir) (db *pebble.DB, log int, err error) 
 		return nil, 0, failed
 	}
 	if db, failed = open(good); failed != nil {
-		return nil, 0, dir.damaged("not even its log or the list of its tables can be read: " + access.OneLine(err))
+		return nil, 0, dir.damaged("neither its log nor the list of its tables can be read: " + access.OneLine(err))
 	}
 	return db, 1, nil
 }

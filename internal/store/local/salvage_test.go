@@ -133,7 +133,7 @@ func TestSalvageRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct{ from, to, want string }{
-		{"/data", "/data", "is there already"}, {"/none", "/new", "is not a data directory"}, {"/data", "/new", "in use"},
+		{"/data", "/data", "exists already"}, {"/none", "/new", "is not a data directory"}, {"/data", "/new", "in use"},
 	} {
 		if _, err := Salvage(t.Context(), fs, c.from, c.to); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("Salvage(%s, %s): %v; want %q", c.from, c.to, err, c.want)
